@@ -1,0 +1,104 @@
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Each block is preceded by one cache line that holds its size. */
+enum { HEAD = 64 };
+
+static atomic_size_t held, peak, limit;
+
+#ifdef SPX_FAULTS
+/* Fault-injection build (make asan): the SPX_FAULT_ALLOC-th allocation fails, as in SQLite's malloc tests. */
+static int fault_now(void)
+{
+    static atomic_long count;
+    static long at = -1;
+    if (at < 0) {
+        const char *s = getenv("SPX_FAULT_ALLOC");
+        at = s != NULL ? atol(s) : 0;
+    }
+    return at > 0 && atomic_fetch_add(&count, 1) + 1 == at;
+}
+#else
+static int fault_now(void)
+{
+    return 0;
+}
+#endif
+
+spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e)
+{
+    if (b != 0 && a > SIZE_MAX / b)
+        return spx_fail(e, SPX_EINPUT, "size %zu x %zu overflows", a, b);
+    *p = a * b;
+    return SPX_OK;
+}
+
+void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
+{
+    size_t n, bytes;
+    if (spx_mul(n1, n2, &n, e) != SPX_OK || spx_mul(n, size, &bytes, e) != SPX_OK)
+        return NULL;
+    if (bytes > SIZE_MAX / 2) {
+        spx_fail(e, SPX_EINPUT, "size %zu is out of range", bytes);
+        return NULL;
+    }
+    size_t total = HEAD + (bytes + HEAD - 1) / HEAD * HEAD + (bytes == 0 ? HEAD : 0);
+    size_t now = atomic_fetch_add(&held, total) + total;
+    size_t max = atomic_load(&limit);
+    char *p = NULL;
+    if (max != 0 && now > max) {
+        spx_fail(e, SPX_EIO, "needs more memory than --max-mem allows (%zu MiB of %zu MiB held, %zu MiB more wanted): "
+                 "raise --max-mem or give smaller inputs", (now - total) >> 20, max >> 20, total >> 20);
+    } else if (fault_now() || (p = aligned_alloc(HEAD, total)) == NULL) {
+        spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);
+    }
+    if (p == NULL) {
+        atomic_fetch_sub(&held, total);
+        return NULL;
+    }
+    size_t top = atomic_load(&peak);
+    while (now > top && !atomic_compare_exchange_weak(&peak, &top, now)) {
+    }
+    memset(p, 0, total);
+    memcpy(p, &total, sizeof total);
+    return p + HEAD;
+}
+
+void spx_free(void *p)
+{
+    if (p == NULL)
+        return;
+    char *head = (char *)p - HEAD;
+    size_t total;
+    memcpy(&total, head, sizeof total);
+    atomic_fetch_sub(&held, total);
+    free(head);
+}
+
+char *spx_strdup(const char *s, spx_err *e)
+{
+    size_t n = strlen(s) + 1;
+    char *p = spx_alloc(n, 1, e);
+    if (p != NULL)
+        memcpy(p, s, n);
+    return p;
+}
+
+void spx_mem_limit(size_t bytes)
+{
+    atomic_store(&limit, bytes);
+}
+
+size_t spx_mem_limit_get(void)
+{
+    return atomic_load(&limit);
+}
+
+size_t spx_mem_peak(void)
+{
+    return atomic_load(&peak);
+}

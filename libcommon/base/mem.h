@@ -1,0 +1,31 @@
+/* Memory: sizes checked for overflow, zeroed, counted against --max-mem. */
+#ifndef SPX_MEM_H
+#define SPX_MEM_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* n1*n2 elements of `size` bytes, zeroed, aligned to 64 bytes (cache line, AVX-512). A product of 0 gives a valid
+ * pointer. NULL and SPX_EIO in *e when the product overflows, the limit would be passed, or memory runs out.
+ * Free with spx_free(). Thread-safe. */
+void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
+#define spx_alloc(n, size, e) spx_alloc2((n), 1, (size), (e))
+
+/* Product a*b into *p; SPX_EINPUT when it overflows size_t. */
+spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e) SPX_NODISCARD;
+
+/* Free what spx_alloc() gave; NULL is allowed. */
+void spx_free(void *p);
+
+/* Copy of a string, with spx_alloc(). */
+char *spx_strdup(const char *s, spx_err *e) SPX_NODISCARD;
+
+/* Limit of all memory taken through spx_alloc() at one time, bytes; 0: none. */
+void spx_mem_limit(size_t bytes);
+size_t spx_mem_limit_get(void);
+
+/* Highest sum of memory held at one time so far, bytes. */
+size_t spx_mem_peak(void);
+
+#endif

@@ -1,0 +1,64 @@
+#include "base/progress.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct spx_progress {
+    const char *what, *unit;
+    size_t total;
+    atomic_size_t done;
+    atomic_flag busy;
+    struct timespec shown, begun;
+};
+
+static double since(const struct timespec *t)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - t->tv_sec) + 1e-9 * (double)(now.tv_nsec - t->tv_nsec);
+}
+
+spx_progress *spx_progress_start(int on, const char *what, const char *unit, size_t total)
+{
+    spx_progress *p = on ? calloc(1, sizeof *p) : NULL;
+    if (p == NULL)
+        return NULL;
+    p->what = what;
+    p->unit = unit;
+    p->total = total;
+    atomic_init(&p->done, 0);
+    atomic_flag_clear(&p->busy);
+    (void)clock_gettime(CLOCK_MONOTONIC, &p->begun);
+    return p;
+}
+
+static void show(spx_progress *p)
+{
+    fprintf(stderr, "\r%s: %zu/%zu %s, %.1f s ", p->what, atomic_load(&p->done), p->total, p->unit, since(&p->begun));
+    (void)fflush(stderr);
+}
+
+void spx_progress_step(spx_progress *p, size_t n)
+{
+    if (p == NULL)
+        return;
+    atomic_fetch_add(&p->done, n);
+    if (atomic_flag_test_and_set(&p->busy))
+        return;
+    if (since(&p->shown) > 0.1) {
+        show(p);
+        (void)clock_gettime(CLOCK_MONOTONIC, &p->shown);
+    }
+    atomic_flag_clear(&p->busy);
+}
+
+void spx_progress_end(spx_progress *p)
+{
+    if (p == NULL)
+        return;
+    show(p);
+    fputc('\n', stderr);
+    free(p);
+}

@@ -1,0 +1,33 @@
+/* FITS header cards: 80 characters each, verbatim, in order, END left out. */
+#ifndef SPX_CARDS_H
+#define SPX_CARDS_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+typedef struct {
+    size_t n;    /* number of cards */
+    char *cards; /* n*80 characters, no terminator; owned */
+} spx_cards;
+
+/* First card with this keyword: value as double / as text without quotes and trailing blanks (`size` bytes of room).
+ * 1 when found and readable, 0 otherwise (out unchanged). Keywords are compared as FITS does, blank padded to 8. */
+int spx_cards_double(const spx_cards *h, const char *key, double *out);
+int spx_cards_int(const spx_cards *h, const char *key, long *out);
+int spx_cards_string(const spx_cards *h, const char *key, char *out, size_t size);
+
+/* Replace the first card with this keyword, or append one. */
+spx_status spx_cards_set_double(spx_cards *h, const char *key, double value, const char *comment, spx_err *e);
+spx_status spx_cards_set_int(spx_cards *h, const char *key, long value, const char *comment, spx_err *e);
+spx_status spx_cards_set_string(spx_cards *h, const char *key, const char *value, const char *comment, spx_err *e);
+spx_status spx_cards_set_bool(spx_cards *h, const char *key, int value, const char *comment, spx_err *e);
+
+/* Append one verbatim card (shorter text is blank padded, longer refused). */
+spx_status spx_cards_append(spx_cards *h, const char *card, spx_err *e);
+/* Drop every card with this keyword; a trailing '*' in `key` matches any ending. */
+void spx_cards_drop(spx_cards *h, const char *key);
+spx_status spx_cards_copy(spx_cards *to, const spx_cards *from, spx_err *e);
+void spx_cards_free(spx_cards *h);
+
+#endif
