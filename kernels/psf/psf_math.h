@@ -1,0 +1,208 @@
+/* Gauss-Hermite PSF: arithmetic of one spot, the same for host and device.
+ *
+ * Plain inline functions on plain data: no allocation, no errors but a return value. Compiled as C for the host and as
+ * CUDA for a device (where the pointers inside spx_psf are device pointers).
+ *
+ * Pixel (0,0) has its centre at (0,0). A spot covers (2 hsizey + 1) rows and (2 hsizex + 1) columns; its first pixel
+ * (corner) is row yc = floor(Y - hsizey + 1/2), column xc = floor(X - hsizex + 1/2), where (X, Y) is the trace centre.
+ * Definition: DESI PSF files, PSFTYPE GAUSS-HERMITE (their own header describes the parameters). */
+#ifndef SPX_PSF_MATH_H
+#define SPX_PSF_MATH_H
+
+#include <math.h>
+#include <stddef.h>
+
+#include "blocks/psf.h"
+
+#ifdef __CUDACC__
+#define SPX_HD __host__ __device__
+#else
+#define SPX_HD
+#endif
+
+/* Centres farther out than this are refused: no detector is as large, and a long holds their corners. */
+#define SPX_SPOT_FAR 1e8
+
+typedef enum {
+    SPX_SPOT_OK = 0,
+    SPX_SPOT_CENTRE, /* trace centre is not finite, or absurd */
+    SPX_SPOT_SIGMA,  /* GHSIGX or GHSIGY is not finite or not above 0 */
+    SPX_SPOT_EMPTY   /* no positive pixel, or a coefficient that is not finite */
+} spx_spot_status;
+
+typedef struct {
+    double x, y;   /* trace centre, pixels */
+    long xc, yc;   /* first column and row of the spot; may lie off the CCD */
+    double dx, dy; /* centre minus the middle of the spot's central pixel, -1/2 <= d < 1/2 */
+} spx_spot;
+
+/* Columns and rows of a spot. */
+static inline SPX_HD int spx_psf_nx(const spx_psf *p)
+{
+    return 2 * p->hsizex + 1;
+}
+
+static inline SPX_HD int spx_psf_ny(const spx_psf *p)
+{
+    return 2 * p->hsizey + 1;
+}
+
+/* Legendre argument of a series that is defined over [wmin, wmax]. */
+static inline SPX_HD double spx_psf_u(double wmin, double wmax, double lambda)
+{
+    return 2.0 * (lambda - wmin) / (wmax - wmin) - 1.0;
+}
+
+/* sum_k c[k] P_k(u), by (k+1) P_{k+1} = (2k+1) u P_k - k P_{k-1}. */
+static inline SPX_HD double spx_legendre_sum(size_t n, const double *c, double u)
+{
+    double below = 0.0, here = 1.0, sum = 0.0;
+    for (size_t k = 0; k < n; k++) {
+        sum += c[k] * here;
+        double above = ((double)(2 * k + 1) * u * here - (double)k * below) / (double)(k + 1);
+        below = here;
+        here = above;
+    }
+    return sum;
+}
+
+/* P_0(u) .. P_{n-1}(u). */
+static inline SPX_HD void spx_legendre_basis(size_t n, double u, double *basis)
+{
+    double below = 0.0, here = 1.0;
+    for (size_t k = 0; k < n; k++) {
+        basis[k] = here;
+        double above = ((double)(2 * k + 1) * u * here - (double)k * below) / (double)(k + 1);
+        below = here;
+        here = above;
+    }
+}
+
+/* Value of a series for one fibre. */
+static inline SPX_HD double spx_psf_series_value(const spx_psf_series *s, size_t fibre, double lambda)
+{
+    return spx_legendre_sum(s->ncoef, s->coef + fibre * s->ncoef, spx_psf_u(s->wmin, s->wmax, lambda));
+}
+
+/* Where the spot of (fibre, lambda) lies: centre and corner, without its pixels. All 0 unless SPX_SPOT_OK. */
+static inline SPX_HD spx_spot_status spx_psf_spot_place(const spx_psf *p, size_t fibre, double lambda, spx_spot *at)
+{
+    double x = spx_psf_series_value(&p->x, fibre, lambda), y = spx_psf_series_value(&p->y, fibre, lambda);
+    at->x = at->y = at->dx = at->dy = 0.0;
+    at->xc = at->yc = 0;
+    if (!(fabs(x) < SPX_SPOT_FAR && fabs(y) < SPX_SPOT_FAR))
+        return SPX_SPOT_CENTRE;
+    /* One floor gives both the corner and the offset, so that rounding can never put them one pixel apart. */
+    double mx = floor(x + 0.5), my = floor(y + 0.5);
+    at->x = x;
+    at->y = y;
+    at->dx = x - mx;
+    at->dy = y - my;
+    at->xc = (long)mx - p->hsizex;
+    at->yc = (long)my - p->hsizey;
+    return SPX_SPOT_OK;
+}
+
+/* Pixel-integrated Gauss-Hermite functions of orders 0..deg over n pixels into g[deg+1][n].
+ * Edges e_k = (k - n div 2 - 1/2 - d)/sigma, k = 0..n; with probabilists' Hermite polynomials He and the unit
+ * Gaussian phi:  g_0[k] = (erf(e_{k+1}/sqrt 2) - erf(e_k/sqrt 2))/2,
+ *                g_m[k] = He_{m-1}(e_k) phi(e_k) - He_{m-1}(e_{k+1}) phi(e_{k+1}). */
+static inline SPX_HD void spx_gauss_hermite(int deg, int n, double d, double sigma, double *g)
+{
+    const double sqrt1_2 = 0.70710678118654752440, sqrt1_2pi = 0.39894228040143267794;
+    for (int k = 0; k <= n; k++) {
+        double e = (k - n / 2 - 0.5 - d) / sigma;
+        double half_erf = 0.5 * erf(e * sqrt1_2);
+        if (k > 0)
+            g[k - 1] += half_erf;
+        if (k < n)
+            g[k] = -half_erf;
+        double below = 0.0, here = exp(-0.5 * e * e) * sqrt1_2pi; /* He_{m-1} phi, from m = 1 on */
+        for (int m = 1; m <= deg; m++) {
+            double *gm = g + (size_t)m * (size_t)n;
+            if (k > 0)
+                gm[k - 1] -= here;
+            if (k < n)
+                gm[k] = here;
+            double above = e * here - (m - 1) * below; /* He_m = e He_{m-1} - (m-1) He_{m-2} */
+            below = here;
+            here = above;
+        }
+    }
+}
+
+/* Doubles of scratch that spx_psf_spot() needs. */
+static inline SPX_HD size_t spx_psf_spot_work(const spx_psf *p)
+{
+    size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p);
+    return p->ndeg + (size_t)(p->ghdegx + 1) * nx + (size_t)(p->ghdegy + 1) * ny + nx;
+}
+
+/* The spot of (fibre, lambda): its place in *at and its pixels in spot[ny][nx], none negative, sum 1.
+ * S[y][x] = sum_ij GH-i-j g_i(x) g_j(y), negative pixels clipped to 0, then divided by the sum.
+ * `work`: spx_psf_spot_work() doubles. Anything but SPX_SPOT_OK: all pixels are 0 (never NaN).
+ * spx_psf_index() must have been called on *p; fibre < p->nspec. */
+static inline SPX_HD spx_spot_status spx_psf_spot(const spx_psf *p, size_t fibre, double lambda, double *work,
+                                                  double *spot, spx_spot *at)
+{
+    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
+    const size_t npix = (size_t)nx * (size_t)ny, row = p->nspec * p->ndeg;
+    double *basis = work, *gx = basis + p->ndeg, *gy = gx + (size_t)(p->ghdegx + 1) * (size_t)nx,
+           *across = gy + (size_t)(p->ghdegy + 1) * (size_t)ny;
+    for (size_t k = 0; k < npix; k++)
+        spot[k] = 0.0;
+    spx_spot_status st = spx_psf_spot_place(p, fibre, lambda, at);
+    if (st != SPX_SPOT_OK)
+        return st;
+
+    spx_legendre_basis(p->ndeg, spx_psf_u(p->wmin, p->wmax, lambda), basis);
+    const double *coeff = p->coeff + fibre * p->ndeg;
+    double sigx = 0.0, sigy = 0.0;
+    for (size_t k = 0; k < p->ndeg; k++) {
+        sigx += coeff[(size_t)p->sigx * row + k] * basis[k];
+        sigy += coeff[(size_t)p->sigy * row + k] * basis[k];
+    }
+    if (!(sigx > 0.0 && sigy > 0.0 && sigx < SPX_SPOT_FAR && sigy < SPX_SPOT_FAR))
+        return SPX_SPOT_SIGMA;
+
+    spx_gauss_hermite(p->ghdegx, nx, at->dx, sigx, gx);
+    spx_gauss_hermite(p->ghdegy, ny, at->dy, sigy, gy);
+    for (int j = 0; j <= p->ghdegy; j++) {
+        for (int x = 0; x < nx; x++)
+            across[x] = 0.0;
+        for (int i = 0; i <= p->ghdegx; i++) {
+            int par = p->gh[i + (p->ghdegx + 1) * j];
+            if (par < 0)
+                continue;
+            double c = 0.0;
+            for (size_t k = 0; k < p->ndeg; k++)
+                c += coeff[(size_t)par * row + k] * basis[k];
+            const double *gxi = gx + (size_t)i * (size_t)nx;
+            for (int x = 0; x < nx; x++)
+                across[x] += c * gxi[x];
+        }
+        const double *gyj = gy + (size_t)j * (size_t)ny;
+        for (int y = 0; y < ny; y++)
+            for (int x = 0; x < nx; x++)
+                spot[(size_t)y * (size_t)nx + (size_t)x] += gyj[y] * across[x];
+    }
+
+    double sum = 0.0;
+    int finite = 1;
+    for (size_t k = 0; k < npix; k++) {
+        finite &= isfinite(spot[k]) != 0;
+        spot[k] = spot[k] > 0.0 ? spot[k] : 0.0;
+        sum += spot[k];
+    }
+    double scale = finite && sum > 0.0 && isfinite(sum) ? 1.0 / sum : 0.0;
+    if (!(scale > 0.0 && isfinite(scale))) {
+        for (size_t k = 0; k < npix; k++)
+            spot[k] = 0.0;
+        return SPX_SPOT_EMPTY;
+    }
+    for (size_t k = 0; k < npix; k++)
+        spot[k] *= scale;
+    return SPX_SPOT_OK;
+}
+
+#endif
