@@ -26,7 +26,7 @@ typedef struct {
 
 #if defined(__GNUC__)
 #define SPX_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
-#define SPX_NODISCARD __attribute__((warn_unused_result))
+#define SPX_NODISCARD          __attribute__((warn_unused_result))
 #else
 #define SPX_PRINTF(fmt, first)
 #define SPX_NODISCARD

@@ -39,7 +39,7 @@ spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e)
 
 void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
 {
-    size_t n, bytes;
+    size_t n = 0, bytes = 0;
     if (spx_mul(n1, n2, &n, e) != SPX_OK || spx_mul(n, size, &bytes, e) != SPX_OK)
         return NULL;
     if (bytes > SIZE_MAX / 2) {
@@ -51,8 +51,10 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
     size_t max = atomic_load(&limit);
     char *p = NULL;
     if (max != 0 && now > max) {
-        spx_fail(e, SPX_EIO, "needs more memory than --max-mem allows (%zu MiB of %zu MiB held, %zu MiB more wanted): "
-                 "raise --max-mem or give smaller inputs", (now - total) >> 20, max >> 20, total >> 20);
+        spx_fail(e, SPX_EIO,
+                 "needs more memory than --max-mem allows (%zu MiB of %zu MiB held, %zu MiB more wanted): "
+                 "raise --max-mem or give smaller inputs",
+                 (now - total) >> 20, max >> 20, total >> 20);
     } else if (fault_now() || (p = aligned_alloc(HEAD, total)) == NULL) {
         spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);
     }

@@ -1,0 +1,70 @@
+#include "base/log.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static const char *program = "specpipe";
+static spx_verbosity level = SPX_NORMAL;
+
+void spx_log_init(const char *name, spx_verbosity v)
+{
+    program = name;
+    level = v;
+}
+
+void spx_log_level(spx_verbosity v)
+{
+    level = v;
+}
+
+static void SPX_PRINTF(2, 0) say(const char *kind, const char *fmt, va_list ap)
+{
+    char line[2048];
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    if (n < 0)
+        return;
+    /* control characters in a hostile file name or header must not reach the terminal */
+    for (char *c = line; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    if (level >= SPX_VERBOSE) {
+        time_t now = time(NULL);
+        struct tm tm;
+        char t[16] = "";
+        if (localtime_r(&now, &tm) != NULL)
+            (void)strftime(t, sizeof t, "%H:%M:%S ", &tm);
+        fprintf(stderr, "%s%s: %s%s\n", t, program, kind, line);
+    } else {
+        fprintf(stderr, "%s: %s%s\n", program, kind, line);
+    }
+}
+
+#define SAY(kind, min)                                                                                                 \
+    do {                                                                                                               \
+        if (level >= (min)) {                                                                                          \
+            va_list ap;                                                                                                \
+            va_start(ap, fmt);                                                                                         \
+            say((kind), fmt, ap);                                                                                      \
+            va_end(ap);                                                                                                \
+        }                                                                                                              \
+    } while (0)
+
+void spx_error(const char *fmt, ...)
+{
+    SAY("", SPX_QUIET);
+}
+
+void spx_warn(const char *fmt, ...)
+{
+    SAY("warning: ", SPX_NORMAL);
+}
+
+void spx_note(const char *fmt, ...)
+{
+    SAY("", SPX_NORMAL);
+}
+
+void spx_detail(const char *fmt, ...)
+{
+    SAY("", SPX_VERBOSE);
+}

@@ -1,0 +1,231 @@
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* Names to unlink when a signal arrives: the handler may use only async-signal-safe calls, so a plain array. */
+enum { NSLOT = 16, PATHLEN = 4096 };
+static struct {
+    volatile sig_atomic_t used;
+    char path[PATHLEN];
+} slots[NSLOT];
+
+static void remove_all(void)
+{
+    for (int i = 0; i < NSLOT; i++)
+        if (slots[i].used) {
+            slots[i].used = 0;
+            (void)unlink(slots[i].path);
+        }
+}
+
+static void on_signal(int sig)
+{
+    remove_all();
+    (void)signal(sig, SIG_DFL);
+    (void)raise(sig);
+}
+
+void spx_tmpfile_guard(void)
+{
+    static const int sigs[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ};
+    struct sigaction sa;
+    memset(&sa, 0, sizeof sa);
+    (void)sigemptyset(&sa.sa_mask);
+    sa.sa_handler = on_signal;
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
+        struct sigaction old;
+        /* a signal ignored by the parent (nohup) stays ignored */
+        if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            (void)sigaction(sigs[i], &sa, NULL);
+    }
+    sa.sa_handler = SIG_IGN;
+    (void)sigaction(SIGPIPE, &sa, NULL);
+    (void)atexit(remove_all);
+}
+
+static const char *shown(const spx_tmpfile *t)
+{
+    return t->target != NULL ? t->target : "standard output";
+}
+
+spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_err *e)
+{
+    memset(t, 0, sizeof *t);
+    t->fd = -1;
+    t->slot = -1;
+    t->force = force;
+    const char *dir = getenv("TMPDIR"), *base = "specpipe";
+    size_t dirlen;
+    if (strcmp(target, "-") == 0) {
+        if (dir == NULL || *dir == '\0')
+            dir = "/tmp";
+        dirlen = strlen(dir);
+    } else {
+        struct stat sb;
+        if (stat(target, &sb) == 0) {
+            if (S_ISDIR(sb.st_mode))
+                return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
+            if (S_ISREG(sb.st_mode) && !force)
+                return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", target);
+            /* renaming over /dev/full or a named pipe would replace the device: they are written like a pipe */
+            if (!S_ISREG(sb.st_mode)) {
+                dir = "/tmp";
+                dirlen = 4;
+                goto named;
+            }
+        }
+        const char *slash = strrchr(target, '/');
+        dir = slash != NULL ? target : ".";
+        dirlen = slash == NULL ? 1 : slash == target ? 1 : (size_t)(slash - target);
+        base = slash != NULL ? slash + 1 : target;
+        if (*base == '\0')
+            return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
+    named:
+        if ((t->target = spx_strdup(target, e)) == NULL)
+            return SPX_EIO;
+    }
+    size_t room = dirlen + strlen(base) + 16;
+    if (room > PATHLEN) {
+        spx_tmpfile_discard(t);
+        return spx_fail(e, SPX_EIO, "%s: name is too long", target);
+    }
+    if ((t->path = spx_alloc(room, 1, e)) == NULL) {
+        spx_tmpfile_discard(t);
+        return SPX_EIO;
+    }
+    (void)snprintf(t->path, room, "%.*s/.%s.XXXXXX", (int)dirlen, dir, base);
+    sigset_t all, old;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &old);
+    t->fd = mkostemp(t->path, O_CLOEXEC);
+    int err = errno;
+    if (t->fd >= 0)
+        for (int i = 0; i < NSLOT && t->slot < 0; i++)
+            if (!slots[i].used) {
+                memcpy(slots[i].path, t->path, strlen(t->path) + 1);
+                slots[i].used = 1;
+                t->slot = i;
+            }
+    (void)sigprocmask(SIG_SETMASK, &old, NULL);
+    if (t->fd < 0) {
+        spx_fail(e, SPX_EIO, "%s: cannot write in directory %.*s: %s", shown(t), (int)dirlen, dir, strerror(err));
+        spx_tmpfile_discard(t);
+        return SPX_EIO;
+    }
+    return SPX_OK;
+}
+
+spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, spx_err *e)
+{
+    const char *p = buf;
+    while (n > 0) {
+        ssize_t k = write(fd, p, n < ((size_t)1 << 30) ? n : (size_t)1 << 30);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 && errno == EPIPE)
+            return spx_fail(e, SPX_EIO, "%s: the program that reads this pipe stopped: see its message", name);
+        if (k < 0)
+            return spx_fail(e, SPX_EIO, "%s: cannot write: %s", name, strerror(errno));
+        p += k;
+        n -= (size_t)k;
+    }
+    return SPX_OK;
+}
+
+/* Copy the temporary file to a pipe, terminal or device. */
+static spx_status copy_out(const spx_tmpfile *t, int out, spx_err *e)
+{
+    enum { CHUNK = 1 << 20 };
+    if (lseek(t->fd, 0, SEEK_SET) < 0)
+        return spx_fail(e, SPX_EIO, "%s: cannot rewind: %s", t->path, strerror(errno));
+    char *buf = spx_alloc(CHUNK, 1, e);
+    if (buf == NULL)
+        return SPX_EIO;
+    spx_status st = SPX_OK;
+    while (st == SPX_OK) {
+        ssize_t k = read(t->fd, buf, CHUNK);
+        if (k == 0)
+            break;
+        if (k < 0 && errno == EINTR)
+            continue;
+        st = k < 0 ? spx_fail(e, SPX_EIO, "%s: cannot read back: %s", t->path, strerror(errno))
+                   : spx_write_all(out, buf, (size_t)k, shown(t), e);
+    }
+    spx_free(buf);
+    return st;
+}
+
+static spx_status sync_and_rename(spx_tmpfile *t, spx_err *e)
+{
+    struct stat sb;
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    /* mkstemp makes 0600; the result gets the mode that open() would have given, or the replaced file's */
+    mode_t mode = stat(t->target, &sb) == 0 ? sb.st_mode & 0777 : 0666 & ~mask;
+    if (fchmod(t->fd, mode) != 0 || fsync(t->fd) != 0)
+        return spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
+    int fd = t->fd;
+    t->fd = -1;
+    if (close(fd) != 0)
+        return spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
+    /* without -f, link() refuses a target that somebody made in the meantime; rename() would replace it */
+    if (!t->force && link(t->path, t->target) == 0) {
+        (void)unlink(t->path);
+        return SPX_OK;
+    }
+    if (!t->force && errno == EEXIST)
+        return spx_fail(e, SPX_EIO, "%s: was made by somebody else in the meantime: give -f to replace it", t->target);
+    if (rename(t->path, t->target) != 0)
+        return spx_fail(e, SPX_EIO, "%s: cannot rename the finished file: %s", t->target, strerror(errno));
+    return SPX_OK;
+}
+
+spx_status spx_tmpfile_commit(spx_tmpfile *t, spx_err *e)
+{
+    struct stat sb;
+    spx_status st;
+    if (t->target == NULL) {
+        st = copy_out(t, STDOUT_FILENO, e);
+        if (st == SPX_OK && close(STDOUT_FILENO) != 0)
+            st = spx_fail(e, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
+    } else if (stat(t->target, &sb) == 0 && !S_ISREG(sb.st_mode)) {
+        int fd = open(t->target, O_WRONLY | O_CLOEXEC);
+        st = fd < 0 ? spx_fail(e, SPX_EIO, "%s: cannot open: %s", t->target, strerror(errno)) : copy_out(t, fd, e);
+        if (fd >= 0 && close(fd) != 0 && st == SPX_OK)
+            st = spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
+    } else {
+        st = sync_and_rename(t, e);
+        if (st == SPX_OK && t->slot >= 0) {
+            slots[t->slot].used = 0;
+            t->slot = -1;
+        }
+    }
+    spx_tmpfile_discard(t);
+    return st;
+}
+
+void spx_tmpfile_discard(spx_tmpfile *t)
+{
+    if (t->path == NULL && t->target == NULL)
+        return;
+    if (t->fd >= 0)
+        (void)close(t->fd);
+    if (t->slot >= 0) {
+        (void)unlink(t->path);
+        slots[t->slot].used = 0;
+    }
+    spx_free(t->path);
+    spx_free(t->target);
+    memset(t, 0, sizeof *t);
+    t->fd = -1;
+    t->slot = -1;
+}

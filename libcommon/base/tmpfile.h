@@ -1,0 +1,36 @@
+/* Atomic output: a temporary file in the target directory, closed, synced, renamed. Nothing is left behind after a
+ * failure or a signal; an existing output is untouched until the commit. As git's tempfile.h. */
+#ifndef SPX_TMPFILE_H
+#define SPX_TMPFILE_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+typedef struct {
+    char *target; /* final name; NULL: standard output */
+    char *path;   /* name of the temporary file, readable and writable; never NULL while open */
+    int fd;       /* descriptor of it */
+    int force;    /* an existing target may be replaced */
+    int slot;     /* for the clean-up at exit */
+} spx_tmpfile;
+
+/* Create. `target` "-" is standard output: the temporary file then lives in $TMPDIR and is copied at the commit.
+ * SPX_EIO when the target exists and `force` is 0, is a directory, or nothing can be written there. */
+spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_err *e);
+
+/* Sync, close and rename (or copy to standard output and check that it arrived). On failure the temporary file is gone.
+ */
+spx_status spx_tmpfile_commit(spx_tmpfile *t, spx_err *e);
+
+/* Close and remove; safe on a struct of zeros and after a commit. */
+void spx_tmpfile_discard(spx_tmpfile *t);
+
+/* Write all of a buffer to a descriptor; `name` is for the message. */
+spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, spx_err *e);
+
+/* Remove temporary files when the program exits or a signal ends it (once, at program start; SIGPIPE is ignored, so
+ * that a closed pipe is an error of write()). */
+void spx_tmpfile_guard(void);
+
+#endif

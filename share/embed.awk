@@ -1,0 +1,25 @@
+# Turns schema texts into one C file: spx_schema_texts[] = { {name, text}, ..., {0} }.
+BEGIN {
+    print "/* made by share/embed.awk from schemas/: do not edit */"
+    print "#include \"h5/schema.h\""
+    print "const spx_schema_text spx_schema_texts[] = {"
+}
+FNR == 1 {
+    if (open)
+        print "    \"\"},"
+    name = FILENAME
+    sub(/^.*\//, "", name)
+    sub(/\.schema$/, "", name)
+    printf "    {\"%s\",\n", name
+    open = 1
+}
+{
+    gsub(/\\/, "\\\\")
+    gsub(/"/, "\\\"")
+    printf "     \"%s\\n\"\n", $0
+}
+END {
+    if (open)
+        print "    \"\"},"
+    print "    {0, 0}};"
+}
