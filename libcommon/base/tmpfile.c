@@ -115,6 +115,12 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
                 slots[i].used = 1;
                 t->slot = i;
             }
+    if (t->fd >= 0 && t->slot < 0) { /* more temporary files at once than there are slots */
+        (void)unlink(t->path);
+        (void)close(t->fd);
+        t->fd = -1;
+        err = EMFILE;
+    }
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
     if (t->fd < 0) {
         spx_fail(e, SPX_EIO, "%s: cannot write in directory %.*s: %s", shown(t), (int)dirlen, dir, strerror(err));

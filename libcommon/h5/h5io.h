@@ -1,0 +1,118 @@
+/* HDF5 in and out: typed reads that check class, rank and shape before they allocate, writes that fetch units, names
+ * and flag meanings from the schema, attributes, and files or pipes as sources and targets.
+ *
+ * HDF5's own error stack is silenced; messages say file, dataset and remedy. `loc` may be any group; paths are relative
+ * to it or absolute. Every function returns SPX_OK or fills *e (SPX_EINPUT: the content is wrong; SPX_EIO: reading or
+ * writing failed). */
+#ifndef SPX_H5IO_H
+#define SPX_H5IO_H
+
+#include <hdf5.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { SPX_H5_MAXDIM = 8 };
+
+/* ---- what is there ---- */
+
+/* 1 when every link of `path` exists and leads to an object; 0 otherwise. */
+int spx_h5_exists(hid_t loc, const char *path);
+
+/* Rank and dimensions of a dataset; SPX_EINPUT naming file and dataset when it is absent. */
+spx_status spx_h5_shape(hid_t loc, const char *path, int *ndim, size_t dims[SPX_H5_MAXDIM], spx_err *e);
+
+/* Name of a file that an object is in, for messages ("standard input" for a pipe); valid until the next call in this
+ * thread. */
+const char *spx_h5_filename(hid_t loc);
+
+/* Names of the links of a group, in alphabetical order. Free with spx_h5_names_free(). */
+spx_status spx_h5_list(hid_t loc, const char *path, size_t *n, char ***names, spx_err *e);
+void spx_h5_names_free(size_t n, char **names);
+
+/* ---- reading ---- */
+
+/* Read a whole dataset of `ndim` dimensions into new memory (spx_free). dims[i] is the length wanted, or 0 for any
+ * and then gets the length found. Any integer or float type in the file is converted; a value that does not fit
+ * (an integer dataset of the other sign, a string) is refused by class. */
+spx_status spx_h5_read_f64(hid_t loc, const char *path, int ndim, size_t *dims, double **out, spx_err *e);
+spx_status spx_h5_read_f32(hid_t loc, const char *path, int ndim, size_t *dims, float **out, spx_err *e);
+spx_status spx_h5_read_i32(hid_t loc, const char *path, int ndim, size_t *dims, int32_t **out, spx_err *e);
+spx_status spx_h5_read_u32(hid_t loc, const char *path, int ndim, size_t *dims, uint32_t **out, spx_err *e);
+spx_status spx_h5_read_u8(hid_t loc, const char *path, int ndim, size_t *dims, uint8_t **out, spx_err *e);
+/* The same for rows [first, first+n) along the first dimension, into `out` which the caller owns. */
+spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, void *out, spx_err *e);
+/* 1-D dataset of fixed strings as n blocks of `size` characters, NUL-padded (longer text is refused); e.g. header cards
+ * with size 80. */
+spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t *n, char **out, spx_err *e);
+
+/* Scalar attributes of the object at `path` ("." for loc itself). An absent attribute: SPX_EINPUT. */
+spx_status spx_h5_attr_f64(hid_t loc, const char *path, const char *name, double *out, spx_err *e);
+spx_status spx_h5_attr_i64(hid_t loc, const char *path, const char *name, int64_t *out, spx_err *e);
+spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *out, size_t size, spx_err *e);
+int spx_h5_has_attr(hid_t loc, const char *path, const char *name);
+
+/* ---- writing ---- */
+
+/* Make a group and the groups above it, with the block's `type` and `version` attributes where the schema names it. */
+spx_status spx_h5_group(hid_t loc, const char *path, spx_err *e);
+
+/* Write a dataset (groups above it are made). Attributes units, long_name, flag_masks, flag_meanings come from the
+ * schema of its absolute path. `memtype` is a native type; the file gets the same type. */
+spx_status spx_h5_write(hid_t loc, const char *path, hid_t memtype, int ndim, const size_t *dims, const void *data,
+                        spx_err *e);
+/* As spx_h5_write() for doubles that are stored as float32 (precision 4) or float64 (8). A value beyond float32's
+ * range is stored as its largest; a NaN or Inf is SPX_EBUG: products never hold one. */
+spx_status spx_h5_write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
+                             const double *data, spx_err *e);
+/* n fixed strings of `size` characters (space padded in memory and file), 1-D. */
+spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e);
+
+/* Create a dataset without data, to be filled by spx_h5_write_rows(). */
+spx_status spx_h5_create(hid_t loc, const char *path, hid_t filetype, int ndim, const size_t *dims, spx_err *e);
+spx_status spx_h5_write_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, const void *data,
+                             spx_err *e);
+
+spx_status spx_h5_set_f64(hid_t loc, const char *path, const char *name, double v, spx_err *e);
+spx_status spx_h5_set_i64(hid_t loc, const char *path, const char *name, int64_t v, spx_err *e);
+spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const char *v, spx_err *e);
+
+/* Make `scale` (1-D) an HDF5 dimension scale called `dimname` and attach it to dimension `dim` of `data`. */
+spx_status spx_h5_attach_scale(hid_t loc, const char *data, unsigned dim, const char *scale, const char *dimname,
+                               spx_err *e);
+
+/* Copy an object with all below it into another file; the target's name is given, groups above it are made. */
+spx_status spx_h5_copy(hid_t from, const char *path, hid_t to, const char *topath, spx_err *e);
+/* Second name for an object of the same file. */
+spx_status spx_h5_link(hid_t loc, const char *target, const char *name, spx_err *e);
+
+/* ---- files and pipes (h5image.c; design: specpipe(7), PIPES) ---- */
+
+typedef struct {
+    hid_t file;        /* read-only */
+    char name[1024];   /* as a person knows it */
+    void *image;       /* file image of a pipe; owned */
+    size_t size;       /* bytes */
+    int64_t mtime;     /* seconds since 1970; 0 for a pipe */
+    uint64_t dev, ino; /* identity of a regular file; 0 for a pipe */
+} spx_input;
+
+/* Open a file, or standard input for "-": directly when it is a regular file, else one file image is read from the pipe
+ * (bounded by --max-mem; beyond that spilled to an unlinked temporary file). Empty input, truncation, no HDF5:
+ * SPX_EINPUT. */
+spx_status spx_input_open(spx_input *in, const char *path, spx_err *e);
+void spx_input_close(spx_input *in);
+
+typedef struct spx_output spx_output;
+
+/* New HDF5 file with specpipe's root attributes: `target` a file name (written aside, renamed at the commit) or "-"
+ * (kept in memory, sent at the commit). */
+spx_status spx_output_open(spx_output **out, const char *target, int force, spx_err *e);
+hid_t spx_output_file(const spx_output *out);
+/* Close (HDF5 errors show here), sync, rename or send. Frees `out` in every case. */
+spx_status spx_output_commit(spx_output *out, spx_err *e);
+/* Close and leave nothing; NULL is allowed. */
+void spx_output_discard(spx_output *out);
+
+#endif

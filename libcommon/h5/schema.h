@@ -1,0 +1,50 @@
+/* The products' definition: texts in schemas/, compiled in. Documentation (specpipe-schema(5)), the attributes that
+ * writers add, and h5check come from them and from nowhere else. The language of the texts: schemas/README. */
+#ifndef SPX_SCHEMA_H
+#define SPX_SCHEMA_H
+
+#include <hdf5.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+typedef struct {
+    const char *name, *text;
+} spx_schema_text;
+
+extern const spx_schema_text spx_schema_texts[]; /* ended by {0, 0} */
+
+typedef enum { SPX_ITEM_GROUP, SPX_ITEM_DATASET, SPX_ITEM_TABLE } spx_item_kind;
+
+/* One line of a schema: a group, a dataset or a table at a place. `<name>` in the path stands for any one name. */
+typedef struct {
+    spx_item_kind kind;
+    const char *block;   /* name of the block (schema text) */
+    const char *version; /* of the block, "1.0" */
+    char path[128];
+    char types[64]; /* "float32|float64", "int32", "string80", ... */
+    int ndim;
+    char dim[8][32]; /* names of the dimensions, or numbers */
+    char units[64];
+    char flags[512]; /* NAME:BIT,NAME:BIT of a mask */
+    int required, finite, nonnegative, increasing, scale;
+    char attrs[256];    /* attributes that must be there: name=a|b,name */
+    char columns[2048]; /* tables: NAME:type[:unit],... that must be there */
+    char meaning[512];
+} spx_item;
+
+/* Schema line for an absolute path, or NULL when no schema names it. */
+const spx_item *spx_schema_find(const char *path);
+/* All lines, in order. */
+const spx_item *spx_schema_items(size_t *n);
+
+/* Check an open file against the schema; one line `file:/dataset: violation` to `out` for each; *nbad counts them. */
+spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nbad, spx_err *e);
+
+/* SPX_EINPUT when the group at `path` is not of block `type`, or has a newer major version than this build knows. */
+spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_err *e);
+
+/* specpipe-schema(5), mdoc. */
+void spx_schema_mdoc(FILE *out);
+
+#endif

@@ -1,0 +1,79 @@
+/* What every program does: parse options, open inputs, make the output, record provenance, commit; and the exit status.
+ *
+ * A tool is a spx_program and a run function:
+ *     int main(int argc, char **argv) { return spx_main(&program, argc, argv); }
+ * run() returns SPX_OK after spx_stage_commit(), or an error in *e; spx_main() prints it, leaves no output behind, and
+ * exits with its code. */
+#ifndef SPX_STAGE_H
+#define SPX_STAGE_H
+
+#include <hdf5.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/progress.h"
+#include "base/tmpfile.h"
+#include "h5/h5io.h"
+
+typedef struct spx_stage spx_stage;
+
+enum {
+    SPX_OUT_HDF5 = 0,    /* writes one HDF5 product */
+    SPX_OUT_NONE = 1,    /* writes text on stdout at most (h5check) */
+    SPX_OUT_OTHER = 2,   /* opens its output itself through spx_stage_tmpfile() (h52fits) */
+    SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
+    SPX_USES_DEVICE = 8  /* runs a kernel stage: has --device and -j */
+};
+
+typedef struct {
+    const char *name, *summary, *usage;
+    const spx_opt *options; /* own options, ended by {0}; may be NULL */
+    unsigned flags;
+    spx_status (*run)(spx_stage *s, spx_err *e);
+} spx_program;
+
+/* Values of the options that all programs share. */
+typedef struct {
+    const char *output; /* NULL until resolved; "-": standard output */
+    int force, verbose, quiet, progress, reproducible;
+    long threads;       /* > 0 always, after parsing */
+    const char *device; /* "auto", "cpu", "cuda", "cuda:0,2" */
+    size_t max_mem;     /* bytes; 0: no limit */
+    int help, version;
+} spx_common;
+
+struct spx_stage {
+    const spx_program *program;
+    spx_common common;
+    size_t ninput;
+    char **input; /* names, "-" for stdin */
+    struct spx_stage_private *p;
+};
+
+int spx_main(const spx_program *p, int argc, char **argv);
+
+/* Open input i (kept open until the end; closing is done by spx_main()). */
+spx_status spx_stage_input(spx_stage *s, size_t i, spx_input **in, spx_err *e);
+/* An additional input that an option names (--psf FILE, --templates FILE); recorded like the others. */
+spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e);
+/* An input that is not HDF5 and that the tool reads itself: checked to differ from the output and recorded. */
+spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e);
+
+/* Make the output. `product` is the name of its main block (root attribute). Copies the provenance of all inputs opened
+ * so far. */
+spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e);
+/* For SPX_OUT_OTHER: a temporary file that is committed by spx_stage_commit(); `target` NULL: the -o option. */
+spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e);
+
+/* From now on, time counts for step `name` ("read", "extract", "write"); recorded in the provenance. */
+void spx_stage_step(spx_stage *s, const char *name);
+/* More `name=value` text for this stage's provenance record (counts, device in use). */
+spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
+
+/* Write the provenance record, close, rename. */
+spx_status spx_stage_commit(spx_stage *s, spx_err *e);
+
+#endif
