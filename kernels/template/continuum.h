@@ -1,0 +1,22 @@
+/* Continuum of a spectrum for cross-correlation: templates and data go through the same rule, so that what it gets
+ * wrong is wrong in both alike. */
+#ifndef SPX_CONTINUUM_H
+#define SPX_CONTINUUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* cont[n]: straight lines in ln(flux) against ln(wavelength) through the medians of bins of equal width in
+ * ln(wavelength) that divide ln0 ... ln1 (the range of the setup): as many as are 1000 km/s wide, at most 20. Pixels
+ * outside the range belong to the first or last bin; bins with fewer than three good pixels are left out. Nowhere below
+ * 1/100 of the median of the good pixels' |flux|; 1 everywhere when no pixel is good or all are 0. lnwave[n]
+ * increasing; flux[n] finite where good; bad[n] non-zero: pixel is not used, NULL: all are. SPX_EIO: memory. */
+spx_status spx_continuum_find(double ln0, double ln1, size_t n, const double *lnwave, const double *flux,
+                              const uint8_t *bad, double *cont, spx_err *e);
+
+/* Median of x[n], which is reordered; the mean of the two middle ones when n is even; n > 0, no NaN. */
+double spx_median(double *x, size_t n);
+
+#endif

@@ -1,0 +1,113 @@
+/* Stage `template`: a library of model spectra -> templates of one or several setups.
+ *
+ * The library streams through: begin (grids, weights and the grid of parameters are made; the samples that are needed
+ * are known), add as often as there are batches of rows, finish (holes filled, cross-correlation set made, result
+ * handed out).
+ *
+ * For each setup (Koposov et al., rvspecfit, ascl:1907.013, defines the same steps):
+ *  1. log grid: ln step ln(1 + step / ((wmin + wmax)/2)), from wmin/f up to below wmax*f, f = 1 + 1000 km/s / c. Pixels
+ * that reach beyond the library are left out; the library has to cover wmin ... wmax.
+ *  2. flux times wavelength (photons), taken as piecewise linear between the library's samples, is integrated against
+ *     LSF x output pixel exactly: the LSF is a Gaussian of sigma = sqrt(FWHM^2 - FWHM_library^2) / 2.3548 at the
+ * pixel's wavelength, pixel edges lie midway between pixel centres, and the LSF is cut 5 sigma beyond the edges; the
+ * weights of a pixel are scaled to sum 1. Then it is divided by the wavelength again. Values not above 1e-10 of the
+ * template's median are raised to that (they have no logarithm), and counted.
+ *  3. normalisation: none; median: divided by the median of the pixels; linear: then also by the straight line in
+ *     (wavelength, ln flux) through the medians of the two halves of the pixels.
+ *  4. ln, float32. */
+#ifndef SPX_TEMPLATE_H
+#define SPX_TEMPLATE_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/progress.h"
+#include "blocks/templates.h"
+
+/* A setup as asked for. */
+typedef struct {
+    char name[64];
+    double wmin, wmax, step; /* Angstrom, in `medium` */
+    char resolution[128];    /* "R=expression" or "FWHM=expression" (Angstrom), x: wavelength in Angstrom */
+    spx_medium medium;
+} spx_template_request;
+
+/* NAME:MIN:MAX:STEP:R=EXPR[:air|:vacuum], or FWHM=EXPR in place of R=EXPR. SPX_EUSAGE says what is wrong. */
+spx_status spx_template_parse_setup(const char *text, spx_template_request *r, spx_err *e);
+
+/* What is known of the library before its spectra are read. */
+typedef struct {
+    size_t nwave;
+    const double *wavelength; /* [nwave] Angstrom, strictly increasing, any spacing */
+    spx_medium medium;
+    size_t ntemp, npar;            /* npar 1 ... SPX_MAX_PAR */
+    const double *params;          /* [ntemp][npar] */
+    char parname[SPX_MAX_PAR][32]; /* [npar] */
+} spx_template_library;
+
+typedef struct {
+    size_t nsetup;
+    const spx_template_request *setup; /* [nsetup], names differ */
+    spx_norm norm;
+    char library_resolution[128]; /* as in a request, or a plain number (R); empty: infinite */
+    int parlog[SPX_MAX_PAR];      /* 1: the parameter is interpolated in log10 */
+    int ccf;                      /* make the cross-correlation set */
+    size_t ccf_every;             /* every N-th template of the library; 0: so that about 100 remain */
+    size_t nccf_vsini;
+    const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
+} spx_template_config;
+
+/* What a user should hear of. */
+typedef struct {
+    size_t nfilled;  /* nodes of the grid that the library lacks */
+    size_t nraised;  /* samples that were raised to 1e-10 of their template's median */
+    size_t nccf;     /* entries of the cross-correlation set */
+    size_t nmissing; /* pixels at the ends of the setups' grids that the library does not reach */
+} spx_template_report;
+
+typedef struct spx_template_job spx_template_job;
+
+/* SPX_EUSAGE: a setup is impossible (step, range, resolution not positive or higher than the library's); SPX_EINPUT:
+ * the library's wavelengths or parameters are unusable, do not cover a setup, or form no regular grid; SPX_EIO: memory.
+ */
+spx_status spx_template_begin(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job **job,
+                              spx_err *e);
+
+/* Only samples first ... first+n-1 of the library's grid matter to the setups. */
+void spx_template_range(const spx_template_job *job, size_t *first, size_t *n);
+
+/* Rows row0 ... row0+nrow-1 of the library; flux[nrow][n] holds the samples that spx_template_range() names. Every row
+ * once, in any order. SPX_EINPUT names a row and wavelength where the flux is not finite, or that has no flux. */
+spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, spx_err *e);
+
+/* Setups are moved to *out (out->library is left alone); SPX_EBUG when rows are missing. `report` and `p` may be NULL.
+ */
+spx_status spx_template_finish(spx_template_job *job, spx_progress *p, spx_templates *out, spx_template_report *report,
+                               spx_err *e);
+
+void spx_template_free(spx_template_job *job);
+
+/* Interpolator `grid`: finds the axes and fills naxis, axis, node, and, where nodes are missing, appends rows to params
+ * (s->filled marks them) and s->lnflux (left 0); s->ntemp, npar, params, parlog, parname are given. Values of a
+ * parameter that differ by less than 1e-4 of its range, or 1e-6 of its size, are one node. SPX_EINPUT when two
+ * templates share a node, or less than a quarter of the nodes are there (the library is no regular grid).
+ *
+ * A missing node is interpolated, linearly in the mapped parameter and ln(flux), between its nearest present neighbours
+ * along an axis, the mean of all axes on which it has one on both sides; what remains after repeating that (nodes
+ * outside the hull of the library) copies the nearest present one, in steps of the grid. */
+typedef struct {
+    size_t nfill;   /* missing nodes */
+    size_t *start;  /* [nfill+1] sources of fill i are start[i] ... start[i+1]-1, in the order in which to fill */
+    int32_t *row;   /* rows of s->lnflux */
+    double *weight; /* sum 1 */
+} spx_template_fill;
+
+spx_status spx_template_grid(spx_setup *s, spx_template_fill *f, spx_err *e);
+void spx_template_fill_free(spx_template_fill *f);
+
+/* Rows of a library, params[ntemp][npar], that the cross-correlation set takes: every N-th along a Z-order curve
+ * through the ranks of the parameters (even coverage). pick[ntemp] receives them; returns how many, 0 when memory runs
+ * out. */
+size_t spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, spx_err *e);
+
+#endif

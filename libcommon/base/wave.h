@@ -1,0 +1,18 @@
+/* Wavelengths in vacuum and in standard air (Angstrom). */
+#ifndef SPX_WAVE_H
+#define SPX_WAVE_H
+
+#define SPX_C_KMS 299792.458
+
+/* Below this vacuum wavelength tables give vacuum wavelengths by convention, and nothing is converted. */
+#define SPX_AIR_MIN 2000.0
+
+/* Ciddor 1996 (Applied Optics 35, 1566), as used for PHOENIX and SDSS: dry air, 15 C, 101325 Pa, 450 ppm CO2,
+ *     n - 1 = 0.05792105 / (238.0185 - s^2) + 0.00167917 / (57.362 - s^2),   s = 10^4 / lambda_vacuum,
+ * lambda_air = lambda_vacuum / n. */
+double spx_vacuum_to_air(double vacuum);
+
+/* Its inverse, by iteration to the last bits. */
+double spx_air_to_vacuum(double air);
+
+#endif
