@@ -12,15 +12,19 @@ enum { SPX_MAX_PAR = 6 };
 
 typedef enum { SPX_NORM_NONE = 0, SPX_NORM_MEDIAN = 1, SPX_NORM_LINEAR = 2 } spx_norm;
 
-/* Cross-correlation set: continuum-normalised templates on a log grid of a power-of-two length. */
+/* Cross-correlation set. An entry is t = T/continuum - 1 (T: template, broadened by vsini; continuum: continuum.h over
+ * wmin ... wmax), 0 where there is no template, on the setup's own grid, tapered over the outer 200 km/s, and followed
+ * by zeros for at least 1500 km/s, so that lags up to that do not wrap. With data s_i = S_i/continuum - 1 on the same
+ * grid and ivar_i of S/continuum, chi^2(lag) = sum ivar s^2 - 2 sum_i ivar_i s_i t_(i-lag) + sum_i ivar_i t_(i-lag)^2.
+ * Entries are the same templates and vsini in every setup of a file. */
 typedef struct {
-    size_t ntemp; /* entries: a subset of the templates times a list of vsini */
-    size_t nwave; /* power of two */
+    size_t ntemp; /* entries: a subset of the library's templates times a list of vsini */
+    size_t nwave; /* power of two; wavelength of pixel k is exp(lnwave0 + k dlnwave) */
     double lnwave0, dlnwave;
     double *params; /* [ntemp][npar], not mapped */
     double *vsini;  /* [ntemp] km/s */
-    float *flux;    /* [ntemp][nwave], continuum-normalised, apodised, padded with zeros */
-    /* FFTs (FFTW r2c, unnormalised, nwave/2+1 complex values re,im) of flux and of flux squared; float32 pairs */
+    float *flux;    /* [ntemp][nwave] t */
+    /* FFTs (FFTW r2c, unnormalised, nwave/2+1 complex values re,im) of t and of t squared; float32 pairs */
     float *fft, *fft2; /* [ntemp][nwave/2+1][2] */
 } spx_ccf_set;
 
@@ -39,7 +43,7 @@ typedef struct {
     double *params; /* [ntemp][npar], not mapped */
     float *lnflux;  /* [ntemp][nwave] ln of the normalised flux per unit wavelength */
     spx_norm norm;
-    double *lnnorm;  /* [ntemp] ln of what was divided out at mid-range; 0 for SPX_NORM_NONE */
+    double *lnnorm; /* [ntemp] ln of what was divided out, at (wmin+wmax)/2; 0 for SPX_NORM_NONE and for filled nodes */
     uint8_t *filled; /* [ntemp] 1: not in the library, filled in from its neighbours */
     /* interpolator "grid": node[i0][i1]... (last parameter fastest) is the row of the template at
      * (axis[0][i0], axis[1][i1], ...); axes hold parameters that are not mapped, increasing. NULL node: no regular
