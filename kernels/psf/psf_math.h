@@ -13,12 +13,7 @@
 #include <stddef.h>
 
 #include "blocks/psf.h"
-
-#ifdef __CUDACC__
-#define SPX_HD __host__ __device__
-#else
-#define SPX_HD
-#endif
+#include "hostdevice.h"
 
 /* Centres farther out than this are refused: no detector is as large, and a long holds their corners. */
 #define SPX_SPOT_FAR 1e8
@@ -37,24 +32,24 @@ typedef struct {
 } spx_spot;
 
 /* Columns and rows of a spot. */
-static inline SPX_HD int spx_psf_nx(const spx_psf *p)
+SPX_HD int spx_psf_nx(const spx_psf *p)
 {
     return 2 * p->hsizex + 1;
 }
 
-static inline SPX_HD int spx_psf_ny(const spx_psf *p)
+SPX_HD int spx_psf_ny(const spx_psf *p)
 {
     return 2 * p->hsizey + 1;
 }
 
 /* Legendre argument of a series that is defined over [wmin, wmax]. */
-static inline SPX_HD double spx_psf_u(double wmin, double wmax, double lambda)
+SPX_HD double spx_psf_u(double wmin, double wmax, double lambda)
 {
     return 2.0 * (lambda - wmin) / (wmax - wmin) - 1.0;
 }
 
 /* sum_k c[k] P_k(u), by (k+1) P_{k+1} = (2k+1) u P_k - k P_{k-1}. */
-static inline SPX_HD double spx_legendre_sum(size_t n, const double *c, double u)
+SPX_HD double spx_legendre_sum(size_t n, const double *c, double u)
 {
     double below = 0.0, here = 1.0, sum = 0.0;
     for (size_t k = 0; k < n; k++) {
@@ -67,7 +62,7 @@ static inline SPX_HD double spx_legendre_sum(size_t n, const double *c, double u
 }
 
 /* P_0(u) .. P_{n-1}(u). */
-static inline SPX_HD void spx_legendre_basis(size_t n, double u, double *basis)
+SPX_HD void spx_legendre_basis(size_t n, double u, double *basis)
 {
     double below = 0.0, here = 1.0;
     for (size_t k = 0; k < n; k++) {
@@ -79,13 +74,13 @@ static inline SPX_HD void spx_legendre_basis(size_t n, double u, double *basis)
 }
 
 /* Value of a series for one fibre. */
-static inline SPX_HD double spx_psf_series_value(const spx_psf_series *s, size_t fibre, double lambda)
+SPX_HD double spx_psf_series_value(const spx_psf_series *s, size_t fibre, double lambda)
 {
     return spx_legendre_sum(s->ncoef, s->coef + fibre * s->ncoef, spx_psf_u(s->wmin, s->wmax, lambda));
 }
 
 /* Where the spot of (fibre, lambda) lies: centre and corner, without its pixels. All 0 unless SPX_SPOT_OK. */
-static inline SPX_HD spx_spot_status spx_psf_spot_place(const spx_psf *p, size_t fibre, double lambda, spx_spot *at)
+SPX_HD spx_spot_status spx_psf_spot_place(const spx_psf *p, size_t fibre, double lambda, spx_spot *at)
 {
     double x = spx_psf_series_value(&p->x, fibre, lambda), y = spx_psf_series_value(&p->y, fibre, lambda);
     at->x = at->y = at->dx = at->dy = 0.0;
@@ -107,7 +102,7 @@ static inline SPX_HD spx_spot_status spx_psf_spot_place(const spx_psf *p, size_t
  * Edges e_k = (k - n div 2 - 1/2 - d)/sigma, k = 0..n; with probabilists' Hermite polynomials He and the unit
  * Gaussian phi:  g_0[k] = (erf(e_{k+1}/sqrt 2) - erf(e_k/sqrt 2))/2,
  *                g_m[k] = He_{m-1}(e_k) phi(e_k) - He_{m-1}(e_{k+1}) phi(e_{k+1}). */
-static inline SPX_HD void spx_gauss_hermite(int deg, int n, double d, double sigma, double *g)
+SPX_HD void spx_gauss_hermite(int deg, int n, double d, double sigma, double *g)
 {
     const double sqrt1_2 = 0.70710678118654752440, sqrt1_2pi = 0.39894228040143267794;
     for (int k = 0; k <= n; k++) {
@@ -132,7 +127,7 @@ static inline SPX_HD void spx_gauss_hermite(int deg, int n, double d, double sig
 }
 
 /* Doubles of scratch that spx_psf_spot() needs. */
-static inline SPX_HD size_t spx_psf_spot_work(const spx_psf *p)
+SPX_HD size_t spx_psf_spot_work(const spx_psf *p)
 {
     size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p);
     return p->ndeg + (size_t)(p->ghdegx + 1) * nx + (size_t)(p->ghdegy + 1) * ny + nx;
@@ -142,8 +137,8 @@ static inline SPX_HD size_t spx_psf_spot_work(const spx_psf *p)
  * S[y][x] = sum_ij GH-i-j g_i(x) g_j(y), negative pixels clipped to 0, then divided by the sum.
  * `work`: spx_psf_spot_work() doubles. Anything but SPX_SPOT_OK: all pixels are 0 (never NaN).
  * spx_psf_index() must have been called on *p; fibre < p->nspec. */
-static inline SPX_HD spx_spot_status spx_psf_spot(const spx_psf *p, size_t fibre, double lambda, double *work,
-                                                  double *spot, spx_spot *at)
+SPX_HD spx_spot_status spx_psf_spot(const spx_psf *p, size_t fibre, double lambda, double *work, double *spot,
+                                    spx_spot *at)
 {
     const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
     const size_t npix = (size_t)nx * (size_t)ny, row = p->nspec * p->ndeg;
