@@ -1,0 +1,93 @@
+/* Stage `extract`: spectra out of a CCD image by 2-D modelling ("spectroperfectionism", Bolton & Schlegel 2010, PASP
+ * 122, 248; B&S below).
+ *
+ * The image is modelled as p = A f + noise, where column j of A is the PSF spot of one (fibre, wavelength) bin. With
+ * W = diag(ivar), M = A^T W A and C = M^-1, the deconvolved flux is x = C A^T W p. For each fibre, Q is the symmetric
+ * square root of the inverse of its own block of C (B&S eq. 19); with s the row sums of Q:
+ *     resolution matrix R = diag(1/s) Q,   flux = R x,   ivar = s^2,
+ * so that the errors of the flux are uncorrelated and R says exactly what was done to the spectrum.
+ *
+ * One call extracts any number of fibres of a frame. All methods share options, output and diagnostics. */
+#ifndef SPX_EXTRACT_H
+#define SPX_EXTRACT_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/progress.h"
+#include "blocks/image.h"
+#include "blocks/psf.h"
+#include "blocks/spectra.h"
+
+typedef struct {
+    size_t first, nspec;   /* fibres first .. first+nspec-1 of the PSF */
+    double wmin, wmax, dw; /* bins at wmin + k dw, up to wmax + dw/2, Angstrom */
+    /* Layout, counted from fibre 0 of the PSF whatever `first` is: bundles of bundle_size fibres (the last one may be
+     * smaller), each in sub_bundles groups: group k holds the bundle's fibres k*bundle_size/sub_bundles up to
+     * (k+1)*bundle_size/sub_bundles. A group is solved whole, with its neighbours, when any of its fibres is wanted;
+     * so a fibre has the same flux in every subset. */
+    size_t bundle_size, sub_bundles;
+    size_t wave_step;    /* bins kept of a patch */
+    size_t wave_pad;     /* bins that a patch solves beyond them, on both sides */
+    double pix_pad_frac; /* fraction of the rows that only padding bins reach and that are used, 0..1 */
+    double regularize;   /* alpha: alpha^2 is added to the diagonal of M */
+    double psf_error;    /* fractional error of the model in chi^2; negative: the PSF's own */
+    int want_model;      /* fill the model image */
+    int nthreads;        /* 0: OpenMP's default; the result does not depend on it */
+    spx_progress *progress;
+} spx_extract_options;
+
+/* What was met on the way. */
+typedef struct {
+    size_t npatch;        /* systems of equations solved */
+    size_t npatch_failed; /* of them without a solution: flux 0, ivar 0, mask ALLBADPIX | BAD2DFIT */
+    size_t nbin;          /* bins in the output */
+    size_t nbin_empty;    /* of them without information */
+    size_t nbin_nospot;   /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
+    size_t npix;          /* pixels in the image */
+    size_t npix_masked;   /* of them with a mask bit, or ivar 0 */
+    size_t npix_bad;      /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
+} spx_extract_counts;
+
+/* The defaults of the reference programs; first, nspec, wmin, wmax and dw are left 0. */
+spx_extract_options spx_extract_defaults(void);
+
+/* Units of work that a call with these options will report to `progress`. */
+size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o);
+
+/* Extract with patches and dense algebra, on the CPU: the definition of correct for every other method.
+ *
+ * *out (zeroed by the caller) gets: nspec, arm (name: band; wavelength [nwave], vacuum, topocentric; flux
+ * electron/Angstrom, ivar, mask, resolution with 2 hsizey + 1 diagonals), chi2pix, pixmask_fraction, fiber, camera and,
+ * if wanted, the model image in electrons (size of the input image). It does not get header, fibermap and scores.
+ * Free with spx_frame_free(), also after an error. No value is NaN or infinite.
+ *
+ * - pixmask_fraction: fraction of a bin's spot on pixels without information; pixels off the CCD count as such.
+ * - mask: SOMEBADPIX where it is above 1/2; ALLBADPIX where it is 1 to rounding: no information, flux 0, ivar 0;
+ *   BAD2DFIT where chi2pix is above 5 times both its median over the extracted fibres at that wavelength and its median
+ *   over the fibre's wavelengths (medians over bins with information, so this bit depends on the fibres that are
+ *   extracted together; a single fibre has nothing to compare with and never gets it).
+ * - chi2pix: chi^2 a pixel of the model, weighted with the bin's spot, with the error of the PSF model added to the
+ *   noise; 0 where there is no information.
+ *
+ * SPX_EUSAGE: options that make no sense (fibres beyond the PSF, empty wavelength range, ...); SPX_EINPUT: no bin on
+ * the CCD, or more than 95 % of the pixels under the traces masked; SPX_EIO: memory. */
+spx_status spx_extract_patch_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                 spx_frame *out, spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
+
+/* b, r or z: first letter of the camera's name if it is one of them, else by mean wavelength. */
+char spx_extract_band(const char *camera, double mean_wavelength);
+
+/* Wavelength range that the scores of a band are taken over. */
+typedef struct {
+    char band;       /* 'b', 'r', 'z' */
+    double wlo, whi; /* wlo <= wavelength < whi, Angstrom */
+} spx_score_range;
+
+/* Scores as in DESI frames, over the band's fixed range (b 4000-5800, r 5800-7600, z 7600-9800 Angstrom), or over the
+ * whole grid when it has no bin there: sum of the electrons (sum of flux times bin width), median electrons per
+ * Angstrom, and median signal-to-noise ratio per sqrt(Angstrom); [nspec] each. */
+spx_status spx_extract_scores(const spx_frame *frame, double *sum_count, double *median_count, double *median_snr,
+                              spx_score_range *range, spx_err *e) SPX_NODISCARD;
+
+#endif

@@ -1,0 +1,42 @@
+/* What every extraction method does before and after it solves its equations. Private to kernels/extract/. */
+#ifndef SPX_EXTRACT_IMPL_H
+#define SPX_EXTRACT_IMPL_H
+
+#include "extract/extract.h"
+
+/* A pixmask_fraction above this is 1 to rounding: the bin has no information. */
+#define SPX_ALL_BAD (1.0 - 1e-9)
+
+/* Inputs after their check. */
+typedef struct {
+    const spx_image *image;
+    const spx_psf *psf;
+    const spx_extract_options *o;
+    size_t nwave;
+    double psf_error;
+    float *weight; /* [ny][nx] ivar, 0 where a pixel must not be used: never NaN, infinite or negative; owned */
+} spx_extract_job;
+
+/* Wavelength of bin k; k may be negative or beyond the grid (padding). */
+static inline double spx_extract_lambda(const spx_extract_options *o, long k)
+{
+    return o->wmin + (double)k * o->dw;
+}
+
+/* Number of bins of a grid: values of arange(wmin, wmax + dw/2, dw). */
+size_t spx_extract_nwave(const spx_extract_options *o);
+
+/* Number of threads that a call may use. */
+int spx_extract_threads(const spx_extract_options *o);
+
+/* Check options and inputs, count pixels, build the weights, allocate *out with its wavelengths. */
+spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                             spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+
+/* After the method has filled flux (electrons per bin), ivar, resolution, chi2pix and pixmask_fraction: model image,
+ * empty bins, flux per Angstrom, mask bits, counts. Bits that are already set in the mask stay. */
+spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+
+void spx_extract_job_free(spx_extract_job *job);
+
+#endif

@@ -1,0 +1,17 @@
+/* What a PSF says about a whole detector. One spot: psf/psf_math.h. */
+#ifndef SPX_KERNEL_PSF_H
+#define SPX_KERNEL_PSF_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "blocks/psf.h"
+
+/* Longest run of multiples of `step` (Angstrom) at which the trace centres of all fibres lie on a CCD of nx columns and
+ * ny rows: first and last wavelength in *wmin, *wmax. Only wavelengths inside the ranges that all series of the PSF
+ * were made for count. The whole PSF decides, not the fibres that are wanted, so that the default grid of a camera
+ * does not depend on which fibres are extracted. SPX_EINPUT when there is no such wavelength. */
+spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
+                            spx_err *e) SPX_NODISCARD;
+
+#endif
