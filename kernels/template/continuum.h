@@ -16,7 +16,4 @@
 spx_status spx_continuum_find(double ln0, double ln1, size_t n, const double *lnwave, const double *flux,
                               const uint8_t *bad, double *cont, spx_err *e);
 
-/* Median of x[n], which is reordered; the mean of the two middle ones when n is even; n > 0, no NaN. */
-double spx_median(double *x, size_t n);
-
 #endif

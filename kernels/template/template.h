@@ -55,6 +55,8 @@ typedef struct {
     size_t ccf_every;             /* every N-th template of the library; 0: so that about 100 remain */
     size_t nccf_vsini;
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
+    int nthreads;            /* 0: OpenMP's default; the result does not depend on it */
+    spx_progress *progress;  /* one step a row added and an entry of the cross-correlation set; may be NULL */
 } spx_template_config;
 
 /* What a user should hear of. */
@@ -76,25 +78,30 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
 /* Only samples first ... first+n-1 of the library's grid matter to the setups. */
 void spx_template_range(const spx_template_job *job, size_t *first, size_t *n);
 
-/* Rows row0 ... row0+nrow-1 of the library; flux[nrow][n] holds the samples that spx_template_range() names. Every row
- * once, in any order. SPX_EINPUT names a row and wavelength where the flux is not finite, or that has no flux. */
-spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, spx_err *e);
+/* Rows row0 ... row0+nrow-1 of the library: flux[r*stride + k] is sample first+k of row row0+r, k < n as
+ * spx_template_range() says. Every row once, in any order; the batch size changes nothing in the result. SPX_EINPUT: a
+ * flux is not finite, or a spectrum has none in a setup. */
+spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, size_t stride,
+                            spx_err *e);
 
-/* Setups are moved to *out (out->library is left alone); SPX_EBUG when rows are missing. `report` and `p` may be NULL.
- */
-spx_status spx_template_finish(spx_template_job *job, spx_progress *p, spx_templates *out, spx_template_report *report,
-                               spx_err *e);
+/* Entries that the cross-correlation sets will have. */
+size_t spx_template_ccf_entries(const spx_template_job *job);
+
+/* The setups are moved to *out (out->library is left alone). SPX_EBUG when rows are missing. `report` may be NULL. */
+spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_template_report *report, spx_err *e);
 
 void spx_template_free(spx_template_job *job);
 
-/* Interpolator `grid`: finds the axes and fills naxis, axis, node, and, where nodes are missing, appends rows to params
- * (s->filled marks them) and s->lnflux (left 0); s->ntemp, npar, params, parlog, parname are given. Values of a
- * parameter that differ by less than 1e-4 of its range, or 1e-6 of its size, are one node. SPX_EINPUT when two
- * templates share a node, or less than a quarter of the nodes are there (the library is no regular grid).
+/* Interpolator `grid`: from s->ntemp, npar, params, parlog, parname finds the axes and sets naxis, axis, node and
+ * filled; where nodes are missing, rows are appended to params (ntemp grows, filled is 1 there), and *f says how to
+ * make their spectra. Values of a parameter that differ by less than 1e-4 of its range, or 1e-6 of its size, are one
+ * node. SPX_EINPUT when two templates share a node, a parameter to be mapped is not positive, or less than a quarter of
+ * the nodes are there (the library is no regular grid).
  *
- * A missing node is interpolated, linearly in the mapped parameter and ln(flux), between its nearest present neighbours
- * along an axis, the mean of all axes on which it has one on both sides; what remains after repeating that (nodes
- * outside the hull of the library) copies the nearest present one, in steps of the grid. */
+ * A missing node is interpolated, linearly in the mapped parameter and ln(flux), between the nearest nodes on both
+ * sides along an axis, at most two steps away, the mean over all axes that have them; that is repeated with what was
+ * filled. What remains (outside the hull of the library) copies the nearest of the library's nodes, in steps of the
+ * grid. */
 typedef struct {
     size_t nfill;   /* missing nodes */
     size_t *start;  /* [nfill+1] sources of fill i are start[i] ... start[i+1]-1, in the order in which to fill */
@@ -106,8 +113,14 @@ spx_status spx_template_grid(spx_setup *s, spx_template_fill *f, spx_err *e);
 void spx_template_fill_free(spx_template_fill *f);
 
 /* Rows of a library, params[ntemp][npar], that the cross-correlation set takes: every N-th along a Z-order curve
- * through the ranks of the parameters (even coverage). pick[ntemp] receives them; returns how many, 0 when memory runs
- * out. */
-size_t spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, spx_err *e);
+ * through the ranks of the parameters (even coverage). pick[ntemp] receives *npick of them, in order of rows. SPX_EIO:
+ * memory. */
+spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, size_t *npick,
+                             spx_err *e);
+
+/* Cross-correlation set of a setup (see blocks/templates.h) from rows pick[npick] of its templates times vsini[nvsini];
+ * a template is broadened before its continuum is taken out. */
+spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size_t nvsini, const double *vsini,
+                            int nthreads, spx_progress *progress, spx_err *e);
 
 #endif

@@ -1,0 +1,58 @@
+#include "template/continuum.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "base/stat.h"
+#include "base/wave.h"
+
+enum { MAX_NODES = 20, MIN_PIXELS = 3 };
+
+spx_status spx_continuum_find(double ln0, double ln1, size_t n, const double *lnwave, const double *flux,
+                              const uint8_t *bad, double *cont, spx_err *e)
+{
+    double wanted = ceil((ln1 - ln0) / log1p(1000 / SPX_C_KMS));
+    int nbin = wanted > 1 ? (wanted < MAX_NODES ? (int)wanted : MAX_NODES) : 1;
+    double width = (ln1 - ln0) / nbin;
+    double node[MAX_NODES], value[MAX_NODES];
+    double *x = spx_alloc(n, sizeof *x, e);
+    if (!x)
+        return SPX_EIO;
+
+    size_t good = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!bad || !bad[i])
+            x[good++] = fabs(flux[i]);
+    double least = good ? 0.01 * spx_median(x, good) : 0;
+    if (!(least > 0)) {
+        for (size_t i = 0; i < n; i++)
+            cont[i] = 1;
+        spx_free(x);
+        return SPX_OK;
+    }
+
+    int nnode = 0;
+    size_t i = 0;
+    for (int b = 0; b < nbin; b++) {
+        size_t m = 0;
+        for (; i < n && (b == nbin - 1 || lnwave[i] < ln0 + (b + 1) * width); i++)
+            if (!bad || !bad[i])
+                x[m++] = flux[i];
+        if (m < MIN_PIXELS)
+            continue;
+        node[nnode] = ln0 + (b + 0.5) * width;
+        value[nnode++] = log(fmax(spx_median(x, m), least));
+    }
+    if (nnode == 0) {
+        node[0] = ln0;
+        value[nnode++] = log(100 * least);
+    }
+    for (size_t k = 0, j = 0; k < n; k++) {
+        while (j + 2 < (size_t)nnode && lnwave[k] > node[j + 1])
+            j++;
+        double slope = nnode > 1 ? (value[j + 1] - value[j]) / (node[j + 1] - node[j]) : 0;
+        cont[k] = fmax(exp(value[j] + slope * (lnwave[k] - node[j])), least);
+    }
+    spx_free(x);
+    return SPX_OK;
+}
