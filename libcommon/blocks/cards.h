@@ -11,13 +11,17 @@ typedef struct {
     char *cards; /* n*80 characters, no terminator; owned */
 } spx_cards;
 
-/* First card with this keyword: value as double / as text without quotes and trailing blanks (`size` bytes of room).
- * 1 when found and readable, 0 otherwise (out unchanged). Keywords are compared as FITS does, blank padded to 8. */
+/* First card with this keyword: value as double / as text without quotes and trailing blanks (`size` bytes of room;
+ * CONTINUE cards are joined; longer text is cut). 1 when found and readable, 0 otherwise (out unchanged). Keywords are
+ * compared as FITS does, blank padded to 8; longer ones are looked for in the HIERARCH convention. */
 int spx_cards_double(const spx_cards *h, const char *key, double *out);
 int spx_cards_int(const spx_cards *h, const char *key, long *out);
 int spx_cards_string(const spx_cards *h, const char *key, char *out, size_t size);
+int spx_cards_bool(const spx_cards *h, const char *key, int *out);
 
-/* Replace the first card with this keyword, or append one. */
+/* Replace the first card with this keyword (and its CONTINUE cards), or append one. A string that one card does not
+ * hold goes on in CONTINUE cards; characters that FITS has no place for become '?'. SPX_EBUG: not a keyword, or a value
+ * that is not finite. */
 spx_status spx_cards_set_double(spx_cards *h, const char *key, double value, const char *comment, spx_err *e);
 spx_status spx_cards_set_int(spx_cards *h, const char *key, long value, const char *comment, spx_err *e);
 spx_status spx_cards_set_string(spx_cards *h, const char *key, const char *value, const char *comment, spx_err *e);
