@@ -1,0 +1,66 @@
+# shellcheck shell=bash
+# What every Bats file loads first: `load common`. See tests/README.
+
+bats_require_minimum_version 1.5.0
+set -o pipefail
+
+SPX_ROOT=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
+# Build folder that is tested; make's suites for sanitizers set another.
+SPX_BUILD=${SPX_BUILD:-$SPX_ROOT/build}
+case $SPX_BUILD in /*) ;; *) SPX_BUILD=$SPX_ROOT/$SPX_BUILD ;; esac
+# Test data that are not part of the project.
+SPX_SHARED=${SPX_SHARED:-$SPX_ROOT/../shared}
+PATH=$SPX_BUILD/bin:$PATH
+export SPX_ROOT SPX_BUILD SPX_SHARED PATH
+
+# Every test starts in a folder of its own, which Bats removes.
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+# need_shared FILE...: skip the test where these test data are absent (paths relative to SPX_SHARED).
+need_shared() {
+    local f
+    for f in "$@"; do
+        [ -e "$SPX_SHARED/$f" ] || skip "no $f in SPX_SHARED"
+    done
+}
+
+# need_program NAME...: skip the test where a program that the project does not install is absent.
+need_program() {
+    local p
+    for p in "$@"; do
+        command -v "$p" >/dev/null || skip "$p is not installed"
+    done
+}
+
+# fails_with STATUS TEXT COMMAND...: the command must exit with STATUS, say TEXT (a shell pattern) on stderr, print
+# nothing on stdout, and leave no file behind in the current folder: no output and no temporary file.
+fails_with() {
+    local want=$1 text=$2 before after
+    shift 2
+    before=$(ls -A)
+    run --separate-stderr "$@"
+    after=$(ls -A)
+    # run sets them.
+    # shellcheck disable=SC2154
+    if [ "$status" -ne "$want" ]; then
+        echo "exit status $status instead of $want: $*"
+        echo "$stderr"
+        return 1
+    fi
+    if [ -n "$output" ]; then
+        echo "output of a program that failed: $output"
+        return 1
+    fi
+    # TEXT is a pattern on purpose.
+    # shellcheck disable=SC2053
+    if [[ $stderr != $text ]]; then
+        echo "message is not like '$text': $stderr"
+        return 1
+    fi
+    if [ "$before" != "$after" ]; then
+        echo "files left behind: $after"
+        return 1
+    fi
+}
