@@ -15,7 +15,7 @@ export SPX_ROOT SPX_BUILD SPX_SHARED PATH
 
 # Every test starts in a folder of its own, which Bats removes.
 setup() {
-    cd "$BATS_TEST_TMPDIR" || return
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return
 }
 
 # need_shared FILE...: skip the test where these test data are absent (paths relative to SPX_SHARED).
