@@ -1,0 +1,75 @@
+/* Stage `rvfit`: radial velocity and parameters of a batch of stars, by fitting templates to their spectra.
+ *
+ * Model of a star: T = exp(interpolated ln flux) at the parameters theta, broadened by rotation (vsini), shifted by v
+ * (natural cubic spline through the log grid, evaluated at lambda sqrt((1-beta)/(1+beta))), optionally multiplied by
+ * the spectrum's own resolution matrix, and multiplied by a continuum that is linear in its npoly coefficients.
+ *
+ * Objective, marginalised over the continuum with a flat prior (Koposov et al. 2011, ApJ 736, 146; rvspecfit,
+ * ascl:1907.013), with D_i = f_i/e_i and S_ik = P_k(lambda_i) T_i/e_i:
+ *     -2 ln L = sum over arms [ ln det(S'S) + 2 sum ln e_i + |D - S a|^2 ],   a = (S'S)^-1 S'D
+ * plus ((p - mean)/sigma)^2 for each Gaussian prior, plus 10 npix d^2 at a distance d outside the templates' range
+ * (in units of that range, mapped parameters), where T is that of the nearest point of the range.
+ *
+ * Pixels with a mask, a value that is not finite, ivar <= 0, or a signal-to-noise above 10^7 are bad: they are filled
+ * by linear interpolation over the pixel number and get an error of 1000 times the arm's median flux. So do, unfilled,
+ * pixels in 4300-4450 Angstrom (when `dichroic` is set) and the 5 pixels at each end (with a resolution matrix).
+ * Errors of good pixels below 0.3 times their median are raised to that. An arm with no more good pixels than the
+ * continuum has coefficients, or no flux, is left out of the star. */
+#ifndef SPX_RVFIT_H
+#define SPX_RVFIT_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/progress.h"
+#include "blocks/rvfit.h"
+#include "blocks/spectra.h"
+#include "blocks/templates.h"
+
+enum { SPX_RVFIT_MAX_POLY = 32 };
+
+typedef enum {
+    SPX_CONTINUUM_RBF = 0, /* 1, u, u^2, then npoly-3 Gaussians, centres evenly on [-1,1], sigma 1/(npoly-3) */
+    SPX_CONTINUUM_CHEBYSHEV = 1
+} spx_continuum;
+
+/* Quantities are numbered 0: v (km/s), 1: vsini (km/s), 2 + i: parameter i of the templates (not mapped). */
+typedef struct {
+    size_t npoly;
+    spx_continuum continuum;
+    double vmin, vmax;         /* km/s, |v| < c/2 */
+    double vsinimin, vsinimax; /* km/s, 0 <= vsinimin <= vsinimax <= 2000 */
+    int dichroic;              /* leave 4300-4450 Angstrom out */
+    int resolution;            /* use the spectra's resolution matrices */
+    double lsf_sigma;          /* Angstrom: sigma of the templates' line-spread function, taken out of the matrices */
+    int fixed[SPX_MAX_FIT];    /* 1: held at value[] */
+    double value[SPX_MAX_FIT];
+    double prior_mean[SPX_MAX_FIT], prior_sigma[SPX_MAX_FIT]; /* sigma 0: no prior */
+    int keep_model;
+    int threads; /* > 0 */
+} spx_rvfit_options;
+
+typedef struct {
+    const spx_spectra *spectra;
+    const spx_setup *setup[SPX_MAX_ARM]; /* for each arm; NULL: the arm is not fitted */
+    size_t nrow;
+    const size_t *row; /* [nrow] rows to fit; NULL: rows 0 ... nrow-1 */
+} spx_rvfit_input;
+
+/* 10 continuum functions, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */
+void spx_rvfit_options_init(spx_rvfit_options *o);
+
+/* Fit all rows. *out is filled in (free with spx_rvfit_free()); a row that cannot be fitted has SPX_RVS_BAD and NaN
+ * parameters and changes no other. The result does not depend on the number of threads or on which other rows there
+ * are. SPX_EINPUT: no arm to fit, templates without a regular grid, not alike between arms, or not covering an arm's
+ * wavelengths at vmin and vmax; SPX_EUSAGE: impossible options; SPX_EIO: memory. `p` may be NULL. */
+spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
+                         spx_err *e);
+
+/* The objective itself, at x[nrow][2+npar]; f[nrow], and grad[nrow][2+npar] unless NULL (at a node of the grid the
+ * derivative towards larger values; 0 for fixed quantities and outside the templates' range that of the penalty alone).
+ * Rows that cannot be fitted give f = 0. Errors as above. */
+spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_options *o, const double *x, double *f,
+                               double *grad, spx_err *e);
+
+#endif

@@ -1,0 +1,56 @@
+/* Block `rvfit`: what a fit of velocities and stellar parameters found, one entry a star. */
+#ifndef SPX_BLOCK_RVFIT_H
+#define SPX_BLOCK_RVFIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "blocks/spectra.h"
+#include "blocks/templates.h"
+
+/* Fitted quantities of a star: velocity, vsini, and the parameters of the templates. */
+enum { SPX_MAX_FIT = 2 + SPX_MAX_PAR };
+
+/* RVS_WARN, as in DESI's rvtab. */
+enum {
+    SPX_RVS_CHISQ = 1,  /* chi^2 is less than 50 below that of the continuum alone */
+    SPX_RVS_VEDGE = 2,  /* v within 5 km/s of the range that was searched */
+    SPX_RVS_VERR = 4,   /* error of v above 100 km/s */
+    SPX_RVS_PARAM = 8,  /* a parameter at the edge of the templates' range: teff within 10 K, logg and feh within 0.01,
+                         * other parameters than alpha within 1/1000 of the range */
+    SPX_RVS_VSINI = 16, /* vsini above 100 km/s */
+    SPX_RVS_BAD = 32,   /* bad spectrum: nothing was fitted, all parameters are NaN */
+    SPX_RVS_HESSIAN = 64, /* the curvature of the objective is not positive: errors are rough */
+};
+
+typedef struct {
+    double vrad, vrad_err, vrad_skew, vrad_kurt; /* km/s; moments of exp(-objective(v)/2), other parameters held */
+    double vrad_ccf;                             /* km/s, the start from cross-correlation */
+    double vsini, vsini_err;                     /* km/s */
+    double par[SPX_MAX_PAR], par_err[SPX_MAX_PAR];
+    double covar[SPX_MAX_FIT * SPX_MAX_FIT]; /* [2+npar][2+npar]: v, vsini, parameters */
+    double neg2logl;                         /* the objective at the solution */
+    double chisq, chisq_c;                   /* over good pixels of all arms: model, continuum alone */
+    double sn[SPX_MAX_ARM];                  /* median of flux/error over good pixels; 0: no good pixel */
+    double arm_chisq[SPX_MAX_ARM], arm_chisq_c[SPX_MAX_ARM];
+    int64_t npix;    /* good pixels */
+    int32_t niter;   /* evaluations of the objective with its derivatives */
+    int32_t success; /* 1: a minimum was reached */
+    int64_t warn;    /* SPX_RVS_* */
+} spx_rvfit_star;
+
+typedef struct {
+    size_t nstar, npar, narm;
+    char parname[SPX_MAX_PAR][32];
+    size_t *row;          /* [nstar] rows of the spectra that were fitted */
+    spx_rvfit_star *star; /* [nstar] */
+    struct {
+        char name[16];
+        size_t nwave;
+        float *model; /* [nstar][nwave] on the pixels and in the unit of the data, 0 for bad spectra; NULL: not kept */
+    } arm[SPX_MAX_ARM];
+} spx_rvfit;
+
+void spx_rvfit_free(spx_rvfit *r);
+
+#endif
