@@ -1,0 +1,161 @@
+/* Simulation of an exposure: targets -> spectra -> electrons -> CCD image. Pure computation; every function takes a
+ * whole batch. Random numbers come from a counter (seed, camera, kind, index), never from a state, so that a result
+ * does not depend on the order of work or on the number of threads, and targets that are drawn from one seed are the
+ * same for every camera of an exposure.
+ *
+ * The stars and the sky are made up from closed formulas: they look like a stellar and an airglow spectrum and have
+ * physical wavelengths, but they are not the output of an atmosphere code. What counts is that the truth is known. */
+#ifndef SPX_SIM_H
+#define SPX_SIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/progress.h"
+#include "blocks/image.h"
+#include "blocks/psf.h"
+
+#define SPX_SIM_MIRROR      8.66e4 /* collecting area, cm^2 */
+#define SPX_SIM_FIBRE_AREA  1.79   /* of the sky, arcsec^2 */
+#define SPX_SIM_FIBRE_LIGHT 0.60   /* fraction of a star's light that enters its fibre */
+#define SPX_SIM_WAVE_REF    6200.0 /* Angstrom, where magnitudes and signal-to-noise ratios are defined */
+
+/* Bits of the image mask, as in DESI's ccdmask. */
+enum {
+    SPX_CCD_BAD = 1 << 0,       /* bad column, amplifier gap, NaN */
+    SPX_CCD_SATURATED = 1 << 3, /* full well reached */
+    SPX_CCD_COSMIC = 1 << 4     /* cosmic-ray hit */
+};
+
+/* ---- targets ---------------------------------------------------------------------------------------------------- */
+
+/* What one fibre looks at. A star when sky is 0; then all fields hold its truth. */
+typedef struct {
+    int64_t targetid;
+    int sky;
+    double ra, dec;                /* degrees */
+    double teff, logg, feh, alpha; /* K, dex(cm/s^2), dex, dex */
+    double v, vsini;               /* km/s */
+    double mag;                    /* AB magnitude of the continuum at SPX_SIM_WAVE_REF */
+    size_t member;                 /* row of a spectra library that the star was drawn from; 0 with the formula */
+} spx_sim_target;
+
+/* Ranges to draw from, each uniform in [0],[1] (equal: a constant). */
+typedef struct {
+    uint64_t seed;
+    size_t nsky;     /* sky fibres, spread evenly; at most nspec */
+    size_t nlibrary; /* members to draw `member` from; 0: none */
+    double teff[2], logg[2], feh[2], alpha[2], v[2], vsini[2];
+    double mag[2];
+} spx_sim_ranges;
+
+/* nspec targets into target[nspec]. Target i depends on the seed, i, nspec and the ranges only. SPX_EUSAGE: a range
+ * that is not finite or runs backwards, |v| of 100000 km/s or more, vsini outside 0..1000 km/s, teff not in
+ * 1000..100000 K, or more sky fibres than fibres. */
+spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_sim_target *target, spx_err *e) SPX_NODISCARD;
+
+/* Magnitude at which a star has this signal-to-noise ratio per Angstrom at SPX_SIM_WAVE_REF, with photon noise of star
+ * and sky (sky 0 or 1) and read noise (electrons a pixel). SPX_EUSAGE when snr <= 0 or exptime <= 0. */
+spx_status spx_sim_magnitude(double snr, double exptime, double readnoise, int sky, double *mag,
+                             spx_err *e) SPX_NODISCARD;
+
+/* ---- spectra ---------------------------------------------------------------------------------------------------- */
+
+/* Number of values of min, min + step, ... up to max (rounded), and the values: wavelength[n]. n is 0 for a range that
+ * is not finite, not positive, backwards or has more than 2^31 values. */
+size_t spx_sim_grid_size(double min, double max, double step);
+void spx_sim_grid(double min, double step, size_t n, double *wavelength);
+
+/* Flux of the made-up stars per unit wavelength (erg/s/cm^2/cm at the stellar surface) as seen at velocity v with
+ * rotation vsini: flux[nstar][nwave] on wavelength[nwave] (vacuum Angstrom, increasing). Rows of sky targets are 0.
+ *   F = pi B(lambda, teff) * (Balmer jump) * exp(-tau(lambda; teff, logg, feh, alpha)), tau the sum of 3600 narrow
+ *   lines with made-up strengths and of the hydrogen, Ca II, Na I and Mg I lines at their wavelengths.
+ * Doppler shift: lambda_obs = lambda sqrt((1+b)/(1-b)), b = v/c, exact where vsini is 0 (the formula is evaluated at
+ * the rest wavelengths). Rotation: see spx_sim_observe(). */
+spx_status spx_sim_stars(size_t nstar, const spx_sim_target *star, size_t nwave, const double *wavelength, double *flux,
+                         spx_progress *progress, spx_err *e) SPX_NODISCARD;
+
+/* Continuum of the formula at one rest wavelength, same unit (no lines). */
+double spx_sim_continuum(double teff, double wavelength);
+
+/* Broaden and shift a tabulated spectrum: in[nin] on win[nin] (increasing) -> out[nout] on wout[nout] (increasing).
+ * The rotating disc is a sum of strips x = cos(pi j/(n+1)) with line-of-sight velocity x vsini and the weight of the
+ * limb-darkening law (epsilon 0.6; Gray, The Observation and Analysis of Stellar Photospheres, ch. 18), n large enough
+ * for strips at most 6 km/s apart; each strip is the shifted spectrum, interpolated with cubics through four points.
+ * SPX_EINPUT when the table does not cover what is wanted. */
+spx_status spx_sim_observe(size_t nin, const double *win, const double *in, double v, double vsini, size_t nout,
+                           const double *wout, double *out, spx_err *e) SPX_NODISCARD;
+
+/* Strips of a disc: number for this vsini, and x[n] in units of vsini with weight[n], which sum to 1. */
+size_t spx_sim_strips(double vsini);
+void spx_sim_disc(size_t n, double *x, double *weight);
+
+/* Electrons per photon at the top of the atmosphere, out[nwave], of arm b, r or z: smooth, with the dichroic edges
+ * at 5660-5800 and 7470-7620 Angstrom; any other arm: 0.25 everywhere. */
+void spx_sim_throughput(char arm, size_t nwave, const double *wavelength, double *out);
+
+/* Photons/s/cm^2/Angstrom of a source of constant AB magnitude. */
+double spx_sim_photons(double mag, double wavelength);
+
+/* Turn star fluxes (any scale) into electrons per Angstrom on the CCD, in place: flux[nstar][nwave]. `norm[s]` is the
+ * flux of star s at SPX_SIM_WAVE_REF that its magnitude stands for. */
+spx_status spx_sim_electrons(size_t nstar, const spx_sim_target *star, const double *norm, char arm, double exptime,
+                             size_t nwave, const double *wavelength, double *flux, spx_err *e) SPX_NODISCARD;
+
+/* Dark-time night sky seen by one fibre, electrons per Angstrom, out[nwave] on an increasing grid of at least two
+ * values: continuum of 21.3 AB mag/arcsec^2 (bluer: fainter), atomic lines of the airglow and of street lamps at their
+ * wavelengths, and the OH Meinel bands with line positions from the molecule's constants (Huber & Herzberg 1979).
+ * Every line is a Gaussian of sigma 0.05 Angstrom, integrated over the grid's intervals: its photons are exact. */
+spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out,
+                       spx_err *e) SPX_NODISCARD;
+
+/* ---- instrument ------------------------------------------------------------------------------------------------- */
+
+/* Built-in camera b, r or z with nspec fibres in bundles of 25, traces along y, bent in x and y, spots that vary with
+ * fibre and wavelength. It images wmin..wmax and 60 Angstrom more at both ends; npix_x, npix_y is a CCD just large
+ * enough. wmin = wmax = 0: the arm's own range (3600-5800, 5760-7620, 7520-9824 Angstrom). Same dispersion whatever
+ * the range. Free with spx_psf_free(). SPX_EUSAGE: another arm, nspec 0 or above 5000, a range that is not within
+ * 3000..11000 Angstrom or shorter than 10. */
+spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf *psf, spx_err *e) SPX_NODISCARD;
+
+/* Range of an arm, Angstrom; 0 when there is no such arm. */
+int spx_sim_arm_range(char arm, double *wmin, double *wmax);
+
+/* Image of spectra: image[ny][nx] += sum over fibres s and samples k of electrons(s,k) * spot(fiber[s], wavelength[k]),
+ * electrons(s,k) = flux[s][k] (per Angstrom) * width of sample k (half the distance between its neighbours).
+ * fiber[nspec]: rows of the PSF; NULL: 0..nspec-1. A sample without electrons costs nothing; what falls off the CCD
+ * is lost. Rows of the image are shared out in fixed bands, each pixel is summed in the order of fibre, wavelength:
+ * the result does not depend on the number of threads. psf must be indexed (spx_psf_index).
+ * SPX_EINPUT: fibre not in the PSF, wavelengths that do not increase, flux that is not finite, a spot that the PSF
+ * cannot give. */
+spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fiber, size_t nwave,
+                           const double *wavelength, const double *flux, size_t ny, size_t nx, double *image,
+                           spx_progress *progress, spx_err *e) SPX_NODISCARD;
+
+/* Which variance the inverse variance is made from. The model: noise-free electrons + readnoise^2. The data:
+ * max(measured electrons, 0) + readnoise^2, as a pre-processing without a model must do; that correlates flux and
+ * weight, and drags faint fluxes down. */
+typedef enum { SPX_SIM_IVAR_MODEL = 0, SPX_SIM_IVAR_DATA = 1 } spx_sim_ivar;
+
+typedef struct {
+    uint64_t seed;
+    char camera;         /* same seed, other camera: other noise */
+    int photon_noise;    /* 0: neither photon nor read noise is drawn; ivar is as if */
+    double readnoise;    /* electrons */
+    double fullwell;     /* electrons; a pixel that would hold more is cut there and flagged */
+    double cosmics;      /* hits a million pixels, mean of a Poisson number */
+    size_t badcolumns;   /* segments of bad columns */
+    size_t gap_row, gap; /* amplifier gap: `gap` rows from gap_row on, no data */
+    size_t blocks;       /* saturated blocks of 8 x 24 pixels */
+    size_t nans;         /* pixels that are NaN (flagged, ivar 0): tests of readers */
+    spx_sim_ivar ivar;
+} spx_sim_noise;
+
+/* Expose model[ny][nx] (electrons, finite, >= 0): Poisson and Gaussian noise, then the defects. Allocates out->data,
+ * ivar, mask and readnoise and sets ny, nx; nothing else in *out is touched. Flagged pixels have ivar 0, but for
+ * cosmic-ray hits, whose pixels keep the ivar of the model: a reader must heed the mask. */
+spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_sim_noise *noise, spx_image *out,
+                          spx_err *e) SPX_NODISCARD;
+
+#endif

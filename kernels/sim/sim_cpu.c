@@ -1,0 +1,168 @@
+#include <limits.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "psf/psf_math.h"
+#include "sim/sim.h"
+#include "sim/sim_math.h"
+
+/* Rows of a band and samples of a chunk. A spot that straddles two bands is evaluated in both: bands should be much
+ * higher than a spot. They are fixed, so that more threads change nothing. */
+enum { BAND = 128, CHUNK = 64 };
+
+/* Rows [lo, hi) that a chunk of samples of one fibre touches; lo = hi: none. */
+typedef struct {
+    int lo, hi;
+} rows;
+
+static const char *spot_error(spx_spot_status st)
+{
+    return st == SPX_SPOT_CENTRE  ? "its trace is not finite there"
+           : st == SPX_SPOT_SIGMA ? "its width is not positive there"
+                                  : "it has no positive pixel there";
+}
+
+static int clamp_row(long y, size_t ny)
+{
+    return y < 0 ? 0 : (size_t)y > ny ? (int)ny : (int)y;
+}
+
+/* Which rows every chunk of a fibre touches; a failure's sample, or nwave. */
+static size_t find_rows(const spx_psf *psf, size_t fibre, size_t nwave, const double *wavelength, const double *flux,
+                        size_t ny, rows *chunk)
+{
+    size_t bad = nwave;
+    for (size_t k = 0; k < nwave; k++) {
+        rows *c = chunk + k / CHUNK;
+        spx_spot at;
+        if (k % CHUNK == 0)
+            *c = (rows){INT_MAX, 0};
+        if (flux[k] == 0.0)
+            continue;
+        if (spx_psf_spot_place(psf, fibre, wavelength[k], &at) != SPX_SPOT_OK) {
+            bad = bad < k ? bad : k;
+            continue;
+        }
+        int lo = clamp_row(at.yc, ny), hi = clamp_row(at.yc + spx_psf_ny(psf), ny);
+        c->lo = lo < c->lo ? lo : c->lo;
+        c->hi = hi > c->hi ? hi : c->hi;
+    }
+    return bad;
+}
+
+/* One fibre into rows [y0, y1). */
+static spx_spot_status add_fibre(const spx_psf *psf, size_t fibre, size_t nwave, const double *wavelength,
+                                 const double *flux, const rows *chunk, long y0, long y1, size_t nx, double *work,
+                                 double *image, size_t *bad)
+{
+    const long sx = spx_psf_nx(psf), sy = spx_psf_ny(psf);
+    double *spot = work + spx_psf_spot_work(psf);
+    for (size_t k = 0; k < nwave; k++) {
+        if (k % CHUNK == 0 && (chunk[k / CHUNK].lo >= y1 || chunk[k / CHUNK].hi <= y0)) {
+            k += CHUNK - 1;
+            continue;
+        }
+        spx_spot at;
+        if (flux[k] == 0.0 || spx_psf_spot_place(psf, fibre, wavelength[k], &at) != SPX_SPOT_OK || at.yc >= y1 ||
+            at.yc + sy <= y0 || at.xc >= (long)nx || at.xc + sx <= 0)
+            continue;
+        spx_spot_status st = spx_psf_spot(psf, fibre, wavelength[k], work, spot, &at);
+        if (st != SPX_SPOT_OK) {
+            *bad = k;
+            return st;
+        }
+        double electrons = flux[k] * (spx_sim_edge(nwave, wavelength, k + 1) - spx_sim_edge(nwave, wavelength, k));
+        long ya = at.yc < y0 ? y0 : at.yc, yb = at.yc + sy > y1 ? y1 : at.yc + sy;
+        long xa = at.xc < 0 ? 0 : at.xc, xb = at.xc + sx > (long)nx ? (long)nx : at.xc + sx;
+        for (long y = ya; y < yb; y++) {
+            double *to = image + (size_t)y * nx;
+            const double *from = spot + (y - at.yc) * sx - at.xc;
+            for (long x = xa; x < xb; x++)
+                to[x] += electrons * from[x];
+        }
+    }
+    return SPX_SPOT_OK;
+}
+
+static spx_status check(const spx_psf *psf, size_t nspec, const int32_t *fiber, size_t nwave, const double *wavelength,
+                        const double *flux, size_t ny, spx_err *e)
+{
+    if (psf->gh == NULL)
+        return spx_fail(e, SPX_EBUG, "the PSF was not indexed");
+    if (nwave < 2)
+        return spx_fail(e, SPX_EINPUT, "%zu wavelengths: spectra to project need at least 2", nwave);
+    if (ny > INT_MAX)
+        return spx_fail(e, SPX_EINPUT, "%zu rows: too large for a CCD", ny);
+    for (size_t k = 0; k < nwave; k++)
+        if (!isfinite(wavelength[k]) || (k > 0 && !(wavelength[k] > wavelength[k - 1])))
+            return spx_fail(e, SPX_EINPUT, "wavelengths do not increase at value %zu", k);
+    for (size_t s = 0; s < nspec; s++) {
+        if (fiber != NULL ? fiber[s] < 0 || (size_t)fiber[s] >= psf->nspec : s >= psf->nspec)
+            return spx_fail(e, SPX_EINPUT, "spectrum %zu is of fibre %ld, the PSF has fibres 0 to %zu", s,
+                            fiber != NULL ? (long)fiber[s] : (long)s, psf->nspec - 1);
+        for (size_t k = 0; k < nwave; k++)
+            if (!isfinite(flux[s * nwave + k]))
+                return spx_fail(e, SPX_EINPUT, "spectrum %zu is not finite at %g Angstrom", s, wavelength[k]);
+    }
+    return SPX_OK;
+}
+
+spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fiber, size_t nwave,
+                           const double *wavelength, const double *flux, size_t ny, size_t nx, double *image,
+                           spx_progress *progress, spx_err *e)
+{
+    spx_status st = check(psf, nspec, fiber, nwave, wavelength, flux, ny, e);
+    if (st != SPX_OK)
+        return st;
+    const size_t nchunk = (nwave + CHUNK - 1) / CHUNK, nband = (ny + BAND - 1) / BAND;
+    rows *chunk = spx_alloc2(nspec, nchunk, sizeof *chunk, e);
+    size_t *bad = spx_alloc(nspec, sizeof *bad, e);
+    /* Failures of bands: the spot's error, its spectrum and sample. */
+    struct failure {
+        spx_status memory;
+        spx_spot_status spot;
+        size_t spectrum, sample;
+    } *failed = spx_alloc(nband, sizeof *failed, e);
+    if (chunk == NULL || bad == NULL || failed == NULL) {
+        st = SPX_EIO;
+        goto done;
+    }
+#pragma omp parallel for schedule(dynamic, 1)
+    for (size_t s = 0; s < nspec; s++)
+        bad[s] = find_rows(psf, fiber != NULL ? (size_t)fiber[s] : s, nwave, wavelength, flux + s * nwave, ny,
+                           chunk + s * nchunk);
+    for (size_t s = 0; s < nspec; s++)
+        if (bad[s] < nwave) {
+            st = spx_fail(e, SPX_EINPUT, "PSF of fibre %zu at %g Angstrom: %s", fiber != NULL ? (size_t)fiber[s] : s,
+                          wavelength[bad[s]], spot_error(SPX_SPOT_CENTRE));
+            goto done;
+        }
+    const size_t nwork = spx_psf_spot_work(psf) + (size_t)spx_psf_nx(psf) * (size_t)spx_psf_ny(psf);
+#pragma omp parallel for schedule(dynamic, 1)
+    for (size_t b = 0; b < nband; b++) {
+        long y0 = (long)(b * BAND), y1 = (long)((b + 1) * BAND < ny ? (b + 1) * BAND : ny);
+        spx_err mine = {0};
+        double *work = spx_alloc(nwork, sizeof *work, &mine);
+        failed[b].memory = work == NULL ? SPX_EIO : SPX_OK;
+        for (size_t s = 0; s < nspec && work != NULL && failed[b].spot == SPX_SPOT_OK; s++) {
+            failed[b].spectrum = s;
+            failed[b].spot = add_fibre(psf, fiber != NULL ? (size_t)fiber[s] : s, nwave, wavelength, flux + s * nwave,
+                                       chunk + s * nchunk, y0, y1, nx, work, image, &failed[b].sample);
+        }
+        spx_free(work);
+        spx_progress_step(progress, 1);
+    }
+    for (size_t b = 0; b < nband && st == SPX_OK; b++) {
+        if (failed[b].memory != SPX_OK)
+            st = spx_fail(e, SPX_EIO, "out of memory: give fewer threads");
+        else if (failed[b].spot != SPX_SPOT_OK)
+            st = spx_fail(e, SPX_EINPUT, "PSF of fibre %zu at %g Angstrom: %s",
+                          fiber != NULL ? (size_t)fiber[failed[b].spectrum] : failed[b].spectrum,
+                          wavelength[failed[b].sample], spot_error(failed[b].spot));
+    }
+done:
+    spx_free(chunk);
+    spx_free(bad);
+    spx_free(failed);
+    return st;
+}

@@ -1,0 +1,158 @@
+#include <math.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "sim/sim.h"
+
+/* What is imaged beyond the nominal range, on both sides, Angstrom: a CCD is not dark there, and an extraction solves
+ * for some bins more than it keeps. */
+#define MARGIN 60.0
+
+enum { BUNDLE = 25, NTRACE = 5, NDEG = 3, GHDEG = 4, NGH = (GHDEG + 1) * (GHDEG + 1), NTAIL = 5 };
+enum { NPAR = 2 + NGH + NTAIL };
+
+static const struct {
+    char name;
+    double wmin, wmax, dispersion; /* Angstrom, Angstrom a row */
+} arms[] = {{'b', 3600, 5800, 0.58}, {'r', 5760, 7620, 0.53}, {'z', 7520, 9824, 0.60}};
+
+int spx_sim_arm_range(char arm, double *wmin, double *wmax)
+{
+    for (size_t i = 0; i < sizeof arms / sizeof *arms; i++)
+        if (arms[i].name == arm) {
+            *wmin = arms[i].wmin;
+            *wmax = arms[i].wmax;
+            return 1;
+        }
+    return 0;
+}
+
+/* Column of a fibre at mid-range: 7.3 pixels to its neighbour, 20 across a gap between bundles, with the small
+ * irregularities of a fibre block that was made by hand. */
+static double column(size_t fibre)
+{
+    double x = (double)fibre * 7.3 + (double)(fibre / BUNDLE) * (20.0 - 7.3);
+    return x + 0.12 * sin(2.4 * (double)fibre + 0.3);
+}
+
+spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf *psf, spx_err *e)
+{
+    size_t a = 0;
+    while (a < sizeof arms / sizeof *arms && arms[a].name != arm)
+        a++;
+    if (a == sizeof arms / sizeof *arms)
+        return spx_fail(e, SPX_EUSAGE, "no built-in camera '%c': use b, r or z", arm);
+    if (nspec == 0 || nspec > 5000)
+        return spx_fail(e, SPX_EUSAGE, "%zu fibres: a built-in camera has 1 to 5000", nspec);
+    if (wmin == 0.0 && wmax == 0.0) {
+        wmin = arms[a].wmin;
+        wmax = arms[a].wmax;
+    }
+    if (!(wmin >= 3000.0 && wmax <= 11000.0 && wmax - wmin >= 10.0))
+        return spx_fail(e, SPX_EUSAGE,
+                        "range %g to %g Angstrom: a built-in camera images at least 10 Angstrom within 3000 to 11000",
+                        wmin, wmax);
+    *psf = (spx_psf){.nspec = nspec,
+                     .npar = NPAR,
+                     .ndeg = NDEG,
+                     .ghdegx = GHDEG,
+                     .ghdegy = GHDEG,
+                     .hsizex = 7,
+                     .hsizey = 5,
+                     .psferr = 0.01};
+    psf->wmin = psf->x.wmin = psf->y.wmin = wmin - MARGIN;
+    psf->wmax = psf->x.wmax = psf->y.wmax = wmax + MARGIN;
+    psf->x.ncoef = psf->y.ncoef = NTRACE;
+    snprintf(psf->camera, sizeof psf->camera, "%c0", arm);
+    psf->x.coef = spx_alloc2(nspec, NTRACE, sizeof(double), e);
+    psf->y.coef = spx_alloc2(nspec, NTRACE, sizeof(double), e);
+    psf->param = spx_alloc(NPAR, sizeof *psf->param, e);
+    psf->coeff = spx_alloc2(NPAR * NDEG, nspec, sizeof(double), e);
+    if (psf->x.coef == NULL || psf->y.coef == NULL || psf->param == NULL || psf->coeff == NULL) {
+        spx_psf_free(psf);
+        return SPX_EIO;
+    }
+
+    /* Traces. s: distance from the optical axis in units of half a 500-fibre CCD, so that a narrow camera is the
+     * middle of a wide one; the bend is fastest at the edges. u = -1..1 along the trace. */
+    const double rows = (psf->wmax - psf->wmin) / arms[a].dispersion;
+    const double length = (psf->wmax - psf->wmin) / (arms[a].wmax - arms[a].wmin + 2 * MARGIN);
+    const double centre = 0.5 * (column(0) + column(nspec - 1)), smax = (centre + 5.0) / 2057.0;
+    const double bend_x = 8.0 * length * length, smile = 60.0;
+    const double side = 16.0 + bend_x * (1.0 + 0.7 * smax), below = 12.0 + smile * smax * smax;
+    for (size_t i = 0; i < nspec; i++) {
+        double x = column(i), s = (x - centre) / 2057.0;
+        double *cx = psf->x.coef + i * NTRACE, *cy = psf->y.coef + i * NTRACE;
+        cx[0] = x + side;
+        cx[1] = length * (1.5 + 6.0 * s) * fmin(1.0, length);
+        cx[2] = -bend_x * (0.25 + 0.6 * s);
+        cx[3] = 0.1 * length * s;
+        cx[4] = -0.05 * length;
+        cy[0] = 0.5 * rows + below - smile * s * s;
+        cy[1] = 0.5 * rows;
+        cy[2] = 0.011 * rows * length;
+        cy[3] = 0.002 * rows * length;
+        cy[4] = -0.0005 * rows * length;
+    }
+    psf->npix_x = (size_t)ceil(column(nspec - 1) + 2.0 * side);
+    psf->npix_y = (size_t)ceil(rows * (1.0 + 0.022 * length) + 2.0 * below - smile * smax * smax);
+
+    /* Spots. */
+    for (int p = 0; p < NPAR; p++) {
+        static const char *const other[] = {"TAILAMP", "TAILCORE", "TAILXSCA", "TAILYSCA", "TAILINDE"};
+        static const double other_value[] = {0, 1, 1, 1, 2};
+        int gi = (p - 2) % (GHDEG + 1), gj = (p - 2) / (GHDEG + 1), order = 10 * gi + gj;
+        if (p < 2)
+            snprintf(psf->param[p], sizeof psf->param[p], "%s", p == 0 ? "GHSIGX" : "GHSIGY");
+        else if (p < 2 + NGH)
+            snprintf(psf->param[p], sizeof psf->param[p], "GH-%d-%d", gi, gj);
+        else
+            snprintf(psf->param[p], sizeof psf->param[p], "%s", other[p - 2 - NGH]);
+        for (size_t i = 0; i < nspec; i++) {
+            double s = (column(i) - centre) / 2057.0, wobble = sin(0.9 * (double)i);
+            double *c = psf->coeff + ((size_t)p * nspec + i) * NDEG;
+            if (p == 0) {
+                c[0] = 1.03 + 0.04 * s * s + 0.012 * wobble;
+                c[1] = 0.03 - 0.02 * s;
+                c[2] = 0.025;
+            } else if (p == 1) {
+                c[0] = 1.10 + 0.03 * s * s - 0.010 * wobble;
+                c[1] = 0.05 + 0.02 * s;
+                c[2] = 0.03;
+            } else if (p >= 2 + NGH) {
+                c[0] = other_value[p - 2 - NGH];
+            } else if (order == 0) {
+                c[0] = 1.0;
+            } else if (order == 20) {
+                c[0] = 0.010;
+                c[1] = 0.004;
+            } else if (order == 2) {
+                c[0] = 0.025;
+                c[1] = 0.006;
+            } else if (order == 11) {
+                c[0] = 0.04 * s + 0.005 * wobble;
+                c[1] = -0.015;
+            } else if (order == 21) {
+                c[0] = -0.012;
+                c[1] = 0.003 * s;
+            } else if (order == 30) {
+                c[0] = 0.006 * s;
+                c[1] = 0.004;
+            } else if (order == 3) {
+                c[0] = 0.005;
+                c[1] = -0.004;
+            } else if (order == 22) {
+                c[0] = 0.008;
+            } else if (order == 4) {
+                c[0] = 0.010;
+                c[1] = 0.001;
+            } else if (order == 40) {
+                c[0] = 0.004;
+            }
+        }
+    }
+    spx_status st = spx_psf_index(psf, e);
+    if (st != SPX_OK)
+        spx_psf_free(psf);
+    return st;
+}

@@ -1,0 +1,119 @@
+#include <math.h>
+
+#include "base/mem.h"
+#include "sim/sim.h"
+#include "sim/sim_math.h"
+
+/* 10^6/(4 pi) photons/s/cm^2/sr, per square arcsecond. */
+#define RAYLEIGH 1.8704e-6
+
+typedef struct {
+    double wave, rayleigh; /* vacuum Angstrom, brightness */
+} sky_line;
+
+/* Wavelengths of atoms, in vacuum; brightness as of a usual dark night. */
+static const sky_line atoms[] = {
+    {3651.19, 4},   {4047.70, 8},   {4359.56, 20}, {5462.26, 15}, {5771.20, 5}, {5792.27, 5}, /* Hg I of lamps */
+    {5199.35, 4},   {5201.71, 3},                                                             /* [N I] */
+    {5578.89, 250}, {6302.05, 140}, {6365.54, 45},                                            /* [O I] */
+    {5891.58, 40},  {5897.56, 22},                                                            /* Na I */
+    {6564.61, 6},   {8448.68, 8},                                                             /* H alpha, O I */
+};
+
+/* OH bands v'-v'' with their brightness. */
+static const struct {
+    int up, low;
+    double rayleigh;
+} bands[] = {{7, 1, 5},  {8, 2, 10},  {5, 0, 5},   {9, 3, 20},  {6, 1, 40},  {7, 2, 70},  {8, 3, 130},
+             {4, 0, 60}, {9, 4, 110}, {5, 1, 160}, {6, 2, 350}, {7, 3, 500}, {8, 4, 500}, {3, 0, 400}};
+
+enum { NBAND = sizeof bands / sizeof *bands, MAX_N = 8, BRANCHES = 6, MAX_LINES = NBAND * MAX_N * BRANCHES };
+
+/* Term value of OH X 2Pi, cm^-1: vibration, and rotation after Hill & Van Vleck (1928). ladder 1: J = N + 1/2 (the
+ * lower one), 2: J = N - 1/2. Constants: Huber & Herzberg, Constants of Diatomic Molecules (1979). */
+static double term(int v, int ladder, int n, double *rotation)
+{
+    double h = v + 0.5, b = 18.9108 - 0.7242 * h, y = -139.21 / b, m = ladder == 1 ? n + 1 : n;
+    double root = 0.5 * sqrt(4.0 * m * m + y * (y - 4.0)), n2 = n * (n + 1.0);
+    *rotation = b * (m * m - 1.0 + (ladder == 1 ? -root : root)) - 1.938e-3 * n2 * n2;
+    return 3737.761 * h - 84.8813 * h * h + 0.5409 * h * h * h + *rotation;
+}
+
+/* Lines of one band into out[MAX_N * BRANCHES]; their number. */
+static size_t band_lines(int up, int low, double rayleigh, sky_line *out)
+{
+    const double warmth = 190.0 * 0.6950348; /* rotational temperature in cm^-1 */
+    size_t n = 0;
+    double sum = 0.0, ground;
+    (void)term(up, 1, 1, &ground);
+    for (int ladder = 1; ladder <= 2; ladder++)
+        for (int branch = -1; branch <= 1; branch++) /* J' - J'': P, Q, R */
+            for (int n_low = 1; n_low <= MAX_N; n_low++) {
+                int n_up = n_low + branch;
+                if (n_up < 1)
+                    continue;
+                double rotation, omega = ladder == 1 ? 1.5 : 0.5, j = n_low + (ladder == 1 ? 0.5 : -0.5);
+                double lower = term(low, ladder, n_low, &rotation), upper = term(up, ladder, n_up, &rotation);
+                /* Hoenl-London factors of a 2Pi - 2Pi transition, case (a). */
+                double factor = branch == -1  ? (j * j - omega * omega) / j
+                                : branch == 0 ? (2.0 * j + 1.0) * omega * omega / (j * (j + 1.0))
+                                              : ((j + 1.0) * (j + 1.0) - omega * omega) / (j + 1.0);
+                double strength = factor * exp(-(rotation - ground) / warmth);
+                if (!(strength > 0.0))
+                    continue;
+                out[n].wave = 1e8 / (upper - lower);
+                out[n++].rayleigh = strength;
+                sum += strength;
+            }
+    for (size_t i = 0; i < n; i++)
+        out[i].rayleigh *= rayleigh / sum;
+    return n;
+}
+
+/* Add the photons of a line, as a Gaussian, to a spectrum per Angstrom. */
+static void add_line(const sky_line *l, size_t nwave, const double *wavelength, double *out)
+{
+    const double sigma = 0.05, reach = 6.0 * sigma, scale = 1.0 / (sigma * sqrt(2.0));
+    size_t i0 = 0, i1 = nwave;
+    while (i0 < i1) { /* first sample that ends beyond the line's blue end */
+        size_t mid = i0 + (i1 - i0) / 2;
+        if (spx_sim_edge(nwave, wavelength, mid + 1) < l->wave - reach)
+            i0 = mid + 1;
+        else
+            i1 = mid;
+    }
+    for (size_t i = i0; i < nwave; i++) {
+        double a = spx_sim_edge(nwave, wavelength, i), b = spx_sim_edge(nwave, wavelength, i + 1);
+        if (a > l->wave + reach)
+            break;
+        out[i] += l->rayleigh * RAYLEIGH * 0.5 * (erf((b - l->wave) * scale) - erf((a - l->wave) * scale)) / (b - a);
+    }
+}
+
+spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out, spx_err *e)
+{
+    if (nwave < 2)
+        return spx_fail(e, SPX_EINPUT, "%zu wavelengths: a sky spectrum needs at least 2", nwave);
+    double *throughput = spx_alloc(nwave, sizeof *throughput, e);
+    sky_line *lines = spx_alloc(MAX_LINES, sizeof *lines, e);
+    if (throughput == NULL || lines == NULL) {
+        spx_free(throughput);
+        spx_free(lines);
+        return SPX_EIO;
+    }
+    spx_sim_throughput(arm, nwave, wavelength, throughput);
+    for (size_t i = 0; i < nwave; i++)
+        out[i] = spx_sim_photons(21.3 - 0.38e-3 * (wavelength[i] - SPX_SIM_WAVE_REF), wavelength[i]);
+    for (size_t k = 0; k < sizeof atoms / sizeof *atoms; k++)
+        add_line(atoms + k, nwave, wavelength, out);
+    for (size_t k = 0; k < NBAND; k++) {
+        size_t n = band_lines(bands[k].up, bands[k].low, bands[k].rayleigh, lines);
+        for (size_t i = 0; i < n; i++)
+            add_line(lines + i, nwave, wavelength, out);
+    }
+    for (size_t i = 0; i < nwave; i++)
+        out[i] *= throughput[i] * SPX_SIM_MIRROR * SPX_SIM_FIBRE_AREA * exptime;
+    spx_free(throughput);
+    spx_free(lines);
+    return SPX_OK;
+}
