@@ -21,7 +21,7 @@
 
 typedef struct {
     size_t first, nspec;   /* fibres first .. first+nspec-1 of the PSF */
-    double wmin, wmax, dw; /* bins at wmin + k dw, up to wmax + dw/2, Angstrom */
+    double wmin, wmax, dw; /* bins at wmin + k dw < wmax + dw/2, Angstrom; equal to NumPy's arange() to the last bit */
     /* Layout, counted from fibre 0 of the PSF whatever `first` is: bundles of bundle_size fibres (the last one may be
      * smaller), each in sub_bundles groups: group k holds the bundle's fibres k*bundle_size/sub_bundles up to
      * (k+1)*bundle_size/sub_bundles. A group is solved whole, with its neighbours, when any of its fibres is wanted;
@@ -59,7 +59,8 @@ size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o)
  *
  * *out (zeroed by the caller) gets: nspec, arm (name: band; wavelength [nwave], vacuum, topocentric; flux
  * electron/Angstrom, ivar, mask, resolution with 2 hsizey + 1 diagonals), chi2pix, pixmask_fraction, fiber, camera and,
- * if wanted, the model image in electrons (size of the input image). It does not get header, fibermap and scores.
+ * if wanted, the model image in electrons (size of the input image): the sum of flux times spot of the bins in the
+ * output. It does not get header, fibermap and scores.
  * Free with spx_frame_free(), also after an error. No value is NaN or infinite.
  *
  * - pixmask_fraction: fraction of a bin's spot on pixels without information; pixels off the CCD count as such.

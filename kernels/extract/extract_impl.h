@@ -17,10 +17,18 @@ typedef struct {
     float *weight; /* [ny][nx] ivar, 0 where a pixel must not be used: never NaN, infinite or negative; owned */
 } spx_extract_job;
 
+/* Distance of two bins: dw as it is after being added to wmin once. That is the rounding of NumPy's arange(), so that
+ * grids are equal to those of existing files to the last bit. */
+static inline double spx_extract_step(const spx_extract_options *o)
+{
+    double next = o->wmin + o->dw;
+    return next - o->wmin;
+}
+
 /* Wavelength of bin k; k may be negative or beyond the grid (padding). */
 static inline double spx_extract_lambda(const spx_extract_options *o, long k)
 {
-    return o->wmin + (double)k * o->dw;
+    return o->wmin + (double)k * spx_extract_step(o);
 }
 
 /* Number of bins of a grid: values of arange(wmin, wmax + dw/2, dw). */

@@ -1,0 +1,339 @@
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/stat.h"
+#include "extract/extract_impl.h"
+#include "psf/psf_math.h"
+
+/* Share of masked pixels under the traces above which an extraction is refused. */
+#define MAX_MASKED 0.95
+/* A bin fits badly when its chi2pix is this many times both medians. */
+#define BAD_FIT 5.0
+/* More bins a fibre than this: wrong units or a wrong step. */
+#define MAX_NWAVE 1e7
+#define MIN_STEP  1e-6
+
+spx_extract_options spx_extract_defaults(void)
+{
+    return (spx_extract_options){
+        .bundle_size = 25,
+        .sub_bundles = 5,
+        .wave_step = 50,
+        .wave_pad = 12,
+        .pix_pad_frac = 0.8,
+        .regularize = 0.0,
+        .psf_error = -1.0,
+    };
+}
+
+size_t spx_extract_nwave(const spx_extract_options *o)
+{
+    return (size_t)ceil((o->wmax + 0.5 * o->dw - o->wmin) / o->dw);
+}
+
+int spx_extract_threads(const spx_extract_options *o)
+{
+    return o->nthreads > 0 ? o->nthreads : omp_get_max_threads();
+}
+
+static spx_status check_options(const spx_psf *psf, const spx_extract_options *o, spx_err *e)
+{
+    if (o->nspec == 0 || o->first >= psf->nspec || o->nspec > psf->nspec - o->first)
+        return spx_fail(e, SPX_EUSAGE, "fibres %zu to %zu wanted, but the PSF has 0 to %zu: give other --spectra",
+                        o->first, o->first + o->nspec, psf->nspec);
+    if (!(isfinite(o->wmin) && isfinite(o->wmax) && o->wmin > 0.0 && o->wmax >= o->wmin && o->dw >= MIN_STEP &&
+          isfinite(o->dw) && (o->wmax - o->wmin) / o->dw < MAX_NWAVE))
+        return spx_fail(e, SPX_EUSAGE, "wavelengths %g to %g Angstrom in steps of %g: give another --wavelength",
+                        o->wmin, o->wmax, o->dw);
+    if (o->bundle_size == 0 || o->sub_bundles == 0 || o->sub_bundles > o->bundle_size)
+        return spx_fail(e, SPX_EUSAGE, "%zu sub-bundles in a bundle of %zu fibres: need 1 to the bundle size",
+                        o->sub_bundles, o->bundle_size);
+    if (o->wave_step == 0)
+        return spx_fail(e, SPX_EUSAGE, "patches of 0 bins: need at least 1");
+    if (!(o->pix_pad_frac >= 0.0 && o->pix_pad_frac <= 1.0))
+        return spx_fail(e, SPX_EUSAGE, "pixel padding %g: must be 0 to 1", o->pix_pad_frac);
+    if (!(o->regularize >= 0.0 && isfinite(o->regularize * o->regularize)))
+        return spx_fail(e, SPX_EUSAGE, "regularisation %g: must not be negative", o->regularize);
+    if (!isfinite(o->psf_error * o->psf_error))
+        return spx_fail(e, SPX_EUSAGE, "PSF error %g: must be finite", o->psf_error);
+    return SPX_OK;
+}
+
+/* ivar of every pixel that may be used, 0 for the others; counts both kinds of refusal. */
+static spx_status make_weights(const spx_image *im, spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
+{
+    job->weight = spx_alloc2(im->ny, im->nx, sizeof *job->weight, e);
+    if (!job->weight)
+        return SPX_EIO;
+    counts->npix = im->ny * im->nx;
+    for (size_t k = 0; k < counts->npix; k++) {
+        int bad = !isfinite(im->data[k]) || !isfinite(im->ivar[k]) || im->ivar[k] < 0.0f;
+        int masked = im->mask[k] != 0 || !(im->ivar[k] > 0.0f);
+        counts->npix_bad += (size_t)bad;
+        counts->npix_masked += (size_t)(masked && !bad);
+        job->weight[k] = bad || masked ? 0.0f : im->ivar[k];
+    }
+    return SPX_OK;
+}
+
+/* Refuse an image on which there is nothing to extract: looks at the three pixels in the middle of every spot. */
+static spx_status check_traces(const spx_extract_job *job, spx_err *e)
+{
+    const spx_image *im = job->image;
+    size_t seen = 0, masked = 0;
+    for (size_t f = job->o->first; f < job->o->first + job->o->nspec; f++)
+        for (size_t k = 0; k < job->nwave; k++) {
+            spx_spot at;
+            if (spx_psf_spot_place(job->psf, f, spx_extract_lambda(job->o, (long)k), &at) != SPX_SPOT_OK)
+                continue;
+            long y = at.yc + job->psf->hsizey, x0 = at.xc + job->psf->hsizex;
+            for (long x = x0 - 1; x <= x0 + 1; x++)
+                if (y >= 0 && x >= 0 && (size_t)y < im->ny && (size_t)x < im->nx) {
+                    seen++;
+                    masked += !(job->weight[(size_t)y * im->nx + (size_t)x] > 0.0f);
+                }
+        }
+    if (seen == 0)
+        return spx_fail(e, SPX_EINPUT,
+                        "no trace of fibres %zu to %zu lies on the image of %zu x %zu pixels between %g and %g "
+                        "Angstrom: image and PSF do not belong together, or give another --wavelength",
+                        job->o->first, job->o->first + job->o->nspec - 1, im->nx, im->ny, job->o->wmin, job->o->wmax);
+    if ((double)masked > MAX_MASKED * (double)seen)
+        return spx_fail(e, SPX_EINPUT,
+                        "%.1f%% of the pixels under the traces of fibres %zu to %zu are masked: nothing to extract; "
+                        "check the image's mask and ivar, or give other --spectra",
+                        100.0 * (double)masked / (double)seen, job->o->first, job->o->first + job->o->nspec - 1);
+    return SPX_OK;
+}
+
+static spx_status alloc_frame(const spx_extract_job *job, spx_frame *out, spx_err *e)
+{
+    const spx_extract_options *o = job->o;
+    size_t ns = o->nspec, nw = job->nwave, row;
+    spx_arm *arm = &out->arm;
+    out->nspec = ns;
+    arm->nwave = nw;
+    arm->medium = SPX_VACUUM;
+    arm->ndiag = (size_t)spx_psf_ny(job->psf);
+    if (spx_mul(nw, arm->ndiag, &row, e) != SPX_OK)
+        return SPX_EUSAGE;
+    if (!(arm->wavelength = spx_alloc(nw, sizeof(double), e)) || !(arm->flux = spx_alloc2(ns, nw, sizeof(double), e)) ||
+        !(arm->ivar = spx_alloc2(ns, nw, sizeof(double), e)) ||
+        !(arm->mask = spx_alloc2(ns, nw, sizeof(uint32_t), e)) ||
+        !(arm->resolution = spx_alloc2(ns, row, sizeof(double), e)) ||
+        !(out->chi2pix = spx_alloc2(ns, nw, sizeof(double), e)) ||
+        !(out->pixmask_fraction = spx_alloc2(ns, nw, sizeof(double), e)) ||
+        !(out->fiber = spx_alloc(ns, sizeof(int32_t), e)))
+        return SPX_EIO;
+    for (size_t k = 0; k < nw; k++)
+        arm->wavelength[k] = spx_extract_lambda(o, (long)k);
+    for (size_t f = 0; f < ns; f++)
+        out->fiber[f] = (int32_t)(o->first + f);
+    const char *camera = job->image->camera[0] ? job->image->camera : job->psf->camera;
+    memcpy(out->camera, camera, sizeof out->camera);
+    arm->name[0] = spx_extract_band(camera, 0.5 * (arm->wavelength[0] + arm->wavelength[nw - 1]));
+    strcpy(arm->unit, "electron/Angstrom");
+    return SPX_OK;
+}
+
+spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                             spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    memset(counts, 0, sizeof *counts);
+    *job = (spx_extract_job){.image = image, .psf = psf, .o = o};
+    spx_status st = check_options(psf, o, e);
+    if (st != SPX_OK)
+        return st;
+    job->nwave = spx_extract_nwave(o);
+    job->psf_error = o->psf_error < 0.0 ? psf->psferr : o->psf_error;
+    if (!isfinite(job->psf_error * job->psf_error))
+        return spx_fail(e, SPX_EINPUT, "psf: fractional error %g: give --psf-error", job->psf_error);
+    st = make_weights(image, job, counts, e);
+    if (st == SPX_OK)
+        st = check_traces(job, e);
+    if (st == SPX_OK)
+        st = alloc_frame(job, out, e);
+    return st;
+}
+
+void spx_extract_job_free(spx_extract_job *job)
+{
+    spx_free(job->weight);
+    job->weight = NULL;
+}
+
+/* Rows that one thread adds up at a time: the sum in a pixel has the same order whatever the number of threads. */
+enum { MODEL_ROWS = 64 };
+
+/* Add flux times spot of every bin that touches rows y0..y1-1 to sum[y1-y0][nx], fibre by fibre, bin by bin. */
+static void model_rows(const spx_extract_job *job, const spx_frame *out, const long *corner, long y0, long y1,
+                       double *sum, double *work, double *spot)
+{
+    const int nx = spx_psf_nx(job->psf), ny = spx_psf_ny(job->psf);
+    const long ccd_nx = (long)job->image->nx;
+    for (size_t f = 0; f < out->nspec; f++)
+        for (size_t k = 0; k < job->nwave; k++) {
+            double flux = out->arm.flux[f * job->nwave + k];
+            long yc = corner[f * job->nwave + k];
+            if (flux == 0.0 || yc >= y1 || yc + ny <= y0)
+                continue;
+            spx_spot at;
+            if (spx_psf_spot(job->psf, job->o->first + f, out->arm.wavelength[k], work, spot, &at) != SPX_SPOT_OK)
+                continue;
+            long xlo = at.xc > 0 ? at.xc : 0, xhi = at.xc + nx < ccd_nx ? at.xc + nx : ccd_nx;
+            for (long y = yc > y0 ? yc : y0; y < yc + ny && y < y1; y++)
+                for (long x = xlo; x < xhi; x++)
+                    sum[(y - y0) * ccd_nx + x] += flux * spot[(y - yc) * nx + (x - at.xc)];
+        }
+}
+
+static spx_status make_model(const spx_extract_job *job, spx_frame *out, spx_err *e)
+{
+    const size_t ccd_nx = job->image->nx, ccd_ny = job->image->ny, nbin = out->nspec * job->nwave;
+    const size_t nspot = (size_t)spx_psf_nx(job->psf) * (size_t)spx_psf_ny(job->psf);
+    const size_t nsum = MODEL_ROWS * ccd_nx, nwork = spx_psf_spot_work(job->psf);
+    const int nthreads = spx_extract_threads(job->o);
+    spx_status st = SPX_EIO;
+    out->model = spx_alloc2(ccd_ny, ccd_nx, sizeof *out->model, e);
+    long *corner = spx_alloc(nbin, sizeof *corner, e);
+    double *scratch = spx_alloc2((size_t)nthreads, nsum + nspot + nwork, sizeof *scratch, e);
+    if (!out->model || !corner || !scratch)
+        goto done;
+    out->model_ny = ccd_ny;
+    out->model_nx = ccd_nx;
+    for (size_t i = 0; i < nbin; i++) {
+        spx_spot at;
+        spx_psf_spot_place(job->psf, job->o->first + i / job->nwave, out->arm.wavelength[i % job->nwave], &at);
+        corner[i] = at.yc;
+    }
+    long nband = (long)((ccd_ny + MODEL_ROWS - 1) / MODEL_ROWS);
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads)
+    for (long band = 0; band < nband; band++) {
+        double *sum = scratch + (size_t)omp_get_thread_num() * (nsum + nspot + nwork), *spot = sum + nsum,
+               *work = spot + nspot;
+        long y0 = band * MODEL_ROWS, y1 = y0 + MODEL_ROWS < (long)ccd_ny ? y0 + MODEL_ROWS : (long)ccd_ny;
+        memset(sum, 0, nsum * sizeof *sum);
+        model_rows(job, out, corner, y0, y1, sum, work, spot);
+        for (size_t k = 0; k < (size_t)(y1 - y0) * ccd_nx; k++) {
+            float v = (float)sum[k];
+            out->model[(size_t)y0 * ccd_nx + k] = isfinite(v) ? v : 0.0f;
+        }
+    }
+    st = SPX_OK;
+done:
+    spx_free(corner);
+    spx_free(scratch);
+    return st;
+}
+
+/* BAD2DFIT: chi2pix far above both its median over fibres and its median over wavelengths. */
+static spx_status flag_bad_fits(const spx_extract_job *job, spx_frame *out, spx_err *e)
+{
+    const size_t nw = job->nwave, ns = out->nspec;
+    double *over_fibres = spx_alloc(nw, sizeof(double), e);
+    double *v = spx_alloc(nw > ns ? nw : ns, sizeof(double), e);
+    if (!over_fibres || !v) {
+        spx_free(over_fibres);
+        spx_free(v);
+        return SPX_EIO;
+    }
+    for (size_t k = 0; k < nw; k++) {
+        size_t n = 0;
+        for (size_t f = 0; f < ns; f++)
+            if (out->arm.ivar[f * nw + k] > 0.0)
+                v[n++] = out->chi2pix[f * nw + k];
+        over_fibres[k] = spx_median(v, n);
+    }
+    for (size_t f = 0; f < ns; f++) {
+        const double *chi2 = out->chi2pix + f * nw;
+        size_t n = 0;
+        for (size_t k = 0; k < nw; k++)
+            if (out->arm.ivar[f * nw + k] > 0.0)
+                v[n++] = chi2[k];
+        double over_waves = spx_median(v, n);
+        for (size_t k = 0; k < nw; k++)
+            if (chi2[k] > BAD_FIT * over_fibres[k] && chi2[k] > BAD_FIT * over_waves)
+                out->arm.mask[f * nw + k] |= SPX_BAD2DFIT;
+    }
+    spx_free(over_fibres);
+    spx_free(v);
+    return SPX_OK;
+}
+
+spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    const size_t nbin = out->nspec * job->nwave;
+    const double dw = spx_extract_step(job->o);
+    spx_arm *arm = &out->arm;
+    counts->nbin = nbin;
+    for (size_t i = 0; i < nbin; i++) {
+        if (out->pixmask_fraction[i] > SPX_ALL_BAD || !(arm->ivar[i] > 0.0)) {
+            arm->flux[i] = arm->ivar[i] = out->chi2pix[i] = 0.0;
+            arm->mask[i] |= SPX_ALLBADPIX;
+            counts->nbin_empty++;
+        }
+        if (out->pixmask_fraction[i] > 0.5)
+            arm->mask[i] |= SPX_SOMEBADPIX;
+    }
+    spx_status st = flag_bad_fits(job, out, e);
+    if (st == SPX_OK && job->o->want_model)
+        st = make_model(job, out, e);
+    for (size_t i = 0; i < nbin; i++) {
+        arm->flux[i] /= dw;
+        arm->ivar[i] *= dw * dw;
+    }
+    return st;
+}
+
+char spx_extract_band(const char *camera, double mean_wavelength)
+{
+    if (camera[0] != '\0' && strchr("brz", camera[0]))
+        return camera[0];
+    return mean_wavelength <= 5800.0 ? 'b' : mean_wavelength >= 7600.0 ? 'z' : 'r';
+}
+
+spx_status spx_extract_scores(const spx_frame *frame, double *sum_count, double *median_count, double *median_snr,
+                              spx_score_range *range, spx_err *e)
+{
+    const spx_arm *a = &frame->arm;
+    const size_t nw = a->nwave;
+    range->band = spx_extract_band(frame->camera, 0.5 * (a->wavelength[0] + a->wavelength[nw - 1]));
+    range->wlo = range->band == 'b' ? 4000.0 : range->band == 'r' ? 5800.0 : 7600.0;
+    range->whi = range->band == 'b' ? 5800.0 : range->band == 'r' ? 7600.0 : 9800.0;
+    size_t k0 = 0, k1 = nw;
+    while (k0 < nw && a->wavelength[k0] < range->wlo)
+        k0++;
+    while (k1 > k0 && a->wavelength[k1 - 1] >= range->whi)
+        k1--;
+    if (k0 == k1) {
+        k0 = 0;
+        k1 = nw;
+        range->wlo = a->wavelength[0];
+        range->whi = a->wavelength[nw - 1];
+    }
+    double *flux = spx_alloc(nw, sizeof(double), e), *snr = spx_alloc(nw, sizeof(double), e);
+    if (!flux || !snr) {
+        spx_free(flux);
+        spx_free(snr);
+        return SPX_EIO;
+    }
+    for (size_t f = 0; f < frame->nspec; f++) {
+        sum_count[f] = 0.0;
+        for (size_t k = k0; k < k1; k++) {
+            /* width of bin k by central differences, one-sided at the ends */
+            size_t lo = k > 0 ? k - 1 : 0, hi = k + 1 < nw ? k + 1 : nw - 1;
+            double dw = hi > lo ? (a->wavelength[hi] - a->wavelength[lo]) / (double)(hi - lo) : 1.0;
+            double value = a->flux[f * nw + k];
+            sum_count[f] += value * dw;
+            flux[k - k0] = value;
+            snr[k - k0] = sqrt(a->ivar[f * nw + k]) * value / sqrt(dw);
+        }
+        median_count[f] = spx_median(flux, k1 - k0);
+        median_snr[f] = spx_median(snr, k1 - k0);
+    }
+    spx_free(flux);
+    spx_free(snr);
+    return SPX_OK;
+}
