@@ -26,14 +26,17 @@ int spx_table_find(const spx_table *t, const char *name);
 size_t spx_table_ncol(const spx_table *t);
 /* Name of a column (spx_free). */
 char *spx_table_name(const spx_table *t, int col, spx_err *e);
+/* Unit of a column, empty when it has none (spx_free). */
+char *spx_table_unit(const spx_table *t, int col, spx_err *e);
 
-/* Add a column of an HDF5 type (native type, fixed string, or array of them). `data`: nrow elements of that type, or
- * NULL for zeros. SPX_EINPUT when the name is taken. */
+/* Add a column of an HDF5 type of fixed size (number, fixed string, enumeration, array or compound of them). `data`: nrow
+ * elements of that type, or NULL for zeros. SPX_EINPUT when the name is taken. */
 spx_status spx_table_add(spx_table *t, const char *name, hid_t type, const char *unit, const void *data, spx_err *e);
 /* A column of fixed strings of `size` characters. */
 spx_status spx_table_add_strings(spx_table *t, const char *name, size_t size, const char *data, spx_err *e);
 
-/* A whole scalar numeric column converted (nrow elements, caller's memory). SPX_EINPUT when absent or not a number. */
+/* A whole scalar numeric column converted (nrow elements, caller's memory). SPX_EINPUT when absent or not a number;
+ * get_i64 takes integers and logical columns only. */
 spx_status spx_table_get_f64(const spx_table *t, const char *name, double *out, spx_err *e);
 spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out, spx_err *e);
 /* A string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped, cut when longer. */
@@ -41,14 +44,16 @@ spx_status spx_table_get_str(const spx_table *t, const char *name, size_t size, 
 
 /* New table of the rows with these indices (each < nrow; may repeat). */
 spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_err *e);
-/* New table of all rows of a, then b. Same column names wanted (in any order, widths and byte orders may differ: a's
- * type wins unless a string of b is longer); SPX_EINPUT otherwise, naming the column. */
+/* New table of all rows of a, then b. Same column names wanted (in any order; widths and byte orders may differ: the
+ * type that holds the values of both is taken, a's where they are equal), no unit twice differently; SPX_EINPUT
+ * otherwise, naming the column. */
 spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e);
-/* Add b's columns to a (same nrow; columns that a has already must be equal, or are given `suffix`). */
+/* Add b's columns to a (same nrow; a column that a has already must be equal, else it is added as NAME`suffix`, and
+ * without a suffix refused). */
 spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, spx_err *e);
 
-/* Read the compound dataset at `path`; *out stays NULL and SPX_OK when it does not exist. Variable-length members are
- * refused. */
+/* Read the compound dataset at `path`; *out stays NULL and SPX_OK when it does not exist. Variable-length members,
+ * references and data outside the file are refused. Units come from the attribute `column_units`. */
 spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err *e);
 /* Write; NULL t is nothing to do. */
 spx_status spx_table_write(hid_t loc, const char *path, const spx_table *t, spx_err *e);
