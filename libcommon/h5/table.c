@@ -74,10 +74,8 @@ static hid_t type_base(hid_t type, size_t *nelem)
 static int same_array_shape(hid_t a, hid_t b)
 {
     hsize_t da[H5S_MAX_RANK], db[H5S_MAX_RANK];
-    if (H5Tget_class(a) != H5Tget_class(b))
-        return 0;
-    if (H5Tget_class(a) != H5T_ARRAY)
-        return 1;
+    if (H5Tget_class(a) != H5T_ARRAY || H5Tget_class(b) != H5T_ARRAY)
+        return H5Tget_class(a) != H5T_ARRAY && H5Tget_class(b) != H5T_ARRAY;
     int na = H5Tget_array_ndims(a), nb = H5Tget_array_ndims(b);
     return na == nb && na > 0 && H5Tget_array_dims2(a, da) == na && H5Tget_array_dims2(b, db) == nb &&
            memcmp(da, db, (size_t)na * sizeof *da) == 0;
