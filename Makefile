@@ -1,27 +1,35 @@
 # specpipe: one non-recursive Makefile. `make help` lists the targets; config.mk (if there) overrides variables.
 #
-# Needs: a C11 compiler, HDF5 with HL, CFITSIO, OpenBLAS with LAPACKE, FFTW3, ERFA, zlib (./bootstrap installs them).
+# Needs: a C11 compiler, HDF5 with HL, CFITSIO, OpenBLAS with LAPACKE, FFTW3, ERFA, zlib: share/packages.debian lists
+# their packages, ./bootstrap installs them.
 
 VERSION  := $(shell cat VERSION)
 CC       ?= cc
 BUILD    ?= build
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-OPT      ?= -O2 -g
+# DEBUG=1 builds for a debugger: no optimisation, full debug information; in a BUILD folder of its own if you like.
+OPT      ?= $(if $(DEBUG),-O0 -g3,-O2 -g)
 WARN      = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wconversion \
-            -Wno-sign-conversion -Werror
-SHARED   ?= ../shared
+            -Wno-sign-conversion $(WERROR)
+# `make WERROR=` for a compiler that warns of what gcc 12, 13 and clang 14 do not.
+WERROR   ?= -Werror
 -include config.mk
 
 # CUDA is found by itself when nvcc is there; `make NVCC=` builds without.
-NVCC     ?= $(shell command -v nvcc 2>/dev/null)
+NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+NVCCFLAGS ?= $(if $(DEBUG),-G -O0,-O3 -lineinfo)
+CU_ARCH   = $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_90,code=compute_90
 
-PKGS      = hdf5 cfitsio openblas lapacke fftw3 fftw3f erfa zlib
 PKG_CONFIG ?= pkg-config
 # Debian's HDF5 calls its pkg-config file hdf5-serial or hdf5, by release.
 HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),$(p))))
-LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(HDF5_PC) cfitsio openblas lapacke fftw3 fftw3f erfa zlib 2>/dev/null)
-LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(HDF5_PC) cfitsio openblas lapacke fftw3 fftw3f erfa zlib 2>/dev/null)
+PKGS      := $(or $(HDF5_PC),hdf5) cfitsio openblas lapacke fftw3 fftw3f erfa zlib
+LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
+LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null)
+ifeq ($(LIB_LIBS)$(filter clean help uninstall,$(MAKECMDGOALS)),)
+$(error Libraries are missing ($(shell $(PKG_CONFIG) --print-errors --exists $(PKGS) 2>&1)): run ./bootstrap)
+endif
 LDLIBS     ?=
 ALL_LIBS   = $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(LIB_LIBS)) -lm -ldl -lpthread $(LDLIBS)
 
@@ -31,25 +39,40 @@ CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' -DSPX_LIBDIR='"$(PREFIX)
 ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
 ALL_LDFLAGS = -fopenmp $(SAN) $(LDFLAGS)
 
-TOOLS     := $(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c)))
+# tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
+TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
 LIB_SRC   := $(sort $(wildcard libcommon/*/*.c kernels/*.c kernels/*/*.c))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/schemas.o
 LIB       := $(BUILD)/lib/libspecpipe.a
 BIN       := $(TOOLS:%=$(BUILD)/bin/%)
 CTESTS    := $(sort $(patsubst tests/%.c,%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c)))
 CTEST_BIN := $(CTESTS:%=$(BUILD)/tests/%)
+FUZZ      := $(sort $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
+FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/fuzz/%)
+EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
 SCHEMAS   := $(sort $(wildcard schemas/*.schema))
-MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in))) $(BUILD)/man/specpipe-schema.5
+MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in))) \
+             $(if $(wildcard tools/h5check.c),$(BUILD)/man/specpipe-schema.5)
+CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*_cuda.cu)))
+CU_OBJ    := $(CU_SRC:%.cu=$(BUILD)/obj/%.cu.o)
+PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so)
 
-.PHONY: all lib tests check
+.PHONY: all lib tests man plugin
 .DELETE_ON_ERROR:
 .SECONDARY:
-all: $(BIN)
+
+## programs: only the programs
+.PHONY: programs
+programs: $(BIN)
+
+## all: programs, manual pages and, where nvcc is, the CUDA backend (default)
+all: $(BIN) $(MAN) $(PLUGIN)
 
 # Changing the flags rebuilds everything.
+FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(ALL_LIBS) $(NVCC) $(NVCCFLAGS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
-	@echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(ALL_LIBS) $(NVCC)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(ALL_LIBS) $(NVCC)' > $@
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 .PHONY: FORCE
 FORCE:
 
@@ -71,20 +94,150 @@ $(LIB): $(LIB_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
+## lib: only the library that programs and tests are linked with
 lib: $(LIB)
 
 $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
+# Fuzz targets are libFuzzer's; here their corpus is fed to them by a plain main().
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/driver.o $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_LDFLAGS) -o $@ $< $(BUILD)/obj/tests/fuzz/driver.o $(LIB) $(ALL_LIBS)
+
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
-tests: $(CTEST_BIN)
+## tests: C tests and fuzz targets, built but not run
+tests: $(CTEST_BIN) $(FUZZ_BIN) $(EXAMPLES)
 
+# ---- CUDA backend: loaded at run time, so the programs do not depend on it ----
+
+## plugin: the CUDA backend
+plugin: $(PLUGIN)
+
+$(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(BUILD)/lib/specpipe/backend-cuda.so: $(CU_OBJ)
+	@mkdir -p $(@D)
+	$(NVCC) -shared $(CU_ARCH) -o $@ $^ -lcublas -lcusolver -lcufft
+
+# ---- manual ----
+
+## man: the manual pages
+man: $(MAN)
+
+$(BUILD)/man/specpipe-schema.5: $(BUILD)/bin/h5check
+	@mkdir -p $(@D)
+	$< --schema=mdoc > $@
+
+# A program's page is its own text with the options as the program has them.
+$(BUILD)/man/%.1: man/%.1.in $(BUILD)/bin/% share/man.awk CHANGELOG.md
+	@mkdir -p $(@D)
+	LC_ALL=C awk -v version=$(VERSION) -v options='$(BUILD)/bin/$* --help=mdoc' -f share/man.awk CHANGELOG.md $< > $@
+
+$(BUILD)/man/%.7: man/%.7.in share/man.awk CHANGELOG.md
+	@mkdir -p $(@D)
+	LC_ALL=C awk -v version=$(VERSION) -f share/man.awk CHANGELOG.md $< > $@
+
+# ---- checks ----
+
+# What check.sh and the tests need to know of this build.
+CHECK_ENV = MAKE='$(MAKE)' BUILD='$(BUILD)' UNIT='$(filter unit/%,$(CTESTS))' KERNELS='$(filter kernels/%,$(CTESTS))' \
+            FUZZ='$(FUZZ)' PLUGIN='$(PLUGIN)'
+
+.PHONY: check check-run asan ubsan lint lint-shell lint-format lint-c lint-man
+## check: build, run every test and the lint; the last line counts (SUITES="unit kernels bats clang sanitize cuda lint")
+check:
+	+@$(CHECK_ENV) tests/check.sh $(SUITES)
+
+# The suites that run what was built with this BUILD, SAN and OPT.
+check-run:
+	+@$(CHECK_ENV) tests/check.sh unit kernels bats
+
+SAN_MAKE = $(MAKE) OPT='-O1 -g -fno-omit-frame-pointer' NVCC=
+## asan: all tests of library, kernels and programs under AddressSanitizer, in build/asan
+asan:
+	+@ASAN_OPTIONS=exitcode=99 $(SAN_MAKE) BUILD=$(BUILD)/asan SAN=-fsanitize=address check-run
+
+## ubsan: the same under UndefinedBehaviorSanitizer, in build/ubsan
+ubsan:
+	+@UBSAN_OPTIONS=print_stacktrace=1 $(SAN_MAKE) BUILD=$(BUILD)/ubsan \
+	    SAN='-fsanitize=undefined -fno-sanitize-recover=all' check-run
+
+C_FILES  = $(wildcard tools/*.[ch] libcommon/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
+           kernels/*.cu kernels/*/*.cu kernels/*/*.cuh)
+SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*.bash)
+CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
+
+## lint: lint-shell, lint-format, lint-c and lint-man
+lint: lint-shell lint-format lint-c lint-man
+
+## lint-shell: shellcheck of the scripts and the Bats files
+lint-shell:
+	shellcheck $(SH_FILES)
+	shellcheck -s bats -e SC1091,SC2030,SC2031,SC2154 $(wildcard tests/*.bats)
+
+## lint-format: C files formatted as .clang-format says (`make format` does it)
+lint-format:
+	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+
+## format: format the C files
+.PHONY: format
+format:
+	$(CLANG_FORMAT) -i $(C_FILES)
+
+# cppcheck does not see the libraries' headers: what it cannot know of them it does not report.
+## lint-c: cppcheck
+lint-c:
+	@mkdir -p $(BUILD)/cppcheck
+	cppcheck --quiet --error-exitcode=1 -j 2 --cppcheck-build-dir=$(BUILD)/cppcheck --std=c11 --platform=unix64 \
+	    --enable=warning,portability,performance --inline-suppr --suppressions-list=share/cppcheck.txt \
+	    -Ilibcommon -Ikernels -D_GNU_SOURCE -DSPX_VERSION='""' tools libcommon kernels tests
+
+## lint-man: mandoc's lint of the manual pages
+lint-man: $(MAN)
+	mandoc -Tlint -W warning $(MAN)
+
+# ---- installation ----
+
+.PHONY: install uninstall demo clean help
+INSTALL  ?= install
+bindir    = $(DESTDIR)$(PREFIX)/bin
+libdir    = $(DESTDIR)$(PREFIX)/lib/specpipe
+mandir    = $(DESTDIR)$(PREFIX)/share/man
+datadir   = $(DESTDIR)$(PREFIX)/share/specpipe
+compdir   = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+docdir    = $(DESTDIR)$(PREFIX)/share/doc/specpipe
+DOCS      = README.md CHANGELOG.md LICENSE
+
+## install: programs, manual pages, schemas, shell completion (PREFIX=/usr/local, DESTDIR=)
+install: all
+	$(INSTALL) -d $(bindir) $(mandir)/man1 $(mandir)/man5 $(mandir)/man7 $(datadir)/schemas $(compdir) $(docdir)
+	$(INSTALL) -m 755 $(BIN) $(bindir)
+	for m in $(MAN); do $(INSTALL) -m 644 $$m $(mandir)/man$${m##*.}/ || exit; done
+	$(INSTALL) -m 644 $(SCHEMAS) $(wildcard schemas/README) $(datadir)/schemas
+	sed 's/@TOOLS@/$(TOOLS)/' share/completion.bash > $(compdir)/specpipe && chmod 644 $(compdir)/specpipe
+	for t in $(TOOLS); do ln -sf specpipe $(compdir)/$$t || exit; done
+	$(INSTALL) -m 644 $(DOCS) $(docdir)
+	$(if $(PLUGIN),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(libdir))
+
+## uninstall: remove what install put there
+uninstall:
+	rm -f $(TOOLS:%=$(bindir)/%) $(foreach m,$(notdir $(MAN)),$(mandir)/man$(subst .,,$(suffix $m))/$m)
+	rm -f $(compdir)/specpipe $(TOOLS:%=$(compdir)/%)
+	rm -rf $(datadir) $(docdir) $(libdir)
+
+## clean: remove all that was built
 clean:
 	rm -rf $(BUILD)
-.PHONY: clean
+
+## help: this list
+help:
+	@sed -n 's/^## //p' Makefile | awk -F': ' '{ n = index($$0, ": "); printf "  %-14s %s\n", $$1, substr($$0, n + 2) }'
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
