@@ -1,5 +1,6 @@
 /* The regular grid in a library's parameters, its missing nodes, and an even subset of it. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,15 @@ static const char *axes_text(const spx_setup *s, char *text, size_t size)
     return text;
 }
 
+const char *spx_template_describe(const spx_setup *s, size_t row, char *text, size_t size)
+{
+    size_t at = 0;
+    for (size_t p = 0; p < s->npar && at < size; p++)
+        at += (size_t)snprintf(text + at, size - at, "%s%.31s %g", p ? ", " : "", s->parname[p],
+                               s->params[row * s->npar + p]);
+    return text;
+}
+
 static spx_status find_axes(spx_setup *s, size_t *nnode, spx_err *e)
 {
     double *sorted = spx_alloc2(2, s->ntemp, sizeof *sorted, e);
@@ -107,13 +117,9 @@ static spx_status place_templates(spx_setup *s, size_t nnode, spx_err *e)
             at = at * s->naxis[p] + nearest(s->axis[p], s->naxis[p], s->params[t * s->npar + p]);
         if (s->node[at] >= 0) {
             char text[256];
-            size_t len = 0;
-            for (size_t p = 0; p < s->npar && len < sizeof text; p++)
-                len += (size_t)snprintf(text + len, sizeof text - len, "%s%.31s %g", p ? ", " : "", s->parname[p],
-                                        s->params[t * s->npar + p]);
             return spx_fail(e, SPX_EINPUT,
                             "spectra %d and %zu of the library have the same parameters (%s): leave one out",
-                            (int)s->node[at], t, text);
+                            (int)s->node[at], t, spx_template_describe(s, t, text, sizeof text));
         }
         s->node[at] = (int32_t)t;
     }

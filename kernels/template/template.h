@@ -9,9 +9,10 @@
  * that reach beyond the library are left out; the library has to cover wmin ... wmax.
  *  2. flux times wavelength (photons), taken as piecewise linear between the library's samples, is integrated against
  *     LSF x output pixel exactly: the LSF is a Gaussian of sigma = sqrt(FWHM^2 - FWHM_library^2) / 2.3548 at the
- * pixel's wavelength, pixel edges lie midway between pixel centres, and the LSF is cut 5 sigma beyond the edges; the
- * weights of a pixel are scaled to sum 1. Then it is divided by the wavelength again. Values not above 1e-10 of the
- * template's median are raised to that (they have no logarithm), and counted.
+ * pixel's wavelength, pixel edges lie midway between pixel centres, and the LSF is cut at 5 sigma from the pixel's
+ * centre (from its edges where 4 sigma are less than the pixel); the weights of a pixel are scaled to sum 1. Then it is
+ * divided by the wavelength again. Values not above 1e-10 of the template's median are raised to that (they have no
+ * logarithm), and counted.
  *  3. normalisation: none; median: divided by the median of the pixels; linear: then also by the straight line in
  *     (wavelength, ln flux) through the medians of the two halves of the pixels.
  *  4. ln, float32. */
@@ -111,6 +112,9 @@ typedef struct {
 
 spx_status spx_template_grid(spx_setup *s, spx_template_fill *f, spx_err *e);
 void spx_template_fill_free(spx_template_fill *f);
+
+/* Parameters of a template as text, "teff 5000, logg 4.5", for messages; returns `text`. */
+const char *spx_template_describe(const spx_setup *s, size_t row, char *text, size_t size);
 
 /* Rows of a library, params[ntemp][npar], that the cross-correlation set takes: every N-th along a Z-order curve
  * through the ranks of the parameters (even coverage). pick[ntemp] receives *npick of them, in order of rows. SPX_EIO:

@@ -43,7 +43,7 @@ typedef struct {
     double *params; /* [ntemp][npar], not mapped */
     float *lnflux;  /* [ntemp][nwave] ln of the normalised flux per unit wavelength */
     spx_norm norm;
-    double *lnnorm; /* [ntemp] ln of what was divided out, at (wmin+wmax)/2; 0 for SPX_NORM_NONE and for filled nodes */
+    double *lnnorm;  /* [ntemp] ln of what was divided out, at (wmin+wmax)/2; 0 for SPX_NORM_NONE */
     uint8_t *filled; /* [ntemp] 1: not in the library, filled in from its neighbours */
     /* interpolator "grid": node[i0][i1]... (last parameter fastest) is the row of the template at
      * (axis[0][i0], axis[1][i1], ...); axes hold parameters that are not mapped, increasing. NULL node: no regular

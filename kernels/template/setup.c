@@ -1,0 +1,178 @@
+/* Text of a setup, and the log-wavelength grid and line-spread function that it stands for. */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/wave.h"
+#include "template/template.h"
+#include "template/template_impl.h"
+
+/* Beyond this a step is taken for a mistake. */
+#define MAX_PIXELS ((size_t)1 << 24)
+
+#define MARGIN_KMS 1000.0
+
+spx_status spx_template_parse_setup(const char *text, spx_template_request *r, spx_err *e)
+{
+    static const char *const layout = "NAME:MIN:MAX:STEP:R=EXPRESSION (or FWHM=EXPRESSION)[:air|:vacuum] is wanted";
+    char field[6][128];
+    size_t n = 0;
+    memset(r, 0, sizeof *r);
+    for (const char *p = text;; n++) {
+        size_t len = strcspn(p, ":");
+        if (n == 6 || len >= sizeof field[0])
+            return spx_fail(e, SPX_EUSAGE, "setup '%.200s': %s", text, layout);
+        memcpy(field[n], p, len);
+        field[n][len] = 0;
+        p += len;
+        if (!*p++)
+            break;
+    }
+    n++;
+    if (n < 5)
+        return spx_fail(e, SPX_EUSAGE, "setup '%.200s': %s", text, layout);
+    if (strlen(field[0]) >= sizeof r->name)
+        return spx_fail(e, SPX_EUSAGE, "setup '%.200s': the name is longer than %zu characters", text,
+                        sizeof r->name - 1);
+    strcpy(r->name, field[0]);
+    strcpy(r->resolution, field[4]);
+    spx_status st = spx_parse_double(field[1], "shortest wavelength", &r->wmin, e);
+    if (!st)
+        st = spx_parse_double(field[2], "longest wavelength", &r->wmax, e);
+    if (!st)
+        st = spx_parse_double(field[3], "step", &r->step, e);
+    if (!st && n == 6) {
+        if (!strcmp(field[5], "air"))
+            r->medium = SPX_AIR;
+        else if (strcmp(field[5], "vacuum"))
+            st = spx_fail(e, SPX_EUSAGE, "'%.100s' is neither air nor vacuum", field[5]);
+    }
+    if (!st)
+        st = spx_template_check_setup(r, e);
+    return st ? spx_err_context(e, "setup '%.200s'", text) : SPX_OK;
+}
+
+spx_status spx_template_check_setup(const spx_template_request *r, spx_err *e)
+{
+    lsf_width unused;
+    if (!r->name[0])
+        return spx_fail(e, SPX_EUSAGE, "the setup has no name");
+    for (const char *p = r->name; *p; p++)
+        if (!isalnum((unsigned char)*p) && !strchr("_-+.", *p))
+            return spx_fail(e, SPX_EUSAGE, "a setup's name has letters, digits and _ - + . only");
+    if (r->name[0] == '.')
+        return spx_fail(e, SPX_EUSAGE, "a setup's name does not begin with a dot");
+    if (!(r->wmin > 0 && r->wmax > r->wmin && r->wmax < 1e9))
+        return spx_fail(e, SPX_EUSAGE, "the range %g to %g Angstrom is empty or impossible", r->wmin, r->wmax);
+    if (!(r->step > 0 && r->step < (r->wmax - r->wmin) / 4))
+        return spx_fail(e, SPX_EUSAGE, "a step of %g Angstrom does not divide the range %g to %g into pixels", r->step,
+                        r->wmin, r->wmax);
+    if ((r->wmax - r->wmin) / r->step > (double)(MAX_PIXELS / 4))
+        return spx_fail(e, SPX_EUSAGE, "a step of %g Angstrom makes more than %zu pixels", r->step, MAX_PIXELS / 4);
+    return spx_template_parse_width(r->resolution, 0, &unused, e);
+}
+
+spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_width *w, spx_err *e)
+{
+    memset(w, 0, sizeof *w);
+    if (!strncmp(text, "R=", 2)) {
+        w->kind = LSF_R;
+        text += 2;
+    } else if (!strncmp(text, "FWHM=", 5)) {
+        w->kind = LSF_FWHM;
+        text += 5;
+    } else if (number_allowed) {
+        w->kind = *text ? LSF_R : LSF_NONE;
+        if (!*text)
+            return SPX_OK;
+    } else {
+        return spx_fail(e, SPX_EUSAGE, "resolution '%.100s': R=EXPRESSION or FWHM=EXPRESSION is wanted", text);
+    }
+    return spx_expr_parse(text, &w->expr, e);
+}
+
+/* FWHM in Angstrom at wavelength x; SPX_EUSAGE where the expression makes no sense. */
+static spx_status width_at(const lsf_width *w, double x, double *fwhm, spx_err *e)
+{
+    *fwhm = 0;
+    if (w->kind == LSF_NONE)
+        return SPX_OK;
+    double v = spx_expr_eval(&w->expr, x);
+    *fwhm = w->kind == LSF_R ? x / v : v;
+    if (!(isfinite(v) && v > 0 && isfinite(*fwhm) && *fwhm > 0))
+        return spx_fail(e, SPX_EUSAGE, "%s is %g at %g Angstrom", w->kind == LSF_R ? "the resolution R" : "the FWHM", v,
+                        x);
+    return SPX_OK;
+}
+
+double spx_template_wave(const spx_setup *s, double k)
+{
+    return exp(s->lnwave0 + k * s->dlnwave);
+}
+
+double spx_template_edge(const spx_setup *s, size_t k)
+{
+    return 0.5 * (spx_template_wave(s, (double)k - 1) + spx_template_wave(s, (double)k));
+}
+
+spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, double first, double last, spx_setup *s,
+                                  size_t *missing, spx_err *e)
+{
+    const double factor = 1 + MARGIN_KMS / SPX_C_KMS;
+    memcpy(s->setup, r->name, sizeof s->setup);
+    s->wmin = r->wmin;
+    s->wmax = r->wmax;
+    s->step = r->step;
+    memcpy(s->resolution, r->resolution, sizeof s->resolution);
+    s->medium = r->medium;
+    s->norm = norm;
+    s->dlnwave = log1p(r->step / (0.5 * (r->wmin + r->wmax)));
+    s->lnwave0 = log(r->wmin / factor);
+    double n = ceil((log(r->wmax * factor) - s->lnwave0) / s->dlnwave);
+    if (!(n >= 4 && n <= (double)MAX_PIXELS))
+        return spx_fail(e, SPX_EUSAGE, "setup '%s': a step of %g Angstrom makes %g pixels", r->name, r->step, n);
+    size_t begin = 0, end = (size_t)n;
+    while (begin < end && spx_template_edge(s, begin) < first)
+        begin++;
+    while (end > begin && spx_template_edge(s, end) > last)
+        end--;
+    *missing = (size_t)n - (end - begin);
+    if (end - begin < 4)
+        return spx_fail(e, SPX_EINPUT, "setup '%s': only %zu pixels are left inside the library", r->name, end - begin);
+    s->lnwave0 += (double)begin * s->dlnwave;
+    s->nwave = end - begin;
+    return SPX_OK;
+}
+
+spx_status spx_template_sigma(const spx_setup *s, const char *library_resolution, double *sigma, spx_err *e)
+{
+    const double fwhm_per_sigma = 2.35482004503094938202; /* 2 sqrt(2 ln 2) */
+    lsf_width setup, library;
+    spx_status st = spx_template_parse_width(s->resolution, 0, &setup, e);
+    if (!st)
+        st = spx_template_parse_width(library_resolution, 1, &library, e);
+    for (size_t k = 0; k < s->nwave && !st; k++) {
+        double x = spx_template_wave(s, (double)k), want, have;
+        st = width_at(&setup, x, &want, e);
+        if (st)
+            break;
+        st = width_at(&library, x, &have, e);
+        if (st) {
+            spx_err_context(e, "resolution of the library");
+            break;
+        }
+        if (want < have)
+            st = spx_fail(e, SPX_EUSAGE,
+                          "a FWHM of %g Angstrom at %g Angstrom is less than the library's own %g: choose a lower "
+                          "resolution, or say what the library's is with --library-resolution",
+                          want, x, have);
+        else if (want > 0.5 * (s->wmax - s->wmin))
+            st = spx_fail(e, SPX_EUSAGE, "a FWHM of %g Angstrom at %g Angstrom is wider than half the setup", want, x);
+        else
+            sigma[k] = sqrt((want - have) * (want + have)) / fwhm_per_sigma;
+    }
+    return st ? spx_err_context(e, "setup '%s'", s->setup) : SPX_OK;
+}

@@ -1,0 +1,498 @@
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/stat.h"
+#include "base/wave.h"
+#include "template/lsf_math.h"
+#include "template/template.h"
+#include "template/template_impl.h"
+
+/* Spectra that go through the weights together: a row of weights is read once for all of them. */
+enum { LANES = 16 };
+
+#define CUT_SIGMA 5.0
+#define FLOOR     1e-10
+#define CCF_AIM   100 /* templates of the cross-correlation set by default */
+
+/* Weights of one setup: pixel k takes samples first[k] + j, counted from the job's own first sample, with
+ * w[start[k] + j], j < start[k+1] - start[k]. */
+typedef struct {
+    size_t *first, *start;
+    double *w;
+    size_t missing;
+} weights;
+
+struct spx_template_job {
+    size_t nlib;     /* spectra of the library */
+    size_t begin, n; /* samples in use */
+    double *wave;    /* [n] their wavelengths in the library's medium */
+    uint8_t *seen;   /* [nlib] row was added */
+    size_t *raised;  /* [nlib] samples raised to the floor */
+    size_t nsetup;
+    spx_setup *setup; /* [nsetup] */
+    weights *weight;  /* [nsetup] */
+    spx_template_fill fill;
+    size_t npick, *pick;
+    size_t nvsini;
+    double *vsini;
+    int nthreads;
+    spx_progress *progress;
+};
+
+void spx_template_free(spx_template_job *job)
+{
+    if (!job)
+        return;
+    for (size_t i = 0; i < job->nsetup; i++) {
+        if (job->setup)
+            spx_setup_free(&job->setup[i]);
+        if (job->weight) {
+            spx_free(job->weight[i].first);
+            spx_free(job->weight[i].start);
+            spx_free(job->weight[i].w);
+        }
+    }
+    spx_free(job->setup);
+    spx_free(job->weight);
+    spx_free(job->wave);
+    spx_free(job->seen);
+    spx_free(job->raised);
+    spx_free(job->pick);
+    spx_free(job->vsini);
+    spx_template_fill_free(&job->fill);
+    spx_free(job);
+}
+
+static spx_status check_library(const spx_template_library *lib, const spx_template_config *cfg, spx_err *e)
+{
+    if (lib->nwave < 2 || lib->ntemp < 1 || lib->ntemp > INT32_MAX)
+        return spx_fail(e, SPX_EINPUT, "a library of %zu spectra with %zu samples is of no use", lib->ntemp,
+                        lib->nwave);
+    if (lib->npar < 1 || lib->npar > SPX_MAX_PAR)
+        return spx_fail(e, SPX_EINPUT, "the library has %zu parameters, 1 to %d are possible", lib->npar, SPX_MAX_PAR);
+    for (size_t k = 0; k < lib->nwave; k++) {
+        double w = lib->wavelength[k];
+        if (!(w > 0 && w < 1e9) || (k && !(w > lib->wavelength[k - 1])))
+            return spx_fail(e, SPX_EINPUT, "the library's wavelengths do not increase at sample %zu (%g Angstrom)", k,
+                            w);
+    }
+    for (size_t k = 0; k < lib->ntemp * lib->npar; k++)
+        if (!isfinite(lib->params[k]))
+            return spx_fail(e, SPX_EINPUT, "parameter %.31s of spectrum %zu of the library is not finite",
+                            lib->parname[k % lib->npar], k / lib->npar);
+    if (cfg->nsetup < 1)
+        return spx_fail(e, SPX_EUSAGE, "no setup is given");
+    for (size_t i = 0; i < cfg->nsetup; i++) {
+        spx_status st = spx_template_check_setup(&cfg->setup[i], e);
+        if (st)
+            return spx_err_context(e, "setup '%s'", cfg->setup[i].name);
+        for (size_t j = 0; j < i; j++)
+            if (!strcmp(cfg->setup[i].name, cfg->setup[j].name))
+                return spx_fail(e, SPX_EUSAGE, "two setups are called '%s'", cfg->setup[i].name);
+    }
+    for (size_t i = 0; i < cfg->nccf_vsini; i++)
+        if (!(cfg->ccf_vsini[i] >= 0 && cfg->ccf_vsini[i] <= 1000))
+            return spx_fail(e, SPX_EUSAGE, "vsini %g km/s of the cross-correlation set is not within 0 and 1000",
+                            cfg->ccf_vsini[i]);
+    return SPX_OK;
+}
+
+/* Index of the last sample not above v (0 when there is none), and of the first not below (n-1 when there is none). */
+static size_t last_below(const double *x, size_t n, double v)
+{
+    size_t lo = 0, hi = n;
+    while (lo + 1 < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (x[mid] <= v)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static size_t first_above(const double *x, size_t n, double v)
+{
+    size_t i = last_below(x, n, v);
+    return x[i] < v && i + 1 < n ? i + 1 : i;
+}
+
+/* Grid and weights of one setup; first[] counts from the library's first sample here. */
+static spx_status make_setup(const spx_template_library *lib, const spx_template_config *cfg, size_t i, spx_setup *s,
+                             weights *w, spx_err *e)
+{
+    const spx_template_request *r = &cfg->setup[i];
+    int nt = cfg->nthreads > 0 ? cfg->nthreads : omp_get_max_threads();
+    spx_status st = SPX_EIO;
+    size_t n = lib->nwave, skip = 0, total = 0;
+    double *x = spx_alloc(n, sizeof *x, e), *sigma = NULL;
+    if (!x)
+        return SPX_EIO;
+    if (r->medium != lib->medium) { /* below 2000 Angstrom both are the same by convention, with a jump */
+        while (skip < n && lib->wavelength[skip] <= SPX_AIR_MIN)
+            skip++;
+        for (size_t k = skip; k < n; k++)
+            x[k - skip] =
+                r->medium == SPX_AIR ? spx_vacuum_to_air(lib->wavelength[k]) : spx_air_to_vacuum(lib->wavelength[k]);
+        n -= skip;
+    } else {
+        memcpy(x, lib->wavelength, n * sizeof *x);
+    }
+    if (n < 2 || x[0] > r->wmin || x[n - 1] < r->wmax) {
+        st = spx_fail(e, SPX_EINPUT,
+                      "setup '%s' asks for %g to %g Angstrom in %s, the library covers %.6g to %.6g there: choose a "
+                      "range within",
+                      r->name, r->wmin, r->wmax, r->medium == SPX_AIR ? "air" : "vacuum", n ? x[0] : 0,
+                      n ? x[n - 1] : 0);
+        goto end;
+    }
+    st = spx_template_make_grid(r, cfg->norm, x[0], x[n - 1], s, &w->missing, e);
+    if (st)
+        goto end;
+    st = SPX_EIO;
+    sigma = spx_alloc(s->nwave, sizeof *sigma, e);
+    w->first = spx_alloc(s->nwave, sizeof *w->first, e);
+    w->start = spx_alloc(s->nwave + 1, sizeof *w->start, e);
+    if (!sigma || !w->first || !w->start)
+        goto end;
+    st = spx_template_sigma(s, cfg->library_resolution, sigma, e);
+    if (st)
+        goto end;
+    for (size_t k = 0; k < s->nwave; k++) {
+        double l1 = spx_template_edge(s, k), l2 = spx_template_edge(s, k + 1), centre = spx_template_wave(s, (double)k);
+        double reach = CUT_SIGMA * sigma[k];
+        /* Counted from the centre, and one sample more at the red end, as rvspecfit does it: behind a saturated line 5
+         * sigma away the difference is 1e-3 in ln flux. A pixel wider than the LSF has to count from its edges. */
+        if (4 * sigma[k] > l2 - l1)
+            l1 = l2 = centre;
+        w->first[k] = last_below(x, n, l1 - reach);
+        w->start[k] = total;
+        size_t last = first_above(x, n, l2 + reach);
+        total += (last + 1 < n ? last + 1 : last) - w->first[k] + 1;
+    }
+    w->start[s->nwave] = total;
+    w->w = spx_alloc(total, sizeof *w->w, e);
+    if (!w->w) {
+        st = spx_err_context(e, "setup '%s' needs %zu weights", s->setup, total);
+        goto end;
+    }
+#pragma omp parallel for num_threads(nt) schedule(static)
+    for (size_t k = 0; k < s->nwave; k++) {
+        spx_lsf_weights(x + w->first[k], w->start[k + 1] - w->start[k], spx_template_edge(s, k),
+                        spx_template_edge(s, k + 1), sigma[k], w->w + w->start[k]);
+        w->first[k] += skip;
+    }
+end:
+    spx_free(x);
+    spx_free(sigma);
+    return st;
+}
+
+/* The interpolator's grid is the same in all setups: it is found in the first, and copied. */
+static spx_status make_nodes(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job *job,
+                             spx_err *e)
+{
+    spx_setup *s0 = &job->setup[0];
+    spx_status st;
+    for (size_t i = 0; i < job->nsetup; i++) {
+        spx_setup *s = &job->setup[i];
+        s->npar = lib->npar;
+        memcpy(s->parname, lib->parname, sizeof s->parname);
+        for (size_t p = 0; p < lib->npar; p++)
+            s->parlog[p] = cfg->parlog[p];
+    }
+    s0->ntemp = lib->ntemp;
+    s0->params = spx_alloc2(lib->ntemp, lib->npar, sizeof *s0->params, e);
+    if (!s0->params)
+        return SPX_EIO;
+    memcpy(s0->params, lib->params, lib->ntemp * lib->npar * sizeof *s0->params);
+    if ((st = spx_template_grid(s0, &job->fill, e)))
+        return st;
+    for (size_t i = 0; i < job->nsetup; i++) {
+        spx_setup *s = &job->setup[i];
+        s->ntemp = s0->ntemp;
+        s->lnnorm = spx_alloc(s->ntemp, sizeof *s->lnnorm, e);
+        s->lnflux = spx_alloc2(s->ntemp, s->nwave, sizeof *s->lnflux, e);
+        if (!s->lnnorm || !s->lnflux)
+            return SPX_EIO;
+        if (i == 0)
+            continue;
+        s->params = spx_alloc2(s->ntemp, s->npar, sizeof *s->params, e);
+        s->filled = spx_alloc(s->ntemp, sizeof *s->filled, e);
+        s->node = spx_alloc(s->ntemp, sizeof *s->node, e);
+        if (!s->params || !s->filled || !s->node)
+            return SPX_EIO;
+        memcpy(s->params, s0->params, s->ntemp * s->npar * sizeof *s->params);
+        memcpy(s->filled, s0->filled, s->ntemp * sizeof *s->filled);
+        memcpy(s->node, s0->node, s->ntemp * sizeof *s->node); /* no node is left out: as many as templates */
+        for (size_t p = 0; p < s->npar; p++) {
+            s->naxis[p] = s0->naxis[p];
+            s->axis[p] = spx_alloc(s->naxis[p], sizeof(double), e);
+            if (!s->axis[p])
+                return SPX_EIO;
+            memcpy(s->axis[p], s0->axis[p], s->naxis[p] * sizeof(double));
+        }
+    }
+    return SPX_OK;
+}
+
+static spx_status make_picks(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job *job,
+                             spx_err *e)
+{
+    if (!cfg->ccf || cfg->nccf_vsini == 0)
+        return SPX_OK;
+    size_t every = cfg->ccf_every ? cfg->ccf_every : (lib->ntemp + CCF_AIM - 1) / CCF_AIM;
+    job->pick = spx_alloc(lib->ntemp, sizeof *job->pick, e);
+    job->vsini = spx_alloc(cfg->nccf_vsini, sizeof *job->vsini, e);
+    if (!job->pick || !job->vsini)
+        return SPX_EIO;
+    job->nvsini = cfg->nccf_vsini;
+    memcpy(job->vsini, cfg->ccf_vsini, job->nvsini * sizeof *job->vsini);
+    return spx_template_pick(lib->ntemp, lib->npar, lib->params, every, job->pick, &job->npick, e);
+}
+
+spx_status spx_template_begin(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job **out,
+                              spx_err *e)
+{
+    *out = NULL;
+    spx_status st = check_library(lib, cfg, e);
+    if (st)
+        return st;
+    spx_template_job *job = spx_alloc(1, sizeof *job, e);
+    if (!job)
+        return SPX_EIO;
+    st = SPX_EIO;
+    job->nlib = lib->ntemp;
+    job->nthreads = cfg->nthreads > 0 ? cfg->nthreads : omp_get_max_threads();
+    job->progress = cfg->progress;
+    job->nsetup = cfg->nsetup;
+    job->setup = spx_alloc(cfg->nsetup, sizeof *job->setup, e);
+    job->weight = spx_alloc(cfg->nsetup, sizeof *job->weight, e);
+    job->seen = spx_alloc(lib->ntemp, sizeof *job->seen, e);
+    job->raised = spx_alloc(lib->ntemp, sizeof *job->raised, e);
+    if (!job->setup || !job->weight || !job->seen || !job->raised)
+        goto fail;
+    size_t begin = lib->nwave, end = 0;
+    for (size_t i = 0; i < cfg->nsetup; i++) {
+        spx_setup *s = &job->setup[i];
+        weights *w = &job->weight[i];
+        if ((st = make_setup(lib, cfg, i, s, w, e)))
+            goto fail;
+        size_t last = w->first[s->nwave - 1] + w->start[s->nwave] - w->start[s->nwave - 1];
+        begin = w->first[0] < begin ? w->first[0] : begin;
+        end = last > end ? last : end;
+    }
+    /* sigma may fall so fast with wavelength that a pixel in the middle reaches further than the outer ones */
+    for (size_t i = 0; i < cfg->nsetup; i++) {
+        const weights *w = &job->weight[i];
+        for (size_t k = 0; k < job->setup[i].nwave; k++) {
+            size_t last = w->first[k] + w->start[k + 1] - w->start[k];
+            begin = w->first[k] < begin ? w->first[k] : begin;
+            end = last > end ? last : end;
+        }
+    }
+    for (size_t i = 0; i < cfg->nsetup; i++)
+        for (size_t k = 0; k < job->setup[i].nwave; k++)
+            job->weight[i].first[k] -= begin;
+    job->begin = begin;
+    job->n = end - begin;
+    st = SPX_EIO;
+    job->wave = spx_alloc(job->n, sizeof *job->wave, e);
+    if (!job->wave)
+        goto fail;
+    memcpy(job->wave, lib->wavelength + begin, job->n * sizeof *job->wave);
+    if ((st = make_nodes(lib, cfg, job, e)) || (st = make_picks(lib, cfg, job, e)))
+        goto fail;
+    *out = job;
+    return SPX_OK;
+fail:
+    spx_template_free(job);
+    return st;
+}
+
+void spx_template_range(const spx_template_job *job, size_t *first, size_t *n)
+{
+    *first = job->begin;
+    *n = job->n;
+}
+
+size_t spx_template_ccf_entries(const spx_template_job *job)
+{
+    return job->nsetup * job->npick * job->nvsini;
+}
+
+/* Photons of up to LANES spectra, sample after sample: photon[k*LANES + lane]. SPX_EINPUT when one is not finite. */
+static spx_status load_photons(const spx_template_job *job, size_t row0, size_t nlane, const float *flux, size_t stride,
+                               double *photon, spx_err *e)
+{
+    for (size_t lane = 0; lane < nlane; lane++)
+        for (size_t k = 0; k < job->n; k++) {
+            double f = (double)flux[lane * stride + k];
+            if (!isfinite(f)) {
+                char text[256];
+                return spx_fail(e, SPX_EINPUT,
+                                "spectrum %zu of the library (%s): the flux at %g Angstrom is not finite", row0 + lane,
+                                spx_template_describe(&job->setup[0], row0 + lane, text, sizeof text), job->wave[k]);
+            }
+            photon[k * LANES + lane] = f * job->wave[k];
+        }
+    return SPX_OK;
+}
+
+/* One pixel of LANES spectra. */
+static void smooth_pixel(const double *photon, const double *w, size_t n, double *sum)
+{
+    double s[LANES] = {0};
+    for (size_t j = 0; j < n; j++)
+        for (size_t lane = 0; lane < LANES; lane++)
+            s[lane] += w[j] * photon[j * LANES + lane];
+    memcpy(sum, s, sizeof s);
+}
+
+/* Median of wavelengths k0 ... k1-1 of the grid. */
+static double median_wave(const spx_setup *s, size_t k0, size_t k1)
+{
+    return 0.5 * (spx_template_wave(s, (double)(k0 + (k1 - k0 - 1) / 2)) +
+                  spx_template_wave(s, (double)(k0 + (k1 - k0) / 2)));
+}
+
+static double median_of(const double *v, size_t n, double *scratch)
+{
+    memcpy(scratch, v, n * sizeof *v);
+    return spx_median(scratch, n);
+}
+
+/* v[nwave]: flux of one template, its logarithm on return, normalised. 0 when there is no flux. */
+static int normalise(const spx_setup *s, double *v, double *scratch, double *lnnorm, size_t *raised)
+{
+    size_t n = s->nwave, half = n / 2;
+    double median = median_of(v, n, scratch);
+    if (!(median > 0 && isfinite(median)))
+        return 0;
+    for (size_t k = 0; k < n; k++)
+        if (!(v[k] > FLOOR * median)) {
+            v[k] = FLOOR * median;
+            ++*raised;
+        }
+    double offset = 0, slope = 0, w0 = 0;
+    if (s->norm != SPX_NORM_NONE)
+        offset = log(median);
+    if (s->norm == SPX_NORM_LINEAR) {
+        double w1 = median_wave(s, half, n), l0 = log(median_of(v, half, scratch));
+        w0 = median_wave(s, 0, half);
+        slope = (log(median_of(v + half, n - half, scratch)) - l0) / (w1 - w0);
+        offset = l0;
+    }
+    for (size_t k = 0; k < n; k++)
+        v[k] = log(v[k]) - offset - slope * (spx_template_wave(s, (double)k) - w0);
+    *lnnorm = offset + slope * (0.5 * (s->wmin + s->wmax) - w0);
+    return 1;
+}
+
+/* Templates of rows row0 ... row0+nlane-1 in setup i. smooth[LANES][nwave], scratch[LANES][nwave]. */
+static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, size_t nlane, const double *photon,
+                                 double *smooth, double *scratch, spx_err *e)
+{
+    spx_setup *s = &job->setup[i];
+    const weights *w = &job->weight[i];
+    int good[LANES];
+#pragma omp parallel for num_threads(job->nthreads) schedule(static)
+    for (size_t k = 0; k < s->nwave; k++) {
+        double sum[LANES], wave = spx_template_wave(s, (double)k);
+        smooth_pixel(photon + w->first[k] * LANES, w->w + w->start[k], w->start[k + 1] - w->start[k], sum);
+        for (size_t lane = 0; lane < nlane; lane++)
+            smooth[lane * s->nwave + k] = sum[lane] / wave;
+    }
+#pragma omp parallel for num_threads(job->nthreads) schedule(static)
+    for (size_t lane = 0; lane < nlane; lane++) {
+        size_t row = row0 + lane;
+        double *v = smooth + lane * s->nwave;
+        good[lane] = normalise(s, v, scratch + lane * s->nwave, &s->lnnorm[row], &job->raised[row]);
+        for (size_t k = 0; k < s->nwave && good[lane]; k++)
+            s->lnflux[row * s->nwave + k] = (float)v[k];
+    }
+    for (size_t lane = 0; lane < nlane; lane++)
+        if (!good[lane]) {
+            char text[256];
+            return spx_fail(e, SPX_EINPUT, "spectrum %zu of the library (%s) has no flux in setup '%s': leave it out",
+                            row0 + lane, spx_template_describe(s, row0 + lane, text, sizeof text), s->setup);
+        }
+    return SPX_OK;
+}
+
+spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, size_t stride,
+                            spx_err *e)
+{
+    if (row0 > job->nlib || nrow > job->nlib - row0)
+        return spx_fail(e, SPX_EBUG, "rows %zu to %zu of a library of %zu", row0, row0 + nrow, job->nlib);
+    size_t most = 0;
+    for (size_t i = 0; i < job->nsetup; i++)
+        most = job->setup[i].nwave > most ? job->setup[i].nwave : most;
+    spx_status st = SPX_EIO;
+    double *photon = spx_alloc2(job->n, LANES, sizeof *photon, e);
+    double *smooth = spx_alloc2(2 * most, LANES, sizeof *smooth, e);
+    if (!photon || !smooth)
+        goto end;
+    st = SPX_OK;
+    for (size_t r = 0; r < nrow && !st; r += LANES) {
+        size_t nlane = nrow - r < LANES ? nrow - r : LANES;
+        st = load_photons(job, row0 + r, nlane, flux + r * stride, stride, photon, e);
+        for (size_t i = 0; i < job->nsetup && !st; i++)
+            st = make_templates(job, i, row0 + r, nlane, photon, smooth, smooth + most * LANES, e);
+        if (st)
+            break;
+        for (size_t lane = 0; lane < nlane; lane++)
+            job->seen[row0 + r + lane] = 1;
+        spx_progress_step(job->progress, nlane);
+    }
+end:
+    spx_free(photon);
+    spx_free(smooth);
+    return st;
+}
+
+static void fill_holes(spx_template_job *job, spx_setup *s)
+{
+    const spx_template_fill *f = &job->fill;
+    for (size_t i = 0; i < f->nfill; i++) {
+        size_t row = job->nlib + i;
+        for (size_t k = 0; k < s->nwave; k++) {
+            double sum = 0;
+            for (size_t j = f->start[i]; j < f->start[i + 1]; j++)
+                sum += f->weight[j] * (double)s->lnflux[(size_t)f->row[j] * s->nwave + k];
+            s->lnflux[row * s->nwave + k] = (float)sum;
+        }
+        for (size_t j = f->start[i]; j < f->start[i + 1]; j++)
+            s->lnnorm[row] += f->weight[j] * s->lnnorm[f->row[j]];
+    }
+}
+
+spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_template_report *report, spx_err *e)
+{
+    spx_template_report rep = {.nfilled = job->fill.nfill};
+    for (size_t t = 0; t < job->nlib; t++) {
+        if (!job->seen[t])
+            return spx_fail(e, SPX_EBUG, "row %zu of the library was not added", t);
+        rep.nraised += job->raised[t];
+    }
+    for (size_t i = 0; i < job->nsetup; i++) {
+        spx_setup *s = &job->setup[i];
+        rep.nmissing += job->weight[i].missing;
+        fill_holes(job, s);
+        if (job->npick == 0)
+            continue;
+        spx_status st =
+            spx_template_ccf(s, job->npick, job->pick, job->nvsini, job->vsini, job->nthreads, job->progress, e);
+        if (st)
+            return st;
+        rep.nccf = s->ccf.ntemp;
+    }
+    out->nsetup = job->nsetup;
+    out->setup = job->setup;
+    job->setup = NULL;
+    if (report)
+        *report = rep;
+    return SPX_OK;
+}

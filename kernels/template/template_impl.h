@@ -1,0 +1,31 @@
+/* What the files of this stage share with each other only. */
+#ifndef SPX_TEMPLATE_IMPL_H
+#define SPX_TEMPLATE_IMPL_H
+
+#include "base/expr.h"
+#include "template/template.h"
+
+/* Width of a line-spread function as a user writes it. */
+typedef struct {
+    enum { LSF_NONE, LSF_R, LSF_FWHM } kind;
+    spx_expr expr;
+} lsf_width;
+
+/* "R=..." or "FWHM=..."; with number_allowed also an expression alone (R), or nothing (LSF_NONE). */
+spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_width *w, spx_err *e);
+
+/* SPX_EUSAGE when a setup makes no sense by itself. */
+spx_status spx_template_check_setup(const spx_template_request *r, spx_err *e);
+
+/* The setup's name, range and grid, cut to pixels within first ... last (library, in the setup's medium). */
+spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, double first, double last, spx_setup *s,
+                                  size_t *missing, spx_err *e);
+
+/* Wavelength at pixel k, and the edge midway between the centres of pixels k-1 and k. */
+double spx_template_wave(const spx_setup *s, double k);
+double spx_template_edge(const spx_setup *s, size_t k);
+
+/* Sigma of the LSF beyond the library's own, Angstrom, at each of the s->nwave pixels. */
+spx_status spx_template_sigma(const spx_setup *s, const char *library_resolution, double *sigma, spx_err *e);
+
+#endif
