@@ -23,6 +23,12 @@ int spx_h5_exists(hid_t loc, const char *path);
 /* Rank and dimensions of a dataset; SPX_EINPUT naming file and dataset when it is absent. */
 spx_status spx_h5_shape(hid_t loc, const char *path, int *ndim, size_t dims[SPX_H5_MAXDIM], spx_err *e);
 
+/* Open a dataset for a reader of its own (H5Dclose() it). Negative and SPX_EINPUT in *e when it is absent, behind an
+ * external link, or keeps its data in other files: a hostile file must not make us open others. */
+hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e);
+/* 1 when `bytes` of data are far more than dataset d can hold: a trap for memory. */
+int spx_h5_overclaims(hid_t d, size_t bytes);
+
 /* Name of a file that an object is in, for messages ("standard input" for a pipe); valid until the next call in this
  * thread. */
 const char *spx_h5_filename(hid_t loc);
