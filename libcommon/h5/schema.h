@@ -27,9 +27,9 @@ typedef struct {
     char dim[8][32]; /* names of the dimensions, or numbers */
     char units[64];
     char flags[512]; /* NAME:BIT,NAME:BIT of a mask */
-    int required, finite, nonnegative, increasing, scale;
+    int required, finite, nonnegative, increasing, scale, raw;
     char attrs[256];    /* attributes that must be there: name=a|b,name */
-    char columns[2048]; /* tables: NAME:type[:unit],... that must be there */
+    char columns[2048]; /* tables: a line each: NAME, types, units, "required", meaning; tabs between */
     char meaning[512];
 } spx_item;
 

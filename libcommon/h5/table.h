@@ -29,8 +29,8 @@ char *spx_table_name(const spx_table *t, int col, spx_err *e);
 /* Unit of a column, empty when it has none (spx_free). */
 char *spx_table_unit(const spx_table *t, int col, spx_err *e);
 
-/* Add a column of an HDF5 type of fixed size (number, fixed string, enumeration, array or compound of them). `data`: nrow
- * elements of that type, or NULL for zeros. SPX_EINPUT when the name is taken. */
+/* Add a column of an HDF5 type of fixed size (number, fixed string, enumeration, array or compound of them). `data`:
+ * nrow elements of that type, or NULL for zeros. SPX_EINPUT when the name is taken. */
 spx_status spx_table_add(spx_table *t, const char *name, hid_t type, const char *unit, const void *data, spx_err *e);
 /* A column of fixed strings of `size` characters. */
 spx_status spx_table_add_strings(spx_table *t, const char *name, size_t size, const char *data, spx_err *e);

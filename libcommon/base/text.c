@@ -1,0 +1,38 @@
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+spx_status spx_text_add(spx_text *t, spx_err *e, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int k = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (k < 0)
+        return spx_fail(e, SPX_EBUG, "bad format");
+    if (t->n + (size_t)k + 1 > t->room) {
+        size_t room = 2 * (t->n + (size_t)k) + 64;
+        char *s = spx_alloc(room, 1, e);
+        if (s == NULL)
+            return SPX_EIO;
+        if (t->n > 0)
+            memcpy(s, t->s, t->n);
+        spx_free(t->s);
+        t->s = s;
+        t->room = room;
+    }
+    va_start(ap, fmt);
+    (void)vsnprintf(t->s + t->n, (size_t)k + 1, fmt, ap);
+    va_end(ap);
+    t->n += (size_t)k;
+    return SPX_OK;
+}
+
+void spx_text_free(spx_text *t)
+{
+    spx_free(t->s);
+    memset(t, 0, sizeof *t);
+}

@@ -1,0 +1,17 @@
+/* Text that grows. */
+#ifndef SPX_TEXT_H
+#define SPX_TEXT_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+typedef struct {
+    char *s; /* NUL-terminated, or NULL when empty */
+    size_t n, room;
+} spx_text;
+
+spx_status spx_text_add(spx_text *t, spx_err *e, const char *fmt, ...) SPX_PRINTF(3, 4);
+void spx_text_free(spx_text *t);
+
+#endif

@@ -1,0 +1,328 @@
+/* HDF5 files from and to pipes. Facts behind this design (measured with HDF5 1.10): a pipe cannot be opened by HDF5; a
+ * file image can; H5Fget_file_image() on an open file gives bad checksums with new formats, the buffer that the core
+ * driver hands to image_free at the close does not; its true length is the end-of-file address of the superblock. */
+#include <errno.h>
+#include <fcntl.h>
+#include <hdf5_hl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/tmpfile.h"
+#include "h5/h5io.h"
+
+static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+
+enum { HEADLEN = 48 }; /* bytes of the superblock that hold the end-of-file address, versions 0, 1, 2, 3 */
+
+static uint64_t le64(const unsigned char *p)
+{
+    uint64_t v = 0;
+    for (int i = 7; i >= 0; i--)
+        v = v << 8 | p[i];
+    return v;
+}
+
+/* Length of the file image whose first HEADLEN bytes are `h`; 0 when it is none (HDF5 File Format Specification,
+ * II.A). */
+static uint64_t image_length(const unsigned char *h)
+{
+    if (memcmp(h, signature, sizeof signature) != 0)
+        return 0;
+    switch (h[8]) {
+    case 0:
+        return h[13] == 8 ? le64(h + 40) : 0;
+    case 1: /* four bytes more before the addresses; only old h5 tools with odd settings write it */
+        return 0;
+    case 2:
+    case 3:
+        return h[9] == 8 ? le64(h + 28) : 0;
+    default:
+        return 0;
+    }
+}
+
+/* Read up to n bytes; *got < n at the end of the input. */
+static spx_status read_full(int fd, char *buf, size_t n, size_t *got, const char *name, spx_err *e)
+{
+    *got = 0;
+    while (*got < n) {
+        size_t want = n - *got < ((size_t)1 << 30) ? n - *got : (size_t)1 << 30;
+        ssize_t k = read(fd, buf + *got, want);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return spx_fail(e, SPX_EIO, "%s: cannot read: %s", name, strerror(errno));
+        if (k == 0)
+            break;
+        *got += (size_t)k;
+    }
+    return SPX_OK;
+}
+
+/* Read-only opens do not take HDF5's file lock: it fails on some cluster file systems. */
+static hid_t open_file(const char *path)
+{
+    (void)setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
+    return H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+}
+
+static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_err *e)
+{
+    return spx_fail(e, SPX_EINPUT,
+                    "%s: is truncated (%llu of %llu bytes): the program that wrote it failed or is still writing", name,
+                    (unsigned long long)have, (unsigned long long)want);
+}
+
+/* One image from a pipe, exactly: what follows it stays in the pipe. */
+static spx_status slurp(spx_input *in, int fd, spx_err *e)
+{
+    unsigned char head[HEADLEN];
+    size_t got;
+    spx_status st = read_full(fd, (char *)head, sizeof head, &got, in->name, e);
+    if (st != SPX_OK)
+        return st;
+    if (got == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: is empty: the program before this one in the pipe failed (see its message)",
+                        in->name);
+    uint64_t len = got == sizeof head ? image_length(head) : 0;
+    if (len < sizeof head || len > ((uint64_t)1 << 48))
+        return spx_fail(e, SPX_EINPUT,
+                        "%s: is not an HDF5 file: give a file that a specpipe program wrote (FITS: use fits2h5)",
+                        in->name);
+    size_t max = spx_mem_limit_get();
+    if (max != 0 && len > max / 2) {
+        /* too large to hold: an unlinked temporary file takes it */
+        spx_tmpfile t;
+        if ((st = spx_tmpfile_open(&t, "-", 1, e)) != SPX_OK)
+            return st;
+        enum { CHUNK = 1 << 20 };
+        char *buf = spx_alloc(CHUNK, 1, e);
+        uint64_t done = sizeof head;
+        st = buf == NULL ? SPX_EIO : spx_write_all(t.fd, head, sizeof head, t.path, e);
+        while (st == SPX_OK && done < len) {
+            size_t want = len - done < CHUNK ? (size_t)(len - done) : CHUNK;
+            st = read_full(fd, buf, want, &got, in->name, e);
+            if (st == SPX_OK && got < want)
+                st = truncated(in->name, done + got, len, e);
+            if (st == SPX_OK)
+                st = spx_write_all(t.fd, buf, want, t.path, e);
+            done += want;
+        }
+        spx_free(buf);
+        if (st == SPX_OK && (in->file = open_file(t.path)) < 0)
+            st = spx_fail(e, SPX_EINPUT, "%s: is damaged or no HDF5 file", in->name);
+        spx_tmpfile_discard(&t);
+        in->size = (size_t)len;
+        return st;
+    }
+    /* memory grows with what really arrives, so that a lying header cannot take it all */
+    size_t room = len < ((uint64_t)64 << 20) ? (size_t)len : (size_t)64 << 20, have = sizeof head;
+    char *buf = malloc(room);
+    if (buf == NULL)
+        return spx_fail(e, SPX_EIO, "%s: out of memory: give --max-mem, so that a temporary file is used", in->name);
+    memcpy(buf, head, sizeof head);
+    while (st == SPX_OK && have < len) {
+        if (have == room) {
+            size_t more = room > len / 2 ? (size_t)len : room * 2;
+            char *p = realloc(buf, more);
+            if (p == NULL) {
+                st = spx_fail(e, SPX_EIO, "%s: out of memory: give --max-mem, so that a temporary file is used",
+                              in->name);
+                break;
+            }
+            buf = p;
+            room = more;
+        }
+        st = read_full(fd, buf + have, room - have, &got, in->name, e);
+        have += got;
+        if (st == SPX_OK && have < room && have < len)
+            st = truncated(in->name, have, len, e);
+    }
+    if (st == SPX_OK) {
+        in->file = H5LTopen_file_image(buf, have, H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
+        if (in->file < 0)
+            st = spx_fail(e, SPX_EINPUT, "%s: is damaged or no HDF5 file", in->name);
+    }
+    if (st != SPX_OK) {
+        free(buf);
+        return st;
+    }
+    in->image = buf;
+    in->size = have;
+    return SPX_OK;
+}
+
+spx_status spx_input_open(spx_input *in, const char *path, spx_err *e)
+{
+    struct stat sb;
+    int pipe_in = strcmp(path, "-") == 0, fd = STDIN_FILENO;
+    memset(in, 0, sizeof *in);
+    in->file = H5I_INVALID_HID;
+    (void)snprintf(in->name, sizeof in->name, "%s", pipe_in ? "standard input" : path);
+    if (!pipe_in && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", path, strerror(errno));
+    spx_status st = SPX_OK;
+    if (fstat(fd, &sb) != 0)
+        st = spx_fail(e, SPX_EIO, "%s: cannot stat: %s", in->name, strerror(errno));
+    else if (S_ISDIR(sb.st_mode))
+        st = spx_fail(e, SPX_EINPUT, "%s: is a directory: give a file", in->name);
+    else if (!S_ISREG(sb.st_mode) || (pipe_in && lseek(fd, 0, SEEK_CUR) != 0))
+        st = isatty(fd)
+                 ? spx_fail(e, SPX_EUSAGE, "standard input is a terminal: give a file, or put this program in a pipe")
+                 : slurp(in, fd, e);
+    else {
+        unsigned char head[HEADLEN] = {0};
+        in->size = (size_t)sb.st_size;
+        in->mtime = (int64_t)sb.st_mtime;
+        in->dev = (uint64_t)sb.st_dev;
+        in->ino = (uint64_t)sb.st_ino;
+        uint64_t len = pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
+        if (sb.st_size == 0)
+            st = spx_fail(e, SPX_EINPUT, "%s: is empty: the program that should have written it failed", in->name);
+        else if (len > (uint64_t)sb.st_size)
+            st = truncated(in->name, (uint64_t)sb.st_size, len, e);
+        else if ((in->file = open_file(pipe_in ? "/dev/stdin" : path)) < 0)
+            st = spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, or is damaged: FITS files go through fits2h5 first",
+                          in->name);
+    }
+    if (!pipe_in)
+        (void)close(fd);
+    return st;
+}
+
+void spx_input_close(spx_input *in)
+{
+    if (in->file >= 0)
+        (void)H5Fclose(in->file);
+    free(in->image);
+    in->image = NULL;
+    in->file = H5I_INVALID_HID;
+}
+
+/* ---- output ---- */
+
+struct spx_output {
+    hid_t file;
+    int to_stdout;
+    spx_tmpfile tmp; /* a named target */
+    void *image;     /* standard output: buffer of the core driver, kept when HDF5 frees it */
+    size_t size;
+};
+
+static void *image_malloc(size_t size, H5FD_file_image_op_t op, void *udata)
+{
+    (void)op, (void)udata;
+    return malloc(size);
+}
+
+static void *image_realloc(void *p, size_t size, H5FD_file_image_op_t op, void *udata)
+{
+    (void)op;
+    spx_output *o = udata;
+    void *q = realloc(p, size);
+    if (q != NULL)
+        o->size = size;
+    return q;
+}
+
+static herr_t image_free(void *p, H5FD_file_image_op_t op, void *udata)
+{
+    spx_output *o = udata;
+    if (op == H5FD_FILE_IMAGE_OP_FILE_CLOSE)
+        o->image = p;
+    else
+        free(p);
+    return 0;
+}
+
+static void *udata_copy(void *udata)
+{
+    return udata;
+}
+
+static herr_t udata_free(void *udata)
+{
+    (void)udata;
+    return 0;
+}
+
+spx_status spx_output_open(spx_output **out, const char *target, int force, spx_err *e)
+{
+    spx_output *o = spx_alloc(1, sizeof *o, e);
+    *out = NULL;
+    if (o == NULL)
+        return SPX_EIO;
+    o->file = H5I_INVALID_HID;
+    o->to_stdout = strcmp(target, "-") == 0;
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE);
+    spx_status st = SPX_OK;
+    if (o->to_stdout) {
+        H5FD_file_image_callbacks_t cb = {image_malloc, NULL, image_realloc, image_free, udata_copy, udata_free, o};
+        if (H5Pset_fapl_core(fapl, (size_t)16 << 20, 0) < 0 || H5Pset_file_image_callbacks(fapl, &cb) < 0)
+            st = spx_fail(e, SPX_EBUG, "standard output: HDF5 refuses file images");
+    } else {
+        st = spx_tmpfile_open(&o->tmp, target, force, e);
+    }
+    (void)setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
+    if (st == SPX_OK &&
+        (o->file = H5Fcreate(o->to_stdout ? "standard output" : o->tmp.path, H5F_ACC_TRUNC, fcpl, fapl)) < 0)
+        st = spx_fail(e, SPX_EIO, "%s: cannot be created", o->to_stdout ? "standard output" : target);
+    (void)H5Pclose(fapl);
+    (void)H5Pclose(fcpl);
+    if (st != SPX_OK) {
+        spx_output_discard(o);
+        return st;
+    }
+    *out = o;
+    return SPX_OK;
+}
+
+hid_t spx_output_file(const spx_output *o)
+{
+    return o->file;
+}
+
+static spx_status send_image(spx_output *o, spx_err *e)
+{
+    uint64_t len = o->image != NULL && o->size >= HEADLEN ? image_length(o->image) : 0;
+    if (len == 0 || len > o->size)
+        return spx_fail(e, SPX_EIO, "standard output: HDF5 could not finish the file: out of memory?");
+    spx_status st = spx_write_all(STDOUT_FILENO, o->image, (size_t)len, "standard output", e);
+    if (st == SPX_OK && close(STDOUT_FILENO) != 0)
+        st = spx_fail(e, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
+    return st;
+}
+
+spx_status spx_output_commit(spx_output *o, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    /* an object left open would keep the file open behind our back */
+    if (H5Fget_obj_count(o->file, H5F_OBJ_ALL | H5F_OBJ_LOCAL) != 1)
+        st = spx_fail(e, SPX_EBUG, "an HDF5 object of the output was left open: please report this");
+    if (st == SPX_OK) {
+        herr_t bad = H5Fflush(o->file, H5F_SCOPE_LOCAL);
+        if (H5Fclose(o->file) < 0 || bad < 0)
+            st = spx_fail(e, SPX_EIO, "%s: cannot be finished: is the disk full?",
+                          o->to_stdout ? "standard output" : o->tmp.target);
+        o->file = H5I_INVALID_HID;
+    }
+    if (st == SPX_OK)
+        st = o->to_stdout ? send_image(o, e) : spx_tmpfile_commit(&o->tmp, e);
+    spx_output_discard(o);
+    return st;
+}
+
+void spx_output_discard(spx_output *o)
+{
+    if (o == NULL)
+        return;
+    if (o->file >= 0)
+        (void)H5Fclose(o->file);
+    spx_tmpfile_discard(&o->tmp);
+    free(o->image);
+    spx_free(o);
+}

@@ -1,0 +1,637 @@
+#include "h5/schema.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/h5io.h"
+
+enum { MAX_ITEM = 256 };
+
+static spx_item items[MAX_ITEM];
+static size_t nitem;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* ---- parsing; the texts are our own, so a mistake in one is a bug and ends the program at its first use ---- */
+
+static void bad_schema(const char *block, const char *line)
+{
+    fprintf(stderr, "specpipe: bug in schema %s: %s\n", block, line);
+    abort();
+}
+
+static void put(char *to, size_t size, const char *from, size_t n, const char *block)
+{
+    if (n >= size)
+        bad_schema(block, from);
+    memcpy(to, from, n);
+    to[n] = '\0';
+}
+
+/* Next blank-separated word of *p; 0 at the end. */
+static size_t word(const char **p, const char **w)
+{
+    while (**p == ' ')
+        ++*p;
+    *w = *p;
+    while (**p != '\0' && **p != ' ')
+        ++*p;
+    return (size_t)(*p - *w);
+}
+
+static int starts(const char *w, size_t n, const char *key)
+{
+    return n >= strlen(key) && strncmp(w, key, strlen(key)) == 0;
+}
+
+static int same(const char *w, size_t n, const char *key)
+{
+    return n == strlen(key) && strncmp(w, key, n) == 0;
+}
+
+static void parse_dims(spx_item *it, const char *w, size_t n)
+{
+    const char *p = w + 1, *end = w + n - 1;
+    if (n < 2 || *end != ']')
+        bad_schema(it->block, w);
+    while (p < end) {
+        size_t len = 0;
+        while (p + len < end && p[len] != ',')
+            len++;
+        if (it->ndim == 8)
+            bad_schema(it->block, w);
+        put(it->dim[it->ndim++], sizeof it->dim[0], p, len, it->block);
+        p += len + (p + len < end);
+    }
+}
+
+static void parse_words(spx_item *it, const char *p)
+{
+    const char *w;
+    size_t n;
+    while ((n = word(&p, &w)) > 0) {
+        if (w[0] == '[')
+            parse_dims(it, w, n);
+        else if (same(w, n, "required"))
+            it->required = 1;
+        else if (same(w, n, "finite"))
+            it->finite = 1;
+        else if (same(w, n, "nonnegative"))
+            it->nonnegative = 1;
+        else if (same(w, n, "increasing"))
+            it->increasing = 1;
+        else if (same(w, n, "scale"))
+            it->scale = 1;
+        else if (same(w, n, "raw"))
+            it->raw = 1;
+        else if (starts(w, n, "units="))
+            put(it->units, sizeof it->units, w + 6, n - 6, it->block);
+        else if (starts(w, n, "flags="))
+            put(it->flags, sizeof it->flags, w + 6, n - 6, it->block);
+        else if (starts(w, n, "attrs="))
+            put(it->attrs, sizeof it->attrs, w + 6, n - 6, it->block);
+        else
+            bad_schema(it->block, w);
+    }
+}
+
+/* One column: "NAME TYPES [units=U] [required] : meaning", kept as "NAME\tTYPES\tUNITS\trequired\tmeaning\n". */
+static void parse_column(spx_item *table, const char *p, const char *meaning)
+{
+    const char *name, *types, *w;
+    size_t nname = word(&p, &name), ntypes = word(&p, &types), n;
+    char units[64] = "";
+    int required = 0;
+    while ((n = word(&p, &w)) > 0) {
+        if (same(w, n, "required"))
+            required = 1;
+        else if (starts(w, n, "units="))
+            put(units, sizeof units, w + 6, n - 6, table->block);
+        else
+            bad_schema(table->block, w);
+    }
+    size_t used = strlen(table->columns);
+    int k = snprintf(table->columns + used, sizeof table->columns - used, "%.*s\t%.*s\t%s\t%s\t%s\n", (int)nname, name,
+                     (int)ntypes, types, units, required ? "required" : "", meaning);
+    if (k < 0 || (size_t)k >= sizeof table->columns - used)
+        bad_schema(table->block, name);
+}
+
+static void parse_line(char *line, const char **block, const char **version)
+{
+    const char *p = line, *w, *meaning = "";
+    char *colon = strstr(line, " : ");
+    if (colon != NULL) {
+        *colon = '\0';
+        meaning = colon + 3;
+    }
+    size_t n = word(&p, &w);
+    if (n == 0 || w[0] == '#')
+        return;
+    if (same(w, n, "block")) {
+        /* block names live as long as the program */
+        static char names[32][2][32];
+        static size_t nblock;
+        if (nblock == 32)
+            bad_schema("block", line);
+        n = word(&p, &w);
+        put(names[nblock][0], 32, w, n, line);
+        n = word(&p, &w);
+        put(names[nblock][1], 32, w, n, line);
+        *block = names[nblock][0];
+        *version = names[nblock][1];
+        nblock++;
+        return;
+    }
+    if (same(w, n, "col")) {
+        if (nitem == 0 || items[nitem - 1].kind != SPX_ITEM_TABLE)
+            bad_schema(*block, line);
+        parse_column(&items[nitem - 1], p, meaning);
+        return;
+    }
+    if (nitem == MAX_ITEM)
+        bad_schema(*block, line);
+    spx_item *it = &items[nitem++];
+    it->block = *block;
+    it->version = *version;
+    it->kind = same(w, n, "group") ? SPX_ITEM_GROUP : same(w, n, "table") ? SPX_ITEM_TABLE : SPX_ITEM_DATASET;
+    if (it->kind == SPX_ITEM_DATASET && !same(w, n, "data"))
+        bad_schema(*block, line);
+    n = word(&p, &w);
+    put(it->path, sizeof it->path, w, n, *block);
+    if (it->kind == SPX_ITEM_DATASET) {
+        n = word(&p, &w);
+        put(it->types, sizeof it->types, w, n, *block);
+    }
+    put(it->meaning, sizeof it->meaning, meaning, strlen(meaning), *block);
+    parse_words(it, p);
+}
+
+static void parse_all(void)
+{
+    for (const spx_schema_text *t = spx_schema_texts; t->name != NULL; t++) {
+        const char *block = "", *version = "";
+        for (const char *p = t->text; *p != '\0';) {
+            char line[1024];
+            size_t n = strcspn(p, "\n");
+            put(line, sizeof line, p, n, t->name);
+            parse_line(line, &block, &version);
+            p += n + (p[n] == '\n');
+        }
+    }
+}
+
+const spx_item *spx_schema_items(size_t *n)
+{
+    (void)pthread_once(&once, parse_all);
+    *n = nitem;
+    return items;
+}
+
+/* Does a path match a pattern, part by part? `<x>` matches any one part. */
+static int matches(const char *pattern, const char *path)
+{
+    while (*pattern != '\0' && *path != '\0') {
+        if (*pattern == '<') {
+            pattern = strchr(pattern, '>') + 1;
+            size_t n = strcspn(path, "/");
+            if (n == 0)
+                return 0;
+            path += n;
+        } else if (*pattern++ != *path++) {
+            return 0;
+        }
+    }
+    return *pattern == '\0' && *path == '\0';
+}
+
+const spx_item *spx_schema_find(const char *path)
+{
+    size_t n;
+    const spx_item *it = spx_schema_items(&n), *wild = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (matches(it[i].path, path)) {
+            if (strchr(it[i].path, '<') == NULL)
+                return &it[i];
+            /* the pattern with a fixed last part is the closer one: /templates/<setup>/grid before /x/<y>/<z> */
+            if (wild == NULL || strlen(it[i].path) > strlen(wild->path))
+                wild = &it[i];
+        }
+    return wild;
+}
+
+spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_err *e)
+{
+    char have[64], version[64];
+    const char *known = NULL;
+    size_t n;
+    const spx_item *it = spx_schema_items(&n);
+    for (size_t i = 0; i < n && known == NULL; i++)
+        if (strcmp(it[i].block, type) == 0)
+            known = it[i].version;
+    if (known == NULL)
+        return spx_fail(e, SPX_EBUG, "no schema is called %s", type);
+    spx_status st = SPX_OK;
+    if (!spx_h5_exists(loc, path))
+        return spx_fail(e, SPX_EINPUT, "%s:%s: is missing: this program needs a %s block", spx_h5_filename(loc), path,
+                        type);
+    if ((st = spx_h5_attr_str(loc, path, "type", have, sizeof have, e)) != SPX_OK ||
+        (st = spx_h5_attr_str(loc, path, "version", version, sizeof version, e)) != SPX_OK)
+        return st;
+    if (strcmp(have, type) != 0)
+        return spx_fail(e, SPX_EINPUT, "%s:%s: is a block of type '%s', not '%s'", spx_h5_filename(loc), path, have,
+                        type);
+    if (strtol(version, NULL, 10) > strtol(known, NULL, 10))
+        return spx_fail(e, SPX_EINPUT,
+                        "%s:%s: was written with schema version %s, this program knows %s: use a newer specpipe",
+                        spx_h5_filename(loc), path, version, known);
+    return SPX_OK;
+}
+
+/* ---- checking ---- */
+
+typedef struct {
+    char scope[256], name[32];
+    size_t length;
+    char first[512];
+} known_dim;
+
+typedef struct {
+    hid_t file;
+    const char *name;
+    FILE *out;
+    size_t nbad;
+    known_dim *dim;
+    size_t ndim, dim_room;
+    spx_err *e;
+    spx_status st;
+} checker;
+
+static void SPX_PRINTF(3, 4) violation(checker *c, const char *path, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(c->out, "%s:%s: ", c->name, path);
+    vfprintf(c->out, fmt, ap);
+    fputc('\n', c->out);
+    va_end(ap);
+    c->nbad++;
+}
+
+/* "float64" and so on of an HDF5 type. */
+static void type_name(hid_t t, char *out, size_t size)
+{
+    size_t n = H5Tget_size(t);
+    switch (H5Tget_class(t)) {
+    case H5T_INTEGER:
+    case H5T_ENUM:
+        (void)snprintf(out, size, "%sint%zu", H5Tget_sign(t) == H5T_SGN_NONE ? "u" : "", 8 * n);
+        break;
+    case H5T_FLOAT:
+        (void)snprintf(out, size, "float%zu", 8 * n);
+        break;
+    case H5T_STRING:
+        if (H5Tis_variable_str(t) > 0)
+            (void)snprintf(out, size, "text of variable length");
+        else
+            (void)snprintf(out, size, "string%zu", n);
+        break;
+    case H5T_COMPOUND:
+        (void)snprintf(out, size, "table");
+        break;
+    default:
+        (void)snprintf(out, size, "another type");
+    }
+}
+
+static int type_allowed(const char *types, size_t ntypes, const char *have)
+{
+    for (const char *p = types, *end = types + ntypes; p < end;) {
+        size_t n = 0;
+        while (p + n < end && p[n] != '|')
+            n++;
+        if (same(p, n, "any") || same(p, n, have) || (same(p, n, "string") && strncmp(have, "string", 6) == 0))
+            return 1;
+        p += n + 1;
+    }
+    return 0;
+}
+
+static void check_dim(checker *c, const char *path, const char *name, size_t length)
+{
+    char scope[256] = "";
+    if (isdigit((unsigned char)name[0])) {
+        if (strtoull(name, NULL, 10) != length)
+            violation(c, path, "a dimension is %zu, should be %s", length, name);
+        return;
+    }
+    if (strcmp(name, "nspec") != 0 && strcmp(name, "nexp") != 0) {
+        const char *slash = strrchr(path, '/');
+        (void)snprintf(scope, sizeof scope, "%.*s", (int)(slash - path), path);
+    }
+    for (size_t i = 0; i < c->ndim; i++)
+        if (strcmp(c->dim[i].scope, scope) == 0 && strcmp(c->dim[i].name, name) == 0) {
+            if (c->dim[i].length != length)
+                violation(c, path, "dimension %s is %zu, but %zu in %s", name, length, c->dim[i].length,
+                          c->dim[i].first);
+            return;
+        }
+    if (c->ndim == c->dim_room) {
+        size_t room = 2 * c->dim_room + 16;
+        known_dim *more = spx_alloc(room, sizeof *more, c->e);
+        if (more == NULL) {
+            c->st = SPX_EIO;
+            return;
+        }
+        if (c->ndim > 0)
+            memcpy(more, c->dim, c->ndim * sizeof *more);
+        spx_free(c->dim);
+        c->dim = more;
+        c->dim_room = room;
+    }
+    known_dim *d = &c->dim[c->ndim++];
+    (void)snprintf(d->scope, sizeof d->scope, "%s", scope);
+    (void)snprintf(d->name, sizeof d->name, "%s", name);
+    (void)snprintf(d->first, sizeof d->first, "%s", path);
+    d->length = length;
+}
+
+static void check_values(checker *c, const char *path, const spx_item *it, const size_t *dims, int ndim)
+{
+    size_t row = 1, nrow = ndim > 0 ? dims[0] : 1;
+    for (int i = 1; i < ndim; i++)
+        if (spx_mul(row, dims[i], &row, c->e) != SPX_OK) {
+            c->st = SPX_EINPUT;
+            return;
+        }
+    size_t step = row > 0 ? ((size_t)1 << 20) / row + 1 : nrow;
+    size_t nan = 0, negative = 0, first_nan = 0, first_negative = 0;
+    double last = -INFINITY;
+    int ordered = 1;
+    if (step > nrow)
+        step = nrow;
+    double *v = spx_alloc2(step, row, sizeof *v, c->e);
+    if (v == NULL) {
+        c->st = SPX_EIO;
+        return;
+    }
+    for (size_t r = 0; r < nrow; r += step) {
+        size_t n = nrow - r < step ? nrow - r : step;
+        spx_err err = {0};
+        if (spx_h5_read_rows(c->file, path, H5T_NATIVE_DOUBLE, r, n, v, &err) != SPX_OK) {
+            violation(c, path, "cannot be read");
+            break;
+        }
+        for (size_t i = 0; i < n * row; i++) {
+            if (!isfinite(v[i]) && nan++ == 0)
+                first_nan = r * row + i;
+            if (v[i] < 0 && negative++ == 0)
+                first_negative = r * row + i;
+            if (!(v[i] > last))
+                ordered = 0;
+            last = v[i];
+        }
+    }
+    spx_free(v);
+    if (it->finite && nan > 0)
+        violation(c, path, "%zu values are NaN or Inf (the first is number %zu)", nan, first_nan);
+    if (it->nonnegative && negative > 0)
+        violation(c, path, "%zu values are negative (the first is number %zu)", negative, first_negative);
+    if (it->increasing && !ordered)
+        violation(c, path, "values do not increase");
+}
+
+/* attrs=NAME,NAME:a|b */
+static void check_attrs(checker *c, const char *path, const char *attrs)
+{
+    for (const char *p = attrs; *p != '\0';) {
+        size_t n = strcspn(p, ","), len = strcspn(p, ":,");
+        char name[64], value[256];
+        put(name, sizeof name, p, len, attrs);
+        spx_err err = {0};
+        if (!spx_h5_has_attr(c->file, path, name))
+            violation(c, path, "attribute %s is missing", name);
+        else if (p[len] == ':') {
+            if (spx_h5_attr_str(c->file, path, name, value, sizeof value, &err) != SPX_OK ||
+                !type_allowed(p + len + 1, n - len - 1, value))
+                violation(c, path, "attribute %s should be one of %.*s", name, (int)(n - len - 1), p + len + 1);
+        }
+        p += n + (p[n] == ',');
+    }
+}
+
+static void check_table_columns(checker *c, const char *path, const spx_item *it, hid_t type)
+{
+    for (const char *p = it->columns; *p != '\0';) {
+        char name[64], have[64];
+        size_t n = strcspn(p, "\t");
+        put(name, sizeof name, p, n, it->block);
+        const char *types = p + n + 1;
+        size_t ntypes = strcspn(types, "\t");
+        const char *units = types + ntypes + 1;
+        int required = starts(units + strcspn(units, "\t") + 1, 8, "required");
+        int i = H5Tget_member_index(type, name);
+        if (i < 0 && required)
+            violation(c, path, "column %s is missing", name);
+        if (i >= 0) {
+            hid_t m = H5Tget_member_type(type, (unsigned)i);
+            type_name(m, have, sizeof have);
+            if (!type_allowed(types, ntypes, have))
+                violation(c, path, "column %s is %s, should be %.*s", name, have, (int)ntypes, types);
+            (void)H5Tclose(m);
+        }
+        p += strcspn(p, "\n");
+        p += *p == '\n';
+    }
+}
+
+static void check_dataset(checker *c, const char *path, const spx_item *it)
+{
+    int ndim;
+    size_t dims[SPX_H5_MAXDIM];
+    spx_err err = {0};
+    char have[64];
+    if (it->kind == SPX_ITEM_GROUP) {
+        violation(c, path, "is a dataset, should be a group");
+        return;
+    }
+    if (spx_h5_shape(c->file, path, &ndim, dims, &err) != SPX_OK) {
+        violation(c, path, "cannot be opened, or keeps its data outside the file");
+        return;
+    }
+    hid_t d = H5Dopen2(c->file, path, H5P_DEFAULT), t = H5Dget_type(d);
+    type_name(t, have, sizeof have);
+    if (it->kind == SPX_ITEM_TABLE) {
+        if (H5Tget_class(t) != H5T_COMPOUND)
+            violation(c, path, "is %s, should be a table (compound)", have);
+        else
+            check_table_columns(c, path, it, t);
+    } else if (!type_allowed(it->types, strlen(it->types), have)) {
+        violation(c, path, "is %s, should be %s", have, it->types);
+    }
+    int numbers = H5Tget_class(t) == H5T_FLOAT || H5Tget_class(t) == H5T_INTEGER;
+    (void)H5Tclose(t);
+    (void)H5Dclose(d);
+    if (ndim != it->ndim) {
+        violation(c, path, "has %d dimensions, should have %d", ndim, it->ndim);
+        return;
+    }
+    for (int i = 0; i < ndim && c->st == SPX_OK; i++)
+        check_dim(c, path, it->dim[i], dims[i]);
+    check_attrs(c, path, it->attrs);
+    if (it->raw)
+        return;
+    if (it->units[0] != '\0') {
+        char units[128];
+        if (spx_h5_attr_str(c->file, path, "units", units, sizeof units, &err) != SPX_OK)
+            violation(c, path, "attribute units is missing, should be %s", it->units);
+        else if (strcmp(units, it->units) != 0)
+            violation(c, path, "units are %s, should be %s", units, it->units);
+    }
+    if (it->flags[0] != '\0' &&
+        (!spx_h5_has_attr(c->file, path, "flag_masks") || !spx_h5_has_attr(c->file, path, "flag_meanings")))
+        violation(c, path, "attributes flag_masks and flag_meanings of a mask are missing");
+    if (it->scale) {
+        char class[64];
+        if (spx_h5_attr_str(c->file, path, "CLASS", class, sizeof class, &err) != SPX_OK ||
+            strcmp(class, "DIMENSION_SCALE") != 0)
+            violation(c, path, "is not a dimension scale");
+    }
+    if (numbers && (it->finite || it->nonnegative || it->increasing))
+        check_values(c, path, it, dims, ndim);
+}
+
+/* Required children of a group that is there. */
+static void check_required(checker *c, const char *group, const spx_item *g)
+{
+    size_t glen = strlen(g->path);
+    for (size_t i = 0; i < nitem; i++) {
+        const spx_item *it = &items[i];
+        if (!it->required || strncmp(it->path, g->path, glen) != 0 || it->path[glen] != '/' ||
+            strchr(it->path + glen + 1, '/') != NULL || it->path[glen + 1] == '<')
+            continue;
+        char path[700];
+        (void)snprintf(path, sizeof path, "%s%s", group, it->path + glen);
+        if (!spx_h5_exists(c->file, path))
+            violation(c, path, "is missing");
+    }
+}
+
+static void check_group(checker *c, const char *path, const spx_item *it)
+{
+    spx_err err = {0};
+    if (it->kind != SPX_ITEM_GROUP) {
+        violation(c, path, "is a group, should be a dataset");
+        return;
+    }
+    if (spx_schema_accept(c->file, path, it->block, &err) != SPX_OK) {
+        const char *what = strstr(err.msg, ": ");
+        violation(c, path, "%s", what != NULL ? what + 2 : err.msg);
+    }
+    check_required(c, path, it);
+}
+
+static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *data)
+{
+    checker *c = data;
+    char path[512];
+    (void)root;
+    if (strcmp(name, ".") == 0)
+        return 0;
+    if ((size_t)snprintf(path, sizeof path, "/%s", name) >= sizeof path) {
+        violation(c, "/", "an object's name is too long");
+        return 0;
+    }
+    const spx_item *it = spx_schema_find(path);
+    if (it == NULL)
+        return 0;
+    if (info->type == H5O_TYPE_GROUP)
+        check_group(c, path, it);
+    else if (info->type == H5O_TYPE_DATASET)
+        check_dataset(c, path, it);
+    return c->st == SPX_OK ? 0 : 1;
+}
+
+spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nbad, spx_err *e)
+{
+    checker c = {file, name, out, 0, NULL, 0, 0, e, SPX_OK};
+    size_t n;
+    (void)spx_schema_items(&n);
+    static const char *const root[] = {"product", "schema_version", "creator"};
+    for (size_t i = 0; i < sizeof root / sizeof *root; i++)
+        if (!spx_h5_has_attr(file, "/", root[i]))
+            violation(&c, "/", "attribute %s is missing", root[i]);
+    spx_err err = {0};
+    char product[64];
+    /* the block that the file says it is must be there */
+    if (spx_h5_has_attr(file, "/", "product") &&
+        spx_h5_attr_str(file, "/", "product", product, sizeof product, &err) == SPX_OK) {
+        char path[80];
+        (void)snprintf(path, sizeof path, "/%s", product);
+        if (!spx_h5_exists(file, path))
+            violation(&c, path, "is missing, though the file says that it is its product");
+    }
+    if (H5Ovisit(file, H5_INDEX_NAME, H5_ITER_INC, visit, &c) < 0 && c.st == SPX_OK)
+        c.st = spx_fail(e, SPX_EINPUT, "%s: cannot be read through: is it damaged?", name);
+    spx_free(c.dim);
+    *nbad = c.nbad;
+    return c.st;
+}
+
+/* ---- documentation ---- */
+
+void spx_schema_mdoc(FILE *out)
+{
+    size_t n;
+    const spx_item *it = spx_schema_items(&n);
+    const char *block = "";
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(block, it[i].block) != 0) {
+            if (block[0] != '\0')
+                fprintf(out, ".El\n");
+            block = it[i].block;
+            fprintf(out, ".Ss Block %s, version %s\n.Bl -tag -width Ds\n", block, it[i].version);
+        }
+        fprintf(out, ".It Pa %s\n", it[i].path);
+        if (it[i].kind == SPX_ITEM_GROUP) {
+            fprintf(out, "Group.\n");
+        } else {
+            fprintf(out, "%s [", it[i].kind == SPX_ITEM_TABLE ? "Table" : it[i].types);
+            for (int k = 0; k < it[i].ndim; k++)
+                fprintf(out, "%s%s", k > 0 ? ", " : "", it[i].dim[k]);
+            fprintf(out, "]%s%s%s.\n", it[i].units[0] != '\0' ? ", units " : "", it[i].units,
+                    it[i].required ? "; required" : "");
+        }
+        fprintf(out, "%s.\n", it[i].meaning);
+        if (it[i].flags[0] != '\0')
+            fprintf(out, "Bits: %s.\n", it[i].flags);
+        if (it[i].attrs[0] != '\0')
+            fprintf(out, "Attributes: %s.\n", it[i].attrs);
+        if (it[i].columns[0] == '\0')
+            continue;
+        fprintf(out, ".Bl -column NAMENAMENAME float64 units\n");
+        for (const char *p = it[i].columns; *p != '\0';) {
+            char name[64], types[64], units[64];
+            size_t k = strcspn(p, "\t");
+            put(name, sizeof name, p, k, block);
+            p += k + 1;
+            k = strcspn(p, "\t");
+            put(types, sizeof types, p, k, block);
+            p += k + 1;
+            k = strcspn(p, "\t");
+            put(units, sizeof units, p, k, block);
+            p += k + 1;
+            p += strcspn(p, "\t") + 1;
+            k = strcspn(p, "\n");
+            fprintf(out, ".It %s Ta %s Ta %s Ta %.*s\n", name, types, units[0] != '\0' ? units : "-", (int)k, p);
+            p += k + 1;
+        }
+        fprintf(out, ".El\n");
+    }
+    if (block[0] != '\0')
+        fprintf(out, ".El\n");
+}

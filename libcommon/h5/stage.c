@@ -1,0 +1,433 @@
+#include "h5/stage.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "h5/provenance.h"
+
+enum { MOST_INPUTS = 4096, MAX_STEP = 16, MAX_TMP = 4 };
+
+struct spx_stage_private {
+    spx_opt_program opts;
+    spx_input *in; /* room for every input and MAX_TMP extra ones */
+    size_t nin, in_room;
+    spx_output *out;
+    spx_tmpfile tmp[MAX_TMP];
+    size_t ntmp;
+    spx_text command, inputs, record;
+    struct timespec begun;
+    char started[32];
+    struct {
+        char name[32];
+        double seconds;
+    } step[MAX_STEP];
+    size_t nstep, step_now;
+    struct timespec step_begun;
+};
+
+/* ---- options that all programs share (data, spliced into each table as samtools' sam_opts.h) ---- */
+
+enum { NSHARED = 16 };
+
+static void shared_options(spx_common *c, unsigned flags, spx_opt *t)
+{
+    size_t n = 0;
+    t[n++] = (spx_opt){.kind = SPX_OPT_HEADING, .name = "Common options"};
+    if (!(flags & SPX_OUT_NONE)) {
+        t[n++] = (spx_opt){SPX_OPT_STRING,
+                           "output",
+                           'o',
+                           "FILE|-",
+                           &c->output,
+                           "Output file; - is standard output, which is the default unless it is a terminal",
+                           0,
+                           0,
+                           NULL,
+                           NULL};
+        t[n++] =
+            (spx_opt){SPX_OPT_FLAG, "force", 'f', NULL, &c->force, "Replace an output that exists", 0, 0, NULL, NULL};
+    }
+    t[n++] = (spx_opt){SPX_OPT_INT, "threads",
+                       'j',         "N",
+                       &c->threads, "Number of threads; the result does not depend on it; 0: one for each processor",
+                       0,           4096,
+                       NULL,        NULL};
+    t[n++] =
+        (spx_opt){SPX_OPT_STRING,
+                  "device",
+                  0,
+                  "DEVICE",
+                  &c->device,
+                  "Where to compute: auto, cpu, cuda, or cuda:0,2; auto takes the CPU when there is nothing better",
+                  0,
+                  0,
+                  NULL,
+                  NULL};
+    t[n++] = (spx_opt){SPX_OPT_BYTES,
+                       "max-mem",
+                       0,
+                       "SIZE",
+                       &c->max_mem,
+                       "Largest amount of memory to use, such as 500M or 4G; 0: no limit",
+                       0,
+                       0,
+                       NULL,
+                       NULL};
+    t[n++] = (spx_opt){SPX_OPT_FLAG,
+                       "reproducible",
+                       0,
+                       NULL,
+                       &c->reproducible,
+                       "Leave times and host out of the provenance, so that equal runs give equal files",
+                       0,
+                       0,
+                       NULL,
+                       NULL};
+    t[n++] = (spx_opt){SPX_OPT_FLAG,
+                       "progress",
+                       0,
+                       NULL,
+                       &c->progress,
+                       "Show progress; on by itself on a terminal, --no-progress switches it off",
+                       0,
+                       0,
+                       NULL,
+                       NULL};
+    t[n++] = (spx_opt){SPX_OPT_FLAG, "verbose", 'v', NULL, &c->verbose, "Say more, with times", 0, 0, NULL, NULL};
+    t[n++] = (spx_opt){SPX_OPT_FLAG, "quiet", 'q', NULL, &c->quiet, "Say only errors", 0, 0, NULL, NULL};
+    t[n++] = (spx_opt){SPX_OPT_FLAG, "help", 'h', NULL, &c->help, "Show this help", 0, 0, NULL, NULL};
+    t[n++] = (spx_opt){SPX_OPT_FLAG, "version", 0, NULL, &c->version, "Show the version", 0, 0, NULL, NULL};
+    t[n] = (spx_opt){0};
+}
+
+/* ---- time ---- */
+
+static double seconds_since(const struct timespec *t)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - t->tv_sec) + 1e-9 * (double)(now.tv_nsec - t->tv_nsec);
+}
+
+static void end_step(struct spx_stage_private *p)
+{
+    if (p->step_now < MAX_STEP) {
+        p->step[p->step_now].seconds += seconds_since(&p->step_begun);
+        spx_detail("%s: %.3f s", p->step[p->step_now].name, p->step[p->step_now].seconds);
+    }
+    p->step_now = MAX_STEP;
+}
+
+void spx_stage_step(spx_stage *s, const char *name)
+{
+    struct spx_stage_private *p = s->p;
+    end_step(p);
+    size_t i = 0;
+    while (i < p->nstep && strcmp(p->step[i].name, name) != 0)
+        i++;
+    if (i == MAX_STEP)
+        return;
+    if (i == p->nstep) {
+        (void)snprintf(p->step[i].name, sizeof p->step[i].name, "%s", name);
+        p->nstep++;
+    }
+    p->step_now = i;
+    (void)clock_gettime(CLOCK_MONOTONIC, &p->step_begun);
+}
+
+/* ---- inputs ---- */
+
+static spx_status refuse_output(spx_stage *s, const char *name, uint64_t dev, uint64_t ino, spx_err *e)
+{
+    struct stat sb;
+    const char *out = s->common.output;
+    if (out == NULL)
+        return SPX_OK;
+    int there = strcmp(out, "-") == 0 ? fstat(STDOUT_FILENO, &sb) == 0 : stat(out, &sb) == 0;
+    if (there && S_ISREG(sb.st_mode) && (uint64_t)sb.st_dev == dev && (uint64_t)sb.st_ino == ino)
+        return spx_fail(e, SPX_EUSAGE, "%s: is both input and output: write to another file", name);
+    return SPX_OK;
+}
+
+static spx_status note_input(spx_stage *s, const char *name, size_t size, int64_t mtime, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    if (s->common.reproducible || mtime == 0)
+        return spx_text_add(&p->inputs, e, "%s%s (%zu bytes)", p->inputs.n > 0 ? "\n" : "", name, size);
+    time_t t = (time_t)mtime;
+    struct tm tm;
+    char when[32] = "";
+    if (gmtime_r(&t, &tm) != NULL)
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    return spx_text_add(&p->inputs, e, "%s%s (%zu bytes, changed %s)", p->inputs.n > 0 ? "\n" : "", name, size, when);
+}
+
+spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    if (p->nin == p->in_room)
+        return spx_fail(e, SPX_EBUG, "too many inputs");
+    spx_input *x = &p->in[p->nin];
+    spx_status st = spx_input_open(x, path, e);
+    if (st != SPX_OK)
+        return st;
+    p->nin++;
+    if (x->ino != 0)
+        st = refuse_output(s, x->name, x->dev, x->ino, e);
+    if (st == SPX_OK)
+        st = note_input(s, x->name, x->size, x->mtime, e);
+    *in = x;
+    return st;
+}
+
+spx_status spx_stage_input(spx_stage *s, size_t i, spx_input **in, spx_err *e)
+{
+    if (i >= s->ninput)
+        return spx_fail(e, SPX_EBUG, "no such input");
+    return spx_stage_extra_input(s, s->input[i], in, e);
+}
+
+spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e)
+{
+    struct stat sb;
+    if (strcmp(path, "-") == 0)
+        return note_input(s, "standard input", 0, 0, e);
+    if (stat(path, &sb) != 0)
+        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", path, strerror(errno));
+    spx_status st = refuse_output(s, path, (uint64_t)sb.st_dev, (uint64_t)sb.st_ino, e);
+    return st == SPX_OK ? note_input(s, path, (size_t)sb.st_size, (int64_t)sb.st_mtime, e) : st;
+}
+
+/* ---- output ---- */
+
+/* -o is not given: standard output, unless somebody would see the bytes. */
+static spx_status resolve_output(spx_stage *s, spx_err *e)
+{
+    if (s->common.output == NULL) {
+        if (isatty(STDOUT_FILENO))
+            return spx_fail(e, SPX_EUSAGE,
+                            "the output would go to the terminal: give -o FILE, or put this program in a pipe");
+        s->common.output = "-";
+    } else if (strcmp(s->common.output, "-") == 0 && isatty(STDOUT_FILENO)) {
+        return spx_fail(e, SPX_EUSAGE,
+                        "-o -: standard output is a terminal: give a file, or put this program in a pipe");
+    }
+    return SPX_OK;
+}
+
+spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    spx_status st = spx_output_open(&p->out, s->common.output, s->common.force, e);
+    if (st != SPX_OK)
+        return st;
+    *file = spx_output_file(p->out);
+    if ((st = spx_h5_set_str(*file, "/", "product", product, e)) != SPX_OK ||
+        (st = spx_h5_set_str(*file, "/", "schema_version", "1.0", e)) != SPX_OK ||
+        (st = spx_h5_set_str(*file, "/", "creator", "specpipe " SPX_VERSION, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; i < p->nin && st == SPX_OK; i++)
+        st = spx_provenance_copy(p->in[i].file, *file, e);
+    return st;
+}
+
+spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    if (p->ntmp == MAX_TMP)
+        return spx_fail(e, SPX_EBUG, "too many outputs");
+    spx_status st = spx_tmpfile_open(&p->tmp[p->ntmp], target != NULL ? target : s->common.output, s->common.force, e);
+    if (st == SPX_OK)
+        *t = &p->tmp[p->ntmp++];
+    return st;
+}
+
+spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...)
+{
+    char value[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(value, sizeof value, fmt, ap);
+    va_end(ap);
+    return spx_text_add(&s->p->record, e, "%s=%s\n", name, value);
+}
+
+static spx_status write_provenance(spx_stage *s, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    /* what never changes a result is not an option in effect */
+    static const char *const skip[] = {"help",   "version", "progress", "verbose",      "quiet", "force",
+                                       "output", "threads", "max-mem",  "reproducible", NULL};
+    char *options = spx_opt_record(&p->opts, skip, e), host[256] = "";
+    spx_text steps = {0}, all = {0};
+    spx_status st =
+        options == NULL ? SPX_EIO : spx_text_add(&all, e, "%s%s", options, p->record.n > 0 ? p->record.s : "");
+    for (size_t i = 0; i < p->nstep && st == SPX_OK; i++)
+        st = spx_text_add(&steps, e, "%s%s %.3f", i > 0 ? "\n" : "", p->step[i].name, p->step[i].seconds);
+    (void)gethostname(host, sizeof host - 1);
+    int all_fields = !s->common.reproducible;
+    spx_provenance r = {.program = s->program->name,
+                        .version = SPX_VERSION,
+                        .command_line = p->command.s,
+                        .options = all.s,
+                        .device = s->program->flags & SPX_USES_DEVICE ? "cpu" : NULL,
+                        .inputs = p->inputs.n > 0 ? p->inputs.s : NULL,
+                        .started = all_fields ? p->started : NULL,
+                        .host = all_fields ? host : NULL,
+                        .step_seconds = all_fields && steps.n > 0 ? steps.s : NULL};
+    if (st == SPX_OK)
+        st = spx_provenance_append(spx_output_file(p->out), &r, e);
+    spx_free(options);
+    spx_text_free(&steps);
+    spx_text_free(&all);
+    return st;
+}
+
+spx_status spx_stage_commit(spx_stage *s, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    spx_status st = SPX_OK;
+    end_step(p);
+    /* side files first: when the main output appears, all is there */
+    for (size_t i = 0; i < p->ntmp && st == SPX_OK; i++)
+        st = spx_tmpfile_commit(&p->tmp[i], e);
+    if (p->out != NULL && st == SPX_OK && (st = write_provenance(s, e)) == SPX_OK) {
+        spx_output *out = p->out;
+        p->out = NULL;
+        st = spx_output_commit(out, e);
+    }
+    if (st == SPX_OK)
+        spx_detail("done in %.3f s, %zu MiB of memory at most", seconds_since(&p->begun), spx_mem_peak() >> 20);
+    return st;
+}
+
+/* ---- main ---- */
+
+static spx_status prepare(spx_stage *s, int argc, char **argv, int *done, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    spx_common *c = &s->common;
+    int nfile = 0;
+    /* for the manual and the completion, from the same table */
+    if (argc == 2 && strcmp(argv[1], "--help=mdoc") == 0) {
+        spx_opt_mdoc(&p->opts, stdout);
+        *done = 1;
+        return SPX_OK;
+    }
+    if (argc == 2 && strcmp(argv[1], "--help=names") == 0) {
+        spx_opt_names(&p->opts, stdout);
+        *done = 1;
+        return SPX_OK;
+    }
+    spx_status st = SPX_OK;
+    for (int i = 0; i < argc && st == SPX_OK; i++)
+        st = spx_text_add(&p->command, e, "%s%s", i > 0 ? " " : "", i == 0 ? s->program->name : argv[i]);
+    if (st == SPX_OK)
+        st = spx_opt_parse(&p->opts, argc, argv, &nfile, e);
+    if (c->quiet || c->verbose)
+        spx_log_level(c->quiet ? SPX_QUIET : SPX_VERBOSE);
+    if (st != SPX_OK)
+        return st;
+    if (c->help || c->version) {
+        if (c->help)
+            spx_opt_help(&p->opts, stdout);
+        else
+            printf("%s (specpipe) %s\n", s->program->name, SPX_VERSION);
+        *done = 1;
+        return SPX_OK;
+    }
+    if (c->progress < 0)
+        c->progress = isatty(STDERR_FILENO) && !c->quiet;
+    if (c->threads == 0)
+        c->threads = omp_get_num_procs();
+    omp_set_num_threads((int)c->threads);
+    spx_mem_limit(c->max_mem);
+    /* an explicit device never falls back */
+    if (strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0) {
+        if (strcmp(c->device, "cuda") != 0 && strncmp(c->device, "cuda:", 5) != 0)
+            return spx_fail(e, SPX_EUSAGE, "--device: '%s' is not auto, cpu, cuda or cuda:0,1...", c->device);
+        return spx_fail(e, SPX_EDEVICE, "--device %s: this build has no CUDA backend: use --device cpu or auto",
+                        c->device);
+    }
+    if (!(s->program->flags & SPX_OUT_NONE) && (st = resolve_output(s, e)) != SPX_OK)
+        return st;
+    static char *standard_input[] = {"-"};
+    s->input = argv + 1;
+    s->ninput = (size_t)nfile;
+    if (nfile == 0 && !(s->program->flags & SPX_IN_OPTIONAL)) {
+        if (isatty(STDIN_FILENO))
+            return spx_fail(e, SPX_EUSAGE, "no input: give a file, or put this program in a pipe (%s --help)",
+                            s->program->name);
+        s->input = standard_input;
+        s->ninput = 1;
+    }
+    size_t stdins = 0;
+    for (size_t i = 0; i < s->ninput; i++)
+        stdins += strcmp(s->input[i], "-") == 0;
+    if (stdins > 1)
+        return spx_fail(e, SPX_EUSAGE, "-: standard input can be given once only");
+    if (s->ninput > MOST_INPUTS)
+        return spx_fail(e, SPX_EUSAGE, "more than %d inputs", MOST_INPUTS);
+    p->in_room = s->ninput + MAX_TMP;
+    if ((p->in = spx_alloc(p->in_room, sizeof *p->in, e)) == NULL)
+        return SPX_EIO;
+    return SPX_OK;
+}
+
+int spx_main(const spx_program *program, int argc, char **argv)
+{
+    struct spx_stage_private priv;
+    spx_stage s;
+    spx_opt shared[NSHARED];
+    spx_err err = {0};
+    int done = 0;
+    memset(&priv, 0, sizeof priv);
+    memset(&s, 0, sizeof s);
+    s.program = program;
+    s.p = &priv;
+    s.common.device = "auto";
+    s.common.progress = -1;
+    priv.step_now = MAX_STEP;
+    shared_options(&s.common, program->flags, shared);
+    static const spx_opt none = {0};
+    priv.opts = (spx_opt_program){program->name,
+                                  program->summary,
+                                  program->usage,
+                                  {program->options != NULL ? program->options : &none, shared, NULL}};
+    spx_log_init(program->name, SPX_NORMAL);
+    spx_tmpfile_guard();
+    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    (void)clock_gettime(CLOCK_MONOTONIC, &priv.begun);
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm) != NULL)
+        (void)strftime(priv.started, sizeof priv.started, "%Y-%m-%dT%H:%M:%SZ", &tm);
+
+    spx_status st = prepare(&s, argc, argv, &done, &err);
+    if (st == SPX_OK && !done)
+        st = program->run(&s, &err);
+    if (st == SPX_OK && fflush(stdout) != 0)
+        st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
+
+    spx_output_discard(priv.out);
+    for (size_t i = 0; i < priv.ntmp; i++)
+        spx_tmpfile_discard(&priv.tmp[i]);
+    for (size_t i = 0; i < priv.nin; i++)
+        spx_input_close(&priv.in[i]);
+    spx_free(priv.in);
+    spx_text_free(&priv.command);
+    spx_text_free(&priv.inputs);
+    spx_text_free(&priv.record);
+    spx_opt_free(&priv.opts);
+    if (st != SPX_OK && err.msg[0] != '\0')
+        spx_error("%s", err.msg);
+    (void)H5close();
+    return (int)st;
+}
