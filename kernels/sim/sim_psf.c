@@ -88,14 +88,14 @@ spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf
         cx[2] = -bend_x * (0.25 + 0.6 * s);
         cx[3] = 0.1 * length * s;
         cx[4] = -0.05 * length;
-        cy[0] = 0.5 * rows + below - smile * s * s;
+        cy[0] = (0.5 - 0.0085 * length) * rows + below - smile * s * s; /* the blue end then lies at `below` */
         cy[1] = 0.5 * rows;
         cy[2] = 0.011 * rows * length;
         cy[3] = 0.002 * rows * length;
         cy[4] = -0.0005 * rows * length;
     }
     psf->npix_x = (size_t)ceil(column(nspec - 1) + 2.0 * side);
-    psf->npix_y = (size_t)ceil(rows * (1.0 + 0.022 * length) + 2.0 * below - smile * smax * smax);
+    psf->npix_y = (size_t)ceil(rows * (1.0 + 0.004 * length) + 2.0 * below - smile * smax * smax);
 
     /* Spots. */
     for (int p = 0; p < NPAR; p++) {

@@ -29,14 +29,17 @@ static const struct {
 
 enum { NBAND = sizeof bands / sizeof *bands, MAX_N = 8, BRANCHES = 6, MAX_LINES = NBAND * MAX_N * BRANCHES };
 
-/* Term value of OH X 2Pi, cm^-1: vibration, and rotation after Hill & Van Vleck (1928). ladder 1: J = N + 1/2 (the
- * lower one), 2: J = N - 1/2. Constants: Huber & Herzberg, Constants of Diatomic Molecules (1979). */
-static double term(int v, int ladder, int n, double *rotation)
+/* Vibrational terms of OH X 2Pi, cm^-1 above v = 0: they put the Q1(3/2) lines of the bands at their observed places
+ * (Osterbrock et al. 1996, PASP 108, 277) to 0.1 Angstrom. */
+static const double vibration[] = {0.0, 3569.6, 6973.6, 10213.9, 13291.6, 16206.9, 18958.6, 21544.1, 23958.7, 26195.7};
+
+/* Rotational term, cm^-1, after Hill & Van Vleck (1928, Phys. Rev. 32, 250). ladder 1: J = N + 1/2 (the lower one),
+ * 2: J = N - 1/2. Constants: Huber & Herzberg, Constants of Diatomic Molecules (1979). */
+static double rotation(int v, int ladder, int n)
 {
-    double h = v + 0.5, b = 18.9108 - 0.7242 * h, y = -139.21 / b, m = ladder == 1 ? n + 1 : n;
+    double b = 18.9108 - 0.7242 * (v + 0.5), y = -139.21 / b, m = ladder == 1 ? n + 1 : n;
     double root = 0.5 * sqrt(4.0 * m * m + y * (y - 4.0)), n2 = n * (n + 1.0);
-    *rotation = b * (m * m - 1.0 + (ladder == 1 ? -root : root)) - 1.938e-3 * n2 * n2;
-    return 3737.761 * h - 84.8813 * h * h + 0.5409 * h * h * h + *rotation;
+    return b * (m * m - 1.0 + (ladder == 1 ? -root : root)) - 1.938e-3 * n2 * n2;
 }
 
 /* Lines of one band into out[MAX_N * BRANCHES]; their number. */
@@ -44,24 +47,24 @@ static size_t band_lines(int up, int low, double rayleigh, sky_line *out)
 {
     const double warmth = 190.0 * 0.6950348; /* rotational temperature in cm^-1 */
     size_t n = 0;
-    double sum = 0.0, ground;
-    (void)term(up, 1, 1, &ground);
+    double sum = 0.0, ground = rotation(up, 1, 1);
     for (int ladder = 1; ladder <= 2; ladder++)
         for (int branch = -1; branch <= 1; branch++) /* J' - J'': P, Q, R */
             for (int n_low = 1; n_low <= MAX_N; n_low++) {
                 int n_up = n_low + branch;
                 if (n_up < 1)
                     continue;
-                double rotation, omega = ladder == 1 ? 1.5 : 0.5, j = n_low + (ladder == 1 ? 0.5 : -0.5);
-                double lower = term(low, ladder, n_low, &rotation), upper = term(up, ladder, n_up, &rotation);
+                double omega = ladder == 1 ? 1.5 : 0.5, j = n_low + (ladder == 1 ? 0.5 : -0.5);
+                double upper = rotation(up, ladder, n_up);
+                double wavenumber = vibration[up] - vibration[low] + upper - rotation(low, ladder, n_low);
                 /* Hoenl-London factors of a 2Pi - 2Pi transition, case (a). */
                 double factor = branch == -1  ? (j * j - omega * omega) / j
                                 : branch == 0 ? (2.0 * j + 1.0) * omega * omega / (j * (j + 1.0))
                                               : ((j + 1.0) * (j + 1.0) - omega * omega) / (j + 1.0);
-                double strength = factor * exp(-(rotation - ground) / warmth);
+                double strength = factor * exp(-(upper - ground) / warmth);
                 if (!(strength > 0.0))
                     continue;
-                out[n].wave = 1e8 / (upper - lower);
+                out[n].wave = 1e8 / wavenumber;
                 out[n++].rayleigh = strength;
                 sum += strength;
             }

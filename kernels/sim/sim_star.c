@@ -105,7 +105,8 @@ static void formula(const line *lines, const spx_sim_target *t, size_t n, const 
         const line *l = lines + k;
         double log_depth = l->strength + 0.8 * (t->feh + (l->alpha ? t->alpha : 0.0)) - l->excitation * (theta - 1.0) +
                            (l->ion ? log_ion_fraction : 1.0 + log_atom_fraction);
-        double depth = pow(10.0, fmin(log_depth, 2.0));
+        double depth = pow(10.0, log_depth);
+        depth /= 1.0 + depth / 2.5; /* strong lines saturate */
         if (depth < 1e-7)
             continue;
         size_t i0 = lower_bound(n, rest, l->centre - reach * l->sigma);
