@@ -33,8 +33,12 @@ endif
 LDLIBS     ?=
 ALL_LIBS   = $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(LIB_LIBS)) -lm -ldl -lpthread $(LDLIBS)
 
+# `make V=1` shows the commands, `make -s` nothing.
+Q         = $(if $(V),,@)
+SILENT    = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
+say       = $(if $(V)$(SILENT),,@echo '  $1' $(@:$(BUILD)/%=%))
 SAN       ?=
-CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' -DSPX_LIBDIR='"$(PREFIX)/lib/specpipe"' \
+CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' \
              -Ilibcommon -Ikernels -I$(BUILD)/gen
 ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
 ALL_LDFLAGS = -fopenmp $(SAN) $(LDFLAGS)
@@ -78,37 +82,43 @@ FORCE:
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # The schema texts are the only definition of the products: they are compiled in as they stand.
 $(BUILD)/gen/schemas.c: $(SCHEMAS) share/embed.awk
 	@mkdir -p $(@D)
-	LC_ALL=C awk -f share/embed.awk $(SCHEMAS) > $@
+	$(Q)LC_ALL=C awk -f share/embed.awk $(SCHEMAS) > $@
 
 $(LIB): $(LIB_OBJ)
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $^
 
 ## lib: only the library that programs and tests are linked with
 lib: $(LIB)
 
 $(BUILD)/bin/%: $(BUILD)/obj/tools/%.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
 # Fuzz targets are libFuzzer's; here their corpus is fed to them by a plain main().
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/driver.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $< $(BUILD)/obj/tests/fuzz/driver.o $(LIB) $(ALL_LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(BUILD)/obj/tests/fuzz/driver.o $(LIB) $(ALL_LIBS)
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
 ## tests: C tests and fuzz targets, built but not run
 tests: $(CTEST_BIN) $(FUZZ_BIN) $(EXAMPLES)
@@ -120,11 +130,13 @@ plugin: $(PLUGIN)
 
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(call say,NVCC)
+	$(Q)$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/lib/specpipe/backend-cuda.so: $(CU_OBJ)
 	@mkdir -p $(@D)
-	$(NVCC) -shared $(CU_ARCH) -o $@ $^ -lcublas -lcusolver -lcufft
+	$(call say,NVCC)
+	$(Q)$(NVCC) -shared $(CU_ARCH) -o $@ $^ -lcublas -lcusolver -lcufft
 
 # ---- manual ----
 
@@ -133,16 +145,16 @@ man: $(MAN)
 
 $(BUILD)/man/specpipe-schema.5: $(BUILD)/bin/h5check
 	@mkdir -p $(@D)
-	$< --schema=mdoc > $@
+	$(Q)$< --schema=mdoc > $@
 
 # A program's page is its own text with the options as the program has them.
 $(BUILD)/man/%.1: man/%.1.in $(BUILD)/bin/% share/man.awk CHANGELOG.md
 	@mkdir -p $(@D)
-	LC_ALL=C awk -v version=$(VERSION) -v options='$(BUILD)/bin/$* --help=mdoc' -f share/man.awk CHANGELOG.md $< > $@
+	$(Q)LC_ALL=C awk -v version=$(VERSION) -v options='$(BUILD)/bin/$* --help=mdoc' -f share/man.awk CHANGELOG.md $< > $@
 
 $(BUILD)/man/%.7: man/%.7.in share/man.awk CHANGELOG.md
 	@mkdir -p $(@D)
-	LC_ALL=C awk -v version=$(VERSION) -f share/man.awk CHANGELOG.md $< > $@
+	$(Q)LC_ALL=C awk -v version=$(VERSION) -f share/man.awk CHANGELOG.md $< > $@
 
 # ---- checks ----
 

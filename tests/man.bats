@@ -1,0 +1,104 @@
+# Manual pages: each program has one, it shows the options that the program has, and its examples run.
+
+load common
+
+setup_file() {
+    # The data that the examples use, once for all pages.
+    mkdir "$BATS_FILE_TMPDIR/data"
+    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+}
+
+# Prints the examples of a page: lines `$ command` (continued lines joined) and lines of the output wanted.
+examples_of() {
+    awk '/^\.Sh / { inside = ($0 == ".Sh EXAMPLES") }
+         inside && /^\.Bd -literal/ { literal = 1; next }
+         /^\.Ed/ { literal = 0 }
+         literal {
+             gsub(/\\e/, "\\"); gsub(/\\&/, ""); gsub(/\\\(dq/, "\"")
+             line = line $0
+             if (line ~ /\\$/) { sub(/\\$/, "", line); next }
+             print line; line = ""
+         }' "$1"
+}
+
+# Runs one example and compares its output, where the page shows some; ... in it stands for anything.
+check_example() {
+    local command=$1 want=$2 got
+    [ -n "$command" ] || return 0
+    if ! got=$(bash -o pipefail -c "$command" 2>stderr.txt); then
+        printf 'failed: %s\n%s\n' "$command" "$(cat stderr.txt)"
+        return 1
+    fi
+    [ -n "$want" ] || return 0
+    want=$(sed 's/[][\\*?]/\\&/g; s/\.\.\./*/g' <<<"$want")
+    # A pattern on purpose.
+    # shellcheck disable=SC2053
+    if [[ $got != $want ]]; then
+        printf 'output of: %s\nis:\n%s\nbut the page shows:\n%s\n' "$command" "$got" "$2"
+        return 1
+    fi
+}
+
+run_examples() {
+    local page=$SPX_ROOT/man/$1.in line command='' want='' count=0
+    cp -R "$BATS_FILE_TMPDIR/data/." .
+    while IFS= read -r line; do
+        case $line in
+        '$ '*)
+            check_example "$command" "$want"
+            command=${line#'$ '} want='' count=$((count + 1))
+            ;;
+        *) want=${want:+$want$'\n'}$line ;;
+        esac
+    done < <(examples_of "$page")
+    check_example "$command" "$want"
+    [ "$count" -gt 0 ]
+}
+
+programs() {
+    (cd "$SPX_ROOT/tools" && ls ./*.c) | sed 's|^\./||; s|\.c$||' | grep -v '^TEMPLATE$'
+}
+
+@test "every program has a page, and every page a program" {
+    diff <(programs) <(cd "$SPX_ROOT/man" && ls ./*.1.in | sed 's|^\./||; s|\.1\.in$||')
+}
+
+@test "every page's examples are tested here" {
+    diff <(programs) <(sed -n 's/^@test .*run_examples \(.*\)\.1;.*/\1/p' "$BATS_TEST_FILENAME")
+}
+
+@test "--help, --help=names and the page show the same options" {
+    local p
+    for p in $(programs); do
+        "$p" --help=names | sort >names
+        [ -s names ]
+        # A long option begins a line of the help, or follows a letter.
+        "$p" --help | grep -oE '^ +(-., )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+' | sort >help
+        sed -n 's/^\.It .*Fl Fl \([a-z0-9-]*\).*/--\1/p' "$SPX_BUILD/man/$p.1" | sort >page
+        diff names help
+        diff names page
+    done
+}
+
+@test "every option in an example is the program's" {
+    local p o line
+    for p in $(programs); do
+        examples_of "$SPX_ROOT/man/$p.1.in" | grep '^\$' | tr '|;&()' '\n\n\n\n\n' | sed 's/^[$ ]*//' |
+            grep "^$p " | grep -oE -- ' --[a-z0-9-]+' | sort -u >used || true
+        while read -r o; do
+            "$p" --help=names | grep -qxF -- "$o" || [ "$o" = --help ] || [ "$o" = --version ] || {
+                echo "$p: the page uses $o"
+                return 1
+            }
+        done <used
+    done
+}
+
+@test "examples: fits2h5" { run_examples fits2h5.1; }
+@test "examples: h52fits" { run_examples h52fits.1; }
+@test "examples: h5check" { run_examples h5check.1; }
+@test "examples: h5merge" { run_examples h5merge.1; }
+@test "examples: rvs-fit" { run_examples rvs-fit.1; }
+@test "examples: rvs-template" { run_examples rvs-template.1; }
+@test "examples: specx-extract" { run_examples specx-extract.1; }
+@test "examples: specx-sim" { run_examples specx-sim.1; }
