@@ -291,6 +291,19 @@ spx_status spx_table_add_strings(spx_table *t, const char *name, size_t size, co
     return e->code;
 }
 
+spx_status spx_table_copy_column(spx_table *t, const char *name, const spx_table *from, int col, spx_err *e)
+{
+    if (t->nrow != from->nrow || col < 0 || (size_t)col >= spx_table_ncol(from))
+        return spx_fail(e, SPX_EBUG, "column %s is not there to be copied", name);
+    column c = {.name = name, .type = H5Tget_member_type(from->type, (unsigned)col), .stride = from->rowsize};
+    c.unit = unit_at(from->units, (size_t)col, &c.unitlen);
+    c.data = from->nrow == 0 ? NULL : from->rows + H5Tget_member_offset(from->type, (unsigned)col);
+    (void)table_extend(t, 1, &c, e);
+    if (c.type >= 0)
+        H5Tclose(c.type);
+    return e->code;
+}
+
 /* ---- values ---- */
 
 /* Column `col` of t gathered into new memory, elements `cell` bytes apart (cell >= size of the column). */
@@ -369,6 +382,24 @@ spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out,
     return get_number(t, name, H5T_NATIVE_INT64, 1, out, e);
 }
 
+spx_status spx_table_set_i64(spx_table *t, const char *name, size_t row, int64_t value, spx_err *e)
+{
+    int col = spx_table_find(t, name);
+    if (col < 0)
+        return no_column(t, name, e);
+    hid_t type = H5Tget_member_type(t->type, (unsigned)col);
+    size_t size = type < 0 ? 0 : H5Tget_size(type);
+    int64_t v = value; /* converted in place */
+    if (row >= t->nrow || type < 0 || H5Tget_class(type) != H5T_INTEGER || size > sizeof v ||
+        H5Tconvert(H5T_NATIVE_INT64, type, 1, &v, NULL, H5P_DEFAULT) < 0)
+        spx_fail(e, SPX_EINPUT, "column %s does not hold one integer a row", name);
+    else
+        memcpy(t->rows + row * t->rowsize + H5Tget_member_offset(t->type, (unsigned)col), &v, size);
+    if (type >= 0)
+        H5Tclose(type);
+    return e->code;
+}
+
 spx_status spx_table_get_str(const spx_table *t, const char *name, size_t size, char *out, spx_err *e)
 {
     int col = spx_table_find(t, name);
@@ -413,7 +444,8 @@ spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_e
         return NULL;
     }
     for (size_t i = 0; i < n && s->rowsize > 0; ++i)
-        memcpy(s->rows + i * s->rowsize, t->rows + row[i] * t->rowsize, s->rowsize);
+        if (row[i] != SPX_NO_ROW)
+            memcpy(s->rows + i * s->rowsize, t->rows + row[i] * t->rowsize, s->rowsize);
     return s;
 }
 
@@ -585,15 +617,17 @@ spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e)
     return s;
 }
 
-/* 1 when column ca of a and cb of b hold the same values in the same type. */
-static int same_column(const spx_table *a, unsigned ca, const spx_table *b, unsigned cb)
+/* 1 when column ca of a and cb of b have the same type and, where both have a row, the same values. */
+static int same_column(const spx_table *a, const char *have_a, unsigned ca, const spx_table *b, const char *have_b,
+                       unsigned cb)
 {
     hid_t ta = H5Tget_member_type(a->type, ca), tb = H5Tget_member_type(b->type, cb);
     int same = ta >= 0 && tb >= 0 && H5Tequal(ta, tb) > 0;
     size_t size = same ? H5Tget_size(ta) : 0;
     size_t oa = H5Tget_member_offset(a->type, ca), ob = H5Tget_member_offset(b->type, cb);
     for (size_t r = 0; same && r < a->nrow; ++r)
-        same = memcmp(a->rows + r * a->rowsize + oa, b->rows + r * b->rowsize + ob, size) == 0;
+        if ((have_a == NULL || have_a[r]) && (have_b == NULL || have_b[r]))
+            same = memcmp(a->rows + r * a->rowsize + oa, b->rows + r * b->rowsize + ob, size) == 0;
     if (ta >= 0)
         H5Tclose(ta);
     if (tb >= 0)
@@ -601,7 +635,24 @@ static int same_column(const spx_table *a, unsigned ca, const spx_table *b, unsi
     return same;
 }
 
-spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, spx_err *e)
+/* Rows that only b has: b's values of a column that both have in the same type. */
+static void fill_column(spx_table *a, const char *have_a, unsigned ca, const spx_table *b, const char *have_b,
+                        unsigned cb)
+{
+    hid_t ta = H5Tget_member_type(a->type, ca), tb = H5Tget_member_type(b->type, cb);
+    size_t size = ta >= 0 && tb >= 0 && H5Tequal(ta, tb) > 0 ? H5Tget_size(ta) : 0;
+    size_t oa = H5Tget_member_offset(a->type, ca), ob = H5Tget_member_offset(b->type, cb);
+    for (size_t r = 0; size > 0 && r < a->nrow; ++r)
+        if (have_a != NULL && !have_a[r] && (have_b == NULL || have_b[r]))
+            memcpy(a->rows + r * a->rowsize + oa, b->rows + r * b->rowsize + ob, size);
+    if (ta >= 0)
+        H5Tclose(ta);
+    if (tb >= 0)
+        H5Tclose(tb);
+}
+
+spx_status spx_table_fill(spx_table *a, const char *have_a, const spx_table *b, const char *have_b, const char *suffix,
+                          spx_err *e)
 {
     size_t nb = spx_table_ncol(b), n = 0;
     if (a->nrow != b->nrow)
@@ -611,7 +662,7 @@ spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, 
     for (size_t i = 0; name != NULL && e->code == SPX_OK && i < nb; ++i) {
         char *plain = spx_table_name(b, (int)i, e);
         int have = plain == NULL ? -1 : spx_table_find(a, plain);
-        if (plain == NULL || (have >= 0 && same_column(a, (unsigned)have, b, (unsigned)i))) {
+        if (plain == NULL || (have >= 0 && same_column(a, have_a, (unsigned)have, b, have_b, (unsigned)i))) {
             spx_free(plain);
             continue;
         }
@@ -635,8 +686,14 @@ spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, 
         c[n].stride = b->rowsize;
         ++n;
     }
-    if (name != NULL && e->code == SPX_OK)
-        (void)table_extend(a, n, c, e);
+    if (name != NULL && e->code == SPX_OK && table_extend(a, n, c, e) == SPX_OK)
+        for (size_t i = 0; i < nb; ++i) {
+            char *plain = spx_table_name(b, (int)i, e);
+            if (plain == NULL)
+                break;
+            fill_column(a, have_a, (unsigned)spx_table_find(a, plain), b, have_b, (unsigned)i);
+            spx_free(plain);
+        }
     for (size_t i = 0; name != NULL && i < n; ++i) {
         spx_free(name[i]);
         if (c[i].type >= 0)
@@ -645,6 +702,11 @@ spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, 
     spx_free(name);
     spx_free(c);
     return e->code;
+}
+
+spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, spx_err *e)
+{
+    return spx_table_fill(a, NULL, b, NULL, suffix, e);
 }
 
 /* ---- files ---- */

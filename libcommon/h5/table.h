@@ -42,7 +42,15 @@ spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out,
 /* A string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped, cut when longer. */
 spx_status spx_table_get_str(const spx_table *t, const char *name, size_t size, char *out, spx_err *e);
 
-/* New table of the rows with these indices (each < nrow; may repeat). */
+/* Put a number into one row of a scalar integer column. SPX_EINPUT when absent or not of integers. */
+spx_status spx_table_set_i64(spx_table *t, const char *name, size_t row, int64_t value, spx_err *e);
+/* Add column `col` of another table with as many rows, under a name of its own. */
+spx_status spx_table_copy_column(spx_table *t, const char *name, const spx_table *from, int col, spx_err *e);
+
+/* Index of no row. */
+#define SPX_NO_ROW SIZE_MAX
+
+/* New table of the rows with these indices (each < nrow; may repeat). SPX_NO_ROW gives a row of zeros. */
 spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_err *e);
 /* New table of all rows of a, then b. Same column names wanted (in any order; widths and byte orders may differ: the
  * type that holds the values of both is taken, a's where they are equal), no unit twice differently; SPX_EINPUT
@@ -51,6 +59,10 @@ spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e);
 /* Add b's columns to a (same nrow; a column that a has already must be equal, else it is added as NAME`suffix`, and
  * without a suffix refused). */
 spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, spx_err *e);
+/* As spx_table_join() where not every row is known: have_a[nrow], have_b[nrow] say which rows of a and b hold something.
+ * Columns are compared where both do; where only b does, a's row gets b's values. */
+spx_status spx_table_fill(spx_table *a, const char *have_a, const spx_table *b, const char *have_b, const char *suffix,
+                          spx_err *e);
 
 /* Read the compound dataset at `path`; *out stays NULL and SPX_OK when it does not exist. Variable-length members,
  * references and data outside the file are refused. Units come from the attribute `column_units`. */

@@ -159,6 +159,26 @@ static void test_take_append_join(void)
     REFUSED(spx_table_join(x, b, "_B", &e), "already");
     t = spx_table_take(a, 1, rows, &e);
     REFUSED(spx_table_join(x, t, NULL, &e), "rows");
+    CHECK(spx_table_copy_column(x, "AGAIN", a, 0, &e) == SPX_OK && spx_table_get_i64(x, "AGAIN", i, &e) == SPX_OK &&
+          i[2] == 9);
+    CHECK(spx_table_set_i64(x, "AGAIN", 2, -3, &e) == SPX_OK && spx_table_get_i64(x, "AGAIN", i, &e) == SPX_OK &&
+          i[1] == 8 && i[2] == -3);
+    REFUSED(spx_table_set_i64(x, "NAME", 2, -3, &e), "NAME");
+
+    /* tables that know different rows */
+    const char knows_a[] = {1, 1, 0}, knows_b[] = {0, 1, 1};
+    spx_table *fa = spx_table_take(a, 3, (const size_t[]){0, 1, SPX_NO_ROW}, &e);
+    spx_table *fb = spx_table_take(a, 3, (const size_t[]){SPX_NO_ROW, 1, 2}, &e);
+    CHECK(fa != NULL && fb != NULL && spx_table_get_i64(fa, "FIBER", i, &e) == SPX_OK && i[2] == 0);
+    CHECK(spx_table_fill(fa, knows_a, fb, knows_b, NULL, &e) == SPX_OK &&
+          memcmp(fa->rows, a->rows, 3 * a->rowsize) == 0);
+    CHECK(spx_table_set_i64(fb, "FIBER", 1, 77, &e) == SPX_OK);
+    REFUSED(spx_table_fill(fa, knows_a, fb, knows_b, NULL, &e), "FIBER");
+    CHECK(spx_table_fill(fa, knows_a, fb, knows_b, "_B", &e) == SPX_OK && spx_table_ncol(fa) == 5);
+    CHECK(spx_table_get_i64(fa, "FIBER", i, &e) == SPX_OK && i[0] == 7 && i[1] == 8 && i[2] == 9);
+    CHECK(spx_table_get_i64(fa, "FIBER_B", i, &e) == SPX_OK && i[0] == 0 && i[1] == 77 && i[2] == 9);
+    spx_table_free(fa);
+    spx_table_free(fb);
     spx_table_free(t);
     spx_table_free(x);
     spx_table_free(a);
