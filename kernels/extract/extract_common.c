@@ -44,7 +44,7 @@ static spx_status check_options(const spx_psf *psf, const spx_extract_options *o
         return spx_fail(e, SPX_EUSAGE, "fibres %zu to %zu wanted, but the PSF has 0 to %zu: give other --spectra",
                         o->first, o->first + o->nspec, psf->nspec);
     if (!(isfinite(o->wmin) && isfinite(o->wmax) && o->wmin > 0.0 && o->wmax >= o->wmin && o->dw >= MIN_STEP &&
-          isfinite(o->dw) && (o->wmax - o->wmin) / o->dw < MAX_NWAVE))
+          spx_extract_step(o) > 0.0 && isfinite(o->dw) && (o->wmax - o->wmin) / o->dw < MAX_NWAVE))
         return spx_fail(e, SPX_EUSAGE, "wavelengths %g to %g Angstrom in steps of %g: give another --wavelength",
                         o->wmin, o->wmax, o->dw);
     if (o->bundle_size == 0 || o->sub_bundles == 0 || o->sub_bundles > o->bundle_size)
@@ -70,7 +70,7 @@ static spx_status make_weights(const spx_image *im, spx_extract_job *job, spx_ex
     counts->npix = im->ny * im->nx;
     for (size_t k = 0; k < counts->npix; k++) {
         int bad = !isfinite(im->data[k]) || !isfinite(im->ivar[k]) || im->ivar[k] < 0.0f;
-        int masked = im->mask[k] != 0 || !(im->ivar[k] > 0.0f);
+        int masked = (im->mask && im->mask[k] != 0) || !(im->ivar[k] > 0.0f);
         counts->npix_bad += (size_t)bad;
         counts->npix_masked += (size_t)(masked && !bad);
         job->weight[k] = bad || masked ? 0.0f : im->ivar[k];

@@ -30,9 +30,9 @@ static inline small_psf_shape small_psf_default(void)
                              .x0 = 8.3,
                              .pitch = 5.6,
                              .y0 = 6.2,
-                             .y1 = 70.7,
+                             .y1 = 80.1,
                              .sigx = 1.1,
-                             .sigy = 1.2,
+                             .sigy = 0.75,
                              .wmin = 5000.0,
                              .wmax = 5080.0};
 }
