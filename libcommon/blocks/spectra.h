@@ -16,27 +16,27 @@ typedef enum { SPX_VACUUM = 0, SPX_AIR = 1 } spx_medium;
 
 /* One arm: every spectrum on the same wavelength grid. */
 typedef struct {
-    char name[16];      /* b, r, z, sdss, ... */
+    char name[16]; /* b, r, z, sdss, ... */
     size_t nwave;
     double *wavelength; /* [nwave], Angstrom, strictly increasing */
     spx_medium medium;
-    int barycentric;    /* wavelengths are barycentric (1) or topocentric (0) */
-    double *flux;       /* [nspec][nwave]; unit in `unit` */
-    double *ivar;       /* [nspec][nwave]; 0: no information */
-    uint32_t *mask;     /* [nspec][nwave]; non-zero: do not use; NULL: none */
+    int barycentric; /* wavelengths are barycentric (1) or topocentric (0) */
+    double *flux;    /* [nspec][nwave]; unit in `unit` */
+    double *ivar;    /* [nspec][nwave]; 0: no information */
+    uint32_t *mask;  /* [nspec][nwave]; non-zero: do not use; NULL: none */
     /* Resolution matrix as diagonals, [nspec][ndiag][nwave]; scipy dia_matrix convention:
      * resolution[s][k][j] = R[j - off_k, j], off_k = ndiag/2 - k. NULL when ndiag is 0. */
     size_t ndiag;
     double *resolution;
-    char unit[64];      /* of flux, e.g. "electron/Angstrom" */
+    char unit[64]; /* of flux, e.g. "electron/Angstrom" */
 } spx_arm;
 
 typedef struct {
     size_t nspec, narm;
     spx_arm arm[SPX_MAX_ARM];
-    spx_cards header;           /* primary header */
-    struct spx_table *fibermap; /* nspec rows, or NULL */
-    struct spx_table *scores;   /* nspec rows, or NULL */
+    spx_cards header;               /* primary header */
+    struct spx_table *fibermap;     /* nspec rows, or NULL */
+    struct spx_table *scores;       /* nspec rows, or NULL */
     struct spx_table *exp_fibermap; /* any number of rows, or NULL */
 } spx_spectra;
 

@@ -1,0 +1,54 @@
+/* Blocks in and out of HDF5. `file` may be a file or any group that takes the root's place.
+ *
+ * Readers check type and version of the block, shapes of all datasets against each other, and content where a wrong one
+ * would mislead (wavelengths that do not increase); they fill a zeroed struct, which the caller frees with the block's
+ * spx_..._free() also after an error. SPX_EINPUT names file, dataset and remedy. Writers add everything that
+ * specpipe-schema(5) says. Layout: schemas/. */
+#ifndef SPX_BLOCK_IO_H
+#define SPX_BLOCK_IO_H
+
+#include <hdf5.h>
+
+#include "blocks/image.h"
+#include "blocks/psf.h"
+#include "blocks/rvfit.h"
+#include "blocks/spectra.h"
+#include "blocks/templates.h"
+#include "h5/table.h"
+
+/* /image, and /fibermap where present. A mask is made (all 0) when the file has none. */
+spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e);
+spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e);
+
+/* /psf; calls spx_psf_index(). */
+spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e);
+spx_status spx_psf_write(hid_t file, const spx_psf *psf, spx_err *e);
+
+/* /frame, /fibermap, /scores. precision: 4 or 8 bytes a value of flux, ivar, resolution, chi2pix, pixmask_fraction. */
+spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e);
+spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_err *e);
+
+/* /spectra, /fibermap, /scores, /exp_fibermap; or a /frame as spectra of one arm, called by its camera's letter.
+ * with_resolution 0: resolution matrices are left unread. */
+spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e);
+spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, spx_err *e);
+/* One arm at group `path` (frame and spectra share this layout). nspec 0: any, and gets the number found. */
+spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e);
+spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e);
+/* Rows that were chosen, in this order; everything that has a row a spectrum is taken along. */
+spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e);
+
+/* /templates: all setups, or the one called `setup` (NULL: all). */
+spx_status spx_templates_read(hid_t file, const char *setup, spx_templates *t, spx_err *e);
+spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e);
+
+/* /rvfit/table and /rvfit/<arm>. Columns that identify a star are copied from the spectra's fibermap where it has
+ * them; `s` are the spectra that were fitted (r->row tells which rows). Fibermap and scores of those rows are written.
+ */
+spx_status spx_rvfit_write(hid_t file, const spx_rvfit *r, const spx_spectra *s, spx_err *e);
+
+/* Cards at `path` (absent: none). */
+spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e);
+spx_status spx_cards_write(hid_t file, const char *path, const spx_cards *h, spx_err *e);
+
+#endif
