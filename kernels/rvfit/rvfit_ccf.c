@@ -1,0 +1,240 @@
+/* Starts of the fit, by cross-correlation with a set of templates: chi^2 of every entry at every lag by fast Fourier
+ * transform, summed over arms on a common velocity grid. */
+#include <math.h>
+#include <string.h>
+
+#include "base/stat.h"
+#include "rvfit/rvfit_internal.h"
+#include "template/continuum.h"
+
+static const double MAX_ERROR = 10; /* pixels with more than this times the median error are not used */
+static const double FAR_KMS = 60;   /* peaks closer than this are one */
+static const double SCAN_STEP = 15; /* km/s, of the scan without a cross-correlation set */
+
+/* Data of arm ia as the set wants them (templates.h): transforms of ivar s and of ivar, weighted so that an inverse
+ * transform of the product needs no factor. Returns sum ivar s^2. */
+static double prepare_arm(spx_rv_ws *w, size_t ia)
+{
+    const spx_rv_arm *a = &w->ctx->arm[ia];
+    const spx_rv_data *d = &w->data[ia];
+    const spx_setup *s = a->setup;
+    const spx_ccf_set *set = &s->ccf;
+    size_t n = a->n, nc = set->nwave;
+    uint8_t *bad = (uint8_t *)w->u;
+    double *cont = w->q, *value = w->r, *ivar = w->w, sum = 0;
+    float *num = w->cdata, *den = w->cdata + nc;
+
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++)
+        if (d->good[i])
+            cont[m++] = d->ie[i];
+    double typical = spx_median(cont, m);
+    for (size_t i = 0; i < n; i++)
+        bad[i] = !d->good[i] || d->ie[i] * MAX_ERROR < typical;
+    /* Out of memory here means a start without continuum: everything 1. */
+    if (spx_continuum_find(log(s->wmin), log(s->wmax), n, a->lnwave, d->flux, bad, cont, NULL) != SPX_OK)
+        for (size_t i = 0; i < n; i++)
+            cont[i] = 1;
+    for (size_t i = 0; i < n; i++) {
+        value[i] = d->flux[i] / cont[i] - 1;
+        ivar[i] = bad[i] ? 0 : cont[i] * cont[i] * d->ie2[i];
+    }
+    memset(w->cdata, 0, 2 * nc * sizeof *num);
+    size_t j = 0;
+    for (size_t k = 0; k < nc; k++) {
+        double x = set->lnwave0 + (double)k * set->dlnwave;
+        if (x < a->lnwave[0] || x > a->lnwave[n - 1])
+            continue;
+        while (j + 2 < n && a->lnwave[j + 1] < x)
+            j++;
+        double f = (x - a->lnwave[j]) / (a->lnwave[j + 1] - a->lnwave[j]), g = 1 - f;
+        if (!(ivar[j] > 0) || !(ivar[j + 1] > 0))
+            continue;
+        double iv = ivar[j] * ivar[j + 1] / (g * g * ivar[j + 1] + f * f * ivar[j]);
+        double v = g * value[j] + f * value[j + 1];
+        num[k] = (float)(-2 * iv * v / (double)nc);
+        den[k] = (float)(iv / (double)nc);
+        sum += iv * v * v;
+    }
+    fftwf_execute_dft_r2c(a->forward, num, w->cs + ia * (w->ctx->maxccf / 2 + 1));
+    fftwf_execute_dft_r2c(a->forward, den, w->civ + ia * (w->ctx->maxccf / 2 + 1));
+    return sum;
+}
+
+/* chi[nlag] += chi^2 of entry t against arm ia, cubic interpolation between lags. */
+static void add_entry(spx_rv_ws *w, size_t ia, size_t t, double *chi)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rv_arm *a = &c->arm[ia];
+    const spx_ccf_set *set = &a->setup->ccf;
+    size_t nc = set->nwave, half = nc / 2 + 1;
+    const float *f = set->fft + t * half * 2, *f2 = set->fft2 + t * half * 2;
+    const fftwf_complex *s = w->cs + ia * (c->maxccf / 2 + 1), *iv = w->civ + ia * (c->maxccf / 2 + 1);
+    for (size_t k = 0; k < half; k++) { /* S conj(F) + V conj(F2) */
+        w->cprod[k][0] = s[k][0] * f[2 * k] + s[k][1] * f[2 * k + 1] + iv[k][0] * f2[2 * k] + iv[k][1] * f2[2 * k + 1];
+        w->cprod[k][1] = s[k][1] * f[2 * k] - s[k][0] * f[2 * k + 1] + iv[k][1] * f2[2 * k] - iv[k][0] * f2[2 * k + 1];
+    }
+    fftwf_execute_dft_c2r(a->inverse, w->cprod, w->cout);
+    for (size_t i = 0; i < c->nlag; i++) {
+        double lag = -spx_rv_lnshift(c->lag_v0 + (double)i * c->lag_step) / set->dlnwave, base = floor(lag);
+        double u = lag - base;
+        ptrdiff_t k = (ptrdiff_t)base;
+        double p[4];
+        for (int j = 0; j < 4; j++) {
+            ptrdiff_t m = k + j - 1, n = (ptrdiff_t)nc;
+            p[j] = (double)w->cout[((m % n) + n) % n];
+        }
+        chi[i] += p[1] + 0.5 * u *
+                             (p[2] - p[0] +
+                              u * (2 * p[0] - 5 * p[1] + 4 * p[2] - p[3] + u * (3 * (p[1] - p[2]) + p[3] - p[0])));
+    }
+}
+
+/* Point of an entry of the set at lag i, refined by a parabola. */
+static void set_start(const spx_rv_ws *w, size_t t, size_t i, spx_rv_start *out)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_ccf_set *set = &c->arm[0].setup->ccf;
+    const double *chi = w->chi + t * c->nlag;
+    double at = (double)i;
+    out->chisq = chi[i];
+    if (i > 0 && i + 1 < c->nlag) {
+        double bend = (chi[i - 1] - chi[i]) + (chi[i + 1] - chi[i]);
+        if (bend > 0)
+            at += fmax(-0.5, fmin(0.5, 0.5 * (chi[i - 1] - chi[i + 1]) / bend));
+    }
+    out->x[0] = c->lag_v0 + at * c->lag_step;
+    out->x[1] = set->vsini[t];
+    for (size_t p = 0; p < c->npar; p++)
+        out->x[2 + p] = spx_rv_map(c, 2 + p, set->params[t * c->npar + p]);
+    for (size_t q = 0; q < c->nq; q++) {
+        out->x[q] = fmax(c->lo[q], fmin(c->hi[q], out->x[q]));
+        if (!isfinite(out->x[q]))
+            out->x[q] = c->start[q];
+    }
+}
+
+/* Several starts from chi^2 of all entries and lags: the best of all; the best with another template; then the best at
+ * velocities that are far from all others. */
+static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_ccf_set *set = &c->arm[0].setup->ccf;
+    size_t nl = c->nlag, nt = set->ntemp, n = 0, used[SPX_RV_MAX_START];
+    for (size_t i = 0; i < nl; i++) {
+        w->best[i] = HUGE_VAL;
+        w->best_entry[i] = 0;
+        for (size_t t = 0; t < nt; t++)
+            if (w->chi[t * nl + i] < w->best[i]) {
+                w->best[i] = w->chi[t * nl + i];
+                w->best_entry[i] = t;
+            }
+    }
+    size_t top = 0;
+    for (size_t i = 1; i < nl; i++)
+        if (w->best[i] < w->best[top])
+            top = i;
+    if (!isfinite(w->best[top]))
+        return 0;
+    used[n] = w->best_entry[top];
+    set_start(w, used[n], top, &start[n]);
+    n++;
+    /* Other templates near the best velocity: different parameters first, then another vsini. */
+    size_t reach = (size_t)ceil(FAR_KMS / c->lag_step), i0 = top > reach ? top - reach : 0;
+    size_t i1 = top + reach < nl ? top + reach : nl - 1;
+    for (int kind = 0; kind < 2 && n < SPX_RV_MAX_START; kind++) {
+        double least = HUGE_VAL;
+        size_t bt = 0, bi = 0;
+        for (size_t t = 0; t < nt; t++) {
+            int same =
+                memcmp(set->params + t * c->npar, set->params + used[0] * c->npar, c->npar * sizeof *set->params) == 0;
+            if (kind == 0 ? same : set->vsini[t] == set->vsini[used[0]])
+                continue;
+            for (size_t i = i0; i <= i1; i++)
+                if (w->chi[t * nl + i] < least) {
+                    least = w->chi[t * nl + i];
+                    bt = t;
+                    bi = i;
+                }
+        }
+        if (isfinite(least)) {
+            used[n] = bt;
+            set_start(w, bt, bi, &start[n]);
+            n++;
+        }
+    }
+    while (n < SPX_RV_MAX_START) {
+        size_t bi = nl;
+        for (size_t i = 0; i < nl; i++) {
+            double v = c->lag_v0 + (double)i * c->lag_step;
+            int far = 1,
+                peak = (i == 0 || w->best[i] <= w->best[i - 1]) && (i + 1 == nl || w->best[i] <= w->best[i + 1]);
+            for (size_t k = 0; k < n; k++)
+                far = far && fabs(start[k].x[0] - v) > FAR_KMS;
+            if (far && peak && (bi == nl || w->best[i] < w->best[bi]))
+                bi = i;
+        }
+        if (bi == nl)
+            break;
+        used[n] = w->best_entry[bi];
+        set_start(w, used[n], bi, &start[n]);
+        n++;
+    }
+    return n;
+}
+
+/* Without a cross-correlation set: the objective itself on a velocity scan with the template in the middle of the
+ * range and those half-way to its ends along the first axis. */
+static size_t scan_starts(spx_rv_ws *w, spx_rv_start *start)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t n = 0;
+    for (int k = 1; k <= 3; k++) {
+        spx_rv_start *s = &start[n++];
+        memcpy(s->x, c->start, sizeof s->x);
+        if (c->npar)
+            s->x[2] = c->lo[2] + 0.25 * k * (c->hi[2] - c->lo[2]);
+        spx_rv_template(w, s->x, NULL, 0);
+        s->chisq = HUGE_VAL;
+        size_t steps = (size_t)floor((c->hi[0] - c->lo[0]) / SCAN_STEP);
+        for (size_t i = 0; i <= steps; i++) {
+            double v = c->lo[0] + (c->hi[0] - c->lo[0]) * (steps ? (double)i / (double)steps : 0);
+            spx_rv_value f;
+            spx_rv_project(w, v, &f);
+            if (f.f < s->chisq) {
+                s->chisq = f.f;
+                s->x[0] = v;
+            }
+        }
+    }
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = i; j > 0 && start[j].chisq < start[j - 1].chisq; j--) {
+            spx_rv_start swap = start[j];
+            start[j] = start[j - 1];
+            start[j - 1] = swap;
+        }
+    return n;
+}
+
+size_t spx_rv_starts(spx_rv_ws *w, spx_rv_start *start, double *v_ccf)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t n = 0;
+    if (c->maxccf > 0 && c->nlag > 0) {
+        size_t nt = c->arm[0].setup->ccf.ntemp;
+        double sum = 0;
+        for (size_t ia = 0; ia < c->narm; ia++)
+            if (w->data[ia].used)
+                sum += prepare_arm(w, ia);
+        for (size_t i = 0; i < nt * c->nlag; i++)
+            w->chi[i] = sum;
+        for (size_t ia = 0; ia < c->narm; ia++)
+            for (size_t t = 0; w->data[ia].used && t < nt; t++)
+                add_entry(w, ia, t, w->chi + t * c->nlag);
+        n = pick_starts(w, start);
+    }
+    if (n == 0)
+        n = scan_starts(w, start);
+    *v_ccf = start[0].x[0];
+    return n;
+}

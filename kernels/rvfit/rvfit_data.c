@@ -1,0 +1,228 @@
+/* One star into the workspace: errors, bad pixels, resolution matrix. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/stat.h"
+#include "rvfit/rvfit_internal.h"
+
+static const double LARGE_ERROR = 1000; /* of a bad pixel, in units of the median flux */
+static const double LEAST_ERROR = 0.3;  /* of a good pixel, in units of the median error */
+static const double MAX_SN = 1e7;       /* no detector measures better: the number is wrong */
+
+spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_err *e)
+{
+    *w = (spx_rv_ws){.ctx = c};
+    int ok = 1;
+    size_t lanes = 1 + c->nfree;
+    for (size_t i = 0; i < c->narm && ok; i++) {
+        const spx_rv_arm *a = &c->arm[i];
+        spx_rv_data *d = &w->data[i];
+        ok = (d->flux = spx_alloc(a->n, sizeof *d->flux, e)) && (d->ie = spx_alloc(a->n, sizeof *d->ie, e)) &&
+             (d->ie2 = spx_alloc(a->n, sizeof *d->ie2, e)) && (d->die = spx_alloc(a->n, sizeof *d->die, e)) &&
+             (d->good = spx_alloc(a->n, 1, e)) && (w->y[i] = spx_alloc2(a->nt, lanes, sizeof *w->y[i], e)) &&
+             (w->m[i] = spx_alloc2(a->nt, lanes, sizeof *w->m[i], e));
+        if (ok && c->opt->resolution)
+            ok = (d->band = spx_alloc2(a->n, a->arm->ndiag, sizeof *d->band, e)) != NULL;
+    }
+    ok = ok && (w->plane = spx_alloc2(1 + c->npar, c->maxnt, sizeof *w->plane, e)) &&
+         (w->rot = spx_alloc2(lanes, c->maxnt, sizeof *w->rot, e)) &&
+         (w->t = spx_alloc2(lanes, c->maxn, sizeof *w->t, e)) &&
+         (w->t2 = spx_alloc2(lanes, c->maxn, sizeof *w->t2, e)) && (w->q = spx_alloc(c->maxn, sizeof *w->q, e)) &&
+         (w->r = spx_alloc(c->maxn, sizeof *w->r, e)) && (w->w = spx_alloc(c->maxn, sizeof *w->w, e)) &&
+         (w->u = spx_alloc2(lanes, c->maxn, sizeof *w->u, e));
+    if (ok && c->maxccf > 0) {
+        size_t half = c->maxccf / 2 + 1, ntemp = c->arm[0].setup->ccf.ntemp;
+        ok = (w->cdata = spx_alloc(2 * c->maxccf, sizeof *w->cdata, e)) &&
+             (w->cout = spx_alloc(c->maxccf, sizeof *w->cout, e)) &&
+             (w->cs = spx_alloc2(c->narm, half, sizeof *w->cs, e)) &&
+             (w->civ = spx_alloc2(c->narm, half, sizeof *w->civ, e)) &&
+             (w->cprod = spx_alloc(half, sizeof *w->cprod, e)) &&
+             (w->chi = spx_alloc2(ntemp, c->nlag, sizeof *w->chi, e)) &&
+             (w->best = spx_alloc(c->nlag, sizeof *w->best, e)) &&
+             (w->best_entry = spx_alloc(c->nlag, sizeof *w->best_entry, e));
+    }
+    if (ok)
+        return SPX_OK;
+    spx_rv_ws_free(w);
+    return SPX_EIO;
+}
+
+void spx_rv_ws_free(spx_rv_ws *w)
+{
+    for (size_t i = 0; i < SPX_MAX_ARM; i++) {
+        spx_rv_data *d = &w->data[i];
+        spx_free(d->flux);
+        spx_free(d->ie);
+        spx_free(d->ie2);
+        spx_free(d->die);
+        spx_free(d->good);
+        spx_free(d->band);
+        spx_free(w->y[i]);
+        spx_free(w->m[i]);
+    }
+    spx_free(w->plane);
+    spx_free(w->rot);
+    spx_free(w->t);
+    spx_free(w->t2);
+    spx_free(w->q);
+    spx_free(w->r);
+    spx_free(w->w);
+    spx_free(w->u);
+    spx_free(w->cdata);
+    spx_free(w->cout);
+    spx_free(w->cs);
+    spx_free(w->civ);
+    spx_free(w->cprod);
+    spx_free(w->chi);
+    spx_free(w->best);
+    spx_free(w->best_entry);
+    *w = (spx_rv_ws){0};
+}
+
+/* Median of the values of x[n] that `take` marks (n values when NULL); 0 when there are none. Uses tmp[n]. */
+static double median_of(size_t n, const double *x, const uint8_t *take, double *tmp, size_t *count)
+{
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++)
+        if ((!take || take[i]) && isfinite(x[i]))
+            tmp[m++] = x[i];
+    if (count)
+        *count = m;
+    return spx_median(tmp, m);
+}
+
+/* Rows of R ready for use: out_i = sum_k band[i][k] T_(i-h+k), h = ndiag/2. The templates' own LSF is taken out of each
+ * row; rows that are cut by the ends of the arm are scaled to the sum that rows have in the middle. */
+static void make_band(const spx_rv_arm *a, size_t row, double *band, double *tmp)
+{
+    size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
+    const double *res = a->arm->resolution + row * nd * n;
+    for (size_t i = 0; i < n; i++) {
+        double raw[SPX_MAX_NDIAG], *out = band + i * nd;
+        for (size_t k = 0; k < nd; k++) {
+            /* column j = i - h + k is kept in the diagonal of offset k - h, at j */
+            size_t j = i + k;
+            raw[k] = j >= h && j - h < n ? res[(nd - 1 - k) * n + j - h] : 0;
+            if (!isfinite(raw[k]))
+                raw[k] = 0;
+        }
+        double sum = 0;
+        for (size_t k = 0; k < nd; k++) {
+            double s = 0;
+            for (size_t m = 0; m < nd; m++)
+                s += a->deconvolve[k * nd + m] * raw[m];
+            size_t j = i + k;
+            out[k] = j >= h && j - h < n ? s : 0;
+            sum += s;
+        }
+        tmp[i] = sum;
+    }
+    double middle = spx_median(tmp, n);
+    if (middle == 0)
+        middle = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (i >= h && i + h < n)
+            continue;
+        double sum = 0;
+        for (size_t k = 0; k < nd; k++)
+            sum += band[i * nd + k];
+        for (size_t k = 0; k < nd && sum != 0; k++)
+            band[i * nd + k] *= middle / sum;
+    }
+}
+
+/* Fill pixels that are marked in fill[n], linearly over the pixel number; the ends take their nearest value. */
+static void fill_pixels(size_t n, double *f, const uint8_t *fill)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!fill[i])
+            continue;
+        size_t j = i;
+        while (j < n && fill[j])
+            j++;
+        for (size_t k = i; k < j; k++) {
+            if (i == 0)
+                f[k] = j < n ? f[j] : 0;
+            else if (j == n)
+                f[k] = f[i - 1];
+            else
+                f[k] = f[i - 1] + (f[j] - f[i - 1]) * ((double)(k - i + 1) / (double)(j - i + 1));
+        }
+        i = j;
+    }
+}
+
+static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rv_arm *a = &c->arm[ia];
+    spx_rv_data *d = &w->data[ia];
+    size_t n = a->n;
+    const double *flux = a->arm->flux + row * n, *ivar = a->arm->ivar + row * n;
+    const uint32_t *mask = a->arm->mask ? a->arm->mask + row * n : NULL;
+    uint8_t *fill = (uint8_t *)w->u; /* not in use yet */
+    double *tmp = w->r, *err = w->q;
+
+    d->ngood = 0;
+    for (size_t i = 0; i < n; i++) {
+        int sane = isfinite(flux[i]) && ivar[i] > 1e-100 && ivar[i] < 1e100 && fabs(flux[i]) * sqrt(ivar[i]) <= MAX_SN;
+        fill[i] = !sane || (mask && mask[i]);
+        d->flux[i] = sane ? flux[i] : 0;
+        d->good[i] = !fill[i] && !a->leftout[i];
+        d->ngood += d->good[i];
+        err[i] = d->good[i] ? 1 / sqrt(ivar[i]) : 0;
+    }
+    if (d->ngood <= c->opt->npoly)
+        return 0;
+    /* The median flux sets the error of bad pixels: of all finite values, or of what is not 0 when most are. */
+    double typical = median_of(n, flux, NULL, tmp, NULL);
+    if (typical == 0) {
+        size_t m = 0;
+        for (size_t i = 0; i < n; i++)
+            if (!fill[i] && flux[i] > 0)
+                tmp[m++] = flux[i];
+        typical = spx_median(tmp, m);
+        for (size_t i = 0; m == 0 && i < n; i++)
+            tmp[i] = isfinite(flux[i]) ? fabs(flux[i]) : 0;
+        if (m == 0)
+            typical = spx_median(tmp, n);
+    }
+    typical = fabs(typical);
+    if (!(typical > 1e-45) || !(typical < 1e45))
+        return 0;
+    fill_pixels(n, d->flux, fill);
+
+    for (size_t i = 0; i < n; i++)
+        w->w[i] = d->good[i] ? d->flux[i] / err[i] : 0;
+    d->sn = median_of(n, w->w, d->good, tmp, NULL);
+    double least = LEAST_ERROR * median_of(n, err, d->good, tmp, NULL);
+    d->sum_lne2 = 0;
+    for (size_t i = 0; i < n; i++) {
+        double s = d->good[i] ? fmax(err[i], least) : typical * LARGE_ERROR;
+        d->ie[i] = 1 / s;
+        d->ie2[i] = d->ie[i] * d->ie[i];
+        d->die[i] = d->flux[i] * d->ie2[i];
+        d->sum_lne2 += 2 * log(s);
+    }
+    if (c->opt->resolution)
+        make_band(a, row, d->band, tmp);
+    return 1;
+}
+
+int spx_rv_load(spx_rv_ws *w, size_t row)
+{
+    const spx_rv_ctx *c = w->ctx;
+    int any = 0;
+    w->npix = 0;
+    w->neval = 0;
+    for (size_t i = 0; i < c->narm; i++) {
+        w->data[i].used = load_arm(w, i, row);
+        w->data[i].sn = w->data[i].used ? w->data[i].sn : 0;
+        if (w->data[i].used) {
+            any = 1;
+            w->npix += c->arm[i].n;
+        }
+    }
+    return any;
+}

@@ -1,0 +1,214 @@
+/* Arithmetic of the velocity fit, for host and device: Doppler shift, cubic spline on uniform knots, weights of the
+ * multilinear interpolator, small dense algebra, the step of a bounded least-squares fit. */
+#ifndef SPX_RVFIT_MATH_H
+#define SPX_RVFIT_MATH_H
+
+#include <math.h>
+#include <stddef.h>
+
+#include "base/wave.h"
+#include "blocks/rvfit.h"
+#include "hostdevice.h"
+
+/* ln of sqrt((1-beta)/(1+beta)): what a velocity of v km/s adds to ln(lambda) on the way to the rest frame; and its
+ * derivative by v. */
+SPX_HD double spx_rv_lnshift(double v)
+{
+    return -atanh(v / SPX_C_KMS);
+}
+
+SPX_HD double spx_rv_lnshift_dv(double v)
+{
+    double b = v / SPX_C_KMS;
+    return -1 / (SPX_C_KMS * (1 - b) * (1 + b));
+}
+
+/* Natural cubic spline through y at knots 0, 1, 2 ... In units m = y''/6 (Press et al., Numerical Recipes, 3.3):
+ * m_(i-1) + 4 m_i + m_(i+1) = y_(i-1) - 2 y_i + y_(i+1), zero at both ends. The multipliers of the elimination do not
+ * depend on y: cprime[n]. Lanes: L splines interleaved, y[i*L + l]; m receives m. n >= 3. */
+SPX_HD void spx_rv_spline_factor(size_t n, double *cprime)
+{
+    cprime[0] = 0;
+    for (size_t i = 1; i < n; i++)
+        cprime[i] = 1 / (4 - cprime[i - 1]);
+}
+
+SPX_HD void spx_rv_spline_solve(size_t n, size_t L, const double *cprime, const double *y, double *m)
+{
+    for (size_t l = 0; l < L; l++)
+        m[l] = m[(n - 1) * L + l] = 0;
+    for (size_t i = 1; i + 1 < n; i++) {
+        const double *yi = y + i * L;
+        double *mi = m + i * L;
+        for (size_t l = 0; l < L; l++)
+            mi[l] = ((yi[l - L] - yi[l]) + (yi[l + L] - yi[l]) - mi[l - L]) * cprime[i];
+    }
+    for (size_t i = n - 2; i >= 1; i--) {
+        double *mi = m + i * L;
+        for (size_t l = 0; l < L; l++)
+            mi[l] -= cprime[i] * mi[l + L];
+    }
+}
+
+/* Knot to the left of place x, and the four weights of (y_k, y_k+1, m_k, m_k+1); of the derivative by x in d. Places
+ * beyond the ends continue the first or last piece. */
+SPX_HD size_t spx_rv_spline_weights(double x, size_t n, double w[4], double d[4])
+{
+    double f = floor(x);
+    size_t k = f <= 0 ? 0 : (f >= (double)(n - 2) ? n - 2 : (size_t)f);
+    double b = x - (double)k, a = 1 - b;
+    w[0] = a;
+    w[1] = b;
+    w[2] = a * (a * a - 1);
+    w[3] = b * (b * b - 1);
+    d[0] = -1;
+    d[1] = 1;
+    d[2] = 1 - 3 * a * a;
+    d[3] = 3 * b * b - 1;
+    return k;
+}
+
+/* Corner c (bits: 1 = upper node of axis j) of a cell at fractions u[npar] in it: weight of the multilinear
+ * interpolation, and its derivatives by u. */
+SPX_HD double spx_rv_corner(size_t npar, unsigned c, const double *u, double *du)
+{
+    double w = 1;
+    for (size_t j = 0; j < npar; j++)
+        w *= (c >> j & 1) ? u[j] : 1 - u[j];
+    for (size_t j = 0; j < npar; j++) {
+        double p = (c >> j & 1) ? 1 : -1;
+        for (size_t k = 0; k < npar; k++)
+            if (k != j)
+                p *= (c >> k & 1) ? u[k] : 1 - u[k];
+        du[j] = p;
+    }
+    return w;
+}
+
+/* Index of the entry (i, j), i >= j, of a symmetric matrix that is packed by rows of its lower triangle. */
+SPX_HD size_t spx_rv_packed(size_t i, size_t j)
+{
+    return i * (i + 1) / 2 + j;
+}
+
+/* a = L L' in place, packed lower triangle of order n; 0 when a pivot is not above `tiny` times the diagonal. */
+SPX_HD int spx_rv_cholesky(size_t n, double *a, double tiny)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j <= i; j++) {
+            double s = a[spx_rv_packed(i, j)];
+            for (size_t k = 0; k < j; k++)
+                s -= a[spx_rv_packed(i, k)] * a[spx_rv_packed(j, k)];
+            if (j < i)
+                a[spx_rv_packed(i, j)] = s / a[spx_rv_packed(j, j)];
+            else if (s > tiny * a[spx_rv_packed(i, i)] && s > 0 && isfinite(s))
+                a[spx_rv_packed(i, i)] = sqrt(s);
+            else
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* x = L^-1 x and x = L'^-1 x. */
+SPX_HD void spx_rv_forward(size_t n, const double *l, double *x)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < i; k++)
+            x[i] -= l[spx_rv_packed(i, k)] * x[k];
+        x[i] /= l[spx_rv_packed(i, i)];
+    }
+}
+
+SPX_HD void spx_rv_backward(size_t n, const double *l, double *x)
+{
+    for (size_t i = n; i-- > 0;) {
+        for (size_t k = i + 1; k < n; k++)
+            x[i] -= l[spx_rv_packed(k, i)] * x[k];
+        x[i] /= l[spx_rv_packed(i, i)];
+    }
+}
+
+/* Step d that lowers g'd + d'(H + lambda diag H)d/2 within lo <= d <= hi (lo <= 0 <= hi): an active-set solution. h is
+ * n x n, full. Returns the decrease that the undamped quadratic predicts, 0 when d = 0. */
+SPX_HD double spx_rv_box_step(size_t n, const double *g, const double *h, double lambda, const double *lo,
+                              const double *hi, double *d)
+{
+    double a[SPX_MAX_FIT * (SPX_MAX_FIT + 1) / 2], r[SPX_MAX_FIT];
+    size_t idx[SPX_MAX_FIT];
+    int held[SPX_MAX_FIT]; /* at a bound: -1 lower, 1 upper */
+    for (size_t i = 0; i < n; i++) {
+        d[i] = 0;
+        held[i] = g[i] > 0 && lo[i] >= 0 ? -1 : (g[i] < 0 && hi[i] <= 0 ? 1 : 0);
+    }
+    for (size_t round = 0; round < 4 * n + 4; round++) {
+        size_t m = 0;
+        for (size_t i = 0; i < n; i++)
+            if (!held[i])
+                idx[m++] = i;
+        for (size_t i = 0; i < m; i++) {
+            r[i] = -g[idx[i]];
+            for (size_t j = 0; j < n; j++)
+                if (held[j])
+                    r[i] -= h[idx[i] * n + j] * d[j];
+            for (size_t j = 0; j <= i; j++)
+                a[spx_rv_packed(i, j)] = h[idx[i] * n + idx[j]];
+            double diag = h[idx[i] * n + idx[i]];
+            a[spx_rv_packed(i, i)] = diag > 0 ? diag * (1 + lambda) : 1;
+        }
+        if (!spx_rv_cholesky(m, a, 1e-13)) { /* no curvature along some direction: the diagonal alone */
+            for (size_t i = 0; i < m; i++) {
+                double diag = h[idx[i] * n + idx[i]];
+                r[i] = diag > 0 ? -g[idx[i]] / (diag * (double)(m + 1) * (1 + lambda)) : 0;
+            }
+        } else {
+            spx_rv_forward(m, a, r);
+            spx_rv_backward(m, a, r);
+        }
+        int changed = 0;
+        for (size_t i = 0; i < m; i++) {
+            size_t k = idx[i];
+            d[k] = r[i];
+            if (r[i] <= lo[k] && r[i] < 0) {
+                d[k] = lo[k];
+                held[k] = -1;
+                changed = 1;
+            } else if (r[i] >= hi[k] && r[i] > 0) {
+                d[k] = hi[k];
+                held[k] = 1;
+                changed = 1;
+            }
+        }
+        if (changed)
+            continue;
+        /* Let go of the bound that pulls inwards most; never after many rounds, so that the loop ends. */
+        size_t free_one = n;
+        double pull = 0;
+        for (size_t i = 0; i < n && round < 2 * n; i++) {
+            if (!held[i] || !(hi[i] > lo[i]))
+                continue;
+            double q = g[i];
+            for (size_t j = 0; j < n; j++)
+                q += h[i * n + j] * d[j];
+            q *= held[i];
+            double size = h[i * n + i] > 0 ? q / sqrt(h[i * n + i]) : 0;
+            if (size > pull && size > 1e-9) {
+                pull = size;
+                free_one = i;
+            }
+        }
+        if (free_one == n)
+            break;
+        held[free_one] = 0;
+    }
+    double gain = 0;
+    for (size_t i = 0; i < n; i++) {
+        double q = 0;
+        for (size_t j = 0; j < n; j++)
+            q += h[i * n + j] * d[j];
+        gain -= d[i] * (g[i] + 0.5 * q);
+    }
+    return gain > 0 ? gain : 0;
+}
+
+#endif

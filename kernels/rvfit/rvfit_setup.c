@@ -1,0 +1,380 @@
+/* What all stars of a batch share: pixels on the templates' grids, continuum bases, ranges; checks of the input. */
+#include <lapacke.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rvfit/rvfit_internal.h"
+
+enum { EDGE_PIXELS = 5 };
+static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
+
+void spx_rvfit_options_init(spx_rvfit_options *o)
+{
+    *o = (spx_rvfit_options){.npoly = 10,
+                             .continuum = SPX_CONTINUUM_RBF,
+                             .vmin = -1000,
+                             .vmax = 1000,
+                             .vsinimax = 500,
+                             .dichroic = 1,
+                             .lsf_sigma = 0.5,
+                             .keep_model = 1,
+                             .threads = 1};
+}
+
+double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x)
+{
+    return q >= 2 && c->parlog[q - 2] ? pow(10, x) : x;
+}
+
+double spx_rv_map(const spx_rv_ctx *c, size_t q, double p)
+{
+    return q >= 2 && c->parlog[q - 2] ? log10(p) : p;
+}
+
+static spx_status check_options(const spx_rvfit_options *o, spx_err *e)
+{
+    if (o->npoly < 1 || o->npoly > SPX_RVFIT_MAX_POLY)
+        return spx_fail(e, SPX_EUSAGE, "%zu continuum functions: use 1 to %d", o->npoly, SPX_RVFIT_MAX_POLY);
+    if (!(o->vmin <= o->vmax) || !(fabs(o->vmin) < SPX_C_KMS / 2) || !(fabs(o->vmax) < SPX_C_KMS / 2))
+        return spx_fail(e, SPX_EUSAGE, "velocity range %g to %g km/s: give a smaller, then a larger velocity", o->vmin,
+                        o->vmax);
+    if (!(o->vsinimin >= 0) || !(o->vsinimin <= o->vsinimax) || !(o->vsinimax <= 2000))
+        return spx_fail(e, SPX_EUSAGE, "vsini range %g to %g km/s: must be within 0 and 2000, increasing", o->vsinimin,
+                        o->vsinimax);
+    if (o->resolution && !(o->lsf_sigma >= 0))
+        return spx_fail(e, SPX_EUSAGE, "sigma of the templates' line-spread function is %g: must not be negative",
+                        o->lsf_sigma);
+    for (size_t q = 0; q < SPX_MAX_FIT; q++)
+        if ((o->fixed[q] && !isfinite(o->value[q])) || !isfinite(o->prior_mean[q]) || !(o->prior_sigma[q] >= 0) ||
+            !isfinite(o->prior_sigma[q]))
+            return spx_fail(e, SPX_EUSAGE, "a fixed value or prior is not a usable number");
+    return SPX_OK;
+}
+
+static spx_status check_setup(const spx_setup *s, spx_err *e)
+{
+    if (!s->node || !s->lnflux || s->npar < 1 || s->npar > SPX_MAX_PAR)
+        return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s' have no regular grid: build them with rvs-template",
+                        s->setup);
+    if (s->nwave < 8 || !isfinite(s->lnwave0) || !(s->dlnwave > 0) || !(s->dlnwave < 0.1))
+        return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': wavelength grid is not usable", s->setup);
+    size_t nnode = 1;
+    for (size_t p = 0; p < s->npar; p++) {
+        if (s->naxis[p] < 1 || !s->axis[p] || spx_mul(nnode, s->naxis[p], &nnode, e))
+            return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': parameter %zu has no nodes", s->setup, p);
+        for (size_t i = 0; i < s->naxis[p]; i++)
+            if (!isfinite(s->axis[p][i]) || (i && !(s->axis[p][i] > s->axis[p][i - 1])) ||
+                (s->parlog[p] && !(s->axis[p][i] > 0)))
+                return spx_fail(e, SPX_EINPUT,
+                                "templates of setup '%.63s': nodes of %.31s are not increasing, or not positive where "
+                                "the logarithm is interpolated",
+                                s->setup, s->parname[p]);
+    }
+    for (size_t i = 0; i < nnode; i++)
+        if (s->node[i] < 0 || (size_t)s->node[i] >= s->ntemp)
+            return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': node %zu of the grid has no template", s->setup,
+                            i);
+    for (size_t i = 0; i < s->ntemp * s->nwave; i++)
+        if (!(fabsf(s->lnflux[i]) <= 80))
+            return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': template %zu is not finite at pixel %zu",
+                            s->setup, i / s->nwave, i % s->nwave);
+    return SPX_OK;
+}
+
+static int setups_alike(const spx_setup *a, const spx_setup *b)
+{
+    if (a->npar != b->npar)
+        return 0;
+    for (size_t p = 0; p < a->npar; p++) {
+        if (strcmp(a->parname[p], b->parname[p]) != 0 || !a->parlog[p] != !b->parlog[p] || a->naxis[p] != b->naxis[p])
+            return 0;
+        for (size_t i = 0; i < a->naxis[p]; i++)
+            if (a->axis[p][i] != b->axis[p][i])
+                return 0;
+    }
+    return 1;
+}
+
+/* Can the sets of two arms be summed entry by entry? */
+static int ccf_alike(const spx_ccf_set *a, const spx_ccf_set *b, size_t npar)
+{
+    return a->ntemp == b->ntemp && memcmp(a->vsini, b->vsini, a->ntemp * sizeof *a->vsini) == 0 &&
+           memcmp(a->params, b->params, a->ntemp * npar * sizeof *a->params) == 0;
+}
+
+static double basis_function(const spx_rvfit_options *o, size_t k, double u)
+{
+    if (o->continuum == SPX_CONTINUUM_CHEBYSHEV)
+        return cos((double)k * acos(fmin(1, fmax(-1, u))));
+    if (k < 3)
+        return k == 0 ? 1 : (k == 1 ? u : u * u);
+    double nrbf = (double)(o->npoly - 3), centre = nrbf > 1 ? -1 + 2 * (double)(k - 3) / (nrbf - 1) : -1;
+    double z = (u - centre) * nrbf;
+    return exp(-0.5 * z * z);
+}
+
+/* Orthonormal basis of the continuum (modified Gram-Schmidt, twice) and the products of its members. */
+static spx_status make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e)
+{
+    size_t n = a->n, np = o->npoly;
+    const double *wave = a->arm->wavelength;
+    a->basis = spx_alloc2(np, n, sizeof *a->basis, e);
+    a->pairs = spx_alloc2(np * (np + 1) / 2, n, sizeof *a->pairs, e);
+    if (!a->basis || !a->pairs)
+        return SPX_EIO;
+    for (size_t k = 0; k < np; k++) {
+        double *p = a->basis + k * n, norm0 = 0, norm = 0;
+        for (size_t i = 0; i < n; i++) {
+            p[i] = basis_function(o, k, (wave[i] - wave[0]) / (wave[n - 1] - wave[0]) * 2 - 1);
+            norm0 += p[i] * p[i];
+        }
+        for (size_t j = 0; j < 2 * k; j++) {
+            const double *b = a->basis + j % k * n;
+            double s = 0;
+            for (size_t i = 0; i < n; i++)
+                s += b[i] * p[i];
+            for (size_t i = 0; i < n; i++)
+                p[i] -= s * b[i];
+        }
+        for (size_t i = 0; i < n; i++)
+            norm += p[i] * p[i];
+        if (!(norm > 1e-20 * norm0) || n <= np)
+            return spx_fail(e, SPX_EINPUT,
+                            "arm '%.15s' has %zu pixels: too few for %zu continuum functions: use fewer (--npoly)",
+                            a->arm->name, n, np);
+        norm = sqrt(norm);
+        for (size_t i = 0; i < n; i++)
+            p[i] /= norm;
+        a->lndet += 2 * log(norm);
+    }
+    for (size_t k = 0; k < np; k++)
+        for (size_t j = 0; j <= k; j++)
+            for (size_t i = 0; i < n; i++)
+                a->pairs[spx_rv_packed(k, j) * n + i] = a->basis[k * n + i] * a->basis[j * n + i];
+    return SPX_OK;
+}
+
+/* Inverse of the matrix that convolves with the templates' Gaussian LSF, sampled at the arm's pixels. */
+static spx_status make_deconvolution(spx_rv_arm *a, double sigma, spx_err *e)
+{
+    size_t m = a->arm->ndiag;
+    double pixel = a->arm->wavelength[1] - a->arm->wavelength[0], s = sigma / pixel;
+    a->deconvolve = spx_alloc2(m, m, sizeof *a->deconvolve, e);
+    double *g = spx_alloc2(m, m, sizeof *g, e);
+    int *pivot = spx_alloc(m, sizeof *pivot, e);
+    int bad = !a->deconvolve || !g || !pivot;
+    if (!bad) {
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < m; j++) {
+                double z = s > 0 ? ((double)i - (double)j) / s : 0;
+                a->deconvolve[i * m + j] = i == j;
+                g[i * m + j] = s > 0 ? exp(-0.5 * z * z) / (sqrt(2 * M_PI) * s) : i == j;
+            }
+        bad = LAPACKE_dgesv(LAPACK_ROW_MAJOR, (int)m, (int)m, g, (int)m, pivot, a->deconvolve, (int)m) != 0;
+        if (bad)
+            spx_fail(e, SPX_EUSAGE, "arm '%.15s': a line-spread function of sigma %g Angstrom cannot be taken out",
+                     a->arm->name, sigma);
+    }
+    spx_free(g);
+    spx_free(pivot);
+    return bad ? (e && e->code ? e->code : SPX_EIO) : SPX_OK;
+}
+
+/* Pixels in the templates' medium and on their grid; is the range covered? */
+static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e)
+{
+    const spx_arm *d = a->arm;
+    const spx_setup *s = a->setup;
+    size_t n = a->n;
+    a->lnwave = spx_alloc(n, sizeof *a->lnwave, e);
+    a->place = spx_alloc(n, sizeof *a->place, e);
+    a->leftout = spx_alloc(n, 1, e);
+    a->cprime = spx_alloc(a->nt, sizeof *a->cprime, e);
+    if (!a->lnwave || !a->place || !a->leftout || !a->cprime)
+        return SPX_EIO;
+    spx_rv_spline_factor(a->nt, a->cprime);
+    for (size_t i = 0; i < n; i++) {
+        double w = d->wavelength[i];
+        if (!isfinite(w) || !(w > 0) || (i && !(w > d->wavelength[i - 1])))
+            return spx_fail(e, SPX_EINPUT, "arm '%.15s': wavelengths are not increasing at pixel %zu", d->name, i);
+        a->leftout[i] = (o->dichroic && w > DICHROIC_MIN && w < DICHROIC_MAX) ||
+                        (o->resolution && (i < EDGE_PIXELS || i + EDGE_PIXELS >= n));
+        if (d->medium != s->medium)
+            w = s->medium == SPX_AIR ? spx_vacuum_to_air(w) : spx_air_to_vacuum(w);
+        a->lnwave[i] = log(w);
+        a->place[i] = (a->lnwave[i] - s->lnwave0) / s->dlnwave;
+    }
+    /* A pixel's grace: setups end within a pixel of their arm +- 1000 km/s. */
+    double first = a->place[0] + spx_rv_lnshift(o->vmax) / s->dlnwave;
+    double last = a->place[n - 1] + spx_rv_lnshift(o->vmin) / s->dlnwave;
+    if (!(first >= -1) || !(last <= (double)s->nwave))
+        return spx_fail(e, SPX_EINPUT,
+                        "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
+                        "setup '%.63s' has %.1f-%.1f: build a wider setup with rvs-template, or narrow --vrange",
+                        d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax,
+                        exp(s->lnwave0 + first * s->dlnwave), exp(s->lnwave0 + last * s->dlnwave), s->setup,
+                        exp(s->lnwave0), exp(s->lnwave0 + (double)(s->nwave - 1) * s->dlnwave));
+    return SPX_OK;
+}
+
+static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
+{
+    const spx_rvfit_options *o = c->opt;
+    spx_status st = check_setup(a->setup, e);
+    if (st)
+        return st;
+    a->n = a->arm->nwave;
+    a->nt = a->setup->nwave;
+    if (a->n < 2)
+        return spx_fail(e, SPX_EINPUT, "arm '%.15s' has %zu pixels: nothing to fit", a->arm->name, a->n);
+    if (o->resolution && !a->arm->resolution)
+        return spx_fail(e, SPX_EINPUT, "arm '%.15s' has no resolution matrix: fit without --resolution-matrix",
+                        a->arm->name);
+    if (o->resolution && (a->arm->ndiag % 2 == 0 || a->arm->ndiag > SPX_MAX_NDIAG))
+        return spx_fail(e, SPX_EINPUT,
+                        "arm '%.15s': resolution matrix has %zu diagonals, want an odd number up to %d: fit without "
+                        "--resolution-matrix",
+                        a->arm->name, a->arm->ndiag, SPX_MAX_NDIAG);
+    if ((st = make_pixels(a, o, e)) || (st = make_basis(a, o, e)))
+        return st;
+    if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)))
+        return st;
+    c->maxn = a->n > c->maxn ? a->n : c->maxn;
+    c->maxnt = a->nt > c->maxnt ? a->nt : c->maxnt;
+    return SPX_OK;
+}
+
+/* Axes, ranges, and which quantities are free. */
+static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
+{
+    const spx_rvfit_options *o = c->opt;
+    const spx_setup *s = c->arm[0].setup;
+    c->npar = s->npar;
+    c->nq = 2 + s->npar;
+    size_t stride = 1;
+    size_t step[SPX_MAX_PAR];
+    for (size_t p = s->npar; p-- > 0; stride *= s->naxis[p]) {
+        step[p] = stride;
+        c->parlog[p] = s->parlog[p];
+        c->naxis[p] = s->naxis[p];
+        if (!(c->axis[p] = spx_alloc(s->naxis[p], sizeof *c->axis[p], e)))
+            return SPX_EIO;
+        for (size_t i = 0; i < s->naxis[p]; i++)
+            c->axis[p][i] = s->parlog[p] ? log10(s->axis[p][i]) : s->axis[p][i];
+    }
+    c->lo[0] = o->vmin;
+    c->hi[0] = o->vmax;
+    c->lo[1] = o->vsinimin;
+    c->hi[1] = o->vsinimax;
+    for (size_t p = 0; p < c->npar; p++) {
+        c->lo[2 + p] = c->axis[p][0];
+        c->hi[2 + p] = c->axis[p][c->naxis[p] - 1];
+        if (c->naxis[p] > 1) {
+            c->gpar[c->ng] = p;
+            c->stride[c->ng++] = step[p];
+        }
+    }
+    for (size_t q = 0; q < c->nq; q++) {
+        if (o->fixed[q]) {
+            if (q >= 2 && c->parlog[q - 2] && !(o->value[q] > 0))
+                return spx_fail(e, SPX_EUSAGE, "%.31s is fixed at %g: must be positive", s->parname[q - 2],
+                                o->value[q]);
+            double x = spx_rv_map(c, q, o->value[q]);
+            if (q < 2 && !(x >= c->lo[q] && x <= c->hi[q]))
+                return spx_fail(e, SPX_EUSAGE, "%s is fixed at %g km/s, outside its range %g to %g", q ? "vsini" : "v",
+                                x, c->lo[q], c->hi[q]);
+            c->lo[q] = c->hi[q] = x;
+        }
+        c->start[q] = q == 1 ? c->lo[q] : 0.5 * (c->lo[q] + c->hi[q]);
+        if (c->hi[q] > c->lo[q])
+            c->freeq[c->nfree++] = q;
+    }
+    return SPX_OK;
+}
+
+/* Fourier transforms and the common velocity grid of the cross-correlation; none when an arm has no set. */
+static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
+{
+    double step = HUGE_VAL;
+    for (size_t i = 0; i < c->narm; i++) {
+        const spx_ccf_set *f = &c->arm[i].setup->ccf, *f0 = &c->arm[0].setup->ccf;
+        if (f->ntemp == 0)
+            return SPX_OK;
+        if (!ccf_alike(f, f0, c->npar))
+            return spx_fail(e, SPX_EINPUT,
+                            "cross-correlation sets of setups '%.63s' and '%.63s' differ: build all "
+                            "setups of a file together",
+                            c->arm[0].setup->setup, c->arm[i].setup->setup);
+        if (f->nwave < 8 || f->nwave > ((size_t)1 << 30) || !(f->dlnwave > 0) || !isfinite(f->lnwave0))
+            return spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable",
+                            c->arm[i].setup->setup);
+        step = fmin(step, f->dlnwave);
+        c->maxccf = f->nwave > c->maxccf ? f->nwave : c->maxccf;
+    }
+    c->lag_step = 0.25 * step * SPX_C_KMS;
+    c->lag_v0 = c->opt->vmin;
+    c->nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->lag_step) + 1;
+    float *r = spx_alloc(c->maxccf, sizeof *r, e);
+    fftwf_complex *z = spx_alloc(c->maxccf, sizeof *z, e);
+    spx_status st = r && z ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; st == SPX_OK && i < c->narm; i++) {
+        int n = (int)c->arm[i].setup->ccf.nwave;
+        /* ESTIMATE: the plan, and so the last bit, does not depend on timing. */
+        c->arm[i].forward = fftwf_plan_dft_r2c_1d(n, r, z, FFTW_ESTIMATE);
+        c->arm[i].inverse = fftwf_plan_dft_c2r_1d(n, z, r, FFTW_ESTIMATE);
+        if (!c->arm[i].forward || !c->arm[i].inverse)
+            st = spx_fail(e, SPX_EIO, "no plan for a Fourier transform of length %d", n);
+    }
+    spx_free(r);
+    spx_free(z);
+    return st;
+}
+
+spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e)
+{
+    *c = (spx_rv_ctx){.in = in, .opt = o};
+    spx_status st = check_options(o, e);
+    for (size_t i = 0; st == SPX_OK && i < in->spectra->narm; i++) {
+        if (!in->setup[i])
+            continue;
+        spx_rv_arm *a = &c->arm[c->narm++];
+        a->index = i;
+        a->arm = &in->spectra->arm[i];
+        a->setup = in->setup[i];
+        if ((st = make_arm(c, a, e)) == SPX_OK && !setups_alike(a->setup, c->arm[0].setup))
+            st = spx_fail(e, SPX_EINPUT, "setups '%.63s' and '%.63s' have different grids: build them from one library",
+                          c->arm[0].setup->setup, a->setup->setup);
+    }
+    if (st == SPX_OK && c->narm == 0)
+        st =
+            spx_fail(e, SPX_EINPUT, "no arm has a setup of the templates: name the setups like the arms, or use --map");
+    for (size_t i = 0; st == SPX_OK && i < in->nrow; i++)
+        if ((in->row ? in->row[i] : i) >= in->spectra->nspec)
+            st = spx_fail(e, SPX_EINPUT, "row %zu does not exist: there are %zu spectra", in->row ? in->row[i] : i,
+                          in->spectra->nspec);
+    if (st || (st = make_ranges(c, e)) || (st = make_ccf(c, e)))
+        spx_rv_ctx_free(c);
+    return st;
+}
+
+void spx_rv_ctx_free(spx_rv_ctx *c)
+{
+    for (size_t i = 0; i < c->narm; i++) {
+        spx_rv_arm *a = &c->arm[i];
+        spx_free(a->lnwave);
+        spx_free(a->place);
+        spx_free(a->basis);
+        spx_free(a->pairs);
+        spx_free(a->cprime);
+        spx_free(a->leftout);
+        spx_free(a->deconvolve);
+        if (a->forward)
+            fftwf_destroy_plan(a->forward);
+        if (a->inverse)
+            fftwf_destroy_plan(a->inverse);
+    }
+    for (size_t p = 0; p < SPX_MAX_PAR; p++)
+        spx_free(c->axis[p]);
+    *c = (spx_rv_ctx){0};
+}
