@@ -48,9 +48,12 @@ step() {
     return 1
 }
 
-# build FLAGS...: quiet parallel make.
+# build FLAGS...: quiet parallel make; under `make -j` with the jobs that were given there.
 build() {
-    "$MAKE" -s -j"$jobs" "$@"
+    case ${MAKEFLAGS:-} in
+    *jobserver*) "$MAKE" -s --no-print-directory "$@" ;;
+    *) "$MAKE" -s --no-print-directory -j"$jobs" "$@" ;;
+    esac
 }
 
 # Runs one C test, leaves NAME.log and NAME.rc. The limit only ends a test that hangs.

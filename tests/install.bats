@@ -1,0 +1,59 @@
+# What `make install` puts where, and that nothing stays after `make uninstall`.
+
+load common
+
+setup_file() {
+    # A sanitizer's build knows nothing of its flags here and would be made anew without them.
+    [ -z "${ASAN_OPTIONS:-}${UBSAN_OPTIONS:-}" ] || skip "under a sanitizer"
+}
+
+house() {
+    make -s --no-print-directory -C "$SPX_ROOT" BUILD="$SPX_BUILD" PREFIX=/opt/spx DESTDIR="$PWD/root" "$@"
+}
+
+@test "install: programs, pages, schemas, completion; uninstall leaves nothing" {
+    local t
+    house install
+    for t in fits2h5 h52fits h5check h5merge h5table rvs-fit rvs-template specx-extract specx-sim; do
+        [ -x "root/opt/spx/bin/$t" ]
+        [ -s "root/opt/spx/share/man/man1/$t.1" ]
+        [ -e "root/opt/spx/share/bash-completion/completions/$t" ]
+    done
+    [ ! -e root/opt/spx/bin/TEMPLATE ]
+    [ -s root/opt/spx/share/man/man7/specpipe.7 ]
+    [ -s root/opt/spx/share/man/man5/specpipe-schema.5 ]
+    [ -s root/opt/spx/share/specpipe/schemas/frame.schema ]
+    [ "$(root/opt/spx/bin/h5check --version)" = "h5check (specpipe) $(cat "$SPX_ROOT/VERSION")" ]
+    house uninstall
+    [ -z "$(find root ! -type d)" ]
+}
+
+@test "completion offers a program's options" {
+    house install
+    run bash -c 'PATH=$PWD/root/opt/spx/bin:$PATH
+        . root/opt/spx/share/bash-completion/completions/rvs-fit
+        COMP_WORDS=(rvs-fit --templ) COMP_CWORD=1
+        _specpipe rvs-fit
+        echo "${COMPREPLY[@]}"'
+    [ "$status" -eq 0 ]
+    [ "$output" = --templates ]
+}
+
+@test "bootstrap takes one target" {
+    fails_with 2 '*usage*' "$SPX_ROOT/bootstrap" check demo
+}
+
+@test "README lists the packages that bootstrap installs" {
+    diff <(sed -n 's/^\([a-z][^ ]*\) .*/\1/p' "$SPX_ROOT/share/packages.debian" | sort) \
+        <(sed -n '/^## What it needs/,/^## /s/^| `\([^`]*\)` .*/\1/p' "$SPX_ROOT/README.md" | sort)
+}
+
+@test "README and specpipe(7) name every program, CHANGELOG the version" {
+    local t
+    for t in "$SPX_ROOT"/tools/*.c; do
+        t=$(basename "$t" .c)
+        [ "$t" = TEMPLATE ] || grep -q "^| \`$t\`" "$SPX_ROOT/README.md"
+        [ "$t" = TEMPLATE ] || grep -q "^\.It Xr $t 1" "$SPX_ROOT/man/specpipe.7.in"
+    done
+    grep -q "^## $(cat "$SPX_ROOT/VERSION") (" "$SPX_ROOT/CHANGELOG.md"
+}

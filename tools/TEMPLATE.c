@@ -1,0 +1,83 @@
+/* TEMPLATE: start a new program from here. `make tests` builds it, nothing installs it.
+ *
+ * It takes some of the spectra of a file, and shows the five steps that every program has: open the input, read blocks
+ * into memory, one call into a stage for the whole batch, write blocks, commit the output. A program of its own has a
+ * kernel in kernels/NAME/ in place of spx_spectra_take(), a page man/NAME.1.in, tests/NAME.bats, and a line in
+ * README.md and man/specpipe.7.in. */
+#include "blocks/io.h"
+#include "h5/stage.h"
+
+static const char *opt_rows = "0:1";
+static const char *opt_precision = "single";
+
+static const spx_opt options[] = {{SPX_OPT_STRING, "rows", 'r', "FIRST:LAST", &opt_rows,
+                                   "Spectra to take; LAST is the first one that is left out", 0, 0, NULL, NULL},
+                                  {SPX_OPT_CHOICE, "precision", 0, NULL, &opt_precision,
+                                   "Floating-point type of the output", 0, 0, "single|double", NULL},
+                                  {0}};
+
+/* Spectra as asked for: row[*n], to be freed. */
+static spx_status rows_asked_for(size_t nspec, size_t **row, size_t *n, spx_err *e)
+{
+    double range[2];
+    size_t found;
+    spx_status st = spx_parse_doubles(opt_rows, ':', "--rows", 2, range, &found, e);
+    if (st != SPX_OK)
+        return st;
+    if (found != 2 || range[0] < 0 || !(range[1] > range[0]) || range[1] > (double)nspec)
+        return spx_fail(e, SPX_EUSAGE, "--rows %s: should be FIRST:LAST within 0:%zu", opt_rows, nspec);
+    size_t first = (size_t)range[0];
+    *n = (size_t)range[1] - first;
+    if ((*row = spx_alloc(*n, sizeof **row, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < *n; i++)
+        (*row)[i] = first + i;
+    return SPX_OK;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_input *in;
+    spx_spectra spectra = {0}, taken = {0};
+    size_t *row = NULL, n = 0;
+    hid_t file;
+
+    if (s->ninput != 1)
+        return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
+
+    /* 1. input, 2. blocks in memory */
+    spx_stage_step(s, "read");
+    spx_status st = spx_stage_input(s, 0, &in, e);
+    if (st == SPX_OK)
+        st = spx_spectra_read(in->file, 1, &spectra, e);
+
+    /* 3. one call for the whole batch */
+    spx_stage_step(s, "take");
+    if (st == SPX_OK)
+        st = rows_asked_for(spectra.nspec, &row, &n, e);
+    if (st == SPX_OK)
+        st = spx_spectra_take(&spectra, n, row, &taken, e);
+
+    /* 4. blocks in the output, 5. commit */
+    spx_stage_step(s, "write");
+    if (st == SPX_OK)
+        st = spx_stage_output(s, "spectra", &file, e);
+    if (st == SPX_OK)
+        st = spx_spectra_write(file, &taken, opt_precision[0] == 'd' ? 8 : 4, e);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "spectra_taken", e, "%zu", n);
+    if (st == SPX_OK)
+        st = spx_stage_commit(s, e);
+
+    spx_free(row);
+    spx_spectra_free(&spectra);
+    spx_spectra_free(&taken);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {
+        "TEMPLATE", "take some of the spectra of a file", "[OPTION...] [FILE]", options, 0, run};
+    return spx_main(&program, argc, argv);
+}
