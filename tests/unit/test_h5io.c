@@ -1,0 +1,198 @@
+/* HDF5 in and out: round trips, shapes, classes, hostile content, pipes, atomic output. */
+#include "h5/h5io.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/tmpfile.h"
+
+static int bad;
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x)) {                                                                                                    \
+            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #x, e.msg);                                                 \
+            bad = 1;                                                                                                   \
+        }                                                                                                              \
+        memset(&e, 0, sizeof e);                                                                                       \
+    } while (0)
+
+static char dir[] = "/tmp/spx-h5io-XXXXXX";
+static char path[64];
+static spx_err e;
+
+static void in_dir(const char *name)
+{
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+}
+
+static void fill(hid_t f)
+{
+    double v[6] = {1, 2, 3, 1e300, -1e300, 1e-300};
+    int32_t mask[6] = {0, -1, 2, 3, 4, 5};
+    size_t d2[2] = {2, 3}, n = 2;
+    CHECK(spx_h5_write_real(f, "/a/b/double", 8, 2, d2, v, &e) == SPX_OK);
+    CHECK(spx_h5_write_real(f, "/a/b/float", 4, 2, d2, v, &e) == SPX_OK);
+    CHECK(spx_h5_write(f, "/a/mask", H5T_NATIVE_INT32, 2, d2, mask, &e) == SPX_OK);
+    CHECK(spx_h5_write_strings(f, "/a/cards", 4, n, "abcdef  ", &e) == SPX_OK);
+    CHECK(spx_h5_set_f64(f, "/a", "x", 0.5, &e) == SPX_OK && spx_h5_set_str(f, "/a", "s", "text", &e) == SPX_OK);
+    CHECK(spx_h5_set_i64(f, "/a", "i", -7, &e) == SPX_OK && spx_h5_set_i64(f, "/a", "i", 7, &e) == SPX_OK);
+    CHECK(spx_h5_write_real(f, "/a/w", 8, 1, &d2[1], v, &e) == SPX_OK);
+    CHECK(spx_h5_attach_scale(f, "/a/b/double", 1, "/a/w", "wavelength", &e) == SPX_OK);
+    v[2] = NAN;
+    CHECK(spx_h5_write_real(f, "/a/nan", 8, 2, d2, v, &e) == SPX_EBUG);
+}
+
+static void verify(hid_t f)
+{
+    double *v = NULL;
+    uint32_t *m = NULL;
+    int32_t *i = NULL;
+    char *s = NULL;
+    size_t d[2] = {0, 3}, n = 0;
+    CHECK(spx_h5_read_f64(f, "/a/b/double", 2, d, &v, &e) == SPX_OK && d[0] == 2 && v[3] == 1e300);
+    spx_free(v);
+    CHECK(spx_h5_read_f64(f, "/a/b/float", 2, d, &v, &e) == SPX_OK && isfinite(v[3]) && v[4] < -1e38);
+    spx_free(v);
+    CHECK(spx_h5_read_u32(f, "/a/mask", 2, d, &m, &e) == SPX_OK && m[1] == 0xffffffffu);
+    spx_free(m);
+    CHECK(spx_h5_read_i32(f, "/a/b/double", 2, d, &i, &e) == SPX_EINPUT && i == NULL);
+    CHECK(spx_h5_read_strings(f, "/a/cards", 5, &n, &s, &e) == SPX_OK && n == 2 && memcmp(s, "abcd\0ef", 7) == 0);
+    spx_free(s);
+    n = 0;
+    CHECK(spx_h5_read_strings(f, "/a/cards", 3, &n, &s, &e) == SPX_EINPUT);
+    d[1] = 4;
+    CHECK(spx_h5_read_f64(f, "/a/b/double", 2, d, &v, &e) == SPX_EINPUT);
+    d[1] = 0;
+    CHECK(spx_h5_read_f64(f, "/a/b/double", 1, d, &v, &e) == SPX_EINPUT);
+    CHECK(spx_h5_read_f64(f, "/a/none", 2, d, &v, &e) == SPX_EINPUT);
+    CHECK(spx_h5_read_f64(f, "/a/b", 2, d, &v, &e) == SPX_EINPUT);
+    double row[3], x = 0;
+    CHECK(spx_h5_read_rows(f, "/a/b/double", H5T_NATIVE_DOUBLE, 1, 1, row, &e) == SPX_OK && row[1] == -1e300);
+    CHECK(spx_h5_read_rows(f, "/a/b/double", H5T_NATIVE_DOUBLE, 1, 2, row, &e) == SPX_EINPUT);
+    int64_t k = 0;
+    char text[8];
+    CHECK(spx_h5_attr_f64(f, "/a", "x", &x, &e) == SPX_OK && x == 0.5);
+    CHECK(spx_h5_attr_i64(f, "/a", "i", &k, &e) == SPX_OK && k == 7);
+    CHECK(spx_h5_attr_str(f, "/a", "s", text, sizeof text, &e) == SPX_OK && strcmp(text, "text") == 0);
+    CHECK(spx_h5_attr_str(f, "/a", "i", text, sizeof text, &e) == SPX_EINPUT);
+    CHECK(spx_h5_attr_f64(f, "/a", "none", &x, &e) == SPX_EINPUT);
+    CHECK(!spx_h5_exists(f, "/a/b/c") && !spx_h5_exists(f, "/x/y") && spx_h5_exists(f, "/a/b"));
+}
+
+static void hostile(void)
+{
+    size_t d[1] = {0};
+    double *v = NULL;
+    in_dir("hostile.h5");
+    hid_t f = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    hsize_t huge = (hsize_t)1 << 40, chunk = 1024, three = 3;
+    hid_t s = H5Screate_simple(1, &huge, NULL), p = H5Pcreate(H5P_DATASET_CREATE);
+    (void)H5Pset_chunk(p, 1, &chunk);
+    (void)H5Dclose(H5Dcreate2(f, "/huge", H5T_IEEE_F64LE, s, H5P_DEFAULT, p, H5P_DEFAULT));
+    (void)H5Pclose(p);
+    (void)H5Sclose(s);
+    s = H5Screate_simple(1, &three, NULL);
+    p = H5Pcreate(H5P_DATASET_CREATE);
+    (void)H5Pset_external(p, "/etc/passwd", 0, 24);
+    (void)H5Dclose(H5Dcreate2(f, "/external", H5T_IEEE_F64LE, s, H5P_DEFAULT, p, H5P_DEFAULT));
+    (void)H5Pclose(p);
+    (void)H5Sclose(s);
+    (void)H5Lcreate_external("other.h5", "/a/w", f, "/link", H5P_DEFAULT, H5P_DEFAULT);
+    (void)H5Lcreate_soft("/nowhere", f, "/soft", H5P_DEFAULT, H5P_DEFAULT);
+    CHECK(spx_h5_read_f64(f, "/huge", 1, d, &v, &e) == SPX_EINPUT);
+    d[0] = 0;
+    CHECK(spx_h5_read_f64(f, "/external", 1, d, &v, &e) == SPX_EINPUT);
+    CHECK(spx_h5_read_f64(f, "/link", 1, d, &v, &e) == SPX_EINPUT);
+    CHECK(spx_h5_read_f64(f, "/soft", 1, d, &v, &e) == SPX_EINPUT);
+    (void)H5Fclose(f);
+    (void)unlink(path);
+}
+
+/* Two images one after another through a real pipe; each reader takes exactly its own. */
+static void through_pipe(size_t limit)
+{
+    int fd[2];
+    CHECK(pipe(fd) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)dup2(fd[1], STDOUT_FILENO);
+        (void)close(fd[0]);
+        (void)close(fd[1]);
+        int copy = dup(STDOUT_FILENO);
+        for (int k = 0; k < 2; k++) {
+            spx_output *o;
+            (void)dup2(copy, STDOUT_FILENO);
+            if (spx_output_open(&o, "-", 0, &e) != SPX_OK)
+                _exit(1);
+            fill(spx_output_file(o));
+            if (spx_output_commit(o, &e) != SPX_OK)
+                _exit(2);
+        }
+        _exit(bad);
+    }
+    (void)close(fd[1]);
+    int keep = dup(STDIN_FILENO);
+    (void)dup2(fd[0], STDIN_FILENO);
+    (void)close(fd[0]);
+    spx_mem_limit(limit);
+    for (int k = 0; k < 2; k++) {
+        spx_input in;
+        spx_status st = spx_input_open(&in, "-", &e);
+        CHECK(st == SPX_OK);
+        if (st == SPX_OK)
+            verify(in.file);
+        spx_input_close(&in);
+    }
+    spx_input in;
+    CHECK(spx_input_open(&in, "-", &e) == SPX_EINPUT);
+    spx_input_close(&in);
+    spx_mem_limit(0);
+    (void)dup2(keep, STDIN_FILENO);
+    (void)close(keep);
+    int status = 1;
+    (void)waitpid(child, &status, 0);
+    CHECK(status == 0);
+}
+
+int main(void)
+{
+    if (mkdtemp(dir) == NULL)
+        return 1;
+    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    spx_output *o = NULL;
+    spx_input in;
+    in_dir("a.h5");
+    CHECK(spx_output_open(&o, path, 0, &e) == SPX_OK);
+    fill(spx_output_file(o));
+    CHECK(access(path, F_OK) != 0);
+    CHECK(spx_output_commit(o, &e) == SPX_OK);
+    CHECK(access(path, F_OK) == 0);
+    CHECK(spx_input_open(&in, path, &e) == SPX_OK);
+    verify(in.file);
+    spx_input_close(&in);
+    CHECK(spx_output_open(&o, path, 0, &e) == SPX_EIO);
+    CHECK(spx_output_open(&o, path, 1, &e) == SPX_OK);
+    spx_output_discard(o);
+    CHECK(spx_input_open(&in, path, &e) == SPX_OK);
+    spx_input_close(&in);
+    CHECK(spx_output_open(&o, "/nonexistent/x.h5", 0, &e) == SPX_EIO);
+    CHECK(spx_output_open(&o, dir, 1, &e) == SPX_EIO);
+    CHECK(truncate(path, 1000) == 0);
+    CHECK(spx_input_open(&in, path, &e) == SPX_EINPUT);
+    CHECK(truncate(path, 0) == 0);
+    CHECK(spx_input_open(&in, path, &e) == SPX_EINPUT);
+    CHECK(spx_input_open(&in, dir, &e) == SPX_EINPUT);
+    (void)unlink(path);
+    hostile();
+    through_pipe(0);
+    /* small limit: the image goes through an unlinked temporary file */
+    through_pipe((size_t)1 << 21);
+    CHECK(rmdir(dir) == 0); /* nothing was left behind */
+    return bad;
+}

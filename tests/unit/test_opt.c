@@ -1,0 +1,87 @@
+/* Options: kinds, ranges, abbreviations, lists, and the text that provenance keeps. */
+#include "base/opt.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static int bad;
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x)) {                                                                                                    \
+            printf("%s:%d: %s\n", __FILE__, __LINE__, #x);                                                             \
+            bad = 1;                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static int flag, given;
+static long number;
+static double real;
+static size_t bytes;
+static const char *word, *choice;
+static spx_opt_list list;
+
+static const spx_opt options[] = {
+    {SPX_OPT_FLAG, "flag", 'x', NULL, &flag, "A flag", 0, 0, NULL, NULL},
+    {SPX_OPT_INT, "number", 'n', "N", &number, "A number", 1, 10, NULL, &given},
+    {SPX_OPT_DOUBLE, "real", 0, "X", &real, "A real", 0, 0, NULL, NULL},
+    {SPX_OPT_BYTES, "bytes", 0, "SIZE", &bytes, "A size", 0, 0, NULL, NULL},
+    {SPX_OPT_STRING, "word", 0, "WORD", &word, "A word", 0, 0, NULL, NULL},
+    {SPX_OPT_CHOICE, "choice", 0, NULL, &choice, "A choice", 0, 0, "one|two", NULL},
+    {SPX_OPT_LIST, "list", 'l', "ITEM", &list, "Items", 0, 0, NULL, NULL},
+    {0},
+};
+static const spx_opt_program program = {"test", "summary", "[options]", {options, NULL, NULL}};
+
+static spx_status parse(int n, const char *const *args, int *nfile, spx_err *e)
+{
+    static char copy[16][64];
+    static char *argv[17];
+    argv[0] = copy[0];
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(copy[i + 1], sizeof copy[0], "%s", args[i]);
+        argv[i + 1] = copy[i + 1];
+    }
+    memset(e, 0, sizeof *e);
+    spx_status st = spx_opt_parse(&program, n + 1, argv, nfile, e);
+    if (st == SPX_OK && *nfile > 0)
+        CHECK(strcmp(argv[1], "file") == 0);
+    return st;
+}
+#define PARSE(...)                                                                                                     \
+    parse((int)(sizeof(const char *[]){__VA_ARGS__} / sizeof(char *)), (const char *[]){__VA_ARGS__}, &nfile, &e)
+
+int main(void)
+{
+    spx_err e;
+    int nfile = 0;
+    CHECK(PARSE("-x", "--number=3", "file", "--rea", "1e-3", "--bytes", "1.5G") == SPX_OK);
+    CHECK(flag == 1 && number == 3 && given == 1 && real == 1e-3 && bytes == (size_t)1536 << 20 && nfile == 1);
+    CHECK(PARSE("--no-flag", "-n4", "--", "file", "-y") == SPX_OK);
+    CHECK(flag == 0 && number == 4 && nfile == 2);
+    CHECK(PARSE("-l", "a", "--list=b", "-lc", "--choice", "two", "--word", "-") == SPX_OK);
+    CHECK(list.n == 3 && strcmp(list.value[1], "b") == 0 && strcmp(choice, "two") == 0 && strcmp(word, "-") == 0);
+    char *record = spx_opt_record(&program, NULL, &e);
+    CHECK(record != NULL && strstr(record, "list=a\nlist=b\nlist=c\n") != NULL && strstr(record, "number=4\n") != NULL);
+    spx_free(record);
+
+    CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(e.msg, "outside") != NULL);
+    CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
+    CHECK(PARSE("--number") == SPX_EUSAGE && strstr(e.msg, "needs a value") != NULL);
+    CHECK(PARSE("--real", "nan") == SPX_EUSAGE);
+    CHECK(PARSE("--real", "") == SPX_EUSAGE);
+    CHECK(PARSE("--bytes", "-1") == SPX_EUSAGE && PARSE("--bytes", "1e30T") == SPX_EUSAGE);
+    CHECK(PARSE("--choice", "tw") == SPX_EUSAGE);
+    CHECK(PARSE("--flag=1") == SPX_EUSAGE);
+    CHECK(PARSE("--nunber", "3") == SPX_EUSAGE && strstr(e.msg, "--number") != NULL);
+    CHECK(PARSE("-q") == SPX_EUSAGE);
+    CHECK(PARSE("--") == SPX_OK && nfile == 0);
+    double v[3];
+    size_t n;
+    memset(&e, 0, sizeof e);
+    CHECK(spx_parse_doubles("1,2.5,-3", ',', "x", 3, v, &n, &e) == SPX_OK && n == 3 && v[2] == -3);
+    CHECK(spx_parse_doubles("1,2,3,4", ',', "x", 3, v, &n, &e) == SPX_EUSAGE);
+    CHECK(spx_parse_doubles("1,,2", ',', "x", 3, v, &n, &e) == SPX_EUSAGE);
+    spx_opt_free(&program);
+    return bad;
+}
