@@ -1,0 +1,195 @@
+/* rvs-template: templates of one or several instrument setups from a library of model spectra. */
+#include <string.h>
+
+#include "blocks/io.h"
+#include "blocks/library.h"
+#include "h5/stage.h"
+#include "template/template.h"
+
+enum { BATCH = 32, MAX_VSINI = 16 };
+
+static struct {
+    spx_opt_list setup;
+    const char *norm, *resolution, *logpar, *vsini;
+    int ccf, logpar_given;
+    long every;
+} o = {.norm = "linear", .resolution = "R=100000", .logpar = "teff", .vsini = "0,100", .ccf = 1};
+
+static const spx_opt options[] = {
+    {SPX_OPT_LIST, "setup", 's', "NAME:MIN:MAX:STEP:R=EXPR[:air]", &o.setup,
+     "Make templates for this range and step (Angstrom) and resolving power R, or FWHM=EXPR in Angstrom, an expression "
+     "of the wavelength x; may be given several times",
+     0, 0, NULL, NULL},
+    {SPX_OPT_CHOICE, "norm", 0, NULL, &o.norm,
+     "Divide each template by nothing, its median, or also by a straight line in ln(flux)", 0, 0, "none|median|linear",
+     NULL},
+    {SPX_OPT_STRING, "library-resolution", 0, "R=EXPR", &o.resolution,
+     "Resolution that the library has already (or FWHM=EXPR, or none); it is subtracted in quadrature", 0, 0, NULL,
+     NULL},
+    {SPX_OPT_STRING, "log-param", 0, "NAME,...", &o.logpar,
+     "Parameters that are interpolated in their logarithm; none for none", 0, 0, NULL, &o.logpar_given},
+    {SPX_OPT_HEADING, "Cross-correlation set", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
+    {SPX_OPT_FLAG, "ccf", 0, NULL, &o.ccf,
+     "Make the set from which rvs-fit starts; on by default, --no-ccf leaves it out", 0, 0, NULL, NULL},
+    {SPX_OPT_INT, "ccf-every", 0, "N", &o.every, "Take every N-th template; 0: so that about 100 are taken", 0, 1e9,
+     NULL, NULL},
+    {SPX_OPT_STRING, "ccf-vsini", 0, "KM/S,...", &o.vsini, "Rotation velocities that each of them is broadened with", 0,
+     0, NULL, NULL},
+    {0}};
+
+/* Options into *cfg; request[o.setup.n] and vsini[MAX_VSINI] belong to the caller. */
+static spx_status configure(const spx_stage *s, spx_template_request *request, double *vsini, spx_template_config *cfg,
+                            spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < o.setup.n && st == SPX_OK; i++)
+        st = spx_template_parse_setup(o.setup.value[i], &request[i], e);
+    if (st == SPX_OK)
+        st = spx_parse_doubles(o.vsini, ',', "--ccf-vsini", MAX_VSINI, vsini, &cfg->nccf_vsini, e);
+    if (st == SPX_OK && strlen(o.resolution) >= sizeof cfg->library_resolution)
+        st = spx_fail(e, SPX_EUSAGE, "--library-resolution: is longer than %zu characters",
+                      sizeof cfg->library_resolution - 1);
+    if (st != SPX_OK)
+        return st;
+    if (strcmp(o.resolution, "none") != 0)
+        strcpy(cfg->library_resolution, o.resolution);
+    cfg->nsetup = o.setup.n;
+    cfg->setup = request;
+    cfg->norm = o.norm[0] == 'n' ? SPX_NORM_NONE : o.norm[0] == 'm' ? SPX_NORM_MEDIAN : SPX_NORM_LINEAR;
+    cfg->ccf = o.ccf;
+    cfg->ccf_every = (size_t)o.every;
+    cfg->ccf_vsini = vsini;
+    cfg->nthreads = (int)s->common.threads;
+    return SPX_OK;
+}
+
+/* Mark the parameters that --log-param names. A library without teff is no mistake unless teff was asked for. */
+static spx_status log_parameters(const spx_library *lib, spx_template_config *cfg, spx_err *e)
+{
+    if (strcmp(o.logpar, "none") == 0)
+        return SPX_OK;
+    for (const char *p = o.logpar; *p != '\0';) {
+        size_t n = strcspn(p, ","), k = 0;
+        while (k < lib->npar && (strlen(lib->parname[k]) != n || strncmp(lib->parname[k], p, n) != 0))
+            k++;
+        if (k < lib->npar)
+            cfg->parlog[k] = 1;
+        else if (o.logpar_given)
+            return spx_fail(e, SPX_EUSAGE, "--log-param: the library has no parameter '%.*s'", n > 60 ? 60 : (int)n, p);
+        p += n + (p[n] == ',');
+    }
+    return SPX_OK;
+}
+
+/* All rows of the library through the stage. */
+static spx_status stream(hid_t file, const spx_library *lib, spx_template_job *job, spx_err *e)
+{
+    size_t first, n;
+    float *flux = spx_alloc2(BATCH, lib->nwave, sizeof *flux, e);
+    if (flux == NULL)
+        return SPX_EIO;
+    spx_template_range(job, &first, &n);
+    spx_status st = SPX_OK;
+    for (size_t row = 0; row < lib->ntemp && st == SPX_OK; row += BATCH) {
+        size_t nrow = lib->ntemp - row < BATCH ? lib->ntemp - row : BATCH;
+        st = spx_library_read_flux(file, lib, row, nrow, flux, e);
+        if (st == SPX_OK)
+            st = spx_template_add(job, row, nrow, flux + first, lib->nwave, e);
+    }
+    spx_free(flux);
+    return st;
+}
+
+static spx_status make(const spx_stage *s, spx_input *in, const spx_library *lib, spx_template_config *cfg,
+                       spx_templates *t, spx_template_report *report, spx_err *e)
+{
+    spx_template_library what = {.nwave = lib->nwave,
+                                 .wavelength = lib->wavelength,
+                                 .medium = lib->medium,
+                                 .ntemp = lib->ntemp,
+                                 .npar = lib->npar,
+                                 .params = lib->params};
+    memcpy(what.parname, lib->parname, sizeof what.parname);
+    cfg->progress = spx_progress_start(s->common.progress, "templates", "spectra", lib->ntemp);
+    spx_template_job *job;
+    spx_status st = spx_template_begin(&what, cfg, &job, e);
+    if (st == SPX_OK)
+        st = stream(in->file, lib, job, e);
+    if (st == SPX_OK)
+        st = spx_template_finish(job, t, report, e);
+    spx_template_free(job);
+    spx_progress_end(cfg->progress);
+    if (st == SPX_EINPUT)
+        spx_err_context(e, "%s:/library", in->name);
+    return st;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_input *in;
+    spx_library lib = {0};
+    spx_templates t = {0};
+    spx_template_report report = {0};
+    spx_template_config cfg = {0};
+    double vsini[MAX_VSINI];
+    hid_t file;
+
+    if (s->ninput != 1)
+        return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
+    if (o.setup.n == 0)
+        return spx_fail(e, SPX_EUSAGE, "no setup: give --setup NAME:MIN:MAX:STEP:R=EXPRESSION");
+    spx_template_request *request = spx_alloc(o.setup.n, sizeof *request, e);
+    if (request == NULL)
+        return SPX_EIO;
+    spx_status st = configure(s, request, vsini, &cfg, e);
+
+    spx_stage_step(s, "read");
+    if (st == SPX_OK)
+        st = spx_stage_input(s, 0, &in, e);
+    if (st == SPX_OK)
+        st = spx_library_read(in->file, &lib, e);
+    if (st == SPX_OK)
+        st = log_parameters(&lib, &cfg, e);
+
+    spx_stage_step(s, "template");
+    if (st == SPX_OK)
+        st = make(s, in, &lib, &cfg, &t, &report, e);
+    if (st == SPX_OK && report.nfilled > 0)
+        spx_note("%zu of %zu nodes of the grid are not in the library and were filled in", report.nfilled,
+                 report.nfilled + lib.ntemp);
+    if (st == SPX_OK && report.nmissing > 0)
+        spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report.nmissing);
+    if (st == SPX_OK && report.nraised > 0)
+        spx_warn("%zu samples without flux were raised to 1e-10 of their template's median", report.nraised);
+
+    spx_stage_step(s, "write");
+    if (st == SPX_OK) {
+        const char *slash = strrchr(in->name, '/');
+        (void)snprintf(t.library, sizeof t.library, "%.255s", slash != NULL ? slash + 1 : in->name);
+        st = spx_stage_output(s, "templates", &file, e);
+    }
+    if (st == SPX_OK)
+        st = spx_templates_write(file, &t, e);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "filled_nodes", e, "%zu", report.nfilled);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "raised_samples", e, "%zu", report.nraised);
+    if (st == SPX_OK)
+        st = spx_stage_commit(s, e);
+
+    spx_free(request);
+    spx_library_free(&lib);
+    spx_templates_free(&t);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {"rvs-template",
+                                        "templates for an instrument from a library of model spectra",
+                                        "--setup SETUP [OPTION...] [FILE]",
+                                        options,
+                                        SPX_USES_DEVICE,
+                                        run};
+    return spx_main(&program, argc, argv);
+}
