@@ -1,17 +1,41 @@
 /* A backend is a table of the stages that a device can run. The CPU backend is part of every program and is the
- * definition of correct; others are shared objects that are loaded at run time (see architecture.md in the README's
- * section for developers). A tool asks spx_backend_open() for a device and calls stages through the table only. */
+ * definition of correct. Others are shared objects that are loaded at run time when they are installed and a usable
+ * device is there, so that one package serves machines with and without it, and a new backend touches no tool.
+ *
+ * A tool asks spx_backend_open() for a device and a stage, and calls the stage through the table. */
 #ifndef SPX_BACKEND_H
 #define SPX_BACKEND_H
 
 #include "base/err.h"
-#include "base/progress.h"
 #include "extract/extract.h"
 #include "rvfit/rvfit.h"
-#include "sim/sim.h"
-#include "template/template.h"
 
-/* Raised whenever the table or a structure that passes through it changes. */
+/* Raised whenever the table or a structure that passes through it changes: a backend of another ABI is not used. */
 enum { SPX_BACKEND_ABI = 1 };
+
+typedef enum { SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT } spx_stage_id;
+
+typedef struct spx_backend {
+    int abi;          /* SPX_BACKEND_ABI */
+    char device[256]; /* what computes, for messages and provenance: "cpu", "cuda:0 (NVIDIA H200)" */
+    void *state;      /* the backend's own */
+    void *library;    /* handle of the shared object; NULL: the CPU */
+    /* Stages; NULL: this backend has none. Contracts as those of the CPU's functions. */
+    spx_status (*extract)(struct spx_backend *b, const spx_image *image, const spx_psf *psf,
+                          const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+    spx_status (*rvfit)(struct spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
+                        spx_rvfit *out, spx_err *e);
+    void (*close)(struct spx_backend *b);
+} spx_backend;
+
+/* Entry of a shared object backend-NAME.so: fill in *b for the devices in `list` ("" any one, or "0,2").
+ * SPX_EDEVICE says why there is no usable device. */
+typedef spx_status spx_backend_entry(spx_backend *b, const char *list, spx_err *e);
+#define SPX_BACKEND_ENTRY "spx_backend_entry_point"
+
+/* Open a backend that has `stage`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE. "auto": a device
+ * where one is usable, else the CPU; why not is then in `why` (may be NULL). SPX_EUSAGE: another word. */
+spx_status spx_backend_open(spx_backend *b, const char *device, spx_stage_id stage, spx_err *why, spx_err *e);
+void spx_backend_close(spx_backend *b);
 
 #endif

@@ -25,7 +25,7 @@ enum {
     SPX_OUT_NONE = 1,    /* writes text on stdout at most (h5check) */
     SPX_OUT_OTHER = 2,   /* opens its output itself through spx_stage_tmpfile() (h52fits) */
     SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
-    SPX_USES_DEVICE = 8  /* runs a kernel stage: has --device and -j */
+    SPX_USES_DEVICE = 8  /* runs a kernel stage and asks spx_backend_open() for the device */
 };
 
 typedef struct {
@@ -72,6 +72,9 @@ spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, 
 void spx_stage_step(spx_stage *s, const char *name);
 /* More `name=value` text for this stage's provenance record (counts, device in use). */
 spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
+
+/* What computed (spx_backend's `device`), for the provenance. */
+void spx_stage_device(spx_stage *s, const char *device);
 
 /* Write the provenance record, close, rename. */
 spx_status spx_stage_commit(spx_stage *s, spx_err *e);

@@ -1,0 +1,106 @@
+#include "backend.h"
+
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the CPU ---- */
+
+static spx_status cpu_extract(spx_backend *b, const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                              spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    (void)b;
+    return spx_extract_patch_cpu(image, psf, o, out, counts, e);
+}
+
+static spx_status cpu_rvfit(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
+                            spx_rvfit *out, spx_err *e)
+{
+    (void)b;
+    return spx_rvfit_cpu(in, o, p, out, e);
+}
+
+static void open_cpu(spx_backend *b)
+{
+    memset(b, 0, sizeof *b);
+    b->abi = SPX_BACKEND_ABI;
+    (void)snprintf(b->device, sizeof b->device, "cpu");
+    b->extract = cpu_extract;
+    b->rvfit = cpu_rvfit;
+}
+
+/* ---- shared objects ---- */
+
+static int has_stage(const spx_backend *b, spx_stage_id stage)
+{
+    switch (stage) {
+    case SPX_STAGE_EXTRACT:
+        return b->extract != NULL;
+    case SPX_STAGE_RVFIT:
+        return b->rvfit != NULL;
+    }
+    return 0;
+}
+
+/* ../lib/specpipe/backend-NAME.so seen from the program: true in the build folder and where it is installed. */
+static void library_path(const char *name, char *out, size_t size)
+{
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    char *dir = dirname(exe);
+    (void)snprintf(out, size, "%s/../lib/specpipe/backend-%s.so", dir, name);
+}
+
+static spx_status open_library(spx_backend *b, const char *name, const char *list, spx_stage_id stage, spx_err *e)
+{
+    char path[PATH_MAX + 64];
+    memset(b, 0, sizeof *b);
+    library_path(name, path, sizeof path);
+    if (access(path, R_OK) != 0)
+        return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend is not installed (%s): use --device cpu or auto",
+                        name, name, path);
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL)
+        return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend cannot be loaded: %s", name, name, dlerror());
+    spx_backend_entry *entry;
+    *(void **)&entry = dlsym(lib, SPX_BACKEND_ENTRY);
+    spx_status st =
+        entry == NULL ? spx_fail(e, SPX_EDEVICE, "%s: is not a backend of specpipe", path) : entry(b, list, e);
+    if (st == SPX_OK && b->abi != SPX_BACKEND_ABI)
+        st = spx_fail(e, SPX_EDEVICE, "%s: belongs to another version of specpipe: install both alike", path);
+    if (st == SPX_OK && !has_stage(b, stage))
+        st = spx_fail(e, SPX_EDEVICE, "--device %s: this program has no %s version: use --device cpu or auto", name,
+                      name);
+    b->library = lib;
+    if (st != SPX_OK)
+        spx_backend_close(b);
+    return st;
+}
+
+spx_status spx_backend_open(spx_backend *b, const char *device, spx_stage_id stage, spx_err *why, spx_err *e)
+{
+    spx_err none = {0};
+    if (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", 5) == 0)
+        return open_library(b, "cuda", device[4] == ':' ? device + 5 : "", stage, e);
+    if (strcmp(device, "auto") == 0) {
+        if (open_library(b, "cuda", "", stage, why != NULL ? why : &none) == SPX_OK)
+            return SPX_OK;
+    } else if (strcmp(device, "cpu") != 0) {
+        return spx_fail(e, SPX_EUSAGE, "--device: '%s' is not auto, cpu, cuda or cuda:0,1...", device);
+    }
+    open_cpu(b);
+    return SPX_OK;
+}
+
+void spx_backend_close(spx_backend *b)
+{
+    if (b->close != NULL)
+        b->close(b);
+    if (b->library != NULL)
+        (void)dlclose(b->library);
+    memset(b, 0, sizeof *b);
+}
