@@ -52,7 +52,7 @@ typedef struct {
 /* The defaults of the reference programs; first, nspec, wmin, wmax and dw are left 0. */
 spx_extract_options spx_extract_defaults(void);
 
-/* Units of work that a call with these options will report to `progress`. */
+/* Units of work that a call with these options will report to `progress`; 0 when it would refuse the options. */
 size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o);
 
 /* Extract with patches and dense algebra, on the CPU: the definition of correct for every other method.

@@ -38,7 +38,7 @@ int spx_extract_threads(const spx_extract_options *o)
     return o->nthreads > 0 ? o->nthreads : omp_get_max_threads();
 }
 
-static spx_status check_options(const spx_psf *psf, const spx_extract_options *o, spx_err *e)
+spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, spx_err *e)
 {
     if (o->nspec == 0 || o->first >= psf->nspec || o->nspec > psf->nspec - o->first)
         return spx_fail(e, SPX_EUSAGE, "fibres %zu to %zu wanted, but the PSF has 0 to %zu: give other --spectra",
@@ -143,7 +143,7 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
 {
     memset(counts, 0, sizeof *counts);
     *job = (spx_extract_job){.image = image, .psf = psf, .o = o};
-    spx_status st = check_options(psf, o, e);
+    spx_status st = spx_extract_check(psf, o, e);
     if (st != SPX_OK)
         return st;
     job->nwave = spx_extract_nwave(o);

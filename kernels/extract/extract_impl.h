@@ -31,7 +31,10 @@ static inline double spx_extract_lambda(const spx_extract_options *o, long k)
     return o->wmin + (double)k * spx_extract_step(o);
 }
 
-/* Number of bins of a grid: values of arange(wmin, wmax + dw/2, dw). */
+/* SPX_EUSAGE when the options make no sense for this PSF. */
+spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, spx_err *e);
+
+/* Number of bins of a grid: values of arange(wmin, wmax + dw/2, dw); after spx_extract_check(). */
 size_t spx_extract_nwave(const spx_extract_options *o);
 
 /* Number of threads that a call may use. */

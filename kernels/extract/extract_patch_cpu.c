@@ -81,6 +81,8 @@ static int group_of(const spx_psf *psf, const spx_extract_options *o, size_t k, 
 
 size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o)
 {
+    if (spx_extract_check(psf, o, NULL) != SPX_OK)
+        return 0;
     size_t ngroup = 0, nstep = (spx_extract_nwave(o) + o->wave_step - 1) / o->wave_step;
     for (size_t k = 0; k < group_count(psf, o); k++) {
         group g;

@@ -1,6 +1,7 @@
 #include "base/opt.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -63,6 +64,27 @@ spx_status spx_parse_bytes(const char *s, const char *what, size_t *out, spx_err
     if (end == s || *end != '\0' || !(v >= 0) || v * unit > 9e18)
         return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not a size such as 500M or 4G", what, s);
     *out = (size_t)(v * unit);
+    return SPX_OK;
+}
+
+spx_status spx_parse_slice(const char *s, const char *what, size_t n, size_t *first, size_t *count, spx_err *e)
+{
+    const char *colon = strchr(s, ':');
+    char word[32];
+    long lo = 0, hi = n > LONG_MAX ? LONG_MAX : (long)n, most = hi;
+    if (colon == NULL || (size_t)(colon - s) >= sizeof word)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not FIRST:LAST", what, s);
+    memcpy(word, s, (size_t)(colon - s));
+    word[colon - s] = '\0';
+    spx_status st = word[0] != '\0' ? spx_parse_long(word, what, &lo, e) : SPX_OK;
+    if (st == SPX_OK && colon[1] != '\0')
+        st = spx_parse_long(colon + 1, what, &hi, e);
+    if (st != SPX_OK)
+        return st;
+    if (lo < 0 || hi <= lo || hi > most)
+        return spx_fail(e, SPX_EUSAGE, "%s: %s is not within 0:%zu (LAST is not included), or is empty", what, s, n);
+    *first = (size_t)lo;
+    *count = (size_t)(hi - lo);
     return SPX_OK;
 }
 

@@ -1,0 +1,82 @@
+#include "blocks/frame.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "h5/table.h"
+
+/* Row of the fibermap of every fibre of the PSF; `none` where it has no row. */
+static spx_status rows_of_fibres(const spx_table *map, size_t nfibre, size_t none, size_t *row, spx_err *e)
+{
+    for (size_t k = 0; k < nfibre; k++)
+        row[k] = none;
+    if (map->nrow == nfibre || spx_table_find(map, "FIBER") < 0) {
+        for (size_t k = 0; k < nfibre && k < map->nrow; k++)
+            row[k] = k;
+        return SPX_OK;
+    }
+    int64_t *fiber = spx_alloc(map->nrow, sizeof *fiber, e);
+    if (fiber == NULL)
+        return SPX_EIO;
+    spx_status st = spx_table_get_i64(map, "FIBER", fiber, e);
+    for (size_t k = 0; k < map->nrow && st == SPX_OK; k++) {
+        if (fiber[k] < 0)
+            continue; /* no such fibre */
+        size_t at = (size_t)fiber[k] % nfibre;
+        if (row[at] != none)
+            st =
+                spx_fail(e, SPX_EINPUT,
+                         "fibermap: rows %zu and %zu both belong to fibre %zu of the PSF: give one spectrograph's rows",
+                         row[at], k, at);
+        row[at] = k;
+    }
+    spx_free(fiber);
+    return st;
+}
+
+static spx_status inherit_fibermap(spx_frame *f, const spx_table *map, size_t nfibre, spx_err *e)
+{
+    const size_t none = (size_t)-1;
+    size_t *row = spx_alloc(nfibre, sizeof *row, e), *mine = spx_alloc(f->nspec, sizeof *mine, e);
+    spx_status st = row != NULL && mine != NULL ? rows_of_fibres(map, nfibre, none, row, e) : SPX_EIO;
+    for (size_t k = 0; k < f->nspec && st == SPX_OK; k++) {
+        mine[k] = row[f->fiber[k]];
+        if (mine[k] == none)
+            st = spx_fail(e, SPX_EINPUT,
+                          "fibermap: has no row for fibre %d of the PSF: choose the fibres that it has with --spectra",
+                          (int)f->fiber[k]);
+    }
+    if (st == SPX_OK && (f->fibermap = spx_table_take(map, f->nspec, mine, e)) == NULL)
+        st = SPX_EIO;
+    spx_free(row);
+    spx_free(mine);
+    return st;
+}
+
+spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, spx_err *e)
+{
+    spx_status st = spx_cards_copy(&f->header, &im->header, e);
+    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im->fibermap, psf->nspec, e) : st;
+}
+
+spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,
+                                spx_err *e)
+{
+    const struct {
+        const char *what, *unit;
+        const double *data;
+    } column[] = {{"SUM_RAW_COUNT", "electron", sum},
+                  {"MEDIAN_RAW_COUNT", "electron/Angstrom", median},
+                  {"MEDIAN_RAW_SNR", "Angstrom^-0.5", snr}};
+    spx_table_free(f->scores);
+    if ((f->scores = spx_table_new(f->nspec, e)) == NULL)
+        return SPX_EIO;
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < 3 && st == SPX_OK; k++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "%s_%c", column[k].what, toupper((unsigned char)band));
+        st = spx_table_add(f->scores, name, H5T_NATIVE_DOUBLE, column[k].unit, column[k].data, e);
+    }
+    return st;
+}

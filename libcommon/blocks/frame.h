@@ -1,0 +1,21 @@
+/* What a frame takes over from the image that it was extracted from, and its scores. */
+#ifndef SPX_BLOCK_FRAME_H
+#define SPX_BLOCK_FRAME_H
+
+#include "base/err.h"
+#include "blocks/image.h"
+#include "blocks/psf.h"
+#include "blocks/spectra.h"
+
+/* Copy the image's header and the rows of its fibermap that belong to f->fiber (indices into the PSF). A fibermap with
+ * one row for each fibre of the PSF is taken by row; another one by its column FIBER modulo the number of fibres in the
+ * PSF (fibres are numbered through the spectrographs of a survey), or by row when it has no such column. SPX_EINPUT
+ * when a fibre has no row, or two. */
+spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, spx_err *e);
+
+/* Table of scores: SUM_RAW_COUNT_X (electron), MEDIAN_RAW_COUNT_X (electron/Angstrom), MEDIAN_RAW_SNR_X, where X is the
+ * band in upper case; [nspec] values each. */
+spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,
+                                spx_err *e);
+
+#endif
