@@ -44,7 +44,8 @@ typedef struct {
 enum {
     SPX_SOMEBADPIX = 1 << 0, /* more than half of the bin's PSF fell on masked pixels */
     SPX_ALLBADPIX = 1 << 1,  /* all of it: no information, flux 0, ivar 0 */
-    SPX_BAD2DFIT = 1 << 7    /* poor 2-D fit */
+    SPX_BAD2DFIT = 1 << 7,   /* poor 2-D fit */
+    SPX_NODATA = 1 << 8      /* nothing was observed, or the part that holds it was left out */
 };
 
 typedef struct {
