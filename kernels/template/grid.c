@@ -27,7 +27,7 @@ static size_t distinct(size_t n, size_t npar, const double *params, size_t col, 
     for (size_t i = 0, j; i < n; i = j) {
         for (j = i; j < n && sorted[j] - sorted[i] <= tol; j++)
             ;
-        axis[m++] = sorted[i + (j - i) / 2]; /* a value of the library, not a rounded mean */
+        axis[m++] = sorted[i + (j - i) / 2] + 0.0; /* a value of the library, not a rounded mean; and no -0 */
     }
     return m;
 }
