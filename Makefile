@@ -237,6 +237,9 @@ install: all
 	sed 's/@TOOLS@/$(TOOLS)/' share/completion.bash > $(compdir)/specpipe && chmod 644 $(compdir)/specpipe
 	for t in $(TOOLS); do ln -sf specpipe $(compdir)/$$t || exit; done
 	$(INSTALL) -m 644 $(DOCS) $(docdir)
+	$(INSTALL) -d $(datadir)/demo
+	$(INSTALL) -m 644 share/demo/report.awk share/demo/figure.gp $(datadir)/demo
+	$(INSTALL) -m 755 share/demo/demo.sh $(datadir)/demo
 	$(if $(PLUGIN),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(libdir))
 
 ## uninstall: remove what install put there
@@ -244,6 +247,10 @@ uninstall:
 	rm -f $(TOOLS:%=$(bindir)/%) $(foreach m,$(notdir $(MAN)),$(mandir)/man$(subst .,,$(suffix $m))/$m)
 	rm -f $(compdir)/specpipe $(TOOLS:%=$(compdir)/%)
 	rm -rf $(datadir) $(docdir) $(libdir)
+
+## demo: a simulated exposure from CCD images to radial velocities, in demo-out/
+demo: all
+	@PATH="$(abspath $(BUILD))/bin:$$PATH" share/demo/demo.sh demo-out
 
 ## clean: remove all that was built
 clean:
