@@ -53,6 +53,8 @@ CTESTS    := $(sort $(patsubst tests/%.c,%,$(wildcard tests/unit/test_*.c tests/
 CTEST_BIN := $(CTESTS:%=$(BUILD)/tests/%)
 FUZZ      := $(sort $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/fuzz/%)
+# Programs that the Bats files use: to compare products, to damage files.
+HELPERS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/helpers/*.c)))
 EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
 SCHEMAS   := $(sort $(wildcard schemas/*.schema))
 MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in))) \
@@ -120,8 +122,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
-## tests: C tests and fuzz targets, built but not run
-tests: $(CTEST_BIN) $(FUZZ_BIN) $(EXAMPLES)
+## tests: C tests, fuzz targets and the tests' helpers, built but not run
+tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(EXAMPLES)
 
 # ---- CUDA backend: loaded at run time, so the programs do not depend on it ----
 

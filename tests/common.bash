@@ -10,7 +10,7 @@ SPX_BUILD=${SPX_BUILD:-$SPX_ROOT/build}
 case $SPX_BUILD in /*) ;; *) SPX_BUILD=$SPX_ROOT/$SPX_BUILD ;; esac
 # Test data that are not part of the project.
 SPX_SHARED=${SPX_SHARED:-$SPX_ROOT/../shared}
-PATH=$SPX_BUILD/bin:$PATH
+PATH=$SPX_BUILD/bin:$SPX_BUILD/tests/helpers:$PATH
 export SPX_ROOT SPX_BUILD SPX_SHARED PATH
 
 # Every test starts in a folder of its own, which Bats removes.

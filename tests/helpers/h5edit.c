@@ -1,0 +1,80 @@
+/* h5edit FILE COMMAND...: damage an HDF5 file in place, for tests.
+ *     delete PATH              unlink
+ *     fill PATH VALUE          all elements of a numeric dataset (nan and inf too)
+ *     set PATH INDEX VALUE     one element, counted through all dimensions
+ *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
+ *     attr PATH NAME TEXT      a text attribute
+ * Several commands one after another. Exit status 0, or 1 with a message. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "h5/h5io.h"
+
+static int numbers(hid_t file, const char *path, long long index, double value)
+{
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
+    hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    double *v = n > 0 ? malloc((size_t)n * sizeof *v) : NULL;
+    int ok = v != NULL && index < n && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+    for (hssize_t k = 0; ok && k < n; k++)
+        if (index < 0 || k == index)
+            v[k] = value;
+    ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+    free(v);
+    if (space >= 0)
+        H5Sclose(space);
+    if (set >= 0)
+        H5Dclose(set);
+    return ok;
+}
+
+static int reshape(hid_t file, const char *path, const char *shape)
+{
+    hsize_t dims[8];
+    int ndim = 0;
+    for (const char *p = shape; ndim < 8 && *p != '\0';) {
+        char *end;
+        dims[ndim++] = strtoull(p, &end, 10);
+        p = *end == ',' ? end + 1 : end;
+    }
+    if (H5Ldelete(file, path, H5P_DEFAULT) < 0)
+        return 0;
+    hid_t space = H5Screate_simple(ndim, dims, NULL);
+    hid_t set = H5Dcreate2(file, path, H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Sclose(space);
+    return set >= 0 && H5Dclose(set) >= 0;
+}
+
+/* Runs the command at argv[0]; number of words that it took, 0 when it failed. */
+static int command(hid_t file, int argc, char **argv)
+{
+    if (argc >= 2 && strcmp(argv[0], "delete") == 0)
+        return H5Ldelete(file, argv[1], H5P_DEFAULT) >= 0 ? 2 : 0;
+    if (argc >= 3 && strcmp(argv[0], "fill") == 0)
+        return numbers(file, argv[1], -1, strtod(argv[2], NULL)) ? 3 : 0;
+    if (argc >= 4 && strcmp(argv[0], "set") == 0)
+        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtod(argv[3], NULL)) ? 4 : 0;
+    if (argc >= 3 && strcmp(argv[0], "shape") == 0)
+        return reshape(file, argv[1], argv[2]) ? 3 : 0;
+    if (argc >= 4 && strcmp(argv[0], "attr") == 0)
+        return spx_h5_set_str(file, argv[1], argv[2], argv[3], NULL) == SPX_OK ? 4 : 0;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    hid_t file = argc > 2 ? H5Fopen(argv[1], H5F_ACC_RDWR, H5P_DEFAULT) : H5I_INVALID_HID;
+    if (file < 0) {
+        puts("usage: h5edit FILE COMMAND...");
+        return 1;
+    }
+    for (int i = 2, n; i < argc; i += n)
+        if ((n = command(file, argc - i, argv + i)) == 0) {
+            printf("h5edit: failed: %s %s\n", argv[i], i + 1 < argc ? argv[i + 1] : "");
+            H5Fclose(file);
+            return 1;
+        }
+    return H5Fclose(file) < 0;
+}
