@@ -212,7 +212,7 @@ lint-c:
 	@mkdir -p $(BUILD)/cppcheck
 	cppcheck --quiet --error-exitcode=1 -j 2 --cppcheck-build-dir=$(BUILD)/cppcheck --std=c11 --platform=unix64 \
 	    --enable=warning,portability,performance --inline-suppr --suppressions-list=share/cppcheck.txt \
-	    -Ilibcommon -Ikernels -D_GNU_SOURCE -DSPX_VERSION='""' tools libcommon kernels tests
+	    -Ilibcommon -Ikernels -D_GNU_SOURCE -DSPX_VERSION='""' tools libcommon kernels
 
 ## lint-man: mandoc's lint of the manual pages
 lint-man: $(MAN)
