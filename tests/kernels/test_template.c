@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../helpers/mock_library.h"
 #include "base/mem.h"
 #include "base/wave.h"
-#include "mock_library.h"
 #include "template/continuum.h"
 #include "template/lsf_math.h"
 #include "template/rotation_math.h"
