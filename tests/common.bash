@@ -9,7 +9,8 @@ SPX_ROOT=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
 SPX_BUILD=${SPX_BUILD:-$SPX_ROOT/build}
 case $SPX_BUILD in /*) ;; *) SPX_BUILD=$SPX_ROOT/$SPX_BUILD ;; esac
 # Test data that are not part of the project.
-SPX_SHARED=${SPX_SHARED:-$SPX_ROOT/../shared}
+SPX_SHARED=${SPX_SHARED:-../shared}
+case $SPX_SHARED in /*) ;; *) SPX_SHARED=$SPX_ROOT/$SPX_SHARED ;; esac
 PATH=$SPX_BUILD/bin:$SPX_BUILD/tests/helpers:$PATH
 export SPX_ROOT SPX_BUILD SPX_SHARED PATH
 
