@@ -21,6 +21,11 @@ examples_of() {
          }' "$1"
 }
 
+# The same of the README's tutorial.
+tutorial() {
+    sed -n '/^## Tutorial/,/^## The programs/s/^    //p' "$SPX_ROOT/README.md"
+}
+
 # Runs one example and compares its output, where the page shows some; ... in it stands for anything.
 check_example() {
     local command=$1 want=$2 got
@@ -39,9 +44,11 @@ check_example() {
     fi
 }
 
+# run_examples PAGE: the examples of man/PAGE.in, or of the README's tutorial.
 run_examples() {
-    local page=$SPX_ROOT/man/$1.in line command='' want='' count=0
-    cp -R "$BATS_FILE_TMPDIR/data/." .
+    local line command='' want='' count=0
+    # The tutorial makes its own data.
+    [ "$1" = README ] || cp -R "$BATS_FILE_TMPDIR/data/." .
     while IFS= read -r line; do
         case $line in
         '$ '*)
@@ -50,7 +57,7 @@ run_examples() {
             ;;
         *) want=${want:+$want$'\n'}$line ;;
         esac
-    done < <(examples_of "$page")
+    done < <(if [ "$1" = README ]; then tutorial; else examples_of "$SPX_ROOT/man/$1.in"; fi)
     check_example "$command" "$want"
     [ "$count" -gt 0 ]
 }
@@ -93,6 +100,8 @@ programs() {
         done <used
     done
 }
+
+@test "the README's tutorial" { run_examples README; }
 
 @test "examples: fits2h5" { run_examples fits2h5.1; }
 @test "examples: h52fits" { run_examples h52fits.1; }
