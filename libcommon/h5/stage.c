@@ -18,7 +18,8 @@ struct spx_stage_private {
     spx_opt_program opts;
     spx_input *in; /* room for every input and MAX_TMP extra ones */
     size_t nin, in_room;
-    spx_output *out;
+    spx_output *out, *side[MAX_TMP];
+    size_t nside;
     spx_tmpfile tmp[MAX_TMP];
     size_t ntmp;
     spx_text command, inputs, record;
@@ -222,19 +223,47 @@ static spx_status resolve_output(spx_stage *s, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e)
+spx_status spx_stage_need_output(spx_stage *s, spx_err *e)
+{
+    return resolve_output(s, e);
+}
+
+/* An HDF5 output with its root attributes and the provenance of the inputs. */
+static spx_status make_output(spx_stage *s, const char *target, const char *product, spx_output **out, spx_err *e)
 {
     struct spx_stage_private *p = s->p;
-    spx_status st = spx_output_open(&p->out, s->common.output, s->common.force, e);
+    spx_status st = spx_output_open(out, target, s->common.force, e);
     if (st != SPX_OK)
         return st;
-    *file = spx_output_file(p->out);
-    if ((st = spx_h5_set_str(*file, "/", "product", product, e)) != SPX_OK ||
-        (st = spx_h5_set_str(*file, "/", "schema_version", "1.0", e)) != SPX_OK ||
-        (st = spx_h5_set_str(*file, "/", "creator", "specpipe " SPX_VERSION, e)) != SPX_OK)
+    hid_t file = spx_output_file(*out);
+    if ((st = spx_h5_set_str(file, "/", "product", product, e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, "/", "schema_version", "1.0", e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, "/", "creator", "specpipe " SPX_VERSION, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < p->nin && st == SPX_OK; i++)
-        st = spx_provenance_copy(p->in[i].file, *file, e);
+        st = spx_provenance_copy(p->in[i].file, file, e);
+    return st;
+}
+
+spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e)
+{
+    spx_status st = make_output(s, s->common.output, product, &s->p->out, e);
+    if (st == SPX_OK)
+        *file = spx_output_file(s->p->out);
+    return st;
+}
+
+spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *product, hid_t *file, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    if (p->nside == MAX_TMP)
+        return spx_fail(e, SPX_EBUG, "too many outputs");
+    if (strcmp(target, "-") == 0)
+        return spx_fail(e, SPX_EUSAGE, "-: only the main output can go to standard output: give a file name");
+    spx_status st = make_output(s, target, product, &p->side[p->nside], e);
+    if (st == SPX_OK)
+        *file = spx_output_file(p->side[p->nside]);
+    p->nside++;
     return st;
 }
 
@@ -264,7 +293,7 @@ void spx_stage_device(spx_stage *s, const char *device)
     (void)snprintf(s->p->device, sizeof s->p->device, "%s", device);
 }
 
-static spx_status write_provenance(spx_stage *s, spx_err *e)
+static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
 {
     struct spx_stage_private *p = s->p;
     /* what never changes a result is not an option in effect */
@@ -288,10 +317,21 @@ static spx_status write_provenance(spx_stage *s, spx_err *e)
                         .host = all_fields ? host : NULL,
                         .step_seconds = all_fields && steps.n > 0 ? steps.s : NULL};
     if (st == SPX_OK)
-        st = spx_provenance_append(spx_output_file(p->out), &r, e);
+        st = spx_provenance_append(file, &r, e);
     spx_free(options);
     spx_text_free(&steps);
     spx_text_free(&all);
+    return st;
+}
+
+static spx_status commit_output(spx_stage *s, spx_output **out, spx_err *e)
+{
+    spx_status st = write_provenance(s, spx_output_file(*out), e);
+    if (st == SPX_OK) {
+        spx_output *now = *out;
+        *out = NULL;
+        st = spx_output_commit(now, e);
+    }
     return st;
 }
 
@@ -303,11 +343,10 @@ spx_status spx_stage_commit(spx_stage *s, spx_err *e)
     /* side files first: when the main output appears, all is there */
     for (size_t i = 0; i < p->ntmp && st == SPX_OK; i++)
         st = spx_tmpfile_commit(&p->tmp[i], e);
-    if (p->out != NULL && st == SPX_OK && (st = write_provenance(s, e)) == SPX_OK) {
-        spx_output *out = p->out;
-        p->out = NULL;
-        st = spx_output_commit(out, e);
-    }
+    for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
+        st = commit_output(s, &p->side[i], e);
+    if (p->out != NULL && st == SPX_OK)
+        st = commit_output(s, &p->out, e);
     if (st == SPX_OK)
         spx_detail("done in %.3f s, %zu MiB of memory at most", seconds_since(&p->begun), spx_mem_peak() >> 20);
     return st;
@@ -357,7 +396,7 @@ static spx_status prepare(spx_stage *s, int argc, char **argv, int *done, spx_er
     /* an explicit device never falls back; programs with a kernel stage ask the backends (kernels/backend.h) */
     if (!(s->program->flags & SPX_USES_DEVICE) && strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: this program runs on the CPU only: use cpu or auto", c->device);
-    if (!(s->program->flags & SPX_OUT_NONE) && (st = resolve_output(s, e)) != SPX_OK)
+    if (!(s->program->flags & (SPX_OUT_NONE | SPX_OUT_LATE)) && (st = resolve_output(s, e)) != SPX_OK)
         return st;
     static char *standard_input[] = {"-"};
     s->input = argv + 1;
@@ -418,6 +457,8 @@ int spx_main(const spx_program *program, int argc, char **argv)
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
 
     spx_output_discard(priv.out);
+    for (size_t i = 0; i < priv.nside; i++)
+        spx_output_discard(priv.side[i]);
     for (size_t i = 0; i < priv.ntmp; i++)
         spx_tmpfile_discard(&priv.tmp[i]);
     for (size_t i = 0; i < priv.nin; i++)

@@ -62,9 +62,14 @@ spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in,
 /* An input that is not HDF5 and that the tool reads itself: checked to differ from the output and recorded. */
 spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e);
 
+/* For SPX_OUT_LATE: find out where the output goes; SPX_EUSAGE where that would be a terminal. Before any input. */
+spx_status spx_stage_need_output(spx_stage *s, spx_err *e);
 /* Make the output. `product` is the name of its main block (root attribute). Copies the provenance of all inputs opened
  * so far. */
 spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e);
+/* A further HDF5 output that an option names (--truth FILE), with root attributes and provenance like the main one;
+ * committed before it. */
+spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *product, hid_t *file, spx_err *e);
 /* For SPX_OUT_OTHER: a temporary file that is committed by spx_stage_commit(); `target` NULL: the -o option. */
 spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e);
 
