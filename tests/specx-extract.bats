@@ -1,0 +1,198 @@
+# specx-extract: against a reference extraction, through pipes, and with input that it has to refuse.
+
+load common
+
+setup_file() {
+    # 8 fibres and 80 Angstrom: enough for several groups and patches, small enough for seconds.
+    (cd "$BATS_FILE_TMPDIR" &&
+        "$SPX_BUILD/bin/specx-sim" -q --arm r --fibers 8 --sky-fibers 2 --wavelength 6400,6480 --format hdf5 -o image.h5)
+}
+
+# damage NAME COMMAND...: copy of the small image with these changes (h5edit).
+damage() {
+    cp "$BATS_FILE_TMPDIR/image.h5" "$1" && h5edit "$@"
+}
+
+grid=6410,6470,0.8
+
+# first_and_last FILE: wavelengths.
+first_and_last() {
+    local n
+    n=$(h5dump -H -d /frame/wavelength "$1" | sed -n 's/.*SIMPLE { ( \([0-9]*\) .*/\1/p' | head -n 1)
+    h5dump -A 0 -d /frame/wavelength -s 0 -c 2 -S "$((n - 1))" "$1" | sed -n 's/.*): *//p'
+}
+
+@test "reference extraction, through a pipe" {
+    need_shared data/extract/{reference-r0-sim.h5,preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    local d=$SPX_SHARED/data/extract
+    fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" |
+        specx-extract -q --spectra 0:25 --wavelength 5760,7620,0.8 --precision double --model >frame.h5
+    frame_compare frame.h5 "$d/reference-r0-sim.h5"
+    h5check frame.h5
+}
+
+@test "a subset of fibres has the numbers of the whole bundle" {
+    need_shared data/extract/{reference-r0-sim.h5,preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    local d=$SPX_SHARED/data/extract
+    fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" |
+        specx-extract -q --spectra 13:15 --wavelength 5760,7620,0.8 --precision double >frame.h5
+    frame_compare frame.h5 "$d/reference-r0-sim.h5"
+}
+
+@test "the frame is valid, and the same for any number of threads" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    specx-extract -j 1 --reproducible -w $grid -m -o one.h5 "$image"
+    specx-extract -j 3 --reproducible -w $grid -m <"$image" | cat >three.h5
+    h5check one.h5 three.h5
+    h5diff one.h5 three.h5 /frame
+    # the same command twice: the same bytes
+    specx-extract -j 2 --reproducible -w $grid -m <"$image" | cat >two.h5
+    specx-extract -j 2 --reproducible -w $grid -m <"$image" | cat >again.h5
+    cmp two.h5 again.h5
+    h5dump -d /frame/model -H one.h5 | grep -q F32
+    h5dump -d /frame/flux -H one.h5 | grep -q F32
+    h5dump -d /scores -H one.h5 | grep -q SUM_RAW_COUNT_R
+    h5dump -a /provenance/001/options one.h5 | grep -q 'patches_failed=0'
+}
+
+@test "precision, grid and fibres are what was asked for" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    specx-extract --precision double -w $grid -s 2:5 -o f.h5 "$image"
+    h5dump -H -d /frame/flux f.h5 | grep -q F64
+    h5dump -H -d /frame/flux f.h5 | grep -q 'SIMPLE { ( 3, 76 )'
+    [[ $(h5dump -A 0 -d /frame/fiber f.h5) == *'(0): 2, 3, 4'* ]]
+    [[ $(h5dump -H -d /fibermap f.h5) == *'( 3 ) / ( 3 )'* ]]
+    # without --wavelength: multiples of 0.8 whose traces lie on the CCD
+    specx-extract -s 0:1 -o g.h5 "$image"
+    h5dump -A 0 -d /frame/wavelength g.h5 | sed -n 's/^ *([0-9]*): *//p' | tr -d '\n ' | tr ',' '\n' |
+        awk 'NR == 1 || int($1 / 0.8 + 0.5) * 0.8 - $1 > 1e-3 { first = first ? first : $1 }
+             { last = $1 } END { exit !(first >= 6380 && last <= 6500 && last - first > 60) }'
+}
+
+@test "methods options change what they say" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    specx-extract --precision double -w $grid -o a.h5 "$image"
+    specx-extract --precision double -w $grid --bundle-size 8 --sub-bundles 1 --wave-step 80 -o b.h5 "$image"
+    # the same to better than 1 % of the error: not the same patches
+    run ! h5diff -q a.h5 b.h5 /frame/flux
+    specx-extract --precision double -w $grid --regularize 10 -o c.h5 "$image"
+    run ! h5diff -q a.h5 c.h5 /frame/flux
+    specx-extract --precision double -w $grid --psf-error 0.5 -o d.h5 "$image"
+    h5diff a.h5 d.h5 /frame/flux
+    run ! h5diff -q a.h5 d.h5 /frame/chi2pix
+    specx-extract --precision double -w $grid --wave-pad 6 --pix-pad-frac 0 -o e.h5 "$image"
+    run ! h5diff -q a.h5 e.h5 /frame/flux
+}
+
+@test "image and PSF may come from different places" {
+    damage image-only.h5 delete /psf
+    damage psf-only.h5 delete /image delete /fibermap
+    specx-extract -w $grid --precision double --reproducible -o one.h5 "$BATS_FILE_TMPDIR/image.h5"
+    specx-extract -w $grid --precision double --reproducible -o two.h5 image-only.h5 psf-only.h5
+    # a real pipe: cat is wanted
+    # shellcheck disable=SC2002
+    cat psf-only.h5 | specx-extract -w $grid --precision double --reproducible -o three.h5 - image-only.h5
+    h5diff one.h5 two.h5 /frame
+    h5diff one.h5 three.h5 /frame
+}
+
+@test "pixels that are not finite are masked, and bins without pixels are empty" {
+    damage nan.h5 set /image/data 1000 nan set /image/ivar 2000 inf set /image/ivar 3000 -1
+    specx-extract -w $grid -o f.h5 nan.h5
+    h5check f.h5
+    h5dump -a /provenance/001/options f.h5 | grep -q 'pixels_not_finite=3'
+    # a grid that leaves the CCD on both sides
+    specx-extract -w 6300,6600,0.8 --spectra :5 -o wide.h5 "$BATS_FILE_TMPDIR/image.h5"
+    h5check wide.h5
+    h5dump -a /provenance/001/options wide.h5 | grep -q 'bins_empty=[1-9]'
+}
+
+@test "a PSF that is not usable for one fibre" {
+    # GHSIGX of fibre 3: coefficients are [parameter][fibre][degree]
+    local n
+    n=$(h5dump -H -d /psf/coeff "$BATS_FILE_TMPDIR/image.h5" | sed -n 's/.*SIMPLE { ( [0-9]*, [0-9]*, \([0-9]*\) .*/\1/p')
+    damage sigma.h5 set /psf/coeff $((3 * n)) -1000
+    run --separate-stderr specx-extract -w $grid -o f.h5 sigma.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'PSF is not usable at 76 of 608 bins'* ]]
+    h5check f.h5
+}
+
+@test "refuses input that is empty, cut off or not HDF5" {
+    fails_with 3 '*standard input*empty*' specx-extract -w $grid -o out.h5 - </dev/null
+    head -c 20000 "$BATS_FILE_TMPDIR/image.h5" >cut.h5
+    fails_with 3 '*cut.h5*' specx-extract -w $grid -o out.h5 cut.h5
+    fails_with 3 '*standard input*' specx-extract -w $grid -o out.h5 <cut.h5
+    echo 'not HDF5' >text.h5
+    fails_with 3 '*text.h5*' specx-extract -w $grid -o out.h5 text.h5
+    fails_with 3 '*absent.h5*' specx-extract -w $grid -o out.h5 absent.h5
+}
+
+@test "refuses input without image or PSF, or with two" {
+    damage image-only.h5 delete /psf
+    damage psf-only.h5 delete /image
+    damage none.h5 delete /image delete /psf
+    fails_with 3 '*image-only.h5*no PSF*fits2h5*' specx-extract -w $grid -o out.h5 image-only.h5
+    fails_with 3 '*psf-only.h5*no image*fits2h5*' specx-extract -w $grid -o out.h5 psf-only.h5
+    fails_with 3 '*none.h5*neither an image nor a PSF*' specx-extract -w $grid -o out.h5 none.h5
+    fails_with 2 '*second image*' specx-extract -w $grid -o out.h5 image-only.h5 image-only.h5
+    fails_with 2 '*second PSF*' specx-extract -w $grid -o out.h5 "$BATS_FILE_TMPDIR/image.h5" psf-only.h5
+}
+
+@test "refuses blocks whose content does not fit" {
+    damage shape.h5 shape /image/ivar 7,9
+    fails_with 3 '*shape.h5:/image/ivar*' specx-extract -w $grid -o out.h5 shape.h5
+    damage trace.h5 shape /psf/ytrace 3,4
+    fails_with 3 '*trace.h5:/psf/ytrace*' specx-extract -w $grid -o out.h5 trace.h5
+    damage missing.h5 delete /image/ivar
+    fails_with 3 '*missing.h5*/image/ivar*' specx-extract -w $grid -o out.h5 missing.h5
+    damage newer.h5 attr /psf version 9.0
+    fails_with 3 '*newer.h5*psf*' specx-extract -w $grid -o out.h5 newer.h5
+    damage nan.h5 fill /psf/xtrace nan
+    fails_with 3 '*no trace*' specx-extract -w $grid -o out.h5 nan.h5
+    damage sigma.h5 fill /psf/coeff 0
+    fails_with 1 '*no bin could be extracted*' specx-extract -q -w $grid -o out.h5 sigma.h5
+}
+
+@test "refuses an image with all pixels masked" {
+    damage masked.h5 fill /image/mask 1
+    fails_with 3 '*100.0% of the pixels*masked*' specx-extract -w $grid -o out.h5 masked.h5
+    damage dark.h5 fill /image/ivar 0
+    fails_with 3 '*masked*' specx-extract -w $grid -o out.h5 dark.h5
+}
+
+@test "refuses options that make no sense" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    fails_with 2 '*--wavelength*MIN,MAX,STEP*' specx-extract -w 6400,6410 -o out.h5 "$image"
+    fails_with 2 '*--wavelength*' specx-extract -w 6410,6400,0.8 -o out.h5 "$image"
+    fails_with 2 '*--wavelength*' specx-extract -w 6400,6410,0 -o out.h5 "$image"
+    fails_with 2 '*--wavelength*number*' specx-extract -w 6400,x,1 -o out.h5 "$image"
+    fails_with 3 '*no trace*--wavelength*' specx-extract -w 3000,3010,1 -o out.h5 "$image"
+    fails_with 2 '*--spectra*FIRST:LAST*' specx-extract -w $grid -s 4 -o out.h5 "$image"
+    fails_with 2 '*--spectra*0:8*' specx-extract -w $grid -s 4:9 -o out.h5 "$image"
+    fails_with 2 '*--spectra*' specx-extract -w $grid -s 5:5 -o out.h5 "$image"
+    fails_with 2 '*--spectra*' specx-extract -w $grid -s=-1:3 -o out.h5 "$image"
+    fails_with 2 '*sub-bundles*' specx-extract -w $grid --bundle-size 4 -o out.h5 "$image"
+    fails_with 2 '*bundle-size*' specx-extract -w $grid --bundle-size 0 -o out.h5 "$image"
+    fails_with 2 '*pix-pad-frac*' specx-extract -w $grid --pix-pad-frac 1.5 -o out.h5 "$image"
+    fails_with 2 '*psf-error*' specx-extract -w $grid --psf-error=-1 -o out.h5 "$image"
+    fails_with 2 '*unknowns*' specx-extract -w $grid --wave-step 30000 -o out.h5 "$image"
+    fails_with 2 '*precision*' specx-extract -w $grid --precision half -o out.h5 "$image"
+    fails_with 4 '*max-mem*' specx-extract -w $grid --max-mem 100k -o out.h5 "$image"
+}
+
+@test "refuses an output that cannot or must not be written" {
+    cp "$BATS_FILE_TMPDIR/image.h5" image.h5
+    fails_with 2 '*input and output*' specx-extract -f -w $grid -o image.h5 image.h5
+    cmp image.h5 "$BATS_FILE_TMPDIR/image.h5"
+    fails_with 4 '*nowhere*' specx-extract -w $grid -o nowhere/out.h5 image.h5
+    echo keep >out.h5
+    fails_with 4 '*out.h5*exists*' specx-extract -w $grid -o out.h5 image.h5
+    [ "$(cat out.h5)" = keep ]
+    run --separate-stderr bash -c "specx-extract -w $grid image.h5 >/dev/full"
+    [ "$status" -eq 4 ]
+    [ -n "$stderr" ]
+    # nobody reads: not a success
+    run --separate-stderr bash -c "set -o pipefail; specx-extract -w $grid image.h5 | true"
+    [ "$status" -ne 0 ]
+}
