@@ -25,7 +25,8 @@ enum {
     SPX_OUT_NONE = 1,    /* writes text on stdout at most (h5check) */
     SPX_OUT_OTHER = 2,   /* opens its output itself through spx_stage_tmpfile() (h52fits) */
     SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
-    SPX_USES_DEVICE = 8  /* runs a kernel stage and asks spx_backend_open() for the device */
+    SPX_USES_DEVICE = 8, /* runs a kernel stage and asks spx_backend_open() for the device */
+    SPX_OUT_LATE = 16    /* calls spx_stage_need_output() itself, where there is an output at all */
 };
 
 typedef struct {
