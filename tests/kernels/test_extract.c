@@ -1,26 +1,12 @@
 /* Extraction, patch method: against a dense solution by other means, and the properties that every method must have. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "check.h"
 #include "extract/extract.h"
 #include "psf/psf_math.h"
 #include "small_psf.h"
-
-#define SENTINEL 12345.678
-
-static int failures;
-
-#define CHECK(ok, ...)                                                                                                 \
-    do {                                                                                                               \
-        if (!(ok)) {                                                                                                   \
-            printf("%s:%d: ", __FILE__, __LINE__);                                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            puts("");                                                                                                  \
-            failures++;                                                                                                \
-        }                                                                                                              \
-    } while (0)
 
 /* ---- made-up frames ---- */
 

@@ -1,25 +1,11 @@
 /* Spots of the Gauss-Hermite PSF against numerical integration; places, degenerate PSFs, coverage. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "check.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"
 #include "small_psf.h"
-
-#define SENTINEL 12345.678
-
-static int failures;
-
-#define CHECK(ok, ...)                                                                                                 \
-    do {                                                                                                               \
-        if (!(ok)) {                                                                                                   \
-            printf("%s:%d: ", __FILE__, __LINE__);                                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            puts("");                                                                                                  \
-            failures++;                                                                                                \
-        }                                                                                                              \
-    } while (0)
 
 static void check_legendre(void)
 {
