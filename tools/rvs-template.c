@@ -189,7 +189,7 @@ int main(int argc, char **argv)
                                         "templates for an instrument from a library of model spectra",
                                         "--setup SETUP [OPTION...] [FILE]",
                                         options,
-                                        SPX_USES_DEVICE,
+                                        0,
                                         run};
     return spx_main(&program, argc, argv);
 }

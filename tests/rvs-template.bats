@@ -1,0 +1,132 @@
+# rvs-template: libraries to templates.
+load common
+
+# 5000-5400 Angstrom, vacuum, step 0.1; teff 5000, 5500, 6000 x logg 0...5 x feh -3...0.5 x alpha 0, 0.4
+setup_file() {
+    PATH=$SPX_BUILD/tests/helpers:$PATH
+    mock_library "$BATS_FILE_TMPDIR/library.h5" 5000 5400 5000 6000
+}
+
+# values PATH FILE: the numbers of a dataset, on one line.
+values() {
+    h5dump -y -w 0 -d "$1" "$2" |
+        awk '/DATA \{/ && !n++ { on = 1; next } /\}/ { on = 0 } on' | tr -d ',\n' | sed 's/^ *//; s/  */ /g'
+}
+
+@test "rvs-template makes templates of several setups in one pass" {
+    rvs-template -s a:5050:5350:0.4:R=x/1.55 -s b_2:5100:5300:0.2:FWHM=1.2 -o t.h5 "$BATS_FILE_TMPDIR/library.h5"
+    h5check t.h5
+    [ "$(h5ls t.h5/templates | wc -l)" -eq 2 ]
+    [ "$(values /templates/a/grid/naxis t.h5)" = "3 6 7 2" ]
+    [ "$(values /templates/b_2/grid/axes t.h5)" = "5000 5500 6000 0 1 2 3 4 5 -3 -2 -1.5 -1 -0.5 0 0.5 0 0.4" ]
+    [ "$(values /templates/a/parlog t.h5)" = "1 0 0 0" ]
+    [[ $(values /templates/a/filled t.h5) != *1* ]]
+}
+
+@test "rvs-template: a pipe, batches and threads change nothing" {
+    rvs-template --reproducible -j 1 -s a:5050:5350:0.4:R=x/1.55 -o one.h5 "$BATS_FILE_TMPDIR/library.h5"
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    dd if=library.h5 bs=1M status=none | rvs-template --reproducible -j 3 -s a:5050:5350:0.4:R=x/1.55 > two.h5
+    h5diff one.h5 two.h5 /templates/a
+}
+
+@test "rvs-template: normalisation, mapped parameters and cross-correlation set as asked for" {
+    library=$BATS_FILE_TMPDIR/library.h5
+    rvs-template -s a:5050:5350:0.4:R=3000 --norm none --log-param none --no-ccf -o none.h5 "$library"
+    [ "$(values /templates/a/parlog none.h5)" = "0 0 0 0" ]
+    run ! h5dump -H -g /templates/a/ccf none.h5
+    rvs-template -s a:5050:5350:0.4:R=3000 --norm median --log-param teff,logg --ccf-every 50 --ccf-vsini 0,50,300 \
+        -o median.h5 "$library" 2>err || true
+    # logg 0 has no logarithm
+    [ ! -e median.h5 ]
+    [[ $(cat err) == *logg*logarithm* ]]
+    rvs-template -s a:5050:5350:0.4:R=3000 --norm median --ccf-every 50 --ccf-vsini 0,50,300 -o median.h5 "$library"
+    # 252 templates: 6 of them, each with three velocities
+    [ "$(values /templates/a/ccf/vsini median.h5)" = "$(printf '0 50 300 %.0s' 1 2 3 4 5 6 | sed 's/ $//')" ]
+    h5check median.h5 none.h5
+}
+
+@test "rvs-template refuses setups that make no sense" {
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    fails_with 2 '*no setup*' rvs-template -o t.h5 library.h5
+    fails_with 2 '*NAME:MIN:MAX*' rvs-template -s a -o t.h5 library.h5
+    fails_with 2 '*NAME:MIN:MAX*' rvs-template -s "$(printf 'a:%.0s' {1..500})" -o t.h5 library.h5
+    fails_with 2 '*letters*' rvs-template -s ../a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    fails_with 2 '*empty*' rvs-template -s a:5350:5050:0.4:R=3000 -o t.h5 library.h5
+    fails_with 2 '*pixels*' rvs-template -s a:5050:5350:1e-9:R=3000 -o t.h5 library.h5
+    fails_with 2 '*step*' rvs-template -s a:5050:5350:-1:R=3000 -o t.h5 library.h5
+    fails_with 2 '*wavelength*' rvs-template -s a:5050:1e999:0.4:R=3000 -o t.h5 library.h5
+    fails_with 2 '*unknown name*' rvs-template -s 'a:5050:5350:0.4:R=system("id")' -o t.h5 library.h5
+    fails_with 2 '*deep*' rvs-template -s "a:5050:5350:0.4:R=$(printf '(%.0s' {1..100})" -o t.h5 library.h5
+    fails_with 2 '*resolution R is 0*' rvs-template -s a:5050:5350:0.4:R=x-x -o t.h5 library.h5
+    fails_with 2 "*library's own*" rvs-template -s a:5050:5350:0.4:R=3000 --library-resolution 2000 -o t.h5 library.h5
+    fails_with 2 '*wider*' rvs-template -s a:5050:5350:0.4:FWHM=1e5 -o t.h5 library.h5
+    fails_with 2 "*two setups are called 'a'*" rvs-template -s a:5050:5350:0.4:R=3000 -s a:5050:5350:0.4:R=2000 -o t.h5 library.h5
+    fails_with 2 '*no parameter*mass*' rvs-template -s a:5050:5350:0.4:R=3000 --log-param mass -o t.h5 library.h5
+    fails_with 2 '*vsini*' rvs-template -s a:5050:5350:0.4:R=3000 --ccf-vsini -5 -o t.h5 library.h5
+    fails_with 5 '*CPU only*' rvs-template --device cuda -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    fails_with 2 '*one input*' rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5 library.h5
+}
+
+@test "rvs-template refuses a library that does not cover a setup" {
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    fails_with 3 "*library.h5:/library: setup 'b' asks for 5050 to 5500*covers 5000.1 to 5400*" \
+        rvs-template -s a:5050:5350:0.4:R=3000 -s b:5050:5500:0.4:R=3000 -o t.h5 library.h5
+    fails_with 3 "*covers*" rvs-template -s a:4999:5350:0.4:R=3000 -o t.h5 library.h5
+    # 5399.9 in vacuum is 5398.4 in air
+    fails_with 3 "*in air*covers 4998.71 to 5398*" rvs-template -s a:5050:5399:0.4:R=3000:air -o t.h5 library.h5
+}
+
+@test "rvs-template refuses damaged libraries" {
+    cp "$BATS_FILE_TMPDIR/library.h5" good.h5
+    damaged() {
+        local text=$1
+        shift
+        cp good.h5 bad.h5
+        h5edit bad.h5 "$@"
+        fails_with 3 "$text" rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 bad.h5
+    }
+    damaged '*library*' delete /library
+    damaged '*/library/flux*' delete /library/flux
+    damaged '*/library/wavelength*' delete /library/wavelength
+    damaged '*/library/parname*' delete /library/parname
+    damaged '*/library/flux*' shape /library/flux 7,9
+    damaged '*/library/params*' shape /library/params 252,7
+    damaged '*same parameters*' set /library/params 0 5500
+    damaged '*not finite*' set /library/params 5 nan
+    damaged '*bad.h5:/library*do not increase at sample 7*' set /library/wavelength 7 5000
+    damaged '*bad.h5:/library: spectrum 1 of the library (teff 5000, logg 0, feh -3, alpha 0.4)*5150*not finite*' \
+        set /library/flux 5501 inf
+    damaged '*no flux*' fill /library/flux 0
+    head -c 100000 good.h5 > bad.h5
+    fails_with 3 '*bad.h5*' rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 bad.h5
+    fails_with 3 '*empty*' rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 - </dev/null
+    fails_with 2 '*' rvs-template -s a:5050:5350:0.4:R=3000 -f -o good.h5 good.h5
+}
+
+@test "rvs-template: an irregular library is no grid" {
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    for i in $(seq 0 4 1000); do
+        set -- "$@" set /library/params "$i" "$((4000 + i * i % 997))" set /library/params "$((i + 2))" "$((i % 89))"
+    done
+    h5edit library.h5 "$@"
+    fails_with 3 '*no regular grid*teff*logg 6*' rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+}
+
+@test "rvs-template: nodes that are missing are filled and marked" {
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    # one spectrum moves to a temperature of its own: 83 more nodes there, and one where it was
+    h5edit library.h5 set /library/params 0 5250
+    rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5 2>err
+    [[ $(cat err) == *"84 of 336 nodes"* ]]
+    h5check t.h5
+    [ "$(values /templates/a/grid/naxis t.h5)" = "4 6 7 2" ]
+    [ "$(values /templates/a/filled t.h5 | tr ' ' '\n' | grep -c 1)" -eq 84 ]
+}
+
+@test "rvs-template: a parameter that has one value only stays an axis of one node" {
+    mock_library one.h5 5000 5400 5000 5000
+    rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 one.h5
+    h5check t.h5
+    [ "$(values /templates/a/grid/naxis t.h5)" = "1 6 7 2" ]
+}
