@@ -93,7 +93,7 @@ static void lsf(void)
             double integral = 0, a = j ? x[j - 1] : x[0], b = j + 1 < N ? x[j + 1] : x[N - 1];
             for (int q = 0; q < n; q++) {
                 double at = a + (b - a) * (q + 0.5) / n;
-                double hat = at < x[j] ? (at - x[j - 1]) / (x[j] - x[j - 1]) : (x[j + 1] - at) / (x[j + 1] - x[j]);
+                double hat = at < x[j] ? (at - a) / (x[j] - a) : (b - at) / (b - x[j]);
                 double p = s > 1e-6 ? 0.5 * (erf((l2 - at) / s / sqrt(2)) - erf((l1 - at) / s / sqrt(2)))
                                     : (at > l1 && at < l2);
                 integral += hat * p / (l2 - l1) * (b - a) / n;
