@@ -9,22 +9,11 @@
 #include "../helpers/mock_library.h"
 #include "base/mem.h"
 #include "base/wave.h"
+#include "check.h"
 #include "template/continuum.h"
 #include "template/lsf_math.h"
 #include "template/rotation_math.h"
 #include "template/template.h"
-
-static int failed;
-
-#define CHECK(cond, ...)                                                                                               \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            printf("%s:%d: ", __FILE__, __LINE__);                                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            putchar('\n');                                                                                             \
-            failed = 1;                                                                                                \
-        }                                                                                                              \
-    } while (0)
 
 /* ---- kernels ---- */
 
@@ -170,7 +159,7 @@ static void convolution(void)
     spx_template_report rep;
     spx_err e = {0};
     CHECK(run(&lib, &cfg, flux, NT, &t, &rep, &e) == SPX_OK, "%s", e.msg);
-    if (failed)
+    if (failures)
         exit(1);
     for (size_t i = 0; i < 2; i++) {
         const spx_setup *s = &t.setup[i];
@@ -214,7 +203,7 @@ static void convolution(void)
     CHECK(run(&lib, &cfg, flux, 1, &one, NULL, &e) == SPX_OK, "%s", e.msg);
     cfg.nthreads = 3;
     CHECK(run(&lib, &cfg, flux, 2, &two, NULL, &e) == SPX_OK, "%s", e.msg);
-    if (!failed)
+    if (!failures)
         for (size_t i = 0; i < 2; i++) {
             const spx_setup *a = &one.setup[i], *b = &two.setup[i];
             CHECK(!memcmp(a->lnflux, b->lnflux, NT * a->nwave * sizeof(float)), "templates of %s differ", a->setup);
@@ -247,7 +236,7 @@ static void media(void)
         spx_templates t = {0};
         spx_err e = {0};
         CHECK(run(&lib, &cfg, flux, 1, &t, NULL, &e) == SPX_OK, "%s", e.msg);
-        if (failed)
+        if (failures)
             exit(1);
         const spx_setup *s = &t.setup[0];
         double area = 0, mean = 0, want = medium ? spx_air_to_vacuum(centre) : spx_vacuum_to_air(centre);
@@ -285,7 +274,7 @@ static void normalisation(void)
         spx_template_report rep;
         spx_err e = {0};
         CHECK(run(&lib, &cfg, flux, 1, &t, &rep, &e) == SPX_OK, "%s", e.msg);
-        if (failed)
+        if (failures)
             exit(1);
         const spx_setup *s = &t.setup[0];
         double worst = 0;
@@ -334,7 +323,7 @@ static void grid(void)
         p[3] = 4.5;
     }
     CHECK(spx_template_grid(&s, &fill, &e) == SPX_OK, "%s", e.msg);
-    if (failed)
+    if (failures)
         exit(1);
     CHECK(s.naxis[0] == 4 && s.naxis[1] == 3 && s.naxis[2] == 2 && s.naxis[3] == 1, "axes %zu %zu %zu %zu", s.naxis[0],
           s.naxis[1], s.naxis[2], s.naxis[3]);
@@ -418,7 +407,7 @@ static void ccf(void)
     spx_template_report rep;
     spx_err e = {0};
     CHECK(run(&lib, &cfg, flux, 2, &t, &rep, &e) == SPX_OK, "%s", e.msg);
-    if (failed)
+    if (failures)
         exit(1);
     const spx_setup *s = &t.setup[0];
     const spx_ccf_set *c = &s->ccf;
@@ -610,7 +599,7 @@ int main(void)
     grid();
     ccf();
     refusals();
-    if (failed)
+    if (failures)
         return 1;
     snprintf(name, sizeof name, "%s/data/rv/reference-templates.h5", shared ? shared : "../shared");
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -621,5 +610,5 @@ int main(void)
     }
     reference(file);
     H5Fclose(file);
-    return failed;
+    return failures != 0;
 }
