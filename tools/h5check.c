@@ -1,0 +1,68 @@
+/* h5check: checks products against the schema. */
+#include <stdio.h>
+#include <string.h>
+
+#include "h5/schema.h"
+#include "h5/stage.h"
+
+static const char *opt_schema;
+
+static const spx_opt options[] = {
+    {.kind = SPX_OPT_CHOICE,
+     .name = "schema",
+     .arg = "FORM",
+     .value = &opt_schema,
+     .help = "Print the definition of the products instead of checking: as it is written (text), or for the manual "
+             "(mdoc)",
+     .choices = "text|mdoc"},
+    {0}};
+
+static spx_status print_schema(void)
+{
+    if (strcmp(opt_schema, "mdoc") == 0) {
+        spx_schema_mdoc(stdout);
+        return SPX_OK;
+    }
+    for (const spx_schema_text *t = spx_schema_texts; t->name != NULL; t++)
+        printf("%s%s", t == spx_schema_texts ? "" : "\n", t->text);
+    return SPX_OK;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_status worst = SPX_OK;
+    if (opt_schema != NULL)
+        return print_schema();
+    /* every file gets its say; the last error is the one that spx_main() prints */
+    for (size_t i = 0; i < s->ninput || i == 0; i++) {
+        spx_input *in = NULL;
+        size_t nbad = 0;
+        spx_err err = {0};
+        spx_status st = spx_stage_extra_input(s, s->ninput > 0 ? s->input[i] : "-", &in, &err);
+        if (st == SPX_OK)
+            st = spx_schema_check(in->file, in->name, stdout, &nbad, &err);
+        if (st != SPX_OK) {
+            if (worst > SPX_ENO)
+                spx_error("%s", e->msg);
+            *e = err;
+            worst = st;
+        } else if (nbad > 0) {
+            worst = worst == SPX_OK ? SPX_ENO : worst;
+        } else {
+            spx_detail("%s: is valid", in->name);
+        }
+    }
+    return worst;
+}
+
+static const spx_program program = {.name = "h5check",
+                                    .summary = "check products against their definition",
+                                    .usage = "[options] FILE...",
+                                    .options = options,
+                                    .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL, /* --schema needs none */
+                                    .run = run};
+
+int main(int argc, char **argv)
+{
+    return spx_main(&program, argc, argv);
+}

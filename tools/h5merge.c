@@ -1,0 +1,146 @@
+/* h5merge: joins fibre subsets, cameras, or rows of products. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "blocks/merge.h"
+#include "h5/stage.h"
+
+static const char *opt_by = "auto", *opt_fibers;
+static int opt_allow_missing;
+
+static const spx_opt options[] = {
+    {.kind = SPX_OPT_CHOICE,
+     .name = "by",
+     .letter = 'b',
+     .arg = "WHAT",
+     .value = &opt_by,
+     .help = "What to join: fibers of one camera, cameras of one exposure, rows; auto sees it from the content",
+     .choices = "auto|fibers|cameras|rows"},
+    {.kind = SPX_OPT_STRING,
+     .name = "fibers",
+     .arg = "FIRST:LAST",
+     .value = &opt_fibers,
+     .help = "Fibres that the result has to have, LAST excluded; without it those that are there"},
+    {.kind = SPX_OPT_FLAG,
+     .name = "allow-missing",
+     .value = &opt_allow_missing,
+     .help = "Go on without files, fibres or arms that are absent, and flag the rows that lack something"},
+    {0}};
+
+static spx_status parse_options(spx_merge_options *o, spx_err *e)
+{
+    double range[2];
+    size_t n = 0;
+    o->by = strcmp(opt_by, "fibers") == 0    ? SPX_MERGE_FIBERS
+            : strcmp(opt_by, "cameras") == 0 ? SPX_MERGE_CAMERAS
+            : strcmp(opt_by, "rows") == 0    ? SPX_MERGE_ROWS
+                                             : SPX_MERGE_AUTO;
+    o->allow_missing = opt_allow_missing;
+    if (opt_fibers == NULL)
+        return SPX_OK;
+    spx_status st = spx_parse_doubles(opt_fibers, ':', "--fibers", 2, range, &n, e);
+    if (st != SPX_OK)
+        return st;
+    if (n != 2 || range[0] < 0 || range[1] <= range[0] || range[1] > 1e6 || range[0] != (double)(long)range[0] ||
+        range[1] != (double)(long)range[1])
+        return spx_fail(e, SPX_EUSAGE, "--fibers: '%s' is not FIRST:LAST with LAST > FIRST, such as 0:500", opt_fibers);
+    if (o->by == SPX_MERGE_CAMERAS || o->by == SPX_MERGE_ROWS)
+        return spx_fail(e, SPX_EUSAGE, "--fibers goes with --by fibers only");
+    o->first = (long)range[0];
+    o->last = (long)range[1];
+    return SPX_OK;
+}
+
+/* The inputs; names of those that do not exist, and may not, in `absent`. */
+static spx_status open_inputs(spx_stage *s, spx_merge_part *part, size_t *n, spx_text *absent, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
+        spx_input *in = NULL;
+        const char *name = s->input[i];
+        if (opt_allow_missing && strcmp(name, "-") != 0 && access(name, F_OK) != 0 && errno == ENOENT) {
+            spx_warn("%s: is not there: going on without", name);
+            st = spx_text_add(absent, e, "%s%s", absent->n > 0 ? " " : "", name);
+            continue;
+        }
+        if ((st = spx_stage_input(s, i, &in, e)) == SPX_OK)
+            part[(*n)++] = (spx_merge_part){in->file, in->name};
+    }
+    if (st == SPX_OK && *n == 0)
+        st = spx_fail(e, SPX_EINPUT, "%s: none of the inputs is there", s->input[0]);
+    return st;
+}
+
+static spx_status join(spx_stage *s, const spx_merge *m, const spx_text *absent, spx_err *e)
+{
+    static const char *const what[] = {"auto", "fibers", "cameras", "rows"};
+    const char *product = spx_merge_product(m), *out = spx_merge_left_out(m);
+    char path[32];
+    hid_t file = H5I_INVALID_HID;
+    spx_stage_step(s, "write");
+    spx_status st = spx_stage_output(s, product, &file, e);
+    if (st != SPX_OK)
+        return st;
+    spx_progress *p = spx_progress_start(s->common.progress, s->program->name, "datasets", spx_merge_steps(m));
+    st = spx_merge_write(m, file, p, e);
+    spx_progress_end(p);
+    (void)snprintf(path, sizeof path, "/%s", product);
+    if (st == SPX_OK && absent->n > 0)
+        st = spx_h5_set_str(file, path, "missing_inputs", absent->s, e);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "joined", e, "%s", what[spx_merge_kind(m)]);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "rows", e, "%zu", spx_merge_nrow(m));
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "incomplete_rows", e, "%zu", spx_merge_nmissing(m));
+    if (st == SPX_OK && absent->n > 0)
+        st = spx_stage_record(s, "missing_inputs", e, "%s", absent->s);
+    if (st == SPX_OK)
+        st = spx_stage_commit(s, e);
+    if (st != SPX_OK)
+        return st;
+    if (spx_merge_nmissing(m) > 0)
+        spx_warn("%zu of %zu rows lack an arm: see MISSING_ARMS in /fibermap", spx_merge_nmissing(m),
+                 spx_merge_nrow(m));
+    while (out != NULL && *out != '\0') {
+        size_t n = strcspn(out, "\n");
+        spx_detail("%.*s: left out", (int)n, out);
+        out += n + (out[n] == '\n');
+    }
+    return SPX_OK;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_merge_options o = {0};
+    spx_text absent = {0};
+    spx_merge *m = NULL;
+    size_t n = 0;
+    spx_merge_part *part = spx_alloc(s->ninput, sizeof *part, e);
+    spx_status st = part == NULL ? SPX_EIO : parse_options(&o, e);
+    spx_stage_step(s, "read");
+    if (st == SPX_OK)
+        st = open_inputs(s, part, &n, &absent, e);
+    if (st == SPX_OK)
+        st = spx_merge_plan(n, part, &o, &m, e);
+    if (st == SPX_OK)
+        st = join(s, m, &absent, e);
+    spx_merge_free(m);
+    spx_text_free(&absent);
+    spx_free(part);
+    return st;
+}
+
+static const spx_program program = {.name = "h5merge",
+                                    .summary = "join fibres, cameras or rows of products",
+                                    .usage = "[options] FILE...",
+                                    .options = options,
+                                    .run = run};
+
+int main(int argc, char **argv)
+{
+    return spx_main(&program, argc, argv);
+}
