@@ -177,6 +177,7 @@ first_and_last() {
     fails_with 2 '*pix-pad-frac*' specx-extract -w $grid --pix-pad-frac 1.5 -o out.h5 "$image"
     fails_with 2 '*psf-error*' specx-extract -w $grid --psf-error=-1 -o out.h5 "$image"
     fails_with 2 '*unknowns*' specx-extract -w $grid --wave-step 30000 -o out.h5 "$image"
+    fails_with 2 '*--device*gpu*' specx-extract -w $grid --device gpu -o out.h5 "$image"
     fails_with 2 '*precision*' specx-extract -w $grid --precision half -o out.h5 "$image"
     fails_with 4 '*max-mem*' specx-extract -w $grid --max-mem 100k -o out.h5 "$image"
 }

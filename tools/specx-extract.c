@@ -1,9 +1,9 @@
 /* specx-extract: CCD image and PSF to spectra with inverse variance and resolution matrix. */
 #include <string.h>
 
+#include "backend.h"
 #include "blocks/frame.h"
 #include "blocks/io.h"
-#include "extract/extract.h"
 #include "h5/stage.h"
 #include "psf/psf.h"
 
@@ -216,10 +216,19 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_frame frame = {0};
     spx_extract_options o;
     spx_extract_counts counts;
+    spx_backend backend = {0};
+    spx_err why = {0};
     hid_t file;
 
+    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_EXTRACT, &why, e);
+    if (st == SPX_OK)
+        spx_stage_device(s, backend.device);
+    if (st == SPX_OK && why.code != SPX_OK)
+        spx_detail("computes on the CPU: %s", why.msg);
+
     spx_stage_step(s, "read");
-    spx_status st = read_inputs(s, &image, &psf, e);
+    if (st == SPX_OK)
+        st = read_inputs(s, &image, &psf, e);
     if (st == SPX_OK)
         warn_of_mismatch(&image, &psf);
     if (st == SPX_OK)
@@ -228,7 +237,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_stage_step(s, "extract");
     if (st == SPX_OK) {
         o.progress = spx_progress_start(s->common.progress, "extract", "patches", spx_extract_patch_units(&psf, &o));
-        st = spx_extract_patch_cpu(&image, &psf, &o, &frame, &counts, e);
+        st = backend.extract(&backend, &image, &psf, &o, &frame, &counts, e);
         spx_progress_end(o.progress);
     }
     if (st == SPX_OK)
@@ -246,6 +255,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
+    spx_backend_close(&backend);
     spx_image_free(&image);
     spx_psf_free(&psf);
     spx_frame_free(&frame);
