@@ -82,7 +82,7 @@ static spx_status log_parameters(const spx_library *lib, spx_template_config *cf
 }
 
 /* All rows of the library through the stage. */
-static spx_status stream(hid_t file, const spx_library *lib, spx_template_job *job, spx_err *e)
+static spx_status stream(const spx_input *in, const spx_library *lib, spx_template_job *job, spx_err *e)
 {
     size_t first, n;
     float *flux = spx_alloc2(BATCH, lib->nwave, sizeof *flux, e);
@@ -92,9 +92,9 @@ static spx_status stream(hid_t file, const spx_library *lib, spx_template_job *j
     spx_status st = SPX_OK;
     for (size_t row = 0; row < lib->ntemp && st == SPX_OK; row += BATCH) {
         size_t nrow = lib->ntemp - row < BATCH ? lib->ntemp - row : BATCH;
-        st = spx_library_read_flux(file, lib, row, nrow, flux, e);
-        if (st == SPX_OK)
-            st = spx_template_add(job, row, nrow, flux + first, lib->nwave, e);
+        st = spx_library_read_flux(in->file, lib, row, nrow, flux, e);
+        if (st == SPX_OK && (st = spx_template_add(job, row, nrow, flux + first, lib->nwave, e)) == SPX_EINPUT)
+            spx_err_context(e, "%s:/library", in->name);
     }
     spx_free(flux);
     return st;
@@ -110,17 +110,17 @@ static spx_status make(const spx_stage *s, spx_input *in, const spx_library *lib
                                  .npar = lib->npar,
                                  .params = lib->params};
     memcpy(what.parname, lib->parname, sizeof what.parname);
-    cfg->progress = spx_progress_start(s->common.progress, "templates", "spectra", lib->ntemp);
     spx_template_job *job;
     spx_status st = spx_template_begin(&what, cfg, &job, e);
-    if (st == SPX_OK)
-        st = stream(in->file, lib, job, e);
+    if (st != SPX_OK)
+        return st == SPX_EINPUT ? spx_err_context(e, "%s:/library", in->name) : st;
+    spx_progress *progress = spx_progress_start(s->common.progress, "templates", "spectra", spx_template_units(job));
+    spx_template_watch(job, progress);
+    st = stream(in, lib, job, e);
     if (st == SPX_OK)
         st = spx_template_finish(job, t, report, e);
+    spx_progress_end(progress);
     spx_template_free(job);
-    spx_progress_end(cfg->progress);
-    if (st == SPX_EINPUT)
-        spx_err_context(e, "%s:/library", in->name);
     return st;
 }
 

@@ -57,7 +57,6 @@ typedef struct {
     size_t nccf_vsini;
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
     int nthreads;            /* 0: OpenMP's default; the result does not depend on it */
-    spx_progress *progress;  /* one step a row added and an entry of the cross-correlation set; may be NULL */
 } spx_template_config;
 
 /* What a user should hear of. */
@@ -85,8 +84,10 @@ void spx_template_range(const spx_template_job *job, size_t *first, size_t *n);
 spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, size_t stride,
                             spx_err *e);
 
-/* Entries that the cross-correlation sets will have. */
-size_t spx_template_ccf_entries(const spx_template_job *job);
+/* Units of work of the whole job: rows of the library, and entries of the cross-correlation sets. They are reported to
+ * p, which may be NULL. */
+size_t spx_template_units(const spx_template_job *job);
+void spx_template_watch(spx_template_job *job, spx_progress *p);
 
 /* The setups are moved to *out (out->library is left alone). SPX_EBUG when rows are missing. `report` may be NULL. */
 spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_template_report *report, spx_err *e);

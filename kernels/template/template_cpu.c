@@ -266,7 +266,6 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     st = SPX_EIO;
     job->nlib = lib->ntemp;
     job->nthreads = cfg->nthreads > 0 ? cfg->nthreads : omp_get_max_threads();
-    job->progress = cfg->progress;
     job->nsetup = cfg->nsetup;
     job->setup = spx_alloc(cfg->nsetup, sizeof *job->setup, e);
     job->weight = spx_alloc(cfg->nsetup, sizeof *job->weight, e);
@@ -318,9 +317,14 @@ void spx_template_range(const spx_template_job *job, size_t *first, size_t *n)
     *n = job->n;
 }
 
-size_t spx_template_ccf_entries(const spx_template_job *job)
+size_t spx_template_units(const spx_template_job *job)
 {
-    return job->nsetup * job->npick * job->nvsini;
+    return job->nlib + job->nsetup * job->npick * job->nvsini;
+}
+
+void spx_template_watch(spx_template_job *job, spx_progress *p)
+{
+    job->progress = p;
 }
 
 /* Photons of up to LANES spectra, sample after sample: photon[k*LANES + lane]. SPX_EINPUT when one is not finite. */
