@@ -69,12 +69,13 @@ void spx_sim_grid(double min, double step, size_t n, double *wavelength);
 
 /* Flux of the made-up stars per unit wavelength (erg/s/cm^2/cm at the stellar surface) as seen at velocity v with
  * rotation vsini: flux[nstar][nwave] on wavelength[nwave] (vacuum Angstrom, increasing). Rows of sky targets are 0.
+ * norm[nstar] (may be NULL) gets the continuum at SPX_SIM_WAVE_REF, for spx_sim_electrons().
  *   F = pi B(lambda, teff) * (Balmer jump) * exp(-tau(lambda; teff, logg, feh, alpha)), tau the sum of 3600 narrow
  *   lines with made-up strengths and of the hydrogen, Ca II, Na I and Mg I lines at their wavelengths.
  * Doppler shift: lambda_obs = lambda sqrt((1+b)/(1-b)), b = v/c, exact where vsini is 0 (the formula is evaluated at
  * the rest wavelengths). Rotation: see spx_sim_observe(). */
 spx_status spx_sim_stars(size_t nstar, const spx_sim_target *star, size_t nwave, const double *wavelength, double *flux,
-                         spx_progress *progress, spx_err *e) SPX_NODISCARD;
+                         double *norm, spx_progress *progress, spx_err *e) SPX_NODISCARD;
 
 /* Continuum of the formula at one rest wavelength, same unit (no lines). */
 double spx_sim_continuum(double teff, double wavelength);
@@ -86,6 +87,14 @@ double spx_sim_continuum(double teff, double wavelength);
  * SPX_EINPUT when the table does not cover what is wanted. */
 spx_status spx_sim_observe(size_t nin, const double *win, const double *in, double v, double vsini, size_t nout,
                            const double *wout, double *out, spx_err *e) SPX_NODISCARD;
+
+/* The same for stars that were drawn from a library: row s of table[nstar][ntable] is the spectrum of star s per unit
+ * wavelength on wtable[ntable] (Angstrom, increasing; air wavelengths when `air`) -> flux[nstar][nwave] on vacuum
+ * wavelengths. norm[nstar] gets the mean flux within 100 Angstrom of SPX_SIM_WAVE_REF, or of all of the row where the
+ * library does not reach there. SPX_EINPUT: a table that is too short, or not finite. */
+spx_status spx_sim_members(size_t nstar, const spx_sim_target *star, size_t ntable, const double *wtable, int air,
+                           const float *table, size_t nwave, const double *wavelength, double *flux, double *norm,
+                           spx_progress *progress, spx_err *e) SPX_NODISCARD;
 
 /* Strips of a disc: number for this vsini, and x[n] in units of vsini with weight[n], which sum to 1. */
 size_t spx_sim_strips(double vsini);
@@ -110,6 +119,9 @@ spx_status spx_sim_electrons(size_t nstar, const spx_sim_target *star, const dou
 spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out,
                        spx_err *e) SPX_NODISCARD;
 
+/* Add one spectrum, sky[nwave], to each of flux[nspec][nwave]. */
+void spx_sim_add_sky(size_t nspec, size_t nwave, const double *sky, double *flux);
+
 /* ---- instrument ------------------------------------------------------------------------------------------------- */
 
 /* Built-in camera b, r or z with nspec fibres in bundles of 25, traces along y, bent in x and y, spots that vary with
@@ -126,7 +138,7 @@ int spx_sim_arm_range(char arm, double *wmin, double *wmax);
  * electrons(s,k) = flux[s][k] (per Angstrom) * width of sample k (half the distance between its neighbours).
  * fiber[nspec]: rows of the PSF; NULL: 0..nspec-1. A sample without electrons costs nothing; what falls off the CCD
  * is lost. Rows of the image are shared out in fixed bands, each pixel is summed in the order of fibre, wavelength:
- * the result does not depend on the number of threads. psf must be indexed (spx_psf_index).
+ * the result does not depend on the number of threads. Progress counts rows. psf must be indexed (spx_psf_index).
  * SPX_EINPUT: fibre not in the PSF, wavelengths that do not increase, flux that is not finite, a spot that the PSF
  * cannot give. */
 spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fiber, size_t nwave,

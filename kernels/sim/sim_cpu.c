@@ -150,7 +150,7 @@ spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fibe
                                        chunk + s * nchunk, y0, y1, nx, work, image, &failed[b].sample);
         }
         spx_free(work);
-        spx_progress_step(progress, 1);
+        spx_progress_step(progress, (size_t)(y1 - y0));
     }
     for (size_t b = 0; b < nband && st == SPX_OK; b++) {
         if (failed[b].memory != SPX_OK)

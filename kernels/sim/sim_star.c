@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/wave.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 
@@ -169,7 +170,7 @@ static spx_status increasing(size_t n, const double *w, spx_err *e)
 }
 
 spx_status spx_sim_stars(size_t nstar, const spx_sim_target *star, size_t nwave, const double *wavelength, double *flux,
-                         spx_progress *progress, spx_err *e)
+                         double *norm, spx_progress *progress, spx_err *e)
 {
     spx_status st = increasing(nwave, wavelength, e);
     if (st != SPX_OK)
@@ -189,6 +190,8 @@ spx_status spx_sim_stars(size_t nstar, const spx_sim_target *star, size_t nwave,
             if (st == SPX_OK)
                 st = spx_fail(e, mine.code, "%s", mine.msg);
         }
+        if (norm != NULL)
+            norm[s] = star[s].sky ? 0.0 : spx_sim_continuum(star[s].teff, SPX_SIM_WAVE_REF);
         spx_progress_step(progress, 1);
     }
     spx_free(lines);
@@ -279,6 +282,43 @@ spx_status spx_sim_observe(size_t nin, const double *win, const double *in, doub
     return SPX_OK;
 }
 
+spx_status spx_sim_members(size_t nstar, const spx_sim_target *star, size_t ntable, const double *wtable, int air,
+                           const float *table, size_t nwave, const double *wavelength, double *flux, double *norm,
+                           spx_progress *progress, spx_err *e)
+{
+    spx_status st = increasing(ntable, wtable, e);
+    double *win = spx_alloc(ntable, sizeof *win, e), *row = spx_alloc(ntable, sizeof *row, e);
+    if (win == NULL || row == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < ntable && st == SPX_OK; i++)
+        win[i] = air ? spx_air_to_vacuum(wtable[i]) : wtable[i];
+    for (size_t s = 0; s < nstar && st == SPX_OK; s++) {
+        norm[s] = 0.0;
+        memset(flux + s * nwave, 0, nwave * sizeof *flux);
+        if (star[s].sky)
+            continue;
+        double all = 0.0, near = 0.0;
+        size_t n = 0;
+        for (size_t i = 0; i < ntable; i++) {
+            row[i] = table[s * ntable + i];
+            all += row[i];
+            if (fabs(win[i] - SPX_SIM_WAVE_REF) <= 100.0) {
+                near += row[i];
+                n++;
+            }
+        }
+        norm[s] = n > 0 ? near / (double)n : all / (double)ntable;
+        if (!isfinite(all))
+            st = spx_fail(e, SPX_EINPUT, "member %zu of the library is not finite", star[s].member);
+        else
+            st = spx_sim_observe(ntable, win, row, star[s].v, star[s].vsini, nwave, wavelength, flux + s * nwave, e);
+        spx_progress_step(progress, 1);
+    }
+    spx_free(win);
+    spx_free(row);
+    return st;
+}
+
 size_t spx_sim_grid_size(double min, double max, double step)
 {
     if (!(min > 0.0 && max >= min && step > 0.0 && isfinite(max) && (max - min) / step < 0x1p31))
@@ -332,4 +372,11 @@ spx_status spx_sim_electrons(size_t nstar, const spx_sim_target *star, const dou
     }
     spx_free(scale);
     return st;
+}
+
+void spx_sim_add_sky(size_t nspec, size_t nwave, const double *sky, double *flux)
+{
+    for (size_t s = 0; s < nspec; s++)
+        for (size_t i = 0; i < nwave; i++)
+            flux[s * nwave + i] += sky[i];
 }

@@ -104,10 +104,10 @@ static void test_stars(void)
     t[2].vsini = 60.0;
     t[3].sky = 1;
     spx_sim_grid(5100.0, 0.1, N, wave);
-    spx_status st = spx_sim_stars(4, t, N, wave, flux, NULL, &e);
+    spx_status st = spx_sim_stars(4, t, N, wave, flux, NULL, NULL, &e);
     CHECK(st == SPX_OK, "%s", e.msg);
     omp_set_num_threads(1);
-    st = spx_sim_stars(4, t, N, wave, again, NULL, &e);
+    st = spx_sim_stars(4, t, N, wave, again, NULL, NULL, &e);
     omp_set_num_threads(2);
     CHECK(st == SPX_OK && memcmp(flux, again, 4 * N * sizeof *flux) == 0, "stars differ with the number of threads");
 
@@ -117,7 +117,7 @@ static void test_stars(void)
         rest[i] = wave[i] / d;
     spx_sim_target at_rest = t[0];
     at_rest.v = 0.0;
-    st = spx_sim_stars(1, &at_rest, N, rest, still, NULL, &e);
+    st = spx_sim_stars(1, &at_rest, N, rest, still, NULL, NULL, &e);
     CHECK(st == SPX_OK && memcmp(still, flux, N * sizeof *flux) == 0, "Doppler shift is not that of the formula");
     for (int i = 0; i < N; i++) {
         double c = spx_sim_continuum(5300, rest[i]);
@@ -135,7 +135,7 @@ static void test_stars(void)
         double num = 0.0, den = 0.0;
         for (int k = 0; k < FINE; k++)
             lam[k] = rest[i] * exp(((k + 0.5) * 2.0 / FINE - 1.0) * 60.0 / SPX_C_KMS);
-        st = spx_sim_stars(1, &at_rest, FINE, lam, strip, NULL, &e);
+        st = spx_sim_stars(1, &at_rest, FINE, lam, strip, NULL, NULL, &e);
         CHECK(st == SPX_OK, "%s", e.msg);
         for (int k = 0; k < FINE; k++) {
             double x = (k + 0.5) * 2.0 / FINE - 1.0, y = 1.0 - x * x;
@@ -151,7 +151,7 @@ static void test_stars(void)
     CHECK(strstr(e.msg, "covers") != NULL, "message: %s", e.msg);
     spx_err_clear(&e);
     wave[7] = wave[6];
-    CHECK(spx_sim_stars(1, t, N, wave, flux, NULL, &e) == SPX_EINPUT, "wavelengths that stand still accepted");
+    CHECK(spx_sim_stars(1, t, N, wave, flux, NULL, NULL, &e) == SPX_EINPUT, "wavelengths that stand still accepted");
     spx_free(wave);
     spx_free(rest);
     spx_free(flux);

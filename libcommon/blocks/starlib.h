@@ -1,0 +1,31 @@
+/* A folder of model spectra in PHOENIX layout: one FITS file a spectrum, whose primary array is the flux and whose
+ * header has PHXTEFF, PHXLOGG, PHXM_H, PHXALPHA, and one FITS file of wavelengths, WAVE_*.fits. */
+#ifndef SPX_STARLIB_H
+#define SPX_STARLIB_H
+
+#include <signal.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+typedef struct {
+    char *target, *temp; /* folder wanted, folder being filled */
+    size_t n;            /* spectra so far */
+    int replace;         /* an earlier library is there and goes away */
+    int masked;          /* signals wait until the end; `signals` is the mask before */
+    sigset_t signals;
+} spx_starlib;
+
+/* Begin. The folder appears when all is in it (spx_starlib_commit). Signals that would end the program wait until
+ * then, or until the next spectrum is added, which then fails: call this before threads are made. SPX_EIO when `dir`
+ * exists and is not empty, unless `force` is set and it holds nothing but a library (files *.fits). */
+spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err *e);
+spx_status spx_starlib_wavelength(spx_starlib *l, size_t n, const double *wavelength, spx_err *e);
+/* Flux per unit wavelength, erg/s/cm^2/cm. The name is made of the parameters, which must differ from all before. */
+spx_status spx_starlib_add(spx_starlib *l, double teff, double logg, double feh, double alpha, size_t n,
+                           const float *flux, spx_err *e);
+spx_status spx_starlib_commit(spx_starlib *l, spx_err *e);
+/* Remove what was written, if it was not committed; safe on a struct of zeros. */
+void spx_starlib_discard(spx_starlib *l);
+
+#endif
