@@ -233,6 +233,8 @@ static spx_status run(spx_stage *s, spx_err *e)
         warn_of_mismatch(&image, &psf);
     if (st == SPX_OK)
         st = make_options(s, &image, &psf, &o, e);
+    if (st == SPX_OK)
+        st = spx_frame_inherit(&frame, &image, &psf, o.first, o.nspec, e);
 
     spx_stage_step(s, "extract");
     if (st == SPX_OK) {
@@ -244,8 +246,6 @@ static spx_status run(spx_stage *s, spx_err *e)
         st = add_scores(&frame, e);
     if (st == SPX_OK)
         st = report(s, &o, &counts, e);
-    if (st == SPX_OK)
-        st = spx_frame_inherit(&frame, &image, &psf, e);
 
     spx_stage_step(s, "write");
     if (st == SPX_OK)

@@ -28,7 +28,8 @@ typedef struct {
      * so a fibre has the same flux in every subset. */
     size_t bundle_size, sub_bundles;
     size_t wave_step;    /* bins kept of a patch */
-    size_t wave_pad;     /* bins that a patch solves beyond them, on both sides */
+    size_t wave_pad;     /* bins that a patch solves beyond them, on both sides; below hsizey the outer diagonals of
+                          * the resolution are 0 beside a border */
     double pix_pad_frac; /* fraction of the rows that only padding bins reach and that are used, 0..1 */
     double regularize;   /* alpha: alpha^2 is added to the diagonal of M */
     double psf_error;    /* fractional error of the model in chi^2; negative: the PSF's own */
@@ -57,10 +58,10 @@ size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o)
 
 /* Extract with patches and dense algebra, on the CPU: the definition of correct for every other method.
  *
- * *out (zeroed by the caller) gets: nspec, arm (name: band; wavelength [nwave], vacuum, topocentric; flux
+ * *out (whose other members are 0) gets: nspec, arm (name: band; wavelength [nwave], vacuum, topocentric; flux
  * electron/Angstrom, ivar, mask, resolution with 2 hsizey + 1 diagonals), chi2pix, pixmask_fraction, fiber, camera and,
  * if wanted, the model image in electrons (size of the input image): the sum of flux times spot of the bins in the
- * output. It does not get header, fibermap and scores.
+ * output. Header, fibermap and scores are left as they are.
  * Free with spx_frame_free(), also after an error. No value is NaN or infinite.
  *
  * - pixmask_fraction: fraction of a bin's spot on pixels without information; pixels off the CCD count as such.

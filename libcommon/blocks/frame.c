@@ -35,29 +35,28 @@ static spx_status rows_of_fibres(const spx_table *map, size_t nfibre, size_t non
     return st;
 }
 
-static spx_status inherit_fibermap(spx_frame *f, const spx_table *map, size_t nfibre, spx_err *e)
+static spx_status inherit_fibermap(spx_frame *f, const spx_table *map, size_t nfibre, size_t first, size_t nspec,
+                                   spx_err *e)
 {
     const size_t none = (size_t)-1;
-    size_t *row = spx_alloc(nfibre, sizeof *row, e), *mine = spx_alloc(f->nspec, sizeof *mine, e);
-    spx_status st = row != NULL && mine != NULL ? rows_of_fibres(map, nfibre, none, row, e) : SPX_EIO;
-    for (size_t k = 0; k < f->nspec && st == SPX_OK; k++) {
-        mine[k] = row[f->fiber[k]];
-        if (mine[k] == none)
+    size_t *row = spx_alloc(nfibre, sizeof *row, e);
+    spx_status st = row != NULL ? rows_of_fibres(map, nfibre, none, row, e) : SPX_EIO;
+    for (size_t k = first; k < first + nspec && st == SPX_OK; k++)
+        if (row[k] == none)
             st = spx_fail(e, SPX_EINPUT,
-                          "fibermap: has no row for fibre %d of the PSF: choose the fibres that it has with --spectra",
-                          (int)f->fiber[k]);
-    }
-    if (st == SPX_OK && (f->fibermap = spx_table_take(map, f->nspec, mine, e)) == NULL)
+                          "fibermap: has no row for fibre %zu of the PSF: choose the fibres that it has with --spectra",
+                          k);
+    if (st == SPX_OK && (f->fibermap = spx_table_take(map, nspec, row + first, e)) == NULL)
         st = SPX_EIO;
     spx_free(row);
-    spx_free(mine);
     return st;
 }
 
-spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, spx_err *e)
+spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, size_t first, size_t nspec,
+                             spx_err *e)
 {
     spx_status st = spx_cards_copy(&f->header, &im->header, e);
-    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im->fibermap, psf->nspec, e) : st;
+    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im->fibermap, psf->nspec, first, nspec, e) : st;
 }
 
 spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,

@@ -7,11 +7,12 @@
 #include "blocks/psf.h"
 #include "blocks/spectra.h"
 
-/* Copy the image's header and the rows of its fibermap that belong to f->fiber (indices into the PSF). A fibermap with
- * one row for each fibre of the PSF is taken by row; another one by its column FIBER modulo the number of fibres in the
- * PSF (fibres are numbered through the spectrographs of a survey), or by row when it has no such column. SPX_EINPUT
- * when a fibre has no row, or two. */
-spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, spx_err *e);
+/* Copy the image's header and the rows of its fibermap that belong to fibres first .. first+nspec-1 of the PSF, into a
+ * frame that has neither. A fibermap with one row for each fibre of the PSF is taken by row; another one by its column
+ * FIBER modulo the number of fibres in the PSF (fibres are numbered through the spectrographs of a survey), or by row
+ * when it has no such column. SPX_EINPUT when a fibre has no row, or two. */
+spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, size_t first, size_t nspec,
+                             spx_err *e);
 
 /* Table of scores: SUM_RAW_COUNT_X (electron), MEDIAN_RAW_COUNT_X (electron/Angstrom), MEDIAN_RAW_SNR_X, where X is the
  * band in upper case; [nspec] values each. */

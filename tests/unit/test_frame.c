@@ -1,0 +1,81 @@
+/* What a frame takes over from its image: rows of the fibermap for any choice of fibres; scores. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "blocks/frame.h"
+#include "h5/table.h"
+
+#define CHECK(c)                                                                                                       \
+    do {                                                                                                               \
+        if (!(c)) {                                                                                                    \
+            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #c, e.msg);                                                 \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static spx_err e;
+
+/* Fibermap of n rows: columns `name` (fibre numbers) and TARGETID = 1000 + row. */
+static spx_table *fibermap(const char *name, size_t n, const int32_t *fiber)
+{
+    spx_table *t = spx_table_new(n, &e);
+    int64_t id[16];
+    for (size_t k = 0; k < n; k++)
+        id[k] = 1000 + (int64_t)k;
+    CHECK(t != NULL && n <= 16);
+    CHECK(spx_table_add(t, name, H5T_NATIVE_INT32, NULL, fiber, &e) == SPX_OK);
+    CHECK(spx_table_add(t, "TARGETID", H5T_NATIVE_INT64, NULL, id, &e) == SPX_OK);
+    return t;
+}
+
+/* Rows that fibres first .. first+n-1 of a PSF of `nfibre` get, as TARGETIDs, or the message of the refusal. */
+static void check_rows(size_t nfibre, spx_table *map, size_t first, size_t n, const int64_t *want, const char *refusal)
+{
+    spx_image im = {.fibermap = map};
+    spx_psf psf = {.nspec = nfibre};
+    spx_frame f = {.nspec = n};
+    spx_status st;
+    CHECK(spx_cards_append(&im.header, "EXPID   =                   12", &e) == SPX_OK);
+    st = spx_frame_inherit(&f, &im, &psf, first, n, &e);
+    if (refusal != NULL) {
+        CHECK(st == SPX_EINPUT && strstr(e.msg, refusal) != NULL);
+        spx_err_clear(&e);
+    } else {
+        int64_t id[16];
+        long expid = 0;
+        CHECK(st == SPX_OK && spx_cards_int(&f.header, "EXPID", &expid) && expid == 12);
+        CHECK(f.fibermap != NULL && f.fibermap->nrow == n);
+        CHECK(spx_table_get_i64(f.fibermap, "TARGETID", id, &e) == SPX_OK && !memcmp(id, want, n * sizeof *id));
+    }
+    spx_frame_free(&f);
+    spx_image_free(&im);
+}
+
+int main(void)
+{
+    const int32_t mixed[4] = {13, 10, 11, 12}, few[3] = {21, 19, 18}, twice[3] = {1, 11, 2}, none[4] = {-1, 1, -1, 3};
+    /* a row for each fibre: taken by row, whatever FIBER says */
+    check_rows(4, fibermap("FIBER", 4, mixed), 1, 2, (const int64_t[]){1001, 1002}, NULL);
+    /* fewer rows: FIBER modulo 10 */
+    check_rows(10, fibermap("FIBER", 4, mixed), 0, 4, (const int64_t[]){1001, 1002, 1003, 1000}, NULL);
+    check_rows(10, fibermap("fiber", 3, few), 8, 2, (const int64_t[]){1002, 1001}, NULL);
+    check_rows(10, fibermap("FIBER", 3, few), 0, 2, NULL, "no row for fibre 0");
+    check_rows(10, fibermap("FIBER", 3, twice), 1, 1, NULL, "rows 0 and 1");
+    check_rows(10, fibermap("FIBER", 4, none), 3, 1, (const int64_t[]){1003}, NULL);
+    /* no column FIBER: by row */
+    check_rows(10, fibermap("ROW", 3, few), 1, 2, (const int64_t[]){1001, 1002}, NULL);
+    check_rows(10, fibermap("ROW", 3, few), 2, 2, NULL, "no row for fibre 3");
+    check_rows(2, fibermap("ROW", 3, few), 0, 2, (const int64_t[]){1000, 1001}, NULL);
+
+    spx_frame f = {.nspec = 2};
+    const double sum[2] = {1, 2}, median[2] = {3, 4}, snr[2] = {5, 6};
+    double got[2];
+    CHECK(spx_frame_set_scores(&f, 'z', sum, median, snr, &e) == SPX_OK);
+    CHECK(spx_frame_set_scores(&f, 'r', sum, median, snr, &e) == SPX_OK); /* replaces them */
+    CHECK(f.scores->nrow == 2 && spx_table_ncol(f.scores) == 3);
+    CHECK(spx_table_get_f64(f.scores, "MEDIAN_RAW_SNR_R", got, &e) == SPX_OK && got[1] == 6);
+    spx_frame_free(&f);
+    return 0;
+}
