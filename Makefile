@@ -57,8 +57,7 @@ FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/fuzz/%)
 HELPERS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/helpers/*.c)))
 EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
 SCHEMAS   := $(sort $(wildcard schemas/*.schema))
-MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in))) \
-             $(if $(wildcard tools/h5check.c),$(BUILD)/man/specpipe-schema.5)
+MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in)))
 CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*_cuda.cu)))
 CU_OBJ    := $(CU_SRC:%.cu=$(BUILD)/obj/%.cu.o)
 PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so)
@@ -145,18 +144,21 @@ $(BUILD)/lib/specpipe/backend-cuda.so: $(CU_OBJ)
 ## man: the manual pages
 man: $(MAN)
 
-$(BUILD)/man/specpipe-schema.5: $(BUILD)/bin/h5check
-	@mkdir -p $(@D)
-	$(Q)$< --schema=mdoc > $@
+MAN_PAGE = $(Q)LC_ALL=C awk -v version=$(VERSION) -v insert='$1' -f share/man.awk CHANGELOG.md $< > $@
 
 # A program's page is its own text with the options as the program has them.
-$(BUILD)/man/%.1: man/%.1.in $(BUILD)/bin/% share/man.awk CHANGELOG.md
+$(BUILD)/man/%.1: man/%.1.in $(BUILD)/bin/% share/man.awk CHANGELOG.md VERSION
 	@mkdir -p $(@D)
-	$(Q)LC_ALL=C awk -v version=$(VERSION) -v options='$(BUILD)/bin/$* --help=mdoc' -f share/man.awk CHANGELOG.md $< > $@
+	$(call MAN_PAGE,$(BUILD)/bin/$* --help=mdoc)
 
-$(BUILD)/man/%.7: man/%.7.in share/man.awk CHANGELOG.md
+# The definition of the products, as the programs have it compiled in.
+$(BUILD)/man/%.5: man/%.5.in $(BUILD)/bin/h5check share/man.awk CHANGELOG.md VERSION
 	@mkdir -p $(@D)
-	$(Q)LC_ALL=C awk -v version=$(VERSION) -f share/man.awk CHANGELOG.md $< > $@
+	$(call MAN_PAGE,$(BUILD)/bin/h5check --schema=mdoc)
+
+$(BUILD)/man/%.7: man/%.7.in share/man.awk CHANGELOG.md VERSION
+	@mkdir -p $(@D)
+	$(call MAN_PAGE)
 
 # ---- checks ----
 

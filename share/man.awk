@@ -1,6 +1,6 @@
-# awk -v version=V [-v options=COMMAND] -f man.awk CHANGELOG.md PAGE.in: a manual page from its text.
+# awk -v version=V [-v insert=COMMAND] -f man.awk CHANGELOG.md PAGE.in: a manual page from its text.
 # @VERSION@ and @DATE@ are replaced (the date of the newest release in CHANGELOG.md, so that a page does not depend on
-# when it was made), and a line @OPTIONS@ by what COMMAND prints.
+# when it was made), and a line @OPTIONS@ or @SCHEMA@ by what COMMAND prints.
 FNR == NR {
     if (date == "" && match($0, /[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]/)) {
         split("January February March April May June July August September October November December", month, " ")
@@ -8,11 +8,11 @@ FNR == NR {
     }
     next
 }
-$0 == "@OPTIONS@" {
-    while ((status = (options | getline line)) > 0)
+$0 == "@OPTIONS@" || $0 == "@SCHEMA@" {
+    while ((status = (insert | getline line)) > 0)
         print line
-    if (status < 0 || close(options) != 0) {
-        print FILENAME ": failed: " options > "/dev/stderr"
+    if (status < 0 || close(insert) != 0) {
+        print FILENAME ": failed: " insert > "/dev/stderr"
         exit 1
     }
     next

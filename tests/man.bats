@@ -103,6 +103,7 @@ programs() {
 
 @test "the README's tutorial" { run_examples README; }
 
+@test "examples: specpipe-schema" { run_examples specpipe-schema.5; }
 @test "examples: fits2h5" { run_examples fits2h5.1; }
 @test "examples: h52fits" { run_examples h52fits.1; }
 @test "examples: h5check" { run_examples h5check.1; }
