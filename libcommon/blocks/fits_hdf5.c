@@ -402,8 +402,7 @@ static spx_status write_padding(hid_t file, const char *group, const char *name,
     return write_bytes(file, path, n, f->bytes + at + used, NULL, e);
 }
 
-static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, const char *view, unsigned flags,
-                            spx_err *e)
+static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, const char *view, spx_err *e)
 {
     const spx_fits_hdu *h = &f->hdu[i];
     char group[PATH], path[PATH], tiled[PATH];
@@ -417,8 +416,6 @@ static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, 
     below(path, group, "header");
     if ((st = spx_h5_write_strings(file, path, CARD, h->header.n, h->header.cards, e)) != SPX_OK)
         return st;
-    if (flags & SPX_FITS_HEADERS_ONLY)
-        return SPX_OK;
     if ((st = write_padding(file, group, "header_padding", f, h->header_at, (h->header.n + 1) * CARD, h->data_at, ' ',
                             e)) != SPX_OK ||
         (st = write_padding(file, group, "data_padding", f, h->data_at, h->nbytes, h->end,
@@ -454,7 +451,7 @@ static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, 
                      : SPX_OK;
 }
 
-spx_status spx_fits_store(hid_t file, spx_fits *f, const spx_fits_path *view, unsigned flags, spx_err *e)
+spx_status spx_fits_store(hid_t file, spx_fits *f, const spx_fits_path *view, spx_err *e)
 {
     char top[PATH], path[PATH];
     const char *slash = strrchr(f->name, '/');
@@ -462,14 +459,14 @@ spx_status spx_fits_store(hid_t file, spx_fits *f, const spx_fits_path *view, un
     if (st == SPX_OK)
         st = spx_h5_set_str(file, top, "filename", slash ? slash + 1 : f->name, e);
     for (size_t i = 0; st == SPX_OK && i < f->nhdu; i++) {
-        st = store_hdu(file, top, f, i, view ? view[i] : NULL, flags, e);
+        st = store_hdu(file, top, f, i, view ? view[i] : NULL, e);
         if (st == SPX_EINPUT)
             return st;
         if (st != SPX_OK)
             return spx_err_context(e, "%s: %s", f->name, spx_fits_hduname(f, i));
     }
     below(path, top, "trailing");
-    if (st == SPX_OK && f->trailing < f->size && !(flags & SPX_FITS_HEADERS_ONLY))
+    if (st == SPX_OK && f->trailing < f->size)
         st = write_bytes(file, path, f->size - f->trailing, f->bytes + f->trailing, NULL, e);
     return st;
 }
@@ -549,7 +546,7 @@ static spx_status restore_hdu(hid_t file, const char *group, int first, spx_fits
         below(path, group, h.kind == SPX_FITS_TILED ? "compressed" : "data");
         if (!spx_h5_exists(file, path) && !(h.kind == SPX_FITS_BINTABLE && h.rowsize == 0))
             st = spx_fail(e, SPX_EINPUT,
-                          "%s:%s: only the header of this HDU was kept: convert the FITS file alone to keep all of it",
+                          "%s:%s: holds the header of this HDU, but not its data: take the file that fits2h5 wrote",
                           spx_h5_filename(file), group);
         else if (h.kind == SPX_FITS_TILED)
             st = put_bintable(file, path, "rows", &h, out, e);

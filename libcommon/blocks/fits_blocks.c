@@ -1,0 +1,708 @@
+#include "blocks/fits_blocks.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+#include "blocks/io.h"
+#include "h5/h5io.h"
+
+const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1] = {
+    "generic", "image", "psf", "frame", "spectra", "sdss", "library", "model", "wavelength", NULL};
+
+enum { NODATA = 1 << 24 }; /* mask bit of DESI frames */
+
+/* ---- finding HDUs ---- */
+
+/* Image HDU of this name and number of dimensions, or -1. */
+static int find_image(const spx_fits *f, const char *name, int ndim)
+{
+    int i = spx_fits_find(f, name);
+    return i >= 0 && spx_fits_is_image(&f->hdu[i], ndim) ? i : -1;
+}
+
+static int find_table(const spx_fits *f, const char *name)
+{
+    int i = spx_fits_find(f, name);
+    return i >= 0 && f->hdu[i].kind == SPX_FITS_BINTABLE ? i : -1;
+}
+
+/* HDUs of arm X_... whose X_FLUX is HDU i: 1 when X_WAVELENGTH is there too. Name of the arm in lower case. */
+static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
+{
+    const char *name = f->hdu[i].extname;
+    size_t n = strlen(name);
+    char other[96];
+    if (n < 6 || n - 5 > 15 || strcasecmp(name + n - 5, "_FLUX") != 0 || !spx_fits_is_image(&f->hdu[i], 2))
+        return 0;
+    n -= 5;
+    memcpy(prefix, name, n);
+    prefix[n] = 0;
+    for (size_t k = 0; k <= n; k++) {
+        if (k < n && !isalnum((unsigned char)prefix[k]) && prefix[k] != '_')
+            return 0;
+        arm[k] = (char)tolower((unsigned char)prefix[k]);
+    }
+    snprintf(other, sizeof other, "%s_WAVELENGTH", prefix);
+    return find_image(f, other, 1) >= 0;
+}
+
+/* First table with columns flux, loglam and ivar, or -1. */
+static int find_sdss(const spx_fits *f)
+{
+    for (size_t i = 0; i < f->nhdu; i++)
+        if (f->hdu[i].kind == SPX_FITS_BINTABLE && spx_fits_find_column(&f->hdu[i], "loglam") &&
+            spx_fits_find_column(&f->hdu[i], "flux") && spx_fits_find_column(&f->hdu[i], "ivar"))
+            return (int)i;
+    return -1;
+}
+
+/* PSFTYPE and PSFVER: in the primary header, or in that of the PSF table. */
+static int psf_type(const spx_fits *f, char type[32], double *version)
+{
+    int found = 0;
+    *version = 0.0;
+    for (size_t i = 0; i < f->nhdu && !found; i++) {
+        const spx_cards *h = &f->hdu[i].header;
+        char text[32];
+        found = spx_cards_string(h, "PSFTYPE", type, 32);
+        if (found && !spx_cards_double(h, "PSFVER", version) && spx_cards_string(h, "PSFVER", text, sizeof text))
+            *version = atof(text);
+    }
+    return found;
+}
+
+spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size)
+{
+    char type[32], arm[16], prefix[16];
+    double version;
+    note[0] = 0;
+    if (psf_type(f, type, &version)) {
+        if (strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0))
+            return SPX_FITS_AS_PSF;
+        for (char *c = type; *c; c++)
+            if (*c < 32 || *c > 126)
+                *c = '?';
+        snprintf(note, size, "holds a PSF of type %s, version %g; the extraction uses GAUSS-HERMITE, version 2 or 3",
+                 type, version);
+        return SPX_FITS_AS_GENERIC;
+    }
+    if (find_image(f, "IMAGE", 2) >= 0 &&
+        (spx_fits_find(f, "IVAR") >= 0 || spx_fits_find(f, "MASK") >= 0 || spx_fits_find(f, "READNOISE") >= 0))
+        return SPX_FITS_AS_IMAGE;
+    if (find_image(f, "FLUX", 2) >= 0 && find_image(f, "WAVELENGTH", 1) >= 0 &&
+        (spx_fits_find(f, "IVAR") >= 0 || spx_fits_find(f, "RESOLUTION") >= 0 || spx_fits_find(f, "FIBERMAP") >= 0))
+        return SPX_FITS_AS_FRAME;
+    for (size_t i = 0; i < f->nhdu; i++)
+        if (arm_at(f, i, arm, prefix))
+            return SPX_FITS_AS_SPECTRA;
+    return find_sdss(f) >= 0 ? SPX_FITS_AS_SDSS : SPX_FITS_AS_GENERIC;
+}
+
+/* ---- plan ---- */
+
+static void plan(const spx_fits *f, const char *hdu, spx_fits_path *view, const char *path)
+{
+    int i = spx_fits_find(f, hdu);
+    if (i >= 0)
+        snprintf(view[i], sizeof view[i], "%s", path);
+}
+
+void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
+{
+    static const char *const image[][2] = {
+        {"IMAGE", "/image/data"}, {"IVAR", "/image/ivar"}, {"MASK", "/image/mask"}, {"READNOISE", "/image/readnoise"}};
+    static const char *const psf[][2] = {{"XTRACE", "/psf/xtrace"}, {"YTRACE", "/psf/ytrace"}, {"PSF", "/psf/coeff"}};
+    static const char *const frame[][2] = {{"FLUX", "/frame/flux"},
+                                           {"IVAR", "/frame/ivar"},
+                                           {"MASK", "/frame/mask"},
+                                           {"CHI2PIX", "/frame/chi2pix"},
+                                           {"WAVELENGTH", "/frame/wavelength"},
+                                           {"RESOLUTION", "/frame/resolution"}};
+    static const char *const part[] = {"wavelength", "flux", "ivar", "mask", "resolution"};
+    for (size_t i = 0; i < f->nhdu; i++)
+        view[i][0] = 0;
+    switch (p) {
+    case SPX_FITS_AS_IMAGE:
+        for (size_t i = 0; i < sizeof image / sizeof *image; i++)
+            plan(f, image[i][0], view, image[i][1]);
+        break;
+    case SPX_FITS_AS_PSF:
+        for (size_t i = 0; i < sizeof psf / sizeof *psf; i++)
+            plan(f, psf[i][0], view, psf[i][1]);
+        break;
+    case SPX_FITS_AS_FRAME:
+        for (size_t i = 0; i < sizeof frame / sizeof *frame; i++)
+            plan(f, frame[i][0], view, frame[i][1]);
+        break;
+    case SPX_FITS_AS_SPECTRA:
+        for (size_t i = 0; i < f->nhdu; i++) {
+            char arm[16], prefix[16], hdu[40], path[64];
+            if (!arm_at(f, i, arm, prefix))
+                continue;
+            for (size_t k = 0; k < sizeof part / sizeof *part; k++) {
+                snprintf(hdu, sizeof hdu, "%s_%s", prefix, part[k]);
+                snprintf(path, sizeof path, "/spectra/%s/%s", arm, part[k]);
+                plan(f, hdu, view, path);
+            }
+        }
+        plan(f, "EXP_FIBERMAP", view, "/exp_fibermap");
+        break;
+    case SPX_FITS_AS_SDSS:
+        if (find_sdss(f) >= 0)
+            snprintf(view[find_sdss(f)], sizeof *view, "/spectra/sdss");
+        return;
+    default:
+        return;
+    }
+    if (p != SPX_FITS_AS_PSF)
+        plan(f, "FIBERMAP", view, "/fibermap");
+    if (p == SPX_FITS_AS_FRAME || p == SPX_FITS_AS_SPECTRA)
+        plan(f, "SCORES", view, "/scores");
+}
+
+/* ---- parts ---- */
+
+static spx_status need(const spx_fits *f, const char *hdu, const char *what, const char *shape, spx_err *e)
+{
+    return spx_fail(e, SPX_EINPUT,
+                    "%s: HDU %s is missing or is not %s: this %s is not complete (--generic keeps it as it is)",
+                    f->name, hdu, shape, what);
+}
+
+/* Image HDU `name` with the shape of HDU `like`. */
+static spx_status same_shape(const spx_fits *f, const char *name, int i, int like, const char *what, spx_err *e)
+{
+    const spx_fits_hdu *a = &f->hdu[i], *b = &f->hdu[like];
+    if (spx_fits_is_image(a, b->ndim) && memcmp(a->dims, b->dims, (size_t)b->ndim * sizeof *a->dims) == 0)
+        return SPX_OK;
+    return spx_fail(e, SPX_EINPUT, "%s: HDU %s has another shape than %s: this %s cannot be used (--generic keeps it)",
+                    f->name, name, b->extname, what);
+}
+
+/* FIBERMAP and the like, with one row a spectrum where nrow > 0. Absent: *out stays NULL. */
+static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, spx_table **out, spx_text *notes,
+                             spx_err *e)
+{
+    int i = find_table(f, name);
+    if (i < 0)
+        return SPX_OK;
+    const spx_fits_hdu *h = &f->hdu[i];
+    if (nrow > 0 && h->nrow != nrow)
+        return spx_fail(e, SPX_EINPUT,
+                        "%s: HDU %s has %zu rows for %zu spectra: it cannot be used (--generic keeps it as it is)",
+                        f->name, name, h->nrow, nrow);
+    for (size_t k = 0; k < h->ncol; k++)
+        if (h->col[k].element)
+            return spx_text_add(notes, e, "%s: HDU %s has columns of variable length: kept as a FITS HDU only\n",
+                                f->name, name);
+    return spx_fits_table(f, (size_t)i, out, e);
+}
+
+/* CAMERA, in lower case and without the quotes that some writers put into it. */
+static void camera_of(const spx_cards *h, char camera[16])
+{
+    char text[32] = "";
+    size_t n = 0;
+    if (!spx_cards_string(h, "CAMERA", text, sizeof text))
+        return;
+    for (const char *c = text; *c && n < 15; c++)
+        if (isalnum((unsigned char)*c) || *c == '_' || *c == '-')
+            camera[n++] = (char)tolower((unsigned char)*c);
+    camera[n] = 0;
+}
+
+static spx_status copy_cards(const spx_fits *f, int hdu, spx_cards *to, spx_err *e)
+{
+    return spx_cards_copy(to, &f->hdu[hdu].header, e);
+}
+
+/* ---- image ---- */
+
+static spx_status image_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+{
+    const char *what = "CCD image";
+    int image = find_image(f, "IMAGE", 2), ivar = spx_fits_find(f, "IVAR"), mask = spx_fits_find(f, "MASK"),
+        noise = spx_fits_find(f, "READNOISE");
+    spx_image im = {0};
+    if (ivar < 0)
+        return need(f, "IVAR", what, "an image", e);
+    spx_status st = same_shape(f, "IVAR", ivar, image, what, e);
+    if (st == SPX_OK && mask >= 0)
+        st = same_shape(f, "MASK", mask, image, what, e);
+    if (st != SPX_OK)
+        return st;
+    im.ny = f->hdu[image].dims[0];
+    im.nx = f->hdu[image].dims[1];
+    if (im.ny == 0 || im.nx == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: HDU IMAGE has no pixels", f->name);
+    st = spx_fits_f32(f, (size_t)image, &im.data, e);
+    if (st == SPX_OK)
+        st = spx_fits_f32(f, (size_t)ivar, &im.ivar, e);
+    if (st == SPX_OK && mask >= 0)
+        st = spx_fits_u32(f, (size_t)mask, &im.mask, e);
+    else if (st == SPX_OK && !(im.mask = spx_alloc2(im.ny, im.nx, sizeof *im.mask, e)))
+        st = SPX_EIO;
+    /* a file may hold one value for the whole CCD, which stays in its header and HDU */
+    if (st == SPX_OK && noise >= 0 && f->hdu[noise].ndim == 2 && f->hdu[noise].dims[0] == im.ny &&
+        f->hdu[noise].dims[1] == im.nx && spx_fits_is_image(&f->hdu[noise], 2))
+        st = spx_fits_f32(f, (size_t)noise, &im.readnoise, e);
+    if (st == SPX_OK)
+        st = copy_cards(f, image, &im.header, e);
+    if (st == SPX_OK)
+        st = load_table(f, "FIBERMAP", 0, &im.fibermap, notes, e);
+    if (st == SPX_OK) {
+        camera_of(&f->hdu[0].header, im.camera);
+        if (!im.camera[0])
+            camera_of(&im.header, im.camera);
+        st = spx_image_write(file, &im, e);
+    }
+    spx_image_free(&im);
+    return st;
+}
+
+/* ---- PSF ---- */
+
+static spx_status need_key(const spx_fits *f, int hdu, const char *key, double *out, spx_err *e)
+{
+    if (spx_cards_double(&f->hdu[hdu].header, key, out))
+        return SPX_OK;
+    return spx_fail(e, SPX_EINPUT, "%s: %s: keyword %s is missing: this PSF is not complete", f->name,
+                    spx_fits_hduname(f, (size_t)hdu), key);
+}
+
+static spx_status need_int(const spx_fits *f, int hdu, const char *key, int *out, spx_err *e)
+{
+    double v = 0.0;
+    spx_status st = need_key(f, hdu, key, &v, e);
+    if (st == SPX_OK && (v != floor(v) || fabs(v) > 1e6))
+        st =
+            spx_fail(e, SPX_EINPUT, "%s: %s: %s = %g is impossible", f->name, spx_fits_hduname(f, (size_t)hdu), key, v);
+    *out = st == SPX_OK ? (int)v : 0;
+    return st;
+}
+
+static spx_status trace(spx_fits *f, const char *name, spx_psf_series *s, size_t *nspec, spx_err *e)
+{
+    int i = find_image(f, name, 2);
+    if (i < 0)
+        return need(f, name, "PSF", "an image of coefficients", e);
+    const spx_fits_hdu *h = &f->hdu[i];
+    if (*nspec > 0 && h->dims[0] != *nspec)
+        return spx_fail(e, SPX_EINPUT, "%s: HDU %s has %zu traces instead of %zu", f->name, name, h->dims[0], *nspec);
+    *nspec = h->dims[0];
+    s->ncoef = h->dims[1];
+    if (h->nelem == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: HDU %s is empty", f->name, name);
+    spx_status st = need_key(f, i, "WAVEMIN", &s->wmin, e);
+    if (st == SPX_OK)
+        st = need_key(f, i, "WAVEMAX", &s->wmax, e);
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, (size_t)i, &s->coef, e);
+    for (size_t k = 0; st == SPX_OK && k < h->nelem; k++)
+        if (!isfinite(s->coef[k]))
+            st = spx_fail(e, SPX_EINPUT, "%s: HDU %s: a coefficient is not finite", f->name, name);
+    return st;
+}
+
+static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
+{
+    int table = find_table(f, "PSF");
+    spx_psf psf = {0};
+    char *param = NULL;
+    size_t n = 0;
+    double v;
+    if (table < 0)
+        return need(f, "PSF", "PSF", "a table of parameters", e);
+    const spx_fits_hdu *h = &f->hdu[table];
+    spx_status st = trace(f, "XTRACE", &psf.x, &psf.nspec, e);
+    if (st == SPX_OK)
+        st = trace(f, "YTRACE", &psf.y, &psf.nspec, e);
+    if (st == SPX_OK)
+        st = spx_fits_column_str(f, (size_t)table, "PARAM", sizeof *psf.param, &param, e);
+    if (st == SPX_OK)
+        st = spx_fits_column_f64(f, (size_t)table, "COEFF", &n, &psf.coeff, e);
+    if (st == SPX_OK && (n == 0 || n % psf.nspec != 0))
+        st = spx_fail(e, SPX_EINPUT,
+                      "%s: HDU PSF: COEFF has %zu values a parameter, which is not a multiple of %zu spectra", f->name,
+                      n, psf.nspec);
+    if (st == SPX_OK) {
+        psf.npar = h->nrow;
+        psf.ndeg = n / psf.nspec;
+        psf.param = (spx_psf_param *)param;
+        param = NULL;
+        for (size_t k = 0; st == SPX_OK && k < psf.npar * n; k++)
+            if (!isfinite(psf.coeff[k]))
+                st = spx_fail(e, SPX_EINPUT, "%s: HDU PSF: parameter %s: a coefficient is not finite", f->name,
+                              psf.param[k / n]);
+    }
+    if (st != SPX_OK || (st = need_key(f, table, "WAVEMIN", &psf.wmin, e)) != SPX_OK ||
+        (st = need_key(f, table, "WAVEMAX", &psf.wmax, e)) != SPX_OK ||
+        (st = need_int(f, table, "GHDEGX", &psf.ghdegx, e)) != SPX_OK ||
+        (st = need_int(f, table, "GHDEGY", &psf.ghdegy, e)) != SPX_OK ||
+        (st = need_int(f, table, "HSIZEX", &psf.hsizex, e)) != SPX_OK ||
+        (st = need_int(f, table, "HSIZEY", &psf.hsizey, e)) != SPX_OK)
+        goto done;
+    psf.psferr = spx_cards_double(&h->header, "PSFERR", &v) && v >= 0.0 ? v : 0.01;
+    if (spx_cards_double(&h->header, "NPIX_X", &v) && v > 0.0 && v < 1e6)
+        psf.npix_x = (size_t)v;
+    if (spx_cards_double(&h->header, "NPIX_Y", &v) && v > 0.0 && v < 1e6)
+        psf.npix_y = (size_t)v;
+    camera_of(&h->header, psf.camera);
+    if (!psf.camera[0])
+        camera_of(&f->hdu[0].header, psf.camera);
+    if ((st = copy_cards(f, table, &psf.header, e)) != SPX_OK)
+        goto done;
+    if ((st = spx_psf_index(&psf, e)) != SPX_OK) {
+        spx_err_context(e, "%s", f->name);
+        goto done;
+    }
+    st = spx_psf_write(file, &psf, e);
+done:
+    spx_free(param);
+    spx_psf_free(&psf);
+    return st;
+}
+
+/* ---- spectra ---- */
+
+/* Bring values of an arm into what a product may hold; returns how many were changed. */
+static size_t clean_arm(spx_arm *a, size_t nspec)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < nspec * a->nwave; i++)
+        if (!isfinite(a->flux[i]) || !isfinite(a->ivar[i]) || a->ivar[i] < 0.0) {
+            a->flux[i] = a->ivar[i] = 0.0;
+            if (a->mask)
+                a->mask[i] |= NODATA;
+            n++;
+        }
+    for (size_t i = 0; i < nspec * a->ndiag * a->nwave; i++)
+        if (!isfinite(a->resolution[i])) {
+            a->resolution[i] = 0.0;
+            n++;
+        }
+    return n;
+}
+
+/* Medium and frame as a header says: CTYPE1 AWAV or AIRORVAC for air; SPECSYS for the frame. */
+static void axis_of(const spx_cards *h, spx_arm *a)
+{
+    char text[16];
+    if (spx_cards_string(h, "AIRORVAC", text, sizeof text))
+        a->medium = strncasecmp(text, "air", 3) == 0 ? SPX_AIR : SPX_VACUUM;
+    if (spx_cards_string(h, "CTYPE1", text, sizeof text) && strncmp(text, "AWAV", 4) == 0)
+        a->medium = SPX_AIR;
+    if (spx_cards_string(h, "SPECSYS", text, sizeof text))
+        a->barycentric = strncmp(text, "TOPO", 4) != 0;
+}
+
+static spx_status check_wavelength(const spx_fits *f, const char *hdu, const spx_arm *a, spx_err *e)
+{
+    for (size_t i = 0; i < a->nwave; i++)
+        if (!(a->wavelength[i] > (i ? a->wavelength[i - 1] : 0.0)) || !isfinite(a->wavelength[i]))
+            return spx_fail(
+                e, SPX_EINPUT,
+                "%s: HDU %s: wavelengths do not increase at element %zu: sort the spectrum (--generic keeps it)",
+                f->name, hdu, i);
+    return a->nwave ? SPX_OK : spx_fail(e, SPX_EINPUT, "%s: HDU %s is empty", f->name, hdu);
+}
+
+/* One arm from HDUs <prefix>FLUX, <prefix>IVAR ...; *nspec 0: any. */
+static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, spx_arm *a, size_t *nspec, spx_err *e)
+{
+    char name[5][40];
+    static const char *const part[] = {"WAVELENGTH", "FLUX", "IVAR", "MASK", "RESOLUTION"};
+    int hdu[5];
+    for (int i = 0; i < 5; i++) {
+        snprintf(name[i], sizeof name[i], "%s%s", prefix, part[i]);
+        hdu[i] = spx_fits_find(f, name[i]);
+    }
+    const spx_fits_hdu *flux = &f->hdu[hdu[1]];
+    if (hdu[2] < 0)
+        return need(f, name[2], what, "an image", e);
+    spx_status st = same_shape(f, name[2], hdu[2], hdu[1], what, e);
+    if (st == SPX_OK && hdu[3] >= 0)
+        st = same_shape(f, name[3], hdu[3], hdu[1], what, e);
+    if (st != SPX_OK)
+        return st;
+    if (*nspec > 0 && flux->dims[0] != *nspec)
+        return spx_fail(e, SPX_EINPUT, "%s: HDU %s has %zu spectra, other arms have %zu", f->name, name[1],
+                        flux->dims[0], *nspec);
+    if (flux->dims[0] == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: HDU %s holds no spectra", f->name, name[1]);
+    *nspec = flux->dims[0];
+    a->nwave = f->hdu[hdu[0]].dims[0];
+    if (flux->dims[1] != a->nwave)
+        return spx_fail(e, SPX_EINPUT, "%s: HDU %s has %zu bins, %s has %zu", f->name, name[1], flux->dims[1], name[0],
+                        a->nwave);
+    if (hdu[4] >= 0) {
+        const spx_fits_hdu *r = &f->hdu[hdu[4]];
+        if (!spx_fits_is_image(r, 3) || r->dims[0] != *nspec || r->dims[2] != a->nwave || r->dims[1] % 2 == 0)
+            return spx_fail(
+                e, SPX_EINPUT,
+                "%s: HDU %s is not of the shape [spectra][odd number of diagonals][bins]: --generic keeps it", f->name,
+                name[4]);
+        a->ndiag = r->dims[1];
+        st = spx_fits_f64(f, (size_t)hdu[4], &a->resolution, e);
+    }
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, (size_t)hdu[0], &a->wavelength, e);
+    if (st == SPX_OK)
+        st = check_wavelength(f, name[0], a, e);
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, (size_t)hdu[1], &a->flux, e);
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, (size_t)hdu[2], &a->ivar, e);
+    if (st == SPX_OK && hdu[3] >= 0)
+        st = spx_fits_u32(f, (size_t)hdu[3], &a->mask, e);
+    else if (st == SPX_OK && !(a->mask = spx_alloc2(*nspec, a->nwave, sizeof *a->mask, e)))
+        st = SPX_EIO;
+    spx_cards_string(&flux->header, "BUNIT", a->unit, sizeof a->unit);
+    for (char *c = a->unit; *c; c++)
+        if (*c < 32 || *c > 126)
+            *c = '?';
+    axis_of(&f->hdu[hdu[0]].header, a);
+    return st;
+}
+
+static spx_status report_clean(const spx_fits *f, const spx_arm *a, size_t n, spx_text *notes, spx_err *e)
+{
+    return n == 0 ? SPX_OK
+                  : spx_text_add(notes, e, "%s: arm %s: %zu values that are not finite (or ivar < 0) were set to 0\n",
+                                 f->name, a->name, n);
+}
+
+static int precision_of(const spx_fits *f, const char *flux)
+{
+    int i = spx_fits_find(f, flux);
+    return i >= 0 && f->hdu[i].bitpix != -32 ? 8 : 4;
+}
+
+static spx_status frame_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+{
+    const char *what = "frame";
+    spx_frame fr = {0};
+    double helio = 1.0;
+    int chi2 = spx_fits_find(f, "CHI2PIX"), flux = spx_fits_find(f, "FLUX");
+    const spx_cards *primary = &f->hdu[0].header;
+    camera_of(primary, fr.camera);
+    if (!fr.camera[0])
+        camera_of(&f->hdu[flux].header, fr.camera);
+    snprintf(fr.arm.name, sizeof fr.arm.name, "%.1s", fr.camera);
+    /* DESI extracts on barycentric wavelengths and says so with this keyword */
+    fr.arm.barycentric =
+        (spx_cards_double(primary, "HELIOCOR", &helio) || spx_cards_double(&f->hdu[flux].header, "HELIOCOR", &helio)) &&
+        helio != 1.0;
+    spx_status st = load_arm(f, "", what, &fr.arm, &fr.nspec, e);
+    if (st == SPX_OK && chi2 >= 0 && (st = same_shape(f, "CHI2PIX", chi2, flux, what, e)) == SPX_OK)
+        st = spx_fits_f64(f, (size_t)chi2, &fr.chi2pix, e);
+    if (st == SPX_OK) {
+        size_t n = clean_arm(&fr.arm, fr.nspec);
+        for (size_t i = 0; fr.chi2pix && i < fr.nspec * fr.arm.nwave; i++)
+            if (!isfinite(fr.chi2pix[i]) || fr.chi2pix[i] < 0.0) {
+                fr.chi2pix[i] = 0.0;
+                n++;
+            }
+        st = report_clean(f, &fr.arm, n, notes, e);
+    }
+    if (st == SPX_OK)
+        st = load_table(f, "FIBERMAP", fr.nspec, &fr.fibermap, notes, e);
+    if (st == SPX_OK)
+        st = load_table(f, "SCORES", fr.nspec, &fr.scores, notes, e);
+    if (st == SPX_OK)
+        st = copy_cards(f, flux, &fr.header, e);
+    if (st == SPX_OK)
+        st = spx_frame_write(file, &fr, precision_of(f, "FLUX"), e);
+    spx_frame_free(&fr);
+    return st;
+}
+
+static spx_status spectra_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+{
+    spx_spectra s = {0};
+    spx_status st = SPX_OK;
+    int precision = 4;
+    for (size_t i = 0; st == SPX_OK && i < f->nhdu; i++) {
+        char arm[16], prefix[16], name[24];
+        if (!arm_at(f, i, arm, prefix))
+            continue;
+        if (s.narm == SPX_MAX_ARM) {
+            st = spx_fail(e, SPX_EINPUT, "%s: more than %d arms", f->name, SPX_MAX_ARM);
+            break;
+        }
+        spx_arm *a = &s.arm[s.narm++];
+        memcpy(a->name, arm, sizeof a->name);
+        a->barycentric = 1; /* of spectra and coadds, unless the header says otherwise */
+        snprintf(name, sizeof name, "%s_", prefix);
+        st = load_arm(f, name, "set of spectra", a, &s.nspec, e);
+        if (st == SPX_OK)
+            st = report_clean(f, a, clean_arm(a, s.nspec), notes, e);
+        if (f->hdu[i].bitpix != -32)
+            precision = 8;
+    }
+    if (st == SPX_OK)
+        st = load_table(f, "FIBERMAP", s.nspec, &s.fibermap, notes, e);
+    if (st == SPX_OK)
+        st = load_table(f, "SCORES", s.nspec, &s.scores, notes, e);
+    if (st == SPX_OK)
+        st = load_table(f, "EXP_FIBERMAP", 0, &s.exp_fibermap, notes, e);
+    if (st == SPX_OK)
+        st = copy_cards(f, 0, &s.header, e);
+    if (st == SPX_OK)
+        st = spx_spectra_write(file, &s, precision, e);
+    spx_spectra_free(&s);
+    return st;
+}
+
+/* ---- SDSS ---- */
+
+/* A one-row fibermap with the names that DESI uses. TARGETID is made of plate, MJD and fibre in decimal digits. */
+static spx_status sdss_fibermap(const spx_fits *f, spx_table **out, spx_err *e)
+{
+    const spx_cards *h = &f->hdu[0].header;
+    long plate = 0, mjd = 0, fiber = 0;
+    double ra = NAN, dec = NAN;
+    spx_table *t = spx_table_new(1, e);
+    if (!t)
+        return SPX_EIO;
+    if (!spx_cards_int(h, "PLATEID", &plate))
+        spx_cards_int(h, "PLATE", &plate);
+    spx_cards_int(h, "MJD", &mjd);
+    if (!spx_cards_int(h, "FIBERID", &fiber))
+        spx_cards_int(h, "FIBER", &fiber);
+    if (!spx_cards_double(h, "PLUG_RA", &ra))
+        spx_cards_double(h, "RAOBJ", &ra);
+    if (!spx_cards_double(h, "PLUG_DEC", &dec))
+        spx_cards_double(h, "DECOBJ", &dec);
+    for (size_t i = 1; i < f->nhdu; i++) { /* SPECOBJ knows better */
+        const struct {
+            const char *column;
+            double *value;
+        } more[] = {{"PLUG_RA", &ra}, {"PLUG_DEC", &dec}};
+        for (size_t k = 0; k < 2; k++) {
+            size_t n;
+            double *v = NULL;
+            spx_err ignored = {0};
+            if (f->hdu[i].kind == SPX_FITS_BINTABLE && f->hdu[i].nrow == 1 &&
+                spx_fits_find_column(&f->hdu[i], more[k].column) &&
+                spx_fits_column_f64(f, i, more[k].column, &n, &v, &ignored) == SPX_OK && n == 1)
+                *more[k].value = v[0];
+            spx_free(v);
+        }
+        long id = 0;
+        double *v = NULL;
+        size_t n;
+        spx_err ignored = {0};
+        if (fiber == 0 && f->hdu[i].kind == SPX_FITS_BINTABLE && f->hdu[i].nrow == 1 &&
+            spx_fits_find_column(&f->hdu[i], "FIBERID") &&
+            spx_fits_column_f64(f, i, "FIBERID", &n, &v, &ignored) == SPX_OK && n == 1 && v[0] > 0.0 && v[0] < 1e4)
+            id = (long)v[0];
+        spx_free(v);
+        if (id)
+            fiber = id;
+    }
+    int64_t target = 0;
+    if (plate > 0 && plate < 100000 && mjd > 0 && mjd < 100000 && fiber > 0 && fiber < 10000)
+        target = ((int64_t)plate * 100000 + mjd) * 10000 + fiber;
+    int32_t fibre = fiber > 0 && fiber < 10000 ? (int32_t)fiber : 0;
+    spx_status st = spx_table_add(t, "TARGETID", H5T_NATIVE_INT64, NULL, &target, e);
+    if (st == SPX_OK)
+        st = spx_table_add(t, "FIBER", H5T_NATIVE_INT32, NULL, &fibre, e);
+    if (st == SPX_OK && isfinite(ra) && isfinite(dec)) {
+        st = spx_table_add(t, "TARGET_RA", H5T_NATIVE_DOUBLE, "degree", &ra, e);
+        if (st == SPX_OK)
+            st = spx_table_add(t, "TARGET_DEC", H5T_NATIVE_DOUBLE, "degree", &dec, e);
+    }
+    if (st == SPX_OK)
+        *out = t;
+    else
+        spx_table_free(t);
+    return st;
+}
+
+/* loglam is stored in float32, which is good for 0.2 km/s only; COEFF0 and COEFF1 give the same grid exactly. */
+static void sdss_wavelength(const spx_cards *h, spx_arm *a)
+{
+    double c0 = 0.0, c1 = 0.0, worst = 0.0;
+    if (spx_cards_double(h, "COEFF0", &c0) && spx_cards_double(h, "COEFF1", &c1))
+        for (size_t i = 0; i < a->nwave; i++)
+            worst = fmax(worst, fabs(a->wavelength[i] - (a->wavelength[0] + c1 * (double)i)));
+    else
+        worst = INFINITY;
+    double start = a->wavelength[0];
+    /* a spectrum may begin some pixels into that grid */
+    double offset = isfinite(worst) ? round((start - c0) / c1) : 0.0;
+    int exact = worst < 3e-6 && c1 > 1e-6 && fabs(offset) < 1e5 && fabs(c0 + offset * c1 - start) < 3e-6;
+    for (size_t i = 0; i < a->nwave; i++)
+        a->wavelength[i] = pow(10.0, exact ? c0 + (offset + (double)i) * c1 : a->wavelength[i]);
+}
+
+static spx_status sdss_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+{
+    size_t t = (size_t)find_sdss(f), n[4] = {0};
+    const spx_fits_hdu *h = &f->hdu[t];
+    spx_spectra s = {.nspec = 1, .narm = 1};
+    spx_arm *a = &s.arm[0];
+    double *mask = NULL;
+    int vacuum = 1;
+    snprintf(a->name, sizeof a->name, "sdss");
+    snprintf(a->unit, sizeof a->unit, "10**-17 erg/(s cm2 Angstrom)");
+    a->nwave = h->nrow;
+    a->barycentric = 1;
+    if (spx_cards_bool(&f->hdu[0].header, "VACUUM", &vacuum) && !vacuum)
+        a->medium = SPX_AIR;
+    spx_status st = spx_fits_column_f64(f, t, "loglam", &n[0], &a->wavelength, e);
+    if (st == SPX_OK)
+        st = spx_fits_column_f64(f, t, "flux", &n[1], &a->flux, e);
+    if (st == SPX_OK)
+        st = spx_fits_column_f64(f, t, "ivar", &n[2], &a->ivar, e);
+    n[3] = 1;
+    if (st == SPX_OK && spx_fits_find_column(h, "and_mask"))
+        st = spx_fits_column_f64(f, t, "and_mask", &n[3], &mask, e);
+    if (st == SPX_OK && (n[0] != 1 || n[1] != 1 || n[2] != 1 || n[3] != 1 || h->nrow == 0))
+        st = spx_fail(e, SPX_EINPUT, "%s: %s: is no spectrum of one value a row (--generic keeps it)", f->name,
+                      spx_fits_hduname(f, t));
+    if (st == SPX_OK && !(a->mask = spx_alloc(a->nwave, sizeof *a->mask, e)))
+        st = SPX_EIO;
+    if (st == SPX_OK) {
+        for (size_t i = 0; mask && i < a->nwave; i++)
+            if (mask[i] > -2147483649.0 && mask[i] < 4294967296.0)
+                a->mask[i] = (mask[i] < 0.0 ? (uint32_t)(int32_t)mask[i] : (uint32_t)mask[i]) & SPX_SDSS_BAD;
+        sdss_wavelength(&f->hdu[0].header, a);
+        st = check_wavelength(f, "with loglam", a, e);
+    }
+    if (st == SPX_OK)
+        st = report_clean(f, a, clean_arm(a, 1), notes, e);
+    if (st == SPX_OK)
+        st = sdss_fibermap(f, &s.fibermap, e);
+    if (st == SPX_OK)
+        st = copy_cards(f, 0, &s.header, e);
+    if (st == SPX_OK)
+        st = spx_spectra_write(file, &s, 4, e);
+    spx_free(mask);
+    spx_spectra_free(&s);
+    return st;
+}
+
+spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_text *notes, spx_err *e)
+{
+    switch (p) {
+    case SPX_FITS_AS_IMAGE:
+        return image_block(f, file, notes, e);
+    case SPX_FITS_AS_PSF:
+        return psf_block(f, file, e);
+    case SPX_FITS_AS_FRAME:
+        return frame_block(f, file, notes, e);
+    case SPX_FITS_AS_SPECTRA:
+        return spectra_block(f, file, notes, e);
+    case SPX_FITS_AS_SDSS:
+        return sdss_block(f, file, notes, e);
+    default:
+        return SPX_OK;
+    }
+}

@@ -1,0 +1,316 @@
+/* fits2h5: FITS files to HDF5: blocks where the content is known, and every HDU without loss. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/filelist.h"
+#include "blocks/fits_blocks.h"
+#include "blocks/fits_library.h"
+#include "h5/stage.h"
+
+static struct {
+    int list, generic, air, vacuum;
+    const char *as, *params;
+    spx_library_layout layout;
+} o = {.as = "auto"};
+
+static const spx_opt options[] = {
+    {SPX_OPT_FLAG, "list", 'l', NULL, &o.list, "Print what would be made of each HDU, and write nothing", 0, 0, NULL,
+     NULL},
+    {SPX_OPT_FLAG, "generic", 'g', NULL, &o.generic, "Make no blocks: keep the HDUs only", 0, 0, NULL, NULL},
+    {SPX_OPT_CHOICE, "as", 0, NULL, &o.as, "What the input has to be; anything else is refused", 0, 0,
+     "auto|image|psf|frame|spectra|library", NULL},
+    {SPX_OPT_HEADING, "Libraries of model spectra", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
+    {SPX_OPT_STRING, "library-flux", 0, "HDU", &o.layout.flux,
+     "Name or number of the HDU that holds the fluxes of a library in one file", 0, 0, NULL, NULL},
+    {SPX_OPT_STRING, "library-params", 0, "HDU", &o.layout.params, "HDU of the table with a row for each spectrum", 0,
+     0, NULL, NULL},
+    {SPX_OPT_STRING, "library-wavelength", 0, "HDU|log10:START:STEP|linear:START:STEP", &o.layout.wavelength,
+     "HDU of the wavelengths, or a formula for them (Angstrom)", 0, 0, NULL, NULL},
+    {SPX_OPT_STRING, "param-keywords", 0, "NAME=KEYWORD,...", &o.params,
+     "Keywords or columns of the parameters, such as teff=PHXTEFF,logg=PHXLOGG; without it teff, logg, feh and alpha "
+     "are looked for under their usual names",
+     0, 0, NULL, NULL},
+    {SPX_OPT_FLAG, "air", 0, NULL, &o.air, "Wavelengths of the library are in air", 0, 0, NULL, NULL},
+    {SPX_OPT_FLAG, "vacuum", 0, NULL, &o.vacuum, "Wavelengths of the library are in vacuum", 0, 0, NULL, NULL},
+    {0}};
+
+/* One input file. Model spectra are closed again until their turn comes: a library has thousands. */
+typedef struct {
+    const char *path;
+    spx_fits fits; /* nhdu 0: closed */
+    spx_fits_product product;
+    size_t nwave; /* MODEL, WAVELENGTH */
+    char note[200];
+} item;
+
+static spx_status recognise(item *it, spx_err *e)
+{
+    spx_status st = spx_fits_open(&it->fits, it->path, e);
+    if (st != SPX_OK || o.generic)
+        return st;
+    int described = o.layout.flux || o.layout.params || o.layout.wavelength;
+    it->product = spx_fits_recognise(&it->fits, it->note, sizeof it->note);
+    if (it->product == SPX_FITS_AS_GENERIC && !it->note[0]) {
+        if (described || spx_fits_is_library(&it->fits, &o.layout, NULL))
+            it->product = SPX_FITS_AS_LIBRARY;
+        else if (spx_fits_is_model(&it->fits, &o.layout, &it->nwave))
+            it->product = SPX_FITS_AS_MODEL;
+        else if (spx_fits_is_wavelengths(&it->fits, &it->nwave))
+            it->product = SPX_FITS_AS_WAVELENGTH;
+    }
+    if (it->product == SPX_FITS_AS_MODEL && strcmp(it->path, "-") != 0)
+        spx_fits_close(&it->fits);
+    return SPX_OK;
+}
+
+/* Model spectra make a library when the file of their wavelengths is among the inputs; alone they are HDUs. */
+static spx_status settle_library(item *it, size_t n, const item **wave, size_t *nmodel, spx_err *e)
+{
+    const item *first = NULL;
+    *wave = NULL;
+    *nmodel = 0;
+    for (size_t i = 0; i < n; i++)
+        if (it[i].product == SPX_FITS_AS_MODEL) {
+            first = first ? first : &it[i];
+            ++*nmodel;
+        }
+    for (size_t i = 0; i < n; i++) {
+        if (it[i].product != SPX_FITS_AS_WAVELENGTH)
+            continue;
+        if (!first || it[i].nwave != first->nwave) {
+            it[i].product = SPX_FITS_AS_GENERIC;
+        } else if (*wave) {
+            return spx_fail(e, SPX_EUSAGE, "%s and %s may both hold the wavelengths of the library: give one",
+                            (*wave)->path, it[i].path);
+        } else {
+            *wave = &it[i];
+        }
+    }
+    if (*nmodel > 0 && *wave)
+        return SPX_OK;
+    if (*nmodel > 1 || (*nmodel == 1 && strcmp(o.as, "library") == 0))
+        return spx_fail(
+            e, SPX_EINPUT,
+            "%s: is a model spectrum of %zu samples, but no file of as many wavelengths is among the inputs: "
+            "give that too (or --generic)",
+            first->path, first->nwave);
+    for (size_t i = 0; i < n; i++)
+        if (it[i].product == SPX_FITS_AS_MODEL) {
+            it[i].product = SPX_FITS_AS_GENERIC;
+            snprintf(it[i].note, sizeof it[i].note,
+                     "is one model spectrum; a library needs the file of its wavelengths too");
+            if (it[i].fits.nhdu == 0)
+                return spx_fits_open(&it[i].fits, it[i].path, e);
+        }
+    return SPX_OK;
+}
+
+/* Blocks have one place each. Frames, spectra and images share /fibermap. */
+static spx_status check_conflicts(const item *it, size_t n, const item *wave, spx_err *e)
+{
+    const item *have[4] = {NULL};
+    static const char *const what[] = {"an image or spectra", "a PSF", "a library"};
+    for (size_t i = 0; i < n; i++) {
+        int slot = it[i].product == SPX_FITS_AS_PSF                                               ? 1
+                   : it[i].product == SPX_FITS_AS_LIBRARY || &it[i] == wave                       ? 2
+                   : it[i].product == SPX_FITS_AS_GENERIC || it[i].product >= SPX_FITS_AS_LIBRARY ? 3
+                                                                                                  : 0;
+        if (slot < 3 && have[slot])
+            return spx_fail(e, SPX_EUSAGE, "%s and %s both hold %s, one file has room for one: convert them one by one",
+                            have[slot]->path, it[i].path, what[slot]);
+        have[slot] = &it[i];
+    }
+    return SPX_OK;
+}
+
+/* --as: is it what was asked for? */
+static spx_status check_as(const item *it, size_t n, spx_err *e)
+{
+    if (strcmp(o.as, "auto") == 0)
+        return SPX_OK;
+    for (size_t i = 0; i < n; i++) {
+        spx_fits_product p = it[i].product == SPX_FITS_AS_SDSS    ? SPX_FITS_AS_SPECTRA
+                             : it[i].product >= SPX_FITS_AS_MODEL ? SPX_FITS_AS_LIBRARY
+                                                                  : it[i].product;
+        if (strcmp(o.as, spx_fits_product_names[p]) != 0)
+            return spx_fail(e, SPX_EINPUT, "%s: cannot be read as %s: %s: see fits2h5 --list and fits2h5(1)",
+                            it[i].path, o.as, it[i].note[0] ? it[i].note : spx_fits_product_names[it[i].product]);
+    }
+    return SPX_OK;
+}
+
+static spx_status views_of(item *it, spx_fits_path **view, spx_err *e)
+{
+    *view = spx_alloc(it->fits.nhdu, sizeof **view, e);
+    if (!*view)
+        return SPX_EIO;
+    spx_fits_plan(&it->fits, it->product, *view);
+    if (it->product == SPX_FITS_AS_LIBRARY)
+        spx_fits_is_library(&it->fits, &o.layout, *view);
+    return SPX_OK;
+}
+
+static void print_hdu(const spx_fits_hdu *h, size_t i, const char *view)
+{
+    static const char *const kind[] = {"image", "compressed image", "table", "text table", "bytes"};
+    printf("  %3zu  %-16s %s", i, h->extname[0] ? h->extname : "-", kind[h->kind]);
+    if (h->kind == SPX_FITS_IMAGE || h->kind == SPX_FITS_TILED) {
+        for (int k = 0; k < h->ndim; k++)
+            printf("%s%zu", k ? " x " : " ", h->dims[k]);
+        printf(h->ndim ? " (BITPIX %d)" : " without data", h->bitpix);
+    } else if (h->kind != SPX_FITS_OTHER) {
+        printf(" %zu rows", h->nrow);
+    }
+    printf("%s%s\n", view && view[0] ? " -> " : "", view ? view : "");
+}
+
+static spx_status print_list(item *it, size_t n, const item *wave, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; st == SPX_OK && i < n; i++) {
+        spx_fits_path *view = NULL;
+        printf("%s: %s%s%s\n", it[i].path, spx_fits_product_names[it[i].product], it[i].note[0] ? "; " : "",
+               it[i].note);
+        if (it[i].product == SPX_FITS_AS_MODEL) {
+            printf("  row of /library/flux\n");
+            continue;
+        }
+        if ((st = views_of(&it[i], &view, e)) == SPX_OK)
+            for (size_t k = 0; k < it[i].fits.nhdu; k++)
+                print_hdu(&it[i].fits.hdu[k], k, &it[i] == wave ? "/library/wavelength" : view[k]);
+        spx_free(view);
+    }
+    return st;
+}
+
+static spx_status write_models(spx_stage *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
+                               spx_text *notes, spx_err *e)
+{
+    const char **path = spx_alloc(nmodel, sizeof *path, e);
+    size_t k = 0;
+    spx_status st = path ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; st == SPX_OK && i < n; i++) {
+        if (it[i].product != SPX_FITS_AS_MODEL && &it[i] != wave)
+            continue;
+        if (strcmp(it[i].path, "-") == 0)
+            st = spx_fail(e, SPX_EUSAGE, "-: a model spectrum cannot come from standard input: give a file");
+        if (it[i].product == SPX_FITS_AS_MODEL)
+            path[k++] = it[i].path;
+    }
+    spx_progress *progress = spx_progress_start(s->common.progress, "library", "spectra", nmodel);
+    if (st == SPX_OK)
+        st = spx_fits_library_files(nmodel, path, wave->path, &o.layout, file, progress, notes, e);
+    spx_progress_end(progress);
+    spx_free(path);
+    return st;
+}
+
+static spx_status write_all(spx_stage *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
+                            spx_text *notes, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    if (nmodel > 0)
+        st = write_models(s, it, n, wave, nmodel, file, notes, e);
+    for (size_t i = 0; st == SPX_OK && i < n; i++) {
+        spx_fits_path *view = NULL;
+        if (it[i].product >= SPX_FITS_AS_MODEL)
+            continue;
+        if (it[i].product == SPX_FITS_AS_LIBRARY)
+            st = spx_fits_library_single(&it[i].fits, &o.layout, file, notes, e);
+        else
+            st = spx_fits_blocks(&it[i].fits, it[i].product, file, notes, e);
+        if (st == SPX_OK)
+            st = views_of(&it[i], &view, e);
+        if (st == SPX_OK)
+            st = spx_fits_store(file, &it[i].fits, view, e);
+        spx_free(view);
+    }
+    return st;
+}
+
+/* Name of the main block: what the pipe goes on with. */
+static const char *main_product(const item *it, size_t n, size_t nmodel)
+{
+    spx_fits_product best = SPX_FITS_AS_GENERIC;
+    for (size_t i = 0; i < n; i++)
+        if (it[i].product != SPX_FITS_AS_GENERIC && it[i].product < SPX_FITS_AS_MODEL &&
+            (best == SPX_FITS_AS_GENERIC || best == SPX_FITS_AS_PSF))
+            best = it[i].product;
+    if (best == SPX_FITS_AS_GENERIC)
+        return nmodel ? "library" : "fits";
+    return spx_fits_product_names[best == SPX_FITS_AS_SDSS ? SPX_FITS_AS_SPECTRA : best];
+}
+
+static spx_status convert(spx_stage *s, item *it, size_t n, spx_err *e)
+{
+    const item *wave = NULL;
+    size_t nmodel = 0;
+    hid_t file;
+    spx_text notes = {0};
+    spx_status st = SPX_OK;
+    spx_stage_step(s, "read");
+    for (size_t i = 0; st == SPX_OK && i < n; i++)
+        st = recognise(&it[i], e);
+    if (st != SPX_OK || (st = settle_library(it, n, &wave, &nmodel, e)) != SPX_OK ||
+        (st = check_as(it, n, e)) != SPX_OK)
+        return st;
+    if (o.list)
+        return print_list(it, n, wave, e);
+    if ((st = check_conflicts(it, n, wave, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; i < n; i++)
+        if (it[i].note[0])
+            spx_warn("%s: %s: kept as FITS HDUs only", it[i].path, it[i].note);
+    spx_stage_step(s, "write");
+    if ((st = spx_stage_output(s, main_product(it, n, nmodel), &file, e)) == SPX_OK)
+        st = write_all(s, it, n, wave, nmodel, file, &notes, e);
+    for (char *line = notes.s; st == SPX_OK && line && *line;) {
+        size_t len = strcspn(line, "\n");
+        spx_warn("%.*s", (int)len, line);
+        line += len + (line[len] == '\n');
+    }
+    spx_text_free(&notes);
+    return st == SPX_OK ? spx_stage_commit(s, e) : st;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_filelist files = {0};
+    spx_status st = SPX_OK;
+    o.layout.medium = o.air ? SPX_AIR : o.vacuum ? SPX_VACUUM : -1;
+    if (o.air && o.vacuum)
+        return spx_fail(e, SPX_EUSAGE, "--air and --vacuum contradict each other");
+    if (o.generic && strcmp(o.as, "auto") != 0)
+        return spx_fail(e, SPX_EUSAGE, "--generic and --as contradict each other");
+    if (o.params && (st = spx_library_parse_params(o.params, &o.layout, e)) != SPX_OK)
+        return spx_err_context(e, "--param-keywords");
+    if (!o.list && (st = spx_stage_need_output(s, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; st == SPX_OK && i < s->ninput; i++) {
+        const char *arg = s->input[i];
+        st = spx_stage_foreign_input(s, arg[0] == '@' && arg[1] ? arg + 1 : arg, e);
+        if (st == SPX_OK)
+            st = spx_filelist_add(&files, arg, ".fits .fits.gz .fit .fit.gz .fts .fts.gz", e);
+    }
+    item *it = st == SPX_OK ? spx_alloc(files.n, sizeof *it, e) : NULL;
+    if (st == SPX_OK && !it)
+        st = SPX_EIO;
+    for (size_t i = 0; it && i < files.n; i++)
+        it[i].path = files.name[i];
+    if (st == SPX_OK)
+        st = convert(s, it, files.n, e);
+    for (size_t i = 0; it && i < files.n; i++)
+        spx_fits_close(&it[i].fits);
+    spx_free(it);
+    spx_filelist_free(&files);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {
+        "fits2h5", "FITS files to HDF5, without loss", "[OPTION...] [FILE|FOLDER|@LIST|-]...",
+        options,   SPX_OUT_HDF5 | SPX_OUT_LATE,        run};
+    return spx_main(&program, argc, argv);
+}
