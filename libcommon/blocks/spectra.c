@@ -175,10 +175,13 @@ spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_er
 {
     size_t dims[2] = {f->nspec, f->arm.nwave};
     spx_status st = spx_arm_write(file, "/frame", f->nspec, &f->arm, precision, e);
-    if (st == SPX_OK && f->chi2pix != NULL)
-        st = spx_h5_write_real(file, "/frame/chi2pix", precision, 2, dims, f->chi2pix, e);
-    if (st == SPX_OK && f->pixmask_fraction != NULL)
-        st = spx_h5_write_real(file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction, e);
+    const char *w = "/frame/wavelength";
+    if (st == SPX_OK && f->chi2pix != NULL &&
+        (st = spx_h5_write_real(file, "/frame/chi2pix", precision, 2, dims, f->chi2pix, e)) == SPX_OK)
+        st = spx_h5_attach_scale(file, "/frame/chi2pix", 1, w, "wavelength", e);
+    if (st == SPX_OK && f->pixmask_fraction != NULL &&
+        (st = spx_h5_write_real(file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction, e)) == SPX_OK)
+        st = spx_h5_attach_scale(file, "/frame/pixmask_fraction", 1, w, "wavelength", e);
     if (st == SPX_OK && f->fiber != NULL)
         st = spx_h5_write(file, "/frame/fiber", H5T_NATIVE_INT32, 1, &f->nspec, f->fiber, e);
     if (st == SPX_OK && f->model != NULL) {

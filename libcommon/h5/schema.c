@@ -1,6 +1,7 @@
 #include "h5/schema.h"
 
 #include <ctype.h>
+#include <hdf5_hl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 
 #include "base/mem.h"
 #include "h5/h5io.h"
+#include "h5/table.h"
 
 enum { MAX_ITEM = 256 };
 
@@ -321,6 +323,21 @@ static int type_allowed(const char *types, size_t ntypes, const char *have)
     return 0;
 }
 
+/* MAJOR.MINOR; the number of MAJOR, or -1. */
+static long major_of(const char *version)
+{
+    char *end;
+    if (!isdigit((unsigned char)version[0]))
+        return -1;
+    long major = strtol(version, &end, 10);
+    if (end[0] != '.' || !isdigit((unsigned char)end[1]))
+        return -1;
+    for (end++; *end != '\0'; end++)
+        if (!isdigit((unsigned char)*end))
+            return -1;
+    return major;
+}
+
 static void check_dim(checker *c, const char *path, const char *name, size_t length)
 {
     char scope[256] = "";
@@ -360,14 +377,27 @@ static void check_dim(checker *c, const char *path, const char *name, size_t len
     d->length = length;
 }
 
+/* Is there as much data as the shape claims? Reading what is not there could take for ever. */
+static int check_size(checker *c, const char *path, hid_t d, hid_t type, const size_t *dims, int ndim)
+{
+    size_t bytes = H5Tget_size(type);
+    for (int i = 0; i < ndim; i++)
+        if (spx_mul(bytes, dims[i], &bytes, NULL) != SPX_OK) {
+            violation(c, path, "claims more data than a file can hold");
+            return 0;
+        }
+    if (spx_h5_overclaims(d, bytes)) {
+        violation(c, path, "claims more data than the file holds");
+        return 0;
+    }
+    return 1;
+}
+
 static void check_values(checker *c, const char *path, const spx_item *it, const size_t *dims, int ndim)
 {
     size_t row = 1, nrow = ndim > 0 ? dims[0] : 1;
     for (int i = 1; i < ndim; i++)
-        if (spx_mul(row, dims[i], &row, c->e) != SPX_OK) {
-            c->st = SPX_EINPUT;
-            return;
-        }
+        row *= dims[i]; /* check_size() has seen that it fits */
     size_t step = row > 0 ? ((size_t)1 << 20) / row + 1 : nrow;
     size_t nan = 0, negative = 0, first_nan = 0, first_negative = 0;
     double last = -INFINITY;
@@ -424,6 +454,42 @@ static void check_attrs(checker *c, const char *path, const char *attrs)
     }
 }
 
+/* Columns of any name: fixed sizes, so that every reader can take the rows as they are. */
+static void check_column_sizes(checker *c, const char *path, hid_t type)
+{
+    int n = H5Tget_nmembers(type);
+    for (int i = 0; i < n; i++) {
+        hid_t m = H5Tget_member_type(type, (unsigned)i);
+        char *name = H5Tget_member_name(type, (unsigned)i);
+        H5T_class_t class = m < 0 ? H5T_NO_CLASS : H5Tget_class(m);
+        if (class == H5T_NO_CLASS || class == H5T_VLEN || class == H5T_REFERENCE ||
+            (class == H5T_STRING && H5Tis_variable_str(m) > 0) || H5Tdetect_class(m, H5T_VLEN) > 0 ||
+            H5Tdetect_class(m, H5T_REFERENCE) > 0)
+            violation(c, path, "column %s has no fixed size", name != NULL ? name : "?");
+        H5free_memory(name);
+        if (m >= 0)
+            (void)H5Tclose(m);
+    }
+}
+
+/* Units of required columns; what came with a table from elsewhere keeps the units that it had. */
+static void check_column_units(checker *c, const char *path, const char *name, const char *units, size_t nunits)
+{
+    spx_table *t = NULL;
+    spx_err err = {0};
+    if (nunits == 0 || spx_table_read(c->file, path, &t, &err) != SPX_OK || t == NULL) {
+        spx_table_free(t);
+        return;
+    }
+    char *have = spx_table_unit(t, spx_table_find(t, name), &err);
+    if (have == NULL)
+        c->st = spx_fail(c->e, SPX_EIO, "%s", err.msg);
+    else if (!same(units, nunits, have))
+        violation(c, path, "column %s is in '%s', should be in %.*s", name, have, (int)nunits, units);
+    spx_free(have);
+    spx_table_free(t);
+}
+
 static void check_table_columns(checker *c, const char *path, const spx_item *it, hid_t type)
 {
     for (const char *p = it->columns; *p != '\0';) {
@@ -442,10 +508,60 @@ static void check_table_columns(checker *c, const char *path, const spx_item *it
             type_name(m, have, sizeof have);
             if (!type_allowed(types, ntypes, have))
                 violation(c, path, "column %s is %s, should be %.*s", name, have, (int)ntypes, types);
+            else if (required)
+                check_column_units(c, path, name, units, strcspn(units, "\t"));
             (void)H5Tclose(m);
         }
         p += strcspn(p, "\n");
         p += *p == '\n';
+    }
+}
+
+/* A mask says what its bits mean (CF conventions). */
+static void check_flags(checker *c, const char *path)
+{
+    char words[2048];
+    spx_err err = {0};
+    if (!spx_h5_has_attr(c->file, path, "flag_masks") || !spx_h5_has_attr(c->file, path, "flag_meanings")) {
+        violation(c, path, "attributes flag_masks and flag_meanings of a mask are missing");
+        return;
+    }
+    hid_t a = H5Aopen_by_name(c->file, path, "flag_masks", H5P_DEFAULT, H5P_DEFAULT);
+    hid_t s = a < 0 ? H5I_INVALID_HID : H5Aget_space(a);
+    hssize_t n = s < 0 ? -1 : H5Sget_simple_extent_npoints(s), have = 0;
+    if (s >= 0)
+        (void)H5Sclose(s);
+    if (a >= 0)
+        (void)H5Aclose(a);
+    if (spx_h5_attr_str(c->file, path, "flag_meanings", words, sizeof words, &err) != SPX_OK)
+        words[0] = '\0';
+    for (const char *p = words; *p != '\0'; p += strcspn(p, " "), p += strspn(p, " "))
+        have++;
+    if (n != have)
+        violation(c, path, "attribute flag_masks has %lld bits, but flag_meanings names %lld", (long long)n,
+                  (long long)have);
+}
+
+/* Dimensions that have an axis in the same group (a dataset that the schema calls a scale) are tied to it. */
+static void check_attached(checker *c, const char *path, const spx_item *it)
+{
+    const char *leaf = strrchr(it->path, '/');
+    size_t n = (size_t)(leaf - it->path) + 1, dir = (size_t)(strrchr(path, '/') - path) + 1;
+    for (size_t i = 0; i < nitem; i++) {
+        const spx_item *axis = &items[i];
+        char sibling[700];
+        if (axis == it || !axis->scale || strncmp(axis->path, it->path, n) != 0 || strchr(axis->path + n, '/') != NULL)
+            continue;
+        (void)snprintf(sibling, sizeof sibling, "%.*s%s", (int)dir, path, axis->path + n);
+        for (int k = 0; k < it->ndim; k++) {
+            if (strcmp(it->dim[k], axis->dim[0]) != 0 || !spx_h5_exists(c->file, sibling))
+                continue;
+            hid_t d = H5Dopen2(c->file, path, H5P_DEFAULT);
+            if (d < 0 || H5DSget_num_scales(d, (unsigned)k) < 1)
+                violation(c, path, "dimension %s is not attached to the axis %s", it->dim[k], sibling);
+            if (d >= 0)
+                (void)H5Dclose(d);
+        }
     }
 }
 
@@ -469,11 +585,12 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
         if (H5Tget_class(t) != H5T_COMPOUND)
             violation(c, path, "is %s, should be a table (compound)", have);
         else
-            check_table_columns(c, path, it, t);
+            check_column_sizes(c, path, t), check_table_columns(c, path, it, t);
     } else if (!type_allowed(it->types, strlen(it->types), have)) {
         violation(c, path, "is %s, should be %s", have, it->types);
     }
     int numbers = H5Tget_class(t) == H5T_FLOAT || H5Tget_class(t) == H5T_INTEGER;
+    int whole = check_size(c, path, d, t, dims, ndim);
     (void)H5Tclose(t);
     (void)H5Dclose(d);
     if (ndim != it->ndim) {
@@ -492,16 +609,18 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
         else if (strcmp(units, it->units) != 0)
             violation(c, path, "units are %s, should be %s", units, it->units);
     }
-    if (it->flags[0] != '\0' &&
-        (!spx_h5_has_attr(c->file, path, "flag_masks") || !spx_h5_has_attr(c->file, path, "flag_meanings")))
-        violation(c, path, "attributes flag_masks and flag_meanings of a mask are missing");
+    if (it->kind == SPX_ITEM_DATASET && !spx_h5_has_attr(c->file, path, "long_name"))
+        violation(c, path, "attribute long_name is missing");
+    if (it->flags[0] != '\0')
+        check_flags(c, path);
     if (it->scale) {
         char class[64];
         if (spx_h5_attr_str(c->file, path, "CLASS", class, sizeof class, &err) != SPX_OK ||
             strcmp(class, "DIMENSION_SCALE") != 0)
             violation(c, path, "is not a dimension scale");
     }
-    if (numbers && (it->finite || it->nonnegative || it->increasing))
+    check_attached(c, path, it);
+    if (whole && numbers && (it->finite || it->nonnegative || it->increasing))
         check_values(c, path, it, dims, ndim);
 }
 
@@ -521,6 +640,14 @@ static void check_required(checker *c, const char *group, const spx_item *g)
     }
 }
 
+static void check_record(checker *c, const char *path)
+{
+    static const char *const field[] = {"program", "version", "command_line"};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        if (!spx_h5_has_attr(c->file, path, field[i]))
+            violation(c, path, "attribute %s is missing", field[i]);
+}
+
 static void check_group(checker *c, const char *path, const spx_item *it)
 {
     spx_err err = {0};
@@ -528,11 +655,46 @@ static void check_group(checker *c, const char *path, const spx_item *it)
         violation(c, path, "is a group, should be a dataset");
         return;
     }
+    char version[64];
     if (spx_schema_accept(c->file, path, it->block, &err) != SPX_OK) {
         const char *what = strstr(err.msg, ": ");
         violation(c, path, "%s", what != NULL ? what + 2 : err.msg);
+    } else if (strcmp(it->block, "provenance") != 0 && /* a record's version is its program's */
+               spx_h5_attr_str(c->file, path, "version", version, sizeof version, &err) == SPX_OK &&
+               major_of(version) < 0) {
+        violation(c, path, "attribute version is '%s', should be MAJOR.MINOR", version);
     }
     check_required(c, path, it);
+    if (strcmp(it->path, "/provenance/<step>") == 0)
+        check_record(c, path);
+}
+
+/* Records are numbered from 000 without gaps; a file without any does not say how it came about. */
+static void check_provenance(checker *c)
+{
+    size_t n = 0;
+    char **names = NULL;
+    spx_err err = {0};
+    if (!spx_h5_exists(c->file, "/provenance")) {
+        violation(c, "/provenance", "is missing");
+        return;
+    }
+    if (spx_h5_list(c->file, "/provenance", &n, &names, &err) != SPX_OK) {
+        violation(c, "/provenance", "cannot be listed");
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        char want[32];
+        (void)snprintf(want, sizeof want, "%03zu", i);
+        int there = 0; /* names are sorted as text: 1000 comes before 101 */
+        for (size_t k = 0; k < n && !there; k++)
+            there = strcmp(names[k], want) == 0;
+        if (!there)
+            violation(c, "/provenance", "has no record %s, but %zu records", want, n);
+    }
+    if (n == 0)
+        violation(c, "/provenance", "has no record");
+    spx_h5_names_free(n, names);
 }
 
 static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *data)
@@ -566,7 +728,17 @@ spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nba
         if (!spx_h5_has_attr(file, "/", root[i]))
             violation(&c, "/", "attribute %s is missing", root[i]);
     spx_err err = {0};
-    char product[64];
+    char product[64], version[64];
+    if (spx_h5_has_attr(file, "/", "schema_version")) {
+        if (spx_h5_attr_str(file, "/", "schema_version", version, sizeof version, &err) != SPX_OK ||
+            major_of(version) < 0)
+            violation(&c, "/", "attribute schema_version should be MAJOR.MINOR");
+        else if (major_of(version) > 1)
+            violation(&c, "/", "has schema version %s, which is newer than this program: use a newer specpipe",
+                      version);
+    }
+    check_provenance(&c);
+    spx_err_clear(&err);
     /* the block that the file says it is must be there */
     if (spx_h5_has_attr(file, "/", "product") &&
         spx_h5_attr_str(file, "/", "product", product, sizeof product, &err) == SPX_OK) {

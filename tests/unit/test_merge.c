@@ -9,6 +9,7 @@
 #include "blocks/io.h"
 #include "blocks/merge.h"
 #include "h5/h5io.h"
+#include "h5/provenance.h"
 #include "h5/schema.h"
 
 #define CHECK(c)                                                                                                       \
@@ -134,6 +135,8 @@ static hid_t merge(size_t n, const hid_t *file, spx_merge_options opt, size_t *n
         (void)spx_h5_set_str(out, "/", "product", spx_merge_product(m), &e);
         (void)spx_h5_set_str(out, "/", "schema_version", "1.0", &e);
         (void)spx_h5_set_str(out, "/", "creator", "test", &e);
+        CHECK(spx_provenance_append(out, &(spx_provenance){.program = "test", .version = "1", .command_line = "test"},
+                                    &e) == SPX_OK);
         CHECK(spx_schema_check(out, "merged", stdout, &nbad, &e) == SPX_OK && nbad == 0);
     }
     if (nmissing != NULL)
