@@ -56,8 +56,8 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
         den[k] = (float)(iv / (double)nc);
         sum += iv * v * v;
     }
-    fftwf_execute_dft_r2c(a->forward, num, w->cs + ia * (w->ctx->maxccf / 2 + 1));
-    fftwf_execute_dft_r2c(a->forward, den, w->civ + ia * (w->ctx->maxccf / 2 + 1));
+    fftwf_execute_dft_r2c(a->forward, num, w->cs + ia * w->ctx->ccf_stride);
+    fftwf_execute_dft_r2c(a->forward, den, w->civ + ia * w->ctx->ccf_stride);
     return sum;
 }
 
@@ -69,7 +69,7 @@ static void add_entry(spx_rv_ws *w, size_t ia, size_t t, double *chi)
     const spx_ccf_set *set = &a->setup->ccf;
     size_t nc = set->nwave, half = nc / 2 + 1;
     const float *f = set->fft + t * half * 2, *f2 = set->fft2 + t * half * 2;
-    const fftwf_complex *s = w->cs + ia * (c->maxccf / 2 + 1), *iv = w->civ + ia * (c->maxccf / 2 + 1);
+    const fftwf_complex *s = w->cs + ia * c->ccf_stride, *iv = w->civ + ia * c->ccf_stride;
     for (size_t k = 0; k < half; k++) { /* S conj(F) + V conj(F2) */
         w->cprod[k][0] = s[k][0] * f[2 * k] + s[k][1] * f[2 * k + 1] + iv[k][0] * f2[2 * k] + iv[k][1] * f2[2 * k + 1];
         w->cprod[k][1] = s[k][1] * f[2 * k] - s[k][0] * f[2 * k + 1] + iv[k][1] * f2[2 * k] - iv[k][0] * f2[2 * k + 1];

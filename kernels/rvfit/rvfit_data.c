@@ -32,12 +32,12 @@ spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_err *e)
          (w->r = spx_alloc(c->maxn, sizeof *w->r, e)) && (w->w = spx_alloc(c->maxn, sizeof *w->w, e)) &&
          (w->u = spx_alloc2(lanes, c->maxn, sizeof *w->u, e));
     if (ok && c->maxccf > 0) {
-        size_t half = c->maxccf / 2 + 1, ntemp = c->arm[0].setup->ccf.ntemp;
+        size_t stride = c->ccf_stride, ntemp = c->arm[0].setup->ccf.ntemp;
         ok = (w->cdata = spx_alloc(2 * c->maxccf, sizeof *w->cdata, e)) &&
              (w->cout = spx_alloc(c->maxccf, sizeof *w->cout, e)) &&
-             (w->cs = spx_alloc2(c->narm, half, sizeof *w->cs, e)) &&
-             (w->civ = spx_alloc2(c->narm, half, sizeof *w->civ, e)) &&
-             (w->cprod = spx_alloc(half, sizeof *w->cprod, e)) &&
+             (w->cs = spx_alloc2(c->narm, stride, sizeof *w->cs, e)) &&
+             (w->civ = spx_alloc2(c->narm, stride, sizeof *w->civ, e)) &&
+             (w->cprod = spx_alloc(stride, sizeof *w->cprod, e)) &&
              (w->chi = spx_alloc2(ntemp, c->nlag, sizeof *w->chi, e)) &&
              (w->best = spx_alloc(c->nlag, sizeof *w->best, e)) &&
              (w->best_entry = spx_alloc(c->nlag, sizeof *w->best_entry, e));

@@ -30,7 +30,6 @@ typedef struct {
     double *cprime;        /* [nt] of the spline */
     uint8_t *leftout;      /* [n] pixels that no star uses */
     double *deconvolve;    /* [ndiag][ndiag] takes the templates' own LSF out of a row of a resolution matrix */
-    size_t ccf_first, ccf_n;
     fftwf_plan forward, inverse;
 } spx_rv_arm;
 
@@ -46,6 +45,7 @@ typedef struct {
     size_t naxis[SPX_MAX_PAR];
     double *axis[SPX_MAX_PAR]; /* mapped nodes */
     size_t maxn, maxnt, maxccf, nlag;
+    size_t ccf_stride;       /* between arms, of transforms: keeps FFTW's alignment */
     double lag_v0, lag_step; /* common velocity grid of the cross-correlation */
 } spx_rv_ctx;
 

@@ -306,12 +306,14 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
                             "cross-correlation sets of setups '%.63s' and '%.63s' differ: build all "
                             "setups of a file together",
                             c->arm[0].setup->setup, c->arm[i].setup->setup);
-        if (f->nwave < 8 || f->nwave > ((size_t)1 << 30) || !(f->dlnwave > 0) || !isfinite(f->lnwave0))
+        if (f->nwave < 16 || f->nwave > ((size_t)1 << 30) || (f->nwave & (f->nwave - 1)) != 0 || !(f->dlnwave > 0) ||
+            !isfinite(f->lnwave0))
             return spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable",
                             c->arm[i].setup->setup);
         step = fmin(step, f->dlnwave);
         c->maxccf = f->nwave > c->maxccf ? f->nwave : c->maxccf;
     }
+    c->ccf_stride = c->maxccf / 2 + 16;
     c->lag_step = 0.25 * step * SPX_C_KMS;
     c->lag_v0 = c->opt->vmin;
     c->nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->lag_step) + 1;

@@ -1,0 +1,791 @@
+/* Stage `rvfit`, on a library and stars from a formula: the objective against its definition computed plainly, its
+ * gradient against differences, parameters that were put in, bad spectra, and that a star's result depends on nothing
+ * but the star. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/wave.h"
+#include "rvfit/rvfit.h"
+#include "template/template.h"
+
+static int failed;
+
+#define CHECK(cond, ...)                                                                                               \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            printf("%s:%d: ", __FILE__, __LINE__);                                                                     \
+            printf(__VA_ARGS__);                                                                                       \
+            putchar('\n');                                                                                             \
+            failed = 1;                                                                                                \
+        }                                                                                                              \
+    } while (0)
+
+#define NEED(call)                                                                                                     \
+    do {                                                                                                               \
+        spx_err need_e = {0};                                                                                          \
+        if ((call) != SPX_OK) {                                                                                        \
+            printf("%s:%d: %s\n", __FILE__, __LINE__, need_e.msg);                                                     \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* ---- random numbers ---- */
+
+static uint64_t seed = 20240517;
+static uint64_t state;
+
+static double uniform(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+static double gauss(void)
+{
+    return sqrt(-2 * log(1 - uniform())) * cos(2 * M_PI * uniform());
+}
+
+/* ---- library and stars ---- */
+
+enum { NLINE = 160, NPIX = 500, NPAR = 3, NQ = 2 + NPAR, NARM = 2 };
+static const double ARM_MIN[NARM] = {4600, 6350}, STEP = 0.4, LSF_FWHM = 1.5;
+static const double TEFF[] = {4500, 5000, 5500, 6000, 6500}, FEH[] = {-2, -1, -0.5, 0};
+static double line_at[NLINE], line_depth[NLINE], line_exc[NLINE];
+
+static void make_lines(void)
+{
+    for (int k = 0; k < NLINE; k++) {
+        line_at[k] = k % 2 ? 4580 + 240 * uniform() : 6330 + 240 * uniform();
+        line_depth[k] = 0.05 + 0.8 * uniform();
+        line_exc[k] = 4 * uniform();
+    }
+}
+
+/* Flux per unit wavelength; alpha is there as a parameter that has one value only. */
+static double flux_at(double teff, double feh, double lambda)
+{
+    double tau = 0;
+    for (int k = lambda < 5500; k < NLINE; k += 2) { /* odd lines are in the blue arm */
+        double z = (lambda - line_at[k]) / 0.25;
+        if (fabs(z) < 6)
+            tau += line_depth[k] * pow(10, 0.3 * feh - 0.25 * line_exc[k] * (5040 / teff - 0.9)) * exp(-0.5 * z * z);
+    }
+    return pow(lambda / 5000, -4) / expm1(1.4388e8 / (lambda * teff)) * exp(-tau);
+}
+
+static void make_templates(spx_templates *t)
+{
+    enum { NT = sizeof TEFF / sizeof *TEFF, NF = sizeof FEH / sizeof *FEH };
+    size_t nwave = 10000;
+    double *wave = spx_alloc(nwave, sizeof *wave, NULL), *par = spx_alloc2(NT * NF, NPAR, sizeof *par, NULL);
+    float *flux = spx_alloc2(NT * NF, nwave, sizeof *flux, NULL);
+    if (!wave || !par || !flux)
+        exit(1);
+    for (size_t i = 0; i < nwave; i++)
+        wave[i] = i < nwave / 2 ? 4540 + 0.065 * (double)i : 6290 + 0.065 * (double)(i - nwave / 2);
+    for (size_t i = 0; i < NT * NF; i++) {
+        par[i * NPAR] = TEFF[i / NF];
+        par[i * NPAR + 1] = FEH[i % NF];
+        for (size_t j = 0; j < nwave; j++)
+            flux[i * nwave + j] = (float)(1e6 * flux_at(par[i * NPAR], par[i * NPAR + 1], wave[j]));
+    }
+    spx_template_library lib = {.nwave = nwave,
+                                .wavelength = wave,
+                                .ntemp = NT * NF,
+                                .npar = NPAR,
+                                .params = par,
+                                .parname = {"teff", "feh", "alpha"}};
+    static const double vsini[] = {0, 100};
+    spx_template_request request[NARM];
+    spx_template_config cfg = {.nsetup = NARM,
+                               .setup = request,
+                               .norm = SPX_NORM_LINEAR,
+                               .parlog = {1},
+                               .ccf = 1,
+                               .ccf_every = 2,
+                               .nccf_vsini = 2,
+                               .ccf_vsini = vsini,
+                               .nthreads = 1};
+    spx_template_job *job;
+    NEED(spx_template_parse_setup("b:4580:4820:0.4:FWHM=1.5", &request[0], &need_e));
+    NEED(spx_template_parse_setup("r:6330:6570:0.4:FWHM=1.5", &request[1], &need_e));
+    NEED(spx_template_begin(&lib, &cfg, &job, &need_e));
+    size_t first, n;
+    spx_template_range(job, &first, &n);
+    NEED(spx_template_add(job, 0, NT * NF, flux + first, nwave, &need_e));
+    NEED(spx_template_finish(job, t, NULL, &need_e));
+    spx_template_free(job);
+    spx_free(wave);
+    spx_free(par);
+    spx_free(flux);
+}
+
+typedef struct {
+    double v, vsini, teff, feh, sn;
+} truth;
+
+/* What a spectrograph sees of the formula: photons per pixel through rotation, Doppler shift and a Gaussian. */
+static void draw_arm(const truth *s, const double *wave, double *flux, double *ivar)
+{
+    enum { NROT = 24, NLSF = 25 };
+    double mean = 0;
+    for (size_t i = 0; i < NPIX; i++) {
+        double sum = 0, norm = 0;
+        for (int l = 0; l < NLSF; l++) {
+            double z = -4 + 8.0 * l / (NLSF - 1), w = exp(-0.5 * z * z), at = wave[i] + z * LSF_FWHM / 2.3548;
+            double rot = 0, rnorm = 0;
+            for (int k = 0; k < NROT; k++) {
+                double x = (k + 0.5) / NROT * 2 - 1, y = 1 - x * x;
+                double kernel = 0.8 * sqrt(y) + 0.3 * M_PI * y, v = s->v + x * s->vsini;
+                rot += kernel * flux_at(s->teff, s->feh, at * sqrt((1 - v / SPX_C_KMS) / (1 + v / SPX_C_KMS)));
+                rnorm += kernel;
+                if (s->vsini == 0)
+                    break;
+            }
+            sum += w * at * rot / rnorm;
+            norm += w;
+        }
+        double u = (double)i / NPIX;
+        flux[i] = sum / norm / wave[i] * (1 + 0.3 * u - 0.2 * u * u);
+        mean += flux[i] / NPIX;
+    }
+    for (size_t i = 0; i < NPIX; i++) {
+        double sigma = mean / s->sn;
+        flux[i] = (flux[i] + sigma * gauss()) / mean;
+        ivar[i] = s->sn * s->sn;
+    }
+}
+
+static void alloc_spectra(spx_spectra *s, size_t nspec)
+{
+    *s = (spx_spectra){.nspec = nspec, .narm = NARM};
+    for (size_t a = 0; a < NARM; a++) {
+        spx_arm *m = &s->arm[a];
+        strcpy(m->name, a ? "r" : "b");
+        m->nwave = NPIX;
+        m->wavelength = spx_alloc(NPIX, sizeof *m->wavelength, NULL);
+        m->flux = spx_alloc2(nspec, NPIX, sizeof *m->flux, NULL);
+        m->ivar = spx_alloc2(nspec, NPIX, sizeof *m->ivar, NULL);
+        m->mask = spx_alloc2(nspec, NPIX, sizeof *m->mask, NULL);
+        if (!m->wavelength || !m->flux || !m->ivar || !m->mask)
+            exit(1);
+        for (size_t i = 0; i < NPIX; i++)
+            m->wavelength[i] = ARM_MIN[a] + STEP * (double)i;
+    }
+}
+
+static void free_spectra(spx_spectra *s)
+{
+    for (size_t a = 0; a < s->narm; a++) {
+        spx_free(s->arm[a].wavelength);
+        spx_free(s->arm[a].flux);
+        spx_free(s->arm[a].ivar);
+        spx_free(s->arm[a].mask);
+        spx_free(s->arm[a].resolution);
+    }
+}
+
+static void draw(spx_spectra *s, size_t row, const truth *t)
+{
+    for (size_t a = 0; a < s->narm; a++)
+        draw_arm(t, s->arm[a].wavelength, s->arm[a].flux + row * NPIX, s->arm[a].ivar + row * NPIX);
+}
+
+static spx_rvfit_input input_of(const spx_spectra *s, const spx_templates *t)
+{
+    return (spx_rvfit_input){.spectra = s, .setup = {&t->setup[0], &t->setup[1]}, .nrow = s->nspec};
+}
+
+/* ---- the objective ---- */
+
+/* ln det of a and solution of a x = b, by elimination with pivots. */
+static double solve(size_t n, double *a, double *b)
+{
+    double lndet = 0;
+    for (size_t k = 0; k < n; k++) {
+        size_t p = k;
+        for (size_t i = k + 1; i < n; i++)
+            p = fabs(a[i * n + k]) > fabs(a[p * n + k]) ? i : p;
+        for (size_t j = 0; j < n; j++) {
+            double swap = a[k * n + j];
+            a[k * n + j] = a[p * n + j];
+            a[p * n + j] = swap;
+        }
+        double swap = b[k];
+        b[k] = b[p];
+        b[p] = swap;
+        lndet += log(fabs(a[k * n + k]));
+        for (size_t i = k + 1; i < n; i++) {
+            double f = a[i * n + k] / a[k * n + k];
+            for (size_t j = k; j < n; j++)
+                a[i * n + j] -= f * a[k * n + j];
+            b[i] -= f * b[k];
+        }
+    }
+    for (size_t k = n; k-- > 0;) {
+        for (size_t j = k + 1; j < n; j++)
+            b[k] -= a[k * n + j] * b[j];
+        b[k] /= a[k * n + k];
+    }
+    return lndet;
+}
+
+/* The definition, for a template at a node of the grid and without rotation. */
+static double plain_objective(const spx_arm *arm, const spx_setup *s, size_t node, double v, const double *flux,
+                              const double *err)
+{
+    enum { NP = 10 };
+    size_t n = s->nwave;
+    const float *ln = s->lnflux + (size_t)s->node[node] * n;
+    double *y2 = spx_alloc(n, sizeof *y2, NULL), *u = spx_alloc(n, sizeof *u, NULL);
+    static double S[NPIX][NP];
+    double a[NP * NP] = {0}, b[NP] = {0}, rhs[NP], out = 0;
+    if (!y2 || !u)
+        exit(1);
+    for (size_t i = 1; i + 1 < n; i++) { /* Press et al., spline() */
+        double p = 0.5 * y2[i - 1] + 2, d2 = exp(ln[i + 1]) - 2 * exp(ln[i]) + exp(ln[i - 1]);
+        y2[i] = -0.5 / p;
+        u[i] = (3 * d2 - 0.5 * u[i - 1]) / p;
+    }
+    y2[n - 1] = 0;
+    for (size_t i = n - 1; i-- > 0;)
+        y2[i] = y2[i] * y2[i + 1] + u[i];
+    for (size_t i = 0; i < NPIX; i++) {
+        double lambda = arm->wavelength[i] * sqrt((1 - v / SPX_C_KMS) / (1 + v / SPX_C_KMS));
+        double x = (log(lambda) - s->lnwave0) / s->dlnwave, f = floor(x), B = x - f, A = 1 - B;
+        size_t k = (size_t)f;
+        double t = A * exp(ln[k]) + B * exp(ln[k + 1]) + ((A * A * A - A) * y2[k] + (B * B * B - B) * y2[k + 1]) / 6;
+        double z = 2 * (arm->wavelength[i] - arm->wavelength[0]) / (arm->wavelength[NPIX - 1] - arm->wavelength[0]) - 1;
+        for (size_t q = 0; q < NP; q++) {
+            double c = -1 + ((double)q - 3) / 3;
+            double basis = q < 3 ? pow(z, (double)q) : exp(-0.5 * (z - c) * (z - c) * 49);
+            S[i][q] = basis * t / err[i];
+        }
+        out += 2 * log(err[i]);
+    }
+    for (size_t i = 0; i < NPIX; i++)
+        for (size_t q = 0; q < NP; q++) {
+            for (size_t p = 0; p < NP; p++)
+                a[q * NP + p] += S[i][q] * S[i][p];
+            b[q] += S[i][q] * flux[i] / err[i];
+        }
+    memcpy(rhs, b, sizeof rhs);
+    out += solve(NP, a, rhs);
+    for (size_t i = 0; i < NPIX; i++) {
+        double r = flux[i] / err[i];
+        for (size_t q = 0; q < NP; q++)
+            r -= S[i][q] * rhs[q];
+        out += r * r;
+    }
+    spx_free(y2);
+    spx_free(u);
+    return out;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *x, size_t n)
+{
+    double tmp[NPIX];
+    memcpy(tmp, x, n * sizeof *tmp);
+    qsort(tmp, n, sizeof *tmp, compare);
+    return n % 2 ? tmp[n / 2] : 0.5 * (tmp[n / 2 - 1] + tmp[n / 2]);
+}
+
+static void objective(const spx_templates *t)
+{
+    spx_spectra s;
+    spx_rvfit_options o;
+    alloc_spectra(&s, 1);
+    draw(&s, 0, &(truth){37, 0, 5500, -1, 40});
+    double flux[NPIX], err[NPIX], want = 0;
+    /* Bad pixels of every kind, in a row, at an end, and an error that is too small. */
+    s.arm[0].mask[0] = 4;
+    s.arm[0].flux[1] = NAN;
+    s.arm[0].ivar[100] = 0;
+    s.arm[0].ivar[101] = -1;
+    s.arm[0].ivar[102] = INFINITY;
+    s.arm[0].flux[499] = 1e30;
+    s.arm[0].ivar[300] *= 1e4;
+    for (size_t a = 0; a < NARM; a++) {
+        memcpy(flux, s.arm[a].flux, sizeof flux);
+        double good[NPIX], finite[NPIX];
+        size_t ngood = 0, nfinite = 0;
+        for (size_t i = 0; i < NPIX; i++) {
+            int bad = a == 0 && (i <= 1 || (i >= 100 && i <= 102) || i == 499);
+            err[i] = bad ? 0 : 1 / sqrt(s.arm[a].ivar[i]);
+            if (!bad)
+                good[ngood++] = err[i];
+            if (isfinite(flux[i]))
+                finite[nfinite++] = flux[i];
+        }
+        if (a == 0) {
+            flux[0] = flux[1] = flux[2];
+            for (size_t i = 100; i < 103; i++)
+                flux[i] = flux[99] + (flux[103] - flux[99]) * (double)(i - 99) / 4;
+            flux[499] = flux[498];
+        }
+        double least = 0.3 * median(good, ngood), large = 1000 * median(finite, nfinite);
+        for (size_t i = 0; i < NPIX; i++)
+            err[i] = err[i] == 0 ? large : fmax(err[i], least);
+        want += plain_objective(&s.arm[a], &t->setup[a], 2 * 4 + 1, 37.5, flux, err);
+    }
+    spx_rvfit_options_init(&o);
+    spx_rvfit_input in = input_of(&s, t);
+    double x[NQ] = {37.5, 0, 5500, -1, 0}, f;
+    NEED(spx_rvfit_objective(&in, &o, x, &f, NULL, &need_e));
+    CHECK(fabs(f - want) < 1e-7, "objective is %.9f, its definition %.9f", f, want);
+
+    /* A prior adds its term, and the penalty outside grows from 0, without a step. */
+    o.prior_mean[2] = 5400;
+    o.prior_sigma[2] = 50;
+    double g;
+    NEED(spx_rvfit_objective(&in, &o, x, &g, NULL, &need_e));
+    CHECK(fabs(g - f - 4) < 1e-8, "prior of 2 sigma adds %.9f", g - f);
+    o.prior_sigma[2] = 0;
+    double edge[NQ] = {37.5, 0, 6500, -1, 0}, beyond[NQ] = {37.5, 0, 6500.001, -1, 0}, far[NQ] = {37.5, 0, 7500, -1, 0};
+    double fe, fb, ff;
+    NEED(spx_rvfit_objective(&in, &o, edge, &fe, NULL, &need_e));
+    NEED(spx_rvfit_objective(&in, &o, beyond, &fb, NULL, &need_e));
+    NEED(spx_rvfit_objective(&in, &o, far, &ff, NULL, &need_e));
+    CHECK(fb >= fe && fb - fe < 1e-6 && ff > fe + 100, "penalty at the edge %g, far out %g", fb - fe, ff - fe);
+
+    /* A resolution matrix that is the identity changes nothing but the five pixels at the ends. */
+    for (size_t a = 0; a < NARM; a++) {
+        s.arm[a].ndiag = 3;
+        s.arm[a].resolution = spx_alloc2(3, NPIX, sizeof(double), NULL);
+        if (!s.arm[a].resolution)
+            exit(1);
+        for (size_t i = 0; i < NPIX; i++) {
+            s.arm[a].resolution[NPIX + i] = 1;
+            if (i < 5 || i >= NPIX - 5)
+                s.arm[a].mask[i] = 1;
+        }
+    }
+    NEED(spx_rvfit_objective(&in, &o, x, &f, NULL, &need_e));
+    o.resolution = 1;
+    o.lsf_sigma = 0;
+    NEED(spx_rvfit_objective(&in, &o, x, &g, NULL, &need_e));
+    CHECK(fabs(f - g) < 1e-8, "identity as resolution matrix changes the objective by %g", g - f);
+    free_spectra(&s);
+}
+
+/* ---- the gradient ---- */
+
+static void gradient(const spx_templates *t)
+{
+    enum { NSTAR = 6, NDIAG = 5 };
+    static const double step[NQ] = {1e-3, 1e-3, 1e-2, 1e-5, 0};
+    spx_spectra s;
+    spx_rvfit_options o;
+    alloc_spectra(&s, NSTAR);
+    double x[NSTAR][NQ], f[NSTAR], up[NSTAR], down[NSTAR], grad[NSTAR][NQ];
+    for (size_t i = 0; i < NSTAR; i++) {
+        draw(&s, i, &(truth){-300 + 600 * uniform(), 0, 5300, -0.7, 30});
+        x[i][0] = -300 + 600 * uniform();
+        x[i][1] = i == 0 ? 0 : 250 * uniform() * uniform();
+        x[i][2] = 4600 + 1800 * uniform();
+        x[i][3] = -1.9 + 1.8 * uniform();
+        x[i][4] = 0;
+    }
+    for (size_t a = 0; a < NARM; a++) {
+        s.arm[a].ndiag = NDIAG;
+        s.arm[a].resolution = spx_alloc2(NSTAR * NDIAG, NPIX, sizeof(double), NULL);
+        if (!s.arm[a].resolution)
+            exit(1);
+        for (size_t i = 0; i < NSTAR * NDIAG * NPIX; i++) {
+            double z = (double)(i / NPIX % NDIAG) - 2;
+            s.arm[a].resolution[i] = 0.4 * exp(-0.5 * z * z);
+        }
+    }
+    spx_rvfit_input in = input_of(&s, t);
+    for (int variant = 0; variant < 3; variant++) {
+        spx_rvfit_options_init(&o);
+        o.resolution = variant == 1;
+        o.lsf_sigma = 0.2;
+        o.continuum = variant == 2 ? SPX_CONTINUUM_CHEBYSHEV : SPX_CONTINUUM_RBF;
+        o.npoly = variant == 2 ? 6 : 10;
+        for (size_t q = 0; q < 4 && variant == 2; q++) {
+            o.prior_mean[q] = q == 2 ? 5000 : 1;
+            o.prior_sigma[q] = q == 2 ? 100 : 1;
+        }
+        NEED(spx_rvfit_objective(&in, &o, &x[0][0], f, &grad[0][0], &need_e));
+        for (size_t q = 0; q < 4; q++) {
+            double plus[NSTAR][NQ], minus[NSTAR][NQ];
+            memcpy(plus, x, sizeof x);
+            memcpy(minus, x, sizeof x);
+            for (size_t i = 0; i < NSTAR; i++) {
+                plus[i][q] += step[q];
+                minus[i][q] -= x[i][q] >= step[q] || q != 1 ? step[q] : 0;
+            }
+            NEED(spx_rvfit_objective(&in, &o, &plus[0][0], up, NULL, &need_e));
+            NEED(spx_rvfit_objective(&in, &o, &minus[0][0], down, NULL, &need_e));
+            for (size_t i = 0; i < NSTAR; i++) {
+                double diff = (up[i] - down[i]) / (plus[i][q] - minus[i][q]);
+                double tol = 1e-5 * fabs(grad[i][q]) + 2e-9 * fabs(f[i]) / step[q];
+                CHECK(fabs(diff - grad[i][q]) < tol, "variant %d, quantity %zu at %g: gradient %.8g, difference %.8g",
+                      variant, q, x[i][q], grad[i][q], diff);
+            }
+        }
+        for (size_t i = 0; i < NSTAR; i++)
+            CHECK(grad[i][4] == 0, "gradient %g by a parameter with one value", grad[i][4]);
+    }
+    free_spectra(&s);
+}
+
+/* ---- fits ---- */
+
+static void recovered(const spx_templates *t)
+{
+    enum { NSTAR = 24 };
+    spx_spectra s;
+    spx_rvfit r;
+    spx_rvfit_options o;
+    truth put[NSTAR];
+    alloc_spectra(&s, NSTAR);
+    for (size_t i = 0; i < NSTAR; i++) { /* at nodes: what is tested is the fit, not the interpolation */
+        put[i] = (truth){-800 + 1600 * uniform(), i % 3 == 0 ? 0 : 20 + 180 * uniform(),
+                         TEFF[1 + (size_t)(3 * uniform())], FEH[1 + (size_t)(2 * uniform())], 15 + 60 * uniform()};
+        draw(&s, i, &put[i]);
+    }
+    spx_rvfit_options_init(&o);
+    spx_rvfit_input in = input_of(&s, t);
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
+    double sum[4] = {0}, best[NSTAR][NQ], f[NSTAR];
+    for (size_t i = 0; i < NSTAR; i++) {
+        const spx_rvfit_star *w = &r.star[i];
+        double pull[4] = {(w->vrad - put[i].v) / w->vrad_err, (w->vsini - put[i].vsini) / w->vsini_err,
+                          (w->par[0] - put[i].teff) / w->par_err[0], (w->par[1] - put[i].feh) / w->par_err[1]};
+        for (size_t k = 0; k < 4; k++) {
+            CHECK(fabs(pull[k]) < 5,
+                  "star %zu (v %g vsini %g teff %g feh %g S/N %g): quantity %zu is off by %.1f sigma", i, put[i].v,
+                  put[i].vsini, put[i].teff, put[i].feh, put[i].sn, k, pull[k]);
+            sum[k] += pull[k] * pull[k] / NSTAR;
+        }
+        CHECK(w->success && w->chisq < 1250 && w->chisq > 750 && w->npix == 1000, "star %zu: chi2 %g of %d pixels", i,
+              w->chisq, (int)w->npix);
+        CHECK(!(w->warn & ~(SPX_RVS_VSINI | SPX_RVS_PARAM)), "star %zu: RVS_WARN %d", i, (int)w->warn);
+        CHECK((put[i].vsini > 130) <= ((w->warn & SPX_RVS_VSINI) != 0), "star %zu: vsini %g, no warning", i,
+              put[i].vsini);
+        CHECK(fabs(w->vrad_kurt - 3) < 0.3 && fabs(w->vrad_skew) < 0.3, "star %zu: skewness %g, kurtosis %g", i,
+              w->vrad_skew, w->vrad_kurt);
+        double conditional = sqrt(w->covar[0]);
+        CHECK(w->vrad_err <= conditional * 1.02 && w->vrad_err > 0.5 * conditional, "star %zu: errors of v %g and %g",
+              i, w->vrad_err, conditional);
+        CHECK(w->par[2] == 0 && w->par_err[2] == 0, "star %zu: parameter with one value is %g +- %g", i, w->par[2],
+              w->par_err[2]);
+        memcpy(best[i], (double[]){w->vrad, w->vsini, w->par[0], w->par[1], 0}, sizeof best[i]);
+    }
+    for (size_t k = 0; k < 4; k++)
+        CHECK(sum[k] > 0.25 && sum[k] < 2.5, "mean squared pull of quantity %zu is %.2f", k, sum[k]);
+
+    /* No point near, or anywhere at random, is lower. */
+    for (int trial = 0; trial < 60; trial++) {
+        double x[NSTAR][NQ];
+        for (size_t i = 0; i < NSTAR; i++) {
+            const spx_rvfit_star *w = &r.star[i];
+            double scale = trial < 50 ? pow(10, -2 + 2.5 * uniform()) : 100;
+            memcpy(x[i], best[i], sizeof x[i]);
+            x[i][0] += scale * gauss() * w->vrad_err;
+            x[i][1] = fmin(500, fabs(x[i][1] + scale * gauss() * w->vsini_err));
+            x[i][2] += scale * gauss() * w->par_err[0];
+            x[i][3] += scale * gauss() * w->par_err[1];
+            x[i][0] = fmax(-1000, fmin(1000, x[i][0]));
+            x[i][2] = fmax(4500, fmin(6500, x[i][2]));
+            x[i][3] = fmax(-2, fmin(0, x[i][3]));
+        }
+        NEED(spx_rvfit_objective(&in, &o, &x[0][0], f, NULL, &need_e));
+        for (size_t i = 0; i < NSTAR; i++)
+            CHECK(f[i] > r.star[i].neg2logl - 2e-3, "star %zu: objective %.5f at the minimum, %.5f elsewhere", i,
+                  r.star[i].neg2logl, f[i]);
+    }
+    NEED(spx_rvfit_objective(&in, &o, &best[0][0], f, NULL, &need_e));
+    for (size_t i = 0; i < NSTAR; i++)
+        CHECK(fabs(f[i] - r.star[i].neg2logl) < 1e-6, "star %zu: NEG2LOGL %.8f, objective %.8f", i, r.star[i].neg2logl,
+              f[i]);
+    spx_rvfit_free(&r);
+
+    /* Held quantities stay; a narrow prior wins; without a set of templates for cross-correlation it works as well. */
+    o.fixed[2] = 1;
+    o.value[2] = 5300;
+    o.prior_mean[0] = 50;
+    o.prior_sigma[0] = 1e-3;
+    in.nrow = 3;
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
+    for (size_t i = 0; i < 3; i++)
+        CHECK(fabs(r.star[i].par[0] - 5300) < 1e-9 && r.star[i].par_err[0] == 0 && fabs(r.star[i].vrad - 50) < 0.1,
+              "star %zu: teff %.10g +- %g, v %g", i, r.star[i].par[0], r.star[i].par_err[0], r.star[i].vrad);
+    spx_rvfit_free(&r);
+    spx_rvfit_options_init(&o);
+    spx_setup bare[NARM] = {t->setup[0], t->setup[1]};
+    bare[0].ccf.ntemp = bare[1].ccf.ntemp = 0;
+    in.setup[0] = &bare[0];
+    in.setup[1] = &bare[1];
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
+    for (size_t i = 0; i < 3; i++)
+        CHECK(fabs(r.star[i].vrad - put[i].v) < 5 * r.star[i].vrad_err,
+              "star %zu, no cross-correlation: v %g, put in %g", i, r.star[i].vrad, put[i].v);
+    spx_rvfit_free(&r);
+    free_spectra(&s);
+}
+
+/* ---- bad spectra; one star is nobody else's business ---- */
+
+enum {
+    GOOD,
+    ALL_MASKED,
+    ZERO,
+    NOT_A_NUMBER,
+    ONE_PIXEL,
+    NO_ARM,
+    CONSTANT,
+    HUGE_FLUX,
+    NEGATIVE,
+    NO_IVAR,
+    WILD_IVAR,
+    NKIND
+};
+
+static void spoil(spx_spectra *s, size_t row, int kind)
+{
+    for (size_t a = 0; a < NARM; a++)
+        for (size_t i = 0; i < NPIX; i++) {
+            double *f = &s->arm[a].flux[row * NPIX + i], *v = &s->arm[a].ivar[row * NPIX + i];
+            uint32_t *m = &s->arm[a].mask[row * NPIX + i];
+            switch (kind) {
+            case ALL_MASKED:
+                *m = 1;
+                break;
+            case ZERO:
+                *f = 0;
+                break;
+            case NOT_A_NUMBER:
+                *f = NAN;
+                break;
+            case ONE_PIXEL:
+                *m = a != 0 || i != 77;
+                break;
+            case NO_ARM:
+                *v = a ? 0 : *v;
+                break;
+            case CONSTANT:
+                *f = 3;
+                break;
+            case HUGE_FLUX:
+                *f = 1e30;
+                break;
+            case NEGATIVE:
+                *f = -*f;
+                break;
+            case NO_IVAR:
+                *v = 0;
+                break;
+            case WILD_IVAR:
+                *v = i % 3 ? INFINITY : (i % 2 ? 1e300 : -1e300);
+                break;
+            default:
+                break;
+            }
+        }
+}
+
+static int finite_star(const spx_rvfit_star *w, size_t nq)
+{
+    double sum = w->vrad + w->vrad_err + w->vrad_skew + w->vrad_kurt + w->vrad_ccf + w->vsini + w->vsini_err +
+                 w->neg2logl + w->chisq + w->chisq_c;
+    for (size_t p = 0; p + 2 < nq; p++)
+        sum += w->par[p] + w->par_err[p];
+    for (size_t i = 0; i < nq * nq; i++)
+        sum += w->covar[i];
+    return isfinite(sum);
+}
+
+static void bad_spectra(const spx_templates *t)
+{
+    spx_spectra s, clean;
+    spx_rvfit_options o;
+    spx_rvfit r, alone, threaded;
+    alloc_spectra(&s, 2 * NKIND);
+    alloc_spectra(&clean, NKIND);
+    for (size_t i = 0; i < 2 * NKIND; i++)
+        draw(&s, i,
+             &(truth){-200 + 400 * uniform(), 60 * uniform(), 4600 + 1800 * uniform(), -1.5 * uniform(),
+                      5 + 40 * uniform()});
+    for (size_t i = 0; i < NKIND; i++) {
+        for (size_t a = 0; a < NARM; a++) { /* even rows stay good */
+            memcpy(clean.arm[a].flux + i * NPIX, s.arm[a].flux + 2 * i * NPIX, NPIX * sizeof(double));
+            memcpy(clean.arm[a].ivar + i * NPIX, s.arm[a].ivar + 2 * i * NPIX, NPIX * sizeof(double));
+        }
+        spoil(&s, 2 * i + 1, (int)i);
+    }
+    spx_rvfit_options_init(&o);
+    spx_rvfit_input in = input_of(&s, t), only = input_of(&clean, t);
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
+    NEED(spx_rvfit_cpu(&only, &o, NULL, &alone, &need_e));
+    o.threads = 3;
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &threaded, &need_e));
+    CHECK(memcmp(r.star, threaded.star, r.nstar * sizeof *r.star) == 0, "three threads change the result");
+    for (size_t i = 0; i < NKIND; i++) {
+        CHECK(memcmp(&r.star[2 * i], &alone.star[i], sizeof *r.star) == 0, "star %zu depends on the others", i);
+        for (size_t a = 0; a < NARM; a++) {
+            CHECK(memcmp(r.arm[a].model, threaded.arm[a].model, r.nstar * NPIX * sizeof(float)) == 0,
+                  "three threads change a model");
+            CHECK(memcmp(r.arm[a].model + 2 * i * NPIX, alone.arm[a].model + i * NPIX, NPIX * sizeof(float)) == 0,
+                  "model of star %zu depends on the others", i);
+        }
+    }
+    for (size_t k = 0; k < NKIND; k++) {
+        const spx_rvfit_star *w = &r.star[2 * k + 1];
+        int bad = k == ALL_MASKED || k == ZERO || k == NOT_A_NUMBER || k == ONE_PIXEL || k == HUGE_FLUX ||
+                  k == NO_IVAR || k == WILD_IVAR;
+        int models = 1, zero = 1;
+        for (size_t a = 0; a < NARM; a++)
+            for (size_t i = 0; i < NPIX; i++) {
+                float m = r.arm[a].model[(2 * k + 1) * NPIX + i];
+                models = models && isfinite(m);
+                zero = zero && m == 0;
+            }
+        CHECK(models, "kind %zu: model is not finite", k);
+        if (bad) {
+            CHECK(w->warn == SPX_RVS_BAD && isnan(w->vrad) && isnan(w->par[0]) && zero && !w->success,
+                  "kind %zu: v %g, RVS_WARN %d", k, w->vrad, (int)w->warn);
+        } else {
+            CHECK(finite_star(w, NQ) && !(w->warn & SPX_RVS_BAD), "kind %zu: not finite, or RVS_WARN %d", k,
+                  (int)w->warn);
+        }
+        if (k == CONSTANT)
+            CHECK(w->warn & SPX_RVS_CHISQ, "constant flux: RVS_WARN %d", (int)w->warn);
+        if (k == NO_ARM)
+            CHECK(w->sn[1] == 0 && w->arm_chisq[1] == 0 && w->npix == 500, "arm without data: %d pixels", (int)w->npix);
+    }
+    /* Rows that were chosen, in another order. */
+    size_t row[3] = {6, 3, 0};
+    spx_rvfit chosen;
+    o.keep_model = 0;
+    in.row = row;
+    in.nrow = 3;
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &chosen, &need_e));
+    for (size_t i = 0; i < 3; i++)
+        CHECK(chosen.row[i] == row[i] && memcmp(&chosen.star[i], &r.star[row[i]], sizeof *r.star) == 0 &&
+                  !chosen.arm[0].model,
+              "row %zu, chosen: another result", row[i]);
+    spx_rvfit_free(&chosen);
+    spx_rvfit_free(&threaded);
+    spx_rvfit_free(&alone);
+    spx_rvfit_free(&r);
+    free_spectra(&s);
+    free_spectra(&clean);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const char *what, spx_status want, const spx_rvfit_input *in, const spx_rvfit_options *o)
+{
+    spx_err e = {0};
+    spx_rvfit r;
+    spx_status st = spx_rvfit_cpu(in, o, NULL, &r, &e);
+    CHECK(st == want && e.msg[0] != '\0' && !r.star, "%s: status %d, %s", what, (int)st, e.msg);
+    if (st == SPX_OK)
+        spx_rvfit_free(&r);
+}
+
+static void refusals(const spx_templates *t)
+{
+    spx_spectra s;
+    spx_rvfit_options o, d;
+    alloc_spectra(&s, 1);
+    draw(&s, 0, &(truth){0, 0, 5500, -1, 40});
+    spx_rvfit_input in = input_of(&s, t), other;
+    spx_rvfit_options_init(&d);
+
+    o = d;
+    o.npoly = 0;
+    refused("no continuum", SPX_EUSAGE, &in, &o);
+    o = d;
+    o.vmin = 10;
+    o.vmax = -10;
+    refused("velocity range", SPX_EUSAGE, &in, &o);
+    o = d;
+    o.vmax = NAN;
+    refused("velocity NaN", SPX_EUSAGE, &in, &o);
+    o = d;
+    o.vsinimin = -1;
+    refused("vsini range", SPX_EUSAGE, &in, &o);
+    o = d;
+    o.vmax = 30000;
+    refused("templates do not reach", SPX_EINPUT, &in, &o);
+    o = d;
+    o.resolution = 1;
+    refused("no resolution matrix", SPX_EINPUT, &in, &o);
+    o = d;
+    o.fixed[2] = 1;
+    o.value[2] = -5;
+    refused("logarithm of a negative value", SPX_EUSAGE, &in, &o);
+
+    other = in;
+    other.setup[0] = other.setup[1] = NULL;
+    refused("no setup", SPX_EINPUT, &other, &d);
+    other = in;
+    other.setup[0] = &t->setup[1];
+    refused("setup of another arm", SPX_EINPUT, &other, &d);
+    size_t row = 1;
+    other = in;
+    other.row = &row;
+    refused("row that is not there", SPX_EINPUT, &other, &d);
+
+    spx_setup broken = t->setup[0];
+    other = in;
+    other.setup[0] = &broken;
+    int32_t *node = spx_alloc(20, sizeof *node, NULL);
+    if (!node)
+        exit(1);
+    memcpy(node, t->setup[0].node, 20 * sizeof *node);
+    broken.node = node;
+    node[7] = -1;
+    refused("hole in the grid", SPX_EINPUT, &other, &d);
+    node[7] = (int32_t)broken.ntemp;
+    refused("node beyond the templates", SPX_EINPUT, &other, &d);
+    broken = t->setup[0];
+    broken.node = NULL;
+    refused("no grid", SPX_EINPUT, &other, &d);
+    broken = t->setup[0];
+    broken.parlog[0] = 0;
+    refused("other mapping", SPX_EINPUT, &other, &d);
+    spx_free(node);
+
+    double keep = s.arm[1].wavelength[7];
+    s.arm[1].wavelength[7] = s.arm[1].wavelength[8];
+    refused("wavelengths not increasing", SPX_EINPUT, &in, &d);
+    s.arm[1].wavelength[7] = keep;
+    spx_mem_limit(1 << 20);
+    refused("no memory", SPX_EIO, &in, &d);
+    spx_mem_limit(0);
+    free_spectra(&s);
+}
+
+int main(void)
+{
+    spx_templates t = {0};
+    state = seed;
+    make_lines();
+    make_templates(&t);
+    objective(&t);
+    gradient(&t);
+    recovered(&t);
+    bad_spectra(&t);
+    refusals(&t);
+    spx_templates_free(&t);
+    if (failed)
+        printf("seed %llu\n", (unsigned long long)seed);
+    return failed;
+}
