@@ -130,3 +130,39 @@ values() {
     h5check t.h5
     [ "$(values /templates/a/grid/naxis t.h5)" = "1 6 7 2" ]
 }
+
+@test "rvs-template: Kurucz stars, with the hole in their grid" {
+    need_shared data/rv/kurucz_stds_v5.fit
+    fits2h5 --vacuum -o library.h5 "$SPX_SHARED/data/rv/kurucz_stds_v5.fit"
+    # the models are as blurred as an SDSS spectrum already
+    fails_with 2 "*library's own*--library-resolution*" \
+        rvs-template -s sdss:3800:9200:1:R=2100 --library-resolution R=1900 -o t.h5 library.h5
+    rvs-template -s sdss:3800:9200:1:R=1850 --library-resolution R=1900 -o t.h5 library.h5 2>err
+    [[ $(cat err) == *"1 of 90 nodes"* ]]
+    h5check t.h5
+    [ "$(values /templates/sdss/grid/axes t.h5)" = \
+        "5000 5250 5500 5750 6000 6250 6500 6750 7000 4 4.5 -2 -1.5 -1 -0.5 0" ]
+    # the one that is filled comes last: 5000/4.5/-0.5
+    [[ $(values /templates/sdss/filled t.h5) == "0 "*" 0 1" ]]
+    [[ $(values /templates/sdss/params t.h5) == *" 5000 4.5 -0.5" ]]
+}
+
+@test "rvs-template: PHOENIX spectra in air, for instruments in air and in vacuum" {
+    need_shared data/rv/phoenix_subset
+    fits2h5 --air -o library.h5 "$SPX_SHARED/data/rv/phoenix_subset"
+    rvs-template -s air:5100:5900:0.1:R=20000:air -s vacuum:5100:5900:0.1:R=20000 -o t.h5 library.h5
+    h5check t.h5
+    [ "$(values /templates/air/grid/naxis t.h5)" = "4 3 1 1" ]
+    # 5900 Angstrom in vacuum is 5898.4 in air: the same pixel of the same instrument sees other light
+    run ! h5diff -q -d 0.01 t.h5 t.h5 /templates/air/lnflux /templates/vacuum/lnflux
+    fails_with 3 '*in vacuum, the library covers 5001.*' rvs-template -s v:5000.5:5900:0.1:R=20000 -o u.h5 library.h5
+}
+
+@test "rvs-template: white dwarfs on irregular wavelengths" {
+    need_shared data/rv/da_white_dwarfs_1d_nlte.fits.gz
+    fits2h5 --air "$SPX_SHARED/data/rv/da_white_dwarfs_1d_nlte.fits.gz" |
+        rvs-template -s sdss:3800:9200:1:R=1850 > t.h5
+    h5check t.h5
+    [ "$(values /templates/sdss/grid/naxis t.h5)" = "60 7" ]
+    [ "$(values /templates/sdss/parlog t.h5)" = "1 0" ]
+}
