@@ -12,7 +12,7 @@
 #include "sim/sim.h"
 
 static struct {
-    const char *arm, *psf, *fibers, *templates, *truth, *psf_output, *library, *wavelength, *format, *ivar;
+    const char *arm, *psf, *fibers, *models, *truth, *psf_output, *library, *wavelength, *format, *ivar;
     const char *teff, *logg, *feh, *alpha, *velocity, *vsini, *mag, *snr, *gap;
     spx_opt_list axis;
     long sky_fibers, seed, badcolumns, saturated, nans, expid;
@@ -31,7 +31,7 @@ static struct {
        .mag = "16:18",
        .sky_fibers = -1,
        .seed = 1,
-       .badcolumns = 2,
+       .badcolumns = 1,
        .expid = 1,
        .step = 0.1,
        .exptime = 900,
@@ -41,61 +41,79 @@ static struct {
        .sky = 1,
        .noise = 1};
 
+/* One option a line. */
+#define HEADING(text)                                                                                                  \
+    {                                                                                                                  \
+        .kind = SPX_OPT_HEADING, .name = (text)                                                                        \
+    }
+#define TEXT(n, l, a, var, h)                                                                                          \
+    {                                                                                                                  \
+        .kind = SPX_OPT_STRING, .name = n, .letter = l, .arg = a, .value = &(var), .help = h                           \
+    }
+#define WORD(n, l, a, var, words, h)                                                                                   \
+    {                                                                                                                  \
+        .kind = SPX_OPT_CHOICE, .name = n, .letter = l, .arg = a, .value = &(var), .help = h, .choices = words         \
+    }
+#define FLAG(n, var, h)                                                                                                \
+    {                                                                                                                  \
+        .kind = SPX_OPT_FLAG, .name = n, .value = &(var), .help = h                                                    \
+    }
+#define WHOLE(n, l, a, var, lo, hi, h)                                                                                 \
+    {                                                                                                                  \
+        .kind = SPX_OPT_INT, .name = n, .letter = l, .arg = a, .value = &(var), .help = h, .min = lo, .max = hi        \
+    }
+#define REAL(n, a, var, lo, hi, h)                                                                                     \
+    {                                                                                                                  \
+        .kind = SPX_OPT_DOUBLE, .name = n, .arg = a, .value = &(var), .help = h, .min = lo, .max = hi                  \
+    }
+
+/* clang-format off */
 static const spx_opt options[] = {
-    {.kind = SPX_OPT_HEADING, .name = "What is simulated"},
-    {SPX_OPT_CHOICE, "arm", 'a', "ARM", &o.arm, "Built-in camera", 0, 0, "b|r|z", NULL},
-    {SPX_OPT_STRING, "psf", 0, "FILE", &o.psf,
-     "Camera with this PSF instead: HDF5 with a psf block, or a DESI PSF file", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "fibers", 'n', "N|FIRST:LAST", &o.fibers,
-     "Fibres that are lit; 25 of a built-in camera and all of --psf by default", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "wavelength", 'w', "MIN,MAX", &o.wavelength,
-     "Range, Angstrom; a built-in camera gets a CCD that is just long enough; all of the camera's by default", 0, 0,
-     NULL, NULL},
-    {SPX_OPT_DOUBLE, "step", 0, "ANGSTROM", &o.step, "Step of the wavelengths on which the spectra are made", 0.001,
-     100, NULL, NULL},
-    {SPX_OPT_INT, "seed", 's', "N", &o.seed, "Seed: the same stars in all cameras, the same noise in the same camera",
-     0, 9e18, NULL, NULL},
-    {SPX_OPT_STRING, "templates", 't', "FILE", &o.templates,
-     "Draw the stars from the members of this library block instead of the built-in formula", 0, 0, NULL, NULL},
-    {.kind = SPX_OPT_HEADING, .name = "Targets (MIN:MAX, or one value for all)"},
-    {SPX_OPT_STRING, "teff", 0, "K", &o.teff, "Effective temperature", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "logg", 0, "DEX", &o.logg, "Surface gravity", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "feh", 0, "DEX", &o.feh, "Metallicity", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "alpha", 0, "DEX", &o.alpha, "Excess of alpha elements", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "velocity", 0, "KM/S", &o.velocity, "Radial velocity", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "vsini", 0, "KM/S", &o.vsini, "Rotation", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "mag", 0, "MAG", &o.mag, "AB magnitude at 6200 Angstrom", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "snr", 0, "RATIO", &o.snr, "Instead of --mag: signal-to-noise ratio per Angstrom at 6200 Angstrom",
-     0, 0, NULL, NULL},
-    {SPX_OPT_INT, "sky-fibers", 0, "N", &o.sky_fibers, "Fibres that see the sky only; -1: one in five", -1, 5000, NULL,
-     NULL},
-    {SPX_OPT_FLAG, "sky", 0, NULL, &o.sky, "Light of the night sky in every fibre; on by default", 0, 0, NULL, NULL},
-    {.kind = SPX_OPT_HEADING, .name = "Exposure"},
-    {SPX_OPT_DOUBLE, "exptime", 0, "S", &o.exptime, "Exposure time", 0.001, 1e6, NULL, NULL},
-    {SPX_OPT_FLAG, "noise", 0, NULL, &o.noise, "Photon and read noise; on by default", 0, 0, NULL, NULL},
-    {SPX_OPT_DOUBLE, "readnoise", 0, "E", &o.readnoise, "Read noise, electrons", 0.01, 1e5, NULL, NULL},
-    {SPX_OPT_DOUBLE, "fullwell", 0, "E", &o.fullwell, "Electrons at which a pixel saturates", 1, 1e9, NULL, NULL},
-    {SPX_OPT_DOUBLE, "cosmics", 0, "N", &o.cosmics, "Cosmic-ray hits a million pixels", 0, 1e5, NULL, NULL},
-    {SPX_OPT_INT, "bad-columns", 0, "N", &o.badcolumns, "Bad columns", 0, 1000, NULL, NULL},
-    {SPX_OPT_STRING, "gap", 0, "FIRST:LAST", &o.gap, "Rows of an amplifier gap, LAST not included", 0, 0, NULL, NULL},
-    {SPX_OPT_INT, "saturated", 0, "N", &o.saturated, "Saturated blocks of 8 x 24 pixels", 0, 1000, NULL, NULL},
-    {SPX_OPT_INT, "nans", 0, "N", &o.nans, "Pixels that are NaN (masked), for tests of what reads them", 0, 1000000,
-     NULL, NULL},
-    {SPX_OPT_CHOICE, "ivar", 0, "FROM", &o.ivar,
-     "Variance from the noise-free model, or from the noisy data as without a model", 0, 0, "model|data", NULL},
-    {SPX_OPT_INT, "expid", 0, "N", &o.expid, "Exposure number in the header", 0, 99999999, NULL, NULL},
-    {.kind = SPX_OPT_HEADING, .name = "Output"},
-    {SPX_OPT_CHOICE, "format", 0, "FORMAT", &o.format,
-     "HDF5 blocks, or a DESI preproc file; auto: FITS when the output is called *.fits", 0, 0, "auto|hdf5|fits", NULL},
-    {SPX_OPT_STRING, "psf-output", 0, "FILE", &o.psf_output, "Write the PSF as a DESI PSF file too", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "truth", 0, "FILE", &o.truth, "Write what was put in (HDF5)", 0, 0, NULL, NULL},
-    {.kind = SPX_OPT_HEADING, .name = "Star library"},
-    {SPX_OPT_STRING, "library", 0, "DIR", &o.library,
-     "Write the built-in stars on a grid of parameters as a library in PHOENIX layout instead of an exposure", 0, 0,
-     NULL, NULL},
-    {SPX_OPT_LIST, "axis", 0, "NAME=V,V...", &o.axis, "Values of teff, logg, feh or alpha of the grid", 0, 0, NULL,
-     NULL},
+    HEADING("What is simulated"),
+    WORD("arm", 'a', "ARM", o.arm, "b|r|z", "Built-in camera"),
+    TEXT("psf", 0, "FILE", o.psf, "Camera with this PSF instead: HDF5 with a psf block, or a DESI PSF file"),
+    TEXT("fibers", 'n', "N|FIRST:LAST", o.fibers,
+         "Fibres that are lit; without it, 25 of a built-in camera and all of --psf, or as many as there are SPECTRA"),
+    TEXT("wavelength", 'w', "MIN,MAX", o.wavelength,
+         "Range, Angstrom, for which a built-in camera gets a CCD that is just long enough; without it, all of the camera's"),
+    REAL("step", "ANGSTROM", o.step, 0.001, 100, "Step of the wavelengths on which spectra are made"),
+    WHOLE("seed", 's', "N", o.seed, 0, 9e18, "Seed: the same stars in all cameras, the same noise in the same camera"),
+    TEXT("models", 'm', "FILE", o.models, "Draw the stars from the members of this library block instead of the built-in formula"),
+    HEADING("Targets: MIN:MAX to draw from, or one value for all"),
+    TEXT("teff", 0, "K", o.teff, "Effective temperature"),
+    TEXT("logg", 0, "DEX", o.logg, "Surface gravity"),
+    TEXT("feh", 0, "DEX", o.feh, "Metallicity"),
+    TEXT("alpha", 0, "DEX", o.alpha, "Excess of alpha elements"),
+    TEXT("velocity", 0, "KM/S", o.velocity, "Radial velocity"),
+    TEXT("vsini", 0, "KM/S", o.vsini, "Rotation"),
+    TEXT("mag", 0, "MAG", o.mag, "AB magnitude at 6200 Angstrom"),
+    TEXT("snr", 0, "RATIO", o.snr, "Instead of --mag: signal-to-noise ratio per Angstrom at 6200 Angstrom"),
+    WHOLE("sky-fibers", 0, "N", o.sky_fibers, -1, 5000, "Fibres that see the sky only; -1: one in five"),
+    FLAG("sky", o.sky, "Light of the night sky in every fibre; on by default"),
+    HEADING("Exposure"),
+    REAL("exptime", "S", o.exptime, 0.001, 1e6, "Exposure time"),
+    FLAG("noise", o.noise, "Photon and read noise; on by default"),
+    REAL("readnoise", "E", o.readnoise, 0.01, 1e5, "Read noise, electrons"),
+    REAL("fullwell", "E", o.fullwell, 1, 1e9, "Electrons at which a pixel saturates"),
+    REAL("cosmics", "N", o.cosmics, 0, 1e5, "Cosmic-ray hits in a million pixels"),
+    WHOLE("bad-columns", 0, "N", o.badcolumns, 0, 1000, "Bad columns"),
+    TEXT("gap", 0, "FIRST:LAST", o.gap, "Rows of an amplifier gap, LAST not included"),
+    WHOLE("saturated", 0, "N", o.saturated, 0, 1000, "Saturated blocks of 8 x 24 pixels"),
+    WHOLE("nans", 0, "N", o.nans, 0, 1e6, "Pixels that are NaN (masked), for tests of what reads them"),
+    WORD("ivar", 0, "FROM", o.ivar, "model|data", "Variance from the noise-free model, or from the noisy data"),
+    WHOLE("expid", 0, "N", o.expid, 0, 99999999, "Exposure number in the header"),
+    HEADING("Output"),
+    WORD("format", 0, "FORMAT", o.format, "auto|hdf5|fits",
+         "HDF5 blocks, or a DESI preproc file; auto: FITS when the output is called *.fits"),
+    TEXT("psf-output", 0, "FILE", o.psf_output, "Write the PSF as a DESI PSF file too"),
+    TEXT("truth", 0, "FILE", o.truth, "Write what was put in (HDF5)"),
+    HEADING("Star library"),
+    TEXT("library", 0, "DIR", o.library,
+         "Write the built-in stars on a grid of parameters as a library in PHOENIX layout, instead of an exposure"),
+    {.kind = SPX_OPT_LIST, .name = "axis", .arg = "NAME=V,V...", .value = &o.axis,
+     .help = "Values of teff, logg, feh or alpha of the grid; once for each of them"},
     {0}};
+/* clang-format on */
 
 /* ---- options ---- */
 
@@ -181,12 +199,25 @@ static void scene_free(scene *c)
     spx_free(c->sky);
 }
 
+/* --psf FILE: HDF5 or FITS. */
+static spx_status read_psf(spx_stage *s, spx_psf *psf, spx_err *e)
+{
+    spx_input *in;
+    spx_err no_hdf5 = {0};
+    spx_status st = spx_stage_extra_input(s, o.psf, &in, &no_hdf5);
+    if (st == SPX_OK)
+        return spx_psf_read(in->file, psf, e);
+    if (st != SPX_EINPUT || strcmp(o.psf, "-") == 0)
+        return spx_fail(e, st, "%s", no_hdf5.msg);
+    st = spx_stage_foreign_input(s, o.psf, e);
+    return st == SPX_OK ? spx_psf_read_fits(o.psf, psf, e) : st;
+}
+
 /* Camera and lit fibres. `given` is the number of input spectra, 0: none. */
 static spx_status make_camera(spx_stage *s, size_t given, scene *c, spx_err *e)
 {
     double w[2];
     size_t last = given > 0 ? given : 25;
-    spx_input *in;
     spx_status st = wavelength_range(w, e);
     if (st == SPX_OK && o.fibers != NULL)
         st = interval(o.fibers, "--fibers", &c->first, &last, e);
@@ -194,8 +225,8 @@ static spx_status make_camera(spx_stage *s, size_t given, scene *c, spx_err *e)
         return st;
     if (o.psf == NULL)
         st = spx_sim_psf(o.arm[0], last, w[0], w[1], &c->psf, e);
-    else if ((st = spx_stage_extra_input(s, o.psf, &in, e)) == SPX_OK)
-        st = spx_psf_read(in->file, &c->psf, e);
+    else
+        st = read_psf(s, &c->psf, e);
     if (st != SPX_OK)
         return st;
     if (o.psf != NULL && o.fibers == NULL && given == 0)
@@ -245,7 +276,7 @@ static spx_status library_flux(spx_stage *s, spx_sim_ranges *r, scene *c, double
     spx_library lib = {0};
     spx_input *in;
     float *rows = NULL;
-    spx_status st = spx_stage_extra_input(s, o.templates, &in, e);
+    spx_status st = spx_stage_extra_input(s, o.models, &in, e);
     if (st == SPX_OK)
         st = spx_library_read(in->file, &lib, e);
     r->nlibrary = lib.ntemp;
@@ -277,7 +308,7 @@ static spx_status library_flux(spx_stage *s, spx_sim_ranges *r, scene *c, double
     }
     spx_free(rows);
     spx_library_free(&lib);
-    return st == SPX_OK ? st : spx_err_context(e, "%s", o.templates);
+    return st == SPX_OK ? st : spx_err_context(e, "%s", o.models);
 }
 
 static spx_status draw_stars(spx_stage *s, scene *c, spx_err *e)
@@ -292,7 +323,7 @@ static spx_status draw_stars(spx_stage *s, scene *c, spx_err *e)
     if (st == SPX_OK && (norm = spx_alloc(c->nspec, sizeof *norm, e)) == NULL)
         st = SPX_EIO;
     spx_stage_step(s, "stars");
-    if (st == SPX_OK && o.templates != NULL) {
+    if (st == SPX_OK && o.models != NULL) {
         st = library_flux(s, &r, c, norm, e);
     } else if (st == SPX_OK && (st = spx_sim_draw(&r, c->nspec, c->target, e)) == SPX_OK) {
         spx_progress *p = spx_progress_start(s->common.progress, "stars", "spectra", c->nspec);
@@ -482,7 +513,7 @@ static spx_status make_tables(scene *c, spx_err *e)
     }
     for (size_t k = 0; k < NPAR && st == SPX_OK && c->drawn; k++)
         st = spx_table_add(c->truth, par[k].name, H5T_NATIVE_DOUBLE, par[k].unit, v + k * n, e);
-    if (st == SPX_OK && o.templates != NULL && c->drawn)
+    if (st == SPX_OK && o.models != NULL && c->drawn)
         st = spx_table_add(c->truth, "MEMBER", H5T_NATIVE_INT64, NULL, member, e);
     spx_free(v);
     spx_free(member);

@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
+#include "blocks/fits_blocks.h"
+#include "blocks/io.h"
 #include "h5/table.h"
 
 spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e)
@@ -108,5 +111,31 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
         st = spx_fits_out_table(o, "PSF", t, &h, e);
     spx_table_free(t);
     spx_cards_free(&h);
+    return st;
+}
+
+spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e)
+{
+    spx_fits f = {0};
+    spx_text notes = {0};
+    char note[512];
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
+    memset(psf, 0, sizeof *psf);
+    spx_status st = spx_fits_open(&f, path, e);
+    if (st == SPX_OK && spx_fits_recognise(&f, note, sizeof note) != SPX_FITS_AS_PSF)
+        st = spx_fail(e, SPX_EINPUT, "%s: holds no Gauss-Hermite PSF%s%s", path, note[0] != '\0' ? ": " : "", note);
+    /* by way of the block, in memory: there is one reader of these files */
+    if (st == SPX_OK && (H5Pset_fapl_core(fapl, (size_t)1 << 20, 0) < 0 ||
+                         (file = H5Fcreate("PSF in memory", H5F_ACC_TRUNC, H5P_DEFAULT, fapl)) < 0))
+        st = spx_fail(e, SPX_EIO, "%s: no memory for it", path);
+    if (st == SPX_OK)
+        st = spx_fits_blocks(&f, SPX_FITS_AS_PSF, file, &notes, e);
+    if (st == SPX_OK)
+        st = spx_psf_read(file, psf, e);
+    if (file >= 0)
+        (void)H5Fclose(file);
+    (void)H5Pclose(fapl);
+    spx_text_free(&notes);
+    spx_fits_close(&f);
     return st;
 }

@@ -15,5 +15,7 @@ spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e)
         st = spx_h5_attach_scale(file, "/truth/flux", 1, "/truth/wavelength", "wavelength", e);
     if (st == SPX_OK && t->sky != NULL)
         st = spx_h5_write_real(file, "/truth/sky", 4, 1, &dims[1], t->sky, e);
+    if (st == SPX_OK && t->sky != NULL)
+        st = spx_h5_attach_scale(file, "/truth/sky", 0, "/truth/wavelength", "wavelength", e);
     return st == SPX_OK ? spx_table_write(file, "/truth/table", t->table, e) : st;
 }

@@ -6,21 +6,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "check.h"
 #include "psf/psf_math.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
-
-static int failed;
-
-#define CHECK(ok, ...)                                                                                                 \
-    do {                                                                                                               \
-        if (!(ok)) {                                                                                                   \
-            printf("%s:%d: ", __func__, __LINE__);                                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            printf("\n");                                                                                              \
-            failed = 1;                                                                                                \
-        }                                                                                                              \
-    } while (0)
 
 static double *vec(size_t n)
 {
@@ -418,5 +407,5 @@ int main(void)
     test_targets();
     test_projection();
     test_noise();
-    return failed;
+    return failures != 0;
 }
