@@ -131,14 +131,17 @@ spx_status spx_h5_shape(hid_t loc, const char *path, int *ndim, size_t dims[SPX_
     return st;
 }
 
+typedef struct {
+    size_t n, room;
+    char **names;
+    spx_err *e;
+} name_list;
+
 static herr_t add_name(hid_t g, const char *name, const H5L_info_t *info, void *data)
 {
     (void)g, (void)info;
-    struct {
-        size_t n, room;
-        char **names;
-    } *l = data;
-    if (l->n == l->room || (l->names[l->n] = spx_strdup(name, NULL)) == NULL)
+    name_list *l = data;
+    if (l->n == l->room || (l->names[l->n] = spx_strdup(name, l->e)) == NULL)
         return -1;
     l->n++;
     return 0;
@@ -146,10 +149,8 @@ static herr_t add_name(hid_t g, const char *name, const H5L_info_t *info, void *
 
 spx_status spx_h5_list(hid_t loc, const char *path, size_t *n, char ***names, spx_err *e)
 {
-    struct {
-        size_t n, room;
-        char **names;
-    } l = {0, 0, NULL};
+    spx_err err = {0};
+    name_list l = {0, 0, NULL, &err};
     H5G_info_t info;
     *n = 0;
     *names = NULL;
@@ -161,6 +162,8 @@ spx_status spx_h5_list(hid_t loc, const char *path, size_t *n, char ***names, sp
     hsize_t idx = 0;
     if (H5Literate_by_name(loc, path, H5_INDEX_NAME, H5_ITER_INC, &idx, add_name, &l, H5P_DEFAULT) < 0) {
         spx_h5_names_free(l.n, l.names);
+        if (err.code != SPX_OK) /* memory */
+            return spx_fail(e, err.code, "%s", err.msg);
         return fail_at(loc, path, SPX_EINPUT, "cannot list the group: is the file damaged?", e);
     }
     *n = l.n;
