@@ -223,7 +223,7 @@ static spx_status write_all(spx_stage *s, item *it, size_t n, const item *wave, 
         if (st == SPX_OK)
             st = views_of(&it[i], &view, e);
         if (st == SPX_OK)
-            st = spx_fits_store(file, &it[i].fits, view, e);
+            st = spx_fits_store(file, &it[i].fits, spx_fits_product_names[it[i].product], view, e);
         spx_free(view);
     }
     return st;
@@ -263,7 +263,10 @@ static spx_status convert(spx_stage *s, item *it, size_t n, spx_err *e)
         if (it[i].note[0])
             spx_warn("%s: %s: kept as FITS HDUs only", it[i].path, it[i].note);
     spx_stage_step(s, "write");
-    if ((st = spx_stage_output(s, main_product(it, n, nmodel), &file, e)) == SPX_OK)
+    for (size_t i = 0; st == SPX_OK && i < n; i++) /* h52fits names them in a frame's header */
+        if (it[i].product == SPX_FITS_AS_IMAGE || it[i].product == SPX_FITS_AS_PSF)
+            st = spx_stage_record(s, spx_fits_product_names[it[i].product], e, "%s", it[i].path);
+    if (st == SPX_OK && (st = spx_stage_output(s, main_product(it, n, nmodel), &file, e)) == SPX_OK)
         st = write_all(s, it, n, wave, nmodel, file, &notes, e);
     for (char *line = notes.s; st == SPX_OK && line && *line;) {
         size_t len = strcspn(line, "\n");

@@ -455,13 +455,15 @@ static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, 
                      : SPX_OK;
 }
 
-spx_status spx_fits_store(hid_t file, spx_fits *f, const spx_fits_path *view, spx_err *e)
+spx_status spx_fits_store(hid_t file, spx_fits *f, const char *product, const spx_fits_path *view, spx_err *e)
 {
     char top[PATH], path[PATH];
     const char *slash = strrchr(f->name, '/');
     spx_status st = file_group(file, f->name, top, e);
     if (st == SPX_OK)
         st = spx_h5_set_str(file, top, "filename", slash ? slash + 1 : f->name, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_str(file, top, "product", product, e);
     for (size_t i = 0; st == SPX_OK && i < f->nhdu; i++) {
         st = store_hdu(file, top, f, i, view ? view[i] : NULL, e);
         if (st == SPX_EINPUT)

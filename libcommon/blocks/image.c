@@ -11,7 +11,14 @@ spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e
 {
     h->n = 0;
     h->cards = NULL;
-    return spx_h5_exists(file, path) ? spx_h5_read_strings(file, path, 80, &h->n, &h->cards, e) : SPX_OK;
+    if (!spx_h5_exists(file, path))
+        return SPX_OK;
+    spx_status st = spx_h5_read_strings(file, path, 80, &h->n, &h->cards, e);
+    /* HDF5 pads with NUL, a card with blanks */
+    for (size_t i = 0; st == SPX_OK && i < h->n * 80; i++)
+        if (h->cards[i] == '\0')
+            h->cards[i] = ' ';
+    return st;
 }
 
 spx_status spx_cards_write(hid_t file, const char *path, const spx_cards *h, spx_err *e)

@@ -1,0 +1,170 @@
+/* h52fits: FITS files of HDF5 products: those that fits2h5 took, exactly, or new ones of blocks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blocks/fits_hdf5.h"
+#include "blocks/fits_products.h"
+#include "h5/stage.h"
+
+static struct {
+    const char *as, *file;
+    int list;
+} o = {.as = "auto"};
+
+static const spx_opt options[] = {
+    {SPX_OPT_CHOICE, "as", 0, NULL, &o.as, "What to write; auto: the FITS file that was kept, else the file's product",
+     0, 0, "auto|generic|frame|spectra|rvtab|rvmod|preproc|psf", NULL},
+    {SPX_OPT_STRING, "file", 0, "N|NAME", &o.file,
+     "Which FITS file to write where several were kept: its place in --list, from 0, or its name", 0, 0, NULL, NULL},
+    {SPX_OPT_FLAG, "list", 'l', NULL, &o.list, "Print which FITS files can be written, and write nothing", 0, 0, NULL,
+     NULL},
+    {0}};
+
+/* What blocks become. `kept`: product of a FITS file (fits2h5) that is the very thing. */
+static const struct {
+    const char *as, *block, *kept[2];
+    spx_status (*put)(hid_t in, spx_fits_out *out, spx_err *e);
+} products[] = {{"rvtab", "/rvfit", {NULL}, spx_fits_put_rvtab},
+                {"rvmod", "/rvfit", {NULL}, spx_fits_put_rvmod},
+                {"spectra", "/spectra", {"spectra", "sdss"}, spx_fits_put_spectra},
+                {"frame", "/frame", {"frame", NULL}, spx_fits_put_frame},
+                {"preproc", "/image", {"image", NULL}, spx_fits_put_image},
+                {"psf", "/psf", {"psf", NULL}, spx_fits_put_psf}};
+
+enum { NPRODUCT = sizeof products / sizeof *products };
+
+/* FITS files that the HDF5 file keeps. */
+typedef struct {
+    size_t n;
+    char **name;
+} kept_files;
+
+static void attribute(hid_t in, const char *name, const char *key, char *out, size_t size)
+{
+    char path[300];
+    spx_err e = {0};
+    out[0] = 0;
+    snprintf(path, sizeof path, "/fits/%.250s", name);
+    if (spx_h5_has_attr(in, path, key))
+        (void)spx_h5_attr_str(in, path, key, out, size, &e);
+}
+
+static void print_list(const spx_input *in, const kept_files *k)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        char file[300], product[32];
+        attribute(in->file, k->name[i], "filename", file, sizeof file);
+        attribute(in->file, k->name[i], "product", product, sizeof product);
+        printf("--file %zu  %s  %s  %s\n", i, k->name[i], file, product);
+    }
+    for (size_t i = 0; i < NPRODUCT; i++)
+        if (spx_h5_exists(in->file, products[i].block))
+            printf("--as %s  made of %s\n", products[i].as, products[i].block);
+}
+
+/* --file: number or name. */
+static spx_status named(const spx_input *in, const kept_files *k, long *which, spx_err *e)
+{
+    char *end;
+    for (size_t i = 0; i < k->n; i++) {
+        char file[300];
+        attribute(in->file, k->name[i], "filename", file, sizeof file);
+        if (strcmp(o.file, k->name[i]) == 0 || strcmp(o.file, file) == 0) {
+            *which = (long)i;
+            return SPX_OK;
+        }
+    }
+    *which = strtol(o.file, &end, 10);
+    if (end == o.file || *end || *which < 0 || (size_t)*which >= k->n)
+        return spx_fail(e, SPX_EUSAGE, "--file %s: %s keeps %zu FITS files, none is called so: see --list", o.file,
+                        in->name, k->n);
+    return SPX_OK;
+}
+
+/* --as generic, or one kept file that is the product asked for; -1: none. */
+static spx_status matching(const spx_input *in, const kept_files *k, long *which, spx_err *e)
+{
+    int generic = strcmp(o.as, "generic") == 0 || strcmp(o.as, "auto") == 0;
+    *which = -1;
+    for (size_t i = 0; i < k->n; i++) {
+        char product[32];
+        int match = generic;
+        attribute(in->file, k->name[i], "product", product, sizeof product);
+        for (size_t p = 0; p < NPRODUCT && !generic; p++)
+            for (size_t m = 0; m < 2; m++)
+                match |= strcmp(o.as, products[p].as) == 0 && products[p].kept[m] &&
+                         strcmp(product, products[p].kept[m]) == 0;
+        if (match && *which >= 0)
+            return spx_fail(e, SPX_EUSAGE, "%s: keeps %zu FITS files: choose one with --file (see --list)", in->name,
+                            k->n);
+        if (match)
+            *which = (long)i;
+    }
+    return SPX_OK;
+}
+
+/* The product to make of blocks. */
+static spx_status choose(const spx_input *in, size_t *which, spx_err *e)
+{
+    for (size_t i = 0; i < NPRODUCT; i++)
+        if (strcmp(o.as, "auto") == 0 ? spx_h5_exists(in->file, products[i].block)
+                                      : strcmp(o.as, products[i].as) == 0) {
+            *which = i;
+            return SPX_OK;
+        }
+    return strcmp(o.as, "auto") == 0
+               ? spx_fail(e, SPX_EINPUT, "%s: holds no FITS files and no block that can become one", in->name)
+               : spx_fail(e, SPX_EINPUT, "%s: keeps no FITS files: leave --as generic out", in->name);
+}
+
+static spx_status write_fits(spx_stage *s, const spx_input *in, const kept_files *k, spx_err *e)
+{
+    long which = -1;
+    size_t product = 0;
+    spx_tmpfile *t;
+    spx_status st = o.file ? named(in, k, &which, e) : matching(in, k, &which, e);
+    if (st == SPX_OK && which < 0)
+        st = choose(in, &product, e);
+    if (st != SPX_OK || (st = spx_stage_tmpfile(s, NULL, &t, e)) != SPX_OK)
+        return st;
+    spx_fits_out out = {.fd = t->fd, .name = s->common.output};
+    if (which >= 0) {
+        char group[300];
+        snprintf(group, sizeof group, "/fits/%.250s", k->name[which]);
+        st = spx_fits_restore(in->file, group, &out, e);
+    } else {
+        st = products[product].put(in->file, &out, e);
+    }
+    return st == SPX_OK ? spx_stage_commit(s, e) : st;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_input *in;
+    kept_files k = {0};
+    spx_status st;
+    if (s->ninput != 1)
+        return spx_fail(e, SPX_EUSAGE, "one input file, not %zu: one call writes one FITS file", s->ninput);
+    if (o.file && strcmp(o.as, "auto") != 0)
+        return spx_fail(e, SPX_EUSAGE, "--file and --as contradict each other");
+    if (!o.list && (st = spx_stage_need_output(s, e)) != SPX_OK)
+        return st;
+    if ((st = spx_stage_input(s, 0, &in, e)) != SPX_OK)
+        return st;
+    if (spx_h5_exists(in->file, "/fits"))
+        st = spx_h5_list(in->file, "/fits", &k.n, &k.name, e);
+    if (st == SPX_OK && o.list)
+        print_list(in, &k);
+    else if (st == SPX_OK)
+        st = write_fits(s, in, &k, e);
+    spx_h5_names_free(k.n, k.name);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {"h52fits", "FITS files from HDF5 products", "[OPTION...] [FILE|-]",
+                                        options,   SPX_OUT_OTHER | SPX_OUT_LATE,    run};
+    return spx_main(&program, argc, argv);
+}
