@@ -13,6 +13,30 @@
 #include "base/mem.h"
 #include "blocks/fits_out.h"
 
+/* A signal handler cannot remove a folder of files, so the writer looks here between two files. */
+enum { NSIGNAL = 4 };
+static const int signals[NSIGNAL] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+static volatile sig_atomic_t caught;
+
+static void note_signal(int sig)
+{
+    caught = sig;
+}
+
+static void guard(spx_starlib *l)
+{
+    struct sigaction sa;
+    memset(&sa, 0, sizeof sa);
+    (void)sigemptyset(&sa.sa_mask);
+    sa.sa_handler = note_signal;
+    sa.sa_flags = SA_RESTART;
+    caught = 0;
+    for (int i = 0; i < NSIGNAL; i++)
+        if (sigaction(signals[i], NULL, &l->before[i]) == 0 && l->before[i].sa_handler != SIG_IGN)
+            (void)sigaction(signals[i], &sa, NULL);
+    l->guarded = 1;
+}
+
 /* What a folder holds: nothing, a library, or something else that must stay. */
 typedef enum { ABSENT, EMPTY, LIBRARY, OTHER } folder;
 
@@ -67,13 +91,7 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
     if (temp == NULL)
         return SPX_EIO;
     (void)snprintf(temp, n + 16, "%.*s.%s.XXXXXX", len, l->target, base);
-    sigset_t wait;
-    (void)sigemptyset(&wait);
-    (void)sigaddset(&wait, SIGINT);
-    (void)sigaddset(&wait, SIGTERM);
-    (void)sigaddset(&wait, SIGHUP);
-    (void)sigaddset(&wait, SIGQUIT);
-    l->masked = sigprocmask(SIG_BLOCK, &wait, &l->signals) == 0;
+    guard(l);
     if (mkdtemp(temp) == NULL) {
         spx_fail(e, SPX_EIO, "%s: cannot make the folder: %s", l->target, strerror(errno));
         spx_free(temp);
@@ -91,9 +109,7 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
 static spx_status write_file(spx_starlib *l, const char *file, int bitpix, size_t n, const void *data,
                              const spx_cards *cards, spx_err *e)
 {
-    sigset_t waiting;
-    if (sigpending(&waiting) == 0 && (sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM) ||
-                                      sigismember(&waiting, SIGHUP) || sigismember(&waiting, SIGQUIT)))
+    if (caught != 0)
         return spx_fail(e, SPX_EIO, "%s: interrupted", l->target);
     size_t room = strlen(l->temp) + strlen(file) + 2;
     char *path = spx_alloc(room, 1, e);
@@ -193,7 +209,10 @@ void spx_starlib_discard(spx_starlib *l)
         remove_folder(l->temp);
     spx_free(l->temp);
     spx_free(l->target);
-    if (l->masked)
-        (void)sigprocmask(SIG_SETMASK, &l->signals, NULL);
+    int again = l->guarded ? caught : 0;
+    for (int i = 0; i < NSIGNAL && l->guarded; i++)
+        (void)sigaction(signals[i], &l->before[i], NULL);
     memset(l, 0, sizeof *l);
+    if (again != 0)
+        (void)raise(again);
 }

@@ -12,13 +12,13 @@ typedef struct {
     char *target, *temp; /* folder wanted, folder being filled */
     size_t n;            /* spectra so far */
     int replace;         /* an earlier library is there and goes away */
-    int masked;          /* signals wait until the end; `signals` is the mask before */
-    sigset_t signals;
+    int guarded;         /* signals that would end the program are noted; `before` is what they did before */
+    struct sigaction before[4];
 } spx_starlib;
 
-/* Begin. The folder appears when all is in it (spx_starlib_commit). Signals that would end the program wait until
- * then, or until the next spectrum is added, which then fails: call this before threads are made. SPX_EIO when `dir`
- * exists and is not empty, unless `force` is set and it holds nothing but a library (files *.fits). */
+/* Begin. The folder appears when all is in it (spx_starlib_commit). A signal that would end the program makes the next
+ * spectrum fail; spx_starlib_discard() cleans up and sends it again. One library at a time. SPX_EIO when `dir` exists
+ * and is not empty, unless `force` is set and it holds nothing but a library (files *.fits). */
 spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err *e);
 spx_status spx_starlib_wavelength(spx_starlib *l, size_t n, const double *wavelength, spx_err *e);
 /* Flux per unit wavelength, erg/s/cm^2/cm. The name is made of the parameters, which must differ from all before. */
