@@ -95,6 +95,7 @@ static spx_status settle_library(item *it, size_t n, const item **wave, size_t *
             "%s: is a model spectrum of %zu samples, but no file of as many wavelengths is among the inputs: "
             "give that too (or --generic)",
             first->path, first->nwave);
+    *nmodel = 0;
     for (size_t i = 0; i < n; i++)
         if (it[i].product == SPX_FITS_AS_MODEL) {
             it[i].product = SPX_FITS_AS_GENERIC;
