@@ -985,7 +985,7 @@ hid_t spx_fits_element_type(char code, size_t size, int flip, int truth)
     case 'I':
     case 'J':
     case 'K':
-        return H5Tcopy(integer_type(size, flip));
+        return H5Tcopy(integer_type(element_size(code), flip));
     case 'E':
         return H5Tcopy(H5T_IEEE_F32BE);
     case 'D':

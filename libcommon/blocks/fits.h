@@ -107,7 +107,7 @@ hid_t spx_fits_image_type(const spx_fits_hdu *h);
  * is set). A: fixed strings; X: bytes; C, M: {r, i}; P, Q: {length, offset}. H5I_INVALID_HID and no error when HDF5
  * cannot hold it: no columns, or more of them than an object header takes. */
 hid_t spx_fits_row_type(const spx_fits_hdu *h, const unsigned char *truth, spx_err *e);
-/* Type of one element of a column with this TFORM code (`size`: bytes, of A only the length of a string). */
+/* Type of one element of a column with this TFORM code; `size` matters for A only: the length of a string. */
 hid_t spx_fits_element_type(char code, size_t size, int flip, int truth);
 /* For each column: 1 when it is logical and holds only T and F. `truth` has ncol elements. */
 void spx_fits_truth(const spx_fits *f, size_t hdu, unsigned char *truth);
