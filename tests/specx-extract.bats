@@ -45,7 +45,7 @@ grid=6410,6470,0.8
     h5dump -d /frame/model -H one.h5 | grep -q F32
     h5dump -d /frame/flux -H one.h5 | grep -q F32
     h5dump -d /scores -H one.h5 | grep -q SUM_RAW_COUNT_R
-    h5dump -a /provenance/001/options one.h5 | grep -q 'patches_failed=0'
+    h5dump -d /provenance/001 one.h5 | grep -q 'patches_failed=0'
 }
 
 @test "precision, grid and fibres are what was asked for" {
@@ -98,11 +98,11 @@ grid=6410,6470,0.8
     damage nan.h5 set /image/data 1000 nan set /image/ivar 2000 inf set /image/ivar 3000 -1
     specx-extract -w $grid -o f.h5 nan.h5
     h5check f.h5
-    h5dump -a /provenance/001/options f.h5 | grep -q 'pixels_not_finite=3'
+    h5dump -d /provenance/001 f.h5 | grep -q 'pixels_not_finite=3'
     # a grid that leaves the CCD on both sides
     specx-extract -w 6300,6600,0.8 --spectra :5 -o wide.h5 "$BATS_FILE_TMPDIR/image.h5"
     h5check wide.h5
-    h5dump -a /provenance/001/options wide.h5 | grep -q 'bins_empty=[1-9]'
+    h5dump -d /provenance/001 wide.h5 | grep -q 'bins_empty=[1-9]'
 }
 
 @test "a PSF that is not usable for one fibre" {

@@ -484,6 +484,12 @@ static spx_status describe(hid_t loc, const char *path, spx_err *e)
     spx_status st = SPX_OK;
     if (it == NULL)
         return SPX_OK;
+    /* h5dump -H shows no attribute's value, but comments: so that it explains the file */
+    char comment[640];
+    (void)snprintf(comment, sizeof comment, "%s%s%s%s", it->meaning, it->units[0] != '\0' ? " [" : "", it->units,
+                   it->units[0] != '\0' ? "]" : "");
+    if (H5Oset_comment_by_name(loc, path, comment, H5P_DEFAULT) < 0)
+        return write_failed(loc, path, e);
     if (it->kind == SPX_ITEM_GROUP) {
         st = spx_h5_set_str(loc, path, "type", it->block, e);
         if (st == SPX_OK)

@@ -4,90 +4,153 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "h5/h5io.h"
 
-static const char *const fields[] = {"program", "version", "command_line", "options",     "device",
-                                     "inputs",  "started", "host",         "step_seconds"};
-enum { NFIELD = sizeof fields / sizeof *fields, TEXTLEN = 16384 };
+/* Longest line that is read; longer ones are cut when they are written. */
+enum { MAX_LINE = 4096 };
 
-static size_t count(hid_t file)
+static void record_path(size_t i, char *path, size_t size)
 {
+    (void)snprintf(path, size, "/provenance/%03zu", i);
+}
+
+size_t spx_provenance_count(hid_t file)
+{
+    char path[64];
     size_t n = 0;
-    char **names = NULL;
-    spx_err err = {0};
-    if (spx_h5_exists(file, "/provenance") && spx_h5_list(file, "/provenance", &n, &names, &err) == SPX_OK)
-        spx_h5_names_free(n, names);
+    record_path(n, path, sizeof path);
+    while (spx_h5_exists(file, path))
+        record_path(++n, path, sizeof path);
     return n;
 }
 
-/* Text of a field of record `path`; empty when it has none. */
-static void field_text(hid_t file, const char *path, const char *name, char *out)
+/* Lines of record i, MAX_LINE characters each, padded with NUL. */
+static spx_status read_record(hid_t file, size_t i, size_t *n, char **lines, spx_err *e)
 {
+    char path[64];
+    record_path(i, path, sizeof path);
+    *n = 0;
+    return spx_h5_read_strings(file, path, MAX_LINE, n, lines, e);
+}
+
+static spx_status write_record(hid_t file, size_t i, size_t width, size_t n, const char *lines, spx_err *e)
+{
+    char path[64];
+    record_path(i, path, sizeof path);
+    return spx_h5_write_strings(file, path, width, n, lines, e);
+}
+
+int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, size_t size)
+{
+    size_t n, used = 0, len = strlen(field);
+    char *lines = NULL;
     spx_err err = {0};
-    if (!spx_h5_has_attr(file, path, name) || spx_h5_attr_str(file, path, name, out, TEXTLEN, &err) != SPX_OK)
-        out[0] = '\0';
+    int found = 0;
+    out[0] = '\0';
+    if (read_record(file, i, &n, &lines, &err) == SPX_OK)
+        for (size_t k = 0; k < n && used < size; k++) {
+            const char *line = lines + k * MAX_LINE;
+            if (strncmp(line, field, len) != 0 || line[len] != ':')
+                continue;
+            const char *value = line + len + 1;
+            value += *value == ' ';
+            size_t m = strnlen(value, (size_t)MAX_LINE - (size_t)(value - line));
+            while (m > 0 && value[m - 1] == ' ')
+                m--;
+            used += (size_t)snprintf(out + used, size - used, "%s%.*s", found ? "\n" : "", (int)m, value);
+            found = 1;
+        }
+    spx_free(lines);
+    return found;
 }
 
-static int same_record(hid_t a, const char *pa, hid_t b, const char *pb, char *ta, char *tb)
+/* Does `to` hold a record with exactly these lines among its first nto? */
+static spx_status has_record(hid_t to, size_t nto, size_t n, const char *lines, int *has, spx_err *e)
 {
-    for (size_t i = 0; i < NFIELD; i++) {
-        field_text(a, pa, fields[i], ta);
-        field_text(b, pb, fields[i], tb);
-        if (strcmp(ta, tb) != 0)
-            return 0;
+    *has = 0;
+    for (size_t i = 0; i < nto && !*has; i++) {
+        size_t m;
+        char *have = NULL;
+        spx_status st = read_record(to, i, &m, &have, e);
+        if (st != SPX_OK)
+            return st;
+        *has = m == n && memcmp(have, lines, n * MAX_LINE) == 0;
+        spx_free(have);
     }
-    return 1;
-}
-
-static int has_record(hid_t to, size_t nto, hid_t from, const char *path, char *ta, char *tb)
-{
-    for (size_t i = 0; i < nto; i++) {
-        char have[64];
-        (void)snprintf(have, sizeof have, "/provenance/%03zu", i);
-        if (spx_h5_exists(to, have) && same_record(to, have, from, path, ta, tb))
-            return 1;
-    }
-    return 0;
+    return SPX_OK;
 }
 
 spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e)
 {
-    size_t n = 0, nto = count(to);
-    char **names = NULL, *ta = NULL, *tb = NULL;
-    if (!spx_h5_exists(from, "/provenance"))
-        return SPX_OK;
-    spx_status st = spx_h5_list(from, "/provenance", &n, &names, e);
-    if (st == SPX_OK && ((ta = spx_alloc(TEXTLEN, 1, e)) == NULL || (tb = spx_alloc(TEXTLEN, 1, e)) == NULL))
-        st = SPX_EIO;
+    size_t n = spx_provenance_count(from), nto = spx_provenance_count(to);
+    spx_status st = SPX_OK;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        char path[300], topath[64];
-        (void)snprintf(path, sizeof path, "/provenance/%s", names[i]);
-        if (has_record(to, nto, from, path, ta, tb))
-            continue;
-        /* field by field: what a hostile file hangs below a record does not travel */
-        (void)snprintf(topath, sizeof topath, "/provenance/%03zu", nto++);
-        st = spx_h5_group(to, topath, e);
-        for (size_t k = 0; k < NFIELD && st == SPX_OK; k++) {
-            field_text(from, path, fields[k], ta);
-            if (ta[0] != '\0')
-                st = spx_h5_set_str(to, topath, fields[k], ta, e);
+        size_t nline;
+        char *lines = NULL;
+        int has = 0;
+        st = read_record(from, i, &nline, &lines, e);
+        if (st == SPX_OK && (st = has_record(to, nto, nline, lines, &has, e)) == SPX_OK && !has) {
+            size_t width = 1;
+            for (size_t k = 0; k < nline; k++) {
+                size_t m = strnlen(lines + k * MAX_LINE, MAX_LINE);
+                width = m > width ? m : width;
+            }
+            char *packed = spx_alloc2(nline, width, 1, e);
+            if (packed == NULL)
+                st = SPX_EIO;
+            for (size_t k = 0; k < nline && packed != NULL; k++)
+                memcpy(packed + k * width, lines + k * MAX_LINE, width);
+            if (st == SPX_OK)
+                st = write_record(to, nto++, width, nline, packed, e);
+            spx_free(packed);
         }
+        spx_free(lines);
     }
-    spx_free(ta);
-    spx_free(tb);
-    spx_h5_names_free(n, names);
+    return st;
+}
+
+/* Each line of `value` as a line `field: ...`. */
+static spx_status add_lines(spx_text *t, const char *field, const char *value, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (const char *p = value; p != NULL && *p != '\0' && st == SPX_OK;) {
+        size_t n = strcspn(p, "\n");
+        st = spx_text_add(t, e, "%s: %.*s\n", field, (int)(n < 4000 ? n : 4000), p);
+        p += n + (p[n] == '\n');
+    }
     return st;
 }
 
 spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e)
 {
-    const char *value[NFIELD] = {p->program, p->version, p->command_line, p->options,     p->device,
-                                 p->inputs,  p->started, p->host,         p->step_seconds};
-    char path[64];
-    (void)snprintf(path, sizeof path, "/provenance/%03zu", count(file));
-    spx_status st = spx_h5_group(file, path, e);
-    for (size_t i = 0; i < NFIELD && st == SPX_OK; i++)
-        if (value[i] != NULL)
-            st = spx_h5_set_str(file, path, fields[i], value[i], e);
+    const struct {
+        const char *field, *value;
+    } f[] = {{"program", p->program}, {"version", p->version}, {"command_line", p->command_line},
+             {"option", p->options},  {"device", p->device},   {"input", p->inputs},
+             {"started", p->started}, {"host", p->host},       {"step_seconds", p->step_seconds}};
+    spx_text t = {0};
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < sizeof f / sizeof *f && st == SPX_OK; i++)
+        st = add_lines(&t, f[i].field, f[i].value, e);
+    size_t width = 1, n = 0;
+    for (const char *q = t.s; q != NULL && *q != '\0'; n++) {
+        size_t m = strcspn(q, "\n");
+        width = m > width ? m : width;
+        q += m + 1;
+    }
+    char *lines = st == SPX_OK ? spx_alloc2(n, width, 1, e) : NULL;
+    if (lines == NULL)
+        st = st == SPX_OK ? SPX_EIO : st;
+    const char *q = t.s;
+    for (size_t k = 0; k < n && lines != NULL; k++) {
+        size_t m = strcspn(q, "\n");
+        memcpy(lines + k * width, q, m);
+        q += m + 1;
+    }
+    if (st == SPX_OK)
+        st = write_record(file, spx_provenance_count(file), width, n, lines, e);
+    spx_free(lines);
+    spx_text_free(&t);
     return st;
 }

@@ -1,8 +1,10 @@
-/* /provenance/NNN: one record a stage, appended, as samtools' @PG lines. */
+/* /provenance/NNN: one record a stage, appended, as samtools' @PG lines. A record is a list of text lines `field:
+ * value` (h5dump -g /provenance shows them as they stand); a field with several lines is repeated. */
 #ifndef SPX_PROVENANCE_H
 #define SPX_PROVENANCE_H
 
 #include <hdf5.h>
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -10,7 +12,7 @@ typedef struct {
     const char *program, *version;
     const char *command_line;
     const char *options; /* name=value lines */
-    const char *device;  /* "" when no kernel ran */
+    const char *device;  /* NULL when no kernel ran */
     const char *inputs;  /* one line an input: name, size, time of last change */
     const char *started; /* UTC, ISO 8601; NULL with --reproducible, as is the rest */
     const char *host;
@@ -21,5 +23,11 @@ typedef struct {
  * of the pipeline) are left out. */
 spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e);
 spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e);
+
+/* Number of records. */
+size_t spx_provenance_count(hid_t file);
+/* Value of a field ("program", "version", "command_line", "option", "device", "input", "started", "host",
+ * "step_seconds") of record i: its lines, '\n' between them. 0, and empty text, when there is none. Cut at `size`. */
+int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, size_t size);
 
 #endif

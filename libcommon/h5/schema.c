@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "h5/h5io.h"
+#include "h5/provenance.h"
 #include "h5/table.h"
 
 enum { MAX_ITEM = 256 };
@@ -640,12 +641,14 @@ static void check_required(checker *c, const char *group, const spx_item *g)
     }
 }
 
-static void check_record(checker *c, const char *path)
+static void check_record(checker *c, size_t i)
 {
     static const char *const field[] = {"program", "version", "command_line"};
-    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
-        if (!spx_h5_has_attr(c->file, path, field[i]))
-            violation(c, path, "attribute %s is missing", field[i]);
+    char path[64], value[64];
+    (void)snprintf(path, sizeof path, "/provenance/%03zu", i);
+    for (size_t k = 0; k < sizeof field / sizeof *field; k++)
+        if (!spx_provenance_field(c->file, i, field[k], value, sizeof value))
+            violation(c, path, "has no line '%s: ...'", field[k]);
 }
 
 static void check_group(checker *c, const char *path, const spx_item *it)
@@ -659,14 +662,11 @@ static void check_group(checker *c, const char *path, const spx_item *it)
     if (spx_schema_accept(c->file, path, it->block, &err) != SPX_OK) {
         const char *what = strstr(err.msg, ": ");
         violation(c, path, "%s", what != NULL ? what + 2 : err.msg);
-    } else if (strcmp(it->block, "provenance") != 0 && /* a record's version is its program's */
-               spx_h5_attr_str(c->file, path, "version", version, sizeof version, &err) == SPX_OK &&
+    } else if (spx_h5_attr_str(c->file, path, "version", version, sizeof version, &err) == SPX_OK &&
                major_of(version) < 0) {
         violation(c, path, "attribute version is '%s', should be MAJOR.MINOR", version);
     }
     check_required(c, path, it);
-    if (strcmp(it->path, "/provenance/<step>") == 0)
-        check_record(c, path);
 }
 
 /* Records are numbered from 000 without gaps; a file without any does not say how it came about. */
@@ -689,7 +689,9 @@ static void check_provenance(checker *c)
         int there = 0; /* names are sorted as text: 1000 comes before 101 */
         for (size_t k = 0; k < n && !there; k++)
             there = strcmp(names[k], want) == 0;
-        if (!there)
+        if (there)
+            check_record(c, i);
+        else
             violation(c, "/provenance", "has no record %s, but %zu records", want, n);
     }
     if (n == 0)
@@ -697,23 +699,24 @@ static void check_provenance(checker *c)
     spx_h5_names_free(n, names);
 }
 
-static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *data)
+/* Links, not objects: a dataset that has a second name (an image that is an HDU too) is checked under each. */
+static herr_t visit(hid_t root, const char *name, const H5L_info_t *link, void *data)
 {
     checker *c = data;
     char path[512];
-    (void)root;
-    if (strcmp(name, ".") == 0)
-        return 0;
+    H5O_info_t info;
+    (void)link;
     if ((size_t)snprintf(path, sizeof path, "/%s", name) >= sizeof path) {
         violation(c, "/", "an object's name is too long");
         return 0;
     }
     const spx_item *it = spx_schema_find(path);
-    if (it == NULL)
+    if (it == NULL || !spx_h5_exists(root, path) ||
+        H5Oget_info_by_name2(root, path, &info, H5O_INFO_BASIC, H5P_DEFAULT) < 0)
         return 0;
-    if (info->type == H5O_TYPE_GROUP)
+    if (info.type == H5O_TYPE_GROUP)
         check_group(c, path, it);
-    else if (info->type == H5O_TYPE_DATASET)
+    else if (info.type == H5O_TYPE_DATASET)
         check_dataset(c, path, it);
     return c->st == SPX_OK ? 0 : 1;
 }
@@ -747,7 +750,7 @@ spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nba
         if (!spx_h5_exists(file, path))
             violation(&c, path, "is missing, though the file says that it is its product");
     }
-    if (H5Ovisit(file, H5_INDEX_NAME, H5_ITER_INC, visit, &c) < 0 && c.st == SPX_OK)
+    if (H5Lvisit(file, H5_INDEX_NAME, H5_ITER_INC, visit, &c) < 0 && c.st == SPX_OK)
         c.st = spx_fail(e, SPX_EINPUT, "%s: cannot be read through: is it damaged?", name);
     spx_free(c.dim);
     *nbad = c.nbad;
