@@ -1,6 +1,7 @@
 /* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra. */
 #include <string.h>
 
+#include "backend.h"
 #include "blocks/io.h"
 #include "blocks/select.h"
 #include "h5/stage.h"
@@ -351,15 +352,23 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_rvfit_options o;
     spx_rvfit_input what = {.spectra = &spectra};
     size_t *row = NULL;
+    spx_backend backend = {0};
+    spx_err why = {0};
     hid_t file;
 
     if (opt_templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
+    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_RVFIT, &why, e);
+    if (st == SPX_OK)
+        spx_stage_device(s, backend.device);
+    if (st == SPX_OK && why.code != SPX_OK)
+        spx_detail("computes on the CPU: %s", why.msg);
 
     spx_stage_step(s, "read");
-    spx_status st = read_spectra(s, &spectra, e);
+    if (st == SPX_OK)
+        st = read_spectra(s, &spectra, e);
     if (st == SPX_OK)
         st = spx_stage_extra_input(s, opt_templates, &in, e);
     if (st == SPX_OK)
@@ -375,7 +384,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK) {
         what.row = row;
         spx_progress *p = spx_progress_start(s->common.progress, "fit", "stars", what.nrow);
-        st = spx_rvfit_cpu(&what, &o, p, &fit, e);
+        st = backend.rvfit(&backend, &what, &o, p, &fit, e);
         spx_progress_end(p);
         if (st == SPX_EINPUT)
             spx_err_context(e, "%s", opt_templates);
@@ -391,6 +400,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
+    spx_backend_close(&backend);
     spx_free(row);
     spx_rvfit_free(&fit);
     spx_templates_free(&templates);

@@ -50,21 +50,21 @@ SPX_HD void spx_rv_spline_solve(size_t n, size_t L, const double *cprime, const 
     }
 }
 
-/* Knot to the left of place x, and the four weights of (y_k, y_k+1, m_k, m_k+1); of the derivative by x in d. Places
- * beyond the ends continue the first or last piece. */
+/* Knot to the left of place x, and the four weights of (y_k, y_k+1, m_k, m_k+1); of the derivative by x in d. Beyond
+ * the ends the spline is constant. */
 SPX_HD size_t spx_rv_spline_weights(double x, size_t n, double w[4], double d[4])
 {
-    double f = floor(x);
-    size_t k = f <= 0 ? 0 : (f >= (double)(n - 2) ? n - 2 : (size_t)f);
-    double b = x - (double)k, a = 1 - b;
+    double at = x > 0 ? (x < (double)(n - 1) ? x : (double)(n - 1)) : 0, f = floor(at), inside = at == x;
+    size_t k = f >= (double)(n - 2) ? n - 2 : (size_t)f;
+    double b = at - (double)k, a = 1 - b;
     w[0] = a;
     w[1] = b;
     w[2] = a * (a * a - 1);
     w[3] = b * (b * b - 1);
-    d[0] = -1;
-    d[1] = 1;
-    d[2] = 1 - 3 * a * a;
-    d[3] = 3 * b * b - 1;
+    d[0] = -inside;
+    d[1] = inside;
+    d[2] = inside * (1 - 3 * a * a);
+    d[3] = inside * (3 * b * b - 1);
     return k;
 }
 

@@ -205,10 +205,11 @@ static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err
         a->lnwave[i] = log(w);
         a->place[i] = (a->lnwave[i] - s->lnwave0) / s->dlnwave;
     }
-    /* A pixel's grace: setups end within a pixel of their arm +- 1000 km/s. */
+    /* Setups end within a pixel of their range times 1 +- 1000 km/s / c, which is 2 km/s less than 1000 km/s. */
+    double grace = 1 + 1e-5 / s->dlnwave;
     double first = a->place[0] + spx_rv_lnshift(o->vmax) / s->dlnwave;
     double last = a->place[n - 1] + spx_rv_lnshift(o->vmin) / s->dlnwave;
-    if (!(first >= -1) || !(last <= (double)s->nwave))
+    if (!(first >= -grace) || !(last <= (double)(s->nwave - 1) + grace))
         return spx_fail(e, SPX_EINPUT,
                         "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
                         "setup '%.63s' has %.1f-%.1f: build a wider setup with rvs-template, or narrow --vrange",

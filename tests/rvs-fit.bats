@@ -1,0 +1,198 @@
+# rvs-fit: velocities and parameters of stars.
+load common
+
+# The data of the manual's examples: an exposure of 8 fibres (6 stars, 2 sky), three short arms, and their templates.
+setup_file() {
+    PATH=$SPX_BUILD/tests/helpers:$PATH
+    mkdir "$BATS_FILE_TMPDIR/data"
+    cd "$BATS_FILE_TMPDIR/data" && bash "$SPX_ROOT/tests/examples.sh"
+}
+
+data() {
+    for f; do cp "$BATS_FILE_TMPDIR/data/$f" .; done
+}
+
+# column NAME,... FILE: values of columns of the table, a line a star.
+column() {
+    h5table --csv -c "$1" "$2" | tail -n +2
+}
+
+@test "rvs-fit: stars of an exposure, their velocities and models; sky fibres are left out" {
+    data spectra.h5 templates.h5 truth-b0.h5
+    rvs-fit -t templates.h5 -o rv.h5 spectra.h5
+    h5check rv.h5
+    h5table --csv -c OBJTYPE,TARGETID,VRAD truth-b0.h5 | grep TGT | cut -d, -f2,3 >truth
+    column TARGETID,VRAD,VRAD_ERR rv.h5 >fit
+    [ "$(wc -l <fit)" -eq 6 ]
+    paste -d, truth fit | awk -F, '$1 != $3 || ($2 - $4)^2 > (4 * $5 + 1)^2 { exit 1 }'
+    [ "$(h5table --csv -t /fibermap -c TARGETID rv.h5)" = "$(h5table --csv -c TARGETID rv.h5)" ]
+    h5dump -H -d /rvfit/z/model rv.h5 | grep 'SIMPLE { ( 6, 251 )'
+    rvs-fit -t templates.h5 --all-fibers --no-model -o all.h5 spectra.h5
+    [ "$(column TARGETID all.h5 | wc -l)" -eq 8 ]
+    run ! h5ls all.h5/rvfit/b
+    h5check all.h5
+}
+
+@test "rvs-fit: frames side by side are as good as merged ones, through a pipe too" {
+    data frame-b0.h5 frame-r0.h5 frame-z0.h5 spectra.h5 templates.h5
+    rvs-fit --reproducible -j 1 -t templates.h5 -o merged.h5 spectra.h5
+    rvs-fit --reproducible -j 3 -t templates.h5 -o frames.h5 frame-b0.h5 frame-r0.h5 frame-z0.h5
+    h5table --csv merged.h5 >merged
+    h5table --csv frames.h5 >frames
+    cmp merged frames
+    rvs-fit --reproducible -t templates.h5 <spectra.h5 >piped.h5
+    h5diff piped.h5 merged.h5 /rvfit
+    # a camera alone; an arm of another name
+    rvs-fit -t templates.h5 -o one.h5 frame-r0.h5
+    rvs-fit -t templates.h5 --arms r -o arm.h5 spectra.h5
+    [ "$(column VRAD one.h5)" = "$(column VRAD arm.h5)" ]
+    [ "$(column VRAD one.h5)" != "$(column VRAD merged.h5)" ]
+    fails_with 2 '*no setup*' rvs-fit -t templates.h5 --map r=green -o x.h5 frame-r0.h5
+    fails_with 2 '*no arm*' rvs-fit -t templates.h5 --map g=r -o x.h5 frame-r0.h5
+    fails_with 3 '*wider setup*' rvs-fit -t templates.h5 --map r=b -o x.h5 frame-r0.h5
+    fails_with 3 '*h5merge*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
+    fails_with 3 '*no arm has a setup*' rvs-fit -t templates.h5 --arms x -o x.h5 spectra.h5
+}
+
+@test "rvs-fit: a single arm takes a single setup" {
+    data frame-r0.h5 library.h5
+    rvs-template -q -s any:6400:6600:0.5:FWHM=1.8 -o one.h5 library.h5
+    rvs-fit -t one.h5 -o rv.h5 frame-r0.h5
+    rvs-template -q -s any:6400:6600:0.5:FWHM=1.8 -s other:5000:5200:0.5:FWHM=1.8 -o two.h5 library.h5
+    fails_with 3 '*--map*' rvs-fit -t two.h5 -o x.h5 frame-r0.h5
+    rvs-fit -t two.h5 --map r=any -o mapped.h5 frame-r0.h5
+    [ "$(column VRAD rv.h5)" = "$(column VRAD mapped.h5)" ]
+}
+
+@test "rvs-fit: selection of spectra" {
+    data spectra.h5 templates.h5
+    rvs-fit -t templates.h5 -o all.h5 spectra.h5
+    rvs-fit -t templates.h5 --rows 2:5 -o some.h5 spectra.h5
+    # fibre 3 sees the sky
+    [ "$(column FIBER some.h5 | tr '\n' ' ')" = "2 4 " ]
+    [ "$(column VRAD some.h5)" = "$(column VRAD all.h5 | sed -n 3,4p)" ]
+    id=$(column TARGETID all.h5 | sed -n 2p)
+    rvs-fit -t templates.h5 --targetid "$id" -o star.h5 spectra.h5
+    [ "$(column VRAD star.h5)" = "$(column VRAD all.h5 | sed -n 2p)" ]
+    fails_with 1 '*--all-fibers*' rvs-fit -t templates.h5 --rows 3:4 -o x.h5 spectra.h5
+    fails_with 1 '*none of the 8*' rvs-fit -t templates.h5 --targetid 7 -o x.h5 spectra.h5
+    fails_with 2 '*' rvs-fit -t templates.h5 --rows 3:9 -o x.h5 spectra.h5
+}
+
+@test "rvs-fit: quantities held, bounded, with priors; other models" {
+    data spectra.h5 templates.h5
+    rvs-fit -t templates.h5 --rows 0:3 -o free.h5 spectra.h5
+    rvs-fit -t templates.h5 --rows 0:3 --fix teff=5321 --fix vsini=12 -o held.h5 spectra.h5
+    [ "$(column TEFF,TEFF_ERR,VSINI held.h5 | sort -u)" = "5321,0,12" ]
+    rvs-fit -t templates.h5 --rows 0:3 --no-rotation --vrange -20,60 -o bound.h5 spectra.h5
+    column VSINI bound.h5 | awk '$1 != 0 { exit 1 }'
+    column VRAD bound.h5 | awk '$1 < -20 || $1 > 60 { exit 1 }'
+    # outside the range: at its end, with a warning
+    column RVS_WARN bound.h5 | awk 'NR == 1 && int($1 / 2) % 2 == 0 { exit 1 }'
+    rvs-fit -t templates.h5 --rows 0:3 --prior logg=4.4,0.001 -o prior.h5 spectra.h5
+    column LOGG prior.h5 | awk '($1 - 4.4)^2 > 0.01^2 { exit 1 }'
+    rvs-fit -t templates.h5 --rows 0:3 --continuum chebyshev --npoly 4 -o poly.h5 spectra.h5
+    paste <(column VRAD poly.h5) <(column VRAD free.h5) <(column VRAD_ERR free.h5) |
+        awk '($1 - $2)^2 > (2 * $3)^2 || $1 == $2 { exit 1 }'
+    fails_with 2 '*no parameter*' rvs-fit -t templates.h5 --fix mass=1 -o x.h5 spectra.h5
+    fails_with 2 '*NAME=VALUE*' rvs-fit -t templates.h5 --fix teff -o x.h5 spectra.h5
+    fails_with 2 '*outside its range*' rvs-fit -t templates.h5 --fix v=2000 -o x.h5 spectra.h5
+    fails_with 2 '*sigma*' rvs-fit -t templates.h5 --prior v=0,0 -o x.h5 spectra.h5
+    fails_with 2 '*two numbers*' rvs-fit -t templates.h5 --prior v=0 -o x.h5 spectra.h5
+    fails_with 2 '*velocity range*' rvs-fit -t templates.h5 --vrange 5,-5 -o x.h5 spectra.h5
+    fails_with 3 '*wider setup*' rvs-fit -t templates.h5 --vrange=-9000,9000 -o x.h5 spectra.h5
+    fails_with 2 '*exclude*' rvs-fit -t templates.h5 --no-rotation --vsini-range 0,10 -o x.h5 spectra.h5
+}
+
+@test "rvs-fit: with the spectra's own resolution matrices" {
+    data spectra.h5 library.h5 templates.h5 truth-b0.h5
+    # a narrow Gaussian of sigma 0.5 Angstrom; the matrices do the rest
+    rvs-template -q library.h5 -o narrow.h5 --setup b:5000:5200:0.25:FWHM=1.1774 --setup r:6400:6600:0.25:FWHM=1.1774 \
+        --setup z:8500:8700:0.25:FWHM=1.1774
+    rvs-fit -t narrow.h5 --resolution-matrix --lsf-sigma 0.5 -o rv.h5 spectra.h5
+    h5table --csv -c OBJTYPE,VRAD truth-b0.h5 | grep TGT | cut -d, -f2 >truth
+    paste truth <(column VRAD rv.h5) <(column VRAD_ERR rv.h5) | awk '($1 - $2)^2 > (4 * $3 + 1)^2 { exit 1 }'
+    # the matrices describe the spectra better than a Gaussian of one width
+    rvs-fit -q -t templates.h5 -o plain.h5 spectra.h5
+    paste <(column CHISQ_TOT rv.h5) <(column CHISQ_TOT plain.h5) | awk '{ a += $1; b += $2 } END { exit a > b }'
+    data frame-b0.h5
+    h5edit frame-b0.h5 delete /frame/resolution
+    fails_with 3 '*without --resolution-matrix*' rvs-fit -t narrow.h5 --resolution-matrix -o x.h5 frame-b0.h5
+    fails_with 2 '*--resolution-matrix*' rvs-fit -t narrow.h5 --lsf-sigma 1 -o x.h5 spectra.h5
+}
+
+@test "rvs-fit: bad spectra keep their rows, and nothing fitted is a failure" {
+    data spectra.h5 templates.h5
+    rvs-fit -t templates.h5 -o good.h5 spectra.h5
+    # fibre 1: no information in any arm
+    for arm in b r z; do
+        for k in $(seq 251 501); do echo "set /spectra/$arm/ivar $k 0"; done | xargs h5edit spectra.h5
+    done
+    run --separate-stderr rvs-fit -t templates.h5 -o bad.h5 spectra.h5
+    [ "$status" -eq 0 ]
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"1 of 6 spectra could not be fitted"* ]]
+    h5check bad.h5
+    [ "$(column RVS_WARN bad.h5 | sed -n 2p)" -eq 32 ]
+    [[ $(column VRAD bad.h5 | sed -n 2p) == *[Nn][Aa][Nn]* ]]
+    cmp <(h5table --csv good.h5 | sed 3d) <(h5table --csv bad.h5 | sed 3d)
+    [ "$(h5dump -d /rvfit/r/model -s 1,0 -c 1,251 bad.h5 | grep '^ *(1' | tr -d ' ' | sed 's/.*)://' | tr ',' '\n' |
+        sort -u | tr -d '\n')" = 0 ]
+    for arm in b r z; do h5edit spectra.h5 fill /spectra/$arm/mask 1; done
+    fails_with 1 '*none of 6 spectra*' rvs-fit -t templates.h5 -o x.h5 spectra.h5
+}
+
+@test "rvs-fit refuses what it cannot use" {
+    data spectra.h5 templates.h5 frame-r0.h5
+    fails_with 2 '*--templates*' rvs-fit -o x.h5 spectra.h5
+    fails_with 3 '*/templates*' rvs-fit -t spectra.h5 -o x.h5 spectra.h5
+    fails_with 3 '*' rvs-fit -t templates.h5 -o x.h5 templates.h5
+    fails_with 2 '*' rvs-fit -f -t templates.h5 -o spectra.h5 spectra.h5
+    fails_with 2 '*' rvs-fit -f -t templates.h5 -o templates.h5 spectra.h5
+    fails_with 5 '*cuda*' rvs-fit --device cuda:99 -t templates.h5 -o x.h5 spectra.h5
+    head -c 20000 spectra.h5 >short.h5
+    fails_with 3 '*short.h5*' rvs-fit -t templates.h5 -o x.h5 short.h5
+    h5edit templates.h5 set /templates/r/grid/node 3 100000
+    fails_with 3 '*templates.h5*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5
+}
+
+@test "rvs-fit finds rvspecfit's minima, or deeper ones, for 106 mock stars" {
+    need_shared data/rv/mock-coadd.fits.gz data/rv/mock-rvspecfit.csv data/rv/mock-truth.csv
+    mock_library library.h5
+    rvs-template -q library.h5 -o templates.h5 --ccf-every 10 --setup b:3500:5900:0.4:R=x/1.55 \
+        --setup r:5660:7720:0.4:R=x/1.55 --setup z:7420:9924:0.4:R=x/1.55
+    rm library.h5
+    fits2h5 -q "$SPX_SHARED/data/rv/mock-coadd.fits.gz" |
+        rvs-fit -q --templates templates.h5 --no-dichroic --no-model -o rv.h5
+    column NEG2LOGL rv.h5 >ours
+    tail -n +2 "$SPX_SHARED/data/rv/mock-rvspecfit.csv" | sed 's/.*,//' >theirs
+    [ "$(wc -l <ours)" -eq 106 ]
+    paste ours theirs | awk '$1 > $2 + 0.01 { print "star " NR-1 ": " $1 " against " $2; bad = 1 } END { exit bad }'
+    # errors of v mean what they say
+    paste -d, <(column VRAD,VRAD_ERR rv.h5) <(tail -n +2 "$SPX_SHARED/data/rv/mock-truth.csv") |
+        awk -F, '{ p = ($1 - $8) / $2; s += p * p; m += p } p * p > 16 { bad = 1 }
+            END { rms = sqrt(s / NR); print rms, m / NR; exit bad || rms < 0.85 || rms > 1.2 }'
+    column SUCCESS rv.h5 | awk '$1 != 1 { exit 1 }'
+}
+
+@test "rvs-fit: an F star of SDSS with Kurucz models, a white dwarf with its own" {
+    need_shared data/rv/kurucz_stds_v5.fit data/rv/spec-3128-54776-0008.fits data/rv/da_white_dwarfs_1d_nlte.fits.gz \
+        data/rv/spec-0266-51602-0031.fits
+    cp "$SPX_SHARED"/data/rv/spec-*.fits .
+    fits2h5 -q --vacuum "$SPX_SHARED/data/rv/kurucz_stds_v5.fit" |
+        rvs-template -q -s sdss:3780:9250:1:R=1900 --library-resolution R=1900 -o kurucz.h5
+    fits2h5 -q spec-3128-54776-0008.fits | rvs-fit -q -t kurucz.h5 --no-dichroic -o f.h5
+    column VRAD,TEFF,FEH f.h5 |
+        awk -F, '{ exit !(($1 + 42.5)^2 < 4^2 && ($2 - 5704)^2 < 300^2 && ($3 + 0.64)^2 < 0.4^2) }'
+    fits2h5 -q --air "$SPX_SHARED/data/rv/da_white_dwarfs_1d_nlte.fits.gz" |
+        rvs-template -q -s sdss:3780:9250:1.2:R=1800 --library-resolution none -o da.h5
+    fits2h5 -q spec-0266-51602-0031.fits | rvs-fit -q -t da.h5 --no-dichroic -o wd.h5
+    column VRAD,TEFF,LOGG wd.h5 |
+        awk -F, '{ exit !($1^2 < 30^2 && ($2 - 11500)^2 < 1500^2 && $3 > 7.5 && $3 < 9) }'
+    # the templates do not reach the spectrum
+    fits2h5 -q --vacuum "$SPX_SHARED/data/rv/kurucz_stds_v5.fit" |
+        rvs-template -q -s sdss:4000:6000:1:R=1900 --library-resolution R=1900 -o narrow.h5
+    fits2h5 -q spec-3128-54776-0008.fits -o f-spec.h5
+    fails_with 3 '*wider setup*' rvs-fit -t narrow.h5 -o x.h5 f-spec.h5
+}
