@@ -25,7 +25,8 @@ size_t spx_provenance_count(hid_t file)
     return n;
 }
 
-/* Lines of record i, MAX_LINE characters each, padded with NUL. */
+/* Lines of record i, MAX_LINE characters each, padded with NUL (HDF5 takes the blanks off that pad them in the file).
+ */
 static spx_status read_record(hid_t file, size_t i, size_t *n, char **lines, spx_err *e)
 {
     char path[64];
@@ -56,8 +57,6 @@ int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, siz
             const char *value = line + len + 1;
             value += *value == ' ';
             size_t m = strnlen(value, (size_t)MAX_LINE - (size_t)(value - line));
-            while (m > 0 && value[m - 1] == ' ')
-                m--;
             used += (size_t)snprintf(out + used, size - used, "%s%.*s", found ? "\n" : "", (int)m, value);
             found = 1;
         }
@@ -99,8 +98,10 @@ spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e)
             char *packed = spx_alloc2(nline, width, 1, e);
             if (packed == NULL)
                 st = SPX_EIO;
-            for (size_t k = 0; k < nline && packed != NULL; k++)
-                memcpy(packed + k * width, lines + k * MAX_LINE, width);
+            for (size_t k = 0; k < nline && packed != NULL; k++) {
+                memset(packed + k * width, ' ', width);
+                memcpy(packed + k * width, lines + k * MAX_LINE, strnlen(lines + k * MAX_LINE, width));
+            }
             if (st == SPX_OK)
                 st = write_record(to, nto++, width, nline, packed, e);
             spx_free(packed);
@@ -145,6 +146,7 @@ spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e
     const char *q = t.s;
     for (size_t k = 0; k < n && lines != NULL; k++) {
         size_t m = strcspn(q, "\n");
+        memset(lines + k * width, ' ', width);
         memcpy(lines + k * width, q, m);
         q += m + 1;
     }

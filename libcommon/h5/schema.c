@@ -341,6 +341,8 @@ static long major_of(const char *version)
 
 static void check_dim(checker *c, const char *path, const char *name, size_t length)
 {
+    if (strcmp(name, "*") == 0)
+        return;
     char scope[256] = "";
     if (isdigit((unsigned char)name[0])) {
         if (strtoull(name, NULL, 10) != length)
