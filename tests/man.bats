@@ -93,7 +93,7 @@ programs() {
         examples_of "$SPX_ROOT/man/$p.1.in" | grep '^\$' | tr '|;&()' '\n\n\n\n\n' | sed 's/^[$ ]*//' |
             grep "^$p " | grep -oE -- ' --[a-z0-9-]+' | sort -u >used || true
         while read -r o; do
-            "$p" --help=names | grep -qxF -- "$o" || [ "$o" = --help ] || [ "$o" = --version ] || {
+            "$p" --help=names | grep -qxF -e "$o" -e "${o/#--no-/--}" || [ "$o" = --help ] || [ "$o" = --version ] || {
                 echo "$p: the page uses $o"
                 return 1
             }

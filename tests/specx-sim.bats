@@ -23,8 +23,8 @@ values() {
     h5table --csv -t /fibermap -c FIBER,OBJTYPE image.h5 >map.csv
     [ "$(wc -l <map.csv)" -eq 6 ]
     [ "$(grep -c SKY map.csv)" -eq 1 ]
-    h5dump -a /provenance/000/options image.h5 | grep 'seed=1'
-    h5dump -a /provenance/000/options truth.h5 | grep 'seed=1'
+    h5dump -d /provenance/000 image.h5 | grep 'seed=1'
+    h5dump -d /provenance/000 truth.h5 | grep 'seed=1'
     h5dump -H -d /truth/flux truth.h5 | grep 'SIMPLE { ( 5, 1601 )'
 }
 
@@ -150,7 +150,8 @@ values() {
 }
 
 @test "library: PHOENIX layout, atomic, never over something else" {
-    lib=(specx-sim -q --library stars --wavelength 6400,6450 --axis teff=5000,5500 --axis logg=4.5 --axis feh=-0.5,0 --axis alpha=0,0.4)
+    lib=(specx-sim -q --library stars --wavelength "6400,6450" --axis "teff=5000,5500" --axis logg=4.5 --axis "feh=-0.5,0"
+        --axis "alpha=0,0.4")
     "${lib[@]}"
     [ "$(find stars -name 'lte*.fits' | wc -l)" -eq 8 ]
     [ -e stars/lte05500-4.50-0.5.Alpha=+0.40.SPECPIPE-SYNTHETIC.fits ]

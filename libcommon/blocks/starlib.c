@@ -133,7 +133,9 @@ static spx_status write_file(spx_starlib *l, const char *file, int bitpix, size_
 spx_status spx_starlib_wavelength(spx_starlib *l, size_t n, const double *wavelength, spx_err *e)
 {
     spx_cards h = {0};
-    spx_status st = spx_cards_set_string(&h, "UNIT", "angstrom", "vacuum wavelengths", e);
+    spx_status st = spx_cards_set_string(&h, "UNIT", "angstrom", NULL, e);
+    if (st == SPX_OK)
+        st = spx_cards_set_string(&h, "AIRORVAC", "vac", "wavelengths in vacuum", e);
     if (st == SPX_OK)
         st = write_file(l, "WAVE_SPECPIPE-SYNTHETIC.fits", -64, n, wavelength, &h, e);
     spx_cards_free(&h);
