@@ -305,7 +305,10 @@ static void fit_star(spx_rv_ws *w, size_t star, size_t row, spx_rvfit *out)
     s->vsini = x[1];
     s->vsini_err = sqrt(s->covar[1 * c->nq + 1]);
     for (size_t p = 0; p < c->npar; p++) {
-        s->par[p] = spx_rv_unmap(c, 2 + p, x[2 + p]);
+        const spx_setup *setup = c->arm[0].setup;
+        s->par[p] = c->opt->fixed[2 + p]
+                        ? c->opt->value[2 + p]
+                        : (setup->naxis[p] == 1 ? setup->axis[p][0] : spx_rv_unmap(c, 2 + p, x[2 + p]));
         s->par_err[p] = sqrt(s->covar[(2 + p) * c->nq + 2 + p]);
     }
     spx_rv_template(w, x, NULL, 0);
