@@ -4,6 +4,8 @@
  *     set PATH INDEX VALUE     one element, counted through all dimensions
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
  *     attr PATH NAME TEXT      a text attribute
+ *     delete-attr PATH NAME    remove an attribute
+ *     detach PATH              remove all dimension scales
  * Several commands one after another. Exit status 0, or 1 with a message. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +61,10 @@ static int command(hid_t file, int argc, char **argv)
         return reshape(file, argv[1], argv[2]) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "attr") == 0)
         return spx_h5_set_str(file, argv[1], argv[2], argv[3], NULL) == SPX_OK ? 4 : 0;
+    if (argc >= 3 && strcmp(argv[0], "delete-attr") == 0)
+        return H5Adelete_by_name(file, argv[1], argv[2], H5P_DEFAULT) >= 0 ? 3 : 0;
+    if (argc >= 2 && strcmp(argv[0], "detach") == 0)
+        return H5Adelete_by_name(file, argv[1], "DIMENSION_LIST", H5P_DEFAULT) >= 0 ? 2 : 0;
     return 0;
 }
 

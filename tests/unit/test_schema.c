@@ -318,8 +318,8 @@ int main(void)
             }
         } else {
             (void)snprintf(line + strlen(line), sizeof line - strlen(line), "%s", expected[i]);
-            /* a wrong length makes every neighbour odd: only there more than one line is right */
-            if (strstr(text, line) == NULL || (nbad != 1 && i != 20)) {
+            /* a wrong length makes every neighbour odd, an empty record lacks all: more than one line is right */
+            if (strstr(text, line) == NULL || (nbad != 1 && i != 20 && i != 27)) {
                 printf("breakage %d should give '%s', gives %zu:\n%s", i, line, nbad, text);
                 return 1;
             }

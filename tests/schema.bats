@@ -1,0 +1,140 @@
+# Every product follows the schema, and h5check sees what does not.
+
+load common
+
+# The data set of the manual's examples: a product of every kind.
+setup_file() {
+    mkdir "$BATS_FILE_TMPDIR/data"
+    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+}
+
+# broken PRODUCT TEXT COMMAND...: h5check says TEXT (a pattern), and nothing else, of a product damaged by h5edit.
+broken() {
+    local product=$1 text=$2
+    cp "$BATS_FILE_TMPDIR/data/$product.h5" broken.h5
+    h5edit broken.h5 "${@:3}"
+    run h5check broken.h5
+    # shellcheck disable=SC2053
+    if [ "$status" -ne 1 ] || [[ $output != $text ]]; then
+        printf 'h5check should say: %s\nbut status is %s:\n%s\n' "$text" "$status" "$output"
+        return 1
+    fi
+}
+
+@test "all products of the programs are valid, and say nothing" {
+    run -0 h5check "$BATS_FILE_TMPDIR"/data/*.h5
+    [ -z "$output" ]
+    run -0 h5check -v "$BATS_FILE_TMPDIR/data/rv.h5"
+    [[ $output == *'rv.h5: is valid'* ]]
+}
+
+@test "products of real FITS files are valid" {
+    need_shared data/extract data/rv data/formats
+    local d=$SPX_SHARED/data
+    fits2h5 -q "$d"/extract/{preproc-r0-sim.fits.gz,psf-r0-00067784.fits} -o image.h5
+    fits2h5 -q "$d/formats/coadd-special-dark-27247.fits" -o coadd.h5
+    fits2h5 -q "$d/rv/spec-3128-54776-0008.fits" -o sdss.h5
+    fits2h5 -q "$d/rv/mock-coadd.fits.gz" -o mock.h5
+    h5check image.h5 coadd.h5 sdss.h5 mock.h5
+}
+
+@test "standard input, and several files" {
+    local d=$BATS_FILE_TMPDIR/data
+    # A pipe on purpose.
+    # shellcheck disable=SC2002
+    cat "$d/spectra.h5" | h5check
+    h5check - "$d/rv.h5" <"$d/frame-b0.h5"
+    cp "$d/frame-b0.h5" bad.h5
+    h5edit bad.h5 delete /frame/ivar
+    run -1 h5check "$d/rv.h5" bad.h5 "$d/frame-r0.h5"
+    [ "$output" = 'bad.h5:/frame/ivar: is missing' ]
+}
+
+@test "no HDF5, truncated, empty, absent: exit status 3" {
+    local d=$BATS_FILE_TMPDIR/data
+    fails_with 3 '*not an HDF5 file*' h5check "$d/preproc-b0.fits"
+    fails_with 3 '*empty*' h5check - </dev/null
+    head -c 5000 "$d/rv.h5" >cut.h5
+    fails_with 3 '*cut.h5: is truncated (5000 of *' h5check cut.h5
+    fails_with 3 '*nothing.h5: cannot open*' h5check nothing.h5
+    # The other files are checked nevertheless, and the most serious status wins.
+    cp "$d/frame-b0.h5" bad.h5
+    h5edit bad.h5 delete /frame/ivar
+    run -3 --separate-stderr h5check cut.h5 bad.h5
+    # shellcheck disable=SC2154
+    [[ $output == 'bad.h5:/frame/ivar: is missing' && $stderr == *'cut.h5: is truncated'* ]]
+}
+
+@test "each rule has a violation" {
+    broken frame-r0 '*:/: attribute creator is missing' delete-attr / creator
+    broken frame-r0 '*:/: attribute schema_version should be MAJOR.MINOR' attr / schema_version old
+    broken frame-r0 '*:/: has schema version 2.0, which is newer*' attr / schema_version 2.0
+    broken frame-r0 '*:/rvfit: is missing, though the file says*' attr / product rvfit
+    broken frame-r0 '*:/frame: *schema version 2.0*newer*' attr /frame version 2.0
+    broken frame-r0 "*:/frame: *type 'psf', not 'frame'" attr /frame type psf
+    broken frame-r0 '*:/frame/wavelength: is missing' delete /frame/wavelength
+    broken frame-r0 '*:/frame/flux: 1 values are NaN or Inf (the first is number 3)' set /frame/flux 3 nan
+    broken frame-r0 '*:/frame/flux: 1 values are NaN or Inf*' set /frame/flux 3 inf
+    broken frame-r0 '*:/frame/ivar: 1 values are negative*' set /frame/ivar 3 -1
+    broken frame-r0 '*:/frame/wavelength: values do not increase' set /frame/wavelength 3 1
+    broken frame-r0 '*:/frame/wavelength: units are nm, should be Angstrom' attr /frame/wavelength units nm
+    broken frame-r0 '*:/frame/wavelength: attribute medium should be one of vacuum|air' attr /frame/wavelength medium water
+    broken frame-r0 '*:/frame/flux: attribute units is missing' delete-attr /frame/flux units
+    broken frame-r0 '*:/frame/flux: attribute long_name is missing' delete-attr /frame/flux long_name
+    broken frame-r0 '*:/frame/mask: attribute flag_masks has 10 bits, but flag_meanings names 1' \
+        attr /frame/mask flag_meanings BAD
+    broken frame-r0 '*:/frame/mask: attributes flag_masks and flag_meanings of a mask are missing' \
+        delete-attr /frame/mask flag_masks
+    broken frame-r0 '*:/frame/mask: is float64, should be uint32|int32*' shape /frame/mask 8,251
+    broken frame-r0 '*:/frame/wavelength: has 2 dimensions, should have 1*' shape /frame/wavelength 8,251
+    broken frame-r0 '*/frame/chi2pix: dimension n*' shape /frame/chi2pix 5,251
+    broken frame-r0 '*:/frame/chi2pix: dimension nwave is not attached to the axis /frame/wavelength' \
+        detach /frame/chi2pix
+    broken frame-r0 '*:/provenance: is missing' delete /provenance
+    broken frame-r0 '*:/provenance: has no record 000*' delete /provenance/000
+    broken rv '*:/rvfit/table: is missing' delete /rvfit/table
+    broken rv '*:/rvfit/table: is float64, should be a table*' shape /rvfit/table 8
+    broken spectra '*:/spectra/b/ivar: is missing' delete /spectra/b/ivar
+    broken templates '*:/templates/b/params: is missing' delete /templates/b/params
+    broken image-r0 '*:/psf/coeff: is missing' delete /psf/coeff
+    broken truth-r0 '*:/truth/wavelength: values do not increase' set /truth/wavelength 5 1
+    # An image that has a second name, as an HDU.
+    broken image-r0 '*:/image/data: has 1 dimensions, should have 2' delete /fits/preproc-r0/HDU000_IMAGE/data \
+        shape /image/data 5
+    # A table's own units.
+    broken rv "*:/rvfit/table: column VRAD is in '', should be in km/s*" delete-attr /rvfit/table column_units
+}
+
+@test "what the schema does not name is ignored" {
+    cp "$BATS_FILE_TMPDIR/data/frame-r0.h5" more.h5
+    h5copy -i more.h5 -o more.h5 -s /frame -d /mine
+    h5copy -i more.h5 -o more.h5 -s /frame/flux -d /frame/flux_of_mine
+    h5edit more.h5 fill /frame/flux_of_mine nan attr /frame version 1.99
+    h5check more.h5
+}
+
+@test "every dataset explains itself, and no plug-in is needed" {
+    local f d
+    # HDUs that are carried along (/fits) explain themselves by their headers.
+    for f in "$BATS_FILE_TMPDIR"/data/*.h5; do
+        run ! grep USER_DEFINED <(h5dump -H -p "$f")
+        for d in $(h5dump -n "$f" | sed -n 's/^ dataset *\([^ ]*\).*/\1/p' | grep -v ^/fits/); do
+            h5dump -a "$d/long_name" "$f" >/dev/null || {
+                echo "$f:$d has no long_name"
+                return 1
+            }
+        done
+    done
+}
+
+@test "--schema prints the definition" {
+    h5check --schema=text </dev/null >text
+    local f
+    for f in "$SPX_ROOT"/schemas/*.schema; do
+        # each text in full, one after the other
+        tr '\n' '\1' <"$f" >one && tr '\n' '\1' <text | grep -qF "$(cat one)"
+    done
+    h5check --schema=mdoc >body
+    grep -qF '/frame/flux' body
+    fails_with 2 '*--schema*' h5check --schema=pdf
+}
