@@ -464,12 +464,26 @@ spx_status spx_h5_set_i64(hid_t loc, const char *path, const char *name, int64_t
     return put_scalar(loc, path, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &v, e);
 }
 
-/* Variable-length UTF-8: h5py gives these as str, fixed-length text as bytes. */
+/* Type of text attributes: variable-length UTF-8, which h5py gives as str (fixed-length text as bytes). It is committed
+ * as /text, once a file: h5dump -H then names it instead of writing six lines for every attribute. */
+static hid_t text_type(hid_t loc)
+{
+    if (H5Lexists(loc, "/text", H5P_DEFAULT) > 0)
+        return H5Topen2(loc, "/text", H5P_DEFAULT);
+    hid_t t = H5Tcopy(H5T_C_S1);
+    if (H5Tset_size(t, H5T_VARIABLE) < 0 || H5Tset_cset(t, H5T_CSET_UTF8) < 0 ||
+        H5Tcommit2(loc, "/text", t, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT) < 0) {
+        (void)H5Tclose(t);
+        return H5I_INVALID_HID;
+    }
+    return t;
+}
+
 spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const char *v, spx_err *e)
 {
-    hid_t t = H5Tcopy(H5T_C_S1);
-    (void)H5Tset_size(t, H5T_VARIABLE);
-    (void)H5Tset_cset(t, H5T_CSET_UTF8);
+    hid_t t = text_type(loc);
+    if (t < 0)
+        return write_failed(loc, path, e);
     spx_status st = put_scalar(loc, path, name, t, t, &v, e);
     (void)H5Tclose(t);
     return st;
@@ -678,14 +692,6 @@ spx_status spx_h5_attach_scale(hid_t loc, const char *data, unsigned dim, const 
         (void)H5Dclose(d);
     if (s >= 0)
         (void)H5Dclose(s);
-    return st;
-}
-
-spx_status spx_h5_copy(hid_t from, const char *path, hid_t to, const char *topath, spx_err *e)
-{
-    spx_status st = make_parents(to, topath, e);
-    if (st == SPX_OK && H5Ocopy(from, path, to, topath, H5P_DEFAULT, H5P_DEFAULT) < 0)
-        st = fail_at(from, path, SPX_EIO, "cannot be copied: is the file damaged, or the disk full?", e);
     return st;
 }
 

@@ -88,8 +88,6 @@ spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const c
 spx_status spx_h5_attach_scale(hid_t loc, const char *data, unsigned dim, const char *scale, const char *dimname,
                                spx_err *e);
 
-/* Copy an object with all below it into another file; the target's name is given, groups above it are made. */
-spx_status spx_h5_copy(hid_t from, const char *path, hid_t to, const char *topath, spx_err *e);
 /* Second name for an object of the same file. */
 spx_status spx_h5_link(hid_t loc, const char *target, const char *name, spx_err *e);
 
