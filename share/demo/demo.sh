@@ -64,8 +64,8 @@ row_of() {
 values() {
     local select=()
     [ -z "${3:-}" ] || select=(-s "$3,0" -c "1,$4")
-    h5dump -y -w 1 -d "$2" "${select[@]}" "$1" |
-        awk '/DATA \{/ { data = 1; next } /\}/ { data = 0 } data { gsub(/[ ,]/, ""); print }'
+    h5dump -A 0 -y -w 1 -d "$2" "${select[@]}" "$1" |
+        awk '/DATA [{]/ { data = 1; next } /[}]/ { data = 0 } data { gsub(/[ ,]/, ""); if ($0 != "") print }'
 }
 # The star of median signal-to-noise among those without a warning.
 target=$(awk -F, 'NR > 1 && $11 == 0 { print $10, $1 }' rv.csv | sort -n | awk '{ id[NR] = $2 } END { print id[int((NR + 1) / 2)] }')
