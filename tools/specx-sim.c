@@ -180,7 +180,7 @@ typedef struct {
     char arm;
     size_t first, nspec, nwave; /* lit rows of the PSF; samples */
     int32_t *fiber;
-    spx_sim_target *target;
+    spx_target *target;
     int drawn; /* targets are stars whose parameters are known */
     double *wavelength, *flux, *sky;
     spx_table *truth;
@@ -285,7 +285,7 @@ static spx_status library_flux(spx_stage *s, spx_sim_ranges *r, scene *c, double
     if (st == SPX_OK && (rows = spx_alloc2(c->nspec, lib.nwave, sizeof *rows, e)) == NULL)
         st = SPX_EIO;
     for (size_t i = 0; i < c->nspec && st == SPX_OK; i++) {
-        spx_sim_target *t = c->target + i;
+        spx_target *t = c->target + i;
         if (t->sky)
             continue;
         st = spx_library_read_flux(in->file, &lib, t->member, 1, rows + i * lib.nwave, e);
@@ -344,8 +344,6 @@ static spx_status take_spectra(spx_stage *s, scene *c, spx_err *e)
     spx_input *file;
     spx_err no_hdf5 = {0};
     size_t arm = 0;
-    char *objtype = NULL;
-    int64_t *targetid = NULL;
     spx_status st;
     if (s->ninput > 1)
         return spx_fail(e, SPX_EUSAGE, "%s: one file of spectra at most: make a list of several", s->input[1]);
@@ -364,18 +362,8 @@ static spx_status take_spectra(spx_stage *s, scene *c, spx_err *e)
     const spx_sim_ranges plain = {.seed = (uint64_t)o.seed, .teff = {5000, 5000}};
     if (st == SPX_OK)
         st = spx_sim_draw(&plain, c->nspec, c->target, e);
-    if (st == SPX_OK && in.fibermap != NULL && spx_table_find(in.fibermap, "TARGETID") >= 0) {
-        targetid = spx_alloc(c->nspec, sizeof *targetid, e);
-        st = targetid == NULL ? SPX_EIO : spx_table_get_i64(in.fibermap, "TARGETID", targetid, e);
-        for (size_t i = 0; i < c->nspec && st == SPX_OK; i++)
-            c->target[i].targetid = targetid[i];
-    }
-    if (st == SPX_OK && in.fibermap != NULL && spx_table_find(in.fibermap, "OBJTYPE") >= 0) {
-        objtype = spx_alloc(c->nspec, 8, e);
-        st = objtype == NULL ? SPX_EIO : spx_table_get_str(in.fibermap, "OBJTYPE", 8, objtype, e);
-        for (size_t i = 0; i < c->nspec && st == SPX_OK; i++)
-            c->target[i].sky = strcmp(objtype + 8 * i, "SKY") == 0;
-    }
+    if (st == SPX_OK && in.fibermap != NULL)
+        st = spx_target_take(in.fibermap, c->nspec, c->target, e);
     if (st == SPX_OK) { /* the arrays change hands */
         spx_arm *a = &in.arm[arm < in.narm ? arm : 0];
         c->nwave = a->nwave;
@@ -383,8 +371,6 @@ static spx_status take_spectra(spx_stage *s, scene *c, spx_err *e)
         c->flux = a->flux;
         a->wavelength = a->flux = NULL;
     }
-    spx_free(targetid);
-    spx_free(objtype);
     spx_spectra_free(&in);
     return st;
 }
@@ -450,76 +436,6 @@ static spx_status make_header(scene *c, spx_err *e)
     return st;
 }
 
-enum { NPAR = 7 };
-
-/* Columns of targets. `lit` of `n` rows from row `first` on are targets, the other fibres are dark. */
-static spx_status target_columns(const scene *c, size_t n, size_t first, spx_table **out, spx_err *e)
-{
-    spx_table *t = *out = spx_table_new(n, e);
-    char *objtype = spx_alloc(n, 3, e);
-    int64_t *targetid = spx_alloc(n, sizeof *targetid, e);
-    int32_t *fiber = spx_alloc2(2, n, sizeof *fiber, e);
-    double *place = spx_alloc2(2, n, sizeof *place, e);
-    spx_status st = t == NULL || !objtype || !targetid || !fiber || !place ? SPX_EIO : SPX_OK;
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        size_t k = i - first;
-        int lit = i >= first && k < c->nspec;
-        targetid[i] = lit ? c->target[k].targetid : -1;
-        fiber[i] = (int32_t)(first == 0 && n == c->nspec ? c->first + i : i);
-        fiber[n + i] = !lit;
-        place[i] = lit ? c->target[k].ra : 0;
-        place[n + i] = lit ? c->target[k].dec : 0;
-        memcpy(objtype + 3 * i, !lit ? "BAD" : c->target[k].sky ? "SKY" : "TGT", 3);
-    }
-    if (st == SPX_OK)
-        st = spx_table_add(t, "TARGETID", H5T_NATIVE_INT64, NULL, targetid, e);
-    if (st == SPX_OK)
-        st = spx_table_add(t, "FIBER", H5T_NATIVE_INT32, NULL, fiber, e);
-    if (st == SPX_OK)
-        st = spx_table_add_strings(t, "OBJTYPE", 3, objtype, e);
-    if (st == SPX_OK)
-        st = spx_table_add(t, "TARGET_RA", H5T_NATIVE_DOUBLE, "degree", place, e);
-    if (st == SPX_OK)
-        st = spx_table_add(t, "TARGET_DEC", H5T_NATIVE_DOUBLE, "degree", place + n, e);
-    if (st == SPX_OK)
-        st = spx_table_add(t, "FIBERSTATUS", H5T_NATIVE_INT32, NULL, fiber + n, e);
-    spx_free(objtype);
-    spx_free(targetid);
-    spx_free(fiber);
-    spx_free(place);
-    return st;
-}
-
-/* Fibermap of the image, one row a fibre of the PSF; truth, one row a lit fibre. */
-static spx_status make_tables(scene *c, spx_err *e)
-{
-    static const struct {
-        const char *name, *unit;
-    } par[NPAR] = {{"TEFF", "K"},    {"LOGG", NULL},    {"FEH", NULL}, {"ALPHAFE", NULL},
-                   {"VRAD", "km/s"}, {"VSINI", "km/s"}, {"MAG", NULL}};
-    size_t n = c->nspec;
-    double *v = spx_alloc2(NPAR, n, sizeof *v, e);
-    int64_t *member = spx_alloc(n, sizeof *member, e);
-    spx_status st =
-        v == NULL || member == NULL ? SPX_EIO : target_columns(c, c->psf.nspec, c->first, &c->image.fibermap, e);
-    if (st == SPX_OK)
-        st = target_columns(c, n, 0, &c->truth, e);
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        const spx_sim_target *t = c->target + i;
-        const double row[NPAR] = {t->teff, t->logg, t->feh, t->alpha, t->v, t->vsini, t->mag};
-        for (size_t k = 0; k < NPAR; k++)
-            v[k * n + i] = t->sky ? 0 : row[k];
-        member[i] = t->sky ? -1 : (int64_t)t->member;
-    }
-    for (size_t k = 0; k < NPAR && st == SPX_OK && c->drawn; k++)
-        st = spx_table_add(c->truth, par[k].name, H5T_NATIVE_DOUBLE, par[k].unit, v + k * n, e);
-    if (st == SPX_OK && o.models != NULL && c->drawn)
-        st = spx_table_add(c->truth, "MEMBER", H5T_NATIVE_INT64, NULL, member, e);
-    spx_free(v);
-    spx_free(member);
-    return st;
-}
-
 /* ---- output ---- */
 
 static int ends_with(const char *s, const char *end)
@@ -582,7 +498,9 @@ static spx_status run_exposure(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = make_header(&c, e);
     if (st == SPX_OK)
-        st = make_tables(&c, e);
+        st = spx_target_fibermap(c.nspec, c.target, c.first, c.psf.nspec, &c.image.fibermap, e);
+    if (st == SPX_OK)
+        st = spx_target_truth(c.nspec, c.target, c.first, c.drawn, c.drawn && o.models != NULL, &c.truth, e);
     spx_stage_step(s, "write");
     if (st == SPX_OK)
         st = write_all(s, &c, e);
@@ -625,7 +543,7 @@ static spx_status run_library(spx_stage *s, spx_err *e)
                      {"alpha", 2, {0, 0.4}}};
     double w[2];
     spx_starlib lib = {0};
-    spx_sim_target star[BATCH] = {{0}};
+    spx_target star[BATCH] = {{0}};
     spx_status st = s->ninput == 0 && s->common.output == NULL
                         ? wavelength_range(w, e)
                         : spx_fail(e, SPX_EUSAGE, "--library takes no input and no -o: the folder is its value");

@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "blocks/image.h"
 #include "blocks/psf.h"
+#include "blocks/target.h"
 
 #define SPX_SIM_MIRROR      8.66e4 /* collecting area, cm^2 */
 #define SPX_SIM_FIBRE_AREA  1.79   /* of the sky, arcsec^2 */
@@ -30,17 +31,6 @@ enum {
 
 /* ---- targets ---------------------------------------------------------------------------------------------------- */
 
-/* What one fibre looks at. A star when sky is 0; then all fields hold its truth. */
-typedef struct {
-    int64_t targetid;
-    int sky;
-    double ra, dec;                /* degrees */
-    double teff, logg, feh, alpha; /* K, dex(cm/s^2), dex, dex */
-    double v, vsini;               /* km/s */
-    double mag;                    /* AB magnitude of the continuum at SPX_SIM_WAVE_REF */
-    size_t member;                 /* row of a spectra library that the star was drawn from; 0 with the formula */
-} spx_sim_target;
-
 /* Ranges to draw from, each uniform in [0],[1] (equal: a constant). */
 typedef struct {
     uint64_t seed;
@@ -53,7 +43,7 @@ typedef struct {
 /* nspec targets into target[nspec]. Target i depends on the seed, i, nspec and the ranges only. SPX_EUSAGE: a range
  * that is not finite or runs backwards, |v| of 100000 km/s or more, vsini outside 0..1000 km/s, teff not in
  * 1000..100000 K, or more sky fibres than fibres. */
-spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_sim_target *target, spx_err *e) SPX_NODISCARD;
+spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_target *target, spx_err *e) SPX_NODISCARD;
 
 /* Magnitude at which a star has this signal-to-noise ratio per Angstrom at SPX_SIM_WAVE_REF, with photon noise of star
  * and sky (sky 0 or 1) and read noise (electrons a pixel). SPX_EUSAGE when snr <= 0 or exptime <= 0. */
@@ -74,7 +64,7 @@ void spx_sim_grid(double min, double step, size_t n, double *wavelength);
  *   lines with made-up strengths and of the hydrogen, Ca II, Na I and Mg I lines at their wavelengths.
  * Doppler shift: lambda_obs = lambda sqrt((1+b)/(1-b)), b = v/c, exact where vsini is 0 (the formula is evaluated at
  * the rest wavelengths). Rotation: see spx_sim_observe(). */
-spx_status spx_sim_stars(size_t nstar, const spx_sim_target *star, size_t nwave, const double *wavelength, double *flux,
+spx_status spx_sim_stars(size_t nstar, const spx_target *star, size_t nwave, const double *wavelength, double *flux,
                          double *norm, spx_progress *progress, spx_err *e) SPX_NODISCARD;
 
 /* Continuum of the formula at one rest wavelength, same unit (no lines). */
@@ -92,7 +82,7 @@ spx_status spx_sim_observe(size_t nin, const double *win, const double *in, doub
  * wavelength on wtable[ntable] (Angstrom, increasing; air wavelengths when `air`) -> flux[nstar][nwave] on vacuum
  * wavelengths. norm[nstar] gets the mean flux within 100 Angstrom of SPX_SIM_WAVE_REF, or of all of the row where the
  * library does not reach there. SPX_EINPUT: a table that is too short, or not finite. */
-spx_status spx_sim_members(size_t nstar, const spx_sim_target *star, size_t ntable, const double *wtable, int air,
+spx_status spx_sim_members(size_t nstar, const spx_target *star, size_t ntable, const double *wtable, int air,
                            const float *table, size_t nwave, const double *wavelength, double *flux, double *norm,
                            spx_progress *progress, spx_err *e) SPX_NODISCARD;
 
@@ -109,7 +99,7 @@ double spx_sim_photons(double mag, double wavelength);
 
 /* Turn star fluxes (any scale) into electrons per Angstrom on the CCD, in place: flux[nstar][nwave]. `norm[s]` is the
  * flux of star s at SPX_SIM_WAVE_REF that its magnitude stands for. */
-spx_status spx_sim_electrons(size_t nstar, const spx_sim_target *star, const double *norm, char arm, double exptime,
+spx_status spx_sim_electrons(size_t nstar, const spx_target *star, const double *norm, char arm, double exptime,
                              size_t nwave, const double *wavelength, double *flux, spx_err *e) SPX_NODISCARD;
 
 /* Dark-time night sky seen by one fibre, electrons per Angstrom, out[nwave] on an increasing grid of at least two

@@ -38,7 +38,7 @@ static void make_lines(line *lines)
 }
 
 /* Hydrogen lines by Rydberg's formula, resonance and near-infrared lines of metals: depth and width for one star. */
-static void make_broad(const spx_sim_target *t, broad *b)
+static void make_broad(const spx_target *t, broad *b)
 {
     static const double metal[] = {3934.78, 3969.59, 8500.35, 8544.44, 8664.52,  /* Ca II H, K and triplet */
                                    5168.76, 5174.13, 5185.05, 5891.58, 5897.56}; /* Mg b, Na D */
@@ -85,7 +85,7 @@ static size_t lower_bound(size_t n, const double *w, double x)
 }
 
 /* Flux at rest, non-rotating, on rest[n]; written over tau[n]. */
-static void formula(const line *lines, const spx_sim_target *t, size_t n, const double *rest, double *tau)
+static void formula(const line *lines, const spx_target *t, size_t n, const double *rest, double *tau)
 {
     const double reach = 60.0, theta = 5040.0 / t->teff;
     broad b[NBROAD];
@@ -125,8 +125,8 @@ static void formula(const line *lines, const spx_sim_target *t, size_t n, const 
 }
 
 /* One star; log grids of 1 km/s for the rotating ones. */
-static spx_status one_star(const line *lines, const spx_sim_target *t, size_t nwave, const double *wavelength,
-                           double *flux, spx_err *e)
+static spx_status one_star(const line *lines, const spx_target *t, size_t nwave, const double *wavelength, double *flux,
+                           spx_err *e)
 {
     const double doppler = spx_sim_doppler(t->v);
     double *rest = NULL, *table = NULL;
@@ -169,7 +169,7 @@ static spx_status increasing(size_t n, const double *w, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_sim_stars(size_t nstar, const spx_sim_target *star, size_t nwave, const double *wavelength, double *flux,
+spx_status spx_sim_stars(size_t nstar, const spx_target *star, size_t nwave, const double *wavelength, double *flux,
                          double *norm, spx_progress *progress, spx_err *e)
 {
     spx_status st = increasing(nwave, wavelength, e);
@@ -282,7 +282,7 @@ spx_status spx_sim_observe(size_t nin, const double *win, const double *in, doub
     return SPX_OK;
 }
 
-spx_status spx_sim_members(size_t nstar, const spx_sim_target *star, size_t ntable, const double *wtable, int air,
+spx_status spx_sim_members(size_t nstar, const spx_target *star, size_t ntable, const double *wtable, int air,
                            const float *table, size_t nwave, const double *wavelength, double *flux, double *norm,
                            spx_progress *progress, spx_err *e)
 {
@@ -353,7 +353,7 @@ void spx_sim_throughput(char arm, size_t nwave, const double *wavelength, double
     }
 }
 
-spx_status spx_sim_electrons(size_t nstar, const spx_sim_target *star, const double *norm, char arm, double exptime,
+spx_status spx_sim_electrons(size_t nstar, const spx_target *star, const double *norm, char arm, double exptime,
                              size_t nwave, const double *wavelength, double *flux, spx_err *e)
 {
     double *scale = spx_alloc(nwave, sizeof *scale, e);

@@ -13,7 +13,7 @@ static double within(const double r[2], double u)
     return r[0] + (r[1] - r[0]) * u;
 }
 
-spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_sim_target *target, spx_err *e)
+spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_target *target, spx_err *e)
 {
     const struct {
         const char *name;
@@ -31,7 +31,7 @@ spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_sim_targe
         return spx_fail(e, SPX_EUSAGE, "%zu sky fibres of %zu fibres: ask for fewer", range->nsky, nspec);
 
     for (size_t i = 0; i < nspec; i++) {
-        spx_sim_target *t = target + i;
+        spx_target *t = target + i;
         double u[12];
         for (uint32_t k = 0; k < 6; k++)
             spx_sim_uniform2(range->seed, SPX_SIM_TARGET, 0, i, k, u + 2 * k);

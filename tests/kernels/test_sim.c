@@ -83,7 +83,7 @@ static void test_stars(void)
     enum { N = 4000 };
     spx_err e = {0};
     double *wave = vec(N), *rest = vec(N), *flux = vec(4 * N), *again = vec(4 * N), *still = vec(N);
-    spx_sim_target t[4] = {{.teff = 5300, .logg = 3.7, .feh = -0.4, .alpha = 0.1, .v = 0.6 * SPX_C_KMS}};
+    spx_target t[4] = {{.teff = 5300, .logg = 3.7, .feh = -0.4, .alpha = 0.1, .v = 0.6 * SPX_C_KMS}};
     /* b = 0.6 doubles every wavelength. */
     CHECK(fabs(spx_sim_doppler(0.6 * SPX_C_KMS) - 2.0) < 1e-15, "Doppler factor %.17g",
           spx_sim_doppler(0.6 * SPX_C_KMS));
@@ -104,7 +104,7 @@ static void test_stars(void)
     double beta = 150.0 / SPX_C_KMS, d = sqrt((1 + beta) / (1 - beta)), deepest = 1.0, worst = 0.0;
     for (int i = 0; i < N; i++)
         rest[i] = wave[i] / d;
-    spx_sim_target at_rest = t[0];
+    spx_target at_rest = t[0];
     at_rest.v = 0.0;
     st = spx_sim_stars(1, &at_rest, N, rest, still, NULL, NULL, &e);
     CHECK(st == SPX_OK && memcmp(still, flux, N * sizeof *flux) == 0, "Doppler shift is not that of the formula");
@@ -178,7 +178,7 @@ static void test_targets(void)
 {
     enum { N = 60 };
     spx_err e = {0};
-    spx_sim_target t[N], again[N];
+    spx_target t[N], again[N];
     spx_sim_ranges r = {.seed = 11,
                         .nsky = 7,
                         .nlibrary = 5,
@@ -192,7 +192,7 @@ static void test_targets(void)
     CHECK(spx_sim_draw(&r, N, t, &e) == SPX_OK && spx_sim_draw(&r, N, again, &e) == SPX_OK, "%s", e.msg);
     size_t sky = 0;
     for (int i = 0; i < N; i++) {
-        const spx_sim_target *a = t + i, *b = again + i;
+        const spx_target *a = t + i, *b = again + i;
         sky += a->sky != 0;
         CHECK(a->teff == b->teff && a->v == b->v && a->mag == b->mag, "one seed, two draws");
         CHECK(a->teff >= 4500 && a->teff <= 7000 && a->logg >= 1 && a->logg <= 5 && a->feh >= -2 && a->feh <= 0.5 &&
@@ -213,7 +213,7 @@ static void test_targets(void)
     /* The magnitude for a signal-to-noise ratio gives the electrons for it. */
     double mag, flux = 1.0, norm = 1.0, wave = SPX_SIM_WAVE_REF;
     CHECK(spx_sim_magnitude(40.0, 900.0, 0.0, 0, &mag, &e) == SPX_OK, "%s", e.msg);
-    t[0] = (spx_sim_target){.mag = mag};
+    t[0] = (spx_target){.mag = mag};
     CHECK(spx_sim_electrons(1, t, &norm, 'r', 900.0, 1, &wave, &flux, &e) == SPX_OK, "%s", e.msg);
     CHECK(fabs(sqrt(flux) / 40.0 - 1.0) < 1e-9, "S/N %g, not 40", sqrt(flux));
     CHECK(spx_sim_magnitude(-1.0, 900.0, 3.0, 1, &mag, &e) == SPX_EUSAGE, "negative S/N accepted");

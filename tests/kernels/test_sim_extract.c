@@ -30,7 +30,7 @@ int main(void)
     const size_t per = 8;
     spx_err e = {0};
     spx_psf psf = {0};
-    spx_sim_target target[NSPEC];
+    spx_target target[NSPEC];
     spx_image image = {0};
     spx_frame frame = {0};
     spx_extract_counts counts;
