@@ -36,7 +36,7 @@ static void on_signal(int sig)
 
 void spx_tmpfile_guard(void)
 {
-    static const int sigs[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ};
+    static const int sigs[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU};
     struct sigaction sa;
     memset(&sa, 0, sizeof sa);
     (void)sigemptyset(&sa.sa_mask);
@@ -47,8 +47,10 @@ void spx_tmpfile_guard(void)
         if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             (void)sigaction(sigs[i], &sa, NULL);
     }
+    /* a closed pipe and a file that grew too large (ulimit -f) are errors of write() */
     sa.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &sa, NULL);
+    (void)sigaction(SIGXFSZ, &sa, NULL);
     (void)atexit(remove_all);
 }
 

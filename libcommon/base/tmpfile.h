@@ -29,8 +29,8 @@ void spx_tmpfile_discard(spx_tmpfile *t);
 /* Write all of a buffer to a descriptor; `name` is for the message. */
 spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, spx_err *e);
 
-/* Remove temporary files when the program exits or a signal ends it (once, at program start; SIGPIPE is ignored, so
- * that a closed pipe is an error of write()). */
+/* Remove temporary files when the program exits or a signal ends it (once, at program start; SIGPIPE and SIGXFSZ
+ * are ignored, so that a closed pipe and a file beyond the size limit are errors of write()). */
 void spx_tmpfile_guard(void);
 
 #endif

@@ -1,0 +1,229 @@
+# Programs in pipes: what goes through, and what happens when a neighbour stops, sends nothing, or sends half.
+
+load common
+
+# The data set of the manual's examples: a product of every kind.
+setup_file() {
+    mkdir "$BATS_FILE_TMPDIR/data"
+    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+}
+
+# Programs that read HDF5, as they would read it from standard input; $d is the data folder.
+readers=(
+    'specx-extract -q --wavelength 6400,6600,0.8'
+    'rvs-template -q --setup r:6400:6600:0.5:FWHM=1.8'
+    'rvs-fit -q --templates $d/templates.h5'
+    'h5merge -q'
+    'h52fits -q'
+    'h5check -q'
+    'h5table'
+)
+
+@test "the whole way through pipes gives what the files give" {
+    local d=$BATS_FILE_TMPDIR/data
+    fits2h5 -q "$d"/{preproc,psf}-r0.fits | specx-extract -q --wavelength 6400,6600,0.8 | cat >frame.h5
+    h5diff frame.h5 "$d/frame-r0.h5" /frame
+    fits2h5 -q "$d"/{preproc,psf}-b0.fits | specx-extract -q --wavelength 5000,5200,0.8 |
+        h5merge -q "$d/frame-r0.h5" - "$d/frame-z0.h5" | rvs-fit -q --templates "$d/templates.h5" |
+        tee rv.h5 | h52fits -q -o rv.fits
+    diff <(h5table -t /rvfit/table rv.h5) <(h5table -t /rvfit/table "$d/rv.h5")
+    [ -s rv.fits ]
+    # Each stage is in the provenance: two extractions of three cameras, the merge, the fit.
+    h5dump -g /provenance rv.h5 >all
+    local p
+    for p in fits2h5 specx-extract h5merge rvs-fit; do grep -q "program: $p" all; done
+}
+
+@test "a file, a file on standard input, and a pipe are read alike" {
+    local d=$BATS_FILE_TMPDIR/data
+    h5merge -q --reproducible --by rows "$d/spectra.h5" -o file.h5
+    h5merge -q --reproducible --by rows - <"$d/spectra.h5" >redirected.h5
+    # A pipe on purpose.
+    # shellcheck disable=SC2002
+    cat "$d/spectra.h5" | h5merge -q --reproducible --by rows | cat >piped.h5
+    h5diff file.h5 redirected.h5 /spectra
+    h5diff file.h5 piped.h5 /spectra
+    h5check file.h5 redirected.h5 piped.h5
+}
+
+@test "standard output is the default in a pipe, and a file when asked for" {
+    local d=$BATS_FILE_TMPDIR/data
+    h5merge -q --reproducible "$d/frame-b0.h5" | cat >a.h5
+    h5merge -q --reproducible "$d/frame-b0.h5" -o - >b.h5
+    cmp <(h5dump -n a.h5 | tail -n +2) <(h5dump -n b.h5 | tail -n +2)
+    # Into a named pipe too.
+    mkfifo pipe
+    h5merge -q "$d/frame-b0.h5" -o pipe &
+    cat pipe >c.h5
+    wait $!
+    h5check c.h5
+    [ -p pipe ]
+}
+
+@test "several products follow each other on one pipe" {
+    local d=$BATS_FILE_TMPDIR/data
+    cat "$d/frame-b0.h5" "$d/rv.h5" "$d/frame-r0.h5" | {
+        h5table -t /fibermap - >one
+        h5table -t /rvfit/table - >two
+        h5table -t /scores - >three
+        run -3 --separate-stderr h5check -
+        # shellcheck disable=SC2154
+        [[ $stderr == *empty* ]]
+    }
+    diff one <(h5table -t /fibermap "$d/frame-b0.h5")
+    diff two <(h5table -t /rvfit/table "$d/rv.h5")
+    diff three <(h5table -t /scores "$d/frame-r0.h5")
+}
+
+@test "empty input: the program before failed" {
+    local d=$BATS_FILE_TMPDIR/data r
+    for r in "${readers[@]}"; do
+        eval "set -- $r"
+        fails_with 3 "$1: standard input: is empty: the program *" bash -c 'true | "$@"' - "$@" -
+        fails_with 3 "$1: standard input: is empty*" "$@" - </dev/null
+    done
+    fails_with 3 'fits2h5: *empty*' fits2h5 - </dev/null
+}
+
+@test "half an HDF5 file: truncated" {
+    local d=$BATS_FILE_TMPDIR/data r n
+    for r in "${readers[@]}"; do
+        eval "set -- $r"
+        for n in 20 2000 90000; do
+            head -c $n "$d/spectra.h5" >cut.h5
+            # shellcheck disable=SC2002
+            fails_with 3 "$1: standard input: is *" bash -c 'cat cut.h5 | "$@"' - "$@" -
+            fails_with 3 "$1: *cut.h5: is *" "$@" cut.h5
+        done
+        [[ $stderr == *'truncated (90000 of '* ]]
+    done
+}
+
+@test "something else than HDF5" {
+    local d=$BATS_FILE_TMPDIR/data r
+    printf 'wavelength flux\n' >text
+    for r in "${readers[@]}"; do
+        eval "set -- $r"
+        fails_with 3 "$1: standard input: is not an HDF5 file*" bash -c 'cat text | "$@"' - "$@" -
+        fails_with 3 "$1: *text: is not an HDF5 file*" "$@" text
+    done
+}
+
+@test "the wrong product names what is missing" {
+    local d=$BATS_FILE_TMPDIR/data
+    fails_with 3 '*specx-extract: *truth-r0.h5*image*' specx-extract -q "$d/truth-r0.h5" -o x.h5
+    fails_with 3 '*rvs-fit: *truth-r0.h5*spectra*' rvs-fit -q --templates "$d/templates.h5" "$d/truth-r0.h5" -o x.h5
+    fails_with 3 '*rvs-template: *truth-r0.h5*library*' rvs-template -q --setup r:6400:6600:0.5:FWHM=1.8 "$d/truth-r0.h5" -o x.h5
+    fails_with 3 '*h5merge: *truth-r0.h5*' h5merge -q "$d/truth-r0.h5" -o x.h5
+}
+
+@test "a stage that fails makes the whole pipe fail, and leaves nothing" {
+    local d=$BATS_FILE_TMPDIR/data
+    run ! bash -c "set -o pipefail; fits2h5 -q nothing.fits | specx-extract -q -o frame.h5"
+    [ ! -e frame.h5 ]
+    bash -c "fits2h5 -q nothing.fits | specx-extract -q | h5merge -q -o frame.h5; echo \${PIPESTATUS[*]}" >status 2>err
+    [ "$(cat status)" = '3 3 3' ]
+    grep -q 'specx-extract: standard input: is empty' err
+    grep -q 'h5merge: standard input: is empty' err
+    [ "$(ls -A)" = "$(printf 'err\nstatus')" ]
+}
+
+@test "the reader stops: no crash, exit status 4, a message" {
+    local d=$BATS_FILE_TMPDIR/data c
+    # Each output is larger than a pipe holds.
+    for c in "h5merge $d/spectra.h5 $d/spectra.h5" "fits2h5 $d/preproc-r0.fits" "h52fits $d/spectra.h5" \
+        "rvs-template --setup r:6400:6600:0.5:FWHM=1.8 $d/library.h5" "specx-sim --wavelength 6400,6600 --fibers 8" \
+        "specx-extract --wavelength 6400,6600,0.8 $d/image-r0.h5"; do
+        bash -c "$c -q | head -c 100 >/dev/null; echo \${PIPESTATUS[*]}" >status 2>err
+        if [ "$(cat status)" != '4 0' ] || ! grep -q 'the program that reads this pipe stopped' err; then
+            echo "$c: $(cat status err)"
+            return 1
+        fi
+    done
+}
+
+@test "standard input or output closed" {
+    local d=$BATS_FILE_TMPDIR/data
+    run -4 bash -c "h5merge -q $d/spectra.h5 -o - >&-"
+    run ! bash -c "h5merge -q - <&- >x"
+    [ ! -s x ]
+    run -0 bash -c "h5merge -q $d/spectra.h5 -o y.h5 <&-"
+    h5check y.h5
+}
+
+@test "output equal to an input is refused, and the input stays as it was" {
+    local d=$BATS_FILE_TMPDIR/data
+    cp "$d/spectra.h5" a.h5
+    ln -s a.h5 soft.h5
+    ln a.h5 hard.h5
+    local o
+    for o in a.h5 ./a.h5 soft.h5 hard.h5; do
+        fails_with 2 '*h5merge: a.h5: is both input and output*' h5merge -q -f a.h5 -o $o
+        fails_with 2 '*h52fits: a.h5: is both input and output*' h52fits -q -f a.h5 -o $o
+        fails_with 2 '*specx-extract: *is both input and output*' specx-extract -q -f a.h5 -o $o
+        fails_with 2 '*rvs-fit: *is both input and output*' rvs-fit -q -f --templates "$d/templates.h5" a.h5 -o $o
+        fails_with 2 '*rvs-fit: *is both input and output*' rvs-fit -q -f --templates a.h5 "$d/spectra.h5" -o $o
+    done
+    run -2 --separate-stderr bash -c 'h5merge -q a.h5 >>a.h5'
+    [[ $stderr == *'both input and output'* ]]
+    run -2 --separate-stderr bash -c 'h5merge -q - <a.h5 >>a.h5'
+    cp "$d/preproc-r0.fits" image.fits
+    fails_with 2 '*fits2h5: *is both input and output*' fits2h5 -q -f image.fits -o image.fits
+    cmp a.h5 "$d/spectra.h5"
+    cmp image.fits "$d/preproc-r0.fits"
+}
+
+@test "an existing output is replaced with -f only" {
+    local d=$BATS_FILE_TMPDIR/data
+    echo precious >out.h5
+    fails_with 4 '*out.h5: exists already: give -f*' h5merge -q "$d/spectra.h5" -o out.h5
+    fails_with 3 '*' h5merge -q -f nothing.h5 -o out.h5
+    [ "$(cat out.h5)" = precious ]
+    h5merge -q -f "$d/spectra.h5" -o out.h5
+    h5check out.h5
+}
+
+@test "a terminal gets no HDF5, and is not asked for any" {
+    need_program script
+    local d=$BATS_FILE_TMPDIR/data c
+    for c in "h5merge $d/spectra.h5" "h5merge $d/spectra.h5 -o -" "fits2h5 $d/preproc-r0.fits" "h52fits $d/spectra.h5" \
+        "rvs-fit --templates $d/templates.h5 $d/spectra.h5" "specx-extract $d/image-r0.h5" "specx-sim" \
+        "rvs-template --setup r:6400:6600:0.5:FWHM=1.8 $d/library.h5"; do
+        run -2 script -qec "$c" /dev/null </dev/null
+        [[ $output == *terminal* ]]
+    done
+    for c in 'h5merge -o x.h5' 'specx-extract -o x.h5' 'h5check' 'h52fits -o x.fits' 'h5merge - -o x.h5'; do
+        run -2 script -qec "$c" /dev/null
+        [[ $output == *'no input: give a file'* || $output == *'standard input is a terminal'* ]]
+    done
+    [ -z "$(ls -A)" ]
+}
+
+@test "input beyond --max-mem goes through a temporary file, which is gone afterwards" {
+    local d=$BATS_FILE_TMPDIR/data
+    mkdir tmp
+    h5merge -q "$d"/{spectra,spectra,spectra,spectra,spectra,spectra,spectra,spectra}.h5 -o big.h5
+    # shellcheck disable=SC2002
+    cat big.h5 | TMPDIR=$PWD/tmp h5table --max-mem 3M -t /fibermap - >table
+    diff table <(h5table -t /fibermap big.h5)
+    [ -z "$(ls -A tmp)" ]
+    # shellcheck disable=SC2002
+    run -4 --separate-stderr bash -c "cat big.h5 | TMPDIR=/nowhere h5table --max-mem 3M -t /fibermap -"
+    [[ $stderr == *'/nowhere'* ]]
+    # Data that do not fit are an error with a remedy.
+    fails_with 4 '*--max-mem*' specx-extract -q --max-mem 300K "$d/image-r0.h5" -o x.h5
+}
+
+@test "strange names" {
+    local d=$BATS_FILE_TMPDIR/data
+    cp "$d/frame-b0.h5" ./-
+    cp "$d/frame-b0.h5" ./--help
+    cp "$d/frame-b0.h5" 'a b[1].h5'
+    h5check ./- 'a b[1].h5' -- --help
+    h5merge -q ./- -o 'out (1).h5'
+    h5check 'out (1).h5'
+    cp "$d/preproc-r0.fits" 'image.fits[1]'
+    fits2h5 -q 'image.fits[1]' -o x.h5
+    fails_with 3 '*image.fits[[]2[]]*' fits2h5 -q 'image.fits[2]' -o y.h5
+    fails_with 3 '*' fits2h5 -q '!image.fits' -o y.h5
+}
