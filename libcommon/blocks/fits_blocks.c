@@ -122,7 +122,8 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
                                            {"MASK", "/frame/mask"},
                                            {"CHI2PIX", "/frame/chi2pix"},
                                            {"WAVELENGTH", "/frame/wavelength"},
-                                           {"RESOLUTION", "/frame/resolution"}};
+                                           {"RESOLUTION", "/frame/resolution"},
+                                           {"PIXMASK_FRACTION", "/frame/pixmask_fraction"}};
     static const char *const part[] = {"wavelength", "flux", "ivar", "mask", "resolution"};
     for (size_t i = 0; i < f->nhdu; i++)
         view[i][0] = 0;
@@ -483,12 +484,44 @@ static int precision_of(const spx_fits *f, const char *flux)
     return i >= 0 && f->hdu[i].bitpix != -32 ? 8 : 4;
 }
 
+/* An image of numbers that are finite and not negative, [nspec][nwave]; absent: *out stays NULL. */
+static spx_status load_quality(spx_fits *f, const char *name, int flux, double **out, size_t *changed, spx_err *e)
+{
+    int i = spx_fits_find(f, name);
+    if (i < 0)
+        return SPX_OK;
+    spx_status st = same_shape(f, name, i, flux, "frame", e);
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, (size_t)i, out, e);
+    for (size_t k = 0; st == SPX_OK && k < f->hdu[i].nelem; k++)
+        if (!isfinite((*out)[k]) || (*out)[k] < 0.0) {
+            (*out)[k] = 0.0;
+            ++*changed;
+        }
+    return st;
+}
+
+/* Index in the PSF of each spectrum: DESI counts fibres through ten spectrographs of 500 each. */
+static spx_status frame_fibers(spx_frame *fr, spx_err *e)
+{
+    enum { PER_SPECTROGRAPH = 500 };
+    if (!fr->fibermap || spx_table_find(fr->fibermap, "FIBER") < 0)
+        return SPX_OK;
+    int64_t *fiber = spx_alloc(fr->nspec, sizeof *fiber, e);
+    fr->fiber = fiber ? spx_alloc(fr->nspec, sizeof *fr->fiber, e) : NULL;
+    spx_status st = fr->fiber ? spx_table_get_i64(fr->fibermap, "FIBER", fiber, e) : SPX_EIO;
+    for (size_t i = 0; st == SPX_OK && i < fr->nspec; i++)
+        fr->fiber[i] = fiber[i] < 0 ? 0 : (int32_t)(fiber[i] % PER_SPECTROGRAPH);
+    spx_free(fiber);
+    return st;
+}
+
 static spx_status frame_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
 {
-    const char *what = "frame";
     spx_frame fr = {0};
     double helio = 1.0;
-    int chi2 = spx_fits_find(f, "CHI2PIX"), flux = spx_fits_find(f, "FLUX");
+    size_t changed = 0;
+    int flux = spx_fits_find(f, "FLUX");
     const spx_cards *primary = &f->hdu[0].header;
     camera_of(primary, fr.camera);
     if (!fr.camera[0])
@@ -498,22 +531,19 @@ static spx_status frame_block(spx_fits *f, hid_t file, spx_text *notes, spx_err 
     fr.arm.barycentric =
         (spx_cards_double(primary, "HELIOCOR", &helio) || spx_cards_double(&f->hdu[flux].header, "HELIOCOR", &helio)) &&
         helio != 1.0;
-    spx_status st = load_arm(f, "", what, &fr.arm, &fr.nspec, e);
-    if (st == SPX_OK && chi2 >= 0 && (st = same_shape(f, "CHI2PIX", chi2, flux, what, e)) == SPX_OK)
-        st = spx_fits_f64(f, (size_t)chi2, &fr.chi2pix, e);
-    if (st == SPX_OK) {
-        size_t n = clean_arm(&fr.arm, fr.nspec);
-        for (size_t i = 0; fr.chi2pix && i < fr.nspec * fr.arm.nwave; i++)
-            if (!isfinite(fr.chi2pix[i]) || fr.chi2pix[i] < 0.0) {
-                fr.chi2pix[i] = 0.0;
-                n++;
-            }
-        st = report_clean(f, &fr.arm, n, notes, e);
-    }
+    spx_status st = load_arm(f, "", "frame", &fr.arm, &fr.nspec, e);
+    if (st == SPX_OK)
+        st = load_quality(f, "CHI2PIX", flux, &fr.chi2pix, &changed, e);
+    if (st == SPX_OK)
+        st = load_quality(f, "PIXMASK_FRACTION", flux, &fr.pixmask_fraction, &changed, e);
+    if (st == SPX_OK)
+        st = report_clean(f, &fr.arm, changed + clean_arm(&fr.arm, fr.nspec), notes, e);
     if (st == SPX_OK)
         st = load_table(f, "FIBERMAP", fr.nspec, &fr.fibermap, notes, e);
     if (st == SPX_OK)
         st = load_table(f, "SCORES", fr.nspec, &fr.scores, notes, e);
+    if (st == SPX_OK)
+        st = frame_fibers(&fr, e);
     if (st == SPX_OK)
         st = copy_cards(f, flux, &fr.header, e);
     if (st == SPX_OK)

@@ -420,7 +420,7 @@ static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, 
     below(path, group, "header");
     if ((st = spx_h5_write_strings(file, path, CARD, h->header.n, h->header.cards, e)) != SPX_OK)
         return st;
-    if ((st = write_padding(file, group, "header_padding", f, h->header_at, (h->header.n + 1) * CARD, h->data_at, ' ',
+    if ((st = write_padding(file, group, "header_padding", f, h->header_at, h->header.n * CARD + 3, h->data_at, ' ',
                             e)) != SPX_OK ||
         (st = write_padding(file, group, "data_padding", f, h->data_at, h->nbytes, h->end,
                             h->kind == SPX_FITS_ASCII ? ' ' : 0, e)) != SPX_OK)

@@ -26,11 +26,8 @@ spx_status spx_fits_out_pad(spx_fits_out *o, char fill, spx_err *e)
 
 spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e)
 {
-    char end[80];
-    memset(end, ' ', sizeof end);
-    memcpy(end, "END", 3);
     spx_status st = h->n ? spx_fits_out_bytes(o, h->cards, h->n * 80, e) : SPX_OK;
-    return st == SPX_OK ? spx_fits_out_bytes(o, end, sizeof end, e) : st;
+    return st == SPX_OK ? spx_fits_out_bytes(o, "END", 3, e) : st;
 }
 
 /* ---- checksums (FITS standard 4.0, appendix J) ---- */
@@ -138,7 +135,7 @@ static spx_status add_more(spx_cards *h, const spx_cards *more, spx_err *e)
 static spx_status start_header(spx_fits_out *o, spx_cards *h, const char *xtension, int bitpix, int ndim,
                                const size_t *dims, spx_err *e)
 {
-    char key[16];
+    char key[32];
     int first = o->at == 0;
     spx_status st = first ? spx_cards_set_bool(h, "SIMPLE", 1, "conforms to FITS standard", e)
                           : spx_cards_set_string(h, "XTENSION", xtension, NULL, e);

@@ -18,7 +18,7 @@ typedef struct {
 spx_status spx_fits_out_bytes(spx_fits_out *o, const void *p, size_t n, spx_err *e);
 /* `fill` up to the next multiple of 2880 bytes. */
 spx_status spx_fits_out_pad(spx_fits_out *o, char fill, spx_err *e);
-/* Cards and END, not padded. */
+/* Cards and the three letters END, not padded. */
 spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e);
 
 /* New HDUs. The first one of a file is the primary HDU. `more`: further cards (may be NULL); those that describe the
