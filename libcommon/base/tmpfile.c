@@ -15,7 +15,7 @@
 enum { NSLOT = 16, PATHLEN = 4096 };
 static struct {
     volatile sig_atomic_t used;
-    char path[PATHLEN];
+    char path[PATHLEN], target[PATHLEN];
 } slots[NSLOT];
 
 static void remove_all(void)
@@ -57,6 +57,14 @@ void spx_tmpfile_guard(void)
 static const char *shown(const spx_tmpfile *t)
 {
     return t->target != NULL ? t->target : "standard output";
+}
+
+const char *spx_tmpfile_shown(const char *path)
+{
+    for (int i = 0; i < NSLOT; i++)
+        if (slots[i].used && strcmp(slots[i].path, path) == 0)
+            return slots[i].target;
+    return path;
 }
 
 spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_err *e)
@@ -114,6 +122,7 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
         for (int i = 0; i < NSLOT && t->slot < 0; i++)
             if (!slots[i].used) {
                 memcpy(slots[i].path, t->path, strlen(t->path) + 1);
+                (void)snprintf(slots[i].target, PATHLEN, "%s", shown(t));
                 slots[i].used = 1;
                 t->slot = i;
             }

@@ -26,6 +26,9 @@ spx_status spx_tmpfile_commit(spx_tmpfile *t, spx_err *e);
 /* Close and remove; safe on a struct of zeros and after a commit. */
 void spx_tmpfile_discard(spx_tmpfile *t);
 
+/* For messages: the target of the temporary file called `path`; `path` itself when it is none. */
+const char *spx_tmpfile_shown(const char *path);
+
 /* Write all of a buffer to a descriptor; `name` is for the message. */
 spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, spx_err *e);
 

@@ -205,6 +205,10 @@ void spx_input_close(spx_input *in)
 
 /* ---- output ---- */
 
+/* Closing a file that is thrown away would write it, perhaps to a disk that is full; and where a close fails, HDF5 keeps
+ * a half-freed file, on which H5close() crashes. So such a file stays open until the process ends. */
+static int abandoned;
+
 struct spx_output {
     hid_t file;
     int to_stdout;
@@ -304,11 +308,15 @@ spx_status spx_output_commit(spx_output *o, spx_err *e)
     if (H5Fget_obj_count(o->file, H5F_OBJ_ALL | H5F_OBJ_LOCAL) != 1)
         st = spx_fail(e, SPX_EBUG, "an HDF5 object of the output was left open: please report this");
     if (st == SPX_OK) {
-        herr_t bad = H5Fflush(o->file, H5F_SCOPE_LOCAL);
-        if (H5Fclose(o->file) < 0 || bad < 0)
+        int bad = H5Fflush(o->file, H5F_SCOPE_LOCAL) < 0;
+        if (!bad) {
+            bad = H5Fclose(o->file) < 0;
+            o->file = H5I_INVALID_HID;
+            abandoned |= bad;
+        }
+        if (bad)
             st = spx_fail(e, SPX_EIO, "%s: cannot be finished: is the disk full?",
                           o->to_stdout ? "standard output" : o->tmp.target);
-        o->file = H5I_INVALID_HID;
     }
     if (st == SPX_OK)
         st = o->to_stdout ? send_image(o, e) : spx_tmpfile_commit(&o->tmp, e);
@@ -320,9 +328,16 @@ void spx_output_discard(spx_output *o)
 {
     if (o == NULL)
         return;
-    if (o->file >= 0)
+    if (o->file >= 0 && o->to_stdout)
         (void)H5Fclose(o->file);
+    else if (o->file >= 0)
+        abandoned = 1;
     spx_tmpfile_discard(&o->tmp);
     free(o->image);
     spx_free(o);
+}
+
+int spx_output_abandoned(void)
+{
+    return abandoned;
 }

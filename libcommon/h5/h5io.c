@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/tmpfile.h"
 #include "h5/schema.h"
 
 /* A hostile file must not make us open others: external links are refused where they are met. */
@@ -33,7 +34,7 @@ const char *spx_h5_filename(hid_t loc)
     static _Thread_local char name[1024];
     if (H5Fget_name(loc, name, sizeof name) < 0)
         return "HDF5 file";
-    return strncmp(name, "file_image_", 11) == 0 ? "standard input" : name;
+    return strncmp(name, "file_image_", 11) == 0 ? "standard input" : spx_tmpfile_shown(name);
 }
 
 /* Absolute path of `path` below `loc`. */

@@ -118,5 +118,7 @@ hid_t spx_output_file(const spx_output *out);
 spx_status spx_output_commit(spx_output *out, spx_err *e);
 /* Close and leave nothing; NULL is allowed. */
 void spx_output_discard(spx_output *out);
+/* 1 when an output was discarded, or could not be finished: HDF5 must then not be shut down (H5close() would crash). */
+int spx_output_abandoned(void);
 
 #endif

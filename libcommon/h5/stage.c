@@ -324,15 +324,11 @@ static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
     return st;
 }
 
-static spx_status commit_output(spx_stage *s, spx_output **out, spx_err *e)
+static spx_status commit_output(spx_output **out, spx_err *e)
 {
-    spx_status st = write_provenance(s, spx_output_file(*out), e);
-    if (st == SPX_OK) {
-        spx_output *now = *out;
-        *out = NULL;
-        st = spx_output_commit(now, e);
-    }
-    return st;
+    spx_output *now = *out;
+    *out = NULL;
+    return spx_output_commit(now, e);
 }
 
 spx_status spx_stage_commit(spx_stage *s, spx_err *e)
@@ -340,13 +336,17 @@ spx_status spx_stage_commit(spx_stage *s, spx_err *e)
     struct spx_stage_private *p = s->p;
     spx_status st = SPX_OK;
     end_step(p);
+    for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
+        st = write_provenance(s, spx_output_file(p->side[i]), e);
+    if (p->out != NULL && st == SPX_OK)
+        st = write_provenance(s, spx_output_file(p->out), e);
     /* side files first: when the main output appears, all is there */
     for (size_t i = 0; i < p->ntmp && st == SPX_OK; i++)
         st = spx_tmpfile_commit(&p->tmp[i], e);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
-        st = commit_output(s, &p->side[i], e);
+        st = commit_output(&p->side[i], e);
     if (p->out != NULL && st == SPX_OK)
-        st = commit_output(s, &p->out, e);
+        st = commit_output(&p->out, e);
     if (st == SPX_OK)
         spx_detail("done in %.3f s, %zu MiB of memory at most", seconds_since(&p->begun), spx_mem_peak() >> 20);
     return st;
@@ -443,6 +443,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
                                   {program->options != NULL ? program->options : &none, shared, NULL}};
     spx_log_init(program->name, SPX_NORMAL);
     spx_tmpfile_guard();
+    (void)H5dont_atexit(); /* before anything else of HDF5; see spx_output_abandoned() */
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     (void)clock_gettime(CLOCK_MONOTONIC, &priv.begun);
     time_t now = time(NULL);
@@ -470,6 +471,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_opt_free(&priv.opts);
     if (st != SPX_OK && err.msg[0] != '\0')
         spx_error("%s", err.msg);
-    (void)H5close();
+    if (!spx_output_abandoned())
+        (void)H5close();
     return (int)st;
 }
