@@ -70,7 +70,7 @@ static int invert(size_t n, const double *a, double *inverse)
 static void covariance(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess,
                        spx_rvfit_star *star)
 {
-    size_t nf = c->nfree, m = 0, idx[SPX_MAX_FIT];
+    size_t nf = c->nfree, m = 0, idx[SPX_MAX_FIT] = {0};
     double full[SPX_MAX_FIT * SPX_MAX_FIT], part[SPX_MAX_FIT * SPX_MAX_FIT] = {0};
     double cov[SPX_MAX_FIT * SPX_MAX_FIT] = {0};
     for (size_t i = 0; i < nf; i++) {
@@ -160,8 +160,9 @@ static int has_far_weight(spx_rv_ws *w, double v0, double f0, double reach, doub
         size_t nt = c->arm[0].setup->ccf.ntemp;
         double at = (v0 - c->lag_v0) / c->lag_step;
         size_t i = (size_t)fmax(0, fmin((double)(c->nlag - 1), floor(at + 0.5)));
-        for (size_t t = 0; t < nt; t++)
-            if (!chi || w->chi[t * c->nlag + i] < chi[i])
+        chi = w->chi;
+        for (size_t t = 1; t < nt; t++)
+            if (w->chi[t * c->nlag + i] < chi[i])
                 chi = w->chi + t * c->nlag;
         least = chi[i];
     }
