@@ -51,8 +51,8 @@ LIB       := $(BUILD)/lib/libspecpipe.a
 BIN       := $(TOOLS:%=$(BUILD)/bin/%)
 CTESTS    := $(sort $(patsubst tests/%.c,%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c)))
 CTEST_BIN := $(CTESTS:%=$(BUILD)/tests/%)
-FUZZ      := $(sort $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
-FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/fuzz/%)
+FUZZ      := $(sort $(patsubst tests/%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
+FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/%)
 # Programs that the Bats files use: to compare products, to damage files.
 HELPERS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/helpers/*.c)))
 EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
@@ -80,6 +80,15 @@ $(BUILD)/flags: FORCE
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 .PHONY: FORCE
 FORCE:
+
+# Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
+# may be fused there: the tolerance of the method covers it.
+LANES = $(BUILD)/obj/kernels/extract/extract_trace_
+ifeq ($(shell uname -m),x86_64)
+$(LANES)avx2.o: ALL_CFLAGS += -mavx2 -mfma
+$(LANES)avx512.o: ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
+endif
+$(LANES)base.o $(LANES)avx2.o $(LANES)avx512.o: ALL_CFLAGS += -O3 -ffp-contract=fast
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -179,7 +188,7 @@ check-run:
 SAN_MAKE = $(MAKE) OPT='-O1 -g -fno-omit-frame-pointer' WERROR= NVCC=
 ## asan: all tests of library, kernels and programs under AddressSanitizer, in build/asan
 asan:
-	+@ASAN_OPTIONS=exitcode=99 $(SAN_MAKE) BUILD=$(BUILD)/asan SAN=-fsanitize=address check-run
+	+@ASAN_OPTIONS=exitcode=99 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 $(SAN_MAKE) BUILD=$(BUILD)/asan SAN=-fsanitize=address check-run
 
 ## ubsan: the same under UndefinedBehaviorSanitizer, in build/ubsan
 ubsan:

@@ -165,9 +165,10 @@ suite_sanitize() {
         return
     fi
     export ASAN_OPTIONS=exitcode=99 UBSAN_OPTIONS=print_stacktrace=1
+    export LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0
     # shellcheck disable=SC2086
     ctests sanitize "$folder/tests" $UNIT $KERNELS $FUZZ
-    unset ASAN_OPTIONS UBSAN_OPTIONS
+    unset ASAN_OPTIONS UBSAN_OPTIONS LSAN_OPTIONS
 }
 
 suite_cuda() {

@@ -18,5 +18,6 @@ set bmargin 3
 set xlabel "true velocity (km/s)" offset 0,0.5
 set ylabel "measured − true (km/s)"
 set xzeroaxis
-plot "residuals.txt" using 1:2:3 with yerrorbars pt 7 ps 0.7 lc rgb "#2050a0" title "velocity residuals"
+set key off
+plot "residuals.txt" using 1:2:3 with yerrorbars pt 7 ps 0.7 lc rgb "#2050a0"
 unset multiplot
