@@ -8,7 +8,7 @@
 /* Each block is preceded by one cache line that holds its size. */
 enum { HEAD = 64 };
 
-static atomic_size_t held, peak, limit;
+static atomic_size_t held, peak, limit, failures;
 
 #ifdef SPX_FAULTS
 /* Fault-injection build (make asan): the SPX_FAULT_ALLOC-th allocation fails, as in SQLite's malloc tests. */
@@ -59,6 +59,7 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
         spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);
     }
     if (p == NULL) {
+        atomic_fetch_add(&failures, 1);
         atomic_fetch_sub(&held, total);
         return NULL;
     }
@@ -98,6 +99,11 @@ void spx_mem_limit(size_t bytes)
 size_t spx_mem_limit_get(void)
 {
     return atomic_load(&limit);
+}
+
+size_t spx_mem_failures(void)
+{
+    return atomic_load(&failures);
 }
 
 size_t spx_mem_peak(void)

@@ -25,6 +25,9 @@ char *spx_strdup(const char *s, spx_err *e) SPX_NODISCARD;
 void spx_mem_limit(size_t bytes);
 size_t spx_mem_limit_get(void);
 
+/* Number of allocations that failed so far: for callers that look at answers, not at errors. */
+size_t spx_mem_failures(void);
+
 /* Highest sum of memory held at one time so far, bytes. */
 size_t spx_mem_peak(void);
 

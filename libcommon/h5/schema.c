@@ -270,13 +270,24 @@ typedef struct {
     size_t nbad;
     known_dim *dim;
     size_t ndim, dim_room;
+    size_t failures; /* of memory, before the check */
     spx_err *e;
     spx_status st;
 } checker;
 
+/* Has memory run out? Then what was seen since says nothing about the file. */
+static int out_of_memory(checker *c)
+{
+    if (spx_mem_failures() != c->failures && c->st == SPX_OK)
+        c->st = spx_fail(c->e, SPX_EIO, "%s: cannot be checked: out of memory, or more than --max-mem allows", c->name);
+    return c->st != SPX_OK;
+}
+
 static void SPX_PRINTF(3, 4) violation(checker *c, const char *path, const char *fmt, ...)
 {
     va_list ap;
+    if (out_of_memory(c))
+        return;
     va_start(ap, fmt);
     fprintf(c->out, "%s:%s: ", c->name, path);
     vfprintf(c->out, fmt, ap);
@@ -725,7 +736,7 @@ static herr_t visit(hid_t root, const char *name, const H5L_info_t *link, void *
 
 spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nbad, spx_err *e)
 {
-    checker c = {file, name, out, 0, NULL, 0, 0, e, SPX_OK};
+    checker c = {.file = file, .name = name, .out = out, .failures = spx_mem_failures(), .e = e};
     size_t n;
     (void)spx_schema_items(&n);
     static const char *const root[] = {"product", "schema_version", "creator"};
@@ -756,7 +767,7 @@ spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nba
         c.st = spx_fail(e, SPX_EINPUT, "%s: cannot be read through: is it damaged?", name);
     spx_free(c.dim);
     *nbad = c.nbad;
-    return c.st;
+    return out_of_memory(&c) ? c.st : SPX_OK;
 }
 
 /* ---- documentation ---- */
