@@ -479,8 +479,9 @@ spx_status spx_fits_store(hid_t file, spx_fits *f, const char *product, const sp
 
 /* ---- back to FITS ---- */
 
-/* Padding as it was, or the usual one. */
-static spx_status put_padding(hid_t file, const char *group, const char *name, char fill, spx_fits_out *out, spx_err *e)
+/* Padding behind `used` bytes as it was, or the usual one. */
+static spx_status put_padding(hid_t file, const char *group, const char *name, size_t used, char fill,
+                              spx_fits_out *out, spx_err *e)
 {
     char path[PATH];
     int ndim;
@@ -488,7 +489,7 @@ static spx_status put_padding(hid_t file, const char *group, const char *name, c
     unsigned char *p = NULL;
     below(path, group, name);
     if (!spx_h5_exists(file, path))
-        return spx_fits_out_pad(out, fill, e);
+        return spx_fits_out_fill(out, (SPX_FITS_BLOCK - used % SPX_FITS_BLOCK) % SPX_FITS_BLOCK, fill, e);
     spx_status st = spx_h5_shape(file, path, &ndim, dims, e);
     if (st == SPX_OK && (ndim != 1 || dims[0] >= SPX_FITS_BLOCK))
         st = spx_fail(e, SPX_EINPUT, "%s:%s: is no padding of a FITS file", spx_h5_filename(file), path);
@@ -547,7 +548,7 @@ static spx_status restore_hdu(hid_t file, const char *group, int first, spx_fits
     if (st == SPX_OK)
         st = spx_fits_out_cards(out, &h.header, e);
     if (st == SPX_OK)
-        st = put_padding(file, group, "header_padding", ' ', out, e);
+        st = put_padding(file, group, "header_padding", h.header.n * CARD + 3, ' ', out, e);
     if (st == SPX_OK && h.nbytes > 0) {
         below(path, group, h.kind == SPX_FITS_TILED ? "compressed" : "data");
         if (!spx_h5_exists(file, path) && !(h.kind == SPX_FITS_BINTABLE && h.rowsize == 0))
@@ -567,7 +568,7 @@ static spx_status restore_hdu(hid_t file, const char *group, int first, spx_fits
         spx_free(p);
     }
     if (st == SPX_OK)
-        st = put_padding(file, group, "data_padding", h.kind == SPX_FITS_ASCII ? ' ' : 0, out, e);
+        st = put_padding(file, group, "data_padding", h.nbytes, h.kind == SPX_FITS_ASCII ? ' ' : 0, out, e);
     spx_fits_hdu_free(&h);
     spx_free(cards);
     return st;

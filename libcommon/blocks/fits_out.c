@@ -16,12 +16,11 @@ spx_status spx_fits_out_bytes(spx_fits_out *o, const void *p, size_t n, spx_err 
     return spx_write_all(o->fd, p, n, o->name, e);
 }
 
-spx_status spx_fits_out_pad(spx_fits_out *o, char fill, spx_err *e)
+spx_status spx_fits_out_fill(spx_fits_out *o, size_t n, char fill, spx_err *e)
 {
     char pad[SPX_FITS_BLOCK];
-    size_t n = (SPX_FITS_BLOCK - o->at % SPX_FITS_BLOCK) % SPX_FITS_BLOCK;
     memset(pad, fill, sizeof pad);
-    return spx_fits_out_bytes(o, pad, n, e);
+    return spx_fits_out_bytes(o, pad, n < sizeof pad ? n : sizeof pad, e);
 }
 
 spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e)
@@ -93,7 +92,7 @@ static spx_status put_hdu(spx_fits_out *o, spx_cards *h, const unsigned char *da
         (st = spx_fits_out_bytes(o, h->cards, h->n * 80, e)) != SPX_OK ||
         (st = spx_fits_out_bytes(o, tail, ntail, e)) != SPX_OK || (st = spx_fits_out_bytes(o, data, n, e)) != SPX_OK)
         return st;
-    return spx_fits_out_pad(o, 0, e);
+    return spx_fits_out_fill(o, (SPX_FITS_BLOCK - n % SPX_FITS_BLOCK) % SPX_FITS_BLOCK, 0, e);
 }
 
 /* ---- headers ---- */

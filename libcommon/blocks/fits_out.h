@@ -16,8 +16,8 @@ typedef struct {
 } spx_fits_out;
 
 spx_status spx_fits_out_bytes(spx_fits_out *o, const void *p, size_t n, spx_err *e);
-/* `fill` up to the next multiple of 2880 bytes. */
-spx_status spx_fits_out_pad(spx_fits_out *o, char fill, spx_err *e);
+/* n bytes of padding, at most 2880. */
+spx_status spx_fits_out_fill(spx_fits_out *o, size_t n, char fill, spx_err *e);
 /* Cards and the three letters END, not padded. */
 spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e);
 
