@@ -12,7 +12,7 @@ static const double FAR_KMS = 60;   /* peaks closer than this are one */
 static const double SCAN_STEP = 15; /* km/s, of the scan without a cross-correlation set */
 
 /* Data of arm ia as the set wants them (templates.h): transforms of ivar s and of ivar, weighted so that an inverse
- * transform of the product needs no factor. Returns sum ivar s^2. */
+ * transform of the product needs no factor. Returns sum ivar s^2; sets w->err when memory runs out. */
 static double prepare_arm(spx_rv_ws *w, size_t ia)
 {
     const spx_rv_arm *a = &w->ctx->arm[ia];
@@ -31,10 +31,8 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
     double typical = spx_median(cont, m);
     for (size_t i = 0; i < n; i++)
         bad[i] = !d->good[i] || d->ie[i] * MAX_ERROR < typical;
-    /* Out of memory here means a start without continuum: everything 1. */
-    if (spx_continuum_find(log(s->wmin), log(s->wmax), n, a->lnwave, d->flux, bad, cont, NULL) != SPX_OK)
-        for (size_t i = 0; i < n; i++)
-            cont[i] = 1;
+    if (spx_continuum_find(log(s->wmin), log(s->wmax), n, a->lnwave, d->flux, bad, cont, &w->err) != SPX_OK)
+        return 0;
     for (size_t i = 0; i < n; i++) {
         value[i] = d->flux[i] / cont[i] - 1;
         ivar[i] = bad[i] ? 0 : cont[i] * cont[i] * d->ie2[i];

@@ -367,19 +367,20 @@ static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, star_task task
         spx_rv_ws w;
         spx_err mine = {0};
         spx_status ok = spx_rv_ws_init(&w, c, &mine);
-        if (ok) {
-#pragma omp critical(spx_rvfit_error)
-            st = spx_fail(e, ok, "%s", mine.msg);
-        }
 #pragma omp for schedule(dynamic, 1)
         for (size_t i = 0; i < c->in->nrow; i++) {
             if (ok)
                 continue;
             task(&w, i, c->in->row ? c->in->row[i] : i, arg);
             spx_progress_step(p, 1);
+            if ((ok = w.err.code) != SPX_OK)
+                mine = w.err;
         }
-        if (!ok)
-            spx_rv_ws_free(&w);
+        if (mine.code != SPX_OK) {
+#pragma omp critical(spx_rvfit_error)
+            st = spx_fail(e, mine.code, "%s", mine.msg);
+        }
+        spx_rv_ws_free(&w);
     }
     openblas_set_num_threads(blas);
     return st;

@@ -81,6 +81,7 @@ typedef struct {
     int prep_deriv;
     int clamped[SPX_MAX_PAR]; /* parameters of `prep` outside the templates' range */
     int32_t neval;
+    spx_err err; /* set when memory ran out: the batch has failed */
     /* cross-correlation */
     float *cdata, *cout;
     fftwf_complex *cs, *civ, *cprod;
