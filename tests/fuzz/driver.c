@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { VARIANTS = 2000, MAX_SIZE = 1 << 20, MAX_FILE = 1000 };
+enum { VARIANTS = 1000, MAX_SIZE = 1 << 20, MAX_FILE = 1000 };
 
 /* splitmix64: a fixed sequence, so that a failure comes back. */
 static uint64_t next(uint64_t *state)
