@@ -195,6 +195,12 @@ ubsan:
 	+@UBSAN_OPTIONS=print_stacktrace=1 $(SAN_MAKE) BUILD=$(BUILD)/ubsan \
 	    SAN='-fsanitize=undefined -fno-sanitize-recover=all' check-run
 
+## sanitized: programs and C tests under both sanitizers, with memory that can be made to fail, in build/sanitize; not run
+.PHONY: sanitized
+sanitized:
+	+@$(MAKE) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 -fno-omit-frame-pointer' WERROR= NVCC= \
+	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs
+
 C_FILES  = $(wildcard tools/*.[ch] libcommon/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
            kernels/*.cu kernels/*/*.cu kernels/*/*.cuh)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*.bash)

@@ -74,12 +74,10 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
     t->slot = -1;
     t->force = force;
     const char *dir = getenv("TMPDIR"), *base = "specpipe";
-    size_t dirlen;
-    if (strcmp(target, "-") == 0) {
-        if (dir == NULL || *dir == '\0')
-            dir = "/tmp";
-        dirlen = strlen(dir);
-    } else {
+    if (dir == NULL || *dir == '\0')
+        dir = "/tmp";
+    size_t dirlen = strlen(dir);
+    if (strcmp(target, "-") != 0) {
         struct stat sb;
         if (stat(target, &sb) == 0) {
             if (S_ISDIR(sb.st_mode))
@@ -87,11 +85,8 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
             if (S_ISREG(sb.st_mode) && !force)
                 return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", target);
             /* renaming over /dev/full or a named pipe would replace the device: they are written like a pipe */
-            if (!S_ISREG(sb.st_mode)) {
-                dir = "/tmp";
-                dirlen = 4;
+            if (!S_ISREG(sb.st_mode))
                 goto named;
-            }
         }
         const char *slash = strrchr(target, '/');
         dir = slash != NULL ? target : ".";

@@ -1,0 +1,145 @@
+# What programs do when the system fails them: full disks, unwritable places, signals, no memory. Always an exit status
+# of 4 with a message, and nothing left behind.
+
+load common
+
+setup_file() {
+    mkdir "$BATS_FILE_TMPDIR/data"
+    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+}
+
+# Every program that writes, on small input; $d is the data folder, the output option follows.
+writers=(
+    'fits2h5 -q $d/preproc-r0.fits $d/psf-r0.fits'
+    'h52fits -q $d/frame-b0.h5'
+    'h5merge -q $d/frame-b0.h5 $d/frame-r0.h5'
+    'rvs-fit -q -j 1 --templates $d/templates.h5 $d/spectra.h5'
+    'rvs-template -q -j 1 $d/library.h5 --setup r:6400:6600:0.5:FWHM=1.8'
+    'specx-extract -q -j 1 $d/image-r0.h5 --wavelength 6400,6420,0.8 --spectra 0:2'
+    'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format hdf5'
+    'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format fits'
+)
+
+# limited BLOCKS COMMAND...: with this limit on the size of files, 1024 bytes each.
+# The limit holds for a file that takes the messages too: they go through a pipe.
+limited() {
+    { (ulimit -f "$1" && "${@:2}") 2>&1 >&9 9>&- | cat >&2; } 9>&1
+}
+
+@test "full disk: standard output and the device itself" {
+    [ -c /dev/full ] || skip "no /dev/full"
+    local d=$BATS_FILE_TMPDIR/data w
+    mkdir tmp
+    export TMPDIR=$PWD/tmp
+    for w in "${writers[@]}"; do
+        eval "set -- $w"
+        fails_with 4 "$1: *No space left on device*" bash -c '"$@" >/dev/full' - "$@"
+        fails_with 4 "$1: /dev/full: *No space left on device*" "$@" -o /dev/full
+        [ -c /dev/full ]
+    done
+    [ -z "$(ls -A tmp)" ]
+    # Text too.
+    fails_with 4 'h5table: *disk full*' bash -c 'h5table "$1" >/dev/full' - "$d/rv.h5"
+    fails_with 4 'h5check: *No space left on device*' bash -c 'h5check --schema=text >/dev/full'
+}
+
+@test "full disk: a file that cannot grow" {
+    local d=$BATS_FILE_TMPDIR/data w n
+    mkdir tmp
+    export TMPDIR=$PWD/tmp
+    for w in "${writers[@]}"; do
+        eval "set -- $w"
+        for n in 0 1 8; do
+            fails_with 4 "$1: x.h5*: cannot *" limited $n "$@" -o x.h5
+        done
+    done
+    fails_with 4 "specx-sim: truth.h5*" limited 1 specx-sim -q --wavelength 6400,6410 --fibers 2 --truth truth.h5 -o x.h5
+    fails_with 4 "specx-sim: *" limited 8 specx-sim -q --wavelength 6400,6410 --fibers 2 --psf-output psf.fits -o x.h5
+    [ -z "$(ls -A tmp)" ]
+    # An old output is still there.
+    echo precious >x.h5
+    fails_with 4 "*" limited 8 h5merge -q -f "$d/spectra.h5" -o x.h5
+    [ "$(cat x.h5)" = precious ]
+}
+
+@test "places where nothing can be written" {
+    local d=$BATS_FILE_TMPDIR/data w
+    touch file
+    mkdir folder
+    for w in "${writers[@]}"; do
+        eval "set -- $w"
+        fails_with 4 "$1: nowhere/x.h5: cannot write in directory nowhere*" "$@" -o nowhere/x.h5
+        fails_with 4 "$1: file/x.h5: *Not a directory*" "$@" -o file/x.h5
+        fails_with 4 "$1: /proc/x.h5: cannot write in directory /proc*" "$@" -o /proc/x.h5
+        fails_with 4 "$1: folder: is a directory*" "$@" -f -o folder
+        fails_with 4 "$1: *: is a directory*" "$@" -o folder/
+        fails_with 4 "$1: *" "$@" -o "$(printf 'x%.0s' {1..300}).h5"
+    done
+    fails_with 4 "specx-sim: nowhere/t.h5*" specx-sim -q --wavelength 6400,6410 --truth nowhere/t.h5 -o x.h5
+}
+
+@test "a signal in the middle leaves nothing" {
+    local s status
+    mkdir tmp
+    mkfifo pipe
+    export TMPDIR=$PWD/tmp
+    for s in TERM HUP; do
+        # The truth goes first, into a pipe that nobody reads: the program waits with its output unfinished.
+        specx-sim -q --wavelength 6400,6410 --fibers 2 --truth pipe -o x.h5 &
+        local pid=$! i
+        for ((i = 0; i < 200; i++)); do
+            if compgen -G '.x.h5.*' >/dev/null && compgen -G 'tmp/.*' >/dev/null; then break; fi
+            sleep 0.05
+        done
+        compgen -G '.x.h5.*'
+        sleep 0.1
+        kill -$s $pid
+        status=0
+        wait $pid || status=$?
+        [ "$status" -eq $((128 + $(kill -l $s))) ]
+        [ "$(ls -A)" = "$(printf 'pipe\ntmp')" ]
+        [ -z "$(ls -A tmp)" ]
+    done
+}
+
+# alloc_fails COMMAND...: the command, built with failing memory and sanitizers; its first allocation fails, its second
+# ... all of the first 30, then every so many, until nothing fails.
+alloc_fails() {
+    local n=1 status left
+    while :; do
+        status=0
+        SPX_FAULT_ALLOC=$n "$SPX_BUILD/sanitize/bin/$1" "${@:2}" >out 2>err </dev/null || status=$?
+        [ $status -ne 0 ] || break
+        left=$(find . -type f ! -name out ! -name err)
+        if [ $status -ne 4 ] || [ -s out ] || [ -n "$left" ] || ! grep -q "^$1: .*memory" err; then
+            printf 'allocation %d of %s: status %d, %d bytes of output, files: %s\n' "$n" "$*" $status \
+                "$(wc -c <out)" "$left"
+            head -n 40 err
+            return 1
+        fi
+        n=$((n < 30 ? n + 1 : n + n / 6))
+        [ $n -lt 1000000 ]
+    done
+    # Without a failure it did something, after some allocations.
+    [ $n -gt 5 ]
+    rm -f x.h5 out err
+}
+
+@test "memory runs out, at the first allocation, the second ..." {
+    [ -z "${ASAN_OPTIONS-}${UBSAN_OPTIONS-}" ] || skip "a sanitizer is at work already"
+    local d=$BATS_FILE_TMPDIR/data w
+    ${MAKE:-make} -C "$SPX_ROOT" -s -j2 BUILD="$SPX_BUILD" sanitized >make.log 2>&1 || {
+        tail -n 30 make.log
+        return 1
+    }
+    rm make.log
+    export ASAN_OPTIONS=exitcode=99 UBSAN_OPTIONS=print_stacktrace=1
+    export LSAN_OPTIONS=suppressions=$SPX_ROOT/tests/lsan.supp:print_suppressions=0
+    for w in "${writers[@]}"; do
+        eval "set -- $w"
+        alloc_fails "$@" -o x.h5
+    done
+    alloc_fails h5merge -q "$d/frame-b0.h5" -o -
+    alloc_fails h5check "$d/rv.h5"
+    alloc_fails h5table "$d/rv.h5"
+}
