@@ -83,12 +83,12 @@ FORCE:
 
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
 # may be fused there: the tolerance of the method covers it.
-LANES = $(BUILD)/obj/kernels/extract/extract_trace_
+LANES = $(BUILD)/obj/kernels/extract/extract_trace_ $(BUILD)/obj/kernels/rvfit/rvfit_
 ifeq ($(shell uname -m),x86_64)
-$(LANES)avx2.o: ALL_CFLAGS += -mavx2 -mfma
-$(LANES)avx512.o: ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
+$(LANES:=avx2.o): ALL_CFLAGS += -mavx2 -mfma
+$(LANES:=avx512.o): ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
 endif
-$(LANES)base.o $(LANES)avx2.o $(LANES)avx512.o: ALL_CFLAGS += -O3 -ffp-contract=fast
+$(LANES:=base.o) $(LANES:=avx2.o) $(LANES:=avx512.o): ALL_CFLAGS += -O3 -ffp-contract=fast
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

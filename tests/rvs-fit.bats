@@ -164,7 +164,7 @@ column() {
         --setup r:5660:7720:0.4:R=x/1.55 --setup z:7420:9924:0.4:R=x/1.55
     rm library.h5
     fits2h5 -q "$SPX_SHARED/data/rv/mock-coadd.fits.gz" |
-        rvs-fit -q --templates templates.h5 --no-dichroic --no-model -o rv.h5
+        rvs-fit -q --templates templates.h5 --interpolator grid --no-dichroic --no-model -o rv.h5
     column NEG2LOGL rv.h5 >ours
     tail -n +2 "$SPX_SHARED/data/rv/mock-rvspecfit.csv" | sed 's/.*,//' >theirs
     [ "$(wc -l <ours)" -eq 106 ]
@@ -174,6 +174,39 @@ column() {
         awk -F, '{ p = ($1 - $8) / $2; s += p * p; m += p } p * p > 16 { bad = 1 }
             END { rms = sqrt(s / NR); print rms, m / NR; exit bad || rms < 0.85 || rms > 1.2 }'
     column SUCCESS rv.h5 | awk '$1 != 1 { exit 1 }'
+    # cubic interpolation: errors of all quantities mean what they say, as far as the grid lets them (feh -3, -2)
+    fits2h5 -q "$SPX_SHARED/data/rv/mock-coadd.fits.gz" |
+        rvs-fit -q --templates templates.h5 --no-dichroic --no-model -o cubic.h5
+    column SUCCESS cubic.h5 | awk '$1 != 1 { exit 1 }'
+    column VRAD,VRAD_ERR,TEFF,TEFF_ERR,LOGG,LOGG_ERR,FEH,FEH_ERR,ALPHAFE,ALPHAFE_ERR cubic.h5 >fit
+    tail -n +2 "$SPX_SHARED/data/rv/mock-truth.csv" | awk -F, '{ print $6, $2, $3, $4, $5 }' OFS=, >truth
+    # half of the width that holds 68 %
+    for k in 1 2 3 4 5; do
+        paste -d, fit truth | awk -F, -v k=$k '{ print ($(2 * k - 1) - $(10 + k)) / $(2 * k) }' | sort -g |
+            awk -v k=$k '{ p[NR] = $1 } END { w = (p[90] - p[17]) / 2; print k, w
+                exit !(w > 0.85 && w < (k == 1 ? 1.15 : k == 4 ? 1.4 : 1.25)) }'
+    done
+}
+
+@test "rvs-fit: interpolators, with principal components and without" {
+    data spectra.h5 templates.h5 library.h5
+    rvs-template -q --pca 0 -o whole.h5 library.h5 --setup b:5000:5200:0.4:FWHM=1.6 --setup r:6400:6600:0.4:FWHM=1.8 \
+        --setup z:8500:8700:0.4:FWHM=2
+    run ! h5ls whole.h5/templates/b/pca
+    rvs-template -q --pca 1e-6 -o parts.h5 library.h5 --setup b:5000:5200:0.4:FWHM=1.6 \
+        --setup r:6400:6600:0.4:FWHM=1.8 --setup z:8500:8700:0.4:FWHM=2
+    h5check parts.h5
+    rvs-fit -q -t whole.h5 -o a.h5 spectra.h5
+    rvs-fit -q -t parts.h5 -o b.h5 spectra.h5
+    rvs-fit -q -t parts.h5 --interpolator grid -o c.h5 spectra.h5
+    rvs-fit -q -t whole.h5 --interpolator grid -o d.h5 spectra.h5
+    paste <(column VRAD,VRAD_ERR a.h5 | tr , ' ') <(column VRAD b.h5) |
+        awk '($1 - $3)^2 > (0.01 * $2)^2 { exit 1 }'
+    cmp <(h5table --csv c.h5) <(h5table --csv d.h5)
+    h5edit parts.h5 set /templates/b/pca/component 3 nan
+    fails_with 3 '*parts.h5*component*not finite*' rvs-fit -t parts.h5 -o x.h5 spectra.h5
+    h5edit templates.h5 shape /templates/r/pca/coefficient 3,2
+    fails_with 3 '*templates.h5*coefficient*' rvs-fit -t templates.h5 -o x.h5 spectra.h5
 }
 
 @test "rvs-fit: an F star of SDSS with Kurucz models, a white dwarf with its own" {

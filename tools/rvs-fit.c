@@ -10,6 +10,7 @@
 enum { NAME_ROOM = 64 };
 
 static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_continuum = "rbf";
+static const char *opt_interpolator = "cubic";
 static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid;
 static long opt_npoly = 10;
 static double opt_lsf_sigma = 0.5;
@@ -82,6 +83,11 @@ static const spx_opt options[] = {
      .value = &opt_continuum,
      .choices = "rbf|chebyshev",
      .help = "A parabola with Gaussians, or polynomials"},
+    {.kind = SPX_OPT_CHOICE,
+     .name = "interpolator",
+     .value = &opt_interpolator,
+     .choices = "grid|cubic",
+     .help = "Between the nodes of the templates' grid: multilinear, or cubic and smooth"},
     {.kind = SPX_OPT_FLAG,
      .name = "dichroic",
      .value = &opt_dichroic,
@@ -289,6 +295,7 @@ static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfi
     spx_rvfit_options_init(o);
     o->npoly = (size_t)opt_npoly;
     o->continuum = strcmp(opt_continuum, "rbf") == 0 ? SPX_CONTINUUM_RBF : SPX_CONTINUUM_CHEBYSHEV;
+    o->interpolator = strcmp(opt_interpolator, "cubic") == 0 ? SPX_INTERPOLATE_CUBIC : SPX_INTERPOLATE_GRID;
     o->dichroic = opt_dichroic;
     o->resolution = opt_resolution;
     o->lsf_sigma = opt_lsf_sigma;

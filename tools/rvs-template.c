@@ -13,7 +13,8 @@ static struct {
     const char *norm, *resolution, *logpar, *vsini;
     int ccf, logpar_given;
     long every;
-} o = {.norm = "linear", .resolution = "R=100000", .logpar = "teff", .vsini = "0,100", .ccf = 1};
+    double pca;
+} o = {.pca = 1e-4, .norm = "linear", .resolution = "R=100000", .logpar = "teff", .vsini = "0,100", .ccf = 1};
 
 static const spx_opt options[] = {
     {SPX_OPT_LIST, "setup", 's', "NAME:MIN:MAX:STEP:R=EXPR[:air]", &o.setup,
@@ -28,6 +29,8 @@ static const spx_opt options[] = {
      NULL},
     {SPX_OPT_STRING, "log-param", 0, "NAME,...", &o.logpar,
      "Parameters that are interpolated in their logarithm; none for none", 0, 0, NULL, &o.logpar_given},
+    {SPX_OPT_DOUBLE, "pca", 0, "ERROR", &o.pca,
+     "Keep as many principal components as leave out no more than this, rms in ln(flux); 0: none", 0, 1, NULL, NULL},
     {SPX_OPT_HEADING, "Cross-correlation set", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
     {SPX_OPT_FLAG, "ccf", 0, NULL, &o.ccf,
      "Make the set from which rvs-fit starts; on by default, --no-ccf leaves it out", 0, 0, NULL, NULL},
@@ -59,6 +62,7 @@ static spx_status configure(const spx_stage *s, spx_template_request *request, d
     cfg->ccf = o.ccf;
     cfg->ccf_every = (size_t)o.every;
     cfg->ccf_vsini = vsini;
+    cfg->pca_error = o.pca;
     cfg->nthreads = (int)s->common.threads;
     return SPX_OK;
 }
@@ -161,6 +165,17 @@ static spx_status run(spx_stage *s, spx_err *e)
         spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report.nmissing);
     if (st == SPX_OK && report.nraised > 0)
         spx_warn("%zu samples without flux were raised to 1e-10 of their template's median", report.nraised);
+
+    for (size_t i = 0; i < t.nsetup && st == SPX_OK; i++) {
+        const spx_setup *setup = &t.setup[i];
+        char name[96];
+        if (setup->pca.mean == NULL)
+            continue;
+        spx_note("setup '%s': %zu principal components leave out %.2g rms, %.2g at most, in ln(flux)", setup->setup,
+                 setup->pca.ncomp, setup->pca.rms, setup->pca.max);
+        (void)snprintf(name, sizeof name, "components_%s", setup->setup);
+        st = spx_stage_record(s, name, e, "%zu", setup->pca.ncomp);
+    }
 
     spx_stage_step(s, "write");
     if (st == SPX_OK) {

@@ -33,10 +33,16 @@ typedef enum {
     SPX_CONTINUUM_CHEBYSHEV = 1
 } spx_continuum;
 
+typedef enum {
+    SPX_INTERPOLATE_CUBIC = 0, /* cubic Hermite between the nodes of a regular grid, slopes from parabolas */
+    SPX_INTERPOLATE_GRID = 1   /* multilinear */
+} spx_interpolator;
+
 /* Quantities are numbered 0: v (km/s), 1: vsini (km/s), 2 + i: parameter i of the templates (not mapped). */
 typedef struct {
     size_t npoly;
     spx_continuum continuum;
+    spx_interpolator interpolator;
     double vmin, vmax;         /* km/s, |v| < c/2 */
     double vsinimin, vsinimax; /* km/s, 0 <= vsinimin <= vsinimax <= 2000 */
     int dichroic;              /* leave 4300-4450 Angstrom out */

@@ -20,9 +20,9 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
     const spx_setup *s = a->setup;
     const spx_ccf_set *set = &s->ccf;
     size_t n = a->n, nc = set->nwave;
-    uint8_t *bad = (uint8_t *)w->u;
-    double *cont = w->q, *value = w->r, *ivar = w->w, sum = 0;
-    float *num = w->cdata, *den = w->cdata + nc;
+    uint8_t *bad = (uint8_t *)w->room->u;
+    double *cont = w->room->q, *value = w->room->r, *ivar = w->room->w, sum = 0;
+    float *num = w->room->cdata, *den = w->room->cdata + nc;
 
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
@@ -35,9 +35,9 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
         return 0;
     for (size_t i = 0; i < n; i++) {
         value[i] = d->flux[i] / cont[i] - 1;
-        ivar[i] = bad[i] ? 0 : cont[i] * cont[i] * d->ie2[i];
+        ivar[i] = bad[i] ? 0 : cont[i] * cont[i] * d->ie[i] * d->ie[i];
     }
-    memset(w->cdata, 0, 2 * nc * sizeof *num);
+    memset(w->room->cdata, 0, 2 * nc * sizeof *num);
     size_t j = 0;
     for (size_t k = 0; k < nc; k++) {
         double x = set->lnwave0 + (double)k * set->dlnwave;
@@ -54,8 +54,8 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
         den[k] = (float)(iv / (double)nc);
         sum += iv * v * v;
     }
-    fftwf_execute_dft_r2c(a->forward, num, w->cs + ia * w->ctx->ccf_stride);
-    fftwf_execute_dft_r2c(a->forward, den, w->civ + ia * w->ctx->ccf_stride);
+    fftwf_execute_dft_r2c(a->forward, num, w->room->cs + ia * w->ctx->ccf_stride);
+    fftwf_execute_dft_r2c(a->forward, den, w->room->civ + ia * w->ctx->ccf_stride);
     return sum;
 }
 
@@ -67,12 +67,14 @@ static void add_entry(spx_rv_ws *w, size_t ia, size_t t, double *chi)
     const spx_ccf_set *set = &a->setup->ccf;
     size_t nc = set->nwave, half = nc / 2 + 1;
     const float *f = set->fft + t * half * 2, *f2 = set->fft2 + t * half * 2;
-    const fftwf_complex *s = w->cs + ia * c->ccf_stride, *iv = w->civ + ia * c->ccf_stride;
+    const fftwf_complex *s = w->room->cs + ia * c->ccf_stride, *iv = w->room->civ + ia * c->ccf_stride;
     for (size_t k = 0; k < half; k++) { /* S conj(F) + V conj(F2) */
-        w->cprod[k][0] = s[k][0] * f[2 * k] + s[k][1] * f[2 * k + 1] + iv[k][0] * f2[2 * k] + iv[k][1] * f2[2 * k + 1];
-        w->cprod[k][1] = s[k][1] * f[2 * k] - s[k][0] * f[2 * k + 1] + iv[k][1] * f2[2 * k] - iv[k][0] * f2[2 * k + 1];
+        w->room->cprod[k][0] =
+            s[k][0] * f[2 * k] + s[k][1] * f[2 * k + 1] + iv[k][0] * f2[2 * k] + iv[k][1] * f2[2 * k + 1];
+        w->room->cprod[k][1] =
+            s[k][1] * f[2 * k] - s[k][0] * f[2 * k + 1] + iv[k][1] * f2[2 * k] - iv[k][0] * f2[2 * k + 1];
     }
-    fftwf_execute_dft_c2r(a->inverse, w->cprod, w->cout);
+    fftwf_execute_dft_c2r(a->inverse, w->room->cprod, w->room->cout);
     for (size_t i = 0; i < c->nlag; i++) {
         double lag = -spx_rv_lnshift(c->lag_v0 + (double)i * c->lag_step) / set->dlnwave, base = floor(lag);
         double u = lag - base;
@@ -80,7 +82,7 @@ static void add_entry(spx_rv_ws *w, size_t ia, size_t t, double *chi)
         double p[4];
         for (int j = 0; j < 4; j++) {
             ptrdiff_t m = k + j - 1, n = (ptrdiff_t)nc;
-            p[j] = (double)w->cout[((m % n) + n) % n];
+            p[j] = (double)w->room->cout[((m % n) + n) % n];
         }
         chi[i] += p[1] + 0.5 * u *
                              (p[2] - p[0] +
@@ -93,7 +95,7 @@ static void set_start(const spx_rv_ws *w, size_t t, size_t i, spx_rv_start *out)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
-    const double *chi = w->chi + t * c->nlag;
+    const double *chi = w->room->chi + t * c->nlag;
     double at = (double)i;
     out->chisq = chi[i];
     if (i > 0 && i + 1 < c->nlag) {
@@ -120,21 +122,21 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
     size_t nl = c->nlag, nt = set->ntemp, n = 0, used[SPX_RV_MAX_START];
     for (size_t i = 0; i < nl; i++) {
-        w->best[i] = HUGE_VAL;
-        w->best_entry[i] = 0;
+        w->room->best[i] = HUGE_VAL;
+        w->room->best_entry[i] = 0;
         for (size_t t = 0; t < nt; t++)
-            if (w->chi[t * nl + i] < w->best[i]) {
-                w->best[i] = w->chi[t * nl + i];
-                w->best_entry[i] = t;
+            if (w->room->chi[t * nl + i] < w->room->best[i]) {
+                w->room->best[i] = w->room->chi[t * nl + i];
+                w->room->best_entry[i] = t;
             }
     }
     size_t top = 0;
     for (size_t i = 1; i < nl; i++)
-        if (w->best[i] < w->best[top])
+        if (w->room->best[i] < w->room->best[top])
             top = i;
-    if (!isfinite(w->best[top]))
+    if (!isfinite(w->room->best[top]))
         return 0;
-    used[n] = w->best_entry[top];
+    used[n] = w->room->best_entry[top];
     set_start(w, used[n], top, &start[n]);
     n++;
     /* Other templates near the best velocity: different parameters first, then another vsini. */
@@ -149,8 +151,8 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
             if (kind == 0 ? same : set->vsini[t] == set->vsini[used[0]])
                 continue;
             for (size_t i = i0; i <= i1; i++)
-                if (w->chi[t * nl + i] < least) {
-                    least = w->chi[t * nl + i];
+                if (w->room->chi[t * nl + i] < least) {
+                    least = w->room->chi[t * nl + i];
                     bt = t;
                     bi = i;
                 }
@@ -165,16 +167,16 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
         size_t bi = nl;
         for (size_t i = 0; i < nl; i++) {
             double v = c->lag_v0 + (double)i * c->lag_step;
-            int far = 1,
-                peak = (i == 0 || w->best[i] <= w->best[i - 1]) && (i + 1 == nl || w->best[i] <= w->best[i + 1]);
+            int far = 1, peak = (i == 0 || w->room->best[i] <= w->room->best[i - 1]) &&
+                                (i + 1 == nl || w->room->best[i] <= w->room->best[i + 1]);
             for (size_t k = 0; k < n; k++)
                 far = far && fabs(start[k].x[0] - v) > FAR_KMS;
-            if (far && peak && (bi == nl || w->best[i] < w->best[bi]))
+            if (far && peak && (bi == nl || w->room->best[i] < w->room->best[bi]))
                 bi = i;
         }
         if (bi == nl)
             break;
-        used[n] = w->best_entry[bi];
+        used[n] = w->room->best_entry[bi];
         set_start(w, used[n], bi, &start[n]);
         n++;
     }
@@ -225,10 +227,10 @@ size_t spx_rv_starts(spx_rv_ws *w, spx_rv_start *start, double *v_ccf)
             if (w->data[ia].used)
                 sum += prepare_arm(w, ia);
         for (size_t i = 0; i < nt * c->nlag; i++)
-            w->chi[i] = sum;
+            w->room->chi[i] = sum;
         for (size_t ia = 0; ia < c->narm; ia++)
             for (size_t t = 0; w->data[ia].used && t < nt; t++)
-                add_entry(w, ia, t, w->chi + t * c->nlag);
+                add_entry(w, ia, t, w->room->chi + t * c->nlag);
         n = pick_starts(w, start);
     }
     if (n == 0)

@@ -1,4 +1,4 @@
-/* The fit of a batch of stars on the CPU: one star a thread at a time. */
+/* The fit of a batch of stars on the CPU: a thread has a few stars at a time, which share its room. */
 #include <cblas.h>
 #include <math.h>
 #include <omp.h>
@@ -160,10 +160,10 @@ static int has_far_weight(spx_rv_ws *w, double v0, double f0, double reach, doub
         size_t nt = c->arm[0].setup->ccf.ntemp;
         double at = (v0 - c->lag_v0) / c->lag_step;
         size_t i = (size_t)fmax(0, fmin((double)(c->nlag - 1), floor(at + 0.5)));
-        chi = w->chi;
+        chi = w->room->chi;
         for (size_t t = 1; t < nt; t++)
-            if (w->chi[t * c->nlag + i] < chi[i])
-                chi = w->chi + t * c->nlag;
+            if (w->room->chi[t * c->nlag + i] < chi[i])
+                chi = w->room->chi + t * c->nlag;
         least = chi[i];
     }
     int far = 0;
@@ -260,48 +260,61 @@ static void bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
         s->covar[i] = NAN;
 }
 
-static void fit_star(spx_rv_ws *w, size_t star, size_t row, spx_rvfit *out)
+/* What the cubic interpolation says at x has its derivatives with it; between linear cells there are several. */
+static void curvature_at(spx_rv_ws *w, const double *x, const spx_rv_value *at, double *hess)
+{
+    if (w->ctx->opt->interpolator == SPX_INTERPOLATE_CUBIC)
+        memcpy(hess, at->hess, sizeof at->hess);
+    else
+        mean_curvature(w, x, hess);
+}
+
+static void minimise(size_t n, spx_rv_ws *const *w, const size_t *nstart, spx_rv_start (*start)[SPX_RV_MAX_START],
+                     spx_rv_minimum *out)
+{
+    if (n > 0 && w[0]->ctx->opt->interpolator == SPX_INTERPOLATE_CUBIC)
+        spx_rv_minimise_batch(n, w, nstart, start, out);
+    else
+        for (size_t k = 0; k < n; k++)
+            spx_rv_minimise(w[k], nstart[k], start[k], &out[k]);
+}
+
+/* Everything after the minimum of a star. */
+static void finish_star(spx_rv_ws *w, size_t star, spx_rv_minimum *min, spx_rvfit *out)
 {
     const spx_rv_ctx *c = w->ctx;
     spx_rvfit_star *s = &out->star[star];
-    spx_rv_start start[SPX_RV_MAX_START];
-    spx_rv_value at;
-    double x[SPX_MAX_FIT], hess[SPX_MAX_FIT * SPX_MAX_FIT];
-    if (!spx_rv_load(w, row)) {
+    double hess[SPX_MAX_FIT * SPX_MAX_FIT], *x = min->x;
+    spx_rv_value *at = &min->at;
+    if (!(at->f < HUGE_VAL)) {
         bad_star(c, s);
         return;
     }
-    size_t nstart = spx_rv_starts(w, start, &s->vrad_ccf);
-    s->success = spx_rv_minimise(w, nstart, start, x, &at);
-    if (!(at.f < HUGE_VAL)) {
-        bad_star(c, s);
-        return;
-    }
+    s->success = min->converged;
     int vfree = c->nfree > 0 && c->freeq[0] == 0;
     for (int refit = 0;; refit++) {
-        mean_curvature(w, x, hess);
+        curvature_at(w, x, at, hess);
         if (!vfree)
             break;
         double sigma = hess[0] > 0 ? sqrt(2 / hess[0]) : 0;
-        double lower = velocity_errors(w, x, at.f, sigma, s);
+        double lower = velocity_errors(w, x, at->f, sigma, s);
         if (lower == x[0] || refit == REFITS)
             break;
         /* The scan met a lower point: that is where the minimum is to be sought. */
-        spx_rv_start again;
-        spx_rv_value f;
-        double y[SPX_MAX_FIT];
-        memcpy(again.x, x, sizeof again.x);
-        again.x[0] = lower;
-        int ok = spx_rv_minimise(w, 1, &again, y, &f);
-        if (!(f.f < at.f))
+        spx_rv_start again[1][SPX_RV_MAX_START];
+        spx_rv_minimum more;
+        memcpy(again[0][0].x, x, sizeof again[0][0].x);
+        again[0][0].x[0] = lower;
+        minimise(1, &w, &(size_t){1}, again, &more);
+        if (!(more.at.f < at->f))
             break;
-        memcpy(x, y, sizeof x);
-        at = f;
-        s->success = ok;
+        memcpy(x, more.x, sizeof more.x);
+        *at = more.at;
+        s->success = more.converged;
     }
-    covariance(c, x, at.grad, hess, s);
+    covariance(c, x, at->grad, hess, s);
     s->niter = w->neval;
-    s->neg2logl = at.f;
+    s->neg2logl = at->f;
     s->vrad = x[0];
     s->vsini = x[1];
     s->vsini_err = sqrt(s->covar[1 * c->nq + 1]);
@@ -351,44 +364,95 @@ static spx_status make_result(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
     return SPX_OK;
 }
 
-typedef void (*star_task)(spx_rv_ws *w, size_t star, size_t row, void *arg);
+/* Stars first ... first + n - 1 of the batch, in workspaces w[n]; where an error of memory is, w[k].err says so. */
+typedef void (*star_task)(spx_rv_ws *w, size_t first, size_t n, void *arg);
 
-/* Runs `task` for every star of the batch; each star by itself, so that threads change nothing. */
-static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, star_task task, void *arg, spx_err *e)
+static size_t row_of(const spx_rv_ctx *c, size_t star)
+{
+    return c->in->row ? c->in->row[star] : star;
+}
+
+static void *free_group(size_t n, spx_rv_ws *w, spx_rv_room *room)
+{
+    for (size_t k = 0; k < n; k++)
+        spx_rv_ws_free(&w[k]);
+    spx_free(w);
+    spx_rv_room_free(room);
+    return NULL;
+}
+
+static spx_rv_ws *make_group(const spx_rv_ctx *c, size_t n, spx_rv_room *room, spx_err *e)
+{
+    spx_rv_ws *w = spx_alloc(n, sizeof *w, e);
+    size_t made = 0;
+    if (!w || spx_rv_room_init(room, c, e) != SPX_OK) {
+        spx_free(w);
+        return NULL;
+    }
+    while (made < n && spx_rv_ws_init(&w[made], c, room, e) == SPX_OK)
+        made++;
+    return made < n ? free_group(made, w, room) : w;
+}
+
+/* Runs `task` for all stars, at most `group` at a time; each star by itself, so that neither threads nor groups change
+ * anything. */
+static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, size_t group, star_task task, void *arg, spx_err *e)
 {
     spx_status st = SPX_OK;
-    int threads = c->opt->threads > 1 ? c->opt->threads : 1;
-    if ((size_t)threads > c->in->nrow)
-        threads = c->in->nrow > 1 ? (int)c->in->nrow : 1;
+    size_t nrow = c->in->nrow, threads = c->opt->threads > 1 ? (size_t)c->opt->threads : 1;
+    threads = threads > nrow ? (nrow > 1 ? nrow : 1) : threads;
+    size_t share = (nrow + threads - 1) / threads, rounds = (share + group - 1) / group;
+    group = rounds ? (share + rounds - 1) / rounds : 1; /* all threads get the same */
+    size_t ngroup = (nrow + group - 1) / group;
     int blas = openblas_get_num_threads();
     openblas_set_num_threads(1);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads((int)threads)
     {
-        spx_rv_ws w;
+        spx_rv_room room = {0};
         spx_err mine = {0};
-        spx_status ok = spx_rv_ws_init(&w, c, &mine);
+        spx_rv_ws *w = make_group(c, group, &room, &mine);
 #pragma omp for schedule(dynamic, 1)
-        for (size_t i = 0; i < c->in->nrow; i++) {
-            if (ok)
+        for (size_t g = 0; g < ngroup; g++) {
+            if (mine.code != SPX_OK)
                 continue;
-            task(&w, i, c->in->row ? c->in->row[i] : i, arg);
-            spx_progress_step(p, 1);
-            if ((ok = w.err.code) != SPX_OK)
-                mine = w.err;
+            size_t first = g * group, n = nrow - first < group ? nrow - first : group;
+            task(w, first, n, arg);
+            spx_progress_step(p, n);
+            for (size_t k = 0; k < n && mine.code == SPX_OK; k++)
+                mine = w[k].err;
         }
         if (mine.code != SPX_OK) {
 #pragma omp critical(spx_rvfit_error)
             st = spx_fail(e, mine.code, "%s", mine.msg);
         }
-        spx_rv_ws_free(&w);
+        if (w)
+            free_group(group, w, &room);
     }
     openblas_set_num_threads(blas);
     return st;
 }
 
-static void fit_task(spx_rv_ws *w, size_t star, size_t row, void *arg)
+static void fit_task(spx_rv_ws *w, size_t first, size_t n, void *arg)
 {
-    fit_star(w, star, row, arg);
+    const spx_rv_ctx *c = w->ctx;
+    spx_rvfit *out = arg;
+    spx_rv_ws *who[SPX_RV_BATCH];
+    spx_rv_start start[SPX_RV_BATCH][SPX_RV_MAX_START];
+    spx_rv_minimum found[SPX_RV_BATCH];
+    size_t m = 0, nstart[SPX_RV_BATCH], star[SPX_RV_BATCH];
+    for (size_t k = 0; k < n; k++) {
+        spx_rvfit_star *s = &out->star[first + k];
+        if (!spx_rv_load(&w[k], row_of(c, first + k))) {
+            bad_star(c, s);
+            continue;
+        }
+        nstart[m] = spx_rv_starts(&w[k], start[m], &s->vrad_ccf);
+        who[m] = &w[k];
+        star[m++] = first + k;
+    }
+    minimise(m, who, nstart, start, found);
+    for (size_t k = 0; k < m; k++)
+        finish_star(who[k], star[k], &found[k], out);
 }
 
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
@@ -400,7 +464,7 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     if (st)
         return st;
     if ((st = make_result(&c, out, e)) == SPX_OK)
-        st = for_stars(&c, p, fit_task, out, e);
+        st = for_stars(&c, p, o->interpolator == SPX_INTERPOLATE_CUBIC ? SPX_RV_BATCH : 1, fit_task, out, e);
     spx_rv_ctx_free(&c);
     if (st)
         spx_rvfit_free(out);
@@ -412,16 +476,17 @@ typedef struct {
     double *f, *grad;
 } objective_args;
 
-static void objective_task(spx_rv_ws *w, size_t star, size_t row, void *arg)
+static void objective_task(spx_rv_ws *w, size_t star, size_t n, void *arg)
 {
     const objective_args *a = arg;
+    (void)n; /* 1 */
     const spx_rv_ctx *c = w->ctx;
     double x[SPX_MAX_FIT];
     spx_rv_value at;
     a->f[star] = 0;
     for (size_t q = 0; a->grad && q < c->nq; q++)
         a->grad[star * c->nq + q] = 0;
-    if (!spx_rv_load(w, row))
+    if (!spx_rv_load(w, row_of(c, star)))
         return;
     for (size_t q = 0; q < c->nq; q++)
         x[q] = spx_rv_map(c, q, a->x[star * c->nq + q]);
@@ -449,7 +514,7 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
     }
     objective_args a = {x, f, grad};
     if (st == SPX_OK)
-        st = for_stars(&c, NULL, objective_task, &a, e);
+        st = for_stars(&c, NULL, 1, objective_task, &a, e);
     spx_rv_ctx_free(&c);
     return st;
 }

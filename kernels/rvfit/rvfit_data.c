@@ -10,37 +10,89 @@ static const double LARGE_ERROR = 1000; /* of a bad pixel, in units of the media
 static const double LEAST_ERROR = 0.3;  /* of a good pixel, in units of the median error */
 static const double MAX_SN = 1e7;       /* no detector measures better: the number is wrong */
 
-spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_err *e)
+spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
 {
-    *w = (spx_rv_ws){.ctx = c};
+    *r = (spx_rv_room){0};
+    size_t lanes = 1 + c->nfree, wide = c->nfree ? SPX_RV_LANES : 1, planes = 1 + c->ng, nnode = 1;
+    size_t batch = c->opt->interpolator == SPX_INTERPOLATE_CUBIC ? SPX_RV_BATCH : 1;
+    for (size_t g = 0; g < c->ng; g++)
+        nnode *= 4;
+    int ok = (r->rot = spx_alloc2(SPX_RV_LANES, c->maxnt, sizeof *r->rot, e)) &&
+             (r->t = spx_alloc2(lanes, c->maxn, sizeof *r->t, e)) &&
+             (r->t2 = spx_alloc2(lanes, c->maxn, sizeof *r->t2, e)) && (r->q = spx_alloc(c->maxn, sizeof *r->q, e)) &&
+             (r->r = spx_alloc(c->maxn, sizeof *r->r, e)) && (r->w = spx_alloc(c->maxn, sizeof *r->w, e)) &&
+             (r->u = spx_alloc2(lanes, c->maxn, sizeof *r->u, e)) && (r->node = spx_alloc(nnode, sizeof *r->node, e)) &&
+             (r->row = spx_alloc(nnode, sizeof *r->row, e)) &&
+             (r->weight = spx_alloc2(nnode, planes, sizeof *r->weight, e)) &&
+             (r->sum = spx_alloc2(planes, c->maxcomp, sizeof *r->sum, e));
+    for (size_t i = 0; i < c->narm && ok; i++)
+        ok = (r->y[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, wide, sizeof *r->y[i], e)) &&
+             (r->m[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, wide, sizeof *r->m[i], e));
+    for (size_t i = 0; i < batch && ok; i++)
+        ok = (r->plane[i] = spx_alloc2(planes, c->maxnt, sizeof *r->plane[i], e)) &&
+             (r->cd[i] = spx_alloc2(planes, c->maxcomp, sizeof *r->cd[i], e)) &&
+             (r->cf[i] = spx_alloc2(planes, c->maxcomp, sizeof *r->cf[i], e));
+    if (ok && c->maxccf > 0) {
+        size_t stride = c->ccf_stride, ntemp = c->arm[0].setup->ccf.ntemp;
+        ok = (r->cdata = spx_alloc(2 * c->maxccf, sizeof *r->cdata, e)) &&
+             (r->cout = spx_alloc(c->maxccf, sizeof *r->cout, e)) &&
+             (r->cs = spx_alloc2(c->narm, stride, sizeof *r->cs, e)) &&
+             (r->civ = spx_alloc2(c->narm, stride, sizeof *r->civ, e)) &&
+             (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
+             (r->chi = spx_alloc2(ntemp, c->nlag, sizeof *r->chi, e)) &&
+             (r->best = spx_alloc(c->nlag, sizeof *r->best, e)) &&
+             (r->best_entry = spx_alloc(c->nlag, sizeof *r->best_entry, e));
+    }
+    if (ok)
+        return SPX_OK;
+    spx_rv_room_free(r);
+    return SPX_EIO;
+}
+
+void spx_rv_room_free(spx_rv_room *r)
+{
+    for (size_t i = 0; i < SPX_MAX_ARM; i++) {
+        spx_free(r->y[i]);
+        spx_free(r->m[i]);
+    }
+    for (size_t i = 0; i < SPX_RV_BATCH; i++) {
+        spx_free(r->plane[i]);
+        spx_free(r->cd[i]);
+        spx_free(r->cf[i]);
+    }
+    spx_free(r->rot);
+    spx_free(r->t);
+    spx_free(r->t2);
+    spx_free(r->q);
+    spx_free(r->r);
+    spx_free(r->w);
+    spx_free(r->u);
+    spx_free(r->node);
+    spx_free(r->row);
+    spx_free(r->weight);
+    spx_free(r->sum);
+    spx_free(r->cdata);
+    spx_free(r->cout);
+    spx_free(r->cs);
+    spx_free(r->civ);
+    spx_free(r->cprod);
+    spx_free(r->chi);
+    spx_free(r->best);
+    spx_free(r->best_entry);
+    *r = (spx_rv_room){0};
+}
+
+spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e)
+{
+    *w = (spx_rv_ws){.ctx = c, .room = r};
     int ok = 1;
-    size_t lanes = 1 + c->nfree;
     for (size_t i = 0; i < c->narm && ok; i++) {
         const spx_rv_arm *a = &c->arm[i];
         spx_rv_data *d = &w->data[i];
-        ok = (d->flux = spx_alloc(a->n, sizeof *d->flux, e)) && (d->ie = spx_alloc(a->n, sizeof *d->ie, e)) &&
-             (d->ie2 = spx_alloc(a->n, sizeof *d->ie2, e)) && (d->die = spx_alloc(a->n, sizeof *d->die, e)) &&
-             (d->good = spx_alloc(a->n, 1, e)) && (w->y[i] = spx_alloc2(a->nt, lanes, sizeof *w->y[i], e)) &&
-             (w->m[i] = spx_alloc2(a->nt, lanes, sizeof *w->m[i], e));
+        ok = (d->flux = spx_alloc(a->stride, sizeof *d->flux, e)) && (d->ie = spx_alloc(a->stride, sizeof *d->ie, e)) &&
+             (d->good = spx_alloc(a->n, 1, e));
         if (ok && c->opt->resolution)
             ok = (d->band = spx_alloc2(a->n, a->arm->ndiag, sizeof *d->band, e)) != NULL;
-    }
-    ok = ok && (w->plane = spx_alloc2(1 + c->npar, c->maxnt, sizeof *w->plane, e)) &&
-         (w->rot = spx_alloc2(lanes, c->maxnt, sizeof *w->rot, e)) &&
-         (w->t = spx_alloc2(lanes, c->maxn, sizeof *w->t, e)) &&
-         (w->t2 = spx_alloc2(lanes, c->maxn, sizeof *w->t2, e)) && (w->q = spx_alloc(c->maxn, sizeof *w->q, e)) &&
-         (w->r = spx_alloc(c->maxn, sizeof *w->r, e)) && (w->w = spx_alloc(c->maxn, sizeof *w->w, e)) &&
-         (w->u = spx_alloc2(lanes, c->maxn, sizeof *w->u, e));
-    if (ok && c->maxccf > 0) {
-        size_t stride = c->ccf_stride, ntemp = c->arm[0].setup->ccf.ntemp;
-        ok = (w->cdata = spx_alloc(2 * c->maxccf, sizeof *w->cdata, e)) &&
-             (w->cout = spx_alloc(c->maxccf, sizeof *w->cout, e)) &&
-             (w->cs = spx_alloc2(c->narm, stride, sizeof *w->cs, e)) &&
-             (w->civ = spx_alloc2(c->narm, stride, sizeof *w->civ, e)) &&
-             (w->cprod = spx_alloc(stride, sizeof *w->cprod, e)) &&
-             (w->chi = spx_alloc2(ntemp, c->nlag, sizeof *w->chi, e)) &&
-             (w->best = spx_alloc(c->nlag, sizeof *w->best, e)) &&
-             (w->best_entry = spx_alloc(c->nlag, sizeof *w->best_entry, e));
     }
     if (ok)
         return SPX_OK;
@@ -54,29 +106,9 @@ void spx_rv_ws_free(spx_rv_ws *w)
         spx_rv_data *d = &w->data[i];
         spx_free(d->flux);
         spx_free(d->ie);
-        spx_free(d->ie2);
-        spx_free(d->die);
         spx_free(d->good);
         spx_free(d->band);
-        spx_free(w->y[i]);
-        spx_free(w->m[i]);
     }
-    spx_free(w->plane);
-    spx_free(w->rot);
-    spx_free(w->t);
-    spx_free(w->t2);
-    spx_free(w->q);
-    spx_free(w->r);
-    spx_free(w->w);
-    spx_free(w->u);
-    spx_free(w->cdata);
-    spx_free(w->cout);
-    spx_free(w->cs);
-    spx_free(w->civ);
-    spx_free(w->cprod);
-    spx_free(w->chi);
-    spx_free(w->best);
-    spx_free(w->best_entry);
     *w = (spx_rv_ws){0};
 }
 
@@ -161,8 +193,8 @@ static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
     size_t n = a->n;
     const double *flux = a->arm->flux + row * n, *ivar = a->arm->ivar + row * n;
     const uint32_t *mask = a->arm->mask ? a->arm->mask + row * n : NULL;
-    uint8_t *fill = (uint8_t *)w->u; /* not in use yet */
-    double *tmp = w->r, *err = w->q;
+    uint8_t *fill = (uint8_t *)w->room->u; /* not in use yet */
+    double *tmp = w->room->r, *err = w->room->q;
 
     d->ngood = 0;
     for (size_t i = 0; i < n; i++) {
@@ -194,15 +226,13 @@ static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
     fill_pixels(n, d->flux, fill);
 
     for (size_t i = 0; i < n; i++)
-        w->w[i] = d->good[i] ? d->flux[i] / err[i] : 0;
-    d->sn = median_of(n, w->w, d->good, tmp, NULL);
+        w->room->w[i] = d->good[i] ? d->flux[i] / err[i] : 0;
+    d->sn = median_of(n, w->room->w, d->good, tmp, NULL);
     double least = LEAST_ERROR * median_of(n, err, d->good, tmp, NULL);
     d->sum_lne2 = 0;
     for (size_t i = 0; i < n; i++) {
         double s = d->good[i] ? fmax(err[i], least) : typical * LARGE_ERROR;
         d->ie[i] = 1 / s;
-        d->ie2[i] = d->ie[i] * d->ie[i];
-        d->die[i] = d->flux[i] * d->ie2[i];
         d->sum_lne2 += 2 * log(s);
     }
     if (c->opt->resolution)

@@ -1,5 +1,5 @@
-/* What the files of the CPU fit share. A context holds what is common to all stars; a workspace belongs to one thread
- * and holds one star at a time.
+/* What the files of the CPU fit share. A context holds what is common to all stars, a workspace one star, and a room,
+ * which belongs to one thread, what is computed of a star at a time.
  *
  * Points are in internal units, x[2+npar]: v, vsini, mapped parameters. Free quantities are those that the fit varies;
  * gradient and curvature refer to them in the order of ctx->freeq. */
@@ -14,28 +14,74 @@
 
 enum {
     SPX_RV_MAX_START = 6,
-    SPX_MAX_NDIAG = 129 /* diagonals of a resolution matrix */
+    SPX_RV_LANES = 8,  /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
+    SPX_RV_TILE = 32,  /* pixels of a tile of the principal components */
+    SPX_RV_LARGE = 8,  /* components that are summed in double precision: what follows is small */
+    SPX_RV_BATCH = 16, /* stars that advance together */
+    SPX_RV_MAX_NODE = 1 << (2 * SPX_MAX_PAR), /* templates that a cubic interpolation takes */
+    SPX_MAX_NDIAG = 129                       /* diagonals of a resolution matrix */
 };
+
+/* Heavy loops (rvfit_lanes.h). Arrays over pixels have a stride that is a multiple of SPX_RV_LANES, zero beyond the
+ * last pixel. */
+typedef struct {
+    /* out[nlane][n] = sum over nodes of weight[nnode][nlane] coef[row[node]][n] */
+    void (*combine)(size_t n, size_t nnode, const int32_t *row, const double *weight, size_t nlane, const double *coef,
+                    double *out);
+    /* For n stars: plane[star][L][ntile * SPX_RV_TILE], lane 0: mean + sum_k c_k comp_k, others without the mean.
+     * comp[ntile][nc][SPX_RV_TILE]; the first nd of cd[star][nc][L] are used, the others from cf[star][nc][L]. */
+    void (*components)(size_t L, size_t ntile, size_t nd, size_t nc, const float *comp, const double *mean, size_t n,
+                       const double *const *cd, const float *const *cf, double *const *plane);
+    void (*exponential)(size_t n, double *x); /* in place; n a multiple of SPX_RV_LANES */
+    /* rot[n][SPX_RV_LANES]: flux, then flux dln[lane] (0 where that is NULL). */
+    void (*flux_lanes)(size_t n, const double *const *dln, const double *flux, double *rot);
+    /* Rotation, of all lanes or of one array; beyond the ends the template is constant. */
+    void (*broaden)(size_t n, size_t reach, const double *weight, const double *rot, double *y);
+    void (*broaden_one)(size_t n, size_t reach, const double *weight, const double *f, double *y);
+    void (*spline)(size_t n, const double *cprime, const double *y, double *m);
+    void (*sample)(size_t n, const double *place, double shift, double dshift, size_t nt, const double *y,
+                   const double *m, size_t nlane, int slope, double *t, size_t stride);
+    void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
+                       double *t);
+    /* gram: S'S and, as row np, S'D, packed. n: stride from here on. */
+    void (*normal)(size_t n, size_t np, const double *basis, const double *t, const double *ie, const double *flux,
+                   double *gram);
+    /* cont = sum_k coef_k basis_k; returns |D - S a|^2 */
+    double (*residual)(size_t n, size_t np, const double *basis, const double *coef, const double *t, const double *ie,
+                       const double *flux, double *cont);
+    /* out[np+1+nf][nf]: Q'u, half of the gradient, u'u (rvfit_model.c). */
+    void (*curvature)(size_t n, size_t np, size_t nf, const double *basis, const double *chol, const double *cont,
+                      const double *t, const double *ie, const double *flux, double *out);
+} spx_rv_kernels;
+
+/* NULL: not for this processor. */
+const spx_rv_kernels *spx_rv_kernels_base(void);
+const spx_rv_kernels *spx_rv_kernels_avx2(void);
+const spx_rv_kernels *spx_rv_kernels_avx512(void);
 
 /* One arm: its pixels on the templates' grid and the continuum's basis. */
 typedef struct {
     size_t index; /* arm of the spectra */
     const spx_arm *arm;
     const spx_setup *setup;
-    size_t n, nt;          /* pixels, template pixels */
-    double *lnwave;        /* [n] in the templates' medium */
-    double *place;         /* [n] place on the templates' grid at v = 0 */
-    double *basis, *pairs; /* [npoly][n] orthonormal; [npoly(npoly+1)/2][n] their products */
-    double lndet;          /* ln det(S'S) of the defined basis minus that of the orthonormal one */
-    double *cprime;        /* [nt] of the spline */
-    uint8_t *leftout;      /* [n] pixels that no star uses */
-    double *deconvolve;    /* [ndiag][ndiag] takes the templates' own LSF out of a row of a resolution matrix */
+    size_t n, nt;         /* pixels, template pixels */
+    size_t stride, ntile; /* of arrays over pixels; tiles of the template's */
+    float *comp;        /* [ntile][ncomp][SPX_RV_TILE] principal components; NULL: the templates themselves are used */
+    double *mean;       /* [ntile * SPX_RV_TILE] */
+    double *lnwave;     /* [n] in the templates' medium */
+    double *place;      /* [n] place on the templates' grid at v = 0 */
+    double *basis;      /* [npoly][stride] orthonormal */
+    double lndet;       /* ln det(S'S) of the defined basis minus that of the orthonormal one */
+    double *cprime;     /* [nt] of the spline */
+    uint8_t *leftout;   /* [n] pixels that no star uses */
+    double *deconvolve; /* [ndiag][ndiag] takes the templates' own LSF out of a row of a resolution matrix */
     fftwf_plan forward, inverse;
 } spx_rv_arm;
 
 typedef struct {
     const spx_rvfit_input *in;
     const spx_rvfit_options *opt;
+    const spx_rv_kernels *kernels;
     size_t narm, npar, nq; /* nq = 2 + npar */
     spx_rv_arm arm[SPX_MAX_ARM];
     size_t nfree, freeq[SPX_MAX_FIT];
@@ -43,19 +89,19 @@ typedef struct {
     int parlog[SPX_MAX_PAR];
     size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
     size_t naxis[SPX_MAX_PAR];
-    double *axis[SPX_MAX_PAR]; /* mapped nodes */
-    size_t maxn, maxnt, maxccf, nlag;
-    size_t ccf_stride;       /* between arms, of transforms: keeps FFTW's alignment */
-    double lag_v0, lag_step; /* common velocity grid of the cross-correlation */
+    double *axis[SPX_MAX_PAR];                 /* mapped nodes */
+    size_t maxn, maxnt, maxcomp, maxccf, nlag; /* maxn, maxnt: strides */
+    size_t ccf_stride;                         /* between arms, of transforms: keeps FFTW's alignment */
+    double lag_v0, lag_step;                   /* common velocity grid of the cross-correlation */
 } spx_rv_ctx;
 
 /* A star's arm. */
 typedef struct {
     int used;
-    double *flux, *ie, *ie2, *die; /* [n] filled flux, 1/e, 1/e^2, flux/e^2 */
-    uint8_t *good;                 /* [n] */
-    double *band;                  /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
-    double sum_lne2;               /* 2 sum ln e */
+    double *flux, *ie; /* [stride] filled flux, 1/e */
+    uint8_t *good;     /* [n] */
+    double *band;      /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
+    double sum_lne2;   /* 2 sum ln e */
     size_t ngood;
     double sn;
 } spx_rv_data;
@@ -65,28 +111,38 @@ typedef struct {
     double grad[SPX_MAX_FIT], hess[SPX_MAX_FIT * SPX_MAX_FIT];
 } spx_rv_value;
 
+/* Room for what is computed of one star at a time; stars of a batch share it. */
 typedef struct {
-    const spx_rv_ctx *ctx;
-    spx_rv_data data[SPX_MAX_ARM];
-    size_t npix;                                  /* all pixels of used arms */
-    double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM];      /* [nt][lanes] templates and their splines */
-    double *plane;                                /* [1+npar][nt] */
-    double *rot;                                  /* [nt][lanes] */
-    double *t, *t2;                               /* [n][1+nfree] at the pixels */
-    double *q, *r, *w;                            /* [n] */
-    double *u;                                    /* [n][nfree] */
-    double coef[SPX_MAX_ARM][SPX_RVFIT_MAX_POLY]; /* of the last projection */
-    double prep[SPX_MAX_FIT];                     /* point whose templates y, m hold */
-    double prior, prior_grad[SPX_MAX_FIT], prior_hess[SPX_MAX_FIT * SPX_MAX_FIT];
-    int prep_deriv;
-    int clamped[SPX_MAX_PAR]; /* parameters of `prep` outside the templates' range */
-    int32_t neval;
-    spx_err err; /* set when memory ran out: the batch has failed */
+    double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM]; /* [nt][lanes] templates and their splines: 1 or SPX_RV_LANES */
+    double *plane[SPX_RV_BATCH];             /* [1+npar][maxnt] */
+    double *rot;                             /* [maxnt][SPX_RV_LANES] */
+    double *t, *t2;                          /* [1+nfree][maxn] at the pixels */
+    double *q, *r, *w;                       /* [maxn] */
+    double *u;                               /* [nfree][maxn] */
+    int32_t *node, *row;                     /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
+    double *weight;                          /* [SPX_RV_MAX_NODE][1+npar] */
+    double *sum;                             /* [1+npar][maxcomp] */
+    double *cd[SPX_RV_BATCH];                /* [maxcomp][1+npar] */
+    float *cf[SPX_RV_BATCH];
     /* cross-correlation */
     float *cdata, *cout;
     fftwf_complex *cs, *civ, *cprod;
     double *chi, *best;
     size_t *best_entry;
+} spx_rv_room;
+
+typedef struct {
+    const spx_rv_ctx *ctx;
+    spx_rv_room *room;
+    spx_rv_data data[SPX_MAX_ARM];
+    size_t npix;                                  /* all pixels of used arms */
+    double coef[SPX_MAX_ARM][SPX_RVFIT_MAX_POLY]; /* of the last projection */
+    double prep[SPX_MAX_FIT];                     /* point of the templates in use */
+    double prior, prior_grad[SPX_MAX_FIT], prior_hess[SPX_MAX_FIT * SPX_MAX_FIT];
+    int prep_deriv;
+    int clamped[SPX_MAX_PAR]; /* parameters of `prep` outside the templates' range */
+    int32_t neval;
+    spx_err err; /* set when memory ran out: the batch has failed */
 } spx_rv_ws;
 
 /* A start: internal point and its chi^2 in cross-correlation. */
@@ -96,7 +152,9 @@ typedef struct {
 
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e);
 void spx_rv_ctx_free(spx_rv_ctx *c);
-spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_err *e);
+spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e);
+void spx_rv_room_free(spx_rv_room *r);
+spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e);
 void spx_rv_ws_free(spx_rv_ws *w);
 
 /* Take row `row` of the spectra into the workspace; 0 when no arm of it can be fitted. */
@@ -113,14 +171,29 @@ void spx_rv_template(spx_rv_ws *w, const double *x, const size_t *cell, int deri
 void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out);
 /* Both. */
 void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out);
+/* The same with derivatives for n <= SPX_RV_BATCH stars of one room, star k at x[k]. No templates are left in use. */
+void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out);
 /* chi^2 over good pixels of arm a with the templates in the workspace (`flat`: with T = 1 instead) at velocity v;
  * model[n] may be NULL. */
 double spx_rv_chisq(spx_rv_ws *w, size_t a, double v, int flat, float *model);
 
+/* What a search found. */
+typedef struct {
+    double x[SPX_MAX_FIT];
+    spx_rv_value at;
+    int converged;
+    size_t nend; /* where each start led: velocity and objective */
+    double end_v[SPX_RV_MAX_START], end_f[SPX_RV_MAX_START];
+} spx_rv_minimum;
+
 /* Starts, best first; returns how many (at least one). *v_ccf: velocity of the best. */
 size_t spx_rv_starts(spx_rv_ws *w, spx_rv_start *start, double *v_ccf);
 
-/* Minimum of the objective from these starts; x receives it, out its value and derivatives; 1 when it converged. */
-int spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, double *x, spx_rv_value *out);
+/* Minimum of the objective from these starts (multilinear interpolation, or none at all). */
+void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx_rv_minimum *out);
+
+/* The same for an interpolation without kinks, n <= SPX_RV_BATCH stars of one room together. */
+void spx_rv_minimise_batch(size_t n, spx_rv_ws *const *w, const size_t *nstart, spx_rv_start (*start)[SPX_RV_MAX_START],
+                           spx_rv_minimum *out);
 
 #endif

@@ -85,6 +85,54 @@ SPX_HD double spx_rv_corner(size_t npar, unsigned c, const double *u, double *du
     return w;
 }
 
+/* Slope at node j of the parabola through three nodes of x[n], n >= 3: weights of nodes *first ... *first + 2, which
+ * have j in the middle but at the ends. */
+SPX_HD void spx_rv_slope_weights(size_t n, const double *x, size_t j, size_t *first, double w[3])
+{
+    size_t a = j == 0 ? 0 : (j > n - 2 ? n - 3 : j - 1);
+    double x0 = x[a], x1 = x[a + 1], x2 = x[a + 2], at = x[j];
+    *first = a;
+    w[0] = ((at - x1) + (at - x2)) / ((x0 - x1) * (x0 - x2));
+    w[1] = ((at - x0) + (at - x2)) / ((x1 - x0) * (x1 - x2));
+    w[2] = ((at - x0) + (at - x1)) / ((x2 - x0) * (x2 - x1));
+}
+
+/* Cubic Hermite interpolation on nodes x[n], increasing, n >= 2, at x[0] <= at <= x[n-1], with slopes of parabolas:
+ * weights of the nodes first ... first + 3 (those beyond the last have none), and of the derivative. Linear between two
+ * nodes; a parabola through three. */
+SPX_HD size_t spx_rv_cubic_weights(size_t n, const double *x, double at, double w[4], double d[4])
+{
+    size_t k = 0;
+    while (k + 2 < n && at >= x[k + 1])
+        k++;
+    double h = x[k + 1] - x[k], u = (at - x[k]) / h, v = 1 - u;
+    size_t first = n <= 4 || k == 0 ? 0 : (k - 1 > n - 4 ? n - 4 : k - 1);
+    for (size_t i = 0; i < 4; i++)
+        w[i] = d[i] = 0;
+    if (n == 2) {
+        w[0] = v;
+        w[1] = u;
+        d[0] = -1 / h;
+        d[1] = 1 / h;
+        return 0;
+    }
+    w[k - first] = (1 + 2 * u) * v * v;
+    w[k + 1 - first] = u * u * (3 - 2 * u);
+    d[k - first] = -6 * u * v / h;
+    d[k + 1 - first] = 6 * u * v / h;
+    for (size_t side = 0; side < 2; side++) {
+        size_t a;
+        double s[3];
+        double hw = side ? u * u * (u - 1) * h : u * v * v * h, hd = side ? u * (3 * u - 2) : v * (1 - 3 * u);
+        spx_rv_slope_weights(n, x, k + side, &a, s);
+        for (size_t i = 0; i < 3; i++) {
+            w[a + i - first] += hw * s[i];
+            d[a + i - first] += hd * s[i];
+        }
+    }
+    return first;
+}
+
 /* Index of the entry (i, j), i >= j, of a symmetric matrix that is packed by rows of its lower triangle. */
 SPX_HD size_t spx_rv_packed(size_t i, size_t j)
 {

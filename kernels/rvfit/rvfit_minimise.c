@@ -230,7 +230,7 @@ static int follow(spx_rv_ws *w, double *x, spx_rv_value *at)
     return converged;
 }
 
-int spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, double *x, spx_rv_value *out)
+void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx_rv_minimum *out)
 {
     const spx_rv_ctx *c = w->ctx;
     double lo[SPX_MAX_FIT], hi[SPX_MAX_FIT], point[SPX_RV_MAX_START][SPX_MAX_FIT];
@@ -247,13 +247,19 @@ int spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, doub
             order[k] = order[k - 1];
         order[k] = s;
     }
-    int converged = 0;
-    out->f = HUGE_VAL;
+    out->at.f = HUGE_VAL;
+    out->converged = 0;
+    out->nend = nstart;
+    memcpy(out->x, start[0].x, sizeof out->x);
+    for (size_t s = 0; s < nstart; s++) {
+        out->end_v[s] = point[s][0];
+        out->end_f[s] = at[s].f;
+    }
     size_t followed = 0;
     for (size_t k = 0; k < n && followed < MAX_DISTINCT; k++) {
         const double *p = point[order[k]];
         const spx_rv_value *a = &at[order[k]];
-        if (!(a->f < HUGE_VAL) || a->f > out->f + HOPELESS)
+        if (!(a->f < HUGE_VAL) || a->f > out->at.f + HOPELESS)
             break;
         /* Starts that met where one was followed already, or are still on the way there, add nothing. */
         size_t cell[SPX_MAX_PAR], known[SPX_MAX_PAR];
@@ -277,11 +283,10 @@ int spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, doub
         memcpy(y, p, sizeof y);
         int ok = follow(w, y, &f);
         followed++;
-        if (f.f < out->f) {
-            *out = f;
-            memcpy(x, y, sizeof y);
-            converged = ok;
+        if (f.f < out->at.f) {
+            out->at = f;
+            memcpy(out->x, y, sizeof y);
+            out->converged = ok;
         }
     }
-    return converged;
 }

@@ -1,41 +1,9 @@
 /* The objective of one star and its derivatives. */
-#include <cblas.h>
 #include <math.h>
 #include <string.h>
 
 #include "rvfit/rvfit_internal.h"
 #include "template/rotation_math.h"
-
-/* Loops over a number of lanes that the compiler knows. */
-#define LANES(L, CALL)                                                                                                 \
-    switch (L) {                                                                                                       \
-    case 1:                                                                                                            \
-        CALL(1);                                                                                                       \
-        break;                                                                                                         \
-    case 2:                                                                                                            \
-        CALL(2);                                                                                                       \
-        break;                                                                                                         \
-    case 3:                                                                                                            \
-        CALL(3);                                                                                                       \
-        break;                                                                                                         \
-    case 4:                                                                                                            \
-        CALL(4);                                                                                                       \
-        break;                                                                                                         \
-    case 5:                                                                                                            \
-        CALL(5);                                                                                                       \
-        break;                                                                                                         \
-    case 6:                                                                                                            \
-        CALL(6);                                                                                                       \
-        break;                                                                                                         \
-    case 7:                                                                                                            \
-        CALL(7);                                                                                                       \
-        break;                                                                                                         \
-    case 8:                                                                                                            \
-        CALL(8);                                                                                                       \
-        break;                                                                                                         \
-    default:                                                                                                           \
-        CALL(L);                                                                                                       \
-    }
 
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell)
 {
@@ -90,40 +58,65 @@ static void outside(spx_rv_ws *w, double *x, int deriv)
     }
 }
 
-/* ln T and its derivatives by the mapped parameters, multilinear, into w->plane[lane][nt]. Lane 1 + g is axis g. */
-static void interpolate(spx_rv_ws *w, const spx_rv_arm *a, const double *x, const size_t *cell, int deriv)
+/* Templates between which x lies: nodes of the grid into node[], and weights of the value and its derivative by each
+ * axis into weight[node][lanes]. Returns how many. */
+static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, size_t lanes)
 {
     const spx_rv_ctx *c = w->ctx;
-    size_t nt = a->nt, ng = c->ng, lanes = deriv ? 1 + ng : 1, base = 0;
-    double u[SPX_MAX_PAR], width[SPX_MAX_PAR];
+    size_t ng = c->ng, count[SPX_MAX_PAR], base = 0, n = 1, j[SPX_MAX_PAR] = {0};
+    double value[SPX_MAX_PAR][4], slope[SPX_MAX_PAR][4];
     for (size_t g = 0; g < ng; g++) {
-        size_t p = c->gpar[g];
-        double left = c->axis[p][cell[g]];
-        width[g] = c->axis[p][cell[g] + 1] - left;
-        u[g] = (x[2 + p] - left) / width[g];
-        base += cell[g] * c->stride[g];
-    }
-    enum { BLOCK = 512 };
-    double weight[1 << SPX_MAX_PAR][1 + SPX_MAX_PAR];
-    const float *row[1 << SPX_MAX_PAR];
-    for (unsigned k = 0; k < 1u << ng; k++) {
-        double du[SPX_MAX_PAR];
-        size_t node = base;
-        weight[k][0] = spx_rv_corner(ng, k, u, du);
-        for (size_t g = 0; g < ng; g++) {
-            weight[k][1 + g] = w->clamped[c->gpar[g]] ? 0 : du[g] / width[g];
-            node += (k >> g & 1) ? c->stride[g] : 0;
+        size_t p = c->gpar[g], first = cell[g];
+        if (c->opt->interpolator == SPX_INTERPOLATE_CUBIC) {
+            first = spx_rv_cubic_weights(c->naxis[p], c->axis[p], x[2 + p], value[g], slope[g]);
+            count[g] = c->naxis[p] < 4 ? c->naxis[p] : 4;
+        } else {
+            double left = c->axis[p][first], width = c->axis[p][first + 1] - left, u = (x[2 + p] - left) / width;
+            value[g][0] = 1 - u;
+            value[g][1] = u;
+            slope[g][0] = -1 / width;
+            slope[g][1] = 1 / width;
+            count[g] = 2;
         }
-        row[k] = a->setup->lnflux + (size_t)a->setup->node[node] * nt;
+        for (size_t k = 0; k < 4 && w->clamped[p]; k++)
+            slope[g][k] = 0;
+        base += first * c->stride[g];
+        n *= count[g];
     }
-    for (size_t i0 = 0; i0 < nt; i0 += BLOCK) {
-        size_t m = nt - i0 < BLOCK ? nt - i0 : BLOCK;
-        for (size_t l = 0; l < lanes; l++)
-            memset(w->plane + l * nt + i0, 0, m * sizeof(double));
-        for (unsigned k = 0; k < 1u << ng; k++) {
-            const float *f = row[k] + i0;
+    for (size_t k = 0; k < n; k++) {
+        double *out = w->room->weight + k * lanes;
+        size_t node = base;
+        for (size_t l = 0; l < lanes; l++) {
+            out[l] = 1;
+            for (size_t g = 0; g < ng; g++)
+                out[l] *= l == 1 + g ? slope[g][j[g]] : value[g][j[g]];
+        }
+        for (size_t g = 0; g < ng; g++)
+            node += j[g] * c->stride[g];
+        w->room->node[k] = (int32_t)node;
+        for (size_t g = ng; g-- > 0;) {
+            if (++j[g] < count[g])
+                break;
+            j[g] = 0;
+        }
+    }
+    return n;
+}
+
+/* ln T and its derivatives by the mapped parameters into plane[lanes][stride], from the templates themselves. Lane
+ * 1 + g is axis g. */
+static void sum_templates(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *plane)
+{
+    size_t nt = a->nt, stride = a->ntile * SPX_RV_TILE;
+    enum { PIXELS = 512 };
+    for (size_t l = 0; l < lanes; l++)
+        memset(plane + l * stride, 0, stride * sizeof *plane);
+    for (size_t i0 = 0; i0 < nt; i0 += PIXELS) {
+        size_t m = nt - i0 < PIXELS ? nt - i0 : PIXELS;
+        for (size_t k = 0; k < nnode; k++) {
+            const float *f = a->setup->lnflux + (size_t)a->setup->node[w->room->node[k]] * nt + i0;
             for (size_t l = 0; l < lanes; l++) {
-                double s = weight[k][l], *out = w->plane + l * nt + i0;
+                double s = w->room->weight[k * lanes + l], *out = plane + l * stride + i0;
                 if (s == 0)
                     continue;
                 for (size_t i = 0; i < m; i++)
@@ -133,59 +126,82 @@ static void interpolate(spx_rv_ws *w, const spx_rv_arm *a, const double *x, cons
     }
 }
 
-static inline void broaden_lanes(size_t n, size_t L, const double *f, const double *weight, size_t reach, double *out)
+/* Coefficients of the principal components, [ncomp][lanes] in both precisions. */
+static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *cd, float *cf)
 {
-    for (size_t j = 0; j < n; j++) {
-        double *o = out + j * L;
-        const double *fj = f + j * L;
-        for (size_t l = 0; l < L; l++)
-            o[l] = weight[0] * fj[l];
-        if (j >= reach && j + reach < n) {
-            for (size_t k = 1; k <= reach; k++)
-                for (size_t l = 0; l < L; l++)
-                    o[l] += weight[k] * (fj[l - k * L] + fj[l + k * L]);
-        } else {
-            for (size_t k = 1; k <= reach; k++) {
-                const double *left = f + (j >= k ? j - k : 0) * L, *right = f + (n - 1 - j >= k ? j + k : n - 1) * L;
-                for (size_t l = 0; l < L; l++)
-                    o[l] += weight[k] * (left[l] + right[l]);
-            }
+    const spx_pca *p = &a->setup->pca;
+    int32_t *row = w->room->row;
+    double *sum = w->room->sum;
+    for (size_t k = 0; k < nnode; k++)
+        row[k] = a->setup->node[w->room->node[k]];
+    w->ctx->kernels->combine(p->ncomp, nnode, row, w->room->weight, lanes, p->coef, sum);
+    for (size_t k = 0; k < p->ncomp; k++)
+        for (size_t l = 0; l < lanes; l++) {
+            cd[k * lanes + l] = sum[l * p->ncomp + k];
+            cf[k * lanes + l] = (float)sum[l * p->ncomp + k];
         }
-    }
+}
+
+static void sum_components(const spx_rv_arm *a, const spx_rv_kernels *kernels, size_t n, spx_rv_room *r, size_t lanes)
+{
+    size_t nc = a->setup->pca.ncomp;
+    kernels->components(lanes, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, n,
+                        (const double *const *)r->cd, (const float *const *)r->cf, r->plane);
 }
 
 enum { MAX_REACH = 4096 };
 
-/* Rotation: w->rot[nt][L] -> y[nt][L]; the lane of vsini, if any, is the derivative of lane 0. */
-static void broaden(spx_rv_ws *w, const spx_rv_arm *a, double vsini, size_t L, size_t vsini_lane, double *y)
-{
-    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1];
-    double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(vsini * scale, MAX_REACH);
-    size_t reach = spx_rotation_reach(h), nt = a->nt;
-    for (size_t k = 0; k <= reach; k++)
-        weight[k] = spx_rotation_weight(k, h, SPX_ROTATION_EPS, &dweight[k]);
-    if (h == 0) {
-        memcpy(y, w->rot, nt * L * sizeof *y);
-    } else {
-#define CALL(N) broaden_lanes(nt, N, w->rot, weight, reach, y)
-        LANES(L, CALL)
-#undef CALL
-    }
-    if (!vsini_lane)
-        return;
-    for (size_t j = 0; j < nt; j++) {
-        double s = dweight[0] * w->rot[j * L];
-        for (size_t k = 1; k <= reach; k++)
-            s += dweight[k] * (w->rot[(j >= k ? j - k : 0) * L] + w->rot[(nt - 1 - j >= k ? j + k : nt - 1) * L]);
-        y[j * L + vsini_lane] = s * scale;
-    }
-}
-
-void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv)
+/* plane[lanes][stride] to the templates y and their splines m, broadened: rows of SPX_RV_LANES with derivatives (lane
+ * order of the free quantities without v), else a row. */
+static void finish_template(const spx_rv_ws *w, size_t ia, double vsini, int deriv, double *plane)
 {
     const spx_rv_ctx *c = w->ctx;
-    double x[SPX_MAX_FIT];
-    size_t here[SPX_MAX_PAR], L = deriv ? template_lanes(c) : 1;
+    const spx_rv_arm *a = &c->arm[ia];
+    const spx_rv_kernels *kernels = c->kernels;
+    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], *y = w->room->y[ia], *rot = w->room->rot;
+    double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(vsini * scale, MAX_REACH);
+    size_t reach = spx_rotation_reach(h), nt = a->nt, stride = a->ntile * SPX_RV_TILE, vsini_lane = 0, lane = 1;
+    for (size_t k = 0; k <= reach; k++)
+        weight[k] = spx_rotation_weight(k, h, SPX_ROTATION_EPS, &dweight[k]);
+    kernels->exponential(stride, plane);
+    if (!deriv) {
+        if (h == 0)
+            memcpy(y, plane, nt * sizeof *y);
+        else
+            kernels->broaden_one(nt, reach, weight, plane, y);
+        spx_rv_spline_solve(nt, 1, a->cprime, y, w->room->m[ia]);
+        return;
+    }
+    const double *dln[SPX_RV_LANES] = {NULL};
+    for (size_t k = 0; k < c->nfree; k++) {
+        size_t q = c->freeq[k], g = 0;
+        if (q == 0)
+            continue;
+        if (q == 1) {
+            vsini_lane = lane;
+        } else {
+            while (c->gpar[g] != q - 2)
+                g++;
+            dln[lane] = plane + (1 + g) * stride;
+        }
+        lane++;
+    }
+    kernels->flux_lanes(nt, dln, plane, h == 0 ? y : rot);
+    if (h > 0)
+        kernels->broaden(nt, reach, weight, rot, y);
+    if (vsini_lane) {
+        kernels->broaden_one(nt, reach, dweight, plane, rot);
+        for (size_t i = 0; i < nt; i++)
+            y[i * SPX_RV_LANES + vsini_lane] = rot[i] * scale;
+    }
+    kernels->spline(nt, a->cprime, y, w->room->m[ia]);
+}
+
+/* Prior of the point x0, which is brought into range in x, and the templates that it lies between. */
+static size_t prepare(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, size_t lanes, double *x)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t here[SPX_MAX_PAR];
     memcpy(x, x0, c->nq * sizeof *x);
     outside(w, x, deriv);
     if (!cell) {
@@ -194,52 +210,26 @@ void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int der
     }
     memcpy(w->prep, x0, c->nq * sizeof *x);
     w->prep_deriv = deriv;
+    return stencil(w, x, cell, lanes);
+}
+
+void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv)
+{
+    const spx_rv_ctx *c = w->ctx;
+    spx_rv_room *r = w->room;
+    double x[SPX_MAX_FIT];
+    size_t lanes = deriv ? 1 + c->ng : 1, nnode = prepare(w, x0, cell, deriv, lanes, x);
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
         if (!w->data[ia].used)
             continue;
-        size_t nt = a->nt, vsini_lane = 0, lane = 1;
-        interpolate(w, a, x, cell, deriv);
-        for (size_t i = 0; i < nt; i++)
-            w->rot[i * L] = exp(w->plane[i]);
-        for (size_t k = 0; deriv && k < c->nfree; k++) {
-            size_t q = c->freeq[k], g = 0;
-            if (q == 0)
-                continue;
-            if (q == 1) {
-                vsini_lane = lane;
-                for (size_t i = 0; i < nt; i++)
-                    w->rot[i * L + lane] = 0;
-            } else {
-                while (c->gpar[g] != q - 2)
-                    g++;
-                const double *dln = w->plane + (1 + g) * nt;
-                for (size_t i = 0; i < nt; i++)
-                    w->rot[i * L + lane] = w->rot[i * L] * dln[i];
-            }
-            lane++;
+        if (a->comp) {
+            sum_coefficients(w, a, nnode, lanes, r->cd[0], r->cf[0]);
+            sum_components(a, c->kernels, 1, r, lanes);
+        } else {
+            sum_templates(w, a, nnode, lanes, r->plane[0]);
         }
-        broaden(w, a, x[1], L, vsini_lane, w->y[ia]);
-#define CALL(N) spx_rv_spline_solve(nt, N, a->cprime, w->y[ia], w->m[ia])
-        LANES(L, CALL)
-#undef CALL
-    }
-}
-
-/* Templates at the pixels: t[n][P]; lane 0 the value, then, with derivatives, one for each free quantity. */
-static inline void sample_lanes(const spx_rv_arm *a, size_t L, size_t P, const double *y, const double *m, double shift,
-                                double dshift, double *t)
-{
-    size_t skip = P - L; /* 1: lane 1 of t is the derivative by v */
-    for (size_t i = 0; i < a->n; i++) {
-        double wt[4], dw[4];
-        size_t k = spx_rv_spline_weights(a->place[i] + shift, a->nt, wt, dw);
-        const double *yk = y + k * L, *mk = m + k * L;
-        double *ti = t + i * P;
-        for (size_t l = 0; l < L; l++)
-            ti[l + (l ? skip : 0)] = wt[0] * yk[l] + wt[1] * yk[L + l] + wt[2] * mk[l] + wt[3] * mk[L + l];
-        if (skip)
-            ti[1] = (dw[0] * yk[0] + dw[1] * yk[L] + dw[2] * mk[0] + dw[3] * mk[L]) * dshift;
+        finish_template(w, ia, x[1], deriv, r->plane[0]);
     }
 }
 
@@ -247,159 +237,124 @@ static inline void sample_lanes(const spx_rv_arm *a, size_t L, size_t P, const d
 static double *apply_band(const spx_rv_arm *a, const double *band, size_t P, const double *in, double *out)
 {
     size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
-    for (size_t i = 0; i < n; i++) {
-        double *o = out + i * P;
-        size_t k0 = i < h ? h - i : 0, k1 = n - i > h ? nd : n - i + h;
-        for (size_t l = 0; l < P; l++)
-            o[l] = 0;
-        for (size_t k = k0; k < k1; k++) {
-            double b = band[i * nd + k];
-            const double *v = in + (i + k - h) * P;
-            for (size_t l = 0; l < P; l++)
-                o[l] += b * v[l];
+    for (size_t l = 0; l < P; l++) {
+        const double *v = in + l * a->stride;
+        double *o = out + l * a->stride;
+        for (size_t i = 0; i < n; i++) {
+            size_t k0 = i < h ? h - i : 0, k1 = n - i > h ? nd : n - i + h;
+            double s = 0;
+            for (size_t k = k0; k < k1; k++)
+                s += band[i * nd + k] * v[i + k - h];
+            o[i] = s;
         }
+        for (size_t i = n; i < a->stride; i++)
+            o[i] = 0;
     }
     return out;
 }
 
-/* Template lanes of arm `ia` at its pixels and velocity v: [n][P]. */
-static const double *sample(spx_rv_ws *w, size_t ia, double v, size_t L, size_t P)
+/* The template of arm `ia` at its pixels and velocity v, and with derivatives those by each free quantity:
+ * [1 or 1+nfree][stride]. */
+static const double *sample(const spx_rv_ws *w, size_t ia, double v)
 {
-    const spx_rv_arm *a = &w->ctx->arm[ia];
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rv_arm *a = &c->arm[ia];
+    spx_rv_room *r = w->room;
     double shift = spx_rv_lnshift(v) / a->setup->dlnwave, dshift = spx_rv_lnshift_dv(v) / a->setup->dlnwave;
-    if (P == L) {
-#define CALL(N) sample_lanes(a, N, N, w->y[ia], w->m[ia], shift, dshift, w->t)
-        LANES(L, CALL)
-#undef CALL
-    } else {
-#define CALL(N) sample_lanes(a, N, (N) + 1, w->y[ia], w->m[ia], shift, dshift, w->t)
-        LANES(L, CALL)
-#undef CALL
-    }
-    return w->ctx->opt->resolution ? apply_band(a, w->data[ia].band, P, w->t, w->t2) : w->t;
+    size_t P = w->prep_deriv ? 1 + c->nfree : 1;
+    if (w->prep_deriv)
+        c->kernels->sample(a->n, a->place, shift, dshift, a->nt, r->y[ia], r->m[ia], template_lanes(c),
+                           c->nfree && c->freeq[0] == 0, r->t, a->stride);
+    else
+        c->kernels->sample_one(a->n, a->place, shift, a->nt, r->y[ia], r->m[ia], r->t);
+    for (size_t l = 0; l < P; l++)
+        for (size_t i = a->n; i < a->stride; i++)
+            r->t[l * a->stride + i] = 0;
+    return c->opt->resolution ? apply_band(a, w->data[ia].band, P, r->t, r->t2) : r->t;
 }
 
-/* Continuum coefficients for the template lane 0 of t[n][P]; chol receives the factor of S'S. 0 when S'S is singular.
- * Leaves the continuum in w->q and t f/e^2, t^2/e^2 in w->r, w->w. */
-static int solve_continuum(spx_rv_ws *w, size_t ia, const double *t, size_t P, double *chol, double *coef)
+/* Continuum coefficients for the template t[stride]; chol receives the factor of S'S. Leaves the continuum in room->q,
+ * returns chi^2 over all pixels; HUGE_VAL when S'S is singular. */
+static double solve_continuum(const spx_rv_ws *w, size_t ia, const double *t, double *chol, double *coef)
 {
     const spx_rv_arm *a = &w->ctx->arm[ia];
     const spx_rv_data *d = &w->data[ia];
-    size_t n = a->n, np = w->ctx->opt->npoly;
-    for (size_t i = 0; i < n; i++) {
-        double ti = t[i * P];
-        w->w[i] = ti * ti * d->ie2[i];
-        w->r[i] = ti * d->die[i];
-    }
-    cblas_dgemv(CblasRowMajor, CblasNoTrans, (int)(np * (np + 1) / 2), (int)n, 1, a->pairs, (int)n, w->w, 1, 0, chol,
-                1);
-    cblas_dgemv(CblasRowMajor, CblasNoTrans, (int)np, (int)n, 1, a->basis, (int)n, w->r, 1, 0, coef, 1);
+    const spx_rv_kernels *kernels = w->ctx->kernels;
+    size_t np = w->ctx->opt->npoly;
+    kernels->normal(a->stride, np, a->basis, t, d->ie, d->flux, chol);
+    memcpy(coef, chol + np * (np + 1) / 2, np * sizeof *coef);
     if (!spx_rv_cholesky(np, chol, 0))
-        return 0;
+        return HUGE_VAL;
     spx_rv_forward(np, chol, coef);
     spx_rv_backward(np, chol, coef);
-    cblas_dgemv(CblasRowMajor, CblasTrans, (int)np, (int)n, 1, a->basis, (int)n, coef, 1, 0, w->q, 1);
-    return 1;
+    return kernels->residual(a->stride, np, a->basis, coef, t, d->ie, d->flux, w->room->q);
 }
 
 /* Gradient and Gauss-Newton curvature of one arm. With the continuum projected out (Golub & Pereyra 1973; Kaufman's
- * approximation of the curvature), u_l = (P a) dT_l / e:  d|r|^2 = -2 r'u,  curvature 2 [u'u - (S'u)'(S'S)^-1 (S'u)],
- * and d ln det(S'S) = 2 sum_i (S_i (S'S)^-1 S_i') dT_i / T_i. */
-static void arm_derivatives(spx_rv_ws *w, size_t ia, const double *t, const double *chol, spx_rv_value *out)
+ * approximation of the curvature), u_l = (P a) dT_l / e:  d|r|^2 = -2 r'u,  curvature 2 [u'u - (Q'u)'(Q'u)] with
+ * Q = S L'^-1, S'S = L L', and d ln det(S'S) = 2 sum_i (Q_i Q_i') dT_i / T_i. */
+static void arm_derivatives(const spx_rv_ws *w, size_t ia, const double *t, const double *chol, spx_rv_value *out)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     const spx_rv_data *d = &w->data[ia];
-    size_t n = a->n, np = c->opt->npoly, nf = c->nfree, P = 1 + nf;
-    double inverse[SPX_RVFIT_MAX_POLY * (SPX_RVFIT_MAX_POLY + 1) / 2];
-    for (size_t k = 0; k < np; k++) {
-        double col[SPX_RVFIT_MAX_POLY] = {0};
-        col[k] = 1;
-        spx_rv_forward(np, chol, col);
-        spx_rv_backward(np, chol, col);
-        for (size_t j = 0; j <= k; j++)
-            inverse[spx_rv_packed(k, j)] = (j < k ? 2 : 1) * col[j];
-    }
-    /* w->w: what multiplies 2 dT_i in the gradient. */
-    double *factor = w->w;
-    cblas_dgemv(CblasRowMajor, CblasTrans, (int)(np * (np + 1) / 2), (int)n, 1, a->pairs, (int)n, inverse, 1, 0, factor,
-                1);
-    double grad[SPX_MAX_FIT] = {0};
-    for (size_t i = 0; i < n; i++) {
-        const double *ti = t + i * P;
-        double s = w->q[i] * d->ie[i], *u = w->u + i * nf;
-        double f = factor[i] * ti[0] * d->ie2[i] - w->r[i] * s;
-        for (size_t l = 0; l < nf; l++) {
-            grad[l] += f * ti[1 + l];
-            u[l] = s * ti[1 + l];
-        }
-    }
-    double uu[SPX_MAX_FIT * SPX_MAX_FIT], su[SPX_RVFIT_MAX_POLY * SPX_MAX_FIT];
-    cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)nf, (int)nf, (int)n, 1, w->u, (int)nf, w->u, (int)nf, 0,
-                uu, (int)nf);
-    for (size_t i = 0; i < n; i++) {
-        double s = t[i * P] * d->ie[i], *u = w->u + i * nf;
-        for (size_t l = 0; l < nf; l++)
-            u[l] *= s;
-    }
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)np, (int)nf, (int)n, 1, a->basis, (int)n, w->u, (int)nf,
-                0, su, (int)nf);
-    double half[SPX_MAX_FIT][SPX_RVFIT_MAX_POLY];
+    size_t np = c->opt->npoly, nf = c->nfree;
+    double sum[(SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT) * SPX_MAX_FIT];
+    c->kernels->curvature(a->stride, np, nf, a->basis, chol, w->room->q, t, d->ie, d->flux, sum);
     for (size_t l = 0; l < nf; l++) {
-        for (size_t k = 0; k < np; k++)
-            half[l][k] = su[k * nf + l];
-        spx_rv_forward(np, chol, half[l]);
-    }
-    for (size_t l = 0; l < nf; l++) {
-        out->grad[l] += 2 * grad[l];
+        out->grad[l] += 2 * sum[np * nf + l];
         for (size_t m = 0; m < nf; m++) {
-            double s = uu[l * nf + m];
+            double s = sum[(np + 1 + l) * nf + m];
             for (size_t k = 0; k < np; k++)
-                s -= half[l][k] * half[m][k];
+                s -= sum[k * nf + l] * sum[k * nf + m];
             out->hess[l * nf + m] += 2 * s;
         }
     }
 }
 
-void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out)
+enum { CHOL = (SPX_RVFIT_MAX_POLY + 1) * (SPX_RVFIT_MAX_POLY + 2) / 2 };
+
+/* Adds an arm to *out, at velocity v and the templates in use; 0 when the objective cannot be computed. */
+static int add_arm(spx_rv_ws *w, size_t ia, double v, spx_rv_value *out)
 {
-    const spx_rv_ctx *c = w->ctx;
-    int deriv = w->prep_deriv;
-    size_t np = c->opt->npoly, nf = c->nfree, L = deriv ? template_lanes(c) : 1, P = deriv ? 1 + nf : 1;
-    double chol[SPX_RVFIT_MAX_POLY * (SPX_RVFIT_MAX_POLY + 1) / 2];
+    size_t np = w->ctx->opt->npoly;
+    double chol[CHOL], lndet = w->ctx->arm[ia].lndet;
+    const double *t = sample(w, ia, v);
+    double chisq = solve_continuum(w, ia, t, chol, w->coef[ia]);
+    if (!(chisq < HUGE_VAL))
+        return 0;
+    for (size_t k = 0; k < np; k++)
+        lndet += 2 * log(chol[spx_rv_packed(k, k)]);
+    out->f += lndet + w->data[ia].sum_lne2 + chisq;
+    if (w->prep_deriv)
+        arm_derivatives(w, ia, t, chol, out);
+    return 1;
+}
+
+static void begin_value(spx_rv_ws *w, double v, spx_rv_value *out)
+{
+    const spx_rvfit_options *o = w->ctx->opt;
     out->f = w->prior;
-    if (c->opt->prior_sigma[0] > 0) { /* the prior in the workspace is for the v that the templates were made with */
-        double z0 = (w->prep[0] - c->opt->prior_mean[0]) / c->opt->prior_sigma[0];
-        double z = (v - c->opt->prior_mean[0]) / c->opt->prior_sigma[0];
+    if (o->prior_sigma[0] > 0) { /* the prior in the workspace is for the v that the templates were made with */
+        double z0 = (w->prep[0] - o->prior_mean[0]) / o->prior_sigma[0];
+        double z = (v - o->prior_mean[0]) / o->prior_sigma[0];
         out->f += z * z - z0 * z0;
     }
-    if (deriv) {
+    if (w->prep_deriv) {
         memcpy(out->grad, w->prior_grad, sizeof out->grad);
         memcpy(out->hess, w->prior_hess, sizeof out->hess);
         w->neval++;
     }
-    for (size_t ia = 0; ia < c->narm; ia++) {
-        const spx_rv_arm *a = &c->arm[ia];
-        const spx_rv_data *d = &w->data[ia];
-        if (!d->used)
-            continue;
-        const double *t = sample(w, ia, v, L, P);
-        if (!solve_continuum(w, ia, t, P, chol, w->coef[ia])) {
-            out->f = HUGE_VAL;
-            return;
-        }
-        double chisq = 0, lndet = a->lndet;
-        for (size_t i = 0; i < a->n; i++) {
-            w->r[i] = (d->flux[i] - w->q[i] * t[i * P]) * d->ie[i];
-            chisq += w->r[i] * w->r[i];
-        }
-        for (size_t k = 0; k < np; k++)
-            lndet += 2 * log(chol[spx_rv_packed(k, k)]);
-        out->f += lndet + d->sum_lne2 + chisq;
-        if (deriv)
-            arm_derivatives(w, ia, t, chol, out);
-    }
-    if (!isfinite(out->f))
+}
+
+void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out)
+{
+    int ok = 1;
+    begin_value(w, v, out);
+    for (size_t ia = 0; ia < w->ctx->narm && ok; ia++)
+        if (w->data[ia].used)
+            ok = add_arm(w, ia, v, out);
+    if (!ok || !isfinite(out->f))
         out->f = HUGE_VAL;
 }
 
@@ -409,26 +364,53 @@ void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, s
     spx_rv_project(w, x[0], out);
 }
 
+void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out)
+{
+    const spx_rv_ctx *c = w[0]->ctx;
+    spx_rv_room *r = w[0]->room;
+    size_t lanes = 1 + c->ng;
+    double at[SPX_RV_BATCH][SPX_MAX_FIT];
+    for (size_t ia = 0; ia < c->narm; ia++) {
+        const spx_rv_arm *a = &c->arm[ia];
+        for (size_t k = 0; k < n; k++) {
+            size_t nnode = prepare(w[k], x[k], NULL, 1, lanes, at[k]);
+            if (ia == 0)
+                begin_value(w[k], x[k][0], &out[k]);
+            if (a->comp)
+                sum_coefficients(w[k], a, nnode, lanes, r->cd[k], r->cf[k]);
+            else
+                sum_templates(w[k], a, nnode, lanes, r->plane[k]);
+        }
+        if (a->comp)
+            sum_components(a, c->kernels, n, r, lanes);
+        for (size_t k = 0; k < n; k++) {
+            if (!w[k]->data[ia].used)
+                continue;
+            finish_template(w[k], ia, at[k][1], 1, r->plane[k]);
+            if (!add_arm(w[k], ia, x[k][0], &out[k]) || !isfinite(out[k].f))
+                out[k].f = HUGE_VAL;
+        }
+    }
+}
+
 double spx_rv_chisq(spx_rv_ws *w, size_t ia, double v, int flat, float *model)
 {
     const spx_rv_arm *a = &w->ctx->arm[ia];
     const spx_rv_data *d = &w->data[ia];
-    double chol[SPX_RVFIT_MAX_POLY * (SPX_RVFIT_MAX_POLY + 1) / 2], coef[SPX_RVFIT_MAX_POLY], chisq = 0;
-    const double *t = w->t;
-    size_t P = 1;
+    double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], chisq = 0;
+    const double *t = w->room->t;
     if (flat) {
-        for (size_t i = 0; i < a->n; i++)
-            w->t[i] = 1;
+        for (size_t i = 0; i < a->stride; i++)
+            w->room->t[i] = i < a->n;
         if (w->ctx->opt->resolution)
-            t = apply_band(a, d->band, 1, w->t, w->t2);
+            t = apply_band(a, d->band, 1, w->room->t, w->room->t2);
     } else {
-        P = w->prep_deriv ? 1 + w->ctx->nfree : 1;
-        t = sample(w, ia, v, w->prep_deriv ? template_lanes(w->ctx) : 1, P);
+        t = sample(w, ia, v);
     }
-    if (!solve_continuum(w, ia, t, P, chol, coef))
+    if (!(solve_continuum(w, ia, t, chol, coef) < HUGE_VAL))
         return HUGE_VAL;
     for (size_t i = 0; i < a->n; i++) {
-        double f = w->q[i] * t[i * P], z = (d->flux[i] - f) * d->ie[i];
+        double f = w->room->q[i] * t[i], z = (d->flux[i] - f) * d->ie[i];
         if (d->good[i])
             chisq += z * z;
         if (model)

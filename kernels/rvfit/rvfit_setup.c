@@ -114,23 +114,22 @@ static double basis_function(const spx_rvfit_options *o, size_t k, double u)
     return exp(-0.5 * z * z);
 }
 
-/* Orthonormal basis of the continuum (modified Gram-Schmidt, twice) and the products of its members. */
+/* Orthonormal basis of the continuum (modified Gram-Schmidt, twice). */
 static spx_status make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e)
 {
     size_t n = a->n, np = o->npoly;
     const double *wave = a->arm->wavelength;
-    a->basis = spx_alloc2(np, n, sizeof *a->basis, e);
-    a->pairs = spx_alloc2(np * (np + 1) / 2, n, sizeof *a->pairs, e);
-    if (!a->basis || !a->pairs)
+    a->basis = spx_alloc2(np, a->stride, sizeof *a->basis, e);
+    if (!a->basis)
         return SPX_EIO;
     for (size_t k = 0; k < np; k++) {
-        double *p = a->basis + k * n, norm0 = 0, norm = 0;
+        double *p = a->basis + k * a->stride, norm0 = 0, norm = 0;
         for (size_t i = 0; i < n; i++) {
             p[i] = basis_function(o, k, (wave[i] - wave[0]) / (wave[n - 1] - wave[0]) * 2 - 1);
             norm0 += p[i] * p[i];
         }
         for (size_t j = 0; j < 2 * k; j++) {
-            const double *b = a->basis + j % k * n;
+            const double *b = a->basis + j % k * a->stride;
             double s = 0;
             for (size_t i = 0; i < n; i++)
                 s += b[i] * p[i];
@@ -148,10 +147,22 @@ static spx_status make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err 
             p[i] /= norm;
         a->lndet += 2 * log(norm);
     }
-    for (size_t k = 0; k < np; k++)
-        for (size_t j = 0; j <= k; j++)
-            for (size_t i = 0; i < n; i++)
-                a->pairs[spx_rv_packed(k, j) * n + i] = a->basis[k * n + i] * a->basis[j * n + i];
+    return SPX_OK;
+}
+
+/* Principal components in the order in which they are used: tile after tile. */
+static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
+{
+    const spx_pca *p = &a->setup->pca;
+    size_t nc = p->ncomp;
+    a->comp = spx_alloc2(a->ntile * SPX_RV_TILE, nc, sizeof *a->comp, e);
+    a->mean = spx_alloc(a->ntile * SPX_RV_TILE, sizeof *a->mean, e);
+    if (!a->comp || !a->mean)
+        return SPX_EIO;
+    memcpy(a->mean, p->mean, a->nt * sizeof *a->mean);
+    for (size_t k = 0; k < nc; k++)
+        for (size_t i = 0; i < a->nt; i++)
+            a->comp[(i / SPX_RV_TILE * nc + k) * SPX_RV_TILE + i % SPX_RV_TILE] = p->comp[k * a->nt + i];
     return SPX_OK;
 }
 
@@ -227,6 +238,8 @@ static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return st;
     a->n = a->arm->nwave;
     a->nt = a->setup->nwave;
+    a->stride = (a->n + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES;
+    a->ntile = (a->nt + SPX_RV_TILE - 1) / SPX_RV_TILE;
     if (a->n < 2)
         return spx_fail(e, SPX_EINPUT, "arm '%.15s' has %zu pixels: nothing to fit", a->arm->name, a->n);
     if (o->resolution && !a->arm->resolution)
@@ -241,8 +254,11 @@ static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return st;
     if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)))
         return st;
-    c->maxn = a->n > c->maxn ? a->n : c->maxn;
-    c->maxnt = a->nt > c->maxnt ? a->nt : c->maxnt;
+    if (o->interpolator == SPX_INTERPOLATE_CUBIC && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)))
+        return st;
+    c->maxn = a->stride > c->maxn ? a->stride : c->maxn;
+    c->maxnt = a->ntile * SPX_RV_TILE > c->maxnt ? a->ntile * SPX_RV_TILE : c->maxnt;
+    c->maxcomp = a->setup->pca.ncomp > c->maxcomp ? a->setup->pca.ncomp : c->maxcomp;
     return SPX_OK;
 }
 
@@ -336,7 +352,11 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
 
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e)
 {
-    *c = (spx_rv_ctx){.in = in, .opt = o};
+    *c = (spx_rv_ctx){.in = in, .opt = o, .kernels = spx_rv_kernels_avx512()};
+    if (!c->kernels)
+        c->kernels = spx_rv_kernels_avx2();
+    if (!c->kernels)
+        c->kernels = spx_rv_kernels_base();
     spx_status st = check_options(o, e);
     for (size_t i = 0; st == SPX_OK && i < in->spectra->narm; i++) {
         if (!in->setup[i])
@@ -368,7 +388,8 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->lnwave);
         spx_free(a->place);
         spx_free(a->basis);
-        spx_free(a->pairs);
+        spx_free(a->comp);
+        spx_free(a->mean);
         spx_free(a->cprime);
         spx_free(a->leftout);
         spx_free(a->deconvolve);

@@ -56,6 +56,7 @@ typedef struct {
     size_t ccf_every;             /* every N-th template of the library; 0: so that about 100 remain */
     size_t nccf_vsini;
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
+    double pca_error;        /* rms in ln flux that principal components may leave out; 0: no components */
     int nthreads;            /* 0: OpenMP's default; the result does not depend on it */
 } spx_template_config;
 
@@ -122,6 +123,11 @@ const char *spx_template_describe(const spx_setup *s, size_t row, char *text, si
  * memory. */
 spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, size_t *npick,
                              spx_err *e);
+
+/* Principal components of a setup's templates: as few as leave out no more than `error` (rms of ln flux over templates
+ * and pixels); from every N-th template where there are more than 2048, the error being that of all. Sets s->pca. Calls
+ * BLAS: have it run on one thread where the result must not depend on threads. SPX_EIO: memory. */
+spx_status spx_template_pca(spx_setup *s, double error, spx_err *e);
 
 /* Cross-correlation set of a setup (see blocks/templates.h) from rows pick[npick] of its templates times vsini[nvsini];
  * a template is broadened before its continuum is taken out. */

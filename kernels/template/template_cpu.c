@@ -1,3 +1,4 @@
+#include <cblas.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -34,6 +35,7 @@ struct spx_template_job {
     spx_setup *setup; /* [nsetup] */
     weights *weight;  /* [nsetup] */
     spx_template_fill fill;
+    double pca_error;
     size_t npick, *pick;
     size_t nvsini;
     double *vsini;
@@ -266,6 +268,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     st = SPX_EIO;
     job->nlib = lib->ntemp;
     job->nthreads = cfg->nthreads > 0 ? cfg->nthreads : omp_get_max_threads();
+    job->pca_error = cfg->pca_error;
     job->nsetup = cfg->nsetup;
     job->setup = spx_alloc(cfg->nsetup, sizeof *job->setup, e);
     job->weight = spx_alloc(cfg->nsetup, sizeof *job->weight, e);
@@ -473,6 +476,24 @@ static void fill_holes(spx_template_job *job, spx_setup *s)
     }
 }
 
+/* Components of all setups, a thread each. */
+static spx_status make_components(spx_template_job *job, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    int blas = openblas_get_num_threads();
+    openblas_set_num_threads(1);
+#pragma omp parallel for num_threads(job->nthreads) schedule(dynamic, 1)
+    for (size_t i = 0; i < job->nsetup; i++) {
+        spx_err mine = {0};
+        if (spx_template_pca(&job->setup[i], job->pca_error, &mine) != SPX_OK) {
+#pragma omp critical(spx_template_pca_error)
+            st = spx_fail(e, mine.code, "setup '%s': %s", job->setup[i].setup, mine.msg);
+        }
+    }
+    openblas_set_num_threads(blas);
+    return st;
+}
+
 spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_template_report *report, spx_err *e)
 {
     spx_template_report rep = {.nfilled = job->fill.nfill};
@@ -493,6 +514,9 @@ spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_te
             return st;
         rep.nccf = s->ccf.ntemp;
     }
+    spx_status st = job->pca_error > 0 ? make_components(job, e) : SPX_OK;
+    if (st)
+        return st;
     out->nsetup = job->nsetup;
     out->setup = job->setup;
     job->setup = NULL;

@@ -89,6 +89,38 @@ static spx_status read_grid(hid_t file, spx_setup *s, spx_err *e)
     return SPX_OK;
 }
 
+static spx_status read_pca(hid_t file, spx_setup *s, spx_err *e)
+{
+    char g[160], p[160];
+    spx_pca *c = &s->pca;
+    size_t nw = s->nwave, dc[2] = {0, s->nwave}, dt[2] = {s->ntemp, 0};
+    at(g, sizeof g, s, "pca");
+    spx_status st;
+    if ((st = spx_h5_attr_f64(file, g, "rms", &c->rms, e)) != SPX_OK ||
+        (st = spx_h5_attr_f64(file, g, "max", &c->max, e)) != SPX_OK)
+        return st;
+    at(p, sizeof p, s, "pca/component");
+    if ((st = spx_h5_read_f32(file, p, 2, dc, &c->comp, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; i < dc[0] * nw; i++)
+        if (!isfinite(c->comp[i]))
+            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
+    dt[1] = c->ncomp = dc[0];
+    at(p, sizeof p, s, "pca/coefficient");
+    if ((st = spx_h5_read_f64(file, p, 2, dt, &c->coef, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; i < s->ntemp * c->ncomp; i++)
+        if (!isfinite(c->coef[i]))
+            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
+    at(p, sizeof p, s, "pca/mean");
+    if ((st = spx_h5_read_f64(file, p, 1, &nw, &c->mean, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; i < nw; i++)
+        if (!isfinite(c->mean[i]))
+            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
+    return SPX_OK;
+}
+
 static spx_status read_ccf(hid_t file, spx_setup *s, spx_err *e)
 {
     char g[160], p[160];
@@ -181,6 +213,9 @@ static spx_status read_setup(hid_t file, spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "grid");
     if (spx_h5_exists(file, p) && (st = read_grid(file, s, e)) != SPX_OK)
         return st;
+    at(p, sizeof p, s, "pca");
+    if (spx_h5_exists(file, p) && (st = read_pca(file, s, e)) != SPX_OK)
+        return st;
     at(p, sizeof p, s, "ccf");
     return spx_h5_exists(file, p) ? read_ccf(file, s, e) : SPX_OK;
 }
@@ -242,6 +277,25 @@ static spx_status write_grid(hid_t file, const spx_setup *s, spx_err *e)
         st = spx_h5_write(file, p, H5T_NATIVE_INT32, 1, &nnode, s->node, e);
     spx_free(axes);
     return st;
+}
+
+static spx_status write_pca(hid_t file, const spx_setup *s, spx_err *e)
+{
+    char p[160];
+    const spx_pca *c = &s->pca;
+    size_t dc[2] = {c->ncomp, s->nwave}, dt[2] = {s->ntemp, c->ncomp};
+    at(p, sizeof p, s, "pca/mean");
+    spx_status st = spx_h5_write_real(file, p, 8, 1, &s->nwave, c->mean, e);
+    at(p, sizeof p, s, "pca/component");
+    if (st == SPX_OK)
+        st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 2, dc, c->comp, e);
+    at(p, sizeof p, s, "pca/coefficient");
+    if (st == SPX_OK)
+        st = spx_h5_write_real(file, p, 8, 2, dt, c->coef, e);
+    at(p, sizeof p, s, "pca");
+    if (st == SPX_OK)
+        st = spx_h5_set_f64(file, p, "rms", c->rms, e);
+    return st == SPX_OK ? spx_h5_set_f64(file, p, "max", c->max, e) : st;
 }
 
 static spx_status write_ccf(hid_t file, const spx_setup *s, spx_err *e)
@@ -318,6 +372,8 @@ static spx_status write_setup(hid_t file, const spx_setup *s, spx_err *e)
         return st;
     if (s->node != NULL && (st = write_grid(file, s, e)) != SPX_OK)
         return st;
+    if (s->pca.ncomp > 0 && (st = write_pca(file, s, e)) != SPX_OK)
+        return st;
     return s->ccf.ntemp > 0 ? write_ccf(file, s, e) : SPX_OK;
 }
 
@@ -340,6 +396,9 @@ void spx_setup_free(spx_setup *s)
     for (size_t i = 0; i < SPX_MAX_PAR; i++)
         spx_free(s->axis[i]);
     spx_free(s->node);
+    spx_free(s->pca.mean);
+    spx_free(s->pca.comp);
+    spx_free(s->pca.coef);
     spx_free(s->ccf.params);
     spx_free(s->ccf.vsini);
     spx_free(s->ccf.flux);

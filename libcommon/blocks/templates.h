@@ -28,6 +28,15 @@ typedef struct {
     float *fft, *fft2; /* [ntemp][nwave/2+1][2] */
 } spx_ccf_set;
 
+/* Principal components: ln flux of template t is mean + sum_k coef[t][k] comp[k], but for what was left out. */
+typedef struct {
+    size_t ncomp;    /* may be 0: all templates are alike */
+    double *mean;    /* [nwave]; NULL: the file has no components */
+    float *comp;     /* [ncomp][nwave], orthonormal but for rounding, most important first */
+    double *coef;    /* [ntemp][ncomp] */
+    double rms, max; /* of what was left out, over all templates and pixels */
+} spx_pca;
+
 typedef struct {
     char setup[64];
     double wmin, wmax;    /* range that the setup was made for, Angstrom */
@@ -51,6 +60,7 @@ typedef struct {
     size_t naxis[SPX_MAX_PAR];
     double *axis[SPX_MAX_PAR];
     int32_t *node;
+    spx_pca pca;
     spx_ccf_set ccf; /* ccf.ntemp 0: none */
 } spx_setup;
 

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/wave.h"
-#include "rvfit/rvfit.h"
+#include "rvfit/rvfit_internal.h"
 #include "template/template.h"
 
 static int failed;
@@ -108,6 +108,7 @@ static void make_templates(spx_templates *t)
                                .norm = SPX_NORM_LINEAR,
                                .parlog = {1},
                                .ccf = 1,
+                               .pca_error = 1e-9,
                                .ccf_every = 2,
                                .nccf_vsini = 2,
                                .ccf_vsini = vsini,
@@ -200,6 +201,15 @@ static void draw(spx_spectra *s, size_t row, const truth *t)
 static spx_rvfit_input input_of(const spx_spectra *s, const spx_templates *t)
 {
     return (spx_rvfit_input){.spectra = s, .setup = {&t->setup[0], &t->setup[1]}, .nrow = s->nspec};
+}
+
+/* All tests run with each of them. */
+static spx_interpolator interpolator;
+
+static void init(spx_rvfit_options *o)
+{
+    spx_rvfit_options_init(o);
+    o->interpolator = interpolator;
 }
 
 /* ---- the objective ---- */
@@ -302,8 +312,12 @@ static double median(const double *x, size_t n)
     return n % 2 ? tmp[n / 2] : 0.5 * (tmp[n / 2 - 1] + tmp[n / 2]);
 }
 
-static void objective(const spx_templates *t)
+static void objective(const spx_templates *full)
 {
+    /* Without the principal components, which are rounded. */
+    spx_setup bare[NARM] = {full->setup[0], full->setup[1]};
+    spx_templates plain = {.nsetup = NARM, .setup = bare}, *t = &plain;
+    bare[0].pca = bare[1].pca = (spx_pca){0};
     spx_spectra s;
     spx_rvfit_options o;
     alloc_spectra(&s, 1);
@@ -340,7 +354,7 @@ static void objective(const spx_templates *t)
             err[i] = err[i] == 0 ? large : fmax(err[i], least);
         want += plain_objective(&s.arm[a], &t->setup[a], 2 * 4 + 1, 37.5, flux, err);
     }
-    spx_rvfit_options_init(&o);
+    init(&o);
     spx_rvfit_input in = input_of(&s, t);
     double x[NQ] = {37.5, 0, 5500, -1, 0}, f;
     NEED(spx_rvfit_objective(&in, &o, x, &f, NULL, &need_e));
@@ -380,6 +394,137 @@ static void objective(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* ---- interpolation ---- */
+
+static void cubic_weights(void)
+{
+    for (size_t n = 2; n <= 7; n++) {
+        double x[7], w[4], d[4];
+        for (size_t i = 0; i < n; i++)
+            x[i] = (i ? x[i - 1] : -1) + 0.2 + uniform();
+        for (int trial = 0; trial < 50; trial++) {
+            double at = x[0] + (x[n - 1] - x[0]) * (trial < 2 ? trial : uniform()), f[7], g = 0, slope = 0;
+            int degree = n < 3 ? 1 : 2;
+            size_t first = spx_rv_cubic_weights(n, x, at, w, d);
+            double sum = w[0] + w[1] + w[2] + w[3], zero = d[0] + d[1] + d[2] + d[3];
+            CHECK(first + (n < 4 ? n : 4) <= n && (n >= 4 || w[3] == 0), "%zu nodes: first is %zu", n, first);
+            CHECK(fabs(sum - 1) < 1e-13 && fabs(zero) < 1e-12, "%zu nodes: weights sum to 1 + %g and %g", n, sum - 1,
+                  zero);
+            for (size_t i = 0; i < n; i++)
+                f[i] = degree == 2 ? 3 - x[i] + 0.7 * x[i] * x[i] : 3 - x[i];
+            for (size_t k = 0; k < 4 && first + k < n; k++) {
+                g += w[k] * f[first + k];
+                slope += d[k] * f[first + k];
+            }
+            double want = degree == 2 ? 3 - at + 0.7 * at * at : 3 - at, dwant = degree == 2 ? -1 + 1.4 * at : -1;
+            CHECK(fabs(g - want) < 1e-12 && fabs(slope - dwant) < 1e-11, "%zu nodes: %g and %g, want %g and %g", n, g,
+                  slope, want, dwant);
+        }
+        /* The slope has no jump at a node, whatever the values. */
+        for (size_t i = 1; i + 1 < n && n > 2; i++) {
+            double value[2] = {0}, slope[2] = {0}, f[7];
+            for (size_t k = 0; k < n; k++)
+                f[k] = gauss();
+            for (int side = 0; side < 2; side++) {
+                size_t first = spx_rv_cubic_weights(n, x, x[i] + (side ? 1e-12 : -1e-12), w, d);
+                for (size_t k = 0; k < 4 && first + k < n; k++) {
+                    value[side] += w[k] * f[first + k];
+                    slope[side] += d[k] * f[first + k];
+                }
+            }
+            CHECK(fabs(value[0] - value[1]) < 1e-9 && fabs(slope[0] - slope[1]) < 1e-8, "jump at node %zu of %zu", i,
+                  n);
+        }
+    }
+}
+
+/* The loops of every instruction set that this processor has give the same. */
+static void instruction_sets(const spx_templates *t)
+{
+    const spx_rv_kernels *k[3] = {spx_rv_kernels_base(), spx_rv_kernels_avx2(), spx_rv_kernels_avx512()};
+    const spx_pca *p = &t->setup[0].pca;
+    enum { L = 4, NT = 2, N = NT * SPX_RV_TILE, NP = 3, NF = 2 };
+    size_t nc = p->ncomp;
+    float *comp = spx_alloc2(N, nc, sizeof *comp, NULL), *cf = spx_alloc2(nc, L, sizeof *cf, NULL);
+    double *cd = spx_alloc2(nc, L, sizeof *cd, NULL), mean[N], in[N * SPX_RV_LANES], cprime[N];
+    if (!comp || !cf || !cd)
+        exit(1);
+    for (size_t i = 0; i < N * nc; i++)
+        comp[i] = (float)gauss();
+    for (size_t i = 0; i < nc * L; i++) {
+        cd[i] = gauss();
+        cf[i] = (float)cd[i];
+    }
+    for (size_t i = 0; i < N; i++)
+        mean[i] = gauss();
+    for (size_t i = 0; i < N * SPX_RV_LANES; i++)
+        in[i] = uniform();
+    spx_rv_spline_factor(N, cprime);
+    double weight[4] = {0.4, 0.2, 0.07, 0.03}, first[8][N * SPX_RV_LANES], got[8][N * SPX_RV_LANES];
+    for (int set = 0; set < 3; set++) {
+        if (!k[set])
+            continue;
+        memset(got, 0, sizeof got);
+        double *plane = got[0], chol[10], coef[NP] = {0.3, 0.2, 0.1};
+        k[set]->components(L, NT, 2, nc, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &plane);
+        memcpy(got[1], mean, sizeof mean);
+        k[set]->exponential(N, got[1]);
+        for (size_t i = 0; i < N && set == 0; i++)
+            CHECK(fabs(got[1][i] / exp(mean[i]) - 1) < 1e-15 * 4, "exp(%g) is %.17g", mean[i], got[1][i]);
+        k[set]->broaden(N, 3, weight, in, got[2]);
+        k[set]->broaden_one(N, 3, weight, in, got[3]);
+        k[set]->spline(N, cprime, in, got[4]);
+        k[set]->normal(N, NP, in, in + 3 * N, in + 4 * N, in + 5 * N, got[5]);
+        memcpy(chol, got[5], sizeof chol);
+        CHECK(spx_rv_cholesky(NP, chol, 0), "no factor");
+        got[6][N] = k[set]->residual(N, NP, in, coef, in + 3 * N, in + 4 * N, in + 5 * N, got[6]);
+        k[set]->curvature(N, NP, NF, in, chol, got[6], in, in + 4 * N, in + 5 * N, got[7]);
+        if (set == 0)
+            memcpy(first, got, sizeof first);
+        for (size_t i = 0; i < 8; i++)
+            for (size_t j = 0; j < N * SPX_RV_LANES; j++) {
+                double tol = (i == 0 ? 3e-6 : 1e-12) * (1 + fabs(first[i][j]));
+                CHECK(fabs(got[i][j] - first[i][j]) < tol, "set %d, loop %zu, element %zu: %.17g, base %.17g", set, i,
+                      j, got[i][j], first[i][j]);
+            }
+    }
+    spx_free(comp);
+    spx_free(cf);
+    spx_free(cd);
+}
+
+/* Principal components against the templates themselves. */
+static void component_sums(const spx_templates *t)
+{
+    enum { NSTAR = 12 };
+    spx_spectra s;
+    spx_rvfit_options o;
+    double x[NSTAR][NQ], f[2][NSTAR], grad[2][NSTAR][NQ];
+    alloc_spectra(&s, NSTAR);
+    for (size_t i = 0; i < NSTAR; i++) {
+        draw(&s, i, &(truth){0, 0, 5300, -0.7, 100});
+        memcpy(x[i], (double[]){50 * gauss(), 100 * uniform(), 4400 + 2200 * uniform(), -2.1 + 2.2 * uniform(), 0},
+               sizeof x[i]);
+    }
+    init(&o);
+    spx_setup bare[NARM] = {t->setup[0], t->setup[1]};
+    bare[0].pca = bare[1].pca = (spx_pca){0};
+    spx_rvfit_input in = input_of(&s, t);
+    for (int k = 0; k < 2; k++) {
+        NEED(spx_rvfit_objective(&in, &o, &x[0][0], f[k], &grad[k][0][0], &need_e));
+        in.setup[0] = &bare[0];
+        in.setup[1] = &bare[1];
+    }
+    for (size_t i = 0; i < NSTAR; i++) {
+        CHECK(fabs(f[0][i] - f[1][i]) < 1e-6 * fabs(f[1][i]), "objective from components %.8g, from templates %.8g",
+              f[0][i], f[1][i]);
+        for (size_t q = 0; q < NQ; q++)
+            CHECK(fabs(grad[0][i][q] - grad[1][i][q]) < 1e-4 * fabs(grad[1][i][q]) + 1e-4,
+                  "gradient by %zu from components %.8g, from templates %.8g", q, grad[0][i][q], grad[1][i][q]);
+    }
+    free_spectra(&s);
+}
+
 /* ---- the gradient ---- */
 
 static void gradient(const spx_templates *t)
@@ -410,7 +555,7 @@ static void gradient(const spx_templates *t)
     }
     spx_rvfit_input in = input_of(&s, t);
     for (int variant = 0; variant < 3; variant++) {
-        spx_rvfit_options_init(&o);
+        init(&o);
         o.resolution = variant == 1;
         o.lsf_sigma = 0.2;
         o.continuum = variant == 2 ? SPX_CONTINUUM_CHEBYSHEV : SPX_CONTINUUM_RBF;
@@ -458,7 +603,7 @@ static void recovered(const spx_templates *t)
                          TEFF[1 + (size_t)(3 * uniform())], FEH[1 + (size_t)(2 * uniform())], 15 + 60 * uniform()};
         draw(&s, i, &put[i]);
     }
-    spx_rvfit_options_init(&o);
+    init(&o);
     spx_rvfit_input in = input_of(&s, t);
     NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
     double sum[4] = {0}, best[NSTAR][NQ], f[NSTAR];
@@ -526,7 +671,7 @@ static void recovered(const spx_templates *t)
         CHECK(fabs(r.star[i].par[0] - 5300) < 1e-9 && r.star[i].par_err[0] == 0 && fabs(r.star[i].vrad - 50) < 0.1,
               "star %zu: teff %.10g +- %g, v %g", i, r.star[i].par[0], r.star[i].par_err[0], r.star[i].vrad);
     spx_rvfit_free(&r);
-    spx_rvfit_options_init(&o);
+    init(&o);
     spx_setup bare[NARM] = {t->setup[0], t->setup[1]};
     bare[0].ccf.ntemp = bare[1].ccf.ntemp = 0;
     in.setup[0] = &bare[0];
@@ -628,7 +773,7 @@ static void bad_spectra(const spx_templates *t)
         }
         spoil(&s, 2 * i + 1, (int)i);
     }
-    spx_rvfit_options_init(&o);
+    init(&o);
     spx_rvfit_input in = input_of(&s, t), only = input_of(&clean, t);
     NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
     NEED(spx_rvfit_cpu(&only, &o, NULL, &alone, &need_e));
@@ -706,7 +851,7 @@ static void refusals(const spx_templates *t)
     alloc_spectra(&s, 1);
     draw(&s, 0, &(truth){0, 0, 5500, -1, 40});
     spx_rvfit_input in = input_of(&s, t), other;
-    spx_rvfit_options_init(&d);
+    init(&d);
 
     o = d;
     o.npoly = 0;
@@ -779,11 +924,17 @@ int main(void)
     state = seed;
     make_lines();
     make_templates(&t);
-    objective(&t);
-    gradient(&t);
-    recovered(&t);
-    bad_spectra(&t);
-    refusals(&t);
+    cubic_weights();
+    instruction_sets(&t);
+    for (int k = 0; k < 2; k++) {
+        interpolator = k == 0 ? SPX_INTERPOLATE_CUBIC : SPX_INTERPOLATE_GRID;
+        objective(&t);
+        component_sums(&t);
+        gradient(&t);
+        recovered(&t);
+        bad_spectra(&t);
+        refusals(&t);
+    }
     spx_templates_free(&t);
     if (failed)
         printf("seed %llu\n", (unsigned long long)seed);

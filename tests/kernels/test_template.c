@@ -297,6 +297,52 @@ static void normalisation(void)
     free(flux);
 }
 
+/* ---- principal components ---- */
+
+/* Templates of rank 3 and noise: three components, and what they leave out is the noise. */
+static void principal_components(void)
+{
+    for (int tall = 0; tall < 2; tall++) { /* more pixels than templates, and fewer */
+        size_t nt = tall ? 300 : 40, nw = 120;
+        spx_setup s = {.ntemp = nt, .nwave = nw};
+        s.lnflux = malloc(nt * nw * sizeof *s.lnflux);
+        for (size_t t = 0; t < nt; t++)
+            for (size_t k = 0; k < nw; k++) {
+                double a = sin(1.7 * (double)t), b = cos(0.9 * (double)t), x = (double)k / (double)nw;
+                double noise = 1e-5 * sin(12.9898 * (double)(t * nw + k) + 78.233 * (double)(k % 7));
+                s.lnflux[t * nw + k] = (float)(1 + a * x + 0.3 * b * sin(9 * x) + 0.01 * a * b * cos(30 * x) + noise);
+            }
+        spx_err e = {0};
+        CHECK(spx_template_pca(&s, 1e-4, &e) == SPX_OK, "%s", e.msg);
+        const spx_pca *p = &s.pca;
+        CHECK(p->ncomp == 3, "%zu components", p->ncomp);
+        CHECK(p->rms > 5e-6 && p->rms < 9e-6 && p->max > p->rms && p->max < 2e-5, "left out: %g rms, %g at most",
+              p->rms, p->max);
+        double worst = 0, sum = 0;
+        for (size_t t = 0; t < nt; t++)
+            for (size_t k = 0; k < nw; k++) {
+                double f = p->mean[k];
+                for (size_t c = 0; c < p->ncomp; c++)
+                    f += p->coef[t * p->ncomp + c] * (double)p->comp[c * nw + k];
+                double d = fabs(f - (double)s.lnflux[t * nw + k]);
+                worst = fmax(worst, d);
+                sum += d * d;
+            }
+        CHECK(fabs(worst - p->max) < 1e-9 && fabs(sqrt(sum / (double)(nt * nw)) - p->rms) < 1e-9,
+              "left out %g, reported %g", worst, p->max);
+        for (size_t a = 0; a < p->ncomp; a++)
+            for (size_t b = 0; b <= a; b++) {
+                double dot = 0;
+                for (size_t k = 0; k < nw; k++)
+                    dot += (double)p->comp[a * nw + k] * (double)p->comp[b * nw + k];
+                CHECK(fabs(dot - (a == b)) < 1e-6, "components %zu and %zu: product %g", a, b, dot);
+            }
+        free(s.lnflux);
+        s.lnflux = NULL;
+        spx_setup_free(&s);
+    }
+}
+
 /* ---- grid of the parameters ---- */
 
 static size_t node_of(const spx_setup *s, size_t i, size_t j, size_t k)
@@ -596,6 +642,7 @@ int main(void)
     convolution();
     media();
     normalisation();
+    principal_components();
     grid();
     ccf();
     refusals();

@@ -1,0 +1,141 @@
+/* Minima of the objective of several stars that advance together, for an interpolation that is smooth across the nodes
+ * of the grid: damped Gauss-Newton (Levenberg-Marquardt) with bounds, from several starts a star, one after another.
+ * Every round computes one point of each star that is not done; what one star does depends on no other. */
+#include <math.h>
+#include <string.h>
+
+#include "rvfit/rvfit_internal.h"
+
+enum { MAX_STEPS = 60, LOOK_STEPS = 4 };
+static const double TOLERANCE = 1e-4; /* of the objective */
+static const double NEAR = 3;      /* a start is merged with the best minimum within this many (conditional) errors */
+static const double HOPELESS = 30; /* a start that will end this much above the best minimum is not followed */
+
+typedef struct {
+    spx_rv_ws *w;
+    const spx_rv_start *start;
+    size_t nstart, s; /* start that is followed; s == nstart: done */
+    int fresh;        /* the point that was asked for is the start itself */
+    size_t steps;
+    double lambda, gain;   /* damping; what the step in question should gain */
+    double x[SPX_MAX_FIT]; /* current point */
+    spx_rv_value at;       /* there */
+    spx_rv_minimum *best;
+} search;
+
+/* Point to compute next of the current start; 0 when it is at its end, with *converged. */
+static int propose(search *f, double *y, int *converged)
+{
+    const spx_rv_ctx *c = f->w->ctx;
+    double dlo[SPX_MAX_FIT], dhi[SPX_MAX_FIT], d[SPX_MAX_FIT];
+    for (size_t k = 0; k < c->nfree; k++) {
+        size_t q = c->freeq[k];
+        dlo[k] = fmin(0, c->lo[q] - f->x[q]);
+        dhi[k] = fmax(0, c->hi[q] - f->x[q]);
+    }
+    *converged = 0;
+    if (!(f->at.f < HUGE_VAL) || f->steps == MAX_STEPS)
+        return 0;
+    f->gain = spx_rv_box_step(c->nfree, f->at.grad, f->at.hess, f->lambda, dlo, dhi, d);
+    if (f->gain < TOLERANCE) {
+        *converged = 1;
+        return 0;
+    }
+    if (f->lambda > 1e8) { /* the step is as small as rounding errors */
+        *converged = f->gain < 1e-9 * fabs(f->at.f) + 0.01;
+        return 0;
+    }
+    memcpy(y, f->x, sizeof f->x);
+    for (size_t k = 0; k < c->nfree; k++) {
+        size_t q = c->freeq[k];
+        y[q] = fmax(c->lo[q], fmin(c->hi[q], f->x[q] + d[k]));
+    }
+    return 1;
+}
+
+/* The value at the point that was asked for. */
+static void accept(search *f, const double *y, const spx_rv_value *next)
+{
+    double drop = f->at.f - next->f;
+    f->steps++;
+    if (f->fresh || drop > 0) {
+        if (!f->fresh)
+            f->lambda = fmax(
+                drop > 0.75 * f->gain ? f->lambda * 0.1 : (drop < 0.25 * f->gain ? f->lambda * 5 : f->lambda), 1e-9);
+        memcpy(f->x, y, sizeof f->x);
+        f->at = *next;
+        f->fresh = 0;
+    } else {
+        f->lambda = fmax(f->lambda, 1e-4) * 10;
+    }
+}
+
+/* Has a later start met the best minimum, or no hope to get below it? */
+static int give_up(const search *f)
+{
+    const spx_rv_ctx *c = f->w->ctx;
+    const spx_rv_minimum *b = f->best;
+    if (f->s == 0 || !(b->at.f < HUGE_VAL))
+        return 0;
+    int near = f->at.f < b->at.f + 1;
+    for (size_t k = 0; k < c->nfree && near; k++) {
+        double h = b->at.hess[k * c->nfree + k], d = f->x[c->freeq[k]] - b->x[c->freeq[k]];
+        near = d * d * h < 2 * NEAR * NEAR;
+    }
+    return near || (f->steps >= LOOK_STEPS && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
+}
+
+/* Point that the search needs next in y; 0 when all starts are done. */
+static int next_point(search *f, double *y)
+{
+    while (f->s < f->nstart) {
+        int converged;
+        if (f->fresh) {
+            memcpy(y, f->start[f->s].x, sizeof f->x);
+            return 1;
+        }
+        if (propose(f, y, &converged) && !give_up(f))
+            return 1;
+        if (f->at.f < f->best->at.f) {
+            memcpy(f->best->x, f->x, sizeof f->x);
+            f->best->at = f->at;
+            f->best->converged = converged;
+        }
+        f->best->end_v[f->s] = f->x[0];
+        f->best->end_f[f->s] = f->at.f;
+        f->s++;
+        f->fresh = 1;
+        f->steps = 0;
+        f->lambda = 1e-4;
+    }
+    return 0;
+}
+
+void spx_rv_minimise_batch(size_t n, spx_rv_ws *const *w, const size_t *nstart, spx_rv_start (*start)[SPX_RV_MAX_START],
+                           spx_rv_minimum *out)
+{
+    search f[SPX_RV_BATCH];
+    for (size_t k = 0; k < n; k++) {
+        f[k] = (search){.w = w[k], .start = start[k], .nstart = nstart[k], .fresh = 1, .lambda = 1e-4, .best = &out[k]};
+        out[k].at.f = HUGE_VAL;
+        out[k].converged = 0;
+        out[k].nend = nstart[k];
+        memcpy(out[k].x, start[k][0].x, sizeof out[k].x);
+    }
+    for (;;) {
+        spx_rv_ws *who[SPX_RV_BATCH];
+        double y[SPX_RV_BATCH][SPX_MAX_FIT];
+        spx_rv_value value[SPX_RV_BATCH];
+        size_t m = 0, index[SPX_RV_BATCH];
+        for (size_t k = 0; k < n; k++)
+            if (next_point(&f[k], y[m])) {
+                who[m] = w[k];
+                index[m++] = k;
+            }
+        if (m == 0)
+            return;
+        spx_rv_eval_batch(m, who, (const double(*)[SPX_MAX_FIT])y, value);
+        for (size_t k = 0; k < m; k++)
+            accept(&f[index[k]], y[k], &value[k]);
+    }
+}
