@@ -235,6 +235,24 @@ lint-c:
 lint-man: $(MAN)
 	mandoc -Tlint -W warning $(MAN)
 
+# ---- benchmarks ----
+
+BENCHES  := $(patsubst tests/bench/bench_%.c,bench-%,$(wildcard tests/bench/bench_*.c))
+
+## bench: all benchmarks; bench-stack: one of them (DEVICES="cpu cuda")
+.PHONY: bench $(BENCHES)
+bench: $(BENCHES)
+$(BENCHES): bench-%: $(BUILD)/bench/bench_%
+	$< $(DEVICES)
+
+# What a kernel is compared with is compiled as well as the compiler can.
+$(BUILD)/obj/tests/bench/%.o: ALL_CFLAGS += -O3
+
+$(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
+
 # ---- installation ----
 
 .PHONY: install uninstall demo clean help

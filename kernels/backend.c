@@ -23,6 +23,13 @@ static spx_status cpu_rvfit(spx_backend *b, const spx_rvfit_input *in, const spx
     return spx_rvfit_cpu(in, o, p, out, e);
 }
 
+static spx_status cpu_stack(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
+                            spx_stack *out, spx_err *e)
+{
+    (void)b;
+    return spx_stack_cpu(tr, sh, o, out, e);
+}
+
 static void open_cpu(spx_backend *b)
 {
     memset(b, 0, sizeof *b);
@@ -30,6 +37,7 @@ static void open_cpu(spx_backend *b)
     (void)snprintf(b->device, sizeof b->device, "cpu");
     b->extract = cpu_extract;
     b->rvfit = cpu_rvfit;
+    b->stack = cpu_stack;
 }
 
 /* ---- shared objects ---- */
@@ -41,6 +49,8 @@ static int has_stage(const spx_backend *b, spx_stage_id stage)
         return b->extract != NULL;
     case SPX_STAGE_RVFIT:
         return b->rvfit != NULL;
+    case SPX_STAGE_STACK:
+        return b->stack != NULL;
     }
     return 0;
 }
