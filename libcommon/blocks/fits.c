@@ -608,6 +608,16 @@ static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, co
     return SPX_OK;
 }
 
+/* All that was looked for is there, but who knows what should have followed. */
+static spx_status incomplete_block(const char *where, spx_err *e)
+{
+    return spx_fail(
+        e, SPX_EINPUT,
+        "%s: the file ends within a block of %d bytes: it is truncated; copy it again, or, if it was written "
+        "without padding, add that: truncate -s %%2880 FILE",
+        where, SPX_FITS_BLOCK);
+}
+
 static spx_status scan_hdu(spx_fits *f, size_t at, spx_fits_hdu *h, spx_err *e)
 {
     size_t n = 0, left = (f->size - at) / CARD;
@@ -633,7 +643,7 @@ static spx_status scan_hdu(spx_fits *f, size_t at, spx_fits_hdu *h, spx_err *e)
     if (h->extname[0])
         snprintf(where, sizeof where, "%s: HDU %zu (%s)", f->name, f->nhdu, h->extname);
     if (head > f->size - at)
-        head = f->size - at;
+        return incomplete_block(where, e);
     h->data_at = at + head;
     if (h->nbytes > f->size - h->data_at)
         return spx_fail(e, SPX_EINPUT,
@@ -641,7 +651,9 @@ static spx_status scan_hdu(spx_fits *f, size_t at, spx_fits_hdu *h, spx_err *e)
                         f->size - h->data_at, h->nbytes);
     size_t pad = (SPX_FITS_BLOCK - h->nbytes % SPX_FITS_BLOCK) % SPX_FITS_BLOCK;
     h->end = h->data_at + h->nbytes;
-    h->end = pad > f->size - h->end ? f->size : h->end + pad;
+    if (pad > f->size - h->end)
+        return incomplete_block(where, e);
+    h->end += pad;
     return h->kind == SPX_FITS_BINTABLE || h->kind == SPX_FITS_TILED ? check_descriptors(f, h, where, e) : SPX_OK;
 }
 
@@ -654,7 +666,9 @@ spx_status spx_fits_parse(spx_fits *f, const char *name, const void *bytes, size
     if (size < 10 || memcmp(f->bytes, "SIMPLE  = ", 10) != 0)
         return spx_fail(e, SPX_EINPUT, "%s: is no FITS file (it does not begin with SIMPLE)", name);
     size_t at = 0, room = 0;
-    while (f->nhdu == 0 || (size - at >= 10 && memcmp(f->bytes + at, "XTENSION= ", 10) == 0)) {
+    static const char next[] = "XTENSION= ";
+    /* the beginning of that word is an HDU too, which is truncated */
+    while (f->nhdu == 0 || (size > at && memcmp(f->bytes + at, next, size - at < 10 ? size - at : 10) == 0)) {
         if (f->nhdu == room) {
             room = room ? 2 * room : 16;
             spx_fits_hdu *h = spx_alloc(room, sizeof *h, e);

@@ -45,7 +45,7 @@ typedef struct {
     spx_cards header;       /* in the file's memory: not to be changed or freed */
     size_t header_at;       /* offset of the header in the file */
     size_t data_at, nbytes; /* data, without padding */
-    size_t end;             /* offset behind the padding, as far as the file has it */
+    size_t end;             /* offset behind the padding */
     /* images */
     int bitpix;                   /* TILED: of the image */
     int ndim;                     /* NAXIS; above SPX_FITS_MAXDIM: 1 with all elements */

@@ -590,8 +590,8 @@ spx_status spx_fits_restore(hid_t file, const char *group, spx_fits_out *out, sp
         if ((st = spx_h5_attr_i64(file, path, "index", &index, e)) != SPX_OK)
             break;
         if (index < 0 || (size_t)index >= n || order[index])
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: attribute index is %lld, which cannot be", spx_h5_filename(file), path,
-                          (long long)index);
+            st = spx_fail(e, SPX_EINPUT, "%s:%s: attribute index is %lld of %zu HDUs: one is missing, or was added",
+                          spx_h5_filename(file), path, (long long)index, n);
         else
             order[index] = i + 1;
         nhdu++;

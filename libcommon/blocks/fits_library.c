@@ -139,19 +139,33 @@ static spx_status write_wavelengths(hid_t file, const char *name, const double *
     return st;
 }
 
-static spx_status finish(hid_t file, const spx_library_layout *l, size_t ntemp, const double *params, const char *names,
+/* n texts of `size` characters, NUL-terminated where shorter, blank padded as FITS and the schema have them. */
+static void pad_texts(char *text, size_t n, size_t size)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = strnlen(text + i * size, size); k < size; k++)
+            text[i * size + k] = ' ';
+}
+
+/* params[ntemp][npar]; names[ntemp][name_size] (may be NULL) are padded in place. */
+static spx_status finish(hid_t file, const spx_library_layout *l, size_t ntemp, const double *params, char *names,
                          size_t name_size, spx_err *e)
 {
     size_t dims[2] = {ntemp, l->npar};
+    char par[SPX_MAX_PAR][sizeof l->par[0]];
     for (size_t i = 0; i < ntemp * l->npar; i++)
         if (!isfinite(params[i]))
             return spx_fail(e, SPX_EINPUT, "spectrum %zu of the library: %s is not finite", i / l->npar,
                             l->par[i % l->npar]);
+    memcpy(par, l->par, sizeof par);
+    pad_texts(par[0], l->npar, sizeof par[0]);
     spx_status st = spx_h5_write(file, "/library/params", H5T_NATIVE_DOUBLE, 2, dims, params, e);
     if (st == SPX_OK)
-        st = spx_h5_write_strings(file, "/library/parname", sizeof l->par[0], l->npar, l->par[0], e);
-    if (st == SPX_OK && names)
+        st = spx_h5_write_strings(file, "/library/parname", sizeof par[0], l->npar, par[0], e);
+    if (st == SPX_OK && names) {
+        pad_texts(names, ntemp, name_size);
         st = spx_h5_write_strings(file, "/library/name", name_size, ntemp, names, e);
+    }
     return st == SPX_OK ? spx_h5_attach_scale(file, "/library/flux", 1, "/library/wavelength", "wavelength", e) : st;
 }
 
@@ -509,7 +523,6 @@ spx_status spx_fits_library_files(size_t n, const char *const *path, const char 
         if (st == SPX_OK && i == 0)
             st = flux_unit(file, &f.hdu[k].header, e);
         const char *base = base_name(path[i]);
-        memset(names + i * width, ' ', width);
         memcpy(names + i * width, base, strlen(base) < width ? strlen(base) : width);
         spx_free(row8);
         spx_free(row4);
