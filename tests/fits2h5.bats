@@ -203,7 +203,7 @@ linked() {
     head -c 3000 whole.gz >cut.gz
     fails_with 3 '*cut.gz: *truncated*' fits2h5 -o out.h5 cut.gz
     { head -c 3000 whole.gz && head -c 3000 /dev/zero | tr '\0' 'x'; } >bad.gz
-    fails_with 3 '*bad.gz: *damaged*' fits2h5 -o out.h5 bad.gz
+    fails_with 3 '*bad.gz: the gzip data*' fits2h5 -o out.h5 bad.gz
 }
 
 @test "what is no FITS file is refused with its remedy" {
@@ -259,7 +259,8 @@ rename_hdu() {
     cp "$SPX_SHARED/data/formats/coadd-special-dark-27247.fits" bad.fits
     chmod u+w bad.fits
     local at
-    at=$(grep -abo B_WAVELENGTH bad.fits | head -n 1 | cut -d : -f 1)
+    at=$(grep -abom 1 B_WAVELENGTH bad.fits)
+    at=${at%%:*}
     # element 10 becomes 0
     head -c 8 /dev/zero | dd of=bad.fits bs=1 seek=$(((at / 2880 + 1) * 2880 + 80)) conv=notrunc status=none
     fails_with 3 '*bad.fits: HDU B_WAVELENGTH: wavelengths do not increase at element 10*' fits2h5 -o out.h5 bad.fits
