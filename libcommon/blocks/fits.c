@@ -578,7 +578,7 @@ void spx_fits_hdu_free(spx_fits_hdu *h)
     h->decoded = NULL;
 }
 
-static uint64_t big(const unsigned char *p, size_t n)
+uint64_t spx_fits_integer(const unsigned char *p, size_t n)
 {
     uint64_t v = 0;
     for (size_t i = 0; i < n; i++)
@@ -597,7 +597,7 @@ static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, co
         size_t size = element_size(c->element);
         for (size_t r = 0; r < h->nrow; r++) {
             const unsigned char *d = f->bytes + h->data_at + r * h->rowsize + c->offset;
-            uint64_t n = big(d, c->width / 2), at = big(d + c->width / 2, c->width / 2);
+            uint64_t n = spx_fits_integer(d, c->width / 2), at = spx_fits_integer(d + c->width / 2, c->width / 2);
             if (c->element == 'X')
                 n = n / 8 + (n % 8 != 0);
             if (n > 0 && (at > room || n > (room - at) / size))
@@ -833,7 +833,7 @@ const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
 /* One big-endian element as a double. `blank` is compared for integers when has_blank. */
 static double element(const unsigned char *p, int bitpix, int flip)
 {
-    uint64_t v = big(p, (size_t)(abs(bitpix) / 8));
+    uint64_t v = spx_fits_integer(p, (size_t)(abs(bitpix) / 8));
     switch (bitpix) {
     case 8:
         return flip ? (double)(int8_t)(v ^ 0x80) : (double)v;
