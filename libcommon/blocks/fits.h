@@ -114,6 +114,8 @@ void spx_fits_truth(const spx_fits *f, size_t hdu, unsigned char *truth);
 /* Between file bytes and the values that the row type means, in place; `to_file` for the way back. */
 void spx_fits_convert_rows(const spx_fits_hdu *h, const unsigned char *truth, unsigned char *rows, size_t nrow,
                            int to_file);
+/* Bytes of one element of a TFORM code; 0: no such code. */
+size_t spx_fits_element_size(char code);
 /* n bytes, the most significant first, as an unsigned integer. */
 uint64_t spx_fits_integer(const unsigned char *p, size_t n);
 /* Invert the sign bits of n big-endian integers of `size` bytes. */
