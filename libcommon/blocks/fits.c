@@ -223,6 +223,8 @@ static spx_status parse_column(const spx_cards *h, size_t k, const char *where, 
     snprintf(key, sizeof key, "TUNIT%zu", k + 1);
     spx_cards_string(h, key, c->unit, sizeof c->unit);
     clean_text(c->unit);
+    if (strcmp(c->unit, "deg") == 0)
+        strcpy(c->unit, "degree"); /* as products spell it */
     c->scale = 1.0;
     snprintf(key, sizeof key, "TSCAL%zu", k + 1);
     spx_cards_double(h, key, &c->scale);
