@@ -88,7 +88,7 @@ ifeq ($(shell uname -m),x86_64)
 $(LANES)avx2.o: ALL_CFLAGS += -mavx2 -mfma
 $(LANES)avx512.o: ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
 endif
-$(LANES)base.o $(LANES)avx2.o $(LANES)avx512.o: ALL_CFLAGS += -O3 -ffp-contract=fast
+$(LANES)base.o $(LANES)avx2.o $(LANES)avx512.o: ALL_CFLAGS += $(if $(SAN)$(DEBUG),,-O3) -ffp-contract=fast
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
