@@ -8,13 +8,14 @@
 
 #include "base/err.h"
 #include "extract/extract.h"
+#include "reduce/reduce.h"
 #include "rvfit/rvfit.h"
 #include "stack/stack.h"
 
 /* Raised whenever the table or a structure that passes through it changes: a backend of another ABI is not used. */
 enum { SPX_BACKEND_ABI = 1 };
 
-typedef enum { SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT, SPX_STAGE_STACK } spx_stage_id;
+typedef enum { SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT, SPX_STAGE_STACK, SPX_STAGE_REDUCE } spx_stage_id;
 
 typedef struct spx_backend {
     int abi;          /* SPX_BACKEND_ABI */
@@ -28,6 +29,8 @@ typedef struct spx_backend {
                         spx_rvfit *out, spx_err *e);
     spx_status (*stack)(struct spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
                         spx_stack *out, spx_err *e);
+    spx_status (*reduce)(struct spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,
+                         int nthreads, spx_reduce *r, size_t *bad, spx_err *e);
     void (*close)(struct spx_backend *b);
 } spx_backend;
 

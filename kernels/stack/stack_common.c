@@ -10,30 +10,6 @@
 /* Windows end here: sums and differences of sample indices stay far from the end of int64. */
 #define FARTHEST ((size_t)1 << 40)
 
-void spx_traces_free(spx_traces *t)
-{
-    spx_free(t->start);
-    spx_free(t->offset);
-    spx_free(t->data);
-    spx_free(t->position);
-    memset(t, 0, sizeof *t);
-}
-
-void spx_shifts_free(spx_shifts *s)
-{
-    spx_free(s->shift);
-    spx_free(s->weight);
-    spx_free(s->grid);
-    memset(s, 0, sizeof *s);
-}
-
-void spx_stack_free(spx_stack *s)
-{
-    spx_free(s->value);
-    spx_free(s->index);
-    memset(s, 0, sizeof *s);
-}
-
 spx_status spx_stack_window(const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, int64_t *t0,
                             size_t *length, spx_err *e)
 {
