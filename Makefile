@@ -88,7 +88,7 @@ ifeq ($(shell uname -m),x86_64)
 $(LANES:=avx2.o): ALL_CFLAGS += -mavx2 -mfma
 $(LANES:=avx512.o): ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
 endif
-$(LANES:=base.o) $(LANES:=avx2.o) $(LANES:=avx512.o): ALL_CFLAGS += -O3 -ffp-contract=fast
+$(LANES:=base.o) $(LANES:=avx2.o) $(LANES:=avx512.o): ALL_CFLAGS += $(if $(SAN)$(DEBUG),,-O3) -ffp-contract=fast
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -234,6 +234,24 @@ lint-c:
 ## lint-man: mandoc's lint of the manual pages
 lint-man: $(MAN)
 	mandoc -Tlint -W warning $(MAN)
+
+# ---- benchmarks ----
+
+BENCHES  := $(patsubst tests/bench/bench_%.c,bench-%,$(wildcard tests/bench/bench_*.c))
+
+## bench: all benchmarks; bench-stack: one of them (DEVICES="cpu cuda")
+.PHONY: bench $(BENCHES)
+bench: $(BENCHES)
+$(BENCHES): bench-%: $(BUILD)/bench/bench_%
+	$< $(DEVICES)
+
+# What a kernel is compared with is compiled as well as the compiler can.
+$(BUILD)/obj/tests/bench/%.o: ALL_CFLAGS += -O3
+
+$(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
 # ---- installation ----
 

@@ -23,6 +23,20 @@ static spx_status cpu_rvfit(spx_backend *b, const spx_rvfit_input *in, const spx
     return spx_rvfit_cpu(in, o, p, out, e);
 }
 
+static spx_status cpu_stack(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
+                            spx_stack *out, spx_err *e)
+{
+    (void)b;
+    return spx_stack_cpu(tr, sh, o, out, e);
+}
+
+static spx_status cpu_reduce(spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,
+                             int nthreads, spx_reduce *r, size_t *bad, spx_err *e)
+{
+    (void)b;
+    return spx_reduce_cpu(data, outer, n, inner, first, nthreads, r, bad, e);
+}
+
 static void open_cpu(spx_backend *b)
 {
     memset(b, 0, sizeof *b);
@@ -30,6 +44,8 @@ static void open_cpu(spx_backend *b)
     (void)snprintf(b->device, sizeof b->device, "cpu");
     b->extract = cpu_extract;
     b->rvfit = cpu_rvfit;
+    b->stack = cpu_stack;
+    b->reduce = cpu_reduce;
 }
 
 /* ---- shared objects ---- */
@@ -41,6 +57,10 @@ static int has_stage(const spx_backend *b, spx_stage_id stage)
         return b->extract != NULL;
     case SPX_STAGE_RVFIT:
         return b->rvfit != NULL;
+    case SPX_STAGE_STACK:
+        return b->stack != NULL;
+    case SPX_STAGE_REDUCE:
+        return b->reduce != NULL;
     }
     return 0;
 }

@@ -8,12 +8,14 @@
 
 #include "base/err.h"
 #include "extract/extract.h"
+#include "reduce/reduce.h"
 #include "rvfit/rvfit.h"
+#include "stack/stack.h"
 
 /* Raised whenever the table or a structure that passes through it changes: a backend of another ABI is not used. */
 enum { SPX_BACKEND_ABI = 1 };
 
-typedef enum { SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT } spx_stage_id;
+typedef enum { SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT, SPX_STAGE_STACK, SPX_STAGE_REDUCE } spx_stage_id;
 
 typedef struct spx_backend {
     int abi;          /* SPX_BACKEND_ABI */
@@ -25,6 +27,10 @@ typedef struct spx_backend {
                           const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
     spx_status (*rvfit)(struct spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
                         spx_rvfit *out, spx_err *e);
+    spx_status (*stack)(struct spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
+                        spx_stack *out, spx_err *e);
+    spx_status (*reduce)(struct spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,
+                         int nthreads, spx_reduce *r, size_t *bad, spx_err *e);
     void (*close)(struct spx_backend *b);
 } spx_backend;
 

@@ -17,4 +17,5 @@ for arm in b r z; do
     specx-extract -q image-${arm}0.h5 --wavelength "${range[$arm]},0.8" -o frame-${arm}0.h5
 done
 h5merge -q frame-b0.h5 frame-r0.h5 frame-z0.h5 -o spectra.h5
+mock_traces --shifts array.h5
 rvs-fit -q --templates templates.h5 spectra.h5 -o rv.h5

@@ -108,6 +108,8 @@ programs() {
 @test "examples: h52fits" { run_examples h52fits.1; }
 @test "examples: h5check" { run_examples h5check.1; }
 @test "examples: h5merge" { run_examples h5merge.1; }
+@test "examples: h5reduce" { run_examples h5reduce.1; }
+@test "examples: h5stack" { run_examples h5stack.1; }
 @test "examples: h5table" { run_examples h5table.1; }
 @test "examples: rvs-fit" { run_examples rvs-fit.1; }
 @test "examples: rvs-template" { run_examples rvs-template.1; }

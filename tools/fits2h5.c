@@ -260,9 +260,13 @@ static spx_status convert(spx_stage *s, item *it, size_t n, spx_err *e)
         return print_list(it, n, wave, e);
     if ((st = check_conflicts(it, n, wave, e)) != SPX_OK)
         return st;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if (it[i].note[0])
             spx_warn("%s: %s: kept as FITS HDUs only", it[i].path, it[i].note);
+        if (it[i].fits.trailing < it[i].fits.size)
+            spx_warn("%s: %zu bytes behind the last HDU are none: kept, but not used", it[i].path,
+                     it[i].fits.size - it[i].fits.trailing);
+    }
     spx_stage_step(s, "write");
     for (size_t i = 0; st == SPX_OK && i < n; i++) /* h52fits names them in a frame's header */
         if (it[i].product == SPX_FITS_AS_IMAGE || it[i].product == SPX_FITS_AS_PSF)

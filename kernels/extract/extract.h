@@ -33,21 +33,37 @@ typedef struct {
     double pix_pad_frac; /* fraction of the rows that only padding bins reach and that are used, 0..1 */
     double regularize;   /* alpha: alpha^2 is added to the diagonal of M */
     double psf_error;    /* fractional error of the model in chi^2; negative: the PSF's own */
+    double tolerance;    /* of the trace method: of its square root, relative; of its fluxes, in standard deviations */
     int want_model;      /* fill the model image */
     int nthreads;        /* 0: OpenMP's default; the result does not depend on it */
     spx_progress *progress;
 } spx_extract_options;
 
+/* Steps of the trace method that are timed. */
+typedef enum {
+    SPX_EXTRACT_BEGIN,     /* checks, pixel weights */
+    SPX_EXTRACT_PLAN,      /* memory, places of the spots, pixels of a bundle */
+    SPX_EXTRACT_EQUATIONS, /* spots and their overlaps */
+    SPX_EXTRACT_SOLVE,     /* deconvolved flux */
+    SPX_EXTRACT_MARGINAL,  /* information of each fibre without its neighbours */
+    SPX_EXTRACT_FIT,       /* spots again: model and chi^2 */
+    SPX_EXTRACT_ROOT,      /* square root: flux, ivar, resolution */
+    SPX_EXTRACT_END,       /* masks, units, model image */
+    SPX_EXTRACT_STEPS
+} spx_extract_step_id;
+
 /* What was met on the way. */
 typedef struct {
-    size_t npatch;        /* systems of equations solved */
-    size_t npatch_failed; /* of them without a solution: flux 0, ivar 0, mask ALLBADPIX | BAD2DFIT */
-    size_t nbin;          /* bins in the output */
-    size_t nbin_empty;    /* of them without information */
-    size_t nbin_nospot;   /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
-    size_t npix;          /* pixels in the image */
-    size_t npix_masked;   /* of them with a mask bit, or ivar 0 */
-    size_t npix_bad;      /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
+    size_t npatch;             /* systems of equations solved */
+    size_t npatch_failed;      /* of them without a solution: flux 0, ivar 0, mask ALLBADPIX | BAD2DFIT */
+    size_t npatch_regularised; /* of them (trace method) that were solved again with regularisation */
+    size_t nbin;               /* bins in the output */
+    size_t nbin_empty;         /* of them without information */
+    size_t nbin_nospot; /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
+    size_t npix;        /* pixels in the image */
+    size_t npix_masked; /* of them with a mask bit, or ivar 0 */
+    size_t npix_bad;    /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
+    double seconds[SPX_EXTRACT_STEPS]; /* by step, summed over threads; the trace method's */
 } spx_extract_counts;
 
 /* The defaults of the reference programs; first, nspec, wmin, wmax and dw are left 0. */
@@ -75,6 +91,27 @@ size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o)
  * SPX_EUSAGE: options that make no sense (fibres beyond the PSF, empty wavelength range, ...); SPX_EINPUT: no bin on
  * the CCD, or more than 95 % of the pixels under the traces masked; SPX_EIO: memory. */
 spx_status spx_extract_patch_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                 spx_frame *out, spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
+
+/* Defaults of the trace method: as above, with wave_pad 40, pix_pad_frac 0.9 and tolerance 1e-8. */
+spx_extract_options spx_extract_trace_defaults(void);
+
+/* Units of work (fibres that are solved) that spx_extract_trace_cpu() will report to `progress`; 0 when it would
+ * refuse the options. */
+size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o);
+
+/* Extract whole traces, on the CPU: the same contract as spx_extract_patch_cpu(), and the same equations as it has with
+ * one patch for a whole bundle (sub_bundles 1, wave_step of all wavelengths): no seams, and a hundredth of the
+ * arithmetic. Options that differ:
+ * - sub_bundles is not used; wave_pad bins are solved beyond the wanted wavelengths at both ends.
+ * - wave_step: bins within wave_step + 2 wave_pad of a bin, of all fibres of its bundle, make the max(w) of its
+ *   regularisation (where its flux weight w is below m = 1e-4 max(w), alpha is m - w).
+ * - tolerance, 1e-13..0.01: chooses the poles of the square root and ends the iteration that gives the fluxes.
+ * counts: npatch is the number of traces; one whose equations have no solution is tried again with regularisation 1e-4,
+ * then flagged.
+ * SPX_EUSAGE also where bins are so small that one overlaps with more than 96 others of its trace.
+ * Arithmetic: vectors as wide as the processor has; results differ between instruction sets by rounding. */
+spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
                                  spx_frame *out, spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
 
 /* b, r or z: first letter of the camera's name if it is one of them, else by mean wavelength. */

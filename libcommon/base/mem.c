@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Each block is preceded by one cache line that holds its size. */
 enum { HEAD = 64 };
@@ -99,6 +100,25 @@ void spx_mem_limit(size_t bytes)
 size_t spx_mem_limit_get(void)
 {
     return atomic_load(&limit);
+}
+
+size_t spx_mem_cap(void)
+{
+    size_t cap = spx_mem_limit_get();
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (cap == 0 && pages > 0 && page > 0)
+        cap = (size_t)pages * (size_t)page;
+    return cap == 0 ? SIZE_MAX / 2 : cap;
+}
+
+spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e)
+{
+    size_t cap = spx_mem_cap();
+    if (bytes <= cap)
+        return SPX_OK;
+    return spx_fail(e, SPX_EIO,
+                    "%s: needs more than %zu MiB of memory: set --max-mem to more, or use a machine with more", name,
+                    cap >> 20);
 }
 
 size_t spx_mem_failures(void)

@@ -25,6 +25,12 @@ char *spx_strdup(const char *s, spx_err *e) SPX_NODISCARD;
 void spx_mem_limit(size_t bytes);
 size_t spx_mem_limit_get(void);
 
+/* Most that one input may take: the limit, or what the machine has, so that a small file which claims to be huge is
+ * refused instead of driving the machine out of memory. */
+size_t spx_mem_cap(void);
+/* SPX_EIO when `bytes` for the input `name` are more than that. */
+spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e);
+
 /* Number of allocations that failed so far: for callers that look at answers, not at errors. */
 size_t spx_mem_failures(void);
 

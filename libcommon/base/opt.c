@@ -310,7 +310,8 @@ spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *n
     int n = 0, only_files = 0;
     for (int i = 1; i < argc; i++) {
         spx_status st = SPX_OK;
-        if (only_files || argv[i][0] != '-' || argv[i][1] == '\0')
+        /* -:/path is a dataset of standard input */
+        if (only_files || argv[i][0] != '-' || argv[i][1] == '\0' || argv[i][1] == ':')
             argv[1 + n++] = argv[i];
         else if (strcmp(argv[i], "--") == 0)
             only_files = 1;

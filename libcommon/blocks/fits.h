@@ -45,7 +45,7 @@ typedef struct {
     spx_cards header;       /* in the file's memory: not to be changed or freed */
     size_t header_at;       /* offset of the header in the file */
     size_t data_at, nbytes; /* data, without padding */
-    size_t end;             /* offset behind the padding, as far as the file has it */
+    size_t end;             /* offset behind the padding */
     /* images */
     int bitpix;                   /* TILED: of the image */
     int ndim;                     /* NAXIS; above SPX_FITS_MAXDIM: 1 with all elements */
@@ -114,6 +114,10 @@ void spx_fits_truth(const spx_fits *f, size_t hdu, unsigned char *truth);
 /* Between file bytes and the values that the row type means, in place; `to_file` for the way back. */
 void spx_fits_convert_rows(const spx_fits_hdu *h, const unsigned char *truth, unsigned char *rows, size_t nrow,
                            int to_file);
+/* Bytes of one element of a TFORM code; 0: no such code. */
+size_t spx_fits_element_size(char code);
+/* n bytes, the most significant first, as an unsigned integer. */
+uint64_t spx_fits_integer(const unsigned char *p, size_t n);
 /* Invert the sign bits of n big-endian integers of `size` bytes. */
 void spx_fits_flip(unsigned char *p, size_t n, size_t size);
 

@@ -242,14 +242,6 @@ static spx_status column_scales(hid_t file, const char *path, const spx_fits_hdu
     return st;
 }
 
-static uint64_t big(const unsigned char *p, size_t n)
-{
-    uint64_t v = 0;
-    for (size_t i = 0; i < n; i++)
-        v = v << 8 | p[i];
-    return v;
-}
-
 /* One variable-length column, decoded: values one after another, and where each row begins. Left out when rows share
  * so much of the heap that it would be many times as large: the heap itself holds everything. */
 static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, const spx_fits_hdu *h, size_t k,
@@ -264,7 +256,7 @@ static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, co
     unsigned char *values = NULL;
     spx_status st = offsets ? SPX_OK : SPX_EIO;
     for (size_t r = 0; st == SPX_OK && r < h->nrow; r++) {
-        uint64_t n = big(rows + r * h->rowsize + c->offset, c->width / 2);
+        uint64_t n = spx_fits_integer(rows + r * h->rowsize + c->offset, c->width / 2);
         total += c->element == 'X' ? n / 8 + (n % 8 != 0) : n;
         offsets[r + 1] = total;
         if (total * size > 16 * h->pcount + 4096) {
@@ -278,7 +270,7 @@ static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, co
     for (size_t r = 0; st == SPX_OK && r < h->nrow; r++)
         if (offsets[r + 1] > offsets[r])
             memcpy(values + offsets[r] * size,
-                   heap + big(rows + r * h->rowsize + c->offset + c->width / 2, c->width / 2),
+                   heap + spx_fits_integer(rows + r * h->rowsize + c->offset + c->width / 2, c->width / 2),
                    (offsets[r + 1] - offsets[r]) * size);
     snprintf(name, sizeof name, "%s", c->name);
     plain_name(name);
@@ -590,8 +582,8 @@ spx_status spx_fits_restore(hid_t file, const char *group, spx_fits_out *out, sp
         if ((st = spx_h5_attr_i64(file, path, "index", &index, e)) != SPX_OK)
             break;
         if (index < 0 || (size_t)index >= n || order[index])
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: attribute index is %lld, which cannot be", spx_h5_filename(file), path,
-                          (long long)index);
+            st = spx_fail(e, SPX_EINPUT, "%s:%s: attribute index is %lld of %zu HDUs: one is missing, or was added",
+                          spx_h5_filename(file), path, (long long)index, n);
         else
             order[index] = i + 1;
         nhdu++;

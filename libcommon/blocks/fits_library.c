@@ -41,23 +41,33 @@ spx_status spx_library_parse_params(const char *text, spx_library_layout *l, spx
     return l->npar ? SPX_OK : spx_fail(e, SPX_EUSAGE, "'%s' names no parameters", text);
 }
 
-/* ---- parameters as keywords ---- */
+/* ---- parameters ---- */
 
-/* The layout with parameters filled in as this header has them; 0 when teff and logg (or one that was asked for) are
- * not there. */
-static int header_params(const spx_cards *h, const spx_library_layout *want, spx_library_layout *have)
+static int is_keyword(const void *header, const char *key)
 {
     double v;
+    return spx_cards_double(header, key, &v);
+}
+
+static int is_column(const void *hdu, const char *key)
+{
+    return spx_fits_find_column(hdu, key) != NULL;
+}
+
+/* The layout with parameters filled in under the names that are there; 0 when teff and logg (or one that was asked for)
+ * are not. */
+static int find_params(const spx_library_layout *want, int (*there)(const void *where, const char *key),
+                       const void *where, spx_library_layout *have)
+{
     *have = *want;
-    if (want->npar > 0) {
-        for (size_t i = 0; i < want->npar; i++)
-            if (!spx_cards_double(h, want->key[i], &v))
-                return 0;
+    for (size_t i = 0; i < want->npar; i++)
+        if (!there(where, want->key[i]))
+            return 0;
+    if (want->npar > 0)
         return 1;
-    }
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         for (size_t k = 0; usual[i].key[k]; k++)
-            if (spx_cards_double(h, usual[i].key[k], &v)) {
+            if (there(where, usual[i].key[k])) {
                 snprintf(have->par[have->npar], sizeof have->par[0], "%s", usual[i].par);
                 snprintf(have->key[have->npar], sizeof have->key[0], "%s", usual[i].key[k]);
                 have->npar++;
@@ -79,7 +89,7 @@ int spx_fits_is_model(const spx_fits *f, const spx_library_layout *l, size_t *nw
 {
     spx_library_layout have;
     int i = first_array(f);
-    if (i < 0 || !header_params(&f->hdu[0].header, l, &have))
+    if (i < 0 || !find_params(l, is_keyword, &f->hdu[0].header, &have))
         return 0;
     *nwave = f->hdu[i].nelem;
     return 1;
@@ -139,19 +149,33 @@ static spx_status write_wavelengths(hid_t file, const char *name, const double *
     return st;
 }
 
-static spx_status finish(hid_t file, const spx_library_layout *l, size_t ntemp, const double *params, const char *names,
+/* n texts of `size` characters, NUL-terminated where shorter, blank padded as FITS and the schema have them. */
+static void pad_texts(char *text, size_t n, size_t size)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = strnlen(text + i * size, size); k < size; k++)
+            text[i * size + k] = ' ';
+}
+
+/* params[ntemp][npar]; names[ntemp][name_size] (may be NULL) are padded in place. */
+static spx_status finish(hid_t file, const spx_library_layout *l, size_t ntemp, const double *params, char *names,
                          size_t name_size, spx_err *e)
 {
     size_t dims[2] = {ntemp, l->npar};
+    char par[SPX_MAX_PAR][sizeof l->par[0]];
     for (size_t i = 0; i < ntemp * l->npar; i++)
         if (!isfinite(params[i]))
             return spx_fail(e, SPX_EINPUT, "spectrum %zu of the library: %s is not finite", i / l->npar,
                             l->par[i % l->npar]);
+    memcpy(par, l->par, sizeof par);
+    pad_texts(par[0], l->npar, sizeof par[0]);
     spx_status st = spx_h5_write(file, "/library/params", H5T_NATIVE_DOUBLE, 2, dims, params, e);
     if (st == SPX_OK)
-        st = spx_h5_write_strings(file, "/library/parname", sizeof l->par[0], l->npar, l->par[0], e);
-    if (st == SPX_OK && names)
+        st = spx_h5_write_strings(file, "/library/parname", sizeof par[0], l->npar, par[0], e);
+    if (st == SPX_OK && names) {
+        pad_texts(names, ntemp, name_size);
         st = spx_h5_write_strings(file, "/library/name", name_size, ntemp, names, e);
+    }
     return st == SPX_OK ? spx_h5_attach_scale(file, "/library/flux", 1, "/library/wavelength", "wavelength", e) : st;
 }
 
@@ -186,26 +210,6 @@ typedef struct {
     int medium;
     spx_library_layout l; /* with parameters filled in */
 } single;
-
-static int table_params(const spx_fits_hdu *h, const spx_library_layout *want, spx_library_layout *have)
-{
-    *have = *want;
-    if (want->npar > 0) {
-        for (size_t i = 0; i < want->npar; i++)
-            if (!spx_fits_find_column(h, want->key[i]))
-                return 0;
-        return 1;
-    }
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        for (size_t k = 0; usual[i].key[k]; k++)
-            if (spx_fits_find_column(h, usual[i].key[k])) {
-                snprintf(have->par[have->npar], sizeof have->par[0], "%s", usual[i].par);
-                snprintf(have->key[have->npar], sizeof have->key[0], "%s", usual[i].key[k]);
-                have->npar++;
-                break;
-            }
-    return have->npar >= 2 && strcmp(have->par[0], "teff") == 0 && strcmp(have->par[1], "logg") == 0;
-}
 
 /* Wavelengths from the header of the fluxes: IRAF's log-linear form (DC-FLAG = 1, log10), or a linear axis. */
 static int header_wavelengths(const spx_cards *h, single *s)
@@ -279,7 +283,7 @@ static spx_status find_single(const spx_fits *f, const spx_library_layout *l, si
     if (l->flux && ((s->flux = hdu_called(f, l->flux)) < 0 || !spx_fits_is_image(&f->hdu[s->flux], 2)))
         return spx_fail(e, SPX_EINPUT, "%s: HDU %s is not an image of spectra (--library-flux)", f->name, l->flux);
     if (l->params && ((s->params = hdu_called(f, l->params)) < 0 || f->hdu[s->params].kind != SPX_FITS_BINTABLE ||
-                      !table_params(&f->hdu[s->params], l, &s->l)))
+                      !find_params(l, is_column, &f->hdu[s->params], &s->l)))
         return spx_fail(
             e, SPX_EINPUT,
             "%s: HDU %s is not a table with the parameters of the spectra (--library-params, --param-keywords)",
@@ -288,7 +292,7 @@ static spx_status find_single(const spx_fits *f, const spx_library_layout *l, si
         const spx_fits_hdu *h = &f->hdu[i];
         if (s->flux < 0 && spx_fits_is_image(h, 2) && h->bitpix < 0 && h->dims[0] > 1 && h->dims[1] > 1)
             s->flux = (int)i;
-        if (s->params < 0 && h->kind == SPX_FITS_BINTABLE && table_params(h, l, &s->l))
+        if (s->params < 0 && h->kind == SPX_FITS_BINTABLE && find_params(l, is_column, h, &s->l))
             s->params = (int)i;
     }
     if (s->flux < 0)
@@ -467,7 +471,7 @@ spx_status spx_fits_library_files(size_t n, const char *const *path, const char 
         if (i == 0) {
             if ((st = spx_fits_open(&f, path[0], e)) != SPX_OK)
                 break;
-            if (!header_params(&f.hdu[0].header, l, &have))
+            if (!find_params(l, is_keyword, &f.hdu[0].header, &have))
                 st = spx_fail(e, SPX_EINPUT, "%s: is no model spectrum", path[0]);
             wide = first_array(&f) >= 0 && f.hdu[first_array(&f)].bitpix == -64;
             spx_fits_close(&f);
@@ -509,7 +513,6 @@ spx_status spx_fits_library_files(size_t n, const char *const *path, const char 
         if (st == SPX_OK && i == 0)
             st = flux_unit(file, &f.hdu[k].header, e);
         const char *base = base_name(path[i]);
-        memset(names + i * width, ' ', width);
         memcpy(names + i * width, base, strlen(base) < width ? strlen(base) : width);
         spx_free(row8);
         spx_free(row4);

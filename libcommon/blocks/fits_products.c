@@ -8,6 +8,7 @@
 #include "blocks/fits_ccd.h"
 #include "blocks/io.h"
 #include "h5/h5io.h"
+#include "h5/provenance.h"
 #include "h5/schema.h"
 
 enum { TEXT = 16384 };
@@ -17,23 +18,17 @@ enum { TEXT = 16384 };
 /* Value of the last `name=value` line among the options of all steps; 0 when there is none. */
 static int recorded(hid_t in, const char *name, char *value, size_t size)
 {
-    size_t n = 0, len = strlen(name);
-    char **step = NULL, path[200];
+    size_t n = spx_provenance_count(in), len = strlen(name);
     int found = 0;
     spx_err e = {0};
     char *text = spx_alloc(TEXT, 1, &e);
-    if (text && spx_h5_exists(in, "/provenance") && spx_h5_list(in, "/provenance", &n, &step, &e) == SPX_OK)
-        for (size_t i = 0; i < n; i++) {
-            snprintf(path, sizeof path, "/provenance/%.150s", step[i]);
-            if (!spx_h5_has_attr(in, path, "options") || spx_h5_attr_str(in, path, "options", text, TEXT, &e) != SPX_OK)
-                continue;
+    for (size_t i = 0; text && i < n; i++)
+        if (spx_provenance_field(in, i, "option", text, TEXT))
             for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
                 if (strncmp(line, name, len) == 0 && line[len] == '=' && line[len + 1]) {
                     snprintf(value, size, "%s", line + len + 1);
                     found = 1;
                 }
-        }
-    spx_h5_names_free(n, step);
     spx_free(text);
     return found;
 }
@@ -41,20 +36,13 @@ static int recorded(hid_t in, const char *name, char *value, size_t size)
 /* A HISTORY card (as many as it needs) for each step. */
 static spx_status add_history(hid_t in, spx_cards *h, spx_err *e)
 {
-    size_t n = 0;
-    char **step = NULL, path[200], card[81];
-    if (!spx_h5_exists(in, "/provenance"))
-        return SPX_OK;
-    char *text = spx_alloc(TEXT, 1, e);
-    spx_status st = text ? spx_h5_list(in, "/provenance", &n, &step, e) : SPX_EIO;
+    size_t n = spx_provenance_count(in);
+    char *text = spx_alloc(TEXT, 1, e), card[81], version[64] = "";
+    spx_status st = text ? SPX_OK : SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
-        char version[64] = "";
-        snprintf(path, sizeof path, "/provenance/%.150s", step[i]);
-        if (!spx_h5_has_attr(in, path, "command_line") || !spx_h5_has_attr(in, path, "version"))
+        if (!spx_provenance_field(in, i, "command_line", text, TEXT))
             continue;
-        if ((st = spx_h5_attr_str(in, path, "version", version, sizeof version, e)) != SPX_OK ||
-            (st = spx_h5_attr_str(in, path, "command_line", text, TEXT, e)) != SPX_OK)
-            break;
+        spx_provenance_field(in, i, "version", version, sizeof version);
         for (char *c = text; *c; c++)
             if (*c < 32 || *c > 126)
                 *c = '?';
@@ -65,7 +53,6 @@ static spx_status add_history(hid_t in, spx_cards *h, spx_err *e)
             st = spx_cards_append(h, card, e);
         }
     }
-    spx_h5_names_free(n, step);
     spx_free(text);
     return st;
 }
@@ -267,20 +254,11 @@ spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e)
 /* Command line of the fit, as the provenance has it. */
 static int fit_command(hid_t in, char *text, size_t size)
 {
-    size_t n = 0;
-    char **step = NULL, path[200], program[64];
-    int found = 0;
-    spx_err e = {0};
-    if (spx_h5_exists(in, "/provenance") && spx_h5_list(in, "/provenance", &n, &step, &e) == SPX_OK)
-        for (size_t i = 0; i < n; i++) {
-            snprintf(path, sizeof path, "/provenance/%.150s", step[i]);
-            if (spx_h5_has_attr(in, path, "program") && spx_h5_has_attr(in, path, "command_line") &&
-                spx_h5_attr_str(in, path, "program", program, sizeof program, &e) == SPX_OK &&
-                strcmp(program, "rvs-fit") == 0 && spx_h5_attr_str(in, path, "command_line", text, size, &e) == SPX_OK)
-                found = 1;
-        }
-    spx_h5_names_free(n, step);
-    return found;
+    char program[64];
+    for (size_t i = spx_provenance_count(in); i-- > 0;)
+        if (spx_provenance_field(in, i, "program", program, sizeof program) && strcmp(program, "rvs-fit") == 0)
+            return spx_provenance_field(in, i, "command_line", text, size);
+    return 0;
 }
 
 static spx_status put_named_table(hid_t in, spx_fits_out *o, const char *path, const char *extname, spx_err *e)

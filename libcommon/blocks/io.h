@@ -13,7 +13,9 @@
 #include "blocks/psf.h"
 #include "blocks/rvfit.h"
 #include "blocks/spectra.h"
+#include "blocks/stack.h"
 #include "blocks/templates.h"
+#include "h5/h5io.h"
 #include "h5/table.h"
 
 /* /image, and /fibermap where present. A mask is made (all 0) when the file has none. */
@@ -46,6 +48,18 @@ spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e);
  * them; `s` are the spectra that were fitted (r->row tells which rows). Fibermap and scores of those rows are written.
  */
 spx_status spx_rvfit_write(hid_t file, const spx_rvfit *r, const spx_spectra *s, spx_err *e);
+
+/* /traces. SPX_EINPUT also where a type is another one than the schema's: shifts of half a sample are a mistake. */
+spx_status spx_traces_read(spx_input *in, spx_traces *t, spx_err *e);
+spx_status spx_traces_write(hid_t file, const spx_traces *t, spx_err *e);
+/* /shifts, for traces of this precision; weights are 1 where the file has none. */
+spx_status spx_shifts_read(spx_input *in, int precision, spx_shifts *s, spx_err *e);
+spx_status spx_shifts_write(hid_t file, const spx_shifts *s, spx_err *e);
+/* Stacks of an earlier run, for adding to: /stack/stack, which has to have the window of `like` (spx_free). */
+spx_status spx_stack_read_earlier(spx_input *in, const spx_stack *like, void **value, spx_err *e);
+spx_status spx_stack_write(hid_t file, const spx_stack *s, spx_err *e);
+/* Positions of stations from text: east and north in km, one station a line; # begins a comment. [n * 2], spx_free. */
+spx_status spx_stations_read(const char *name, size_t *n, double **position, spx_err *e);
 
 /* Cards at `path` (absent: none). */
 spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e);

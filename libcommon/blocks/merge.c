@@ -946,6 +946,10 @@ static spx_status note_left_out(spx_merge *m, const input *p, spx_err *e)
         if (strcmp(names[i], "rvfit") == 0 && !m->blocks[RVFIT])
             known = 0;
         (void)snprintf(path, sizeof path, "/%.250s", names[i]);
+        H5O_info_t info; /* a type that attributes share is no content */
+        if (!known && H5Oget_info_by_name2(p->file, path, &info, H5O_INFO_BASIC, H5P_DEFAULT) >= 0 &&
+            info.type == H5O_TYPE_NAMED_DATATYPE)
+            known = 1;
         if (!known)
             st = left_out(m, p, path, e);
     }

@@ -53,6 +53,9 @@ spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_re
     sub(p, sizeof p, path, "flux");
     if ((st = spx_h5_read_f64(file, p, 2, dims, &a->flux, e)) != SPX_OK)
         return st;
+    /* a length of 0 would mean "any" below, and then contradict what was read */
+    if (dims[0] == 0 || dims[1] == 0)
+        return spx_fail(e, SPX_EINPUT, "%s:%s: holds no spectra", spx_h5_filename(file), p);
     *nspec = dims[0];
     if (spx_h5_has_attr(file, p, "units") &&
         (st = spx_h5_attr_str(file, p, "units", a->unit, sizeof a->unit, e)) != SPX_OK)

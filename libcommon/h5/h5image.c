@@ -205,8 +205,8 @@ void spx_input_close(spx_input *in)
 
 /* ---- output ---- */
 
-/* Closing a file that is thrown away would write it, perhaps to a disk that is full; and where a close fails, HDF5 keeps
- * a half-freed file, on which H5close() crashes. So such a file stays open until the process ends. */
+/* Closing a file that is thrown away would write it, perhaps to a disk that is full; and where a close fails, HDF5
+ * keeps a half-freed file, on which H5close() crashes. So such a file stays open until the process ends. */
 static int abandoned;
 
 struct spx_output {

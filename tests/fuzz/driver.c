@@ -1,6 +1,6 @@
-/* Feeds a fuzz target without libFuzzer: every file of a folder as it is, and VARIANTS damaged copies of each, the same
- * in every run. Usage: fuzz_NAME FOLDER; with SPX_FUZZ_KEEP=FILE each input is written to FILE before it is tried, so
- * that after a crash FILE holds the culprit.
+/* Feeds a fuzz target without libFuzzer: every file of a folder as it is, and damaged copies of it, the same in every
+ * run; the smaller the file the more. Usage: fuzz_NAME FOLDER; with SPX_FUZZ_KEEP=FILE each input is written to FILE
+ * before it is tried, so that after a crash FILE holds the culprit.
  *
  * For a long search build the target with clang -fsanitize=fuzzer instead of this file. */
 #include <dirent.h>
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { VARIANTS = 1000, MAX_SIZE = 1 << 20, MAX_FILE = 1000 };
+enum { VARIANT_BYTES = 1000000, MAX_SIZE = 1 << 20, MAX_FILE = 1000 };
 
 /* splitmix64: a fixed sequence, so that a failure comes back. */
 static uint64_t next(uint64_t *state)
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
             return 2;
         }
         try_one(file, size);
-        for (int k = 0; k < VARIANTS; k++) {
+        for (size_t k = 0; k < VARIANT_BYTES / (size + 1000); k++) {
             memcpy(variant, file, size);
             try_one(variant, damage(variant, size, &state));
         }

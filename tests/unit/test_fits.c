@@ -184,15 +184,16 @@ static void hostile(void)
     header(PRIMARY);
     header(IMAGE "NAXIS1  = 10");
     data(20);
-    for (size_t n = 80; n < nfile; n += 80) { /* every truncation is seen, or costs nothing but padding */
-        size_t all = nfile;
+    for (size_t n = 80; n < nfile; n += 79) { /* every truncation is seen, but for one between HDUs */
         spx_fits f;
         spx_err e = {0};
-        spx_status st = spx_fits_parse(&f, "cut.fits", file, n, &e);
-        int complete =
-            n >= 2 * 2880 + 80 || (n >= 320 && n < 2880 + 80); /* after the data; within the first HDU only */
-        EXPECT((st == SPX_OK) == complete, "cut at %zu of %zu: status %d %s", n, all, st, e.msg);
+        unsigned char *exact = malloc(n);
+        memcpy(exact, file, n);
+        spx_status st = spx_fits_parse(&f, "cut.fits", exact, n, &e);
+        EXPECT((st == SPX_OK) == (n == 2880) && (n == 2880 || strstr(e.msg, "truncated")), "cut at %zu: status %d %s",
+               n, st, e.msg);
         spx_fits_close(&f);
+        free(exact);
     }
 }
 
@@ -369,12 +370,6 @@ static void tables(void)
     memcpy(file + nfile, "trailing", 8);
     nfile += 8;
     round_trip("padding");
-    nfile = 0;
-    header(IMAGE "NAXIS1  = 3");
-    memcpy(file, "SIMPLE  =                    T", 30);
-    data(6);
-    nfile -= 2000; /* the last block is not complete */
-    round_trip("short");
 }
 
 int main(void)

@@ -5,17 +5,8 @@
 
 #include "base/mem.h"
 #include "blocks/frame.h"
+#include "check.h"
 #include "h5/table.h"
-
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c)) {                                                                                                    \
-            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #c, e.msg);                                                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static spx_err e;
 
 /* Fibermap of n rows: columns `name` (fibre numbers) and TARGETID = 1000 + row. */
 static spx_table *fibermap(const char *name, size_t n, const int32_t *fiber)

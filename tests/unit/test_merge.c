@@ -8,21 +8,12 @@
 #include "base/mem.h"
 #include "blocks/io.h"
 #include "blocks/merge.h"
+#include "check.h"
 #include "h5/h5io.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
 
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c)) {                                                                                                    \
-            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #c, e.msg);                                                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 enum { NWAVE = 40, NDIAG = 5, MAXPART = 4 };
-
-static spx_err e;
 
 /* What a made-up frame is like. */
 typedef struct {

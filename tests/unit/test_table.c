@@ -5,16 +5,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "check.h"
 #include "h5/h5io.h"
 #include "h5/table.h"
 
-#define CHECK(c)                                                                                                       \
-    do {                                                                                                               \
-        if (!(c)) {                                                                                                    \
-            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #c, e.msg);                                                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 #define REFUSED(call, word)                                                                                            \
     do {                                                                                                               \
         spx_err_clear(&e);                                                                                             \
@@ -22,8 +16,6 @@
         CHECK(e.code == SPX_EINPUT && strstr(e.msg, word) != NULL);                                                    \
         spx_err_clear(&e);                                                                                             \
     } while (0)
-
-static spx_err e;
 
 /* FIBER (big-endian int16), NAME (string), FLUX[2] (float), OK (logical) */
 static spx_table *sample(int first, size_t width)

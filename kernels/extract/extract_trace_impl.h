@@ -1,0 +1,140 @@
+/* Whole-trace extraction on the CPU: what the parts share. Private to kernels/extract/.
+ *
+ * extract_trace_cpu.c plans and drives; the heavy loops are in extract_trace_lanes.h, compiled once for every
+ * instruction set (extract_trace_base.c, _avx2.c, _avx512.c) and chosen at run time. */
+#ifndef SPX_EXTRACT_TRACE_IMPL_H
+#define SPX_EXTRACT_TRACE_IMPL_H
+
+#include <stddef.h>
+
+#include "extract/extract_impl.h"
+#include "extract/extract_trace_math.h"
+
+enum {
+    SPX_TRACE_LANES = 8,       /* doubles in the widest vector: rows of arrays are padded to it */
+    SPX_TRACE_TAIL = 40,       /* bins that a column of L^-1 M is followed at most beyond the overlap */
+    SPX_TRACE_RUN = 128,       /* bins that neighbours beyond the next are taken off together at most */
+    SPX_TRACE_MAX_REACH = 24,  /* of these neighbours, on each side */
+    SPX_TRACE_WIDER = 9,       /* diagonals of A_s beyond those of M that are looked at beside masks */
+    SPX_TRACE_MOST_BAND = 112, /* half-bandwidth of the square root at most */
+    SPX_TRACE_MAX_BAND = 96    /* a bin that overlaps with more bins of its own trace: bins far smaller than a pixel */
+};
+
+/* Regularisation that is tried where equations have no solution. */
+#define SPX_TRACE_RETRY 1e-4
+
+/* Added to the diagonal of M whatever the regularisation is, as in the patch method. */
+#define SPX_TRACE_PRIOR 1e-15
+
+/* One column of A: where its spot lies. */
+typedef struct {
+    int xc, yc;    /* first column and row */
+    double dx, dy; /* centre minus middle of the central pixel */
+} spx_trace_place;
+
+/* What all bundles share. Bins are counted from the first padding bin: bin k lies at wmin + (k - pad) dw. */
+typedef struct {
+    const spx_extract_job *job;
+    size_t nbin, pad;     /* bins of a trace with its padding; padding bins at each end */
+    int nx, ny;           /* size of a spot */
+    size_t nxp, nyp;      /* columns of a stored row: a multiple of the lanes, at least nx + lanes - 1; rows alike */
+    int degx, degy;       /* Gauss-Hermite degrees */
+    size_t npar;          /* Gauss-Hermite coefficients, then sigma x and y, padded to the lanes */
+    double *coeff;        /* [nspec][ndeg][npar] */
+    double *bx, *by, *bp; /* Legendre polynomials of the series for x, y and the parameters at every bin */
+    double *column_mask;  /* [nxp] 1 for the nx columns of a spot, 0 beyond */
+    size_t spot_work;     /* doubles of scratch that a spot needs */
+    size_t band;          /* half-bandwidth that the arrays for the square root have room for */
+    double tolerance;
+} spx_trace_plan;
+
+/* One bundle: fibres fibre0 .. fibre0 + nf - 1 of the PSF. Rows of [nl] doubles hold one value a fibre. */
+typedef struct {
+    size_t fibre0, nf, nl; /* nl: lanes, a multiple of SPX_TRACE_LANES, at least nf + reach */
+    spx_trace_place *at;   /* [nbin][nf] */
+    unsigned char *state;  /* [nbin][nf] SPX_TRACE_... */
+    unsigned char *lost;   /* [nf] 1: this trace has no solution; it is left out of the equations */
+    /* Pairs of bins that overlap: (f, k) with (f + df, k + dk), lo[df] <= dk <= hi[df], lo[0] = 0. Element
+     * first[df] + dk - lo[df] of the nelem elements of a bin. */
+    int reach;            /* largest df */
+    int *lo, *hi;         /* [reach + 1] */
+    size_t *first, nelem; /* [reach + 1] */
+    int depth;            /* largest |dk| */
+    size_t band;          /* half-bandwidth of A_s */
+    int fit_depth;        /* bins that a pass over the image must remember */
+    long y0, y1;          /* rows of the CCD that are used */
+    long wx0, wy0;        /* CCD pixel of element (0,0) of the window */
+    size_t margin;        /* rows of zeros around the factors, which a column of V reaches */
+    size_t wnx, wny;      /* size of the window: all pixels that a spot may touch, and some more */
+    float *weight, *data; /* [wny][wnx] ivar and value, both 0 where a pixel must not be used */
+    double *m;            /* [nbin][nelem][nl] M, each pair once: in the lane of its fibre with the smaller index */
+    double *ldl;  /* [nbin][hi[0] + 1][nl] L D L^T of each fibre's block: 1/D, then L below it; zeros around it */
+    double *diag; /* [nbin][lanes] scratch of the factorisation, hi[0] rows of zeros before it */
+    double *x;    /* [nbin][nl] deconvolved flux */
+    double *y, *w, *seen; /* [nbin][nl] A^T W p, A^T W 1, A^T [W > 0] */
+    double *regularize;   /* [nf] alpha */
+} spx_trace_bundle;
+
+enum {
+    SPX_TRACE_SPOT = 0,  /* has a spot that may touch the CCD */
+    SPX_TRACE_OFF = 1,   /* its spot lies beyond the pixels in use */
+    SPX_TRACE_NOSPOT = 2 /* the PSF has no spot here */
+};
+
+/* Memory of one thread, kept from bundle to bundle. */
+typedef enum {
+    SPX_ROOM_M,
+    SPX_ROOM_VECTORS,
+    SPX_ROOM_FACTOR,
+    SPX_ROOM_A,
+    SPX_ROOM_CG,
+    SPX_ROOM_RING,
+    SPX_ROOM_SPOT,
+    SPX_ROOM_COLUMNS,
+    SPX_ROOM_SIDES,
+    SPX_ROOM_CHAIN,
+    SPX_ROOM_WINDOW,
+    SPX_ROOM_MODEL,
+    SPX_ROOM_ROOT,
+    SPX_ROOMS
+} spx_trace_room_id;
+
+typedef struct {
+    double *at[SPX_ROOMS];
+    size_t size[SPX_ROOMS];
+} spx_trace_rooms;
+
+/* n1 x n2 doubles, with anything in them. NULL and SPX_EIO when memory is out. */
+double *spx_trace_room(spx_trace_rooms *r, spx_trace_room_id id, size_t n1, size_t n2, spx_err *e);
+
+/* The loops that are compiled for each instruction set. All are sequential; they are called for different bundles at
+ * the same time. */
+typedef struct {
+    const char *name;
+    /* M, y, w and seen of a bundle from its window. */
+    spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_err *e);
+    /* Factorise every fibre's block; lost[] gets 1 where it is not positive definite. Returns the number of those. */
+    size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b);
+    /* Solve M x = y by conjugate gradients; *solved is 0 when they do not converge. */
+    spx_status (*solve)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, int *solved, spx_err *e);
+    /* A_s of all fibres of the bundle into a[nbin][band + 1][nl]. */
+    spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, double *a,
+                           spx_err *e);
+    /* Square root: flux, ivar and resolution of fibres f0 .. f1 - 1 of the bundle; lost[] of a fibre gets 1 where even
+     * regularisation gives none. Elements of `a` that do not matter are cleared. */
+    spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, double *a, size_t f0,
+                       size_t f1, spx_frame *out, size_t *regularised, spx_err *e);
+    /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
+    spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t f0, size_t f1,
+                      double *chi2, spx_err *e);
+} spx_trace_kernels;
+
+/* Used instead of the best of those below where it is not NULL: for tests. */
+extern const spx_trace_kernels *spx_trace_forced;
+
+/* NULL where the compiler or the processor lacks the instructions. */
+const spx_trace_kernels *spx_trace_kernels_base(void);
+const spx_trace_kernels *spx_trace_kernels_avx2(void);
+const spx_trace_kernels *spx_trace_kernels_avx512(void);
+
+#endif

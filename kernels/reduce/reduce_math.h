@@ -1,0 +1,44 @@
+/* Arithmetic of reductions that host and device share. */
+#ifndef SPX_REDUCE_MATH_H
+#define SPX_REDUCE_MATH_H
+
+#include <stdint.h>
+
+#include "hostdevice.h"
+#include "reduce/reduce.h"
+
+/* (value, rest) += x, without loss: s + r = a + b exactly. */
+SPX_HD void spx_reduce_two_sum(double x, double *value, double *rest)
+{
+    const double sum = *value + x, of_x = sum - *value;
+    const double lost = (*value - (sum - of_x)) + (x - of_x);
+    const double low = *rest + lost;
+    *value = sum + low;
+    *rest = low - (*value - sum);
+}
+
+/* One result gets x, element i of the axis. */
+SPX_HD void spx_reduce_one(spx_reduce_op op, double x, int64_t i, double *value, double *rest, int64_t *index,
+                           uint64_t *count)
+{
+    if (op == SPX_REDUCE_SUM || op == SPX_REDUCE_MEAN) {
+        spx_reduce_two_sum(x, value, rest);
+    } else if (*count == 0 || ((op == SPX_REDUCE_MINIMUM || op == SPX_REDUCE_ARGMIN) ? x < *value : x > *value)) {
+        *value = x;
+        *index = i;
+    }
+    ++*count;
+}
+
+/* A double as a whole number with the same order, and back. */
+SPX_HD uint64_t spx_reduce_key(uint64_t bits)
+{
+    return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
+}
+
+SPX_HD uint64_t spx_reduce_bits(uint64_t key)
+{
+    return key >> 63 ? key & ~((uint64_t)1 << 63) : ~key;
+}
+
+#endif

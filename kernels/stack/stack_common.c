@@ -1,0 +1,202 @@
+/* Shift-and-stack: what does not depend on where it is computed. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "stack/stack.h"
+#include "stack/stack_math.h"
+
+/* Windows end here: sums and differences of sample indices stay far from the end of int64. */
+#define FARTHEST ((size_t)1 << 40)
+
+spx_status spx_stack_window(const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, int64_t *t0,
+                            size_t *length, spx_err *e)
+{
+    int64_t low = INT64_MAX, high = INT64_MIN;
+    if (tr->ntrace == 0 || sh->nshift == 0)
+        return spx_fail(e, SPX_EINPUT, "there are no %s", tr->ntrace == 0 ? "traces" : "shifts");
+    for (size_t k = 0; k < sh->nshift; k++)
+        for (size_t j = 0; j < tr->ntrace; j++) {
+            int64_t first = spx_stack_first(tr->offset[j], sh->shift[k * tr->ntrace + j], 0);
+            int64_t end = first + (int64_t)(tr->start[j + 1] - tr->start[j]);
+            low = first < low ? first : low;
+            high = end > high ? end : high;
+        }
+    *t0 = o->has_t0 ? o->t0 : low;
+    if (!o->has_length && (*t0 >= high || *t0 < -(int64_t)FARTHEST))
+        return spx_fail(e, SPX_EUSAGE,
+                        "the window is empty or endless: it begins at sample %lld, the last trace ends at %lld",
+                        (long long)*t0, (long long)high);
+    *length = o->has_length ? o->length : (size_t)(high - *t0);
+    if (*length == 0 || *length > FARTHEST || *t0 > (int64_t)FARTHEST || *t0 < -(int64_t)FARTHEST)
+        return spx_fail(e, SPX_EUSAGE, "a window of %zu samples from sample %lld on is out of range", *length,
+                        (long long)*t0);
+    return SPX_OK;
+}
+
+/* 1 when all n values are finite. */
+static int all_finite(int precision, const void *data, size_t n)
+{
+    int ok = 1;
+    if (precision == 4)
+        for (size_t i = 0; i < n; i++)
+            ok &= isfinite(((const float *)data)[i]) != 0;
+    else
+        for (size_t i = 0; i < n; i++)
+            ok &= isfinite(((const double *)data)[i]) != 0;
+    return ok;
+}
+
+static spx_status check_input(const spx_traces *tr, const spx_shifts *sh, spx_err *e)
+{
+    if (tr->ntrace != sh->ntrace)
+        return spx_fail(e, SPX_EINPUT, "there are %zu traces, but shifts for %zu", tr->ntrace, sh->ntrace);
+    if (tr->precision != sh->precision || (tr->precision != 4 && tr->precision != 8))
+        return spx_fail(e, SPX_EINPUT, "traces are float%d, weights are float%d: they have to be alike",
+                        8 * tr->precision, 8 * sh->precision);
+    if (sh->nshift > INT32_MAX || tr->ntrace > INT32_MAX)
+        return spx_fail(e, SPX_EINPUT, "more than %d shifts or traces", INT32_MAX);
+    for (size_t j = 0; j < tr->ntrace; j++)
+        if (tr->start[j] > tr->start[j + 1] || tr->start[j + 1] > tr->nsample)
+            return spx_fail(e, SPX_EINPUT, "trace %zu: its place %llu:%llu among %zu samples is impossible", j,
+                            (unsigned long long)tr->start[j], (unsigned long long)tr->start[j + 1], tr->nsample);
+    if (!all_finite(tr->precision, tr->data, tr->nsample))
+        return spx_fail(e, SPX_EINPUT, "the traces hold NaN or infinite values: replace them, by 0 for example");
+    if (!all_finite(sh->precision, sh->weight, sh->nshift * sh->ntrace))
+        return spx_fail(e, SPX_EINPUT, "weights are NaN or infinite");
+    return SPX_OK;
+}
+
+spx_status spx_stack_begin(const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, spx_stack *out,
+                           spx_err *e)
+{
+    spx_status st = check_input(tr, sh, e);
+    if (st == SPX_OK)
+        st = spx_stack_window(tr, sh, o, &out->t0, &out->length, e);
+    if (st != SPX_OK)
+        return st;
+    out->method = o->method;
+    out->precision = tr->precision;
+    out->nshift = sh->nshift;
+    out->sampling_rate = tr->sampling_rate;
+    memcpy(out->units, tr->units, sizeof out->units);
+    size_t rows = o->method == SPX_STACK_ARGMAX ? 1 : out->nshift;
+    size_t columns = o->method == SPX_STACK_MAX ? 1 : out->length, n;
+    if ((st = spx_mul(rows, columns, &n, e)) != SPX_OK)
+        return st;
+    if (o->earlier != NULL && (o->method != SPX_STACK_STACK || !all_finite(tr->precision, o->earlier, n)))
+        return spx_fail(e, SPX_EINPUT,
+                        o->method != SPX_STACK_STACK ? "only stacks can be added to an earlier result"
+                                                     : "the earlier result holds NaN or infinite values");
+    if ((out->value = spx_alloc(n, (size_t)out->precision, e)) == NULL ||
+        (o->method != SPX_STACK_STACK && (out->index = spx_alloc(n, sizeof *out->index, e)) == NULL))
+        return SPX_EIO;
+    return SPX_OK;
+}
+
+spx_status spx_stack_overflow(int precision, spx_err *e)
+{
+    return spx_fail(e, SPX_EINPUT, "a stack is beyond the range of float%d: scale the traces or the weights%s",
+                    8 * precision, precision == 4 ? ", or use float64" : "");
+}
+
+/* ---- geometry ---- */
+
+spx_status spx_stack_axis_parse(const char *text, const char *what, spx_stack_axis *a, spx_err *e)
+{
+    double v[3];
+    size_t n;
+    spx_status st = spx_parse_doubles(text, ':', what, 3, v, &n, e);
+    if (st != SPX_OK)
+        return st;
+    a->first = v[0];
+    a->step = 0;
+    a->n = 1;
+    if (n == 1)
+        return SPX_OK;
+    if (n != 3 || !(v[2] > 0) || v[1] < v[0])
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is neither a number nor MIN:MAX:STEP", what, text);
+    double steps = (v[1] - v[0]) / v[2];
+    if (!(steps < 1e7))
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' has more than 10 million values", what, text);
+    /* the end belongs to it, however its step was rounded */
+    a->n = (size_t)(steps + 1e-6) + 1;
+    a->step = v[2];
+    return SPX_OK;
+}
+
+static double axis_value(const spx_stack_axis *a, size_t i)
+{
+    return a->first + (double)i * a->step;
+}
+
+spx_status spx_stack_slowness_grid(const spx_stack_axis *sx, const spx_stack_axis *sy, size_t *n, double **out,
+                                   spx_err *e)
+{
+    if (spx_mul(sx->n, sy->n, n, e) != SPX_OK || (*out = spx_alloc2(*n, 2, sizeof **out, e)) == NULL)
+        return e != NULL ? e->code : SPX_EIO;
+    for (size_t k = 0; k < *n; k++) {
+        (*out)[2 * k] = axis_value(sx, k / sy->n);
+        (*out)[2 * k + 1] = axis_value(sy, k % sy->n);
+    }
+    return SPX_OK;
+}
+
+spx_status spx_stack_velocity_grid(const spx_stack_axis *velocity, const spx_stack_axis *azimuth, size_t *n,
+                                   double **out, spx_err *e)
+{
+    if (!(velocity->first > 0))
+        return spx_fail(e, SPX_EUSAGE, "velocities have to be positive");
+    if (spx_mul(velocity->n, azimuth->n, n, e) != SPX_OK || (*out = spx_alloc2(*n, 2, sizeof **out, e)) == NULL)
+        return e != NULL ? e->code : SPX_EIO;
+    for (size_t k = 0; k < *n; k++) {
+        double v = axis_value(velocity, k / azimuth->n);
+        double angle = axis_value(azimuth, k % azimuth->n) * (3.14159265358979323846 / 180.0);
+        (*out)[2 * k] = sin(angle) / v;
+        (*out)[2 * k + 1] = cos(angle) / v;
+    }
+    return SPX_OK;
+}
+
+spx_status spx_stack_geometry(const spx_traces *tr, size_t nshift, const double *slowness, spx_shifts *out, spx_err *e)
+{
+    if (tr->position == NULL)
+        return spx_fail(e, SPX_EINPUT, "the traces have no positions");
+    if (!(tr->sampling_rate > 0) || !isfinite(tr->sampling_rate))
+        return spx_fail(e, SPX_EINPUT, "the traces have no sampling rate");
+    if (tr->ntrace == 0)
+        return spx_fail(e, SPX_EINPUT, "there are no traces");
+    out->nshift = nshift;
+    out->ntrace = tr->ntrace;
+    out->precision = tr->precision;
+    if ((out->shift = spx_alloc2(nshift, tr->ntrace, sizeof *out->shift, e)) == NULL ||
+        (out->weight = spx_alloc2(nshift, tr->ntrace, (size_t)tr->precision, e)) == NULL ||
+        (out->grid = spx_alloc2(nshift, 2, sizeof *out->grid, e)) == NULL)
+        return SPX_EIO;
+    memcpy(out->grid, slowness, 2 * nshift * sizeof *out->grid);
+    double x0 = 0, y0 = 0, n = (double)tr->ntrace;
+    for (size_t j = 0; j < tr->ntrace; j++) {
+        if (!isfinite(tr->position[2 * j]) || !isfinite(tr->position[2 * j + 1]))
+            return spx_fail(e, SPX_EINPUT, "the position of trace %zu is not finite", j);
+        x0 += tr->position[2 * j] / n;
+        y0 += tr->position[2 * j + 1] / n;
+    }
+    for (size_t k = 0; k < nshift; k++)
+        for (size_t j = 0; j < tr->ntrace; j++) {
+            double delay =
+                slowness[2 * k] * (tr->position[2 * j] - x0) + slowness[2 * k + 1] * (tr->position[2 * j + 1] - y0);
+            double shift = -round(delay * tr->sampling_rate);
+            if (!(fabs(shift) <= INT32_MAX))
+                return spx_fail(e, SPX_EINPUT,
+                                "slowness %g,%g s/km gives a shift of %g samples: are positions in km and the sampling "
+                                "rate in Hz?",
+                                slowness[2 * k], slowness[2 * k + 1], shift);
+            out->shift[k * tr->ntrace + j] = (int32_t)shift;
+            if (tr->precision == 4)
+                ((float *)out->weight)[k * tr->ntrace + j] = (float)(1.0 / n);
+            else
+                ((double *)out->weight)[k * tr->ntrace + j] = 1.0 / n;
+        }
+    return SPX_OK;
+}

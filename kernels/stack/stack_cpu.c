@@ -1,0 +1,276 @@
+/* Shift-and-stack on the CPU. */
+#include <omp.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "stack/stack.h"
+#include "stack/stack_math.h"
+
+/* Samples that are computed together; rows whose tiles share a scratch; how the shifts are cut. Fixed, so that results
+ * do not depend on the number of threads. */
+enum { CHUNK = 4096, ROWS = 16, LONGEST_TILE = 128, MOST_BLOCKS = 64, FEWEST_SHIFTS = 32 };
+
+/* Below this number of terms threads cost more than they bring. */
+#define FEW_TERMS 1e6
+
+/* One trace. Its samples lie between zeros, at least LONGEST_TILE of them on both sides. */
+typedef struct {
+    const void *data;
+    int64_t first, length; /* sample t of the window is data[t - first - shift] */
+    size_t j;              /* number of the trace */
+} trace;
+
+/* A run: its input, and how the work is cut. */
+typedef struct {
+    const spx_traces *tr;
+    const spx_shifts *sh;
+    const spx_stack_options *o;
+    spx_stack *out;
+    size_t item; /* bytes of a value */
+    char *padded;
+    size_t nchunk, shifts_at_once, nblock; /* chunks of samples; blocks of shifts */
+    int32_t *low, *high;                   /* [nblock, ntrace]: smallest and largest shift of each trace in a block */
+    size_t npart, nlane;                   /* partial maxima of one value: parts of them, each of so many lanes */
+    char *best;                            /* MAX: [nchunk, nshift, nlane]; ARGMAX: [nblock, length] */
+    char *which;                           /* their indices: integers of the size of a value */
+} job;
+
+#define PASTE_(a, b) a##_##b
+#define PASTE(a, b)  PASTE_(a, b)
+#define NAME(x)      PASTE(x, VARIANT)
+
+#define TARGET
+#define VARIANT f32
+#define T       float
+#define I       int32_t
+#include "stack/stack_tile.h"
+#undef VARIANT
+#undef T
+#undef I
+#define VARIANT f64
+#define T       double
+#define I       int64_t
+#include "stack/stack_tile.h"
+#undef VARIANT
+#undef T
+#undef I
+#undef TARGET
+
+#ifdef __x86_64__
+#define TARGET  __attribute__((target("avx2")))
+#define VARIANT f32_avx2
+#define T       float
+#define I       int32_t
+#include "stack/stack_tile.h"
+#undef VARIANT
+#undef T
+#undef I
+#define VARIANT f64_avx2
+#define T       double
+#define I       int64_t
+#include "stack/stack_tile.h"
+#undef VARIANT
+#undef T
+#undef I
+#undef TARGET
+
+#define TARGET  __attribute__((target("avx512f")))
+#define VARIANT f32_avx512
+#define T       float
+#define I       int32_t
+#include "stack/stack_tile.h"
+#undef VARIANT
+#undef T
+#undef I
+#define VARIANT f64_avx512
+#define T       double
+#define I       int64_t
+#include "stack/stack_tile.h"
+#undef VARIANT
+#undef T
+#undef I
+#undef TARGET
+#endif
+
+typedef int item_function(const job *w, const trace *tr, size_t ntrace, size_t b, size_t c, double *sum, void *scratch);
+
+static item_function *choose_loops(int precision)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        return precision == 4 ? item_f32_avx512 : item_f64_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return precision == 4 ? item_f32_avx2 : item_f64_avx2;
+#endif
+    return precision == 4 ? item_f32 : item_f64;
+}
+
+/* Scratch of one thread. */
+typedef struct {
+    trace *reach;
+    double *sum;
+    char *row;
+} scratch;
+
+static void scratch_free(scratch *s, int nthreads)
+{
+    for (int i = 0; s != NULL && i < nthreads; i++) {
+        spx_free(s[i].reach);
+        spx_free(s[i].sum);
+        spx_free(s[i].row);
+    }
+    spx_free(s);
+}
+
+static scratch *scratch_new(int nthreads, size_t ntrace, size_t item, spx_err *e)
+{
+    scratch *s = spx_alloc((size_t)nthreads, sizeof *s, e);
+    for (int i = 0; s != NULL && i < nthreads; i++)
+        if ((s[i].reach = spx_alloc(ntrace, sizeof *s->reach, e)) == NULL ||
+            (s[i].sum = spx_alloc2(ROWS, LONGEST_TILE, sizeof *s->sum, e)) == NULL ||
+            (s[i].row = spx_alloc2(ROWS, LONGEST_TILE, item, e)) == NULL) {
+            scratch_free(s, nthreads);
+            return NULL;
+        }
+    return s;
+}
+
+/* Traces that any set of shifts of block b brings into chunk c. */
+static size_t find_traces(const job *w, size_t b, size_t c, trace *out)
+{
+    const spx_traces *tr = w->tr;
+    const int64_t begin = (int64_t)(c * CHUNK), end = begin + CHUNK;
+    size_t n = 0;
+    for (size_t j = 0; j < tr->ntrace; j++) {
+        int64_t first = spx_stack_first(tr->offset[j], 0, w->out->t0);
+        int64_t length = (int64_t)(tr->start[j + 1] - tr->start[j]);
+        if (first + w->low[b * tr->ntrace + j] >= end || first + w->high[b * tr->ntrace + j] + length <= begin)
+            continue;
+        out[n++] =
+            (trace){w->padded + w->item * (tr->start[j] - tr->start[0] + (j + 1) * LONGEST_TILE), first, length, j};
+    }
+    return n;
+}
+
+/* Value and index of partial maximum i. */
+static double value_at(const job *w, size_t i)
+{
+    const void *a = w->best;
+    return w->item == 4 ? (double)((const float *)a)[i] : ((const double *)a)[i];
+}
+
+static int64_t index_at(const job *w, size_t i)
+{
+    const void *a = w->which;
+    return w->item == 4 ? ((const int32_t *)a)[i] : ((const int64_t *)a)[i];
+}
+
+/* The largest of the partial maxima; the one of the smallest index where several are equal. */
+static void merge(const job *w)
+{
+    spx_stack *out = w->out;
+    const int over_time = out->method == SPX_STACK_MAX;
+    const size_t n = over_time ? out->nshift : out->length;
+    for (size_t i = 0; i < n; i++) {
+        size_t top = i * w->nlane;
+        int64_t where = INT64_MAX;
+        for (size_t p = 0; p < w->npart; p++)
+            for (size_t l = 0; l < w->nlane; l++) {
+                size_t at = (p * n + i) * w->nlane + l;
+                int64_t index = index_at(w, at) + (over_time ? out->t0 + (int64_t)(p * CHUNK + l) : 0);
+                double more = value_at(w, at) - value_at(w, top);
+                if (more > 0 || (!(more < 0) && index < where)) {
+                    top = at;
+                    where = index;
+                }
+            }
+        memcpy((char *)out->value + w->item * i, w->best + w->item * top, w->item);
+        out->index[i] = where;
+    }
+}
+
+/* Copy of the traces with LONGEST_TILE zeros before, between and behind them. */
+static spx_status pad(job *w, spx_err *e)
+{
+    const spx_traces *tr = w->tr;
+    size_t gaps;
+    if (spx_mul(tr->ntrace + 1, LONGEST_TILE, &gaps, e) != SPX_OK ||
+        (w->padded = spx_alloc(tr->nsample + gaps, w->item, e)) == NULL)
+        return SPX_EIO;
+    for (size_t j = 0; j < tr->ntrace; j++)
+        memcpy(w->padded + w->item * (tr->start[j] - tr->start[0] + (j + 1) * LONGEST_TILE),
+               (const char *)tr->data + w->item * tr->start[j], w->item * (tr->start[j + 1] - tr->start[j]));
+    return SPX_OK;
+}
+
+static spx_status prepare(job *w, spx_err *e)
+{
+    const size_t ntrace = w->tr->ntrace, nshift = w->sh->nshift;
+    spx_stack *out = w->out;
+    w->nchunk = (out->length + CHUNK - 1) / CHUNK;
+    w->shifts_at_once = (nshift + MOST_BLOCKS - 1) / MOST_BLOCKS;
+    if (w->shifts_at_once < FEWEST_SHIFTS)
+        w->shifts_at_once = FEWEST_SHIFTS;
+    w->nblock = (nshift + w->shifts_at_once - 1) / w->shifts_at_once;
+    spx_status st = pad(w, e);
+    if (st != SPX_OK || (w->low = spx_alloc2(w->nblock, ntrace, sizeof *w->low, e)) == NULL ||
+        (w->high = spx_alloc2(w->nblock, ntrace, sizeof *w->high, e)) == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < nshift; k++) {
+        int32_t *low = w->low + k / w->shifts_at_once * ntrace, *high = w->high + k / w->shifts_at_once * ntrace;
+        const int32_t *shift = w->sh->shift + k * ntrace;
+        for (size_t j = 0; j < ntrace; j++) {
+            low[j] = k % w->shifts_at_once == 0 || shift[j] < low[j] ? shift[j] : low[j];
+            high[j] = k % w->shifts_at_once == 0 || shift[j] > high[j] ? shift[j] : high[j];
+        }
+    }
+    if (out->method == SPX_STACK_STACK)
+        return SPX_OK;
+    const int over_time = out->method == SPX_STACK_MAX;
+    w->npart = over_time ? w->nchunk : w->nblock;
+    w->nlane = over_time ? 64 / w->item : 1;
+    size_t n = w->npart * w->nlane;
+    if ((w->best = spx_alloc2(n, over_time ? nshift : out->length, w->item, e)) == NULL ||
+        (w->which = spx_alloc2(n, over_time ? nshift : out->length, w->item, e)) == NULL)
+        return SPX_EIO;
+    return SPX_OK;
+}
+
+spx_status spx_stack_cpu(const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, spx_stack *out,
+                         spx_err *e)
+{
+    spx_status st = spx_stack_begin(tr, sh, o, out, e);
+    if (st != SPX_OK)
+        return st;
+    job w = {.tr = tr, .sh = sh, .o = o, .out = out, .item = (size_t)out->precision};
+    const double terms = (double)sh->nshift * (double)sh->ntrace * (double)out->length;
+    const int nthreads = o->nthreads > 1 && terms > FEW_TERMS ? o->nthreads : 1;
+    item_function *item = choose_loops(out->precision);
+    scratch *s = NULL;
+    st = prepare(&w, e);
+    if (st == SPX_OK && (s = scratch_new(nthreads, tr->ntrace, w.item, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK) {
+        int finite = 1;
+#pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(& : finite)
+        for (size_t i = 0; i < w.nblock * w.nchunk; i++) {
+            const size_t b = i / w.nchunk, c = i % w.nchunk, k0 = b * w.shifts_at_once;
+            const scratch *mine = &s[omp_get_thread_num()];
+            const size_t n = find_traces(&w, b, c, mine->reach);
+            finite &= item(&w, mine->reach, n, b, c, mine->sum, mine->row);
+            if (c == 0)
+                spx_progress_step(o->progress, sh->nshift - k0 < w.shifts_at_once ? sh->nshift - k0 : w.shifts_at_once);
+        }
+        if (!finite)
+            st = spx_stack_overflow(out->precision, e);
+    }
+    if (st == SPX_OK && out->method != SPX_STACK_STACK)
+        merge(&w);
+    scratch_free(s, nthreads);
+    spx_free(w.padded);
+    spx_free(w.low);
+    spx_free(w.high);
+    spx_free(w.best);
+    spx_free(w.which);
+    return st;
+}

@@ -1,0 +1,175 @@
+/* bench_stack [DEVICE...]: speed of shift-and-stack, in samples * traces * shifts a second, at the shapes of the
+ * method's reference (30 traces, 10000 shifts, 6000 samples; 20 traces, 100 shifts, 10 to 10000 samples), against the
+ * plain loop over the definition as the compiler makes it with -O3, and against the floor: each term needs one read of
+ * a sample, so a core that reads one vector a cycle from its first cache cannot be faster than that.
+ * Made by `make bench-stack`. Without arguments: the CPU with 1 and 2 threads. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend.h"
+#include "base/mem.h"
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static unsigned state = 12345;
+
+static unsigned next(void)
+{
+    state = state * 1664525u + 1013904223u;
+    return state >> 8;
+}
+
+static void *need(void *p, spx_err *e)
+{
+    if (p == NULL) {
+        printf("%s\n", e->msg);
+        exit(1);
+    }
+    return p;
+}
+
+/* Traces of n samples, shifts within [0, spread). */
+static void make_case(size_t ntrace, size_t nshift, size_t n, unsigned spread, spx_traces *tr, spx_shifts *sh)
+{
+    spx_err e = {0};
+    *tr = (spx_traces){.ntrace = ntrace, .nsample = ntrace * n, .precision = 4};
+    tr->start = need(spx_alloc(ntrace + 1, sizeof *tr->start, &e), &e);
+    tr->offset = need(spx_alloc(ntrace, sizeof *tr->offset, &e), &e);
+    tr->data = need(spx_alloc(tr->nsample, sizeof(float), &e), &e);
+    *sh = (spx_shifts){.ntrace = ntrace, .nshift = nshift, .precision = 4};
+    sh->shift = need(spx_alloc2(nshift, ntrace, sizeof *sh->shift, &e), &e);
+    sh->weight = need(spx_alloc2(nshift, ntrace, sizeof(float), &e), &e);
+    for (size_t j = 0; j <= ntrace; j++)
+        tr->start[j] = j * n;
+    for (size_t i = 0; i < tr->nsample; i++)
+        ((float *)tr->data)[i] = (float)next() * 0x1p-23f - 1;
+    for (size_t i = 0; i < nshift * ntrace; i++) {
+        sh->shift[i] = (int32_t)(next() % spread);
+        ((float *)sh->weight)[i] = (float)(next() + 1) * 0x1p-24f;
+    }
+}
+
+/* The definition, as one would write it: sums in float, the inner loop over samples. out: zeros. */
+static void plain(const spx_traces *tr, const spx_shifts *sh, int64_t t0, size_t length, float *out)
+{
+    const float *data = tr->data, *weight = sh->weight;
+    for (size_t k = 0; k < sh->nshift; k++)
+        for (size_t j = 0; j < tr->ntrace; j++) {
+            int64_t first = tr->offset[j] + sh->shift[k * tr->ntrace + j] - t0;
+            int64_t n = (int64_t)(tr->start[j + 1] - tr->start[j]);
+            int64_t low = first > 0 ? first : 0, high = first + n < (int64_t)length ? first + n : (int64_t)length;
+            const float *restrict a = data + tr->start[j], w = weight[k * tr->ntrace + j];
+            float *restrict sum = out + k * length;
+            for (int64_t t = low; t < high; t++)
+                sum[t] += w * a[t - first];
+        }
+}
+
+/* Median seconds of a few runs of the stage. */
+static double seconds(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, spx_stack_method method, int nthreads)
+{
+    double t[5];
+    for (int i = 0; i < 5; i++) {
+        spx_err e = {0};
+        spx_stack out = {0};
+        spx_stack_options o = {.method = method, .nthreads = nthreads};
+        double begin = now();
+        if (b->stack(b, tr, sh, &o, &out, &e) != SPX_OK) {
+            printf("%s\n", e.msg);
+            exit(1);
+        }
+        t[i] = now() - begin;
+        spx_stack_free(&out);
+    }
+    for (int i = 1; i < 5; i++)
+        for (int k = i; k > 0 && t[k] < t[k - 1]; k--) {
+            double x = t[k];
+            t[k] = t[k - 1];
+            t[k - 1] = x;
+        }
+    return t[2];
+}
+
+static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **device)
+{
+    static const char *const method[] = {"stack", "max", "argmax"};
+    spx_traces tr;
+    spx_shifts sh;
+    spx_err e = {0};
+    int64_t t0;
+    size_t length;
+    spx_stack_options o = {0};
+    make_case(ntrace, nshift, n, 200, &tr, &sh);
+    if (spx_stack_window(&tr, &sh, &o, &t0, &length, &e) != SPX_OK)
+        exit(1);
+    double terms = (double)ntrace * (double)nshift * (double)n, best = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        double begin = now();
+        float *out = need(spx_alloc2(nshift, length, sizeof *out, &e), &e);
+        plain(&tr, &sh, t0, length, out);
+        double t = now() - begin;
+        best = t < best ? t : best;
+        spx_free(out);
+    }
+    printf("%zu traces, %zu shifts, %zu samples\n  %-28s %9.3f ms  %8.3g /s\n", ntrace, nshift, n, "plain loop, -O3",
+           1e3 * best, terms / best);
+    for (int d = 0; d < ndevice; d++) {
+        spx_backend b;
+        if (spx_backend_open(&b, device[d], SPX_STAGE_STACK, NULL, &e) != SPX_OK) {
+            printf("%s\n", e.msg);
+            exit(1);
+        }
+        int most = strcmp(device[d], "cpu") == 0 ? 2 : 1;
+        for (int nthreads = 1; nthreads <= most; nthreads++)
+            for (int m = 0; m < 3; m++) {
+                char name[64];
+                double t = seconds(&b, &tr, &sh, (spx_stack_method)m, nthreads);
+                (void)snprintf(name, sizeof name, "%.12s, %d thread%s, %s", device[d], nthreads,
+                               nthreads > 1 ? "s" : "", method[m]);
+                printf("  %-28s %9.3f ms  %8.3g /s  %5.2f x plain\n", name, 1e3 * t, terms / t, best / t);
+            }
+        spx_backend_close(&b);
+    }
+    spx_traces_free(&tr);
+    spx_shifts_free(&sh);
+}
+
+/* Floor: one core adds weighted samples that lie in its first cache, as fast as it can. */
+static void floor_of_one_core(void)
+{
+    spx_traces tr;
+    spx_shifts sh;
+    spx_backend b;
+    spx_err e = {0};
+    make_case(8, 2000, 1024, 1, &tr, &sh);
+    if (spx_backend_open(&b, "cpu", SPX_STAGE_STACK, NULL, &e) != SPX_OK)
+        exit(1);
+    double terms = 8.0 * 2000 * 1024;
+    printf("floor: %.3g /s for a core whose traces lie in the first cache, unshifted\n",
+           terms / seconds(&b, &tr, &sh, SPX_STACK_MAX, 1));
+    spx_backend_close(&b);
+    spx_traces_free(&tr);
+    spx_shifts_free(&sh);
+}
+
+int main(int argc, char **argv)
+{
+    static char cpu[] = "cpu";
+    char *only_cpu[] = {cpu};
+    int ndevice = argc > 1 ? argc - 1 : 1;
+    char **device = argc > 1 ? argv + 1 : only_cpu;
+    floor_of_one_core();
+    bench(30, 10000, 6000, ndevice, device);
+    for (size_t n = 10; n <= 10000; n *= 10)
+        bench(20, 100, n, ndevice, device);
+    return 0;
+}

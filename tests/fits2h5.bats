@@ -1,0 +1,293 @@
+# fits2h5: what is recognised, what becomes of it, libraries, and input that it has to refuse.
+
+load common
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return
+    specx-sim -q --arm r --fibers 4 --sky-fibers 1 --wavelength 6500,6540 --format fits --psf-output psf.fits -o image.fits
+    fits_make types types.fits
+}
+
+# text FILE PATH: a dataset of fixed strings, one a line.
+values() {
+    h5dump -A 0 -y -w 1 -d "$2" "$1" | awk '/DATA \{/ { data = 1; next } data && /\}/ { exit } data { gsub(/[ ,"]/, ""); if ($0 != "") print }'
+}
+
+# linked FILE PATH TARGET: PATH is a second name of TARGET (h5dump shows either as the link).
+linked() {
+    h5dump -n 1 "$1" | grep -E "$2 -> $3\$|$3 -> $2\$"
+}
+
+@test "image and PSF go into one file; nothing is kept twice" {
+    fits2h5 -o both.h5 "$BATS_FILE_TMPDIR/image.fits" "$BATS_FILE_TMPDIR/psf.fits"
+    h5check both.h5
+    linked both.h5 /fits/image/HDU000_IMAGE/data /image/data
+    linked both.h5 /fits/image/HDU001_IVAR/data /image/ivar
+    linked both.h5 /fits/image/HDU002_MASK/data /image/mask
+    linked both.h5 /fits/psf/HDU000_XTRACE/data /psf/xtrace
+    h5dump -a /image/camera both.h5 | grep '"r0"'
+    h5dump -a /product both.h5 | grep '"image"'
+    h5dump -d /image/mask -H both.h5 | grep 'H5T_STD_U32LE'
+}
+
+@test "standard input, gzip and a file give the same" {
+    gzip -c "$BATS_FILE_TMPDIR/image.fits" >image.fits.gz
+    fits2h5 --reproducible <"$BATS_FILE_TMPDIR/image.fits" >file.h5
+    gzip -c "$BATS_FILE_TMPDIR/image.fits" | fits2h5 --reproducible - >pipe.h5
+    fits2h5 --reproducible image.fits.gz >gz.h5
+    h5diff file.h5 pipe.h5 /image
+    h5diff file.h5 gz.h5 /image
+    fits2h5 --reproducible image.fits.gz >again.h5
+    cmp gz.h5 again.h5
+    cat image.fits.gz image.fits.gz >two.gz # two members: data behind the last HDU, which is kept
+    fits2h5 -q --generic two.gz | h52fits -o back.fits
+    cat "$BATS_FILE_TMPDIR"/image.fits "$BATS_FILE_TMPDIR"/image.fits | cmp - back.fits
+}
+
+@test "what kind of file it is shows in the list, and nothing is written" {
+    fits2h5 --list "$BATS_FILE_TMPDIR"/{image,psf,types}.fits >list
+    grep -q 'image.fits: image$' list
+    grep -q 'psf.fits: psf$' list
+    grep -q 'types.fits: generic$' list
+    grep -q 'IVAR .* -> /image/ivar$' list
+    [ "$(ls)" = list ]
+    run fits2h5 --list -o out.h5 "$BATS_FILE_TMPDIR/image.fits"
+    [ "$status" -eq 0 ] && [ ! -e out.h5 ]
+}
+
+@test "--generic makes no blocks, --as insists on one" {
+    fits2h5 --generic -o generic.h5 "$BATS_FILE_TMPDIR/image.fits"
+    run ! h5dump -d /image/data -H generic.h5
+    fits2h5 --as image -o image.h5 "$BATS_FILE_TMPDIR/image.fits"
+    h5dump -d /image/data -H image.h5 | grep F32
+    fails_with 3 '*psf.fits: cannot be read as image*' fits2h5 --as image -o out.h5 "$BATS_FILE_TMPDIR/psf.fits"
+}
+
+@test "every type of image and column has its values in HDF5" {
+    fits2h5 -q -o t.h5 "$BATS_FILE_TMPDIR/types.fits"
+    h5check t.h5
+    h5dump -d /fits/types/HDU002_S8/data -H t.h5 | grep 'H5T_STD_I8'
+    h5dump -d /fits/types/HDU004_U16/data -H t.h5 | grep 'H5T_STD_U16BE'
+    [ "$(values t.h5 /fits/types/HDU004_U16/data | sed -n 2,4p | tr '\n' ' ')" = "37 74 11 " ]
+    h5dump -a /fits/types/HDU012/data/scale_factor t.h5 | grep '0.5'
+    h5dump -d /fits/types/HDU013_ALL/data -H t.h5 >type.txt
+    grep -q 'H5T_STD_U64BE "UK"' type.txt
+    grep -q '\[3\]\[2\] H5T_IEEE_F64BE } "D"\|H5T_ARRAY { \[3\]\[2\] H5T_IEEE_F64BE } "D"' type.txt
+    grep -q '"TRUE"' type.txt
+    grep -q '"l_2"' type.txt # L and l would be one name
+    [ "$(values t.h5 /fits/types/HDU013_ALL/vla/PJ/offsets | tr '\n' ' ')" = "0 1 3 3 7 12 " ]
+    [ "$(values t.h5 /fits/types/HDU013_ALL/vla/PJ/values | head -3 | tr '\n' ' ')" = "1 2 -2 " ]
+}
+
+@test "headers are kept verbatim" {
+    fits2h5 -q -o t.h5 "$BATS_FILE_TMPDIR/types.fits"
+    h5dump -d /fits/types/HDU012/header t.h5 | grep "CONTINUE  '.*in a"
+}
+
+@test "DESI spectra, all of them" {
+    need_shared data/formats/coadd-special-dark-27247.fits data/rv/mock-coadd.fits.gz
+    fits2h5 -o coadd.h5 "$SPX_SHARED/data/formats/coadd-special-dark-27247.fits"
+    h5check coadd.h5
+    for arm in b r z; do
+        for part in wavelength flux ivar mask resolution; do
+            h5dump -d /spectra/$arm/$part -H coadd.h5 | grep SIMPLE
+        done
+    done
+    h5dump -d /exp_fibermap -H coadd.h5 | grep 'SIMPLE { ( 20 )'
+    h5table -t /fibermap -c TARGETID coadd.h5 | grep '[0-9]'
+    h5dump -a /spectra/r/wavelength/frame coadd.h5 | grep barycentric
+    h5dump -a /spectra/r/flux/units coadd.h5 | grep 'erg'
+    [ "$(stat -c %s coadd.h5)" -lt 700000 ]
+    fits2h5 -o mock.h5 "$SPX_SHARED/data/rv/mock-coadd.fits.gz"
+    h5check mock.h5
+    h5dump -d /spectra/z/flux -H mock.h5 | grep '( 106, 2881 )'
+}
+
+@test "DESI image and PSF, all of them" {
+    need_shared data/extract/preproc-r0-sim.fits.gz data/extract/psf-r0-00067784.fits
+    fits2h5 -o both.h5 "$SPX_SHARED"/data/extract/{preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    h5check both.h5
+    h5dump -d /psf/coeff -H both.h5 | grep '( 59, 500, 2 )'
+    h5dump -a /psf/camera both.h5 | grep '"r0"'
+    [ "$(stat -c %s both.h5)" -lt 206000000 ]
+}
+
+@test "SDSS spectra" {
+    need_shared data/rv/spec-3128-54776-0008.fits
+    fits2h5 -o s.h5 "$SPX_SHARED/data/rv/spec-3128-54776-0008.fits"
+    h5check s.h5
+    h5table --csv -t /fibermap -c TARGETID,TARGET_RA s.h5 | grep '^3128547760008,341.016'
+    # log10 of the wavelength is a multiple of 1e-4 exactly, which float32 loglam is not
+    h5dump -A 0 -y -w 1 -m %.12g -d /spectra/sdss/wavelength s.h5 | sed '1,/ DATA {/d;s/[ ,]//g' | awk 'NR == 1 { first = log($1) } NR == 3000 { print (log($1) - first) / log(10) }' | grep -x '0.2999'
+    h5dump -a /spectra/sdss/wavelength/medium s.h5 | grep vacuum
+}
+
+@test "a PSF of another type stays generic, with a warning, and is refused where a PSF is asked for" {
+    need_shared data/formats/psf-gausshermite2_boss_r2.fits
+    local psf=$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits
+    run --separate-stderr fits2h5 -o p.h5 "$psf"
+    [ "$status" -eq 0 ]
+    [[ $stderr == *GAUSS-HERMITE2*GAUSS-HERMITE,* ]]
+    rm p.h5
+    fails_with 3 '*GAUSS-HERMITE2*' fits2h5 --as psf -o p.h5 "$psf"
+    fits2h5 -q -o both.h5 "$BATS_FILE_TMPDIR/image.fits" "$psf"
+    rm -f out.h5
+    fails_with 3 '*psf*' specx-extract -o out.h5 both.h5
+}
+
+@test "libraries in one file" {
+    need_shared data/rv/kurucz_stds_v5.fit data/rv/da_white_dwarfs_1d_nlte.fits.gz
+    fits2h5 --vacuum -o k.h5 "$SPX_SHARED/data/rv/kurucz_stds_v5.fit"
+    h5check k.h5
+    [ "$(values k.h5 /library/parname | tr '\n' ' ')" = "teff logg feh " ]
+    h5dump -d /library/wavelength -c 1 k.h5 | grep '(0): 3000$'
+    h5dump -d /library/flux -H k.h5 | grep '( 89, 5650 )'
+    linked k.h5 /fits/kurucz_stds_v5/HDU000/data /library/flux
+    fits2h5 --air -o w.h5 "$SPX_SHARED/data/rv/da_white_dwarfs_1d_nlte.fits.gz"
+    h5check w.h5
+    [ "$(values w.h5 /library/parname | tr '\n' ' ')" = "teff logg " ]
+    h5dump -a /library/wavelength/medium w.h5 | grep '"air"'
+    # the same with everything said
+    fits2h5 --air --library-flux 0 --library-params PARAMS --library-wavelength WAVELENGTH --param-keywords teff=TEFF,logg=LOGG \
+        -o said.h5 "$SPX_SHARED/data/rv/da_white_dwarfs_1d_nlte.fits.gz"
+    h5diff w.h5 said.h5 /library
+    fits2h5 --library-wavelength log10:3.47712135315:1e-4 --vacuum -o formula.h5 "$SPX_SHARED/data/rv/kurucz_stds_v5.fit"
+    h5diff k.h5 formula.h5 /library
+}
+
+@test "libraries in a folder, and in a list" {
+    need_shared data/rv/phoenix_subset
+    fits2h5 --air -o f.h5 "$SPX_SHARED/data/rv/phoenix_subset"
+    h5check f.h5
+    h5dump -d /library/flux -H f.h5 | grep '( 12, 32768 )'
+    [ "$(values f.h5 /library/params | head -4 | tr '\n' ' ')" = "5000 3.5 0 0 " ]
+    (cd "$SPX_SHARED/data/rv/phoenix_subset" && printf '# models\n\n' && ls -d "$PWD"/*) >list
+    fits2h5 --air -o l.h5 @list
+    h5diff f.h5 l.h5 /library
+    fits2h5 --air --max-mem 4M -o small.h5 @list
+    h5diff f.h5 small.h5 /library
+    fits2h5 --air --param-keywords t=PHXTEFF -o one.h5 @list
+    [ "$(values one.h5 /library/parname)" = t ]
+    grep -v WAVE list >models
+    fails_with 3 '*wavelengths*' fits2h5 -o out.h5 @models
+    run --separate-stderr fits2h5 -o alone.h5 "$(tail -n 1 models)"
+    [ "$status" -eq 0 ] && [[ $stderr == *library* ]]
+}
+
+@test "a library that does not say what it is says which option is missing" {
+    need_shared data/rv/da_white_dwarfs_1d_nlte.fits.gz
+    local wd=$SPX_SHARED/data/rv/da_white_dwarfs_1d_nlte.fits.gz
+    fails_with 3 '*--library-flux*' fits2h5 --library-flux PARAMS -o out.h5 "$wd"
+    fails_with 3 '*--library-params*' fits2h5 --library-params WAVELENGTH -o out.h5 "$wd"
+    fails_with 3 '*--library-wavelength*' fits2h5 --library-wavelength FLUX -o out.h5 "$wd"
+    fails_with 2 '*--library-wavelength*' fits2h5 --library-wavelength log10:3 -o out.h5 "$wd"
+    fails_with 2 '*--param-keywords*' fits2h5 --param-keywords teff -o out.h5 "$wd"
+    fails_with 2 '*contradict*' fits2h5 --air --vacuum -o out.h5 "$wd"
+}
+
+@test "two of a kind are refused" {
+    cp "$BATS_FILE_TMPDIR/image.fits" other.fits
+    fails_with 2 '*image.fits and other.fits both hold*one by one*' fits2h5 -o out.h5 "$BATS_FILE_TMPDIR/image.fits" other.fits
+    fails_with 2 '*psf.fits*both hold a PSF*' fits2h5 -o out.h5 "$BATS_FILE_TMPDIR"/psf.fits "$BATS_FILE_TMPDIR"/psf.fits
+}
+
+@test "truncated files are refused, at every place" {
+    local size n
+    size=$(stat -c %s "$BATS_FILE_TMPDIR/types.fits")
+    for n in 1 100 2000 2880 2960 5000 5760 10000 $((size / 2)) $((size - 2881)); do
+        head -c "$n" "$BATS_FILE_TMPDIR/types.fits" >cut.fits
+        # the first HDU has no data: 2880 bytes are a whole file
+        [ "$n" -eq 2880 ] || fails_with 3 '*cut.fits: *' fits2h5 -o out.h5 cut.fits
+    done
+    gzip -c "$BATS_FILE_TMPDIR/image.fits" >whole.gz
+    head -c 3000 whole.gz >cut.gz
+    fails_with 3 '*cut.gz: *truncated*' fits2h5 -o out.h5 cut.gz
+    { head -c 3000 whole.gz && head -c 3000 /dev/zero | tr '\0' 'x'; } >bad.gz
+    fails_with 3 '*bad.gz: the gzip data*' fits2h5 -o out.h5 bad.gz
+}
+
+@test "what is no FITS file is refused with its remedy" {
+    printf 'BZh91AY' >a.bz2
+    fails_with 3 '*a.bz2: is packed with bzip2*bunzip2*' fits2h5 -o out.h5 a.bz2
+    printf '\xfd7zXZ\0' >a.xz
+    fails_with 3 '*xz -dc*' fits2h5 -o out.h5 a.xz
+    printf '\x1f\x9d\x90' >a.Z
+    fails_with 3 '*a.Z: is packed with compress*' fits2h5 -o out.h5 a.Z
+    fits2h5 -q -o h.h5 "$BATS_FILE_TMPDIR/psf.fits"
+    fails_with 3 '*h.h5: is an HDF5 file*' fits2h5 -o out.h5 h.h5
+    : >empty
+    fails_with 3 '*empty: is empty*' fits2h5 -o out.h5 empty
+    fails_with 3 '*standard input: is empty*' fits2h5 -o out.h5 - </dev/null
+    echo hello >text
+    fails_with 3 '*text: is no FITS file*' fits2h5 -o out.h5 text
+    fails_with 3 '*none.fits*' fits2h5 -o out.h5 none.fits
+    mkdir folder
+    fails_with 3 '*folder: names no files*' fits2h5 -o out.h5 folder
+}
+
+@test "names that CFITSIO would interpret are names" {
+    cp "$BATS_FILE_TMPDIR/psf.fits" 'psf.fits[1][col x=1]'
+    fits2h5 -o p.h5 'psf.fits[1][col x=1]'
+    h5dump -d /psf/coeff -H p.h5 | grep SIMPLE
+    fails_with 3 '*ftp://*' fits2h5 -o out.h5 ftp://localhost/x.fits
+}
+
+# without FILE HDU: a copy without that HDU, by renaming it.
+rename_hdu() {
+    sed "s/EXTNAME = '$2/EXTNAME = '$3/" "$1"
+}
+
+@test "missing HDUs and wrong shapes are named" {
+    local image=$BATS_FILE_TMPDIR/image.fits psf=$BATS_FILE_TMPDIR/psf.fits
+    rename_hdu "$image" 'IVAR' 'RAVI' >noivar.fits
+    fails_with 3 '*noivar.fits: HDU IVAR is missing*--generic*' fits2h5 -o out.h5 noivar.fits
+    fits2h5 --generic -o generic.h5 noivar.fits
+    rm generic.h5
+    rename_hdu "$psf" 'YTRACE' 'TRACEY' >notrace.fits
+    fails_with 3 '*notrace.fits: HDU YTRACE is missing*' fits2h5 -o out.h5 notrace.fits
+    sed 's/HSIZEX  =/HSIZEQ  =/' "$psf" >nosize.fits
+    fails_with 3 '*nosize.fits: HDU 2 (PSF): keyword HSIZEX*' fits2h5 -o out.h5 nosize.fits
+    sed "s/PSFVER  = '3'/PSFVER  = '1'/;s/PSFVER  = '3 /PSFVER  = '1 /" "$psf" >version.fits
+    fails_with 3 '*version 1*' fits2h5 --as psf -o out.h5 version.fits
+    # IVAR, and the PSF's XTRACE, take each other's place
+    rename_hdu "$image" 'READNOISE' 'IVAR     ' | sed "0,/EXTNAME = 'IVAR/s//EXTNAME = 'ELSE/" >shape.fits
+    fits2h5 --list shape.fits >/dev/null
+}
+
+@test "wavelengths that do not increase are refused" {
+    need_shared data/formats/coadd-special-dark-27247.fits
+    cp "$SPX_SHARED/data/formats/coadd-special-dark-27247.fits" bad.fits
+    chmod u+w bad.fits
+    local at
+    at=$(grep -abom 1 B_WAVELENGTH bad.fits)
+    at=${at%%:*}
+    # element 10 becomes 0
+    head -c 8 /dev/zero | dd of=bad.fits bs=1 seek=$(((at / 2880 + 1) * 2880 + 80)) conv=notrunc status=none
+    fails_with 3 '*bad.fits: HDU B_WAVELENGTH: wavelengths do not increase at element 10*' fits2h5 -o out.h5 bad.fits
+}
+
+@test "pixels that are not finite stay in images and leave spectra" {
+    specx-sim -q --arm r --fibers 4 --sky-fibers 1 --wavelength 6500,6540 --nans 5 --format fits -o nan.fits
+    fits2h5 -o nan.h5 nan.fits
+    h5check nan.h5
+    values nan.h5 /image/data | grep -i nan
+    fits2h5 nan.fits | h52fits -o back.fits
+    cmp nan.fits back.fits
+}
+
+@test "outputs that cannot be" {
+    cp "$BATS_FILE_TMPDIR/psf.fits" psf.fits
+    fails_with 2 '*both input and output*' fits2h5 -f -o psf.fits psf.fits
+    cmp psf.fits "$BATS_FILE_TMPDIR/psf.fits"
+    fails_with 4 '*' fits2h5 -o nowhere/out.h5 psf.fits
+    : >there.h5
+    fails_with 4 '*there.h5*' fits2h5 -o there.h5 psf.fits
+    if [ -w /dev/full ]; then
+        run --separate-stderr bash -c 'fits2h5 psf.fits >/dev/full'
+        [ "$status" -eq 4 ]
+    fi
+    run --separate-stderr bash -c 'set -o pipefail; fits2h5 "$1" | head -c 1 >/dev/null' bash "$BATS_FILE_TMPDIR/types.fits"
+    [ "$status" -eq 4 ] || [ "$status" -eq 0 ] # small enough for the pipe's buffer
+    gzip -c psf.fits >psf.fits.gz
+    fails_with 4 '*memory*' fits2h5 --max-mem 20k -o out.h5 psf.fits.gz
+}

@@ -1,0 +1,20 @@
+/* For tests that cannot go on after a failure: print the condition and the error in `e`, and stop. */
+#ifndef UNIT_CHECK_H
+#define UNIT_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+
+static spx_err e;
+
+#define CHECK(c)                                                                                                       \
+    do {                                                                                                               \
+        if (!(c)) {                                                                                                    \
+            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #c, e.msg);                                                 \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+#endif

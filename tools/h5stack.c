@@ -1,0 +1,251 @@
+/* h5stack: shift-and-stack of the traces of an array. */
+#include <string.h>
+
+#include "backend.h"
+#include "blocks/io.h"
+#include "h5/stage.h"
+
+static struct {
+    const char *method, *geometry, *slowness, *slowness_y, *velocity, *azimuth, *add;
+    double rate;
+    long t0, length;
+    int has_t0, has_length, has_rate;
+} o = {.method = "stack", .azimuth = "0:355:5"};
+
+static const spx_opt options[] = {
+    {.kind = SPX_OPT_CHOICE,
+     .name = "method",
+     .letter = 'm',
+     .value = &o.method,
+     .choices = "stack|max|argmax",
+     .help = "The stacks, the maximum of each over time, or the largest of all at each sample"},
+    {.kind = SPX_OPT_INT,
+     .name = "t0",
+     .arg = "SAMPLE",
+     .value = &o.t0,
+     .min = -1e12,
+     .max = 1e12,
+     .given = &o.has_t0,
+     .help = "First sample of the stacks; without it, the first that any shifted trace reaches"},
+    {.kind = SPX_OPT_INT,
+     .name = "length",
+     .arg = "SAMPLES",
+     .value = &o.length,
+     .min = 1,
+     .max = 1e12,
+     .given = &o.has_length,
+     .help = "Length of the stacks; without it, up to the last sample that any shifted trace reaches"},
+    {.kind = SPX_OPT_STRING,
+     .name = "add",
+     .letter = 'a',
+     .arg = "FILE",
+     .value = &o.add,
+     .help = "Add the stacks to those of this earlier result"},
+    {.kind = SPX_OPT_HEADING, .name = "Shifts from the geometry of an array, instead of the block /shifts"},
+    {.kind = SPX_OPT_STRING,
+     .name = "geometry",
+     .letter = 'g',
+     .arg = "FILE",
+     .value = &o.geometry,
+     .help = "Text with the position of a station in each line, east and north in km, in the order of the traces; "
+             "without it, those in the block /traces"},
+    {.kind = SPX_OPT_STRING,
+     .name = "slowness",
+     .letter = 's',
+     .arg = "MIN:MAX:STEP",
+     .value = &o.slowness,
+     .help = "Grid of slowness to the east, s/km, and to the north where --slowness-north does not say otherwise"},
+    {.kind = SPX_OPT_STRING,
+     .name = "slowness-north",
+     .arg = "MIN:MAX:STEP",
+     .value = &o.slowness_y,
+     .help = "Grid of slowness to the north, s/km"},
+    {.kind = SPX_OPT_STRING,
+     .name = "velocity",
+     .arg = "MIN:MAX:STEP",
+     .value = &o.velocity,
+     .help = "Grid of apparent velocities, km/s, instead of slowness"},
+    {.kind = SPX_OPT_STRING,
+     .name = "azimuth",
+     .arg = "MIN:MAX:STEP",
+     .value = &o.azimuth,
+     .help = "Directions that the wave travels in, degrees from north to east, for --velocity"},
+    {.kind = SPX_OPT_DOUBLE,
+     .name = "sampling-rate",
+     .arg = "HZ",
+     .value = &o.rate,
+     .min = 1e-12,
+     .max = 1e15,
+     .given = &o.has_rate,
+     .help = "Samples a second; without it, the attribute of the block /traces"},
+    {0}};
+
+/* Grid of slowness as asked for: out[*n * 2]. */
+static spx_status make_grid(size_t *n, double **out, spx_err *e)
+{
+    spx_stack_axis a, b;
+    spx_status st;
+    if (o.velocity != NULL) {
+        st = spx_stack_axis_parse(o.velocity, "--velocity", &a, e);
+        if (st == SPX_OK)
+            st = spx_stack_axis_parse(o.azimuth, "--azimuth", &b, e);
+        return st == SPX_OK ? spx_stack_velocity_grid(&a, &b, n, out, e) : st;
+    }
+    st = spx_stack_axis_parse(o.slowness, "--slowness", &a, e);
+    if (st == SPX_OK)
+        st = o.slowness_y != NULL ? spx_stack_axis_parse(o.slowness_y, "--slowness-north", &b, e)
+                                  : spx_stack_axis_parse(o.slowness, "--slowness", &b, e);
+    return st == SPX_OK ? spx_stack_slowness_grid(&a, &b, n, out, e) : st;
+}
+
+/* Shifts for plane waves across the array. */
+static spx_status shifts_from_geometry(spx_stage *s, spx_traces *tr, spx_shifts *sh, spx_err *e)
+{
+    size_t n = 0;
+    double *grid = NULL;
+    spx_status st = SPX_OK;
+    if (o.geometry != NULL) {
+        spx_free(tr->position);
+        tr->position = NULL;
+        if ((st = spx_stage_foreign_input(s, o.geometry, e)) != SPX_OK ||
+            (st = spx_stations_read(o.geometry, &n, &tr->position, e)) != SPX_OK)
+            return st;
+        if (n != tr->ntrace)
+            return spx_fail(e, SPX_EINPUT, "%s: has %zu stations, but there are %zu traces", o.geometry, n, tr->ntrace);
+    }
+    if (tr->position == NULL)
+        return spx_fail(e, SPX_EINPUT, "the traces have no positions: give them with --geometry FILE");
+    if (o.has_rate)
+        tr->sampling_rate = o.rate;
+    if (tr->sampling_rate <= 0)
+        return spx_fail(e, SPX_EINPUT, "the traces have no sampling rate: give it with --sampling-rate");
+    st = make_grid(&n, &grid, e);
+    if (st == SPX_OK)
+        st = spx_stack_geometry(tr, n, grid, sh, e);
+    spx_free(grid);
+    return st;
+}
+
+/* Traces and shifts from whatever inputs hold them. */
+static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_shifts *sh, spx_err *e)
+{
+    const char *last = s->input[s->ninput - 1];
+    spx_input *in, *with_traces = NULL, *with_shifts = NULL;
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
+        if ((st = spx_stage_input(s, i, &in, e)) != SPX_OK)
+            return st;
+        int traces = spx_h5_exists(in->file, "/traces"), shifts = spx_h5_exists(in->file, "/shifts");
+        if (!traces && !shifts)
+            return spx_fail(e, SPX_EINPUT, "%s: holds neither traces nor shifts", in->name);
+        if ((traces && with_traces != NULL) || (shifts && with_shifts != NULL))
+            return spx_fail(e, SPX_EUSAGE, "%s: holds %s again: give them once", in->name,
+                            traces && with_traces != NULL ? "traces" : "shifts");
+        with_traces = traces ? in : with_traces;
+        with_shifts = shifts ? in : with_shifts;
+    }
+    if (with_traces == NULL)
+        return spx_fail(e, SPX_EINPUT, "%s: no traces: give the file that holds /traces too", last);
+    if (with_shifts == NULL && !geometry)
+        return spx_fail(e, SPX_EINPUT,
+                        "%s: no shifts: give the file that holds /shifts too, or --slowness or "
+                        "--velocity",
+                        last);
+    st = spx_traces_read(with_traces, tr, e);
+    if (st == SPX_OK && geometry)
+        return shifts_from_geometry(s, tr, sh, e);
+    return st == SPX_OK ? spx_shifts_read(with_shifts, tr->precision, sh, e) : st;
+}
+
+/* The earlier result that --add names. */
+static spx_status read_earlier(spx_stage *s, const spx_traces *tr, const spx_shifts *sh, spx_stack_options *so,
+                               void **earlier, spx_err *e)
+{
+    spx_stack like = {.precision = tr->precision, .nshift = sh->nshift};
+    spx_input *in;
+    if (so->method != SPX_STACK_STACK)
+        return spx_fail(e, SPX_EUSAGE, "--add: goes with --method stack only: maxima do not add up");
+    spx_status st = spx_stack_window(tr, sh, so, &like.t0, &like.length, e);
+    if (st == SPX_OK)
+        st = spx_stage_extra_input(s, o.add, &in, e);
+    if (st == SPX_OK)
+        st = spx_stack_read_earlier(in, &like, earlier, e);
+    so->earlier = *earlier;
+    return st;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_backend backend = {0};
+    spx_traces tr = {0};
+    spx_shifts sh = {0};
+    spx_stack out = {0};
+    spx_err why = {0};
+    void *earlier = NULL;
+    hid_t file;
+    spx_stack_options so = {.method = o.method[0] == 's'   ? SPX_STACK_STACK
+                                      : o.method[0] == 'm' ? SPX_STACK_MAX
+                                                           : SPX_STACK_ARGMAX,
+                            .has_t0 = o.has_t0,
+                            .t0 = o.t0,
+                            .has_length = o.has_length,
+                            .length = (size_t)o.length,
+                            .nthreads = (int)s->common.threads};
+    int geometry = o.slowness != NULL || o.velocity != NULL;
+    if (o.slowness != NULL && o.velocity != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--slowness and --velocity are two ways to say the same: give one");
+    if (!geometry && (o.geometry != NULL || o.slowness_y != NULL))
+        return spx_fail(e, SPX_EUSAGE, "shifts from a geometry need a grid: give --slowness or --velocity");
+
+    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_STACK, &why, e);
+    if (st == SPX_OK)
+        spx_stage_device(s, backend.device);
+    if (st == SPX_OK && why.code != SPX_OK)
+        spx_detail("computes on the CPU: %s", why.msg);
+
+    spx_stage_step(s, "read");
+    if (st == SPX_OK)
+        st = read_inputs(s, geometry, &tr, &sh, e);
+    if (st == SPX_OK && o.add != NULL)
+        st = read_earlier(s, &tr, &sh, &so, &earlier, e);
+
+    spx_stage_step(s, "stack");
+    if (st == SPX_OK) {
+        spx_detail("%zu traces, %zu sets of shifts", tr.ntrace, sh.nshift);
+        so.progress = spx_progress_start(s->common.progress, "stack", "shifts", sh.nshift);
+        st = backend.stack(&backend, &tr, &sh, &so, &out, e);
+        spx_progress_end(so.progress);
+    }
+
+    spx_stage_step(s, "write");
+    if (st == SPX_OK)
+        st = spx_stage_output(s, "stack", &file, e);
+    if (st == SPX_OK)
+        st = spx_stack_write(file, &out, e);
+    if (st == SPX_OK && geometry)
+        st = spx_shifts_write(file, &sh, e);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "traces", e, "%zu", tr.ntrace);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "shifts", e, "%zu", sh.nshift);
+    if (st == SPX_OK)
+        st = spx_stage_commit(s, e);
+
+    spx_backend_close(&backend);
+    spx_free(earlier);
+    spx_traces_free(&tr);
+    spx_shifts_free(&sh);
+    spx_stack_free(&out);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "h5stack",
+                                        .summary = "shift and stack the traces of an array",
+                                        .usage = "[OPTION...] [FILE...]",
+                                        .options = options,
+                                        .flags = SPX_USES_DEVICE,
+                                        .run = run};
+    return spx_main(&program, argc, argv);
+}
