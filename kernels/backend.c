@@ -13,7 +13,7 @@ static spx_status cpu_extract(spx_backend *b, const spx_image *image, const spx_
                               spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     (void)b;
-    return spx_extract_patch_cpu(image, psf, o, out, counts, e);
+    return spx_extract_cpu(image, psf, o, out, counts, e);
 }
 
 static spx_status cpu_rvfit(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,

@@ -19,6 +19,12 @@ setup() {
     mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return
 }
 
+# For setup_file: the data set of the manual's examples (man/README), in $BATS_FILE_TMPDIR/data.
+example_data() {
+    mkdir "$BATS_FILE_TMPDIR/data" || return
+    (cd "$BATS_FILE_TMPDIR/data" && bash "$SPX_ROOT/tests/examples.sh") >&2
+}
+
 # need_shared FILE...: skip the test where these test data are absent (paths relative to SPX_SHARED).
 need_shared() {
     local f

@@ -4,8 +4,7 @@
 load common
 
 setup_file() {
-    mkdir "$BATS_FILE_TMPDIR/data"
-    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+    example_data
 }
 
 # Every program that writes, on small input; $d is the data folder, the output option follows.

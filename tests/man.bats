@@ -4,8 +4,7 @@ load common
 
 setup_file() {
     # The data that the examples use, once for all pages.
-    mkdir "$BATS_FILE_TMPDIR/data"
-    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+    example_data
 }
 
 # Prints the examples of a page: lines `$ command` (continued lines joined) and lines of the output wanted.

@@ -4,8 +4,7 @@ load common
 
 # The data set of the manual's examples: a product of every kind.
 setup_file() {
-    mkdir "$BATS_FILE_TMPDIR/data"
-    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+    example_data
 }
 
 # Programs that read HDF5, as they would read it from standard input; $d is the data folder.

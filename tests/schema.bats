@@ -4,8 +4,9 @@ load common
 
 # The data set of the manual's examples: a product of every kind.
 setup_file() {
-    mkdir "$BATS_FILE_TMPDIR/data"
-    (cd "$BATS_FILE_TMPDIR/data" && PATH=$SPX_BUILD/bin:$PATH bash "$SPX_ROOT/tests/examples.sh") >&2
+    example_data
+    # An input as users make it by hand: no product.
+    rm -f "$BATS_FILE_TMPDIR/data/array.h5"
 }
 
 # broken PRODUCT TEXT COMMAND...: h5check says TEXT (a pattern), and nothing else, of a product damaged by h5edit.

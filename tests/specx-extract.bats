@@ -19,7 +19,7 @@ grid=6410,6470,0.8
     need_shared data/extract/{reference-r0-sim.h5,preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
     local d=$SPX_SHARED/data/extract
     fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" |
-        specx-extract -q --spectra 0:25 --wavelength 5760,7620,0.8 --precision double --model >frame.h5
+        specx-extract -q --method patch --spectra 0:25 --wavelength 5760,7620,0.8 --precision double --model >frame.h5
     frame_compare frame.h5 "$d/reference-r0-sim.h5"
     h5check frame.h5
 }
@@ -28,7 +28,7 @@ grid=6410,6470,0.8
     need_shared data/extract/{reference-r0-sim.h5,preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
     local d=$SPX_SHARED/data/extract
     fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" |
-        specx-extract -q --spectra 13:15 --wavelength 5760,7620,0.8 --precision double >frame.h5
+        specx-extract -q --method patch --spectra 13:15 --wavelength 5760,7620,0.8 --precision double >frame.h5
     frame_compare frame.h5 "$d/reference-r0-sim.h5"
 }
 
@@ -42,17 +42,17 @@ grid=6410,6470,0.8
     specx-extract -j 2 --reproducible -w $grid -m <"$image" | cat >two.h5
     specx-extract -j 2 --reproducible -w $grid -m <"$image" | cat >again.h5
     cmp two.h5 again.h5
-    h5dump -d /frame/model -H one.h5 | grep -q F32
-    h5dump -d /frame/flux -H one.h5 | grep -q F32
-    h5dump -d /scores -H one.h5 | grep -q SUM_RAW_COUNT_R
-    h5dump -d /provenance/001 one.h5 | grep -q 'patches_failed=0'
+    [[ $(h5dump -d /frame/model -H one.h5) == *F32* ]]
+    [[ $(h5dump -d /frame/flux -H one.h5) == *F32* ]]
+    [[ $(h5dump -d /scores -H one.h5) == *SUM_RAW_COUNT_R* ]]
+    [[ $(h5dump -d /provenance/001 one.h5) == *'failed=0'* ]]
 }
 
 @test "precision, grid and fibres are what was asked for" {
     local image=$BATS_FILE_TMPDIR/image.h5
     specx-extract --precision double -w $grid -s 2:5 -o f.h5 "$image"
-    h5dump -H -d /frame/flux f.h5 | grep -q F64
-    h5dump -H -d /frame/flux f.h5 | grep -q 'SIMPLE { ( 3, 76 )'
+    [[ $(h5dump -H -d /frame/flux f.h5) == *F64* ]]
+    [[ $(h5dump -H -d /frame/flux f.h5) == *'SIMPLE { ( 3, 76 )'* ]]
     [[ $(h5dump -A 0 -d /frame/fiber f.h5) == *'(0): 2, 3, 4'* ]]
     [[ $(h5dump -H -d /fibermap f.h5) == *'( 3 ) / ( 3 )'* ]]
     # without --wavelength: multiples of 0.8, as far as the traces reach on the CCD
@@ -67,19 +67,36 @@ grid=6410,6470,0.8
              END { exit !(n > 100 && first < 6400 && last > 6480) }'
 }
 
-@test "method options change what they say" {
+@test "whole traces: a long reference without seams, through a pipe" {
+    need_shared data/extract/{reference-long-r0-sim.h5,preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    local d=$SPX_SHARED/data/extract
+    fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" >image.h5
+    specx-extract -q --spectra 0:25 --wavelength 5760,6560,0.8 --precision double <image.h5 | cat >frame.h5
+    frame_compare --long frame.h5 "$d/reference-long-r0-sim.h5"
+    # fibres at both ends of a subset have the numbers of the whole bundle
+    specx-extract -q --spectra 13:15 --wavelength 5760,6560,0.8 --precision double -o two.h5 image.h5
+    frame_compare --long two.h5 "$d/reference-long-r0-sim.h5"
+}
+
+@test "options of the methods change what they say" {
     local image=$BATS_FILE_TMPDIR/image.h5
-    specx-extract --precision double -w $grid -o a.h5 "$image"
-    specx-extract --precision double -w $grid --bundle-size 8 --sub-bundles 1 --wave-step 80 -o b.h5 "$image"
+    specx-extract --method patch --precision double -w $grid -o a.h5 "$image"
+    specx-extract --method patch --precision double -w $grid --bundle-size 8 --sub-bundles 1 --wave-step 80 -o b.h5 "$image"
     # the same to better than 1 % of the error: not the same patches
     run ! h5diff -q a.h5 b.h5 /frame/flux
-    specx-extract --precision double -w $grid --regularize 10 -o c.h5 "$image"
-    run ! h5diff -q a.h5 c.h5 /frame/flux
-    specx-extract --precision double -w $grid --psf-error 0.5 -o d.h5 "$image"
-    h5diff a.h5 d.h5 /frame/flux
-    run ! h5diff -q a.h5 d.h5 /frame/chi2pix
-    specx-extract --precision double -w $grid --wave-pad 6 --pix-pad-frac 0 -o e.h5 "$image"
+    specx-extract --method patch --precision double -w $grid --wave-pad 6 --pix-pad-frac 0 -o e.h5 "$image"
     run ! h5diff -q a.h5 e.h5 /frame/flux
+    specx-extract --precision double -w $grid -o t.h5 "$image"
+    run ! h5diff -q a.h5 t.h5 /frame/flux
+    specx-extract --precision double -w $grid --regularize 10 -o c.h5 "$image"
+    run ! h5diff -q t.h5 c.h5 /frame/flux
+    specx-extract --precision double -w $grid --psf-error 0.5 -o d.h5 "$image"
+    h5diff t.h5 d.h5 /frame/flux
+    run ! h5diff -q t.h5 d.h5 /frame/chi2pix
+    specx-extract --precision double -w $grid --tolerance 1e-4 -o l.h5 "$image"
+    run ! h5diff -q t.h5 l.h5 /frame/flux
+    specx-extract --precision double -w $grid --wave-pad 20 -o p.h5 "$image"
+    run ! h5diff -q t.h5 p.h5 /frame/flux
 }
 
 @test "image and PSF may come from different places" {
@@ -98,11 +115,11 @@ grid=6410,6470,0.8
     damage nan.h5 set /image/data 1000 nan set /image/ivar 2000 inf set /image/ivar 3000 -1
     specx-extract -w $grid -o f.h5 nan.h5
     h5check f.h5
-    h5dump -d /provenance/001 f.h5 | grep -q 'pixels_not_finite=3'
+    [[ $(h5dump -d /provenance/001 f.h5) == *'pixels_not_finite=3'* ]]
     # a grid that leaves the CCD on both sides
     specx-extract -w 6300,6600,0.8 --spectra :5 -o wide.h5 "$BATS_FILE_TMPDIR/image.h5"
     h5check wide.h5
-    h5dump -d /provenance/001 wide.h5 | grep -q 'bins_empty=[1-9]'
+    [[ $(h5dump -d /provenance/001 wide.h5) == *bins_empty=[1-9]* ]]
 }
 
 @test "a PSF that is not usable for one fibre" {
@@ -170,11 +187,16 @@ grid=6410,6470,0.8
     fails_with 2 '*--spectra*0:8*' specx-extract -w $grid -s 4:9 -o out.h5 "$image"
     fails_with 2 '*--spectra*' specx-extract -w $grid -s 5:5 -o out.h5 "$image"
     fails_with 2 '*--spectra*' specx-extract -w $grid -s=-1:3 -o out.h5 "$image"
-    fails_with 2 '*sub-bundles*' specx-extract -w $grid --bundle-size 4 -o out.h5 "$image"
+    fails_with 2 '*sub-bundles*' specx-extract --method patch -w $grid --bundle-size 4 -o out.h5 "$image"
+    fails_with 2 '*sub-bundles*--method patch*' specx-extract -w $grid --sub-bundles 4 -o out.h5 "$image"
+    fails_with 2 '*tolerance*--method trace*' specx-extract --method patch --tolerance 1e-6 -w $grid -o out.h5 "$image"
+    fails_with 2 '*tolerance*' specx-extract -w $grid --tolerance 1 -o out.h5 "$image"
+    fails_with 2 '*smaller than a pixel*' specx-extract -w 6400,6402,0.001 -o out.h5 "$image"
+    fails_with 5 '*--method trace*' specx-extract --method patch --device cuda -w $grid -o out.h5 "$image"
     fails_with 2 '*bundle-size*' specx-extract -w $grid --bundle-size 0 -o out.h5 "$image"
     fails_with 2 '*pix-pad-frac*' specx-extract -w $grid --pix-pad-frac 1.5 -o out.h5 "$image"
     fails_with 2 '*psf-error*' specx-extract -w $grid --psf-error=-1 -o out.h5 "$image"
-    fails_with 2 '*unknowns*' specx-extract -w $grid --wave-step 30000 -o out.h5 "$image"
+    fails_with 2 '*unknowns*' specx-extract --method patch -w $grid --wave-step 30000 -o out.h5 "$image"
     fails_with 2 '*--device*gpu*' specx-extract -w $grid --device gpu -o out.h5 "$image"
     fails_with 2 '*precision*' specx-extract -w $grid --precision half -o out.h5 "$image"
     fails_with 4 '*max-mem*' specx-extract -w $grid --max-mem 100k -o out.h5 "$image"

@@ -10,10 +10,10 @@
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
 
-static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float";
-static long opt_bundle_size = 25, opt_sub_bundles = 5, opt_wave_step = 50, opt_wave_pad = 12;
-static double opt_pix_pad_frac = 0.8, opt_regularize;
-static int opt_model;
+static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float", *opt_method = "trace";
+static long opt_bundle_size = 25, opt_sub_bundles = 5, opt_wave_step = 50, opt_wave_pad;
+static double opt_pix_pad_frac, opt_regularize, opt_tolerance = 1e-8;
+static int opt_model, opt_strict, given_sub_bundles, given_wave_pad, given_pix_pad_frac, given_tolerance;
 
 static const spx_opt options[] = {
     {.kind = SPX_OPT_STRING,
@@ -45,7 +45,24 @@ static const spx_opt options[] = {
      .arg = "FRACTION",
      .value = &opt_psf_error,
      .help = "Error of the PSF model, as a fraction, in the chi2 of the fit; without it, the PSF's own"},
-    {.kind = SPX_OPT_HEADING, .name = "Patches"},
+    {.kind = SPX_OPT_FLAG,
+     .name = "strict",
+     .value = &opt_strict,
+     .help = "Write nothing when any trace or patch has no solution; without it, they are flagged"},
+    {.kind = SPX_OPT_HEADING, .name = "Method"},
+    {.kind = SPX_OPT_CHOICE,
+     .name = "method",
+     .value = &opt_method,
+     .choices = "trace|patch",
+     .help = "Solve whole traces with banded algebra, or patch by patch with dense algebra"},
+    {.kind = SPX_OPT_DOUBLE,
+     .name = "tolerance",
+     .arg = "T",
+     .value = &opt_tolerance,
+     .min = 1e-13,
+     .max = 1e-2,
+     .given = &given_tolerance,
+     .help = "Accuracy of whole traces: of fluxes in units of their error, of errors and resolution as a fraction"},
     {.kind = SPX_OPT_INT,
      .name = "bundle-size",
      .arg = "N",
@@ -59,26 +76,34 @@ static const spx_opt options[] = {
      .value = &opt_sub_bundles,
      .min = 1,
      .max = 1e6,
-     .help = "Groups that the fibres of a bundle are solved in"},
+     .given = &given_sub_bundles,
+     .help = "Groups that the fibres of a bundle are solved in; patches only"},
     {.kind = SPX_OPT_INT,
      .name = "wave-step",
      .arg = "N",
      .value = &opt_wave_step,
      .min = 1,
      .max = 30000,
-     .help = "Wavelengths that are kept of a patch"},
+     .help = "Wavelengths that are kept of a patch; for traces, how far around a bin the largest weight is looked for "
+             "that decides whether the bin needs regularisation"},
     {.kind = SPX_OPT_INT,
      .name = "wave-pad",
      .arg = "N",
      .value = &opt_wave_pad,
      .max = 30000,
-     .help = "Wavelengths that a patch solves beyond those, at both ends"},
+     .given = &given_wave_pad,
+     .help =
+         "Wavelengths that are solved beyond those that are kept, at both ends; without it, 40 for traces and 12 for "
+         "patches"},
     {.kind = SPX_OPT_DOUBLE,
      .name = "pix-pad-frac",
      .arg = "FRACTION",
      .value = &opt_pix_pad_frac,
      .max = 1,
-     .help = "Part that is used of the pixel rows which only the padding of a patch reaches"},
+     .given = &given_pix_pad_frac,
+     .help =
+         "Part that is used of the pixel rows which only this padding reaches; without it, 0.9 for traces and 0.8 for "
+         "patches"},
     {.kind = SPX_OPT_DOUBLE,
      .name = "regularize",
      .arg = "ALPHA",
@@ -128,12 +153,21 @@ static spx_status make_options(const spx_stage *s, const spx_image *image, const
                                spx_err *e)
 {
     spx_status st = SPX_OK;
-    *o = spx_extract_defaults();
+    int trace = strcmp(opt_method, "trace") == 0;
+    if (trace ? given_sub_bundles : given_tolerance)
+        return spx_fail(e, SPX_EUSAGE, "--%s: belongs to --method %s", trace ? "sub-bundles" : "tolerance",
+                        trace ? "patch" : "trace");
+    *o = trace ? spx_extract_trace_defaults() : spx_extract_defaults();
     o->bundle_size = (size_t)opt_bundle_size;
-    o->sub_bundles = (size_t)opt_sub_bundles;
+    if (!trace)
+        o->sub_bundles = (size_t)opt_sub_bundles;
     o->wave_step = (size_t)opt_wave_step;
-    o->wave_pad = (size_t)opt_wave_pad;
-    o->pix_pad_frac = opt_pix_pad_frac;
+    if (given_wave_pad)
+        o->wave_pad = (size_t)opt_wave_pad;
+    if (given_pix_pad_frac)
+        o->pix_pad_frac = opt_pix_pad_frac;
+    if (trace)
+        o->tolerance = opt_tolerance;
     o->regularize = opt_regularize;
     o->want_model = opt_model;
     o->nthreads = (int)s->common.threads;
@@ -178,35 +212,55 @@ static spx_status add_scores(spx_frame *frame, spx_err *e)
     return st;
 }
 
-/* What the user and the provenance should know of the run. SPX_ENO when there is no result at all. */
+/* What the user and the provenance should know of the run. SPX_ENO when there is no result at all, or with --strict not
+ * all. */
 static spx_status report(spx_stage *s, const spx_extract_options *o, const spx_extract_counts *c, spx_err *e)
 {
-    spx_detail("%zu patches, %zu of %zu bins without information, %zu of %zu pixels masked", c->npatch, c->nbin_empty,
+    const char *unit = o->method == SPX_METHOD_TRACE ? "traces" : "patches";
+    spx_detail("%zu %s, %zu of %zu bins without information, %zu of %zu pixels masked", c->npatch, unit, c->nbin_empty,
                c->nbin, c->npix_masked, c->npix);
     if (c->npix_bad > 0)
         spx_note("%zu pixels are not finite or have a negative ivar: masked", c->npix_bad);
     if (c->nbin_nospot > 0)
         spx_warn("the PSF is not usable at %zu of %zu bins: flux and ivar 0 there", c->nbin_nospot, c->nbin);
     if (c->nbin_empty == c->nbin)
-        return spx_fail(e, SPX_ENO, "no bin could be extracted (%zu of %zu patches failed): nothing is written",
-                        c->npatch_failed, c->npatch);
+        return spx_fail(e, SPX_ENO, "no bin could be extracted (%zu of %zu %s failed): nothing is written",
+                        c->npatch_failed, c->npatch, unit);
+    if (c->npatch_failed > 0 && opt_strict)
+        return spx_fail(e, SPX_ENO,
+                        "%zu of %zu %s have no solution: nothing is written; without --strict they are flagged",
+                        c->npatch_failed, c->npatch, unit);
     if (c->npatch_failed > 0)
-        spx_warn("%zu of %zu patches have no solution: flux and ivar 0 there, mask ALLBADPIX and BAD2DFIT",
-                 c->npatch_failed, c->npatch);
+        spx_warn("%zu of %zu %s have no solution: flux and ivar 0 there, mask ALLBADPIX and BAD2DFIT", c->npatch_failed,
+                 c->npatch, unit);
+    if (c->npatch_regularised > 0)
+        spx_warn("%zu of %zu %s had to be solved with regularisation", c->npatch_regularised, c->npatch, unit);
+    spx_status st = spx_stage_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, unit, e, "%zu", c->npatch);
     const struct {
         const char *name;
         size_t value;
-    } count[] = {{"patches", c->npatch},
-                 {"patches_failed", c->npatch_failed},
-                 {"bins", c->nbin},
-                 {"bins_empty", c->nbin_empty},
-                 {"bins_without_psf", c->nbin_nospot},
-                 {"pixels_masked", c->npix_masked},
-                 {"pixels_not_finite", c->npix_bad}};
-    spx_status st = spx_stage_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
+    } count[] = {
+        {"failed", c->npatch_failed},      {"regularised", c->npatch_regularised}, {"bins", c->nbin},
+        {"bins_empty", c->nbin_empty},     {"bins_without_psf", c->nbin_nospot},   {"pixels_masked", c->npix_masked},
+        {"pixels_not_finite", c->npix_bad}};
     for (size_t i = 0; i < sizeof count / sizeof *count && st == SPX_OK; i++)
         st = spx_stage_record(s, count[i].name, e, "%zu", count[i].value);
     return st;
+}
+
+/* Device for the method: patches are for the CPU alone. */
+static spx_status open_backend(const spx_stage *s, spx_backend *backend, spx_err *why, spx_err *e)
+{
+    const char *device = s->common.device;
+    if (strcmp(opt_method, "patch") == 0) {
+        if (strncmp(device, "cuda", 4) == 0)
+            return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace",
+                            device);
+        device = strcmp(device, "auto") == 0 ? "cpu" : device;
+    }
+    return spx_backend_open(backend, device, SPX_STAGE_EXTRACT, why, e);
 }
 
 static spx_status run(spx_stage *s, spx_err *e)
@@ -220,7 +274,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_err why = {0};
     hid_t file;
 
-    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_EXTRACT, &why, e);
+    spx_status st = open_backend(s, &backend, &why, e);
     if (st == SPX_OK)
         spx_stage_device(s, backend.device);
     if (st == SPX_OK && why.code != SPX_OK)
@@ -238,7 +292,9 @@ static spx_status run(spx_stage *s, spx_err *e)
 
     spx_stage_step(s, "extract");
     if (st == SPX_OK) {
-        o.progress = spx_progress_start(s->common.progress, "extract", "patches", spx_extract_patch_units(&psf, &o));
+        o.progress =
+            spx_progress_start(s->common.progress, "extract", o.method == SPX_METHOD_TRACE ? "traces" : "patches",
+                               spx_extract_units(&psf, &o));
         st = backend.extract(&backend, &image, &psf, &o, &frame, &counts, e);
         spx_progress_end(o.progress);
     }

@@ -19,7 +19,12 @@
 #include "blocks/psf.h"
 #include "blocks/spectra.h"
 
+/* How the equations are solved: patch by patch with dense algebra (plain, slow, and the definition of correct), or
+ * whole traces with banded algebra. */
+typedef enum { SPX_METHOD_PATCH = 0, SPX_METHOD_TRACE = 1 } spx_extract_method;
+
 typedef struct {
+    spx_extract_method method;
     size_t first, nspec;   /* fibres first .. first+nspec-1 of the PSF */
     double wmin, wmax, dw; /* bins at wmin + k dw < wmax + dw/2, Angstrom; equal to NumPy's arange() to the last bit */
     /* Layout, counted from fibre 0 of the PSF whatever `first` is: bundles of bundle_size fibres (the last one may be
@@ -66,7 +71,8 @@ typedef struct {
     double seconds[SPX_EXTRACT_STEPS]; /* by step, summed over threads; the trace method's */
 } spx_extract_counts;
 
-/* The defaults of the reference programs; first, nspec, wmin, wmax and dw are left 0. */
+/* The defaults of the patch method, which are those of the reference programs; first, nspec, wmin, wmax and dw are left
+ * 0. */
 spx_extract_options spx_extract_defaults(void);
 
 /* Units of work that a call with these options will report to `progress`; 0 when it would refuse the options. */
@@ -93,7 +99,7 @@ size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o)
 spx_status spx_extract_patch_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
                                  spx_frame *out, spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
 
-/* Defaults of the trace method: as above, with wave_pad 40, pix_pad_frac 0.9 and tolerance 1e-8. */
+/* Defaults of the trace method: as above, with wave_pad 40, pix_pad_frac 0.9, sub_bundles 1 and tolerance 1e-8. */
 spx_extract_options spx_extract_trace_defaults(void);
 
 /* Units of work (fibres that are solved) that spx_extract_trace_cpu() will report to `progress`; 0 when it would
@@ -113,6 +119,11 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
  * Arithmetic: vectors as wide as the processor has; results differ between instruction sets by rounding. */
 spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
                                  spx_frame *out, spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
+
+/* Both methods on the CPU, and their units of work, by o->method. */
+spx_status spx_extract_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
+                           spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
+size_t spx_extract_units(const spx_psf *psf, const spx_extract_options *o);
 
 /* b, r or z: first letter of the camera's name if it is one of them, else by mean wavelength. */
 char spx_extract_band(const char *camera, double mean_wavelength);

@@ -35,6 +35,8 @@ enum { MAX_PAD = 100000 };
 spx_extract_options spx_extract_trace_defaults(void)
 {
     spx_extract_options o = spx_extract_defaults();
+    o.method = SPX_METHOD_TRACE;
+    o.sub_bundles = 1;
     o.wave_pad = TRACE_PAD;
     o.pix_pad_frac = TRACE_PIX_PAD_FRAC;
     o.tolerance = TRACE_TOLERANCE;

@@ -1502,7 +1502,7 @@ static spx_table *scores_of_arm(spx_table *t, const char *name, spx_err *e)
 {
     spx_table *s = spx_table_new(t->nrow, e);
     char suffix[20] = "_";
-    for (size_t i = 0; name[i] != '\0' && i < 16; i++)
+    for (size_t i = 0; i < 16 && name[i] != '\0'; i++)
         suffix[i + 1] = (char)toupper((unsigned char)name[i]);
     for (size_t i = 0; s != NULL && e->code == SPX_OK && i < spx_table_ncol(t); i++) {
         char *col = spx_table_name(t, (int)i, e);

@@ -454,7 +454,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_status st = prepare(&s, argc, argv, &done, &err);
     if (st == SPX_OK && !done)
         st = program->run(&s, &err);
-    if (st == SPX_OK && fflush(stdout) != 0)
+    if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
 
     spx_output_discard(priv.out);

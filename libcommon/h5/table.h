@@ -59,8 +59,8 @@ spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e);
 /* Add b's columns to a (same nrow; a column that a has already must be equal, else it is added as NAME`suffix`, and
  * without a suffix refused). */
 spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, spx_err *e);
-/* As spx_table_join() where not every row is known: have_a[nrow], have_b[nrow] say which rows of a and b hold something.
- * Columns are compared where both do; where only b does, a's row gets b's values. */
+/* As spx_table_join() where not every row is known: have_a[nrow], have_b[nrow] say which rows of a and b hold
+ * something. Columns are compared where both do; where only b does, a's row gets b's values. */
 spx_status spx_table_fill(spx_table *a, const char *have_a, const spx_table *b, const char *have_b, const char *suffix,
                           spx_err *e);
 

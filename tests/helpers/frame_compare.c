@@ -1,12 +1,16 @@
-/* frame_compare FRAME REFERENCE: a frame against reference extractions of the same image (datasets flux, ivar,
+/* frame_compare [--long] FRAME REFERENCE: a frame against reference extractions of the same image (datasets flux, ivar,
  * resolution, pixmask_fraction, chi2pix and wavelength at the root, one row a fibre of the PSF).
  *
  * In every bin with pixmask_fraction below 0.99: flux within 1e-5 of its error, ivar within 1e-5 of itself, resolution
  * within 1e-6, their medians below 1e-10, chi2pix within 1e-8; pixmask_fraction within 1e-8 and finite values
  * everywhere. (Two ways of solving the same equations in double precision differ by some 1e-6 in the worst bin, beside
- * pixels that are masked, and by 1e-14 in half of them.) Exit status 0: equal; 1: not, or not readable. */
+ * pixels that are masked, and by 1e-14 in half of them.)
+ * --long: whole traces against long patches, in bins with pixmask_fraction below 0.3: flux within 1e-6, ivar and
+ * resolution within 1e-8, pixmask_fraction within 1e-8; the reference has no chi2pix. Exit status 0: equal; 1: not, or
+ * not readable. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/stat.h"
@@ -29,21 +33,24 @@ static spx_status read_reference(hid_t file, reference *r, spx_err *e)
     if (st == SPX_OK && (st = spx_h5_read_f64(file, "/flux", 2, d2, &r->flux, e)) == SPX_OK &&
         (st = spx_h5_read_f64(file, "/ivar", 2, d2, &r->ivar, e)) == SPX_OK &&
         (st = spx_h5_read_f64(file, "/pixmask_fraction", 2, d2, &r->fraction, e)) == SPX_OK &&
-        (st = spx_h5_read_f64(file, "/chi2pix", 2, d2, &r->chi2pix, e)) == SPX_OK)
+        (!spx_h5_exists(file, "/chi2pix") || (st = spx_h5_read_f64(file, "/chi2pix", 2, d2, &r->chi2pix, e)) == SPX_OK))
         st = spx_h5_read_f64(file, "/wavelength", 1, d1, &r->wavelength, e);
     return st;
 }
 
 enum { FLUX, IVAR, RESOLUTION, CHI2PIX, FRACTION, NKIND };
 
-static const struct {
-    const char *name;
-    double worst, median; /* limits; median 0: none */
-} limit[NKIND] = {{"flux (sigma)", 1e-5, 1e-10},
-                  {"ivar (relative)", 1e-5, 1e-10},
-                  {"resolution", 1e-6, 1e-10},
-                  {"chi2pix", 1e-8, 0},
-                  {"pixmask_fraction", 1e-8, 0}};
+static const char *const names[NKIND] = {"flux (sigma)", "ivar (relative)", "resolution", "chi2pix",
+                                         "pixmask_fraction"};
+
+typedef struct {
+    double wavelength;                  /* Angstrom */
+    double fraction;                    /* bins with a pixmask_fraction below it count */
+    double worst[NKIND], median[NKIND]; /* limits; median 0: none */
+} limits;
+
+static const limits same = {0.0, 0.99, {1e-5, 1e-5, 1e-6, 1e-8, 1e-8}, {1e-10, 1e-10, 1e-10, 0, 0}};
+static const limits seamless = {1e-9, 0.3, {1e-6, 1e-8, 1e-8, 0, 1e-8}, {0}};
 
 /* Differences of bin k of row f from row g of the reference. Returns 0 when a value is not finite. */
 static int differences(const spx_frame *a, size_t f, const reference *b, size_t g, size_t k, double d[NKIND])
@@ -51,7 +58,7 @@ static int differences(const spx_frame *a, size_t f, const reference *b, size_t 
     const size_t at = f * a->arm.nwave + k, to = g * b->nwave + k;
     d[FLUX] = fabs(a->arm.flux[at] - b->flux[to]) * sqrt(b->ivar[to]);
     d[IVAR] = fabs(a->arm.ivar[at] / b->ivar[to] - 1.0);
-    d[CHI2PIX] = fabs(a->chi2pix[at] - b->chi2pix[to]);
+    d[CHI2PIX] = b->chi2pix ? fabs(a->chi2pix[at] - b->chi2pix[to]) : 0.0;
     d[FRACTION] = fabs(a->pixmask_fraction[at] - b->fraction[to]);
     d[RESOLUTION] = 0.0;
     int finite = isfinite(a->arm.flux[at]) && isfinite(a->arm.ivar[at]) && isfinite(a->chi2pix[at]) &&
@@ -64,13 +71,13 @@ static int differences(const spx_frame *a, size_t f, const reference *b, size_t 
     return finite;
 }
 
-static int compare(const spx_frame *a, const reference *b, double *value[NKIND])
+static int compare(const spx_frame *a, const reference *b, const limits *limit, double *value[NKIND])
 {
     size_t n = 0, not_finite = 0;
     double worst[NKIND] = {0}, d[NKIND];
     int ok = 1;
     for (size_t k = 0; k < b->nwave; k++)
-        if (a->arm.wavelength[k] != b->wavelength[k]) {
+        if (fabs(a->arm.wavelength[k] - b->wavelength[k]) > limit->wavelength) {
             printf("wavelength %zu: %.17g instead of %.17g\n", k, a->arm.wavelength[k], b->wavelength[k]);
             return 0;
         }
@@ -79,7 +86,7 @@ static int compare(const spx_frame *a, const reference *b, double *value[NKIND])
             size_t g = (size_t)a->fiber[f];
             not_finite += !differences(a, f, b, g, k, d);
             worst[FRACTION] = fmax(worst[FRACTION], d[FRACTION]);
-            if (!(b->fraction[g * b->nwave + k] < 0.99))
+            if (!(b->fraction[g * b->nwave + k] < limit->fraction))
                 continue;
             for (int kind = 0; kind < NKIND; kind++) {
                 worst[kind] = fmax(worst[kind], d[kind]);
@@ -89,9 +96,9 @@ static int compare(const spx_frame *a, const reference *b, double *value[NKIND])
         }
     for (int kind = 0; kind < NKIND; kind++) {
         double median = spx_median(value[kind], n);
-        int good = worst[kind] <= limit[kind].worst && (limit[kind].median == 0 || median < limit[kind].median);
-        printf("%-16s worst %.2g (limit %.0g), median %.2g%s\n", limit[kind].name, worst[kind], limit[kind].worst,
-               median, good ? "" : "  TOO LARGE");
+        int good = worst[kind] <= limit->worst[kind] && (limit->median[kind] == 0 || median < limit->median[kind]);
+        printf("%-16s worst %.2g (limit %.0g), median %.2g%s\n", names[kind], worst[kind], limit->worst[kind], median,
+               good ? "" : "  TOO LARGE");
         ok &= good;
     }
     printf("%zu bins compared, %zu not finite\n", n, not_finite);
@@ -106,8 +113,14 @@ int main(int argc, char **argv)
     spx_err e = {0};
     double *value[NKIND] = {NULL};
     int equal = 0;
+    const limits *limit = &same;
+    if (argc == 4 && strcmp(argv[1], "--long") == 0) {
+        limit = &seamless;
+        argv++;
+        argc--;
+    }
     if (argc != 3) {
-        puts("usage: frame_compare FRAME REFERENCE");
+        puts("usage: frame_compare [--long] FRAME REFERENCE");
         return 1;
     }
     spx_status st = spx_input_open(&in[0], argv[1], &e);
@@ -124,7 +137,7 @@ int main(int argc, char **argv)
         if ((value[kind] = spx_alloc2(frame.nspec, frame.arm.nwave, sizeof(double), &e)) == NULL)
             st = SPX_EIO;
     if (st == SPX_OK)
-        equal = compare(&frame, &ref, value);
+        equal = compare(&frame, &ref, limit, value);
     else
         printf("%s\n", e.msg);
     for (int kind = 0; kind < NKIND; kind++)
