@@ -82,7 +82,7 @@ limited() {
     mkdir tmp
     mkfifo pipe
     export TMPDIR=$PWD/tmp
-    for s in TERM HUP; do
+    for s in TERM HUP SEGV; do
         # The truth goes first, into a pipe that nobody reads: the program waits with its output unfinished.
         specx-sim -q --wavelength 6400,6410 --fibers 2 --truth pipe -o x.h5 &
         local pid=$! i
