@@ -1,5 +1,6 @@
 /* Starts of the fit, by cross-correlation with a set of templates: chi^2 of every entry at every lag by fast Fourier
  * transform, summed over arms on a common velocity grid. */
+#include <cblas.h>
 #include <math.h>
 #include <string.h>
 
@@ -59,35 +60,33 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
     return sum;
 }
 
-/* chi[nlag] += chi^2 of entry t against arm ia, cubic interpolation between lags. */
-static void add_entry(spx_rv_ws *w, size_t ia, size_t t, double *chi)
+/* Adds arm ia to chi^2 of all entries at all lags: the components' first, then their sums. */
+static void add_arm(spx_rv_ws *w, size_t ia)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
-    const spx_ccf_set *set = &a->setup->ccf;
-    size_t nc = set->nwave, half = nc / 2 + 1;
-    const float *f = set->fft + t * half * 2, *f2 = set->fft2 + t * half * 2;
-    const fftwf_complex *s = w->room->cs + ia * c->ccf_stride, *iv = w->room->civ + ia * c->ccf_stride;
-    for (size_t k = 0; k < half; k++) { /* S conj(F) + V conj(F2) */
-        w->room->cprod[k][0] =
-            s[k][0] * f[2 * k] + s[k][1] * f[2 * k + 1] + iv[k][0] * f2[2 * k] + iv[k][1] * f2[2 * k + 1];
-        w->room->cprod[k][1] =
-            s[k][1] * f[2 * k] - s[k][0] * f[2 * k + 1] + iv[k][1] * f2[2 * k] - iv[k][0] * f2[2 * k + 1];
-    }
-    fftwf_execute_dft_c2r(a->inverse, w->room->cprod, w->room->cout);
-    for (size_t i = 0; i < c->nlag; i++) {
-        double lag = -spx_rv_lnshift(c->lag_v0 + (double)i * c->lag_step) / set->dlnwave, base = floor(lag);
-        double u = lag - base;
-        ptrdiff_t k = (ptrdiff_t)base;
-        double p[4];
-        for (int j = 0; j < 4; j++) {
-            ptrdiff_t m = k + j - 1, n = (ptrdiff_t)nc;
-            p[j] = (double)w->room->cout[((m % n) + n) % n];
+    spx_rv_room *r = w->room;
+    size_t ns = a->nshort, nf = ns / 2 + 1;
+    const float(*s)[2] = (const float(*)[2])(r->cs + ia * c->ccf_stride);
+    const float(*iv)[2] = (const float(*)[2])(r->civ + ia * c->ccf_stride);
+    float(*prod)[2] = (float(*)[2])r->cprod;
+    for (size_t k = 0; k < a->nccf; k++) {
+        const float *f = a->ccf_comp + k * 4 * nf, *f2 = f + 2 * nf;
+        float *out = r->clag + k * c->nlag;
+        for (size_t i = 0; i < nf; i++) { /* S conj(F) + V conj(F2) */
+            float sr = s[i][0], si = s[i][1], vr = iv[i][0], vi = iv[i][1];
+            prod[i][0] = sr * f[2 * i] + si * f[2 * i + 1] + vr * f2[2 * i] + vi * f2[2 * i + 1];
+            prod[i][1] = si * f[2 * i] - sr * f[2 * i + 1] + vi * f2[2 * i] - vr * f2[2 * i + 1];
         }
-        chi[i] += p[1] + 0.5 * u *
-                             (p[2] - p[0] +
-                              u * (2 * p[0] - 5 * p[1] + 4 * p[2] - p[3] + u * (3 * (p[1] - p[2]) + p[3] - p[0])));
+        fftwf_execute_dft_c2r(a->inverse, r->cprod, r->cout);
+        memcpy(r->cout + ns, r->cout, 3 * sizeof *r->cout);
+        for (size_t i = 0; i < c->nlag; i++) {
+            const float *p = r->cout + a->lag_at[i], *u = a->lag_weight + 4 * i;
+            out[i] = u[0] * p[0] + u[1] * p[1] + u[2] * p[2] + u[3] * p[3];
+        }
     }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->setup->ccf.ntemp, (int)c->nlag, (int)a->nccf, 1,
+                a->ccf_coef, (int)a->nccf, r->clag, (int)c->nlag, 1, r->chi, (int)c->nlag);
 }
 
 /* Point of an entry of the set at lag i, refined by a parabola. */
@@ -95,13 +94,13 @@ static void set_start(const spx_rv_ws *w, size_t t, size_t i, spx_rv_start *out)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
-    const double *chi = w->room->chi + t * c->nlag;
+    const float *chi = w->room->chi + t * c->nlag;
     double at = (double)i;
-    out->chisq = chi[i];
+    out->chisq = (double)chi[i] + w->room->chi_zero;
     if (i > 0 && i + 1 < c->nlag) {
-        double bend = (chi[i - 1] - chi[i]) + (chi[i + 1] - chi[i]);
-        if (bend > 0)
-            at += fmax(-0.5, fmin(0.5, 0.5 * (chi[i - 1] - chi[i + 1]) / bend));
+        double left = (double)(chi[i - 1] - chi[i]), right = (double)(chi[i + 1] - chi[i]);
+        if (left + right > 0)
+            at += fmax(-0.5, fmin(0.5, 0.5 * (left - right) / (left + right)));
     }
     out->x[0] = c->lag_v0 + at * c->lag_step;
     out->x[1] = set->vsini[t];
@@ -122,7 +121,7 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
     size_t nl = c->nlag, nt = set->ntemp, n = 0, used[SPX_RV_MAX_START];
     for (size_t i = 0; i < nl; i++) {
-        w->room->best[i] = HUGE_VAL;
+        w->room->best[i] = HUGE_VALF;
         w->room->best_entry[i] = 0;
         for (size_t t = 0; t < nt; t++)
             if (w->room->chi[t * nl + i] < w->room->best[i]) {
@@ -143,7 +142,7 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
     size_t reach = (size_t)ceil(FAR_KMS / c->lag_step), i0 = top > reach ? top - reach : 0;
     size_t i1 = top + reach < nl ? top + reach : nl - 1;
     for (int kind = 0; kind < 2 && n < SPX_RV_MAX_START; kind++) {
-        double least = HUGE_VAL;
+        float least = HUGE_VALF;
         size_t bt = 0, bi = 0;
         for (size_t t = 0; t < nt; t++) {
             int same =
@@ -222,15 +221,14 @@ size_t spx_rv_starts(spx_rv_ws *w, spx_rv_start *start, double *v_ccf)
     size_t n = 0;
     if (c->maxccf > 0 && c->nlag > 0) {
         size_t nt = c->arm[0].setup->ccf.ntemp;
-        double sum = 0;
-        for (size_t ia = 0; ia < c->narm; ia++)
-            if (w->data[ia].used)
-                sum += prepare_arm(w, ia);
-        for (size_t i = 0; i < nt * c->nlag; i++)
-            w->room->chi[i] = sum;
-        for (size_t ia = 0; ia < c->narm; ia++)
-            for (size_t t = 0; w->data[ia].used && t < nt; t++)
-                add_entry(w, ia, t, w->room->chi + t * c->nlag);
+        w->room->chi_zero = 0;
+        memset(w->room->chi, 0, nt * c->nlag * sizeof *w->room->chi);
+        for (size_t ia = 0; ia < c->narm; ia++) {
+            if (!w->data[ia].used)
+                continue;
+            w->room->chi_zero += prepare_arm(w, ia);
+            add_arm(w, ia);
+        }
         n = pick_starts(w, start);
     }
     if (n == 0)

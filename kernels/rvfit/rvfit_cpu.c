@@ -8,11 +8,11 @@
 #include "rvfit/rvfit_internal.h"
 
 enum { PROFILE_MAX = 8192, PROFILE_ROUNDS = 8, REFITS = 2 };
-static const double SCAN_KMS = 5;      /* step of the scan for other velocities */
-static const double SCAN_DEPTH = 50;   /* objective above the minimum beyond which a velocity has no weight */
-static const double CCF_DEPTH = 150;   /* the same in chi^2 of the cross-correlation, which is approximate */
-static const double PROFILE_HALF = 8;  /* half-width of the profile, in errors */
-static const double PROFILE_STEPS = 3; /* points an error */
+static const double SCAN_KMS = 10;   /* step of the scan for other velocities */
+static const double SCAN_DEPTH = 50; /* objective above the minimum beyond which a velocity has no weight */
+static const double CCF_DEPTH = 150; /* the same in chi^2 of the cross-correlation, which is approximate */
+/* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-6 with these. */
+static const double PROFILE_HALF = 7, PROFILE_STEPS = 1.5;
 
 /* ---- errors ---- */
 
@@ -153,7 +153,7 @@ static void profile_moments(spx_rv_ws *w, double v0, double step, double lo, dou
 static int has_far_weight(spx_rv_ws *w, double v0, double f0, double reach, double *lower)
 {
     const spx_rv_ctx *c = w->ctx;
-    const double *chi = NULL;
+    const float *chi = NULL;
     double least = 0, best = f0 - 0.01;
     *lower = v0;
     if (c->maxccf > 0 && c->nlag > 1) { /* the entry that fits best near v0 */
@@ -164,7 +164,7 @@ static int has_far_weight(spx_rv_ws *w, double v0, double f0, double reach, doub
         for (size_t t = 1; t < nt; t++)
             if (w->room->chi[t * c->nlag + i] < chi[i])
                 chi = w->room->chi + t * c->nlag;
-        least = chi[i];
+        least = (double)chi[i];
     }
     int far = 0;
     double i0 = ceil((c->lo[0] - v0) / SCAN_KMS), i1 = floor((c->hi[0] - v0) / SCAN_KMS);
@@ -172,7 +172,7 @@ static int has_far_weight(spx_rv_ws *w, double v0, double f0, double reach, doub
         double v = v0 + i * SCAN_KMS, at = (v - c->lag_v0) / c->lag_step;
         if (fabs(v - v0) <= reach)
             continue;
-        if (chi && chi[(size_t)fmax(0, fmin((double)(c->nlag - 1), floor(at + 0.5)))] > least + CCF_DEPTH)
+        if (chi && (double)chi[(size_t)fmax(0, fmin((double)(c->nlag - 1), floor(at + 0.5)))] > least + CCF_DEPTH)
             continue;
         spx_rv_value f;
         spx_rv_project(w, v, &f);

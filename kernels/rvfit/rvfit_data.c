@@ -35,10 +35,11 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
     if (ok && c->maxccf > 0) {
         size_t stride = c->ccf_stride, ntemp = c->arm[0].setup->ccf.ntemp;
         ok = (r->cdata = spx_alloc(2 * c->maxccf, sizeof *r->cdata, e)) &&
-             (r->cout = spx_alloc(c->maxccf, sizeof *r->cout, e)) &&
+             (r->cout = spx_alloc(c->maxccf + 3, sizeof *r->cout, e)) &&
              (r->cs = spx_alloc2(c->narm, stride, sizeof *r->cs, e)) &&
              (r->civ = spx_alloc2(c->narm, stride, sizeof *r->civ, e)) &&
              (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
+             (r->clag = spx_alloc2(c->maxnccf, c->nlag, sizeof *r->clag, e)) &&
              (r->chi = spx_alloc2(ntemp, c->nlag, sizeof *r->chi, e)) &&
              (r->best = spx_alloc(c->nlag, sizeof *r->best, e)) &&
              (r->best_entry = spx_alloc(c->nlag, sizeof *r->best_entry, e));
@@ -76,6 +77,7 @@ void spx_rv_room_free(spx_rv_room *r)
     spx_free(r->cs);
     spx_free(r->civ);
     spx_free(r->cprod);
+    spx_free(r->clag);
     spx_free(r->chi);
     spx_free(r->best);
     spx_free(r->best_entry);

@@ -75,6 +75,13 @@ typedef struct {
     double *cprime;     /* [nt] of the spline */
     uint8_t *leftout;   /* [n] pixels that no star uses */
     double *deconvolve; /* [ndiag][ndiag] takes the templates' own LSF out of a row of a resolution matrix */
+    /* Cross-correlation: entry t of the set is about sum_k ccf_coef[t][k] times component k, whose transform and that
+     * of its square's counterpart are ccf_comp[k][2][nfreq][2]. Frequencies that the templates do not have are left
+     * out. */
+    size_t nccf, nshort; /* components; length of the inverse transform, nfreq = nshort/2 + 1 */
+    float *ccf_comp, *ccf_coef;
+    size_t *lag_at;    /* [nlag] first of four samples of the inverse transform, and their weights */
+    float *lag_weight; /* [nlag][4] */
     fftwf_plan forward, inverse;
 } spx_rv_arm;
 
@@ -89,10 +96,10 @@ typedef struct {
     int parlog[SPX_MAX_PAR];
     size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
     size_t naxis[SPX_MAX_PAR];
-    double *axis[SPX_MAX_PAR];                 /* mapped nodes */
-    size_t maxn, maxnt, maxcomp, maxccf, nlag; /* maxn, maxnt: strides */
-    size_t ccf_stride;                         /* between arms, of transforms: keeps FFTW's alignment */
-    double lag_v0, lag_step;                   /* common velocity grid of the cross-correlation */
+    double *axis[SPX_MAX_PAR];                          /* mapped nodes */
+    size_t maxn, maxnt, maxcomp, maxccf, maxnccf, nlag; /* maxn, maxnt: strides */
+    size_t ccf_stride;                                  /* between arms, of transforms: keeps FFTW's alignment */
+    double lag_v0, lag_step;                            /* common velocity grid of the cross-correlation */
 } spx_rv_ctx;
 
 /* A star's arm. */
@@ -127,7 +134,10 @@ typedef struct {
     /* cross-correlation */
     float *cdata, *cout;
     fftwf_complex *cs, *civ, *cprod;
-    double *chi, *best;
+    float *clag; /* [nccf][nlag] */
+    float *chi;  /* [entries][nlag] chi^2 - chi_zero */
+    double chi_zero;
+    float *best; /* [nlag] */
     size_t *best_entry;
 } spx_rv_room;
 

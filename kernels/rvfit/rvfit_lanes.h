@@ -305,8 +305,8 @@ static void normal(size_t n, size_t np, const double *basis, const double *t, co
     size_t nx = (np + 1 + TX - 1) / TX;
     double s[MAX_X * TX + TY][BLOCK];
     vd sum[MAX_X][MAX_Y][TX * TY];
-    memset(sum, 0, sizeof sum);
-    memset(s, 0, sizeof s);
+    memset(sum, 0, nx * sizeof sum[0]);
+    memset(s[np + 1], 0, (nx * TX + TY - np - 1) * sizeof s[0]);
     for (size_t i0 = 0; i0 < n; i0 += BLOCK) {
         size_t m = n - i0 < BLOCK ? n - i0 : BLOCK;
         for (size_t i = 0; i < m; i += SPX_VL) {
@@ -345,9 +345,9 @@ static void curvature(size_t n, size_t np, size_t nf, const double *basis, const
     size_t rows = np + 1 + nf, nx = (rows + TX - 1) / TX, ny = (nf + TY - 1) / TY;
     double x[MAX_X * TX][BLOCK], y[SPX_MAX_FIT + TY][BLOCK], scale[SPX_RVFIT_MAX_POLY];
     vd sum[MAX_X][MAX_Y][TX * TY];
-    memset(sum, 0, sizeof sum);
-    memset(x, 0, sizeof x);
-    memset(y, 0, sizeof y);
+    memset(sum, 0, nx * sizeof sum[0]);
+    memset(x[rows], 0, (nx * TX - rows) * sizeof x[0]);
+    memset(y[nf], 0, (ny * TY - nf) * sizeof y[0]);
     for (size_t k = 0; k < np; k++)
         scale[k] = 1 / chol[spx_rv_packed(k, k)];
     for (size_t i0 = 0; i0 < n; i0 += BLOCK) {

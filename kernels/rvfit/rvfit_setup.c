@@ -1,4 +1,5 @@
 /* What all stars of a batch share: pixels on the templates' grids, continuum bases, ranges; checks of the input. */
+#include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
 #include <string.h>
@@ -6,7 +7,12 @@
 #include "base/mem.h"
 #include "rvfit/rvfit_internal.h"
 
-enum { EDGE_PIXELS = 5 };
+enum {
+    EDGE_PIXELS = 5,
+    MAX_CCF_GRAM = 512 /* entries that the components of the cross-correlation are made from */
+};
+static const double CCF_CUT = 1e-3;      /* power of the entries that may lie in frequencies that are left out */
+static const double CCF_LEFT_OUT = 0.02; /* rms of the entries that the components may leave out */
 static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
 
 void spx_rvfit_options_init(spx_rvfit_options *o)
@@ -310,6 +316,95 @@ static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
     return SPX_OK;
 }
 
+/* Components of the entries and of their squares together, transformed and cut to frequencies below nshort/2: the
+ * right singular vectors of the entries, as many as leave out less than CCF_LEFT_OUT of their rms. */
+static spx_status make_ccf_components(spx_rv_arm *a, spx_err *e)
+{
+    const spx_ccf_set *f = &a->setup->ccf;
+    size_t nt = f->ntemp, half = f->nwave / 2 + 1, step = (nt + MAX_CCF_GRAM - 1) / MAX_CCF_GRAM;
+    size_t n = (nt + step - 1) / step, width, k = 0;
+    spx_status st = SPX_EIO;
+    double *gram = spx_alloc2(n, n, sizeof *gram, e), *value = spx_alloc(n, sizeof *value, e);
+    float *x = NULL, *vector = spx_alloc2(n, n, sizeof *vector, e), *power = spx_alloc(half, sizeof *power, e);
+    if (!gram || !value || !vector || !power)
+        goto end;
+
+    double sum = 0, left = 0;
+    for (size_t t = 0; t < nt; t += step)
+        for (size_t i = 0; i < half; i++) {
+            const float *z = f->fft + (t * half + i) * 2;
+            power[i] += z[0] * z[0] + z[1] * z[1];
+        }
+    for (size_t i = 0; i < half; i++)
+        sum += (double)power[i];
+    for (a->nshort = f->nwave; a->nshort > 32; a->nshort /= 2) {
+        for (size_t i = a->nshort / 4; i < half && i <= a->nshort / 2; i++)
+            left += (double)power[i];
+        if (left > CCF_CUT * sum)
+            break;
+    }
+    width = 4 * (a->nshort / 2 + 1);
+    if (!(x = spx_alloc2(nt, width, sizeof *x, e)))
+        goto end;
+    for (size_t t = 0; t < nt; t++)
+        for (size_t i = 0; i < width / 2; i++) {
+            x[t * width + i] = f->fft[t * half * 2 + i];
+            x[t * width + width / 2 + i] = f->fft2[t * half * 2 + i];
+        }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++)
+            gram[i * n + j] = (double)cblas_sdot((int)width, x + i * step * width, 1, x + j * step * width, 1);
+    if (LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', 'L', (int)n, gram, (int)n, value) != 0) {
+        st = spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable", a->setup->setup);
+        goto end;
+    }
+    sum = left = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += fmax(0, value[i]);
+    while (k + 1 < n && left + fmax(0, value[k]) <= CCF_LEFT_OUT * CCF_LEFT_OUT * sum)
+        left += fmax(0, value[k++]);
+    a->nccf = n - k;
+    a->ccf_comp = spx_alloc2(a->nccf, width, sizeof *a->ccf_comp, e);
+    a->ccf_coef = spx_alloc2(nt, a->nccf, sizeof *a->ccf_coef, e);
+    if (!a->ccf_comp || !a->ccf_coef)
+        goto end;
+    for (size_t c = 0; c < a->nccf; c++)
+        for (size_t i = 0; i < n; i++)
+            vector[c * n + i] = (float)(value[n - 1 - c] > 0 ? gram[i * n + n - 1 - c] / sqrt(value[n - 1 - c]) : 0);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->nccf, (int)width, (int)n, 1, vector, (int)n, x,
+                (int)(step * width), 0, a->ccf_comp, (int)width);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)nt, (int)a->nccf, (int)width, 1, x, (int)width,
+                a->ccf_comp, (int)width, 0, a->ccf_coef, (int)a->nccf);
+    st = SPX_OK;
+end:
+    spx_free(gram);
+    spx_free(value);
+    spx_free(vector);
+    spx_free(power);
+    spx_free(x);
+    return st;
+}
+
+/* Where the common velocity grid lies in the inverse transform; cubic (Catmull-Rom) between its samples. */
+static spx_status make_lags(const spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
+{
+    a->lag_at = spx_alloc(c->nlag, sizeof *a->lag_at, e);
+    a->lag_weight = spx_alloc2(c->nlag, 4, sizeof *a->lag_weight, e);
+    if (!a->lag_at || !a->lag_weight)
+        return SPX_EIO;
+    double pixel = a->setup->ccf.dlnwave * (double)(a->setup->ccf.nwave / a->nshort);
+    for (size_t i = 0; i < c->nlag; i++) {
+        double lag = -spx_rv_lnshift(c->lag_v0 + (double)i * c->lag_step) / pixel, base = floor(lag), u = lag - base;
+        a->lag_at[i] = (size_t)((ptrdiff_t)base - 1) & (a->nshort - 1);
+        float *w = a->lag_weight + 4 * i;
+        w[0] = (float)(0.5 * u * (-1 + u * (2 - u)));
+        w[1] = (float)(1 + 0.5 * u * u * (-5 + 3 * u));
+        w[2] = (float)(0.5 * u * (1 + u * (4 - 3 * u)));
+        w[3] = (float)(0.5 * u * u * (u - 1));
+    }
+    return SPX_OK;
+}
+
 /* Fourier transforms and the common velocity grid of the cross-correlation; none when an arm has no set. */
 static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
 {
@@ -328,22 +423,34 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
             return spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable",
                             c->arm[i].setup->setup);
         step = fmin(step, f->dlnwave);
-        c->maxccf = f->nwave > c->maxccf ? f->nwave : c->maxccf;
     }
-    c->ccf_stride = c->maxccf / 2 + 16;
-    c->lag_step = 0.25 * step * SPX_C_KMS;
+    c->lag_step = 0.5 * step * SPX_C_KMS;
     c->lag_v0 = c->opt->vmin;
     c->nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->lag_step) + 1;
-    float *r = spx_alloc(c->maxccf, sizeof *r, e);
-    fftwf_complex *z = spx_alloc(c->maxccf, sizeof *z, e);
-    spx_status st = r && z ? SPX_OK : SPX_EIO;
+    int blas = openblas_get_num_threads();
+    openblas_set_num_threads(1);
+    spx_status st = SPX_OK;
     for (size_t i = 0; st == SPX_OK && i < c->narm; i++) {
-        int n = (int)c->arm[i].setup->ccf.nwave;
+        spx_rv_arm *a = &c->arm[i];
+        st = make_ccf_components(a, e);
+        if (st == SPX_OK)
+            st = make_lags(c, a, e);
+        c->maxccf = a->setup->ccf.nwave > c->maxccf ? a->setup->ccf.nwave : c->maxccf;
+        c->maxnccf = a->nccf > c->maxnccf ? a->nccf : c->maxnccf;
+    }
+    openblas_set_num_threads(blas);
+    c->ccf_stride = c->maxccf / 2 + 16;
+    float *r = st == SPX_OK ? spx_alloc(c->maxccf, sizeof *r, e) : NULL;
+    fftwf_complex *z = r ? spx_alloc(c->maxccf, sizeof *z, e) : NULL;
+    if (st == SPX_OK && !z)
+        st = SPX_EIO;
+    for (size_t i = 0; st == SPX_OK && i < c->narm; i++) {
+        spx_rv_arm *a = &c->arm[i];
         /* ESTIMATE: the plan, and so the last bit, does not depend on timing. */
-        c->arm[i].forward = fftwf_plan_dft_r2c_1d(n, r, z, FFTW_ESTIMATE);
-        c->arm[i].inverse = fftwf_plan_dft_c2r_1d(n, z, r, FFTW_ESTIMATE);
-        if (!c->arm[i].forward || !c->arm[i].inverse)
-            st = spx_fail(e, SPX_EIO, "no plan for a Fourier transform of length %d", n);
+        a->forward = fftwf_plan_dft_r2c_1d((int)a->setup->ccf.nwave, r, z, FFTW_ESTIMATE);
+        a->inverse = fftwf_plan_dft_c2r_1d((int)a->nshort, z, r, FFTW_ESTIMATE);
+        if (!a->forward || !a->inverse)
+            st = spx_fail(e, SPX_EIO, "no plan for a Fourier transform of length %zu", a->setup->ccf.nwave);
     }
     spx_free(r);
     spx_free(z);
@@ -388,6 +495,10 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->lnwave);
         spx_free(a->place);
         spx_free(a->basis);
+        spx_free(a->ccf_comp);
+        spx_free(a->ccf_coef);
+        spx_free(a->lag_at);
+        spx_free(a->lag_weight);
         spx_free(a->comp);
         spx_free(a->mean);
         spx_free(a->cprime);
