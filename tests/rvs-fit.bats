@@ -121,6 +121,29 @@ column() {
     fails_with 2 '*--resolution-matrix*' rvs-fit -t narrow.h5 --lsf-sigma 1 -o x.h5 spectra.h5
 }
 
+@test "rvs-fit: from a former fit; outliers" {
+    data spectra.h5 templates.h5 frame-r0.h5
+    rvs-fit -q -t templates.h5 -o first.h5 spectra.h5
+    rvs-fit -t templates.h5 --start first.h5 -o second.h5 spectra.h5
+    h5check first.h5 second.h5
+    paste <(column VRAD,VRAD_ERR first.h5 | tr , ' ') <(column VRAD,VRAD_CCF second.h5 | tr , ' ') |
+        awk '($1 - $3)^2 > (0.02 * $2)^2 || tolower($4) != "nan" { exit 1 }'
+    # the rows are found by their names; what is not there starts as ever
+    rvs-fit -q -t templates.h5 --rows 4:8 -o part.h5 spectra.h5
+    run --separate-stderr rvs-fit -t templates.h5 --start part.h5 -o third.h5 spectra.h5
+    # shellcheck disable=SC2154
+    [[ $stderr == *"3 of 6 spectra start from the cross-correlation"* ]]
+    fails_with 3 '*frame-r0.h5:/rvfit/table*' rvs-fit -t templates.h5 --start frame-r0.h5 -o x.h5 spectra.h5
+    for k in 30 90 150; do echo "set /spectra/r/flux $k 1e5"; done | xargs h5edit spectra.h5
+    rvs-fit -q -t templates.h5 -o spoilt.h5 spectra.h5
+    rvs-fit -q -t templates.h5 --reject 2 --reject-sigma 6 -o clean.h5 spectra.h5
+    [ "$(column NREJECT spoilt.h5 | sort -u)" = 0 ]
+    column NREJECT clean.h5 | awk 'NR == 1 && ($1 < 3 || $1 > 6) || $1 > 0 && NR > 1 { exit 1 }'
+    paste <(column VRAD,VRAD_ERR first.h5 | tr , ' ') <(column VRAD clean.h5) |
+        awk '($1 - $3)^2 > $2^2 { exit 1 }'
+    fails_with 2 '*--reject only*' rvs-fit -t templates.h5 --reject-sigma 6 -o x.h5 spectra.h5
+}
+
 @test "rvs-fit: bad spectra keep their rows, and nothing fitted is a failure" {
     data spectra.h5 templates.h5
     rvs-fit -t templates.h5 -o good.h5 spectra.h5

@@ -9,12 +9,14 @@
 
 enum { NAME_ROOM = 64 };
 
-static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_continuum = "rbf";
+static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_continuum = "rbf",
+                                                                                       *opt_start;
 static const char *opt_interpolator = "cubic";
 static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid;
-static long opt_npoly = 10;
-static double opt_lsf_sigma = 0.5;
-static int opt_rotation = 1, opt_dichroic = 1, opt_resolution, opt_all_fibers, opt_model = 1, lsf_given;
+static long opt_npoly = 10, opt_reject;
+static double opt_lsf_sigma = 0.5, opt_reject_sigma = 5;
+static int opt_rotation = 1, opt_dichroic = 1, opt_resolution, opt_all_fibers, opt_model = 1, lsf_given,
+           reject_sigma_given;
 
 static const spx_opt options[] = {
     {.kind = SPX_OPT_STRING,
@@ -104,6 +106,27 @@ static const spx_opt options[] = {
      .max = 100,
      .given = &lsf_given,
      .help = "Sigma of that line-spread function, taken out of the resolution matrix"},
+    {.kind = SPX_OPT_HEADING, .name = "Search"},
+    {.kind = SPX_OPT_STRING,
+     .name = "start",
+     .arg = "FILE",
+     .value = &opt_start,
+     .help = "Start from the velocities and parameters of a former fit, for spectra that it has, in place of the "
+             "cross-correlation"},
+    {.kind = SPX_OPT_INT,
+     .name = "reject",
+     .arg = "N",
+     .value = &opt_reject,
+     .max = 20,
+     .help = "Up to N times, mask pixels that are far from the model, and fit again"},
+    {.kind = SPX_OPT_DOUBLE,
+     .name = "reject-sigma",
+     .arg = "S",
+     .value = &opt_reject_sigma,
+     .min = 1,
+     .max = 1e6,
+     .given = &reject_sigma_given,
+     .help = "How far, in errors"},
     {.kind = SPX_OPT_FLAG,
      .name = "model",
      .value = &opt_model,
@@ -299,11 +322,15 @@ static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfi
     o->dichroic = opt_dichroic;
     o->resolution = opt_resolution;
     o->lsf_sigma = opt_lsf_sigma;
+    o->reject = (int)opt_reject;
+    o->reject_sigma = opt_reject_sigma;
     o->keep_model = opt_model;
     o->threads = (int)s->common.threads;
     spx_status st = SPX_OK;
     if (lsf_given && !opt_resolution)
         st = spx_fail(e, SPX_EUSAGE, "--lsf-sigma goes with --resolution-matrix only");
+    if (st == SPX_OK && reject_sigma_given && opt_reject == 0)
+        st = spx_fail(e, SPX_EUSAGE, "--reject-sigma goes with --reject only");
     if (st == SPX_OK && !opt_rotation && opt_vsini_range != NULL)
         st = spx_fail(e, SPX_EUSAGE, "--vsini-range and --no-rotation exclude each other");
     if (st == SPX_OK && opt_vrange != NULL)
@@ -313,6 +340,32 @@ static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfi
     if (!opt_rotation)
         o->vsinimin = o->vsinimax = 0;
     return st == SPX_OK ? fixed_and_priors(&t->setup[0], o, e) : st;
+}
+
+/* Starts of all rows from the file of --start; *start is to be freed. */
+static spx_status read_start(spx_stage *s, const spx_spectra *spectra, spx_rvfit_input *in, const size_t *row,
+                             double **start, spx_err *e)
+{
+    spx_input *file;
+    const spx_setup *setup = NULL;
+    size_t missing = 0;
+    for (size_t a = 0; a < spectra->narm; a++)
+        setup = setup == NULL ? in->setup[a] : setup;
+    if (setup == NULL)
+        return SPX_OK; /* no arm to fit: the stage says so */
+    size_t nq = 2 + setup->npar;
+    if ((*start = spx_alloc2(in->nrow, nq, sizeof **start, e)) == NULL)
+        return SPX_EIO;
+    spx_status st = spx_stage_extra_input(s, opt_start, &file, e);
+    if (st == SPX_OK)
+        st = spx_rvfit_read_start(file->file, spectra, setup, in->nrow, row, *start, e);
+    for (size_t i = 0; i < in->nrow && st == SPX_OK; i++)
+        missing += !((*start)[i * nq] - (*start)[i * nq] == 0);
+    if (st == SPX_OK && missing > 0)
+        spx_note("%zu of %zu spectra start from the cross-correlation: %s has no velocity of them", missing, in->nrow,
+                 opt_start);
+    in->start = *start;
+    return st;
 }
 
 /* ---- the program ---- */
@@ -359,6 +412,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_rvfit_options o;
     spx_rvfit_input what = {.spectra = &spectra};
     size_t *row = NULL;
+    double *start = NULL;
     spx_backend backend = {0};
     spx_err why = {0};
     hid_t file;
@@ -387,6 +441,9 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = choose_rows(&spectra, &row, &what.nrow, e);
 
+    if (st == SPX_OK && opt_start != NULL)
+        st = read_start(s, &spectra, &what, row, &start, e);
+
     spx_stage_step(s, "fit");
     if (st == SPX_OK) {
         what.row = row;
@@ -409,6 +466,7 @@ static spx_status run(spx_stage *s, spx_err *e)
 
     spx_backend_close(&backend);
     spx_free(row);
+    spx_free(start);
     spx_rvfit_free(&fit);
     spx_templates_free(&templates);
     spx_spectra_free(&spectra);

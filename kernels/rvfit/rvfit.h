@@ -51,6 +51,9 @@ typedef struct {
     int fixed[SPX_MAX_FIT];    /* 1: held at value[] */
     double value[SPX_MAX_FIT];
     double prior_mean[SPX_MAX_FIT], prior_sigma[SPX_MAX_FIT]; /* sigma 0: no prior */
+    int reject;          /* so many times, pixels farther than reject_sigma from the model are masked, and the star is
+                          * fitted again; 0: never */
+    double reject_sigma; /* in units of their errors, or of 1.48 times the median deviation where that is larger */
     int keep_model;
     int threads; /* > 0 */
 } spx_rvfit_options;
@@ -60,6 +63,9 @@ typedef struct {
     const spx_setup *setup[SPX_MAX_ARM]; /* for each arm; NULL: the arm is not fitted */
     size_t nrow;
     const size_t *row; /* [nrow] rows to fit; NULL: rows 0 ... nrow-1 */
+    /* [nrow][2+npar] where to start, not mapped; a row whose v is not finite starts from the cross-correlation, other
+     * quantities that are not finite from the middle of their range. NULL: all start from the cross-correlation. */
+    const double *start;
 } spx_rvfit_input;
 
 /* 10 continuum functions, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */

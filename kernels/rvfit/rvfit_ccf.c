@@ -9,7 +9,6 @@
 #include "template/continuum.h"
 
 static const double MAX_ERROR = 10; /* pixels with more than this times the median error are not used */
-static const double FAR_KMS = 60;   /* peaks closer than this are one */
 static const double SCAN_STEP = 15; /* km/s, of the scan without a cross-correlation set */
 
 /* Data of arm ia as the set wants them (templates.h): transforms of ivar s and of ivar, weighted so that an inverse
@@ -139,7 +138,7 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
     set_start(w, used[n], top, &start[n]);
     n++;
     /* Other templates near the best velocity: different parameters first, then another vsini. */
-    size_t reach = (size_t)ceil(FAR_KMS / c->lag_step), i0 = top > reach ? top - reach : 0;
+    size_t reach = (size_t)ceil(SPX_RV_FAR / c->lag_step), i0 = top > reach ? top - reach : 0;
     size_t i1 = top + reach < nl ? top + reach : nl - 1;
     for (int kind = 0; kind < 2 && n < SPX_RV_MAX_START; kind++) {
         float least = HUGE_VALF;
@@ -169,7 +168,7 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
             int far = 1, peak = (i == 0 || w->room->best[i] <= w->room->best[i - 1]) &&
                                 (i + 1 == nl || w->room->best[i] <= w->room->best[i + 1]);
             for (size_t k = 0; k < n; k++)
-                far = far && fabs(start[k].x[0] - v) > FAR_KMS;
+                far = far && fabs(start[k].x[0] - v) > SPX_RV_FAR;
             if (far && peak && (bi == nl || w->room->best[i] < w->room->best[bi]))
                 bi = i;
         }
@@ -215,10 +214,24 @@ static size_t scan_starts(spx_rv_ws *w, spx_rv_start *start)
     return n;
 }
 
-size_t spx_rv_starts(spx_rv_ws *w, spx_rv_start *start, double *v_ccf)
+static void given_start(const spx_rv_ctx *c, const double *given, double *x)
+{
+    for (size_t q = 0; q < c->nq; q++) {
+        double at = isfinite(given[q]) ? spx_rv_map(c, q, given[q]) : c->start[q];
+        x[q] = fmax(c->lo[q], fmin(c->hi[q], isfinite(at) ? at : c->start[q]));
+    }
+}
+
+size_t spx_rv_starts(spx_rv_ws *w, const double *given, spx_rv_start *start, double *v_ccf)
 {
     const spx_rv_ctx *c = w->ctx;
     size_t n = 0;
+    if (given && isfinite(given[0])) {
+        given_start(c, given, start[0].x);
+        start[0].chisq = 0;
+        *v_ccf = NAN;
+        return 1;
+    }
     if (c->maxccf > 0 && c->nlag > 0) {
         size_t nt = c->arm[0].setup->ccf.ntemp;
         w->room->chi_zero = 0;
@@ -230,6 +243,8 @@ size_t spx_rv_starts(spx_rv_ws *w, spx_rv_start *start, double *v_ccf)
             add_arm(w, ia);
         }
         n = pick_starts(w, start);
+        memcpy(w->curve, w->room->best, c->nlag * sizeof *w->curve);
+        w->has_curve = n > 0;
     }
     if (n == 0)
         n = scan_starts(w, start);

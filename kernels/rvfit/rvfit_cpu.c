@@ -153,26 +153,18 @@ static void profile_moments(spx_rv_ws *w, double v0, double step, double lo, dou
 static int has_far_weight(spx_rv_ws *w, double v0, double f0, double reach, double *lower)
 {
     const spx_rv_ctx *c = w->ctx;
-    const float *chi = NULL;
-    double least = 0, best = f0 - 0.01;
+    const float *chi = w->has_curve && c->nlag > 1 ? w->curve : NULL;
+    double last = (double)c->nlag - 1, least = 0, best = f0 - 0.01;
     *lower = v0;
-    if (c->maxccf > 0 && c->nlag > 1) { /* the entry that fits best near v0 */
-        size_t nt = c->arm[0].setup->ccf.ntemp;
-        double at = (v0 - c->lag_v0) / c->lag_step;
-        size_t i = (size_t)fmax(0, fmin((double)(c->nlag - 1), floor(at + 0.5)));
-        chi = w->room->chi;
-        for (size_t t = 1; t < nt; t++)
-            if (w->room->chi[t * c->nlag + i] < chi[i])
-                chi = w->room->chi + t * c->nlag;
-        least = (double)chi[i];
-    }
+    if (chi)
+        least = (double)chi[(size_t)fmax(0, fmin(last, floor((v0 - c->lag_v0) / c->lag_step + 0.5)))];
     int far = 0;
     double i0 = ceil((c->lo[0] - v0) / SCAN_KMS), i1 = floor((c->hi[0] - v0) / SCAN_KMS);
     for (double i = i0; i <= i1; i++) {
         double v = v0 + i * SCAN_KMS, at = (v - c->lag_v0) / c->lag_step;
         if (fabs(v - v0) <= reach)
             continue;
-        if (chi && (double)chi[(size_t)fmax(0, fmin((double)(c->nlag - 1), floor(at + 0.5)))] > least + CCF_DEPTH)
+        if (chi && (double)chi[(size_t)fmax(0, fmin(last, floor(at + 0.5)))] > least + CCF_DEPTH)
             continue;
         spx_rv_value f;
         spx_rv_project(w, v, &f);
@@ -253,7 +245,8 @@ static void warnings(const spx_rv_ctx *c, spx_rvfit_star *s)
 static void bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
 {
     *s = (spx_rvfit_star){.warn = SPX_RVS_BAD};
-    s->vrad = s->vrad_err = s->vrad_skew = s->vrad_kurt = s->vrad_ccf = s->vsini = s->vsini_err = s->neg2logl = NAN;
+    s->vrad = s->vrad_err = s->vrad_skew = s->vrad_kurt = s->vrad_ccf = s->vrad_alt = s->dchisq_alt = s->vsini =
+        s->vsini_err = s->neg2logl = NAN;
     for (size_t p = 0; p < c->npar; p++)
         s->par[p] = s->par_err[p] = NAN;
     for (size_t i = 0; i < c->nq * c->nq; i++)
@@ -277,6 +270,47 @@ static void minimise(size_t n, spx_rv_ws *const *w, const size_t *nstart, spx_rv
     else
         for (size_t k = 0; k < n; k++)
             spx_rv_minimise(w[k], nstart[k], start[k], &out[k]);
+}
+
+/* Best of the points that starts led to at other velocities. */
+static void other_minimum(const spx_rv_minimum *min, spx_rvfit_star *s)
+{
+    s->vrad_alt = s->dchisq_alt = NAN;
+    for (size_t k = 0; k < min->nend; k++)
+        if (fabs(min->end_v[k] - min->x[0]) > SPX_RV_FAR && min->end_f[k] < HUGE_VAL &&
+            !(min->end_f[k] - min->at.f >= s->dchisq_alt)) {
+            s->vrad_alt = min->end_v[k];
+            s->dchisq_alt = min->end_f[k] - min->at.f;
+        }
+}
+
+/* Rounds of rejection: stars of which pixels were masked are fitted again from where they are. */
+static void reject_outliers(size_t n, spx_rv_ws *const *w, spx_rv_minimum *min)
+{
+    const spx_rvfit_options *o = n > 0 ? w[0]->ctx->opt : NULL;
+    for (int round = 0; n > 0 && round < o->reject; round++) {
+        spx_rv_ws *who[SPX_RV_BATCH] = {NULL};
+        spx_rv_start start[SPX_RV_BATCH][SPX_RV_MAX_START];
+        spx_rv_minimum found[SPX_RV_BATCH];
+        size_t m = 0, index[SPX_RV_BATCH], one[SPX_RV_BATCH] = {0};
+        for (size_t k = 0; k < n; k++)
+            if (min[k].at.f < HUGE_VAL && spx_rv_reject(w[k], min[k].x, o->reject_sigma) > 0) {
+                memcpy(start[m][0].x, min[k].x, sizeof min[k].x);
+                one[m] = 1;
+                index[m] = k;
+                who[m++] = w[k];
+            }
+        minimise(m, who, one, start, found);
+        for (size_t k = 0; k < m; k++) {
+            spx_rv_minimum *old = &min[index[k]];
+            double change = found[k].at.f - old->at.f; /* what other minima changed by is about the same */
+            for (size_t i = 0; i < old->nend; i++)
+                old->end_f[i] += change;
+            memcpy(old->x, found[k].x, sizeof old->x);
+            old->at = found[k].at;
+            old->converged = found[k].converged;
+        }
+    }
 }
 
 /* Everything after the minimum of a star. */
@@ -312,6 +346,10 @@ static void finish_star(spx_rv_ws *w, size_t star, spx_rv_minimum *min, spx_rvfi
         *at = more.at;
         s->success = more.converged;
     }
+    double sigma_v = vfree && hess[0] > 0 ? sqrt(2 / hess[0]) : 0;
+    if (vfree && !(s->vrad_err < 1.25 * sigma_v && s->vrad_err > 0.8 * sigma_v))
+        s->warn |= SPX_RVS_PROFILE;
+    other_minimum(min, s);
     covariance(c, x, at->grad, hess, s);
     s->niter = w->neval;
     s->neg2logl = at->f;
@@ -337,6 +375,7 @@ static void finish_star(spx_rv_ws *w, size_t star, spx_rv_minimum *min, spx_rvfi
         s->chisq += s->arm_chisq[a];
         s->chisq_c += s->arm_chisq_c[a];
         s->npix += (int64_t)w->data[i].ngood;
+        s->nreject += (int64_t)w->data[i].nreject;
     }
     warnings(c, s);
 }
@@ -436,21 +475,23 @@ static void fit_task(spx_rv_ws *w, size_t first, size_t n, void *arg)
 {
     const spx_rv_ctx *c = w->ctx;
     spx_rvfit *out = arg;
-    spx_rv_ws *who[SPX_RV_BATCH];
+    spx_rv_ws *who[SPX_RV_BATCH] = {NULL};
     spx_rv_start start[SPX_RV_BATCH][SPX_RV_MAX_START];
     spx_rv_minimum found[SPX_RV_BATCH];
-    size_t m = 0, nstart[SPX_RV_BATCH], star[SPX_RV_BATCH];
+    size_t m = 0, nstart[SPX_RV_BATCH] = {0}, star[SPX_RV_BATCH];
     for (size_t k = 0; k < n; k++) {
         spx_rvfit_star *s = &out->star[first + k];
         if (!spx_rv_load(&w[k], row_of(c, first + k))) {
             bad_star(c, s);
             continue;
         }
-        nstart[m] = spx_rv_starts(&w[k], start[m], &s->vrad_ccf);
+        const double *given = c->in->start ? c->in->start + (first + k) * c->nq : NULL;
+        nstart[m] = spx_rv_starts(&w[k], given, start[m], &s->vrad_ccf);
         who[m] = &w[k];
         star[m++] = first + k;
     }
     minimise(m, who, nstart, start, found);
+    reject_outliers(m, who, found);
     for (size_t k = 0; k < m; k++)
         finish_star(who[k], star[k], &found[k], out);
 }

@@ -96,6 +96,8 @@ spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx
         if (ok && c->opt->resolution)
             ok = (d->band = spx_alloc2(a->n, a->arm->ndiag, sizeof *d->band, e)) != NULL;
     }
+    if (ok && c->maxccf > 0)
+        ok = (w->curve = spx_alloc(c->nlag, sizeof *w->curve, e)) != NULL;
     if (ok)
         return SPX_OK;
     spx_rv_ws_free(w);
@@ -111,6 +113,7 @@ void spx_rv_ws_free(spx_rv_ws *w)
         spx_free(d->good);
         spx_free(d->band);
     }
+    spx_free(w->curve);
     *w = (spx_rv_ws){0};
 }
 
@@ -198,7 +201,7 @@ static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
     uint8_t *fill = (uint8_t *)w->room->u; /* not in use yet */
     double *tmp = w->room->r, *err = w->room->q;
 
-    d->ngood = 0;
+    d->ngood = d->nreject = 0;
     for (size_t i = 0; i < n; i++) {
         int sane = isfinite(flux[i]) && ivar[i] > 1e-100 && ivar[i] < 1e100 && fabs(flux[i]) * sqrt(ivar[i]) <= MAX_SN;
         fill[i] = !sane || (mask && mask[i]);
@@ -231,9 +234,10 @@ static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
         w->room->w[i] = d->good[i] ? d->flux[i] / err[i] : 0;
     d->sn = median_of(n, w->room->w, d->good, tmp, NULL);
     double least = LEAST_ERROR * median_of(n, err, d->good, tmp, NULL);
+    d->large = typical * LARGE_ERROR;
     d->sum_lne2 = 0;
     for (size_t i = 0; i < n; i++) {
-        double s = d->good[i] ? fmax(err[i], least) : typical * LARGE_ERROR;
+        double s = d->good[i] ? fmax(err[i], least) : d->large;
         d->ie[i] = 1 / s;
         d->sum_lne2 += 2 * log(s);
     }
@@ -242,12 +246,54 @@ static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
     return 1;
 }
 
+static size_t reject_arm(spx_rv_ws *w, size_t ia, const double *x, double sigma)
+{
+    const spx_rv_arm *a = &w->ctx->arm[ia];
+    spx_rv_data *d = &w->data[ia];
+    double *z = w->room->w, *tmp = w->room->r, *model = w->room->u;
+    size_t m = 0, found = 0;
+    if (spx_rv_model(w, ia, x[0], model) == 0)
+        return 0;
+    for (size_t i = 0; i < a->n; i++) {
+        z[i] = fabs(d->flux[i] - model[i]) * d->ie[i];
+        if (d->good[i])
+            tmp[m++] = z[i];
+    }
+    double cut = sigma * fmax(1, 1.4826 * spx_median(tmp, m));
+    uint8_t *fill = (uint8_t *)w->room->u; /* the model is not needed any more */
+    for (size_t i = 0; i < a->n; i++)
+        found += fill[i] = d->good[i] && z[i] > cut;
+    if (d->ngood - found <= w->ctx->opt->npoly)
+        return 0;
+    for (size_t i = 0; i < a->n; i++)
+        if (fill[i]) {
+            d->sum_lne2 += 2 * log(d->large * d->ie[i]);
+            d->ie[i] = 1 / d->large;
+            d->good[i] = 0;
+        }
+    d->ngood -= found;
+    d->nreject += found;
+    fill_pixels(a->n, d->flux, fill);
+    return found;
+}
+
+size_t spx_rv_reject(spx_rv_ws *w, const double *x, double sigma)
+{
+    size_t n = 0;
+    spx_rv_template(w, x, NULL, 0);
+    for (size_t i = 0; i < w->ctx->narm; i++)
+        if (w->data[i].used)
+            n += reject_arm(w, i, x, sigma);
+    return n;
+}
+
 int spx_rv_load(spx_rv_ws *w, size_t row)
 {
     const spx_rv_ctx *c = w->ctx;
     int any = 0;
     w->npix = 0;
     w->neval = 0;
+    w->has_curve = 0;
     for (size_t i = 0; i < c->narm; i++) {
         w->data[i].used = load_arm(w, i, row);
         w->data[i].sn = w->data[i].used ? w->data[i].sn : 0;

@@ -109,7 +109,8 @@ typedef struct {
     uint8_t *good;     /* [n] */
     double *band;      /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
     double sum_lne2;   /* 2 sum ln e */
-    size_t ngood;
+    double large;      /* error of a bad pixel */
+    size_t ngood, nreject;
     double sn;
 } spx_rv_data;
 
@@ -152,7 +153,9 @@ typedef struct {
     int prep_deriv;
     int clamped[SPX_MAX_PAR]; /* parameters of `prep` outside the templates' range */
     int32_t neval;
-    spx_err err; /* set when memory ran out: the batch has failed */
+    float *curve;  /* [nlag] least chi^2 of the cross-correlation at each velocity, of use when */
+    int has_curve; /* the starts came from it */
+    spx_err err;   /* set when memory ran out: the batch has failed */
 } spx_rv_ws;
 
 /* A start: internal point and its chi^2 in cross-correlation. */
@@ -166,6 +169,9 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e);
 void spx_rv_room_free(spx_rv_room *r);
 spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e);
 void spx_rv_ws_free(spx_rv_ws *w);
+
+/* Mask good pixels that are farther than `sigma` from the model at x; returns how many. */
+size_t spx_rv_reject(spx_rv_ws *w, const double *x, double sigma);
 
 /* Take row `row` of the spectra into the workspace; 0 when no arm of it can be fitted. */
 int spx_rv_load(spx_rv_ws *w, size_t row);
@@ -183,9 +189,14 @@ void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out);
 void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out);
 /* The same with derivatives for n <= SPX_RV_BATCH stars of one room, star k at x[k]. No templates are left in use. */
 void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out);
+/* Model of arm a, [n], with the templates in use at velocity v; 0 when there is none. */
+int spx_rv_model(spx_rv_ws *w, size_t a, double v, double *model);
 /* chi^2 over good pixels of arm a with the templates in the workspace (`flat`: with T = 1 instead) at velocity v;
  * model[n] may be NULL. */
 double spx_rv_chisq(spx_rv_ws *w, size_t a, double v, int flat, float *model);
+
+/* Peaks closer than this are one, km/s. */
+#define SPX_RV_FAR 60.0
 
 /* What a search found. */
 typedef struct {
@@ -196,8 +207,8 @@ typedef struct {
     double end_v[SPX_RV_MAX_START], end_f[SPX_RV_MAX_START];
 } spx_rv_minimum;
 
-/* Starts, best first; returns how many (at least one). *v_ccf: velocity of the best. */
-size_t spx_rv_starts(spx_rv_ws *w, spx_rv_start *start, double *v_ccf);
+/* Starts, best first; returns how many (at least one). *v_ccf: velocity of the best; NaN where `given` is the start. */
+size_t spx_rv_starts(spx_rv_ws *w, const double *given, spx_rv_start *start, double *v_ccf);
 
 /* Minimum of the objective from these starts (multilinear interpolation, or none at all). */
 void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx_rv_minimum *out);

@@ -393,6 +393,17 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
     }
 }
 
+int spx_rv_model(spx_rv_ws *w, size_t ia, double v, double *model)
+{
+    double chol[CHOL], coef[SPX_RVFIT_MAX_POLY];
+    const double *t = sample(w, ia, v);
+    if (!(solve_continuum(w, ia, t, chol, coef) < HUGE_VAL))
+        return 0;
+    for (size_t i = 0; i < w->ctx->arm[ia].n; i++)
+        model[i] = w->room->q[i] * t[i];
+    return 1;
+}
+
 double spx_rv_chisq(spx_rv_ws *w, size_t ia, double v, int flat, float *model)
 {
     const spx_rv_arm *a = &w->ctx->arm[ia];

@@ -24,6 +24,7 @@ void spx_rvfit_options_init(spx_rvfit_options *o)
                              .vsinimax = 500,
                              .dichroic = 1,
                              .lsf_sigma = 0.5,
+                             .reject_sigma = 5,
                              .keep_model = 1,
                              .threads = 1};
 }
@@ -48,6 +49,8 @@ static spx_status check_options(const spx_rvfit_options *o, spx_err *e)
     if (!(o->vsinimin >= 0) || !(o->vsinimin <= o->vsinimax) || !(o->vsinimax <= 2000))
         return spx_fail(e, SPX_EUSAGE, "vsini range %g to %g km/s: must be within 0 and 2000, increasing", o->vsinimin,
                         o->vsinimax);
+    if (o->reject < 0 || (o->reject > 0 && !(o->reject_sigma > 0)))
+        return spx_fail(e, SPX_EUSAGE, "rejection %d times beyond %g sigma makes no sense", o->reject, o->reject_sigma);
     if (o->resolution && !(o->lsf_sigma >= 0))
         return spx_fail(e, SPX_EUSAGE, "sigma of the templates' line-spread function is %g: must not be negative",
                         o->lsf_sigma);

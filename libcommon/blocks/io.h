@@ -44,6 +44,12 @@ spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, s
 spx_status spx_templates_read(hid_t file, const char *setup, spx_templates *t, spx_err *e);
 spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e);
 
+/* Starts for a fit from the table of a former one: start[nrow][2+npar] for rows row[nrow] of the spectra, in the order
+ * and units of spx_rvfit_input, NaN where the table has nothing. Rows are found by TARGETID, and EXPID where both have
+ * it; without a TARGETID there must be one for each spectrum. */
+spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setup *setup, size_t nrow,
+                                const size_t *row, double *start, spx_err *e);
+
 /* /rvfit/table and /rvfit/<arm>. Columns that identify a star are copied from the spectra's fibermap where it has
  * them; `s` are the spectra that were fitted (r->row tells which rows). Fibermap and scores of those rows are written.
  */

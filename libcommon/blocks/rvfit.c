@@ -117,10 +117,10 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
     static const struct {
         const char *name, *unit;
         size_t offset;
-    } first[] = {{"VRAD", "km/s", AT(vrad)},          {"VRAD_ERR", "km/s", AT(vrad_err)},
-                 {"VRAD_SKEW", "", AT(vrad_skew)},    {"VRAD_KURT", "", AT(vrad_kurt)},
-                 {"VRAD_CCF", "km/s", AT(vrad_ccf)},  {"VSINI", "km/s", AT(vsini)},
-                 {"VSINI_ERR", "km/s", AT(vsini_err)}};
+    } first[] = {
+        {"VRAD", "km/s", AT(vrad)},         {"VRAD_ERR", "km/s", AT(vrad_err)}, {"VRAD_SKEW", "", AT(vrad_skew)},
+        {"VRAD_KURT", "", AT(vrad_kurt)},   {"VRAD_CCF", "km/s", AT(vrad_ccf)}, {"VRAD_ALT", "km/s", AT(vrad_alt)},
+        {"DCHISQ_ALT", "", AT(dchisq_alt)}, {"VSINI", "km/s", AT(vsini)},       {"VSINI_ERR", "km/s", AT(vsini_err)}};
     static const struct {
         const char *name;
         size_t offset;
@@ -139,6 +139,8 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
     if (st == SPX_OK)
         st = add_i64(t, r, "NPIX_TOT", AT(npix), sizeof r->star->npix, e);
     if (st == SPX_OK)
+        st = add_i64(t, r, "NREJECT", AT(nreject), sizeof r->star->nreject, e);
+    if (st == SPX_OK)
         st = add_arms(t, r, tmp, e);
     if (st == SPX_OK)
         st = add_i64(t, r, "NITER", AT(niter), sizeof r->star->niter, e);
@@ -149,6 +151,86 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
     if (st == SPX_OK)
         st = spx_table_write(file, "/rvfit/table", t, e);
     spx_free(tmp);
+    spx_table_free(t);
+    return st;
+}
+
+/* ---- a former result as start ---- */
+
+/* Column `name` of a table as integers; NULL when it has none. */
+static spx_status integers(const spx_table *t, const char *name, int64_t **out, spx_err *e)
+{
+    *out = NULL;
+    if (t == NULL || spx_table_find(t, name) < 0)
+        return SPX_OK;
+    if ((*out = spx_alloc(t->nrow, sizeof **out, e)) == NULL)
+        return SPX_EIO;
+    return spx_table_get_i64(t, name, *out, e);
+}
+
+/* Row of the table for each spectrum: with its TARGETID (and EXPID where both have it), else in order. */
+static spx_status match_rows(const spx_table *t, const spx_table *fibermap, size_t nspec, size_t *match, spx_err *e)
+{
+    int64_t *id = NULL, *exp = NULL, *my_id = NULL, *my_exp = NULL;
+    spx_status st = integers(t, "TARGETID", &id, e);
+    if (st == SPX_OK)
+        st = integers(t, "EXPID", &exp, e);
+    if (st == SPX_OK)
+        st = integers(fibermap, "TARGETID", &my_id, e);
+    if (st == SPX_OK)
+        st = integers(fibermap, "EXPID", &my_exp, e);
+    int by_id = id != NULL && my_id != NULL, by_exp = exp != NULL && my_exp != NULL;
+    if (st == SPX_OK && !by_id && t->nrow != nspec)
+        st = spx_fail(e, SPX_EINPUT, "has %zu rows for %zu spectra, and no TARGETID to tell which is which", t->nrow,
+                      nspec);
+    for (size_t i = 0; i < nspec && st == SPX_OK; i++) {
+        match[i] = by_id ? SPX_NO_ROW : i;
+        /* From where the last one was found: tables in the same order take no time. */
+        size_t from = i > 0 && match[i - 1] != SPX_NO_ROW ? match[i - 1] + 1 : 0;
+        for (size_t k = 0; by_id && k < t->nrow && match[i] == SPX_NO_ROW; k++) {
+            size_t row = (from + k) % t->nrow;
+            if (id[row] == my_id[i] && (!by_exp || exp[row] == my_exp[i]))
+                match[i] = row;
+        }
+    }
+    spx_free(id);
+    spx_free(exp);
+    spx_free(my_id);
+    spx_free(my_exp);
+    return st;
+}
+
+spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setup *setup, size_t nrow,
+                                const size_t *row, double *start, spx_err *e)
+{
+    spx_table *t = NULL;
+    size_t nq = 2 + setup->npar;
+    spx_status st = spx_table_read(file, "/rvfit/table", &t, e);
+    if (st == SPX_OK && t == NULL)
+        st = spx_fail(e, SPX_EINPUT, "%s:/rvfit/table: is missing: give what rvs-fit wrote", spx_h5_filename(file));
+    if (st != SPX_OK)
+        return st;
+    size_t *match = spx_alloc(s->nspec, sizeof *match, e);
+    double *column = spx_alloc(t->nrow, sizeof *column, e);
+    st = match == NULL || column == NULL ? SPX_EIO : match_rows(t, s->fibermap, s->nspec, match, e);
+    for (size_t q = 0; q < nq && st == SPX_OK; q++) {
+        char name[40] = "VRAD";
+        if (q == 1)
+            (void)snprintf(name, sizeof name, "VSINI");
+        else if (q > 1)
+            column_name(setup->parname[q - 2], name, sizeof name);
+        int have = spx_table_find(t, name) >= 0;
+        if (have || q == 0)
+            st = spx_table_get_f64(t, name, column, e);
+        for (size_t i = 0; i < nrow && st == SPX_OK; i++) {
+            size_t m = match[row[i]];
+            start[i * nq + q] = have && m != SPX_NO_ROW ? column[m] : NAN;
+        }
+    }
+    if (st != SPX_OK)
+        spx_err_context(e, "%s:/rvfit/table", spx_h5_filename(file));
+    spx_free(match);
+    spx_free(column);
     spx_table_free(t);
     return st;
 }

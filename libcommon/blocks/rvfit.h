@@ -21,12 +21,15 @@ enum {
     SPX_RVS_VSINI = 16, /* vsini above 100 km/s */
     SPX_RVS_BAD = 32,   /* bad spectrum: nothing was fitted, all parameters are NaN */
     SPX_RVS_HESSIAN = 64, /* the curvature of the objective is not positive: errors are rough */
+    SPX_RVS_PROFILE = 128 /* the profile in v is wider or narrower than the curvature says, by more than a quarter */
 };
 
 typedef struct {
     double vrad, vrad_err, vrad_skew, vrad_kurt; /* km/s; moments of exp(-objective(v)/2), other parameters held */
     double vrad_ccf;                             /* km/s, the start from cross-correlation */
-    double vsini, vsini_err;                     /* km/s */
+    double vrad_alt, dchisq_alt; /* km/s, of the best other minimum farther than 60 km/s away that a start led to, and
+                                  * how much higher the objective is there; NaN: none was met */
+    double vsini, vsini_err;     /* km/s */
     double par[SPX_MAX_PAR], par_err[SPX_MAX_PAR];
     double covar[SPX_MAX_FIT * SPX_MAX_FIT]; /* [2+npar][2+npar]: v, vsini, parameters */
     double neg2logl;                         /* the objective at the solution */
@@ -34,6 +37,7 @@ typedef struct {
     double sn[SPX_MAX_ARM];                  /* median of flux/error over good pixels; 0: no good pixel */
     double arm_chisq[SPX_MAX_ARM], arm_chisq_c[SPX_MAX_ARM];
     int64_t npix;    /* good pixels */
+    int64_t nreject; /* those that were rejected as outliers, and no longer count as good */
     int32_t niter;   /* evaluations of the objective with its derivatives */
     int32_t success; /* 1: a minimum was reached */
     int64_t warn;    /* SPX_RVS_* */

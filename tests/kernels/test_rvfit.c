@@ -684,6 +684,65 @@ static void recovered(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* ---- given starts, outliers, other minima ---- */
+
+static void starts_and_outliers(const spx_templates *t)
+{
+    enum { NSTAR = 6 };
+    spx_spectra s;
+    spx_rvfit_options o;
+    spx_rvfit plain, given, spoilt, clipped;
+    alloc_spectra(&s, NSTAR);
+    for (size_t i = 0; i < NSTAR; i++)
+        draw(&s, i, &(truth){-150 + 300 * uniform(), 30 * uniform(), 4800 + 1500 * uniform(), -0.8, i < 4 ? 40 : 1.5});
+    init(&o);
+    spx_rvfit_input in = input_of(&s, t);
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &plain, &need_e));
+    double start[NSTAR][NQ];
+    for (size_t i = 0; i < NSTAR; i++) {
+        const spx_rvfit_star *w = &plain.star[i];
+        memcpy(start[i], (double[]){w->vrad + 3, w->vsini, w->par[0] + 30, NAN, 0}, sizeof start[i]);
+        /* Noise has several minima, and all that is said of them is that they are farther, and not lower. */
+        CHECK(i < 4 || isfinite(w->dchisq_alt), "star %zu: no other minimum", i);
+        CHECK(isnan(w->dchisq_alt) || (w->dchisq_alt > (i < 4 ? 50 : 0) && fabs(w->vrad_alt - w->vrad) > 60),
+              "star %zu: other minimum at %g, %g higher", i, w->vrad_alt, w->dchisq_alt);
+        CHECK(i >= 4 || !(w->warn & SPX_RVS_PROFILE), "star %zu: RVS_WARN %d", i, (int)w->warn);
+        CHECK(w->nreject == 0, "star %zu: %d rejected", i, (int)w->nreject);
+    }
+    start[1][0] = NAN;
+    in.start = &start[0][0];
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &given, &need_e));
+    for (size_t i = 0; i < 4; i++) {
+        const spx_rvfit_star *w = &given.star[i], *v = &plain.star[i];
+        CHECK(isnan(w->vrad_ccf) == (i != 1), "star %zu: VRAD_CCF %g", i, w->vrad_ccf);
+        CHECK(fabs(w->neg2logl - v->neg2logl) < 0.01 && fabs(w->vrad - v->vrad) < 0.02 * v->vrad_err,
+              "star %zu: from a given start %g, else %g", i, w->vrad, v->vrad);
+    }
+    in.start = NULL;
+    for (size_t i = 0; i < NSTAR; i++)
+        for (size_t k = 0; k < 6; k++)
+            s.arm[k % NARM].flux[i * NPIX + 40 + 70 * k] += k % 3 ? 20 : -15;
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &spoilt, &need_e));
+    o.reject = 3;
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &clipped, &need_e));
+    for (size_t i = 0; i < 4; i++) {
+        const spx_rvfit_star *w = &clipped.star[i], *v = &plain.star[i];
+        CHECK(w->nreject == 6 && w->npix == v->npix - 6, "star %zu: %d pixels rejected", i, (int)w->nreject);
+        CHECK(fabs(w->vrad - v->vrad) < v->vrad_err && fabs(w->par[0] - v->par[0]) < v->par_err[0],
+              "star %zu: v %g without outliers, %g rejected, %g with", i, v->vrad, w->vrad, spoilt.star[i].vrad);
+        CHECK(spoilt.star[i].chisq > w->chisq + 1000, "star %zu: outliers do not show", i);
+    }
+    o.reject_sigma = 0;
+    spx_err e = {0};
+    spx_rvfit r;
+    CHECK(spx_rvfit_cpu(&in, &o, NULL, &r, &e) == SPX_EUSAGE, "rejection beyond 0 sigma");
+    spx_rvfit_free(&plain);
+    spx_rvfit_free(&given);
+    spx_rvfit_free(&spoilt);
+    spx_rvfit_free(&clipped);
+    free_spectra(&s);
+}
+
 /* ---- bad spectra; one star is nobody else's business ---- */
 
 enum {
@@ -932,6 +991,7 @@ int main(void)
         component_sums(&t);
         gradient(&t);
         recovered(&t);
+        starts_and_outliers(&t);
         bad_spectra(&t);
         refusals(&t);
     }
