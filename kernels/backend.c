@@ -37,6 +37,19 @@ static spx_status cpu_reduce(spx_backend *b, const double *data, size_t outer, s
     return spx_reduce_cpu(data, outer, n, inner, first, nthreads, r, bad, e);
 }
 
+static spx_status cpu_svd(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out,
+                          spx_err *e)
+{
+    (void)b;
+    return spx_svd_cpu(a, nrow, ncol, o, out, e);
+}
+
+static spx_status cpu_burgers(spx_backend *b, const spx_burgers_options *o, spx_burgers *out, spx_err *e)
+{
+    (void)b;
+    return spx_burgers_cpu(o, out, e);
+}
+
 static void open_cpu(spx_backend *b)
 {
     memset(b, 0, sizeof *b);
@@ -46,6 +59,8 @@ static void open_cpu(spx_backend *b)
     b->rvfit = cpu_rvfit;
     b->stack = cpu_stack;
     b->reduce = cpu_reduce;
+    b->svd = cpu_svd;
+    b->burgers = cpu_burgers;
 }
 
 /* ---- shared objects ---- */
@@ -61,6 +76,10 @@ static int has_stage(const spx_backend *b, spx_stage_id stage)
         return b->stack != NULL;
     case SPX_STAGE_REDUCE:
         return b->reduce != NULL;
+    case SPX_STAGE_SVD:
+        return b->svd != NULL;
+    case SPX_STAGE_BURGERS:
+        return b->burgers != NULL && b->svd != NULL;
     }
     return 0;
 }

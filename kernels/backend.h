@@ -7,15 +7,24 @@
 #define SPX_BACKEND_H
 
 #include "base/err.h"
+#include "burgers/burgers.h"
 #include "extract/extract.h"
 #include "reduce/reduce.h"
 #include "rvfit/rvfit.h"
 #include "stack/stack.h"
+#include "svd/svd.h"
 
 /* Raised whenever the table or a structure that passes through it changes: a backend of another ABI is not used. */
 enum { SPX_BACKEND_ABI = 1 };
 
-typedef enum { SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT, SPX_STAGE_STACK, SPX_STAGE_REDUCE } spx_stage_id;
+typedef enum {
+    SPX_STAGE_EXTRACT,
+    SPX_STAGE_RVFIT,
+    SPX_STAGE_STACK,
+    SPX_STAGE_REDUCE,
+    SPX_STAGE_SVD,
+    SPX_STAGE_BURGERS
+} spx_stage_id;
 
 typedef struct spx_backend {
     int abi;          /* SPX_BACKEND_ABI */
@@ -31,6 +40,9 @@ typedef struct spx_backend {
                         spx_stack *out, spx_err *e);
     spx_status (*reduce)(struct spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,
                          int nthreads, spx_reduce *r, size_t *bad, spx_err *e);
+    spx_status (*svd)(struct spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o,
+                      spx_svd *out, spx_err *e);
+    spx_status (*burgers)(struct spx_backend *b, const spx_burgers_options *o, spx_burgers *out, spx_err *e);
     void (*close)(struct spx_backend *b);
 } spx_backend;
 

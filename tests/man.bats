@@ -103,12 +103,14 @@ programs() {
 @test "the README's tutorial" { run_examples README; }
 
 @test "examples: specpipe-schema" { run_examples specpipe-schema.5; }
+@test "examples: burgers" { run_examples burgers.1; }
 @test "examples: fits2h5" { run_examples fits2h5.1; }
 @test "examples: h52fits" { run_examples h52fits.1; }
 @test "examples: h5check" { run_examples h5check.1; }
 @test "examples: h5merge" { run_examples h5merge.1; }
 @test "examples: h5reduce" { run_examples h5reduce.1; }
 @test "examples: h5stack" { run_examples h5stack.1; }
+@test "examples: h5svd" { run_examples h5svd.1; }
 @test "examples: h5table" { run_examples h5table.1; }
 @test "examples: rvs-fit" { run_examples rvs-fit.1; }
 @test "examples: rvs-template" { run_examples rvs-template.1; }

@@ -68,7 +68,7 @@ typedef struct {
     size_t npix;        /* pixels in the image */
     size_t npix_masked; /* of them with a mask bit, or ivar 0 */
     size_t npix_bad;    /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
-    double seconds[SPX_EXTRACT_STEPS]; /* by step, summed over threads; the trace method's */
+    double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
 } spx_extract_counts;
 
 /* The defaults of the patch method, which are those of the reference programs; first, nspec, wmin, wmax and dw are left

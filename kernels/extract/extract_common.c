@@ -79,44 +79,69 @@ static spx_status make_weights(const spx_image *im, spx_extract_job *job, spx_ex
     job->weight = spx_alloc2(im->ny, im->nx, sizeof *job->weight, e);
     if (!job->weight)
         return SPX_EIO;
-    counts->npix = im->ny * im->nx;
-    for (size_t k = 0; k < counts->npix; k++) {
+    const size_t npix = im->ny * im->nx;
+    size_t npix_bad = 0, npix_masked = 0;
+#pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : npix_bad, npix_masked)
+    for (size_t k = 0; k < npix; k++) {
         int bad = !isfinite(im->data[k]) || !isfinite(im->ivar[k]) || im->ivar[k] < 0.0f;
         int masked = (im->mask && im->mask[k] != 0) || !(im->ivar[k] > 0.0f);
-        counts->npix_bad += (size_t)bad;
-        counts->npix_masked += (size_t)(masked && !bad);
+        npix_bad += (size_t)bad;
+        npix_masked += (size_t)(masked && !bad);
         job->weight[k] = bad || masked ? 0.0f : im->ivar[k];
     }
+    counts->npix = npix;
+    counts->npix_bad = npix_bad;
+    counts->npix_masked = npix_masked;
     return SPX_OK;
+}
+
+static double series(size_t n, const double *c, const double *basis)
+{
+    double sum = 0.0;
+    for (size_t k = 0; k < n; k++)
+        sum += c[k] * basis[k];
+    return sum;
 }
 
 /* Refuse an image on which there is nothing to extract: looks at the three pixels in the middle of every spot. */
 static spx_status check_traces(const spx_extract_job *job, spx_err *e)
 {
     const spx_image *im = job->image;
+    const spx_psf *psf = job->psf;
+    const size_t nx = psf->x.ncoef, ny = psf->y.ncoef, f0 = job->o->first, f1 = f0 + job->o->nspec;
     size_t seen = 0, masked = 0;
-    for (size_t f = job->o->first; f < job->o->first + job->o->nspec; f++)
+    double *basis = spx_alloc2(job->nwave, nx + ny, sizeof *basis, e);
+    if (!basis)
+        return SPX_EIO;
+    for (size_t k = 0; k < job->nwave; k++) {
+        double lambda = spx_extract_lambda(job->o, (long)k);
+        spx_legendre_basis(nx, spx_psf_u(psf->x.wmin, psf->x.wmax, lambda), basis + k * (nx + ny));
+        spx_legendre_basis(ny, spx_psf_u(psf->y.wmin, psf->y.wmax, lambda), basis + k * (nx + ny) + nx);
+    }
+#pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : seen, masked)
+    for (size_t f = f0; f < f1; f++)
         for (size_t k = 0; k < job->nwave; k++) {
-            spx_spot at;
-            if (spx_psf_spot_place(job->psf, f, spx_extract_lambda(job->o, (long)k), &at) != SPX_SPOT_OK)
+            double cx = floor(series(nx, psf->x.coef + f * nx, basis + k * (nx + ny)) + 0.5);
+            double cy = floor(series(ny, psf->y.coef + f * ny, basis + k * (nx + ny) + nx) + 0.5);
+            if (!(cy >= 0.0 && cy < (double)im->ny && cx >= -1.0 && cx <= (double)im->nx))
                 continue;
-            long y = at.yc + job->psf->hsizey, x0 = at.xc + job->psf->hsizex;
-            for (long x = x0 - 1; x <= x0 + 1; x++)
-                if (y >= 0 && x >= 0 && (size_t)y < im->ny && (size_t)x < im->nx) {
+            for (long x = (long)cx - 1; x <= (long)cx + 1; x++)
+                if (x >= 0 && (size_t)x < im->nx) {
                     seen++;
-                    masked += !(job->weight[(size_t)y * im->nx + (size_t)x] > 0.0f);
+                    masked += !(job->weight[(size_t)cy * im->nx + (size_t)x] > 0.0f);
                 }
         }
+    spx_free(basis);
     if (seen == 0)
         return spx_fail(e, SPX_EINPUT,
                         "no trace of fibres %zu to %zu lies on the image of %zu x %zu pixels between %g and %g "
                         "Angstrom: image and PSF do not belong together, or give another --wavelength",
-                        job->o->first, job->o->first + job->o->nspec - 1, im->nx, im->ny, job->o->wmin, job->o->wmax);
+                        f0, f1 - 1, im->nx, im->ny, job->o->wmin, job->o->wmax);
     if ((double)masked > MAX_MASKED * (double)seen)
         return spx_fail(e, SPX_EINPUT,
                         "%.1f%% of the pixels under the traces of fibres %zu to %zu are masked: nothing to extract; "
                         "check the image's mask and ivar, or give other --spectra",
-                        100.0 * (double)masked / (double)seen, job->o->first, job->o->first + job->o->nspec - 1);
+                        100.0 * (double)masked / (double)seen, f0, f1 - 1);
     return SPX_OK;
 }
 

@@ -17,6 +17,7 @@
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "extract/extract_trace_impl.h"
@@ -203,36 +204,74 @@ static void place_bundle(const spx_trace_plan *p, spx_trace_bundle *b)
     b->wny = (size_t)(b->y1 - b->y0) + 2 * (size_t)p->ny;
 }
 
-/* Range of dk for which bins (f, k) and (g, k + dk) overlap, widened into *lo, *hi. Rows of a trace that runs one way
- * are sorted, so that both ends of the range only move one way too. */
-static void overlap_range(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, size_t g, const int *way,
-                          long *lo, long *hi)
+/* Pixels that the spots of each trace touch, by blocks of bins: [nblock][nf], first and one past the last. */
+enum { BLOCK = 64 };
+
+typedef struct {
+    int x0, x1, y0, y1;
+} box;
+
+static void find_boxes(const spx_trace_plan *p, const spx_trace_bundle *b, box *boxes)
+{
+    for (size_t i = 0; i < (p->nbin / BLOCK + 1) * b->nf; i++)
+        boxes[i] = (box){INT_MAX, INT_MIN, INT_MAX, INT_MIN};
+    for (size_t k = 0; k < p->nbin; k++)
+        for (size_t f = 0; f < b->nf; f++) {
+            const spx_trace_place *at = &b->at[k * b->nf + f];
+            box *here = &boxes[k / BLOCK * b->nf + f];
+            if (b->state[k * b->nf + f] != SPX_TRACE_SPOT)
+                continue;
+            here->x0 = at->xc < here->x0 ? at->xc : here->x0;
+            here->x1 = at->xc + p->nx > here->x1 ? at->xc + p->nx : here->x1;
+            here->y0 = at->yc < here->y0 ? at->yc : here->y0;
+            here->y1 = at->yc + p->ny > here->y1 ? at->yc + p->ny : here->y1;
+        }
+}
+
+/* Whether two traces may touch the same pixel: certain when 0. */
+static int share_pixels(const spx_trace_plan *p, size_t nf, const box *boxes, size_t f, size_t g)
+{
+    const size_t nblock = p->nbin / BLOCK + 1;
+    for (size_t i = 0; i < nblock; i++)
+        for (size_t j = 0; j < nblock; j++) {
+            const box *a = &boxes[i * nf + f], *o = &boxes[j * nf + g];
+            if (a->x0 < o->x1 && o->x0 < a->x1 && a->y0 < o->y1 && o->y0 < a->y1)
+                return 1;
+        }
+    return 0;
+}
+
+/* Range of dk for which bins (f, k) and (g, k + dk) share rows, widened into *lo, *hi. Rows of traces that run one way
+ * are sorted: both ends of the range only move one way, too. */
+static void row_range(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, size_t g, const int *way, long *lo,
+                      long *hi)
 {
     const size_t n = p->nbin, nf = b->nf;
-    const int monotonic = way[f] != 0 && way[f] == way[g];
-    size_t from = 0;
+    const int sorted = way[f] != 0 && way[f] == way[g];
+    size_t from = 0, to = 0; /* sorted: rows of bins before `from` end before those of k, bins before `to` begin so */
     for (size_t k = 0; k < n; k++) {
-        const spx_trace_place *i = &b->at[k * nf + f];
         if (b->state[k * nf + f] != SPX_TRACE_SPOT)
             continue;
-        int begun = 0;
-        for (size_t j = monotonic ? from : 0; j < n; j++) {
-            if (b->state[j * nf + g] != SPX_TRACE_SPOT)
-                continue;
-            const spx_trace_place *o = &b->at[j * nf + g];
-            int dy = o->yc - i->yc, dx = o->xc - i->xc;
-            if (dy <= -p->ny || dy >= p->ny) {
-                if (monotonic && (way[f] > 0 ? dy >= p->ny : dy <= -p->ny))
-                    break;
-                continue;
+        const int yc = b->at[k * nf + f].yc;
+        if (sorted) {
+            while (from < n &&
+                   (b->state[from * nf + g] != SPX_TRACE_SPOT ||
+                    (way[f] > 0 ? b->at[from * nf + g].yc <= yc - p->ny : b->at[from * nf + g].yc >= yc + p->ny)))
+                from++;
+            while (to < n && (b->state[to * nf + g] != SPX_TRACE_SPOT ||
+                              (way[f] > 0 ? b->at[to * nf + g].yc < yc + p->ny : b->at[to * nf + g].yc > yc - p->ny)))
+                to++;
+            if (from < to) {
+                *lo = (long)from - (long)k < *lo ? (long)from - (long)k : *lo;
+                *hi = (long)to - 1 - (long)k > *hi ? (long)to - 1 - (long)k : *hi;
             }
-            if (!begun) {
-                from = j;
-                begun = 1;
-            }
-            if (dx <= -p->nx || dx >= p->nx)
+            continue;
+        }
+        for (size_t j = 0; j < n; j++) {
+            const int dy = b->at[j * nf + g].yc - yc;
+            const long dk = (long)j - (long)k;
+            if (b->state[j * nf + g] != SPX_TRACE_SPOT || dy <= -p->ny || dy >= p->ny)
                 continue;
-            long dk = (long)j - (long)k;
             *lo = dk < *lo ? dk : *lo;
             *hi = dk > *hi ? dk : *hi;
         }
@@ -261,9 +300,11 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     const size_t nf = b->nf;
     long *lo = spx_alloc2(2, nf, sizeof *lo, e), *hi = lo + nf;
     int *way = spx_alloc(nf, sizeof *way, e);
-    if (!lo || !way) {
+    box *boxes = spx_alloc2(p->nbin / BLOCK + 1, nf, sizeof *boxes, e);
+    if (!lo || !way || !boxes) {
         spx_free(lo);
         spx_free(way);
+        spx_free(boxes);
         return SPX_EIO;
     }
     for (size_t f = 0; f < nf; f++) {
@@ -273,7 +314,7 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     }
     for (size_t f = 0; f < nf; f++) {
         long from = 0, to = 0;
-        overlap_range(p, b, f, f, way, &from, &to);
+        row_range(p, b, f, f, way, &from, &to);
         if (to > SPX_TRACE_MAX_BAND) {
             for (size_t k = 0; k < p->nbin; k++)
                 b->state[k * nf + f] = SPX_TRACE_NOSPOT;
@@ -284,9 +325,11 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     }
     lo[0] = 0;
     hi[0] = hi[0] > 0 ? hi[0] : 0;
+    find_boxes(p, b, boxes);
     for (size_t f = 0; f < nf; f++)
         for (size_t g = f + 1; g < nf; g++)
-            overlap_range(p, b, f, g, way, &lo[g - f], &hi[g - f]);
+            if (share_pixels(p, nf, boxes, f, g))
+                row_range(p, b, f, g, way, &lo[g - f], &hi[g - f]);
     b->reach = 0;
     for (size_t df = 1; df < nf; df++)
         if (lo[df] <= hi[df])
@@ -337,6 +380,7 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
         b->fit_depth = 0;
     spx_free(lo);
     spx_free(way);
+    spx_free(boxes);
     return st;
 }
 
@@ -411,10 +455,18 @@ static void leave_out(const spx_trace_plan *p, spx_trace_bundle *b)
     }
 }
 
-/* Seconds of one thread since *since, which becomes now. */
+/* Processor seconds of this thread. */
+static double thread_seconds(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Seconds of this thread since *since, which becomes now. */
 static double lap(double *since)
 {
-    double now = omp_get_wtime(), gone = now - *since;
+    double now = thread_seconds(), gone = now - *since;
     *since = now;
     return gone;
 }
@@ -477,7 +529,7 @@ static spx_status extract_bundle(const spx_trace_plan *p, const spx_trace_kernel
     const size_t n = p->nbin, nwave = p->job->nwave, nl = b->nl, m = (size_t)b->hi[0], row = (m + 1) * nl;
     const size_t f0 = o->first > b->fibre0 ? o->first - b->fibre0 : 0;
     const size_t f1 = o->first + o->nspec < b->fibre0 + b->nf ? o->first + o->nspec - b->fibre0 : b->nf;
-    double since = omp_get_wtime();
+    double since = thread_seconds();
     b->margin = (size_t)b->depth + m + SPX_TRACE_TAIL + 2;
     const size_t nldl = (n + 2 * b->margin) * row;
     /* lanes before the first and after the last are read, and not used */
@@ -488,7 +540,8 @@ static spx_status extract_bundle(const spx_trace_plan *p, const spx_trace_kernel
     double *a = spx_trace_room(r, SPX_ROOM_A, n, (b->band + 1) * nl, e);
     if (!elements || !vectors || !factors || !a || window(p, b, r, e) != SPX_OK)
         return SPX_EIO;
-    memset(elements, 0, (n * b->nelem + 2 * front) * nl * sizeof *elements);
+    memset(elements, 0, front * nl * sizeof *elements);
+    memset(elements + (front + n * b->nelem) * nl, 0, front * nl * sizeof *elements);
     memset(vectors, 0, 5 * n * nl * sizeof *vectors);
     memset(factors, 0, (nldl + (n + m) * SPX_TRACE_LANES) * sizeof *factors);
     b->m = elements + front * nl;
@@ -598,7 +651,7 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
     const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
     const size_t nbundle = last - first + 1;
     const int nthreads = spx_extract_threads(o);
-    double since = omp_get_wtime();
+    double since = thread_seconds();
     spx_trace_plan plan;
     spx_trace_bundle *bundles = spx_alloc(nbundle, sizeof *bundles, e);
     spx_trace_rooms *rooms = spx_alloc((size_t)nthreads, sizeof *rooms, e);
@@ -644,7 +697,7 @@ spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, con
                                  spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     spx_extract_job job;
-    double since = omp_get_wtime();
+    double since = thread_seconds();
     spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);
     if (st == SPX_OK && !(o->tolerance >= 1e-13 && o->tolerance <= 1e-2))
         st = spx_fail(e, SPX_EUSAGE, "tolerance %g: must be 1e-13 to 0.01", o->tolerance);

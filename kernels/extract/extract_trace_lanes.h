@@ -60,13 +60,19 @@ ALWAYS_INLINE vec positive_or_0(vec v)
     return (vec)((ivec)v & (v > every(0.0)));
 }
 
-/* Always in the same order. */
+/* Always in the same order: halves are added, until one is left. */
 ALWAYS_INLINE double sum_lanes(vec v)
 {
 #if SPX_VL == 8
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+    typedef double vec4 __attribute__((vector_size(32)));
+    typedef double vec2 __attribute__((vector_size(16)));
+    vec4 four = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+    vec2 two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
+    return two[0] + two[1];
 #elif SPX_VL == 4
-    return (v[0] + v[2]) + (v[1] + v[3]);
+    typedef double vec2 __attribute__((vector_size(16)));
+    vec2 two = __builtin_shufflevector(v, v, 0, 1) + __builtin_shufflevector(v, v, 2, 3);
+    return two[0] + two[1];
 #else
     return v[0] + v[1];
 #endif
@@ -308,13 +314,14 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
         double *now = ring + k % slots * nf * npix;
         const spx_trace_place *at = b->at + k * nf;
         unsigned char *state = b->state + k * nf;
+        double *row = b->m + k * b->nelem * nl;
+        memset(row, 0, b->nelem * nl * sizeof *row);
         for (size_t f = 0; f < nf; f++)
             if (state[f] == SPX_TRACE_SPOT && !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
                 state[f] = SPX_TRACE_NOSPOT;
         for (size_t f = 0; f < nf; f++) {
             if (state[f] != SPX_TRACE_SPOT)
                 continue;
-            double *row = b->m + k * b->nelem * nl;
             weigh(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f], &b->seen[k * nl + f]);
             if (!(b->w[k * nl + f] > 0.0))
                 continue;
@@ -687,48 +694,66 @@ static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundl
     return SPX_OK;
 }
 
+/* What the search for strong coupling needs, [nbin][nl] each, with `depth` rows and SPX_TRACE_LANES more around. */
+typedef struct {
+    double *inverse;   /* 1 over the diagonal of M */
+    double *direct[2]; /* bound of what fibres farther than the next take off, before and after the fibre */
+} scales;
+
+/* direct: squares of the elements, scaled to a unit diagonal, times their number. */
+static void find_scales(const spx_trace_plan *p, const spx_trace_bundle *b, scales s)
+{
+    const size_t n = p->nbin, nl = b->nl;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < nl; i += SPX_VL)
+            store(s.inverse + k * nl + i, every(1.0) / (load(b->m + k * b->nelem * nl + i) + every(SPX_TRACE_PRIOR)));
+    for (size_t k = 0; k < n; k++)
+        for (int df = 2; df <= b->reach; df++)
+            for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
+                const double *m = b->m + (k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl;
+                const long to = ((long)k + dk) * (long)nl + df;
+                for (size_t i = 0; i < nl; i += SPX_VL) {
+                    vec v = load(m + i);
+                    v = every(10.0) * v * v * load(s.inverse + k * nl + i) * load(s.inverse + to + (long)i);
+                    store(s.direct[1] + k * nl + i, load(s.direct[1] + k * nl + i) + v);
+                    store(s.direct[0] + to + (long)i, load(s.direct[0] + to + (long)i) + v);
+                }
+            }
+}
+
 /* Where one neighbour on each side at a time is not enough, for the fibres of a vector: bins at which
  *     rel(f) rel(g) + sqrt(rel(f) rel(g) direct) + direct
- * is above the tolerance, where rel(f) is what a neighbour g takes off f as a fraction of its diagonal, rel(g) the same
- * of g and its next, and `direct` bounds what fibres farther than the next take off. */
-static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, const double *const t[2], size_t lane,
-                        double *rel, unsigned char *strong)
+ * is above the tolerance, where rel(f) is what a neighbour g takes off f as a fraction of its diagonal, and rel(g) the
+ * same of g and its next, the largest near by. */
+static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, const double *const t[2], scales s,
+                        size_t lane, unsigned char *strong)
 {
     const size_t n = p->nbin, nl = b->nl, trow = (b->band + 1) * nl;
+    const size_t around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
     const double limit = 0.1 * p->tolerance;
     memset(strong, 0, n);
-    for (size_t i = lane; i < lane + SPX_VL && i < b->nf; i++) {
-        for (int side = 0; side < 2; side++) {
-            long g = (long)i + 2 * side - 1;
-            if (g < 0 || g >= (long)b->nf)
+    for (int side = 0; side < 2; side++) {
+        /* most of rel(g) anywhere: rules out nearly all bins */
+        vec most = every(0.0);
+        for (size_t k = 0; k < n; k++)
+            most = vmax(load(t[side] + k * trow + lane + 2 * side - 1) * load(s.inverse + k * nl + lane + 2 * side - 1),
+                        most);
+        for (size_t k = 0; k < n; k++) {
+            const vec direct = load(s.direct[side] + k * nl + lane);
+            const vec own = load(t[side] + k * trow + lane) * load(s.inverse + k * nl + lane);
+            const vec bound = own * most;
+            /* sqrt(x y) <= (x + y)/2 */
+            if (!any_lane(every(1.5) * (bound + direct) > every(limit)))
                 continue;
-            /* rel(g), the largest within the overlap and what follows it */
-            const size_t around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
-            for (size_t k = 0; k < n; k++)
-                rel[k] = t[side][k * trow + (size_t)g] / (b->m[k * b->nelem * nl + (size_t)g] + SPX_TRACE_PRIOR);
-            for (size_t k = 0; k < n; k++) {
-                const double diagonal = b->m[k * b->nelem * nl + i] + SPX_TRACE_PRIOR;
-                double own = t[side][k * trow + i] / diagonal, next = 0.0, direct = 0.0;
-                /* direct: squares of the elements, scaled to a unit diagonal, times their number */
-                for (int df = 2; df <= b->reach; df++)
-                    for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
-                        const size_t e = b->first[df] + (size_t)(dk - b->lo[df]);
-                        const long k2 = side ? (long)k + dk : (long)k - dk, f2 = side ? (long)i + df : (long)i - df;
-                        if (k2 < 0 || k2 >= (long)n || f2 < 0 || f2 >= (long)b->nf)
-                            continue;
-                        double v = side ? b->m[(k * b->nelem + e) * nl + i]
-                                        : b->m[((size_t)k2 * b->nelem + e) * nl + (size_t)f2];
-                        direct +=
-                            v * v / (diagonal * (b->m[(size_t)k2 * b->nelem * nl + (size_t)f2] + SPX_TRACE_PRIOR));
-                    }
-                direct *= 10.0;
-                if (own * 1.0 > limit) {
-                    size_t k0 = k > around ? k - around : 0, k1 = k + around < n ? k + around : n - 1;
-                    for (size_t j = k0; j <= k1; j++)
-                        next = rel[j] > next ? rel[j] : next;
-                }
-                if (own * next + sqrt(own * next * direct) + direct > limit)
-                    strong[k] = 1;
+            vec next = every(0.0);
+            size_t k0 = k > around ? k - around : 0, k1 = k + around < n ? k + around : n - 1;
+            for (size_t j = k0; j <= k1; j++)
+                next = vmax(load(t[side] + j * trow + lane + 2 * side - 1) *
+                                load(s.inverse + j * nl + lane + 2 * side - 1),
+                            next);
+            for (int i = 0; i < SPX_VL && lane + (size_t)i < b->nf; i++) {
+                double both = own[i] * next[i];
+                strong[k] |= both + sqrt(both * direct[i]) + direct[i] > limit;
             }
         }
     }
@@ -767,14 +792,19 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
     }
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_TAIL) * SPX_VL;
     double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, b->band + 3, column, e);
-    double *sides = spx_trace_room(r, SPX_ROOM_SIDES, 2 * n * arow + 2 * n, 1, e);
+    const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
+    const size_t nsides = 2 * n * arow + 2 * SPX_TRACE_LANES;
+    double *sides = spx_trace_room(r, SPX_ROOM_SIDES, nsides + 3 * scale + n, 1, e);
     if (!columns || !sides)
         return SPX_EIO;
-    double *const t[2] = {sides, sides + n * arow}, *rel = sides + 2 * n * arow;
+    double *const t[2] = {sides + SPX_TRACE_LANES, sides + SPX_TRACE_LANES + n * arow};
     const double *const done[2] = {t[0], t[1]};
-    unsigned char *strong = (unsigned char *)(rel + n);
+    const scales s = {sides + nsides + around, {sides + nsides + scale + around, sides + nsides + 2 * scale + around}};
+    unsigned char *strong = (unsigned char *)(sides + nsides + 3 * scale);
+    memset(sides, 0, SPX_TRACE_LANES * sizeof *sides);
     for (size_t k = 0; k < 2 * n; k++)
-        memset(sides + k * arow, 0, nl * sizeof *sides);
+        memset(t[0] + k * arow, 0, nl * sizeof *sides);
+    memset(sides + nsides, 0, 3 * scale * sizeof *sides);
     for (int side = 0; side < 2; side++)
         for (size_t lane = 0; lane < nl; lane += SPX_VL)
             one_neighbour(p, b, lane, 2 * side - 1, t[side], columns);
@@ -783,9 +813,11 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
             vec taken = load(t[0] + k * arow + i) + load(t[1] + k * arow + i);
             store(a + k * arow + i, taken);
         }
+    if (b->nf > 2)
+        find_scales(p, b, s);
     for (size_t lane = 0; lane < b->nf && b->nf > 2; lane += SPX_VL) {
         size_t k0, k1;
-        find_strong(p, b, done, lane, rel, strong);
+        find_strong(p, b, done, s, lane, strong);
         for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
             for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
                 const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
@@ -924,10 +956,9 @@ ALWAYS_INLINE vec backward_step(int m, const double *lj, const double *rhs)
     return sum;
 }
 
-/* A_s of SPX_VL fibres, with `extra` on the diagonal: element (k, k+d) at a[k*row + d*elem]; and x at x[k*elem]. */
+/* A_s(k, k+d) of SPX_VL fibres at a[(k*(m+1) + d)*SPX_VL], with `extra` on the diagonal, and x(k) at x[k*SPX_VL]. */
 typedef struct {
     const double *a, *x;
-    size_t row, elem;
     vec extra;
 } matrix;
 
@@ -940,7 +971,7 @@ ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *
 {
     const size_t lrow = (size_t)(m + 1) * SPX_VL;
     vec u[SPX_TRACE_MOST_BAND + 1];
-    *bad |= factor(n, m, a.a, a.row, a.elem, a.extra, w->l, lrow, SPX_VL, w->diag, u);
+    *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra, w->l, lrow, SPX_VL, w->diag, u);
     vec most = every(0.0);
     for (size_t j = 0; j < n; j++)
         store(w->one + j * SPX_VL, every(j % 2 == 0 ? 1.0 : -1.0));
@@ -963,9 +994,9 @@ ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec wei
 {
     const size_t lrow = (size_t)(m + 1) * SPX_VL, zrow = (size_t)m * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
     vec u[SPX_TRACE_MOST_BAND + 1];
-    *bad |= factor(n, m, a.a, a.row, a.elem, a.extra + shift, w->l, lrow, SPX_VL, w->diag, u);
+    *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra + shift, w->l, lrow, SPX_VL, w->diag, u);
     for (size_t j = 0; j < n; j++) {
-        vec one = every(1.0), flux = load(a.x + j * a.elem);
+        vec one = every(1.0), flux = load(a.x + j * SPX_VL);
         const double *lj = w->l + j * lrow;
         for (int t = 1; t <= m; t++) {
             vec l = load(lj - (size_t)t * lrow + t * SPX_VL);
@@ -1011,7 +1042,7 @@ ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec wei
         for (int d = 1; d <= h; d++)
             store(root + d * SPX_VL, load(root + d * SPX_VL) - scale * z[d]);
         store(w->sum1 + j * SPX_VL, load(w->sum1 + j * SPX_VL) + weight * (every(1.0) - shift * one));
-        store(w->sumx + j * SPX_VL, load(w->sumx + j * SPX_VL) + weight * (load(a.x + j * a.elem) - shift * flux));
+        store(w->sumx + j * SPX_VL, load(w->sumx + j * SPX_VL) + weight * (load(a.x + j * SPX_VL) - shift * flux));
     }
 }
 
@@ -1020,13 +1051,14 @@ ALWAYS_INLINE void root_of(size_t n, int m, int h, double tolerance, matrix a, c
                            ivec *bad)
 {
     /* Gershgorin: no eigenvalue is above the largest sum of magnitudes of a row */
+    const size_t arow = (size_t)(m + 1) * SPX_VL;
     vec most = every(0.0);
     for (size_t j = 0; j < n; j++) {
-        vec sum = vabs(load(a.a + j * a.row)) + a.extra;
+        vec sum = vabs(load(a.a + j * arow)) + a.extra;
         for (int d = 1; d <= m; d++) {
-            sum += vabs(load(a.a + j * a.row + (size_t)d * a.elem));
+            sum += vabs(load(a.a + j * arow + (size_t)d * SPX_VL));
             if (j >= (size_t)d)
-                sum += vabs(load(a.a + (j - (size_t)d) * a.row + (size_t)d * a.elem));
+                sum += vabs(load(a.a + (j - (size_t)d) * arow + (size_t)d * SPX_VL));
         }
         most = vmax(sum, most);
     }
@@ -1117,7 +1149,7 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
                        size_t f1, spx_frame *out, size_t *regularised, spx_err *e)
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
-    const size_t need = rows * (most + 1) + 3 * rows + 2 * n + n * (h + 1) + (most + 1) * most;
+    const size_t need = (rows + n) * (most + 1) + 3 * rows + 3 * n + n * (h + 1) + (most + 1) * most;
     double *memory = spx_trace_room(r, SPX_ROOM_ROOT, need, SPX_VL, e);
     if (!memory)
         return SPX_EIO;
@@ -1127,7 +1159,6 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
             size_t own = trim(p, b, a, f);
             m = own > m ? own : m;
         }
-        memset(memory, 0, need * SPX_VL * sizeof *memory);
         const size_t used = n + 2 * m; /* rows with their margins */
         root_work w;
         w.l = memory + m * (m + 1) * SPX_VL;
@@ -1138,7 +1169,19 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
         w.sumx = w.sum1 + n * SPX_VL;
         w.root = w.sumx + n * SPX_VL;
         w.inverse = w.root + n * (h + 1) * SPX_VL;
-        matrix mat = {a + v, b->x + v, (b->band + 1) * b->nl, b->nl, every(0.0)};
+        double *compact = w.inverse + (m + 1) * m * SPX_VL, *x = compact + n * (m + 1) * SPX_VL;
+        memset(memory, 0, m * (m + 1) * SPX_VL * sizeof *memory);
+        memset(w.diag - m * SPX_VL, 0, m * SPX_VL * sizeof *memory);
+        for (size_t i = 0; i < m * SPX_VL; i++) {
+            (w.one - m * SPX_VL)[i] = w.one[n * SPX_VL + i] = 0.0;
+            (w.flux - m * SPX_VL)[i] = w.flux[n * SPX_VL + i] = 0.0;
+        }
+        for (size_t k = 0; k < n; k++) {
+            for (size_t d = 0; d <= m; d++)
+                store(compact + (k * (m + 1) + d) * SPX_VL, load(a + (k * (b->band + 1) + d) * b->nl + v));
+            store(x + k * SPX_VL, load(b->x + k * b->nl + v));
+        }
+        matrix mat = {compact, x, every(0.0)};
         ivec again = EVERY_INT(0);
         for (int attempt = 0; attempt < 2; attempt++) {
             vec total;

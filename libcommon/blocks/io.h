@@ -9,11 +9,14 @@
 
 #include <hdf5.h>
 
+#include "base/text.h"
+#include "blocks/burgers.h"
 #include "blocks/image.h"
 #include "blocks/psf.h"
 #include "blocks/rvfit.h"
 #include "blocks/spectra.h"
 #include "blocks/stack.h"
+#include "blocks/svd.h"
 #include "blocks/templates.h"
 #include "h5/h5io.h"
 #include "h5/table.h"
@@ -66,6 +69,17 @@ spx_status spx_stack_read_earlier(spx_input *in, const spx_stack *like, void **v
 spx_status spx_stack_write(hid_t file, const spx_stack *s, spx_err *e);
 /* Positions of stations from text: east and north in km, one station a line; # begins a comment. [n * 2], spx_free. */
 spx_status spx_stations_read(const char *name, size_t *n, double **position, spx_err *e);
+
+/* /svd. units: of what was decomposed. */
+spx_status spx_svd_write(hid_t file, const spx_svd *d, const char *units, spx_err *e);
+/* Two panels of a gnuplot script: the leading right singular vectors over x[ncol] (NULL: number of the column), and the
+ * singular values with their energy. */
+spx_status spx_svd_plot(spx_text *t, const spx_svd *d, const double *x, const char *xlabel, spx_err *e);
+
+/* /burgers. */
+spx_status spx_burgers_write(hid_t file, const spx_burgers *b, spx_err *e);
+/* Two panels of a gnuplot script: the solution over x and t, and profiles at five times. */
+spx_status spx_burgers_plot(spx_text *t, const spx_burgers *b, spx_err *e);
 
 /* Cards at `path` (absent: none). */
 spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e);

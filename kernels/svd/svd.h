@@ -1,0 +1,47 @@
+/* Singular value decomposition and principal components.
+ *
+ * ECONOMIC is LAPACK's divide and conquer (dgesdd) on the CPU: all min(nrow, ncol) modes, of which the leading ones are
+ * kept. RANDOMISED finds the leading modes only (Halko, Martinsson & Tropp 2011, SIAM Review 53, 217, algorithms 4.4
+ * and 5.1): the range of the matrix is sampled with rank + oversample normal random vectors, sharpened by power
+ * iterations, and the matrix decomposed within it. Its error is of the order of the first singular value left out,
+ * times (that value over the last one kept)^(2 * power). The random numbers depend on the seed alone. */
+#ifndef SPX_SVD_H
+#define SPX_SVD_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "blocks/svd.h"
+
+typedef enum { SPX_SVD_ECONOMIC, SPX_SVD_RANDOMISED } spx_svd_method;
+
+typedef struct {
+    spx_svd_method method;
+    size_t rank;                              /* modes to keep; 0: all (ECONOMIC only) */
+    int center;                               /* subtract the (weighted) mean row: principal components */
+    const double *row_weight, *column_weight; /* [nrow], [ncol], >= 0; NULL: all 1 */
+    size_t oversample, power;                 /* RANDOMISED; usual: 10, 3 */
+    uint64_t seed;
+} spx_svd_options;
+
+/* Decompose a[nrow * ncol], row-major, which is overwritten. Fills a zeroed *out (spx_svd_free()). SPX_EINPUT: the
+ * matrix is empty, a weight is negative, all are 0, LAPACK finds no solution. */
+spx_status spx_svd_cpu(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, spx_err *e);
+
+/* a[n] -= b[n]. */
+void spx_svd_subtract(double *a, const double *b, size_t n);
+
+/* ---- what every backend does alike ---- */
+
+/* Checks, memory for *out with nmode modes, mean and weights into a[]: the matrix that is decomposed. *total gets its
+ * sum of squares, divided by *scale^2 (its largest element: no overflow). */
+spx_status spx_svd_begin(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, double *total,
+                         double *scale, spx_err *e);
+/* Energy of s[], signs of the vectors. */
+void spx_svd_end(spx_svd *out, double total, double scale);
+/* Random vectors of RANDOMISED: element i of all. */
+double spx_svd_random(uint64_t seed, size_t i);
+/* Columns of the sample: rank + oversample, at most min(nrow, ncol). */
+size_t spx_svd_sample(const spx_svd_options *o, size_t nrow, size_t ncol);
+
+#endif

@@ -1,0 +1,246 @@
+/* bench_extract [DEVICE...]: seconds of the whole-trace extraction by step, on simulated frames of 125, 250 and 500
+ * fibres with 2326 wavelengths (a DESI r camera), the least of five runs each; the memory that it takes; the whole
+ * process with its files; and a floor: the bytes that must be moved and the operations that must be done, over the
+ * rates of a copy and of a matrix product here. Made by `make bench-extract`. Without arguments: the CPU with as many
+ * threads as there are processors. */
+#include <cblas.h>
+#include <hdf5.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend.h"
+#include "base/mem.h"
+#include "blocks/io.h"
+#include "extract/extract_trace_impl.h"
+#include "h5/h5io.h"
+#include "psf/psf_math.h"
+#include "sim/sim.h"
+
+enum { RUNS = 5 };
+
+static const char *const step_name[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
+                                                         "marginal", "fit",  "root",      "end"};
+
+static void check(spx_status st, const spx_err *e)
+{
+    if (st != SPX_OK) {
+        printf("%s\n", e->msg);
+        exit(1);
+    }
+}
+
+static void *need(void *p)
+{
+    if (!p) {
+        puts("out of memory");
+        exit(1);
+    }
+    return p;
+}
+
+/* One exposure of the built-in r camera: stars and sky, noise, cosmic rays, bad columns. */
+static void expose(size_t nspec, spx_psf *psf, spx_image *image)
+{
+    spx_err e = {0};
+    const double wmin = 5730.0, step = 0.4;
+    const size_t nwave = (size_t)((7650.0 - wmin) / step);
+    check(spx_sim_psf('r', nspec, 0, 0, psf, &e), &e);
+    double *wave = need(spx_alloc(nwave, sizeof *wave, &e)), *sky = need(spx_alloc(nwave, sizeof *sky, &e));
+    double *flux = need(spx_alloc2(nspec, nwave, sizeof *flux, &e));
+    double *model = need(spx_alloc2(psf->npix_y, psf->npix_x, sizeof *model, &e));
+    spx_sim_grid(wmin, step, nwave, wave);
+    check(spx_sim_sky('r', 900.0, nwave, wave, sky, &e), &e);
+    for (size_t s = 0; s < nspec; s++)
+        for (size_t k = 0; k < nwave; k++)
+            flux[s * nwave + k] = 20.0 * (double)(s % 9);
+    spx_sim_add_sky(nspec, nwave, sky, flux);
+    check(spx_sim_project(psf, nspec, NULL, nwave, wave, flux, psf->npix_y, psf->npix_x, model, NULL, &e), &e);
+    spx_sim_noise noise = {.seed = 1,
+                           .camera = 'r',
+                           .photon_noise = 1,
+                           .readnoise = 3.0,
+                           .fullwell = 1e5,
+                           .cosmics = 100.0,
+                           .badcolumns = 5};
+    check(spx_sim_expose(psf->npix_y, psf->npix_x, model, &noise, image, &e), &e);
+    spx_free(wave);
+    spx_free(sky);
+    spx_free(flux);
+    spx_free(model);
+}
+
+/* ---- floor ---- */
+
+static double copy_rate(int nthreads)
+{
+    const size_t n = (size_t)1 << 25;
+    double *a = need(spx_alloc(n, sizeof *a, NULL)), *b = need(spx_alloc(n, sizeof *b, NULL)), best = 1e30;
+    for (int run = 0; run < RUNS; run++) {
+        double begin = omp_get_wtime();
+#pragma omp parallel for num_threads(nthreads) schedule(static)
+        for (size_t i = 0; i < 64; i++)
+            memcpy(a + i * (n / 64), b + i * (n / 64), n / 64 * sizeof *a);
+        double t = omp_get_wtime() - begin;
+        best = t < best ? t : best;
+    }
+    spx_free(a);
+    spx_free(b);
+    return 2.0 * 8.0 * (double)n / best;
+}
+
+static double gemm_rate(int nthreads)
+{
+    enum { N = 1536 };
+    double *m = need(spx_alloc2(3, (size_t)N * N, sizeof *m, NULL)), best = 1e30;
+    for (size_t i = 0; i < (size_t)2 * N * N; i++)
+        m[i] = (double)(i % 97) / 97.0;
+    openblas_set_num_threads(nthreads);
+    for (int run = 0; run < RUNS; run++) {
+        double begin = omp_get_wtime();
+        cblas_dgemm(CblasColMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1.0, m, N, m + (size_t)N * N, N, 0.0,
+                    m + (size_t)2 * N * N, N);
+        double t = omp_get_wtime() - begin;
+        best = t < best ? t : best;
+    }
+    spx_free(m);
+    return 2.0 * (double)N * N * N / best;
+}
+
+/* Operations of a bin, counted from the method: spots twice, overlaps with its own and the next two fibres, two sides
+ * of the Schur complement, `poles` poles, a few iterations. */
+static double operations(const spx_psf *psf, double overlap_pixels, double band, double poles)
+{
+    const double nx = spx_psf_nx(psf), ny = spx_psf_ny(psf), gx = psf->ghdegx + 1, gy = psf->ghdegy + 1;
+    const double spot = (double)psf->ndeg * gx * gy + (nx + ny + 2) * (23 + 13 + 12 + gx) + gx * gy * ny + gx * nx * ny;
+    const double marginal = 2.0 * (3.0 * band) * (band + band);
+    const double pole = band * (band + 1) / 2 + band * band + 5.0 * band;
+    return 2.0 * (2.0 * spot + overlap_pixels + marginal + poles * pole + 6.0 * (2.0 * 5.0 * band + 2.0 * band));
+}
+
+/* Pixels that a bin's spot shares with those of the bins that M couples it with, each pair once. */
+static double overlap_pixels(const spx_psf *psf, double dw)
+{
+    const size_t f = psf->nspec / 2 / 25 * 25 + 10; /* not at the edge of a bundle */
+    const double lambda = 0.5 * (psf->wmin + psf->wmax);
+    const long nx = spx_psf_nx(psf), ny = spx_psf_ny(psf);
+    spx_spot a, b;
+    double sum = 0.0;
+    if (spx_psf_spot_place(psf, f, lambda, &a) != SPX_SPOT_OK)
+        return 0.0;
+    for (long df = 0; df <= 3; df++)
+        for (long dk = df == 0 ? 0 : -20; dk <= 20; dk++)
+            if (spx_psf_spot_place(psf, f + (size_t)df, lambda + (double)dk * dw, &b) == SPX_SPOT_OK) {
+                long dx = labs(b.xc - a.xc), dy = labs(b.yc - a.yc);
+                sum += dx < nx && dy < ny ? (double)((nx - dx) * (ny - dy)) : 0.0;
+            }
+    return sum;
+}
+
+/* ---- the whole process ---- */
+
+static double whole_process(const char *program, const char *image, const char *frame, const char *device)
+{
+    double best = 1e30;
+    for (int run = 0; run < RUNS; run++) {
+        double begin = omp_get_wtime();
+        pid_t pid = fork();
+        if (pid == 0) {
+            execl(program, program, "-q", "-f", "--device", device, "--wavelength", "5760,7620,0.8", "-o", frame, image,
+                  (char *)NULL);
+            _exit(127);
+        }
+        int status = 0;
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+            return -1.0;
+        double t = omp_get_wtime() - begin;
+        best = t < best ? t : best;
+    }
+    return best;
+}
+
+static void write_input(const char *path, const spx_image *image, const spx_psf *psf)
+{
+    spx_err e = {0};
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    spx_status st = file < 0 ? spx_fail(&e, SPX_EIO, "%s: cannot be written", path) : SPX_OK;
+    if (st == SPX_OK && (st = spx_image_write(file, image, &e)) == SPX_OK)
+        st = spx_psf_write(file, psf, &e);
+    check(st, &e);
+    (void)H5Fclose(file);
+}
+
+int main(int argc, char **argv)
+{
+    static char cpu[] = "cpu";
+    char *only_cpu[] = {cpu};
+    const int ndevice = argc > 1 ? argc - 1 : 1, nthreads = omp_get_max_threads();
+    char **device = argc > 1 ? argv + 1 : only_cpu;
+    const double copy = copy_rate(nthreads), gemm = gemm_rate(nthreads);
+    printf("%d threads: copy %.1f GB/s, matrix product %.1f GFLOP/s\n", nthreads, 1e-9 * copy, 1e-9 * gemm);
+    for (size_t nspec = 125; nspec <= 500; nspec *= 2) {
+        spx_psf psf = {0};
+        spx_image image = {0};
+        spx_err e = {0};
+        expose(nspec, &psf, &image);
+        spx_extract_options o = spx_extract_trace_defaults();
+        o.nspec = nspec;
+        o.wmin = 5760.0;
+        o.wmax = 7620.0;
+        o.dw = 0.8;
+        o.nthreads = nthreads;
+        for (int d = 0; d < ndevice; d++) {
+            spx_backend b;
+            check(spx_backend_open(&b, device[d], SPX_STAGE_EXTRACT, NULL, &e), &e);
+            double least[SPX_EXTRACT_STEPS], best = 1e30, moved = 0.0, work = 0.0;
+            for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
+                least[step] = 1e30;
+            for (int run = 0; run < RUNS; run++) {
+                spx_frame frame = {0};
+                spx_extract_counts counts;
+                double begin = omp_get_wtime();
+                check(b.extract(&b, &image, &psf, &o, &frame, &counts, &e), &e);
+                double t = omp_get_wtime() - begin;
+                best = t < best ? t : best;
+                for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
+                    least[step] = counts.seconds[step] < least[step] ? counts.seconds[step] : least[step];
+                const double nbin = (double)(frame.nspec * frame.arm.nwave);
+                moved = 12.0 * (double)(image.nx * image.ny) + 8.0 * nbin * (double)(5 + frame.arm.ndiag);
+                work = nbin * operations(&psf, overlap_pixels(&psf, o.dw), 7.0, 12.0);
+                spx_frame_free(&frame);
+            }
+            printf("%3zu fibres, %-8.32s %8.3f s; floor %.3f s (%.2f GB), %.3f s (%.1f GFLOP); peak memory %.0f MB\n",
+                   nspec, b.device, best, moved / copy, 1e-9 * moved, work / gemm, 1e-9 * work,
+                   1e-6 * (double)spx_mem_peak());
+            printf("   seconds of all threads:");
+            for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
+                printf(" %s %.3f", step_name[step], least[step]);
+            printf("\n");
+            spx_backend_close(&b);
+        }
+        if (nspec == 500) {
+            char folder[] = "/tmp/bench-extract-XXXXXX", in[64], out[64], program[4096];
+            ssize_t n = readlink("/proc/self/exe", program, sizeof program - 64);
+            program[n > 0 ? n : 0] = '\0';
+            char *end = strstr(program, "/bench/bench_extract");
+            if (end && mkdtemp(folder)) {
+                (void)strcpy(end, "/bin/specx-extract");
+                (void)snprintf(in, sizeof in, "%s/image.h5", folder);
+                (void)snprintf(out, sizeof out, "%s/frame.h5", folder);
+                write_input(in, &image, &psf);
+                for (int d = 0; d < ndevice; d++)
+                    printf("whole process with files, %s: %.3f s\n", device[d],
+                           whole_process(program, in, out, device[d]));
+                (void)unlink(in);
+                (void)unlink(out);
+                (void)rmdir(folder);
+            }
+        }
+        spx_psf_free(&psf);
+        spx_image_free(&image);
+    }
+    return 0;
+}

@@ -1,0 +1,161 @@
+/* burgers: Burgers' equation, its snapshots, and their singular value decomposition. */
+#include <string.h>
+
+#include "backend.h"
+#include "base/plot.h"
+#include "blocks/io.h"
+#include "h5/stage.h"
+
+static struct {
+    long nx, steps, every, modes;
+    double viscosity, dt;
+    const char *boundary, *plot;
+} o = {.nx = 256, .steps = 2001, .every = 1, .modes = 10, .viscosity = 0.01, .dt = 0.001, .boundary = "periodic"};
+
+static const spx_opt options[] = {
+    {.kind = SPX_OPT_INT,
+     .name = "cells",
+     .letter = 'n',
+     .arg = "N",
+     .value = &o.nx,
+     .min = 3,
+     .max = 1e9,
+     .help = "Cells in [0, 2 pi)"},
+    {.kind = SPX_OPT_DOUBLE,
+     .name = "viscosity",
+     .arg = "NU",
+     .value = &o.viscosity,
+     .max = 1e6,
+     .help = "Viscosity nu"},
+    {.kind = SPX_OPT_DOUBLE, .name = "dt", .arg = "DT", .value = &o.dt, .min = 1e-15, .max = 1e6, .help = "Time step"},
+    {.kind = SPX_OPT_INT,
+     .name = "steps",
+     .letter = 's',
+     .arg = "N",
+     .value = &o.steps,
+     .min = 1,
+     .max = 1e12,
+     .help = "Steps to take"},
+    {.kind = SPX_OPT_INT,
+     .name = "every",
+     .letter = 'e',
+     .arg = "N",
+     .value = &o.every,
+     .min = 1,
+     .max = 1e12,
+     .help = "Keep the state after every N-th step; the number of steps has to be a multiple of it"},
+    {.kind = SPX_OPT_CHOICE,
+     .name = "boundary",
+     .value = &o.boundary,
+     .choices = "periodic|lagged",
+     .help = "Values beyond the ends: those of the same step, or of the step before"},
+    {.kind = SPX_OPT_HEADING, .name = "Analysis"},
+    {.kind = SPX_OPT_INT,
+     .name = "modes",
+     .letter = 'k',
+     .arg = "K",
+     .value = &o.modes,
+     .max = 1e9,
+     .help = "Leading modes of the snapshots to write; 0: no decomposition"},
+    {.kind = SPX_OPT_STRING,
+     .name = "plot",
+     .arg = "FILE",
+     .value = &o.plot,
+     .help = "Picture of the solution and its modes: .png, .svg or .pdf; needs gnuplot"},
+    {0}};
+
+static spx_status decompose(spx_backend *backend, const spx_burgers *run, spx_svd *svd, spx_err *e)
+{
+    const spx_svd_options so = {.rank = (size_t)o.modes};
+    double *a = spx_alloc2(run->nsnapshot, run->nx, sizeof *a, e);
+    if (a == NULL)
+        return SPX_EIO;
+    memcpy(a, run->snapshot, run->nsnapshot * run->nx * sizeof *a);
+    spx_status st = backend->svd(backend, a, run->nsnapshot, run->nx, &so, svd, e);
+    spx_free(a);
+    return st;
+}
+
+static spx_status draw(spx_stage *s, const spx_burgers *run, const spx_svd *svd, spx_err *e)
+{
+    spx_text script = {0};
+    spx_tmpfile *picture;
+    spx_status st = spx_plot_begin(&script, o.plot, 1400, svd->nmode > 0 ? 900 : 450, e);
+    if (st == SPX_OK)
+        st = spx_text_add(&script, e, "set multiplot layout %d,2\n", svd->nmode > 0 ? 2 : 1);
+    if (st == SPX_OK)
+        st = spx_burgers_plot(&script, run, e);
+    if (st == SPX_OK && svd->nmode > 0)
+        st = spx_svd_plot(&script, svd, run->x, "x", e);
+    if (st == SPX_OK)
+        st = spx_stage_tmpfile(s, o.plot, &picture, e);
+    if (st == SPX_OK)
+        st = spx_plot_run(&script, picture->fd, e);
+    spx_text_free(&script);
+    return st;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_backend backend = {0};
+    spx_burgers out = {0};
+    spx_svd svd = {0};
+    spx_err why = {0};
+    hid_t file;
+    spx_burgers_options bo = {.nx = (size_t)o.nx,
+                              .viscosity = o.viscosity,
+                              .dt = o.dt,
+                              .nstep = (size_t)o.steps,
+                              .every = (size_t)o.every,
+                              .lagged = strcmp(o.boundary, "lagged") == 0,
+                              .nthreads = (int)s->common.threads};
+    if (s->ninput != 0)
+        return spx_fail(e, SPX_EUSAGE, "%s: there is no input", s->input[0]);
+    if (o.steps % o.every != 0)
+        return spx_fail(e, SPX_EUSAGE, "--every %ld: --steps %ld is no multiple of it", o.every, o.steps);
+
+    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_BURGERS, &why, e);
+    if (st == SPX_OK)
+        spx_stage_device(s, backend.device);
+    if (st == SPX_OK && why.code != SPX_OK)
+        spx_detail("computes on the CPU: %s", why.msg);
+
+    spx_stage_step(s, "solve");
+    if (st == SPX_OK) {
+        bo.progress = spx_progress_start(s->common.progress, "solve", "snapshots", (size_t)(o.steps / o.every));
+        st = backend.burgers(&backend, &bo, &out, e);
+        spx_progress_end(bo.progress);
+    }
+    spx_stage_step(s, "svd");
+    if (st == SPX_OK && o.modes > 0)
+        st = decompose(&backend, &out, &svd, e);
+
+    spx_stage_step(s, "write");
+    if (st == SPX_OK)
+        st = spx_stage_output(s, "burgers", &file, e);
+    if (st == SPX_OK)
+        st = spx_burgers_write(file, &out, e);
+    if (st == SPX_OK && o.modes > 0 && (st = spx_svd_write(file, &svd, "1", e)) == SPX_OK &&
+        (st = spx_h5_set_str(file, "/svd", "dataset", "/burgers/snapshot", e)) == SPX_OK)
+        st = spx_h5_set_str(file, "/svd", "method", "economic", e);
+    if (st == SPX_OK && o.plot != NULL)
+        st = draw(s, &out, &svd, e);
+    if (st == SPX_OK)
+        st = spx_stage_commit(s, e);
+
+    spx_backend_close(&backend);
+    spx_burgers_free(&out);
+    spx_svd_free(&svd);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "burgers",
+                                        .summary = "solve Burgers' equation and decompose its snapshots",
+                                        .usage = "[OPTION...]",
+                                        .options = options,
+                                        .flags = SPX_USES_DEVICE | SPX_IN_OPTIONAL,
+                                        .run = run};
+    return spx_main(&program, argc, argv);
+}
