@@ -1,0 +1,304 @@
+/* bench_rvfit: core-seconds a star of the velocity fit and of its steps on one core, for three arms as DESI has
+ * them (7958 pixels), a library of 924 spectra and 6 quantities, beside the floor: the bytes and operations of a step
+ * over what this core reads from its caches and computes in a second, measured at the start. Made by `make
+ * bench-rvfit`; stars are drawn from the library itself. */
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "../helpers/mock_library.h"
+#include "base/mem.h"
+#include "base/wave.h"
+#include "rvfit/rvfit_internal.h"
+#include "template/template.h"
+
+enum { NARM = 3 };
+static const double WMIN[NARM] = {3600, 5760, 7520}, WMAX[NARM] = {5800, 7620, 9824};
+static const char *const SETUP[NARM] = {"b:3500:5900:0.4:R=x/1.55", "r:5660:7720:0.4:R=x/1.55",
+                                        "z:7420:9924:0.4:R=x/1.55"};
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void need(int ok, const spx_err *e)
+{
+    if (!ok) {
+        printf("%s\n", e->msg);
+        exit(1);
+    }
+}
+
+static unsigned long long state = 88172645463325252ull;
+
+static double uniform(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (double)(state >> 11) * 0x1p-53;
+}
+
+static double gauss(void)
+{
+    return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform());
+}
+
+static void make_templates(const mock_library *m, spx_templates *t)
+{
+    static const double vsini[] = {0, 100};
+    spx_err e = {0};
+    spx_template_request request[NARM];
+    double *par = spx_alloc2(MOCK_NTEMP, MOCK_NPAR, sizeof *par, &e);
+    float *flux = spx_alloc(MOCK_NWAVE, sizeof *flux, &e);
+    need(par && flux, &e);
+    for (int i = 0; i < MOCK_NTEMP; i++)
+        mock_library_params(i, par + i * MOCK_NPAR);
+    for (size_t a = 0; a < NARM; a++)
+        need(spx_template_parse_setup(SETUP[a], &request[a], &e) == SPX_OK, &e);
+    spx_template_library lib = {.nwave = MOCK_NWAVE,
+                                .wavelength = m->wave,
+                                .ntemp = MOCK_NTEMP,
+                                .npar = MOCK_NPAR,
+                                .params = par,
+                                .parname = {"teff", "logg", "feh", "alpha"}};
+    spx_template_config cfg = {.nsetup = NARM,
+                               .setup = request,
+                               .norm = SPX_NORM_LINEAR,
+                               .library_resolution = "R=100000",
+                               .parlog = {1},
+                               .pca_error = 1e-4,
+                               .ccf = 1,
+                               .ccf_every = 10,
+                               .nccf_vsini = 2,
+                               .ccf_vsini = vsini,
+                               .nthreads = 1};
+    spx_template_job *job;
+    size_t first, n;
+    double start = now(), spent = 0;
+    need(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
+    spx_template_range(job, &first, &n);
+    spent += now() - start;
+    for (int i = 0; i < MOCK_NTEMP; i++) {
+        mock_library_flux(m, par + i * MOCK_NPAR, flux);
+        start = now();
+        need(spx_template_add(job, (size_t)i, 1, flux + first, MOCK_NWAVE, &e) == SPX_OK, &e);
+        spent += now() - start;
+    }
+    start = now();
+    need(spx_template_finish(job, t, NULL, &e) == SPX_OK, &e);
+    spent += now() - start;
+    printf("templates: %.2f s for %d spectra, three arms; components:", spent, (int)MOCK_NTEMP);
+    for (size_t a = 0; a < NARM; a++)
+        printf(" %zu", t->setup[a].pca.ncomp);
+    puts("");
+    spx_template_free(job);
+    spx_free(par);
+    spx_free(flux);
+}
+
+/* Noisy stars of the library at random nodes and velocities: linear in wavelength is enough for a measurement of time.
+ */
+static void make_stars(const spx_templates *t, size_t nstar, spx_spectra *s)
+{
+    spx_err e = {0};
+    *s = (spx_spectra){.nspec = nstar, .narm = NARM};
+    double *v = spx_alloc(nstar, sizeof *v, &e);
+    size_t *row = spx_alloc(nstar, sizeof *row, &e);
+    need(v && row, &e);
+    for (size_t i = 0; i < nstar; i++) {
+        v[i] = -300 + 600 * uniform();
+        row[i] = (size_t)(uniform() * (double)t->setup[0].ntemp);
+    }
+    for (size_t a = 0; a < NARM; a++) {
+        spx_arm *m = &s->arm[a];
+        const spx_setup *set = &t->setup[a];
+        size_t n = (size_t)((WMAX[a] - WMIN[a]) / 0.8) + 1;
+        (void)snprintf(m->name, sizeof m->name, "%.15s", set->setup);
+        m->nwave = n;
+        m->wavelength = spx_alloc(n, sizeof *m->wavelength, &e);
+        m->flux = spx_alloc2(nstar, n, sizeof *m->flux, &e);
+        m->ivar = spx_alloc2(nstar, n, sizeof *m->ivar, &e);
+        need(m->wavelength && m->flux && m->ivar, &e);
+        for (size_t k = 0; k < n; k++)
+            m->wavelength[k] = WMIN[a] + 0.8 * (double)k;
+        for (size_t i = 0; i < nstar; i++) {
+            double sn = 5 + 75 * (double)i / (double)nstar;
+            const float *ln = set->lnflux + row[i] * set->nwave;
+            for (size_t k = 0; k < n; k++) {
+                double at = (log(m->wavelength[k]) + spx_rv_lnshift(v[i]) - set->lnwave0) / set->dlnwave;
+                size_t j = (size_t)at;
+                double u = at - (double)j, f = exp((1 - u) * (double)ln[j] + u * (double)ln[j + 1]);
+                m->flux[i * n + k] = f + gauss() / sn;
+                m->ivar[i * n + k] = sn * sn;
+            }
+        }
+    }
+    spx_free(v);
+    spx_free(row);
+}
+
+/* What this core does at its best: single-precision operations on registers, and bytes from memory of the components'
+ * size. */
+static double peak_flops(const spx_rv_kernels *k)
+{
+    enum { L = 5, NC = 512, REPEAT = 20000 };
+    static float comp[NC * SPX_RV_TILE], cf[NC * L];
+    static double mean[SPX_RV_TILE], cd[NC * L], plane[L * SPX_RV_TILE];
+    double *out = plane, start = now();
+    for (int i = 0; i < REPEAT; i++)
+        k->components(L, 1, 0, NC, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &out);
+    return 2.0 * L * NC * SPX_RV_TILE * REPEAT / (now() - start);
+}
+
+static double bandwidth(size_t bytes)
+{
+    spx_err e = {0};
+    size_t n = bytes / sizeof(double) / 8 * 8;
+    double *x = spx_alloc(n, sizeof *x, &e), sum[8] = {0};
+    need(x != NULL, &e);
+    double start = now();
+    int repeat = 0;
+    while (now() - start < 0.2) {
+        for (size_t i = 0; i < n; i += 8)
+            for (size_t l = 0; l < 8; l++)
+                sum[l] += x[i + l];
+        repeat++;
+    }
+    double spent = now() - start;
+    printf("%s", sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7] > 1 ? " " : "");
+    spx_free(x);
+    return (double)n * sizeof *x * repeat / spent;
+}
+
+static void line(const char *what, double ms, double times, double mflop, double mbyte, double flops, double bytes)
+{
+    double floor = fmax(mflop * 1e9 / flops, mbyte * 1e9 / bytes);
+    printf("  %-34s %8.3f ms", what, ms);
+    if (mflop > 0 || mbyte > 0)
+        printf("   floor %6.3f ms (%.1f Mflop, %.1f MB)", floor, mflop, mbyte);
+    if (times > 0)
+        printf("   x %.1f = %.2f ms a star", times, ms * times);
+    puts("");
+}
+
+int main(void)
+{
+    const size_t nstar = 96;
+    spx_err e = {0};
+    spx_templates t = {0};
+    spx_spectra s;
+    openblas_set_num_threads(1);
+    mock_library *m = mock_library_make();
+    need(m != NULL, &e);
+    make_templates(m, &t);
+    free(m);
+    make_stars(&t, nstar, &s);
+    spx_rvfit_input in = {.spectra = &s, .nrow = nstar};
+    for (size_t a = 0; a < NARM; a++)
+        in.setup[a] = &t.setup[a];
+    spx_rvfit_options o;
+    spx_rvfit_options_init(&o);
+
+    spx_rv_ctx c;
+    double begin = now();
+    need(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
+    double setup = now() - begin;
+    size_t comp_bytes = 0, nt = 0, npix = 0;
+    double comp_flop = 0, ccf_flop = 0;
+    for (size_t a = 0; a < NARM; a++) {
+        const spx_rv_arm *arm = &c.arm[a];
+        comp_bytes += arm->ntile * SPX_RV_TILE * arm->setup->pca.ncomp * sizeof(float);
+        comp_flop += 2.0 * 5 * (double)(arm->nt * arm->setup->pca.ncomp);
+        ccf_flop +=
+            (double)arm->nccf * (2.5 * (double)arm->nshort * log2((double)arm->nshort) + 8.0 * (double)arm->nshort) +
+            2.0 * (double)(arm->setup->ccf.ntemp * arm->nccf * c.nlag);
+        nt += arm->nt;
+        npix += arm->n;
+    }
+    double flops = peak_flops(c.kernels), bytes = bandwidth(comp_bytes);
+    printf("one core: %.1f Gflop/s (single precision, components in cache), %.1f GB/s (%.1f MB in a row)\n",
+           flops * 1e-9, bytes * 1e-9, (double)comp_bytes * 1e-6);
+    printf("%zu stars, %zu pixels and %zu template samples each; set-up of the batch %.1f ms\n", nstar, npix, nt,
+           1e3 * setup);
+
+    /* Steps, on one full group of stars. */
+    enum { REPEAT = 20 };
+    spx_rv_room room;
+    spx_rv_ws w[SPX_RV_BATCH], *who[SPX_RV_BATCH];
+    spx_rv_start start[SPX_RV_BATCH][SPX_RV_MAX_START];
+    spx_rv_minimum found[SPX_RV_BATCH];
+    spx_rv_value value[SPX_RV_BATCH];
+    double x[SPX_RV_BATCH][SPX_MAX_FIT], v;
+    size_t nstart[SPX_RV_BATCH];
+    need(spx_rv_room_init(&room, &c, &e) == SPX_OK, &e);
+    for (size_t k = 0; k < SPX_RV_BATCH; k++) {
+        need(spx_rv_ws_init(&w[k], &c, &room, &e) == SPX_OK, &e);
+        who[k] = &w[k];
+    }
+    size_t step = nstar / SPX_RV_BATCH;
+    begin = now();
+    for (size_t k = 0; k < SPX_RV_BATCH; k++)
+        need(spx_rv_load(&w[k], k * step), &e);
+    double load = (now() - begin) / SPX_RV_BATCH;
+    begin = now();
+    for (size_t k = 0; k < SPX_RV_BATCH; k++)
+        nstart[k] = spx_rv_starts(&w[k], NULL, start[k], &v);
+    double starts = (now() - begin) / SPX_RV_BATCH;
+    for (size_t k = 0; k < SPX_RV_BATCH; k++)
+        memcpy(x[k], start[k][0].x, sizeof x[k]);
+    begin = now();
+    for (int i = 0; i < REPEAT; i++)
+        spx_rv_eval_batch(SPX_RV_BATCH, who, (const double(*)[SPX_MAX_FIT])x, value);
+    double eval = (now() - begin) / SPX_RV_BATCH / REPEAT;
+    begin = now();
+    for (int i = 0; i < REPEAT; i++)
+        spx_rv_eval(&w[0], x[0], NULL, 1, &value[0]);
+    double alone = (now() - begin) / REPEAT;
+    spx_rv_template(&w[0], x[0], NULL, 0);
+    begin = now();
+    for (int i = 0; i < REPEAT; i++)
+        spx_rv_project(&w[0], x[0][0] + i, &value[0]);
+    double project = (now() - begin) / REPEAT;
+    for (size_t k = 0; k < SPX_RV_BATCH; k++)
+        w[k].neval = 0;
+    begin = now();
+    spx_rv_minimise_batch(SPX_RV_BATCH, who, nstart, start, found);
+    double minimise = (now() - begin) / SPX_RV_BATCH, neval = 0;
+    for (size_t k = 0; k < SPX_RV_BATCH; k++)
+        neval += (double)w[k].neval / SPX_RV_BATCH;
+
+    /* The whole fit. */
+    spx_rvfit r;
+    begin = now();
+    need(spx_rvfit_cpu(&in, &o, NULL, &r, &e) == SPX_OK, &e);
+    double whole = (now() - begin) / (double)nstar;
+
+    puts("steps, CPU time a star:");
+    line("load", 1e3 * load, 0, 0, 0, flops, bytes);
+    line("starts (cross-correlation)", 1e3 * starts, 0, ccf_flop * 1e-6, 0, flops, bytes);
+    line("objective with derivatives, in 16s", 1e3 * eval, neval, comp_flop * 1e-6,
+         (double)comp_bytes * 1e-6 / SPX_RV_BATCH, flops, bytes);
+    line("the same, one star alone", 1e3 * alone, 0, comp_flop * 1e-6, (double)comp_bytes * 1e-6, flops, bytes);
+    line("objective at another velocity", 1e3 * project, 0, 0, 0, flops, bytes);
+    line("search", 1e3 * minimise, 0, 0, 0, flops, bytes);
+    printf("whole fit: %.2f ms a star, %.0f stars a second and core\n", 1e3 * whole, 1 / whole);
+
+    spx_rvfit_free(&r);
+    for (size_t k = 0; k < SPX_RV_BATCH; k++)
+        spx_rv_ws_free(&w[k]);
+    spx_rv_room_free(&room);
+    spx_rv_ctx_free(&c);
+    for (size_t a = 0; a < NARM; a++) {
+        spx_free(s.arm[a].wavelength);
+        spx_free(s.arm[a].flux);
+        spx_free(s.arm[a].ivar);
+    }
+    spx_templates_free(&t);
+    return 0;
+}
