@@ -44,7 +44,6 @@ typedef struct {
     double *bx, *by, *bp; /* Legendre polynomials of the series for x, y and the parameters at every bin */
     double *column_mask;  /* [nxp] 1 for the nx columns of a spot, 0 beyond */
     size_t spot_work;     /* doubles of scratch that a spot needs */
-    size_t band;          /* half-bandwidth that the arrays for the square root have room for */
     double tolerance;
 } spx_trace_plan;
 
@@ -104,8 +103,26 @@ typedef struct {
     size_t size[SPX_ROOMS];
 } spx_trace_rooms;
 
+void spx_trace_rooms_free(spx_trace_rooms *r);
 /* n1 x n2 doubles, with anything in them. NULL and SPX_EIO when memory is out. */
 double *spx_trace_room(spx_trace_rooms *r, spx_trace_room_id id, size_t n1, size_t n2, spx_err *e);
+
+spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, spx_err *e);
+void spx_trace_plan_free(spx_trace_plan *p);
+/* Fill list[nbundle] (zeroed), the bundles from that of the first wanted fibre on, with their geometry. */
+spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_trace_bundle *list, int nthreads,
+                                  spx_err *e);
+void spx_trace_bundle_free(spx_trace_bundle *b);
+
+/* What one thread has met. */
+typedef struct {
+    double seconds[SPX_EXTRACT_STEPS];
+    size_t failed, regularised, nospot;
+} spx_trace_tally;
+
+/* Everything for one bundle on the CPU, into the rows of the output that belong to its wanted fibres. */
+spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_frame *out,
+                                    spx_trace_tally *t, spx_err *e);
 
 /* The loops that are compiled for each instruction set. All are sequential; they are called for different bundles at
  * the same time. */

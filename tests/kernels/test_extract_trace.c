@@ -190,8 +190,8 @@ static void dense_bundle(const scene *s, size_t fibre0, size_t nf, dense *out)
     double *m = spx_alloc2(n, n, sizeof *m, NULL), *oo = spx_alloc2(n, n, sizeof *oo, NULL);
     double *os = spx_alloc2(n, nb, sizeof *os, NULL), *a = spx_alloc2(nb, nb, sizeof *a, NULL);
     double *q = spx_alloc2(nb, nb, sizeof *q, NULL), *x = spx_alloc(n, sizeof *x, NULL);
-    double *root = spx_alloc(2 * nb, sizeof *root, NULL), *norm = root + nb;
-    if (!c || !m || !oo || !os || !a || !q || !x || !root) {
+    double *root = spx_alloc(nb, sizeof *root, NULL), *norm = spx_alloc(nb, sizeof *norm, NULL);
+    if (!c || !m || !oo || !os || !a || !q || !x || !root || !norm) {
         CHECK(0, "memory");
         return;
     }
@@ -289,6 +289,7 @@ static void dense_bundle(const scene *s, size_t fibre0, size_t nf, dense *out)
     spx_free(q);
     spx_free(x);
     spx_free(root);
+    spx_free(norm);
 }
 
 /* flux, ivar and R against dense algebra; chi2pix, pixmask_fraction and mask against the patch method with one patch
