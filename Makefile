@@ -81,14 +81,15 @@ $(BUILD)/flags: FORCE
 .PHONY: FORCE
 FORCE:
 
+# `private`: the flags of these objects must not reach what they are made of (the flags file).
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
 # may be fused there: the tolerance of the method covers it.
 LANES = $(BUILD)/obj/kernels/extract/extract_trace_ $(BUILD)/obj/kernels/rvfit/rvfit_
 ifeq ($(shell uname -m),x86_64)
-$(LANES:=avx2.o): ALL_CFLAGS += -mavx2 -mfma
-$(LANES:=avx512.o): ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
+$(LANES:=avx2.o): private ALL_CFLAGS += -mavx2 -mfma
+$(LANES:=avx512.o): private ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
 endif
-$(LANES:=base.o) $(LANES:=avx2.o) $(LANES:=avx512.o): ALL_CFLAGS += $(if $(SAN)$(DEBUG),,-O3) -ffp-contract=fast
+$(LANES:=base.o) $(LANES:=avx2.o) $(LANES:=avx512.o): private ALL_CFLAGS += $(if $(SAN)$(DEBUG),,-O3) -ffp-contract=fast
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -246,7 +247,7 @@ $(BENCHES): bench-%: $(BUILD)/bench/bench_%
 	$< $(DEVICES)
 
 # What a kernel is compared with is compiled as well as the compiler can.
-$(BUILD)/obj/tests/bench/%.o: ALL_CFLAGS += -O3
+$(BUILD)/obj/tests/bench/%.o: private ALL_CFLAGS += -O3
 
 $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 	@mkdir -p $(@D)
