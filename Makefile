@@ -24,7 +24,7 @@ CU_ARCH   = $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch
 PKG_CONFIG ?= pkg-config
 # Debian's HDF5 calls its pkg-config file hdf5-serial or hdf5, by release.
 HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),$(p))))
-PKGS      := $(or $(HDF5_PC),hdf5) cfitsio openblas lapacke fftw3 fftw3f erfa zlib
+PKGS      := $(or $(HDF5_PC),hdf5) cfitsio openblas lapacke fftw3 fftw3f erfa qhull_r zlib
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
 LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null)
 ifeq ($(LIB_LIBS)$(filter clean help uninstall,$(MAKECMDGOALS)),)

@@ -226,6 +226,17 @@ column() {
     paste <(column VRAD,VRAD_ERR a.h5 | tr , ' ') <(column VRAD b.h5) |
         awk '($1 - $3)^2 > (0.01 * $2)^2 { exit 1 }'
     cmp <(h5table --csv c.h5) <(h5table --csv d.h5)
+    # a triangulation of a regular grid is linear between its nodes as well; a star at a node fits as well
+    rvs-template -q --interpolator simplex -o corners.h5 library.h5 --setup b:5000:5200:0.4:FWHM=1.6 \
+        --setup r:6400:6600:0.4:FWHM=1.8 --setup z:8500:8700:0.4:FWHM=2
+    rvs-fit -q -t corners.h5 -o e.h5 spectra.h5
+    h5check e.h5
+    column SUCCESS e.h5 | awk '$1 != 1 { exit 1 }'
+    paste <(column VRAD,VRAD_ERR a.h5 | tr , ' ') <(column VRAD e.h5) | awk '($1 - $3)^2 > (2 * $2)^2 { exit 1 }'
+    fails_with 3 '*no regular grid*' rvs-fit -t corners.h5 --interpolator cubic -o x.h5 spectra.h5
+    fails_with 3 '*no triangulation*' rvs-fit -t parts.h5 --interpolator simplex -o x.h5 spectra.h5
+    h5edit corners.h5 set /templates/b/simplex/corner 3 1000
+    fails_with 3 '*corners.h5*simplex/corner*1000*' rvs-fit -t corners.h5 -o x.h5 spectra.h5
     h5edit parts.h5 set /templates/b/pca/component 3 nan
     fails_with 3 '*parts.h5*component*not finite*' rvs-fit -t parts.h5 -o x.h5 spectra.h5
     h5edit templates.h5 shape /templates/r/pca/coefficient 3,2

@@ -110,7 +110,15 @@ values() {
         set -- "$@" set /library/params "$i" "$((4000 + i * i % 997))" set /library/params "$((i + 2))" "$((i % 89))"
     done
     h5edit library.h5 "$@"
-    fails_with 3 '*no regular grid*teff*logg 6*' rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    fails_with 3 '*no regular grid*teff*logg 6*' \
+        rvs-template --interpolator grid -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    # but it can be triangulated
+    rvs-template -s a:5050:5350:0.4:R=3000 -s b:5100:5300:0.4:R=3000 -o t.h5 library.h5 2>err
+    [[ $(cat err) == *"no regular grid: 252 spectra in "*" simplices"* ]]
+    h5check t.h5
+    run ! h5ls t.h5/templates/a/grid
+    h5diff t.h5 t.h5 /templates/a/simplex/corner /templates/b/simplex/corner
+    [ "$(values /templates/a/simplex/corner t.h5 | tr ' ' '\n' | sort -n | tail -1)" = 251 ]
 }
 
 @test "rvs-template: nodes that are missing are filled and marked" {

@@ -11,7 +11,7 @@ enum { NAME_ROOM = 64 };
 
 static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_continuum = "rbf",
                                                                                        *opt_start;
-static const char *opt_interpolator = "cubic";
+static const char *opt_interpolator = "auto";
 static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid;
 static long opt_npoly = 10, opt_reject;
 static double opt_lsf_sigma = 0.5, opt_reject_sigma = 5;
@@ -88,8 +88,10 @@ static const spx_opt options[] = {
     {.kind = SPX_OPT_CHOICE,
      .name = "interpolator",
      .value = &opt_interpolator,
-     .choices = "grid|cubic",
-     .help = "Between the nodes of the templates' grid: multilinear, or cubic and smooth"},
+     .choices = "auto|grid|cubic|simplex",
+     .help =
+         "Between the nodes of a regular grid multilinear, or cubic and smooth; in the simplices of a triangulation; "
+         "auto: cubic if there is a grid"},
     {.kind = SPX_OPT_FLAG,
      .name = "dichroic",
      .value = &opt_dichroic,
@@ -318,7 +320,10 @@ static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfi
     spx_rvfit_options_init(o);
     o->npoly = (size_t)opt_npoly;
     o->continuum = strcmp(opt_continuum, "rbf") == 0 ? SPX_CONTINUUM_RBF : SPX_CONTINUUM_CHEBYSHEV;
-    o->interpolator = strcmp(opt_interpolator, "cubic") == 0 ? SPX_INTERPOLATE_CUBIC : SPX_INTERPOLATE_GRID;
+    o->interpolator = opt_interpolator[0] == 'a'   ? SPX_INTERPOLATE_AUTO
+                      : opt_interpolator[0] == 'g' ? SPX_INTERPOLATE_GRID
+                      : opt_interpolator[0] == 'c' ? SPX_INTERPOLATE_CUBIC
+                                                   : SPX_INTERPOLATE_SIMPLEX;
     o->dichroic = opt_dichroic;
     o->resolution = opt_resolution;
     o->lsf_sigma = opt_lsf_sigma;

@@ -10,11 +10,17 @@ enum { BATCH = 32, MAX_VSINI = 16 };
 
 static struct {
     spx_opt_list setup;
-    const char *norm, *resolution, *logpar, *vsini;
+    const char *interpolator, *norm, *resolution, *logpar, *vsini;
     int ccf, logpar_given;
     long every;
     double pca;
-} o = {.pca = 1e-4, .norm = "linear", .resolution = "R=100000", .logpar = "teff", .vsini = "0,100", .ccf = 1};
+} o = {.pca = 1e-4,
+       .interpolator = "auto",
+       .norm = "linear",
+       .resolution = "R=100000",
+       .logpar = "teff",
+       .vsini = "0,100",
+       .ccf = 1};
 
 static const spx_opt options[] = {
     {SPX_OPT_LIST, "setup", 's', "NAME:MIN:MAX:STEP:R=EXPR[:air]", &o.setup,
@@ -29,6 +35,9 @@ static const spx_opt options[] = {
      NULL},
     {SPX_OPT_STRING, "log-param", 0, "NAME,...", &o.logpar,
      "Parameters that are interpolated in their logarithm; none for none", 0, 0, NULL, &o.logpar_given},
+    {SPX_OPT_CHOICE, "interpolator", 0, NULL, &o.interpolator,
+     "Interpolate in a regular grid, or in the simplices of a triangulation; auto: in a grid if the library is one", 0,
+     0, "auto|grid|simplex", NULL},
     {SPX_OPT_DOUBLE, "pca", 0, "ERROR", &o.pca,
      "Keep as many principal components as leave out no more than this, rms in ln(flux); 0: none", 0, 1, NULL, NULL},
     {SPX_OPT_HEADING, "Cross-correlation set", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
@@ -62,6 +71,9 @@ static spx_status configure(const spx_stage *s, spx_template_request *request, d
     cfg->ccf = o.ccf;
     cfg->ccf_every = (size_t)o.every;
     cfg->ccf_vsini = vsini;
+    cfg->interpolator = o.interpolator[0] == 'a'   ? SPX_TEMPLATE_AUTO
+                        : o.interpolator[0] == 'g' ? SPX_TEMPLATE_GRID
+                                                   : SPX_TEMPLATE_SIMPLEX;
     cfg->pca_error = o.pca;
     cfg->nthreads = (int)s->common.threads;
     return SPX_OK;
@@ -161,6 +173,8 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK && report.nfilled > 0)
         spx_note("%zu of %zu nodes of the grid are not in the library and were filled in", report.nfilled,
                  report.nfilled + lib.ntemp);
+    if (st == SPX_OK && t.setup[0].simplex != NULL)
+        spx_note("the library is no regular grid: %zu spectra in %zu simplices", lib.ntemp, t.setup[0].nsimplex);
     if (st == SPX_OK && report.nmissing > 0)
         spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report.nmissing);
     if (st == SPX_OK && report.nraised > 0)

@@ -217,8 +217,9 @@ static double velocity_errors(spx_rv_ws *w, const double *x, double f0, double s
 static int at_edge(const spx_rv_ctx *c, size_t p, double value)
 {
     const spx_setup *s = c->arm[0].setup;
-    double first = s->axis[p][0], last = s->axis[p][s->naxis[p] - 1], near = 1e-3 * (last - first);
-    if (s->naxis[p] < 2 || !(c->hi[2 + p] > c->lo[2 + p]) || strcmp(s->parname[p], "alpha") == 0)
+    double first = spx_rv_unmap(c, 2 + p, c->axis[p][0]), last = spx_rv_unmap(c, 2 + p, c->axis[p][c->naxis[p] - 1]);
+    double near = 1e-3 * (last - first);
+    if (c->naxis[p] < 2 || !(c->hi[2 + p] > c->lo[2 + p]) || strcmp(s->parname[p], "alpha") == 0)
         return 0;
     if (strcmp(s->parname[p], "teff") == 0)
         near = 10;
@@ -256,7 +257,7 @@ static void bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
 /* What the cubic interpolation says at x has its derivatives with it; between linear cells there are several. */
 static void curvature_at(spx_rv_ws *w, const double *x, const spx_rv_value *at, double *hess)
 {
-    if (w->ctx->opt->interpolator == SPX_INTERPOLATE_CUBIC)
+    if (w->ctx->interpolator != SPX_INTERPOLATE_GRID)
         memcpy(hess, at->hess, sizeof at->hess);
     else
         mean_curvature(w, x, hess);
@@ -265,9 +266,11 @@ static void curvature_at(spx_rv_ws *w, const double *x, const spx_rv_value *at, 
 static void minimise(size_t n, spx_rv_ws *const *w, const size_t *nstart, spx_rv_start (*start)[SPX_RV_MAX_START],
                      spx_rv_minimum *out)
 {
-    if (n > 0 && w[0]->ctx->opt->interpolator == SPX_INTERPOLATE_CUBIC)
+    if (n > 0 && w[0]->ctx->interpolator != SPX_INTERPOLATE_GRID) {
         spx_rv_minimise_batch(n, w, nstart, start, out);
-    else
+        for (size_t k = 0; k < n && w[0]->ctx->interpolator == SPX_INTERPOLATE_SIMPLEX; k++)
+            spx_rv_polish(w[k], &out[k]);
+    } else
         for (size_t k = 0; k < n; k++)
             spx_rv_minimise(w[k], nstart[k], start[k], &out[k]);
 }
@@ -357,10 +360,9 @@ static void finish_star(spx_rv_ws *w, size_t star, spx_rv_minimum *min, spx_rvfi
     s->vsini = x[1];
     s->vsini_err = sqrt(s->covar[1 * c->nq + 1]);
     for (size_t p = 0; p < c->npar; p++) {
-        const spx_setup *setup = c->arm[0].setup;
         s->par[p] = c->opt->fixed[2 + p]
                         ? c->opt->value[2 + p]
-                        : (setup->naxis[p] == 1 ? setup->axis[p][0] : spx_rv_unmap(c, 2 + p, x[2 + p]));
+                        : (c->naxis[p] == 1 ? c->arm[0].setup->params[p] : spx_rv_unmap(c, 2 + p, x[2 + p]));
         s->par_err[p] = sqrt(s->covar[(2 + p) * c->nq + 2 + p]);
     }
     spx_rv_template(w, x, NULL, 0);
@@ -505,7 +507,7 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     if (st)
         return st;
     if ((st = make_result(&c, out, e)) == SPX_OK)
-        st = for_stars(&c, p, o->interpolator == SPX_INTERPOLATE_CUBIC ? SPX_RV_BATCH : 1, fit_task, out, e);
+        st = for_stars(&c, p, c.interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1, fit_task, out, e);
     spx_rv_ctx_free(&c);
     if (st)
         spx_rvfit_free(out);

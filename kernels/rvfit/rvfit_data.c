@@ -14,7 +14,7 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
 {
     *r = (spx_rv_room){0};
     size_t lanes = 1 + c->nfree, wide = c->nfree ? SPX_RV_LANES : 1, planes = 1 + c->ng, nnode = 1;
-    size_t batch = c->opt->interpolator == SPX_INTERPOLATE_CUBIC ? SPX_RV_BATCH : 1;
+    size_t batch = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
     for (size_t g = 0; g < c->ng; g++)
         nnode *= 4;
     int ok = (r->rot = spx_alloc2(SPX_RV_LANES, c->maxnt, sizeof *r->rot, e)) &&

@@ -89,6 +89,10 @@ typedef struct {
     const spx_rvfit_input *in;
     const spx_rvfit_options *opt;
     const spx_rv_kernels *kernels;
+    spx_interpolator interpolator; /* not AUTO */
+    size_t nsimplex;
+    double *simplex; /* [nsimplex][ng+1][ng+1] barycentric coordinates: row k times (1, mapped parameters) is that of
+                      * corner k; HUGE_VAL: the simplex has no volume */
     size_t narm, npar, nq; /* nq = 2 + npar */
     spx_rv_arm arm[SPX_MAX_ARM];
     size_t nfree, freeq[SPX_MAX_FIT];
@@ -151,7 +155,9 @@ typedef struct {
     double prep[SPX_MAX_FIT];                     /* point of the templates in use */
     double prior, prior_grad[SPX_MAX_FIT], prior_hess[SPX_MAX_FIT * SPX_MAX_FIT];
     int prep_deriv;
-    int clamped[SPX_MAX_PAR]; /* parameters of `prep` outside the templates' range */
+    double bary[SPX_MAX_PAR + 1]; /* barycentric coordinates of `prep`, in */
+    size_t simplex;               /* this simplex */
+    int clamped[SPX_MAX_PAR];     /* parameters of `prep` outside the templates' range */
     int32_t neval;
     float *curve;  /* [nlag] least chi^2 of the cross-correlation at each velocity, of use when */
     int has_curve; /* the starts came from it */
@@ -195,11 +201,15 @@ int spx_rv_model(spx_rv_ws *w, size_t a, double v, double *model);
  * model[n] may be NULL. */
 double spx_rv_chisq(spx_rv_ws *w, size_t a, double v, int flat, float *model);
 
+/* Search without derivatives around the minimum, and descent from where it led, until nothing near is lower. */
+struct spx_rv_minimum;
+void spx_rv_polish(spx_rv_ws *w, struct spx_rv_minimum *min);
+
 /* Peaks closer than this are one, km/s. */
 #define SPX_RV_FAR 60.0
 
 /* What a search found. */
-typedef struct {
+typedef struct spx_rv_minimum {
     double x[SPX_MAX_FIT];
     spx_rv_value at;
     int converged;

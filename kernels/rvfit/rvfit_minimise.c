@@ -290,3 +290,23 @@ void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx
         }
     }
 }
+
+void spx_rv_polish(spx_rv_ws *w, spx_rv_minimum *min)
+{
+    const spx_rv_ctx *c = w->ctx;
+    double lo[SPX_MAX_FIT], hi[SPX_MAX_FIT], y[SPX_MAX_FIT];
+    gather(c, c->lo, lo);
+    gather(c, c->hi, hi);
+    for (int round = 0; round < MAX_ROUNDS && min->at.f < HUGE_VAL; round++) {
+        memcpy(y, min->x, sizeof y);
+        double fell = polish(w, y, &min->at);
+        if (fell <= 0)
+            break;
+        spx_rv_eval(w, y, NULL, 1, &min->at);
+        memcpy(min->x, y, sizeof y);
+        (void)descend(w, NULL, lo, hi, FREE_STEPS, min->x, &min->at);
+        min->converged = 1; /* nothing near was lower when it ended */
+        if (fell < LOWER)
+            break;
+    }
+}

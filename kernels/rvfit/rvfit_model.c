@@ -21,6 +21,77 @@ static size_t template_lanes(const spx_rv_ctx *c)
     return 1 + c->nfree - (c->nfree && c->freeq[0] == 0);
 }
 
+/* Templates at the corners of the star's simplex, as stencil(). */
+static size_t corners(const spx_rv_ws *w, size_t lanes)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t m = c->ng + 1;
+    const double *coef = c->simplex + w->simplex * m * m;
+    for (size_t k = 0; k < m; k++) {
+        double *out = w->room->weight + k * lanes;
+        w->room->node[k] = c->arm[0].setup->simplex[w->simplex * m + k];
+        out[0] = w->bary[k];
+        for (size_t l = 1; l < lanes; l++)
+            out[l] = w->clamped[c->gpar[l - 1]] ? 0 : coef[k * m + l];
+    }
+    return m;
+}
+
+/* Simplex that x lies in, or is least outside of; barycentric coordinates into bary, made such that they are of the
+ * simplex; returns whether x was in it. */
+static int locate(spx_rv_ws *w, const double *x)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t m = c->ng + 1;
+    double best = -HUGE_VAL, sum = 0;
+    for (size_t s = 0; s < c->nsimplex; s++) {
+        const double *coef = c->simplex + s * m * m;
+        double least = HUGE_VAL, bary[SPX_MAX_PAR + 1];
+        if (coef[0] == HUGE_VAL)
+            continue;
+        for (size_t k = 0; k < m && least > best; k++) {
+            bary[k] = coef[k * m];
+            for (size_t g = 0; g < c->ng; g++)
+                bary[k] += coef[k * m + 1 + g] * x[2 + c->gpar[g]];
+            least = fmin(least, bary[k]);
+        }
+        if (least > best) {
+            best = least;
+            w->simplex = s;
+            memcpy(w->bary, bary, sizeof bary);
+        }
+        if (best > 1e-9)
+            break;
+    }
+    for (size_t k = 0; k < m; k++)
+        sum += w->bary[k] = fmax(0, w->bary[k]);
+    for (size_t k = 0; k < m; k++)
+        w->bary[k] /= sum;
+    return best > -1e-9;
+}
+
+/* Outside the triangulation: x moves to the nearest simplex, and its distance is penalised as that from the range. */
+static void outside_simplices(spx_rv_ws *w, double *x, double *grad, double *hess)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_setup *s = c->arm[0].setup;
+    if (locate(w, x))
+        return;
+    for (size_t g = 0; g < c->ng; g++) {
+        size_t p = c->gpar[g], q = 2 + p;
+        double at = 0, range = c->axis[p][1] - c->axis[p][0], size = 10 * (double)w->npix / (range * range);
+        for (size_t k = 0; k <= c->ng; k++)
+            at += w->bary[k] *
+                  spx_rv_map(c, q, s->params[(size_t)s->simplex[w->simplex * (c->ng + 1) + k] * c->npar + p]);
+        double d = x[q] - at;
+        w->prior += size * d * d;
+        grad[q] += 2 * size * d;
+        hess[q] += 2 * size;
+        w->clamped[p] = 1;
+        x[q] = at;
+    }
+}
+
 /* Prior and penalty at x, which is brought into the templates' range. */
 static void outside(spx_rv_ws *w, double *x, int deriv)
 {
@@ -52,6 +123,8 @@ static void outside(spx_rv_ws *w, double *x, int deriv)
         x[q] -= d;
         w->clamped[q - 2] = d != 0;
     }
+    if (c->interpolator == SPX_INTERPOLATE_SIMPLEX)
+        outside_simplices(w, x, grad, hess);
     for (size_t k = 0; deriv && k < nf; k++) {
         w->prior_grad[k] = grad[c->freeq[k]];
         w->prior_hess[k * nf + k] = hess[c->freeq[k]];
@@ -63,11 +136,13 @@ static void outside(spx_rv_ws *w, double *x, int deriv)
 static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, size_t lanes)
 {
     const spx_rv_ctx *c = w->ctx;
+    if (c->interpolator == SPX_INTERPOLATE_SIMPLEX)
+        return corners(w, lanes);
     size_t ng = c->ng, count[SPX_MAX_PAR], base = 0, n = 1, j[SPX_MAX_PAR] = {0};
     double value[SPX_MAX_PAR][4], slope[SPX_MAX_PAR][4];
     for (size_t g = 0; g < ng; g++) {
-        size_t p = c->gpar[g], first = cell[g];
-        if (c->opt->interpolator == SPX_INTERPOLATE_CUBIC) {
+        size_t p = c->gpar[g], first = cell ? cell[g] : 0;
+        if (c->interpolator == SPX_INTERPOLATE_CUBIC) {
             first = spx_rv_cubic_weights(c->naxis[p], c->axis[p], x[2 + p], value[g], slope[g]);
             count[g] = c->naxis[p] < 4 ? c->naxis[p] : 4;
         } else {
@@ -103,6 +178,12 @@ static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, s
     return n;
 }
 
+/* Row of the template that a stencil names: by its node, or in simplices itself. */
+static size_t template_row(const spx_rv_arm *a, int32_t node)
+{
+    return (size_t)(a->setup->node ? a->setup->node[node] : node);
+}
+
 /* ln T and its derivatives by the mapped parameters into plane[lanes][stride], from the templates themselves. Lane
  * 1 + g is axis g. */
 static void sum_templates(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *plane)
@@ -114,7 +195,7 @@ static void sum_templates(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode,
     for (size_t i0 = 0; i0 < nt; i0 += PIXELS) {
         size_t m = nt - i0 < PIXELS ? nt - i0 : PIXELS;
         for (size_t k = 0; k < nnode; k++) {
-            const float *f = a->setup->lnflux + (size_t)a->setup->node[w->room->node[k]] * nt + i0;
+            const float *f = a->setup->lnflux + template_row(a, w->room->node[k]) * nt + i0;
             for (size_t l = 0; l < lanes; l++) {
                 double s = w->room->weight[k * lanes + l], *out = plane + l * stride + i0;
                 if (s == 0)
@@ -133,7 +214,7 @@ static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, size_t nno
     int32_t *row = w->room->row;
     double *sum = w->room->sum;
     for (size_t k = 0; k < nnode; k++)
-        row[k] = a->setup->node[w->room->node[k]];
+        row[k] = (int32_t)template_row(a, w->room->node[k]);
     w->ctx->kernels->combine(p->ncomp, nnode, row, w->room->weight, lanes, p->coef, sum);
     for (size_t k = 0; k < p->ncomp; k++)
         for (size_t l = 0; l < lanes; l++) {
@@ -204,7 +285,7 @@ static size_t prepare(spx_rv_ws *w, const double *x0, const size_t *cell, int de
     size_t here[SPX_MAX_PAR];
     memcpy(x, x0, c->nq * sizeof *x);
     outside(w, x, deriv);
-    if (!cell) {
+    if (!cell && c->interpolator == SPX_INTERPOLATE_GRID) {
         spx_rv_cell(c, x, here);
         cell = here;
     }

@@ -61,13 +61,8 @@ static spx_status check_options(const spx_rvfit_options *o, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status check_setup(const spx_setup *s, spx_err *e)
+static spx_status check_grid(const spx_setup *s, spx_err *e)
 {
-    if (!s->node || !s->lnflux || s->npar < 1 || s->npar > SPX_MAX_PAR)
-        return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s' have no regular grid: build them with rvs-template",
-                        s->setup);
-    if (s->nwave < 8 || !isfinite(s->lnwave0) || !(s->dlnwave > 0) || !(s->dlnwave < 0.1))
-        return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': wavelength grid is not usable", s->setup);
     size_t nnode = 1;
     for (size_t p = 0; p < s->npar; p++) {
         if (s->naxis[p] < 1 || !s->axis[p] || spx_mul(nnode, s->naxis[p], &nnode, e))
@@ -84,6 +79,24 @@ static spx_status check_setup(const spx_setup *s, spx_err *e)
         if (s->node[i] < 0 || (size_t)s->node[i] >= s->ntemp)
             return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': node %zu of the grid has no template", s->setup,
                             i);
+    return SPX_OK;
+}
+
+static spx_status check_setup(const spx_setup *s, spx_interpolator which, spx_err *e)
+{
+    if (!s->lnflux || s->npar < 1 || s->npar > SPX_MAX_PAR)
+        return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s' have no regular grid: build them with rvs-template",
+                        s->setup);
+    if (s->nwave < 8 || !isfinite(s->lnwave0) || !(s->dlnwave > 0) || !(s->dlnwave < 0.1))
+        return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': wavelength grid is not usable", s->setup);
+    if (which == SPX_INTERPOLATE_SIMPLEX ? !s->simplex : !s->node)
+        return spx_fail(e, SPX_EINPUT,
+                        "templates of setup '%.63s' have no %s: use another --interpolator, or build them with "
+                        "rvs-template --interpolator",
+                        s->setup, which == SPX_INTERPOLATE_SIMPLEX ? "triangulation" : "regular grid");
+    spx_status st = which == SPX_INTERPOLATE_SIMPLEX ? SPX_OK : check_grid(s, e);
+    if (st)
+        return st;
     for (size_t i = 0; i < s->ntemp * s->nwave; i++)
         if (!(fabsf(s->lnflux[i]) <= 80))
             return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': template %zu is not finite at pixel %zu",
@@ -102,7 +115,11 @@ static int setups_alike(const spx_setup *a, const spx_setup *b)
             if (a->axis[p][i] != b->axis[p][i])
                 return 0;
     }
-    return 1;
+    if (!a->simplex != !b->simplex)
+        return 0;
+    return !a->simplex || (a->ntemp == b->ntemp && a->nsimplex == b->nsimplex && a->ncorner == b->ncorner &&
+                           memcmp(a->params, b->params, a->ntemp * a->npar * sizeof *a->params) == 0 &&
+                           memcmp(a->simplex, b->simplex, a->nsimplex * a->ncorner * sizeof *a->simplex) == 0);
 }
 
 /* Can the sets of two arms be summed entry by entry? */
@@ -242,7 +259,7 @@ static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err
 static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
 {
     const spx_rvfit_options *o = c->opt;
-    spx_status st = check_setup(a->setup, e);
+    spx_status st = check_setup(a->setup, c->interpolator, e);
     if (st)
         return st;
     a->n = a->arm->nwave;
@@ -263,12 +280,79 @@ static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return st;
     if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)))
         return st;
-    if (o->interpolator == SPX_INTERPOLATE_CUBIC && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)))
+    if (c->interpolator != SPX_INTERPOLATE_GRID && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)))
         return st;
     c->maxn = a->stride > c->maxn ? a->stride : c->maxn;
     c->maxnt = a->ntile * SPX_RV_TILE > c->maxnt ? a->ntile * SPX_RV_TILE : c->maxnt;
     c->maxcomp = a->setup->pca.ncomp > c->maxcomp ? a->setup->pca.ncomp : c->maxcomp;
     return SPX_OK;
+}
+
+/* Range of a parameter of templates without a grid, as an axis of one or two nodes. */
+static spx_status param_range(spx_rv_ctx *c, const spx_setup *s, size_t p, spx_err *e)
+{
+    double lo = HUGE_VAL, hi = -HUGE_VAL;
+    for (size_t t = 0; t < s->ntemp; t++) {
+        double v = s->params[t * s->npar + p];
+        v = s->parlog[p] ? log10(v) : v;
+        if (!isfinite(v))
+            return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': %.31s of template %zu is not usable", s->setup,
+                            s->parname[p], t);
+        lo = fmin(lo, v);
+        hi = fmax(hi, v);
+    }
+    c->parlog[p] = s->parlog[p];
+    c->naxis[p] = hi > lo ? 2 : 1;
+    if (!(c->axis[p] = spx_alloc(2, sizeof *c->axis[p], e)))
+        return SPX_EIO;
+    c->axis[p][0] = lo;
+    c->axis[p][1] = hi;
+    return SPX_OK;
+}
+
+/* Barycentric coordinates as functions of the mapped parameters: the inverse of the matrix of corners. */
+static spx_status make_simplices(spx_rv_ctx *c, spx_err *e)
+{
+    const spx_setup *s = c->arm[0].setup;
+    size_t m = c->ng + 1, usable = 0;
+    if (s->ncorner != m)
+        return spx_fail(e, SPX_EINPUT,
+                        "templates of setup '%.63s': simplices of %zu corners for %zu parameters that vary", s->setup,
+                        s->ncorner, c->ng);
+    c->nsimplex = s->nsimplex;
+    if (!(c->simplex = spx_alloc2(s->nsimplex, m * m, sizeof *c->simplex, e)))
+        return SPX_EIO;
+    for (size_t i = 0; i < s->nsimplex; i++) {
+        double a[(SPX_MAX_PAR + 1) * (SPX_MAX_PAR + 1)], *out = c->simplex + i * m * m;
+        int pivot[SPX_MAX_PAR + 1];
+        for (size_t k = 0; k < m; k++) { /* column k: 1 and the corner's parameters, scaled; a times bary = (1, x) */
+            const double *par = s->params + (size_t)s->simplex[i * m + k] * s->npar;
+            a[k] = 1;
+            for (size_t g = 0; g < c->ng; g++) {
+                size_t p = c->gpar[g];
+                a[(1 + g) * m + k] = (spx_rv_map(c, 2 + p, par[p]) - c->axis[p][0]) / (c->axis[p][1] - c->axis[p][0]);
+            }
+        }
+        int n = (int)m, bad = LAPACKE_dgetrf(LAPACK_ROW_MAJOR, n, n, a, n, pivot) != 0;
+        double volume = 1;
+        for (size_t k = 0; k < m; k++)
+            volume *= a[k * m + k];
+        bad = bad || !(fabs(volume) > 1e-10) || LAPACKE_dgetri(LAPACK_ROW_MAJOR, n, a, n, pivot) != 0;
+        out[0] = HUGE_VAL; /* slivers between points that lie on a sphere are no use, and cover nothing */
+        if (bad)
+            continue;
+        usable++;
+        for (size_t k = 0; k < m; k++) {
+            out[k * m] = a[k * m];
+            for (size_t g = 0; g < c->ng; g++) {
+                size_t p = c->gpar[g];
+                double slope = a[k * m + 1 + g] / (c->axis[p][1] - c->axis[p][0]);
+                out[k * m + 1 + g] = slope;
+                out[k * m] -= slope * c->axis[p][0];
+            }
+        }
+    }
+    return usable ? SPX_OK : spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': no simplex has a volume", s->setup);
 }
 
 /* Axes, ranges, and which quantities are free. */
@@ -279,8 +363,12 @@ static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
     c->npar = s->npar;
     c->nq = 2 + s->npar;
     size_t stride = 1;
-    size_t step[SPX_MAX_PAR];
-    for (size_t p = s->npar; p-- > 0; stride *= s->naxis[p]) {
+    size_t step[SPX_MAX_PAR] = {0};
+    spx_status st = SPX_OK;
+    for (size_t p = s->npar; p-- > 0 && c->interpolator == SPX_INTERPOLATE_SIMPLEX;)
+        if ((st = param_range(c, s, p, e)) != SPX_OK)
+            return st;
+    for (size_t p = s->npar; p-- > 0 && c->interpolator != SPX_INTERPOLATE_SIMPLEX; stride *= s->naxis[p]) {
         step[p] = stride;
         c->parlog[p] = s->parlog[p];
         c->naxis[p] = s->naxis[p];
@@ -468,6 +556,11 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
     if (!c->kernels)
         c->kernels = spx_rv_kernels_base();
     spx_status st = check_options(o, e);
+    c->interpolator = o->interpolator;
+    for (size_t i = 0; i < in->spectra->narm && c->interpolator == SPX_INTERPOLATE_AUTO; i++)
+        if (in->setup[i])
+            c->interpolator =
+                in->setup[i]->node || !in->setup[i]->simplex ? SPX_INTERPOLATE_CUBIC : SPX_INTERPOLATE_SIMPLEX;
     for (size_t i = 0; st == SPX_OK && i < in->spectra->narm; i++) {
         if (!in->setup[i])
             continue;
@@ -486,7 +579,8 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
         if ((in->row ? in->row[i] : i) >= in->spectra->nspec)
             st = spx_fail(e, SPX_EINPUT, "row %zu does not exist: there are %zu spectra", in->row ? in->row[i] : i,
                           in->spectra->nspec);
-    if (st || (st = make_ranges(c, e)) || (st = make_ccf(c, e)))
+    if (st || (st = make_ranges(c, e)) || (c->interpolator == SPX_INTERPOLATE_SIMPLEX && (st = make_simplices(c, e))) ||
+        (st = make_ccf(c, e)))
         spx_rv_ctx_free(c);
     return st;
 }
@@ -514,5 +608,6 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
     }
     for (size_t p = 0; p < SPX_MAX_PAR; p++)
         spx_free(c->axis[p]);
+    spx_free(c->simplex);
     *c = (spx_rv_ctx){0};
 }

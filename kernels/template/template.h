@@ -46,6 +46,12 @@ typedef struct {
     char parname[SPX_MAX_PAR][32]; /* [npar] */
 } spx_template_library;
 
+typedef enum {
+    SPX_TEMPLATE_AUTO = 0, /* a regular grid where the library is one, else a triangulation */
+    SPX_TEMPLATE_GRID,
+    SPX_TEMPLATE_SIMPLEX
+} spx_template_interpolator;
+
 typedef struct {
     size_t nsetup;
     const spx_template_request *setup; /* [nsetup], names differ */
@@ -57,7 +63,8 @@ typedef struct {
     size_t nccf_vsini;
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
     double pca_error;        /* rms in ln flux that principal components may leave out; 0: no components */
-    int nthreads;            /* 0: OpenMP's default; the result does not depend on it */
+    spx_template_interpolator interpolator;
+    int nthreads; /* 0: OpenMP's default; the result does not depend on it */
 } spx_template_config;
 
 /* What a user should hear of. */
@@ -114,6 +121,10 @@ typedef struct {
 
 spx_status spx_template_grid(spx_setup *s, spx_template_fill *f, spx_err *e);
 void spx_template_fill_free(spx_template_fill *f);
+
+/* Interpolator `simplex`: triangulates s->ntemp, npar, params, parlog; sets simplex, nsimplex, ncorner, and filled to
+ * 0. SPX_EINPUT when the parameters span no volume, or one that is to be mapped is not positive. */
+spx_status spx_template_simplex(spx_setup *s, spx_err *e);
 
 /* Parameters of a template as text, "teff 5000, logg 4.5", for messages; returns `text`. */
 const char *spx_template_describe(const spx_setup *s, size_t row, char *text, size_t size);

@@ -192,7 +192,25 @@ end:
     return st;
 }
 
-/* The interpolator's grid is the same in all setups: it is found in the first, and copied. */
+/* Regular grid or triangulation, as asked for. */
+static spx_status find_interpolator(spx_setup *s, spx_template_interpolator which, spx_template_fill *fill, spx_err *e)
+{
+    spx_err why = {0};
+    if (which == SPX_TEMPLATE_SIMPLEX)
+        return spx_template_simplex(s, e);
+    spx_status st = spx_template_grid(s, fill, &why);
+    if (st == SPX_EINPUT && which == SPX_TEMPLATE_AUTO && !s->node && s->ntemp > s->npar + 1) {
+        for (size_t p = 0; p < s->npar; p++) {
+            spx_free(s->axis[p]);
+            s->axis[p] = NULL;
+            s->naxis[p] = 0;
+        }
+        return spx_template_simplex(s, e);
+    }
+    return st ? spx_fail(e, st, "%s", why.msg) : st;
+}
+
+/* The interpolator is the same in all setups: it is found in the first, and copied. */
 static spx_status make_nodes(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job *job,
                              spx_err *e)
 {
@@ -210,7 +228,7 @@ static spx_status make_nodes(const spx_template_library *lib, const spx_template
     if (!s0->params)
         return SPX_EIO;
     memcpy(s0->params, lib->params, lib->ntemp * lib->npar * sizeof *s0->params);
-    if ((st = spx_template_grid(s0, &job->fill, e)))
+    if ((st = find_interpolator(s0, cfg->interpolator, &job->fill, e)))
         return st;
     for (size_t i = 0; i < job->nsetup; i++) {
         spx_setup *s = &job->setup[i];
@@ -223,11 +241,20 @@ static spx_status make_nodes(const spx_template_library *lib, const spx_template
             continue;
         s->params = spx_alloc2(s->ntemp, s->npar, sizeof *s->params, e);
         s->filled = spx_alloc(s->ntemp, sizeof *s->filled, e);
-        s->node = spx_alloc(s->ntemp, sizeof *s->node, e);
-        if (!s->params || !s->filled || !s->node)
+        if (!s->params || !s->filled)
             return SPX_EIO;
         memcpy(s->params, s0->params, s->ntemp * s->npar * sizeof *s->params);
         memcpy(s->filled, s0->filled, s->ntemp * sizeof *s->filled);
+        if (s0->simplex) {
+            s->nsimplex = s0->nsimplex;
+            s->ncorner = s0->ncorner;
+            if (!(s->simplex = spx_alloc2(s->nsimplex, s->ncorner, sizeof *s->simplex, e)))
+                return SPX_EIO;
+            memcpy(s->simplex, s0->simplex, s->nsimplex * s->ncorner * sizeof *s->simplex);
+            continue;
+        }
+        if (!(s->node = spx_alloc(s->ntemp, sizeof *s->node, e)))
+            return SPX_EIO;
         memcpy(s->node, s0->node, s->ntemp * sizeof *s->node); /* no node is left out: as many as templates */
         for (size_t p = 0; p < s->npar; p++) {
             s->naxis[p] = s0->naxis[p];

@@ -89,6 +89,26 @@ static spx_status read_grid(hid_t file, spx_setup *s, spx_err *e)
     return SPX_OK;
 }
 
+static spx_status read_simplex(hid_t file, spx_setup *s, spx_err *e)
+{
+    char p[160];
+    size_t dims[2] = {0, 0};
+    at(p, sizeof p, s, "simplex/corner");
+    spx_status st = spx_h5_read_i32(file, p, 2, dims, &s->simplex, e);
+    if (st != SPX_OK)
+        return st;
+    s->nsimplex = dims[0];
+    s->ncorner = dims[1];
+    if (s->ncorner < 2 || s->ncorner > s->npar + 1 || s->nsimplex < 1)
+        return spx_fail(e, SPX_EINPUT, "%s:%s: %zu simplices of %zu corners are of no use for %zu parameters",
+                        spx_h5_filename(file), p, s->nsimplex, s->ncorner, s->npar);
+    for (size_t i = 0; i < s->nsimplex * s->ncorner; i++)
+        if (s->simplex[i] < 0 || (size_t)s->simplex[i] >= s->ntemp)
+            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu names template %d of %zu", spx_h5_filename(file), p, i,
+                            (int)s->simplex[i], s->ntemp);
+    return SPX_OK;
+}
+
 static spx_status read_pca(hid_t file, spx_setup *s, spx_err *e)
 {
     char g[160], p[160];
@@ -212,6 +232,9 @@ static spx_status read_setup(hid_t file, spx_setup *s, spx_err *e)
         return st;
     at(p, sizeof p, s, "grid");
     if (spx_h5_exists(file, p) && (st = read_grid(file, s, e)) != SPX_OK)
+        return st;
+    at(p, sizeof p, s, "simplex");
+    if (spx_h5_exists(file, p) && (st = read_simplex(file, s, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "pca");
     if (spx_h5_exists(file, p) && (st = read_pca(file, s, e)) != SPX_OK)
@@ -372,6 +395,12 @@ static spx_status write_setup(hid_t file, const spx_setup *s, spx_err *e)
         return st;
     if (s->node != NULL && (st = write_grid(file, s, e)) != SPX_OK)
         return st;
+    if (s->simplex != NULL) {
+        size_t dims[2] = {s->nsimplex, s->ncorner};
+        at(p, sizeof p, s, "simplex/corner");
+        if ((st = spx_h5_write(file, p, H5T_NATIVE_INT32, 2, dims, s->simplex, e)) != SPX_OK)
+            return st;
+    }
     if (s->pca.ncomp > 0 && (st = write_pca(file, s, e)) != SPX_OK)
         return st;
     return s->ccf.ntemp > 0 ? write_ccf(file, s, e) : SPX_OK;
@@ -396,6 +425,7 @@ void spx_setup_free(spx_setup *s)
     for (size_t i = 0; i < SPX_MAX_PAR; i++)
         spx_free(s->axis[i]);
     spx_free(s->node);
+    spx_free(s->simplex);
     spx_free(s->pca.mean);
     spx_free(s->pca.comp);
     spx_free(s->pca.coef);

@@ -122,6 +122,8 @@ static void make_templates(spx_templates *t)
     NEED(spx_template_add(job, 0, NT * NF, flux + first, nwave, &need_e));
     NEED(spx_template_finish(job, t, NULL, &need_e));
     spx_template_free(job);
+    for (size_t a = 0; a < NARM; a++)
+        NEED(spx_template_simplex(&t->setup[a], &need_e));
     spx_free(wave);
     spx_free(par);
     spx_free(flux);
@@ -956,12 +958,19 @@ static void refusals(const spx_templates *t)
     memcpy(node, t->setup[0].node, 20 * sizeof *node);
     broken.node = node;
     node[7] = -1;
+    d.interpolator = SPX_INTERPOLATE_AUTO; /* there is a grid, so it is taken */
     refused("hole in the grid", SPX_EINPUT, &other, &d);
     node[7] = (int32_t)broken.ntemp;
     refused("node beyond the templates", SPX_EINPUT, &other, &d);
     broken = t->setup[0];
     broken.node = NULL;
+    d.interpolator = SPX_INTERPOLATE_CUBIC;
     refused("no grid", SPX_EINPUT, &other, &d);
+    broken = t->setup[0];
+    broken.simplex = NULL;
+    d.interpolator = SPX_INTERPOLATE_SIMPLEX;
+    refused("no triangulation", SPX_EINPUT, &other, &d);
+    d.interpolator = interpolator;
     broken = t->setup[0];
     broken.parlog[0] = 0;
     refused("other mapping", SPX_EINPUT, &other, &d);
@@ -985,8 +994,9 @@ int main(void)
     make_templates(&t);
     cubic_weights();
     instruction_sets(&t);
-    for (int k = 0; k < 2; k++) {
-        interpolator = k == 0 ? SPX_INTERPOLATE_CUBIC : SPX_INTERPOLATE_GRID;
+    static const spx_interpolator all[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_GRID, SPX_INTERPOLATE_SIMPLEX};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        interpolator = all[k];
         objective(&t);
         component_sums(&t);
         gradient(&t);

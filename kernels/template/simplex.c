@@ -1,0 +1,138 @@
+/* Delaunay triangulation of a library's parameters (Qhull, Barber et al. 1996). */
+#include <libqhull_r/libqhull_r.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "template/template.h"
+
+typedef struct {
+    double x;
+    int32_t row;
+} place;
+
+static int by_place(const void *a, const void *b)
+{
+    const place *p = a, *q = b;
+    return (p->x > q->x) - (p->x < q->x);
+}
+
+/* One parameter: the intervals between neighbours. */
+static spx_status intervals(spx_setup *s, const double *x, spx_err *e)
+{
+    place *p = spx_alloc(s->ntemp, sizeof *p, e);
+    s->simplex = spx_alloc2(s->ntemp - 1, 2, sizeof *s->simplex, e);
+    if (!p || !s->simplex) {
+        spx_free(p);
+        return SPX_EIO;
+    }
+    for (size_t t = 0; t < s->ntemp; t++)
+        p[t] = (place){x[t], (int32_t)t};
+    qsort(p, s->ntemp, sizeof *p, by_place);
+    for (size_t t = 0; t + 1 < s->ntemp; t++) {
+        s->simplex[2 * t] = p[t].row;
+        s->simplex[2 * t + 1] = p[t + 1].row;
+    }
+    s->nsimplex = s->ntemp - 1;
+    s->ncorner = 2;
+    spx_free(p);
+    return SPX_OK;
+}
+
+/* Corners of the lower Delaunay facets into the setup. */
+static spx_status collect(qhT *qh, spx_setup *s, size_t dim, spx_err *e)
+{
+    facetT *facet;
+    vertexT *vertex, **vertexp;
+    size_t n = 0, at = 0;
+    FORALLfacets
+    {
+        n += !facet->upperdelaunay;
+    }
+    s->simplex = spx_alloc2(n, dim + 1, sizeof *s->simplex, e);
+    if (!s->simplex)
+        return SPX_EIO;
+    FORALLfacets
+    {
+        size_t k = 0;
+        if (facet->upperdelaunay)
+            continue;
+        FOREACHvertex_(facet->vertices)
+        {
+            int id = qh_pointid(qh, vertex->point);
+            if (k <= dim && id >= 0 && (size_t)id < s->ntemp)
+                s->simplex[at * (dim + 1) + k++] = id;
+        }
+        at += k == dim + 1;
+    }
+    s->nsimplex = at;
+    s->ncorner = dim + 1;
+    return at > 0 ? SPX_OK : spx_fail(e, SPX_EINPUT, "the parameters of %zu spectra span no volume", s->ntemp);
+}
+
+static spx_status triangulate(spx_setup *s, size_t dim, double *x, spx_err *e)
+{
+    char *text = NULL, command[] = "qhull d Qbb Qt Qc Q12";
+    size_t size = 0;
+    FILE *log = open_memstream(&text, &size); /* Qhull writes its messages to a stream */
+    if (!log)
+        return spx_fail(e, SPX_EIO, "out of memory");
+    qhT qh;
+    int curlong, totlong;
+    qh_zero(&qh, log);
+    spx_status st = SPX_OK;
+    if (qh_new_qhull(&qh, (int)dim, (int)s->ntemp, x, False, command, log, log) != 0)
+        st = spx_fail(e, SPX_EINPUT,
+                      "the parameters of %zu spectra cannot be triangulated: leave out those of one value, or spectra "
+                      "that lie on a line with others",
+                      s->ntemp);
+    else
+        st = collect(&qh, s, dim, e);
+    qh_freeqhull(&qh, !qh_ALL);
+    qh_memfreeshort(&qh, &curlong, &totlong);
+    (void)fclose(log);
+    free(text);
+    return st;
+}
+
+spx_status spx_template_simplex(spx_setup *s, spx_err *e)
+{
+    double lo[SPX_MAX_PAR], hi[SPX_MAX_PAR];
+    size_t dim = 0, par[SPX_MAX_PAR];
+    spx_status st = SPX_OK;
+    for (size_t p = 0; p < s->npar; p++) {
+        lo[p] = INFINITY;
+        hi[p] = -INFINITY;
+        for (size_t t = 0; t < s->ntemp; t++) {
+            double v = s->params[t * s->npar + p];
+            if (s->parlog[p] && !(v > 0))
+                return spx_fail(e, SPX_EINPUT,
+                                "parameter %.31s is %g in some spectrum, so that it has no logarithm: do not map it to "
+                                "log10",
+                                s->parname[p], v);
+            v = s->parlog[p] ? log10(v) : v;
+            lo[p] = fmin(lo[p], v);
+            hi[p] = fmax(hi[p], v);
+        }
+        if (hi[p] > lo[p])
+            par[dim++] = p;
+    }
+    if (dim == 0)
+        return spx_fail(e, SPX_EINPUT, "all spectra of the library have the same parameters");
+    if (!s->filled)
+        s->filled = spx_alloc(s->ntemp, sizeof *s->filled, e);
+    double *x = spx_alloc2(s->ntemp, dim, sizeof *x, e);
+    if (!s->filled || !x)
+        st = SPX_EIO;
+    for (size_t t = 0; t < s->ntemp && !st; t++)
+        for (size_t k = 0; k < dim; k++) {
+            double v = s->params[t * s->npar + par[k]];
+            x[t * dim + k] = ((s->parlog[par[k]] ? log10(v) : v) - lo[par[k]]) / (hi[par[k]] - lo[par[k]]);
+        }
+    if (!st)
+        st = dim == 1 ? intervals(s, x, e) : triangulate(s, dim, x, e);
+    spx_free(x);
+    return st;
+}
