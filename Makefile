@@ -39,7 +39,7 @@ SILENT    = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
 say       = $(if $(V)$(SILENT),,@echo '  $1' $(@:$(BUILD)/%=%))
 SAN       ?=
 CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' \
-             -Ilibcommon -Ikernels -I$(BUILD)/gen
+             -Ilibcommon -Ikernels
 ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
 # -rdynamic: a backend that is loaded at run time uses the library inside the program.
 ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
