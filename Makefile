@@ -39,9 +39,10 @@ SILENT    = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
 say       = $(if $(V)$(SILENT),,@echo '  $1' $(@:$(BUILD)/%=%))
 SAN       ?=
 CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' \
-             -Ilibcommon -Ikernels -I$(BUILD)/gen
+             -Ilibcommon -Ikernels
 ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
-ALL_LDFLAGS = -fopenmp $(SAN) $(LDFLAGS)
+# -rdynamic: a backend that is loaded at run time uses the library inside the program.
+ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
 
 # tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
 TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
@@ -253,6 +254,20 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
+
+# ---- tests on a GPU ----
+
+# Kernel tests that take the device to run on from SPX_TEST_DEVICE.
+CUDA_TESTS = $(shell grep -l SPX_TEST_DEVICE tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||')
+CUDA_RUN = $(if $(SANITIZE),compute-sanitizer --tool $(SANITIZE) --error-exitcode 1)
+
+## check-cuda: the kernel tests on a GPU (SANITIZE=memcheck|racecheck|initcheck: under compute-sanitizer)
+.PHONY: check-cuda
+check-cuda: $(PLUGIN) tests
+	$(Q)for t in $(CUDA_TESTS); do \
+	    SPX_TEST_DEVICE=cuda SPX_BACKENDS=$(BUILD)/lib/specpipe $(CUDA_RUN) $(BUILD)/tests/$$t || exit; \
+	    echo "passed on cuda: $$t"; \
+	done
 
 # ---- installation ----
 

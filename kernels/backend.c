@@ -4,6 +4,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,10 +85,16 @@ static int has_stage(const spx_backend *b, spx_stage_id stage)
     return 0;
 }
 
-/* ../lib/specpipe/backend-NAME.so seen from the program: true in the build folder and where it is installed. */
+/* backend-NAME.so in the folder SPX_BACKENDS, or in ../lib/specpipe seen from the program: true in the build folder and
+ * where it is installed. */
 static void library_path(const char *name, char *out, size_t size)
 {
     char exe[PATH_MAX];
+    const char *folder = getenv("SPX_BACKENDS");
+    if (folder != NULL) {
+        (void)snprintf(out, size, "%s/backend-%s.so", folder, name);
+        return;
+    }
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = '\0';
     char *dir = dirname(exe);

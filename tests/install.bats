@@ -2,12 +2,9 @@
 
 load common
 
-setup_file() {
+house() {
     # A sanitizer's build knows nothing of its flags here and would be made anew without them.
     [ -z "${ASAN_OPTIONS:-}${UBSAN_OPTIONS:-}" ] || skip "under a sanitizer"
-}
-
-house() {
     make -s --no-print-directory -C "$SPX_ROOT" BUILD="$SPX_BUILD" PREFIX=/opt/spx DESTDIR="$PWD/root" "$@"
 }
 

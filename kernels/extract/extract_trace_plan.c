@@ -194,7 +194,9 @@ static void row_range(const spx_trace_plan *p, const spx_trace_bundle *b, size_t
 {
     const size_t n = p->nbin, nf = b->nf;
     const int sorted = way[f] != 0 && way[f] == way[g];
-    size_t from = 0, to = 0; /* sorted: rows of bins before `from` end before those of k, bins before `to` begin so */
+    /* sorted: rows of bins before `from` end before those of k, bins before `to` begin so; `end` is one past the last
+     * of these with a spot (the bins of a trace that has left the CCD have none) */
+    size_t from = 0, to = 0, end = 0;
     for (size_t k = 0; k < n; k++) {
         if (b->state[k * nf + f] != SPX_TRACE_SPOT)
             continue;
@@ -205,11 +207,13 @@ static void row_range(const spx_trace_plan *p, const spx_trace_bundle *b, size_t
                     (way[f] > 0 ? b->at[from * nf + g].yc <= yc - p->ny : b->at[from * nf + g].yc >= yc + p->ny)))
                 from++;
             while (to < n && (b->state[to * nf + g] != SPX_TRACE_SPOT ||
-                              (way[f] > 0 ? b->at[to * nf + g].yc < yc + p->ny : b->at[to * nf + g].yc > yc - p->ny)))
+                              (way[f] > 0 ? b->at[to * nf + g].yc < yc + p->ny : b->at[to * nf + g].yc > yc - p->ny))) {
+                end = b->state[to * nf + g] == SPX_TRACE_SPOT ? to + 1 : end;
                 to++;
-            if (from < to) {
+            }
+            if (from < end) {
                 *lo = (long)from - (long)k < *lo ? (long)from - (long)k : *lo;
-                *hi = (long)to - 1 - (long)k > *hi ? (long)to - 1 - (long)k : *hi;
+                *hi = (long)end - 1 - (long)k > *hi ? (long)end - 1 - (long)k : *hi;
             }
             continue;
         }

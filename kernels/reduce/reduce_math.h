@@ -30,6 +30,24 @@ SPX_HD void spx_reduce_one(spx_reduce_op op, double x, int64_t i, double *value,
     ++*count;
 }
 
+/* Two results of parts of one line become one; the first part is the one that comes first. */
+SPX_HD void spx_reduce_merge(spx_reduce_op op, double x, double x_rest, int64_t i, uint64_t n, double *value,
+                             double *rest, int64_t *index, uint64_t *count)
+{
+    if (n == 0)
+        return;
+    if (op == SPX_REDUCE_SUM || op == SPX_REDUCE_MEAN) {
+        spx_reduce_two_sum(x, value, rest);
+        spx_reduce_two_sum(x_rest, value, rest);
+    } else if (*count == 0 || ((op == SPX_REDUCE_MINIMUM || op == SPX_REDUCE_ARGMIN)
+                                   ? x < *value || (x == *value && i < *index)
+                                   : x > *value || (x == *value && i < *index))) {
+        *value = x;
+        *index = i;
+    }
+    *count += n;
+}
+
 /* A double as a whole number with the same order, and back. */
 SPX_HD uint64_t spx_reduce_key(uint64_t bits)
 {

@@ -178,8 +178,7 @@ static void merge(const job *w)
             for (size_t l = 0; l < w->nlane; l++) {
                 size_t at = (p * n + i) * w->nlane + l;
                 int64_t index = index_at(w, at) + (over_time ? out->t0 + (int64_t)(p * CHUNK + l) : 0);
-                double more = value_at(w, at) - value_at(w, top);
-                if (more > 0 || (!(more < 0) && index < where)) {
+                if (spx_stack_before(value_at(w, at), index, value_at(w, top), where)) {
                     top = at;
                     where = index;
                 }

@@ -279,6 +279,10 @@ static spx_status row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid
     *mspace = H5I_INVALID_HID;
     *fspace = H5Dget_space(d);
     int nd = *fspace < 0 ? -1 : H5Sget_simple_extent_dims(*fspace, dims, NULL);
+    if (nd == 0 && first == 0 && n == 1) { /* a single value is a row */
+        *mspace = H5Screate(H5S_SCALAR);
+        return *mspace < 0 ? SPX_EIO : SPX_OK;
+    }
     if (nd < 1 || first > dims[0] || n > dims[0] - first)
         return SPX_EINPUT;
     start[0] = first;

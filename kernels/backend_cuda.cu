@@ -1,0 +1,83 @@
+/* The CUDA backend: which devices, and which stages it has. */
+#include <cstdlib>
+#include <cstring>
+
+#include "cuda.cuh"
+
+/* Machine code is compiled in from this compute capability on. */
+enum { LEAST_MAJOR = 8 };
+
+static void close_cuda(spx_backend *b)
+{
+    free(b->state);
+    b->state = nullptr;
+}
+
+/* "0,2" into the state; "" is the first device that is new enough. */
+static spx_status choose(const char *list, int count, spx_cuda_state *s, spx_err *e)
+{
+    cudaDeviceProp p;
+    if (list[0] == '\0') {
+        for (int d = 0; d < count; d++)
+            if (cudaGetDeviceProperties(&p, d) == cudaSuccess && p.major >= LEAST_MAJOR) {
+                s->device[s->ndevice++] = d;
+                return SPX_OK;
+            }
+        return spx_fail(e, SPX_EDEVICE, "none of the %d CUDA devices has compute capability %d.0 or newer", count,
+                        LEAST_MAJOR);
+    }
+    for (const char *q = list;; q++) {
+        char *end;
+        const long d = strtol(q, &end, 10);
+        if (end == q || d < 0 || (*end != ',' && *end != '\0'))
+            return spx_fail(e, SPX_EUSAGE, "--device cuda:%s: should be numbers of devices, separated by commas", list);
+        if (d >= count)
+            return spx_fail(e, SPX_EDEVICE, "--device cuda:%s: there is no device %ld, but %d of them, from 0 on", list,
+                            d, count);
+        for (int i = 0; i < s->ndevice; i++)
+            if (s->device[i] == (int)d)
+                return spx_fail(e, SPX_EUSAGE, "--device cuda:%s: device %ld is there twice", list, d);
+        if (s->ndevice == SPX_CUDA_MOST_DEVICES)
+            return spx_fail(e, SPX_EUSAGE, "--device cuda:%s: more than %d devices", list, SPX_CUDA_MOST_DEVICES);
+        if (cudaGetDeviceProperties(&p, (int)d) != cudaSuccess || p.major < LEAST_MAJOR)
+            return spx_fail(e, SPX_EDEVICE, "--device cuda:%s: device %ld has a compute capability below %d.0", list, d,
+                            LEAST_MAJOR);
+        s->device[s->ndevice++] = (int)d;
+        if (*(q = end) == '\0')
+            return SPX_OK;
+    }
+}
+
+extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, spx_err *e)
+{
+    int count = 0;
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    if (found != cudaSuccess || count == 0)
+        return spx_fail(e, SPX_EDEVICE, "no CUDA device is usable: %s",
+                        found != cudaSuccess ? cudaGetErrorString(found) : "there is none");
+    spx_cuda_state *s = static_cast<spx_cuda_state *>(calloc(1, sizeof *s));
+    if (s == nullptr)
+        return spx_fail(e, SPX_EIO, "out of memory");
+    const spx_status st = choose(list, count, s, e);
+    if (st != SPX_OK) {
+        free(s);
+        return st;
+    }
+    b->abi = SPX_BACKEND_ABI;
+    b->state = s;
+    b->close = close_cuda;
+    size_t used = 0;
+    for (int i = 0; i < s->ndevice && used < sizeof b->device; i++) {
+        cudaDeviceProp p;
+        const int n = cudaGetDeviceProperties(&p, s->device[i]) == cudaSuccess
+                          ? snprintf(b->device + used, sizeof b->device - used, "%scuda:%d (%s)", i > 0 ? ", " : "",
+                                     s->device[i], p.name)
+                          : 0;
+        used += n > 0 ? (size_t)n : 0;
+    }
+    b->stack = spx_stack_cuda;
+    b->reduce = spx_reduce_cuda;
+    b->svd = spx_svd_cuda;
+    b->burgers = spx_burgers_cuda;
+    return SPX_OK;
+}

@@ -1,0 +1,197 @@
+/* What the stages of the CUDA backend share: errors as exceptions that one place turns into an spx_err, memory that is
+ * freed by itself, ranges for the profilers. */
+#ifndef SPX_CUDA_CUH
+#define SPX_CUDA_CUH
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#include <cusolverDn.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+/* Structures and functions of the host, which is C: `restrict` is no word of C++. */
+#define restrict __restrict__
+extern "C" {
+#include "backend.h"
+#include "base/mem.h"
+}
+#undef restrict
+
+/* Devices of one backend. */
+enum { SPX_CUDA_MOST_DEVICES = 16 };
+struct spx_cuda_state {
+    int ndevice;
+    int device[SPX_CUDA_MOST_DEVICES];
+};
+
+namespace spx
+{
+
+struct failure : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+inline void check(cudaError_t status, const char *what)
+{
+    if (status != cudaSuccess)
+        throw failure(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+inline void check(cusolverStatus_t status, const char *what)
+{
+    if (status != CUSOLVER_STATUS_SUCCESS)
+        throw failure(std::string(what) + ": cuSOLVER error " + std::to_string((int)status));
+}
+
+inline void check(cublasStatus_t status, const char *what)
+{
+    if (status != CUBLAS_STATUS_SUCCESS)
+        throw failure(std::string(what) + ": cuBLAS error " + std::to_string((int)status));
+}
+
+/* Device memory of n elements. */
+template <typename T> class array
+{
+  public:
+    array() = default;
+    explicit array(size_t n)
+    {
+        size_t bytes;
+        if (spx_mul(n > 0 ? n : 1, sizeof(T), &bytes, nullptr) != SPX_OK)
+            throw failure("device memory: size overflows");
+        check(cudaMalloc(reinterpret_cast<void **>(&p_), bytes), "device memory");
+    }
+    array(const array &) = delete;
+    array &operator=(const array &) = delete;
+    array(array &&other) noexcept : p_(other.p_)
+    {
+        other.p_ = nullptr;
+    }
+    array &operator=(array &&other) noexcept
+    {
+        std::swap(p_, other.p_);
+        return *this;
+    }
+    ~array()
+    {
+        (void)cudaFree(p_);
+    }
+    T *get() const
+    {
+        return p_;
+    }
+    void put(const T *from, size_t n)
+    {
+        check(cudaMemcpy(p_, from, n * sizeof(T), cudaMemcpyHostToDevice), "copy to the device");
+    }
+    void take(T *to, size_t n) const
+    {
+        check(cudaMemcpy(to, p_, n * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
+    }
+    void clear(size_t n)
+    {
+        check(cudaMemset(p_, 0, n * sizeof(T)), "device memory");
+    }
+
+  private:
+    T *p_ = nullptr;
+};
+
+/* A copy of host values on the device. */
+template <typename T> array<T> upload(const T *from, size_t n)
+{
+    array<T> a(n);
+    a.put(from, n);
+    return a;
+}
+
+/* Seconds that a stream takes. */
+class stopwatch
+{
+  public:
+    explicit stopwatch(cudaStream_t stream = nullptr) : stream_(stream)
+    {
+        check(cudaEventCreate(&begin_), "event");
+        check(cudaEventCreate(&end_), "event");
+        check(cudaEventRecord(begin_, stream_), "event");
+    }
+    stopwatch(const stopwatch &) = delete;
+    stopwatch &operator=(const stopwatch &) = delete;
+    /* Waits for what was launched since, and gives the seconds. */
+    double stop()
+    {
+        float ms = 0;
+        check(cudaEventRecord(end_, stream_), "event");
+        check(cudaEventSynchronize(end_), "event");
+        check(cudaEventElapsedTime(&ms, begin_, end_), "event");
+        return 1e-3 * (double)ms;
+    }
+    ~stopwatch()
+    {
+        (void)cudaEventDestroy(begin_);
+        (void)cudaEventDestroy(end_);
+    }
+
+  private:
+    cudaStream_t stream_;
+    cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+/* Name of a stage in the profilers. */
+class range
+{
+  public:
+    explicit range(const char *name)
+    {
+        nvtxRangePushA(name);
+    }
+    range(const range &) = delete;
+    range &operator=(const range &) = delete;
+    ~range()
+    {
+        nvtxRangePop();
+    }
+};
+
+/* Runs a stage; a failure of the device becomes SPX_EDEVICE. The stage returns the status of what the host did. */
+template <typename F> spx_status guarded(const char *stage, spx_err *e, F f)
+{
+    try {
+        range r(stage);
+        return f();
+    } catch (const std::exception &x) {
+        (void)cudaGetLastError();
+        return spx_fail(e, SPX_EDEVICE, "CUDA, %s: %s", stage, x.what());
+    }
+}
+
+inline spx_cuda_state *state_of(spx_backend *b)
+{
+    return static_cast<spx_cuda_state *>(b->state);
+}
+
+/* The first of the devices, for stages that use one. */
+inline int use_first(spx_backend *b)
+{
+    const int device = state_of(b)->device[0];
+    check(cudaSetDevice(device), "device");
+    return device;
+}
+
+} // namespace spx
+
+/* Stages; contracts as those of the CPU. */
+extern "C" {
+spx_status spx_stack_cuda(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
+                          spx_stack *out, spx_err *e);
+spx_status spx_reduce_cuda(spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,
+                           int nthreads, spx_reduce *r, size_t *bad, spx_err *e);
+spx_status spx_svd_cuda(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out,
+                        spx_err *e);
+spx_status spx_burgers_cuda(spx_backend *b, const spx_burgers_options *o, spx_burgers *out, spx_err *e);
+}
+
+#endif

@@ -1,0 +1,550 @@
+/* Shift-and-stack on a CUDA device.
+ *
+ * A block of threads makes a tile of samples for a chunk of shifts, a group of its threads for each set of shifts at a
+ * time. The parts of the traces that a chunk needs are brought to shared memory once, with zeros around their ends, and
+ * read from there at any shift without bank conflicts: each term costs one read of shared memory, which is the limit.
+ * Where shifts lie so far apart that these parts do not fit, threads read the traces through the caches.
+ *
+ * Sums are taken in the order of the definition (stack.h), so that results are the CPU's to the last bit. Maxima are
+ * joined by warp, by group in shared memory, and by a second kernel; the first of equal values counts everywhere. */
+#include <algorithm>
+#include <climits>
+#include <thread>
+#include <vector>
+
+#include "cuda.cuh"
+#include "stack/stack_math.h"
+
+namespace
+{
+
+enum { WARP = 32, GROUP = 64, MOST_THREADS = 512, CHUNK = 64, BLOCK = SPX_STACK_BLOCK };
+
+/* Where a trace's samples lie in shared memory for one set of shifts, and what they are multiplied by. */
+template <typename T> struct entry {
+    int at;
+    T weight;
+};
+
+/* What a launch works on. Shifts k0 ... k0 + nshift - 1 of the run, in chunks of CHUNK; the arrays begin there. */
+template <typename T> struct work {
+    size_t ntrace, nshift, length, ntile;
+    int64_t t0;
+    const unsigned long long *start;
+    const int *offset;
+    const T *data;
+    const int *shift;           /* [nshift, ntrace] */
+    const T *weight;            /* [nshift, ntrace] */
+    const int *low, *high, *at; /* [chunk, ntrace]: range of the shifts; place of the trace in shared memory */
+    const T *earlier;           /* [nshift, length] or NULL */
+    T *stack;                   /* STACK: [nshift, length] */
+    T *best;                    /* MAX: [ntile, nshift]; ARGMAX: [chunk, length] */
+    long long *which;           /* the same */
+    int *overflow;
+};
+
+template <typename T> __device__ bool finite(T x)
+{
+    return x - x == T(0);
+}
+
+/* Bring traces [j0, j1) of chunk c for the tile that begins at sample `begin` to shared memory. */
+template <typename T, int TILE>
+__device__ void stage(const work<T> &w, size_t c, size_t j0, size_t j1, int64_t begin, T *segment)
+{
+    for (size_t j = j0; j < j1; j++) {
+        const size_t m = c * w.ntrace + j;
+        const int n = TILE + w.high[m] - w.low[m];
+        const int64_t first = begin - spx_stack_first(w.offset[j], w.high[m], w.t0);
+        const int64_t length = (int64_t)(w.start[j + 1] - w.start[j]);
+        const T *from = w.data + w.start[j];
+        for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+            const int64_t k = first + i;
+            segment[w.at[m] + i] = k >= 0 && k < length ? from[k] : T(0);
+        }
+    }
+}
+
+/* Reads of traces [j0, j1) for sets of shifts k ... k + nk - 1 of the chunk: table[nk, BLOCK]. */
+template <typename T>
+__device__ void tabulate(const work<T> &w, size_t c, size_t k, int nk, size_t j0, size_t j1, entry<T> *table)
+{
+    const int n = (int)(j1 - j0);
+    for (int i = (int)threadIdx.x; i < nk * n; i += (int)blockDim.x) {
+        const size_t j = j0 + (size_t)(i % n), r = k + (size_t)(i / n);
+        entry<T> x = {0, T(0)};
+        if (r < w.nshift) {
+            x.at = w.at[c * w.ntrace + j] + w.high[c * w.ntrace + j] - w.shift[r * w.ntrace + j];
+            x.weight = w.weight[r * w.ntrace + j];
+        }
+        table[i / n * BLOCK + i % n] = x;
+    }
+}
+
+/* Largest value of a group of threads and its index, in every thread of the group's first warp. scratch: two per warp.
+ */
+template <typename T> __device__ void group_max(T *value, long long *index, T *values, long long *indices)
+{
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        const T v = __shfl_xor_sync(0xffffffffu, *value, step);
+        const long long i = __shfl_xor_sync(0xffffffffu, *index, step);
+        if (spx_stack_before((double)v, i, (double)*value, *index)) {
+            *value = v;
+            *index = i;
+        }
+    }
+    const int warp = (int)threadIdx.x / WARP, begin = warp * WARP / GROUP * (GROUP / WARP);
+    if (threadIdx.x % WARP == 0) {
+        values[warp] = *value;
+        indices[warp] = *index;
+    }
+    __syncthreads();
+    for (int i = begin; i < begin + GROUP / WARP; i++)
+        if (spx_stack_before((double)values[i], indices[i], (double)*value, *index)) {
+            *value = values[i];
+            *index = indices[i];
+        }
+    __syncthreads();
+}
+
+/* What sample t of stack k is added to. */
+template <typename T, int METHOD> __device__ double earlier_at(const work<T> &w, size_t k, size_t k1, int64_t t)
+{
+    return METHOD == SPX_STACK_STACK && w.earlier != nullptr && k < k1 && t < (int64_t)w.length
+               ? (double)w.earlier[k * w.length + (size_t)t]
+               : 0.0;
+}
+
+/* Tile blockIdx.x, chunk blockIdx.y. Each thread has V samples, GROUP apart. STAGED: through shared memory. ONCE: all
+ * traces are one block. */
+template <typename T, int V, bool STAGED, bool ONCE, int METHOD>
+__global__ void __launch_bounds__(MOST_THREADS) stack_kernel(const work<T> w, size_t segment_size)
+{
+    constexpr int TILE = V * GROUP;
+    extern __shared__ double shared[];
+    __shared__ T group_value[MOST_THREADS / WARP];
+    __shared__ long long group_index[MOST_THREADS / WARP];
+    T *segment = reinterpret_cast<T *>(shared);
+    entry<T> *table = reinterpret_cast<entry<T> *>(segment + segment_size);
+    const int group = (int)threadIdx.x / GROUP, ngroup = (int)blockDim.x / GROUP, lane = (int)threadIdx.x % GROUP;
+    const size_t c = blockIdx.y, k0 = c * CHUNK, k1 = w.nshift < k0 + CHUNK ? w.nshift : k0 + CHUNK;
+    const int64_t begin = (int64_t)blockIdx.x * TILE;
+    T best[V];
+    int which[V];
+    if (STAGED && ONCE) {
+        stage<T, TILE>(w, c, 0, w.ntrace, begin, segment);
+        tabulate(w, c, k0, (int)(k1 - k0), 0, w.ntrace, table);
+        __syncthreads();
+    }
+    for (size_t k = k0; k < k1; k += (size_t)ngroup) {
+        const size_t mine = k + (size_t)group;
+        T value[V];
+        double sum[V];
+        if (!ONCE)
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                sum[v] = earlier_at<T, METHOD>(w, mine, k1, begin + lane + v * GROUP);
+        for (size_t j0 = 0; j0 < (ONCE ? 1 : w.ntrace); j0 += BLOCK) {
+            const size_t j1 = ONCE || w.ntrace < j0 + BLOCK ? w.ntrace : j0 + BLOCK;
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                value[v] = 0;
+            if (STAGED) {
+                if (!ONCE) {
+                    __syncthreads();
+                    stage<T, TILE>(w, c, j0, j1, begin, segment);
+                    tabulate(w, c, k, ngroup, j0, j1, table);
+                    __syncthreads();
+                }
+                const entry<T> *row = table + (ONCE ? mine - k0 : (size_t)group) * BLOCK;
+                const int n = mine < k1 ? (int)(j1 - j0) : 0;
+                for (int j = 0; j < n; j++) {
+                    const entry<T> x = row[j];
+                    const T *p = segment + x.at + lane;
+#pragma unroll
+                    for (int v = 0; v < V; v++)
+                        value[v] += x.weight * p[v * GROUP];
+                }
+            } else if (mine < k1) {
+                for (size_t j = j0; j < j1; j++) {
+                    const T weight = w.weight[mine * w.ntrace + j];
+                    const int64_t first = spx_stack_first(w.offset[j], w.shift[mine * w.ntrace + j], w.t0);
+                    const int64_t i = begin + lane - first, length = (int64_t)(w.start[j + 1] - w.start[j]);
+                    const T *p = w.data + w.start[j];
+#pragma unroll
+                    for (int v = 0; v < V; v++)
+                        if (i + v * GROUP >= 0 && i + v * GROUP < length)
+                            value[v] += weight * p[i + v * GROUP];
+                }
+            }
+            if (!ONCE)
+#pragma unroll
+                for (int v = 0; v < V; v++)
+                    sum[v] += (double)value[v];
+        }
+        bool good = true;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            value[v] =
+                (T)(ONCE ? earlier_at<T, METHOD>(w, mine, k1, begin + lane + v * GROUP) + (double)value[v] : sum[v]);
+            good &= finite(value[v]);
+        }
+        if (!good)
+            *w.overflow = 1;
+        if (METHOD == SPX_STACK_STACK) {
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                const int64_t t = begin + lane + v * GROUP;
+                if (mine < k1 && t < (int64_t)w.length)
+                    w.stack[mine * w.length + (size_t)t] = value[v];
+            }
+        } else if (METHOD == SPX_STACK_MAX) {
+            /* a lane beyond the window repeats the tile's first sample, and does not win */
+            T most = 0;
+            long long where = LLONG_MAX;
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                const int64_t t = begin + lane + v * GROUP;
+                if (t < (int64_t)w.length && (where == LLONG_MAX || value[v] > most)) {
+                    most = value[v];
+                    where = t;
+                }
+            }
+            if (where == LLONG_MAX)
+                most = -(T)INFINITY;
+            group_max(&most, &where, group_value, group_index);
+            if (lane == 0 && mine < k1) {
+                w.best[blockIdx.x * w.nshift + mine] = most;
+                w.which[blockIdx.x * w.nshift + mine] = where;
+            }
+        } else if (mine < k1) {
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                if (k == k0 || value[v] > best[v]) {
+                    best[v] = value[v];
+                    which[v] = (int)mine;
+                }
+        }
+    }
+    if (METHOD != SPX_STACK_ARGMAX)
+        return;
+    /* the groups' maxima, through shared memory, a sample of the tile at a time */
+    T *values = reinterpret_cast<T *>(shared);
+    int *indices = reinterpret_cast<int *>(values + MOST_THREADS);
+    const int groups = (int)(k1 - k0 < (size_t)ngroup ? k1 - k0 : (size_t)ngroup);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        __syncthreads();
+        if (group < groups) {
+            values[threadIdx.x] = best[v];
+            indices[threadIdx.x] = which[v];
+        }
+        __syncthreads();
+        const int64_t t = begin + lane + v * GROUP;
+        if (group != 0 || t >= (int64_t)w.length)
+            continue;
+        for (int g = 1; g < groups; g++)
+            if (spx_stack_before((double)values[g * GROUP + lane], indices[g * GROUP + lane], (double)best[v],
+                                 which[v])) {
+                best[v] = values[g * GROUP + lane];
+                which[v] = indices[g * GROUP + lane];
+            }
+        w.best[c * w.length + (size_t)t] = best[v];
+        w.which[c * w.length + (size_t)t] = which[v];
+    }
+}
+
+/* parts[nparts, n] to the first of their maxima; `add` to the indices. */
+template <typename T>
+__global__ void join_kernel(const T *parts, const long long *indices, size_t nparts, size_t n, long long add, T *best,
+                            long long *which)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n)
+        return;
+    T most = parts[i];
+    long long where = indices[i];
+    for (size_t p = 1; p < nparts; p++)
+        if (spx_stack_before((double)parts[p * n + i], indices[p * n + i], (double)most, where)) {
+            most = parts[p * n + i];
+            where = indices[p * n + i];
+        }
+    best[i] = most;
+    which[i] = where + add;
+}
+
+/* ---- the host's side ---- */
+
+/* Ranges of the shifts of each chunk, and the places of the traces of a block in shared memory. */
+struct layout {
+    std::vector<int> low, high, at;
+    size_t widest; /* elements of shared memory beyond the tiles, for the widest block of traces */
+    layout(const spx_shifts *sh, size_t k0, size_t n)
+    {
+        const size_t ntrace = sh->ntrace, nchunk = (n + CHUNK - 1) / CHUNK;
+        low.assign(nchunk * ntrace, INT_MAX);
+        high.assign(nchunk * ntrace, INT_MIN);
+        at.assign(nchunk * ntrace, 0);
+        for (size_t k = 0; k < n; k++)
+            for (size_t j = 0; j < ntrace; j++) {
+                const size_t m = k / CHUNK * ntrace + j;
+                const int s = sh->shift[(k0 + k) * ntrace + j];
+                low[m] = std::min(low[m], s);
+                high[m] = std::max(high[m], s);
+            }
+        widest = 0;
+        for (size_t c = 0; c < nchunk; c++)
+            for (size_t j0 = 0; j0 < ntrace; j0 += BLOCK) {
+                size_t spread = 0;
+                for (size_t j = j0; j < std::min(ntrace, j0 + BLOCK); j++)
+                    spread += (size_t)((int64_t)high[c * ntrace + j] - low[c * ntrace + j]);
+                widest = std::max(widest, spread);
+            }
+    }
+    /* places for tiles of this size; only where they are used, so that the numbers fit */
+    void place(size_t ntrace, int tile)
+    {
+        for (size_t c = 0; c < at.size() / ntrace; c++)
+            for (size_t j = 0; j < ntrace; j++)
+                at[c * ntrace + j] =
+                    j % BLOCK == 0 ? 0
+                                   : at[c * ntrace + j - 1] + tile + high[c * ntrace + j - 1] - low[c * ntrace + j - 1];
+    }
+};
+
+/* How a launch is cut: samples of a thread, threads of a block, shared memory. */
+struct shape {
+    int v, threads;
+    bool staged;
+    size_t segment, bytes;
+};
+
+/* The largest tiles whose traces fit into the device's shared memory, and as many threads as its multiprocessors keep
+ * busy with that. */
+template <typename T> shape choose(const layout &l, size_t ntrace, size_t length, int device)
+{
+    int most = 0, all = 0;
+    spx::check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
+    spx::check(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "device");
+    const size_t traces = std::min(ntrace, (size_t)BLOCK);
+    const size_t reserved = 2 * MOST_THREADS / WARP * sizeof(double);
+    const size_t combine = MOST_THREADS * (sizeof(T) + sizeof(int)); /* of ARGMAX, in the same place */
+    for (int v = 16; v >= 4; v /= 2) {
+        if (v > 4 && (size_t)(v / 2 * GROUP) >= length)
+            continue; /* half of it would do */
+        const size_t segment = (traces * (size_t)(v * GROUP) + l.widest + 3) / 4 * 4;
+        const size_t bytes = segment * sizeof(T) + CHUNK * BLOCK * sizeof(entry<T>);
+        /* several small blocks keep a multiprocessor as busy as a large one, and leave less idle at the end */
+        const bool several = 2 * (bytes + reserved + 1024) <= (size_t)all;
+        if (bytes + reserved <= (size_t)most)
+            return {v, several ? MOST_THREADS / 2 : MOST_THREADS, true, segment, std::max(bytes, combine)};
+    }
+    return {8, MOST_THREADS / 2, false, 0, combine};
+}
+
+template <typename T, int V, bool STAGED, bool ONCE> const void *kernel_of(spx_stack_method method)
+{
+    switch (method) {
+    case SPX_STACK_MAX:
+        return (const void *)stack_kernel<T, V, STAGED, ONCE, SPX_STACK_MAX>;
+    case SPX_STACK_ARGMAX:
+        return (const void *)stack_kernel<T, V, STAGED, ONCE, SPX_STACK_ARGMAX>;
+    default:
+        return (const void *)stack_kernel<T, V, STAGED, ONCE, SPX_STACK_STACK>;
+    }
+}
+
+template <typename T, bool ONCE> const void *find_kernel(const shape &s, spx_stack_method method)
+{
+    return !s.staged   ? kernel_of<T, 8, false, ONCE>(method)
+           : s.v == 16 ? kernel_of<T, 16, true, ONCE>(method)
+           : s.v == 8  ? kernel_of<T, 8, true, ONCE>(method)
+                       : kernel_of<T, 4, true, ONCE>(method);
+}
+
+/* Host memory that the device reaches itself: copies run at the speed of the bus. Where it cannot be pinned, they are
+ * slower. */
+class pinned
+{
+  public:
+    pinned(void *p, size_t bytes) : p_(cudaHostRegister(p, bytes, cudaHostRegisterDefault) == cudaSuccess ? p : nullptr)
+    {
+        (void)cudaGetLastError();
+    }
+    pinned(const pinned &) = delete;
+    pinned &operator=(const pinned &) = delete;
+    ~pinned()
+    {
+        if (p_ != nullptr)
+            (void)cudaHostUnregister(p_);
+    }
+
+  private:
+    void *p_;
+};
+
+/* Sets of shifts [k0, k0 + n) on one device. STACK: value[n, length]; MAX: value[n], index[n]; ARGMAX: value[length],
+ * index[length], the best of these shifts. */
+template <typename T>
+void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, const spx_stack *out,
+              size_t k0, size_t n, T *value, long long *index, int *overflow, double *seconds)
+{
+    spx::check(cudaSetDevice(device), "device");
+    const size_t ntrace = tr->ntrace, length = out->length;
+    const spx::array<unsigned long long> start =
+        spx::upload(reinterpret_cast<const unsigned long long *>(tr->start), ntrace + 1);
+    const spx::array<int> offset = spx::upload(tr->offset, ntrace);
+    const spx::array<T> data = spx::upload(static_cast<const T *>(tr->data), tr->nsample);
+    spx::array<int> flag(1);
+    flag.clear(1);
+    /* stacks go out in batches that leave room on the device */
+    size_t free_bytes = 0, all_bytes = 0;
+    spx::check(cudaMemGetInfo(&free_bytes, &all_bytes), "device memory");
+    const size_t row = (o->earlier != nullptr ? 2 : 1) * length * sizeof(T);
+    size_t batch = n;
+    if (out->method == SPX_STACK_STACK)
+        batch = std::max((size_t)CHUNK, std::min(n, free_bytes / 2 / row / CHUNK * CHUNK));
+    batch = std::min(batch, (size_t)CHUNK * 65535); /* chunks of a launch */
+    spx::array<T> best;
+    spx::array<long long> which;
+    std::vector<T> part_value;
+    std::vector<long long> part_index;
+    for (size_t b0 = 0; b0 < n; b0 += batch) {
+        const size_t m = std::min(batch, n - b0), nchunk = (m + CHUNK - 1) / CHUNK;
+        layout l(sh, k0 + b0, m);
+        const shape s = choose<T>(l, ntrace, length, device);
+        const size_t tile = (size_t)s.v * GROUP, ntile = (length + tile - 1) / tile;
+        if (s.staged)
+            l.place(ntrace, (int)tile);
+        const spx::array<int> low = spx::upload(l.low.data(), l.low.size());
+        const spx::array<int> high = spx::upload(l.high.data(), l.high.size());
+        const spx::array<int> at = spx::upload(l.at.data(), l.at.size());
+        const spx::array<int> shift = spx::upload(sh->shift + (k0 + b0) * ntrace, m * ntrace);
+        const spx::array<T> weight = spx::upload(static_cast<const T *>(sh->weight) + (k0 + b0) * ntrace, m * ntrace);
+        spx::array<T> stack, before, parts;
+        spx::array<long long> indices;
+        const size_t results = out->method == SPX_STACK_MAX ? m : length;
+        const size_t nparts = out->method == SPX_STACK_MAX ? ntile : nchunk;
+        if (out->method == SPX_STACK_STACK) {
+            stack = spx::array<T>(m * length);
+            if (o->earlier != nullptr)
+                before = spx::upload(static_cast<const T *>(o->earlier) + (k0 + b0) * length, m * length);
+        } else {
+            parts = spx::array<T>(nparts * results);
+            indices = spx::array<long long>(nparts * results);
+            best = spx::array<T>(results);
+            which = spx::array<long long>(results);
+        }
+        work<T> w = {ntrace,      m,           length,        ntile,     out->t0,    start.get(), offset.get(),
+                     data.get(),  shift.get(), weight.get(),  low.get(), high.get(), at.get(),    before.get(),
+                     stack.get(), parts.get(), indices.get(), flag.get()};
+        size_t segment = s.segment;
+        void *arguments[] = {&w, &segment};
+        const void *kernel =
+            ntrace <= BLOCK ? find_kernel<T, true>(s, out->method) : find_kernel<T, false>(s, out->method);
+        spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.bytes), "kernel");
+        spx::stopwatch watch;
+        spx::check(cudaLaunchKernel(kernel, dim3((unsigned)ntile, (unsigned)nchunk), dim3((unsigned)s.threads),
+                                    arguments, s.bytes, nullptr),
+                   "launch");
+        if (out->method != SPX_STACK_STACK)
+            join_kernel<<<(unsigned)((results + 127) / 128), 128>>>(
+                parts.get(), indices.get(), nparts, results,
+                out->method == SPX_STACK_MAX ? (long long)out->t0 : (long long)(k0 + b0), best.get(), which.get());
+        spx::check(cudaGetLastError(), "launch");
+        *seconds += watch.stop();
+        if (out->method == SPX_STACK_STACK) {
+            const pinned page(value + b0 * length, m * length * sizeof(T));
+            stack.take(value + b0 * length, m * length);
+        } else if (out->method == SPX_STACK_MAX) {
+            best.take(value + b0, m);
+            which.take(index + b0, m);
+        } else {
+            part_value.resize(length);
+            part_index.resize(length);
+            best.take(part_value.data(), length);
+            which.take(part_index.data(), length);
+            for (size_t t = 0; t < length; t++)
+                if (b0 == 0 || part_value[t] > value[t]) {
+                    value[t] = part_value[t];
+                    index[t] = part_index[t];
+                }
+        }
+    }
+    flag.take(overflow, 1);
+}
+
+/* All shifts, shared out among the devices. */
+template <typename T>
+double run(const spx_cuda_state *s, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
+           spx_stack *out, int *overflow)
+{
+    const size_t ndevice = (size_t)s->ndevice, n = sh->nshift;
+    std::vector<std::string> failed(ndevice);
+    std::vector<int> flags(ndevice, 0);
+    std::vector<double> seconds(ndevice, 0);
+    std::vector<std::thread> threads;
+    std::vector<std::vector<T>> values(ndevice);
+    std::vector<std::vector<long long>> indices(ndevice);
+    for (size_t d = 0; d < ndevice; d++)
+        threads.emplace_back([&, d] {
+            const size_t k0 = n * d / ndevice, k1 = n * (d + 1) / ndevice;
+            try {
+                if (k0 == k1)
+                    return;
+                T *value = static_cast<T *>(out->value);
+                long long *index = nullptr;
+                if (out->method == SPX_STACK_STACK) {
+                    value += k0 * out->length;
+                } else if (out->method == SPX_STACK_MAX) {
+                    value += k0;
+                    index = reinterpret_cast<long long *>(out->index) + k0;
+                } else {
+                    values[d].resize(out->length);
+                    indices[d].resize(out->length);
+                    value = values[d].data();
+                    index = indices[d].data();
+                }
+                run_part<T>(s->device[d], tr, sh, o, out, k0, k1 - k0, value, index, &flags[d], &seconds[d]);
+            } catch (const std::exception &x) {
+                failed[d] = x.what();
+            }
+        });
+    for (std::thread &t : threads)
+        t.join();
+    for (size_t d = 0; d < ndevice; d++) {
+        if (!failed[d].empty())
+            throw spx::failure("device " + std::to_string(s->device[d]) + ": " + failed[d]);
+        *overflow |= flags[d];
+        for (size_t t = 0; t < values[d].size(); t++)
+            if (out->index[t] < 0 || values[d][t] > static_cast<T *>(out->value)[t]) {
+                static_cast<T *>(out->value)[t] = values[d][t];
+                out->index[t] = indices[d][t];
+            }
+    }
+    return *std::max_element(seconds.begin(), seconds.end());
+}
+
+} // namespace
+
+extern "C" spx_status spx_stack_cuda(spx_backend *b, const spx_traces *tr, const spx_shifts *sh,
+                                     const spx_stack_options *o, spx_stack *out, spx_err *e)
+{
+    spx_status st = spx_stack_begin(tr, sh, o, out, e);
+    if (st != SPX_OK)
+        return st;
+    for (size_t t = 0; out->method == SPX_STACK_ARGMAX && t < out->length; t++)
+        out->index[t] = -1;
+    int overflow = 0;
+    st = spx::guarded("stack", e, [&] {
+        if (out->precision == 4)
+            b->device_seconds = run<float>(spx::state_of(b), tr, sh, o, out, &overflow);
+        else
+            b->device_seconds = run<double>(spx::state_of(b), tr, sh, o, out, &overflow);
+        return SPX_OK;
+    });
+    if (st == SPX_OK && overflow)
+        st = spx_stack_overflow(out->precision, e);
+    spx_progress_step(o->progress, sh->nshift);
+    return st;
+}
