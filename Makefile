@@ -1,6 +1,6 @@
 # specpipe: one non-recursive Makefile. `make help` lists the targets; config.mk (if there) overrides variables.
 #
-# Needs: a C11 compiler, HDF5 with HL, CFITSIO, OpenBLAS with LAPACKE, FFTW3, ERFA, zlib: share/packages.debian lists
+# Needs: a C11 compiler, HDF5 with HL, CFITSIO, OpenBLAS with LAPACKE, FFTW3, ERFA, Qhull, zlib: share/packages.debian lists
 # their packages, ./bootstrap installs them.
 
 VERSION  := $(shell cat VERSION)

@@ -60,8 +60,8 @@ typedef struct {
     size_t naxis[SPX_MAX_PAR];
     double *axis[SPX_MAX_PAR];
     int32_t *node;
-    /* interpolator "simplex", of a library without a regular grid: rows of the templates at the corners of each simplex of
-     * a Delaunay triangulation of the mapped parameters that have more than one value, each over its range. */
+    /* interpolator "simplex", of a library without a regular grid: rows of the templates at the corners of each simplex
+     * of a Delaunay triangulation of the mapped parameters that have more than one value, each over its range. */
     size_t nsimplex, ncorner;
     int32_t *simplex; /* [nsimplex][ncorner], NULL: none */
     spx_pca pca;

@@ -594,7 +594,7 @@ static void gradient(const spx_templates *t)
 
 static void recovered(const spx_templates *t)
 {
-    enum { NSTAR = 24 };
+    enum { NSTAR = 16 };
     spx_spectra s;
     spx_rvfit r;
     spx_rvfit_options o;
@@ -637,11 +637,11 @@ static void recovered(const spx_templates *t)
         CHECK(sum[k] > 0.25 && sum[k] < 2.5, "mean squared pull of quantity %zu is %.2f", k, sum[k]);
 
     /* No point near, or anywhere at random, is lower. */
-    for (int trial = 0; trial < 60; trial++) {
+    for (int trial = 0; trial < 36; trial++) {
         double x[NSTAR][NQ];
         for (size_t i = 0; i < NSTAR; i++) {
             const spx_rvfit_star *w = &r.star[i];
-            double scale = trial < 50 ? pow(10, -2 + 2.5 * uniform()) : 100;
+            double scale = trial < 30 ? pow(10, -2 + 2.5 * uniform()) : 100;
             memcpy(x[i], best[i], sizeof x[i]);
             x[i][0] += scale * gauss() * w->vrad_err;
             x[i][1] = fmin(500, fabs(x[i][1] + scale * gauss() * w->vsini_err));
