@@ -28,18 +28,6 @@ spx_extract_options spx_extract_defaults(void)
     };
 }
 
-spx_status spx_extract_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
-                           spx_extract_counts *counts, spx_err *e)
-{
-    return o->method == SPX_METHOD_TRACE ? spx_extract_trace_cpu(image, psf, o, out, counts, e)
-                                         : spx_extract_patch_cpu(image, psf, o, out, counts, e);
-}
-
-size_t spx_extract_units(const spx_psf *psf, const spx_extract_options *o)
-{
-    return o->method == SPX_METHOD_TRACE ? spx_extract_trace_units(psf, o) : spx_extract_patch_units(psf, o);
-}
-
 size_t spx_extract_nwave(const spx_extract_options *o)
 {
     return (size_t)ceil((o->wmax + 0.5 * o->dw - o->wmin) / o->dw);

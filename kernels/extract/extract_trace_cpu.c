@@ -27,7 +27,6 @@
 #define TRACE_PAD          40
 #define TRACE_PIX_PAD_FRAC 0.9
 #define TRACE_TOLERANCE    1e-8
-enum { MAX_PAD = 100000 };
 
 spx_extract_options spx_extract_trace_defaults(void)
 {
@@ -338,13 +337,6 @@ spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, con
     spx_extract_job job;
     double since = thread_seconds();
     spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);
-    if (st == SPX_OK && !(o->tolerance >= 1e-13 && o->tolerance <= 1e-2))
-        st = spx_fail(e, SPX_EUSAGE, "tolerance %g: must be 1e-13 to 0.01", o->tolerance);
-    if (st == SPX_OK && o->wave_pad > MAX_PAD)
-        st = spx_fail(e, SPX_EUSAGE, "traces padded with %zu wavelengths: at most %d", o->wave_pad, MAX_PAD);
-    if (st == SPX_OK && psf->hsizey > SPX_TRACE_MAX_BAND)
-        st = spx_fail(e, SPX_EUSAGE, "spots of %d rows: the trace method takes at most %d; use the patch method",
-                      spx_psf_ny(psf), 2 * SPX_TRACE_MAX_BAND + 1);
     counts->seconds[SPX_EXTRACT_BEGIN] = lap(&since);
     if (st == SPX_OK)
         st = extract_all(&job, out, counts, e);

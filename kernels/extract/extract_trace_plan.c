@@ -12,6 +12,8 @@
 /* A ring of spots larger than this (bytes a bundle) means traces that turn back: then spots are made twice. */
 #define MAX_RING ((size_t)1 << 28)
 
+enum { MAX_PAD = 100000 };
+
 static size_t round_up(size_t n)
 {
     return (n + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES * SPX_TRACE_LANES;
@@ -33,6 +35,13 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
     const spx_psf *psf = job->psf;
     const spx_extract_options *o = job->o;
     memset(p, 0, sizeof *p);
+    if (!(o->tolerance >= 1e-13 && o->tolerance <= 1e-2))
+        return spx_fail(e, SPX_EUSAGE, "tolerance %g: must be 1e-13 to 0.01", o->tolerance);
+    if (o->wave_pad > MAX_PAD)
+        return spx_fail(e, SPX_EUSAGE, "traces padded with %zu wavelengths: at most %d", o->wave_pad, MAX_PAD);
+    if (psf->hsizey > SPX_TRACE_MAX_BAND)
+        return spx_fail(e, SPX_EUSAGE, "spots of %d rows: the trace method takes at most %d; use the patch method",
+                        spx_psf_ny(psf), 2 * SPX_TRACE_MAX_BAND + 1);
     p->job = job;
     p->pad = o->wave_pad;
     p->nbin = job->nwave + 2 * p->pad;

@@ -1,0 +1,1795 @@
+/* Extraction of whole traces on a CUDA device: the method of extract_trace_cpu.c, whose comments say what is computed.
+ *
+ * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
+ * = bundle * nl + fibre. Recurrences along a trace: one thread a lane (and pole). Spots and overlaps: one warp a bin.
+ * Every sum has a fixed order, so a result is the same when repeated. */
+#include <cuda_runtime.h>
+
+#include <climits>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <omp.h>
+
+/* The host's part is C. */
+extern "C" {
+#include "base/mem.h"
+#include "extract/extract_cuda.h"
+#include "extract/extract_trace_impl.h"
+}
+#include "psf/psf_math.h"
+
+namespace
+{
+
+enum {
+    WARP = 32,
+    REACH = SPX_TRACE_MAX_REACH, /* neighbours of a fibre that a table has room for */
+    TAIL = SPX_TRACE_TAIL,
+    DOT_PARTS = 64, /* partial sums of an inner product */
+    MOST_STEPS = 500
+};
+
+struct span;
+
+/* Everything that the kernels need; passed by value. Arrays are on the device. */
+struct work {
+    int n, pad, nwave;            /* bins of a trace, padding, bins of the output */
+    int nbundle, nl, lanes;       /* lanes of a bundle, of all */
+    int nx, ny, npix, degx, degy; /* spot */
+    int npar, ndeg;
+    int reach, depth, m, band, h; /* see spx_trace_bundle; m = hi[0]; h = hsizey */
+    int nelem, lo[REACH + 1], hi[REACH + 1], first[REACH + 1];
+    long ccd_nx, ccd_ny;
+    double tolerance, psf_error, regularize;
+    int half; /* window of the regularisation */
+    int rows; /* most rows of a column of V */
+
+    const float *weight, *data;  /* [ccd_ny][ccd_nx] */
+    const double *coeff, *bp;    /* as in the plan */
+    const int *fibre;            /* [lanes] fibre of the PSF, -1: none */
+    const int *y0, *y1;          /* [nbundle] rows in use */
+    const int *wanted;           /* [lanes] row of the output, -1: none */
+    const spx_trace_place *at;   /* [n][lanes] */
+    unsigned char *state;        /* [n][lanes] */
+    double *spot;                /* [n][lanes][npix] */
+    double *mat;                 /* [n][nelem][lanes], with `front` doubles before and after */
+    double *y, *w, *seen;        /* [n][lanes] */
+    double *largest;             /* [n][nbundle] */
+    double *everywhere;          /* [nbundle] */
+    double *ldl;                 /* [n][m + 1][lanes] */
+    double *x, *r, *z, *q, *d;   /* [n][lanes], depth rows and nl of zeros around */
+    double *part;                /* [nbundle][DOT_PARTS] */
+    double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
+    double *v;                   /* [n][rows][lanes] columns of V */
+    int *length;                 /* [n][lanes] */
+    double *t[2];                /* [n][band + 1][lanes] */
+    double *a;                   /* [n][band + 1][lanes] */
+    int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU */
+    int *need;                   /* [lanes] half-bandwidth that a fibre needs */
+    double *bound;               /* [2][lanes] of the eigenvalues */
+    int *npole;                  /* [lanes] */
+    double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
+    double *total;               /* [lanes] sum of the weights */
+    const int *task;             /* [ntask][2] warp and pole */
+    double *lower;               /* [task][n][mm + 1][WARP] */
+    double *rhs;                 /* [task][2][n][WARP] */
+    double *share;               /* [task][n][h + 3][WARP] */
+    double *sum;                 /* [n][h + 3][lanes] */
+    struct span *span;           /* [ccd_ny][lanes] */
+    double *chi2;                /* [nbundle][ccd_ny][wide] */
+    int wide;                    /* columns of a bundle's window */
+    const int *x0;               /* [nbundle] first column of it */
+    double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
+    int row0;                                                    /* first row of the output of this piece */
+};
+
+enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8 };
+
+#define FULL 0xffffffffu
+
+__device__ double warp_sum(double v)
+{
+    for (int s = WARP / 2; s > 0; s /= 2)
+        v += __shfl_xor_sync(FULL, v, s);
+    return v;
+}
+
+/* ---- spots ---- */
+
+/* One warp a bin: its spot, and A^T W p, A^T W 1, A^T [W > 0]. Shared memory a warp: coefficients, edge functions, and
+ * their contraction over y. */
+__global__ void spots_kernel(work k, int per_warp)
+{
+    extern __shared__ double shared[];
+    const int lane = threadIdx.x % WARP;
+    const long item = (long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    if (item >= (long)k.n * k.lanes)
+        return;
+    const int bin = (int)(item / k.lanes), column = (int)(item % k.lanes);
+    double *spot = k.spot + item * k.npix;
+    double sum_value = 0.0, sum_weight = 0.0, sum_seen = 0.0;
+    if (k.state[item] == SPX_TRACE_SPOT) {
+        const int nx = k.nx, ny = k.ny, ngh = (k.degx + 1) * (k.degy + 1), ne = nx + ny + 2;
+        const int deg = k.degx > k.degy ? k.degx : k.degy;
+        double *c = shared + (threadIdx.x / WARP) * per_warp, *e = c + k.npar, *across = e + (deg + 1) * ne;
+        const double *coeff = k.coeff + (size_t)k.fibre[column] * k.ndeg * k.npar, *basis = k.bp + (size_t)bin * k.ndeg;
+        for (int i = lane; i < ngh + 2; i += WARP) {
+            double sum = 0.0;
+            for (int d = 0; d < k.ndeg; d++)
+                sum += coeff[(size_t)d * k.npar + i] * basis[d];
+            c[i] = sum;
+        }
+        __syncwarp();
+        const double sigx = c[ngh], sigy = c[ngh + 1];
+        const spx_trace_place at = k.at[item];
+        bool usable = sigx > 0.0 && sigy > 0.0 && sigx < SPX_SPOT_FAR && sigy < SPX_SPOT_FAR;
+        double total = 0.0, raw = 0.0;
+        if (usable) {
+            for (int i = lane; i < ne; i += WARP) {
+                const bool along_x = i <= nx;
+                const double edge =
+                    along_x ? (i - nx / 2 - 0.5 - at.dx) / sigx : (i - nx - 1 - ny / 2 - 0.5 - at.dy) / sigy;
+                e[i] = -0.5 * erf(edge * 0.70710678118654752440);
+                double below = 0.0, here = exp(-0.5 * edge * edge) * 0.39894228040143267794;
+                for (int m = 1; m <= deg; m++) {
+                    e[m * ne + i] = here;
+                    double above = edge * here - (m - 1) * below;
+                    below = here;
+                    here = above;
+                }
+            }
+            __syncwarp();
+            for (int i = lane; i < (k.degx + 1) * ny; i += WARP) {
+                const int gi = i / ny, y = i % ny;
+                double sum = 0.0;
+                for (int j = 0; j <= k.degy; j++)
+                    sum += c[gi + (k.degx + 1) * j] * (e[j * ne + nx + 1 + y] - e[j * ne + nx + 2 + y]);
+                across[i] = sum;
+            }
+            __syncwarp();
+            for (int i = lane; i < k.npix; i += WARP) {
+                const int x = i % nx, y = i / nx;
+                double s = 0.0;
+                for (int g = 0; g <= k.degx; g++)
+                    s += across[g * ny + y] * (e[g * ne + x] - e[g * ne + x + 1]);
+                raw += s;
+                s = s > 0.0 ? s : 0.0;
+                total += s;
+                spot[i] = s;
+            }
+        }
+        total = warp_sum(total);
+        raw = warp_sum(raw);
+        const double scale = usable && isfinite(raw) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
+        usable = scale > 0.0 && isfinite(scale);
+        if (usable) {
+            const int b = column / k.nl;
+            for (int i = lane; i < k.npix; i += WARP) {
+                const long x = at.xc + i % nx, y = at.yc + i / nx;
+                const double s = spot[i] * scale;
+                spot[i] = s;
+                if (x < 0 || x >= k.ccd_nx || y < k.y0[b] || y >= k.y1[b])
+                    continue;
+                const double ivar = k.weight[y * k.ccd_nx + x];
+                if (ivar > 0.0) {
+                    sum_weight += s * ivar;
+                    sum_value += s * ivar * k.data[y * k.ccd_nx + x];
+                    sum_seen += s;
+                }
+            }
+        } else if (lane == 0) {
+            k.state[item] = SPX_TRACE_NOSPOT;
+        }
+    }
+    sum_value = warp_sum(sum_value);
+    sum_weight = warp_sum(sum_weight);
+    sum_seen = warp_sum(sum_seen);
+    if (lane == 0) {
+        k.y[item] = sum_value;
+        k.w[item] = sum_weight;
+        k.seen[item] = sum_seen;
+    }
+}
+
+/* One warp a bin: its elements of M. Shared memory a warp: the spot times the weights. */
+__global__ void overlaps_kernel(work k)
+{
+    extern __shared__ double shared[];
+    const int lane = threadIdx.x % WARP;
+    const long item = (long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    if (item >= (long)k.n * k.lanes)
+        return;
+    /* neighbouring warps: neighbouring bins of one trace, whose partners are the same */
+    const int bin = (int)(item % k.n), column = (int)(item / k.n), b = column / k.nl, f = column % k.nl;
+    const size_t here = (size_t)bin * k.lanes + column;
+    double *row = k.mat + (size_t)bin * k.nelem * k.lanes + column;
+    if (k.state[here] != SPX_TRACE_SPOT || !(k.w[here] > 0.0)) {
+        for (int i = lane; i < k.nelem; i += WARP)
+            row[(size_t)i * k.lanes] = 0.0;
+        return;
+    }
+    double *weighted = shared + (threadIdx.x / WARP) * k.npix;
+    const double *spot = k.spot + here * k.npix;
+    const spx_trace_place at = k.at[here];
+    for (int i = lane; i < k.npix; i += WARP) {
+        const long x = at.xc + i % k.nx, y = at.yc + i / k.nx;
+        const bool in = x >= 0 && x < k.ccd_nx && y >= k.y0[b] && y < k.y1[b];
+        weighted[i] = in ? spot[i] * (double)k.weight[y * k.ccd_nx + x] : 0.0;
+    }
+    __syncwarp();
+    for (int df = 0; df <= k.reach; df++)
+        for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
+            const int other = bin + dk;
+            double sum = 0.0;
+            if (other >= 0 && other < k.n && f + df < k.nl) {
+                const size_t there = (size_t)other * k.lanes + column + df;
+                if (k.state[there] == SPX_TRACE_SPOT) {
+                    const spx_trace_place o = k.at[there];
+                    const int dx = o.xc - at.xc, dy = o.yc - at.yc;
+                    const int columns = k.nx - (dx < 0 ? -dx : dx), rows = k.ny - (dy < 0 ? -dy : dy);
+                    if (columns > 0 && rows > 0) {
+                        const double *mine = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * k.nx;
+                        const double *theirs = k.spot + there * k.npix + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * k.nx;
+                        for (int i = lane; i < columns * rows; i += WARP) {
+                            const int at_pixel = i / columns * k.nx + i % columns;
+                            sum += mine[at_pixel] * theirs[at_pixel];
+                        }
+                    }
+                }
+            }
+            sum = warp_sum(sum);
+            if (lane == 0)
+                row[(size_t)(k.first[df] + dk - k.lo[df]) * k.lanes] = sum;
+        }
+}
+
+/* ---- regularisation ---- */
+
+__global__ void largest_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.nbundle)
+        return;
+    const double *w = k.w + (size_t)(i / k.nbundle) * k.lanes + (size_t)(i % k.nbundle) * k.nl;
+    double most = 0.0;
+    for (int f = 0; f < k.nl; f++)
+        most = fmax(most, w[f]);
+    k.largest[i] = most;
+}
+
+__global__ void everywhere_kernel(work k)
+{
+    const int b = blockIdx.x * blockDim.x + threadIdx.x;
+    if (b >= k.nbundle)
+        return;
+    double most = 0.0;
+    for (int i = 0; i < k.n; i++)
+        most = fmax(most, k.largest[(size_t)i * k.nbundle + b]);
+    k.everywhere[b] = most;
+}
+
+__global__ void regularise_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes, b = column / k.nl;
+    if (k.fibre[column] < 0)
+        return;
+    const int k0 = bin > k.half ? bin - k.half : 0, k1 = k.half < k.n - bin ? bin + k.half : k.n - 1;
+    double most = 0.0;
+    for (int j = k0; j <= k1 && j < k.n; j++)
+        most = fmax(most, k.largest[(size_t)j * k.nbundle + b]);
+    if (!(most > 0.0))
+        most = k.everywhere[b];
+    const double least = 1e-4 * most, w = k.w[i], alpha = w < least ? least - w : k.regularize;
+    k.mat[(size_t)bin * k.nelem * k.lanes + column] += alpha * alpha + SPX_TRACE_PRIOR;
+}
+
+/* ---- banded factorisation: one thread a lane ---- */
+
+/* L D L^T as in the CPU's factor(); M rows back are in registers. M = 0: any bandwidth, through memory. */
+template <int M>
+__device__ bool factor(int n, int m, const double *__restrict__ a, size_t arow, size_t aelem, double shift, double *l,
+                       size_t lrow, size_t lelem)
+{
+    bool good = true;
+    if constexpr (M > 0) {
+        double back[M + 1][M + 1], diag[M + 1]; /* back[t][d] = L(j-t+d, j-t) */
+#pragma unroll
+        for (int t = 0; t <= M; t++) {
+            diag[t] = 0.0;
+#pragma unroll
+            for (int d = 0; d <= M; d++)
+                back[t][d] = 0.0;
+        }
+#pragma unroll 2
+        for (int j = 0; j < n; j++) {
+            const double *aj = a + (size_t)j * arow;
+            double in[M + 1];
+#pragma unroll
+            for (int i = 0; i <= M; i++)
+                in[i] = aj[(size_t)i * aelem];
+            in[0] += shift;
+            double u[M + 1];
+#pragma unroll
+            for (int t = M; t >= 1; t--) {
+                u[t] = back[t][t] * diag[t];
+                in[0] -= back[t][t] * u[t];
+            }
+            if (!(in[0] > 0.0 && in[0] < INFINITY)) {
+                good = false;
+                in[0] = 1.0;
+            }
+            const double inverse = 1.0 / in[0];
+#pragma unroll
+            for (int i = 1; i <= M; i++) {
+#pragma unroll
+                for (int t = M - i; t >= 1; t--)
+                    in[i] -= back[t][t + i] * u[t];
+            }
+#pragma unroll
+            for (int t = M; t >= 2; t--) {
+                diag[t] = diag[t - 1];
+#pragma unroll
+                for (int d = t; d <= M; d++)
+                    back[t][d] = back[t - 1][d];
+            }
+            diag[1] = in[0];
+            double *lj = l + (size_t)j * lrow;
+            lj[0] = inverse;
+#pragma unroll
+            for (int i = 1; i <= M; i++) {
+                const double value = in[i] * inverse;
+                back[1][i] = value;
+                lj[(size_t)i * lelem] = value;
+            }
+        }
+        return good;
+    } else {
+        for (int j = 0; j < n; j++) {
+            const double *aj = a + (size_t)j * arow;
+            double *lj = l + (size_t)j * lrow;
+            const int before = j < m ? j : m;
+            double pivot = aj[0] + shift;
+            for (int t = before; t >= 1; t--) {
+                const double lt = lj[(size_t)t * lelem - (size_t)t * lrow];
+                pivot -= lt * lt / lj[-(long)((size_t)t * lrow)];
+            }
+            if (!(pivot > 0.0 && pivot < INFINITY)) {
+                good = false;
+                pivot = 1.0;
+            }
+            const double inverse = 1.0 / pivot;
+            lj[0] = inverse;
+            for (int i = 1; i <= m; i++) {
+                double sum = aj[(size_t)i * aelem];
+                for (int t = before < m - i ? before : m - i; t >= 1; t--) {
+                    const double *lt = lj - (size_t)t * lrow;
+                    sum -= lt[(size_t)(t + i) * lelem] * (lt[(size_t)t * lelem] / lt[0]);
+                }
+                lj[(size_t)i * lelem] = sum * inverse;
+            }
+        }
+        return good;
+    }
+}
+
+template <int M> __global__ void factorise_kernel(work k)
+{
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= k.lanes || k.fibre[column] < 0)
+        return;
+    if (!factor<M>(k.n, k.m, k.mat + column, (size_t)k.nelem * k.lanes, k.lanes, 0.0, k.ldl + column,
+                   (size_t)(k.m + 1) * k.lanes, k.lanes))
+        atomicOr(&k.bad[column / k.nl], BAD_FACTOR);
+}
+
+/* ---- M x = y ---- */
+
+__global__ void multiply_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes;
+    if (k.fibre[column] < 0)
+        return;
+    const int f = column % k.nl;
+    double sum = 0.0;
+    for (int df = 0; df <= k.reach; df++)
+        for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
+            const size_t e = (size_t)(k.first[df] + dk - k.lo[df]);
+            if (bin + dk >= 0 && bin + dk < k.n && f + df < k.nl)
+                sum += k.mat[((size_t)bin * k.nelem + e) * k.lanes + column] *
+                       k.d[(size_t)(bin + dk) * k.lanes + column + df];
+            if ((df > 0 || dk > 0) && bin - dk >= 0 && bin - dk < k.n && f - df >= 0)
+                sum += k.mat[((size_t)(bin - dk) * k.nelem + e) * k.lanes + column - df] *
+                       k.d[(size_t)(bin - dk) * k.lanes + column - df];
+        }
+    k.q[i] = sum;
+}
+
+/* z = P^-1 r. */
+template <int M> __global__ void precondition_kernel(work k)
+{
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= k.lanes || k.fibre[column] < 0)
+        return;
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+    const double *__restrict__ l = k.ldl + column, *__restrict__ r = k.r + column;
+    double *z = k.z + column;
+    if constexpr (M > 0) {
+        double back[M + 1];
+#pragma unroll
+        for (int t = 0; t <= M; t++)
+            back[t] = 0.0;
+        double next[M + 1], value = r[0]; /* what the next step needs is on its way while this one is computed */
+#pragma unroll
+        for (int t = 1; t <= M; t++)
+            next[t] = 0.0;
+        for (int j = 0; j < k.n; j++) {
+            double sum = value, now[M + 1];
+#pragma unroll
+            for (int t = 1; t <= M; t++)
+                now[t] = next[t];
+            if (j + 1 < k.n) {
+                value = r[(size_t)(j + 1) * lanes];
+#pragma unroll
+                for (int t = 1; t <= M; t++)
+                    next[t] = j + 1 >= t ? l[(size_t)(j + 1 - t) * lrow + t * lanes] : 0.0;
+            }
+#pragma unroll
+            for (int t = M; t >= 1; t--)
+                sum -= now[t] * back[t];
+#pragma unroll
+            for (int t = M; t >= 2; t--)
+                back[t] = back[t - 1];
+            back[1] = sum;
+            z[(size_t)j * lanes] = sum;
+        }
+#pragma unroll
+        for (int t = 0; t <= M; t++)
+            back[t] = 0.0;
+        double scale = l[(size_t)(k.n - 1) * lrow];
+        value = z[(size_t)(k.n - 1) * lanes];
+#pragma unroll
+        for (int t = 1; t <= M; t++)
+            next[t] = 0.0;
+        for (int j = k.n - 1; j >= 0; j--) {
+            double sum = value * scale, now[M + 1];
+#pragma unroll
+            for (int t = 1; t <= M; t++)
+                now[t] = next[t];
+            if (j > 0) {
+                const double *lj = l + (size_t)(j - 1) * lrow;
+                scale = lj[0];
+                value = z[(size_t)(j - 1) * lanes];
+#pragma unroll
+                for (int t = 1; t <= M; t++)
+                    next[t] = lj[t * lanes];
+            }
+#pragma unroll
+            for (int t = M; t >= 1; t--)
+                sum -= now[t] * back[t];
+#pragma unroll
+            for (int t = M; t >= 2; t--)
+                back[t] = back[t - 1];
+            back[1] = sum;
+            z[(size_t)j * lanes] = sum;
+        }
+    } else {
+        for (int j = 0; j < k.n; j++) {
+            double sum = r[(size_t)j * lanes];
+            for (int t = j < k.m ? j : k.m; t >= 1; t--)
+                sum -= l[(size_t)(j - t) * lrow + t * lanes] * z[(size_t)(j - t) * lanes];
+            z[(size_t)j * lanes] = sum;
+        }
+        for (int j = k.n - 1; j >= 0; j--) {
+            double sum = z[(size_t)j * lanes] * l[(size_t)j * lrow];
+            for (int t = k.n - 1 - j < k.m ? k.n - 1 - j : k.m; t >= 1; t--)
+                sum -= l[(size_t)j * lrow + t * lanes] * z[(size_t)(j + t) * lanes];
+            z[(size_t)j * lanes] = sum;
+        }
+    }
+}
+
+/* Inner products of each bundle, in parts: block (part, bundle). */
+__global__ void dot_kernel(work k, const double *a, const double *c)
+{
+    __shared__ double partial[256];
+    const int part = blockIdx.x, b = blockIdx.y;
+    const int k0 = (int)((long)k.n * part / DOT_PARTS), k1 = (int)((long)k.n * (part + 1) / DOT_PARTS);
+    double sum = 0.0;
+    for (int i = threadIdx.x; i < (k1 - k0) * k.nl; i += blockDim.x) {
+        const size_t at = (size_t)(k0 + i / k.nl) * k.lanes + (size_t)b * k.nl + i % k.nl;
+        sum += a[at] * c[at];
+    }
+    partial[threadIdx.x] = sum;
+    __syncthreads();
+    for (int s = blockDim.x / 2; s > 0; s /= 2) {
+        if (threadIdx.x < s)
+            partial[threadIdx.x] += partial[threadIdx.x + s];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        k.part[b * DOT_PARTS + part] = partial[0];
+}
+
+enum { START, STEP, NEXT };
+
+/* scalar[b]: rz, alpha, beta, what is enough. A bundle that is done has alpha = beta = 0. */
+__global__ void scalar_kernel(work k, int what)
+{
+    const int b = blockIdx.x * blockDim.x + threadIdx.x;
+    if (b >= k.nbundle)
+        return;
+    double sum = 0.0, *s = k.scalar + 4 * b;
+    for (int i = 0; i < DOT_PARTS; i++)
+        sum += k.part[b * DOT_PARTS + i];
+    if (what == START) {
+        s[0] = sum;
+        s[3] = fmax(k.tolerance * k.tolerance, 1e-26 * sum);
+        s[1] = s[2] = 0.0;
+    } else if (what == STEP) {
+        s[1] = 0.0;
+        if (s[0] > s[3]) {
+            if (sum > 0.0 && isfinite(sum))
+                s[1] = s[0] / sum;
+            else
+                atomicOr(&k.bad[b], BAD_SOLVE);
+        }
+    } else {
+        s[2] = s[0] > s[3] && s[1] != 0.0 ? sum / s[0] : 0.0;
+        if (s[1] != 0.0)
+            s[0] = sum;
+    }
+}
+
+__global__ void start_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < k.n * k.lanes) {
+        k.r[i] = k.y[i];
+        k.x[i] = 0.0;
+    }
+}
+
+__global__ void update_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const double alpha = k.scalar[4 * (i % k.lanes / k.nl) + 1];
+    if (alpha != 0.0) {
+        k.x[i] += alpha * k.d[i];
+        k.r[i] -= alpha * k.q[i];
+    }
+}
+
+__global__ void direction_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < k.n * k.lanes)
+        k.d[i] = k.z[i] + k.scalar[4 * (i % k.lanes / k.nl) + 2] * k.d[i];
+}
+
+/* ---- marginal information ---- */
+
+/* Columns of V for the neighbour on one side, and the diagonal of T: one thread a bin. */
+__global__ void columns_kernel(work k, int side)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int j = i / k.lanes, column = i % k.lanes, f = column % k.nl;
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+    double diagonal = 0.0;
+    int rows = 0;
+    const int other = f + side;
+    if (k.fibre[column] >= 0 && other >= 0 && other < k.nl && k.fibre[column + side] >= 0 && k.reach >= 1) {
+        const double *l = k.ldl + column + side;
+        double *v = k.v + (size_t)j * k.rows * lanes + column;
+        const double own = k.mat[(size_t)j * k.nelem * lanes + column];
+        double recent = 0.0;
+        for (int bin = -k.depth; bin <= k.depth + TAIL; bin++, rows++) {
+            const int at = j + bin;
+            double sum = 0.0, added = 0.0;
+            if (at >= 0 && at < k.n) {
+                const int step = side > 0 ? bin : -bin;
+                if (step >= k.lo[1] && step <= k.hi[1])
+                    sum = side > 0 ? k.mat[((size_t)j * k.nelem + k.first[1] + step - k.lo[1]) * lanes + column]
+                                   : k.mat[((size_t)at * k.nelem + k.first[1] + step - k.lo[1]) * lanes + column - 1];
+                for (int s = 1; s <= k.m && s <= rows && at - s >= 0; s++)
+                    sum -= l[(size_t)(at - s) * lrow + s * lanes] * v[(size_t)(rows - s) * lanes];
+                added = sum * sum * l[(size_t)at * lrow];
+            }
+            v[(size_t)rows * lanes] = sum;
+            diagonal += added;
+            recent = 0.5 * recent + added;
+            if (bin > k.depth && recent <= 0.03 * k.tolerance * own) {
+                rows++;
+                break;
+            }
+        }
+    }
+    k.length[i] = rows;
+    k.t[side > 0][((size_t)j * (k.band + 1)) * lanes + column] = diagonal;
+}
+
+/* The other diagonals of T; those that M does not have only where T is large near by. */
+__global__ void diagonals_kernel(work k, int side)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int j = i / k.lanes, column = i % k.lanes;
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes, trow = (size_t)(k.band + 1) * lanes;
+    double *t = k.t[side > 0] + column;
+    const double *mat = k.mat + column;
+    const double far = 300.0 * k.tolerance;
+    const bool large = t[(size_t)j * trow] > far * mat[(size_t)j * k.nelem * lanes];
+    const double *l = k.ldl + column + side, *v = k.v + (size_t)j * k.rows * lanes + column;
+    /* element (j, j + d) from columns j and j + d */
+    for (int d = 1; d <= k.band; d++) {
+        double sum = 0.0;
+        const int to = j + d;
+        if (to < k.n && k.length[i] > 0) {
+            const bool wanted = d <= k.m || large || t[(size_t)to * trow] > far * mat[(size_t)to * k.nelem * lanes];
+            if (wanted) {
+                const double *other = k.v + (size_t)to * k.rows * lanes + column;
+                const int rows = k.length[(size_t)to * lanes + column], mine = k.length[i] - d;
+                for (int r = 0; r < rows && r < mine; r++) {
+                    const int at = to - k.depth + r;
+                    if (at >= 0 && at < k.n)
+                        sum += other[(size_t)r * lanes] * l[(size_t)at * lrow] * v[(size_t)(r + d) * lanes];
+                }
+            }
+        }
+        t[(size_t)j * trow + (size_t)d * lanes] = sum;
+    }
+}
+
+/* A_s = M_ss - T- - T+. */
+__global__ void schur_kernel(work k)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, lanes = k.lanes, trow = (k.band + 1) * lanes;
+    if (i >= k.n * trow)
+        return;
+    const size_t j = i / trow, e = i % trow / lanes, column = i % lanes;
+    double v = e <= (size_t)k.m ? k.mat[(j * k.nelem + e) * lanes + column] : 0.0;
+    if (k.reach >= 1)
+        v -= k.t[0][i] + k.t[1][i];
+    k.a[i] = k.fibre[column] < 0 ? (e == 0 ? 1.0 : 0.0) : v;
+}
+
+/* Bundles in which one neighbour on each side at a time is not enough; see find_strong() of the CPU. */
+__global__ void strong_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes, f = column % k.nl;
+    if (k.fibre[column] < 0)
+        return;
+    const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
+    const double limit = 0.1 * k.tolerance, diagonal = k.mat[(size_t)bin * mrow + column] + SPX_TRACE_PRIOR;
+    const int around = k.depth + TAIL / 2;
+    for (int side = 0; side < 2; side++) {
+        const int g = 2 * side - 1;
+        if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
+            continue;
+        double direct = 0.0, next = 0.0, own = k.t[side][(size_t)bin * trow + column] / diagonal;
+        for (int df = 2; df <= k.reach; df++)
+            for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
+                const int to = side ? bin + dk : bin - dk, far = side ? f + df : f - df;
+                if (to < 0 || to >= k.n || far < 0 || far >= k.nl || k.fibre[column + (side ? df : -df)] < 0)
+                    continue;
+                const size_t e = (size_t)(k.first[df] + dk - k.lo[df]) * lanes;
+                const double v =
+                    side ? k.mat[(size_t)bin * mrow + e + column] : k.mat[(size_t)to * mrow + e + column - df];
+                const double theirs = k.mat[(size_t)to * mrow + column + (side ? df : -df)] + SPX_TRACE_PRIOR;
+                direct += 10.0 * v * v / (diagonal * theirs);
+            }
+        if (own > limit)
+            for (int j = bin > around ? bin - around : 0; j <= bin + around && j < k.n; j++)
+                next = fmax(next, k.t[side][(size_t)j * trow + column + g] /
+                                      (k.mat[(size_t)j * mrow + column + g] + SPX_TRACE_PRIOR));
+        if (own * next + sqrt(own * next * direct) + direct > limit)
+            atomicOr(&k.bad[column / k.nl], BAD_STRONG);
+    }
+}
+
+/* Half-bandwidth that a fibre needs; diagonals beyond it are cleared. One block a lane. */
+__global__ void trim_kernel(work k)
+{
+    __shared__ int most;
+    const int column = blockIdx.x;
+    const size_t lanes = k.lanes, row = (size_t)(k.band + 1) * lanes;
+    if (threadIdx.x == 0)
+        most = k.m;
+    __syncthreads();
+    const double least = 0.3 * k.tolerance;
+    if (k.fibre[column] >= 0)
+        for (int j = threadIdx.x; j < k.n; j += blockDim.x)
+            for (int d = k.band; d > k.m && j + d < k.n; d--) {
+                const double *a = k.a + (size_t)j * row + column, v = a[(size_t)d * lanes];
+                if (v * v > least * least * a[0] * a[(size_t)d * row])
+                    atomicMax(&most, d);
+            }
+    __syncthreads();
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x)
+        for (int d = most + 1; d <= k.band; d++)
+            k.a[(size_t)j * row + (size_t)d * lanes + column] = 0.0;
+    if (threadIdx.x == 0)
+        k.need[column] = most > k.h ? most : k.h;
+}
+
+/* ---- square root ---- */
+
+/* Bounds of the eigenvalues of a fibre (see smallest() and root_of() of the CPU), and its poles. The factor goes where
+ * the poles' factors will. One thread a lane. */
+template <int M> __global__ void bounds_kernel(work k, int mm)
+{
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= k.lanes)
+        return;
+    k.npole[column] = 0;
+    k.total[column] = 0.0;
+    if (k.wanted[column] < 0)
+        return;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * lanes;
+    const double *a = k.a + column;
+    double *l = k.lower + column, *z = k.z + column, most = 0.0, inverse = 0.0;
+    for (int j = 0; j < k.n; j++) {
+        double sum = fabs(a[(size_t)j * arow]);
+        for (int d = 1; d <= mm; d++) {
+            sum += fabs(a[(size_t)j * arow + d * lanes]);
+            if (j >= d)
+                sum += fabs(a[(size_t)(j - d) * arow + d * lanes]);
+        }
+        most = fmax(most, sum);
+    }
+    bool good = factor<M>(k.n, mm, a, arow, lanes, 0.0, l, lrow, lanes);
+    for (int step = 0; step < 2; step++) {
+        for (int j = 0; j < k.n; j++) {
+            double sum = step == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, z[(size_t)j * lanes]);
+            for (int t = j < mm ? j : mm; t >= 1; t--)
+                sum -= l[(size_t)(j - t) * lrow + t * lanes] * z[(size_t)(j - t) * lanes];
+            z[(size_t)j * lanes] = sum;
+        }
+        for (int j = k.n - 1; j >= 0; j--) {
+            double sum = z[(size_t)j * lanes] * l[(size_t)j * lrow];
+            for (int t = k.n - 1 - j < mm ? k.n - 1 - j : mm; t >= 1; t--)
+                sum -= l[(size_t)j * lrow + t * lanes] * z[(size_t)(j + t) * lanes];
+            z[(size_t)j * lanes] = sum;
+            inverse = fmax(inverse, fabs(sum));
+        }
+    }
+    double least = 0.5 / inverse;
+    if (!good || !(least > 0.0 && most < INFINITY)) {
+        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+        return;
+    }
+    k.bound[column] = least < most ? least : most;
+    k.bound[lanes + column] = most;
+}
+
+/* Poles of each fibre: one block a lane, threads look at the error together. */
+__global__ void poles_kernel(work k)
+{
+    __shared__ double shift[SPX_MAX_POLES], weight[SPX_MAX_POLES];
+    __shared__ int enough;
+    const int column = blockIdx.x;
+    if (k.wanted[column] < 0 || (k.bad[column / k.nl] & BAD_ROOT))
+        return;
+    const double a = k.bound[column], b = k.bound[k.lanes + column], tolerance = 0.1 * k.tolerance;
+    int n = (int)(0.7 * log(1.0 / tolerance) * (log(b / a) + 6.0) / 19.7392);
+    n = n < 1 ? 1 : n;
+    for (;; n++) {
+        if (threadIdx.x == 0) {
+            spx_sqrt_poles(a, b, n, shift, weight);
+            enough = 1;
+        }
+        __syncthreads();
+        if (n >= SPX_MAX_POLES)
+            break;
+        const int samples = 96;
+        const double step = log(b / a) / (samples - 1);
+        for (int i = threadIdx.x; i < samples; i += blockDim.x) {
+            double v = a * exp(step * i), sum = 0.0;
+            for (int j = 0; j < n; j++)
+                sum += weight[j] * (v / (v + shift[j]));
+            if (fabs(sum / sqrt(v) - 1.0) > tolerance)
+                enough = 0;
+        }
+        __syncthreads();
+        if (enough)
+            break;
+        __syncthreads();
+    }
+    for (int j = threadIdx.x; j < n; j += blockDim.x) {
+        k.shift[(size_t)j * k.lanes + column] = shift[j];
+        k.pole_weight[(size_t)j * k.lanes + column] = weight[j];
+    }
+    if (threadIdx.x == 0) {
+        double total = 0.0;
+        for (int j = 0; j < n; j++)
+            total += weight[j];
+        k.npole[column] = n;
+        k.total[column] = total;
+    }
+}
+
+/* One warp a task: 32 lanes and one of their poles. What the pole adds to the diagonals of Q, to Q 1 and Q x goes to
+ * share[task]. */
+template <int M> __global__ void root_kernel(work k, int mm)
+{
+    const int task = blockIdx.x, in = threadIdx.x;
+    const int column = k.task[2 * task] * WARP + in, pole = k.task[2 * task + 1];
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    const int n = k.n, h = k.h;
+    double *share = k.share + (size_t)task * n * (h + 3) * WARP + in;
+    const bool used = column < k.lanes && pole < k.npole[column];
+    if (!used) {
+        for (int j = 0; j < n; j++)
+            for (int c = 0; c < h + 3; c++)
+                share[((size_t)j * (h + 3) + c) * WARP] = 0.0;
+        return;
+    }
+    const double shift = k.shift[(size_t)pole * lanes + column], weight = k.pole_weight[(size_t)pole * lanes + column];
+    const double *__restrict__ a = k.a + column, *__restrict__ x = k.x + column;
+    const size_t lrow = (size_t)(mm + 1) * WARP;
+    double *l = k.lower + (size_t)task * n * lrow + in;
+    double *one = k.rhs + (size_t)task * 2 * n * WARP + in, *flux = one + (size_t)n * WARP;
+    if (!factor<M>(n, mm, a, arow, lanes, shift, l, lrow, WARP))
+        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+    if constexpr (M > 0) {
+        double back1[M + 1], backx[M + 1], z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
+#pragma unroll
+        for (int t = 0; t <= M; t++) {
+            back1[t] = backx[t] = 0.0;
+#pragma unroll
+            for (int d = 0; d <= M; d++)
+                z[t][d] = 0.0;
+        }
+        for (int j = 0; j < n; j++) {
+            double s1 = 1.0, sx = x[(size_t)j * lanes];
+#pragma unroll
+            for (int t = M; t >= 1; t--) {
+                const double lt = j >= t ? l[(size_t)(j - t) * lrow + t * WARP] : 0.0;
+                s1 -= lt * back1[t];
+                sx -= lt * backx[t];
+            }
+#pragma unroll
+            for (int t = M; t >= 2; t--) {
+                back1[t] = back1[t - 1];
+                backx[t] = backx[t - 1];
+            }
+            back1[1] = s1;
+            backx[1] = sx;
+            one[(size_t)j * WARP] = s1;
+            flux[(size_t)j * WARP] = sx;
+        }
+#pragma unroll
+        for (int t = 0; t <= M; t++)
+            back1[t] = backx[t] = 0.0;
+        for (int j = n - 1; j >= 0; j--) {
+            const double *lj = l + (size_t)j * lrow;
+            double lt[M + 1];
+#pragma unroll
+            for (int t = 0; t <= M; t++)
+                lt[t] = lj[t * WARP];
+            double s1 = one[(size_t)j * WARP] * lt[0], sx = flux[(size_t)j * WARP] * lt[0], own = lt[0];
+            double column_z[M + 1];
+#pragma unroll
+            for (int i = 1; i <= M; i++)
+                column_z[i] = 0.0;
+#pragma unroll
+            for (int t = M; t >= 1; t--) {
+                s1 -= lt[t] * back1[t];
+                sx -= lt[t] * backx[t];
+#pragma unroll
+                for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
+                    column_z[i] -= lt[t] * (i < t ? z[i - 1][t - i] : z[t - 1][i - t]);
+            }
+#pragma unroll
+            for (int t = M; t >= 1; t--)
+                own -= lt[t] * column_z[t];
+#pragma unroll
+            for (int t = M; t >= 2; t--) {
+                back1[t] = back1[t - 1];
+                backx[t] = backx[t - 1];
+            }
+            back1[1] = s1;
+            backx[1] = sx;
+#pragma unroll
+            for (int i = M - 1; i >= 1; i--) {
+#pragma unroll
+                for (int d = 0; d + i < M; d++)
+                    z[i][d] = z[i - 1][d];
+            }
+            z[0][0] = own;
+#pragma unroll
+            for (int d = 1; d < M; d++)
+                z[0][d] = column_z[d];
+            double *to = share + (size_t)j * (h + 3) * WARP;
+            to[0] = -weight * shift * own;
+#pragma unroll
+            for (int d = 1; d <= M; d++)
+                if (d <= h)
+                    to[(size_t)d * WARP] = -weight * shift * column_z[d];
+            to[(size_t)(h + 1) * WARP] = weight * (1.0 - shift * s1);
+            to[(size_t)(h + 2) * WARP] = weight * (x[(size_t)j * lanes] - shift * sx);
+        }
+    } else {
+        /* any bandwidth: Z over the rows of L that are done with (L(j+d, j) is needed no more once Z(j, j+d) is known)
+         */
+        for (int j = 0; j < n; j++) {
+            double s1 = 1.0, sx = x[(size_t)j * lanes];
+            for (int t = j < mm ? j : mm; t >= 1; t--) {
+                const double lt = l[(size_t)(j - t) * lrow + t * WARP];
+                s1 -= lt * one[(size_t)(j - t) * WARP];
+                sx -= lt * flux[(size_t)(j - t) * WARP];
+            }
+            one[(size_t)j * WARP] = s1;
+            flux[(size_t)j * WARP] = sx;
+        }
+        for (int j = n - 1; j >= 0; j--) {
+            double *lj = l + (size_t)j * lrow, column_z[SPX_TRACE_MOST_BAND + 1];
+            const int rest = n - 1 - j < mm ? n - 1 - j : mm;
+            double s1 = one[(size_t)j * WARP] * lj[0], sx = flux[(size_t)j * WARP] * lj[0], own = lj[0];
+            for (int i = 1; i <= mm; i++)
+                column_z[i] = 0.0;
+            for (int t = rest; t >= 1; t--) {
+                const double lt = lj[t * WARP];
+                s1 -= lt * one[(size_t)(j + t) * WARP];
+                sx -= lt * flux[(size_t)(j + t) * WARP];
+                for (int i = 1; i <= rest; i++)
+                    column_z[i] -= lt * (i < t ? l[(size_t)(j + i) * lrow + (t - i) * WARP]
+                                               : l[(size_t)(j + t) * lrow + (i - t) * WARP]);
+            }
+            for (int t = rest; t >= 1; t--)
+                own -= lj[t * WARP] * column_z[t];
+            lj[0] = own;
+            for (int d = 1; d <= mm; d++)
+                lj[d * WARP] = column_z[d];
+            one[(size_t)j * WARP] = s1;
+            flux[(size_t)j * WARP] = sx;
+            double *to = share + (size_t)j * (h + 3) * WARP;
+            to[0] = -weight * shift * own;
+            for (int d = 1; d <= h; d++)
+                to[(size_t)d * WARP] = -weight * shift * column_z[d];
+            to[(size_t)(h + 1) * WARP] = weight * (1.0 - shift * s1);
+            to[(size_t)(h + 2) * WARP] = weight * (x[(size_t)j * lanes] - shift * sx);
+        }
+    }
+}
+
+/* Sums over the poles, in their order: tasks first[warp] .. first[warp + 1] - 1 are those of a warp. */
+__global__ void gather_kernel(work k, const int *first)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, row = (size_t)(k.h + 3) * k.lanes;
+    if (i >= k.n * row)
+        return;
+    const size_t j = i / row, c = i % row / k.lanes, column = i % k.lanes;
+    const int warp = (int)(column / WARP), in = (int)(column % WARP);
+    double sum = 0.0;
+    for (int task = first[warp]; task < first[warp + 1]; task++)
+        sum += k.share[(((size_t)task * k.n + j) * (k.h + 3) + c) * WARP + in];
+    k.sum[i] += sum;
+}
+
+/* flux and ivar. Thread: (lane, bin), bins side by side. */
+__global__ void flux_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.nwave * k.lanes)
+        return;
+    const int bin = i % k.nwave, column = i / k.nwave;
+    if (k.wanted[column] < 0)
+        return;
+    const size_t row = (size_t)(k.h + 3) * k.lanes, j = (size_t)(bin + k.pad);
+    const size_t at = (size_t)(k.wanted[column] - k.row0) * k.nwave + bin;
+    const double s = k.sum[j * row + (size_t)(k.h + 1) * k.lanes + column];
+    const double flux = s != 0.0 ? k.sum[j * row + (size_t)(k.h + 2) * k.lanes + column] / s : 0.0;
+    if (!isfinite(flux) || !isfinite(s * s))
+        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+    k.out_flux[at] = flux;
+    k.out_ivar[at] = s * s;
+    const double seen = k.seen[j * k.lanes + column];
+    k.out_seen[at] = seen < 1.0 ? 1.0 - seen : 0.0;
+}
+
+__global__ void resolution_kernel(work k)
+{
+    const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
+    const int ndiag = 2 * k.h + 1;
+    if (i >= (long)k.nwave * ndiag * k.lanes)
+        return;
+    const int bin = (int)(i % k.nwave), d = (int)(i / k.nwave % ndiag), column = (int)(i / k.nwave / ndiag);
+    if (k.wanted[column] < 0)
+        return;
+    const size_t row = (size_t)(k.h + 3) * k.lanes;
+    const int off = d - k.h, to = bin + k.pad + off;
+    double r = 0.0;
+    if (to >= 0 && to < k.n) {
+        const double s = k.sum[(size_t)to * row + (size_t)(k.h + 1) * k.lanes + column];
+        const int low = off < 0 ? to : bin + k.pad;
+        if (s != 0.0)
+            r = (k.sum[(size_t)low * row + (size_t)(off < 0 ? -off : off) * k.lanes + column] +
+                 (off == 0 ? k.total[column] : 0.0)) /
+                s;
+        if (!isfinite(r))
+            atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+    }
+    k.out_res[((size_t)(k.wanted[column] - k.row0) * ndiag + d) * k.nwave + bin] = r;
+}
+
+/* ---- model and chi^2 ---- */
+
+/* Of each trace, the bins whose spot covers a row, and the columns of these spots. */
+struct span {
+    int k0, k1, x0, x1; /* k0 <= bin <= k1, x0 <= x < x1 */
+};
+
+__global__ void no_rows_kernel(work k)
+{
+    const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < k.ccd_ny * k.lanes)
+        k.span[i] = {INT_MAX, -1, INT_MAX, INT_MIN};
+}
+
+__global__ void rows_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes || k.state[i] != SPX_TRACE_SPOT)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes, xc = k.at[i].xc, yc = k.at[i].yc;
+    for (int y = yc > 0 ? yc : 0; y < yc + k.ny && y < k.ccd_ny; y++) {
+        span *s = k.span + (size_t)y * k.lanes + column;
+        atomicMin(&s->k0, bin);
+        atomicMax(&s->k1, bin);
+        atomicMin(&s->x0, xc);
+        atomicMax(&s->x1, xc + k.nx);
+    }
+}
+
+/* (p - M)^2 / (1/ivar + (psf_error M)^2) of the pixels of a bundle, 0 without ivar: one thread a pixel. */
+__global__ void chi2_kernel(work k)
+{
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, b = blockIdx.z;
+    const long y = blockIdx.y;
+    if (column >= k.wide || y < k.y0[b] || y >= k.y1[b])
+        return;
+    const long x = k.x0[b] + column;
+    double *to = k.chi2 + ((size_t)b * k.ccd_ny + y) * k.wide + column;
+    *to = 0.0;
+    if (x < 0 || x >= k.ccd_nx)
+        return;
+    const double ivar = k.weight[y * k.ccd_nx + x];
+    if (!(ivar > 0.0))
+        return;
+    double model = 0.0;
+    for (int f = 0; f < k.nl; f++) {
+        const int lane = b * k.nl + f;
+        const span s = k.span[(size_t)y * k.lanes + lane];
+        if (x < s.x0 || x >= s.x1)
+            continue;
+        for (int j = s.k0; j <= s.k1; j++) {
+            const size_t i = (size_t)j * k.lanes + lane;
+            const long dx = x - k.at[i].xc, dy = y - k.at[i].yc;
+            if (k.state[i] == SPX_TRACE_SPOT && dx >= 0 && dx < k.nx && dy >= 0 && dy < k.ny)
+                model += k.x[i] * k.spot[i * k.npix + dy * k.nx + dx];
+        }
+    }
+    const double error = k.psf_error * model, rest = (double)k.data[y * k.ccd_nx + x] - model;
+    *to = rest * rest * ivar / (error * error * ivar + 1.0);
+}
+
+/* chi2pix: one warp a bin of the output. */
+__global__ void gather_chi2_kernel(work k)
+{
+    const int lane = threadIdx.x % WARP;
+    const long item = (long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    if (item >= (long)k.nwave * k.lanes)
+        return;
+    const int bin = (int)(item % k.nwave), column = (int)(item / k.nwave), b = column / k.nl;
+    if (k.wanted[column] < 0)
+        return;
+    const size_t i = (size_t)(bin + k.pad) * k.lanes + column;
+    double sum = 0.0;
+    if (k.state[i] == SPX_TRACE_SPOT && k.seen[i] > 0.0) {
+        const spx_trace_place at = k.at[i];
+        for (int s = lane; s < k.npix; s += WARP) {
+            const long x = at.xc + s % k.nx, y = at.yc + s / k.nx;
+            if (x >= 0 && x < k.ccd_nx && y >= k.y0[b] && y < k.y1[b])
+                sum += k.spot[i * k.npix + s] * k.chi2[((size_t)b * k.ccd_ny + y) * k.wide + x - k.x0[b]];
+        }
+    }
+    sum = warp_sum(sum);
+    if (lane == 0)
+        k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin] = sum > 0.0 ? sum / k.seen[i] : 0.0;
+}
+
+/* ---- host ---- */
+
+spx_status failed(cudaError_t code, const char *what, spx_err *e)
+{
+    (void)cudaGetLastError();
+    if (code == cudaErrorMemoryAllocation)
+        return spx_fail(e, SPX_EDEVICE, "cuda: %s: out of memory: give less with --max-device-mem, or use --device cpu",
+                        what);
+    return spx_fail(e, SPX_EDEVICE, "cuda: %s: %s: use --device cpu", what, cudaGetErrorString(code));
+}
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        cudaError_t code_ = (call);                                                                                    \
+        if (code_ != cudaSuccess)                                                                                      \
+            return failed(code_, #call, e);                                                                            \
+    } while (0)
+
+/* Memory of the device, handed out from the front; with base NULL it only counts. */
+struct arena {
+    char *base;
+    size_t used, size;
+
+    template <typename T> T *take(size_t n)
+    {
+        size_t at = used;
+        used += (n * sizeof(T) + 255) / 256 * 256;
+        return base ? (T *)(base + at) : (T *)256;
+    }
+};
+
+/* Everything but the poles' work, which takes what is left. */
+void lay_out(arena &m, work &k)
+{
+    const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle, guard = (size_t)k.nl + REACH;
+    k.at = m.take<spx_trace_place>(row);
+    k.state = m.take<unsigned char>(row);
+    k.spot = m.take<double>(row * k.npix);
+    k.mat = m.take<double>(row * k.nelem + 2 * guard) + guard;
+    k.y = m.take<double>(row);
+    k.w = m.take<double>(row);
+    k.seen = m.take<double>(row);
+    k.largest = m.take<double>(n * nb);
+    k.everywhere = m.take<double>(nb);
+    k.ldl = m.take<double>(row * (k.m + 1) + 2 * guard) + guard;
+    k.x = m.take<double>(row);
+    k.r = m.take<double>(row);
+    k.z = m.take<double>(row);
+    k.q = m.take<double>(row);
+    k.d = m.take<double>(row);
+    k.part = m.take<double>(nb * DOT_PARTS);
+    k.scalar = m.take<double>(nb * 4);
+    k.length = m.take<int>(row);
+    k.t[0] = m.take<double>(row * (k.band + 1));
+    k.t[1] = m.take<double>(row * (k.band + 1));
+    k.a = m.take<double>(row * (k.band + 1));
+    k.bad = m.take<int>(nb);
+    k.need = m.take<int>(lanes);
+    k.bound = m.take<double>(2 * lanes);
+    k.npole = m.take<int>(lanes);
+    k.shift = m.take<double>(SPX_MAX_POLES * lanes);
+    k.pole_weight = m.take<double>(SPX_MAX_POLES * lanes);
+    k.total = m.take<double>(lanes);
+    k.sum = m.take<double>(row * (k.h + 3));
+    k.span = (struct span *)m.take<int>(4 * (size_t)k.ccd_ny * lanes);
+    k.chi2 = m.take<double>(nb * (size_t)k.ccd_ny * k.wide);
+    const size_t nout = nb * (size_t)k.nl * k.nwave;
+    k.out_flux = m.take<double>(nout);
+    k.out_ivar = m.take<double>(nout);
+    k.out_chi2 = m.take<double>(nout);
+    k.out_seen = m.take<double>(nout);
+    k.out_res = m.take<double>(nout * (2 * k.h + 1));
+    k.fibre = m.take<int>(lanes);
+    k.wanted = m.take<int>(lanes);
+    k.y0 = m.take<int>(nb);
+    k.y1 = m.take<int>(nb);
+    k.x0 = m.take<int>(nb);
+    k.task = m.take<int>(2 * (lanes / WARP + 1) * SPX_MAX_POLES);
+}
+
+/* Doubles of one task of the square root. */
+size_t task_size(const work &k, int mm)
+{
+    return (size_t)k.n * WARP * (size_t)(mm + 1 + 2 + k.h + 3);
+}
+
+/* Geometry that all bundles of the call share: the union of theirs. */
+spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, work &k, spx_err *e)
+{
+    const spx_extract_job *job = p->job;
+    k = work();
+    k.n = (int)p->nbin;
+    k.pad = (int)p->pad;
+    k.nwave = (int)job->nwave;
+    k.nx = p->nx;
+    k.ny = p->ny;
+    k.npix = p->nx * p->ny;
+    k.degx = p->degx;
+    k.degy = p->degy;
+    k.npar = (int)p->npar;
+    k.ndeg = (int)job->psf->ndeg;
+    k.h = job->psf->hsizey;
+    k.ccd_nx = (long)job->image->nx;
+    k.ccd_ny = (long)job->image->ny;
+    k.tolerance = p->tolerance;
+    k.psf_error = job->psf_error;
+    k.regularize = job->o->regularize;
+    k.half = job->o->wave_step > p->nbin ? (int)p->nbin : (int)(job->o->wave_step + 2 * p->pad);
+    for (int df = 0; df <= REACH; df++) {
+        k.lo[df] = INT_MAX;
+        k.hi[df] = INT_MIN;
+    }
+    size_t most = 0;
+    for (size_t i = 0; i < nbundle; i++) {
+        const spx_trace_bundle *b = &list[i];
+        most = b->nf > most ? b->nf : most;
+        if (b->reach > REACH)
+            return spx_fail(e, SPX_EDEVICE, "cuda: traces overlap with more than %d others: use --device cpu",
+                            (int)REACH);
+        k.reach = b->reach > k.reach ? b->reach : k.reach;
+        for (int df = 0; df <= b->reach; df++) {
+            k.lo[df] = b->lo[df] < k.lo[df] ? b->lo[df] : k.lo[df];
+            k.hi[df] = b->hi[df] > k.hi[df] ? b->hi[df] : k.hi[df];
+        }
+        k.wide = (int)b->wnx > k.wide ? (int)b->wnx : k.wide;
+    }
+    for (int df = 0; df <= k.reach; df++) {
+        k.first[df] = k.nelem;
+        k.nelem += k.hi[df] - k.lo[df] + 1;
+        k.depth = k.hi[df] > k.depth ? k.hi[df] : k.depth;
+        k.depth = -k.lo[df] > k.depth ? -k.lo[df] : k.depth;
+    }
+    k.nl = ((int)most + k.reach + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES * SPX_TRACE_LANES;
+    k.m = k.hi[0];
+    k.band = k.m + (k.reach > 0 ? SPX_TRACE_WIDER : 0);
+    k.band = k.band > k.h ? k.band : k.h;
+    k.rows = 2 * k.depth + 1 + TAIL;
+    return SPX_OK;
+}
+
+unsigned blocks(size_t n, unsigned threads)
+{
+    return (unsigned)((n + threads - 1) / threads);
+}
+
+/* Loops of constant length for the usual bandwidths; others go through memory. */
+#define BY_BAND(mm, kernel, ...)                                                                                       \
+    switch (mm) {                                                                                                      \
+    case 6:                                                                                                            \
+        kernel<6> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    case 7:                                                                                                            \
+        kernel<7> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    case 8:                                                                                                            \
+        kernel<8> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    case 9:                                                                                                            \
+        kernel<9> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    default:                                                                                                           \
+        kernel<0> __VA_ARGS__;                                                                                         \
+    }
+
+spx_status equations(work &k, spx_err *e)
+{
+    const int deg = k.degx > k.degy ? k.degx : k.degy;
+    const int per_warp = k.npar + (deg + 1) * (k.nx + k.ny + 2) + (k.degx + 1) * k.ny;
+    const size_t bins = (size_t)k.n * k.lanes;
+    const unsigned warps = 4;
+    const size_t need = sizeof(double) * warps * per_warp, need2 = sizeof(double) * warps * k.npix;
+    TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)need));
+    TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)need2));
+    spots_kernel<<<blocks(bins, warps), warps * WARP, need>>>(k, per_warp);
+    overlaps_kernel<<<blocks(bins, warps), warps * WARP, need2>>>(k);
+    largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128>>>(k);
+    everywhere_kernel<<<blocks(k.nbundle, 32), 32>>>(k);
+    regularise_kernel<<<blocks(bins, 128), 128>>>(k);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+spx_status solve(work &k, double *scalar, spx_err *e)
+{
+    const size_t bins = (size_t)k.n * k.lanes;
+    const dim3 parts(DOT_PARTS, k.nbundle);
+    const unsigned few = blocks(k.nbundle, 32), each = blocks(bins, 128), column = blocks(k.lanes, 32);
+    BY_BAND(k.m, factorise_kernel, <<<column, 32>>>(k))
+    start_kernel<<<each, 128>>>(k);
+    BY_BAND(k.m, precondition_kernel, <<<column, 32>>>(k))
+    dot_kernel<<<parts, 256>>>(k, k.r, k.z);
+    scalar_kernel<<<few, 32>>>(k, START);
+    direction_kernel<<<each, 128>>>(k);
+    TRY(cudaGetLastError());
+    for (int step = 0; step < MOST_STEPS; step++) {
+        int busy = 0;
+        TRY(cudaMemcpy(scalar, k.scalar, sizeof(double) * 4 * k.nbundle, cudaMemcpyDeviceToHost));
+        for (int b = 0; b < k.nbundle; b++)
+            busy |= scalar[4 * b] > scalar[4 * b + 3] && (step == 0 || scalar[4 * b + 1] != 0.0);
+        if (!busy)
+            break;
+        multiply_kernel<<<each, 128>>>(k);
+        dot_kernel<<<parts, 256>>>(k, k.d, k.q);
+        scalar_kernel<<<few, 32>>>(k, STEP);
+        update_kernel<<<each, 128>>>(k);
+        BY_BAND(k.m, precondition_kernel, <<<column, 32>>>(k))
+        dot_kernel<<<parts, 256>>>(k, k.r, k.z);
+        scalar_kernel<<<few, 32>>>(k, NEXT);
+        direction_kernel<<<each, 128>>>(k);
+        TRY(cudaGetLastError());
+    }
+    return SPX_OK;
+}
+
+spx_status marginal(work &k, arena m, spx_err *e)
+{
+    const size_t bins = (size_t)k.n * k.lanes;
+    k.v = m.take<double>(bins * k.rows);
+    if (k.reach >= 1) {
+        for (int side = -1; side <= 1; side += 2) {
+            columns_kernel<<<blocks(bins, 128), 128>>>(k, side);
+            diagonals_kernel<<<blocks(bins, 128), 128>>>(k, side);
+        }
+        strong_kernel<<<blocks(bins, 128), 128>>>(k);
+    }
+    schur_kernel<<<blocks(bins * (k.band + 1), 256), 256>>>(k);
+    trim_kernel<<<k.lanes, 128>>>(k);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+/* Half-bandwidth and number of poles of the fibres of a warp, on the host. */
+struct warp_work {
+    int mm, npole;
+};
+
+spx_status root(work &k, arena m, warp_work *warps, int *list, spx_err *e)
+{
+    const int nwarp = (k.lanes + WARP - 1) / WARP, column = blocks(k.lanes, 32);
+    int *need = list, *npole = need + k.lanes, *task = npole + k.lanes, *first = task + 2 * nwarp * SPX_MAX_POLES;
+    TRY(cudaMemcpy(need, k.need, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
+    int most = 0;
+    for (int i = 0; i < nwarp; i++)
+        warps[i] = {0, 0};
+    for (int i = 0; i < k.lanes; i++)
+        most = need[i] > most ? need[i] : most;
+    arena all = m;
+    k.lower = all.take<double>((size_t)k.n * (most + 1) * k.lanes);
+    BY_BAND(most, bounds_kernel, <<<column, 32>>>(k, most))
+    poles_kernel<<<k.lanes, 96>>>(k);
+    TRY(cudaMemcpy(npole, k.npole, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < k.lanes; i++) {
+        warp_work &w = warps[i / WARP];
+        if (npole[i] > 0) {
+            w.mm = need[i] > w.mm ? need[i] : w.mm;
+            w.npole = npole[i] > w.npole ? npole[i] : w.npole;
+        }
+    }
+    TRY(cudaMemset(k.sum, 0, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes));
+    for (int mm = 1; mm <= most; mm++) {
+        const size_t room = (m.size - m.used) / sizeof(double), each = task_size(k, mm);
+        int at = 0;
+        while (at < nwarp) {
+            /* whole warps, as many as there is room for */
+            int ntask = 0, i = at;
+            for (; i < nwarp; i++) {
+                first[i] = ntask;
+                if (warps[i].mm != mm)
+                    continue;
+                if ((size_t)(ntask + warps[i].npole) * each + 3 * 256 > room)
+                    break;
+                for (int pole = 0; pole < warps[i].npole; pole++, ntask++) {
+                    task[2 * ntask] = i;
+                    task[2 * ntask + 1] = pole;
+                }
+            }
+            if (i < nwarp && ntask == 0)
+                return spx_fail(e, SPX_EDEVICE,
+                                "cuda: too little memory on the device for one group of traces: use --device cpu");
+            if (ntask > 0) {
+                for (int w = 0; w < at; w++)
+                    first[w] = 0;
+                for (int w = i; w <= nwarp; w++)
+                    first[w] = ntask;
+                arena rest = m;
+                int *where = rest.take<int>(nwarp + 1);
+                k.lower = rest.take<double>((size_t)ntask * k.n * (mm + 1) * WARP);
+                k.rhs = rest.take<double>((size_t)ntask * k.n * 2 * WARP);
+                k.share = rest.take<double>((size_t)ntask * k.n * (k.h + 3) * WARP);
+                TRY(cudaMemcpy((void *)k.task, task, sizeof(int) * 2 * ntask, cudaMemcpyHostToDevice));
+                TRY(cudaMemcpy(where, first, sizeof(int) * (nwarp + 1), cudaMemcpyHostToDevice));
+                BY_BAND(mm, root_kernel, <<<ntask, WARP>>>(k, mm))
+                gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256>>>(k, where);
+                TRY(cudaGetLastError());
+            }
+            at = i;
+        }
+    }
+    flux_kernel<<<blocks((size_t)k.nwave * k.lanes, 256), 256>>>(k);
+    resolution_kernel<<<blocks((size_t)k.nwave * (2 * k.h + 1) * k.lanes, 256), 256>>>(k);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+spx_status fit(work &k, spx_err *e)
+{
+    const unsigned warps = 8;
+    no_rows_kernel<<<blocks((size_t)k.ccd_ny * k.lanes, 256), 256>>>(k);
+    rows_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128>>>(k);
+    chi2_kernel<<<dim3(blocks(k.wide, 128), (unsigned)k.ccd_ny, k.nbundle), 128>>>(k);
+    gather_chi2_kernel<<<blocks((size_t)k.nwave * k.lanes, warps), warps * WARP>>>(k);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+/* Tables of one piece of work on the host. */
+struct tables {
+    spx_trace_place *at;
+    unsigned char *state;
+    int *fibre, *wanted, *y0, *y1, *x0, *list, *bad;
+    double *scalar;
+    warp_work *warps;
+};
+
+void free_tables(tables &t)
+{
+    spx_free(t.at);
+    spx_free(t.state);
+    spx_free(t.fibre);
+    spx_free(t.wanted);
+    spx_free(t.y0);
+    spx_free(t.y1);
+    spx_free(t.x0);
+    spx_free(t.list);
+    spx_free(t.bad);
+    spx_free(t.scalar);
+    spx_free(t.warps);
+}
+
+spx_status alloc_tables(tables &t, size_t n, size_t nb, size_t lanes, spx_err *e)
+{
+    const size_t nwarp = lanes / WARP + 1;
+    t = tables();
+    if (!(t.at = (spx_trace_place *)spx_alloc2(n, lanes, sizeof *t.at, e)) ||
+        !(t.state = (unsigned char *)spx_alloc2(n, lanes, 1, e)) ||
+        !(t.fibre = (int *)spx_alloc2(lanes, 1, sizeof(int), e)) ||
+        !(t.wanted = (int *)spx_alloc2(lanes, 1, sizeof(int), e)) ||
+        !(t.y0 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) || !(t.y1 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) ||
+        !(t.x0 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) || !(t.bad = (int *)spx_alloc2(nb, 1, sizeof(int), e)) ||
+        !(t.list = (int *)spx_alloc2(2 * lanes + 2 * nwarp * SPX_MAX_POLES + nwarp + 1, 1, sizeof(int), e)) ||
+        !(t.scalar = (double *)spx_alloc2(nb, 4, sizeof(double), e)) ||
+        !(t.warps = (warp_work *)spx_alloc2(nwarp, 1, sizeof(warp_work), e)))
+        return SPX_EIO;
+    return SPX_OK;
+}
+
+void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, const work &k, tables &t)
+{
+    const spx_extract_options *o = p->job->o;
+#pragma omp parallel for
+    for (int b = 0; b < k.nbundle; b++) {
+        const spx_trace_bundle *from = &list[b];
+        t.y0[b] = (int)from->y0;
+        t.y1[b] = (int)from->y1;
+        t.x0[b] = (int)from->wx0;
+        t.bad[b] = 0;
+        for (int f = 0; f < k.nl; f++) {
+            const size_t fibre = from->fibre0 + (size_t)f;
+            const bool there = (size_t)f < from->nf, kept = there && fibre >= o->first && fibre < o->first + o->nspec;
+            t.fibre[b * k.nl + f] = there ? (int)fibre : -1;
+            t.wanted[b * k.nl + f] = kept ? (int)(fibre - o->first) : -1;
+        }
+        for (int j = 0; j < k.n; j++)
+            for (int f = 0; f < k.nl; f++) {
+                const size_t to = (size_t)j * k.lanes + (size_t)b * k.nl + f;
+                const bool there = (size_t)f < from->nf;
+                t.state[to] = there ? from->state[(size_t)j * from->nf + f] : (unsigned char)SPX_TRACE_OFF;
+                t.at[to] = there ? from->at[(size_t)j * from->nf + f] : spx_trace_place{0, 0, 0.0, 0.0};
+            }
+    }
+}
+
+template <typename T> cudaError_t upload(const T *to, const T *from, size_t n)
+{
+    return cudaMemcpy((void *)to, from, n * sizeof(T), cudaMemcpyHostToDevice);
+}
+
+/* One piece of work: the bundles list[0 .. k.nbundle - 1]. todo[b] gets the reasons to solve bundle b on the CPU. */
+spx_status piece(const spx_trace_plan *p, const spx_trace_bundle *list, work k, arena m, tables &t, spx_frame *out,
+                 int *todo, size_t *nospot, spx_extract_cuda *dev, spx_err *e)
+{
+    const size_t bins = (size_t)k.n * k.lanes;
+    lay_out(m, k);
+    fill_tables(p, list, k, t);
+    int rows = 0;
+    k.row0 = INT_MAX;
+    for (int i = 0; i < k.lanes; i++)
+        if (t.wanted[i] >= 0) {
+            k.row0 = t.wanted[i] < k.row0 ? t.wanted[i] : k.row0;
+            rows++;
+        }
+    double begin = omp_get_wtime();
+    TRY(upload(k.at, t.at, bins));
+    TRY(upload(k.state, t.state, bins));
+    TRY(upload(k.fibre, t.fibre, k.lanes));
+    TRY(upload(k.wanted, t.wanted, k.lanes));
+    TRY(upload(k.y0, t.y0, k.nbundle));
+    TRY(upload(k.y1, t.y1, k.nbundle));
+    TRY(upload(k.x0, t.x0, k.nbundle));
+    TRY(cudaDeviceSynchronize());
+    double now = omp_get_wtime();
+    dev->transfer += now - begin;
+    begin = now;
+    const size_t guard = (size_t)k.nl + REACH;
+    TRY(cudaMemset(k.bad, 0, sizeof(int) * k.nbundle));
+    TRY(cudaMemset(k.mat - guard, 0, sizeof(double) * guard));
+    TRY(cudaMemset(k.mat + bins * k.nelem, 0, sizeof(double) * guard));
+    TRY(cudaMemset(k.ldl - guard, 0, sizeof(double) * (bins * (k.m + 1) + 2 * guard)));
+    for (double *v : {k.x, k.r, k.z, k.q, k.d})
+        TRY(cudaMemset(v, 0, sizeof(double) * bins));
+    for (double *v : k.t)
+        TRY(cudaMemset(v, 0, sizeof(double) * bins * (k.band + 1)));
+    double last = begin;
+    spx_status st = SPX_OK;
+    for (int step = 0; step < 5 && st == SPX_OK; step++) {
+        switch (step) {
+        case 0:
+            st = equations(k, e);
+            break;
+        case 1:
+            st = solve(k, t.scalar, e);
+            break;
+        case 2:
+            st = marginal(k, m, e);
+            break;
+        case 3:
+            st = root(k, m, t.warps, t.list, e);
+            break;
+        case 4:
+            st = fit(k, e);
+            break;
+        }
+        if (st == SPX_OK)
+            TRY(cudaDeviceSynchronize());
+        now = omp_get_wtime();
+        dev->step[step] += now - last;
+        last = now;
+    }
+    if (st != SPX_OK)
+        return st;
+    TRY(cudaDeviceSynchronize());
+    now = omp_get_wtime();
+    dev->compute += now - begin;
+    begin = now;
+    const size_t nw = p->job->nwave, row0 = (size_t)k.row0, nout = (size_t)rows * nw, ndiag = out->arm.ndiag;
+    TRY(cudaMemcpy(out->arm.flux + row0 * nw, k.out_flux, sizeof(double) * nout, cudaMemcpyDeviceToHost));
+    TRY(cudaMemcpy(out->arm.ivar + row0 * nw, k.out_ivar, sizeof(double) * nout, cudaMemcpyDeviceToHost));
+    TRY(cudaMemcpy(out->chi2pix + row0 * nw, k.out_chi2, sizeof(double) * nout, cudaMemcpyDeviceToHost));
+    TRY(cudaMemcpy(out->pixmask_fraction + row0 * nw, k.out_seen, sizeof(double) * nout, cudaMemcpyDeviceToHost));
+    TRY(cudaMemcpy(out->arm.resolution + row0 * nw * ndiag, k.out_res, sizeof(double) * nout * ndiag,
+                   cudaMemcpyDeviceToHost));
+    TRY(cudaMemcpy(t.bad, k.bad, sizeof(int) * k.nbundle, cudaMemcpyDeviceToHost));
+    TRY(cudaMemcpy(t.state, k.state, bins, cudaMemcpyDeviceToHost));
+    dev->transfer += omp_get_wtime() - begin;
+    for (int b = 0; b < k.nbundle; b++) {
+        /* the last word: did the iteration converge? */
+        todo[b] = t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
+        for (int f = 0; f < k.nl && !todo[b]; f++)
+            for (size_t j = 0; j < nw && t.wanted[b * k.nl + f] >= 0; j++)
+                *nospot += t.state[(j + p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
+    }
+    return SPX_OK;
+}
+
+/* Bundles that the device leaves to the CPU. */
+spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbundle, const int *todo, spx_frame *out,
+                   spx_extract_counts *counts, spx_err *e)
+{
+    const int nthreads = spx_extract_threads(p->job->o);
+    const size_t nw = p->job->nwave, ndiag = out->arm.ndiag;
+    spx_trace_rooms *rooms = (spx_trace_rooms *)spx_alloc2(nthreads, 1, sizeof *rooms, e);
+    spx_trace_tally *tally = (spx_trace_tally *)spx_alloc2(nthreads, 1, sizeof *tally, e);
+    int bad = !rooms || !tally;
+    if (!bad) {
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : bad)
+        for (size_t i = 0; i < nbundle; i++) {
+            if (!todo[i])
+                continue;
+            const spx_extract_options *o = p->job->o;
+            for (size_t f = list[i].fibre0; f < list[i].fibre0 + list[i].nf; f++)
+                if (f >= o->first && f < o->first + o->nspec) {
+                    const size_t at = (f - o->first) * nw;
+                    memset(out->arm.flux + at, 0, nw * sizeof(double));
+                    memset(out->arm.ivar + at, 0, nw * sizeof(double));
+                    memset(out->chi2pix + at, 0, nw * sizeof(double));
+                    memset(out->arm.resolution + at * ndiag, 0, nw * ndiag * sizeof(double));
+                }
+            const int t = omp_get_thread_num();
+            bad |= spx_trace_extract_bundle(p, &list[i], &rooms[t], out, &tally[t], NULL) != SPX_OK;
+        }
+    }
+    for (int t = 0; rooms && tally && t < nthreads; t++) {
+        spx_trace_rooms_free(&rooms[t]);
+        counts->npatch_failed += tally[t].failed;
+        counts->npatch_regularised += tally[t].regularised;
+        counts->nbin_nospot += tally[t].nospot;
+        for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
+            counts->seconds[step] += tally[t].seconds[step];
+    }
+    spx_free(rooms);
+    spx_free(tally);
+    return bad ? spx_fail(e, SPX_EIO, "out of memory: use fewer threads") : SPX_OK;
+}
+
+/* Device memory of `size` bytes, kept from call to call. */
+spx_status need_room(spx_extract_cuda *dev, size_t size, spx_err *e)
+{
+    if (dev->size >= size)
+        return SPX_OK;
+    if (dev->room)
+        (void)cudaFree(dev->room);
+    dev->room = NULL;
+    dev->size = 0;
+    TRY(cudaMalloc(&dev->room, size));
+    dev->size = size;
+    return SPX_OK;
+}
+
+spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle *list, size_t nbundle, spx_frame *out,
+               size_t *nospot, int *todo, spx_err *e)
+{
+    const spx_extract_job *job = p->job;
+    const spx_psf *psf = job->psf;
+    work k;
+    spx_status st = common_geometry(p, list, nbundle, k, e);
+    if (st != SPX_OK)
+        return st;
+    size_t free_bytes, total_bytes;
+    TRY(cudaSetDevice(dev->device));
+    TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
+    size_t limit = (free_bytes + dev->size) / 10 * 9;
+    if (dev->limit != 0 && dev->limit < limit)
+        limit = dev->limit;
+
+    /* what all pieces share */
+    const size_t npix = job->image->nx * job->image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
+    arena shared = {NULL, 0, 0};
+    shared.take<float>(npix);
+    shared.take<float>(npix);
+    shared.take<double>(ncoeff);
+    shared.take<double>(p->nbin * psf->ndeg);
+    /* bundles a piece: as many as fit, with some of their poles at once */
+    int count = (int)nbundle;
+    size_t size = 0;
+    for (; count > 0; count = count / 2) {
+        work w = k;
+        arena m = shared;
+        w.nbundle = count;
+        w.lanes = count * w.nl;
+        lay_out(m, w);
+        const size_t warps = (size_t)(w.lanes / WARP + 1), some = task_size(w, w.band) * sizeof(double);
+        size_t poles = warps * 20 * some / 2, columns = (size_t)w.n * w.lanes * w.rows * sizeof(double);
+        const size_t least = (size_t)w.n * (w.band + 1) * w.lanes * sizeof(double) + SPX_MAX_POLES * some;
+        poles = poles > columns ? poles : columns;
+        poles = poles > least ? poles : least;
+        size = m.used + poles + 4096;
+        if (size <= limit)
+            break;
+    }
+    if (count == 0)
+        return spx_fail(e, SPX_EDEVICE,
+                        "cuda: one bundle needs %.1f GB on the device, %.1f GB may be used: use --device cpu",
+                        1e-9 * (double)size, 1e-9 * (double)limit);
+    st = need_room(dev, size, e);
+    if (st != SPX_OK)
+        return st;
+    arena m = {(char *)dev->room, 0, dev->size};
+    float *weight = m.take<float>(npix), *data = m.take<float>(npix);
+    double *coeff = m.take<double>(ncoeff), *bp = m.take<double>(p->nbin * psf->ndeg);
+    double begin = omp_get_wtime();
+    TRY(upload(weight, job->weight, npix));
+    TRY(upload(data, job->image->data, npix));
+    TRY(upload(coeff, p->coeff, ncoeff));
+    TRY(upload(bp, p->bp, p->nbin * psf->ndeg));
+    TRY(cudaDeviceSynchronize());
+    dev->transfer += omp_get_wtime() - begin;
+    k.weight = weight;
+    k.data = data;
+    k.coeff = coeff;
+    k.bp = bp;
+    tables t;
+    st = alloc_tables(t, p->nbin, (size_t)count, (size_t)count * k.nl, e);
+    for (size_t first = 0; first < nbundle && st == SPX_OK; first += (size_t)count) {
+        work w = k;
+        w.nbundle = nbundle - first < (size_t)count ? (int)(nbundle - first) : count;
+        w.lanes = w.nbundle * w.nl;
+        st = piece(p, list + first, w, m, t, out, todo + first, nospot, dev, e);
+        for (int b = 0; b < w.nbundle && st == SPX_OK; b++)
+            spx_progress_step(job->o->progress, todo[first + (size_t)b] ? 0 : list[first + (size_t)b].nf);
+    }
+    free_tables(t);
+    return st;
+}
+
+} // namespace
+
+extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
+{
+    if (dev->room && cudaSetDevice(dev->device) == cudaSuccess)
+        (void)cudaFree(dev->room);
+    dev->room = NULL;
+    dev->size = 0;
+}
+
+extern "C" spx_status spx_extract_trace_cuda(spx_extract_cuda *dev, size_t ndev, const spx_image *image,
+                                             const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
+                                             spx_extract_counts *counts, spx_err *e)
+{
+    if (o->method != SPX_METHOD_TRACE)
+        return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use --method trace, or --device cpu");
+    spx_extract_job job;
+    spx_trace_plan plan = {};
+    spx_trace_bundle *list = NULL;
+    int *todo = NULL;
+    size_t nbundle = 0;
+    spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);
+    if (st == SPX_OK)
+        st = spx_trace_plan_make(&job, &plan, e);
+    if (st == SPX_OK) {
+        const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
+        nbundle = last - first + 1;
+        list = (spx_trace_bundle *)spx_alloc2(nbundle, 1, sizeof *list, e);
+        todo = (int *)spx_alloc2(nbundle, 1, sizeof *todo, e);
+        st = list && todo ? spx_trace_bundles_make(&plan, nbundle, list, spx_extract_threads(o), e) : SPX_EIO;
+    }
+    counts->npatch = o->nspec;
+    if (st == SPX_OK) {
+        /* bundles are shared out among the devices, a host thread each */
+        size_t nospot = 0;
+        int worst = SPX_OK, which = -1;
+        spx_err *errors = (spx_err *)spx_alloc2(ndev, 1, sizeof *errors, e);
+        st = errors ? SPX_OK : SPX_EIO;
+        if (errors) {
+#pragma omp parallel for num_threads((int)ndev) schedule(static, 1) reduction(+ : nospot)
+            for (size_t d = 0; d < ndev; d++) {
+                const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
+                dev[d].transfer = dev[d].compute = 0.0;
+                memset(dev[d].step, 0, sizeof dev[d].step);
+                dev[d].nbundle_host = 0;
+                if (b0 < b1)
+                    (void)run(&dev[d], &plan, list + b0, b1 - b0, out, &nospot, todo + b0, &errors[d]);
+                for (size_t i = b0; i < b1; i++)
+                    dev[d].nbundle_host += todo[i] != 0;
+            }
+            for (size_t d = 0; d < ndev; d++)
+                if (errors[d].code != SPX_OK && worst == SPX_OK) {
+                    worst = errors[d].code;
+                    which = (int)d;
+                }
+            if (worst != SPX_OK)
+                st = spx_fail(e, (spx_status)worst, "%s", errors[which].msg);
+        }
+        spx_free(errors);
+        counts->nbin_nospot = nospot;
+    }
+    int left = 0;
+    for (size_t i = 0; i < nbundle && todo; i++)
+        left |= todo[i];
+    if (st == SPX_OK && left)
+        st = on_host(&plan, list, nbundle, todo, out, counts, e);
+    if (st == SPX_OK)
+        st = spx_extract_end(&job, out, counts, e);
+    for (size_t i = 0; list && i < nbundle; i++)
+        spx_trace_bundle_free(&list[i]);
+    spx_free(list);
+    spx_free(todo);
+    spx_trace_plan_free(&plan);
+    spx_extract_job_free(&job);
+    return st;
+}

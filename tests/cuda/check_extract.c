@@ -1,0 +1,219 @@
+/* check_extract [small]: whole-trace extraction on a CUDA device against the CPU, on simulated frames: within 1e-6
+ * sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits when repeated, and
+ * with so little memory that it works in pieces. Then seconds. `small`: without the large frames, for
+ * compute-sanitizer. Needs neither HDF5 nor CFITSIO; built by tests/cuda/check_extract.sh. */
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "extract/extract_cuda.h"
+#include "extract/extract_trace_impl.h"
+#include "sim/sim.h"
+
+static int failures;
+
+static void check(spx_status st, const spx_err *e)
+{
+    if (st != SPX_OK) {
+        printf("%s\n", e->msg);
+        exit(1);
+    }
+}
+
+static void *need(void *p)
+{
+    if (!p) {
+        puts("out of memory");
+        exit(1);
+    }
+    return p;
+}
+
+typedef struct {
+    spx_psf psf;
+    spx_image image;
+    spx_extract_options o;
+} scene;
+
+enum { MASKS = 1, GAP = 2 };
+
+static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int defects)
+{
+    scene s = {0};
+    spx_err e = {0};
+    check(spx_sim_psf(arm, nspec, wmin - 20.0, wmax + 20.0, &s.psf, &e), &e);
+    const size_t nwave = spx_sim_grid_size(wmin - 60.0, wmax + 60.0, 0.4);
+    double *wave = need(spx_alloc(nwave, sizeof *wave, &e)), *sky = need(spx_alloc(nwave, sizeof *sky, &e));
+    double *flux = need(spx_alloc2(nspec, nwave, sizeof *flux, &e));
+    double *model = need(spx_alloc2(s.psf.npix_y, s.psf.npix_x, sizeof *model, &e));
+    spx_sim_grid(wmin - 60.0, 0.4, nwave, wave);
+    check(spx_sim_sky(arm, 900.0, nwave, wave, sky, &e), &e);
+    for (size_t i = 0; i < nspec * nwave; i++)
+        flux[i] = 20.0 * (double)(i / nwave % 9);
+    spx_sim_add_sky(nspec, nwave, sky, flux);
+    check(spx_sim_project(&s.psf, nspec, NULL, nwave, wave, flux, s.psf.npix_y, s.psf.npix_x, model, NULL, &e), &e);
+    spx_sim_noise noise = {.seed = 7, .camera = arm, .photon_noise = 1, .readnoise = 3.0, .fullwell = 1e5};
+    if (defects & MASKS) {
+        noise.cosmics = 100.0;
+        noise.badcolumns = 4;
+        noise.nans = 20;
+    }
+    if (defects & GAP) {
+        noise.gap_row = s.psf.npix_y / 2;
+        noise.gap = 10;
+        noise.blocks = 2;
+    }
+    check(spx_sim_expose(s.psf.npix_y, s.psf.npix_x, model, &noise, &s.image, &e), &e);
+    s.o = spx_extract_trace_defaults();
+    s.o.nspec = nspec;
+    s.o.wmin = wmin;
+    s.o.wmax = wmax;
+    s.o.dw = 0.8;
+    spx_free(wave);
+    spx_free(sky);
+    spx_free(flux);
+    spx_free(model);
+    return s;
+}
+
+/* The blocks' own functions live with HDF5. */
+static void free_frame(spx_frame *f)
+{
+    spx_free(f->arm.wavelength);
+    spx_free(f->arm.flux);
+    spx_free(f->arm.ivar);
+    spx_free(f->arm.mask);
+    spx_free(f->arm.resolution);
+    spx_free(f->chi2pix);
+    spx_free(f->pixmask_fraction);
+    spx_free(f->fiber);
+    spx_free(f->model);
+    memset(f, 0, sizeof *f);
+}
+
+static void free_scene(scene *s)
+{
+    spx_free(s->psf.x.coef);
+    spx_free(s->psf.y.coef);
+    spx_free(s->psf.param);
+    spx_free(s->psf.coeff);
+    spx_free(s->psf.gh);
+    spx_free(s->image.data);
+    spx_free(s->image.ivar);
+    spx_free(s->image.mask);
+    spx_free(s->image.readnoise);
+}
+
+static int same_bits(const spx_frame *a, const spx_frame *b)
+{
+    const size_t n = a->nspec * a->arm.nwave, bytes = n * sizeof(double);
+    return !memcmp(a->arm.flux, b->arm.flux, bytes) && !memcmp(a->arm.ivar, b->arm.ivar, bytes) &&
+           !memcmp(a->chi2pix, b->chi2pix, bytes) && !memcmp(a->pixmask_fraction, b->pixmask_fraction, bytes) &&
+           !memcmp(a->arm.mask, b->arm.mask, n * sizeof(uint32_t)) &&
+           !memcmp(a->arm.resolution, b->arm.resolution, bytes * a->arm.ndiag);
+}
+
+static void compare(scene *s, spx_extract_cuda *dev, const char *what)
+{
+    spx_frame c = {0}, g = {0}, again = {0};
+    spx_extract_counts nc, ng;
+    spx_err e = {0};
+    check(spx_extract_trace_cpu(&s->image, &s->psf, &s->o, &c, &nc, &e), &e);
+    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &ng, &e), &e);
+    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &again, &ng, &e), &e);
+    double flux = 0.0, ivar = 0.0, res = 0.0, chi2 = 0.0, fraction = 0.0;
+    const size_t nw = c.arm.nwave, n = c.nspec * nw, nd = c.arm.ndiag;
+    size_t mask = 0;
+    for (size_t i = 0; i < n; i++) {
+        mask += c.arm.mask[i] != g.arm.mask[i];
+        fraction = fmax(fraction, fabs(c.pixmask_fraction[i] - g.pixmask_fraction[i]));
+        if (!(c.arm.ivar[i] > 0.0) || c.pixmask_fraction[i] > 0.99)
+            continue;
+        flux = fmax(flux, fabs(c.arm.flux[i] - g.arm.flux[i]) * sqrt(c.arm.ivar[i]));
+        ivar = fmax(ivar, fabs(g.arm.ivar[i] / c.arm.ivar[i] - 1.0));
+        chi2 = fmax(chi2, fabs(c.chi2pix[i] - g.chi2pix[i]) / (1.0 + c.chi2pix[i]));
+        for (size_t d = 0; d < nd; d++) {
+            size_t at = (i / nw * nd + d) * nw + i % nw;
+            res = fmax(res, fabs(c.arm.resolution[at] - g.arm.resolution[at]));
+        }
+    }
+    const int bits = same_bits(&g, &again);
+    const int ok = flux <= 1e-6 && ivar <= 1e-8 && res <= 1e-8 && chi2 <= 1e-8 && fraction <= 1e-12 && mask == 0 &&
+                   bits && nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed;
+    printf(
+        "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on the "
+        "CPU, repeated: %s%s\n",
+        what, flux, ivar, res, chi2, fraction, mask, dev->nbundle_host, bits ? "same bits" : "DIFFERS",
+        ok ? "" : "  FAILED");
+    failures += !ok;
+    free_frame(&c);
+    free_frame(&g);
+    free_frame(&again);
+}
+
+static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
+{
+    double best = 1e30, transfer = 1e30, compute = 1e30, step[5] = {1e30, 1e30, 1e30, 1e30, 1e30};
+    for (int run = 0; run < 6; run++) {
+        spx_frame g = {0};
+        spx_extract_counts counts;
+        spx_err e = {0};
+        double begin = omp_get_wtime();
+        check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &counts, &e), &e);
+        double t = omp_get_wtime() - begin;
+        best = t < best ? t : best;
+        transfer = dev->transfer < transfer ? dev->transfer : transfer;
+        compute = dev->compute < compute ? dev->compute : compute;
+        for (int i = 0; i < 5; i++)
+            step[i] = dev->step[i] < step[i] ? dev->step[i] : step[i];
+        free_frame(&g);
+    }
+    printf("%-28s equations %.4f, solution %.4f, marginal %.4f, square root %.4f, fit %.4f s\n", what, step[0], step[1],
+           step[2], step[3], step[4]);
+    printf("%-28s whole call %.4f s, on the device %.4f s, transfers %.4f s; %zu bundles on the CPU\n", what, best,
+           compute, transfer, dev->nbundle_host);
+}
+
+int main(int argc, char **argv)
+{
+    const int small = argc > 1 && strcmp(argv[1], "small") == 0;
+    spx_extract_cuda dev = {0};
+    scene s = make_scene('r', 12, 6000.0, 6040.0, 0);
+    s.o.bundle_size = 5;
+    compare(&s, &dev, "12 fibres, bundles of 5");
+    s.o.first = 3;
+    s.o.nspec = 4;
+    compare(&s, &dev, "4 of them");
+    free_scene(&s);
+    s = make_scene('b', 7, 4000.0, 4040.0, MASKS | GAP);
+    s.o.bundle_size = 4;
+    compare(&s, &dev, "blue, masks and a gap");
+    free_scene(&s);
+    if (!small) {
+        const char arms[] = "rbz";
+        const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
+        s = make_scene('r', 60, 6000.0, 6400.0, MASKS);
+        compare(&s, &dev, "60 fibres, masks");
+        dev.limit = (size_t)400 << 20;
+        spx_extract_cuda_free(&dev);
+        compare(&s, &dev, "in pieces of 400 MB");
+        dev.limit = 0;
+        spx_extract_cuda_free(&dev);
+        free_scene(&s);
+        for (int arm = 0; arm < 3; arm++) {
+            char name[] = "500 fibres, x";
+            name[12] = arms[arm];
+            s = make_scene(arms[arm], 500, from[arm], to[arm], MASKS);
+            if (arm == 0)
+                compare(&s, &dev, name);
+            time_it(&s, &dev, name);
+            free_scene(&s);
+        }
+    }
+    spx_extract_cuda_free(&dev);
+    printf("%s\n", failures ? "FAILED" : "all equal");
+    return failures != 0;
+}
