@@ -105,6 +105,12 @@ static spx_status open_library(spx_backend *b, const char *name, const char *lis
 {
     char path[PATH_MAX + 64];
     memset(b, 0, sizeof *b);
+    /* the backend brings hundreds of megabytes of libraries: where there is no driver, nobody waits for them */
+    void *driver = strcmp(name, "cuda") == 0 ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL;
+    if (driver != NULL)
+        (void)dlclose(driver);
+    else if (strcmp(name, "cuda") == 0)
+        return spx_fail(e, SPX_EDEVICE, "--device %s: no CUDA driver is installed: use --device cpu or auto", name);
     library_path(name, path, sizeof path);
     if (access(path, R_OK) != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend is not installed (%s): use --device cpu or auto",

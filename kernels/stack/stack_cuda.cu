@@ -18,7 +18,13 @@
 namespace
 {
 
-enum { WARP = 32, GROUP = 64, MOST_THREADS = 512, CHUNK = 64, BLOCK = SPX_STACK_BLOCK };
+enum { WARP = 32, GROUP = 64, MOST_THREADS = 1024, CHUNK = 64, BLOCK = SPX_STACK_BLOCK };
+
+/* Threads of a block: as many as the registers allow that a thread needs. */
+constexpr int threads_of(size_t item, bool once, int method)
+{
+    return item == sizeof(float) && once && method != SPX_STACK_ARGMAX ? MOST_THREADS : MOST_THREADS / 2;
+}
 
 /* Where a trace's samples lie in shared memory for one set of shifts, and what they are multiplied by. */
 template <typename T> struct entry {
@@ -48,20 +54,20 @@ template <typename T> __device__ bool finite(T x)
     return x - x == T(0);
 }
 
-/* Bring traces [j0, j1) of chunk c for the tile that begins at sample `begin` to shared memory. */
+/* Bring traces [j0, j1) of chunk c for the tile that begins at sample `begin` to shared memory, a trace a warp. */
 template <typename T, int TILE>
 __device__ void stage(const work<T> &w, size_t c, size_t j0, size_t j1, int64_t begin, T *segment)
 {
-    for (size_t j = j0; j < j1; j++) {
+    for (size_t j = j0 + threadIdx.x / WARP; j < j1; j += blockDim.x / WARP) {
         const size_t m = c * w.ntrace + j;
         const int n = TILE + w.high[m] - w.low[m];
         const int64_t first = begin - spx_stack_first(w.offset[j], w.high[m], w.t0);
         const int64_t length = (int64_t)(w.start[j + 1] - w.start[j]);
         const T *from = w.data + w.start[j];
-        for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
-            const int64_t k = first + i;
-            segment[w.at[m] + i] = k >= 0 && k < length ? from[k] : T(0);
-        }
+        T *to = segment + w.at[m];
+#pragma unroll 8
+        for (int i = (int)(threadIdx.x % WARP); i < n; i += WARP)
+            to[i] = first + i >= 0 && first + i < length ? from[first + i] : T(0);
     }
 }
 
@@ -118,7 +124,8 @@ template <typename T, int METHOD> __device__ double earlier_at(const work<T> &w,
 /* Tile blockIdx.x, chunk blockIdx.y. Each thread has V samples, GROUP apart. STAGED: through shared memory. ONCE: all
  * traces are one block. */
 template <typename T, int V, bool STAGED, bool ONCE, int METHOD>
-__global__ void __launch_bounds__(MOST_THREADS) stack_kernel(const work<T> w, size_t segment_size)
+__global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
+    stack_kernel(const work<T> w, size_t segment_size)
 {
     constexpr int TILE = V * GROUP;
     extern __shared__ double shared[];
@@ -158,8 +165,12 @@ __global__ void __launch_bounds__(MOST_THREADS) stack_kernel(const work<T> w, si
                 }
                 const entry<T> *row = table + (ONCE ? mine - k0 : (size_t)group) * BLOCK;
                 const int n = mine < k1 ? (int)(j1 - j0) : 0;
+                entry<T> next = row[0];
+#pragma unroll 2
                 for (int j = 0; j < n; j++) {
-                    const entry<T> x = row[j];
+                    /* the next one is on its way while this one is used */
+                    const entry<T> x = next;
+                    next = row[j + 1 < n ? j + 1 : j];
                     const T *p = segment + x.at + lane;
 #pragma unroll
                     for (int v = 0; v < V; v++)
@@ -319,27 +330,40 @@ struct shape {
     size_t segment, bytes;
 };
 
-/* The largest tiles whose traces fit into the device's shared memory, and as many threads as its multiprocessors keep
- * busy with that. */
-template <typename T> shape choose(const layout &l, size_t ntrace, size_t length, int device)
+/* Sizes of tiles, in samples of a thread, that there are kernels for; those that are not marked only for float32 and
+ * with ONCE. */
+const struct {
+    int v;
+    bool always;
+} tiles[] = {{16, true}, {14, false}, {12, false}, {10, false}, {8, true}, {4, true}};
+
+/* The tiles that cost least of those whose traces fit into the device's shared memory: samples beyond the window are
+ * wasted, and every thread reads an entry of the table for each of its V samples of a trace. */
+template <typename T> shape choose(const layout &l, size_t ntrace, size_t length, spx_stack_method method, int device)
 {
     int most = 0, all = 0;
     spx::check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
     spx::check(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "device");
-    const size_t traces = std::min(ntrace, (size_t)BLOCK);
-    const size_t reserved = 2 * MOST_THREADS / WARP * sizeof(double);
+    const bool once = ntrace <= BLOCK;
+    const int threads = threads_of(sizeof(T), once, method);
+    const size_t reserved = MOST_THREADS / WARP * 2 * sizeof(double);
     const size_t combine = MOST_THREADS * (sizeof(T) + sizeof(int)); /* of ARGMAX, in the same place */
-    for (int v = 16; v >= 4; v /= 2) {
-        if (v > 4 && (size_t)(v / 2 * GROUP) >= length)
-            continue; /* half of it would do */
-        const size_t segment = (traces * (size_t)(v * GROUP) + l.widest + 3) / 4 * 4;
+    shape best = {8, MOST_THREADS / 4, false, 0, combine};
+    double cost = 0;
+    for (const auto &t : tiles) {
+        const size_t tile = (size_t)t.v * GROUP, ntile = (length + tile - 1) / tile;
+        const size_t segment = (std::min(ntrace, (size_t)BLOCK) * tile + l.widest + 3) / 4 * 4;
         const size_t bytes = segment * sizeof(T) + CHUNK * BLOCK * sizeof(entry<T>);
+        const double reads = (double)(ntile * tile) * (1.0 + 1.0 / t.v);
+        if ((!t.always && (!once || sizeof(T) != sizeof(float))) || bytes + reserved > (size_t)most ||
+            (best.staged && reads >= cost))
+            continue;
         /* several small blocks keep a multiprocessor as busy as a large one, and leave less idle at the end */
         const bool several = 2 * (bytes + reserved + 1024) <= (size_t)all;
-        if (bytes + reserved <= (size_t)most)
-            return {v, several ? MOST_THREADS / 2 : MOST_THREADS, true, segment, std::max(bytes, combine)};
+        best = {t.v, several ? threads / 2 : threads, true, segment, std::max(bytes, combine)};
+        cost = reads;
     }
-    return {8, MOST_THREADS / 2, false, 0, combine};
+    return best;
 }
 
 template <typename T, int V, bool STAGED, bool ONCE> const void *kernel_of(spx_stack_method method)
@@ -356,10 +380,19 @@ template <typename T, int V, bool STAGED, bool ONCE> const void *kernel_of(spx_s
 
 template <typename T, bool ONCE> const void *find_kernel(const shape &s, spx_stack_method method)
 {
-    return !s.staged   ? kernel_of<T, 8, false, ONCE>(method)
-           : s.v == 16 ? kernel_of<T, 16, true, ONCE>(method)
-           : s.v == 8  ? kernel_of<T, 8, true, ONCE>(method)
-                       : kernel_of<T, 4, true, ONCE>(method);
+    if (!s.staged)
+        return kernel_of<T, 8, false, ONCE>(method);
+    if constexpr (ONCE && sizeof(T) == sizeof(float)) {
+        if (s.v == 14)
+            return kernel_of<T, 14, true, true>(method);
+        if (s.v == 12)
+            return kernel_of<T, 12, true, true>(method);
+        if (s.v == 10)
+            return kernel_of<T, 10, true, true>(method);
+    }
+    return s.v == 16  ? kernel_of<T, 16, true, ONCE>(method)
+           : s.v == 8 ? kernel_of<T, 8, true, ONCE>(method)
+                      : kernel_of<T, 4, true, ONCE>(method);
 }
 
 /* Host memory that the device reaches itself: copies run at the speed of the bus. Where it cannot be pinned, they are
@@ -412,7 +445,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
     for (size_t b0 = 0; b0 < n; b0 += batch) {
         const size_t m = std::min(batch, n - b0), nchunk = (m + CHUNK - 1) / CHUNK;
         layout l(sh, k0 + b0, m);
-        const shape s = choose<T>(l, ntrace, length, device);
+        const shape s = choose<T>(l, ntrace, length, out->method, device);
         const size_t tile = (size_t)s.v * GROUP, ntile = (length + tile - 1) / tile;
         if (s.staged)
             l.place(ntrace, (int)tile);
