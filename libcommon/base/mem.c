@@ -4,10 +4,19 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-/* Each block is preceded by one cache line that holds its size. */
+/* Each block is preceded by one cache line that holds its size, and where the memory that it is part of begins. */
 enum { HEAD = 64 };
+
+/* From this size on large pages are asked for: a first touch costs far less with them. */
+#define MANY_BYTES ((size_t)8 << 20)
+
+typedef struct {
+    size_t total;
+    void *base;
+} head;
 
 static atomic_size_t held, peak, limit, failures;
 
@@ -50,16 +59,17 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
     size_t total = HEAD + (bytes + HEAD - 1) / HEAD * HEAD + (bytes == 0 ? HEAD : 0);
     size_t now = atomic_fetch_add(&held, total) + total;
     size_t max = atomic_load(&limit);
-    char *p = NULL;
+    char *p = NULL, *base = NULL;
     if (max != 0 && now > max) {
         spx_fail(e, SPX_EIO,
                  "needs more memory than --max-mem allows (%zu MiB of %zu MiB held, %zu MiB more wanted): "
                  "raise --max-mem or give smaller inputs",
                  (now - total) >> 20, max >> 20, total >> 20);
-    } else if (fault_now() || (p = aligned_alloc(HEAD, total)) == NULL) {
+    } else if (fault_now() || (base = calloc(1, total + HEAD)) == NULL) {
+        /* calloc() knows which memory is zero already: large blocks are touched first by those who fill them */
         spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);
     }
-    if (p == NULL) {
+    if (base == NULL) {
         atomic_fetch_add(&failures, 1);
         atomic_fetch_sub(&held, total);
         return NULL;
@@ -67,8 +77,13 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
     size_t top = atomic_load(&peak);
     while (now > top && !atomic_compare_exchange_weak(&peak, &top, now)) {
     }
-    memset(p, 0, total);
-    memcpy(p, &total, sizeof total);
+    p = base + (HEAD - (uintptr_t)base % HEAD) % HEAD;
+    if (total >= MANY_BYTES) {
+        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)p + page - 1) / page * page;
+        (void)madvise((void *)from, ((uintptr_t)p + total) / page * page - from, MADV_HUGEPAGE);
+    }
+    const head h = {total, base};
+    memcpy(p, &h, sizeof h);
     return p + HEAD;
 }
 
@@ -76,11 +91,10 @@ void spx_free(void *p)
 {
     if (p == NULL)
         return;
-    char *head = (char *)p - HEAD;
-    size_t total;
-    memcpy(&total, head, sizeof total);
-    atomic_fetch_sub(&held, total);
-    free(head);
+    head h;
+    memcpy(&h, (char *)p - HEAD, sizeof h);
+    atomic_fetch_sub(&held, h.total);
+    free(h.base);
 }
 
 char *spx_strdup(const char *s, spx_err *e)
