@@ -53,7 +53,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess || count == 0)
-        return spx_fail(e, SPX_EDEVICE, "no CUDA device is usable: %s",
+        return spx_fail(e, SPX_EDEVICE, "--device cuda: no device is usable: %s",
                         found != cudaSuccess ? cudaGetErrorString(found) : "there is none");
     spx_cuda_state *s = static_cast<spx_cuda_state *>(calloc(1, sizeof *s));
     if (s == nullptr)
