@@ -257,8 +257,8 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 
 # ---- tests on a GPU ----
 
-# Kernel tests that take the device to run on from SPX_TEST_DEVICE.
-CUDA_TESTS = $(shell grep -l SPX_TEST_DEVICE tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||')
+# Kernel tests that run on the device that SPX_TEST_DEVICE names.
+CUDA_TESTS = $(shell grep -l open_device tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||')
 CUDA_RUN = $(if $(SANITIZE),compute-sanitizer --tool $(SANITIZE) --error-exitcode 1)
 
 ## check-cuda: the kernel tests on a GPU (SANITIZE=memcheck|racecheck|initcheck: under compute-sanitizer)

@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
-#include "base/mem.h"
 #include "check.h"
+#include "device.h"
 
 static spx_backend backend;
 
@@ -151,12 +150,7 @@ static void refused(spx_burgers_options o, const char *message)
 
 int main(void)
 {
-    const char *device = getenv("SPX_TEST_DEVICE");
-    spx_err e = {0};
-    if (spx_backend_open(&backend, device != NULL ? device : "cpu", SPX_STAGE_BURGERS, NULL, &e) != SPX_OK) {
-        puts(e.msg);
-        return 1;
-    }
+    open_device(&backend, SPX_STAGE_BURGERS);
     published(1);
     published(0);
     convergence();

@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
-#include "base/mem.h"
 #include "check.h"
+#include "device.h"
 
 static spx_backend backend;
 static unsigned seed = 7;
@@ -21,17 +20,6 @@ static int ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
-}
-
-static void *need(size_t n, size_t size)
-{
-    spx_err e = {0};
-    void *p = spx_alloc(n, size, &e);
-    if (p == NULL) {
-        printf("%s\n", e.msg);
-        exit(1);
-    }
-    return p;
 }
 
 /* One result by its definition; the sum in long double, large values apart. */
@@ -198,12 +186,7 @@ static void selection(void)
 
 int main(void)
 {
-    const char *device = getenv("SPX_TEST_DEVICE");
-    spx_err e = {0};
-    if (spx_backend_open(&backend, device != NULL ? device : "cpu", SPX_STAGE_REDUCE, NULL, &e) != SPX_OK) {
-        puts(e.msg);
-        return 1;
-    }
+    open_device(&backend, SPX_STAGE_REDUCE);
     static const size_t shapes[][4] = {{1, 1, 1, 1},    {1, 1000, 1, 7}, {3, 64, 1, 3},    {4, 17, 300, 2},
                                        {1, 50, 700, 5}, {70, 33, 2, 4},  {1, 70001, 1, 3}, {5, 1, 9, 1},
                                        {2, 300, 40, 3}, {900, 9, 1, 2}};

@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
-#include "base/mem.h"
 #include "check.h"
+#include "device.h"
 
 static spx_backend backend;
 static unsigned seed = 20261120;
@@ -38,17 +37,6 @@ static void put(int precision, void *a, size_t i, double v)
 static double get(int precision, const void *a, size_t i)
 {
     return precision == 4 ? (double)((const float *)a)[i] : ((const double *)a)[i];
-}
-
-static void *need(size_t n, size_t size)
-{
-    spx_err e = {0};
-    void *p = spx_alloc(n, size, &e);
-    if (p == NULL) {
-        printf("%s\n", e.msg);
-        exit(1);
-    }
-    return p;
 }
 
 /* Traces of these lengths, all zero. */
@@ -471,12 +459,7 @@ static void geometry(void)
 
 int main(void)
 {
-    const char *device = getenv("SPX_TEST_DEVICE");
-    spx_err e = {0};
-    if (spx_backend_open(&backend, device != NULL ? device : "cpu", SPX_STAGE_STACK, NULL, &e) != SPX_OK) {
-        puts(e.msg);
-        return 1;
-    }
+    open_device(&backend, SPX_STAGE_STACK);
     random_draws();
     for (int precision = 4; precision <= 8; precision += 4) {
         windows(precision);

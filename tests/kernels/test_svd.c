@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
-#include "base/mem.h"
 #include "check.h"
+#include "device.h"
 
 static spx_backend backend;
 static unsigned seed = 99;
@@ -17,23 +16,12 @@ static double uniform(void)
     return (double)(seed >> 8) * 0x1p-23 - 1;
 }
 
-static double *need(size_t n)
-{
-    spx_err e = {0};
-    double *p = spx_alloc(n, sizeof *p, &e);
-    if (p == NULL) {
-        printf("%s\n", e.msg);
-        exit(1);
-    }
-    return p;
-}
-
 /* Decompose a copy of a. */
 static spx_svd decompose(const double *a, size_t m, size_t n, const spx_svd_options *o, const char *what)
 {
     spx_err e = {0};
     spx_svd d = {0};
-    double *b = need(m * n);
+    double *b = need(m * n, sizeof(double));
     memcpy(b, a, m * n * sizeof *b);
     spx_status st = backend.svd(&backend, b, m, n, o, &d, &e);
     CHECK(st == SPX_OK, "%s, %zu x %zu: %s", what, m, n, e.msg);
@@ -90,7 +78,7 @@ static void shapes(void)
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int center = 0; center < (shape[s][0] > 1 ? 2 : 1); center++) {
             const size_t m = shape[s][0], n = shape[s][1], least = m < n ? m : n;
-            double *a = need(m * n);
+            double *a = need(m * n, sizeof(double));
             for (size_t i = 0; i < m * n; i++)
                 a[i] = uniform() + 2;
             spx_svd_options o = {.center = center};
@@ -123,7 +111,7 @@ static void shapes(void)
 static void randomised(void)
 {
     enum { M = 300, N = 180, RANK = 6 };
-    double *a = need(M * N);
+    double *a = need(M * N, sizeof(double));
     for (int k = 0; k < 40; k++)
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++)
@@ -239,12 +227,7 @@ static void mistakes(void)
 
 int main(void)
 {
-    const char *device = getenv("SPX_TEST_DEVICE");
-    spx_err e = {0};
-    if (spx_backend_open(&backend, device != NULL ? device : "cpu", SPX_STAGE_SVD, NULL, &e) != SPX_OK) {
-        puts(e.msg);
-        return 1;
-    }
+    open_device(&backend, SPX_STAGE_SVD);
     shapes();
     randomised();
     weights();
