@@ -143,7 +143,7 @@ plugin: $(PLUGIN)
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra,-fopenmp $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/lib/specpipe/backend-cuda.so: $(CU_OBJ)
 	@mkdir -p $(@D)

@@ -9,6 +9,7 @@ enum { LEAST_MAJOR = 8 };
 
 static void close_cuda(spx_backend *b)
 {
+    spx_extract_close_cuda(spx::state_of(b));
     free(b->state);
     b->state = nullptr;
 }
@@ -75,6 +76,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
                           : 0;
         used += n > 0 ? (size_t)n : 0;
     }
+    b->extract = spx_extract_stage_cuda;
     b->stack = spx_stack_cuda;
     b->reduce = spx_reduce_cuda;
     b->svd = spx_svd_cuda;

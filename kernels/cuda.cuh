@@ -25,6 +25,7 @@ enum { SPX_CUDA_MOST_DEVICES = 16 };
 struct spx_cuda_state {
     int ndevice;
     int device[SPX_CUDA_MOST_DEVICES];
+    void *extract; /* what extraction keeps from frame to frame */
 };
 
 namespace spx
@@ -185,6 +186,9 @@ inline int use_first(spx_backend *b)
 
 /* Stages; contracts as those of the CPU. */
 extern "C" {
+spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
+                                  const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+void spx_extract_close_cuda(spx_cuda_state *s);
 spx_status spx_stack_cuda(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
                           spx_stack *out, spx_err *e);
 spx_status spx_reduce_cuda(spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,

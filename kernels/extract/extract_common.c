@@ -256,34 +256,41 @@ done:
 /* BAD2DFIT: chi2pix far above both its median over fibres and its median over wavelengths. */
 static spx_status flag_bad_fits(const spx_extract_job *job, spx_frame *out, spx_err *e)
 {
-    const size_t nw = job->nwave, ns = out->nspec;
+    const size_t nw = job->nwave, ns = out->nspec, most = nw > ns ? nw : ns;
+    const int nthreads = spx_extract_threads(job->o);
     double *over_fibres = spx_alloc(nw, sizeof(double), e);
-    double *v = spx_alloc(nw > ns ? nw : ns, sizeof(double), e);
-    if (!over_fibres || !v) {
+    double *values = spx_alloc2((size_t)nthreads, most, sizeof(double), e);
+    if (!over_fibres || !values) {
         spx_free(over_fibres);
-        spx_free(v);
+        spx_free(values);
         return SPX_EIO;
     }
-    for (size_t k = 0; k < nw; k++) {
-        size_t n = 0;
-        for (size_t f = 0; f < ns; f++)
-            if (out->arm.ivar[f * nw + k] > 0.0)
-                v[n++] = out->chi2pix[f * nw + k];
-        over_fibres[k] = spx_median(v, n);
-    }
-    for (size_t f = 0; f < ns; f++) {
-        const double *chi2 = out->chi2pix + f * nw;
-        size_t n = 0;
-        for (size_t k = 0; k < nw; k++)
-            if (out->arm.ivar[f * nw + k] > 0.0)
-                v[n++] = chi2[k];
-        double over_waves = spx_median(v, n);
-        for (size_t k = 0; k < nw; k++)
-            if (chi2[k] > BAD_FIT * over_fibres[k] && chi2[k] > BAD_FIT * over_waves)
-                out->arm.mask[f * nw + k] |= SPX_BAD2DFIT;
+#pragma omp parallel num_threads(nthreads)
+    {
+        double *v = values + (size_t)omp_get_thread_num() * most;
+#pragma omp for
+        for (size_t k = 0; k < nw; k++) {
+            size_t n = 0;
+            for (size_t f = 0; f < ns; f++)
+                if (out->arm.ivar[f * nw + k] > 0.0)
+                    v[n++] = out->chi2pix[f * nw + k];
+            over_fibres[k] = spx_median(v, n);
+        }
+#pragma omp for
+        for (size_t f = 0; f < ns; f++) {
+            const double *chi2 = out->chi2pix + f * nw;
+            size_t n = 0;
+            for (size_t k = 0; k < nw; k++)
+                if (out->arm.ivar[f * nw + k] > 0.0)
+                    v[n++] = chi2[k];
+            double over_waves = spx_median(v, n);
+            for (size_t k = 0; k < nw; k++)
+                if (chi2[k] > BAD_FIT * over_fibres[k] && chi2[k] > BAD_FIT * over_waves)
+                    out->arm.mask[f * nw + k] |= SPX_BAD2DFIT;
+        }
     }
     spx_free(over_fibres);
-    spx_free(v);
+    spx_free(values);
     return SPX_OK;
 }
 

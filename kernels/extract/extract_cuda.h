@@ -8,12 +8,18 @@
 extern "C" {
 #endif
 
+enum { SPX_CUDA_STREAMS = 4 };
+
 /* One device: its memory, kept from call to call. Zeroed before its first use, but for `device` and `limit`. */
 typedef struct {
     int device;
     size_t limit; /* bytes that may be taken on the device; 0: what is free */
     void *room;   /* device memory, and its size */
     size_t size;
+    void *staging; /* page-locked host memory */
+    void *stream[SPX_CUDA_STREAMS];
+    void *event[4];           /* when its parts are free */
+    size_t shared;            /* bytes of shared memory that a block may have */
     double transfer, compute; /* seconds of the last call */
     double step[5];           /* of which: equations, solution, marginal information, square root, fit */
     size_t nbundle_host;      /* bundles of the last call that were left to the CPU */

@@ -3,6 +3,7 @@
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
  * = bundle * nl + fibre. Recurrences along a trace: one thread a lane (and pole). Spots and overlaps: one warp a bin.
  * Every sum has a fixed order, so a result is the same when repeated. */
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <climits>
@@ -10,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <omp.h>
+#include <thread>
+#include <vector>
 
 /* The host's part is C. */
 extern "C" {
@@ -38,7 +41,8 @@ struct work {
     int nbundle, nl, lanes;       /* lanes of a bundle, of all */
     int nx, ny, npix, degx, degy; /* spot */
     int npar, ndeg;
-    int reach, depth, m, band, h; /* see spx_trace_bundle; m = hi[0]; h = hsizey */
+    int reach, depth, m, band, h;      /* see spx_trace_bundle; m = hi[0]; h = hsizey */
+    int loop[SPX_TRACE_MOST_BAND + 1]; /* half-bandwidth that is computed for one that is needed */
     int nelem, lo[REACH + 1], hi[REACH + 1], first[REACH + 1];
     long ccd_nx, ccd_ny;
     double tolerance, psf_error, regularize;
@@ -71,7 +75,10 @@ struct work {
     int *npole;                  /* [lanes] */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
     double *total;               /* [lanes] sum of the weights */
+    int task0;                   /* first task of a launch */
     const int *task;             /* [ntask][2] warp and pole */
+    double *window;              /* factors of any bandwidth: [m + 1][m + 1][lanes], or [task][mm + 1][mm + 1][WARP] */
+    int wide_shared;             /* the square root's window is in shared memory */
     double *lower;               /* [task][n][mm + 1][WARP] */
     double *rhs;                 /* [task][2][n][WARP] */
     double *share;               /* [task][n][h + 3][WARP] */
@@ -192,6 +199,24 @@ __global__ void spots_kernel(work k, int per_warp)
     }
 }
 
+/* Sums over the warp of eight values a lane, each in lane 4 i (and those after it): halves change places, so that every
+ * step has half as many values left. */
+__device__ double warp_sums(double v[8], int lane)
+{
+#pragma unroll
+    for (int half = 4, bit = 16; half >= 1; half /= 2, bit /= 2) {
+        const bool up = lane & bit;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            const double mine = up ? v[i + half] : v[i], give = up ? v[i] : v[i + half];
+            v[i] = mine + __shfl_xor_sync(FULL, give, bit);
+        }
+    }
+    v[0] += __shfl_xor_sync(FULL, v[0], 2);
+    v[0] += __shfl_xor_sync(FULL, v[0], 1);
+    return v[0];
+}
+
 /* One warp a bin: its elements of M. Shared memory a warp: the spot times the weights. */
 __global__ void overlaps_kernel(work k)
 {
@@ -219,28 +244,38 @@ __global__ void overlaps_kernel(work k)
     }
     __syncwarp();
     for (int df = 0; df <= k.reach; df++)
-        for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
-            const int other = bin + dk;
-            double sum = 0.0;
-            if (other >= 0 && other < k.n && f + df < k.nl) {
+        for (int dk = k.lo[df]; dk <= k.hi[df]; dk += 8) {
+            double sum[8];
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                const int other = bin + dk + e;
+                sum[e] = 0.0;
+                if (dk + e > k.hi[df] || other < 0 || other >= k.n || f + df >= k.nl)
+                    continue;
                 const size_t there = (size_t)other * k.lanes + column + df;
-                if (k.state[there] == SPX_TRACE_SPOT) {
-                    const spx_trace_place o = k.at[there];
-                    const int dx = o.xc - at.xc, dy = o.yc - at.yc;
-                    const int columns = k.nx - (dx < 0 ? -dx : dx), rows = k.ny - (dy < 0 ? -dy : dy);
-                    if (columns > 0 && rows > 0) {
-                        const double *mine = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * k.nx;
-                        const double *theirs = k.spot + there * k.npix + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * k.nx;
-                        for (int i = lane; i < columns * rows; i += WARP) {
-                            const int at_pixel = i / columns * k.nx + i % columns;
-                            sum += mine[at_pixel] * theirs[at_pixel];
-                        }
-                    }
+                if (k.state[there] != SPX_TRACE_SPOT)
+                    continue;
+                const spx_trace_place o = k.at[there];
+                const int dx = o.xc - at.xc, dy = o.yc - at.yc;
+                const int columns = k.nx - (dx < 0 ? -dx : dx), rows = k.ny - (dy < 0 ? -dy : dy);
+                if (columns <= 0 || rows <= 0)
+                    continue;
+                const double *mine = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * k.nx;
+                const double *theirs = k.spot + there * k.npix + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * k.nx;
+                /* i / columns by a product: exact where i columns < 2^16 */
+                const unsigned inverse = 65536u / (unsigned)columns + 1u;
+                const bool small = k.npix * k.nx < 65536;
+                for (int i = lane; i < columns * rows; i += WARP) {
+                    const int y = small ? (int)((unsigned)i * inverse >> 16) : i / columns;
+                    const int pixel = i + y * (k.nx - columns);
+                    sum[e] += mine[pixel] * theirs[pixel];
                 }
             }
-            sum = warp_sum(sum);
-            if (lane == 0)
-                row[(size_t)(k.first[df] + dk - k.lo[df]) * k.lanes] = sum;
+            const double total = warp_sums(sum, lane);
+            /* value i is in lane 16 (i/4 % 2) + 8 (i/2 % 2) + 4 (i % 2) */
+            const int e = (lane & 16 ? 4 : 0) + (lane & 8 ? 2 : 0) + (lane & 4 ? 1 : 0);
+            if (lane % 4 == 0 && dk + e <= k.hi[df])
+                row[(size_t)(k.first[df] + dk + e - k.lo[df]) * k.lanes] = total;
         }
 }
 
@@ -289,35 +324,74 @@ __global__ void regularise_kernel(work k)
 
 /* ---- banded factorisation: one thread a lane ---- */
 
-/* L D L^T as in the CPU's factor(); M rows back are in registers. M = 0: any bandwidth, through memory. */
-template <int M>
-__device__ bool factor(int n, int m, const double *__restrict__ a, size_t arow, size_t aelem, double shift, double *l,
-                       size_t lrow, size_t lelem)
+/* What a recurrence reads is on its way to shared memory AHEAD steps before it is used. Each thread copies for itself,
+ * so nobody waits for others. */
+enum { AHEAD = 12 };
+
+__device__ void fetch(double *to, const double *from)
+{
+    __pipeline_memcpy_async(to, from, sizeof(double));
+}
+
+/* A loop over n steps, forth or back, each of which reads COUNT doubles that `where(step, i)` points to; `body(step,
+ * value)` gets them. buffer: [AHEAD][COUNT][WARP], of this lane. */
+template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, double *buffer, WHERE where, BODY body)
+{
+    for (int j = 0; j < AHEAD - 1; j++) {
+        if (j < n)
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                fetch(buffer + (j * COUNT + i) * WARP, where(j, i));
+        __pipeline_commit();
+    }
+    int slot = 0, free_slot = AHEAD - 1;
+    for (int j = 0; j < n; j++) {
+        if (j + AHEAD - 1 < n)
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                fetch(buffer + (free_slot * COUNT + i) * WARP, where(j + AHEAD - 1, i));
+        __pipeline_commit();
+        __pipeline_wait_prior(AHEAD - 1);
+        double value[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            value[i] = buffer[(slot * COUNT + i) * WARP];
+        body(j, value);
+        slot = slot + 1 < AHEAD ? slot + 1 : 0;
+        free_slot = free_slot + 1 < AHEAD ? free_slot + 1 : 0;
+    }
+    __pipeline_wait_prior(0);
+}
+
+/* L D L^T as in the CPU's factor(); M columns back are in registers. each(j, before) is called with before[t] =
+ * L(j, j-t), so that a right-hand side is solved for on the way. */
+template <int M, class EACH>
+__device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double shift, double *l, size_t lrow,
+                       size_t lelem, double *buffer, EACH each)
 {
     bool good = true;
-    if constexpr (M > 0) {
-        double back[M + 1][M + 1], diag[M + 1]; /* back[t][d] = L(j-t+d, j-t) */
+    double back[M + 1][M + 1], diag[M + 1]; /* back[t][d] = L(j-t+d, j-t) */
 #pragma unroll
-        for (int t = 0; t <= M; t++) {
-            diag[t] = 0.0;
+    for (int t = 0; t <= M; t++) {
+        diag[t] = 0.0;
 #pragma unroll
-            for (int d = 0; d <= M; d++)
-                back[t][d] = 0.0;
-        }
-#pragma unroll 2
-        for (int j = 0; j < n; j++) {
-            const double *aj = a + (size_t)j * arow;
-            double in[M + 1];
-#pragma unroll
-            for (int i = 0; i <= M; i++)
-                in[i] = aj[(size_t)i * aelem];
-            in[0] += shift;
-            double u[M + 1];
+        for (int d = 0; d <= M; d++)
+            back[t][d] = 0.0;
+    }
+    stream<M + 1>(
+        n, buffer, [&](int j, int i) { return a + (size_t)j * arow + (size_t)i * aelem; },
+        [&](int j, double(&in)[M + 1]) {
+            double u[M + 1], before[M + 1], other = shift; /* two sums, so that each waits less for itself */
 #pragma unroll
             for (int t = M; t >= 1; t--) {
+                before[t] = back[t][t];
                 u[t] = back[t][t] * diag[t];
-                in[0] -= back[t][t] * u[t];
+                if (t % 2 == 0)
+                    other = fma(-back[t][t], u[t], other);
+                else
+                    in[0] = fma(-back[t][t], u[t], in[0]);
             }
+            in[0] += other;
             if (!(in[0] > 0.0 && in[0] < INFINITY)) {
                 good = false;
                 in[0] = 1.0;
@@ -327,8 +401,9 @@ __device__ bool factor(int n, int m, const double *__restrict__ a, size_t arow, 
             for (int i = 1; i <= M; i++) {
 #pragma unroll
                 for (int t = M - i; t >= 1; t--)
-                    in[i] -= back[t][t + i] * u[t];
+                    in[i] = fma(-back[t][t + i], u[t], in[i]);
             }
+            each(j, before);
 #pragma unroll
             for (int t = M; t >= 2; t--) {
                 diag[t] = diag[t - 1];
@@ -345,45 +420,147 @@ __device__ bool factor(int n, int m, const double *__restrict__ a, size_t arow, 
                 back[1][i] = value;
                 lj[(size_t)i * lelem] = value;
             }
-        }
-        return good;
-    } else {
-        for (int j = 0; j < n; j++) {
-            const double *aj = a + (size_t)j * arow;
-            double *lj = l + (size_t)j * lrow;
-            const int before = j < m ? j : m;
-            double pivot = aj[0] + shift;
-            for (int t = before; t >= 1; t--) {
-                const double lt = lj[(size_t)t * lelem - (size_t)t * lrow];
-                pivot -= lt * lt / lj[-(long)((size_t)t * lrow)];
-            }
-            if (!(pivot > 0.0 && pivot < INFINITY)) {
-                good = false;
-                pivot = 1.0;
-            }
-            const double inverse = 1.0 / pivot;
-            lj[0] = inverse;
-            for (int i = 1; i <= m; i++) {
-                double sum = aj[(size_t)i * aelem];
-                for (int t = before < m - i ? before : m - i; t >= 1; t--) {
-                    const double *lt = lj - (size_t)t * lrow;
-                    sum -= lt[(size_t)(t + i) * lelem] * (lt[(size_t)t * lelem] / lt[0]);
-                }
-                lj[(size_t)i * lelem] = sum * inverse;
-            }
-        }
-        return good;
-    }
+        });
+    return good;
 }
+
+/* The same for any bandwidth: the last m columns are in `window`, [m + 1][m + 1][stride] of this lane; D in the place
+ * of the diagonal. */
+template <class EACH>
+__device__ bool factor_any(int n, int m, const double *a, size_t arow, size_t aelem, double shift, double *l,
+                           size_t lrow, size_t lelem, double *window, size_t stride, EACH each)
+{
+    bool good = true;
+    const size_t wrow = (size_t)(m + 1) * stride;
+    int slot = 0;
+    for (int j = 0; j < n; j++) {
+        const double *aj = a + (size_t)j * arow;
+        double *lj = l + (size_t)j * lrow, *now = window + slot * wrow;
+        for (int i = 0; i <= m; i++)
+            now[i * stride] = aj[(size_t)i * aelem];
+        now[0] += shift;
+        for (int t = j < m ? j : m; t >= 1; t--) {
+            const double *then = window + (slot >= t ? slot - t : slot - t + m + 1) * wrow;
+            const double lt = then[t * stride], u = lt * then[0];
+            each(t, lt);
+            for (int i = 0; i <= m - t; i++)
+                now[i * stride] = fma(-then[(t + i) * stride], u, now[i * stride]);
+        }
+        double pivot = now[0];
+        if (!(pivot > 0.0 && pivot < INFINITY)) {
+            good = false;
+            pivot = 1.0;
+            now[0] = pivot;
+        }
+        const double inverse = 1.0 / pivot;
+        lj[0] = inverse;
+        for (int i = 1; i <= m; i++) {
+            const double value = now[i * stride] * inverse;
+            now[i * stride] = value;
+            lj[(size_t)i * lelem] = value;
+        }
+        each(0, inverse);
+        slot = slot < m ? slot + 1 : 0;
+    }
+    return good;
+}
+
+struct nothing {
+    template <class A, class B> __device__ void operator()(A, B) const
+    {
+    }
+};
 
 template <int M> __global__ void factorise_kernel(work k)
 {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    extern __shared__ double shared[];
+    const int column = blockIdx.x * WARP + threadIdx.x;
     if (column >= k.lanes || k.fibre[column] < 0)
         return;
-    if (!factor<M>(k.n, k.m, k.mat + column, (size_t)k.nelem * k.lanes, k.lanes, 0.0, k.ldl + column,
-                   (size_t)(k.m + 1) * k.lanes, k.lanes))
+    const double *a = k.mat + column;
+    double *l = k.ldl + column;
+    const size_t arow = (size_t)k.nelem * k.lanes, lrow = (size_t)(k.m + 1) * k.lanes;
+    bool good;
+    if constexpr (M > 0)
+        good = factor<M>(k.n, a, arow, k.lanes, 0.0, l, lrow, k.lanes, shared + threadIdx.x, nothing());
+    else
+        good = factor_any(k.n, k.m, a, arow, k.lanes, 0.0, l, lrow, k.lanes, k.window + column, k.lanes, nothing());
+    if (!good)
         atomicOr(&k.bad[column / k.nl], BAD_FACTOR);
+}
+
+/* x = L^-T D^-1 L^-1 b for one lane: b(j) = right(j), result through put(j, x). scratch: [n] with stride `srow`. */
+template <int M, class RIGHT, class PUT>
+__device__ void solve_banded(int n, int m, const double *l, size_t lrow, size_t lelem, double *scratch, size_t srow,
+                             const double *right, size_t rrow, double *buffer, RIGHT each_right, PUT put)
+{
+    if constexpr (M > 0) {
+        double back[M + 1];
+#pragma unroll
+        for (int t = 0; t <= M; t++)
+            back[t] = 0.0;
+        stream<M + 1>(
+            n, buffer,
+            [&](int j, int i) {
+                return i == 0 ? right + (size_t)j * rrow : l + (size_t)(j > i ? j - i : 0) * lrow + (size_t)i * lelem;
+            },
+            [&](int j, double(&v)[M + 1]) {
+                double sum = each_right(j, v[0]), other = 0.0; /* the value of the last bin comes last */
+#pragma unroll
+                for (int t = M; t >= 2; t--) { /* back is 0 before the first bin */
+                    if (t % 2 == 0)
+                        other = fma(-v[t], back[t], other);
+                    else
+                        sum = fma(-v[t], back[t], sum);
+                }
+                sum = fma(-v[1], back[1], sum + other);
+#pragma unroll
+                for (int t = M; t >= 2; t--)
+                    back[t] = back[t - 1];
+                back[1] = sum;
+                scratch[(size_t)j * srow] = sum;
+            });
+        __threadfence_block(); /* what was written is read again by copies */
+#pragma unroll
+        for (int t = 0; t <= M; t++)
+            back[t] = 0.0;
+        stream<M + 2>(
+            n, buffer,
+            [&](int step, int i) {
+                const size_t j = (size_t)(n - 1 - step);
+                return i == M + 1 ? (const double *)scratch + j * srow : l + j * lrow + (size_t)i * lelem;
+            },
+            [&](int step, double(&v)[M + 2]) {
+                double sum = v[M + 1] * v[0], other = 0.0;
+#pragma unroll
+                for (int t = M; t >= 2; t--) {
+                    if (t % 2 == 0)
+                        other = fma(-v[t], back[t], other);
+                    else
+                        sum = fma(-v[t], back[t], sum);
+                }
+                sum = fma(-v[1], back[1], sum + other);
+#pragma unroll
+                for (int t = M; t >= 2; t--)
+                    back[t] = back[t - 1];
+                back[1] = sum;
+                put(n - 1 - step, sum);
+            });
+    } else {
+        for (int j = 0; j < n; j++) {
+            double sum = each_right(j, right[(size_t)j * rrow]);
+            for (int t = j < m ? j : m; t >= 1; t--)
+                sum = fma(-l[(size_t)(j - t) * lrow + t * lelem], scratch[(size_t)(j - t) * srow], sum);
+            scratch[(size_t)j * srow] = sum;
+        }
+        for (int j = n - 1; j >= 0; j--) {
+            double sum = scratch[(size_t)j * srow] * l[(size_t)j * lrow];
+            for (int t = n - 1 - j < m ? n - 1 - j : m; t >= 1; t--)
+                sum = fma(-l[(size_t)j * lrow + t * lelem], scratch[(size_t)(j + t) * srow], sum);
+            scratch[(size_t)j * srow] = sum;
+            put(j, sum);
+        }
+    }
 }
 
 /* ---- M x = y ---- */
@@ -414,85 +591,15 @@ __global__ void multiply_kernel(work k)
 /* z = P^-1 r. */
 template <int M> __global__ void precondition_kernel(work k)
 {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    extern __shared__ double shared[];
+    const int column = blockIdx.x * WARP + threadIdx.x;
     if (column >= k.lanes || k.fibre[column] < 0)
         return;
-    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
-    const double *__restrict__ l = k.ldl + column, *__restrict__ r = k.r + column;
     double *z = k.z + column;
-    if constexpr (M > 0) {
-        double back[M + 1];
-#pragma unroll
-        for (int t = 0; t <= M; t++)
-            back[t] = 0.0;
-        double next[M + 1], value = r[0]; /* what the next step needs is on its way while this one is computed */
-#pragma unroll
-        for (int t = 1; t <= M; t++)
-            next[t] = 0.0;
-        for (int j = 0; j < k.n; j++) {
-            double sum = value, now[M + 1];
-#pragma unroll
-            for (int t = 1; t <= M; t++)
-                now[t] = next[t];
-            if (j + 1 < k.n) {
-                value = r[(size_t)(j + 1) * lanes];
-#pragma unroll
-                for (int t = 1; t <= M; t++)
-                    next[t] = j + 1 >= t ? l[(size_t)(j + 1 - t) * lrow + t * lanes] : 0.0;
-            }
-#pragma unroll
-            for (int t = M; t >= 1; t--)
-                sum -= now[t] * back[t];
-#pragma unroll
-            for (int t = M; t >= 2; t--)
-                back[t] = back[t - 1];
-            back[1] = sum;
-            z[(size_t)j * lanes] = sum;
-        }
-#pragma unroll
-        for (int t = 0; t <= M; t++)
-            back[t] = 0.0;
-        double scale = l[(size_t)(k.n - 1) * lrow];
-        value = z[(size_t)(k.n - 1) * lanes];
-#pragma unroll
-        for (int t = 1; t <= M; t++)
-            next[t] = 0.0;
-        for (int j = k.n - 1; j >= 0; j--) {
-            double sum = value * scale, now[M + 1];
-#pragma unroll
-            for (int t = 1; t <= M; t++)
-                now[t] = next[t];
-            if (j > 0) {
-                const double *lj = l + (size_t)(j - 1) * lrow;
-                scale = lj[0];
-                value = z[(size_t)(j - 1) * lanes];
-#pragma unroll
-                for (int t = 1; t <= M; t++)
-                    next[t] = lj[t * lanes];
-            }
-#pragma unroll
-            for (int t = M; t >= 1; t--)
-                sum -= now[t] * back[t];
-#pragma unroll
-            for (int t = M; t >= 2; t--)
-                back[t] = back[t - 1];
-            back[1] = sum;
-            z[(size_t)j * lanes] = sum;
-        }
-    } else {
-        for (int j = 0; j < k.n; j++) {
-            double sum = r[(size_t)j * lanes];
-            for (int t = j < k.m ? j : k.m; t >= 1; t--)
-                sum -= l[(size_t)(j - t) * lrow + t * lanes] * z[(size_t)(j - t) * lanes];
-            z[(size_t)j * lanes] = sum;
-        }
-        for (int j = k.n - 1; j >= 0; j--) {
-            double sum = z[(size_t)j * lanes] * l[(size_t)j * lrow];
-            for (int t = k.n - 1 - j < k.m ? k.n - 1 - j : k.m; t >= 1; t--)
-                sum -= l[(size_t)j * lrow + t * lanes] * z[(size_t)(j + t) * lanes];
-            z[(size_t)j * lanes] = sum;
-        }
-    }
+    const size_t lanes = k.lanes;
+    solve_banded<M>(
+        k.n, k.m, k.ldl + column, (size_t)(k.m + 1) * lanes, lanes, z, lanes, k.r + column, lanes, shared + threadIdx.x,
+        [](int, double v) { return v; }, [&](int j, double v) { z[(size_t)j * lanes] = v; });
 }
 
 /* Inner products of each bundle, in parts: block (part, bundle). */
@@ -608,7 +715,7 @@ __global__ void columns_kernel(work k, int side)
             v[(size_t)rows * lanes] = sum;
             diagonal += added;
             recent = 0.5 * recent + added;
-            if (bin > k.depth && recent <= 0.03 * k.tolerance * own) {
+            if (bin > k.depth && recent <= 0.001 * k.tolerance * own) {
                 rows++;
                 break;
             }
@@ -628,7 +735,7 @@ __global__ void diagonals_kernel(work k, int side)
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes, trow = (size_t)(k.band + 1) * lanes;
     double *t = k.t[side > 0] + column;
     const double *mat = k.mat + column;
-    const double far = 300.0 * k.tolerance;
+    const double far = 30.0 * k.tolerance;
     const bool large = t[(size_t)j * trow] > far * mat[(size_t)j * k.nelem * lanes];
     const double *l = k.ldl + column + side, *v = k.v + (size_t)j * k.rows * lanes + column;
     /* element (j, j + d) from columns j and j + d */
@@ -674,7 +781,7 @@ __global__ void strong_kernel(work k)
     if (k.fibre[column] < 0)
         return;
     const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
-    const double limit = 0.1 * k.tolerance, diagonal = k.mat[(size_t)bin * mrow + column] + SPX_TRACE_PRIOR;
+    const double limit = 0.03 * k.tolerance, diagonal = k.mat[(size_t)bin * mrow + column] + SPX_TRACE_PRIOR;
     const int around = k.depth + TAIL / 2;
     for (int side = 0; side < 2; side++) {
         const int g = 2 * side - 1;
@@ -710,7 +817,7 @@ __global__ void trim_kernel(work k)
     if (threadIdx.x == 0)
         most = k.m;
     __syncthreads();
-    const double least = 0.3 * k.tolerance;
+    const double least = 0.03 * k.tolerance;
     if (k.fibre[column] >= 0)
         for (int j = threadIdx.x; j < k.n; j += blockDim.x)
             for (int d = k.band; d > k.m && j + d < k.n; d--) {
@@ -722,58 +829,70 @@ __global__ void trim_kernel(work k)
     for (int j = threadIdx.x; j < k.n; j += blockDim.x)
         for (int d = most + 1; d <= k.band; d++)
             k.a[(size_t)j * row + (size_t)d * lanes + column] = 0.0;
-    if (threadIdx.x == 0)
-        k.need[column] = most > k.h ? most : k.h;
+    if (threadIdx.x == 0) {
+        k.need[column] = k.loop[most > k.h ? most : k.h];
+        k.npole[column] = 0;
+        k.total[column] = 0.0;
+    }
 }
 
 /* ---- square root ---- */
 
-/* Bounds of the eigenvalues of a fibre (see smallest() and root_of() of the CPU), and its poles. The factor goes where
- * the poles' factors will. One thread a lane. */
+/* Bounds of the eigenvalues of a fibre (see smallest() and root_of() of the CPU). The factor goes where the poles'
+ * factors will. One thread a lane. */
 template <int M> __global__ void bounds_kernel(work k, int mm)
 {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    extern __shared__ double shared[];
+    const int column = blockIdx.x * WARP + threadIdx.x;
     if (column >= k.lanes)
         return;
-    k.npole[column] = 0;
-    k.total[column] = 0.0;
-    if (k.wanted[column] < 0)
+    if (k.wanted[column] < 0 || k.need[column] != mm)
         return;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * lanes;
     const double *a = k.a + column;
     double *l = k.lower + column, *z = k.z + column, most = 0.0, inverse = 0.0;
-    for (int j = 0; j < k.n; j++) {
-        double sum = fabs(a[(size_t)j * arow]);
-        for (int d = 1; d <= mm; d++) {
-            sum += fabs(a[(size_t)j * arow + d * lanes]);
-            if (j >= d)
-                sum += fabs(a[(size_t)(j - d) * arow + d * lanes]);
-        }
-        most = fmax(most, sum);
-    }
-    bool good = factor<M>(k.n, mm, a, arow, lanes, 0.0, l, lrow, lanes);
+    bool good;
+    if constexpr (M > 0)
+        good = factor<M>(k.n, a, arow, lanes, 0.0, l, lrow, lanes, shared + threadIdx.x, nothing());
+    else
+        good = factor_any(k.n, mm, a, arow, lanes, 0.0, l, lrow, lanes, k.window + column, lanes, nothing());
     for (int step = 0; step < 2; step++) {
-        for (int j = 0; j < k.n; j++) {
-            double sum = step == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, z[(size_t)j * lanes]);
-            for (int t = j < mm ? j : mm; t >= 1; t--)
-                sum -= l[(size_t)(j - t) * lrow + t * lanes] * z[(size_t)(j - t) * lanes];
-            z[(size_t)j * lanes] = sum;
-        }
-        for (int j = k.n - 1; j >= 0; j--) {
-            double sum = z[(size_t)j * lanes] * l[(size_t)j * lrow];
-            for (int t = k.n - 1 - j < mm ? k.n - 1 - j : mm; t >= 1; t--)
-                sum -= l[(size_t)j * lrow + t * lanes] * z[(size_t)(j + t) * lanes];
-            z[(size_t)j * lanes] = sum;
-            inverse = fmax(inverse, fabs(sum));
-        }
+        __threadfence_block();
+        solve_banded<M>(
+            k.n, mm, l, lrow, lanes, z, lanes, z, lanes, shared + threadIdx.x,
+            [&](int j, double v) { return step == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, v); },
+            [&](int j, double v) {
+                z[(size_t)j * lanes] = v;
+                inverse = fmax(inverse, fabs(v));
+            });
     }
-    double least = 0.5 / inverse;
+    for (int j = 0; j < k.n; j++)
+        most = fmax(most, k.q[(size_t)j * lanes + column]);
+    const double least = 0.5 / inverse;
     if (!good || !(least > 0.0 && most < INFINITY)) {
         atomicOr(&k.bad[column / k.nl], BAD_ROOT);
         return;
     }
     k.bound[column] = least < most ? least : most;
     k.bound[lanes + column] = most;
+}
+
+/* Sums of magnitudes of the rows of A_s (Gershgorin), into q. */
+__global__ void magnitudes_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int j = i / k.lanes, column = i % k.lanes;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    const double *a = k.a + column;
+    double sum = fabs(a[(size_t)j * arow]);
+    for (int d = 1; d <= k.band; d++) {
+        sum += fabs(a[(size_t)j * arow + d * lanes]);
+        if (j >= d)
+            sum += fabs(a[(size_t)(j - d) * arow + d * lanes]);
+    }
+    k.q[i] = sum;
 }
 
 /* Poles of each fibre: one block a lane, threads look at the error together. */
@@ -823,28 +942,27 @@ __global__ void poles_kernel(work k)
 }
 
 /* One warp a task: 32 lanes and one of their poles. What the pole adds to the diagonals of Q, to Q 1 and Q x goes to
- * share[task]. */
+ * share[task]. M = 0: any bandwidth mm, with a window in shared memory. */
 template <int M> __global__ void root_kernel(work k, int mm)
 {
-    const int task = blockIdx.x, in = threadIdx.x;
+    extern __shared__ double shared[];
+    const int task = k.task0 + blockIdx.x, in = threadIdx.x;
     const int column = k.task[2 * task] * WARP + in, pole = k.task[2 * task + 1];
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     const int n = k.n, h = k.h;
     double *share = k.share + (size_t)task * n * (h + 3) * WARP + in;
-    const bool used = column < k.lanes && pole < k.npole[column];
-    if (!used) {
+    if (column >= k.lanes || pole >= k.npole[column]) {
         for (int j = 0; j < n; j++)
             for (int c = 0; c < h + 3; c++)
                 share[((size_t)j * (h + 3) + c) * WARP] = 0.0;
         return;
     }
     const double shift = k.shift[(size_t)pole * lanes + column], weight = k.pole_weight[(size_t)pole * lanes + column];
-    const double *__restrict__ a = k.a + column, *__restrict__ x = k.x + column;
+    const double scale = -weight * shift, *a = k.a + column, *x = k.x + column;
     const size_t lrow = (size_t)(mm + 1) * WARP;
-    double *l = k.lower + (size_t)task * n * lrow + in;
+    double *l = k.lower + (size_t)blockIdx.x * n * lrow + in, *buffer = shared + in;
     double *one = k.rhs + (size_t)task * 2 * n * WARP + in, *flux = one + (size_t)n * WARP;
-    if (!factor<M>(n, mm, a, arow, lanes, shift, l, lrow, WARP))
-        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+    bool good;
     if constexpr (M > 0) {
         double back1[M + 1], backx[M + 1], z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
 #pragma unroll
@@ -854,13 +972,12 @@ template <int M> __global__ void root_kernel(work k, int mm)
             for (int d = 0; d <= M; d++)
                 z[t][d] = 0.0;
         }
-        for (int j = 0; j < n; j++) {
+        good = factor<M>(n, a, arow, lanes, shift, l, lrow, WARP, buffer, [&](int j, double(&before)[M + 1]) {
             double s1 = 1.0, sx = x[(size_t)j * lanes];
 #pragma unroll
             for (int t = M; t >= 1; t--) {
-                const double lt = j >= t ? l[(size_t)(j - t) * lrow + t * WARP] : 0.0;
-                s1 -= lt * back1[t];
-                sx -= lt * backx[t];
+                s1 = fma(-before[t], back1[t], s1);
+                sx = fma(-before[t], backx[t], sx);
             }
 #pragma unroll
             for (int t = M; t >= 2; t--) {
@@ -871,104 +988,122 @@ template <int M> __global__ void root_kernel(work k, int mm)
             backx[1] = sx;
             one[(size_t)j * WARP] = s1;
             flux[(size_t)j * WARP] = sx;
-        }
+        });
+        __threadfence_block();
 #pragma unroll
         for (int t = 0; t <= M; t++)
             back1[t] = backx[t] = 0.0;
-        for (int j = n - 1; j >= 0; j--) {
-            const double *lj = l + (size_t)j * lrow;
-            double lt[M + 1];
+        stream<M + 4>(
+            n, buffer,
+            [&](int step, int i) {
+                const size_t j = (size_t)(n - 1 - step);
+                return i <= M       ? (const double *)l + j * lrow + (size_t)i * WARP
+                       : i == M + 1 ? (const double *)one + j * WARP
+                       : i == M + 2 ? (const double *)flux + j * WARP
+                                    : x + j * lanes;
+            },
+            [&](int step, double(&v)[M + 4]) {
+                double s1 = v[M + 1] * v[0], sx = v[M + 2] * v[0], own = v[0], column_z[M + 1];
 #pragma unroll
-            for (int t = 0; t <= M; t++)
-                lt[t] = lj[t * WARP];
-            double s1 = one[(size_t)j * WARP] * lt[0], sx = flux[(size_t)j * WARP] * lt[0], own = lt[0];
-            double column_z[M + 1];
+                for (int i = 1; i <= M; i++)
+                    column_z[i] = 0.0;
 #pragma unroll
-            for (int i = 1; i <= M; i++)
-                column_z[i] = 0.0;
+                for (int t = M; t >= 1; t--) {
+                    s1 = fma(-v[t], back1[t], s1);
+                    sx = fma(-v[t], backx[t], sx);
 #pragma unroll
-            for (int t = M; t >= 1; t--) {
-                s1 -= lt[t] * back1[t];
-                sx -= lt[t] * backx[t];
+                    for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
+                        column_z[i] = fma(-v[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], column_z[i]);
+                }
 #pragma unroll
-                for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
-                    column_z[i] -= lt[t] * (i < t ? z[i - 1][t - i] : z[t - 1][i - t]);
-            }
+                for (int t = M; t >= 1; t--)
+                    own = fma(-v[t], column_z[t], own);
 #pragma unroll
-            for (int t = M; t >= 1; t--)
-                own -= lt[t] * column_z[t];
+                for (int t = M; t >= 2; t--) {
+                    back1[t] = back1[t - 1];
+                    backx[t] = backx[t - 1];
+                }
+                back1[1] = s1;
+                backx[1] = sx;
 #pragma unroll
-            for (int t = M; t >= 2; t--) {
-                back1[t] = back1[t - 1];
-                backx[t] = backx[t - 1];
-            }
-            back1[1] = s1;
-            backx[1] = sx;
+                for (int i = M - 1; i >= 1; i--) {
 #pragma unroll
-            for (int i = M - 1; i >= 1; i--) {
+                    for (int d = 0; d + i < M; d++)
+                        z[i][d] = z[i - 1][d];
+                }
+                z[0][0] = own;
 #pragma unroll
-                for (int d = 0; d + i < M; d++)
-                    z[i][d] = z[i - 1][d];
-            }
-            z[0][0] = own;
+                for (int d = 1; d < M; d++)
+                    z[0][d] = column_z[d];
+                double *to = share + (size_t)(n - 1 - step) * (h + 3) * WARP;
+                to[0] = scale * own;
 #pragma unroll
-            for (int d = 1; d < M; d++)
-                z[0][d] = column_z[d];
-            double *to = share + (size_t)j * (h + 3) * WARP;
-            to[0] = -weight * shift * own;
-#pragma unroll
-            for (int d = 1; d <= M; d++)
-                if (d <= h)
-                    to[(size_t)d * WARP] = -weight * shift * column_z[d];
-            to[(size_t)(h + 1) * WARP] = weight * (1.0 - shift * s1);
-            to[(size_t)(h + 2) * WARP] = weight * (x[(size_t)j * lanes] - shift * sx);
-        }
+                for (int d = 1; d <= M; d++)
+                    if (d <= h)
+                        to[(size_t)d * WARP] = scale * column_z[d];
+                to[(size_t)(h + 1) * WARP] = weight * fma(-shift, s1, 1.0);
+                to[(size_t)(h + 2) * WARP] = weight * fma(-shift, sx, v[M + 3]);
+            });
     } else {
-        /* any bandwidth: Z over the rows of L that are done with (L(j+d, j) is needed no more once Z(j, j+d) is known)
-         */
-        for (int j = 0; j < n; j++) {
-            double s1 = 1.0, sx = x[(size_t)j * lanes];
-            for (int t = j < mm ? j : mm; t >= 1; t--) {
-                const double lt = l[(size_t)(j - t) * lrow + t * WARP];
-                s1 -= lt * one[(size_t)(j - t) * WARP];
-                sx -= lt * flux[(size_t)(j - t) * WARP];
+        double *window = k.wide_shared ? buffer : k.window + (size_t)blockIdx.x * (mm + 1) * (mm + 1) * WARP + in;
+        int j = 0;
+        double s1 = 1.0, sx = x[0];
+        good = factor_any(n, mm, a, arow, lanes, shift, l, lrow, WARP, window, WARP, [&](int t, double lt) {
+            if (t > 0) {
+                s1 = fma(-lt, one[(size_t)(j - t) * WARP], s1);
+                sx = fma(-lt, flux[(size_t)(j - t) * WARP], sx);
+                return;
             }
             one[(size_t)j * WARP] = s1;
             flux[(size_t)j * WARP] = sx;
-        }
-        for (int j = n - 1; j >= 0; j--) {
-            double *lj = l + (size_t)j * lrow, column_z[SPX_TRACE_MOST_BAND + 1];
+            j++;
+            s1 = 1.0;
+            sx = j < n ? x[(size_t)j * lanes] : 0.0;
+        });
+        /* Z(j, j+d) of the last rows in the window, slot 0 .. mm; the row that is made is in the place after them */
+        const size_t wrow = (size_t)(mm + 1) * WARP;
+        int slot = 0;
+        for (j = n - 1; j >= 0; j--) {
+            const double *lj = l + (size_t)j * lrow;
             const int rest = n - 1 - j < mm ? n - 1 - j : mm;
-            double s1 = one[(size_t)j * WARP] * lj[0], sx = flux[(size_t)j * WARP] * lj[0], own = lj[0];
+            slot = slot > 0 ? slot - 1 : mm;
+            double *now = window + slot * wrow;
+            s1 = one[(size_t)j * WARP] * lj[0];
+            sx = flux[(size_t)j * WARP] * lj[0];
             for (int i = 1; i <= mm; i++)
-                column_z[i] = 0.0;
+                now[i * WARP] = 0.0;
             for (int t = rest; t >= 1; t--) {
                 const double lt = lj[t * WARP];
-                s1 -= lt * one[(size_t)(j + t) * WARP];
-                sx -= lt * flux[(size_t)(j + t) * WARP];
-                for (int i = 1; i <= rest; i++)
-                    column_z[i] -= lt * (i < t ? l[(size_t)(j + i) * lrow + (t - i) * WARP]
-                                               : l[(size_t)(j + t) * lrow + (i - t) * WARP]);
+                s1 = fma(-lt, one[(size_t)(j + t) * WARP], s1);
+                sx = fma(-lt, flux[(size_t)(j + t) * WARP], sx);
+                const double *then = window + (slot + t <= mm ? slot + t : slot + t - mm - 1) * wrow;
+                for (int i = t; i <= rest; i++)
+                    now[i * WARP] = fma(-lt, then[(i - t) * WARP], now[i * WARP]);
+                for (int i = 1; i < t; i++) {
+                    const double *row = window + (slot + i <= mm ? slot + i : slot + i - mm - 1) * wrow;
+                    now[i * WARP] = fma(-lt, row[(t - i) * WARP], now[i * WARP]);
+                }
             }
+            double own = lj[0];
             for (int t = rest; t >= 1; t--)
-                own -= lj[t * WARP] * column_z[t];
-            lj[0] = own;
-            for (int d = 1; d <= mm; d++)
-                lj[d * WARP] = column_z[d];
+                own = fma(-lj[t * WARP], now[t * WARP], own);
+            now[0] = own;
             one[(size_t)j * WARP] = s1;
             flux[(size_t)j * WARP] = sx;
             double *to = share + (size_t)j * (h + 3) * WARP;
-            to[0] = -weight * shift * own;
+            to[0] = scale * own;
             for (int d = 1; d <= h; d++)
-                to[(size_t)d * WARP] = -weight * shift * column_z[d];
-            to[(size_t)(h + 1) * WARP] = weight * (1.0 - shift * s1);
-            to[(size_t)(h + 2) * WARP] = weight * (x[(size_t)j * lanes] - shift * sx);
+                to[(size_t)d * WARP] = scale * now[d * WARP];
+            to[(size_t)(h + 1) * WARP] = weight * fma(-shift, s1, 1.0);
+            to[(size_t)(h + 2) * WARP] = weight * fma(-shift, sx, x[(size_t)j * lanes]);
         }
     }
+    if (!good)
+        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
 }
 
-/* Sums over the poles, in their order: tasks first[warp] .. first[warp + 1] - 1 are those of a warp. */
-__global__ void gather_kernel(work k, const int *first)
+/* Sums over the poles, in their order: tasks range[2 warp] .. range[2 warp + 1] - 1 are those of a warp. */
+__global__ void gather_kernel(work k, const int *range)
 {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, row = (size_t)(k.h + 3) * k.lanes;
     if (i >= k.n * row)
@@ -976,55 +1111,55 @@ __global__ void gather_kernel(work k, const int *first)
     const size_t j = i / row, c = i % row / k.lanes, column = i % k.lanes;
     const int warp = (int)(column / WARP), in = (int)(column % WARP);
     double sum = 0.0;
-    for (int task = first[warp]; task < first[warp + 1]; task++)
+    for (int task = range[2 * warp]; task < range[2 * warp + 1]; task++)
         sum += k.share[(((size_t)task * k.n + j) * (k.h + 3) + c) * WARP + in];
     k.sum[i] += sum;
 }
 
-/* flux and ivar. Thread: (lane, bin), bins side by side. */
-__global__ void flux_kernel(work k)
+/* flux, ivar, pixmask_fraction and R: a block turns a tile of 32 bins and 32 lanes, which lie side by side on the
+ * device, into rows of bins. Threads: 32 x 8. */
+__global__ void turn_kernel(work k)
 {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= k.nwave * k.lanes)
-        return;
-    const int bin = i % k.nwave, column = i / k.nwave;
-    if (k.wanted[column] < 0)
-        return;
-    const size_t row = (size_t)(k.h + 3) * k.lanes, j = (size_t)(bin + k.pad);
-    const size_t at = (size_t)(k.wanted[column] - k.row0) * k.nwave + bin;
-    const double s = k.sum[j * row + (size_t)(k.h + 1) * k.lanes + column];
-    const double flux = s != 0.0 ? k.sum[j * row + (size_t)(k.h + 2) * k.lanes + column] / s : 0.0;
-    if (!isfinite(flux) || !isfinite(s * s))
-        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
-    k.out_flux[at] = flux;
-    k.out_ivar[at] = s * s;
-    const double seen = k.seen[j * k.lanes + column];
-    k.out_seen[at] = seen < 1.0 ? 1.0 - seen : 0.0;
-}
-
-__global__ void resolution_kernel(work k)
-{
-    const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
-    const int ndiag = 2 * k.h + 1;
-    if (i >= (long)k.nwave * ndiag * k.lanes)
-        return;
-    const int bin = (int)(i % k.nwave), d = (int)(i / k.nwave % ndiag), column = (int)(i / k.nwave / ndiag);
-    if (k.wanted[column] < 0)
-        return;
-    const size_t row = (size_t)(k.h + 3) * k.lanes;
-    const int off = d - k.h, to = bin + k.pad + off;
-    double r = 0.0;
-    if (to >= 0 && to < k.n) {
-        const double s = k.sum[(size_t)to * row + (size_t)(k.h + 1) * k.lanes + column];
-        const int low = off < 0 ? to : bin + k.pad;
-        if (s != 0.0)
-            r = (k.sum[(size_t)low * row + (size_t)(off < 0 ? -off : off) * k.lanes + column] +
-                 (off == 0 ? k.total[column] : 0.0)) /
-                s;
-        if (!isfinite(r))
-            atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+    __shared__ double tile[WARP][WARP + 1];
+    const int lane0 = blockIdx.y * WARP, bin0 = blockIdx.x * WARP, d = blockIdx.z; /* d: diagonal; last: flux, ... */
+    const int ndiag = 2 * k.h + 1, what = d - ndiag;
+    const size_t row = (size_t)(k.h + 3) * k.lanes, norm = (size_t)(k.h + 1) * k.lanes, flux = norm + k.lanes;
+    const int column = lane0 + threadIdx.x;
+    for (int i = threadIdx.y; i < WARP; i += blockDim.y) {
+        const int bin = bin0 + i, j = bin + k.pad;
+        double v = 0.0;
+        if (column < k.lanes && bin < k.nwave && k.wanted[column] >= 0) {
+            if (what < 0) {
+                const int off = d - k.h, to = j + off, low = off < 0 ? to : j;
+                if (to >= 0 && to < k.n) {
+                    const double s = k.sum[(size_t)to * row + norm + column];
+                    const double q = k.sum[(size_t)low * row + (size_t)(off < 0 ? -off : off) * k.lanes + column];
+                    v = s != 0.0 ? (off == 0 ? q + k.total[column] : q) / s : 0.0;
+                }
+            } else if (what == 2) {
+                const double seen = k.seen[(size_t)j * k.lanes + column];
+                v = seen < 1.0 ? 1.0 - seen : 0.0;
+            } else {
+                const double s = k.sum[(size_t)j * row + norm + column];
+                v = what == 1 ? s * s : s != 0.0 ? k.sum[(size_t)j * row + flux + column] / s : 0.0;
+            }
+            if (!isfinite(v))
+                atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+        }
+        tile[i][threadIdx.x] = v;
     }
-    k.out_res[((size_t)(k.wanted[column] - k.row0) * ndiag + d) * k.nwave + bin] = r;
+    __syncthreads();
+    const int bin = bin0 + threadIdx.x;
+    for (int i = threadIdx.y; i < WARP; i += blockDim.y) {
+        if (lane0 + i >= k.lanes || bin >= k.nwave || k.wanted[lane0 + i] < 0)
+            continue;
+        const size_t out = (size_t)(k.wanted[lane0 + i] - k.row0);
+        const double v = tile[threadIdx.x][i];
+        if (what < 0)
+            k.out_res[(out * ndiag + d) * k.nwave + bin] = v;
+        else
+            (what == 0 ? k.out_flux : what == 1 ? k.out_ivar : k.out_seen)[out * k.nwave + bin] = v;
+    }
 }
 
 /* ---- model and chi^2 ---- */
@@ -1131,6 +1266,13 @@ spx_status failed(cudaError_t code, const char *what, spx_err *e)
             return failed(code_, #call, e);                                                                            \
     } while (0)
 
+#define PASS(call)                                                                                                     \
+    do {                                                                                                               \
+        spx_status st_ = (call);                                                                                       \
+        if (st_ != SPX_OK)                                                                                             \
+            return st_;                                                                                                \
+    } while (0)
+
 /* Memory of the device, handed out from the front; with base NULL it only counts. */
 struct arena {
     char *base;
@@ -1143,6 +1285,27 @@ struct arena {
         return base ? (T *)(base + at) : (T *)256;
     }
 };
+
+/* Whether loops of constant length are compiled for a bandwidth, and the bytes of shared memory that they need to read
+ * `count` doubles a step. */
+bool has_loop(int mm)
+{
+    return (mm >= 6 && mm <= 9) || mm == 12 || mm == 16;
+}
+
+/* The next bandwidth that has a loop and is computed, or mm itself: elements beyond a fibre's own are 0. */
+int next_loop(int mm, int band)
+{
+    for (int wider = mm; wider <= band && wider <= 16; wider++)
+        if (has_loop(wider))
+            return wider;
+    return mm;
+}
+
+size_t stream_bytes(int mm, int count)
+{
+    return has_loop(mm) ? sizeof(double) * AHEAD * WARP * (size_t)count : 0;
+}
 
 /* Everything but the poles' work, which takes what is left. */
 void lay_out(arena &m, work &k)
@@ -1165,6 +1328,7 @@ void lay_out(arena &m, work &k)
     k.d = m.take<double>(row);
     k.part = m.take<double>(nb * DOT_PARTS);
     k.scalar = m.take<double>(nb * 4);
+    k.window = m.take<double>(has_loop(k.m) ? 1 : (size_t)(k.m + 1) * (k.m + 1) * lanes);
     k.length = m.take<int>(row);
     k.t[0] = m.take<double>(row * (k.band + 1));
     k.t[1] = m.take<double>(row * (k.band + 1));
@@ -1196,7 +1360,7 @@ void lay_out(arena &m, work &k)
 /* Doubles of one task of the square root. */
 size_t task_size(const work &k, int mm)
 {
-    return (size_t)k.n * WARP * (size_t)(mm + 1 + 2 + k.h + 3);
+    return (size_t)k.n * WARP * (size_t)(mm + 1 + 2 + k.h + 3) + (size_t)(mm + 1) * (mm + 1) * WARP;
 }
 
 /* Geometry that all bundles of the call share: the union of theirs. */
@@ -1247,9 +1411,10 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
     }
     k.nl = ((int)most + k.reach + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES * SPX_TRACE_LANES;
     k.m = k.hi[0];
-    k.band = k.m + (k.reach > 0 ? SPX_TRACE_WIDER : 0);
-    k.band = k.band > k.h ? k.band : k.h;
+    k.band = (int)spx_trace_band(k.m, k.reach, k.h);
     k.rows = 2 * k.depth + 1 + TAIL;
+    for (int mm = 0; mm <= k.band && mm <= SPX_TRACE_MOST_BAND; mm++)
+        k.loop[mm] = next_loop(mm, k.band);
     return SPX_OK;
 }
 
@@ -1258,7 +1423,7 @@ unsigned blocks(size_t n, unsigned threads)
     return (unsigned)((n + threads - 1) / threads);
 }
 
-/* Loops of constant length for the usual bandwidths; others go through memory. */
+/* Loops of constant length for the usual bandwidths. */
 #define BY_BAND(mm, kernel, ...)                                                                                       \
     switch (mm) {                                                                                                      \
     case 6:                                                                                                            \
@@ -1272,6 +1437,12 @@ unsigned blocks(size_t n, unsigned threads)
         break;                                                                                                         \
     case 9:                                                                                                            \
         kernel<9> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    case 12:                                                                                                           \
+        kernel<12> __VA_ARGS__;                                                                                        \
+        break;                                                                                                         \
+    case 16:                                                                                                           \
+        kernel<16> __VA_ARGS__;                                                                                        \
         break;                                                                                                         \
     default:                                                                                                           \
         kernel<0> __VA_ARGS__;                                                                                         \
@@ -1300,9 +1471,10 @@ spx_status solve(work &k, double *scalar, spx_err *e)
     const size_t bins = (size_t)k.n * k.lanes;
     const dim3 parts(DOT_PARTS, k.nbundle);
     const unsigned few = blocks(k.nbundle, 32), each = blocks(bins, 128), column = blocks(k.lanes, 32);
-    BY_BAND(k.m, factorise_kernel, <<<column, 32>>>(k))
+    const size_t bytes = stream_bytes(k.m, k.m + 2);
+    BY_BAND(k.m, factorise_kernel, <<<column, 32, bytes>>>(k))
     start_kernel<<<each, 128>>>(k);
-    BY_BAND(k.m, precondition_kernel, <<<column, 32>>>(k))
+    BY_BAND(k.m, precondition_kernel, <<<column, 32, bytes>>>(k))
     dot_kernel<<<parts, 256>>>(k, k.r, k.z);
     scalar_kernel<<<few, 32>>>(k, START);
     direction_kernel<<<each, 128>>>(k);
@@ -1318,7 +1490,7 @@ spx_status solve(work &k, double *scalar, spx_err *e)
         dot_kernel<<<parts, 256>>>(k, k.d, k.q);
         scalar_kernel<<<few, 32>>>(k, STEP);
         update_kernel<<<each, 128>>>(k);
-        BY_BAND(k.m, precondition_kernel, <<<column, 32>>>(k))
+        BY_BAND(k.m, precondition_kernel, <<<column, 32, bytes>>>(k))
         dot_kernel<<<parts, 256>>>(k, k.r, k.z);
         scalar_kernel<<<few, 32>>>(k, NEXT);
         direction_kernel<<<each, 128>>>(k);
@@ -1349,21 +1521,63 @@ struct warp_work {
     int mm, npole;
 };
 
-spx_status root(work &k, arena m, warp_work *warps, int *list, spx_err *e)
+template <class KERNEL> cudaError_t allow_shared(KERNEL kernel, size_t bytes)
 {
-    const int nwarp = (k.lanes + WARP - 1) / WARP, column = blocks(k.lanes, 32);
-    int *need = list, *npole = need + k.lanes, *task = npole + k.lanes, *first = task + 2 * nwarp * SPX_MAX_POLES;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
+/* Loops of large bandwidth need more shared memory than a block has without asking. */
+spx_status allow_wide(const spx_extract_cuda *dev, spx_err *e)
+{
+    TRY(allow_shared(factorise_kernel<12>, stream_bytes(12, 14)));
+    TRY(allow_shared(factorise_kernel<16>, stream_bytes(16, 18)));
+    TRY(allow_shared(precondition_kernel<12>, stream_bytes(12, 14)));
+    TRY(allow_shared(precondition_kernel<16>, stream_bytes(16, 18)));
+    TRY(allow_shared(bounds_kernel<12>, stream_bytes(12, 14)));
+    TRY(allow_shared(bounds_kernel<16>, stream_bytes(16, 18)));
+    TRY(allow_shared(root_kernel<12>, stream_bytes(12, 16)));
+    TRY(allow_shared(root_kernel<16>, stream_bytes(16, 20)));
+    TRY(allow_shared(root_kernel<0>, dev->shared));
+    return SPX_OK;
+}
+
+/* Bounds of the eigenvalues, bandwidth by bandwidth: side by side where there is room. */
+spx_status bounds(work &k, arena m, const int *need, spx_extract_cuda *dev, spx_err *e)
+{
+    const unsigned column = blocks(k.lanes, WARP);
+    bool found[SPX_TRACE_MOST_BAND + 1] = {false};
+    for (int i = 0; i < k.lanes; i++)
+        found[need[i]] = true;
+    magnitudes_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128>>>(k);
+    arena rest = m;
+    int count = 0;
+    for (int mm = 0; mm <= SPX_TRACE_MOST_BAND; mm++) {
+        if (!found[mm])
+            continue;
+        const size_t size = ((size_t)k.n + mm + 1) * (mm + 1) * k.lanes * sizeof(double) + 1024;
+        if (size > rest.size - rest.used) {
+            TRY(cudaDeviceSynchronize());
+            rest = m;
+        }
+        k.lower = rest.take<double>((size_t)k.n * (mm + 1) * k.lanes);
+        k.window = rest.take<double>((size_t)(mm + 1) * (mm + 1) * k.lanes);
+        cudaStream_t stream = (cudaStream_t)dev->stream[count++ % SPX_CUDA_STREAMS];
+        BY_BAND(mm, bounds_kernel, <<<column, WARP, stream_bytes(mm, mm + 2), stream>>>(k, mm))
+    }
+    poles_kernel<<<k.lanes, 96>>>(k);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+spx_status root(work &k, arena m, warp_work *warps, int *list, spx_extract_cuda *dev, spx_err *e)
+{
+    const int nwarp = (k.lanes + WARP - 1) / WARP;
+    int *need = list, *npole = need + k.lanes, *task = npole + k.lanes, *range = task + 2 * nwarp * SPX_MAX_POLES;
     TRY(cudaMemcpy(need, k.need, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
-    int most = 0;
+    PASS(bounds(k, m, need, dev, e));
+    TRY(cudaMemcpy(npole, k.npole, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
     for (int i = 0; i < nwarp; i++)
         warps[i] = {0, 0};
-    for (int i = 0; i < k.lanes; i++)
-        most = need[i] > most ? need[i] : most;
-    arena all = m;
-    k.lower = all.take<double>((size_t)k.n * (most + 1) * k.lanes);
-    BY_BAND(most, bounds_kernel, <<<column, 32>>>(k, most))
-    poles_kernel<<<k.lanes, 96>>>(k);
-    TRY(cudaMemcpy(npole, k.npole, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
     for (int i = 0; i < k.lanes; i++) {
         warp_work &w = warps[i / WARP];
         if (npole[i] > 0) {
@@ -1372,47 +1586,67 @@ spx_status root(work &k, arena m, warp_work *warps, int *list, spx_err *e)
         }
     }
     TRY(cudaMemset(k.sum, 0, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes));
-    for (int mm = 1; mm <= most; mm++) {
-        const size_t room = (m.size - m.used) / sizeof(double), each = task_size(k, mm);
-        int at = 0;
-        while (at < nwarp) {
-            /* whole warps, as many as there is room for */
-            int ntask = 0, i = at;
-            for (; i < nwarp; i++) {
-                first[i] = ntask;
-                if (warps[i].mm != mm)
+    /* tasks by bandwidth, as many warps at a time as there is room for; those of different bandwidth side by side */
+    const size_t room = (m.size - m.used) / sizeof(double) - 1024;
+    int mm = 1, at = 0;
+    while (mm <= SPX_TRACE_MOST_BAND) {
+        struct {
+            int mm, first, count;
+        } part[SPX_TRACE_MOST_BAND + 1];
+        int nparts = 0, ntask = 0;
+        size_t used = 0;
+        bool full = false;
+        for (int i = 0; i < nwarp; i++)
+            range[2 * i] = range[2 * i + 1] = 0;
+        for (; mm <= SPX_TRACE_MOST_BAND && !full; full ? 0 : (mm++, at = 0)) {
+            const size_t each = task_size(k, mm);
+            part[nparts] = {mm, ntask, 0};
+            for (; at < nwarp; at++) {
+                if (warps[at].mm != mm || warps[at].npole == 0)
                     continue;
-                if ((size_t)(ntask + warps[i].npole) * each + 3 * 256 > room)
+                if (used + (size_t)warps[at].npole * each > room) {
+                    full = true;
                     break;
-                for (int pole = 0; pole < warps[i].npole; pole++, ntask++) {
-                    task[2 * ntask] = i;
+                }
+                used += (size_t)warps[at].npole * each;
+                range[2 * at] = ntask;
+                for (int pole = 0; pole < warps[at].npole; pole++, ntask++) {
+                    task[2 * ntask] = at;
                     task[2 * ntask + 1] = pole;
                 }
+                range[2 * at + 1] = ntask;
             }
-            if (i < nwarp && ntask == 0)
-                return spx_fail(e, SPX_EDEVICE,
-                                "cuda: too little memory on the device for one group of traces: use --device cpu");
-            if (ntask > 0) {
-                for (int w = 0; w < at; w++)
-                    first[w] = 0;
-                for (int w = i; w <= nwarp; w++)
-                    first[w] = ntask;
-                arena rest = m;
-                int *where = rest.take<int>(nwarp + 1);
-                k.lower = rest.take<double>((size_t)ntask * k.n * (mm + 1) * WARP);
-                k.rhs = rest.take<double>((size_t)ntask * k.n * 2 * WARP);
-                k.share = rest.take<double>((size_t)ntask * k.n * (k.h + 3) * WARP);
-                TRY(cudaMemcpy((void *)k.task, task, sizeof(int) * 2 * ntask, cudaMemcpyHostToDevice));
-                TRY(cudaMemcpy(where, first, sizeof(int) * (nwarp + 1), cudaMemcpyHostToDevice));
-                BY_BAND(mm, root_kernel, <<<ntask, WARP>>>(k, mm))
-                gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256>>>(k, where);
-                TRY(cudaGetLastError());
-            }
-            at = i;
+            part[nparts].count = ntask - part[nparts].first;
+            nparts += part[nparts].count > 0;
         }
+        if (full && ntask == 0)
+            return spx_fail(e, SPX_EDEVICE,
+                            "cuda: too little memory on the device for one group of traces: use --device cpu");
+        if (ntask == 0)
+            break;
+        arena rest = m;
+        int *where = rest.take<int>(2 * (size_t)nwarp);
+        k.rhs = rest.take<double>((size_t)ntask * k.n * 2 * WARP);
+        k.share = rest.take<double>((size_t)ntask * k.n * (k.h + 3) * WARP);
+        TRY(cudaMemcpy((void *)k.task, task, sizeof(int) * 2 * ntask, cudaMemcpyHostToDevice));
+        TRY(cudaMemcpy(where, range, sizeof(int) * 2 * nwarp, cudaMemcpyHostToDevice));
+        for (int i = 0; i < nparts; i++) {
+            const int band = part[i].mm, count = part[i].count;
+            const size_t window = sizeof(double) * (size_t)(band + 1) * (band + 1) * WARP;
+            size_t bytes = stream_bytes(band, band + 4);
+            k.task0 = part[i].first;
+            k.lower = rest.take<double>((size_t)count * k.n * (band + 1) * WARP);
+            k.window = rest.take<double>((size_t)count * (band + 1) * (band + 1) * WARP);
+            k.wide_shared = !has_loop(band) && window <= dev->shared;
+            if (k.wide_shared)
+                bytes = window;
+            cudaStream_t stream = (cudaStream_t)dev->stream[i % SPX_CUDA_STREAMS];
+            BY_BAND(band, root_kernel, <<<count, WARP, bytes, stream>>>(k, band))
+            TRY(cudaGetLastError());
+        }
+        gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256>>>(k, where);
     }
-    flux_kernel<<<blocks((size_t)k.nwave * k.lanes, 256), 256>>>(k);
-    resolution_kernel<<<blocks((size_t)k.nwave * (2 * k.h + 1) * k.lanes, 256), 256>>>(k);
+    turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8)>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
@@ -1495,9 +1729,64 @@ void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, const wo
     }
 }
 
-template <typename T> cudaError_t upload(const T *to, const T *from, size_t n)
+/* Transfers through page-locked memory, in chunks: host threads fill or empty one while the device moves others. */
+enum { CHUNKS = 4, CHUNK_BYTES = 8 << 20, BLOCK_BYTES = 1 << 19 };
+
+void copy_on_host(char *to, const char *from, size_t n, int nthreads)
 {
-    return cudaMemcpy((void *)to, from, n * sizeof(T), cudaMemcpyHostToDevice);
+    const long nblock = (long)((n + BLOCK_BYTES - 1) / BLOCK_BYTES);
+#pragma omp parallel for num_threads(nthreads) schedule(static)
+    for (long i = 0; i < nblock; i++) {
+        const size_t at = (size_t)i * BLOCK_BYTES;
+        memcpy(to + at, from + at, n - at < BLOCK_BYTES ? n - at : (size_t)BLOCK_BYTES);
+    }
+}
+
+spx_status need_staging(spx_extract_cuda *dev, spx_err *e)
+{
+    if (dev->staging)
+        return SPX_OK;
+    TRY(cudaMallocHost(&dev->staging, (size_t)CHUNKS * CHUNK_BYTES));
+    for (int i = 0; i < CHUNKS; i++)
+        TRY(cudaEventCreateWithFlags((cudaEvent_t *)&dev->event[i], cudaEventDisableTiming));
+    for (int i = 0; i < SPX_CUDA_STREAMS; i++)
+        TRY(cudaStreamCreate((cudaStream_t *)&dev->stream[i]));
+    return SPX_OK;
+}
+
+spx_status push(spx_extract_cuda *dev, const void *to, const void *from, size_t n, int nthreads, spx_err *e)
+{
+    for (size_t at = 0, i = 0; at < n; at += CHUNK_BYTES, i = (i + 1) % CHUNKS) {
+        const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
+        char *chunk = (char *)dev->staging + i * CHUNK_BYTES;
+        TRY(cudaEventSynchronize((cudaEvent_t)dev->event[i]));
+        copy_on_host(chunk, (const char *)from + at, part, nthreads);
+        TRY(cudaMemcpyAsync((char *)to + at, chunk, part, cudaMemcpyHostToDevice));
+        TRY(cudaEventRecord((cudaEvent_t)dev->event[i]));
+    }
+    return SPX_OK;
+}
+
+spx_status pull(spx_extract_cuda *dev, void *to, const void *from, size_t n, int nthreads, spx_err *e)
+{
+    const size_t nchunk = (n + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    for (size_t i = 0; i < nchunk + CHUNKS - 1; i++) {
+        if (i < nchunk) {
+            const size_t at = i * CHUNK_BYTES, part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
+            TRY(cudaMemcpyAsync((char *)dev->staging + i % CHUNKS * CHUNK_BYTES, (const char *)from + at, part,
+                                cudaMemcpyDeviceToHost));
+            TRY(cudaEventRecord((cudaEvent_t)dev->event[i % CHUNKS]));
+        }
+        if (i + 1 >= CHUNKS) {
+            const size_t old = i + 1 - CHUNKS, at = old * CHUNK_BYTES;
+            if (old >= nchunk)
+                continue;
+            const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
+            TRY(cudaEventSynchronize((cudaEvent_t)dev->event[old % CHUNKS]));
+            copy_on_host((char *)to + at, (char *)dev->staging + old % CHUNKS * CHUNK_BYTES, part, nthreads);
+        }
+    }
+    return SPX_OK;
 }
 
 /* One piece of work: the bundles list[0 .. k.nbundle - 1]. todo[b] gets the reasons to solve bundle b on the CPU. */
@@ -1515,13 +1804,14 @@ spx_status piece(const spx_trace_plan *p, const spx_trace_bundle *list, work k, 
             rows++;
         }
     double begin = omp_get_wtime();
-    TRY(upload(k.at, t.at, bins));
-    TRY(upload(k.state, t.state, bins));
-    TRY(upload(k.fibre, t.fibre, k.lanes));
-    TRY(upload(k.wanted, t.wanted, k.lanes));
-    TRY(upload(k.y0, t.y0, k.nbundle));
-    TRY(upload(k.y1, t.y1, k.nbundle));
-    TRY(upload(k.x0, t.x0, k.nbundle));
+    const int nthreads = spx_extract_threads(p->job->o);
+    PASS(push(dev, k.at, t.at, bins * sizeof *t.at, nthreads, e));
+    PASS(push(dev, k.state, t.state, bins, nthreads, e));
+    PASS(push(dev, k.fibre, t.fibre, k.lanes * sizeof(int), nthreads, e));
+    PASS(push(dev, k.wanted, t.wanted, k.lanes * sizeof(int), nthreads, e));
+    PASS(push(dev, k.y0, t.y0, k.nbundle * sizeof(int), nthreads, e));
+    PASS(push(dev, k.y1, t.y1, k.nbundle * sizeof(int), nthreads, e));
+    PASS(push(dev, k.x0, t.x0, k.nbundle * sizeof(int), nthreads, e));
     TRY(cudaDeviceSynchronize());
     double now = omp_get_wtime();
     dev->transfer += now - begin;
@@ -1549,7 +1839,7 @@ spx_status piece(const spx_trace_plan *p, const spx_trace_bundle *list, work k, 
             st = marginal(k, m, e);
             break;
         case 3:
-            st = root(k, m, t.warps, t.list, e);
+            st = root(k, m, t.warps, t.list, dev, e);
             break;
         case 4:
             st = fit(k, e);
@@ -1568,12 +1858,12 @@ spx_status piece(const spx_trace_plan *p, const spx_trace_bundle *list, work k, 
     dev->compute += now - begin;
     begin = now;
     const size_t nw = p->job->nwave, row0 = (size_t)k.row0, nout = (size_t)rows * nw, ndiag = out->arm.ndiag;
-    TRY(cudaMemcpy(out->arm.flux + row0 * nw, k.out_flux, sizeof(double) * nout, cudaMemcpyDeviceToHost));
-    TRY(cudaMemcpy(out->arm.ivar + row0 * nw, k.out_ivar, sizeof(double) * nout, cudaMemcpyDeviceToHost));
-    TRY(cudaMemcpy(out->chi2pix + row0 * nw, k.out_chi2, sizeof(double) * nout, cudaMemcpyDeviceToHost));
-    TRY(cudaMemcpy(out->pixmask_fraction + row0 * nw, k.out_seen, sizeof(double) * nout, cudaMemcpyDeviceToHost));
-    TRY(cudaMemcpy(out->arm.resolution + row0 * nw * ndiag, k.out_res, sizeof(double) * nout * ndiag,
-                   cudaMemcpyDeviceToHost));
+    const size_t bytes = sizeof(double) * nout;
+    PASS(pull(dev, out->arm.flux + row0 * nw, k.out_flux, bytes, nthreads, e));
+    PASS(pull(dev, out->arm.ivar + row0 * nw, k.out_ivar, bytes, nthreads, e));
+    PASS(pull(dev, out->chi2pix + row0 * nw, k.out_chi2, bytes, nthreads, e));
+    PASS(pull(dev, out->pixmask_fraction + row0 * nw, k.out_seen, bytes, nthreads, e));
+    PASS(pull(dev, out->arm.resolution + row0 * nw * ndiag, k.out_res, bytes * ndiag, nthreads, e));
     TRY(cudaMemcpy(t.bad, k.bad, sizeof(int) * k.nbundle, cudaMemcpyDeviceToHost));
     TRY(cudaMemcpy(t.state, k.state, bins, cudaMemcpyDeviceToHost));
     dev->transfer += omp_get_wtime() - begin;
@@ -1653,6 +1943,9 @@ spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle 
     size_t free_bytes, total_bytes;
     TRY(cudaSetDevice(dev->device));
     TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
+    int shared_bytes;
+    TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, dev->device));
+    dev->shared = (size_t)shared_bytes;
     size_t limit = (free_bytes + dev->size) / 10 * 9;
     if (dev->limit != 0 && dev->limit < limit)
         limit = dev->limit;
@@ -1675,7 +1968,8 @@ spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle 
         lay_out(m, w);
         const size_t warps = (size_t)(w.lanes / WARP + 1), some = task_size(w, w.band) * sizeof(double);
         size_t poles = warps * 20 * some / 2, columns = (size_t)w.n * w.lanes * w.rows * sizeof(double);
-        const size_t least = (size_t)w.n * (w.band + 1) * w.lanes * sizeof(double) + SPX_MAX_POLES * some;
+        const size_t least =
+            ((size_t)w.n + w.band + 1) * (w.band + 1) * w.lanes * sizeof(double) + SPX_MAX_POLES * some;
         poles = poles > columns ? poles : columns;
         poles = poles > least ? poles : least;
         size = m.used + poles + 4096;
@@ -1693,10 +1987,13 @@ spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle 
     float *weight = m.take<float>(npix), *data = m.take<float>(npix);
     double *coeff = m.take<double>(ncoeff), *bp = m.take<double>(p->nbin * psf->ndeg);
     double begin = omp_get_wtime();
-    TRY(upload(weight, job->weight, npix));
-    TRY(upload(data, job->image->data, npix));
-    TRY(upload(coeff, p->coeff, ncoeff));
-    TRY(upload(bp, p->bp, p->nbin * psf->ndeg));
+    const int nthreads = spx_extract_threads(job->o);
+    PASS(need_staging(dev, e));
+    PASS(allow_wide(dev, e));
+    PASS(push(dev, weight, job->weight, npix * sizeof(float), nthreads, e));
+    PASS(push(dev, data, job->image->data, npix * sizeof(float), nthreads, e));
+    PASS(push(dev, coeff, p->coeff, ncoeff * sizeof(double), nthreads, e));
+    PASS(push(dev, bp, p->bp, p->nbin * psf->ndeg * sizeof(double), nthreads, e));
     TRY(cudaDeviceSynchronize());
     dev->transfer += omp_get_wtime() - begin;
     k.weight = weight;
@@ -1725,6 +2022,14 @@ extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
         (void)cudaFree(dev->room);
     dev->room = NULL;
     dev->size = 0;
+    if (dev->staging) {
+        (void)cudaFreeHost(dev->staging);
+        for (int i = 0; i < CHUNKS; i++)
+            (void)cudaEventDestroy((cudaEvent_t)dev->event[i]);
+        for (int i = 0; i < SPX_CUDA_STREAMS; i++)
+            (void)cudaStreamDestroy((cudaStream_t)dev->stream[i]);
+    }
+    dev->staging = NULL;
 }
 
 extern "C" spx_status spx_extract_trace_cuda(spx_extract_cuda *dev, size_t ndev, const spx_image *image,
@@ -1756,16 +2061,28 @@ extern "C" spx_status spx_extract_trace_cuda(spx_extract_cuda *dev, size_t ndev,
         spx_err *errors = (spx_err *)spx_alloc2(ndev, 1, sizeof *errors, e);
         st = errors ? SPX_OK : SPX_EIO;
         if (errors) {
-#pragma omp parallel for num_threads((int)ndev) schedule(static, 1) reduction(+ : nospot)
-            for (size_t d = 0; d < ndev; d++) {
-                const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
-                dev[d].transfer = dev[d].compute = 0.0;
-                memset(dev[d].step, 0, sizeof dev[d].step);
-                dev[d].nbundle_host = 0;
-                if (b0 < b1)
-                    (void)run(&dev[d], &plan, list + b0, b1 - b0, out, &nospot, todo + b0, &errors[d]);
-                for (size_t i = b0; i < b1; i++)
-                    dev[d].nbundle_host += todo[i] != 0;
+            try {
+                std::vector<size_t> counted(ndev, 0);
+                const auto share = [&](size_t d) {
+                    const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
+                    dev[d].transfer = dev[d].compute = 0.0;
+                    memset(dev[d].step, 0, sizeof dev[d].step);
+                    dev[d].nbundle_host = 0;
+                    if (b0 < b1)
+                        (void)run(&dev[d], &plan, list + b0, b1 - b0, out, &counted[d], todo + b0, &errors[d]);
+                    for (size_t i = b0; i < b1; i++)
+                        dev[d].nbundle_host += todo[i] != 0;
+                };
+                std::vector<std::thread> others;
+                for (size_t d = 1; d < ndev; d++)
+                    others.emplace_back(share, d);
+                share(0);
+                for (std::thread &t : others)
+                    t.join();
+                for (size_t d = 0; d < ndev; d++)
+                    nospot += counted[d];
+            } catch (const std::exception &x) {
+                st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
             }
             for (size_t d = 0; d < ndev; d++)
                 if (errors[d].code != SPX_OK && worst == SPX_OK) {

@@ -15,7 +15,8 @@ enum {
     SPX_TRACE_TAIL = 40,       /* bins that a column of L^-1 M is followed at most beyond the overlap */
     SPX_TRACE_RUN = 128,       /* bins that neighbours beyond the next are taken off together at most */
     SPX_TRACE_MAX_REACH = 24,  /* of these neighbours, on each side */
-    SPX_TRACE_WIDER = 9,       /* diagonals of A_s beyond those of M that are looked at beside masks */
+    SPX_TRACE_WIDER = 8,       /* diagonals of A_s beyond those of M that are looked at beside masks, */
+    SPX_TRACE_LEAST_BAND = 16, /* and the least half-bandwidth that they give */
     SPX_TRACE_MOST_BAND = 112, /* half-bandwidth of the square root at most */
     SPX_TRACE_MAX_BAND = 96    /* a bin that overlaps with more bins of its own trace: bins far smaller than a pixel */
 };
@@ -148,6 +149,14 @@ typedef struct {
 
 /* Used instead of the best of those below where it is not NULL: for tests. */
 extern const spx_trace_kernels *spx_trace_forced;
+
+/* Half-bandwidth that A_s is computed for, when M's is m and spots have 2 hsizey + 1 rows. */
+static inline size_t spx_trace_band(int m, int reach, int hsizey)
+{
+    int band = reach > 0 ? m + SPX_TRACE_WIDER : m;
+    band = reach > 0 && band < SPX_TRACE_LEAST_BAND ? SPX_TRACE_LEAST_BAND : band;
+    return (size_t)(band > hsizey ? band : hsizey);
+}
 
 /* NULL where the compiler or the processor lacks the instructions. */
 const spx_trace_kernels *spx_trace_kernels_base(void);

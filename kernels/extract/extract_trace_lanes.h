@@ -551,7 +551,7 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
 {
     const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + SPX_TRACE_TAIL) * q;
     const size_t nl = b->nl, trow = (size_t)(band + 1) * nl, column = (size_t)most * SPX_VL;
-    const double far = 300.0 * p->tolerance, little = 0.03 * p->tolerance;
+    const double far = 30.0 * p->tolerance, little = 0.001 * p->tolerance;
     double *scaled = columns + (size_t)(band + 1) * column;
     int *length = (int *)(scaled + column); /* [band + 1] rows of each column */
     vec change = every(0.0);
@@ -730,7 +730,7 @@ static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, cons
 {
     const size_t n = p->nbin, nl = b->nl, trow = (b->band + 1) * nl;
     const size_t around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
-    const double limit = 0.1 * p->tolerance;
+    const double limit = 0.03 * p->tolerance;
     memset(strong, 0, n);
     for (int side = 0; side < 2; side++) {
         /* most of rel(g) anywhere: rules out nearly all bins */
@@ -1127,13 +1127,13 @@ static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root
     return 1;
 }
 
-/* Half-bandwidth that A_s of a fibre needs: diagonals beyond it have no element above 0.3 tolerance, scaled to a unit
+/* Half-bandwidth that A_s of a fibre needs: diagonals beyond it have no element above 0.03 tolerance, scaled to a unit
  * diagonal; they are cleared. */
 static size_t trim(const spx_trace_plan *p, const spx_trace_bundle *b, double *a, size_t f)
 {
     const size_t n = p->nbin, row = (b->band + 1) * b->nl;
     for (size_t d = b->band; d > (size_t)b->hi[0]; d--) {
-        double least = 0.3 * p->tolerance;
+        double least = 0.03 * p->tolerance;
         for (size_t k = 0; k + d < n; k++) {
             double v = a[k * row + d * b->nl + f];
             if (v * v > least * least * a[k * row + f] * a[(k + d) * row + f])

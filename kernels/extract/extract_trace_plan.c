@@ -313,9 +313,7 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
             b->depth = -lo[df] > b->depth ? (int)-lo[df] : b->depth;
         }
         b->nl = round_up(nf + n - 1);
-        size_t least = (size_t)p->job->psf->hsizey;
-        b->band = (size_t)b->hi[0] + (b->reach > 0 ? SPX_TRACE_WIDER : 0);
-        b->band = b->band > least ? b->band : least;
+        b->band = spx_trace_band(b->hi[0], b->reach, p->job->psf->hsizey);
     }
     /* bins after which all rows of a bin are complete, when all traces run up */
     b->fit_depth = 0;

@@ -1,4 +1,4 @@
-/* check_extract [small]: whole-trace extraction on a CUDA device against the CPU, on simulated frames: within 1e-6
+/* check_extract [small|time]: whole-trace extraction on a CUDA device against the CPU, on simulated frames: within 1e-6
  * sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits when repeated, and
  * with so little memory that it works in pieces. Then seconds. `small`: without the large frames, for
  * compute-sanitizer. Needs neither HDF5 nor CFITSIO; built by tests/cuda/check_extract.sh. */
@@ -181,7 +181,15 @@ int main(int argc, char **argv)
 {
     const int small = argc > 1 && strcmp(argv[1], "small") == 0;
     spx_extract_cuda dev = {0};
-    scene s = make_scene('r', 12, 6000.0, 6040.0, 0);
+    scene s;
+    if (argc > 1 && strcmp(argv[1], "time") == 0) { /* for profilers */
+        s = make_scene('r', 500, 5760.0, 7620.0, MASKS);
+        time_it(&s, &dev, "500 fibres, r");
+        free_scene(&s);
+        spx_extract_cuda_free(&dev);
+        return 0;
+    }
+    s = make_scene('r', 12, 6000.0, 6040.0, 0);
     s.o.bundle_size = 5;
     compare(&s, &dev, "12 fibres, bundles of 5");
     s.o.first = 3;
@@ -207,11 +215,14 @@ int main(int argc, char **argv)
             char name[] = "500 fibres, x";
             name[12] = arms[arm];
             s = make_scene(arms[arm], 500, from[arm], to[arm], MASKS);
-            if (arm == 0)
-                compare(&s, &dev, name);
+            compare(&s, &dev, name);
             time_it(&s, &dev, name);
             free_scene(&s);
         }
+        s = make_scene('r', 100, 5760.0, 7620.0, MASKS | GAP);
+        compare(&s, &dev, "100 fibres with a gap");
+        time_it(&s, &dev, "100 fibres with a gap");
+        free_scene(&s);
     }
     spx_extract_cuda_free(&dev);
     printf("%s\n", failures ? "FAILED" : "all equal");
