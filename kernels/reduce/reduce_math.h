@@ -39,9 +39,9 @@ SPX_HD void spx_reduce_merge(spx_reduce_op op, double x, double x_rest, int64_t 
     if (op == SPX_REDUCE_SUM || op == SPX_REDUCE_MEAN) {
         spx_reduce_two_sum(x, value, rest);
         spx_reduce_two_sum(x_rest, value, rest);
-    } else if (*count == 0 || ((op == SPX_REDUCE_MINIMUM || op == SPX_REDUCE_ARGMIN)
-                                   ? x < *value || (x == *value && i < *index)
-                                   : x > *value || (x == *value && i < *index))) {
+    } else if (*count == 0 ||
+               ((op == SPX_REDUCE_MINIMUM || op == SPX_REDUCE_ARGMIN) ? x < *value || (x == *value && i < *index)
+                                                                      : x > *value || (x == *value && i < *index))) {
         *value = x;
         *index = i;
     }
