@@ -77,6 +77,7 @@ struct work {
     double *total;               /* [lanes] sum of the weights */
     int task0;                   /* first task of a launch */
     const int *task;             /* [ntask][2] warp and pole */
+    const int *wide_task;        /* fibres that a warp each works on, or these and their poles */
     double *window;              /* factors of any bandwidth: [m + 1][m + 1][lanes], or [task][mm + 1][mm + 1][WARP] */
     int wide_shared;             /* the square root's window is in shared memory */
     double *lower;               /* [task][n][mm + 1][WARP] */
@@ -264,12 +265,17 @@ __global__ void overlaps_kernel(work k)
                 const double *theirs = k.spot + there * k.npix + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * k.nx;
                 /* i / columns by a product: exact where i columns < 2^16 */
                 const unsigned inverse = 65536u / (unsigned)columns + 1u;
-                const bool small = k.npix * k.nx < 65536;
-                for (int i = lane; i < columns * rows; i += WARP) {
-                    const int y = small ? (int)((unsigned)i * inverse >> 16) : i / columns;
-                    const int pixel = i + y * (k.nx - columns);
-                    sum[e] += mine[pixel] * theirs[pixel];
-                }
+                const int rest = k.nx - columns, last = columns * rows;
+                if (k.npix * k.nx < 65536)
+                    for (int i = lane; i < last; i += WARP) {
+                        const int pixel = i + (int)((unsigned)i * inverse >> 16) * rest;
+                        sum[e] = fma(mine[pixel], theirs[pixel], sum[e]);
+                    }
+                else
+                    for (int i = lane; i < last; i += WARP) {
+                        const int pixel = i + i / columns * rest;
+                        sum[e] = fma(mine[pixel], theirs[pixel], sum[e]);
+                    }
             }
             const double total = warp_sums(sum, lane);
             /* value i is in lane 16 (i/4 % 2) + 8 (i/2 % 2) + 4 (i % 2) */
@@ -838,6 +844,12 @@ __global__ void trim_kernel(work k)
 
 /* ---- square root ---- */
 
+/* A fibre whose bandwidth is larger than there are loops for is worked on by a whole warp, one lane a diagonal. */
+__device__ __host__ inline bool is_wide(int mm)
+{
+    return mm > 9 && mm < WARP;
+}
+
 /* Bounds of the eigenvalues of a fibre (see smallest() and root_of() of the CPU). The factor goes where the poles'
  * factors will. One thread a lane. */
 template <int M> __global__ void bounds_kernel(work k, int mm)
@@ -951,7 +963,7 @@ template <int M> __global__ void root_kernel(work k, int mm)
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     const int n = k.n, h = k.h;
     double *share = k.share + (size_t)task * n * (h + 3) * WARP + in;
-    if (column >= k.lanes || pole >= k.npole[column]) {
+    if (column >= k.lanes || pole >= k.npole[column] || is_wide(k.need[column])) {
         for (int j = 0; j < n; j++)
             for (int c = 0; c < h + 3; c++)
                 share[((size_t)j * (h + 3) + c) * WARP] = 0.0;
@@ -1100,6 +1112,239 @@ template <int M> __global__ void root_kernel(work k, int mm)
     }
     if (!good)
         atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+}
+
+/* State of a warp that works on one fibre: lane i has element i of the column at hand, lane t >= 1 what the recurrences
+ * need of the bin t back (or ahead). ring: [m + 1][m + 2] last columns of L, or rows of Z; line: [WARP]. */
+struct wide_warp {
+    int lane, n, m;
+    double *ring, *line;
+
+    __device__ int place(int slot) const
+    {
+        return slot * (m + 2);
+    }
+    __device__ double shifted(double v, double first) const
+    {
+        const double up = __shfl_up_sync(FULL, v, 1);
+        return lane == 1 ? first : lane == 0 ? 0.0 : up;
+    }
+
+    /* L D L^T, and L^-1 b of two right-hand sides that right(j, b) gives: 1/D and L to l[n][m + 1], solutions to put.
+     */
+    template <class RIGHT, class PUT>
+    __device__ bool factor(const double *a, size_t arow, size_t aelem, double shift, double *l, RIGHT right, PUT put)
+    {
+        bool good = true;
+        double diag = 0.0, back[2] = {0.0, 0.0};
+        const double *mine = a + (size_t)(lane <= m ? lane : 0) * aelem;
+        double next = lane <= m ? mine[0] : 0.0, after = lane <= m && n > 1 ? mine[arow] : 0.0;
+        int slot = 0;
+        for (int j = 0; j < n; j++) {
+            double sum = next + (lane == 0 ? shift : 0.0);
+            next = after;
+            after = lane <= m && j + 2 < n ? mine[(size_t)(j + 2) * arow] : 0.0;
+            const int then = slot - lane < 0 ? slot - lane + m + 1 : slot - lane;
+            const double lt = lane >= 1 && lane <= m && lane <= j ? ring[place(then) + lane] : 0.0;
+            line[lane] = lt * diag;
+            __syncwarp();
+            for (int t = 1; t <= m - lane && t <= j; t++) {
+                const int at = slot - t < 0 ? slot - t + m + 1 : slot - t;
+                sum = fma(-ring[place(at) + t + lane], line[t], sum);
+            }
+            double b[2];
+            right(j, b);
+            const double s0 = b[0] - warp_sum(lt * back[0]), s1 = b[1] - warp_sum(lt * back[1]);
+            double pivot = __shfl_sync(FULL, sum, 0);
+            if (!(pivot > 0.0 && pivot < INFINITY)) {
+                good = false;
+                pivot = 1.0;
+            }
+            const double inverse = 1.0 / pivot, value = lane == 0 ? inverse : sum * inverse;
+            __syncwarp();
+            if (lane <= m) {
+                ring[place(slot) + lane] = value;
+                l[(size_t)j * (m + 1) + lane] = value;
+            }
+            diag = shifted(diag, pivot);
+            back[0] = shifted(back[0], s0);
+            back[1] = shifted(back[1], s1);
+            put(j, s0, s1);
+            slot = slot < m ? slot + 1 : 0;
+            __syncwarp();
+        }
+        return good;
+    }
+
+    /* L^-1 b with the factor in l. */
+    template <class RIGHT, class PUT> __device__ void forward(const double *l, RIGHT right, PUT put)
+    {
+        double back = 0.0;
+        const auto element = [&](int j) {
+            return lane >= 1 && lane <= m && lane <= j && j < n ? l[(size_t)(j - lane) * (m + 1) + lane] : 0.0;
+        };
+        double next = element(0), after = element(1);
+        for (int j = 0; j < n; j++) {
+            const double s = right(j) - warp_sum(next * back);
+            next = after;
+            after = element(j + 2);
+            back = shifted(back, s);
+            put(j, s);
+        }
+    }
+
+    /* L^-T D^-1 f of two right-hand sides, and where INVERSE, row j of the inverse of the matrix in the band: lane d
+     * has Z(j, j+d) in put(j, x0, x1, z). */
+    template <bool INVERSE, class RIGHT, class PUT> __device__ void backward(const double *l, RIGHT right, PUT put)
+    {
+        double ahead[2] = {0.0, 0.0};
+        const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
+        double next = element(n - 1), after = element(n - 2);
+        int slot = 0;
+        for (int j = n - 1; j >= 0; j--) {
+            const double lt = next, inverse = __shfl_sync(FULL, lt, 0), below = lane == 0 ? 0.0 : lt;
+            next = after;
+            after = element(j - 2);
+            double f[2], z = 0.0;
+            right(j, f);
+            const double x0 = f[0] * inverse - warp_sum(below * ahead[0]);
+            const double x1 = f[1] * inverse - warp_sum(below * ahead[1]);
+            if (INVERSE) {
+                const int rest = n - 1 - j < m ? n - 1 - j : m;
+                line[lane] = below;
+                __syncwarp();
+                slot = slot > 0 ? slot - 1 : m;
+                if (lane >= 1 && lane <= rest)
+                    for (int t = 1; t <= rest; t++) {
+                        const int row = lane < t ? lane : t, off = lane < t ? t - lane : lane - t;
+                        const int at = slot + row > m ? slot + row - m - 1 : slot + row;
+                        z = fma(-line[t], ring[place(at) + off], z);
+                    }
+                const double own = inverse - warp_sum(below * z);
+                z = lane == 0 ? own : z;
+                __syncwarp();
+                if (lane <= m)
+                    ring[place(slot) + lane] = z;
+                __syncwarp();
+            }
+            ahead[0] = shifted(ahead[0], x0);
+            ahead[1] = shifted(ahead[1], x1);
+            put(j, x0, x1, z);
+        }
+    }
+};
+
+/* As bounds_kernel(), one warp a fibre: k.wide_task[block]. */
+__global__ void wide_bounds_kernel(work k)
+{
+    __shared__ double ring[WARP * (WARP + 1)], line[WARP];
+    const int column = k.wide_task[blockIdx.x], m = k.need[column], n = k.n, lane = threadIdx.x;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    double *l = k.lower + (size_t)blockIdx.x * n * (k.band + 1), *rhs = k.rhs + (size_t)blockIdx.x * n, inverse = 0.0;
+    wide_warp w = {lane, n, m, ring, line};
+    bool good = w.factor(
+        k.a + column, arow, lanes, 0.0, l,
+        [](int j, double(&b)[2]) {
+            b[0] = j % 2 == 0 ? 1.0 : -1.0;
+            b[1] = 0.0;
+        },
+        [&](int j, double s0, double) {
+            if (lane == 0)
+                rhs[j] = s0;
+        });
+    __syncwarp();
+    for (int step = 0; step < 2; step++) {
+        w.backward<false>(
+            l,
+            [&](int j, double(&f)[2]) {
+                f[0] = rhs[j];
+                f[1] = 0.0;
+            },
+            [&](int j, double x0, double, double) {
+                inverse = fmax(inverse, fabs(x0));
+                if (lane == 0)
+                    rhs[j] = copysign(1.0, x0);
+            });
+        __syncwarp();
+        if (step == 0)
+            w.forward(
+                l, [&](int j) { return rhs[j]; },
+                [&](int j, double s) {
+                    if (lane == 0)
+                        rhs[j] = s;
+                });
+        __syncwarp();
+    }
+    double most = 0.0;
+    for (int j = lane; j < n; j += WARP)
+        most = fmax(most, k.q[(size_t)j * lanes + column]);
+    for (int s = WARP / 2; s > 0; s /= 2)
+        most = fmax(most, __shfl_xor_sync(FULL, most, s));
+    if (lane != 0)
+        return;
+    const double least = 0.5 / inverse;
+    if (!good || !(least > 0.0 && most < INFINITY)) {
+        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+        return;
+    }
+    k.bound[column] = least < most ? least : most;
+    k.bound[lanes + column] = most;
+}
+
+/* As root_kernel(), one warp a fibre and pole: k.wide_task[2 block], [2 block + 1]. */
+__global__ void wide_root_kernel(work k)
+{
+    __shared__ double ring[WARP * (WARP + 1)], line[WARP];
+    const int task = blockIdx.x, column = k.wide_task[2 * task], pole = k.wide_task[2 * task + 1];
+    const int m = k.need[column], n = k.n, h = k.h, lane = threadIdx.x;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    const double shift = k.shift[(size_t)pole * lanes + column], weight = k.pole_weight[(size_t)pole * lanes + column];
+    const double scale = -weight * shift, *x = k.x + column;
+    double *l = k.lower + (size_t)task * n * (k.band + 1), *one = k.rhs + (size_t)task * 2 * n, *flux = one + n;
+    double *share = k.share + (size_t)task * n * (h + 3);
+    wide_warp w = {lane, n, m, ring, line};
+    const bool good = w.factor(
+        k.a + column, arow, lanes, shift, l,
+        [&](int j, double(&b)[2]) {
+            b[0] = 1.0;
+            b[1] = x[(size_t)j * lanes];
+        },
+        [&](int j, double s0, double s1) {
+            if (lane == 0) {
+                one[j] = s0;
+                flux[j] = s1;
+            }
+        });
+    __syncwarp();
+    w.backward<true>(
+        l,
+        [&](int j, double(&f)[2]) {
+            f[0] = one[j];
+            f[1] = flux[j];
+        },
+        [&](int j, double x0, double x1, double z) {
+            double *to = share + (size_t)j * (h + 3);
+            if (lane <= h)
+                to[lane] = scale * z;
+            if (lane == 0) {
+                to[h + 1] = weight * fma(-shift, x0, 1.0);
+                to[h + 2] = weight * fma(-shift, x1, x[(size_t)j * lanes]);
+            }
+        });
+    if (!good && lane == 0)
+        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+}
+
+/* Their sums over the poles: fibre range[3 i] has tasks range[3 i + 1] .. range[3 i + 2] - 1. */
+__global__ void wide_gather_kernel(work k, const int *range)
+{
+    const int *mine = range + 3 * blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * (k.h + 3))
+        return;
+    double sum = 0.0;
+    for (int task = mine[1]; task < mine[2]; task++)
+        sum += k.share[(size_t)task * k.n * (k.h + 3) + i];
+    k.sum[(size_t)i * k.lanes + mine[0]] = sum;
 }
 
 /* Sums over the poles, in their order: tasks range[2 warp] .. range[2 warp + 1] - 1 are those of a warp. */
@@ -1290,16 +1535,13 @@ struct arena {
  * `count` doubles a step. */
 bool has_loop(int mm)
 {
-    return (mm >= 6 && mm <= 9) || mm == 12 || mm == 16;
+    return mm >= 6 && mm <= 9;
 }
 
-/* The next bandwidth that has a loop and is computed, or mm itself: elements beyond a fibre's own are 0. */
+/* The bandwidth that is computed for one that is needed: elements beyond a fibre's own are 0. */
 int next_loop(int mm, int band)
 {
-    for (int wider = mm; wider <= band && wider <= 16; wider++)
-        if (has_loop(wider))
-            return wider;
-    return mm;
+    return mm < 6 && band >= 6 ? 6 : mm;
 }
 
 size_t stream_bytes(int mm, int count)
@@ -1438,12 +1680,6 @@ unsigned blocks(size_t n, unsigned threads)
     case 9:                                                                                                            \
         kernel<9> __VA_ARGS__;                                                                                         \
         break;                                                                                                         \
-    case 12:                                                                                                           \
-        kernel<12> __VA_ARGS__;                                                                                        \
-        break;                                                                                                         \
-    case 16:                                                                                                           \
-        kernel<16> __VA_ARGS__;                                                                                        \
-        break;                                                                                                         \
     default:                                                                                                           \
         kernel<0> __VA_ARGS__;                                                                                         \
     }
@@ -1453,12 +1689,16 @@ spx_status equations(work &k, spx_err *e)
     const int deg = k.degx > k.degy ? k.degx : k.degy;
     const int per_warp = k.npar + (deg + 1) * (k.nx + k.ny + 2) + (k.degx + 1) * k.ny;
     const size_t bins = (size_t)k.n * k.lanes;
-    const unsigned warps = 4;
-    const size_t need = sizeof(double) * warps * per_warp, need2 = sizeof(double) * warps * k.npix;
+    /* the more neighbouring bins a block has, the more often a spot is found in its cache */
+    const unsigned warps = 4, fit = (unsigned)(49152 / (sizeof(double) * k.npix)),
+                   many = fit > 16  ? 16
+                          : fit > 1 ? fit
+                                    : 1;
+    const size_t need = sizeof(double) * warps * per_warp, need2 = sizeof(double) * many * k.npix;
     TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)need));
     TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)need2));
     spots_kernel<<<blocks(bins, warps), warps * WARP, need>>>(k, per_warp);
-    overlaps_kernel<<<blocks(bins, warps), warps * WARP, need2>>>(k);
+    overlaps_kernel<<<blocks(bins, many), many * WARP, need2>>>(k);
     largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128>>>(k);
     everywhere_kernel<<<blocks(k.nbundle, 32), 32>>>(k);
     regularise_kernel<<<blocks(bins, 128), 128>>>(k);
@@ -1521,33 +1761,18 @@ struct warp_work {
     int mm, npole;
 };
 
-template <class KERNEL> cudaError_t allow_shared(KERNEL kernel, size_t bytes)
-{
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-}
-
-/* Loops of large bandwidth need more shared memory than a block has without asking. */
-spx_status allow_wide(const spx_extract_cuda *dev, spx_err *e)
-{
-    TRY(allow_shared(factorise_kernel<12>, stream_bytes(12, 14)));
-    TRY(allow_shared(factorise_kernel<16>, stream_bytes(16, 18)));
-    TRY(allow_shared(precondition_kernel<12>, stream_bytes(12, 14)));
-    TRY(allow_shared(precondition_kernel<16>, stream_bytes(16, 18)));
-    TRY(allow_shared(bounds_kernel<12>, stream_bytes(12, 14)));
-    TRY(allow_shared(bounds_kernel<16>, stream_bytes(16, 18)));
-    TRY(allow_shared(root_kernel<12>, stream_bytes(12, 16)));
-    TRY(allow_shared(root_kernel<16>, stream_bytes(16, 20)));
-    TRY(allow_shared(root_kernel<0>, dev->shared));
-    return SPX_OK;
-}
-
 /* Bounds of the eigenvalues, bandwidth by bandwidth: side by side where there is room. */
-spx_status bounds(work &k, arena m, const int *need, spx_extract_cuda *dev, spx_err *e)
+spx_status bounds(work &k, arena m, const int *need, const int *wanted, int *wide, spx_extract_cuda *dev, spx_err *e)
 {
     const unsigned column = blocks(k.lanes, WARP);
     bool found[SPX_TRACE_MOST_BAND + 1] = {false};
-    for (int i = 0; i < k.lanes; i++)
-        found[need[i]] = true;
+    int nwide = 0;
+    for (int i = 0; i < k.lanes; i++) {
+        if (is_wide(need[i]) && wanted[i] >= 0)
+            wide[nwide++] = i;
+        else
+            found[need[i]] = true;
+    }
     magnitudes_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128>>>(k);
     arena rest = m;
     int count = 0;
@@ -1564,30 +1789,43 @@ spx_status bounds(work &k, arena m, const int *need, spx_extract_cuda *dev, spx_
         cudaStream_t stream = (cudaStream_t)dev->stream[count++ % SPX_CUDA_STREAMS];
         BY_BAND(mm, bounds_kernel, <<<column, WARP, stream_bytes(mm, mm + 2), stream>>>(k, mm))
     }
+    if (nwide > 0) {
+        if (((size_t)k.n * (k.band + 2) + 1) * nwide * sizeof(double) + 4096 > rest.size - rest.used) {
+            TRY(cudaDeviceSynchronize());
+            rest = m;
+        }
+        int *list = rest.take<int>((size_t)nwide);
+        TRY(cudaMemcpy(list, wide, sizeof(int) * nwide, cudaMemcpyHostToDevice));
+        k.wide_task = list;
+        k.lower = rest.take<double>((size_t)nwide * k.n * (k.band + 1));
+        k.rhs = rest.take<double>((size_t)nwide * k.n);
+        wide_bounds_kernel<<<nwide, WARP, 0, (cudaStream_t)dev->stream[count % SPX_CUDA_STREAMS]>>>(k);
+    }
     poles_kernel<<<k.lanes, 96>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
 
-spx_status root(work &k, arena m, warp_work *warps, int *list, spx_extract_cuda *dev, spx_err *e)
+spx_status root(work &k, arena m, warp_work *warps, int *list, const int *wanted, spx_extract_cuda *dev, spx_err *e)
 {
     const int nwarp = (k.lanes + WARP - 1) / WARP;
-    int *need = list, *npole = need + k.lanes, *task = npole + k.lanes, *range = task + 2 * nwarp * SPX_MAX_POLES;
+    int *need = list, *npole = need + k.lanes, *task = npole + k.lanes, *range = task + k.lanes * SPX_MAX_POLES;
     TRY(cudaMemcpy(need, k.need, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
-    PASS(bounds(k, m, need, dev, e));
+    PASS(bounds(k, m, need, wanted, task, dev, e));
     TRY(cudaMemcpy(npole, k.npole, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
     for (int i = 0; i < nwarp; i++)
         warps[i] = {0, 0};
     for (int i = 0; i < k.lanes; i++) {
         warp_work &w = warps[i / WARP];
-        if (npole[i] > 0) {
+        if (npole[i] > 0 && !is_wide(need[i])) {
             w.mm = need[i] > w.mm ? need[i] : w.mm;
             w.npole = npole[i] > w.npole ? npole[i] : w.npole;
         }
     }
     TRY(cudaMemset(k.sum, 0, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes));
     /* tasks by bandwidth, as many warps at a time as there is room for; those of different bandwidth side by side */
-    const size_t room = (m.size - m.used) / sizeof(double) - 1024;
+    const int most_tasks = k.lanes * SPX_MAX_POLES / 2;
+    const size_t room = (m.size - m.used) / sizeof(double) - 1024 - 2 * (size_t)k.lanes * SPX_MAX_POLES;
     int mm = 1, at = 0;
     while (mm <= SPX_TRACE_MOST_BAND) {
         struct {
@@ -1646,6 +1884,39 @@ spx_status root(work &k, arena m, warp_work *warps, int *list, spx_extract_cuda 
         }
         gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256>>>(k, where);
     }
+    /* fibres with a warp for each pole */
+    const size_t each = (size_t)k.n * (k.band + 1 + 2 + k.h + 3);
+    for (int next = 0; next < k.lanes;) {
+        int ntask = 0, count = 0;
+        for (; next < k.lanes; next++) {
+            if (npole[next] == 0 || !is_wide(need[next]))
+                continue;
+            if ((size_t)(ntask + npole[next]) * each > room || ntask + npole[next] > most_tasks)
+                break;
+            range[3 * count] = next;
+            range[3 * count + 1] = ntask;
+            for (int pole = 0; pole < npole[next]; pole++, ntask++) {
+                task[2 * ntask] = next;
+                task[2 * ntask + 1] = pole;
+            }
+            range[3 * count++ + 2] = ntask;
+        }
+        if (next < k.lanes && ntask == 0)
+            return spx_fail(e, SPX_EDEVICE, "cuda: too little memory on the device for one trace: use --device cpu");
+        if (ntask == 0)
+            break;
+        arena rest = m;
+        int *where = rest.take<int>(3 * (size_t)count), *tasks = rest.take<int>(2 * (size_t)ntask);
+        TRY(cudaMemcpy(where, range, sizeof(int) * 3 * count, cudaMemcpyHostToDevice));
+        TRY(cudaMemcpy(tasks, task, sizeof(int) * 2 * ntask, cudaMemcpyHostToDevice));
+        k.wide_task = tasks;
+        k.lower = rest.take<double>((size_t)ntask * k.n * (k.band + 1));
+        k.rhs = rest.take<double>((size_t)ntask * k.n * 2);
+        k.share = rest.take<double>((size_t)ntask * k.n * (k.h + 3));
+        wide_root_kernel<<<ntask, WARP>>>(k);
+        wide_gather_kernel<<<dim3(blocks((size_t)k.n * (k.h + 3), 256), count), 256>>>(k, where);
+        TRY(cudaGetLastError());
+    }
     turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8)>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
@@ -1696,7 +1967,7 @@ spx_status alloc_tables(tables &t, size_t n, size_t nb, size_t lanes, spx_err *e
         !(t.wanted = (int *)spx_alloc2(lanes, 1, sizeof(int), e)) ||
         !(t.y0 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) || !(t.y1 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) ||
         !(t.x0 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) || !(t.bad = (int *)spx_alloc2(nb, 1, sizeof(int), e)) ||
-        !(t.list = (int *)spx_alloc2(2 * lanes + 2 * nwarp * SPX_MAX_POLES + nwarp + 1, 1, sizeof(int), e)) ||
+        !(t.list = (int *)spx_alloc2(5 * lanes + (lanes + WARP) * SPX_MAX_POLES, 1, sizeof(int), e)) ||
         !(t.scalar = (double *)spx_alloc2(nb, 4, sizeof(double), e)) ||
         !(t.warps = (warp_work *)spx_alloc2(nwarp, 1, sizeof(warp_work), e)))
         return SPX_EIO;
@@ -1839,7 +2110,7 @@ spx_status piece(const spx_trace_plan *p, const spx_trace_bundle *list, work k, 
             st = marginal(k, m, e);
             break;
         case 3:
-            st = root(k, m, t.warps, t.list, dev, e);
+            st = root(k, m, t.warps, t.list, t.wanted, dev, e);
             break;
         case 4:
             st = fit(k, e);
@@ -1989,7 +2260,7 @@ spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle 
     double begin = omp_get_wtime();
     const int nthreads = spx_extract_threads(job->o);
     PASS(need_staging(dev, e));
-    PASS(allow_wide(dev, e));
+    TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
     PASS(push(dev, weight, job->weight, npix * sizeof(float), nthreads, e));
     PASS(push(dev, data, job->image->data, npix * sizeof(float), nthreads, e));
     PASS(push(dev, coeff, p->coeff, ncoeff * sizeof(double), nthreads, e));
