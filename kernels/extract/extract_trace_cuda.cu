@@ -1823,9 +1823,43 @@ spx_status root(work &k, arena m, warp_work *warps, int *list, const int *wanted
         }
     }
     TRY(cudaMemset(k.sum, 0, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes));
-    /* tasks by bandwidth, as many warps at a time as there is room for; those of different bandwidth side by side */
     const int most_tasks = k.lanes * SPX_MAX_POLES / 2;
-    const size_t room = (m.size - m.used) / sizeof(double) - 1024 - 2 * (size_t)k.lanes * SPX_MAX_POLES;
+    const size_t reserve = 1024 + 2 * (size_t)k.lanes * SPX_MAX_POLES;
+    size_t room = (m.size - m.used) / sizeof(double) - reserve;
+    /* fibres with a warp for each pole: all of them beside the others, if half of the room is enough */
+    int nbeside = 0, nfibre = 0;
+    for (int i = 0; i < k.lanes; i++)
+        if (is_wide(need[i]) && npole[i] > 0) {
+            range[3 * nfibre] = i;
+            range[3 * nfibre + 1] = nbeside;
+            for (int pole = 0; pole < npole[i] && nbeside < most_tasks; pole++, nbeside++) {
+                task[2 * nbeside] = i;
+                task[2 * nbeside + 1] = pole;
+            }
+            range[3 * nfibre++ + 2] = nbeside;
+        }
+    const size_t each = (size_t)k.n * (k.band + 1 + 2 + k.h + 3);
+    const bool beside = nbeside > 0 && nbeside < most_tasks && (size_t)nbeside * each < room / 2;
+    work wide = k;
+    int *wide_range = NULL;
+    bool launched = false;
+    if (beside) {
+        int *tasks = m.take<int>(2 * (size_t)nbeside);
+        wide_range = m.take<int>(3 * (size_t)nfibre);
+        TRY(cudaMemcpy(tasks, task, sizeof(int) * 2 * nbeside, cudaMemcpyHostToDevice));
+        TRY(cudaMemcpy(wide_range, range, sizeof(int) * 3 * nfibre, cudaMemcpyHostToDevice));
+        wide.wide_task = tasks;
+        wide.lower = m.take<double>((size_t)nbeside * k.n * (k.band + 1));
+        wide.rhs = m.take<double>((size_t)nbeside * k.n * 2);
+        wide.share = m.take<double>((size_t)nbeside * k.n * (k.h + 3));
+        room = (m.size - m.used) / sizeof(double) - reserve;
+    }
+    const auto launch_wide = [&]() {
+        if (beside && !launched)
+            wide_root_kernel<<<nbeside, WARP, 0, (cudaStream_t)dev->stream[SPX_CUDA_STREAMS - 1]>>>(wide);
+        launched = true;
+    };
+    /* tasks by bandwidth, as many warps at a time as there is room for; those of different bandwidth side by side */
     int mm = 1, at = 0;
     while (mm <= SPX_TRACE_MOST_BAND) {
         struct {
@@ -1868,6 +1902,7 @@ spx_status root(work &k, arena m, warp_work *warps, int *list, const int *wanted
         k.share = rest.take<double>((size_t)ntask * k.n * (k.h + 3) * WARP);
         TRY(cudaMemcpy((void *)k.task, task, sizeof(int) * 2 * ntask, cudaMemcpyHostToDevice));
         TRY(cudaMemcpy(where, range, sizeof(int) * 2 * nwarp, cudaMemcpyHostToDevice));
+        launch_wide();
         for (int i = 0; i < nparts; i++) {
             const int band = part[i].mm, count = part[i].count;
             const size_t window = sizeof(double) * (size_t)(band + 1) * (band + 1) * WARP;
@@ -1878,15 +1913,18 @@ spx_status root(work &k, arena m, warp_work *warps, int *list, const int *wanted
             k.wide_shared = !has_loop(band) && window <= dev->shared;
             if (k.wide_shared)
                 bytes = window;
-            cudaStream_t stream = (cudaStream_t)dev->stream[i % SPX_CUDA_STREAMS];
+            cudaStream_t stream = (cudaStream_t)dev->stream[i % (SPX_CUDA_STREAMS - 1)];
             BY_BAND(band, root_kernel, <<<count, WARP, bytes, stream>>>(k, band))
             TRY(cudaGetLastError());
         }
         gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256>>>(k, where);
     }
-    /* fibres with a warp for each pole */
-    const size_t each = (size_t)k.n * (k.band + 1 + 2 + k.h + 3);
-    for (int next = 0; next < k.lanes;) {
+    if (beside) {
+        launch_wide();
+        wide_gather_kernel<<<dim3(blocks((size_t)k.n * (k.h + 3), 256), nfibre), 256>>>(wide, wide_range);
+        TRY(cudaGetLastError());
+    }
+    for (int next = beside ? k.lanes : 0; next < k.lanes;) { /* or piece by piece */
         int ntask = 0, count = 0;
         for (; next < k.lanes; next++) {
             if (npole[next] == 0 || !is_wide(need[next]))
@@ -2244,8 +2282,11 @@ spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle 
         poles = poles > columns ? poles : columns;
         poles = poles > least ? poles : least;
         size = m.used + poles + 4096;
-        if (size <= limit)
+        if (size <= limit) { /* and all of the poles, where there is room for them */
+            const size_t full = m.used + 3 * poles;
+            size = full < limit ? full : limit;
             break;
+        }
     }
     if (count == 0)
         return spx_fail(e, SPX_EDEVICE,
