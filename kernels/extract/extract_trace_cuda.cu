@@ -1499,7 +1499,8 @@ spx_status failed(cudaError_t code, const char *what, spx_err *e)
 {
     (void)cudaGetLastError();
     if (code == cudaErrorMemoryAllocation)
-        return spx_fail(e, SPX_EDEVICE, "cuda: %s: out of memory: give less with --max-device-mem, or use --device cpu",
+        return spx_fail(e, SPX_EDEVICE,
+                        "cuda: %s: out of memory: extract fewer fibres at a time (--spectra), or use --device cpu",
                         what);
     return spx_fail(e, SPX_EDEVICE, "cuda: %s: %s: use --device cpu", what, cudaGetErrorString(code));
 }
