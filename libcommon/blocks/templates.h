@@ -31,11 +31,35 @@ typedef struct {
 /* Principal components: ln flux of template t is mean + sum_k coef[t][k] comp[k], but for what was left out. */
 typedef struct {
     size_t ncomp;    /* may be 0: all templates are alike */
+    int of_flux;     /* 1: of the flux itself, not of its logarithm (networks that were made elsewhere) */
     double *mean;    /* [nwave]; NULL: the file has no components */
     float *comp;     /* [ncomp][nwave], orthonormal but for rounding, most important first */
     double *coef;    /* [ntemp][ncomp] */
     double rms, max; /* of what was left out, over all templates and pixels */
 } spx_pca;
+
+/* Interpolator "nn": a multilayer perceptron from the mapped parameters to the coefficients of the principal
+ * components. Parameter p enters as (mapped - offset[p]) * scale[p]; layer l makes f(W y + b) of its input y, the last
+ * one W y + b. The arithmetic, with derivatives: template/nn_math.h. */
+enum { SPX_NN_MAX_LAYER = 8, SPX_NN_MAX_WIDTH = 8192 };
+
+typedef enum {
+    SPX_NN_SILU = 0, /* a / (1 + exp(-a)) */
+    SPX_NN_SIGMOID,  /* 1 / (1 + exp(-a)) */
+    SPX_NN_LEAKY     /* a where it is positive, else slope * a */
+} spx_nn_activation;
+
+typedef struct {
+    size_t nlayer;                     /* 0: no network */
+    size_t size[SPX_NN_MAX_LAYER + 1]; /* size[0] = npar, size[nlayer] = pca.ncomp */
+    spx_nn_activation activation;
+    double slope;                                   /* of SPX_NN_LEAKY */
+    double offset[SPX_MAX_PAR], scale[SPX_MAX_PAR]; /* scale 0: the parameter has one value only */
+    double lo[SPX_MAX_PAR], hi[SPX_MAX_PAR];        /* mapped parameters that it is made for */
+    float *weight;                                  /* W[size[l+1]][size[l]] of each layer, one after another */
+    float *bias;                                    /* b[size[l+1]] of each layer, one after another */
+    double rms, max; /* error in ln flux (of_flux: in flux) over the templates that were held out; 0: not known */
+} spx_nn;
 
 typedef struct {
     char setup[64];
@@ -65,6 +89,7 @@ typedef struct {
     size_t nsimplex, ncorner;
     int32_t *simplex; /* [nsimplex][ncorner], NULL: none */
     spx_pca pca;
+    spx_nn nn;
     spx_ccf_set ccf; /* ccf.ntemp 0: none */
 } spx_setup;
 
