@@ -1,7 +1,9 @@
 #include "psf/psf.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/mem.h"
 #include "psf/psf_math.h"
 
 /* More grid points than any spectrograph has pixels along a trace: the step is wrong. */
@@ -41,4 +43,70 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
                         "belong together, or give --wavelength",
                         nx, ny);
     return SPX_OK;
+}
+
+/* Legendre coefficients d[n] of c's series as a function of v, where its argument is u = a v + b. work[3][n]. The
+ * series of P_{k+1}(u) follows from (k+1) P_{k+1} = (2k+1) u P_k - k P_{k-1} with
+ * v P_j(v) = ((j+1) P_{j+1}(v) + j P_{j-1}(v)) / (2j+1). */
+static void stretch(size_t n, const double *c, double a, double b, double *d, double *work)
+{
+    double *below = work, *here = work + n, *above = work + 2 * n;
+    memset(work, 0, 3 * n * sizeof *work);
+    memset(d, 0, n * sizeof *d);
+    here[0] = 1;
+    for (size_t k = 0; k < n; k++) {
+        for (size_t j = 0; j <= k; j++)
+            d[j] += c[k] * here[j];
+        for (size_t j = 0; j < n && j <= k + 1; j++) {
+            double times_v = j > 0 ? (double)j / (double)(2 * j - 1) * here[j - 1] : 0;
+            if (j + 1 < n)
+                times_v += (double)(j + 1) / (double)(2 * j + 3) * here[j + 1];
+            above[j] = ((double)(2 * k + 1) * (a * times_v + b * here[j]) - (double)k * below[j]) / (double)(k + 1);
+        }
+        double *swap = below;
+        below = here;
+        here = above;
+        above = swap;
+    }
+}
+
+/* One set of series over [wmin, wmax]: coef[nseries][nspec][n]. */
+static spx_status stretch_all(size_t nseries, size_t nspec, size_t n, double wmin, double wmax, const double *coef,
+                              const double *factor, double **out, spx_err *e)
+{
+    double *work = spx_alloc2(3, n, sizeof *work, e);
+    *out = spx_alloc2(nseries * nspec, n, sizeof **out, e);
+    spx_status st = work == NULL || *out == NULL ? SPX_EIO : SPX_OK;
+    for (size_t i = 0; i < nseries * nspec && st == SPX_OK; i++) {
+        double a = factor[i % nspec];
+        stretch(n, coef + i * n, a, (a - 1) * (wmax + wmin) / (wmax - wmin), *out + i * n, work);
+    }
+    spx_free(work);
+    return st;
+}
+
+spx_status spx_psf_stretch(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e)
+{
+    size_t ngh = (size_t)(from->ghdegx + 1) * (size_t)(from->ghdegy + 1);
+    *to = *from;
+    to->x.coef = to->y.coef = to->coeff = NULL;
+    to->header = (spx_cards){0};
+    to->param = spx_alloc(from->npar, sizeof *to->param, e);
+    to->gh = spx_alloc(ngh, sizeof *to->gh, e);
+    spx_status st = to->param == NULL || to->gh == NULL ? SPX_EIO : spx_cards_copy(&to->header, &from->header, e);
+    if (st == SPX_OK) {
+        memcpy(to->param, from->param, from->npar * sizeof *to->param);
+        memcpy(to->gh, from->gh, ngh * sizeof *to->gh);
+        st = stretch_all(1, from->nspec, from->x.ncoef, from->x.wmin, from->x.wmax, from->x.coef, factor, &to->x.coef,
+                         e);
+    }
+    if (st == SPX_OK)
+        st = stretch_all(1, from->nspec, from->y.ncoef, from->y.wmin, from->y.wmax, from->y.coef, factor, &to->y.coef,
+                         e);
+    if (st == SPX_OK)
+        st = stretch_all(from->npar, from->nspec, from->ndeg, from->wmin, from->wmax, from->coeff, factor, &to->coeff,
+                         e);
+    if (st != SPX_OK)
+        spx_psf_free(to);
+    return st;
 }

@@ -6,11 +6,11 @@
 #include "base/mem.h"
 #include "h5/table.h"
 
-/* Row of the fibermap of every fibre of the PSF; `none` where it has no row. */
-static spx_status rows_of_fibres(const spx_table *map, size_t nfibre, size_t none, size_t *row, spx_err *e)
+spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row, spx_err *e)
 {
+    const spx_table *map = im->fibermap;
     for (size_t k = 0; k < nfibre; k++)
-        row[k] = none;
+        row[k] = SPX_NO_ROW;
     if (map->nrow == nfibre || spx_table_find(map, "FIBER") < 0) {
         for (size_t k = 0; k < nfibre && k < map->nrow; k++)
             row[k] = k;
@@ -24,7 +24,7 @@ static spx_status rows_of_fibres(const spx_table *map, size_t nfibre, size_t non
         if (fiber[k] < 0)
             continue; /* no such fibre */
         size_t at = (size_t)fiber[k] % nfibre;
-        if (row[at] != none)
+        if (row[at] != SPX_NO_ROW)
             st =
                 spx_fail(e, SPX_EINPUT,
                          "fibermap: rows %zu and %zu both belong to fibre %zu of the PSF: give one spectrograph's rows",
@@ -35,18 +35,17 @@ static spx_status rows_of_fibres(const spx_table *map, size_t nfibre, size_t non
     return st;
 }
 
-static spx_status inherit_fibermap(spx_frame *f, const spx_table *map, size_t nfibre, size_t first, size_t nspec,
+static spx_status inherit_fibermap(spx_frame *f, const spx_image *im, size_t nfibre, size_t first, size_t nspec,
                                    spx_err *e)
 {
-    const size_t none = (size_t)-1;
     size_t *row = spx_alloc(nfibre, sizeof *row, e);
-    spx_status st = row != NULL ? rows_of_fibres(map, nfibre, none, row, e) : SPX_EIO;
+    spx_status st = row != NULL ? spx_frame_fibre_rows(im, nfibre, row, e) : SPX_EIO;
     for (size_t k = first; k < first + nspec && st == SPX_OK; k++)
-        if (row[k] == none)
+        if (row[k] == SPX_NO_ROW)
             st = spx_fail(e, SPX_EINPUT,
                           "fibermap: has no row for fibre %zu of the PSF: choose the fibres that it has with --spectra",
                           k);
-    if (st == SPX_OK && (f->fibermap = spx_table_take(map, nspec, row + first, e)) == NULL)
+    if (st == SPX_OK && (f->fibermap = spx_table_take(im->fibermap, nspec, row + first, e)) == NULL)
         st = SPX_EIO;
     spx_free(row);
     return st;
@@ -56,7 +55,7 @@ spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *p
                              spx_err *e)
 {
     spx_status st = spx_cards_copy(&f->header, &im->header, e);
-    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im->fibermap, psf->nspec, first, nspec, e) : st;
+    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im, psf->nspec, first, nspec, e) : st;
 }
 
 spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,

@@ -7,10 +7,14 @@
 #include "blocks/psf.h"
 #include "blocks/spectra.h"
 
+/* row[nfibre] of the image's fibermap (which it must have) of every fibre of the PSF; SPX_NO_ROW where there is none. A
+ * fibermap with one row for each fibre is taken by row; another one by its column FIBER modulo nfibre (fibres are
+ * numbered through the spectrographs of a survey), or by row when it has no such column. SPX_EINPUT when a fibre has
+ * two. */
+spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row, spx_err *e);
+
 /* Copy the image's header and the rows of its fibermap that belong to fibres first .. first+nspec-1 of the PSF, into a
- * frame that has neither. A fibermap with one row for each fibre of the PSF is taken by row; another one by its column
- * FIBER modulo the number of fibres in the PSF (fibres are numbered through the spectrographs of a survey), or by row
- * when it has no such column. SPX_EINPUT when a fibre has no row, or two. */
+ * frame that has neither. SPX_EINPUT when a fibre has no row, or two. */
 spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, size_t first, size_t nspec,
                              spx_err *e);
 

@@ -231,9 +231,44 @@ static void check_coverage(void)
     spx_free(p);
 }
 
+/* A stretched PSF is at lambda what the PSF is at factor lambda: traces, widths and spots. */
+static void check_stretch(void)
+{
+    small_psf_shape shape = small_psf_default();
+    shape.ncoef = 7;
+    shape.ndeg = 3;
+    spx_psf *p = small_psf(&shape), to = {0};
+    spx_err e = {0};
+    double factor[16], worst = 0.0;
+    CHECK(p != NULL && p->nspec <= 16, "setup");
+    for (size_t f = 0; f < p->nspec; f++)
+        factor[f] = 1.0 + 2e-4 * ((double)f - 2.0);
+    CHECK(spx_psf_stretch(p, factor, &to, &e) == SPX_OK, "%s", e.msg);
+    for (size_t f = 0; f < p->nspec; f++)
+        for (double w = p->wmin; w <= p->wmax; w += 2.5) {
+            worst =
+                fmax(worst, fabs(spx_psf_series_value(&to.x, f, w) - spx_psf_series_value(&p->x, f, factor[f] * w)));
+            worst =
+                fmax(worst, fabs(spx_psf_series_value(&to.y, f, w) - spx_psf_series_value(&p->y, f, factor[f] * w)));
+            for (size_t par = 0; par < p->npar; par++) {
+                size_t at = (par * p->nspec + f) * p->ndeg;
+                worst = fmax(
+                    worst, fabs(spx_legendre_sum(p->ndeg, to.coeff + at, spx_psf_u(p->wmin, p->wmax, w)) -
+                                spx_legendre_sum(p->ndeg, p->coeff + at, spx_psf_u(p->wmin, p->wmax, factor[f] * w))));
+            }
+        }
+    /* rounding of numbers up to 100, enlarged by the argument's 1 / (wmax - wmin) */
+    CHECK(worst < 1e-11, "stretched series differ by %g", worst);
+    CHECK(to.sigx == p->sigx && to.nspec == p->nspec && to.gh[0] == p->gh[0], "stretched PSF lost its index");
+    spx_psf_free(&to);
+    spx_psf_free(p);
+    spx_free(p);
+}
+
 int main(void)
 {
     check_legendre();
+    check_stretch();
     small_psf_shape shape = small_psf_default();
     check_spot(&shape);
     shape.hsizex = shape.hsizey = shape.ghdegx = shape.ghdegy = 0;

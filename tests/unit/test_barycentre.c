@@ -1,0 +1,138 @@
+/* Barycentric factors against Astropy's, sites, times of exposures, and fibres without a position. */
+#include "blocks/barycentre.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/wave.h"
+#include "check.h"
+#include "h5/table.h"
+
+static void add(spx_cards *h, const char *card)
+{
+    CHECK(spx_cards_append(h, card, &e) == SPX_OK);
+}
+
+/* SkyCoord.radial_velocity_correction("barycentric") of Astropy 6 with UT1 = UTC, km/s. It too has no Shapiro delay;
+ * ERFA's analytic Earth ephemeris is behind both: what is left is constants. */
+static void compare_with_astropy(void)
+{
+    static const struct {
+        spx_site site;
+        double mjd, ra, dec, v;
+    } known[] = {{{-111.59989, 31.96403, 2097}, 59198.105208333334, 150.1, 2.2, 27.9157466671},
+                 {{149.067083, -31.277039, 1149}, 53000.25, 10, -60, -14.0128131756},
+                 {{-17.8816, 28.7606, 2344}, 60500.9, 279.2, 38.8, -0.4048557071},
+                 {{-111.59989, 31.96403, 2097}, 59198.105208333334, 330, -20, -26.6318469948}};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        double factor;
+        CHECK(spx_barycentric_factors(&known[k].site, known[k].mjd, 1, &known[k].ra, &known[k].dec, &factor, &e) ==
+              SPX_OK);
+        double off = SPX_C_KMS * (factor - 1) - known[k].v;
+        if (!(fabs(off) < 1e-5)) {
+            printf("case %zu: %.3g km/s from Astropy's %.6f\n", k, off, known[k].v);
+            exit(1);
+        }
+    }
+    double ra = 10, dec = 91, factor;
+    CHECK(spx_barycentric_factors(&known[0].site, known[0].mjd, 1, &ra, &dec, &factor, &e) == SPX_EINPUT);
+}
+
+static void sites(void)
+{
+    spx_site s;
+    CHECK(spx_site_parse("-70.5,-29.25,2400", &s, &e) == SPX_OK);
+    CHECK(s.longitude == -70.5 && s.latitude == -29.25 && s.height == 2400);
+    CHECK(spx_site_parse("Kitt Peak", &s, &e) == SPX_OK && fabs(s.latitude - 31.96403) < 1e-9);
+    CHECK(spx_site_parse("LAMOST", &s, &e) == SPX_OK && s.longitude > 117);
+    spx_err_clear(&e);
+    CHECK(spx_site_parse("atlantis", &s, &e) == SPX_EUSAGE && strstr(e.msg, "lasilla") != NULL);
+    CHECK(spx_site_parse("", &s, &e) == SPX_EUSAGE);
+    CHECK(spx_site_parse("10,95,0", &s, &e) == SPX_EUSAGE);
+    CHECK(spx_site_parse("10,5", &s, &e) == SPX_EUSAGE);
+
+    spx_cards h = {0};
+    CHECK(spx_site_from_header(&h, &s, &e) == SPX_EINPUT);
+    add(&h, "TELESCOP= 'Unheard of'");
+    CHECK(spx_site_from_header(&h, &s, &e) == SPX_EINPUT);
+    add(&h, "OBSERVAT= 'KPNO    '");
+    CHECK(spx_site_from_header(&h, &s, &e) == SPX_OK && s.height == 2097);
+    add(&h, "OBS-LONG=              -70.25");
+    CHECK(spx_site_from_header(&h, &s, &e) == SPX_EINPUT); /* a part of a place is an error, not a fallback */
+    add(&h, "OBS-LAT =               -29.5");
+    add(&h, "OBS-ELEV=                2100");
+    CHECK(spx_site_from_header(&h, &s, &e) == SPX_OK && s.longitude == -70.25 && s.height == 2100);
+    spx_cards_free(&h);
+}
+
+static void times(void)
+{
+    double mjd;
+    spx_cards h = {0};
+    add(&h, "DATE-OBS= '2020-12-15T02:24:00.000'");
+    spx_err_clear(&e);
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(e.msg, "EXPTIME") != NULL);
+    add(&h, "EXPTIME =                900.0");
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_OK && fabs(mjd - (59198.1 + 450 / 86400.0)) < 1e-8);
+    add(&h, "MJD-OBS =              59199.5");
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_OK && fabs(mjd - (59199.5 + 450 / 86400.0)) < 1e-8);
+    add(&h, "MJD-MID =              59200.5");
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_OK && mjd == 59200.5);
+    spx_cards_free(&h);
+    add(&h, "DATE-OBS= '15/12/20'");
+    add(&h, "EXPTIME =                900.0");
+    spx_err_clear(&e);
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(e.msg, "DATE-OBS") != NULL);
+    spx_cards_free(&h);
+    add(&h, "MJD-OBS =                  0.0");
+    add(&h, "EXPTIME =                900.0");
+    spx_err_clear(&e);
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(e.msg, "1960") != NULL);
+    spx_cards_free(&h);
+}
+
+/* Four fibres, of which one has no position and one no row. */
+static void fibres(void)
+{
+    spx_image im = {0};
+    spx_psf psf = {.nspec = 4};
+    double factor[4], alone, ra[] = {150.0, 150.5, NAN}, dec[] = {2.0, 2.0, 2.0};
+    int32_t fiber[] = {3, 0, 1};
+    size_t nowhere;
+    spx_site site = {-111.6, 31.96, 2097};
+    add(&im.header, "MJD-MID =              59200.5");
+    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &nowhere, &e) == SPX_EINPUT);
+    CHECK((im.fibermap = spx_table_new(3, &e)) != NULL);
+    CHECK(spx_table_add(im.fibermap, "FIBER", H5T_NATIVE_INT32, "", fiber, &e) == SPX_OK);
+    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &nowhere, &e) == SPX_EINPUT);
+    CHECK(spx_table_add(im.fibermap, "TARGET_RA", H5T_NATIVE_DOUBLE, "deg", ra, &e) == SPX_OK);
+    CHECK(spx_table_add(im.fibermap, "TARGET_DEC", H5T_NATIVE_DOUBLE, "deg", dec, &e) == SPX_OK);
+    CHECK(spx_image_barycentric(&im, &psf, NULL, factor, &nowhere, &e) == SPX_EINPUT); /* no site */
+    spx_err_clear(&e);
+    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &nowhere, &e) == SPX_OK && nowhere == 2);
+    CHECK(spx_barycentric_factors(&site, 59200.5, 1, &ra[0], &dec[0], &alone, &e) == SPX_OK && factor[3] == alone);
+    CHECK(spx_barycentric_factors(&site, 59200.5, 1, &ra[1], &dec[1], &alone, &e) == SPX_OK && factor[0] == alone);
+    /* the others: between the two, nearly in the middle */
+    CHECK(factor[1] == factor[2] && fabs(factor[1] - (factor[0] + factor[3]) / 2) < 1e-9 && factor[0] != factor[3]);
+
+    int32_t two[] = {3, 0};
+    spx_frame f = {.nspec = 2, .fiber = two};
+    CHECK((f.fibermap = spx_table_new(2, &e)) != NULL);
+    CHECK(spx_frame_set_barycentric(&f, factor, &e) == SPX_OK && f.arm.barycentric == 1);
+    double v[2], mean;
+    CHECK(spx_table_get_f64(f.fibermap, "BARYCENTRIC_VELOCITY", v, &e) == SPX_OK);
+    CHECK(fabs(v[0] - SPX_C_KMS * (factor[3] - 1)) < 1e-12 && fabs(v[1] - SPX_C_KMS * (factor[0] - 1)) < 1e-12);
+    CHECK(spx_cards_double(&f.header, "HELIOCOR", &mean) && fabs(mean - (factor[0] + factor[3]) / 2) < 1e-12);
+    spx_table_free(f.fibermap);
+    spx_cards_free(&f.header);
+    spx_image_free(&im);
+}
+
+int main(void)
+{
+    compare_with_astropy();
+    sites();
+    times();
+    fibres();
+    return 0;
+}
