@@ -13,7 +13,8 @@ set -u -o pipefail
 cd "$(dirname "$0")/.." || exit
 
 if [ $# -eq 0 ]; then
-    set -- unit kernels bats clang sanitize cuda lint
+    # sanitize before bats: its build is what tests/faults.bats uses.
+    set -- unit kernels clang sanitize bats cuda lint
 fi
 jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 export SPX_SHARED=${SPX_SHARED:-../shared}
