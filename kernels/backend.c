@@ -1,12 +1,12 @@
 #include "backend.h"
 
 #include <dlfcn.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/plugin.h"
 
 /* ---- the CPU ---- */
 
@@ -85,25 +85,9 @@ static int has_stage(const spx_backend *b, spx_stage_id stage)
     return 0;
 }
 
-/* backend-NAME.so in the folder SPX_BACKENDS, or in ../lib/specpipe seen from the program: true in the build folder and
- * where it is installed. */
-static void library_path(const char *name, char *out, size_t size)
-{
-    char exe[PATH_MAX];
-    const char *folder = getenv("SPX_BACKENDS");
-    if (folder != NULL) {
-        (void)snprintf(out, size, "%s/backend-%s.so", folder, name);
-        return;
-    }
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    char *dir = dirname(exe);
-    (void)snprintf(out, size, "%s/../lib/specpipe/backend-%s.so", dir, name);
-}
-
 static spx_status open_library(spx_backend *b, const char *name, const char *list, spx_stage_id stage, spx_err *e)
 {
-    char path[PATH_MAX + 64];
+    char file[64], path[PATH_MAX + 64];
     memset(b, 0, sizeof *b);
     /* the backend brings hundreds of megabytes of libraries: where there is no driver, nobody waits for them */
     void *driver = strcmp(name, "cuda") == 0 ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL;
@@ -111,7 +95,8 @@ static spx_status open_library(spx_backend *b, const char *name, const char *lis
         (void)dlclose(driver);
     else if (strcmp(name, "cuda") == 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: no CUDA driver is installed: use --device cpu or auto", name);
-    library_path(name, path, sizeof path);
+    (void)snprintf(file, sizeof file, "backend-%s.so", name);
+    spx_plugin_path(file, path, sizeof path);
     if (access(path, R_OK) != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend is not installed (%s): use --device cpu or auto",
                         name, name, path);

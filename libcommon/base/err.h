@@ -16,6 +16,7 @@ typedef enum {
     SPX_EINPUT = 3,  /* bad input */
     SPX_EIO = 4,     /* reading, writing or memory failed */
     SPX_EDEVICE = 5, /* the device asked for is missing or failed */
+    SPX_EHOOK = 6,   /* the function of --hook raised an exception */
     SPX_EBUG = 70    /* a bug in specpipe */
 } spx_status;
 

@@ -1,0 +1,134 @@
+#include "base/hook.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/plugin.h"
+
+/* A hook is a text that somebody wrote. */
+enum { MOST_SOURCE = 16 << 20 };
+
+size_t spx_hook_type_size(spx_hook_type type)
+{
+    static const unsigned char size[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8};
+    return size[type];
+}
+
+/* FILE[:function]: where the file's name ends. What follows the last colon is a function when it could be one's name.
+ */
+static size_t name_end(const char *arg)
+{
+    const char *colon = strrchr(arg, ':');
+    if (colon == NULL || !(isalpha((unsigned char)colon[1]) || colon[1] == '_'))
+        return strlen(arg);
+    for (const char *p = colon + 1; *p != '\0'; p++)
+        if (!isalnum((unsigned char)*p) && *p != '_')
+            return strlen(arg);
+    return (size_t)(colon - arg);
+}
+
+static spx_status read_source(const char *path, char **source, spx_err *e)
+{
+    struct stat sb;
+    *source = NULL;
+    FILE *f = fopen(path, "rbe");
+    if (f == NULL || fstat(fileno(f), &sb) != 0 || !S_ISREG(sb.st_mode)) {
+        spx_status st = spx_fail(e, SPX_EUSAGE, "--hook %s: cannot open: %s", path,
+                                 f == NULL ? strerror(errno) : "no regular file");
+        if (f != NULL)
+            (void)fclose(f);
+        return st;
+    }
+    spx_status st = SPX_OK;
+    const size_t n = (size_t)sb.st_size;
+    if (sb.st_size > MOST_SOURCE)
+        st = spx_fail(e, SPX_EUSAGE, "--hook %s: is larger than %d MiB: give a Python file", path, MOST_SOURCE >> 20);
+    else if ((*source = spx_alloc(n + 1, 1, e)) == NULL)
+        st = SPX_EIO;
+    else if (fread(*source, 1, n, f) != n)
+        st = spx_fail(e, SPX_EIO, "--hook %s: cannot read", path);
+    else if (memchr(*source, '\0', n) != NULL)
+        st = spx_fail(e, SPX_EUSAGE, "--hook %s: is no text: give a Python file", path);
+    (void)fclose(f);
+    return st;
+}
+
+static spx_status load(spx_hook *h, spx_hook_entry **entry, spx_err *e)
+{
+    char library[PATH_MAX + 64];
+    spx_plugin_path("hook-python.so", library, sizeof library);
+    if (access(library, R_OK) != 0)
+        return spx_fail(e, SPX_EUSAGE,
+                        "--hook: this installation has no hooks (%s is not there): install libpython3-dev and build "
+                        "specpipe again",
+                        library);
+    /* the entry loads Python, whose functions the plug-in uses: bound when they are called */
+    if ((h->library = dlopen(library, RTLD_LAZY | RTLD_LOCAL)) == NULL)
+        return spx_fail(e, SPX_EUSAGE, "--hook: %s", dlerror());
+    *(void **)entry = dlsym(h->library, SPX_HOOK_ENTRY);
+    if (*entry == NULL)
+        return spx_fail(e, SPX_EUSAGE, "--hook: %s belongs to another version of specpipe: install both alike",
+                        library);
+    return SPX_OK;
+}
+
+spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e)
+{
+    char *source = NULL, *path = spx_strdup(arg, e);
+    spx_hook_entry *entry = NULL;
+    memset(h, 0, sizeof *h);
+    if (path == NULL)
+        return SPX_EIO;
+    const size_t end = name_end(arg);
+    path[end] = '\0';
+    spx_status st = read_source(path, &source, e);
+    if (st == SPX_OK)
+        st = load(h, &entry, e);
+    if (st == SPX_OK)
+        st = entry(h, path, source, arg[end] == ':' ? arg + end + 1 : "hook", e);
+    if (st != SPX_OK)
+        spx_hook_close(h);
+    spx_free(source);
+    spx_free(path);
+    return st;
+}
+
+spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e)
+{
+    return h != NULL ? h->step(h, s, e) : SPX_OK;
+}
+
+void spx_hook_leave(spx_hook *h)
+{
+    if (h != NULL && h->leave != NULL)
+        h->leave(h);
+}
+
+spx_status spx_hook_finish(spx_hook *h, spx_hook_results *r, spx_err *e)
+{
+    memset(r, 0, sizeof *r);
+    return h != NULL && h->finish != NULL ? h->finish(h, r, e) : SPX_OK;
+}
+
+/* The shared object stays: Python's libraries do not survive being unloaded. */
+void spx_hook_close(spx_hook *h)
+{
+    if (h->close != NULL)
+        h->close(h);
+    memset(h, 0, sizeof *h);
+}
+
+void spx_hook_results_free(spx_hook_results *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        spx_free(r->result[i].data);
+    spx_free(r->result);
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,11 @@
+/* Shared objects that are loaded at run time: backends (kernels/backend.h) and languages of hooks (base/hook.h). */
+#ifndef SPX_PLUGIN_H
+#define SPX_PLUGIN_H
+
+#include <stddef.h>
+
+/* Path of the plug-in `file` ("backend-cuda.so"): in the folder SPX_BACKENDS, or in ../lib/specpipe seen from the
+ * program, which is true in the build folder and where it is installed. */
+void spx_plugin_path(const char *file, char *out, size_t size);
+
+#endif
