@@ -88,10 +88,10 @@ static const spx_opt options[] = {
     {.kind = SPX_OPT_CHOICE,
      .name = "interpolator",
      .value = &opt_interpolator,
-     .choices = "auto|grid|cubic|simplex",
+     .choices = "auto|grid|cubic|simplex|nn",
      .help =
          "Between the nodes of a regular grid multilinear, or cubic and smooth; in the simplices of a triangulation; "
-         "auto: cubic if there is a grid"},
+         "by a trained network; auto: cubic if there is a grid, then simplices"},
     {.kind = SPX_OPT_FLAG,
      .name = "dichroic",
      .value = &opt_dichroic,
@@ -323,6 +323,7 @@ static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfi
     o->interpolator = opt_interpolator[0] == 'a'   ? SPX_INTERPOLATE_AUTO
                       : opt_interpolator[0] == 'g' ? SPX_INTERPOLATE_GRID
                       : opt_interpolator[0] == 'c' ? SPX_INTERPOLATE_CUBIC
+                      : opt_interpolator[0] == 'n' ? SPX_INTERPOLATE_NN
                                                    : SPX_INTERPOLATE_SIMPLEX;
     o->dichroic = opt_dichroic;
     o->resolution = opt_resolution;

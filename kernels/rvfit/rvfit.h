@@ -34,10 +34,11 @@ typedef enum {
 } spx_continuum;
 
 typedef enum {
-    SPX_INTERPOLATE_AUTO = 0, /* cubic in a regular grid, else in simplices */
+    SPX_INTERPOLATE_AUTO = 0, /* cubic in a regular grid, else in simplices, else the network */
     SPX_INTERPOLATE_CUBIC,    /* cubic Hermite between the nodes of a regular grid, slopes from parabolas */
     SPX_INTERPOLATE_GRID,     /* multilinear */
-    SPX_INTERPOLATE_SIMPLEX   /* linear in the simplices of a triangulation */
+    SPX_INTERPOLATE_SIMPLEX,  /* linear in the simplices of a triangulation */
+    SPX_INTERPOLATE_NN        /* network (blocks/templates.h), within the box of parameters that it is made for */
 } spx_interpolator;
 
 /* Quantities are numbered 0: v (km/s), 1: vsini (km/s), 2 + i: parameter i of the templates (not mapped). */

@@ -24,7 +24,8 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
              (r->u = spx_alloc2(lanes, c->maxn, sizeof *r->u, e)) && (r->node = spx_alloc(nnode, sizeof *r->node, e)) &&
              (r->row = spx_alloc(nnode, sizeof *r->row, e)) &&
              (r->weight = spx_alloc2(nnode, planes, sizeof *r->weight, e)) &&
-             (r->sum = spx_alloc2(planes, c->maxcomp, sizeof *r->sum, e));
+             (r->sum = spx_alloc2(planes, c->maxcomp, sizeof *r->sum, e)) &&
+             (r->net = spx_alloc2(2 * planes, c->maxwidth, sizeof *r->net, e));
     for (size_t i = 0; i < c->narm && ok; i++)
         ok = (r->y[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, wide, sizeof *r->y[i], e)) &&
              (r->m[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, wide, sizeof *r->m[i], e));
@@ -72,6 +73,7 @@ void spx_rv_room_free(spx_rv_room *r)
     spx_free(r->row);
     spx_free(r->weight);
     spx_free(r->sum);
+    spx_free(r->net);
     spx_free(r->cdata);
     spx_free(r->cout);
     spx_free(r->cs);

@@ -98,6 +98,7 @@ typedef struct {
     size_t nfree, freeq[SPX_MAX_FIT];
     double start[SPX_MAX_FIT], lo[SPX_MAX_FIT], hi[SPX_MAX_FIT]; /* fixed: lo = hi = start */
     int parlog[SPX_MAX_PAR];
+    size_t maxwidth;                                   /* of the networks' layers */
     size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
     size_t naxis[SPX_MAX_PAR];
     double *axis[SPX_MAX_PAR];                          /* mapped nodes */
@@ -134,6 +135,7 @@ typedef struct {
     int32_t *node, *row;                     /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
     double *weight;                          /* [SPX_RV_MAX_NODE][1+npar] */
     double *sum;                             /* [1+npar][maxcomp] */
+    double *net;                             /* [2][maxwidth][1+npar] layers of a network */
     double *cd[SPX_RV_BATCH];                /* [maxcomp][1+npar] */
     float *cf[SPX_RV_BATCH];
     /* cross-correlation */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "rvfit/rvfit_internal.h"
+#include "template/nn_math.h"
 #include "template/rotation_math.h"
 
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell)
@@ -132,10 +133,12 @@ static void outside(spx_rv_ws *w, double *x, int deriv)
 }
 
 /* Templates between which x lies: nodes of the grid into node[], and weights of the value and its derivative by each
- * axis into weight[node][lanes]. Returns how many. */
+ * axis into weight[node][lanes]. Returns how many; a network takes none. */
 static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, size_t lanes)
 {
     const spx_rv_ctx *c = w->ctx;
+    if (c->interpolator == SPX_INTERPOLATE_NN)
+        return 0;
     if (c->interpolator == SPX_INTERPOLATE_SIMPLEX)
         return corners(w, lanes);
     size_t ng = c->ng, count[SPX_MAX_PAR], base = 0, n = 1, j[SPX_MAX_PAR] = {0};
@@ -207,10 +210,29 @@ static void sum_templates(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode,
     }
 }
 
-/* Coefficients of the principal components, [ncomp][lanes] in both precisions. */
-static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *cd, float *cf)
+/* Coefficients of the principal components at x from the network, as sum_coefficients(). */
+static void network_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, const double *x, size_t lanes, double *cd,
+                                 float *cf)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t nc = a->setup->pca.ncomp;
+    spx_nn_evaluate(&a->setup->nn, x + 2, lanes, c->gpar, w->room->net, cd);
+    for (size_t g = 0; g + 1 < lanes; g++)
+        for (size_t k = 0; k < nc && w->clamped[c->gpar[g]]; k++)
+            cd[k * lanes + 1 + g] = 0;
+    for (size_t k = 0; k < nc * lanes; k++)
+        cf[k] = (float)cd[k];
+}
+
+/* Coefficients of the principal components at x, [ncomp][lanes] in both precisions. */
+static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, const double *x, size_t nnode, size_t lanes,
+                             double *cd, float *cf)
 {
     const spx_pca *p = &a->setup->pca;
+    if (w->ctx->interpolator == SPX_INTERPOLATE_NN) {
+        network_coefficients(w, a, x, lanes, cd, cf);
+        return;
+    }
     int32_t *row = w->room->row;
     double *sum = w->room->sum;
     for (size_t k = 0; k < nnode; k++)
@@ -223,11 +245,22 @@ static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, size_t nno
         }
 }
 
+/* Flux of a template whose components are those of flux itself; less has no logarithm. */
+static const double LEAST_FLUX = 1e-10;
+
+/* ln T and its derivatives from the coefficients of n stars, into their planes. */
 static void sum_components(const spx_rv_arm *a, const spx_rv_kernels *kernels, size_t n, spx_rv_room *r, size_t lanes)
 {
-    size_t nc = a->setup->pca.ncomp;
+    size_t nc = a->setup->pca.ncomp, stride = a->ntile * SPX_RV_TILE;
     kernels->components(lanes, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, n,
                         (const double *const *)r->cd, (const float *const *)r->cf, r->plane);
+    for (size_t k = 0; k < n && a->setup->pca.of_flux; k++)
+        for (size_t i = 0; i < stride; i++) {
+            double *t = r->plane[k] + i, flux = fmax(t[0], LEAST_FLUX), good = t[0] > LEAST_FLUX;
+            t[0] = log(flux);
+            for (size_t l = 1; l < lanes; l++)
+                t[l * stride] *= good / flux;
+        }
 }
 
 enum { MAX_REACH = 4096 };
@@ -305,7 +338,7 @@ void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int der
         if (!w->data[ia].used)
             continue;
         if (a->comp) {
-            sum_coefficients(w, a, nnode, lanes, r->cd[0], r->cf[0]);
+            sum_coefficients(w, a, x, nnode, lanes, r->cd[0], r->cf[0]);
             sum_components(a, c->kernels, 1, r, lanes);
         } else {
             sum_templates(w, a, nnode, lanes, r->plane[0]);
@@ -458,7 +491,7 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
             if (ia == 0)
                 begin_value(w[k], x[k][0], &out[k]);
             if (a->comp)
-                sum_coefficients(w[k], a, nnode, lanes, r->cd[k], r->cf[k]);
+                sum_coefficients(w[k], a, at[k], nnode, lanes, r->cd[k], r->cf[k]);
             else
                 sum_templates(w[k], a, nnode, lanes, r->plane[k]);
         }

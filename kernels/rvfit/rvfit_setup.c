@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "rvfit/rvfit_internal.h"
+#include "template/nn_math.h"
 
 enum {
     EDGE_PIXELS = 5,
@@ -82,6 +83,38 @@ static spx_status check_grid(const spx_setup *s, spx_err *e)
     return SPX_OK;
 }
 
+static spx_status check_network(const spx_setup *s, spx_err *e)
+{
+    const spx_nn *nn = &s->nn;
+    int bad = nn->nlayer < 1 || nn->nlayer > SPX_NN_MAX_LAYER || !nn->weight || !nn->bias || !s->pca.mean ||
+              nn->size[0] != s->npar || nn->size[nn->nlayer] != s->pca.ncomp;
+    for (size_t p = 0; p < s->npar && !bad; p++)
+        bad = !isfinite(nn->offset[p]) || !isfinite(nn->scale[p]) || !isfinite(nn->lo[p]) ||
+              !(nn->hi[p] >= nn->lo[p]) || !isfinite(nn->hi[p]);
+    return bad ? spx_fail(e, SPX_EINPUT,
+                          "templates of setup '%.63s' have no network: use another --interpolator, or build them with "
+                          "rvs-template --train-nn",
+                          s->setup)
+               : SPX_OK;
+}
+
+/* Is there what the interpolator works with? */
+static spx_status check_interpolator(const spx_setup *s, spx_interpolator which, spx_err *e)
+{
+    if (which == SPX_INTERPOLATE_NN)
+        return check_network(s, e);
+    if (s->pca.of_flux)
+        return spx_fail(e, SPX_EINPUT,
+                        "templates of setup '%.63s' are components of the flux: only --interpolator nn can use them",
+                        s->setup);
+    if (which == SPX_INTERPOLATE_SIMPLEX ? !s->simplex : !s->node)
+        return spx_fail(e, SPX_EINPUT,
+                        "templates of setup '%.63s' have no %s: use another --interpolator, or build them with "
+                        "rvs-template --interpolator",
+                        s->setup, which == SPX_INTERPOLATE_SIMPLEX ? "triangulation" : "regular grid");
+    return which == SPX_INTERPOLATE_SIMPLEX ? SPX_OK : check_grid(s, e);
+}
+
 static spx_status check_setup(const spx_setup *s, spx_interpolator which, spx_err *e)
 {
     if (!s->lnflux || s->npar < 1 || s->npar > SPX_MAX_PAR)
@@ -89,12 +122,7 @@ static spx_status check_setup(const spx_setup *s, spx_interpolator which, spx_er
                         s->setup);
     if (s->nwave < 8 || !isfinite(s->lnwave0) || !(s->dlnwave > 0) || !(s->dlnwave < 0.1))
         return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': wavelength grid is not usable", s->setup);
-    if (which == SPX_INTERPOLATE_SIMPLEX ? !s->simplex : !s->node)
-        return spx_fail(e, SPX_EINPUT,
-                        "templates of setup '%.63s' have no %s: use another --interpolator, or build them with "
-                        "rvs-template --interpolator",
-                        s->setup, which == SPX_INTERPOLATE_SIMPLEX ? "triangulation" : "regular grid");
-    spx_status st = which == SPX_INTERPOLATE_SIMPLEX ? SPX_OK : check_grid(s, e);
+    spx_status st = check_interpolator(s, which, e);
     if (st)
         return st;
     for (size_t i = 0; i < s->ntemp * s->nwave; i++)
@@ -115,6 +143,9 @@ static int setups_alike(const spx_setup *a, const spx_setup *b)
             if (a->axis[p][i] != b->axis[p][i])
                 return 0;
     }
+    for (size_t p = 0; p < a->npar && a->nn.nlayer > 0 && b->nn.nlayer > 0; p++)
+        if (a->nn.lo[p] != b->nn.lo[p] || a->nn.hi[p] != b->nn.hi[p])
+            return 0;
     if (!a->simplex != !b->simplex)
         return 0;
     return !a->simplex || (a->ntemp == b->ntemp && a->nsimplex == b->nsimplex && a->ncorner == b->ncorner &&
@@ -285,6 +316,10 @@ static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
     c->maxn = a->stride > c->maxn ? a->stride : c->maxn;
     c->maxnt = a->ntile * SPX_RV_TILE > c->maxnt ? a->ntile * SPX_RV_TILE : c->maxnt;
     c->maxcomp = a->setup->pca.ncomp > c->maxcomp ? a->setup->pca.ncomp : c->maxcomp;
+    if (c->interpolator == SPX_INTERPOLATE_NN) {
+        size_t width = spx_nn_width(&a->setup->nn);
+        c->maxwidth = width > c->maxwidth ? width : c->maxwidth;
+    }
     return SPX_OK;
 }
 
@@ -292,7 +327,11 @@ static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
 static spx_status param_range(spx_rv_ctx *c, const spx_setup *s, size_t p, spx_err *e)
 {
     double lo = HUGE_VAL, hi = -HUGE_VAL;
-    for (size_t t = 0; t < s->ntemp; t++) {
+    if (c->interpolator == SPX_INTERPOLATE_NN) {
+        lo = s->nn.lo[p];
+        hi = s->nn.hi[p];
+    }
+    for (size_t t = 0; t < s->ntemp && c->interpolator == SPX_INTERPOLATE_SIMPLEX; t++) {
         double v = s->params[t * s->npar + p];
         v = s->parlog[p] ? log10(v) : v;
         if (!isfinite(v))
@@ -365,10 +404,11 @@ static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
     size_t stride = 1;
     size_t step[SPX_MAX_PAR] = {0};
     spx_status st = SPX_OK;
-    for (size_t p = s->npar; p-- > 0 && c->interpolator == SPX_INTERPOLATE_SIMPLEX;)
+    int grid = c->interpolator != SPX_INTERPOLATE_SIMPLEX && c->interpolator != SPX_INTERPOLATE_NN;
+    for (size_t p = s->npar; p-- > 0 && !grid;)
         if ((st = param_range(c, s, p, e)) != SPX_OK)
             return st;
-    for (size_t p = s->npar; p-- > 0 && c->interpolator != SPX_INTERPOLATE_SIMPLEX; stride *= s->naxis[p]) {
+    for (size_t p = s->npar; p-- > 0 && grid; stride *= s->naxis[p]) {
         step[p] = stride;
         c->parlog[p] = s->parlog[p];
         c->naxis[p] = s->naxis[p];
@@ -559,8 +599,10 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
     c->interpolator = o->interpolator;
     for (size_t i = 0; i < in->spectra->narm && c->interpolator == SPX_INTERPOLATE_AUTO; i++)
         if (in->setup[i])
-            c->interpolator =
-                in->setup[i]->node || !in->setup[i]->simplex ? SPX_INTERPOLATE_CUBIC : SPX_INTERPOLATE_SIMPLEX;
+            c->interpolator = in->setup[i]->node            ? SPX_INTERPOLATE_CUBIC
+                              : in->setup[i]->simplex       ? SPX_INTERPOLATE_SIMPLEX
+                              : in->setup[i]->nn.nlayer > 0 ? SPX_INTERPOLATE_NN
+                                                            : SPX_INTERPOLATE_CUBIC;
     for (size_t i = 0; st == SPX_OK && i < in->spectra->narm; i++) {
         if (!in->setup[i])
             continue;

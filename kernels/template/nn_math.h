@@ -48,14 +48,14 @@ SPX_HD void spx_nn_input(const spx_nn *nn, const double *x, size_t lanes, const 
 SPX_HD void spx_nn_neuron(const spx_nn *nn, int linear, size_t n, const float *w, float b, const double *y,
                           size_t lanes, double *out)
 {
-    double a[1 + SPX_MAX_PAR] = {0}, d;
+    double a[1 + SPX_MAX_PAR] = {0}, d = 1;
     for (size_t j = 0; j < n; j++)
         for (size_t l = 0; l < lanes; l++)
             a[l] += (double)w[j] * y[j * lanes + l];
     a[0] += (double)b;
     out[0] = linear ? a[0] : spx_nn_activate(nn->activation, nn->slope, a[0], &d);
     for (size_t l = 1; l < lanes; l++)
-        out[l] = linear ? a[l] : d * a[l];
+        out[l] = d * a[l];
 }
 
 /* The whole network: coef[size[nlayer]][lanes] at the mapped parameters x[size[0]]; work[2][spx_nn_width()][lanes]. */
