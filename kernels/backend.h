@@ -15,7 +15,7 @@
 #include "svd/svd.h"
 
 /* Raised whenever the table or a structure that passes through it changes: a backend of another ABI is not used. */
-enum { SPX_BACKEND_ABI = 2 };
+enum { SPX_BACKEND_ABI = 3 };
 
 typedef enum {
     SPX_STAGE_EXTRACT,

@@ -6,14 +6,16 @@
  *
  * Objective, marginalised over the continuum with a flat prior (Koposov et al. 2011, ApJ 736, 146; rvspecfit,
  * ascl:1907.013), with D_i = f_i/e_i and S_ik = P_k(lambda_i) T_i/e_i:
- *     -2 ln L = sum over arms [ ln det(S'S) + 2 sum ln e_i + |D - S a|^2 ],   a = (S'S)^-1 S'D
+ *     -2 ln L = sum over pieces [ ln det(S'S) + 2 sum ln e_i + |D - S a|^2 ],   a = (S'S)^-1 S'D
+ * where a piece is one arm of one exposure: pieces of a star share the template, and each has its own continuum, errors
+ * and resolution matrix;
  * plus ((p - mean)/sigma)^2 for each Gaussian prior, plus 10 npix d^2 at a distance d outside the templates' range
  * (in units of that range, mapped parameters), where T is that of the nearest point of the range.
  *
  * Pixels with a mask, a value that is not finite, ivar <= 0, or a signal-to-noise above 10^7 are bad: they are filled
  * by linear interpolation over the pixel number and get an error of 1000 times the arm's median flux. So do, unfilled,
  * pixels in 4300-4450 Angstrom (when `dichroic` is set) and the 5 pixels at each end (with a resolution matrix).
- * Errors of good pixels below 0.3 times their median are raised to that. An arm with no more good pixels than the
+ * Errors of good pixels below 0.3 times their median are raised to that. A piece with no more good pixels than the
  * continuum has coefficients, or no flux, is left out of the star. */
 #ifndef SPX_RVFIT_H
 #define SPX_RVFIT_H
@@ -57,8 +59,11 @@ typedef struct {
     int reject;          /* so many times, pixels farther than reject_sigma from the model are masked, and the star is
                           * fitted again; 0: never */
     double reject_sigma; /* in units of their errors, or of 1.48 times the median deviation where that is larger */
+    int brute; /* start from the objective itself on a grid of velocities and templates, not from cross-correlation */
     int keep_model;
-    int threads; /* > 0 */
+    int keep_ccf;
+    size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */
+    int threads;           /* > 0 */
 } spx_rvfit_options;
 
 typedef struct {
@@ -66,7 +71,11 @@ typedef struct {
     const spx_setup *setup[SPX_MAX_ARM]; /* for each arm; NULL: the arm is not fitted */
     size_t nrow;
     const size_t *row; /* [nrow] rows to fit; NULL: rows 0 ... nrow-1 */
-    /* [nrow][2+npar] where to start, not mapped; a row whose v is not finite starts from the cross-correlation, other
+    /* [nstar+1] joint fits: row[first[k]] ... row[first[k+1]-1] are exposures of star k, first[nstar] = nrow. NULL:
+     * every row is a star of its own, and nstar has no meaning. */
+    size_t nstar;
+    const size_t *first;
+    /* [nstar][2+npar] where to start, not mapped; a star whose v is not finite starts from the cross-correlation, other
      * quantities that are not finite from the middle of their range. NULL: all start from the cross-correlation. */
     const double *start;
 } spx_rvfit_input;
@@ -74,16 +83,16 @@ typedef struct {
 /* 10 continuum functions, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */
 void spx_rvfit_options_init(spx_rvfit_options *o);
 
-/* Fit all rows. *out is filled in (free with spx_rvfit_free()); a row that cannot be fitted has SPX_RVS_BAD and NaN
- * parameters and changes no other. The result does not depend on the number of threads or on which other rows there
+/* Fit all stars. *out is filled in (free with spx_rvfit_free()); a star that cannot be fitted has SPX_RVS_BAD and NaN
+ * parameters and changes no other. The result does not depend on the number of threads or on which other stars there
  * are. SPX_EINPUT: no arm to fit, templates without a regular grid, not alike between arms, or not covering an arm's
  * wavelengths at vmin and vmax; SPX_EUSAGE: impossible options; SPX_EIO: memory. `p` may be NULL. */
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
                          spx_err *e);
 
-/* The objective itself, at x[nrow][2+npar]; f[nrow], and grad[nrow][2+npar] unless NULL (at a node of the grid the
+/* The objective itself, at x[nstar][2+npar]; f[nstar], and grad[nstar][2+npar] unless NULL (at a node of the grid the
  * derivative towards larger values; 0 for fixed quantities and outside the templates' range that of the penalty alone).
- * Rows that cannot be fitted give f = 0. Errors as above. */
+ * Stars that cannot be fitted give f = 0. Errors as above. */
 spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_options *o, const double *x, double *f,
                                double *grad, spx_err *e);
 

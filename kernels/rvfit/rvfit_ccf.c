@@ -8,15 +8,16 @@
 #include "rvfit/rvfit_internal.h"
 #include "template/continuum.h"
 
-static const double MAX_ERROR = 10; /* pixels with more than this times the median error are not used */
-static const double SCAN_STEP = 15; /* km/s, of the scan without a cross-correlation set */
+static const double MAX_ERROR = 10;  /* pixels with more than this times the median error are not used */
+static const double SCAN_STEP = 15;  /* km/s, at most, of the scan without a cross-correlation set */
+static const double MAX_BRUTE = 100; /* templates of a start by brute force */
+static const double FAST = 100;      /* km/s, vsini of the fast rotators among them */
 
-/* Data of arm ia as the set wants them (templates.h): transforms of ivar s and of ivar, weighted so that an inverse
- * transform of the product needs no factor. Returns sum ivar s^2; sets w->err when memory runs out. */
-static double prepare_arm(spx_rv_ws *w, size_t ia)
+/* Adds a piece, as the set wants it (templates.h), to the arm's data in room->cdata: ivar s and ivar, weighted so that
+ * an inverse transform of the product needs no factor. Returns sum ivar s^2; sets w->err when memory runs out. */
+static double add_piece(spx_rv_ws *w, const spx_rv_data *d)
 {
-    const spx_rv_arm *a = &w->ctx->arm[ia];
-    const spx_rv_data *d = &w->data[ia];
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
     const spx_setup *s = a->setup;
     const spx_ccf_set *set = &s->ccf;
     size_t n = a->n, nc = set->nwave;
@@ -37,7 +38,6 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
         value[i] = d->flux[i] / cont[i] - 1;
         ivar[i] = bad[i] ? 0 : cont[i] * cont[i] * d->ie[i] * d->ie[i];
     }
-    memset(w->room->cdata, 0, 2 * nc * sizeof *num);
     size_t j = 0;
     for (size_t k = 0; k < nc; k++) {
         double x = set->lnwave0 + (double)k * set->dlnwave;
@@ -50,24 +50,27 @@ static double prepare_arm(spx_rv_ws *w, size_t ia)
             continue;
         double iv = ivar[j] * ivar[j + 1] / (g * g * ivar[j + 1] + f * f * ivar[j]);
         double v = g * value[j] + f * value[j + 1];
-        num[k] = (float)(-2 * iv * v / (double)nc);
-        den[k] = (float)(iv / (double)nc);
+        num[k] += (float)(-2 * iv * v / (double)nc);
+        den[k] += (float)(iv / (double)nc);
         sum += iv * v * v;
     }
-    fftwf_execute_dft_r2c(a->forward, num, w->room->cs + ia * w->ctx->ccf_stride);
-    fftwf_execute_dft_r2c(a->forward, den, w->room->civ + ia * w->ctx->ccf_stride);
     return sum;
 }
 
-/* Adds arm ia to chi^2 of all entries at all lags: the components' first, then their sums. */
-static void add_arm(spx_rv_ws *w, size_t ia)
+/* n pieces, all of one arm: chi^2 of the components at all lags in room->clag. Returns sum ivar s^2. */
+static double correlate(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
 {
     const spx_rv_ctx *c = w->ctx;
-    const spx_rv_arm *a = &c->arm[ia];
+    const spx_rv_arm *a = &c->arm[piece->arm];
     spx_rv_room *r = w->room;
-    size_t ns = a->nshort, nf = ns / 2 + 1;
-    const float(*s)[2] = (const float(*)[2])(r->cs + ia * c->ccf_stride);
-    const float(*iv)[2] = (const float(*)[2])(r->civ + ia * c->ccf_stride);
+    size_t ns = a->nshort, nf = ns / 2 + 1, nc = a->setup->ccf.nwave;
+    double zero = 0;
+    memset(r->cdata, 0, 2 * nc * sizeof *r->cdata);
+    for (size_t i = 0; i < n; i++)
+        zero += add_piece(w, &piece[i]);
+    fftwf_execute_dft_r2c(a->forward, r->cdata, r->cs);
+    fftwf_execute_dft_r2c(a->forward, r->cdata + nc, r->civ);
+    const float(*s)[2] = (const float(*)[2])r->cs, (*iv)[2] = (const float(*)[2])r->civ;
     float(*prod)[2] = (float(*)[2])r->cprod;
     for (size_t k = 0; k < a->nccf; k++) {
         const float *f = a->ccf_comp + k * 4 * nf, *f2 = f + 2 * nf;
@@ -84,8 +87,26 @@ static void add_arm(spx_rv_ws *w, size_t ia)
             out[i] = u[0] * p[0] + u[1] * p[1] + u[2] * p[2] + u[3] * p[3];
         }
     }
+    return zero;
+}
+
+/* Adds arm ia to chi^2 of all entries at all lags. */
+static void add_arm(spx_rv_ws *w, size_t ia)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rv_arm *a = &c->arm[ia];
+    w->room->chi_zero += correlate(w, w->first[ia + 1] - w->first[ia], &w->piece[w->first[ia]]);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->setup->ccf.ntemp, (int)c->nlag, (int)a->nccf, 1,
-                a->ccf_coef, (int)a->nccf, r->clag, (int)c->nlag, 1, r->chi, (int)c->nlag);
+                a->ccf_coef, (int)a->nccf, w->room->clag, (int)c->nlag, 1, w->room->chi, (int)c->nlag);
+}
+
+void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rv_arm *a = &c->arm[d->arm];
+    (void)correlate(w, 1, d);
+    cblas_sgemv(CblasRowMajor, CblasTrans, (int)a->nccf, (int)c->nlag, -1, w->room->clag, (int)c->nlag,
+                a->ccf_coef + entry * a->nccf, 1, 0, out, 1);
 }
 
 /* Point of an entry of the set at lag i, refined by a parabola. */
@@ -135,6 +156,7 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
     if (!isfinite(w->room->best[top]))
         return 0;
     used[n] = w->room->best_entry[top];
+    w->ccf_entry = (int32_t)used[n];
     set_start(w, used[n], top, &start[n]);
     n++;
     /* Other templates near the best velocity: different parameters first, then another vsini. */
@@ -181,36 +203,58 @@ static size_t pick_starts(spx_rv_ws *w, spx_rv_start *start)
     return n;
 }
 
-/* Without a cross-correlation set: the objective itself on a velocity scan with the template in the middle of the
- * range and those half-way to its ends along the first axis. */
+/* The objective on a scan of velocities with the templates at start->x; the lowest is what *start becomes. */
+static void scan(spx_rv_ws *w, spx_rv_start *start)
+{
+    const spx_rv_ctx *c = w->ctx;
+    double step = SCAN_STEP;
+    for (size_t i = 0; i < c->narm; i++) /* sharper templates, narrower minima */
+        step = fmin(step, c->arm[i].setup->dlnwave * SPX_C_KMS);
+    size_t steps = (size_t)floor((c->hi[0] - c->lo[0]) / step);
+    spx_rv_template(w, start->x, NULL, 0);
+    start->chisq = HUGE_VAL;
+    for (size_t i = 0; i <= steps; i++) {
+        double v = c->lo[0] + (c->hi[0] - c->lo[0]) * (steps ? (double)i / (double)steps : 0);
+        spx_rv_value f;
+        spx_rv_project(w, v, &f);
+        if (f.f < start->chisq) {
+            start->chisq = f.f;
+            start->x[0] = v;
+        }
+    }
+}
+
+/* Starts by the objective itself, best first. Without a cross-correlation set: with templates along the first axis; by
+ * brute force: over all of parameter space, the same number of them along each axis, and slow and fast rotators. */
 static size_t scan_starts(spx_rv_ws *w, spx_rv_start *start)
 {
     const spx_rv_ctx *c = w->ctx;
-    size_t n = 0;
-    for (int k = 1; k <= 3; k++) {
-        spx_rv_start *s = &start[n++];
-        memcpy(s->x, c->start, sizeof s->x);
-        if (c->npar)
-            s->x[2] = c->lo[2] + 0.25 * k * (c->hi[2] - c->lo[2]);
-        spx_rv_template(w, s->x, NULL, 0);
-        s->chisq = HUGE_VAL;
-        size_t steps = (size_t)floor((c->hi[0] - c->lo[0]) / SCAN_STEP);
-        for (size_t i = 0; i <= steps; i++) {
-            double v = c->lo[0] + (c->hi[0] - c->lo[0]) * (steps ? (double)i / (double)steps : 0);
-            spx_rv_value f;
-            spx_rv_project(w, v, &f);
-            if (f.f < s->chisq) {
-                s->chisq = f.f;
-                s->x[0] = v;
-            }
+    size_t n = 0, naxis = c->opt->brute ? c->ng : c->npar > 0, per = 3, total = 1, nvsini = 1;
+    if (c->opt->brute && c->hi[1] > c->lo[1])
+        nvsini = 2;
+    for (; c->opt->brute && naxis > 0 && pow((double)per + 1, (double)naxis) <= MAX_BRUTE; per++)
+        ;
+    for (size_t g = 0; g < naxis; g++)
+        total *= per;
+    for (size_t k = 0; k < total * nvsini; k++) {
+        spx_rv_start s;
+        size_t rest = k / nvsini;
+        memcpy(s.x, c->start, sizeof s.x);
+        if (k % nvsini)
+            s.x[1] = fmax(c->lo[1], fmin(c->hi[1], FAST));
+        for (size_t g = 0; g < naxis; g++, rest /= per) {
+            size_t q = 2 + (c->opt->brute ? c->gpar[g] : 0);
+            double u = c->opt->brute ? ((double)(rest % per) + 0.5) / (double)per : 0.25 * (double)(rest % per + 1);
+            s.x[q] = c->lo[q] + u * (c->hi[q] - c->lo[q]);
         }
+        scan(w, &s);
+        size_t at = n < SPX_RV_MAX_START ? n++ : SPX_RV_MAX_START;
+        for (; at > 0 && s.chisq < start[at - 1].chisq; at--)
+            if (at < SPX_RV_MAX_START)
+                start[at] = start[at - 1];
+        if (at < SPX_RV_MAX_START)
+            start[at] = s;
     }
-    for (size_t i = 1; i < n; i++)
-        for (size_t j = i; j > 0 && start[j].chisq < start[j - 1].chisq; j--) {
-            spx_rv_start swap = start[j];
-            start[j] = start[j - 1];
-            start[j - 1] = swap;
-        }
     return n;
 }
 
@@ -226,28 +270,30 @@ size_t spx_rv_starts(spx_rv_ws *w, const double *given, spx_rv_start *start, dou
 {
     const spx_rv_ctx *c = w->ctx;
     size_t n = 0;
-    if (given && isfinite(given[0])) {
-        given_start(c, given, start[0].x);
-        start[0].chisq = 0;
-        *v_ccf = NAN;
-        return 1;
-    }
-    if (c->maxccf > 0 && c->nlag > 0) {
+    int have = given && isfinite(given[0]);
+    w->ccf_entry = -1;
+    *v_ccf = NAN;
+    if (c->maxccf > 0 && c->nlag > 0 && (c->opt->keep_ccf || !(have || c->opt->brute))) {
         size_t nt = c->arm[0].setup->ccf.ntemp;
         w->room->chi_zero = 0;
         memset(w->room->chi, 0, nt * c->nlag * sizeof *w->room->chi);
-        for (size_t ia = 0; ia < c->narm; ia++) {
-            if (!w->data[ia].used)
-                continue;
-            w->room->chi_zero += prepare_arm(w, ia);
-            add_arm(w, ia);
-        }
+        for (size_t ia = 0; ia < c->narm; ia++)
+            if (w->first[ia] < w->first[ia + 1])
+                add_arm(w, ia);
         n = pick_starts(w, start);
         memcpy(w->curve, w->room->best, c->nlag * sizeof *w->curve);
         w->has_curve = n > 0;
+        if (n > 0)
+            *v_ccf = start[0].x[0];
     }
-    if (n == 0)
+    if (have) {
+        given_start(c, given, start[0].x);
+        start[0].chisq = 0;
+        return 1;
+    }
+    if (n == 0 || c->opt->brute)
         n = scan_starts(w, start);
-    *v_ccf = start[0].x[0];
+    if (!c->opt->brute)
+        *v_ccf = start[0].x[0];
     return n;
 }

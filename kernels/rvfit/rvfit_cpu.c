@@ -245,7 +245,7 @@ static void warnings(const spx_rv_ctx *c, spx_rvfit_star *s)
 
 static void bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
 {
-    *s = (spx_rvfit_star){.warn = SPX_RVS_BAD};
+    *s = (spx_rvfit_star){.warn = SPX_RVS_BAD, .ccf_entry = -1};
     s->vrad = s->vrad_err = s->vrad_skew = s->vrad_kurt = s->vrad_ccf = s->vrad_alt = s->dchisq_alt = s->vsini =
         s->vsini_err = s->neg2logl = NAN;
     for (size_t p = 0; p < c->npar; p++)
@@ -316,6 +316,23 @@ static void reject_outliers(size_t n, spx_rv_ws *const *w, spx_rv_minimum *min)
     }
 }
 
+/* What a piece adds to the star's sums (sn: of the squares), and what is kept of it. */
+static void finish_piece(spx_rv_ws *w, const spx_rv_data *d, double v, spx_rvfit_star *s, spx_rvfit *out)
+{
+    size_t a = w->ctx->arm[d->arm].index;
+    spx_rvfit_exposure *x = &out->exposure[d->exposure];
+    float *model = out->arm[a].model ? out->arm[a].model + d->exposure * out->arm[a].nwave : NULL;
+    s->nexp += x->npix == 0;
+    x->npix += (int64_t)d->ngood;
+    x->sn[a] = d->sn;
+    x->chisq[a] = spx_rv_chisq(w, d, v, 0, model);
+    s->sn[a] += d->sn * fabs(d->sn);
+    s->arm_chisq[a] += x->chisq[a];
+    s->arm_chisq_c[a] += spx_rv_chisq(w, d, v, 1, NULL);
+    s->npix += (int64_t)d->ngood;
+    s->nreject += (int64_t)d->nreject;
+}
+
 /* Everything after the minimum of a star. */
 static void finish_star(spx_rv_ws *w, size_t star, spx_rv_minimum *min, spx_rvfit *out)
 {
@@ -366,18 +383,12 @@ static void finish_star(spx_rv_ws *w, size_t star, spx_rv_minimum *min, spx_rvfi
         s->par_err[p] = sqrt(s->covar[(2 + p) * c->nq + 2 + p]);
     }
     spx_rv_template(w, x, NULL, 0);
-    for (size_t i = 0; i < c->narm; i++) {
-        size_t a = c->arm[i].index;
-        if (!w->data[i].used)
-            continue;
-        float *model = out->arm[a].model ? out->arm[a].model + star * out->arm[a].nwave : NULL;
-        s->sn[a] = w->data[i].sn;
-        s->arm_chisq[a] = spx_rv_chisq(w, i, x[0], 0, model);
-        s->arm_chisq_c[a] = spx_rv_chisq(w, i, x[0], 1, NULL);
+    for (size_t i = 0; i < w->first[c->narm]; i++)
+        finish_piece(w, &w->piece[i], x[0], s, out);
+    for (size_t a = 0; a < out->narm; a++) {
+        s->sn[a] = copysign(sqrt(fabs(s->sn[a])), s->sn[a]);
         s->chisq += s->arm_chisq[a];
         s->chisq_c += s->arm_chisq_c[a];
-        s->npix += (int64_t)w->data[i].ngood;
-        s->nreject += (int64_t)w->data[i].nreject;
     }
     warnings(c, s);
 }
@@ -387,19 +398,31 @@ static void finish_star(spx_rv_ws *w, size_t star, spx_rv_minimum *min, spx_rvfi
 static spx_status make_result(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
 {
     const spx_spectra *sp = c->in->spectra;
-    *out = (spx_rvfit){.nstar = c->in->nrow, .npar = c->npar, .narm = sp->narm};
+    *out = (spx_rvfit){.nstar = c->nstar, .npar = c->npar, .narm = sp->narm, .nrow = c->in->nrow};
     memcpy(out->parname, c->arm[0].setup->parname, sizeof out->parname);
-    out->row = spx_alloc(out->nstar, sizeof *out->row, e);
+    out->row = spx_alloc(out->nrow, sizeof *out->row, e);
+    out->first = spx_alloc(out->nstar + 1, sizeof *out->first, e);
     out->star = spx_alloc(out->nstar, sizeof *out->star, e);
-    if (!out->row || !out->star)
+    out->exposure = spx_alloc(out->nrow, sizeof *out->exposure, e);
+    if (!out->row || !out->first || !out->star || !out->exposure)
         return SPX_EIO;
+    for (size_t i = 0; i < out->nrow; i++)
+        out->row[i] = spx_rv_row(c, i);
     for (size_t i = 0; i < out->nstar; i++)
-        out->row[i] = c->in->row ? c->in->row[i] : i;
+        spx_rv_exposures(c, i, &out->first[i], &out->first[i + 1]);
+    if (c->opt->keep_ccf) {
+        out->nlag = c->nlag;
+        out->lag_v0 = c->lag_v0;
+        out->lag_step = c->lag_step;
+    }
     for (size_t i = 0; i < sp->narm; i++) {
         memcpy(out->arm[i].name, sp->arm[i].name, sizeof out->arm[i].name);
         out->arm[i].nwave = sp->arm[i].nwave;
         if (c->opt->keep_model && c->in->setup[i] &&
-            !(out->arm[i].model = spx_alloc2(out->nstar, sp->arm[i].nwave, sizeof *out->arm[i].model, e)))
+            !(out->arm[i].model = spx_alloc2(out->nrow, sp->arm[i].nwave, sizeof *out->arm[i].model, e)))
+            return SPX_EIO;
+        if (c->opt->keep_ccf && c->in->setup[i] &&
+            !(out->arm[i].ccf = spx_alloc2(out->nrow, out->nlag, sizeof *out->arm[i].ccf, e)))
             return SPX_EIO;
     }
     return SPX_OK;
@@ -407,11 +430,6 @@ static spx_status make_result(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
 
 /* Stars first ... first + n - 1 of the batch, in workspaces w[n]; where an error of memory is, w[k].err says so. */
 typedef void (*star_task)(spx_rv_ws *w, size_t first, size_t n, void *arg);
-
-static size_t row_of(const spx_rv_ctx *c, size_t star)
-{
-    return c->in->row ? c->in->row[star] : star;
-}
 
 static void *free_group(size_t n, spx_rv_ws *w, spx_rv_room *room)
 {
@@ -440,11 +458,11 @@ static spx_rv_ws *make_group(const spx_rv_ctx *c, size_t n, spx_rv_room *room, s
 static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, size_t group, star_task task, void *arg, spx_err *e)
 {
     spx_status st = SPX_OK;
-    size_t nrow = c->in->nrow, threads = c->opt->threads > 1 ? (size_t)c->opt->threads : 1;
-    threads = threads > nrow ? (nrow > 1 ? nrow : 1) : threads;
-    size_t share = (nrow + threads - 1) / threads, rounds = (share + group - 1) / group;
+    size_t nstar = c->nstar, threads = c->opt->threads > 1 ? (size_t)c->opt->threads : 1;
+    threads = threads > nstar ? (nstar > 1 ? nstar : 1) : threads;
+    size_t share = (nstar + threads - 1) / threads, rounds = (share + group - 1) / group;
     group = rounds ? (share + rounds - 1) / rounds : 1; /* all threads get the same */
-    size_t ngroup = (nrow + group - 1) / group;
+    size_t ngroup = (nstar + group - 1) / group;
     int blas = openblas_get_num_threads();
     openblas_set_num_threads(1);
 #pragma omp parallel num_threads((int)threads)
@@ -456,7 +474,7 @@ static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, size_t group, 
         for (size_t g = 0; g < ngroup; g++) {
             if (mine.code != SPX_OK)
                 continue;
-            size_t first = g * group, n = nrow - first < group ? nrow - first : group;
+            size_t first = g * group, n = nstar - first < group ? nstar - first : group;
             task(w, first, n, arg);
             spx_progress_step(p, n);
             for (size_t k = 0; k < n && mine.code == SPX_OK; k++)
@@ -473,6 +491,15 @@ static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, size_t group, 
     return st;
 }
 
+static void keep_ccf(spx_rv_ws *w, size_t entry, spx_rvfit *out)
+{
+    const spx_rv_ctx *c = w->ctx;
+    for (size_t i = 0; i < w->first[c->narm]; i++) {
+        const spx_rv_data *d = &w->piece[i];
+        spx_rv_ccf(w, d, entry, out->arm[c->arm[d->arm].index].ccf + d->exposure * out->nlag);
+    }
+}
+
 static void fit_task(spx_rv_ws *w, size_t first, size_t n, void *arg)
 {
     const spx_rv_ctx *c = w->ctx;
@@ -483,12 +510,15 @@ static void fit_task(spx_rv_ws *w, size_t first, size_t n, void *arg)
     size_t m = 0, nstart[SPX_RV_BATCH] = {0}, star[SPX_RV_BATCH];
     for (size_t k = 0; k < n; k++) {
         spx_rvfit_star *s = &out->star[first + k];
-        if (!spx_rv_load(&w[k], row_of(c, first + k))) {
+        if (!spx_rv_load(&w[k], first + k)) {
             bad_star(c, s);
             continue;
         }
         const double *given = c->in->start ? c->in->start + (first + k) * c->nq : NULL;
         nstart[m] = spx_rv_starts(&w[k], given, start[m], &s->vrad_ccf);
+        s->ccf_entry = w[k].ccf_entry;
+        if (c->opt->keep_ccf && s->ccf_entry >= 0)
+            keep_ccf(&w[k], (size_t)s->ccf_entry, out);
         who[m] = &w[k];
         star[m++] = first + k;
     }
@@ -529,7 +559,7 @@ static void objective_task(spx_rv_ws *w, size_t star, size_t n, void *arg)
     a->f[star] = 0;
     for (size_t q = 0; a->grad && q < c->nq; q++)
         a->grad[star * c->nq + q] = 0;
-    if (!spx_rv_load(w, row_of(c, star)))
+    if (!spx_rv_load(w, star))
         return;
     for (size_t q = 0; q < c->nq; q++)
         x[q] = spx_rv_map(c, q, a->x[star * c->nq + q]);
@@ -549,7 +579,7 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
     spx_status st = spx_rv_ctx_init(&c, in, o, e);
     if (st)
         return st;
-    for (size_t i = 0; st == SPX_OK && i < in->nrow * c.nq; i++) {
+    for (size_t i = 0; st == SPX_OK && i < c.nstar * c.nq; i++) {
         size_t q = i % c.nq;
         if (!isfinite(x[i]) || (q >= 2 && c.parlog[q - 2] && !(x[i] > 0)) ||
             (q < 2 && !(x[i] >= (q ? o->vsinimin : o->vmin) && x[i] <= (q ? o->vsinimax : o->vmax))))

@@ -37,8 +37,7 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
         size_t stride = c->ccf_stride, ntemp = c->arm[0].setup->ccf.ntemp;
         ok = (r->cdata = spx_alloc(2 * c->maxccf, sizeof *r->cdata, e)) &&
              (r->cout = spx_alloc(c->maxccf + 3, sizeof *r->cout, e)) &&
-             (r->cs = spx_alloc2(c->narm, stride, sizeof *r->cs, e)) &&
-             (r->civ = spx_alloc2(c->narm, stride, sizeof *r->civ, e)) &&
+             (r->cs = spx_alloc(stride, sizeof *r->cs, e)) && (r->civ = spx_alloc(stride, sizeof *r->civ, e)) &&
              (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
              (r->clag = spx_alloc2(c->maxnccf, c->nlag, sizeof *r->clag, e)) &&
              (r->chi = spx_alloc2(ntemp, c->nlag, sizeof *r->chi, e)) &&
@@ -86,35 +85,50 @@ void spx_rv_room_free(spx_rv_room *r)
     *r = (spx_rv_room){0};
 }
 
+/* Room for n pieces of any arm; a star with many exposures makes it grow. 0: no memory. */
+static int need_pieces(spx_rv_ws *w, size_t n, spx_err *e)
+{
+    const spx_rv_ctx *c = w->ctx;
+    if (n <= w->maxpiece)
+        return 1;
+    spx_rv_data *more = spx_alloc(n, sizeof *more, e);
+    if (!more)
+        return 0;
+    if (w->maxpiece > 0)
+        memcpy(more, w->piece, w->maxpiece * sizeof *more);
+    spx_free(w->piece);
+    w->piece = more;
+    int ok = 1;
+    for (; w->maxpiece < n && ok; w->maxpiece++) {
+        spx_rv_data *d = &w->piece[w->maxpiece];
+        ok = (d->flux = spx_alloc(c->maxn, sizeof *d->flux, e)) && (d->ie = spx_alloc(c->maxn, sizeof *d->ie, e)) &&
+             (d->good = spx_alloc(c->maxn, 1, e)) &&
+             (!c->opt->resolution || (d->band = spx_alloc(c->maxband, sizeof *d->band, e)));
+    }
+    return ok;
+}
+
 spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e)
 {
     *w = (spx_rv_ws){.ctx = c, .room = r};
-    int ok = 1;
-    for (size_t i = 0; i < c->narm && ok; i++) {
-        const spx_rv_arm *a = &c->arm[i];
-        spx_rv_data *d = &w->data[i];
-        ok = (d->flux = spx_alloc(a->stride, sizeof *d->flux, e)) && (d->ie = spx_alloc(a->stride, sizeof *d->ie, e)) &&
-             (d->good = spx_alloc(a->n, 1, e));
-        if (ok && c->opt->resolution)
-            ok = (d->band = spx_alloc2(a->n, a->arm->ndiag, sizeof *d->band, e)) != NULL;
+    if (!need_pieces(w, c->narm, e) ||
+        (c->maxccf > 0 && (w->curve = spx_alloc(c->nlag, sizeof *w->curve, e)) == NULL)) {
+        spx_rv_ws_free(w);
+        return SPX_EIO;
     }
-    if (ok && c->maxccf > 0)
-        ok = (w->curve = spx_alloc(c->nlag, sizeof *w->curve, e)) != NULL;
-    if (ok)
-        return SPX_OK;
-    spx_rv_ws_free(w);
-    return SPX_EIO;
+    return SPX_OK;
 }
 
 void spx_rv_ws_free(spx_rv_ws *w)
 {
-    for (size_t i = 0; i < SPX_MAX_ARM; i++) {
-        spx_rv_data *d = &w->data[i];
+    for (size_t i = 0; i < w->maxpiece; i++) {
+        spx_rv_data *d = &w->piece[i];
         spx_free(d->flux);
         spx_free(d->ie);
         spx_free(d->good);
         spx_free(d->band);
     }
+    spx_free(w->piece);
     spx_free(w->curve);
     *w = (spx_rv_ws){0};
 }
@@ -192,11 +206,10 @@ static void fill_pixels(size_t n, double *f, const uint8_t *fill)
     }
 }
 
-static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
+static int load_piece(spx_rv_ws *w, spx_rv_data *d, size_t row)
 {
     const spx_rv_ctx *c = w->ctx;
-    const spx_rv_arm *a = &c->arm[ia];
-    spx_rv_data *d = &w->data[ia];
+    const spx_rv_arm *a = &c->arm[d->arm];
     size_t n = a->n;
     const double *flux = a->arm->flux + row * n, *ivar = a->arm->ivar + row * n;
     const uint32_t *mask = a->arm->mask ? a->arm->mask + row * n : NULL;
@@ -243,18 +256,19 @@ static int load_arm(spx_rv_ws *w, size_t ia, size_t row)
         d->ie[i] = 1 / s;
         d->sum_lne2 += 2 * log(s);
     }
+    for (size_t i = n; i < a->stride; i++) /* an arm with more pixels may have been here */
+        d->flux[i] = d->ie[i] = 0;
     if (c->opt->resolution)
         make_band(a, row, d->band, tmp);
     return 1;
 }
 
-static size_t reject_arm(spx_rv_ws *w, size_t ia, const double *x, double sigma)
+static size_t reject_piece(spx_rv_ws *w, spx_rv_data *d, const double *x, double sigma)
 {
-    const spx_rv_arm *a = &w->ctx->arm[ia];
-    spx_rv_data *d = &w->data[ia];
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
     double *z = w->room->w, *tmp = w->room->r, *model = w->room->u;
     size_t m = 0, found = 0;
-    if (spx_rv_model(w, ia, x[0], model) == 0)
+    if (spx_rv_model(w, d, x[0], model) == 0)
         return 0;
     for (size_t i = 0; i < a->n; i++) {
         z[i] = fabs(d->flux[i] - model[i]) * d->ie[i];
@@ -283,26 +297,42 @@ size_t spx_rv_reject(spx_rv_ws *w, const double *x, double sigma)
 {
     size_t n = 0;
     spx_rv_template(w, x, NULL, 0);
-    for (size_t i = 0; i < w->ctx->narm; i++)
-        if (w->data[i].used)
-            n += reject_arm(w, i, x, sigma);
+    for (size_t i = 0; i < w->first[w->ctx->narm]; i++)
+        n += reject_piece(w, &w->piece[i], x, sigma);
     return n;
 }
 
-int spx_rv_load(spx_rv_ws *w, size_t row)
+void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *end)
+{
+    *first = c->in->first ? c->in->first[star] : star;
+    *end = c->in->first ? c->in->first[star + 1] : star + 1;
+}
+
+size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure)
+{
+    return c->in->row ? c->in->row[exposure] : exposure;
+}
+
+int spx_rv_load(spx_rv_ws *w, size_t star)
 {
     const spx_rv_ctx *c = w->ctx;
-    int any = 0;
+    size_t n = 0, begin, end;
+    spx_rv_exposures(c, star, &begin, &end);
     w->npix = 0;
     w->neval = 0;
     w->has_curve = 0;
+    if (!need_pieces(w, c->narm * (end - begin), &w->err))
+        return 0;
     for (size_t i = 0; i < c->narm; i++) {
-        w->data[i].used = load_arm(w, i, row);
-        w->data[i].sn = w->data[i].used ? w->data[i].sn : 0;
-        if (w->data[i].used) {
-            any = 1;
-            w->npix += c->arm[i].n;
+        w->first[i] = n;
+        for (size_t k = begin; k < end; k++) {
+            spx_rv_data *d = &w->piece[n];
+            d->arm = i;
+            d->exposure = k;
+            n += (size_t)load_piece(w, d, spx_rv_row(c, k));
         }
+        w->npix += (n - w->first[i]) * c->arm[i].n;
     }
-    return any;
+    w->first[c->narm] = n;
+    return n > 0;
 }

@@ -93,6 +93,7 @@ typedef struct {
     size_t nsimplex;
     double *simplex; /* [nsimplex][ng+1][ng+1] barycentric coordinates: row k times (1, mapped parameters) is that of
                       * corner k; HUGE_VAL: the simplex has no volume */
+    size_t nstar;
     size_t narm, npar, nq; /* nq = 2 + npar */
     spx_rv_arm arm[SPX_MAX_ARM];
     size_t nfree, freeq[SPX_MAX_FIT];
@@ -103,13 +104,15 @@ typedef struct {
     size_t naxis[SPX_MAX_PAR];
     double *axis[SPX_MAX_PAR];                          /* mapped nodes */
     size_t maxn, maxnt, maxcomp, maxccf, maxnccf, nlag; /* maxn, maxnt: strides */
+    size_t maxband;                                     /* of a piece, elements of its resolution matrix */
     size_t ccf_stride;                                  /* between arms, of transforms: keeps FFTW's alignment */
     double lag_v0, lag_step;                            /* common velocity grid of the cross-correlation */
 } spx_rv_ctx;
 
-/* A star's arm. */
+/* A piece of a star: one arm of one exposure. */
 typedef struct {
-    int used;
+    size_t arm;        /* of the context */
+    size_t exposure;   /* index in the input's row[] */
     double *flux, *ie; /* [stride] filled flux, 1/e */
     uint8_t *good;     /* [n] */
     double *band;      /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
@@ -151,19 +154,21 @@ typedef struct {
 typedef struct {
     const spx_rv_ctx *ctx;
     spx_rv_room *room;
-    spx_rv_data data[SPX_MAX_ARM];
-    size_t npix;                                  /* all pixels of used arms */
-    double coef[SPX_MAX_ARM][SPX_RVFIT_MAX_POLY]; /* of the last projection */
-    double prep[SPX_MAX_FIT];                     /* point of the templates in use */
+    spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; there is room for more */
+    size_t maxpiece;
+    size_t first[SPX_MAX_ARM + 1]; /* pieces of arm i are first[i] ... first[i+1]-1 */
+    size_t npix;                   /* all pixels of pieces */
+    double prep[SPX_MAX_FIT];      /* point of the templates in use */
     double prior, prior_grad[SPX_MAX_FIT], prior_hess[SPX_MAX_FIT * SPX_MAX_FIT];
     int prep_deriv;
     double bary[SPX_MAX_PAR + 1]; /* barycentric coordinates of `prep`, in */
     size_t simplex;               /* this simplex */
     int clamped[SPX_MAX_PAR];     /* parameters of `prep` outside the templates' range */
     int32_t neval;
-    float *curve;  /* [nlag] least chi^2 of the cross-correlation at each velocity, of use when */
-    int has_curve; /* the starts came from it */
-    spx_err err;   /* set when memory ran out: the batch has failed */
+    float *curve;      /* [nlag] least chi^2 of the cross-correlation at each velocity, of use when */
+    int has_curve;     /* the starts came from it */
+    int32_t ccf_entry; /* best of the cross-correlation set; -1: none */
+    spx_err err;       /* set when memory ran out: the batch has failed */
 } spx_rv_ws;
 
 /* A start: internal point and its chi^2 in cross-correlation. */
@@ -181,8 +186,12 @@ void spx_rv_ws_free(spx_rv_ws *w);
 /* Mask good pixels that are farther than `sigma` from the model at x; returns how many. */
 size_t spx_rv_reject(spx_rv_ws *w, const double *x, double sigma);
 
-/* Take row `row` of the spectra into the workspace; 0 when no arm of it can be fitted. */
-int spx_rv_load(spx_rv_ws *w, size_t row);
+/* Exposures of a star: indices first ... end-1 of the input's row[]. */
+void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *end);
+size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure);
+
+/* Take a star into the workspace; 0 when no piece of it can be fitted, or memory ran out (w->err). */
+int spx_rv_load(spx_rv_ws *w, size_t star);
 
 /* Cell of the grid that x is in, lower nodes in cell[ng]. */
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell);
@@ -197,11 +206,11 @@ void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out);
 void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out);
 /* The same with derivatives for n <= SPX_RV_BATCH stars of one room, star k at x[k]. No templates are left in use. */
 void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out);
-/* Model of arm a, [n], with the templates in use at velocity v; 0 when there is none. */
-int spx_rv_model(spx_rv_ws *w, size_t a, double v, double *model);
-/* chi^2 over good pixels of arm a with the templates in the workspace (`flat`: with T = 1 instead) at velocity v;
+/* Model of a piece, [n], with the templates in use at velocity v; 0 when there is none. */
+int spx_rv_model(spx_rv_ws *w, const spx_rv_data *d, double v, double *model);
+/* chi^2 over good pixels of a piece with the templates in the workspace (`flat`: with T = 1 instead) at velocity v;
  * model[n] may be NULL. */
-double spx_rv_chisq(spx_rv_ws *w, size_t a, double v, int flat, float *model);
+double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, float *model);
 
 /* Search without derivatives around the minimum, and descent from where it led, until nothing near is lower. */
 struct spx_rv_minimum;
@@ -219,8 +228,12 @@ typedef struct spx_rv_minimum {
     double end_v[SPX_RV_MAX_START], end_f[SPX_RV_MAX_START];
 } spx_rv_minimum;
 
-/* Starts, best first; returns how many (at least one). *v_ccf: velocity of the best; NaN where `given` is the start. */
+/* Starts, best first; returns how many (at least one). *v_ccf: velocity of the best by cross-correlation (or what does
+ * its work when there is no set); NaN where it was not computed, because the start is given or found by brute force. */
 size_t spx_rv_starts(spx_rv_ws *w, const double *given, spx_rv_start *start, double *v_ccf);
+
+/* Cross-correlation of one piece with an entry of the set, out[nlag]: what is taken off its chi^2. */
+void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out);
 
 /* Minimum of the objective from these starts (multilinear interpolation, or none at all). */
 void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx_rv_minimum *out);

@@ -335,7 +335,7 @@ void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int der
     size_t lanes = deriv ? 1 + c->ng : 1, nnode = prepare(w, x0, cell, deriv, lanes, x);
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
-        if (!w->data[ia].used)
+        if (w->first[ia] == w->first[ia + 1])
             continue;
         if (a->comp) {
             sum_coefficients(w, a, x, nnode, lanes, r->cd[0], r->cf[0]);
@@ -368,8 +368,8 @@ static double *apply_band(const spx_rv_arm *a, const double *band, size_t P, con
 }
 
 /* The template of arm `ia` at its pixels and velocity v, and with derivatives those by each free quantity:
- * [1 or 1+nfree][stride]. */
-static const double *sample(const spx_rv_ws *w, size_t ia, double v)
+ * room->t[1 or 1+nfree][stride]. */
+static void sample(const spx_rv_ws *w, size_t ia, double v)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
@@ -384,15 +384,20 @@ static const double *sample(const spx_rv_ws *w, size_t ia, double v)
     for (size_t l = 0; l < P; l++)
         for (size_t i = a->n; i < a->stride; i++)
             r->t[l * a->stride + i] = 0;
-    return c->opt->resolution ? apply_band(a, w->data[ia].band, P, r->t, r->t2) : r->t;
+}
+
+/* What sample() left, as a piece of the arm sees it: P rows. */
+static const double *blurred(const spx_rv_ws *w, const spx_rv_data *d, size_t P)
+{
+    spx_rv_room *r = w->room;
+    return w->ctx->opt->resolution ? apply_band(&w->ctx->arm[d->arm], d->band, P, r->t, r->t2) : r->t;
 }
 
 /* Continuum coefficients for the template t[stride]; chol receives the factor of S'S. Leaves the continuum in room->q,
  * returns chi^2 over all pixels; HUGE_VAL when S'S is singular. */
-static double solve_continuum(const spx_rv_ws *w, size_t ia, const double *t, double *chol, double *coef)
+static double solve_continuum(const spx_rv_ws *w, const spx_rv_data *d, const double *t, double *chol, double *coef)
 {
-    const spx_rv_arm *a = &w->ctx->arm[ia];
-    const spx_rv_data *d = &w->data[ia];
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
     const spx_rv_kernels *kernels = w->ctx->kernels;
     size_t np = w->ctx->opt->npoly;
     kernels->normal(a->stride, np, a->basis, t, d->ie, d->flux, chol);
@@ -404,14 +409,14 @@ static double solve_continuum(const spx_rv_ws *w, size_t ia, const double *t, do
     return kernels->residual(a->stride, np, a->basis, coef, t, d->ie, d->flux, w->room->q);
 }
 
-/* Gradient and Gauss-Newton curvature of one arm. With the continuum projected out (Golub & Pereyra 1973; Kaufman's
+/* Gradient and Gauss-Newton curvature of one piece. With the continuum projected out (Golub & Pereyra 1973; Kaufman's
  * approximation of the curvature), u_l = (P a) dT_l / e:  d|r|^2 = -2 r'u,  curvature 2 [u'u - (Q'u)'(Q'u)] with
  * Q = S L'^-1, S'S = L L', and d ln det(S'S) = 2 sum_i (Q_i Q_i') dT_i / T_i. */
-static void arm_derivatives(const spx_rv_ws *w, size_t ia, const double *t, const double *chol, spx_rv_value *out)
+static void piece_derivatives(const spx_rv_ws *w, const spx_rv_data *d, const double *t, const double *chol,
+                              spx_rv_value *out)
 {
     const spx_rv_ctx *c = w->ctx;
-    const spx_rv_arm *a = &c->arm[ia];
-    const spx_rv_data *d = &w->data[ia];
+    const spx_rv_arm *a = &c->arm[d->arm];
     size_t np = c->opt->npoly, nf = c->nfree;
     double sum[(SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT) * SPX_MAX_FIT];
     c->kernels->curvature(a->stride, np, nf, a->basis, chol, w->room->q, t, d->ie, d->flux, sum);
@@ -428,21 +433,32 @@ static void arm_derivatives(const spx_rv_ws *w, size_t ia, const double *t, cons
 
 enum { CHOL = (SPX_RVFIT_MAX_POLY + 1) * (SPX_RVFIT_MAX_POLY + 2) / 2 };
 
-/* Adds an arm to *out, at velocity v and the templates in use; 0 when the objective cannot be computed. */
-static int add_arm(spx_rv_ws *w, size_t ia, double v, spx_rv_value *out)
+/* Adds a piece to *out, with what sample() left; 0 when the objective cannot be computed. */
+static int add_piece(spx_rv_ws *w, const spx_rv_data *d, spx_rv_value *out)
 {
     size_t np = w->ctx->opt->npoly;
-    double chol[CHOL], lndet = w->ctx->arm[ia].lndet;
-    const double *t = sample(w, ia, v);
-    double chisq = solve_continuum(w, ia, t, chol, w->coef[ia]);
+    double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], lndet = w->ctx->arm[d->arm].lndet;
+    const double *t = blurred(w, d, w->prep_deriv ? 1 + w->ctx->nfree : 1);
+    double chisq = solve_continuum(w, d, t, chol, coef);
     if (!(chisq < HUGE_VAL))
         return 0;
     for (size_t k = 0; k < np; k++)
         lndet += 2 * log(chol[spx_rv_packed(k, k)]);
-    out->f += lndet + w->data[ia].sum_lne2 + chisq;
+    out->f += lndet + d->sum_lne2 + chisq;
     if (w->prep_deriv)
-        arm_derivatives(w, ia, t, chol, out);
+        piece_derivatives(w, d, t, chol, out);
     return 1;
+}
+
+/* Adds the pieces of an arm, at velocity v and the templates in use. */
+static int add_arm(spx_rv_ws *w, size_t ia, double v, spx_rv_value *out)
+{
+    int ok = 1;
+    if (w->first[ia] < w->first[ia + 1])
+        sample(w, ia, v);
+    for (size_t i = w->first[ia]; i < w->first[ia + 1] && ok; i++)
+        ok = add_piece(w, &w->piece[i], out);
+    return ok;
 }
 
 static void begin_value(spx_rv_ws *w, double v, spx_rv_value *out)
@@ -466,8 +482,7 @@ void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out)
     int ok = 1;
     begin_value(w, v, out);
     for (size_t ia = 0; ia < w->ctx->narm && ok; ia++)
-        if (w->data[ia].used)
-            ok = add_arm(w, ia, v, out);
+        ok = add_arm(w, ia, v, out);
     if (!ok || !isfinite(out->f))
         out->f = HUGE_VAL;
 }
@@ -498,7 +513,7 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
         if (a->comp)
             sum_components(a, c->kernels, n, r, lanes);
         for (size_t k = 0; k < n; k++) {
-            if (!w[k]->data[ia].used)
+            if (w[k]->first[ia] == w[k]->first[ia + 1])
                 continue;
             finish_template(w[k], ia, at[k][1], 1, r->plane[k]);
             if (!add_arm(w[k], ia, x[k][0], &out[k]) || !isfinite(out[k].f))
@@ -507,32 +522,29 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
     }
 }
 
-int spx_rv_model(spx_rv_ws *w, size_t ia, double v, double *model)
+int spx_rv_model(spx_rv_ws *w, const spx_rv_data *d, double v, double *model)
 {
     double chol[CHOL], coef[SPX_RVFIT_MAX_POLY];
-    const double *t = sample(w, ia, v);
-    if (!(solve_continuum(w, ia, t, chol, coef) < HUGE_VAL))
+    sample(w, d->arm, v);
+    const double *t = blurred(w, d, 1);
+    if (!(solve_continuum(w, d, t, chol, coef) < HUGE_VAL))
         return 0;
-    for (size_t i = 0; i < w->ctx->arm[ia].n; i++)
+    for (size_t i = 0; i < w->ctx->arm[d->arm].n; i++)
         model[i] = w->room->q[i] * t[i];
     return 1;
 }
 
-double spx_rv_chisq(spx_rv_ws *w, size_t ia, double v, int flat, float *model)
+double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, float *model)
 {
-    const spx_rv_arm *a = &w->ctx->arm[ia];
-    const spx_rv_data *d = &w->data[ia];
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
     double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], chisq = 0;
-    const double *t = w->room->t;
-    if (flat) {
+    if (flat)
         for (size_t i = 0; i < a->stride; i++)
             w->room->t[i] = i < a->n;
-        if (w->ctx->opt->resolution)
-            t = apply_band(a, d->band, 1, w->room->t, w->room->t2);
-    } else {
-        t = sample(w, ia, v);
-    }
-    if (!(solve_continuum(w, ia, t, chol, coef) < HUGE_VAL))
+    else
+        sample(w, d->arm, v);
+    const double *t = blurred(w, d, 1);
+    if (!(solve_continuum(w, d, t, chol, coef) < HUGE_VAL))
         return HUGE_VAL;
     for (size_t i = 0; i < a->n; i++) {
         double f = w->room->q[i] * t[i], z = (d->flux[i] - f) * d->ie[i];

@@ -315,6 +315,8 @@ static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return st;
     c->maxn = a->stride > c->maxn ? a->stride : c->maxn;
     c->maxnt = a->ntile * SPX_RV_TILE > c->maxnt ? a->ntile * SPX_RV_TILE : c->maxnt;
+    if (o->resolution && a->n * a->arm->ndiag > c->maxband)
+        c->maxband = a->n * a->arm->ndiag;
     c->maxcomp = a->setup->pca.ncomp > c->maxcomp ? a->setup->pca.ncomp : c->maxcomp;
     if (c->interpolator == SPX_INTERPOLATE_NN) {
         size_t width = spx_nn_width(&a->setup->nn);
@@ -621,6 +623,16 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
         if ((in->row ? in->row[i] : i) >= in->spectra->nspec)
             st = spx_fail(e, SPX_EINPUT, "row %zu does not exist: there are %zu spectra", in->row ? in->row[i] : i,
                           in->spectra->nspec);
+    c->nstar = in->first ? in->nstar : in->nrow;
+    if (st == SPX_OK && in->first && (in->first[0] != 0 || in->first[in->nstar] != in->nrow))
+        st = spx_fail(e, SPX_EINPUT, "exposures of %zu stars are not all of the %zu rows", in->nstar, in->nrow);
+    for (size_t k = 0; st == SPX_OK && in->first && k < in->nstar; k++)
+        if (in->first[k] > in->first[k + 1])
+            st = spx_fail(e, SPX_EINPUT, "exposures of star %zu: the list is not in order", k);
+    for (size_t i = 0; st == SPX_OK && o->keep_ccf && i < c->narm; i++)
+        if (c->arm[i].setup->ccf.ntemp == 0)
+            st = spx_fail(e, SPX_EINPUT, "setup '%.63s' has no cross-correlation set whose curves could be kept",
+                          c->arm[i].setup->setup);
     if (st || (st = make_ranges(c, e)) || (c->interpolator == SPX_INTERPOLATE_SIMPLEX && (st = make_simplices(c, e))) ||
         (st = make_ccf(c, e)))
         spx_rv_ctx_free(c);

@@ -282,8 +282,12 @@ void spx_rvfit_free(spx_rvfit *r)
     if (r == NULL)
         return;
     spx_free(r->row);
+    spx_free(r->first);
     spx_free(r->star);
-    for (size_t k = 0; k < r->narm; k++)
+    spx_free(r->exposure);
+    for (size_t k = 0; k < r->narm; k++) {
         spx_free(r->arm[k].model);
+        spx_free(r->arm[k].ccf);
+    }
     memset(r, 0, sizeof *r);
 }

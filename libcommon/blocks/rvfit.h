@@ -1,4 +1,5 @@
-/* Block `rvfit`: what a fit of velocities and stellar parameters found, one entry a star. */
+/* Block `rvfit`: what a fit of velocities and stellar parameters found, one entry a star, and of each spectrum that was
+ * fitted (an exposure of the star; there is one when stars are not fitted jointly). */
 #ifndef SPX_BLOCK_RVFIT_H
 #define SPX_BLOCK_RVFIT_H
 
@@ -34,24 +35,41 @@ typedef struct {
     double covar[SPX_MAX_FIT * SPX_MAX_FIT]; /* [2+npar][2+npar]: v, vsini, parameters */
     double neg2logl;                         /* the objective at the solution */
     double chisq, chisq_c;                   /* over good pixels of all arms: model, continuum alone */
-    double sn[SPX_MAX_ARM];                  /* median of flux/error over good pixels; 0: no good pixel */
+    double sn[SPX_MAX_ARM]; /* median of flux/error over good pixels, root of the sum of squares over exposures; 0: no
+                             * good pixel */
     double arm_chisq[SPX_MAX_ARM], arm_chisq_c[SPX_MAX_ARM];
-    int64_t npix;    /* good pixels */
-    int64_t nreject; /* those that were rejected as outliers, and no longer count as good */
-    int32_t niter;   /* evaluations of the objective with its derivatives */
-    int32_t success; /* 1: a minimum was reached */
-    int64_t warn;    /* SPX_RVS_* */
+    int64_t npix;      /* good pixels */
+    int64_t nreject;   /* those that were rejected as outliers, and no longer count as good */
+    int32_t niter;     /* evaluations of the objective with its derivatives */
+    int32_t success;   /* 1: a minimum was reached */
+    int32_t nexp;      /* exposures that were used */
+    int32_t ccf_entry; /* of the cross-correlation set, whose curves are kept; -1: none */
+    int64_t warn;      /* SPX_RVS_* */
 } spx_rvfit_star;
 
+/* A spectrum: its part in the fit of the star. */
 typedef struct {
-    size_t nstar, npar, narm;
+    double sn[SPX_MAX_ARM], chisq[SPX_MAX_ARM]; /* 0: the arm was left out */
+    int64_t npix;                               /* good pixels */
+} spx_rvfit_exposure;
+
+typedef struct {
+    size_t nstar, npar, narm, nrow;
     char parname[SPX_MAX_PAR][32];
-    size_t *row;          /* [nstar] rows of the spectra that were fitted */
-    spx_rvfit_star *star; /* [nstar] */
+    spx_rvfit_star *star;         /* [nstar] */
+    size_t *row;                  /* [nrow] rows of the spectra that were fitted */
+    size_t *first;                /* [nstar+1] star k has exposures first[k] ... first[k+1]-1 */
+    spx_rvfit_exposure *exposure; /* [nrow] */
+    /* Velocities of the cross-correlation, lag_v0 + i lag_step in km/s; nlag 0: no curves are kept. */
+    size_t nlag;
+    double lag_v0, lag_step;
     struct {
         char name[16];
         size_t nwave;
-        float *model; /* [nstar][nwave] on the pixels and in the unit of the data, 0 for bad spectra; NULL: not kept */
+        float *model; /* [nrow][nwave] on the pixels and in the unit of the data, 0 for bad spectra; NULL: not kept */
+        /* [nrow][nlag] by how much chi^2 is less with the star's best entry of the cross-correlation set, times the
+         * continuum, than with the continuum alone; NULL: not kept */
+        float *ccf;
     } arm[SPX_MAX_ARM];
 } spx_rvfit;
 
