@@ -255,6 +255,14 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
+# ---- truth test ----
+
+## truth: extraction of simulated exposures against what was put in: report and pictures in build/truth
+.PHONY: truth
+truth: programs $(HELPERS)
+	@PATH="$(abspath $(BUILD))/bin:$(abspath $(BUILD))/tests/helpers:$$PATH" \
+	    SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) tests/truth.sh $(BUILD)/truth
+
 # ---- tests on a GPU ----
 
 # Kernel tests that run on the device that SPX_TEST_DEVICE names.

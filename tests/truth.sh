@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Truth test of the extraction: simulated exposures, extracted and compared with what was put in (helpers/frame_truth).
+# Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, a picture of each case (grid b r z real faint
+# faint-data; `real` needs SPX_SHARED). The programs and helpers are found on the PATH. `make truth` runs all in
+# BUILD/truth. Exit status 1: a case is beyond its limits.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+cd "$1"
+shift
+cases=" ${*:-grid b r z real faint faint-data} "
+rm -f ./*.h5 ./*.txt ./*.png
+failed=0
+SPX_SHARED=${SPX_SHARED:-}
+limits=(--mean 0.01 --sd 0.01 --corr 0.02)
+
+# truth_case NAME TEXT "OPTIONS OF specx-sim" "OPTIONS OF specx-extract" [LIMITS...]
+truth_case() {
+    local name=$1 text=$2 sim=$3 extract=$4
+    shift 4
+    [[ $cases == *" $name "* ]] || return 0
+    printf '\n== %s: %s\n   specx-sim %s\n' "$name" "$text" "${sim//"$SPX_SHARED"/\$SPX_SHARED}"
+    # The options are words.
+    # shellcheck disable=SC2086
+    specx-sim -q $sim --format hdf5 --truth "$name-truth.h5" -o "$name-image.h5"
+    # shellcheck disable=SC2086
+    specx-extract -q $extract --precision double -o "$name-frame.h5" "$name-image.h5"
+    frame_truth "$@" "$name-frame.h5" "$name-truth.h5" "$name.txt" || failed=1
+    if command -v gnuplot >/dev/null; then
+        gnuplot -e "table='$name.txt'; name='$name: $text'; out='$name.png'" "$here/truth.gp"
+    fi
+    rm "$name-image.h5" "$name-frame.h5" "$name-truth.h5"
+}
+
+{
+    truth_case grid "spectra that consist of the bins of the extraction" "--arm r --fibers 50 --step 0.8" "" "${limits[@]}"
+    for arm in b r z; do
+        truth_case "$arm" "stars and sky lines on a 0.1 Angstrom grid" "--arm $arm --fibers 50" "" "${limits[@]}"
+    done
+    psf=$SPX_SHARED/data/extract/psf-r0-00067784.fits
+    if [ -e "$psf" ]; then
+        truth_case real "the same through the PSF of a real camera" "--psf $psf --fibers 0:50" "--spectra 0:50" "${limits[@]}"
+    fi
+    truth_case faint "faint stars without sky, variance from the model" "--arm r --fibers 50 --no-sky --mag 21:25" "" "${limits[@]}"
+    truth_case faint-data "the same, variance from the noisy data" "--arm r --fibers 50 --no-sky --mag 21:25 --ivar data" ""
+    exit "$failed"
+} 2>&1 | tee report.txt
