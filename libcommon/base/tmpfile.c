@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@ static struct {
     volatile sig_atomic_t used;
     char path[PATHLEN], target[PATHLEN];
 } slots[NSLOT];
+/* Outputs are opened in one thread and may be committed in another. */
+static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void remove_all(void)
 {
@@ -84,6 +87,26 @@ const char *spx_tmpfile_shown(const char *path)
     return path;
 }
 
+static void free_slot(spx_tmpfile *t)
+{
+    (void)pthread_mutex_lock(&slots_lock);
+    slots[t->slot].used = 0;
+    (void)pthread_mutex_unlock(&slots_lock);
+    t->slot = -1;
+}
+
+spx_status spx_tmpfile_check(const char *target, int force, spx_err *e)
+{
+    struct stat sb;
+    if (strcmp(target, "-") == 0 || stat(target, &sb) != 0)
+        return SPX_OK;
+    if (S_ISDIR(sb.st_mode))
+        return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
+    if (S_ISREG(sb.st_mode) && !force)
+        return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", target);
+    return SPX_OK;
+}
+
 spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_err *e)
 {
     memset(t, 0, sizeof *t);
@@ -96,15 +119,12 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
     size_t dirlen = strlen(dir);
     if (strcmp(target, "-") != 0) {
         struct stat sb;
-        if (stat(target, &sb) == 0) {
-            if (S_ISDIR(sb.st_mode))
-                return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
-            if (S_ISREG(sb.st_mode) && !force)
-                return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", target);
-            /* renaming over /dev/full or a named pipe would replace the device: they are written like a pipe */
-            if (!S_ISREG(sb.st_mode))
-                goto named;
-        }
+        spx_status st = spx_tmpfile_check(target, force, e);
+        if (st != SPX_OK)
+            return st;
+        /* renaming over /dev/full or a named pipe would replace the device: they are written like a pipe */
+        if (stat(target, &sb) == 0 && !S_ISREG(sb.st_mode))
+            goto named;
         const char *slash = strrchr(target, '/');
         dir = slash != NULL ? target : ".";
         dirlen = slash == NULL ? 1 : slash == target ? 1 : (size_t)(slash - target);
@@ -127,9 +147,10 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
     (void)snprintf(t->path, room, "%.*s/.%s.XXXXXX", (int)dirlen, dir, base);
     sigset_t all, old;
     (void)sigfillset(&all);
-    (void)sigprocmask(SIG_BLOCK, &all, &old);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &old);
     t->fd = mkostemp(t->path, O_CLOEXEC);
     int err = errno;
+    (void)pthread_mutex_lock(&slots_lock);
     if (t->fd >= 0)
         for (int i = 0; i < NSLOT && t->slot < 0; i++)
             if (!slots[i].used) {
@@ -144,7 +165,8 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
         t->fd = -1;
         err = EMFILE;
     }
-    (void)sigprocmask(SIG_SETMASK, &old, NULL);
+    (void)pthread_mutex_unlock(&slots_lock);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (t->fd < 0) {
         spx_fail(e, SPX_EIO, "%s: cannot write in directory %.*s: %s", shown(t), (int)dirlen, dir, strerror(err));
         spx_tmpfile_discard(t);
@@ -233,10 +255,8 @@ spx_status spx_tmpfile_commit(spx_tmpfile *t, spx_err *e)
             st = spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
     } else {
         st = sync_and_rename(t, e);
-        if (st == SPX_OK && t->slot >= 0) {
-            slots[t->slot].used = 0;
-            t->slot = -1;
-        }
+        if (st == SPX_OK && t->slot >= 0)
+            free_slot(t);
     }
     spx_tmpfile_discard(t);
     return st;
@@ -250,7 +270,7 @@ void spx_tmpfile_discard(spx_tmpfile *t)
         (void)close(t->fd);
     if (t->slot >= 0) {
         (void)unlink(t->path);
-        slots[t->slot].used = 0;
+        free_slot(t);
     }
     spx_free(t->path);
     spx_free(t->target);

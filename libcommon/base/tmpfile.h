@@ -19,6 +19,10 @@ typedef struct {
  * SPX_EIO when the target exists and `force` is 0, is a directory, or nothing can be written there. */
 spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_err *e);
 
+/* What of spx_tmpfile_open() can be known before there is anything to write: SPX_EIO when `target` exists and `force`
+ * is 0, or is a directory. */
+spx_status spx_tmpfile_check(const char *target, int force, spx_err *e);
+
 /* Sync, close and rename (or copy to standard output and check that it arrived). On failure the temporary file is gone.
  */
 spx_status spx_tmpfile_commit(spx_tmpfile *t, spx_err *e);

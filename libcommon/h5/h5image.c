@@ -77,14 +77,19 @@ static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_
                     (unsigned long long)have, (unsigned long long)want);
 }
 
-/* One image from a pipe, exactly: what follows it stays in the pipe. */
-static spx_status slurp(spx_input *in, int fd, spx_err *e)
+/* One image from a pipe, exactly: what follows it stays in the pipe. Where nothing comes any more, *end becomes 1, or
+ * that is an error when `end` is NULL. */
+static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
 {
     unsigned char head[HEADLEN];
     size_t got;
     spx_status st = read_full(fd, (char *)head, sizeof head, &got, in->name, e);
     if (st != SPX_OK)
         return st;
+    if (got == 0 && end != NULL) {
+        *end = 1;
+        return SPX_OK;
+    }
     if (got == 0)
         return spx_fail(e, SPX_EINPUT, "%s: is empty: the program before this one in the pipe failed (see its message)",
                         in->name);
@@ -156,7 +161,24 @@ static spx_status slurp(spx_input *in, int fd, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_input_open(spx_input *in, const char *path, spx_err *e)
+static spx_status open_regular(spx_input *in, const char *path, const struct stat *sb, uint64_t len, spx_err *e)
+{
+    in->size = (size_t)sb->st_size;
+    in->mtime = (int64_t)sb->st_mtime;
+    in->dev = (uint64_t)sb->st_dev;
+    in->ino = (uint64_t)sb->st_ino;
+    if (sb->st_size == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: is empty: the program that should have written it failed", in->name);
+    if (len > (uint64_t)sb->st_size)
+        return truncated(in->name, (uint64_t)sb->st_size, len, e);
+    if ((in->file = open_file(path)) < 0)
+        return spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, or is damaged: FITS files go through fits2h5 first",
+                        in->name);
+    return SPX_OK;
+}
+
+/* `queue`: products follow each other on standard input; then also *end may come. */
+static spx_status open_input(spx_input *in, const char *path, int queue, int *end, spx_err *e)
 {
     struct stat sb;
     int pipe_in = strcmp(path, "-") == 0, fd = STDIN_FILENO;
@@ -166,32 +188,39 @@ spx_status spx_input_open(spx_input *in, const char *path, spx_err *e)
     if (!pipe_in && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
         return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", path, strerror(errno));
     spx_status st = SPX_OK;
-    if (fstat(fd, &sb) != 0)
+    if (fstat(fd, &sb) != 0) {
         st = spx_fail(e, SPX_EIO, "%s: cannot stat: %s", in->name, strerror(errno));
-    else if (S_ISDIR(sb.st_mode))
+    } else if (S_ISDIR(sb.st_mode)) {
         st = spx_fail(e, SPX_EINPUT, "%s: is a directory: give a file", in->name);
-    else if (!S_ISREG(sb.st_mode) || (pipe_in && lseek(fd, 0, SEEK_CUR) != 0))
-        st = isatty(fd)
-                 ? spx_fail(e, SPX_EUSAGE, "standard input is a terminal: give a file, or put this program in a pipe")
-                 : slurp(in, fd, e);
-    else {
+    } else {
         unsigned char head[HEADLEN] = {0};
-        in->size = (size_t)sb.st_size;
-        in->mtime = (int64_t)sb.st_mtime;
-        in->dev = (uint64_t)sb.st_dev;
-        in->ino = (uint64_t)sb.st_ino;
-        uint64_t len = pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
-        if (sb.st_size == 0)
-            st = spx_fail(e, SPX_EINPUT, "%s: is empty: the program that should have written it failed", in->name);
-        else if (len > (uint64_t)sb.st_size)
-            st = truncated(in->name, (uint64_t)sb.st_size, len, e);
-        else if ((in->file = open_file(pipe_in ? "/dev/stdin" : path)) < 0)
-            st = spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, or is damaged: FITS files go through fits2h5 first",
-                          in->name);
+        const int regular = S_ISREG(sb.st_mode) && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);
+        const uint64_t len =
+            regular && pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
+        if (regular && !(queue && len != 0 && len < (uint64_t)sb.st_size)) {
+            st = open_regular(in, pipe_in ? "/dev/stdin" : path, &sb, len, e);
+            if (queue)
+                (void)lseek(fd, 0, SEEK_END);
+        } else {
+            st = isatty(fd) ? spx_fail(e, SPX_EUSAGE,
+                                       "standard input is a terminal: give a file, or put this program in a pipe")
+                            : slurp(in, fd, end, e);
+        }
     }
     if (!pipe_in)
         (void)close(fd);
     return st;
+}
+
+spx_status spx_input_open(spx_input *in, const char *path, spx_err *e)
+{
+    return open_input(in, path, 0, NULL, e);
+}
+
+spx_status spx_input_next(spx_input *in, int first, int *end, spx_err *e)
+{
+    *end = 0;
+    return open_input(in, "-", 1, first ? NULL : end, e);
 }
 
 void spx_input_close(spx_input *in)
@@ -295,13 +324,17 @@ static spx_status send_image(spx_output *o, spx_err *e)
     uint64_t len = o->image != NULL && o->size >= HEADLEN ? image_length(o->image) : 0;
     if (len == 0 || len > o->size)
         return spx_fail(e, SPX_EIO, "standard output: HDF5 could not finish the file: out of memory?");
-    spx_status st = spx_write_all(STDOUT_FILENO, o->image, (size_t)len, "standard output", e);
-    if (st == SPX_OK && close(STDOUT_FILENO) != 0)
-        st = spx_fail(e, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
-    return st;
+    return spx_write_all(STDOUT_FILENO, o->image, (size_t)len, "standard output", e);
 }
 
-spx_status spx_output_commit(spx_output *o, spx_err *e)
+spx_status spx_output_end_stdout(spx_err *e)
+{
+    if (close(STDOUT_FILENO) != 0)
+        return spx_fail(e, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
+    return SPX_OK;
+}
+
+spx_status spx_output_seal(spx_output *o, spx_err *e)
 {
     spx_status st = SPX_OK;
     /* an object left open would keep the file open behind our back */
@@ -318,10 +351,26 @@ spx_status spx_output_commit(spx_output *o, spx_err *e)
             st = spx_fail(e, SPX_EIO, "%s: cannot be finished: is the disk full?",
                           o->to_stdout ? "standard output" : o->tmp.target);
     }
-    if (st == SPX_OK)
-        st = o->to_stdout ? send_image(o, e) : spx_tmpfile_commit(&o->tmp, e);
+    return st;
+}
+
+spx_status spx_output_publish(spx_output *o, spx_err *e)
+{
+    const spx_status st = o->to_stdout ? send_image(o, e) : spx_tmpfile_commit(&o->tmp, e);
     spx_output_discard(o);
     return st;
+}
+
+spx_status spx_output_commit(spx_output *o, spx_err *e)
+{
+    const int to_stdout = o->to_stdout;
+    spx_status st = spx_output_seal(o, e);
+    if (st != SPX_OK) {
+        spx_output_discard(o);
+        return st;
+    }
+    st = spx_output_publish(o, e);
+    return st == SPX_OK && to_stdout ? spx_output_end_stdout(e) : st;
 }
 
 void spx_output_discard(spx_output *o)

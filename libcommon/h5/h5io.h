@@ -106,6 +106,9 @@ typedef struct {
  * (bounded by --max-mem; beyond that spilled to an unlinked temporary file). Empty input, truncation, no HDF5:
  * SPX_EINPUT. */
 spx_status spx_input_open(spx_input *in, const char *path, spx_err *e);
+/* The next of several products that follow each other on standard input, a pipe or a file. *end becomes 1, and *in has
+ * no file, where there is no further one; an input without a `first` one is an error. */
+spx_status spx_input_next(spx_input *in, int first, int *end, spx_err *e);
 void spx_input_close(spx_input *in);
 
 typedef struct spx_output spx_output;
@@ -114,7 +117,14 @@ typedef struct spx_output spx_output;
  * (kept in memory, sent at the commit). */
 spx_status spx_output_open(spx_output **out, const char *target, int force, spx_err *e);
 hid_t spx_output_file(const spx_output *out);
-/* Close (HDF5 errors show here), sync, rename or send. Frees `out` in every case. */
+/* Finish the file: close it, where HDF5's errors show. */
+spx_status spx_output_seal(spx_output *out, spx_err *e);
+/* Sync and rename, or send, a sealed output. Uses nothing of HDF5: any thread may do it. Frees `out` in every case.
+ * Standard output stays open for another product, until spx_output_end_stdout(). */
+spx_status spx_output_publish(spx_output *out, spx_err *e);
+/* Close standard output and check that all arrived. */
+spx_status spx_output_end_stdout(spx_err *e);
+/* All of this, for a single product; frees `out` in every case. */
 spx_status spx_output_commit(spx_output *out, spx_err *e);
 /* Close and leave nothing; NULL is allowed. */
 void spx_output_discard(spx_output *out);

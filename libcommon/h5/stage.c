@@ -12,25 +12,37 @@
 #include "base/text.h"
 #include "h5/provenance.h"
 
-enum { MOST_INPUTS = 4096, MAX_STEP = 16, MAX_TMP = 4 };
+enum { MOST_INPUTS = 4096, MAX_STEP = 24, MAX_TMP = 4 };
 
-struct spx_stage_private {
-    spx_opt_program opts;
-    spx_input *in; /* room for every input and MAX_TMP extra ones */
+/* Everything of one product, from its inputs to its provenance. */
+struct spx_product {
+    const char *target; /* where the main output goes; NULL until it is known */
+    int in_queue;       /* one of several products: standard output stays open behind it */
+    struct {
+        spx_input *in;
+        int own;
+    } * in;
     size_t nin, in_room;
     spx_output *out, *side[MAX_TMP];
     size_t nside;
     spx_tmpfile tmp[MAX_TMP];
     size_t ntmp;
-    spx_text command, inputs, record;
-    struct timespec begun;
-    char started[32], device[256];
+    spx_text inputs, record;
+    char started[32];
     struct {
         char name[32];
         double seconds;
     } step[MAX_STEP];
     size_t nstep, step_now;
     struct timespec step_begun;
+};
+
+struct spx_stage_private {
+    spx_opt_program opts;
+    spx_product first, *now; /* the product that functions mean; the first is all that most programs have */
+    spx_text command;
+    struct timespec begun;
+    char device[256];
 };
 
 /* ---- options that all programs share (data, spliced into each table as samtools' sam_opts.h) ---- */
@@ -117,7 +129,7 @@ static double seconds_since(const struct timespec *t)
     return (double)(now.tv_sec - t->tv_sec) + 1e-9 * (double)(now.tv_nsec - t->tv_nsec);
 }
 
-static void end_step(struct spx_stage_private *p)
+static void end_step(spx_product *p)
 {
     if (p->step_now < MAX_STEP) {
         p->step[p->step_now].seconds += seconds_since(&p->step_begun);
@@ -126,21 +138,46 @@ static void end_step(struct spx_stage_private *p)
     p->step_now = MAX_STEP;
 }
 
-void spx_stage_step(spx_stage *s, const char *name)
+/* Index of a step, which is made where there is none of this name; MAX_STEP: no room. */
+static size_t find_step(spx_product *p, const char *name)
 {
-    struct spx_stage_private *p = s->p;
-    end_step(p);
     size_t i = 0;
     while (i < p->nstep && strcmp(p->step[i].name, name) != 0)
         i++;
-    if (i == MAX_STEP)
-        return;
-    if (i == p->nstep) {
+    if (i == p->nstep && i < MAX_STEP) {
         (void)snprintf(p->step[i].name, sizeof p->step[i].name, "%s", name);
         p->nstep++;
     }
-    p->step_now = i;
+    return i;
+}
+
+void spx_stage_step(spx_stage *s, const char *name)
+{
+    spx_product *p = s->p->now;
+    end_step(p);
+    p->step_now = find_step(p, name);
     (void)clock_gettime(CLOCK_MONOTONIC, &p->step_begun);
+}
+
+void spx_stage_pause(spx_stage *s)
+{
+    end_step(s->p->now);
+}
+
+void spx_stage_seconds(spx_stage *s, const char *name, double seconds)
+{
+    spx_product *p = s->p->now;
+    const size_t i = find_step(p, name);
+    if (i < MAX_STEP)
+        p->step[i].seconds += seconds;
+}
+
+static void note_start(spx_product *p)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm) != NULL)
+        (void)strftime(p->started, sizeof p->started, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
 /* ---- inputs ---- */
@@ -148,7 +185,7 @@ void spx_stage_step(spx_stage *s, const char *name)
 static spx_status refuse_output(spx_stage *s, const char *name, uint64_t dev, uint64_t ino, spx_err *e)
 {
     struct stat sb;
-    const char *out = s->common.output;
+    const char *out = s->p->now->target;
     if (out == NULL)
         return SPX_OK;
     int there = strcmp(out, "-") == 0 ? fstat(STDOUT_FILENO, &sb) == 0 : stat(out, &sb) == 0;
@@ -159,7 +196,7 @@ static spx_status refuse_output(spx_stage *s, const char *name, uint64_t dev, ui
 
 static spx_status note_input(spx_stage *s, const char *name, size_t size, int64_t mtime, spx_err *e)
 {
-    struct spx_stage_private *p = s->p;
+    spx_product *p = s->p->now;
     if (s->common.reproducible || mtime == 0)
         return spx_text_add(&p->inputs, e, "%s%s (%zu bytes)", p->inputs.n > 0 ? "\n" : "", name, size);
     time_t t = (time_t)mtime;
@@ -170,20 +207,50 @@ static spx_status note_input(spx_stage *s, const char *name, size_t size, int64_
     return spx_text_add(&p->inputs, e, "%s%s (%zu bytes, changed %s)", p->inputs.n > 0 ? "\n" : "", name, size, when);
 }
 
+spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    if (p->nin == p->in_room) {
+        const size_t room = p->in_room > 0 ? 2 * p->in_room : 4;
+        void *more = spx_alloc(room, sizeof *p->in, e);
+        if (more == NULL)
+            return SPX_EIO;
+        if (p->nin > 0)
+            memcpy(more, p->in, p->nin * sizeof *p->in);
+        spx_free(p->in);
+        p->in = more;
+        p->in_room = room;
+    }
+    p->in[p->nin].in = in;
+    p->in[p->nin].own = 0;
+    spx_status st = in->ino != 0 ? refuse_output(s, in->name, in->dev, in->ino, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = note_input(s, in->name, in->size, in->mtime, e);
+    if (st == SPX_OK)
+        p->in[p->nin++].own = own;
+    return st;
+}
+
+void spx_stage_close_input(spx_input *in)
+{
+    if (in != NULL)
+        spx_input_close(in);
+    spx_free(in);
+}
+
 spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e)
 {
-    struct spx_stage_private *p = s->p;
-    if (p->nin == p->in_room)
-        return spx_fail(e, SPX_EBUG, "too many inputs");
-    spx_input *x = &p->in[p->nin];
+    spx_input *x = spx_alloc(1, sizeof *x, e);
+    if (x == NULL)
+        return SPX_EIO;
+    x->file = H5I_INVALID_HID;
     spx_status st = spx_input_open(x, path, e);
-    if (st != SPX_OK)
-        return st;
-    p->nin++;
-    if (x->ino != 0)
-        st = refuse_output(s, x->name, x->dev, x->ino, e);
     if (st == SPX_OK)
-        st = note_input(s, x->name, x->size, x->mtime, e);
+        st = spx_stage_use_input(s, x, 1, e);
+    if (st != SPX_OK) {
+        spx_stage_close_input(x);
+        return st;
+    }
     *in = x;
     return st;
 }
@@ -220,6 +287,7 @@ static spx_status resolve_output(spx_stage *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE,
                         "-o -: standard output is a terminal: give a file, or put this program in a pipe");
     }
+    s->p->now->target = s->common.output;
     return SPX_OK;
 }
 
@@ -231,7 +299,7 @@ spx_status spx_stage_need_output(spx_stage *s, spx_err *e)
 /* An HDF5 output with its root attributes and the provenance of the inputs. */
 static spx_status make_output(spx_stage *s, const char *target, const char *product, spx_output **out, spx_err *e)
 {
-    struct spx_stage_private *p = s->p;
+    spx_product *p = s->p->now;
     spx_status st = spx_output_open(out, target, s->common.force, e);
     if (st != SPX_OK)
         return st;
@@ -241,21 +309,22 @@ static spx_status make_output(spx_stage *s, const char *target, const char *prod
         (st = spx_h5_set_str(file, "/", "creator", "specpipe " SPX_VERSION, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < p->nin && st == SPX_OK; i++)
-        st = spx_provenance_copy(p->in[i].file, file, e);
+        st = spx_provenance_copy(p->in[i].in->file, file, e);
     return st;
 }
 
 spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e)
 {
-    spx_status st = make_output(s, s->common.output, product, &s->p->out, e);
+    spx_product *p = s->p->now;
+    spx_status st = make_output(s, p->target, product, &p->out, e);
     if (st == SPX_OK)
-        *file = spx_output_file(s->p->out);
+        *file = spx_output_file(p->out);
     return st;
 }
 
 spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *product, hid_t *file, spx_err *e)
 {
-    struct spx_stage_private *p = s->p;
+    spx_product *p = s->p->now;
     if (p->nside == MAX_TMP)
         return spx_fail(e, SPX_EBUG, "too many outputs");
     if (strcmp(target, "-") == 0)
@@ -269,10 +338,10 @@ spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *p
 
 spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e)
 {
-    struct spx_stage_private *p = s->p;
+    spx_product *p = s->p->now;
     if (p->ntmp == MAX_TMP)
         return spx_fail(e, SPX_EBUG, "too many outputs");
-    spx_status st = spx_tmpfile_open(&p->tmp[p->ntmp], target != NULL ? target : s->common.output, s->common.force, e);
+    spx_status st = spx_tmpfile_open(&p->tmp[p->ntmp], target != NULL ? target : p->target, s->common.force, e);
     if (st == SPX_OK)
         *t = &p->tmp[p->ntmp++];
     return st;
@@ -285,7 +354,7 @@ spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const ch
     va_start(ap, fmt);
     (void)vsnprintf(value, sizeof value, fmt, ap);
     va_end(ap);
-    return spx_text_add(&s->p->record, e, "%s=%s\n", name, value);
+    return spx_text_add(&s->p->now->record, e, "%s=%s\n", name, value);
 }
 
 void spx_stage_device(spx_stage *s, const char *device)
@@ -295,11 +364,11 @@ void spx_stage_device(spx_stage *s, const char *device)
 
 static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
 {
-    struct spx_stage_private *p = s->p;
+    const spx_product *p = s->p->now;
     /* what never changes a result is not an option in effect */
     static const char *const skip[] = {"help",   "version", "progress", "verbose",      "quiet", "force",
                                        "output", "threads", "max-mem",  "reproducible", NULL};
-    char *options = spx_opt_record(&p->opts, skip, e), host[256] = "";
+    char *options = spx_opt_record(&s->p->opts, skip, e), host[256] = "";
     spx_text steps = {0}, all = {0};
     spx_status st =
         options == NULL ? SPX_EIO : spx_text_add(&all, e, "%s%s", options, p->record.n > 0 ? p->record.s : "");
@@ -309,9 +378,9 @@ static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
     int all_fields = !s->common.reproducible;
     spx_provenance r = {.program = s->program->name,
                         .version = SPX_VERSION,
-                        .command_line = p->command.s,
+                        .command_line = s->p->command.s,
                         .options = all.s,
-                        .device = p->device[0] != '\0' ? p->device : NULL,
+                        .device = s->p->device[0] != '\0' ? s->p->device : NULL,
                         .inputs = p->inputs.n > 0 ? p->inputs.s : NULL,
                         .started = all_fields ? p->started : NULL,
                         .host = all_fields ? host : NULL,
@@ -324,32 +393,101 @@ static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
     return st;
 }
 
-static spx_status commit_output(spx_output **out, spx_err *e)
+spx_status spx_stage_seal(spx_stage *s, spx_err *e)
 {
-    spx_output *now = *out;
-    *out = NULL;
-    return spx_output_commit(now, e);
-}
-
-spx_status spx_stage_commit(spx_stage *s, spx_err *e)
-{
-    struct spx_stage_private *p = s->p;
+    spx_product *p = s->p->now;
     spx_status st = SPX_OK;
     end_step(p);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
         st = write_provenance(s, spx_output_file(p->side[i]), e);
     if (p->out != NULL && st == SPX_OK)
         st = write_provenance(s, spx_output_file(p->out), e);
+    for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
+        st = spx_output_seal(p->side[i], e);
+    if (p->out != NULL && st == SPX_OK)
+        st = spx_output_seal(p->out, e);
+    return st;
+}
+
+static spx_status publish(spx_output **out, spx_err *e)
+{
+    spx_output *now = *out;
+    *out = NULL;
+    return spx_output_publish(now, e);
+}
+
+spx_status spx_product_publish(spx_product *p, spx_err *e)
+{
+    const int to_stdout = p->out != NULL && strcmp(p->target, "-") == 0 && !p->in_queue;
+    spx_status st = SPX_OK;
     /* side files first: when the main output appears, all is there */
     for (size_t i = 0; i < p->ntmp && st == SPX_OK; i++)
         st = spx_tmpfile_commit(&p->tmp[i], e);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
-        st = commit_output(&p->side[i], e);
+        st = publish(&p->side[i], e);
     if (p->out != NULL && st == SPX_OK)
-        st = commit_output(&p->out, e);
-    if (st == SPX_OK)
-        spx_detail("done in %.3f s, %zu MiB of memory at most", seconds_since(&p->begun), spx_mem_peak() >> 20);
+        st = publish(&p->out, e);
+    if (to_stdout && st == SPX_OK)
+        st = spx_output_end_stdout(e);
     return st;
+}
+
+spx_status spx_stage_commit(spx_stage *s, spx_err *e)
+{
+    spx_status st = spx_stage_seal(s, e);
+    if (st == SPX_OK)
+        st = spx_product_publish(s->p->now, e);
+    if (st == SPX_OK)
+        spx_detail("done in %.3f s, %zu MiB of memory at most", seconds_since(&s->p->begun), spx_mem_peak() >> 20);
+    return st;
+}
+
+/* ---- several products in one run ---- */
+
+static void end_product(spx_product *p)
+{
+    spx_output_discard(p->out);
+    for (size_t i = 0; i < p->nside; i++)
+        spx_output_discard(p->side[i]);
+    for (size_t i = 0; i < p->ntmp; i++)
+        spx_tmpfile_discard(&p->tmp[i]);
+    for (size_t i = 0; i < p->nin; i++)
+        if (p->in[i].own)
+            spx_stage_close_input(p->in[i].in);
+    spx_free(p->in);
+    spx_text_free(&p->inputs);
+    spx_text_free(&p->record);
+    memset(p, 0, sizeof *p);
+    p->step_now = MAX_STEP;
+}
+
+spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **product, spx_err *e)
+{
+    spx_product *p = spx_alloc(1, sizeof *p, e);
+    *product = p;
+    if (p == NULL)
+        return SPX_EIO;
+    p->target = target;
+    p->in_queue = 1;
+    p->step_now = MAX_STEP;
+    note_start(p);
+    s->p->now = p;
+    return spx_tmpfile_check(target, s->common.force, e);
+}
+
+void spx_stage_switch(spx_stage *s, spx_product *p)
+{
+    s->p->now = p;
+}
+
+void spx_stage_end(spx_stage *s, spx_product *p)
+{
+    if (p == NULL)
+        return;
+    if (s->p->now == p)
+        s->p->now = &s->p->first;
+    end_product(p);
+    spx_free(p);
 }
 
 /* ---- main ---- */
@@ -415,9 +553,6 @@ static spx_status prepare(spx_stage *s, int argc, char **argv, int *done, spx_er
         return spx_fail(e, SPX_EUSAGE, "-: standard input can be given once only");
     if (s->ninput > MOST_INPUTS)
         return spx_fail(e, SPX_EUSAGE, "more than %d inputs", MOST_INPUTS);
-    p->in_room = s->ninput + MAX_TMP;
-    if ((p->in = spx_alloc(p->in_room, sizeof *p->in, e)) == NULL)
-        return SPX_EIO;
     return SPX_OK;
 }
 
@@ -434,7 +569,8 @@ int spx_main(const spx_program *program, int argc, char **argv)
     s.p = &priv;
     s.common.device = "auto";
     s.common.progress = -1;
-    priv.step_now = MAX_STEP;
+    priv.now = &priv.first;
+    priv.first.step_now = MAX_STEP;
     shared_options(&s.common, program->flags, shared);
     static const spx_opt none = {0};
     priv.opts = (spx_opt_program){program->name,
@@ -446,10 +582,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
     (void)H5dont_atexit(); /* before anything else of HDF5; see spx_output_abandoned() */
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     (void)clock_gettime(CLOCK_MONOTONIC, &priv.begun);
-    time_t now = time(NULL);
-    struct tm tm;
-    if (gmtime_r(&now, &tm) != NULL)
-        (void)strftime(priv.started, sizeof priv.started, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    note_start(&priv.first);
 
     spx_status st = prepare(&s, argc, argv, &done, &err);
     if (st == SPX_OK && !done)
@@ -457,17 +590,8 @@ int spx_main(const spx_program *program, int argc, char **argv)
     if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
 
-    spx_output_discard(priv.out);
-    for (size_t i = 0; i < priv.nside; i++)
-        spx_output_discard(priv.side[i]);
-    for (size_t i = 0; i < priv.ntmp; i++)
-        spx_tmpfile_discard(&priv.tmp[i]);
-    for (size_t i = 0; i < priv.nin; i++)
-        spx_input_close(&priv.in[i]);
-    spx_free(priv.in);
+    end_product(&priv.first);
     spx_text_free(&priv.command);
-    spx_text_free(&priv.inputs);
-    spx_text_free(&priv.record);
     spx_opt_free(&priv.opts);
     if (st != SPX_OK && err.msg[0] != '\0')
         spx_error("%s", err.msg);

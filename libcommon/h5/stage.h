@@ -60,6 +60,11 @@ int spx_main(const spx_program *p, int argc, char **argv);
 spx_status spx_stage_input(spx_stage *s, size_t i, spx_input **in, spx_err *e);
 /* An additional input that an option names (--psf FILE, --templates FILE); recorded like the others. */
 spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e);
+/* An input that is open already, allocated with spx_alloc(): checked and recorded like the others. `own`: it is closed
+ * and freed with the product, on success; else the caller does so, after the product has ended. */
+spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e);
+/* Closes and frees one that the product did not take. NULL is allowed. */
+void spx_stage_close_input(spx_input *in);
 /* An input that is not HDF5 and that the tool reads itself: checked to differ from the output and recorded. */
 spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e);
 
@@ -76,6 +81,10 @@ spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, 
 
 /* From now on, time counts for step `name` ("read", "extract", "write"); recorded in the provenance. */
 void spx_stage_step(spx_stage *s, const char *name);
+/* No step, until the next one. */
+void spx_stage_pause(spx_stage *s);
+/* Seconds of a step that were measured elsewhere. */
+void spx_stage_seconds(spx_stage *s, const char *name, double seconds);
 /* More `name=value` text for this stage's provenance record (counts, device in use). */
 spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
 
@@ -84,5 +93,23 @@ void spx_stage_device(spx_stage *s, const char *device);
 
 /* Write the provenance record, close, rename. */
 spx_status spx_stage_commit(spx_stage *s, spx_err *e);
+
+/* ---- several products in one run ----
+ *
+ * The functions above mean the product that is in work: the only one of most programs, or the one that
+ * spx_stage_begin() made or spx_stage_switch() named. Inputs, outputs, steps and records belong to it. All are for one
+ * thread, but spx_product_publish(). */
+typedef struct spx_product spx_product;
+
+/* A product for `target` (which lives as long as it; "-" for standard output, whose products follow each other). It is
+ * in work from now on. SPX_EIO when the target exists and must not be replaced; *p is to be ended also then. */
+spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **p, spx_err *e);
+void spx_stage_switch(spx_stage *s, spx_product *p);
+/* The two halves of spx_stage_commit(): all that HDF5 has to do with, for the product in work; then sync and rename, or
+ * send, in any thread. */
+spx_status spx_stage_seal(spx_stage *s, spx_err *e);
+spx_status spx_product_publish(spx_product *p, spx_err *e);
+/* Discards what was not published, closes the inputs, frees. NULL is allowed. */
+void spx_stage_end(spx_stage *s, spx_product *p);
 
 #endif

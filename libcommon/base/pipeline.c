@@ -1,0 +1,192 @@
+#include "base/pipeline.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/mem.h"
+
+/* Time after which ready() is asked again while others are at work, nanoseconds. */
+enum { ASK_AGAIN = 20000000 };
+
+typedef struct {
+    void *item;
+    int computed;
+} slot;
+
+/* Items are counted; item k is in slot k % most. */
+typedef struct {
+    const spx_pipeline *p;
+    slot *slot;
+    size_t read, taken, written, published, ended; /* ended <= published <= written <= read, taken <= read */
+    int over;                                      /* nothing will be read any more */
+    pthread_mutex_t lock;
+    pthread_cond_t main, work, out; /* for the caller's thread, the workers, the publishing thread */
+} run;
+
+typedef struct {
+    run *r;
+    size_t number;
+} worker;
+
+static void *work(void *arg)
+{
+    const worker *w = arg;
+    run *r = w->r;
+    if (r->p->start != NULL)
+        r->p->start(r->p->ctx, w->number);
+    (void)pthread_mutex_lock(&r->lock);
+    for (;;) {
+        while (r->taken == r->read && !r->over)
+            (void)pthread_cond_wait(&r->work, &r->lock);
+        if (r->taken == r->read)
+            break;
+        slot *s = &r->slot[r->taken++ % r->p->most];
+        (void)pthread_mutex_unlock(&r->lock);
+        r->p->compute(r->p->ctx, w->number, s->item);
+        (void)pthread_mutex_lock(&r->lock);
+        s->computed = 1;
+        (void)pthread_cond_signal(&r->main);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+static void *publish(void *arg)
+{
+    run *r = arg;
+    (void)pthread_mutex_lock(&r->lock);
+    for (;;) {
+        while (r->published == r->written && !(r->over && r->written == r->read))
+            (void)pthread_cond_wait(&r->out, &r->lock);
+        if (r->published == r->written)
+            break;
+        slot *s = &r->slot[r->published % r->p->most];
+        (void)pthread_mutex_unlock(&r->lock);
+        r->p->publish(r->p->ctx, s->item);
+        (void)pthread_mutex_lock(&r->lock);
+        r->published++;
+        (void)pthread_cond_signal(&r->main);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* Until something happened; `briefly`: not for long. */
+static void wait_main(run *r, int briefly)
+{
+    if (!briefly) {
+        (void)pthread_cond_wait(&r->main, &r->lock);
+        return;
+    }
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += ASK_AGAIN;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&r->main, &r->lock, &t);
+}
+
+/* Reads and writes until all items have ended. The lock is held but while a callback runs. */
+static void serve(run *r)
+{
+    const spx_pipeline *p = r->p;
+    (void)pthread_mutex_lock(&r->lock);
+    while (!r->over || r->ended < r->read) {
+        if (r->ended < r->published) {
+            void *item = r->slot[r->ended % p->most].item;
+            (void)pthread_mutex_unlock(&r->lock);
+            p->end(p->ctx, item);
+            (void)pthread_mutex_lock(&r->lock);
+            r->ended++;
+            continue;
+        }
+        const size_t at_once = p->room != NULL ? p->room(p->ctx) : p->most, busy = r->read - r->ended;
+        const int space = !r->over && busy < p->most && (busy == 0 || busy < at_once);
+        const int ready = space && (p->ready == NULL || busy == 0 || p->ready(p->ctx));
+        const int can_write = r->written < r->read && r->slot[r->written % p->most].computed;
+        /* workers without work come first */
+        if (ready && (r->read - r->taken < p->nworker || !can_write)) {
+            (void)pthread_mutex_unlock(&r->lock);
+            void *item = p->read(p->ctx);
+            (void)pthread_mutex_lock(&r->lock);
+            if (item != NULL) {
+                r->slot[r->read++ % p->most] = (slot){item, 0};
+                (void)pthread_cond_signal(&r->work);
+            } else {
+                r->over = 1;
+                (void)pthread_cond_broadcast(&r->work);
+                (void)pthread_cond_signal(&r->out);
+            }
+        } else if (can_write) {
+            void *item = r->slot[r->written % p->most].item;
+            (void)pthread_mutex_unlock(&r->lock);
+            p->write(p->ctx, item);
+            (void)pthread_mutex_lock(&r->lock);
+            r->written++;
+            (void)pthread_cond_signal(&r->out);
+        } else {
+            wait_main(r, space && !ready);
+        }
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+}
+
+/* A thread that leaves signals from outside to the caller's: its handler removes temporary files. */
+static int begin_thread(pthread_t *t, void *(*f)(void *), void *arg)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    sigset_t most, old;
+    (void)sigfillset(&most);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        (void)sigdelset(&most, own[i]);
+    (void)pthread_sigmask(SIG_BLOCK, &most, &old);
+    const int failed = pthread_create(t, NULL, f, arg);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return failed == 0;
+}
+
+spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e)
+{
+    run r = {.p = p};
+    spx_status st = SPX_EIO;
+    size_t begun = 0;
+    pthread_t publisher, *thread = spx_alloc(p->nworker, sizeof *thread, e);
+    worker *w = spx_alloc(p->nworker, sizeof *w, e);
+    r.slot = spx_alloc(p->most, sizeof *r.slot, e);
+    (void)pthread_mutex_init(&r.lock, NULL);
+    (void)pthread_cond_init(&r.main, NULL);
+    (void)pthread_cond_init(&r.work, NULL);
+    (void)pthread_cond_init(&r.out, NULL);
+    if (thread != NULL && w != NULL && r.slot != NULL) {
+        const int publishing = begin_thread(&publisher, publish, &r);
+        for (; publishing && begun < p->nworker; begun++) {
+            w[begun] = (worker){&r, begun};
+            if (!begin_thread(&thread[begun], work, &w[begun]))
+                break;
+        }
+        if (begun == p->nworker) {
+            serve(&r);
+            st = SPX_OK;
+        } else {
+            st = spx_fail(e, SPX_EIO, "threads cannot be started: too many processes on this machine?");
+        }
+        (void)pthread_mutex_lock(&r.lock);
+        r.over = 1;
+        (void)pthread_cond_broadcast(&r.work);
+        (void)pthread_cond_signal(&r.out);
+        (void)pthread_mutex_unlock(&r.lock);
+        for (size_t i = 0; i < begun; i++)
+            (void)pthread_join(thread[i], NULL);
+        if (publishing)
+            (void)pthread_join(publisher, NULL);
+    }
+    (void)pthread_cond_destroy(&r.out);
+    (void)pthread_cond_destroy(&r.work);
+    (void)pthread_cond_destroy(&r.main);
+    (void)pthread_mutex_destroy(&r.lock);
+    spx_free(r.slot);
+    spx_free(w);
+    spx_free(thread);
+    return st;
+}
