@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "blocks/barycentre.h"
 #include "blocks/frame.h"
 #include "blocks/io.h"
 #include "h5/stage.h"
@@ -10,10 +11,12 @@
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
 
-static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float", *opt_method = "trace";
+static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float", *opt_method = "trace",
+                                                                 *opt_site;
 static long opt_bundle_size = 25, opt_sub_bundles = 5, opt_wave_step = 50, opt_wave_pad;
 static double opt_pix_pad_frac, opt_regularize, opt_tolerance = 1e-8;
-static int opt_model, opt_strict, given_sub_bundles, given_wave_pad, given_pix_pad_frac, given_tolerance;
+static int opt_model, opt_strict, opt_barycentric, given_sub_bundles, given_wave_pad, given_pix_pad_frac,
+    given_tolerance;
 
 static const spx_opt options[] = {
     {.kind = SPX_OPT_STRING,
@@ -30,6 +33,15 @@ static const spx_opt options[] = {
      .arg = "FIRST:LAST",
      .value = &opt_spectra,
      .help = "Fibres to extract, counted from 0, LAST not included; without it, all that the PSF has"},
+    {.kind = SPX_OPT_FLAG,
+     .name = "barycentric",
+     .value = &opt_barycentric,
+     .help = "Wavelengths are barycentric, for each fibre by its own position; its velocity goes into the fibermap"},
+    {.kind = SPX_OPT_STRING,
+     .name = "site",
+     .arg = "NAME|LON,LAT,HEIGHT",
+     .value = &opt_site,
+     .help = "Observatory, for --barycentric: degrees east, degrees, metres; without it, the image's header says"},
     {.kind = SPX_OPT_FLAG,
      .name = "model",
      .letter = 'm',
@@ -147,6 +159,32 @@ static void warn_of_mismatch(const spx_image *image, const spx_psf *psf)
     if (psf->npix_x > 0 && psf->npix_y > 0 && (psf->npix_x != image->nx || psf->npix_y != image->ny))
         spx_warn("the image has %zu x %zu pixels, the PSF was made for %zu x %zu", image->nx, image->ny, psf->npix_x,
                  psf->npix_y);
+}
+
+/* With --barycentric: the PSF on barycentric wavelengths in place of the PSF, and the factor of each of its fibres,
+ * which is to be freed. */
+static spx_status to_barycentre(const spx_image *image, spx_psf *psf, double **factor, spx_err *e)
+{
+    spx_site site;
+    spx_psf stretched = {0};
+    size_t nowhere = 0;
+    if (!opt_barycentric)
+        return opt_site == NULL ? SPX_OK : spx_fail(e, SPX_EUSAGE, "--site goes with --barycentric only");
+    spx_status st = opt_site != NULL ? spx_site_parse(opt_site, &site, e) : SPX_OK;
+    if (st == SPX_OK && (*factor = spx_alloc(psf->nspec, sizeof **factor, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_image_barycentric(image, psf, opt_site != NULL ? &site : NULL, *factor, &nowhere, e);
+    if (st == SPX_OK)
+        st = spx_psf_to_barycentre(psf, *factor, &stretched, e);
+    if (st != SPX_OK)
+        return st;
+    if (nowhere > 0)
+        spx_note("%zu of %zu fibres have no position: they get the barycentric velocity of the others' mean direction",
+                 nowhere, psf->nspec);
+    spx_psf_free(psf);
+    *psf = stretched;
+    return SPX_OK;
 }
 
 static spx_status make_options(const spx_stage *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
@@ -272,6 +310,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_extract_counts counts;
     spx_backend backend = {0};
     spx_err why = {0};
+    double *factor = NULL;
     hid_t file;
 
     spx_status st = open_backend(s, &backend, &why, e);
@@ -286,6 +325,8 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         warn_of_mismatch(&image, &psf);
     if (st == SPX_OK)
+        st = to_barycentre(&image, &psf, &factor, e);
+    if (st == SPX_OK)
         st = make_options(s, &image, &psf, &o, e);
     if (st == SPX_OK)
         st = spx_frame_inherit(&frame, &image, &psf, o.first, o.nspec, e);
@@ -298,6 +339,8 @@ static spx_status run(spx_stage *s, spx_err *e)
         st = backend.extract(&backend, &image, &psf, &o, &frame, &counts, e);
         spx_progress_end(o.progress);
     }
+    if (st == SPX_OK && factor != NULL)
+        st = spx_frame_set_barycentric(&frame, factor, e);
     if (st == SPX_OK)
         st = add_scores(&frame, e);
     if (st == SPX_OK)
@@ -312,6 +355,7 @@ static spx_status run(spx_stage *s, spx_err *e)
         st = spx_stage_commit(s, e);
 
     spx_backend_close(&backend);
+    spx_free(factor);
     spx_image_free(&image);
     spx_psf_free(&psf);
     spx_frame_free(&frame);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blocks/barycentre.h"
 #include "blocks/fits_ccd.h"
 #include "blocks/io.h"
 #include "blocks/library.h"
@@ -13,10 +14,10 @@
 
 static struct {
     const char *arm, *psf, *fibers, *models, *truth, *psf_output, *library, *wavelength, *format, *ivar;
-    const char *teff, *logg, *feh, *alpha, *velocity, *vsini, *mag, *snr, *gap;
+    const char *teff, *logg, *feh, *alpha, *velocity, *vsini, *mag, *snr, *gap, *site;
     spx_opt_list axis;
     long sky_fibers, seed, badcolumns, saturated, nans, expid;
-    double step, exptime, readnoise, fullwell, cosmics;
+    double step, exptime, readnoise, fullwell, cosmics, mjd;
     int sky, noise;
 } o = {.arm = "r",
        .fibers = NULL,
@@ -92,6 +93,9 @@ static const spx_opt options[] = {
     FLAG("sky", o.sky, "Light of the night sky in every fibre; on by default"),
     HEADING("Exposure"),
     REAL("exptime", "S", o.exptime, 0.001, 1e6, "Exposure time"),
+    REAL("mjd", "MJD", o.mjd, 36935, 88068,
+         "Start of the exposure, UTC: velocities are barycentric and seen from the moving Earth; without it they are as seen"),
+    TEXT("site", 0, "NAME|LON,LAT,HEIGHT", o.site, "Observatory, for --mjd; without it, kpno"),
     FLAG("noise", o.noise, "Photon and read noise; on by default"),
     REAL("readnoise", "E", o.readnoise, 0.01, 1e5, "Read noise, electrons"),
     REAL("fullwell", "E", o.fullwell, 1, 1e9, "Electrons at which a pixel saturates"),
@@ -180,7 +184,8 @@ typedef struct {
     char arm;
     size_t first, nspec, nwave; /* lit rows of the PSF; samples */
     int32_t *fiber;
-    spx_target *target;
+    spx_target *target, *seen; /* true, and as seen from the moving Earth */
+    spx_site site;
     int drawn; /* targets are stars whose parameters are known */
     double *wavelength, *flux, *sky;
     spx_table *truth;
@@ -194,6 +199,7 @@ static void scene_free(scene *c)
     spx_table_free(c->truth);
     spx_free(c->fiber);
     spx_free(c->target);
+    spx_free(c->seen);
     spx_free(c->wavelength);
     spx_free(c->flux);
     spx_free(c->sky);
@@ -242,7 +248,8 @@ static spx_status make_camera(spx_stage *s, size_t given, scene *c, spx_err *e)
     c->arm = c->psf.camera[0] != '\0' ? c->psf.camera[0] : o.arm[0];
     c->fiber = spx_alloc(c->nspec, sizeof *c->fiber, e);
     c->target = spx_alloc(c->nspec, sizeof *c->target, e);
-    if (c->fiber == NULL || c->target == NULL)
+    c->seen = spx_alloc(c->nspec, sizeof *c->seen, e);
+    if (c->fiber == NULL || c->target == NULL || c->seen == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < c->nspec; i++)
         c->fiber[i] = (int32_t)(c->first + i);
@@ -268,6 +275,12 @@ static spx_status make_grid(scene *c, spx_err *e)
         return SPX_EIO;
     spx_sim_grid(lo, o.step, c->nwave, c->wavelength);
     return SPX_OK;
+}
+
+/* Targets as they are seen. */
+static spx_status see(scene *c, spx_err *e)
+{
+    return spx_target_seen(c->nspec, c->target, o.mjd > 0 ? &c->site : NULL, o.mjd, o.exptime, c->seen, e);
 }
 
 /* Draw from the members of a library: only rows that are drawn are read. */
@@ -300,9 +313,11 @@ static spx_status library_flux(spx_stage *s, spx_sim_ranges *r, scene *c, double
                     *par[k].value = lib.params[t->member * lib.npar + j];
         }
     }
+    if (st == SPX_OK)
+        st = see(c, e);
     if (st == SPX_OK) {
         spx_progress *p = spx_progress_start(s->common.progress, "stars", "spectra", c->nspec);
-        st = spx_sim_members(c->nspec, c->target, lib.nwave, lib.wavelength, lib.medium == SPX_AIR, rows, c->nwave,
+        st = spx_sim_members(c->nspec, c->seen, lib.nwave, lib.wavelength, lib.medium == SPX_AIR, rows, c->nwave,
                              c->wavelength, c->flux, norm, p, e);
         spx_progress_end(p);
     }
@@ -325,9 +340,10 @@ static spx_status draw_stars(spx_stage *s, scene *c, spx_err *e)
     spx_stage_step(s, "stars");
     if (st == SPX_OK && o.models != NULL) {
         st = library_flux(s, &r, c, norm, e);
-    } else if (st == SPX_OK && (st = spx_sim_draw(&r, c->nspec, c->target, e)) == SPX_OK) {
+    } else if (st == SPX_OK && (st = spx_sim_draw(&r, c->nspec, c->target, e)) == SPX_OK &&
+               (st = see(c, e)) == SPX_OK) {
         spx_progress *p = spx_progress_start(s->common.progress, "stars", "spectra", c->nspec);
-        st = spx_sim_stars(c->nspec, c->target, c->nwave, c->wavelength, c->flux, norm, p, e);
+        st = spx_sim_stars(c->nspec, c->seen, c->nwave, c->wavelength, c->flux, norm, p, e);
         spx_progress_end(p);
     }
     if (st == SPX_OK)
@@ -425,6 +441,10 @@ static spx_status make_header(scene *c, spx_err *e)
         st = spx_cards_set_int(h, "EXPID", o.expid, "exposure number", e);
     if (st == SPX_OK)
         st = spx_cards_set_double(h, "EXPTIME", o.exptime, "[s] exposure time", e);
+    if (st == SPX_OK && o.mjd > 0)
+        st = spx_cards_set_double(h, "MJD-OBS", o.mjd, "[d] start of the exposure, UTC", e);
+    if (st == SPX_OK && o.mjd > 0)
+        st = spx_site_to_header(&c->site, h, e);
     if (st == SPX_OK)
         st = spx_cards_set_double(h, "RDNOISE", o.readnoise, "[electron] read noise", e);
     if (st == SPX_OK)
@@ -488,6 +508,10 @@ static spx_status run_exposure(spx_stage *s, spx_err *e)
     spx_status st = spx_stage_need_output(s, e);
     if (st == SPX_OK)
         st = distinct_outputs(s, e);
+    if (st == SPX_OK && o.site != NULL && o.mjd == 0)
+        st = spx_fail(e, SPX_EUSAGE, "--site goes with --mjd only");
+    if (st == SPX_OK && o.mjd > 0)
+        st = spx_site_parse(o.site != NULL ? o.site : "kpno", &c.site, e);
     if (st == SPX_OK && o.axis.n > 0)
         st = spx_fail(e, SPX_EUSAGE, "--axis is for --library: stars of an exposure are drawn from --teff MIN:MAX ...");
     spx_stage_step(s, "read");

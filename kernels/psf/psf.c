@@ -78,14 +78,14 @@ static spx_status stretch_all(size_t nseries, size_t nspec, size_t n, double wmi
     *out = spx_alloc2(nseries * nspec, n, sizeof **out, e);
     spx_status st = work == NULL || *out == NULL ? SPX_EIO : SPX_OK;
     for (size_t i = 0; i < nseries * nspec && st == SPX_OK; i++) {
-        double a = factor[i % nspec];
+        double a = 1 / factor[i % nspec];
         stretch(n, coef + i * n, a, (a - 1) * (wmax + wmin) / (wmax - wmin), *out + i * n, work);
     }
     spx_free(work);
     return st;
 }
 
-spx_status spx_psf_stretch(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e)
+spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e)
 {
     size_t ngh = (size_t)(from->ghdegx + 1) * (size_t)(from->ghdegy + 1);
     *to = *from;

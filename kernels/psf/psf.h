@@ -14,10 +14,11 @@
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e) SPX_NODISCARD;
 
-/* The same PSF as a function of other wavelengths: for fibre k, *to is at lambda what `from` is at factor[k] lambda
- * (barycentric wavelengths: factor = observed / barycentric). Exact, as a Legendre series of a stretched and shifted
- * argument is one of the same degree; so every method and device extracts each fibre on a grid of its own. The ranges
- * (wmin, wmax) stay as they are. factor[from->nspec], finite, > 0. SPX_EIO: memory. *to: free with spx_psf_free(). */
-spx_status spx_psf_stretch(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e) SPX_NODISCARD;
+/* The same PSF as a function of barycentric wavelengths: for fibre k, *to is at lambda what `from` is at
+ * lambda / factor[k], with factor = barycentric over observed wavelength. Exact, as a Legendre series of a stretched
+ * and shifted argument is one of the same degree; so every method and device extracts each fibre on a grid of its own.
+ * The ranges (wmin, wmax) stay as they are. factor[from->nspec], finite, > 0. SPX_EIO: memory. *to: free with
+ * spx_psf_free(). */
+spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e) SPX_NODISCARD;
 
 #endif

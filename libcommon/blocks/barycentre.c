@@ -116,6 +116,16 @@ spx_status spx_site_from_header(const spx_cards *h, spx_site *site, spx_err *e)
                     "give --site");
 }
 
+spx_status spx_site_to_header(const spx_site *site, spx_cards *h, spx_err *e)
+{
+    spx_status st = spx_cards_set_double(h, "OBS-LONG", site->longitude, "[deg] observatory, east longitude", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(h, "OBS-LAT", site->latitude, "[deg] observatory, latitude", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(h, "OBS-ELEV", site->height, "[m] observatory, height", e);
+    return st;
+}
+
 /* MJD of YYYY-MM-DDThh:mm:ss[.sss]. */
 static int date_to_mjd(const char *text, double *mjd)
 {

@@ -1,8 +1,10 @@
 #include "blocks/target.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/wave.h"
 #include "h5/table.h"
 
 /* Rows of fibres first_row ... first_row+nrow-1. */
@@ -42,6 +44,26 @@ static spx_status rows(size_t n, const spx_target *target, size_t first, size_t 
     spx_free(fiber);
     spx_free(ra);
     return st;
+}
+
+spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
+                           spx_target *seen, spx_err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        double factor = 1;
+        seen[i] = target[i];
+        if (site != NULL) {
+            spx_status st =
+                spx_barycentric_factors(site, mjd + exptime / 2 / 86400, 1, &target[i].ra, &target[i].dec, &factor, e);
+            if (st != SPX_OK)
+                return st;
+        }
+        /* Doppler factor of the source, sqrt((1+b)/(1-b)), over the observer's */
+        double b = target[i].v / SPX_C_KMS, z = sqrt((1 + b) / (1 - b)) / factor;
+        if (site != NULL)
+            seen[i].v = SPX_C_KMS * (z * z - 1) / (z * z + 1);
+    }
+    return SPX_OK;
 }
 
 spx_status spx_target_fibermap(size_t n, const spx_target *target, size_t first, size_t nfiber, spx_table **out,

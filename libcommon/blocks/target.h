@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "blocks/barycentre.h"
 
 struct spx_table;
 
@@ -19,6 +20,12 @@ typedef struct {
     double mag;                    /* AB magnitude of the continuum at 6200 Angstrom */
     size_t member;                 /* row of a spectra library that the star was drawn from */
 } spx_target;
+
+/* seen[n]: the targets with the velocities that they have for an observer at `site` in the middle of an exposure of
+ * exptime seconds that starts at mjd (UTC), where target[] has barycentric ones; site NULL: the same. SPX_EINPUT: no
+ * direction, or no such time. */
+spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
+                           spx_target *seen, spx_err *e);
 
 /* Fibermap of nfiber rows: columns TARGETID, FIBER, OBJTYPE, TARGET_RA, TARGET_DEC, FIBERSTATUS. Targets are those of
  * fibres first ... first+n-1; the others are dark: OBJTYPE BAD, TARGETID -1, FIBERSTATUS 1. */

@@ -231,7 +231,7 @@ static void check_coverage(void)
     spx_free(p);
 }
 
-/* A stretched PSF is at lambda what the PSF is at factor lambda: traces, widths and spots. */
+/* A stretched PSF is at lambda what the PSF is at lambda / factor: traces and parameters. */
 static void check_stretch(void)
 {
     small_psf_shape shape = small_psf_default();
@@ -243,18 +243,18 @@ static void check_stretch(void)
     CHECK(p != NULL && p->nspec <= 16, "setup");
     for (size_t f = 0; f < p->nspec; f++)
         factor[f] = 1.0 + 2e-4 * ((double)f - 2.0);
-    CHECK(spx_psf_stretch(p, factor, &to, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_psf_to_barycentre(p, factor, &to, &e) == SPX_OK, "%s", e.msg);
     for (size_t f = 0; f < p->nspec; f++)
         for (double w = p->wmin; w <= p->wmax; w += 2.5) {
             worst =
-                fmax(worst, fabs(spx_psf_series_value(&to.x, f, w) - spx_psf_series_value(&p->x, f, factor[f] * w)));
+                fmax(worst, fabs(spx_psf_series_value(&to.x, f, w) - spx_psf_series_value(&p->x, f, w / factor[f])));
             worst =
-                fmax(worst, fabs(spx_psf_series_value(&to.y, f, w) - spx_psf_series_value(&p->y, f, factor[f] * w)));
+                fmax(worst, fabs(spx_psf_series_value(&to.y, f, w) - spx_psf_series_value(&p->y, f, w / factor[f])));
             for (size_t par = 0; par < p->npar; par++) {
                 size_t at = (par * p->nspec + f) * p->ndeg;
                 worst = fmax(
                     worst, fabs(spx_legendre_sum(p->ndeg, to.coeff + at, spx_psf_u(p->wmin, p->wmax, w)) -
-                                spx_legendre_sum(p->ndeg, p->coeff + at, spx_psf_u(p->wmin, p->wmax, factor[f] * w))));
+                                spx_legendre_sum(p->ndeg, p->coeff + at, spx_psf_u(p->wmin, p->wmax, w / factor[f]))));
             }
         }
     /* rounding of numbers up to 100, enlarged by the argument's 1 / (wmax - wmin) */

@@ -1,0 +1,66 @@
+# specx-extract --barycentric: from a moving Earth to the velocities that were put in, and what it needs for that.
+
+load common
+
+setup_file() {
+    example_data
+    # The stars of the manual's example, at the same velocities, seen from an Earth that moves.
+    cd "$BATS_FILE_TMPDIR" && specx-sim -q --arm r --fibers 8 --sky-fibers 2 --no-sky --wavelength 6400,6600 \
+        --teff 5200:5800 --logg 3.7:4.3 --feh -0.8:-0.2 --alpha 0 --vsini 0:10 --snr 40:60 \
+        --mjd 59300.2 --site kpno --truth truth.h5 -o image.h5
+}
+
+# column FILE TABLE NAME: values of a column, a line each.
+column() {
+    h5table --csv --table "$2" -c "$3" "$1" | tail -n +2
+}
+
+# stars FILE TABLE NAME: the same, of fibres with a star.
+stars() {
+    column "$1" "$2" "OBJTYPE,$3" | sed -n 's/^TGT,//p'
+}
+
+@test "velocities come out barycentric, and topocentric without" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    specx-extract -q --barycentric -w 6410,6590,0.8 -o bary.h5 "$image"
+    specx-extract -q -w 6410,6590,0.8 -o topo.h5 "$image"
+    h5check bary.h5 topo.h5
+    [[ $(h5dump -a /frame/wavelength/frame bary.h5) == *'"barycentric"'* ]]
+    [[ $(h5dump -a /frame/wavelength/frame topo.h5) == *'"topocentric"'* ]]
+    for f in bary topo; do
+        rvs-fit -q --templates "$BATS_FILE_TMPDIR/data/templates.h5" --arms r $f.h5 -o $f-rv.h5
+    done
+    # The difference of the two is the velocity of the fibre, to a small part of an error.
+    paste <(column bary-rv.h5 /rvfit/table VRAD) <(column topo-rv.h5 /rvfit/table VRAD) \
+        <(column bary-rv.h5 /rvfit/table VRAD_ERR) \
+        <(stars "$BATS_FILE_TMPDIR/truth.h5" /truth/table VRAD) <(stars bary.h5 /fibermap BARYCENTRIC_VELOCITY) >all
+    awk '{
+             d = ($1 - $2 - $5) / $3; p = ($1 - $4) / $3; q = ($2 - $4) / $3
+             if (d > 0.3 || d < -0.3) exit 1
+             chi += p * p; off += q * q; n++
+         }
+         # six stars: chi2 of 6 exceeds 30 once in 25000 times; unmoved velocities are 17 km/s off
+         END { exit !(n == 6 && chi < 30 && off > 300) }' all || { cat all; false; }
+}
+
+@test "the header's observatory, and another" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    specx-extract -q --barycentric -w 6410,6430,0.8 -o a.h5 "$image"
+    specx-extract -q --barycentric --site -111.59989,31.96403,2097 -w 6410,6430,0.8 -o b.h5 "$image"
+    h5diff a.h5 b.h5 /frame
+    specx-extract -q --barycentric --site paranal -w 6410,6430,0.8 -o c.h5 "$image"
+    paste <(column a.h5 /fibermap BARYCENTRIC_VELOCITY) <(column c.h5 /fibermap BARYCENTRIC_VELOCITY) |
+        awk '{ d = $1 - $2; if (d * d < 1e-6 || d * d > 1) exit 1 }' # the Earth's rotation, 0.46 km/s
+}
+
+@test "what is missing or wrong is named" {
+    local image=$BATS_FILE_TMPDIR/image.h5 plain=$BATS_FILE_TMPDIR/data/image-r0.h5
+    fails_with 3 '*observatory*--site*' specx-extract --barycentric -o x.h5 "$plain"
+    fails_with 3 '*MJD-OBS*' specx-extract --barycentric --site kpno -o x.h5 "$plain"
+    fails_with 2 "*'nowhere' is not known*kpno*" specx-extract --barycentric --site nowhere -o x.h5 "$image"
+    fails_with 2 '*--site goes with --barycentric only*' specx-extract --site kpno -o x.h5 "$image"
+    cp "$image" nomap.h5
+    h5edit nomap.h5 delete /fibermap
+    fails_with 3 '*fibermap*TARGET_RA*' specx-extract --barycentric -o x.h5 nomap.h5
+    fails_with 2 '*--site goes with --mjd only*' specx-sim --site kpno -o y.h5
+}
