@@ -62,6 +62,9 @@ MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in)))
 CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*_cuda.cu)))
 CU_OBJ    := $(CU_SRC:%.cu=$(BUILD)/obj/%.cu.o)
 PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so)
+# Hooks in Python (--hook) are built when its headers are there; `make PYTHON_CFLAGS=` builds without.
+PYTHON_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags python3 2>/dev/null)
+HOOK      := $(if $(strip $(PYTHON_CFLAGS)),$(BUILD)/lib/specpipe/hook-python.so)
 
 .PHONY: all lib tests man plugin
 .DELETE_ON_ERROR:
@@ -71,8 +74,8 @@ PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so)
 .PHONY: programs
 programs: $(BIN)
 
-## all: programs, manual pages and, where nvcc is, the CUDA backend (default)
-all: $(BIN) $(MAN) $(PLUGIN)
+## all: programs, manual pages, hooks where Python's headers are, the CUDA backend where nvcc is (default)
+all: $(BIN) $(MAN) $(HOOK) $(PLUGIN)
 
 # Changing the flags rebuilds everything.
 FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(ALL_LIBS) $(NVCC) $(NVCCFLAGS)
@@ -150,6 +153,22 @@ $(BUILD)/lib/specpipe/backend-cuda.so: $(CU_OBJ)
 	$(call say,NVCC)
 	$(Q)$(NVCC) -shared $(CU_ARCH) -o $@ $^ -lcublas -lcusolver -lcufft
 
+# ---- hooks: loaded at run time too, and not linked with Python ----
+
+## hook: the plug-in for --hook
+.PHONY: hook
+hook: $(HOOK)
+
+$(BUILD)/gen/hook_python_source.c: plugins/hook_python.py share/text.awk
+	@mkdir -p $(@D)
+	$(Q)LC_ALL=C awk -v name=spx_hook_python_source -f share/text.awk $< > $@
+
+$(BUILD)/lib/specpipe/hook-python.so: plugins/hook_python.c $(BUILD)/gen/hook_python_source.c $(BUILD)/flags
+	@mkdir -p $(@D) $(BUILD)/obj/plugins
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) $(patsubst -I%,-isystem %,$(PYTHON_CFLAGS)) -fPIC -shared $(SAN) $(LDFLAGS) -Wl,-z,lazy \
+	    -MMD -MP -MF $(BUILD)/obj/plugins/hook_python.d -o $@ $(filter %.c,$^) -ldl
+
 # ---- manual ----
 
 ## man: the manual pages
@@ -203,7 +222,7 @@ sanitized:
 	+@$(MAKE) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 -fno-omit-frame-pointer' WERROR= NVCC= \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs
 
-C_FILES  = $(wildcard tools/*.[ch] libcommon/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
+C_FILES  = $(wildcard tools/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
            kernels/*.cu kernels/*/*.cu kernels/*/*.cuh)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
@@ -301,7 +320,7 @@ install: all
 	$(INSTALL) -d $(datadir)/demo
 	$(INSTALL) -m 644 share/demo/report.awk share/demo/figure.gp $(datadir)/demo
 	$(INSTALL) -m 755 share/demo/demo.sh $(datadir)/demo
-	$(if $(PLUGIN),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(libdir))
+	$(if $(PLUGIN)$(HOOK),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(HOOK) $(libdir))
 
 ## uninstall: remove what install put there
 uninstall:

@@ -119,6 +119,8 @@ static spx_status run(spx_stage *s, spx_err *e)
         spx_stage_device(s, backend.device);
     if (st == SPX_OK && why.code != SPX_OK)
         spx_detail("computes on the CPU: %s", why.msg);
+    if (st == SPX_OK)
+        st = spx_stage_hook(s, &bo.hook, e);
 
     spx_stage_step(s, "solve");
     if (st == SPX_OK) {
@@ -155,7 +157,7 @@ int main(int argc, char **argv)
                                         .summary = "solve Burgers' equation and decompose its snapshots",
                                         .usage = "[OPTION...]",
                                         .options = options,
-                                        .flags = SPX_USES_DEVICE | SPX_IN_OPTIONAL,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_IN_OPTIONAL,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

@@ -9,6 +9,7 @@
 #define SPX_BURGERS_H
 
 #include "base/err.h"
+#include "base/hook.h"
 #include "base/progress.h"
 #include "blocks/burgers.h"
 
@@ -19,6 +20,7 @@ typedef struct {
     int lagged;
     int nthreads;
     spx_progress *progress; /* counts snapshots; may be NULL */
+    spx_hook *hook;         /* called after each step with u[nx], which it may change; may be NULL */
 } spx_burgers_options;
 
 /* Run; fills a zeroed *out (spx_burgers_free()). SPX_EUSAGE: options that make no sense, or a step so large that the
@@ -32,6 +34,9 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
  */
 spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, double **u, double *s1, double *s2,
                              spx_err *e);
+/* The hook after step k with the state u[nx + 2]; device, stream and order as in spx_hook_step_info. */
+spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, int device, void *stream,
+                            int (*order)(void *earlier, void *later), spx_err *e);
 /* SPX_EUSAGE where a snapshot is not finite. */
 spx_status spx_burgers_end(const spx_burgers *out, spx_err *e);
 

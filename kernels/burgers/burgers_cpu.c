@@ -40,6 +40,23 @@ spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, dou
     return SPX_OK;
 }
 
+spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, int device, void *stream,
+                            int (*order)(void *earlier, void *later), spx_err *e)
+{
+    const spx_hook_array array = {
+        .name = "u", .data = u + 1, .type = SPX_HOOK_FLOAT64, .ndim = 1, .writable = 1, .shape = {o->nx}};
+    const spx_hook_step_info step = {.stage = "burgers",
+                                     .number = k,
+                                     .total = o->nstep,
+                                     .time = (double)k * o->dt,
+                                     .device = device,
+                                     .stream = stream,
+                                     .order = order,
+                                     .narray = 1,
+                                     .array = &array};
+    return spx_hook_step(o->hook, &step, e);
+}
+
 spx_status spx_burgers_end(const spx_burgers *out, spx_err *e)
 {
     for (size_t k = 0; k < out->nsnapshot; k++)
@@ -80,11 +97,17 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
         double *t = u;
         u = next;
         next = t;
+        st = spx_burgers_hook(o, k, u, -1, NULL, NULL, e);
+        if (o->hook != NULL && o->hook->writable && !o->lagged) {
+            u[0] = u[o->nx];
+            u[o->nx + 1] = u[1];
+        }
         if (k % o->every == 0) {
             memcpy(out->snapshot + (k / o->every - 1) * o->nx, u + 1, o->nx * sizeof *u);
             spx_progress_step(o->progress, 1);
         }
     }
+    spx_hook_leave(o->hook);
     spx_free(u);
     spx_free(next);
     return st == SPX_OK ? spx_burgers_end(out, e) : st;

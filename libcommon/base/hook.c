@@ -81,22 +81,21 @@ static spx_status load(spx_hook *h, spx_hook_entry **entry, spx_err *e)
 
 spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e)
 {
-    char *source = NULL, *path = spx_strdup(arg, e);
+    char *source = NULL;
     spx_hook_entry *entry = NULL;
-    memset(h, 0, sizeof *h);
-    if (path == NULL)
-        return SPX_EIO;
     const size_t end = name_end(arg);
-    path[end] = '\0';
-    spx_status st = read_source(path, &source, e);
+    memset(h, 0, sizeof *h);
+    if (end >= sizeof h->file)
+        return spx_fail(e, SPX_EUSAGE, "--hook: the file's name is too long");
+    memcpy(h->file, arg, end);
+    spx_status st = read_source(h->file, &source, e);
     if (st == SPX_OK)
         st = load(h, &entry, e);
     if (st == SPX_OK)
-        st = entry(h, path, source, arg[end] == ':' ? arg + end + 1 : "hook", e);
+        st = entry(h, source, arg[end] == ':' ? arg + end + 1 : "hook", e);
     if (st != SPX_OK)
         spx_hook_close(h);
     spx_free(source);
-    spx_free(path);
     return st;
 }
 

@@ -72,7 +72,8 @@ typedef struct {
 } spx_hook_results;
 
 typedef struct spx_hook {
-    int writable; /* the hook asked to change arrays */
+    char file[1024]; /* what it was read from */
+    int writable;    /* the hook asked to change arrays */
     spx_status (*step)(struct spx_hook *h, const spx_hook_step_info *s, spx_err *e);
     void (*leave)(struct spx_hook *h);
     spx_status (*finish)(struct spx_hook *h, spx_hook_results *r, spx_err *e);
@@ -82,8 +83,8 @@ typedef struct spx_hook {
 } spx_hook;
 
 /* Entry of a shared object hook-LANGUAGE.so: fill in *h for the function `function` of the program text `source`, which
- * was read from the file `path`. */
-typedef spx_status spx_hook_entry(spx_hook *h, const char *path, const char *source, const char *function, spx_err *e);
+ * was read from h->file. */
+typedef spx_status spx_hook_entry(spx_hook *h, const char *source, const char *function, spx_err *e);
 #define SPX_HOOK_ENTRY "spx_hook_entry_point_1"
 
 /* Open `arg`, FILE.py[:function]; without a function it is the one called hook. SPX_EUSAGE: no such file or function,

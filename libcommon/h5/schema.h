@@ -22,7 +22,7 @@ typedef struct {
     const char *block;   /* name of the block (schema text) */
     const char *version; /* of the block, "1.0" */
     char path[128];
-    char types[64]; /* "float32|float64", "int32", "string80", ... */
+    char types[96]; /* "float32|float64", "int32", "string80", ... */
     int ndim;
     char dim[8][32]; /* names of the dimensions, or numbers */
     char units[64];

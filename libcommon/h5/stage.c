@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "h5/insitu.h"
 #include "h5/provenance.h"
 
 enum { MOST_INPUTS = 4096, MAX_STEP = 24, MAX_TMP = 4 };
@@ -28,6 +29,8 @@ struct spx_product {
     spx_tmpfile tmp[MAX_TMP];
     size_t ntmp;
     spx_text inputs, record;
+    spx_hook_results insitu;
+    int hook_done; /* insitu holds what the hook returned for this product */
     char started[32];
     struct {
         char name[32];
@@ -43,11 +46,12 @@ struct spx_stage_private {
     spx_text command;
     struct timespec begun;
     char device[256];
+    spx_hook hook; /* its step is NULL until it is opened */
 };
 
 /* ---- options that all programs share (data, spliced into each table as samtools' sam_opts.h) ---- */
 
-enum { NSHARED = 16 };
+enum { NSHARED = 17 };
 
 static void shared_options(spx_common *c, unsigned flags, spx_opt *t)
 {
@@ -83,6 +87,18 @@ static void shared_options(spx_common *c, unsigned flags, spx_opt *t)
                   0,
                   NULL,
                   NULL};
+    if (flags & SPX_USES_HOOK)
+        t[n++] = (spx_opt){SPX_OPT_STRING,
+                           "hook",
+                           0,
+                           "FILE.py[:FUNCTION]",
+                           &c->hook,
+                           "Call this Python function after each step or batch with the arrays where they are; without "
+                           "a name it is the one called hook",
+                           0,
+                           0,
+                           NULL,
+                           NULL};
     t[n++] = (spx_opt){SPX_OPT_BYTES,
                        "max-mem",
                        0,
@@ -393,11 +409,37 @@ static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
     return st;
 }
 
+spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e)
+{
+    spx_hook *own = &s->p->hook;
+    *h = NULL;
+    if (s->common.hook == NULL)
+        return SPX_OK;
+    if (own->step == NULL) {
+        spx_status st = spx_hook_open(own, s->common.hook, e);
+        if (st != SPX_OK)
+            return st;
+    }
+    *h = own;
+    return spx_stage_foreign_input(s, own->file, e);
+}
+
+spx_status spx_stage_hook_done(spx_stage *s, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    if (s->p->hook.step == NULL || p->hook_done)
+        return SPX_OK;
+    p->hook_done = 1;
+    return spx_hook_finish(&s->p->hook, &p->insitu, e);
+}
+
 spx_status spx_stage_seal(spx_stage *s, spx_err *e)
 {
     spx_product *p = s->p->now;
-    spx_status st = SPX_OK;
     end_step(p);
+    spx_status st = spx_stage_hook_done(s, e);
+    if (st == SPX_OK && p->hook_done && p->out != NULL)
+        st = spx_insitu_write(spx_output_file(p->out), &p->insitu, e);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
         st = write_provenance(s, spx_output_file(p->side[i]), e);
     if (p->out != NULL && st == SPX_OK)
@@ -457,6 +499,7 @@ static void end_product(spx_product *p)
     spx_free(p->in);
     spx_text_free(&p->inputs);
     spx_text_free(&p->record);
+    spx_hook_results_free(&p->insitu);
     memset(p, 0, sizeof *p);
     p->step_now = MAX_STEP;
 }
@@ -591,6 +634,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
 
     end_product(&priv.first);
+    spx_hook_close(&priv.hook);
     spx_text_free(&priv.command);
     spx_opt_free(&priv.opts);
     if (st != SPX_OK && err.msg[0] != '\0')

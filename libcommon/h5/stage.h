@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
@@ -26,7 +27,8 @@ enum {
     SPX_OUT_OTHER = 2,   /* opens its output itself through spx_stage_tmpfile() (h52fits) */
     SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
     SPX_USES_DEVICE = 8, /* runs a kernel stage and asks spx_backend_open() for the device */
-    SPX_OUT_LATE = 16    /* calls spx_stage_need_output() itself, where there is an output at all */
+    SPX_OUT_LATE = 16,   /* calls spx_stage_need_output() itself, where there is an output at all */
+    SPX_USES_HOOK = 32   /* has the option --hook and hands spx_stage_hook() to its stage */
 };
 
 typedef struct {
@@ -43,6 +45,7 @@ typedef struct {
     long threads;       /* > 0 always, after parsing */
     const char *device; /* "auto", "cpu", "cuda", "cuda:0,2" */
     size_t max_mem;     /* bytes; 0: no limit */
+    const char *hook;   /* FILE.py[:function]; NULL: none */
     int help, version;
 } spx_common;
 
@@ -87,6 +90,13 @@ void spx_stage_pause(spx_stage *s);
 void spx_stage_seconds(spx_stage *s, const char *name, double seconds);
 /* More `name=value` text for this stage's provenance record (counts, device in use). */
 spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
+
+/* The hook of --hook for a stage's options, opened by the first call; NULL without the option. Once for each product.
+ * What it returned is written under /insitu of the main output by spx_stage_commit(). */
+spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e);
+/* All is computed that the product in work holds: what the hook returned so far belongs to it. For programs with
+ * several products; spx_stage_commit() does it too. */
+spx_status spx_stage_hook_done(spx_stage *s, spx_err *e);
 
 /* What computed (spx_backend's `device`), for the provenance. */
 void spx_stage_device(spx_stage *s, const char *device);

@@ -1,0 +1,502 @@
+/* Hooks in Python: an interpreter that is loaded when a hook is asked for.
+ *
+ * Uses Python's limited API and is not linked with Python: the python3 of the PATH (or the one that SPX_PYTHON names)
+ * is asked where its library is, which is loaded here, so that one build serves every Python from 3.9 on with the
+ * packages that it has, virtual environments included. Nothing of Python that is data is used (exceptions, None):
+ * functions can be bound late, data cannot. */
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+/* after Python.h, which wants to be first */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "base/hook.h"
+#include "base/mem.h"
+
+enum { CACHE = 16 };
+
+/* An array that was wrapped before; stages call with the same arrays again and again. */
+typedef struct {
+    spx_hook_array array;
+    int device;
+    void *stream;
+    PyObject *object; /* NULL: free */
+} wrapped;
+
+typedef struct {
+    PyObject *runner, *step, *wrap;
+    PyThreadState *thread;
+    int (*order)(void *earlier, void *later);
+    wrapped cache[CACHE];
+    size_t oldest;
+} state;
+
+/* Process-wide, as the interpreter is. */
+static state *running;
+
+extern const char spx_hook_python_source[];
+
+/* ---- which Python ---- */
+
+typedef struct {
+    char version[16], program[PATH_MAX], folder[PATH_MAX], library[256], base[PATH_MAX], free_threaded[8];
+} python;
+
+/* What a command prints, up to size - 1 characters. */
+static spx_status output_of(char *const argv[], char *text, size_t size, spx_err *e)
+{
+    int fd[2], wstatus = 0;
+    pid_t pid;
+    posix_spawn_file_actions_t actions;
+    if (pipe2(fd, O_CLOEXEC) != 0)
+        return spx_fail(e, SPX_EIO, "--hook: %s", strerror(errno));
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    (void)posix_spawn_file_actions_adddup2(&actions, fd[1], STDOUT_FILENO);
+    const int failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)close(fd[1]);
+    size_t n = 0;
+    ssize_t got = 1;
+    while (!failed && got > 0 && n + 1 < size)
+        if ((got = read(fd[0], text + n, size - 1 - n)) > 0)
+            n += (size_t)got;
+        else if (got < 0 && errno == EINTR)
+            got = 1;
+    text[n] = '\0';
+    (void)close(fd[0]);
+    if (failed)
+        return spx_fail(e, SPX_EUSAGE, "--hook: %s: %s: install python3, or name a Python in SPX_PYTHON", argv[0],
+                        strerror(failed));
+    while (waitpid(pid, &wstatus, 0) < 0 && errno == EINTR)
+        ;
+    if (wstatus != 0)
+        return spx_fail(e, SPX_EUSAGE, "--hook: %s does not work: name another Python in SPX_PYTHON", argv[0]);
+    return SPX_OK;
+}
+
+static spx_status ask(python *p, spx_err *e)
+{
+    char text[4 * PATH_MAX], code[] =
+                                 "import sys, sysconfig\n"
+                                 "v = sysconfig.get_config_var\n"
+                                 "print('%d.%d' % sys.version_info[:2], sys.executable, v('LIBDIR'), v('INSTSONAME'), "
+                                 "sys.base_prefix, v('Py_GIL_DISABLED'), sep='\\n')\n";
+    char *name = getenv("SPX_PYTHON"), usual[] = "python3", isolated[] = "-I", command[] = "-c";
+    char *const argv[] = {name != NULL ? name : usual, isolated, command, code, NULL};
+    spx_status st = output_of(argv, text, sizeof text, e);
+    if (st != SPX_OK)
+        return st;
+    const struct {
+        char *to;
+        size_t size;
+    } field[] = {{p->version, sizeof p->version}, {p->program, sizeof p->program},
+                 {p->folder, sizeof p->folder},   {p->library, sizeof p->library},
+                 {p->base, sizeof p->base},       {p->free_threaded, sizeof p->free_threaded}};
+    const char *line = text;
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
+        const size_t n = strcspn(line, "\n");
+        if (line[n] != '\n' || n >= field[i].size)
+            return spx_fail(e, SPX_EUSAGE, "--hook: %s is no Python: name one in SPX_PYTHON", argv[0]);
+        memcpy(field[i].to, line, n);
+        field[i].to[n] = '\0';
+        line += n + 1;
+    }
+    int major = 0, minor = 0;
+    if (sscanf(p->version, "%d.%d", &major, &minor) != 2 || major != 3 || minor < 9 ||
+        strcmp(p->free_threaded, "1") == 0)
+        return spx_fail(e, SPX_EUSAGE, "--hook: %s is Python %s%s: 3.9 or newer is needed, with its global lock",
+                        p->program, p->version, strcmp(p->free_threaded, "1") == 0 ? ", free-threaded" : "");
+    return SPX_OK;
+}
+
+/* Its library, with its symbols for the plug-in and for the extension modules that it will import. */
+static spx_status load_library(const python *p, spx_err *e)
+{
+    char path[2 * PATH_MAX];
+    const char *const folder[] = {p->folder, p->base, NULL};
+    const char *const format[] = {"%s/%s", "%s/lib/%s", NULL};
+    for (size_t i = 0; folder[i] != NULL; i++) {
+        /* one of two formats of this file */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        (void)snprintf(path, sizeof path, format[i], folder[i], p->library);
+#pragma GCC diagnostic pop
+        if (dlopen(path, RTLD_LAZY | RTLD_GLOBAL) != NULL)
+            return SPX_OK;
+    }
+    if (dlopen(p->library, RTLD_LAZY | RTLD_GLOBAL) != NULL)
+        return SPX_OK;
+    return spx_fail(e, SPX_EUSAGE,
+                    "--hook: %s has no shared library %s: install libpython%s, or name another Python in SPX_PYTHON",
+                    p->program, p->library, p->version);
+}
+
+static spx_status start(spx_err *e)
+{
+    static wchar_t program[PATH_MAX]; /* Python keeps the pointer */
+    python p = {0};
+    spx_status st = ask(&p, e);
+    if (st == SPX_OK)
+        st = load_library(&p, e);
+    if (st != SPX_OK)
+        return st;
+    /* finds its packages, those of a virtual environment too, from where the program lies; newer headers lack it */
+    void (*set_program)(const wchar_t *);
+    *(void **)&set_program = dlsym(RTLD_DEFAULT, "Py_SetProgramName");
+    const size_t n = mbstowcs(program, p.program, PATH_MAX - 1);
+    if (set_program != NULL && n != (size_t)-1)
+        set_program(program);
+    Py_InitializeEx(0); /* signals stay the program's */
+    return SPX_OK;
+}
+
+/* ---- what the Python part calls ---- */
+
+/* core_order(earlier, later): whether the second stream waits for the first now. */
+static PyObject *core_order(PyObject *self, PyObject *args)
+{
+    unsigned long long earlier, later;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KK", &earlier, &later))
+        return NULL;
+    const int done = running != NULL && running->order != NULL &&
+                     running->order((void *)(uintptr_t)earlier, (void *)(uintptr_t)later) == 0;
+    return PyBool_FromLong(done);
+}
+
+/* DLPack's structures (https://dmlc.github.io/dlpack, version 0.x, which every consumer takes). */
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides; /* elements */
+    uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed {
+    dl_tensor t;
+    void *context;
+    void (*deleter)(struct dl_managed *);
+    int64_t extent[2 * SPX_HOOK_MAXDIM]; /* ours: shape and strides */
+} dl_managed;
+
+static void dl_delete(dl_managed *m)
+{
+    spx_free(m);
+}
+
+/* A consumer renames the capsule and then owns what is in it. */
+static void dl_destroy(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor")) {
+        dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor");
+        m->deleter(m);
+    }
+}
+
+/* core_dlpack(address, code, bits, shape, strides or None, device): a capsule. */
+static PyObject *core_dlpack(PyObject *self, PyObject *args)
+{
+    unsigned long long address;
+    int code, bits, device;
+    PyObject *shape, *strides;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KiiOOi", &address, &code, &bits, &shape, &strides, &device))
+        return NULL;
+    dl_managed *m = spx_alloc(1, sizeof *m, NULL);
+    if (m == NULL)
+        return PyErr_NoMemory();
+    const Py_ssize_t n = PyTuple_Size(shape);
+    const int strided = PyTuple_Check(strides);
+    m->t = (dl_tensor){.data = (void *)(uintptr_t)address,
+                       .device_type = 2,
+                       .device_id = device,
+                       .ndim = (int32_t)n,
+                       .code = (uint8_t)code,
+                       .bits = (uint8_t)bits,
+                       .lanes = 1,
+                       .shape = m->extent,
+                       .strides = strided ? m->extent + SPX_HOOK_MAXDIM : NULL};
+    m->deleter = dl_delete;
+    for (Py_ssize_t i = 0; i < n && i < SPX_HOOK_MAXDIM; i++) {
+        m->extent[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+        if (strided)
+            m->extent[SPX_HOOK_MAXDIM + i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
+    }
+    PyObject *capsule = PyCapsule_New(m, "dltensor", dl_destroy);
+    if (capsule == NULL)
+        spx_free(m);
+    return capsule;
+}
+
+/* ---- the hook ---- */
+
+/* An exception of our own Python part. */
+static spx_status internal(spx_err *e)
+{
+    if (PyErr_Occurred() != NULL)
+        PyErr_Print();
+    return spx_fail(e, SPX_EBUG, "--hook: Python failed");
+}
+
+/* The message that a method of Runner gave, or none. Steals the reference. */
+static spx_status answer(const spx_hook *h, PyObject *r, spx_err *e)
+{
+    if (r == NULL)
+        return internal(e);
+    spx_status st = SPX_OK;
+    if (PyUnicode_Check(r)) {
+        PyObject *bytes = PyUnicode_AsEncodedString(r, "utf-8", "replace");
+        const char *text = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
+        st = spx_fail(e, SPX_EHOOK, "--hook %s: %s", h->file, text != NULL ? text : "failed");
+        Py_DecRef(bytes);
+    }
+    Py_DecRef(r);
+    return st;
+}
+
+static PyObject *tuple_of(int n, const size_t *size, const ptrdiff_t *signed_size)
+{
+    PyObject *t = PyTuple_New(n);
+    for (int i = 0; i < n && t != NULL; i++)
+        (void)PyTuple_SetItem(
+            t, i, size != NULL ? PyLong_FromSize_t(size[i]) : PyLong_FromSsize_t((Py_ssize_t)signed_size[i]));
+    return t;
+}
+
+static int same_array(const wrapped *w, const spx_hook_array *a, int device, const void *stream)
+{
+    if (w->object == NULL || w->array.data != a->data || w->array.type != a->type || w->array.ndim != a->ndim ||
+        w->array.writable != a->writable || w->device != device || w->stream != stream || w->array.name != a->name)
+        return 0;
+    for (int i = 0; i < a->ndim; i++)
+        if (w->array.shape[i] != a->shape[i] || w->array.stride[i] != a->stride[i])
+            return 0;
+    return 1;
+}
+
+static PyObject *wrap(state *t, const spx_hook_array *a, int writable, int device, void *stream)
+{
+    for (size_t i = 0; i < CACHE; i++)
+        if (same_array(&t->cache[i], a, device, stream))
+            return t->cache[i].object;
+    int strided = 0;
+    for (int i = 0; i < a->ndim; i++)
+        strided |= a->stride[i] != 0;
+    PyObject *shape = tuple_of(a->ndim, a->shape, NULL),
+             *strides = strided ? tuple_of(a->ndim, NULL, a->stride) : Py_BuildValue("");
+    PyObject *object =
+        shape == NULL || strides == NULL
+            ? NULL
+            : PyObject_CallFunction(t->wrap, "sKiOOiiK", a->name, (unsigned long long)(uintptr_t)a->data, (int)a->type,
+                                    shape, strides, writable, device, (unsigned long long)(uintptr_t)stream);
+    Py_DecRef(shape);
+    Py_DecRef(strides);
+    if (object == NULL)
+        return NULL;
+    wrapped *w = &t->cache[t->oldest++ % CACHE];
+    Py_DecRef(w->object);
+    *w = (wrapped){*a, device, stream, object};
+    return object;
+}
+
+static spx_status hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e)
+{
+    state *t = h->state;
+    const PyGILState_STATE lock = PyGILState_Ensure();
+    t->order = s->order;
+    PyObject *arrays = PyDict_New();
+    int ok = arrays != NULL;
+    for (size_t i = 0; i < s->narray && ok; i++) {
+        PyObject *a = wrap(t, &s->array[i], s->array[i].writable && h->writable, s->device, s->stream);
+        ok = a != NULL && PyDict_SetItemString(arrays, s->array[i].name, a) == 0;
+    }
+    PyObject *r = !ok ? NULL
+                      : PyObject_CallFunction(t->step, "sKKdiKO", s->stage, (unsigned long long)s->number,
+                                              (unsigned long long)s->total, s->time, s->device,
+                                              (unsigned long long)(uintptr_t)s->stream, arrays);
+    spx_status st = answer(h, r, e);
+    Py_DecRef(arrays);
+    PyGILState_Release(lock);
+    return st;
+}
+
+static void forget(state *t)
+{
+    for (size_t i = 0; i < CACHE; i++) {
+        Py_DecRef(t->cache[i].object);
+        t->cache[i].object = NULL;
+    }
+}
+
+static void hook_leave(spx_hook *h)
+{
+    state *t = h->state;
+    const PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *r = PyObject_CallMethod(t->runner, "leave", NULL);
+    if (r == NULL)
+        PyErr_Print();
+    Py_DecRef(r);
+    forget(t);
+    t->order = NULL;
+    PyGILState_Release(lock);
+}
+
+static spx_status copy_result(PyObject *item, spx_hook_result *r, spx_err *e)
+{
+    const char *name;
+    int type;
+    PyObject *shape;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(item, "siOK", &name, &type, &shape, &address))
+        return internal(e);
+    (void)snprintf(r->name, sizeof r->name, "%s", name);
+    r->type = (spx_hook_type)type;
+    r->ndim = (int)PyTuple_Size(shape);
+    size_t n = 1;
+    for (int i = 0; i < r->ndim; i++) {
+        r->shape[i] = PyLong_AsSize_t(PyTuple_GetItem(shape, i));
+        n *= r->shape[i];
+    }
+    if ((r->data = spx_alloc(n, spx_hook_type_size(r->type), e)) == NULL)
+        return SPX_EIO;
+    memcpy(r->data, (const void *)(uintptr_t)address, n * spx_hook_type_size(r->type));
+    return SPX_OK;
+}
+
+static spx_status hook_finish(spx_hook *h, spx_hook_results *r, spx_err *e)
+{
+    state *t = h->state;
+    const PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *both = PyObject_CallMethod(t->runner, "finish", NULL), *failed, *list;
+    spx_status st = SPX_OK;
+    if (both == NULL || !PyArg_ParseTuple(both, "OO", &failed, &list)) {
+        st = internal(e);
+    } else {
+        Py_IncRef(failed);
+        st = answer(h, failed, e);
+        const Py_ssize_t n = st == SPX_OK ? PyList_Size(list) : 0;
+        if (n > 0 && (r->result = spx_alloc((size_t)n, sizeof *r->result, e)) == NULL)
+            st = SPX_EIO;
+        for (Py_ssize_t i = 0; i < n && st == SPX_OK; i++)
+            st = copy_result(PyList_GetItem(list, i), &r->result[r->n++], e);
+    }
+    Py_DecRef(both);
+    PyGILState_Release(lock);
+    return st;
+}
+
+static void hook_close(spx_hook *h)
+{
+    state *t = h->state;
+    if (t == NULL)
+        return;
+    if (t->thread != NULL)
+        PyEval_RestoreThread(t->thread);
+    if (Py_IsInitialized()) {
+        forget(t);
+        Py_DecRef(t->step);
+        Py_DecRef(t->wrap);
+        Py_DecRef(t->runner);
+        /* what the hook registered to be run at the end of the program */
+        (void)Py_FinalizeEx();
+    }
+    running = NULL;
+    spx_free(t);
+    h->state = NULL;
+}
+
+static PyObject *function_of(PyMethodDef *m)
+{
+    return PyCFunction_NewEx(m, NULL, NULL);
+}
+
+/* Runs our Python part; its Runner into *t. */
+static spx_status load_runner(state *t, spx_err *e)
+{
+    static PyMethodDef order = {"core_order", core_order, METH_VARARGS, NULL},
+                       dlpack = {"core_dlpack", core_dlpack, METH_VARARGS, NULL};
+    PyObject *globals = PyDict_New(), *c_order = function_of(&order), *c_dlpack = function_of(&dlpack);
+    PyObject *code = Py_CompileString(spx_hook_python_source, "specpipe's hook_python.py", Py_file_input), *done = NULL;
+    if (globals != NULL && c_order != NULL && c_dlpack != NULL && code != NULL &&
+        PyDict_SetItemString(globals, "__builtins__", PyEval_GetBuiltins()) == 0 &&
+        PyDict_SetItemString(globals, "core_order", c_order) == 0 &&
+        PyDict_SetItemString(globals, "core_dlpack", c_dlpack) == 0)
+        done = PyEval_EvalCode(code, globals, globals);
+    spx_status st = SPX_OK;
+    if (done == NULL) {
+        PyErr_Print();
+        st = spx_fail(e, SPX_EUSAGE,
+                      "--hook: Python cannot start, see above: NumPy is needed: install python3-numpy, or "
+                      "name another Python in SPX_PYTHON");
+    } else {
+        PyObject *type = PyDict_GetItemString(globals, "Runner");
+        t->wrap = PyDict_GetItemString(globals, "wrap");
+        Py_IncRef(t->wrap);
+        t->runner = type != NULL ? PyObject_CallFunction(type, NULL) : NULL;
+        t->step = t->runner != NULL ? PyObject_GetAttrString(t->runner, "step") : NULL;
+        if (t->step == NULL)
+            st = internal(e);
+    }
+    Py_DecRef(done);
+    Py_DecRef(code);
+    Py_DecRef(c_dlpack);
+    Py_DecRef(c_order);
+    Py_DecRef(globals);
+    return st;
+}
+
+static spx_status open_file(spx_hook *h, const char *source, const char *function, spx_err *e)
+{
+    state *t = h->state;
+    spx_status st = answer(h, PyObject_CallMethod(t->runner, "open", "sss", h->file, source, function), e);
+    if (st != SPX_OK)
+        return st;
+    PyObject *f = PyObject_GetAttrString(t->runner, "function"), *w = PyObject_GetAttrString(t->runner, "writable");
+    if (f == NULL || w == NULL)
+        st = internal(e);
+    else if (!PyCallable_Check(f))
+        st = spx_fail(e, SPX_EUSAGE, "--hook %s: it has no function '%s': name one with FILE.py:function", h->file,
+                      function);
+    else
+        h->writable = PyObject_IsTrue(w) == 1;
+    Py_DecRef(f);
+    Py_DecRef(w);
+    return st;
+}
+
+spx_hook_entry spx_hook_entry_point_1;
+
+spx_status spx_hook_entry_point_1(spx_hook *h, const char *source, const char *function, spx_err *e)
+{
+    if (running != NULL)
+        return spx_fail(e, SPX_EBUG, "--hook: there is one already");
+    spx_status st = start(e);
+    if (st != SPX_OK)
+        return st;
+    state *t = spx_alloc(1, sizeof *t, e);
+    if (t == NULL)
+        return SPX_EIO;
+    h->state = running = t;
+    h->step = hook_step;
+    h->leave = hook_leave;
+    h->finish = hook_finish;
+    h->close = hook_close;
+    st = load_runner(t, e);
+    if (st == SPX_OK)
+        st = open_file(h, source, function, e);
+    /* other threads may call the hook */
+    if (st == SPX_OK)
+        t->thread = PyEval_SaveThread();
+    return st;
+}
