@@ -15,7 +15,7 @@
 #include "svd/svd.h"
 
 /* Raised whenever the table or a structure that passes through it changes: a backend of another ABI is not used. */
-enum { SPX_BACKEND_ABI = 3 };
+enum { SPX_BACKEND_ABI = 4 };
 
 typedef enum {
     SPX_STAGE_EXTRACT,
@@ -30,8 +30,10 @@ typedef struct spx_backend {
     int abi;               /* SPX_BACKEND_ABI */
     char device[256];      /* what computes, for messages and provenance: "cpu", "cuda:0 (NVIDIA H200)" */
     double device_seconds; /* of the last stage's kernels, without copies; 0: not measured */
-    void *state;           /* the backend's own */
-    void *library;         /* handle of the shared object; NULL: the CPU */
+    /* Bytes that all its stages copied from devices to the host so far; NULL: the CPU. */
+    size_t (*to_host)(const struct spx_backend *b);
+    void *state;   /* the backend's own */
+    void *library; /* handle of the shared object; NULL: the CPU */
     /* Stages; NULL: this backend has none. Contracts as those of the CPU's functions. */
     spx_status (*extract)(struct spx_backend *b, const spx_image *image, const spx_psf *psf,
                           const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);

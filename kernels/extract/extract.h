@@ -41,6 +41,10 @@ typedef struct {
     double tolerance;    /* of the trace method: of its square root, relative; of its fluxes, in standard deviations */
     int want_model;      /* fill the model image */
     int nthreads;        /* 0: OpenMP's default; the result does not depend on it */
+    /* Backends with devices; calls may be made from several threads at the same time, for a queue of frames. */
+    int device;            /* which of the backend's devices, modulo their number; negative: a frame's bundles are
+                            * shared out among all of them */
+    size_t max_device_mem; /* bytes that the call may take on a device; 0: what is free */
     spx_progress *progress;
 } spx_extract_options;
 
@@ -69,6 +73,7 @@ typedef struct {
     size_t npix_masked; /* of them with a mask bit, or ivar 0 */
     size_t npix_bad;    /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
+    double device_seconds;             /* from the first transfer to the last, where a device computed; else 0 */
 } spx_extract_counts;
 
 /* The defaults of the patch method, which are those of the reference programs; first, nspec, wmin, wmax and dw are left

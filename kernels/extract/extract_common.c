@@ -25,6 +25,7 @@ spx_extract_options spx_extract_defaults(void)
         .pix_pad_frac = 0.8,
         .regularize = 0.0,
         .psf_error = -1.0,
+        .device = -1,
     };
 }
 

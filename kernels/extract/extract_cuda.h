@@ -10,11 +10,10 @@ extern "C" {
 
 enum { SPX_CUDA_STREAMS = 4 };
 
-/* One device: its memory, kept from call to call. Zeroed before its first use, but for `device` and `limit`. */
+/* One device: its memory, kept from call to call. Zeroed before its first use, but for `device`. */
 typedef struct {
     int device;
-    size_t limit; /* bytes that may be taken on the device; 0: what is free */
-    void *room;   /* device memory, and its size */
+    void *room; /* device memory, and its size */
     size_t size;
     void *staging; /* page-locked host memory */
     void *stream[SPX_CUDA_STREAMS];

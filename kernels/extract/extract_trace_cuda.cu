@@ -1500,7 +1500,7 @@ spx_status failed(cudaError_t code, const char *what, spx_err *e)
     (void)cudaGetLastError();
     if (code == cudaErrorMemoryAllocation)
         return spx_fail(e, SPX_EDEVICE,
-                        "cuda: %s: out of memory: extract fewer fibres at a time (--spectra), or use --device cpu",
+                        "cuda: %s: out of memory: give less than is free (--max-device-mem), or use --device cpu",
                         what);
     return spx_fail(e, SPX_EDEVICE, "cuda: %s: %s: use --device cpu", what, cudaGetErrorString(code));
 }
@@ -2257,9 +2257,15 @@ spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle 
     TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, dev->device));
     dev->shared = (size_t)shared_bytes;
     size_t limit = (free_bytes + dev->size) / 10 * 9;
-    if (dev->limit != 0 && dev->limit < limit)
-        limit = dev->limit;
+    if (job->o->max_device_mem != 0 && job->o->max_device_mem < limit)
+        limit = job->o->max_device_mem;
 
+    /* another limit: memory anew */
+    if (dev->room && dev->size > limit) {
+        (void)cudaFree(dev->room);
+        dev->room = NULL;
+        dev->size = 0;
+    }
     /* what all pieces share */
     const size_t npix = job->image->nx * job->image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
     arena shared = {NULL, 0, 0};
@@ -2291,7 +2297,8 @@ spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle 
     }
     if (count == 0)
         return spx_fail(e, SPX_EDEVICE,
-                        "cuda: one bundle needs %.1f GB on the device, %.1f GB may be used: use --device cpu",
+                        "cuda: one bundle needs %.1f GB on the device, %.1f GB may be used: give more "
+                        "(--max-device-mem), or use --device cpu",
                         1e-9 * (double)size, 1e-9 * (double)limit);
     st = need_room(dev, size, e);
     if (st != SPX_OK)

@@ -205,11 +205,8 @@ int main(int argc, char **argv)
         const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
         s = make_scene('r', 60, 6000.0, 6400.0, MASKS);
         compare(&s, &dev, "60 fibres, masks");
-        dev.limit = (size_t)400 << 20;
-        spx_extract_cuda_free(&dev);
+        s.o.max_device_mem = (size_t)400 << 20;
         compare(&s, &dev, "in pieces of 400 MB");
-        dev.limit = 0;
-        spx_extract_cuda_free(&dev);
         free_scene(&s);
         for (int arm = 0; arm < 3; arm++) {
             char name[] = "500 fibres, x";
