@@ -37,7 +37,11 @@ spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_er
  * with_resolution 0: resolution matrices are left unread. */
 spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e);
 spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, spx_err *e);
+/* All but the pixels' values: arms have wavelengths, ndiag and unit; path: where each of them is. */
+enum { SPX_ARM_PATH = 32 };
+spx_status spx_spectra_read_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e);
 /* One arm at group `path` (frame and spectra share this layout). nspec 0: any, and gets the number found. */
+spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e);
 spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e);
 spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e);
 /* Rows that were chosen, in this order; everything that has a row a spectrum is taken along. */

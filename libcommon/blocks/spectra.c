@@ -25,7 +25,26 @@ static spx_status check_wavelength(hid_t file, const char *path, const spx_arm *
     return SPX_OK;
 }
 
-spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e)
+/* Is dataset `name` of the arm at `path` shaped [nspec][n][nwave], or [nspec][nwave]? Lengths of 0 are any, and set. */
+static spx_status check_shape(hid_t file, const char *path, const char *name, int ndim, size_t *dims, spx_err *e)
+{
+    char p[128];
+    int have = 0;
+    size_t d[SPX_H5_MAXDIM];
+    sub(p, sizeof p, path, name);
+    spx_status st = spx_h5_shape(file, p, &have, d, e);
+    if (st == SPX_OK && have != ndim)
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: has %d dimensions, %d expected", spx_h5_filename(file), p, have, ndim);
+    for (int i = 0; i < ndim && st == SPX_OK; i++) {
+        if (dims[i] != 0 && dims[i] != d[i])
+            st = spx_fail(e, SPX_EINPUT, "%s:%s: dimension %d is %zu, %zu expected from the other datasets",
+                          spx_h5_filename(file), p, i, d[i], dims[i]);
+        dims[i] = d[i];
+    }
+    return st;
+}
+
+spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e)
 {
     char p[128], word[32];
     size_t dims[3] = {0, 0, 0};
@@ -50,9 +69,9 @@ spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_re
     }
     dims[0] = *nspec;
     dims[1] = a->nwave;
-    sub(p, sizeof p, path, "flux");
-    if ((st = spx_h5_read_f64(file, p, 2, dims, &a->flux, e)) != SPX_OK)
+    if ((st = check_shape(file, path, "flux", 2, dims, e)) != SPX_OK)
         return st;
+    sub(p, sizeof p, path, "flux");
     /* a length of 0 would mean "any" below, and then contradict what was read */
     if (dims[0] == 0 || dims[1] == 0)
         return spx_fail(e, SPX_EINPUT, "%s:%s: holds no spectra", spx_h5_filename(file), p);
@@ -60,20 +79,42 @@ spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_re
     if (spx_h5_has_attr(file, p, "units") &&
         (st = spx_h5_attr_str(file, p, "units", a->unit, sizeof a->unit, e)) != SPX_OK)
         return st;
+    if ((st = check_shape(file, path, "ivar", 2, dims, e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "mask");
+    if (spx_h5_exists(file, p) && (st = check_shape(file, path, "mask", 2, dims, e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "resolution");
+    size_t rd[3] = {*nspec, 0, a->nwave};
+    if (spx_h5_exists(file, p) && (st = check_shape(file, path, "resolution", 3, rd, e)) != SPX_OK)
+        return st;
+    a->ndiag = rd[1];
+    return SPX_OK;
+}
+
+/* What the head leaves out. */
+static spx_status read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e)
+{
+    char p[128];
+    size_t dims[2] = {nspec, a->nwave}, rd[3] = {nspec, a->ndiag, a->nwave};
+    sub(p, sizeof p, path, "flux");
+    spx_status st = spx_h5_read_f64(file, p, 2, dims, &a->flux, e);
     sub(p, sizeof p, path, "ivar");
-    if ((st = spx_h5_read_f64(file, p, 2, dims, &a->ivar, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_h5_read_f64(file, p, 2, dims, &a->ivar, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "mask");
     if (spx_h5_exists(file, p) && (st = spx_h5_read_u32(file, p, 2, dims, &a->mask, e)) != SPX_OK)
         return st;
+    if (!with_resolution)
+        a->ndiag = 0;
     sub(p, sizeof p, path, "resolution");
-    if (with_resolution && spx_h5_exists(file, p)) {
-        size_t rd[3] = {*nspec, 0, a->nwave};
-        if ((st = spx_h5_read_f64(file, p, 3, rd, &a->resolution, e)) != SPX_OK)
-            return st;
-        a->ndiag = rd[1];
-    }
-    return SPX_OK;
+    return a->ndiag > 0 ? spx_h5_read_f64(file, p, 3, rd, &a->resolution, e) : SPX_OK;
+}
+
+spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e)
+{
+    spx_status st = spx_arm_read_head(file, path, nspec, a, e);
+    return st == SPX_OK ? read_values(file, path, *nspec, with_resolution, a, e) : st;
 }
 
 spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e)
@@ -135,6 +176,19 @@ static spx_status read_row_table(hid_t file, const char *path, size_t nspec, spx
     return st;
 }
 
+/* Camera of a frame, and the arm's name: the camera's letter, r0 -> r. */
+static spx_status read_camera(hid_t file, size_t size, char *camera, spx_arm *a, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    if (spx_h5_has_attr(file, "/frame", "camera"))
+        st = spx_h5_attr_str(file, "/frame", "camera", camera, size, e);
+    if (isalpha((unsigned char)camera[0]))
+        (void)snprintf(a->name, sizeof a->name, "%c", tolower((unsigned char)camera[0]));
+    else
+        (void)snprintf(a->name, sizeof a->name, "frame");
+    return st;
+}
+
 spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
 {
     spx_status st = spx_schema_accept(file, "/frame", "frame", e);
@@ -158,17 +212,8 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
         f->model_ny = md[0];
         f->model_nx = md[1];
     }
-    if (spx_h5_has_attr(file, "/frame", "camera") &&
-        (st = spx_h5_attr_str(file, "/frame", "camera", f->camera, sizeof f->camera, e)) != SPX_OK)
-        return st;
-    /* the arm is called by the camera's letter: r0 -> r */
-    if (isalpha((unsigned char)f->camera[0])) {
-        f->arm.name[0] = (char)tolower((unsigned char)f->camera[0]);
-        f->arm.name[1] = '\0';
-    } else {
-        (void)snprintf(f->arm.name, sizeof f->arm.name, "frame");
-    }
-    if ((st = spx_cards_read(file, "/frame/header", &f->header, e)) != SPX_OK ||
+    if ((st = read_camera(file, sizeof f->camera, f->camera, &f->arm, e)) != SPX_OK ||
+        (st = spx_cards_read(file, "/frame/header", &f->header, e)) != SPX_OK ||
         (st = read_row_table(file, "/fibermap", f->nspec, &f->fibermap, e)) != SPX_OK)
         return st;
     return read_row_table(file, "/scores", f->nspec, &f->scores, e);
@@ -219,79 +264,92 @@ void spx_frame_free(spx_frame *f)
 
 /* ---- spectra ---- */
 
-/* A frame as spectra of one arm: everything moves over. */
-static spx_status from_frame(hid_t file, spx_spectra *s, spx_err *e)
+/* A frame as spectra of one arm. */
+static spx_status frame_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
 {
-    spx_frame f;
-    spx_status st = spx_frame_read(file, &f, e);
-    if (st == SPX_OK) {
-        s->nspec = f.nspec;
-        s->narm = 1;
-        s->arm[0] = f.arm;
-        s->header = f.header;
-        s->fibermap = f.fibermap;
-        s->scores = f.scores;
-        memset(&f.arm, 0, sizeof f.arm);
-        memset(&f.header, 0, sizeof f.header);
-        f.fibermap = f.scores = NULL;
-    }
-    spx_frame_free(&f);
-    return st;
+    char camera[16] = "";
+    spx_status st = spx_schema_accept(file, "/frame", "frame", e);
+    s->narm = 1;
+    (void)snprintf(path[0], SPX_ARM_PATH, "/frame");
+    if (st != SPX_OK || (st = spx_arm_read_head(file, path[0], &s->nspec, &s->arm[0], e)) != SPX_OK ||
+        (st = read_camera(file, sizeof camera, camera, &s->arm[0], e)) != SPX_OK)
+        return st;
+    return spx_cards_read(file, "/frame/header", &s->header, e);
 }
 
 /* Arms in order of wavelength, which is what people expect of b, r, z; HDF5 lists them by name. */
-static void sort_arms(spx_spectra *s)
+static void sort_arms(spx_spectra *s, char (*path)[SPX_ARM_PATH])
 {
     for (size_t i = 1; i < s->narm; i++)
         for (size_t k = i; k > 0 && s->arm[k].nwave > 0 && s->arm[k - 1].nwave > 0 &&
                            s->arm[k].wavelength[0] < s->arm[k - 1].wavelength[0];
              k--) {
+            char name[SPX_ARM_PATH];
             spx_arm t = s->arm[k];
             s->arm[k] = s->arm[k - 1];
             s->arm[k - 1] = t;
+            memcpy(name, path[k], sizeof name);
+            memcpy(path[k], path[k - 1], sizeof name);
+            memcpy(path[k - 1], name, sizeof name);
         }
 }
 
-spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e)
+static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
 {
     size_t n = 0;
     char **names = NULL;
-    memset(s, 0, sizeof *s);
-    if (!spx_h5_exists(file, "/spectra")) {
-        if (spx_h5_exists(file, "/frame"))
-            return from_frame(file, s, e);
-        return spx_fail(
-            e, SPX_EINPUT,
-            "%s: holds no spectra (/spectra or /frame): fits2h5 makes them of FITS files, specx-extract of images",
-            spx_h5_filename(file));
-    }
     spx_status st = spx_schema_accept(file, "/spectra", "spectra", e);
     if (st != SPX_OK || (st = spx_h5_list(file, "/spectra", &n, &names, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        char path[300];
-        (void)snprintf(path, sizeof path, "/spectra/%s/wavelength", names[i]);
-        if (!spx_h5_exists(file, path))
+        char p[300];
+        (void)snprintf(p, sizeof p, "/spectra/%s/wavelength", names[i]);
+        if (!spx_h5_exists(file, p))
             continue;
         if (s->narm == SPX_MAX_ARM || strlen(names[i]) >= sizeof s->arm[0].name) {
             st = spx_fail(e, SPX_EINPUT, "%s:/spectra: more than %d arms, or an arm's name is too long",
                           spx_h5_filename(file), SPX_MAX_ARM);
             break;
         }
-        path[strlen(path) - strlen("/wavelength")] = '\0';
-        spx_arm *a = &s->arm[s->narm++];
+        spx_arm *a = &s->arm[s->narm];
         (void)snprintf(a->name, sizeof a->name, "%.15s", names[i]);
-        st = spx_arm_read(file, path, &s->nspec, with_resolution, a, e);
+        (void)snprintf(path[s->narm], SPX_ARM_PATH, "/spectra/%s", a->name);
+        st = spx_arm_read_head(file, path[s->narm++], &s->nspec, a, e);
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && s->narm == 0)
         st = spx_fail(e, SPX_EINPUT, "%s:/spectra: has no arms", spx_h5_filename(file));
-    sort_arms(s);
-    if (st != SPX_OK || (st = spx_cards_read(file, "/spectra/header", &s->header, e)) != SPX_OK ||
-        (st = read_row_table(file, "/fibermap", s->nspec, &s->fibermap, e)) != SPX_OK ||
-        (st = read_row_table(file, "/scores", s->nspec, &s->scores, e)) != SPX_OK)
-        return st;
-    return spx_table_read(file, "/exp_fibermap", &s->exp_fibermap, e);
+    sort_arms(s, path);
+    if (st == SPX_OK)
+        st = spx_cards_read(file, "/spectra/header", &s->header, e);
+    return st == SPX_OK ? spx_table_read(file, "/exp_fibermap", &s->exp_fibermap, e) : st;
+}
+
+spx_status spx_spectra_read_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
+{
+    spx_status st;
+    memset(s, 0, sizeof *s);
+    if (spx_h5_exists(file, "/spectra"))
+        st = spectra_head(file, s, path, e);
+    else if (spx_h5_exists(file, "/frame"))
+        st = frame_head(file, s, path, e);
+    else
+        st = spx_fail(
+            e, SPX_EINPUT,
+            "%s: holds no spectra (/spectra or /frame): fits2h5 makes them of FITS files, specx-extract of images",
+            spx_h5_filename(file));
+    if (st == SPX_OK)
+        st = read_row_table(file, "/fibermap", s->nspec, &s->fibermap, e);
+    return st == SPX_OK ? read_row_table(file, "/scores", s->nspec, &s->scores, e) : st;
+}
+
+spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e)
+{
+    char path[SPX_MAX_ARM][SPX_ARM_PATH];
+    spx_status st = spx_spectra_read_head(file, s, path, e);
+    for (size_t i = 0; i < s->narm && st == SPX_OK; i++)
+        st = read_values(file, path[i], s->nspec, with_resolution, &s->arm[i], e);
+    return st;
 }
 
 spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, spx_err *e)

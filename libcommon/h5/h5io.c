@@ -192,6 +192,15 @@ static int class_fits(hid_t ftype, hid_t mem)
     return f == m;
 }
 
+/* HDF5 clips negative numbers when it makes them unsigned; the bits of a mask must survive. */
+static hid_t memory_type(hid_t ftype, hid_t mem)
+{
+    return H5Tequal(mem, H5T_NATIVE_UINT32) > 0 && H5Tget_size(ftype) == 4 && H5Tget_class(ftype) == H5T_INTEGER &&
+                   H5Tget_sign(ftype) == H5T_SGN_2
+               ? H5T_NATIVE_INT32
+               : mem;
+}
+
 int spx_h5_overclaims(hid_t d, size_t bytes)
 {
     /* gzip packs at most 1:1032; and what is stored cannot be larger than the file, whatever the header says */
@@ -231,7 +240,7 @@ static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, siz
     hid_t d = spx_h5_open(loc, path, e);
     if (d < 0)
         return SPX_EINPUT;
-    hid_t ftype = H5Dget_type(d), use = mem;
+    hid_t ftype = H5Dget_type(d), use = memory_type(ftype, mem);
     spx_status st = check_shape(loc, path, d, ndim, dims, e);
     if (st == SPX_OK && !class_fits(ftype, mem))
         st = fail_at(loc, path, SPX_EINPUT, "has another kind of values than expected (numbers, whole numbers or text)",
@@ -241,10 +250,6 @@ static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, siz
         st = spx_mul(n, dims[i], &n, e);
     if (st == SPX_OK && spx_h5_overclaims(d, n * H5Tget_size(ftype)))
         st = fail_at(loc, path, SPX_EINPUT, "claims more data than the file holds", e);
-    /* HDF5 clips negative numbers when it makes them unsigned; the bits of a mask must survive */
-    if (st == SPX_OK && H5Tequal(mem, H5T_NATIVE_UINT32) > 0 && H5Tget_size(ftype) == 4 &&
-        H5Tget_class(ftype) == H5T_INTEGER && H5Tget_sign(ftype) == H5T_SGN_2)
-        use = H5T_NATIVE_INT32;
     if (st == SPX_OK && (*out = spx_alloc(n, H5Tget_size(mem), e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && n > 0 && H5Dread(d, use, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
@@ -305,7 +310,7 @@ spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t mem, size_t first
         st = fail_at(loc, path, SPX_EINPUT, "has another kind of values than expected", e);
     else if (row_spaces(d, first, n, &fs, &ms) != SPX_OK)
         st = fail_at(loc, path, SPX_EINPUT, "has fewer rows than expected", e);
-    else if (n > 0 && H5Dread(d, mem, ms, fs, H5P_DEFAULT, out) < 0)
+    else if (n > 0 && H5Dread(d, memory_type(ftype, mem), ms, fs, H5P_DEFAULT, out) < 0)
         st = fail_at(loc, path, SPX_EINPUT, "cannot be read: is the file damaged?", e);
     if (ms >= 0)
         (void)H5Sclose(ms);
