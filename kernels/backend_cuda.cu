@@ -14,6 +14,22 @@ static void close_cuda(spx_backend *b)
     b->state = nullptr;
 }
 
+static size_t bytes_to_host(const spx_backend *)
+{
+    return spx::to_host;
+}
+
+extern "C" int spx_cuda_order(void *earlier, void *later)
+{
+    cudaEvent_t done;
+    if (cudaEventCreateWithFlags(&done, cudaEventDisableTiming) != cudaSuccess)
+        return 1;
+    const bool ok = cudaEventRecord(done, static_cast<cudaStream_t>(earlier)) == cudaSuccess &&
+                    cudaStreamWaitEvent(static_cast<cudaStream_t>(later), done, 0) == cudaSuccess;
+    (void)cudaEventDestroy(done);
+    return !ok;
+}
+
 /* "0,2" into the state; "" is the first device that is new enough. */
 static spx_status choose(const char *list, int count, spx_cuda_state *s, spx_err *e)
 {
@@ -67,6 +83,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     b->abi = SPX_BACKEND_ABI;
     b->state = s;
     b->close = close_cuda;
+    b->to_host = bytes_to_host;
     size_t used = 0;
     for (int i = 0; i < s->ndevice && used < sizeof b->device; i++) {
         cudaDeviceProp p;

@@ -8,6 +8,7 @@
 #include <cusolverDn.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <atomic>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -53,6 +54,9 @@ inline void check(cublasStatus_t status, const char *what)
         throw failure(std::string(what) + ": cuBLAS error " + std::to_string((int)status));
 }
 
+/* Bytes that were copied from a device to the host so far (spx_backend's to_host). */
+inline std::atomic<size_t> to_host{0};
+
 /* Device memory of n elements. */
 template <typename T> class array
 {
@@ -90,6 +94,7 @@ template <typename T> class array
     }
     void take(T *to, size_t n) const
     {
+        to_host += n * sizeof(T);
         check(cudaMemcpy(to, p_, n * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
     }
     void clear(size_t n)
@@ -184,8 +189,11 @@ inline int use_first(spx_backend *b)
 
 } // namespace spx
 
-/* Stages; contracts as those of the CPU. */
 extern "C" {
+/* The `order` of spx_hook_step_info. */
+int spx_cuda_order(void *earlier, void *later);
+
+/* Stages; contracts as those of the CPU. */
 spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
                                   const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
 void spx_extract_close_cuda(spx_cuda_state *s);

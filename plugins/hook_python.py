@@ -151,17 +151,26 @@ class Runner:
 
     def call(self, stage, number, total, time, device, stream, arrays):
         if device >= 0:
-            if device != self.device or stream != self.stream:
-                self.using.clear()
-                self.device, self.stream = device, stream
-            for name, (use, _) in FRAMEWORKS.items():
-                if name not in self.using and name in sys.modules:
-                    use(sys.modules[name], device, stream)
-                    self.using.add(name)
+            self.arrive(device, stream)
         s = Step()
         s.stage, s.number, s.total, s.time, s.arrays = stage, number, total, time, arrays
         s.device, s.stream = "cpu" if device < 0 else f"cuda:{device}", stream
-        self.keep(self.function(s))
+        if device >= 0 and not self.using:
+            # whatever the hook uses, or imports now, works on the default stream unless it is told otherwise
+            core_order(stream or 1, 1)
+            self.keep(self.function(s))
+            core_order(1, stream or 1)
+        else:
+            self.keep(self.function(s))
+
+    def arrive(self, device, stream):
+        if device != self.device or stream != self.stream:
+            self.using.clear()
+            self.device, self.stream = device, stream
+        for name, (use, _) in FRAMEWORKS.items():
+            if name not in self.using and name in sys.modules:
+                use(sys.modules[name], device, stream)
+                self.using.add(name)
 
     def keep(self, out):
         if out is None:

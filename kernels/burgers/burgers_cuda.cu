@@ -1,6 +1,6 @@
 /* Burgers' equation on a CUDA device: a graph of steps, which the host launches without waiting for them. The
  * arithmetic is the host's, so that results are the same to the last bit. */
-#include <vector>
+#include <utility>
 
 #include "burgers/burgers_math.h"
 #include "cuda.cuh"
@@ -10,7 +10,7 @@ enum { STEPS = 100, THREADS = 256 };
 
 /* Step number *before + s + 1, from u[nx + 2] to next[nx + 2]; every so many steps into its row of the snapshots. */
 static __global__ void burgers_step(const double *__restrict__ u, double *__restrict__ next, size_t nx, double s1,
-                                    double s2, int lagged, const unsigned long long *before, unsigned s,
+                                    double s2, int lagged, const unsigned long long *before, unsigned long long s,
                                     unsigned long long nstep, unsigned long long every, double *snapshot)
 {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x + 1;
@@ -30,6 +30,21 @@ static __global__ void burgers_step(const double *__restrict__ u, double *__rest
 static __global__ void burgers_count(unsigned long long *before)
 {
     *before += STEPS;
+}
+
+/* After a hook that may have changed u[nx + 2]: the cells beside the ends, unless they are those of the step before,
+ * and the row of the snapshots, where this step has one. */
+static __global__ void burgers_settle(double *u, size_t nx, int lagged, double *row)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x + 1;
+    if (i > nx)
+        return;
+    if (i == nx && !lagged)
+        u[0] = u[nx];
+    if (i == 1 && !lagged)
+        u[nx + 1] = u[1];
+    if (row != nullptr)
+        row[i - 1] = u[i];
 }
 
 namespace
@@ -64,32 +79,74 @@ struct graph {
     }
 };
 
-double run(const spx_burgers_options *o, const double *initial, double s1, double s2, spx_burgers *out)
-{
-    const size_t cells = o->nx + 2, values = out->nsnapshot * out->nx;
+/* What the steps work on. */
+struct field {
+    const spx_burgers_options *o;
+    double s1, s2;
     stream st;
+    spx::array<double> u, next, snapshot;
+    spx::array<unsigned long long> before; /* steps that were taken before those of the graph */
+    unsigned threads, blocks;
+    field(const spx_burgers_options *options, const double *initial, double a, double b, size_t nsnapshot)
+        : o(options), s1(a), s2(b), u(spx::upload(initial, o->nx + 2)), next(o->nx + 2), snapshot(nsnapshot * o->nx),
+          before(1), threads(o->nx < THREADS ? ((unsigned)o->nx + 31) / 32 * 32 : (unsigned)THREADS),
+          blocks((unsigned)((o->nx + threads - 1) / threads))
+    {
+        before.clear(1);
+        /* what was put there through another stream has to be there */
+        spx::check(cudaDeviceSynchronize(), "initial state");
+    }
+    void step(const double *from, double *to, unsigned long long s)
+    {
+        burgers_step<<<blocks, threads, 0, st.s>>>(from, to, o->nx, s1, s2, o->lagged, before.get(), s, o->nstep,
+                                                   o->every, snapshot.get());
+    }
+};
+
+/* All steps, by a graph of many: the seconds that they took. */
+double steps(field &f)
+{
     graph gr;
-    spx::array<double> u = spx::upload(initial, cells), next(cells), snapshot(values);
-    spx::array<unsigned long long> before(1);
-    before.clear(1);
-    const unsigned threads = o->nx < THREADS ? ((unsigned)o->nx + 31) / 32 * 32 : (unsigned)THREADS;
-    const unsigned blocks = (unsigned)((o->nx + threads - 1) / threads);
-    spx::check(cudaStreamBeginCapture(st.s, cudaStreamCaptureModeThreadLocal), "graph");
+    spx::check(cudaStreamBeginCapture(f.st.s, cudaStreamCaptureModeThreadLocal), "graph");
     for (unsigned s = 0; s < STEPS; s++)
-        burgers_step<<<blocks, threads, 0, st.s>>>(s % 2 == 0 ? u.get() : next.get(), s % 2 == 0 ? next.get() : u.get(),
-                                                   o->nx, s1, s2, o->lagged, before.get(), s, o->nstep, o->every,
-                                                   snapshot.get());
-    burgers_count<<<1, 1, 0, st.s>>>(before.get());
-    spx::check(cudaStreamEndCapture(st.s, &gr.g), "graph");
+        f.step(s % 2 == 0 ? f.u.get() : f.next.get(), s % 2 == 0 ? f.next.get() : f.u.get(), s);
+    burgers_count<<<1, 1, 0, f.st.s>>>(f.before.get());
+    spx::check(cudaStreamEndCapture(f.st.s, &gr.g), "graph");
     spx::check(cudaGraphInstantiate(&gr.exec, gr.g, 0), "graph");
-    /* what was put there through another stream has to be there */
-    spx::check(cudaDeviceSynchronize(), "initial state");
-    spx::stopwatch watch(st.s);
-    for (size_t k = 0; k < o->nstep; k += STEPS)
-        spx::check(cudaGraphLaunch(gr.exec, st.s), "steps");
-    const double seconds = watch.stop();
-    snapshot.take(out->snapshot, values);
-    return seconds;
+    spx::stopwatch watch(f.st.s);
+    for (size_t k = 0; k < f.o->nstep; k += STEPS)
+        spx::check(cudaGraphLaunch(gr.exec, f.st.s), "steps");
+    return watch.stop();
+}
+
+/* All steps, with the hook after each; the host waits for none. A single kernel is launched sooner than a graph of it.
+ */
+spx_status hooked_steps(field &f, int device, double *seconds, spx_err *e)
+{
+    struct guest {
+        field &f;
+        ~guest()
+        {
+            (void)cudaStreamSynchronize(f.st.s);
+            spx_hook_leave(f.o->hook);
+        }
+    } while_it_is_there{f};
+    double *u = f.u.get(), *next = f.next.get();
+    spx_status st = SPX_OK;
+    spx::stopwatch watch(f.st.s);
+    for (size_t k = 1; k <= f.o->nstep && st == SPX_OK; k++) {
+        f.step(u, next, k - 1);
+        spx::check(cudaGetLastError(), "step");
+        std::swap(u, next);
+        st = spx_burgers_hook(f.o, k, u, device, f.st.s, spx_cuda_order, e);
+        spx::check(cudaSetDevice(device), "device");
+        if (f.o->hook->writable)
+            burgers_settle<<<f.blocks, f.threads, 0, f.st.s>>>(
+                u, f.o->nx, f.o->lagged,
+                k % f.o->every == 0 ? f.snapshot.get() + (k / f.o->every - 1) * f.o->nx : nullptr);
+    }
+    *seconds = watch.stop();
+    return st;
 }
 
 } // namespace
@@ -100,9 +157,16 @@ extern "C" spx_status spx_burgers_cuda(spx_backend *b, const spx_burgers_options
     spx_status st = spx_burgers_begin(o, out, &u, &s1, &s2, e);
     if (st == SPX_OK)
         st = spx::guarded("burgers", e, [&] {
-            (void)spx::use_first(b);
-            b->device_seconds = run(o, u, s1, s2, out);
-            return SPX_OK;
+            const int device = spx::use_first(b);
+            field f(o, u, s1, s2, out->nsnapshot);
+            spx_status done = SPX_OK;
+            if (o->hook != nullptr)
+                done = hooked_steps(f, device, &b->device_seconds, e);
+            else
+                b->device_seconds = steps(f);
+            if (done == SPX_OK)
+                f.snapshot.take(out->snapshot, out->nsnapshot * o->nx);
+            return done;
         });
     spx_free(u);
     if (st != SPX_OK)

@@ -108,6 +108,7 @@ void all_modes(const handles &h, const spx::array<double> &a, spx_svd *out)
     economic(h, a.get(), (int)m, (int)n, u.get(), s.get(), v.get());
     s.take(out->s, out->nmode);
     v.take(out->v, out->nmode * n);
+    spx::to_host += out->nmode * sizeof *out->u * m;
     spx::check(cudaMemcpy2D(out->u, out->nmode * sizeof *out->u, u.get(), k * sizeof *out->u,
                             out->nmode * sizeof *out->u, m, cudaMemcpyDeviceToHost),
                "copy from the device");
@@ -132,6 +133,7 @@ void leading_modes(const handles &h, const spx::array<double> &a, const spx_svd_
     product(h, y.get(), true, u.get(), false, (int)m, (int)l, (int)l, left.get());
     s.take(out->s, out->nmode);
     v.take(out->v, out->nmode * n);
+    spx::to_host += out->nmode * sizeof *out->u * m;
     spx::check(cudaMemcpy2D(out->u, out->nmode * sizeof *out->u, left.get(), l * sizeof *out->u,
                             out->nmode * sizeof *out->u, m, cudaMemcpyDeviceToHost),
                "copy from the device");
