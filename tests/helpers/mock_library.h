@@ -148,15 +148,18 @@ static inline mock_library *mock_library_make(void)
     return m;
 }
 
+enum { MOCK_NTEFF = 11, MOCK_NLOGG = 6, MOCK_NFEH = 7, MOCK_NALPHA = 2 };
+static const double mock_teff[MOCK_NTEFF] = {3500, 4000, 4500, 5000, 5500, 6000, 6500, 7000, 8000, 9000, 10000};
+static const double mock_logg[MOCK_NLOGG] = {0, 1, 2, 3, 4, 5}, mock_alpha[MOCK_NALPHA] = {0, 0.4};
+static const double mock_feh[MOCK_NFEH] = {-3, -2, -1.5, -1, -.5, 0, .5};
+
 /* Parameters of spectrum i of the library: teff, logg, feh, alpha. */
 static inline void mock_library_params(int i, double p[MOCK_NPAR])
 {
-    static const double teff[] = {3500, 4000, 4500, 5000, 5500, 6000, 6500, 7000, 8000, 9000, 10000};
-    static const double feh[] = {-3, -2, -1.5, -1, -.5, 0, .5};
-    p[0] = teff[i / 84];
-    p[1] = i / 14 % 6;
-    p[2] = feh[i / 2 % 7];
-    p[3] = i % 2 ? 0.4 : 0;
+    p[0] = mock_teff[i / 84];
+    p[1] = mock_logg[i / 14 % 6];
+    p[2] = mock_feh[i / 2 % 7];
+    p[3] = mock_alpha[i % 2];
 }
 
 /* Its flux per unit wavelength, flux[MOCK_NWAVE], as the float32 values that the library's files hold. */
