@@ -41,7 +41,6 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
              (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
              (r->clag = spx_alloc2(c->maxnccf, c->nlag, sizeof *r->clag, e)) &&
              (r->chi = spx_alloc2(ntemp, c->nlag, sizeof *r->chi, e)) &&
-             (r->best = spx_alloc(c->nlag, sizeof *r->best, e)) &&
              (r->best_entry = spx_alloc(c->nlag, sizeof *r->best_entry, e));
     }
     if (ok)
@@ -80,7 +79,6 @@ void spx_rv_room_free(spx_rv_room *r)
     spx_free(r->cprod);
     spx_free(r->clag);
     spx_free(r->chi);
-    spx_free(r->best);
     spx_free(r->best_entry);
     *r = (spx_rv_room){0};
 }
@@ -102,7 +100,7 @@ static int need_pieces(spx_rv_ws *w, size_t n, spx_err *e)
     for (; w->maxpiece < n && ok; w->maxpiece++) {
         spx_rv_data *d = &w->piece[w->maxpiece];
         ok = (d->flux = spx_alloc(c->maxn, sizeof *d->flux, e)) && (d->ie = spx_alloc(c->maxn, sizeof *d->ie, e)) &&
-             (d->good = spx_alloc(c->maxn, 1, e)) &&
+             (d->good = spx_alloc(c->maxn, 1, e)) && (d->model = spx_alloc(c->maxn, sizeof *d->model, e)) &&
              (!c->opt->resolution || (d->band = spx_alloc(c->maxband, sizeof *d->band, e)));
     }
     return ok;
@@ -126,6 +124,7 @@ void spx_rv_ws_free(spx_rv_ws *w)
         spx_free(d->flux);
         spx_free(d->ie);
         spx_free(d->good);
+        spx_free(d->model);
         spx_free(d->band);
     }
     spx_free(w->piece);
@@ -263,20 +262,20 @@ static int load_piece(spx_rv_ws *w, spx_rv_data *d, size_t row)
     return 1;
 }
 
-static size_t reject_piece(spx_rv_ws *w, spx_rv_data *d, const double *x, double sigma)
+static size_t reject_piece(spx_rv_ws *w, spx_rv_data *d, double sigma)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
-    double *z = w->room->w, *tmp = w->room->r, *model = w->room->u;
+    double *z = w->room->w, *tmp = w->room->r;
     size_t m = 0, found = 0;
-    if (spx_rv_model(w, d, x[0], model) == 0)
+    if (!(d->chisq < HUGE_VAL))
         return 0;
     for (size_t i = 0; i < a->n; i++) {
-        z[i] = fabs(d->flux[i] - model[i]) * d->ie[i];
+        z[i] = fabs(d->flux[i] - d->model[i]) * d->ie[i];
         if (d->good[i])
             tmp[m++] = z[i];
     }
     double cut = sigma * fmax(1, 1.4826 * spx_median(tmp, m));
-    uint8_t *fill = (uint8_t *)w->room->u; /* the model is not needed any more */
+    uint8_t *fill = (uint8_t *)w->room->u; /* not in use */
     for (size_t i = 0; i < a->n; i++)
         found += fill[i] = d->good[i] && z[i] > cut;
     if (d->ngood - found <= w->ctx->opt->npoly)
@@ -293,12 +292,11 @@ static size_t reject_piece(spx_rv_ws *w, spx_rv_data *d, const double *x, double
     return found;
 }
 
-size_t spx_rv_reject(spx_rv_ws *w, const double *x, double sigma)
+size_t spx_rv_reject(spx_rv_ws *w, double sigma)
 {
     size_t n = 0;
-    spx_rv_template(w, x, NULL, 0);
     for (size_t i = 0; i < w->first[w->ctx->narm]; i++)
-        n += reject_piece(w, &w->piece[i], x, sigma);
+        n += reject_piece(w, &w->piece[i], sigma);
     return n;
 }
 
@@ -318,6 +316,7 @@ int spx_rv_load(spx_rv_ws *w, size_t star)
     const spx_rv_ctx *c = w->ctx;
     size_t n = 0, begin, end;
     spx_rv_exposures(c, star, &begin, &end);
+    w->room->owner = NULL;
     w->npix = 0;
     w->neval = 0;
     w->has_curve = 0;

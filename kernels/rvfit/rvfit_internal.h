@@ -11,9 +11,9 @@
 
 #include "rvfit/rvfit.h"
 #include "rvfit/rvfit_math.h"
+#include "rvfit/rvfit_pick.h"
 
 enum {
-    SPX_RV_MAX_START = 6,
     SPX_RV_LANES = 8,  /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
     SPX_RV_TILE = 32,  /* pixels of a tile of the principal components */
     SPX_RV_LARGE = 8,  /* components that are summed in double precision: what follows is small */
@@ -107,6 +107,7 @@ typedef struct {
     size_t maxband;                                     /* of a piece, elements of its resolution matrix */
     size_t ccf_stride;                                  /* between arms, of transforms: keeps FFTW's alignment */
     double lag_v0, lag_step;                            /* common velocity grid of the cross-correlation */
+    int32_t *ccf_kind;                                  /* [entries of the set] as in spx_rv_set */
 } spx_rv_ctx;
 
 /* A piece of a star: one arm of one exposure. */
@@ -120,6 +121,9 @@ typedef struct {
     double large;      /* error of a bad pixel */
     size_t ngood, nreject;
     double sn;
+    /* at the last models(): model [stride], chi^2 over good pixels with it, and with the continuum alone; HUGE_VAL and
+     * a model of 0 where there is none */
+    double *model, chisq, chisq_c;
 } spx_rv_data;
 
 typedef struct {
@@ -129,6 +133,7 @@ typedef struct {
 
 /* Room for what is computed of one star at a time; stars of a batch share it. */
 typedef struct {
+    const void *owner; /* workspace whose templates, without derivatives, are in y and m; NULL: they are in pieces */
     double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM]; /* [nt][lanes] templates and their splines: 1 or SPX_RV_LANES */
     double *plane[SPX_RV_BATCH];             /* [1+npar][maxnt] */
     double *rot;                             /* [maxnt][SPX_RV_LANES] */
@@ -144,16 +149,15 @@ typedef struct {
     /* cross-correlation */
     float *cdata, *cout;
     fftwf_complex *cs, *civ, *cprod;
-    float *clag; /* [nccf][nlag] */
-    float *chi;  /* [entries][nlag] chi^2 - chi_zero */
-    double chi_zero;
-    float *best; /* [nlag] */
-    size_t *best_entry;
+    float *clag;         /* [nccf][nlag] */
+    float *chi;          /* [entries][nlag] chi^2 less what is common to all */
+    int32_t *best_entry; /* [nlag] */
 } spx_rv_room;
 
 typedef struct {
     const spx_rv_ctx *ctx;
     spx_rv_room *room;
+    size_t slot;        /* which of its group */
     spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; there is room for more */
     size_t maxpiece;
     size_t first[SPX_MAX_ARM + 1]; /* pieces of arm i are first[i] ... first[i+1]-1 */
@@ -171,9 +175,9 @@ typedef struct {
     spx_err err;       /* set when memory ran out: the batch has failed */
 } spx_rv_ws;
 
-/* A start: internal point and its chi^2 in cross-correlation. */
+/* A start: internal point, and the objective there where that was computed. */
 typedef struct {
-    double x[SPX_MAX_FIT], chisq;
+    double x[SPX_MAX_FIT], f;
 } spx_rv_start;
 
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e);
@@ -183,8 +187,8 @@ void spx_rv_room_free(spx_rv_room *r);
 spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e);
 void spx_rv_ws_free(spx_rv_ws *w);
 
-/* Mask good pixels that are farther than `sigma` from the model at x; returns how many. */
-size_t spx_rv_reject(spx_rv_ws *w, const double *x, double sigma);
+/* Mask good pixels that are farther than `sigma` from the pieces' models; returns how many. */
+size_t spx_rv_reject(spx_rv_ws *w, double sigma);
 
 /* Exposures of a star: indices first ... end-1 of the input's row[]. */
 void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *end);
@@ -206,18 +210,9 @@ void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out);
 void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out);
 /* The same with derivatives for n <= SPX_RV_BATCH stars of one room, star k at x[k]. No templates are left in use. */
 void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out);
-/* Model of a piece, [n], with the templates in use at velocity v; 0 when there is none. */
-int spx_rv_model(spx_rv_ws *w, const spx_rv_data *d, double v, double *model);
-/* chi^2 over good pixels of a piece with the templates in the workspace (`flat`: with T = 1 instead) at velocity v;
- * model[n] may be NULL. */
-double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, float *model);
-
-/* Search without derivatives around the minimum, and descent from where it led, until nothing near is lower. */
-struct spx_rv_minimum;
-void spx_rv_polish(spx_rv_ws *w, struct spx_rv_minimum *min);
-
-/* Peaks closer than this are one, km/s. */
-#define SPX_RV_FAR 60.0
+/* chi^2 over good pixels of a piece with the templates in the workspace (`flat`: with T = 1 instead) at velocity v,
+ * HUGE_VAL when there is none; model[stride] may be NULL. */
+double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, double *model);
 
 /* What a search found. */
 typedef struct spx_rv_minimum {
@@ -228,18 +223,22 @@ typedef struct spx_rv_minimum {
     double end_v[SPX_RV_MAX_START], end_f[SPX_RV_MAX_START];
 } spx_rv_minimum;
 
-/* Starts, best first; returns how many (at least one). *v_ccf: velocity of the best by cross-correlation (or what does
- * its work when there is no set); NaN where it was not computed, because the start is given or found by brute force. */
-size_t spx_rv_starts(spx_rv_ws *w, const double *given, spx_rv_start *start, double *v_ccf);
-
+/* Into room->cs and civ: what n pieces, all of one arm, are correlated as. */
+void spx_rv_ccf_transform(spx_rv_ws *w, size_t n, const spx_rv_data *piece);
+/* Starts from the cross-correlation of one star; its curve into w->curve. */
+void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick);
+spx_rv_set spx_rv_set_of(const spx_rv_ctx *c);
 /* Cross-correlation of one piece with an entry of the set, out[nlag]: what is taken off its chi^2. */
 void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out);
 
 /* Minimum of the objective from these starts (multilinear interpolation, or none at all). */
 void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx_rv_minimum *out);
 
-/* The same for an interpolation without kinks, n <= SPX_RV_BATCH stars of one room together. */
-void spx_rv_minimise_batch(size_t n, spx_rv_ws *const *w, const size_t *nstart, spx_rv_start (*start)[SPX_RV_MAX_START],
-                           spx_rv_minimum *out);
+/* Search without derivatives around a minimum: point number i (from 0) of those that are tried one after another is y,
+ * seen from the best one so far, x; 0 when there are no more. chol: of half the curvature, spx_rv_probe_scale(). */
+int spx_rv_probe_scale(const spx_rv_ctx *c, const spx_rv_value *at, double *chol);
+int spx_rv_probe(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y);
+/* A point is taken when it is lower by more than this. */
+#define SPX_RV_PROBE_LOWER 1e-4
 
 #endif

@@ -155,35 +155,46 @@ static int across_faces(spx_rv_ws *w, size_t *cell, visited *v, double *x, spx_r
     return converged;
 }
 
-/* Search along conjugate directions without derivatives, crossing cells; returns how far the objective fell. */
-static double polish(spx_rv_ws *w, double *x, const spx_rv_value *at)
+int spx_rv_probe_scale(const spx_rv_ctx *c, const spx_rv_value *at, double *chol)
 {
-    const spx_rv_ctx *c = w->ctx;
     size_t nf = c->nfree;
-    double chol[SPX_MAX_FIT * (SPX_MAX_FIT + 1) / 2], best = at->f;
     for (size_t i = 0; i < nf; i++)
         for (size_t j = 0; j <= i; j++)
             chol[spx_rv_packed(i, j)] = 0.5 * at->hess[i * nf + j] * (i == j ? 1 + 1e-9 : 1);
-    if (!spx_rv_cholesky(nf, chol, 1e-14))
+    return spx_rv_cholesky(nf, chol, 1e-14);
+}
+
+int spx_rv_probe(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y)
+{
+    static const double step[] = {1, 0.25, 0.0625};
+    size_t nf = c->nfree, round = i / (2 * nf), k = i / 2 % nf;
+    if (round >= sizeof step / sizeof *step)
         return 0;
-    for (double step = 1; step > 0.05; step *= 0.25)
-        for (size_t k = 0; k < nf; k++)
-            for (int sign = -1; sign <= 1; sign += 2) {
-                double d[SPX_MAX_FIT] = {0}, y[SPX_MAX_FIT];
-                d[k] = sign * step;
-                spx_rv_backward(nf, chol, d);
-                memcpy(y, x, sizeof y);
-                for (size_t i = 0; i < nf; i++) {
-                    size_t q = c->freeq[i];
-                    y[q] = fmax(c->lo[q], fmin(c->hi[q], x[q] + d[i]));
-                }
-                spx_rv_value f;
-                spx_rv_eval(w, y, NULL, 0, &f);
-                if (f.f < best - 0.1 * LOWER) {
-                    best = f.f;
-                    memcpy(x, y, sizeof y);
-                }
-            }
+    double d[SPX_MAX_FIT] = {0};
+    d[k] = i % 2 ? step[round] : -step[round];
+    spx_rv_backward(nf, chol, d);
+    memcpy(y, x, SPX_MAX_FIT * sizeof *y);
+    for (size_t j = 0; j < nf; j++) {
+        size_t q = c->freeq[j];
+        y[q] = fmax(c->lo[q], fmin(c->hi[q], x[q] + d[j]));
+    }
+    return 1;
+}
+
+/* Search along conjugate directions without derivatives, crossing cells; returns how far the objective fell. */
+static double polish(spx_rv_ws *w, double *x, const spx_rv_value *at)
+{
+    double chol[SPX_MAX_FIT * (SPX_MAX_FIT + 1) / 2], best = at->f, y[SPX_MAX_FIT];
+    if (w->ctx->nfree == 0 || !spx_rv_probe_scale(w->ctx, at, chol))
+        return 0;
+    for (size_t i = 0; spx_rv_probe(w->ctx, chol, i, x, y); i++) {
+        spx_rv_value f;
+        spx_rv_eval(w, y, NULL, 0, &f);
+        if (f.f < best - SPX_RV_PROBE_LOWER) {
+            best = f.f;
+            memcpy(x, y, sizeof y);
+        }
+    }
     return at->f - best;
 }
 
@@ -288,25 +299,5 @@ void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx
             memcpy(out->x, y, sizeof y);
             out->converged = ok;
         }
-    }
-}
-
-void spx_rv_polish(spx_rv_ws *w, spx_rv_minimum *min)
-{
-    const spx_rv_ctx *c = w->ctx;
-    double lo[SPX_MAX_FIT], hi[SPX_MAX_FIT], y[SPX_MAX_FIT];
-    gather(c, c->lo, lo);
-    gather(c, c->hi, hi);
-    for (int round = 0; round < MAX_ROUNDS && min->at.f < HUGE_VAL; round++) {
-        memcpy(y, min->x, sizeof y);
-        double fell = polish(w, y, &min->at);
-        if (fell <= 0)
-            break;
-        spx_rv_eval(w, y, NULL, 1, &min->at);
-        memcpy(min->x, y, sizeof y);
-        (void)descend(w, NULL, lo, hi, FREE_STEPS, min->x, &min->at);
-        min->converged = 1; /* nothing near was lower when it ended */
-        if (fell < LOWER)
-            break;
     }
 }

@@ -333,6 +333,7 @@ void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int der
     spx_rv_room *r = w->room;
     double x[SPX_MAX_FIT];
     size_t lanes = deriv ? 1 + c->ng : 1, nnode = prepare(w, x0, cell, deriv, lanes, x);
+    r->owner = NULL;
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
         if (w->first[ia] == w->first[ia + 1])
@@ -499,6 +500,7 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
     spx_rv_room *r = w[0]->room;
     size_t lanes = 1 + c->ng;
     double at[SPX_RV_BATCH][SPX_MAX_FIT];
+    r->owner = NULL;
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
         for (size_t k = 0; k < n; k++) {
@@ -522,19 +524,7 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
     }
 }
 
-int spx_rv_model(spx_rv_ws *w, const spx_rv_data *d, double v, double *model)
-{
-    double chol[CHOL], coef[SPX_RVFIT_MAX_POLY];
-    sample(w, d->arm, v);
-    const double *t = blurred(w, d, 1);
-    if (!(solve_continuum(w, d, t, chol, coef) < HUGE_VAL))
-        return 0;
-    for (size_t i = 0; i < w->ctx->arm[d->arm].n; i++)
-        model[i] = w->room->q[i] * t[i];
-    return 1;
-}
-
-double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, float *model)
+double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, double *model)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
     double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], chisq = 0;
@@ -544,14 +534,13 @@ double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, floa
     else
         sample(w, d->arm, v);
     const double *t = blurred(w, d, 1);
-    if (!(solve_continuum(w, d, t, chol, coef) < HUGE_VAL))
-        return HUGE_VAL;
+    int ok = solve_continuum(w, d, t, chol, coef) < HUGE_VAL;
     for (size_t i = 0; i < a->n; i++) {
-        double f = w->room->q[i] * t[i], z = (d->flux[i] - f) * d->ie[i];
+        double f = ok ? w->room->q[i] * t[i] : 0, z = (d->flux[i] - f) * d->ie[i];
         if (d->good[i])
             chisq += z * z;
         if (model)
-            model[i] = (float)(isfinite(f) ? fmax(-1e38, fmin(1e38, f)) : 0);
+            model[i] = f;
     }
-    return chisq;
+    return ok ? chisq : HUGE_VAL;
 }

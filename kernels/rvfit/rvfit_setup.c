@@ -572,6 +572,16 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
         c->maxnccf = a->nccf > c->maxnccf ? a->nccf : c->maxnccf;
     }
     openblas_set_num_threads(blas);
+    const spx_ccf_set *set = &c->arm[0].setup->ccf;
+    if (st == SPX_OK && !(c->ccf_kind = spx_alloc(set->ntemp, sizeof *c->ccf_kind, e)))
+        st = SPX_EIO;
+    for (size_t t = 0; st == SPX_OK && t < set->ntemp; t++) {
+        size_t k = t; /* entries of one template lie side by side */
+        while (k-- > 0)
+            if (memcmp(set->params + t * c->npar, set->params + k * c->npar, c->npar * sizeof *set->params) == 0)
+                break;
+        c->ccf_kind[t] = k < t ? c->ccf_kind[k] : (int32_t)t;
+    }
     c->ccf_stride = c->maxccf / 2 + 16;
     float *r = st == SPX_OK ? spx_alloc(c->maxccf, sizeof *r, e) : NULL;
     fftwf_complex *z = r ? spx_alloc(c->maxccf, sizeof *z, e) : NULL;
@@ -663,5 +673,6 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
     for (size_t p = 0; p < SPX_MAX_PAR; p++)
         spx_free(c->axis[p]);
     spx_free(c->simplex);
+    spx_free(c->ccf_kind);
     *c = (spx_rv_ctx){0};
 }

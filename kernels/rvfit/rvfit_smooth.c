@@ -1,32 +1,20 @@
-/* Minima of the objective of several stars that advance together, for an interpolation that is smooth across the nodes
- * of the grid: damped Gauss-Newton (Levenberg-Marquardt) with bounds, from several starts a star, one after another.
- * Every round computes one point of each star that is not done; what one star does depends on no other. */
+/* Minimum of the objective of a star for an interpolation that is smooth across the nodes of the grid: damped
+ * Gauss-Newton (Levenberg-Marquardt) with bounds, from several starts, one after another. The search asks for one point
+ * at a time, so that those of many stars can be computed together. */
 #include <math.h>
 #include <string.h>
 
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/rvfit_fit.h"
 
 enum { MAX_STEPS = 60, LOOK_STEPS = 4 };
 static const double TOLERANCE = 1e-4; /* of the objective */
 static const double NEAR = 3;      /* a start is merged with the best minimum within this many (conditional) errors */
 static const double HOPELESS = 30; /* a start that will end this much above the best minimum is not followed */
 
-typedef struct {
-    spx_rv_ws *w;
-    const spx_rv_start *start;
-    size_t nstart, s; /* start that is followed; s == nstart: done */
-    int fresh;        /* the point that was asked for is the start itself */
-    size_t steps;
-    double lambda, gain;   /* damping; what the step in question should gain */
-    double x[SPX_MAX_FIT]; /* current point */
-    spx_rv_value at;       /* there */
-    spx_rv_minimum *best;
-} search;
-
 /* Point to compute next of the current start; 0 when it is at its end, with *converged. */
-static int propose(search *f, double *y, int *converged)
+static int propose(spx_rv_search *f, double *y, int *converged)
 {
-    const spx_rv_ctx *c = f->w->ctx;
+    const spx_rv_ctx *c = f->c;
     double dlo[SPX_MAX_FIT], dhi[SPX_MAX_FIT], d[SPX_MAX_FIT];
     for (size_t k = 0; k < c->nfree; k++) {
         size_t q = c->freeq[k];
@@ -53,8 +41,7 @@ static int propose(search *f, double *y, int *converged)
     return 1;
 }
 
-/* The value at the point that was asked for. */
-static void accept(search *f, const double *y, const spx_rv_value *next)
+void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *next)
 {
     double drop = f->at.f - next->f;
     f->steps++;
@@ -71,9 +58,9 @@ static void accept(search *f, const double *y, const spx_rv_value *next)
 }
 
 /* Has a later start met the best minimum, or no hope to get below it? */
-static int give_up(const search *f)
+static int give_up(const spx_rv_search *f)
 {
-    const spx_rv_ctx *c = f->w->ctx;
+    const spx_rv_ctx *c = f->c;
     const spx_rv_minimum *b = f->best;
     if (f->s == 0 || !(b->at.f < HUGE_VAL))
         return 0;
@@ -85,8 +72,7 @@ static int give_up(const search *f)
     return near || (f->steps >= LOOK_STEPS && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
 }
 
-/* Point that the search needs next in y; 0 when all starts are done. */
-static int next_point(search *f, double *y)
+int spx_rv_search_next(spx_rv_search *f, double *y)
 {
     while (f->s < f->nstart) {
         int converged;
@@ -111,31 +97,12 @@ static int next_point(search *f, double *y)
     return 0;
 }
 
-void spx_rv_minimise_batch(size_t n, spx_rv_ws *const *w, const size_t *nstart, spx_rv_start (*start)[SPX_RV_MAX_START],
-                           spx_rv_minimum *out)
+void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, const spx_rv_start *start,
+                         spx_rv_minimum *out)
 {
-    search f[SPX_RV_BATCH];
-    for (size_t k = 0; k < n; k++) {
-        f[k] = (search){.w = w[k], .start = start[k], .nstart = nstart[k], .fresh = 1, .lambda = 1e-4, .best = &out[k]};
-        out[k].at.f = HUGE_VAL;
-        out[k].converged = 0;
-        out[k].nend = nstart[k];
-        memcpy(out[k].x, start[k][0].x, sizeof out[k].x);
-    }
-    for (;;) {
-        spx_rv_ws *who[SPX_RV_BATCH];
-        double y[SPX_RV_BATCH][SPX_MAX_FIT];
-        spx_rv_value value[SPX_RV_BATCH];
-        size_t m = 0, index[SPX_RV_BATCH];
-        for (size_t k = 0; k < n; k++)
-            if (next_point(&f[k], y[m])) {
-                who[m] = w[k];
-                index[m++] = k;
-            }
-        if (m == 0)
-            return;
-        spx_rv_eval_batch(m, who, (const double(*)[SPX_MAX_FIT])y, value);
-        for (size_t k = 0; k < m; k++)
-            accept(&f[index[k]], y[k], &value[k]);
-    }
+    *f = (spx_rv_search){.c = c, .start = start, .nstart = nstart, .fresh = 1, .lambda = 1e-4, .best = out};
+    out->at.f = HUGE_VAL;
+    out->converged = 0;
+    out->nend = nstart;
+    memcpy(out->x, start[0].x, sizeof out->x);
 }

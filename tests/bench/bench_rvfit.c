@@ -11,7 +11,7 @@
 #include "../helpers/mock_library.h"
 #include "base/mem.h"
 #include "base/wave.h"
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/rvfit_fit.h"
 #include "template/template.h"
 
 enum { NARM = 3 };
@@ -229,26 +229,25 @@ int main(void)
 
     /* Steps, on one full group of stars. */
     enum { REPEAT = 20 };
-    spx_rv_room room;
-    spx_rv_ws w[SPX_RV_BATCH], *who[SPX_RV_BATCH];
+    spx_rv_engine engine = spx_rv_engine_cpu(&c);
+    spx_rv_ws *who[SPX_RV_BATCH];
     spx_rv_start start[SPX_RV_BATCH][SPX_RV_MAX_START];
     spx_rv_minimum found[SPX_RV_BATCH];
     spx_rv_value value[SPX_RV_BATCH];
-    double x[SPX_RV_BATCH][SPX_MAX_FIT], v;
+    double x[SPX_RV_BATCH][SPX_MAX_FIT], v[SPX_RV_BATCH];
+    const double *given[SPX_RV_BATCH] = {NULL};
     size_t nstart[SPX_RV_BATCH];
-    need(spx_rv_room_init(&room, &c, &e) == SPX_OK, &e);
-    for (size_t k = 0; k < SPX_RV_BATCH; k++) {
-        need(spx_rv_ws_init(&w[k], &c, &room, &e) == SPX_OK, &e);
-        who[k] = &w[k];
-    }
+    spx_rv_group *group = spx_rv_group_new(&c, &engine, SPX_RV_BATCH, &e);
+    need(group != NULL, &e);
+    for (size_t k = 0; k < SPX_RV_BATCH; k++)
+        who[k] = spx_rv_group_ws(group, k);
     size_t step = nstar / SPX_RV_BATCH;
     begin = now();
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        need(spx_rv_load(&w[k], k * step), &e);
+        need(spx_rv_load(who[k], k * step), &e);
     double load = (now() - begin) / SPX_RV_BATCH;
     begin = now();
-    for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        nstart[k] = spx_rv_starts(&w[k], NULL, start[k], &v);
+    need(spx_rv_group_starts(group, SPX_RV_BATCH, who, given, start, nstart, v, &e) == SPX_OK, &e);
     double starts = (now() - begin) / SPX_RV_BATCH;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         memcpy(x[k], start[k][0].x, sizeof x[k]);
@@ -258,20 +257,22 @@ int main(void)
     double eval = (now() - begin) / SPX_RV_BATCH / REPEAT;
     begin = now();
     for (int i = 0; i < REPEAT; i++)
-        spx_rv_eval(&w[0], x[0], NULL, 1, &value[0]);
+        spx_rv_eval(who[0], x[0], NULL, 1, &value[0]);
     double alone = (now() - begin) / REPEAT;
-    spx_rv_template(&w[0], x[0], NULL, 0);
+    spx_rv_template(who[0], x[0], NULL, 0);
     begin = now();
     for (int i = 0; i < REPEAT; i++)
-        spx_rv_project(&w[0], x[0][0] + i, &value[0]);
+        spx_rv_project(who[0], x[0][0] + i, &value[0]);
     double project = (now() - begin) / REPEAT;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        w[k].neval = 0;
+        who[k]->neval = 0;
     begin = now();
-    spx_rv_minimise_batch(SPX_RV_BATCH, who, nstart, start, found);
+    need(spx_rv_group_minimise(group, SPX_RV_BATCH, who, (const spx_rv_start(*)[SPX_RV_MAX_START])start, nstart, found,
+                               &e) == SPX_OK,
+         &e);
     double minimise = (now() - begin) / SPX_RV_BATCH, neval = 0;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        neval += (double)w[k].neval / SPX_RV_BATCH;
+        neval += (double)who[k]->neval / SPX_RV_BATCH;
 
     /* The whole fit. */
     spx_rvfit r;
@@ -290,9 +291,7 @@ int main(void)
     printf("whole fit: %.2f ms a star, %.0f stars a second and core\n", 1e3 * whole, 1 / whole);
 
     spx_rvfit_free(&r);
-    for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        spx_rv_ws_free(&w[k]);
-    spx_rv_room_free(&room);
+    spx_rv_group_free(group);
     spx_rv_ctx_free(&c);
     for (size_t a = 0; a < NARM; a++) {
         spx_free(s.arm[a].wavelength);

@@ -1,0 +1,73 @@
+/* The logic of the fit, once for whatever computes. An engine computes for many stars at a time: their objective with
+ * derivatives, the objective at other velocities, models. What one star does depends on no other.
+ *
+ * A group is what one thread of the host fits together: workspaces of its stars, and all that is known of them on the
+ * way. */
+#ifndef SPX_RVFIT_FIT_H
+#define SPX_RVFIT_FIT_H
+
+#include "rvfit/rvfit_internal.h"
+
+typedef struct {
+    void *state;
+    int threads;     /* of the host, for the logic of a group's stars; each has a room of its own */
+    size_t together; /* stars whose profiles and models are computed side by side */
+    /* The stars w[n] have new data, from spx_rv_load() or spx_rv_reject(). NULL: nothing to be done. */
+    spx_status (*load)(void *state, size_t n, spx_rv_ws *const *w, spx_err *e);
+    /* Cross-correlation: starts into pick[n], and w[k]->curve. */
+    spx_status (*correlate)(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e);
+    /* Objective with derivatives of star k at x[k]. */
+    spx_status (*eval)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out,
+                       spx_err *e);
+    /* Objective of star k with the templates of x[k] at velocities v[first[k]] ... v[first[k+1]-1], into f. n is at
+     * most `together`. */
+    spx_status (*values)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+                         const size_t *first, const double *v, double *f, spx_err *e);
+    /* Model and chi^2 of all pieces (spx_rv_data) at x[k], n as above. */
+    spx_status (*models)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
+} spx_rv_engine;
+
+/* Search for the minimum of one star from several starts, one after another (rvfit_smooth.c). */
+typedef struct {
+    const spx_rv_ctx *c;
+    const spx_rv_start *start;
+    size_t nstart, s; /* start that is followed; s == nstart: done */
+    int fresh;        /* the point that was asked for is the start itself */
+    size_t steps;
+    double lambda, gain;   /* damping; what the step in question should gain */
+    double x[SPX_MAX_FIT]; /* current point */
+    spx_rv_value at;       /* there */
+    spx_rv_minimum *best;
+} spx_rv_search;
+
+void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, const spx_rv_start *start,
+                         spx_rv_minimum *out);
+/* Point whose value the search needs next, in y[SPX_MAX_FIT]; 0 when all starts are done. */
+int spx_rv_search_next(spx_rv_search *f, double *y);
+void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);
+
+typedef struct spx_rv_group spx_rv_group;
+
+/* A group of up to `most` stars. NULL: no memory. */
+spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine, size_t most, spx_err *e);
+void spx_rv_group_free(spx_rv_group *g);
+/* Workspace of star k of a group. */
+spx_rv_ws *spx_rv_group_ws(spx_rv_group *g, size_t k);
+/* Fits stars first ... first+n-1 of the batch, n <= most. */
+spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *out, spx_err *e);
+
+/* Starts of n stars of a group (w: workspaces with data), best first, at least one each. */
+spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_ws *const *w, const double *const *given,
+                               spx_rv_start (*start)[SPX_RV_MAX_START], size_t *nstart, double *v_ccf, spx_err *e);
+/* Minima of n stars of a group from their starts. */
+spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
+                                 const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart,
+                                 spx_rv_minimum *out, spx_err *e);
+
+/* The result of a batch, with nothing in it yet; and that of a star that cannot be fitted. */
+spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e);
+
+/* The CPU as an engine: its stars are in one room. */
+spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c);
+
+#endif
