@@ -254,9 +254,21 @@ column() {
         awk -F, '{ exit !(($1 + 42.5)^2 < 4^2 && ($2 - 5704)^2 < 300^2 && ($3 + 0.64)^2 < 0.4^2) }'
     fits2h5 -q --air "$SPX_SHARED/data/rv/da_white_dwarfs_1d_nlte.fits.gz" |
         rvs-template -q -s sdss:3780:9250:1.2:R=1800 --library-resolution none -o da.h5
-    fits2h5 -q spec-0266-51602-0031.fits | rvs-fit -q -t da.h5 --no-dichroic -o wd.h5
+    fits2h5 -q spec-0266-51602-0031.fits -o wdspec.h5
+    rvs-fit -q -t da.h5 --no-dichroic -o wd.h5 wdspec.h5
     column VRAD,TEFF,LOGG wd.h5 |
         awk -F, '{ exit !($1^2 < 30^2 && ($2 - 11500)^2 < 1500^2 && $3 > 7.5 && $3 < 9) }'
+    # a network says the same
+    fails_with 3 '*no network*' rvs-fit -q -t da.h5 --interpolator nn -o x.h5 wdspec.h5
+    fits2h5 -q --air "$SPX_SHARED/data/rv/da_white_dwarfs_1d_nlte.fits.gz" |
+        rvs-template -q -s sdss:3780:9250:1.2:R=1800 --library-resolution none --train-nn --nn-hidden 48,48 \
+            --nn-epochs 200 -o net.h5
+    h5check net.h5
+    rvs-fit -q -t net.h5 --interpolator nn --no-dichroic -o nn.h5 wdspec.h5
+    paste <(column VRAD,VRAD_ERR,TEFF,TEFF_ERR wd.h5 | tr , ' ') <(column VRAD,TEFF nn.h5 | tr , ' ') |
+        awk '{ exit !(($1 - $5)^2 < (0.3 * $2)^2 && ($3 - $6)^2 < $4^2) }'
+    h5edit net.h5 set /templates/sdss/nn/size 1 49
+    fails_with 3 '*net.h5*nn/weight*' rvs-fit -q -t net.h5 --interpolator nn -o x.h5 wdspec.h5
     # the templates do not reach the spectrum
     fits2h5 -q --vacuum "$SPX_SHARED/data/rv/kurucz_stds_v5.fit" |
         rvs-template -q -s sdss:4000:6000:1:R=1900 --library-resolution R=1900 -o narrow.h5

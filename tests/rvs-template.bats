@@ -139,6 +139,22 @@ values() {
     [ "$(values /templates/a/grid/naxis t.h5)" = "1 6 7 2" ]
 }
 
+@test "rvs-template: a network learns the library, and says how well" {
+    library=$BATS_FILE_TMPDIR/library.h5
+    rvs-template --train-nn --nn-hidden 24,16 --nn-epochs 60 -j 1 -s a:5050:5350:0.4:R=3000 -s b:5100:5300:0.4:R=3000 \
+        --no-ccf -o one.h5 "$library" 2>err
+    [[ $(cat err) == *"setup 'a': the network is off by "*" rms, "*" at most"*"setup 'b': the network"* ]]
+    h5check one.h5
+    [[ $(values /templates/a/nn/size one.h5) == "4 24 16 "* ]]
+    rvs-template -q --train-nn --nn-hidden 24,16 --nn-epochs 60 -j 3 -s a:5050:5350:0.4:R=3000 \
+        -s b:5100:5300:0.4:R=3000 --no-ccf -o two.h5 "$library"
+    h5diff one.h5 two.h5 /templates/a
+    fails_with 2 '*need --train-nn*' rvs-template --nn-epochs 60 -s a:5050:5350:0.4:R=3000 -o t.h5 "$library"
+    fails_with 2 '*--nn-hidden: 1.5 neurons*' \
+        rvs-template --train-nn --nn-hidden 1.5 -s a:5050:5350:0.4:R=3000 -o t.h5 "$library"
+    fails_with 2 '*--pca*' rvs-template --train-nn --pca 0 -s a:5050:5350:0.4:R=3000 -o t.h5 "$library"
+}
+
 @test "rvs-template: Kurucz stars, with the hole in their grid" {
     need_shared data/rv/kurucz_stds_v5.fit
     fits2h5 --vacuum -o library.h5 "$SPX_SHARED/data/rv/kurucz_stds_v5.fit"

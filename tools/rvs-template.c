@@ -1,4 +1,5 @@
 /* rvs-template: templates of one or several instrument setups from a library of model spectra. */
+#include <math.h>
 #include <string.h>
 
 #include "blocks/io.h"
@@ -14,7 +15,13 @@ static struct {
     int ccf, logpar_given;
     long every;
     double pca;
+    int train, nn_given;
+    const char *hidden;
+    long epochs, seed;
 } o = {.pca = 1e-4,
+       .hidden = "128,128",
+       .epochs = 1500,
+       .seed = 1,
        .interpolator = "auto",
        .norm = "linear",
        .resolution = "R=100000",
@@ -40,6 +47,12 @@ static const spx_opt options[] = {
      0, "auto|grid|simplex", NULL},
     {SPX_OPT_DOUBLE, "pca", 0, "ERROR", &o.pca,
      "Keep as many principal components as leave out no more than this, rms in ln(flux); 0: none", 0, 1, NULL, NULL},
+    {SPX_OPT_HEADING, "Network", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
+    {SPX_OPT_FLAG, "train-nn", 0, NULL, &o.train,
+     "Train a network that interpolates, for rvs-fit --interpolator nn, and report its error", 0, 0, NULL, NULL},
+    {SPX_OPT_STRING, "nn-hidden", 0, "N,...", &o.hidden, "Neurons of its hidden layers", 0, 0, NULL, &o.nn_given},
+    {SPX_OPT_INT, "nn-epochs", 0, "N", &o.epochs, "Passes through the library, at most", 1, 1e7, NULL, &o.nn_given},
+    {SPX_OPT_INT, "nn-seed", 0, "N", &o.seed, "Seed of its random numbers", 0, 1e15, NULL, &o.nn_given},
     {SPX_OPT_HEADING, "Cross-correlation set", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
     {SPX_OPT_FLAG, "ccf", 0, NULL, &o.ccf,
      "Make the set from which rvs-fit starts; on by default, --no-ccf leaves it out", 0, 0, NULL, NULL},
@@ -48,6 +61,26 @@ static const spx_opt options[] = {
     {SPX_OPT_STRING, "ccf-vsini", 0, "KM/S,...", &o.vsini, "Rotation velocities that each of them is broadened with", 0,
      0, NULL, NULL},
     {0}};
+
+static spx_status network(spx_template_config *cfg, spx_err *e)
+{
+    double hidden[SPX_NN_MAX_LAYER - 1];
+    size_t n = 0;
+    if (!o.train)
+        return o.nn_given ? spx_fail(e, SPX_EUSAGE, "--nn-hidden, --nn-epochs and --nn-seed need --train-nn") : SPX_OK;
+    spx_status st = spx_parse_doubles(o.hidden, ',', "--nn-hidden", SPX_NN_MAX_LAYER - 1, hidden, &n, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        if (!(hidden[i] >= 1 && hidden[i] <= SPX_NN_MAX_WIDTH && hidden[i] == floor(hidden[i])))
+            st = spx_fail(e, SPX_EUSAGE, "--nn-hidden: %g neurons are not possible: 1 to %d are", hidden[i],
+                          SPX_NN_MAX_WIDTH);
+        else
+            cfg->nn.hidden[i] = (size_t)hidden[i];
+    }
+    cfg->nn.nhidden = n;
+    cfg->nn.epochs = (size_t)o.epochs;
+    cfg->nn.seed = (uint64_t)o.seed;
+    return st;
+}
 
 /* Options into *cfg; request[o.setup.n] and vsini[MAX_VSINI] belong to the caller. */
 static spx_status configure(const spx_stage *s, spx_template_request *request, double *vsini, spx_template_config *cfg,
@@ -75,6 +108,8 @@ static spx_status configure(const spx_stage *s, spx_template_request *request, d
                         : o.interpolator[0] == 'g' ? SPX_TEMPLATE_GRID
                                                    : SPX_TEMPLATE_SIMPLEX;
     cfg->pca_error = o.pca;
+    if ((st = network(cfg, e)) != SPX_OK)
+        return st;
     cfg->nthreads = (int)s->common.threads;
     return SPX_OK;
 }
@@ -189,6 +224,10 @@ static spx_status run(spx_stage *s, spx_err *e)
                  setup->pca.ncomp, setup->pca.rms, setup->pca.max);
         (void)snprintf(name, sizeof name, "components_%s", setup->setup);
         st = spx_stage_record(s, name, e, "%zu", setup->pca.ncomp);
+        if (setup->nn.nlayer > 0)
+            spx_note("setup '%s': the network is off by %.2g rms, %.2g at most, in ln(flux) of spectra that it has not "
+                     "seen",
+                     setup->setup, setup->nn.rms, setup->nn.max);
     }
 
     spx_stage_step(s, "write");

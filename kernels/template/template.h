@@ -20,6 +20,7 @@
 #define SPX_TEMPLATE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/progress.h"
@@ -52,6 +53,14 @@ typedef enum {
     SPX_TEMPLATE_SIMPLEX
 } spx_template_interpolator;
 
+/* How to train a network. */
+typedef struct {
+    size_t nhidden; /* hidden layers; 0: no network */
+    size_t hidden[SPX_NN_MAX_LAYER - 1];
+    size_t epochs; /* at most */
+    uint64_t seed;
+} spx_nn_training;
+
 typedef struct {
     size_t nsetup;
     const spx_template_request *setup; /* [nsetup], names differ */
@@ -64,7 +73,8 @@ typedef struct {
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
     double pca_error;        /* rms in ln flux that principal components may leave out; 0: no components */
     spx_template_interpolator interpolator;
-    int nthreads; /* 0: OpenMP's default; the result does not depend on it */
+    spx_nn_training nn; /* needs principal components */
+    int nthreads;       /* 0: OpenMP's default; the result does not depend on it */
 } spx_template_config;
 
 /* What a user should hear of. */
@@ -139,6 +149,12 @@ spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, si
  * and pixels); from every N-th template where there are more than 2048, the error being that of all. Sets s->pca. Calls
  * BLAS: have it run on one thread where the result must not depend on threads. SPX_EIO: memory. */
 spx_status spx_template_pca(spx_setup *s, double error, spx_err *e);
+
+/* Network from the mapped parameters to the coefficients of s->pca, which has components: sets s->nn. A twentieth of
+ * the templates, chosen at random, says when to stop, and another, which the training does not see, how good it is
+ * (nn.rms, nn.max). Templates that were filled in are not learnt. Calls BLAS, as spx_template_pca(). SPX_EUSAGE: sizes;
+ * SPX_EINPUT: no components, fewer than 20 templates; SPX_EIO: memory. */
+spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err *e);
 
 /* Cross-correlation set of a setup (see blocks/templates.h) from rows pick[npick] of its templates times vsini[nvsini];
  * a template is broadened before its continuum is taken out. */

@@ -36,6 +36,7 @@ struct spx_template_job {
     weights *weight;  /* [nsetup] */
     spx_template_fill fill;
     double pca_error;
+    spx_nn_training nn;
     size_t npick, *pick;
     size_t nvsini;
     double *vsini;
@@ -86,6 +87,8 @@ static spx_status check_library(const spx_template_library *lib, const spx_templ
                             lib->parname[k % lib->npar], k / lib->npar);
     if (cfg->nsetup < 1)
         return spx_fail(e, SPX_EUSAGE, "no setup is given");
+    if (cfg->nn.nhidden > 0 && !(cfg->pca_error > 0))
+        return spx_fail(e, SPX_EUSAGE, "a network interpolates principal components: let there be some (--pca)");
     for (size_t i = 0; i < cfg->nsetup; i++) {
         spx_status st = spx_template_check_setup(&cfg->setup[i], e);
         if (st)
@@ -296,6 +299,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     job->nlib = lib->ntemp;
     job->nthreads = cfg->nthreads > 0 ? cfg->nthreads : omp_get_max_threads();
     job->pca_error = cfg->pca_error;
+    job->nn = cfg->nn;
     job->nsetup = cfg->nsetup;
     job->setup = spx_alloc(cfg->nsetup, sizeof *job->setup, e);
     job->weight = spx_alloc(cfg->nsetup, sizeof *job->weight, e);
@@ -503,7 +507,7 @@ static void fill_holes(spx_template_job *job, spx_setup *s)
     }
 }
 
-/* Components of all setups, a thread each. */
+/* Components and networks of all setups, a thread each. */
 static spx_status make_components(spx_template_job *job, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -512,7 +516,8 @@ static spx_status make_components(spx_template_job *job, spx_err *e)
 #pragma omp parallel for num_threads(job->nthreads) schedule(dynamic, 1)
     for (size_t i = 0; i < job->nsetup; i++) {
         spx_err mine = {0};
-        if (spx_template_pca(&job->setup[i], job->pca_error, &mine) != SPX_OK) {
+        if (spx_template_pca(&job->setup[i], job->pca_error, &mine) != SPX_OK ||
+            (job->nn.nhidden > 0 && spx_template_train(&job->setup[i], &job->nn, &mine) != SPX_OK)) {
 #pragma omp critical(spx_template_pca_error)
             st = spx_fail(e, mine.code, "setup '%s': %s", job->setup[i].setup, mine.msg);
         }

@@ -1,4 +1,5 @@
-/* Network that interpolates: values against plain loops, derivatives against differences. */
+/* Network that interpolates: values against plain loops, derivatives against differences; training, which depends on
+ * the seed alone; the fit that uses it. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -6,7 +7,9 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "rvfit/rvfit.h"
 #include "template/nn_math.h"
+#include "template/template.h"
 
 static const uint64_t seed = 20261120;
 static uint64_t state;
@@ -111,10 +114,247 @@ static void arithmetic(void)
     CHECK(spx_nn_activate(SPX_NN_SIGMOID, 0, -1e6, &d) == 0 && d == 0, "sigmoid of -1e6");
 }
 
+/* ---- training ---- */
+
+enum { NT = 9, NF = 8, NWAVE = 3000, NPAR = 3 };
+
+/* Flux that depends smoothly on temperature and abundance, with some twenty lines. */
+static double flux_at(double teff, double feh, double lambda)
+{
+    double tau = 0;
+    for (int k = 0; k < 20; k++) {
+        double z = (lambda - 5010 - 9.3 * k) / 0.5, depth = 0.1 + 0.04 * k;
+        tau += depth * pow(10, 0.4 * feh - 0.2 * (k % 5) * (5040 / teff - 0.9)) * exp(-0.5 * z * z);
+    }
+    return pow(lambda / 5000, -4) / expm1(1.4388e8 / (lambda * teff)) * exp(-tau);
+}
+
+static spx_status make(int nthreads, const spx_nn_training *how, double pca, spx_templates *t, spx_err *e)
+{
+    static double wave[NWAVE], par[NT * NF * NPAR];
+    static float flux[NT * NF][NWAVE];
+    for (size_t j = 0; j < NWAVE; j++)
+        wave[j] = 4970 + 0.09 * (double)j;
+    for (size_t i = 0; i < NT * NF; i++) {
+        par[i * NPAR] = 4500 + 250 * (double)(i / NF);
+        par[i * NPAR + 1] = -2 + 0.3 * (double)(i % NF);
+        par[i * NPAR + 2] = 7; /* has one value only */
+        for (size_t j = 0; j < NWAVE; j++)
+            flux[i][j] = (float)(1e6 * flux_at(par[i * NPAR], par[i * NPAR + 1], wave[j]));
+    }
+    spx_template_library lib = {.nwave = NWAVE,
+                                .wavelength = wave,
+                                .ntemp = NT * NF,
+                                .npar = NPAR,
+                                .params = par,
+                                .parname = {"teff", "feh", "x"}};
+    spx_template_request request[2];
+    spx_template_config cfg = {.nsetup = 2,
+                               .setup = request,
+                               .norm = SPX_NORM_LINEAR,
+                               .parlog = {1},
+                               .pca_error = pca,
+                               .nn = *how,
+                               .nthreads = nthreads};
+    spx_template_job *job = NULL;
+    size_t first, n;
+    *t = (spx_templates){0};
+    spx_status st = spx_template_parse_setup("a:5000:5090:0.3:FWHM=1", &request[0], e);
+    if (!st)
+        st = spx_template_parse_setup("b:5100:5190:0.3:FWHM=1", &request[1], e);
+    if (!st)
+        st = spx_template_begin(&lib, &cfg, &job, e);
+    if (!st) {
+        spx_template_range(job, &first, &n);
+        st = spx_template_add(job, 0, NT * NF, flux[0] + first, NWAVE, e);
+    }
+    if (!st)
+        st = spx_template_finish(job, t, NULL, e);
+    spx_template_free(job);
+    return st;
+}
+
+static int same_network(const spx_nn *a, const spx_nn *b)
+{
+    size_t nweight = 0, nbias = 0;
+    for (size_t l = 0; l < a->nlayer; l++) {
+        nweight += a->size[l] * a->size[l + 1];
+        nbias += a->size[l + 1];
+    }
+    return a->nlayer == b->nlayer && memcmp(a->size, b->size, sizeof a->size) == 0 &&
+           memcmp(a->weight, b->weight, nweight * sizeof *a->weight) == 0 &&
+           memcmp(a->bias, b->bias, nbias * sizeof *a->bias) == 0 && a->rms == b->rms && a->max == b->max;
+}
+
+/* The network is as good as it says, between the templates too, and depends on the seed alone. */
+static void training(spx_templates *t)
+{
+    static const size_t none[1] = {0};
+    spx_nn_training how = {.nhidden = 2, .hidden = {24, 20}, .epochs = 300, .seed = 5};
+    spx_templates again, other;
+    spx_err e = {0};
+    if (make(1, &how, 1e-5, t, &e) != SPX_OK || make(3, &how, 1e-5, &again, &e) != SPX_OK) {
+        CHECK(0, "%s", e.msg);
+        exit(1);
+    }
+    for (size_t i = 0; i < t->nsetup; i++) {
+        const spx_setup *s = &t->setup[i];
+        const spx_nn *nn = &s->nn;
+        CHECK(nn->nlayer == 3 && nn->size[1] == 24 && nn->size[2] == 20 && nn->size[3] == s->pca.ncomp, "sizes");
+        CHECK(nn->lo[0] == log10(4500) && nn->hi[0] == log10(6500) && nn->lo[2] == 7 && nn->scale[2] == 0, "range");
+        CHECK(nn->rms > 0 && nn->rms < 0.005 && nn->max < 0.05, "setup %zu: error %g rms, %g at most", i, nn->rms,
+              nn->max);
+        CHECK(same_network(nn, &again.setup[i].nn), "setup %zu: another network with three threads", i);
+        double worst = 0, work[2 * 64], coef[64], x[NPAR] = {log10(5130), -0.77, 7};
+        CHECK(spx_nn_width(nn) <= 64, "%zu components", s->pca.ncomp);
+        spx_nn_evaluate(nn, x, 1, none, work, coef);
+        for (size_t k = 0; k < s->nwave; k += 10) { /* between lines and in them, but for the LSF */
+            double lnflux = s->pca.mean[k], near = 1e9;
+            for (size_t c = 0; c < s->pca.ncomp; c++)
+                lnflux += coef[c] * (double)s->pca.comp[c * s->nwave + k];
+            for (size_t r = 0; r < s->ntemp; r++) { /* within what its neighbours span */
+                double d = fabs(s->params[r * NPAR] - 5130) / 250 + fabs(s->params[r * NPAR + 1] + 0.77) / 0.3;
+                if (d < near) {
+                    near = d;
+                    worst = fmax(worst, d < 0.7 ? fabs(lnflux - (double)s->lnflux[r * s->nwave + k]) : 0);
+                }
+            }
+        }
+        CHECK(worst < 0.15, "setup %zu: %g from its neighbours", i, worst);
+    }
+    spx_templates_free(&again);
+    how.seed = 6;
+    how.epochs = 20;
+    CHECK(make(1, &how, 1e-5, &other, &e) == SPX_OK, "%s", e.msg);
+    CHECK(other.nsetup == 2 && !same_network(&t->setup[0].nn, &other.setup[0].nn), "the seed makes no difference");
+    spx_templates_free(&other);
+    CHECK(make(1, &how, 0, &other, &e) == SPX_EUSAGE && strstr(e.msg, "--pca"), "no components: %s", e.msg);
+    spx_templates_free(&other);
+    e = (spx_err){0};
+    how.hidden[0] = 0;
+    CHECK(make(1, &how, 1e-5, &other, &e) == SPX_EUSAGE && strstr(e.msg, "0 neurons"), "no neurons: %s", e.msg);
+    spx_templates_free(&other);
+}
+
+/* ---- fit ---- */
+
+enum { NPIX = 280, NSTAR = 3 };
+
+static void free_arms(spx_spectra *s)
+{
+    for (size_t a = 0; a < s->narm; a++) {
+        spx_free(s->arm[a].wavelength);
+        spx_free(s->arm[a].flux);
+        spx_free(s->arm[a].ivar);
+        spx_free(s->arm[a].mask);
+    }
+}
+
+/* Stars that are the model itself, at v = 0 on the templates' pixels. */
+static void draw(const spx_templates *t, const double x[][NPAR], spx_spectra *s)
+{
+    static const size_t none[1] = {0};
+    *s = (spx_spectra){.nspec = NSTAR, .narm = 2};
+    for (size_t a = 0; a < 2; a++) {
+        const spx_setup *p = &t->setup[a];
+        spx_arm *m = &s->arm[a];
+        double work[2 * 64], coef[64];
+        strcpy(m->name, p->setup);
+        m->nwave = NPIX;
+        m->wavelength = spx_alloc(NPIX, sizeof *m->wavelength, NULL);
+        m->flux = spx_alloc2(NSTAR, NPIX, sizeof *m->flux, NULL);
+        m->ivar = spx_alloc2(NSTAR, NPIX, sizeof *m->ivar, NULL);
+        m->mask = spx_alloc2(NSTAR, NPIX, sizeof *m->mask, NULL);
+        if (!m->wavelength || !m->flux || !m->ivar || !m->mask)
+            exit(1);
+        size_t begin = (size_t)((log(p->wmin + 2) - p->lnwave0) / p->dlnwave);
+        for (size_t i = 0; i < NPIX; i++)
+            m->wavelength[i] = exp(p->lnwave0 + (double)(begin + i) * p->dlnwave);
+        for (size_t r = 0; r < NSTAR; r++) {
+            spx_nn_evaluate(&p->nn, x[r], 1, none, work, coef);
+            for (size_t i = 0; i < NPIX; i++) {
+                double v = p->pca.mean[begin + i];
+                for (size_t c = 0; c < p->pca.ncomp; c++)
+                    v += coef[c] * (double)p->pca.comp[c * p->nwave + begin + i];
+                m->flux[r * NPIX + i] = p->pca.of_flux ? v : exp(v);
+                m->ivar[r * NPIX + i] = 1e4;
+            }
+        }
+    }
+}
+
+/* Fitted parameters are those that went in; gradient against differences. */
+static void fit(const spx_templates *t, const char *what)
+{
+    static const double x[NSTAR][NPAR] = {{3.70, -1.1, 7}, {3.742, -0.3, 7}, {3.79, -1.6, 7}};
+    spx_spectra s;
+    spx_rvfit_options o;
+    spx_rvfit fitted = {0};
+    spx_err e = {0};
+    draw(t, x, &s);
+    spx_rvfit_input in = {.spectra = &s, .setup = {&t->setup[0], &t->setup[1]}, .nrow = NSTAR};
+    double start[NSTAR * (2 + NPAR)], f[NSTAR], up[NSTAR], down[NSTAR], grad[NSTAR * (2 + NPAR)];
+    spx_rvfit_options_init(&o);
+    o.interpolator = SPX_INTERPOLATE_NN;
+    o.npoly = 4;
+    o.vmin = -90;
+    o.vmax = 90;
+    for (size_t r = 0; r < NSTAR; r++) {
+        double *at = start + r * (2 + NPAR);
+        at[0] = 5;
+        at[1] = 12;
+        at[2] = pow(10, x[r][0] + 0.01);
+        at[3] = x[r][1] - 0.1;
+        at[4] = 7;
+    }
+    in.start = start;
+    CHECK(spx_rvfit_objective(&in, &o, start, f, grad, &e) == SPX_OK, "%s: %s", what, e.msg);
+    for (size_t q = 0; q < 4; q++) {
+        double h = q == 2 ? 0.05 : 1e-4;
+        for (size_t r = 0; r < NSTAR; r++)
+            start[r * (2 + NPAR) + q] += h;
+        CHECK(spx_rvfit_objective(&in, &o, start, up, NULL, &e) == SPX_OK, "%s: %s", what, e.msg);
+        for (size_t r = 0; r < NSTAR; r++)
+            start[r * (2 + NPAR) + q] -= 2 * h;
+        CHECK(spx_rvfit_objective(&in, &o, start, down, NULL, &e) == SPX_OK, "%s: %s", what, e.msg);
+        for (size_t r = 0; r < NSTAR; r++) {
+            start[r * (2 + NPAR) + q] += h;
+            double d = (up[r] - down[r]) / (2 * h), g = grad[r * (2 + NPAR) + q];
+            CHECK(fabs(g - d) <= 2e-4 * fabs(d) + 1e-3, "%s: star %zu: derivative by quantity %zu is %g, difference %g",
+                  what, r, q, g, d);
+        }
+    }
+    CHECK(spx_rvfit_cpu(&in, &o, NULL, &fitted, &e) == SPX_OK, "%s: %s", what, e.msg);
+    for (size_t r = 0; r < NSTAR && fitted.nstar == NSTAR; r++) {
+        const spx_rvfit_star *w = &fitted.star[r];
+        CHECK(fabs(w->vrad) < 0.1 && fabs(w->par[0] / pow(10, x[r][0]) - 1) < 1e-3 && fabs(w->par[1] - x[r][1]) < 0.01,
+              "%s: star %zu: v %g, teff %g, feh %g", what, r, w->vrad, w->par[0], w->par[1]);
+    }
+    spx_rvfit_free(&fitted);
+    free_arms(&s);
+}
+
+/* The same with components of the flux itself: those of ln flux are near enough, with 1 + mean in place of exp. */
+static void of_flux(spx_templates *t)
+{
+    for (size_t a = 0; a < t->nsetup; a++) {
+        spx_setup *s = &t->setup[a];
+        s->pca.of_flux = 1;
+        for (size_t k = 0; k < s->nwave; k++)
+            s->pca.mean[k] += 1.5;
+    }
+    fit(t, "components of flux");
+}
+
 int main(void)
 {
+    spx_templates t;
     state = seed;
     arithmetic();
+    training(&t);
+    fit(&t, "components of ln flux");
+    of_flux(&t);
+    spx_templates_free(&t);
     if (failures)
         printf("seed %llu\n", (unsigned long long)seed);
     return failures != 0;
