@@ -30,7 +30,11 @@ enum {
     REACH = SPX_TRACE_MAX_REACH, /* neighbours of a fibre that a table has room for */
     TAIL = SPX_TRACE_TAIL,
     DOT_PARTS = 64, /* partial sums of an inner product */
-    MOST_STEPS = 500
+    MOST_STEPS = 500,
+    SHORT = 128, /* bins of a segment of a recurrence with one thread a lane, */
+    LONG = 256,  /* and of the square root */
+    HALO = 8,    /* bandwidths that a segment is begun early */
+    EXTRA = 16   /* bins beyond a segment whose results are compared with the next one's */
 };
 
 struct span;
@@ -40,7 +44,8 @@ struct work {
     int n, pad, nwave;            /* bins of a trace, padding, bins of the output */
     int nbundle, nl, lanes;       /* lanes of a bundle, of all */
     int nx, ny, npix, degx, degy; /* spot */
-    int npar, ndeg;
+    int npar, ndeg, nxc, nyc;
+    int seg, nseg, halo; /* segments of a recurrence: their bins, number, and the bins that they begin early */
     int reach, depth, m, band, h;      /* see spx_trace_bundle; m = hi[0]; h = hsizey */
     int loop[SPX_TRACE_MOST_BAND + 1]; /* half-bandwidth that is computed for one that is needed */
     int nelem, lo[REACH + 1], hi[REACH + 1], first[REACH + 1];
@@ -51,17 +56,25 @@ struct work {
 
     const float *weight, *data;  /* [ccd_ny][ccd_nx] */
     const double *coeff, *bp;    /* as in the plan */
+    const double *xcoef, *ycoef; /* [nspec][nxc], [nyc] traces */
+    const double *bx, *by;       /* as in the plan */
     const int *fibre;            /* [lanes] fibre of the PSF, -1: none */
+    const int *nf;               /* [nbundle] fibres of a bundle */
+    const unsigned char *known;  /* [nbundle][n nl] states as the bundles have them, [n][nf] */
     const int *y0, *y1;          /* [nbundle] rows in use */
     const int *wanted;           /* [lanes] row of the output, -1: none */
-    const spx_trace_place *at;   /* [n][lanes] */
+    spx_trace_place *at;         /* [n][lanes] */
     unsigned char *state;        /* [n][lanes] */
     double *spot;                /* [n][lanes][npix] */
     double *mat;                 /* [n][nelem][lanes], with `front` doubles before and after */
     double *y, *w, *seen;        /* [n][lanes] */
     double *largest;             /* [n][nbundle] */
-    double *everywhere;          /* [nbundle] */
+    double *around;              /* [n][nbundle] largest of the bins around */
+    double *inverse;             /* [n][lanes] 1 / (diagonal of M + prior) */
     double *ldl;                 /* [n][m + 1][lanes] */
+    double *seam;                /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
+    int *torn;                   /* [1] whether that differs from what it should be */
+    double *scratch;             /* [nseg][seg + 2 halo][lanes] */
     double *x, *r, *z, *q, *d;   /* [n][lanes], depth rows and nl of zeros around */
     double *part;                /* [nbundle][DOT_PARTS] */
     double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
@@ -71,7 +84,8 @@ struct work {
     double *a;                   /* [n][band + 1][lanes] */
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU */
     int *need;                   /* [lanes] half-bandwidth that a fibre needs */
-    double *bound;               /* [2][lanes] of the eigenvalues */
+    double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
+    int *redo;                   /* [lanes] whether segments of the square root do not fit together */
     int *npole;                  /* [lanes] */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
     double *total;               /* [lanes] sum of the weights */
@@ -80,9 +94,10 @@ struct work {
     const int *wide_task;        /* fibres that a warp each works on, or these and their poles */
     double *window;              /* factors of any bandwidth: [m + 1][m + 1][lanes], or [task][mm + 1][mm + 1][WARP] */
     int wide_shared;             /* the square root's window is in shared memory */
-    double *lower;               /* [task][n][mm + 1][WARP] */
-    double *rhs;                 /* [task][2][n][WARP] */
-    double *share;               /* [task][n][h + 3][WARP] */
+    int ntask;
+    double *lower;               /* [task][nseg][seg + 2 halo][mm + 1][WARP] */
+    double *rhs;                 /* [task][nseg][2][seg + 2 halo][WARP] */
+    double *share;               /* [task][nseg][seg + EXTRA][h + 3][WARP] */
     double *sum;                 /* [n][h + 3][lanes] */
     struct span *span;           /* [ccd_ny][lanes] */
     double *chi2;                /* [nbundle][ccd_ny][wide] */
@@ -105,184 +120,275 @@ __device__ double warp_sum(double v)
 
 /* ---- spots ---- */
 
-/* One warp a bin: its spot, and A^T W p, A^T W 1, A^T [W > 0]. Shared memory a warp: coefficients, edge functions, and
- * their contraction over y. */
+__device__ double series(int n, const double *c, const double *basis)
+{
+    double sum = 0.0;
+    for (int i = 0; i < n; i++)
+        sum += c[i] * basis[i];
+    return sum;
+}
+
+/* Places of the spots, with the bits of the host's: what is known of them is which bins have one. */
+__global__ void places_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes, b = column / k.nl, fibre = k.fibre[column];
+    spx_trace_place at = {0, 0, 0.0, 0.0};
+    unsigned char state = SPX_TRACE_OFF;
+    if (fibre >= 0)
+        state = k.known[(size_t)b * k.n * k.nl + (size_t)bin * k.nf[b] + column % k.nl];
+    if (state == SPX_TRACE_SPOT) {
+        const double x = series(k.nxc, k.xcoef + (size_t)fibre * k.nxc, k.bx + (size_t)bin * k.nxc);
+        const double y = series(k.nyc, k.ycoef + (size_t)fibre * k.nyc, k.by + (size_t)bin * k.nyc);
+        const double mx = floor(x + 0.5), my = floor(y + 0.5);
+        at = {(int)mx - k.nx / 2, (int)my - k.ny / 2, x - mx, y - my};
+    }
+    k.at[i] = at;
+    k.state[i] = state;
+}
+
+/* D += A B of the tensor cores, 8 x 4 by 4 x 8: lane l has A(l/4, l%4), B(l%4, l/4) and D(l/4, 2 (l%4) + 0, 1). */
+__device__ void multiply_add(double (&d)[2], double a, double b)
+{
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(d[0]), "+d"(d[1])
+        : "d"(a), "d"(b));
+}
+
+__device__ __host__ inline int round_to(int n, int unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Doubles of shared memory that spots_kernel needs a warp. */
+__device__ __host__ inline int spot_room(const work &k)
+{
+    const int deg = k.degx > k.degy ? k.degx : k.degy;
+    return k.npar + (deg + 1) * (k.nx + k.ny + 2) + round_to(k.degx + 1, 4) * (round_to(k.nx, 8) + round_to(k.ny, 8)) +
+           k.npix;
+}
+
+/* One warp a bin: its spot. Shared memory a warp: coefficients, edge functions, the differences of these over the
+ * pixels of a row, their contraction with the coefficients over y, and the spot. */
 __global__ void spots_kernel(work k, int per_warp)
 {
     extern __shared__ double shared[];
     const int lane = threadIdx.x % WARP;
     const long item = (long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (item >= (long)k.n * k.lanes)
+    if (item >= (long)k.n * k.lanes || k.state[item] != SPX_TRACE_SPOT)
         return;
     const int bin = (int)(item / k.lanes), column = (int)(item % k.lanes);
-    double *spot = k.spot + item * k.npix;
-    double sum_value = 0.0, sum_weight = 0.0, sum_seen = 0.0;
-    if (k.state[item] == SPX_TRACE_SPOT) {
-        const int nx = k.nx, ny = k.ny, ngh = (k.degx + 1) * (k.degy + 1), ne = nx + ny + 2;
-        const int deg = k.degx > k.degy ? k.degx : k.degy;
-        double *c = shared + (threadIdx.x / WARP) * per_warp, *e = c + k.npar, *across = e + (deg + 1) * ne;
-        const double *coeff = k.coeff + (size_t)k.fibre[column] * k.ndeg * k.npar, *basis = k.bp + (size_t)bin * k.ndeg;
-        for (int i = lane; i < ngh + 2; i += WARP) {
-            double sum = 0.0;
-            for (int d = 0; d < k.ndeg; d++)
-                sum += coeff[(size_t)d * k.npar + i] * basis[d];
-            c[i] = sum;
-        }
-        __syncwarp();
-        const double sigx = c[ngh], sigy = c[ngh + 1];
-        const spx_trace_place at = k.at[item];
-        bool usable = sigx > 0.0 && sigy > 0.0 && sigx < SPX_SPOT_FAR && sigy < SPX_SPOT_FAR;
-        double total = 0.0, raw = 0.0;
-        if (usable) {
-            for (int i = lane; i < ne; i += WARP) {
-                const bool along_x = i <= nx;
-                const double edge =
-                    along_x ? (i - nx / 2 - 0.5 - at.dx) / sigx : (i - nx - 1 - ny / 2 - 0.5 - at.dy) / sigy;
-                e[i] = -0.5 * erf(edge * 0.70710678118654752440);
-                double below = 0.0, here = exp(-0.5 * edge * edge) * 0.39894228040143267794;
-                for (int m = 1; m <= deg; m++) {
-                    e[m * ne + i] = here;
-                    double above = edge * here - (m - 1) * below;
-                    below = here;
-                    here = above;
-                }
-            }
-            __syncwarp();
-            for (int i = lane; i < (k.degx + 1) * ny; i += WARP) {
-                const int gi = i / ny, y = i % ny;
-                double sum = 0.0;
-                for (int j = 0; j <= k.degy; j++)
-                    sum += c[gi + (k.degx + 1) * j] * (e[j * ne + nx + 1 + y] - e[j * ne + nx + 2 + y]);
-                across[i] = sum;
-            }
-            __syncwarp();
-            for (int i = lane; i < k.npix; i += WARP) {
-                const int x = i % nx, y = i / nx;
-                double s = 0.0;
-                for (int g = 0; g <= k.degx; g++)
-                    s += across[g * ny + y] * (e[g * ne + x] - e[g * ne + x + 1]);
-                raw += s;
-                s = s > 0.0 ? s : 0.0;
-                total += s;
-                spot[i] = s;
-            }
-        }
-        total = warp_sum(total);
-        raw = warp_sum(raw);
-        const double scale = usable && isfinite(raw) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
-        usable = scale > 0.0 && isfinite(scale);
-        if (usable) {
-            const int b = column / k.nl;
-            for (int i = lane; i < k.npix; i += WARP) {
-                const long x = at.xc + i % nx, y = at.yc + i / nx;
-                const double s = spot[i] * scale;
-                spot[i] = s;
-                if (x < 0 || x >= k.ccd_nx || y < k.y0[b] || y >= k.y1[b])
-                    continue;
-                const double ivar = k.weight[y * k.ccd_nx + x];
-                if (ivar > 0.0) {
-                    sum_weight += s * ivar;
-                    sum_value += s * ivar * k.data[y * k.ccd_nx + x];
-                    sum_seen += s;
-                }
-            }
-        } else if (lane == 0) {
-            k.state[item] = SPX_TRACE_NOSPOT;
-        }
-    }
-    sum_value = warp_sum(sum_value);
-    sum_weight = warp_sum(sum_weight);
-    sum_seen = warp_sum(sum_seen);
-    if (lane == 0) {
-        k.y[item] = sum_value;
-        k.w[item] = sum_weight;
-        k.seen[item] = sum_seen;
-    }
-}
-
-/* Sums over the warp of eight values a lane, each in lane 4 i (and those after it): halves change places, so that every
- * step has half as many values left. */
-__device__ double warp_sums(double v[8], int lane)
-{
-#pragma unroll
-    for (int half = 4, bit = 16; half >= 1; half /= 2, bit /= 2) {
-        const bool up = lane & bit;
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-            const double mine = up ? v[i + half] : v[i], give = up ? v[i] : v[i + half];
-            v[i] = mine + __shfl_xor_sync(FULL, give, bit);
-        }
-    }
-    v[0] += __shfl_xor_sync(FULL, v[0], 2);
-    v[0] += __shfl_xor_sync(FULL, v[0], 1);
-    return v[0];
-}
-
-/* One warp a bin: its elements of M. Shared memory a warp: the spot times the weights. */
-__global__ void overlaps_kernel(work k)
-{
-    extern __shared__ double shared[];
-    const int lane = threadIdx.x % WARP;
-    const long item = (long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (item >= (long)k.n * k.lanes)
-        return;
-    /* neighbouring warps: neighbouring bins of one trace, whose partners are the same */
-    const int bin = (int)(item % k.n), column = (int)(item / k.n), b = column / k.nl, f = column % k.nl;
-    const size_t here = (size_t)bin * k.lanes + column;
-    double *row = k.mat + (size_t)bin * k.nelem * k.lanes + column;
-    if (k.state[here] != SPX_TRACE_SPOT || !(k.w[here] > 0.0)) {
-        for (int i = lane; i < k.nelem; i += WARP)
-            row[(size_t)i * k.lanes] = 0.0;
-        return;
-    }
-    double *weighted = shared + (threadIdx.x / WARP) * k.npix;
-    const double *spot = k.spot + here * k.npix;
-    const spx_trace_place at = k.at[here];
-    for (int i = lane; i < k.npix; i += WARP) {
-        const long x = at.xc + i % k.nx, y = at.yc + i / k.nx;
-        const bool in = x >= 0 && x < k.ccd_nx && y >= k.y0[b] && y < k.y1[b];
-        weighted[i] = in ? spot[i] * (double)k.weight[y * k.ccd_nx + x] : 0.0;
+    const int nx = k.nx, ny = k.ny, ngh = (k.degx + 1) * (k.degy + 1), ne = nx + ny + 2;
+    const int deg = k.degx > k.degy ? k.degx : k.degy;
+    const int inner = round_to(k.degx + 1, 4), wx = round_to(nx, 8), wy = round_to(ny, 8);
+    double *c = shared + (threadIdx.x / WARP) * per_warp, *e = c + k.npar, *along = e + (deg + 1) * ne;
+    double *across = along + inner * wx, *s = across + inner * wy;
+    const double *coeff = k.coeff + (size_t)k.fibre[column] * k.ndeg * k.npar, *basis = k.bp + (size_t)bin * k.ndeg;
+    for (int i = lane; i < ngh + 2; i += WARP) {
+        double sum = 0.0;
+        for (int d = 0; d < k.ndeg; d++)
+            sum = fma(coeff[(size_t)d * k.npar + i], basis[d], sum);
+        c[i] = sum;
     }
     __syncwarp();
-    for (int df = 0; df <= k.reach; df++)
-        for (int dk = k.lo[df]; dk <= k.hi[df]; dk += 8) {
-            double sum[8];
-#pragma unroll
-            for (int e = 0; e < 8; e++) {
-                const int other = bin + dk + e;
-                sum[e] = 0.0;
-                if (dk + e > k.hi[df] || other < 0 || other >= k.n || f + df >= k.nl)
-                    continue;
-                const size_t there = (size_t)other * k.lanes + column + df;
-                if (k.state[there] != SPX_TRACE_SPOT)
-                    continue;
-                const spx_trace_place o = k.at[there];
-                const int dx = o.xc - at.xc, dy = o.yc - at.yc;
-                const int columns = k.nx - (dx < 0 ? -dx : dx), rows = k.ny - (dy < 0 ? -dy : dy);
-                if (columns <= 0 || rows <= 0)
-                    continue;
-                const double *mine = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * k.nx;
-                const double *theirs = k.spot + there * k.npix + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * k.nx;
-                /* i / columns by a product: exact where i columns < 2^16 */
-                const unsigned inverse = 65536u / (unsigned)columns + 1u;
-                const int rest = k.nx - columns, last = columns * rows;
-                if (k.npix * k.nx < 65536)
-                    for (int i = lane; i < last; i += WARP) {
-                        const int pixel = i + (int)((unsigned)i * inverse >> 16) * rest;
-                        sum[e] = fma(mine[pixel], theirs[pixel], sum[e]);
-                    }
-                else
-                    for (int i = lane; i < last; i += WARP) {
-                        const int pixel = i + i / columns * rest;
-                        sum[e] = fma(mine[pixel], theirs[pixel], sum[e]);
-                    }
+    const double sigx = c[ngh], sigy = c[ngh + 1];
+    const spx_trace_place at = k.at[item];
+    bool usable = sigx > 0.0 && sigy > 0.0 && sigx < SPX_SPOT_FAR && sigy < SPX_SPOT_FAR;
+    double total = 0.0, raw = 0.0;
+    if (usable) {
+        for (int i = lane; i < ne; i += WARP) {
+            const bool along_x = i <= nx;
+            const double edge =
+                along_x ? (i - nx / 2 - 0.5 - at.dx) / sigx : (i - nx - 1 - ny / 2 - 0.5 - at.dy) / sigy;
+            e[i] = -0.5 * erf(edge * 0.70710678118654752440);
+            double below = 0.0, here = exp(-0.5 * edge * edge) * 0.39894228040143267794;
+            for (int m = 1; m <= deg; m++) {
+                e[m * ne + i] = here;
+                double above = edge * here - (m - 1) * below;
+                below = here;
+                here = above;
             }
-            const double total = warp_sums(sum, lane);
-            /* value i is in lane 16 (i/4 % 2) + 8 (i/2 % 2) + 4 (i % 2) */
-            const int e = (lane & 16 ? 4 : 0) + (lane & 8 ? 2 : 0) + (lane & 4 ? 1 : 0);
-            if (lane % 4 == 0 && dk + e <= k.hi[df])
-                row[(size_t)(k.first[df] + dk + e - k.lo[df]) * k.lanes] = total;
         }
+        __syncwarp();
+        for (int i = lane; i < wx; i += WARP)
+            for (int g = 0; g < inner; g++)
+                along[g * wx + i] = g <= k.degx && i < nx ? e[g * ne + i] - e[g * ne + i + 1] : 0.0;
+        for (int i = lane; i < inner * wy; i += WARP) {
+            const int g = i / wy, y = i % wy;
+            double sum = 0.0;
+            if (g <= k.degx && y < ny)
+                for (int j = 0; j <= k.degy; j++)
+                    sum = fma(c[g + (k.degx + 1) * j], e[j * ne + nx + 1 + y] - e[j * ne + nx + 2 + y], sum);
+            across[i] = sum;
+        }
+        __syncwarp();
+        /* tiles of 8 x 8 pixels */
+        const int r = lane / 4, q = lane % 4;
+        for (int y0 = 0; y0 < ny; y0 += 8)
+            for (int x0 = 0; x0 < nx; x0 += 8) {
+                double tile[2] = {0.0, 0.0};
+                for (int g = 0; g < inner; g += 4)
+                    multiply_add(tile, across[(g + q) * wy + y0 + r], along[(g + q) * wx + x0 + r]);
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const int x = x0 + 2 * q + i, y = y0 + r;
+                    if (x < nx && y < ny) {
+                        const double v = tile[i] > 0.0 ? tile[i] : 0.0;
+                        raw += tile[i];
+                        total += v;
+                        s[y * nx + x] = v;
+                    }
+                }
+            }
+        __syncwarp();
+    }
+    total = warp_sum(total);
+    raw = warp_sum(raw);
+    const double scale = usable && isfinite(raw) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
+    usable = scale > 0.0 && isfinite(scale);
+    double *spot = k.spot + item * k.npix;
+    if (usable)
+        for (int i = lane; i < k.npix; i += WARP)
+            spot[i] = s[i] * scale;
+    else if (lane == 0)
+        k.state[item] = SPX_TRACE_NOSPOT;
+}
+
+/* Pixels: x0 <= x < x1, y0 <= y < y1. */
+struct box {
+    int x0, x1, y0, y1;
+
+    __device__ bool empty() const
+    {
+        return x0 >= x1 || y0 >= y1;
+    }
+};
+
+/* Eight bins of a trace: lane l has bin l/4. */
+struct eight {
+    const double *spot;
+    int xc, yc;
+    bool there;
+
+    __device__ eight(const work &k, int bin, int column)
+    {
+        const bool in = bin >= 0 && bin < k.n && column >= 0;
+        const size_t at = in ? (size_t)bin * k.lanes + column : 0;
+        there = in && k.state[at] == SPX_TRACE_SPOT;
+        spot = k.spot + at * k.npix;
+        xc = there ? k.at[at].xc : 0;
+        yc = there ? k.at[at].yc : 0;
+    }
+    /* What their spots cover. */
+    __device__ box cover(const work &k) const
+    {
+        return {__reduce_min_sync(FULL, there ? xc : INT_MAX), __reduce_max_sync(FULL, there ? xc + k.nx : INT_MIN),
+                __reduce_min_sync(FULL, there ? yc : INT_MAX), __reduce_max_sync(FULL, there ? yc + k.ny : INT_MIN)};
+    }
+};
+
+/* Elements of M of eight bins of a trace, and A^T W p, A^T W 1, A^T [W > 0]: one warp. Products with eight bins of a
+ * trace are a matrix product over the pixels that both cover, which the tensor cores do, four pixels at a time; TILES
+ * of them share what is read of these bins. Block: 4 traces x 2 groups of bins, whose partners are the same. */
+enum { TILES = 3, OVERLAP_TRACES = 4, OVERLAP_GROUPS = 2 };
+
+__global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP) overlaps_kernel(work k)
+{
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, r = lane / 4, q = lane % 4;
+    const int column = blockIdx.y * OVERLAP_TRACES + warp % OVERLAP_TRACES;
+    const int bin0 = (blockIdx.x * OVERLAP_GROUPS + warp / OVERLAP_TRACES) * 8;
+    if (column >= k.lanes || bin0 >= k.n)
+        return;
+    const int b = column / k.nl, f = column % k.nl, mine = bin0 + r;
+    const eight own(k, mine, column);
+    box here = own.cover(k);
+    here.x0 = here.x0 > 0 ? here.x0 : 0;
+    here.y0 = here.y0 > k.y0[b] ? here.y0 : k.y0[b];
+    here.x1 = here.x1 < k.ccd_nx ? here.x1 : (int)k.ccd_nx;
+    here.y1 = here.y1 < k.y1[b] ? here.y1 : k.y1[b];
+    double sum_value = 0.0, sum_weight = 0.0, sum_seen = 0.0;
+    for (int df = 0; df <= k.reach; df++) {
+        const int t0 = k.lo[df] >= 0 ? k.lo[df] / 8 : -((7 - k.lo[df]) / 8), t1 = (k.hi[df] + 7) / 8;
+        for (int t = t0; t <= t1; t += TILES) {
+            double tile[TILES][2];
+            const double *spot[TILES];
+            int xc[TILES], yc[TILES];
+            box cover[TILES], both = {INT_MAX, INT_MIN, INT_MAX, INT_MIN};
+#pragma unroll
+            for (int j = 0; j < TILES; j++) {
+                const bool in = t + j <= t1 && f + df < k.nl;
+                const eight other(k, bin0 + 8 * (t + j) + r, in ? column + df : -1);
+                tile[j][0] = tile[j][1] = 0.0;
+                spot[j] = other.spot;
+                cover[j] = other.cover(k);
+                xc[j] = other.xc;
+                yc[j] = other.there ? other.yc : INT_MAX / 2; /* no row is one of its */
+                if (!cover[j].empty()) {
+                    both.x0 = min(both.x0, cover[j].x0);
+                    both.x1 = max(both.x1, cover[j].x1);
+                    both.y0 = min(both.y0, cover[j].y0);
+                    both.y1 = max(both.y1, cover[j].y1);
+                }
+            }
+            both = {max(both.x0, here.x0), min(both.x1, here.x1), max(both.y0, here.y0), min(both.y1, here.y1)};
+            const bool sums = df == 0 && t == t0;
+            for (int y = both.y0; y < both.y1 && both.x0 < both.x1; y++) {
+                const bool in_row = own.there && y >= own.yc && y < own.yc + k.ny;
+                const double *row = own.spot + (in_row ? (y - own.yc) * k.nx : 0);
+                const float *weight = k.weight + (size_t)y * k.ccd_nx, *data = k.data + (size_t)y * k.ccd_nx;
+                const double *rows[TILES];
+                bool covers[TILES], in_rows[TILES];
+#pragma unroll
+                for (int j = 0; j < TILES; j++) {
+                    covers[j] = y >= cover[j].y0 && y < cover[j].y1;
+                    in_rows[j] = y >= yc[j] && y - yc[j] < k.ny;
+                    rows[j] = spot[j] + (in_rows[j] ? (y - yc[j]) * k.nx : 0);
+                }
+                for (int x0 = both.x0; x0 < both.x1; x0 += 4) {
+                    const int x = x0 + q, dx = x - own.xc;
+                    double a = 0.0;
+                    if (in_row && dx >= 0 && dx < k.nx && x < here.x1) {
+                        const double s = row[dx], ivar = weight[x];
+                        a = s * ivar;
+                        if (sums && ivar > 0.0) {
+                            sum_weight += a;
+                            sum_value = fma(a, (double)data[x], sum_value);
+                            sum_seen += s;
+                        }
+                    }
+#pragma unroll
+                    for (int j = 0; j < TILES; j++)
+                        if (covers[j]) {
+                            const int d = x - xc[j];
+                            multiply_add(tile[j], a, in_rows[j] && d >= 0 && d < k.nx ? rows[j][d] : 0.0);
+                        }
+                }
+            }
+            if (mine < k.n)
+#pragma unroll
+                for (int j = 0; j < TILES; j++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        const int dk = 8 * (t + j) + 2 * q + i - r;
+                        if (dk >= k.lo[df] && dk <= k.hi[df])
+                            k.mat[((size_t)mine * k.nelem + k.first[df] + dk - k.lo[df]) * k.lanes + column] =
+                                tile[j][i];
+                    }
+        }
+    }
+    for (int s = 1; s <= 2; s *= 2) {
+        sum_value += __shfl_xor_sync(FULL, sum_value, s);
+        sum_weight += __shfl_xor_sync(FULL, sum_weight, s);
+        sum_seen += __shfl_xor_sync(FULL, sum_seen, s);
+    }
+    if (q == 0 && mine < k.n) {
+        const size_t at = (size_t)mine * k.lanes + column;
+        k.y[at] = sum_value;
+        k.w[at] = sum_weight;
+        k.seen[at] = sum_seen;
+    }
 }
 
 /* ---- regularisation ---- */
@@ -299,15 +405,28 @@ __global__ void largest_kernel(work k)
     k.largest[i] = most;
 }
 
-__global__ void everywhere_kernel(work k)
+/* Largest weight of the bins around each; of all where these have none: such bins stand alone, any diagonal will do.
+ * One block of 128 a bundle and 128 bins. */
+__global__ void around_kernel(work k)
 {
-    const int b = blockIdx.x * blockDim.x + threadIdx.x;
-    if (b >= k.nbundle)
+    __shared__ double most[128];
+    const int bin = blockIdx.x * 128 + threadIdx.x, b = blockIdx.y;
+    double everywhere = 0.0, v = 0.0;
+    for (int j = threadIdx.x; j < k.n; j += 128)
+        everywhere = fmax(everywhere, k.largest[(size_t)j * k.nbundle + b]);
+    most[threadIdx.x] = everywhere;
+    __syncthreads();
+    for (int step = 64; step > 0; step /= 2) {
+        if (threadIdx.x < step)
+            most[threadIdx.x] = fmax(most[threadIdx.x], most[threadIdx.x + step]);
+        __syncthreads();
+    }
+    if (bin >= k.n)
         return;
-    double most = 0.0;
-    for (int i = 0; i < k.n; i++)
-        most = fmax(most, k.largest[(size_t)i * k.nbundle + b]);
-    k.everywhere[b] = most;
+    const int k0 = bin > k.half ? bin - k.half : 0, k1 = k.half < k.n - bin ? bin + k.half : k.n - 1;
+    for (int j = k0; j <= k1 && j < k.n; j++)
+        v = fmax(v, k.largest[(size_t)j * k.nbundle + b]);
+    k.around[(size_t)bin * k.nbundle + b] = v > 0.0 ? v : most[0];
 }
 
 __global__ void regularise_kernel(work k)
@@ -316,16 +435,13 @@ __global__ void regularise_kernel(work k)
     if (i >= k.n * k.lanes)
         return;
     const int bin = i / k.lanes, column = i % k.lanes, b = column / k.nl;
-    if (k.fibre[column] < 0)
-        return;
-    const int k0 = bin > k.half ? bin - k.half : 0, k1 = k.half < k.n - bin ? bin + k.half : k.n - 1;
-    double most = 0.0;
-    for (int j = k0; j <= k1 && j < k.n; j++)
-        most = fmax(most, k.largest[(size_t)j * k.nbundle + b]);
-    if (!(most > 0.0))
-        most = k.everywhere[b];
-    const double least = 1e-4 * most, w = k.w[i], alpha = w < least ? least - w : k.regularize;
-    k.mat[(size_t)bin * k.nelem * k.lanes + column] += alpha * alpha + SPX_TRACE_PRIOR;
+    const size_t at = (size_t)bin * k.nelem * k.lanes + column;
+    if (k.fibre[column] >= 0) {
+        const double least = 1e-4 * k.around[(size_t)bin * k.nbundle + b], w = k.w[i];
+        const double alpha = w < least ? least - w : k.regularize;
+        k.mat[at] += alpha * alpha + SPX_TRACE_PRIOR;
+    }
+    k.inverse[i] = 1.0 / (k.mat[at] + SPX_TRACE_PRIOR);
 }
 
 /* ---- banded factorisation: one thread a lane ---- */
@@ -369,11 +485,27 @@ template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, doub
     __pipeline_wait_prior(0);
 }
 
-/* L D L^T as in the CPU's factor(); M columns back are in registers. each(j, before) is called with before[t] =
- * L(j, j-t), so that a right-hand side is solved for on the way. */
-template <int M, class EACH>
-__device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double shift, double *l, size_t lrow,
-                       size_t lelem, double *buffer, EACH each)
+/* Segments. What a recurrence knows of bins far back fades away: it falls by ten every four bins or so of the usual
+ * size. So the bins of a trace are worked on in segments, side by side, each of which begins `halo` bins early (and,
+ * backwards, late) with nothing. Whether that was enough is seen at the seams, where what two segments have for the
+ * same bin must agree; where it does not, the trace is worked on again in one piece. */
+struct segment {
+    int first, last, begin, end; /* own bins; those that are worked on */
+
+    __device__ segment(const work &k, int i, int halo)
+    {
+        first = i * k.seg;
+        last = min(first + k.seg, k.n);
+        begin = max(first - halo, 0);
+        end = min(last + halo, k.n);
+    }
+};
+
+/* L D L^T as in the CPU's factor(); M columns back are in registers. Column j (1/D, then L) goes to row(j), if that is
+ * not NULL. each(j, before) is called with before[t] = L(j, j-t), so that a right-hand side is solved for on the way. */
+template <int M, class ROW, class EACH>
+__device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double shift, ROW row, size_t lelem,
+                       double *buffer, EACH each)
 {
     bool good = true;
     double back[M + 1][M + 1], diag[M + 1]; /* back[t][d] = L(j-t+d, j-t) */
@@ -418,13 +550,15 @@ __device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double
                     back[t][d] = back[t - 1][d];
             }
             diag[1] = in[0];
-            double *lj = l + (size_t)j * lrow;
-            lj[0] = inverse;
 #pragma unroll
-            for (int i = 1; i <= M; i++) {
-                const double value = in[i] * inverse;
-                back[1][i] = value;
-                lj[(size_t)i * lelem] = value;
+            for (int i = 1; i <= M; i++)
+                back[1][i] = in[i] * inverse;
+            double *lj = row(j);
+            if (lj) {
+                lj[0] = inverse;
+#pragma unroll
+                for (int i = 1; i <= M; i++)
+                    lj[(size_t)i * lelem] = back[1][i];
             }
         });
     return good;
@@ -477,27 +611,57 @@ struct nothing {
     }
 };
 
+/* Factors of the fibres' own blocks; block (lanes, segment). */
 template <int M> __global__ void factorise_kernel(work k)
 {
     extern __shared__ double shared[];
     const int column = blockIdx.x * WARP + threadIdx.x;
     if (column >= k.lanes || k.fibre[column] < 0)
         return;
+    const segment s(k, blockIdx.y, k.halo);
     const double *a = k.mat + column;
     double *l = k.ldl + column;
     const size_t arow = (size_t)k.nelem * k.lanes, lrow = (size_t)(k.m + 1) * k.lanes;
     bool good;
-    if constexpr (M > 0)
-        good = factor<M>(k.n, a, arow, k.lanes, 0.0, l, lrow, k.lanes, shared + threadIdx.x, nothing());
-    else
+    if constexpr (M > 0) {
+        double *seam = k.seam + (size_t)blockIdx.y * M * lrow + column;
+        good = factor<M>(
+            s.last - s.begin, a + s.begin * arow, arow, k.lanes, 0.0,
+            [&](int j) {
+                const int bin = s.begin + j;
+                return bin >= s.first       ? l + bin * lrow
+                       : bin >= s.first - M ? seam + (bin - s.first + M) * lrow
+                                            : (double *)nullptr;
+            },
+            k.lanes, shared + threadIdx.x, nothing());
+    } else {
         good = factor_any(k.n, k.m, a, arow, k.lanes, 0.0, l, lrow, k.lanes, k.window + column, k.lanes, nothing());
+    }
     if (!good)
         atomicOr(&k.bad[column / k.nl], BAD_FACTOR);
 }
 
-/* x = L^-T D^-1 L^-1 b for one lane: b(j) = right(j), result through put(j, x). scratch: [n] with stride `srow`. */
+/* Whether the segments of the factors fit together: block (lanes, m, segment - 1). */
+__global__ void seams_kernel(work k)
+{
+    const int column = blockIdx.x * WARP + threadIdx.x, row = blockIdx.y, seg = blockIdx.z + 1;
+    if (column >= k.lanes || k.fibre[column] < 0)
+        return;
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+    const double *is = k.ldl + (size_t)(seg * k.seg - k.m + row) * lrow + column;
+    const double *was = k.seam + (size_t)(seg * k.m + row) * lrow + column;
+    const double far = fmax(1e-3 * k.tolerance, 1e-12);
+    bool torn = !(fabs(is[0] - was[0]) <= far * fabs(is[0]));
+    for (int i = 1; i <= k.m; i++)
+        torn |= !(fabs(is[i * lanes] - was[i * lanes]) <= far);
+    if (torn)
+        atomicOr(k.torn, 1);
+}
+
+/* x = L^-T D^-1 L^-1 b for one lane: b(j) = right(j), result through put(j, x) for j >= stop. scratch: [n] with stride
+ * `srow`. */
 template <int M, class RIGHT, class PUT>
-__device__ void solve_banded(int n, int m, const double *l, size_t lrow, size_t lelem, double *scratch, size_t srow,
+__device__ void solve_banded(int n, int stop, int m, const double *l, size_t lrow, size_t lelem, double *scratch, size_t srow,
                              const double *right, size_t rrow, double *buffer, RIGHT each_right, PUT put)
 {
     if constexpr (M > 0) {
@@ -531,7 +695,7 @@ __device__ void solve_banded(int n, int m, const double *l, size_t lrow, size_t 
         for (int t = 0; t <= M; t++)
             back[t] = 0.0;
         stream<M + 2>(
-            n, buffer,
+            n - stop, buffer,
             [&](int step, int i) {
                 const size_t j = (size_t)(n - 1 - step);
                 return i == M + 1 ? (const double *)scratch + j * srow : l + j * lrow + (size_t)i * lelem;
@@ -594,18 +758,23 @@ __global__ void multiply_kernel(work k)
     k.q[i] = sum;
 }
 
-/* z = P^-1 r. */
+/* z = P^-1 r; block (lanes, segment). */
 template <int M> __global__ void precondition_kernel(work k)
 {
     extern __shared__ double shared[];
     const int column = blockIdx.x * WARP + threadIdx.x;
     if (column >= k.lanes || k.fibre[column] < 0)
         return;
-    double *z = k.z + column;
-    const size_t lanes = k.lanes;
+    const segment s(k, blockIdx.y, k.halo);
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+    double *z = k.z + column, *scratch = k.scratch + (size_t)blockIdx.y * (k.seg + 2 * k.halo) * lanes + column;
     solve_banded<M>(
-        k.n, k.m, k.ldl + column, (size_t)(k.m + 1) * lanes, lanes, z, lanes, k.r + column, lanes, shared + threadIdx.x,
-        [](int, double v) { return v; }, [&](int j, double v) { z[(size_t)j * lanes] = v; });
+        s.end - s.begin, s.first - s.begin, k.m, k.ldl + s.begin * lrow + column, lrow, lanes, scratch, lanes,
+        k.r + s.begin * lanes + column, lanes, shared + threadIdx.x, [](int, double v) { return v; },
+        [&](int j, double v) {
+            if (s.begin + j < s.last)
+                z[(s.begin + j) * lanes] = v;
+        });
 }
 
 /* Inner products of each bundle, in parts: block (part, bundle). */
@@ -787,13 +956,13 @@ __global__ void strong_kernel(work k)
     if (k.fibre[column] < 0)
         return;
     const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
-    const double limit = 0.03 * k.tolerance, diagonal = k.mat[(size_t)bin * mrow + column] + SPX_TRACE_PRIOR;
+    const double limit = 0.03 * k.tolerance, inverse = k.inverse[i];
     const int around = k.depth + TAIL / 2;
     for (int side = 0; side < 2; side++) {
         const int g = 2 * side - 1;
         if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
             continue;
-        double direct = 0.0, next = 0.0, own = k.t[side][(size_t)bin * trow + column] / diagonal;
+        double direct = 0.0, next = 0.0, own = k.t[side][(size_t)bin * trow + column] * inverse;
         for (int df = 2; df <= k.reach; df++)
             for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
                 const int to = side ? bin + dk : bin - dk, far = side ? f + df : f - df;
@@ -802,44 +971,48 @@ __global__ void strong_kernel(work k)
                 const size_t e = (size_t)(k.first[df] + dk - k.lo[df]) * lanes;
                 const double v =
                     side ? k.mat[(size_t)bin * mrow + e + column] : k.mat[(size_t)to * mrow + e + column - df];
-                const double theirs = k.mat[(size_t)to * mrow + column + (side ? df : -df)] + SPX_TRACE_PRIOR;
-                direct += 10.0 * v * v / (diagonal * theirs);
+                direct += v * v * k.inverse[(size_t)to * lanes + column + (side ? df : -df)];
             }
+        direct *= 10.0 * inverse;
         if (own > limit)
             for (int j = bin > around ? bin - around : 0; j <= bin + around && j < k.n; j++)
-                next = fmax(next, k.t[side][(size_t)j * trow + column + g] /
-                                      (k.mat[(size_t)j * mrow + column + g] + SPX_TRACE_PRIOR));
+                next = fmax(next, k.t[side][(size_t)j * trow + column + g] * k.inverse[(size_t)j * lanes + column + g]);
         if (own * next + sqrt(own * next * direct) + direct > limit)
             atomicOr(&k.bad[column / k.nl], BAD_STRONG);
     }
 }
 
-/* Half-bandwidth that a fibre needs; diagonals beyond it are cleared. One block a lane. */
-__global__ void trim_kernel(work k)
+/* Half-bandwidth that a fibre needs. */
+__global__ void need_kernel(work k)
 {
-    __shared__ int most;
-    const int column = blockIdx.x;
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int j = i / k.lanes, column = i % k.lanes;
+    if (k.fibre[column] < 0)
+        return;
     const size_t lanes = k.lanes, row = (size_t)(k.band + 1) * lanes;
-    if (threadIdx.x == 0)
-        most = k.m;
-    __syncthreads();
-    const double least = 0.03 * k.tolerance;
-    if (k.fibre[column] >= 0)
-        for (int j = threadIdx.x; j < k.n; j += blockDim.x)
-            for (int d = k.band; d > k.m && j + d < k.n; d--) {
-                const double *a = k.a + (size_t)j * row + column, v = a[(size_t)d * lanes];
-                if (v * v > least * least * a[0] * a[(size_t)d * row])
-                    atomicMax(&most, d);
-            }
-    __syncthreads();
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x)
-        for (int d = most + 1; d <= k.band; d++)
-            k.a[(size_t)j * row + (size_t)d * lanes + column] = 0.0;
-    if (threadIdx.x == 0) {
-        k.need[column] = k.loop[most > k.h ? most : k.h];
-        k.npole[column] = 0;
-        k.total[column] = 0.0;
+    const double least = 0.03 * k.tolerance, *a = k.a + (size_t)j * row + column;
+    for (int d = k.band; d > k.m; d--) {
+        const double v = a[(size_t)d * lanes];
+        if (j + d < k.n && v * v > least * least * a[0] * a[(size_t)d * row]) {
+            atomicMax(&k.need[column], d);
+            break;
+        }
     }
+}
+
+/* And the loop that is compiled for it. */
+__global__ void loop_kernel(work k)
+{
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= k.lanes)
+        return;
+    int most = k.need[column];
+    most = most > k.m ? most : k.m;
+    k.need[column] = k.loop[most > k.h ? most : k.h];
+    k.npole[column] = 0;
+    k.total[column] = 0.0;
 }
 
 /* ---- square root ---- */
@@ -1654,7 +1827,7 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
     }
     k.nl = ((int)most + k.reach + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES * SPX_TRACE_LANES;
     k.m = k.hi[0];
-    k.band = (int)spx_trace_band(k.m, k.reach, k.h);
+    k.band = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
     k.rows = 2 * k.depth + 1 + TAIL;
     for (int mm = 0; mm <= k.band && mm <= SPX_TRACE_MOST_BAND; mm++)
         k.loop[mm] = next_loop(mm, k.band);

@@ -5,6 +5,7 @@
 #ifndef SPX_EXTRACT_TRACE_IMPL_H
 #define SPX_EXTRACT_TRACE_IMPL_H
 
+#include <math.h>
 #include <stddef.h>
 
 #include "extract/extract_impl.h"
@@ -15,8 +16,7 @@ enum {
     SPX_TRACE_TAIL = 40,       /* bins that a column of L^-1 M is followed at most beyond the overlap */
     SPX_TRACE_RUN = 128,       /* bins that neighbours beyond the next are taken off together at most */
     SPX_TRACE_MAX_REACH = 24,  /* of these neighbours, on each side */
-    SPX_TRACE_WIDER = 8,       /* diagonals of A_s beyond those of M that are looked at beside masks, */
-    SPX_TRACE_LEAST_BAND = 16, /* and the least half-bandwidth that they give */
+    SPX_TRACE_WIDER = 16,      /* diagonals of A_s beyond those of M that are looked at beside masks at least */
     SPX_TRACE_MOST_BAND = 112, /* half-bandwidth of the square root at most */
     SPX_TRACE_MAX_BAND = 96    /* a bin that overlaps with more bins of its own trace: bins far smaller than a pixel */
 };
@@ -150,11 +150,16 @@ typedef struct {
 /* Used instead of the best of those below where it is not NULL: for tests. */
 extern const spx_trace_kernels *spx_trace_forced;
 
-/* Half-bandwidth that A_s is computed for, when M's is m and spots have 2 hsizey + 1 rows. */
-static inline size_t spx_trace_band(int m, int reach, int hsizey)
+/* Half-bandwidth that A_s is computed for, when M's is m and spots have 2 hsizey + 1 rows. Beside masks and where
+ * traces are close its elements fall by ten every two bins or so, and what is cut off is felt in the square root as if
+ * divided by that of the smallest eigenvalue. */
+static inline size_t spx_trace_band(int m, int reach, int hsizey, double tolerance)
 {
-    int band = reach > 0 ? m + SPX_TRACE_WIDER : m;
-    band = reach > 0 && band < SPX_TRACE_LEAST_BAND ? SPX_TRACE_LEAST_BAND : band;
+    int band = m;
+    if (reach > 0) {
+        const int least = 8 + (int)ceil(-2.0 * log10(tolerance));
+        band = m + SPX_TRACE_WIDER > least ? m + SPX_TRACE_WIDER : least;
+    }
     return (size_t)(band > hsizey ? band : hsizey);
 }
 

@@ -313,7 +313,7 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
             b->depth = -lo[df] > b->depth ? (int)-lo[df] : b->depth;
         }
         b->nl = round_up(nf + n - 1);
-        b->band = spx_trace_band(b->hi[0], b->reach, p->job->psf->hsizey);
+        b->band = spx_trace_band(b->hi[0], b->reach, p->job->psf->hsizey, p->tolerance);
     }
     /* bins after which all rows of a bin are complete, when all traces run up */
     b->fit_depth = 0;
