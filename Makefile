@@ -209,7 +209,7 @@ check-run:
 SAN_MAKE = $(MAKE) OPT='-O1 -g -fno-omit-frame-pointer' WERROR= NVCC=
 ## asan: all tests of library, kernels and programs under AddressSanitizer, in build/asan
 asan:
-	+@ASAN_OPTIONS=exitcode=99 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 $(SAN_MAKE) BUILD=$(BUILD)/asan SAN=-fsanitize=address check-run
+	+@ASAN_OPTIONS=exitcode=99:detect_stack_use_after_return=0 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 $(SAN_MAKE) BUILD=$(BUILD)/asan SAN=-fsanitize=address check-run
 
 ## ubsan: the same under UndefinedBehaviorSanitizer, in build/ubsan
 ubsan:

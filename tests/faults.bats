@@ -139,7 +139,7 @@ alloc_fails() {
         return 1
     }
     rm make.log
-    export ASAN_OPTIONS=exitcode=99 UBSAN_OPTIONS=print_stacktrace=1
+    export ASAN_OPTIONS=exitcode=99:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1
     export LSAN_OPTIONS=suppressions=$SPX_ROOT/tests/lsan.supp:print_suppressions=0
     for w in "${writers[@]}"; do
         eval "set -- $w"

@@ -228,26 +228,28 @@ spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const 
                         "image: has no fibermap, which says where the fibres point (TARGET_RA, "
                         "TARGET_DEC): no barycentric wavelengths");
     size_t nrow = im->fibermap->nrow, *row = spx_alloc(n, sizeof *row, e);
-    double *all = spx_alloc2(2, nrow + n, sizeof *all, e);
-    if (row == NULL || all == NULL)
+    double *table = spx_alloc2(2, nrow, sizeof *table, e), *ra = spx_alloc(n, sizeof *ra, e),
+           *dec = spx_alloc(n, sizeof *dec, e);
+    if (row == NULL || table == NULL || ra == NULL || dec == NULL)
         st = SPX_EIO;
-    double *table_ra = all, *table_dec = all + nrow, *ra = all + 2 * nrow, *dec = ra + n;
     if (st == SPX_OK)
-        st = spx_table_get_f64(im->fibermap, "TARGET_RA", table_ra, e);
+        st = spx_table_get_f64(im->fibermap, "TARGET_RA", table, e);
     if (st == SPX_OK)
-        st = spx_table_get_f64(im->fibermap, "TARGET_DEC", table_dec, e);
+        st = spx_table_get_f64(im->fibermap, "TARGET_DEC", table + nrow, e);
     if (st == SPX_OK)
         st = spx_frame_fibre_rows(im, n, row, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++) {
-        ra[k] = row[k] == SPX_NO_ROW ? NAN : table_ra[row[k]];
-        dec[k] = row[k] == SPX_NO_ROW ? NAN : table_dec[row[k]];
+        ra[k] = row[k] == SPX_NO_ROW ? NAN : table[row[k]];
+        dec[k] = row[k] == SPX_NO_ROW ? NAN : table[nrow + row[k]];
     }
     if (st == SPX_OK && (*nowhere = fill_positions(n, ra, dec)) == n)
         st = spx_fail(e, SPX_EINPUT, "fibermap: no fibre has a finite TARGET_RA and TARGET_DEC");
     if (st == SPX_OK)
         st = spx_barycentric_factors(site, mjd, n, ra, dec, factor, e);
     spx_free(row);
-    spx_free(all);
+    spx_free(table);
+    spx_free(ra);
+    spx_free(dec);
     return st;
 }
 
