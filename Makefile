@@ -88,7 +88,8 @@ FORCE:
 # `private`: the flags of these objects must not reach what they are made of (the flags file).
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
 # may be fused there: the tolerance of the method covers it.
-LANES = $(BUILD)/obj/kernels/extract/extract_trace_ $(BUILD)/obj/kernels/rvfit/rvfit_
+LANES = $(BUILD)/obj/kernels/extract/extract_trace_ $(BUILD)/obj/kernels/rvfit/rvfit_ \
+        $(BUILD)/obj/kernels/template/template_
 ifeq ($(shell uname -m),x86_64)
 $(LANES:=avx2.o): private ALL_CFLAGS += -mavx2 -mfma
 $(LANES:=avx512.o): private ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512

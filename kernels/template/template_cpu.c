@@ -10,19 +10,23 @@
 #include "template/template.h"
 #include "template/template_impl.h"
 
-/* Spectra that go through the weights together: a row of weights is read once for all of them. */
-enum { LANES = 16 };
+enum {
+    LANES = SPX_TEMPLATE_LANES,
+    BLOCK = 128 /* pixels of a thread's turn: their samples stay in its cache */
+};
 
 #define CUT_SIGMA 5.0
 #define FLOOR     1e-10
 #define CCF_AIM   100 /* templates of the cross-correlation set by default */
 
 /* Weights of one setup: pixel k takes samples first[k] + j, counted from the job's own first sample, with
- * w[start[k] + j], j < start[k+1] - start[k]. */
+ * w[start[k] + j], j < start[k+1] - start[k]: the wavelength is in them, which makes photons of the samples and a flux
+ * of their sum. */
 typedef struct {
     size_t *first, *start;
     double *w;
-    size_t missing;
+    double *wave;         /* [nwave] of the pixels */
+    size_t missing, most; /* samples of a BLOCK of pixels, at most */
 } weights;
 
 struct spx_template_job {
@@ -41,6 +45,7 @@ struct spx_template_job {
     size_t nvsini;
     double *vsini;
     int nthreads;
+    const spx_template_kernels *kernels;
     spx_progress *progress;
 };
 
@@ -55,6 +60,7 @@ void spx_template_free(spx_template_job *job)
             spx_free(job->weight[i].first);
             spx_free(job->weight[i].start);
             spx_free(job->weight[i].w);
+            spx_free(job->weight[i].wave);
         }
     }
     spx_free(job->setup);
@@ -124,6 +130,18 @@ static size_t first_above(const double *x, size_t n, double v)
     return x[i] < v && i + 1 < n ? i + 1 : i;
 }
 
+/* Samples lo ... hi-1 that the BLOCK of pixels from k on takes. */
+static void block_range(const spx_setup *s, const weights *w, size_t k, size_t *lo, size_t *hi)
+{
+    *lo = SIZE_MAX;
+    *hi = 0;
+    for (size_t i = k; i < s->nwave && i < k + BLOCK; i++) { /* sigma may fall so fast that first[] decreases */
+        size_t last = w->first[i] + w->start[i + 1] - w->start[i];
+        *lo = w->first[i] < *lo ? w->first[i] : *lo;
+        *hi = last > *hi ? last : *hi;
+    }
+}
+
 /* Grid and weights of one setup; first[] counts from the library's first sample here. */
 static spx_status make_setup(const spx_template_library *lib, const spx_template_config *cfg, size_t i, spx_setup *s,
                              weights *w, spx_err *e)
@@ -160,7 +178,8 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
     sigma = spx_alloc(s->nwave, sizeof *sigma, e);
     w->first = spx_alloc(s->nwave, sizeof *w->first, e);
     w->start = spx_alloc(s->nwave + 1, sizeof *w->start, e);
-    if (!sigma || !w->first || !w->start)
+    w->wave = spx_alloc(s->nwave, sizeof *w->wave, e);
+    if (!sigma || !w->first || !w->start || !w->wave)
         goto end;
     st = spx_template_sigma(s, cfg->library_resolution, sigma, e);
     if (st)
@@ -188,6 +207,14 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
         spx_lsf_weights(x + w->first[k], w->start[k + 1] - w->start[k], spx_template_edge(s, k),
                         spx_template_edge(s, k + 1), sigma[k], w->w + w->start[k]);
         w->first[k] += skip;
+        w->wave[k] = spx_template_wave(s, (double)k);
+        for (size_t j = w->start[k]; j < w->start[k + 1]; j++)
+            w->w[j] *= lib->wavelength[w->first[k] + j - w->start[k]] / w->wave[k];
+    }
+    for (size_t k = 0; k < s->nwave; k += BLOCK) {
+        size_t lo, hi;
+        block_range(s, w, k, &lo, &hi);
+        w->most = hi - lo > w->most ? hi - lo : w->most;
     }
 end:
     spx_free(x);
@@ -298,6 +325,11 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     st = SPX_EIO;
     job->nlib = lib->ntemp;
     job->nthreads = cfg->nthreads > 0 ? cfg->nthreads : omp_get_max_threads();
+    job->kernels = spx_template_kernels_avx512();
+    if (!job->kernels)
+        job->kernels = spx_template_kernels_avx2();
+    if (!job->kernels)
+        job->kernels = spx_template_kernels_base();
     job->pca_error = cfg->pca_error;
     job->nn = cfg->nn;
     job->nsetup = cfg->nsetup;
@@ -361,32 +393,22 @@ void spx_template_watch(spx_template_job *job, spx_progress *p)
     job->progress = p;
 }
 
-/* Photons of up to LANES spectra, sample after sample: photon[k*LANES + lane]. SPX_EINPUT when one is not finite. */
-static spx_status load_photons(const spx_template_job *job, size_t row0, size_t nlane, const float *flux, size_t stride,
-                               double *photon, spx_err *e)
+/* SPX_EINPUT when one of n samples of a spectrum that the setups see is not finite. */
+static spx_status check_flux(const spx_template_job *job, size_t row, const float *flux, spx_err *e)
 {
-    for (size_t lane = 0; lane < nlane; lane++)
-        for (size_t k = 0; k < job->n; k++) {
-            double f = (double)flux[lane * stride + k];
-            if (!isfinite(f)) {
-                char text[256];
-                return spx_fail(e, SPX_EINPUT,
-                                "spectrum %zu of the library (%s): the flux at %g Angstrom is not finite", row0 + lane,
-                                spx_template_describe(&job->setup[0], row0 + lane, text, sizeof text), job->wave[k]);
-            }
-            photon[k * LANES + lane] = f * job->wave[k];
+    unsigned bad = 0;
+    for (size_t k = 0; k < job->n; k++) {
+        uint32_t bits;
+        memcpy(&bits, flux + k, sizeof bits);
+        bad |= (bits & 0x7f800000) == 0x7f800000;
+    }
+    for (size_t k = 0; k < job->n && bad; k++)
+        if (!isfinite(flux[k])) {
+            char text[256];
+            return spx_fail(e, SPX_EINPUT, "spectrum %zu of the library (%s): the flux at %g Angstrom is not finite",
+                            row, spx_template_describe(&job->setup[0], row, text, sizeof text), job->wave[k]);
         }
     return SPX_OK;
-}
-
-/* One pixel of LANES spectra. */
-static void smooth_pixel(const double *photon, const double *w, size_t n, double *sum)
-{
-    double s[LANES] = {0};
-    for (size_t j = 0; j < n; j++)
-        for (size_t lane = 0; lane < LANES; lane++)
-            s[lane] += w[j] * photon[j * LANES + lane];
-    memcpy(sum, s, sizeof s);
 }
 
 /* Median of wavelengths k0 ... k1-1 of the grid. */
@@ -402,52 +424,79 @@ static double median_of(const double *v, size_t n, double *scratch)
     return spx_median(scratch, n);
 }
 
-/* v[nwave]: flux of one template, its logarithm on return, normalised. 0 when there is no flux. */
-static int normalise(const spx_setup *s, double *v, double *scratch, double *lnnorm, size_t *raised)
+/* v[nwave]: flux of one template, its logarithm on return, normalised. 0 when there is no flux. v and scratch have room
+ * for a multiple of 8. */
+static int normalise(const spx_template_job *job, size_t i, double *v, double *scratch, double *lnnorm, size_t *raised)
 {
+    const spx_setup *s = &job->setup[i];
+    const double *wave = job->weight[i].wave;
     size_t n = s->nwave, half = n / 2;
-    double median = median_of(v, n, scratch);
-    if (!(median > 0 && isfinite(median)))
-        return 0;
-    for (size_t k = 0; k < n; k++)
-        if (!(v[k] > FLOOR * median)) {
-            v[k] = FLOOR * median;
-            ++*raised;
-        }
+    double left = 0, right = 0, least = v[0];
+    if (s->norm == SPX_NORM_LINEAR) {
+        left = median_of(v, half, scratch);
+        right = median_of(v + half, n - half, scratch);
+    }
+    for (size_t k = 1; k < n; k++)
+        least = v[k] < least ? v[k] : least;
+    /* the median lies between those of the halves: most spectra need not look for it */
+    double median = fmax(left, right);
+    if (!(left > 0 && right > 0 && isfinite(median) && least > FLOOR * median)) {
+        median = median_of(v, n, scratch);
+        if (!(median > 0 && isfinite(median)))
+            return 0;
+        for (size_t k = 0; k < n; k++)
+            if (!(v[k] > FLOOR * median)) {
+                v[k] = FLOOR * median;
+                ++*raised;
+            }
+    }
     double offset = 0, slope = 0, w0 = 0;
     if (s->norm != SPX_NORM_NONE)
         offset = log(median);
     if (s->norm == SPX_NORM_LINEAR) {
-        double w1 = median_wave(s, half, n), l0 = log(median_of(v, half, scratch));
+        offset = log(fmax(left, FLOOR * median));
         w0 = median_wave(s, 0, half);
-        slope = (log(median_of(v + half, n - half, scratch)) - l0) / (w1 - w0);
-        offset = l0;
+        slope = (log(fmax(right, FLOOR * median)) - offset) / (median_wave(s, half, n) - w0);
     }
+    for (size_t k = n; k % 8 != 0; k++)
+        v[k] = 1;
+    job->kernels->logarithm((n + 7) / 8 * 8, v);
     for (size_t k = 0; k < n; k++)
-        v[k] = log(v[k]) - offset - slope * (spx_template_wave(s, (double)k) - w0);
+        v[k] -= offset + slope * (wave[k] - w0);
     *lnnorm = offset + slope * (0.5 * (s->wmin + s->wmax) - w0);
     return 1;
 }
 
-/* Templates of rows row0 ... row0+nlane-1 in setup i. smooth[LANES][nwave], scratch[LANES][nwave]. */
-static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, size_t nlane, const double *photon,
-                                 double *smooth, double *scratch, spx_err *e)
+/* Room of the threads: samples of a block, its pixels, a spectrum. */
+typedef struct {
+    size_t most, widest; /* samples of a block; pixels of a setup, a multiple of 8 */
+    double *sample, *pixel, *scratch;
+    double *v; /* [LANES][widest], of all threads */
+} room;
+
+/* Templates of rows row0 ... row0+nlane-1 in setup i. */
+static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, size_t nlane, const float *flux,
+                                 size_t stride, const room *r, spx_err *e)
 {
     spx_setup *s = &job->setup[i];
     const weights *w = &job->weight[i];
     int good[LANES];
 #pragma omp parallel for num_threads(job->nthreads) schedule(static)
-    for (size_t k = 0; k < s->nwave; k++) {
-        double sum[LANES], wave = spx_template_wave(s, (double)k);
-        smooth_pixel(photon + w->first[k] * LANES, w->w + w->start[k], w->start[k + 1] - w->start[k], sum);
+    for (size_t k = 0; k < s->nwave; k += BLOCK) {
+        size_t lo, hi, npix = s->nwave - k < BLOCK ? s->nwave - k : BLOCK, me = (size_t)omp_get_thread_num();
+        double *sample = r->sample + me * r->most * LANES, *pixel = r->pixel + me * BLOCK * LANES;
+        block_range(s, w, k, &lo, &hi);
+        job->kernels->transpose(hi - lo, nlane, flux + lo, stride, sample);
+        job->kernels->smooth(npix, w->first + k, w->start + k, w->w, lo, sample, pixel);
         for (size_t lane = 0; lane < nlane; lane++)
-            smooth[lane * s->nwave + k] = sum[lane] / wave;
+            for (size_t j = 0; j < npix; j++)
+                r->v[lane * r->widest + k + j] = pixel[j * LANES + lane];
     }
 #pragma omp parallel for num_threads(job->nthreads) schedule(static)
     for (size_t lane = 0; lane < nlane; lane++) {
         size_t row = row0 + lane;
-        double *v = smooth + lane * s->nwave;
-        good[lane] = normalise(s, v, scratch + lane * s->nwave, &s->lnnorm[row], &job->raised[row]);
+        double *v = r->v + lane * r->widest, *scratch = r->scratch + (size_t)omp_get_thread_num() * r->widest;
+        good[lane] = normalise(job, i, v, scratch, &s->lnnorm[row], &job->raised[row]);
         for (size_t k = 0; k < s->nwave && good[lane]; k++)
             s->lnflux[row * s->nwave + k] = (float)v[k];
     }
@@ -465,29 +514,38 @@ spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, con
 {
     if (row0 > job->nlib || nrow > job->nlib - row0)
         return spx_fail(e, SPX_EBUG, "rows %zu to %zu of a library of %zu", row0, row0 + nrow, job->nlib);
-    size_t most = 0;
-    for (size_t i = 0; i < job->nsetup; i++)
-        most = job->setup[i].nwave > most ? job->setup[i].nwave : most;
+    room r = {0};
+    size_t nt = (size_t)job->nthreads;
+    for (size_t i = 0; i < job->nsetup; i++) {
+        size_t wide = (job->setup[i].nwave + 7) / 8 * 8;
+        r.widest = wide > r.widest ? wide : r.widest;
+        r.most = job->weight[i].most > r.most ? job->weight[i].most : r.most;
+    }
     spx_status st = SPX_EIO;
-    double *photon = spx_alloc2(job->n, LANES, sizeof *photon, e);
-    double *smooth = spx_alloc2(2 * most, LANES, sizeof *smooth, e);
-    if (!photon || !smooth)
+    r.sample = spx_alloc2(nt * r.most, LANES, sizeof *r.sample, e);
+    r.pixel = spx_alloc2(nt * BLOCK, LANES, sizeof *r.pixel, e);
+    r.scratch = spx_alloc2(nt, r.widest, sizeof *r.scratch, e);
+    r.v = spx_alloc2(r.widest, LANES, sizeof *r.v, e);
+    if (!r.sample || !r.pixel || !r.scratch || !r.v)
         goto end;
     st = SPX_OK;
-    for (size_t r = 0; r < nrow && !st; r += LANES) {
-        size_t nlane = nrow - r < LANES ? nrow - r : LANES;
-        st = load_photons(job, row0 + r, nlane, flux + r * stride, stride, photon, e);
+    for (size_t k = 0; k < nrow && !st; k++)
+        st = check_flux(job, row0 + k, flux + k * stride, e);
+    for (size_t k = 0; k < nrow && !st; k += LANES) {
+        size_t nlane = nrow - k < LANES ? nrow - k : LANES;
         for (size_t i = 0; i < job->nsetup && !st; i++)
-            st = make_templates(job, i, row0 + r, nlane, photon, smooth, smooth + most * LANES, e);
+            st = make_templates(job, i, row0 + k, nlane, flux + k * stride, stride, &r, e);
         if (st)
             break;
         for (size_t lane = 0; lane < nlane; lane++)
-            job->seen[row0 + r + lane] = 1;
+            job->seen[row0 + k + lane] = 1;
         spx_progress_step(job->progress, nlane);
     }
 end:
-    spx_free(photon);
-    spx_free(smooth);
+    spx_free(r.sample);
+    spx_free(r.pixel);
+    spx_free(r.scratch);
+    spx_free(r.v);
     return st;
 }
 

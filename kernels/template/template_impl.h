@@ -5,6 +5,25 @@
 #include "base/expr.h"
 #include "template/template.h"
 
+/* Spectra that go through the weights together, sample after sample: [sample][SPX_TEMPLATE_LANES]. */
+enum { SPX_TEMPLATE_LANES = 32 };
+
+/* Heavy loops (template_lanes.h). */
+typedef struct {
+    /* n samples of nlane spectra, flux[lane][stride], into sample[n][SPX_TEMPLATE_LANES] */
+    void (*transpose)(size_t n, size_t nlane, const float *flux, size_t stride, double *sample);
+    /* out[npix][SPX_TEMPLATE_LANES]: pixel k sums sample[first[k] - origin] ... times w[start[k] ... start[k+1]-1] */
+    void (*smooth)(size_t npix, const size_t *first, const size_t *start, const double *w, size_t origin,
+                   const double *sample, double *out);
+    /* natural logarithm in place, to 1e-15 of itself or of 1; n a multiple of 8, x normal and positive */
+    void (*logarithm)(size_t n, double *x);
+} spx_template_kernels;
+
+/* NULL: not for this processor. */
+const spx_template_kernels *spx_template_kernels_base(void);
+const spx_template_kernels *spx_template_kernels_avx2(void);
+const spx_template_kernels *spx_template_kernels_avx512(void);
+
 /* Width of a line-spread function as a user writes it. */
 typedef struct {
     enum { LSF_NONE, LSF_R, LSF_FWHM } kind;

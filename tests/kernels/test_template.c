@@ -14,6 +14,7 @@
 #include "template/lsf_math.h"
 #include "template/rotation_math.h"
 #include "template/template.h"
+#include "template/template_impl.h"
 
 /* ---- kernels ---- */
 
@@ -95,6 +96,55 @@ static void lsf(void)
     /* a pixel inside one interval of a coarse grid */
     spx_lsf_weights(x, 2, x[0] + 0.1, x[0] + 0.2, 0, w);
     CHECK(fabs(w[1] - 0.15 / (x[1] - x[0])) < 1e-12, "weights %g %g in one interval", w[0], w[1]);
+}
+
+/* Heavy loops of each instruction set against plain ones. */
+static void instruction_sets(void)
+{
+    enum { L = SPX_TEMPLATE_LANES, NSAMPLE = 90, NPIX = 11, NLOG = 4096 };
+    const spx_template_kernels *set[] = {spx_template_kernels_base(), spx_template_kernels_avx2(),
+                                         spx_template_kernels_avx512()};
+    static float flux[L][NSAMPLE];
+    static double sample[NSAMPLE * L], out[NPIX * L], w[NPIX * 30], x[NLOG];
+    size_t first[NPIX], start[NPIX + 1] = {0};
+    for (size_t l = 0; l < L; l++)
+        for (size_t k = 0; k < NSAMPLE; k++)
+            flux[l][k] = (float)sin(0.1 * (double)k * (double)(l + 1));
+    for (size_t k = 0; k < NPIX; k++) {
+        first[k] = 100 + (k == 5 ? 20 : 5 * k); /* need not increase */
+        start[k + 1] = start[k] + 10 + k;
+        for (size_t j = start[k]; j < start[k + 1]; j++)
+            w[j] = cos((double)(3 * j));
+    }
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        if (!set[i])
+            continue;
+        set[i]->transpose(NSAMPLE, L - 1, flux[0], NSAMPLE, sample);
+        set[i]->smooth(NPIX, first, start, w, 100, sample, out);
+        for (size_t k = 0; k < NPIX; k++)
+            for (size_t l = 0; l + 1 < L; l++) {
+                double sum = 0;
+                for (size_t j = start[k]; j < start[k + 1]; j++)
+                    sum += w[j] * (double)flux[l][first[k] - 100 + j - start[k]];
+                CHECK(fabs(out[k * L + l] - sum) < 1e-13, "set %zu: pixel %zu of lane %zu is %g, want %g", i, k, l,
+                      out[k * L + l], sum);
+            }
+        for (size_t k = 0; k < NLOG; k++)
+            x[k] = k < 2000 ? 1 + 1e-3 * ((double)k - 1000) * 0.7 : pow(10, ((double)k - 3000) / 4);
+        x[0] = sqrt(0.5);
+        x[1] = nextafter(sqrt(0.5), 0);
+        x[2] = 2;
+        set[i]->logarithm(NLOG, x);
+        for (size_t k = 0; k < NLOG; k++) {
+            double was = k == 0     ? sqrt(0.5)
+                         : k == 1   ? nextafter(sqrt(0.5), 0)
+                         : k == 2   ? 2
+                         : k < 2000 ? 1 + 1e-3 * ((double)k - 1000) * 0.7
+                                    : pow(10, ((double)k - 3000) / 4);
+            CHECK(fabs(x[k] - log(was)) <= 1e-15 * fmax(1, fabs(log(was))), "set %zu: ln %g is %.17g, want %.17g", i,
+                  was, x[k], log(was));
+        }
+    }
 }
 
 /* ---- whole jobs ---- */
@@ -637,6 +687,7 @@ int main(void)
 {
     char name[4096];
     const char *shared = getenv("SPX_SHARED");
+    instruction_sets();
     rotation();
     lsf();
     convolution();

@@ -1,0 +1,69 @@
+/* The heavy loops of the templates, for SPX_VL doubles a vector: included once for every instruction set
+ * (template_base.c, template_avx2.c, template_avx512.c), which defines SPX_VL and SPX_KERNELS. A sum has the same order
+ * in whatever company its spectrum is. */
+#include <string.h>
+
+#include "template/template_impl.h"
+
+typedef double vd __attribute__((vector_size(8 * SPX_VL)));
+typedef long long vi __attribute__((vector_size(8 * SPX_VL)));
+
+enum { NV = SPX_TEMPLATE_LANES / SPX_VL };
+
+static void transpose(size_t n, size_t nlane, const float *flux, size_t stride, double *sample)
+{
+    for (size_t lane = 0; lane < nlane; lane++)
+        for (size_t k = 0; k < n; k++)
+            sample[k * SPX_TEMPLATE_LANES + lane] = (double)flux[lane * stride + k];
+}
+
+static void smooth(size_t npix, const size_t *first, const size_t *start, const double *w, size_t origin,
+                   const double *sample, double *out)
+{
+    for (size_t k = 0; k < npix; k++) {
+        const double *x = sample + (first[k] - origin) * SPX_TEMPLATE_LANES;
+        vd sum[NV];
+        for (size_t v = 0; v < NV; v++)
+            sum[v] = (vd){0};
+        for (size_t j = start[k]; j < start[k + 1]; j++, x += SPX_TEMPLATE_LANES)
+            for (size_t v = 0; v < NV; v++) {
+                vd here;
+                memcpy(&here, x + v * SPX_VL, sizeof here);
+                sum[v] += w[j] * here;
+            }
+        memcpy(out + k * SPX_TEMPLATE_LANES, sum, sizeof sum);
+    }
+}
+
+/* ln x = e ln 2 + 2 atanh(s), s = (m-1)/(m+1), x = m 2^e, m in sqrt(1/2) ... sqrt(2); the first term that is left out
+ * is 2 s^19/19 < 3e-16. */
+static void logarithm(size_t n, double *x)
+{
+    for (size_t i = 0; i < n; i += SPX_VL) {
+        vd m, two52 = (vd){0} + 0x1p52;
+        vi bits, shift = (vi){0} + 0x3FE6A09E667F3BCDll; /* sqrt(1/2) */
+        memcpy(&m, x + i, sizeof m);
+        memcpy(&bits, &m, sizeof bits);
+        /* exponent as an integer in the low bits of a double near 2^52: there is no conversion of it before AVX-512 */
+        vi e = ((bits - shift) >> 52) + 1024;
+        bits -= (e - 1024) << 52;
+        memcpy(&m, &bits, sizeof m);
+        vi magic = e | 0x4330000000000000ll;
+        vd exponent;
+        memcpy(&exponent, &magic, sizeof exponent);
+        exponent -= two52 + 1024;
+        vd s = (m - 1) / (m + 1), q = s * s;
+        vd p = 2.0 / 17 * q + 2.0 / 15;
+        p = p * q + 2.0 / 13;
+        p = p * q + 2.0 / 11;
+        p = p * q + 2.0 / 9;
+        p = p * q + 2.0 / 7;
+        p = p * q + 2.0 / 5;
+        p = p * q + 2.0 / 3;
+        p = p * q + 2;
+        m = exponent * 0.69314718055994530942 + s * p;
+        memcpy(x + i, &m, sizeof m);
+    }
+}
+
+static const spx_template_kernels SPX_KERNELS = {transpose, smooth, logarithm};
