@@ -197,6 +197,24 @@ size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure);
 /* Take a star into the workspace; 0 when no piece of it can be fitted, or memory ran out (w->err). */
 int spx_rv_load(spx_rv_ws *w, size_t star);
 
+/* Between which templates a point lies, and how much of each: a product of weights along the axes of a grid (axis g: up
+ * to four nodes from that of `base` on), or corners of a simplex. A network takes the mapped parameters themselves,
+ * which are within range. */
+typedef struct {
+    double vsini, x[SPX_MAX_PAR];
+    int32_t base, count[SPX_MAX_PAR];
+    double value[SPX_MAX_PAR][4], slope[SPX_MAX_PAR][4];
+    int32_t corner[SPX_MAX_PAR + 1];
+    double weight[(SPX_MAX_PAR + 1) * (SPX_MAX_PAR + 1)]; /* [corner][1+ng] value, and derivatives by the axes */
+    int32_t clamped[SPX_MAX_PAR];                         /* of axis g: outside the templates' range */
+} spx_rv_stencil;
+
+/* The stencil of a point (not for the multilinear interpolation); its prior and penalty are kept in w. */
+void spx_rv_stencil_at(spx_rv_ws *w, const double *x, int deriv, spx_rv_stencil *s);
+/* What the objective at velocity v is without the data, and its derivatives; the point is that of the last templates or
+ * stencil. */
+void spx_rv_begin_value(spx_rv_ws *w, double v, spx_rv_value *out);
+
 /* Cell of the grid that x is in, lower nodes in cell[ng]. */
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell);
 double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x);

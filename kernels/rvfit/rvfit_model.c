@@ -22,22 +22,6 @@ static size_t template_lanes(const spx_rv_ctx *c)
     return 1 + c->nfree - (c->nfree && c->freeq[0] == 0);
 }
 
-/* Templates at the corners of the star's simplex, as stencil(). */
-static size_t corners(const spx_rv_ws *w, size_t lanes)
-{
-    const spx_rv_ctx *c = w->ctx;
-    size_t m = c->ng + 1;
-    const double *coef = c->simplex + w->simplex * m * m;
-    for (size_t k = 0; k < m; k++) {
-        double *out = w->room->weight + k * lanes;
-        w->room->node[k] = c->arm[0].setup->simplex[w->simplex * m + k];
-        out[0] = w->bary[k];
-        for (size_t l = 1; l < lanes; l++)
-            out[l] = w->clamped[c->gpar[l - 1]] ? 0 : coef[k * m + l];
-    }
-    return m;
-}
-
 /* Simplex that x lies in, or is least outside of; barycentric coordinates into bary, made such that they are of the
  * simplex; returns whether x was in it. */
 static int locate(spx_rv_ws *w, const double *x)
@@ -132,48 +116,79 @@ static void outside(spx_rv_ws *w, double *x, int deriv)
     }
 }
 
-/* Templates between which x lies: nodes of the grid into node[], and weights of the value and its derivative by each
- * axis into weight[node][lanes]. Returns how many; a network takes none. */
+/* Templates at the corners of the star's simplex. */
+static void corners(const spx_rv_ws *w, spx_rv_stencil *s)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t m = c->ng + 1;
+    const double *coef = c->simplex + w->simplex * m * m;
+    for (size_t k = 0; k < m; k++) {
+        double *out = s->weight + k * m;
+        s->corner[k] = c->arm[0].setup->simplex[w->simplex * m + k];
+        out[0] = w->bary[k];
+        for (size_t g = 0; g < c->ng; g++)
+            out[1 + g] = w->clamped[c->gpar[g]] ? 0 : coef[k * m + 1 + g];
+    }
+}
+
+/* Weights of the nodes along the axes of the grid, x in `cell` (NULL: cubic, which has no cells). */
+static void along_axes(const spx_rv_ws *w, const double *x, const size_t *cell, spx_rv_stencil *s)
+{
+    const spx_rv_ctx *c = w->ctx;
+    size_t base = 0;
+    for (size_t g = 0; g < c->ng; g++) {
+        size_t p = c->gpar[g], first = cell ? cell[g] : 0;
+        if (c->interpolator == SPX_INTERPOLATE_CUBIC) {
+            first = spx_rv_cubic_weights(c->naxis[p], c->axis[p], x[2 + p], s->value[g], s->slope[g]);
+            s->count[g] = c->naxis[p] < 4 ? (int32_t)c->naxis[p] : 4;
+        } else {
+            double left = c->axis[p][first], width = c->axis[p][first + 1] - left, u = (x[2 + p] - left) / width;
+            s->value[g][0] = 1 - u;
+            s->value[g][1] = u;
+            s->slope[g][0] = -1 / width;
+            s->slope[g][1] = 1 / width;
+            s->count[g] = 2;
+        }
+        for (size_t k = 0; k < 4 && w->clamped[p]; k++)
+            s->slope[g][k] = 0;
+        base += first * c->stride[g];
+    }
+    s->base = (int32_t)base;
+}
+
+/* Templates between which x lies: nodes of the grid, or of a simplex, into node[], and weights of the value and its
+ * derivative by each axis into weight[node][lanes]. Returns how many; a network takes none. */
 static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, size_t lanes)
 {
     const spx_rv_ctx *c = w->ctx;
+    spx_rv_stencil s;
+    size_t ng = c->ng, n = 1, j[SPX_MAX_PAR] = {0};
     if (c->interpolator == SPX_INTERPOLATE_NN)
         return 0;
-    if (c->interpolator == SPX_INTERPOLATE_SIMPLEX)
-        return corners(w, lanes);
-    size_t ng = c->ng, count[SPX_MAX_PAR], base = 0, n = 1, j[SPX_MAX_PAR] = {0};
-    double value[SPX_MAX_PAR][4], slope[SPX_MAX_PAR][4];
-    for (size_t g = 0; g < ng; g++) {
-        size_t p = c->gpar[g], first = cell ? cell[g] : 0;
-        if (c->interpolator == SPX_INTERPOLATE_CUBIC) {
-            first = spx_rv_cubic_weights(c->naxis[p], c->axis[p], x[2 + p], value[g], slope[g]);
-            count[g] = c->naxis[p] < 4 ? c->naxis[p] : 4;
-        } else {
-            double left = c->axis[p][first], width = c->axis[p][first + 1] - left, u = (x[2 + p] - left) / width;
-            value[g][0] = 1 - u;
-            value[g][1] = u;
-            slope[g][0] = -1 / width;
-            slope[g][1] = 1 / width;
-            count[g] = 2;
+    if (c->interpolator == SPX_INTERPOLATE_SIMPLEX) {
+        corners(w, &s);
+        for (size_t k = 0; k <= ng; k++) {
+            w->room->node[k] = s.corner[k];
+            memcpy(w->room->weight + k * lanes, s.weight + k * (ng + 1), lanes * sizeof *s.weight);
         }
-        for (size_t k = 0; k < 4 && w->clamped[p]; k++)
-            slope[g][k] = 0;
-        base += first * c->stride[g];
-        n *= count[g];
+        return ng + 1;
     }
+    along_axes(w, x, cell, &s);
+    for (size_t g = 0; g < ng; g++)
+        n *= (size_t)s.count[g];
     for (size_t k = 0; k < n; k++) {
         double *out = w->room->weight + k * lanes;
-        size_t node = base;
+        size_t node = (size_t)s.base;
         for (size_t l = 0; l < lanes; l++) {
             out[l] = 1;
             for (size_t g = 0; g < ng; g++)
-                out[l] *= l == 1 + g ? slope[g][j[g]] : value[g][j[g]];
+                out[l] *= l == 1 + g ? s.slope[g][j[g]] : s.value[g][j[g]];
         }
         for (size_t g = 0; g < ng; g++)
             node += j[g] * c->stride[g];
         w->room->node[k] = (int32_t)node;
         for (size_t g = ng; g-- > 0;) {
-            if (++j[g] < count[g])
+            if (++j[g] < (size_t)s.count[g])
                 break;
             j[g] = 0;
         }
@@ -327,6 +342,25 @@ static size_t prepare(spx_rv_ws *w, const double *x0, const size_t *cell, int de
     return stencil(w, x, cell, lanes);
 }
 
+void spx_rv_stencil_at(spx_rv_ws *w, const double *x0, int deriv, spx_rv_stencil *s)
+{
+    const spx_rv_ctx *c = w->ctx;
+    double x[SPX_MAX_FIT];
+    *s = (spx_rv_stencil){0};
+    memcpy(x, x0, c->nq * sizeof *x);
+    outside(w, x, deriv);
+    memcpy(w->prep, x0, c->nq * sizeof *x);
+    w->prep_deriv = deriv;
+    s->vsini = x[1];
+    memcpy(s->x, x + 2, c->npar * sizeof *x);
+    for (size_t g = 0; g < c->ng; g++)
+        s->clamped[g] = w->clamped[c->gpar[g]];
+    if (c->interpolator == SPX_INTERPOLATE_SIMPLEX)
+        corners(w, s);
+    else if (c->interpolator != SPX_INTERPOLATE_NN)
+        along_axes(w, x, NULL, s);
+}
+
 void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv)
 {
     const spx_rv_ctx *c = w->ctx;
@@ -462,7 +496,7 @@ static int add_arm(spx_rv_ws *w, size_t ia, double v, spx_rv_value *out)
     return ok;
 }
 
-static void begin_value(spx_rv_ws *w, double v, spx_rv_value *out)
+void spx_rv_begin_value(spx_rv_ws *w, double v, spx_rv_value *out)
 {
     const spx_rvfit_options *o = w->ctx->opt;
     out->f = w->prior;
@@ -481,7 +515,7 @@ static void begin_value(spx_rv_ws *w, double v, spx_rv_value *out)
 void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out)
 {
     int ok = 1;
-    begin_value(w, v, out);
+    spx_rv_begin_value(w, v, out);
     for (size_t ia = 0; ia < w->ctx->narm && ok; ia++)
         ok = add_arm(w, ia, v, out);
     if (!ok || !isfinite(out->f))
@@ -506,7 +540,7 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
         for (size_t k = 0; k < n; k++) {
             size_t nnode = prepare(w[k], x[k], NULL, 1, lanes, at[k]);
             if (ia == 0)
-                begin_value(w[k], x[k][0], &out[k]);
+                spx_rv_begin_value(w[k], x[k][0], &out[k]);
             if (a->comp)
                 sum_coefficients(w[k], a, at[k], nnode, lanes, r->cd[k], r->cf[k]);
             else

@@ -1,0 +1,132 @@
+#include "rvfit/rvfit_options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/opt.h"
+
+enum { NAME_ROOM = 64 };
+
+/* Splits NAME=REST; name[NAME_ROOM]. */
+static spx_status split(const char *text, const char *option, char *name, const char **rest, spx_err *e)
+{
+    const char *eq = strchr(text, '=');
+    if (eq == NULL || eq == text || eq[1] == '\0' || eq - text >= NAME_ROOM)
+        return spx_fail(e, SPX_EUSAGE, "--%s: '%s' is not NAME=VALUE", option, text);
+    (void)snprintf(name, NAME_ROOM, "%.*s", (int)(eq - text), text);
+    *rest = eq + 1;
+    return SPX_OK;
+}
+
+spx_status spx_rvfit_parse_pair(const char *text, const char *what, char sep, double *a, double *b, spx_err *e)
+{
+    double v[2];
+    size_t n;
+    spx_status st = spx_parse_doubles(text, sep, what, 2, v, &n, e);
+    if (st != SPX_OK)
+        return st;
+    if (n != 2)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not two numbers with a '%c' between", what, text, sep);
+    *a = v[0];
+    *b = v[1];
+    return SPX_OK;
+}
+
+/* Number of the quantity that a text NAME=REST is about. */
+static spx_status find_quantity(const char *text, const char *option, const spx_setup *s, size_t *q, const char **rest,
+                                spx_err *e)
+{
+    char name[NAME_ROOM];
+    spx_status st = split(text, option, name, rest, e);
+    if (st != SPX_OK)
+        return st;
+    *q = 0;
+    if (strcmp(name, "v") == 0 || strcmp(name, "vrad") == 0)
+        return SPX_OK;
+    *q = 1;
+    if (strcmp(name, "vsini") == 0)
+        return SPX_OK;
+    for (size_t p = 0; p < s->npar; p++)
+        if (strcmp(s->parname[p], name) == 0) {
+            *q = 2 + p;
+            return SPX_OK;
+        }
+    return spx_fail(e, SPX_EUSAGE, "--%s %s: the templates have no parameter '%s'", option, text, name);
+}
+
+spx_status spx_rvfit_parse_fix(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e)
+{
+    const char *rest;
+    size_t q;
+    spx_status st = find_quantity(text, "fix", s, &q, &rest, e);
+    if (st == SPX_OK && (st = spx_parse_double(rest, "--fix", &o->value[q], e)) == SPX_OK)
+        o->fixed[q] = 1;
+    return st;
+}
+
+spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e)
+{
+    const char *rest;
+    size_t q;
+    spx_status st = find_quantity(text, "prior", s, &q, &rest, e);
+    if (st == SPX_OK)
+        st = spx_rvfit_parse_pair(rest, "--prior", ',', &o->prior_mean[q], &o->prior_sigma[q], e);
+    if (st == SPX_OK && !(o->prior_sigma[q] > 0))
+        st = spx_fail(e, SPX_EUSAGE, "--prior %s: sigma must be positive", text);
+    return st;
+}
+
+static const spx_setup *find_setup(const spx_templates *t, const char *name)
+{
+    for (size_t i = 0; i < t->nsetup; i++)
+        if (strcmp(t->setup[i].setup, name) == 0)
+            return &t->setup[i];
+    return NULL;
+}
+
+/* Is `name` one of the comma-separated words of `list`? */
+static int in_list(const char *list, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *p = list; *p != '\0'; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        if (n == len && strncmp(p, name, n) == 0)
+            return 1;
+        p += n;
+    }
+    return 0;
+}
+
+spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
+                                   const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
+                                   spx_err *e)
+{
+    char arm[NAME_ROOM];
+    const char *wanted;
+    for (size_t a = 0; a < narm; a++) {
+        setup[a] = find_setup(t, name[a]);
+        if (setup[a] == NULL && narm == 1 && t->nsetup == 1)
+            setup[a] = &t->setup[0];
+    }
+    for (size_t i = 0; i < nmap; i++) {
+        size_t found = 0;
+        spx_status st = split(map[i], "map", arm, &wanted, e);
+        if (st != SPX_OK)
+            return st;
+        for (size_t a = 0; a < narm; a++)
+            if (strcmp(name[a], arm) == 0) {
+                setup[a] = find_setup(t, wanted);
+                found++;
+            }
+        if (found == 0)
+            return spx_fail(e, SPX_EUSAGE, "--map %s: the spectra have no arm '%s'", map[i], arm);
+        if (find_setup(t, wanted) == NULL)
+            return spx_fail(e, SPX_EUSAGE, "--map %s: the templates have no setup '%s'", map[i], wanted);
+    }
+    for (size_t a = 0; a < narm; a++) {
+        left_out[a] = arms != NULL && !in_list(arms, name[a]);
+        if (left_out[a])
+            setup[a] = NULL;
+    }
+    return SPX_OK;
+}

@@ -1,0 +1,23 @@
+/* Texts that users give to the velocity fit: held quantities, priors, ranges, and which arm is fitted with which setup.
+ */
+#ifndef SPX_RVFIT_OPTIONS_H
+#define SPX_RVFIT_OPTIONS_H
+
+#include "rvfit/rvfit.h"
+
+/* NAME=VALUE: hold v, vsini, or a parameter of the templates; NAME=MEAN,SIGMA: a prior on it. SPX_EUSAGE: makes no
+ * sense, or the templates have no such parameter. */
+spx_status spx_rvfit_parse_fix(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e);
+spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e);
+
+/* Two numbers with `sep` between. */
+spx_status spx_rvfit_parse_pair(const char *text, const char *what, char sep, double *a, double *b, spx_err *e);
+
+/* setup[narm]: for each arm name[k] the setup of this name (or, of a single arm, a single setup), or what one of
+ * map[nmap] "ARM=SETUP" says; NULL: none, or `arms` (names with commas between, NULL: all) leaves it out, which is
+ * left_out[k]. SPX_EUSAGE: no such arm or setup. */
+spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
+                                   const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
+                                   spx_err *e);
+
+#endif
