@@ -74,8 +74,10 @@ limited() {
         fails_with 4 "$1: nowhere/x.h5: cannot write in directory nowhere*" "$@" -o nowhere/x.h5
         fails_with 4 "$1: file/x.h5: *Not a directory*" "$@" -o file/x.h5
         fails_with 4 "$1: /proc/x.h5: cannot write in directory /proc*" "$@" -o /proc/x.h5
-        fails_with 4 "$1: folder: is a directory*" "$@" -f -o folder
-        fails_with 4 "$1: *: is a directory*" "$@" -o folder/
+        if [ "$1" != specx-extract ]; then # whose frames go into a folder
+            fails_with 4 "$1: folder: is a directory*" "$@" -f -o folder
+            fails_with 4 "$1: *: is a directory*" "$@" -o folder/
+        fi
         fails_with 4 "$1: *" "$@" -o "$(printf 'x%.0s' {1..300}).h5"
     done
     fails_with 4 "specx-sim: nowhere/t.h5*" specx-sim -q --wavelength 6400,6410 --truth nowhere/t.h5 -o x.h5

@@ -5,7 +5,21 @@ load common
 setup_file() {
     # 8 fibres and 80 Angstrom: enough for several groups and patches, small enough for seconds.
     (cd "$BATS_FILE_TMPDIR" &&
-        "$SPX_BUILD/bin/specx-sim" -q --arm r --fibers 8 --sky-fibers 2 --wavelength 6400,6480 --format hdf5 -o image.h5)
+        "$SPX_BUILD/bin/specx-sim" -q --arm r --fibers 8 --sky-fibers 2 --wavelength 6400,6480 --format hdf5 -o image.h5 &&
+        "$SPX_BUILD/bin/specx-sim" -q --seed 2 --arm r --fibers 8 --sky-fibers 2 --wavelength 6400,6480 --format hdf5 \
+            -o image2.h5)
+}
+
+# three_images: a.h5, b.h5, c.h5 with their frames one by one in one-a.h5, ...; b-image.h5 without PSF, psf.h5 alone.
+three_images() {
+    local n
+    cp "$BATS_FILE_TMPDIR/image.h5" a.h5
+    cp "$BATS_FILE_TMPDIR/image2.h5" b.h5
+    damage c.h5 set /image/data 1000 12345
+    for n in a b c; do specx-extract -w $grid -m -o one-$n.h5 $n.h5; done
+    cp b.h5 b-image.h5
+    h5edit b-image.h5 delete /psf
+    damage psf.h5 delete /image delete /fibermap
 }
 
 # damage NAME COMMAND...: copy of the small image with these changes (h5edit).
@@ -152,6 +166,156 @@ grid=6410,6470,0.8
     fails_with 3 '*none.h5*neither an image nor a PSF*' specx-extract -w $grid -o out.h5 none.h5
     fails_with 2 '*second image*' specx-extract -w $grid -o out.h5 image-only.h5 image-only.h5
     fails_with 2 '*second PSF*' specx-extract -w $grid -o out.h5 "$BATS_FILE_TMPDIR/image.h5" psf-only.h5
+}
+
+@test "a queue of frames gives what they give one by one" {
+    local n
+    three_images
+    # names made of the inputs' names, in a folder and in a pattern
+    mkdir out
+    specx-extract -w $grid -m -o out a.h5 b.h5 c.h5
+    specx-extract -w $grid -m -o frame-%s.h5 a.h5 b.h5 c.h5
+    for n in a b c; do
+        h5diff one-$n.h5 out/$n.h5 /frame
+        h5diff one-$n.h5 frame-$n.h5 /frame
+        h5diff one-$n.h5 frame-$n.h5 /scores
+    done
+    h5check out/*.h5 frame-*.h5
+    # each has its own inputs and counts, and no others
+    [ "$(h5dump -d /provenance/001 frame-b.h5 | grep -c 'input: ')" -eq 1 ]
+    [[ $(h5dump -d /provenance/001 frame-b.h5) == *'input: b.h5'* ]]
+    [[ $(h5dump -d /provenance/001 frame-c.h5) == *'step_seconds: extract.solve'* ]]
+    # the same command, the same bytes
+    specx-extract --reproducible -w $grid -o 'r-%s.h5' a.h5 b.h5 c.h5
+    mkdir before
+    mv r-*.h5 before
+    specx-extract --reproducible -w $grid -o 'r-%s.h5' a.h5 b.h5 c.h5
+    for n in a b c; do cmp r-$n.h5 before/r-$n.h5; done
+    # whatever the threads and the memory
+    specx-extract -f -m -w $grid -j 3 --max-mem 100M -o 'r-%s.h5' a.h5 b.h5 c.h5
+    for n in a b c; do h5diff r-$n.h5 one-$n.h5 /frame; done
+}
+
+@test "a queue through pipes: products follow each other" {
+    local n
+    three_images
+    # pipes on purpose
+    # shellcheck disable=SC2002
+    cat a.h5 b.h5 c.h5 | specx-extract -w $grid -m | {
+        for n in a b c; do h5merge - >piped-$n.h5; done
+        [ -z "$(head -c 1)" ]
+    }
+    for n in a b c; do h5diff one-$n.h5 piped-$n.h5 /frame; done
+    cat a.h5 b.h5 c.h5 >all
+    specx-extract -w $grid -m -o 'n-%s.h5' <all
+    h5diff one-a.h5 n-001.h5 /frame
+    h5diff one-c.h5 n-003.h5 /frame
+    # a PSF on the way is that of the images behind it; another may stand in a file
+    cat psf.h5 b-image.h5 | specx-extract -w $grid -m -o 'p-%s.h5'
+    h5diff one-b.h5 p-001.h5 /frame
+    # shellcheck disable=SC2002
+    cat b-image.h5 | specx-extract -w $grid -m -o 'f-%s.h5' psf.h5 - a.h5
+    h5diff one-b.h5 f-001.h5 /frame
+    h5diff one-a.h5 f-a.h5 /frame
+    # the first is written as soon as it is there, not when the second comes
+    mkfifo slow
+    specx-extract -w $grid -m -o 's-%s.h5' <slow &
+    exec 7>slow
+    cat a.h5 >&7
+    for n in {1..300}; do
+        [ -e s-001.h5 ] && break
+        sleep 0.1
+    done
+    h5diff one-a.h5 s-001.h5 /frame
+    cat b.h5 >&7
+    exec 7>&-
+    wait $!
+    h5diff one-b.h5 s-002.h5 /frame
+}
+
+@test "a queue: the PSF of each image" {
+    three_images
+    # another PSF: half as wide
+    cp psf.h5 narrow.h5
+    h5edit narrow.h5 fill /psf/coeff 0.5
+    cp a.h5 a-image.h5
+    h5edit a-image.h5 delete /psf
+    specx-extract -w $grid -m -o narrow-b.h5 narrow.h5 b-image.h5
+    run ! h5diff -q narrow-b.h5 one-b.h5 /frame/flux
+    # one for several, one for each, and an image that has its own
+    specx-extract -w $grid -m -o 'x-%s.h5' psf.h5 a-image.h5 narrow.h5 b-image.h5 c.h5
+    h5diff one-a.h5 x-a-image.h5 /frame
+    h5diff narrow-b.h5 x-b-image.h5 /frame
+    h5diff one-c.h5 x-c.h5 /frame
+    specx-extract -w $grid -m -o 'y-%s.h5' a-image.h5 b-image.h5 psf.h5
+    h5diff one-b.h5 y-b-image.h5 /frame
+    fails_with 2 '*narrow.h5*no image*' specx-extract -w $grid -o 'z-%s.h5' psf.h5 a-image.h5 narrow.h5
+    fails_with 3 '*a-image.h5*no PSF*' specx-extract -w $grid -o 'z-%s.h5' a-image.h5 b-image.h5
+}
+
+@test "a queue: what fails harms no other frame" {
+    three_images
+    head -c 20000 a.h5 >cut.h5
+    damage dark.h5 fill /image/ivar 0
+    run --separate-stderr specx-extract -w $grid -m -o 'x-%s.h5' a.h5 cut.h5 absent.h5 dark.h5 b-image.h5 c.h5
+    [ "$status" -eq 3 ]
+    [[ $stderr == *'cut.h5: is truncated'* && $stderr == *'absent.h5: cannot open'* && $stderr == *'dark.h5'*masked* ]]
+    [[ $stderr == *'b-image.h5: no PSF'* && $stderr == *'4 of 6 frames failed'* ]]
+    [ "$(echo x-*)" = 'x-a.h5 x-c.h5' ]
+    h5diff one-a.h5 x-a.h5 /frame
+    h5diff one-c.h5 x-c.h5 /frame
+    # files that exist stay, the others are made
+    echo keep >y-b.h5
+    run --separate-stderr specx-extract -w $grid -m -o 'y-%s.h5' a.h5 b.h5 c.h5
+    [ "$status" -eq 4 ]
+    [[ $stderr == *'y-b.h5: exists already'* ]]
+    [ "$(cat y-b.h5)" = keep ]
+    h5diff one-a.h5 y-a.h5 /frame
+    h5diff one-c.h5 y-c.h5 /frame
+    specx-extract -f -w $grid -m -o 'y-%s.h5' a.h5 b.h5 c.h5
+    h5diff one-b.h5 y-b.h5 /frame
+    # a product in the middle of a pipe that is none, and one that is cut off
+    cat a.h5 cut.h5 >all
+    run --separate-stderr specx-extract -w $grid -m -o 'z-%s.h5' <all
+    [ "$status" -eq 3 ]
+    [[ $stderr == *truncated*'1 of 2 frames failed'* ]]
+    h5diff one-a.h5 z-001.h5 /frame
+    [ -z "$(ls -A | grep '^[.]' | grep -v '^[.][.]*$')" ]
+}
+
+@test "a queue: names that cannot be" {
+    three_images
+    mkdir other
+    cp a.h5 other
+    fails_with 2 '*a.h5 and other/a.h5 would both become x-a.h5*' specx-extract -w $grid -o 'x-%s.h5' a.h5 other/a.h5
+    fails_with 2 '*a.h5: is both input and output*' specx-extract -f -w $grid -o . a.h5 b.h5
+    cp b.h5 x-a.h5
+    fails_with 2 '*x-a.h5: is both input and output*' specx-extract -f -w $grid -o 'x-%s.h5' a.h5 x-a.h5
+    fails_with 4 '*nowhere*' specx-extract -w $grid -o nowhere/ a.h5
+    fails_with 4 '*nowhere*2 of 2 frames failed*' specx-extract -w $grid -o nowhere/%s.h5 a.h5 b.h5
+    fails_with 2 '*c.h5: is a second image*-o FOLDER*' specx-extract -w $grid -o out.h5 a.h5 c.h5
+}
+
+@test "traces without a solution are regularised, then flagged, and --strict refuses them" {
+    # two fibres with the same spots: only their sum is known
+    damage twins.h5 twin /psf/xtrace 0 4 5 twin /psf/ytrace 0 4 5 twin /psf/coeff 1 4 5
+    cp twins.h5 hopeless.h5
+    h5edit twins.h5 fill /image/ivar 1e6
+    h5edit hopeless.h5 fill /image/ivar 1e16
+    run --separate-stderr specx-extract --bundle-size 4 -w $grid -o r.h5 twins.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'2 of 8 traces had to be solved with regularisation'* && $stderr != *'no solution'* ]]
+    [[ $(h5dump -d /provenance/001 r.h5) == *'failed=0'*'regularised=2'* ]]
+    specx-extract -q --strict --bundle-size 4 -w $grid -o strict.h5 twins.h5
+    run --separate-stderr specx-extract --bundle-size 4 -w $grid -o f.h5 hopeless.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'2 of 8 traces have no solution'* ]]
+    h5check f.h5
+    [[ $(h5dump -d /provenance/001 f.h5) == *'failed=2'* ]]
+    # ALLBADPIX and BAD2DFIT for these two, nothing for the others
+    [ "$(h5dump -y -w 1 -d /frame/mask f.h5 | grep -c '^ *130,*$')" -eq $((2 * 76)) ]
+    [ "$(h5dump -y -w 1 -d /frame/ivar f.h5 | grep -c '^ *0,*$')" -eq $((2 * 76)) ]
+    fails_with 1 '*2 of 8 traces have no solution*--strict*' specx-extract --strict --bundle-size 4 -w $grid -o s.h5 hopeless.h5
 }
 
 @test "refuses blocks whose content does not fit" {

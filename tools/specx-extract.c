@@ -1,8 +1,13 @@
 /* specx-extract: CCD image and PSF to spectra with inverse variance and resolution matrix. */
+#include <omp.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backend.h"
+#include "base/pipeline.h"
 #include "blocks/barycentre.h"
+#include "blocks/exposures.h"
 #include "blocks/frame.h"
 #include "blocks/io.h"
 #include "h5/stage.h"
@@ -10,6 +15,8 @@
 
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
+/* Devices that a queue of frames is spread over. */
+enum { MOST_WORKERS = 16 };
 
 static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float", *opt_method = "trace",
                                                                  *opt_site;
@@ -124,32 +131,34 @@ static const spx_opt options[] = {
      .help = "Pull the deconvolved flux to 0 with weight ALPHA squared"},
     {0}};
 
-/* Image and PSF from whatever inputs hold them. */
-static spx_status read_inputs(spx_stage *s, spx_image *image, spx_psf *psf, spx_err *e)
-{
-    spx_status st = SPX_OK;
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
-        spx_input *in;
-        if ((st = spx_stage_input(s, i, &in, e)) != SPX_OK)
-            return st;
-        int has_image = spx_h5_exists(in->file, "/image"), has_psf = spx_h5_exists(in->file, "/psf");
-        if (!has_image && !has_psf)
-            return spx_fail(e, SPX_EINPUT, "%s: holds neither an image nor a PSF: make them of FITS files with fits2h5",
-                            in->name);
-        if ((has_image && image->data != NULL) || (has_psf && psf->coeff != NULL))
-            return spx_fail(e, SPX_EUSAGE, "%s: is a second %s: give one image and one PSF", in->name,
-                            has_image && image->data != NULL ? "image" : "PSF");
-        if (has_image)
-            st = spx_image_read(in->file, image, e);
-        if (has_psf && st == SPX_OK)
-            st = spx_psf_read(in->file, psf, e);
-    }
-    if (st == SPX_OK && (image->data == NULL || psf->coeff == NULL))
-        st = spx_fail(e, SPX_EINPUT, "%s: no %s: give the file that holds /%s too (fits2h5 joins several inputs)",
-                      strcmp(s->input[0], "-") == 0 ? "standard input" : s->input[0],
-                      image->data == NULL ? "image" : "PSF", image->data == NULL ? "image" : "psf");
-    return st;
-}
+/* One exposure on its way through the program. */
+typedef struct {
+    spx_exposure x;
+    const spx_psf *psf; /* the exposure's, or `stretched` */
+    spx_psf stretched;  /* with --barycentric: on barycentric wavelengths */
+    double *factor;     /* of the PSF's fibres, with --barycentric; else NULL */
+    spx_extract_options o;
+    spx_extract_counts counts;
+    spx_frame frame;
+    double *scores, seconds;
+    char band;
+    spx_status st;
+    spx_err e;
+} job;
+
+/* The run: its queue, and what computes. */
+typedef struct {
+    spx_stage *s;
+    spx_exposures *queue;
+    size_t nworker, total, most;
+    spx_backend backend[MOST_WORKERS];
+    spx_err failed[MOST_WORKERS]; /* a worker could not begin */
+    atomic_int stop;
+    spx_progress *progress; /* of a queue whose length is known */
+    size_t nframe, nbad, first_peak;
+    spx_err held; /* of the first frame, as long as it is the only one */
+    spx_status worst;
+} work;
 
 /* Things that are allowed, but seldom meant. */
 static void warn_of_mismatch(const spx_image *image, const spx_psf *psf)
@@ -161,33 +170,30 @@ static void warn_of_mismatch(const spx_image *image, const spx_psf *psf)
                  psf->npix_y);
 }
 
-/* With --barycentric: the PSF on barycentric wavelengths in place of the PSF, and the factor of each of its fibres,
- * which is to be freed. */
-static spx_status to_barycentre(const spx_image *image, spx_psf *psf, double **factor, spx_err *e)
+/* With --barycentric: the PSF on barycentric wavelengths in place of the PSF, and the factor of each of its fibres. */
+static spx_status to_barycentre(job *j, spx_err *e)
 {
     spx_site site;
-    spx_psf stretched = {0};
     size_t nowhere = 0;
     if (!opt_barycentric)
         return opt_site == NULL ? SPX_OK : spx_fail(e, SPX_EUSAGE, "--site goes with --barycentric only");
     spx_status st = opt_site != NULL ? spx_site_parse(opt_site, &site, e) : SPX_OK;
-    if (st == SPX_OK && (*factor = spx_alloc(psf->nspec, sizeof **factor, e)) == NULL)
+    if (st == SPX_OK && (j->factor = spx_alloc(j->psf->nspec, sizeof *j->factor, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
-        st = spx_image_barycentric(image, psf, opt_site != NULL ? &site : NULL, *factor, &nowhere, e);
+        st = spx_image_barycentric(&j->x.image, j->psf, opt_site != NULL ? &site : NULL, j->factor, &nowhere, e);
     if (st == SPX_OK)
-        st = spx_psf_to_barycentre(psf, *factor, &stretched, e);
+        st = spx_psf_to_barycentre(j->psf, j->factor, &j->stretched, e);
     if (st != SPX_OK)
         return st;
     if (nowhere > 0)
         spx_note("%zu of %zu fibres have no position: they get the barycentric velocity of the others' mean direction",
-                 nowhere, psf->nspec);
-    spx_psf_free(psf);
-    *psf = stretched;
+                 nowhere, j->psf->nspec);
+    j->psf = &j->stretched;
     return SPX_OK;
 }
 
-static spx_status make_options(const spx_stage *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
+static spx_status make_options(int nthreads, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
                                spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -208,7 +214,7 @@ static spx_status make_options(const spx_stage *s, const spx_image *image, const
         o->tolerance = opt_tolerance;
     o->regularize = opt_regularize;
     o->want_model = opt_model;
-    o->nthreads = (int)s->common.threads;
+    o->nthreads = nthreads;
     o->nspec = psf->nspec;
     if (opt_spectra != NULL)
         st = spx_parse_slice(opt_spectra, "--spectra", psf->nspec, &o->first, &o->nspec, e);
@@ -236,24 +242,12 @@ static spx_status make_options(const spx_stage *s, const spx_image *image, const
     return st;
 }
 
-static spx_status add_scores(spx_frame *frame, spx_err *e)
-{
-    spx_score_range range;
-    double *scores = spx_alloc2(3, frame->nspec, sizeof *scores, e);
-    if (scores == NULL)
-        return SPX_EIO;
-    double *sum = scores, *median = sum + frame->nspec, *snr = median + frame->nspec;
-    spx_status st = spx_extract_scores(frame, sum, median, snr, &range, e);
-    if (st == SPX_OK)
-        st = spx_frame_set_scores(frame, range.band, sum, median, snr, e);
-    spx_free(scores);
-    return st;
-}
-
 /* What the user and the provenance should know of the run. SPX_ENO when there is no result at all, or with --strict not
  * all. */
-static spx_status report(spx_stage *s, const spx_extract_options *o, const spx_extract_counts *c, spx_err *e)
+static spx_status report(spx_stage *s, const job *j, spx_err *e)
 {
+    const spx_extract_options *o = &j->o;
+    const spx_extract_counts *c = &j->counts;
     const char *unit = o->method == SPX_METHOD_TRACE ? "traces" : "patches";
     spx_detail("%zu %s, %zu of %zu bins without information, %zu of %zu pixels masked", c->npatch, unit, c->nbin_empty,
                c->nbin, c->npix_masked, c->npix);
@@ -288,77 +282,259 @@ static spx_status report(spx_stage *s, const spx_extract_options *o, const spx_e
     return st;
 }
 
-/* Device for the method: patches are for the CPU alone. */
-static spx_status open_backend(const spx_stage *s, spx_backend *backend, spx_err *why, spx_err *e)
+/* ---- the steps of a frame: see base/pipeline.h for the threads that they run in ---- */
+
+static size_t room(void *ctx)
 {
-    const char *device = s->common.device;
-    if (strcmp(opt_method, "patch") == 0) {
-        if (strncmp(device, "cuda", 4) == 0)
-            return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace",
-                            device);
-        device = strcmp(device, "auto") == 0 ? "cpu" : device;
+    const work *w = ctx;
+    const size_t limit = spx_mem_limit_get();
+    /* frames beside each other must not fail where one alone would not: the first one shows what one takes */
+    return limit == 0 ? w->most : w->first_peak == 0 ? 1 : limit / w->first_peak;
+}
+
+static int ready(void *ctx)
+{
+    return spx_exposures_ready(((const work *)ctx)->queue);
+}
+
+static spx_status read_job(work *w, job *j, int *end, spx_err *e)
+{
+    spx_status st = spx_exposures_next(w->queue, &j->x, end, e);
+    if (st != SPX_OK || *end)
+        return st;
+    j->psf = j->x.psf;
+    warn_of_mismatch(&j->x.image, j->psf);
+    st = to_barycentre(j, e);
+    if (st == SPX_OK)
+        st = make_options((int)((w->s->common.threads + (long)w->nworker - 1) / (long)w->nworker), &j->x.image, j->psf,
+                          &j->o, e);
+    if (st == SPX_OK)
+        st = spx_frame_inherit(&j->frame, &j->x.image, j->psf, j->o.first, j->o.nspec, e);
+    return st;
+}
+
+static void *read_frame(void *ctx)
+{
+    work *w = ctx;
+    int end = 0;
+    spx_err e = {0};
+    job *j = atomic_load(&w->stop) ? NULL : spx_alloc(1, sizeof *j, &e);
+    if (j == NULL) {
+        if (e.code != SPX_OK)
+            w->failed[0] = e;
+        return NULL;
     }
-    return spx_backend_open(backend, device, SPX_STAGE_EXTRACT, why, e);
+    j->st = read_job(w, j, &end, &j->e);
+    if (end) {
+        spx_free(j);
+        return NULL;
+    }
+    if (++w->nframe == 2 && w->held.code != SPX_OK)
+        spx_error("%s", w->held.msg);
+    spx_stage_pause(w->s);
+    return j;
+}
+
+/* The worker's device: all of them for a single frame, else one of them. Opened while the first image is read. */
+static void start(void *ctx, size_t worker)
+{
+    work *w = ctx;
+    spx_err why = {0}, *e = &w->failed[worker];
+    char device[256];
+    const char *wanted = w->s->common.device;
+    (void)snprintf(device, sizeof device, "%s",
+                   strcmp(opt_method, "patch") == 0 && strcmp(wanted, "auto") == 0 ? "cpu" : wanted);
+    if (w->nworker > 1) {
+        const char *number = wanted + strlen("cuda:");
+        for (size_t i = 0; i < worker; i++)
+            number = strchr(number, ',') + 1;
+        (void)snprintf(device, sizeof device, "cuda:%.*s", (int)strcspn(number, ","), number);
+    }
+    if (spx_backend_open(&w->backend[worker], device, SPX_STAGE_EXTRACT, &why, e) != SPX_OK)
+        atomic_store(&w->stop, 1);
+    else if (why.code != SPX_OK)
+        spx_detail("computes on the CPU: %s", why.msg);
+}
+
+static void compute(void *ctx, size_t worker, void *item)
+{
+    work *w = ctx;
+    job *j = item;
+    spx_score_range range;
+    if (j->st == SPX_OK && w->failed[worker].code != SPX_OK)
+        j->st = w->failed[worker].code; /* said once, at the end */
+    if (j->st != SPX_OK)
+        return;
+    const double begin = omp_get_wtime();
+    if (w->total != 1)
+        j->o.progress = NULL;
+    else
+        j->o.progress =
+            spx_progress_start(w->s->common.progress, "extract", j->o.method == SPX_METHOD_TRACE ? "traces" : "patches",
+                               spx_extract_units(j->psf, &j->o));
+    j->st = w->backend[worker].extract(&w->backend[worker], &j->x.image, j->psf, &j->o, &j->frame, &j->counts, &j->e);
+    spx_progress_end(j->o.progress);
+    if (j->st == SPX_OK && (j->scores = spx_alloc2(3, j->frame.nspec, sizeof *j->scores, &j->e)) == NULL)
+        j->st = SPX_EIO;
+    if (j->st == SPX_OK) {
+        const size_t n = j->frame.nspec;
+        j->st = spx_extract_scores(&j->frame, j->scores, j->scores + n, j->scores + 2 * n, &range, &j->e);
+        j->band = range.band;
+    }
+    j->seconds = omp_get_wtime() - begin;
+}
+
+/* Seconds of the extraction and, in processor time of all threads, of its steps. */
+static void record_seconds(spx_stage *s, const job *j)
+{
+    static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
+                                                        "marginal", "fit",  "root",      "end"};
+    spx_stage_seconds(s, "extract", j->seconds);
+    spx_detail("extract: %.3f s", j->seconds);
+    for (int k = 0; k < SPX_EXTRACT_STEPS; k++)
+        if (j->counts.seconds[k] > 0) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "extract.%s", step[k]);
+            spx_stage_seconds(s, name, j->counts.seconds[k]);
+        }
+}
+
+static spx_status write_job(work *w, job *j, spx_err *e)
+{
+    spx_stage *s = w->s;
+    const size_t n = j->frame.nspec;
+    hid_t file;
+    record_seconds(s, j);
+    spx_stage_step(s, "write");
+    spx_status st = j->factor != NULL ? spx_frame_set_barycentric(&j->frame, j->factor, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = spx_frame_set_scores(&j->frame, j->band, j->scores, j->scores + n, j->scores + 2 * n, e);
+    if (st == SPX_OK)
+        st = report(s, j, e);
+    if (st == SPX_OK)
+        st = spx_stage_output(s, "frame", &file, e);
+    if (st == SPX_OK)
+        st = spx_frame_write(file, &j->frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, e);
+    return st == SPX_OK ? spx_stage_seal(s, e) : st;
+}
+
+static void free_data(job *j)
+{
+    spx_image_free(&j->x.image);
+    spx_psf_free(&j->stretched);
+    spx_frame_free(&j->frame);
+    spx_free(j->scores);
+    spx_free(j->factor);
+    j->scores = j->factor = NULL;
+}
+
+static void write_frame(void *ctx, void *item)
+{
+    work *w = ctx;
+    job *j = item;
+    if (j->st == SPX_OK) {
+        spx_stage_switch(w->s, j->x.product);
+        j->st = write_job(w, j, &j->e);
+    }
+    free_data(j);
+}
+
+static void publish(void *ctx, void *item)
+{
+    job *j = item;
+    (void)ctx;
+    if (j->st == SPX_OK)
+        j->st = spx_product_publish(j->x.product, &j->e);
+}
+
+/* An error is said at once where there are several frames, else at the end of the program. */
+static void end_frame(void *ctx, void *item)
+{
+    work *w = ctx;
+    job *j = item;
+    if (j->st != SPX_OK) {
+        spx_err e = {0};
+        const size_t len = strlen(j->x.name);
+        w->worst = w->nbad++ == 0 ? j->st : w->worst;
+        if (j->e.msg[0] != '\0') {
+            const int named = strncmp(j->e.msg, j->x.name, len) == 0 || w->total == 1;
+            (void)spx_fail(&e, j->st, "%s%s%s", named ? "" : j->x.name, named ? "" : ": ", j->e.msg);
+            if (w->nframe > 1 || w->total > 1)
+                spx_error("%s", e.msg);
+            else
+                w->held = e;
+        }
+    }
+    if (w->first_peak == 0)
+        w->first_peak = spx_mem_peak();
+    spx_progress_step(w->progress, 1);
+    free_data(j);
+    spx_exposure_free(w->queue, &j->x);
+    spx_free(j);
+}
+
+/* One worker for each device of a queue of frames; a single frame is shared out among the devices by its bundles. */
+static spx_status count_workers(const char *device, size_t total, size_t *n, spx_err *e)
+{
+    *n = 1;
+    if (strncmp(device, "cuda", 4) == 0 && strcmp(opt_method, "patch") == 0)
+        return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace", device);
+    for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && total != 1 && (p = strchr(p, ',')) != NULL; p++)
+        ++*n;
+    if (*n > MOST_WORKERS)
+        return spx_fail(e, SPX_EUSAGE, "--device %s: more than %d devices", device, MOST_WORKERS);
+    return SPX_OK;
+}
+
+static spx_status finish(work *w, spx_status st, spx_err *e)
+{
+    for (size_t i = 0; i < w->nworker && st == SPX_OK; i++)
+        if (w->failed[i].code != SPX_OK) {
+            *e = w->failed[i];
+            st = e->code;
+        }
+    if (st == SPX_OK && w->nbad > 0 && w->nframe == 1) {
+        *e = w->held;
+        st = w->worst;
+    } else if (st == SPX_OK && w->nbad > 0) {
+        st = spx_fail(e, w->worst, "%zu of %zu frames failed: see above", w->nbad, w->nframe);
+    }
+    return st;
 }
 
 static spx_status run(spx_stage *s, spx_err *e)
 {
-    spx_image image = {0};
-    spx_psf psf = {0};
-    spx_frame frame = {0};
-    spx_extract_options o;
-    spx_extract_counts counts;
-    spx_backend backend = {0};
-    spx_err why = {0};
-    double *factor = NULL;
-    hid_t file;
-
-    spx_status st = open_backend(s, &backend, &why, e);
-    if (st == SPX_OK)
-        spx_stage_device(s, backend.device);
-    if (st == SPX_OK && why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
-
-    spx_stage_step(s, "read");
-    if (st == SPX_OK)
-        st = read_inputs(s, &image, &psf, e);
-    if (st == SPX_OK)
-        warn_of_mismatch(&image, &psf);
-    if (st == SPX_OK)
-        st = to_barycentre(&image, &psf, &factor, e);
-    if (st == SPX_OK)
-        st = make_options(s, &image, &psf, &o, e);
-    if (st == SPX_OK)
-        st = spx_frame_inherit(&frame, &image, &psf, o.first, o.nspec, e);
-
-    spx_stage_step(s, "extract");
+    work w = {.s = s};
+    spx_status st = spx_exposures_open(s, &w.queue, e);
     if (st == SPX_OK) {
-        o.progress =
-            spx_progress_start(s->common.progress, "extract", o.method == SPX_METHOD_TRACE ? "traces" : "patches",
-                               spx_extract_units(&psf, &o));
-        st = backend.extract(&backend, &image, &psf, &o, &frame, &counts, e);
-        spx_progress_end(o.progress);
+        w.total = spx_exposures_total(w.queue);
+        st = count_workers(s->common.device, w.total, &w.nworker, e);
     }
-    if (st == SPX_OK && factor != NULL)
-        st = spx_frame_set_barycentric(&frame, factor, e);
+    if (st == SPX_OK) {
+        /* in work: what is computed, one frame that is read and one that is written */
+        w.most = w.total == 1 ? 1 : w.nworker + 2;
+        if (w.total > 1)
+            w.progress = spx_progress_start(s->common.progress, "extract", "frames", w.total);
+        const spx_pipeline p = {.ctx = &w,
+                                .nworker = w.nworker,
+                                .most = w.most,
+                                .read = read_frame,
+                                .ready = ready,
+                                .room = room,
+                                .start = start,
+                                .compute = compute,
+                                .write = write_frame,
+                                .publish = publish,
+                                .end = end_frame};
+        st = spx_pipeline_run(&p, e);
+        spx_progress_end(w.progress);
+        st = finish(&w, st, e);
+    }
     if (st == SPX_OK)
-        st = add_scores(&frame, e);
-    if (st == SPX_OK)
-        st = report(s, &o, &counts, e);
-
-    spx_stage_step(s, "write");
-    if (st == SPX_OK)
-        st = spx_stage_output(s, "frame", &file, e);
-    if (st == SPX_OK)
-        st = spx_frame_write(file, &frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, e);
-    if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
-
-    spx_backend_close(&backend);
-    spx_free(factor);
-    spx_image_free(&image);
-    spx_psf_free(&psf);
-    spx_frame_free(&frame);
+        st = spx_exposures_finish(w.queue, e);
+    for (size_t i = 0; i < w.nworker; i++)
+        spx_backend_close(&w.backend[i]);
+    spx_exposures_close(w.queue);
     return st;
 }
 

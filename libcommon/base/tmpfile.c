@@ -95,15 +95,38 @@ static void free_slot(spx_tmpfile *t)
     t->slot = -1;
 }
 
+/* The folder of a target, and its name therein. */
+static void split(const char *target, const char **dir, size_t *dirlen, const char **base)
+{
+    const char *slash = strrchr(target, '/');
+    *dir = slash != NULL ? target : ".";
+    *dirlen = slash == NULL || slash == target ? 1 : (size_t)(slash - target);
+    *base = slash != NULL ? slash + 1 : target;
+}
+
 spx_status spx_tmpfile_check(const char *target, int force, spx_err *e)
 {
     struct stat sb;
-    if (strcmp(target, "-") == 0 || stat(target, &sb) != 0)
+    char folder[PATHLEN];
+    const char *dir, *base;
+    size_t dirlen;
+    if (strcmp(target, "-") == 0)
         return SPX_OK;
-    if (S_ISDIR(sb.st_mode))
+    split(target, &dir, &dirlen, &base);
+    if (stat(target, &sb) == 0) {
+        if (S_ISDIR(sb.st_mode))
+            return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
+        if (S_ISREG(sb.st_mode) && !force)
+            return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", target);
+        if (!S_ISREG(sb.st_mode))
+            return SPX_OK;
+    } else if (*base == '\0') {
         return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
-    if (S_ISREG(sb.st_mode) && !force)
-        return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", target);
+    }
+    (void)snprintf(folder, sizeof folder, "%.*s/.", (int)dirlen, dir);
+    if (access(folder, W_OK | X_OK) != 0)
+        return spx_fail(e, SPX_EIO, "%s: cannot write in directory %.*s: %s", target, (int)dirlen, dir,
+                        strerror(errno));
     return SPX_OK;
 }
 
@@ -125,12 +148,7 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
         /* renaming over /dev/full or a named pipe would replace the device: they are written like a pipe */
         if (stat(target, &sb) == 0 && !S_ISREG(sb.st_mode))
             goto named;
-        const char *slash = strrchr(target, '/');
-        dir = slash != NULL ? target : ".";
-        dirlen = slash == NULL ? 1 : slash == target ? 1 : (size_t)(slash - target);
-        base = slash != NULL ? slash + 1 : target;
-        if (*base == '\0')
-            return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
+        split(target, &dir, &dirlen, &base);
     named:
         if ((t->target = spx_strdup(target, e)) == NULL)
             return SPX_EIO;

@@ -223,6 +223,11 @@ static spx_status note_input(spx_stage *s, const char *name, size_t size, int64_
     return spx_text_add(&p->inputs, e, "%s%s (%zu bytes, changed %s)", p->inputs.n > 0 ? "\n" : "", name, size, when);
 }
 
+spx_status spx_stage_check_input(spx_stage *s, const spx_input *in, spx_err *e)
+{
+    return in->ino != 0 ? refuse_output(s, in->name, in->dev, in->ino, e) : SPX_OK;
+}
+
 spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e)
 {
     spx_product *p = s->p->now;
@@ -239,7 +244,7 @@ spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e)
     }
     p->in[p->nin].in = in;
     p->in[p->nin].own = 0;
-    spx_status st = in->ino != 0 ? refuse_output(s, in->name, in->dev, in->ino, e) : SPX_OK;
+    spx_status st = spx_stage_check_input(s, in, e);
     if (st == SPX_OK)
         st = note_input(s, in->name, in->size, in->mtime, e);
     if (st == SPX_OK)
@@ -477,11 +482,7 @@ spx_status spx_product_publish(spx_product *p, spx_err *e)
 spx_status spx_stage_commit(spx_stage *s, spx_err *e)
 {
     spx_status st = spx_stage_seal(s, e);
-    if (st == SPX_OK)
-        st = spx_product_publish(s->p->now, e);
-    if (st == SPX_OK)
-        spx_detail("done in %.3f s, %zu MiB of memory at most", seconds_since(&s->p->begun), spx_mem_peak() >> 20);
-    return st;
+    return st == SPX_OK ? spx_product_publish(s->p->now, e) : st;
 }
 
 /* ---- several products in one run ---- */
@@ -630,6 +631,9 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_status st = prepare(&s, argc, argv, &done, &err);
     if (st == SPX_OK && !done)
         st = program->run(&s, &err);
+    if (!done)
+        spx_detail("%s in %.3f s, %zu MiB of memory at most", st == SPX_OK ? "done" : "failed",
+                   seconds_since(&priv.begun), spx_mem_peak() >> 20);
     if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
 

@@ -66,6 +66,8 @@ spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in,
 /* An input that is open already, allocated with spx_alloc(): checked and recorded like the others. `own`: it is closed
  * and freed with the product, on success; else the caller does so, after the product has ended. */
 spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e);
+/* SPX_EUSAGE when an input is the output as well. */
+spx_status spx_stage_check_input(spx_stage *s, const spx_input *in, spx_err *e);
 /* Closes and frees one that the product did not take. NULL is allowed. */
 void spx_stage_close_input(spx_input *in);
 /* An input that is not HDF5 and that the tool reads itself: checked to differ from the output and recorded. */

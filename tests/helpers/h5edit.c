@@ -2,6 +2,7 @@
  *     delete PATH              unlink
  *     fill PATH VALUE          all elements of a numeric dataset (nan and inf too)
  *     set PATH INDEX VALUE     one element, counted through all dimensions
+ *     twin PATH DIM FROM TO    slice TO along dimension DIM becomes that at FROM
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
  *     attr PATH NAME TEXT      a text attribute
  *     delete-attr PATH NAME    remove an attribute
@@ -24,6 +25,34 @@ static int numbers(hid_t file, const char *path, long long index, double value)
             v[k] = value;
     ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
     free(v);
+    if (space >= 0)
+        H5Sclose(space);
+    if (set >= 0)
+        H5Dclose(set);
+    return ok;
+}
+
+static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_t to)
+{
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
+    hsize_t dims[8] = {0}, start[8] = {0}, n = 1;
+    const int ndim = space >= 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : 0;
+    int ok = ndim > 0 && dim < (unsigned)ndim && from < dims[dim] && to < dims[dim];
+    for (int k = 0; k < ndim; k++) {
+        dims[k] = k == (int)dim ? 1 : dims[k];
+        n *= dims[k];
+    }
+    double *v = ok ? malloc((size_t)n * sizeof *v) : NULL;
+    hid_t memory = ok ? H5Screate_simple(ndim, dims, NULL) : H5I_INVALID_HID;
+    start[dim < 8 ? dim : 0] = from;
+    ok = v != NULL && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, dims, NULL) >= 0 &&
+         H5Dread(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, v) >= 0;
+    start[dim < 8 ? dim : 0] = to;
+    ok = ok && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, dims, NULL) >= 0 &&
+         H5Dwrite(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, v) >= 0;
+    free(v);
+    if (memory >= 0)
+        H5Sclose(memory);
     if (space >= 0)
         H5Sclose(space);
     if (set >= 0)
@@ -57,6 +86,11 @@ static int command(hid_t file, int argc, char **argv)
         return numbers(file, argv[1], -1, strtod(argv[2], NULL)) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "set") == 0)
         return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtod(argv[3], NULL)) ? 4 : 0;
+    if (argc >= 5 && strcmp(argv[0], "twin") == 0)
+        return twin(file, argv[1], (unsigned)strtoul(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
+                    strtoull(argv[4], NULL, 10))
+                   ? 5
+                   : 0;
     if (argc >= 3 && strcmp(argv[0], "shape") == 0)
         return reshape(file, argv[1], argv[2]) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "attr") == 0)
