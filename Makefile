@@ -251,7 +251,7 @@ lint-c:
 	@mkdir -p $(BUILD)/cppcheck
 	cppcheck --quiet --error-exitcode=1 -j 2 --cppcheck-build-dir=$(BUILD)/cppcheck --std=c11 --platform=unix64 \
 	    --enable=warning,portability,performance --inline-suppr --suppressions-list=share/cppcheck.txt \
-	    -Ilibcommon -Ikernels -D_GNU_SOURCE -DSPX_VERSION='""' tools libcommon kernels
+	    -Ilibcommon -Ikernels -D_GNU_SOURCE -DSPX_VERSION='""' tools libcommon kernels plugins
 
 ## lint-man: mandoc's lint of the manual pages
 lint-man: $(MAN)
@@ -321,6 +321,8 @@ install: all
 	$(INSTALL) -d $(datadir)/demo
 	$(INSTALL) -m 644 share/demo/report.awk share/demo/figure.gp $(datadir)/demo
 	$(INSTALL) -m 755 share/demo/demo.sh $(datadir)/demo
+	$(INSTALL) -d $(datadir)/examples
+	$(INSTALL) -m 644 $(wildcard share/examples/*) $(datadir)/examples
 	$(if $(PLUGIN)$(HOOK),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(HOOK) $(libdir))
 
 ## uninstall: remove what install put there

@@ -12,6 +12,7 @@ import numpy
 TYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")  # spx_hook_type
 DLPACK_CUDA = 2
 MOST_DIMENSIONS = 8
+__file__ = sys._getframe().f_code.co_filename
 
 
 class Array:
@@ -125,56 +126,62 @@ class Runner:
         self.writable = False
         self.device, self.stream, self.using = -1, 0, set()
 
-    def guarded(self, f, *args):
-        try:
-            return f(*args)
-        except BaseException as x:  # also what sys.exit() raises: the hook does not end the program by itself
-            # the first two frames are ours
-            tb = x.__traceback__.tb_next
-            traceback.print_exception(type(x), x, tb and tb.tb_next or tb)
-            return f"{type(x).__name__}: {x}"
+    def failed(self, x):
+        tb = x.__traceback__
+        while tb and tb.tb_frame.f_code.co_filename == __file__:
+            tb = tb.tb_next
+        traceback.print_exception(type(x), x, tb)
+        return f"{type(x).__name__}: {x}"
 
     def open(self, path, source, function):
         sys.argv = [path]
         module = types.ModuleType("specpipe_hook")
         module.__file__ = path
         sys.modules["specpipe_hook"] = module
-        failed = self.guarded(lambda: exec(compile(source, path, "exec"), module.__dict__))
-        if failed:
-            return failed
+        try:
+            exec(compile(source, path, "exec"), module.__dict__)
+        except BaseException as x:  # also what sys.exit() raises: a hook does not end the program by itself
+            return self.failed(x)
         self.function, self.last = getattr(module, function, None), getattr(module, "finish", None)
         self.writable = bool(getattr(self.function, "writable", False))
         return None
 
     def step(self, stage, number, total, time, device, stream, arrays):
-        return self.guarded(self.call, stage, number, total, time, device, stream, arrays)
-
-    def call(self, stage, number, total, time, device, stream, arrays):
-        if device >= 0:
-            self.arrive(device, stream)
         s = Step()
-        s.stage, s.number, s.total, s.time, s.arrays = stage, number, total, time, arrays
-        s.device, s.stream = "cpu" if device < 0 else f"cuda:{device}", stream
-        if device >= 0 and not self.using:
-            # whatever the hook uses, or imports now, works on the default stream unless it is told otherwise
-            core_order(stream or 1, 1)
-            self.keep(self.function(s))
-            core_order(1, stream or 1)
-        else:
-            self.keep(self.function(s))
+        s.stage, s.number, s.total, s.time, s.arrays, s.stream = stage, number, total, time, arrays, stream
+        s.device = "cpu" if device < 0 else f"cuda:{device}"
+        try:
+            if device < 0:
+                out = self.function(s)
+            else:
+                out = self.call(s, device, stream)
+            if out is not None:
+                self.keep(out)
+        except BaseException as x:
+            return self.failed(x)
+        return None
 
-    def arrive(self, device, stream):
+    def call(self, s, device, stream):
         if device != self.device or stream != self.stream:
             self.using.clear()
             self.device, self.stream = device, stream
+        if len(self.using) < len(FRAMEWORKS):
+            self.arrive()
+        if self.using:
+            return self.function(s)
+        # whatever the hook uses, or imports now, works on the default stream unless it is told otherwise
+        core_order(stream or 1, 1)
+        out = self.function(s)
+        core_order(1, stream or 1)
+        return out
+
+    def arrive(self):
         for name, (use, _) in FRAMEWORKS.items():
             if name not in self.using and name in sys.modules:
-                use(sys.modules[name], device, stream)
+                use(sys.modules[name], self.device, self.stream)
                 self.using.add(name)
 
     def keep(self, out):
-        if out is None:
-            return
         if not isinstance(out, dict):
             raise TypeError(f"a hook returns None or a dict of arrays, not {type(out).__name__}")
         for name, value in out.items():
@@ -190,7 +197,14 @@ class Runner:
 
     def finish(self):
         """(what went wrong or None, [(name, type, shape, address)])"""
-        failed = self.guarded(lambda: self.keep(self.last())) if callable(self.last) else None
+        failed = None
+        if callable(self.last):
+            try:
+                out = self.last()
+                if out is not None:
+                    self.keep(out)
+            except BaseException as x:
+                failed = self.failed(x)
         # the arrays live until the next product
         self.given, self.results = self.results, {}
         return failed, [(name, TYPES.index(a.dtype.str[1:]), a.shape, a.__array_interface__["data"][0])

@@ -41,6 +41,21 @@ need_program() {
     done
 }
 
+# need_hook [MODULE...]: skip the test where hooks were not built, or where no Python has NumPy and these modules. Sets
+# SPX_PYTHON.
+need_hook() {
+    local p m
+    [ -e "$SPX_BUILD/lib/specpipe/hook-python.so" ] || skip "built without Python's headers"
+    for p in "${SPX_PYTHON:-python3}" /usr/bin/python3; do
+        for m in numpy "$@"; do
+            "$p" -c "import $m" 2>/dev/null || continue 2
+        done
+        export SPX_PYTHON=$p
+        return
+    done
+    skip "no Python with numpy $*"
+}
+
 # fails_with STATUS TEXT COMMAND...: the command must exit with STATUS, say TEXT (a shell pattern) on stderr, print
 # nothing on stdout, and leave no file behind in the current folder: no output and no temporary file.
 fails_with() {

@@ -8,6 +8,10 @@
 /* Steps of one graph: an even number, so that the state is where it was. */
 enum { STEPS = 100, THREADS = 256 };
 
+/* Values in front of the state u[nx + 2], so that its cells, which begin with u[1], are aligned to 256 bytes as
+ * frameworks want what they are lent. */
+enum { FRONT = 31 };
+
 /* Step number *before + s + 1, from u[nx + 2] to next[nx + 2]; every so many steps into its row of the snapshots. */
 static __global__ void burgers_step(const double *__restrict__ u, double *__restrict__ next, size_t nx, double s1,
                                     double s2, int lagged, const unsigned long long *before, unsigned long long s,
@@ -84,14 +88,17 @@ struct field {
     const spx_burgers_options *o;
     double s1, s2;
     stream st;
-    spx::array<double> u, next, snapshot;
+    spx::array<double> state[2], snapshot;
+    double *u, *next;
     spx::array<unsigned long long> before; /* steps that were taken before those of the graph */
     unsigned threads, blocks;
     field(const spx_burgers_options *options, const double *initial, double a, double b, size_t nsnapshot)
-        : o(options), s1(a), s2(b), u(spx::upload(initial, o->nx + 2)), next(o->nx + 2), snapshot(nsnapshot * o->nx),
-          before(1), threads(o->nx < THREADS ? ((unsigned)o->nx + 31) / 32 * 32 : (unsigned)THREADS),
+        : o(options), s1(a), s2(b), state{spx::array<double>(FRONT + o->nx + 2), spx::array<double>(FRONT + o->nx + 2)},
+          snapshot(nsnapshot * o->nx), u(state[0].get() + FRONT), next(state[1].get() + FRONT), before(1),
+          threads(o->nx < THREADS ? ((unsigned)o->nx + 31) / 32 * 32 : (unsigned)THREADS),
           blocks((unsigned)((o->nx + threads - 1) / threads))
     {
+        spx::check(cudaMemcpy(u, initial, (o->nx + 2) * sizeof *u, cudaMemcpyHostToDevice), "initial state");
         before.clear(1);
         /* what was put there through another stream has to be there */
         spx::check(cudaDeviceSynchronize(), "initial state");
@@ -109,7 +116,7 @@ double steps(field &f)
     graph gr;
     spx::check(cudaStreamBeginCapture(f.st.s, cudaStreamCaptureModeThreadLocal), "graph");
     for (unsigned s = 0; s < STEPS; s++)
-        f.step(s % 2 == 0 ? f.u.get() : f.next.get(), s % 2 == 0 ? f.next.get() : f.u.get(), s);
+        f.step(s % 2 == 0 ? f.u : f.next, s % 2 == 0 ? f.next : f.u, s);
     burgers_count<<<1, 1, 0, f.st.s>>>(f.before.get());
     spx::check(cudaStreamEndCapture(f.st.s, &gr.g), "graph");
     spx::check(cudaGraphInstantiate(&gr.exec, gr.g, 0), "graph");
@@ -131,7 +138,7 @@ spx_status hooked_steps(field &f, int device, double *seconds, spx_err *e)
             spx_hook_leave(f.o->hook);
         }
     } while_it_is_there{f};
-    double *u = f.u.get(), *next = f.next.get();
+    double *u = f.u, *next = f.next;
     spx_status st = SPX_OK;
     spx::stopwatch watch(f.st.s);
     for (size_t k = 1; k <= f.o->nstep && st == SPX_OK; k++) {

@@ -1,0 +1,149 @@
+# --hook: Python functions that look at, and change, the arrays of a running program. That nothing is copied is checked by
+# tests/kernels/test_hook.c too, on the CPU and on a GPU.
+
+load common
+
+# values FILE DATASET: its numbers, one a line.
+values() {
+    h5dump -A 0 -y -w 1 -m %.12g -d "$2" "$1" | sed -n 's/^ *\(-\{0,1\}[0-9][^ ,]*\),\{0,1\}$/\1/p'
+}
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return
+    cat >h.py <<'END'
+import numpy
+
+rows, addresses = [], set()
+
+
+def hook(step):
+    u = step["u"]
+    assert type(u) is numpy.ndarray and u.dtype == float and u.shape == (256,)
+    assert not u.flags.writeable and not u.flags.owndata
+    assert (step.stage, step.device, step.stream) == ("burgers", "cpu", 0)
+    assert step.last == (step.number == step.total) and abs(step.time - 0.001 * step.number) < 1e-12
+    rows.append(u.copy())
+    addresses.add(u.__array_interface__["data"][0])
+    return {"number": step.number, "u": u}
+
+
+def finish():
+    assert len(addresses) == 2, addresses
+    return {"rows": numpy.array(rows), "flags": numpy.array([[True, False]]), "u2": rows[-1].astype(numpy.float32)}
+END
+    cat >others.py <<'END'
+import sys
+
+
+def half(step):
+    step["u"][:] *= 0.5
+
+
+half.writable = True
+
+
+def write(step):
+    step["u"][0] = 1
+
+
+def fail(step):
+    if step.number == 5:
+        raise ValueError("five")
+
+
+def leave(step):
+    sys.exit(0)
+
+
+def say(step):
+    if step.last:
+        print("said", step.total)
+
+
+def name(step):
+    return {"a/b": 1}
+
+
+def complex_number(step):
+    return {"z": 1j}
+
+
+def several(step):
+    return [1, 2]
+
+
+value = 3
+END
+}
+
+@test "a hook sees each step where it is, and what it returns is in the product" {
+    need_hook
+    burgers -q --steps 50 --hook h.py -o b.h5
+    h5check b.h5
+    [ "$(values b.h5 /insitu/rows | cksum)" = "$(values b.h5 /burgers/snapshot | cksum)" ]
+    [ "$(values b.h5 /insitu/number)" = 50 ]
+    [ "$(values b.h5 /insitu/flags | tr '\n' ' ')" = "1 0 " ]
+    h5ls b.h5/insitu | grep -q '^u2 *Dataset {256}'
+    h5dump -H -d /insitu/u2 b.h5 | grep -q H5T_IEEE_F32LE
+    h5dump -y -d /provenance/000 b.h5 | grep -q 'option: hook=h.py'
+    h5dump -y -d /provenance/000 b.h5 | grep -q 'input: h.py ('
+    # one that only looks changes nothing
+    burgers -q --steps 50 -o plain.h5
+    h5diff b.h5 plain.h5 /burgers
+}
+
+@test "snapshots gathered by a hook: their decomposition is that of h5svd" {
+    need_hook
+    burgers -q --hook "$SPX_ROOT/share/examples/burgers_svd.py" -o b.h5
+    h5check b.h5
+    h5svd -q -k 10 b.h5 -o svd.h5
+    paste <(values b.h5 /insitu/s) <(values svd.h5 /svd/s) |
+        awk '{ n++; if ($1 - $2 > 1e-9 || $2 - $1 > 1e-9) bad = 1 } END { exit bad || n != 10 }'
+    paste <(values b.h5 /insitu/energy) <(values svd.h5 /svd/energy) |
+        awk '{ n++; if ($1 - $2 > 1e-9 || $2 - $1 > 1e-9) bad = 1 } END { exit bad || n != 10 }'
+}
+
+@test "a hook that asks for it changes the state" {
+    need_hook
+    burgers -q --steps 3 --modes 0 --hook others.py:half -o b.h5
+    # the sine's largest value, halved in each step, and little changed by the equation
+    values b.h5 '/burgers/snapshot[0,64;;3,1]' | awk '{ x = $1 * 2 ^ NR - 1; if (x > 1e-4 || x < -1e-4) exit 1 }'
+    fails_with 6 '*read-only*' burgers --hook others.py:write -o out.h5
+}
+
+@test "an exception stops the run with its traceback and exit status 6; nothing is written" {
+    need_hook
+    fails_with 6 '*Traceback*others.py*in fail*ValueError: five*burgers: --hook others.py: ValueError: five*' \
+        burgers --hook others.py:fail -o out.h5
+    fails_with 6 '*in leave*SystemExit*' burgers --hook others.py:leave -o out.h5
+    fails_with 6 '*a/b*' burgers --hook others.py:name -o out.h5
+    fails_with 6 '*complex*' burgers --hook others.py:complex_number -o out.h5
+    fails_with 6 '*dict*' burgers --hook others.py:several -o out.h5
+    echo 'def hook(step) oops' >syntax.py
+    fails_with 6 '*syntax.py*SyntaxError*' burgers --hook syntax.py -o out.h5
+    printf 'def hook(step):\n    pass\ndef finish():\n    raise KeyError("end")\n' >end.py
+    fails_with 6 '*in finish*KeyError*' burgers --hook end.py -o out.h5
+}
+
+@test "what a hook prints is no part of the product" {
+    need_hook
+    burgers -q --hook others.py:say 2>err.txt | cat >b.h5
+    h5check b.h5
+    grep -qx 'said 2001' err.txt
+}
+
+@test "hooks that cannot be" {
+    fails_with 2 '*--hook none.py*' burgers --hook none.py -o out.h5
+    fails_with 2 '*no regular file*' burgers --hook . -o out.h5
+    need_hook
+    fails_with 2 "*no function 'other'*" burgers --hook others.py:other -o out.h5
+    fails_with 2 "*no function 'value'*" burgers --hook others.py:value -o out.h5
+    SPX_PYTHON=/nowhere/python3 fails_with 2 '*/nowhere/python3*SPX_PYTHON*' burgers --hook h.py -o out.h5
+    SPX_PYTHON=true fails_with 2 '*SPX_PYTHON*' burgers --hook h.py -o out.h5
+    SPX_BACKENDS=$PWD fails_with 2 '*no hooks*' burgers --hook h.py -o out.h5
+    head -c 100 /dev/zero >zero.py
+    fails_with 2 '*no text*' burgers --hook zero.py -o out.h5
+    # a colon that begins no function's name belongs to the file's
+    printf 'def hook(step):\n    pass\n' >'a:1.py'
+    burgers -q --hook 'a:1.py' -o colon.h5
+}
