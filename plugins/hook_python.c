@@ -265,12 +265,12 @@ static spx_status answer(const spx_hook *h, PyObject *r, spx_err *e)
     return st;
 }
 
-static PyObject *tuple_of(int n, const size_t *size, const ptrdiff_t *signed_size)
+/* Shape or strides of an array as a tuple. */
+static PyObject *extents(const spx_hook_array *a, int strides)
 {
-    PyObject *t = PyTuple_New(n);
-    for (int i = 0; i < n && t != NULL; i++)
-        (void)PyTuple_SetItem(
-            t, i, size != NULL ? PyLong_FromSize_t(size[i]) : PyLong_FromSsize_t((Py_ssize_t)signed_size[i]));
+    PyObject *t = PyTuple_New(a->ndim);
+    for (int i = 0; i < a->ndim && t != NULL; i++)
+        (void)PyTuple_SetItem(t, i, strides ? PyLong_FromSsize_t(a->stride[i]) : PyLong_FromSize_t(a->shape[i]));
     return t;
 }
 
@@ -293,8 +293,7 @@ static PyObject *wrap(state *t, const spx_hook_array *a, int writable, int devic
     int strided = 0;
     for (int i = 0; i < a->ndim; i++)
         strided |= a->stride[i] != 0;
-    PyObject *shape = tuple_of(a->ndim, a->shape, NULL),
-             *strides = strided ? tuple_of(a->ndim, NULL, a->stride) : Py_BuildValue("");
+    PyObject *shape = extents(a, 0), *strides = strided ? extents(a, 1) : Py_BuildValue("");
     PyObject *object =
         shape == NULL || strides == NULL
             ? NULL
