@@ -1,22 +1,26 @@
-/* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra. */
+/* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra.
+ *
+ * The spectra are read, fitted and written in parts, which overlap, so that memory does not grow with their number. */
+#include <omp.h>
 #include <string.h>
 
 #include "backend.h"
+#include "base/pipeline.h"
 #include "blocks/io.h"
 #include "blocks/select.h"
 #include "h5/stage.h"
-#include "rvfit/rvfit.h"
+#include "rvfit/rvfit_options.h"
 
-enum { NAME_ROOM = 64 };
+/* Bytes of a part where --max-mem does not say otherwise; parts that are in work at a time. */
+enum { PART_BYTES = 1 << 30, PARTS = 3 };
 
-static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_continuum = "rbf",
-                                                                                       *opt_start;
-static const char *opt_interpolator = "auto";
+static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_targetid_file,
+    *opt_objtypes, *opt_zbest, *opt_start, *opt_continuum = "rbf", *opt_interpolator = "auto", *opt_joint = "no";
 static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid;
-static long opt_npoly = 10, opt_reject;
-static double opt_lsf_sigma = 0.5, opt_reject_sigma = 5;
-static int opt_rotation = 1, opt_dichroic = 1, opt_resolution, opt_all_fibers, opt_model = 1, lsf_given,
-           reject_sigma_given;
+static long opt_npoly = 10, opt_reject, opt_minexpid, opt_maxexpid;
+static double opt_lsf_sigma = 0.5, opt_reject_sigma = 5, opt_minsn;
+static int opt_rotation = 1, opt_dichroic = 1, opt_resolution, opt_all_fibers, opt_model = 1, opt_ccf, opt_zbest_select,
+           lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given;
 
 static const spx_opt options[] = {
     {.kind = SPX_OPT_STRING,
@@ -44,10 +48,53 @@ static const spx_opt options[] = {
      .arg = "ID",
      .value = &opt_targetid,
      .help = "Fit this target only; may be given several times"},
+    {.kind = SPX_OPT_STRING,
+     .name = "targetid-file",
+     .arg = "FILE",
+     .value = &opt_targetid_file,
+     .help = "Fit these targets only: a text with a TARGETID a line"},
+    {.kind = SPX_OPT_DOUBLE,
+     .name = "minsn",
+     .arg = "S",
+     .value = &opt_minsn,
+     .given = &minsn_given,
+     .help = "Fit spectra only with a signal-to-noise ratio above this in at least one arm"},
+    {.kind = SPX_OPT_INT,
+     .name = "minexpid",
+     .arg = "ID",
+     .value = &opt_minexpid,
+     .given = &minexpid_given,
+     .help = "Fit spectra of this and later exposures only"},
+    {.kind = SPX_OPT_INT,
+     .name = "maxexpid",
+     .arg = "ID",
+     .value = &opt_maxexpid,
+     .given = &maxexpid_given,
+     .help = "Fit spectra of this and earlier exposures only"},
+    {.kind = SPX_OPT_STRING,
+     .name = "objtypes",
+     .arg = "NAME,...",
+     .value = &opt_objtypes,
+     .help = "Fit spectra only with a bit of DESI_TARGET whose name begins like one of these regular expressions"},
+    {.kind = SPX_OPT_STRING,
+     .name = "zbest",
+     .arg = "FILE",
+     .value = &opt_zbest,
+     .help = "Copy the redshifts and types of this redshift file (redrock's through fits2h5) into the table"},
+    {.kind = SPX_OPT_FLAG,
+     .name = "zbest-select",
+     .value = &opt_zbest_select,
+     .help = "Fit spectra only that are stars there, or slower than 1500 km/s; the file is that of --zbest, or among "
+             "the inputs"},
     {.kind = SPX_OPT_FLAG,
      .name = "all-fibers",
      .value = &opt_all_fibers,
      .help = "Fit fibres too that the fibermap calls SKY or BAD or that have a bad status"},
+    {.kind = SPX_OPT_CHOICE,
+     .name = "joint",
+     .value = &opt_joint,
+     .choices = "no|target|all",
+     .help = "Fit all spectra of one target (or all there are) together, as exposures of one star"},
     {.kind = SPX_OPT_HEADING, .name = "Model"},
     {.kind = SPX_OPT_STRING,
      .name = "vrange",
@@ -111,10 +158,10 @@ static const spx_opt options[] = {
     {.kind = SPX_OPT_HEADING, .name = "Search"},
     {.kind = SPX_OPT_STRING,
      .name = "start",
-     .arg = "FILE",
+     .arg = "FILE|grid",
      .value = &opt_start,
-     .help = "Start from the velocities and parameters of a former fit, for spectra that it has, in place of the "
-             "cross-correlation"},
+     .help = "Start from the velocities and parameters of a former fit, for spectra that it has, or from a search in a "
+             "grid of velocities and templates, in place of the cross-correlation"},
     {.kind = SPX_OPT_INT,
      .name = "reject",
      .arg = "N",
@@ -133,190 +180,134 @@ static const spx_opt options[] = {
      .name = "model",
      .value = &opt_model,
      .help = "Write the best models; on by default, --no-model leaves them out"},
+    {.kind = SPX_OPT_FLAG,
+     .name = "ccf",
+     .value = &opt_ccf,
+     .help = "Write the curves of the cross-correlation, one for each spectrum and arm"},
     {0}};
 
 /* ---- what to fit ---- */
 
-/* All inputs as one block: each further one brings arms of the same spectra. */
-static spx_status read_spectra(spx_stage *s, spx_spectra *out, spx_err *e)
+/* All that a run works with. Stars are exposures first[k] ... first[k+1]-1 of row[], which are rows of the spectra. */
+typedef struct {
+    spx_stage *stage;
+    spx_backend backend;
+    spx_templates templates;
+    spx_spectra_parts spectra;
+    const spx_setup *setup[SPX_MAX_ARM];
+    spx_rvfit_options options;
+    spx_redshifts redshifts;
+    int joint;
+    size_t nstar, nrow, *row, *first;
+    size_t nq;
+    double *start; /* [nstar][nq]; NULL: from the cross-correlation */
+    /* the parts */
+    size_t next, most_rows; /* star that the next one begins with; rows that it may have */
+    hid_t out;
+    spx_rvfit all; /* of all stars, but models and curves */
+    spx_progress *progress;
+    double seconds[3]; /* reading, fitting, writing */
+    spx_err err;       /* the first one */
+} fit_run;
+
+/* Setups of the arms, by the names that these have in their files. */
+static spx_status choose_setups(fit_run *r, spx_err *e)
+{
+    const spx_spectra *s = &r->spectra.all;
+    const char *name[SPX_MAX_ARM];
+    int left_out[SPX_MAX_ARM];
+    for (size_t a = 0; a < s->narm; a++)
+        name[a] = r->spectra.base[a];
+    spx_status st = spx_rvfit_choose_setups(&r->templates, s->narm, name, opt_map.n, opt_map.value, opt_arms, r->setup,
+                                            left_out, e);
+    for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
+        if (r->setup[a] == NULL && !left_out[a])
+            spx_warn("arm '%s' is left out: the templates have no setup of that name (--map %s=SETUP)", name[a],
+                     name[a]);
+        if (r->nq == 0 && r->setup[a] != NULL)
+            r->nq = 2 + r->setup[a]->npar;
+    }
+    return st;
+}
+
+static spx_status read_redshifts(fit_run *r, spx_err *e)
+{
+    spx_input *in;
+    if (opt_zbest != NULL) {
+        spx_status st = spx_stage_extra_input(r->stage, opt_zbest, &in, e);
+        return st == SPX_OK ? spx_redshifts_read(in->file, &r->redshifts, e) : st;
+    }
+    for (size_t i = 0; i < r->spectra.npart; i++)
+        if (spx_redshifts_there(r->spectra.part[i].file))
+            return spx_redshifts_read(r->spectra.part[i].file, &r->redshifts, e);
+    return spx_fail(e, SPX_EUSAGE, "--zbest-select: there is no redshift file among the inputs: give it with --zbest");
+}
+
+/* TARGETIDs of both options: *id, to be freed. */
+static spx_status wanted_targets(fit_run *r, size_t *n, int64_t **id, spx_err *e)
 {
     spx_status st = SPX_OK;
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
-        spx_input *in;
-        spx_spectra more = {0};
-        if ((st = spx_stage_input(s, i, &in, e)) != SPX_OK)
-            return st;
-        st = spx_spectra_read(in->file, opt_resolution, i == 0 ? out : &more, e);
-        if (i > 0 && st == SPX_OK && (st = spx_spectra_add_arms(out, &more, e)) != SPX_OK)
-            spx_err_context(e, "%s", in->name);
-        spx_spectra_free(&more);
-    }
-    return st;
-}
-
-static const spx_setup *find_setup(const spx_templates *t, const char *name)
-{
-    for (size_t i = 0; i < t->nsetup; i++)
-        if (strcmp(t->setup[i].setup, name) == 0)
-            return &t->setup[i];
-    return NULL;
-}
-
-/* Is `name` one of the comma-separated words of `list`? */
-static int in_list(const char *list, const char *name)
-{
-    size_t len = strlen(name);
-    for (const char *p = list; *p != '\0'; p += *p == ',') {
-        size_t n = strcspn(p, ",");
-        if (n == len && strncmp(p, name, n) == 0)
-            return 1;
-        p += n;
-    }
-    return 0;
-}
-
-/* Splits NAME=REST; name[NAME_ROOM]. */
-static spx_status split(const char *text, const char *option, char *name, const char **rest, spx_err *e)
-{
-    const char *eq = strchr(text, '=');
-    if (eq == NULL || eq == text || eq[1] == '\0' || eq - text >= NAME_ROOM)
-        return spx_fail(e, SPX_EUSAGE, "--%s: '%s' is not NAME=VALUE", option, text);
-    (void)snprintf(name, NAME_ROOM, "%.*s", (int)(eq - text), text);
-    *rest = eq + 1;
-    return SPX_OK;
-}
-
-static spx_status choose_setups(const spx_spectra *s, const spx_templates *t, spx_rvfit_input *in, spx_err *e)
-{
-    char name[NAME_ROOM];
-    const char *setup;
-    for (size_t a = 0; a < s->narm; a++) {
-        in->setup[a] = find_setup(t, s->arm[a].name);
-        if (in->setup[a] == NULL && s->narm == 1 && t->nsetup == 1)
-            in->setup[a] = &t->setup[0];
-    }
-    for (size_t i = 0; i < opt_map.n; i++) {
-        spx_status st = split(opt_map.value[i], "map", name, &setup, e);
-        if (st != SPX_OK)
-            return st;
-        size_t a = 0;
-        while (a < s->narm && strcmp(s->arm[a].name, name) != 0)
-            a++;
-        if (a == s->narm)
-            return spx_fail(e, SPX_EUSAGE, "--map %s: the spectra have no arm '%s'", opt_map.value[i], name);
-        if ((in->setup[a] = find_setup(t, setup)) == NULL)
-            return spx_fail(e, SPX_EUSAGE, "--map %s: the templates have no setup '%s'", opt_map.value[i], setup);
-    }
-    for (size_t a = 0; a < s->narm; a++) {
-        if (opt_arms != NULL && !in_list(opt_arms, s->arm[a].name))
-            in->setup[a] = NULL;
-        else if (in->setup[a] == NULL)
-            spx_warn("arm '%s' is left out: the templates have no setup of that name (--map %s=SETUP)", s->arm[a].name,
-                     s->arm[a].name);
-    }
-    return SPX_OK;
-}
-
-static spx_status keep_targets(const spx_spectra *s, char *take, spx_err *e)
-{
-    int64_t *id = spx_alloc(opt_targetid.n, sizeof *id, e);
-    spx_status st = id == NULL ? SPX_EIO : SPX_OK;
-    for (size_t i = 0; i < opt_targetid.n && st == SPX_OK; i++) {
+    *n = opt_targetid.n;
+    if ((*id = spx_alloc(*n, sizeof **id, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < *n && st == SPX_OK; i++) {
         long value = 0;
         st = spx_parse_long(opt_targetid.value[i], "--targetid", &value, e);
-        if (st == SPX_OK)
-            id[i] = value;
+        (*id)[i] = value;
     }
-    if (st == SPX_OK)
-        st = spx_spectra_keep_targets(s, opt_targetid.n, id, take, e);
-    spx_free(id);
+    if (st == SPX_OK && opt_targetid_file != NULL)
+        st = spx_stage_foreign_input(r->stage, opt_targetid_file, e);
+    if (st == SPX_OK && opt_targetid_file != NULL)
+        st = spx_targets_read(opt_targetid_file, n, id, e);
+    if (st == SPX_OK && opt_targetid_file != NULL && *n == 0)
+        st = spx_fail(e, SPX_EINPUT, "%s: holds no TARGETID", opt_targetid_file);
     return st;
 }
 
-/* Rows to fit: row[*n], to be freed. SPX_ENO when none is left. */
-static spx_status choose_rows(const spx_spectra *s, size_t **row, size_t *n, spx_err *e)
+/* Rows and stars. SPX_ENO when none is left. */
+static spx_status choose_rows(fit_run *r, spx_err *e)
 {
-    size_t first = 0, count = s->nspec;
-    char *take = spx_alloc(s->nspec, 1, e);
-    *row = spx_alloc(s->nspec, sizeof **row, e);
-    spx_status st = take == NULL || *row == NULL ? SPX_EIO : SPX_OK;
-    if (st == SPX_OK && opt_rows != NULL)
-        st = spx_parse_slice(opt_rows, "--rows", s->nspec, &first, &count, e);
-    for (size_t i = 0; i < count && st == SPX_OK; i++)
-        take[first + i] = 1;
-    if (st == SPX_OK && !opt_all_fibers)
-        st = spx_spectra_drop_sky(s, take, e);
-    if (st == SPX_OK && opt_targetid.n > 0)
-        st = keep_targets(s, take, e);
-    *n = 0;
-    for (size_t i = 0; i < s->nspec && st == SPX_OK; i++)
-        if (take[i])
-            (*row)[(*n)++] = i;
-    spx_free(take);
-    if (st == SPX_OK && *n == 0)
-        st = spx_fail(e, SPX_ENO, "none of the %zu spectra is a star to fit: choose others, or give --all-fibers",
-                      s->nspec);
-    return st;
+    uint8_t arm[SPX_MAX_ARM];
+    int64_t *target = NULL;
+    spx_selection s = {.rows = opt_rows,
+                       .all_fibers = opt_all_fibers,
+                       .has_expid = minexpid_given || maxexpid_given,
+                       .expid_min = minexpid_given ? opt_minexpid : INT64_MIN,
+                       .expid_max = maxexpid_given ? opt_maxexpid : INT64_MAX,
+                       .has_minsn = minsn_given,
+                       .minsn = opt_minsn,
+                       .sn_arm = arm,
+                       .objtypes = opt_objtypes};
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        arm[a] = r->setup[a] != NULL;
+    spx_status st = opt_zbest != NULL || opt_zbest_select ? read_redshifts(r, e) : SPX_OK;
+    s.stars = opt_zbest_select ? &r->redshifts : NULL;
+    if (st == SPX_OK)
+        st = wanted_targets(r, &s.ntarget, &target, e);
+    s.target = target;
+    if (st == SPX_OK)
+        st = spx_spectra_select(&r->spectra, &s, &r->row, &r->nrow, e);
+    spx_free(target);
+    if (st == SPX_OK && r->nrow == 0)
+        return spx_fail(e, SPX_ENO, "none of the %zu spectra is a star to fit: choose others, or give --all-fibers",
+                        r->spectra.all.nspec);
+    r->nstar = r->nrow;
+    return st == SPX_OK && r->joint
+               ? spx_spectra_group(&r->spectra, opt_joint[0] == 'a', r->nrow, r->row, &r->nstar, &r->first, e)
+               : st;
+}
+
+static size_t first_of(const fit_run *r, size_t star)
+{
+    return r->joint ? r->first[star] : star;
 }
 
 /* ---- how to fit ---- */
 
-static spx_status parse_pair(const char *text, const char *what, char sep, double *a, double *b, spx_err *e)
+static spx_status configure(fit_run *r, spx_err *e)
 {
-    double v[2];
-    size_t n;
-    spx_status st = spx_parse_doubles(text, sep, what, 2, v, &n, e);
-    if (st != SPX_OK)
-        return st;
-    if (n != 2)
-        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not two numbers with a '%c' between", what, text, sep);
-    *a = v[0];
-    *b = v[1];
-    return SPX_OK;
-}
-
-/* Number of the quantity called `name`; SPX_MAX_FIT when there is none. */
-static size_t quantity(const spx_setup *s, const char *name)
-{
-    if (strcmp(name, "v") == 0 || strcmp(name, "vrad") == 0)
-        return 0;
-    if (strcmp(name, "vsini") == 0)
-        return 1;
-    for (size_t p = 0; p < s->npar; p++)
-        if (strcmp(s->parname[p], name) == 0)
-            return 2 + p;
-    return SPX_MAX_FIT;
-}
-
-static spx_status fixed_and_priors(const spx_setup *setup, spx_rvfit_options *o, spx_err *e)
-{
-    for (size_t i = 0; i < opt_fix.n + opt_prior.n; i++) {
-        int fix = i < opt_fix.n;
-        const char *text = fix ? opt_fix.value[i] : opt_prior.value[i - opt_fix.n], *rest;
-        char name[NAME_ROOM];
-        spx_status st = split(text, fix ? "fix" : "prior", name, &rest, e);
-        if (st != SPX_OK)
-            return st;
-        size_t q = quantity(setup, name);
-        if (q == SPX_MAX_FIT)
-            return spx_fail(e, SPX_EUSAGE, "--%s %s: the templates have no parameter '%s'", fix ? "fix" : "prior", text,
-                            name);
-        if (fix) {
-            st = spx_parse_double(rest, "--fix", &o->value[q], e);
-            o->fixed[q] = 1;
-        } else {
-            st = parse_pair(rest, "--prior", ',', &o->prior_mean[q], &o->prior_sigma[q], e);
-            if (st == SPX_OK && !(o->prior_sigma[q] > 0))
-                st = spx_fail(e, SPX_EUSAGE, "--prior %s: sigma must be positive", text);
-        }
-        if (st != SPX_OK)
-            return st;
-    }
-    return SPX_OK;
-}
-
-static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfit_options *o, spx_err *e)
-{
+    spx_rvfit_options *o = &r->options;
+    const spx_setup *setup = &r->templates.setup[0];
     spx_rvfit_options_init(o);
     o->npoly = (size_t)opt_npoly;
     o->continuum = strcmp(opt_continuum, "rbf") == 0 ? SPX_CONTINUUM_RBF : SPX_CONTINUUM_CHEBYSHEV;
@@ -330,8 +321,10 @@ static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfi
     o->lsf_sigma = opt_lsf_sigma;
     o->reject = (int)opt_reject;
     o->reject_sigma = opt_reject_sigma;
+    o->brute = opt_start != NULL && strcmp(opt_start, "grid") == 0;
     o->keep_model = opt_model;
-    o->threads = (int)s->common.threads;
+    o->keep_ccf = opt_ccf;
+    o->threads = (int)r->stage->common.threads;
     spx_status st = SPX_OK;
     if (lsf_given && !opt_resolution)
         st = spx_fail(e, SPX_EUSAGE, "--lsf-sigma goes with --resolution-matrix only");
@@ -340,142 +333,322 @@ static spx_status configure(const spx_stage *s, const spx_templates *t, spx_rvfi
     if (st == SPX_OK && !opt_rotation && opt_vsini_range != NULL)
         st = spx_fail(e, SPX_EUSAGE, "--vsini-range and --no-rotation exclude each other");
     if (st == SPX_OK && opt_vrange != NULL)
-        st = parse_pair(opt_vrange, "--vrange", ',', &o->vmin, &o->vmax, e);
+        st = spx_rvfit_parse_pair(opt_vrange, "--vrange", ',', &o->vmin, &o->vmax, e);
     if (st == SPX_OK && opt_vsini_range != NULL)
-        st = parse_pair(opt_vsini_range, "--vsini-range", ',', &o->vsinimin, &o->vsinimax, e);
+        st = spx_rvfit_parse_pair(opt_vsini_range, "--vsini-range", ',', &o->vsinimin, &o->vsinimax, e);
     if (!opt_rotation)
         o->vsinimin = o->vsinimax = 0;
-    return st == SPX_OK ? fixed_and_priors(&t->setup[0], o, e) : st;
+    for (size_t i = 0; i < opt_fix.n && st == SPX_OK; i++)
+        st = spx_rvfit_parse_fix(opt_fix.value[i], setup, o, e);
+    for (size_t i = 0; i < opt_prior.n && st == SPX_OK; i++)
+        st = spx_rvfit_parse_prior(opt_prior.value[i], setup, o, e);
+    return st;
 }
 
-/* Starts of all rows from the file of --start; *start is to be freed. */
-static spx_status read_start(spx_stage *s, const spx_spectra *spectra, spx_rvfit_input *in, const size_t *row,
-                             double **start, spx_err *e)
+/* Starts of all stars from the file of --start. */
+static spx_status read_start(fit_run *r, spx_err *e)
 {
     spx_input *file;
     const spx_setup *setup = NULL;
-    size_t missing = 0;
-    for (size_t a = 0; a < spectra->narm; a++)
-        setup = setup == NULL ? in->setup[a] : setup;
-    if (setup == NULL)
-        return SPX_OK; /* no arm to fit: the stage says so */
-    size_t nq = 2 + setup->npar;
-    if ((*start = spx_alloc2(in->nrow, nq, sizeof **start, e)) == NULL)
-        return SPX_EIO;
-    spx_status st = spx_stage_extra_input(s, opt_start, &file, e);
+    size_t missing = 0, *row = spx_alloc(r->nstar, sizeof *row, e);
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        setup = setup == NULL ? r->setup[a] : setup;
+    if (row == NULL || setup == NULL) { /* no arm to fit: the stage says so */
+        spx_free(row);
+        return row == NULL ? SPX_EIO : SPX_OK;
+    }
+    for (size_t k = 0; k < r->nstar; k++)
+        row[k] = r->row[first_of(r, k)];
+    r->start = spx_alloc2(r->nstar, r->nq, sizeof *r->start, e);
+    spx_status st = r->start == NULL ? SPX_EIO : spx_stage_extra_input(r->stage, opt_start, &file, e);
     if (st == SPX_OK)
-        st = spx_rvfit_read_start(file->file, spectra, setup, in->nrow, row, *start, e);
-    for (size_t i = 0; i < in->nrow && st == SPX_OK; i++)
-        missing += !((*start)[i * nq] - (*start)[i * nq] == 0);
+        st = spx_rvfit_read_start(file->file, &r->spectra.all, setup, r->nstar, row, r->start, e);
+    for (size_t i = 0; i < r->nstar && st == SPX_OK; i++)
+        missing += !(r->start[i * r->nq] - r->start[i * r->nq] == 0);
     if (st == SPX_OK && missing > 0)
-        spx_note("%zu of %zu spectra start from the cross-correlation: %s has no velocity of them", missing, in->nrow,
+        spx_note("%zu of %zu spectra start from the cross-correlation: %s has no velocity of them", missing, r->nstar,
                  opt_start);
-    in->start = *start;
+    spx_free(row);
     return st;
+}
+
+/* Everything before the fit. */
+static spx_status prepare(fit_run *r, spx_err *e)
+{
+    spx_stage *s = r->stage;
+    spx_input *in;
+    spx_status st = SPX_OK;
+    r->joint = opt_joint[0] != 'n';
+    r->spectra.with_resolution = opt_resolution;
+    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
+        if ((st = spx_stage_input(s, i, &in, e)) == SPX_OK &&
+            (st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e)) != SPX_OK && i > 0)
+            spx_err_context(e, "%s", in->name);
+    if (st == SPX_OK)
+        st = spx_stage_extra_input(s, opt_templates, &in, e);
+    if (st == SPX_OK)
+        st = spx_templates_read(in->file, NULL, &r->templates, e);
+    if (st == SPX_OK)
+        st = choose_setups(r, e);
+    if (st == SPX_OK)
+        st = configure(r, e);
+    if (st == SPX_OK)
+        st = choose_rows(r, e);
+    return st == SPX_OK && opt_start != NULL && !r->options.brute ? read_start(r, e) : st;
+}
+
+/* ---- parts ---- */
+
+typedef struct {
+    size_t star, nstar, row, nrow; /* the first, and how many */
+    size_t *first;
+    spx_spectra spectra;
+    spx_rvfit fit;
+    spx_err err;
+} part;
+
+static void end_part(void *ctx, void *item)
+{
+    part *c = item;
+    (void)ctx;
+    spx_spectra_free(&c->spectra);
+    spx_rvfit_free(&c->fit);
+    spx_free(c->first);
+    spx_free(c);
+}
+
+static void keep_error(fit_run *r, const spx_err *e)
+{
+    if (r->err.code == SPX_OK)
+        r->err = *e;
+}
+
+/* Whole stars, as many as have most_rows spectra. */
+static void *read_part(void *ctx)
+{
+    fit_run *r = ctx;
+    spx_err e = {0};
+    double begin = omp_get_wtime();
+    if (r->next == r->nstar || r->err.code != SPX_OK)
+        return NULL;
+    part *c = spx_alloc(1, sizeof *c, &e);
+    if (c != NULL) {
+        c->star = r->next;
+        c->row = first_of(r, r->next);
+        do {
+            r->next++;
+            c->nstar++;
+            c->nrow = first_of(r, r->next) - c->row;
+        } while (r->next < r->nstar && first_of(r, r->next + 1) - c->row <= r->most_rows);
+        c->first = spx_alloc(c->nstar + 1, sizeof *c->first, &e);
+        for (size_t k = 0; k <= c->nstar && c->first != NULL; k++)
+            c->first[k] = first_of(r, c->star + k) - c->row;
+        if (c->first == NULL ||
+            spx_spectra_parts_read(&r->spectra, c->nrow, r->row + c->row, &c->spectra, &e) != SPX_OK) {
+            end_part(r, c);
+            c = NULL;
+        }
+    }
+    if (c == NULL)
+        keep_error(r, &e);
+    r->seconds[0] += omp_get_wtime() - begin;
+    return c;
+}
+
+static void fit_part(void *ctx, size_t worker, void *item)
+{
+    fit_run *r = ctx;
+    part *c = item;
+    double begin = omp_get_wtime();
+    spx_rvfit_input in = {.spectra = &c->spectra,
+                          .nrow = c->nrow,
+                          .nstar = c->nstar,
+                          .first = r->joint ? c->first : NULL,
+                          .start = r->start != NULL ? r->start + c->star * r->nq : NULL};
+    (void)worker;
+    memcpy(in.setup, r->setup, sizeof in.setup);
+    if (r->backend.rvfit(&r->backend, &in, &r->options, r->progress, &c->fit, &c->err) == SPX_EINPUT)
+        spx_err_context(&c->err, "%s", opt_templates);
+    spx_spectra_free(&c->spectra);
+    r->seconds[1] += omp_get_wtime() - begin;
+}
+
+/* What is kept of all stars until the end. */
+static spx_status keep_stars(fit_run *r, const part *c, spx_err *e)
+{
+    spx_rvfit *all = &r->all;
+    if (all->star == NULL) {
+        *all = c->fit;
+        all->nstar = r->nstar;
+        all->nrow = r->nrow;
+        for (size_t a = 0; a < all->narm; a++) {
+            all->arm[a].model = all->arm[a].ccf = NULL;
+        }
+        all->star = spx_alloc(r->nstar, sizeof *all->star, e);
+        all->exposure = spx_alloc(r->nrow, sizeof *all->exposure, e);
+        all->row = spx_alloc(r->nrow, sizeof *all->row, e);
+        all->first = spx_alloc(r->nstar + 1, sizeof *all->first, e);
+        if (all->star == NULL || all->exposure == NULL || all->row == NULL || all->first == NULL)
+            return SPX_EIO;
+    }
+    memcpy(all->star + c->star, c->fit.star, c->nstar * sizeof *all->star);
+    memcpy(all->exposure + c->row, c->fit.exposure, c->nrow * sizeof *all->exposure);
+    memcpy(all->row + c->row, r->row + c->row, c->nrow * sizeof *all->row);
+    for (size_t k = 0; k <= c->nstar; k++)
+        all->first[c->star + k] = first_of(r, c->star + k);
+    return SPX_OK;
+}
+
+static void write_part(void *ctx, void *item)
+{
+    fit_run *r = ctx;
+    part *c = item;
+    double begin = omp_get_wtime();
+    spx_err e = c->err;
+    spx_status st = r->err.code != SPX_OK ? r->err.code : e.code;
+    if (st == SPX_OK && r->all.star == NULL) {
+        st = spx_stage_output(r->stage, "rvfit", &r->out, &e);
+        if (st == SPX_OK)
+            st = spx_rvfit_create(r->out, &c->fit, &r->spectra.all, r->nrow, r->joint, &e);
+    }
+    if (st == SPX_OK)
+        st = keep_stars(r, c, &e);
+    if (st == SPX_OK)
+        st = spx_rvfit_write_rows(r->out, &c->fit, c->row, r->joint, &e);
+    if (st != SPX_OK)
+        keep_error(r, &e);
+    r->seconds[2] += omp_get_wtime() - begin;
+}
+
+static void publish_part(void *ctx, void *item)
+{
+    (void)ctx;
+    (void)item; /* all parts go into one file */
+}
+
+/* Spectra that a part may have: memory for half of the parts' share, the other half is for the fit. */
+static size_t rows_of_part(const fit_run *r)
+{
+    size_t row = spx_spectra_parts_row_bytes(&r->spectra), limit = spx_mem_limit_get(), held = spx_mem_peak();
+    for (size_t a = 0; a < r->spectra.all.narm; a++)
+        if (r->setup[a] != NULL && opt_model)
+            row += r->spectra.all.arm[a].nwave * sizeof(float);
+    size_t bytes = limit == 0 ? PART_BYTES : limit > held ? (limit - held) / (2 * PARTS) : 0;
+    return bytes / row > 0 ? bytes / row : 1;
+}
+
+static spx_status fit_all(fit_run *r, spx_err *e)
+{
+    const spx_pipeline p = {.ctx = r,
+                            .nworker = 1,
+                            .most = PARTS,
+                            .read = read_part,
+                            .compute = fit_part,
+                            .write = write_part,
+                            .publish = publish_part,
+                            .end = end_part};
+    static const char *const step[] = {"read", "fit", "write"};
+    r->most_rows = rows_of_part(r);
+    r->progress = spx_progress_start(r->stage->common.progress, "fit", "stars", r->nstar);
+    spx_status st = spx_pipeline_run(&p, e);
+    spx_progress_end(r->progress);
+    for (size_t k = 0; k < 3; k++)
+        spx_stage_seconds(r->stage, step[k], r->seconds[k]);
+    return st == SPX_OK && r->err.code != SPX_OK ? spx_fail(e, r->err.code, "%s", r->err.msg) : st;
 }
 
 /* ---- the program ---- */
 
 /* What the user and the provenance should know. SPX_ENO when no star was fitted. */
-static spx_status report(spx_stage *s, const spx_spectra *spectra, const spx_rvfit_input *in, const spx_rvfit *r,
-                         spx_err *e)
+static spx_status report(const fit_run *r, spx_err *e)
 {
     size_t bad = 0, flagged = 0, failed = 0;
     for (size_t i = 0; i < r->nstar; i++) {
-        bad += (r->star[i].warn & SPX_RVS_BAD) != 0;
-        flagged += r->star[i].warn != 0 && !(r->star[i].warn & SPX_RVS_BAD);
-        failed += !r->star[i].success && !(r->star[i].warn & SPX_RVS_BAD);
+        const spx_rvfit_star *star = &r->all.star[i];
+        bad += (star->warn & SPX_RVS_BAD) != 0;
+        flagged += star->warn != 0 && !(star->warn & SPX_RVS_BAD);
+        failed += !star->success && !(star->warn & SPX_RVS_BAD);
     }
+    const char *what = r->joint ? "stars" : "spectra";
     if (bad == r->nstar)
-        return spx_fail(e, SPX_ENO,
-                        "none of %zu spectra could be fitted: no flux, or no good pixels; nothing is written",
-                        r->nstar);
+        return spx_fail(e, SPX_ENO, "none of %zu %s could be fitted: no flux, or no good pixels; nothing is written",
+                        r->nstar, what);
     if (bad > 0)
-        spx_warn("%zu of %zu spectra could not be fitted (RVS_WARN 32)", bad, r->nstar);
+        spx_warn("%zu of %zu %s could not be fitted (RVS_WARN 32)", bad, r->nstar, what);
     if (failed > 0)
         spx_warn("%zu of %zu fits did not converge (SUCCESS 0)", failed, r->nstar);
-    spx_note("%zu of %zu spectra fitted, %zu with a warning (RVS_WARN)", r->nstar - bad, spectra->nspec, flagged);
-    spx_status st = spx_stage_record(s, "stars", e, "%zu", r->nstar);
+    if (r->joint)
+        spx_note("%zu stars of %zu spectra fitted, %zu with a warning (RVS_WARN)", r->nstar - bad, r->nrow, flagged);
+    else
+        spx_note("%zu of %zu spectra fitted, %zu with a warning (RVS_WARN)", r->nstar - bad, r->spectra.all.nspec,
+                 flagged);
+    spx_status st = spx_stage_record(r->stage, "stars", e, "%zu", r->nstar);
+    if (st == SPX_OK && r->joint)
+        st = spx_stage_record(r->stage, "exposures", e, "%zu", r->nrow);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "stars_bad", e, "%zu", bad);
+        st = spx_stage_record(r->stage, "stars_bad", e, "%zu", bad);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "stars_not_converged", e, "%zu", failed);
-    for (size_t a = 0; a < spectra->narm && st == SPX_OK; a++) {
+        st = spx_stage_record(r->stage, "stars_not_converged", e, "%zu", failed);
+    for (size_t a = 0; a < r->spectra.all.narm && st == SPX_OK; a++) {
         char name[32];
-        (void)snprintf(name, sizeof name, "setup_%s", spectra->arm[a].name);
-        if (in->setup[a] != NULL)
-            st = spx_stage_record(s, name, e, "%s", in->setup[a]->setup);
+        (void)snprintf(name, sizeof name, "setup_%s", r->spectra.all.arm[a].name);
+        if (r->setup[a] != NULL)
+            st = spx_stage_record(r->stage, name, e, "%s", r->setup[a]->setup);
     }
+    return st;
+}
+
+static spx_status write_tables(fit_run *r, spx_err *e)
+{
+    spx_table *redshifts = NULL;
+    size_t *row = spx_alloc(r->nstar, sizeof *row, e);
+    spx_status st = row == NULL ? SPX_EIO : SPX_OK;
+    for (size_t k = 0; k < r->nstar && st == SPX_OK; k++)
+        row[k] = r->row[first_of(r, k)];
+    if (st == SPX_OK && r->redshifts.n > 0)
+        st = spx_redshifts_columns(&r->redshifts, &r->spectra.all, r->nstar, row, &redshifts, e);
+    if (st == SPX_OK)
+        st = spx_rvfit_write_tables(r->out, &r->all, &r->spectra.all, r->joint, redshifts, e);
+    spx_table_free(redshifts);
+    spx_free(row);
     return st;
 }
 
 static spx_status run(spx_stage *s, spx_err *e)
 {
-    spx_input *in;
-    spx_spectra spectra = {0};
-    spx_templates templates = {0};
-    spx_rvfit fit = {0};
-    spx_rvfit_options o;
-    spx_rvfit_input what = {.spectra = &spectra};
-    size_t *row = NULL;
-    double *start = NULL;
-    spx_backend backend = {0};
+    fit_run r = {.stage = s};
     spx_err why = {0};
-    hid_t file;
-
     if (opt_templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
-    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_RVFIT, &why, e);
+    spx_status st = spx_backend_open(&r.backend, s->common.device, SPX_STAGE_RVFIT, &why, e);
     if (st == SPX_OK)
-        spx_stage_device(s, backend.device);
+        spx_stage_device(s, r.backend.device);
     if (st == SPX_OK && why.code != SPX_OK)
         spx_detail("computes on the CPU: %s", why.msg);
-
     spx_stage_step(s, "read");
     if (st == SPX_OK)
-        st = read_spectra(s, &spectra, e);
+        st = prepare(&r, e);
+    spx_stage_pause(s);
     if (st == SPX_OK)
-        st = spx_stage_extra_input(s, opt_templates, &in, e);
+        st = fit_all(&r, e);
     if (st == SPX_OK)
-        st = spx_templates_read(in->file, NULL, &templates, e);
-    if (st == SPX_OK)
-        st = choose_setups(&spectra, &templates, &what, e);
-    if (st == SPX_OK)
-        st = configure(s, &templates, &o, e);
-    if (st == SPX_OK)
-        st = choose_rows(&spectra, &row, &what.nrow, e);
-
-    if (st == SPX_OK && opt_start != NULL)
-        st = read_start(s, &spectra, &what, row, &start, e);
-
-    spx_stage_step(s, "fit");
-    if (st == SPX_OK) {
-        what.row = row;
-        spx_progress *p = spx_progress_start(s->common.progress, "fit", "stars", what.nrow);
-        st = backend.rvfit(&backend, &what, &o, p, &fit, e);
-        spx_progress_end(p);
-        if (st == SPX_EINPUT)
-            spx_err_context(e, "%s", opt_templates);
-    }
-    if (st == SPX_OK)
-        st = report(s, &spectra, &what, &fit, e);
-
+        st = report(&r, e);
     spx_stage_step(s, "write");
     if (st == SPX_OK)
-        st = spx_stage_output(s, "rvfit", &file, e);
-    if (st == SPX_OK)
-        st = spx_rvfit_write(file, &fit, &spectra, e);
+        st = write_tables(&r, e);
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
-    spx_backend_close(&backend);
-    spx_free(row);
-    spx_free(start);
-    spx_rvfit_free(&fit);
-    spx_templates_free(&templates);
-    spx_spectra_free(&spectra);
+    spx_backend_close(&r.backend);
+    spx_rvfit_free(&r.all);
+    spx_free(r.row);
+    spx_free(r.first);
+    spx_free(r.start);
+    spx_redshifts_free(&r.redshifts);
+    spx_templates_free(&r.templates);
+    spx_spectra_parts_free(&r.spectra);
     return st;
 }
 

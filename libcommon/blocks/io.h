@@ -53,14 +53,22 @@ spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e);
 
 /* Starts for a fit from the table of a former one: start[nrow][2+npar] for rows row[nrow] of the spectra, in the order
  * and units of spx_rvfit_input, NaN where the table has nothing. Rows are found by TARGETID, and EXPID where both have
- * it; without a TARGETID there must be one for each spectrum. */
+ * it (-1 in the table is any); without a TARGETID there must be one for each spectrum. */
 spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setup *setup, size_t nrow,
                                 const size_t *row, double *start, spx_err *e);
 
-/* /rvfit/table and /rvfit/<arm>. Columns that identify a star are copied from the spectra's fibermap where it has
- * them; `s` are the spectra that were fitted (r->row tells which rows). Fibermap and scores of those rows are written.
- */
-spx_status spx_rvfit_write(hid_t file, const spx_rvfit *r, const spx_spectra *s, spx_err *e);
+/* A result is written in parts, of which each has all of any number of stars. First the datasets of models and curves
+ * that `part` has, for nrow spectra in all; `s` are all spectra, of which no pixel is needed. joint: stars may have
+ * several exposures; the models are those of exposures then. */
+spx_status spx_rvfit_create(hid_t file, const spx_rvfit *part, const spx_spectra *s, size_t nrow, int joint,
+                            spx_err *e);
+/* Models and curves of a part whose first spectrum is number `first`. */
+spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first, int joint, spx_err *e);
+/* What is left, for all stars together: /rvfit/table (with the columns of `more`, a row a star; NULL: none),
+ * /rvfit/exposures when joint, header, fibermap and scores. Columns that identify a star are copied from the spectra's
+ * fibermap where it has them; r->row are rows of `s`. */
+spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spectra *s, int joint,
+                                  const spx_table *more, spx_err *e);
 
 /* /traces. SPX_EINPUT also where a type is another one than the schema's: shifts of half a sample are a mistake. */
 spx_status spx_traces_read(spx_input *in, spx_traces *t, spx_err *e);

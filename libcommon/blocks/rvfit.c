@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -80,6 +81,13 @@ static spx_status add_covariance(spx_table *t, const spx_rvfit *r, spx_err *e)
     return st;
 }
 
+static void arm_column(const char *prefix, const char *arm, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s_%s", prefix, arm);
+    for (char *c = out; *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+}
+
 static spx_status add_arms(spx_table *t, const spx_rvfit *r, double *tmp, spx_err *e)
 {
     static const struct {
@@ -90,9 +98,7 @@ static spx_status add_arms(spx_table *t, const spx_rvfit *r, double *tmp, spx_er
     for (size_t k = 0; k < 3; k++)
         for (size_t a = 0; a < r->narm && st == SPX_OK; a++) {
             char name[48];
-            (void)snprintf(name, sizeof name, "%s_%s", columns[k].prefix, r->arm[a].name);
-            for (char *c = name; *c != '\0'; c++)
-                *c = (char)toupper((unsigned char)*c);
+            arm_column(columns[k].prefix, r->arm[a].name, name, sizeof name);
             st = add_f64(t, r, name, "", columns[k].offset + a * sizeof(double), tmp, e);
         }
     return st;
@@ -112,7 +118,21 @@ static spx_status add_identity(spx_table *t, const spx_table *fibermap, spx_err 
     return st;
 }
 
-static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *fibermap, spx_err *e)
+/* How many exposures a star has. */
+static spx_status add_counts(spx_table *t, const spx_rvfit *r, spx_err *e)
+{
+    int64_t *n = spx_alloc(r->nstar, sizeof *n, e);
+    if (n == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < r->nstar; i++)
+        n[i] = (int64_t)(r->first[i + 1] - r->first[i]);
+    spx_status st = spx_table_add(t, "NEXP", H5T_NATIVE_INT64, "", n, e);
+    spx_free(n);
+    return st;
+}
+
+static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *fibermap, int joint,
+                              const spx_table *more, spx_err *e)
 {
     static const struct {
         const char *name, *unit;
@@ -148,6 +168,10 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
         st = add_i64(t, r, "SUCCESS", AT(success), sizeof r->star->success, e);
     if (st == SPX_OK)
         st = add_i64(t, r, "RVS_WARN", AT(warn), sizeof r->star->warn, e);
+    if (st == SPX_OK && joint)
+        st = add_counts(t, r, e);
+    if (st == SPX_OK && more != NULL)
+        st = spx_table_join(t, more, NULL, e);
     if (st == SPX_OK)
         st = spx_table_write(file, "/rvfit/table", t, e);
     spx_free(tmp);
@@ -168,7 +192,14 @@ static spx_status integers(const spx_table *t, const char *name, int64_t **out, 
     return spx_table_get_i64(t, name, *out, e);
 }
 
-/* Row of the table for each spectrum: with its TARGETID (and EXPID where both have it), else in order. */
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Row of the table for each spectrum: with its TARGETID (and EXPID where both have it and the table's is one), else in
+ * order. */
 static spx_status match_rows(const spx_table *t, const spx_table *fibermap, size_t nspec, size_t *match, spx_err *e)
 {
     int64_t *id = NULL, *exp = NULL, *my_id = NULL, *my_exp = NULL;
@@ -189,7 +220,7 @@ static spx_status match_rows(const spx_table *t, const spx_table *fibermap, size
         size_t from = i > 0 && match[i - 1] != SPX_NO_ROW ? match[i - 1] + 1 : 0;
         for (size_t k = 0; by_id && k < t->nrow && match[i] == SPX_NO_ROW; k++) {
             size_t row = (from + k) % t->nrow;
-            if (id[row] == my_id[i] && (!by_exp || exp[row] == my_exp[i]))
+            if (id[row] == my_id[i] && (!by_exp || exp[row] == my_exp[i] || exp[row] == -1))
                 match[i] = row;
         }
     }
@@ -235,45 +266,200 @@ spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setu
     return st;
 }
 
-/* One model row a table row, so that they always line up. */
-static spx_status write_arm(hid_t file, const spx_rvfit *r, size_t k, const spx_arm *a, spx_err *e)
+/* ---- models and curves, by rows ---- */
+
+static const char *model_name(int joint)
+{
+    return joint ? "exposure_model" : "model";
+}
+
+static spx_status create_arm(hid_t file, const spx_arm *a, size_t nrow, int joint, spx_err *e)
 {
     char w[64], p[64];
-    size_t dims[2] = {r->nstar, a->nwave};
+    size_t dims[2] = {nrow, a->nwave};
     (void)snprintf(w, sizeof w, "/rvfit/%s/wavelength", a->name);
-    (void)snprintf(p, sizeof p, "/rvfit/%s/model", a->name);
+    (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, model_name(joint));
     spx_status st;
     if ((st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, w, "medium", a->medium == SPX_AIR ? "air" : "vacuum", e)) != SPX_OK ||
         (st = spx_h5_set_str(file, w, "frame", a->barycentric ? "barycentric" : "topocentric", e)) != SPX_OK ||
-        (st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 2, dims, r->arm[k].model, e)) != SPX_OK ||
+        (st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK)
         return st;
     return spx_h5_attach_scale(file, p, 1, w, "wavelength", e);
 }
 
-spx_status spx_rvfit_write(hid_t file, const spx_rvfit *r, const spx_spectra *s, spx_err *e)
+static size_t count_curves(const spx_rvfit *r)
 {
-    spx_table *fibermap = NULL, *scores = NULL;
-    spx_status st = spx_h5_group(file, "/rvfit", e);
-    if (st == SPX_OK && s->fibermap != NULL && (fibermap = spx_table_take(s->fibermap, r->nstar, r->row, e)) == NULL)
-        st = SPX_EIO;
-    if (st == SPX_OK && s->scores != NULL && (scores = spx_table_take(s->scores, r->nstar, r->row, e)) == NULL)
-        st = SPX_EIO;
+    size_t n = 0;
+    for (size_t k = 0; k < r->narm; k++)
+        n += r->arm[k].ccf != NULL;
+    return n;
+}
+
+static spx_status create_curves(hid_t file, const spx_rvfit *r, size_t nrow, spx_err *e)
+{
+    size_t dims[3] = {nrow, count_curves(r), r->nlag}, n = 0;
+    char name[SPX_MAX_ARM][16];
+    double *v = spx_alloc(r->nlag, sizeof *v, e);
+    if (v == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < r->nlag; i++)
+        v[i] = r->lag_v0 + (double)i * r->lag_step;
+    memset(name, ' ', sizeof name);
+    for (size_t k = 0; k < r->narm; k++)
+        if (r->arm[k].ccf != NULL)
+            memcpy(name[n++], r->arm[k].name, strlen(r->arm[k].name));
+    spx_status st = spx_h5_group(file, "/ccf", e);
     if (st == SPX_OK)
-        st = write_table(file, r, fibermap, e);
-    for (size_t k = 0; k < r->narm && st == SPX_OK; k++)
-        for (size_t i = 0; i < s->narm && r->arm[k].model != NULL && st == SPX_OK; i++)
-            if (strcmp(r->arm[k].name, s->arm[i].name) == 0)
-                st = write_arm(file, r, k, &s->arm[i], e);
+        st = spx_h5_write_real(file, "/ccf/velocity", 8, 1, &r->nlag, v, e);
+    if (st == SPX_OK)
+        st = spx_h5_write_strings(file, "/ccf/arm", sizeof name[0], n, name[0], e);
+    if (st == SPX_OK)
+        st = spx_h5_create(file, "/ccf/gain", H5T_NATIVE_FLOAT, 3, dims, e);
+    if (st == SPX_OK)
+        st = spx_h5_attach_scale(file, "/ccf/gain", 2, "/ccf/velocity", "velocity", e);
+    spx_free(v);
+    return st;
+}
+
+spx_status spx_rvfit_create(hid_t file, const spx_rvfit *part, const spx_spectra *s, size_t nrow, int joint, spx_err *e)
+{
+    spx_status st = spx_h5_group(file, "/rvfit", e);
+    for (size_t k = 0; k < part->narm && st == SPX_OK; k++)
+        if (part->arm[k].model != NULL)
+            st = create_arm(file, &s->arm[k], nrow, joint, e);
+    return st == SPX_OK && part->nlag > 0 ? create_curves(file, part, nrow, e) : st;
+}
+
+static spx_status write_curves(hid_t file, const spx_rvfit *part, size_t first, spx_err *e)
+{
+    size_t n = count_curves(part), at = 0;
+    float *rows = spx_alloc2(part->nrow, n * part->nlag, sizeof *rows, e);
+    if (rows == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < part->nrow; i++)
+        for (size_t k = 0; k < part->narm; k++)
+            if (part->arm[k].ccf != NULL) {
+                memcpy(rows + at, part->arm[k].ccf + i * part->nlag, part->nlag * sizeof *rows);
+                at += part->nlag;
+            }
+    spx_status st = spx_h5_write_rows(file, "/ccf/gain", H5T_NATIVE_FLOAT, first, part->nrow, rows, e);
+    spx_free(rows);
+    return st;
+}
+
+spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first, int joint, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < part->narm && st == SPX_OK; k++) {
+        char p[64];
+        (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, model_name(joint));
+        if (part->arm[k].model != NULL)
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, part->nrow, part->arm[k].model, e);
+    }
+    return st == SPX_OK && part->nlag > 0 ? write_curves(file, part, first, e) : st;
+}
+
+/* ---- tables ---- */
+
+/* One row a spectrum, for stars of several exposures. */
+static spx_status write_exposures(hid_t file, const spx_rvfit *r, const spx_table *fibermap, spx_err *e)
+{
+    static const char *const prefix[] = {"SN", "CHISQ"};
+    spx_table *t = spx_table_new(r->nrow, e);
+    double *tmp = spx_alloc(r->nrow, sizeof *tmp, e);
+    int64_t *npix = spx_alloc(r->nrow, sizeof *npix, e);
+    spx_status st = t == NULL || tmp == NULL || npix == NULL ? SPX_EIO : add_identity(t, fibermap, e);
+    for (size_t c = 0; c < 2 && st == SPX_OK; c++)
+        for (size_t a = 0; a < r->narm && st == SPX_OK; a++) {
+            char name[48];
+            arm_column(prefix[c], r->arm[a].name, name, sizeof name);
+            for (size_t i = 0; i < r->nrow; i++)
+                tmp[i] = c == 0 ? r->exposure[i].sn[a] : r->exposure[i].chisq[a];
+            st = spx_table_add(t, name, H5T_NATIVE_DOUBLE, "", tmp, e);
+        }
+    for (size_t i = 0; i < r->nrow && st == SPX_OK; i++)
+        npix[i] = r->exposure[i].npix;
+    if (st == SPX_OK)
+        st = spx_table_add(t, "NPIX", H5T_NATIVE_INT64, "", npix, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/rvfit/exposures", t, e);
+    spx_free(tmp);
+    spx_free(npix);
+    spx_table_free(t);
+    return st;
+}
+
+/* First exposure of each star: [nstar], to be freed. */
+static size_t *first_rows(const spx_rvfit *r, spx_err *e)
+{
+    size_t *row = spx_alloc(r->nstar, sizeof *row, e);
+    for (size_t i = 0; i < r->nstar && row != NULL; i++)
+        row[i] = r->row[r->first[i]];
+    return row;
+}
+
+/* Exposures that went into the coadds of the targets that were fitted. */
+static spx_status write_coadded(hid_t file, const spx_table *exposures, const spx_table *fibermap, spx_err *e)
+{
+    int64_t *id = NULL, *fitted = NULL;
+    size_t n = 0, *row = NULL;
+    spx_status st = integers(exposures, "TARGETID", &id, e);
+    if (st == SPX_OK)
+        st = integers(fibermap, "TARGETID", &fitted, e);
+    if (st == SPX_OK && exposures != NULL && (row = spx_alloc(exposures->nrow, sizeof *row, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK && fitted != NULL)
+        qsort(fitted, fibermap->nrow, sizeof *fitted, ascending);
+    for (size_t i = 0; st == SPX_OK && exposures != NULL && i < exposures->nrow; i++)
+        if (id == NULL || fitted == NULL || bsearch(&id[i], fitted, fibermap->nrow, sizeof *fitted, ascending) != NULL)
+            row[n++] = i;
+    spx_table *t = st == SPX_OK && exposures != NULL ? spx_table_take(exposures, n, row, e) : NULL;
+    if (st == SPX_OK && exposures != NULL && t == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK && n > 0)
+        st = spx_table_write(file, "/exp_fibermap", t, e);
+    spx_table_free(t);
+    spx_free(row);
+    spx_free(id);
+    spx_free(fitted);
+    return st;
+}
+
+spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spectra *s, int joint,
+                                  const spx_table *more, spx_err *e)
+{
+    spx_table *fibermap = NULL, *scores = NULL, *each = NULL;
+    size_t *row = first_rows(r, e);
+    spx_status st = row == NULL ? SPX_EIO : SPX_OK;
+    if (st == SPX_OK && s->fibermap != NULL &&
+        ((fibermap = spx_table_take(s->fibermap, r->nstar, row, e)) == NULL ||
+         (each = spx_table_take(s->fibermap, r->nrow, r->row, e)) == NULL))
+        st = SPX_EIO;
+    if (st == SPX_OK && !joint && s->scores != NULL && (scores = spx_table_take(s->scores, r->nstar, row, e)) == NULL)
+        st = SPX_EIO;
+    /* a star of several exposures is of none of them */
+    for (size_t i = 0; i < r->nstar && st == SPX_OK && fibermap != NULL && spx_table_find(fibermap, "EXPID") >= 0; i++)
+        if (r->first[i + 1] - r->first[i] > 1)
+            st = spx_table_set_i64(fibermap, "EXPID", i, -1, e);
+    if (st == SPX_OK)
+        st = write_table(file, r, fibermap, joint, more, e);
+    if (st == SPX_OK && joint)
+        st = write_exposures(file, r, each, e);
+    if (st == SPX_OK && s->header.n > 0)
+        st = spx_cards_write(file, "/rvfit/header", &s->header, e);
     if (st == SPX_OK)
         st = spx_table_write(file, "/fibermap", fibermap, e);
     if (st == SPX_OK)
         st = spx_table_write(file, "/scores", scores, e);
     if (st == SPX_OK)
-        st = spx_table_write(file, "/exp_fibermap", s->exp_fibermap, e);
+        st =
+            joint ? spx_table_write(file, "/exp_fibermap", each, e) : write_coadded(file, s->exp_fibermap, fibermap, e);
+    spx_free(row);
     spx_table_free(fibermap);
     spx_table_free(scores);
+    spx_table_free(each);
     return st;
 }
 
