@@ -1,7 +1,6 @@
 /* Extraction as a stage of the CUDA backend: memory of the devices lives as long as the backend. */
-#include <cstring>
-#include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "cuda.cuh"
@@ -13,14 +12,14 @@ extern "C" {
 namespace
 {
 
-/* Devices in their order; a call that needs one waits until it is free. */
 struct devices {
     std::vector<spx_extract_cuda> list;
-    std::unique_ptr<std::mutex[]> busy;
-    explicit devices(const spx_cuda_state *s) : list((size_t)s->ndevice), busy(new std::mutex[(size_t)s->ndevice])
+
+    explicit devices(const spx_cuda_state *s) : list((size_t)s->ndevice)
     {
         for (size_t i = 0; i < list.size(); i++)
-            list[i].device = s->device[i];
+            if (spx_extract_cuda_open(&list[i], s->device[i], nullptr) != SPX_OK)
+                throw std::bad_alloc();
     }
     devices(const devices &) = delete;
     devices &operator=(const devices &) = delete;
@@ -46,13 +45,11 @@ extern "C" spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *im
             if (s->extract == nullptr)
                 s->extract = new devices(s);
         }
-        devices *all = static_cast<devices *>(s->extract);
-        const size_t ndev = all->list.size(), first = o->device >= 0 ? (size_t)o->device % ndev : 0,
-                     last = o->device >= 0 ? first : ndev - 1;
-        std::vector<std::unique_lock<std::mutex>> held; /* in the order of the devices: nobody waits in a circle */
-        for (size_t d = first; d <= last; d++)
-            held.emplace_back(all->busy[d]);
-        return spx_extract_trace_cuda(&all->list[first], last - first + 1, image, psf, o, out, counts, e);
+        const devices *all = static_cast<const devices *>(s->extract);
+        const size_t ndev = all->list.size(), first = o->device >= 0 ? (size_t)o->device % ndev : 0;
+        spx_extract_cuda_times times;
+        return spx_extract_trace_cuda(&all->list[first], o->device >= 0 ? 1 : ndev, image, psf, o, out, counts, &times,
+                                      e);
     });
 }
 

@@ -8,8 +8,12 @@
 
 #include <climits>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <future>
+#include <mutex>
+#include <new>
 #include <omp.h>
 #include <thread>
 #include <vector>
@@ -45,8 +49,8 @@ struct work {
     int nbundle, nl, lanes;       /* lanes of a bundle, of all */
     int nx, ny, npix, degx, degy; /* spot */
     int npar, ndeg, nxc, nyc;
-    int seg, nseg, halo; /* segments of a recurrence: their bins, number, and the bins that they begin early */
-    int reach, depth, m, band, h;      /* see spx_trace_bundle; m = hi[0]; h = hsizey */
+    int seg, nseg, halo;          /* segments of a recurrence: their bins, number, and the bins that they begin early */
+    int reach, depth, m, band, h; /* see spx_trace_bundle; m = hi[0]; h = hsizey */
     int loop[SPX_TRACE_MOST_BAND + 1]; /* half-bandwidth that is computed for one that is needed */
     int nelem, lo[REACH + 1], hi[REACH + 1], first[REACH + 1];
     long ccd_nx, ccd_ny;
@@ -95,14 +99,14 @@ struct work {
     double *window;              /* factors of any bandwidth: [m + 1][m + 1][lanes], or [task][mm + 1][mm + 1][WARP] */
     int wide_shared;             /* the square root's window is in shared memory */
     int ntask;
-    double *lower;               /* [task][nseg][seg + 2 halo][mm + 1][WARP] */
-    double *rhs;                 /* [task][nseg][2][seg + 2 halo][WARP] */
-    double *share;               /* [task][nseg][seg + EXTRA][h + 3][WARP] */
-    double *sum;                 /* [n][h + 3][lanes] */
-    struct span *span;           /* [ccd_ny][lanes] */
-    double *chi2;                /* [nbundle][ccd_ny][wide] */
-    int wide;                    /* columns of a bundle's window */
-    const int *x0;               /* [nbundle] first column of it */
+    double *lower;                                               /* [task][nseg][seg + 2 halo][mm + 1][WARP] */
+    double *rhs;                                                 /* [task][nseg][2][seg + 2 halo][WARP] */
+    double *share;                                               /* [task][nseg][seg + EXTRA][h + 3][WARP] */
+    double *sum;                                                 /* [n][h + 3][lanes] */
+    struct span *span;                                           /* [ccd_ny][lanes] */
+    double *chi2;                                                /* [nbundle][ccd_ny][wide] */
+    int wide;                                                    /* columns of a bundle's window */
+    const int *x0;                                               /* [nbundle] first column of it */
     double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
     int row0;                                                    /* first row of the output of this piece */
 };
@@ -502,7 +506,8 @@ struct segment {
 };
 
 /* L D L^T as in the CPU's factor(); M columns back are in registers. Column j (1/D, then L) goes to row(j), if that is
- * not NULL. each(j, before) is called with before[t] = L(j, j-t), so that a right-hand side is solved for on the way. */
+ * not NULL. each(j, before) is called with before[t] = L(j, j-t), so that a right-hand side is solved for on the way.
+ */
 template <int M, class ROW, class EACH>
 __device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double shift, ROW row, size_t lelem,
                        double *buffer, EACH each)
@@ -661,8 +666,8 @@ __global__ void seams_kernel(work k)
 /* x = L^-T D^-1 L^-1 b for one lane: b(j) = right(j), result through put(j, x) for j >= stop. scratch: [n] with stride
  * `srow`. */
 template <int M, class RIGHT, class PUT>
-__device__ void solve_banded(int n, int stop, int m, const double *l, size_t lrow, size_t lelem, double *scratch, size_t srow,
-                             const double *right, size_t rrow, double *buffer, RIGHT each_right, PUT put)
+__device__ void solve_banded(int n, int stop, int m, const double *l, size_t lrow, size_t lelem, double *scratch,
+                             size_t srow, const double *right, size_t rrow, double *buffer, RIGHT each_right, PUT put)
 {
     if constexpr (M > 0) {
         double back[M + 1];
@@ -1023,8 +1028,23 @@ __device__ __host__ inline bool is_wide(int mm)
     return mm > 9 && mm < WARP;
 }
 
-/* Bounds of the eigenvalues of a fibre (see smallest() and root_of() of the CPU). The factor goes where the poles'
- * factors will. One thread a lane. */
+/* The largest of all that is seen; nothing is below 0. */
+__device__ void raise_to(double *most, double v)
+{
+    atomicMax((unsigned long long *)most, (unsigned long long)__double_as_longlong(v));
+}
+
+/* Largest sum of magnitudes of rows [first, last) (Gershgorin). */
+__device__ double largest_row(const work &k, const segment &s, int column, int step, int from)
+{
+    double most = 0.0;
+    for (int j = s.first + from; j < s.last; j += step)
+        most = fmax(most, k.q[(size_t)j * k.lanes + column]);
+    return most;
+}
+
+/* Bounds of the eigenvalues of a fibre (see smallest() and root_of() of the CPU): block (lanes, segment). Segments
+ * begin and end two halos off, one for each of two solutions. */
 template <int M> __global__ void bounds_kernel(work k, int mm)
 {
     extern __shared__ double shared[];
@@ -1033,91 +1053,102 @@ template <int M> __global__ void bounds_kernel(work k, int mm)
         return;
     if (k.wanted[column] < 0 || k.need[column] != mm)
         return;
-    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * lanes;
-    const double *a = k.a + column;
-    double *l = k.lower + column, *z = k.z + column, most = 0.0, inverse = 0.0;
+    const segment s(k, blockIdx.y, 2 * k.halo);
+    const int n = s.end - s.begin, block = blockIdx.y * gridDim.x + blockIdx.x;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * WARP;
+    const size_t rows = k.seg + 4 * k.halo;
+    const double *a = k.a + s.begin * arow + column;
+    double *l = k.lower + block * rows * lrow + threadIdx.x, *z = k.rhs + block * rows * WARP + threadIdx.x;
+    double inverse = 0.0;
     bool good;
     if constexpr (M > 0)
-        good = factor<M>(k.n, a, arow, lanes, 0.0, l, lrow, lanes, shared + threadIdx.x, nothing());
+        good = factor<M>(
+            n, a, arow, lanes, 0.0, [&](int j) { return l + j * lrow; }, WARP, shared + threadIdx.x, nothing());
     else
-        good = factor_any(k.n, mm, a, arow, lanes, 0.0, l, lrow, lanes, k.window + column, lanes, nothing());
+        good = factor_any(n, mm, a, arow, lanes, 0.0, l, lrow, WARP, k.window + column, lanes, nothing());
     for (int step = 0; step < 2; step++) {
         __threadfence_block();
         solve_banded<M>(
-            k.n, mm, l, lrow, lanes, z, lanes, z, lanes, shared + threadIdx.x,
-            [&](int j, double v) { return step == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, v); },
+            n, 0, mm, l, lrow, WARP, z, WARP, z, WARP, shared + threadIdx.x,
+            [&](int j, double v) { return step == 0 ? ((s.begin + j) % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, v); },
             [&](int j, double v) {
-                z[(size_t)j * lanes] = v;
-                inverse = fmax(inverse, fabs(v));
+                z[(size_t)j * WARP] = v;
+                if (s.begin + j >= s.first && s.begin + j < s.last)
+                    inverse = fmax(inverse, fabs(v));
             });
     }
-    for (int j = 0; j < k.n; j++)
-        most = fmax(most, k.q[(size_t)j * lanes + column]);
-    const double least = 0.5 / inverse;
-    if (!good || !(least > 0.0 && most < INFINITY)) {
+    if (!good)
         atomicOr(&k.bad[column / k.nl], BAD_ROOT);
-        return;
-    }
-    k.bound[column] = least < most ? least : most;
-    k.bound[lanes + column] = most;
+    raise_to(&k.bound[column], inverse);
+    raise_to(&k.bound[lanes + column], largest_row(k, s, column, 1, 0));
 }
 
-/* Sums of magnitudes of the rows of A_s (Gershgorin), into q. */
+/* Sums of magnitudes of the rows of A_s (Gershgorin), into q; diagonals beyond those that a fibre needs are cleared. */
 __global__ void magnitudes_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
-    const int j = i / k.lanes, column = i % k.lanes;
+    const int j = i / k.lanes, column = i % k.lanes, need = k.need[column], most = need > k.m ? need : k.m;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
-    const double *a = k.a + column;
+    double *a = k.a + column;
     double sum = fabs(a[(size_t)j * arow]);
-    for (int d = 1; d <= k.band; d++) {
+    for (int d = 1; d <= most; d++) {
         sum += fabs(a[(size_t)j * arow + d * lanes]);
         if (j >= d)
             sum += fabs(a[(size_t)(j - d) * arow + d * lanes]);
     }
+    for (int d = most + 1; d <= k.band; d++)
+        a[(size_t)j * arow + d * lanes] = 0.0;
     k.q[i] = sum;
 }
 
-/* Poles of each fibre: one block a lane, threads look at the error together. */
+/* Poles of each fibre: one block a lane, a thread a pole, and they look at the error together. */
 __global__ void poles_kernel(work k)
 {
     __shared__ double shift[SPX_MAX_POLES], weight[SPX_MAX_POLES];
     __shared__ int enough;
-    const int column = blockIdx.x;
+    const int column = blockIdx.x, me = threadIdx.x;
     if (k.wanted[column] < 0 || (k.bad[column / k.nl] & BAD_ROOT))
         return;
-    const double a = k.bound[column], b = k.bound[k.lanes + column], tolerance = 0.1 * k.tolerance;
+    const double b = k.bound[k.lanes + column], least = 0.5 / k.bound[column], a = least < b ? least : b;
+    if (!(least > 0.0 && b < INFINITY)) {
+        if (me == 0)
+            atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+        return;
+    }
+    const double tolerance = 0.1 * k.tolerance;
     int n = (int)(0.7 * log(1.0 / tolerance) * (log(b / a) + 6.0) / 19.7392);
-    n = n < 1 ? 1 : n;
+    n = n < 1 ? 1 : n > SPX_MAX_POLES ? SPX_MAX_POLES : n;
     for (;; n++) {
-        if (threadIdx.x == 0) {
-            spx_sqrt_poles(a, b, n, shift, weight);
+        const spx_sqrt_mean mean = spx_sqrt_mean_of(a, b);
+        if (me < n)
+            spx_sqrt_pole(&mean, a, n, me, &shift[me], &weight[me]);
+        if (me == 0)
             enough = 1;
-        }
         __syncthreads();
         if (n >= SPX_MAX_POLES)
             break;
         const int samples = 96;
         const double step = log(b / a) / (samples - 1);
-        for (int i = threadIdx.x; i < samples; i += blockDim.x) {
+        for (int i = me; i < samples; i += blockDim.x) {
             double v = a * exp(step * i), sum = 0.0;
             for (int j = 0; j < n; j++)
                 sum += weight[j] * (v / (v + shift[j]));
             if (fabs(sum / sqrt(v) - 1.0) > tolerance)
-                enough = 0;
+                atomicAnd(&enough, 0);
         }
         __syncthreads();
-        if (enough)
-            break;
+        const bool done = enough != 0;
         __syncthreads();
+        if (done)
+            break;
     }
-    for (int j = threadIdx.x; j < n; j += blockDim.x) {
+    for (int j = me; j < n; j += blockDim.x) {
         k.shift[(size_t)j * k.lanes + column] = shift[j];
         k.pole_weight[(size_t)j * k.lanes + column] = weight[j];
     }
-    if (threadIdx.x == 0) {
+    if (me == 0) {
         double total = 0.0;
         for (int j = 0; j < n; j++)
             total += weight[j];
@@ -1126,27 +1157,40 @@ __global__ void poles_kernel(work k)
     }
 }
 
-/* One warp a task: 32 lanes and one of their poles. What the pole adds to the diagonals of Q, to Q 1 and Q x goes to
- * share[task]. M = 0: any bandwidth mm, with a window in shared memory. */
+/* Where the share of a task has bin j; row 0 of the segment after it has the bin after its last. */
+__device__ size_t share_row(const work &k, int task, int j)
+{
+    const int seg = j / k.seg;
+    return ((size_t)task * k.nseg + seg) * (k.seg + EXTRA) + (j - seg * k.seg);
+}
+
+/* One warp a task, which is 32 lanes and one of their poles, and a segment: block (task, segment). What the pole adds
+ * to the diagonals of Q, to Q 1 and Q x goes to `share`. M = 0: any bandwidth mm, in one piece, with a window in shared
+ * memory. */
 template <int M> __global__ void root_kernel(work k, int mm)
 {
     extern __shared__ double shared[];
     const int task = k.task0 + blockIdx.x, in = threadIdx.x;
     const int column = k.task[2 * task] * WARP + in, pole = k.task[2 * task + 1];
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
-    const int n = k.n, h = k.h;
-    double *share = k.share + (size_t)task * n * (h + 3) * WARP + in;
+    const int h = k.h;
+    const segment s(k, blockIdx.y, k.halo);
+    const int begin = M > 0 ? s.begin : 0, n = (M > 0 ? s.end : k.n) - begin;
+    const int stop = M > 0 ? s.first : 0, end = M > 0 ? min(s.last + EXTRA, k.n) : k.n; /* bins that are written */
+    double *share = k.share + in;
     if (column >= k.lanes || pole >= k.npole[column] || is_wide(k.need[column])) {
-        for (int j = 0; j < n; j++)
+        for (int j = stop; j < min(end, M > 0 ? s.last : k.n); j++)
             for (int c = 0; c < h + 3; c++)
-                share[((size_t)j * (h + 3) + c) * WARP] = 0.0;
+                share[(share_row(k, task, j) * (h + 3) + c) * WARP] = 0.0;
         return;
     }
+    share += share_row(k, task, stop) * (h + 3) * WARP;
     const double shift = k.shift[(size_t)pole * lanes + column], weight = k.pole_weight[(size_t)pole * lanes + column];
-    const double scale = -weight * shift, *a = k.a + column, *x = k.x + column;
-    const size_t lrow = (size_t)(mm + 1) * WARP;
-    double *l = k.lower + (size_t)blockIdx.x * n * lrow + in, *buffer = shared + in;
-    double *one = k.rhs + (size_t)task * 2 * n * WARP + in, *flux = one + (size_t)n * WARP;
+    const double scale = -weight * shift, *a = k.a + begin * arow + column, *x = k.x + begin * lanes + column;
+    const size_t lrow = (size_t)(mm + 1) * WARP, block = (size_t)blockIdx.x * gridDim.y + blockIdx.y;
+    const size_t rows = M > 0 ? k.seg + 2 * k.halo : k.n;
+    double *l = k.lower + block * rows * lrow + in, *buffer = shared + in;
+    double *one = k.rhs + block * 2 * rows * WARP + in, *flux = one + rows * WARP;
     bool good;
     if constexpr (M > 0) {
         double back1[M + 1], backx[M + 1], z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
@@ -1157,29 +1201,31 @@ template <int M> __global__ void root_kernel(work k, int mm)
             for (int d = 0; d <= M; d++)
                 z[t][d] = 0.0;
         }
-        good = factor<M>(n, a, arow, lanes, shift, l, lrow, WARP, buffer, [&](int j, double(&before)[M + 1]) {
-            double s1 = 1.0, sx = x[(size_t)j * lanes];
+        good = factor<M>(
+            n, a, arow, lanes, shift, [&](int j) { return l + j * lrow; }, WARP, buffer,
+            [&](int j, double(&before)[M + 1]) {
+                double s1 = 1.0, sx = x[(size_t)j * lanes];
 #pragma unroll
-            for (int t = M; t >= 1; t--) {
-                s1 = fma(-before[t], back1[t], s1);
-                sx = fma(-before[t], backx[t], sx);
-            }
+                for (int t = M; t >= 1; t--) {
+                    s1 = fma(-before[t], back1[t], s1);
+                    sx = fma(-before[t], backx[t], sx);
+                }
 #pragma unroll
-            for (int t = M; t >= 2; t--) {
-                back1[t] = back1[t - 1];
-                backx[t] = backx[t - 1];
-            }
-            back1[1] = s1;
-            backx[1] = sx;
-            one[(size_t)j * WARP] = s1;
-            flux[(size_t)j * WARP] = sx;
-        });
+                for (int t = M; t >= 2; t--) {
+                    back1[t] = back1[t - 1];
+                    backx[t] = backx[t - 1];
+                }
+                back1[1] = s1;
+                backx[1] = sx;
+                one[(size_t)j * WARP] = s1;
+                flux[(size_t)j * WARP] = sx;
+            });
         __threadfence_block();
 #pragma unroll
         for (int t = 0; t <= M; t++)
             back1[t] = backx[t] = 0.0;
         stream<M + 4>(
-            n, buffer,
+            begin + n - stop, buffer,
             [&](int step, int i) {
                 const size_t j = (size_t)(n - 1 - step);
                 return i <= M       ? (const double *)l + j * lrow + (size_t)i * WARP
@@ -1220,7 +1266,10 @@ template <int M> __global__ void root_kernel(work k, int mm)
 #pragma unroll
                 for (int d = 1; d < M; d++)
                     z[0][d] = column_z[d];
-                double *to = share + (size_t)(n - 1 - step) * (h + 3) * WARP;
+                const int bin = begin + n - 1 - step;
+                if (bin >= end)
+                    return;
+                double *to = share + (size_t)(bin - stop) * (h + 3) * WARP;
                 to[0] = scale * own;
 #pragma unroll
                 for (int d = 1; d <= M; d++)
@@ -1275,7 +1324,7 @@ template <int M> __global__ void root_kernel(work k, int mm)
             now[0] = own;
             one[(size_t)j * WARP] = s1;
             flux[(size_t)j * WARP] = sx;
-            double *to = share + (size_t)j * (h + 3) * WARP;
+            double *to = k.share + in + share_row(k, task, j) * (h + 3) * WARP;
             to[0] = scale * own;
             for (int d = 1; d <= h; d++)
                 to[(size_t)d * WARP] = scale * now[d * WARP];
@@ -1367,14 +1416,15 @@ struct wide_warp {
     }
 
     /* L^-T D^-1 f of two right-hand sides, and where INVERSE, row j of the inverse of the matrix in the band: lane d
-     * has Z(j, j+d) in put(j, x0, x1, z). */
-    template <bool INVERSE, class RIGHT, class PUT> __device__ void backward(const double *l, RIGHT right, PUT put)
+     * has Z(j, j+d) in put(j, x0, x1, z); down to bin `stop`. */
+    template <bool INVERSE, class RIGHT, class PUT>
+    __device__ void backward(const double *l, int stop, RIGHT right, PUT put)
     {
         double ahead[2] = {0.0, 0.0};
         const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
         double next = element(n - 1), after = element(n - 2);
         int slot = 0;
-        for (int j = n - 1; j >= 0; j--) {
+        for (int j = n - 1; j >= stop; j--) {
             const double lt = next, inverse = __shfl_sync(FULL, lt, 0), below = lane == 0 ? 0.0 : lt;
             next = after;
             after = element(j - 2);
@@ -1407,18 +1457,20 @@ struct wide_warp {
     }
 };
 
-/* As bounds_kernel(), one warp a fibre: k.wide_task[block]. */
+/* As bounds_kernel(), one warp a fibre and segment: block (fibre of k.wide_task, segment). */
 __global__ void wide_bounds_kernel(work k)
 {
     __shared__ double ring[WARP * (WARP + 1)], line[WARP];
-    const int column = k.wide_task[blockIdx.x], m = k.need[column], n = k.n, lane = threadIdx.x;
+    const segment s(k, blockIdx.y, 2 * k.halo);
+    const int column = k.wide_task[blockIdx.x], m = k.need[column], n = s.end - s.begin, lane = threadIdx.x;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
-    double *l = k.lower + (size_t)blockIdx.x * n * (k.band + 1), *rhs = k.rhs + (size_t)blockIdx.x * n, inverse = 0.0;
+    const size_t block = (size_t)blockIdx.x * gridDim.y + blockIdx.y, rows = k.seg + 4 * k.halo;
+    double *l = k.lower + block * rows * (k.band + 1), *rhs = k.rhs + block * rows, inverse = 0.0;
     wide_warp w = {lane, n, m, ring, line};
     bool good = w.factor(
-        k.a + column, arow, lanes, 0.0, l,
-        [](int j, double(&b)[2]) {
-            b[0] = j % 2 == 0 ? 1.0 : -1.0;
+        k.a + s.begin * arow + column, arow, lanes, 0.0, l,
+        [&](int j, double(&b)[2]) {
+            b[0] = (s.begin + j) % 2 == 0 ? 1.0 : -1.0;
             b[1] = 0.0;
         },
         [&](int j, double s0, double) {
@@ -1428,13 +1480,14 @@ __global__ void wide_bounds_kernel(work k)
     __syncwarp();
     for (int step = 0; step < 2; step++) {
         w.backward<false>(
-            l,
+            l, 0,
             [&](int j, double(&f)[2]) {
                 f[0] = rhs[j];
                 f[1] = 0.0;
             },
             [&](int j, double x0, double, double) {
-                inverse = fmax(inverse, fabs(x0));
+                if (s.begin + j >= s.first && s.begin + j < s.last)
+                    inverse = fmax(inverse, fabs(x0));
                 if (lane == 0)
                     rhs[j] = copysign(1.0, x0);
             });
@@ -1442,42 +1495,36 @@ __global__ void wide_bounds_kernel(work k)
         if (step == 0)
             w.forward(
                 l, [&](int j) { return rhs[j]; },
-                [&](int j, double s) {
+                [&](int j, double v) {
                     if (lane == 0)
-                        rhs[j] = s;
+                        rhs[j] = v;
                 });
         __syncwarp();
     }
-    double most = 0.0;
-    for (int j = lane; j < n; j += WARP)
-        most = fmax(most, k.q[(size_t)j * lanes + column]);
-    for (int s = WARP / 2; s > 0; s /= 2)
-        most = fmax(most, __shfl_xor_sync(FULL, most, s));
+    raise_to(&k.bound[lanes + column], largest_row(k, s, column, WARP, lane));
     if (lane != 0)
         return;
-    const double least = 0.5 / inverse;
-    if (!good || !(least > 0.0 && most < INFINITY)) {
+    if (!good)
         atomicOr(&k.bad[column / k.nl], BAD_ROOT);
-        return;
-    }
-    k.bound[column] = least < most ? least : most;
-    k.bound[lanes + column] = most;
+    raise_to(&k.bound[column], inverse);
 }
 
-/* As root_kernel(), one warp a fibre and pole: k.wide_task[2 block], [2 block + 1]. */
+/* As root_kernel(), one warp a fibre, pole and segment: block (task, segment); k.wide_task[2 task], [2 task + 1]. */
 __global__ void wide_root_kernel(work k)
 {
     __shared__ double ring[WARP * (WARP + 1)], line[WARP];
     const int task = blockIdx.x, column = k.wide_task[2 * task], pole = k.wide_task[2 * task + 1];
-    const int m = k.need[column], n = k.n, h = k.h, lane = threadIdx.x;
+    const segment s(k, blockIdx.y, k.halo);
+    const int m = k.need[column], n = s.end - s.begin, h = k.h, lane = threadIdx.x, end = s.last + EXTRA;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    const size_t block = (size_t)task * gridDim.y + blockIdx.y, rows = k.seg + 2 * k.halo;
     const double shift = k.shift[(size_t)pole * lanes + column], weight = k.pole_weight[(size_t)pole * lanes + column];
-    const double scale = -weight * shift, *x = k.x + column;
-    double *l = k.lower + (size_t)task * n * (k.band + 1), *one = k.rhs + (size_t)task * 2 * n, *flux = one + n;
-    double *share = k.share + (size_t)task * n * (h + 3);
+    const double scale = -weight * shift, *x = k.x + s.begin * lanes + column;
+    double *l = k.lower + block * rows * (k.band + 1), *one = k.rhs + block * 2 * rows, *flux = one + rows;
+    double *share = k.share + share_row(k, task, s.first) * (h + 3);
     wide_warp w = {lane, n, m, ring, line};
     const bool good = w.factor(
-        k.a + column, arow, lanes, shift, l,
+        k.a + s.begin * arow + column, arow, lanes, shift, l,
         [&](int j, double(&b)[2]) {
             b[0] = 1.0;
             b[1] = x[(size_t)j * lanes];
@@ -1490,13 +1537,15 @@ __global__ void wide_root_kernel(work k)
         });
     __syncwarp();
     w.backward<true>(
-        l,
+        l, s.first - s.begin,
         [&](int j, double(&f)[2]) {
             f[0] = one[j];
             f[1] = flux[j];
         },
         [&](int j, double x0, double x1, double z) {
-            double *to = share + (size_t)j * (h + 3);
+            if (s.begin + j >= end)
+                return;
+            double *to = share + (size_t)(s.begin + j - s.first) * (h + 3);
             if (lane <= h)
                 to[lane] = scale * z;
             if (lane == 0) {
@@ -1511,12 +1560,12 @@ __global__ void wide_root_kernel(work k)
 /* Their sums over the poles: fibre range[3 i] has tasks range[3 i + 1] .. range[3 i + 2] - 1. */
 __global__ void wide_gather_kernel(work k, const int *range)
 {
-    const int *mine = range + 3 * blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= k.n * (k.h + 3))
+    const int *mine = range + 3 * blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x, width = k.h + 3;
+    if (i >= k.n * width)
         return;
     double sum = 0.0;
     for (int task = mine[1]; task < mine[2]; task++)
-        sum += k.share[(size_t)task * k.n * (k.h + 3) + i];
+        sum += k.share[share_row(k, task, i / width) * width + i % width];
     k.sum[(size_t)i * k.lanes + mine[0]] = sum;
 }
 
@@ -1530,8 +1579,48 @@ __global__ void gather_kernel(work k, const int *range)
     const int warp = (int)(column / WARP), in = (int)(column % WARP);
     double sum = 0.0;
     for (int task = range[2 * warp]; task < range[2 * warp + 1]; task++)
-        sum += k.share[(((size_t)task * k.n + j) * (k.h + 3) + c) * WARP + in];
+        sum += k.share[(share_row(k, task, (int)j) * (k.h + 3) + c) * WARP + in];
     k.sum[i] += sum;
+}
+
+/* Whether two segments have the same for a bin: share[0 .. h + 2] of both, `stride` apart; a sum over the poles is s.
+ * What remains is far below the tolerance of ivar and resolution, relative, and of the flux in standard deviations. */
+__device__ bool fits(const work &k, const double *one, const double *other, size_t stride, size_t at, int column)
+{
+    const double *sum = k.sum + at * (k.h + 3) * k.lanes + column;
+    const double s = fmax(fabs(sum[(size_t)(k.h + 1) * k.lanes]), 1e-5 * sqrt(k.bound[k.lanes + column]));
+    const double x = fabs(sum[(size_t)(k.h + 2) * k.lanes]), least = fmax(0.01 * k.tolerance, 1e-12);
+    bool good = true;
+    for (int c = 0; c <= k.h + 1; c++)
+        good &= fabs(one[c * stride] - other[c * stride]) <= least * s;
+    return good && fabs(one[(k.h + 2) * stride] - other[(k.h + 2) * stride]) <= 10.0 * k.tolerance + least * x;
+}
+
+/* Fibres whose segments do not fit together: block (task, segment, bin). */
+__global__ void root_seams_kernel(work k)
+{
+    const int task = k.task0 + blockIdx.x, seg = blockIdx.y, bin = (seg + 1) * k.seg + blockIdx.z;
+    const int column = k.task[2 * task] * WARP + threadIdx.x;
+    if (bin >= k.n || column >= k.lanes || k.task[2 * task + 1] >= k.npole[column] || is_wide(k.need[column]))
+        return;
+    const size_t width = (size_t)(k.h + 3) * WARP, row = ((size_t)task * k.nseg + seg) * (k.seg + EXTRA);
+    const double *was = k.share + (row + k.seg + blockIdx.z) * width + threadIdx.x;
+    const double *is = k.share + share_row(k, task, bin) * width + threadIdx.x;
+    if (!fits(k, was, is, WARP, bin, column))
+        atomicOr(&k.redo[column], 1);
+}
+
+/* As that for those with a warp each: thread bin. */
+__global__ void wide_seams_kernel(work k)
+{
+    const int task = blockIdx.x, seg = blockIdx.y, bin = (seg + 1) * k.seg + threadIdx.x;
+    const int column = k.wide_task[2 * task], width = k.h + 3;
+    if (bin >= k.n || threadIdx.x >= EXTRA)
+        return;
+    const size_t row = ((size_t)task * k.nseg + seg) * (k.seg + EXTRA);
+    if (!fits(k, k.share + (row + k.seg + threadIdx.x) * width, k.share + share_row(k, task, bin) * width, 1, bin,
+              column))
+        atomicOr(&k.redo[column], 1);
 }
 
 /* flux, ivar, pixmask_fraction and R: a block turns a tile of 32 bins and 32 lanes, which lie side by side on the
@@ -1668,6 +1757,38 @@ __global__ void gather_chi2_kernel(work k)
 
 /* ---- host ---- */
 
+/* A piece of work has a stream of its own, and more for what can be done side by side; SLOTS pieces are under way at a
+ * time, so that transfers and recurrences, which leave most of a device idle, run beside the others' work. */
+enum { SLOTS = 4, BESIDE = 4, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1 << 18, STEPS = 5 };
+
+struct slot {
+    cudaStream_t stream, beside[BESIDE];
+    cudaEvent_t forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
+    char *staging; /* page-locked, [CHUNKS][CHUNK_BYTES] */
+    char *table;   /* page-locked: small tables, to and fro */
+    size_t ntable; /* its bytes */
+    double seconds[STEPS];
+};
+
+/* What one call needs, kept from call to call. */
+struct context {
+    slot slots[SLOTS];
+    cudaStream_t upload;
+    cudaEvent_t image_there;
+    char *room;
+    size_t size;
+    size_t shared; /* bytes of shared memory that a block may have */
+    bool starved;  /* the last call found too little memory */
+};
+
+/* Of a device: as many contexts as there have been calls at a time. */
+struct pool {
+    std::mutex lock;
+    std::condition_variable given_back;
+    std::vector<context *> idle;
+    int busy = 0;
+};
+
 spx_status failed(cudaError_t code, const char *what, spx_err *e)
 {
     (void)cudaGetLastError();
@@ -1692,7 +1813,7 @@ spx_status failed(cudaError_t code, const char *what, spx_err *e)
             return st_;                                                                                                \
     } while (0)
 
-/* Memory of the device, handed out from the front; with base NULL it only counts. */
+/* Memory, handed out from the front; with base NULL it only counts. */
 struct arena {
     char *base;
     size_t used, size;
@@ -1723,20 +1844,45 @@ size_t stream_bytes(int mm, int count)
     return has_loop(mm) ? sizeof(double) * AHEAD * WARP * (size_t)count : 0;
 }
 
-/* Everything but the poles' work, which takes what is left. */
+/* Segments of about `bins` bins for recurrences of a bandwidth. */
+void cut(work &k, int bins, int bandwidth)
+{
+    k.nseg = k.n > bins ? (k.n + bins / 2) / bins : 1;
+    k.seg = (k.n + k.nseg - 1) / k.nseg;
+    k.nseg = (k.n + k.seg - 1) / k.seg;
+    k.halo = HALO * bandwidth;
+}
+
+void one_piece(work &k)
+{
+    k.nseg = 1;
+    k.seg = k.n;
+    k.halo = 0;
+}
+
+void cut_lanes(work &k)
+{
+    if (has_loop(k.m))
+        cut(k, SHORT, k.m);
+    else
+        one_piece(k);
+}
+
+/* Everything but what marginal information and the poles' work take of what is left. */
 void lay_out(arena &m, work &k)
 {
-    const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle, guard = (size_t)k.nl + REACH;
+    const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle;
     k.at = m.take<spx_trace_place>(row);
     k.state = m.take<unsigned char>(row);
     k.spot = m.take<double>(row * k.npix);
-    k.mat = m.take<double>(row * k.nelem + 2 * guard) + guard;
+    k.mat = m.take<double>(row * k.nelem);
     k.y = m.take<double>(row);
     k.w = m.take<double>(row);
     k.seen = m.take<double>(row);
     k.largest = m.take<double>(n * nb);
-    k.everywhere = m.take<double>(nb);
-    k.ldl = m.take<double>(row * (k.m + 1) + 2 * guard) + guard;
+    k.around = m.take<double>(n * nb);
+    k.inverse = m.take<double>(row);
+    k.ldl = m.take<double>(row * (k.m + 1));
     k.x = m.take<double>(row);
     k.r = m.take<double>(row);
     k.z = m.take<double>(row);
@@ -1745,12 +1891,17 @@ void lay_out(arena &m, work &k)
     k.part = m.take<double>(nb * DOT_PARTS);
     k.scalar = m.take<double>(nb * 4);
     k.window = m.take<double>(has_loop(k.m) ? 1 : (size_t)(k.m + 1) * (k.m + 1) * lanes);
+    cut_lanes(k);
+    k.seam = m.take<double>((size_t)k.nseg * k.m * (k.m + 1) * lanes);
+    k.scratch = m.take<double>((size_t)k.nseg * (k.seg + 2 * k.halo) * lanes);
     k.length = m.take<int>(row);
     k.t[0] = m.take<double>(row * (k.band + 1));
     k.t[1] = m.take<double>(row * (k.band + 1));
     k.a = m.take<double>(row * (k.band + 1));
-    k.bad = m.take<int>(nb);
+    k.bad = m.take<int>(nb + 1);
+    k.torn = k.bad + nb;
     k.need = m.take<int>(lanes);
+    k.redo = m.take<int>(lanes);
     k.bound = m.take<double>(2 * lanes);
     k.npole = m.take<int>(lanes);
     k.shift = m.take<double>(SPX_MAX_POLES * lanes);
@@ -1765,18 +1916,32 @@ void lay_out(arena &m, work &k)
     k.out_chi2 = m.take<double>(nout);
     k.out_seen = m.take<double>(nout);
     k.out_res = m.take<double>(nout * (2 * k.h + 1));
-    k.fibre = m.take<int>(lanes);
-    k.wanted = m.take<int>(lanes);
-    k.y0 = m.take<int>(nb);
-    k.y1 = m.take<int>(nb);
-    k.x0 = m.take<int>(nb);
     k.task = m.take<int>(2 * (lanes / WARP + 1) * SPX_MAX_POLES);
 }
 
-/* Doubles of one task of the square root. */
-size_t task_size(const work &k, int mm)
+/* Doubles of one task of the square root, all segments. */
+size_t task_size(work k, int mm)
 {
-    return (size_t)k.n * WARP * (size_t)(mm + 1 + 2 + k.h + 3) + (size_t)(mm + 1) * (mm + 1) * WARP;
+    cut(k, LONG, mm);
+    const size_t rows = has_loop(mm) ? (size_t)k.nseg * (k.seg + 2 * k.halo) : (size_t)k.n;
+    return WARP * (rows * (mm + 1 + 2) + (size_t)k.nseg * (k.seg + EXTRA) * (k.h + 3) + (size_t)(mm + 1) * (mm + 1)) +
+           128;
+}
+
+/* Of one with a warp of its own. */
+size_t wide_size(const work &k)
+{
+    return (size_t)k.nseg * ((k.seg + 2 * k.halo) * (size_t)(k.band + 1 + 2) + (k.seg + EXTRA) * (size_t)(k.h + 3)) + 8;
+}
+
+/* Doubles for the bounds of the eigenvalues, bandwidth mm. */
+size_t bounds_size(work k, int mm)
+{
+    cut(k, SHORT, mm);
+    if (!has_loop(mm))
+        one_piece(k);
+    const size_t warps = (size_t)(k.lanes + WARP - 1) / WARP;
+    return warps * WARP * (k.nseg * (k.seg + 4 * (size_t)k.halo) * (mm + 2) + (size_t)(mm + 1) * (mm + 1)) + 128;
 }
 
 /* Geometry that all bundles of the call share: the union of theirs. */
@@ -1794,6 +1959,8 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
     k.degy = p->degy;
     k.npar = (int)p->npar;
     k.ndeg = (int)job->psf->ndeg;
+    k.nxc = (int)job->psf->x.ncoef;
+    k.nyc = (int)job->psf->y.ncoef;
     k.h = job->psf->hsizey;
     k.ccd_nx = (long)job->image->nx;
     k.ccd_ny = (long)job->image->ny;
@@ -1825,7 +1992,7 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
         k.depth = k.hi[df] > k.depth ? k.hi[df] : k.depth;
         k.depth = -k.lo[df] > k.depth ? -k.lo[df] : k.depth;
     }
-    k.nl = ((int)most + k.reach + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES * SPX_TRACE_LANES;
+    k.nl = (int)most + k.reach;
     k.m = k.hi[0];
     k.band = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
     k.rows = 2 * k.depth + 1 + TAIL;
@@ -1858,74 +2025,125 @@ unsigned blocks(size_t n, unsigned threads)
         kernel<0> __VA_ARGS__;                                                                                         \
     }
 
-spx_status equations(work &k, spx_err *e)
+/* Streams beside the slot's own: they begin after what it has, and it goes on after them. */
+spx_status fork(slot *s, spx_err *e)
 {
-    const int deg = k.degx > k.degy ? k.degx : k.degy;
-    const int per_warp = k.npar + (deg + 1) * (k.nx + k.ny + 2) + (k.degx + 1) * k.ny;
+    TRY(cudaEventRecord(s->forked, s->stream));
+    for (int i = 0; i < BESIDE; i++)
+        TRY(cudaStreamWaitEvent(s->beside[i], s->forked, 0));
+    return SPX_OK;
+}
+
+spx_status join(slot *s, spx_err *e)
+{
+    for (int i = 0; i < BESIDE; i++) {
+        TRY(cudaEventRecord(s->joined[i], s->beside[i]));
+        TRY(cudaStreamWaitEvent(s->stream, s->joined[i], 0));
+    }
+    return SPX_OK;
+}
+
+/* Small tables: from the slot's page-locked memory to the device, and back. */
+template <typename T> spx_status put(slot *s, const T *to, const T *from, size_t n, spx_err *e)
+{
+    TRY(cudaMemcpyAsync((void *)to, from, n * sizeof(T), cudaMemcpyHostToDevice, s->stream));
+    return SPX_OK;
+}
+
+template <typename T> spx_status get(slot *s, T *to, const T *from, size_t n, spx_err *e)
+{
+    TRY(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, s->stream));
+    return SPX_OK;
+}
+
+spx_status zero(slot *s, void *at, size_t bytes, spx_err *e)
+{
+    TRY(cudaMemsetAsync(at, 0, bytes, s->stream));
+    return SPX_OK;
+}
+
+spx_status spots(work &k, slot *s, spx_err *e)
+{
     const size_t bins = (size_t)k.n * k.lanes;
-    /* the more neighbouring bins a block has, the more often a spot is found in its cache */
-    const unsigned warps = 4, fit = (unsigned)(49152 / (sizeof(double) * k.npix)),
-                   many = fit > 16  ? 16
-                          : fit > 1 ? fit
-                                    : 1;
-    const size_t need = sizeof(double) * warps * per_warp, need2 = sizeof(double) * many * k.npix;
-    TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)need));
-    TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)need2));
-    spots_kernel<<<blocks(bins, warps), warps * WARP, need>>>(k, per_warp);
-    overlaps_kernel<<<blocks(bins, many), many * WARP, need2>>>(k);
-    largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128>>>(k);
-    everywhere_kernel<<<blocks(k.nbundle, 32), 32>>>(k);
-    regularise_kernel<<<blocks(bins, 128), 128>>>(k);
+    const int per_warp = spot_room(k);
+    const unsigned warps = 4;
+    places_kernel<<<blocks(bins, 128), 128, 0, s->stream>>>(k);
+    spots_kernel<<<blocks(bins, warps), warps * WARP, sizeof(double) * warps * per_warp, s->stream>>>(k, per_warp);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
 
-spx_status solve(work &k, double *scalar, spx_err *e)
+spx_status equations(work &k, slot *s, spx_err *e)
+{
+    const dim3 tiles(blocks(k.n, 8 * OVERLAP_GROUPS), blocks(k.lanes, OVERLAP_TRACES));
+    overlaps_kernel<<<tiles, OVERLAP_TRACES * OVERLAP_GROUPS * WARP, 0, s->stream>>>(k);
+    largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128, 0, s->stream>>>(k);
+    around_kernel<<<dim3(blocks(k.n, 128), k.nbundle), 128, 0, s->stream>>>(k);
+    regularise_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+/* scalar: page-locked, of the bundles, and k.bad and k.torn after it. */
+spx_status solve(work &k, slot *s, double *scalar, int *bad, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;
     const dim3 parts(DOT_PARTS, k.nbundle);
     const unsigned few = blocks(k.nbundle, 32), each = blocks(bins, 128), column = blocks(k.lanes, 32);
     const size_t bytes = stream_bytes(k.m, k.m + 2);
-    BY_BAND(k.m, factorise_kernel, <<<column, 32, bytes>>>(k))
-    start_kernel<<<each, 128>>>(k);
-    BY_BAND(k.m, precondition_kernel, <<<column, 32, bytes>>>(k))
-    dot_kernel<<<parts, 256>>>(k, k.r, k.z);
-    scalar_kernel<<<few, 32>>>(k, START);
-    direction_kernel<<<each, 128>>>(k);
-    TRY(cudaGetLastError());
+    cut_lanes(k);
     for (int step = 0; step < MOST_STEPS; step++) {
+        const dim3 segments(column, k.nseg);
+        if (step == 0) {
+            BY_BAND(k.m, factorise_kernel, <<<segments, 32, bytes, s->stream>>>(k))
+            if (k.nseg > 1)
+                seams_kernel<<<dim3(column, k.m, k.nseg - 1), 32, 0, s->stream>>>(k);
+            start_kernel<<<each, 128, 0, s->stream>>>(k);
+        } else {
+            multiply_kernel<<<each, 128, 0, s->stream>>>(k);
+            dot_kernel<<<parts, 256, 0, s->stream>>>(k, k.d, k.q);
+            scalar_kernel<<<few, 32, 0, s->stream>>>(k, STEP);
+            update_kernel<<<each, 128, 0, s->stream>>>(k);
+        }
+        BY_BAND(k.m, precondition_kernel, <<<segments, 32, bytes, s->stream>>>(k))
+        dot_kernel<<<parts, 256, 0, s->stream>>>(k, k.r, k.z);
+        scalar_kernel<<<few, 32, 0, s->stream>>>(k, step == 0 ? START : NEXT);
+        direction_kernel<<<each, 128, 0, s->stream>>>(k);
+        TRY(cudaGetLastError());
+        PASS(get(s, scalar, k.scalar, 4 * (size_t)k.nbundle, e));
+        PASS(get(s, bad, k.bad, (size_t)k.nbundle + 1, e));
+        TRY(cudaStreamSynchronize(s->stream));
+        if (step == 0 && bad[k.nbundle] != 0 && k.nseg > 1) { /* segments do not fit together */
+            one_piece(k);
+            step = -1;
+            continue;
+        }
         int busy = 0;
-        TRY(cudaMemcpy(scalar, k.scalar, sizeof(double) * 4 * k.nbundle, cudaMemcpyDeviceToHost));
         for (int b = 0; b < k.nbundle; b++)
             busy |= scalar[4 * b] > scalar[4 * b + 3] && (step == 0 || scalar[4 * b + 1] != 0.0);
         if (!busy)
             break;
-        multiply_kernel<<<each, 128>>>(k);
-        dot_kernel<<<parts, 256>>>(k, k.d, k.q);
-        scalar_kernel<<<few, 32>>>(k, STEP);
-        update_kernel<<<each, 128>>>(k);
-        BY_BAND(k.m, precondition_kernel, <<<column, 32, bytes>>>(k))
-        dot_kernel<<<parts, 256>>>(k, k.r, k.z);
-        scalar_kernel<<<few, 32>>>(k, NEXT);
-        direction_kernel<<<each, 128>>>(k);
-        TRY(cudaGetLastError());
     }
     return SPX_OK;
 }
 
-spx_status marginal(work &k, arena m, spx_err *e)
+spx_status marginal(work &k, arena m, slot *s, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;
+    const unsigned each = blocks(bins, 128);
     k.v = m.take<double>(bins * k.rows);
     if (k.reach >= 1) {
         for (int side = -1; side <= 1; side += 2) {
-            columns_kernel<<<blocks(bins, 128), 128>>>(k, side);
-            diagonals_kernel<<<blocks(bins, 128), 128>>>(k, side);
+            columns_kernel<<<each, 128, 0, s->stream>>>(k, side);
+            diagonals_kernel<<<each, 128, 0, s->stream>>>(k, side);
         }
-        strong_kernel<<<blocks(bins, 128), 128>>>(k);
+        strong_kernel<<<each, 128, 0, s->stream>>>(k);
     }
-    schur_kernel<<<blocks(bins * (k.band + 1), 256), 256>>>(k);
-    trim_kernel<<<k.lanes, 128>>>(k);
+    schur_kernel<<<blocks(bins * (k.band + 1), 256), 256, 0, s->stream>>>(k);
+    PASS(zero(s, k.need, sizeof(int) * k.lanes, e));
+    need_kernel<<<each, 128, 0, s->stream>>>(k);
+    magnitudes_kernel<<<each, 128, 0, s->stream>>>(k);
+    loop_kernel<<<blocks(k.lanes, 128), 128, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
@@ -1935,286 +2153,345 @@ struct warp_work {
     int mm, npole;
 };
 
+/* Tables of one piece of work on the host, in page-locked memory. */
+struct tables {
+    int *fibre, *wanted, *nf, *y0, *y1, *x0; /* as on the device, in one block with `known` */
+    unsigned char *known;
+    int *need, *npole, *redo, *bad, *task, *range, *wide_task, *wide_range;
+    double *scalar;
+    warp_work *warps;
+
+    tables(arena &m, const work &k)
+    {
+        const size_t lanes = k.lanes, nb = k.nbundle, most = (lanes / WARP + 1) * SPX_MAX_POLES;
+        fibre = m.take<int>(lanes);
+        wanted = m.take<int>(lanes);
+        nf = m.take<int>(nb);
+        y0 = m.take<int>(nb);
+        y1 = m.take<int>(nb);
+        x0 = m.take<int>(nb);
+        known = m.take<unsigned char>(nb * k.n * k.nl);
+        need = m.take<int>(lanes);
+        npole = m.take<int>(lanes);
+        redo = m.take<int>(lanes);
+        bad = m.take<int>(nb + 1);
+        task = m.take<int>(2 * most);
+        range = m.take<int>(2 * (lanes / WARP + 1));
+        wide_task = m.take<int>(2 * lanes * SPX_MAX_POLES);
+        wide_range = m.take<int>(3 * lanes);
+        scalar = m.take<double>(4 * nb);
+        warps = m.take<warp_work>(lanes / WARP + 1);
+    }
+};
+
 /* Bounds of the eigenvalues, bandwidth by bandwidth: side by side where there is room. */
-spx_status bounds(work &k, arena m, const int *need, const int *wanted, int *wide, spx_extract_cuda *dev, spx_err *e)
+spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
 {
     const unsigned column = blocks(k.lanes, WARP);
     bool found[SPX_TRACE_MOST_BAND + 1] = {false};
-    int nwide = 0;
+    int nwide = 0, widest = 0;
     for (int i = 0; i < k.lanes; i++) {
-        if (is_wide(need[i]) && wanted[i] >= 0)
-            wide[nwide++] = i;
-        else
-            found[need[i]] = true;
+        if (is_wide(t.need[i]) && t.wanted[i] >= 0) {
+            t.wide_task[nwide++] = i;
+            widest = t.need[i] > widest ? t.need[i] : widest;
+        } else {
+            found[t.need[i]] = true;
+        }
     }
-    magnitudes_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128>>>(k);
+    PASS(zero(s, k.bound, sizeof(double) * 2 * k.lanes, e));
+    int *list = m.take<int>((size_t)nwide + 1);
+    PASS(put(s, list, t.wide_task, (size_t)nwide, e));
+    PASS(fork(s, e));
     arena rest = m;
     int count = 0;
     for (int mm = 0; mm <= SPX_TRACE_MOST_BAND; mm++) {
         if (!found[mm])
             continue;
-        const size_t size = ((size_t)k.n + mm + 1) * (mm + 1) * k.lanes * sizeof(double) + 1024;
-        if (size > rest.size - rest.used) {
-            TRY(cudaDeviceSynchronize());
+        if (bounds_size(k, mm) * sizeof(double) + 4096 > rest.size - rest.used) {
+            PASS(join(s, e));
+            PASS(fork(s, e));
             rest = m;
         }
-        k.lower = rest.take<double>((size_t)k.n * (mm + 1) * k.lanes);
-        k.window = rest.take<double>((size_t)(mm + 1) * (mm + 1) * k.lanes);
-        cudaStream_t stream = (cudaStream_t)dev->stream[count++ % SPX_CUDA_STREAMS];
-        BY_BAND(mm, bounds_kernel, <<<column, WARP, stream_bytes(mm, mm + 2), stream>>>(k, mm))
+        work w = k;
+        cut(w, SHORT, mm);
+        if (!has_loop(mm))
+            one_piece(w);
+        const size_t rows = (size_t)column * WARP * w.nseg * (w.seg + 4 * w.halo);
+        w.lower = rest.take<double>(rows * (mm + 1));
+        w.rhs = rest.take<double>(rows);
+        w.window = rest.take<double>((size_t)(mm + 1) * (mm + 1) * k.lanes);
+        cudaStream_t stream = s->beside[count++ % BESIDE];
+        BY_BAND(mm, bounds_kernel, <<<dim3(column, w.nseg), WARP, stream_bytes(mm, mm + 2), stream>>>(w, mm))
     }
-    if (nwide > 0) {
-        if (((size_t)k.n * (k.band + 2) + 1) * nwide * sizeof(double) + 4096 > rest.size - rest.used) {
-            TRY(cudaDeviceSynchronize());
+    for (int first = 0; first < nwide;) {
+        work w = k;
+        cut(w, SHORT, widest);
+        const size_t rows = (size_t)w.nseg * (w.seg + 4 * w.halo), each = rows * (k.band + 2) * sizeof(double);
+        if (each + 4096 > rest.size - rest.used) {
+            PASS(join(s, e));
+            PASS(fork(s, e));
             rest = m;
         }
-        int *list = rest.take<int>((size_t)nwide);
-        TRY(cudaMemcpy(list, wide, sizeof(int) * nwide, cudaMemcpyHostToDevice));
-        k.wide_task = list;
-        k.lower = rest.take<double>((size_t)nwide * k.n * (k.band + 1));
-        k.rhs = rest.take<double>((size_t)nwide * k.n);
-        wide_bounds_kernel<<<nwide, WARP, 0, (cudaStream_t)dev->stream[count % SPX_CUDA_STREAMS]>>>(k);
+        const size_t fit = (rest.size - rest.used - 4096) / each, left = (size_t)(nwide - first);
+        const int now = (int)(fit < left ? fit : left);
+        if (now == 0)
+            return spx_fail(e, SPX_EDEVICE, "cuda: too little memory on the device for one trace: use --device cpu");
+        w.wide_task = list + first;
+        w.lower = rest.take<double>((size_t)now * rows * (k.band + 1));
+        w.rhs = rest.take<double>((size_t)now * rows);
+        wide_bounds_kernel<<<dim3(now, w.nseg), WARP, 0, s->beside[count++ % BESIDE]>>>(w);
+        first += now;
     }
-    poles_kernel<<<k.lanes, 96>>>(k);
+    PASS(join(s, e));
+    poles_kernel<<<k.lanes, 96, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
 
-spx_status root(work &k, arena m, warp_work *warps, int *list, const int *wanted, spx_extract_cuda *dev, spx_err *e)
+/* Fibres with a warp for each pole. */
+struct wide_work {
+    work k;
+    int ntask, nfibre;
+    int *range; /* on the device */
+};
+
+/* The tasks of fibres `next` and on for which pick(i) holds, as many as fit in `room` doubles; next goes to the first
+ * that is left. */
+template <typename PICK>
+spx_status wide_tasks(const work &k, arena &m, size_t room, int &next, tables &t, wide_work &w, slot *s, PICK pick,
+                      spx_err *e)
+{
+    const size_t each = wide_size(k);
+    w.k = k;
+    w.ntask = w.nfibre = 0;
+    for (; next < k.lanes; next++) {
+        const int npole = t.npole[next];
+        if (!pick(next) || npole == 0)
+            continue;
+        if ((size_t)(w.ntask + npole) * each > room)
+            break;
+        int *range = t.wide_range + 3 * w.nfibre++;
+        range[0] = next;
+        range[1] = w.ntask;
+        for (int pole = 0; pole < npole; pole++, w.ntask++) {
+            t.wide_task[2 * w.ntask] = next;
+            t.wide_task[2 * w.ntask + 1] = pole;
+        }
+        range[2] = w.ntask;
+    }
+    if (w.ntask == 0)
+        return next < k.lanes
+                   ? spx_fail(e, SPX_EDEVICE,
+                              "cuda: too little memory on the device for one trace: give more (--max-device-mem), or "
+                              "use --device cpu")
+                   : SPX_OK;
+    int *task = m.take<int>(2 * (size_t)w.ntask);
+    w.range = m.take<int>(3 * (size_t)w.nfibre);
+    PASS(put(s, task, t.wide_task, 2 * (size_t)w.ntask, e));
+    PASS(put(s, w.range, t.wide_range, 3 * (size_t)w.nfibre, e));
+    const size_t rows = (size_t)w.ntask * k.nseg * (k.seg + 2 * k.halo);
+    w.k.wide_task = task;
+    w.k.lower = m.take<double>(rows * (k.band + 1));
+    w.k.rhs = m.take<double>(rows * 2);
+    w.k.share = m.take<double>((size_t)w.ntask * k.nseg * (k.seg + EXTRA) * (k.h + 3));
+    return SPX_OK;
+}
+
+spx_status wide_sums(const wide_work &w, slot *s, spx_err *e)
+{
+    const work &k = w.k;
+    wide_gather_kernel<<<dim3(blocks((size_t)k.n * (k.h + 3), 256), w.nfibre), 256, 0, s->stream>>>(k, w.range);
+    if (k.nseg > 1)
+        wide_seams_kernel<<<dim3(w.ntask, k.nseg - 1), WARP, 0, s->stream>>>(k);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+/* Traces pick(i) one after another, as many as there is room for at a time. */
+template <typename PICK> spx_status wide_root(const work &k, arena m, tables &t, slot *s, PICK pick, spx_err *e)
+{
+    for (int next = 0; next < k.lanes;) {
+        arena rest = m;
+        wide_work w;
+        const size_t reserve = 4096 + sizeof(int) * 5 * (size_t)k.lanes * SPX_MAX_POLES, left = m.size - m.used;
+        TRY(cudaStreamSynchronize(s->stream)); /* tables are free */
+        PASS(wide_tasks(k, rest, left > reserve ? (left - reserve) / sizeof(double) : 0, next, t, w, s, pick, e));
+        if (w.ntask == 0)
+            break;
+        wide_root_kernel<<<dim3(w.ntask, k.nseg), WARP, 0, s->stream>>>(w.k);
+        PASS(wide_sums(w, s, e));
+    }
+    return SPX_OK;
+}
+
+spx_status root(work &k, arena m, tables &t, const context *c, slot *s, spx_err *e)
 {
     const int nwarp = (k.lanes + WARP - 1) / WARP;
-    int *need = list, *npole = need + k.lanes, *task = npole + k.lanes, *range = task + k.lanes * SPX_MAX_POLES;
-    TRY(cudaMemcpy(need, k.need, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
-    PASS(bounds(k, m, need, wanted, task, dev, e));
-    TRY(cudaMemcpy(npole, k.npole, sizeof(int) * k.lanes, cudaMemcpyDeviceToHost));
+    PASS(get(s, t.need, k.need, k.lanes, e));
+    TRY(cudaStreamSynchronize(s->stream));
+    PASS(bounds(k, m, t, s, e));
+    PASS(get(s, t.npole, k.npole, k.lanes, e));
+    PASS(zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes, e));
+    PASS(zero(s, k.redo, sizeof(int) * k.lanes, e));
+    TRY(cudaStreamSynchronize(s->stream));
+    int widest = 0;
     for (int i = 0; i < nwarp; i++)
-        warps[i] = {0, 0};
+        t.warps[i] = {0, 0};
     for (int i = 0; i < k.lanes; i++) {
-        warp_work &w = warps[i / WARP];
-        if (npole[i] > 0 && !is_wide(need[i])) {
-            w.mm = need[i] > w.mm ? need[i] : w.mm;
-            w.npole = npole[i] > w.npole ? npole[i] : w.npole;
+        warp_work &w = t.warps[i / WARP];
+        if (t.npole[i] > 0 && is_wide(t.need[i])) {
+            widest = t.need[i] > widest ? t.need[i] : widest;
+        } else if (t.npole[i] > 0) {
+            w.mm = t.need[i] > w.mm ? t.need[i] : w.mm;
+            w.npole = t.npole[i] > w.npole ? t.npole[i] : w.npole;
         }
     }
-    TRY(cudaMemset(k.sum, 0, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes));
-    const int most_tasks = k.lanes * SPX_MAX_POLES / 2;
-    const size_t reserve = 1024 + 2 * (size_t)k.lanes * SPX_MAX_POLES;
-    size_t room = (m.size - m.used) / sizeof(double) - reserve;
+    const size_t reserve = 4096 + sizeof(int) * 5 * (size_t)k.lanes * SPX_MAX_POLES;
+    const auto room = [&]() { return m.size - m.used > reserve ? (m.size - m.used - reserve) / sizeof(double) : 0; };
     /* fibres with a warp for each pole: all of them beside the others, if half of the room is enough */
-    int nbeside = 0, nfibre = 0;
-    for (int i = 0; i < k.lanes; i++)
-        if (is_wide(need[i]) && npole[i] > 0) {
-            range[3 * nfibre] = i;
-            range[3 * nfibre + 1] = nbeside;
-            for (int pole = 0; pole < npole[i] && nbeside < most_tasks; pole++, nbeside++) {
-                task[2 * nbeside] = i;
-                task[2 * nbeside + 1] = pole;
-            }
-            range[3 * nfibre++ + 2] = nbeside;
-        }
-    const size_t each = (size_t)k.n * (k.band + 1 + 2 + k.h + 3);
-    const bool beside = nbeside > 0 && nbeside < most_tasks && (size_t)nbeside * each < room / 2;
+    const auto is_wide_fibre = [&](int i) { return is_wide(t.need[i]); };
     work wide = k;
-    int *wide_range = NULL;
-    bool launched = false;
-    if (beside) {
-        int *tasks = m.take<int>(2 * (size_t)nbeside);
-        wide_range = m.take<int>(3 * (size_t)nfibre);
-        TRY(cudaMemcpy(tasks, task, sizeof(int) * 2 * nbeside, cudaMemcpyHostToDevice));
-        TRY(cudaMemcpy(wide_range, range, sizeof(int) * 3 * nfibre, cudaMemcpyHostToDevice));
-        wide.wide_task = tasks;
-        wide.lower = m.take<double>((size_t)nbeside * k.n * (k.band + 1));
-        wide.rhs = m.take<double>((size_t)nbeside * k.n * 2);
-        wide.share = m.take<double>((size_t)nbeside * k.n * (k.h + 3));
-        room = (m.size - m.used) / sizeof(double) - reserve;
+    wide_work beside = {};
+    cut(wide, LONG, widest);
+    if (widest > 0) {
+        size_t count = 0;
+        for (int i = 0; i < k.lanes; i++)
+            count += is_wide_fibre(i) ? (size_t)t.npole[i] : 0;
+        int next = 0;
+        if (count * wide_size(wide) < room() / 2)
+            PASS(wide_tasks(wide, m, room(), next, t, beside, s, is_wide_fibre, e));
     }
-    const auto launch_wide = [&]() {
-        if (beside && !launched)
-            wide_root_kernel<<<nbeside, WARP, 0, (cudaStream_t)dev->stream[SPX_CUDA_STREAMS - 1]>>>(wide);
-        launched = true;
-    };
     /* tasks by bandwidth, as many warps at a time as there is room for; those of different bandwidth side by side */
-    int mm = 1, at = 0;
-    while (mm <= SPX_TRACE_MOST_BAND) {
+    bool launched = beside.ntask == 0;
+    for (int mm = 1, at = 0; mm <= SPX_TRACE_MOST_BAND || !launched;) {
         struct {
             int mm, first, count;
         } part[SPX_TRACE_MOST_BAND + 1];
         int nparts = 0, ntask = 0;
         size_t used = 0;
         bool full = false;
+        TRY(cudaStreamSynchronize(s->stream)); /* tables are free */
         for (int i = 0; i < nwarp; i++)
-            range[2 * i] = range[2 * i + 1] = 0;
+            t.range[2 * i] = t.range[2 * i + 1] = 0;
         for (; mm <= SPX_TRACE_MOST_BAND && !full; full ? 0 : (mm++, at = 0)) {
             const size_t each = task_size(k, mm);
             part[nparts] = {mm, ntask, 0};
             for (; at < nwarp; at++) {
-                if (warps[at].mm != mm || warps[at].npole == 0)
+                const warp_work &w = t.warps[at];
+                if (w.mm != mm || w.npole == 0)
                     continue;
-                if (used + (size_t)warps[at].npole * each > room) {
+                if (used + (size_t)w.npole * each > room()) {
                     full = true;
                     break;
                 }
-                used += (size_t)warps[at].npole * each;
-                range[2 * at] = ntask;
-                for (int pole = 0; pole < warps[at].npole; pole++, ntask++) {
-                    task[2 * ntask] = at;
-                    task[2 * ntask + 1] = pole;
+                used += (size_t)w.npole * each;
+                t.range[2 * at] = ntask;
+                for (int pole = 0; pole < w.npole; pole++, ntask++) {
+                    t.task[2 * ntask] = at;
+                    t.task[2 * ntask + 1] = pole;
                 }
-                range[2 * at + 1] = ntask;
+                t.range[2 * at + 1] = ntask;
             }
             part[nparts].count = ntask - part[nparts].first;
             nparts += part[nparts].count > 0;
         }
         if (full && ntask == 0)
             return spx_fail(e, SPX_EDEVICE,
-                            "cuda: too little memory on the device for one group of traces: use --device cpu");
-        if (ntask == 0)
-            break;
+                            "cuda: too little memory on the device for one group of traces: give more "
+                            "(--max-device-mem), or use --device cpu");
         arena rest = m;
+        work w = k;
+        cut(w, LONG, 1);
         int *where = rest.take<int>(2 * (size_t)nwarp);
-        k.rhs = rest.take<double>((size_t)ntask * k.n * 2 * WARP);
-        k.share = rest.take<double>((size_t)ntask * k.n * (k.h + 3) * WARP);
-        TRY(cudaMemcpy((void *)k.task, task, sizeof(int) * 2 * ntask, cudaMemcpyHostToDevice));
-        TRY(cudaMemcpy(where, range, sizeof(int) * 2 * nwarp, cudaMemcpyHostToDevice));
-        launch_wide();
+        w.share = rest.take<double>((size_t)ntask * w.nseg * (w.seg + EXTRA) * (k.h + 3) * WARP);
+        PASS(put(s, k.task, (const int *)t.task, 2 * (size_t)ntask, e));
+        PASS(put(s, (const int *)where, (const int *)t.range, 2 * (size_t)nwarp, e));
+        PASS(fork(s, e));
+        if (!launched)
+            wide_root_kernel<<<dim3(beside.ntask, wide.nseg), WARP, 0, s->beside[BESIDE - 1]>>>(beside.k);
+        launched = true;
         for (int i = 0; i < nparts; i++) {
             const int band = part[i].mm, count = part[i].count;
             const size_t window = sizeof(double) * (size_t)(band + 1) * (band + 1) * WARP;
-            size_t bytes = stream_bytes(band, band + 4);
-            k.task0 = part[i].first;
-            k.lower = rest.take<double>((size_t)count * k.n * (band + 1) * WARP);
-            k.window = rest.take<double>((size_t)count * (band + 1) * (band + 1) * WARP);
-            k.wide_shared = !has_loop(band) && window <= dev->shared;
-            if (k.wide_shared)
+            size_t bytes = stream_bytes(band, band + 4), rows = (size_t)count * WARP * k.n;
+            w.task0 = part[i].first;
+            w.halo = HALO * band;
+            if (has_loop(band))
+                rows = (size_t)count * WARP * w.nseg * (w.seg + 2 * w.halo);
+            w.lower = rest.take<double>(rows * (band + 1));
+            w.rhs = rest.take<double>(rows * 2);
+            w.window = rest.take<double>((size_t)count * (band + 1) * (band + 1) * WARP);
+            w.wide_shared = !has_loop(band) && window <= c->shared;
+            if (w.wide_shared)
                 bytes = window;
-            cudaStream_t stream = (cudaStream_t)dev->stream[i % (SPX_CUDA_STREAMS - 1)];
-            BY_BAND(band, root_kernel, <<<count, WARP, bytes, stream>>>(k, band))
+            const dim3 tasks(count, has_loop(band) ? w.nseg : 1);
+            BY_BAND(band, root_kernel, <<<tasks, WARP, bytes, s->beside[i % (BESIDE - 1)]>>>(w, band))
             TRY(cudaGetLastError());
         }
-        gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256>>>(k, where);
-    }
-    if (beside) {
-        launch_wide();
-        wide_gather_kernel<<<dim3(blocks((size_t)k.n * (k.h + 3), 256), nfibre), 256>>>(wide, wide_range);
-        TRY(cudaGetLastError());
-    }
-    for (int next = beside ? k.lanes : 0; next < k.lanes;) { /* or piece by piece */
-        int ntask = 0, count = 0;
-        for (; next < k.lanes; next++) {
-            if (npole[next] == 0 || !is_wide(need[next]))
-                continue;
-            if ((size_t)(ntask + npole[next]) * each > room || ntask + npole[next] > most_tasks)
-                break;
-            range[3 * count] = next;
-            range[3 * count + 1] = ntask;
-            for (int pole = 0; pole < npole[next]; pole++, ntask++) {
-                task[2 * ntask] = next;
-                task[2 * ntask + 1] = pole;
+        PASS(join(s, e));
+        if (ntask > 0)
+            gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256, 0, s->stream>>>(w, where);
+        for (int i = 0; i < nparts && w.nseg > 1; i++)
+            if (has_loop(part[i].mm)) {
+                w.task0 = part[i].first;
+                root_seams_kernel<<<dim3(part[i].count, w.nseg - 1, EXTRA), WARP, 0, s->stream>>>(w);
             }
-            range[3 * count++ + 2] = ntask;
-        }
-        if (next < k.lanes && ntask == 0)
-            return spx_fail(e, SPX_EDEVICE, "cuda: too little memory on the device for one trace: use --device cpu");
-        if (ntask == 0)
-            break;
-        arena rest = m;
-        int *where = rest.take<int>(3 * (size_t)count), *tasks = rest.take<int>(2 * (size_t)ntask);
-        TRY(cudaMemcpy(where, range, sizeof(int) * 3 * count, cudaMemcpyHostToDevice));
-        TRY(cudaMemcpy(tasks, task, sizeof(int) * 2 * ntask, cudaMemcpyHostToDevice));
-        k.wide_task = tasks;
-        k.lower = rest.take<double>((size_t)ntask * k.n * (k.band + 1));
-        k.rhs = rest.take<double>((size_t)ntask * k.n * 2);
-        k.share = rest.take<double>((size_t)ntask * k.n * (k.h + 3));
-        wide_root_kernel<<<ntask, WARP>>>(k);
-        wide_gather_kernel<<<dim3(blocks((size_t)k.n * (k.h + 3), 256), count), 256>>>(k, where);
         TRY(cudaGetLastError());
     }
-    turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8)>>>(k);
+    if (beside.ntask > 0)
+        PASS(wide_sums(beside, s, e));
+    else if (widest > 0)
+        PASS(wide_root(wide, m, t, s, is_wide_fibre, e));
+    /* in one piece where segments do not fit together */
+    PASS(get(s, t.redo, k.redo, k.lanes, e));
+    TRY(cudaStreamSynchronize(s->stream));
+    work whole = k;
+    one_piece(whole);
+    PASS(wide_root(
+        whole, m, t, s, [&](int i) { return t.redo[i] != 0; }, e));
+    turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8), 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
 
-spx_status fit(work &k, spx_err *e)
+spx_status fit(work &k, slot *s, spx_err *e)
 {
     const unsigned warps = 8;
-    no_rows_kernel<<<blocks((size_t)k.ccd_ny * k.lanes, 256), 256>>>(k);
-    rows_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128>>>(k);
-    chi2_kernel<<<dim3(blocks(k.wide, 128), (unsigned)k.ccd_ny, k.nbundle), 128>>>(k);
-    gather_chi2_kernel<<<blocks((size_t)k.nwave * k.lanes, warps), warps * WARP>>>(k);
+    no_rows_kernel<<<blocks((size_t)k.ccd_ny * k.lanes, 256), 256, 0, s->stream>>>(k);
+    rows_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
+    chi2_kernel<<<dim3(blocks(k.wide, 128), (unsigned)k.ccd_ny, k.nbundle), 128, 0, s->stream>>>(k);
+    gather_chi2_kernel<<<blocks((size_t)k.nwave * k.lanes, warps), warps * WARP, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
 
-/* Tables of one piece of work on the host. */
-struct tables {
-    spx_trace_place *at;
-    unsigned char *state;
-    int *fibre, *wanted, *y0, *y1, *x0, *list, *bad;
-    double *scalar;
-    warp_work *warps;
-};
-
-void free_tables(tables &t)
-{
-    spx_free(t.at);
-    spx_free(t.state);
-    spx_free(t.fibre);
-    spx_free(t.wanted);
-    spx_free(t.y0);
-    spx_free(t.y1);
-    spx_free(t.x0);
-    spx_free(t.list);
-    spx_free(t.bad);
-    spx_free(t.scalar);
-    spx_free(t.warps);
-}
-
-spx_status alloc_tables(tables &t, size_t n, size_t nb, size_t lanes, spx_err *e)
-{
-    const size_t nwarp = lanes / WARP + 1;
-    t = tables();
-    if (!(t.at = (spx_trace_place *)spx_alloc2(n, lanes, sizeof *t.at, e)) ||
-        !(t.state = (unsigned char *)spx_alloc2(n, lanes, 1, e)) ||
-        !(t.fibre = (int *)spx_alloc2(lanes, 1, sizeof(int), e)) ||
-        !(t.wanted = (int *)spx_alloc2(lanes, 1, sizeof(int), e)) ||
-        !(t.y0 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) || !(t.y1 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) ||
-        !(t.x0 = (int *)spx_alloc2(nb, 1, sizeof(int), e)) || !(t.bad = (int *)spx_alloc2(nb, 1, sizeof(int), e)) ||
-        !(t.list = (int *)spx_alloc2(5 * lanes + (lanes + WARP) * SPX_MAX_POLES, 1, sizeof(int), e)) ||
-        !(t.scalar = (double *)spx_alloc2(nb, 4, sizeof(double), e)) ||
-        !(t.warps = (warp_work *)spx_alloc2(nwarp, 1, sizeof(warp_work), e)))
-        return SPX_EIO;
-    return SPX_OK;
-}
-
-void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, const work &k, tables &t)
+/* Fills the tables that the device needs of a piece of work, and says which rows of the output it has. */
+void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k, tables &t, size_t *rows)
 {
     const spx_extract_options *o = p->job->o;
-#pragma omp parallel for
+    *rows = 0;
+    k.row0 = INT_MAX;
     for (int b = 0; b < k.nbundle; b++) {
         const spx_trace_bundle *from = &list[b];
+        t.nf[b] = (int)from->nf;
         t.y0[b] = (int)from->y0;
         t.y1[b] = (int)from->y1;
         t.x0[b] = (int)from->wx0;
-        t.bad[b] = 0;
+        memcpy(t.known + (size_t)b * k.n * k.nl, from->state, k.n * from->nf);
         for (int f = 0; f < k.nl; f++) {
             const size_t fibre = from->fibre0 + (size_t)f;
             const bool there = (size_t)f < from->nf, kept = there && fibre >= o->first && fibre < o->first + o->nspec;
             t.fibre[b * k.nl + f] = there ? (int)fibre : -1;
             t.wanted[b * k.nl + f] = kept ? (int)(fibre - o->first) : -1;
-        }
-        for (int j = 0; j < k.n; j++)
-            for (int f = 0; f < k.nl; f++) {
-                const size_t to = (size_t)j * k.lanes + (size_t)b * k.nl + f;
-                const bool there = (size_t)f < from->nf;
-                t.state[to] = there ? from->state[(size_t)j * from->nf + f] : (unsigned char)SPX_TRACE_OFF;
-                t.at[to] = there ? from->at[(size_t)j * from->nf + f] : spx_trace_place{0, 0, 0.0, 0.0};
+            if (kept) {
+                k.row0 = (int)(fibre - o->first) < k.row0 ? (int)(fibre - o->first) : k.row0;
+                (*rows)++;
             }
+        }
     }
 }
 
 /* Transfers through page-locked memory, in chunks: host threads fill or empty one while the device moves others. */
-enum { CHUNKS = 4, CHUNK_BYTES = 8 << 20, BLOCK_BYTES = 1 << 19 };
-
 void copy_on_host(char *to, const char *from, size_t n, int nthreads)
 {
     const long nblock = (long)((n + BLOCK_BYTES - 1) / BLOCK_BYTES);
@@ -2225,137 +2502,137 @@ void copy_on_host(char *to, const char *from, size_t n, int nthreads)
     }
 }
 
-spx_status need_staging(spx_extract_cuda *dev, spx_err *e)
+/* The staging memory of all slots, before any of them needs it. */
+spx_status push(context *c, const void *to, const void *from, size_t n, int *turn, int nthreads, spx_err *e)
 {
-    if (dev->staging)
-        return SPX_OK;
-    TRY(cudaMallocHost(&dev->staging, (size_t)CHUNKS * CHUNK_BYTES));
-    for (int i = 0; i < CHUNKS; i++)
-        TRY(cudaEventCreateWithFlags((cudaEvent_t *)&dev->event[i], cudaEventDisableTiming));
-    for (int i = 0; i < SPX_CUDA_STREAMS; i++)
-        TRY(cudaStreamCreate((cudaStream_t *)&dev->stream[i]));
-    return SPX_OK;
-}
-
-spx_status push(spx_extract_cuda *dev, const void *to, const void *from, size_t n, int nthreads, spx_err *e)
-{
-    for (size_t at = 0, i = 0; at < n; at += CHUNK_BYTES, i = (i + 1) % CHUNKS) {
+    for (size_t at = 0; at < n; at += CHUNK_BYTES, *turn = (*turn + 1) % (SLOTS * CHUNKS)) {
         const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
-        char *chunk = (char *)dev->staging + i * CHUNK_BYTES;
-        TRY(cudaEventSynchronize((cudaEvent_t)dev->event[i]));
+        slot *s = &c->slots[*turn % SLOTS];
+        char *chunk = s->staging + (size_t)(*turn / SLOTS) * CHUNK_BYTES;
+        cudaEvent_t empty = s->chunk[*turn / SLOTS];
+        TRY(cudaEventSynchronize(empty));
         copy_on_host(chunk, (const char *)from + at, part, nthreads);
-        TRY(cudaMemcpyAsync((char *)to + at, chunk, part, cudaMemcpyHostToDevice));
-        TRY(cudaEventRecord((cudaEvent_t)dev->event[i]));
+        TRY(cudaMemcpyAsync((char *)to + at, chunk, part, cudaMemcpyHostToDevice, c->upload));
+        TRY(cudaEventRecord(empty, c->upload));
     }
     return SPX_OK;
 }
 
-spx_status pull(spx_extract_cuda *dev, void *to, const void *from, size_t n, int nthreads, spx_err *e)
+spx_status pull(slot *s, void *to, const void *from, size_t n, int nthreads, spx_err *e)
 {
     const size_t nchunk = (n + CHUNK_BYTES - 1) / CHUNK_BYTES;
     for (size_t i = 0; i < nchunk + CHUNKS - 1; i++) {
         if (i < nchunk) {
             const size_t at = i * CHUNK_BYTES, part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
-            TRY(cudaMemcpyAsync((char *)dev->staging + i % CHUNKS * CHUNK_BYTES, (const char *)from + at, part,
-                                cudaMemcpyDeviceToHost));
-            TRY(cudaEventRecord((cudaEvent_t)dev->event[i % CHUNKS]));
+            TRY(cudaMemcpyAsync(s->staging + i % CHUNKS * CHUNK_BYTES, (const char *)from + at, part,
+                                cudaMemcpyDeviceToHost, s->stream));
+            TRY(cudaEventRecord(s->chunk[i % CHUNKS], s->stream));
         }
         if (i + 1 >= CHUNKS) {
             const size_t old = i + 1 - CHUNKS, at = old * CHUNK_BYTES;
             if (old >= nchunk)
                 continue;
             const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
-            TRY(cudaEventSynchronize((cudaEvent_t)dev->event[old % CHUNKS]));
-            copy_on_host((char *)to + at, (char *)dev->staging + old % CHUNKS * CHUNK_BYTES, part, nthreads);
+            TRY(cudaEventSynchronize(s->chunk[old % CHUNKS]));
+            copy_on_host((char *)to + at, s->staging + old % CHUNKS * CHUNK_BYTES, part, nthreads);
         }
     }
     return SPX_OK;
 }
 
-/* One piece of work: the bundles list[0 .. k.nbundle - 1]. todo[b] gets the reasons to solve bundle b on the CPU. */
-spx_status piece(const spx_trace_plan *p, const spx_trace_bundle *list, work k, arena m, tables &t, spx_frame *out,
-                 int *todo, size_t *nospot, spx_extract_cuda *dev, spx_err *e)
+/* What the pieces of a call share. */
+struct call {
+    const spx_trace_plan *p;
+    const spx_trace_bundle *list;
+    size_t nbundle;
+    int per_piece, nslot, nthreads;
+    work k;
+    spx_frame *out;
+    int *todo;
+    context *c;
+    char *room[SLOTS]; /* memory of a slot, and its size */
+    size_t each;
+    std::shared_future<bool> image; /* true: on its way, image_there will say when it is there */
+};
+
+/* One piece of work: bundles first .. first + k.nbundle - 1. todo[b] gets the reasons to solve bundle b on the CPU. */
+spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_err *e)
 {
+    const spx_trace_plan *p = job.p;
+    slot *s = &job.c->slots[which];
+    spx_frame *out = job.out;
+    work k = job.k;
+    k.nbundle = (int)(job.nbundle - first < (size_t)job.per_piece ? job.nbundle - first : (size_t)job.per_piece);
+    k.lanes = k.nbundle * k.nl;
     const size_t bins = (size_t)k.n * k.lanes;
+    size_t rows;
+    arena page_locked = {s->table, 0, s->ntable}, m = {job.room[which], 0, job.each};
+    tables t(page_locked, k);
+    fill_tables(p, job.list + first, k, t, &rows);
     lay_out(m, k);
-    fill_tables(p, list, k, t);
-    int rows = 0;
-    k.row0 = INT_MAX;
-    for (int i = 0; i < k.lanes; i++)
-        if (t.wanted[i] >= 0) {
-            k.row0 = t.wanted[i] < k.row0 ? t.wanted[i] : k.row0;
-            rows++;
-        }
-    double begin = omp_get_wtime();
-    const int nthreads = spx_extract_threads(p->job->o);
-    PASS(push(dev, k.at, t.at, bins * sizeof *t.at, nthreads, e));
-    PASS(push(dev, k.state, t.state, bins, nthreads, e));
-    PASS(push(dev, k.fibre, t.fibre, k.lanes * sizeof(int), nthreads, e));
-    PASS(push(dev, k.wanted, t.wanted, k.lanes * sizeof(int), nthreads, e));
-    PASS(push(dev, k.y0, t.y0, k.nbundle * sizeof(int), nthreads, e));
-    PASS(push(dev, k.y1, t.y1, k.nbundle * sizeof(int), nthreads, e));
-    PASS(push(dev, k.x0, t.x0, k.nbundle * sizeof(int), nthreads, e));
-    TRY(cudaDeviceSynchronize());
-    double now = omp_get_wtime();
-    dev->transfer += now - begin;
-    begin = now;
-    const size_t guard = (size_t)k.nl + REACH;
-    TRY(cudaMemset(k.bad, 0, sizeof(int) * k.nbundle));
-    TRY(cudaMemset(k.mat - guard, 0, sizeof(double) * guard));
-    TRY(cudaMemset(k.mat + bins * k.nelem, 0, sizeof(double) * guard));
-    TRY(cudaMemset(k.ldl - guard, 0, sizeof(double) * (bins * (k.m + 1) + 2 * guard)));
+    char *block = m.take<char>((size_t)((char *)t.need - (char *)t.fibre));
+    const auto on_device = [&](const void *host) { return block + ((const char *)host - (const char *)t.fibre); };
+    k.fibre = (const int *)on_device(t.fibre);
+    k.wanted = (const int *)on_device(t.wanted);
+    k.nf = (const int *)on_device(t.nf);
+    k.y0 = (const int *)on_device(t.y0);
+    k.y1 = (const int *)on_device(t.y1);
+    k.x0 = (const int *)on_device(t.x0);
+    k.known = (const unsigned char *)on_device(t.known);
+    PASS(put(s, block, (const char *)t.fibre, (size_t)((char *)t.need - (char *)t.fibre), e));
+    PASS(zero(s, k.bad, sizeof(int) * (k.nbundle + 1), e));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
-        TRY(cudaMemset(v, 0, sizeof(double) * bins));
-    for (double *v : k.t)
-        TRY(cudaMemset(v, 0, sizeof(double) * bins * (k.band + 1)));
-    double last = begin;
-    spx_status st = SPX_OK;
-    for (int step = 0; step < 5 && st == SPX_OK; step++) {
+        PASS(zero(s, v, sizeof(double) * bins, e));
+    PASS(spots(k, s, e));
+    if (!job.image.get())
+        return SPX_EDEVICE; /* the one who sends it says why */
+    TRY(cudaStreamWaitEvent(s->stream, job.c->image_there, 0));
+    TRY(cudaEventRecord(s->step[0], s->stream));
+    for (int step = 0; step < STEPS; step++) {
         switch (step) {
         case 0:
-            st = equations(k, e);
+            PASS(equations(k, s, e));
             break;
         case 1:
-            st = solve(k, t.scalar, e);
+            PASS(solve(k, s, t.scalar, t.bad, e));
             break;
         case 2:
-            st = marginal(k, m, e);
+            PASS(marginal(k, m, s, e));
             break;
         case 3:
-            st = root(k, m, t.warps, t.list, t.wanted, dev, e);
+            PASS(root(k, m, t, job.c, s, e));
             break;
         case 4:
-            st = fit(k, e);
+            PASS(fit(k, s, e));
             break;
         }
-        if (st == SPX_OK)
-            TRY(cudaDeviceSynchronize());
-        now = omp_get_wtime();
-        dev->step[step] += now - last;
-        last = now;
+        TRY(cudaEventRecord(s->step[step + 1], s->stream));
     }
-    if (st != SPX_OK)
-        return st;
-    TRY(cudaDeviceSynchronize());
-    now = omp_get_wtime();
-    dev->compute += now - begin;
-    begin = now;
-    const size_t nw = p->job->nwave, row0 = (size_t)k.row0, nout = (size_t)rows * nw, ndiag = out->arm.ndiag;
-    const size_t bytes = sizeof(double) * nout;
-    PASS(pull(dev, out->arm.flux + row0 * nw, k.out_flux, bytes, nthreads, e));
-    PASS(pull(dev, out->arm.ivar + row0 * nw, k.out_ivar, bytes, nthreads, e));
-    PASS(pull(dev, out->chi2pix + row0 * nw, k.out_chi2, bytes, nthreads, e));
-    PASS(pull(dev, out->pixmask_fraction + row0 * nw, k.out_seen, bytes, nthreads, e));
-    PASS(pull(dev, out->arm.resolution + row0 * nw * ndiag, k.out_res, bytes * ndiag, nthreads, e));
-    TRY(cudaMemcpy(t.bad, k.bad, sizeof(int) * k.nbundle, cudaMemcpyDeviceToHost));
-    TRY(cudaMemcpy(t.state, k.state, bins, cudaMemcpyDeviceToHost));
-    dev->transfer += omp_get_wtime() - begin;
+    const size_t nw = p->job->nwave, row0 = (size_t)k.row0, ndiag = out->arm.ndiag;
+    const size_t bytes = sizeof(double) * rows * nw;
+    unsigned char *state = t.known; /* [n][lanes] now, in the same room */
+    PASS(get(s, t.bad, k.bad, k.nbundle, e));
+    PASS(get(s, state, k.state, bins, e));
+    PASS(pull(s, out->arm.flux + row0 * nw, k.out_flux, bytes, job.nthreads, e));
+    PASS(pull(s, out->arm.ivar + row0 * nw, k.out_ivar, bytes, job.nthreads, e));
+    PASS(pull(s, out->chi2pix + row0 * nw, k.out_chi2, bytes, job.nthreads, e));
+    PASS(pull(s, out->pixmask_fraction + row0 * nw, k.out_seen, bytes, job.nthreads, e));
+    PASS(pull(s, out->arm.resolution + row0 * nw * ndiag, k.out_res, bytes * ndiag, job.nthreads, e));
+    TRY(cudaStreamSynchronize(s->stream));
+    for (int step = 0; step < STEPS; step++) {
+        float ms = 0.0f;
+        TRY(cudaEventElapsedTime(&ms, s->step[step], s->step[step + 1]));
+        s->seconds[step] += 1e-3 * (double)ms;
+    }
+    int *todo = job.todo + first;
     for (int b = 0; b < k.nbundle; b++) {
         /* the last word: did the iteration converge? */
         todo[b] = t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
-        for (int f = 0; f < k.nl && !todo[b]; f++)
-            for (size_t j = 0; j < nw && t.wanted[b * k.nl + f] >= 0; j++)
-                *nospot += t.state[(j + p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
+        for (size_t j = 0; j < nw && !todo[b]; j++)
+            for (int f = 0; f < k.nl; f++)
+                *nospot += t.wanted[b * k.nl + f] >= 0 &&
+                           state[(j + p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
+        spx_progress_step(p->job->o->progress, todo[b] ? 0 : job.list[first + (size_t)b].nf);
     }
     return SPX_OK;
 }
@@ -2400,134 +2677,325 @@ spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbund
     return bad ? spx_fail(e, SPX_EIO, "out of memory: use fewer threads") : SPX_OK;
 }
 
-/* Device memory of `size` bytes, kept from call to call. */
-spx_status need_room(spx_extract_cuda *dev, size_t size, spx_err *e)
+/* ---- contexts ---- */
+
+void free_context(context *c)
 {
-    if (dev->size >= size)
-        return SPX_OK;
-    if (dev->room)
-        (void)cudaFree(dev->room);
-    dev->room = NULL;
-    dev->size = 0;
-    TRY(cudaMalloc(&dev->room, size));
-    dev->size = size;
+    (void)cudaFree(c->room);
+    for (slot &s : c->slots) {
+        (void)cudaFreeHost(s.staging);
+        (void)cudaFreeHost(s.table);
+        for (cudaEvent_t v : s.chunk)
+            (void)(v && cudaEventDestroy(v));
+        for (cudaEvent_t v : s.step)
+            (void)(v && cudaEventDestroy(v));
+        for (cudaEvent_t v : s.joined)
+            (void)(v && cudaEventDestroy(v));
+        (void)(s.forked && cudaEventDestroy(s.forked));
+        for (cudaStream_t v : s.beside)
+            (void)(v && cudaStreamDestroy(v));
+        (void)(s.stream && cudaStreamDestroy(s.stream));
+    }
+    (void)(c->image_there && cudaEventDestroy(c->image_there));
+    (void)(c->upload && cudaStreamDestroy(c->upload));
+    delete c;
+}
+
+/* Streams, events and staging memory of a new context. */
+spx_status fill_context(context *c, int device, spx_err *e)
+{
+    const auto stream = [&](cudaStream_t *to, int priority) {
+        return cudaStreamCreateWithPriority(to, cudaStreamNonBlocking, priority);
+    };
+    const auto event = [&](cudaEvent_t *to) { return cudaEventCreateWithFlags(to, cudaEventDisableTiming); };
+    int low, high, shared;
+    TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
+    c->shared = (size_t)shared;
+    TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    TRY(cudaFuncSetAttribute(root_kernel<9>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    TRY(stream(&c->upload, high));
+    TRY(event(&c->image_there));
+    for (int i = 0; i < SLOTS; i++) {
+        /* the first piece goes ahead, so that its results travel while the others compute */
+        const int priority = high + i < low ? high + i : low;
+        slot *s = &c->slots[i];
+        TRY(stream(&s->stream, priority));
+        TRY(event(&s->forked));
+        for (int j = 0; j < BESIDE; j++) {
+            TRY(stream(&s->beside[j], priority));
+            TRY(event(&s->joined[j]));
+        }
+        for (cudaEvent_t &v : s->chunk)
+            TRY(event(&v));
+        for (cudaEvent_t &v : s->step)
+            TRY(cudaEventCreate(&v));
+        TRY(cudaMallocHost((void **)&s->staging, (size_t)CHUNKS * CHUNK_BYTES));
+    }
     return SPX_OK;
 }
 
-spx_status run(spx_extract_cuda *dev, const spx_trace_plan *p, spx_trace_bundle *list, size_t nbundle, spx_frame *out,
-               size_t *nospot, int *todo, spx_err *e)
+/* A context for a call: one that is idle, or a new one. Alone: when no other call is under way, and without the memory
+ * of those that were. */
+spx_status borrow(pool *all, int device, bool alone, context **c, spx_err *e)
+{
+    std::unique_lock<std::mutex> lock(all->lock);
+    if (alone) {
+        all->given_back.wait(lock, [&]() { return all->busy == 0; });
+        for (context *old : all->idle)
+            free_context(old);
+        all->idle.clear();
+    }
+    all->busy++;
+    if (!all->idle.empty()) {
+        *c = all->idle.back();
+        all->idle.pop_back();
+        return SPX_OK;
+    }
+    lock.unlock();
+    *c = new (std::nothrow) context();
+    return *c ? fill_context(*c, device, e) : spx_fail(e, SPX_EIO, "out of memory");
+}
+
+void give_back(pool *all, context *c, bool keep)
+{
+    const std::lock_guard<std::mutex> lock(all->lock);
+    if (c && keep)
+        all->idle.push_back(c);
+    else if (c)
+        free_context(c);
+    all->busy--;
+    all->given_back.notify_all();
+}
+
+/* Page-locked tables for pieces of a size. */
+spx_status need_tables(context *c, const work &k, int nslot, spx_err *e)
+{
+    arena count = {NULL, 0, 0};
+    const tables t(count, k);
+    (void)t;
+    for (int i = 0; i < nslot; i++) {
+        slot *s = &c->slots[i];
+        if (s->ntable >= count.used)
+            continue;
+        (void)cudaFreeHost(s->table);
+        s->table = NULL;
+        s->ntable = 0;
+        TRY(cudaMallocHost((void **)&s->table, count.used));
+        s->ntable = count.used;
+    }
+    return SPX_OK;
+}
+
+/* Bytes that a piece of `count` bundles needs at least, and those with which nothing has to wait for memory. */
+void piece_size(const work &k, int count, size_t *least, size_t *best)
+{
+    work w = k;
+    arena m = {NULL, 0, 0};
+    w.nbundle = count;
+    w.lanes = count * w.nl;
+    lay_out(m, w);
+    m.take<char>((size_t)w.nbundle * (w.n * (size_t)w.nl + 4096) + 8192);
+    const size_t warps = (size_t)(w.lanes / WARP + 1), columns = (size_t)w.n * w.lanes * w.rows;
+    const size_t lists = 4 * (size_t)w.lanes * SPX_MAX_POLES;
+    cut(w, LONG, WARP - 1);
+    const size_t one = SPX_MAX_POLES * (task_size(w, w.band < 9 ? 9 : w.band) + wide_size(w));
+    size_t few = one, all = warps * 16 * task_size(w, 9) * 3 / 2;
+    for (size_t v : {columns, bounds_size(w, 9), bounds_size(w, w.band)})
+        few = v > few ? v : few;
+    all = few > all ? few : all;
+    *least = m.used + (few + lists) * sizeof(double) + 16384;
+    *best = m.used + (all + lists) * sizeof(double) + 16384;
+}
+
+/* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
+spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
+{
+    context *c = job.c;
+    const int nbundle = (int)job.nbundle;
+    size_t least = 0, best = 0, size = 0;
+    int nslot = SLOTS, count = 0;
+    for (;;) { /* as many pieces as slots; fewer slots, then smaller pieces, where memory is short */
+        count = count == 0 || nslot > 1 ? (nbundle + nslot - 1) / nslot : count / 2;
+        c->starved = count == 0;
+        if (count == 0)
+            return spx_fail(e, SPX_EDEVICE,
+                            "cuda: one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
+                            "(--max-device-mem), or use --device cpu",
+                            1e-9 * (double)(shared + least), 1e-9 * (double)limit);
+        piece_size(job.k, count, &least, &best);
+        if (shared + nslot * least <= limit)
+            break;
+        if (nslot > 1) {
+            nslot /= 2;
+            if (nslot == 1)
+                count = nbundle;
+            continue;
+        }
+    }
+    nslot = (nbundle + count - 1) / count < nslot ? (nbundle + count - 1) / count : nslot;
+    job.per_piece = count;
+    job.nslot = nslot;
+    job.each = (limit - shared) / nslot / 256 * 256;
+    job.each = job.each < best ? job.each : best / 256 * 256 + 256;
+    size = shared + nslot * job.each;
+    if (c->size < size || c->size > limit) {
+        (void)cudaFree(c->room);
+        c->room = NULL;
+        c->size = 0;
+        c->starved = true;
+        TRY(cudaMalloc((void **)&c->room, size));
+        c->starved = false;
+        c->size = size;
+    }
+    for (int i = 0; i < nslot; i++)
+        job.room[i] = c->room + shared + i * job.each;
+    return SPX_OK;
+}
+
+spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle,
+                  spx_frame *out, size_t *nospot, int *todo, spx_extract_cuda_times *times, spx_err *e)
 {
     const spx_extract_job *job = p->job;
     const spx_psf *psf = job->psf;
-    work k;
-    spx_status st = common_geometry(p, list, nbundle, k, e);
-    if (st != SPX_OK)
-        return st;
+    call all = {};
+    all.p = p;
+    all.list = list;
+    all.nbundle = nbundle;
+    all.out = out;
+    all.todo = todo;
+    all.c = c;
+    PASS(common_geometry(p, list, nbundle, all.k, e));
     size_t free_bytes, total_bytes;
-    TRY(cudaSetDevice(dev->device));
     TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
-    int shared_bytes;
-    TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, dev->device));
-    dev->shared = (size_t)shared_bytes;
-    size_t limit = (free_bytes + dev->size) / 10 * 9;
+    size_t limit = (free_bytes + c->size) / 10 * 9;
     if (job->o->max_device_mem != 0 && job->o->max_device_mem < limit)
         limit = job->o->max_device_mem;
 
-    /* another limit: memory anew */
-    if (dev->room && dev->size > limit) {
-        (void)cudaFree(dev->room);
-        dev->room = NULL;
-        dev->size = 0;
-    }
     /* what all pieces share */
     const size_t npix = job->image->nx * job->image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
+    const auto share = [&](arena &m, work &k) {
+        k.weight = m.take<float>(npix);
+        k.data = m.take<float>(npix);
+        k.coeff = m.take<double>(ncoeff);
+        k.bp = m.take<double>(p->nbin * psf->ndeg);
+        k.xcoef = m.take<double>(psf->nspec * psf->x.ncoef);
+        k.ycoef = m.take<double>(psf->nspec * psf->y.ncoef);
+        k.bx = m.take<double>(p->nbin * psf->x.ncoef);
+        k.by = m.take<double>(p->nbin * psf->y.ncoef);
+    };
     arena shared = {NULL, 0, 0};
-    shared.take<float>(npix);
-    shared.take<float>(npix);
-    shared.take<double>(ncoeff);
-    shared.take<double>(p->nbin * psf->ndeg);
-    /* bundles a piece: as many as fit, with some of their poles at once */
-    int count = (int)nbundle;
-    size_t size = 0;
-    for (; count > 0; count = count / 2) {
-        work w = k;
-        arena m = shared;
-        w.nbundle = count;
-        w.lanes = count * w.nl;
-        lay_out(m, w);
-        const size_t warps = (size_t)(w.lanes / WARP + 1), some = task_size(w, w.band) * sizeof(double);
-        size_t poles = warps * 20 * some / 2, columns = (size_t)w.n * w.lanes * w.rows * sizeof(double);
-        const size_t least =
-            ((size_t)w.n + w.band + 1) * (w.band + 1) * w.lanes * sizeof(double) + SPX_MAX_POLES * some;
-        poles = poles > columns ? poles : columns;
-        poles = poles > least ? poles : least;
-        size = m.used + poles + 4096;
-        if (size <= limit) { /* and all of the poles, where there is room for them */
-            const size_t full = m.used + 3 * poles;
-            size = full < limit ? full : limit;
-            break;
-        }
-    }
-    if (count == 0)
-        return spx_fail(e, SPX_EDEVICE,
-                        "cuda: one bundle needs %.1f GB on the device, %.1f GB may be used: give more "
-                        "(--max-device-mem), or use --device cpu",
-                        1e-9 * (double)size, 1e-9 * (double)limit);
-    st = need_room(dev, size, e);
-    if (st != SPX_OK)
-        return st;
-    arena m = {(char *)dev->room, 0, dev->size};
-    float *weight = m.take<float>(npix), *data = m.take<float>(npix);
-    double *coeff = m.take<double>(ncoeff), *bp = m.take<double>(p->nbin * psf->ndeg);
-    double begin = omp_get_wtime();
+    share(shared, all.k);
+    PASS(need_room(all, shared.used, limit, e));
+    work piece_work = all.k;
+    piece_work.nbundle = all.per_piece;
+    piece_work.lanes = all.per_piece * all.k.nl;
+    PASS(need_tables(c, piece_work, all.nslot, e));
+    shared = {c->room, 0, c->size};
+    share(shared, all.k);
     const int nthreads = spx_extract_threads(job->o);
-    PASS(need_staging(dev, e));
-    TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    PASS(push(dev, weight, job->weight, npix * sizeof(float), nthreads, e));
-    PASS(push(dev, data, job->image->data, npix * sizeof(float), nthreads, e));
-    PASS(push(dev, coeff, p->coeff, ncoeff * sizeof(double), nthreads, e));
-    PASS(push(dev, bp, p->bp, p->nbin * psf->ndeg * sizeof(double), nthreads, e));
-    TRY(cudaDeviceSynchronize());
-    dev->transfer += omp_get_wtime() - begin;
-    k.weight = weight;
-    k.data = data;
-    k.coeff = coeff;
-    k.bp = bp;
-    tables t;
-    st = alloc_tables(t, p->nbin, (size_t)count, (size_t)count * k.nl, e);
-    for (size_t first = 0; first < nbundle && st == SPX_OK; first += (size_t)count) {
-        work w = k;
-        w.nbundle = nbundle - first < (size_t)count ? (int)(nbundle - first) : count;
-        w.lanes = w.nbundle * w.nl;
-        st = piece(p, list + first, w, m, t, out, todo + first, nospot, dev, e);
-        for (int b = 0; b < w.nbundle && st == SPX_OK; b++)
-            spx_progress_step(job->o->progress, todo[first + (size_t)b] ? 0 : list[first + (size_t)b].nf);
+    all.nthreads = nthreads > all.nslot ? nthreads / all.nslot : 1;
+    for (slot &s : c->slots)
+        memset(s.seconds, 0, sizeof s.seconds);
+    const double begin = omp_get_wtime();
+    int turn = 0;
+    const work &k = all.k;
+    PASS(push(c, k.coeff, p->coeff, ncoeff * sizeof(double), &turn, nthreads, e));
+    PASS(push(c, k.bp, p->bp, p->nbin * psf->ndeg * sizeof(double), &turn, nthreads, e));
+    PASS(push(c, k.xcoef, psf->x.coef, psf->nspec * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
+    PASS(push(c, k.ycoef, psf->y.coef, psf->nspec * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
+    PASS(push(c, k.bx, p->bx, p->nbin * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
+    PASS(push(c, k.by, p->by, p->nbin * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
+    TRY(cudaStreamSynchronize(c->upload));
+
+    std::promise<bool> image;
+    all.image = image.get_future().share();
+    spx_err errors[SLOTS] = {}, *mine = errors;
+    spx_status status[SLOTS] = {SPX_OK, SPX_OK, SPX_OK, SPX_OK};
+    size_t counted[SLOTS] = {0};
+    const auto work_of = [&](int which) {
+        status[which] = cudaSetDevice(device) == cudaSuccess ? SPX_OK : SPX_EDEVICE;
+        for (size_t first = (size_t)which * all.per_piece; first < nbundle && status[which] == SPX_OK;
+             first += (size_t)all.nslot * all.per_piece)
+            status[which] = piece(all, which, first, &counted[which], &mine[which]);
+    };
+    std::vector<std::thread> slots;
+    spx_status st = SPX_OK;
+    try {
+        for (int i = 0; i < all.nslot; i++)
+            slots.emplace_back(work_of, i);
+    } catch (const std::exception &x) {
+        st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
-    free_tables(t);
+    const auto send = [&]() {
+        PASS(push(c, k.weight, job->weight, npix * sizeof(float), &turn, nthreads, e));
+        PASS(push(c, k.data, job->image->data, npix * sizeof(float), &turn, nthreads, e));
+        TRY(cudaEventRecord(c->image_there, c->upload));
+        return SPX_OK;
+    };
+    if (st == SPX_OK)
+        st = send();
+    image.set_value(st == SPX_OK);
+    for (std::thread &t : slots)
+        t.join();
+    for (int i = 0; i < all.nslot && st == SPX_OK; i++)
+        if (status[i] != SPX_OK)
+            st = spx_fail(e, status[i], "%s", errors[i].msg);
+    times->seconds = omp_get_wtime() - begin;
+    for (int i = 0; i < all.nslot; i++) {
+        *nospot += counted[i];
+        for (int step = 0; step < STEPS; step++)
+            times->step[step] += c->slots[i].seconds[step];
+    }
     return st;
+}
+
+/* With a context of the device's. Where memory is out, once more, when no other call has some of it. */
+spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle,
+               spx_frame *out, size_t *nospot, int *todo, spx_extract_cuda_times *times, spx_err *e)
+{
+    pool *all = (pool *)dev->pool;
+    TRY(cudaSetDevice(dev->device));
+    for (bool alone = false;; alone = true) {
+        context *c = NULL;
+        spx_status st = borrow(all, dev->device, alone, &c, e);
+        if (st == SPX_OK)
+            st = run_in(c, dev->device, p, list, nbundle, out, nospot, todo, times, e);
+        const bool again = st != SPX_OK && c && c->starved && !alone;
+        if (st != SPX_OK)
+            (void)cudaDeviceSynchronize();
+        give_back(all, c, st == SPX_OK);
+        if (!again)
+            return st;
+        *e = {};
+    }
 }
 
 } // namespace
 
-extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
+extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e)
 {
-    if (dev->room && cudaSetDevice(dev->device) == cudaSuccess)
-        (void)cudaFree(dev->room);
-    dev->room = NULL;
-    dev->size = 0;
-    if (dev->staging) {
-        (void)cudaFreeHost(dev->staging);
-        for (int i = 0; i < CHUNKS; i++)
-            (void)cudaEventDestroy((cudaEvent_t)dev->event[i]);
-        for (int i = 0; i < SPX_CUDA_STREAMS; i++)
-            (void)cudaStreamDestroy((cudaStream_t)dev->stream[i]);
-    }
-    dev->staging = NULL;
+    dev->device = device;
+    dev->pool = new (std::nothrow) pool;
+    return dev->pool ? SPX_OK : spx_fail(e, SPX_EIO, "out of memory");
 }
 
-extern "C" spx_status spx_extract_trace_cuda(spx_extract_cuda *dev, size_t ndev, const spx_image *image,
+extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
+{
+    pool *all = (pool *)dev->pool;
+    if (!all)
+        return;
+    if (cudaSetDevice(dev->device) == cudaSuccess)
+        for (context *c : all->idle)
+            free_context(c);
+    delete all;
+    dev->pool = NULL;
+}
+
+extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t ndev, const spx_image *image,
                                              const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
-                                             spx_extract_counts *counts, spx_err *e)
+                                             spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e)
 {
     if (o->method != SPX_METHOD_TRACE)
         return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use --method trace, or --device cpu");
@@ -2536,6 +3004,7 @@ extern "C" spx_status spx_extract_trace_cuda(spx_extract_cuda *dev, size_t ndev,
     spx_trace_bundle *list = NULL;
     int *todo = NULL;
     size_t nbundle = 0;
+    memset(times, 0, sizeof *times);
     spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);
     if (st == SPX_OK)
         st = spx_trace_plan_make(&job, &plan, e);
@@ -2549,49 +3018,43 @@ extern "C" spx_status spx_extract_trace_cuda(spx_extract_cuda *dev, size_t ndev,
     counts->npatch = o->nspec;
     if (st == SPX_OK) {
         /* bundles are shared out among the devices, a host thread each */
-        size_t nospot = 0;
-        int worst = SPX_OK, which = -1;
-        spx_err *errors = (spx_err *)spx_alloc2(ndev, 1, sizeof *errors, e);
-        st = errors ? SPX_OK : SPX_EIO;
-        if (errors) {
-            try {
-                std::vector<size_t> counted(ndev, 0);
-                const auto share = [&](size_t d) {
-                    const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
-                    dev[d].transfer = dev[d].compute = 0.0;
-                    memset(dev[d].step, 0, sizeof dev[d].step);
-                    dev[d].nbundle_host = 0;
-                    if (b0 < b1)
-                        (void)run(&dev[d], &plan, list + b0, b1 - b0, out, &counted[d], todo + b0, &errors[d]);
-                    for (size_t i = b0; i < b1; i++)
-                        dev[d].nbundle_host += todo[i] != 0;
-                };
-                std::vector<std::thread> others;
-                for (size_t d = 1; d < ndev; d++)
-                    others.emplace_back(share, d);
-                share(0);
-                for (std::thread &t : others)
-                    t.join();
-                for (size_t d = 0; d < ndev; d++)
-                    nospot += counted[d];
-            } catch (const std::exception &x) {
-                st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
+        struct part {
+            size_t nospot;
+            spx_extract_cuda_times times;
+            spx_status st;
+            spx_err error;
+        };
+        try {
+            std::vector<part> parts(ndev);
+            const auto share = [&](size_t d) {
+                const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
+                part &mine = parts[d];
+                if (b0 < b1)
+                    mine.st =
+                        run(&dev[d], &plan, list + b0, b1 - b0, out, &mine.nospot, todo + b0, &mine.times, &mine.error);
+            };
+            std::vector<std::thread> others;
+            for (size_t d = 1; d < ndev; d++)
+                others.emplace_back(share, d);
+            share(0);
+            for (std::thread &t : others)
+                t.join();
+            for (const part &each : parts) {
+                counts->nbin_nospot += each.nospot;
+                times->seconds = fmax(times->seconds, each.times.seconds);
+                for (int i = 0; i < STEPS; i++)
+                    times->step[i] += each.times.step[i];
+                if (st == SPX_OK && each.st != SPX_OK)
+                    st = spx_fail(e, each.st, "%s", each.error.msg);
             }
-            for (size_t d = 0; d < ndev; d++)
-                if (errors[d].code != SPX_OK && worst == SPX_OK) {
-                    worst = errors[d].code;
-                    which = (int)d;
-                }
-            if (worst != SPX_OK)
-                st = spx_fail(e, (spx_status)worst, "%s", errors[which].msg);
+        } catch (const std::exception &x) {
+            st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
         }
-        spx_free(errors);
-        counts->nbin_nospot = nospot;
+        counts->device_seconds = times->seconds;
     }
-    int left = 0;
     for (size_t i = 0; i < nbundle && todo; i++)
-        left |= todo[i];
-    if (st == SPX_OK && left)
+        times->nbundle_host += todo[i] != 0;
+    if (st == SPX_OK && times->nbundle_host > 0)
         st = on_host(&plan, list, nbundle, todo, out, counts, e);
     if (st == SPX_OK)
         st = spx_extract_end(&job, out, counts, e);

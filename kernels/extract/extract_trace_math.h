@@ -20,48 +20,66 @@
 /* Steps of the arithmetic-geometric mean: it converges quadratically, so this is never reached. */
 #define SPX_AGM_STEPS 16
 
-/* Shifts and weights of n poles for eigenvalues in [a, b], 0 < a <= b, n <= SPX_MAX_POLES.
- * Elliptic functions: arithmetic-geometric mean and descending phases (Abramowitz & Stegun 16.4, 17.6). Beyond the
- * middle they come from sn(K'-t)/cn(K'-t) = cn/(k sn), dn(K'-t) = k/dn, cn(K'-t) = k sn/dn, without cancellation. */
-SPX_HD void spx_sqrt_poles(double a, double b, int n, double *shift, double *weight)
+/* Arithmetic-geometric mean of 1 and k = sqrt(a/b): mean[i], gap[i] are its a_i and c_i = (a_{i-1} - b_{i-1})/2. */
+typedef struct {
+    double k, mean[SPX_AGM_STEPS + 1], gap[SPX_AGM_STEPS + 1];
+    int last;
+} spx_sqrt_mean;
+
+SPX_HD spx_sqrt_mean spx_sqrt_mean_of(double a, double b)
 {
-    const double pi = 3.14159265358979323846;
-    double k = sqrt(a / b);
-    k = k < 1.0 ? k : 1.0;
-    /* mean[i], gap[i]: a_i and c_i = (a_{i-1} - b_{i-1})/2 of the arithmetic-geometric mean of 1 and k */
-    double mean[SPX_AGM_STEPS + 1], gap[SPX_AGM_STEPS + 1], low = k;
-    int last = 0;
-    mean[0] = 1.0;
-    gap[0] = 0.0;
-    while (last < SPX_AGM_STEPS) {
-        double up = 0.5 * (mean[last] + low), diff = 0.5 * (mean[last] - low);
-        low = sqrt(mean[last] * low);
-        last++;
-        mean[last] = up;
-        gap[last] = diff;
+    spx_sqrt_mean m;
+    double k = sqrt(a / b), low;
+    m.k = k < 1.0 ? k : 1.0;
+    low = m.k;
+    m.last = 0;
+    m.mean[0] = 1.0;
+    m.gap[0] = 0.0;
+    while (m.last < SPX_AGM_STEPS) {
+        double up = 0.5 * (m.mean[m.last] + low), diff = 0.5 * (m.mean[m.last] - low);
+        low = sqrt(m.mean[m.last] * low);
+        m.last++;
+        m.mean[m.last] = up;
+        m.gap[m.last] = diff;
         if (fabs(diff) < 1e-17 * up)
             break;
     }
-    double quarter = pi / (2.0 * mean[last]);
+    return m;
+}
+
+/* Shift and weight of pole j of n for eigenvalues in [a, b], 0 < a <= b; m is spx_sqrt_mean_of(a, b).
+ * Elliptic functions: arithmetic-geometric mean and descending phases (Abramowitz & Stegun 16.4, 17.6). Beyond the
+ * middle they come from sn(K'-t)/cn(K'-t) = cn/(k sn), dn(K'-t) = k/dn, cn(K'-t) = k sn/dn, without cancellation. */
+SPX_HD void spx_sqrt_pole(const spx_sqrt_mean *m, double a, int n, int j, double *shift, double *weight)
+{
+    const double pi = 3.14159265358979323846;
+    const int last = m->last;
+    double quarter = pi / (2.0 * m->mean[last]);
     double unit = 2.0 * quarter * sqrt(a) / (pi * n);
-    for (int j = 0; j < n; j++) {
-        int mirrored = 2 * j + 1 > n;
-        double t = (mirrored ? n - j - 0.5 : j + 0.5) * quarter / n;
-        double phase = ldexp(mean[last] * t, last), above = phase;
-        for (int i = last; i > 0; i--) {
-            above = phase;
-            phase = 0.5 * (phase + asin(gap[i] / mean[i] * sin(phase)));
-        }
-        double sn = sin(phase), cn = cos(phase), dn = last > 0 ? cn / cos(above - phase) : 1.0;
-        if (mirrored) {
-            double cm = k * sn / dn;
-            sn = cn / dn; /* sn(K'-t) = cn/dn */
-            dn = k / dn;
-            cn = cm;
-        }
-        shift[j] = a * (sn / cn) * (sn / cn);
-        weight[j] = unit * dn / (cn * cn);
+    int mirrored = 2 * j + 1 > n;
+    double t = (mirrored ? n - j - 0.5 : j + 0.5) * quarter / n;
+    double phase = ldexp(m->mean[last] * t, last), above = phase;
+    for (int i = last; i > 0; i--) {
+        above = phase;
+        phase = 0.5 * (phase + asin(m->gap[i] / m->mean[i] * sin(phase)));
     }
+    double sn = sin(phase), cn = cos(phase), dn = last > 0 ? cn / cos(above - phase) : 1.0;
+    if (mirrored) {
+        double cm = m->k * sn / dn;
+        sn = cn / dn; /* sn(K'-t) = cn/dn */
+        dn = m->k / dn;
+        cn = cm;
+    }
+    *shift = a * (sn / cn) * (sn / cn);
+    *weight = unit * dn / (cn * cn);
+}
+
+/* All n <= SPX_MAX_POLES of them. */
+SPX_HD void spx_sqrt_poles(double a, double b, int n, double *shift, double *weight)
+{
+    const spx_sqrt_mean m = spx_sqrt_mean_of(a, b);
+    for (int j = 0; j < n; j++)
+        spx_sqrt_pole(&m, a, n, j, &shift[j], &weight[j]);
 }
 
 /* Largest relative error of the approximation to sqrt(v) over v in [a, b], looked at on a logarithmic grid. */

@@ -120,10 +120,11 @@ static void compare(scene *s, spx_extract_cuda *dev, const char *what)
 {
     spx_frame c = {0}, g = {0}, again = {0};
     spx_extract_counts nc, ng;
+    spx_extract_cuda_times times;
     spx_err e = {0};
     check(spx_extract_trace_cpu(&s->image, &s->psf, &s->o, &c, &nc, &e), &e);
-    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &ng, &e), &e);
-    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &again, &ng, &e), &e);
+    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &ng, &times, &e), &e);
+    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &again, &ng, &times, &e), &e);
     double flux = 0.0, ivar = 0.0, res = 0.0, chi2 = 0.0, fraction = 0.0;
     const size_t nw = c.arm.nwave, n = c.nspec * nw, nd = c.arm.ndiag;
     size_t mask = 0;
@@ -146,7 +147,7 @@ static void compare(scene *s, spx_extract_cuda *dev, const char *what)
     printf(
         "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on the "
         "CPU, repeated: %s%s\n",
-        what, flux, ivar, res, chi2, fraction, mask, dev->nbundle_host, bits ? "same bits" : "DIFFERS",
+        what, flux, ivar, res, chi2, fraction, mask, times.nbundle_host, bits ? "same bits" : "DIFFERS",
         ok ? "" : "  FAILED");
     failures += !ok;
     free_frame(&c);
@@ -156,32 +157,58 @@ static void compare(scene *s, spx_extract_cuda *dev, const char *what)
 
 static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
 {
-    double best = 1e30, transfer = 1e30, compute = 1e30, step[5] = {1e30, 1e30, 1e30, 1e30, 1e30};
+    spx_extract_cuda_times best = {.seconds = 1e30};
+    double whole = 1e30;
     for (int run = 0; run < 6; run++) {
         spx_frame g = {0};
         spx_extract_counts counts;
+        spx_extract_cuda_times times;
         spx_err e = {0};
         double begin = omp_get_wtime();
-        check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &counts, &e), &e);
+        check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &counts, &times, &e), &e);
         double t = omp_get_wtime() - begin;
-        best = t < best ? t : best;
-        transfer = dev->transfer < transfer ? dev->transfer : transfer;
-        compute = dev->compute < compute ? dev->compute : compute;
-        for (int i = 0; i < 5; i++)
-            step[i] = dev->step[i] < step[i] ? dev->step[i] : step[i];
+        whole = t < whole ? t : whole;
+        best = times.seconds < best.seconds ? times : best;
         free_frame(&g);
     }
-    printf("%-28s equations %.4f, solution %.4f, marginal %.4f, square root %.4f, fit %.4f s\n", what, step[0], step[1],
-           step[2], step[3], step[4]);
-    printf("%-28s whole call %.4f s, on the device %.4f s, transfers %.4f s; %zu bundles on the CPU\n", what, best,
-           compute, transfer, dev->nbundle_host);
+    printf("%-28s equations %.4f, solution %.4f, marginal %.4f, square root %.4f, fit %.4f s, added up\n", what,
+           best.step[0], best.step[1], best.step[2], best.step[3], best.step[4]);
+    printf("%-28s whole call %.4f s, on the device, with transfers %.4f s; %zu bundles on the CPU\n", what, whole,
+           best.seconds, best.nbundle_host);
+}
+
+/* Frames one after another from `ncall` threads that each have frames on a device of the list. */
+static void time_queue(scene *s, spx_extract_cuda *dev, int ndev, int ncall, const char *what)
+{
+    const int nframe = 24;
+    double seconds = 0.0;
+    int failed = 0;
+    for (int warm = 0; warm < 2; warm++) {
+        const double begin = omp_get_wtime();
+#pragma omp parallel for num_threads(ncall) schedule(dynamic) reduction(| : failed)
+        for (int i = 0; i < nframe; i++) {
+            spx_frame g = {0};
+            spx_extract_counts counts;
+            spx_extract_cuda_times times;
+            spx_extract_options o = s->o;
+            o.nthreads = 4;
+            failed |= spx_extract_trace_cuda(&dev[i % ndev], 1, &s->image, &s->psf, &o, &g, &counts, &times, NULL);
+            free_frame(&g);
+        }
+        seconds = omp_get_wtime() - begin;
+    }
+    printf("%-28s %d frames, %d at a time on %d devices: %.4f s a frame%s\n", what, nframe, ncall, ndev,
+           seconds / nframe, failed ? "  FAILED" : "");
+    failures += failed != 0;
 }
 
 int main(int argc, char **argv)
 {
     const int small = argc > 1 && strcmp(argv[1], "small") == 0;
-    spx_extract_cuda dev = {0};
+    spx_extract_cuda dev;
+    spx_err error = {0};
     scene s;
+    check(spx_extract_cuda_open(&dev, 0, &error), &error);
     if (argc > 1 && strcmp(argv[1], "time") == 0) { /* for profilers */
         s = make_scene('r', 500, 5760.0, 7620.0, MASKS);
         time_it(&s, &dev, "500 fibres, r");
@@ -214,6 +241,9 @@ int main(int argc, char **argv)
             s = make_scene(arms[arm], 500, from[arm], to[arm], MASKS);
             compare(&s, &dev, name);
             time_it(&s, &dev, name);
+            if (arm == 0)
+                for (int ncall = 1; ncall <= 4; ncall *= 2)
+                    time_queue(&s, &dev, 1, ncall, name);
             free_scene(&s);
         }
         s = make_scene('r', 100, 5760.0, 7620.0, MASKS | GAP);
