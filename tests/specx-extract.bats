@@ -280,7 +280,7 @@ grid=6410,6470,0.8
     [ "$status" -eq 3 ]
     [[ $stderr == *truncated*'1 of 2 frames failed'* ]]
     h5diff one-a.h5 z-001.h5 /frame
-    [ -z "$(ls -A | grep '^[.]' | grep -v '^[.][.]*$')" ]
+    [ -z "$(find . -type f -name '.*')" ]
 }
 
 @test "a queue: names that cannot be" {

@@ -1,9 +1,9 @@
 /* burgers: Burgers' equation, its snapshots, and their singular value decomposition. */
 #include <string.h>
 
-#include "backend.h"
 #include "base/plot.h"
 #include "blocks/io.h"
+#include "device.h"
 #include "h5/stage.h"
 
 static struct {
@@ -100,7 +100,6 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_backend backend = {0};
     spx_burgers out = {0};
     spx_svd svd = {0};
-    spx_err why = {0};
     hid_t file;
     spx_burgers_options bo = {.nx = (size_t)o.nx,
                               .viscosity = o.viscosity,
@@ -114,11 +113,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (o.steps % o.every != 0)
         return spx_fail(e, SPX_EUSAGE, "--every %ld: --steps %ld is no multiple of it", o.every, o.steps);
 
-    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_BURGERS, &why, e);
-    if (st == SPX_OK)
-        spx_stage_device(s, backend.device);
-    if (st == SPX_OK && why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
+    spx_status st = open_device(s, SPX_STAGE_BURGERS, &backend, e);
     if (st == SPX_OK)
         st = spx_stage_hook(s, &bo.hook, e);
 

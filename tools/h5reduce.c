@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
+#include "device.h"
 #include "h5/dataset.h"
 #include "h5/stage.h"
 
@@ -226,18 +226,13 @@ static spx_status run(spx_stage *s, spx_err *e)
     static const char *const usual[] = {"/stack/stack", "/burgers/snapshot", NULL};
     spx_backend backend = {0};
     spx_dataset d;
-    spx_err why = {0};
     job w = {.backend = &backend, .d = &d, .nthreads = (int)s->common.threads};
     size_t empty = 0;
     hid_t file;
 
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one dataset, not %zu", s->ninput);
-    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_REDUCE, &why, e);
-    if (st == SPX_OK)
-        spx_stage_device(s, backend.device);
-    if (st == SPX_OK && why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
+    spx_status st = open_device(s, SPX_STAGE_REDUCE, &backend, e);
     if (st == SPX_OK)
         st = spx_dataset_input(s, s->input[0], usual, &d, e);
     if (st == SPX_OK)

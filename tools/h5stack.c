@@ -1,8 +1,8 @@
 /* h5stack: shift-and-stack of the traces of an array. */
 #include <string.h>
 
-#include "backend.h"
 #include "blocks/io.h"
+#include "device.h"
 #include "h5/stage.h"
 
 static struct {
@@ -180,7 +180,6 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_traces tr = {0};
     spx_shifts sh = {0};
     spx_stack out = {0};
-    spx_err why = {0};
     void *earlier = NULL;
     hid_t file;
     spx_stack_options so = {.method = o.method[0] == 's'   ? SPX_STACK_STACK
@@ -197,11 +196,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (!geometry && (o.geometry != NULL || o.slowness_y != NULL))
         return spx_fail(e, SPX_EUSAGE, "shifts from a geometry need a grid: give --slowness or --velocity");
 
-    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_STACK, &why, e);
-    if (st == SPX_OK)
-        spx_stage_device(s, backend.device);
-    if (st == SPX_OK && why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
+    spx_status st = open_device(s, SPX_STAGE_STACK, &backend, e);
 
     spx_stage_step(s, "read");
     if (st == SPX_OK)

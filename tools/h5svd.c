@@ -1,9 +1,9 @@
 /* h5svd: singular value decomposition or principal components of any two-dimensional dataset. */
 #include <string.h>
 
-#include "backend.h"
 #include "base/plot.h"
 #include "blocks/io.h"
+#include "device.h"
 #include "h5/dataset.h"
 #include "h5/stage.h"
 
@@ -140,7 +140,6 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_backend backend = {0};
     spx_dataset d;
     spx_svd out = {0};
-    spx_err why = {0};
     double *a = NULL, *less = NULL, *rows = NULL, *columns = NULL;
     hid_t file;
     spx_svd_options so = {.method = o.method[0] == 'e' ? SPX_SVD_ECONOMIC : SPX_SVD_RANDOMISED,
@@ -154,11 +153,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (so.method == SPX_SVD_RANDOMISED && o.rank == 0)
         return spx_fail(e, SPX_EUSAGE, "--method randomised: say how many modes with --rank");
 
-    spx_status st = spx_backend_open(&backend, s->common.device, SPX_STAGE_SVD, &why, e);
-    if (st == SPX_OK)
-        spx_stage_device(s, backend.device);
-    if (st == SPX_OK && why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
+    spx_status st = open_device(s, SPX_STAGE_SVD, &backend, e);
 
     spx_stage_step(s, "read");
     if (st == SPX_OK)

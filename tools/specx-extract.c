@@ -1,27 +1,26 @@
 /* specx-extract: CCD image and PSF to spectra with inverse variance and resolution matrix. */
 #include <omp.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backend.h"
 #include "base/pipeline.h"
 #include "blocks/barycentre.h"
 #include "blocks/exposures.h"
 #include "blocks/frame.h"
 #include "blocks/io.h"
-#include "h5/stage.h"
+#include "device.h"
 #include "psf/psf.h"
 
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
-/* Devices that a queue of frames is spread over. */
-enum { MOST_WORKERS = 16 };
 
 static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float", *opt_method = "trace",
                                                                  *opt_site;
 static long opt_bundle_size = 25, opt_sub_bundles = 5, opt_wave_step = 50, opt_wave_pad;
 static double opt_pix_pad_frac, opt_regularize, opt_tolerance = 1e-8;
+static size_t opt_max_device_mem;
 static int opt_model, opt_strict, opt_barycentric, given_sub_bundles, given_wave_pad, given_pix_pad_frac,
     given_tolerance;
 
@@ -123,6 +122,11 @@ static const spx_opt options[] = {
      .help =
          "Part that is used of the pixel rows which only this padding reaches; without it, 0.9 for traces and 0.8 for "
          "patches"},
+    {.kind = SPX_OPT_BYTES,
+     .name = "max-device-mem",
+     .arg = "SIZE",
+     .value = &opt_max_device_mem,
+     .help = "Memory to use on each GPU, such as 4G; a frame that needs more is worked on in parts; 0: what is free"},
     {.kind = SPX_OPT_DOUBLE,
      .name = "regularize",
      .arg = "ALPHA",
@@ -151,8 +155,11 @@ typedef struct {
     spx_stage *s;
     spx_exposures *queue;
     size_t nworker, total, most;
-    spx_backend backend[MOST_WORKERS];
-    spx_err failed[MOST_WORKERS]; /* a worker could not begin */
+    spx_backend backend;
+    pthread_mutex_t opening;
+    int opened;
+    spx_err failed;    /* the backend could not be opened */
+    spx_err no_memory; /* for another frame */
     atomic_int stop;
     spx_progress *progress; /* of a queue whose length is known */
     size_t nframe, nbad, first_peak;
@@ -214,6 +221,7 @@ static spx_status make_options(int nthreads, const spx_image *image, const spx_p
         o->tolerance = opt_tolerance;
     o->regularize = opt_regularize;
     o->want_model = opt_model;
+    o->max_device_mem = opt_max_device_mem;
     o->nthreads = nthreads;
     o->nspec = psf->nspec;
     if (opt_spectra != NULL)
@@ -321,7 +329,7 @@ static void *read_frame(void *ctx)
     job *j = atomic_load(&w->stop) ? NULL : spx_alloc(1, sizeof *j, &e);
     if (j == NULL) {
         if (e.code != SPX_OK)
-            w->failed[0] = e;
+            w->no_memory = e;
         return NULL;
     }
     j->st = read_job(w, j, &end, &j->e);
@@ -335,25 +343,20 @@ static void *read_frame(void *ctx)
     return j;
 }
 
-/* The worker's device: all of them for a single frame, else one of them. Opened while the first image is read. */
+/* The backend is opened while the first image is read, by the worker that comes first; the others wait for it. */
 static void start(void *ctx, size_t worker)
 {
     work *w = ctx;
-    spx_err why = {0}, *e = &w->failed[worker];
-    char device[256];
-    const char *wanted = w->s->common.device;
-    (void)snprintf(device, sizeof device, "%s",
-                   strcmp(opt_method, "patch") == 0 && strcmp(wanted, "auto") == 0 ? "cpu" : wanted);
-    if (w->nworker > 1) {
-        const char *number = wanted + strlen("cuda:");
-        for (size_t i = 0; i < worker; i++)
-            number = strchr(number, ',') + 1;
-        (void)snprintf(device, sizeof device, "cuda:%.*s", (int)strcspn(number, ","), number);
+    (void)worker;
+    (void)pthread_mutex_lock(&w->opening);
+    if (!w->opened) {
+        const double begin = omp_get_wtime();
+        if (open_device(w->s, SPX_STAGE_EXTRACT, &w->backend, &w->failed) != SPX_OK)
+            atomic_store(&w->stop, 1);
+        spx_detail("open %s: %.3f s", w->s->common.device, omp_get_wtime() - begin);
+        w->opened = 1;
     }
-    if (spx_backend_open(&w->backend[worker], device, SPX_STAGE_EXTRACT, &why, e) != SPX_OK)
-        atomic_store(&w->stop, 1);
-    else if (why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
+    (void)pthread_mutex_unlock(&w->opening);
 }
 
 static void compute(void *ctx, size_t worker, void *item)
@@ -361,8 +364,8 @@ static void compute(void *ctx, size_t worker, void *item)
     work *w = ctx;
     job *j = item;
     spx_score_range range;
-    if (j->st == SPX_OK && w->failed[worker].code != SPX_OK)
-        j->st = w->failed[worker].code; /* said once, at the end */
+    if (j->st == SPX_OK && w->failed.code != SPX_OK)
+        j->st = w->failed.code; /* said once, at the end */
     if (j->st != SPX_OK)
         return;
     const double begin = omp_get_wtime();
@@ -372,7 +375,8 @@ static void compute(void *ctx, size_t worker, void *item)
         j->o.progress =
             spx_progress_start(w->s->common.progress, "extract", j->o.method == SPX_METHOD_TRACE ? "traces" : "patches",
                                spx_extract_units(j->psf, &j->o));
-    j->st = w->backend[worker].extract(&w->backend[worker], &j->x.image, j->psf, &j->o, &j->frame, &j->counts, &j->e);
+    j->o.device = w->nworker > 1 ? (int)worker : -1;
+    j->st = w->backend.extract(&w->backend, &j->x.image, j->psf, &j->o, &j->frame, &j->counts, &j->e);
     spx_progress_end(j->o.progress);
     if (j->st == SPX_OK && (j->scores = spx_alloc2(3, j->frame.nspec, sizeof *j->scores, &j->e)) == NULL)
         j->st = SPX_EIO;
@@ -390,6 +394,8 @@ static void record_seconds(spx_stage *s, const job *j)
     static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
                                                         "marginal", "fit",  "root",      "end"};
     spx_stage_seconds(s, "extract", j->seconds);
+    if (j->counts.device_seconds > 0)
+        spx_stage_seconds(s, "extract.device", j->counts.device_seconds);
     spx_detail("extract: %.3f s", j->seconds);
     for (int k = 0; k < SPX_EXTRACT_STEPS; k++)
         if (j->counts.seconds[k] > 0) {
@@ -474,25 +480,28 @@ static void end_frame(void *ctx, void *item)
 }
 
 /* One worker for each device of a queue of frames; a single frame is shared out among the devices by its bundles. */
-static spx_status count_workers(const char *device, size_t total, size_t *n, spx_err *e)
+static spx_status count_workers(spx_stage *s, size_t total, size_t *n, spx_err *e)
 {
+    const char *device = s->common.device;
     *n = 1;
-    if (strncmp(device, "cuda", 4) == 0 && strcmp(opt_method, "patch") == 0)
-        return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace", device);
     for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && total != 1 && (p = strchr(p, ',')) != NULL; p++)
         ++*n;
-    if (*n > MOST_WORKERS)
-        return spx_fail(e, SPX_EUSAGE, "--device %s: more than %d devices", device, MOST_WORKERS);
+    if (strcmp(opt_method, "patch") != 0)
+        return SPX_OK;
+    if (strncmp(device, "cuda", 4) == 0)
+        return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace", device);
+    if (strcmp(device, "auto") == 0)
+        s->common.device = "cpu";
     return SPX_OK;
 }
 
 static spx_status finish(work *w, spx_status st, spx_err *e)
 {
-    for (size_t i = 0; i < w->nworker && st == SPX_OK; i++)
-        if (w->failed[i].code != SPX_OK) {
-            *e = w->failed[i];
-            st = e->code;
-        }
+    const spx_err *worse = w->failed.code != SPX_OK ? &w->failed : &w->no_memory;
+    if (st == SPX_OK && worse->code != SPX_OK) {
+        *e = *worse;
+        st = e->code;
+    }
     if (st == SPX_OK && w->nbad > 0 && w->nframe == 1) {
         *e = w->held;
         st = w->worst;
@@ -504,11 +513,11 @@ static spx_status finish(work *w, spx_status st, spx_err *e)
 
 static spx_status run(spx_stage *s, spx_err *e)
 {
-    work w = {.s = s};
+    work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER};
     spx_status st = spx_exposures_open(s, &w.queue, e);
     if (st == SPX_OK) {
         w.total = spx_exposures_total(w.queue);
-        st = count_workers(s->common.device, w.total, &w.nworker, e);
+        st = count_workers(s, w.total, &w.nworker, e);
     }
     if (st == SPX_OK) {
         /* in work: what is computed, one frame that is read and one that is written */
@@ -532,8 +541,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     }
     if (st == SPX_OK)
         st = spx_exposures_finish(w.queue, e);
-    for (size_t i = 0; i < w.nworker; i++)
-        spx_backend_close(&w.backend[i]);
+    spx_backend_close(&w.backend);
     spx_exposures_close(w.queue);
     return st;
 }
