@@ -85,28 +85,38 @@ static int has_stage(const spx_backend *b, spx_stage_id stage)
     return 0;
 }
 
-static spx_status open_library(spx_backend *b, const char *name, const char *list, spx_stage_id stage, spx_err *e)
+/* The shared object of a backend; its path is given also when it cannot be loaded. */
+static spx_status load(const char *name, void **lib, char *path, size_t size, spx_err *e)
 {
-    char file[64], path[PATH_MAX + 64];
-    memset(b, 0, sizeof *b);
+    char file[64];
+    (void)snprintf(file, sizeof file, "backend-%s.so", name);
+    spx_plugin_path(file, path, size);
+    *lib = NULL;
     /* the backend brings hundreds of megabytes of libraries: where there is no driver, nobody waits for them */
     void *driver = strcmp(name, "cuda") == 0 ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL;
     if (driver != NULL)
         (void)dlclose(driver);
     else if (strcmp(name, "cuda") == 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: no CUDA driver is installed: use --device cpu or auto", name);
-    (void)snprintf(file, sizeof file, "backend-%s.so", name);
-    spx_plugin_path(file, path, sizeof path);
     if (access(path, R_OK) != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend is not installed (%s): use --device cpu or auto",
                         name, name, path);
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL)
+    if ((*lib = dlopen(path, RTLD_NOW | RTLD_LOCAL)) == NULL)
         return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend cannot be loaded: %s", name, name, dlerror());
+    return SPX_OK;
+}
+
+static spx_status open_library(spx_backend *b, const char *name, const char *list, spx_stage_id stage, spx_err *e)
+{
+    char path[PATH_MAX + 64];
+    void *lib;
+    memset(b, 0, sizeof *b);
+    spx_status st = load(name, &lib, path, sizeof path, e);
+    if (st != SPX_OK)
+        return st;
     spx_backend_entry *entry;
     *(void **)&entry = dlsym(lib, SPX_BACKEND_ENTRY);
-    spx_status st =
-        entry == NULL ? spx_fail(e, SPX_EDEVICE, "%s: is not a backend of specpipe", path) : entry(b, list, e);
+    st = entry == NULL ? spx_fail(e, SPX_EDEVICE, "%s: is not a backend of specpipe", path) : entry(b, list, e);
     if (st == SPX_OK && b->abi != SPX_BACKEND_ABI)
         st = spx_fail(e, SPX_EDEVICE, "%s: belongs to another version of specpipe: install both alike", path);
     if (st == SPX_OK && !has_stage(b, stage))
@@ -116,6 +126,49 @@ static spx_status open_library(spx_backend *b, const char *name, const char *lis
     if (st != SPX_OK)
         spx_backend_close(b);
     return st;
+}
+
+static void describe(const char *name, spx_plugin_tell *tell)
+{
+    static const struct {
+        const char *name;
+        spx_stage_id stage;
+    } stage[] = {{"extract", SPX_STAGE_EXTRACT}, {"rvfit", SPX_STAGE_RVFIT}, {"stack", SPX_STAGE_STACK},
+                 {"reduce", SPX_STAGE_REDUCE},   {"svd", SPX_STAGE_SVD},     {"burgers", SPX_STAGE_BURGERS}};
+    char path[PATH_MAX + 64], key[64], stages[128];
+    spx_backend b = {0};
+    spx_err e = {0};
+    void *lib = NULL;
+    const spx_status st = load(name, &lib, path, sizeof path, &e);
+    (void)snprintf(key, sizeof key, "backend %s", name);
+    if (st != SPX_OK) {
+        tell(key, "not usable: %s", e.msg);
+        return;
+    }
+    tell(key, "%s", path);
+    spx_backend_describe_entry *entry;
+    *(void **)&entry = dlsym(lib, SPX_BACKEND_DESCRIBE_ENTRY);
+    if (entry != NULL)
+        entry(tell);
+    size_t n = 0;
+    /* which it has is known when it is open, on any device */
+    if (open_library(&b, name, "", SPX_STAGE_STACK, &e) == SPX_OK) {
+        for (size_t i = 0; i < sizeof stage / sizeof *stage; i++)
+            if (has_stage(&b, stage[i].stage))
+                n += (size_t)snprintf(stages + n, sizeof stages - n, "%s%s", n > 0 ? " " : "", stage[i].name);
+        spx_backend_close(&b);
+        (void)snprintf(key, sizeof key, "stages %s", name);
+        tell(key, "%s", stages);
+    } else {
+        tell(key, "not usable: %s", e.msg);
+    }
+    (void)dlclose(lib);
+}
+
+void spx_backend_describe(spx_plugin_tell *tell)
+{
+    tell("backend cpu", "part of each program");
+    describe("cuda", tell);
 }
 
 spx_status spx_backend_open(spx_backend *b, const char *device, spx_stage_id stage, spx_err *why, spx_err *e)

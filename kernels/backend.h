@@ -7,6 +7,7 @@
 #define SPX_BACKEND_H
 
 #include "base/err.h"
+#include "base/plugin.h"
 #include "burgers/burgers.h"
 #include "extract/extract.h"
 #include "reduce/reduce.h"
@@ -53,6 +54,13 @@ typedef struct spx_backend {
  * SPX_EDEVICE says why there is no usable device. */
 typedef spx_status spx_backend_entry(spx_backend *b, const char *list, spx_err *e);
 #define SPX_BACKEND_ENTRY "spx_backend_entry_point"
+
+/* The other entry: versions of its libraries, and its devices with what each can, or why it is refused. */
+typedef void spx_backend_describe_entry(spx_plugin_tell *tell);
+#define SPX_BACKEND_DESCRIBE_ENTRY "spx_backend_describe_point"
+
+/* All backends: where they are, whether they can be used and why not, and what they say themselves. */
+void spx_backend_describe(spx_plugin_tell *tell);
 
 /* Open a backend that has `stage`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE. "auto": a device
  * where one is usable, else the CPU; why not is then in `why` (may be NULL). SPX_EUSAGE: another word. */

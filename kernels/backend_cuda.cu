@@ -1,4 +1,6 @@
 /* The CUDA backend: which devices, and which stages it has. */
+#include <cufft.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -99,4 +101,56 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     b->svd = spx_svd_cuda;
     b->burgers = spx_burgers_cuda;
     return SPX_OK;
+}
+
+/* 13020 as CUDA counts: 13.2. */
+static void tell_version(spx_plugin_tell *tell, const char *key, int version)
+{
+    tell(key, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+/* A library's version by its parts. */
+template <typename F> static void tell_library(spx_plugin_tell *tell, const char *key, F property)
+{
+    int part[3] = {0, 0, 0};
+    const libraryPropertyType which[3] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+    for (int i = 0; i < 3; i++)
+        (void)property(which[i], &part[i]);
+    tell(key, "%d.%d.%d", part[0], part[1], part[2]);
+}
+
+extern "C" void spx_backend_describe_point(spx_plugin_tell *tell)
+{
+    int driver = 0, runtime = 0, count = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess)
+        tell_version(tell, "cuda driver supports", driver);
+    if (cudaRuntimeGetVersion(&runtime) == cudaSuccess)
+        tell_version(tell, "cuda runtime", runtime);
+    tell_library(tell, "cublas", cublasGetProperty);
+    tell_library(tell, "cusolver", cusolverGetProperty);
+    tell_library(tell, "cufft", cufftGetProperty);
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    if (found != cudaSuccess)
+        tell("cuda devices", "none: %s", cudaGetErrorString(found));
+    for (int d = 0; d < count; d++) {
+        cudaDeviceProp p;
+        char key[32];
+        size_t available = 0, total = 0;
+        (void)snprintf(key, sizeof key, "device cuda:%d", d);
+        cudaError_t status = cudaGetDeviceProperties(&p, d);
+        if (status != cudaSuccess) {
+            tell(key, "refused: %s", cudaGetErrorString(status));
+            continue;
+        }
+        tell(key, "%s, compute capability %d.%d, %d multiprocessors", p.name, p.major, p.minor, p.multiProcessorCount);
+        if (p.major < LEAST_MAJOR)
+            tell(key, "refused: its compute capability is below %d.0", LEAST_MAJOR);
+        else if ((status = cudaSetDevice(d)) != cudaSuccess ||
+                 (status = cudaMemGetInfo(&available, &total)) != cudaSuccess)
+            tell(key, "refused: %s", cudaGetErrorString(status));
+        else
+            tell(key, "usable, %.1f of %.1f GiB of memory are free", (double)available / (1 << 30),
+                 (double)total / (1 << 30));
+    }
+    (void)cudaGetLastError();
 }

@@ -140,6 +140,21 @@ static spx_status load_library(const python *p, spx_err *e)
                     p->program, p->library, p->version);
 }
 
+spx_hook_describe_entry spx_hook_describe_point;
+
+void spx_hook_describe_point(spx_plugin_tell *tell)
+{
+    python p = {0};
+    spx_err e = {0};
+    spx_status st = ask(&p, &e);
+    if (st == SPX_OK)
+        st = load_library(&p, &e);
+    if (st == SPX_OK)
+        tell("python", "%s, version %s, library %s", p.program, p.version, p.library);
+    else
+        tell("python", "not usable: %s", e.msg);
+}
+
 static spx_status start(spx_err *e)
 {
     static wchar_t program[PATH_MAX]; /* Python keeps the pointer */

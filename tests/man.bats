@@ -114,5 +114,6 @@ programs() {
 @test "examples: h5table" { run_examples h5table.1; }
 @test "examples: rvs-fit" { run_examples rvs-fit.1; }
 @test "examples: rvs-template" { run_examples rvs-template.1; }
+@test "examples: specpipe-info" { run_examples specpipe-info.1; }
 @test "examples: specx-extract" { run_examples specx-extract.1; }
 @test "examples: specx-sim" { run_examples specx-sim.1; }

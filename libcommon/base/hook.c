@@ -60,28 +60,39 @@ static spx_status read_source(const char *path, char **source, spx_err *e)
     return st;
 }
 
-static spx_status load(spx_hook *h, spx_hook_entry **entry, spx_err *e)
+static spx_status load(void **lib, char *library, size_t size, spx_err *e)
 {
-    char library[PATH_MAX + 64];
-    spx_plugin_path("hook-python.so", library, sizeof library);
+    spx_plugin_path("hook-python.so", library, size);
     if (access(library, R_OK) != 0)
         return spx_fail(e, SPX_EUSAGE,
                         "--hook: this installation has no hooks (%s is not there): install libpython3-dev and build "
                         "specpipe again",
                         library);
     /* the entry loads Python, whose functions the plug-in uses: bound when they are called */
-    if ((h->library = dlopen(library, RTLD_LAZY | RTLD_LOCAL)) == NULL)
+    if ((*lib = dlopen(library, RTLD_LAZY | RTLD_LOCAL)) == NULL)
         return spx_fail(e, SPX_EUSAGE, "--hook: %s", dlerror());
-    *(void **)entry = dlsym(h->library, SPX_HOOK_ENTRY);
-    if (*entry == NULL)
-        return spx_fail(e, SPX_EUSAGE, "--hook: %s belongs to another version of specpipe: install both alike",
-                        library);
     return SPX_OK;
+}
+
+void spx_hook_describe(spx_plugin_tell *tell)
+{
+    char library[PATH_MAX + 64];
+    spx_err e = {0};
+    void *lib = NULL;
+    if (load(&lib, library, sizeof library, &e) != SPX_OK) {
+        tell("hook python", "not usable: %s", e.msg);
+        return;
+    }
+    tell("hook python", "%s", library);
+    spx_hook_describe_entry *entry;
+    *(void **)&entry = dlsym(lib, SPX_HOOK_DESCRIBE_ENTRY);
+    if (entry != NULL)
+        entry(tell);
 }
 
 spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e)
 {
-    char *source = NULL;
+    char *source = NULL, library[PATH_MAX + 64];
     spx_hook_entry *entry = NULL;
     const size_t end = name_end(arg);
     memset(h, 0, sizeof *h);
@@ -90,7 +101,11 @@ spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e)
     memcpy(h->file, arg, end);
     spx_status st = read_source(h->file, &source, e);
     if (st == SPX_OK)
-        st = load(h, &entry, e);
+        st = load(&h->library, library, sizeof library, e);
+    if (st == SPX_OK)
+        *(void **)&entry = dlsym(h->library, SPX_HOOK_ENTRY);
+    if (st == SPX_OK && entry == NULL)
+        st = spx_fail(e, SPX_EUSAGE, "--hook: %s belongs to another version of specpipe: install both alike", library);
     if (st == SPX_OK)
         st = entry(h, source, arg[end] == ':' ? arg + end + 1 : "hook", e);
     if (st != SPX_OK)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/plugin.h"
 
 enum { SPX_HOOK_MAXDIM = 8 };
 
@@ -86,6 +87,12 @@ typedef struct spx_hook {
  * was read from h->file. */
 typedef spx_status spx_hook_entry(spx_hook *h, const char *source, const char *function, spx_err *e);
 #define SPX_HOOK_ENTRY "spx_hook_entry_point_1"
+
+/* Its other entry: which Python it would use, or why there is none. */
+typedef void spx_hook_describe_entry(spx_plugin_tell *tell);
+#define SPX_HOOK_DESCRIBE_ENTRY "spx_hook_describe_point"
+/* Whether there are hooks, and what the plug-in says itself. */
+void spx_hook_describe(spx_plugin_tell *tell);
 
 /* Open `arg`, FILE.py[:function]; without a function it is the one called hook. SPX_EUSAGE: no such file or function,
  * or this installation has no hooks; SPX_EHOOK: the file itself failed. */

@@ -1,0 +1,76 @@
+/* specpipe-info: what this installation can use, and why not the rest. */
+#include <cblas.h>
+#include <fftw3.h>
+#include <fitsio.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/hook.h"
+#include "device.h"
+#include "h5/stage.h"
+
+static void tell(const char *key, const char *fmt, ...) SPX_PRINTF(2, 3);
+
+static void tell(const char *key, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    printf("%s: ", key);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+}
+
+static void tell_machine(const spx_stage *s)
+{
+    struct utsname u;
+    tell("specpipe", "%s", SPX_VERSION);
+    if (uname(&u) == 0)
+        tell("machine", "%s %s %s", u.sysname, u.release, u.machine);
+    tell("threads", "%ld", s->common.threads);
+#if defined(__x86_64__)
+    tell("instructions", "%s%s%s", "sse2",
+         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? " avx2" : "",
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") ? " avx512" : "");
+#endif
+}
+
+static void tell_libraries(void)
+{
+    unsigned major = 0, minor = 0, release = 0;
+    float cfitsio = 0;
+    (void)H5get_libversion(&major, &minor, &release);
+    tell("hdf5", "%u.%u.%u", major, minor, release);
+    tell("cfitsio", "%.3f", (double)fits_get_version(&cfitsio));
+    tell("openblas", "%s", openblas_get_config());
+    tell("fftw", "%s", fftw_version);
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    spx_backend b = {0};
+    if (s->ninput != 0)
+        return spx_fail(e, SPX_EUSAGE, "%s: there is no input", s->input[0]);
+    tell_machine(s);
+    tell_libraries();
+    spx_backend_describe(tell);
+    spx_hook_describe(tell);
+    /* any stage: each backend that is usable has this one */
+    spx_status st = open_device(s, SPX_STAGE_STACK, &b, e);
+    if (st == SPX_OK)
+        tell("device", "%s", b.device);
+    spx_backend_close(&b);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "specpipe-info",
+                                        .summary = "what this installation can use, and why not the rest",
+                                        .usage = "[OPTION...]",
+                                        .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL | SPX_USES_DEVICE,
+                                        .run = run};
+    return spx_main(&program, argc, argv);
+}
