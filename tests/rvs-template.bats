@@ -190,3 +190,12 @@ values() {
     [ "$(values /templates/sdss/grid/naxis t.h5)" = "60 7" ]
     [ "$(values /templates/sdss/parlog t.h5)" = "1 0" ]
 }
+
+@test "rvs-template: BLAS is as fast as the processor, unless told not to be" {
+    OPENBLAS_VERBOSE=2 rvs-template --version 2>err >/dev/null
+    grep -q '^Core:' err || skip "this OpenBLAS does not say what it uses"
+    grep -q avx2 /proc/cpuinfo || skip "the processor has no AVX2"
+    [[ $(tail -1 err) != *Prescott* ]]
+    OPENBLAS_CORETYPE=Prescott OPENBLAS_VERBOSE=2 rvs-template --version 2>err >/dev/null
+    [ "$(cat err)" = "Core: Prescott" ]
+}

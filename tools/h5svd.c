@@ -201,7 +201,7 @@ int main(int argc, char **argv)
                                         .summary = "singular value decomposition of a two-dimensional dataset",
                                         .usage = "[OPTION...] FILE:/DATASET",
                                         .options = options,
-                                        .flags = SPX_USES_DEVICE,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_BLAS,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

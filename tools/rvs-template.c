@@ -257,7 +257,7 @@ int main(int argc, char **argv)
                                         "templates for an instrument from a library of model spectra",
                                         "--setup SETUP [OPTION...] [FILE]",
                                         options,
-                                        0,
+                                        SPX_USES_BLAS,
                                         run};
     return spx_main(&program, argc, argv);
 }

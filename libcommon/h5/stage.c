@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/blas.h"
 #include "base/text.h"
 #include "h5/insitu.h"
 #include "h5/provenance.h"
@@ -607,6 +608,8 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_opt shared[NSHARED];
     spx_err err = {0};
     int done = 0;
+    if ((program->flags & SPX_USES_BLAS) != 0)
+        spx_blas_exec(argv);
     memset(&priv, 0, sizeof priv);
     memset(&s, 0, sizeof s);
     s.program = program;

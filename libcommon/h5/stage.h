@@ -28,7 +28,8 @@ enum {
     SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
     SPX_USES_DEVICE = 8, /* runs a kernel stage and asks spx_backend_open() for the device */
     SPX_OUT_LATE = 16,   /* calls spx_stage_need_output() itself, where there is an output at all */
-    SPX_USES_HOOK = 32   /* has the option --hook and hands spx_stage_hook() to its stage */
+    SPX_USES_HOOK = 32,  /* has the option --hook and hands spx_stage_hook() to its stage */
+    SPX_USES_BLAS = 64   /* large matrices: BLAS must be as fast as the processor (base/blas.h) */
 };
 
 typedef struct {
