@@ -298,6 +298,8 @@ static spx_status describe_column(spx_cards *h, size_t k, const char *name, cons
     snprintf(key, sizeof key, "TUNIT%zu", k);
     if (strcmp(unit, "degree") == 0)
         unit = "deg"; /* as FITS spells it */
+    if (strcmp(unit, "km/s") == 0)
+        unit = "km s-1";
     if (*unit && strcmp(unit, "1") != 0 && (st = spx_cards_set_string(h, key, unit, NULL, e)) != SPX_OK)
         return st;
     if (c->ndim > (c->code == 'A' ? 0 : 1) && c->ndim <= SPX_FITS_MAXDIM) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "blocks/fits.h"
 #include "blocks/fits_ccd.h"
 #include "blocks/io.h"
 #include "h5/h5io.h"
@@ -261,6 +262,86 @@ static int fit_command(hid_t in, char *text, size_t size)
     return 0;
 }
 
+/* Cards of the spectra's header that rvspecfit's files have. */
+static spx_status rv_header(hid_t in, spx_cards *h, spx_err *e)
+{
+    static const char *const key[] = {"SPGRP", "SPGRPVAL", "TILEID",   "SPECTRO",  "PETAL",
+                                      "NIGHT", "EXPID",    "HPXPIXEL", "HPXNSIDE", "HPXNEST"};
+    spx_cards all = {0};
+    spx_status st = spx_cards_read(in, "/rvfit/header", &all, e);
+    for (size_t i = 0; i < all.n && st == SPX_OK; i++)
+        for (size_t k = 0; k < sizeof key / sizeof *key && st == SPX_OK; k++) {
+            size_t n = strlen(key[k]);
+            const char *card = all.cards + 80 * i;
+            char text[81];
+            if (strncmp(card, key[k], n) != 0 || strncmp(card + n, "        ", 8 - n) != 0)
+                continue;
+            (void)snprintf(text, sizeof text, "%.80s", card);
+            st = spx_cards_append(h, text, e);
+        }
+    spx_cards_free(&all);
+    return st;
+}
+
+static spx_status put_rv_primary(hid_t in, spx_fits_out *o, spx_err *e)
+{
+    char command[1024], file[512];
+    spx_cards h = {0};
+    spx_status st = rv_header(in, &h, e);
+    if (st == SPX_OK && recorded(in, "zbest", file, sizeof file))
+        st = spx_cards_set_string(&h, "RR_FILE", file, "redshift file", e);
+    if (st == SPX_OK)
+        st = put_primary(in, o, &h, fit_command(in, command, sizeof command) ? command : NULL, e);
+    spx_cards_free(&h);
+    return st;
+}
+
+/* The table as rvspecfit's users know it: SUCCESS is a logical column, and true where no warning is set. */
+static spx_status put_rv_table(hid_t in, spx_fits_out *o, spx_err *e)
+{
+    static const char *const changed = "SUCCESS";
+    spx_table *t = NULL, *out = NULL;
+    int64_t *warn = NULL, *success = NULL;
+    signed char *good = NULL;
+    spx_status st = spx_table_read(in, "/rvfit/table", &t, e);
+    if (st == SPX_OK && (spx_table_find(t, changed) < 0 || spx_table_find(t, "RVS_WARN") < 0)) {
+        st = put_table(o, "RVTAB", t, e);
+        spx_table_free(t);
+        return st;
+    }
+    hid_t type = spx_fits_element_type('L', 1, 0, 1);
+    if (st == SPX_OK &&
+        ((out = spx_table_new(t->nrow, e)) == NULL || (warn = spx_alloc(t->nrow, sizeof *warn, e)) == NULL ||
+         (success = spx_alloc(t->nrow, sizeof *success, e)) == NULL || (good = spx_alloc(t->nrow, 1, e)) == NULL))
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_table_get_i64(t, "RVS_WARN", warn, e);
+    if (st == SPX_OK)
+        st = spx_table_get_i64(t, changed, success, e);
+    for (size_t i = 0; st == SPX_OK && i < t->nrow; i++)
+        good[i] = warn[i] == 0 && success[i] != 0;
+    for (size_t k = 0; st == SPX_OK && k < spx_table_ncol(t); k++) {
+        char *name = spx_table_name(t, (int)k, e);
+        if (name == NULL)
+            st = SPX_EIO;
+        else if (strcmp(name, changed) == 0)
+            st = spx_table_add(out, name, type, "", good, e);
+        else
+            st = spx_table_copy_column(out, name, t, (int)k, e);
+        spx_free(name);
+    }
+    if (st == SPX_OK)
+        st = put_table(o, "RVTAB", out, e);
+    if (type >= 0)
+        (void)H5Tclose(type);
+    spx_table_free(t);
+    spx_table_free(out);
+    spx_free(warn);
+    spx_free(success);
+    spx_free(good);
+    return st;
+}
+
 static spx_status put_named_table(hid_t in, spx_fits_out *o, const char *path, const char *extname, spx_err *e)
 {
     spx_table *t = NULL;
@@ -273,14 +354,13 @@ static spx_status put_named_table(hid_t in, spx_fits_out *o, const char *path, c
 
 spx_status spx_fits_put_rvtab(hid_t in, spx_fits_out *o, spx_err *e)
 {
-    char command[1024];
     spx_status st = spx_schema_accept(in, "/rvfit", "rvfit", e);
     if (st == SPX_OK && !spx_h5_exists(in, "/rvfit/table"))
         st = spx_fail(e, SPX_EINPUT, "%s:/rvfit/table: is missing", spx_h5_filename(in));
     if (st == SPX_OK)
-        st = put_primary(in, o, NULL, fit_command(in, command, sizeof command) ? command : NULL, e);
+        st = put_rv_primary(in, o, e);
     if (st == SPX_OK)
-        st = put_named_table(in, o, "/rvfit/table", "RVTAB", e);
+        st = put_rv_table(in, o, e);
     if (st == SPX_OK)
         st = put_named_table(in, o, "/fibermap", "FIBERMAP", e);
     if (st == SPX_OK)
@@ -289,7 +369,7 @@ spx_status spx_fits_put_rvtab(hid_t in, spx_fits_out *o, spx_err *e)
 }
 
 /* One arm's wavelengths and models. */
-static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, spx_err *e)
+static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, const char *dataset, spx_err *e)
 {
     char band[16], name[40], path[64], word[32], unit[64] = "";
     size_t dims[2] = {0, 0};
@@ -308,7 +388,7 @@ static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, spx_err 
     snprintf(name, sizeof name, "%s_WAVELENGTH", band);
     if (st == SPX_OK)
         st = put_wavelength(o, name, &a, e);
-    snprintf(path, sizeof path, "/rvfit/%.15s/model", arm);
+    snprintf(path, sizeof path, "/rvfit/%.15s/%s", arm, dataset);
     dims[1] = a.nwave;
     if (st == SPX_OK)
         st = spx_h5_read_f64(in, path, 2, dims, &model, e);
@@ -328,23 +408,26 @@ static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, spx_err 
 spx_status spx_fits_put_rvmod(hid_t in, spx_fits_out *o, spx_err *e)
 {
     size_t n = 0, found = 0;
-    char **names = NULL, path[64], command[1024];
+    char **names = NULL, path[64];
+    /* stars of several exposures have a model for each, and the exposures' fibermap belongs to them */
+    int joint = spx_h5_exists(in, "/rvfit/exposures");
+    const char *model = joint ? "exposure_model" : "model";
     spx_status st = spx_schema_accept(in, "/rvfit", "rvfit", e);
     if (st == SPX_OK)
-        st = put_primary(in, o, NULL, fit_command(in, command, sizeof command) ? command : NULL, e);
+        st = put_rv_primary(in, o, e);
     if (st == SPX_OK)
         st = spx_h5_list(in, "/rvfit", &n, &names, e);
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
-        snprintf(path, sizeof path, "/rvfit/%.15s/model", names[i]);
+        snprintf(path, sizeof path, "/rvfit/%.15s/%s", names[i], model);
         if (strlen(names[i]) > 15 || !spx_h5_exists(in, path))
             continue;
         found++;
-        st = put_model(in, o, names[i], e);
+        st = put_model(in, o, names[i], model, e);
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && found == 0)
         st = spx_fail(e, SPX_EINPUT, "%s:/rvfit: holds no models: run rvs-fit without --no-model", spx_h5_filename(in));
-    return st == SPX_OK ? put_named_table(in, o, "/fibermap", "FIBERMAP", e) : st;
+    return st == SPX_OK ? put_named_table(in, o, joint ? "/exp_fibermap" : "/fibermap", "FIBERMAP", e) : st;
 }
 
 /* ---- image and PSF ---- */

@@ -37,7 +37,9 @@ static spx_status same_column(const spx_table *a, size_t first, const spx_table 
     if (st == SPX_OK)
         st = spx_table_get_i64(b, name, y, e);
     if (st == SPX_OK && memcmp(x + first, y, b->nrow * sizeof *x) != 0)
-        st = spx_fail(e, SPX_EINPUT, "/fibermap: %s differs from that of the input before: join them with h5merge",
+        st = spx_fail(e, SPX_EINPUT,
+                      "/fibermap: %s differs from that of the input before: join them with h5merge (exposures of a "
+                      "star: --joint)",
                       name);
     spx_free(x);
     spx_free(y);
@@ -49,13 +51,16 @@ static spx_status beside(const spx_spectra_parts *p, const spx_spectra *more, sp
 {
     const spx_spectra_part *last = last_rows(p);
     if (more->nspec != last->nspec)
-        return spx_fail(e, SPX_EINPUT, "has %zu spectra, the input before %zu: join them with h5merge", more->nspec,
-                        last->nspec);
+        return spx_fail(e, SPX_EINPUT,
+                        "has %zu spectra, the input before %zu: join them with h5merge (exposures of a star: --joint)",
+                        more->nspec, last->nspec);
     for (const spx_spectra_part *part = last; part < p->part + p->npart; part++)
         for (size_t k = 0; k < more->narm; k++)
             if (covers(part, p, more->arm[k].name))
-                return spx_fail(e, SPX_EINPUT, "has arm '%s' as an earlier input has: join them with h5merge",
-                                more->arm[k].name);
+                return spx_fail(
+                    e, SPX_EINPUT,
+                    "has arm '%s' as an earlier input has: join them with h5merge (exposures of a star: --joint)",
+                    more->arm[k].name);
     static const char *const key[] = {"TARGETID", "FIBER", "EXPID"};
     spx_status st = SPX_OK;
     for (size_t k = 0; k < sizeof key / sizeof *key && st == SPX_OK; k++)
@@ -63,12 +68,14 @@ static spx_status beside(const spx_spectra_parts *p, const spx_spectra *more, sp
     return st;
 }
 
-/* Rows of b after those of a, for tables that not every file has. */
-static spx_status append(spx_table **a, const spx_table *b, spx_err *e)
+/* Rows of b after those of a. Where not every file has the table, or with the same columns, there is none for all,
+ * unless it is needed. */
+static spx_status append(spx_table **a, const spx_table *b, int needed, spx_err *e)
 {
     spx_table *both = NULL;
-    if (*a != NULL && b != NULL && (both = spx_table_append(*a, b, e)) == NULL)
-        return e->code;
+    spx_err why = {0};
+    if (*a != NULL && b != NULL && (both = spx_table_append(*a, b, &why)) == NULL && (needed || why.code != SPX_EINPUT))
+        return spx_fail(e, why.code, "%s", why.msg);
     spx_table_free(*a);
     *a = both;
     return SPX_OK;
@@ -81,11 +88,11 @@ static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_er
         return spx_fail(e, SPX_EINPUT, "/fibermap: %s: exposures of a star cannot be told",
                         more->fibermap == NULL ? "is missing, but the input before has one"
                                                : "is there, but the input before has none");
-    spx_status st = append(&all->fibermap, more->fibermap, e);
+    spx_status st = append(&all->fibermap, more->fibermap, 1, e);
     if (st == SPX_OK)
-        st = append(&all->scores, more->scores, e);
+        st = append(&all->scores, more->scores, 0, e);
     if (st == SPX_OK)
-        st = append(&all->exp_fibermap, more->exp_fibermap, e);
+        st = append(&all->exp_fibermap, more->exp_fibermap, 0, e);
     all->nspec += more->nspec;
     return st;
 }

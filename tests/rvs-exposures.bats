@@ -1,0 +1,154 @@
+# rvs-fit: several exposures of a star, selection by redshift file, spectra in parts, curves of the cross-correlation, bad
+# spectra.
+load common
+
+# The data of the manual's examples, and another exposure of the same stars, whose frames are on other wavelengths.
+setup_file() {
+    example_data
+    cd "$BATS_FILE_TMPDIR/data" || return
+    specx-sim -q --arm r --fibers 8 --sky-fibers 2 --no-sky --wavelength 6400,6600 --teff 5200:5800 --logg 3.7:4.3 \
+        --feh -0.8:-0.2 --alpha 0 --vsini 0:10 --snr 30:31 --expid 7 --psf-output psf.fits -o second.fits
+    fits2h5 -q second.fits psf.fits | specx-extract -q --wavelength 6400.4,6599.6,0.8 -o second-r0.h5
+}
+
+data() {
+    for f; do cp "$BATS_FILE_TMPDIR/data/$f" .; done
+}
+
+column() {
+    h5table --csv -c "$1" "${@:2}" | tail -n +2
+}
+
+@test "the same spectra twice: one row a star, errors smaller by sqrt 2, models for each exposure" {
+    data spectra.h5 templates.h5
+    rvs-fit -q -t templates.h5 -o one.h5 spectra.h5
+    rvs-fit -q -t templates.h5 --joint target -o two.h5 spectra.h5 spectra.h5
+    h5check two.h5
+    [ "$(column TARGETID one.h5)" = "$(column TARGETID two.h5)" ]
+    [ "$(column NEXP two.h5 | sort -u)" = 2 ]
+    paste <(column VRAD,VRAD_ERR one.h5 | tr , ' ') <(column VRAD,VRAD_ERR two.h5 | tr , ' ') |
+        awk '($1 - $3)^2 > (0.05 * $2)^2 || ($4 * sqrt(2) / $2 - 1)^2 > 0.03^2 { exit 1 }'
+    paste <(column SN_R one.h5) <(column SN_R two.h5) | awk '($2 / $1 - sqrt(2))^2 > 1e-6 { exit 1 }'
+    # star after star
+    [ "$(h5table --csv -t /rvfit/exposures -c TARGETID two.h5 | tail -n +2 | uniq -c | awk '{ print $1 }' | sort -u)" = 2 ]
+    [ "$(h5table --csv -t /exp_fibermap -c TARGETID two.h5)" = "$(h5table --csv -t /rvfit/exposures -c TARGETID two.h5)" ]
+    h5dump -H -d /rvfit/b/exposure_model two.h5 | grep 'SIMPLE { ( 12, 251 )'
+    run ! h5ls two.h5/rvfit/b/model
+    # within one file, too; and a single exposure is what it is without --joint
+    h5merge -q --by rows -o both.h5 spectra.h5 spectra.h5
+    rvs-fit -q -t templates.h5 --joint target -o merged.h5 both.h5
+    [ "$(column VRAD,VRAD_ERR,CHISQ_TOT merged.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT two.h5)" ]
+    rvs-fit -q -t templates.h5 --joint target -o alone.h5 spectra.h5
+    [ "$(column VRAD,VRAD_ERR,CHISQ_TOT alone.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT one.h5)" ]
+    h5dump -g /provenance two.h5 | grep 'exposures=12'
+    # as FITS: rows of the models and their fibermap go together
+    h52fits -o rvtab.fits two.h5
+    fits2h5 --list rvtab.fits >list
+    grep -q 'RVTAB  *table 6 rows' list
+    grep -q 'EXP_FIBERMAP  *table 12 rows' list
+    h52fits --as rvmod -o rvmod.fits two.h5
+    fits2h5 --list rvmod.fits >list
+    grep -q 'B_MODEL  *image 12 x 251' list
+    grep -q 'FIBERMAP  *table 12 rows' list
+}
+
+@test "exposures on wavelengths of their own; all spectra as one star" {
+    data spectra.h5 templates.h5 second-r0.h5 frame-r0.h5 truth-b0.h5
+    rvs-fit -q -t templates.h5 --joint target -o two.h5 spectra.h5 second-r0.h5
+    h5check two.h5
+    # a column for each grid; both are fitted with the setup r
+    column SN_R,SN_R2,NEXP two.h5 | awk -F, '!($1 > 20 && $2 > 20 && $2 < $1 && $3 == 2) { exit 1 }'
+    h5dump -g /provenance two.h5 | grep 'setup_r2=r'
+    h5table --csv -c OBJTYPE,VRAD truth-b0.h5 | grep TGT | cut -d, -f2 >truth
+    paste truth <(column VRAD,VRAD_ERR two.h5 | tr , ' ') | awk '($1 - $2)^2 > (4 * $3 + 1)^2 { exit 1 }'
+    # better than either alone
+    rvs-fit -q -t templates.h5 -o one.h5 spectra.h5
+    paste <(column VRAD_ERR one.h5) <(column VRAD_ERR two.h5) | awk '$2 >= $1 { exit 1 }'
+    # order does not matter
+    rvs-fit -q -t templates.h5 --joint target -o turned.h5 second-r0.h5 spectra.h5
+    paste <(column VRAD,VRAD_ERR turned.h5 | tr , ' ') <(column VRAD two.h5) |
+        awk '($1 - $3)^2 > (0.02 * $2)^2 { exit 1 }'
+    # one star
+    rvs-fit -q -t templates.h5 --joint all --rows 0:1 -o row.h5 frame-r0.h5
+    h5merge -q --by rows -o rows.h5 frame-r0.h5 frame-r0.h5
+    rvs-fit -q -t templates.h5 --joint all --rows 0:2 -o all.h5 rows.h5
+    [ "$(column NEXP all.h5)" = 2 ]
+    fails_with 3 '*second-r0.h5*--joint*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 second-r0.h5
+}
+
+@test "starts: a joint fit from another one, and by brute force" {
+    data spectra.h5 templates.h5
+    rvs-fit -q -t templates.h5 --joint target -o two.h5 spectra.h5 spectra.h5
+    run --separate-stderr rvs-fit -t templates.h5 --joint target --start two.h5 -o again.h5 spectra.h5 spectra.h5
+    [ "$status" -eq 0 ]
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr != *"start from the cross-correlation"* ]]
+    paste <(column VRAD,VRAD_ERR two.h5 | tr , ' ') <(column VRAD again.h5) |
+        awk '($1 - $3)^2 > (0.02 * $2)^2 { exit 1 }'
+    rvs-fit -q -t templates.h5 --rows 0:2 -o ccf.h5 spectra.h5
+    rvs-fit -q -t templates.h5 --rows 0:2 --start grid --vrange -300,300 -o grid.h5 spectra.h5
+    paste <(column NEG2LOGL ccf.h5) <(column NEG2LOGL grid.h5) | awk '$2 > $1 + 0.1 { exit 1 }'
+    column VRAD_CCF grid.h5 | awk 'tolower($1) != "nan" { exit 1 }'
+}
+
+@test "parts: the same values, whatever fits into memory" {
+    data spectra.h5 templates.h5
+    many=()
+    for ((i = 0; i < 40; i++)); do many+=(spectra.h5); done
+    h5merge -q --by rows -o many.h5 "${many[@]}"
+    rvs-fit --reproducible -q -t templates.h5 --ccf -o whole.h5 many.h5
+    rvs-fit --reproducible -v -t templates.h5 --ccf --max-mem 24M -o parts.h5 many.h5 2>log
+    for group in /rvfit /ccf /fibermap /scores; do h5diff whole.h5 parts.h5 $group; done
+    h5check parts.h5
+    [ "$(column VRAD parts.h5 | wc -l)" -eq 240 ]
+    # no part holds more than a fraction
+    rvs-fit --reproducible -q -t templates.h5 --joint target --max-mem 24M -o joint.h5 many.h5
+    [ "$(column NEXP joint.h5 | sort -u)" = 40 ]
+    fails_with 4 '*--max-mem*' rvs-fit -t templates.h5 --max-mem 3M -o x.h5 many.h5
+}
+
+@test "targets from a file, by signal-to-noise ratio, by type" {
+    data spectra.h5 templates.h5
+    rvs-fit -q -t templates.h5 -o all.h5 spectra.h5
+    column TARGETID all.h5 | sed -n '2p;5p' >ids
+    rvs-fit -q -t templates.h5 --targetid-file ids -o some.h5 spectra.h5
+    cmp ids <(column TARGETID some.h5)
+    [ "$(column VRAD all.h5 | sed -n '2p;5p')" = "$(column VRAD some.h5)" ]
+    rvs-fit -q -t templates.h5 --targetid-file ids --targetid "$(column TARGETID all.h5 | sed -n 1p)" -o three.h5 spectra.h5
+    [ "$(column TARGETID three.h5 | wc -l)" -eq 3 ]
+    # the median of the best arm
+    cut=$(column SN_B,SN_R,SN_Z all.h5 | awk -F, '{ m = $1; for (i = 2; i < 4; i++) if ($i > m) m = $i; print m }' |
+        sort -g | sed -n 4p)
+    rvs-fit -q -t templates.h5 --minsn "$cut" -o bright.h5 spectra.h5
+    [ "$(column TARGETID bright.h5 | wc -l)" -ge 1 ]
+    [ "$(column TARGETID bright.h5 | wc -l)" -le 3 ]
+    echo >none
+    fails_with 3 '*holds no TARGETID*' rvs-fit -t templates.h5 --targetid-file none -o x.h5 spectra.h5
+    fails_with 3 '*nowhere*' rvs-fit -t templates.h5 --targetid-file nowhere -o x.h5 spectra.h5
+    fails_with 3 '*DESI_TARGET*' rvs-fit -t templates.h5 --objtypes MWS_ANY -o x.h5 spectra.h5
+    fails_with 2 '*no bit*' rvs-fit -t templates.h5 --objtypes STARS -o x.h5 spectra.h5
+    fails_with 3 '*EXPID*' rvs-fit -t templates.h5 --minexpid 3 -o x.h5 spectra.h5
+    fails_with 2 '*--zbest*' rvs-fit -t templates.h5 --zbest-select -o x.h5 spectra.h5
+    fails_with 3 '*REDSHIFTS*' rvs-fit -t templates.h5 --zbest spectra.h5 -o x.h5 spectra.h5
+}
+
+
+@test "redshift files of DESI" {
+    need_shared data/formats/coadd-special-dark-27247.fits data/formats/redrock-special-dark-27247.fits
+    data library.h5
+    d=$SPX_SHARED/data/formats
+    rvs-template -q -s r:5740:7650:0.8:FWHM=1.8 -o r.h5 library.h5
+    fits2h5 -q "$d/coadd-special-dark-27247.fits" -o coadd.h5
+    fits2h5 -q "$d/redrock-special-dark-27247.fits" -o rr.h5
+    rvs-fit -q -t r.h5 --zbest rr.h5 -o rv.h5 coadd.h5
+    h5check rv.h5
+    [ "$(column RR_SPECTYPE,TARGETID rv.h5)" = \
+        "$(h5table --csv -t /fits/redrock-special-dark-27247/HDU001_REDSHIFTS/data -c SPECTYPE,TARGETID rr.h5 | tail -n +2)" ]
+    # it is a galaxy
+    fails_with 1 '*none of the 1 spectra*' rvs-fit -q -t r.h5 --zbest rr.h5 --zbest-select -o x.h5 coadd.h5
+    fits2h5 -q "$d/coadd-special-dark-27247.fits" "$d/redrock-special-dark-27247.fits" -o both.h5
+    fails_with 1 '*none of the 1 spectra*' rvs-fit -q -t r.h5 --zbest-select -o x.h5 both.h5
+    # all exposures of the coadd's target are kept
+    [ "$(h5table --csv -t /exp_fibermap -c TARGETID rv.h5 | wc -l)" -eq 21 ]
+}
