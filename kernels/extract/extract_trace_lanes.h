@@ -776,9 +776,31 @@ static int next_run(size_t n, const unsigned char *strong, size_t from, size_t a
     return 1;
 }
 
+/* Largest distance, in fibres, at which bins of a bundle near k0 .. k1 - 1 overlap so much that it matters; 1 when it
+ * is below 3: then traces lie side by side in the order of their numbers, and the influence of a fibre on another falls
+ * with the distance. */
+static int farthest(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t k0, size_t k1)
+{
+    const size_t nl = b->nl, around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
+    const double limit = 0.003 * p->tolerance; /* as in find_scales() and find_strong() */
+    k0 = k0 > around ? k0 - around : 0;
+    k1 = k1 + around < p->nbin ? k1 + around : p->nbin;
+    for (int df = b->reach; df > 2; df--)
+        for (size_t k = k0; k < k1; k++)
+            for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
+                const double *m = b->m + (k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl;
+                const long to = ((long)k + dk) * (long)nl + df;
+                for (size_t f = 0; f + (size_t)df < b->nf; f++)
+                    if (m[f] * m[f] * s.inverse[k * nl + f] * s.inverse[to + (long)f] > limit)
+                        return df;
+            }
+    return 1;
+}
+
 /* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
  * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
- * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
+ * where traces are close, more and more fibres on both sides are taken off together until nothing changes; where traces
+ * cross, beginning with the farthest that overlap. */
 static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, double *a,
                            spx_err *e)
 {
@@ -822,11 +844,15 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
             for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
                 const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
                 const size_t low = j0 > k0 + b->band ? j0 - b->band : k0;
-                double change = 1.0;
-                for (int reach = 2; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance;
-                     reach++)
+                const int far = farthest(p, b, s, j0, j1);
+                const int last = (int)b->nf - 1 < SPX_TRACE_MAX_REACH ? (int)b->nf - 1 : SPX_TRACE_MAX_REACH;
+                int reach = far < 2 ? 2 : far < last ? far : last;
+                for (int same = 0; reach <= last && same < far; reach++) {
+                    double change = 1.0;
                     if (many_neighbours(p, b, r, lane, reach, low, j0, j1, a, &change, e) != SPX_OK)
                         return SPX_EIO;
+                    same = change > 0.1 * p->tolerance ? 0 : same + 1;
+                }
             }
     }
     for (size_t k = 0; k < n; k++)

@@ -1,0 +1,373 @@
+/* Made-up frames for tests of the extraction, and the same equations solved with dense algebra. */
+#ifndef EXTRACT_SCENE_H
+#define EXTRACT_SCENE_H
+
+#include <lapacke.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "check.h"
+#include "extract/extract_trace_impl.h"
+#include "psf/psf_math.h"
+#include "sim/sim.h"
+#include "small_psf.h"
+
+/* ---- made-up frames ---- */
+
+static const uint64_t seed = 20250117u;
+
+typedef struct {
+    spx_psf *psf;
+    spx_image image;
+    spx_extract_options o;
+} scene;
+
+/* Electrons per Angstrom of fibre f: continuum with lines, fibres of very different brightness. */
+static inline double truth(size_t f, double wavelength)
+{
+    double line = 0.0;
+    for (double at = 5003.7; at < 5100.0; at += 9.3)
+        line += 900.0 * exp(-0.5 * (wavelength - at) * (wavelength - at) / 4.0);
+    return 30.0 + 40.0 * (double)(f % 5) + line;
+}
+
+/* Exposure of the fibres of a PSF with this noise, 20 Angstrom more than wmin..wmax at both ends. */
+static inline scene expose_scene(spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, double dw,
+                                 const spx_sim_noise *noise)
+{
+    scene s = {.psf = psf, .o = spx_extract_trace_defaults()};
+    CHECK(psf, "memory");
+    if (!psf)
+        return s;
+    s.o.nspec = psf->nspec;
+    s.o.wmin = wmin;
+    s.o.wmax = wmax;
+    s.o.dw = dw;
+    s.o.wave_pad = 12;
+    s.o.bundle_size = 4;
+    s.o.sub_bundles = 1;
+    s.o.wave_step = spx_extract_nwave(&s.o);
+    s.o.nthreads = 1;
+    const size_t nwave = (size_t)((wmax - wmin + 40.0) / 0.25);
+    double *wave = spx_alloc(nwave, sizeof *wave, NULL), *flux = spx_alloc2(psf->nspec, nwave, sizeof *flux, NULL);
+    double *model = spx_alloc2(ny, nx, sizeof *model, NULL);
+    spx_err e = {0};
+    if (wave && flux && model) {
+        spx_sim_grid(wmin - 20.0, 0.25, nwave, wave);
+        for (size_t f = 0; f < psf->nspec; f++)
+            for (size_t k = 0; k < nwave; k++)
+                flux[f * nwave + k] = truth(f, 5000.0 + fmod(wave[k], 100.0));
+        CHECK(spx_sim_project(psf, psf->nspec, NULL, nwave, wave, flux, ny, nx, model, NULL, &e) == SPX_OK &&
+                  spx_sim_expose(ny, nx, model, noise, &s.image, &e) == SPX_OK,
+              "%s", e.msg);
+    }
+    spx_free(wave);
+    spx_free(flux);
+    spx_free(model);
+    return s;
+}
+
+static inline scene make_scene(spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, double dw)
+{
+    spx_sim_noise noise = {.seed = seed, .camera = 'r', .photon_noise = 1, .readnoise = 3.0, .fullwell = 1e6};
+    return expose_scene(psf, ny, nx, wmin, wmax, dw, &noise);
+}
+
+/* Bins of 1.4 pixels, as surveys have them. */
+#define STEP 1.5
+
+static inline scene make_small(const small_psf_shape *shape)
+{
+    return make_scene(small_psf(shape), 90, 60, shape->wmin, shape->wmax, STEP);
+}
+
+static inline void free_scene(scene *s)
+{
+    if (s->psf)
+        spx_psf_free(s->psf);
+    spx_free(s->psf);
+    spx_image_free(&s->image);
+}
+
+typedef struct {
+    spx_frame frame;
+    spx_extract_counts counts;
+    spx_status status;
+    spx_err e;
+} result;
+
+static inline int all_finite(size_t n, const double *v)
+{
+    for (size_t k = 0; k < n; k++)
+        if (!isfinite(v[k]))
+            return 0;
+    return 1;
+}
+
+static inline result extract(const scene *s, int patch, const char *what)
+{
+    result r = {0};
+    r.status = patch ? spx_extract_patch_cpu(&s->image, s->psf, &s->o, &r.frame, &r.counts, &r.e)
+                     : spx_extract_trace_cpu(&s->image, s->psf, &s->o, &r.frame, &r.counts, &r.e);
+    CHECK(r.status == SPX_OK, "%s: %s", what, r.e.msg);
+    if (r.status != SPX_OK)
+        return r;
+    const spx_frame *f = &r.frame;
+    size_t nbin = f->nspec * f->arm.nwave, empty = 0;
+    CHECK(f->nspec == s->o.nspec && f->arm.ndiag == (size_t)spx_psf_ny(s->psf), "%s: shape", what);
+    CHECK(all_finite(nbin, f->arm.flux) && all_finite(nbin, f->arm.ivar) && all_finite(nbin, f->chi2pix) &&
+              all_finite(nbin, f->pixmask_fraction) && all_finite(nbin * f->arm.ndiag, f->arm.resolution),
+          "%s: not finite", what);
+    for (size_t i = 0; i < nbin; i++) {
+        int none = (f->arm.mask[i] & SPX_ALLBADPIX) != 0;
+        empty += (size_t)none;
+        CHECK(none == !(f->arm.ivar[i] > 0.0) && (!none || (f->arm.flux[i] == 0.0 && f->chi2pix[i] == 0.0)),
+              "%s: bin %zu: flux %g, ivar %g, mask %u", what, i, f->arm.flux[i], f->arm.ivar[i], f->arm.mask[i]);
+    }
+    CHECK(r.counts.nbin == nbin && r.counts.nbin_empty == empty, "%s: counts", what);
+    return r;
+}
+
+static inline int same_rows(const spx_frame *a, size_t fa, const spx_frame *b, size_t fb, size_t n)
+{
+    size_t nw = a->arm.nwave, nd = a->arm.ndiag;
+    if (nw != b->arm.nwave || nd != b->arm.ndiag)
+        return 0;
+    for (size_t k = 0; k < n * nw; k++)
+        if ((a->arm.mask[fa * nw + k] ^ b->arm.mask[fb * nw + k]) & ~(uint32_t)SPX_BAD2DFIT)
+            return 0;
+    size_t bytes = n * nw * sizeof(double);
+    return !memcmp(a->arm.flux + fa * nw, b->arm.flux + fb * nw, bytes) &&
+           !memcmp(a->arm.ivar + fa * nw, b->arm.ivar + fb * nw, bytes) &&
+           !memcmp(a->chi2pix + fa * nw, b->chi2pix + fb * nw, bytes) &&
+           !memcmp(a->pixmask_fraction + fa * nw, b->pixmask_fraction + fb * nw, bytes) &&
+           !memcmp(a->arm.resolution + fa * nw * nd, b->arm.resolution + fb * nw * nd, nd * bytes);
+}
+
+/* ---- against dense algebra ---- */
+
+/* flux (per Angstrom), ivar and R of the fibres of one bundle, from all of M. The patch method takes the square root of
+ * the inverse of C_s, and loses as many digits as C_s has condition: up to 12 beside masks. Here C_s^-1 comes from the
+ * Schur complement M_ss - M_so M_oo^-1 M_os, and keeps them. */
+typedef struct {
+    double *flux, *ivar, *resolution; /* [nspec][nwave], R as in the frame */
+} dense;
+
+typedef struct {
+    spx_spot at;
+    double spot[600], weight, value;
+} column;
+
+static inline double weight_of(const spx_image *im, long y, long x)
+{
+    size_t i = (size_t)y * im->nx + (size_t)x;
+    if (!isfinite(im->data[i]) || !isfinite(im->ivar[i]) || im->ivar[i] < 0.0f || (im->mask && im->mask[i]))
+        return 0.0;
+    return (double)im->ivar[i];
+}
+
+static inline double overlap(const scene *s, const column *a, const column *b, long y0, long y1)
+{
+    const long nx = spx_psf_nx(s->psf), ny = spx_psf_ny(s->psf);
+    double sum = 0.0;
+    for (long y = a->at.yc > b->at.yc ? a->at.yc : b->at.yc; y < a->at.yc + ny && y < b->at.yc + ny; y++)
+        for (long x = a->at.xc > b->at.xc ? a->at.xc : b->at.xc; x < a->at.xc + nx && x < b->at.xc + nx; x++)
+            if (y >= y0 && y < y1 && x >= 0 && x < (long)s->image.nx)
+                sum += weight_of(&s->image, y, x) * a->spot[(y - a->at.yc) * nx + x - a->at.xc] *
+                       b->spot[(y - b->at.yc) * nx + x - b->at.xc];
+    return sum;
+}
+
+static inline void dense_bundle(const scene *s, size_t fibre0, size_t nf, dense *out)
+{
+    const size_t nwave = spx_extract_nwave(&s->o), pad = s->o.wave_pad, nb = nwave + 2 * pad, n = nf * nb;
+    const long nx = spx_psf_nx(s->psf), ny = spx_psf_ny(s->psf);
+    column *c = spx_alloc(n, sizeof *c, NULL);
+    double *m = spx_alloc2(n, n, sizeof *m, NULL), *oo = spx_alloc2(n, n, sizeof *oo, NULL);
+    double *os = spx_alloc2(n, nb, sizeof *os, NULL), *a = spx_alloc2(nb, nb, sizeof *a, NULL);
+    double *q = spx_alloc2(nb, nb, sizeof *q, NULL), *x = spx_alloc(n, sizeof *x, NULL);
+    double *root = spx_alloc(nb, sizeof *root, NULL), *norm = spx_alloc(nb, sizeof *norm, NULL);
+    if (!c || !m || !oo || !os || !a || !q || !x || !root || !norm) {
+        CHECK(0, "memory");
+        return;
+    }
+    long in0 = 1 << 30, in1 = -in0, all0 = in0, all1 = -in0;
+    for (size_t i = 0; i < n; i++) {
+        double work[1000];
+        long k = (long)(i % nb) - (long)pad;
+        if (spx_psf_spot(s->psf, fibre0 + i / nb, s->o.wmin + (double)k * s->o.dw, work, c[i].spot, &c[i].at) !=
+            SPX_SPOT_OK) { /* no light: its column of A is 0 */
+            memset(&c[i], 0, sizeof c[i]);
+            continue;
+        }
+        all0 = c[i].at.yc < all0 ? c[i].at.yc : all0;
+        all1 = c[i].at.yc + ny > all1 ? c[i].at.yc + ny : all1;
+        if (k >= 0 && k < (long)nwave) {
+            in0 = c[i].at.yc < in0 ? c[i].at.yc : in0;
+            in1 = c[i].at.yc + ny > in1 ? c[i].at.yc + ny : in1;
+        }
+    }
+    double fraction = s->o.pix_pad_frac, most = 0.0;
+    long y0 = all0 + (long)((double)(in0 - all0) * (1.0 - fraction));
+    long y1 = all0 + (long)((double)(in1 - all0) + (double)(all1 - in1) * fraction);
+    y0 = y0 < 0 ? 0 : y0;
+    y1 = y1 > (long)s->image.ny ? (long)s->image.ny : y1;
+    for (size_t i = 0; i < n; i++) {
+        for (long y = c[i].at.yc; y < c[i].at.yc + ny; y++)
+            for (long col = c[i].at.xc; col < c[i].at.xc + nx; col++)
+                if (y >= y0 && y < y1 && col >= 0 && col < (long)s->image.nx) {
+                    double w = weight_of(&s->image, y, col) * c[i].spot[(y - c[i].at.yc) * nx + col - c[i].at.xc];
+                    c[i].weight += w;
+                    if (w > 0.0)
+                        c[i].value += w * (double)s->image.data[(size_t)y * s->image.nx + (size_t)col];
+                }
+        most = fmax(most, c[i].weight);
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j <= i; j++)
+            m[i * n + j] = m[j * n + i] = overlap(s, &c[i], &c[j], y0, y1);
+        double alpha = c[i].weight < 1e-4 * most ? 1e-4 * most - c[i].weight : s->o.regularize;
+        m[i * n + i] += alpha * alpha + 1e-15;
+        x[i] = c[i].value;
+    }
+    memcpy(oo, m, n * n * sizeof *m);
+    lapack_int info = LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, oo, (lapack_int)n, x, (lapack_int)n);
+    CHECK(info == 0, "dense equations: %d", (int)info);
+    for (size_t f = 0; f < nf; f++) {
+        const size_t no = n - nb, s0 = f * nb;
+        for (size_t j = 0; j < no; j++) {
+            size_t jj = j < s0 ? j : j + nb;
+            for (size_t i = 0; i < no; i++)
+                oo[j * no + i] = m[jj * n + (i < s0 ? i : i + nb)];
+            for (size_t k = 0; k < nb; k++)
+                os[k * no + j] = m[jj * n + s0 + k];
+        }
+        if (no > 0) {
+            info = LAPACKE_dpotrf(LAPACK_COL_MAJOR, 'L', (lapack_int)no, oo, (lapack_int)no);
+            info |= LAPACKE_dtrtrs(LAPACK_COL_MAJOR, 'L', 'N', 'N', (lapack_int)no, (lapack_int)nb, oo, (lapack_int)no,
+                                   os, (lapack_int)no);
+        }
+        for (size_t i = 0; i < nb; i++)
+            for (size_t j = 0; j < nb; j++) {
+                double sum = 0.0;
+                for (size_t k = 0; k < no; k++)
+                    sum += os[i * no + k] * os[j * no + k];
+                a[i * nb + j] = m[(s0 + i) * n + s0 + j] - sum;
+            }
+        info |= LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)nb, a, (lapack_int)nb, root);
+        CHECK(info == 0 && root[0] > 0.0, "dense square root: %d, %g", (int)info, root[0]);
+        for (size_t i = 0; i < nb; i++) {
+            norm[i] = 0.0;
+            for (size_t j = 0; j < nb; j++) {
+                double sum = 0.0;
+                for (size_t k = 0; k < nb; k++)
+                    sum += a[k * nb + i] * sqrt(root[k]) * a[k * nb + j];
+                q[i * nb + j] = sum;
+                norm[i] += sum;
+            }
+        }
+        for (size_t k = 0; k < nwave; k++) {
+            size_t i = k + pad, at = (fibre0 + f) * nwave + k;
+            double sum = 0.0;
+            for (size_t j = 0; j < nb; j++)
+                sum += q[i * nb + j] * x[s0 + j];
+            out->flux[at] = sum / norm[i] / s->o.dw;
+            out->ivar[at] = norm[i] * norm[i] * s->o.dw * s->o.dw;
+            for (long d = 0; d < ny; d++) {
+                long row = (long)i + d - ny / 2;
+                if (row >= 0 && row < (long)nb)
+                    out->resolution[((fibre0 + f) * (size_t)ny + (size_t)d) * nwave + k] =
+                        q[(size_t)row * nb + i] / norm[row];
+            }
+        }
+    }
+    spx_free(c);
+    spx_free(m);
+    spx_free(oo);
+    spx_free(os);
+    spx_free(a);
+    spx_free(q);
+    spx_free(x);
+    spx_free(root);
+    spx_free(norm);
+}
+
+/* flux (in units of its error: times ten), ivar and R within `limit` of dense algebra; chi2pix, pixmask_fraction and
+ * mask against the patch method with one patch for everything. */
+static inline void compare(const scene *s, double limit, const char *what)
+{
+    result a = extract(s, 0, what), p = extract(s, 1, what);
+    size_t nw = spx_extract_nwave(&s->o), nd = (size_t)spx_psf_ny(s->psf), n = s->o.nspec * nw, other = 0;
+    double flux = 0.0, ivar = 0.0, res = 0.0, chi2 = 0.0, fraction = 0.0;
+    dense d = {spx_alloc(n, sizeof(double), NULL), spx_alloc(n, sizeof(double), NULL),
+               spx_alloc2(n, nd, sizeof(double), NULL)};
+    if (!d.flux || !d.ivar || !d.resolution || a.status != SPX_OK || p.status != SPX_OK)
+        return;
+    for (size_t f = 0; f < s->o.nspec; f += s->o.bundle_size)
+        dense_bundle(s, f, f + s->o.bundle_size < s->o.nspec ? s->o.bundle_size : s->o.nspec - f, &d);
+    for (size_t i = 0; i < n; i++) {
+        size_t f = i / nw, k = i % nw;
+        fraction = fmax(fraction, fabs(a.frame.pixmask_fraction[i] - p.frame.pixmask_fraction[i]));
+        other += ((a.frame.arm.mask[i] ^ p.frame.arm.mask[i]) & SPX_ALLBADPIX) != 0;
+        /* what is left of a bin with hardly a pixel is rounding */
+        if (!(a.frame.arm.ivar[i] > 0.0) || a.frame.pixmask_fraction[i] > 0.99)
+            continue;
+        for (size_t r = 0; r < nd; r++) {
+            size_t at = (f * nd + r) * nw + k;
+            res = fmax(res, fabs(a.frame.arm.resolution[at] - d.resolution[at]));
+        }
+        flux = fmax(flux, fabs(a.frame.arm.flux[i] - d.flux[i]) * sqrt(d.ivar[i]));
+        ivar = fmax(ivar, fabs(a.frame.arm.ivar[i] / d.ivar[i] - 1.0));
+        chi2 = fmax(chi2, fabs(a.frame.chi2pix[i] - p.frame.chi2pix[i]) / (1.0 + p.frame.chi2pix[i]));
+    }
+    CHECK(other == 0 && flux <= 10.0 * limit && ivar <= limit && res <= limit && chi2 <= 1e-8 && fraction <= 1e-12,
+          "seed %llu, %s: flux %.2g sigma, ivar %.2g, R %.2g, chi2pix %.2g, pixmask_fraction %.2g, mask in %zu bins",
+          (unsigned long long)seed, what, flux, ivar, res, chi2, fraction, other);
+    spx_frame_free(&a.frame);
+    spx_frame_free(&p.frame);
+    spx_free(d.flux);
+    spx_free(d.ivar);
+    spx_free(d.resolution);
+}
+
+static inline void add_masks(scene *s)
+{
+    const size_t nx = s->image.nx;
+    for (size_t y = 0; y < s->image.ny; y++) {
+        s->image.mask[y * nx + 19] |= y > 10 && y < 40 ? 2u : 0u; /* dead column on a trace */
+        for (size_t x = 0; x < nx; x++) {
+            s->image.mask[y * nx + x] |= y >= 50 && y < 64 ? 16u : 0u;                     /* gap over all traces */
+            s->image.mask[y * nx + x] |= y >= 22 && y < 34 && x >= 30 && x < 36 ? 8u : 0u; /* saturated block */
+            s->image.mask[y * nx + x] |= (7 * y + 3 * x) % 151 == 0 ? 64u : 0u;            /* cosmic rays */
+        }
+    }
+    s->image.data[20 * nx + 9] = NAN;
+    s->image.ivar[30 * nx + 25] = -1.0f;
+}
+
+/* The part x0..x1-1, y0..y1-1 of a scene's image, with the traces moved along, as a scene of its own; `shape` is that
+ * of its PSF. Free with free_scene(). */
+static inline scene cut_scene(const scene *s, const small_psf_shape *shape, size_t x0, size_t x1, size_t y0, size_t y1)
+{
+    const size_t nx = x1 - x0, ny = y1 - y0;
+    scene cut = {.psf = small_psf(shape), .image = {.ny = ny, .nx = nx}, .o = s->o};
+    cut.image.data = spx_alloc2(ny, nx, sizeof(float), NULL);
+    cut.image.ivar = spx_alloc2(ny, nx, sizeof(float), NULL);
+    CHECK(cut.psf && cut.image.data && cut.image.ivar, "memory");
+    if (!cut.psf || !cut.image.data || !cut.image.ivar)
+        return cut;
+    for (size_t f = 0; f < shape->nspec; f++) {
+        cut.psf->x.coef[f * shape->ncoef] -= (double)x0;
+        cut.psf->y.coef[f * shape->ncoef] -= (double)y0;
+    }
+    for (size_t y = y0; y < y1; y++)
+        for (size_t x = x0; x < x1; x++) {
+            cut.image.data[(y - y0) * nx + x - x0] = s->image.data[y * s->image.nx + x];
+            cut.image.ivar[(y - y0) * nx + x - x0] = s->image.ivar[y * s->image.nx + x];
+        }
+    return cut;
+}
+
+#endif
