@@ -152,3 +152,57 @@ column() {
     # all exposures of the coadd's target are kept
     [ "$(h5table --csv -t /exp_fibermap -c TARGETID rv.h5 | wc -l)" -eq 21 ]
 }
+
+# spoil FILE ROW DATASET VALUE [FIRST [LAST]]: pixels FIRST ... LAST of a row, in all arms.
+spoil() {
+    local arm k
+    for arm in b r z; do
+        for ((k = ${5:-0}; k <= ${6:-250}; k++)); do
+            echo "set /spectra/$arm/$3 $(($2 * 251 + k)) $4"
+        done | xargs h5edit "$1"
+    done
+}
+
+@test "bad spectra of all kinds keep their rows, are counted, and change no other star by a bit" {
+    data spectra.h5 templates.h5
+    h5merge -q --by rows -o good.h5 spectra.h5 spectra.h5
+    cp good.h5 bad.h5
+    # rows of stars that are fitted: which of the 16 they are
+    rvs-fit -q -t templates.h5 --ccf -o before.h5 good.h5
+    [ "$(column FIBER before.h5 | tr '\n' ' ')" = "0 1 2 4 5 6 0 1 2 4 5 6 " ]
+    spoil bad.h5 0 mask 1           # all masked
+    spoil bad.h5 1 flux 0           # all zero
+    spoil bad.h5 2 flux nan         # no numbers
+    spoil bad.h5 4 mask 1 1 250     # a good pixel in each arm
+    spoil bad.h5 5 flux 1e30        # beyond any measurement
+    spoil bad.h5 6 flux 3           # constant: a velocity, but none that means anything
+    spoil bad.h5 8 ivar inf         # errors of 0
+    spoil bad.h5 9 flux -1          # negative
+    for ((k = 0; k <= 250; k++)); do echo "set /spectra/b/ivar $((10 * 251 + k)) 0"; done | xargs h5edit bad.h5
+    run --separate-stderr rvs-fit -t templates.h5 --ccf -o after.h5 bad.h5
+    [ "$status" -eq 0 ]
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"6 of 12 spectra could not be fitted (RVS_WARN 32)"* ]]
+    h5check after.h5
+    h5dump -g /provenance after.h5 | grep 'stars_bad=6'
+    column RVS_WARN after.h5 | awk 'NR <= 5 || NR == 7 { bad += $1 != 32 } NR == 6 || NR == 8 { bad += $1 % 2 != 1 }
+        END { exit bad }'
+    column VRAD after.h5 | awk 'NR <= 5 || NR == 7 { bad += tolower($1) !~ "nan" } END { exit bad }'
+    # without its blue arm the ninth star has a larger error
+    paste <(column VRAD_ERR,SN_B before.h5 | tr , ' ') <(column VRAD_ERR,SN_B after.h5 | tr , ' ') |
+        awk 'NR == 9 && !($3 > $1 && $4 == 0) { exit 1 }'
+    # all others, with their models and curves
+    cmp <(h5table --csv before.h5 | sed -n '11,$p') <(h5table --csv after.h5 | sed -n '11,$p')
+    for path in /rvfit/b/model /rvfit/r/model /rvfit/z/model; do
+        cmp <(h5dump -y -m %.9g -d $path -s 9,0 -c 3,251 before.h5 | tail -n +3) \
+            <(h5dump -y -m %.9g -d $path -s 9,0 -c 3,251 after.h5 | tail -n +3)
+    done
+    # jointly with the good ones, nothing but the good ones counts
+    h5merge -q --by rows -o mixed.h5 spectra.h5 bad.h5
+    rvs-fit -q -t templates.h5 --joint target --rows 0:1 -o alone.h5 mixed.h5
+    rvs-fit -q -t templates.h5 --joint target --targetid "$(column TARGETID alone.h5)" --rows 0:9 -o joint.h5 mixed.h5
+    [ "$(column NEXP joint.h5)" = 2 ]
+    [ "$(column VRAD,VRAD_ERR,CHISQ_TOT,NPIX_TOT alone.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT,NPIX_TOT joint.h5)" ]
+    [ "$(h5table --csv -t /rvfit/exposures -c NPIX joint.h5 | tail -n 1)" = 0 ]
+}
