@@ -43,6 +43,12 @@ enum {
 
 struct span;
 
+/* What a pixel's model needs of a bin. */
+struct brief {
+    int xc, yc; /* yc beyond all rows: no spot */
+    double x;
+};
+
 /* Everything that the kernels need; passed by value. Arrays are on the device. */
 struct work {
     int n, pad, nwave;            /* bins of a trace, padding, bins of the output */
@@ -98,15 +104,15 @@ struct work {
     const int *wide_task;        /* fibres that a warp each works on, or these and their poles */
     double *window;              /* factors of any bandwidth: [m + 1][m + 1][lanes], or [task][mm + 1][mm + 1][WARP] */
     int wide_shared;             /* the square root's window is in shared memory */
-    int ntask;
-    double *lower;                                               /* [task][nseg][seg + 2 halo][mm + 1][WARP] */
-    double *rhs;                                                 /* [task][nseg][2][seg + 2 halo][WARP] */
-    double *share;                                               /* [task][nseg][seg + EXTRA][h + 3][WARP] */
-    double *sum;                                                 /* [n][h + 3][lanes] */
-    struct span *span;                                           /* [ccd_ny][lanes] */
-    double *chi2;                                                /* [nbundle][ccd_ny][wide] */
-    int wide;                                                    /* columns of a bundle's window */
-    const int *x0;                                               /* [nbundle] first column of it */
+    double *lower;               /* [task][nseg][seg + 2 halo][mm + 1][WARP] */
+    double *rhs;                 /* [task][nseg][2][seg + 2 halo][WARP] */
+    double *share;               /* [task][nseg][seg + EXTRA][h + 3][WARP] */
+    double *sum;                 /* [n][h + 3][lanes] */
+    struct span *span;           /* [ccd_ny][lanes] */
+    struct brief *brief;         /* [n][lanes] */
+    double *chi2;                /* [nbundle][ccd_ny][wide] */
+    int wide;                    /* columns of a bundle's window */
+    const int *x0;               /* [nbundle] first column of it */
     double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
     int row0;                                                    /* first row of the output of this piece */
 };
@@ -293,12 +299,72 @@ struct eight {
     }
 };
 
+enum { TILES = 3, OVERLAP_TRACES = 4, OVERLAP_GROUPS = 2 };
+
+/* Products of eight bins with TILES times eight others of one trace, as they grow. */
+struct products {
+    double tile[TILES][2];
+    const double *spot[TILES];
+    int xc[TILES], yc[TILES];
+    box cover[TILES];
+    double value, weight, seen; /* A^T W p, A^T W 1, A^T [W > 0] of the eight bins */
+
+    /* Pixels of `both`, 4 STEPS at a time: all of these are on their way before one is used. */
+    template <int STEPS> __device__ void add(const work &k, const eight &own, const box &both, bool sums, int q)
+    {
+        for (int y = both.y0; y < both.y1; y++) {
+            const int dy = y - own.yc;
+            const bool in_row = own.there && (unsigned)dy < (unsigned)k.ny;
+            const double *row = own.spot + (in_row ? dy * k.nx : 0);
+            const float *weights = k.weight + (size_t)y * k.ccd_nx, *data = k.data + (size_t)y * k.ccd_nx;
+            for (int x0 = both.x0 + q; x0 - q < both.x1; x0 += 4 * STEPS) {
+                double s[STEPS], other[TILES][STEPS];
+                float ivar[STEPS];
+#pragma unroll
+                for (int i = 0; i < STEPS; i++) {
+                    const int x = x0 + 4 * i, dx = x - own.xc;
+                    const bool in = in_row && (unsigned)dx < (unsigned)k.nx && x < both.x1;
+                    s[i] = in ? row[dx] : 0.0;
+                    ivar[i] = in ? weights[x] : 0.0f;
+                }
+#pragma unroll
+                for (int j = 0; j < TILES; j++) {
+                    if (y < cover[j].y0 || y >= cover[j].y1)
+                        continue;
+                    const int dj = y - yc[j];
+                    const bool in_its = (unsigned)dj < (unsigned)k.ny;
+                    const double *its = spot[j] + (in_its ? dj * k.nx : 0);
+#pragma unroll
+                    for (int i = 0; i < STEPS; i++) {
+                        const int d = x0 + 4 * i - xc[j];
+                        other[j][i] = in_its && (unsigned)d < (unsigned)k.nx ? its[d] : 0.0;
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < STEPS; i++) {
+                    const double a = s[i] * (double)ivar[i];
+                    if (sums && ivar[i] > 0.0f) {
+                        value = fma(a, (double)data[x0 + 4 * i], value);
+                        weight += a;
+                        seen += s[i];
+                    }
+                    s[i] = a;
+                }
+#pragma unroll
+                for (int j = 0; j < TILES; j++)
+                    if (y >= cover[j].y0 && y < cover[j].y1)
+#pragma unroll
+                        for (int i = 0; i < STEPS; i++)
+                            multiply_add(tile[j], s[i], other[j][i]);
+            }
+        }
+    }
+};
+
 /* Elements of M of eight bins of a trace, and A^T W p, A^T W 1, A^T [W > 0]: one warp. Products with eight bins of a
  * trace are a matrix product over the pixels that both cover, which the tensor cores do, four pixels at a time; TILES
  * of them share what is read of these bins. Block: 4 traces x 2 groups of bins, whose partners are the same. */
-enum { TILES = 3, OVERLAP_TRACES = 4, OVERLAP_GROUPS = 2 };
-
-__global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP) overlaps_kernel(work k)
+__global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP, 2) overlaps_kernel(work k)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, r = lane / 4, q = lane % 4;
     const int column = blockIdx.y * OVERLAP_TRACES + warp % OVERLAP_TRACES;
@@ -312,64 +378,38 @@ __global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP) overlaps
     here.y0 = here.y0 > k.y0[b] ? here.y0 : k.y0[b];
     here.x1 = here.x1 < k.ccd_nx ? here.x1 : (int)k.ccd_nx;
     here.y1 = here.y1 < k.y1[b] ? here.y1 : k.y1[b];
-    double sum_value = 0.0, sum_weight = 0.0, sum_seen = 0.0;
+    products p;
+    p.value = p.weight = p.seen = 0.0;
     for (int df = 0; df <= k.reach; df++) {
         const int t0 = k.lo[df] >= 0 ? k.lo[df] / 8 : -((7 - k.lo[df]) / 8), t1 = (k.hi[df] + 7) / 8;
         for (int t = t0; t <= t1; t += TILES) {
-            double tile[TILES][2];
-            const double *spot[TILES];
-            int xc[TILES], yc[TILES];
-            box cover[TILES], both = {INT_MAX, INT_MIN, INT_MAX, INT_MIN};
+            box both = {INT_MAX, INT_MIN, INT_MAX, INT_MIN};
 #pragma unroll
             for (int j = 0; j < TILES; j++) {
                 const bool in = t + j <= t1 && f + df < k.nl;
                 const eight other(k, bin0 + 8 * (t + j) + r, in ? column + df : -1);
-                tile[j][0] = tile[j][1] = 0.0;
-                spot[j] = other.spot;
-                cover[j] = other.cover(k);
-                xc[j] = other.xc;
-                yc[j] = other.there ? other.yc : INT_MAX / 2; /* no row is one of its */
-                if (!cover[j].empty()) {
-                    both.x0 = min(both.x0, cover[j].x0);
-                    both.x1 = max(both.x1, cover[j].x1);
-                    both.y0 = min(both.y0, cover[j].y0);
-                    both.y1 = max(both.y1, cover[j].y1);
-                }
+                p.tile[j][0] = p.tile[j][1] = 0.0;
+                p.spot[j] = other.spot;
+                p.cover[j] = other.cover(k);
+                p.xc[j] = other.xc;
+                p.yc[j] = other.there ? other.yc : INT_MAX / 2; /* no row is one of its */
+                if (!p.cover[j].empty())
+                    both = {min(both.x0, p.cover[j].x0), max(both.x1, p.cover[j].x1), min(both.y0, p.cover[j].y0),
+                            max(both.y1, p.cover[j].y1)};
             }
             both = {max(both.x0, here.x0), min(both.x1, here.x1), max(both.y0, here.y0), min(both.y1, here.y1)};
             const bool sums = df == 0 && t == t0;
-            for (int y = both.y0; y < both.y1 && both.x0 < both.x1; y++) {
-                const bool in_row = own.there && y >= own.yc && y < own.yc + k.ny;
-                const double *row = own.spot + (in_row ? (y - own.yc) * k.nx : 0);
-                const float *weight = k.weight + (size_t)y * k.ccd_nx, *data = k.data + (size_t)y * k.ccd_nx;
-                const double *rows[TILES];
-                bool covers[TILES], in_rows[TILES];
-#pragma unroll
-                for (int j = 0; j < TILES; j++) {
-                    covers[j] = y >= cover[j].y0 && y < cover[j].y1;
-                    in_rows[j] = y >= yc[j] && y - yc[j] < k.ny;
-                    rows[j] = spot[j] + (in_rows[j] ? (y - yc[j]) * k.nx : 0);
-                }
-                for (int x0 = both.x0; x0 < both.x1; x0 += 4) {
-                    const int x = x0 + q, dx = x - own.xc;
-                    double a = 0.0;
-                    if (in_row && dx >= 0 && dx < k.nx && x < here.x1) {
-                        const double s = row[dx], ivar = weight[x];
-                        a = s * ivar;
-                        if (sums && ivar > 0.0) {
-                            sum_weight += a;
-                            sum_value = fma(a, (double)data[x], sum_value);
-                            sum_seen += s;
-                        }
-                    }
-#pragma unroll
-                    for (int j = 0; j < TILES; j++)
-                        if (covers[j]) {
-                            const int d = x - xc[j];
-                            multiply_add(tile[j], a, in_rows[j] && d >= 0 && d < k.nx ? rows[j][d] : 0.0);
-                        }
-                }
-            }
+            const int steps = both.empty() ? 0 : (both.x1 - both.x0 + 3) / 4;
+            if (steps > 4)
+                p.add<5>(k, own, both, sums, q);
+            else if (steps == 4)
+                p.add<4>(k, own, both, sums, q);
+            else if (steps == 3)
+                p.add<3>(k, own, both, sums, q);
+            else if (steps == 2)
+                p.add<2>(k, own, both, sums, q);
+            else if (steps == 1)
+                p.add<1>(k, own, both, sums, q);
             if (mine < k.n)
 #pragma unroll
                 for (int j = 0; j < TILES; j++)
@@ -378,20 +418,20 @@ __global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP) overlaps
                         const int dk = 8 * (t + j) + 2 * q + i - r;
                         if (dk >= k.lo[df] && dk <= k.hi[df])
                             k.mat[((size_t)mine * k.nelem + k.first[df] + dk - k.lo[df]) * k.lanes + column] =
-                                tile[j][i];
+                                p.tile[j][i];
                     }
         }
     }
     for (int s = 1; s <= 2; s *= 2) {
-        sum_value += __shfl_xor_sync(FULL, sum_value, s);
-        sum_weight += __shfl_xor_sync(FULL, sum_weight, s);
-        sum_seen += __shfl_xor_sync(FULL, sum_seen, s);
+        p.value += __shfl_xor_sync(FULL, p.value, s);
+        p.weight += __shfl_xor_sync(FULL, p.weight, s);
+        p.seen += __shfl_xor_sync(FULL, p.seen, s);
     }
     if (q == 0 && mine < k.n) {
         const size_t at = (size_t)mine * k.lanes + column;
-        k.y[at] = sum_value;
-        k.w[at] = sum_weight;
-        k.seen[at] = sum_seen;
+        k.y[at] = p.value;
+        k.w[at] = p.weight;
+        k.seen[at] = p.seen;
     }
 }
 
@@ -1683,76 +1723,120 @@ __global__ void no_rows_kernel(work k)
         k.span[i] = {INT_MAX, -1, INT_MAX, INT_MIN};
 }
 
+/* Bins that only widen what the bin before (after) them has said already say nothing. */
 __global__ void rows_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= k.n * k.lanes || k.state[i] != SPX_TRACE_SPOT)
+    if (i >= k.n * k.lanes)
         return;
-    const int bin = i / k.lanes, column = i % k.lanes, xc = k.at[i].xc, yc = k.at[i].yc;
+    const int bin = i / k.lanes, column = i % k.lanes;
+    const spx_trace_place at = k.at[i];
+    const bool there = k.state[i] == SPX_TRACE_SPOT;
+    k.brief[i] = {at.xc, there ? at.yc : INT_MAX / 2, k.x[i]};
+    if (!there)
+        return;
+    const int xc = at.xc, yc = at.yc, before = i - k.lanes, after = i + k.lanes;
+    const bool has_before = bin > 0 && k.state[before] == SPX_TRACE_SPOT;
+    const bool has_after = bin + 1 < k.n && k.state[after] == SPX_TRACE_SPOT;
+    const int yb = has_before ? k.at[before].yc : INT_MAX / 2, ya = has_after ? k.at[after].yc : INT_MAX / 2;
+    const bool same = has_before && k.at[before].xc == xc;
     for (int y = yc > 0 ? yc : 0; y < yc + k.ny && y < k.ccd_ny; y++) {
+        const bool said = (unsigned)(y - yb) < (unsigned)k.ny, will_be = (unsigned)(y - ya) < (unsigned)k.ny;
         span *s = k.span + (size_t)y * k.lanes + column;
-        atomicMin(&s->k0, bin);
-        atomicMax(&s->k1, bin);
-        atomicMin(&s->x0, xc);
-        atomicMax(&s->x1, xc + k.nx);
+        if (!said)
+            atomicMin(&s->k0, bin);
+        if (!will_be)
+            atomicMax(&s->k1, bin);
+        if (!said || !same) {
+            atomicMin(&s->x0, xc);
+            atomicMax(&s->x1, xc + k.nx);
+        }
     }
 }
 
-/* (p - M)^2 / (1/ivar + (psf_error M)^2) of the pixels of a bundle, 0 without ivar: one thread a pixel. */
+/* (p - M)^2 / (1/ivar + (psf_error M)^2) of the pixels of a bundle, 0 without ivar: one thread a pixel, a warp 32 of a
+ * row; its lanes look for the traces that touch any of these. */
 __global__ void chi2_kernel(work k)
 {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x, b = blockIdx.z;
-    const long y = blockIdx.y;
-    if (column >= k.wide || y < k.y0[b] || y >= k.y1[b])
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, b = blockIdx.z, lane = threadIdx.x % WARP;
+    const int y = (int)blockIdx.y, first = k.x0[b] + column - lane, x = first + lane;
+    if (column - lane >= k.wide || y < k.y0[b] || y >= k.y1[b])
         return;
-    const long x = k.x0[b] + column;
-    double *to = k.chi2 + ((size_t)b * k.ccd_ny + y) * k.wide + column;
-    *to = 0.0;
-    if (x < 0 || x >= k.ccd_nx)
-        return;
-    const double ivar = k.weight[y * k.ccd_nx + x];
-    if (!(ivar > 0.0))
-        return;
+    const bool in = column < k.wide && x >= 0 && x < k.ccd_nx;
+    const double ivar = in ? (double)k.weight[(size_t)y * k.ccd_nx + x] : 0.0;
     double model = 0.0;
-    for (int f = 0; f < k.nl; f++) {
-        const int lane = b * k.nl + f;
-        const span s = k.span[(size_t)y * k.lanes + lane];
-        if (x < s.x0 || x >= s.x1)
-            continue;
-        for (int j = s.k0; j <= s.k1; j++) {
-            const size_t i = (size_t)j * k.lanes + lane;
-            const long dx = x - k.at[i].xc, dy = y - k.at[i].yc;
-            if (k.state[i] == SPX_TRACE_SPOT && dx >= 0 && dx < k.nx && dy >= 0 && dy < k.ny)
-                model += k.x[i] * k.spot[i * k.npix + dy * k.nx + dx];
+    for (int f0 = 0; f0 < k.nl; f0 += WARP) {
+        span s = {0, -1, INT_MAX, INT_MIN};
+        if (f0 + lane < k.nl)
+            s = k.span[(size_t)y * k.lanes + b * k.nl + f0 + lane];
+        unsigned touch = __ballot_sync(FULL, s.x0 < first + WARP && s.x1 > first);
+        for (; touch != 0; touch &= touch - 1) {
+            const int f = __ffs((int)touch) - 1;
+            const int k0 = __shfl_sync(FULL, s.k0, f), k1 = __shfl_sync(FULL, s.k1, f);
+            const int trace = b * k.nl + f0 + f;
+#pragma unroll 4
+            for (int j = k0; j <= k1; j++) {
+                const size_t i = (size_t)j * k.lanes + trace;
+                const brief at = k.brief[i];
+                const int dx = x - at.xc, dy = y - at.yc;
+                if ((unsigned)dx < (unsigned)k.nx && (unsigned)dy < (unsigned)k.ny)
+                    model = fma(at.x, k.spot[i * k.npix + dy * k.nx + dx], model);
+            }
         }
     }
-    const double error = k.psf_error * model, rest = (double)k.data[y * k.ccd_nx + x] - model;
-    *to = rest * rest * ivar / (error * error * ivar + 1.0);
+    if (column >= k.wide)
+        return;
+    double chi2 = 0.0;
+    if (ivar > 0.0) {
+        const double error = k.psf_error * model, rest = (double)k.data[(size_t)y * k.ccd_nx + x] - model;
+        chi2 = rest * rest * ivar / (error * error * ivar + 1.0);
+    }
+    k.chi2[((size_t)b * k.ccd_ny + y) * k.wide + column] = chi2;
 }
 
-/* chi2pix: one warp a bin of the output. */
+/* chi2pix: one warp GATHERED neighbouring bins of the output. */
+enum { GATHERED = 4 };
+
 __global__ void gather_chi2_kernel(work k)
 {
-    const int lane = threadIdx.x % WARP;
-    const long item = (long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (item >= (long)k.nwave * k.lanes)
+    const int lane = threadIdx.x % WARP, groups = (k.nwave + GATHERED - 1) / GATHERED;
+    const int item = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    if (item >= groups * k.lanes)
         return;
-    const int bin = (int)(item % k.nwave), column = (int)(item / k.nwave), b = column / k.nl;
+    const int bin0 = item % groups * GATHERED, column = item / groups, b = column / k.nl;
     if (k.wanted[column] < 0)
         return;
-    const size_t i = (size_t)(bin + k.pad) * k.lanes + column;
-    double sum = 0.0;
-    if (k.state[i] == SPX_TRACE_SPOT && k.seen[i] > 0.0) {
+    const int y0 = k.y0[b], y1 = k.y1[b];
+    const double *chi2[GATHERED], *spot[GATHERED];
+    int xc[GATHERED], yc[GATHERED];
+    double sum[GATHERED], seen[GATHERED];
+#pragma unroll
+    for (int g = 0; g < GATHERED; g++) {
+        const bool in = bin0 + g < k.nwave;
+        const size_t i = (size_t)(in ? bin0 + g + k.pad : 0) * k.lanes + column;
         const spx_trace_place at = k.at[i];
-        for (int s = lane; s < k.npix; s += WARP) {
-            const long x = at.xc + s % k.nx, y = at.yc + s / k.nx;
-            if (x >= 0 && x < k.ccd_nx && y >= k.y0[b] && y < k.y1[b])
-                sum += k.spot[i * k.npix + s] * k.chi2[((size_t)b * k.ccd_ny + y) * k.wide + x - k.x0[b]];
+        seen[g] = in && k.state[i] == SPX_TRACE_SPOT ? k.seen[i] : 0.0;
+        sum[g] = 0.0;
+        spot[g] = k.spot + i * k.npix;
+        xc[g] = at.xc;
+        yc[g] = seen[g] > 0.0 ? at.yc : INT_MAX / 2;
+        chi2[g] = k.chi2 + ((long)b * k.ccd_ny + (seen[g] > 0.0 ? at.yc : 0)) * k.wide + (at.xc - k.x0[b]);
+    }
+    for (int s = lane; s < k.npix; s += WARP) {
+        const int dy = s / k.nx, dx = s - dy * k.nx, at = dy * k.wide + dx;
+#pragma unroll
+        for (int g = 0; g < GATHERED; g++) {
+            const int x = xc[g] + dx, y = yc[g] + dy;
+            if (x >= 0 && x < k.ccd_nx && y >= y0 && y < y1)
+                sum[g] = fma(spot[g][s], chi2[g][at], sum[g]);
         }
     }
-    sum = warp_sum(sum);
-    if (lane == 0)
-        k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin] = sum > 0.0 ? sum / k.seen[i] : 0.0;
+#pragma unroll
+    for (int g = 0; g < GATHERED; g++) {
+        const double total = warp_sum(sum[g]);
+        if (lane == 0 && bin0 + g < k.nwave)
+            k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin0 + g] = total > 0.0 ? total / seen[g] : 0.0;
+    }
 }
 
 /* ---- host ---- */
@@ -1909,6 +1993,7 @@ void lay_out(arena &m, work &k)
     k.total = m.take<double>(lanes);
     k.sum = m.take<double>(row * (k.h + 3));
     k.span = (struct span *)m.take<int>(4 * (size_t)k.ccd_ny * lanes);
+    k.brief = m.take<struct brief>(row);
     k.chi2 = m.take<double>(nb * (size_t)k.ccd_ny * k.wide);
     const size_t nout = nb * (size_t)k.nl * k.nwave;
     k.out_flux = m.take<double>(nout);
@@ -2460,7 +2545,8 @@ spx_status fit(work &k, slot *s, spx_err *e)
     no_rows_kernel<<<blocks((size_t)k.ccd_ny * k.lanes, 256), 256, 0, s->stream>>>(k);
     rows_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
     chi2_kernel<<<dim3(blocks(k.wide, 128), (unsigned)k.ccd_ny, k.nbundle), 128, 0, s->stream>>>(k);
-    gather_chi2_kernel<<<blocks((size_t)k.nwave * k.lanes, warps), warps * WARP, 0, s->stream>>>(k);
+    const size_t groups = (size_t)(k.nwave + GATHERED - 1) / GATHERED * k.lanes;
+    gather_chi2_kernel<<<blocks(groups, warps), warps * WARP, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }

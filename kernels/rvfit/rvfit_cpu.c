@@ -157,8 +157,10 @@ static void star_objective(spx_rv_ws *w, size_t star, const objective_args *a)
     a->f[star] = at.f;
     for (size_t k = 0; a->grad && k < c->nfree; k++) {
         size_t q = c->freeq[k];
-        double scale = q >= 2 && c->parlog[q - 2] ? M_LN10 * a->x[star * c->nq + q] : 1;
-        a->grad[star * c->nq + q] = at.grad[k] / scale;
+        double scale = 1 / spx_rv_slope(c, q, x[q], 0);
+        if (q == 1 && c->slow > 0) /* 0 for a star at rest */
+            scale = 2 * spx_rv_unmap(c, 1, x[1]) / spx_rv_vsini_square_dx(x[1], c->slow);
+        a->grad[star * c->nq + q] = at.grad[k] * scale;
     }
 }
 

@@ -230,8 +230,8 @@ static void covariance(const spx_rv_ctx *c, const double *x, const double *grad,
     for (size_t i = 0; i < nf; i++)
         for (size_t j = 0; j < nf; j++) {
             size_t a = c->freeq[i], b = c->freeq[j];
-            double sa = a >= 2 && c->parlog[a - 2] ? M_LN10 * spx_rv_unmap(c, a, x[a]) : 1;
-            double sb = b >= 2 && c->parlog[b - 2] ? M_LN10 * spx_rv_unmap(c, b, x[b]) : 1;
+            double sa = spx_rv_slope(c, a, x[a], sqrt(2 * cov[i * nf + i]));
+            double sb = spx_rv_slope(c, b, x[b], sqrt(2 * cov[j * nf + j]));
             double v = 2 * cov[i * nf + j] * sa * sb;
             star->covar[a * c->nq + b] = isfinite(v) ? v : 0;
         }
@@ -578,7 +578,7 @@ static void entry_start(const spx_rv_ctx *c, int32_t entry, double v, spx_rv_sta
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
     size_t t = (size_t)entry;
     out->x[0] = v;
-    out->x[1] = set->vsini[t];
+    out->x[1] = spx_rv_map(c, 1, set->vsini[t]);
     for (size_t p = 0; p < c->npar; p++)
         out->x[2 + p] = spx_rv_map(c, 2 + p, set->params[t * c->npar + p]);
     for (size_t q = 0; q < c->nq; q++) {
@@ -655,7 +655,7 @@ static spx_status scan_starts(spx_rv_group *g, size_t n, spx_rv_start (*start)[S
         size_t rest = k / nvsini;
         memcpy(x, c->start, sizeof x);
         if (k % nvsini)
-            x[1] = fmax(c->lo[1], fmin(c->hi[1], FAST));
+            x[1] = fmax(c->lo[1], fmin(c->hi[1], spx_rv_map(c, 1, FAST)));
         for (size_t i = 0; i < naxis; i++, rest /= per) {
             size_t q = 2 + (c->opt->brute ? c->gpar[i] : 0);
             double u = c->opt->brute ? ((double)(rest % per) + 0.5) / (double)per : 0.25 * (double)(rest % per + 1);
@@ -801,7 +801,7 @@ static void finish_star(const spx_rv_ctx *c, const spx_rv_ws *w, const spx_rv_mi
     s->niter = w->neval;
     s->neg2logl = min->at.f;
     s->vrad = x[0];
-    s->vsini = x[1];
+    s->vsini = spx_rv_unmap(c, 1, x[1]);
     s->vsini_err = sqrt(s->covar[1 * c->nq + 1]);
     for (size_t p = 0; p < c->npar; p++) {
         s->par[p] = c->opt->fixed[2 + p]

@@ -1,8 +1,8 @@
 /* What the files of the CPU fit share. A context holds what is common to all stars, a workspace one star, and a room,
  * which belongs to one thread, what is computed of a star at a time.
  *
- * Points are in internal units, x[2+npar]: v, vsini, mapped parameters. Free quantities are those that the fit varies;
- * gradient and curvature refer to them in the order of ctx->freeq. */
+ * Points are in internal units, x[2+npar]: v, vsini as in rvfit_math.h, mapped parameters. Free quantities are those
+ * that the fit varies; gradient and curvature refer to them in the order of ctx->freeq. */
 #ifndef SPX_RVFIT_INTERNAL_H
 #define SPX_RVFIT_INTERNAL_H
 
@@ -98,8 +98,10 @@ typedef struct {
     spx_rv_arm arm[SPX_MAX_ARM];
     size_t nfree, freeq[SPX_MAX_FIT];
     double start[SPX_MAX_FIT], lo[SPX_MAX_FIT], hi[SPX_MAX_FIT]; /* fixed: lo = hi = start */
+    double slow;                                                 /* a of the internal vsini (rvfit_math.h) */
     int parlog[SPX_MAX_PAR];
-    size_t maxwidth;                                   /* of the networks' layers */
+    double warp[SPX_MAX_PAR]; /* g of the mapping (exp(g p) - 1)/g that comes after the logarithm; 0: none */
+    size_t maxwidth;          /* of the networks' layers */
     size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
     size_t naxis[SPX_MAX_PAR];
     double *axis[SPX_MAX_PAR];                          /* mapped nodes */
@@ -201,7 +203,8 @@ int spx_rv_load(spx_rv_ws *w, size_t star);
  * to four nodes from that of `base` on), or corners of a simplex. A network takes the mapped parameters themselves,
  * which are within range. */
 typedef struct {
-    double vsini, x[SPX_MAX_PAR];
+    double vsini, vsini_square_dx; /* km/s; derivative of its square by the internal unit */
+    double x[SPX_MAX_PAR];
     int32_t base, count[SPX_MAX_PAR];
     double value[SPX_MAX_PAR][4], slope[SPX_MAX_PAR][4];
     int32_t corner[SPX_MAX_PAR + 1];
@@ -219,6 +222,9 @@ void spx_rv_begin_value(spx_rv_ws *w, double v, spx_rv_value *out);
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell);
 double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x);
 double spx_rv_map(const spx_rv_ctx *c, size_t q, double p);
+/* Derivative of the quantity by its internal unit at x; of vsini, which has none at rest, the change over an error of
+ * `sigma` internal units. */
+double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma);
 
 /* Templates at x, seen from within `cell` (NULL: the one that x is in), and with `deriv` their derivatives. */
 void spx_rv_template(spx_rv_ws *w, const double *x, const size_t *cell, int deriv);

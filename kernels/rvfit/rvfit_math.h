@@ -23,6 +23,25 @@ SPX_HD double spx_rv_lnshift_dv(double v)
     return -1 / (SPX_C_KMS * (1 - b) * (1 + b));
 }
 
+/* Templates depend on the square of vsini, so that vsini is no coordinate to search in near 0: nothing changes there to
+ * first order. The internal one, x = sqrt(vsini^2 + a^2) - a, is as good as vsini for fast rotators and regular for
+ * those at rest (a 0: vsini itself). */
+SPX_HD double spx_rv_vsini(double x, double a)
+{
+    return sqrt(x * (x + 2 * a));
+}
+
+SPX_HD double spx_rv_vsini_map(double vsini, double a)
+{
+    return vsini > 0 ? vsini * vsini / (sqrt(vsini * vsini + a * a) + a) : 0;
+}
+
+/* Derivative of vsini^2 by x. */
+SPX_HD double spx_rv_vsini_square_dx(double x, double a)
+{
+    return 2 * (x + a);
+}
+
 /* Natural cubic spline through y at knots 0, 1, 2 ... In units m = y''/6 (Press et al., Numerical Recipes, 3.3):
  * m_(i-1) + 4 m_i + m_(i+1) = y_(i-1) - 2 y_i + y_(i+1), zero at both ends. The multipliers of the elimination do not
  * depend on y: cprime[n]. Lanes: L splines interleaved, y[i*L + l]; m receives m. n >= 3. */

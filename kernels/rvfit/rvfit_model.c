@@ -77,6 +77,9 @@ static void outside_simplices(spx_rv_ws *w, double *x, double *grad, double *hes
     }
 }
 
+/* A prior on vsini has no derivative by the internal unit at rest: km/s where it is taken. */
+static const double LEAST_VSINI = 0.1;
+
 /* Prior and penalty at x, which is brought into the templates' range. */
 static void outside(spx_rv_ws *w, double *x, int deriv)
 {
@@ -90,7 +93,9 @@ static void outside(spx_rv_ws *w, double *x, int deriv)
     for (size_t q = 0; q < c->nq; q++) {
         if (o->prior_sigma[q] > 0) {
             double p = spx_rv_unmap(c, q, x[q]), s = o->prior_sigma[q], z = (p - o->prior_mean[q]) / s;
-            double dp = q >= 2 && c->parlog[q - 2] ? p * M_LN10 / s : 1 / s;
+            double slope = q == 1 && c->slow > 0 ? 0.5 * spx_rv_vsini_square_dx(x[1], c->slow) / fmax(p, LEAST_VSINI)
+                                                 : spx_rv_slope(c, q, x[q], 0);
+            double dp = slope / s;
             w->prior += z * z;
             grad[q] += 2 * z * dp;
             hess[q] += 2 * dp * dp;
@@ -282,16 +287,22 @@ enum { MAX_REACH = 4096 };
 
 /* plane[lanes][stride] to the templates y and their splines m, broadened: rows of SPX_RV_LANES with derivatives (lane
  * order of the free quantities without v), else a row. */
-static void finish_template(const spx_rv_ws *w, size_t ia, double vsini, int deriv, double *plane)
+static void finish_template(const spx_rv_ws *w, size_t ia, double x1, int deriv, double *plane)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     const spx_rv_kernels *kernels = c->kernels;
     double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], *y = w->room->y[ia], *rot = w->room->rot;
-    double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(vsini * scale, MAX_REACH);
+    double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(spx_rv_vsini(x1, c->slow) * scale, MAX_REACH - 2);
     size_t reach = spx_rotation_reach(h), nt = a->nt, stride = a->ntile * SPX_RV_TILE, vsini_lane = 0, lane = 1;
+    double slope = spx_rv_vsini_square_dx(x1, c->slow) * scale * scale;
     for (size_t k = 0; k <= reach; k++)
-        weight[k] = spx_rotation_weight(k, h, SPX_ROTATION_EPS, &dweight[k]);
+        weight[k] = spx_rotation_weight(k, h, &dweight[k]);
+    if (c->interpolator == SPX_INTERPOLATE_GRID) { /* rvspecfit's model in all */
+        slope = scale;
+        for (size_t k = 0; k <= reach; k++)
+            weight[k] = spx_rotation_linear_weight(k, h, &dweight[k]);
+    }
     kernels->exponential(stride, plane);
     if (!deriv) {
         if (h == 0)
@@ -321,7 +332,7 @@ static void finish_template(const spx_rv_ws *w, size_t ia, double vsini, int der
     if (vsini_lane) {
         kernels->broaden_one(nt, reach, dweight, plane, rot);
         for (size_t i = 0; i < nt; i++)
-            y[i * SPX_RV_LANES + vsini_lane] = rot[i] * scale;
+            y[i * SPX_RV_LANES + vsini_lane] = rot[i] * slope;
     }
     kernels->spline(nt, a->cprime, y, w->room->m[ia]);
 }
@@ -351,7 +362,8 @@ void spx_rv_stencil_at(spx_rv_ws *w, const double *x0, int deriv, spx_rv_stencil
     outside(w, x, deriv);
     memcpy(w->prep, x0, c->nq * sizeof *x);
     w->prep_deriv = deriv;
-    s->vsini = x[1];
+    s->vsini = spx_rv_vsini(x[1], c->slow);
+    s->vsini_square_dx = spx_rv_vsini_square_dx(x[1], c->slow);
     memcpy(s->x, x + 2, c->npar * sizeof *x);
     for (size_t g = 0; g < c->ng; g++)
         s->clamped[g] = w->clamped[c->gpar[g]];

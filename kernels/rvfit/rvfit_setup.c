@@ -14,6 +14,7 @@ enum {
 };
 static const double CCF_CUT = 1e-3;      /* power of the entries that may lie in frequencies that are left out */
 static const double CCF_LEFT_OUT = 0.02; /* rms of the entries that the components may leave out */
+static const double SLOW = 20;           /* km/s: slower rotators are searched in vsini^2 */
 static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
 
 void spx_rvfit_options_init(spx_rvfit_options *o)
@@ -32,12 +33,27 @@ void spx_rvfit_options_init(spx_rvfit_options *o)
 
 double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x)
 {
-    return q >= 2 && c->parlog[q - 2] ? pow(10, x) : x;
+    if (q < 2)
+        return q == 1 ? spx_rv_vsini(x, c->slow) : x;
+    double g = c->warp[q - 2], p = g != 0 ? log1p(g * x) / g : x;
+    return c->parlog[q - 2] ? pow(10, p) : p;
 }
 
 double spx_rv_map(const spx_rv_ctx *c, size_t q, double p)
 {
-    return q >= 2 && c->parlog[q - 2] ? log10(p) : p;
+    if (q < 2)
+        return q == 1 ? spx_rv_vsini_map(p, c->slow) : p;
+    double g = c->warp[q - 2], x = c->parlog[q - 2] ? log10(p) : p;
+    return g != 0 ? expm1(g * x) / g : x;
+}
+
+double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
+{
+    if (q == 1)
+        return sigma > 0 ? (spx_rv_vsini(x + sigma, c->slow) - spx_rv_vsini(x, c->slow)) / sigma : 1;
+    if (q == 0)
+        return 1;
+    return (c->parlog[q - 2] ? M_LN10 * spx_rv_unmap(c, q, x) : 1) / (1 + c->warp[q - 2] * x);
 }
 
 static spx_status check_options(const spx_rvfit_options *o, spx_err *e)
@@ -417,12 +433,13 @@ static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
         if (!(c->axis[p] = spx_alloc(s->naxis[p], sizeof *c->axis[p], e)))
             return SPX_EIO;
         for (size_t i = 0; i < s->naxis[p]; i++)
-            c->axis[p][i] = s->parlog[p] ? log10(s->axis[p][i]) : s->axis[p][i];
+            c->axis[p][i] = spx_rv_map(c, 2 + p, s->axis[p][i]);
     }
+    c->slow = c->interpolator == SPX_INTERPOLATE_GRID ? 0 : SLOW;
     c->lo[0] = o->vmin;
     c->hi[0] = o->vmax;
-    c->lo[1] = o->vsinimin;
-    c->hi[1] = o->vsinimax;
+    c->lo[1] = spx_rv_map(c, 1, o->vsinimin);
+    c->hi[1] = spx_rv_map(c, 1, o->vsinimax);
     for (size_t p = 0; p < c->npar; p++) {
         c->lo[2 + p] = c->axis[p][0];
         c->hi[2 + p] = c->axis[p][c->naxis[p] - 1];

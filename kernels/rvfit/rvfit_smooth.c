@@ -8,6 +8,7 @@
 
 enum { MAX_STEPS = 60, LOOK_STEPS = 4 };
 static const double TOLERANCE = 1e-4; /* of the objective */
+static const double DAMPED = 1e-2;    /* more damping than this is much */
 static const double NEAR = 3;      /* a start is merged with the best minimum within this many (conditional) errors */
 static const double HOPELESS = 30; /* a start that will end this much above the best minimum is not followed */
 
@@ -25,7 +26,8 @@ static int propose(spx_rv_search *f, double *y, int *converged)
     if (!(f->at.f < HUGE_VAL) || f->steps == MAX_STEPS)
         return 0;
     f->gain = spx_rv_box_step(c->nfree, f->at.grad, f->at.hess, f->lambda, dlo, dhi, d);
-    if (f->gain < TOLERANCE) {
+    /* A step that is damped promises little wherever it is. */
+    if (f->gain < TOLERANCE && (f->lambda < DAMPED || f->gain < DAMPED * TOLERANCE)) {
         *converged = 1;
         return 0;
     }

@@ -35,7 +35,7 @@ static spx_status make_entry(const spx_setup *s, const double *lnwave, size_t ro
     double h = vsini / SPX_C_KMS / s->dlnwave, unused;
     size_t reach = spx_rotation_reach(h);
     for (size_t k = 0; k <= reach; k++)
-        w[k] = spx_rotation_weight(k, h, SPX_ROTATION_EPS, &unused);
+        w[k] = spx_rotation_weight(k, h, &unused);
     for (size_t k = 0; k < n; k++)
         rot[k] = vsini > 0 ? spx_rotation_pixel(t, n, k, w, reach) : t[k];
     spx_status st = spx_continuum_find(log(s->wmin), log(s->wmax), n, lnwave, rot, NULL, cont, e);

@@ -4,6 +4,8 @@
  * compute-sanitizer. Needs neither HDF5 nor CFITSIO; built by tests/cuda/check_extract.sh. */
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,29 +179,52 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
            best.seconds, best.nbundle_host);
 }
 
-/* Frames one after another from `ncall` threads that each have frames on a device of the list. */
+/* Frames one after another: each thread takes the next one and a device for it. */
+enum { QUEUE = 24 };
+
+typedef struct {
+    scene *s;
+    spx_extract_cuda *dev;
+    int ndev, nthreads;
+    atomic_int next, failed;
+} queue;
+
+static void *work_off(void *p)
+{
+    queue *q = p;
+    spx_extract_options o = q->s->o;
+    o.nthreads = q->nthreads;
+    for (int i; (i = atomic_fetch_add(&q->next, 1)) < QUEUE;) {
+        spx_frame g = {0};
+        spx_extract_counts counts;
+        spx_extract_cuda_times times;
+        if (spx_extract_trace_cuda(&q->dev[i % q->ndev], 1, &q->s->image, &q->s->psf, &o, &g, &counts, &times, NULL))
+            atomic_store(&q->failed, 1);
+        free_frame(&g);
+    }
+    return NULL;
+}
+
 static void time_queue(scene *s, spx_extract_cuda *dev, int ndev, int ncall, const char *what)
 {
-    const int nframe = 24;
     double seconds = 0.0;
-    int failed = 0;
+    queue q = {.s = s, .dev = dev, .ndev = ndev, .nthreads = (omp_get_max_threads() + ncall - 1) / ncall};
     for (int warm = 0; warm < 2; warm++) {
+        pthread_t thread[16];
         const double begin = omp_get_wtime();
-#pragma omp parallel for num_threads(ncall) schedule(dynamic) reduction(| : failed)
-        for (int i = 0; i < nframe; i++) {
-            spx_frame g = {0};
-            spx_extract_counts counts;
-            spx_extract_cuda_times times;
-            spx_extract_options o = s->o;
-            o.nthreads = 4;
-            failed |= spx_extract_trace_cuda(&dev[i % ndev], 1, &s->image, &s->psf, &o, &g, &counts, &times, NULL);
-            free_frame(&g);
-        }
+        atomic_store(&q.next, 0);
+        for (int i = 0; i < ncall; i++)
+            if (pthread_create(&thread[i], NULL, work_off, &q) != 0) {
+                puts("no threads");
+                exit(1);
+            }
+        for (int i = 0; i < ncall; i++)
+            (void)pthread_join(thread[i], NULL);
         seconds = omp_get_wtime() - begin;
     }
-    printf("%-28s %d frames, %d at a time on %d devices: %.4f s a frame%s\n", what, nframe, ncall, ndev,
-           seconds / nframe, failed ? "  FAILED" : "");
-    failures += failed != 0;
+    printf("%-28s %d frames, %d at a time on %d devices: %.4f s a frame%s\n", what, QUEUE, ncall, ndev, seconds / QUEUE,
+           q.failed ? "  FAILED" : "");
+    failures += q.failed;
 }
 
 int main(int argc, char **argv)

@@ -368,6 +368,10 @@ static void gradient(const spx_templates *t)
             NEED(spx_rvfit_objective(&in, &o, &plus[0][0], up, NULL, &need_e));
             NEED(spx_rvfit_objective(&in, &o, &minus[0][0], down, NULL, &need_e));
             for (size_t i = 0; i < NSTAR; i++) {
+                if (q == 1 && x[i][1] == 0 && interpolator != SPX_INTERPOLATE_GRID) { /* the model depends on vsini^2 */
+                    CHECK(grad[i][1] == 0, "variant %d: gradient %g by vsini of a star at rest", variant, grad[i][1]);
+                    continue;
+                }
                 double diff = (up[i] - down[i]) / (plus[i][q] - minus[i][q]);
                 double tol = 1e-5 * fabs(grad[i][q]) + 2e-9 * fabs(f[i]) / step[q];
                 CHECK(fabs(diff - grad[i][q]) < tol, "variant %d, quantity %zu at %g: gradient %.8g, difference %.8g",

@@ -61,7 +61,7 @@ static void same_spectrum_twice(const spx_templates *t)
     spx_rvfit r;
     init(&o);
     alloc_spectra(&s, 2);
-    draw(&s, 0, &(truth){-55, 15, 5600, -0.6, 40});
+    draw(&s, 0, &(truth){-55, 60, 5600, -0.6, 40});
     copy_row(&s, 0, 1);
     spx_rvfit_input in = input_of(&s, t);
     in.nrow = 3;
