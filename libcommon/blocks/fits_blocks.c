@@ -61,6 +61,18 @@ static int find_sdss(const spx_fits *f)
     return -1;
 }
 
+/* Table of a PSF of the first layout of PSFVER 2, or -1: no HDUs XTRACE and YTRACE, but rows X and Y in the table of
+ * the parameters, whatever it is called; every row has a wavelength range of its own. */
+static int find_psf_of_rows(const spx_fits *f)
+{
+    for (size_t i = 0; i < f->nhdu && spx_fits_find(f, "XTRACE") < 0; i++)
+        if (f->hdu[i].kind == SPX_FITS_BINTABLE && spx_fits_find_column(&f->hdu[i], "PARAM") &&
+            spx_fits_find_column(&f->hdu[i], "COEFF") && spx_fits_find_column(&f->hdu[i], "WAVEMIN") &&
+            spx_fits_find_column(&f->hdu[i], "WAVEMAX"))
+            return (int)i;
+    return -1;
+}
+
 /* PSFTYPE and PSFVER: in the primary header, or in that of the PSF table. */
 static int psf_type(const spx_fits *f, char type[32], double *version)
 {
@@ -310,9 +322,62 @@ static spx_status trace(spx_fits *f, const char *name, spx_psf_series *s, size_t
     return st;
 }
 
+/* Series of the row `name`, taken out of the parameters. */
+static spx_status trace_of_row(const spx_fits *f, const char *name, spx_psf *psf, double *wmin, double *wmax,
+                               spx_psf_series *s, spx_err *e)
+{
+    const size_t n = psf->nspec * psf->ndeg;
+    size_t row = 0;
+    while (row < psf->npar && strcmp(psf->param[row], name) != 0)
+        row++;
+    if (row == psf->npar)
+        return spx_fail(e, SPX_EINPUT, "%s: neither HDUs XTRACE and YTRACE nor a parameter %s: this PSF has no traces",
+                        f->name, name);
+    s->ncoef = psf->ndeg;
+    s->wmin = wmin[row];
+    s->wmax = wmax[row];
+    if ((s->coef = spx_alloc(n, sizeof *s->coef, e)) == NULL)
+        return SPX_EIO;
+    memcpy(s->coef, psf->coeff + row * n, n * sizeof *s->coef);
+    psf->npar--;
+    memmove(psf->coeff + row * n, psf->coeff + (row + 1) * n, (psf->npar - row) * n * sizeof *psf->coeff);
+    memmove(psf->param + row, psf->param + row + 1, (psf->npar - row) * sizeof *psf->param);
+    memmove(wmin + row, wmin + row + 1, (psf->npar - row) * sizeof *wmin);
+    memmove(wmax + row, wmax + row + 1, (psf->npar - row) * sizeof *wmax);
+    return SPX_OK;
+}
+
+/* Traces and range of a PSF whose table has a range in every row. */
+static spx_status traces_of_rows(const spx_fits *f, int table, spx_psf *psf, spx_err *e)
+{
+    double *wmin = NULL, *wmax = NULL;
+    size_t n[2] = {0, 0};
+    spx_status st = spx_fits_column_f64(f, (size_t)table, "WAVEMIN", &n[0], &wmin, e);
+    if (st == SPX_OK)
+        st = spx_fits_column_f64(f, (size_t)table, "WAVEMAX", &n[1], &wmax, e);
+    if (st == SPX_OK && (n[0] != 1 || n[1] != 1))
+        st = spx_fail(e, SPX_EINPUT, "%s: %s: WAVEMIN and WAVEMAX should be one number a row", f->name,
+                      spx_fits_hduname(f, (size_t)table));
+    if (st == SPX_OK)
+        st = trace_of_row(f, "X", psf, wmin, wmax, &psf->x, e);
+    if (st == SPX_OK)
+        st = trace_of_row(f, "Y", psf, wmin, wmax, &psf->y, e);
+    for (size_t k = 0; st == SPX_OK && k < psf->npar; k++)
+        if (!(wmin[k] == wmin[0] && wmax[k] == wmax[0]))
+            st = spx_fail(e, SPX_EINPUT, "%s: %s: parameters %s and %s have different wavelength ranges", f->name,
+                          spx_fits_hduname(f, (size_t)table), psf->param[0], psf->param[k]);
+    if (st == SPX_OK && psf->npar > 0) {
+        psf->wmin = wmin[0];
+        psf->wmax = wmax[0];
+    }
+    spx_free(wmin);
+    spx_free(wmax);
+    return st;
+}
+
 static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
 {
-    int table = find_table(f, "PSF");
+    const int rows = find_psf_of_rows(f), table = rows < 0 ? find_table(f, "PSF") : rows;
     spx_psf psf = {0};
     char *param = NULL;
     size_t n = 0;
@@ -320,17 +385,25 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
     if (table < 0)
         return need(f, "PSF", "PSF", "a table of parameters", e);
     const spx_fits_hdu *h = &f->hdu[table];
-    spx_status st = trace(f, "XTRACE", &psf.x, &psf.nspec, e);
-    if (st == SPX_OK)
-        st = trace(f, "YTRACE", &psf.y, &psf.nspec, e);
+    int fibre[2] = {0, 0};
+    spx_status st;
+    if (rows < 0) {
+        if ((st = trace(f, "XTRACE", &psf.x, &psf.nspec, e)) == SPX_OK)
+            st = trace(f, "YTRACE", &psf.y, &psf.nspec, e);
+    } else if ((st = need_int(f, table, "FIBERMIN", &fibre[0], e)) == SPX_OK &&
+               (st = need_int(f, table, "FIBERMAX", &fibre[1], e)) == SPX_OK) {
+        if (fibre[1] < fibre[0])
+            st = spx_fail(e, SPX_EINPUT, "%s: FIBERMAX is below FIBERMIN: this PSF has no fibres", f->name);
+        else
+            psf.nspec = (size_t)(fibre[1] - fibre[0]) + 1;
+    }
     if (st == SPX_OK)
         st = spx_fits_column_str(f, (size_t)table, "PARAM", sizeof *psf.param, &param, e);
     if (st == SPX_OK)
         st = spx_fits_column_f64(f, (size_t)table, "COEFF", &n, &psf.coeff, e);
     if (st == SPX_OK && (n == 0 || n % psf.nspec != 0))
-        st = spx_fail(e, SPX_EINPUT,
-                      "%s: HDU PSF: COEFF has %zu values a parameter, which is not a multiple of %zu spectra", f->name,
-                      n, psf.nspec);
+        st = spx_fail(e, SPX_EINPUT, "%s: %s: COEFF has %zu values a parameter, which is not a multiple of %zu spectra",
+                      f->name, spx_fits_hduname(f, (size_t)table), n, psf.nspec);
     if (st == SPX_OK) {
         psf.npar = h->nrow;
         psf.ndeg = n / psf.nspec;
@@ -338,12 +411,14 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
         param = NULL;
         for (size_t k = 0; st == SPX_OK && k < psf.npar * n; k++)
             if (!isfinite(psf.coeff[k]))
-                st = spx_fail(e, SPX_EINPUT, "%s: HDU PSF: parameter %s: a coefficient is not finite", f->name,
-                              psf.param[k / n]);
+                st = spx_fail(e, SPX_EINPUT, "%s: %s: parameter %s: a coefficient is not finite", f->name,
+                              spx_fits_hduname(f, (size_t)table), psf.param[k / n]);
     }
-    if (st != SPX_OK || (st = need_key(f, table, "WAVEMIN", &psf.wmin, e)) != SPX_OK ||
-        (st = need_key(f, table, "WAVEMAX", &psf.wmax, e)) != SPX_OK ||
-        (st = need_int(f, table, "GHDEGX", &psf.ghdegx, e)) != SPX_OK ||
+    if (st == SPX_OK && rows >= 0)
+        st = traces_of_rows(f, table, &psf, e);
+    else if (st == SPX_OK && (st = need_key(f, table, "WAVEMIN", &psf.wmin, e)) == SPX_OK)
+        st = need_key(f, table, "WAVEMAX", &psf.wmax, e);
+    if (st != SPX_OK || (st = need_int(f, table, "GHDEGX", &psf.ghdegx, e)) != SPX_OK ||
         (st = need_int(f, table, "GHDEGY", &psf.ghdegy, e)) != SPX_OK ||
         (st = need_int(f, table, "HSIZEX", &psf.hsizex, e)) != SPX_OK ||
         (st = need_int(f, table, "HSIZEY", &psf.hsizey, e)) != SPX_OK)

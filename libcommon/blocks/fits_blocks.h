@@ -10,14 +10,15 @@
 #include "blocks/fits_hdf5.h"
 
 typedef enum {
-    SPX_FITS_AS_GENERIC,    /* nothing that is known: HDUs only */
-    SPX_FITS_AS_IMAGE,      /* DESI preproc: HDUs IMAGE, IVAR, MASK, (READNOISE), (FIBERMAP) */
-    SPX_FITS_AS_PSF,        /* DESI PSF, PSFTYPE GAUSS-HERMITE, PSFVER 2 or 3: HDUs XTRACE, YTRACE, PSF */
-    SPX_FITS_AS_FRAME,      /* DESI frame, cframe, sframe: HDUs FLUX, IVAR, WAVELENGTH, ... */
-    SPX_FITS_AS_SPECTRA,    /* DESI spectra, coadd: HDUs B_WAVELENGTH, B_FLUX, B_IVAR, ... */
-    SPX_FITS_AS_SDSS,       /* SDSS spec: a table with columns flux, loglam, ivar */
-    SPX_FITS_AS_LIBRARY,    /* a whole library of model spectra */
-    SPX_FITS_AS_MODEL,      /* one model spectrum of a library (PHOENIX) */
+    SPX_FITS_AS_GENERIC, /* nothing that is known: HDUs only */
+    SPX_FITS_AS_IMAGE,   /* DESI preproc: HDUs IMAGE, IVAR, MASK, (READNOISE), (FIBERMAP) */
+    SPX_FITS_AS_PSF,     /* DESI PSF, PSFTYPE GAUSS-HERMITE, PSFVER 2 or 3: HDUs XTRACE, YTRACE, PSF; or PSFVER 2 with
+                          * traces in rows X and Y of the table */
+    SPX_FITS_AS_FRAME,   /* DESI frame, cframe, sframe: HDUs FLUX, IVAR, WAVELENGTH, ... */
+    SPX_FITS_AS_SPECTRA, /* DESI spectra, coadd: HDUs B_WAVELENGTH, B_FLUX, B_IVAR, ... */
+    SPX_FITS_AS_SDSS,    /* SDSS spec: a table with columns flux, loglam, ivar */
+    SPX_FITS_AS_LIBRARY, /* a whole library of model spectra */
+    SPX_FITS_AS_MODEL,   /* one model spectrum of a library (PHOENIX) */
     SPX_FITS_AS_WAVELENGTH, /* wavelengths of model spectra */
     SPX_FITS_PRODUCTS
 } spx_fits_product;

@@ -2,6 +2,8 @@
  *     types    images of all types and table columns of all types, variable-length ones too
  *     tiles    tile-compressed images: RICE, GZIP, HCOMPRESS, PLIO; integers and quantised floats
  *     wide     a table of 999 columns with long names: more than HDF5 can describe
+ *     psf2     reads a DESI PSF file of version 3 (fits_make psf2 FILE PSF) and gives it the layout that version 2 had
+ *              first: one table, rows X and Y for the traces, a wavelength range in every row
  * Exit status 0, or 1 with a message. */
 #include <fitsio.h>
 #include <math.h>
@@ -160,11 +162,77 @@ static void wide(fitsfile *f, int *status)
         fits_write_col(f, TINT, i + 1, 1, 1, 2, (int[]){i, -i}, status);
 }
 
+static void psf2(fitsfile *f, const char *from, int *status)
+{
+    enum { MOST = 1 << 20 };
+    static double coeff[MOST], wide[MOST];
+    static char text[80];
+    char *param[1] = {text};
+    static char *name[] = {"PARAM", "WAVEMIN", "WAVEMAX", "COEFF"};
+    char form[32];
+    char *forms[] = {"8A", "1D", "1D", form};
+    static const char *const keys[] = {"FIBERMIN", "FIBERMAX", "NPIX_X", "NPIX_Y",
+                                       "HSIZEX",   "HSIZEY",   "GHDEGX", "GHDEGY"};
+    fitsfile *in = NULL;
+    long size[2] = {0, 0}, nrow = 0, key = 0;
+    double range[2] = {0, 0};
+    int ncoeff = 0, type = 0;
+    fits_open_diskfile(&in, from, READONLY, status);
+    fits_movnam_hdu(in, IMAGE_HDU, "XTRACE", 0, status);
+    fits_get_img_size(in, 2, size, status);
+    const long ncoef = size[0], nspec = size[1];
+    fits_movnam_hdu(in, BINARY_TBL, "PSF", 0, status);
+    fits_get_num_rows(in, &nrow, status);
+    fits_get_colnum(in, CASEINSEN, "COEFF", &ncoeff, status);
+    long repeat = 0, width = 0;
+    fits_get_coltype(in, ncoeff, &type, &repeat, &width, status);
+    const long ndeg = *status || nspec == 0 ? 0 : repeat / nspec, most = ncoef > ndeg ? ncoef : ndeg;
+    if (*status || most * nspec > MOST)
+        return;
+    snprintf(form, sizeof form, "%ldD", most * nspec);
+    fits_create_img(f, BYTE_IMG, 0, NULL, status);
+    fits_write_key(f, TSTRING, "PSFTYPE", (void *)(size_t) "GAUSS-HERMITE", NULL, status);
+    fits_write_key(f, TSTRING, "PSFVER", (void *)(size_t) "2", NULL, status);
+    fits_create_tbl(f, BINARY_TBL, 0, 4, name, forms, NULL, NULL, status);
+    fits_write_key(f, TSTRING, "PSFTYPE", (void *)(size_t) "GAUSS-HERMITE", NULL, status);
+    fits_write_key(f, TSTRING, "PSFVER", (void *)(size_t) "2", NULL, status);
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        fits_read_key(in, TLONG, keys[k], &key, NULL, status);
+        fits_write_key(f, TLONG, keys[k], &key, NULL, status);
+    }
+    for (long r = 0; r < nrow + 2 && *status == 0; r++) { /* X in the middle, Y at the end */
+        const int trace = r == nrow / 2 ? 0 : r == nrow + 1 ? 1 : -1;
+        const long degree = trace < 0 ? ndeg : ncoef;
+        if (trace < 0)
+            fits_movnam_hdu(in, BINARY_TBL, "PSF", 0, status);
+        else
+            fits_movnam_hdu(in, IMAGE_HDU, (char *)(size_t)(trace ? "YTRACE" : "XTRACE"), 0, status);
+        fits_read_key(in, TDOUBLE, "WAVEMIN", &range[0], NULL, status);
+        fits_read_key(in, TDOUBLE, "WAVEMAX", &range[1], NULL, status);
+        if (trace < 0) {
+            const long from_row = r < nrow / 2 ? r + 1 : r;
+            fits_read_col(in, TSTRING, 1, from_row, 1, 1, NULL, param, NULL, status);
+            fits_read_col(in, TDOUBLE, ncoeff, from_row, 1, repeat, NULL, coeff, NULL, status);
+        } else {
+            snprintf(text, sizeof text, "%s", trace ? "Y" : "X");
+            fits_read_img(in, TDOUBLE, 1, ncoef * nspec, NULL, coeff, NULL, status);
+        }
+        for (long s = 0; s < nspec; s++)
+            for (long k = 0; k < most; k++)
+                wide[s * most + k] = k < degree ? coeff[s * degree + k] : 0.0;
+        fits_write_col(f, TSTRING, 1, r + 1, 1, 1, param, status);
+        fits_write_col(f, TDOUBLE, 2, r + 1, 1, 1, &range[0], status);
+        fits_write_col(f, TDOUBLE, 3, r + 1, 1, 1, &range[1], status);
+        fits_write_col(f, TDOUBLE, 4, r + 1, 1, most * nspec, wide, status);
+    }
+    fits_close_file(in, status);
+}
+
 int main(int argc, char **argv)
 {
     fitsfile *f = NULL;
     int status = 0;
-    if (argc != 3)
+    if (argc != 3 && !(argc == 4 && strcmp(argv[1], "psf2") == 0))
         return 1;
     fits_create_diskfile(&f, argv[2], &status);
     if (strcmp(argv[1], "types") == 0)
@@ -173,6 +241,8 @@ int main(int argc, char **argv)
         tiles(f, &status);
     else if (strcmp(argv[1], "wide") == 0)
         wide(f, &status);
+    else if (strcmp(argv[1], "psf2") == 0 && argc == 4)
+        psf2(f, argv[3], &status);
     else
         return 1;
     for (int i = 1, n = 0; status == 0 && fits_get_num_hdus(f, &n, &status) == 0 && i <= n; i++)
