@@ -154,12 +154,12 @@ typedef struct {
 typedef struct {
     spx_stage *s;
     spx_exposures *queue;
-    size_t nworker, total, most;
+    size_t ndevice, nworker, total, most;
     spx_backend backend;
-    pthread_mutex_t opening;
     int opened;
-    spx_err failed;    /* the backend could not be opened */
-    spx_err no_memory; /* for another frame */
+    pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
+    spx_err failed;               /* the backend could not be opened */
+    spx_err no_memory;            /* for another frame */
     atomic_int stop;
     spx_progress *progress; /* of a queue whose length is known */
     size_t nframe, nbad, first_peak;
@@ -200,7 +200,7 @@ static spx_status to_barycentre(job *j, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status make_options(int nthreads, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
+static spx_status make_options(const spx_stage *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
                                spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -222,7 +222,7 @@ static spx_status make_options(int nthreads, const spx_image *image, const spx_p
     o->regularize = opt_regularize;
     o->want_model = opt_model;
     o->max_device_mem = opt_max_device_mem;
-    o->nthreads = nthreads;
+    o->nthreads = (int)s->common.threads;
     o->nspec = psf->nspec;
     if (opt_spectra != NULL)
         st = spx_parse_slice(opt_spectra, "--spectra", psf->nspec, &o->first, &o->nspec, e);
@@ -314,8 +314,7 @@ static spx_status read_job(work *w, job *j, int *end, spx_err *e)
     warn_of_mismatch(&j->x.image, j->psf);
     st = to_barycentre(j, e);
     if (st == SPX_OK)
-        st = make_options((int)((w->s->common.threads + (long)w->nworker - 1) / (long)w->nworker), &j->x.image, j->psf,
-                          &j->o, e);
+        st = make_options(w->s, &j->x.image, j->psf, &j->o, e);
     if (st == SPX_OK)
         st = spx_frame_inherit(&j->frame, &j->x.image, j->psf, j->o.first, j->o.nspec, e);
     return st;
@@ -375,14 +374,23 @@ static void compute(void *ctx, size_t worker, void *item)
         j->o.progress =
             spx_progress_start(w->s->common.progress, "extract", j->o.method == SPX_METHOD_TRACE ? "traces" : "patches",
                                spx_extract_units(j->psf, &j->o));
-    j->o.device = w->nworker > 1 ? (int)worker : -1;
+    /* frames share the devices, and a frame has them all when it is alone; on the CPU it has all threads */
+    const int on_cpu = strcmp(w->backend.device, "cpu") == 0;
+    j->o.device = w->total != 1 ? (int)(worker % w->ndevice) : -1;
+    if (on_cpu)
+        (void)pthread_mutex_lock(&w->cpu);
+    else
+        j->o.nthreads = (int)(((size_t)j->o.nthreads + w->nworker - 1) / w->nworker);
     j->st = w->backend.extract(&w->backend, &j->x.image, j->psf, &j->o, &j->frame, &j->counts, &j->e);
+    if (on_cpu)
+        (void)pthread_mutex_unlock(&w->cpu);
     spx_progress_end(j->o.progress);
     if (j->st == SPX_OK && (j->scores = spx_alloc2(3, j->frame.nspec, sizeof *j->scores, &j->e)) == NULL)
         j->st = SPX_EIO;
     if (j->st == SPX_OK) {
         const size_t n = j->frame.nspec;
-        j->st = spx_extract_scores(&j->frame, j->scores, j->scores + n, j->scores + 2 * n, &range, &j->e);
+        j->st =
+            spx_extract_scores(&j->frame, j->o.nthreads, j->scores, j->scores + n, j->scores + 2 * n, &range, &j->e);
         j->band = range.band;
     }
     j->seconds = omp_get_wtime() - begin;
@@ -479,13 +487,15 @@ static void end_frame(void *ctx, void *item)
     spx_free(j);
 }
 
-/* One worker for each device of a queue of frames; a single frame is shared out among the devices by its bundles. */
-static spx_status count_workers(spx_stage *s, size_t total, size_t *n, spx_err *e)
+/* Workers: two for each device of a queue, so that what the host does for one frame runs beside the device's work on
+ * another. A single frame has one, and is shared out among the devices by its bundles. */
+static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, size_t *nworker, spx_err *e)
 {
     const char *device = s->common.device;
-    *n = 1;
-    for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && total != 1 && (p = strchr(p, ',')) != NULL; p++)
-        ++*n;
+    *ndevice = 1;
+    for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && (p = strchr(p, ',')) != NULL; p++)
+        ++*ndevice;
+    *nworker = total == 1 || strcmp(device, "cpu") == 0 ? 1 : 2 * *ndevice;
     if (strcmp(opt_method, "patch") != 0)
         return SPX_OK;
     if (strncmp(device, "cuda", 4) == 0)
@@ -513,11 +523,11 @@ static spx_status finish(work *w, spx_status st, spx_err *e)
 
 static spx_status run(spx_stage *s, spx_err *e)
 {
-    work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER};
+    work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     spx_status st = spx_exposures_open(s, &w.queue, e);
     if (st == SPX_OK) {
         w.total = spx_exposures_total(w.queue);
-        st = count_workers(s, w.total, &w.nworker, e);
+        st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);
     }
     if (st == SPX_OK) {
         /* in work: what is computed, one frame that is read and one that is written */

@@ -141,8 +141,9 @@ typedef struct {
 
 /* Scores as in DESI frames, over the band's fixed range (b 4000-5800, r 5800-7600, z 7600-9800 Angstrom), or over the
  * whole grid when it has no bin there: sum of the electrons (sum of flux times bin width), median electrons per
- * Angstrom, and median signal-to-noise ratio per sqrt(Angstrom); [nspec] each. */
-spx_status spx_extract_scores(const spx_frame *frame, double *sum_count, double *median_count, double *median_snr,
-                              spx_score_range *range, spx_err *e) SPX_NODISCARD;
+ * Angstrom, and median signal-to-noise ratio per sqrt(Angstrom); [nspec] each. The number of threads changes nothing.
+ */
+spx_status spx_extract_scores(const spx_frame *frame, int nthreads, double *sum_count, double *median_count,
+                              double *median_snr, spx_score_range *range, spx_err *e) SPX_NODISCARD;
 
 #endif

@@ -300,19 +300,23 @@ spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extra
     const size_t nbin = out->nspec * job->nwave;
     const double dw = spx_extract_step(job->o);
     spx_arm *arm = &out->arm;
+    size_t empty = 0;
     counts->nbin = nbin;
+#pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : empty)
     for (size_t i = 0; i < nbin; i++) {
         if (out->pixmask_fraction[i] > SPX_ALL_BAD || !(arm->ivar[i] > 0.0)) {
             arm->flux[i] = arm->ivar[i] = out->chi2pix[i] = 0.0;
             arm->mask[i] |= SPX_ALLBADPIX;
-            counts->nbin_empty++;
+            empty++;
         }
         if (out->pixmask_fraction[i] > 0.5)
             arm->mask[i] |= SPX_SOMEBADPIX;
     }
+    counts->nbin_empty += empty;
     spx_status st = flag_bad_fits(job, out, e);
     if (st == SPX_OK && job->o->want_model)
         st = make_model(job, out, e);
+#pragma omp parallel for num_threads(spx_extract_threads(job->o))
     for (size_t i = 0; i < nbin; i++) {
         arm->flux[i] /= dw;
         arm->ivar[i] *= dw * dw;
@@ -327,8 +331,8 @@ char spx_extract_band(const char *camera, double mean_wavelength)
     return mean_wavelength <= 5800.0 ? 'b' : mean_wavelength >= 7600.0 ? 'z' : 'r';
 }
 
-spx_status spx_extract_scores(const spx_frame *frame, double *sum_count, double *median_count, double *median_snr,
-                              spx_score_range *range, spx_err *e)
+spx_status spx_extract_scores(const spx_frame *frame, int nthreads, double *sum_count, double *median_count,
+                              double *median_snr, spx_score_range *range, spx_err *e)
 {
     const spx_arm *a = &frame->arm;
     const size_t nw = a->nwave;
@@ -346,27 +350,28 @@ spx_status spx_extract_scores(const spx_frame *frame, double *sum_count, double 
         range->wlo = a->wavelength[0];
         range->whi = a->wavelength[nw - 1];
     }
-    double *flux = spx_alloc(nw, sizeof(double), e), *snr = spx_alloc(nw, sizeof(double), e);
-    if (!flux || !snr) {
-        spx_free(flux);
-        spx_free(snr);
+    /* widths of the bins by central differences, one-sided at the ends; then flux and S/N of a fibre, for each thread
+     */
+    double *width = spx_alloc2(1 + 2 * (size_t)nthreads, nw, sizeof(double), e);
+    if (!width)
         return SPX_EIO;
+    for (size_t k = 0; k < nw; k++) {
+        size_t lo = k > 0 ? k - 1 : 0, hi = k + 1 < nw ? k + 1 : nw - 1;
+        width[k] = hi > lo ? (a->wavelength[hi] - a->wavelength[lo]) / (double)(hi - lo) : 1.0;
     }
+#pragma omp parallel for num_threads(nthreads)
     for (size_t f = 0; f < frame->nspec; f++) {
+        double *flux = width + (1 + 2 * (size_t)omp_get_thread_num()) * nw, *snr = flux + nw;
         sum_count[f] = 0.0;
         for (size_t k = k0; k < k1; k++) {
-            /* width of bin k by central differences, one-sided at the ends */
-            size_t lo = k > 0 ? k - 1 : 0, hi = k + 1 < nw ? k + 1 : nw - 1;
-            double dw = hi > lo ? (a->wavelength[hi] - a->wavelength[lo]) / (double)(hi - lo) : 1.0;
             double value = a->flux[f * nw + k];
-            sum_count[f] += value * dw;
+            sum_count[f] += value * width[k];
             flux[k - k0] = value;
-            snr[k - k0] = sqrt(a->ivar[f * nw + k]) * value / sqrt(dw);
+            snr[k - k0] = sqrt(a->ivar[f * nw + k]) * value / sqrt(width[k]);
         }
         median_count[f] = spx_median(flux, k1 - k0);
         median_snr[f] = spx_median(snr, k1 - k0);
     }
-    spx_free(flux);
-    spx_free(snr);
+    spx_free(width);
     return SPX_OK;
 }

@@ -368,7 +368,7 @@ static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in
         st = p->err.code;
     }
     if (st == SPX_OK)
-        st = spx_image_read(in->file, &x->image, e);
+        st = spx_image_read_pixels(in->file, &x->image, e);
     if (st == SPX_OK && own_psf)
         st = spx_psf_read(in->file, &p->psf, e);
     return st;

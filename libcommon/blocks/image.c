@@ -26,7 +26,7 @@ spx_status spx_cards_write(hid_t file, const char *path, const spx_cards *h, spx
     return h->n > 0 ? spx_h5_write_strings(file, path, 80, h->n, h->cards, e) : SPX_OK;
 }
 
-spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
+spx_status spx_image_read_pixels(hid_t file, spx_image *im, spx_err *e)
 {
     size_t dims[2] = {0, 0};
     spx_status st = spx_schema_accept(file, "/image", "image", e);
@@ -43,14 +43,21 @@ spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
         st = spx_h5_read_u32(file, "/image/mask", 2, dims, &im->mask, e);
     else if ((im->mask = spx_alloc2(im->ny, im->nx, sizeof *im->mask, e)) == NULL)
         st = SPX_EIO;
-    if (st == SPX_OK && spx_h5_exists(file, "/image/readnoise"))
-        st = spx_h5_read_f32(file, "/image/readnoise", 2, dims, &im->readnoise, e);
     if (st == SPX_OK)
         st = spx_cards_read(file, "/image/header", &im->header, e);
     if (st == SPX_OK && spx_h5_has_attr(file, "/image", "camera"))
         st = spx_h5_attr_str(file, "/image", "camera", im->camera, sizeof im->camera, e);
     if (st == SPX_OK)
         st = spx_table_read(file, "/fibermap", &im->fibermap, e);
+    return st;
+}
+
+spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
+{
+    spx_status st = spx_image_read_pixels(file, im, e);
+    size_t dims[2] = {im->ny, im->nx};
+    if (st == SPX_OK && spx_h5_exists(file, "/image/readnoise"))
+        st = spx_h5_read_f32(file, "/image/readnoise", 2, dims, &im->readnoise, e);
     return st;
 }
 

@@ -653,14 +653,14 @@ static void check_scores(void)
     double sum[4] = {0, 0, SENTINEL, SENTINEL}, median[4] = {0, 0, SENTINEL, SENTINEL},
            snr[4] = {0, 0, SENTINEL, SENTINEL};
     spx_score_range range;
-    CHECK(spx_extract_scores(&f, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'r' && range.wlo == 5800.0,
+    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'r' && range.wlo == 5800.0,
           "range");
     CHECK(sum[0] == 32.0 && median[0] == 3.5 && fabs(snr[0] - 7.0 / sqrt(2.0)) < 1e-15, "fibre 0: %g %g %g", sum[0],
           median[0], snr[0]);
     CHECK(sum[1] == 0.0 && median[1] == -1.0 && snr[1] == 0.0, "fibre 1: %g %g %g", sum[1], median[1], snr[1]);
     CHECK(sum[2] == SENTINEL && median[2] == SENTINEL && snr[2] == SENTINEL, "wrote beyond its memory");
     strcpy(f.camera, "z1"); /* no bin in the range of z: all bins */
-    CHECK(spx_extract_scores(&f, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'z' &&
+    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'z' &&
               range.wlo == 5798.0 && sum[0] > 1e9,
           "whole grid");
     CHECK(spx_extract_band("", 4000.0) == 'b' && spx_extract_band("x2", 7000.0) == 'r' &&
