@@ -62,6 +62,23 @@ grid=6410,6470,0.8
     [[ $(h5dump -d /provenance/001 one.h5) == *'failed=0'* ]]
 }
 
+@test "scores are those of DESI's frames, for the right targets" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    specx-extract -w $grid -s 2:7 --precision double -o f.h5 "$image"
+    h5table --csv -t /scores f.h5 >scores.csv
+    [ "$(head -1 scores.csv)" = TARGETID,SUM_RAW_COUNT_R,MEDIAN_RAW_COUNT_R,MEDIAN_RAW_SNR_R ]
+    cmp <(cut -d, -f1 scores.csv) <(h5table --csv -t /fibermap -c TARGETID f.h5)
+    # the sum of the second fibre: flux times the step
+    h5dump -A 0 -y -w 1 -m %.12g -d /frame/flux -s 1,0 -c 1,76 f.h5 |
+        awk '/DATA [{]/ { data = 1; next } /[}]/ { data = 0 } data { gsub(/[ ,]/, ""); if ($0 != "") { n++; sum += 0.8 * $0 } }
+             END { printf "%d %.6e\n", n, sum }' >sum.txt
+    awk -F, 'NR == 3 { printf "76 %.6e\n", $2 }' scores.csv | cmp - sum.txt
+    # no fibermap, no TARGETID
+    damage nomap.h5 delete /fibermap
+    specx-extract -w $grid -o g.h5 nomap.h5
+    [ "$(h5table --csv -t /scores g.h5 | head -1)" = SUM_RAW_COUNT_R,MEDIAN_RAW_COUNT_R,MEDIAN_RAW_SNR_R ]
+}
+
 @test "precision, grid and fibres are what was asked for" {
     local image=$BATS_FILE_TMPDIR/image.h5
     specx-extract --precision double -w $grid -s 2:5 -o f.h5 "$image"

@@ -71,6 +71,13 @@ spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, cons
     if ((f->scores = spx_table_new(f->nspec, e)) == NULL)
         return SPX_EIO;
     spx_status st = SPX_OK;
+    if (f->fibermap != NULL && spx_table_find(f->fibermap, "TARGETID") >= 0) {
+        int64_t *target = spx_alloc(f->nspec, sizeof *target, e);
+        st = target != NULL ? spx_table_get_i64(f->fibermap, "TARGETID", target, e) : SPX_EIO;
+        if (st == SPX_OK)
+            st = spx_table_add(f->scores, "TARGETID", H5T_NATIVE_INT64, NULL, target, e);
+        spx_free(target);
+    }
     for (size_t k = 0; k < 3 && st == SPX_OK; k++) {
         char name[32];
         (void)snprintf(name, sizeof name, "%s_%c", column[k].what, toupper((unsigned char)band));

@@ -18,8 +18,8 @@ spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row,
 spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, size_t first, size_t nspec,
                              spx_err *e);
 
-/* Table of scores: SUM_RAW_COUNT_X (electron), MEDIAN_RAW_COUNT_X (electron/Angstrom), MEDIAN_RAW_SNR_X, where X is the
- * band in upper case; [nspec] values each. */
+/* Table of scores: TARGETID (where the fibermap has it), SUM_RAW_COUNT_X (electron), MEDIAN_RAW_COUNT_X
+ * (electron/Angstrom), MEDIAN_RAW_SNR_X, where X is the band in upper case; [nspec] values each. */
 spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,
                                 spx_err *e);
 
