@@ -206,3 +206,47 @@ spoil() {
     [ "$(column VRAD,VRAD_ERR,CHISQ_TOT,NPIX_TOT alone.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT,NPIX_TOT joint.h5)" ]
     [ "$(h5table --csv -t /rvfit/exposures -c NPIX joint.h5 | tail -n 1)" = 0 ]
 }
+
+# values PATH FILE: numbers of a dataset, one a line.
+values() {
+    h5dump -y -w 1 -m %.9g -d "$1" "$2" | sed '1,/ DATA {/d; /^ *}/,$d' | tr -d ' ,'
+}
+
+@test "curves of the cross-correlation, and their stacks over arms and exposures" {
+    data spectra.h5 templates.h5 second-r0.h5
+    rvs-fit -q -t templates.h5 -o plain.h5 spectra.h5
+    rvs-fit -q -t templates.h5 --ccf -o rv.h5 spectra.h5
+    h5check rv.h5
+    # keeping them changes nothing
+    [ "$(h5table --csv plain.h5)" = "$(h5table --csv rv.h5)" ]
+    h5dump -H -d /ccf/gain rv.h5 | grep 'SIMPLE { ( 6, 3, '
+    # the stack of a star is the sum of its arms, with its peak where the search started
+    h5stack -q -o stack.h5 rv.h5
+    h5check stack.h5
+    h5reduce -q -p sum -a 1 -o sum.h5 rv.h5:/ccf/gain
+    paste <(values /stack/stack stack.h5) <(values /reduce/value sum.h5) |
+        awk '($1 - $2)^2 > (1e-5 * $1)^2 + 1e-4 { exit 1 } END { exit NR < 600 }'
+    cmp <(values /stack/coordinate stack.h5) <(values /ccf/velocity rv.h5)
+    h5stack -q -m max -o peaks.h5 rv.h5
+    h5check peaks.h5
+    step=$(values /ccf/velocity rv.h5 | awk 'NR == 2 { print $1 - v } { v = $1 }')
+    paste <(values /stack/maximum_coordinate peaks.h5) <(column VRAD_CCF rv.h5) |
+        awk -v s="$step" '($1 - $2)^2 > s^2 { exit 1 } END { exit NR != 6 }'
+    # after a joint fit: over exposures, too; the arm of the other wavelengths is one more
+    rvs-fit -q -t templates.h5 --ccf --joint target -o joint.h5 spectra.h5 second-r0.h5
+    h5check joint.h5
+    h5dump -H -d /ccf/gain joint.h5 | grep 'SIMPLE { ( 12, 4, '
+    h5stack -q -m max -o joined.h5 joint.h5
+    paste <(values /stack/maximum_coordinate joined.h5) <(column VRAD_CCF joint.h5) |
+        awk -v s="$step" '($1 - $2)^2 > s^2 { exit 1 } END { exit NR != 6 }'
+    # more data, a higher peak
+    paste <(values /stack/maximum peaks.h5) <(values /stack/maximum joined.h5) | awk '$2 <= $1 { exit 1 }'
+    fails_with 2 '*give shifts*' h5stack -m argmax -o x.h5 rv.h5
+    fails_with 2 '*of no array*' h5stack --slowness 0:1:1 -o x.h5 rv.h5
+    fails_with 2 '*--add*' h5stack --add stack.h5 -o x.h5 rv.h5
+    fails_with 2 '*--t0*' h5stack --t0 3 -o x.h5 rv.h5
+    h5edit rv.h5 set /ccf/velocity 5 1e4
+    fails_with 3 '*steps are not equal*' h5stack -o x.h5 rv.h5
+    rvs-template -q --no-ccf -s r:6400:6600:0.5:FWHM=1.8 -o none.h5 "$BATS_FILE_TMPDIR/data/library.h5"
+    fails_with 3 '*no cross-correlation set*' rvs-fit -t none.h5 --ccf -o x.h5 second-r0.h5
+}

@@ -126,8 +126,10 @@ static spx_status shifts_from_geometry(spx_stage *s, spx_traces *tr, spx_shifts 
     return st;
 }
 
-/* Traces and shifts from whatever inputs hold them. */
-static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_shifts *sh, spx_err *e)
+/* Traces and shifts from whatever inputs hold them. Curves of cross-correlations (*ccf has stars then) need no shifts.
+ */
+static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_shifts *sh, spx_ccf_stars *ccf,
+                              spx_err *e)
 {
     const char *last = s->input[s->ninput - 1];
     spx_input *in, *with_traces = NULL, *with_shifts = NULL;
@@ -135,7 +137,8 @@ static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_sh
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
         if ((st = spx_stage_input(s, i, &in, e)) != SPX_OK)
             return st;
-        int traces = spx_h5_exists(in->file, "/traces"), shifts = spx_h5_exists(in->file, "/shifts");
+        int traces = spx_h5_exists(in->file, "/traces") || spx_h5_exists(in->file, "/ccf");
+        int shifts = spx_h5_exists(in->file, "/shifts");
         if (!traces && !shifts)
             return spx_fail(e, SPX_EINPUT, "%s: holds neither traces nor shifts", in->name);
         if ((traces && with_traces != NULL) || (shifts && with_shifts != NULL))
@@ -146,6 +149,13 @@ static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_sh
     }
     if (with_traces == NULL)
         return spx_fail(e, SPX_EINPUT, "%s: no traces: give the file that holds /traces too", last);
+    if (!spx_h5_exists(with_traces->file, "/traces")) {
+        if (geometry)
+            return spx_fail(e, SPX_EUSAGE, "%s: cross-correlations are of no array: give no --slowness or --velocity",
+                            with_traces->name);
+        st = spx_ccf_read(with_traces, tr, ccf, e);
+        return st == SPX_OK && with_shifts != NULL ? spx_shifts_read(with_shifts, tr->precision, sh, e) : st;
+    }
     if (with_shifts == NULL && !geometry)
         return spx_fail(e, SPX_EINPUT,
                         "%s: no shifts: give the file that holds /shifts too, or --slowness or "
@@ -174,12 +184,60 @@ static spx_status read_earlier(spx_stage *s, const spx_traces *tr, const spx_shi
     return st;
 }
 
+enum { STARS_AT_ONCE = 16 };
+
+/* Curves of each star, of a few stars at a time, summed as they are: one stack a star. */
+static spx_status stack_stars(spx_backend *b, const spx_traces *tr, const spx_ccf_stars *ccf, spx_stack_options *so,
+                              spx_stack *out, spx_err *e)
+{
+    size_t nlag = tr->ntrace > 0 ? (size_t)tr->start[1] : 0;
+    spx_status st = SPX_OK;
+    if (so->method == SPX_STACK_ARGMAX)
+        return spx_fail(e, SPX_EUSAGE, "--method argmax: stacks of different stars cannot be compared: give shifts");
+    if (so->has_t0 || so->has_length)
+        return spx_fail(e, SPX_EUSAGE, "stacks of stars have all velocities: no --t0 or --length");
+    *out = (spx_stack){.method = so->method, .precision = 4, .nshift = ccf->nstar, .length = nlag};
+    (void)snprintf(out->units, sizeof out->units, "%s", tr->units);
+    int max = so->method == SPX_STACK_MAX;
+    float *value = spx_alloc2(ccf->nstar, max ? 1 : nlag, sizeof *value, e);
+    out->value = value;
+    if (value == NULL || (max && (out->index = spx_alloc(ccf->nstar, sizeof *out->index, e)) == NULL))
+        return SPX_EIO;
+    for (size_t k = 0; k < ccf->nstar && st == SPX_OK; k += STARS_AT_ONCE) {
+        size_t n = ccf->nstar - k < STARS_AT_ONCE ? ccf->nstar - k : STARS_AT_ONCE, first = ccf->first[k];
+        size_t ntrace = ccf->first[k + n] - first;
+        spx_traces part = *tr;
+        spx_shifts sh = {.nshift = n, .ntrace = ntrace, .precision = 4};
+        spx_stack sum = {0};
+        part.ntrace = ntrace;
+        part.nsample = ntrace * nlag;
+        part.data = (float *)tr->data + first * nlag;
+        float *weight = spx_alloc2(n, ntrace, sizeof *weight, e);
+        sh.weight = weight;
+        sh.shift = spx_alloc2(n, ntrace, sizeof *sh.shift, e);
+        st = weight == NULL || sh.shift == NULL ? SPX_EIO : SPX_OK;
+        for (size_t i = 0; i < n && st == SPX_OK; i++)
+            for (size_t j = ccf->first[k + i] - first; j < ccf->first[k + i + 1] - first; j++)
+                weight[i * ntrace + j] = 1;
+        if (st == SPX_OK)
+            st = b->stack(b, &part, &sh, so, &sum, e);
+        if (st == SPX_OK)
+            memcpy(value + k * (max ? 1 : nlag), sum.value, n * (max ? 1 : nlag) * sizeof *value);
+        if (st == SPX_OK && max)
+            memcpy(out->index + k, sum.index, n * sizeof *out->index);
+        spx_stack_free(&sum);
+        spx_shifts_free(&sh);
+    }
+    return st;
+}
+
 static spx_status run(spx_stage *s, spx_err *e)
 {
     spx_backend backend = {0};
     spx_traces tr = {0};
     spx_shifts sh = {0};
     spx_stack out = {0};
+    spx_ccf_stars ccf = {0};
     void *earlier = NULL;
     hid_t file;
     spx_stack_options so = {.method = o.method[0] == 's'   ? SPX_STACK_STACK
@@ -200,15 +258,19 @@ static spx_status run(spx_stage *s, spx_err *e)
 
     spx_stage_step(s, "read");
     if (st == SPX_OK)
-        st = read_inputs(s, geometry, &tr, &sh, e);
+        st = read_inputs(s, geometry, &tr, &sh, &ccf, e);
+    int stars = ccf.nstar > 0 && sh.shift == NULL;
+    if (st == SPX_OK && stars && o.add != NULL)
+        st = spx_fail(e, SPX_EUSAGE, "--add: goes with shifts only");
     if (st == SPX_OK && o.add != NULL)
         st = read_earlier(s, &tr, &sh, &so, &earlier, e);
 
     spx_stage_step(s, "stack");
     if (st == SPX_OK) {
-        spx_detail("%zu traces, %zu sets of shifts", tr.ntrace, sh.nshift);
-        so.progress = spx_progress_start(s->common.progress, "stack", "shifts", sh.nshift);
-        st = backend.stack(&backend, &tr, &sh, &so, &out, e);
+        size_t nstack = stars ? ccf.nstar : sh.nshift;
+        spx_detail("%zu traces, %zu stacks", tr.ntrace, nstack);
+        so.progress = spx_progress_start(s->common.progress, "stack", "stacks", nstack);
+        st = stars ? stack_stars(&backend, &tr, &ccf, &so, &out, e) : backend.stack(&backend, &tr, &sh, &so, &out, e);
         spx_progress_end(so.progress);
     }
 
@@ -219,10 +281,12 @@ static spx_status run(spx_stage *s, spx_err *e)
         st = spx_stack_write(file, &out, e);
     if (st == SPX_OK && geometry)
         st = spx_shifts_write(file, &sh, e);
+    if (st == SPX_OK && ccf.nstar > 0)
+        st = spx_stack_write_velocity(file, &out, &ccf, e);
     if (st == SPX_OK)
         st = spx_stage_record(s, "traces", e, "%zu", tr.ntrace);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "shifts", e, "%zu", sh.nshift);
+        st = spx_stage_record(s, stars ? "stars" : "shifts", e, "%zu", out.nshift);
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
@@ -231,6 +295,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_traces_free(&tr);
     spx_shifts_free(&sh);
     spx_stack_free(&out);
+    spx_ccf_stars_free(&ccf);
     return st;
 }
 

@@ -75,6 +75,10 @@ spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spec
 /* /traces. SPX_EINPUT also where a type is another one than the schema's: shifts of half a sample are a mistake. */
 spx_status spx_traces_read(spx_input *in, spx_traces *t, spx_err *e);
 spx_status spx_traces_write(hid_t file, const spx_traces *t, spx_err *e);
+/* /ccf, whose curves become the traces; stars by the column NEXP of /rvfit/table, where it has one. */
+spx_status spx_ccf_read(spx_input *in, spx_traces *t, spx_ccf_stars *c, spx_err *e);
+/* Velocities of the samples of a stack of such curves, or of its maxima. */
+spx_status spx_stack_write_velocity(hid_t file, const spx_stack *s, const spx_ccf_stars *c, spx_err *e);
 /* /shifts, for traces of this precision; weights are 1 where the file has none. */
 spx_status spx_shifts_read(spx_input *in, int precision, spx_shifts *s, spx_err *e);
 spx_status spx_shifts_write(hid_t file, const spx_shifts *s, spx_err *e);

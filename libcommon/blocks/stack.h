@@ -40,6 +40,14 @@ typedef struct {
     char units[64];
 } spx_stack;
 
+/* Curves of the cross-correlation as traces: those of star k, of all its spectra and arms, are traces first[k] ...
+ * first[k+1]-1. Sample i is at velocity v0 + i step, km/s. */
+typedef struct {
+    size_t nstar, *first; /* [nstar+1] */
+    double v0, step;
+} spx_ccf_stars;
+
+void spx_ccf_stars_free(spx_ccf_stars *c);
 void spx_traces_free(spx_traces *t);
 void spx_shifts_free(spx_shifts *s);
 void spx_stack_free(spx_stack *s);
