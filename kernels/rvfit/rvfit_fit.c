@@ -127,6 +127,11 @@ spx_rv_ws *spx_rv_group_ws(spx_rv_group *g, size_t k)
     return &g->ws[k];
 }
 
+spx_rv_room *spx_rv_group_room(spx_rv_group *g, size_t thread)
+{
+    return &g->room[thread];
+}
+
 /* Room for n velocities. */
 static spx_status need_velocities(spx_rv_group *g, size_t n, spx_err *e)
 {

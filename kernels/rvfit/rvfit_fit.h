@@ -51,8 +51,9 @@ typedef struct spx_rv_group spx_rv_group;
 /* A group of up to `most` stars. NULL: no memory. */
 spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine, size_t most, spx_err *e);
 void spx_rv_group_free(spx_rv_group *g);
-/* Workspace of star k of a group. */
+/* Workspace of star k of a group; room of a thread of it. */
 spx_rv_ws *spx_rv_group_ws(spx_rv_group *g, size_t k);
+spx_rv_room *spx_rv_group_room(spx_rv_group *g, size_t thread);
 /* Fits stars first ... first+n-1 of the batch, n <= most. */
 spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *out, spx_err *e);
 

@@ -4,11 +4,13 @@
  * bench-rvfit`; stars are drawn from the library itself. */
 #include <cblas.h>
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "../helpers/mock_library.h"
+#include "backend.h"
 #include "base/mem.h"
 #include "base/wave.h"
 #include "rvfit/rvfit_fit.h"
@@ -23,6 +25,13 @@ static double now(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double wall(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -187,9 +196,83 @@ static void line(const char *what, double ms, double times, double mflop, double
     puts("");
 }
 
-int main(void)
+static void free_stars(spx_spectra *s)
+{
+    for (size_t a = 0; a < NARM; a++) {
+        spx_free(s->arm[a].wavelength);
+        spx_free(s->arm[a].flux);
+        spx_free(s->arm[a].ivar);
+    }
+}
+
+static spx_rvfit_input input_of(const spx_spectra *s, const spx_templates *t)
+{
+    spx_rvfit_input in = {.spectra = s, .nrow = s->nspec};
+    for (size_t a = 0; a < NARM; a++)
+        in.setup[a] = &t->setup[a];
+    return in;
+}
+
+/* What a batch needs at least of a device with `flops` operations a second (single precision; half of that in double)
+ * and `bytes` a second of memory: the components, three derivatives' worth of samples and pixels written and read once
+ * for each evaluation, and the sums over pixels; those of the velocity profiles and of the cross-correlation. */
+static double batch_floor(const spx_rv_ctx *c, const spx_rvfit *r, double flops, double bytes)
+{
+    double neval = 0, comp = 0, samples = 0, pixels = 0, ccf = 0, np = (double)c->opt->npoly, nf = (double)c->nfree;
+    for (size_t i = 0; i < r->nstar; i++)
+        neval += (double)r->star[i].niter;
+    for (size_t a = 0; a < c->narm; a++) {
+        const spx_rv_arm *arm = &c->arm[a];
+        comp += 2 * (1 + (double)c->ng) * (double)(arm->nt * arm->setup->pca.ncomp);
+        samples += (double)arm->nt;
+        pixels += (double)arm->n;
+        ccf += 2.0 * (double)((arm->nshort + 2) * arm->nccf * c->nlag + arm->setup->ccf.ntemp * arm->nccf * c->nlag);
+    }
+    double sums = np * (np + 1) + np * np + 2 * nf * (np + 1 + nf); /* operations a pixel, double precision */
+    double operations = neval * (comp + 2 * pixels * sums) + (double)r->nstar * (ccf + 2 * 40 * pixels * np * np);
+    double traffic = neval * 2 * (samples * (8 + 4 * (double)c->ng) + pixels * (8 + 4 * nf));
+    return fmax(operations / flops, traffic / bytes);
+}
+
+/* Stars a second of a device, whole batches in memory. */
+static void on_device(const spx_templates *t, const char *device, int threads)
+{
+    static const size_t batch[] = {106, 5000, 5000, 50000};
+    spx_backend b;
+    spx_err e = {0};
+    double begin = wall();
+    need(spx_backend_open(&b, device, SPX_STAGE_RVFIT, NULL, &e) == SPX_OK, &e);
+    printf("%s, %d threads of the host; opened in %.3f s\n", b.device, threads, wall() - begin);
+    const char *most = getenv("SPX_BENCH_STARS");
+    for (size_t i = 0; i < sizeof batch / sizeof *batch; i++) {
+        spx_spectra s;
+        spx_rvfit r;
+        spx_rvfit_options o;
+        spx_rv_ctx c;
+        if (batch[i] > (most ? strtoul(most, NULL, 10) : 5000))
+            break;
+        make_stars(t, batch[i], &s);
+        spx_rvfit_input in = input_of(&s, t);
+        spx_rvfit_options_init(&o);
+        o.threads = threads;
+        begin = wall();
+        need(b.rvfit(&b, &in, &o, NULL, &r, &e) == SPX_OK, &e);
+        double spent = wall() - begin;
+        need(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
+        /* an H200: 60 Tflop/s and 4.3 TB/s, as measured with large products and copies */
+        printf("%zu stars: %.3f s, %.0f stars a second; floor on an H200 %.4f s\n", batch[i], spent,
+               (double)batch[i] / spent, batch_floor(&c, &r, 6e13, 4.3e12));
+        spx_rv_ctx_free(&c);
+        spx_rvfit_free(&r);
+        free_stars(&s);
+    }
+    spx_backend_close(&b);
+}
+
+int main(int argc, char **argv)
 {
     const size_t nstar = 96;
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     spx_err e = {0};
     spx_templates t = {0};
     spx_spectra s;
@@ -199,9 +282,7 @@ int main(void)
     make_templates(m, &t);
     free(m);
     make_stars(&t, nstar, &s);
-    spx_rvfit_input in = {.spectra = &s, .nrow = nstar};
-    for (size_t a = 0; a < NARM; a++)
-        in.setup[a] = &t.setup[a];
+    spx_rvfit_input in = input_of(&s, &t);
     spx_rvfit_options o;
     spx_rvfit_options_init(&o);
 
@@ -293,11 +374,10 @@ int main(void)
     spx_rvfit_free(&r);
     spx_rv_group_free(group);
     spx_rv_ctx_free(&c);
-    for (size_t a = 0; a < NARM; a++) {
-        spx_free(s.arm[a].wavelength);
-        spx_free(s.arm[a].flux);
-        spx_free(s.arm[a].ivar);
-    }
+    free_stars(&s);
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "cpu") != 0)
+            on_device(&t, argv[i], omp_get_max_threads());
     spx_templates_free(&t);
     return 0;
 }

@@ -10,9 +10,11 @@
 
 #include "base/mem.h"
 #include "base/wave.h"
+#include "device.h"
 #include "rvfit/rvfit.h"
 #include "template/template.h"
 
+static spx_backend backend;
 static int failed;
 
 #define CHECK(cond, ...)                                                                                               \

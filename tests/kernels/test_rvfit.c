@@ -401,7 +401,7 @@ static void recovered(const spx_templates *t)
     }
     init(&o);
     spx_rvfit_input in = input_of(&s, t);
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
     double sum[4] = {0}, best[NSTAR][NQ], f[NSTAR];
     for (size_t i = 0; i < NSTAR; i++) {
         const spx_rvfit_star *w = &r.star[i];
@@ -462,7 +462,7 @@ static void recovered(const spx_templates *t)
     o.prior_mean[0] = 50;
     o.prior_sigma[0] = 1e-3;
     in.nrow = 3;
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
     for (size_t i = 0; i < 3; i++)
         CHECK(fabs(r.star[i].par[0] - 5300) < 1e-9 && r.star[i].par_err[0] == 0 && fabs(r.star[i].vrad - 50) < 0.1,
               "star %zu: teff %.10g +- %g, v %g", i, r.star[i].par[0], r.star[i].par_err[0], r.star[i].vrad);
@@ -472,7 +472,7 @@ static void recovered(const spx_templates *t)
     bare[0].ccf.ntemp = bare[1].ccf.ntemp = 0;
     in.setup[0] = &bare[0];
     in.setup[1] = &bare[1];
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
     for (size_t i = 0; i < 3; i++)
         CHECK(fabs(r.star[i].vrad - put[i].v) < 5 * r.star[i].vrad_err,
               "star %zu, no cross-correlation: v %g, put in %g", i, r.star[i].vrad, put[i].v);
@@ -493,7 +493,7 @@ static void starts_and_outliers(const spx_templates *t)
         draw(&s, i, &(truth){-150 + 300 * uniform(), 30 * uniform(), 4800 + 1500 * uniform(), -0.8, i < 4 ? 40 : 1.5});
     init(&o);
     spx_rvfit_input in = input_of(&s, t);
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &plain, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &plain, &need_e));
     double start[NSTAR][NQ];
     for (size_t i = 0; i < NSTAR; i++) {
         const spx_rvfit_star *w = &plain.star[i];
@@ -507,7 +507,7 @@ static void starts_and_outliers(const spx_templates *t)
     }
     start[1][0] = NAN;
     in.start = &start[0][0];
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &given, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &given, &need_e));
     for (size_t i = 0; i < 4; i++) {
         const spx_rvfit_star *w = &given.star[i], *v = &plain.star[i];
         CHECK(isnan(w->vrad_ccf) == (i != 1), "star %zu: VRAD_CCF %g", i, w->vrad_ccf);
@@ -518,9 +518,9 @@ static void starts_and_outliers(const spx_templates *t)
     for (size_t i = 0; i < NSTAR; i++)
         for (size_t k = 0; k < 6; k++)
             s.arm[k % NARM].flux[i * NPIX + 40 + 70 * k] += k % 3 ? 20 : -15;
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &spoilt, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &spoilt, &need_e));
     o.reject = 3;
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &clipped, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &clipped, &need_e));
     for (size_t i = 0; i < 4; i++) {
         const spx_rvfit_star *w = &clipped.star[i], *v = &plain.star[i];
         CHECK(w->nreject == 6 && w->npix == v->npix - 6, "star %zu: %d pixels rejected", i, (int)w->nreject);
@@ -531,7 +531,7 @@ static void starts_and_outliers(const spx_templates *t)
     o.reject_sigma = 0;
     spx_err e = {0};
     spx_rvfit r;
-    CHECK(spx_rvfit_cpu(&in, &o, NULL, &r, &e) == SPX_EUSAGE, "rejection beyond 0 sigma");
+    CHECK(backend.rvfit(&backend, &in, &o, NULL, &r, &e) == SPX_EUSAGE, "rejection beyond 0 sigma");
     spx_rvfit_free(&plain);
     spx_rvfit_free(&given);
     spx_rvfit_free(&spoilt);
@@ -630,10 +630,10 @@ static void bad_spectra(const spx_templates *t)
     }
     init(&o);
     spx_rvfit_input in = input_of(&s, t), only = input_of(&clean, t);
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &r, &need_e));
-    NEED(spx_rvfit_cpu(&only, &o, NULL, &alone, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+    NEED(backend.rvfit(&backend, &only, &o, NULL, &alone, &need_e));
     o.threads = 3;
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &threaded, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &threaded, &need_e));
     CHECK(memcmp(r.star, threaded.star, r.nstar * sizeof *r.star) == 0, "three threads change the result");
     for (size_t i = 0; i < NKIND; i++) {
         CHECK(memcmp(&r.star[2 * i], &alone.star[i], sizeof *r.star) == 0, "star %zu depends on the others", i);
@@ -674,7 +674,7 @@ static void bad_spectra(const spx_templates *t)
     o.keep_model = 0;
     in.row = row;
     in.nrow = 3;
-    NEED(spx_rvfit_cpu(&in, &o, NULL, &chosen, &need_e));
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &chosen, &need_e));
     for (size_t i = 0; i < 3; i++)
         CHECK(chosen.row[i] == row[i] && memcmp(&chosen.star[i], &r.star[row[i]], sizeof *r.star) == 0 &&
                   !chosen.arm[0].model,
@@ -693,7 +693,7 @@ static void refused(const char *what, spx_status want, const spx_rvfit_input *in
 {
     spx_err e = {0};
     spx_rvfit r;
-    spx_status st = spx_rvfit_cpu(in, o, NULL, &r, &e);
+    spx_status st = backend.rvfit(&backend, in, o, NULL, &r, &e);
     CHECK(st == want && e.msg[0] != '\0' && !r.star, "%s: status %d, %s", what, (int)st, e.msg);
     if (st == SPX_OK)
         spx_rvfit_free(&r);
@@ -783,6 +783,7 @@ static void refusals(const spx_templates *t)
 int main(void)
 {
     spx_templates t = {0};
+    open_device(&backend, SPX_STAGE_RVFIT);
     state = seed;
     make_lines();
     make_templates(&t);
@@ -791,6 +792,8 @@ int main(void)
     static const spx_interpolator all[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_GRID, SPX_INTERPOLATE_SIMPLEX};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         interpolator = all[k];
+        if (backend.library && interpolator == SPX_INTERPOLATE_GRID)
+            continue; /* the CPU's alone */
         objective(&t);
         component_sums(&t);
         gradient(&t);
@@ -800,6 +803,7 @@ int main(void)
         refusals(&t);
     }
     spx_templates_free(&t);
+    spx_backend_close(&backend);
     if (failed)
         printf("seed %llu\n", (unsigned long long)seed);
     return failed;

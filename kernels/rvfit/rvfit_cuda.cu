@@ -1,0 +1,906 @@
+/* The velocity fit on CUDA devices: the engine that the logic of rvfit_fit.c asks, and the batch, which is shared out
+ * in groups of stars among devices and a few threads of the host each, so that what the host does of one group (reading
+ * the data, choosing steps) falls beside the device's work for others. */
+#include "rvfit/rvfit_cuda.cuh"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+using namespace rv;
+
+namespace
+{
+
+enum {
+    WORKERS = 3,      /* groups that a device works on at a time */
+    GROUP = 512,      /* stars of one, at most, */
+    LEAST_GROUP = 32, /* and at least, where there are as many */
+    STAGED = 64       /* stars whose data go to the device in one piece */
+};
+
+/* Page-locked host memory of n elements, which grows. */
+template <typename T> class pinned
+{
+  public:
+    pinned() = default;
+    pinned(const pinned &) = delete;
+    pinned &operator=(const pinned &) = delete;
+    ~pinned()
+    {
+        (void)cudaFreeHost(p_);
+    }
+    T *need(size_t n)
+    {
+        if (n > n_) {
+            (void)cudaFreeHost(p_);
+            p_ = nullptr;
+            n_ = 0;
+            spx::check(cudaMallocHost(reinterpret_cast<void **>(&p_), n * sizeof(T)), "page-locked memory");
+            n_ = n;
+        }
+        return p_;
+    }
+    T *get() const
+    {
+        return p_;
+    }
+
+  private:
+    T *p_ = nullptr;
+    size_t n_ = 0;
+};
+
+/* Device memory that grows; what was in it is lost. */
+template <typename T> class room
+{
+  public:
+    T *need(size_t n)
+    {
+        if (n > n_) {
+            n_ = 0;
+            a_ = spx::array<T>();
+            a_ = spx::array<T>(n);
+            n_ = n;
+        }
+        return a_.get();
+    }
+    T *get() const
+    {
+        return a_.get();
+    }
+
+  private:
+    spx::array<T> a_;
+    size_t n_ = 0;
+};
+
+/* ---- what all stars share ---- */
+
+/* What a lag's interpolation between samples of the inverse transform is as a function of the spectrum: the response of
+ * lag j to the real and imaginary part of frequency i, [2 nfreq][nlag]. */
+std::vector<float> lag_response(const spx_rv_arm &a, size_t nlag)
+{
+    const size_t ns = a.nshort, nf = ns / 2 + 1;
+    std::vector<double> cosine(ns), sine(ns);
+    std::vector<float> out(2 * nf * nlag);
+    for (size_t i = 0; i < ns; i++) {
+        cosine[i] = cos(2 * M_PI * (double)i / (double)ns);
+        sine[i] = sin(2 * M_PI * (double)i / (double)ns);
+    }
+    for (size_t i = 0; i < nf; i++) {
+        const double twice = i == 0 || 2 * i == ns ? 1 : 2;
+        for (size_t j = 0; j < nlag; j++) {
+            double re = 0, im = 0;
+            for (size_t k = 0; k < 4; k++) {
+                const size_t at = i * ((a.lag_at[j] + k) % ns) % ns;
+                const double u = (double)a.lag_weight[4 * j + k];
+                re += u * cosine[at];
+                im -= u * sine[at];
+            }
+            out[2 * i * nlag + j] = (float)(twice * re);
+            out[(2 * i + 1) * nlag + j] = (float)(twice * im);
+        }
+    }
+    return out;
+}
+
+/* The batch's context on one device. */
+class shared
+{
+  public:
+    explicit shared(const spx_rv_ctx *c)
+    {
+        const spx_rvfit_options *o = c->opt;
+        std::vector<arm> arms(c->narm);
+        m.narm = (int)c->narm;
+        m.ng = (int)c->ng;
+        m.nfree = (int)c->nfree;
+        m.npoly = (int)o->npoly;
+        m.lanes = 1 + m.ng;
+        m.interpolator = (int)c->interpolator;
+        m.free_v = c->nfree > 0 && c->freeq[0] == 0;
+        for (size_t k = (size_t)m.free_v; k < c->nfree; k++) {
+            int g = -1;
+            for (int i = 0; c->freeq[k] >= 2 && i < m.ng; i++)
+                if (c->gpar[i] == c->freeq[k] - 2)
+                    g = i;
+            m.bent[m.nbent++] = g;
+        }
+        for (int g = 0; g < m.ng; g++) {
+            m.step[g] = (int)c->stride[g];
+            m.gpar[g] = c->gpar[g];
+        }
+        m.reach = 1;
+        m.width = (int)c->maxwidth;
+        for (size_t i = 0; i < c->narm; i++)
+            add_arm(c, c->arm[i], &arms[i]);
+        m.arms = keep(arms.data(), arms.size());
+        if (c->maxccf > 0 && c->nlag > 0)
+            add_set(c, arms);
+    }
+
+    model m = {};
+    size_t bytes = 0; /* of device memory */
+    int tiles = 0;    /* of samples, of the widest arm: columns */
+
+  private:
+    /* A copy on the device, which lives as long as this. */
+    template <typename T> const T *keep(const T *from, size_t n)
+    {
+        spx::array<uint8_t> a(n * sizeof(T));
+        a.put(reinterpret_cast<const uint8_t *>(from), n * sizeof(T));
+        bytes += n * sizeof(T);
+        kept_.push_back(std::move(a));
+        return reinterpret_cast<const T *>(kept_.back().get());
+    }
+
+    void add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
+    {
+        const spx_setup *s = from.setup;
+        const spx_pca *p = &s->pca;
+        *a = {};
+        a->n = (int)from.n;
+        a->nt = (int)from.nt;
+        a->columns = (a->nt + COLUMNS - 1) / COLUMNS * COLUMNS;
+        a->pixel0 = m.pixels;
+        a->sample0 = m.samples;
+        a->comp0 = m.ncomp;
+        a->stride = (int)from.stride;
+        a->ndiag = (int)from.arm->ndiag;
+        a->dlnwave = s->dlnwave;
+        a->lndet = from.lndet;
+        a->place = keep(from.place, from.n);
+        a->basis = keep(from.basis, from.stride * c->opt->npoly);
+        if (s->node != nullptr) {
+            size_t n = 1;
+            for (size_t q = 0; q < s->npar; q++)
+                n *= s->naxis[q];
+            a->node = c->interpolator == SPX_INTERPOLATE_NN ? nullptr : keep(s->node, n);
+        }
+        if (from.comp != nullptr) {
+            std::vector<float> comp(p->ncomp * (size_t)a->columns);
+            std::vector<double> mean((size_t)a->columns);
+            for (size_t k = 0; k < p->ncomp; k++)
+                std::copy(p->comp + k * from.nt, p->comp + (k + 1) * from.nt, &comp[k * (size_t)a->columns]);
+            std::copy(p->mean, p->mean + from.nt, mean.begin());
+            a->ncomp = (int)p->ncomp;
+            a->nlarge = std::min(a->ncomp, (int)SPX_RV_LARGE);
+            a->of_flux = p->of_flux;
+            a->comp = keep(comp.data(), comp.size());
+            a->mean = keep(mean.data(), mean.size());
+            if (c->interpolator != SPX_INTERPOLATE_NN)
+                a->coef = keep(p->coef, s->ntemp * p->ncomp);
+        } else if (c->interpolator != SPX_INTERPOLATE_NN) {
+            a->lnflux = keep(s->lnflux, s->ntemp * s->nwave);
+        }
+        if (c->interpolator == SPX_INTERPOLATE_NN) {
+            size_t nw = 0, nb = 0;
+            for (size_t l = 0; l < s->nn.nlayer; l++) {
+                nw += s->nn.size[l] * s->nn.size[l + 1];
+                nb += s->nn.size[l + 1];
+            }
+            a->nn = s->nn;
+            a->nn.weight = const_cast<float *>(keep(s->nn.weight, nw));
+            a->nn.bias = const_cast<float *>(keep(s->nn.bias, nb));
+        }
+        m.pixels += (int)from.stride;
+        m.samples += a->columns;
+        m.ncomp += a->ncomp;
+        tiles = std::max(tiles, a->columns / COLUMNS);
+        const double h = spx_rv_unmap(c, 1, c->hi[1]) / (SPX_C_KMS * a->dlnwave);
+        m.reach = std::max(m.reach, (int)spx_rotation_reach(std::min(h, (double)MAX_REACH)));
+    }
+
+    void add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
+    {
+        m.set = spx_rv_set_of(c);
+        m.set.kind = keep(m.set.kind, m.set.ntemp);
+        m.set.vsini = keep(m.set.vsini, m.set.ntemp);
+        for (size_t i = 0; i < c->narm; i++) {
+            const spx_rv_arm &from = c->arm[i];
+            arm &a = arms[i];
+            const std::vector<float> response = lag_response(from, c->nlag);
+            a.nccf = (int)from.nccf;
+            a.nfreq = (int)(from.nshort / 2 + 1);
+            a.ccf0 = m.nccf;
+            a.freq0 = m.nfreq;
+            a.ccf_comp = keep(from.ccf_comp, from.nccf * 4 * (size_t)a.nfreq);
+            a.lag_response = keep(response.data(), response.size());
+            m.nccf += a.nccf;
+            m.nfreq += (size_t)a.nfreq;
+        }
+        std::vector<float> coef(m.set.ntemp * (size_t)m.nccf);
+        for (size_t t = 0; t < m.set.ntemp; t++)
+            for (size_t i = 0; i < c->narm; i++)
+                std::copy(c->arm[i].ccf_coef + t * c->arm[i].nccf, c->arm[i].ccf_coef + (t + 1) * c->arm[i].nccf,
+                          &coef[t * (size_t)m.nccf + (size_t)arms[i].ccf0]);
+        m.ccf_coef = keep(coef.data(), coef.size());
+        m.arms = keep(arms.data(), arms.size());
+    }
+
+    std::vector<spx::array<uint8_t>> kept_;
+};
+
+/* ---- the engine ---- */
+
+/* One worker: its stream, and the data of the group that it has. */
+class engine
+{
+  public:
+    engine(const spx_rv_ctx *c, const shared *s, int threads) : c_(c), m_(s->m), tiles_(s->tiles), threads_(threads)
+    {
+        spx::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+        shared_limits();
+    }
+    engine(const engine &) = delete;
+    engine &operator=(const engine &) = delete;
+    ~engine()
+    {
+        (void)cudaStreamDestroy(stream_);
+    }
+
+    /* Device memory of a group: of each star, and of each exposure. */
+    static size_t star_bytes(const spx_rv_ctx *c, const model &m)
+    {
+        const size_t pixels = (size_t)m.pixels, samples = (size_t)m.samples, lanes = (size_t)m.lanes;
+        size_t n = samples * (8 + 4 * (lanes - 1) + 16) + pixels * (8 + 4 * (size_t)m.nfree) +
+                   (size_t)m.ncomp * LANES * 4 + (size_t)m.narm * (SPX_RV_LARGE + 2 * ((size_t)m.reach + 1)) * 8 +
+                   (size_t)m.narm * 2 * (size_t)m.width * lanes * 8 + sizeof(spx_rv_stencil) +
+                   (1 + SPX_MAX_FIT * (SPX_MAX_FIT + 1)) * 8 * (size_t)m.narm;
+        if (m.nccf > 0)
+            n += (m.nfreq * 4 + ((size_t)m.nccf + m.set.ntemp + 2) * m.set.nlag) * 4;
+        (void)c;
+        return n;
+    }
+    static size_t exposure_bytes(const spx_rv_ctx *c, const model &m)
+    {
+        size_t n = (size_t)m.pixels * (8 + 8 + 1 + 8);
+        for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
+            n += c->arm[i].n * c->arm[i].arm->ndiag * 8;
+        return n;
+    }
+
+    void load(size_t n, spx_rv_ws *const *w)
+    {
+        const bool fresh = n > 0 && !known(w[0]);
+        if (fresh)
+            lay_out(n, w);
+        for (size_t k0 = 0; k0 < n; k0 += STAGED)
+            stage(std::min((size_t)STAGED, n - k0), w + k0);
+        for (size_t k = 0; k < n; k++)
+            for (size_t i = 0; i < w[k]->first[c_->narm]; i++)
+                piece_[slot_[w[k]->slot].piece + i].sum_lne2 = w[k]->piece[i].sum_lne2;
+        send(pieces_, piece_.data(), piece_.size());
+        wait();
+    }
+
+    void correlate(size_t n, spx_rv_ws *const *w, spx_rv_pick *pick)
+    {
+        const size_t nlag = m_.set.nlag, size = m_.nfreq * 4;
+        float *data = host_float_.need(n * std::max(size, nlag));
+        memset(data, 0, n * size * sizeof *data);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
+        for (size_t k = 0; k < n; k++)
+            for (size_t i = 0; i < c_->narm; i++)
+                if (w[k]->first[i] < w[k]->first[i + 1]) {
+                    w[k]->room = spx_rv_group_room(group_, (size_t)omp_get_thread_num());
+                    transform(w[k], i, data + k * size);
+                }
+        for (size_t k = 0; k < n; k++)
+            if (w[k]->err.code != SPX_OK)
+                throw spx::failure(w[k]->err.msg);
+        float *in = spectrum_.need(n * size), *lags = lags_.need(n * (size_t)m_.nccf * nlag);
+        float *chi = chi_.need(n * m_.set.ntemp * nlag), *curve = curve_.need(n * nlag);
+        int *entry = entry_.need(n * nlag);
+        spx_rv_pick *picks = pick_.need(n);
+        to_device(in, data, n * size);
+        for (int i = 0; i < m_.narm; i++)
+            lag_kernel<<<dim3(blocks(nlag, GEMM), blocks(n * c_->arm[i].nccf, GEMM)), 256, 0, stream_>>>(m_, i, (int)n,
+                                                                                                         in, lags);
+        entry_kernel<<<dim3(blocks(nlag, GEMM), blocks(m_.set.ntemp, GEMM), (unsigned)n), 256, 0, stream_>>>(m_, lags,
+                                                                                                             chi);
+        pick_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, curve, entry, picks);
+        spx::check(cudaGetLastError(), "launch");
+        wait(); /* the host's copy of the data is overwritten */
+        spx_rv_pick *found = host_pick_.need(n);
+        to_host(found, picks, n);
+        to_host(data, curve, n * nlag);
+        wait();
+        for (size_t k = 0; k < n; k++) {
+            pick[k] = found[k];
+            memcpy(w[k]->curve, data + k * nlag, nlag * sizeof *data);
+        }
+    }
+
+    void eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out)
+    {
+        std::vector<item> items;
+        std::vector<size_t> first(n + 1);
+        double *v = host_velocity_.need(n);
+        spx_rv_stencil *s = host_stencil_.need(n);
+        for (size_t k = 0; k < n; k++) {
+            first[k] = items.size();
+            v[k] = x[k][0];
+            for (size_t i = 0; i < w[k]->first[c_->narm]; i++)
+                items.push_back({(int)k, (int)(slot_[w[k]->slot].piece + i), x[k][0]});
+        }
+        first[n] = items.size();
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1)
+        for (size_t k = 0; k < n; k++)
+            spx_rv_stencil_at(w[k], x[k], 1, &s[k]);
+        double *velocity = velocity_.need(n);
+        to_device(velocity, v, n);
+        templates(n, s, true, velocity, nullptr);
+        const size_t nf = (size_t)m_.nfree, width = 1 + nf + nf * nf;
+        const double *r = sums(items, DERIVATIVES, width);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1)
+        for (size_t k = 0; k < n; k++) {
+            spx_rv_begin_value(w[k], x[k][0], &out[k]);
+            for (size_t i = first[k]; i < first[k + 1]; i++) {
+                const double *p = r + i * width;
+                out[k].f += p[0];
+                for (size_t j = 0; j < nf; j++)
+                    out[k].grad[j] += p[1 + j];
+                for (size_t j = 0; j < nf * nf; j++)
+                    out[k].hess[j] += p[1 + nf + j];
+            }
+            if (!std::isfinite(out[k].f))
+                out[k].f = HUGE_VAL;
+        }
+    }
+
+    void values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *first, const double *v,
+                double *f)
+    {
+        bent_at(n, w, x);
+        std::vector<item> items;
+        std::vector<size_t> at(n + 1);
+        for (size_t k = 0; k < n; k++) {
+            at[k] = items.size();
+            for (size_t i = first[k]; i < first[k + 1]; i++)
+                for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
+                    items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), v[i]});
+        }
+        const double *r = sums(items, VALUE, 1);
+        for (size_t k = 0; k < n; k++) {
+            const double *p = r + at[k];
+            for (size_t i = first[k]; i < first[k + 1]; i++) {
+                spx_rv_value value;
+                spx_rv_begin_value(w[k], v[i], &value);
+                for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
+                    value.f += *p++;
+                f[i] = std::isfinite(value.f) ? value.f : HUGE_VAL;
+            }
+        }
+    }
+
+    void models(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT])
+    {
+        bent_at(n, w, x);
+        std::vector<item> items;
+        size_t longest = 0;
+        for (size_t k = 0; k < n; k++) {
+            size_t pixels = 0;
+            for (size_t j = 0; j < w[k]->first[c_->narm]; j++) {
+                items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), x[k][0]});
+                pixels += c_->arm[w[k]->piece[j].arm].stride;
+            }
+            longest = std::max(longest, pixels);
+        }
+        const double *r = sums(items, CONTINUUM, 1);
+        size_t i = 0;
+        for (size_t k = 0; k < n; k++)
+            for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
+                w[k]->piece[j].chisq_c = r[i++];
+        r = sums(items, MODEL, 1);
+        i = 0;
+        for (size_t k = 0; k < n; k++)
+            for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
+                w[k]->piece[j].chisq = r[i++];
+        /* pieces of neighbouring slots lie side by side */
+        for (size_t k0 = 0; k0 < n; k0 += STAGED) {
+            const size_t k1 = std::min(n, k0 + STAGED);
+            double *to = host_double_.need(STAGED * longest);
+            for (size_t k = k0; k < k1; k++)
+                to_host(to + (k - k0) * longest, model_.get() + slot_[w[k]->slot].pixel, slot_[w[k]->slot].pixels);
+            wait();
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
+            for (size_t k = k0; k < k1; k++) {
+                const double *from = to + (k - k0) * longest;
+                for (size_t j = 0; j < w[k]->first[c_->narm]; j++) {
+                    const spx_rv_data &d = w[k]->piece[j];
+                    memcpy(d.model, from, c_->arm[d.arm].n * sizeof *from);
+                    from += c_->arm[d.arm].stride;
+                }
+            }
+        }
+    }
+
+    /* Stars of the next group come, into workspaces of g. */
+    void begin(spx_rv_group *g)
+    {
+        group_ = g;
+        slot_.clear();
+        piece_.clear();
+    }
+
+  private:
+    struct place {
+        size_t piece, pixel, pixels, band; /* first piece; pixels of all of them */
+        bool known, bent;
+        double at[SPX_MAX_FIT]; /* point of the templates in knots_, where they are bent */
+    };
+
+    static unsigned blocks(size_t n, size_t size)
+    {
+        return (unsigned)((n + size - 1) / size);
+    }
+
+    template <typename T> void to_device(T *to, const T *from, size_t n)
+    {
+        spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream_), "copy to the device");
+    }
+    template <typename T> void to_host(T *to, const T *from, size_t n)
+    {
+        spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream_), "copy from the device");
+    }
+    template <typename T> T *send(room<T> &to, const T *from, size_t n)
+    {
+        T *p = to.need(n);
+        to_device(p, from, n);
+        return p;
+    }
+    void wait()
+    {
+        spx::check(cudaStreamSynchronize(stream_), "stream");
+    }
+
+    template <int T> void allow(int mode)
+    {
+        spx::check(cudaFuncSetAttribute(pixel_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        (int)pixel_shared(T, mode)),
+                   "kernel");
+    }
+    void shared_limits()
+    {
+        allow<1>(DERIVATIVES);
+        allow<2>(DERIVATIVES);
+        allow<3>(DERIVATIVES);
+        allow<4>(DERIVATIVES);
+        allow<5>(DERIVATIVES);
+        spx::check(cudaFuncSetAttribute(bend_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        (int)bend_shared(SPX_MAX_FIT)),
+                   "kernel");
+    }
+
+    bool known(const spx_rv_ws *w) const
+    {
+        return w->slot < slot_.size() && slot_[w->slot].known;
+    }
+
+    /* Where the data of a group's stars will be. */
+    void lay_out(size_t n, spx_rv_ws *const *w)
+    {
+        size_t pixels = 0, bands = 0, slots = 0;
+        for (size_t k = 0; k < n; k++)
+            slots = std::max(slots, w[k]->slot + 1);
+        slot_.assign(slots, {});
+        piece_.clear();
+        for (size_t k = 0; k < n; k++) {
+            place &p = slot_[w[k]->slot];
+            p = {piece_.size(), pixels, 0, bands, true, false, {}};
+            for (size_t i = 0; i < w[k]->first[c_->narm]; i++) {
+                const spx_rv_data &d = w[k]->piece[i];
+                const spx_rv_arm &a = c_->arm[d.arm];
+                piece_.push_back({(int)d.arm, pixels, bands, d.sum_lne2});
+                pixels += a.stride;
+                bands += c_->opt->resolution ? a.n * a.arm->ndiag : 0;
+            }
+            p.pixels = pixels - p.pixel;
+        }
+        flux_.need(pixels);
+        ie_.need(pixels);
+        good_.need(pixels);
+        model_.need(pixels);
+        if (c_->opt->resolution)
+            band_.need(bands);
+        knots_.need(slots * (size_t)m_.samples);
+    }
+
+    /* Data of a few stars to the device. */
+    void stage(size_t n, spx_rv_ws *const *w)
+    {
+        std::vector<size_t> begin(n + 1), band(n + 1);
+        for (size_t k = 0; k < n; k++) {
+            begin[k + 1] = begin[k] + slot_[w[k]->slot].pixels;
+            band[k + 1] = band[k];
+            for (size_t i = 0; i < w[k]->first[c_->narm] && c_->opt->resolution; i++)
+                band[k + 1] += c_->arm[w[k]->piece[i].arm].n * c_->arm[w[k]->piece[i].arm].arm->ndiag;
+        }
+        wait();
+        double *flux = host_double_.need(2 * begin[n] + band[n]), *ie = flux + begin[n], *rows = ie + begin[n];
+        uint8_t *good = host_byte_.need(begin[n]);
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
+        for (size_t k = 0; k < n; k++) {
+            size_t at = begin[k], row = band[k];
+            for (size_t i = 0; i < w[k]->first[c_->narm]; i++) {
+                const spx_rv_data &d = w[k]->piece[i];
+                const spx_rv_arm &a = c_->arm[d.arm];
+                memcpy(flux + at, d.flux, a.stride * sizeof *flux);
+                memcpy(ie + at, d.ie, a.stride * sizeof *ie);
+                memset(good + at, 0, a.stride);
+                memcpy(good + at, d.good, a.n);
+                at += a.stride;
+                if (c_->opt->resolution) {
+                    memcpy(rows + row, d.band, a.n * a.arm->ndiag * sizeof *rows);
+                    row += a.n * a.arm->ndiag;
+                }
+            }
+        }
+        /* stars whose places follow each other go together */
+        for (size_t k = 0; k < n;) {
+            size_t end = k + 1;
+            while (end < n &&
+                   slot_[w[end]->slot].pixel == slot_[w[end - 1]->slot].pixel + slot_[w[end - 1]->slot].pixels)
+                end++;
+            const place &p = slot_[w[k]->slot];
+            to_device(flux_.get() + p.pixel, flux + begin[k], begin[end] - begin[k]);
+            to_device(ie_.get() + p.pixel, ie + begin[k], begin[end] - begin[k]);
+            to_device(good_.get() + p.pixel, good + begin[k], begin[end] - begin[k]);
+            if (c_->opt->resolution)
+                to_device(band_.get() + p.band, rows + band[k], band[end] - band[k]);
+            k = end;
+        }
+    }
+
+    /* What arm i of a star is correlated as: real and imaginary parts of both transforms, [nfreq][4]. */
+    void transform(spx_rv_ws *w, size_t i, float *data) const
+    {
+        const spx_rv_arm &a = c_->arm[i];
+        size_t first = 0;
+        for (size_t k = 0; k < i; k++)
+            first += c_->arm[k].nshort / 2 + 1;
+        spx_rv_ccf_transform(w, w->first[i + 1] - w->first[i], &w->piece[w->first[i]]);
+        for (size_t k = 0; k <= a.nshort / 2; k++) {
+            float *out = data + (first + k) * 4;
+            out[0] = w->room->cs[k][0];
+            out[1] = w->room->cs[k][1];
+            out[2] = w->room->civ[k][0];
+            out[3] = w->room->civ[k][1];
+        }
+    }
+
+    template <int L> void components(size_t n, const float *single, const double *large, double *flux, float *slope)
+    {
+        component_kernel<L><<<dim3((unsigned)tiles_, blocks(n, POINTS), (unsigned)m_.narm), 128, 0, stream_>>>(
+            m_, (int)n, single, large, flux, slope);
+    }
+
+    /* Templates of n points: sampled, with derivatives, or their knots, of slots. */
+    void templates(size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity, const int *slot)
+    {
+        const size_t narm = (size_t)m_.narm, samples = (size_t)m_.samples, pixels = (size_t)m_.pixels;
+        const int lanes = deriv ? m_.lanes : 1;
+        const spx_rv_stencil *s = send(stencil_, from, n);
+        float *single = single_.need(n * (size_t)m_.ncomp * LANES);
+        double *large = large_.need(n * narm * SPX_RV_LARGE);
+        double *rotation = rotation_.need(n * narm * 2 * ((size_t)m_.reach + 1));
+        double *work = work_.need(n * narm * 2 * (size_t)m_.width * (size_t)m_.lanes);
+        double *flux = template_.need(n * samples);
+        float *slope = slope_.need(n * samples * (size_t)m_.ng);
+        double *t = nullptr;
+        float *dt = nullptr;
+        if (deriv) {
+            t = t_.need(n * pixels);
+            dt = dt_.need(n * pixels * (size_t)m_.nfree);
+        }
+        coefficient_kernel<<<dim3((unsigned)n, (unsigned)narm), 128, 0, stream_>>>(m_, s, lanes, single, large,
+                                                                                   rotation, work);
+        switch (lanes) {
+        case 1:
+            components<1>(n, single, large, flux, slope);
+            break;
+        case 2:
+            components<2>(n, single, large, flux, slope);
+            break;
+        case 3:
+            components<3>(n, single, large, flux, slope);
+            break;
+        case 4:
+            components<4>(n, single, large, flux, slope);
+            break;
+        case 5:
+            components<5>(n, single, large, flux, slope);
+            break;
+        case 6:
+            components<6>(n, single, large, flux, slope);
+            break;
+        default:
+            components<7>(n, single, large, flux, slope);
+        }
+        bool bare = false;
+        for (size_t i = 0; i < narm; i++)
+            bare = bare || c_->arm[i].comp == nullptr;
+        if (bare)
+            template_kernel<<<dim3((unsigned)tiles_, (unsigned)n, (unsigned)narm), 128, 0, stream_>>>(m_, s, lanes,
+                                                                                                      flux, slope);
+        bend_kernel<<<dim3(blocks((size_t)tiles_ * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128,
+                      bend_shared(deriv ? m_.nbent : 0), stream_>>>(m_, deriv, s, velocity, flux, slope, rotation, t,
+                                                                    dt, slot, knots_.get());
+        spx::check(cudaGetLastError(), "launch");
+    }
+
+    /* Templates at x[k] into the knots of the stars that have not these already. */
+    void bent_at(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT])
+    {
+        size_t m = 0;
+        spx_rv_stencil *s = host_stencil_.need(n);
+        int *slot = host_int_.need(n);
+        for (size_t k = 0; k < n; k++) {
+            place &p = slot_[w[k]->slot];
+            /* the prior, too, is that of the last point that was looked at */
+            spx_rv_stencil_at(w[k], x[k], 0, &s[m]);
+            if (p.bent && memcmp(p.at, x[k], c_->nq * sizeof *p.at) == 0)
+                continue;
+            memcpy(p.at, x[k], sizeof p.at);
+            p.bent = true;
+            slot[m++] = (int)w[k]->slot;
+        }
+        if (m == 0)
+            return;
+        int *at = at_.need(m);
+        to_device(at, slot, m);
+        templates(m, s, false, nullptr, at);
+    }
+
+    template <int T> void launch(size_t n, int mode, const item *items, size_t width, double *out)
+    {
+        (void)width;
+        pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T, mode), stream_>>>(
+            m_, mode, items, pieces_.get(), flux_.get(), ie_.get(), good_.get(),
+            c_->opt->resolution ? band_.get() : nullptr, knots_.get(), t_.get(), dt_.get(), out, model_.get());
+    }
+
+    /* Sums over pixels, result[items][width], until the next call. */
+    const double *sums(const std::vector<item> &items, int mode, size_t width)
+    {
+        const size_t n = items.size();
+        if (n == 0)
+            return nullptr;
+        double *out = result_.need(n * width);
+        item *from = host_item_.need(n);
+        std::copy(items.begin(), items.end(), from);
+        item *list = item_.need(n);
+        to_device(list, from, n);
+        switch (((size_t)m_.npoly + 1 + 7) / 8) {
+        case 1:
+            launch<1>(n, mode, list, width, out);
+            break;
+        case 2:
+            launch<2>(n, mode, list, width, out);
+            break;
+        case 3:
+            launch<3>(n, mode, list, width, out);
+            break;
+        case 4:
+            launch<4>(n, mode, list, width, out);
+            break;
+        default:
+            launch<5>(n, mode, list, width, out);
+        }
+        spx::check(cudaGetLastError(), "launch");
+        double *result = host_result_.need(n * width);
+        to_host(result, out, n * width);
+        wait();
+        return result;
+    }
+
+    const spx_rv_ctx *c_;
+    model m_;
+    int tiles_, threads_;
+    cudaStream_t stream_ = nullptr;
+    spx_rv_group *group_ = nullptr;
+    std::vector<place> slot_;
+    std::vector<piece> piece_;
+    room<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
+    room<float> single_, slope_, dt_, spectrum_, lags_, chi_, curve_;
+    room<uint8_t> good_;
+    room<double2> knots_;
+    room<spx_rv_stencil> stencil_;
+    room<spx_rv_pick> pick_;
+    room<piece> pieces_;
+    room<item> item_;
+    room<int> entry_, at_;
+    pinned<double> host_double_, host_velocity_, host_result_;
+    pinned<float> host_float_;
+    pinned<uint8_t> host_byte_;
+    pinned<spx_rv_stencil> host_stencil_;
+    pinned<spx_rv_pick> host_pick_;
+    pinned<item> host_item_;
+    pinned<int> host_int_;
+};
+
+engine *engine_of(void *state)
+{
+    return static_cast<engine *>(state);
+}
+
+template <typename F> spx_status step(spx_err *e, F f)
+{
+    return spx::guarded("rvfit", e, [&] {
+        f();
+        return SPX_OK;
+    });
+}
+
+spx_status engine_load(void *state, size_t n, spx_rv_ws *const *w, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->load(n, w); });
+}
+
+spx_status engine_correlate(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->correlate(n, w, pick); });
+}
+
+spx_status engine_eval(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out,
+                       spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->eval(n, w, x, out); });
+}
+
+spx_status engine_values(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+                         const size_t *first, const double *v, double *f, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->values(n, w, x, first, v, f); });
+}
+
+spx_status engine_models(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->models(n, w, x); });
+}
+
+/* ---- the batch ---- */
+
+/* Groups of stars, as many as fit: first star of each, and the number of all. */
+std::vector<size_t> make_groups(const spx_rv_ctx *c, const model &m, size_t budget, size_t workers)
+{
+    const size_t star = engine::star_bytes(c, m), exposure = engine::exposure_bytes(c, m);
+    const size_t most = std::min((size_t)GROUP, std::max((size_t)LEAST_GROUP, (c->nstar + workers - 1) / workers));
+    std::vector<size_t> first = {0};
+    size_t bytes = 0;
+    for (size_t k = 0; k < c->nstar; k++) {
+        size_t begin, end;
+        spx_rv_exposures(c, k, &begin, &end);
+        const size_t more = star + (end - begin) * exposure;
+        if (k > first.back() && (k - first.back() == most || bytes + more > budget)) {
+            first.push_back(k);
+            bytes = 0;
+        }
+        bytes += more;
+    }
+    first.push_back(c->nstar);
+    return first;
+}
+
+/* What the workers of all devices have in common. */
+struct batch {
+    const spx_rv_ctx *c;
+    spx_progress *progress;
+    spx_rvfit *out;
+    std::vector<size_t> first; /* of the groups */
+    size_t most;               /* stars of a group */
+    int threads;               /* of a worker */
+    std::atomic<size_t> next{0};
+    std::mutex lock;
+    spx_err err = {};
+};
+
+void work(batch *b, int device, const shared *s)
+{
+    spx_err mine = {};
+    spx_status st = spx::guarded("rvfit", &mine, [&] {
+        spx::check(cudaSetDevice(device), "device");
+        engine computes(b->c, s, b->threads);
+        const spx_rv_engine table = {&computes,        b->threads,  b->most,       engine_load,
+                                     engine_correlate, engine_eval, engine_values, engine_models};
+        spx_rv_group *g = spx_rv_group_new(b->c, &table, b->most, &mine);
+        spx_status status = g != nullptr ? SPX_OK : SPX_EIO;
+        for (size_t k; status == SPX_OK && (k = b->next++) + 1 < b->first.size();) {
+            const size_t n = b->first[k + 1] - b->first[k];
+            computes.begin(g);
+            status = spx_rv_group_fit(g, b->first[k], n, b->out, &mine);
+            spx_progress_step(b->progress, n);
+        }
+        spx_rv_group_free(g);
+        return status;
+    });
+    if (st != SPX_OK) {
+        b->next = b->first.size(); /* no more groups are begun */
+        const std::lock_guard<std::mutex> hold(b->lock);
+        if (b->err.code == SPX_OK)
+            b->err = mine;
+    }
+}
+
+spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, spx_progress *p, spx_rvfit *out, spx_err *e)
+{
+    const size_t ndevice = (size_t)state->ndevice;
+    std::vector<std::unique_ptr<shared>> all;
+    size_t budget = (size_t)-1;
+    for (size_t d = 0; d < ndevice; d++) {
+        size_t free_bytes = 0, total = 0;
+        spx::check(cudaSetDevice(state->device[d]), "device");
+        all.push_back(std::unique_ptr<shared>(new shared(c)));
+        spx::check(cudaMemGetInfo(&free_bytes, &total), "device memory");
+        free_bytes -= free_bytes / 8; /* what the driver and others take meanwhile */
+        if (c->opt->max_device_mem > 0)
+            free_bytes = std::min(free_bytes, c->opt->max_device_mem - std::min(c->opt->max_device_mem, all[d]->bytes));
+        budget = std::min(budget, free_bytes);
+    }
+    size_t workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
+    batch b;
+    b.c = c;
+    b.progress = p;
+    b.out = out;
+    b.first = make_groups(c, all[0]->m, budget / workers, workers * ndevice);
+    b.most = 1;
+    for (size_t k = 0; k + 1 < b.first.size(); k++)
+        b.most = std::max(b.most, b.first[k + 1] - b.first[k]);
+    b.threads = std::max(1, c->opt->threads / (int)(workers * ndevice));
+    std::vector<std::thread> threads;
+    for (size_t d = 0; d < ndevice; d++)
+        for (size_t i = 0; i < workers; i++)
+            threads.emplace_back(work, &b, state->device[d], all[d].get());
+    for (std::thread &t : threads)
+        t.join();
+    return b.err.code == SPX_OK ? SPX_OK : spx_fail(e, b.err.code, "%s", b.err.msg);
+}
+
+} // namespace
+
+extern "C" spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
+                                     spx_progress *p, spx_rvfit *out, spx_err *e)
+{
+    spx_rv_ctx c;
+    memset(out, 0, sizeof *out);
+    spx_status st = spx_rv_ctx_init(&c, in, o, e);
+    if (st != SPX_OK)
+        return st;
+    if (c.interpolator == SPX_INTERPOLATE_GRID)
+        st = spx_fail(e, SPX_EDEVICE,
+                      "--interpolator grid has no CUDA version: use --device cpu, or another --interpolator");
+    if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && c.nstar > 0)
+        st = spx::guarded("rvfit", e, [&] { return fit(spx::state_of(b), &c, p, out, e); });
+    spx_rv_ctx_free(&c);
+    if (st != SPX_OK)
+        spx_rvfit_free(out);
+    return st;
+}

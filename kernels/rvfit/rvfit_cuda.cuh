@@ -1,0 +1,890 @@
+/* Kernels of the velocity fit for CUDA devices. What they compute is what rvfit_model.c and rvfit_ccf.c do; sums have a
+ * fixed order that depends on nothing but the star. Products are fused where it is written out: fma().
+ *
+ * Values that fix the minimum (templates, splines of templates, sums over pixels) are double precision; derivatives of
+ * templates, which only tell the search where to go and how wide the minimum is, are kept in single precision. */
+#ifndef SPX_RVFIT_CUDA_CUH
+#define SPX_RVFIT_CUDA_CUH
+
+#include <cstdint>
+
+#include "cuda.cuh"
+
+#define restrict __restrict__
+extern "C" {
+#include "rvfit/rvfit_fit.h"
+#include "template/nn_math.h"
+#include "template/rotation_math.h"
+}
+#undef restrict
+
+namespace rv
+{
+
+enum {
+    POINTS = 16,     /* of a tile of templates, and */
+    COLUMNS = 128,   /* samples of it */
+    DEPTH = 16,      /* components that are staged at a time */
+    LANES = 8,       /* of a row of coefficients */
+    KNOTS = 256,     /* of a template that one block bends and samples */
+    TAIL = 24,       /* terms of the spline's impulse response on each side: 0.268^24 = 2e-14 */
+    NEAR_REACH = 32, /* rotation kernels up to here work in shared memory */
+    NODES = 64,      /* templates whose weights are in shared memory at a time */
+    WARPS = 4,       /* of a block that sums over pixels */
+    ROW = 36         /* stride of its staged rows: 32 pixels, and no bank conflicts */
+};
+
+/* One arm on the device; offsets into arrays that hold all arms side by side. */
+struct arm {
+    int n, nt, ncomp, nlarge;   /* pixels, samples, components, those that are summed in double precision */
+    int columns;                /* samples, padded to COLUMNS */
+    int pixel0, sample0, comp0; /* where the arm begins in a point's pixels, samples, coefficients */
+    int stride;                 /* of basis rows */
+    int ndiag, of_flux;
+    double dlnwave, lndet;
+    const float *comp;   /* [ncomp][columns] */
+    const double *mean;  /* [columns] */
+    const double *coef;  /* [ntemp][ncomp] */
+    const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
+    const float *lnflux; /* [ntemp][nt], where there are no components */
+    const double *place, *basis;
+    spx_nn nn;
+    /* cross-correlation */
+    int nccf, nfreq, ccf0;                /* ccf0: first of the arm's components among all arms' */
+    size_t freq0;                         /* first of the arm's frequencies */
+    const float *ccf_comp, *lag_response; /* [nccf][2][nfreq][2]; [2 nfreq][nlag] */
+};
+
+/* What all stars share. */
+struct model {
+    const arm *arms;
+    int narm, ng, nfree, npoly, lanes; /* lanes = 1 + ng */
+    int nbent, bent[SPX_MAX_FIT];      /* derivatives of templates that pass through rotation: axis, or -1: vsini */
+    int free_v;                        /* 1: v is the first of the free quantities */
+    int interpolator;
+    int step[SPX_MAX_PAR]; /* of the grid's axes */
+    size_t gpar[SPX_MAX_PAR];
+    int pixels, samples, ncomp, nccf; /* of a point: sums over arms */
+    size_t nfreq;
+    int reach; /* longest rotation kernel: weights 0 ... reach */
+    int width; /* of the networks */
+    spx_rv_set set;
+    const float *ccf_coef; /* [ntemp][nccf] */
+};
+
+/* Where a piece's data are. */
+struct piece {
+    int arm;
+    size_t pixel0, band0;
+    double sum_lne2;
+};
+
+/* A sum over the pixels of a piece: template number `at`, at velocity v. */
+struct item {
+    int at, piece;
+    double v;
+};
+
+/* ---- coefficients ---- */
+
+/* The longest kernel that the CPU takes, too. */
+enum { MAX_REACH = 4096 };
+
+__device__ inline double half_width(const arm &a, double vsini)
+{
+    return fmin(vsini / (SPX_C_KMS * a.dlnwave), (double)MAX_REACH - 2);
+}
+
+/* Weights of nodes n0 ... n0+n-1 of the stencil, [n][lanes], and their rows of the arm. */
+__device__ inline void expand(const model &m, const arm &a, const spx_rv_stencil &s, int n0, int n, int lanes,
+                              double *weight, int *row)
+{
+    for (int k = (int)threadIdx.x; k < n; k += (int)blockDim.x) {
+        int node, left = n0 + k, j[SPX_MAX_PAR];
+        double w[1 + SPX_MAX_PAR];
+        if (m.interpolator == SPX_INTERPOLATE_SIMPLEX) {
+            node = s.corner[left];
+            for (int l = 0; l < lanes; l++)
+                w[l] = s.weight[left * m.lanes + l];
+        } else {
+            node = s.base;
+            for (int g = m.ng - 1; g >= 0; g--) {
+                j[g] = left % s.count[g];
+                left /= s.count[g];
+                node += j[g] * m.step[g];
+            }
+            for (int l = 0; l < lanes; l++) {
+                w[l] = 1;
+                for (int g = 0; g < m.ng; g++)
+                    w[l] *= l == 1 + g ? s.slope[g][j[g]] : s.value[g][j[g]];
+            }
+        }
+        row[k] = a.node != nullptr ? a.node[node] : node;
+        for (int l = 0; l < lanes; l++)
+            weight[k * lanes + l] = w[l];
+    }
+}
+
+__device__ inline int count_nodes(const model &m, const spx_rv_stencil &s)
+{
+    if (m.interpolator == SPX_INTERPOLATE_SIMPLEX)
+        return m.ng + 1;
+    int n = 1;
+    for (int g = 0; g < m.ng; g++)
+        n *= s.count[g];
+    return n;
+}
+
+/* Coefficients of component k: lanes in single precision, the value of the first nlarge in double. */
+__device__ inline void put_coefficients(const arm &a, int k, int lanes, const double *sum, float *single, double *large)
+{
+    const bool big = k < a.nlarge;
+    if (big)
+        large[k] = sum[0];
+    for (int l = 0; l < LANES; l++)
+        single[(size_t)k * LANES + l] = l < lanes && !(big && l == 0) ? (float)sum[l] : 0;
+}
+
+/* A network's coefficients; a warp takes a neuron at a time. work[2][width][lanes] of this block. */
+__device__ inline void network(const model &m, const arm &a, const spx_rv_stencil &s, int lanes, double *work,
+                               float *single, double *large)
+{
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+    const spx_nn &nn = a.nn;
+    const float *w = nn.weight, *b = nn.bias;
+    if (threadIdx.x == 0)
+        spx_nn_input(&nn, s.x, (size_t)lanes, m.gpar, work);
+    __syncthreads();
+    for (size_t layer = 0; layer < nn.nlayer; layer++) {
+        const int nin = (int)nn.size[layer], nout = (int)nn.size[layer + 1];
+        const bool last = layer + 1 == nn.nlayer;
+        const double *in = work + layer % 2 * (size_t)m.width * lanes;
+        double *out = work + (layer + 1) % 2 * (size_t)m.width * lanes;
+        for (int i = warp; i < nout; i += warps) {
+            double sum[1 + SPX_MAX_PAR] = {0}, d = 1;
+            for (int j = lane; j < nin; j += 32)
+                for (int l = 0; l < lanes; l++)
+                    sum[l] = fma((double)w[(size_t)i * nin + j], in[j * lanes + l], sum[l]);
+            for (int l = 0; l < lanes; l++)
+                for (int o = 16; o > 0; o /= 2)
+                    sum[l] += __shfl_xor_sync(0xffffffffu, sum[l], o);
+            sum[0] += (double)b[i];
+            if (!last) {
+                sum[0] = spx_nn_activate(nn.activation, nn.slope, sum[0], &d);
+                for (int l = 1; l < lanes; l++)
+                    sum[l] *= d;
+            }
+            if (lane == 0 && !last)
+                for (int l = 0; l < lanes; l++)
+                    out[i * lanes + l] = sum[l];
+            if (lane == 0 && last) {
+                for (int g = 0; g + 1 < lanes; g++)
+                    sum[1 + g] = s.clamped[g] ? 0 : sum[1 + g];
+                put_coefficients(a, i, lanes, sum, single, large);
+            }
+        }
+        __syncthreads();
+        w += (size_t)nin * nout;
+        b += nout;
+    }
+}
+
+/* Block (point, arm): coefficients of the components, and the rotation kernel: rotation[2][1+reach] of the point and
+ * arm. */
+__global__ void __launch_bounds__(128) coefficient_kernel(model m, const spx_rv_stencil *stencils, int lanes,
+                                                          float *single, double *large, double *rotation, double *work)
+{
+    __shared__ double weight[NODES * (1 + SPX_MAX_PAR)];
+    __shared__ int row[NODES];
+    const arm &a = m.arms[blockIdx.y];
+    const spx_rv_stencil &s = stencils[blockIdx.x];
+    const size_t point = blockIdx.x;
+    single += (point * m.ncomp + a.comp0) * LANES;
+    large += (point * m.narm + blockIdx.y) * SPX_RV_LARGE;
+    rotation += (point * m.narm + blockIdx.y) * 2 * (m.reach + 1);
+    const double h = half_width(a, s.vsini);
+    const int reach = (int)spx_rotation_reach(h);
+    for (int k = (int)threadIdx.x; k <= reach; k += (int)blockDim.x)
+        rotation[k] = spx_rotation_weight((size_t)k, h, &rotation[m.reach + 1 + k]);
+    if (m.interpolator == SPX_INTERPOLATE_NN) {
+        network(m, a, s, lanes, work + (point * m.narm + blockIdx.y) * 2 * m.width * (size_t)lanes, single, large);
+        return;
+    }
+    const int nnode = count_nodes(m, s);
+    for (int k0 = 0; k0 < a.ncomp; k0 += (int)blockDim.x) {
+        const int k = k0 + (int)threadIdx.x;
+        double sum[1 + SPX_MAX_PAR] = {0};
+        for (int n0 = 0; n0 < nnode; n0 += NODES) {
+            const int n = min(NODES, nnode - n0);
+            __syncthreads();
+            expand(m, a, s, n0, n, lanes, weight, row);
+            __syncthreads();
+            for (int i = 0; i < n && k < a.ncomp; i++) {
+                const double c = a.coef[(size_t)row[i] * a.ncomp + k];
+                for (int l = 0; l < lanes; l++)
+                    sum[l] = fma(weight[i * lanes + l], c, sum[l]);
+            }
+        }
+        if (k < a.ncomp)
+            put_coefficients(a, k, lanes, sum, single, large);
+    }
+}
+
+/* ---- templates ---- */
+
+/* Flux of a template whose components are those of flux itself; less has no logarithm. */
+#define LEAST_FLUX 1e-10
+
+/* Template `value` (ln, or flux) and its derivatives by the axes, which are slope[l] times it. */
+__device__ inline double flux_of(const arm &a, double value, double *factor)
+{
+    if (a.of_flux) {
+        *factor = value > LEAST_FLUX;
+        return fmax(value, LEAST_FLUX);
+    }
+    return *factor = exp(fmax(-300.0, fmin(300.0, value)));
+}
+
+/* Tile of POINTS x COLUMNS of the templates of arm blockIdx.z: flux[point][samples], slope[point][lanes-1][samples]. */
+template <int L>
+__global__ void __launch_bounds__(128)
+    component_kernel(model m, int npoint, const float *single, const double *large, double *flux, float *slope)
+{
+    __shared__ __align__(16) float as[DEPTH][POINTS][LANES];
+    __shared__ __align__(16) float bs[DEPTH][COLUMNS];
+    const arm &a = m.arms[blockIdx.z];
+    const int column0 = (int)blockIdx.x * COLUMNS, point0 = (int)blockIdx.y * POINTS;
+    if (column0 >= a.columns || a.comp == nullptr)
+        return;
+    const int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
+    constexpr int PER = 2; /* points of a thread */
+    float acc[PER][L][8];
+    for (int p = 0; p < PER; p++)
+        for (int l = 0; l < L; l++)
+            for (int j = 0; j < 8; j++)
+                acc[p][l][j] = 0;
+    for (int k0 = 0; k0 < a.ncomp; k0 += DEPTH) {
+        __syncthreads();
+        for (int i = tid; i < POINTS * DEPTH * (LANES / 4); i += 128) {
+            const int p = i / (DEPTH * (LANES / 4)), r = i % (DEPTH * (LANES / 4)), k = r / (LANES / 4),
+                      h = r % (LANES / 4);
+            float4 v = make_float4(0, 0, 0, 0);
+            if (point0 + p < npoint && k0 + k < a.ncomp)
+                v = *reinterpret_cast<const float4 *>(
+                    single + ((size_t)(point0 + p) * m.ncomp + a.comp0 + k0 + k) * LANES + 4 * h);
+            *reinterpret_cast<float4 *>(&as[k][p][4 * h]) = v;
+        }
+        for (int i = tid; i < DEPTH * (COLUMNS / 4); i += 128) {
+            const int k = i / (COLUMNS / 4), c = i % (COLUMNS / 4);
+            float4 v = make_float4(0, 0, 0, 0);
+            if (k0 + k < a.ncomp)
+                v = *reinterpret_cast<const float4 *>(a.comp + (size_t)(k0 + k) * a.columns + column0 + 4 * c);
+            *reinterpret_cast<float4 *>(&bs[k][4 * c]) = v;
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int k = 0; k < DEPTH; k++) {
+            const float4 b0 = *reinterpret_cast<const float4 *>(&bs[k][4 * tx]);
+            const float4 b1 = *reinterpret_cast<const float4 *>(&bs[k][64 + 4 * tx]);
+            const float b[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
+#pragma unroll
+            for (int p = 0; p < PER; p++) {
+                float c[8];
+                const float4 c0 = *reinterpret_cast<const float4 *>(&as[k][ty * PER + p][0]);
+                c[0] = c0.x, c[1] = c0.y, c[2] = c0.z, c[3] = c0.w;
+                if (L > 4) {
+                    const float4 c1 = *reinterpret_cast<const float4 *>(&as[k][ty * PER + p][4]);
+                    c[4] = c1.x, c[5] = c1.y, c[6] = c1.z, c[7] = c1.w;
+                }
+#pragma unroll
+                for (int l = 0; l < L; l++)
+#pragma unroll
+                    for (int j = 0; j < 8; j++)
+                        acc[p][l][j] = fmaf(c[l], b[j], acc[p][l][j]);
+            }
+        }
+    }
+#pragma unroll
+    for (int p = 0; p < PER; p++) {
+        const int point = point0 + ty * PER + p;
+        if (point >= npoint)
+            continue;
+        const double *big = large + ((size_t)point * m.narm + blockIdx.z) * SPX_RV_LARGE;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const int column = column0 + (j / 4) * 64 + 4 * tx + j % 4;
+            double value = (double)acc[p][0][j];
+            for (int k = 0; k < a.nlarge; k++)
+                value = fma(big[k], (double)a.comp[(size_t)k * a.columns + column], value);
+            double factor;
+            value = flux_of(a, value + a.mean[column], &factor);
+            flux[(size_t)point * m.samples + a.sample0 + column] = value;
+#pragma unroll
+            for (int l = 1; l < L; l++)
+                slope[((size_t)point * (L - 1) + (l - 1)) * m.samples + a.sample0 + column] =
+                    (float)(factor * (double)acc[p][l][j]);
+        }
+    }
+}
+
+/* The same from the templates themselves, for arms without components; block (samples, point, arm). */
+__global__ void __launch_bounds__(128)
+    template_kernel(model m, const spx_rv_stencil *stencils, int lanes, double *flux, float *slope)
+{
+    __shared__ double weight[NODES * (1 + SPX_MAX_PAR)];
+    __shared__ int row[NODES];
+    const arm &a = m.arms[blockIdx.z];
+    const int column = (int)(blockIdx.x * 128 + threadIdx.x);
+    if ((int)blockIdx.x * 128 >= a.columns || a.comp != nullptr)
+        return;
+    const size_t point = blockIdx.y;
+    const spx_rv_stencil &s = stencils[point];
+    double sum[1 + SPX_MAX_PAR] = {0}, factor;
+    const int nnode = count_nodes(m, s);
+    for (int n0 = 0; n0 < nnode; n0 += NODES) {
+        const int n = min(NODES, nnode - n0);
+        __syncthreads();
+        expand(m, a, s, n0, n, lanes, weight, row);
+        __syncthreads();
+        for (int i = 0; i < n && column < a.nt; i++) {
+            const double f = (double)a.lnflux[(size_t)row[i] * a.nt + column];
+            for (int l = 0; l < lanes; l++)
+                sum[l] = fma(weight[i * lanes + l], f, sum[l]);
+        }
+    }
+    flux[point * m.samples + a.sample0 + column] = flux_of(a, sum[0], &factor);
+    for (int l = 1; l < lanes; l++)
+        slope[(point * (lanes - 1) + (l - 1)) * m.samples + a.sample0 + column] = (float)(factor * sum[l]);
+}
+
+/* ---- rotation, spline, sampling ---- */
+
+enum {
+    BENT = KNOTS + 2 * TAIL + 3,      /* broadened samples that a block needs */
+    FLAT = BENT + 2 * NEAR_REACH + 1, /* samples that those come from, at most */
+    BENDS = KNOTS + 2 * TAIL + 1      /* second differences */
+};
+
+/* Bytes of shared memory for `n` derivatives. */
+inline size_t bend_shared(int n)
+{
+    return (size_t)(FLAT + BENT + KNOTS + 2) * sizeof(double) + (size_t)n * (FLAT + BENT + KNOTS + 1) * sizeof(float);
+}
+
+/* First pixel whose place is not below `at`. */
+__device__ inline int first_pixel(const arm &a, double shift, double at)
+{
+    int lo = 0, hi = a.n;
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (a.place[mid] + shift < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Sample j of the broadened template: w[0..reach] over f. */
+template <typename T> __device__ inline T broadened(const T *f, int j, int last, const double *w, int reach)
+{
+    T s = (T)w[0] * f[j];
+    for (int k = 1; k <= reach; k++)
+        s = fma((T)w[k], f[max(j - k, 0)] + f[min(j + k, last)], s);
+    return s;
+}
+
+/* Block (tile of KNOTS, point, arm): broadens and bends the template. The spline's second derivatives are its impulse
+ * response A z^|d|, z = sqrt(3)-2, A = 1/(2 sqrt(3)), over the second differences, which are odd about the ends (that
+ * is the natural boundary). With derivatives (`deriv`): samples it at the point's velocity, t[point][pixels] and
+ * dt[point][nfree][pixels]; without: knots[slot[point]][samples] (value, second derivative). */
+__global__ void __launch_bounds__(128)
+    bend_kernel(model m, int deriv, const spx_rv_stencil *stencils, const double *velocity, const double *flux,
+                const float *slope, const double *rotation, double *t, float *dt, const int *slot, double2 *knots)
+{
+    extern __shared__ __align__(16) double room[];
+    __shared__ int range[2];
+    const arm &a = m.arms[blockIdx.z];
+    const int k0 = (int)blockIdx.x * KNOTS, last = a.nt - 1, tid = (int)threadIdx.x;
+    if (k0 >= last)
+        return;
+    const size_t point = blockIdx.y;
+    const int nb = deriv ? m.nbent : 0;
+    double *f0 = room, *y0 = f0 + FLAT, *m0 = y0 + BENT;
+    float *fl = reinterpret_cast<float *>(m0 + KNOTS + 2), *yl = fl + nb * FLAT, *ml = yl + nb * BENT;
+    flux += point * m.samples + a.sample0;
+    slope += point * m.ng * (size_t)m.samples + a.sample0;
+    const double *w = rotation + (point * m.narm + blockIdx.z) * 2 * (m.reach + 1), *dw = w + m.reach + 1;
+    const double scale = stencils[point].vsini_square_dx / (SPX_C_KMS * a.dlnwave) / (SPX_C_KMS * a.dlnwave);
+    const int reach = (int)spx_rotation_reach(half_width(a, stencils[point].vsini));
+    const int y_first = k0 - TAIL - 1, f_first = max(y_first - reach, 0);
+    const int f_count = min(y_first + BENT - 1 + reach, last) - f_first + 1;
+    const bool near = reach <= NEAR_REACH;
+    if (near) {
+        for (int i = tid; i < f_count; i += 128)
+            f0[i] = flux[f_first + i];
+        for (int b = 0; b < nb; b++)
+            for (int i = tid; i < f_count && m.bent[b] >= 0; i += 128)
+                fl[b * FLAT + i] = slope[(size_t)m.bent[b] * m.samples + f_first + i];
+    }
+    if (tid == 0 && deriv) {
+        const double shift = spx_rv_lnshift(velocity[point]) / a.dlnwave;
+        range[0] = k0 == 0 ? 0 : first_pixel(a, shift, (double)k0);
+        range[1] = k0 + KNOTS >= last ? a.n : first_pixel(a, shift, (double)(k0 + KNOTS));
+    }
+    __syncthreads();
+    /* seen from sample 0, wherever the samples are */
+    const double *g0 = near ? f0 - f_first : flux;
+    for (int i = tid; i < BENT; i += 128) {
+        const int j = min(max(y_first + i, 0), last);
+        y0[i] = broadened(g0, j, last, w, reach);
+    }
+    for (int b = 0; b < nb; b++)
+        for (int i = tid; i < BENT; i += 128) {
+            const int j = min(max(y_first + i, 0), last);
+            if (m.bent[b] < 0)
+                yl[b * BENT + i] = (float)(scale * broadened(g0, j, last, dw, reach));
+            else
+                yl[b * BENT + i] = broadened(near ? fl + b * FLAT - f_first : slope + (size_t)m.bent[b] * m.samples, j,
+                                             last, w, reach);
+        }
+    __syncthreads();
+    /* second differences, where the samples were */
+    for (int i = tid; i < BENDS; i += 128) {
+        int j = (k0 - TAIL + i) % (2 * last);
+        j = j < 0 ? j + 2 * last : j;
+        const bool odd = j > last;
+        j = odd ? 2 * last - j : j;
+        const int q = j - y_first;
+        /* nothing bends at the ends; what lies farther beyond them than the template is long has no weight */
+        const bool inside = j > 0 && j < last && q > 0 && q < BENT - 1;
+        f0[i] = inside ? (odd ? -1 : 1) * ((y0[q - 1] - y0[q]) + (y0[q + 1] - y0[q])) : 0;
+        for (int b = 0; b < nb; b++) {
+            const float *y = yl + b * BENT;
+            fl[b * FLAT + i] = inside ? (odd ? -1 : 1) * ((y[q - 1] - y[q]) + (y[q + 1] - y[q])) : 0;
+        }
+    }
+    __syncthreads();
+    const double z = -0.26794919243112270647, amplitude = 0.28867513459481288225;
+    for (int i = tid; i <= KNOTS; i += 128) {
+        const double *r = f0 + i + TAIL;
+        double power = 1, s = r[0];
+        for (int d = 1; d <= TAIL; d++) {
+            power *= z;
+            s = fma(power, r[-d] + r[d], s);
+        }
+        m0[i] = amplitude * s;
+        for (int b = 0; b < nb; b++) {
+            const float *rl = fl + b * FLAT + i + TAIL;
+            float pl = 1, sl = rl[0];
+            for (int d = 1; d <= TAIL / 2; d++) {
+                pl *= (float)z;
+                sl = fmaf(pl, rl[-d] + rl[d], sl);
+            }
+            ml[b * (KNOTS + 1) + i] = (float)amplitude * sl;
+        }
+    }
+    __syncthreads();
+    if (!deriv) {
+        for (int i = tid; i < KNOTS && k0 + i <= last; i += 128)
+            knots[(size_t)slot[point] * m.samples + a.sample0 + k0 + i] = make_double2(y0[i + TAIL + 1], m0[i]);
+        /* the last tile ends with the last knot, which begins none */
+        if (tid == 0 && k0 + KNOTS == last)
+            knots[(size_t)slot[point] * m.samples + a.sample0 + last] = make_double2(y0[KNOTS + TAIL + 1], m0[KNOTS]);
+        return;
+    }
+    const double shift = spx_rv_lnshift(velocity[point]) / a.dlnwave;
+    const double dshift = spx_rv_lnshift_dv(velocity[point]) / a.dlnwave;
+    t += point * m.pixels + a.pixel0;
+    dt += point * m.nfree * (size_t)m.pixels + a.pixel0;
+    for (int i = range[0] + tid; i < range[1]; i += 128) {
+        double u[4], d[4];
+        const int k = (int)spx_rv_spline_weights(a.place[i] + shift, (size_t)a.nt, u, d) - k0;
+        const double *y = y0 + k + TAIL + 1, *bend = m0 + k;
+        t[i] = fma(u[0], y[0], fma(u[1], y[1], fma(u[2], bend[0], u[3] * bend[1])));
+        if (m.free_v)
+            dt[i] = (float)(fma(d[0], y[0], fma(d[1], y[1], fma(d[2], bend[0], d[3] * bend[1]))) * dshift);
+        for (int b = 0; b < nb; b++) {
+            const float *yb = yl + b * BENT + k + TAIL + 1, *mb = ml + b * (KNOTS + 1) + k;
+            dt[(size_t)(m.free_v + b) * m.pixels + i] =
+                fmaf((float)u[0], yb[0], fmaf((float)u[1], yb[1], fmaf((float)u[2], mb[0], (float)u[3] * mb[1])));
+        }
+    }
+}
+
+/* ---- sums over pixels ---- */
+
+enum { VALUE = 0, DERIVATIVES = 1, MODEL = 2, CONTINUUM = 3 };
+
+/* c += a b of 8 x 4 and 4 x 8 on the tensor cores, each product and sum as fma() would. */
+__device__ inline void mma(double &c0, double &c1, double a, double b)
+{
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                 : "+d"(c0), "+d"(c1)
+                 : "d"(a), "d"(b));
+}
+
+/* What a piece's pixels see of the template. */
+struct view {
+    const arm *a;
+    int mode;
+    double shift;
+    const double2 *knots;
+    const double *t, *band;
+
+    __device__ double raw(int i) const
+    {
+        if (mode == CONTINUUM)
+            return 1;
+        if (mode == DERIVATIVES)
+            return t[i];
+        double u[4], d[4];
+        const int k = (int)spx_rv_spline_weights(a->place[i] + shift, (size_t)a->nt, u, d);
+        const double2 p = knots[k], q = knots[k + 1];
+        return fma(u[0], p.x, fma(u[1], q.x, fma(u[2], p.y, u[3] * q.y)));
+    }
+    __device__ double at(int i) const
+    {
+        if (band == nullptr)
+            return raw(i);
+        const int h = a->ndiag / 2;
+        double s = 0;
+        for (int k = max(h - i, 0); k < min(a->ndiag, a->n - i + h); k++)
+            s = fma(band[(size_t)i * a->ndiag + k], raw(i + k - h), s);
+        return s;
+    }
+    __device__ double slope(const float *dt, int i) const
+    {
+        if (band == nullptr)
+            return (double)dt[i];
+        const int h = a->ndiag / 2;
+        double s = 0;
+        for (int k = max(h - i, 0); k < min(a->ndiag, a->n - i + h); k++)
+            s = fma(band[(size_t)i * a->ndiag + k], (double)dt[i + k - h], s);
+        return s;
+    }
+};
+
+/* sum[tile][64] of all warps, in their order. */
+template <int N> __device__ inline void add_up(const double (*c)[2], double *sum)
+{
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    for (int w = 0; w < WARPS; w++) {
+        if (w == warp)
+            for (int i = 0; i < N; i++)
+                for (int j = 0; j < 2; j++) {
+                    double *to = sum + i * 64 + (lane / 4) * 8 + lane % 4 * 2 + j;
+                    *to = w == 0 ? c[i][j] : *to + c[i][j];
+                }
+        __syncthreads();
+    }
+}
+
+/* Sums of a block that has `tiles` tiles of eight rows of S: bytes of shared memory. */
+inline size_t pixel_shared(int tiles, int mode)
+{
+    const int rows = mode == DERIVATIVES ? (tiles + 2) * 8 : tiles * 8;
+    const int pairs = tiles * (tiles + 1) / 2;
+    return ((size_t)WARPS * rows * ROW + (size_t)(pairs > tiles + 1 ? pairs : tiles + 1) * 64) * sizeof(double);
+}
+
+/* Block: a piece with a template: result[item][1 + nfree + nfree^2]: objective, gradient, curvature (only the first
+ * unless `mode` is DERIVATIVES), or with MODEL and CONTINUUM chi^2 over good pixels; HUGE_VAL where S'S is singular.
+ * TILES: of eight rows, for the npoly + 1 of S and D. See rvfit_model.c for the equations. */
+template <int TILES>
+__global__ void __launch_bounds__(32 * WARPS)
+    pixel_kernel(model m, int mode, const item *items, const piece *pieces, const double *flux, const double *ie,
+                 const uint8_t *good, const double *band, const double2 *knots, const double *t, const float *dt,
+                 double *result, double *models)
+{
+    constexpr int PAIRS = TILES * (TILES + 1) / 2;
+    extern __shared__ __align__(16) double room[];
+    __shared__ double chol[(SPX_RVFIT_MAX_POLY + 1) * (SPX_RVFIT_MAX_POLY + 2) / 2], coef[SPX_RVFIT_MAX_POLY];
+    __shared__ double inverse[SPX_RVFIT_MAX_POLY], lndet, part[32 * WARPS];
+    __shared__ int ok;
+    const item &it = items[blockIdx.x];
+    const piece &d = pieces[it.piece];
+    const arm &a = m.arms[d.arm];
+    const int np = m.npoly, nf = m.nfree, n = a.n;
+    const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32;
+    const int rows = mode == DERIVATIVES ? (TILES + 2) * 8 : TILES * 8;
+    double *stage = room + (size_t)warp * rows * ROW, *sum = room + (size_t)WARPS * rows * ROW;
+    const view v = {&a,
+                    mode,
+                    spx_rv_lnshift(it.v) / a.dlnwave,
+                    knots + (size_t)it.at * m.samples + a.sample0,
+                    t + (size_t)it.at * m.pixels + a.pixel0,
+                    band != nullptr ? band + d.band0 : nullptr};
+    dt += (size_t)it.at * nf * m.pixels + a.pixel0;
+    flux += d.pixel0;
+    ie += d.pixel0;
+    good += d.pixel0;
+
+    /* S'S and S'D */
+    for (int i = lane; i < rows * ROW; i += 32)
+        stage[i] = 0;
+    double c[PAIRS][2];
+    for (int i = 0; i < PAIRS; i++)
+        c[i][0] = c[i][1] = 0;
+    __syncwarp();
+    for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
+        const int i = i0 + lane;
+        const bool in = i < n;
+        const double e = in ? ie[i] : 0, te = in ? v.at(i) * e : 0;
+        for (int k = 0; k < np; k++)
+            stage[k * ROW + lane] = in ? a.basis[(size_t)k * a.stride + i] * te : 0;
+        stage[np * ROW + lane] = in ? flux[i] * e : 0;
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            double x[TILES];
+#pragma unroll
+            for (int p = 0; p < TILES; p++)
+                x[p] = stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4];
+#pragma unroll
+            for (int p = 0; p < TILES; p++)
+#pragma unroll
+                for (int q = 0; q <= p; q++)
+                    mma(c[p * (p + 1) / 2 + q][0], c[p * (p + 1) / 2 + q][1], x[p], x[q]);
+        }
+        __syncwarp();
+    }
+    add_up<PAIRS>(c, sum);
+    for (int i = tid; i < (np + 1) * (np + 2) / 2 - 1; i += 32 * WARPS) {
+        int k = 0;
+        while ((k + 1) * (k + 2) / 2 <= i)
+            k++;
+        const int j = i - k * (k + 1) / 2, p = k / 8, q = j / 8;
+        const double s = sum[(p * (p + 1) / 2 + q) * 64 + k % 8 * 8 + j % 8];
+        if (k < np)
+            chol[i] = s;
+        else
+            coef[j] = s;
+    }
+    __syncthreads();
+
+    /* its factor L, column by column, and the solution: row `lane` is a thread's */
+    if (warp == 0) {
+        bool fine = true;
+        const int mine = lane * (lane + 1) / 2;
+        for (int j = 0; j < np; j++) {
+            const double pivot = chol[j * (j + 1) / 2 + j];
+            __syncwarp();
+            fine = fine && pivot > 0 && isfinite(pivot);
+            const double root = fine ? sqrt(pivot) : 1;
+            if (lane == j) {
+                chol[mine + j] = root;
+                inverse[j] = 1 / root;
+            } else if (lane > j && lane < np) {
+                chol[mine + j] /= root;
+            }
+            __syncwarp();
+            for (int k = j + 1; k <= lane && lane < np; k++)
+                chol[mine + k] = fma(-chol[mine + j], chol[k * (k + 1) / 2 + j], chol[mine + k]);
+            __syncwarp();
+        }
+        double x = lane < np ? coef[lane] : 0;
+        for (int j = 0; j < np; j++) {
+            const double y = __shfl_sync(0xffffffffu, x, j) * inverse[j];
+            if (lane == j)
+                x = y;
+            else if (lane > j && lane < np)
+                x = fma(-chol[mine + j], y, x);
+        }
+        for (int j = np - 1; j >= 0; j--) {
+            const double y = __shfl_sync(0xffffffffu, x, j) * inverse[j];
+            if (lane == j)
+                x = y;
+            else if (lane < j)
+                x = fma(-chol[j * (j + 1) / 2 + lane], y, x);
+        }
+        if (lane < np)
+            coef[lane] = x;
+        double ln = lane < np && fine ? 2 * log(chol[mine + lane]) : 0;
+        for (int o = 16; o > 0; o /= 2)
+            ln += __shfl_xor_sync(0xffffffffu, ln, o);
+        if (lane == 0) {
+            lndet = ln;
+            ok = fine;
+        }
+    }
+    __syncthreads();
+
+    const int width = mode == DERIVATIVES ? 1 + nf + nf * nf : 1;
+    double *out = result + (size_t)blockIdx.x * width, *model = models + d.pixel0;
+    if (!ok) {
+        for (int i = tid; i < width; i += 32 * WARPS)
+            out[i] = i == 0 ? HUGE_VAL : 0;
+        for (int i = tid; i < n && mode == MODEL; i += 32 * WARPS)
+            model[i] = 0;
+        return;
+    }
+
+    /* residuals; rows of Q'u, gradient, u'u against the derivatives */
+    double g[TILES + 1][2], chisq = 0;
+    for (int i = 0; i <= TILES; i++)
+        g[i][0] = g[i][1] = 0;
+    double *right = stage + (TILES + 1) * 8 * ROW;
+    for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
+        const int i = i0 + lane;
+        const bool in = i < n;
+        const double e = in ? ie[i] : 0, t0 = in ? v.at(i) : 0;
+        double q = 0;
+        for (int k = 0; k < np && in; k++)
+            q = fma(coef[k], a.basis[(size_t)k * a.stride + i], q);
+        const double r = in ? (flux[i] - q * t0) * e : 0;
+        if (mode == VALUE || mode == DERIVATIVES || (in && good[i]))
+            chisq = fma(r, r, chisq);
+        if (mode == MODEL && in)
+            model[i] = q * t0;
+        if (mode != DERIVATIVES)
+            continue;
+        const double qe = q * e, te = t0 * e, w = qe * te;
+        double lever = 0;
+        for (int k = 0; k < np; k++) { /* z = L^-1 B_i */
+            double b = in ? a.basis[(size_t)k * a.stride + i] : 0;
+            for (int j = 0; j < k; j++)
+                b = fma(-chol[k * (k + 1) / 2 + j], stage[j * ROW + lane], b);
+            b *= inverse[k];
+            stage[k * ROW + lane] = b;
+            lever = fma(b, b, lever);
+        }
+        for (int k = 0; k < np; k++)
+            stage[k * ROW + lane] *= w;
+        stage[np * ROW + lane] = lever * te * e - r * qe;
+        for (int l = 0; l < nf; l++) {
+            const double tl = in ? v.slope(dt + (size_t)l * m.pixels, i) : 0;
+            stage[(np + 1 + l) * ROW + lane] = qe * qe * tl;
+            right[l * ROW + lane] = tl;
+        }
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const double y = right[lane / 4 * ROW + 4 * k + lane % 4];
+#pragma unroll
+            for (int p = 0; p <= TILES; p++)
+                mma(g[p][0], g[p][1], stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4], y);
+        }
+        __syncwarp();
+    }
+    part[tid] = chisq;
+    __syncthreads();
+    if (mode == DERIVATIVES)
+        add_up<TILES + 1>(g, sum);
+    if (tid == 0) {
+        double s = 0;
+        for (int i = 0; i < 32 * WARPS; i++)
+            s += part[i];
+        out[0] = mode == VALUE || mode == DERIVATIVES ? s + lndet + a.lndet + d.sum_lne2 : s;
+    }
+    for (int i = tid; i < nf + nf * nf && mode == DERIVATIVES; i += 32 * WARPS) {
+        if (i < nf) {
+            out[1 + i] = 2 * sum[np / 8 * 64 + np % 8 * 8 + i];
+            continue;
+        }
+        const int l = (i - nf) / nf, o = (i - nf) % nf, row = np + 1 + l;
+        double s = sum[row / 8 * 64 + row % 8 * 8 + o];
+        for (int k = 0; k < np; k++)
+            s = fma(-sum[k / 8 * 64 + k % 8 * 8 + l], sum[k / 8 * 64 + k % 8 * 8 + o], s);
+        out[i + 1] = 2 * s;
+    }
+}
+
+/* ---- cross-correlation ---- */
+
+enum { GEMM = 64, GEMM_DEPTH = 16 };
+
+/* Tile of 64 x 64 of C = A B by 256 threads; a(i, k) and b(k, j) are read through functions, c(i, j, value) takes the
+ * result. */
+template <typename A, typename B, typename C>
+__device__ inline void multiply(int rows, int depth, int columns, int row0, int column0, A a, B b, C c)
+{
+    __shared__ float as[GEMM_DEPTH][GEMM + 4], bs[GEMM_DEPTH][GEMM + 4];
+    const int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
+    float sum[4][4];
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            sum[i][j] = 0;
+    for (int k0 = 0; k0 < depth; k0 += GEMM_DEPTH) {
+        __syncthreads();
+        for (int i = tid; i < GEMM * GEMM_DEPTH; i += 256) {
+            const int k = i % GEMM_DEPTH, r = i / GEMM_DEPTH;
+            as[k][r] = row0 + r < rows && k0 + k < depth ? a(row0 + r, k0 + k) : 0;
+        }
+        for (int i = tid; i < GEMM * GEMM_DEPTH; i += 256) {
+            const int j = i % GEMM, k = i / GEMM;
+            bs[k][j] = column0 + j < columns && k0 + k < depth ? b(k0 + k, column0 + j) : 0;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < GEMM_DEPTH; k++) {
+            float x[4], y[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                x[i] = as[k][ty * 4 + i];
+                y[i] = bs[k][tx * 4 + i];
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            if (row0 + ty * 4 + i < rows && column0 + tx * 4 + j < columns)
+                c(row0 + ty * 4 + i, column0 + tx * 4 + j, sum[i][j]);
+}
+
+/* chi^2 of the components at all lags, lags[star][nccf of all arms][nlag], of arm `which`: transforms s and v of the
+ * star's data, data[star][nfreq of all arms][4], times the conjugate ones of the components, back transformed and
+ * interpolated in one product. */
+__global__ void __launch_bounds__(256) lag_kernel(model m, int which, int nstar, const float *data, float *lags)
+{
+    const arm &a = m.arms[which];
+    const int nlag = (int)m.set.nlag, row0 = (int)blockIdx.y * GEMM, column0 = (int)blockIdx.x * GEMM;
+    multiply(
+        nstar * a.nccf, 2 * a.nfreq, nlag, row0, column0,
+        [&](int row, int k) {
+            const int star = row / a.nccf, comp = row % a.nccf, i = k / 2;
+            const float4 s = reinterpret_cast<const float4 *>(data)[(size_t)star * m.nfreq + a.freq0 + i];
+            const float *f = a.ccf_comp + ((size_t)comp * 2 * a.nfreq + i) * 2, *f2 = f + 2 * a.nfreq;
+            return k % 2 == 0 ? s.x * f[0] + s.y * f[1] + s.z * f2[0] + s.w * f2[1]
+                              : s.y * f[0] - s.x * f[1] + s.w * f2[0] - s.z * f2[1];
+        },
+        [&](int k, int lag) { return a.lag_response[(size_t)k * nlag + lag]; },
+        [&](int row, int lag, float value) {
+            const int star = row / a.nccf, comp = row % a.nccf;
+            lags[((size_t)star * m.nccf + a.ccf0 + comp) * nlag + lag] = value;
+        });
+}
+
+/* chi^2 of all entries at all lags, chi[star][entries][nlag]; block (lags, entries, star). */
+__global__ void __launch_bounds__(256) entry_kernel(model m, const float *lags, float *chi)
+{
+    const size_t star = blockIdx.z, nlag = m.set.nlag;
+    multiply((int)m.set.ntemp, m.nccf, (int)nlag, (int)blockIdx.y * GEMM, (int)blockIdx.x * GEMM,
+             [&](int entry, int k) { return m.ccf_coef[(size_t)entry * m.nccf + k]; },
+             [&](int k, int lag) { return lags[(star * m.nccf + k) * nlag + lag]; },
+             [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
+}
+
+/* Block: starts of a star; curve[star][nlag] is the least chi^2 of each lag. */
+__global__ void __launch_bounds__(128)
+    pick_kernel(model m, const float *chi, float *curve, int *entry, spx_rv_pick *pick)
+{
+    const size_t star = blockIdx.x, nlag = m.set.nlag;
+    chi += star * m.set.ntemp * nlag;
+    curve += star * nlag;
+    entry += star * nlag;
+    for (size_t i = threadIdx.x; i < nlag; i += blockDim.x)
+        spx_rv_pick_best(&m.set, chi, i, &curve[i], &entry[i]);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        spx_rv_pick_starts(&m.set, chi, curve, entry, &pick[star]);
+}
+
+} // namespace rv
+
+#endif

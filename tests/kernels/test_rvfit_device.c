@@ -1,0 +1,242 @@
+/* Stage `rvfit` on the device in use against the CPU, a star at a time: random options, interpolators, priors, fixed
+ * quantities, masks and exposures. The minimum is the same: the objective to 1e-4, the velocity to 1e-3 of its error.
+ */
+#include "rv_stars.h"
+
+enum { NSTAR = 12, NTRIAL = 14, NDIAG = 7 };
+
+/* A resolution matrix that is a Gaussian of `sigma` pixels. */
+static void add_resolution(spx_spectra *s, double sigma)
+{
+    for (size_t a = 0; a < s->narm; a++) {
+        spx_arm *m = &s->arm[a];
+        double w[NDIAG], sum = 0;
+        m->ndiag = NDIAG;
+        m->resolution = need(s->nspec * NDIAG * NPIX, sizeof *m->resolution);
+        for (int k = 0; k < NDIAG; k++)
+            sum += w[k] = exp(-0.5 * pow((k - NDIAG / 2) / sigma, 2));
+        for (size_t i = 0; i < s->nspec * NDIAG * NPIX; i++)
+            m->resolution[i] = w[i / NPIX % NDIAG] / sum;
+    }
+}
+
+/* A network whose hidden layer is made of random numbers and whose last one fits the templates' coefficients. */
+static void add_network(spx_setup *s)
+{
+    enum { HIDDEN = 9, IN = NPAR };
+    const spx_pca *p = &s->pca;
+    spx_nn *nn = &s->nn;
+    size_t nc = p->ncomp;
+    *nn = (spx_nn){.nlayer = 2, .size = {IN, HIDDEN, nc}, .activation = SPX_NN_SILU};
+    nn->weight = need(IN * HIDDEN + HIDDEN * nc, sizeof *nn->weight);
+    nn->bias = need(HIDDEN + nc, sizeof *nn->bias);
+    for (size_t q = 0; q < IN; q++) {
+        double lo = s->axis[q][0], hi = s->axis[q][s->naxis[q] - 1];
+        nn->lo[q] = s->parlog[q] ? log10(lo) : lo;
+        nn->hi[q] = s->parlog[q] ? log10(hi) : hi;
+        nn->offset[q] = 0.5 * (nn->lo[q] + nn->hi[q]);
+        nn->scale[q] = hi > lo ? 2 / (nn->hi[q] - nn->lo[q]) : 0;
+    }
+    for (size_t i = 0; i < IN * HIDDEN; i++)
+        nn->weight[i] = (float)gauss();
+    for (size_t i = 0; i < HIDDEN; i++)
+        nn->bias[i] = (float)gauss();
+    /* linear least squares for each component, by Gauss-Jordan on normal equations with a little damping */
+    double a[HIDDEN + 1][HIDDEN + 1] = {{0}}, *b = need((HIDDEN + 1) * nc, sizeof *b);
+    for (size_t t = 0; t < s->ntemp; t++) {
+        double h[HIDDEN + 1] = {0};
+        for (size_t i = 0; i < HIDDEN; i++) {
+            double y = (double)nn->bias[i];
+            for (size_t q = 0; q < IN; q++) {
+                double x = s->params[t * IN + q];
+                y += (double)nn->weight[i * IN + q] * ((s->parlog[q] ? log10(x) : x) - nn->offset[q]) * nn->scale[q];
+            }
+            h[i] = y / (1 + exp(-y));
+        }
+        h[HIDDEN] = 1;
+        for (size_t i = 0; i <= HIDDEN; i++) {
+            for (size_t j = 0; j <= HIDDEN; j++)
+                a[i][j] += h[i] * h[j] + (i == j ? 1e-6 : 0);
+            for (size_t k = 0; k < nc; k++)
+                b[i * nc + k] += h[i] * p->coef[t * nc + k];
+        }
+    }
+    for (size_t i = 0; i <= HIDDEN; i++)
+        for (size_t r = 0; r <= HIDDEN; r++) {
+            double f = r == i ? 0 : a[r][i] / a[i][i];
+            for (size_t j = 0; j <= HIDDEN && f != 0; j++)
+                a[r][j] -= f * a[i][j];
+            for (size_t k = 0; k < nc && f != 0; k++)
+                b[r * nc + k] -= f * b[i * nc + k];
+        }
+    for (size_t k = 0; k < nc; k++) {
+        for (size_t i = 0; i < HIDDEN; i++)
+            nn->weight[IN * HIDDEN + k * HIDDEN + i] = (float)(b[i * nc + k] / a[i][i]);
+        nn->bias[HIDDEN + k] = (float)(b[HIDDEN * nc + k] / a[HIDDEN][HIDDEN]);
+    }
+    spx_free(b);
+}
+
+static int chance(double p)
+{
+    return uniform() < p;
+}
+
+/* Something that users may ask for. */
+static void random_options(spx_rvfit_options *o, int trial)
+{
+    static const size_t npoly[] = {10, 1, 3, 7, 8, 10, 15, 16, 23, 24, 31, 32};
+    init(o);
+    o->npoly = npoly[trial % 12];
+    o->continuum = chance(0.3) || o->npoly > 16 ? SPX_CONTINUUM_CHEBYSHEV : SPX_CONTINUUM_RBF;
+    o->vsinimax = chance(0.2) ? 0 : (chance(0.3) ? 1500 : 500);
+    o->dichroic = chance(0.5);
+    o->resolution = trial % 3 == 2;
+    o->reject = chance(0.3) ? 2 : 0;
+    o->brute = trial == 6;
+    o->threads = 1 + trial % 3;
+    o->keep_model = trial % 4 != 3;
+    for (size_t q = 0; q < NQ; q++)
+        if (chance(0.15)) {
+            o->prior_mean[q] = (double[]){20, 30, 5400, -0.7, 0}[q];
+            o->prior_sigma[q] = (double[]){300, 50, 300, 0.5, 1}[q];
+        }
+    if (chance(0.3)) {
+        o->fixed[2] = 1;
+        o->value[2] = 5350;
+    }
+    if (chance(0.2)) {
+        o->fixed[0] = 1;
+        o->value[0] = 3;
+    }
+}
+
+static int near_to(double a, double b, double tol)
+{
+    return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tol;
+}
+
+static void compare(const spx_rvfit *d, size_t k, const spx_rvfit *c, int trial)
+{
+    const spx_rvfit_star *a = &d->star[k], *b = &c->star[0];
+    size_t nq = 2 + d->npar;
+    CHECK(a->npix == b->npix && a->nreject == b->nreject && a->nexp == b->nexp && a->success == b->success,
+          "trial %d, star %zu: pixels %d, %d; rejected %d, %d; success %d, %d", trial, k, (int)a->npix, (int)b->npix,
+          (int)a->nreject, (int)b->nreject, a->success, b->success);
+    CHECK(a->warn == b->warn, "trial %d, star %zu: RVS_WARN %d, %d", trial, k, (int)a->warn, (int)b->warn);
+    CHECK(near_to(a->neg2logl, b->neg2logl, 1e-4), "trial %d, star %zu: objective %.9g, %.9g", trial, k, a->neg2logl,
+          b->neg2logl);
+    CHECK(near_to(a->vrad, b->vrad, 1e-3 * b->vrad_err), "trial %d, star %zu: v %.9g, %.9g +- %.3g", trial, k, a->vrad,
+          b->vrad, b->vrad_err);
+    CHECK(near_to(a->vsini, b->vsini, 1e-3 + 1e-2 * b->vsini_err), "trial %d, star %zu: vsini %.9g, %.9g +- %.3g",
+          trial, k, a->vsini, b->vsini, b->vsini_err);
+    for (size_t p = 0; p < d->npar; p++)
+        CHECK(near_to(a->par[p], b->par[p], 1e-2 * b->par_err[p]), "trial %d, star %zu: parameter %zu %.9g, %.9g",
+              trial, k, p, a->par[p], b->par[p]);
+    CHECK(near_to(a->vrad_err, b->vrad_err, 2e-3 * b->vrad_err) && near_to(a->vrad_ccf, b->vrad_ccf, 1e-2),
+          "trial %d, star %zu: error %.9g, %.9g, start %g, %g", trial, k, a->vrad_err, b->vrad_err, a->vrad_ccf,
+          b->vrad_ccf);
+    CHECK(near_to(a->chisq, b->chisq, 1e-2) && near_to(a->chisq_c, b->chisq_c, 1e-7 * b->chisq_c),
+          "trial %d, star %zu: chi^2 %.9g, %.9g; continuum %.9g, %.9g", trial, k, a->chisq, b->chisq, a->chisq_c,
+          b->chisq_c);
+    for (size_t i = 0; i < nq * nq; i++) {
+        double size = sqrt(b->covar[i / nq * nq + i / nq] * b->covar[i % nq * nq + i % nq]);
+        CHECK(near_to(a->covar[i], b->covar[i], 2e-3 * size), "trial %d, star %zu: covariance %zu: %.9g, %.9g", trial,
+              k, i, a->covar[i], b->covar[i]);
+    }
+    for (size_t r = 0; r + d->first[k] < d->first[k + 1]; r++)
+        for (size_t arm = 0; arm < d->narm; arm++)
+            for (size_t i = 0; d->arm[arm].model && i < NPIX; i++) {
+                double x = (double)d->arm[arm].model[(d->first[k] + r) * NPIX + i];
+                double y = (double)c->arm[arm].model[r * NPIX + i];
+                CHECK(near_to(x, y, 1e-3), "trial %d, star %zu: model %g, %g at %zu", trial, k, x, y, i);
+            }
+}
+
+static void trials(const spx_templates *t)
+{
+    static const spx_interpolator which[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_SIMPLEX,
+                                             SPX_INTERPOLATE_NN};
+    spx_spectra s;
+    alloc_spectra(&s, NSTAR);
+    for (size_t i = 0; i < NSTAR; i++) {
+        draw(&s, i,
+             &(truth){-200 + 400 * uniform(), i % 3 ? 60 * uniform() : 0, 4550 + 1900 * uniform(), -1.9 * uniform(),
+                      5 + 60 * uniform()});
+        for (size_t a = 0; a < NARM; a++)
+            for (size_t n = 0; n < 12; n++) {
+                size_t at = i * NPIX + (size_t)(uniform() * NPIX);
+                s.arm[a].mask[at] |= chance(0.5);
+                s.arm[a].ivar[at] *= chance(0.5);
+                s.arm[a].flux[at] += chance(0.3) ? 3 : 0;
+            }
+    }
+    for (size_t i = 0; i < NPIX; i++)
+        s.arm[0].ivar[5 * NPIX + i] = s.arm[0].ivar[7 * NPIX + i] = s.arm[1].ivar[7 * NPIX + i] = 0;
+    add_resolution(&s, 1.0);
+    for (int trial = 0; trial < NTRIAL; trial++) {
+        spx_rvfit_options o;
+        spx_rvfit r, again, one;
+        interpolator = which[trial % 4];
+        random_options(&o, trial);
+        spx_setup setup[NARM] = {t->setup[0], t->setup[1]};
+        if (trial % 8 == 1) /* templates themselves, and in one arm only */
+            setup[1].pca = (spx_pca){0};
+        spx_rvfit_input in = input_of(&s, t);
+        in.setup[0] = &setup[0];
+        in.setup[1] = trial % 7 == 5 ? NULL : &setup[1];
+        /* stars of one, two and three exposures; no exposures; rows twice and in any order */
+        size_t row[NSTAR], first[8] = {0, 1, 3, 6, 6, 7, 10, 12};
+        double start[NSTAR * NQ];
+        for (size_t i = 0; i < NSTAR; i++)
+            row[i] = (size_t)(uniform() * NSTAR);
+        for (size_t i = 0; i < NSTAR * NQ; i++)
+            start[i] = chance(0.4) ? NAN : (double[]){10 * gauss(), 5, 5300, -0.8, 0}[i % NQ];
+        in.row = row;
+        in.start = trial % 5 == 4 ? start : NULL;
+        if (trial % 4 == 1 || trial % 4 == 2) {
+            in.first = first;
+            in.nstar = 7;
+        }
+        NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+        NEED(backend.rvfit(&backend, &in, &o, NULL, &again, &need_e));
+        CHECK(memcmp(r.star, again.star, r.nstar * sizeof *r.star) == 0, "trial %d: not the same when repeated", trial);
+        spx_rvfit_free(&again);
+        for (size_t k = 0; k < r.nstar; k++) {
+            spx_rvfit_input single = in;
+            size_t span[2] = {0, r.first[k + 1] - r.first[k]};
+            single.row = row + r.first[k];
+            single.nrow = span[1];
+            single.first = span;
+            single.nstar = 1;
+            single.start = in.start ? start + k * NQ : NULL;
+            NEED(spx_rvfit_cpu(&single, &o, NULL, &one, &need_e));
+            compare(&r, k, &one, trial);
+            spx_rvfit_free(&one);
+            /* and alone on the device */
+            NEED(backend.rvfit(&backend, &single, &o, NULL, &one, &need_e));
+            CHECK(memcmp(&r.star[k], &one.star[0], sizeof one.star[0]) == 0, "trial %d: star %zu depends on the others",
+                  trial, k);
+            spx_rvfit_free(&one);
+        }
+        spx_rvfit_free(&r);
+    }
+    free_spectra(&s);
+}
+
+int main(void)
+{
+    spx_templates t = {0};
+    open_device(&backend, SPX_STAGE_RVFIT);
+    state = seed;
+    make_lines();
+    make_templates(&t);
+    for (size_t a = 0; a < NARM; a++)
+        add_network(&t.setup[a]);
+    trials(&t);
+    spx_templates_free(&t);
+    spx_backend_close(&backend);
+    if (failed)
+        printf("seed %llu\n", (unsigned long long)seed);
+    return failed;
+}
