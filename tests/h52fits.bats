@@ -127,6 +127,12 @@ same_values() {
     grep -q 'FIBERMAP  *table 1 rows' list
     fits2h5 -q rvtab.fits >rvtab.h5
     [ "$(h5table --csv -c VRAD,TEFF -t /fits/rvtab/HDU001_RVTAB/data rvtab.h5)" = "$(h5table --csv -c VRAD,TEFF v.h5)" ]
+    # as rvspecfit has it: SUCCESS is logical, redshift columns are there
+    h5dump -H -d /fits/rvtab/HDU001_RVTAB/data rvtab.h5 | tr -d '\n' | grep -q 'H5T_ENUM { *H5T_STD_I8[BL]E; *"FALSE" *0; *"TRUE" *1; *} *"SUCCESS"'
+    [ "$(h5table --csv -c SUCCESS -t /fits/rvtab/HDU001_RVTAB/data rvtab.h5 | tail -n 1)" = \
+        "$(h5table --csv -c RVS_WARN v.h5 | tail -n 1 | sed 's/^0$/1/; t; s/.*/0/')" ]
+    h5table --csv -c RR_Z,RR_SPECTYPE,RR_SUBTYPE -t /fits/rvtab/HDU001_RVTAB/data rvtab.h5 >redshifts
+    head -c 2880 rvtab.fits | fold -w 80 | grep -q "^TMPLCON0= 'sdss"
     h52fits --as rvmod -o rvmod.fits v.h5
     fits2h5 --list rvmod.fits >list
     grep -q 'SDSS_WAVELENGTH  *image 3815' list

@@ -1,6 +1,7 @@
 #include "blocks/fits_products.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -283,16 +284,57 @@ static spx_status rv_header(hid_t in, spx_cards *h, spx_err *e)
     return st;
 }
 
+/* TMPLCON0 ...: the setups of the templates, arm by arm. */
+static spx_status add_setups(hid_t in, spx_cards *h, spx_err *e)
+{
+    size_t n = 0, found = 0;
+    char **names = NULL, key[64], setup[128];
+    spx_status st = spx_h5_list(in, "/rvfit", &n, &names, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        snprintf(key, sizeof key, "setup_%.40s", names[i]);
+        if (!recorded(in, key, setup, sizeof setup))
+            continue;
+        snprintf(key, sizeof key, "TMPLCON%zu", found++ % 10);
+        st = spx_cards_set_string(h, key, setup, "setup of the templates", e);
+    }
+    spx_h5_names_free(n, names);
+    return st;
+}
+
 static spx_status put_rv_primary(hid_t in, spx_fits_out *o, spx_err *e)
 {
-    char command[1024], file[512];
+    char command[1024], file[512] = "";
     spx_cards h = {0};
     spx_status st = rv_header(in, &h, e);
-    if (st == SPX_OK && recorded(in, "zbest", file, sizeof file))
+    if (st == SPX_OK)
+        st = add_setups(in, &h, e);
+    (void)recorded(in, "zbest", file, sizeof file);
+    if (st == SPX_OK)
         st = spx_cards_set_string(&h, "RR_FILE", file, "redshift file", e);
     if (st == SPX_OK)
         st = put_primary(in, o, &h, fit_command(in, command, sizeof command) ? command : NULL, e);
     spx_cards_free(&h);
+    return st;
+}
+
+/* Columns of the redshift file, which rvspecfit's tables always have: empty where there was none. */
+static spx_status add_redshifts(spx_table *t, spx_err *e)
+{
+    if (spx_table_find(t, "RR_Z") >= 0)
+        return SPX_OK;
+    double *z = spx_alloc(t->nrow, sizeof *z, e);
+    char *text = spx_alloc(t->nrow, 8, e);
+    spx_status st = z == NULL || text == NULL ? SPX_EIO : SPX_OK;
+    for (size_t i = 0; i < t->nrow && st == SPX_OK; i++)
+        z[i] = NAN;
+    if (st == SPX_OK)
+        st = spx_table_add(t, "RR_Z", H5T_NATIVE_DOUBLE, "", z, e);
+    if (st == SPX_OK)
+        st = spx_table_add_strings(t, "RR_SPECTYPE", 8, text, e);
+    if (st == SPX_OK)
+        st = spx_table_add_strings(t, "RR_SUBTYPE", 8, text, e);
+    spx_free(z);
+    spx_free(text);
     return st;
 }
 
@@ -330,6 +372,8 @@ static spx_status put_rv_table(hid_t in, spx_fits_out *o, spx_err *e)
             st = spx_table_copy_column(out, name, t, (int)k, e);
         spx_free(name);
     }
+    if (st == SPX_OK)
+        st = add_redshifts(out, e);
     if (st == SPX_OK)
         st = put_table(o, "RVTAB", out, e);
     if (type >= 0)

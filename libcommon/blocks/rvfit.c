@@ -344,6 +344,8 @@ static spx_status write_curves(hid_t file, const spx_rvfit *part, size_t first, 
                 memcpy(rows + at, part->arm[k].ccf + i * part->nlag, part->nlag * sizeof *rows);
                 at += part->nlag;
             }
+    for (size_t i = 0; i < at; i++)
+        rows[i] = isfinite(rows[i]) ? rows[i] : 0;
     spx_status st = spx_h5_write_rows(file, "/ccf/gain", H5T_NATIVE_FLOAT, first, part->nrow, rows, e);
     spx_free(rows);
     return st;
