@@ -14,14 +14,16 @@ static spx_status cpu_extract(spx_backend *b, const spx_image *image, const spx_
                               spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     (void)b;
-    return spx_extract_cpu(image, psf, o, out, counts, e);
+    spx_status st = spx_extract_cpu(image, psf, o, out, counts, e);
+    return st == SPX_OK ? spx_extract_hook(o->hook, out, spx_hook_lend_host, NULL, e) : st;
 }
 
 static spx_status cpu_rvfit(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
                             spx_rvfit *out, spx_err *e)
 {
     (void)b;
-    return spx_rvfit_cpu(in, o, p, out, e);
+    spx_status st = spx_rvfit_cpu(in, o, p, out, e);
+    return st == SPX_OK ? spx_rvfit_hook(o->hook, in, out, spx_hook_lend_host, NULL, e) : st;
 }
 
 static spx_status cpu_stack(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,

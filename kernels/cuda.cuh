@@ -192,6 +192,8 @@ inline int use_first(spx_backend *b)
 extern "C" {
 /* The `order` of spx_hook_step_info. */
 int spx_cuda_order(void *earlier, void *later);
+/* Copies on the device number *(int *)ctx. */
+spx_hook_lend spx_cuda_lend;
 
 /* Stages; contracts as those of the CPU. */
 spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,

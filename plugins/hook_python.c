@@ -489,9 +489,9 @@ static spx_status open_file(spx_hook *h, const char *source, const char *functio
     return st;
 }
 
-spx_hook_entry spx_hook_entry_point_1;
+spx_hook_entry spx_hook_entry_point_2;
 
-spx_status spx_hook_entry_point_1(spx_hook *h, const char *source, const char *function, spx_err *e)
+spx_status spx_hook_entry_point_2(spx_hook *h, const char *source, const char *function, spx_err *e)
 {
     if (running != NULL)
         return spx_fail(e, SPX_EBUG, "--hook: there is one already");

@@ -2,6 +2,7 @@
 # functions, core_order(earlier, later) and core_dlpack(...), and calls Runner. specpipe(7), HOOKS, is its manual.
 import re
 import sys
+import threading
 import traceback
 import types
 
@@ -124,7 +125,13 @@ class Runner:
         self.results, self.given = {}, {}
         self.function = self.last = None
         self.writable = False
-        self.device, self.stream, self.using = -1, 0, set()
+        self.here = threading.local()  # current streams are a thread's own
+
+    def place(self):
+        here = self.here
+        if not hasattr(here, "using"):
+            here.device, here.stream, here.using = -1, 0, set()
+        return here
 
     def failed(self, x):
         tb = x.__traceback__
@@ -162,12 +169,13 @@ class Runner:
         return None
 
     def call(self, s, device, stream):
-        if device != self.device or stream != self.stream:
-            self.using.clear()
-            self.device, self.stream = device, stream
-        if len(self.using) < len(FRAMEWORKS):
-            self.arrive()
-        if self.using:
+        here = self.place()
+        if device != here.device or stream != here.stream:
+            here.using.clear()
+            here.device, here.stream = device, stream
+        if len(here.using) < len(FRAMEWORKS):
+            self.arrive(here)
+        if here.using:
             return self.function(s)
         # whatever the hook uses, or imports now, works on the default stream unless it is told otherwise
         core_order(stream or 1, 1)
@@ -175,11 +183,11 @@ class Runner:
         core_order(1, stream or 1)
         return out
 
-    def arrive(self):
+    def arrive(self, here):
         for name, (use, _) in FRAMEWORKS.items():
-            if name not in self.using and name in sys.modules:
-                use(sys.modules[name], self.device, self.stream)
-                self.using.add(name)
+            if name not in here.using and name in sys.modules:
+                use(sys.modules[name], here.device, here.stream)
+                here.using.add(name)
 
     def keep(self, out):
         if not isinstance(out, dict):
@@ -190,10 +198,11 @@ class Runner:
             self.results[name] = on_host(name, value)
 
     def leave(self):
-        for name in self.using:
-            FRAMEWORKS[name][1](sys.modules[name], self.device)
-        self.using.clear()
-        self.device, self.stream = -1, 0
+        here = self.place()
+        for name in here.using:
+            FRAMEWORKS[name][1](sys.modules[name], here.device)
+        here.using.clear()
+        here.device, here.stream = -1, 0
 
     def finish(self):
         """(what went wrong or None, [(name, type, shape, address)])"""

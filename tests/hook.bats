@@ -147,3 +147,109 @@ END
     printf 'def hook(step):\n    pass\n' >'a:1.py'
     burgers -q --hook 'a:1.py' -o colon.h5
 }
+
+# For the two programs of the pipeline: the exposure of the manual's examples, made once.
+exposure() {
+    local data=$BATS_FILE_TMPDIR/exposure
+    if [ ! -e "$data/spectra.h5" ]; then
+        mkdir -p "$data"
+        (cd "$data" && bash "$SPX_ROOT/tests/examples.sh") >&2
+    fi
+    cp "$data"/{image-r0,spectra,templates}.h5 .
+}
+
+@test "specx-extract: a hook sees the frame, and may change it" {
+    need_hook
+    exposure
+    cat >frame.py <<'END'
+import numpy
+
+shapes = {"flux": 2, "ivar": 2, "mask": 2, "resolution": 3, "chi2pix": 2, "pixmask_fraction": 2, "wavelength": 1,
+          "fiber": 1}
+
+
+def hook(step):
+    assert step.stage == "extract" and step.number == 1 and not step.last
+    assert {name: a.ndim for name, a in step.arrays.items()} == shapes
+    assert step["flux"].shape == (8, step["wavelength"].size) and not step["flux"].flags.writeable
+    return {"flux": step["flux"], "fiber": step["fiber"], "diagonals": step["resolution"].shape[1]}
+
+
+def clip(step):
+    assert not step["chi2pix"].flags.writeable
+    step["flux"][3] = 0
+    step["ivar"][3] = 0
+    step["mask"][3] |= 2
+
+
+clip.writable = True
+
+
+def spoil(step):
+    step["flux"][0, 0] = numpy.nan
+
+
+spoil.writable = True
+END
+    specx-extract -q --precision double --wavelength 6400,6600,0.8 --hook frame.py image-r0.h5 -o f.h5
+    h5check f.h5
+    [ "$(values f.h5 /insitu/flux | cksum)" = "$(values f.h5 /frame/flux | cksum)" ]
+    [ "$(values f.h5 /insitu/diagonals)" = "$(h5ls f.h5/frame/resolution | sed 's/.*{[0-9]*, \([0-9]*\),.*/\1/')" ]
+    specx-extract -q --wavelength 6400,6600,0.8 --hook frame.py:clip image-r0.h5 -o c.h5
+    h5check c.h5
+    [ "$(values c.h5 '/frame/ivar[3,0;;1,200]' | sort -u)" = 0 ]
+    [ "$(values c.h5 '/frame/ivar[4,0;;1,200]' | sort -u | wc -l)" -gt 100 ]
+    fails_with 6 '*not finite*' specx-extract -q --wavelength 6400,6600,0.8 --hook frame.py:spoil image-r0.h5 -o out.h5
+}
+
+@test "rvs-fit: a hook sees residuals and parameters of each batch" {
+    need_hook
+    exposure
+    cat >fit.py <<'END'
+import numpy
+
+vrad, residual = [], []
+
+
+def hook(step):
+    assert step.stage == "rvfit" and step.device == "cpu"
+    n = step["vrad"].size
+    assert step["par"].shape[0] == n == step["row"].size and not step["vrad"].flags.writeable
+    for arm in "brz":
+        assert step[f"residual_{arm}"].shape == (n, step[f"wavelength_{arm}"].size)
+    vrad.append(step["vrad"].copy())
+    residual.append(step["residual_r"].copy())
+
+
+def finish():
+    return {"vrad": numpy.concatenate(vrad), "residual_r": numpy.concatenate(residual)}
+END
+    rvs-fit -q --templates templates.h5 --hook fit.py spectra.h5 -o rv.h5
+    h5check rv.h5
+    h5table -c VRAD rv.h5 | tail -n +2 | awk '{ printf "%.6g\n", $1 }' >table.txt
+    values rv.h5 /insitu/vrad | awk '{ printf "%.6g\n", $1 }' | diff - table.txt
+    # the residuals of good fits are noise
+    values rv.h5 /insitu/residual_r | awk '$1 != 0 { n++; s += $1 * $1 } END { s /= n; exit !(s > 0.7 && s < 1.4) }'
+    # models are for the hook alone when they are not wanted
+    rvs-fit -q --no-model --templates templates.h5 --hook fit.py spectra.h5 -o without.h5
+    h5diff rv.h5 without.h5 /insitu
+    run ! h5ls without.h5/rvfit/r
+}
+
+@test "rvs-fit: an outlier score finds the spectrum that is unlike the others" {
+    need_hook
+    exposure
+    # an emission line that no template knows, in the third star
+    local i nwave
+    nwave=$(h5ls spectra.h5/spectra/r/flux | sed 's/.*, \([0-9]*\)}.*/\1/')
+    for i in 0 1 2 3 4; do
+        h5edit spectra.h5 set /spectra/r/flux $((2 * nwave + 120 + i)) "$(values spectra.h5 /spectra/r/flux |
+            awk -v i="$i" 'NR == 1 { print 3 * $1 + 100 * i }')"
+    done
+    rvs-fit -q --templates templates.h5 --hook "$SPX_ROOT/share/examples/rvs_outliers.py" spectra.h5 -o rv.h5
+    h5check rv.h5
+    values rv.h5 /insitu/outlier_score >scores.txt
+    [ "$(wc -l <scores.txt)" -eq 6 ]
+    [ "$(sort -g scores.txt | tail -n 1)" = "$(sed -n 3p scores.txt)" ]
+    awk 'NR == 3 ? $1 < 5 : !($1 > 0.3 && $1 < 2) { exit 1 }' scores.txt
+}

@@ -322,7 +322,7 @@ static spx_status configure(fit_run *r, spx_err *e)
     o->reject = (int)opt_reject;
     o->reject_sigma = opt_reject_sigma;
     o->brute = opt_start != NULL && strcmp(opt_start, "grid") == 0;
-    o->keep_model = opt_model;
+    o->keep_model = opt_model || r->stage->common.hook != NULL;
     o->keep_ccf = opt_ccf;
     o->threads = (int)r->stage->common.threads;
     spx_status st = SPX_OK;
@@ -392,6 +392,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = choose_setups(r, e);
     if (st == SPX_OK)
         st = configure(r, e);
+    if (st == SPX_OK)
+        st = spx_stage_hook(s, &r->options.hook, e);
     if (st == SPX_OK)
         st = choose_rows(r, e);
     return st == SPX_OK && opt_start != NULL && !r->options.brute ? read_start(r, e) : st;
@@ -469,6 +471,10 @@ static void fit_part(void *ctx, size_t worker, void *item)
     memcpy(in.setup, r->setup, sizeof in.setup);
     if (r->backend.rvfit(&r->backend, &in, &r->options, r->progress, &c->fit, &c->err) == SPX_EINPUT)
         spx_err_context(&c->err, "%s", opt_templates);
+    for (size_t a = 0; a < SPX_MAX_ARM && !opt_model; a++) { /* they were for the hook */
+        spx_free(c->fit.arm[a].model);
+        c->fit.arm[a].model = NULL;
+    }
     spx_spectra_free(&c->spectra);
     r->seconds[1] += omp_get_wtime() - begin;
 }
@@ -531,8 +537,8 @@ static size_t rows_of_part(const fit_run *r)
 {
     size_t row = spx_spectra_parts_row_bytes(&r->spectra), limit = spx_mem_limit_get(), held = spx_mem_peak();
     for (size_t a = 0; a < r->spectra.all.narm; a++)
-        if (r->setup[a] != NULL && opt_model)
-            row += r->spectra.all.arm[a].nwave * sizeof(float);
+        if (r->setup[a] != NULL && r->options.keep_model) /* for a hook, residuals too */
+            row += r->spectra.all.arm[a].nwave * sizeof(float) * (r->options.hook != NULL ? 2 : 1);
     size_t bytes = limit == 0 ? PART_BYTES : limit > held ? (limit - held) / (2 * PARTS) : 0;
     return bytes / row > 0 ? bytes / row : 1;
 }
@@ -658,7 +664,7 @@ int main(int argc, char **argv)
                                         .summary = "radial velocities and parameters of stars",
                                         .usage = "--templates FILE [OPTION...] [FILE...]",
                                         .options = options,
-                                        .flags = SPX_USES_DEVICE,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

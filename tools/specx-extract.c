@@ -145,6 +145,7 @@ typedef struct {
     spx_extract_counts counts;
     spx_frame frame;
     double *scores, seconds;
+    spx_hook_results insitu;
     char band;
     spx_status st;
     spx_err e;
@@ -156,6 +157,7 @@ typedef struct {
     spx_exposures *queue;
     size_t ndevice, nworker, total, most;
     spx_backend backend;
+    spx_hook *hook;
     int opened;
     pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
     spx_err failed;               /* the backend could not be opened */
@@ -374,6 +376,7 @@ static void compute(void *ctx, size_t worker, void *item)
         j->o.progress =
             spx_progress_start(w->s->common.progress, "extract", j->o.method == SPX_METHOD_TRACE ? "traces" : "patches",
                                spx_extract_units(j->psf, &j->o));
+    j->o.hook = w->hook;
     /* frames share the devices, and a frame has them all when it is alone; on the CPU it has all threads */
     const int on_cpu = strcmp(w->backend.device, "cpu") == 0;
     j->o.device = w->total != 1 ? (int)(worker % w->ndevice) : -1;
@@ -385,6 +388,10 @@ static void compute(void *ctx, size_t worker, void *item)
     if (on_cpu)
         (void)pthread_mutex_unlock(&w->cpu);
     spx_progress_end(j->o.progress);
+    if (j->st == SPX_OK)
+        j->st = spx_hook_finish(w->hook, &j->insitu, &j->e);
+    if (j->st == SPX_EHOOK)
+        atomic_store(&w->stop, 1);
     if (j->st == SPX_OK && (j->scores = spx_alloc2(3, j->frame.nspec, sizeof *j->scores, &j->e)) == NULL)
         j->st = SPX_EIO;
     if (j->st == SPX_OK) {
@@ -419,6 +426,7 @@ static spx_status write_job(work *w, job *j, spx_err *e)
     const size_t n = j->frame.nspec;
     hid_t file;
     record_seconds(s, j);
+    spx_stage_insitu(s, &j->insitu);
     spx_stage_step(s, "write");
     spx_status st = j->factor != NULL ? spx_frame_set_barycentric(&j->frame, j->factor, e) : SPX_OK;
     if (st == SPX_OK)
@@ -437,6 +445,7 @@ static void free_data(job *j)
     spx_image_free(&j->x.image);
     spx_psf_free(&j->stretched);
     spx_frame_free(&j->frame);
+    spx_hook_results_free(&j->insitu);
     spx_free(j->scores);
     spx_free(j->factor);
     j->scores = j->factor = NULL;
@@ -495,7 +504,8 @@ static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, siz
     *ndevice = 1;
     for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && (p = strchr(p, ',')) != NULL; p++)
         ++*ndevice;
-    *nworker = total == 1 || strcmp(device, "cpu") == 0 ? 1 : 2 * *ndevice;
+    /* a hook sees one frame after another */
+    *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 2 * *ndevice;
     if (strcmp(opt_method, "patch") != 0)
         return SPX_OK;
     if (strncmp(device, "cuda", 4) == 0)
@@ -529,6 +539,8 @@ static spx_status run(spx_stage *s, spx_err *e)
         w.total = spx_exposures_total(w.queue);
         st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);
     }
+    if (st == SPX_OK)
+        st = spx_stage_hook(s, &w.hook, e);
     if (st == SPX_OK) {
         /* in work: what is computed, one frame that is read and one that is written */
         w.most = w.total == 1 ? 1 : w.nworker + 2;
@@ -562,7 +574,7 @@ int main(int argc, char **argv)
                                         .summary = "extract spectra from a CCD image",
                                         .usage = "[OPTION...] [FILE...]",
                                         .options = options,
-                                        .flags = SPX_USES_DEVICE,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/hook.h"
 #include "base/progress.h"
 #include "blocks/image.h"
 #include "blocks/psf.h"
@@ -46,6 +47,7 @@ typedef struct {
                             * shared out among all of them */
     size_t max_device_mem; /* bytes that the call may take on a device; 0: what is free */
     spx_progress *progress;
+    spx_hook *hook; /* called with the result, which it may change (spx_extract_hook()); may be NULL */
 } spx_extract_options;
 
 /* Steps of the trace method that are timed. */
@@ -129,6 +131,11 @@ spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, con
 spx_status spx_extract_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
                            spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
 size_t spx_extract_units(const spx_psf *psf, const spx_extract_options *o);
+
+/* The hook after a frame, if there is one: arrays flux, ivar, mask, resolution, chi2pix, pixmask_fraction
+ * [nspec,(ndiag,)nwave], wavelength [nwave], fiber [nspec]; the first four may be changed. Backends call it when `out`
+ * is complete. SPX_EHOOK also where flux, ivar or resolution are not finite afterwards, or ivar is negative. */
+spx_status spx_extract_hook(spx_hook *hook, spx_frame *out, spx_hook_lend *lend, void *ctx, spx_err *e);
 
 /* b, r or z: first letter of the camera's name if it is one of them, else by mean wavelength. */
 char spx_extract_band(const char *camera, double mean_wavelength);

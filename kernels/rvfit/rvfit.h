@@ -23,6 +23,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/hook.h"
 #include "base/progress.h"
 #include "blocks/rvfit.h"
 #include "blocks/spectra.h"
@@ -64,6 +65,8 @@ typedef struct {
     int keep_ccf;
     size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */
     int threads;           /* > 0 */
+    spx_hook
+        *hook; /* called with the result, residuals with it where models are kept (spx_rvfit_hook()); may be NULL */
 } spx_rvfit_options;
 
 typedef struct {
@@ -89,6 +92,15 @@ void spx_rvfit_options_init(spx_rvfit_options *o);
  * wavelengths at vmin and vmax; SPX_EUSAGE: impossible options; SPX_EIO: memory. `p` may be NULL. */
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
                          spx_err *e);
+
+/* The hook after a batch, if there is one. Backends call it when `out` is complete. Arrays:
+ * - of each star [nstar]: vrad, vrad_err, vsini (km/s), chisq, neg2logl, npix, warn; par [nstar,npar]; first [nstar],
+ *   the first of its spectra;
+ * - of each spectrum [nspec]: row, of the batch's spectra;
+ * - of each arm that is fitted, where models are kept: residual_ARM [nspec,nwave], (data - model) / error, 0 for pixels
+ *   that have no information or are masked and for stars that were not fitted; wavelength_ARM [nwave]. */
+spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit_input *in, const spx_rvfit *out, spx_hook_lend *lend,
+                          void *ctx, spx_err *e);
 
 /* The objective itself, at x[nstar][2+npar]; f[nstar], and grad[nstar][2+npar] unless NULL (at a node of the grid the
  * derivative towards larger values; 0 for fixed quantities and outside the templates' range that of the penalty alone).

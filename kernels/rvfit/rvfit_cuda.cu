@@ -900,6 +900,9 @@ extern "C" spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, 
     if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && c.nstar > 0)
         st = spx::guarded("rvfit", e, [&] { return fit(spx::state_of(b), &c, p, out, e); });
     spx_rv_ctx_free(&c);
+    int first = spx::state_of(b)->device[0];
+    if (st == SPX_OK)
+        st = spx_rvfit_hook(o->hook, in, out, spx_cuda_lend, &first, e);
     if (st != SPX_OK)
         spx_rvfit_free(out);
     return st;

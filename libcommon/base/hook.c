@@ -116,7 +116,23 @@ spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e)
 
 spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e)
 {
-    return h != NULL ? h->step(h, s, e) : SPX_OK;
+    if (h == NULL)
+        return SPX_OK;
+    spx_hook_step_info counted = *s;
+    h->calls++;
+    if (counted.number == 0)
+        counted.number = h->calls;
+    return h->step(h, &counted, e);
+}
+
+spx_status spx_hook_lend_host(void *ctx, spx_hook *h, const char *stage, size_t narray, const spx_hook_array *array,
+                              spx_err *e)
+{
+    const spx_hook_step_info step = {.stage = stage, .device = -1, .narray = narray, .array = array};
+    (void)ctx;
+    spx_status st = spx_hook_step(h, &step, e);
+    spx_hook_leave(h);
+    return st;
 }
 
 void spx_hook_leave(spx_hook *h)

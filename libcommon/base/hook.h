@@ -46,7 +46,7 @@ typedef struct {
 
 typedef struct {
     const char *stage;    /* "burgers" */
-    size_t number, total; /* this step, from 1 on, of how many; total 0: not known */
+    size_t number, total; /* this step, from 1 on, of how many; 0: the hook counts them, their number is not known */
     double time;          /* of a simulation; 0 without meaning */
     int device;           /* where the arrays are: -1 the host, else the number of the CUDA device */
     void *stream;         /* cudaStream_t: the arrays are ready when what it holds is done; the stage's own work goes on
@@ -75,6 +75,7 @@ typedef struct {
 typedef struct spx_hook {
     char file[1024]; /* what it was read from */
     int writable;    /* the hook asked to change arrays */
+    size_t calls;    /* steps so far */
     spx_status (*step)(struct spx_hook *h, const spx_hook_step_info *s, spx_err *e);
     void (*leave)(struct spx_hook *h);
     spx_status (*finish)(struct spx_hook *h, spx_hook_results *r, spx_err *e);
@@ -86,7 +87,8 @@ typedef struct spx_hook {
 /* Entry of a shared object hook-LANGUAGE.so: fill in *h for the function `function` of the program text `source`, which
  * was read from h->file. */
 typedef spx_status spx_hook_entry(spx_hook *h, const char *source, const char *function, spx_err *e);
-#define SPX_HOOK_ENTRY "spx_hook_entry_point_1"
+/* The number is raised when a structure of this file changes. */
+#define SPX_HOOK_ENTRY "spx_hook_entry_point_2"
 
 /* Its other entry: which Python it would use, or why there is none. */
 typedef void spx_hook_describe_entry(spx_plugin_tell *tell);
@@ -100,6 +102,14 @@ spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e);
 /* SPX_EHOOK: the hook raised an exception, whose traceback is on stderr. */
 spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e);
 void spx_hook_leave(spx_hook *h);
+
+/* For stages that lend what a batch gave, which is in memory of the host: the steps of one batch, on the device that
+ * computes (`ctx` is the backend's own). Writable arrays hold afterwards what the hook wrote. */
+typedef spx_status spx_hook_lend(void *ctx, spx_hook *h, const char *stage, size_t narray, const spx_hook_array *array,
+                                 spx_err *e);
+/* On the host: the arrays themselves. */
+spx_hook_lend spx_hook_lend_host;
+
 /* After the last stage: what the hook returned (spx_hook_results_free()). */
 spx_status spx_hook_finish(spx_hook *h, spx_hook_results *r, spx_err *e);
 void spx_hook_close(spx_hook *h);

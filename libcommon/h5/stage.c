@@ -31,7 +31,7 @@ struct spx_product {
     size_t ntmp;
     spx_text inputs, record;
     spx_hook_results insitu;
-    int hook_done; /* insitu holds what the hook returned for this product */
+    int hook_done; /* the program gave them itself */
     char started[32];
     struct {
         char name[32];
@@ -418,34 +418,36 @@ static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
 spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e)
 {
     spx_hook *own = &s->p->hook;
-    *h = NULL;
-    if (s->common.hook == NULL)
-        return SPX_OK;
-    if (own->step == NULL) {
-        spx_status st = spx_hook_open(own, s->common.hook, e);
-        if (st != SPX_OK)
-            return st;
-    }
-    *h = own;
-    return spx_stage_foreign_input(s, own->file, e);
+    *h = s->common.hook != NULL ? own : NULL;
+    return *h == NULL || own->step != NULL ? SPX_OK : spx_hook_open(own, s->common.hook, e);
 }
 
-spx_status spx_stage_hook_done(spx_stage *s, spx_err *e)
+void spx_stage_insitu(spx_stage *s, spx_hook_results *r)
 {
     spx_product *p = s->p->now;
-    if (s->p->hook.step == NULL || p->hook_done)
-        return SPX_OK;
+    p->insitu = *r;
     p->hook_done = 1;
-    return spx_hook_finish(&s->p->hook, &p->insitu, e);
+    memset(r, 0, sizeof *r);
+}
+
+/* What the hook returned, into the product. */
+static spx_status write_insitu(spx_stage *s, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    spx_hook *hook = &s->p->hook;
+    if (hook->step == NULL)
+        return SPX_OK;
+    spx_status st = spx_stage_foreign_input(s, hook->file, e);
+    if (st == SPX_OK && !p->hook_done)
+        st = spx_hook_finish(hook, &p->insitu, e);
+    return st == SPX_OK && p->out != NULL ? spx_insitu_write(spx_output_file(p->out), &p->insitu, e) : st;
 }
 
 spx_status spx_stage_seal(spx_stage *s, spx_err *e)
 {
     spx_product *p = s->p->now;
     end_step(p);
-    spx_status st = spx_stage_hook_done(s, e);
-    if (st == SPX_OK && p->hook_done && p->out != NULL)
-        st = spx_insitu_write(spx_output_file(p->out), &p->insitu, e);
+    spx_status st = write_insitu(s, e);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
         st = write_provenance(s, spx_output_file(p->side[i]), e);
     if (p->out != NULL && st == SPX_OK)

@@ -94,12 +94,12 @@ void spx_stage_seconds(spx_stage *s, const char *name, double seconds);
 /* More `name=value` text for this stage's provenance record (counts, device in use). */
 spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
 
-/* The hook of --hook for a stage's options, opened by the first call; NULL without the option. Once for each product.
- * What it returned is written under /insitu of the main output by spx_stage_commit(). */
+/* The hook of --hook for a stage's options, opened by the first call; NULL without the option. What it returned is
+ * written under /insitu of the main output by spx_stage_commit(). */
 spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e);
-/* All is computed that the product in work holds: what the hook returned so far belongs to it. For programs with
- * several products; spx_stage_commit() does it too. */
-spx_status spx_stage_hook_done(spx_stage *s, spx_err *e);
+/* For programs with several products: what the hook returned (spx_hook_finish()) while the product in work was
+ * computed. Takes the results over. */
+void spx_stage_insitu(spx_stage *s, spx_hook_results *r);
 
 /* What computed (spx_backend's `device`), for the provenance. */
 void spx_stage_device(spx_stage *s, const char *device);
