@@ -122,6 +122,22 @@ linked() {
     h5dump -a /spectra/sdss/wavelength/medium s.h5 | grep vacuum
 }
 
+@test "single exposures of SDSS spectra" {
+    need_shared data/rv/spec-3128-54776-0008.fits
+    local spec=$SPX_SHARED/data/rv/spec-3128-54776-0008.fits
+    fits_make boss boss.fits "$spec"
+    fits2h5 --list --exposures boss.fits >list
+    grep -q 'B1-00000002 .* /spectra/b2' list
+    fits2h5 --exposures -o e.h5 boss.fits
+    h5check e.h5
+    [ "$(h5ls e.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "b b2 header r r2 " ]
+    # whole: the sum alone
+    fits2h5 -o s.h5 boss.fits
+    [ "$(h5ls s.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "header sdss " ]
+    h52fits e.h5 | cmp - boss.fits
+    fails_with 3 '*no single exposures*' fits2h5 --exposures -o x.h5 "$spec"
+}
+
 @test "a PSF of another type stays generic, with a warning, and is refused where a PSF is asked for" {
     need_shared data/formats/psf-gausshermite2_boss_r2.fits
     local psf=$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits

@@ -250,3 +250,18 @@ values() {
     rvs-template -q --no-ccf -s r:6400:6600:0.5:FWHM=1.8 -o none.h5 "$BATS_FILE_TMPDIR/data/library.h5"
     fails_with 3 '*no cross-correlation set*' rvs-fit -t none.h5 --ccf -o x.h5 second-r0.h5
 }
+
+@test "exposures of BOSS, each on pixels of its own, are as good as their sum" {
+    need_shared data/rv/kurucz_stds_v5.fit data/rv/spec-3128-54776-0008.fits
+    fits2h5 -q "$SPX_SHARED/data/rv/kurucz_stds_v5.fit" >library.h5
+    fits_make boss boss.fits "$SPX_SHARED/data/rv/spec-3128-54776-0008.fits"
+    fits2h5 -q boss.fits -o sum.h5
+    fits2h5 -q --exposures boss.fits -o exposures.h5
+    rvs-template -q --library-resolution R=1900 --setup sdss:3790:9280:1:R=1800 --setup b:3790:6300:1:R=1800 \
+        --setup r:5500:9280:1:R=1800 -o templates.h5 library.h5
+    rvs-fit -q -t templates.h5 -o one.h5 sum.h5
+    rvs-fit -q -t templates.h5 -o each.h5 exposures.h5
+    paste <(column VRAD,VRAD_ERR,TEFF one.h5 | tr , ' ') <(column VRAD,VRAD_ERR,TEFF each.h5 | tr , ' ') |
+        awk '{ print; exit ($1 - $4)^2 > $2^2 || ($2 / $5 - 1)^2 > 0.1^2 || ($3 - $6)^2 > 60^2 }'
+    column SN_B,SN_B2,SN_R,SN_R2 each.h5 | awk -F, '!($1 > 20 && $2 > 20 && $3 > 20 && $4 > 20) { exit 1 }'
+}

@@ -9,7 +9,7 @@
 #include "h5/stage.h"
 
 static struct {
-    int list, generic, air, vacuum;
+    int list, generic, exposures, air, vacuum;
     const char *as, *params;
     spx_library_layout layout;
 } o = {.as = "auto"};
@@ -20,6 +20,8 @@ static const spx_opt options[] = {
     {SPX_OPT_FLAG, "generic", 'g', NULL, &o.generic, "Make no blocks: keep the HDUs only", 0, 0, NULL, NULL},
     {SPX_OPT_CHOICE, "as", 0, NULL, &o.as, "What the input has to be; anything else is refused", 0, 0,
      "auto|image|psf|frame|spectra|library", NULL},
+    {SPX_OPT_FLAG, "exposures", 0, NULL, &o.exposures,
+     "Of SDSS spectra take the single exposures, each as an arm, in place of their sum", 0, 0, NULL, NULL},
     {SPX_OPT_HEADING, "Libraries of model spectra", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
     {SPX_OPT_STRING, "library-flux", 0, "HDU", &o.layout.flux,
      "Name or number of the HDU that holds the fluxes of a library in one file", 0, 0, NULL, NULL},
@@ -51,6 +53,8 @@ static spx_status recognise(item *it, spx_err *e)
         return st;
     int described = o.layout.flux || o.layout.params || o.layout.wavelength;
     it->product = spx_fits_recognise(&it->fits, it->note, sizeof it->note);
+    if (it->product == SPX_FITS_AS_SDSS && o.exposures)
+        it->product = SPX_FITS_AS_EXPOSURES;
     if (it->product == SPX_FITS_AS_GENERIC && !it->note[0]) {
         if (described || spx_fits_is_library(&it->fits, &o.layout, NULL))
             it->product = SPX_FITS_AS_LIBRARY;
@@ -125,15 +129,19 @@ static spx_status check_conflicts(const item *it, size_t n, const item *wave, sp
     return SPX_OK;
 }
 
+/* Product whose name is that of the block. */
+static spx_fits_product block_of(spx_fits_product p)
+{
+    return p == SPX_FITS_AS_SDSS || p == SPX_FITS_AS_EXPOSURES ? SPX_FITS_AS_SPECTRA : p;
+}
+
 /* --as: is it what was asked for? */
 static spx_status check_as(const item *it, size_t n, spx_err *e)
 {
     if (strcmp(o.as, "auto") == 0)
         return SPX_OK;
     for (size_t i = 0; i < n; i++) {
-        spx_fits_product p = it[i].product == SPX_FITS_AS_SDSS    ? SPX_FITS_AS_SPECTRA
-                             : it[i].product >= SPX_FITS_AS_MODEL ? SPX_FITS_AS_LIBRARY
-                                                                  : it[i].product;
+        spx_fits_product p = it[i].product >= SPX_FITS_AS_MODEL ? SPX_FITS_AS_LIBRARY : block_of(it[i].product);
         if (strcmp(o.as, spx_fits_product_names[p]) != 0)
             return spx_fail(e, SPX_EINPUT, "%s: cannot be read as %s: %s: see fits2h5 --list and fits2h5(1)",
                             it[i].path, o.as, it[i].note[0] ? it[i].note : spx_fits_product_names[it[i].product]);
@@ -240,7 +248,7 @@ static const char *main_product(const item *it, size_t n, size_t nmodel)
             best = it[i].product;
     if (best == SPX_FITS_AS_GENERIC)
         return nmodel ? "library" : "fits";
-    return spx_fits_product_names[best == SPX_FITS_AS_SDSS ? SPX_FITS_AS_SPECTRA : best];
+    return spx_fits_product_names[block_of(best)];
 }
 
 static spx_status convert(spx_stage *s, item *it, size_t n, spx_err *e)

@@ -105,6 +105,12 @@ spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const ch
     const char *wanted;
     for (size_t a = 0; a < narm; a++) {
         setup[a] = find_setup(t, name[a]);
+        if (setup[a] == NULL) { /* b2 is another exposure of b */
+            (void)snprintf(arm, sizeof arm, "%s", name[a]);
+            for (size_t n = strlen(arm); n > 1 && arm[n - 1] >= '0' && arm[n - 1] <= '9'; n--)
+                arm[n - 1] = '\0';
+            setup[a] = find_setup(t, arm);
+        }
         if (setup[a] == NULL && narm == 1 && t->nsetup == 1)
             setup[a] = &t->setup[0];
     }

@@ -12,7 +12,7 @@
 #include "h5/h5io.h"
 
 const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1] = {
-    "generic", "image", "psf", "frame", "spectra", "sdss", "library", "model", "wavelength", NULL};
+    "generic", "image", "psf", "frame", "spectra", "sdss", "exposures", "library", "model", "wavelength", NULL};
 
 enum { NODATA = 1 << 24 }; /* mask bit of DESI frames */
 
@@ -51,14 +51,32 @@ static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
     return find_image(f, other, 1) >= 0;
 }
 
-/* First table with columns flux, loglam and ivar, or -1. */
-static int find_sdss(const spx_fits *f)
+/* Table of SDSS after HDU `after`, with columns flux, loglam and ivar, or -1. */
+static int next_sdss(const spx_fits *f, int after)
 {
-    for (size_t i = 0; i < f->nhdu; i++)
+    for (size_t i = (size_t)(after + 1); i < f->nhdu; i++)
         if (f->hdu[i].kind == SPX_FITS_BINTABLE && spx_fits_find_column(&f->hdu[i], "loglam") &&
             spx_fits_find_column(&f->hdu[i], "flux") && spx_fits_find_column(&f->hdu[i], "ivar"))
             return (int)i;
     return -1;
+}
+
+static int find_sdss(const spx_fits *f)
+{
+    return next_sdss(f, -1);
+}
+
+/* Name of the arm that such a table becomes: the letter of the camera that its HDU is called by (B1-00123456), and a
+ * number where others have been called so. */
+static void exposure_name(const spx_fits *f, int table, char name[16])
+{
+    const char letter = (char)tolower((unsigned char)f->hdu[table].extname[0]);
+    int same = 1;
+    for (int t = next_sdss(f, find_sdss(f)); t >= 0 && t < table; t = next_sdss(f, t))
+        same += tolower((unsigned char)f->hdu[t].extname[0]) == letter;
+    snprintf(name, 16, "%c", isalpha((unsigned char)letter) ? letter : 'x');
+    if (same > 1)
+        snprintf(name + 1, 15, "%d", same);
 }
 
 /* Table of a PSF of the first layout of PSFVER 2, or -1: no HDUs XTRACE and YTRACE, but rows X and Y in the table of
@@ -168,6 +186,13 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
     case SPX_FITS_AS_SDSS:
         if (find_sdss(f) >= 0)
             snprintf(view[find_sdss(f)], sizeof *view, "/spectra/sdss");
+        return;
+    case SPX_FITS_AS_EXPOSURES:
+        for (int t = next_sdss(f, find_sdss(f)); t >= 0; t = next_sdss(f, t)) {
+            char arm[16];
+            exposure_name(f, t, arm);
+            snprintf(view[t], sizeof *view, "/spectra/%s", arm);
+        }
         return;
     default:
         return;
@@ -747,15 +772,13 @@ static void sdss_wavelength(const spx_cards *h, spx_arm *a)
         a->wavelength[i] = pow(10.0, exact ? c0 + (offset + (double)i) * c1 : a->wavelength[i]);
 }
 
-static spx_status sdss_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+/* The spectrum in table t, whose mask is column `mask_name`. */
+static spx_status sdss_arm(spx_fits *f, size_t t, const char *mask_name, spx_arm *a, spx_text *notes, spx_err *e)
 {
-    size_t t = (size_t)find_sdss(f), n[4] = {0};
+    size_t n[4] = {0};
     const spx_fits_hdu *h = &f->hdu[t];
-    spx_spectra s = {.nspec = 1, .narm = 1};
-    spx_arm *a = &s.arm[0];
     double *mask = NULL;
     int vacuum = 1;
-    snprintf(a->name, sizeof a->name, "sdss");
     snprintf(a->unit, sizeof a->unit, "10**-17 erg/(s cm2 Angstrom)");
     a->nwave = h->nrow;
     a->barycentric = 1;
@@ -767,8 +790,8 @@ static spx_status sdss_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *
     if (st == SPX_OK)
         st = spx_fits_column_f64(f, t, "ivar", &n[2], &a->ivar, e);
     n[3] = 1;
-    if (st == SPX_OK && spx_fits_find_column(h, "and_mask"))
-        st = spx_fits_column_f64(f, t, "and_mask", &n[3], &mask, e);
+    if (st == SPX_OK && spx_fits_find_column(h, mask_name))
+        st = spx_fits_column_f64(f, t, mask_name, &n[3], &mask, e);
     if (st == SPX_OK && (n[0] != 1 || n[1] != 1 || n[2] != 1 || n[3] != 1 || h->nrow == 0))
         st = spx_fail(e, SPX_EINPUT, "%s: %s: is no spectrum of one value a row (--generic keeps it)", f->name,
                       spx_fits_hduname(f, t));
@@ -783,13 +806,36 @@ static spx_status sdss_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *
     }
     if (st == SPX_OK)
         st = report_clean(f, a, clean_arm(a, 1), notes, e);
+    spx_free(mask);
+    return st;
+}
+
+/* The coadded spectrum, or the exposures that it was made of, each on pixels of its own. */
+static spx_status sdss_block(spx_fits *f, int exposures, hid_t file, spx_text *notes, spx_err *e)
+{
+    spx_spectra s = {.nspec = 1};
+    int sum = find_sdss(f);
+    spx_status st = SPX_OK;
+    if (exposures && next_sdss(f, sum) < 0)
+        return spx_fail(e, SPX_EINPUT, "%s: has no single exposures, only the sum", f->name);
+    for (int t = exposures ? next_sdss(f, sum) : sum; t >= 0 && st == SPX_OK; t = exposures ? next_sdss(f, t) : -1) {
+        if (s.narm == SPX_MAX_ARM) {
+            st = spx_fail(e, SPX_EINPUT, "%s: more than %d exposures", f->name, SPX_MAX_ARM);
+            break;
+        }
+        spx_arm *a = &s.arm[s.narm++];
+        if (exposures)
+            exposure_name(f, t, a->name);
+        else
+            snprintf(a->name, sizeof a->name, "sdss");
+        st = sdss_arm(f, (size_t)t, exposures ? "mask" : "and_mask", a, notes, e);
+    }
     if (st == SPX_OK)
         st = sdss_fibermap(f, &s.fibermap, e);
     if (st == SPX_OK)
         st = copy_cards(f, 0, &s.header, e);
     if (st == SPX_OK)
         st = spx_spectra_write(file, &s, 4, e);
-    spx_free(mask);
     spx_spectra_free(&s);
     return st;
 }
@@ -806,7 +852,8 @@ spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_text
     case SPX_FITS_AS_SPECTRA:
         return spectra_block(f, file, notes, e);
     case SPX_FITS_AS_SDSS:
-        return sdss_block(f, file, notes, e);
+    case SPX_FITS_AS_EXPOSURES:
+        return sdss_block(f, p == SPX_FITS_AS_EXPOSURES, file, notes, e);
     default:
         return SPX_OK;
     }

@@ -4,7 +4,8 @@
  *     wide     a table of 999 columns with long names: more than HDF5 can describe
  *     psf2     reads a DESI PSF file of version 3 (fits_make psf2 FILE PSF) and gives it the layout that version 2 had
  *              first: one table, rows X and Y for the traces, a wavelength range in every row
- * Exit status 0, or 1 with a message. */
+ *     boss     reads an SDSS spectrum (fits_make boss FILE SPECTRUM) and adds two exposures of two cameras, which hold
+ * half of the information each, on pixels of their own Exit status 0, or 1 with a message. */
 #include <fitsio.h>
 #include <math.h>
 #include <stdio.h>
@@ -228,11 +229,48 @@ static void psf2(fitsfile *f, const char *from, int *status)
     fits_close_file(in, status);
 }
 
+static void boss(fitsfile *f, const char *from, int *status)
+{
+    enum { MOST = 1 << 16, CAMERAS = 2, EXPOSURES = 2 };
+    static char *name[] = {"flux", "loglam", "ivar", "mask"}, *forms[] = {"1E", "1E", "1E", "1J"};
+    static float value[3][MOST];
+    static int mask[MOST];
+    fitsfile *in = NULL;
+    long n = 0;
+    fits_open_diskfile(&in, from, READONLY, status);
+    for (int hdu = 1; hdu <= 2; hdu++) {
+        fits_movabs_hdu(in, hdu, NULL, status);
+        fits_copy_hdu(in, f, 0, status);
+    }
+    fits_get_num_rows(in, &n, status);
+    for (int c = 0; c < 3; c++) {
+        int col = 0;
+        fits_get_colnum(in, CASEINSEN, name[c], &col, status);
+        fits_read_col(in, TFLOAT, col, 1, 1, n < MOST ? n : MOST, NULL, value[c], NULL, status);
+    }
+    fits_close_file(in, status);
+    if (n > MOST)
+        n = MOST;
+    for (long i = 0; i < n; i++)
+        value[2][i] /= EXPOSURES;
+    for (int k = 0; k < CAMERAS * EXPOSURES && *status == 0; k++) {
+        const int red = k / EXPOSURES, exposure = k % EXPOSURES;
+        const long first = red ? n / 2 : 0, last = red ? n : n / 2; /* the ends differ */
+        const long at = first + 3 * exposure, rows = last - exposure - at;
+        char extname[32];
+        snprintf(extname, sizeof extname, "%c1-0000000%d", red ? 'R' : 'B', exposure + 1);
+        fits_create_tbl(f, BINARY_TBL, 0, 4, name, forms, NULL, extname, status);
+        for (int c = 0; c < 3; c++)
+            fits_write_col(f, TFLOAT, c + 1, 1, 1, rows, value[c] + at, status);
+        fits_write_col(f, TINT, 4, 1, 1, rows, mask, status);
+    }
+}
+
 int main(int argc, char **argv)
 {
     fitsfile *f = NULL;
     int status = 0;
-    if (argc != 3 && !(argc == 4 && strcmp(argv[1], "psf2") == 0))
+    if (argc != 3 && !(argc == 4 && (strcmp(argv[1], "psf2") == 0 || strcmp(argv[1], "boss") == 0)))
         return 1;
     fits_create_diskfile(&f, argv[2], &status);
     if (strcmp(argv[1], "types") == 0)
@@ -243,6 +281,8 @@ int main(int argc, char **argv)
         wide(f, &status);
     else if (strcmp(argv[1], "psf2") == 0 && argc == 4)
         psf2(f, argv[3], &status);
+    else if (strcmp(argv[1], "boss") == 0 && argc == 4)
+        boss(f, argv[3], &status);
     else
         return 1;
     for (int i = 1, n = 0; status == 0 && fits_get_num_hdus(f, &n, &status) == 0 && i <= n; i++)
