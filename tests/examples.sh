@@ -18,4 +18,5 @@ for arm in b r z; do
 done
 h5merge -q frame-b0.h5 frame-r0.h5 frame-z0.h5 -o spectra.h5
 mock_traces --shifts array.h5
+mock_network payne.npz
 rvs-fit -q --templates templates.h5 spectra.h5 -o rv.h5

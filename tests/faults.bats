@@ -16,6 +16,7 @@ writers=(
     'h5stack -q -j 1 $d/array.h5'
     'h5svd -q -k 3 $d/frame-b0.h5:/frame/flux'
     'burgers -q --cells 40 --steps 30'
+    'npz2h5 -q -l teff:1000,logg,feh,vturb $d/payne.npz'
     'rvs-fit -q -j 1 --templates $d/templates.h5 $d/spectra.h5'
     'rvs-template -q -j 1 $d/library.h5 --setup r:6400:6600:0.5:FWHM=1.8'
     'specx-extract -q -j 1 $d/image-r0.h5 --wavelength 6400,6420,0.8 --spectra 0:2'

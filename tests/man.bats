@@ -112,6 +112,7 @@ programs() {
 @test "examples: h5stack" { run_examples h5stack.1; }
 @test "examples: h5svd" { run_examples h5svd.1; }
 @test "examples: h5table" { run_examples h5table.1; }
+@test "examples: npz2h5" { run_examples npz2h5.1; }
 @test "examples: rvs-fit" { run_examples rvs-fit.1; }
 @test "examples: rvs-template" { run_examples rvs-template.1; }
 @test "examples: specpipe-info" { run_examples specpipe-info.1; }

@@ -7,7 +7,11 @@
 #include "h5/stage.h"
 #include "template/template.h"
 
-enum { BATCH = 32, MAX_VSINI = 16 };
+enum {
+    BATCH = 32,
+    MAX_VSINI = 16,
+    NETWORK_TEMPLATES = 100 /* that a network which gives spectra is made to give */
+};
 
 static struct {
     spx_opt_list setup;
@@ -175,6 +179,22 @@ static spx_status make(const spx_stage *s, spx_input *in, const spx_library *lib
     return st;
 }
 
+/* The same from a network in place of a library. */
+static spx_status make_of_network(spx_input *in, const spx_template_config *cfg, spx_templates *t,
+                                  spx_template_report *report, spx_err *e)
+{
+    spx_network net = {0};
+    if (o.train)
+        return spx_fail(e, SPX_EUSAGE, "%s holds a network: there is nothing to train (--train-nn)", in->name);
+    spx_status st = spx_network_read(in->file, &net, e);
+    if (st == SPX_OK && (st = spx_template_import(&net, cfg, NETWORK_TEMPLATES, t, report, e)) == SPX_EINPUT)
+        spx_err_context(e, "%s:/network", in->name);
+    if (st == SPX_OK)
+        spx_note("%s gives the spectra: a network of %zu layers, %zu parameters", in->name, net.nn.nlayer, net.npar);
+    spx_network_free(&net);
+    return st;
+}
+
 static spx_status run(spx_stage *s, spx_err *e)
 {
     spx_input *in;
@@ -197,14 +217,15 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_stage_step(s, "read");
     if (st == SPX_OK)
         st = spx_stage_input(s, 0, &in, e);
-    if (st == SPX_OK)
+    int network_in = st == SPX_OK && spx_h5_exists(in->file, "/network");
+    if (st == SPX_OK && !network_in)
         st = spx_library_read(in->file, &lib, e);
-    if (st == SPX_OK)
+    if (st == SPX_OK && !network_in)
         st = log_parameters(&lib, &cfg, e);
 
     spx_stage_step(s, "template");
     if (st == SPX_OK)
-        st = make(s, in, &lib, &cfg, &t, &report, e);
+        st = network_in ? make_of_network(in, &cfg, &t, &report, e) : make(s, in, &lib, &cfg, &t, &report, e);
     if (st == SPX_OK && report.nfilled > 0)
         spx_note("%zu of %zu nodes of the grid are not in the library and were filled in", report.nfilled,
                  report.nfilled + lib.ntemp);
@@ -218,7 +239,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     for (size_t i = 0; i < t.nsetup && st == SPX_OK; i++) {
         const spx_setup *setup = &t.setup[i];
         char name[96];
-        if (setup->pca.mean == NULL)
+        if (setup->pca.mean == NULL || network_in)
             continue;
         spx_note("setup '%s': %zu principal components leave out %.2g rms, %.2g at most, in ln(flux)", setup->setup,
                  setup->pca.ncomp, setup->pca.rms, setup->pca.max);

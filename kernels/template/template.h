@@ -24,6 +24,7 @@
 
 #include "base/err.h"
 #include "base/progress.h"
+#include "blocks/network.h"
 #include "blocks/templates.h"
 
 /* A setup as asked for. */
@@ -74,6 +75,7 @@ typedef struct {
     double pca_error;        /* rms in ln flux that principal components may leave out; 0: no components */
     spx_template_interpolator interpolator;
     spx_nn_training nn; /* needs principal components */
+    int raw;            /* spectra are only blurred and resampled: no norm, no logarithm, any sign */
     int nthreads;       /* 0: OpenMP's default; the result does not depend on it */
 } spx_template_config;
 
@@ -111,6 +113,14 @@ void spx_template_watch(spx_template_job *job, spx_progress *p);
 spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_template_report *report, spx_err *e);
 
 void spx_template_free(spx_template_job *job);
+
+/* Setups of a network that gives whole spectra, in place of a library: its last layer, which is linear, goes through
+ * the LSF and onto the setups' pixels as spectra do; its columns become the components, and what is before it the
+ * interpolator `nn`. `ntemp` spectra at parameters all over its range serve as templates, for the cross-correlation
+ * set. Of cfg are used: setups, library_resolution, ccf, ccf_vsini, nthreads. SPX_EUSAGE also where a network of ln
+ * flux would have to be blurred, which is not linear. */
+spx_status spx_template_import(const spx_network *net, const spx_template_config *cfg, size_t ntemp, spx_templates *out,
+                               spx_template_report *report, spx_err *e);
 
 /* Interpolator `grid`: from s->ntemp, npar, params, parlog, parname finds the axes and sets naxis, axis, node and
  * filled; where nodes are missing, rows are appended to params (ntemp grows, filled is 1 there), and *f says how to

@@ -44,7 +44,7 @@ struct spx_template_job {
     size_t npick, *pick;
     size_t nvsini;
     double *vsini;
-    int nthreads;
+    int nthreads, raw;
     const spx_template_kernels *kernels;
     spx_progress *progress;
 };
@@ -332,6 +332,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
         job->kernels = spx_template_kernels_base();
     job->pca_error = cfg->pca_error;
     job->nn = cfg->nn;
+    job->raw = cfg->raw;
     job->nsetup = cfg->nsetup;
     job->setup = spx_alloc(cfg->nsetup, sizeof *job->setup, e);
     job->weight = spx_alloc(cfg->nsetup, sizeof *job->weight, e);
@@ -496,7 +497,7 @@ static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, s
     for (size_t lane = 0; lane < nlane; lane++) {
         size_t row = row0 + lane;
         double *v = r->v + lane * r->widest, *scratch = r->scratch + (size_t)omp_get_thread_num() * r->widest;
-        good[lane] = normalise(job, i, v, scratch, &s->lnnorm[row], &job->raised[row]);
+        good[lane] = job->raw || normalise(job, i, v, scratch, &s->lnnorm[row], &job->raised[row]);
         for (size_t k = 0; k < s->nwave && good[lane]; k++)
             s->lnflux[row * s->nwave + k] = (float)v[k];
     }

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "blocks/burgers.h"
 #include "blocks/image.h"
+#include "blocks/network.h"
 #include "blocks/psf.h"
 #include "blocks/rvfit.h"
 #include "blocks/spectra.h"
@@ -48,6 +49,15 @@ spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_re
 spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e);
 /* Rows that were chosen, in this order; everything that has a row a spectrum is taken along. */
 spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e);
+
+/* A network in group `path`, nn/ of a setup or /network: from npar parameters to nout numbers. What is
+ * computed with it is finite if the parameters are. Free with spx_nn_free(), also after an error. */
+spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, spx_nn *nn, spx_err *e);
+spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err *e);
+
+/* /network. */
+spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e);
+spx_status spx_network_write(hid_t file, const spx_network *n, spx_err *e);
 
 /* /templates: all setups, or the one called `setup` (NULL: all). */
 spx_status spx_templates_read(hid_t file, const char *setup, spx_templates *t, spx_err *e);

@@ -10,7 +10,6 @@
 #include "h5/schema.h"
 
 static const char *const norms[] = {"none", "median", "linear"};
-static const char *const activations[] = {"silu", "sigmoid", "leaky"}; /* in the order of spx_nn_activation */
 
 static void at(char *out, size_t size, const spx_setup *s, const char *name)
 {
@@ -146,77 +145,15 @@ static spx_status read_pca(hid_t file, spx_setup *s, spx_err *e)
     return SPX_OK;
 }
 
-/* Sizes, weights and scaling; what rvs-fit computes with them is finite if they are. */
 static spx_status read_nn(hid_t file, spx_setup *s, spx_err *e)
 {
-    char g[160], p[160], word[32] = "";
-    spx_nn *nn = &s->nn;
-    int32_t *size = NULL;
-    size_t n = 0, nweight = 0, nbias = 0;
-    spx_status st;
+    char g[160];
     at(g, sizeof g, s, "nn");
-    if ((st = spx_h5_attr_str(file, g, "activation", word, sizeof word, e)) != SPX_OK ||
-        (st = spx_h5_attr_f64(file, g, "slope", &nn->slope, e)) != SPX_OK ||
-        (st = spx_h5_attr_f64(file, g, "rms", &nn->rms, e)) != SPX_OK ||
-        (st = spx_h5_attr_f64(file, g, "max", &nn->max, e)) != SPX_OK)
+    spx_status st;
+    if ((st = spx_h5_attr_f64(file, g, "rms", &s->nn.rms, e)) != SPX_OK ||
+        (st = spx_h5_attr_f64(file, g, "max", &s->nn.max, e)) != SPX_OK)
         return st;
-    size_t which = 0;
-    while (which < sizeof activations / sizeof *activations && strcmp(word, activations[which]) != 0)
-        which++;
-    if (which == sizeof activations / sizeof *activations || !isfinite(nn->slope))
-        return spx_fail(e, SPX_EINPUT, "%s:%s: activation '%s' is not known, or its slope no number",
-                        spx_h5_filename(file), g, word);
-    nn->activation = (spx_nn_activation)which;
-    at(p, sizeof p, s, "nn/size");
-    if ((st = spx_h5_read_i32(file, p, 1, &n, &size, e)) != SPX_OK)
-        return st;
-    int bad = n < 2 || n > SPX_NN_MAX_LAYER + 1;
-    for (size_t i = 0; i < n && !bad; i++)
-        bad = size[i] < 1 || size[i] > SPX_NN_MAX_WIDTH;
-    bad = bad || (size_t)size[0] != s->npar || (size_t)size[n - 1] != s->pca.ncomp;
-    for (size_t i = 0; i < n && !bad; i++) {
-        nn->size[i] = (size_t)size[i];
-        nweight += i > 0 ? nn->size[i - 1] * nn->size[i] : 0;
-        nbias += i > 0 ? nn->size[i] : 0;
-    }
-    spx_free(size);
-    if (bad)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s:%s: no network from %zu parameters to %zu principal components, of up to %d layers and %d "
-                        "neurons",
-                        spx_h5_filename(file), p, s->npar, s->pca.ncomp, SPX_NN_MAX_LAYER, SPX_NN_MAX_WIDTH);
-    nn->nlayer = n - 1;
-    struct {
-        const char *name;
-        double *to;
-    } scaling[] = {{"nn/offset", nn->offset}, {"nn/scale", nn->scale}, {"nn/lo", nn->lo}, {"nn/hi", nn->hi}};
-    for (size_t k = 0; k < sizeof scaling / sizeof *scaling; k++) {
-        double *v = NULL;
-        at(p, sizeof p, s, scaling[k].name);
-        st = spx_h5_read_f64(file, p, 1, &s->npar, &v, e);
-        for (size_t i = 0; st == SPX_OK && i < s->npar; i++)
-            if (!isfinite(scaling[k].to[i] = v[i]))
-                st = spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
-        spx_free(v);
-        if (st != SPX_OK)
-            return st;
-    }
-    for (size_t i = 0; i < s->npar; i++)
-        if (!(nn->hi[i] >= nn->lo[i]))
-            return spx_fail(e, SPX_EINPUT, "%s:%s: range of %s is empty", spx_h5_filename(file), g, s->parname[i]);
-    at(p, sizeof p, s, "nn/weight");
-    if ((st = spx_h5_read_f32(file, p, 1, &nweight, &nn->weight, e)) != SPX_OK)
-        return st;
-    for (size_t i = 0; i < nweight; i++)
-        if (!isfinite(nn->weight[i]))
-            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
-    at(p, sizeof p, s, "nn/bias");
-    if ((st = spx_h5_read_f32(file, p, 1, &nbias, &nn->bias, e)) != SPX_OK)
-        return st;
-    for (size_t i = 0; i < nbias; i++)
-        if (!isfinite(nn->bias[i]))
-            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
-    return SPX_OK;
+    return spx_nn_read(file, g, s->npar, s->pca.ncomp, &s->nn, e);
 }
 
 static spx_status read_ccf(hid_t file, spx_setup *s, spx_err *e)
@@ -406,39 +343,12 @@ static spx_status write_pca(hid_t file, const spx_setup *s, spx_err *e)
 
 static spx_status write_nn(hid_t file, const spx_setup *s, spx_err *e)
 {
-    char p[160];
-    const spx_nn *nn = &s->nn;
-    int32_t size[SPX_NN_MAX_LAYER + 1];
-    size_t n = nn->nlayer + 1, nweight = 0, nbias = 0;
-    for (size_t i = 0; i < n; i++) {
-        size[i] = (int32_t)nn->size[i];
-        nweight += i > 0 ? nn->size[i - 1] * nn->size[i] : 0;
-        nbias += i > 0 ? nn->size[i] : 0;
-    }
-    at(p, sizeof p, s, "nn/size");
-    spx_status st = spx_h5_write(file, p, H5T_NATIVE_INT32, 1, &n, size, e);
-    struct {
-        const char *name;
-        const double *from;
-    } scaling[] = {{"nn/offset", nn->offset}, {"nn/scale", nn->scale}, {"nn/lo", nn->lo}, {"nn/hi", nn->hi}};
-    for (size_t k = 0; k < sizeof scaling / sizeof *scaling && st == SPX_OK; k++) {
-        at(p, sizeof p, s, scaling[k].name);
-        st = spx_h5_write_real(file, p, 8, 1, &s->npar, scaling[k].from, e);
-    }
-    at(p, sizeof p, s, "nn/weight");
+    char g[160];
+    at(g, sizeof g, s, "nn");
+    spx_status st = spx_nn_write(file, g, &s->nn, e);
     if (st == SPX_OK)
-        st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 1, &nweight, nn->weight, e);
-    at(p, sizeof p, s, "nn/bias");
-    if (st == SPX_OK)
-        st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 1, &nbias, nn->bias, e);
-    at(p, sizeof p, s, "nn");
-    if (st == SPX_OK)
-        st = spx_h5_set_str(file, p, "activation", activations[nn->activation], e);
-    if (st == SPX_OK)
-        st = spx_h5_set_f64(file, p, "slope", nn->slope, e);
-    if (st == SPX_OK)
-        st = spx_h5_set_f64(file, p, "rms", nn->rms, e);
-    return st == SPX_OK ? spx_h5_set_f64(file, p, "max", nn->max, e) : st;
+        st = spx_h5_set_f64(file, g, "rms", s->nn.rms, e);
+    return st == SPX_OK ? spx_h5_set_f64(file, g, "max", s->nn.max, e) : st;
 }
 
 static spx_status write_ccf(hid_t file, const spx_setup *s, spx_err *e)
@@ -551,8 +461,7 @@ void spx_setup_free(spx_setup *s)
     spx_free(s->pca.mean);
     spx_free(s->pca.comp);
     spx_free(s->pca.coef);
-    spx_free(s->nn.weight);
-    spx_free(s->nn.bias);
+    spx_nn_free(&s->nn);
     spx_free(s->ccf.params);
     spx_free(s->ccf.vsini);
     spx_free(s->ccf.flux);

@@ -99,6 +99,7 @@ typedef struct {
     char library[256]; /* what the templates were made from */
 } spx_templates;
 
+void spx_nn_free(spx_nn *nn);
 void spx_setup_free(spx_setup *s);
 void spx_templates_free(spx_templates *t);
 

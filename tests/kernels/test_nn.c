@@ -346,6 +346,86 @@ static void of_flux(spx_templates *t)
     fit(t, "components of flux");
 }
 
+/* ---- a network that gives spectra ---- */
+
+/* Its templates at a point against the spectrum that the network gives there, through the LSF as a spectrum. */
+static void imported(void)
+{
+    enum { NX = 900, NH = 9 };
+    static const size_t size[] = {2, 12, NH, NX};
+    static double wave[NX], x[2] = {5200, -0.7};
+    static float flux[2][NX];
+    spx_network net = {.npar = 2, .parname = {"teff", "feh"}, .nwave = NX, .wavelength = wave, .of_flux = 1};
+    random_network(&net.nn, SPX_NN_LEAKY, 3, size);
+    spx_nn *nn = &net.nn;
+    nn->lo[0] = 4500;
+    nn->hi[0] = 6500;
+    nn->lo[1] = -2;
+    nn->hi[1] = 0;
+    for (size_t p = 0; p < 2; p++) {
+        nn->offset[p] = 0.5 * (nn->lo[p] + nn->hi[p]);
+        nn->scale[p] = 1 / (nn->hi[p] - nn->lo[p]);
+    }
+    for (size_t k = 0; k < NX; k++) { /* a continuum of 1 with lines */
+        wave[k] = 5000 + 0.2 * (double)k;
+        nn->bias[12 + NH + k] = 1;
+        for (size_t j = 0; j < NH; j++)
+            nn->weight[2 * 12 + 12 * NH + k * NH + j] = (float)(0.08 * sin((double)(k * (j + 3)) / 7));
+    }
+    static const size_t none[1] = {0};
+    static double work[2 * NX], out[NX], par[2] = {1, 2};
+    spx_nn_evaluate(nn, x, 1, none, work, out);
+    for (size_t k = 0; k < NX; k++)
+        flux[0][k] = flux[1][k] = (float)out[k];
+    spx_template_request request;
+    static const double vsini[] = {0, 50};
+    spx_template_config cfg = {.nsetup = 1,
+                               .setup = &request,
+                               .library_resolution = "R=20000",
+                               .ccf = 1,
+                               .nccf_vsini = 2,
+                               .ccf_vsini = vsini,
+                               .nthreads = 1};
+    spx_template_library lib = {
+        .nwave = NX, .wavelength = wave, .ntemp = 2, .npar = 1, .params = par, .parname = {"row"}};
+    spx_templates t = {0}, want = {0};
+    spx_template_report rep = {0};
+    spx_template_job *job = NULL;
+    spx_err e = {0};
+    size_t first, n;
+    CHECK(spx_template_parse_setup("b:5030:5150:0.4:FWHM=0.9", &request, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_template_import(&net, &cfg, 30, &t, &rep, &e) == SPX_OK && rep.nccf == 60, "%s", e.msg);
+    cfg.ccf = 0;
+    CHECK(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, "%s", e.msg);
+    spx_template_range(job, &first, &n);
+    CHECK(spx_template_add(job, 0, 2, flux[0] + first, NX, &e) == SPX_OK &&
+              spx_template_finish(job, &want, NULL, &e) == SPX_OK,
+          "%s", e.msg);
+    const spx_setup *s = t.setup, *w = want.setup;
+    CHECK(s->pca.of_flux && s->pca.ncomp == NH && s->nn.size[3] == NH && s->nwave == w->nwave, "shape");
+    double coef[NH], worst = 0;
+    spx_nn_evaluate(&s->nn, x, 1, none, work, coef);
+    for (size_t k = 0; k < s->nwave; k++) {
+        double f = s->pca.mean[k];
+        for (size_t c = 0; c < NH; c++)
+            f += coef[c] * (double)s->pca.comp[c * s->nwave + k];
+        worst = fmax(worst, fabs(log(f) - (double)w->lnflux[k]));
+    }
+    CHECK(worst < 2e-6, "the network is off by %g in ln flux", worst);
+    for (size_t i = 0; i < s->ntemp; i++)
+        for (size_t p = 0; p < 2; p++)
+            CHECK(s->params[2 * i + p] > nn->lo[p] && s->params[2 * i + p] < nn->hi[p], "template %zu is outside", i);
+    spx_template_free(job);
+    spx_templates_free(&t);
+    spx_templates_free(&want);
+    net.of_flux = 0;
+    e = (spx_err){0};
+    CHECK(spx_template_import(&net, &cfg, 30, &t, &rep, &e) == SPX_EUSAGE && strstr(e.msg, "blurred"), "%s", e.msg);
+    spx_templates_free(&t);
+    spx_free(nn->weight);
+    spx_free(nn->bias);
+}
+
 int main(void)
 {
     spx_templates t;
@@ -355,6 +435,7 @@ int main(void)
     fit(&t, "components of ln flux");
     of_flux(&t);
     spx_templates_free(&t);
+    imported();
     if (failures)
         printf("seed %llu\n", (unsigned long long)seed);
     return failures != 0;

@@ -1,0 +1,76 @@
+# npz2h5: networks from NumPy's archives, and templates of them.
+load common
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return
+    mock_network net.npz
+    mock_network --packed packed.npz
+}
+
+values() {
+    h5dump -y -w 0 -d "$1" "$2" |
+        awk '/DATA \{/ && !n++ { on = 1; next } /\}/ { on = 0 } on' | tr -d ',\n' | sed 's/^ *//; s/  */ /g'
+}
+
+@test "npz2h5: weights, scaling and wavelengths, stored or packed" {
+    npz2h5 -l teff:1000,logg,feh,vturb -o a.h5 net.npz
+    h5check a.h5
+    npz2h5 -l teff:1000,logg,feh,vturb -o b.h5 packed.npz
+    h5diff a.h5 b.h5 /network
+    [ "$(values /network/size a.h5)" = "4 8 8 400" ]
+    [ "$(values /network/lo a.h5)" = "4500 3.5 -1.5 1" ]
+    [ "$(values /network/offset a.h5)" = "5500 4.25 -0.5 1.5" ]
+    [ "$(values /network/weight a.h5 | cut -d' ' -f 2)" = 0.991665 ] # sin 1.7
+    [[ "$(values /network/wavelength a.h5)" == "5000 5000.5 "*" 5199.5" ]]
+    npz2h5 --air -w linear:4000:0.5 -l teff:1000,logg,feh,vturb -o c.h5 net.npz
+    [[ "$(values /network/wavelength c.h5)" == "4000 4000.5 "* ]]
+    h5dump -a /network/wavelength/medium c.h5 | grep -q air
+}
+
+@test "npz2h5: an input that is held goes into the biases" {
+    npz2h5 -l teff:1000,logg,feh,vturb --fix vturb=1.5 --fix logg=4.25 -o a.h5 net.npz
+    h5check a.h5
+    [ "$(values /network/size a.h5)" = "2 8 8 400" ]
+    npz2h5 -l teff:1000,logg,feh,vturb -o b.h5 net.npz
+    # both in the middle of their range, so that nothing is added
+    h5diff a.h5 b.h5 /network/bias
+    npz2h5 -l teff:1000,logg,feh,vturb --fix vturb=2 -o c.h5 net.npz
+    # the first: 0.4 sin 0 + sin(5.1) / 2
+    [ "$(values /network/bias c.h5 | cut -d' ' -f 1)" = -0.462907 ]
+}
+
+@test "npz2h5 refuses what is no such network" {
+    fails_with 2 '*--labels*' npz2h5 -o x.h5 net.npz
+    fails_with 3 '*w_array_0*shape*' npz2h5 -l a,b -o x.h5 net.npz
+    fails_with 2 '*--fix mass=1*' npz2h5 -l teff,logg,feh,vturb --fix mass=1 -o x.h5 net.npz
+    fails_with 2 '*nothing is left*' npz2h5 -l a,b,c,d --fix a=1 --fix b=1 --fix c=1 --fix d=1 -o x.h5 net.npz
+    fails_with 2 '*START:STEP*' npz2h5 -l a,b,c,d -w linear:1 -o x.h5 net.npz
+    fails_with 3 '*do not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
+    fails_with 3 '*no array lambda*' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
+    fails_with 3 '*shape*' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
+    fails_with 3 '*absent.npz: cannot open*' npz2h5 -l a,b,c,d -o x.h5 absent.npz
+    fails_with 2 '*one .npz file*' npz2h5 -l a,b,c,d -o x.h5 net.npz packed.npz
+    head -c 3000 net.npz >cut.npz
+    fails_with 3 '*cut.npz*no .npz archive*' npz2h5 -l a,b,c,d -o x.h5 cut.npz
+    echo text >text.npz
+    fails_with 3 '*no .npz archive*' npz2h5 -l a,b,c,d -o x.h5 text.npz
+}
+
+@test "rvs-template: a network in place of a library" {
+    npz2h5 -l teff:1000,logg,feh,vturb --fix vturb=1.2 -o net.h5 net.npz
+    rvs-template -s b:5030:5170:0.5:FWHM=1.8 -s r:5100:5180:0.5:R=3000:air -j 1 -o t.h5 net.h5
+    h5check t.h5
+    [ "$(values /templates/b/nn/size t.h5)" = "3 8 8 8" ]
+    [[ "$(values /templates/b/parname t.h5)" == *teff*logg*feh* ]]
+    rvs-template -q -s b:5030:5170:0.5:FWHM=1.8 -s r:5100:5180:0.5:R=3000:air -j 3 -o u.h5 net.h5
+    h5diff t.h5 u.h5 /templates
+    fails_with 2 '*nothing to train*' rvs-template --train-nn -s b:5030:5170:0.5:FWHM=1.8 -o x.h5 net.h5
+    fails_with 3 '*covers*' rvs-template -s b:4000:5170:0.5:FWHM=1.8 -o x.h5 net.h5
+    # the exponential of what is blurred is not what is blurred of the exponential
+    npz2h5 --output lnflux -l teff:1000,logg,feh,vturb --fix vturb=1.2 -o ln.h5 net.npz
+    fails_with 2 '*cannot be blurred*' rvs-template -s b:5030:5170:0.5:FWHM=1.8 -o x.h5 ln.h5
+    rvs-template -q -s b:5030:5170:0.5:FWHM=1.8 --library-resolution FWHM=1.8 -o v.h5 ln.h5
+    h5check v.h5
+    h5edit net.h5 set /network/weight 3 nan
+    fails_with 3 '*net.h5*weight*not finite*' rvs-template -s b:5030:5170:0.5:FWHM=1.8 -o x.h5 net.h5
+}

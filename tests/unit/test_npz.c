@@ -1,0 +1,135 @@
+/* NumPy archives: types, orders, shapes; what is no array of numbers; damage of every kind. */
+#include "../helpers/mock_npz.h"
+
+#include <math.h>
+
+#include "../kernels/check.h"
+#include "base/mem.h"
+#include "blocks/npz.h"
+
+static spx_status parse(mock_npz *m, spx_npz *z, spx_err *e)
+{
+    *e = (spx_err){0};
+    return spx_npz_parse("a.npz", m->data, mock_npz_finish(m), z, e);
+}
+
+static void values(int packed)
+{
+    static mock_npz m;
+    static const double f8[6] = {1, 2, 3, 4, 5, 6e300};
+    static const float f4[6] = {1, 2, 3, 4, 5, -6};
+    static const int8_t i1[3] = {-1, 2, 127};
+    static const uint16_t u2[2] = {65535, 1};
+    static const int64_t i8[2] = {-5, 1ll << 40};
+    spx_npz z;
+    spx_err e;
+    size_t any[3] = {0}, two[2] = {2, 0}, wrong[2] = {3, 0};
+    m = (mock_npz){.packed = packed};
+    mock_npz_array(&m, "c", "<f8", 0, "(2, 3)", f8, sizeof f8);
+    mock_npz_array(&m, "f", "<f4", 1, "(2, 3)", f4, sizeof f4);
+    mock_npz_array(&m, "i1", "|i1", 0, "(3,)", i1, sizeof i1);
+    mock_npz_array(&m, "u2", "<u2", 0, "(2,)", u2, sizeof u2);
+    mock_npz_array(&m, "i8", "<i8", 0, "(2,)", i8, sizeof i8);
+    mock_npz_array(&m, "one", "<f8", 0, "()", f8, 8);
+    mock_npz_array(&m, "none", "<f8", 0, "(0, 7)", f8, 0);
+    mock_npz_array(&m, "object", "|O", 0, "(2,)", f8, 16);
+    mock_npz_array(&m, "text", "<U3", 0, "(1,)", f8, 12);
+    mock_npz_array(&m, "big", ">f8", 0, "(1,)", f8, 8);
+    mock_npz_array(&m, "deep", "<f8", 0, "(1, 1, 1, 1, 1)", f8, 8);
+    CHECK(parse(&m, &z, &e) == SPX_OK && z.n == 11, "%s", e.msg);
+    const spx_npz_array *a = spx_npz_find(&z, "a.npz", "c", 2, two, &e);
+    CHECK(a && two[1] == 3 && a->value[4] == 5 && a->value[5] == 6e300, "c");
+    a = spx_npz_find(&z, "a.npz", "f", 2, any, &e);
+    CHECK(a && any[0] == 2 && a->value[0] == 1 && a->value[1] == 3 && a->value[2] == 5 && a->value[3] == 2 &&
+              a->value[5] == -6,
+          "order of f");
+    any[0] = 0;
+    a = spx_npz_find(&z, "a.npz", "i1", 1, any, &e);
+    CHECK(a && a->value[0] == -1 && a->value[2] == 127, "i1");
+    any[0] = 0;
+    a = spx_npz_find(&z, "a.npz", "u2", 1, any, &e);
+    CHECK(a && a->value[0] == 65535, "u2");
+    any[0] = 0;
+    a = spx_npz_find(&z, "a.npz", "i8", 1, any, &e);
+    CHECK(a && a->value[0] == -5 && a->value[1] == 0x1p40, "i8");
+    a = spx_npz_find(&z, "a.npz", "one", 0, any, &e);
+    CHECK(a && a->n == 1 && a->value[0] == 1, "one");
+    static const char *const no[] = {"none", "object", "text", "big", "deep", "absent"};
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
+        any[0] = any[1] = 0;
+        e = (spx_err){0};
+        CHECK(!spx_npz_find(&z, "a.npz", no[i], i == 0 ? 2 : 1, any, &e) && e.code == SPX_EINPUT, "%s", no[i]);
+    }
+    e = (spx_err){0};
+    CHECK(!spx_npz_find(&z, "a.npz", "c", 2, wrong, &e) && strstr(e.msg, "shape"), "wrong shape: %s", e.msg);
+    spx_npz_free(&z);
+}
+
+static void refused(const char *what, const char *why, mock_npz *m)
+{
+    spx_npz z;
+    spx_err e;
+    CHECK(parse(m, &z, &e) == SPX_EINPUT && strstr(e.msg, why), "%s: %s", what, e.msg);
+    spx_npz_free(&z);
+}
+
+static void damage(void)
+{
+    static mock_npz m;
+    static const double x[4] = {1, 2, 3, (double)NAN};
+    spx_npz z;
+    spx_err e = {0};
+    size_t any[1] = {0};
+    for (int packed = 0; packed < 2; packed++) {
+        m = (mock_npz){.packed = packed};
+        mock_npz_array(&m, "x", "<f8", 0, "(4,)", x, sizeof x);
+        CHECK(parse(&m, &z, &e) == SPX_OK, "%s", e.msg);
+        CHECK(!spx_npz_find(&z, "a.npz", "x", 1, any, &e) && strstr(e.msg, "not finite"), "NaN: %s", e.msg);
+        spx_npz_free(&z);
+        for (size_t cut = 0; cut < m.size; cut++) { /* an end that is missing is always seen */
+            e = (spx_err){0};
+            CHECK(spx_npz_parse("a.npz", m.data, cut, &z, &e) == SPX_EINPUT, "%zu bytes of %zu", cut, m.size);
+            spx_npz_free(&z);
+        }
+        m.data[60] ^= 1; /* in the header of the array, or what it was packed to */
+        e = (spx_err){0};
+        CHECK(spx_npz_parse("a.npz", m.data, m.size, &z, &e) == SPX_EINPUT, "a bit that has changed");
+        spx_npz_free(&z);
+    }
+    m = (mock_npz){0};
+    mock_npz_array(&m, "x", "<f8", 0, "(5,)", x, sizeof x);
+    refused("too short", "cut off", &m);
+    m = (mock_npz){0};
+    mock_npz_array(&m, "x", "<f8", 0, "(99999999999, 99999999999)", x, sizeof x);
+    refused("overflow", "shape", &m);
+    m = (mock_npz){0};
+    mock_npz_array(&m, "x", "<f8", 0, "(-1,)", x, sizeof x);
+    refused("negative", "shape", &m);
+    m = (mock_npz){0};
+    mock_npz_array(&m, "x", "<f8", 0, "(1", x, sizeof x);
+    refused("no bracket", "shape", &m);
+    m = (mock_npz){0};
+    mock_npz_member(&m, "x.npy", (const uint8_t *)"no array at all", 15);
+    refused("no array", "no array of NumPy", &m);
+    /* a bomb: it says that it inflates to 4 GB */
+    m = (mock_npz){.packed = 1};
+    mock_npz_array(&m, "x", "<f8", 0, "(4,)", x, sizeof x);
+    mock_npz_put(m.list + 24, 4, 0xfffffff0u);
+    refused("bomb", "larger than it can be", &m);
+    m = (mock_npz){0};
+    mock_npz_array(&m, "x", "<f8", 0, "(4,)", x, sizeof x);
+    mock_npz_put(m.list + 10, 2, 12);
+    refused("method", "method 12", &m);
+    m = (mock_npz){0};
+    mock_npz_array(&m, "x", "<f8", 0, "(4,)", x, sizeof x);
+    mock_npz_put(m.list + 42, 4, 0x7fffffff);
+    refused("offset", "not where it should be", &m);
+}
+
+int main(void)
+{
+    values(0);
+    values(1);
+    damage();
+    return failures != 0;
+}

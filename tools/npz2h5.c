@@ -1,0 +1,282 @@
+/* npz2h5: a network that was trained elsewhere, in NumPy's archive, as the block that rvs-template makes templates of.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blocks/io.h"
+#include "blocks/npz.h"
+#include "h5/stage.h"
+
+enum { MAX_LABEL = 64 };
+
+static const char *opt_labels, *opt_wavelength = "wavelength", *opt_activation = "leaky", *opt_output = "flux";
+static spx_opt_list opt_fix;
+static int opt_air;
+static double opt_slope = 0.01;
+
+static const spx_opt options[] = {
+    {.kind = SPX_OPT_STRING,
+     .name = "labels",
+     .letter = 'l',
+     .arg = "NAME[:UNIT],...",
+     .value = &opt_labels,
+     .help = "Names of the network's inputs, in order; with teff:1000 they are in units of 1000 K"},
+    {.kind = SPX_OPT_LIST,
+     .name = "fix",
+     .arg = "NAME=VALUE",
+     .value = &opt_fix,
+     .help = "Hold an input at this value, in the parameter's own unit; may be given several times"},
+    {.kind = SPX_OPT_STRING,
+     .name = "wavelength",
+     .letter = 'w',
+     .arg = "NAME|FILE.npz|log10:START:STEP|linear:START:STEP",
+     .value = &opt_wavelength,
+     .help = "Wavelengths of the output, Angstrom: an array of the archive, the array wavelength of another one, or a "
+             "formula for pixel 0, 1, 2 ..."},
+    {.kind = SPX_OPT_FLAG, .name = "air", .value = &opt_air, .help = "They are wavelengths in air"},
+    {.kind = SPX_OPT_CHOICE,
+     .name = "activation",
+     .value = &opt_activation,
+     .choices = "leaky|sigmoid|silu",
+     .help = "Function between the layers"},
+    {.kind = SPX_OPT_DOUBLE,
+     .name = "slope",
+     .value = &opt_slope,
+     .arg = "SLOPE",
+     .max = 1,
+     .help = "Slope of leaky where its argument is negative"},
+    {.kind = SPX_OPT_CHOICE,
+     .name = "output",
+     .value = &opt_output,
+     .choices = "flux|lnflux",
+     .help = "What the network gives: flux, absolute or normalised, or its natural logarithm"},
+    {0}};
+
+typedef struct {
+    char name[32];
+    double unit, fixed; /* fixed: NaN where it is free */
+} label;
+
+static spx_status parse_labels(label *l, size_t *n, spx_err *e)
+{
+    *n = 0;
+    for (const char *p = opt_labels; *p != '\0';) {
+        char text[96], *colon;
+        size_t len = strcspn(p, ",");
+        if (*n == MAX_LABEL || len == 0 || len >= sizeof text)
+            return spx_fail(e, SPX_EUSAGE, "--labels: up to %d names, with commas between, are wanted", MAX_LABEL);
+        memcpy(text, p, len);
+        text[len] = '\0';
+        l[*n] = (label){.unit = 1, .fixed = (double)NAN};
+        if ((colon = strchr(text, ':')) != NULL) {
+            spx_status st = spx_parse_double(colon + 1, "--labels: unit", &l[*n].unit, e);
+            if (st == SPX_OK && !(l[*n].unit > 0))
+                st = spx_fail(e, SPX_EUSAGE, "--labels: a unit of %g is not possible", l[*n].unit);
+            if (st != SPX_OK)
+                return st;
+            *colon = '\0';
+        }
+        if (text[0] == '\0' || strlen(text) >= sizeof l->name)
+            return spx_fail(e, SPX_EUSAGE, "--labels: a name has 1 to %zu characters", sizeof l->name - 1);
+        (void)snprintf(l[*n].name, sizeof l->name, "%.31s", text);
+        ++*n;
+        p += len + (p[len] == ',');
+    }
+    for (size_t i = 0; i < opt_fix.n; i++) {
+        const char *text = opt_fix.value[i], *equals = strchr(text, '=');
+        size_t k = 0, len = equals != NULL ? (size_t)(equals - text) : 0;
+        while (k < *n && (strlen(l[k].name) != len || strncmp(l[k].name, text, len) != 0))
+            k++;
+        if (equals == NULL || k == *n)
+            return spx_fail(e, SPX_EUSAGE, "--fix %s: NAME=VALUE with a name of --labels is wanted", text);
+        spx_status st = spx_parse_double(equals + 1, "--fix", &l[k].fixed, e);
+        if (st != SPX_OK)
+            return st;
+    }
+    return SPX_OK;
+}
+
+/* Sizes of the layers w_array_0, w_array_1, ... */
+static spx_status sizes(const spx_npz *z, const char *path, size_t nlabel, const spx_npz_array **w,
+                        const spx_npz_array **b, size_t *nlayer, spx_err *e)
+{
+    size_t in = nlabel;
+    *nlayer = 0;
+    for (;;) {
+        char name[32];
+        size_t dims[2] = {0, in}, found = 0;
+        (void)snprintf(name, sizeof name, "w_array_%zu", *nlayer);
+        for (size_t i = 0; i < z->n; i++)
+            found += strcmp(z->array[i].name, name) == 0;
+        if (found == 0)
+            break;
+        if (*nlayer == SPX_NN_MAX_LAYER)
+            return spx_fail(e, SPX_EINPUT, "%s: more than %d layers", path, SPX_NN_MAX_LAYER);
+        if ((w[*nlayer] = spx_npz_find(z, path, name, 2, dims, e)) == NULL)
+            return spx_err_context(e, "layer %zu has %zu inputs", *nlayer, in);
+        (void)snprintf(name, sizeof name, "b_array_%zu", *nlayer);
+        if ((b[*nlayer] = spx_npz_find(z, path, name, 1, dims, e)) == NULL)
+            return SPX_EINPUT;
+        in = dims[0];
+        ++*nlayer;
+    }
+    if (*nlayer < 2)
+        return spx_fail(e, SPX_EINPUT, "%s: has no arrays w_array_0, w_array_1, ...: it is no network of that kind",
+                        path);
+    for (size_t l = 0; l + 1 < *nlayer; l++)
+        if (w[l]->dims[0] > SPX_NN_MAX_WIDTH)
+            return spx_fail(e, SPX_EINPUT, "%s: layer %zu has %zu neurons; up to %d are possible", path, l,
+                            w[l]->dims[0], SPX_NN_MAX_WIDTH);
+    return w[*nlayer - 1]->dims[0] <= INT32_MAX ? SPX_OK : spx_fail(e, SPX_EINPUT, "%s: is too wide", path);
+}
+
+/* Weights and scaling; fixed labels go into the biases of the first layer. */
+static spx_status convert(const spx_npz *z, const char *path, const label *l, size_t nlabel, spx_network *net,
+                          spx_err *e)
+{
+    const spx_npz_array *w[SPX_NN_MAX_LAYER], *b[SPX_NN_MAX_LAYER], *lo, *hi;
+    size_t nweight = 0, nbias = 0, one = nlabel;
+    spx_nn *nn = &net->nn;
+    spx_status st = sizes(z, path, nlabel, w, b, &nn->nlayer, e);
+    if (st != SPX_OK)
+        return st;
+    if ((lo = spx_npz_find(z, path, "x_min", 1, &one, e)) == NULL ||
+        (hi = spx_npz_find(z, path, "x_max", 1, &one, e)) == NULL)
+        return SPX_EINPUT;
+    for (size_t p = 0; p < nlabel; p++) {
+        if (!(hi->value[p] > lo->value[p]))
+            return spx_fail(e, SPX_EINPUT, "%s: x_min and x_max of input %zu (%s) are no range", path, p, l[p].name);
+        if (!isnan(l[p].fixed))
+            continue;
+        if (net->npar == SPX_MAX_PAR)
+            return spx_fail(e, SPX_EUSAGE,
+                            "%zu inputs of the network are free, %d can be: hold others with --fix NAME="
+                            "VALUE",
+                            nlabel - opt_fix.n, SPX_MAX_PAR);
+        size_t k = net->npar++;
+        memcpy(net->parname[k], l[p].name, sizeof net->parname[k]);
+        nn->lo[k] = lo->value[p] * l[p].unit;
+        nn->hi[k] = hi->value[p] * l[p].unit;
+        nn->offset[k] = 0.5 * (nn->lo[k] + nn->hi[k]);
+        nn->scale[k] = 1 / (nn->hi[k] - nn->lo[k]);
+    }
+    if (net->npar == 0)
+        return spx_fail(e, SPX_EUSAGE, "all inputs of the network are held: nothing is left to vary");
+    nn->size[0] = net->npar;
+    for (size_t i = 0; i < nn->nlayer; i++) {
+        nn->size[i + 1] = w[i]->dims[0];
+        nweight += nn->size[i] * nn->size[i + 1];
+        nbias += nn->size[i + 1];
+    }
+    net->nwave = nn->size[nn->nlayer];
+    if ((nn->weight = spx_alloc(nweight, sizeof *nn->weight, e)) == NULL ||
+        (nn->bias = spx_alloc(nbias, sizeof *nn->bias, e)) == NULL)
+        return SPX_EIO;
+    float *to = nn->weight, *bias = nn->bias;
+    for (size_t i = 0; i < nn->nlayer; i++)
+        for (size_t j = 0; j < nn->size[i + 1]; j++) {
+            double sum = b[i]->value[j];
+            for (size_t p = 0; p < w[i]->dims[1]; p++) {
+                double v = w[i]->value[j * w[i]->dims[1] + p];
+                if (i == 0 && !isnan(l[p].fixed))
+                    sum += v * ((l[p].fixed / l[p].unit - lo->value[p]) / (hi->value[p] - lo->value[p]) - 0.5);
+                else
+                    *to++ = (float)v;
+            }
+            *bias++ = (float)sum;
+        }
+    return SPX_OK;
+}
+
+static spx_status wavelengths(spx_stage *s, const spx_npz *z, const char *path, spx_network *net, spx_err *e)
+{
+    spx_npz other = {0};
+    spx_status st = SPX_OK;
+    size_t len = strlen(opt_wavelength);
+    int log10_of = strncmp(opt_wavelength, "log10:", 6) == 0;
+    if ((net->wavelength = spx_alloc(net->nwave, sizeof *net->wavelength, e)) == NULL)
+        return SPX_EIO;
+    if (log10_of || strncmp(opt_wavelength, "linear:", 7) == 0) {
+        double v[2];
+        size_t n = 0;
+        st = spx_parse_doubles(strchr(opt_wavelength, ':') + 1, ':', "--wavelength", 2, v, &n, e);
+        if (st == SPX_OK && n != 2)
+            st = spx_fail(e, SPX_EUSAGE, "--wavelength %s: START:STEP is wanted", opt_wavelength);
+        for (size_t i = 0; i < net->nwave && st == SPX_OK; i++) {
+            double at = v[0] + (double)i * v[1];
+            net->wavelength[i] = log10_of ? pow(10, at) : at;
+        }
+    } else {
+        const char *name = opt_wavelength;
+        if (len > 4 && strcmp(opt_wavelength + len - 4, ".npz") == 0) {
+            path = opt_wavelength;
+            name = "wavelength";
+            z = &other;
+            st = spx_stage_foreign_input(s, path, e);
+            if (st == SPX_OK)
+                st = spx_npz_read(path, &other, e);
+        }
+        const spx_npz_array *a = st == SPX_OK ? spx_npz_find(z, path, name, 1, &net->nwave, e) : NULL;
+        if (a != NULL)
+            memcpy(net->wavelength, a->value, net->nwave * sizeof *a->value);
+        else if (st == SPX_OK)
+            st = spx_err_context(e, "--wavelength");
+    }
+    spx_npz_free(&other);
+    for (size_t i = 0; i < net->nwave && st == SPX_OK; i++)
+        if (!(net->wavelength[i] > (i > 0 ? net->wavelength[i - 1] : 0) && net->wavelength[i] < 1e9))
+            st = spx_fail(e, SPX_EINPUT, "%s: the wavelengths do not increase at pixel %zu (%g Angstrom)", path, i,
+                          net->wavelength[i]);
+    return st;
+}
+
+static spx_status run(spx_stage *s, spx_err *e)
+{
+    label l[MAX_LABEL];
+    size_t nlabel;
+    spx_npz z = {0};
+    spx_network net = {0};
+    hid_t file;
+    if (s->ninput != 1 || strcmp(s->input[0], "-") == 0)
+        return spx_fail(e, SPX_EUSAGE, "one .npz file is wanted");
+    if (opt_labels == NULL)
+        return spx_fail(e, SPX_EUSAGE, "--labels says what the inputs of the network are: teff:1000,logg,feh");
+    spx_status st = parse_labels(l, &nlabel, e);
+    spx_stage_step(s, "read");
+    if (st == SPX_OK)
+        st = spx_stage_foreign_input(s, s->input[0], e);
+    if (st == SPX_OK)
+        st = spx_npz_read(s->input[0], &z, e);
+    net.nn.activation = opt_activation[0] == 'l'                               ? SPX_NN_LEAKY
+                        : opt_activation[1] == 'i' && opt_activation[2] == 'g' ? SPX_NN_SIGMOID
+                                                                               : SPX_NN_SILU;
+    net.nn.slope = opt_slope;
+    net.of_flux = opt_output[0] == 'f';
+    net.medium = opt_air ? SPX_AIR : SPX_VACUUM;
+    if (st == SPX_OK)
+        st = convert(&z, s->input[0], l, nlabel, &net, e);
+    if (st == SPX_OK)
+        st = wavelengths(s, &z, s->input[0], &net, e);
+    spx_stage_step(s, "write");
+    if (st == SPX_OK)
+        st = spx_stage_output(s, "network", &file, e);
+    if (st == SPX_OK)
+        st = spx_network_write(file, &net, e);
+    if (st == SPX_OK)
+        st = spx_stage_commit(s, e);
+    spx_npz_free(&z);
+    spx_network_free(&net);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "npz2h5",
+                                        .summary = "a network that gives spectra, from NumPy's archive",
+                                        .usage = "--labels NAME,... [OPTION...] FILE.npz",
+                                        .options = options,
+                                        .run = run};
+    return spx_main(&program, argc, argv);
+}
