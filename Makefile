@@ -8,7 +8,8 @@ CC       ?= cc
 BUILD    ?= build
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-# DEBUG=1 builds for a debugger: no optimisation, full debug information; in a BUILD folder of its own if you like.
+# DEBUG=1 builds for a debugger: no optimisation, full debug information, assertions in CUDA kernels; in a BUILD folder of
+# its own if you like.
 OPT      ?= $(if $(DEBUG),-O0 -g3,-O2 -g)
 # clang says so where it cannot vectorise a loop with `omp simd`: slower there, but nothing wrong.
 WARN      = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wconversion \
@@ -40,7 +41,7 @@ SILENT    = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
 say       = $(if $(V)$(SILENT),,@echo '  $1' $(@:$(BUILD)/%=%))
 SAN       ?=
 CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' \
-             -Ilibcommon -Ikernels
+             -Ilibcommon -Ikernels $(if $(DEBUG),-DSPX_DEBUG)
 ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
 # -rdynamic: a backend that is loaded at run time uses the library inside the program.
 ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
@@ -262,11 +263,27 @@ lint-man: $(MAN)
 
 BENCHES  := $(patsubst tests/bench/bench_%.c,bench-%,$(wildcard tests/bench/bench_*.c))
 
-## bench: all benchmarks; bench-stack: one of them (DEVICES="cpu cuda")
+## bench: all benchmarks; bench-stack: one of them (DEVICES="cpu cuda"; PLOT=1: pictures of their curves)
 .PHONY: bench $(BENCHES)
 bench: $(BENCHES)
-$(BENCHES): bench-%: $(BUILD)/bench/bench_%
-	$< $(DEVICES)
+$(BENCHES): bench-%: $(BUILD)/bench/bench_% $(if $(findstring cuda,$(DEVICES)),$(PLUGIN))
+	$(if $(PLOT),SPX_BENCH_CURVES=$(BUILD)/bench/$*.tsv) $< $(DEVICES)
+	$(if $(PLOT),@if [ -e $(BUILD)/bench/$*.tsv ]; then tests/bench/plot.sh $(BUILD)/bench/$*.tsv $(BUILD)/bench/$*.png && \
+	    echo 'curves: $(BUILD)/bench/$*.png'; fi)
+
+# Which of the two profilers is there; ncu looks at a few launches from the middle.
+NSYS     ?= $(shell command -v nsys)
+PROFILER  = $(if $(NSYS),$(NSYS) profile --force-overwrite=true --trace=cuda$(,)nvtx --stats=true, \
+            ncu --force-overwrite --clock-control none --nvtx --launch-skip 20 --launch-count 10 --section SpeedOfLight \
+            --section Occupancy --section LaunchStats --section MemoryWorkloadAnalysis)
+, := ,
+
+## profile: nsys, or else ncu, over a benchmark on a GPU (STAGE=stack); report in build/profile-stack
+.PHONY: profile
+profile: $(if $(STAGE),$(BUILD)/bench/bench_$(STAGE)) $(PLUGIN)
+	$(if $(STAGE),,$(error make profile STAGE=...: one of $(BENCHES:bench-%=%)))
+	$(PROFILER) -o $(BUILD)/profile-$(STAGE) $(BUILD)/bench/bench_$(STAGE) cuda
+	$(if $(NSYS),,ncu --import $(BUILD)/profile-$(STAGE).ncu-rep)
 
 # What a kernel is compared with is compiled as well as the compiler can.
 $(BUILD)/obj/tests/bench/%.o: private ALL_CFLAGS += -O3
@@ -288,8 +305,9 @@ truth: programs $(HELPERS)
 
 # Kernel tests that run on the device that SPX_TEST_DEVICE names.
 CUDA_TESTS = $(shell grep -l open_device tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||')
-CUDA_RUN = $(if $(SANITIZE),compute-sanitizer --tool $(SANITIZE) --error-exitcode 1)
+CUDA_RUN = $(if $(SANITIZE),compute-sanitizer --tool $(SANITIZE) --error-exitcode 1 $(SANITIZE_OPTIONS))
 
+# racecheck takes minutes where there are thousands of launches: SANITIZE_OPTIONS="--launch-count 200"
 ## check-cuda: the kernel tests on a GPU (SANITIZE=memcheck|racecheck|initcheck: under compute-sanitizer)
 .PHONY: check-cuda
 check-cuda: $(PLUGIN) tests

@@ -9,6 +9,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,13 @@ extern "C" {
 #include "base/mem.h"
 }
 #undef restrict
+
+/* What has to hold in a kernel; checked in builds with DEBUG=1, which say where it does not. */
+#ifdef SPX_DEBUG
+#define SPX_DEVICE_ASSERT(x) assert(x)
+#else
+#define SPX_DEVICE_ASSERT(x) ((void)0)
+#endif
 
 /* Devices of one backend. */
 enum { SPX_CUDA_MOST_DEVICES = 16 };

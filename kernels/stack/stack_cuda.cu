@@ -56,7 +56,8 @@ template <typename T> __device__ bool finite(T x)
 
 /* Bring traces [j0, j1) of chunk c for the tile that begins at sample `begin` to shared memory, a trace a warp. */
 template <typename T, int TILE>
-__device__ void stage(const work<T> &w, size_t c, size_t j0, size_t j1, int64_t begin, T *segment)
+__device__ void stage(const work<T> &w, size_t c, size_t j0, size_t j1, int64_t begin, T *segment,
+                      [[maybe_unused]] size_t segment_size)
 {
     for (size_t j = j0 + threadIdx.x / WARP; j < j1; j += blockDim.x / WARP) {
         const size_t m = c * w.ntrace + j;
@@ -65,6 +66,7 @@ __device__ void stage(const work<T> &w, size_t c, size_t j0, size_t j1, int64_t 
         const int64_t length = (int64_t)(w.start[j + 1] - w.start[j]);
         const T *from = w.data + w.start[j];
         T *to = segment + w.at[m];
+        SPX_DEVICE_ASSERT(n >= TILE && w.at[m] >= 0 && (size_t)(w.at[m] + n) <= segment_size);
 #pragma unroll 8
         for (int i = (int)(threadIdx.x % WARP); i < n; i += WARP)
             to[i] = first + i >= 0 && first + i < length ? from[first + i] : T(0);
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
     T best[V];
     int which[V];
     if (STAGED && ONCE) {
-        stage<T, TILE>(w, c, 0, w.ntrace, begin, segment);
+        stage<T, TILE>(w, c, 0, w.ntrace, begin, segment, segment_size);
         tabulate(w, c, k0, (int)(k1 - k0), 0, w.ntrace, table);
         __syncthreads();
     }
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
             if (STAGED) {
                 if (!ONCE) {
                     __syncthreads();
-                    stage<T, TILE>(w, c, j0, j1, begin, segment);
+                    stage<T, TILE>(w, c, j0, j1, begin, segment, segment_size);
                     tabulate(w, c, k, ngroup, j0, j1, table);
                     __syncthreads();
                 }
@@ -172,6 +174,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
                     const entry<T> x = next;
                     next = row[j + 1 < n ? j + 1 : j];
                     const T *p = segment + x.at + lane;
+                    SPX_DEVICE_ASSERT(x.at >= 0 && (size_t)(x.at + TILE) <= segment_size);
 #pragma unroll
                     for (int v = 0; v < V; v++)
                         value[v] += x.weight * p[v * GROUP];

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "backend.h"
+#include "curve.h"
 
 static double now(void)
 {
@@ -51,12 +52,14 @@ static void bench(const char *device)
             spx_burgers_free(&out);
         }
         printf("%s: %zu cells: %.3f us a step\n", device, nx, 1e6 * best / 2000);
+        curve_point(device, (double)nx, 1e6 * best / 2000);
     }
     spx_backend_close(&b);
 }
 
 int main(int argc, char **argv)
 {
+    curve_axes("cells", "microseconds a step");
     if (argc == 1)
         bench("cpu");
     for (int i = 1; i < argc; i++)

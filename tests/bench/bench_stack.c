@@ -13,6 +13,7 @@
 
 #include "backend.h"
 #include "base/mem.h"
+#include "curve.h"
 
 static double now(void)
 {
@@ -125,6 +126,9 @@ static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **de
     }
     printf("%zu traces, %zu shifts, %zu samples\n  %-28s %9.3f ms  %8.3g /s\n", ntrace, nshift, n, "plain loop, -O3",
            1e3 * best, terms / best);
+    /* the second shape is the one that grows */
+    if (ntrace == 20)
+        curve_point("plain loop", (double)n, terms / best);
     for (int d = 0; d < ndevice; d++) {
         spx_backend b;
         if (spx_backend_open(&b, device[d], SPX_STAGE_STACK, NULL, &e) != SPX_OK) {
@@ -139,6 +143,8 @@ static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **de
                 (void)snprintf(name, sizeof name, "%.12s, %d thread%s, %s", device[d], nthreads,
                                nthreads > 1 ? "s" : "", method[m]);
                 printf("  %-28s %9.3f ms  %8.3g /s  %5.2f x plain\n", name, 1e3 * t, terms / t, best / t);
+                if (ntrace == 20)
+                    curve_point(name, (double)n, terms / t);
             }
         spx_backend_close(&b);
     }
@@ -170,6 +176,7 @@ int main(int argc, char **argv)
     char *only_cpu[] = {cpu};
     int ndevice = argc > 1 ? argc - 1 : 1;
     char **device = argc > 1 ? argv + 1 : only_cpu;
+    curve_axes("samples of a trace (20 traces, 100 shifts)", "samples x traces x shifts a second");
     floor_of_one_core();
     bench(30, 10000, 6000, ndevice, device);
     for (size_t n = 10; n <= 10000; n *= 10)
