@@ -186,10 +186,10 @@ __global__ void spots_kernel(work k, int per_warp)
 {
     extern __shared__ double shared[];
     const int lane = threadIdx.x % WARP;
-    const long item = (long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (item >= (long)k.n * k.lanes || k.state[item] != SPX_TRACE_SPOT)
+    const int item = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    if (item >= k.n * k.lanes || k.state[item] != SPX_TRACE_SPOT)
         return;
-    const int bin = (int)(item / k.lanes), column = (int)(item % k.lanes);
+    const int bin = item / k.lanes, column = item % k.lanes;
     const int nx = k.nx, ny = k.ny, ngh = (k.degx + 1) * (k.degy + 1), ne = nx + ny + 2;
     const int deg = k.degx > k.degy ? k.degx : k.degy;
     const int inner = round_to(k.degx + 1, 4), wx = round_to(nx, 8), wy = round_to(ny, 8);
@@ -258,7 +258,7 @@ __global__ void spots_kernel(work k, int per_warp)
     raw = warp_sum(raw);
     const double scale = usable && isfinite(raw) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
     usable = scale > 0.0 && isfinite(scale);
-    double *spot = k.spot + item * k.npix;
+    double *spot = k.spot + (size_t)item * k.npix;
     if (usable)
         for (int i = lane; i < k.npix; i += WARP)
             spot[i] = s[i] * scale;
@@ -400,13 +400,9 @@ __global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP, 2) overl
             both = {max(both.x0, here.x0), min(both.x1, here.x1), max(both.y0, here.y0), min(both.y1, here.y1)};
             const bool sums = df == 0 && t == t0;
             const int steps = both.empty() ? 0 : (both.x1 - both.x0 + 3) / 4;
-            if (steps > 4)
-                p.add<5>(k, own, both, sums, q);
-            else if (steps == 4)
-                p.add<4>(k, own, both, sums, q);
-            else if (steps == 3)
+            if (steps == 3 || steps > 4)
                 p.add<3>(k, own, both, sums, q);
-            else if (steps == 2)
+            else if (steps > 1)
                 p.add<2>(k, own, both, sums, q);
             else if (steps == 1)
                 p.add<1>(k, own, both, sums, q);
@@ -904,6 +900,9 @@ __global__ void direction_kernel(work k)
 
 /* ---- marginal information ---- */
 
+/* Diagonals that are kept in registers; there may be more. */
+enum { NEAR = 9 };
+
 /* Columns of V for the neighbour on one side, and the diagonal of T: one thread a bin. */
 __global__ void columns_kernel(work k, int side)
 {
@@ -919,7 +918,7 @@ __global__ void columns_kernel(work k, int side)
         const double *l = k.ldl + column + side;
         double *v = k.v + (size_t)j * k.rows * lanes + column;
         const double own = k.mat[(size_t)j * k.nelem * lanes + column];
-        double recent = 0.0;
+        double recent = 0.0, back[NEAR + 1] = {0.0}; /* back[s]: the value s rows before */
         for (int bin = -k.depth; bin <= k.depth + TAIL; bin++, rows++) {
             const int at = j + bin;
             double sum = 0.0, added = 0.0;
@@ -928,11 +927,20 @@ __global__ void columns_kernel(work k, int side)
                 if (step >= k.lo[1] && step <= k.hi[1])
                     sum = side > 0 ? k.mat[((size_t)j * k.nelem + k.first[1] + step - k.lo[1]) * lanes + column]
                                    : k.mat[((size_t)at * k.nelem + k.first[1] + step - k.lo[1]) * lanes + column - 1];
-                for (int s = 1; s <= k.m && s <= rows && at - s >= 0; s++)
-                    sum -= l[(size_t)(at - s) * lrow + s * lanes] * v[(size_t)(rows - s) * lanes];
+                const int most = min(k.m, min(rows, at));
+#pragma unroll
+                for (int s = 1; s <= NEAR; s++)
+                    if (s <= most)
+                        sum = fma(-l[(size_t)(at - s) * lrow + s * lanes], back[s], sum);
+                for (int s = NEAR + 1; s <= most; s++)
+                    sum = fma(-l[(size_t)(at - s) * lrow + s * lanes], v[(size_t)(rows - s) * lanes], sum);
                 added = sum * sum * l[(size_t)at * lrow];
             }
             v[(size_t)rows * lanes] = sum;
+#pragma unroll
+            for (int s = NEAR; s >= 2; s--)
+                back[s] = back[s - 1];
+            back[1] = sum;
             diagonal += added;
             recent = 0.5 * recent + added;
             if (bin > k.depth && recent <= 0.001 * k.tolerance * own) {
@@ -958,20 +966,38 @@ __global__ void diagonals_kernel(work k, int side)
     const double far = 30.0 * k.tolerance;
     const bool large = t[(size_t)j * trow] > far * mat[(size_t)j * k.nelem * lanes];
     const double *l = k.ldl + column + side, *v = k.v + (size_t)j * k.rows * lanes + column;
-    /* element (j, j + d) from columns j and j + d */
-    for (int d = 1; d <= k.band; d++) {
+    /* element (j, j + d) from columns j and j + d; those near the diagonal together */
+    const int length = k.length[i], near = min(min(NEAR, k.m), k.n - 1 - j);
+    double sums[NEAR + 1] = {0.0};
+    int rows[NEAR + 1];
+#pragma unroll
+    for (int d = 1; d <= NEAR; d++)
+        rows[d] = d <= near ? min(k.length[(size_t)(j + d) * lanes + column] + d, length) : 0;
+    for (int r = 1; r < length; r++) {
+        const int at = j - k.depth + r;
+        if (at < 0 || at >= k.n)
+            continue;
+        const double mine = v[(size_t)r * lanes] * l[(size_t)at * lrow];
+#pragma unroll
+        for (int d = 1; d <= NEAR; d++)
+            if (r >= d && r < rows[d])
+                sums[d] = fma(mine, v[((size_t)d * k.rows + r - d) * lanes], sums[d]);
+    }
+#pragma unroll
+    for (int d = 1; d <= NEAR; d++)
+        if (d <= k.band)
+            t[(size_t)j * trow + (size_t)d * lanes] = sums[d];
+    for (int d = near + 1; d <= k.band; d++) {
         double sum = 0.0;
         const int to = j + d;
-        if (to < k.n && k.length[i] > 0) {
-            const bool wanted = d <= k.m || large || t[(size_t)to * trow] > far * mat[(size_t)to * k.nelem * lanes];
-            if (wanted) {
-                const double *other = k.v + (size_t)to * k.rows * lanes + column;
-                const int rows = k.length[(size_t)to * lanes + column], mine = k.length[i] - d;
-                for (int r = 0; r < rows && r < mine; r++) {
-                    const int at = to - k.depth + r;
-                    if (at >= 0 && at < k.n)
-                        sum += other[(size_t)r * lanes] * l[(size_t)at * lrow] * v[(size_t)(r + d) * lanes];
-                }
+        if (to < k.n && length > 0 &&
+            (d <= k.m || large || t[(size_t)to * trow] > far * mat[(size_t)to * k.nelem * lanes])) {
+            const double *other = k.v + (size_t)to * k.rows * lanes + column;
+            const int theirs = k.length[(size_t)to * lanes + column], mine = length - d;
+            for (int r = 0; r < theirs && r < mine; r++) {
+                const int at = to - k.depth + r;
+                if (at >= 0 && at < k.n)
+                    sum += other[(size_t)r * lanes] * l[(size_t)at * lrow] * v[(size_t)(r + d) * lanes];
             }
         }
         t[(size_t)j * trow + (size_t)d * lanes] = sum;
@@ -2299,6 +2325,7 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
         }
         work w = k;
         cut(w, SHORT, mm);
+        w.halo /= 2; /* these are only bounds */
         if (!has_loop(mm))
             one_piece(w);
         const size_t rows = (size_t)column * WARP * w.nseg * (w.seg + 4 * w.halo);
@@ -2311,6 +2338,7 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
     for (int first = 0; first < nwide;) {
         work w = k;
         cut(w, SHORT, widest);
+        w.halo /= 2;
         const size_t rows = (size_t)w.nseg * (w.seg + 4 * w.halo), each = rows * (k.band + 2) * sizeof(double);
         if (each + 4096 > rest.size - rest.used) {
             PASS(join(s, e));
@@ -2448,7 +2476,7 @@ spx_status root(work &k, arena m, tables &t, const context *c, slot *s, spx_err 
     }
     /* tasks by bandwidth, as many warps at a time as there is room for; those of different bandwidth side by side */
     bool launched = beside.ntask == 0;
-    for (int mm = 1, at = 0; mm <= SPX_TRACE_MOST_BAND || !launched;) {
+    for (int mm = 1, at = 0, pole = 0; mm <= SPX_TRACE_MOST_BAND || !launched;) {
         struct {
             int mm, first, count;
         } part[SPX_TRACE_MOST_BAND + 1];
@@ -2461,21 +2489,18 @@ spx_status root(work &k, arena m, tables &t, const context *c, slot *s, spx_err 
         for (; mm <= SPX_TRACE_MOST_BAND && !full; full ? 0 : (mm++, at = 0)) {
             const size_t each = task_size(k, mm);
             part[nparts] = {mm, ntask, 0};
-            for (; at < nwarp; at++) {
+            for (; at < nwarp && !full; full ? 0 : (at++, pole = 0)) {
                 const warp_work &w = t.warps[at];
-                if (w.mm != mm || w.npole == 0)
+                if (w.mm != mm)
                     continue;
-                if (used + (size_t)w.npole * each > room()) {
-                    full = true;
-                    break;
-                }
-                used += (size_t)w.npole * each;
                 t.range[2 * at] = ntask;
-                for (int pole = 0; pole < w.npole; pole++, ntask++) {
+                for (; pole < w.npole && used + each <= room(); pole++, ntask++) {
+                    used += each;
                     t.task[2 * ntask] = at;
                     t.task[2 * ntask + 1] = pole;
                 }
                 t.range[2 * at + 1] = ntask;
+                full = pole < w.npole;
             }
             part[nparts].count = ntask - part[nparts].first;
             nparts += part[nparts].count > 0;
@@ -2588,6 +2613,16 @@ void copy_on_host(char *to, const char *from, size_t n, int nthreads)
     }
 }
 
+/* The pages of new memory come when they are written to, which takes longer than what is then copied there: while the
+ * device computes there is time for it. */
+void touch(double *at, size_t n, int nthreads)
+{
+    const long page = 4096 / sizeof(double), count = (long)((n + page - 1) / page);
+#pragma omp parallel for num_threads(nthreads) schedule(static)
+    for (long i = 0; i < count; i++)
+        *(volatile double *)(at + i * page) = 0.0;
+}
+
 /* The staging memory of all slots, before any of them needs it. */
 spx_status push(context *c, const void *to, const void *from, size_t n, int *turn, int nthreads, spx_err *e)
 {
@@ -2638,7 +2673,8 @@ struct call {
     context *c;
     char *room[SLOTS]; /* memory of a slot, and its size */
     size_t each;
-    std::shared_future<bool> image; /* true: on its way, image_there will say when it is there */
+    std::shared_future<bool> image;   /* true: on its way, image_there will say when it is there */
+    std::shared_future<void> touched; /* memory of the output */
 };
 
 /* One piece of work: bundles first .. first + k.nbundle - 1. todo[b] gets the reasons to solve bundle b on the CPU. */
@@ -2697,6 +2733,7 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     const size_t nw = p->job->nwave, row0 = (size_t)k.row0, ndiag = out->arm.ndiag;
     const size_t bytes = sizeof(double) * rows * nw;
     unsigned char *state = t.known; /* [n][lanes] now, in the same room */
+    job.touched.wait();
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
     PASS(pull(s, out->arm.flux + row0 * nw, k.out_flux, bytes, job.nthreads, e));
@@ -2885,10 +2922,12 @@ void piece_size(const work &k, int count, size_t *least, size_t *best)
     m.take<char>((size_t)w.nbundle * (w.n * (size_t)w.nl + 4096) + 8192);
     const size_t warps = (size_t)(w.lanes / WARP + 1), columns = (size_t)w.n * w.lanes * w.rows;
     const size_t lists = 4 * (size_t)w.lanes * SPX_MAX_POLES;
+    const int bands = w.band < WARP ? 9 : w.band;
     cut(w, LONG, WARP - 1);
-    const size_t one = SPX_MAX_POLES * (task_size(w, w.band < 9 ? 9 : w.band) + wide_size(w));
-    size_t few = one, all = warps * 16 * task_size(w, 9) * 3 / 2;
-    for (size_t v : {columns, bounds_size(w, 9), bounds_size(w, w.band)})
+    const size_t one = task_size(w, bands) > task_size(w, 9) ? task_size(w, bands) : task_size(w, 9);
+    const size_t line = SPX_MAX_POLES * wide_size(w);
+    size_t few = one > line ? one : line, all = warps * 16 * task_size(w, 9) * 3 / 2;
+    for (size_t v : {columns, bounds_size(w, 9), bounds_size(w, bands)})
         few = v > few ? v : few;
     all = few > all ? few : all;
     *least = m.used + (few + lists) * sizeof(double) + 16384;
@@ -2996,7 +3035,9 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
     TRY(cudaStreamSynchronize(c->upload));
 
     std::promise<bool> image;
+    std::promise<void> touched;
     all.image = image.get_future().share();
+    all.touched = touched.get_future().share();
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {SPX_OK, SPX_OK, SPX_OK, SPX_OK};
     size_t counted[SLOTS] = {0};
@@ -3023,6 +3064,16 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
     if (st == SPX_OK)
         st = send();
     image.set_value(st == SPX_OK);
+    if (st == SPX_OK) {
+        const size_t fibre0 = list[0].fibre0, fibre1 = list[nbundle - 1].fibre0 + list[nbundle - 1].nf;
+        const size_t row0 = fibre0 > job->o->first ? fibre0 - job->o->first : 0;
+        const size_t row1 = fibre1 < job->o->first + job->o->nspec ? fibre1 - job->o->first : job->o->nspec;
+        const size_t at = row0 * job->nwave, n = (row1 - row0) * job->nwave;
+        for (double *v : {out->arm.flux, out->arm.ivar, out->chi2pix, out->pixmask_fraction})
+            touch(v + at, n, nthreads);
+        touch(out->arm.resolution + at * out->arm.ndiag, n * out->arm.ndiag, nthreads);
+    }
+    touched.set_value();
     for (std::thread &t : slots)
         t.join();
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
