@@ -1,22 +1,16 @@
-/* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra.
- *
- * The spectra are read, fitted and written in parts, which overlap, so that memory does not grow with their number. */
-#include <omp.h>
+/* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra. */
 #include <string.h>
 
-#include "backend.h"
-#include "base/pipeline.h"
 #include "blocks/io.h"
+#include "blocks/rvfit_parts.h"
 #include "blocks/select.h"
-#include "h5/stage.h"
+#include "device.h"
 #include "rvfit/rvfit_options.h"
-
-/* Bytes of a part where --max-mem does not say otherwise; parts that are in work at a time. */
-enum { PART_BYTES = 1 << 30, PARTS = 3 };
 
 static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_targetid_file,
     *opt_objtypes, *opt_zbest, *opt_start, *opt_continuum = "rbf", *opt_interpolator = "auto", *opt_joint = "no";
 static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid;
+static size_t opt_max_device_mem;
 static long opt_npoly = 10, opt_reject, opt_minexpid, opt_maxexpid;
 static double opt_lsf_sigma = 0.5, opt_reject_sigma = 5, opt_minsn;
 static int opt_rotation = 1, opt_dichroic = 1, opt_resolution, opt_all_fibers, opt_model = 1, opt_ccf, opt_zbest_select,
@@ -184,6 +178,11 @@ static const spx_opt options[] = {
      .name = "ccf",
      .value = &opt_ccf,
      .help = "Write the curves of the cross-correlation, one for each spectrum and arm"},
+    {.kind = SPX_OPT_BYTES,
+     .name = "max-device-mem",
+     .arg = "SIZE",
+     .value = &opt_max_device_mem,
+     .help = "Memory to use on each GPU, such as 4G; 0: what is free"},
     {0}};
 
 /* ---- what to fit ---- */
@@ -201,13 +200,9 @@ typedef struct {
     size_t nstar, nrow, *row, *first;
     size_t nq;
     double *start; /* [nstar][nq]; NULL: from the cross-correlation */
-    /* the parts */
-    size_t next, most_rows; /* star that the next one begins with; rows that it may have */
     hid_t out;
-    spx_rvfit all; /* of all stars, but models and curves */
+    spx_rvfit all; /* all stars, without models and curves */
     spx_progress *progress;
-    double seconds[3]; /* reading, fitting, writing */
-    spx_err err;       /* the first one */
 } fit_run;
 
 /* Setups of the arms, by the names that these have in their files. */
@@ -324,6 +319,7 @@ static spx_status configure(fit_run *r, spx_err *e)
     o->brute = opt_start != NULL && strcmp(opt_start, "grid") == 0;
     o->keep_model = opt_model || r->stage->common.hook != NULL;
     o->keep_ccf = opt_ccf;
+    o->max_device_mem = opt_max_device_mem;
     o->threads = (int)r->stage->common.threads;
     spx_status st = SPX_OK;
     if (lsf_given && !opt_resolution)
@@ -399,168 +395,45 @@ static spx_status prepare(fit_run *r, spx_err *e)
     return st == SPX_OK && opt_start != NULL && !r->options.brute ? read_start(r, e) : st;
 }
 
-/* ---- parts ---- */
+/* ---- the fit ---- */
 
-typedef struct {
-    size_t star, nstar, row, nrow; /* the first, and how many */
-    size_t *first;
-    spx_spectra spectra;
-    spx_rvfit fit;
-    spx_err err;
-} part;
-
-static void end_part(void *ctx, void *item)
-{
-    part *c = item;
-    (void)ctx;
-    spx_spectra_free(&c->spectra);
-    spx_rvfit_free(&c->fit);
-    spx_free(c->first);
-    spx_free(c);
-}
-
-static void keep_error(fit_run *r, const spx_err *e)
-{
-    if (r->err.code == SPX_OK)
-        r->err = *e;
-}
-
-/* Whole stars, as many as have most_rows spectra. */
-static void *read_part(void *ctx)
+static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t nstar, const size_t *first,
+                            spx_rvfit *out, spx_err *e)
 {
     fit_run *r = ctx;
-    spx_err e = {0};
-    double begin = omp_get_wtime();
-    if (r->next == r->nstar || r->err.code != SPX_OK)
-        return NULL;
-    part *c = spx_alloc(1, sizeof *c, &e);
-    if (c != NULL) {
-        c->star = r->next;
-        c->row = first_of(r, r->next);
-        do {
-            r->next++;
-            c->nstar++;
-            c->nrow = first_of(r, r->next) - c->row;
-        } while (r->next < r->nstar && first_of(r, r->next + 1) - c->row <= r->most_rows);
-        c->first = spx_alloc(c->nstar + 1, sizeof *c->first, &e);
-        for (size_t k = 0; k <= c->nstar && c->first != NULL; k++)
-            c->first[k] = first_of(r, c->star + k) - c->row;
-        if (c->first == NULL ||
-            spx_spectra_parts_read(&r->spectra, c->nrow, r->row + c->row, &c->spectra, &e) != SPX_OK) {
-            end_part(r, c);
-            c = NULL;
-        }
-    }
-    if (c == NULL)
-        keep_error(r, &e);
-    r->seconds[0] += omp_get_wtime() - begin;
-    return c;
-}
-
-static void fit_part(void *ctx, size_t worker, void *item)
-{
-    fit_run *r = ctx;
-    part *c = item;
-    double begin = omp_get_wtime();
-    spx_rvfit_input in = {.spectra = &c->spectra,
-                          .nrow = c->nrow,
-                          .nstar = c->nstar,
-                          .first = r->joint ? c->first : NULL,
-                          .start = r->start != NULL ? r->start + c->star * r->nq : NULL};
-    (void)worker;
+    spx_rvfit_input in = {.spectra = s,
+                          .nrow = s->nspec,
+                          .nstar = nstar,
+                          .first = first,
+                          .start = r->start != NULL ? r->start + star * r->nq : NULL};
     memcpy(in.setup, r->setup, sizeof in.setup);
-    if (r->backend.rvfit(&r->backend, &in, &r->options, r->progress, &c->fit, &c->err) == SPX_EINPUT)
-        spx_err_context(&c->err, "%s", opt_templates);
+    spx_status st = r->backend.rvfit(&r->backend, &in, &r->options, r->progress, out, e);
+    if (st == SPX_EINPUT)
+        spx_err_context(e, "%s", opt_templates);
     for (size_t a = 0; a < SPX_MAX_ARM && !opt_model; a++) { /* they were for the hook */
-        spx_free(c->fit.arm[a].model);
-        c->fit.arm[a].model = NULL;
+        spx_free(out->arm[a].model);
+        out->arm[a].model = NULL;
     }
-    spx_spectra_free(&c->spectra);
-    r->seconds[1] += omp_get_wtime() - begin;
-}
-
-/* What is kept of all stars until the end. */
-static spx_status keep_stars(fit_run *r, const part *c, spx_err *e)
-{
-    spx_rvfit *all = &r->all;
-    if (all->star == NULL) {
-        *all = c->fit;
-        all->nstar = r->nstar;
-        all->nrow = r->nrow;
-        for (size_t a = 0; a < all->narm; a++) {
-            all->arm[a].model = all->arm[a].ccf = NULL;
-        }
-        all->star = spx_alloc(r->nstar, sizeof *all->star, e);
-        all->exposure = spx_alloc(r->nrow, sizeof *all->exposure, e);
-        all->row = spx_alloc(r->nrow, sizeof *all->row, e);
-        all->first = spx_alloc(r->nstar + 1, sizeof *all->first, e);
-        if (all->star == NULL || all->exposure == NULL || all->row == NULL || all->first == NULL)
-            return SPX_EIO;
-    }
-    memcpy(all->star + c->star, c->fit.star, c->nstar * sizeof *all->star);
-    memcpy(all->exposure + c->row, c->fit.exposure, c->nrow * sizeof *all->exposure);
-    memcpy(all->row + c->row, r->row + c->row, c->nrow * sizeof *all->row);
-    for (size_t k = 0; k <= c->nstar; k++)
-        all->first[c->star + k] = first_of(r, c->star + k);
-    return SPX_OK;
-}
-
-static void write_part(void *ctx, void *item)
-{
-    fit_run *r = ctx;
-    part *c = item;
-    double begin = omp_get_wtime();
-    spx_err e = c->err;
-    spx_status st = r->err.code != SPX_OK ? r->err.code : e.code;
-    if (st == SPX_OK && r->all.star == NULL) {
-        st = spx_stage_output(r->stage, "rvfit", &r->out, &e);
-        if (st == SPX_OK)
-            st = spx_rvfit_create(r->out, &c->fit, &r->spectra.all, r->nrow, r->joint, &e);
-    }
-    if (st == SPX_OK)
-        st = keep_stars(r, c, &e);
-    if (st == SPX_OK)
-        st = spx_rvfit_write_rows(r->out, &c->fit, c->row, r->joint, &e);
-    if (st != SPX_OK)
-        keep_error(r, &e);
-    r->seconds[2] += omp_get_wtime() - begin;
-}
-
-static void publish_part(void *ctx, void *item)
-{
-    (void)ctx;
-    (void)item; /* all parts go into one file */
-}
-
-/* Spectra that a part may have: memory for half of the parts' share, the other half is for the fit. */
-static size_t rows_of_part(const fit_run *r)
-{
-    size_t row = spx_spectra_parts_row_bytes(&r->spectra), limit = spx_mem_limit_get(), held = spx_mem_peak();
-    for (size_t a = 0; a < r->spectra.all.narm; a++)
-        if (r->setup[a] != NULL && r->options.keep_model) /* for a hook, residuals too */
-            row += r->spectra.all.arm[a].nwave * sizeof(float) * (r->options.hook != NULL ? 2 : 1);
-    size_t bytes = limit == 0 ? PART_BYTES : limit > held ? (limit - held) / (2 * PARTS) : 0;
-    return bytes / row > 0 ? bytes / row : 1;
+    return st;
 }
 
 static spx_status fit_all(fit_run *r, spx_err *e)
 {
-    const spx_pipeline p = {.ctx = r,
-                            .nworker = 1,
-                            .most = PARTS,
-                            .read = read_part,
-                            .compute = fit_part,
-                            .write = write_part,
-                            .publish = publish_part,
-                            .end = end_part};
-    static const char *const step[] = {"read", "fit", "write"};
-    r->most_rows = rows_of_part(r);
+    spx_rvfit_parts p = {.stage = r->stage,
+                         .spectra = &r->spectra,
+                         .nstar = r->nstar,
+                         .nrow = r->nrow,
+                         .row = r->row,
+                         .first = r->first,
+                         .fit = fit_stars,
+                         .ctx = r};
+    for (size_t a = 0; a < r->spectra.all.narm; a++)
+        if (r->setup[a] != NULL && r->options.keep_model) /* for a hook, residuals too */
+            p.result_bytes += r->spectra.all.arm[a].nwave * sizeof(float) * (r->options.hook != NULL ? 2 : 1);
     r->progress = spx_progress_start(r->stage->common.progress, "fit", "stars", r->nstar);
-    spx_status st = spx_pipeline_run(&p, e);
+    spx_status st = spx_rvfit_parts_run(&p, &r->out, &r->all, e);
     spx_progress_end(r->progress);
-    for (size_t k = 0; k < 3; k++)
-        spx_stage_seconds(r->stage, step[k], r->seconds[k]);
-    return st == SPX_OK && r->err.code != SPX_OK ? spx_fail(e, r->err.code, "%s", r->err.msg) : st;
+    return st;
 }
 
 /* ---- the program ---- */
@@ -623,16 +496,11 @@ static spx_status write_tables(fit_run *r, spx_err *e)
 static spx_status run(spx_stage *s, spx_err *e)
 {
     fit_run r = {.stage = s};
-    spx_err why = {0};
     if (opt_templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
-    spx_status st = spx_backend_open(&r.backend, s->common.device, SPX_STAGE_RVFIT, &why, e);
-    if (st == SPX_OK)
-        spx_stage_device(s, r.backend.device);
-    if (st == SPX_OK && why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
+    spx_status st = open_device(s, SPX_STAGE_RVFIT, &r.backend, e);
     spx_stage_step(s, "read");
     if (st == SPX_OK)
         st = prepare(&r, e);
