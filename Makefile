@@ -26,10 +26,12 @@ CU_ARCH   = $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch
 PKG_CONFIG ?= pkg-config
 # Debian's HDF5 calls its pkg-config file hdf5-serial or hdf5, by release.
 HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),$(p))))
-PKGS      := $(or $(HDF5_PC),hdf5) cfitsio openblas lapacke fftw3 fftw3f erfa qhull_r zlib
+# BARE=1, for `make check-cuda`: without what reads FITS and knows the sky, CFITSIO and ERFA.
+BARE      ?=
+PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,cfitsio erfa) openblas lapacke fftw3 fftw3f qhull_r zlib
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
 LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null)
-ifeq ($(LIB_LIBS)$(filter clean help uninstall,$(MAKECMDGOALS)),)
+ifeq ($(LIB_LIBS)$(filter clean help uninstall check-cuda,$(MAKECMDGOALS)),)
 $(error Libraries are missing ($(shell $(PKG_CONFIG) --print-errors --exists $(PKGS) 2>&1)): run ./bootstrap)
 endif
 LDLIBS     ?=
@@ -48,7 +50,8 @@ ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
 
 # tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
 TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
-LIB_SRC   := $(sort $(wildcard libcommon/*/*.c kernels/*.c kernels/*/*.c))
+LIB_SRC   := $(filter-out $(if $(BARE),$(shell grep -l '<fitsio.h>\|<erfa.h>' libcommon/*/*.c)), \
+             $(sort $(wildcard libcommon/*/*.c kernels/*.c kernels/*/*.c)))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/schemas.o
 LIB       := $(BUILD)/lib/libspecpipe.a
 BIN       := $(TOOLS:%=$(BUILD)/bin/%)
@@ -303,18 +306,24 @@ truth: programs $(HELPERS)
 
 # ---- tests on a GPU ----
 
-# Kernel tests that run on the device that SPX_TEST_DEVICE names.
-CUDA_TESTS = $(shell grep -l open_device tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||')
-CUDA_RUN = $(if $(SANITIZE),compute-sanitizer --tool $(SANITIZE) --error-exitcode 1 $(SANITIZE_OPTIONS))
+# Kernel tests that run on the device that SPX_TEST_DEVICE names, and those of CUDA alone.
+CUDA_TESTS = $(shell grep -l open_device tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||') \
+             $(patsubst tests/%.c,%,$(wildcard tests/cuda/check_*.c))
 
-# racecheck takes minutes where there are thousands of launches: SANITIZE_OPTIONS="--launch-count 200"
-## check-cuda: the kernel tests on a GPU (SANITIZE=memcheck|racecheck|initcheck: under compute-sanitizer)
-.PHONY: check-cuda
-check-cuda: $(PLUGIN) tests
-	$(Q)for t in $(CUDA_TESTS); do \
-	    SPX_TEST_DEVICE=cuda SPX_BACKENDS=$(BUILD)/lib/specpipe $(CUDA_RUN) $(BUILD)/tests/$$t || exit; \
-	    echo "passed on cuda: $$t"; \
-	done
+## check-cuda: the tests on this machine's GPU; needs no CFITSIO (SANITIZE=memcheck|racecheck|initcheck: compute-sanitizer)
+.PHONY: check-cuda cuda-tests
+check-cuda:
+	+@$(MAKE) BUILD=$(BUILD)/cuda BARE=1 cuda-tests
+	@SANITIZE='$(SANITIZE)' tests/cuda/run.sh $(BUILD)/cuda
+
+## cuda-tests: what check-cuda runs, built but not run (tests/cuda/run.sh $(BUILD) runs it, on a machine without compiler)
+cuda-tests: $(PLUGIN) $(CUDA_TESTS:%=$(BUILD)/tests/%)
+
+$(BUILD)/tests/cuda/check_extract: $(BUILD)/obj/tests/cuda/check_extract.o \
+        $(BUILD)/obj/kernels/extract/extract_trace_cuda.cu.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(CU_ARCH) -o $@ $(filter %.o,$^) $(LIB) -Xcompiler -fopenmp $(ALL_LIBS)
 
 # ---- installation ----
 

@@ -1,8 +1,8 @@
 /* bench_extract [DEVICE...]: seconds of the whole-trace extraction by step, on simulated frames of 125, 250 and 500
  * fibres with 2326 wavelengths (a DESI r camera), the least of five runs each; the memory that it takes; the whole
- * process with its files; and a floor: the bytes that must be moved and the operations that must be done, over the
- * rates of a copy and of a matrix product here. Made by `make bench-extract`. Without arguments: the CPU with as many
- * threads as there are processors. */
+ * process with its files, for one frame and for a queue of them (SPX_BENCH_FRAMES, 8 without it); and a floor: the
+ * bytes that must be moved and the operations that must be done, over the rates of a copy and of a matrix product here.
+ * Made by `make bench-extract`. Without arguments: the CPU with as many threads as there are processors. */
 #include <cblas.h>
 #include <hdf5.h>
 #include <omp.h>
@@ -142,15 +142,15 @@ static double overlap_pixels(const spx_psf *psf, double dw)
 
 /* ---- the whole process ---- */
 
-static double whole_process(const char *program, const char *image, const char *frame, const char *device)
+/* Least seconds of a program that is run a few times; negative when it fails. */
+static double whole_process(char *const argv[], int runs)
 {
     double best = 1e30;
-    for (int run = 0; run < RUNS; run++) {
+    for (int run = 0; run < runs; run++) {
         double begin = omp_get_wtime();
         pid_t pid = fork();
         if (pid == 0) {
-            execl(program, program, "-q", "-f", "--device", device, "--wavelength", "5760,7620,0.8", "-o", frame, image,
-                  (char *)NULL);
+            execv(argv[0], argv);
             _exit(127);
         }
         int status = 0;
@@ -171,6 +171,55 @@ static void write_input(const char *path, const spx_image *image, const spx_psf 
         st = spx_psf_write(file, psf, &e);
     check(st, &e);
     (void)H5Fclose(file);
+}
+
+/* The program beside this one's folder, with a frame and with a queue of frames, which are links to one file: what the
+ * disk takes is not measured. */
+static void time_program(const spx_image *image, const spx_psf *psf, int ndevice, char **device)
+{
+    enum { MOST = 200, NAME = 64, FIXED = 8 };
+    static char name[MOST][NAME], program[4096], one[NAME], many[NAME], grid[] = "5760,7620,0.8";
+    const char *wanted = getenv("SPX_BENCH_FRAMES");
+    const int given = wanted ? atoi(wanted) : 8, nframe = given < 1 ? 1 : given > MOST ? MOST : given;
+    char folder[] = "/tmp/bench-extract-XXXXXX", *argv[FIXED + MOST + 1] = {0};
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 64);
+    program[n > 0 ? n : 0] = '\0';
+    char *end = strstr(program, "/bench/bench_extract");
+    if (!end || !mkdtemp(folder))
+        return;
+    (void)strcpy(end, "/bin/specx-extract");
+    (void)snprintf(one, NAME, "%s/frame.h5", folder);
+    (void)snprintf(many, NAME, "%s/frame-%%s.h5", folder);
+    for (int i = 0; i < nframe; i++) {
+        (void)snprintf(name[i], NAME, "%s/image%d.h5", folder, i);
+        if (i == 0)
+            write_input(name[0], image, psf);
+        else if (link(name[0], name[i]) != 0)
+            perror(name[i]);
+    }
+    for (int d = 0; d < ndevice; d++) {
+        const char *fixed[FIXED] = {program, "-qf", "--device", device[d], "--wavelength", grid, "-o", one};
+        for (int i = 0; i < FIXED; i++)
+            argv[i] = (char *)(uintptr_t)fixed[i];
+        argv[FIXED] = name[0];
+        argv[FIXED + 1] = NULL;
+        const double single = whole_process(argv, RUNS);
+        argv[FIXED - 1] = many;
+        for (int i = 0; i < nframe; i++)
+            argv[FIXED + i] = name[i];
+        argv[FIXED + nframe] = NULL;
+        const double queue = whole_process(argv, 2);
+        printf("whole process with files, %s: %.3f s; queue of %d frames %.3f s, %.3f s a frame\n", device[d], single,
+               nframe, queue, queue / nframe);
+    }
+    for (int i = 0; i < nframe; i++) {
+        char out[2 * NAME];
+        (void)snprintf(out, sizeof out, "%s/frame-image%d.h5", folder, i);
+        (void)unlink(out);
+        (void)unlink(name[i]);
+    }
+    (void)unlink(one);
+    (void)rmdir(folder);
 }
 
 int main(int argc, char **argv)
@@ -221,24 +270,8 @@ int main(int argc, char **argv)
             printf("\n");
             spx_backend_close(&b);
         }
-        if (nspec == 500) {
-            char folder[] = "/tmp/bench-extract-XXXXXX", in[64], out[64], program[4096];
-            ssize_t n = readlink("/proc/self/exe", program, sizeof program - 64);
-            program[n > 0 ? n : 0] = '\0';
-            char *end = strstr(program, "/bench/bench_extract");
-            if (end && mkdtemp(folder)) {
-                (void)strcpy(end, "/bin/specx-extract");
-                (void)snprintf(in, sizeof in, "%s/image.h5", folder);
-                (void)snprintf(out, sizeof out, "%s/frame.h5", folder);
-                write_input(in, &image, &psf);
-                for (int d = 0; d < ndevice; d++)
-                    printf("whole process with files, %s: %.3f s\n", device[d],
-                           whole_process(program, in, out, device[d]));
-                (void)unlink(in);
-                (void)unlink(out);
-                (void)rmdir(folder);
-            }
-        }
+        if (nspec == 500)
+            time_program(&image, &psf, ndevice, device);
         spx_psf_free(&psf);
         spx_image_free(&image);
     }

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs what `make cuda-tests` built in a folder on this machine's GPU, without compiling anything: needs the CUDA driver
+# and the shared libraries that the tests are linked with, but no compiler, CFITSIO, Bats or network.
+# Usage: [SANITIZE=memcheck|racecheck|initcheck] tests/cuda/run.sh [BUILD-FOLDER]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=${1:-build/cuda}
+export SPX_TEST_DEVICE=cuda SPX_BACKENDS=$build/lib/specpipe
+run=()
+[ -z "${SANITIZE:-}" ] || run=(compute-sanitizer --tool "$SANITIZE" --error-exitcode 1)
+shopt -s nullglob
+tests=("$build"/tests/kernels/test_* "$build"/tests/cuda/check_*)
+[ ${#tests[@]} -gt 0 ] || { echo "$build: no tests: make cuda-tests BUILD=$build" >&2; exit 2; }
+failed=0
+for t in "${tests[@]}"; do
+    name=${t#"$build"/tests/}
+    words=("$t")
+    # a sanitizer slows kernels down a hundred times
+    [[ $name != cuda/* || ${#run[@]} -eq 0 ]] || words+=(small)
+    status=0
+    "${run[@]}" "${words[@]}" >"$build/${t##*/}.log" 2>&1 || status=$?
+    if [ $status -eq 77 ]; then
+        echo "skipped on cuda: $name: $(cat "$build/${t##*/}.log")"
+    elif [ $status -eq 0 ]; then
+        echo "passed on cuda${SANITIZE:+, $SANITIZE}: $name"
+    else
+        cat "$build/${t##*/}.log"
+        echo "FAILED on cuda${SANITIZE:+, $SANITIZE}: $name"
+        failed=1
+    fi
+done
+exit $failed
