@@ -41,6 +41,14 @@ column() {
     rvs-fit -q -t templates.h5 --joint target -o alone.h5 spectra.h5
     [ "$(column VRAD,VRAD_ERR,CHISQ_TOT alone.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT one.h5)" ]
     h5dump -g /provenance two.h5 | grep 'exposures=12'
+    # results of several fits, one after another; models of exposures stay behind, and it says so
+    run --separate-stderr h5merge -v --by rows -o more.h5 two.h5 two.h5
+    [ "$status" -eq 0 ]
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"/rvfit/b/exposure_model: left out"* ]]
+    h5check more.h5
+    [ "$(h5table --csv -t /rvfit/exposures more.h5 | wc -l)" -eq 25 ]
     # as FITS: rows of the models and their fibermap go together
     h52fits -o rvtab.fits two.h5
     fits2h5 --list rvtab.fits >list

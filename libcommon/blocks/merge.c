@@ -757,8 +757,11 @@ static spx_status plan_groups(spx_merge *m, spx_err *e)
         char **names = NULL;
         spx_status st = m->blocks[RVFIT] ? spx_h5_list(p->file, "/rvfit", &n, &names, e) : SPX_OK;
         for (size_t k = 0; k < n && st == SPX_OK; k++) {
-            (void)snprintf(path, sizeof path, "/rvfit/%.200s/wavelength", names[k]);
-            if (strlen(names[k]) >= sizeof m->groups[0].arm || !spx_h5_exists(p->file, path))
+            (void)snprintf(path, sizeof path, "/rvfit/%.200s/exposure_model", names[k]);
+            if (spx_h5_exists(p->file, path))
+                st = left_out(m, p, path, e);
+            (void)snprintf(path, sizeof path, "/rvfit/%.200s/model", names[k]);
+            if (strlen(names[k]) >= sizeof m->groups[0].arm || !spx_h5_exists(p->file, path) || st != SPX_OK)
                 continue;
             (void)snprintf(path, sizeof path, "/rvfit/%.15s", names[k]);
             if (need_group(m, path, "/rvfit/<arm>", names[k], e) == NULL)
@@ -1635,7 +1638,7 @@ static spx_status write_table(const spx_merge *m, const char *path, hid_t out, s
     const int fibermap = strcmp(path, "/fibermap") == 0;
     spx_table *t = NULL;
     if (any_has(m, path)) {
-        if (strcmp(path, "/exp_fibermap") == 0)
+        if (strcmp(path, "/exp_fibermap") == 0 || strcmp(path, "/rvfit/exposures") == 0)
             t = m->by == SPX_MERGE_CAMERAS ? NULL : stack(m, path, 0, m->npart, 0, e);
         else
             t = m->by == SPX_MERGE_CAMERAS ? joined_columns(m, path, e) : stacked_rows(m, path, e);
@@ -1684,6 +1687,8 @@ spx_status spx_merge_write(const spx_merge *m, hid_t out, spx_progress *progress
         st = write_header(m, out, e);
     if (st == SPX_OK && m->blocks[RVFIT])
         st = write_table(m, "/rvfit/table", out, e);
+    if (st == SPX_OK && m->blocks[RVFIT])
+        st = write_table(m, "/rvfit/exposures", out, e);
     if (st == SPX_OK)
         st = write_table(m, "/fibermap", out, e);
     if (st == SPX_OK)
