@@ -18,11 +18,12 @@ static struct {
     const char *interpolator, *norm, *resolution, *logpar, *vsini;
     int ccf, logpar_given;
     long every;
-    double pca;
+    double pca, pca_max;
     int train, nn_given;
     const char *hidden;
     long epochs, seed;
 } o = {.pca = 1e-4,
+       .pca_max = 3e-3,
        .hidden = "128,128",
        .epochs = 1500,
        .seed = 1,
@@ -51,6 +52,8 @@ static const spx_opt options[] = {
      0, "auto|grid|simplex", NULL},
     {SPX_OPT_DOUBLE, "pca", 0, "ERROR", &o.pca,
      "Keep as many principal components as leave out no more than this, rms in ln(flux); 0: none", 0, 1, NULL, NULL},
+    {SPX_OPT_DOUBLE, "pca-max", 0, "ERROR", &o.pca_max, "and no more than this in any pixel of any template; 0: any", 0,
+     10, NULL, NULL},
     {SPX_OPT_HEADING, "Network", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
     {SPX_OPT_FLAG, "train-nn", 0, NULL, &o.train,
      "Train a network that interpolates, for rvs-fit --interpolator nn, and report its error", 0, 0, NULL, NULL},
@@ -112,6 +115,7 @@ static spx_status configure(const spx_stage *s, spx_template_request *request, d
                         : o.interpolator[0] == 'g' ? SPX_TEMPLATE_GRID
                                                    : SPX_TEMPLATE_SIMPLEX;
     cfg->pca_error = o.pca;
+    cfg->pca_max = o.pca_max;
     if ((st = network(cfg, e)) != SPX_OK)
         return st;
     cfg->nthreads = (int)s->common.threads;
@@ -245,6 +249,9 @@ static spx_status run(spx_stage *s, spx_err *e)
                  setup->pca.ncomp, setup->pca.rms, setup->pca.max);
         (void)snprintf(name, sizeof name, "components_%s", setup->setup);
         st = spx_stage_record(s, name, e, "%zu", setup->pca.ncomp);
+        if (setup->pca.rms > o.pca || (o.pca_max > 0 && setup->pca.max > o.pca_max))
+            spx_warn("setup '%s': that is more than --pca and --pca-max allow: there are no more components",
+                     setup->setup);
         if (setup->nn.nlayer > 0)
             spx_note("setup '%s': the network is off by %.2g rms, %.2g at most, in ln(flux) of spectra that it has not "
                      "seen",

@@ -1,122 +1,316 @@
-/* Principal components of a setup's templates. */
+/* Principal components of a setup's templates.
+ *
+ * Up to SMALL templates (or pixels): eigenvectors of their products, in double precision. More: a randomised range
+ * finder with one power iteration (Halko, Martinsson & Tropp 2011, SIAM Review 53, 217), in single precision but for
+ * the products that orthonormalise, which passes through the templates in blocks and costs a fraction. Either gives
+ * candidates; what K of them leave out is then measured, not estimated. */
 #include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "sim/sim_math.h"
 #include "template/template.h"
 #include "template/template_impl.h"
 
 enum {
-    MOST = 2048, /* templates that the components are made from: the cost of the eigenvectors grows with the cube */
-    BLOCK = 64
+    MOST = 2048,  /* templates that components are made from in double precision: the cost grows with the cube */
+    SMALL = 512,  /* order of a matrix whose eigenvectors cost little */
+    SKETCH = 256, /* candidates of the range finder, doubled while they are too few */
+    SPARE = 24,   /* of them the last are not as good as the first */
+    BLOCK = 256,  /* templates at a time */
+    ROW = 4096,
+    LARGEST_LANES = 16,
+    STEP = 4,
+    COLUMNS = 1024, /* pixels at a time, of products in double precision */
+    DRAW_SKETCH = 104
 };
+static const double LEAST_SINGLE = 2e-5; /* error that single precision is enough for */
+static const double NOISE = 1e-13;       /* of the largest eigenvalue: smaller ones are rounding */
 
-/* ln flux minus mean of n templates, row i * step of the setup, into x[n][nwave]. */
-static void centred(const spx_setup *s, const double *mean, size_t row0, size_t n, size_t step, double *x)
+/* Components to choose from, orthonormal, most important first. */
+typedef struct {
+    size_t n;
+    float *comp;   /* [n][nwave] */
+    double *value; /* [n] sum of squares of their coefficients, about, over `nvalue` templates */
+    size_t nvalue;
+    double *coef; /* [ntemp][n] */
+} candidates;
+
+static void candidates_free(candidates *c)
 {
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < s->nwave; k++)
-            x[i * s->nwave + k] = (double)s->lnflux[(row0 + i * step) * s->nwave + k] - mean[k];
+    spx_free(c->comp);
+    spx_free(c->value);
+    spx_free(c->coef);
+    *c = (candidates){0};
 }
 
-/* Right singular vectors of x[n][nwave], of the largest singular values, into comp[K][nwave]; K so that what is left
- * has an rms of at most `error`. */
-static spx_status components(const double *x, size_t n, size_t nwave, double error, spx_pca *p, spx_err *e)
+#define REAL    double
+#define NAME(f) f##_double
+#define GEMM    cblas_dgemm
+#include "template/pca_project.h"
+#undef REAL
+#undef NAME
+#undef GEMM
+#define REAL    float
+#define NAME(f) f##_single
+#define GEMM    cblas_sgemm
+#include "template/pca_project.h"
+
+/* Eigenvectors of a symmetric matrix in its rows, largest eigenvalue first; a[n][n] lower triangle on entry. */
+static spx_status eigen(size_t n, double *a, double *value, spx_err *e)
 {
-    int by_wave = nwave < n;
-    size_t m = by_wave ? nwave : n;
-    spx_status st = SPX_EIO;
-    double *gram = spx_alloc2(m, m, sizeof *gram, e), *value = spx_alloc(m, sizeof *value, e);
-    double *vector = NULL, *comp = NULL;
-    if (!gram || !value)
-        goto end;
-    cblas_dsyrk(CblasRowMajor, CblasLower, by_wave ? CblasTrans : CblasNoTrans, (int)m, (int)(by_wave ? n : nwave), 1,
-                x, (int)nwave, 0, gram, (int)m);
-    if (LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', 'L', (int)m, gram, (int)m, value) != 0) {
-        st = spx_fail(e, SPX_EIO, "principal components of the templates were not found");
-        goto end;
+    if (LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'U', (int)n, a, (int)n, value) != 0)
+        return spx_fail(e, SPX_EIO, "principal components of the templates were not found");
+    for (size_t i = 0, j = n - 1; i < j; i++, j--) {
+        cblas_dswap((int)n, a + i * n, 1, a + j * n, 1);
+        double keep = value[i];
+        value[i] = value[j];
+        value[j] = keep;
     }
-    double left = 0, allowed = error * error * (double)n * (double)nwave;
-    size_t out = 0; /* eigenvalues increase: the first `out` are left out */
-    while (out < m && left + fmax(0, value[out]) <= allowed)
-        left += fmax(0, value[out++]);
-    while (out < m && !(value[out] > 1e-14 * value[m - 1]))
-        out++;
-    p->ncomp = m - out;
-    p->comp = spx_alloc2(p->ncomp, nwave, sizeof *p->comp, e);
-    vector = spx_alloc2(p->ncomp, m, sizeof *vector, e);
-    if (!p->comp || !vector)
+    return SPX_OK;
+}
+
+/* ---- in double precision ---- */
+
+/* All candidates, from every `step`-th template. */
+static spx_status exact(const spx_setup *s, candidates *c, spx_err *e)
+{
+    size_t step = (s->ntemp + MOST - 1) / MOST, n = (s->ntemp + step - 1) / step, nw = s->nwave;
+    int by_wave = nw < n;
+    size_t m = by_wave ? nw : n;
+    spx_status st = SPX_EIO;
+    double *x = spx_alloc2(n, nw, sizeof *x, e), *gram = spx_alloc2(m, m, sizeof *gram, e), *comp = NULL;
+    c->value = spx_alloc(m, sizeof *c->value, e);
+    if (!x || !gram || !c->value)
         goto end;
-    for (size_t c = 0; c < p->ncomp; c++)
-        for (size_t k = 0; k < m; k++)
-            vector[c * m + k] = gram[k * m + m - 1 - c] * (by_wave ? 1 : 1 / sqrt(value[m - 1 - c]));
-    if (!by_wave && p->ncomp > 0) {
-        if (!(comp = spx_alloc2(p->ncomp, nwave, sizeof *comp, e)))
+    centred_double(s, 0, n, step, x);
+    cblas_dsyrk(CblasRowMajor, CblasLower, by_wave ? CblasTrans : CblasNoTrans, (int)m, (int)(by_wave ? n : nw), 1, x,
+                (int)nw, 0, gram, (int)m);
+    if ((st = eigen(m, gram, c->value, e)) != SPX_OK)
+        goto end;
+    c->nvalue = n;
+    while (c->n < m && c->value[c->n] > 1e-14 * c->value[0])
+        c->n++;
+    st = SPX_EIO;
+    if (!(c->comp = spx_alloc2(c->n, nw, sizeof *c->comp, e)))
+        goto end;
+    if (!by_wave && c->n > 0) {
+        if (!(comp = spx_alloc2(c->n, nw, sizeof *comp, e)))
             goto end;
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)p->ncomp, (int)nwave, (int)n, 1, vector, (int)n, x,
-                    (int)nwave, 0, comp, (int)nwave);
+        for (size_t i = 0; i < c->n; i++)
+            cblas_dscal((int)n, 1 / sqrt(c->value[i]), gram + i * m, 1);
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)c->n, (int)nw, (int)n, 1, gram, (int)m, x, (int)nw,
+                    0, comp, (int)nw);
     }
-    for (size_t k = 0; k < p->ncomp * nwave; k++)
-        p->comp[k] = (float)(by_wave ? vector[k] : comp[k]);
-    st = SPX_OK;
-end:
-    spx_free(gram);
-    spx_free(value);
-    spx_free(vector);
-    spx_free(comp);
-    return st;
-}
-
-/* Coefficients of all templates on the components as they are stored, and what is left. */
-static spx_status project(const spx_setup *s, spx_pca *p, spx_err *e)
-{
-    size_t nw = s->nwave, nc = p->ncomp;
-    spx_status st = SPX_EIO;
-    double *x = spx_alloc2(BLOCK, nw, sizeof *x, e), *comp = spx_alloc2(nc, nw, sizeof *comp, e), sum = 0;
-    p->coef = spx_alloc2(s->ntemp, nc, sizeof *p->coef, e);
-    if (!x || !comp || !p->coef)
-        goto end;
-    for (size_t k = 0; k < nc * nw; k++)
-        comp[k] = (double)p->comp[k];
-    for (size_t row = 0; row < s->ntemp; row += BLOCK) {
-        size_t n = s->ntemp - row < BLOCK ? s->ntemp - row : BLOCK;
-        double *coef = p->coef + row * nc;
-        centred(s, p->mean, row, n, 1, x);
-        if (nc > 0) {
-            cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)nc, (int)nw, 1, x, (int)nw, comp, (int)nw,
-                        0, coef, (int)nc);
-            cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)nw, (int)nc, -1, coef, (int)nc, comp,
-                        (int)nw, 1, x, (int)nw);
-        }
-        for (size_t k = 0; k < n * nw; k++) {
-            sum += x[k] * x[k];
-            p->max = fmax(p->max, fabs(x[k]));
-        }
-    }
-    p->rms = sqrt(sum / (double)s->ntemp / (double)nw);
+    for (size_t i = 0; i < c->n * nw; i++)
+        c->comp[i] = (float)(by_wave ? gram[i] : comp[i]);
     st = SPX_OK;
 end:
     spx_free(x);
+    spx_free(gram);
     spx_free(comp);
     return st;
 }
 
-spx_status spx_template_pca(spx_setup *s, double error, spx_err *e)
+/* ---- in single precision ---- */
+
+/* Products of the rows of y[n][m], in double precision: lower triangle of gram[n][n]. `room` [n][COLUMNS]. */
+static void products(size_t n, size_t m, const float *y, double *room, double *gram)
+{
+    for (size_t first = 0; first < m; first += COLUMNS) {
+        size_t w = m - first < COLUMNS ? m - first : COLUMNS;
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = 0; k < w; k++)
+                room[i * COLUMNS + k] = (double)y[i * m + first + k];
+        cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)n, (int)w, 1, room, COLUMNS, first > 0, gram, (int)n);
+    }
+}
+
+/* Room of the range finder with L candidates. */
+typedef struct {
+    size_t L, n, nw;
+    float *x, *y, *q, *z;         /* [BLOCK][nw], [L][nw], [L][nw], [L][n] */
+    float *turn;                  /* [L][L] */
+    double *gram, *value, *small; /* [L][L], [L], [L][COLUMNS] */
+} sketch;
+
+static void sketch_free(sketch *k)
+{
+    spx_free(k->x);
+    spx_free(k->y);
+    spx_free(k->q);
+    spx_free(k->z);
+    spx_free(k->turn);
+    spx_free(k->gram);
+    spx_free(k->value);
+    spx_free(k->small);
+}
+
+/* Orthonormal rows to[r][m] that span those of from[L][m], by importance; r into *rank, eigenvalues into k->value. */
+static spx_status orthonormal(sketch *k, size_t L, size_t m, const float *from, float *to, size_t *rank, spx_err *e)
+{
+    products(L, m, from, k->small, k->gram);
+    spx_status st = eigen(L, k->gram, k->value, e);
+    if (st != SPX_OK)
+        return st;
+    size_t r = 0;
+    for (; r < L && k->value[r] > NOISE * k->value[0]; r++)
+        for (size_t i = 0; i < L; i++)
+            k->turn[r * L + i] = (float)(k->gram[r * L + i] / sqrt(k->value[r]));
+    if (r > 0)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)r, (int)m, (int)L, 1, k->turn, (int)L, from, (int)m,
+                    0, to, (int)m);
+    *rank = r;
+    return SPX_OK;
+}
+
+/* y[L][nw] = z[L][n] times the templates. */
+static void gather(const spx_setup *s, sketch *k, size_t L)
+{
+    for (size_t row = 0; row < k->n; row += BLOCK) {
+        size_t n = k->n - row < BLOCK ? k->n - row : BLOCK;
+        centred_single(s, row, n, 1, k->x);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)L, (int)k->nw, (int)n, 1, k->z + row, (int)k->n,
+                    k->x, (int)k->nw, row > 0, k->y, (int)k->nw);
+    }
+}
+
+/* What rounding has left of the products of different components is taken out, in order. */
+static spx_status tidy(sketch *k, candidates *c, spx_err *e)
+{
+    size_t n = c->n;
+    products(n, k->nw, c->comp, k->small, k->gram);
+    if (LAPACKE_dpotrf(LAPACK_ROW_MAJOR, 'L', (int)n, k->gram, (int)n) != 0)
+        return spx_fail(e, SPX_EIO, "principal components of the templates were not found");
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++)
+            k->turn[i * n + j] = (float)(j <= i ? k->gram[i * n + j] : 0);
+    cblas_strsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, (int)n, (int)k->nw, 1, k->turn,
+                (int)n, c->comp, (int)k->nw);
+    return SPX_OK;
+}
+
+/* L candidates or fewer. */
+static spx_status find(const spx_setup *s, size_t L, candidates *c, spx_err *e)
+{
+    sketch k = {.L = L, .n = s->ntemp, .nw = s->nwave};
+    size_t r = 0;
+    spx_status st = SPX_EIO;
+    if (!(k.x = spx_alloc2(BLOCK, k.nw, sizeof *k.x, e)) || !(k.y = spx_alloc2(L, k.nw, sizeof *k.y, e)) ||
+        !(k.q = spx_alloc2(L, k.nw > k.n ? k.nw : k.n, sizeof *k.q, e)) ||
+        !(k.z = spx_alloc2(L, k.n, sizeof *k.z, e)) || !(k.turn = spx_alloc2(L, L, sizeof *k.turn, e)) ||
+        !(k.gram = spx_alloc2(L, L, sizeof *k.gram, e)) || !(k.value = spx_alloc(L, sizeof *k.value, e)) ||
+        !(k.small = spx_alloc2(L, COLUMNS, sizeof *k.small, e)))
+        goto end;
+    for (size_t i = 0; i < L * k.n; i += 4) {
+        uint32_t counter[4] = {(uint32_t)i, (uint32_t)(i >> 32), DRAW_SKETCH, 0}, draw[4];
+        spx_philox(0, counter, draw);
+        for (size_t j = 0; j < 4 && i + j < L * k.n; j++)
+            k.z[i + j] = (float)((double)draw[j] * 0x1p-31 - 1);
+    }
+    gather(s, &k, L);
+    if ((st = orthonormal(&k, L, k.nw, k.y, k.q, &r, e)) != SPX_OK || r == 0)
+        goto end;
+    for (size_t row = 0; row < k.n; row += BLOCK) { /* z = q times the templates, transposed */
+        size_t n = k.n - row < BLOCK ? k.n - row : BLOCK;
+        centred_single(s, row, n, 1, k.x);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, (int)n, (int)k.nw, 1, k.q, (int)k.nw, k.x,
+                    (int)k.nw, 0, k.z + row, (int)k.n);
+    }
+    L = r;
+    if ((st = orthonormal(&k, L, k.n, k.z, k.q, &r, e)) != SPX_OK)
+        goto end;
+    memcpy(k.z, k.q, r * k.n * sizeof *k.z);
+    L = r;
+    gather(s, &k, L);
+    if ((st = orthonormal(&k, L, k.nw, k.y, k.q, &r, e)) != SPX_OK)
+        goto end;
+    c->n = r;
+    c->nvalue = k.n;
+    c->comp = spx_alloc2(r, k.nw, sizeof *c->comp, e);
+    c->value = spx_alloc(r, sizeof *c->value, e);
+    st = c->comp && c->value ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK) {
+        memcpy(c->comp, k.q, r * k.nw * sizeof *c->comp);
+        memcpy(c->value, k.value, r * sizeof *c->value);
+        st = tidy(&k, c, e);
+    }
+end:
+    sketch_free(&k);
+    return st;
+}
+
+/* ---- how many ---- */
+
+/* As many as seem to leave out no more than `error`: the measurement comes later. */
+static size_t guess(const candidates *c, size_t nw, double error)
+{
+    double left = 0, allowed = error * error * (double)c->nvalue * (double)nw;
+    size_t K = c->n;
+    while (K > 0 && left + fmax(0, c->value[K - 1]) <= allowed)
+        left += fmax(0, c->value[--K]);
+    return K;
+}
+
+/* The least K, or nearly, that keeps both limits; *kept 0 when all candidates do not. */
+static spx_status choose(const spx_setup *s, const candidates *c, int single, double error, double most, size_t *K,
+                         double *rms, double *largest, int *kept, spx_err *e)
+{
+    *K = guess(c, s->nwave, error);
+    for (;;) {
+        size_t before = *K;
+        double sum;
+        spx_status st = single ? residual_single(s, c, most, K, &sum, largest, e)
+                               : residual_double(s, c, most, K, &sum, largest, e);
+        if (st != SPX_OK)
+            return st;
+        *rms = sqrt(sum / (double)s->ntemp / (double)s->nwave);
+        *kept = *rms <= error && !(most > 0 && *largest > most);
+        if (*K == before && (*kept || *K == c->n))
+            return SPX_OK;
+        if (*K == before) /* the rms is too large: the guess was wrong */
+            *K = *K + STEP < c->n ? *K + STEP : c->n;
+    }
+}
+
+spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)
 {
     spx_pca *p = &s->pca;
-    size_t step = (s->ntemp + MOST - 1) / MOST, n = (s->ntemp + step - 1) / step;
-    p->mean = spx_alloc(s->nwave, sizeof *p->mean, e);
-    double *x = spx_alloc2(n, s->nwave, sizeof *x, e);
-    spx_status st = p->mean && x ? SPX_OK : SPX_EIO;
-    for (size_t t = 0; t < s->ntemp && !st; t++)
-        for (size_t k = 0; k < s->nwave; k++)
-            p->mean[k] += (double)s->lnflux[t * s->nwave + k] / (double)s->ntemp;
-    if (!st) {
-        centred(s, p->mean, 0, n, step, x);
-        st = components(x, n, s->nwave, error, p, e);
+    size_t nw = s->nwave, m = s->ntemp < nw ? s->ntemp : nw, K = 0;
+    int single = m > SMALL && error >= LEAST_SINGLE, kept = 0;
+    candidates c = {0};
+    spx_status st = SPX_OK;
+    if (!(p->mean = spx_alloc(nw, sizeof *p->mean, e)))
+        return SPX_EIO;
+    for (size_t t = 0; t < s->ntemp; t++)
+        for (size_t k = 0; k < nw; k++)
+            p->mean[k] += (double)s->lnflux[t * nw + k];
+    for (size_t k = 0; k < nw; k++)
+        p->mean[k] /= (double)s->ntemp;
+    for (size_t L = SKETCH;; L *= 2) {
+        candidates_free(&c);
+        single = single && L < m / 2;
+        st = single ? find(s, L, &c, e) : exact(s, &c, e);
+        if (st == SPX_OK && !(c.coef = spx_alloc2(s->ntemp, c.n, sizeof *c.coef, e)))
+            st = SPX_EIO;
+        if (st == SPX_OK && single && guess(&c, nw, error) + SPARE > c.n && c.n + SPARE > L)
+            continue;
+        if (st == SPX_OK)
+            st = choose(s, &c, single, error, most, &K, &p->rms, &p->max, &kept, e);
+        if (st != SPX_OK || !single || (kept && K + SPARE / 2 <= c.n))
+            break;
     }
-    spx_free(x);
-    return st ? st : project(s, p, e);
+    if (st == SPX_OK && (!(p->comp = spx_alloc2(K, nw, sizeof *p->comp, e)) ||
+                         !(p->coef = spx_alloc2(s->ntemp, K, sizeof *p->coef, e))))
+        st = SPX_EIO;
+    if (st == SPX_OK) {
+        p->ncomp = K;
+        memcpy(p->comp, c.comp, K * nw * sizeof *p->comp);
+        for (size_t t = 0; t < s->ntemp; t++)
+            memcpy(p->coef + t * K, c.coef + t * c.n, K * sizeof *p->coef);
+    }
+    candidates_free(&c);
+    return st;
 }

@@ -73,6 +73,7 @@ typedef struct {
     size_t nccf_vsini;
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
     double pca_error;        /* rms in ln flux that principal components may leave out; 0: no components */
+    double pca_max;          /* and the most in any pixel of any template; 0: any */
     spx_template_interpolator interpolator;
     spx_nn_training nn; /* needs principal components */
     int raw;            /* spectra are only blurred and resampled: no norm, no logarithm, any sign */
@@ -155,10 +156,12 @@ const char *spx_template_describe(const spx_setup *s, size_t row, char *text, si
 spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, size_t *npick,
                              spx_err *e);
 
-/* Principal components of a setup's templates: as few as leave out no more than `error` (rms of ln flux over templates
- * and pixels); from every N-th template where there are more than 2048, the error being that of all. Sets s->pca. Calls
- * BLAS: have it run on one thread where the result must not depend on threads. SPX_EIO: memory. */
-spx_status spx_template_pca(spx_setup *s, double error, spx_err *e);
+/* Principal components of a setup's templates: as few, or nearly, as leave out no more than `error` (rms of ln flux
+ * over templates and pixels), and `most` in any pixel of any template (0: any). Where the error is below 2e-5 they are
+ * made from every N-th template when there are more than 2048. What is left out is that of all, measured; it may exceed
+ * the limits where no more components are to be had. Sets s->pca. Calls BLAS: have it run on one thread where the
+ * result must not depend on threads. SPX_EIO: memory. */
+spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e);
 
 /* Network from the mapped parameters to the coefficients of s->pca, which has components: sets s->nn. A twentieth of
  * the templates, chosen at random, says when to stop, and another, which the training does not see, how good it is

@@ -39,7 +39,7 @@ struct spx_template_job {
     spx_setup *setup; /* [nsetup] */
     weights *weight;  /* [nsetup] */
     spx_template_fill fill;
-    double pca_error;
+    double pca_error, pca_max;
     spx_nn_training nn;
     size_t npick, *pick;
     size_t nvsini;
@@ -331,6 +331,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     if (!job->kernels)
         job->kernels = spx_template_kernels_base();
     job->pca_error = cfg->pca_error;
+    job->pca_max = cfg->pca_max;
     job->nn = cfg->nn;
     job->raw = cfg->raw;
     job->nsetup = cfg->nsetup;
@@ -575,7 +576,7 @@ static spx_status make_components(spx_template_job *job, spx_err *e)
 #pragma omp parallel for num_threads(job->nthreads) schedule(dynamic, 1)
     for (size_t i = 0; i < job->nsetup; i++) {
         spx_err mine = {0};
-        if (spx_template_pca(&job->setup[i], job->pca_error, &mine) != SPX_OK ||
+        if (spx_template_pca(&job->setup[i], job->pca_error, job->pca_max, &mine) != SPX_OK ||
             (job->nn.nhidden > 0 && spx_template_train(&job->setup[i], &job->nn, &mine) != SPX_OK)) {
 #pragma omp critical(spx_template_pca_error)
             st = spx_fail(e, mine.code, "setup '%s': %s", job->setup[i].setup, mine.msg);

@@ -12,9 +12,11 @@ enum { NV = SPX_TEMPLATE_LANES / SPX_VL };
 
 static void transpose(size_t n, size_t nlane, const float *flux, size_t stride, double *sample)
 {
-    for (size_t lane = 0; lane < nlane; lane++)
-        for (size_t k = 0; k < n; k++)
-            sample[k * SPX_TEMPLATE_LANES + lane] = (double)flux[lane * stride + k];
+    enum { SQUARE = 16 }; /* samples whose rows stay in the cache */
+    for (size_t k0 = 0; k0 < n; k0 += SQUARE)
+        for (size_t lane = 0; lane < nlane; lane++)
+            for (size_t k = k0; k < n && k < k0 + SQUARE; k++)
+                sample[k * SPX_TEMPLATE_LANES + lane] = (double)flux[lane * stride + k];
 }
 
 static void smooth(size_t npix, const size_t *first, const size_t *start, const double *w, size_t origin,
