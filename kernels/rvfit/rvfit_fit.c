@@ -6,30 +6,13 @@
 #include "base/mem.h"
 #include "rvfit/rvfit_fit.h"
 
-enum { PROFILE_MAX = 8192, PROFILE_ROUNDS = 8, REFITS = 2, POLISH_ROUNDS = 3 };
-static const double SCAN_KMS = 10;   /* step of the scan for other velocities */
-static const double SCAN_DEPTH = 50; /* objective above the minimum beyond which a velocity has no weight */
-static const double CCF_DEPTH = 150; /* the same in chi^2 of the cross-correlation, which is approximate */
+enum { REFITS = 2, POLISH_ROUNDS = 3 };
 static const double SCAN_STEP = 15;  /* km/s, at most, of the scan for a start */
 static const double MAX_BRUTE = 100; /* templates of a start by brute force */
 static const double FAST = 100;      /* km/s, vsini of the fast rotators among them */
 static const double POLISHED = 1e-3; /* a polish that gains less was the last */
-/* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-6 with these. */
-static const double PROFILE_HALF = 7, PROFILE_STEPS = 1.5;
 
 /* ---- the group ---- */
-
-/* Profile of the objective in v at the templates of x: what is to be looked at next. */
-typedef struct {
-    const spx_rv_ws *w;
-    const double *x;
-    double f0, sigma;
-    enum { SCAN, WIDE, NARROW, DONE } step;
-    int round, far;
-    double grid, lo, hi; /* velocities of the moments: x[0] + i grid within lo ... hi */
-    double err, skew, kurt;
-    double best, lower; /* objective, and the velocity where that is: below the minimum, or x[0] */
-} profile;
 
 struct spx_rv_group {
     const spx_rv_ctx *c;
@@ -52,7 +35,7 @@ struct spx_rv_group {
     size_t *some_of;
     spx_rv_start (*again)[SPX_RV_MAX_START];
     spx_rv_minimum *found;
-    profile *prof;
+    spx_rv_profile *prof;
     /* Those of which velocities are looked at. */
     spx_rv_ws **part;
     size_t *part_of;
@@ -244,165 +227,31 @@ static void covariance(const spx_rv_ctx *c, const double *x, const double *grad,
 
 /* ---- profile in velocity ---- */
 
-/* Is there weight at velocities farther from v0 than the profile reaches? Looked for where the cross-correlation does
- * not exclude it. Velocities into v unless NULL; returns how many. */
-static size_t scan_velocities(const profile *p, double *v)
-{
-    const spx_rv_ws *w = p->w;
-    const spx_rv_ctx *c = w->ctx;
-    const float *chi = w->has_curve && c->nlag > 1 ? w->curve : NULL;
-    double v0 = p->x[0], last = (double)c->nlag - 1, least = 0;
-    size_t n = 0;
-    if (chi)
-        least = (double)chi[(size_t)fmax(0, fmin(last, floor((v0 - c->lag_v0) / c->lag_step + 0.5)))];
-    double i0 = ceil((c->lo[0] - v0) / SCAN_KMS), i1 = floor((c->hi[0] - v0) / SCAN_KMS);
-    for (double i = i0; i <= i1; i++) {
-        double at = v0 + i * SCAN_KMS, lag = (at - c->lag_v0) / c->lag_step;
-        if (fabs(at - v0) <= PROFILE_HALF * p->sigma)
-            continue;
-        if (chi && (double)chi[(size_t)fmax(0, fmin(last, floor(lag + 0.5)))] > least + CCF_DEPTH)
-            continue;
-        if (v)
-            v[n] = at;
-        n++;
-    }
-    return n;
-}
-
-/* First and last i of the velocities of the moments. */
-static size_t moment_range(const profile *p, double *i0)
-{
-    *i0 = ceil((p->lo - p->x[0]) / p->grid);
-    double i1 = floor((p->hi - p->x[0]) / p->grid);
-    return i1 >= *i0 ? (size_t)fmin(i1 - *i0 + 1, PROFILE_MAX) : 0;
-}
-
-/* Velocities that are wanted next, into v unless NULL. */
-static size_t profile_ask(const profile *p, double *v)
-{
-    if (p->step == SCAN)
-        return scan_velocities(p, v);
-    double i0;
-    size_t n = moment_range(p, &i0);
-    for (size_t i = 0; v && i < n; i++)
-        v[i] = p->x[0] + (i0 + (double)i) * p->grid;
-    return n;
-}
-
-static void narrow(profile *p)
-{
-    p->grid = p->err / PROFILE_STEPS;
-    p->lo = fmax(p->w->ctx->lo[0], p->x[0] - PROFILE_HALF * p->err);
-    p->hi = fmin(p->w->ctx->hi[0], p->x[0] + PROFILE_HALF * p->err);
-}
-
-static void wide(profile *p)
-{
-    p->step = WIDE;
-    p->lo = p->w->ctx->lo[0];
-    p->hi = p->w->ctx->hi[0];
-    p->grid = fmax(SCAN_KMS, (p->hi - p->lo) / (PROFILE_MAX - 2));
-}
-
-/* VRAD_ERR, VRAD_SKEW, VRAD_KURT as rvspecfit defines them: moments of the conditional likelihood of v on a grid that
- * resolves it. sigma: from the curvature. */
-static void profile_begin(profile *p, const spx_rv_ws *w, const double *x, double f0, double sigma)
-{
-    const spx_rv_ctx *c = w->ctx;
-    *p = (profile){.w = w, .x = x, .f0 = f0, .sigma = sigma, .err = sigma, .lower = x[0], .best = f0 - 0.01};
-    if (!(sigma > 0) || !(sigma < 0.1 * (c->hi[0] - c->lo[0])))
-        wide(p);
-}
-
-/* Moments of exp(-objective/2) about x[0]. */
-static void moments(profile *p, const double *f)
-{
-    double i0, least = HUGE_VAL, sum[4] = {0};
-    size_t n = moment_range(p, &i0);
-    for (size_t i = 0; i < n; i++)
-        least = fmin(least, f[i]);
-    p->err = p->skew = p->kurt = 0;
-    if (!(least < HUGE_VAL))
-        return;
-    for (size_t i = 0; i < n; i++) {
-        double weight = exp(-0.5 * (f[i] - least)), d = (i0 + (double)i) * p->grid;
-        sum[0] += weight;
-        sum[1] += weight * d * d;
-        sum[2] += weight * d * d * d;
-        sum[3] += weight * d * d * d * d;
-    }
-    p->err = sqrt(sum[1] / sum[0]);
-    if (p->err > 1e-10) {
-        p->skew = sum[2] / sum[0] / (p->err * p->err * p->err);
-        p->kurt = sum[3] / sum[0] / (p->err * p->err * p->err * p->err);
-    }
-}
-
-/* What was asked for. */
-static void profile_take(profile *p, const double *v, const double *f)
-{
-    if (p->step == SCAN) {
-        size_t n = scan_velocities(p, NULL);
-        for (size_t i = 0; i < n; i++) {
-            p->far = p->far || f[i] < p->f0 + SCAN_DEPTH;
-            if (f[i] < p->best) {
-                p->best = f[i];
-                p->lower = v[i];
-            }
-        }
-        if (p->far) {
-            wide(p);
-        } else {
-            p->step = NARROW;
-            narrow(p);
-        }
-        return;
-    }
-    double before = p->err;
-    moments(p, f);
-    if (!(p->err > 0) || ++p->round == PROFILE_ROUNDS) {
-        p->step = DONE;
-    } else if (p->step == WIDE) {
-        if (p->grid < p->err / PROFILE_STEPS) {
-            p->step = DONE;
-            return;
-        }
-        double width = 10 * fmax(p->err, p->grid);
-        p->grid = p->err > p->grid ? 0.8 * p->err / PROFILE_STEPS : p->grid / 5;
-        p->lo = fmax(p->lo, p->x[0] - width);
-        p->hi = fmin(p->hi, p->x[0] + width);
-    } else {
-        if (p->err < 1.2 * before && p->err > 0.7 * before)
-            p->step = DONE;
-        narrow(p);
-    }
-}
-
 /* Profiles of n stars at x[k], n <= together, until all are done. */
-static spx_status profiles(spx_rv_group *g, size_t n, profile *p, spx_err *e)
+static spx_status profiles(spx_rv_group *g, size_t n, spx_rv_profile *p, spx_err *e)
 {
     for (;;) {
         size_t m = 0, total = 0;
         for (size_t k = 0; k < n; k++)
-            if (p[k].step != DONE) {
+            if (p[k].step != SPX_RV_DONE) {
                 g->part[m] = &g->ws[p[k].w->slot];
                 g->part_of[m] = k;
                 memcpy(g->at[m], p[k].x, sizeof g->at[m]);
                 g->first[m++] = total;
-                total += profile_ask(&p[k], NULL);
+                total += spx_rv_profile_ask(&p[k], NULL);
             }
         if (m == 0)
             return SPX_OK;
         g->first[m] = total;
         spx_status st = need_velocities(g, total, e);
         for (size_t k = 0; k < m && st == SPX_OK; k++)
-            (void)profile_ask(&p[g->part_of[k]], g->v + g->first[k]);
+            (void)spx_rv_profile_ask(&p[g->part_of[k]], g->v + g->first[k]);
         if (st != SPX_OK ||
             (total > 0 && (st = g->engine->values(g->engine->state, m, g->part, (const double(*)[SPX_MAX_FIT])g->at,
                                                   g->first, g->v, g->f, e)) != SPX_OK))
             return st;
         for (size_t k = 0; k < m; k++)
-            profile_take(&p[g->part_of[k]], g->v + g->first[k], g->f + g->first[k]);
+            spx_rv_profile_take(&p[g->part_of[k]], g->v + g->first[k], g->f + g->first[k]);
     }
 }
 
@@ -455,18 +304,6 @@ static void curvature_at(spx_rv_ws *w, const double *x, const spx_rv_value *at, 
         memcpy(hess, at->hess, sizeof at->hess);
     else
         mean_curvature(w, x, hess);
-}
-
-/* Best of the points that starts led to at other velocities. */
-static void other_minimum(const spx_rv_minimum *min, spx_rvfit_star *s)
-{
-    s->vrad_alt = s->dchisq_alt = NAN;
-    for (size_t k = 0; k < min->nend; k++)
-        if (fabs(min->end_v[k] - min->x[0]) > SPX_RV_FAR && min->end_f[k] < HUGE_VAL &&
-            !(min->end_f[k] - min->at.f >= s->dchisq_alt)) {
-            s->vrad_alt = min->end_v[k];
-            s->dchisq_alt = min->end_f[k] - min->at.f;
-        }
 }
 
 /* ---- minima ---- */
@@ -680,6 +517,7 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_ws *const *w, c
         int have = given[k] && isfinite(given[k][0]);
         w[k]->ccf_entry = -1;
         w[k]->has_curve = 0;
+        w[k]->nother = 0;
         v_ccf[k] = NAN;
         nstart[k] = 0;
         if (c->maxccf > 0 && c->nlag > 0 && (c->opt->keep_ccf || !(have || c->opt->brute))) {
@@ -695,6 +533,8 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_ws *const *w, c
         if (p->n == 0)
             continue;
         w[j]->ccf_entry = p->entry[0];
+        w[j]->nother = p->nother;
+        memcpy(w[j]->other, p->other, sizeof p->other);
         v_ccf[j] = p->v[0];
         for (; nstart[j] < (size_t)p->n; nstart[j]++)
             entry_start(c, p->entry[nstart[j]], p->v[nstart[j]], &start[j][nstart[j]]);
@@ -761,9 +601,6 @@ static spx_status reject_outliers(spx_rv_group *g, size_t n, spx_err *e)
             return st;
         for (size_t k = 0; k < m; k++) {
             spx_rv_minimum *old = &g->min[g->some_of[k]];
-            double change = g->found[k].at.f - old->at.f; /* what other minima changed by is about the same */
-            for (size_t i = 0; i < old->nend; i++)
-                old->end_f[i] += change;
             memcpy(old->x, g->found[k].x, sizeof old->x);
             old->at = g->found[k].at;
             old->converged = g->found[k].converged;
@@ -800,7 +637,6 @@ static void finish_star(const spx_rv_ctx *c, const spx_rv_ws *w, const spx_rv_mi
     double sigma_v = vfree && hess[0] > 0 ? sqrt(2 / hess[0]) : 0;
     if (vfree && !(s->vrad_err < 1.25 * sigma_v && s->vrad_err > 0.8 * sigma_v))
         s->warn |= SPX_RVS_PROFILE;
-    other_minimum(min, s);
     covariance(c, x, min->at.grad, hess, s);
     s->success = min->converged;
     s->niter = w->neval;
@@ -834,19 +670,22 @@ static spx_status velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx
         for (size_t k = 0; k < n; k++) {
             spx_rv_minimum *min = &g->min[g->some_of[k]];
             double *hess = g->hess[g->some_of[k]];
+            spx_rvfit_star *s = &out->star[g->star[g->some_of[k]]];
+            s->vrad_alt = s->dchisq_alt = NAN;
             curvature_at(g->some[k], min->x, &min->at, hess);
-            profile_begin(&g->prof[k], g->some[k], min->x, min->at.f, hess[0] > 0 ? sqrt(2 / hess[0]) : 0);
+            spx_rv_profile_begin(&g->prof[k], g->some[k], min->x, min->at.f, hess[0] > 0 ? sqrt(2 / hess[0]) : 0);
         }
         if (c->nfree == 0 || c->freeq[0] != 0 || (st = profiles(g, n, g->prof, e)) != SPX_OK)
             return st;
         size_t m = 0;
         for (size_t k = 0; k < n; k++) {
-            const profile *p = &g->prof[k];
+            const spx_rv_profile *p = &g->prof[k];
             size_t j = g->some_of[k];
             spx_rvfit_star *s = &out->star[g->star[j]];
             s->vrad_err = p->err;
             s->vrad_skew = p->skew;
             s->vrad_kurt = p->kurt;
+            spx_rv_profile_other(p, &s->vrad_alt, &s->dchisq_alt);
             if (p->lower == p->x[0] || refit == REFITS)
                 continue;
             memcpy(g->again[m][0].x, p->x, sizeof g->again[m][0].x);

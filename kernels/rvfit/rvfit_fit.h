@@ -46,6 +46,38 @@ void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, c
 int spx_rv_search_next(spx_rv_search *f, double *y);
 void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);
 
+/* Errors of v, and the best other minimum along v, of one star (rvfit_profile.c): what is known, and what is to be
+ * looked at next. */
+typedef struct {
+    double v, f, half; /* half: distance of the points on both sides that are looked at; 0: done */
+} spx_rv_other;
+
+typedef struct {
+    const spx_rv_ws *w;
+    const double *x;
+    double f0, sigma;
+    enum { SPX_RV_SCAN, SPX_RV_WIDE, SPX_RV_NARROW, SPX_RV_OTHER, SPX_RV_DONE } step;
+    int round, far;
+    double grid, lo, hi; /* velocities of the moments: x[0] + i grid within lo ... hi */
+    double err, skew, kurt;
+    double best, lower; /* objective, and the velocity where that is: below the minimum, or x[0] */
+    int scanned;        /* they are from a scan, not from the cross-correlation */
+    size_t nother;
+    spx_rv_other other[SPX_RV_MAX_OTHER]; /* velocities where another minimum may be */
+} spx_rv_profile;
+
+/* At the minimum x, where the objective is f0 and sigma the error of v by its curvature. In the end err, skew and kurt
+ * are those of rvspecfit: moments of the conditional likelihood of v on a grid that resolves it. */
+void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_ws *w, const double *x, double f0, double sigma);
+/* Velocities that are wanted next, into v unless NULL; returns how many. */
+size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v);
+/* The objective there. */
+void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f);
+/* The best other minimum along v with all other quantities held, farther than SPX_RV_FAR, and how much higher it is;
+ * NaN: none. Sought from the lowest other minima of the cross-correlation with the best template,
+ * or of a scan. */
+void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above);
+
 typedef struct spx_rv_group spx_rv_group;
 
 /* A group of up to `most` stars. NULL: no memory. */

@@ -174,7 +174,9 @@ typedef struct {
     float *curve;      /* [nlag] least chi^2 of the cross-correlation at each velocity, of use when */
     int has_curve;     /* the starts came from it */
     int32_t ccf_entry; /* best of the cross-correlation set; -1: none */
-    spx_err err;       /* set when memory ran out: the batch has failed */
+    int32_t nother;    /* its other minima */
+    double other[SPX_RV_MAX_OTHER];
+    spx_err err; /* set when memory ran out: the batch has failed */
 } spx_rv_ws;
 
 /* A start: internal point, and the objective there where that was computed. */
@@ -243,8 +245,6 @@ typedef struct spx_rv_minimum {
     double x[SPX_MAX_FIT];
     spx_rv_value at;
     int converged;
-    size_t nend; /* where each start led: velocity and objective */
-    double end_v[SPX_RV_MAX_START], end_f[SPX_RV_MAX_START];
 } spx_rv_minimum;
 
 /* Into room->cs and civ: what n pieces, all of one arm, are correlated as. */

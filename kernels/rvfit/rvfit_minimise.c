@@ -260,12 +260,7 @@ void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx
     }
     out->at.f = HUGE_VAL;
     out->converged = 0;
-    out->nend = nstart;
     memcpy(out->x, start[0].x, sizeof out->x);
-    for (size_t s = 0; s < nstart; s++) {
-        out->end_v[s] = point[s][0];
-        out->end_f[s] = at[s].f;
-    }
     size_t followed = 0;
     for (size_t k = 0; k < n && followed < MAX_DISTINCT; k++) {
         const double *p = point[order[k]];

@@ -89,8 +89,6 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             f->best->at = f->at;
             f->best->converged = converged;
         }
-        f->best->end_v[f->s] = f->x[0];
-        f->best->end_f[f->s] = f->at.f;
         f->s++;
         f->fresh = 1;
         f->steps = 0;
@@ -105,6 +103,5 @@ void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, c
     *f = (spx_rv_search){.c = c, .start = start, .nstart = nstart, .fresh = 1, .lambda = 1e-4, .best = out};
     out->at.f = HUGE_VAL;
     out->converged = 0;
-    out->nend = nstart;
     memcpy(out->x, start[0].x, sizeof out->x);
 }

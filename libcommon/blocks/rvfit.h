@@ -28,8 +28,8 @@ enum {
 typedef struct {
     double vrad, vrad_err, vrad_skew, vrad_kurt; /* km/s; moments of exp(-objective(v)/2), other parameters held */
     double vrad_ccf;                             /* km/s, the start from cross-correlation */
-    double vrad_alt, dchisq_alt; /* km/s, of the best other minimum farther than 60 km/s away that a start led to, and
-                                  * how much higher the objective is there; NaN: none was met */
+    double vrad_alt, dchisq_alt; /* km/s, of the best other minimum of the objective along v, other quantities held,
+                                  * farther than 60 km/s away, and how much higher it is there; NaN: none was met */
     double vsini, vsini_err;     /* km/s */
     double par[SPX_MAX_PAR], par_err[SPX_MAX_PAR];
     double covar[SPX_MAX_FIT * SPX_MAX_FIT]; /* [2+npar][2+npar]: v, vsini, parameters */
