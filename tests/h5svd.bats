@@ -130,3 +130,20 @@ close() {
     fails_with 3 '*cannot be decomposed*' h5svd bad.h5 -o out.h5
     fails_with 5 '*' h5svd --device cuda:77 "$b" -o out.h5
 }
+
+@test "rows: those that are chosen, less what has as many" {
+    local b=$BATS_FILE_TMPDIR/b.h5
+    h5svd -q --rows 10:40 "$b" -o slice.h5
+    h5check slice.h5
+    h5ls -r slice.h5 | grep -q '/svd/u *Dataset {30, 30}'
+    h5svd -q -r 10:20,20,21:40 "$b" -o same.h5
+    h5diff slice.h5 same.h5 /svd
+    # the rows of a matrix less themselves are nothing; all rows are an offer to choose from
+    fails_with 3 '*' h5svd -q --rows 10:40 --subtract "$BATS_FILE_TMPDIR/all.h5:/svd/v" "$b" -o out.h5
+    h5svd -q --rows 5,7 --subtract "$b:/burgers/snapshot" "$b" -o zero.h5
+    [ "$(values zero.h5 /svd/s | sort -u)" = 0 ]
+    fails_with 2 '*no row 100*' h5svd -q --rows 3,100 "$b" -o out.h5
+    fails_with 2 '*--rows*' h5svd -q --rows 3,x "$b" -o out.h5
+    fails_with 2 '*--rows*' h5svd -q --rows 3,,4 "$b" -o out.h5
+    fails_with 2 '*--rows*' h5svd -q --rows 90:200 "$b" -o out.h5
+}

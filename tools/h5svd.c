@@ -10,7 +10,7 @@
 static struct {
     long rank, oversample, power, seed;
     int center;
-    const char *method, *weights, *column_weights, *subtract, *plot;
+    const char *method, *weights, *column_weights, *subtract, *rows, *plot;
 } o = {.method = "economic", .oversample = 10, .power = 3};
 
 static const spx_opt options[] = {
@@ -30,7 +30,14 @@ static const spx_opt options[] = {
      .name = "subtract",
      .arg = "FILE:/DATASET",
      .value = &o.subtract,
-     .help = "Subtract this dataset of the same shape first, a model from spectra for example"},
+     .help = "Subtract this dataset first, a model from spectra for example: of the same shape, or with the rows that "
+             "are chosen"},
+    {.kind = SPX_OPT_STRING,
+     .name = "rows",
+     .letter = 'r',
+     .arg = "ROWS",
+     .value = &o.rows,
+     .help = "Take these rows only: numbers and slices FIRST:LAST, separated by commas"},
     {.kind = SPX_OPT_STRING,
      .name = "weights",
      .letter = 'w',
@@ -69,18 +76,79 @@ static const spx_opt options[] = {
     {.kind = SPX_OPT_INT, .name = "seed", .arg = "N", .value = &o.seed, .max = 1e15, .help = "Of the random vectors"},
     {0}};
 
-/* A two-dimensional dataset of nrow x ncol (0: any). */
-static spx_status read_matrix(const spx_dataset *d, size_t nrow, size_t ncol, double **out, spx_err *e)
+/* Rows of a matrix that are taken: slices one after another. */
+typedef struct {
+    size_t n, total, *first, *count;
+} row_choice;
+
+static spx_status choose_rows(size_t nrow, row_choice *r, spx_err *e)
 {
-    const size_t start[2] = {0, 0};
-    if (d->ndim != 2)
-        return spx_fail(e, SPX_EINPUT, "%s: has %d dimensions: a matrix has two", d->name, d->ndim);
-    if (nrow != 0 && (d->dims[0] != nrow || d->dims[1] != ncol))
-        return spx_fail(e, SPX_EINPUT, "%s: is %zu x %zu, but %zu x %zu is wanted", d->name, d->dims[0], d->dims[1],
-                        nrow, ncol);
-    if ((*out = spx_alloc(d->count, sizeof **out, e)) == NULL)
+    const char *text = o.rows != NULL ? o.rows : ":";
+    size_t most = 1;
+    for (const char *p = text; *p != '\0'; p++)
+        most += *p == ',';
+    if ((r->first = spx_alloc(most, sizeof *r->first, e)) == NULL ||
+        (r->count = spx_alloc(most, sizeof *r->count, e)) == NULL)
         return SPX_EIO;
-    return spx_dataset_read(d, start, d->dims, *out, e);
+    for (;; text++) {
+        char part[64];
+        long one = 0;
+        const size_t len = strcspn(text, ",");
+        if (len >= sizeof part)
+            return spx_fail(e, SPX_EUSAGE, "--rows: '%s' is no list of rows", o.rows);
+        memcpy(part, text, len);
+        part[len] = '\0';
+        spx_status st;
+        if (strchr(part, ':') != NULL) {
+            st = spx_parse_slice(part, "--rows", nrow, &r->first[r->n], &r->count[r->n], e);
+        } else if ((st = spx_parse_long(part, "--rows", &one, e)) == SPX_OK) {
+            if (one < 0 || (size_t)one >= nrow)
+                return spx_fail(e, SPX_EUSAGE, "--rows: there is no row %ld, but %zu of them, from 0 on", one, nrow);
+            r->first[r->n] = (size_t)one;
+            r->count[r->n] = 1;
+        }
+        if (st != SPX_OK)
+            return st;
+        r->total += r->count[r->n++];
+        text += len;
+        if (*text == '\0')
+            return SPX_OK;
+    }
+}
+
+static void free_rows(row_choice *r)
+{
+    spx_free(r->first);
+    spx_free(r->count);
+}
+
+/* The chosen rows of a two-dimensional dataset. */
+static spx_status read_rows(const spx_dataset *d, const row_choice *r, double **out, spx_err *e)
+{
+    double *to = *out = spx_alloc2(r->total, d->dims[1], sizeof *to, e);
+    spx_status st = to == NULL ? SPX_EIO : SPX_OK;
+    for (size_t i = 0; i < r->n && st == SPX_OK; i++) {
+        const size_t start[2] = {r->first[i], 0}, count[2] = {r->count[i], d->dims[1]};
+        st = spx_dataset_read(d, start, count, to, e);
+        to += r->count[i] * d->dims[1];
+    }
+    return st;
+}
+
+/* What is subtracted: as many rows as are chosen, or as many as there are to choose from. */
+static spx_status read_subtracted(spx_stage *s, const spx_dataset *d, const row_choice *r, double **out, spx_err *e)
+{
+    static const char *const none[] = {NULL};
+    size_t first = 0, count = r->total;
+    const row_choice all = {1, count, &first, &count};
+    spx_dataset less;
+    spx_status st = spx_dataset_input(s, o.subtract, none, &less, e);
+    if (st != SPX_OK)
+        return st;
+    if (less.ndim != 2 || less.dims[1] != d->dims[1] || (less.dims[0] != r->total && less.dims[0] != d->dims[0]))
+        return spx_fail(e, SPX_EINPUT, "%s: is %zu x %zu, but %zu x %zu is wanted", less.name, less.dims[0],
+                        less.ndim == 2 ? less.dims[1] : 1, r->total, d->dims[1]);
+    return read_rows(&less, less.dims[0] == r->total ? &all : r, out, e);
 }
 
 static spx_status read_weights(spx_stage *s, const char *name, const char *what, size_t n, double **out, spx_err *e)
@@ -101,20 +169,32 @@ static spx_status read_weights(spx_stage *s, const char *name, const char *what,
     return spx_dataset_read(&d, start, d.dims, *out, e);
 }
 
-static spx_status read_inputs(spx_stage *s, spx_dataset *d, double **a, double **less, double **rows, double **columns,
-                              spx_err *e)
+/* What a run works with. */
+typedef struct {
+    spx_dataset d;
+    size_t nrow;
+    double *a, *less, *rows, *columns;
+} inputs;
+
+static spx_status read_inputs(spx_stage *s, inputs *in, spx_err *e)
 {
     static const char *const usual[] = {"/burgers/snapshot", "/stack/stack", "/library/flux", "/frame/flux", NULL};
-    spx_dataset other;
-    spx_status st = spx_dataset_input(s, s->input[0], usual, d, e);
+    row_choice r = {0};
+    spx_status st = spx_dataset_input(s, s->input[0], usual, &in->d, e);
+    if (st == SPX_OK && in->d.ndim != 2)
+        st = spx_fail(e, SPX_EINPUT, "%s: has %d dimensions: a matrix has two", in->d.name, in->d.ndim);
     if (st == SPX_OK)
-        st = read_matrix(d, 0, 0, a, e);
-    if (st == SPX_OK && o.subtract != NULL && (st = spx_dataset_input(s, o.subtract, usual, &other, e)) == SPX_OK)
-        st = read_matrix(&other, d->dims[0], d->dims[1], less, e);
+        st = choose_rows(in->d.dims[0], &r, e);
+    in->nrow = r.total;
     if (st == SPX_OK)
-        st = read_weights(s, o.weights, "rows", d->dims[0], rows, e);
+        st = read_rows(&in->d, &r, &in->a, e);
+    if (st == SPX_OK && o.subtract != NULL)
+        st = read_subtracted(s, &in->d, &r, &in->less, e);
     if (st == SPX_OK)
-        st = read_weights(s, o.column_weights, "columns", d->dims[1], columns, e);
+        st = read_weights(s, o.weights, "rows", in->nrow, &in->rows, e);
+    if (st == SPX_OK)
+        st = read_weights(s, o.column_weights, "columns", in->d.dims[1], &in->columns, e);
+    free_rows(&r);
     return st;
 }
 
@@ -138,9 +218,8 @@ static spx_status draw(spx_stage *s, const spx_svd *d, spx_err *e)
 static spx_status run(spx_stage *s, spx_err *e)
 {
     spx_backend backend = {0};
-    spx_dataset d;
+    inputs in = {0};
     spx_svd out = {0};
-    double *a = NULL, *less = NULL, *rows = NULL, *columns = NULL;
     hid_t file;
     spx_svd_options so = {.method = o.method[0] == 'e' ? SPX_SVD_ECONOMIC : SPX_SVD_RANDOMISED,
                           .rank = (size_t)o.rank,
@@ -157,26 +236,26 @@ static spx_status run(spx_stage *s, spx_err *e)
 
     spx_stage_step(s, "read");
     if (st == SPX_OK)
-        st = read_inputs(s, &d, &a, &less, &rows, &columns, e);
+        st = read_inputs(s, &in, e);
 
     spx_stage_step(s, "svd");
     if (st == SPX_OK) {
-        so.row_weight = rows;
-        so.column_weight = columns;
-        if (less != NULL)
-            spx_svd_subtract(a, less, d.count);
-        st = backend.svd(&backend, a, d.dims[0], d.dims[1], &so, &out, e);
+        so.row_weight = in.rows;
+        so.column_weight = in.columns;
+        if (in.less != NULL)
+            spx_svd_subtract(in.a, in.less, in.nrow * in.d.dims[1]);
+        st = backend.svd(&backend, in.a, in.nrow, in.d.dims[1], &so, &out, e);
         if (st == SPX_EINPUT)
-            spx_err_context(e, "%s", d.name);
+            spx_err_context(e, "%s", in.d.name);
     }
 
     spx_stage_step(s, "write");
     if (st == SPX_OK)
         st = spx_stage_output(s, "svd", &file, e);
     if (st == SPX_OK)
-        st = spx_svd_write(file, &out, d.units, e);
+        st = spx_svd_write(file, &out, in.d.units, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, "/svd", "dataset", d.path, e);
+        st = spx_h5_set_str(file, "/svd", "dataset", in.d.path, e);
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/svd", "method", o.method, e);
     if (st == SPX_OK && o.plot != NULL)
@@ -187,10 +266,10 @@ static spx_status run(spx_stage *s, spx_err *e)
         st = spx_stage_commit(s, e);
 
     spx_backend_close(&backend);
-    spx_free(a);
-    spx_free(less);
-    spx_free(rows);
-    spx_free(columns);
+    spx_free(in.a);
+    spx_free(in.less);
+    spx_free(in.rows);
+    spx_free(in.columns);
     spx_svd_free(&out);
     return st;
 }
