@@ -83,13 +83,18 @@ typedef struct {
 
 static spx_status choose_rows(size_t nrow, row_choice *r, spx_err *e)
 {
-    const char *text = o.rows != NULL ? o.rows : ":";
+    const char *text = o.rows;
     size_t most = 1;
-    for (const char *p = text; *p != '\0'; p++)
+    for (const char *p = text; p != NULL && *p != '\0'; p++)
         most += *p == ',';
     if ((r->first = spx_alloc(most, sizeof *r->first, e)) == NULL ||
         (r->count = spx_alloc(most, sizeof *r->count, e)) == NULL)
         return SPX_EIO;
+    if (text == NULL) {
+        r->n = 1;
+        r->total = r->count[0] = nrow;
+        return SPX_OK;
+    }
     for (;; text++) {
         char part[64];
         long one = 0;
