@@ -2,7 +2,8 @@
  * algebra. No patches, no seams.
  *
  * 1. M = A^T W A of a bundle from the overlaps of spots that a window over the wavelengths holds: A is never stored.
- * 2. M x = y by conjugate gradients; the banded blocks of the single fibres are the preconditioner.
+ * 2. M x = y by conjugate gradients; the banded blocks of the single fibres are the preconditioner. Where traces cross
+ *    that does not converge: then by the banded factor of all of M.
  * 3. A_s = C_s^-1, the marginal information of fibre s: the Schur complement of M with respect to its neighbours. The
  *    correction to the fibre's own block is small (2e-7 of the diagonal, 1e-4 beside an amplifier gap) and is made with
  *    the fibres next to it, one at a time; it is banded as the block is.
@@ -12,6 +13,7 @@
  *
  * Bundles run in parallel in 1 to 3 and 5, groups of fibres in 4; neither depends on the number of threads, nor does a
  * fibre on which others are wanted: a bundle is solved whole. */
+#include <lapacke.h>
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
@@ -164,6 +166,53 @@ static double lap(double *since)
     return gone;
 }
 
+/* Element (i, j) of a symmetric band matrix in LAPACK's lower storage, i >= j or not. */
+static void set_band(double *band, size_t rows, size_t i, size_t j, double v)
+{
+    if (i >= j)
+        band[j * rows + i - j] = v;
+    else
+        band[i * rows + j - i] = v;
+}
+
+/* M x = y by the Cholesky factor of all of M, wavelength by wavelength: for bundles in which traces cross or lie on
+ * each other, where the blocks of single fibres precondition badly. *solved is 0 when M is not positive definite. */
+static spx_status solve_directly(const spx_trace_plan *p, spx_trace_bundle *b, int *solved, spx_err *e)
+{
+    const size_t n = p->nbin, nf = b->nf, nl = b->nl, order = n * nf, width = (size_t)b->depth * nf + nf;
+    const size_t reach = width < order ? width : order; /* rows of the storage */
+    double *band = spx_alloc2(order, reach, sizeof *band, e), *x = spx_alloc(order, sizeof *x, e);
+    *solved = 0;
+    if (!band || !x) {
+        spx_free(band);
+        spx_free(x);
+        return SPX_EIO;
+    }
+    for (size_t k = 0; k < n; k++)
+        for (size_t f = 0; f < nf; f++) {
+            x[k * nf + f] = b->y[k * nl + f];
+            for (size_t df = 0; df <= (size_t)b->reach && f + df < nf; df++)
+                for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
+                    const long other = (long)k + dk;
+                    if (other >= 0 && other < (long)n)
+                        set_band(band, reach, k * nf + f, (size_t)other * nf + f + df,
+                                 b->m[(k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl + f]);
+                }
+        }
+    if (LAPACKE_dpbsv_work(LAPACK_COL_MAJOR, 'L', (lapack_int)order, (lapack_int)(reach - 1), 1, band,
+                           (lapack_int)reach, x, (lapack_int)order) == 0) {
+        *solved = 1;
+        for (size_t k = 0; k < n; k++)
+            for (size_t f = 0; f < nf; f++) {
+                b->x[k * nl + f] = x[k * nf + f];
+                *solved &= isfinite(x[k * nf + f]) != 0;
+            }
+    }
+    spx_free(band);
+    spx_free(x);
+    return SPX_OK;
+}
+
 /* Factorise and solve: as asked; where that has no solution, regularised; without the traces that even so have none.
  * *solved: 1 or 0. */
 static spx_status solve_bundle(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
@@ -191,7 +240,9 @@ static spx_status solve_bundle(const spx_trace_plan *p, const spx_trace_kernels 
             return st;
         if (kernels->factorise(p, b) > 0)
             continue;
-        if ((st = kernels->solve(p, b, r, solved, e)) != SPX_OK)
+        if ((st = kernels->solve(p, b, r, solved, e)) == SPX_OK && !*solved)
+            st = solve_directly(p, b, solved, e);
+        if (st != SPX_OK)
             return st;
     }
     return SPX_OK;

@@ -5,6 +5,7 @@
  * their lanes are columns of the CCD. */
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -459,7 +460,8 @@ static double inner(size_t n, const double *a, const double *c)
     return sum_lanes(sum);
 }
 
-#define MOST_STEPS 500
+/* Frames with masks need some 15. */
+#define MOST_STEPS 100
 
 /* The preconditioned residual r^T P^-1 r is the squared error of x in units of its standard deviations, summed over
  * the bundle: that is what is driven below the tolerance (or to where rounding ends). */
@@ -646,17 +648,16 @@ static void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle *b, si
         take_off(p, b, &o, m, 1, lane, 0, 0, p->nbin, t, columns);
 }
 
-/* The same for columns k0 .. k1 - 1 with all fibres up to `reach` on both sides at once. */
+/* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once. */
 static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
-                                  int reach, size_t low, size_t k0, size_t k1, double *t, double *change, spx_err *e)
+                                  const int *off, int noff, size_t low, size_t k0, size_t k1, double *t, double *change,
+                                  spx_err *e)
 {
-    others o = {.q = 0};
-    for (int off = -reach; off <= reach; off++)
-        if (off != 0) {
-            o.off[o.q] = off;
-            o.there[o.q] = lanes_there(b, lane, off);
-            o.q++;
-        }
+    others o = {.q = noff};
+    for (int c = 0; c < noff; c++) {
+        o.off[c] = off[c];
+        o.there[c] = lanes_there(b, lane, off[c]);
+    }
     const int q = o.q, m = b->depth * q + q - 1, depth = b->depth;
     /* bins that are factorised: what is cut off before them is forgotten after 2 SPX_TRACE_TAIL bins */
     const size_t before = b->band + (size_t)depth + 2 * SPX_TRACE_TAIL, after = (size_t)depth + SPX_TRACE_TAIL + 1;
@@ -776,31 +777,115 @@ static int next_run(size_t n, const unsigned char *strong, size_t from, size_t a
     return 1;
 }
 
-/* Largest distance, in fibres, at which bins of a bundle near k0 .. k1 - 1 overlap so much that it matters; 1 when it
- * is below 3: then traces lie side by side in the order of their numbers, and the influence of a fibre on another falls
- * with the distance. */
-static int farthest(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t k0, size_t k1)
+/* Bins around k0 .. k1 - 1 that matter for them. */
+static void bins_around(const spx_trace_plan *p, const spx_trace_bundle *b, size_t *k0, size_t *k1)
 {
-    const size_t nl = b->nl, around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
-    const double limit = 0.003 * p->tolerance; /* as in find_scales() and find_strong() */
-    k0 = k0 > around ? k0 - around : 0;
-    k1 = k1 + around < p->nbin ? k1 + around : p->nbin;
+    const size_t around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
+    *k0 = *k0 > around ? *k0 - around : 0;
+    *k1 = *k1 + around < p->nbin ? *k1 + around : p->nbin;
+}
+
+/* How much bins k0 .. k1 - 1 of fibre f overlap with fibre f + df at most: the square of the element of M, scaled to a
+ * unit diagonal, times ten for their number, as in find_scales(). */
+static double most_overlap(const spx_trace_bundle *b, scales s, size_t f, int df, size_t k0, size_t k1)
+{
+    const size_t nl = b->nl;
+    double most = 0.0;
+    for (size_t k = k0; k < k1; k++)
+        for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
+            const double m = b->m[(k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl + f];
+            const double inverse = s.inverse[((long)k + dk) * (long)nl + (long)f + df];
+            const double v = 10.0 * m * m * s.inverse[k * nl + f] * inverse;
+            most = v > most ? v : most;
+        }
+    return most;
+}
+
+/* Whether traces cross near bins k0 .. k1 - 1: fibres overlap that have two others or more between them. Elsewhere they
+ * lie side by side in the order of their numbers, and the influence of one on another falls with their distance. */
+static int traces_cross(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t k0, size_t k1)
+{
+    bins_around(p, b, &k0, &k1);
     for (int df = b->reach; df > 2; df--)
-        for (size_t k = k0; k < k1; k++)
-            for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
-                const double *m = b->m + (k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl;
-                const long to = ((long)k + dk) * (long)nl + df;
-                for (size_t f = 0; f + (size_t)df < b->nf; f++)
-                    if (m[f] * m[f] * s.inverse[k * nl + f] * s.inverse[to + (long)f] > limit)
-                        return df;
-            }
-    return 1;
+        for (size_t f = 0; f + (size_t)df < b->nf; f++)
+            if (most_overlap(b, s, f, df, k0, k1) > 0.03 * p->tolerance)
+                return 1;
+    return 0;
+}
+
+/* Distances off[] of the fibres that matter for a fibre of a vector: those which a chain of overlaps joins to it whose
+ * product is above `limit`. overlap[reach + 1][nf]; chain[nf] and best[2 nf]: scratch. Returns their number, at most
+ * 2 SPX_TRACE_MAX_REACH: the strongest. */
+static int chained(const spx_trace_bundle *b, size_t lane, const double *overlap_of, double limit, double *chain,
+                   double *best, int *off)
+{
+    const long nf = (long)b->nf;
+    memset(best, 0, 2 * b->nf * sizeof *best);
+    for (long f = (long)lane; f < (long)lane + SPX_VL && f < nf; f++) {
+        memset(chain, 0, b->nf * sizeof *chain);
+        chain[f] = 1.0;
+        for (int longer = 1; longer;) { /* no overlap counts for more than 1: chains without a loop are the strongest */
+            longer = 0;
+            for (long g = 0; g < nf; g++)
+                for (long h = g - b->reach > 0 ? g - b->reach : 0; chain[g] > limit && h < nf && h <= g + b->reach;
+                     h++) {
+                    const double v = h == g ? 0.0 : chain[g] * overlap_of[labs(h - g) * nf + (h < g ? h : g)];
+                    if (v > chain[h] && v > limit) {
+                        chain[h] = v;
+                        longer = 1;
+                    }
+                }
+        }
+        for (long h = 0; h < nf; h++)
+            if (h != f && chain[h] > best[h - f + nf])
+                best[h - f + nf] = chain[h];
+    }
+    best[nf - 1] = best[nf + 1] = 1.0; /* the next on both sides always */
+    int n = 0;
+    for (; n < 2 * SPX_TRACE_MAX_REACH; n++) {
+        long strongest = 0;
+        for (long i = 1; i < 2 * nf; i++)
+            strongest = best[i] > best[strongest] ? i : strongest;
+        if (!(best[strongest] > limit))
+            break;
+        best[strongest] = 0.0;
+        off[n] = (int)(strongest - nf);
+    }
+    return n;
+}
+
+/* Columns j0 .. j1 - 1 of T where traces cross: with all fibres that matter, and with ever weaker ones until nothing
+ * changes. */
+static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, scales s,
+                                      size_t lane, size_t low, size_t j0, size_t j1, double *t, spx_err *e)
+{
+    double *overlap_of = spx_alloc2((size_t)b->reach + 4, b->nf, sizeof *overlap_of, e);
+    if (!overlap_of)
+        return SPX_EIO;
+    spx_status st = SPX_OK;
+    double *chain = overlap_of + ((size_t)b->reach + 1) * b->nf, *best = chain + b->nf, limit = 0.03 * p->tolerance;
+    size_t k0 = j0, k1 = j1;
+    bins_around(p, b, &k0, &k1);
+    for (int df = 1; df <= b->reach; df++)
+        for (size_t f = 0; f + (size_t)df < b->nf; f++) {
+            const double v = most_overlap(b, s, f, df, k0, k1);
+            overlap_of[(size_t)df * b->nf + f] = v < 1.0 ? v : 1.0;
+        }
+    double change = 1.0;
+    for (int round = 0, used = 0; round < 4 && st == SPX_OK && change > 0.1 * p->tolerance; round++, limit *= 0.01) {
+        int off[2 * SPX_TRACE_MAX_REACH];
+        const int n = chained(b, lane, overlap_of, limit, chain, best, off);
+        if (n > used)
+            st = many_neighbours(p, b, r, lane, off, n, low, j0, j1, t, &change, e);
+        used = n;
+    }
+    spx_free(overlap_of);
+    return st;
 }
 
 /* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
  * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
- * where traces are close, more and more fibres on both sides are taken off together until nothing changes; where traces
- * cross, beginning with the farthest that overlap. */
+ * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
 static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, double *a,
                            spx_err *e)
 {
@@ -844,14 +929,20 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
             for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
                 const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
                 const size_t low = j0 > k0 + b->band ? j0 - b->band : k0;
-                const int far = farthest(p, b, s, j0, j1);
-                const int last = (int)b->nf - 1 < SPX_TRACE_MAX_REACH ? (int)b->nf - 1 : SPX_TRACE_MAX_REACH;
-                int reach = far < 2 ? 2 : far < last ? far : last;
-                for (int same = 0; reach <= last && same < far; reach++) {
-                    double change = 1.0;
-                    if (many_neighbours(p, b, r, lane, reach, low, j0, j1, a, &change, e) != SPX_OK)
+                if (traces_cross(p, b, s, j0, j1)) {
+                    if (crossing_neighbours(p, b, r, s, lane, low, j0, j1, a, e) != SPX_OK)
                         return SPX_EIO;
-                    same = change > 0.1 * p->tolerance ? 0 : same + 1;
+                    continue;
+                }
+                double change = 1.0;
+                for (int reach = 2; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance;
+                     reach++) {
+                    int off[2 * SPX_TRACE_MAX_REACH], noff = 0;
+                    for (int i = -reach; i <= reach; i++)
+                        if (i != 0)
+                            off[noff++] = i;
+                    if (many_neighbours(p, b, r, lane, off, noff, low, j0, j1, a, &change, e) != SPX_OK)
+                        return SPX_EIO;
                 }
             }
     }
