@@ -77,6 +77,33 @@ values() {
     fails_with 3 "*in air*covers 4998.71 to 5398*" rvs-template -s a:5050:5399:0.4:R=3000:air -o t.h5 library.h5
 }
 
+@test "rvs-template: the resolution as a number, an expression, a table" {
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    printf '# Angstrom  FWHM\n5000 1.5\n5150 1.65\n5400 1.9\n' >fwhm.txt
+    awk 'BEGIN { for (x = 5000; x <= 5400; x++) print x, x / (1.5 + (x - 5000) / 1000) }' >r.txt
+    rvs-template -q -s a:5050:5350:0.4:FWHM=@fwhm.txt -s 'b:5050:5350:0.4:FWHM=1.5+(x-5000)/1000' \
+        -s c:5050:5350:0.4:R=@r.txt -o t.h5 library.h5
+    h5check t.h5
+    # rounding moves an edge of the cut at 5 sigma, and with it a sample that weighs 1e-6
+    h5diff -d 2e-5 t.h5 t.h5 /templates/a/lnflux /templates/b/lnflux
+    h5diff -d 2e-4 t.h5 t.h5 /templates/a/lnflux /templates/c/lnflux
+    h5dump -a /templates/a/resolution t.h5 | grep -q 'FWHM=@fwhm.txt'
+    # the library's own, in quadrature: 1.5 of 2.5 leave 2
+    printf '5000 1.5\n5400 1.5\n' >own.txt
+    rvs-template -q -s a:5050:5350:0.4:FWHM=2.5 --library-resolution FWHM=@own.txt -o u.h5 library.h5
+    rvs-template -q -s a:5050:5350:0.4:FWHM=2 --library-resolution none -o v.h5 library.h5
+    h5diff -d 1e-6 u.h5 v.h5 /templates/a/lnflux
+    fails_with 2 '*@ is not followed*' rvs-template -s a:5050:5350:0.4:R=@ -o x.h5 library.h5
+    fails_with 3 '*absent.txt: cannot open*' rvs-template -s a:5050:5350:0.4:R=@absent.txt -o x.h5 library.h5
+    printf '5060 3000\n5400 3000\n' >short.txt
+    fails_with 3 '*short.txt*covers 5060 to 5400*not 5050 to 5350*' \
+        rvs-template -s a:5050:5350:0.4:R=@short.txt -o x.h5 library.h5
+    printf '5000 -1\n5400 -1\n' >negative.txt
+    fails_with 2 '*resolution R is -1*' rvs-template -s a:5050:5350:0.4:R=@negative.txt -o x.h5 library.h5
+    printf '5000 3000\n4000 3000\n' >order.txt
+    fails_with 3 '*order.txt:2*' rvs-template -s a:5050:5350:0.4:R=@order.txt -o x.h5 library.h5
+}
+
 @test "rvs-template refuses damaged libraries" {
     cp "$BATS_FILE_TMPDIR/library.h5" good.h5
     damaged() {

@@ -4,6 +4,7 @@
 
 #include "blocks/io.h"
 #include "blocks/library.h"
+#include "blocks/textspec.h"
 #include "h5/stage.h"
 #include "template/template.h"
 
@@ -37,7 +38,7 @@ static struct {
 static const spx_opt options[] = {
     {SPX_OPT_LIST, "setup", 's', "NAME:MIN:MAX:STEP:R=EXPR[:air]", &o.setup,
      "Make templates for this range and step (Angstrom) and resolving power R, or FWHM=EXPR in Angstrom, an expression "
-     "of the wavelength x; may be given several times",
+     "of the wavelength x, or @FILE, a table; may be given several times",
      0, 0, NULL, NULL},
     {SPX_OPT_CHOICE, "norm", 0, NULL, &o.norm,
      "Divide each template by nothing, its median, or also by a straight line in ln(flux)", 0, 0, "none|median|linear",
@@ -86,6 +87,33 @@ static spx_status network(spx_template_config *cfg, spx_err *e)
     cfg->nn.nhidden = n;
     cfg->nn.epochs = (size_t)o.epochs;
     cfg->nn.seed = (uint64_t)o.seed;
+    return st;
+}
+
+/* The table that a resolution names, R=@FILE, into *t; its numbers belong to the caller. */
+static spx_status table(spx_stage *s, const char *resolution, spx_lsf_table *t, double **wave, double **value,
+                        spx_err *e)
+{
+    const char *name = strchr(resolution, '@');
+    if (name == NULL || name[1] == '\0')
+        return SPX_OK;
+    spx_status st = spx_stage_foreign_input(s, name + 1, e);
+    if (st == SPX_OK)
+        st = spx_textspec_curve(name + 1, &t->n, wave, value, e);
+    t->wave = *wave;
+    t->value = *value;
+    return st;
+}
+
+/* All of them, numbers [n+1]: those of the setups, and the library's. */
+static spx_status tables(spx_stage *s, spx_template_request *request, spx_template_config *cfg, double **wave,
+                         double **value, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < cfg->nsetup && st == SPX_OK; i++)
+        st = table(s, request[i].resolution, &request[i].table, &wave[i], &value[i], e);
+    if (st == SPX_OK)
+        st = table(s, cfg->library_resolution, &cfg->library_table, &wave[cfg->nsetup], &value[cfg->nsetup], e);
     return st;
 }
 
@@ -216,9 +244,12 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_template_request *request = spx_alloc(o.setup.n, sizeof *request, e);
     if (request == NULL)
         return SPX_EIO;
-    spx_status st = configure(s, request, vsini, &cfg, e);
+    double **wave = spx_alloc(o.setup.n + 1, sizeof *wave, e), **value = spx_alloc(o.setup.n + 1, sizeof *value, e);
+    spx_status st = wave != NULL && value != NULL ? configure(s, request, vsini, &cfg, e) : SPX_EIO;
 
     spx_stage_step(s, "read");
+    if (st == SPX_OK)
+        st = tables(s, request, &cfg, wave, value, e);
     if (st == SPX_OK)
         st = spx_stage_input(s, 0, &in, e);
     int network_in = st == SPX_OK && spx_h5_exists(in->file, "/network");
@@ -273,6 +304,12 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
+    for (size_t i = 0; i <= o.setup.n && wave != NULL && value != NULL; i++) {
+        spx_free(wave[i]);
+        spx_free(value[i]);
+    }
+    spx_free(wave);
+    spx_free(value);
     spx_free(request);
     spx_library_free(&lib);
     spx_templates_free(&t);

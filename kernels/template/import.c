@@ -21,6 +21,7 @@ static spx_status last_layer(const spx_network *net, const spx_template_config *
     size_t h = nn->size[nn->nlayer - 1], nw = net->nwave, first, n, nweight = 0, nbias = 0;
     spx_template_config raw = {.nsetup = cfg->nsetup, .setup = cfg->setup, .raw = 1, .nthreads = cfg->nthreads};
     memcpy(raw.library_resolution, cfg->library_resolution, sizeof raw.library_resolution);
+    raw.library_table = cfg->library_table;
     for (size_t l = 0; l + 1 < nn->nlayer; l++) {
         nweight += nn->size[l] * nn->size[l + 1];
         nbias += nn->size[l + 1];
@@ -56,13 +57,14 @@ static spx_status last_layer(const spx_network *net, const spx_template_config *
 }
 
 /* Is the LSF of a setup no more than the network's own? Else its exponential would have to be blurred. */
-static spx_status check_lnflux(const spx_setup *s, const char *resolution, spx_err *e)
+static spx_status check_lnflux(const spx_setup *s, const spx_template_request *r, const spx_template_config *cfg,
+                               spx_err *e)
 {
     spx_status st = SPX_OK;
     double *sigma = spx_alloc(s->nwave, sizeof *sigma, e);
     if (!sigma)
         return SPX_EIO;
-    st = spx_template_sigma(s, resolution, sigma, e);
+    st = spx_template_sigma(s, r, cfg, sigma, e);
     for (size_t k = 0; k < s->nwave && st == SPX_OK; k++)
         if (sigma[k] > 0.05 * s->step)
             st = spx_fail(e, SPX_EUSAGE,
@@ -228,7 +230,7 @@ spx_status spx_template_import(const spx_network *net, const spx_template_config
     for (size_t i = 0; i < out->nsetup && st == SPX_OK; i++) {
         spx_setup *s = &out->setup[i];
         if (!net->of_flux)
-            st = check_lnflux(s, cfg->library_resolution, e);
+            st = check_lnflux(s, &cfg->setup[i], cfg, e);
         if (st == SPX_OK)
             st = make_setup(net, ntemp, s, e);
         if (st == SPX_OK && cfg->ccf && cfg->nccf_vsini > 0)

@@ -91,7 +91,44 @@ spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_wi
     } else {
         return spx_fail(e, SPX_EUSAGE, "resolution '%.100s': R=EXPRESSION or FWHM=EXPRESSION is wanted", text);
     }
+    if (*text == '@') {
+        w->name = text + 1;
+        return *w->name ? SPX_OK : spx_fail(e, SPX_EUSAGE, "resolution: @ is not followed by the name of a table");
+    }
     return spx_expr_parse(text, &w->expr, e);
+}
+
+/* Between the table's wavelengths a straight line. */
+static double table_at(const spx_lsf_table *t, double x)
+{
+    size_t lo = 0, hi = t->n - 1;
+    while (lo + 1 < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (t->wave[mid] <= x)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    double u = (x - t->wave[lo]) / (t->wave[hi] - t->wave[lo]);
+    u = u < 0 ? 0 : (u > 1 ? 1 : u);
+    return (1 - u) * t->value[lo] + u * t->value[hi];
+}
+
+/* The table of a width that has one; it covers first ... last. */
+static spx_status take_table(lsf_width *w, const spx_lsf_table *t, double first, double last, spx_err *e)
+{
+    if (!w->name)
+        return SPX_OK;
+    if (t->n < 2)
+        return spx_fail(e, SPX_EUSAGE, "the table '%.100s' of a resolution is missing", w->name);
+    for (size_t i = 1; i < t->n; i++)
+        if (!(t->wave[i] > t->wave[i - 1]))
+            return spx_fail(e, SPX_EINPUT, "table '%.100s' of a resolution: wavelengths do not increase", w->name);
+    if (!(t->wave[0] <= first && t->wave[t->n - 1] >= last))
+        return spx_fail(e, SPX_EINPUT, "table '%.100s' of a resolution covers %g to %g Angstrom, not %g to %g", w->name,
+                        t->wave[0], t->wave[t->n - 1], first, last);
+    w->table = *t;
+    return SPX_OK;
 }
 
 /* FWHM in Angstrom at wavelength x; SPX_EUSAGE where the expression makes no sense. */
@@ -100,7 +137,7 @@ static spx_status width_at(const lsf_width *w, double x, double *fwhm, spx_err *
     *fwhm = 0;
     if (w->kind == LSF_NONE)
         return SPX_OK;
-    double v = spx_expr_eval(&w->expr, x);
+    double v = w->name ? table_at(&w->table, x) : spx_expr_eval(&w->expr, x);
     *fwhm = w->kind == LSF_R ? x / v : v;
     if (!(isfinite(v) && v > 0 && isfinite(*fwhm) && *fwhm > 0))
         return spx_fail(e, SPX_EUSAGE, "%s is %g at %g Angstrom", w->kind == LSF_R ? "the resolution R" : "the FWHM", v,
@@ -147,13 +184,18 @@ spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, 
     return SPX_OK;
 }
 
-spx_status spx_template_sigma(const spx_setup *s, const char *library_resolution, double *sigma, spx_err *e)
+spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r, const spx_template_config *cfg,
+                              double *sigma, spx_err *e)
 {
     const double fwhm_per_sigma = 2.35482004503094938202; /* 2 sqrt(2 ln 2) */
     lsf_width setup, library;
-    spx_status st = spx_template_parse_width(s->resolution, 0, &setup, e);
+    spx_status st = spx_template_parse_width(r->resolution, 0, &setup, e);
     if (!st)
-        st = spx_template_parse_width(library_resolution, 1, &library, e);
+        st = spx_template_parse_width(cfg->library_resolution, 1, &library, e);
+    if (!st)
+        st = take_table(&setup, &r->table, s->wmin, s->wmax, e);
+    if (!st)
+        st = take_table(&library, &cfg->library_table, s->wmin, s->wmax, e);
     for (size_t k = 0; k < s->nwave && !st; k++) {
         double x = spx_template_wave(s, (double)k), want, have;
         st = width_at(&setup, x, &want, e);

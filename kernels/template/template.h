@@ -27,12 +27,20 @@
 #include "blocks/network.h"
 #include "blocks/templates.h"
 
+/* Width of a line-spread function at wavelengths, linear between them and constant beyond; n 0: none. */
+typedef struct {
+    size_t n;
+    const double *wave, *value; /* Angstrom, increasing; R, or FWHM in Angstrom */
+} spx_lsf_table;
+
 /* A setup as asked for. */
 typedef struct {
     char name[64];
     double wmin, wmax, step; /* Angstrom, in `medium` */
-    char resolution[128];    /* "R=expression" or "FWHM=expression" (Angstrom), x: wavelength in Angstrom */
+    char resolution[128];    /* "R=expression" or "FWHM=expression" (Angstrom), x: wavelength in Angstrom; or with
+                              * "@name" in place of the expression, the table */
     spx_medium medium;
+    spx_lsf_table table; /* has to cover wmin ... wmax */
 } spx_template_request;
 
 /* NAME:MIN:MAX:STEP:R=EXPR[:air|:vacuum], or FWHM=EXPR in place of R=EXPR. SPX_EUSAGE says what is wrong. */
@@ -67,9 +75,10 @@ typedef struct {
     const spx_template_request *setup; /* [nsetup], names differ */
     spx_norm norm;
     char library_resolution[128]; /* as in a request, or a plain number (R); empty: infinite */
-    int parlog[SPX_MAX_PAR];      /* 1: the parameter is interpolated in log10 */
-    int ccf;                      /* make the cross-correlation set */
-    size_t ccf_every;             /* every N-th template of the library; 0: so that about 100 remain */
+    spx_lsf_table library_table;
+    int parlog[SPX_MAX_PAR]; /* 1: the parameter is interpolated in log10 */
+    int ccf;                 /* make the cross-correlation set */
+    size_t ccf_every;        /* every N-th template of the library; 0: so that about 100 remain */
     size_t nccf_vsini;
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
     double pca_error;        /* rms in ln flux that principal components may leave out; 0: no components */

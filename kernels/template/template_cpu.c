@@ -181,7 +181,7 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
     w->wave = spx_alloc(s->nwave, sizeof *w->wave, e);
     if (!sigma || !w->first || !w->start || !w->wave)
         goto end;
-    st = spx_template_sigma(s, cfg->library_resolution, sigma, e);
+    st = spx_template_sigma(s, r, cfg, sigma, e);
     if (st)
         goto end;
     for (size_t k = 0; k < s->nwave; k++) {

@@ -27,7 +27,9 @@ const spx_template_kernels *spx_template_kernels_avx512(void);
 /* Width of a line-spread function as a user writes it. */
 typedef struct {
     enum { LSF_NONE, LSF_R, LSF_FWHM } kind;
+    const char *name; /* of a table, which takes the place of the expression; NULL: none */
     spx_expr expr;
+    spx_lsf_table table;
 } lsf_width;
 
 /* "R=..." or "FWHM=..."; with number_allowed also an expression alone (R), or nothing (LSF_NONE). */
@@ -44,7 +46,8 @@ spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, 
 double spx_template_wave(const spx_setup *s, double k);
 double spx_template_edge(const spx_setup *s, size_t k);
 
-/* Sigma of the LSF beyond the library's own, Angstrom, at each of the s->nwave pixels. */
-spx_status spx_template_sigma(const spx_setup *s, const char *library_resolution, double *sigma, spx_err *e);
+/* Sigma of the LSF of a request's setup beyond the library's own, Angstrom, at each of the s->nwave pixels. */
+spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r, const spx_template_config *cfg,
+                              double *sigma, spx_err *e);
 
 #endif

@@ -68,6 +68,21 @@ static spx_status read_file(const char *name, column *wave, column *flux, spx_er
     return st;
 }
 
+spx_status spx_textspec_curve(const char *name, size_t *n, double **wave, double **value, spx_err *e)
+{
+    column w = {0}, x = {0};
+    spx_status st = read_file(name, &w, &x, e);
+    if (st != SPX_OK) {
+        spx_free(w.v);
+        spx_free(x.v);
+        w = x = (column){0};
+    }
+    *n = w.n;
+    *wave = w.v;
+    *value = x.v;
+    return st;
+}
+
 /* One more spectrum; the first gives the wavelengths. */
 static spx_status add(const char *name, size_t nspec, column *wave, column *flux, spx_err *e)
 {

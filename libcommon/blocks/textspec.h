@@ -9,4 +9,7 @@
  * of the list. All files must have the same wavelengths. SPX_EINPUT names file and line. */
 spx_status spx_textspec_read(const char *list, const char *arm, spx_spectra *out, spx_err *e);
 
+/* One such file as a curve, wave[n] increasing and value[n], both to be freed; n >= 2. */
+spx_status spx_textspec_curve(const char *name, size_t *n, double **wave, double **value, spx_err *e);
+
 #endif
