@@ -150,7 +150,7 @@ suite_clang() {
         return
     fi
     # -O0: the warnings do not need more.
-    if step clang build build BUILD="$BUILD/clang" CC=clang OPT=-O0 NVCC= lib tests programs; then
+    if step clang build build BUILD="$BUILD/clang" CC=clang OPT=-O0 NVCC= lib tests programs hook; then
         report clang 1 0 0
     else
         report clang 0 1 0
