@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/pipeline.h"
 #include "blocks/barycentre.h"
 #include "blocks/exposures.h"
 #include "blocks/frame.h"
@@ -147,26 +146,18 @@ typedef struct {
     double *scores, seconds;
     spx_hook_results insitu;
     char band;
-    spx_status st;
-    spx_err e;
 } job;
 
-/* The run: its queue, and what computes. */
+/* What computes. */
 typedef struct {
     spx_stage *s;
-    spx_exposures *queue;
-    size_t ndevice, nworker, total, most;
+    size_t ndevice, nworker, total;
     spx_backend backend;
     spx_hook *hook;
     int opened;
     pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
     spx_err failed;               /* the backend could not be opened */
-    spx_err no_memory;            /* for another frame */
     atomic_int stop;
-    spx_progress *progress; /* of a queue whose length is known */
-    size_t nframe, nbad, first_peak;
-    spx_err held; /* of the first frame, as long as it is the only one */
-    spx_status worst;
 } work;
 
 /* Things that are allowed, but seldom meant. */
@@ -292,56 +283,20 @@ static spx_status report(spx_stage *s, const job *j, spx_err *e)
     return st;
 }
 
-/* ---- the steps of a frame: see base/pipeline.h for the threads that they run in ---- */
+/* ---- the steps of a frame: see blocks/exposures.h for the threads that they run in ---- */
 
-static size_t room(void *ctx)
-{
-    const work *w = ctx;
-    const size_t limit = spx_mem_limit_get();
-    /* frames beside each other must not fail where one alone would not: the first one shows what one takes */
-    return limit == 0 ? w->most : w->first_peak == 0 ? 1 : limit / w->first_peak;
-}
-
-static int ready(void *ctx)
-{
-    return spx_exposures_ready(((const work *)ctx)->queue);
-}
-
-static spx_status read_job(work *w, job *j, int *end, spx_err *e)
-{
-    spx_status st = spx_exposures_next(w->queue, &j->x, end, e);
-    if (st != SPX_OK || *end)
-        return st;
-    j->psf = j->x.psf;
-    warn_of_mismatch(&j->x.image, j->psf);
-    st = to_barycentre(j, e);
-    if (st == SPX_OK)
-        st = make_options(w->s, &j->x.image, j->psf, &j->o, e);
-    if (st == SPX_OK)
-        st = spx_frame_inherit(&j->frame, &j->x.image, j->psf, j->o.first, j->o.nspec, e);
-    return st;
-}
-
-static void *read_frame(void *ctx)
+static spx_status prepare(void *ctx, spx_exposure *x, spx_err *e)
 {
     work *w = ctx;
-    int end = 0;
-    spx_err e = {0};
-    job *j = atomic_load(&w->stop) ? NULL : spx_alloc(1, sizeof *j, &e);
-    if (j == NULL) {
-        if (e.code != SPX_OK)
-            w->no_memory = e;
-        return NULL;
-    }
-    j->st = read_job(w, j, &end, &j->e);
-    if (end) {
-        spx_free(j);
-        return NULL;
-    }
-    if (++w->nframe == 2 && w->held.code != SPX_OK)
-        spx_error("%s", w->held.msg);
-    spx_stage_pause(w->s);
-    return j;
+    job *j = (job *)x;
+    j->psf = x->psf;
+    warn_of_mismatch(&x->image, j->psf);
+    spx_status st = to_barycentre(j, e);
+    if (st == SPX_OK)
+        st = make_options(w->s, &x->image, j->psf, &j->o, e);
+    if (st == SPX_EUSAGE) /* of all frames */
+        atomic_store(&w->stop, 1);
+    return st == SPX_OK ? spx_frame_inherit(&j->frame, &x->image, j->psf, j->o.first, j->o.nspec, e) : st;
 }
 
 /* The backend is opened while the first image is read, by the worker that comes first; the others wait for it. */
@@ -360,19 +315,15 @@ static void start(void *ctx, size_t worker)
     (void)pthread_mutex_unlock(&w->opening);
 }
 
-static void compute(void *ctx, size_t worker, void *item)
+static spx_status compute(void *ctx, size_t worker, spx_exposure *x, spx_err *e)
 {
     work *w = ctx;
-    job *j = item;
+    job *j = (job *)x;
     spx_score_range range;
-    if (j->st == SPX_OK && w->failed.code != SPX_OK)
-        j->st = w->failed.code; /* said once, at the end */
-    if (j->st != SPX_OK)
-        return;
+    if (w->failed.code != SPX_OK)
+        return w->failed.code; /* said once, at the end */
     const double begin = omp_get_wtime();
-    if (w->total != 1)
-        j->o.progress = NULL;
-    else
+    if (w->total == 1)
         j->o.progress =
             spx_progress_start(w->s->common.progress, "extract", j->o.method == SPX_METHOD_TRACE ? "traces" : "patches",
                                spx_extract_units(j->psf, &j->o));
@@ -384,23 +335,23 @@ static void compute(void *ctx, size_t worker, void *item)
         (void)pthread_mutex_lock(&w->cpu);
     else
         j->o.nthreads = (int)(((size_t)j->o.nthreads + w->nworker - 1) / w->nworker);
-    j->st = w->backend.extract(&w->backend, &j->x.image, j->psf, &j->o, &j->frame, &j->counts, &j->e);
+    spx_status st = w->backend.extract(&w->backend, &x->image, j->psf, &j->o, &j->frame, &j->counts, e);
     if (on_cpu)
         (void)pthread_mutex_unlock(&w->cpu);
     spx_progress_end(j->o.progress);
-    if (j->st == SPX_OK)
-        j->st = spx_hook_finish(w->hook, &j->insitu, &j->e);
-    if (j->st == SPX_EHOOK)
+    if (st == SPX_OK)
+        st = spx_hook_finish(w->hook, &j->insitu, e);
+    if (st == SPX_EHOOK)
         atomic_store(&w->stop, 1);
-    if (j->st == SPX_OK && (j->scores = spx_alloc2(3, j->frame.nspec, sizeof *j->scores, &j->e)) == NULL)
-        j->st = SPX_EIO;
-    if (j->st == SPX_OK) {
+    if (st == SPX_OK && (j->scores = spx_alloc2(3, j->frame.nspec, sizeof *j->scores, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK) {
         const size_t n = j->frame.nspec;
-        j->st =
-            spx_extract_scores(&j->frame, j->o.nthreads, j->scores, j->scores + n, j->scores + 2 * n, &range, &j->e);
+        st = spx_extract_scores(&j->frame, j->o.nthreads, j->scores, j->scores + n, j->scores + 2 * n, &range, e);
         j->band = range.band;
     }
     j->seconds = omp_get_wtime() - begin;
+    return st;
 }
 
 /* Seconds of the extraction and, in processor time of all threads, of its steps. */
@@ -420,80 +371,34 @@ static void record_seconds(spx_stage *s, const job *j)
         }
 }
 
-static spx_status write_job(work *w, job *j, spx_err *e)
+static spx_status write_frame(void *ctx, spx_exposure *x, spx_err *e)
 {
-    spx_stage *s = w->s;
+    const work *w = ctx;
+    job *j = (job *)x;
     const size_t n = j->frame.nspec;
     hid_t file;
-    record_seconds(s, j);
-    spx_stage_insitu(s, &j->insitu);
-    spx_stage_step(s, "write");
+    record_seconds(w->s, j);
+    spx_stage_insitu(w->s, &j->insitu);
     spx_status st = j->factor != NULL ? spx_frame_set_barycentric(&j->frame, j->factor, e) : SPX_OK;
     if (st == SPX_OK)
         st = spx_frame_set_scores(&j->frame, j->band, j->scores, j->scores + n, j->scores + 2 * n, e);
     if (st == SPX_OK)
-        st = report(s, j, e);
+        st = report(w->s, j, e);
     if (st == SPX_OK)
-        st = spx_stage_output(s, "frame", &file, e);
-    if (st == SPX_OK)
-        st = spx_frame_write(file, &j->frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, e);
-    return st == SPX_OK ? spx_stage_seal(s, e) : st;
+        st = spx_stage_output(w->s, "frame", &file, e);
+    return st == SPX_OK ? spx_frame_write(file, &j->frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, e) : st;
 }
 
-static void free_data(job *j)
+static void clear(void *ctx, spx_exposure *x)
 {
-    spx_image_free(&j->x.image);
+    job *j = (job *)x;
+    (void)ctx;
     spx_psf_free(&j->stretched);
     spx_frame_free(&j->frame);
     spx_hook_results_free(&j->insitu);
     spx_free(j->scores);
     spx_free(j->factor);
     j->scores = j->factor = NULL;
-}
-
-static void write_frame(void *ctx, void *item)
-{
-    work *w = ctx;
-    job *j = item;
-    if (j->st == SPX_OK) {
-        spx_stage_switch(w->s, j->x.product);
-        j->st = write_job(w, j, &j->e);
-    }
-    free_data(j);
-}
-
-static void publish(void *ctx, void *item)
-{
-    job *j = item;
-    (void)ctx;
-    if (j->st == SPX_OK)
-        j->st = spx_product_publish(j->x.product, &j->e);
-}
-
-/* An error is said at once where there are several frames, else at the end of the program. */
-static void end_frame(void *ctx, void *item)
-{
-    work *w = ctx;
-    job *j = item;
-    if (j->st != SPX_OK) {
-        spx_err e = {0};
-        const size_t len = strlen(j->x.name);
-        w->worst = w->nbad++ == 0 ? j->st : w->worst;
-        if (j->e.msg[0] != '\0') {
-            const int named = strncmp(j->e.msg, j->x.name, len) == 0 || w->total == 1;
-            (void)spx_fail(&e, j->st, "%s%s%s", named ? "" : j->x.name, named ? "" : ": ", j->e.msg);
-            if (w->nframe > 1 || w->total > 1)
-                spx_error("%s", e.msg);
-            else
-                w->held = e;
-        }
-    }
-    if (w->first_peak == 0)
-        w->first_peak = spx_mem_peak();
-    spx_progress_step(w->progress, 1);
-    free_data(j);
-    spx_exposure_free(w->queue, &j->x);
-    spx_free(j);
 }
 
 /* Workers: two for each device of a queue, so that what the host does for one frame runs beside the device's work on
@@ -515,56 +420,34 @@ static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, siz
     return SPX_OK;
 }
 
-static spx_status finish(work *w, spx_status st, spx_err *e)
-{
-    const spx_err *worse = w->failed.code != SPX_OK ? &w->failed : &w->no_memory;
-    if (st == SPX_OK && worse->code != SPX_OK) {
-        *e = *worse;
-        st = e->code;
-    }
-    if (st == SPX_OK && w->nbad > 0 && w->nframe == 1) {
-        *e = w->held;
-        st = w->worst;
-    } else if (st == SPX_OK && w->nbad > 0) {
-        st = spx_fail(e, w->worst, "%zu of %zu frames failed: see above", w->nbad, w->nframe);
-    }
-    return st;
-}
-
 static spx_status run(spx_stage *s, spx_err *e)
 {
+    spx_exposures *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
-    spx_status st = spx_exposures_open(s, &w.queue, e);
+    spx_status st = spx_exposures_open(s, &queue, e);
     if (st == SPX_OK) {
-        w.total = spx_exposures_total(w.queue);
+        w.total = spx_exposures_total(queue);
         st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);
     }
     if (st == SPX_OK)
         st = spx_stage_hook(s, &w.hook, e);
     if (st == SPX_OK) {
-        /* in work: what is computed, one frame that is read and one that is written */
-        w.most = w.total == 1 ? 1 : w.nworker + 2;
-        if (w.total > 1)
-            w.progress = spx_progress_start(s->common.progress, "extract", "frames", w.total);
-        const spx_pipeline p = {.ctx = &w,
-                                .nworker = w.nworker,
-                                .most = w.most,
-                                .read = read_frame,
-                                .ready = ready,
-                                .room = room,
-                                .start = start,
-                                .compute = compute,
-                                .write = write_frame,
-                                .publish = publish,
-                                .end = end_frame};
-        st = spx_pipeline_run(&p, e);
-        spx_progress_end(w.progress);
-        st = finish(&w, st, e);
+        const spx_exposures_steps steps = {.ctx = &w,
+                                           .size = sizeof(job),
+                                           .nworker = w.nworker,
+                                           .what = "extract",
+                                           .start = start,
+                                           .prepare = prepare,
+                                           .compute = compute,
+                                           .write = write_frame,
+                                           .clear = clear,
+                                           .stop = &w.stop};
+        st = spx_exposures_run(queue, &steps, e);
     }
-    if (st == SPX_OK)
-        st = spx_exposures_finish(w.queue, e);
+    if (w.failed.code != SPX_OK)
+        st = spx_fail(e, w.failed.code, "%s", w.failed.msg);
     spx_backend_close(&w.backend);
-    spx_exposures_close(w.queue);
+    spx_exposures_close(queue);
     return st;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/pipeline.h"
 #include "blocks/io.h"
 
 /* A PSF and the input that it is from, shared by all exposures that use it. */
@@ -27,12 +28,12 @@ typedef struct {
     spx_err err; /* it cannot be read */
     uint64_t dev, ino;
     char *target;
-} item;
+} entry;
 
 struct spx_exposures {
     spx_stage *s;
     size_t n, at; /* inputs, and the one that is next */
-    item *it;
+    entry *it;
     enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN } to;
     size_t stdin_at, nimage; /* which input is standard input (n: none); images so far */
     spx_input *pending;      /* opened product of standard input that comes next */
@@ -90,13 +91,13 @@ static char *make_target(const spx_exposures *q, const char *name, spx_err *e)
 
 static int by_target(const void *a, const void *b)
 {
-    const item *const *x = a, *const *y = b;
+    const entry *const *x = a, *const *y = b;
     return strcmp((*x)->target, (*y)->target);
 }
 
 static int by_file(const void *a, const void *b)
 {
-    const item *const *x = a, *const *y = b;
+    const entry *const *x = a, *const *y = b;
     if ((*x)->ino != (*y)->ino)
         return (*x)->ino < (*y)->ino ? -1 : 1;
     return (*x)->dev < (*y)->dev ? -1 : (*x)->dev > (*y)->dev;
@@ -107,11 +108,11 @@ static spx_status check_targets(spx_exposures *q, spx_err *e)
 {
     size_t nimage = 0;
     spx_status st = SPX_OK;
-    const item **with = spx_alloc(q->n, sizeof *with, e), **all = spx_alloc(q->n, sizeof *all, e);
+    const entry **with = spx_alloc(q->n, sizeof *with, e), **all = spx_alloc(q->n, sizeof *all, e);
     if (with == NULL || all == NULL)
         st = SPX_EIO;
     for (size_t i = 0; i < q->n && st == SPX_OK; i++) {
-        item *it = &q->it[i];
+        entry *it = &q->it[i];
         all[i] = it;
         if (it->is_stdin || !it->image)
             continue;
@@ -130,8 +131,8 @@ static spx_status check_targets(spx_exposures *q, spx_err *e)
             struct stat sb;
             if (stat(with[k]->target, &sb) != 0)
                 continue;
-            const item file = {.dev = (uint64_t)sb.st_dev, .ino = (uint64_t)sb.st_ino}, *key = &file;
-            const item *const *hit = bsearch(&key, all, q->n, sizeof *all, by_file);
+            const entry file = {.dev = (uint64_t)sb.st_dev, .ino = (uint64_t)sb.st_ino}, *key = &file;
+            const entry *const *hit = bsearch(&key, all, q->n, sizeof *all, by_file);
             if (hit != NULL)
                 st = spx_fail(e, SPX_EUSAGE, "%s: is both input and output: write to another file", (*hit)->name);
         }
@@ -168,7 +169,7 @@ static spx_status next_of_stdin(spx_exposures *q, int first, spx_err *e)
     return st;
 }
 
-static spx_status look_at(spx_exposures *q, item *it, spx_err *e)
+static spx_status look_at(spx_exposures *q, entry *it, spx_err *e)
 {
     spx_input file = {.file = H5I_INVALID_HID}, *in = &file;
     spx_status st = it->is_stdin ? next_of_stdin(q, 1, e) : spx_input_open(&file, it->name, e);
@@ -202,9 +203,9 @@ static size_t psf_of(const spx_exposures *q, size_t i)
 static spx_status match(const spx_exposures *q, spx_err *e)
 {
     size_t nimage = 0, npsf = 0;
-    const item *first = NULL;
+    const entry *first = NULL;
     for (size_t i = 0; i < q->n; i++) {
-        const item *it = &q->it[i];
+        const entry *it = &q->it[i];
         const int second_image = it->image && nimage > 0, second_psf = it->psf && npsf > 0;
         if (q->to == TO_FILE && (second_image || second_psf))
             return spx_fail(e, SPX_EUSAGE,
@@ -245,7 +246,7 @@ spx_status spx_exposures_open(spx_stage *s, spx_exposures **queue, spx_err *e)
     if ((q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < q->n; i++) {
-        item *it = &q->it[i];
+        entry *it = &q->it[i];
         it->name = s->input[i];
         it->is_stdin = strcmp(it->name, "-") == 0;
         if (it->is_stdin)
@@ -274,7 +275,8 @@ size_t spx_exposures_total(const spx_exposures *q)
     return n;
 }
 
-int spx_exposures_ready(const spx_exposures *q)
+/* Can the next one be read without waiting for the program before this one in a pipe? */
+static int is_ready(const spx_exposures *q)
 {
     if (q->at != q->stdin_at || q->pending != NULL || q->stdin_over)
         return 1;
@@ -404,7 +406,7 @@ static spx_status next_image_of_stdin(spx_exposures *q, spx_input **in, int *psf
 static spx_status advance(spx_exposures *q, spx_exposure *x, spx_input **in, int *psf, spx_err *e)
 {
     for (; q->at < q->n; q->at++) {
-        item *it = &q->it[q->at];
+        entry *it = &q->it[q->at];
         (void)snprintf(x->name, sizeof x->name, "%s", it->is_stdin ? "standard input" : it->name);
         *psf = it->psf;
         if (it->err.code != SPX_OK && (!it->is_stdin || q->pending == NULL)) {
@@ -425,7 +427,9 @@ static spx_status advance(spx_exposures *q, spx_exposure *x, spx_input **in, int
     return SPX_OK;
 }
 
-spx_status spx_exposures_next(spx_exposures *q, spx_exposure *x, int *end, spx_err *e)
+/* Reads the next one; *end becomes 1 where there is none. After an error, which is this exposure's, the next call goes
+ * on with the next. */
+static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int *end, spx_err *e)
 {
     spx_input *in = NULL;
     int psf = 0;
@@ -433,7 +437,7 @@ spx_status spx_exposures_next(spx_exposures *q, spx_exposure *x, int *end, spx_e
     *end = st == SPX_OK && q->at == q->n;
     if (st != SPX_OK || *end)
         return st;
-    const item *it = &q->it[q->at];
+    const entry *it = &q->it[q->at];
     char number[32];
     (void)snprintf(number, sizeof number, "%03zu", ++q->nimage);
     x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
@@ -455,18 +459,153 @@ spx_status spx_exposures_next(spx_exposures *q, spx_exposure *x, int *end, spx_e
     return st;
 }
 
-spx_status spx_exposures_finish(const spx_exposures *q, spx_err *e)
+/* ---- all of them ---- */
+
+typedef struct {
+    spx_exposures *q;
+    const spx_exposures_steps *steps;
+    size_t total, most, n, nbad, first_peak;
+    spx_progress *progress; /* of a queue whose length is known */
+    spx_err no_memory;      /* for another exposure */
+    spx_err held;           /* of the first exposure, as long as it is the only one */
+    spx_status worst;
+} queue_run;
+
+static int ready(void *ctx)
 {
-    return q->to == TO_STDOUT ? spx_output_end_stdout(e) : SPX_OK;
+    return is_ready(((const queue_run *)ctx)->q);
 }
 
-void spx_exposure_free(spx_exposures *q, spx_exposure *x)
+static size_t room(void *ctx)
 {
-    spx_stage_end(q->s, x->product);
+    const queue_run *r = ctx;
+    const size_t limit = spx_mem_limit_get();
+    /* exposures beside each other must not fail where one alone would not: the first one shows what one takes */
+    return limit == 0 ? r->most : r->first_peak == 0 ? 1 : limit / r->first_peak;
+}
+
+static void *read_one(void *ctx)
+{
+    queue_run *r = ctx;
+    int end = 0;
+    spx_exposure *x = atomic_load(r->steps->stop) ? NULL : spx_alloc(1, r->steps->size, &r->no_memory);
+    if (x == NULL)
+        return NULL;
+    x->st = next_exposure(r->q, x, &end, &x->e);
+    if (end) {
+        spx_free(x);
+        return NULL;
+    }
+    if (x->st == SPX_OK)
+        x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
+    if (++r->n == 2 && r->held.code != SPX_OK)
+        spx_error("%s", r->held.msg);
+    spx_stage_pause(r->q->s);
+    return x;
+}
+
+static void start(void *ctx, size_t worker)
+{
+    const queue_run *r = ctx;
+    r->steps->start(r->steps->ctx, worker);
+}
+
+static void compute(void *ctx, size_t worker, void *item)
+{
+    const queue_run *r = ctx;
+    spx_exposure *x = item;
+    if (x->st == SPX_OK)
+        x->st = r->steps->compute(r->steps->ctx, worker, x, &x->e);
+}
+
+static void write_one(void *ctx, void *item)
+{
+    const queue_run *r = ctx;
+    spx_exposure *x = item;
+    if (x->st == SPX_OK) {
+        spx_stage_switch(r->q->s, x->product);
+        spx_stage_step(r->q->s, "write");
+        x->st = r->steps->write(r->steps->ctx, x, &x->e);
+    }
+    if (x->st == SPX_OK)
+        x->st = spx_stage_seal(r->q->s, &x->e);
+    spx_image_free(&x->image);
+    r->steps->clear(r->steps->ctx, x);
+}
+
+static void publish(void *ctx, void *item)
+{
+    spx_exposure *x = item;
+    (void)ctx;
+    if (x->st == SPX_OK)
+        x->st = spx_product_publish(x->product, &x->e);
+}
+
+/* An error is said at once where there are several exposures, else it is the program's. */
+static void say(queue_run *r, const spx_exposure *x)
+{
+    spx_err e = {0};
+    const int named = strncmp(x->e.msg, x->name, strlen(x->name)) == 0 || r->total == 1;
+    if (x->e.msg[0] == '\0')
+        return;
+    (void)spx_fail(&e, x->st, "%s%s%s", named ? "" : x->name, named ? "" : ": ", x->e.msg);
+    if (r->n > 1 || r->total > 1)
+        spx_error("%s", e.msg);
+    else
+        r->held = e;
+}
+
+static void end_one(void *ctx, void *item)
+{
+    queue_run *r = ctx;
+    spx_exposure *x = item;
+    if (x->st != SPX_OK) {
+        r->worst = r->nbad++ == 0 ? x->st : r->worst;
+        say(r, x);
+    }
+    if (r->first_peak == 0)
+        r->first_peak = spx_mem_peak();
+    spx_progress_step(r->progress, 1);
+    r->steps->clear(r->steps->ctx, x);
+    spx_stage_end(r->q->s, x->product);
     spx_image_free(&x->image);
     release(x->source);
     spx_free(x->target);
-    memset(x, 0, sizeof *x);
+    spx_free(x);
+}
+
+spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps, spx_err *e)
+{
+    queue_run r = {.q = q, .steps = steps, .total = spx_exposures_total(q)};
+    /* in work: what is computed, one that is read and one that is written */
+    r.most = r.total == 1 ? 1 : steps->nworker + 2;
+    if (r.total > 1)
+        r.progress = spx_progress_start(q->s->common.progress, steps->what, "exposures", r.total);
+    const spx_pipeline p = {.ctx = &r,
+                            .nworker = steps->nworker,
+                            .most = r.most,
+                            .read = read_one,
+                            .ready = ready,
+                            .room = room,
+                            .start = start,
+                            .compute = compute,
+                            .write = write_one,
+                            .publish = publish,
+                            .end = end_one};
+    spx_status st = spx_pipeline_run(&p, e);
+    spx_progress_end(r.progress);
+    if (st == SPX_OK && r.no_memory.code != SPX_OK) {
+        *e = r.no_memory;
+        st = e->code;
+    } else if (st == SPX_OK && r.nbad > 0 && r.n == 1) {
+        *e = r.held;
+        st = r.worst;
+    } else if (st == SPX_OK && r.nbad > 0) {
+        st = spx_fail(e, r.worst, "%zu of %zu frames failed: see above", r.nbad, r.n);
+    } else if (st == SPX_OK && q->to == TO_STDOUT) {
+        st = spx_output_end_stdout(e);
+    }
+    return st;
 }
 
 void spx_exposures_close(spx_exposures *q)

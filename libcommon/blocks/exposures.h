@@ -7,9 +7,13 @@
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
- * and images of standard input get their number, 001 for the first */
+ * and images of standard input get their number, 001 for the first.
+ *
+ * spx_exposures_run() takes all of them through a program's steps, which overlap (base/pipeline.h). */
 #ifndef SPX_BLOCK_EXPOSURES_H
 #define SPX_BLOCK_EXPOSURES_H
+
+#include <stdatomic.h>
 
 #include "blocks/image.h"
 #include "blocks/psf.h"
@@ -18,15 +22,38 @@
 typedef struct spx_exposures spx_exposures;
 struct spx_psf_source;
 
-/* One of them; zeroed before spx_exposures_next(). */
+/* One of them: a program's own struct begins with it. */
 typedef struct {
     char name[1024];      /* of the input that holds the image */
-    spx_product *product; /* in work after spx_exposures_next(); NULL when it did not come so far */
-    spx_image image;
-    const spx_psf *psf; /* valid until spx_exposure_free() */
+    spx_product *product; /* where it goes */
+    spx_image image;      /* without read noise; may be freed as soon as it is not needed */
+    const spx_psf *psf;   /* valid as long as the exposure */
     struct spx_psf_source *source;
     char *target;
+    spx_status st; /* what went wrong with it */
+    spx_err e;
 } spx_exposure;
+
+/* What is done with each. Each function but start() and clear() returns what goes wrong with this exposure; after an
+ * error the later ones are left out. */
+typedef struct {
+    void *ctx;
+    size_t size;      /* bytes of the struct that begins with an spx_exposure; zeroed */
+    size_t nworker;   /* threads that compute */
+    const char *what; /* of the line that shows the progress of a queue: "extract" */
+    /* In each worker, once. */
+    void (*start)(void *ctx, size_t worker);
+    /* Caller's thread, step `read` of the product: when the image has been read. */
+    spx_status (*prepare)(void *ctx, spx_exposure *x, spx_err *e);
+    /* A worker. */
+    spx_status (*compute)(void *ctx, size_t worker, spx_exposure *x, spx_err *e);
+    /* Caller's thread, the product in work: makes the output, which is committed afterwards. */
+    spx_status (*write)(void *ctx, spx_exposure *x, spx_err *e);
+    /* Caller's thread: frees what is behind the spx_exposure; may be called twice. */
+    void (*clear)(void *ctx, spx_exposure *x);
+    /* Becomes 1, in any thread, where it makes no sense to go on with further exposures; a step may set it. */
+    atomic_int *stop;
+} spx_exposures_steps;
 
 /* Look at the inputs of a stage and say which products there will be: SPX_EUSAGE where several go to one file, a
  * product would replace an input, a PSF has no image; SPX_EINPUT where there is no image or no PSF. A file among
@@ -34,15 +61,9 @@ typedef struct {
 spx_status spx_exposures_open(spx_stage *s, spx_exposures **q, spx_err *e);
 /* Number of exposures; 0 when it is not known, because standard input may hold any number. */
 size_t spx_exposures_total(const spx_exposures *q);
-/* 1 when the next one can be read without waiting for the program before this one in a pipe. */
-int spx_exposures_ready(const spx_exposures *q);
-/* Read the next one; *end becomes 1 where there is none. After an error, which is this exposure's, the next call goes
- * on with the next. */
-spx_status spx_exposures_next(spx_exposures *q, spx_exposure *x, int *end, spx_err *e);
-/* After the last one has been published: closes standard output where it is the output. */
-spx_status spx_exposures_finish(const spx_exposures *q, spx_err *e);
-/* Ends its product, too. */
-void spx_exposure_free(spx_exposures *q, spx_exposure *x);
+/* All of them. An exposure that fails harms no other; its error is said, and the status is that of the first which
+ * failed. The error of a single one is returned. An error with code but without text has been said elsewhere. */
+spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps, spx_err *e);
 void spx_exposures_close(spx_exposures *q);
 
 #endif
