@@ -118,6 +118,29 @@ static void check_broken_traces(void)
     free_scene(&s);
 }
 
+/* A trace that crosses eight others, in their bundle. */
+static void check_crossing(void)
+{
+    small_psf_shape shape = small_psf_default();
+    shape.nspec = 9;
+    shape.pitch = 6.5;
+    scene s = make_scene(small_psf(&shape), 90, 75, shape.wmin, shape.wmax, STEP);
+    s.o.bundle_size = 9;
+    s.psf->x.coef[1] = 30.0;
+    s.psf->x.coef[0] += 26.0;
+    compare(&s, 1e-7, "crosses eight others");
+    result r = extract(&s, 0, "crosses eight others");
+    CHECK(r.counts.npatch_failed == 0 && r.counts.npatch_regularised == 0 && r.counts.nbin_empty == 0,
+          "crosses eight others: %zu failed, %zu regularised, %zu bins empty", r.counts.npatch_failed,
+          r.counts.npatch_regularised, r.counts.nbin_empty);
+    spx_frame_free(&r.frame);
+    /* all along beside another: conjugate gradients do not converge */
+    s.psf->x.coef[1] = 0.4;
+    s.psf->x.coef[0] += 0.1;
+    compare(&s, 2e-7, "lies beside another that is not next to it");
+    free_scene(&s);
+}
+
 /* Two traces in one place, not next to each other in the bundle: which of them has the light cannot be said, so they
  * have no information. The others are as with one of them. */
 static void check_double_trace(void)
@@ -317,6 +340,7 @@ int main(void)
     check_psfs();
     check_bundles();
     check_broken_traces();
+    check_crossing();
     check_double_trace();
     check_cuts();
     check_masks();
