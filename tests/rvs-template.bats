@@ -30,6 +30,23 @@ values() {
     h5diff one.h5 two.h5 /templates/a
 }
 
+@test "rvs-template: a library larger than the memory allowed streams through" {
+    # 252 spectra of 40000 samples: 40 MB
+    mock_library big.h5 4500 8500 5000 6000
+    rvs-template -q --reproducible -s a:5050:5350:0.4:R=3000 -s b:7000:7200:0.4:R=3000 -o whole.h5 big.h5
+    rvs-template -q --reproducible --max-mem 20M -s a:5050:5350:0.4:R=3000 -s b:7000:7200:0.4:R=3000 -o part.h5 big.h5
+    h5diff whole.h5 part.h5 /templates/a
+    h5diff whole.h5 part.h5 /templates/b
+    mkdir tmp
+    cat big.h5 | TMPDIR=$PWD/tmp rvs-template -q --reproducible --max-mem 20M -s a:5050:5350:0.4:R=3000 \
+        -s b:7000:7200:0.4:R=3000 -o pipe.h5
+    h5diff whole.h5 pipe.h5 /templates/a
+    h5diff whole.h5 pipe.h5 /templates/b
+    [ -z "$(ls -A tmp)" ]
+    rm -r tmp
+    fails_with 4 '*memory*' rvs-template -q --max-mem 5M -s a:5050:5350:0.4:R=3000 -o x.h5 big.h5
+}
+
 @test "rvs-template: normalisation, mapped parameters and cross-correlation set as asked for" {
     library=$BATS_FILE_TMPDIR/library.h5
     rvs-template -s a:5050:5350:0.4:R=3000 --norm none --log-param none --no-ccf -o none.h5 "$library"

@@ -74,7 +74,8 @@ static spx_status collect(qhT *qh, spx_setup *s, size_t dim, spx_err *e)
 
 static spx_status triangulate(spx_setup *s, size_t dim, double *x, spx_err *e)
 {
-    char *text = NULL, command[] = "qhull d Qbb Qt Qc Q12";
+    /* Qz, a point at infinity: all corners of a cell lie on one sphere, and may be all there is */
+    char *text = NULL, command[] = "qhull d Qbb Qt Qc Qz Q12";
     size_t size = 0;
     FILE *log = open_memstream(&text, &size); /* Qhull writes its messages to a stream */
     if (!log)

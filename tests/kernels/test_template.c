@@ -521,6 +521,69 @@ static void grid(void)
 
 /* ---- cross-correlation set ---- */
 
+/* Any number of parameters from one to six, any mapping, as a grid, in simplices, and by a network. */
+static void parameters(void)
+{
+    enum { NW = 400, MOST = 64 };
+    static double wave[NW], par[MOST * 6];
+    static float flux[MOST][NW];
+    for (size_t k = 0; k < NW; k++)
+        wave[k] = 5000 + 0.25 * (double)k;
+    for (size_t np = 1; np <= 6; np++) {
+        size_t side = np == 1 ? 24 : (np == 2 ? 6 : (np == 3 ? 4 : 2)), nt = 1;
+        for (size_t p = 0; p < np; p++)
+            nt *= side;
+        spx_template_library lib = {.nwave = NW, .wavelength = wave, .ntemp = nt, .npar = np, .params = par};
+        spx_template_request request;
+        /* a network needs 20 templates */
+        spx_template_config cfg = {.nsetup = 1,
+                                   .setup = &request,
+                                   .pca_error = 1e-5,
+                                   .nn = {.nhidden = nt >= 20, .hidden = {8}, .epochs = 5, .seed = 1},
+                                   .nthreads = 1};
+        for (size_t p = 0; p < np; p++) {
+            (void)snprintf(lib.parname[p], sizeof lib.parname[p], "quantity_%zu", p);
+            cfg.parlog[p] = p % 2 == 0;
+        }
+        for (size_t t = 0; t < nt; t++) {
+            size_t rest = t;
+            for (size_t p = 0; p < np; p++, rest /= side)
+                par[t * np + p] = (double)((1 + rest % side) * (p + 1));
+            for (size_t k = 0; k < NW; k++) {
+                double tau = 0;
+                for (size_t p = 0; p < np; p++)
+                    tau += 0.02 * log(par[t * np + p] + 1) * (1 + sin((double)(k * (p + 2)) / 9));
+                flux[t][k] = (float)exp(-tau);
+            }
+        }
+        parse("a:5010:5090:0.5:FWHM=1", &request);
+        for (int which = SPX_TEMPLATE_GRID; which <= SPX_TEMPLATE_SIMPLEX; which++) {
+            spx_templates out = {0};
+            spx_err e = {0};
+            cfg.interpolator = (spx_template_interpolator)which;
+            CHECK(run(&lib, &cfg, flux[0], 7, &out, NULL, &e) == SPX_OK, "%zu parameters: %s", np, e.msg);
+            const spx_setup *s = out.setup;
+            if (!s)
+                return;
+            CHECK(s->npar == np && s->ntemp == nt && !s->node == (which == SPX_TEMPLATE_SIMPLEX) &&
+                      !s->simplex == (which == SPX_TEMPLATE_GRID),
+                  "%zu parameters", np);
+            for (size_t p = 0; p < np && s->node; p++)
+                CHECK(s->naxis[p] == side && s->axis[p][1] == 2 * (double)(p + 1), "axis %zu of %zu", p, np);
+            CHECK(!s->simplex || (s->ncorner == np + 1 && s->nsimplex >= 1), "%zu corners for %zu parameters",
+                  s->ncorner, np);
+            CHECK((s->nn.nlayer == 2) == (nt >= 20), "%zu parameters: no network", np);
+            for (size_t p = 0; p < np && s->nn.nlayer > 0; p++) {
+                double first = (double)(p + 1), last = first * (double)side;
+                CHECK(fabs(s->nn.lo[p] - (p % 2 ? first : log10(first))) < 1e-12 &&
+                          fabs(s->nn.hi[p] - (p % 2 ? last : log10(last))) < 1e-12,
+                      "range of parameter %zu of %zu", p, np);
+            }
+            spx_templates_free(&out);
+        }
+    }
+}
+
 static void ccf(void)
 {
     enum { N = 8000 };
@@ -733,6 +796,7 @@ int main(void)
     media();
     normalisation();
     principal_components();
+    parameters();
     grid();
     ccf();
     refusals();
