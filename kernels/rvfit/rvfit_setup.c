@@ -12,9 +12,10 @@ enum {
     EDGE_PIXELS = 5,
     MAX_CCF_GRAM = 512 /* entries that the components of the cross-correlation are made from */
 };
-static const double CCF_CUT = 1e-3;      /* power of the entries that may lie in frequencies that are left out */
-static const double CCF_LEFT_OUT = 0.02; /* rms of the entries that the components may leave out */
-static const double SLOW = 20;           /* km/s: slower rotators are searched in vsini^2 */
+static const double CCF_CUT = 1e-3;        /* power of the entries that may lie in frequencies that are left out */
+static const double CCF_LEFT_OUT = 0.02;   /* rms of the entries that the components may leave out */
+static const double SLOW = 20;             /* km/s: slower rotators are searched in vsini^2 */
+static const double MAX_DECONVOLVED = 1.5; /* pixels, sigma: 1/G(f) is 66 000 there */
 static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
 
 void spx_rvfit_options_init(spx_rvfit_options *o)
@@ -239,30 +240,32 @@ static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
     return SPX_OK;
 }
 
-/* Inverse of the matrix that convolves with the templates' Gaussian LSF, sampled at the arm's pixels. */
+/* Takes the templates' Gaussian LSF out of a row of a resolution matrix: the filter whose frequency response is 1/G(f),
+ * up to the highest frequency that the arm's pixels have. (The inverse of the matrix of G sampled at the pixels is
+ * 1/(G(f) + G(1-f)) instead, since G reaches beyond: the model would be too smooth, and slow rotators too slow.) The
+ * templates are means over their own pixels: that adds to the variance, here as at the middle of the arm. */
 static spx_status make_deconvolution(spx_rv_arm *a, double sigma, spx_err *e)
 {
+    enum { NFREQ = 512 }; /* the midpoint rule is exact up to this many pixels */
     size_t m = a->arm->ndiag;
-    double pixel = a->arm->wavelength[1] - a->arm->wavelength[0], s = sigma / pixel;
+    double pixel = a->arm->wavelength[1] - a->arm->wavelength[0], filter[SPX_MAX_NDIAG] = {0};
+    double own = a->setup->dlnwave * 0.5 * (a->arm->wavelength[0] + a->arm->wavelength[a->n - 1]);
+    double s = sigma > 0 ? sqrt(sigma * sigma + own * own / 12) / pixel : 0;
+    if (!(s < MAX_DECONVOLVED))
+        return spx_fail(e, SPX_EUSAGE, "arm '%.15s': a line-spread function of sigma %g Angstrom cannot be taken out",
+                        a->arm->name, sigma);
     a->deconvolve = spx_alloc2(m, m, sizeof *a->deconvolve, e);
-    double *g = spx_alloc2(m, m, sizeof *g, e);
-    int *pivot = spx_alloc(m, sizeof *pivot, e);
-    int bad = !a->deconvolve || !g || !pivot;
-    if (!bad) {
-        for (size_t i = 0; i < m; i++)
-            for (size_t j = 0; j < m; j++) {
-                double z = s > 0 ? ((double)i - (double)j) / s : 0;
-                a->deconvolve[i * m + j] = i == j;
-                g[i * m + j] = s > 0 ? exp(-0.5 * z * z) / (sqrt(2 * M_PI) * s) : i == j;
-            }
-        bad = LAPACKE_dgesv(LAPACK_ROW_MAJOR, (int)m, (int)m, g, (int)m, pivot, a->deconvolve, (int)m) != 0;
-        if (bad)
-            spx_fail(e, SPX_EUSAGE, "arm '%.15s': a line-spread function of sigma %g Angstrom cannot be taken out",
-                     a->arm->name, sigma);
-    }
-    spx_free(g);
-    spx_free(pivot);
-    return bad ? (e && e->code ? e->code : SPX_EIO) : SPX_OK;
+    if (!a->deconvolve)
+        return SPX_EIO;
+    for (size_t k = 0; k < m; k++)
+        for (size_t i = 0; i < NFREQ; i++) {
+            double w = M_PI * ((double)i + 0.5) / NFREQ;
+            filter[k] += exp(0.5 * s * s * w * w) * cos((double)k * w) / NFREQ;
+        }
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < m; j++)
+            a->deconvolve[i * m + j] = filter[i > j ? i - j : j - i];
+    return SPX_OK;
 }
 
 /* Pixels in the templates' medium and on their grid; is the range covered? */
