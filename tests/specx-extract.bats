@@ -180,6 +180,19 @@ grid=6410,6470,0.8
     h5check f.h5
 }
 
+@test "a trace that crosses others harms none" {
+    # the slope of fibre 2, in columns over half of the wavelength range of the traces
+    local n
+    n=$(h5dump -H -d /psf/xtrace "$BATS_FILE_TMPDIR/image.h5" | sed -n 's/.*SIMPLE { ( [0-9]*, \([0-9]*\) ).*/\1/p')
+    damage cross.h5 set /psf/xtrace $((2 * n + 1)) 40
+    run --separate-stderr specx-extract --strict -w $grid -o f.h5 cross.h5
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    [[ $(h5dump -d /provenance/001 f.h5) == *'failed=0'* ]]
+    [[ $(h5dump -d /provenance/001 f.h5) == *'bins_empty=0'* ]]
+    h5check f.h5
+}
+
 @test "refuses input that is empty, cut off or not HDF5" {
     fails_with 3 '*standard input*empty*' specx-extract -w $grid -o out.h5 - </dev/null
     head -c 20000 "$BATS_FILE_TMPDIR/image.h5" >cut.h5
