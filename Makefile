@@ -296,6 +296,13 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
+# ---- science tests ----
+
+## check-science: accuracy of the velocity fit, with figures: simulated and mock stars; some ten minutes
+.PHONY: check-science
+check-science: programs $(HELPERS)
+	SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/science
+
 # ---- truth test ----
 
 ## truth: extraction of simulated exposures against what was put in: report and pictures in build/truth

@@ -1,0 +1,115 @@
+# Accuracy of the velocity fit, with the figures that it says: `make check-science`, some six minutes of one core. Not
+# part of `make check`.
+load ../common
+
+# column NAME,... FILE: values of columns of the table, a line a star, blanks between.
+column() {
+    h5table --csv -c "$1" "$2" | tail -n +2 | tr , ' '
+}
+
+truth() {
+    h5table --csv -t "${3:-/fibermap}" -c "$1" "$2" | tail -n +2 | tr , ' '
+}
+
+# Robust pulls of lines "value error truth": half of the width that holds 68 %, and the median.
+robust() {
+    awk '{ print ($1 - $3) / $2 }' | sort -g |
+        awk '{ p[NR] = $1 } END { printf "%.3f %.3f\n", (p[int(0.8413 * NR + 0.5)] - p[int(0.1587 * NR + 0.5)]) / 2,
+            p[int((NR + 1) / 2)] }'
+}
+
+mock_templates() {
+    rvs-template -q -o "$2" --ccf-every "$3" --setup b:3500:5900:0.4:R=x/1.55 --setup r:5660:7720:0.4:R=x/1.55 \
+        --setup z:7420:9924:0.4:R=x/1.55 "$1"
+}
+
+simulated_library() {
+    specx-sim -q --library stars --wavelength "$1" --axis logg=1,2,3,4,5 --axis feh=-2,-1.5,-1,-0.5,0,0.5 \
+        --axis alpha=0,0.4 \
+        --axis teff=4000,4250,4500,4750,5000,5250,5500,5750,6000,6250,6500,6750,7000,7500,8000
+    fits2h5 -q -o stars.h5 stars
+    rm -r stars
+}
+
+@test "2000 simulated stars: velocities and their errors" {
+    simulated_library 3450,10000
+    # the templates' pixels are part of the line-spread function: FWHM^2 = 1.55^2 - 5.545 0.4^2/12
+    rvs-template -q -o templates.h5 --library-resolution none --setup b:3500:5900:0.4:FWHM=1.526 \
+        --setup r:5660:7720:0.4:FWHM=1.526 --setup z:7420:9924:0.4:FWHM=1.526 stars.h5
+    sim_survey 2000 2 spectra.h5
+    rvs-fit -q -t templates.h5 --no-dichroic --no-model -o rv.h5 spectra.h5
+    paste -d' ' <(column VRAD,VRAD_ERR,VSINI,VSINI_ERR rv.h5) <(truth VRAD,VSINI,MAG rv.h5) >stars
+    [ "$(wc -l <stars)" -eq 2000 ]
+    # v error vsini error | v vsini S/N; the statistical error of a pull is 0.035, that of a bias 0.05
+    awk '{
+        p = ($1 - $5) / $2; b = $7 < 5 ? 0 : $7 < 10 ? 1 : $7 < 20 ? 2 : $7 < 40 ? 3 : 4
+        n[b]++; s[b] += p; q[b] += p * p; wrong[b] += p * p > 25 && ($1 - $5)^2 > 400
+        if (b) { k = $6 < 20 ? 0 : $6 < 40 ? 1 : $6 < 100 ? 2 : 3; m[k]++; d[k] += ($3 - $6) / $4; dd[k] += $3 - $6 }
+    } END {
+        for (b = 0; b < 5; b++) {
+            mean = s[b] / n[b]; rms = sqrt(q[b] / n[b])
+            printf "S/N above %d: %d stars, pulls %.3f, bias %.3f sigma, %d catastrophic\n",
+                b == 0 ? 3 : 5 * 2 ^ (b - 1), n[b], rms, mean, wrong[b]
+            if (b) { bad = bad || (rms - 1)^2 > 0.0525^2 || mean^2 > 0.1^2; all += wrong[b]; total += n[b] }
+        }
+        printf "catastrophic above S/N 5: %.2f %%\n", 100 * all / total
+        for (k = 0; k < 4; k++)
+            printf "vsini from %d km/s: off by %.2f km/s, %.2f sigma\n", k == 3 ? 100 : k * k * 10 + k * 10 - (k == 2) * 20,
+                dd[k] / m[k], d[k] / m[k]
+        exit bad || all > 0.005 * total
+    }' stars >report || { cat report; false; }
+    cat report >&3
+    [ "$(column SUCCESS rv.h5 | grep -c 1)" -ge 1990 ]
+}
+
+@test "no deeper minimum from 20 random starts, for each of 106 mock stars" {
+    need_shared data/rv/mock-coadd.fits.gz
+    mock_library library.h5
+    mock_templates library.h5 templates.h5 10
+    fits2h5 -q -o coadd.h5 "$SPX_SHARED/data/rv/mock-coadd.fits.gz"
+    rv_starts templates.h5 coadd.h5 20 cubic >&3
+}
+
+@test "a denser library of the same formula: the grid is what inflates pulls" {
+    need_shared data/rv/mock-coadd.fits.gz data/rv/mock-truth.csv
+    tail -n +2 "$SPX_SHARED/data/rv/mock-truth.csv" | awk -F, '{ print $6, $2, $3, $4, $5 }' >truth
+    fits2h5 -q -o coadd.h5 "$SPX_SHARED/data/rv/mock-coadd.fits.gz"
+    for dense in "0 0 0 0" "1 0 1 1"; do
+        # shellcheck disable=SC2086
+        mock_library library.h5 0 1e9 4000 9000 $dense
+        mock_templates library.h5 templates.h5 40
+        rm library.h5
+        rvs-fit -q -t templates.h5 --no-dichroic --no-model -o "rv${dense:0:1}.h5" coadd.h5
+        rm templates.h5
+    done
+    for q in 1:VRAD 2:TEFF 3:LOGG 4:FEH 5:ALPHAFE; do
+        for k in 0 1; do
+            paste -d' ' <(column "${q#*:},${q#*:}_ERR" rv$k.h5) <(cut -d' ' -f "${q%:*}" truth) | robust >pull$k
+        done
+        echo "${q#*:}: robust pulls $(cut -d' ' -f1 pull0), on the denser grid $(cut -d' ' -f1 pull1)" >&3
+        awk '{ exit !($1 > 0.85 && $1 <= 1.2) }' pull1
+        # what the interpolation adds on the given grid, in units of the noise
+        awk -v q="${q#*:}" 'NR == 1 { a = $1 } NR == 2 { d = a * a - $1 * $1
+            printf "%s: interpolation error %.2f sigma\n", q, d > 0 ? sqrt(d) : 0 }' pull0 pull1 >&3
+    done
+}
+
+@test "slow rotators, with the spectra's resolution matrices" {
+    simulated_library 5900,9100
+    rvs-template -q -o narrow.h5 --library-resolution none --setup r:5990:6810:0.25:FWHM=1.1774 \
+        --setup z:8190:9010:0.25:FWHM=1.1774 stars.h5
+    for arm in r:6000,6800 z:8200,9000; do
+        specx-sim -q --arm "${arm%:*}" --fibers 50 --no-sky --wavelength "${arm#*:}" --vsini 10:60 --teff 4600:5600 \
+            --logg 3:4 --feh -0.8:0 --snr 100:200 --psf-output psf.fits --truth "truth-${arm%:*}.h5" -o image.fits
+        fits2h5 -q image.fits psf.fits | specx-extract -q --wavelength "${arm#*:},0.8" -o "frame-${arm%:*}.h5"
+        rm image.fits psf.fits
+    done
+    rvs-fit -q -t narrow.h5 --resolution-matrix --no-model -o rv.h5 frame-r.h5 frame-z.h5
+    truth OBJTYPE,VRAD,VSINI truth-r.h5 /truth/table | grep TGT | cut -d' ' -f2,3 >truth
+    paste -d' ' <(column VRAD,VRAD_ERR,VSINI,VSINI_ERR rv.h5) truth |
+        awk '{ n++; v = ($1 - $5) / $2; r = ($3 - $6) / $4; sv += v * v; sr += r; qr += r * r; d += $3 - $6 }
+            END { printf "%d stars: pulls of v %.2f, of vsini %.2f; vsini off by %.2f km/s, %.2f sigma\n", n,
+                sqrt(sv / n), sqrt(qr / n), d / n, sr / n
+                exit !(sqrt(sv / n) < 1.2 && sqrt(qr / n) < 1.6 && (d / n)^2 < 0.5^2) }' >report || { cat report; false; }
+    cat report >&3
+}
