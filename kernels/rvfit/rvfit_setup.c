@@ -504,9 +504,11 @@ static spx_status make_ccf_components(spx_rv_arm *a, spx_err *e)
             x[t * width + i] = f->fft[t * half * 2 + i];
             x[t * width + width / 2 + i] = f->fft2[t * half * 2 + i];
         }
+    cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)n, (int)width, 1, x, (int)(step * width), 0, vector,
+                (int)n);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j <= i; j++)
-            gram[i * n + j] = (double)cblas_sdot((int)width, x + i * step * width, 1, x + j * step * width, 1);
+            gram[i * n + j] = (double)vector[i * n + j];
     if (LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', 'L', (int)n, gram, (int)n, value) != 0) {
         st = spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable", a->setup->setup);
         goto end;
@@ -583,13 +585,17 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
     int blas = openblas_get_num_threads();
     openblas_set_num_threads(1);
     spx_status st = SPX_OK;
-    for (size_t i = 0; st == SPX_OK && i < c->narm; i++) {
-        spx_rv_arm *a = &c->arm[i];
-        st = make_ccf_components(a, e);
-        if (st == SPX_OK)
-            st = make_lags(c, a, e);
+    spx_err err[SPX_MAX_ARM] = {{0}};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
+    for (size_t i = 0; i < c->narm; i++)
+        if (make_ccf_components(&c->arm[i], &err[i]) == SPX_OK)
+            (void)make_lags(c, &c->arm[i], &err[i]);
+    for (size_t i = 0; i < c->narm; i++) {
+        const spx_rv_arm *a = &c->arm[i];
         c->maxccf = a->setup->ccf.nwave > c->maxccf ? a->setup->ccf.nwave : c->maxccf;
         c->maxnccf = a->nccf > c->maxnccf ? a->nccf : c->maxnccf;
+        if (st == SPX_OK && err[i].code != SPX_OK)
+            st = spx_fail(e, err[i].code, "%s", err[i].msg);
     }
     openblas_set_num_threads(blas);
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
