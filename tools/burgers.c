@@ -152,7 +152,7 @@ int main(int argc, char **argv)
                                         .summary = "solve Burgers' equation and decompose its snapshots",
                                         .usage = "[OPTION...]",
                                         .options = options,
-                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_IN_OPTIONAL,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_USES_BLAS | SPX_IN_OPTIONAL,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

@@ -229,7 +229,7 @@ static spx_status make_of_network(spx_input *in, const spx_template_config *cfg,
 
 static spx_status run(spx_stage *s, spx_err *e)
 {
-    spx_input *in;
+    spx_input *in = NULL;
     spx_library lib = {0};
     spx_templates t = {0};
     spx_template_report report = {0};

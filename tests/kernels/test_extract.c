@@ -653,7 +653,8 @@ static void check_scores(void)
     double sum[4] = {0, 0, SENTINEL, SENTINEL}, median[4] = {0, 0, SENTINEL, SENTINEL},
            snr[4] = {0, 0, SENTINEL, SENTINEL};
     spx_score_range range;
-    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'r' && range.wlo == 5800.0,
+    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'r' &&
+              range.wlo == 5800.0,
           "range");
     CHECK(sum[0] == 32.0 && median[0] == 3.5 && fabs(snr[0] - 7.0 / sqrt(2.0)) < 1e-15, "fibre 0: %g %g %g", sum[0],
           median[0], snr[0]);
