@@ -102,7 +102,7 @@ SPX_HD double spx_sqrt_error(double a, double b, int n, const double *shift, con
 SPX_HD int spx_sqrt_choose(double a, double b, double tolerance, double *shift, double *weight)
 {
     int n = (int)(0.7 * log(1.0 / tolerance) * (log(b / a) + 6.0) / 19.7392);
-    n = n < 1 ? 1 : n;
+    n = n < 1 ? 1 : n > SPX_MAX_POLES ? SPX_MAX_POLES : n;
     for (; n < SPX_MAX_POLES; n++) {
         spx_sqrt_poles(a, b, n, shift, weight);
         if (spx_sqrt_error(a, b, n, shift, weight) <= tolerance)
