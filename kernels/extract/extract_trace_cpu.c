@@ -13,6 +13,7 @@
  *
  * Bundles run in parallel in 1 to 3 and 5, groups of fibres in 4; neither depends on the number of threads, nor does a
  * fibre on which others are wanted: a bundle is solved whole. */
+#include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
 #include <omp.h>
@@ -354,12 +355,15 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
     counts->seconds[SPX_EXTRACT_PLAN] = lap(&since);
     if (st == SPX_OK) {
         int failed = 0;
+        const int blas_threads = openblas_get_num_threads();
+        openblas_set_num_threads(1); /* bundles are solved side by side already, and its sums depend on its threads */
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
         for (size_t i = 0; i < nbundle; i++) {
             const int t = omp_get_thread_num();
             failed |= spx_trace_extract_bundle(&plan, &bundles[i], &rooms[t], out, &tallies[t], NULL) != SPX_OK;
             spx_progress_step(o->progress, bundles[i].nf);
         }
+        openblas_set_num_threads(blas_threads);
         if (failed) /* there is no other reason */
             st = spx_fail(e, SPX_EIO, "out of memory: use fewer threads");
     }
