@@ -25,6 +25,26 @@ static spx_status check_wavelength(hid_t file, const char *path, const spx_arm *
     return SPX_OK;
 }
 
+/* Values are read later, by rows: what a file promises has to be credible before. */
+static spx_status check_claim(hid_t file, const char *path, int ndim, const size_t *dims, spx_err *e)
+{
+    size_t bytes = 0;
+    hid_t d = spx_h5_open(file, path, e);
+    if (d < 0)
+        return SPX_EINPUT;
+    hid_t type = H5Dget_type(d);
+    spx_status st = type < 0 ? spx_fail(e, SPX_EINPUT, "%s:%s: has no type", spx_h5_filename(file), path) : SPX_OK;
+    bytes = st == SPX_OK ? H5Tget_size(type) : 0;
+    for (int i = 0; i < ndim && st == SPX_OK; i++)
+        st = spx_mul(bytes, dims[i], &bytes, e);
+    if (st == SPX_OK && spx_h5_overclaims(d, bytes))
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
+    if (type >= 0)
+        (void)H5Tclose(type);
+    (void)H5Dclose(d);
+    return st;
+}
+
 /* Is dataset `name` of the arm at `path` shaped [nspec][n][nwave], or [nspec][nwave]? Lengths of 0 are any, and set. */
 static spx_status check_shape(hid_t file, const char *path, const char *name, int ndim, size_t *dims, spx_err *e)
 {
@@ -41,7 +61,7 @@ static spx_status check_shape(hid_t file, const char *path, const char *name, in
                           spx_h5_filename(file), p, i, d[i], dims[i]);
         dims[i] = d[i];
     }
-    return st;
+    return st == SPX_OK ? check_claim(file, p, ndim, d, e) : st;
 }
 
 spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e)

@@ -16,6 +16,7 @@
 #include "blocks/io.h"
 #include "blocks/library.h"
 #include "blocks/merge.h"
+#include "blocks/spectra_parts.h"
 #include "h5/h5io.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
@@ -225,6 +226,22 @@ static hid_t in_memory(void)
     return f;
 }
 
+/* Curves of the cross-correlation of two arms. */
+static void write_curves(hid_t f)
+{
+    spx_err e = {0};
+    enum { NLAG = 5 };
+    float gain[NSPEC][2][NLAG] = {{{1}}};
+    size_t dims[3] = {NSPEC, 2, NLAG}, nlag = NLAG;
+    double *v = ramp(NLAG, -10, 5);
+    need(spx_h5_write_real(f, "/ccf/velocity", 8, 1, &nlag, v, &e) == SPX_OK &&
+             spx_h5_write_strings(f, "/ccf/arm", 16, 2, "b               r               ", &e) == SPX_OK &&
+             spx_h5_write(f, "/ccf/gain", H5T_NATIVE_FLOAT, 3, dims, gain, &e) == SPX_OK &&
+             spx_h5_attach_scale(f, "/ccf/gain", 2, "/ccf/velocity", "velocity", &e) == SPX_OK,
+         "curves");
+    spx_free(v);
+}
+
 static void make_bases(void)
 {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -241,6 +258,7 @@ static void make_bases(void)
                      spx_table_write(f, "/rvfit/table", t, &e) == SPX_OK,
                  "table");
             spx_table_free(t);
+            write_curves(f);
         } else {
             write_spectra(f);
             write_templates(f);
@@ -492,6 +510,29 @@ static void read_blocks(hid_t f)
         touch_table(s.scores, s.nspec);
     }
     spx_spectra_free(&s);
+    spx_err_clear(&e);
+    spx_spectra_parts parts = {.with_resolution = 1};
+    if (spx_spectra_parts_add(&parts, f, 1, &e) == SPX_OK && spx_spectra_parts_add(&parts, f, 1, &e) == SPX_OK) {
+        const size_t row[3] = {parts.all.nspec - 1, 0, parts.all.nspec / 2};
+        if (spx_spectra_parts_row_bytes(&parts) < 1 << 20 && spx_spectra_parts_read(&parts, 3, row, &s, &e) == SPX_OK)
+            for (size_t i = 0; i < s.narm; i++)
+                touch_arm(&s.arm[i], 3);
+        spx_spectra_free(&s);
+        touch_table(parts.all.fibermap, parts.all.nspec);
+    }
+    spx_spectra_parts_free(&parts);
+    spx_err_clear(&e);
+    spx_traces tr;
+    spx_ccf_stars ccf;
+    spx_input in = {.file = f, .name = "fuzz"};
+    if (spx_ccf_read(&in, &tr, &ccf, &e) == SPX_OK) {
+        touch(tr.data, tr.nsample, 4);
+        touch(tr.start, tr.ntrace + 1, sizeof *tr.start);
+        if (ccf.first[ccf.nstar] != tr.ntrace)
+            abort();
+    }
+    spx_traces_free(&tr);
+    spx_ccf_stars_free(&ccf);
     spx_err_clear(&e);
     spx_image im;
     memset(&im, 0, sizeof im);
