@@ -226,7 +226,7 @@ ubsan:
 .PHONY: sanitized
 sanitized:
 	+@$(MAKE) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 -fno-omit-frame-pointer' WERROR= NVCC= \
-	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs
+	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs hook
 
 C_FILES  = $(wildcard tools/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
            kernels/*.cu kernels/*/*.cu kernels/*/*.cuh)
@@ -324,7 +324,7 @@ check-cuda:
 	@SANITIZE='$(SANITIZE)' tests/cuda/run.sh $(BUILD)/cuda
 
 ## cuda-tests: what check-cuda runs, built but not run (tests/cuda/run.sh $(BUILD) runs it, on a machine without compiler)
-cuda-tests: $(PLUGIN) $(CUDA_TESTS:%=$(BUILD)/tests/%)
+cuda-tests: $(PLUGIN) $(HOOK) $(CUDA_TESTS:%=$(BUILD)/tests/%)
 
 $(BUILD)/tests/cuda/check_extract: $(BUILD)/obj/tests/cuda/check_extract.o \
         $(BUILD)/obj/kernels/extract/extract_trace_cuda.cu.o $(LIB)

@@ -2,12 +2,14 @@
 # Runs what `make cuda-tests` built in a folder on this machine's GPU, without compiling anything: needs the CUDA driver
 # and the shared libraries that the tests are linked with, but no compiler, CFITSIO, Bats or network.
 # Usage: [SANITIZE=memcheck|racecheck|initcheck] tests/cuda/run.sh [BUILD-FOLDER]
+# racecheck takes minutes where there are thousands of launches: SANITIZE_OPTIONS='--launch-count 200'.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${1:-build/cuda}
 export SPX_TEST_DEVICE=cuda SPX_BACKENDS=$build/lib/specpipe
 run=()
-[ -z "${SANITIZE:-}" ] || run=(compute-sanitizer --tool "$SANITIZE" --error-exitcode 1)
+# shellcheck disable=SC2206
+[ -z "${SANITIZE:-}" ] || run=(compute-sanitizer --tool "$SANITIZE" --error-exitcode 1 ${SANITIZE_OPTIONS:-})
 shopt -s nullglob
 tests=("$build"/tests/kernels/test_* "$build"/tests/cuda/check_*)
 [ ${#tests[@]} -gt 0 ] || { echo "$build: no tests: make cuda-tests BUILD=$build" >&2; exit 2; }

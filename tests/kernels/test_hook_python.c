@@ -1,0 +1,135 @@
+/* A hook in Python on the CPU or on the device that SPX_TEST_DEVICE names: its arrays are the stage's memory, nothing
+ * comes to the host for it, and what it gathers there has the decomposition that the stage of that name finds. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "device.h"
+
+/* NumPy on the CPU; CuPy, and PyTorch where it is, on a GPU. */
+static const char source[] = "import importlib.util\n"
+                             "def have(name):\n"
+                             "    return importlib.util.find_spec(name) is not None\n"
+                             "rows = None\n"
+                             "def hook(step):\n"
+                             "    global rows, xp\n"
+                             "    u = step['u']\n"
+                             "    if rows is None:\n"
+                             "        xp = __import__('numpy' if step.device == 'cpu' else 'cupy')\n"
+                             "        rows = xp.empty((step.total,) + u.shape)\n"
+                             "    view = xp.asarray(u)\n"
+                             "    if step.device == 'cpu':\n"
+                             "        assert not view.flags.writeable and view.base is not None\n"
+                             "        assert view.__array_interface__['data'] == u.__array_interface__['data']\n"
+                             "    elif step.number < 20:\n"
+                             "        i = u.__cuda_array_interface__\n"
+                             "        assert i['version'] == 3 and i['stream'] == step.stream and i['data'][1]\n"
+                             "        assert view.data.ptr == i['data'][0] and view.device.id == u.device\n"
+                             "        assert xp.cuda.get_current_stream().ptr == step.stream or step.number == 1\n"
+                             "        assert xp.from_dlpack(u).data.ptr == i['data'][0]\n"
+                             "        if have('torch'):\n"
+                             "            import torch\n"
+                             "            t = torch.from_dlpack(u)\n"
+                             "            assert t.data_ptr() == i['data'][0] and t.device.index == u.device\n"
+                             "    rows[step.number - 1] = view\n"
+                             "def finish():\n"
+                             "    s = xp.linalg.svd(rows, compute_uv=False)\n"
+                             "    return {'s': s[:6], 'last': rows[-1]}\n";
+
+/* Ends the test as skipped. */
+static void skip(const char *why)
+{
+    puts(why);
+    exit(77);
+}
+
+/* Whether a Python imports a module. */
+static int imports(const char *python, const char *module)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", python, module);
+    return system(command) == 0;
+}
+
+/* Python and plug-in of this build, or the end. */
+static void choose(void)
+{
+    const char *device = getenv("SPX_TEST_DEVICE"), *module = device != NULL ? "cupy" : "numpy";
+    const char *named = getenv("SPX_PYTHON");
+    char exe[1024], path[1200];
+    const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    for (int up = 0; up < 3; up++) /* BUILD/tests/kernels/test_hook_python */
+        *strrchr(exe, '/') = '\0';
+    (void)snprintf(path, sizeof path, "%s/lib/specpipe", exe);
+    (void)setenv("SPX_BACKENDS", path, 0);
+    (void)snprintf(path, sizeof path, "%s/hook-python.so", getenv("SPX_BACKENDS"));
+    if (access(path, R_OK) != 0)
+        skip("built without hooks");
+    if (imports(named != NULL ? named : "python3", module))
+        return;
+    if (named != NULL || !imports("/usr/bin/python3", module))
+        skip(device != NULL ? "no Python with CuPy" : "no Python with NumPy");
+    (void)setenv("SPX_PYTHON", "/usr/bin/python3", 1);
+}
+
+static const spx_hook_result *find(const spx_hook_results *r, const char *name, size_t n)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (strcmp(r->result[i].name, name) == 0) {
+            CHECK(r->result[i].type == SPX_HOOK_FLOAT64 && r->result[i].ndim == 1 && r->result[i].shape[0] == n,
+                  "type or shape of %s", name);
+            return failures == 0 ? &r->result[i] : NULL;
+        }
+    CHECK(0, "no result %s", name);
+    return NULL;
+}
+
+int main(void)
+{
+    char file[] = "/tmp/spx-hook-XXXXXX";
+    spx_backend backend;
+    spx_hook hook;
+    spx_hook_results results;
+    spx_err e = {0};
+    spx_burgers run = {0};
+    spx_svd svd = {0};
+    choose();
+    open_device(&backend, SPX_STAGE_BURGERS);
+    const int fd = mkstemp(file);
+    CHECK(fd >= 0 && write(fd, source, sizeof source - 1) == (ssize_t)(sizeof source - 1), "cannot write %s", file);
+    (void)close(fd);
+    spx_status st = spx_hook_open(&hook, file, &e);
+    (void)unlink(file);
+    const size_t before = backend.to_host != NULL ? backend.to_host(&backend) : 0;
+    const spx_burgers_options o = {
+        .nx = 128, .viscosity = 0.02, .dt = 0.002, .nstep = 300, .every = 1, .nthreads = 1, .hook = &hook};
+    if (st == SPX_OK)
+        st = backend.burgers(&backend, &o, &run, &e);
+    const size_t bytes = run.nsnapshot * run.nx * sizeof *run.snapshot;
+    if (st == SPX_OK && backend.to_host != NULL)
+        CHECK(backend.to_host(&backend) - before == bytes, "%zu bytes came to the host, not %zu",
+              backend.to_host(&backend) - before, bytes);
+    if (st == SPX_OK)
+        st = spx_hook_finish(&hook, &results, &e);
+    if (st == SPX_OK) {
+        const spx_hook_result *s = find(&results, "s", 6), *last = find(&results, "last", run.nx);
+        if (last != NULL)
+            CHECK(memcmp(last->data, run.snapshot + (run.nsnapshot - 1) * run.nx, run.nx * sizeof *run.snapshot) == 0,
+                  "the last state is another one");
+        const spx_svd_options so = {.rank = 6};
+        st = backend.svd(&backend, run.snapshot, run.nsnapshot, run.nx, &so, &svd, &e);
+        for (size_t k = 0; s != NULL && k < 6 && st == SPX_OK; k++)
+            CHECK(fabs(((const double *)s->data)[k] - svd.s[k]) < 1e-11 * svd.s[0], "singular value %zu: %.15g, %.15g",
+                  k, ((const double *)s->data)[k], svd.s[k]);
+        spx_hook_results_free(&results);
+    }
+    CHECK(st == SPX_OK, "%s", e.msg);
+    spx_hook_close(&hook);
+    spx_burgers_free(&run);
+    spx_svd_free(&svd);
+    spx_backend_close(&backend);
+    return failures != 0;
+}
