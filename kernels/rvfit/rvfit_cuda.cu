@@ -99,7 +99,7 @@ std::vector<float> lag_response(const spx_rv_arm &a, size_t nlag)
         for (size_t j = 0; j < nlag; j++) {
             double re = 0, im = 0;
             for (size_t k = 0; k < 4; k++) {
-                const size_t at = i * ((a.lag_at[j] + k) % ns) % ns;
+                const size_t at = i * (a.lag_at[j] + k) & (ns - 1); /* ns is a power of two */
                 const double u = (double)a.lag_weight[4 * j + k];
                 re += u * cosine[at];
                 im -= u * sine[at];
@@ -223,10 +223,14 @@ class shared
         m.set = spx_rv_set_of(c);
         m.set.kind = keep(m.set.kind, m.set.ntemp);
         m.set.vsini = keep(m.set.vsini, m.set.ntemp);
+        std::vector<std::vector<float>> responses(c->narm);
+#pragma omp parallel for num_threads(c->opt->threads) schedule(dynamic, 1) if (c->opt->threads > 1)
+        for (size_t i = 0; i < c->narm; i++)
+            responses[i] = lag_response(c->arm[i], c->nlag);
         for (size_t i = 0; i < c->narm; i++) {
             const spx_rv_arm &from = c->arm[i];
             arm &a = arms[i];
-            const std::vector<float> response = lag_response(from, c->nlag);
+            const std::vector<float> &response = responses[i];
             a.nccf = (int)from.nccf;
             a.nfreq = (int)(from.nshort / 2 + 1);
             a.ccf0 = m.nccf;
@@ -322,9 +326,9 @@ class engine
         spx_rv_pick *picks = pick_.need(n);
         to_device(in, data, n * size);
         for (int i = 0; i < m_.narm; i++)
-            lag_kernel<<<dim3(blocks(nlag, GEMM), blocks(n * c_->arm[i].nccf, GEMM)), 256, 0, stream_>>>(m_, i, (int)n,
+            lag_kernel<<<dim3(blocks(nlag, GEMM), blocks(n * c_->arm[i].nccf, ROWS)), 256, 0, stream_>>>(m_, i, (int)n,
                                                                                                          in, lags);
-        entry_kernel<<<dim3(blocks(nlag, GEMM), blocks(m_.set.ntemp, GEMM), (unsigned)n), 256, 0, stream_>>>(m_, lags,
+        entry_kernel<<<dim3(blocks(nlag, GEMM), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags,
                                                                                                              chi);
         pick_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, curve, entry, picks);
         spx::check(cudaGetLastError(), "launch");
@@ -482,19 +486,19 @@ class engine
         spx::check(cudaStreamSynchronize(stream_), "stream");
     }
 
-    template <int T> void allow(int mode)
+    template <int T> void allow()
     {
-        spx::check(cudaFuncSetAttribute(pixel_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        (int)pixel_shared(T, mode)),
-                   "kernel");
+        spx::check(
+            cudaFuncSetAttribute(pixel_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)pixel_shared(T)),
+            "kernel");
     }
     void shared_limits()
     {
-        allow<1>(DERIVATIVES);
-        allow<2>(DERIVATIVES);
-        allow<3>(DERIVATIVES);
-        allow<4>(DERIVATIVES);
-        allow<5>(DERIVATIVES);
+        allow<1>();
+        allow<2>();
+        allow<3>();
+        allow<4>();
+        allow<5>();
         spx::check(cudaFuncSetAttribute(bend_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         (int)bend_shared(SPX_MAX_FIT)),
                    "kernel");
@@ -597,10 +601,19 @@ class engine
         }
     }
 
-    template <int L> void components(size_t n, const float *single, const double *large, double *flux, float *slope)
+    template <int L>
+    void templates_of(size_t n, const spx_rv_stencil *s, float *single, double *large, double *rotation, double *work,
+                      double *flux, float *slope)
     {
-        component_kernel<L><<<dim3((unsigned)tiles_, blocks(n, POINTS), (unsigned)m_.narm), 128, 0, stream_>>>(
-            m_, (int)n, single, large, flux, slope);
+        const unsigned narm = (unsigned)m_.narm, tiles = (unsigned)tiles_;
+        bool bare = false;
+        for (size_t i = 0; i < c_->narm; i++)
+            bare = bare || c_->arm[i].comp == nullptr;
+        coefficient_kernel<L><<<dim3((unsigned)n, narm), THREADS, 0, stream_>>>(m_, s, single, large, rotation, work);
+        component_kernel<L>
+            <<<dim3(tiles, blocks(n, POINTS), narm), 128, 0, stream_>>>(m_, (int)n, single, large, flux, slope);
+        if (bare)
+            template_kernel<L><<<dim3(tiles, (unsigned)n, narm), 128, 0, stream_>>>(m_, s, flux, slope);
     }
 
     /* Templates of n points: sampled, with derivatives, or their knots, of slots. */
@@ -621,36 +634,28 @@ class engine
             t = t_.need(n * pixels);
             dt = dt_.need(n * pixels * (size_t)m_.nfree);
         }
-        coefficient_kernel<<<dim3((unsigned)n, (unsigned)narm), 128, 0, stream_>>>(m_, s, lanes, single, large,
-                                                                                   rotation, work);
         switch (lanes) {
         case 1:
-            components<1>(n, single, large, flux, slope);
+            templates_of<1>(n, s, single, large, rotation, work, flux, slope);
             break;
         case 2:
-            components<2>(n, single, large, flux, slope);
+            templates_of<2>(n, s, single, large, rotation, work, flux, slope);
             break;
         case 3:
-            components<3>(n, single, large, flux, slope);
+            templates_of<3>(n, s, single, large, rotation, work, flux, slope);
             break;
         case 4:
-            components<4>(n, single, large, flux, slope);
+            templates_of<4>(n, s, single, large, rotation, work, flux, slope);
             break;
         case 5:
-            components<5>(n, single, large, flux, slope);
+            templates_of<5>(n, s, single, large, rotation, work, flux, slope);
             break;
         case 6:
-            components<6>(n, single, large, flux, slope);
+            templates_of<6>(n, s, single, large, rotation, work, flux, slope);
             break;
         default:
-            components<7>(n, single, large, flux, slope);
+            templates_of<7>(n, s, single, large, rotation, work, flux, slope);
         }
-        bool bare = false;
-        for (size_t i = 0; i < narm; i++)
-            bare = bare || c_->arm[i].comp == nullptr;
-        if (bare)
-            template_kernel<<<dim3((unsigned)tiles_, (unsigned)n, (unsigned)narm), 128, 0, stream_>>>(m_, s, lanes,
-                                                                                                      flux, slope);
         bend_kernel<<<dim3(blocks((size_t)tiles_ * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128,
                       bend_shared(deriv ? m_.nbent : 0), stream_>>>(m_, deriv, s, velocity, flux, slope, rotation, t,
                                                                     dt, slot, knots_.get());
@@ -680,10 +685,9 @@ class engine
         templates(m, s, false, nullptr, at);
     }
 
-    template <int T> void launch(size_t n, int mode, const item *items, size_t width, double *out)
+    template <int T> void launch(size_t n, int mode, const item *items, double *out)
     {
-        (void)width;
-        pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T, mode), stream_>>>(
+        pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T), stream_>>>(
             m_, mode, items, pieces_.get(), flux_.get(), ie_.get(), good_.get(),
             c_->opt->resolution ? band_.get() : nullptr, knots_.get(), t_.get(), dt_.get(), out, model_.get());
     }
@@ -701,19 +705,19 @@ class engine
         to_device(list, from, n);
         switch (((size_t)m_.npoly + 1 + 7) / 8) {
         case 1:
-            launch<1>(n, mode, list, width, out);
+            launch<1>(n, mode, list, out);
             break;
         case 2:
-            launch<2>(n, mode, list, width, out);
+            launch<2>(n, mode, list, out);
             break;
         case 3:
-            launch<3>(n, mode, list, width, out);
+            launch<3>(n, mode, list, out);
             break;
         case 4:
-            launch<4>(n, mode, list, width, out);
+            launch<4>(n, mode, list, out);
             break;
         default:
-            launch<5>(n, mode, list, width, out);
+            launch<5>(n, mode, list, out);
         }
         spx::check(cudaGetLastError(), "launch");
         double *result = host_result_.need(n * width);

@@ -26,11 +26,12 @@ enum {
     COLUMNS = 128,   /* samples of it */
     DEPTH = 16,      /* components that are staged at a time */
     LANES = 8,       /* of a row of coefficients */
-    KNOTS = 256,     /* of a template that one block bends and samples */
-    TAIL = 24,       /* terms of the spline's impulse response on each side: 0.268^24 = 2e-14 */
+    KNOTS = 349,     /* of a template that one block bends and samples */
+    TAIL = 16,       /* terms of the spline's impulse response on each side: 0.268^16 = 7e-10 of a small correction */
     NEAR_REACH = 32, /* rotation kernels up to here work in shared memory */
-    NODES = 64,      /* templates whose weights are in shared memory at a time */
-    WARPS = 4,       /* of a block that sums over pixels */
+    NODES = 128,     /* templates whose weights are in shared memory at a time */
+    THREADS = 192,   /* of a block that makes coefficients */
+    WARPS = 8,       /* of a block that sums over pixels */
     ROW = 36         /* stride of its staged rows: 32 pixels, and no bank conflicts */
 };
 
@@ -96,32 +97,36 @@ __device__ inline double half_width(const arm &a, double vsini)
 }
 
 /* Weights of nodes n0 ... n0+n-1 of the stencil, [n][lanes], and their rows of the arm. */
-__device__ inline void expand(const model &m, const arm &a, const spx_rv_stencil &s, int n0, int n, int lanes,
-                              double *weight, int *row)
+template <int L>
+__device__ inline void expand(const model &m, const arm &a, const spx_rv_stencil &s, int n0, int n, double *weight,
+                              int *row)
 {
     for (int k = (int)threadIdx.x; k < n; k += (int)blockDim.x) {
-        int node, left = n0 + k, j[SPX_MAX_PAR];
-        double w[1 + SPX_MAX_PAR];
+        int node, left = n0 + k;
+        double w[L];
         if (m.interpolator == SPX_INTERPOLATE_SIMPLEX) {
             node = s.corner[left];
-            for (int l = 0; l < lanes; l++)
+#pragma unroll
+            for (int l = 0; l < L; l++)
                 w[l] = s.weight[left * m.lanes + l];
         } else {
             node = s.base;
-            for (int g = m.ng - 1; g >= 0; g--) {
-                j[g] = left % s.count[g];
-                left /= s.count[g];
-                node += j[g] * m.step[g];
-            }
-            for (int l = 0; l < lanes; l++) {
+#pragma unroll
+            for (int l = 0; l < L; l++)
                 w[l] = 1;
-                for (int g = 0; g < m.ng; g++)
-                    w[l] *= l == 1 + g ? s.slope[g][j[g]] : s.value[g][j[g]];
+            for (int g = m.ng - 1; g >= 0; g--) {
+                const int j = left % s.count[g];
+                left /= s.count[g];
+                node += j * m.step[g];
+#pragma unroll
+                for (int l = 0; l < L; l++)
+                    w[l] *= l == 1 + g ? s.slope[g][j] : s.value[g][j];
             }
         }
         row[k] = a.node != nullptr ? a.node[node] : node;
-        for (int l = 0; l < lanes; l++)
-            weight[k * lanes + l] = w[l];
+#pragma unroll
+        for (int l = 0; l < L; l++)
+            weight[k * L + l] = w[l];
     }
 }
 
@@ -190,11 +195,12 @@ __device__ inline void network(const model &m, const arm &a, const spx_rv_stenci
 }
 
 /* Block (point, arm): coefficients of the components, and the rotation kernel: rotation[2][1+reach] of the point and
- * arm. */
-__global__ void __launch_bounds__(128) coefficient_kernel(model m, const spx_rv_stencil *stencils, int lanes,
-                                                          float *single, double *large, double *rotation, double *work)
+ * arm. L: lanes. */
+template <int L>
+__global__ void __launch_bounds__(THREADS) coefficient_kernel(model m, const spx_rv_stencil *stencils, float *single,
+                                                              double *large, double *rotation, double *work)
 {
-    __shared__ double weight[NODES * (1 + SPX_MAX_PAR)];
+    __shared__ double weight[NODES * L];
     __shared__ int row[NODES];
     const arm &a = m.arms[blockIdx.y];
     const spx_rv_stencil &s = stencils[blockIdx.x];
@@ -207,26 +213,33 @@ __global__ void __launch_bounds__(128) coefficient_kernel(model m, const spx_rv_
     for (int k = (int)threadIdx.x; k <= reach; k += (int)blockDim.x)
         rotation[k] = spx_rotation_weight((size_t)k, h, &rotation[m.reach + 1 + k]);
     if (m.interpolator == SPX_INTERPOLATE_NN) {
-        network(m, a, s, lanes, work + (point * m.narm + blockIdx.y) * 2 * m.width * (size_t)lanes, single, large);
+        network(m, a, s, L, work + (point * m.narm + blockIdx.y) * 2 * m.width * (size_t)L, single, large);
         return;
     }
     const int nnode = count_nodes(m, s);
-    for (int k0 = 0; k0 < a.ncomp; k0 += (int)blockDim.x) {
+    for (int k0 = 0; k0 < a.ncomp; k0 += THREADS) {
         const int k = k0 + (int)threadIdx.x;
-        double sum[1 + SPX_MAX_PAR] = {0};
+        double sum[L];
+#pragma unroll
+        for (int l = 0; l < L; l++)
+            sum[l] = 0;
         for (int n0 = 0; n0 < nnode; n0 += NODES) {
             const int n = min(NODES, nnode - n0);
             __syncthreads();
-            expand(m, a, s, n0, n, lanes, weight, row);
+            expand<L>(m, a, s, n0, n, weight, row);
             __syncthreads();
-            for (int i = 0; i < n && k < a.ncomp; i++) {
-                const double c = a.coef[(size_t)row[i] * a.ncomp + k];
-                for (int l = 0; l < lanes; l++)
-                    sum[l] = fma(weight[i * lanes + l], c, sum[l]);
+            if (k < a.ncomp) {
+#pragma unroll 4
+                for (int i = 0; i < n; i++) {
+                    const double c = __ldg(a.coef + (size_t)row[i] * a.ncomp + k);
+#pragma unroll
+                    for (int l = 0; l < L; l++)
+                        sum[l] = fma(weight[i * L + l], c, sum[l]);
+                }
             }
         }
         if (k < a.ncomp)
-            put_coefficients(a, k, lanes, sum, single, large);
+            put_coefficients(a, k, L, sum, single, large);
     }
 }
 
@@ -263,26 +276,44 @@ __global__ void __launch_bounds__(128)
         for (int l = 0; l < L; l++)
             for (int j = 0; j < 8; j++)
                 acc[p][l][j] = 0;
+    /* the next components are on their way while these are summed */
+    constexpr int AS = POINTS * DEPTH * (LANES / 4) / 128, BS = DEPTH * (COLUMNS / 4) / 128;
+    float4 next_a[AS], next_b[BS];
+    auto fetch = [&](int k0) {
+#pragma unroll
+        for (int n = 0; n < AS; n++) {
+            const int i = tid + 128 * n, p = i / (DEPTH * (LANES / 4)), r = i % (DEPTH * (LANES / 4));
+            const int k = k0 + r / (LANES / 4), h = r % (LANES / 4);
+            next_a[n] = point0 + p < npoint && k < a.ncomp && (L > 4 || h == 0)
+                            ? *reinterpret_cast<const float4 *>(
+                                  single + ((size_t)(point0 + p) * m.ncomp + a.comp0 + k) * LANES + 4 * h)
+                            : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int n = 0; n < BS; n++) {
+            const int i = tid + 128 * n, k = k0 + i / (COLUMNS / 4), c = i % (COLUMNS / 4);
+            next_b[n] = k < a.ncomp
+                            ? *reinterpret_cast<const float4 *>(a.comp + (size_t)k * a.columns + column0 + 4 * c)
+                            : make_float4(0, 0, 0, 0);
+        }
+    };
+    fetch(0);
     for (int k0 = 0; k0 < a.ncomp; k0 += DEPTH) {
         __syncthreads();
-        for (int i = tid; i < POINTS * DEPTH * (LANES / 4); i += 128) {
-            const int p = i / (DEPTH * (LANES / 4)), r = i % (DEPTH * (LANES / 4)), k = r / (LANES / 4),
-                      h = r % (LANES / 4);
-            float4 v = make_float4(0, 0, 0, 0);
-            if (point0 + p < npoint && k0 + k < a.ncomp)
-                v = *reinterpret_cast<const float4 *>(
-                    single + ((size_t)(point0 + p) * m.ncomp + a.comp0 + k0 + k) * LANES + 4 * h);
-            *reinterpret_cast<float4 *>(&as[k][p][4 * h]) = v;
+#pragma unroll
+        for (int n = 0; n < AS; n++) {
+            const int i = tid + 128 * n, p = i / (DEPTH * (LANES / 4)), r = i % (DEPTH * (LANES / 4));
+            *reinterpret_cast<float4 *>(&as[r / (LANES / 4)][p][4 * (r % (LANES / 4))]) = next_a[n];
         }
-        for (int i = tid; i < DEPTH * (COLUMNS / 4); i += 128) {
-            const int k = i / (COLUMNS / 4), c = i % (COLUMNS / 4);
-            float4 v = make_float4(0, 0, 0, 0);
-            if (k0 + k < a.ncomp)
-                v = *reinterpret_cast<const float4 *>(a.comp + (size_t)(k0 + k) * a.columns + column0 + 4 * c);
-            *reinterpret_cast<float4 *>(&bs[k][4 * c]) = v;
+#pragma unroll
+        for (int n = 0; n < BS; n++) {
+            const int i = tid + 128 * n;
+            *reinterpret_cast<float4 *>(&bs[i / (COLUMNS / 4)][4 * (i % (COLUMNS / 4))]) = next_b[n];
         }
         __syncthreads();
-#pragma unroll 4
+        if (k0 + DEPTH < a.ncomp)
+            fetch(k0 + DEPTH);
+#pragma unroll
         for (int k = 0; k < DEPTH; k++) {
             const float4 b0 = *reinterpret_cast<const float4 *>(&bs[k][4 * tx]);
             const float4 b1 = *reinterpret_cast<const float4 *>(&bs[k][64 + 4 * tx]);
@@ -328,10 +359,11 @@ __global__ void __launch_bounds__(128)
 }
 
 /* The same from the templates themselves, for arms without components; block (samples, point, arm). */
+template <int L>
 __global__ void __launch_bounds__(128)
-    template_kernel(model m, const spx_rv_stencil *stencils, int lanes, double *flux, float *slope)
+    template_kernel(model m, const spx_rv_stencil *stencils, double *flux, float *slope)
 {
-    __shared__ double weight[NODES * (1 + SPX_MAX_PAR)];
+    __shared__ double weight[NODES * L];
     __shared__ int row[NODES];
     const arm &a = m.arms[blockIdx.z];
     const int column = (int)(blockIdx.x * 128 + threadIdx.x);
@@ -339,22 +371,24 @@ __global__ void __launch_bounds__(128)
         return;
     const size_t point = blockIdx.y;
     const spx_rv_stencil &s = stencils[point];
-    double sum[1 + SPX_MAX_PAR] = {0}, factor;
+    double sum[L] = {0}, factor;
     const int nnode = count_nodes(m, s);
     for (int n0 = 0; n0 < nnode; n0 += NODES) {
         const int n = min(NODES, nnode - n0);
         __syncthreads();
-        expand(m, a, s, n0, n, lanes, weight, row);
+        expand<L>(m, a, s, n0, n, weight, row);
         __syncthreads();
         for (int i = 0; i < n && column < a.nt; i++) {
             const double f = (double)a.lnflux[(size_t)row[i] * a.nt + column];
-            for (int l = 0; l < lanes; l++)
-                sum[l] = fma(weight[i * lanes + l], f, sum[l]);
+#pragma unroll
+            for (int l = 0; l < L; l++)
+                sum[l] = fma(weight[i * L + l], f, sum[l]);
         }
     }
     flux[point * m.samples + a.sample0 + column] = flux_of(a, sum[0], &factor);
-    for (int l = 1; l < lanes; l++)
-        slope[(point * (lanes - 1) + (l - 1)) * m.samples + a.sample0 + column] = (float)(factor * sum[l]);
+#pragma unroll
+    for (int l = 1; l < L; l++)
+        slope[(point * (L - 1) + (l - 1)) * m.samples + a.sample0 + column] = (float)(factor * sum[l]);
 }
 
 /* ---- rotation, spline, sampling ---- */
@@ -581,34 +615,54 @@ template <int N> __device__ inline void add_up(const double (*c)[2], double *sum
 }
 
 /* Sums of a block that has `tiles` tiles of eight rows of S: bytes of shared memory. */
-inline size_t pixel_shared(int tiles, int mode)
+inline size_t pixel_shared(int tiles)
 {
-    const int rows = mode == DERIVATIVES ? (tiles + 2) * 8 : tiles * 8;
-    const int pairs = tiles * (tiles + 1) / 2;
-    return ((size_t)WARPS * rows * ROW + (size_t)(pairs > tiles + 1 ? pairs : tiles + 1) * 64) * sizeof(double);
+    const int rows = (tiles + 1) * 8, pairs = tiles * (tiles + 1) / 2;
+    return ((size_t)WARPS * rows * ROW + (size_t)(pairs > tiles + 1 ? pairs : tiles + 1) * 64 +
+            (size_t)tiles * 8 * (tiles * 8 + 4)) *
+           sizeof(double);
+}
+
+/* Rows of S at pixel i into column `lane` of the stage: B_k times te; eight loads are on their way at a time. */
+__device__ inline void stage_rows(const arm &a, int np, int i, bool in, double te, double *stage, int lane)
+{
+    for (int k0 = 0; k0 < np; k0 += 8) {
+        double b[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            b[k] = in && k0 + k < np ? __ldg(a.basis + (size_t)(k0 + k) * a.stride + i) : 0;
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            if (k0 + k < np)
+                stage[(k0 + k) * ROW + lane] = b[k] * te;
+    }
 }
 
 /* Block: a piece with a template: result[item][1 + nfree + nfree^2]: objective, gradient, curvature (only the first
  * unless `mode` is DERIVATIVES), or with MODEL and CONTINUUM chi^2 over good pixels; HUGE_VAL where S'S is singular.
- * TILES: of eight rows, for the npoly + 1 of S and D. See rvfit_model.c for the equations. */
+ * TILES: of eight rows, for the npoly + 1 of S and D. See rvfit_model.c for the equations; with u = q e dT (q: the
+ * continuum) and S = L Q', curvature is u'u - (Q'u)'(Q'u), Q'u = L^-1 (S'u), and what ln det(S'S) adds to the gradient
+ * is |L^-1 S_i|^2 dT_i / T_i. */
 template <int TILES>
 __global__ void __launch_bounds__(32 * WARPS)
     pixel_kernel(model m, int mode, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const uint8_t *good, const double *band, const double2 *knots, const double *t, const float *dt,
                  double *result, double *models)
 {
-    constexpr int PAIRS = TILES * (TILES + 1) / 2;
+    constexpr int PAIRS = TILES * (TILES + 1) / 2, ROWS = (TILES + 1) * 8, INVERSE = TILES * 8 + 4;
+    constexpr int SUMS = PAIRS > TILES + 1 ? PAIRS : TILES + 1;
     extern __shared__ __align__(16) double room[];
     __shared__ double chol[(SPX_RVFIT_MAX_POLY + 1) * (SPX_RVFIT_MAX_POLY + 2) / 2], coef[SPX_RVFIT_MAX_POLY];
-    __shared__ double inverse[SPX_RVFIT_MAX_POLY], lndet, part[32 * WARPS];
+    __shared__ double reciprocal[SPX_RVFIT_MAX_POLY], lndet, part[WARPS][1 + SPX_MAX_FIT];
+    __shared__ double qu[SPX_RVFIT_MAX_POLY * SPX_MAX_FIT];
     __shared__ int ok;
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
     const int np = m.npoly, nf = m.nfree, n = a.n;
     const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32;
-    const int rows = mode == DERIVATIVES ? (TILES + 2) * 8 : TILES * 8;
-    double *stage = room + (size_t)warp * rows * ROW, *sum = room + (size_t)WARPS * rows * ROW;
+    double *stage = room + (size_t)warp * ROWS * ROW, *sum = room + (size_t)WARPS * ROWS * ROW;
+    double *inverse = sum + SUMS * 64; /* L^-1, [TILES * 8][INVERSE] */
     const view v = {&a,
                     mode,
                     spx_rv_lnshift(it.v) / a.dlnwave,
@@ -621,7 +675,7 @@ __global__ void __launch_bounds__(32 * WARPS)
     good += d.pixel0;
 
     /* S'S and S'D */
-    for (int i = lane; i < rows * ROW; i += 32)
+    for (int i = lane; i < ROWS * ROW; i += 32)
         stage[i] = 0;
     double c[PAIRS][2];
     for (int i = 0; i < PAIRS; i++)
@@ -630,10 +684,9 @@ __global__ void __launch_bounds__(32 * WARPS)
     for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
         const int i = i0 + lane;
         const bool in = i < n;
-        const double e = in ? ie[i] : 0, te = in ? v.at(i) * e : 0;
-        for (int k = 0; k < np; k++)
-            stage[k * ROW + lane] = in ? a.basis[(size_t)k * a.stride + i] * te : 0;
-        stage[np * ROW + lane] = in ? flux[i] * e : 0;
+        const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, te = in ? v.at(i) * e : 0;
+        stage_rows(a, np, i, in, te, stage, lane);
+        stage[np * ROW + lane] = f * e;
         __syncwarp();
 #pragma unroll
         for (int k = 0; k < 8; k++) {
@@ -661,6 +714,8 @@ __global__ void __launch_bounds__(32 * WARPS)
         else
             coef[j] = s;
     }
+    for (int i = tid; i < TILES * 8 * INVERSE && mode == DERIVATIVES; i += 32 * WARPS)
+        inverse[i] = 0;
     __syncthreads();
 
     /* its factor L, column by column, and the solution: row `lane` is a thread's */
@@ -671,12 +726,12 @@ __global__ void __launch_bounds__(32 * WARPS)
             const double pivot = chol[j * (j + 1) / 2 + j];
             __syncwarp();
             fine = fine && pivot > 0 && isfinite(pivot);
-            const double root = fine ? sqrt(pivot) : 1;
+            const double root = fine ? sqrt(pivot) : 1, over = 1 / root;
             if (lane == j) {
                 chol[mine + j] = root;
-                inverse[j] = 1 / root;
+                reciprocal[j] = over;
             } else if (lane > j && lane < np) {
-                chol[mine + j] /= root;
+                chol[mine + j] *= over;
             }
             __syncwarp();
             for (int k = j + 1; k <= lane && lane < np; k++)
@@ -685,14 +740,14 @@ __global__ void __launch_bounds__(32 * WARPS)
         }
         double x = lane < np ? coef[lane] : 0;
         for (int j = 0; j < np; j++) {
-            const double y = __shfl_sync(0xffffffffu, x, j) * inverse[j];
+            const double y = __shfl_sync(0xffffffffu, x, j) * reciprocal[j];
             if (lane == j)
                 x = y;
             else if (lane > j && lane < np)
                 x = fma(-chol[mine + j], y, x);
         }
         for (int j = np - 1; j >= 0; j--) {
-            const double y = __shfl_sync(0xffffffffu, x, j) * inverse[j];
+            const double y = __shfl_sync(0xffffffffu, x, j) * reciprocal[j];
             if (lane == j)
                 x = y;
             else if (lane < j)
@@ -707,6 +762,13 @@ __global__ void __launch_bounds__(32 * WARPS)
             lndet = ln;
             ok = fine;
         }
+        /* column `lane` of L^-1 */
+        for (int k = 0; k < np && lane < np && mode == DERIVATIVES; k++) {
+            double s = k == lane ? 1 : 0;
+            for (int j = lane; j < k; j++)
+                s = fma(-chol[k * (k + 1) / 2 + j], inverse[j * INVERSE + lane], s);
+            inverse[k * INVERSE + lane] = k < lane ? 0 : s * reciprocal[k];
+        }
     }
     __syncthreads();
 
@@ -720,121 +782,193 @@ __global__ void __launch_bounds__(32 * WARPS)
         return;
     }
 
-    /* residuals; rows of Q'u, gradient, u'u against the derivatives */
-    double g[TILES + 1][2], chisq = 0;
+    /* residuals; S'u and u'u; the gradient a thread at a time */
+    double g[TILES + 1][2], grad[SPX_MAX_FIT], chisq = 0;
     for (int i = 0; i <= TILES; i++)
         g[i][0] = g[i][1] = 0;
-    double *right = stage + (TILES + 1) * 8 * ROW;
+#pragma unroll
+    for (int l = 0; l < SPX_MAX_FIT; l++)
+        grad[l] = 0;
+    double *right = stage + TILES * 8 * ROW;
+    stage[np * ROW + lane] = 0; /* D is no row of what follows */
     for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
         const int i = i0 + lane;
         const bool in = i < n;
-        const double e = in ? ie[i] : 0, t0 = in ? v.at(i) : 0;
+        const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, t0 = in ? v.at(i) : 0;
+        double slope[SPX_MAX_FIT];
+        if (mode == DERIVATIVES) {
+#pragma unroll
+            for (int l = 0; l < SPX_MAX_FIT; l++)
+                slope[l] = in && l < nf ? v.slope(dt + (size_t)l * m.pixels, i) : 0;
+        }
         double q = 0;
-        for (int k = 0; k < np && in; k++)
-            q = fma(coef[k], a.basis[(size_t)k * a.stride + i], q);
-        const double r = in ? (flux[i] - q * t0) * e : 0;
+        stage_rows(a, np, i, in, 1, stage, lane);
+        for (int k = 0; k < np; k++)
+            q = fma(coef[k], stage[k * ROW + lane], q);
+        const double r = (f - q * t0) * e;
         if (mode == VALUE || mode == DERIVATIVES || (in && good[i]))
             chisq = fma(r, r, chisq);
         if (mode == MODEL && in)
             model[i] = q * t0;
         if (mode != DERIVATIVES)
             continue;
-        const double qe = q * e, te = t0 * e, w = qe * te;
-        double lever = 0;
-        for (int k = 0; k < np; k++) { /* z = L^-1 B_i */
-            double b = in ? a.basis[(size_t)k * a.stride + i] : 0;
-            for (int j = 0; j < k; j++)
-                b = fma(-chol[k * (k + 1) / 2 + j], stage[j * ROW + lane], b);
-            b *= inverse[k];
-            stage[k * ROW + lane] = b;
-            lever = fma(b, b, lever);
-        }
+        const double qe = q * e, te = t0 * e;
         for (int k = 0; k < np; k++)
-            stage[k * ROW + lane] *= w;
-        stage[np * ROW + lane] = lever * te * e - r * qe;
-        for (int l = 0; l < nf; l++) {
-            const double tl = in ? v.slope(dt + (size_t)l * m.pixels, i) : 0;
-            stage[(np + 1 + l) * ROW + lane] = qe * qe * tl;
-            right[l * ROW + lane] = tl;
-        }
+            stage[k * ROW + lane] *= te;
+#pragma unroll
+        for (int l = 0; l < SPX_MAX_FIT; l++)
+            if (l < nf)
+                right[l * ROW + lane] = qe * slope[l];
         __syncwarp();
+        /* |L^-1 S_i|^2: of eight pixels at a time */
+        double lever = 0;
+#pragma unroll
+        for (int p = 0; p < 4; p++) {
+            double s0 = 0, s1 = 0;
+#pragma unroll
+            for (int row = 0; row < TILES; row++) {
+                double z0 = 0, z1 = 0;
+#pragma unroll
+                for (int k = 0; k < 2 * (row + 1); k++)
+                    mma(z0, z1, inverse[(row * 8 + lane / 4) * INVERSE + 4 * k + lane % 4],
+                        stage[(4 * k + lane % 4) * ROW + 8 * p + lane / 4]);
+                s0 = fma(z0, z0, s0);
+                s1 = fma(z1, z1, s1);
+            }
+#pragma unroll
+            for (int o = 4; o < 32; o *= 2) {
+                s0 += __shfl_xor_sync(0xffffffffu, s0, o);
+                s1 += __shfl_xor_sync(0xffffffffu, s1, o);
+            }
+            /* pixel 8 p + j is with the lanes of j / 2 modulo 4 */
+            const double even = __shfl_sync(0xffffffffu, s0, lane % 8 / 2),
+                         odd = __shfl_sync(0xffffffffu, s1, lane % 8 / 2);
+            if (lane / 8 == p)
+                lever = lane % 2 ? odd : even;
+        }
+        const double w = (t0 != 0 ? lever / t0 : 0) - r * qe;
+#pragma unroll
+        for (int l = 0; l < SPX_MAX_FIT; l++)
+            grad[l] = fma(w, slope[l], grad[l]);
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const double y = right[lane / 4 * ROW + 4 * k + lane % 4];
 #pragma unroll
-            for (int p = 0; p <= TILES; p++)
+            for (int p = 0; p < TILES; p++)
                 mma(g[p][0], g[p][1], stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4], y);
+            mma(g[TILES][0], g[TILES][1], y, y);
         }
         __syncwarp();
     }
-    part[tid] = chisq;
-    __syncthreads();
-    if (mode == DERIVATIVES)
-        add_up<TILES + 1>(g, sum);
-    if (tid == 0) {
-        double s = 0;
-        for (int i = 0; i < 32 * WARPS; i++)
-            s += part[i];
-        out[0] = mode == VALUE || mode == DERIVATIVES ? s + lndet + a.lndet + d.sum_lne2 : s;
+    /* of the warp, then of all of them in their order */
+#pragma unroll
+    for (int o = 16; o > 0; o /= 2) {
+        chisq += __shfl_xor_sync(0xffffffffu, chisq, o);
+        if (mode == DERIVATIVES)
+#pragma unroll
+            for (int l = 0; l < SPX_MAX_FIT; l++)
+                grad[l] += __shfl_xor_sync(0xffffffffu, grad[l], o);
     }
-    for (int i = tid; i < nf + nf * nf && mode == DERIVATIVES; i += 32 * WARPS) {
-        if (i < nf) {
-            out[1 + i] = 2 * sum[np / 8 * 64 + np % 8 * 8 + i];
-            continue;
-        }
-        const int l = (i - nf) / nf, o = (i - nf) % nf, row = np + 1 + l;
-        double s = sum[row / 8 * 64 + row % 8 * 8 + o];
+    if (lane == 0) {
+        part[warp][0] = chisq;
+#pragma unroll
+        for (int l = 0; l < SPX_MAX_FIT; l++)
+            part[warp][1 + l] = grad[l];
+    }
+    __syncthreads();
+    if (tid == 0 || (tid <= nf && mode == DERIVATIVES)) {
+        double s = 0;
+        for (int i = 0; i < WARPS; i++)
+            s += part[i][tid];
+        if (tid > 0)
+            out[tid] = 2 * s;
+        else
+            out[0] = mode == VALUE || mode == DERIVATIVES ? s + lndet + a.lndet + d.sum_lne2 : s;
+    }
+    if (mode != DERIVATIVES)
+        return;
+    add_up<TILES + 1>(g, sum);
+    for (int i = tid; i < np * nf; i += 32 * WARPS) { /* Q'u */
+        const int k = i / nf, l = i % nf;
+        double s = 0;
+        for (int j = 0; j <= k; j++)
+            s = fma(inverse[k * INVERSE + j], sum[j / 8 * 64 + j % 8 * 8 + l], s);
+        qu[i] = s;
+    }
+    __syncthreads();
+    for (int i = tid; i < nf * nf; i += 32 * WARPS) {
+        double s = sum[TILES * 64 + i / nf * 8 + i % nf];
         for (int k = 0; k < np; k++)
-            s = fma(-sum[k / 8 * 64 + k % 8 * 8 + l], sum[k / 8 * 64 + k % 8 * 8 + o], s);
-        out[i + 1] = 2 * s;
+            s = fma(-qu[k * nf + i / nf], qu[k * nf + i % nf], s);
+        out[1 + nf + i] = 2 * s;
     }
 }
 
 /* ---- cross-correlation ---- */
 
-enum { GEMM = 64, GEMM_DEPTH = 16 };
+enum { ROWS = 128, GEMM = 64, GEMM_DEPTH = 16 };
 
-/* Tile of 64 x 64 of C = A B by 256 threads; a(i, k) and b(k, j) are read through functions, c(i, j, value) takes the
- * result. */
+/* Tile of ROWS x GEMM of C = A B by 256 threads. a(i, k) is two values, of k and k + 1, k even; b(k, j) one; both are
+ * read through functions, within `rows`, `depth` (even) and `columns`; c(i, j, value) takes the result. */
 template <typename A, typename B, typename C>
 __device__ inline void multiply(int rows, int depth, int columns, int row0, int column0, A a, B b, C c)
 {
-    __shared__ float as[GEMM_DEPTH][GEMM + 4], bs[GEMM_DEPTH][GEMM + 4];
+    __shared__ __align__(16) float as[GEMM_DEPTH][ROWS + 4], bs[GEMM_DEPTH][GEMM + 4];
     const int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
-    float sum[4][4];
-    for (int i = 0; i < 4; i++)
+    constexpr int AS = ROWS * GEMM_DEPTH / 2 / 256, BS = GEMM * GEMM_DEPTH / 256;
+    float2 next_a[AS];
+    float next_b[BS], sum[8][4];
+    for (int i = 0; i < 8; i++)
         for (int j = 0; j < 4; j++)
             sum[i][j] = 0;
+    auto fetch = [&](int k0) {
+#pragma unroll
+        for (int n = 0; n < AS; n++) {
+            const int i = tid + 256 * n, k = k0 + 2 * (i % (GEMM_DEPTH / 2)), r = row0 + i / (GEMM_DEPTH / 2);
+            next_a[n] = r < rows && k < depth ? a(r, k) : make_float2(0, 0);
+        }
+#pragma unroll
+        for (int n = 0; n < BS; n++) {
+            const int i = tid + 256 * n, j = column0 + i % GEMM, k = k0 + i / GEMM;
+            next_b[n] = j < columns && k < depth ? b(k, j) : 0;
+        }
+    };
+    fetch(0);
     for (int k0 = 0; k0 < depth; k0 += GEMM_DEPTH) {
         __syncthreads();
-        for (int i = tid; i < GEMM * GEMM_DEPTH; i += 256) {
-            const int k = i % GEMM_DEPTH, r = i / GEMM_DEPTH;
-            as[k][r] = row0 + r < rows && k0 + k < depth ? a(row0 + r, k0 + k) : 0;
+#pragma unroll
+        for (int n = 0; n < AS; n++) {
+            const int i = tid + 256 * n, k = 2 * (i % (GEMM_DEPTH / 2)), r = i / (GEMM_DEPTH / 2);
+            as[k][r] = next_a[n].x;
+            as[k + 1][r] = next_a[n].y;
         }
-        for (int i = tid; i < GEMM * GEMM_DEPTH; i += 256) {
-            const int j = i % GEMM, k = i / GEMM;
-            bs[k][j] = column0 + j < columns && k0 + k < depth ? b(k0 + k, column0 + j) : 0;
+#pragma unroll
+        for (int n = 0; n < BS; n++) {
+            const int i = tid + 256 * n;
+            bs[i / GEMM][i % GEMM] = next_b[n];
         }
         __syncthreads();
+        if (k0 + GEMM_DEPTH < depth)
+            fetch(k0 + GEMM_DEPTH);
 #pragma unroll
         for (int k = 0; k < GEMM_DEPTH; k++) {
-            float x[4], y[4];
+            const float4 x0 = *reinterpret_cast<const float4 *>(&as[k][ty * 8]);
+            const float4 x1 = *reinterpret_cast<const float4 *>(&as[k][ty * 8 + 4]);
+            const float4 y0 = *reinterpret_cast<const float4 *>(&bs[k][tx * 4]);
+            const float x[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w}, y[4] = {y0.x, y0.y, y0.z, y0.w};
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                x[i] = as[k][ty * 4 + i];
-                y[i] = bs[k][tx * 4 + i];
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 8; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
                     sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
         }
     }
-    for (int i = 0; i < 4; i++)
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
         for (int j = 0; j < 4; j++)
-            if (row0 + ty * 4 + i < rows && column0 + tx * 4 + j < columns)
-                c(row0 + ty * 4 + i, column0 + tx * 4 + j, sum[i][j]);
+            if (row0 + ty * 8 + i < rows && column0 + tx * 4 + j < columns)
+                c(row0 + ty * 8 + i, column0 + tx * 4 + j, sum[i][j]);
 }
 
 /* chi^2 of the components at all lags, lags[star][nccf of all arms][nlag], of arm `which`: transforms s and v of the
@@ -843,20 +977,23 @@ __device__ inline void multiply(int rows, int depth, int columns, int row0, int 
 __global__ void __launch_bounds__(256) lag_kernel(model m, int which, int nstar, const float *data, float *lags)
 {
     const arm &a = m.arms[which];
-    const int nlag = (int)m.set.nlag, row0 = (int)blockIdx.y * GEMM, column0 = (int)blockIdx.x * GEMM;
+    const int nlag = (int)m.set.nlag, nccf = a.nccf, nfreq = a.nfreq;
+    const float2 *comp = reinterpret_cast<const float2 *>(a.ccf_comp);
+    const float4 *spectrum = reinterpret_cast<const float4 *>(data) + a.freq0;
     multiply(
-        nstar * a.nccf, 2 * a.nfreq, nlag, row0, column0,
+        nstar * nccf, 2 * nfreq, nlag, (int)blockIdx.y * ROWS, (int)blockIdx.x * GEMM,
         [&](int row, int k) {
-            const int star = row / a.nccf, comp = row % a.nccf, i = k / 2;
-            const float4 s = reinterpret_cast<const float4 *>(data)[(size_t)star * m.nfreq + a.freq0 + i];
-            const float *f = a.ccf_comp + ((size_t)comp * 2 * a.nfreq + i) * 2, *f2 = f + 2 * a.nfreq;
-            return k % 2 == 0 ? s.x * f[0] + s.y * f[1] + s.z * f2[0] + s.w * f2[1]
-                              : s.y * f[0] - s.x * f[1] + s.w * f2[0] - s.z * f2[1];
+            const int star = row / nccf;
+            const float2 *p = comp + (size_t)(row - star * nccf) * 2 * nfreq + k / 2;
+            const float4 s = spectrum[(size_t)star * m.nfreq + k / 2];
+            const float2 f = p[0], g = p[nfreq];
+            return make_float2(s.x * f.x + s.y * f.y + s.z * g.x + s.w * g.y,
+                               s.y * f.x - s.x * f.y + s.w * g.x - s.z * g.y);
         },
         [&](int k, int lag) { return a.lag_response[(size_t)k * nlag + lag]; },
         [&](int row, int lag, float value) {
-            const int star = row / a.nccf, comp = row % a.nccf;
-            lags[((size_t)star * m.nccf + a.ccf0 + comp) * nlag + lag] = value;
+            const int star = row / nccf;
+            lags[((size_t)star * m.nccf + a.ccf0 + (row - star * nccf)) * nlag + lag] = value;
         });
 }
 
@@ -864,9 +1001,12 @@ __global__ void __launch_bounds__(256) lag_kernel(model m, int which, int nstar,
 __global__ void __launch_bounds__(256) entry_kernel(model m, const float *lags, float *chi)
 {
     const size_t star = blockIdx.z, nlag = m.set.nlag;
-    multiply((int)m.set.ntemp, m.nccf, (int)nlag, (int)blockIdx.y * GEMM, (int)blockIdx.x * GEMM,
-             [&](int entry, int k) { return m.ccf_coef[(size_t)entry * m.nccf + k]; },
-             [&](int k, int lag) { return lags[(star * m.nccf + k) * nlag + lag]; },
+    multiply((int)m.set.ntemp, m.nccf + m.nccf % 2, (int)nlag, (int)blockIdx.y * ROWS, (int)blockIdx.x * GEMM,
+             [&](int entry, int k) {
+                 const float *p = m.ccf_coef + (size_t)entry * m.nccf + k;
+                 return make_float2(p[0], k + 1 < m.nccf ? p[1] : 0);
+             },
+             [&](int k, int lag) { return k < m.nccf ? lags[(star * m.nccf + k) * nlag + lag] : 0; },
              [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
 }
 

@@ -234,24 +234,25 @@ static double batch_floor(const spx_rv_ctx *c, const spx_rvfit *r, double flops,
     return fmax(operations / flops, traffic / bytes);
 }
 
-/* Stars a second of a device, whole batches in memory. */
+/* Stars a second of a device, for batches in memory of as many stars as SPX_BENCH_STARS lists. */
 static void on_device(const spx_templates *t, const char *device, int threads)
 {
-    static const size_t batch[] = {106, 5000, 5000, 50000};
     spx_backend b;
     spx_err e = {0};
     double begin = wall();
     need(spx_backend_open(&b, device, SPX_STAGE_RVFIT, NULL, &e) == SPX_OK, &e);
     printf("%s, %d threads of the host; opened in %.3f s\n", b.device, threads, wall() - begin);
-    const char *most = getenv("SPX_BENCH_STARS");
-    for (size_t i = 0; i < sizeof batch / sizeof *batch; i++) {
+    const char *list = getenv("SPX_BENCH_STARS");
+    char *end;
+    for (list = list ? list : "106 106 5000 5000 50000"; *list; list = end) {
+        size_t batch = strtoul(list, &end, 10);
+        if (end == list)
+            break;
         spx_spectra s;
         spx_rvfit r;
         spx_rvfit_options o;
         spx_rv_ctx c;
-        if (batch[i] > (most ? strtoul(most, NULL, 10) : 5000))
-            break;
-        make_stars(t, batch[i], &s);
+        make_stars(t, batch, &s);
         spx_rvfit_input in = input_of(&s, t);
         spx_rvfit_options_init(&o);
         o.threads = threads;
@@ -260,8 +261,8 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         double spent = wall() - begin;
         need(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
         /* an H200: 60 Tflop/s and 4.3 TB/s, as measured with large products and copies */
-        printf("%zu stars: %.3f s, %.0f stars a second; floor on an H200 %.4f s\n", batch[i], spent,
-               (double)batch[i] / spent, batch_floor(&c, &r, 6e13, 4.3e12));
+        printf("%zu stars: %.3f s, %.0f stars a second; floor on an H200 %.4f s\n", batch, spent, (double)batch / spent,
+               batch_floor(&c, &r, 6e13, 4.3e12));
         spx_rv_ctx_free(&c);
         spx_rvfit_free(&r);
         free_stars(&s);
@@ -269,20 +270,14 @@ static void on_device(const spx_templates *t, const char *device, int threads)
     spx_backend_close(&b);
 }
 
-int main(int argc, char **argv)
+/* Steps of the fit on one core. */
+static void on_cpu(const spx_templates *t)
 {
     const size_t nstar = 96;
-    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     spx_err e = {0};
-    spx_templates t = {0};
     spx_spectra s;
-    openblas_set_num_threads(1);
-    mock_library *m = mock_library_make();
-    need(m != NULL, &e);
-    make_templates(m, &t);
-    free(m);
-    make_stars(&t, nstar, &s);
-    spx_rvfit_input in = input_of(&s, &t);
+    make_stars(t, nstar, &s);
+    spx_rvfit_input in = input_of(&s, t);
     spx_rvfit_options o;
     spx_rvfit_options_init(&o);
 
@@ -375,8 +370,24 @@ int main(int argc, char **argv)
     spx_rv_group_free(group);
     spx_rv_ctx_free(&c);
     free_stars(&s);
+}
+
+int main(int argc, char **argv)
+{
+    spx_err e = {0};
+    spx_templates t = {0};
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    openblas_set_num_threads(1);
+    mock_library *m = mock_library_make();
+    need(m != NULL, &e);
+    make_templates(m, &t);
+    free(m);
+    if (argc == 1)
+        on_cpu(&t);
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "cpu") != 0)
+        if (strcmp(argv[i], "cpu") == 0)
+            on_cpu(&t);
+        else
             on_device(&t, argv[i], omp_get_max_threads());
     spx_templates_free(&t);
     return 0;
