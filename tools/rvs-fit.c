@@ -500,11 +500,18 @@ static spx_status run(spx_stage *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
-    spx_status st = open_device(s, SPX_STAGE_RVFIT, &r.backend, e);
+    if (opt_interpolator[0] == 'g' && strcmp(s->common.device, "auto") == 0) {
+        spx_detail("computes on the CPU: --interpolator grid has no CUDA version");
+        s->common.device = "cpu";
+    }
+    device_opening device = {.s = s, .stage = SPX_STAGE_RVFIT, .b = &r.backend};
+    spx_err no_device = {0};
+    open_device_begin(&device);
     spx_stage_step(s, "read");
-    if (st == SPX_OK)
-        st = prepare(&r, e);
+    spx_status st = prepare(&r, e);
     spx_stage_pause(s);
+    if (open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
+        st = spx_fail(e, no_device.code, "%s", no_device.msg);
     if (st == SPX_OK)
         st = fit_all(&r, e);
     if (st == SPX_OK)
