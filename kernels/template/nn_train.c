@@ -1,5 +1,6 @@
 /* Training of the network that interpolates: minibatch Adam (Kingma & Ba 2015, arXiv:1412.6980) with a cosine decay of
- * the step (Loshchilov & Hutter 2017, arXiv:1608.03983), and then the last layer, which is linear, by least squares.
+ * the step (Loshchilov & Hutter 2017, arXiv:1608.03983), and then the last layer, which is linear, by least squares,
+ * where there are templates enough.
  *
  * The loss is the sum of squares over the coefficients of the components, which are orthonormal: it is the sum of
  * squares in ln flux over the pixels. Each coefficient is trained in units of its standard deviation, with that as its
@@ -16,8 +17,14 @@
 #include "template/nn_math.h"
 #include "template/template.h"
 
-enum { BATCH = 64, LOOK = 10, /* epochs between looks at the held-out templates */ MIN_TRAIN = 20 };
+enum {
+    BATCH = 64, /* templates of a step, at most */
+    LOOK = 10,  /* epochs between looks at the held-out templates */
+    MIN_TRAIN = 20,
+    ENOUGH = 4 /* templates for each unknown of the last layer's least squares; with fewer they would fit anything */
+};
 static const double STEP_FIRST = 4e-3, STEP_LAST = 1e-5, BETA1 = 0.9, BETA2 = 0.999, EPSILON = 1e-8;
+static const double SPACING = 0.25;                      /* of neighbours, as inputs */
 static const double RIDGE[] = {1e-10, 1e-8, 1e-6, 1e-4}; /* tried, in units of the mean diagonal */
 
 /* Which random number. */
@@ -27,6 +34,7 @@ typedef struct {
     const spx_setup *s;
     spx_nn *nn;
     size_t ntrain, ncheck, ntest; /* rows[] has the templates to learn from, to stop by, and to report on */
+    size_t batch;                 /* templates of a step: a sixteenth, within limits */
     size_t *rows, *order;
     size_t nin, nout, nhidden; /* width of the last hidden layer */
     size_t nweight, nbias;     /* weights, then biases, in one array */
@@ -91,12 +99,37 @@ static spx_status split(trainer *t, uint64_t seed, spx_err *e)
     shuffle(seed, DRAW_SPLIT, &draw, n, t->rows);
     t->ncheck = t->ntest = (n + 19) / 20;
     t->ntrain = n - t->ncheck - t->ntest;
+    t->batch = t->ntrain / 16 < 4 ? 4 : (t->ntrain / 16 < BATCH ? t->ntrain / 16 : BATCH);
     for (size_t i = 0; i < t->ntrain; i++)
         t->order[i] = i;
     return SPX_OK;
 }
 
-/* Inputs to -1 ... 1 over the range of all templates, coefficients to mean 0 and standard deviation 1. */
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Range of the input for parameter p: SPACING between neighbours, so that the network, which at the start turns over
+ * about 1, is smooth between them. A parameter of two values in -1 ... 1 would be free to do anything in between. */
+static spx_status width(const trainer *t, size_t p, double *range, spx_err *e)
+{
+    size_t n = t->s->ntemp, distinct = 1;
+    double *v = spx_alloc(n, sizeof *v, e);
+    if (!v)
+        return SPX_EIO;
+    for (size_t i = 0; i < n; i++)
+        v[i] = t->s->params[i * t->nin + p];
+    qsort(v, n, sizeof *v, by_value);
+    for (size_t i = 1; i < n; i++)
+        distinct += v[i] - v[i - 1] > 1e-4 * (v[n - 1] - v[0]);
+    *range = fmin(2, SPACING * (double)(distinct - 1));
+    spx_free(v);
+    return SPX_OK;
+}
+
+/* Inputs to at most -1 ... 1 over the range of all templates, coefficients to mean 0 and standard deviation 1. */
 static spx_status scale(trainer *t, spx_err *e)
 {
     const spx_setup *s = t->s;
@@ -115,7 +148,10 @@ static spx_status scale(trainer *t, spx_err *e)
             nn->hi[p] = fmax(nn->hi[p], v);
         }
         nn->offset[p] = 0.5 * (nn->lo[p] + nn->hi[p]);
-        nn->scale[p] = nn->hi[p] > nn->lo[p] ? 2 / (nn->hi[p] - nn->lo[p]) : 0;
+        double range;
+        if (width(t, p, &range, e) != SPX_OK)
+            return SPX_EIO;
+        nn->scale[p] = nn->hi[p] > nn->lo[p] ? range / (nn->hi[p] - nn->lo[p]) : 0;
         for (size_t i = 0; i < n; i++) {
             double v = s->params[i * np + p];
             t->x[i * np + p] = (float)(((s->parlog[p] ? log10(v) : v) - nn->offset[p]) * nn->scale[p]);
@@ -261,7 +297,7 @@ static double loss(trainer *t, size_t n, const size_t *row)
 /* Epochs until nothing more is gained; the weights that do best on the templates to stop by are left in t->w. */
 static void descend(trainer *t, const spx_nn_training *how)
 {
-    size_t per_epoch = (t->ntrain + BATCH - 1) / BATCH, count = 0, chosen = 0;
+    size_t per_epoch = (t->ntrain + t->batch - 1) / t->batch, count = 0, chosen = 0;
     double total = 0, best = HUGE_VAL;
     uint64_t draw = 0;
     for (size_t k = 0; k < t->nout; k++)
@@ -269,8 +305,8 @@ static void descend(trainer *t, const spx_nn_training *how)
     for (size_t epoch = 0; epoch < how->epochs && epoch <= chosen + how->epochs / 4 + LOOK; epoch++) {
         size_t row[BATCH];
         shuffle(how->seed, DRAW_ORDER, &draw, t->ntrain, t->order);
-        for (size_t first = 0; first < t->ntrain; first += BATCH) {
-            size_t n = t->ntrain - first < BATCH ? t->ntrain - first : BATCH;
+        for (size_t first = 0; first < t->ntrain; first += t->batch) {
+            size_t n = t->ntrain - first < t->batch ? t->ntrain - first : t->batch;
             double phase = (double)count / (double)(how->epochs * per_epoch);
             for (size_t i = 0; i < n; i++)
                 row[i] = t->rows[t->order[first + i]];
@@ -424,7 +460,8 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
         st = SPX_EIO;
     if (st == SPX_OK) {
         descend(&t, how);
-        st = solve_last(&t, e);
+        if (t.ntrain >= ENOUGH * (t.nhidden + 1))
+            st = solve_last(&t, e);
     }
     if (st == SPX_OK) {
         store(&t);

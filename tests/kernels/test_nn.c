@@ -236,6 +236,65 @@ static void training(spx_templates *t)
     spx_templates_free(&other);
 }
 
+/* A parameter of two values: halfway between them the network is what is halfway between the spectra, not anything. */
+static void between(void)
+{
+    enum { NA = 20, NW = 500 };
+    static double wave[NW], par[2 * NA * 2];
+    static float flux[2 * NA][NW];
+    static const size_t none[1] = {0};
+    spx_template_request request;
+    spx_template_library lib = {.nwave = NW,
+                                .wavelength = wave,
+                                .ntemp = sizeof flux / sizeof *flux,
+                                .npar = 2,
+                                .params = par,
+                                .parname = {"a", "b"}};
+    spx_template_config cfg = {.nsetup = 1,
+                               .setup = &request,
+                               .pca_error = 1e-5,
+                               .nn = {.nhidden = 2, .hidden = {24, 24}, .epochs = 1000, .seed = 3},
+                               .nthreads = 1};
+    for (size_t k = 0; k < NW; k++)
+        wave[k] = 5000 + 0.2 * (double)k;
+    for (size_t t = 0; t < lib.ntemp; t++) {
+        double a = par[2 * t] = (double)(t / 2), b = par[2 * t + 1] = (double)(t % 2);
+        for (size_t k = 0; k < NW; k++)
+            flux[t][k] =
+                (float)exp(-0.5 * sin(0.2 * a) * (1 + sin(0.15 * (double)k)) - 0.3 * b * (1 + cos(0.11 * (double)k)));
+    }
+    spx_template_job *job = NULL;
+    spx_templates t = {0};
+    spx_err e = {0};
+    size_t first, n;
+    spx_status st = spx_template_parse_setup("a:5010:5090:0.4:FWHM=0.5", &request, &e);
+    if (!st)
+        st = spx_template_begin(&lib, &cfg, &job, &e);
+    if (!st) {
+        spx_template_range(job, &first, &n);
+        st = spx_template_add(job, 0, lib.ntemp, flux[0] + first, NW, &e);
+    }
+    if (!st)
+        st = spx_template_finish(job, &t, NULL, &e);
+    spx_template_free(job);
+    CHECK(st == SPX_OK, "%s", e.msg);
+    const spx_setup *s = t.setup;
+    double work[2 * 64], coef[64], worst = 0;
+    for (size_t i = 1; i + 1 < NA && st == SPX_OK; i++) {
+        double x[2] = {(double)i, 0.5};
+        spx_nn_evaluate(&s->nn, x, 1, none, work, coef);
+        for (size_t k = 0; k < s->nwave; k++) {
+            double ln = s->pca.mean[k];
+            for (size_t c = 0; c < s->pca.ncomp; c++)
+                ln += coef[c] * (double)s->pca.comp[c * s->nwave + k];
+            double mid = 0.5 * (double)(s->lnflux[2 * i * s->nwave + k] + s->lnflux[(2 * i + 1) * s->nwave + k]);
+            worst = fmax(worst, fabs(ln - mid));
+        }
+    }
+    CHECK(worst > 0 && worst < 0.02, "%g from what is halfway, of 0.6", worst);
+    spx_templates_free(&t);
+}
+
 /* ---- fit ---- */
 
 enum { NPIX = 280, NSTAR = 3 };
@@ -432,6 +491,7 @@ int main(void)
     state = seed;
     arithmetic();
     training(&t);
+    between();
     fit(&t, "components of ln flux");
     of_flux(&t);
     spx_templates_free(&t);
