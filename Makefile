@@ -271,8 +271,7 @@ BENCHES  := $(patsubst tests/bench/bench_%.c,bench-%,$(wildcard tests/bench/benc
 bench: $(BENCHES)
 $(BENCHES): bench-%: $(BUILD)/bench/bench_% $(if $(findstring cuda,$(DEVICES)),$(PLUGIN))
 	$(if $(PLOT),SPX_BENCH_CURVES=$(BUILD)/bench/$*.tsv) $< $(DEVICES)
-	$(if $(PLOT),@if [ -e $(BUILD)/bench/$*.tsv ]; then tests/bench/plot.sh $(BUILD)/bench/$*.tsv $(BUILD)/bench/$*.png && \
-	    echo 'curves: $(BUILD)/bench/$*.png'; fi)
+	$(if $(PLOT),@tests/bench/plot.sh $(BUILD)/bench/$*.tsv $(BUILD)/bench/$*.png)
 
 # Which of the two profilers is there; ncu looks at a few launches from the middle.
 NSYS     ?= $(shell command -v nsys)

@@ -15,6 +15,7 @@
 #include "backend.h"
 #include "base/mem.h"
 #include "blocks/io.h"
+#include "curve.h"
 #include "extract/extract_trace_impl.h"
 #include "h5/h5io.h"
 #include "psf/psf_math.h"
@@ -229,6 +230,7 @@ int main(int argc, char **argv)
     const int ndevice = argc > 1 ? argc - 1 : 1, nthreads = omp_get_max_threads();
     char **device = argc > 1 ? argv + 1 : only_cpu;
     const double copy = copy_rate(nthreads), gemm = gemm_rate(nthreads);
+    curve_axes("fibres", "seconds a frame");
     printf("%d threads: copy %.1f GB/s, matrix product %.1f GFLOP/s\n", nthreads, 1e-9 * copy, 1e-9 * gemm);
     for (size_t nspec = 125; nspec <= 500; nspec *= 2) {
         spx_psf psf = {0};
@@ -264,6 +266,7 @@ int main(int argc, char **argv)
             printf("%3zu fibres, %-8.32s %8.3f s; floor %.3f s (%.2f GB), %.3f s (%.1f GFLOP); peak memory %.0f MB\n",
                    nspec, b.device, best, moved / copy, 1e-9 * moved, work / gemm, 1e-9 * work,
                    1e-6 * (double)spx_mem_peak());
+            curve_point(b.device, (double)nspec, best);
             printf("   seconds of all threads:");
             for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
                 printf(" %s %.3f", step_name[step], least[step]);

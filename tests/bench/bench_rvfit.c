@@ -13,6 +13,7 @@
 #include "backend.h"
 #include "base/mem.h"
 #include "base/wave.h"
+#include "curve.h"
 #include "rvfit/rvfit_fit.h"
 #include "template/template.h"
 
@@ -263,6 +264,7 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         /* an H200: 60 Tflop/s and 4.3 TB/s, as measured with large products and copies */
         printf("%zu stars: %.3f s, %.0f stars a second; floor on an H200 %.4f s\n", batch, spent, (double)batch / spent,
                batch_floor(&c, &r, 6e13, 4.3e12));
+        curve_point(b.device, (double)batch, (double)batch / spent);
         spx_rv_ctx_free(&c);
         spx_rvfit_free(&r);
         free_stars(&s);
@@ -377,6 +379,7 @@ int main(int argc, char **argv)
     spx_err e = {0};
     spx_templates t = {0};
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    curve_axes("stars of a batch", "stars a second");
     openblas_set_num_threads(1);
     mock_library *m = mock_library_make();
     need(m != NULL, &e);

@@ -3,6 +3,9 @@
 # name, x and y with tabs between, a curve a name.
 set -euo pipefail
 
+# a benchmark may have nothing that grows
+[ -e "$1" ] && [ "$(wc -l <"$1")" -gt 1 ] || exit 0
+
 {
     printf 'set terminal pngcairo size 1000,650\nset output "%s"\n' "$2"
     printf 'set logscale xy\nset grid\nset key outside right\n'
@@ -17,3 +20,4 @@ set -euo pipefail
             print ""
         }' "$1"
 } | gnuplot
+echo "curves: $2"
