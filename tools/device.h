@@ -3,19 +3,53 @@
 #define SPX_TOOLS_DEVICE_H
 
 #include "backend.h"
+#include "base/pipeline.h"
 #include "h5/stage.h"
+
+typedef struct {
+    spx_stage *s;
+    spx_stage_id stage;
+    spx_backend *b;
+    spx_err err, why;
+    pthread_t thread;
+    int threaded;
+} device_opening;
+
+static inline void *open_now(void *arg)
+{
+    device_opening *d = arg;
+    (void)spx_backend_open(d->b, d->s->common.device, d->stage, &d->why, &d->err);
+    return NULL;
+}
+
+/* Opening a GPU takes a good part of a second, in which files can be read: begin, and end before the backend is used,
+ * also after an error. */
+static inline void open_device_begin(device_opening *d)
+{
+    d->threaded = spx_thread_begin(&d->thread, open_now, d);
+    if (!d->threaded)
+        (void)open_now(d);
+}
+
+static inline spx_status open_device_end(device_opening *d, spx_err *e)
+{
+    if (d->threaded)
+        (void)pthread_join(d->thread, NULL);
+    if (d->err.code != SPX_OK)
+        return spx_fail(e, d->err.code, "%s", d->err.msg);
+    spx_stage_device(d->s, d->b->device);
+    if (d->why.code != SPX_OK)
+        spx_detail("computes on the CPU: %s", d->why.msg);
+    return SPX_OK;
+}
 
 /* Opens what --device asks for, has it in the provenance, and says (-v) why `auto` came to be the CPU. Closed with
  * spx_backend_close(). */
 static inline spx_status open_device(spx_stage *s, spx_stage_id stage, spx_backend *b, spx_err *e)
 {
-    spx_err why = {0};
-    const spx_status st = spx_backend_open(b, s->common.device, stage, &why, e);
-    if (st == SPX_OK)
-        spx_stage_device(s, b->device);
-    if (st == SPX_OK && why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", why.msg);
-    return st;
+    device_opening d = {.s = s, .stage = stage, .b = b};
+    (void)open_now(&d);
+    return open_device_end(&d, e);
 }
 
 #endif

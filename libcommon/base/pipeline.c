@@ -1,6 +1,5 @@
 #include "base/pipeline.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <time.h>
 
@@ -132,8 +131,7 @@ static void serve(run *r)
     (void)pthread_mutex_unlock(&r->lock);
 }
 
-/* A thread that leaves signals from outside to the caller's: its handler removes temporary files. */
-static int begin_thread(pthread_t *t, void *(*f)(void *), void *arg)
+int spx_thread_begin(pthread_t *t, void *(*f)(void *), void *arg)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sigset_t most, old;
@@ -159,10 +157,10 @@ spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e)
     (void)pthread_cond_init(&r.work, NULL);
     (void)pthread_cond_init(&r.out, NULL);
     if (thread != NULL && w != NULL && r.slot != NULL) {
-        const int publishing = begin_thread(&publisher, publish, &r);
+        const int publishing = spx_thread_begin(&publisher, publish, &r);
         for (; publishing && begun < p->nworker; begun++) {
             w[begun] = (worker){&r, begun};
-            if (!begin_thread(&thread[begun], work, &w[begun]))
+            if (!spx_thread_begin(&thread[begun], work, &w[begun]))
                 break;
         }
         if (begun == p->nworker) {

@@ -6,6 +6,7 @@
 #ifndef SPX_PIPELINE_H
 #define SPX_PIPELINE_H
 
+#include <pthread.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -31,6 +32,10 @@ typedef struct {
     /* Caller's thread, in this order: the item is done with. */
     void (*end)(void *ctx, void *item);
 } spx_pipeline;
+
+/* A thread that leaves signals from outside to the caller's, whose handler removes temporary files. 0: it cannot be
+ * started. */
+int spx_thread_begin(pthread_t *t, void *(*f)(void *), void *arg);
 
 /* Returns when all items have ended. What goes wrong with an item is kept in the item; SPX_EIO: memory or threads. */
 spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e);
