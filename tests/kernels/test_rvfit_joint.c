@@ -21,8 +21,28 @@ static void copy_row(spx_spectra *s, size_t from, size_t to)
     }
 }
 
-/* Without prior and inside the grid the objective of a star is the sum over its exposures, and so is its gradient. */
-static void sums(const spx_templates *t)
+/* Resolution matrices of another width for each row. */
+static void blur(spx_spectra *s)
+{
+    enum { ND = 7 };
+    for (size_t a = 0; a < s->narm; a++) {
+        spx_arm *m = &s->arm[a];
+        m->ndiag = ND;
+        m->resolution = spx_alloc2(s->nspec, ND * NPIX, sizeof *m->resolution, NULL);
+        if (!m->resolution)
+            exit(1);
+        for (size_t row = 0; row < s->nspec; row++)
+            for (size_t d = 0; d < ND; d++)
+                for (size_t i = 0; i < NPIX; i++) {
+                    double sigma = 1.3 + 0.2 * (double)row + 0.1 * (double)a, z = ((double)d - ND / 2) / sigma;
+                    m->resolution[(row * ND + d) * NPIX + i] = exp(-0.5 * z * z) / (sqrt(2 * M_PI) * sigma);
+                }
+    }
+}
+
+/* Without prior and inside the grid the objective of a star is the sum over its exposures, and so is its gradient, also
+ * with a resolution matrix for each. */
+static void sums(const spx_templates *t, int resolution)
 {
     enum { N = 3 };
     static const size_t first[2] = {0, N}, row[N] = {2, 0, 1};
@@ -37,6 +57,9 @@ static void sums(const spx_templates *t)
         memcpy(points + i * NQ, x, sizeof x);
     }
     s.arm[0].mask[NPIX + 3] = 1;
+    if (resolution)
+        blur(&s);
+    o.resolution = resolution;
     spx_rvfit_input in = input_of(&s, t);
     in.row = row;
     NEED(spx_rvfit_objective(&in, &o, points, each, grad, &need_e));
@@ -293,7 +316,8 @@ int main(void)
         interpolator = all[k];
         if (backend.library && interpolator == SPX_INTERPOLATE_GRID)
             continue; /* the CPU's alone */
-        sums(&t);
+        sums(&t, 0);
+        sums(&t, 1);
         same_spectrum_twice(&t);
         odd_stars(&t);
     }
