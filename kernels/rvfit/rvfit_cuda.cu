@@ -473,6 +473,7 @@ class engine
     }
     template <typename T> void to_host(T *to, const T *from, size_t n)
     {
+        spx::to_host += n * sizeof(T);
         spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream_), "copy from the device");
     }
     template <typename T> T *send(room<T> &to, const T *from, size_t n)
