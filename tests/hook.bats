@@ -253,3 +253,27 @@ END
     [ "$(sort -g scores.txt | tail -n 1)" = "$(sed -n 3p scores.txt)" ]
     awk 'NR == 3 ? $1 < 5 : !($1 > 0.3 && $1 < 2) { exit 1 }' scores.txt
 }
+
+@test "specx-extract: in a queue, what a hook returns belongs to the frame" {
+    need_hook
+    exposure
+    cp image-r0.h5 second.h5
+    cat >count.py <<'END'
+calls = 0
+
+
+def hook(step):
+    global calls
+    calls += 1
+    assert step.number == calls
+
+
+def finish():
+    return {"calls": calls}
+END
+    mkdir frames
+    specx-extract -q --wavelength 6400,6600,0.8 --hook count.py image-r0.h5 second.h5 -o frames/
+    [ "$(values frames/image-r0.h5 /insitu/calls)" = 1 ]
+    [ "$(values frames/second.h5 /insitu/calls)" = 2 ]
+    h5dump -y -g /provenance frames/second.h5 | grep -q 'input: count.py ('
+}
