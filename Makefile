@@ -66,7 +66,7 @@ SCHEMAS   := $(sort $(wildcard schemas/*.schema))
 MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in)))
 CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*_cuda.cu)))
 CU_OBJ    := $(CU_SRC:%.cu=$(BUILD)/obj/%.cu.o)
-PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so)
+PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so $(BUILD)/lib/specpipe/backend-cuda-svd.so)
 # Hooks in Python (--hook) are built when its headers are there; `make PYTHON_CFLAGS=` builds without.
 PYTHON_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags python3 2>/dev/null)
 HOOK      := $(if $(strip $(PYTHON_CFLAGS)),$(BUILD)/lib/specpipe/hook-python.so)
@@ -154,10 +154,18 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags
 	$(call say,NVCC)
 	$(Q)$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra,-fopenmp $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-$(BUILD)/lib/specpipe/backend-cuda.so: $(CU_OBJ)
+# What cuBLAS and cuSOLVER are needed for is apart: they take longer to load than everything else.
+CU_SVD    := $(BUILD)/obj/kernels/svd/svd_cuda.cu.o
+
+$(BUILD)/lib/specpipe/backend-cuda.so: $(filter-out $(CU_SVD),$(CU_OBJ))
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) -shared $(CU_ARCH) -o $@ $^ -lcublas -lcusolver -lcufft
+	$(Q)$(NVCC) -shared $(CU_ARCH) -o $@ $^
+
+$(BUILD)/lib/specpipe/backend-cuda-svd.so: $(CU_SVD)
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) -shared $(CU_ARCH) -o $@ $^ -lcublas -lcusolver
 
 # ---- hooks: loaded at run time too, and not linked with Python ----
 

@@ -1,6 +1,7 @@
 /* The CUDA backend: which devices, and which stages it has. */
-#include <cufft.h>
+#include <dlfcn.h>
 
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,6 +15,29 @@ static void close_cuda(spx_backend *b)
     spx_extract_close_cuda(spx::state_of(b));
     free(b->state);
     b->state = nullptr;
+}
+
+/* cuBLAS and cuSOLVER take longer to load than the other stages to run: the stage that uses them is a shared object of
+ * its own, loaded when it is needed, and kept. */
+static void *svd_symbol(const char *symbol, spx_err *e)
+{
+    char path[PATH_MAX + 64];
+    spx_plugin_path("backend-cuda-svd.so", path, sizeof path);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), *found = nullptr;
+    if (library != nullptr)
+        found = dlsym(library, symbol);
+    if (found == nullptr)
+        spx_fail(e, SPX_EDEVICE, "CUDA, svd: %s: use --device cpu", dlerror());
+    if (library != nullptr)
+        (void)dlclose(library);
+    return found;
+}
+
+static spx_status svd(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out,
+                      spx_err *e)
+{
+    const auto stage = reinterpret_cast<decltype(&spx_svd_cuda)>(svd_symbol("spx_svd_cuda", e));
+    return stage != nullptr ? stage(b, a, nrow, ncol, o, out, e) : SPX_EDEVICE;
 }
 
 static size_t bytes_to_host(const spx_backend *)
@@ -99,7 +123,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     b->rvfit = spx_rvfit_cuda;
     b->stack = spx_stack_cuda;
     b->reduce = spx_reduce_cuda;
-    b->svd = spx_svd_cuda;
+    b->svd = svd;
     b->burgers = spx_burgers_cuda;
     return SPX_OK;
 }
@@ -110,16 +134,6 @@ static void tell_version(spx_plugin_tell *tell, const char *key, int version)
     tell(key, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-/* A library's version by its parts. */
-template <typename F> static void tell_library(spx_plugin_tell *tell, const char *key, F property)
-{
-    int part[3] = {0, 0, 0};
-    const libraryPropertyType which[3] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
-    for (int i = 0; i < 3; i++)
-        (void)property(which[i], &part[i]);
-    tell(key, "%d.%d.%d", part[0], part[1], part[2]);
-}
-
 extern "C" void spx_backend_describe_point(spx_plugin_tell *tell)
 {
     int driver = 0, runtime = 0, count = 0;
@@ -127,9 +141,12 @@ extern "C" void spx_backend_describe_point(spx_plugin_tell *tell)
         tell_version(tell, "cuda driver supports", driver);
     if (cudaRuntimeGetVersion(&runtime) == cudaSuccess)
         tell_version(tell, "cuda runtime", runtime);
-    tell_library(tell, "cublas", cublasGetProperty);
-    tell_library(tell, "cusolver", cusolverGetProperty);
-    tell_library(tell, "cufft", cufftGetProperty);
+    spx_err e = {};
+    const auto describe = reinterpret_cast<decltype(&spx_svd_describe_cuda)>(svd_symbol("spx_svd_describe_cuda", &e));
+    if (describe != nullptr)
+        describe(tell);
+    else
+        tell("backend cuda svd", "not usable: %s", e.msg);
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess)
         tell("cuda devices", "none: %s", cudaGetErrorString(found));

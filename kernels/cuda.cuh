@@ -3,9 +3,7 @@
 #ifndef SPX_CUDA_CUH
 #define SPX_CUDA_CUH
 
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
-#include <cusolverDn.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include <atomic>
@@ -19,6 +17,7 @@
 extern "C" {
 #include "backend.h"
 #include "base/mem.h"
+#include "base/plugin.h"
 }
 #undef restrict
 
@@ -50,16 +49,14 @@ inline void check(cudaError_t status, const char *what)
         throw failure(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
-inline void check(cusolverStatus_t status, const char *what)
+/* A library's version by its parts. */
+template <typename F> void tell_library(spx_plugin_tell *tell, const char *key, F property)
 {
-    if (status != CUSOLVER_STATUS_SUCCESS)
-        throw failure(std::string(what) + ": cuSOLVER error " + std::to_string((int)status));
-}
-
-inline void check(cublasStatus_t status, const char *what)
-{
-    if (status != CUBLAS_STATUS_SUCCESS)
-        throw failure(std::string(what) + ": cuBLAS error " + std::to_string((int)status));
+    int part[3] = {0, 0, 0};
+    const libraryPropertyType which[3] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+    for (int i = 0; i < 3; i++)
+        (void)property(which[i], &part[i]);
+    tell(key, "%d.%d.%d", part[0], part[1], part[2]);
 }
 
 /* Bytes that were copied from a device to the host so far (spx_backend's to_host). */
@@ -213,8 +210,10 @@ spx_status spx_stack_cuda(spx_backend *b, const spx_traces *tr, const spx_shifts
                           spx_stack *out, spx_err *e);
 spx_status spx_reduce_cuda(spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,
                            int nthreads, spx_reduce *r, size_t *bad, spx_err *e);
+/* In a shared object of its own, backend-cuda-svd.so, with the libraries that it brings. */
 spx_status spx_svd_cuda(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out,
                         spx_err *e);
+void spx_svd_describe_cuda(spx_plugin_tell *tell);
 spx_status spx_burgers_cuda(spx_backend *b, const spx_burgers_options *o, spx_burgers *out, spx_err *e);
 }
 

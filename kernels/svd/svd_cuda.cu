@@ -2,9 +2,29 @@
  * vectors, energies and signs are made on the host by the functions that the CPU uses. Against the CPU, singular values
  * agree to a few times the precision of a double times the largest one, vectors to that over the gap between their
  * singular values. */
+#include <cublas_v2.h>
+#include <cusolverDn.h>
+
 #include <vector>
 
 #include "cuda.cuh"
+
+namespace spx
+{
+
+static void check(cusolverStatus_t status, const char *what)
+{
+    if (status != CUSOLVER_STATUS_SUCCESS)
+        throw failure(std::string(what) + ": cuSOLVER error " + std::to_string((int)status));
+}
+
+static void check(cublasStatus_t status, const char *what)
+{
+    if (status != CUBLAS_STATUS_SUCCESS)
+        throw failure(std::string(what) + ": cuBLAS error " + std::to_string((int)status));
+}
+
+} // namespace spx
 
 namespace
 {
@@ -163,4 +183,10 @@ extern "C" spx_status spx_svd_cuda(spx_backend *b, double *a, size_t nrow, size_
     if (st == SPX_OK)
         spx_svd_end(out, total, scale);
     return st;
+}
+
+extern "C" void spx_svd_describe_cuda(spx_plugin_tell *tell)
+{
+    spx::tell_library(tell, "cublas", cublasGetProperty);
+    spx::tell_library(tell, "cusolver", cusolverGetProperty);
 }

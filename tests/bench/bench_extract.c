@@ -225,6 +225,7 @@ static void time_program(const spx_image *image, const spx_psf *psf, int ndevice
 
 int main(int argc, char **argv)
 {
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* lines as they come, in a file too */
     static char cpu[] = "cpu";
     char *only_cpu[] = {cpu};
     const int ndevice = argc > 1 ? argc - 1 : 1, nthreads = omp_get_max_threads();
