@@ -238,27 +238,6 @@ static spx_status read_redshifts(fit_run *r, spx_err *e)
     return spx_fail(e, SPX_EUSAGE, "--zbest-select: there is no redshift file among the inputs: give it with --zbest");
 }
 
-/* TARGETIDs of both options: *id, to be freed. */
-static spx_status wanted_targets(fit_run *r, size_t *n, int64_t **id, spx_err *e)
-{
-    spx_status st = SPX_OK;
-    *n = opt_targetid.n;
-    if ((*id = spx_alloc(*n, sizeof **id, e)) == NULL)
-        return SPX_EIO;
-    for (size_t i = 0; i < *n && st == SPX_OK; i++) {
-        long value = 0;
-        st = spx_parse_long(opt_targetid.value[i], "--targetid", &value, e);
-        (*id)[i] = value;
-    }
-    if (st == SPX_OK && opt_targetid_file != NULL)
-        st = spx_stage_foreign_input(r->stage, opt_targetid_file, e);
-    if (st == SPX_OK && opt_targetid_file != NULL)
-        st = spx_targets_read(opt_targetid_file, n, id, e);
-    if (st == SPX_OK && opt_targetid_file != NULL && *n == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s: holds no TARGETID", opt_targetid_file);
-    return st;
-}
-
 /* Rows and stars. SPX_ENO when none is left. */
 static spx_status choose_rows(fit_run *r, spx_err *e)
 {
@@ -277,8 +256,10 @@ static spx_status choose_rows(fit_run *r, spx_err *e)
         arm[a] = r->setup[a] != NULL;
     spx_status st = opt_zbest != NULL || opt_zbest_select ? read_redshifts(r, e) : SPX_OK;
     s.stars = opt_zbest_select ? &r->redshifts : NULL;
+    if (st == SPX_OK && opt_targetid_file != NULL)
+        st = spx_stage_foreign_input(r->stage, opt_targetid_file, e);
     if (st == SPX_OK)
-        st = wanted_targets(r, &s.ntarget, &target, e);
+        st = spx_targets_collect(opt_targetid.n, opt_targetid.value, opt_targetid_file, &s.ntarget, &target, e);
     s.target = target;
     if (st == SPX_OK)
         st = spx_spectra_select(&r->spectra, &s, &r->row, &r->nrow, e);

@@ -155,9 +155,11 @@ static void publish_part(void *ctx, void *item)
 static size_t rows_of_part(const spx_rvfit_parts *p)
 {
     size_t row = spx_spectra_parts_row_bytes(p->spectra) + p->result_bytes, limit = spx_mem_limit_get();
-    size_t held = spx_mem_peak(), bytes = PART_BYTES;
+    size_t held = spx_mem_peak(), bytes = spx_mem_cap() / (4 * PARTS); /* of the machine, without a limit */
     if (limit > 0)
         bytes = limit > held ? (limit - held) / (2 * PARTS) : 0;
+    else if (bytes > PART_BYTES)
+        bytes = PART_BYTES;
     return bytes / row > 0 ? bytes / row : 1;
 }
 

@@ -25,8 +25,8 @@ typedef struct {
 } spx_rvfit_parts;
 
 /* Makes the output of the stage and writes models and curves into it; tables are for the caller to write, from *all,
- * which holds everything else and is freed with spx_rvfit_free(). Each part has whole stars, and a gigabyte at most, or
- * what --max-mem leaves. Seconds of the steps read, fit, write are recorded. */
+ * which holds everything else and is freed with spx_rvfit_free(). Each part has whole stars, and a gigabyte at most
+ * (less on small machines), or what --max-mem leaves. Seconds of the steps read, fit, write are recorded. */
 spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit *all, spx_err *e);
 
 #endif

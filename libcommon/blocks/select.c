@@ -248,10 +248,10 @@ static spx_status append_target(size_t *n, size_t *room, int64_t **id, long valu
     return SPX_OK;
 }
 
-spx_status spx_targets_read(const char *file, size_t *n, int64_t **id, spx_err *e)
+static spx_status read_targets(const char *file, size_t *n, size_t *room, int64_t **id, spx_err *e)
 {
     char line[256];
-    size_t room = *n;
+    const size_t before = *n;
     spx_status st = SPX_OK;
     FILE *f = fopen(file, "r");
     if (f == NULL)
@@ -266,14 +266,32 @@ spx_status spx_targets_read(const char *file, size_t *n, int64_t **id, spx_err *
             continue;
         st = spx_parse_long(p, file, &value, e);
         if (st == SPX_OK)
-            st = append_target(n, &room, id, value, e);
+            st = append_target(n, room, id, value, e);
         else
             e->code = st = SPX_EINPUT; /* the content of a file, not of the command line */
     }
     if (st == SPX_OK && ferror(f))
         st = spx_fail(e, SPX_EIO, "%s: cannot be read", file);
+    if (st == SPX_OK && *n == before)
+        st = spx_fail(e, SPX_EINPUT, "%s: holds no TARGETID", file);
     (void)fclose(f);
     return st;
+}
+
+spx_status spx_targets_collect(size_t ntext, const char *const *text, const char *file, size_t *n, int64_t **id,
+                               spx_err *e)
+{
+    size_t room = 0;
+    spx_status st = SPX_OK;
+    *n = 0;
+    *id = NULL;
+    for (size_t i = 0; i < ntext && st == SPX_OK; i++) {
+        long value = 0;
+        st = spx_parse_long(text[i], "--targetid", &value, e);
+        if (st == SPX_OK)
+            st = append_target(n, &room, id, value, e);
+    }
+    return st == SPX_OK && file != NULL ? read_targets(file, n, &room, id, e) : st;
 }
 
 static int ascending(const void *a, const void *b)

@@ -28,9 +28,10 @@ spx_status spx_redshifts_columns(const spx_redshifts *r, const spx_spectra *s, s
                                  struct spx_table **out, spx_err *e);
 void spx_redshifts_free(spx_redshifts *r);
 
-/* Appends the TARGETIDs in a text file, one a line (blank lines and lines that begin with # left out), to id[*n], which
- * is made anew. */
-spx_status spx_targets_read(const char *file, size_t *n, int64_t **id, spx_err *e);
+/* TARGETIDs from texts and from a text file (NULL: none), one a line there (blank lines and lines that begin with #
+ * left out): id[*n], to be freed. SPX_EINPUT: the file cannot be read, or holds none. */
+spx_status spx_targets_collect(size_t ntext, const char *const *text, const char *file, size_t *n, int64_t **id,
+                               spx_err *e);
 
 typedef struct {
     const char *rows; /* FIRST:LAST; NULL: all */

@@ -234,23 +234,32 @@ static void parts(void)
 
 static void texts(void)
 {
-    size_t n = 1;
-    int64_t *id = spx_alloc(1, sizeof *id, &e);
+    static const char *const given[] = {"5"}, *const bad[] = {"x"};
+    static const char *const wrong[] = {"12x\n", "# none\n"}, *const message[] = {"12x", "holds no TARGETID"};
+    size_t n;
+    int64_t *id;
     FILE *f = fopen(name[4], "w");
-    CHECK(f != NULL && id != NULL);
-    id[0] = 5;
+    CHECK(f != NULL);
     fputs("# targets\n 39627000001000 \n\n-7\r\n", f);
     for (int i = 0; i < 300; i++)
         fprintf(f, "%d\n", i);
     fclose(f);
-    CHECK(spx_targets_read(name[4], &n, &id, &e) == SPX_OK && n == 303 && id[0] == 5 && id[1] == 39627000001000 &&
-          id[2] == -7 && id[302] == 299);
-    CHECK((f = fopen(name[4], "w")) != NULL);
-    fputs("12x\n", f);
-    fclose(f);
-    CHECK(spx_targets_read(name[4], &n, &id, &e) == SPX_EINPUT && strstr(e.msg, "12x") != NULL);
+    CHECK(spx_targets_collect(1, given, name[4], &n, &id, &e) == SPX_OK && n == 303 && id[0] == 5 &&
+          id[1] == 39627000001000 && id[2] == -7 && id[302] == 299);
+    spx_free(id);
+    CHECK(spx_targets_collect(1, given, NULL, &n, &id, &e) == SPX_OK && n == 1 && id[0] == 5);
+    spx_free(id);
+    for (int k = 0; k < 2; k++) {
+        CHECK((f = fopen(name[4], "w")) != NULL);
+        fputs(wrong[k], f);
+        fclose(f);
+        CHECK(spx_targets_collect(0, NULL, name[4], &n, &id, &e) == SPX_EINPUT && strstr(e.msg, message[k]) != NULL);
+        spx_err_clear(&e);
+        spx_free(id);
+    }
+    CHECK(spx_targets_collect(0, NULL, "/nowhere/at/all", &n, &id, &e) == SPX_EINPUT);
     spx_err_clear(&e);
-    CHECK(spx_targets_read("/nowhere/at/all", &n, &id, &e) == SPX_EINPUT);
+    CHECK(spx_targets_collect(1, bad, NULL, &n, &id, &e) == SPX_EUSAGE);
     spx_err_clear(&e);
     spx_free(id);
 }
