@@ -22,6 +22,8 @@ typedef struct {
     size_t nbundle_host; /* bundles that were left to the CPU */
 } spx_extract_cuda_times;
 
+/* Devices that there are, 0 also where there is no driver. */
+int spx_extract_cuda_count(void);
 spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e);
 /* Give the memory back; no call may be under way. */
 void spx_extract_cuda_free(spx_extract_cuda *dev);

@@ -1,8 +1,26 @@
 /* Extraction of whole traces on a CUDA device: the method of extract_trace_cpu.c, whose comments say what is computed.
  *
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
- * = bundle * nl + fibre. Recurrences along a trace: one thread a lane (and pole). Spots and overlaps: one warp a bin.
- * Every sum has a fixed order, so a result is the same when repeated. */
+ * = bundle * nl + fibre. Every sum has a fixed order, so a result is the same when repeated.
+ *
+ * What bounds it, and what is done about it (figures: 500 fibres x 2326 bins of a DESI r frame on one H200, seconds of
+ * all kernels of a kind if they ran alone):
+ * - Overlaps of spots are 4.4 GFLOP and could take 0.2 ms, but a product a pair of bins spends its time on addresses
+ * and on adding up lanes (9.9 ms). As products of 8 x 8 bins over the pixels that both groups cover, zeros where a spot
+ *   has none, the tensor cores add them up (m8n8k4). What is left, 4 ms, is the wait for the partners' spots: so four
+ *   pixels of up to three groups are on their way together, and own spots are weighted once, in shared memory. More
+ *   pixels at a time need more registers than there are, and the compiler then waits for each load to spill it.
+ * - Recurrences along a trace are chains of some 2400 steps of 0.15 to 0.6 us, and there are only 500 traces: they took
+ *   two thirds of the time and left the device idle. Segments (see below) cut the chains to a sixth for a third more
+ *   work: solution 5.1 -> 2.5 ms, square root 13 -> 6 ms, less where pieces run side by side. Keeping windows in
+ *   registers without moving them (loops unrolled over the window) saved a third of the instructions and no time: the
+ *   steps wait for results, not for their turn.
+ * - Pixels of chi^2: the traces that touch 32 pixels are found by their lanes, not by a loop over all of the bundle.
+ * - Transfers, 125 MB to the device and 140 MB back, are 5 ms at the bus's speed. Spots are made while the image
+ *   travels; four pieces of a frame run on streams of their own with falling priority, so that results of the first
+ *   travel while the others compute. New memory of the host comes page by page, which took longer than copying: threads
+ *   fetch the pages meanwhile.
+ * A queue of frames is bound by the host, which makes the plan and the masks: that is why calls may overlap. */
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
@@ -12,10 +30,13 @@
 #include <cstdio>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <omp.h>
+#include <sys/mman.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 /* The host's part is C. */
@@ -299,7 +320,7 @@ struct eight {
     }
 };
 
-enum { TILES = 3, OVERLAP_TRACES = 4, OVERLAP_GROUPS = 2 };
+enum { TILES = 3, OVERLAP_TRACES = 4, OVERLAP_GROUPS = 2, AT_ONCE = 7 };
 
 /* Products of eight bins with TILES times eight others of one trace, as they grow. */
 struct products {
@@ -307,26 +328,18 @@ struct products {
     const double *spot[TILES];
     int xc[TILES], yc[TILES];
     box cover[TILES];
-    double value, weight, seen; /* A^T W p, A^T W 1, A^T [W > 0] of the eight bins */
 
-    /* Pixels of `both`, 4 STEPS at a time: all of these are on their way before one is used. */
-    template <int STEPS> __device__ void add(const work &k, const eight &own, const box &both, bool sums, int q)
+    /* Pixels of `both`, 4 STEPS at a time: all of these are on their way before one is used. weighted: [8][npix], the
+     * eight spots times W. */
+    template <int STEPS> __device__ void add(const work &k, const eight &own, const double *weighted, const box &both)
     {
+        const int q = threadIdx.x % 4;
         for (int y = both.y0; y < both.y1; y++) {
             const int dy = y - own.yc;
             const bool in_row = own.there && (unsigned)dy < (unsigned)k.ny;
-            const double *row = own.spot + (in_row ? dy * k.nx : 0);
-            const float *weights = k.weight + (size_t)y * k.ccd_nx, *data = k.data + (size_t)y * k.ccd_nx;
+            const double *row = weighted + (in_row ? dy * k.nx : 0);
             for (int x0 = both.x0 + q; x0 - q < both.x1; x0 += 4 * STEPS) {
-                double s[STEPS], other[TILES][STEPS];
-                float ivar[STEPS];
-#pragma unroll
-                for (int i = 0; i < STEPS; i++) {
-                    const int x = x0 + 4 * i, dx = x - own.xc;
-                    const bool in = in_row && (unsigned)dx < (unsigned)k.nx && x < both.x1;
-                    s[i] = in ? row[dx] : 0.0;
-                    ivar[i] = in ? weights[x] : 0.0f;
-                }
+                double mine[STEPS], other[TILES][STEPS];
 #pragma unroll
                 for (int j = 0; j < TILES; j++) {
                     if (y < cover[j].y0 || y >= cover[j].y1)
@@ -342,20 +355,15 @@ struct products {
                 }
 #pragma unroll
                 for (int i = 0; i < STEPS; i++) {
-                    const double a = s[i] * (double)ivar[i];
-                    if (sums && ivar[i] > 0.0f) {
-                        value = fma(a, (double)data[x0 + 4 * i], value);
-                        weight += a;
-                        seen += s[i];
-                    }
-                    s[i] = a;
+                    const int d = x0 + 4 * i - own.xc;
+                    mine[i] = in_row && (unsigned)d < (unsigned)k.nx ? row[d] : 0.0;
                 }
 #pragma unroll
                 for (int j = 0; j < TILES; j++)
                     if (y >= cover[j].y0 && y < cover[j].y1)
 #pragma unroll
                         for (int i = 0; i < STEPS; i++)
-                            multiply_add(tile[j], s[i], other[j][i]);
+                            multiply_add(tile[j], mine[i], other[j][i]);
             }
         }
     }
@@ -363,23 +371,59 @@ struct products {
 
 /* Elements of M of eight bins of a trace, and A^T W p, A^T W 1, A^T [W > 0]: one warp. Products with eight bins of a
  * trace are a matrix product over the pixels that both cover, which the tensor cores do, four pixels at a time; TILES
- * of them share what is read of these bins. Block: 4 traces x 2 groups of bins, whose partners are the same. */
+ * of them share what is read of these bins. Block: 4 traces x 2 groups of bins (or less), whose partners are the same.
+ * Shared memory a warp: [8][npix]. */
 __global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP, 2) overlaps_kernel(work k)
 {
+    extern __shared__ double shared[];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, r = lane / 4, q = lane % 4;
     const int column = blockIdx.y * OVERLAP_TRACES + warp % OVERLAP_TRACES;
-    const int bin0 = (blockIdx.x * OVERLAP_GROUPS + warp / OVERLAP_TRACES) * 8;
+    const int bin0 = (blockIdx.x * (blockDim.x / (OVERLAP_TRACES * WARP)) + warp / OVERLAP_TRACES) * 8;
     if (column >= k.lanes || bin0 >= k.n)
         return;
-    const int b = column / k.nl, f = column % k.nl, mine = bin0 + r;
+    const int b = column / k.nl, f = column % k.nl, mine = bin0 + r, y0 = k.y0[b], y1 = k.y1[b];
     const eight own(k, mine, column);
-    box here = own.cover(k);
-    here.x0 = here.x0 > 0 ? here.x0 : 0;
-    here.y0 = here.y0 > k.y0[b] ? here.y0 : k.y0[b];
-    here.x1 = here.x1 < k.ccd_nx ? here.x1 : (int)k.ccd_nx;
-    here.y1 = here.y1 < k.y1[b] ? here.y1 : k.y1[b];
+    const box here = own.cover(k);
+    double *weighted = shared + (warp * 8 + r) * k.npix, value = 0.0, weight = 0.0, seen = 0.0;
+    for (int i0 = q, dx = q, dy = 0; i0 < k.npix && own.there; i0 += 4 * AT_ONCE) {
+        double s[AT_ONCE];
+        float ivar[AT_ONCE], data[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++, dx += 4) {
+            for (; dx >= k.nx; dx -= k.nx)
+                dy++;
+            const int x = own.xc + dx, y = own.yc + dy;
+            const bool there = i0 + 4 * i < k.npix, in = there && x >= 0 && x < k.ccd_nx && y >= y0 && y < y1;
+            const size_t pixel = in ? (size_t)y * k.ccd_nx + x : 0;
+            s[i] = there ? own.spot[i0 + 4 * i] : 0.0;
+            ivar[i] = in ? k.weight[pixel] : 0.0f;
+            data[i] = in ? k.data[pixel] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const double a = s[i] * (double)ivar[i];
+            if (i0 + 4 * i < k.npix)
+                weighted[i0 + 4 * i] = a;
+            if (ivar[i] > 0.0f) {
+                value = fma(a, (double)data[i], value);
+                weight += a;
+                seen += s[i];
+            }
+        }
+    }
+    __syncwarp();
+    for (int s = 1; s <= 2; s *= 2) {
+        value += __shfl_xor_sync(FULL, value, s);
+        weight += __shfl_xor_sync(FULL, weight, s);
+        seen += __shfl_xor_sync(FULL, seen, s);
+    }
+    if (q == 0 && mine < k.n) {
+        const size_t at = (size_t)mine * k.lanes + column;
+        k.y[at] = value;
+        k.w[at] = weight;
+        k.seen[at] = seen;
+    }
     products p;
-    p.value = p.weight = p.seen = 0.0;
     for (int df = 0; df <= k.reach; df++) {
         const int t0 = k.lo[df] >= 0 ? k.lo[df] / 8 : -((7 - k.lo[df]) / 8), t1 = (k.hi[df] + 7) / 8;
         for (int t = t0; t <= t1; t += TILES) {
@@ -398,14 +442,13 @@ __global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP, 2) overl
                             max(both.y1, p.cover[j].y1)};
             }
             both = {max(both.x0, here.x0), min(both.x1, here.x1), max(both.y0, here.y0), min(both.y1, here.y1)};
-            const bool sums = df == 0 && t == t0;
             const int steps = both.empty() ? 0 : (both.x1 - both.x0 + 3) / 4;
             if (steps == 3 || steps > 4)
-                p.add<3>(k, own, both, sums, q);
+                p.add<3>(k, own, weighted, both);
             else if (steps > 1)
-                p.add<2>(k, own, both, sums, q);
+                p.add<2>(k, own, weighted, both);
             else if (steps == 1)
-                p.add<1>(k, own, both, sums, q);
+                p.add<1>(k, own, weighted, both);
             if (mine < k.n)
 #pragma unroll
                 for (int j = 0; j < TILES; j++)
@@ -417,17 +460,6 @@ __global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP, 2) overl
                                 p.tile[j][i];
                     }
         }
-    }
-    for (int s = 1; s <= 2; s *= 2) {
-        p.value += __shfl_xor_sync(FULL, p.value, s);
-        p.weight += __shfl_xor_sync(FULL, p.weight, s);
-        p.seen += __shfl_xor_sync(FULL, p.seen, s);
-    }
-    if (q == 0 && mine < k.n) {
-        const size_t at = (size_t)mine * k.lanes + column;
-        k.y[at] = p.value;
-        k.w[at] = p.weight;
-        k.seen[at] = p.seen;
     }
 }
 
@@ -1134,8 +1166,9 @@ template <int M> __global__ void bounds_kernel(work k, int mm)
         good = factor_any(n, mm, a, arow, lanes, 0.0, l, lrow, WARP, k.window + column, lanes, nothing());
     for (int step = 0; step < 2; step++) {
         __threadfence_block();
+        /* the first right-hand side is made here, whatever is read */
         solve_banded<M>(
-            n, 0, mm, l, lrow, WARP, z, WARP, z, WARP, shared + threadIdx.x,
+            n, 0, mm, l, lrow, WARP, z, WARP, step == 0 ? a : z, step == 0 ? arow : WARP, shared + threadIdx.x,
             [&](int j, double v) { return step == 0 ? ((s.begin + j) % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, v); },
             [&](int j, double v) {
                 z[(size_t)j * WARP] = v;
@@ -2184,10 +2217,15 @@ spx_status spots(work &k, slot *s, spx_err *e)
     return SPX_OK;
 }
 
-spx_status equations(work &k, slot *s, spx_err *e)
+spx_status equations(work &k, size_t most_shared, slot *s, spx_err *e)
 {
-    const dim3 tiles(blocks(k.n, 8 * OVERLAP_GROUPS), blocks(k.lanes, OVERLAP_TRACES));
-    overlaps_kernel<<<tiles, OVERLAP_TRACES * OVERLAP_GROUPS * WARP, 0, s->stream>>>(k);
+    const size_t bytes = sizeof(double) * 8 * OVERLAP_TRACES * (size_t)k.npix;
+    const int groups = bytes * OVERLAP_GROUPS <= most_shared ? OVERLAP_GROUPS : 1;
+    const dim3 tiles(blocks(k.n, 8 * (unsigned)groups), blocks(k.lanes, OVERLAP_TRACES));
+    if (bytes > most_shared)
+        return spx_fail(e, SPX_EDEVICE, "cuda: spots of %d x %d pixels are too large for the device: use --device cpu",
+                        k.nx, k.ny);
+    overlaps_kernel<<<tiles, OVERLAP_TRACES * groups * WARP, bytes * groups, s->stream>>>(k);
     largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128, 0, s->stream>>>(k);
     around_kernel<<<dim3(blocks(k.n, 128), k.nbundle), 128, 0, s->stream>>>(k);
     regularise_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
@@ -2466,6 +2504,7 @@ spx_status root(work &k, arena m, tables &t, const context *c, slot *s, spx_err 
     work wide = k;
     wide_work beside = {};
     cut(wide, LONG, widest);
+    wide.halo /= 2; /* it is not the whole width that is strong */
     if (widest > 0) {
         size_t count = 0;
         for (int i = 0; i < k.lanes; i++)
@@ -2613,16 +2652,6 @@ void copy_on_host(char *to, const char *from, size_t n, int nthreads)
     }
 }
 
-/* The pages of new memory come when they are written to, which takes longer than what is then copied there: while the
- * device computes there is time for it. */
-void touch(double *at, size_t n, int nthreads)
-{
-    const long page = 4096 / sizeof(double), count = (long)((n + page - 1) / page);
-#pragma omp parallel for num_threads(nthreads) schedule(static)
-    for (long i = 0; i < count; i++)
-        *(volatile double *)(at + i * page) = 0.0;
-}
-
 /* The staging memory of all slots, before any of them needs it. */
 spx_status push(context *c, const void *to, const void *from, size_t n, int *turn, int nthreads, spx_err *e)
 {
@@ -2673,8 +2702,7 @@ struct call {
     context *c;
     char *room[SLOTS]; /* memory of a slot, and its size */
     size_t each;
-    std::shared_future<bool> image;   /* true: on its way, image_there will say when it is there */
-    std::shared_future<void> touched; /* memory of the output */
+    std::shared_future<bool> image; /* true: on its way, image_there will say when it is there */
 };
 
 /* One piece of work: bundles first .. first + k.nbundle - 1. todo[b] gets the reasons to solve bundle b on the CPU. */
@@ -2713,7 +2741,7 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     for (int step = 0; step < STEPS; step++) {
         switch (step) {
         case 0:
-            PASS(equations(k, s, e));
+            PASS(equations(k, job.c->shared, s, e));
             break;
         case 1:
             PASS(solve(k, s, t.scalar, t.bad, e));
@@ -2733,7 +2761,6 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     const size_t nw = p->job->nwave, row0 = (size_t)k.row0, ndiag = out->arm.ndiag;
     const size_t bytes = sizeof(double) * rows * nw;
     unsigned char *state = t.known; /* [n][lanes] now, in the same room */
-    job.touched.wait();
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
     PASS(pull(s, out->arm.flux + row0 * nw, k.out_flux, bytes, job.nthreads, e));
@@ -2837,6 +2864,7 @@ spx_status fill_context(context *c, int device, spx_err *e)
     c->shared = (size_t)shared;
     TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(root_kernel<9>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(stream(&c->upload, high));
     TRY(event(&c->image_there));
@@ -3035,9 +3063,7 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
     TRY(cudaStreamSynchronize(c->upload));
 
     std::promise<bool> image;
-    std::promise<void> touched;
     all.image = image.get_future().share();
-    all.touched = touched.get_future().share();
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {SPX_OK, SPX_OK, SPX_OK, SPX_OK};
     size_t counted[SLOTS] = {0};
@@ -3064,16 +3090,6 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
     if (st == SPX_OK)
         st = send();
     image.set_value(st == SPX_OK);
-    if (st == SPX_OK) {
-        const size_t fibre0 = list[0].fibre0, fibre1 = list[nbundle - 1].fibre0 + list[nbundle - 1].nf;
-        const size_t row0 = fibre0 > job->o->first ? fibre0 - job->o->first : 0;
-        const size_t row1 = fibre1 < job->o->first + job->o->nspec ? fibre1 - job->o->first : job->o->nspec;
-        const size_t at = row0 * job->nwave, n = (row1 - row0) * job->nwave;
-        for (double *v : {out->arm.flux, out->arm.ivar, out->chi2pix, out->pixmask_fraction})
-            touch(v + at, n, nthreads);
-        touch(out->arm.resolution + at * out->arm.ndiag, n * out->arm.ndiag, nthreads);
-    }
-    touched.set_value();
     for (std::thread &t : slots)
         t.join();
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
@@ -3109,7 +3125,58 @@ spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_t
     }
 }
 
+/* The pages of new memory come when it is written to, and then take longer than what is copied there. These threads
+ * fetch them meanwhile; without a word of the contents, so that it does not matter who comes first, nor whether the
+ * system can do it. */
+class prefetch
+{
+  public:
+    prefetch(const spx_frame *f, size_t nthreads)
+    {
+#ifdef MADV_POPULATE_WRITE
+        const size_t n = f->nspec * f->arm.nwave * sizeof(double), page = (size_t)sysconf(_SC_PAGESIZE);
+        const auto part = [=](size_t i) {
+            const auto fetch = [=](double *at, size_t bytes) {
+                const size_t p0 = (size_t)at + bytes * i / nthreads, p1 = (size_t)at + bytes * (i + 1) / nthreads;
+                const size_t from = p0 / page * page;
+                (void)madvise((void *)from, p1 - from, MADV_POPULATE_WRITE);
+            };
+            for (double *v : {f->arm.flux, f->arm.ivar, f->chi2pix, f->pixmask_fraction})
+                fetch(v, n);
+            fetch(f->arm.resolution, n * f->arm.ndiag);
+        };
+        try {
+            for (size_t i = 0; i < nthreads; i++)
+                threads_.emplace_back(part, i);
+        } catch (const std::exception &) {
+            return; /* it goes without them */
+        }
+#else
+        (void)f;
+        (void)nthreads;
+#endif
+    }
+    prefetch(const prefetch &) = delete;
+    prefetch &operator=(const prefetch &) = delete;
+    ~prefetch()
+    {
+        for (std::thread &t : threads_)
+            t.join();
+    }
+
+  private:
+    std::vector<std::thread> threads_;
+};
+
 } // namespace
+
+extern "C" int spx_extract_cuda_count(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        (void)cudaGetLastError();
+    return count;
+}
 
 extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e)
 {
@@ -3154,6 +3221,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     }
     counts->npatch = o->nspec;
     if (st == SPX_OK) {
+        const std::unique_ptr<prefetch> pages(new (std::nothrow)
+                                                  prefetch(out, (size_t)(spx_extract_threads(o) + 3) / 4));
         /* bundles are shared out among the devices, a host thread each */
         struct part {
             size_t nospot;

@@ -34,6 +34,9 @@ struct spx_rv_group {
     spx_rv_ws **some;
     size_t *some_of;
     spx_rv_start (*again)[SPX_RV_MAX_START];
+    size_t *nagain;
+    const double **given_again;
+    double *v_again;
     spx_rv_minimum *found;
     spx_rv_profile *prof;
     /* Those of which velocities are looked at. */
@@ -68,10 +71,11 @@ void spx_rv_group_free(spx_rv_group *g)
         spx_rv_ws_free(&g->ws[k]);
     for (size_t k = 0; g->room && k < g->nroom; k++)
         spx_rv_room_free(&g->room[k]);
-    void *all[] = {g->ws,       g->room,    g->who,     g->star,  g->nstart, g->given,  g->v_ccf, g->start,   g->min,
-                   g->hess,     g->some,    g->some_of, g->again, g->found,  g->prof,   g->part,  g->part_of, g->pick,
-                   g->base,     g->reached, g->chol,    g->best,  g->going,  g->search, g->point, g->wants,   g->asked,
-                   g->asked_of, g->value,   g->at,      g->first, g->v,      g->f,      g->one};
+    void *all[] = {g->ws,    g->room,  g->who,    g->star,    g->nstart, g->given,  g->v_ccf,       g->start,
+                   g->min,   g->hess,  g->some,   g->some_of, g->again,  g->nagain, g->given_again, g->v_again,
+                   g->found, g->prof,  g->part,   g->part_of, g->pick,   g->base,   g->reached,     g->chol,
+                   g->best,  g->going, g->search, g->point,   g->wants,  g->asked,  g->asked_of,    g->value,
+                   g->at,    g->first, g->v,      g->f,       g->one};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         spx_free(all[i]);
     spx_free(g);
@@ -86,10 +90,11 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
     g->together = engine->together < most ? engine->together : most;
 #define MAKE(field) (g->field = spx_alloc(most, sizeof *g->field, e))
     int ok = MAKE(ws) && MAKE(who) && MAKE(star) && MAKE(nstart) && MAKE(given) && MAKE(v_ccf) && MAKE(start) &&
-             MAKE(min) && MAKE(hess) && MAKE(some) && MAKE(some_of) && MAKE(again) && MAKE(found) && MAKE(prof) &&
-             MAKE(part) && MAKE(part_of) && MAKE(pick) && MAKE(base) && MAKE(reached) && MAKE(chol) && MAKE(best) &&
-             MAKE(going) && MAKE(search) && MAKE(point) && MAKE(wants) && MAKE(asked) && MAKE(asked_of) &&
-             MAKE(value) && MAKE(at) && MAKE(one) && (g->first = spx_alloc(most + 1, sizeof *g->first, e)) &&
+             MAKE(min) && MAKE(hess) && MAKE(some) && MAKE(some_of) && MAKE(again) && MAKE(nagain) &&
+             MAKE(given_again) && MAKE(v_again) && MAKE(found) && MAKE(prof) && MAKE(part) && MAKE(part_of) &&
+             MAKE(pick) && MAKE(base) && MAKE(reached) && MAKE(chol) && MAKE(best) && MAKE(going) && MAKE(search) &&
+             MAKE(point) && MAKE(wants) && MAKE(asked) && MAKE(asked_of) && MAKE(value) && MAKE(at) && MAKE(one) &&
+             (g->first = spx_alloc(most + 1, sizeof *g->first, e)) &&
              (g->room = spx_alloc((size_t)engine->threads, sizeof *g->room, e));
 #undef MAKE
     for (size_t k = 0; k < g->nroom && ok; k++)
@@ -570,6 +575,24 @@ static spx_status models(spx_rv_group *g, size_t n, spx_rv_ws *const *w, const s
     return n > 0 ? g->engine->models(g->engine->state, n, w, (const double(*)[SPX_MAX_FIT])g->at, e) : SPX_OK;
 }
 
+/* Starts of stars g->some[m] once the worst of their outliers are masked, after where they are: those may have led to a
+ * wrong minimum. */
+static spx_status start_again(spx_rv_group *g, size_t m, spx_err *e)
+{
+    for (size_t k = 0; k < m; k++)
+        g->given_again[k] = g->given[g->some_of[k]];
+    spx_status st = spx_rv_group_starts(g, m, g->some, g->given_again, g->again, g->nagain, g->v_again, e);
+    for (size_t k = 0; k < m && st == SPX_OK; k++) {
+        const double *given = g->given_again[k];
+        size_t n = given && isfinite(given[0]) ? 0 : g->nagain[k];
+        n = n < SPX_RV_MAX_START ? n : SPX_RV_MAX_START - 1;
+        memmove(g->again[k] + 1, g->again[k], n * sizeof g->again[k][0]);
+        memcpy(g->again[k][0].x, g->min[g->some_of[k]].x, sizeof g->again[k][0].x);
+        g->nagain[k] = n + 1;
+    }
+    return st;
+}
+
 /* Rounds of rejection: stars of which pixels were masked are fitted again from where they are. */
 static spx_status reject_outliers(spx_rv_group *g, size_t n, spx_err *e)
 {
@@ -596,8 +619,9 @@ static spx_status reject_outliers(spx_rv_group *g, size_t n, spx_err *e)
         if (st != SPX_OK || m == 0)
             return st;
         if ((g->engine->load && (st = g->engine->load(g->engine->state, m, g->some, e)) != SPX_OK) ||
-            (st = spx_rv_group_minimise(g, m, g->some, (const spx_rv_start(*)[SPX_RV_MAX_START])g->again, g->one,
-                                        g->found, e)) != SPX_OK)
+            (round == 0 && (st = start_again(g, m, e)) != SPX_OK) ||
+            (st = spx_rv_group_minimise(g, m, g->some, (const spx_rv_start(*)[SPX_RV_MAX_START])g->again,
+                                        round == 0 ? g->nagain : g->one, g->found, e)) != SPX_OK)
             return st;
         for (size_t k = 0; k < m; k++) {
             spx_rv_minimum *old = &g->min[g->some_of[k]];

@@ -100,8 +100,8 @@ typedef struct {
     double start[SPX_MAX_FIT], lo[SPX_MAX_FIT], hi[SPX_MAX_FIT]; /* fixed: lo = hi = start */
     double slow;                                                 /* a of the internal vsini (rvfit_math.h) */
     int parlog[SPX_MAX_PAR];
-    double warp[SPX_MAX_PAR]; /* g of the mapping (exp(g p) - 1)/g that comes after the logarithm; 0: none */
-    size_t maxwidth;          /* of the networks' layers */
+    double warp[SPX_MAX_PAR], origin[SPX_MAX_PAR];     /* of spx_rv_warp(), which comes after the logarithm */
+    size_t maxwidth;                                   /* of the networks' layers */
     size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
     size_t naxis[SPX_MAX_PAR];
     double *axis[SPX_MAX_PAR];                          /* mapped nodes */
@@ -186,6 +186,8 @@ typedef struct {
 
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e);
 void spx_rv_ctx_free(spx_rv_ctx *c);
+/* The mapping of each axis in which cubic interpolation errs least: c->warp, and the axes in it. */
+void spx_rv_choose_warp(spx_rv_ctx *c);
 spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e);
 void spx_rv_room_free(spx_rv_room *r);
 spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e);

@@ -42,6 +42,17 @@ SPX_HD double spx_rv_vsini_square_dx(double x, double a)
     return 2 * (x + a);
 }
 
+/* Mapping of a parameter in which it is interpolated, and back: an exponential with slope 1 at p0; g 0: none. */
+SPX_HD double spx_rv_warp(double g, double p0, double p)
+{
+    return g != 0 ? p0 + expm1(g * (p - p0)) / g : p;
+}
+
+SPX_HD double spx_rv_unwarp(double g, double p0, double x)
+{
+    return g != 0 ? p0 + log1p(g * (x - p0)) / g : x;
+}
+
 /* Natural cubic spline through y at knots 0, 1, 2 ... In units m = y''/6 (Press et al., Numerical Recipes, 3.3):
  * m_(i-1) + 4 m_i + m_(i+1) = y_(i-1) - 2 y_i + y_(i+1), zero at both ends. The multipliers of the elimination do not
  * depend on y: cprime[n]. Lanes: L splines interleaved, y[i*L + l]; m receives m. n >= 3. */

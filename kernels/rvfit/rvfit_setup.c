@@ -36,7 +36,7 @@ double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x)
 {
     if (q < 2)
         return q == 1 ? spx_rv_vsini(x, c->slow) : x;
-    double g = c->warp[q - 2], p = g != 0 ? log1p(g * x) / g : x;
+    double p = spx_rv_unwarp(c->warp[q - 2], c->origin[q - 2], x);
     return c->parlog[q - 2] ? pow(10, p) : p;
 }
 
@@ -44,8 +44,7 @@ double spx_rv_map(const spx_rv_ctx *c, size_t q, double p)
 {
     if (q < 2)
         return q == 1 ? spx_rv_vsini_map(p, c->slow) : p;
-    double g = c->warp[q - 2], x = c->parlog[q - 2] ? log10(p) : p;
-    return g != 0 ? expm1(g * x) / g : x;
+    return spx_rv_warp(c->warp[q - 2], c->origin[q - 2], c->parlog[q - 2] ? log10(p) : p);
 }
 
 double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
@@ -54,7 +53,8 @@ double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
         return sigma > 0 ? (spx_rv_vsini(x + sigma, c->slow) - spx_rv_vsini(x, c->slow)) / sigma : 1;
     if (q == 0)
         return 1;
-    return (c->parlog[q - 2] ? M_LN10 * spx_rv_unmap(c, q, x) : 1) / (1 + c->warp[q - 2] * x);
+    double slope = 1 / (1 + c->warp[q - 2] * (x - c->origin[q - 2]));
+    return c->parlog[q - 2] ? M_LN10 * spx_rv_unmap(c, q, x) * slope : slope;
 }
 
 static spx_status check_options(const spx_rvfit_options *o, spx_err *e)
@@ -443,13 +443,16 @@ static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
     c->hi[0] = o->vmax;
     c->lo[1] = spx_rv_map(c, 1, o->vsinimin);
     c->hi[1] = spx_rv_map(c, 1, o->vsinimax);
-    for (size_t p = 0; p < c->npar; p++) {
-        c->lo[2 + p] = c->axis[p][0];
-        c->hi[2 + p] = c->axis[p][c->naxis[p] - 1];
+    for (size_t p = 0; p < c->npar; p++)
         if (c->naxis[p] > 1) {
             c->gpar[c->ng] = p;
             c->stride[c->ng++] = step[p];
         }
+    if (c->interpolator == SPX_INTERPOLATE_CUBIC)
+        spx_rv_choose_warp(c);
+    for (size_t p = 0; p < c->npar; p++) {
+        c->lo[2 + p] = c->axis[p][0];
+        c->hi[2 + p] = c->axis[p][c->naxis[p] - 1];
     }
     for (size_t q = 0; q < c->nq; q++) {
         if (o->fixed[q]) {

@@ -86,8 +86,9 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             return 1;
         if (f->at.f < f->best->at.f) {
             memcpy(f->best->x, f->x, sizeof f->x);
+            /* a start that was merged with the minimum may be lower by a rounding error */
+            f->best->converged = converged || (f->best->converged && f->best->at.f - f->at.f < TOLERANCE);
             f->best->at = f->at;
-            f->best->converged = converged;
         }
         f->s++;
         f->fresh = 1;

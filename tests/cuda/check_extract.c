@@ -1,7 +1,7 @@
-/* check_extract [small|time]: whole-trace extraction on a CUDA device against the CPU, on simulated frames: within 1e-6
- * sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits when repeated, and
- * with so little memory that it works in pieces. Then seconds. `small`: without the large frames, for
- * compute-sanitizer. Needs neither HDF5 nor CFITSIO; built by tests/cuda/check_extract.sh. */
+/* check_extract [small|time [b|r|z]]: whole-trace extraction on a CUDA device against the CPU, on simulated
+ * frames: within 1e-6 sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits
+ * when repeated, with so little memory that it works in pieces, and on all devices. Then seconds. `small`: without the
+ * large frames, for compute-sanitizer. Built by make cuda-tests. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -118,15 +118,15 @@ static int same_bits(const spx_frame *a, const spx_frame *b)
            !memcmp(a->arm.resolution, b->arm.resolution, bytes * a->arm.ndiag);
 }
 
-static void compare(scene *s, spx_extract_cuda *dev, const char *what)
+static void compare_on(scene *s, spx_extract_cuda *dev, size_t ndev, const char *what)
 {
     spx_frame c = {0}, g = {0}, again = {0};
     spx_extract_counts nc, ng;
     spx_extract_cuda_times times;
     spx_err e = {0};
     check(spx_extract_trace_cpu(&s->image, &s->psf, &s->o, &c, &nc, &e), &e);
-    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &ng, &times, &e), &e);
-    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &again, &ng, &times, &e), &e);
+    check(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &g, &ng, &times, &e), &e);
+    check(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &again, &ng, &times, &e), &e);
     double flux = 0.0, ivar = 0.0, res = 0.0, chi2 = 0.0, fraction = 0.0;
     const size_t nw = c.arm.nwave, n = c.nspec * nw, nd = c.arm.ndiag;
     size_t mask = 0;
@@ -157,6 +157,11 @@ static void compare(scene *s, spx_extract_cuda *dev, const char *what)
     free_frame(&again);
 }
 
+static void compare(scene *s, spx_extract_cuda *dev, const char *what)
+{
+    compare_on(s, dev, 1, what);
+}
+
 static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
 {
     spx_extract_cuda_times best = {.seconds = 1e30};
@@ -180,7 +185,7 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
 }
 
 /* Frames one after another: each thread takes the next one and a device for it. */
-enum { QUEUE = 24 };
+enum { QUEUE = 24, MOST_DEVICES = 16 };
 
 typedef struct {
     scene *s;
@@ -210,7 +215,7 @@ static void time_queue(scene *s, spx_extract_cuda *dev, int ndev, int ncall, con
     double seconds = 0.0;
     queue q = {.s = s, .dev = dev, .ndev = ndev, .nthreads = (omp_get_max_threads() + ncall - 1) / ncall};
     for (int warm = 0; warm < 2; warm++) {
-        pthread_t thread[16];
+        pthread_t thread[4 * MOST_DEVICES];
         const double begin = omp_get_wtime();
         atomic_store(&q.next, 0);
         for (int i = 0; i < ncall; i++)
@@ -227,6 +232,23 @@ static void time_queue(scene *s, spx_extract_cuda *dev, int ndev, int ncall, con
     failures += q.failed;
 }
 
+/* Several devices: one frame shared out among them, then a queue. */
+static void several(int ndev)
+{
+    spx_extract_cuda dev[MOST_DEVICES] = {{0}};
+    scene s = make_scene('r', 500, 5760.0, 7620.0, MASKS);
+    spx_err e = {0};
+    for (int i = 0; i < ndev; i++)
+        check(spx_extract_cuda_open(&dev[i], i, &e), &e);
+    compare_on(&s, dev, (size_t)ndev, "shared out");
+    for (int n = 1; n <= ndev; n++)
+        for (int ncall = n; ncall <= 4 * n; ncall *= 2)
+            time_queue(&s, dev, n, ncall, "queue");
+    free_scene(&s);
+    for (int i = 0; i < ndev; i++)
+        spx_extract_cuda_free(&dev[i]);
+}
+
 int main(int argc, char **argv)
 {
     const int small = argc > 1 && strcmp(argv[1], "small") == 0;
@@ -234,9 +256,13 @@ int main(int argc, char **argv)
     spx_err error = {0};
     scene s;
     check(spx_extract_cuda_open(&dev, 0, &error), &error);
+    const char arms[] = "rbz";
+    const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
     if (argc > 1 && strcmp(argv[1], "time") == 0) { /* for profilers */
-        s = make_scene('r', 500, 5760.0, 7620.0, MASKS);
-        time_it(&s, &dev, "500 fibres, r");
+        const char *arm = argc > 2 ? strchr(arms, argv[2][0]) : arms;
+        const int i = arm ? (int)(arm - arms) : 0;
+        s = make_scene(arms[i], 500, from[i], to[i], MASKS);
+        time_it(&s, &dev, "500 fibres");
         free_scene(&s);
         spx_extract_cuda_free(&dev);
         return 0;
@@ -248,13 +274,11 @@ int main(int argc, char **argv)
     s.o.nspec = 4;
     compare(&s, &dev, "4 of them");
     free_scene(&s);
-    s = make_scene('b', 7, 4000.0, 4040.0, MASKS | GAP);
+    s = make_scene('b', 7, 4000.0, 4320.0, MASKS | GAP);
     s.o.bundle_size = 4;
     compare(&s, &dev, "blue, masks and a gap");
     free_scene(&s);
     if (!small) {
-        const char arms[] = "rbz";
-        const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
         s = make_scene('r', 60, 6000.0, 6400.0, MASKS);
         compare(&s, &dev, "60 fibres, masks");
         s.o.max_device_mem = (size_t)400 << 20;
@@ -266,6 +290,11 @@ int main(int argc, char **argv)
             s = make_scene(arms[arm], 500, from[arm], to[arm], MASKS);
             compare(&s, &dev, name);
             time_it(&s, &dev, name);
+            if (arm == 0) { /* what the smallest cards have */
+                s.o.max_device_mem = (size_t)3 << 30;
+                compare(&s, &dev, "in 3 GB");
+                s.o.max_device_mem = 0;
+            }
             if (arm == 0)
                 for (int ncall = 1; ncall <= 4; ncall *= 2)
                     time_queue(&s, &dev, 1, ncall, name);
@@ -275,6 +304,9 @@ int main(int argc, char **argv)
         compare(&s, &dev, "100 fibres with a gap");
         time_it(&s, &dev, "100 fibres with a gap");
         free_scene(&s);
+        const int count = spx_extract_cuda_count();
+        if (count > 1)
+            several(count < MOST_DEVICES ? count : MOST_DEVICES);
     }
     spx_extract_cuda_free(&dev);
     printf("%s\n", failures ? "FAILED" : "all equal");
