@@ -20,8 +20,6 @@ enum {
     SKETCH = 256, /* candidates of the range finder, doubled while they are too few */
     SPARE = 24,   /* of them the last are not as good as the first */
     BLOCK = 256,  /* templates at a time */
-    ROW = 4096,
-    LARGEST_LANES = 16,
     STEP = 4,
     COLUMNS = 1024, /* pixels at a time, of products in double precision */
     DRAW_SKETCH = 104
@@ -44,6 +42,37 @@ static void candidates_free(candidates *c)
     spx_free(c->value);
     spx_free(c->coef);
     *c = (candidates){0};
+}
+
+/* ln flux minus mean of n templates from row0 on, every `step`-th, into x[n][nwave]; and the largest of a row, its sum
+ * of squares added to *sum. */
+static void centred_double(const spx_setup *s, size_t row0, size_t n, size_t step, double *x)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < s->nwave; k++)
+            x[i * s->nwave + k] = (double)s->lnflux[(row0 + i * step) * s->nwave + k] - s->pca.mean[k];
+}
+
+static double largest_double(size_t n, const double *x, double *sum)
+{
+    double most = 0;
+    for (size_t k = 0; k < n; k++) {
+        most = fmax(most, fabs(x[k]));
+        *sum += x[k] * x[k];
+    }
+    return most;
+}
+
+static void centred_single(const spx_setup *s, size_t row0, size_t n, size_t step, float *x)
+{
+    const spx_template_kernels *kernels = spx_template_kernels_find();
+    for (size_t i = 0; i < n; i++)
+        kernels->centre(s->nwave, s->lnflux + (row0 + i * step) * s->nwave, s->pca.mean, x + i * s->nwave);
+}
+
+static double largest_single(size_t n, const float *x, double *sum)
+{
+    return spx_template_kernels_find()->largest(n, x, sum);
 }
 
 #define REAL    double
@@ -258,12 +287,13 @@ static size_t guess(const candidates *c, size_t nw, double error)
 static spx_status choose(const spx_setup *s, const candidates *c, int single, double error, double most, size_t *K,
                          double *rms, double *largest, int *kept, spx_err *e)
 {
+    int known = 0;
     *K = guess(c, s->nwave, error);
     for (;;) {
         size_t before = *K;
         double sum;
-        spx_status st = single ? residual_single(s, c, most, K, &sum, largest, e)
-                               : residual_double(s, c, most, K, &sum, largest, e);
+        spx_status st = single ? residual_single(s, c, most, K, &known, &sum, largest, e)
+                               : residual_double(s, c, most, K, &known, &sum, largest, e);
         if (st != SPX_OK)
             return st;
         *rms = sqrt(sum / (double)s->ntemp / (double)s->nwave);
@@ -285,8 +315,7 @@ spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)
     if (!(p->mean = spx_alloc(nw, sizeof *p->mean, e)))
         return SPX_EIO;
     for (size_t t = 0; t < s->ntemp; t++)
-        for (size_t k = 0; k < nw; k++)
-            p->mean[k] += (double)s->lnflux[t * nw + k];
+        spx_template_kernels_find()->add(nw, s->lnflux + t * nw, p->mean);
     for (size_t k = 0; k < nw; k++)
         p->mean[k] /= (double)s->ntemp;
     for (size_t L = SKETCH;; L *= 2) {

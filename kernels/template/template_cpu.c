@@ -29,6 +29,13 @@ typedef struct {
     size_t missing, most; /* samples of a BLOCK of pixels, at most */
 } weights;
 
+/* Room of the threads: samples of a block, its pixels, a spectrum. */
+typedef struct {
+    size_t most, widest; /* samples of a block; pixels of a setup, a multiple of 8 */
+    double *sample, *pixel, *scratch;
+    double *v; /* [LANES][widest], of all threads */
+} room;
+
 struct spx_template_job {
     size_t nlib;     /* spectra of the library */
     size_t begin, n; /* samples in use */
@@ -38,6 +45,7 @@ struct spx_template_job {
     size_t nsetup;
     spx_setup *setup; /* [nsetup] */
     weights *weight;  /* [nsetup] */
+    room room;        /* made by the first spectra */
     spx_template_fill fill;
     double pca_error, pca_max;
     spx_nn_training nn;
@@ -48,6 +56,14 @@ struct spx_template_job {
     const spx_template_kernels *kernels;
     spx_progress *progress;
 };
+
+const spx_template_kernels *spx_template_kernels_find(void)
+{
+    const spx_template_kernels *k = spx_template_kernels_avx512();
+    if (!k)
+        k = spx_template_kernels_avx2();
+    return k ? k : spx_template_kernels_base();
+}
 
 void spx_template_free(spx_template_job *job)
 {
@@ -63,6 +79,10 @@ void spx_template_free(spx_template_job *job)
             spx_free(job->weight[i].wave);
         }
     }
+    spx_free(job->room.sample);
+    spx_free(job->room.pixel);
+    spx_free(job->room.scratch);
+    spx_free(job->room.v);
     spx_free(job->setup);
     spx_free(job->weight);
     spx_free(job->wave);
@@ -325,11 +345,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     st = SPX_EIO;
     job->nlib = lib->ntemp;
     job->nthreads = cfg->nthreads > 0 ? cfg->nthreads : omp_get_max_threads();
-    job->kernels = spx_template_kernels_avx512();
-    if (!job->kernels)
-        job->kernels = spx_template_kernels_avx2();
-    if (!job->kernels)
-        job->kernels = spx_template_kernels_base();
+    job->kernels = spx_template_kernels_find();
     job->pca_error = cfg->pca_error;
     job->pca_max = cfg->pca_max;
     job->nn = cfg->nn;
@@ -469,13 +485,6 @@ static int normalise(const spx_template_job *job, size_t i, double *v, double *s
     return 1;
 }
 
-/* Room of the threads: samples of a block, its pixels, a spectrum. */
-typedef struct {
-    size_t most, widest; /* samples of a block; pixels of a setup, a multiple of 8 */
-    double *sample, *pixel, *scratch;
-    double *v; /* [LANES][widest], of all threads */
-} room;
-
 /* Templates of rows row0 ... row0+nlane-1 in setup i. */
 static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, size_t nlane, const float *flux,
                                  size_t stride, const room *r, spx_err *e)
@@ -511,43 +520,43 @@ static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, s
     return SPX_OK;
 }
 
+static spx_status make_room(spx_template_job *job, spx_err *e)
+{
+    room *r = &job->room;
+    size_t nt = (size_t)job->nthreads;
+    if (r->v)
+        return SPX_OK;
+    for (size_t i = 0; i < job->nsetup; i++) {
+        size_t wide = (job->setup[i].nwave + 7) / 8 * 8;
+        r->widest = wide > r->widest ? wide : r->widest;
+        r->most = job->weight[i].most > r->most ? job->weight[i].most : r->most;
+    }
+    if ((!r->sample && !(r->sample = spx_alloc2(nt * r->most, LANES, sizeof *r->sample, e))) ||
+        (!r->pixel && !(r->pixel = spx_alloc2(nt * BLOCK, LANES, sizeof *r->pixel, e))) ||
+        (!r->scratch && !(r->scratch = spx_alloc2(nt, r->widest, sizeof *r->scratch, e))) ||
+        !(r->v = spx_alloc2(r->widest, LANES, sizeof *r->v, e)))
+        return SPX_EIO;
+    return SPX_OK;
+}
+
 spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, size_t stride,
                             spx_err *e)
 {
     if (row0 > job->nlib || nrow > job->nlib - row0)
         return spx_fail(e, SPX_EBUG, "rows %zu to %zu of a library of %zu", row0, row0 + nrow, job->nlib);
-    room r = {0};
-    size_t nt = (size_t)job->nthreads;
-    for (size_t i = 0; i < job->nsetup; i++) {
-        size_t wide = (job->setup[i].nwave + 7) / 8 * 8;
-        r.widest = wide > r.widest ? wide : r.widest;
-        r.most = job->weight[i].most > r.most ? job->weight[i].most : r.most;
-    }
-    spx_status st = SPX_EIO;
-    r.sample = spx_alloc2(nt * r.most, LANES, sizeof *r.sample, e);
-    r.pixel = spx_alloc2(nt * BLOCK, LANES, sizeof *r.pixel, e);
-    r.scratch = spx_alloc2(nt, r.widest, sizeof *r.scratch, e);
-    r.v = spx_alloc2(r.widest, LANES, sizeof *r.v, e);
-    if (!r.sample || !r.pixel || !r.scratch || !r.v)
-        goto end;
-    st = SPX_OK;
+    spx_status st = make_room(job, e);
     for (size_t k = 0; k < nrow && !st; k++)
         st = check_flux(job, row0 + k, flux + k * stride, e);
     for (size_t k = 0; k < nrow && !st; k += LANES) {
         size_t nlane = nrow - k < LANES ? nrow - k : LANES;
         for (size_t i = 0; i < job->nsetup && !st; i++)
-            st = make_templates(job, i, row0 + k, nlane, flux + k * stride, stride, &r, e);
+            st = make_templates(job, i, row0 + k, nlane, flux + k * stride, stride, &job->room, e);
         if (st)
             break;
         for (size_t lane = 0; lane < nlane; lane++)
             job->seen[row0 + k + lane] = 1;
         spx_progress_step(job->progress, nlane);
     }
-end:
-    spx_free(r.sample);
-    spx_free(r.pixel);
-    spx_free(r.scratch);
-    spx_free(r.v);
     return st;
 }
 

@@ -17,7 +17,14 @@ typedef struct {
                    const double *sample, double *out);
     /* natural logarithm in place, to 1e-15 of itself or of 1; n a multiple of 8, x normal and positive */
     void (*logarithm)(size_t n, double *x);
+    void (*add)(size_t n, const float *x, double *sum); /* sum += x */
+    void (*centre)(size_t n, const float *x, const double *mean, float *out);
+    /* largest |x|; the sum of squares is added to *sum */
+    double (*largest)(size_t n, const float *x, double *sum);
 } spx_template_kernels;
+
+/* The best for this processor. */
+const spx_template_kernels *spx_template_kernels_find(void);
 
 /* NULL: not for this processor. */
 const spx_template_kernels *spx_template_kernels_base(void);

@@ -1,6 +1,7 @@
 /* The heavy loops of the templates, for SPX_VL doubles a vector: included once for every instruction set
  * (template_base.c, template_avx2.c, template_avx512.c), which defines SPX_VL and SPX_KERNELS. A sum has the same order
  * in whatever company its spectrum is. */
+#include <math.h>
 #include <string.h>
 
 #include "template/template_impl.h"
@@ -68,4 +69,42 @@ static void logarithm(size_t n, double *x)
     }
 }
 
-static const spx_template_kernels SPX_KERNELS = {transpose, smooth, logarithm};
+static void add(size_t n, const float *x, double *sum)
+{
+    for (size_t k = 0; k < n; k++)
+        sum[k] += (double)x[k];
+}
+
+static void centre(size_t n, const float *x, const double *mean, float *out)
+{
+    for (size_t k = 0; k < n; k++)
+        out[k] = (float)((double)x[k] - mean[k]);
+}
+
+static double largest(size_t n, const float *x, double *sum)
+{
+    vd square = {0}, most = {0};
+    size_t k = 0;
+    for (; k + SPX_VL <= n; k += SPX_VL) {
+        vd v;
+        for (size_t l = 0; l < SPX_VL; l++)
+            v[l] = (double)x[k + l];
+        v *= v;
+        square += v;
+        vi more = v > most;
+        most = (vd)(((vi)v & more) | ((vi)most & ~more));
+    }
+    double all = 0;
+    for (size_t l = 0; l < SPX_VL; l++) {
+        all = most[l] > all ? most[l] : all;
+        *sum += square[l];
+    }
+    for (; k < n; k++) {
+        double v = (double)x[k] * (double)x[k];
+        all = v > all ? v : all;
+        *sum += v;
+    }
+    return sqrt(all);
+}
+
+static const spx_template_kernels SPX_KERNELS = {transpose, smooth, logarithm, add, centre, largest};
