@@ -5,7 +5,9 @@
  * W = diag(ivar), M = A^T W A and C = M^-1, the deconvolved flux is x = C A^T W p. For each fibre, Q is the symmetric
  * square root of the inverse of its own block of C (B&S eq. 19); with s the row sums of Q:
  *     resolution matrix R = diag(1/s) Q,   flux = R x,   ivar = s^2,
- * so that the errors of the flux are uncorrelated and R says exactly what was done to the spectrum.
+ * so that the errors of the flux are uncorrelated and R says exactly what was done to the spectrum. A bin is the light
+ * of its central wavelength: R acts on a spectrum that is sampled at the centres (brought there by interpolation), not
+ * averaged over the bins, which would broaden it by a bin once more.
  *
  * One call extracts any number of fibres of a frame. All methods share options, output and diagnostics. */
 #ifndef SPX_EXTRACT_H
