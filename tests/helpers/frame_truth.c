@@ -1,24 +1,22 @@
 /* frame_truth [--mean M] [--sd S] [--corr C] FRAME TRUTH [TABLE]: a frame against the electrons that a simulation put
  * in (specx-sim --truth; row f of the truth is fibre f of the PSF).
  *
- * Pulls (flux - R truth) sqrt(ivar). The bins of an extraction are spots at the bin centres, not averages: R applies to
- * a spectrum that is sampled at the centres. Samples of the truth between two centres are therefore shared out to the
- * centres around by interpolation (POINTS points, Lagrange), which keeps the image of a line that is not resolved; with
- * samples on the centres it changes nothing. Printed for comparison too: the truth averaged over each bin, which
- * broadens it by the bin a second time.
+ * Pulls (flux - R truth) sqrt(ivar), with the truth at the bin centres (at_centres.h). Printed for comparison too: the
+ * truth averaged over each bin, which broadens it by the bin a second time.
  *
  * clean: bins whose spot has no masked pixel. hit: up to half of it is masked; there R reaches farther than the
  * diagonals that are stored. Exit status 1: a file cannot be read, or the pulls of clean bins have a mean farther than
  * M from 0, a standard deviation farther than S from 1, or a correlation of neighbours beyond C.
  *
- * TABLE, for gnuplot, blocks divided by two empty lines: histogram of the pulls (pull, density); signal-to-noise ratio
- * (limits of the class, bins, mean and its error, standard deviation, mean in percent of the flux); flux, error,
- * R truth and wavelength of a stretch of the first fibre. */
+ * TABLE, for gnuplot, blocks divided by two empty lines: histogram of the pulls (pull, density); classes of
+ * signal-to-noise ratio (its mean, lower limit, bins, mean pull and its error, standard deviation, bias in percent of
+ * the flux); a stretch of the first fibre (wavelength, flux, error, R truth). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kernels/at_centres.h"
 #include "base/mem.h"
 #include "blocks/io.h"
 #include "h5/h5io.h"
@@ -26,7 +24,7 @@
 /* A pixmask_fraction that is 0 but for rounding. */
 #define ROUNDING 1e-9
 
-enum { POINTS = 12, NHIST = 81, STRETCH = 90 };
+enum { NHIST = 81, STRETCH = 90 };
 
 static const double classes[] = {-1e9, 0.3, 1, 2, 4, 8, 16, 32, 64, 128, 1e9};
 enum { NCLASS = sizeof classes / sizeof *classes - 1 };
@@ -64,31 +62,17 @@ typedef struct {
     double *wavelength, *flux;
 } truth;
 
-/* Electrons per bin of one fibre at the bin centres, by interpolation or averaged over each bin. */
-static void to_bins(const truth *t, size_t f, const spx_arm *a, int average, double *out)
+/* Electrons per Angstrom of one fibre, averaged over each bin. */
+static void averaged(const truth *t, size_t f, double first, double step, size_t nbin, double *out)
 {
-    const double step = (a->wavelength[a->nwave - 1] - a->wavelength[0]) / (double)(a->nwave - 1);
-    memset(out, 0, a->nwave * sizeof *out);
-    for (size_t i = 1; i + 1 < t->nwave; i++) {
-        const double width = 0.5 * (t->wavelength[i + 1] - t->wavelength[i - 1]);
-        const double electrons = t->flux[f * t->nwave + i] * width / step;
-        const double at = (t->wavelength[i] - a->wavelength[0]) / step;
-        if (average) { /* the sample is as wide as its interval */
-            const double half = 0.5 * width / step;
-            for (double j = floor(at - half + 0.5); j <= floor(at + half + 0.5); j++) {
-                double part = fmin(at + half, j + 0.5) - fmax(at - half, j - 0.5);
-                if (j >= 0 && j < (double)a->nwave && part > 0)
-                    out[(size_t)j] += electrons * part / (2.0 * half);
-            }
-            continue;
-        }
-        const double base = floor(at + 1e-9), x = at - base;
-        for (int k = 1 - POINTS / 2; k <= POINTS / 2; k++) {
-            double weight = 1.0, j = base + k;
-            for (int q = 1 - POINTS / 2; q <= POINTS / 2; q++)
-                weight *= q == k ? 1.0 : (x - q) / (double)(k - q);
-            if (j >= 0 && j < (double)a->nwave)
-                out[(size_t)j] += electrons * weight;
+    memset(out, 0, nbin * sizeof *out);
+    for (size_t i = 1; i + 1 < t->nwave; i++) { /* a sample is as wide as its interval */
+        const double half = 0.25 * (t->wavelength[i + 1] - t->wavelength[i - 1]) / step;
+        const double at = (t->wavelength[i] - first) / step;
+        for (double j = floor(at - half + 0.5); j <= floor(at + half + 0.5); j++) {
+            double part = fmin(at + half, j + 0.5) - fmax(at - half, j - 0.5);
+            if (j >= 0 && j < (double)nbin && part > 0)
+                out[(size_t)j] += t->flux[f * t->nwave + i] * part;
         }
     }
 }
@@ -112,13 +96,14 @@ typedef struct {
     double stretch[STRETCH][4];
 } result;
 
-static void look_at(const spx_frame *frame, const truth *t, size_t f, double *sampled, double *averaged, result *r)
+static void look_at(const spx_frame *frame, const truth *t, size_t f, double *sampled, double *mean, result *r)
 {
     const spx_arm *a = &frame->arm;
     const size_t nw = a->nwave, half = a->ndiag / 2, row = (size_t)frame->fiber[f];
     double last = NAN;
-    to_bins(t, row, a, 0, sampled);
-    to_bins(t, row, a, 1, averaged);
+    const double step = (a->wavelength[nw - 1] - a->wavelength[0]) / (double)(nw - 1);
+    at_centres(t->nwave, t->wavelength, t->flux + row * t->nwave, a->wavelength[0], step, nw, sampled);
+    averaged(t, row, a->wavelength[0], step, nw, mean);
     size_t peak = half + STRETCH / 2;
     for (size_t k = peak; k + peak < nw; k++)
         peak = sampled[k] > sampled[peak] ? k : peak;
@@ -140,7 +125,7 @@ static void look_at(const spx_frame *frame, const truth *t, size_t f, double *sa
         }
         add(&r->clean, pull);
         r->row_sum = fmax(r->row_sum, fabs(resolved(a, f, k, NULL) - 1.0));
-        add(&r->averaged, (a->flux[at] - resolved(a, f, k, averaged)) * s);
+        add(&r->averaged, (a->flux[at] - resolved(a, f, k, mean)) * s);
         if (isfinite(last)) {
             r->clean.pairs++;
             r->clean.product += pull * last;
