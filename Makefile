@@ -247,7 +247,7 @@ lint: lint-shell lint-format lint-c lint-man
 ## lint-shell: shellcheck of the scripts and the Bats files
 lint-shell:
 	shellcheck $(SH_FILES)
-	shellcheck -s bats -S warning -e SC2030,SC2031,SC2154 $(wildcard tests/*.bats)
+	shellcheck -s bats -S warning -e SC2030,SC2031,SC2154 $(wildcard tests/*.bats tests/*/*.bats)
 
 ## lint-format: C files formatted as .clang-format says (`make format` does it)
 lint-format:

@@ -38,7 +38,8 @@ typedef enum {
 
 typedef enum {
     SPX_INTERPOLATE_AUTO = 0, /* cubic in a regular grid, else in simplices, else the network */
-    SPX_INTERPOLATE_CUBIC,    /* cubic Hermite between the nodes of a regular grid, slopes from parabolas */
+    SPX_INTERPOLATE_CUBIC,    /* cubic Hermite between the nodes of a regular grid, slopes from parabolas, in the
+                               * function of each parameter that predicts nodes which are left out best */
     SPX_INTERPOLATE_GRID,     /* multilinear */
     SPX_INTERPOLATE_SIMPLEX,  /* linear in the simplices of a triangulation */
     SPX_INTERPOLATE_NN        /* network (blocks/templates.h), within the box of parameters that it is made for */
