@@ -3,23 +3,23 @@
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
  * = bundle * nl + fibre. Every sum has a fixed order, so a result is the same when repeated.
  *
- * What bounds it, and what is done about it (figures: 500 fibres x 2326 bins of a DESI r frame on one H200, seconds of
- * all kernels of a kind if they ran alone):
- * - Overlaps of spots are 4.4 GFLOP and could take 0.2 ms, but a product a pair of bins spends its time on addresses
- * and on adding up lanes (9.9 ms). As products of 8 x 8 bins over the pixels that both groups cover, zeros where a spot
- *   has none, the tensor cores add them up (m8n8k4). What is left, 4 ms, is the wait for the partners' spots: so four
- *   pixels of up to three groups are on their way together, and own spots are weighted once, in shared memory. More
- *   pixels at a time need more registers than there are, and the compiler then waits for each load to spill it.
- * - Recurrences along a trace are chains of some 2400 steps of 0.15 to 0.6 us, and there are only 500 traces: they took
- *   two thirds of the time and left the device idle. Segments (see below) cut the chains to a sixth for a third more
- *   work: solution 5.1 -> 2.5 ms, square root 13 -> 6 ms, less where pieces run side by side. Keeping windows in
- *   registers without moving them (loops unrolled over the window) saved a third of the instructions and no time: the
- *   steps wait for results, not for their turn.
+ * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200; milliseconds of the
+ * kernels of a kind, one after another; all of them: 51, now 23):
+ * - Overlaps of spots are 4.4 GFLOP and could take 0.2, but a product a pair of bins spends its time on addresses and
+ * on adding up lanes: 9.9. As products of 8 x 8 bins over the pixels that both groups cover, zeros where a spot has
+ * none, the tensor cores add them up (m8n8k4): 4.1. What is left is the wait for the partners' spots, although up to
+ * three pixels a lane of up to three groups are on their way together, and own spots are weighted once, in shared
+ * memory. More pixels at a time need more registers than there are: the compiler then waits for each load to spill it
+ * (7.5).
+ * - Recurrences along a trace are chains of some 2400 steps of 0.15 to 0.6 us, and there are only 500 traces, so that
+ *   most of the device waited. Segments (see below) cut the chains to a sixth for a third more work: solution 5.1 to
+ *   3.2, square root 24 to 12; and they run beside each other. Windows in registers that are not moved (loops unrolled
+ *   over the window) saved a third of the instructions and no time: the steps wait for results, not for their turn.
  * - Pixels of chi^2: the traces that touch 32 pixels are found by their lanes, not by a loop over all of the bundle.
- * - Transfers, 125 MB to the device and 140 MB back, are 5 ms at the bus's speed. Spots are made while the image
- *   travels; four pieces of a frame run on streams of their own with falling priority, so that results of the first
- *   travel while the others compute. New memory of the host comes page by page, which took longer than copying: threads
- *   fetch the pages meanwhile.
+ * - Transfers, 125 MB to the device and 140 MB back, are 5 at the bus's speed. Spots are made while the image travels;
+ *   four pieces of a frame run on streams of their own with falling priority, so that results of the first travel while
+ *   the others compute. New memory of the host comes page by page, which took longer than copying: threads fetch the
+ *   pages meanwhile.
  * A queue of frames is bound by the host, which makes the plan and the masks: that is why calls may overlap. */
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
