@@ -25,8 +25,8 @@ static struct {
     long epochs, seed;
 } o = {.pca = 1e-4,
        .pca_max = 3e-3,
-       .hidden = "128,128",
-       .epochs = 1500,
+       .hidden = "128,128,128",
+       .epochs = 2000,
        .seed = 1,
        .interpolator = "auto",
        .norm = "linear",
