@@ -2,9 +2,9 @@
 
 load common
 
-@test "pulls against what was put in: bins of the extraction, lines between bins, faint stars" {
-    "$SPX_ROOT/tests/truth.sh" out grid z faint >report.txt || { cat report.txt; return 1; }
-    [ "$(grep -c '^clean' report.txt)" -eq 3 ]
+@test "pulls against what was put in: bins of the extraction, lines between bins, artefacts, faint stars" {
+    "$SPX_ROOT/tests/truth.sh" out grid z artefacts faint >report.txt || { cat report.txt; return 1; }
+    [ "$(grep -c '^clean' report.txt)" -eq 4 ]
 }
 
 @test "pulls through the PSF of a real camera" {

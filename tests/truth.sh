@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Truth test of the extraction: simulated exposures, extracted and compared with what was put in (helpers/frame_truth).
-# Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, a picture of each case (grid b r z real faint
-# faint-data; `real` needs SPX_SHARED). The programs and helpers are found on the PATH. `make truth` runs all in
+# Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, a picture of each case (grid b r z
+# artefacts real faint faint-data; `real` needs SPX_SHARED). The programs and helpers are found on the PATH. `make truth` runs all in
 # BUILD/truth. Exit status 1: a case is beyond its limits.
 set -euo pipefail
 
@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 shift
-cases=" ${*:-grid b r z real faint faint-data} "
+cases=" ${*:-grid b r z artefacts real faint faint-data} "
 rm -f ./*.h5 ./*.txt ./*.png
 failed=0
 SPX_SHARED=${SPX_SHARED:-}
@@ -38,6 +38,8 @@ truth_case() {
     for arm in b r z; do
         truth_case "$arm" "stars and sky lines on a 0.1 Angstrom grid" "--arm $arm --fibers 50" "" "${limits[@]}"
     done
+    truth_case artefacts "an amplifier gap, bad columns, saturated blocks and many cosmic rays" \
+        "--arm z --fibers 50 --cosmics 300 --bad-columns 20 --saturated 5 --nans 50 --gap 1500:1510" "" "${limits[@]}"
     psf=$SPX_SHARED/data/extract/psf-r0-00067784.fits
     if [ -e "$psf" ]; then
         truth_case real "the same through the PSF of a real camera" "--psf $psf --fibers 0:50" "--spectra 0:50" "${limits[@]}"

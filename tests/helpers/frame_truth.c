@@ -6,7 +6,8 @@
  *
  * clean: bins whose spot has no masked pixel. hit: up to half of it is masked; there R reaches farther than the
  * diagonals that are stored. Exit status 1: a file cannot be read, or the pulls of clean bins have a mean farther than
- * M from 0, a standard deviation farther than S from 1, or a correlation of neighbours beyond C.
+ * M from 0, a standard deviation farther than S from 1, or a correlation of neighbours beyond C; or those of hit bins,
+ * where they are more than 20000, twice that mean or standard deviation.
  *
  * TABLE, for gnuplot, blocks divided by two empty lines: histogram of the pulls (pull, density); classes of
  * signal-to-noise ratio (its mean, lower limit, bins, mean pull and its error, standard deviation, bias in percent of
@@ -24,7 +25,7 @@
 /* A pixmask_fraction that is 0 but for rounding. */
 #define ROUNDING 1e-9
 
-enum { NHIST = 81, STRETCH = 90 };
+enum { NHIST = 81, STRETCH = 90, MANY_HIT = 20000 };
 
 static const double classes[] = {-1e9, 0.3, 1, 2, 4, 8, 16, 32, 64, 128, 1e9};
 enum { NCLASS = sizeof classes / sizeof *classes - 1 };
@@ -221,6 +222,8 @@ int main(int argc, char **argv)
                        100.0 * r.by_class[c].sum / r.by_class[c].expected);
         ok = r.clean.n > 0 && fabs(mean_of(&r.clean)) <= limit[0] && fabs(sd_of(&r.clean) - 1.0) <= limit[1] &&
              fabs(corr_of(&r.clean)) <= limit[2];
+        if (r.hit.n > MANY_HIT)
+            ok &= fabs(mean_of(&r.hit)) <= 2.0 * limit[0] && fabs(sd_of(&r.hit) - 1.0) <= 2.0 * limit[1];
         if (!ok)
             puts("TOO LARGE");
         if (argc - next == 3 && !write_table(argv[next + 2], &r)) {
