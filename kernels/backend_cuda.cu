@@ -4,15 +4,40 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "cuda.cuh"
 
 /* Machine code is compiled in from this compute capability on. */
 enum { LEAST_MAJOR = 8 };
 
+/* The state, and what makes the devices' contexts. */
+struct opened : spx_cuda_state {
+    std::thread *contexts;
+};
+
+/* A context takes a tenth of a second: it is made while the program reads its input. What fails here fails again, and
+ * is said, where the device is used first. */
+static void make_contexts(opened *s)
+{
+    try {
+        s->contexts = new std::thread([s]() {
+            for (int i = 0; i < s->ndevice; i++)
+                if (cudaSetDevice(s->device[i]) == cudaSuccess)
+                    (void)cudaFree(nullptr);
+        });
+    } catch (const std::exception &) {
+        s->contexts = nullptr;
+    }
+}
+
 static void close_cuda(spx_backend *b)
 {
-    spx_extract_close_cuda(spx::state_of(b));
+    opened *s = static_cast<opened *>(spx::state_of(b));
+    if (s->contexts != nullptr)
+        s->contexts->join();
+    delete s->contexts;
+    spx_extract_close_cuda(s);
     free(b->state);
     b->state = nullptr;
 }
@@ -98,7 +123,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     if (found != cudaSuccess || count == 0)
         return spx_fail(e, SPX_EDEVICE, "--device cuda: no device is usable: %s",
                         found != cudaSuccess ? cudaGetErrorString(found) : "there is none");
-    spx_cuda_state *s = static_cast<spx_cuda_state *>(calloc(1, sizeof *s));
+    opened *s = static_cast<opened *>(calloc(1, sizeof *s));
     if (s == nullptr)
         return spx_fail(e, SPX_EIO, "out of memory");
     const spx_status st = choose(list, count, s, e);
@@ -106,8 +131,9 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
         free(s);
         return st;
     }
+    make_contexts(s);
     b->abi = SPX_BACKEND_ABI;
-    b->state = s;
+    b->state = static_cast<spx_cuda_state *>(s);
     b->close = close_cuda;
     b->to_host = bytes_to_host;
     size_t used = 0;
