@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Truth test of the extraction: simulated exposures, extracted and compared with what was put in (helpers/frame_truth).
-# Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, a picture of each case (grid b r z
-# artefacts real faint faint-data; `real` needs SPX_SHARED). The programs and helpers are found on the PATH. `make truth` runs all in
+# Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, a picture of each case (grid b r z artefacts real
+# faint faint-data; `real` needs SPX_SHARED). The programs and helpers are found on the PATH. `make truth` runs all in
 # BUILD/truth. Exit status 1: a case is beyond its limits.
 set -euo pipefail
 
