@@ -22,7 +22,8 @@ enum {
     WORKERS = 3,      /* groups that a device works on at a time */
     GROUP = 512,      /* stars of one, at most, */
     LEAST_GROUP = 32, /* and at least, where there are as many */
-    STAGED = 64       /* stars whose data go to the device in one piece */
+    STAGED = 64,      /* stars whose data go to the device in one piece */
+    ITEMS = 1 << 16   /* sums over pixels of one launch */
 };
 
 /* Page-locked host memory of n elements, which grows. */
@@ -277,7 +278,7 @@ class engine
         size_t n = samples * (8 + 4 * (lanes - 1) + 16) + pixels * (8 + 4 * (size_t)m.nfree) +
                    (size_t)m.ncomp * LANES * 4 + (size_t)m.narm * (SPX_RV_LARGE + 2 * ((size_t)m.reach + 1)) * 8 +
                    (size_t)m.narm * 2 * (size_t)m.width * lanes * 8 + sizeof(spx_rv_stencil) +
-                   (1 + SPX_MAX_FIT * (SPX_MAX_FIT + 1)) * 8 * (size_t)m.narm;
+                   ((1 + SPX_MAX_FIT * (SPX_MAX_FIT + 1)) * 8 + sizeof(item)) * (size_t)m.narm;
         if (m.nccf > 0)
             n += (m.nfreq * 4 + ((size_t)m.nccf + m.set.ntemp + 2) * m.set.nlag) * 4;
         (void)c;
@@ -693,36 +694,37 @@ class engine
             c_->opt->resolution ? band_.get() : nullptr, knots_.get(), t_.get(), dt_.get(), out, model_.get());
     }
 
-    /* Sums over pixels, result[items][width], until the next call. */
+    /* Sums over pixels, result[items][width], until the next call; so many at a time that their memory is little. */
     const double *sums(const std::vector<item> &items, int mode, size_t width)
     {
         const size_t n = items.size();
-        if (n == 0)
-            return nullptr;
-        double *out = result_.need(n * width);
         item *from = host_item_.need(n);
-        std::copy(items.begin(), items.end(), from);
-        item *list = item_.need(n);
-        to_device(list, from, n);
-        switch (((size_t)m_.npoly + 1 + 7) / 8) {
-        case 1:
-            launch<1>(n, mode, list, out);
-            break;
-        case 2:
-            launch<2>(n, mode, list, out);
-            break;
-        case 3:
-            launch<3>(n, mode, list, out);
-            break;
-        case 4:
-            launch<4>(n, mode, list, out);
-            break;
-        default:
-            launch<5>(n, mode, list, out);
-        }
-        spx::check(cudaGetLastError(), "launch");
         double *result = host_result_.need(n * width);
-        to_host(result, out, n * width);
+        std::copy(items.begin(), items.end(), from);
+        for (size_t i = 0; i < n; i += ITEMS) {
+            const size_t some = std::min(n - i, (size_t)ITEMS);
+            item *list = item_.need(some);
+            double *out = result_.need(some * width);
+            to_device(list, from + i, some);
+            switch (((size_t)m_.npoly + 1 + 7) / 8) {
+            case 1:
+                launch<1>(some, mode, list, out);
+                break;
+            case 2:
+                launch<2>(some, mode, list, out);
+                break;
+            case 3:
+                launch<3>(some, mode, list, out);
+                break;
+            case 4:
+                launch<4>(some, mode, list, out);
+                break;
+            default:
+                launch<5>(some, mode, list, out);
+            }
+            spx::check(cudaGetLastError(), "launch");
+            to_host(result + i * width, out, some * width);
+        }
         wait();
         return result;
     }
@@ -868,7 +870,8 @@ spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, spx_progress *p
         free_bytes -= free_bytes / 8; /* what the driver and others take meanwhile */
         if (c->opt->max_device_mem > 0)
             free_bytes = std::min(free_bytes, c->opt->max_device_mem - std::min(c->opt->max_device_mem, all[d]->bytes));
-        budget = std::min(budget, free_bytes);
+        /* lists of sums, which do not depend on the group */
+        budget = std::min(budget, free_bytes - std::min(free_bytes, WORKERS * ITEMS * (sizeof(item) + 8)));
     }
     size_t workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
     batch b;

@@ -22,16 +22,16 @@ namespace rv
 {
 
 enum {
-    POINTS = 16,     /* of a tile of templates, and */
-    COLUMNS = 128,   /* samples of it */
-    DEPTH = 16,      /* components that are staged at a time */
-    LANES = 8,       /* of a row of coefficients */
-    KNOTS = 349,     /* of a template that one block bends and samples */
-    TAIL = 16,       /* terms of the spline's impulse response on each side: 0.268^16 = 7e-10 of a small correction */
+    POINTS = 16,   /* of a tile of templates, and */
+    COLUMNS = 128, /* samples of it */
+    DEPTH = 16,    /* components that are staged at a time */
+    LANES = 8,     /* of a row of coefficients */
+    KNOTS = 349, /* of a template that one block of 128 threads bends and samples: with what lies beside them 3 x 128 */
+    TAIL = 16,   /* terms of the spline's impulse response on each side: 0.268^16 = 7e-10 of a small correction */
     NEAR_REACH = 32, /* rotation kernels up to here work in shared memory */
     NODES = 128,     /* templates whose weights are in shared memory at a time */
     THREADS = 192,   /* of a block that makes coefficients */
-    WARPS = 8,       /* of a block that sums over pixels */
+    WARPS = 4,       /* of a block that sums over pixels */
     ROW = 36         /* stride of its staged rows: 32 pixels, and no bank conflicts */
 };
 
@@ -419,13 +419,51 @@ __device__ inline int first_pixel(const arm &a, double shift, double at)
     return lo;
 }
 
-/* Sample j of the broadened template: w[0..reach] over f. */
+/* Sample j of the broadened template: w[0..reach] over f, which is constant beyond its ends. */
 template <typename T> __device__ inline T broadened(const T *f, int j, int last, const double *w, int reach)
 {
     T s = (T)w[0] * f[j];
     for (int k = 1; k <= reach; k++)
         s = fma((T)w[k], f[max(j - k, 0)] + f[min(j + k, last)], s);
     return s;
+}
+
+/* The same for all BENT samples of a block, each of them `reach` beyond its place in f: y = scale times that. */
+template <typename T, typename Y> __device__ inline void broaden(const T *f, const T *w, int reach, T scale, Y *y)
+{
+    static_assert(BENT == 3 * 128, "three samples a thread");
+    const int tid = (int)threadIdx.x;
+    f += tid + reach;
+    T s0 = w[0] * f[0], s1 = w[0] * f[128], s2 = w[0] * f[256];
+    for (int k = 1; k <= reach; k++) {
+        const T wk = w[k];
+        s0 = fma(wk, f[-k] + f[k], s0);
+        s1 = fma(wk, f[128 - k] + f[128 + k], s1);
+        s2 = fma(wk, f[256 - k] + f[256 + k], s2);
+    }
+    y[tid] = (Y)(scale * s0);
+    y[tid + 128] = (Y)(scale * s1);
+    y[tid + 256] = (Y)(scale * s2);
+}
+
+/* Second differences of the samples y[BENT], from knot k0 - TAIL on, into r[BENDS]: odd about the ends, where nothing
+ * bends; what lies farther beyond them than the template is long has no weight. */
+template <typename T> __device__ inline void differences(const T *y, int k0, int last, T *r)
+{
+    const bool inner = k0 > TAIL && k0 + KNOTS + TAIL < last;
+    for (int i = (int)threadIdx.x; i < BENDS; i += 128) {
+        if (inner) {
+            r[i] = (y[i] - y[i + 1]) + (y[i + 2] - y[i + 1]);
+            continue;
+        }
+        int j = (k0 - TAIL + i) % (2 * last);
+        j = j < 0 ? j + 2 * last : j;
+        const bool odd = j > last;
+        j = odd ? 2 * last - j : j;
+        const int q = j - (k0 - TAIL - 1);
+        const bool inside = j > 0 && j < last && q > 0 && q < BENT - 1;
+        r[i] = inside ? (odd ? -1 : 1) * ((y[q - 1] - y[q]) + (y[q + 1] - y[q])) : 0;
+    }
 }
 
 /* Block (tile of KNOTS, point, arm): broadens and bends the template. The spline's second derivatives are its impulse
@@ -451,15 +489,23 @@ __global__ void __launch_bounds__(128)
     const double *w = rotation + (point * m.narm + blockIdx.z) * 2 * (m.reach + 1), *dw = w + m.reach + 1;
     const double scale = stencils[point].vsini_square_dx / (SPX_C_KMS * a.dlnwave) / (SPX_C_KMS * a.dlnwave);
     const int reach = (int)spx_rotation_reach(half_width(a, stencils[point].vsini));
-    const int y_first = k0 - TAIL - 1, f_first = max(y_first - reach, 0);
-    const int f_count = min(y_first + BENT - 1 + reach, last) - f_first + 1;
+    const int y_first = k0 - TAIL - 1;
     const bool near = reach <= NEAR_REACH;
+    __shared__ double weight[2][NEAR_REACH + 1];
+    __shared__ float single[NEAR_REACH + 1];
     if (near) {
-        for (int i = tid; i < f_count; i += 128)
-            f0[i] = flux[f_first + i];
-        for (int b = 0; b < nb; b++)
-            for (int i = tid; i < f_count && m.bent[b] >= 0; i += 128)
-                fl[b * FLAT + i] = slope[(size_t)m.bent[b] * m.samples + f_first + i];
+        for (int i = tid; i < BENT + 2 * reach; i += 128) {
+            const int j = min(max(y_first - reach + i, 0), last);
+            f0[i] = flux[j];
+            for (int b = 0; b < nb; b++)
+                if (m.bent[b] >= 0)
+                    fl[b * FLAT + i] = slope[(size_t)m.bent[b] * m.samples + j];
+        }
+        if (tid <= reach) {
+            weight[0][tid] = w[tid];
+            weight[1][tid] = dw[tid];
+            single[tid] = (float)w[tid];
+        }
     }
     if (tid == 0 && deriv) {
         const double shift = spx_rv_lnshift(velocity[point]) / a.dlnwave;
@@ -467,37 +513,26 @@ __global__ void __launch_bounds__(128)
         range[1] = k0 + KNOTS >= last ? a.n : first_pixel(a, shift, (double)(k0 + KNOTS));
     }
     __syncthreads();
-    /* seen from sample 0, wherever the samples are */
-    const double *g0 = near ? f0 - f_first : flux;
-    for (int i = tid; i < BENT; i += 128) {
-        const int j = min(max(y_first + i, 0), last);
-        y0[i] = broadened(g0, j, last, w, reach);
-    }
-    for (int b = 0; b < nb; b++)
+    if (near) {
+        broaden(f0, weight[0], reach, 1.0, y0);
+        for (int b = 0; b < nb; b++)
+            if (m.bent[b] < 0)
+                broaden(f0, weight[1], reach, scale, yl + b * BENT);
+            else
+                broaden(fl + b * FLAT, single, reach, 1.0f, yl + b * BENT);
+    } else {
         for (int i = tid; i < BENT; i += 128) {
             const int j = min(max(y_first + i, 0), last);
-            if (m.bent[b] < 0)
-                yl[b * BENT + i] = (float)(scale * broadened(g0, j, last, dw, reach));
-            else
-                yl[b * BENT + i] = broadened(near ? fl + b * FLAT - f_first : slope + (size_t)m.bent[b] * m.samples, j,
-                                             last, w, reach);
-        }
-    __syncthreads();
-    /* second differences, where the samples were */
-    for (int i = tid; i < BENDS; i += 128) {
-        int j = (k0 - TAIL + i) % (2 * last);
-        j = j < 0 ? j + 2 * last : j;
-        const bool odd = j > last;
-        j = odd ? 2 * last - j : j;
-        const int q = j - y_first;
-        /* nothing bends at the ends; what lies farther beyond them than the template is long has no weight */
-        const bool inside = j > 0 && j < last && q > 0 && q < BENT - 1;
-        f0[i] = inside ? (odd ? -1 : 1) * ((y0[q - 1] - y0[q]) + (y0[q + 1] - y0[q])) : 0;
-        for (int b = 0; b < nb; b++) {
-            const float *y = yl + b * BENT;
-            fl[b * FLAT + i] = inside ? (odd ? -1 : 1) * ((y[q - 1] - y[q]) + (y[q + 1] - y[q])) : 0;
+            y0[i] = broadened(flux, j, last, w, reach);
+            for (int b = 0; b < nb; b++)
+                yl[b * BENT + i] = m.bent[b] < 0 ? (float)(scale * broadened(flux, j, last, dw, reach))
+                                                 : broadened(slope + (size_t)m.bent[b] * m.samples, j, last, w, reach);
         }
     }
+    __syncthreads();
+    differences(y0, k0, last, f0); /* where the samples were */
+    for (int b = 0; b < nb; b++)
+        differences(yl + b * BENT, k0, last, fl + b * FLAT);
     __syncthreads();
     const double z = -0.26794919243112270647, amplitude = 0.28867513459481288225;
     for (int i = tid; i <= KNOTS; i += 128) {
@@ -619,23 +654,61 @@ inline size_t pixel_shared(int tiles)
 {
     const int rows = (tiles + 1) * 8, pairs = tiles * (tiles + 1) / 2;
     return ((size_t)WARPS * rows * ROW + (size_t)(pairs > tiles + 1 ? pairs : tiles + 1) * 64 +
-            (size_t)tiles * 8 * (tiles * 8 + 4)) *
+            (size_t)tiles * 8 * (tiles * 8 + 1)) *
            sizeof(double);
 }
 
-/* Rows of S at pixel i into column `lane` of the stage: B_k times te; eight loads are on their way at a time. */
-__device__ inline void stage_rows(const arm &a, int np, int i, bool in, double te, double *stage, int lane)
+/* Continuum functions at pixel i, 0 beyond the last; all loads are on their way together. */
+template <int N> __device__ inline void basis_at(const arm &a, int np, int i, bool in, double *b)
 {
-    for (int k0 = 0; k0 < np; k0 += 8) {
-        double b[8];
 #pragma unroll
-        for (int k = 0; k < 8; k++)
-            b[k] = in && k0 + k < np ? __ldg(a.basis + (size_t)(k0 + k) * a.stride + i) : 0;
+    for (int k = 0; k < N; k++)
+        b[k] = in && k < np ? __ldg(a.basis + (size_t)k * a.stride + i) : 0;
+}
+
+/* By one warp, lane k with row k of G = S'S (row[N], lower triangle; below np): its factor L and inverse[k][j] = L^-1,
+ * N x `stride`, zero above the diagonal and beyond np; returns whether G is positive definite. *lndet of G. */
+template <int N> __device__ inline bool invert_factor(int np, double *row, double *inverse, int stride, double *lndet)
+{
+    const int lane = (int)threadIdx.x % 32;
+    double mine = 1, ln = 0;
+    bool fine = true;
 #pragma unroll
-        for (int k = 0; k < 8; k++)
-            if (k0 + k < np)
-                stage[(k0 + k) * ROW + lane] = b[k] * te;
+    for (int j = 0; j < N; j++) {
+        if (j >= np)
+            break;
+        const double pivot = __shfl_sync(0xffffffffu, row[j], j);
+        fine = fine && pivot > 0 && isfinite(pivot);
+        const double over = fine ? rsqrt(pivot) : 1;
+        ln += fine ? log(pivot) : 0;
+        mine = lane == j ? over : mine;
+        row[j] *= over;
+#pragma unroll
+        for (int k = j + 1; k < N; k++) {
+            const double l = __shfl_sync(0xffffffffu, row[j], k & 31);
+            row[k] = fma(-row[j], l, row[k]);
+        }
     }
+    /* column `lane` of the inverse; all lanes take part in the exchange */
+    double w[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        w[k] = 0;
+        if (k < np) {
+            double s = k == lane ? 1 : 0;
+#pragma unroll
+            for (int j = 0; j < k; j++) {
+                const double l = __shfl_sync(0xffffffffu, row[j], k & 31);
+                s = fma(-l, w[j], s);
+            }
+            const double over = __shfl_sync(0xffffffffu, mine, k & 31);
+            w[k] = k < lane ? 0 : s * over;
+        }
+        for (int c = lane; c < N; c += 32)
+            inverse[k * stride + c] = c == lane && c < np ? w[k] : 0;
+    }
+    *lndet = ln;
+    return fine;
 }
 
 /* Block: a piece with a template: result[item][1 + nfree + nfree^2]: objective, gradient, curvature (only the first
@@ -644,25 +717,24 @@ __device__ inline void stage_rows(const arm &a, int np, int i, bool in, double t
  * continuum) and S = L Q', curvature is u'u - (Q'u)'(Q'u), Q'u = L^-1 (S'u), and what ln det(S'S) adds to the gradient
  * is |L^-1 S_i|^2 dT_i / T_i. */
 template <int TILES>
-__global__ void __launch_bounds__(32 * WARPS)
+__global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     pixel_kernel(model m, int mode, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const uint8_t *good, const double *band, const double2 *knots, const double *t, const float *dt,
                  double *result, double *models)
 {
-    constexpr int PAIRS = TILES * (TILES + 1) / 2, ROWS = (TILES + 1) * 8, INVERSE = TILES * 8 + 4;
+    constexpr int PAIRS = TILES * (TILES + 1) / 2, STAGE = (TILES + 1) * 8, N = TILES * 8;
     constexpr int SUMS = PAIRS > TILES + 1 ? PAIRS : TILES + 1;
     extern __shared__ __align__(16) double room[];
-    __shared__ double chol[(SPX_RVFIT_MAX_POLY + 1) * (SPX_RVFIT_MAX_POLY + 2) / 2], coef[SPX_RVFIT_MAX_POLY];
-    __shared__ double reciprocal[SPX_RVFIT_MAX_POLY], lndet, part[WARPS][1 + SPX_MAX_FIT];
-    __shared__ double qu[SPX_RVFIT_MAX_POLY * SPX_MAX_FIT];
+    __shared__ double coef[N], part[WARPS][1 + SPX_MAX_FIT], qu[SPX_RVFIT_MAX_POLY * SPX_MAX_FIT], lndet;
+    __shared__ __align__(16) float lever_of[N][N];
     __shared__ int ok;
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
     const int np = m.npoly, nf = m.nfree, n = a.n;
     const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32;
-    double *stage = room + (size_t)warp * ROWS * ROW, *sum = room + (size_t)WARPS * ROWS * ROW;
-    double *inverse = sum + SUMS * 64; /* L^-1, [TILES * 8][INVERSE] */
+    double *stage = room + (size_t)warp * STAGE * ROW, *sum = room + (size_t)WARPS * STAGE * ROW;
+    double *inverse = sum + SUMS * 64; /* L^-1, [N][N + 1] */
     const view v = {&a,
                     mode,
                     spx_rv_lnshift(it.v) / a.dlnwave,
@@ -675,7 +747,7 @@ __global__ void __launch_bounds__(32 * WARPS)
     good += d.pixel0;
 
     /* S'S and S'D */
-    for (int i = lane; i < ROWS * ROW; i += 32)
+    for (int i = lane; i < STAGE * ROW; i += 32)
         stage[i] = 0;
     double c[PAIRS][2];
     for (int i = 0; i < PAIRS; i++)
@@ -684,9 +756,12 @@ __global__ void __launch_bounds__(32 * WARPS)
     for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
         const int i = i0 + lane;
         const bool in = i < n;
+        double b[N];
+        basis_at<N>(a, np, i, in, b);
         const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, te = in ? v.at(i) * e : 0;
-        stage_rows(a, np, i, in, te, stage, lane);
-        stage[np * ROW + lane] = f * e;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            stage[k * ROW + lane] = k == np ? f * e : b[k] * te;
         __syncwarp();
 #pragma unroll
         for (int k = 0; k < 8; k++) {
@@ -703,73 +778,31 @@ __global__ void __launch_bounds__(32 * WARPS)
         __syncwarp();
     }
     add_up<PAIRS>(c, sum);
-    for (int i = tid; i < (np + 1) * (np + 2) / 2 - 1; i += 32 * WARPS) {
-        int k = 0;
-        while ((k + 1) * (k + 2) / 2 <= i)
-            k++;
-        const int j = i - k * (k + 1) / 2, p = k / 8, q = j / 8;
-        const double s = sum[(p * (p + 1) / 2 + q) * 64 + k % 8 * 8 + j % 8];
-        if (k < np)
-            chol[i] = s;
-        else
-            coef[j] = s;
-    }
-    for (int i = tid; i < TILES * 8 * INVERSE && mode == DERIVATIVES; i += 32 * WARPS)
-        inverse[i] = 0;
-    __syncthreads();
-
-    /* its factor L, column by column, and the solution: row `lane` is a thread's */
     if (warp == 0) {
-        bool fine = true;
-        const int mine = lane * (lane + 1) / 2;
-        for (int j = 0; j < np; j++) {
-            const double pivot = chol[j * (j + 1) / 2 + j];
-            __syncwarp();
-            fine = fine && pivot > 0 && isfinite(pivot);
-            const double root = fine ? sqrt(pivot) : 1, over = 1 / root;
-            if (lane == j) {
-                chol[mine + j] = root;
-                reciprocal[j] = over;
-            } else if (lane > j && lane < np) {
-                chol[mine + j] *= over;
-            }
-            __syncwarp();
-            for (int k = j + 1; k <= lane && lane < np; k++)
-                chol[mine + k] = fma(-chol[mine + j], chol[k * (k + 1) / 2 + j], chol[mine + k]);
-            __syncwarp();
-        }
-        double x = lane < np ? coef[lane] : 0;
-        for (int j = 0; j < np; j++) {
-            const double y = __shfl_sync(0xffffffffu, x, j) * reciprocal[j];
-            if (lane == j)
-                x = y;
-            else if (lane > j && lane < np)
-                x = fma(-chol[mine + j], y, x);
-        }
-        for (int j = np - 1; j >= 0; j--) {
-            const double y = __shfl_sync(0xffffffffu, x, j) * reciprocal[j];
-            if (lane == j)
-                x = y;
-            else if (lane < j)
-                x = fma(-chol[j * (j + 1) / 2 + lane], y, x);
-        }
-        if (lane < np)
-            coef[lane] = x;
-        double ln = lane < np && fine ? 2 * log(chol[mine + lane]) : 0;
-        for (int o = 16; o > 0; o /= 2)
-            ln += __shfl_xor_sync(0xffffffffu, ln, o);
+        double row[N], ln;
+        const int mine = min(lane, N - 1);
+#pragma unroll
+        for (int j = 0; j < N; j++) /* row `lane`, of which the lower triangle is there */
+            row[j] =
+                j <= mine && lane < np ? sum[(mine / 8 * (mine / 8 + 1) / 2 + j / 8) * 64 + mine % 8 * 8 + j % 8] : 0;
+        const bool fine = invert_factor<N>(np, row, inverse, N + 1, &ln);
+        __syncwarp();
+        /* a = L'^-1 (L^-1 S'D) */
+        double y = 0, x = 0;
+        for (int j = 0; j < np && lane < np; j++)
+            y = fma(inverse[lane * (N + 1) + j], sum[(np / 8 * (np / 8 + 1) / 2 + j / 8) * 64 + np % 8 * 8 + j % 8], y);
+        for (int k = 0; k < np; k++)
+            x = fma(inverse[k * (N + 1) + mine], __shfl_sync(0xffffffffu, y, k), x);
+        for (int k = lane; k < N; k += 32)
+            coef[k] = k < np ? x : 0;
         if (lane == 0) {
             lndet = ln;
             ok = fine;
         }
-        /* column `lane` of L^-1 */
-        for (int k = 0; k < np && lane < np && mode == DERIVATIVES; k++) {
-            double s = k == lane ? 1 : 0;
-            for (int j = lane; j < k; j++)
-                s = fma(-chol[k * (k + 1) / 2 + j], inverse[j * INVERSE + lane], s);
-            inverse[k * INVERSE + lane] = k < lane ? 0 : s * reciprocal[k];
-        }
     }
+    __syncthreads();
+    for (int i = tid; i < N * N && mode == DERIVATIVES; i += 32 * WARPS)
+        lever_of[i / N][i % N] = (float)inverse[i / N * (N + 1) + i % N];
     __syncthreads();
 
     const int width = mode == DERIVATIVES ? 1 + nf + nf * nf : 1;
@@ -789,22 +822,22 @@ __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
     for (int l = 0; l < SPX_MAX_FIT; l++)
         grad[l] = 0;
-    double *right = stage + TILES * 8 * ROW;
-    stage[np * ROW + lane] = 0; /* D is no row of what follows */
+    double *right = stage + N * ROW;
     for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
         const int i = i0 + lane;
         const bool in = i < n;
+        double b[N], slope[SPX_MAX_FIT];
+        basis_at<N>(a, np, i, in, b);
         const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, t0 = in ? v.at(i) : 0;
-        double slope[SPX_MAX_FIT];
         if (mode == DERIVATIVES) {
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
                 slope[l] = in && l < nf ? v.slope(dt + (size_t)l * m.pixels, i) : 0;
         }
         double q = 0;
-        stage_rows(a, np, i, in, 1, stage, lane);
-        for (int k = 0; k < np; k++)
-            q = fma(coef[k], stage[k * ROW + lane], q);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            q = fma(coef[k], b[k], q);
         const double r = (f - q * t0) * e;
         if (mode == VALUE || mode == DERIVATIVES || (in && good[i]))
             chisq = fma(r, r, chisq);
@@ -813,40 +846,28 @@ __global__ void __launch_bounds__(32 * WARPS)
         if (mode != DERIVATIVES)
             continue;
         const double qe = q * e, te = t0 * e;
-        for (int k = 0; k < np; k++)
-            stage[k * ROW + lane] *= te;
+        float s[N], lever = 0; /* |L^-1 S_i|^2 */
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            b[k] *= te;
+            s[k] = (float)b[k];
+            stage[k * ROW + lane] = b[k];
+        }
 #pragma unroll
         for (int l = 0; l < SPX_MAX_FIT; l++)
             if (l < nf)
                 right[l * ROW + lane] = qe * slope[l];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (k < np) {
+                float z = 0;
+#pragma unroll
+                for (int j = 0; j <= k; j++)
+                    z = fmaf(lever_of[k][j], s[j], z);
+                lever = fmaf(z, z, lever);
+            }
         __syncwarp();
-        /* |L^-1 S_i|^2: of eight pixels at a time */
-        double lever = 0;
-#pragma unroll
-        for (int p = 0; p < 4; p++) {
-            double s0 = 0, s1 = 0;
-#pragma unroll
-            for (int row = 0; row < TILES; row++) {
-                double z0 = 0, z1 = 0;
-#pragma unroll
-                for (int k = 0; k < 2 * (row + 1); k++)
-                    mma(z0, z1, inverse[(row * 8 + lane / 4) * INVERSE + 4 * k + lane % 4],
-                        stage[(4 * k + lane % 4) * ROW + 8 * p + lane / 4]);
-                s0 = fma(z0, z0, s0);
-                s1 = fma(z1, z1, s1);
-            }
-#pragma unroll
-            for (int o = 4; o < 32; o *= 2) {
-                s0 += __shfl_xor_sync(0xffffffffu, s0, o);
-                s1 += __shfl_xor_sync(0xffffffffu, s1, o);
-            }
-            /* pixel 8 p + j is with the lanes of j / 2 modulo 4 */
-            const double even = __shfl_sync(0xffffffffu, s0, lane % 8 / 2),
-                         odd = __shfl_sync(0xffffffffu, s1, lane % 8 / 2);
-            if (lane / 8 == p)
-                lever = lane % 2 ? odd : even;
-        }
-        const double w = (t0 != 0 ? lever / t0 : 0) - r * qe;
+        const double w = (t0 != 0 ? (double)lever / t0 : 0) - r * qe;
 #pragma unroll
         for (int l = 0; l < SPX_MAX_FIT; l++)
             grad[l] = fma(w, slope[l], grad[l]);
@@ -892,7 +913,7 @@ __global__ void __launch_bounds__(32 * WARPS)
         const int k = i / nf, l = i % nf;
         double s = 0;
         for (int j = 0; j <= k; j++)
-            s = fma(inverse[k * INVERSE + j], sum[j / 8 * 64 + j % 8 * 8 + l], s);
+            s = fma(inverse[k * (N + 1) + j], sum[j / 8 * 64 + j % 8 * 8 + l], s);
         qu[i] = s;
     }
     __syncthreads();

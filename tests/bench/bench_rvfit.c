@@ -44,19 +44,17 @@ static void need(int ok, const spx_err *e)
     }
 }
 
-static unsigned long long state = 88172645463325252ull;
-
-static double uniform(void)
+static double uniform(unsigned long long *state)
 {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(state >> 11) * 0x1p-53;
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return (double)(*state >> 11) * 0x1p-53;
 }
 
-static double gauss(void)
+static double gauss(unsigned long long *state)
 {
-    return sqrt(-2 * log(1 - uniform())) * cos(6.283185307179586 * uniform());
+    return sqrt(-2 * log(1 - uniform(state))) * cos(6.283185307179586 * uniform(state));
 }
 
 static void make_templates(const mock_library *m, spx_templates *t)
@@ -118,13 +116,6 @@ static void make_stars(const spx_templates *t, size_t nstar, spx_spectra *s)
 {
     spx_err e = {0};
     *s = (spx_spectra){.nspec = nstar, .narm = NARM};
-    double *v = spx_alloc(nstar, sizeof *v, &e);
-    size_t *row = spx_alloc(nstar, sizeof *row, &e);
-    need(v && row, &e);
-    for (size_t i = 0; i < nstar; i++) {
-        v[i] = -300 + 600 * uniform();
-        row[i] = (size_t)(uniform() * (double)t->setup[0].ntemp);
-    }
     for (size_t a = 0; a < NARM; a++) {
         spx_arm *m = &s->arm[a];
         const spx_setup *set = &t->setup[a];
@@ -137,20 +128,26 @@ static void make_stars(const spx_templates *t, size_t nstar, spx_spectra *s)
         need(m->wavelength && m->flux && m->ivar, &e);
         for (size_t k = 0; k < n; k++)
             m->wavelength[k] = WMIN[a] + 0.8 * (double)k;
-        for (size_t i = 0; i < nstar; i++) {
-            double sn = 5 + 75 * (double)i / (double)nstar;
-            const float *ln = set->lnflux + row[i] * set->nwave;
-            for (size_t k = 0; k < n; k++) {
-                double at = (log(m->wavelength[k]) + spx_rv_lnshift(v[i]) - set->lnwave0) / set->dlnwave;
+    }
+#pragma omp parallel for
+    for (size_t i = 0; i < nstar; i++) {
+        unsigned long long state = 88172645463325252ull ^ (i + 1) * 0x9e3779b97f4a7c15ull;
+        (void)uniform(&state);
+        double v = -300 + 600 * uniform(&state), sn = 5 + 75 * (double)i / (double)nstar;
+        size_t row = (size_t)(uniform(&state) * (double)t->setup[0].ntemp);
+        for (size_t a = 0; a < NARM; a++) {
+            const spx_arm *m = &s->arm[a];
+            const spx_setup *set = &t->setup[a];
+            const float *ln = set->lnflux + row * set->nwave;
+            for (size_t k = 0; k < m->nwave; k++) {
+                double at = (log(m->wavelength[k]) + spx_rv_lnshift(v) - set->lnwave0) / set->dlnwave;
                 size_t j = (size_t)at;
                 double u = at - (double)j, f = exp((1 - u) * (double)ln[j] + u * (double)ln[j + 1]);
-                m->flux[i * n + k] = f + gauss() / sn;
-                m->ivar[i * n + k] = sn * sn;
+                m->flux[i * m->nwave + k] = f + gauss(&state) / sn;
+                m->ivar[i * m->nwave + k] = sn * sn;
             }
         }
     }
-    spx_free(v);
-    spx_free(row);
 }
 
 /* What this core does at its best: single-precision operations on registers, and bytes from memory of the components'
