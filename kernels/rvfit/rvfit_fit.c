@@ -341,6 +341,15 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
     }
 }
 
+/* Does the interpolation have kinks, at which a descent may end though it goes on downhill beyond? */
+static int has_kinks(const spx_rv_ctx *c)
+{
+    int leaky = 0;
+    for (size_t i = 0; i < c->narm; i++)
+        leaky |= c->arm[i].setup->nn.activation == SPX_NN_LEAKY;
+    return c->interpolator == SPX_INTERPOLATE_SIMPLEX || (c->interpolator == SPX_INTERPOLATE_NN && leaky);
+}
+
 /* Search without derivatives around the minima of n stars, n <= together, and descent from where it led, until nothing
  * near is lower. */
 static spx_status polish(spx_rv_group *g, size_t n, spx_rv_ws *const *w, spx_rv_minimum *min, spx_err *e)
@@ -412,7 +421,7 @@ spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
         return SPX_OK;
     }
     spx_status st = search_all(g, n, w, start, nstart, out, e);
-    for (size_t k = 0; k < n && st == SPX_OK && g->c->interpolator == SPX_INTERPOLATE_SIMPLEX; k += g->together)
+    for (size_t k = 0; k < n && st == SPX_OK && has_kinks(g->c); k += g->together)
         st = polish(g, n - k < g->together ? n - k : g->together, w + k, out + k, e);
     return st;
 }

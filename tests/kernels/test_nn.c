@@ -313,8 +313,8 @@ static void free_arms(spx_spectra *s)
 static void draw(const spx_templates *t, const double x[][NPAR], spx_spectra *s)
 {
     static const size_t none[1] = {0};
-    *s = (spx_spectra){.nspec = NSTAR, .narm = 2};
-    for (size_t a = 0; a < 2; a++) {
+    *s = (spx_spectra){.nspec = NSTAR, .narm = t->nsetup};
+    for (size_t a = 0; a < t->nsetup; a++) {
         const spx_setup *p = &t->setup[a];
         spx_arm *m = &s->arm[a];
         double work[2 * 64], coef[64];
@@ -407,6 +407,32 @@ static void of_flux(spx_templates *t)
 
 /* ---- a network that gives spectra ---- */
 
+/* Stars of an imported network: auto takes what is there, the start comes from its own cross-correlation set. */
+static void fit_imported(const spx_templates *t)
+{
+    static const double x[NSTAR][NPAR] = {{5000, -1.1}, {5600, -0.4}, {6100, -1.5}};
+    spx_spectra s;
+    spx_rvfit_options o;
+    spx_rvfit fitted = {0};
+    spx_err e = {0};
+    draw(t, x, &s);
+    spx_rvfit_input in = {.spectra = &s, .setup = {&t->setup[0]}, .nrow = NSTAR};
+    spx_rvfit_options_init(&o);
+    o.npoly = 3;
+    o.vmin = -500;
+    o.vmax = 500;
+    CHECK(spx_rvfit_cpu(&in, &o, NULL, &fitted, &e) == SPX_OK, "imported: %s", e.msg);
+    for (size_t r = 0; r < NSTAR && fitted.nstar == NSTAR; r++) {
+        const spx_rvfit_star *w = &fitted.star[r];
+        CHECK(w->success && w->chisq < 1e-3 && fabs(w->vrad) < 0.2 * w->vrad_err &&
+                  fabs(w->par[0] - x[r][0]) < 0.2 * w->par_err[0] && fabs(w->par[1] - x[r][1]) < 0.2 * w->par_err[1],
+              "imported: star %zu: v %g +- %g, teff %g +- %g, feh %g +- %g, chi^2 %g, success %d", r, w->vrad,
+              w->vrad_err, w->par[0], w->par_err[0], w->par[1], w->par_err[1], w->chisq, (int)w->success);
+    }
+    spx_rvfit_free(&fitted);
+    free_arms(&s);
+}
+
 /* Its templates at a point against the spectrum that the network gives there, through the LSF as a spectrum. */
 static void imported(void)
 {
@@ -474,6 +500,7 @@ static void imported(void)
     for (size_t i = 0; i < s->ntemp; i++)
         for (size_t p = 0; p < 2; p++)
             CHECK(s->params[2 * i + p] > nn->lo[p] && s->params[2 * i + p] < nn->hi[p], "template %zu is outside", i);
+    fit_imported(&t);
     spx_template_free(job);
     spx_templates_free(&t);
     spx_templates_free(&want);
