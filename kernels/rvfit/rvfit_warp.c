@@ -75,15 +75,16 @@ void spx_rv_choose_warp(spx_rv_ctx *c)
         size_t p = c->gpar[g], n = c->naxis[p];
         if (n < LEAST_NODES || n > 64)
             continue;
-        double range = c->axis[p][n - 1] - c->axis[p][0], plain = mean_error(c, p, c->stride[g], 0);
-        double best = plain * (1 - GAIN), warp = 0;
-        for (int k = -(TRIALS / 2); k <= TRIALS / 2; k++) {
-            double e = k ? mean_error(c, p, c->stride[g], k * STEP / range) : plain;
-            if (e < best) {
-                best = e;
-                warp = k * STEP / range;
+        double range = c->axis[p][n - 1] - c->axis[p][0], error[TRIALS];
+#pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
+        for (int k = 0; k < TRIALS; k++)
+            error[k] = mean_error(c, p, c->stride[g], (k - TRIALS / 2) * STEP / range);
+        double best = error[TRIALS / 2] * (1 - GAIN), warp = 0;
+        for (int k = 0; k < TRIALS; k++)
+            if (k != TRIALS / 2 && error[k] < best) {
+                best = error[k];
+                warp = (k - TRIALS / 2) * STEP / range;
             }
-        }
         c->warp[p] = warp;
         c->origin[p] = c->axis[p][0];
         for (size_t i = 0; i < n; i++)
