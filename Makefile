@@ -122,6 +122,15 @@ $(LIB): $(LIB_OBJ)
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
 
+# What a backend and the program that loads it have to agree on (kernels/backend.h): the headers of both.
+ABI_SUM := $(shell cat $(sort $(wildcard libcommon/*/*.h kernels/*.h kernels/*/*.h kernels/*.cuh)) | cksum | cut -d ' ' -f 1)
+$(BUILD)/abi: FORCE
+	@mkdir -p $(BUILD)
+	@echo '$(ABI_SUM)' | cmp -s - $@ || echo '$(ABI_SUM)' > $@
+ABI_OBJ = $(BUILD)/obj/kernels/backend.o $(BUILD)/obj/kernels/backend_cuda.cu.o
+$(ABI_OBJ): $(BUILD)/abi
+$(ABI_OBJ): private CPPFLAGS += -DSPX_ABI_SUM=$(ABI_SUM)u
+
 ## lib: only the library that programs and tests are linked with
 lib: $(LIB)
 

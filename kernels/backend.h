@@ -15,8 +15,13 @@
 #include "stack/stack.h"
 #include "svd/svd.h"
 
-/* Raised whenever the table or a structure that passes through it changes: a backend of another ABI is not used. */
-enum { SPX_BACKEND_ABI = 5 };
+/* A backend of another ABI is not used. It calls functions of the program with structures of theirs, so that it has to
+ * be of the same build: the sum of all headers (SPX_ABI_SUM, from the Makefile) is a part of it. The rest is raised
+ * whenever the table or a structure that passes through it changes its meaning, not its declaration. */
+#ifndef SPX_ABI_SUM
+#define SPX_ABI_SUM 0u
+#endif
+enum { SPX_BACKEND_ABI = 5 + 16 * (int)(SPX_ABI_SUM & 0x3ffffffu) };
 
 typedef enum {
     SPX_STAGE_EXTRACT,
