@@ -19,8 +19,8 @@ namespace
 {
 
 enum {
-    WORKERS = 3,      /* groups that a device works on at a time */
-    GROUP = 512,      /* stars of one, at most, */
+    WORKERS = 4,      /* groups that a device works on at a time */
+    GROUP = 256,      /* stars of one, at most, */
     LEAST_GROUP = 32, /* and at least, where there are as many */
     STAGED = 64,      /* stars whose data go to the device in one piece */
     ITEMS = 1 << 16   /* sums over pixels of one launch */
@@ -882,7 +882,9 @@ spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, spx_progress *p
     b.most = 1;
     for (size_t k = 0; k + 1 < b.first.size(); k++)
         b.most = std::max(b.most, b.first[k + 1] - b.first[k]);
-    b.threads = std::max(1, c->opt->threads / (int)(workers * ndevice));
+    /* while some workers wait for the device, others may use what they leave */
+    const int share = c->opt->threads / (int)(workers * ndevice);
+    b.threads = std::max(1, std::min(c->opt->threads, workers * ndevice > 1 ? 2 * share : share));
     std::vector<std::thread> threads;
     for (size_t d = 0; d < ndevice; d++)
         for (size_t i = 0; i < workers; i++)
