@@ -187,7 +187,7 @@ typedef struct {
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e);
 void spx_rv_ctx_free(spx_rv_ctx *c);
 /* The mapping of each axis in which cubic interpolation errs least: c->warp, and the axes in it. */
-void spx_rv_choose_warp(spx_rv_ctx *c);
+spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e);
 spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e);
 void spx_rv_room_free(spx_rv_room *r);
 spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e);

@@ -448,8 +448,8 @@ static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
             c->gpar[c->ng] = p;
             c->stride[c->ng++] = step[p];
         }
-    if (c->interpolator == SPX_INTERPOLATE_CUBIC)
-        spx_rv_choose_warp(c);
+    if (c->interpolator == SPX_INTERPOLATE_CUBIC && (st = spx_rv_choose_warp(c, e)) != SPX_OK)
+        return st;
     for (size_t p = 0; p < c->npar; p++) {
         c->lo[2 + p] = c->axis[p][0];
         c->hi[2 + p] = c->axis[p][c->naxis[p] - 1];

@@ -5,61 +5,87 @@
  * (g = 0), powers of 10^p (for p a logarithm: the temperature, its inverse), and what lies between. The g of each axis
  * is that for which the nodes inside the grid, left out one at a time, are best predicted by those that remain. */
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "rvfit/rvfit_internal.h"
 
-enum { LEAST_NODES = 5, PIXELS = 96, TRIALS = 13 };
+enum { LEAST_NODES = 5, MOST_NODES = 64, PIXELS = 96, TRIALS = 13 };
 static const double STEP = 0.5;  /* of g times the range of the axis, which is tried from -3 to 3 */
 static const double GAIN = 0.05; /* a mapping has to err less than none by this much */
 
-/* rms, over pixels of all arms, of what is interpolated at node j of a line of nodes from the others, less what is
- * there; the line's node i is first + i stride. -1: one of them is not of the library. */
-static double left_out(const spx_rv_ctx *c, size_t n, const double *x, size_t j, size_t first, size_t stride)
+/* Some pixels of all arms at each node of the grid: value[nnode][npix]; given[nnode]: the node is of the library. */
+typedef struct {
+    size_t nnode, npix;
+    float *value;
+    uint8_t *given;
+} sample;
+
+static spx_status take_sample(const spx_rv_ctx *c, sample *s, spx_err *e)
 {
-    double rest[64], w[4], d[4], sum = 0;
-    size_t index[64], m = 0, count = 0;
-    for (size_t i = 0; i < n; i++)
-        if (i != j) {
-            index[m] = i;
-            rest[m++] = x[i];
-        }
-    size_t from = spx_rv_cubic_weights(m, rest, x[j], w, d);
+    *s = (sample){.nnode = 1};
+    for (size_t q = 0; q < c->npar; q++)
+        s->nnode *= c->naxis[q];
     for (size_t a = 0; a < c->narm; a++) {
-        const spx_setup *s = c->arm[a].setup;
-        const float *f[4] = {NULL}, *at = s->lnflux + (size_t)s->node[first + j * stride] * s->nwave;
-        size_t step = s->nwave / PIXELS + 1;
-        for (size_t k = 0; k < 4 && from + k < m; k++) {
-            size_t row = (size_t)s->node[first + index[from + k] * stride];
-            f[k] = s->lnflux + row * s->nwave;
-            if (s->filled && (s->filled[row] || s->filled[s->node[first + j * stride]]))
-                return -1;
-        }
-        for (size_t i = step / 2; i < s->nwave; i += step, count++) {
-            double e = -(double)at[i];
-            for (size_t k = 0; k < 4 && f[k]; k++)
-                e += w[k] * (double)f[k][i];
-            sum += e * e;
+        size_t n = c->arm[a].setup->nwave, step = n / PIXELS + 1;
+        s->npix += (n + step - 1) / step;
+    }
+    if (!(s->value = spx_alloc2(s->nnode, s->npix, sizeof *s->value, e)) ||
+        !(s->given = spx_alloc(s->nnode, sizeof *s->given, e)))
+        return SPX_EIO;
+    for (size_t k = 0; k < s->nnode; k++) {
+        float *out = s->value + k * s->npix;
+        s->given[k] = 1;
+        for (size_t a = 0; a < c->narm; a++) {
+            const spx_setup *set = c->arm[a].setup;
+            const float *f = set->lnflux + (size_t)set->node[k] * set->nwave;
+            for (size_t i = 0; i < set->nwave; i += set->nwave / PIXELS + 1)
+                *out++ = f[i];
+            if (set->filled && set->filled[set->node[k]])
+                s->given[k] = 0;
         }
     }
-    return sqrt(sum / (double)count);
+    return SPX_OK;
 }
 
-/* Mean over the grid of the error that the mapping g of axis p makes. */
-static double mean_error(const spx_rv_ctx *c, size_t p, size_t stride, double g)
+/* rms, over pixels, of what is interpolated at a node from the nodes at[k] with weights w[k], less what is there; -1:
+ * one of them is not of the library. */
+static double left_out(const sample *s, size_t node, size_t n, const size_t *at, const double *w)
 {
-    size_t n = c->naxis[p], nnode = 1, count = 0;
-    double x[64], sum = 0;
-    for (size_t i = 0; i < n; i++)
-        x[i] = spx_rv_warp(g, c->axis[p][0], c->axis[p][i]);
-    for (size_t q = 0; q < c->npar; q++)
-        nnode *= c->naxis[q];
-    for (size_t first = 0; first < nnode; first++) {
-        if (first / stride % n != 0)
-            continue;
-        for (size_t j = 1; j + 1 < n; j++) {
-            double e = left_out(c, n, x, j, first, stride);
+    const float *f = s->value + node * s->npix;
+    double sum = 0;
+    int ok = s->given[node];
+    for (size_t k = 0; k < n; k++)
+        ok = ok && s->given[at[k]];
+    for (size_t i = 0; i < s->npix && ok; i++) {
+        double e = -(double)f[i];
+        for (size_t k = 0; k < n; k++)
+            e += w[k] * (double)s->value[at[k] * s->npix + i];
+        sum += e * e;
+    }
+    return ok ? sqrt(sum / (double)s->npix) : -1;
+}
+
+/* Mean over the grid of the error that the mapping g of an axis of n nodes makes; the next node of the axis is `stride`
+ * nodes of the grid farther. */
+static double mean_error(const sample *s, size_t n, const double *axis, size_t stride, double g)
+{
+    size_t count = 0;
+    double sum = 0;
+    for (size_t j = 1; j + 1 < n; j++) {
+        double rest[MOST_NODES], w[4], d[4];
+        size_t index[MOST_NODES], m = 0, at[4];
+        for (size_t i = 0; i < n; i++)
+            if (i != j) {
+                index[m] = i;
+                rest[m++] = spx_rv_warp(g, axis[0], axis[i]);
+            }
+        size_t from = spx_rv_cubic_weights(m, rest, spx_rv_warp(g, axis[0], axis[j]), w, d);
+        for (size_t first = 0; first < s->nnode; first++) {
+            if (first / stride % n != 0)
+                continue;
+            for (size_t k = 0; k < 4; k++)
+                at[k] = first + index[from + k] * stride;
+            double e = left_out(s, first + j * stride, 4, at, w);
             if (e >= 0) {
                 sum += e;
                 count++;
@@ -69,16 +95,18 @@ static double mean_error(const spx_rv_ctx *c, size_t p, size_t stride, double g)
     return count ? sum / (double)count : 0;
 }
 
-void spx_rv_choose_warp(spx_rv_ctx *c)
+spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e)
 {
-    for (size_t g = 0; g < c->ng; g++) {
+    sample s;
+    spx_status st = take_sample(c, &s, e);
+    for (size_t g = 0; g < c->ng && st == SPX_OK; g++) {
         size_t p = c->gpar[g], n = c->naxis[p];
-        if (n < LEAST_NODES || n > 64)
+        if (n < LEAST_NODES || n > MOST_NODES)
             continue;
         double range = c->axis[p][n - 1] - c->axis[p][0], error[TRIALS];
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
         for (int k = 0; k < TRIALS; k++)
-            error[k] = mean_error(c, p, c->stride[g], (k - TRIALS / 2) * STEP / range);
+            error[k] = mean_error(&s, n, c->axis[p], c->stride[g], (k - TRIALS / 2) * STEP / range);
         double best = error[TRIALS / 2] * (1 - GAIN), warp = 0;
         for (int k = 0; k < TRIALS; k++)
             if (k != TRIALS / 2 && error[k] < best) {
@@ -90,4 +118,7 @@ void spx_rv_choose_warp(spx_rv_ctx *c)
         for (size_t i = 0; i < n; i++)
             c->axis[p][i] = spx_rv_warp(warp, c->origin[p], c->axis[p][i]);
     }
+    spx_free(s.value);
+    spx_free(s.given);
+    return st;
 }
