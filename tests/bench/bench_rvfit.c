@@ -1,8 +1,8 @@
 /* bench_rvfit: core-seconds a star of the velocity fit and of its steps on one core, for three arms as DESI has
  * them (7958 pixels), a library of 924 spectra and 6 quantities, beside the floor: the bytes and operations of a step
  * over what this core reads from its caches and computes in a second, measured at the start. Made by `make
- * bench-rvfit`; stars are drawn from the library itself. On other devices (DEVICES="cpu cuda"): whole batches of as many
- * stars as SPX_BENCH_STARS lists ("106 106 5000 5000 50000"), beside what an H200 needs at least. */
+ * bench-rvfit`; stars are drawn from the library itself. On other devices (DEVICES="cpu cuda"): whole batches of as
+ * many stars as SPX_BENCH_STARS lists ("106 106 5000 5000 50000"), beside what an H200 needs at least. */
 #include <cblas.h>
 #include <math.h>
 #include <omp.h>
