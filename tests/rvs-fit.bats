@@ -34,7 +34,7 @@ column() {
 }
 
 @test "rvs-fit: frames side by side are as good as merged ones, through a pipe too" {
-    data frame-b0.h5 frame-r0.h5 frame-z0.h5 spectra.h5 templates.h5
+    data frame-b0.h5 frame-r0.h5 frame-z0.h5 spectra.h5 templates.h5 library.h5
     rvs-fit --reproducible -j 1 -t templates.h5 -o merged.h5 spectra.h5
     rvs-fit --reproducible -j 3 -t templates.h5 -o frames.h5 frame-b0.h5 frame-r0.h5 frame-z0.h5
     h5table --csv merged.h5 >merged
@@ -51,7 +51,9 @@ column() {
     fails_with 2 '*no arm*' rvs-fit -t templates.h5 --map g=r -o x.h5 frame-r0.h5
     fails_with 3 '*wider setup*' rvs-fit -t templates.h5 --map r=b -o x.h5 frame-r0.h5
     fails_with 3 '*h5merge*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
-    fails_with 3 '*no arm has a setup*' rvs-fit -t templates.h5 --arms x -o x.h5 spectra.h5
+    fails_with 2 "*--arms*no arm 'x'*" rvs-fit -t templates.h5 --arms r,x -o x.h5 spectra.h5
+    rvs-template -q -s x:6400:6600:0.5:FWHM=1.8 -s y:6400:6600:0.5:FWHM=1.8 -o others.h5 library.h5
+    fails_with 3 '*no arm has a setup*' rvs-fit -t others.h5 -o x.h5 spectra.h5
 }
 
 @test "rvs-fit: a single arm takes a single setup" {
@@ -97,6 +99,11 @@ column() {
     fails_with 2 '*no parameter*' rvs-fit -t templates.h5 --fix mass=1 -o x.h5 spectra.h5
     fails_with 2 '*NAME=VALUE*' rvs-fit -t templates.h5 --fix teff -o x.h5 spectra.h5
     fails_with 2 '*outside its range*' rvs-fit -t templates.h5 --fix v=2000 -o x.h5 spectra.h5
+    fails_with 2 '*teff is fixed at 100000, outside its range 5000 to 6000*' \
+        rvs-fit -t templates.h5 --fix teff=100000 -o x.h5 spectra.h5
+    fails_with 2 '*vsini is fixed at 700 km/s, outside its range 0 to 500*' \
+        rvs-fit -t templates.h5 --fix vsini=700 -o x.h5 spectra.h5
+    rvs-fit -t templates.h5 --rows 0:1 --fix teff=6000 --fix feh=-1 -o x.h5 spectra.h5
     fails_with 2 '*sigma*' rvs-fit -t templates.h5 --prior v=0,0 -o x.h5 spectra.h5
     fails_with 2 '*two numbers*' rvs-fit -t templates.h5 --prior v=0 -o x.h5 spectra.h5
     fails_with 2 '*velocity range*' rvs-fit -t templates.h5 --vrange 5,-5 -o x.h5 spectra.h5

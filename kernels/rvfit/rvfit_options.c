@@ -129,6 +129,14 @@ spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const ch
         if (find_setup(t, wanted) == NULL)
             return spx_fail(e, SPX_EUSAGE, "--map %s: the templates have no setup '%s'", map[i], wanted);
     }
+    for (const char *p = arms != NULL ? arms : ""; *p != '\0'; p += *p == ',') {
+        size_t n = strcspn(p, ","), a = 0;
+        while (a < narm && (strlen(name[a]) != n || strncmp(name[a], p, n) != 0))
+            a++;
+        if (a == narm)
+            return spx_fail(e, SPX_EUSAGE, "--arms %s: the spectra have no arm '%.*s'", arms, (int)n, p);
+        p += n;
+    }
     for (size_t a = 0; a < narm; a++) {
         left_out[a] = arms != NULL && !in_list(arms, name[a]);
         if (left_out[a])

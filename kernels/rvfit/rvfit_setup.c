@@ -460,9 +460,15 @@ static spx_status make_ranges(spx_rv_ctx *c, spx_err *e)
                 return spx_fail(e, SPX_EUSAGE, "%.31s is fixed at %g: must be positive", s->parname[q - 2],
                                 o->value[q]);
             double x = spx_rv_map(c, q, o->value[q]);
-            if (q < 2 && !(x >= c->lo[q] && x <= c->hi[q]))
-                return spx_fail(e, SPX_EUSAGE, "%s is fixed at %g km/s, outside its range %g to %g", q ? "vsini" : "v",
-                                x, c->lo[q], c->hi[q]);
+            /* the nodes of some libraries are rounded to single precision */
+            double room = q < 2 ? 0 : 1e-6 * (fabs(c->lo[q]) + fabs(c->hi[q]));
+            if (!(x >= c->lo[q] - room && x <= c->hi[q] + room))
+                return spx_fail(e, SPX_EUSAGE, "%.31s is fixed at %g%s, outside its range %g to %g",
+                                q == 0   ? "v"
+                                : q == 1 ? "vsini"
+                                         : s->parname[q - 2],
+                                o->value[q], q < 2 ? " km/s" : "", spx_rv_unmap(c, q, c->lo[q]),
+                                spx_rv_unmap(c, q, c->hi[q]));
             c->lo[q] = c->hi[q] = x;
         }
         c->start[q] = q == 1 ? c->lo[q] : 0.5 * (c->lo[q] + c->hi[q]);
