@@ -9,7 +9,15 @@
 
 #include "base/mem.h"
 
-enum { END_SIZE = 22, ENTRY_SIZE = 46, LOCAL_SIZE = 30, COMMENT = 65535, MAX_ARRAYS = 1000 };
+enum {
+    END_SIZE = 22,
+    ENTRY_SIZE = 46,
+    LOCAL_SIZE = 30,
+    COMMENT = 65535,
+    MAX_ARRAYS = 1000,
+    MOST_HEADER = 1023,
+    TYPE = 5
+};
 
 static uint32_t u16(const uint8_t *p)
 {
@@ -87,10 +95,12 @@ static size_t fortran_place(const spx_npz_array *a, size_t k)
     return place;
 }
 
-/* NEP 1: magic, version, length of the header, a Python dictionary as text, the numbers. */
-static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, spx_npz_array *a, spx_err *e)
+/* NEP 1: magic, version, length of the header, a Python dictionary as text, the numbers. `held`: numbers of the arrays
+ * before it, which stay. */
+static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, size_t held, spx_npz_array *a,
+                            spx_err *e)
 {
-    char header[1024];
+    char header[MOST_HEADER + TYPE] = {0}; /* as many characters as a type has can be read at its end */
     size_t skip = 10, length;
     if (size < 12 || memcmp(data, "\x93NUMPY", 6) != 0 || data[6] < 1 || data[6] > 3)
         return spx_fail(e, SPX_EINPUT, "%s: %s is no array of NumPy", path, a->name);
@@ -98,10 +108,9 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
     skip = data[6] == 1 ? 10 : 12;
     if (length > size - skip)
         return spx_fail(e, SPX_EINPUT, "%s: the header of %s is cut off", path, a->name);
-    if (length >= sizeof header)
+    if (length > MOST_HEADER)
         return SPX_OK; /* a structure: no numbers */
     memcpy(header, data + skip, length);
-    header[length] = '\0';
     const char *type = entry(header, "descr"), *order = entry(header, "fortran_order");
     char kind = type != NULL && type[0] == '\'' ? type[2] : 'O';
     size_t width = kind != 'O' && type[3] >= '1' && type[3] <= '9' && type[4] == '\'' ? (size_t)(type[3] - '0') : 0;
@@ -116,7 +125,7 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
     }
     if (a->n > (size - skip - length) / width)
         return spx_fail(e, SPX_EINPUT, "%s: %s should have %zu numbers, but is cut off", path, a->name, a->n);
-    spx_status st = spx_mem_room(path, a->n * sizeof *a->value, e);
+    spx_status st = spx_mem_room(path, (held + a->n) * sizeof *a->value, e);
     if (st != SPX_OK)
         return st;
     if ((a->value = spx_alloc(a->n, sizeof *a->value, e)) == NULL)
@@ -179,7 +188,7 @@ spx_status spx_npz_parse(const char *name, const uint8_t *data, size_t size, spx
         end--;
     if (size < END_SIZE || memcmp(data + end, "PK\5\6", 4) != 0)
         return spx_fail(e, SPX_EINPUT, "%s: is no .npz archive, or cut off", name);
-    size_t n = u16(data + end + 10), at = u32(data + end + 16);
+    size_t n = u16(data + end + 10), at = u32(data + end + 16), held = 0;
     if (n > MAX_ARRAYS)
         return spx_fail(e, SPX_EINPUT, "%s: has %zu arrays; up to %d are read", name, n, MAX_ARRAYS);
     if ((z->array = spx_alloc(n, sizeof *z->array, e)) == NULL)
@@ -203,8 +212,9 @@ spx_status spx_npz_parse(const char *name, const uint8_t *data, size_t size, spx
         uint8_t *room = NULL;
         spx_status st = extract(name, data, size, p, &member, &room, e);
         if (st == SPX_OK)
-            st = parse_npy(name, member, u32(p + 24), a, e);
+            st = parse_npy(name, member, u32(p + 24), held, a, e);
         spx_free(room);
+        held += a->value != NULL ? a->n : 0;
         if (st != SPX_OK)
             return st;
     }

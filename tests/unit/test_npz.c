@@ -111,6 +111,25 @@ static void damage(void)
     m = (mock_npz){0};
     mock_npz_member(&m, "x.npy", (const uint8_t *)"no array at all", 15);
     refused("no array", "no array of NumPy", &m);
+    /* a header that ends within the type, as long as one may be */
+    static uint8_t npy[10 + 1023];
+    memset(npy, ' ', sizeof npy);
+    memcpy(npy, "\x93NUMPY\1\0", 8);
+    mock_npz_put(npy + 8, 2, sizeof npy - 10);
+    memcpy(npy + sizeof npy - 9, "'descr':'", 9);
+    m = (mock_npz){0};
+    mock_npz_member(&m, "x.npy", npy, sizeof npy);
+    CHECK(parse(&m, &z, &e) == SPX_OK && z.n == 1 && z.array[0].value == NULL, "end within the type: %s", e.msg);
+    spx_npz_free(&z);
+    /* arrays that fit one by one, but not together: a byte becomes eight */
+    static const uint8_t many[100000];
+    m = (mock_npz){0};
+    mock_npz_array(&m, "x", "|u1", 0, "(100000,)", many, sizeof many);
+    mock_npz_array(&m, "y", "|u1", 0, "(100000,)", many, sizeof many);
+    spx_mem_limit((size_t)1 << 20);
+    CHECK(parse(&m, &z, &e) == SPX_EIO && strstr(e.msg, "a.npz: needs more than 1 MiB"), "two arrays: %s", e.msg);
+    spx_npz_free(&z);
+    spx_mem_limit(0);
     /* a bomb: it says that it inflates to 4 GB */
     m = (mock_npz){.packed = 1};
     mock_npz_array(&m, "x", "<f8", 0, "(4,)", x, sizeof x);
