@@ -48,6 +48,9 @@ values() {
     fails_with 3 '*do not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
     fails_with 3 '*no array lambda*' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
     fails_with 3 '*shape*' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
+    # what is not finite in single precision, or as a range
+    fails_with 3 '*too large*' npz2h5 -l a,b,c,d --fix d=1e300 -o x.h5 net.npz
+    fails_with 3 '*too large*' npz2h5 -l a:1e308,b,c,d -o x.h5 net.npz
     fails_with 3 '*absent.npz: cannot open*' npz2h5 -l a,b,c,d -o x.h5 absent.npz
     fails_with 2 '*one .npz file*' npz2h5 -l a,b,c,d -o x.h5 net.npz packed.npz
     head -c 3000 net.npz >cut.npz

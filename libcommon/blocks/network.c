@@ -99,6 +99,19 @@ spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, s
     return read_numbers(file, at(p, path, "bias"), nbias, &nn->bias, e);
 }
 
+/* What somebody else trained, and the ranges and held inputs that the user gives, may be beyond single precision. */
+static int all_finite(const spx_nn *nn, size_t nweight, size_t nbias)
+{
+    int ok = 1;
+    for (size_t p = 0; p < nn->size[0]; p++)
+        ok &= isfinite(nn->offset[p]) && isfinite(nn->scale[p]) && isfinite(nn->lo[p]) && isfinite(nn->hi[p]);
+    for (size_t i = 0; i < nweight; i++)
+        ok &= isfinite(nn->weight[i]) != 0;
+    for (size_t i = 0; i < nbias; i++)
+        ok &= isfinite(nn->bias[i]) != 0;
+    return ok;
+}
+
 spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err *e)
 {
     char p[PATH];
@@ -107,6 +120,8 @@ spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err 
     for (size_t i = 0; i < n; i++)
         size[i] = (int32_t)nn->size[i];
     count(nn, &nweight, &nbias);
+    if (!all_finite(nn, nweight, nbias))
+        return spx_fail(e, SPX_EINPUT, "the network's weights, biases or ranges are too large to be written");
     spx_status st = spx_h5_write(file, at(p, path, "size"), H5T_NATIVE_INT32, 1, &n, size, e);
     struct {
         const char *name;
