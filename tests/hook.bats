@@ -277,3 +277,22 @@ END
     [ "$(values frames/second.h5 /insitu/calls)" = 2 ]
     h5dump -y -g /provenance frames/second.h5 | grep -q 'input: count.py ('
 }
+
+@test "specx-extract: in a queue, an exception stops it, and the hook is not called again" {
+    need_hook
+    exposure
+    local n
+    for n in 2 3 4; do cp image-r0.h5 image$n.h5; done
+    cat >fail.py <<'END'
+def hook(step):
+    print("called", step.number)
+    if step.number == 2:
+        raise ValueError("the second")
+END
+    mkdir frames
+    run --separate-stderr specx-extract -q --wavelength 6400,6600,0.8 --hook fail.py image-r0.h5 image{2,3,4}.h5 -o frames/
+    [ "$status" -eq 6 ]
+    [ "$(grep -c ^called <<<"$stderr")" -eq 2 ]
+    [[ $stderr == *'image2.h5: --hook fail.py: ValueError: the second'*'stopped with 1 frames done'* ]]
+    [ "$(ls -A frames)" = image-r0.h5 ]
+}

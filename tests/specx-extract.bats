@@ -326,7 +326,26 @@ grid=6410,6470,0.8
     [ "$status" -eq 3 ]
     [[ $stderr == *truncated*'1 of 2 frames failed'* ]]
     h5diff one-a.h5 z-001.h5 /frame
+    # one that is no image has its number, so that the next one's name is not another once it is mended
+    cat a.h5 one-a.h5 c.h5 >all
+    run --separate-stderr specx-extract -w $grid -m -o 'n-%s.h5' <all
+    [ "$status" -eq 3 ]
+    [[ $stderr == *'standard input: number 002: holds neither'*'1 of 3 frames failed'* ]]
+    [ "$(echo n-*)" = 'n-001.h5 n-003.h5' ]
+    h5diff one-c.h5 n-003.h5 /frame
     [ -z "$(find . -type f -name '.*')" ]
+}
+
+@test "a queue: standard output that takes no more ends it" {
+    three_images
+    run --separate-stderr bash -c "specx-extract -w $grid {a,b,c,a,b,c}.h5 >/dev/full"
+    [ "$status" -eq 4 ]
+    [[ $stderr == *'a.h5: standard output: cannot write: '*'stopped with 0 frames done'* && $stderr != *b.h5* ]]
+    # the reader takes one product and goes
+    run --separate-stderr bash -c "set -o pipefail; specx-extract -w $grid {a,b,c,a,b,c}.h5 | h5check -"
+    [ "$status" -eq 4 ]
+    [ "$(grep -c 'the program that reads this pipe stopped' <<<"$stderr")" -eq 1 ]
+    [[ $stderr == *'stopped with '*' frames done'* ]]
 }
 
 @test "a queue: names that cannot be" {
@@ -339,6 +358,7 @@ grid=6410,6470,0.8
     fails_with 2 '*x-a.h5: is both input and output*' specx-extract -f -w $grid -o 'x-%s.h5' a.h5 x-a.h5
     fails_with 4 '*nowhere*' specx-extract -w $grid -o nowhere/ a.h5
     fails_with 4 '*nowhere*2 of 2 frames failed*' specx-extract -w $grid -o nowhere/%s.h5 a.h5 b.h5
+    fails_with 2 '*--output*more than one %s*' specx-extract -w $grid -o %s-%s.h5 a.h5 b.h5
     fails_with 2 '*c.h5: is a second image*-o FOLDER*' specx-extract -w $grid -o out.h5 a.h5 c.h5
 }
 
@@ -374,7 +394,7 @@ grid=6410,6470,0.8
     damage newer.h5 attr /psf version 9.0
     fails_with 3 '*newer.h5*psf*' specx-extract -w $grid -o out.h5 newer.h5
     damage nan.h5 fill /psf/xtrace nan
-    fails_with 3 '*no trace*' specx-extract -w $grid -o out.h5 nan.h5
+    fails_with 3 '*: nan.h5: no trace*' specx-extract -w $grid -o out.h5 nan.h5
     damage sigma.h5 fill /psf/coeff 0
     fails_with 1 '*no bin could be extracted*' specx-extract -q -w $grid -o out.h5 sigma.h5
 }

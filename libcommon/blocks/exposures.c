@@ -243,6 +243,9 @@ spx_status spx_exposures_open(spx_stage *s, spx_exposures **queue, spx_err *e)
     q->s = s;
     q->n = q->stdin_at = s->ninput;
     find_kind(q);
+    const char *at = q->to == TO_PATTERN ? strstr(s->common.output, "%s") : NULL;
+    if (at != NULL && strstr(at + 2, "%s") != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--output: '%s' has more than one %%s", s->common.output);
     if ((q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < q->n; i++) {
@@ -435,11 +438,13 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int *end, spx
     int psf = 0;
     spx_status st = advance(q, x, &in, &psf, e);
     *end = st == SPX_OK && q->at == q->n;
+    if (!*end)
+        x->number = ++q->nimage; /* those that fail count, so that the others are called the same when it is mended */
     if (st != SPX_OK || *end)
         return st;
     const entry *it = &q->it[q->at];
     char number[32];
-    (void)snprintf(number, sizeof number, "%03zu", ++q->nimage);
+    (void)snprintf(number, sizeof number, "%03zu", x->number);
     x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
     st = x->target != NULL ? spx_stage_begin(q->s, x->target, &x->product, e) : SPX_EIO;
     if (st == SPX_OK) {
@@ -464,7 +469,8 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int *end, spx
 typedef struct {
     spx_exposures *q;
     const spx_exposures_steps *steps;
-    size_t total, most, n, nbad, first_peak;
+    size_t total, most, n, nbad, nleft, first_peak;
+    int broken;             /* standard output took a part of a product, or nothing */
     spx_progress *progress; /* of a queue whose length is known */
     spx_err no_memory;      /* for another exposure */
     spx_err held;           /* of the first exposure, as long as it is the only one */
@@ -514,7 +520,8 @@ static void compute(void *ctx, size_t worker, void *item)
 {
     const queue_run *r = ctx;
     spx_exposure *x = item;
-    if (x->st == SPX_OK)
+    x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
+    if (x->st == SPX_OK && !x->left)
         x->st = r->steps->compute(r->steps->ctx, worker, x, &x->e);
 }
 
@@ -522,12 +529,13 @@ static void write_one(void *ctx, void *item)
 {
     const queue_run *r = ctx;
     spx_exposure *x = item;
-    if (x->st == SPX_OK) {
+    const int go_on = x->st == SPX_OK && !x->left;
+    if (go_on) {
         spx_stage_switch(r->q->s, x->product);
         spx_stage_step(r->q->s, "write");
         x->st = r->steps->write(r->steps->ctx, x, &x->e);
     }
-    if (x->st == SPX_OK)
+    if (go_on && x->st == SPX_OK)
         x->st = spx_stage_seal(r->q->s, &x->e);
     spx_image_free(&x->image);
     r->steps->clear(r->steps->ctx, x);
@@ -535,20 +543,49 @@ static void write_one(void *ctx, void *item)
 
 static void publish(void *ctx, void *item)
 {
+    queue_run *r = ctx;
     spx_exposure *x = item;
-    (void)ctx;
-    if (x->st == SPX_OK)
-        x->st = spx_product_publish(x->product, &x->e);
+    x->left |= x->st == SPX_OK && r->broken;
+    if (x->st != SPX_OK || x->left)
+        return;
+    x->st = spx_product_publish(x->product, &x->e);
+    if (x->st != SPX_OK && r->q->to == TO_STDOUT) {
+        r->broken = 1;
+        atomic_store(r->steps->stop, 1);
+    }
+}
+
+static int begins_with(const char *text, const char *name)
+{
+    return strncmp(text, name, strlen(name)) == 0;
+}
+
+/* Does the error say where it is from, or has it nothing to do with the input? */
+static int is_named(const queue_run *r, const spx_exposure *x)
+{
+    const spx_stage *s = r->q->s;
+    int named = begins_with(x->e.msg, x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
+    for (size_t i = 0; i < s->ninput && r->total == 1 && !named; i++)
+        named = begins_with(x->e.msg, s->input[i]);
+    return named;
 }
 
 /* An error is said at once where there are several exposures, else it is the program's. */
 static void say(queue_run *r, const spx_exposure *x)
 {
+    static const char from_pipe[] = "standard input";
     spx_err e = {0};
-    const int named = strncmp(x->e.msg, x->name, strlen(x->name)) == 0 || r->total == 1;
-    if (x->e.msg[0] == '\0')
+    const char *msg = x->e.msg;
+    if (msg[0] == '\0')
         return;
-    (void)spx_fail(&e, x->st, "%s%s%s", named ? "" : x->name, named ? "" : ": ", x->e.msg);
+    if (strcmp(x->name, from_pipe) == 0 && r->n > 1) { /* which of the products there */
+        msg += begins_with(msg, "standard input: ") ? strlen("standard input: ") : 0;
+        (void)spx_fail(&e, x->st, "%s: number %03zu: %s", from_pipe, x->number, msg);
+    } else if (is_named(r, x)) {
+        (void)spx_fail(&e, x->st, "%s", msg);
+    } else {
+        (void)spx_fail(&e, x->st, "%s: %s", x->name, msg);
+    }
     if (r->n > 1 || r->total > 1)
         spx_error("%s", e.msg);
     else
@@ -559,6 +596,7 @@ static void end_one(void *ctx, void *item)
 {
     queue_run *r = ctx;
     spx_exposure *x = item;
+    r->nleft += x->st == SPX_OK && x->left;
     if (x->st != SPX_OK) {
         r->worst = r->nbad++ == 0 ? x->st : r->worst;
         say(r, x);
@@ -600,9 +638,11 @@ spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps,
     } else if (st == SPX_OK && r.nbad > 0 && r.n == 1) {
         *e = r.held;
         st = r.worst;
+    } else if (st == SPX_OK && r.nbad > 0 && atomic_load(steps->stop)) {
+        st = spx_fail(e, r.worst, "stopped with %zu frames done: see above", r.n - r.nbad - r.nleft);
     } else if (st == SPX_OK && r.nbad > 0) {
         st = spx_fail(e, r.worst, "%zu of %zu frames failed: see above", r.nbad, r.n);
-    } else if (st == SPX_OK && q->to == TO_STDOUT) {
+    } else if (st == SPX_OK && r.nleft == 0 && q->to == TO_STDOUT) {
         st = spx_output_end_stdout(e);
     }
     return st;

@@ -30,6 +30,8 @@ typedef struct {
     const spx_psf *psf;   /* valid as long as the exposure */
     struct spx_psf_source *source;
     char *target;
+    size_t number; /* in the queue: 1 is the first */
+    int left;      /* left out, because the run stopped before */
     spx_status st; /* what went wrong with it */
     spx_err e;
 } spx_exposure;
@@ -51,7 +53,9 @@ typedef struct {
     spx_status (*write)(void *ctx, spx_exposure *x, spx_err *e);
     /* Caller's thread: frees what is behind the spx_exposure; may be called twice. */
     void (*clear)(void *ctx, spx_exposure *x);
-    /* Becomes 1, in any thread, where it makes no sense to go on with further exposures; a step may set it. */
+    /* Becomes 1, in any thread, where it makes no sense to go on with further exposures: nothing more is read or
+     * computed. A step may set it; it is set when standard output cannot take a product, as nothing may follow a part
+     * of one. */
     atomic_int *stop;
 } spx_exposures_steps;
 
