@@ -182,6 +182,17 @@ readers=(
     h5check out.h5
 }
 
+@test "an output has the permissions that the umask leaves, or those of the file that it replaces" {
+    local d=$BATS_FILE_TMPDIR/data
+    (umask 027 && h5merge -q "$d/spectra.h5" -o out.h5)
+    [ "$(stat -c %a out.h5)" = 640 ]
+    (umask 022 && specx-sim -q --library stars --wavelength 6400,6410 --axis teff=5000,6000 --axis logg=4 --axis feh=0)
+    [ "$(stat -c %a stars)" = 755 ]
+    chmod 604 out.h5
+    h5merge -q -f "$d/spectra.h5" -o out.h5
+    [ "$(stat -c %a out.h5)" = 604 ]
+}
+
 @test "a terminal gets no HDF5, and is not asked for any" {
     need_program script
     local d=$BATS_FILE_TMPDIR/data c

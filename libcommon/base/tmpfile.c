@@ -21,6 +21,23 @@ static struct {
 /* Outputs are opened in one thread and may be committed in another. */
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The umask can only be read by setting it, while another thread (a hook, say) may make a file: it is read once, at the
+ * start. */
+static pthread_once_t mask_once = PTHREAD_ONCE_INIT;
+static mode_t mask;
+
+static void read_mask(void)
+{
+    mask = umask(0);
+    (void)umask(mask);
+}
+
+mode_t spx_tmpfile_mode(mode_t mode)
+{
+    (void)pthread_once(&mask_once, read_mask);
+    return mode & ~mask;
+}
+
 static void remove_all(void)
 {
     for (int i = 0; i < NSLOT; i++)
@@ -72,6 +89,7 @@ void spx_tmpfile_guard(void)
     (void)sigaction(SIGPIPE, &sa, NULL);
     (void)sigaction(SIGXFSZ, &sa, NULL);
     (void)atexit(remove_all);
+    (void)spx_tmpfile_mode(0);
 }
 
 static const char *shown(const spx_tmpfile *t)
@@ -81,10 +99,13 @@ static const char *shown(const spx_tmpfile *t)
 
 const char *spx_tmpfile_shown(const char *path)
 {
-    for (int i = 0; i < NSLOT; i++)
+    const char *found = path;
+    (void)pthread_mutex_lock(&slots_lock);
+    for (int i = 0; i < NSLOT && found == path; i++)
         if (slots[i].used && strcmp(slots[i].path, path) == 0)
-            return slots[i].target;
-    return path;
+            found = slots[i].target;
+    (void)pthread_mutex_unlock(&slots_lock);
+    return found;
 }
 
 static void free_slot(spx_tmpfile *t)
@@ -236,10 +257,8 @@ static spx_status copy_out(const spx_tmpfile *t, int out, spx_err *e)
 static spx_status sync_and_rename(spx_tmpfile *t, spx_err *e)
 {
     struct stat sb;
-    mode_t mask = umask(0);
-    (void)umask(mask);
     /* mkstemp makes 0600; the result gets the mode that open() would have given, or the replaced file's */
-    mode_t mode = stat(t->target, &sb) == 0 ? sb.st_mode & 0777 : 0666 & ~mask;
+    mode_t mode = stat(t->target, &sb) == 0 ? sb.st_mode & 0777 : spx_tmpfile_mode(0666);
     if (fchmod(t->fd, mode) != 0 || fsync(t->fd) != 0)
         return spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
     int fd = t->fd;

@@ -4,6 +4,7 @@
 #define SPX_TMPFILE_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -32,6 +33,9 @@ void spx_tmpfile_discard(spx_tmpfile *t);
 
 /* For messages: the target of the temporary file called `path`; `path` itself when it is none. */
 const char *spx_tmpfile_shown(const char *path);
+
+/* What open() and mkdir() would make of these permissions: `mode` without the umask of the program's start. */
+mode_t spx_tmpfile_mode(mode_t mode);
 
 /* Write all of a buffer to a descriptor; `name` is for the message. */
 spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, spx_err *e);

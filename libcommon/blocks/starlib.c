@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/tmpfile.h"
 #include "blocks/fits_out.h"
 
 /* A signal handler cannot remove a folder of files, so the writer looks here between two files. */
@@ -99,9 +100,7 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
     }
     l->temp = temp;
     /* mkdtemp() makes it private; the umask decides. */
-    mode_t mask = umask(0);
-    (void)umask(mask);
-    (void)chmod(temp, 0777 & ~mask);
+    (void)chmod(temp, spx_tmpfile_mode(0777));
     return SPX_OK;
 }
 
