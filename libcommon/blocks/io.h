@@ -51,8 +51,8 @@ spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_a
 spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e);
 
 /* A network in group `path`, nn/ of a setup or /network: from npar parameters to nout numbers. What is
- * computed with it is finite if the parameters are. Free with spx_nn_free(), also after an error. Writing refuses numbers
- * that are not finite (SPX_EINPUT). */
+ * computed with it is finite if the parameters are. Free with spx_nn_free(), also after an error. Writing refuses
+ * numbers that are not finite (SPX_EINPUT). */
 spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, spx_nn *nn, spx_err *e);
 spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err *e);
 

@@ -173,7 +173,7 @@ spx_status spx_redshifts_columns(const spx_redshifts *r, const spx_spectra *s, s
         st = SPX_EIO;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         size_t k = spx_redshifts_find(r, id[row[i]]);
-        z[i] = k != SPX_NO_ROW ? r->z[k] : NAN;
+        z[i] = k != SPX_NO_ROW && isfinite(r->z[k]) ? r->z[k] : NAN;
         if (k != SPX_NO_ROW) {
             memcpy(type + i * TYPE, r->spectype[k], TYPE);
             memcpy(sub + i * SUB, r->subtype[k], SUB);

@@ -23,7 +23,7 @@ int spx_redshifts_there(hid_t file);
 /* Index of a target; SPX_NO_ROW: it has none. */
 size_t spx_redshifts_find(const spx_redshifts *r, int64_t target);
 /* Columns RR_Z, RR_SPECTYPE, RR_SUBTYPE for rows row[n] of the spectra, NaN and empty where the file has no such
- * target; *out is to be freed. */
+ * target, and NaN where its redshift is not finite; *out is to be freed. */
 spx_status spx_redshifts_columns(const spx_redshifts *r, const spx_spectra *s, size_t n, const size_t *row,
                                  struct spx_table **out, spx_err *e);
 void spx_redshifts_free(spx_redshifts *r);
@@ -48,7 +48,7 @@ typedef struct {
     const uint8_t *sn_arm; /* [narm] arms that count */
     /* Spectra that one of these two chooses, where either is given: */
     const char *objtypes;       /* regular expressions with commas between, at the beginning of the name of a bit of
-                                 * DESI_TARGET       (or SVn_DESI_TARGET); NULL: none */
+                                 * DESI_TARGET (or SVn_DESI_TARGET); NULL: none */
     const spx_redshifts *stars; /* SPECTYPE is STAR, or |z| below that of 1500 km/s; NULL: not asked for */
 } spx_selection;
 

@@ -264,6 +264,23 @@ static void texts(void)
     spx_free(id);
 }
 
+/* A target that the redshift file lacks, and one whose redshift is not finite, have none. */
+static void redshifts(void)
+{
+    int64_t target[] = {10, 30, 40};
+    double z[] = {1e-4, HUGE_VAL, -2e-4}, got[N];
+    char type[3][16] = {"STAR", "QSO", "STAR"}, sub[3][32] = {"G", "", "K"};
+    const spx_redshifts r = {3, target, z, type, sub};
+    const spx_spectra s = {.nspec = N, .fibermap = fibermap(100)};
+    const size_t row[] = {0, 1, 3, 5};
+    spx_table *t = NULL;
+    CHECK(spx_redshifts_columns(&r, &s, 4, row, &t, &e) == SPX_OK);
+    CHECK(spx_table_get_f64(t, "RR_Z", got, &e) == SPX_OK);
+    CHECK(got[0] == -2e-4 && got[1] == 1e-4 && isnan(got[2]) && isnan(got[3]));
+    spx_table_free(t);
+    spx_table_free(s.fibermap);
+}
+
 int main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
@@ -276,6 +293,7 @@ int main(void)
     selections();
     parts();
     texts();
+    redshifts();
     for (int i = 0; i < 8; i++)
         unlink(name[i]);
     rmdir(folder);
