@@ -142,6 +142,9 @@ close() {
     fails_with 3 '*' h5svd -q --rows 10:40 --subtract "$BATS_FILE_TMPDIR/all.h5:/svd/v" "$b" -o out.h5
     h5svd -q --rows 5,7 --subtract "$b:/burgers/snapshot" "$b" -o zero.h5
     [ "$(values zero.h5 /svd/s | sort -u)" = 0 ]
+    # also when as many are chosen as there are, in another order
+    h5svd -q --rows 50:100,0:50 --subtract "$b:/burgers/snapshot" "$b" -o zero-2.h5
+    [ "$(values zero-2.h5 /svd/s | sort -u)" = 0 ]
     fails_with 2 '*no row 100*' h5svd -q --rows 3,100 "$b" -o out.h5
     fails_with 2 '*--rows*' h5svd -q --rows 3,x "$b" -o out.h5
     fails_with 2 '*--rows*' h5svd -q --rows 3,,4 "$b" -o out.h5

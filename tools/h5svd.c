@@ -140,7 +140,8 @@ static spx_status read_rows(const spx_dataset *d, const row_choice *r, double **
     return st;
 }
 
-/* What is subtracted: as many rows as are chosen, or as many as there are to choose from. */
+/* What is subtracted: as many rows as there are to choose from, of which the same are chosen, or as many as are chosen.
+ */
 static spx_status read_subtracted(spx_stage *s, const spx_dataset *d, const row_choice *r, double **out, spx_err *e)
 {
     static const char *const none[] = {NULL};
@@ -153,7 +154,7 @@ static spx_status read_subtracted(spx_stage *s, const spx_dataset *d, const row_
     if (less.ndim != 2 || less.dims[1] != d->dims[1] || (less.dims[0] != r->total && less.dims[0] != d->dims[0]))
         return spx_fail(e, SPX_EINPUT, "%s: is %zu x %zu, but %zu x %zu is wanted", less.name, less.dims[0],
                         less.ndim == 2 ? less.dims[1] : 1, r->total, d->dims[1]);
-    return read_rows(&less, less.dims[0] == r->total ? &all : r, out, e);
+    return read_rows(&less, less.dims[0] == d->dims[0] ? r : &all, out, e);
 }
 
 static spx_status read_weights(spx_stage *s, const char *name, const char *what, size_t n, double **out, spx_err *e)
