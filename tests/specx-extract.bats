@@ -429,7 +429,9 @@ grid=6410,6470,0.8
     fails_with 2 '*unknowns*' specx-extract --method patch -w $grid --wave-step 30000 -o out.h5 "$image"
     fails_with 2 '*--device*gpu*' specx-extract -w $grid --device gpu -o out.h5 "$image"
     fails_with 2 '*precision*' specx-extract -w $grid --precision half -o out.h5 "$image"
-    fails_with 4 '*max-mem*' specx-extract -w $grid --max-mem 100k -o out.h5 "$image"
+    fails_with 4 '*max-mem allows (* of 0.1 MiB held*' specx-extract -w $grid --max-mem 100k -o out.h5 "$image"
+    # where the threads run into it, too
+    fails_with 4 '*max-mem allows*raise*' specx-extract -w $grid --max-mem 3M -o out.h5 "$image"
 }
 
 @test "refuses an output that cannot or must not be written" {

@@ -548,7 +548,7 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
         counts->npatch_failed = failed;
         counts->nbin_nospot = nospot;
         if (no_memory)
-            st = spx_fail(e, SPX_EIO, "out of memory: use fewer threads");
+            st = spx_mem_fail(e);
     }
     for (int t = 0; w && t < nthreads; t++)
         workspace_free(&w[t]);

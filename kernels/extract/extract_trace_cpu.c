@@ -365,7 +365,7 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
         }
         openblas_set_num_threads(blas_threads);
         if (failed) /* there is no other reason */
-            st = spx_fail(e, SPX_EIO, "out of memory: use fewer threads");
+            st = spx_mem_fail(e);
     }
     counts->npatch = o->nspec;
     for (int t = 0; tallies && t < nthreads; t++) {

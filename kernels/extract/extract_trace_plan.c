@@ -366,7 +366,7 @@ spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_t
             no_memory |= pair_bundle(p, &list[i], &left_out, NULL) != SPX_OK;
         }
         if (no_memory)
-            st = spx_fail(e, SPX_EIO, "out of memory");
+            st = spx_mem_fail(e);
     }
     size_t solved = 0;
     for (size_t i = 0; i < nbundle; i++)

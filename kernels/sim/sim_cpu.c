@@ -154,7 +154,7 @@ spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fibe
     }
     for (size_t b = 0; b < nband && st == SPX_OK; b++) {
         if (failed[b].memory != SPX_OK)
-            st = spx_fail(e, SPX_EIO, "out of memory: give fewer threads");
+            st = spx_mem_fail(e);
         else if (failed[b].spot != SPX_SPOT_OK)
             st = spx_fail(e, SPX_EINPUT, "PSF of fibre %zu at %g Angstrom: %s",
                           fiber != NULL ? (size_t)fiber[failed[b].spectrum] : failed[b].spectrum,

@@ -19,6 +19,9 @@ typedef struct {
 } head;
 
 static atomic_size_t held, peak, limit, failures;
+static atomic_int limited; /* the limit was the reason of a failure */
+
+#define MIB 1048576.
 
 #ifdef SPX_FAULTS
 /* Fault-injection build (make asan): the SPX_FAULT_ALLOC-th allocation fails, as in SQLite's malloc tests. */
@@ -62,9 +65,10 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
     char *p = NULL, *base = NULL;
     if (max != 0 && now > max) {
         spx_fail(e, SPX_EIO,
-                 "needs more memory than --max-mem allows (%zu MiB of %zu MiB held, %zu MiB more wanted): "
+                 "needs more memory than --max-mem allows (%.1f MiB of %.1f MiB held, %.1f MiB more wanted): "
                  "raise --max-mem or give smaller inputs",
-                 (now - total) >> 20, max >> 20, total >> 20);
+                 (double)(now - total) / MIB, (double)max / MIB, (double)total / MIB);
+        atomic_store(&limited, 1);
     } else if (fault_now() || (base = calloc(1, total + HEAD)) == NULL) {
         /* calloc() knows which memory is zero already: large blocks are touched first by those who fill them */
         spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);
@@ -138,6 +142,15 @@ spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e)
 size_t spx_mem_failures(void)
 {
     return atomic_load(&failures);
+}
+
+spx_status spx_mem_fail(spx_err *e)
+{
+    if (atomic_load(&limited))
+        return spx_fail(e, SPX_EIO,
+                        "needs more memory than --max-mem allows (%.1f MiB): raise it, or use fewer threads",
+                        (double)atomic_load(&limit) / MIB);
+    return spx_fail(e, SPX_EIO, "out of memory: use fewer threads, or give smaller inputs");
 }
 
 size_t spx_mem_peak(void)

@@ -34,6 +34,9 @@ spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e);
 /* Number of allocations that failed so far: for callers that look at answers, not at errors. */
 size_t spx_mem_failures(void);
 
+/* SPX_EIO, and what to do, after an allocation whose own error was lost: in a thread of a parallel loop. */
+spx_status spx_mem_fail(spx_err *e);
+
 /* Highest sum of memory held at one time so far, bytes. */
 size_t spx_mem_peak(void);
 
