@@ -135,6 +135,10 @@ linked() {
     fits2h5 -o s.h5 boss.fits
     [ "$(h5ls s.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "header sdss " ]
     h52fits e.h5 | cmp - boss.fits
+    # cameras whose names begin with no letter
+    LC_ALL=C sed 's/B1-0/12-0/g; s/R1-0/34-0/g' boss.fits >odd.fits
+    fits2h5 --exposures -o odd.h5 odd.fits
+    [ "$(h5ls odd.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "header x x2 x3 x4 " ]
     fails_with 3 '*no single exposures*' fits2h5 --exposures -o x.h5 "$spec"
 }
 

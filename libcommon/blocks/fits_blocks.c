@@ -66,15 +66,20 @@ static int find_sdss(const spx_fits *f)
     return next_sdss(f, -1);
 }
 
-/* Name of the arm that such a table becomes: the letter of the camera that its HDU is called by (B1-00123456), and a
- * number where others have been called so. */
+/* The letter of the camera that such a table's HDU is called by (B1-00123456); x where it begins with none. */
+static char camera_letter(const spx_fits *f, int table)
+{
+    const int c = (unsigned char)f->hdu[table].extname[0];
+    return isalpha(c) ? (char)tolower(c) : 'x';
+}
+
+/* Name of the arm that such a table becomes: that letter, and a number where others have been called so. */
 static void exposure_name(const spx_fits *f, int table, char name[16])
 {
-    const char letter = (char)tolower((unsigned char)f->hdu[table].extname[0]);
     int same = 1;
     for (int t = next_sdss(f, find_sdss(f)); t >= 0 && t < table; t = next_sdss(f, t))
-        same += tolower((unsigned char)f->hdu[t].extname[0]) == letter;
-    snprintf(name, 16, "%c", isalpha((unsigned char)letter) ? letter : 'x');
+        same += camera_letter(f, t) == camera_letter(f, table);
+    snprintf(name, 16, "%c", camera_letter(f, table));
     if (same > 1)
         snprintf(name + 1, 15, "%d", same);
 }
