@@ -1,4 +1,5 @@
 /* The PSF as a structure, without files: what the stages need on machines that have no HDF5. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,11 @@ static int row_of(const spx_psf *psf, const char *name)
     return -1;
 }
 
+static int range_usable(double wmin, double wmax)
+{
+    return wmax > wmin && isfinite(wmax - wmin);
+}
+
 spx_status spx_psf_index(spx_psf *psf, spx_err *e)
 {
     if (psf->hsizex < 0 || psf->hsizex > MAX_HSIZE || psf->hsizey < 0 || psf->hsizey > MAX_HSIZE)
@@ -26,8 +32,9 @@ spx_status spx_psf_index(spx_psf *psf, spx_err *e)
                         MAX_GHDEG);
     if (!psf->nspec || !psf->ndeg || !psf->x.ncoef || !psf->y.ncoef)
         return spx_fail(e, SPX_EINPUT, "psf: no spectra or no coefficients");
-    if (!(psf->wmax > psf->wmin && psf->x.wmax > psf->x.wmin && psf->y.wmax > psf->y.wmin))
-        return spx_fail(e, SPX_EINPUT, "psf: empty wavelength range: WAVEMAX must be above WAVEMIN");
+    if (!range_usable(psf->wmin, psf->wmax) || !range_usable(psf->x.wmin, psf->x.wmax) ||
+        !range_usable(psf->y.wmin, psf->y.wmax))
+        return spx_fail(e, SPX_EINPUT, "psf: empty wavelength range: WAVEMAX must be above WAVEMIN, and both finite");
     psf->sigx = row_of(psf, "GHSIGX");
     psf->sigy = row_of(psf, "GHSIGY");
     if (psf->sigx < 0 || psf->sigy < 0)

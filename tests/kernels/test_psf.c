@@ -199,6 +199,9 @@ static void check_index(void)
     p->x.wmax = p->x.wmin;
     spx_err_clear(&e);
     CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(e.msg, "WAVEM"), "range: %s", e.msg);
+    p->x.wmax = HUGE_VAL;
+    spx_err_clear(&e);
+    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(e.msg, "WAVEM"), "range without end: %s", e.msg);
     spx_psf_free(p);
     CHECK(p->nspec == 0 && !p->gh, "free");
     spx_psf_free(NULL);
