@@ -362,6 +362,16 @@ grid=6410,6470,0.8
     fails_with 2 '*c.h5: is a second image*-o FOLDER*' specx-extract -w $grid -o out.h5 a.h5 c.h5
 }
 
+@test "the record shows the padding that is in effect" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    specx-extract -w $grid -o t.h5 "$image"
+    [[ $(h5dump -g /provenance t.h5) == *'wave-pad=40'*'pix-pad-frac=0.9'* ]]
+    specx-extract -w $grid --wave-pad 0 --pix-pad-frac 0 -o z.h5 "$image"
+    [[ $(h5dump -g /provenance z.h5) == *'wave-pad=0 '*'pix-pad-frac=0 '* ]]
+    specx-extract -w 6410,6420,0.8 -s :2 --method patch -o p.h5 "$image"
+    [[ $(h5dump -g /provenance p.h5) == *'wave-pad=12'*'pix-pad-frac=0.8'* ]]
+}
+
 @test "traces without a solution are regularised, then flagged, and --strict refuses them" {
     # two fibres with the same spots: only their sum is known
     damage twins.h5 twin /psf/xtrace 0 4 5 twin /psf/ytrace 0 4 5 twin /psf/coeff 1 4 5

@@ -193,6 +193,21 @@ static spx_status to_barycentre(job *j, spx_err *e)
     return SPX_OK;
 }
 
+static spx_extract_options method_defaults(void)
+{
+    return strcmp(opt_method, "trace") == 0 ? spx_extract_trace_defaults() : spx_extract_defaults();
+}
+
+/* Options whose default is the method's: the product's record shows what is in effect. */
+static void complete_options(void)
+{
+    const spx_extract_options o = method_defaults();
+    if (!given_wave_pad)
+        opt_wave_pad = (long)o.wave_pad;
+    if (!given_pix_pad_frac)
+        opt_pix_pad_frac = o.pix_pad_frac;
+}
+
 static spx_status make_options(const spx_stage *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
                                spx_err *e)
 {
@@ -201,15 +216,13 @@ static spx_status make_options(const spx_stage *s, const spx_image *image, const
     if (trace ? given_sub_bundles : given_tolerance)
         return spx_fail(e, SPX_EUSAGE, "--%s: belongs to --method %s", trace ? "sub-bundles" : "tolerance",
                         trace ? "patch" : "trace");
-    *o = trace ? spx_extract_trace_defaults() : spx_extract_defaults();
+    *o = method_defaults();
     o->bundle_size = (size_t)opt_bundle_size;
     if (!trace)
         o->sub_bundles = (size_t)opt_sub_bundles;
     o->wave_step = (size_t)opt_wave_step;
-    if (given_wave_pad)
-        o->wave_pad = (size_t)opt_wave_pad;
-    if (given_pix_pad_frac)
-        o->pix_pad_frac = opt_pix_pad_frac;
+    o->wave_pad = (size_t)opt_wave_pad;
+    o->pix_pad_frac = opt_pix_pad_frac;
     if (trace)
         o->tolerance = opt_tolerance;
     o->regularize = opt_regularize;
@@ -424,6 +437,7 @@ static spx_status run(spx_stage *s, spx_err *e)
 {
     spx_exposures *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
+    complete_options();
     spx_status st = spx_exposures_open(s, &queue, e);
     if (st == SPX_OK) {
         w.total = spx_exposures_total(queue);
