@@ -201,6 +201,7 @@ values() {
     fails_with 2 '*--arm*' specx-sim --arm q -o x.h5
     fails_with 2 '*--step*' specx-sim --step 0 -o x.h5
     fails_with 2 '*--gap*' specx-sim --gap 10 --gap 12:11 -o x.h5
+    fails_with 2 '*--gap*rows 0 to *' specx-sim --fibers 2 -w 6400,6420 --gap 5000:5010 -o x.h5
     fails_with 2 '*two outputs*' specx-sim --truth x.h5 -o x.h5
     fails_with 2 '*--axis is for --library*' specx-sim --axis teff=5000 -o x.h5
     fails_with 2 '*standard output*' specx-sim -n 2 -w 6500,6510 --truth - -o x.h5

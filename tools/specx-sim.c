@@ -405,6 +405,8 @@ static spx_status expose(spx_stage *s, scene *c, spx_err *e)
                        .ivar = o.ivar[0] == 'd' ? SPX_SIM_IVAR_DATA : SPX_SIM_IVAR_MODEL};
     size_t ny = c->psf.npix_y, nx = c->psf.npix_x, end;
     spx_status st = o.gap == NULL ? SPX_OK : interval(o.gap, "--gap", &n.gap_row, &end, e);
+    if (st == SPX_OK && o.gap != NULL && n.gap_row >= ny)
+        st = spx_fail(e, SPX_EUSAGE, "--gap: the CCD has rows 0 to %zu only, not %zu", ny - 1, n.gap_row);
     if (st == SPX_OK && o.gap != NULL)
         n.gap = end - n.gap_row;
     if (st == SPX_OK && o.sky) {
