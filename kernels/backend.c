@@ -18,6 +18,19 @@ static spx_status cpu_extract(spx_backend *b, const spx_image *image, const spx_
     return st == SPX_OK ? spx_extract_hook(o->hook, out, spx_hook_lend_host, NULL, e) : st;
 }
 
+static spx_status cpu_rvfit_open(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
+                                 spx_rvfit_plan **plan, spx_err *e)
+{
+    (void)b;
+    return spx_rvfit_open_cpu(in, o, plan, e);
+}
+
+static void cpu_rvfit_close(spx_backend *b, spx_rvfit_plan *plan)
+{
+    (void)b;
+    spx_rvfit_close_cpu(plan);
+}
+
 static spx_status cpu_rvfit(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
                             spx_rvfit *out, spx_err *e)
 {
@@ -59,6 +72,8 @@ static void open_cpu(spx_backend *b)
     b->abi = SPX_BACKEND_ABI;
     (void)snprintf(b->device, sizeof b->device, "cpu");
     b->extract = cpu_extract;
+    b->rvfit_open = cpu_rvfit_open;
+    b->rvfit_close = cpu_rvfit_close;
     b->rvfit = cpu_rvfit;
     b->stack = cpu_stack;
     b->reduce = cpu_reduce;

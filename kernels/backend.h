@@ -21,7 +21,7 @@
 #ifndef SPX_ABI_SUM
 #define SPX_ABI_SUM 0u
 #endif
-enum { SPX_BACKEND_ABI = 5 + 16 * (int)(SPX_ABI_SUM & 0x3ffffffu) };
+enum { SPX_BACKEND_ABI = 6 + 16 * (int)(SPX_ABI_SUM & 0x3ffffffu) };
 
 typedef enum {
     SPX_STAGE_EXTRACT,
@@ -43,6 +43,10 @@ typedef struct spx_backend {
     /* Stages; NULL: this backend has none. Contracts as those of the CPU's functions. */
     spx_status (*extract)(struct spx_backend *b, const spx_image *image, const spx_psf *psf,
                           const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+    /* A plan that in->plan of rvfit may be, and its end, which NULL may be too. */
+    spx_status (*rvfit_open)(struct spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
+                             spx_rvfit_plan **plan, spx_err *e);
+    void (*rvfit_close)(struct spx_backend *b, spx_rvfit_plan *plan);
     spx_status (*rvfit)(struct spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
                         spx_rvfit *out, spx_err *e);
     spx_status (*stack)(struct spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,

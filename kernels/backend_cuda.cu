@@ -146,6 +146,8 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
         used += n > 0 ? (size_t)n : 0;
     }
     b->extract = spx_extract_stage_cuda;
+    b->rvfit_open = spx_rvfit_open_cuda;
+    b->rvfit_close = spx_rvfit_close_cuda;
     b->rvfit = spx_rvfit_cuda;
     b->stack = spx_stack_cuda;
     b->reduce = spx_reduce_cuda;

@@ -204,6 +204,9 @@ spx_hook_lend spx_cuda_lend;
 spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
                                   const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
 void spx_extract_close_cuda(spx_cuda_state *s);
+spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
+                               spx_rvfit_plan **plan, spx_err *e);
+void spx_rvfit_close_cuda(spx_backend *b, spx_rvfit_plan *plan);
 spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
                           spx_rvfit *out, spx_err *e);
 spx_status spx_stack_cuda(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,

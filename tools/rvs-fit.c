@@ -195,6 +195,7 @@ typedef struct {
     spx_spectra_parts spectra;
     const spx_setup *setup[SPX_MAX_ARM];
     spx_rvfit_options options;
+    spx_rvfit_plan *plan; /* of all parts, made with the first */
     spx_redshifts redshifts;
     int joint;
     size_t nstar, nrow, *row, *first;
@@ -388,7 +389,10 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
                           .first = first,
                           .start = r->start != NULL ? r->start + star * r->nq : NULL};
     memcpy(in.setup, r->setup, sizeof in.setup);
-    spx_status st = r->backend.rvfit(&r->backend, &in, &r->options, r->progress, out, e);
+    spx_status st = r->plan != NULL ? SPX_OK : r->backend.rvfit_open(&r->backend, &in, &r->options, &r->plan, e);
+    in.plan = r->plan;
+    if (st == SPX_OK)
+        st = r->backend.rvfit(&r->backend, &in, &r->options, r->progress, out, e);
     if (st == SPX_EINPUT)
         spx_err_context(e, "%s", opt_templates);
     for (size_t a = 0; a < SPX_MAX_ARM && !opt_model; a++) { /* they were for the hook */
@@ -503,6 +507,8 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
+    if (r.plan != NULL)
+        r.backend.rvfit_close(&r.backend, r.plan);
     spx_backend_close(&r.backend);
     spx_rvfit_free(&r.all);
     spx_free(r.row);

@@ -70,6 +70,10 @@ typedef struct {
         *hook; /* called with the result, residuals with it where models are kept (spx_rvfit_hook()); may be NULL */
 } spx_rvfit_options;
 
+/* What batches of the same templates, arms and options share, and takes a while to make: wavelengths on the templates'
+ * grids, transforms of the cross-correlation, the choice of mappings, copies on devices. Made by a backend, for it. */
+typedef struct spx_rvfit_plan spx_rvfit_plan;
+
 typedef struct {
     const spx_spectra *spectra;
     const spx_setup *setup[SPX_MAX_ARM]; /* for each arm; NULL: the arm is not fitted */
@@ -82,15 +86,22 @@ typedef struct {
     /* [nstar][2+npar] where to start, not mapped; a star whose v is not finite starts from the cross-correlation, other
      * quantities that are not finite from the middle of their range. NULL: all start from the cross-correlation. */
     const double *start;
+    const spx_rvfit_plan *plan; /* for batches one after another; NULL: one is made for this batch alone */
 } spx_rvfit_input;
 
 /* 10 continuum functions, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */
 void spx_rvfit_options_init(spx_rvfit_options *o);
 
+/* A plan for batches like `in` (of which setup[] and what the arms of the spectra are matter, not the stars): it is
+ * used with options `o` only, which stay as they are until it is closed, as the templates do. Errors as below. */
+spx_status spx_rvfit_open_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **plan, spx_err *e);
+void spx_rvfit_close_cpu(spx_rvfit_plan *plan); /* NULL: nothing */
+
 /* Fit all stars. *out is filled in (free with spx_rvfit_free()); a star that cannot be fitted has SPX_RVS_BAD and NaN
  * parameters and changes no other. The result does not depend on the number of threads or on which other stars there
- * are. SPX_EINPUT: no arm to fit, templates without a regular grid, not alike between arms, or not covering an arm's
- * wavelengths at vmin and vmax; SPX_EUSAGE: impossible options; SPX_EIO: memory. `p` may be NULL. */
+ * are, nor on whether there is a plan. SPX_EINPUT: no arm to fit, templates without a regular grid, not alike between
+ * arms, or not covering an arm's wavelengths at vmin and vmax; SPX_EUSAGE: impossible options, or a plan for other
+ * options, templates or arms; SPX_EIO: memory. `p` may be NULL. */
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
                          spx_err *e);
 

@@ -120,17 +120,46 @@ static spx_status fit_task(spx_rv_group *g, size_t first, size_t n, void *arg, s
     return spx_rv_group_fit(g, first, n, arg, e);
 }
 
+spx_status spx_rvfit_open_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **plan, spx_err *e)
+{
+    *plan = NULL;
+    spx_rvfit_plan *p = spx_alloc(1, sizeof *p, e);
+    if (!p)
+        return SPX_EIO;
+    spx_status st = spx_rv_ctx_init(&p->ctx, in, o, e);
+    if (st)
+        spx_free(p);
+    else
+        *plan = p;
+    return st;
+}
+
+void spx_rvfit_close_cpu(spx_rvfit_plan *plan)
+{
+    if (plan)
+        spx_rv_ctx_free(&plan->ctx);
+    spx_free(plan);
+}
+
+/* The context of a batch; *own: the plan of a batch that came without one. */
+static spx_status begin(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **own,
+                        spx_err *e)
+{
+    *own = NULL;
+    spx_status st = in->plan ? SPX_OK : spx_rvfit_open_cpu(in, o, own, e);
+    return st ? st : spx_rv_ctx_batch(c, in->plan ? in->plan : *own, in, o, e);
+}
+
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
                          spx_err *e)
 {
     spx_rv_ctx c;
+    spx_rvfit_plan *own;
     *out = (spx_rvfit){0};
-    spx_status st = spx_rv_ctx_init(&c, in, o, e);
-    if (st)
-        return st;
-    if ((st = spx_rv_result_init(&c, out, e)) == SPX_OK)
+    spx_status st = begin(&c, in, o, &own, e);
+    if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK)
         st = for_stars(&c, p, fit_task, out, e);
-    spx_rv_ctx_free(&c);
+    spx_rvfit_close_cpu(own);
     if (st)
         spx_rvfit_free(out);
     return st;
@@ -176,9 +205,8 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
                                double *grad, spx_err *e)
 {
     spx_rv_ctx c;
-    spx_status st = spx_rv_ctx_init(&c, in, o, e);
-    if (st)
-        return st;
+    spx_rvfit_plan *own;
+    spx_status st = begin(&c, in, o, &own, e);
     for (size_t i = 0; st == SPX_OK && i < c.nstar * c.nq; i++) {
         size_t q = i % c.nq;
         if (!isfinite(x[i]) || (q >= 2 && c.parlog[q - 2] && !(x[i] > 0)) ||
@@ -188,6 +216,6 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
     objective_args a = {x, f, grad};
     if (st == SPX_OK)
         st = for_stars(&c, NULL, objective_task, &a, e);
-    spx_rv_ctx_free(&c);
+    spx_rvfit_close_cpu(own);
     return st;
 }

@@ -112,7 +112,7 @@ std::vector<float> lag_response(const spx_rv_arm &a, size_t nlag)
     return out;
 }
 
-/* The batch's context on one device. */
+/* What a plan has on one device. */
 class shared
 {
   public:
@@ -817,6 +817,9 @@ std::vector<size_t> make_groups(const spx_rv_ctx *c, const model &m, size_t budg
     return first;
 }
 
+/* A plan's copies, on all devices. */
+using copies = std::vector<std::unique_ptr<shared>>;
+
 /* What the workers of all devices have in common. */
 struct batch {
     const spx_rv_ctx *c;
@@ -857,15 +860,14 @@ void work(batch *b, int device, const shared *s)
     }
 }
 
-spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, spx_progress *p, spx_rvfit *out, spx_err *e)
+spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, const copies &all, spx_progress *p, spx_rvfit *out,
+               spx_err *e)
 {
     const size_t ndevice = (size_t)state->ndevice;
-    std::vector<std::unique_ptr<shared>> all;
     size_t budget = (size_t)-1;
     for (size_t d = 0; d < ndevice; d++) {
         size_t free_bytes = 0, total = 0;
         spx::check(cudaSetDevice(state->device[d]), "device");
-        all.push_back(std::unique_ptr<shared>(new shared(c)));
         spx::check(cudaMemGetInfo(&free_bytes, &total), "device memory");
         free_bytes -= free_bytes / 8; /* what the driver and others take meanwhile */
         if (c->opt->max_device_mem > 0)
@@ -896,20 +898,57 @@ spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, spx_progress *p
 
 } // namespace
 
+extern "C" void spx_rvfit_close_cuda(spx_backend *, spx_rvfit_plan *plan)
+{
+    if (plan != nullptr)
+        delete static_cast<copies *>(plan->device);
+    spx_rvfit_close_cpu(plan);
+}
+
+extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
+                                          spx_rvfit_plan **plan, spx_err *e)
+{
+    spx_rv_ctx c;
+    spx_status st = spx_rvfit_open_cpu(in, o, plan, e);
+    if (st != SPX_OK)
+        return st;
+    if ((*plan)->ctx.interpolator == SPX_INTERPOLATE_GRID)
+        st = spx_fail(e, SPX_EDEVICE,
+                      "--interpolator grid has no CUDA version: use --device cpu, or another --interpolator");
+    if (st == SPX_OK && (st = spx_rv_ctx_batch(&c, *plan, in, o, e)) == SPX_OK)
+        st = spx::guarded("rvfit", e, [&] {
+            const spx_cuda_state *state = spx::state_of(b);
+            copies *all = new copies;
+            (*plan)->device = all; /* which is closed with it, whatever happens */
+            for (int d = 0; d < state->ndevice; d++) {
+                spx::check(cudaSetDevice(state->device[d]), "device");
+                all->push_back(std::unique_ptr<shared>(new shared(&c)));
+            }
+            return SPX_OK;
+        });
+    if (st != SPX_OK) {
+        spx_rvfit_close_cuda(b, *plan);
+        *plan = nullptr;
+    }
+    return st;
+}
+
 extern "C" spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
                                      spx_progress *p, spx_rvfit *out, spx_err *e)
 {
     spx_rv_ctx c;
+    spx_rvfit_plan *own = nullptr;
     memset(out, 0, sizeof *out);
-    spx_status st = spx_rv_ctx_init(&c, in, o, e);
+    spx_status st = in->plan != nullptr ? SPX_OK : spx_rvfit_open_cuda(b, in, o, &own, e);
     if (st != SPX_OK)
         return st;
-    if (c.interpolator == SPX_INTERPOLATE_GRID)
-        st = spx_fail(e, SPX_EDEVICE,
-                      "--interpolator grid has no CUDA version: use --device cpu, or another --interpolator");
-    if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && c.nstar > 0)
-        st = spx::guarded("rvfit", e, [&] { return fit(spx::state_of(b), &c, p, out, e); });
-    spx_rv_ctx_free(&c);
+    const spx_rvfit_plan *plan = in->plan != nullptr ? in->plan : own;
+    if ((st = spx_rv_ctx_batch(&c, plan, in, o, e)) == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK &&
+        c.nstar > 0)
+        st = spx::guarded("rvfit", e, [&] {
+            return fit(spx::state_of(b), &c, *static_cast<const copies *>(plan->device), p, out, e);
+        });
+    spx_rvfit_close_cuda(b, own);
     int first = spx::state_of(b)->device[0];
     if (st == SPX_OK)
         st = spx_rvfit_hook(o->hook, in, out, spx_cuda_lend, &first, e);

@@ -61,9 +61,11 @@ const spx_rv_kernels *spx_rv_kernels_avx512(void);
 
 /* One arm: its pixels on the templates' grid and the continuum's basis. */
 typedef struct {
-    size_t index; /* arm of the spectra */
-    const spx_arm *arm;
+    size_t index;       /* arm of the spectra */
+    const spx_arm *arm; /* of the batch */
     const spx_setup *setup;
+    double *wave;         /* [n] wavelengths, Angstrom, that the rest is for */
+    size_t ndiag;         /* of the resolution matrix, where it is used; else 0 */
     size_t n, nt;         /* pixels, template pixels */
     size_t stride, ntile; /* of arrays over pixels; tiles of the template's */
     float *comp;        /* [ntile][ncomp][SPX_RV_TILE] principal components; NULL: the templates themselves are used */
@@ -85,6 +87,8 @@ typedef struct {
     fftwf_plan forward, inverse;
 } spx_rv_arm;
 
+/* The batch (in, nstar, arm[].arm), and what does not depend on it: a plan's context has no batch, that of a batch is
+ * the plan's with the batch, and owns nothing. */
 typedef struct {
     const spx_rvfit_input *in;
     const spx_rvfit_options *opt;
@@ -111,6 +115,11 @@ typedef struct {
     double lag_v0, lag_step;                            /* common velocity grid of the cross-correlation */
     int32_t *ccf_kind;                                  /* [entries of the set] as in spx_rv_set */
 } spx_rv_ctx;
+
+struct spx_rvfit_plan {
+    spx_rv_ctx ctx;
+    void *device; /* a backend's copies on its devices */
+};
 
 /* A piece of a star: one arm of one exposure. */
 typedef struct {
@@ -184,8 +193,12 @@ typedef struct {
     double x[SPX_MAX_FIT], f;
 } spx_rv_start;
 
+/* All but the batch: of `in`, the setups and what the arms are. */
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e);
 void spx_rv_ctx_free(spx_rv_ctx *c);
+/* The context of a batch: the plan's, with the batch, which is checked. Nothing to free. */
+spx_status spx_rv_ctx_batch(spx_rv_ctx *c, const spx_rvfit_plan *plan, const spx_rvfit_input *in,
+                            const spx_rvfit_options *o, spx_err *e);
 /* The mapping of each axis in which cubic interpolation errs least: c->warp, and the axes in it. */
 spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e);
 spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e);

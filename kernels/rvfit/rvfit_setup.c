@@ -1,4 +1,5 @@
-/* What all stars of a batch share: pixels on the templates' grids, continuum bases, ranges; checks of the input. */
+/* What all stars of a batch, and all batches of a plan, share: pixels on the templates' grids, continuum bases, ranges;
+ * checks of the input. */
 #include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
@@ -274,12 +275,14 @@ static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err
     const spx_arm *d = a->arm;
     const spx_setup *s = a->setup;
     size_t n = a->n;
+    a->wave = spx_alloc(n, sizeof *a->wave, e);
     a->lnwave = spx_alloc(n, sizeof *a->lnwave, e);
     a->place = spx_alloc(n, sizeof *a->place, e);
     a->leftout = spx_alloc(n, 1, e);
     a->cprime = spx_alloc(a->nt, sizeof *a->cprime, e);
-    if (!a->lnwave || !a->place || !a->leftout || !a->cprime)
+    if (!a->wave || !a->lnwave || !a->place || !a->leftout || !a->cprime)
         return SPX_EIO;
+    memcpy(a->wave, d->wavelength, n * sizeof *a->wave);
     spx_rv_spline_factor(a->nt, a->cprime);
     for (size_t i = 0; i < n; i++) {
         double w = d->wavelength[i];
@@ -318,6 +321,7 @@ static spx_status make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
     a->ntile = (a->nt + SPX_RV_TILE - 1) / SPX_RV_TILE;
     if (a->n < 2)
         return spx_fail(e, SPX_EINPUT, "arm '%.15s' has %zu pixels: nothing to fit", a->arm->name, a->n);
+    a->ndiag = o->resolution ? a->arm->ndiag : 0;
     if (o->resolution && !a->arm->resolution)
         return spx_fail(e, SPX_EINPUT, "arm '%.15s' has no resolution matrix: fit without --resolution-matrix",
                         a->arm->name);
@@ -637,7 +641,7 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
 
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e)
 {
-    *c = (spx_rv_ctx){.in = in, .opt = o, .kernels = spx_rv_kernels_avx512()};
+    *c = (spx_rv_ctx){.opt = o, .kernels = spx_rv_kernels_avx512()};
     if (!c->kernels)
         c->kernels = spx_rv_kernels_avx2();
     if (!c->kernels)
@@ -664,6 +668,47 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
     if (st == SPX_OK && c->narm == 0)
         st =
             spx_fail(e, SPX_EINPUT, "no arm has a setup of the templates: name the setups like the arms, or use --map");
+    for (size_t i = 0; st == SPX_OK && o->keep_ccf && i < c->narm; i++)
+        if (c->arm[i].setup->ccf.ntemp == 0)
+            st = spx_fail(e, SPX_EINPUT, "setup '%.63s' has no cross-correlation set whose curves could be kept",
+                          c->arm[i].setup->setup);
+    if (st || (st = make_ranges(c, e)) || (c->interpolator == SPX_INTERPOLATE_SIMPLEX && (st = make_simplices(c, e))) ||
+        (st = make_ccf(c, e))) {
+        spx_rv_ctx_free(c);
+        return st;
+    }
+    for (size_t i = 0; i < c->narm; i++)
+        c->arm[i].arm = NULL; /* that of the batch comes later */
+    return SPX_OK;
+}
+
+/* Is the plan for these arms, templates and options? */
+static int plan_suits(const spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o)
+{
+    size_t narm = 0;
+    for (size_t i = 0; i < in->spectra->narm; i++)
+        narm += in->setup[i] != NULL;
+    int ok = o == c->opt && narm == c->narm;
+    for (size_t i = 0; i < c->narm && ok; i++) {
+        const spx_rv_arm *a = &c->arm[i];
+        const spx_arm *d = &in->spectra->arm[a->index];
+        ok = a->index < in->spectra->narm && in->setup[a->index] == a->setup && d->nwave == a->n &&
+             memcmp(d->wavelength, a->wave, a->n * sizeof *a->wave) == 0 &&
+             (!o->resolution || (d->resolution && d->ndiag == a->ndiag));
+    }
+    return ok;
+}
+
+spx_status spx_rv_ctx_batch(spx_rv_ctx *c, const spx_rvfit_plan *plan, const spx_rvfit_input *in,
+                            const spx_rvfit_options *o, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    if (!plan_suits(&plan->ctx, in, o))
+        return spx_fail(e, SPX_EUSAGE, "the plan of the fit is for other arms, templates or options");
+    *c = plan->ctx;
+    c->in = in;
+    for (size_t i = 0; i < c->narm; i++)
+        c->arm[i].arm = &in->spectra->arm[c->arm[i].index];
     for (size_t i = 0; st == SPX_OK && i < in->nrow; i++)
         if ((in->row ? in->row[i] : i) >= in->spectra->nspec)
             st = spx_fail(e, SPX_EINPUT, "row %zu does not exist: there are %zu spectra", in->row ? in->row[i] : i,
@@ -674,13 +719,6 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
     for (size_t k = 0; st == SPX_OK && in->first && k < in->nstar; k++)
         if (in->first[k] > in->first[k + 1])
             st = spx_fail(e, SPX_EINPUT, "exposures of star %zu: the list is not in order", k);
-    for (size_t i = 0; st == SPX_OK && o->keep_ccf && i < c->narm; i++)
-        if (c->arm[i].setup->ccf.ntemp == 0)
-            st = spx_fail(e, SPX_EINPUT, "setup '%.63s' has no cross-correlation set whose curves could be kept",
-                          c->arm[i].setup->setup);
-    if (st || (st = make_ranges(c, e)) || (c->interpolator == SPX_INTERPOLATE_SIMPLEX && (st = make_simplices(c, e))) ||
-        (st = make_ccf(c, e)))
-        spx_rv_ctx_free(c);
     return st;
 }
 
@@ -688,6 +726,7 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
 {
     for (size_t i = 0; i < c->narm; i++) {
         spx_rv_arm *a = &c->arm[i];
+        spx_free(a->wave);
         spx_free(a->lnwave);
         spx_free(a->place);
         spx_free(a->basis);

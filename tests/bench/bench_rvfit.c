@@ -282,9 +282,11 @@ static void on_cpu(const spx_templates *t)
     spx_rvfit_options_init(&o);
 
     spx_rv_ctx c;
+    spx_rvfit_plan *plan;
     double begin = now();
-    need(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
+    need(spx_rvfit_open_cpu(&in, &o, &plan, &e) == SPX_OK, &e);
     double setup = now() - begin;
+    need(spx_rv_ctx_batch(&c, plan, &in, &o, &e) == SPX_OK, &e);
     size_t comp_bytes = 0, nt = 0, npix = 0;
     double comp_flop = 0, ccf_flop = 0;
     for (size_t a = 0; a < NARM; a++) {
@@ -300,7 +302,7 @@ static void on_cpu(const spx_templates *t)
     double flops = peak_flops(c.kernels), bytes = bandwidth(comp_bytes);
     printf("one core: %.1f Gflop/s (single precision, components in cache), %.1f GB/s (%.1f MB in a row)\n",
            flops * 1e-9, bytes * 1e-9, (double)comp_bytes * 1e-6);
-    printf("%zu stars, %zu pixels and %zu template samples each; set-up of the batch %.1f ms\n", nstar, npix, nt,
+    printf("%zu stars, %zu pixels and %zu template samples each; set-up of batches %.1f ms\n", nstar, npix, nt,
            1e3 * setup);
 
     /* Steps, on one full group of stars. */
@@ -368,7 +370,7 @@ static void on_cpu(const spx_templates *t)
 
     spx_rvfit_free(&r);
     spx_rv_group_free(group);
-    spx_rv_ctx_free(&c);
+    spx_rvfit_close_cpu(plan);
     free_stars(&s);
 }
 
