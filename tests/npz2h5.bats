@@ -68,6 +68,10 @@ values() {
     rvs-template -q -s b:5030:5170:0.5:FWHM=1.8 -s r:5100:5180:0.5:R=3000:air -j 3 -o u.h5 net.h5
     h5diff t.h5 u.h5 /templates
     fails_with 2 '*nothing to train*' rvs-template --train-nn -s b:5030:5170:0.5:FWHM=1.8 -o x.h5 net.h5
+    # what only libraries have is refused, not ignored
+    for option in --norm=none --log-param=teff --interpolator=grid --pca=1e-3 --pca-max=0 --ccf-every=2; do
+        fails_with 2 '*for libraries*' rvs-template $option -s b:5030:5170:0.5:FWHM=1.8 -o x.h5 net.h5
+    done
     fails_with 3 '*covers*' rvs-template -s b:4000:5170:0.5:FWHM=1.8 -o x.h5 net.h5
     # the exponential of what is blurred is not what is blurred of the exponential
     npz2h5 --output lnflux -l teff:1000,logg,feh,vturb --fix vturb=1.2 -o ln.h5 net.npz

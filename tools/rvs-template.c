@@ -17,7 +17,7 @@ enum {
 static struct {
     spx_opt_list setup;
     const char *interpolator, *norm, *resolution, *logpar, *vsini;
-    int ccf, logpar_given;
+    int ccf, logpar_given, library_given; /* an option that makes sense for libraries only */
     long every;
     double pca, pca_max;
     int train, nn_given;
@@ -42,7 +42,7 @@ static const spx_opt options[] = {
      0, 0, NULL, NULL},
     {SPX_OPT_CHOICE, "norm", 0, NULL, &o.norm,
      "Divide each template by nothing, its median, or also by a straight line in ln(flux)", 0, 0, "none|median|linear",
-     NULL},
+     &o.library_given},
     {SPX_OPT_STRING, "library-resolution", 0, "R=EXPR", &o.resolution,
      "Resolution that the library has already (or FWHM=EXPR, or none); it is subtracted in quadrature", 0, 0, NULL,
      NULL},
@@ -50,11 +50,12 @@ static const spx_opt options[] = {
      "Parameters that are interpolated in their logarithm; none for none", 0, 0, NULL, &o.logpar_given},
     {SPX_OPT_CHOICE, "interpolator", 0, NULL, &o.interpolator,
      "Interpolate in a regular grid, or in the simplices of a triangulation; auto: in a grid if the library is one", 0,
-     0, "auto|grid|simplex", NULL},
+     0, "auto|grid|simplex", &o.library_given},
     {SPX_OPT_DOUBLE, "pca", 0, "ERROR", &o.pca,
-     "Keep as many principal components as leave out no more than this, rms in ln(flux); 0: none", 0, 1, NULL, NULL},
+     "Keep as many principal components as leave out no more than this, rms in ln(flux); 0: none", 0, 1, NULL,
+     &o.library_given},
     {SPX_OPT_DOUBLE, "pca-max", 0, "ERROR", &o.pca_max, "and no more than this in any pixel of any template; 0: any", 0,
-     10, NULL, NULL},
+     10, NULL, &o.library_given},
     {SPX_OPT_HEADING, "Network", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
     {SPX_OPT_FLAG, "train-nn", 0, NULL, &o.train,
      "Train a network that interpolates, for rvs-fit --interpolator nn, and report its error", 0, 0, NULL, NULL},
@@ -65,7 +66,7 @@ static const spx_opt options[] = {
     {SPX_OPT_FLAG, "ccf", 0, NULL, &o.ccf,
      "Make the set from which rvs-fit starts; on by default, --no-ccf leaves it out", 0, 0, NULL, NULL},
     {SPX_OPT_INT, "ccf-every", 0, "N", &o.every, "Take every N-th template; 0: so that about 100 are taken", 0, 1e9,
-     NULL, NULL},
+     NULL, &o.library_given},
     {SPX_OPT_STRING, "ccf-vsini", 0, "KM/S,...", &o.vsini, "Rotation velocities that each of them is broadened with", 0,
      0, NULL, NULL},
     {0}};
@@ -218,12 +219,55 @@ static spx_status make_of_network(spx_input *in, const spx_template_config *cfg,
     spx_network net = {0};
     if (o.train)
         return spx_fail(e, SPX_EUSAGE, "%s holds a network: there is nothing to train (--train-nn)", in->name);
+    if (o.library_given || o.logpar_given)
+        return spx_fail(e, SPX_EUSAGE,
+                        "%s holds a network: --norm, --log-param, --interpolator, --pca, --pca-max and --ccf-every are "
+                        "for libraries",
+                        in->name);
     spx_status st = spx_network_read(in->file, &net, e);
     if (st == SPX_OK && (st = spx_template_import(&net, cfg, NETWORK_TEMPLATES, t, report, e)) == SPX_EINPUT)
         spx_err_context(e, "%s:/network", in->name);
     if (st == SPX_OK)
         spx_note("%s gives the spectra: a network of %zu layers, %zu parameters", in->name, net.nn.nlayer, net.npar);
     spx_network_free(&net);
+    return st;
+}
+
+/* What the user and the provenance should know of the templates of one setup. */
+static spx_status tell_setup(spx_stage *s, const spx_setup *setup, spx_err *e)
+{
+    char name[96];
+    spx_note("setup '%s': %zu principal components leave out %.2g rms, %.2g at most, in ln(flux)", setup->setup,
+             setup->pca.ncomp, setup->pca.rms, setup->pca.max);
+    if (setup->pca.rms > o.pca || (o.pca_max > 0 && setup->pca.max > o.pca_max))
+        spx_warn("setup '%s': that is more than --pca and --pca-max allow: there are no more components", setup->setup);
+    if (setup->nn.nlayer > 0)
+        spx_note(
+            "setup '%s': the network is off by %.2g rms, %.2g at most, in ln(flux) of spectra that it has not seen",
+            setup->setup, setup->nn.rms, setup->nn.max);
+    (void)snprintf(name, sizeof name, "components_%s", setup->setup);
+    return spx_stage_record(s, name, e, "%zu", setup->pca.ncomp);
+}
+
+/* The same of all that was made, of `nlibrary` spectra or of a network. */
+static spx_status tell(spx_stage *s, const spx_templates *t, const spx_template_report *report, size_t nlibrary,
+                       int network_in, spx_err *e)
+{
+    if (report->nfilled > 0)
+        spx_note("%zu of %zu nodes of the grid are not in the library and were filled in", report->nfilled,
+                 report->nfilled + nlibrary);
+    if (t->setup[0].simplex != NULL)
+        spx_note("the library is no regular grid: %zu spectra in %zu simplices", nlibrary, t->setup[0].nsimplex);
+    if (report->nmissing > 0)
+        spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report->nmissing);
+    if (report->nraised > 0)
+        spx_warn("%zu samples without flux were raised to 1e-10 of their template's median", report->nraised);
+    spx_status st = spx_stage_record(s, "filled_nodes", e, "%zu", report->nfilled);
+    if (st == SPX_OK)
+        st = spx_stage_record(s, "raised_samples", e, "%zu", report->nraised);
+    for (size_t i = 0; i < t->nsetup && st == SPX_OK; i++)
+        if (t->setup[i].pca.mean != NULL && !network_in)
+            st = tell_setup(s, &t->setup[i], e);
     return st;
 }
 
@@ -261,33 +305,8 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_stage_step(s, "template");
     if (st == SPX_OK)
         st = network_in ? make_of_network(in, &cfg, &t, &report, e) : make(s, in, &lib, &cfg, &t, &report, e);
-    if (st == SPX_OK && report.nfilled > 0)
-        spx_note("%zu of %zu nodes of the grid are not in the library and were filled in", report.nfilled,
-                 report.nfilled + lib.ntemp);
-    if (st == SPX_OK && t.setup[0].simplex != NULL)
-        spx_note("the library is no regular grid: %zu spectra in %zu simplices", lib.ntemp, t.setup[0].nsimplex);
-    if (st == SPX_OK && report.nmissing > 0)
-        spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report.nmissing);
-    if (st == SPX_OK && report.nraised > 0)
-        spx_warn("%zu samples without flux were raised to 1e-10 of their template's median", report.nraised);
-
-    for (size_t i = 0; i < t.nsetup && st == SPX_OK; i++) {
-        const spx_setup *setup = &t.setup[i];
-        char name[96];
-        if (setup->pca.mean == NULL || network_in)
-            continue;
-        spx_note("setup '%s': %zu principal components leave out %.2g rms, %.2g at most, in ln(flux)", setup->setup,
-                 setup->pca.ncomp, setup->pca.rms, setup->pca.max);
-        (void)snprintf(name, sizeof name, "components_%s", setup->setup);
-        st = spx_stage_record(s, name, e, "%zu", setup->pca.ncomp);
-        if (setup->pca.rms > o.pca || (o.pca_max > 0 && setup->pca.max > o.pca_max))
-            spx_warn("setup '%s': that is more than --pca and --pca-max allow: there are no more components",
-                     setup->setup);
-        if (setup->nn.nlayer > 0)
-            spx_note("setup '%s': the network is off by %.2g rms, %.2g at most, in ln(flux) of spectra that it has not "
-                     "seen",
-                     setup->setup, setup->nn.rms, setup->nn.max);
-    }
+    if (st == SPX_OK)
+        st = tell(s, &t, &report, lib.ntemp, network_in, e);
 
     spx_stage_step(s, "write");
     if (st == SPX_OK) {
@@ -297,10 +316,6 @@ static spx_status run(spx_stage *s, spx_err *e)
     }
     if (st == SPX_OK)
         st = spx_templates_write(file, &t, e);
-    if (st == SPX_OK)
-        st = spx_stage_record(s, "filled_nodes", e, "%zu", report.nfilled);
-    if (st == SPX_OK)
-        st = spx_stage_record(s, "raised_samples", e, "%zu", report.nraised);
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
