@@ -43,13 +43,16 @@ values() {
     fails_with 2 '*--labels*' npz2h5 -o x.h5 net.npz
     fails_with 3 '*w_array_0*shape*' npz2h5 -l a,b -o x.h5 net.npz
     fails_with 2 '*--fix mass=1*' npz2h5 -l teff,logg,feh,vturb --fix mass=1 -o x.h5 net.npz
-    fails_with 2 '*nothing is left*' npz2h5 -l a,b,c,d --fix a=1 --fix b=1 --fix c=1 --fix d=1 -o x.h5 net.npz
+    fails_with 2 "*two inputs are called 'b'*" npz2h5 -l a,b,c,b -o x.h5 net.npz
+    fails_with 2 '*--fix vturb=3: net.npz was trained for 1 to 2*' \
+        npz2h5 -l teff:1000,logg,feh,vturb --fix vturb=3 -o x.h5 net.npz
+    fails_with 2 '*nothing is left*' npz2h5 -l a,b,c,d --fix a=5 --fix b=4 --fix c=0 --fix d=1 -o x.h5 net.npz
     fails_with 2 '*START:STEP*' npz2h5 -l a,b,c,d -w linear:1 -o x.h5 net.npz
     fails_with 3 '*do not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
     fails_with 3 '*no array lambda*' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
     fails_with 3 '*shape*' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
     # what is not finite in single precision, or as a range
-    fails_with 3 '*too large*' npz2h5 -l a,b,c,d --fix d=1e300 -o x.h5 net.npz
+    fails_with 2 '*--fix d=1e+300*trained for*' npz2h5 -l a,b,c,d --fix d=1e300 -o x.h5 net.npz
     fails_with 3 '*too large*' npz2h5 -l a:1e308,b,c,d -o x.h5 net.npz
     fails_with 3 '*absent.npz: cannot open*' npz2h5 -l a,b,c,d -o x.h5 absent.npz
     fails_with 2 '*one .npz file*' npz2h5 -l a,b,c,d -o x.h5 net.npz packed.npz

@@ -51,6 +51,11 @@ column() {
     fails_with 2 '*no arm*' rvs-fit -t templates.h5 --map g=r -o x.h5 frame-r0.h5
     fails_with 3 '*wider setup*' rvs-fit -t templates.h5 --map r=b -o x.h5 frame-r0.h5
     fails_with 3 '*h5merge*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
+    fails_with 3 'rvs-fit: frame-r0.h5: *' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
+    fails_with 3 'rvs-fit: templates.h5: holds no spectra*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 templates.h5
+    cp spectra.h5 damaged.h5
+    h5edit damaged.h5 delete /spectra/r/wavelength
+    fails_with 3 '*/spectra/r/wavelength*missing*' rvs-fit -t templates.h5 -o x.h5 damaged.h5
     fails_with 2 "*--arms*no arm 'x'*" rvs-fit -t templates.h5 --arms r,x -o x.h5 spectra.h5
     rvs-template -q -s x:6400:6600:0.5:FWHM=1.8 -s y:6400:6600:0.5:FWHM=1.8 -o others.h5 library.h5
     fails_with 3 '*no arm has a setup*' rvs-fit -t others.h5 -o x.h5 spectra.h5

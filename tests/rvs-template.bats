@@ -162,6 +162,8 @@ values() {
     h5check t.h5
     run ! h5ls t.h5/templates/a/grid
     h5diff t.h5 t.h5 /templates/a/simplex/corner /templates/b/simplex/corner
+    rvs-template --interpolator simplex -s a:5050:5350:0.4:R=3000 -o s.h5 library.h5 2>err
+    [[ $(cat err) == *"is triangulated: 252 spectra in "*" simplices"* ]]
     [ "$(values /templates/a/simplex/corner t.h5 | tr ' ' '\n' | sort -n | tail -1)" = 251 ]
 }
 

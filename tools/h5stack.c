@@ -140,7 +140,8 @@ static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_sh
         int traces = spx_h5_exists(in->file, "/traces") || spx_h5_exists(in->file, "/ccf");
         int shifts = spx_h5_exists(in->file, "/shifts");
         if (!traces && !shifts)
-            return spx_fail(e, SPX_EINPUT, "%s: holds neither traces nor shifts", in->name);
+            return spx_fail(e, SPX_EINPUT, "%s: holds neither traces nor shifts (nor /ccf, which rvs-fit --ccf writes)",
+                            in->name);
         if ((traces && with_traces != NULL) || (shifts && with_shifts != NULL))
             return spx_fail(e, SPX_EUSAGE, "%s: holds %s again: give them once", in->name,
                             traces && with_traces != NULL ? "traces" : "shifts");

@@ -76,6 +76,9 @@ static spx_status parse_labels(spx_payne_label *l, size_t *n, spx_err *e)
         if (text[0] == '\0' || strlen(text) >= sizeof l->name)
             return spx_fail(e, SPX_EUSAGE, "--labels: a name has 1 to %zu characters", sizeof l->name - 1);
         (void)snprintf(l[*n].name, sizeof l->name, "%.31s", text);
+        for (size_t k = 0; k < *n; k++)
+            if (strcmp(l[k].name, l[*n].name) == 0)
+                return spx_fail(e, SPX_EUSAGE, "--labels: two inputs are called '%s'", l[k].name);
         ++*n;
         p += len + (p[len] == ',');
     }

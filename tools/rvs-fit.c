@@ -78,8 +78,8 @@ static const spx_opt options[] = {
     {.kind = SPX_OPT_FLAG,
      .name = "zbest-select",
      .value = &opt_zbest_select,
-     .help = "Fit spectra only that are stars there, or slower than 1500 km/s; the file is that of --zbest, or among "
-             "the inputs"},
+     .help = "Fit spectra only that are stars there, or slower than 1500 km/s; the file is that of --zbest, or in "
+             "one with the spectra"},
     {.kind = SPX_OPT_FLAG,
      .name = "all-fibers",
      .value = &opt_all_fibers,
@@ -236,7 +236,8 @@ static spx_status read_redshifts(fit_run *r, spx_err *e)
     for (size_t i = 0; i < r->spectra.npart; i++)
         if (spx_redshifts_there(r->spectra.part[i].file))
             return spx_redshifts_read(r->spectra.part[i].file, &r->redshifts, e);
-    return spx_fail(e, SPX_EUSAGE, "--zbest-select: there is no redshift file among the inputs: give it with --zbest");
+    return spx_fail(e, SPX_EUSAGE,
+                    "--zbest-select: the file of the spectra holds no redshifts: name the redshift file with --zbest");
 }
 
 /* Rows and stars. SPX_ENO when none is left. */
@@ -359,9 +360,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
     r->joint = opt_joint[0] != 'n';
     r->spectra.with_resolution = opt_resolution;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
-        if ((st = spx_stage_input(s, i, &in, e)) == SPX_OK &&
-            (st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e)) != SPX_OK && i > 0)
-            spx_err_context(e, "%s", in->name);
+        if ((st = spx_stage_input(s, i, &in, e)) == SPX_OK)
+            st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e);
     if (st == SPX_OK)
         st = spx_stage_extra_input(s, opt_templates, &in, e);
     if (st == SPX_OK)

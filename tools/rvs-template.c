@@ -257,7 +257,9 @@ static spx_status tell(spx_stage *s, const spx_templates *t, const spx_template_
         spx_note("%zu of %zu nodes of the grid are not in the library and were filled in", report->nfilled,
                  report->nfilled + nlibrary);
     if (t->setup[0].simplex != NULL)
-        spx_note("the library is no regular grid: %zu spectra in %zu simplices", nlibrary, t->setup[0].nsimplex);
+        spx_note("%s: %zu spectra in %zu simplices",
+                 o.interpolator[0] == 'a' ? "the library is no regular grid" : "the library is triangulated", nlibrary,
+                 t->setup[0].nsimplex);
     if (report->nmissing > 0)
         spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report->nmissing);
     if (report->nraised > 0)

@@ -57,6 +57,9 @@ spx_status spx_payne_network(const spx_npz *z, const char *path, size_t nlabel, 
     for (size_t p = 0; p < nlabel; p++) {
         if (!(hi->value[p] > lo->value[p]))
             return spx_fail(e, SPX_EINPUT, "%s: x_min and x_max of input %zu (%s) are no range", path, p, l[p].name);
+        if (!isnan(l[p].fixed) && !(l[p].fixed >= lo->value[p] * l[p].unit && l[p].fixed <= hi->value[p] * l[p].unit))
+            return spx_fail(e, SPX_EUSAGE, "--fix %s=%g: %s was trained for %g to %g", l[p].name, l[p].fixed, path,
+                            lo->value[p] * l[p].unit, hi->value[p] * l[p].unit);
         if (!isnan(l[p].fixed))
             continue;
         if (net->npar == SPX_MAX_PAR)

@@ -31,7 +31,7 @@ static spx_status need_integers(const spx_table *t, const char *name, int64_t **
 {
     spx_status st = integers(t, name, out, e);
     if (st == SPX_OK && *out == NULL)
-        st = spx_fail(e, SPX_EINPUT, "the spectra have no fibermap with a %s: choose rows by their number", name);
+        st = spx_fail(e, SPX_EINPUT, "the spectra have no fibermap with %s: choose rows by their number", name);
     return st;
 }
 

@@ -323,8 +323,10 @@ static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_
         return st;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         char p[300];
+        char flux[300]; /* an arm without wavelengths is damaged, not absent */
         (void)snprintf(p, sizeof p, "/spectra/%s/wavelength", names[i]);
-        if (!spx_h5_exists(file, p))
+        (void)snprintf(flux, sizeof flux, "/spectra/%s/flux", names[i]);
+        if (!spx_h5_exists(file, p) && !spx_h5_exists(file, flux))
             continue;
         if (s->narm == SPX_MAX_ARM || strlen(names[i]) >= sizeof s->arm[0].name) {
             st = spx_fail(e, SPX_EINPUT, "%s:/spectra: more than %d arms, or an arm's name is too long",

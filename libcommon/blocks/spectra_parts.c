@@ -176,6 +176,7 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     spx_spectra_part part = {.file = file};
     spx_err why = {0};
     spx_status st = spx_spectra_read_head(file, &head, part.path, e);
+    int known = st != SPX_OK; /* its message names the file */
     if (st == SPX_OK)
         st = grow(p, e);
     part.nspec = head.nspec;
@@ -200,6 +201,8 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     }
     if (st == SPX_OK)
         p->part[p->npart++] = part;
+    else if (!known)
+        spx_err_context(e, "%s", spx_h5_filename(file));
     spx_spectra_free(&head);
     return st;
 }

@@ -53,7 +53,7 @@ static spx_status read_file(const char *name, column *wave, column *flux, spx_er
             continue;
         double w = strtod(p, &q), x = strtod(q, &r);
         if (q == p || r == q || !isfinite(w) || !isfinite(x))
-            st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a wavelength and a flux", name, number);
+            st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a wavelength and a value", name, number);
         else if (w <= 0.0 || (wave->n > 0 && w <= wave->v[wave->n - 1]))
             st = spx_fail(e, SPX_EINPUT, "%s:%zu: wavelengths do not increase: sort the file", name, number);
         else if ((st = append(wave, w, e)) == SPX_OK)
@@ -62,7 +62,8 @@ static spx_status read_file(const char *name, column *wave, column *flux, spx_er
     if (st == SPX_OK && ferror(f))
         st = spx_fail(e, SPX_EIO, "%s: cannot read: %s", name, strerror(errno));
     if (st == SPX_OK && wave->n < 2)
-        st = spx_fail(e, SPX_EINPUT, "%s: has %zu values: a spectrum needs at least 2", name, wave->n);
+        st = spx_fail(e, SPX_EINPUT, "%s: has %zu lines with a wavelength and a value: at least 2 are needed", name,
+                      wave->n);
     free(line);
     (void)fclose(f);
     return st;
