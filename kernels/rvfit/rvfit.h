@@ -66,8 +66,8 @@ typedef struct {
     int keep_ccf;
     size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */
     int threads;           /* > 0 */
-    spx_hook
-        *hook; /* called with the result, residuals with it where models are kept (spx_rvfit_hook()); may be NULL */
+    /* called with the result, residuals with it where models are kept (spx_rvfit_hook()); may be NULL */
+    spx_hook *hook;
 } spx_rvfit_options;
 
 /* What batches of the same templates, arms and options share, and takes a while to make: wavelengths on the templates'
