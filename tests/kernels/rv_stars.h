@@ -59,7 +59,12 @@ static double gauss(void)
 enum { NLINE = 160, NPIX = 500, NPAR = 3, NQ = 2 + NPAR, NARM = 2 };
 static const double ARM_MIN[NARM] = {4600, 6350}, STEP = 0.4, LSF_FWHM = 1.5;
 static const double TEFF[] = {4500, 5000, 5500, 6000, 6500}, FEH[] = {-2, -1, -0.5, 0};
+enum { FIRST_BIN = 4500, NBIN = 2200, REACH = 6 };
+static const double LINE_SIGMA = 0.25; /* Angstrom */
 static double line_at[NLINE], line_depth[NLINE], line_exc[NLINE];
+/* Lines that reach into each Angstrom from FIRST_BIN on, in their order. */
+static uint8_t line_near[NBIN][NLINE];
+static size_t nnear[NBIN];
 
 static void make_lines(void)
 {
@@ -68,16 +73,37 @@ static void make_lines(void)
         line_depth[k] = 0.05 + 0.8 * uniform();
         line_exc[k] = 4 * uniform();
     }
+    for (int b = 0; b < NBIN; b++)
+        for (int k = 0; k < NLINE; k++)
+            if (fabs(line_at[k] - FIRST_BIN - b - 0.5) < 0.5 + REACH * LINE_SIGMA + 1e-6)
+                line_near[b][nnear[b]++] = (uint8_t)k;
+}
+
+/* Strength of each line; kept until others are asked for. */
+static const double *strengths(double teff, double feh)
+{
+    static double of[2], strength[NLINE];
+    if (of[0] != teff || of[1] != feh)
+        for (int k = 0; k < NLINE; k++)
+            strength[k] = line_depth[k] * pow(10, 0.3 * feh - 0.25 * line_exc[k] * (5040 / teff - 0.9));
+    of[0] = teff;
+    of[1] = feh;
+    return strength;
 }
 
 /* Flux per unit wavelength; alpha is there as a parameter that has one value only. */
 static double flux_at(double teff, double feh, double lambda)
 {
+    const double *strength = strengths(teff, feh);
     double tau = 0;
-    for (int k = lambda < 5500; k < NLINE; k += 2) { /* odd lines are in the blue arm */
-        double z = (lambda - line_at[k]) / 0.25;
-        if (fabs(z) < 6)
-            tau += line_depth[k] * pow(10, 0.3 * feh - 0.25 * line_exc[k] * (5040 / teff - 0.9)) * exp(-0.5 * z * z);
+    if (lambda >= FIRST_BIN && lambda < FIRST_BIN + NBIN) {
+        size_t bin = (size_t)(lambda - FIRST_BIN);
+        for (size_t i = 0; i < nnear[bin]; i++) {
+            size_t k = line_near[bin][i];
+            double z = (lambda - line_at[k]) / LINE_SIGMA;
+            if (fabs(z) < REACH)
+                tau += strength[k] * exp(-0.5 * z * z);
+        }
     }
     return pow(lambda / 5000, -4) / expm1(1.4388e8 / (lambda * teff)) * exp(-tau);
 }
