@@ -12,8 +12,9 @@
 
 #include "base/mem.h"
 
-/* Names to unlink when a signal arrives: the handler may use only async-signal-safe calls, so a plain array. */
-enum { NSLOT = 16, PATHLEN = 4096 };
+/* Names to unlink when a signal arrives: the handler may use only async-signal-safe calls, so a plain array. A queue on
+ * many devices has two products a device, which may all wait for a slow disk. */
+enum { NSLOT = 64, PATHLEN = 4096 };
 static struct {
     volatile sig_atomic_t used;
     char path[PATHLEN], target[PATHLEN];
