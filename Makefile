@@ -247,7 +247,7 @@ sanitized:
 
 C_FILES  = $(wildcard tools/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
            kernels/*.cu kernels/*/*.cu kernels/*/*.cuh)
-SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*.bash)
+SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 
 ## lint: lint-shell, lint-format, lint-c and lint-man

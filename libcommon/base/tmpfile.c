@@ -55,6 +55,7 @@ static void on_signal(int sig)
     (void)raise(sig);
 }
 
+#ifndef __SANITIZE_ADDRESS__ /* which has a report of its own */
 /* HDF5 1.10 can crash on a damaged file; then, too, nothing stays behind. */
 static void on_crash(int sig)
 {
@@ -65,6 +66,7 @@ static void on_crash(int sig)
     }
     on_signal(sig);
 }
+#endif
 
 void spx_tmpfile_guard(void)
 {
@@ -79,7 +81,7 @@ void spx_tmpfile_guard(void)
         if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             (void)sigaction(sigs[i], &sa, NULL);
     }
-#ifndef __SANITIZE_ADDRESS__ /* which has a report of its own */
+#ifndef __SANITIZE_ADDRESS__
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     sa.sa_handler = on_crash;
     for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
