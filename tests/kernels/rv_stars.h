@@ -105,7 +105,8 @@ static double flux_at(double teff, double feh, double lambda)
                 tau += strength[k] * exp(-0.5 * z * z);
         }
     }
-    return pow(lambda / 5000, -4) / expm1(1.4388e8 / (lambda * teff)) * exp(-tau);
+    double u = 5000 / lambda * (5000 / lambda);
+    return u * u / expm1(1.4388e8 / (lambda * teff)) * (tau > 0 ? exp(-tau) : 1);
 }
 
 static void make_templates(spx_templates *t)
