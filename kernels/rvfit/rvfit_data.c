@@ -13,7 +13,7 @@ static const double MAX_SN = 1e7;       /* no detector measures better: the numb
 spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
 {
     *r = (spx_rv_room){0};
-    size_t lanes = 1 + c->nfree, wide = c->nfree ? SPX_RV_LANES : 1, planes = 1 + c->ng, nnode = 1;
+    size_t lanes = 1 + c->nfree, planes = 1 + c->ng, nnode = 1;
     size_t batch = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
     for (size_t g = 0; g < c->ng; g++)
         nnode *= 4;
@@ -27,8 +27,8 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
              (r->sum = spx_alloc2(planes, c->maxcomp, sizeof *r->sum, e)) &&
              (r->net = spx_alloc2(2 * planes, c->maxwidth, sizeof *r->net, e));
     for (size_t i = 0; i < c->narm && ok; i++)
-        ok = (r->y[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, wide, sizeof *r->y[i], e)) &&
-             (r->m[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, wide, sizeof *r->m[i], e));
+        ok = (r->y[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, SPX_RV_LANES, sizeof *r->y[i], e)) &&
+             (r->m[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, SPX_RV_LANES, sizeof *r->m[i], e));
     for (size_t i = 0; i < batch && ok; i++)
         ok = (r->plane[i] = spx_alloc2(planes, c->maxnt, sizeof *r->plane[i], e)) &&
              (r->cd[i] = spx_alloc2(planes, c->maxcomp, sizeof *r->cd[i], e)) &&

@@ -467,6 +467,17 @@ static void recovered(const spx_templates *t)
         CHECK(fabs(r.star[i].par[0] - 5300) < 1e-9 && r.star[i].par_err[0] == 0 && fabs(r.star[i].vrad - 50) < 0.1,
               "star %zu: teff %.10g +- %g, v %g", i, r.star[i].par[0], r.star[i].par_err[0], r.star[i].vrad);
     spx_rvfit_free(&r);
+    /* with all of them held only the continuum is fitted */
+    init(&o);
+    for (size_t q = 0; q < 2 + t->setup[0].npar; q++) {
+        o.fixed[q] = 1;
+        o.value[q] = best[0][q];
+    }
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+    CHECK(fabs(r.star[0].neg2logl - f[0]) < 1e-6 && r.star[0].vrad == best[0][0] && r.star[0].vrad_err == 0,
+          "all held: NEG2LOGL %.8f, objective %.8f, v %g +- %g", r.star[0].neg2logl, f[0], r.star[0].vrad,
+          r.star[0].vrad_err);
+    spx_rvfit_free(&r);
     init(&o);
     spx_setup bare[NARM] = {t->setup[0], t->setup[1]};
     bare[0].ccf.ntemp = bare[1].ccf.ntemp = 0;
