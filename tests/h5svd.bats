@@ -118,6 +118,9 @@ close() {
     fails_with 3 '*missing*' h5svd "$b:/burgers/y" -o out.h5
     fails_with 2 '*FILE:/path*' h5svd "$BATS_FILE_TMPDIR/all.h5" -o out.h5
     fails_with 2 '*--rank*' h5svd -m randomised "$b" -o out.h5
+    for option in --oversample=3 --power=2 --seed=4; do
+        fails_with 2 '*--method randomised only*' h5svd "$option" "$b" -o out.h5
+    done
     fails_with 2 '*one dataset*' h5svd "$b" "$b" -o out.h5
     fails_with 3 '*each of 100 rows*' h5svd -w "$b:/burgers/x" "$b" -o out.h5
     fails_with 3 '*each of 64 columns*' h5svd --column-weights "$b:/burgers/time" "$b" -o out.h5

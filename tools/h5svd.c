@@ -9,7 +9,7 @@
 
 static struct {
     long rank, oversample, power, seed;
-    int center;
+    int center, sample_given; /* an option of the random sample */
     const char *method, *weights, *column_weights, *subtract, *rows, *plot;
 } o = {.method = "economic", .oversample = 10, .power = 3};
 
@@ -66,14 +66,22 @@ static const spx_opt options[] = {
      .arg = "N",
      .value = &o.oversample,
      .max = 1e6,
+     .given = &o.sample_given,
      .help = "Random vectors beyond K"},
     {.kind = SPX_OPT_INT,
      .name = "power",
      .arg = "N",
      .value = &o.power,
      .max = 100,
+     .given = &o.sample_given,
      .help = "Power iterations that sharpen the sample"},
-    {.kind = SPX_OPT_INT, .name = "seed", .arg = "N", .value = &o.seed, .max = 1e15, .help = "Of the random vectors"},
+    {.kind = SPX_OPT_INT,
+     .name = "seed",
+     .arg = "N",
+     .value = &o.seed,
+     .max = 1e15,
+     .given = &o.sample_given,
+     .help = "Of the random vectors"},
     {0}};
 
 /* Rows of a matrix that are taken: slices one after another. */
@@ -237,6 +245,8 @@ static spx_status run(spx_stage *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "one dataset, not %zu", s->ninput);
     if (so.method == SPX_SVD_RANDOMISED && o.rank == 0)
         return spx_fail(e, SPX_EUSAGE, "--method randomised: say how many modes with --rank");
+    if (so.method != SPX_SVD_RANDOMISED && o.sample_given)
+        return spx_fail(e, SPX_EUSAGE, "--oversample, --power and --seed go with --method randomised only");
 
     spx_status st = open_device(s, SPX_STAGE_SVD, &backend, e);
 

@@ -89,6 +89,8 @@ static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_er
                         more->fibermap == NULL ? "is missing, but the input before has one"
                                                : "is there, but the input before has none");
     spx_status st = append(&all->fibermap, more->fibermap, 1, e);
+    if (st != SPX_OK)
+        spx_err_context(e, "/fibermap");
     if (st == SPX_OK)
         st = append(&all->scores, more->scores, 0, e);
     if (st == SPX_OK)
