@@ -303,7 +303,7 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
     (void)setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
     if (st == SPX_OK &&
         (o->file = H5Fcreate(o->to_stdout ? "standard output" : o->tmp.path, H5F_ACC_TRUNC, fcpl, fapl)) < 0)
-        st = spx_fail(e, SPX_EIO, "%s: cannot be created", o->to_stdout ? "standard output" : target);
+        st = spx_fail(e, SPX_EIO, "%s: cannot be begun: is the disk full?", o->to_stdout ? "standard output" : target);
     (void)H5Pclose(fapl);
     (void)H5Pclose(fcpl);
     if (st != SPX_OK) {
