@@ -49,6 +49,21 @@ inline void check(cudaError_t status, const char *what)
         throw failure(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
+/* A stream of the current device, which does not wait for the default one. */
+struct stream {
+    cudaStream_t s = nullptr;
+    stream()
+    {
+        check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
+    }
+    stream(const stream &) = delete;
+    stream &operator=(const stream &) = delete;
+    ~stream()
+    {
+        (void)cudaStreamDestroy(s);
+    }
+};
+
 /* A library's version by its parts. */
 template <typename F> void tell_library(spx_plugin_tell *tell, const char *key, F property)
 {

@@ -8,20 +8,6 @@
 namespace
 {
 
-struct stream {
-    cudaStream_t s = nullptr;
-    stream()
-    {
-        spx::check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
-    }
-    stream(const stream &) = delete;
-    stream &operator=(const stream &) = delete;
-    ~stream()
-    {
-        (void)cudaStreamDestroy(s);
-    }
-};
-
 size_t elements(const spx_hook_array &a)
 {
     size_t n = 1;
@@ -63,7 +49,7 @@ extern "C" spx_status spx_cuda_lend(void *ctx, spx_hook *h, const char *stage, s
     const int device = *static_cast<const int *>(ctx);
     return spx::guarded("hook", e, [&] {
         spx::check(cudaSetDevice(device), "device");
-        const stream st;
+        const spx::stream st;
         std::vector<spx::array<unsigned char>> memory;
         std::vector<spx_hook_array> lent(array, array + narray);
         for (spx_hook_array &a : lent) {

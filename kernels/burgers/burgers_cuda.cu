@@ -54,20 +54,6 @@ static __global__ void burgers_settle(double *u, size_t nx, int lagged, double *
 namespace
 {
 
-struct stream {
-    cudaStream_t s = nullptr;
-    stream()
-    {
-        spx::check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
-    }
-    stream(const stream &) = delete;
-    stream &operator=(const stream &) = delete;
-    ~stream()
-    {
-        (void)cudaStreamDestroy(s);
-    }
-};
-
 struct graph {
     cudaGraph_t g = nullptr;
     cudaGraphExec_t exec = nullptr;
@@ -87,7 +73,7 @@ struct graph {
 struct field {
     const spx_burgers_options *o;
     double s1, s2;
-    stream st;
+    spx::stream st;
     spx::array<double> state[2], snapshot;
     double *u, *next;
     spx::array<unsigned long long> before; /* steps that were taken before those of the graph */

@@ -2698,14 +2698,15 @@ struct call {
     int per_piece, nslot, nthreads;
     work k;
     spx_frame *out;
-    int *todo;
+    int *why_host;
     context *c;
     char *room[SLOTS]; /* memory of a slot, and its size */
     size_t each;
     std::shared_future<bool> image; /* true: on its way, image_there will say when it is there */
 };
 
-/* One piece of work: bundles first .. first + k.nbundle - 1. todo[b] gets the reasons to solve bundle b on the CPU. */
+/* One piece of work: bundles first .. first + k.nbundle - 1. why_host[b] gets the reasons to solve bundle b on the CPU.
+ */
 spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_err *e)
 {
     const spx_trace_plan *p = job.p;
@@ -2774,21 +2775,21 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
         TRY(cudaEventElapsedTime(&ms, s->step[step], s->step[step + 1]));
         s->seconds[step] += 1e-3 * (double)ms;
     }
-    int *todo = job.todo + first;
+    int *why_host = job.why_host + first;
     for (int b = 0; b < k.nbundle; b++) {
         /* the last word: did the iteration converge? */
-        todo[b] = t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
-        for (size_t j = 0; j < nw && !todo[b]; j++)
+        why_host[b] = t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
+        for (size_t j = 0; j < nw && !why_host[b]; j++)
             for (int f = 0; f < k.nl; f++)
                 *nospot += t.wanted[b * k.nl + f] >= 0 &&
                            state[(j + p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
-        spx_progress_step(p->job->o->progress, todo[b] ? 0 : job.list[first + (size_t)b].nf);
+        spx_progress_step(p->job->o->progress, why_host[b] ? 0 : job.list[first + (size_t)b].nf);
     }
     return SPX_OK;
 }
 
 /* Bundles that the device leaves to the CPU. */
-spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbundle, const int *todo, spx_frame *out,
+spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbundle, const int *why_host, spx_frame *out,
                    spx_extract_counts *counts, spx_err *e)
 {
     const int nthreads = spx_extract_threads(p->job->o);
@@ -2799,7 +2800,7 @@ spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbund
     if (!bad) {
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : bad)
         for (size_t i = 0; i < nbundle; i++) {
-            if (!todo[i])
+            if (!why_host[i])
                 continue;
             const spx_extract_options *o = p->job->o;
             for (size_t f = list[i].fibre0; f < list[i].fibre0 + list[i].nf; f++)
@@ -3008,7 +3009,7 @@ spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
 }
 
 spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle,
-                  spx_frame *out, size_t *nospot, int *todo, spx_extract_cuda_times *times, spx_err *e)
+                  spx_frame *out, size_t *nospot, int *why_host, spx_extract_cuda_times *times, spx_err *e)
 {
     const spx_extract_job *job = p->job;
     const spx_psf *psf = job->psf;
@@ -3017,7 +3018,7 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
     all.list = list;
     all.nbundle = nbundle;
     all.out = out;
-    all.todo = todo;
+    all.why_host = why_host;
     all.c = c;
     PASS(common_geometry(p, list, nbundle, all.k, e));
     size_t free_bytes, total_bytes;
@@ -3106,7 +3107,7 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
 
 /* With a context of the device's. Where memory is out, once more, when no other call has some of it. */
 spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle,
-               spx_frame *out, size_t *nospot, int *todo, spx_extract_cuda_times *times, spx_err *e)
+               spx_frame *out, size_t *nospot, int *why_host, spx_extract_cuda_times *times, spx_err *e)
 {
     pool *all = (pool *)dev->pool;
     TRY(cudaSetDevice(dev->device));
@@ -3114,7 +3115,7 @@ spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_t
         context *c = NULL;
         spx_status st = borrow(all, dev->device, alone, &c, e);
         if (st == SPX_OK)
-            st = run_in(c, dev->device, p, list, nbundle, out, nospot, todo, times, e);
+            st = run_in(c, dev->device, p, list, nbundle, out, nospot, why_host, times, e);
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)
             (void)cudaDeviceSynchronize();
@@ -3206,7 +3207,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     spx_extract_job job;
     spx_trace_plan plan = {};
     spx_trace_bundle *list = NULL;
-    int *todo = NULL;
+    int *why_host = NULL;
     size_t nbundle = 0;
     memset(times, 0, sizeof *times);
     spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);
@@ -3216,8 +3217,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
         const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
         nbundle = last - first + 1;
         list = (spx_trace_bundle *)spx_alloc2(nbundle, 1, sizeof *list, e);
-        todo = (int *)spx_alloc2(nbundle, 1, sizeof *todo, e);
-        st = list && todo ? spx_trace_bundles_make(&plan, nbundle, list, spx_extract_threads(o), e) : SPX_EIO;
+        why_host = (int *)spx_alloc2(nbundle, 1, sizeof *why_host, e);
+        st = list && why_host ? spx_trace_bundles_make(&plan, nbundle, list, spx_extract_threads(o), e) : SPX_EIO;
     }
     counts->npatch = o->nspec;
     if (st == SPX_OK) {
@@ -3236,8 +3237,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
                 const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
                 part &mine = parts[d];
                 if (b0 < b1)
-                    mine.st =
-                        run(&dev[d], &plan, list + b0, b1 - b0, out, &mine.nospot, todo + b0, &mine.times, &mine.error);
+                    mine.st = run(&dev[d], &plan, list + b0, b1 - b0, out, &mine.nospot, why_host + b0, &mine.times,
+                                  &mine.error);
             };
             std::vector<std::thread> others;
             for (size_t d = 1; d < ndev; d++)
@@ -3258,16 +3259,16 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
         }
         counts->device_seconds = times->seconds;
     }
-    for (size_t i = 0; i < nbundle && todo; i++)
-        times->nbundle_host += todo[i] != 0;
+    for (size_t i = 0; i < nbundle && why_host; i++)
+        times->nbundle_host += why_host[i] != 0;
     if (st == SPX_OK && times->nbundle_host > 0)
-        st = on_host(&plan, list, nbundle, todo, out, counts, e);
+        st = on_host(&plan, list, nbundle, why_host, out, counts, e);
     if (st == SPX_OK)
         st = spx_extract_end(&job, out, counts, e);
     for (size_t i = 0; list && i < nbundle; i++)
         spx_trace_bundle_free(&list[i]);
     spx_free(list);
-    spx_free(todo);
+    spx_free(why_host);
     spx_trace_plan_free(&plan);
     spx_extract_job_free(&job);
     return st;

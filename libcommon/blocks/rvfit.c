@@ -181,17 +181,6 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
 
 /* ---- a former result as start ---- */
 
-/* Column `name` of a table as integers; NULL when it has none. */
-static spx_status integers(const spx_table *t, const char *name, int64_t **out, spx_err *e)
-{
-    *out = NULL;
-    if (t == NULL || spx_table_find(t, name) < 0)
-        return SPX_OK;
-    if ((*out = spx_alloc(t->nrow, sizeof **out, e)) == NULL)
-        return SPX_EIO;
-    return spx_table_get_i64(t, name, *out, e);
-}
-
 static int ascending(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -203,13 +192,13 @@ static int ascending(const void *a, const void *b)
 static spx_status match_rows(const spx_table *t, const spx_table *fibermap, size_t nspec, size_t *match, spx_err *e)
 {
     int64_t *id = NULL, *exp = NULL, *my_id = NULL, *my_exp = NULL;
-    spx_status st = integers(t, "TARGETID", &id, e);
+    spx_status st = spx_table_find_i64(t, "TARGETID", &id, e);
     if (st == SPX_OK)
-        st = integers(t, "EXPID", &exp, e);
+        st = spx_table_find_i64(t, "EXPID", &exp, e);
     if (st == SPX_OK)
-        st = integers(fibermap, "TARGETID", &my_id, e);
+        st = spx_table_find_i64(fibermap, "TARGETID", &my_id, e);
     if (st == SPX_OK)
-        st = integers(fibermap, "EXPID", &my_exp, e);
+        st = spx_table_find_i64(fibermap, "EXPID", &my_exp, e);
     int by_id = id != NULL && my_id != NULL, by_exp = exp != NULL && my_exp != NULL;
     if (st == SPX_OK && !by_id && t->nrow != nspec)
         st = spx_fail(e, SPX_EINPUT, "has %zu rows for %zu spectra, and no TARGETID to tell which is which", t->nrow,
@@ -407,9 +396,9 @@ static spx_status write_coadded(hid_t file, const spx_table *exposures, const sp
 {
     int64_t *id = NULL, *fitted = NULL;
     size_t n = 0, *row = NULL;
-    spx_status st = integers(exposures, "TARGETID", &id, e);
+    spx_status st = spx_table_find_i64(exposures, "TARGETID", &id, e);
     if (st == SPX_OK)
-        st = integers(fibermap, "TARGETID", &fitted, e);
+        st = spx_table_find_i64(fibermap, "TARGETID", &fitted, e);
     if (st == SPX_OK && exposures != NULL && (row = spx_alloc(exposures->nrow, sizeof *row, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && fitted != NULL)

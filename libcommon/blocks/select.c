@@ -15,21 +15,10 @@
 
 /* ---- columns ---- */
 
-/* Integer column of a table: out[nrow], to be freed; NULL and SPX_OK when there is none. */
-static spx_status integers(const spx_table *t, const char *name, int64_t **out, spx_err *e)
-{
-    *out = NULL;
-    if (t == NULL || spx_table_find(t, name) < 0)
-        return SPX_OK;
-    if ((*out = spx_alloc(t->nrow, sizeof **out, e)) == NULL)
-        return SPX_EIO;
-    return spx_table_get_i64(t, name, *out, e);
-}
-
 /* A column that has to be there. */
 static spx_status need_integers(const spx_table *t, const char *name, int64_t **out, spx_err *e)
 {
-    spx_status st = integers(t, name, out, e);
+    spx_status st = spx_table_find_i64(t, name, out, e);
     if (st == SPX_OK && *out == NULL)
         st = spx_fail(e, SPX_EINPUT, "the spectra have no fibermap with %s: choose rows by their number", name);
     return st;
@@ -221,9 +210,9 @@ static spx_status drop_sky(const spx_spectra *s, char *take, spx_err *e)
     }
     int64_t *status = NULL;
     if (st == SPX_OK)
-        st = integers(s->fibermap, "FIBERSTATUS", &status, e);
+        st = spx_table_find_i64(s->fibermap, "FIBERSTATUS", &status, e);
     if (st == SPX_OK && status == NULL)
-        st = integers(s->fibermap, "COADD_FIBERSTATUS", &status, e);
+        st = spx_table_find_i64(s->fibermap, "COADD_FIBERSTATUS", &status, e);
     for (size_t i = 0; i < s->nspec && st == SPX_OK && status != NULL; i++)
         if ((status[i] & ~harmless) != 0)
             take[i] = 0;
@@ -399,7 +388,7 @@ static spx_status choose_types(const spx_spectra *s, const char *text, char *cho
     int64_t bits, *have = NULL;
     spx_status st = type_bits(text, &bits, e);
     for (size_t k = 0; k < sizeof column / sizeof *column && st == SPX_OK && have == NULL; k++)
-        st = integers(s->fibermap, column[k], &have, e);
+        st = spx_table_find_i64(s->fibermap, column[k], &have, e);
     if (st == SPX_OK && have == NULL)
         st = spx_fail(e, SPX_EINPUT, "--objtypes: the spectra have no fibermap with a DESI_TARGET");
     for (size_t i = 0; i < s->nspec && st == SPX_OK; i++)
@@ -564,7 +553,7 @@ static int by_order(const void *a, const void *b)
 static spx_status star_ids(const spx_spectra_parts *p, int all, int64_t **id, spx_err *e)
 {
     *id = NULL;
-    spx_status st = all ? SPX_OK : integers(p->all.fibermap, "TARGETID", id, e);
+    spx_status st = all ? SPX_OK : spx_table_find_i64(p->all.fibermap, "TARGETID", id, e);
     if (st != SPX_OK || *id != NULL)
         return st;
     if ((*id = spx_alloc(p->all.nspec, sizeof **id, e)) == NULL)

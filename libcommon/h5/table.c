@@ -382,6 +382,16 @@ spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out,
     return get_number(t, name, H5T_NATIVE_INT64, 1, out, e);
 }
 
+spx_status spx_table_find_i64(const spx_table *t, const char *name, int64_t **out, spx_err *e)
+{
+    *out = NULL;
+    if (t == NULL || spx_table_find(t, name) < 0)
+        return SPX_OK;
+    if ((*out = spx_alloc(t->nrow, sizeof **out, e)) == NULL)
+        return SPX_EIO;
+    return spx_table_get_i64(t, name, *out, e);
+}
+
 spx_status spx_table_set_i64(spx_table *t, const char *name, size_t row, int64_t value, spx_err *e)
 {
     int col = spx_table_find(t, name);

@@ -39,6 +39,9 @@ spx_status spx_table_add_strings(spx_table *t, const char *name, size_t size, co
  * get_i64 takes integers and logical columns only. */
 spx_status spx_table_get_f64(const spx_table *t, const char *name, double *out, spx_err *e);
 spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out, spx_err *e);
+/* An integer or logical column that may be absent, or of a table that may be: *out[nrow], to be freed with spx_free(),
+ * else NULL and SPX_OK. */
+spx_status spx_table_find_i64(const spx_table *t, const char *name, int64_t **out, spx_err *e);
 /* A string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped, cut when longer. */
 spx_status spx_table_get_str(const spx_table *t, const char *name, size_t size, char *out, spx_err *e);
 
