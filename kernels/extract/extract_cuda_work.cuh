@@ -1,0 +1,387 @@
+/* Whole-trace extraction on a CUDA device: what its steps share. Each step is a file, kernels first, then the host's
+ * function that launches them:
+ *
+ *     extract_cuda_spots.cuh      places and spots of all bins
+ *     extract_cuda_overlap.cuh    normal matrix of overlapping spots, regularisation
+ *     extract_cuda_band.cuh       banded recurrences along a trace, in segments
+ *     extract_cuda_solve.cuh      deconvolved flux
+ *     extract_cuda_marginal.cuh   information of each fibre without its neighbours
+ *     extract_cuda_poles.cuh      bounds of the eigenvalues, poles of the square root
+ *     extract_cuda_wide.cuh       the same, and the root, of traces with wide bands: a warp each
+ *     extract_cuda_root.cuh       square root: flux, ivar, resolution
+ *     extract_cuda_fit.cuh        model and chi^2
+ *     extract_trace_cuda.cu       memory, transfers, pieces of a frame, devices
+ *
+ * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
+ * = bundle * nl + fibre. Every sum has a fixed order, so a result is the same when repeated.
+ *
+ * Private to extract_trace_cuda.cu, which is the only one to include any of these. */
+#ifndef SPX_EXTRACT_CUDA_WORK_CUH
+#define SPX_EXTRACT_CUDA_WORK_CUH
+
+#include <cuda_pipeline.h>
+#include <cuda_runtime.h>
+
+#include <climits>
+#include <cmath>
+#include <cstring>
+
+/* The host's part is C. */
+extern "C" {
+#include "base/mem.h"
+#include "extract/extract_trace_impl.h"
+}
+#include "psf/psf_math.h"
+
+namespace
+{
+
+enum {
+    WARP = 32,
+    REACH = SPX_TRACE_MAX_REACH, /* neighbours of a fibre that a table has room for */
+    TAIL = SPX_TRACE_TAIL,
+    DOT_PARTS = 64, /* partial sums of an inner product */
+    MOST_STEPS = 500,
+    SHORT = 128, /* bins of a segment of a recurrence with one thread a lane, */
+    LONG = 256,  /* and of the square root */
+    HALO = 8,    /* bandwidths that a segment is begun early */
+    EXTRA = 16   /* bins beyond a segment whose results are compared with the next one's */
+};
+
+/* Of each trace, the bins whose spot covers a row, and the columns of these spots. */
+struct span {
+    int k0, k1, x0, x1; /* k0 <= bin <= k1, x0 <= x < x1 */
+};
+
+/* What a pixel's model needs of a bin. */
+struct brief {
+    int xc, yc; /* yc beyond all rows: no spot */
+    double x;
+};
+
+/* Everything that the kernels need; passed by value. Arrays are on the device. */
+struct work {
+    int n, pad, nwave;            /* bins of a trace, padding, bins of the output */
+    int nbundle, nl, lanes;       /* lanes of a bundle, of all */
+    int nx, ny, npix, degx, degy; /* spot */
+    int npar, ndeg, nxc, nyc;
+    int seg, nseg, halo;          /* segments of a recurrence: their bins, number, and the bins that they begin early */
+    int reach, depth, m, band, h; /* see spx_trace_bundle; m = hi[0]; h = hsizey */
+    int loop[SPX_TRACE_MOST_BAND + 1]; /* half-bandwidth that is computed for one that is needed */
+    int nelem, lo[REACH + 1], hi[REACH + 1], first[REACH + 1];
+    long ccd_nx, ccd_ny;
+    double tolerance, psf_error, regularize;
+    int half; /* window of the regularisation */
+    int rows; /* most rows of a column of V */
+
+    const float *weight, *data;  /* [ccd_ny][ccd_nx] */
+    const double *coeff, *bp;    /* as in the plan */
+    const double *xcoef, *ycoef; /* [nspec][nxc], [nyc] traces */
+    const double *bx, *by;       /* as in the plan */
+    const int *fibre;            /* [lanes] fibre of the PSF, -1: none */
+    const int *nf;               /* [nbundle] fibres of a bundle */
+    const unsigned char *known;  /* [nbundle][n nl] states as the bundles have them, [n][nf] */
+    const int *y0, *y1;          /* [nbundle] rows in use */
+    const int *wanted;           /* [lanes] row of the output, -1: none */
+    spx_trace_place *at;         /* [n][lanes] */
+    unsigned char *state;        /* [n][lanes] */
+    double *spot;                /* [n][lanes][npix] */
+    double *mat;                 /* [n][nelem][lanes], with `front` doubles before and after */
+    double *y, *w, *seen;        /* [n][lanes] */
+    double *largest;             /* [n][nbundle] */
+    double *around;              /* [n][nbundle] largest of the bins around */
+    double *inverse;             /* [n][lanes] 1 / (diagonal of M + prior) */
+    double *ldl;                 /* [n][m + 1][lanes] */
+    double *seam;                /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
+    int *torn;                   /* [1] whether that differs from what it should be */
+    double *scratch;             /* [nseg][seg + 2 halo][lanes] */
+    double *x, *r, *z, *q, *d;   /* [n][lanes], depth rows and nl of zeros around */
+    double *part;                /* [nbundle][DOT_PARTS] */
+    double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
+    double *v;                   /* [n][rows][lanes] columns of V */
+    int *length;                 /* [n][lanes] */
+    double *t[2];                /* [n][band + 1][lanes] */
+    double *a;                   /* [n][band + 1][lanes] */
+    int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU */
+    int *need;                   /* [lanes] half-bandwidth that a fibre needs */
+    double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
+    int *redo;                   /* [lanes] whether segments of the square root do not fit together */
+    int *npole;                  /* [lanes] */
+    double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
+    double *total;               /* [lanes] sum of the weights */
+    int task0;                   /* first task of a launch */
+    const int *task;             /* [ntask][2] warp and pole */
+    const int *wide_task;        /* fibres that a warp each works on, or these and their poles */
+    double *window;              /* factors of any bandwidth: [m + 1][m + 1][lanes], or [task][mm + 1][mm + 1][WARP] */
+    int wide_shared;             /* the square root's window is in shared memory */
+    double *lower;               /* [task][nseg][seg + 2 halo][mm + 1][WARP] */
+    double *rhs;                 /* [task][nseg][2][seg + 2 halo][WARP] */
+    double *share;               /* [task][nseg][seg + EXTRA][h + 3][WARP] */
+    double *sum;                 /* [n][h + 3][lanes] */
+    struct span *span;           /* [ccd_ny][lanes] */
+    struct brief *brief;         /* [n][lanes] */
+    double *chi2;                /* [nbundle][ccd_ny][wide] */
+    int wide;                    /* columns of a bundle's window */
+    const int *x0;               /* [nbundle] first column of it */
+    double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
+    int row0;                                                    /* first row of the output of this piece */
+};
+
+enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8 };
+
+#define FULL 0xffffffffu
+
+__device__ double warp_sum(double v)
+{
+    for (int s = WARP / 2; s > 0; s /= 2)
+        v += __shfl_xor_sync(FULL, v, s);
+    return v;
+}
+
+__device__ __host__ inline int round_to(int n, int unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* ---- memory ---- */
+
+/* Memory, handed out from the front; with base NULL it only counts. */
+struct arena {
+    char *base;
+    size_t used, size;
+
+    template <typename T> T *take(size_t n)
+    {
+        size_t at = used;
+        used += (n * sizeof(T) + 255) / 256 * 256;
+        return base ? (T *)(base + at) : (T *)256;
+    }
+};
+
+/* Whether loops of constant length are compiled for a bandwidth. */
+bool has_loop(int mm)
+{
+    return mm >= 6 && mm <= 9;
+}
+
+/* The bandwidth that is computed for one that is needed: elements beyond a fibre's own are 0. */
+int next_loop(int mm, int band)
+{
+    return mm < 6 && band >= 6 ? 6 : mm;
+}
+
+/* Segments of about `bins` bins for recurrences of a bandwidth. */
+void cut(work &k, int bins, int bandwidth)
+{
+    k.nseg = k.n > bins ? (k.n + bins / 2) / bins : 1;
+    k.seg = (k.n + k.nseg - 1) / k.nseg;
+    k.nseg = (k.n + k.seg - 1) / k.seg;
+    k.halo = HALO * bandwidth;
+}
+
+void one_piece(work &k)
+{
+    k.nseg = 1;
+    k.seg = k.n;
+    k.halo = 0;
+}
+
+void cut_lanes(work &k)
+{
+    if (has_loop(k.m))
+        cut(k, SHORT, k.m);
+    else
+        one_piece(k);
+}
+
+/* Everything but what marginal information and the poles' work take of what is left. */
+void lay_out(arena &m, work &k)
+{
+    const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle;
+    k.at = m.take<spx_trace_place>(row);
+    k.state = m.take<unsigned char>(row);
+    k.spot = m.take<double>(row * k.npix);
+    k.mat = m.take<double>(row * k.nelem);
+    k.y = m.take<double>(row);
+    k.w = m.take<double>(row);
+    k.seen = m.take<double>(row);
+    k.largest = m.take<double>(n * nb);
+    k.around = m.take<double>(n * nb);
+    k.inverse = m.take<double>(row);
+    k.ldl = m.take<double>(row * (k.m + 1));
+    k.x = m.take<double>(row);
+    k.r = m.take<double>(row);
+    k.z = m.take<double>(row);
+    k.q = m.take<double>(row);
+    k.d = m.take<double>(row);
+    k.part = m.take<double>(nb * DOT_PARTS);
+    k.scalar = m.take<double>(nb * 4);
+    k.window = m.take<double>(has_loop(k.m) ? 1 : (size_t)(k.m + 1) * (k.m + 1) * lanes);
+    cut_lanes(k);
+    k.seam = m.take<double>((size_t)k.nseg * k.m * (k.m + 1) * lanes);
+    k.scratch = m.take<double>((size_t)k.nseg * (k.seg + 2 * k.halo) * lanes);
+    k.length = m.take<int>(row);
+    k.t[0] = m.take<double>(row * (k.band + 1));
+    k.t[1] = m.take<double>(row * (k.band + 1));
+    k.a = m.take<double>(row * (k.band + 1));
+    k.bad = m.take<int>(nb + 1);
+    k.torn = k.bad + nb;
+    k.need = m.take<int>(lanes);
+    k.redo = m.take<int>(lanes);
+    k.bound = m.take<double>(2 * lanes);
+    k.npole = m.take<int>(lanes);
+    k.shift = m.take<double>(SPX_MAX_POLES * lanes);
+    k.pole_weight = m.take<double>(SPX_MAX_POLES * lanes);
+    k.total = m.take<double>(lanes);
+    k.sum = m.take<double>(row * (k.h + 3));
+    k.span = (struct span *)m.take<int>(4 * (size_t)k.ccd_ny * lanes);
+    k.brief = m.take<struct brief>(row);
+    k.chi2 = m.take<double>(nb * (size_t)k.ccd_ny * k.wide);
+    const size_t nout = nb * (size_t)k.nl * k.nwave;
+    k.out_flux = m.take<double>(nout);
+    k.out_ivar = m.take<double>(nout);
+    k.out_chi2 = m.take<double>(nout);
+    k.out_seen = m.take<double>(nout);
+    k.out_res = m.take<double>(nout * (2 * k.h + 1));
+    k.task = m.take<int>(2 * (lanes / WARP + 1) * SPX_MAX_POLES);
+}
+
+/* Half-bandwidth and number of poles of the fibres of a warp, on the host. */
+struct warp_work {
+    int mm, npole;
+};
+
+/* Tables of one piece of work on the host, in page-locked memory. */
+struct tables {
+    int *fibre, *wanted, *nf, *y0, *y1, *x0; /* as on the device, in one block with `known` */
+    unsigned char *known;
+    int *need, *npole, *redo, *bad, *task, *range, *wide_task, *wide_range;
+    double *scalar;
+    warp_work *warps;
+
+    tables(arena &m, const work &k)
+    {
+        const size_t lanes = k.lanes, nb = k.nbundle, most = (lanes / WARP + 1) * SPX_MAX_POLES;
+        fibre = m.take<int>(lanes);
+        wanted = m.take<int>(lanes);
+        nf = m.take<int>(nb);
+        y0 = m.take<int>(nb);
+        y1 = m.take<int>(nb);
+        x0 = m.take<int>(nb);
+        known = m.take<unsigned char>(nb * k.n * k.nl);
+        need = m.take<int>(lanes);
+        npole = m.take<int>(lanes);
+        redo = m.take<int>(lanes);
+        bad = m.take<int>(nb + 1);
+        task = m.take<int>(2 * most);
+        range = m.take<int>(2 * (lanes / WARP + 1));
+        wide_task = m.take<int>(2 * lanes * SPX_MAX_POLES);
+        wide_range = m.take<int>(3 * lanes);
+        scalar = m.take<double>(4 * nb);
+        warps = m.take<warp_work>(lanes / WARP + 1);
+    }
+};
+
+/* ---- launches ---- */
+
+/* A piece of work has a stream of its own, and more for what can be done side by side; SLOTS pieces are under way at a
+ * time, so that transfers and recurrences, which leave most of a device idle, run beside the others' work. */
+enum { SLOTS = 4, BESIDE = 4, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1 << 18, STEPS = 5 };
+
+struct slot {
+    cudaStream_t stream, beside[BESIDE];
+    cudaEvent_t forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
+    char *staging; /* page-locked, [CHUNKS][CHUNK_BYTES] */
+    char *table;   /* page-locked: small tables, to and fro */
+    size_t ntable; /* its bytes */
+    double seconds[STEPS];
+};
+
+spx_status failed(cudaError_t code, const char *what, spx_err *e)
+{
+    (void)cudaGetLastError();
+    if (code == cudaErrorMemoryAllocation)
+        return spx_fail(e, SPX_EDEVICE,
+                        "cuda: %s: out of memory: give less than is free (--max-device-mem), or use --device cpu",
+                        what);
+    return spx_fail(e, SPX_EDEVICE, "cuda: %s: %s: use --device cpu", what, cudaGetErrorString(code));
+}
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        cudaError_t code_ = (call);                                                                                    \
+        if (code_ != cudaSuccess)                                                                                      \
+            return failed(code_, #call, e);                                                                            \
+    } while (0)
+
+#define PASS(call)                                                                                                     \
+    do {                                                                                                               \
+        spx_status st_ = (call);                                                                                       \
+        if (st_ != SPX_OK)                                                                                             \
+            return st_;                                                                                                \
+    } while (0)
+
+unsigned blocks(size_t n, unsigned threads)
+{
+    return (unsigned)((n + threads - 1) / threads);
+}
+
+/* Loops of constant length for the usual bandwidths. */
+#define BY_BAND(mm, kernel, ...)                                                                                       \
+    switch (mm) {                                                                                                      \
+    case 6:                                                                                                            \
+        kernel<6> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    case 7:                                                                                                            \
+        kernel<7> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    case 8:                                                                                                            \
+        kernel<8> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    case 9:                                                                                                            \
+        kernel<9> __VA_ARGS__;                                                                                         \
+        break;                                                                                                         \
+    default:                                                                                                           \
+        kernel<0> __VA_ARGS__;                                                                                         \
+    }
+
+/* Streams beside the slot's own: they begin after what it has, and it goes on after them. */
+spx_status fork(slot *s, spx_err *e)
+{
+    TRY(cudaEventRecord(s->forked, s->stream));
+    for (int i = 0; i < BESIDE; i++)
+        TRY(cudaStreamWaitEvent(s->beside[i], s->forked, 0));
+    return SPX_OK;
+}
+
+spx_status join(slot *s, spx_err *e)
+{
+    for (int i = 0; i < BESIDE; i++) {
+        TRY(cudaEventRecord(s->joined[i], s->beside[i]));
+        TRY(cudaStreamWaitEvent(s->stream, s->joined[i], 0));
+    }
+    return SPX_OK;
+}
+
+/* Small tables: from the slot's page-locked memory to the device, and back. */
+template <typename T> spx_status put(slot *s, const T *to, const T *from, size_t n, spx_err *e)
+{
+    TRY(cudaMemcpyAsync((void *)to, from, n * sizeof(T), cudaMemcpyHostToDevice, s->stream));
+    return SPX_OK;
+}
+
+template <typename T> spx_status get(slot *s, T *to, const T *from, size_t n, spx_err *e)
+{
+    TRY(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, s->stream));
+    return SPX_OK;
+}
+
+spx_status zero(slot *s, void *at, size_t bytes, spx_err *e)
+{
+    TRY(cudaMemsetAsync(at, 0, bytes, s->stream));
+    return SPX_OK;
+}
+
+} // namespace
+
+#endif
