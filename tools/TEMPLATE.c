@@ -10,11 +10,11 @@
 static const char *opt_rows = "0:1";
 static const char *opt_precision = "single";
 
-static const spx_opt options[] = {{SPX_OPT_STRING, "rows", 'r', "FIRST:LAST", &opt_rows,
-                                   "Spectra to take; LAST is the first one that is left out", 0, 0, NULL, NULL},
-                                  {SPX_OPT_CHOICE, "precision", 0, NULL, &opt_precision,
-                                   "Floating-point type of the output", 0, 0, "single|double", NULL},
-                                  {0}};
+static const spx_opt options[] = {
+    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", opt_rows, "Spectra to take; LAST is the first one that is left out"),
+    SPX_OPTION(CHOICE, "precision", 0, NULL, opt_precision, "Floating-point type of the output",
+               .choices = "single|double"),
+    {0}};
 
 /* Spectra as asked for: row[*n], to be freed. */
 static spx_status rows_asked_for(size_t nspec, size_t **row, size_t *n, spx_err *e)

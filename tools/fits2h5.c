@@ -15,26 +15,24 @@ static struct {
 } o = {.as = "auto"};
 
 static const spx_opt options[] = {
-    {SPX_OPT_FLAG, "list", 'l', NULL, &o.list, "Print what would be made of each HDU, and write nothing", 0, 0, NULL,
-     NULL},
-    {SPX_OPT_FLAG, "generic", 'g', NULL, &o.generic, "Make no blocks: keep the HDUs only", 0, 0, NULL, NULL},
-    {SPX_OPT_CHOICE, "as", 0, NULL, &o.as, "What the input has to be; anything else is refused", 0, 0,
-     "auto|image|psf|frame|spectra|library", NULL},
-    {SPX_OPT_FLAG, "exposures", 0, NULL, &o.exposures,
-     "Of SDSS spectra take the single exposures, each as an arm, in place of their sum", 0, 0, NULL, NULL},
-    {SPX_OPT_HEADING, "Libraries of model spectra", 0, NULL, NULL, NULL, 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "library-flux", 0, "HDU", &o.layout.flux,
-     "Name or number of the HDU that holds the fluxes of a library in one file", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "library-params", 0, "HDU", &o.layout.params, "HDU of the table with a row for each spectrum", 0,
-     0, NULL, NULL},
-    {SPX_OPT_STRING, "library-wavelength", 0, "HDU|log10:START:STEP|linear:START:STEP", &o.layout.wavelength,
-     "HDU of the wavelengths, or a formula for them (Angstrom)", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "param-keywords", 0, "NAME=KEYWORD,...", &o.params,
-     "Keywords or columns of the parameters, such as teff=PHXTEFF,logg=PHXLOGG; without it teff, logg, feh and alpha "
-     "are looked for under their usual names",
-     0, 0, NULL, NULL},
-    {SPX_OPT_FLAG, "air", 0, NULL, &o.air, "Wavelengths of the library are in air", 0, 0, NULL, NULL},
-    {SPX_OPT_FLAG, "vacuum", 0, NULL, &o.vacuum, "Wavelengths of the library are in vacuum", 0, 0, NULL, NULL},
+    SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "Print what would be made of each HDU, and write nothing"),
+    SPX_OPTION(FLAG, "generic", 'g', NULL, o.generic, "Make no blocks: keep the HDUs only"),
+    SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "What the input has to be; anything else is refused",
+               .choices = "auto|image|psf|frame|spectra|library"),
+    SPX_OPTION(FLAG, "exposures", 0, NULL, o.exposures,
+               "Of SDSS spectra take the single exposures, each as an arm, in place of their sum"),
+    SPX_HEADING("Libraries of model spectra"),
+    SPX_OPTION(STRING, "library-flux", 0, "HDU", o.layout.flux,
+               "Name or number of the HDU that holds the fluxes of a library in one file"),
+    SPX_OPTION(STRING, "library-params", 0, "HDU", o.layout.params, "HDU of the table with a row for each spectrum"),
+    SPX_OPTION(STRING, "library-wavelength", 0, "HDU|log10:START:STEP|linear:START:STEP", o.layout.wavelength,
+               "HDU of the wavelengths, or a formula for them (Angstrom)"),
+    SPX_OPTION(STRING, "param-keywords", 0, "NAME=KEYWORD,...", o.params,
+               "Keywords or columns of the parameters, such as teff=PHXTEFF,logg=PHXLOGG; without it teff, logg, feh "
+               "and alpha "
+               "are looked for under their usual names"),
+    SPX_OPTION(FLAG, "air", 0, NULL, o.air, "Wavelengths of the library are in air"),
+    SPX_OPTION(FLAG, "vacuum", 0, NULL, o.vacuum, "Wavelengths of the library are in vacuum"),
     {0}};
 
 /* One input file. Model spectra are closed again until their turn comes: a library has thousands. */

@@ -13,12 +13,11 @@ static struct {
 } o = {.as = "auto"};
 
 static const spx_opt options[] = {
-    {SPX_OPT_CHOICE, "as", 0, NULL, &o.as, "What to write; auto: the FITS file that was kept, else the file's product",
-     0, 0, "auto|generic|frame|spectra|rvtab|rvmod|preproc|psf", NULL},
-    {SPX_OPT_STRING, "file", 0, "N|NAME", &o.file,
-     "Which FITS file to write where several were kept: its place in --list, from 0, or its name", 0, 0, NULL, NULL},
-    {SPX_OPT_FLAG, "list", 'l', NULL, &o.list, "Print which FITS files can be written, and write nothing", 0, 0, NULL,
-     NULL},
+    SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "What to write; auto: the FITS file that was kept, else the file's product",
+               .choices = "auto|generic|frame|spectra|rvtab|rvmod|preproc|psf"),
+    SPX_OPTION(STRING, "file", 0, "N|NAME", o.file,
+               "Which FITS file to write where several were kept: its place in --list, from 0, or its name"),
+    SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "Print which FITS files can be written, and write nothing"),
     {0}};
 
 /* What blocks become. `kept`: product of a FITS file (fits2h5) that is the very thing. */

@@ -8,13 +8,10 @@
 static const char *opt_schema;
 
 static const spx_opt options[] = {
-    {.kind = SPX_OPT_CHOICE,
-     .name = "schema",
-     .arg = "FORM",
-     .value = &opt_schema,
-     .help = "Print the definition of the products instead of checking: as it is written (text), or for the manual "
-             "(mdoc)",
-     .choices = "text|mdoc"},
+    SPX_OPTION(CHOICE, "schema", 0, "FORM", opt_schema,
+               "Print the definition of the products instead of checking: as it is written (text), or for the manual "
+               "(mdoc)",
+               .choices = "text|mdoc"),
     {0}};
 
 static spx_status print_schema(void)

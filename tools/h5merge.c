@@ -12,22 +12,13 @@ static const char *opt_by = "auto", *opt_fibers;
 static int opt_allow_missing;
 
 static const spx_opt options[] = {
-    {.kind = SPX_OPT_CHOICE,
-     .name = "by",
-     .letter = 'b',
-     .arg = "WHAT",
-     .value = &opt_by,
-     .help = "What to join: fibers of one camera, cameras of one exposure, rows; auto sees it from the content",
-     .choices = "auto|fibers|cameras|rows"},
-    {.kind = SPX_OPT_STRING,
-     .name = "fibers",
-     .arg = "FIRST:LAST",
-     .value = &opt_fibers,
-     .help = "Fibres that the result has to have, LAST excluded; without it those that are there"},
-    {.kind = SPX_OPT_FLAG,
-     .name = "allow-missing",
-     .value = &opt_allow_missing,
-     .help = "Go on without files, fibres or arms that are absent, and flag the rows that lack something"},
+    SPX_OPTION(CHOICE, "by", 'b', "WHAT", opt_by,
+               "What to join: fibers of one camera, cameras of one exposure, rows; auto sees it from the content",
+               .choices = "auto|fibers|cameras|rows"),
+    SPX_OPTION(STRING, "fibers", 0, "FIRST:LAST", opt_fibers,
+               "Fibres that the result has to have, LAST excluded; without it those that are there"),
+    SPX_OPTION(FLAG, "allow-missing", 0, NULL, opt_allow_missing,
+               "Go on without files, fibres or arms that are absent, and flag the rows that lack something"),
     {0}};
 
 static spx_status parse_options(spx_merge_options *o, spx_err *e)

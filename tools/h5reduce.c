@@ -16,22 +16,11 @@ static int opt_skip;
 static const char operations[] = "minimum|maximum|argmin|argmax|sum|mean|median"; /* in the order of spx_reduce_op */
 
 static const spx_opt options[] = {
-    {.kind = SPX_OPT_CHOICE,
-     .name = "operation",
-     .letter = 'p',
-     .value = &opt_operation,
-     .choices = operations,
-     .help = "What to compute along the axis"},
-    {.kind = SPX_OPT_STRING,
-     .name = "axis",
-     .letter = 'a',
-     .arg = "N",
-     .value = &opt_axis,
-     .help = "Axis to reduce, counted from 0, or from the end with -1 for the last; all: all values at once"},
-    {.kind = SPX_OPT_FLAG,
-     .name = "skip-nan",
-     .value = &opt_skip,
-     .help = "Leave out values that are NaN or infinite, instead of refusing them"},
+    SPX_OPTION(CHOICE, "operation", 'p', NULL, opt_operation, "What to compute along the axis", .choices = operations),
+    SPX_OPTION(STRING, "axis", 'a', "N", opt_axis,
+               "Axis to reduce, counted from 0, or from the end with -1 for the last; all: all values at once"),
+    SPX_OPTION(FLAG, "skip-nan", 0, NULL, opt_skip,
+               "Leave out values that are NaN or infinite, instead of refusing them"),
     {0}};
 
 /* Where in the list of operations a name is. */

@@ -12,14 +12,13 @@ static const char *opt_table, *opt_columns;
 static int opt_csv, opt_units;
 
 static const spx_opt options[] = {
-    {SPX_OPT_STRING, "table", 't', "PATH", &opt_table,
-     "Table to print instead of the first of /rvfit/table, /truth/table, /scores and /fibermap that is there", 0, 0,
-     NULL, NULL},
-    {SPX_OPT_STRING, "columns", 'c', "NAME,NAME...", &opt_columns,
-     "Columns to print, in this order, instead of all that hold one number or text a row", 0, 0, NULL, NULL},
-    {SPX_OPT_FLAG, "units", 'u', NULL, &opt_units, "Print the units in a second line", 0, 0, NULL, NULL},
-    {SPX_OPT_FLAG, "csv", 0, NULL, &opt_csv, "Comma-separated values with all digits, instead of aligned columns", 0, 0,
-     NULL, NULL},
+    SPX_OPTION(
+        STRING, "table", 't', "PATH", opt_table,
+        "Table to print instead of the first of /rvfit/table, /truth/table, /scores and /fibermap that is there"),
+    SPX_OPTION(STRING, "columns", 'c', "NAME,NAME...", opt_columns,
+               "Columns to print, in this order, instead of all that hold one number or text a row"),
+    SPX_OPTION(FLAG, "units", 'u', NULL, opt_units, "Print the units in a second line"),
+    SPX_OPTION(FLAG, "csv", 0, NULL, opt_csv, "Comma-separated values with all digits, instead of aligned columns"),
     {0}};
 
 /* One column as text: how its values are held, and how wide they are on paper. */

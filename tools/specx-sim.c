@@ -42,83 +42,68 @@ static struct {
        .sky = 1,
        .noise = 1};
 
-/* One option a line. */
-#define HEADING(text)                                                                                                  \
-    {                                                                                                                  \
-        .kind = SPX_OPT_HEADING, .name = (text)                                                                        \
-    }
-#define TEXT(n, l, a, var, h)                                                                                          \
-    {                                                                                                                  \
-        .kind = SPX_OPT_STRING, .name = n, .letter = l, .arg = a, .value = &(var), .help = h                           \
-    }
-#define WORD(n, l, a, var, words, h)                                                                                   \
-    {                                                                                                                  \
-        .kind = SPX_OPT_CHOICE, .name = n, .letter = l, .arg = a, .value = &(var), .help = h, .choices = words         \
-    }
-#define FLAG(n, var, h)                                                                                                \
-    {                                                                                                                  \
-        .kind = SPX_OPT_FLAG, .name = n, .value = &(var), .help = h                                                    \
-    }
-#define WHOLE(n, l, a, var, lo, hi, h)                                                                                 \
-    {                                                                                                                  \
-        .kind = SPX_OPT_INT, .name = n, .letter = l, .arg = a, .value = &(var), .help = h, .min = lo, .max = hi        \
-    }
-#define REAL(n, a, var, lo, hi, h)                                                                                     \
-    {                                                                                                                  \
-        .kind = SPX_OPT_DOUBLE, .name = n, .arg = a, .value = &(var), .help = h, .min = lo, .max = hi                  \
-    }
-
-/* clang-format off */
 static const spx_opt options[] = {
-    HEADING("What is simulated"),
-    WORD("arm", 'a', "ARM", o.arm, "b|r|z", "Built-in camera"),
-    TEXT("psf", 0, "FILE", o.psf, "Camera with this PSF instead: HDF5 with a psf block, or a DESI PSF file"),
-    TEXT("fibers", 'n', "N|FIRST:LAST", o.fibers,
-         "Fibres that are lit; without it, 25 of a built-in camera and all of --psf, or as many as there are SPECTRA"),
-    TEXT("wavelength", 'w', "MIN,MAX", o.wavelength,
-         "Range, Angstrom, for which a built-in camera gets a CCD that is just long enough; without it, all of the camera's"),
-    REAL("step", "ANGSTROM", o.step, 0.001, 100, "Step of the wavelengths on which spectra are made"),
-    WHOLE("seed", 's', "N", o.seed, 0, 9e18, "Seed: the same stars in all cameras, the same noise in the same camera"),
-    TEXT("models", 'm', "FILE", o.models, "Draw the stars from the members of this library block instead of the built-in formula"),
-    HEADING("Targets: MIN:MAX to draw from, or one value for all"),
-    TEXT("teff", 0, "K", o.teff, "Effective temperature"),
-    TEXT("logg", 0, "DEX", o.logg, "Surface gravity"),
-    TEXT("feh", 0, "DEX", o.feh, "Metallicity"),
-    TEXT("alpha", 0, "DEX", o.alpha, "Excess of alpha elements"),
-    TEXT("velocity", 0, "KM/S", o.velocity, "Radial velocity"),
-    TEXT("vsini", 0, "KM/S", o.vsini, "Rotation"),
-    TEXT("mag", 0, "MAG", o.mag, "AB magnitude at 6200 Angstrom"),
-    TEXT("snr", 0, "RATIO", o.snr, "Instead of --mag: signal-to-noise ratio per Angstrom at 6200 Angstrom"),
-    WHOLE("sky-fibers", 0, "N", o.sky_fibers, -1, 5000, "Fibres that see the sky only; -1: one in five"),
-    FLAG("sky", o.sky, "Light of the night sky in every fibre; on by default"),
-    HEADING("Exposure"),
-    REAL("exptime", "S", o.exptime, 0.001, 1e6, "Exposure time"),
-    REAL("mjd", "MJD", o.mjd, 36935, 88068,
-         "Start of the exposure, UTC: velocities are barycentric and seen from the moving Earth; without it they are as seen"),
-    TEXT("site", 0, "NAME|LON,LAT,HEIGHT", o.site, "Observatory, for --mjd; without it, kpno"),
-    FLAG("noise", o.noise, "Photon and read noise; on by default"),
-    REAL("readnoise", "E", o.readnoise, 0.01, 1e5, "Read noise, electrons"),
-    REAL("fullwell", "E", o.fullwell, 1, 1e9, "Electrons at which a pixel saturates"),
-    REAL("cosmics", "N", o.cosmics, 0, 1e5, "Cosmic-ray hits in a million pixels"),
-    WHOLE("bad-columns", 0, "N", o.badcolumns, 0, 1000, "Bad columns"),
-    TEXT("gap", 0, "FIRST:LAST", o.gap, "Rows of an amplifier gap, LAST not included"),
-    WHOLE("saturated", 0, "N", o.saturated, 0, 1000, "Saturated blocks of 8 x 24 pixels"),
-    WHOLE("nans", 0, "N", o.nans, 0, 1e6, "Pixels that are NaN (masked), for tests of what reads them"),
-    WORD("ivar", 0, "FROM", o.ivar, "model|data", "Variance from the noise-free model, or from the noisy data"),
-    WHOLE("expid", 0, "N", o.expid, 0, 99999999, "Exposure number in the header"),
-    HEADING("Output"),
-    WORD("format", 0, "FORMAT", o.format, "auto|hdf5|fits",
-         "HDF5 blocks, or a DESI preproc file; auto: FITS when the output is called *.fits"),
-    TEXT("psf-output", 0, "FILE", o.psf_output, "Write the PSF as a DESI PSF file too"),
-    TEXT("truth", 0, "FILE", o.truth, "Write what was put in (HDF5)"),
-    HEADING("Star library"),
-    TEXT("library", 0, "DIR", o.library,
-         "Write the built-in stars on a grid of parameters as a library in PHOENIX layout, instead of an exposure"),
-    {.kind = SPX_OPT_LIST, .name = "axis", .arg = "NAME=V,V...", .value = &o.axis,
-     .help = "Values of teff, logg, feh or alpha of the grid; once for each of them"},
+    SPX_HEADING("What is simulated"),
+    SPX_OPTION(CHOICE, "arm", 'a', "ARM", o.arm, "Built-in camera", .choices = "b|r|z"),
+    SPX_OPTION(STRING, "psf", 0, "FILE", o.psf,
+               "Camera with this PSF instead: HDF5 with a psf block, or a DESI PSF file"),
+    SPX_OPTION(
+        STRING, "fibers", 'n', "N|FIRST:LAST", o.fibers,
+        "Fibres that are lit; without it, 25 of a built-in camera and all of --psf, or as many as there are SPECTRA"),
+    SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX", o.wavelength,
+               "Range, Angstrom, for which a built-in camera gets a CCD that is just long enough; without it, all of "
+               "the camera's"),
+    SPX_OPTION(DOUBLE, "step", 0, "ANGSTROM", o.step, "Step of the wavelengths on which spectra are made", .min = 0.001,
+               .max = 100),
+    SPX_OPTION(INT, "seed", 's', "N", o.seed, "Seed: the same stars in all cameras, the same noise in the same camera",
+               .min = 0, .max = 9e18),
+    SPX_OPTION(STRING, "models", 'm', "FILE", o.models,
+               "Draw the stars from the members of this library block instead of the built-in formula"),
+    SPX_HEADING("Targets: MIN:MAX to draw from, or one value for all"),
+    SPX_OPTION(STRING, "teff", 0, "K", o.teff, "Effective temperature"),
+    SPX_OPTION(STRING, "logg", 0, "DEX", o.logg, "Surface gravity"),
+    SPX_OPTION(STRING, "feh", 0, "DEX", o.feh, "Metallicity"),
+    SPX_OPTION(STRING, "alpha", 0, "DEX", o.alpha, "Excess of alpha elements"),
+    SPX_OPTION(STRING, "velocity", 0, "KM/S", o.velocity, "Radial velocity"),
+    SPX_OPTION(STRING, "vsini", 0, "KM/S", o.vsini, "Rotation"),
+    SPX_OPTION(STRING, "mag", 0, "MAG", o.mag, "AB magnitude at 6200 Angstrom"),
+    SPX_OPTION(STRING, "snr", 0, "RATIO", o.snr,
+               "Instead of --mag: signal-to-noise ratio per Angstrom at 6200 Angstrom"),
+    SPX_OPTION(INT, "sky-fibers", 0, "N", o.sky_fibers, "Fibres that see the sky only; -1: one in five", .min = -1,
+               .max = 5000),
+    SPX_OPTION(FLAG, "sky", 0, NULL, o.sky, "Light of the night sky in every fibre; on by default"),
+    SPX_HEADING("Exposure"),
+    SPX_OPTION(DOUBLE, "exptime", 0, "S", o.exptime, "Exposure time", .min = 0.001, .max = 1e6),
+    SPX_OPTION(DOUBLE, "mjd", 0, "MJD", o.mjd,
+               "Start of the exposure, UTC: velocities are barycentric and seen from the moving Earth; without it they "
+               "are as seen",
+               .min = 36935, .max = 88068),
+    SPX_OPTION(STRING, "site", 0, "NAME|LON,LAT,HEIGHT", o.site, "Observatory, for --mjd; without it, kpno"),
+    SPX_OPTION(FLAG, "noise", 0, NULL, o.noise, "Photon and read noise; on by default"),
+    SPX_OPTION(DOUBLE, "readnoise", 0, "E", o.readnoise, "Read noise, electrons", .min = 0.01, .max = 1e5),
+    SPX_OPTION(DOUBLE, "fullwell", 0, "E", o.fullwell, "Electrons at which a pixel saturates", .min = 1, .max = 1e9),
+    SPX_OPTION(DOUBLE, "cosmics", 0, "N", o.cosmics, "Cosmic-ray hits in a million pixels", .min = 0, .max = 1e5),
+    SPX_OPTION(INT, "bad-columns", 0, "N", o.badcolumns, "Bad columns", .min = 0, .max = 1000),
+    SPX_OPTION(STRING, "gap", 0, "FIRST:LAST", o.gap, "Rows of an amplifier gap, LAST not included"),
+    SPX_OPTION(INT, "saturated", 0, "N", o.saturated, "Saturated blocks of 8 x 24 pixels", .min = 0, .max = 1000),
+    SPX_OPTION(INT, "nans", 0, "N", o.nans, "Pixels that are NaN (masked), for tests of what reads them", .min = 0,
+               .max = 1e6),
+    SPX_OPTION(CHOICE, "ivar", 0, "FROM", o.ivar, "Variance from the noise-free model, or from the noisy data",
+               .choices = "model|data"),
+    SPX_OPTION(INT, "expid", 0, "N", o.expid, "Exposure number in the header", .min = 0, .max = 99999999),
+    SPX_HEADING("Output"),
+    SPX_OPTION(CHOICE, "format", 0, "FORMAT", o.format,
+               "HDF5 blocks, or a DESI preproc file; auto: FITS when the output is called *.fits",
+               .choices = "auto|hdf5|fits"),
+    SPX_OPTION(STRING, "psf-output", 0, "FILE", o.psf_output, "Write the PSF as a DESI PSF file too"),
+    SPX_OPTION(STRING, "truth", 0, "FILE", o.truth, "Write what was put in (HDF5)"),
+    SPX_HEADING("Star library"),
+    SPX_OPTION(
+        STRING, "library", 0, "DIR", o.library,
+        "Write the built-in stars on a grid of parameters as a library in PHOENIX layout, instead of an exposure"),
+    SPX_OPTION(LIST, "axis", 0, "NAME=V,V...", o.axis,
+               "Values of teff, logg, feh or alpha of the grid; once for each of them"),
     {0}};
-/* clang-format on */
-
 /* ---- options ---- */
 
 static spx_status range(const char *text, const char *what, double out[2], spx_err *e)

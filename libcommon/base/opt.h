@@ -38,6 +38,17 @@ typedef struct {
     int *given;          /* set to 1 when the option was given; may be NULL */
 } spx_opt;
 
+/* Entries of a table: SPX_OPTION(INT, "threads", 'j', "N", threads, "Number of threads", .min = 0, .max = 4096), with
+ * the variable itself, and what the option needs beyond that by name. */
+#define SPX_OPTION(k, n, l, a, variable, ...)                                                                          \
+    {                                                                                                                  \
+        .kind = SPX_OPT_##k, .name = (n), .letter = (l), .arg = (a), .value = &(variable), .help = __VA_ARGS__         \
+    }
+#define SPX_HEADING(text)                                                                                              \
+    {                                                                                                                  \
+        .kind = SPX_OPT_HEADING, .name = (text)                                                                        \
+    }
+
 typedef struct {
     const char *name, *summary, *usage;
     const spx_opt *tables[3]; /* own options, then shared ones; each ends with SPX_OPT_END; unused: NULL */

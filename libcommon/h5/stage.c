@@ -57,83 +57,33 @@ enum { NSHARED = 17 };
 static void shared_options(spx_common *c, unsigned flags, spx_opt *t)
 {
     size_t n = 0;
-    t[n++] = (spx_opt){.kind = SPX_OPT_HEADING, .name = "Common options"};
+    t[n++] = (spx_opt)SPX_HEADING("Common options");
     if (!(flags & SPX_OUT_NONE)) {
-        t[n++] = (spx_opt){SPX_OPT_STRING,
-                           "output",
-                           'o',
-                           "FILE|-",
-                           &c->output,
-                           "Output file; - is standard output, which is the default unless it is a terminal",
-                           0,
-                           0,
-                           NULL,
-                           NULL};
-        t[n++] =
-            (spx_opt){SPX_OPT_FLAG, "force", 'f', NULL, &c->force, "Replace an output that exists", 0, 0, NULL, NULL};
+        t[n++] = (spx_opt)SPX_OPTION(STRING, "output", 'o', "FILE|-", c->output,
+                                     "Output file; - is standard output, which is the default unless it is a terminal");
+        t[n++] = (spx_opt)SPX_OPTION(FLAG, "force", 'f', NULL, c->force, "Replace an output that exists");
     }
-    t[n++] = (spx_opt){SPX_OPT_INT, "threads",
-                       'j',         "N",
-                       &c->threads, "Number of threads; the result does not depend on it; 0: one for each processor",
-                       0,           4096,
-                       NULL,        NULL};
-    t[n++] =
-        (spx_opt){SPX_OPT_STRING,
-                  "device",
-                  0,
-                  "DEVICE",
-                  &c->device,
-                  "Where to compute: auto, cpu, cuda, or cuda:0,2; auto takes the CPU when there is nothing better",
-                  0,
-                  0,
-                  NULL,
-                  NULL};
+    t[n++] = (spx_opt)SPX_OPTION(INT, "threads", 'j', "N", c->threads,
+                                 "Number of threads; the result does not depend on it; 0: one for each processor",
+                                 .min = 0, .max = 4096);
+    t[n++] = (spx_opt)SPX_OPTION(
+        STRING, "device", 0, "DEVICE", c->device,
+        "Where to compute: auto, cpu, cuda, or cuda:0,2; auto takes the CPU when there is nothing better");
     if (flags & SPX_USES_HOOK)
-        t[n++] = (spx_opt){SPX_OPT_STRING,
-                           "hook",
-                           0,
-                           "FILE.py[:FUNCTION]",
-                           &c->hook,
-                           "Call this Python function after each step or batch with the arrays where they are; without "
-                           "a name it is the one called hook",
-                           0,
-                           0,
-                           NULL,
-                           NULL};
-    t[n++] = (spx_opt){SPX_OPT_BYTES,
-                       "max-mem",
-                       0,
-                       "SIZE",
-                       &c->max_mem,
-                       "Largest amount of memory to use, such as 500M or 4G; 0: no limit",
-                       0,
-                       0,
-                       NULL,
-                       NULL};
-    t[n++] = (spx_opt){SPX_OPT_FLAG,
-                       "reproducible",
-                       0,
-                       NULL,
-                       &c->reproducible,
-                       "Leave times and host out of the provenance, so that equal runs give equal files",
-                       0,
-                       0,
-                       NULL,
-                       NULL};
-    t[n++] = (spx_opt){SPX_OPT_FLAG,
-                       "progress",
-                       0,
-                       NULL,
-                       &c->progress,
-                       "Show progress; on by itself on a terminal, --no-progress switches it off",
-                       0,
-                       0,
-                       NULL,
-                       NULL};
-    t[n++] = (spx_opt){SPX_OPT_FLAG, "verbose", 'v', NULL, &c->verbose, "Say more, with times", 0, 0, NULL, NULL};
-    t[n++] = (spx_opt){SPX_OPT_FLAG, "quiet", 'q', NULL, &c->quiet, "Say only errors", 0, 0, NULL, NULL};
-    t[n++] = (spx_opt){SPX_OPT_FLAG, "help", 'h', NULL, &c->help, "Show this help", 0, 0, NULL, NULL};
-    t[n++] = (spx_opt){SPX_OPT_FLAG, "version", 0, NULL, &c->version, "Show the version", 0, 0, NULL, NULL};
+        t[n++] = (spx_opt)SPX_OPTION(
+            STRING, "hook", 0, "FILE.py[:FUNCTION]", c->hook,
+            "Call this Python function after each step or batch with the arrays where they are; without "
+            "a name it is the one called hook");
+    t[n++] = (spx_opt)SPX_OPTION(BYTES, "max-mem", 0, "SIZE", c->max_mem,
+                                 "Largest amount of memory to use, such as 500M or 4G; 0: no limit");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "reproducible", 0, NULL, c->reproducible,
+                                 "Leave times and host out of the provenance, so that equal runs give equal files");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "progress", 0, NULL, c->progress,
+                                 "Show progress; on by itself on a terminal, --no-progress switches it off");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "verbose", 'v', NULL, c->verbose, "Say more, with times");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "quiet", 'q', NULL, c->quiet, "Say only errors");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "help", 'h', NULL, c->help, "Show this help");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "version", 0, NULL, c->version, "Show the version");
     t[n] = (spx_opt){0};
 }
 

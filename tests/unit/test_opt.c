@@ -22,13 +22,13 @@ static const char *word, *choice;
 static spx_opt_list list;
 
 static const spx_opt options[] = {
-    {SPX_OPT_FLAG, "flag", 'x', NULL, &flag, "A flag", 0, 0, NULL, NULL},
-    {SPX_OPT_INT, "number", 'n', "N", &number, "A number", 1, 10, NULL, &given},
-    {SPX_OPT_DOUBLE, "real", 0, "X", &real, "A real", 0, 0, NULL, NULL},
-    {SPX_OPT_BYTES, "bytes", 0, "SIZE", &bytes, "A size", 0, 0, NULL, NULL},
-    {SPX_OPT_STRING, "word", 0, "WORD", &word, "A word", 0, 0, NULL, NULL},
-    {SPX_OPT_CHOICE, "choice", 0, NULL, &choice, "A choice", 0, 0, "one|two", NULL},
-    {SPX_OPT_LIST, "list", 'l', "ITEM", &list, "Items", 0, 0, NULL, NULL},
+    SPX_OPTION(FLAG, "flag", 'x', NULL, flag, "A flag"),
+    SPX_OPTION(INT, "number", 'n', "N", number, "A number", .min = 1, .max = 10, .given = &given),
+    SPX_OPTION(DOUBLE, "real", 0, "X", real, "A real"),
+    SPX_OPTION(BYTES, "bytes", 0, "SIZE", bytes, "A size"),
+    SPX_OPTION(STRING, "word", 0, "WORD", word, "A word"),
+    SPX_OPTION(CHOICE, "choice", 0, NULL, choice, "A choice", .choices = "one|two"),
+    SPX_OPTION(LIST, "list", 'l', "ITEM", list, "Items"),
     {0},
 };
 static const spx_opt_program program = {"test", "summary", "[options]", {options, NULL, NULL}};
