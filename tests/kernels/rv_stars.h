@@ -10,22 +10,13 @@
 
 #include "base/mem.h"
 #include "base/wave.h"
+#include "check.h"
 #include "device.h"
+#include "random.h"
 #include "rvfit/rvfit.h"
 #include "template/template.h"
 
 static spx_backend backend;
-static int failed;
-
-#define CHECK(cond, ...)                                                                                               \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            printf("%s:%d: ", __FILE__, __LINE__);                                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            putchar('\n');                                                                                             \
-            failed = 1;                                                                                                \
-        }                                                                                                              \
-    } while (0)
 
 #define NEED(call)                                                                                                     \
     do {                                                                                                               \
@@ -35,24 +26,6 @@ static int failed;
             exit(1);                                                                                                   \
         }                                                                                                              \
     } while (0)
-
-/* ---- random numbers ---- */
-
-static uint64_t seed = 20240517;
-static uint64_t state;
-
-static double uniform(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(state >> 11) / 9007199254740992.0;
-}
-
-static double gauss(void)
-{
-    return sqrt(-2 * log(1 - uniform())) * cos(2 * M_PI * uniform());
-}
 
 /* ---- library and stars ---- */
 
@@ -242,6 +215,23 @@ static void init(spx_rvfit_options *o)
 {
     spx_rvfit_options_init(o);
     o->interpolator = interpolator;
+}
+
+/* Main function of a test: `body` with templates and the backend. */
+static int rv_test(void (*body)(spx_templates *))
+{
+    static const uint64_t seed = 20240517;
+    spx_templates t = {0};
+    open_device(&backend, SPX_STAGE_RVFIT);
+    random_start(seed);
+    make_lines();
+    make_templates(&t);
+    body(&t);
+    spx_templates_free(&t);
+    spx_backend_close(&backend);
+    if (failures)
+        printf("seed %llu\n", (unsigned long long)seed);
+    return failures != 0;
 }
 
 #endif

@@ -7,20 +7,12 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "random.h"
 #include "rvfit/rvfit.h"
 #include "template/nn_math.h"
 #include "template/template.h"
 
 static const uint64_t seed = 20261120;
-static uint64_t state;
-
-static double uniform(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(state >> 11) / 9007199254740992.0;
-}
 
 /* ---- arithmetic ---- */
 
@@ -515,7 +507,7 @@ static void imported(void)
 int main(void)
 {
     spx_templates t;
-    state = seed;
+    random_start(seed);
     arithmetic();
     training(&t);
     between();

@@ -791,31 +791,26 @@ static void refusals(const spx_templates *t)
     free_spectra(&s);
 }
 
-int main(void)
+static void body(spx_templates *t)
 {
-    spx_templates t = {0};
-    open_device(&backend, SPX_STAGE_RVFIT);
-    state = seed;
-    make_lines();
-    make_templates(&t);
     cubic_weights();
-    instruction_sets(&t);
+    instruction_sets(t);
     static const spx_interpolator all[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_GRID, SPX_INTERPOLATE_SIMPLEX};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         interpolator = all[k];
         if (backend.library && interpolator == SPX_INTERPOLATE_GRID)
             continue; /* the CPU's alone */
-        objective(&t);
-        component_sums(&t);
-        gradient(&t);
-        recovered(&t);
-        starts_and_outliers(&t);
-        bad_spectra(&t);
-        refusals(&t);
+        objective(t);
+        component_sums(t);
+        gradient(t);
+        recovered(t);
+        starts_and_outliers(t);
+        bad_spectra(t);
+        refusals(t);
     }
-    spx_templates_free(&t);
-    spx_backend_close(&backend);
-    if (failed)
-        printf("seed %llu\n", (unsigned long long)seed);
-    return failed;
+}
+
+int main(void)
+{
+    return rv_test(body);
 }

@@ -228,19 +228,14 @@ static void trials(const spx_templates *t)
     free_spectra(&s);
 }
 
+static void body(spx_templates *t)
+{
+    for (size_t a = 0; a < NARM; a++)
+        add_network(&t->setup[a]);
+    trials(t);
+}
+
 int main(void)
 {
-    spx_templates t = {0};
-    open_device(&backend, SPX_STAGE_RVFIT);
-    state = seed;
-    make_lines();
-    make_templates(&t);
-    for (size_t a = 0; a < NARM; a++)
-        add_network(&t.setup[a]);
-    trials(&t);
-    spx_templates_free(&t);
-    spx_backend_close(&backend);
-    if (failed)
-        printf("seed %llu\n", (unsigned long long)seed);
-    return failed;
+    return rv_test(body);
 }

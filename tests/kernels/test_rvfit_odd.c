@@ -128,24 +128,19 @@ static void emission(const spx_templates *t)
     free_spectra(&s);
 }
 
-int main(void)
+static void body(spx_templates *t)
 {
-    spx_templates t = {0};
-    open_device(&backend, SPX_STAGE_RVFIT);
-    state = seed;
-    make_lines();
-    make_templates(&t);
     interpolator = SPX_INTERPOLATE_CUBIC;
-    mapping(&t);
+    mapping(t);
     static const spx_interpolator all[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_SIMPLEX};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         interpolator = all[k];
-        outside(&t);
-        emission(&t);
+        outside(t);
+        emission(t);
     }
-    spx_templates_free(&t);
-    spx_backend_close(&backend);
-    if (failed)
-        printf("seed %llu\n", (unsigned long long)seed);
-    return failed;
+}
+
+int main(void)
+{
+    return rv_test(body);
 }

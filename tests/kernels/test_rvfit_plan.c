@@ -126,16 +126,11 @@ static void refusals(spx_spectra *s, const spx_templates *t, const spx_rvfit_opt
     backend.rvfit_close(&backend, plan);
 }
 
-int main(void)
+static void body(spx_templates *t)
 {
     static const spx_interpolator all[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_GRID, SPX_INTERPOLATE_SIMPLEX};
-    spx_templates t = {0};
     spx_spectra s;
     spx_rvfit_options o;
-    open_device(&backend, SPX_STAGE_RVFIT);
-    state = seed;
-    make_lines();
-    make_templates(&t);
     alloc_spectra(&s, NSTAR);
     resolve(&s);
     for (size_t i = 0; i < NSTAR; i++)
@@ -149,14 +144,14 @@ int main(void)
         o.threads = 1 + (int)k;
         o.resolution = k == 0;
         o.lsf_sigma = 0.2;
-        batches(&s, &t, &o);
+        batches(&s, t, &o);
         if (o.resolution)
-            refusals(&s, &t, &o);
+            refusals(&s, t, &o);
     }
     free_spectra(&s);
-    spx_templates_free(&t);
-    spx_backend_close(&backend);
-    if (failed)
-        printf("seed %llu\n", (unsigned long long)seed);
-    return failed;
+}
+
+int main(void)
+{
+    return rv_test(body);
 }
