@@ -84,6 +84,27 @@ column() {
     fails_with 3 '*second-r0.h5*--joint*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 second-r0.h5
 }
 
+@test "fibermaps with other columns: those that all have are kept, what is left out is said" {
+    data spectra.h5 templates.h5 second-r0.h5
+    rvs-fit -q -t templates.h5 --joint target -o two.h5 spectra.h5 second-r0.h5
+    # the names of members are text in the file
+    LC_ALL=C sed 's/TARGET_DEC/TARGET_LAT/g' second-r0.h5 >other.h5
+    run --separate-stderr rvs-fit -t templates.h5 --joint target -o other-two.h5 spectra.h5 other.h5
+    # run sets them
+    # shellcheck disable=SC2154
+    [ "$status" -eq 0 ]
+    # shellcheck disable=SC2154
+    [[ $stderr == *"not all inputs have alike are left out: TARGET_LAT, TARGET_DEC"* ]]
+    h5check other-two.h5
+    h5dump -g /provenance other-two.h5 | grep 'columns_left_out=TARGET_LAT, TARGET_DEC'
+    [ "$(column TARGETID,VRAD,VRAD_ERR,TEFF two.h5)" = "$(column TARGETID,VRAD,VRAD_ERR,TEFF other-two.h5)" ]
+    fails_with 3 '*TARGET_DEC*' h5table -c TARGET_DEC other-two.h5
+    # whose exposures they are has to be known
+    LC_ALL=C sed 's/TARGETID/TARGETNO/g' second-r0.h5 >nobody.h5
+    fails_with 3 '*nobody.h5: /fibermap: column TARGETID*cannot be told*' \
+        rvs-fit -t templates.h5 --joint target -o x.h5 spectra.h5 nobody.h5
+}
+
 @test "starts: a joint fit from another one, and by brute force" {
     data spectra.h5 templates.h5
     rvs-fit -q -t templates.h5 --joint target -o two.h5 spectra.h5 spectra.h5

@@ -266,6 +266,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
         if ((st = spx_stage_input(s, i, &in, e)) == SPX_OK)
             st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e);
+    if (st == SPX_OK && r->spectra.dropped.n > 0)
+        spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
     if (st == SPX_OK)
         st = spx_stage_extra_input(s, opt_templates, &in, e);
     if (st == SPX_OK)
@@ -353,6 +355,8 @@ static spx_status report(const fit_run *r, spx_err *e)
     spx_status st = spx_stage_record(r->stage, "stars", e, "%zu", r->nstar);
     if (st == SPX_OK && r->joint)
         st = spx_stage_record(r->stage, "exposures", e, "%zu", r->nrow);
+    if (st == SPX_OK && r->spectra.dropped.n > 0)
+        st = spx_stage_record(r->stage, "columns_left_out", e, "%s", r->spectra.dropped.s);
     if (st == SPX_OK)
         st = spx_stage_record(r->stage, "stars_bad", e, "%zu", bad);
     if (st == SPX_OK)

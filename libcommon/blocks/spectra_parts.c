@@ -68,16 +68,38 @@ static spx_status beside(const spx_spectra_parts *p, const spx_spectra *more, sp
     return st;
 }
 
-/* Rows of b after those of a. Where not every file has the table, or with the same columns, there is none for all,
- * unless it is needed. */
-static spx_status append(spx_table **a, const spx_table *b, int needed, spx_err *e)
+/* Rows of b after those of a. Where not every file has the table, or with the same columns, there is none for all. */
+static spx_status append(spx_table **a, const spx_table *b, spx_err *e)
 {
     spx_table *both = NULL;
     spx_err why = {0};
-    if (*a != NULL && b != NULL && (both = spx_table_append(*a, b, &why)) == NULL && (needed || why.code != SPX_EINPUT))
+    if (*a != NULL && b != NULL && (both = spx_table_append(*a, b, &why)) == NULL && why.code != SPX_EINPUT)
         return spx_fail(e, why.code, "%s", why.msg);
     spx_table_free(*a);
     *a = both;
+    return SPX_OK;
+}
+
+/* Of fibermaps the columns that all files have, but that which says whose exposures they are. */
+static spx_status append_fibermap(spx_spectra_parts *p, const spx_table *more, spx_err *e)
+{
+    spx_text dropped = {0};
+    spx_table **all = &p->all.fibermap, *both = spx_table_append_common(*all, more, &dropped, e);
+    spx_status st = both == NULL ? e->code : SPX_OK;
+    if (st == SPX_OK && (spx_table_find(*all, "TARGETID") >= 0 || spx_table_find(more, "TARGETID") >= 0) &&
+        spx_table_find(both, "TARGETID") < 0)
+        st = spx_fail(e, SPX_EINPUT,
+                      "column TARGETID is in one table and not in the other, or of another type: exposures of a star "
+                      "cannot be told");
+    for (const char *name = dropped.s; st == SPX_OK && name != NULL && *name != '\0'; name += strcspn(name, "\n") + 1)
+        st = spx_text_add(&p->dropped, e, "%s%.*s", p->dropped.n > 0 ? ", " : "", (int)strcspn(name, "\n"), name);
+    spx_text_free(&dropped);
+    if (st != SPX_OK) {
+        spx_table_free(both);
+        return st;
+    }
+    spx_table_free(*all);
+    *all = both;
     return SPX_OK;
 }
 
@@ -88,13 +110,13 @@ static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_er
         return spx_fail(e, SPX_EINPUT, "/fibermap: %s: exposures of a star cannot be told",
                         more->fibermap == NULL ? "is missing, but the input before has one"
                                                : "is there, but the input before has none");
-    spx_status st = append(&all->fibermap, more->fibermap, 1, e);
+    spx_status st = all->fibermap == NULL ? SPX_OK : append_fibermap(p, more->fibermap, e);
     if (st != SPX_OK)
         spx_err_context(e, "/fibermap");
     if (st == SPX_OK)
-        st = append(&all->scores, more->scores, 0, e);
+        st = append(&all->scores, more->scores, e);
     if (st == SPX_OK)
-        st = append(&all->exp_fibermap, more->exp_fibermap, 0, e);
+        st = append(&all->exp_fibermap, more->exp_fibermap, e);
     all->nspec += more->nspec;
     return st;
 }
@@ -329,6 +351,7 @@ size_t spx_spectra_parts_row_bytes(const spx_spectra_parts *p)
 void spx_spectra_parts_free(spx_spectra_parts *p)
 {
     spx_spectra_free(&p->all);
+    spx_text_free(&p->dropped);
     spx_free(p->part);
     memset(p, 0, sizeof *p);
 }

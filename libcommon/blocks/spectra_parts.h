@@ -6,6 +6,7 @@
 #include <hdf5.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "blocks/io.h"
 #include "blocks/spectra.h"
 
@@ -25,12 +26,13 @@ typedef struct {
     int has_mask[SPX_MAX_ARM], with_resolution;
     size_t npart, room;
     spx_spectra_part *part;
+    spx_text dropped; /* columns of fibermaps that not all files have alike, and `all` lacks: "A, B" */
 } spx_spectra_parts;
 
 /* Add a file. Arms that the rows of the file before lack stand beside them when these are the same spectra: as many,
  * with the same TARGETID, FIBER and EXPID where both have them. Otherwise its rows follow the others', where
- * `exposures` are allowed; SPX_EINPUT where not, or where one file has a fibermap and another has none or one with
- * other columns. */
+ * `exposures` are allowed; SPX_EINPUT where not, or where one file has a fibermap and another has none, or one of them
+ * alone has a TARGETID. */
 spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e);
 
 /* Rows row[n] of all as a block of their own, without tables and header; an arm that a row's file lacks has ivar 0. */

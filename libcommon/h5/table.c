@@ -579,52 +579,88 @@ end:
     return e->code;
 }
 
-spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e)
+/* Rows of both copied whole: NULL and SPX_OK where their types or units differ. */
+static spx_table *append_rows(const spx_table *a, const spx_table *b, spx_err *e)
 {
-    size_t na = spx_table_ncol(a), nb = spx_table_ncol(b);
+    size_t na = spx_table_ncol(a);
+    int same_units = a->units == NULL || b->units == NULL || strcmp(a->units, b->units) == 0;
+    if (na == 0 || na != spx_table_ncol(b) || !same_units || H5Tequal(a->type, b->type) <= 0)
+        return NULL;
+    spx_table *s = spx_table_new(a->nrow + b->nrow, e);
+    if (s == NULL)
+        return NULL;
+    const char *units = a->units != NULL ? a->units : b->units;
+    s->type = H5Tcopy(a->type);
+    s->rowsize = a->rowsize;
+    s->rows = spx_alloc2(s->nrow, s->rowsize, 1, e);
+    if (s->rows == NULL || (units != NULL && (s->units = spx_strdup(units, e)) == NULL)) {
+        spx_table_free(s);
+        return NULL;
+    }
+    memcpy(s->rows, a->rows, a->nrow * a->rowsize);
+    memcpy(s->rows + a->nrow * a->rowsize, b->rows, b->nrow * b->rowsize);
+    return s;
+}
+
+/* Names of b's columns that a has not, into `dropped`; SPX_EINPUT where that is NULL and there is one. */
+static spx_status missing_columns(const spx_table *a, const spx_table *b, spx_text *dropped, spx_err *e)
+{
+    for (size_t i = 0; i < spx_table_ncol(b) && e->code == SPX_OK; ++i) {
+        char *name = spx_table_name(b, (int)i, e);
+        if (name == NULL)
+            return e->code;
+        if (spx_table_find(a, name) < 0 && dropped == NULL)
+            spx_fail(e, SPX_EINPUT, "column %s is in one table and not in the other", name);
+        else if (spx_table_find(a, name) < 0)
+            (void)spx_text_add(dropped, e, "%s\n", name);
+        spx_free(name);
+    }
+    return e->code;
+}
+
+/* Column `col` of a could not be joined with that of b, for the reason `why`. */
+static spx_status drop_column(const spx_table *a, unsigned col, const spx_err *why, spx_text *dropped, spx_err *e)
+{
+    if (dropped == NULL || why->code != SPX_EINPUT)
+        return spx_fail(e, why->code, "%s", why->msg);
+    char *name = spx_table_name(a, (int)col, e);
+    if (name != NULL)
+        (void)spx_text_add(dropped, e, "%s\n", name);
+    spx_free(name);
+    return e->code;
+}
+
+spx_table *spx_table_append_common(const spx_table *a, const spx_table *b, spx_text *dropped, spx_err *e)
+{
     if (a->nrow > SIZE_MAX - b->nrow) {
         spx_fail(e, SPX_EINPUT, "table has too many rows");
         return NULL;
     }
-    for (size_t i = 0; i < nb; ++i) { /* the reverse is seen below, column by column */
-        char *name = spx_table_name(b, (int)i, e);
-        if (name == NULL)
-            return NULL;
-        if (spx_table_find(a, name) < 0)
-            spx_fail(e, SPX_EINPUT, "column %s is in one table and not in the other", name);
-        spx_free(name);
-        if (e->code != SPX_OK)
-            return NULL;
+    if (missing_columns(a, b, dropped, e) != SPX_OK)
+        return NULL;
+    spx_table *s = append_rows(a, b, e);
+    if (s != NULL || e->code != SPX_OK || (s = spx_table_new(a->nrow + b->nrow, e)) == NULL)
+        return s;
+    for (size_t i = 0; i < spx_table_ncol(a) && e->code == SPX_OK; ++i) {
+        size_t before = spx_table_ncol(s);
+        spx_err why = {0};
+        if (append_column(s, a, b, (unsigned)i, &why) == SPX_OK)
+            continue;
+        if (spx_table_ncol(s) == before) /* seen before anything was written */
+            (void)drop_column(a, (unsigned)i, &why, dropped, e);
+        else
+            spx_fail(e, why.code, "%s", why.msg);
     }
-    spx_table *s = NULL;
-    if (na > 0 && na == nb && H5Tequal(a->type, b->type) > 0) { /* the usual case: rows are copied whole */
-        s = spx_table_new(a->nrow + b->nrow, e);
-        if (s == NULL)
-            return NULL;
-        s->type = H5Tcopy(a->type);
-        s->rowsize = a->rowsize;
-        s->rows = spx_alloc2(s->nrow, s->rowsize, 1, e);
-        if (s->rows == NULL || (a->units != NULL && (s->units = spx_strdup(a->units, e)) == NULL) ||
-            (a->units == NULL && b->units != NULL && (s->units = spx_strdup(b->units, e)) == NULL)) {
-            spx_table_free(s);
-            return NULL;
-        }
-        int same_units = a->units == NULL || b->units == NULL || strcmp(a->units, b->units) == 0;
-        if (same_units) {
-            memcpy(s->rows, a->rows, a->nrow * a->rowsize);
-            memcpy(s->rows + a->nrow * a->rowsize, b->rows, b->nrow * b->rowsize);
-            return s;
-        }
+    if (e->code != SPX_OK) {
         spx_table_free(s);
-    }
-    s = spx_table_new(a->nrow + b->nrow, e);
-    for (size_t i = 0; s != NULL && i < na; ++i) {
-        if (append_column(s, a, b, (unsigned)i, e) != SPX_OK) {
-            spx_table_free(s);
-            s = NULL;
-        }
+        s = NULL;
     }
     return s;
+}
+
+spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e)
+{
+    return spx_table_append_common(a, b, NULL, e);
 }
 
 /* 1 when column ca of a and cb of b have the same type and, where both have a row, the same values. */

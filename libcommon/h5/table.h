@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 typedef struct spx_table {
     hid_t type; /* compound type of a row, in memory and file (any byte order) */
@@ -59,6 +60,9 @@ spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_e
  * type that holds the values of both is taken, a's where they are equal), no unit twice differently; SPX_EINPUT
  * otherwise, naming the column. */
 spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e);
+/* The same of the columns that both have: those of one table alone, and those that cannot be joined, are left out, and
+ * their names added to `dropped`, a line each. */
+spx_table *spx_table_append_common(const spx_table *a, const spx_table *b, spx_text *dropped, spx_err *e);
 /* Add b's columns to a (same nrow; a column that a has already must be equal, else it is added as NAME`suffix`, and
  * without a suffix refused). */
 spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, spx_err *e);

@@ -137,6 +137,15 @@ static void test_take_append_join(void)
     q = spx_table_take(p, 1, (const size_t[]){0}, &e);
     memcpy(q->units, "\nm\nd", sizeof "\nm\nd");
     REFUSED(spx_table_append(p, q, &e), "column L is in s");
+    /* the columns that both have: not L, whose units differ, nor what one of them has alone */
+    spx_text dropped = {0};
+    CHECK(spx_table_add(q, "Q", H5T_NATIVE_INT64, NULL, NULL, &e) == SPX_OK);
+    t = spx_table_append_common(p, q, &dropped, &e);
+    CHECK(t != NULL && t->nrow == 2 && spx_table_ncol(t) == 2 && spx_table_find(t, "L") < 0 &&
+          spx_table_find(t, "Q") < 0 && strcmp(dropped.s, "Q\nL\n") == 0);
+    CHECK(spx_table_get_i64(t, "N", i, &e) == SPX_OK && i[0] == -5 && i[1] == -5);
+    spx_table_free(t);
+    spx_text_free(&dropped);
     spx_table_free(p);
     spx_table_free(q);
 
