@@ -19,11 +19,11 @@ static spx_status cpu_correlate(void *state, size_t n, spx_rv_ws *const *w, spx_
 }
 
 static spx_status cpu_eval(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
-                           spx_rv_value *out, spx_err *e)
+                           const size_t *const *cell, spx_rv_value *out, spx_err *e)
 {
     (void)state;
     (void)e;
-    spx_rv_eval_batch(n, w, x, out);
+    spx_rv_eval_batch(n, w, x, cell, out);
     return SPX_OK;
 }
 

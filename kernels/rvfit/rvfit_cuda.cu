@@ -344,7 +344,8 @@ class engine
         }
     }
 
-    void eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out)
+    void eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+              spx_rv_value *out)
     {
         std::vector<item> items;
         std::vector<size_t> first(n + 1);
@@ -359,7 +360,7 @@ class engine
         first[n] = items.size();
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1)
         for (size_t k = 0; k < n; k++)
-            spx_rv_stencil_at(w[k], x[k], 1, &s[k]);
+            spx_rv_stencil_at(w[k], x[k], cell != nullptr ? cell[k] : nullptr, 1, &s[k]);
         double *velocity = velocity_.need(n);
         to_device(velocity, v, n);
         templates(n, s, true, velocity, nullptr);
@@ -673,7 +674,7 @@ class engine
         for (size_t k = 0; k < n; k++) {
             place &p = slot_[w[k]->slot];
             /* the prior, too, is that of the last point that was looked at */
-            spx_rv_stencil_at(w[k], x[k], 0, &s[m]);
+            spx_rv_stencil_at(w[k], x[k], nullptr, 0, &s[m]);
             if (p.bent && memcmp(p.at, x[k], c_->nq * sizeof *p.at) == 0)
                 continue;
             memcpy(p.at, x[k], sizeof p.at);
@@ -777,10 +778,10 @@ spx_status engine_correlate(void *state, size_t n, spx_rv_ws *const *w, spx_rv_p
     return step(e, [&] { engine_of(state)->correlate(n, w, pick); });
 }
 
-spx_status engine_eval(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out,
-                       spx_err *e)
+spx_status engine_eval(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+                       const size_t *const *cell, spx_rv_value *out, spx_err *e)
 {
-    return step(e, [&] { engine_of(state)->eval(n, w, x, out); });
+    return step(e, [&] { engine_of(state)->eval(n, w, x, cell, out); });
 }
 
 spx_status engine_values(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],

@@ -140,30 +140,6 @@ static spx_status need_velocities(spx_rv_group *g, size_t n, spx_err *e)
 
 /* ---- errors ---- */
 
-/* Curvature of the objective at x, mean over the cells that meet there. */
-static void mean_curvature(spx_rv_ws *w, const double *x, double *hess)
-{
-    const spx_rv_ctx *c = w->ctx;
-    size_t nf = c->nfree, cell[SPX_MAX_PAR], face[SPX_MAX_PAR], nface = 0;
-    spx_rv_cell(c, x, cell);
-    for (size_t g = 0; g < c->ng; g++) {
-        size_t p = c->gpar[g];
-        if (cell[g] > 0 && x[2 + p] == c->axis[p][cell[g]] && c->hi[2 + p] > c->lo[2 + p])
-            face[nface++] = g;
-    }
-    memset(hess, 0, nf * nf * sizeof *hess);
-    for (unsigned set = 0; set < 1u << nface; set++) {
-        size_t other[SPX_MAX_PAR];
-        memcpy(other, cell, sizeof other);
-        for (size_t i = 0; i < nface; i++)
-            other[face[i]] -= set >> i & 1;
-        spx_rv_value f;
-        spx_rv_eval(w, x, other, 1, &f);
-        for (size_t i = 0; i < nf * nf; i++)
-            hess[i] += f.hess[i] / (double)(1u << nface);
-    }
-}
-
 /* Inverse of the n x n matrix a (full), through Cholesky; 0 when it is not positive definite. */
 static int invert(size_t n, const double *a, double *inverse)
 {
@@ -302,13 +278,19 @@ static void bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
         s->covar[i] = NAN;
 }
 
-/* What the cubic interpolation says at x has its derivatives with it; between linear cells there are several. */
-static void curvature_at(spx_rv_ws *w, const double *x, const spx_rv_value *at, double *hess)
+/* Curvatures of n stars (g->some) at their minima, into g->hess[g->some_of[]]. What a smooth interpolation says there it
+ * says with the derivatives; between linear cells there are several. */
+static spx_status curvatures(spx_rv_group *g, size_t n, spx_err *e)
 {
-    if (w->ctx->interpolator != SPX_INTERPOLATE_GRID)
-        memcpy(hess, at->hess, sizeof at->hess);
-    else
-        mean_curvature(w, x, hess);
+    spx_status st = SPX_OK;
+    int kinks = g->c->interpolator == SPX_INTERPOLATE_GRID;
+    for (size_t k = 0; k < n; k++)
+        memcpy(g->at[k], g->min[g->some_of[k]].x, sizeof g->at[k]);
+    if (kinks)
+        st = spx_rv_mean_curvature(g->engine, g->c, n, g->some, (const double(*)[SPX_MAX_FIT])g->at, g->value, e);
+    for (size_t k = 0; k < n && st == SPX_OK; k++)
+        memcpy(g->hess[g->some_of[k]], kinks ? g->value[k].hess : g->min[g->some_of[k]].at.hess, sizeof g->hess[k]);
+    return st;
 }
 
 /* ---- minima ---- */
@@ -333,7 +315,7 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
         if (m == 0)
             return SPX_OK;
         spx_status st =
-            g->engine->eval(g->engine->state, m, g->asked, (const double(*)[SPX_MAX_FIT])g->at, g->value, e);
+            g->engine->eval(g->engine->state, m, g->asked, (const double(*)[SPX_MAX_FIT])g->at, NULL, g->value, e);
         if (st != SPX_OK)
             return st;
         EACH_STAR(k, m)
@@ -415,11 +397,8 @@ spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
                                  const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart,
                                  spx_rv_minimum *out, spx_err *e)
 {
-    if (g->c->interpolator == SPX_INTERPOLATE_GRID) {
-        for (size_t k = 0; k < n; k++)
-            spx_rv_minimise(w[k], nstart[k], start[k], &out[k]);
-        return SPX_OK;
-    }
+    if (g->c->interpolator == SPX_INTERPOLATE_GRID)
+        return spx_rv_minimise(g->engine, g->c, n, w, start, nstart, out, e);
     spx_status st = search_all(g, n, w, start, nstart, out, e);
     for (size_t k = 0; k < n && st == SPX_OK && has_kinks(g->c); k += g->together)
         st = polish(g, n - k < g->together ? n - k : g->together, w + k, out + k, e);
@@ -700,12 +679,13 @@ static spx_status velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx
     const spx_rv_ctx *c = g->c;
     spx_status st = SPX_OK;
     for (int refit = 0; n > 0 && st == SPX_OK; refit++) {
+        if ((st = curvatures(g, n, e)) != SPX_OK)
+            return st;
         for (size_t k = 0; k < n; k++) {
-            spx_rv_minimum *min = &g->min[g->some_of[k]];
-            double *hess = g->hess[g->some_of[k]];
+            const spx_rv_minimum *min = &g->min[g->some_of[k]];
+            const double *hess = g->hess[g->some_of[k]];
             spx_rvfit_star *s = &out->star[g->star[g->some_of[k]]];
             s->vrad_alt = s->dchisq_alt = NAN;
-            curvature_at(g->some[k], min->x, &min->at, hess);
             spx_rv_profile_begin(&g->prof[k], g->some[k], min->x, min->at.f, hess[0] > 0 ? sqrt(2 / hess[0]) : 0);
         }
         if (c->nfree == 0 || c->freeq[0] != 0 || (st = profiles(g, n, g->prof, e)) != SPX_OK)

@@ -16,9 +16,10 @@ typedef struct {
     spx_status (*load)(void *state, size_t n, spx_rv_ws *const *w, spx_err *e);
     /* Cross-correlation: starts into pick[n], and w[k]->curve. */
     spx_status (*correlate)(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e);
-    /* Objective with derivatives of star k at x[k]. */
-    spx_status (*eval)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out,
-                       spx_err *e);
+    /* Objective with derivatives of star k at x[k], seen from cell[k] of the grid (NULL: the one that it is in; all
+     * of them NULL: so are all). */
+    spx_status (*eval)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+                       const size_t *const *cell, spx_rv_value *out, spx_err *e);
     /* Objective of star k with the templates of x[k] at velocities v[first[k]] ... v[first[k+1]-1], into f. n is at
      * most `together`. */
     spx_status (*values)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
@@ -45,6 +46,14 @@ void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, c
 /* Point whose value the search needs next, in y[SPX_MAX_FIT]; 0 when all starts are done. */
 int spx_rv_search_next(spx_rv_search *f, double *y);
 void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);
+
+/* Minima of n stars from their starts, for the multilinear interpolation, which has kinks (rvfit_minimise.c). */
+spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
+                           const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart, spx_rv_minimum *out,
+                           spx_err *e);
+/* Curvature of the objective at x[k], mean over the cells of the grid that meet there, into out[k].hess. */
+spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
+                                 const double (*x)[SPX_MAX_FIT], spx_rv_value *out, spx_err *e);
 
 /* Errors of v, and the best other minimum along v, of one star (rvfit_profile.c): what is known, and what is to be
  * looked at next. */

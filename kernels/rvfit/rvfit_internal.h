@@ -229,8 +229,8 @@ typedef struct {
     int32_t clamped[SPX_MAX_PAR];                         /* of axis g: outside the templates' range */
 } spx_rv_stencil;
 
-/* The stencil of a point (not for the multilinear interpolation); its prior and penalty are kept in w. */
-void spx_rv_stencil_at(spx_rv_ws *w, const double *x, int deriv, spx_rv_stencil *s);
+/* The stencil of a point, seen from within `cell` (NULL: the one that it is in); its prior and penalty are kept in w. */
+void spx_rv_stencil_at(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_stencil *s);
 /* What the objective at velocity v is without the data, and its derivatives; the point is that of the last templates or
  * stencil. */
 void spx_rv_begin_value(spx_rv_ws *w, double v, spx_rv_value *out);
@@ -249,8 +249,10 @@ void spx_rv_template(spx_rv_ws *w, const double *x, const size_t *cell, int deri
 void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out);
 /* Both. */
 void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out);
-/* The same with derivatives for n <= SPX_RV_BATCH stars of one room, star k at x[k]. No templates are left in use. */
-void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out);
+/* The same with derivatives for n <= SPX_RV_BATCH stars of one room (one star in multilinear interpolation), star k at
+ * x[k], seen from cell[k] (NULL: all from where they are). No templates are left in use. */
+void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+                       spx_rv_value *out);
 /* chi^2 over good pixels of a piece with the templates in the workspace (`flat`: with T = 1 instead) at velocity v,
  * HUGE_VAL when there is none; model[stride] may be NULL. */
 double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, double *model);
@@ -269,9 +271,6 @@ void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick);
 spx_rv_set spx_rv_set_of(const spx_rv_ctx *c);
 /* Cross-correlation of one piece with an entry of the set, out[nlag]: what is taken off its chi^2. */
 void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out);
-
-/* Minimum of the objective from these starts (multilinear interpolation, or none at all). */
-void spx_rv_minimise(spx_rv_ws *w, size_t nstart, const spx_rv_start *start, spx_rv_minimum *out);
 
 /* Search without derivatives around a minimum: point number i (from 0) of those that are tried one after another is y,
  * seen from the best one so far, x; 0 when there are no more. chol: of half the curvature, spx_rv_probe_scale(). */

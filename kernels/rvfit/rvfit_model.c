@@ -337,31 +337,35 @@ static void finish_template(const spx_rv_ws *w, size_t ia, double x1, int deriv,
     kernels->spline(nt, a->cprime, y, w->room->m[ia]);
 }
 
-/* Prior of the point x0, which is brought into range in x, and the templates that it lies between. */
-static size_t prepare(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, size_t lanes, double *x)
+/* Prior of the point x0, which is brought into range in x. Returns the cell that it is seen from, of an interpolation
+ * that has cells: `cell`, or the one that it is in, in here[]. */
+static const size_t *begin_point(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, double *x, size_t *here)
 {
     const spx_rv_ctx *c = w->ctx;
-    size_t here[SPX_MAX_PAR];
     memcpy(x, x0, c->nq * sizeof *x);
     outside(w, x, deriv);
-    if (!cell && c->interpolator == SPX_INTERPOLATE_GRID) {
-        spx_rv_cell(c, x, here);
-        cell = here;
-    }
     memcpy(w->prep, x0, c->nq * sizeof *x);
     w->prep_deriv = deriv;
-    return stencil(w, x, cell, lanes);
+    if (cell || c->interpolator != SPX_INTERPOLATE_GRID)
+        return cell;
+    spx_rv_cell(c, x, here);
+    return here;
 }
 
-void spx_rv_stencil_at(spx_rv_ws *w, const double *x0, int deriv, spx_rv_stencil *s)
+/* The same, and the templates that the point lies between. */
+static size_t prepare(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, size_t lanes, double *x)
+{
+    size_t here[SPX_MAX_PAR];
+    return stencil(w, x, begin_point(w, x0, cell, deriv, x, here), lanes);
+}
+
+void spx_rv_stencil_at(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, spx_rv_stencil *s)
 {
     const spx_rv_ctx *c = w->ctx;
     double x[SPX_MAX_FIT];
+    size_t here[SPX_MAX_PAR];
     *s = (spx_rv_stencil){0};
-    memcpy(x, x0, c->nq * sizeof *x);
-    outside(w, x, deriv);
-    memcpy(w->prep, x0, c->nq * sizeof *x);
-    w->prep_deriv = deriv;
+    cell = begin_point(w, x0, cell, deriv, x, here);
     s->vsini = spx_rv_vsini(x[1], c->slow);
     s->vsini_square_dx = spx_rv_vsini_square_dx(x[1], c->slow);
     memcpy(s->x, x + 2, c->npar * sizeof *x);
@@ -370,7 +374,7 @@ void spx_rv_stencil_at(spx_rv_ws *w, const double *x0, int deriv, spx_rv_stencil
     if (c->interpolator == SPX_INTERPOLATE_SIMPLEX)
         corners(w, s);
     else if (c->interpolator != SPX_INTERPOLATE_NN)
-        along_axes(w, x, NULL, s);
+        along_axes(w, x, cell, s);
 }
 
 void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv)
@@ -540,7 +544,8 @@ void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, s
     spx_rv_project(w, x[0], out);
 }
 
-void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_rv_value *out)
+void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+                       spx_rv_value *out)
 {
     const spx_rv_ctx *c = w[0]->ctx;
     spx_rv_room *r = w[0]->room;
@@ -550,7 +555,7 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
         for (size_t k = 0; k < n; k++) {
-            size_t nnode = prepare(w[k], x[k], NULL, 1, lanes, at[k]);
+            size_t nnode = prepare(w[k], x[k], cell ? cell[k] : NULL, 1, lanes, at[k]);
             if (ia == 0)
                 spx_rv_begin_value(w[k], x[k][0], &out[k]);
             if (a->comp)
