@@ -1,11 +1,12 @@
-/* Training of the network that interpolates: minibatch Adam (Kingma & Ba 2015, arXiv:1412.6980) with a cosine decay of
- * the step (Loshchilov & Hutter 2017, arXiv:1608.03983), and then the last layer, which is linear, by least squares,
- * where there are templates enough.
+/* Training of the network that interpolates: minibatch Adam with a cosine decay of the step (Loshchilov & Hutter 2017,
+ * arXiv:1608.03983), by the steps of a backend (nn_steps.h), and then the last layer, which is linear, by least
+ * squares, where there are templates enough.
  *
  * The loss is the sum of squares over the coefficients of the components, which are orthonormal: it is the sum of
  * squares in ln flux over the pixels. Each coefficient is trained in units of its standard deviation, with that as its
  * weight, so that the last layer starts as the components themselves. A setup is trained by one thread with BLAS on one
- * thread, and random numbers come from a counter: the result depends on the seed alone. */
+ * thread, or by one device, and random numbers come from a counter: the result depends on the seed alone, and on what
+ * computes the steps. */
 #include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
@@ -15,7 +16,9 @@
 #include "base/mem.h"
 #include "sim/sim_math.h"
 #include "template/nn_math.h"
+#include "template/nn_steps.h"
 #include "template/template.h"
+#include "template/template_impl.h"
 
 enum {
     BATCH = 64, /* templates of a step, at most */
@@ -23,7 +26,7 @@ enum {
     MIN_TRAIN = 20,
     ENOUGH = 4 /* templates for each unknown of the last layer's least squares; with fewer they would fit anything */
 };
-static const double STEP_FIRST = 4e-3, STEP_LAST = 1e-5, BETA1 = 0.9, BETA2 = 0.999, EPSILON = 1e-8;
+static const double STEP_FIRST = 4e-3, STEP_LAST = 1e-5;
 static const double SPACING = 0.25;                      /* of neighbours, as inputs */
 static const double RIDGE[] = {1e-10, 1e-8, 1e-6, 1e-4}; /* tried, in units of the mean diagonal */
 
@@ -34,15 +37,13 @@ typedef struct {
     const spx_setup *s;
     spx_nn *nn;
     size_t ntrain, ncheck, ntest; /* rows[] has the templates to learn from, to stop by, and to report on */
-    size_t batch;                 /* templates of a step: a sixteenth, within limits */
-    size_t *rows, *order;
+    int32_t *rows;
     size_t nin, nout, nhidden; /* width of the last hidden layer */
     size_t nweight, nbias;     /* weights, then biases, in one array */
     float *x, *z;              /* [ntemp] inputs and scaled coefficients */
     double *sigma, *middle;    /* [nout] */
-    float *w, *grad, *m, *v, *best;
-    float *y[SPX_NN_MAX_LAYER + 1], *d[SPX_NN_MAX_LAYER + 1]; /* [rows][size] layers and derivatives */
-    float *back[2];
+    float *best;               /* weights and biases: those to begin with, then the best so far */
+    spx_nn_lesson lesson;
 } trainer;
 
 static double random_uniform(uint64_t seed, uint32_t what, uint64_t index)
@@ -53,10 +54,11 @@ static double random_uniform(uint64_t seed, uint32_t what, uint64_t index)
 }
 
 /* Fisher-Yates; `draw` counts the numbers that were used. */
-static void shuffle(uint64_t seed, uint32_t what, uint64_t *draw, size_t n, size_t *v)
+static void shuffle(uint64_t seed, uint32_t what, uint64_t *draw, size_t n, int32_t *v)
 {
     for (size_t i = n; i > 1; i--) {
-        size_t j = (size_t)(random_uniform(seed, what, (*draw)++) * (double)i), keep = v[i - 1];
+        size_t j = (size_t)(random_uniform(seed, what, (*draw)++) * (double)i);
+        int32_t keep = v[i - 1];
         v[i - 1] = v[j];
         v[j] = keep;
     }
@@ -65,22 +67,11 @@ static void shuffle(uint64_t seed, uint32_t what, uint64_t *draw, size_t n, size
 static void trainer_free(trainer *t)
 {
     spx_free(t->rows);
-    spx_free(t->order);
     spx_free(t->x);
     spx_free(t->z);
     spx_free(t->sigma);
     spx_free(t->middle);
-    spx_free(t->w);
-    spx_free(t->grad);
-    spx_free(t->m);
-    spx_free(t->v);
     spx_free(t->best);
-    for (size_t l = 0; l <= SPX_NN_MAX_LAYER; l++) {
-        spx_free(t->y[l]);
-        spx_free(t->d[l]);
-    }
-    spx_free(t->back[0]);
-    spx_free(t->back[1]);
 }
 
 /* Rows that are the library's own, in random order: a twentieth to stop by, another to report on, the rest to learn. */
@@ -88,20 +79,19 @@ static spx_status split(trainer *t, uint64_t seed, spx_err *e)
 {
     size_t n = 0;
     uint64_t draw = 0;
-    if (!(t->rows = spx_alloc(t->s->ntemp, sizeof *t->rows, e)) ||
-        !(t->order = spx_alloc(t->s->ntemp, sizeof *t->order, e)))
+    if (!(t->rows = spx_alloc(t->s->ntemp, sizeof *t->rows, e)))
         return SPX_EIO;
     for (size_t i = 0; i < t->s->ntemp; i++)
         if (!t->s->filled || !t->s->filled[i])
-            t->rows[n++] = i;
+            t->rows[n++] = (int32_t)i;
     if (n < MIN_TRAIN)
         return spx_fail(e, SPX_EINPUT, "a network cannot learn from %zu spectra: %d are the least", n, MIN_TRAIN);
     shuffle(seed, DRAW_SPLIT, &draw, n, t->rows);
     t->ncheck = t->ntest = (n + 19) / 20;
     t->ntrain = n - t->ncheck - t->ntest;
-    t->batch = t->ntrain / 16 < 4 ? 4 : (t->ntrain / 16 < BATCH ? t->ntrain / 16 : BATCH);
-    for (size_t i = 0; i < t->ntrain; i++)
-        t->order[i] = i;
+    t->lesson.epoch = t->ntrain;
+    t->lesson.batch = t->ntrain / 16 < 4 ? 4 : (t->ntrain / 16 < BATCH ? t->ntrain / 16 : BATCH);
+    t->lesson.most = t->ncheck;
     return SPX_OK;
 }
 
@@ -177,20 +167,9 @@ static spx_status scale(trainer *t, spx_err *e)
 static spx_status begin(trainer *t, uint64_t seed, spx_err *e)
 {
     const spx_nn *nn = t->nn;
-    size_t total = t->nweight + t->nbias, width = spx_nn_width(nn);
-    size_t most = t->ntrain > t->ncheck + t->ntest ? t->ntrain : t->ncheck + t->ntest;
-    int ok = (t->w = spx_alloc(total, sizeof *t->w, e)) && (t->grad = spx_alloc(total, sizeof *t->grad, e)) &&
-             (t->m = spx_alloc(total, sizeof *t->m, e)) && (t->v = spx_alloc(total, sizeof *t->v, e)) &&
-             (t->best = spx_alloc(total, sizeof *t->best, e)) &&
-             (t->back[0] = spx_alloc2(BATCH, width, sizeof *t->back[0], e)) &&
-             (t->back[1] = spx_alloc2(BATCH, width, sizeof *t->back[1], e));
-    most = most > BATCH ? most : BATCH;
-    for (size_t l = 0; l <= nn->nlayer && ok; l++)
-        ok = (t->y[l] = spx_alloc2(most, nn->size[l], sizeof *t->y[l], e)) &&
-             (t->d[l] = spx_alloc2(most, nn->size[l], sizeof *t->d[l], e));
-    if (!ok)
+    if (!(t->best = spx_alloc(t->nweight + t->nbias, sizeof *t->best, e)))
         return SPX_EIO;
-    float *w = t->w, *b = t->w + t->nweight;
+    float *w = t->best, *b = t->best + t->nweight;
     uint64_t draw = 0;
     for (size_t l = 0; l < nn->nlayer; l++) {
         size_t nin = nn->size[l], nout = nn->size[l + 1];
@@ -200,159 +179,97 @@ static spx_status begin(trainer *t, uint64_t seed, spx_err *e)
         for (size_t i = 0; i < nout; i++, b++)
             *b = l == 0 ? (float)(2 * random_uniform(seed, DRAW_WEIGHT, draw++) - 1) : 0;
     }
+    t->lesson.nn = nn;
+    t->lesson.nrow = t->s->ntemp;
+    t->lesson.x = t->x;
+    t->lesson.z = t->z;
+    t->lesson.sigma = t->sigma;
+    t->lesson.weight = t->best;
     return SPX_OK;
 }
 
-/* Layers 1 ... last of n rows from y[0]; with `slopes` also the derivatives of the activations. */
-static void forward(trainer *t, size_t n, size_t last, int slopes)
+/* Size of step `count`, counted from 1, of `all`. */
+static spx_nn_rate rate_of(size_t count, size_t all)
 {
-    const spx_nn *nn = t->nn;
-    const float *w = t->w, *b = t->w + t->nweight;
-    for (size_t l = 0; l < last; l++) {
-        size_t nin = nn->size[l], nout = nn->size[l + 1];
-        float *y = t->y[l + 1], *d = t->d[l + 1];
-        for (size_t i = 0; i < n; i++)
-            memcpy(y + i * nout, b, nout * sizeof *y);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)nout, (int)nin, 1, t->y[l], (int)nin, w,
-                    (int)nin, 1, y, (int)nout);
-        for (size_t i = 0; i < n * nout && l + 1 < nn->nlayer; i++) {
-            float a = y[i], u = 1 / (1 + expf(-a));
-            y[i] = a * u;
-            if (slopes)
-                d[i] = u + y[i] * (1 - u);
-        }
-        w += nin * nout;
-        b += nout;
-    }
+    double phase = (double)(count - 1) / (double)all;
+    double step = STEP_LAST + 0.5 * (STEP_FIRST - STEP_LAST) * (1 + cos(M_PI * phase));
+    return (spx_nn_rate){(float)(step / (1 - pow(SPX_NN_BETA1, (double)count))),
+                         (float)(1 / (1 - pow(SPX_NN_BETA2, (double)count)))};
 }
 
-static void take(trainer *t, size_t n, const size_t *row)
+/* Epochs until nothing more is gained; the weights that do best on the templates to stop by are left in t->best. */
+static spx_status descend(trainer *t, const spx_nn_training *how, spx_err *e)
 {
-    for (size_t i = 0; i < n; i++)
-        memcpy(t->y[0] + i * t->nin, t->x + row[i] * t->nin, t->nin * sizeof *t->x);
-}
-
-/* Gradient of the loss of n templates, over the sum of the weights. */
-static void gradient(trainer *t, size_t n, const size_t *row, double total)
-{
-    const spx_nn *nn = t->nn;
-    size_t nc = t->nout;
-    take(t, n, row);
-    forward(t, n, nn->nlayer, 1);
-    float *delta = t->back[0], *next = t->back[1];
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < nc; k++)
-            delta[i * nc + k] = (float)(t->sigma[k] * t->sigma[k] / total / (double)n) *
-                                (t->y[nn->nlayer][i * nc + k] - t->z[row[i] * nc + k]);
-    size_t at = t->nweight, bias = t->nweight + t->nbias;
-    for (size_t l = nn->nlayer; l-- > 0;) {
-        size_t nin = nn->size[l], nout = nn->size[l + 1];
-        at -= nin * nout;
-        bias -= nout;
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)nout, (int)nin, (int)n, 1, delta, (int)nout, t->y[l],
-                    (int)nin, 0, t->grad + at, (int)nin);
-        memset(t->grad + bias, 0, nout * sizeof *t->grad);
-        for (size_t i = 0; i < n; i++)
-            for (size_t k = 0; k < nout; k++)
-                t->grad[bias + k] += delta[i * nout + k];
-        if (l == 0)
-            break;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)nin, (int)nout, 1, delta, (int)nout,
-                    t->w + at, (int)nin, 0, next, (int)nin);
-        for (size_t i = 0; i < n * nin; i++)
-            next[i] *= t->d[l][i];
-        float *swap = delta;
-        delta = next;
-        next = swap;
-    }
-}
-
-static void adam(trainer *t, size_t count, double step)
-{
-    float b1 = (float)BETA1, b2 = (float)BETA2, tiny = (float)EPSILON;
-    float size = (float)(step / (1 - pow(BETA1, (double)count)));
-    float norm = (float)(1 / (1 - pow(BETA2, (double)count)));
-    for (size_t i = 0; i < t->nweight + t->nbias; i++) {
-        float g = t->grad[i];
-        t->m[i] = b1 * t->m[i] + (1 - b1) * g;
-        t->v[i] = b2 * t->v[i] + (1 - b2) * g * g;
-        t->w[i] -= size * t->m[i] / (sqrtf(t->v[i] * norm) + tiny);
-    }
-}
-
-/* Sum over n templates of the squared error in ln flux, within the components. */
-static double loss(trainer *t, size_t n, const size_t *row)
-{
-    double sum = 0;
-    take(t, n, row);
-    forward(t, n, t->nn->nlayer, 0);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < t->nout; k++) {
-            double d = t->sigma[k] * (double)(t->y[t->nn->nlayer][i * t->nout + k] - t->z[row[i] * t->nout + k]);
-            sum += d * d;
-        }
-    return sum;
-}
-
-/* Epochs until nothing more is gained; the weights that do best on the templates to stop by are left in t->w. */
-static void descend(trainer *t, const spx_nn_training *how)
-{
-    size_t per_epoch = (t->ntrain + t->batch - 1) / t->batch, count = 0, chosen = 0;
-    double total = 0, best = HUGE_VAL;
+    const size_t nstep = spx_nn_steps(&t->lesson), n = t->ntrain;
+    size_t count = 0, chosen = 0;
+    double best = HUGE_VAL, now;
     uint64_t draw = 0;
-    for (size_t k = 0; k < t->nout; k++)
-        total += t->sigma[k] * t->sigma[k];
-    for (size_t epoch = 0; epoch < how->epochs && epoch <= chosen + how->epochs / 4 + LOOK; epoch++) {
-        size_t row[BATCH];
-        shuffle(how->seed, DRAW_ORDER, &draw, t->ntrain, t->order);
-        for (size_t first = 0; first < t->ntrain; first += t->batch) {
-            size_t n = t->ntrain - first < t->batch ? t->ntrain - first : t->batch;
-            double phase = (double)count / (double)(how->epochs * per_epoch);
-            for (size_t i = 0; i < n; i++)
-                row[i] = t->rows[t->order[first + i]];
-            gradient(t, n, row, total);
-            adam(t, ++count, STEP_LAST + 0.5 * (STEP_FIRST - STEP_LAST) * (1 + cos(M_PI * phase)));
+    spx_nn_learner learner = {0};
+    int32_t *order = spx_alloc2(LOOK + 1, n, sizeof *order, e); /* of the epochs; and the last one's */
+    spx_nn_rate *rate = spx_alloc2(LOOK, nstep, sizeof *rate, e);
+    spx_status st = order && rate ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK)
+        st = (how->open ? how->open : spx_nn_open_cpu)(how->device, &t->lesson, &learner, e);
+    if (st == SPX_OK)
+        memcpy(order + LOOK * n, t->rows, n * sizeof *order);
+    for (size_t epoch = 0; st == SPX_OK && epoch < how->epochs && epoch <= chosen + how->epochs / 4 + LOOK;) {
+        size_t some = how->epochs - epoch < LOOK ? how->epochs - epoch : LOOK;
+        for (size_t k = 0; k < some; k++) {
+            shuffle(how->seed, DRAW_ORDER, &draw, n, order + LOOK * n);
+            memcpy(order + k * n, order + LOOK * n, n * sizeof *order);
         }
-        if ((epoch + 1) % LOOK != 0 && epoch + 1 != how->epochs)
-            continue;
-        double now = loss(t, t->ncheck, t->rows + t->ntrain);
-        if (now < best) {
+        for (size_t k = 0; k < some * nstep; k++)
+            rate[k] = rate_of(++count, how->epochs * nstep);
+        st = learner.descend(&learner, some, order, rate, e);
+        epoch += some;
+        if (st == SPX_OK)
+            st = learner.loss(&learner, t->ncheck, t->rows + n, &now, e);
+        if (st == SPX_OK && now < best) {
             best = now;
             chosen = epoch;
-            memcpy(t->best, t->w, (t->nweight + t->nbias) * sizeof *t->w);
+            st = learner.weights(&learner, t->best, e);
         }
     }
-    memcpy(t->w, t->best, (t->nweight + t->nbias) * sizeof *t->w);
+    if (learner.close)
+        learner.close(&learner);
+    spx_free(order);
+    spx_free(rate);
+    return st;
 }
 
 /* Last layer by least squares with a ridge, in double precision; the best of several ridges, if any is better than what
  * Adam found. SPX_EIO: memory. */
 static spx_status solve_last(trainer *t, spx_err *e)
 {
-    const spx_nn *nn = t->nn;
     size_t h = t->nhidden, m = h + 1, nc = t->nout, at = t->nweight - h * nc, bias = t->nweight + t->nbias - nc;
-    spx_status st = SPX_EIO;
+    size_t total = t->nweight + t->nbias;
+    spx_nn_learner learner = {0};
+    float *w = spx_alloc(total, sizeof *w, e), *hidden = spx_alloc2(t->ntrain, h, sizeof *hidden, e);
     double *y = spx_alloc2(t->ntrain, m, sizeof *y, e), *z = spx_alloc2(t->ntrain, nc, sizeof *z, e);
     double *normal = spx_alloc2(m, m, sizeof *normal, e), *a = spx_alloc2(m, m, sizeof *a, e);
-    double *rhs = spx_alloc2(m, nc, sizeof *rhs, e), *b = spx_alloc2(m, nc, sizeof *b, e), diag = 0;
-    if (!y || !z || !normal || !a || !rhs || !b)
+    double *rhs = spx_alloc2(m, nc, sizeof *rhs, e), *b = spx_alloc2(m, nc, sizeof *b, e), diag = 0, best, now;
+    spx_status st = w && hidden && y && z && normal && a && rhs && b ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_nn_open_cpu(NULL, &t->lesson, &learner, e);
+    if (st == SPX_OK)
+        st = learner.loss(&learner, t->ncheck, t->rows + t->ntrain, &best, e);
+    if (st != SPX_OK)
         goto end;
-    take(t, t->ntrain, t->rows);
-    forward(t, t->ntrain, nn->nlayer - 1, 0);
+    memcpy(w, t->best, total * sizeof *w);
+    spx_nn_hidden_cpu(&learner, t->ntrain, t->rows, hidden);
     for (size_t i = 0; i < t->ntrain; i++) {
         for (size_t j = 0; j < h; j++)
-            y[i * m + j] = (double)t->y[nn->nlayer - 1][i * h + j];
+            y[i * m + j] = (double)hidden[i * h + j];
         y[i * m + h] = 1;
         for (size_t k = 0; k < nc; k++)
-            z[i * nc + k] = (double)t->z[t->rows[i] * nc + k];
+            z[i * nc + k] = (double)t->z[(size_t)t->rows[i] * nc + k];
     }
     cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, (int)m, (int)t->ntrain, 1, y, (int)m, 0, normal, (int)m);
     cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)m, (int)nc, (int)t->ntrain, 1, y, (int)m, z, (int)nc, 0,
                 rhs, (int)nc);
     for (size_t j = 0; j < m; j++)
         diag += normal[j * m + j] / (double)m;
-    double best = loss(t, t->ncheck, t->rows + t->ntrain);
-    for (size_t r = 0; r < sizeof RIDGE / sizeof *RIDGE; r++) {
+    for (size_t r = 0; r < sizeof RIDGE / sizeof *RIDGE && st == SPX_OK; r++) {
         memcpy(a, normal, m * m * sizeof *a);
         memcpy(b, rhs, m * nc * sizeof *b);
         for (size_t j = 0; j < m; j++)
@@ -361,18 +278,21 @@ static spx_status solve_last(trainer *t, spx_err *e)
             continue;
         for (size_t k = 0; k < nc; k++) {
             for (size_t j = 0; j < h; j++)
-                t->w[at + k * h + j] = (float)b[j * nc + k];
-            t->w[bias + k] = (float)b[h * nc + k];
+                w[at + k * h + j] = (float)b[j * nc + k];
+            w[bias + k] = (float)b[h * nc + k];
         }
-        double now = loss(t, t->ncheck, t->rows + t->ntrain);
-        if (now < best) {
+        spx_nn_put_cpu(&learner, w);
+        st = learner.loss(&learner, t->ncheck, t->rows + t->ntrain, &now, e);
+        if (st == SPX_OK && now < best) {
             best = now;
-            memcpy(t->best, t->w, (t->nweight + t->nbias) * sizeof *t->w);
+            memcpy(t->best, w, total * sizeof *w);
         }
     }
-    memcpy(t->w, t->best, (t->nweight + t->nbias) * sizeof *t->w);
-    st = SPX_OK;
 end:
+    if (learner.close)
+        learner.close(&learner);
+    spx_free(w);
+    spx_free(hidden);
     spx_free(y);
     spx_free(z);
     spx_free(normal);
@@ -386,8 +306,8 @@ end:
 static void store(trainer *t)
 {
     size_t h = t->nhidden, nc = t->nout, at = t->nweight - h * nc, bias = t->nbias - nc;
-    memcpy(t->nn->weight, t->w, t->nweight * sizeof *t->w);
-    memcpy(t->nn->bias, t->w + t->nweight, t->nbias * sizeof *t->w);
+    memcpy(t->nn->weight, t->best, t->nweight * sizeof *t->best);
+    memcpy(t->nn->bias, t->best + t->nweight, t->nbias * sizeof *t->best);
     for (size_t k = 0; k < nc; k++) {
         for (size_t j = 0; j < h; j++)
             t->nn->weight[at + k * h + j] = (float)(t->sigma[k] * (double)t->nn->weight[at + k * h + j]);
@@ -446,10 +366,8 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
             return spx_fail(e, SPX_EUSAGE, "a layer of %zu neurons is not possible", how->hidden[l]);
     }
     nn->size[nn->nlayer] = s->pca.ncomp;
-    for (size_t l = 0; l < nn->nlayer; l++) {
-        t.nweight += nn->size[l] * nn->size[l + 1];
-        t.nbias += nn->size[l + 1];
-    }
+    spx_nn_count(nn, &t.nweight, &t.nbias);
+    t.lesson.number = how->number;
     spx_status st = split(&t, how->seed, e);
     if (st == SPX_OK)
         st = scale(&t, e);
@@ -458,11 +376,10 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
     if (st == SPX_OK && (!(nn->weight = spx_alloc(t.nweight, sizeof *nn->weight, e)) ||
                          !(nn->bias = spx_alloc(t.nbias, sizeof *nn->bias, e))))
         st = SPX_EIO;
-    if (st == SPX_OK) {
-        descend(&t, how);
-        if (t.ntrain >= ENOUGH * (t.nhidden + 1))
-            st = solve_last(&t, e);
-    }
+    if (st == SPX_OK)
+        st = descend(&t, how, e);
+    if (st == SPX_OK && t.ntrain >= ENOUGH * (t.nhidden + 1))
+        st = solve_last(&t, e);
     if (st == SPX_OK) {
         store(&t);
         st = report(&t, e);

@@ -26,6 +26,7 @@
 #include "base/progress.h"
 #include "blocks/network.h"
 #include "blocks/templates.h"
+#include "template/nn_steps.h"
 
 /* Width of a line-spread function at wavelengths, linear between them and constant beyond; n 0: none. */
 typedef struct {
@@ -68,6 +69,9 @@ typedef struct {
     size_t hidden[SPX_NN_MAX_LAYER - 1];
     size_t epochs; /* at most */
     uint64_t seed;
+    spx_nn_open *open;          /* a backend's, which makes the steps; NULL: the CPU's */
+    struct spx_backend *device; /* what it takes */
+    size_t number;              /* of the setup among those that are trained at once */
 } spx_nn_training;
 
 typedef struct {
@@ -175,7 +179,7 @@ spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)
 /* Network from the mapped parameters to the coefficients of s->pca, which has components: sets s->nn. A twentieth of
  * the templates, chosen at random, says when to stop, and another, which the training does not see, how good it is
  * (nn.rms, nn.max). Templates that were filled in are not learnt. Calls BLAS, as spx_template_pca(). SPX_EUSAGE: sizes;
- * SPX_EINPUT: no components, fewer than 20 templates; SPX_EIO: memory. */
+ * SPX_EINPUT: no components, fewer than 20 templates; SPX_EIO: memory; and what the backend says. */
 spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err *e);
 
 /* Cross-correlation set of a setup (see blocks/templates.h) from rows pick[npick] of its templates times vsini[nvsini];

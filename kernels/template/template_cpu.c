@@ -585,8 +585,10 @@ static spx_status make_components(spx_template_job *job, spx_err *e)
 #pragma omp parallel for num_threads(job->nthreads) schedule(dynamic, 1)
     for (size_t i = 0; i < job->nsetup; i++) {
         spx_err mine = {0};
+        spx_nn_training how = job->nn;
+        how.number = i;
         if (spx_template_pca(&job->setup[i], job->pca_error, job->pca_max, &mine) != SPX_OK ||
-            (job->nn.nhidden > 0 && spx_template_train(&job->setup[i], &job->nn, &mine) != SPX_OK)) {
+            (job->nn.nhidden > 0 && spx_template_train(&job->setup[i], &how, &mine) != SPX_OK)) {
 #pragma omp critical(spx_template_pca_error)
             st = spx_fail(e, mine.code, "setup '%s': %s", job->setup[i].setup, mine.msg);
         }

@@ -3,6 +3,7 @@
 #define SPX_TEMPLATE_IMPL_H
 
 #include "base/expr.h"
+#include "template/nn_steps.h"
 #include "template/template.h"
 
 /* Spectra that go through the weights together, sample after sample: [sample][SPX_TEMPLATE_LANES]. */
@@ -21,6 +22,10 @@ typedef struct {
     void (*centre)(size_t n, const float *x, const double *mean, float *out);
     /* largest |x|; the sum of squares is added to *sum */
     double (*largest)(size_t n, const float *x, double *sum);
+    /* a / (1 + exp(-a)) in place, and its derivative unless slope is NULL; to 3e-7 */
+    void (*silu)(size_t n, float *a, float *slope);
+    /* a step with the gradient g (nn_steps.h) */
+    void (*adam)(size_t n, const float *g, const spx_nn_rate *rate, float *m, float *v, float *w);
 } spx_template_kernels;
 
 /* The best for this processor. */
@@ -30,6 +35,10 @@ const spx_template_kernels *spx_template_kernels_find(void);
 const spx_template_kernels *spx_template_kernels_base(void);
 const spx_template_kernels *spx_template_kernels_avx2(void);
 const spx_template_kernels *spx_template_kernels_avx512(void);
+
+/* Of a learner on the CPU: what the last hidden layer gives, hidden[n][its neurons]; other weights. */
+void spx_nn_hidden_cpu(spx_nn_learner *l, size_t n, const int32_t *row, float *hidden);
+void spx_nn_put_cpu(spx_nn_learner *l, const float *weight);
 
 /* Width of a line-spread function as a user writes it. */
 typedef struct {

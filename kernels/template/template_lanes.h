@@ -8,6 +8,8 @@
 
 typedef double vd __attribute__((vector_size(8 * SPX_VL)));
 typedef long long vi __attribute__((vector_size(8 * SPX_VL)));
+typedef float vf __attribute__((vector_size(8 * SPX_VL)));
+typedef int vn __attribute__((vector_size(8 * SPX_VL)));
 
 enum { NV = SPX_TEMPLATE_LANES / SPX_VL };
 
@@ -107,4 +109,54 @@ static double largest(size_t n, const float *x, double *sum)
     return sqrt(all);
 }
 
-static const spx_template_kernels SPX_KERNELS = {transpose, smooth, logarithm, add, centre, largest};
+/* exp(-a), finite for any a: e^r 2^k with r = -a - k ln 2 in -0.35 ... 0.35, and the first term of the series that is
+ * left out is r^8/8! < 6e-9. */
+static vf exponential_of_minus(vf a)
+{
+    const vf zero = {0}, most = zero + 87;
+    const vf magic = zero + 0x1.8p23f; /* a sum with it is an integer in the low bits */
+    vn above = a > most, below = a < -most;
+    a = (vf)(((vn)most & above) | ((vn)a & ~above));
+    a = (vf)(((vn)-most & below) | ((vn)a & ~below));
+    vf shifted = magic - a * 1.44269504f, k = shifted - magic;
+    vf r = -a - k * 0.693359375f + k * 2.12194440e-4f;
+    vf p = r * (1.f / 5040) + 1.f / 720;
+    p = p * r + 1.f / 120;
+    p = p * r + 1.f / 24;
+    p = p * r + 1.f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1;
+    p = p * r + 1;
+    return (vf)((vn)p + (((vn)shifted - (vn)magic) << 23));
+}
+
+static void silu(size_t n, float *a, float *slope)
+{
+    enum { W = 2 * SPX_VL };
+    for (size_t k = 0; k < n; k += W) {
+        const size_t m = (n - k < W ? n - k : W) * sizeof *a;
+        vf x = {0}, u, y;
+        memcpy(&x, a + k, m);
+        u = 1 / (1 + exponential_of_minus(x));
+        y = x * u;
+        memcpy(a + k, &y, m);
+        if (slope) {
+            u += y * (1 - u);
+            memcpy(slope + k, &u, m);
+        }
+    }
+}
+
+static void adam(size_t n, const float *g, const spx_nn_rate *rate, float *restrict m, float *restrict v,
+                 float *restrict w)
+{
+    const float b1 = (float)SPX_NN_BETA1, b2 = (float)SPX_NN_BETA2, tiny = (float)SPX_NN_EPSILON;
+    const float size = rate->size, norm = rate->norm;
+    for (size_t i = 0; i < n; i++) {
+        m[i] = b1 * m[i] + (1 - b1) * g[i];
+        v[i] = b2 * v[i] + (1 - b2) * g[i] * g[i];
+        w[i] -= size * m[i] / (sqrtf(v[i] * norm) + tiny);
+    }
+}
+
+static const spx_template_kernels SPX_KERNELS = {transpose, smooth, logarithm, add, centre, largest, silu, adam};

@@ -19,7 +19,7 @@ static const char *at(char out[PATH], const char *group, const char *name)
 
 /* ---- a network in any group ---- */
 
-static void count(const spx_nn *nn, size_t *nweight, size_t *nbias)
+void spx_nn_count(const spx_nn *nn, size_t *nweight, size_t *nbias)
 {
     *nweight = *nbias = 0;
     for (size_t l = 0; l < nn->nlayer; l++) {
@@ -93,7 +93,7 @@ spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, s
         if (!(nn->hi[i] >= nn->lo[i]))
             return spx_fail(e, SPX_EINPUT, "%s:%s: the range of parameter %zu is empty", spx_h5_filename(file), path,
                             i);
-    count(nn, &nweight, &nbias);
+    spx_nn_count(nn, &nweight, &nbias);
     if ((st = read_numbers(file, at(p, path, "weight"), nweight, &nn->weight, e)) != SPX_OK)
         return st;
     return read_numbers(file, at(p, path, "bias"), nbias, &nn->bias, e);
@@ -119,7 +119,7 @@ spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err 
     size_t n = nn->nlayer + 1, nweight, nbias;
     for (size_t i = 0; i < n; i++)
         size[i] = (int32_t)nn->size[i];
-    count(nn, &nweight, &nbias);
+    spx_nn_count(nn, &nweight, &nbias);
     if (!all_finite(nn, nweight, nbias))
         return spx_fail(e, SPX_EINPUT, "the network's weights, biases or ranges are too large to be written");
     spx_status st = spx_h5_write(file, at(p, path, "size"), H5T_NATIVE_INT32, 1, &n, size, e);

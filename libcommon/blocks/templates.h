@@ -100,6 +100,8 @@ typedef struct {
 } spx_templates;
 
 void spx_nn_free(spx_nn *nn);
+/* Numbers of weights, and of biases, of all layers. */
+void spx_nn_count(const spx_nn *nn, size_t *nweight, size_t *nbias);
 void spx_setup_free(spx_setup *s);
 void spx_templates_free(spx_templates *t);
 
