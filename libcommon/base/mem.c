@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,21 +8,35 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Each block is preceded by one cache line that holds its size, and where the memory that it is part of begins. */
+/* Each block is preceded by one cache line that says what it is. */
 enum { HEAD = 64 };
 
 /* From this size on large pages are asked for: a first touch costs far less with them. */
 #define MANY_BYTES ((size_t)8 << 20)
 
-typedef struct {
-    size_t total;
-    void *base;
+typedef struct head {
+    size_t total;       /* bytes with this line */
+    void *base;         /* where the memory that it is part of begins */
+    struct head *older; /* of those that wait */
+    struct head *next;  /* of those that are locked */
+    int kept;           /* is mapped by itself, and stays for others when it is freed */
+    enum { UNLOCKED, LOCKED, REFUSED } lock;
 } head;
+_Static_assert(sizeof(head) <= HEAD, "a block's line");
 
 static atomic_size_t held, peak, limit, failures;
 static atomic_int limited; /* the limit was the reason of a failure */
 
 #define MIB 1048576.
+
+/* Blocks that wait for others of their size, the newest first. */
+#define KEPT_BYTES ((size_t)1 << 20)
+#define LARGE_PAGE ((size_t)2 << 20)
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int keeping;
+static head *waiting, *locked;
+static size_t waiting_bytes;
+static spx_mem_lock *locker;
 
 #ifdef SPX_FAULTS
 /* Fault-injection build (make asan): the SPX_FAULT_ALLOC-th allocation fails, as in SQLite's malloc tests. */
@@ -50,7 +65,87 @@ spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e)
     return SPX_OK;
 }
 
-void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
+/* ---- blocks that are kept; the lock is held ---- */
+
+static void unlock(head *h)
+{
+    if (h->lock == LOCKED) {
+        head **at = &locked;
+        while (*at != h)
+            at = &(*at)->next;
+        *at = h->next;
+        (void)locker(h->base, h->total, 0);
+    }
+    h->lock = UNLOCKED;
+}
+
+/* Gives the block that has waited longest back. */
+static void drop_oldest(void)
+{
+    head **at = &waiting;
+    while ((*at)->older != NULL)
+        at = &(*at)->older;
+    head *h = *at;
+    *at = NULL;
+    waiting_bytes -= h->total;
+    unlock(h);
+    (void)munmap(h->base, h->total);
+}
+
+/* One of `total` bytes that waits, or a new one; NULL: out of memory. *fresh: it is zeroed. */
+static head *take_kept(size_t total, int *fresh)
+{
+    for (head **at = &waiting; *at != NULL; at = &(*at)->older)
+        if ((*at)->total == total) {
+            head *h = *at;
+            *at = h->older;
+            waiting_bytes -= total;
+            *fresh = 0;
+            return h;
+        }
+    while (waiting != NULL && atomic_load(&held) + waiting_bytes > atomic_load(&peak))
+        drop_oldest();
+    void *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    while (p == MAP_FAILED && waiting != NULL) {
+        drop_oldest();
+        p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if (p == MAP_FAILED)
+        return NULL;
+    head *h = p;
+    (void)madvise(p, total, MADV_HUGEPAGE);
+    *h = (head){.total = total, .base = p, .kept = 1};
+    *fresh = 1;
+    return h;
+}
+
+/* ---- all blocks ---- */
+
+static head *take(size_t total, int kept, int *fresh)
+{
+    if (fault_now())
+        return NULL;
+    if (kept) {
+        (void)pthread_mutex_lock(&kept_lock);
+        head *h = take_kept(total, fresh);
+        (void)pthread_mutex_unlock(&kept_lock);
+        return h;
+    }
+    /* calloc() knows which memory is zero already: large blocks are touched first by those who fill them */
+    char *base = calloc(1, total + HEAD);
+    *fresh = 1;
+    if (base == NULL)
+        return NULL;
+    head *h = (head *)(void *)(base + (HEAD - (uintptr_t)base % HEAD) % HEAD);
+    if (total >= MANY_BYTES) {
+        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)h + page - 1) / page * page;
+        (void)madvise((void *)from, ((uintptr_t)h + total) / page * page - from, MADV_HUGEPAGE);
+    }
+    *h = (head){.total = total, .base = base};
+    return h;
+}
+
+static void *get(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
 {
     size_t n = 0, bytes = 0;
     if (spx_mul(n1, n2, &n, e) != SPX_OK || spx_mul(n, size, &bytes, e) != SPX_OK)
@@ -60,20 +155,23 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
         return NULL;
     }
     size_t total = HEAD + (bytes + HEAD - 1) / HEAD * HEAD + (bytes == 0 ? HEAD : 0);
+    const int kept = atomic_load(&keeping) && total >= KEPT_BYTES;
+    if (kept)
+        total = (total + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
     size_t now = atomic_fetch_add(&held, total) + total;
     size_t max = atomic_load(&limit);
-    char *p = NULL, *base = NULL;
+    int fresh = 0;
+    head *h = NULL;
     if (max != 0 && now > max) {
         spx_fail(e, SPX_EIO,
                  "needs more memory than --max-mem allows (%.1f MiB of %.1f MiB held, %.1f MiB more wanted): "
                  "raise --max-mem or give smaller inputs",
                  (double)(now - total) / MIB, (double)max / MIB, (double)total / MIB);
         atomic_store(&limited, 1);
-    } else if (fault_now() || (base = calloc(1, total + HEAD)) == NULL) {
-        /* calloc() knows which memory is zero already: large blocks are touched first by those who fill them */
+    } else if ((h = take(total, kept, &fresh)) == NULL) {
         spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);
     }
-    if (base == NULL) {
+    if (h == NULL) {
         atomic_fetch_add(&failures, 1);
         atomic_fetch_sub(&held, total);
         return NULL;
@@ -81,24 +179,80 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
     size_t top = atomic_load(&peak);
     while (now > top && !atomic_compare_exchange_weak(&peak, &top, now)) {
     }
-    p = base + (HEAD - (uintptr_t)base % HEAD) % HEAD;
-    if (total >= MANY_BYTES) {
-        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)p + page - 1) / page * page;
-        (void)madvise((void *)from, ((uintptr_t)p + total) / page * page - from, MADV_HUGEPAGE);
-    }
-    const head h = {total, base};
-    memcpy(p, &h, sizeof h);
-    return p + HEAD;
+    char *p = (char *)h + HEAD;
+    if (zeroed && !fresh)
+        memset(p, 0, total - HEAD);
+    return p;
+}
+
+void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
+{
+    return get(n1, n2, size, 1, e);
+}
+
+void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e)
+{
+    return get(n1, n2, size, 0, e);
+}
+
+static head *head_of(const void *p)
+{
+    return (head *)((uintptr_t)p - HEAD);
 }
 
 void spx_free(void *p)
 {
     if (p == NULL)
         return;
-    head h;
-    memcpy(&h, (char *)p - HEAD, sizeof h);
-    atomic_fetch_sub(&held, h.total);
-    free(h.base);
+    head *h = head_of(p);
+    atomic_fetch_sub(&held, h->total);
+    if (!h->kept) {
+        free(h->base);
+        return;
+    }
+    (void)pthread_mutex_lock(&kept_lock);
+    h->older = waiting;
+    waiting = h;
+    waiting_bytes += h->total;
+    while (waiting != NULL && (!atomic_load(&keeping) || atomic_load(&held) + waiting_bytes > atomic_load(&peak)))
+        drop_oldest();
+    (void)pthread_mutex_unlock(&kept_lock);
+}
+
+void spx_mem_keep(int keep)
+{
+    (void)pthread_mutex_lock(&kept_lock);
+    atomic_store(&keeping, keep);
+    while (!keep && waiting != NULL)
+        drop_oldest();
+    (void)pthread_mutex_unlock(&kept_lock);
+}
+
+void spx_mem_locker(spx_mem_lock *lock)
+{
+    (void)pthread_mutex_lock(&kept_lock);
+    while (locked != NULL)
+        unlock(locked);
+    locker = lock;
+    (void)pthread_mutex_unlock(&kept_lock);
+}
+
+int spx_mem_locked(const void *p)
+{
+    head *h = head_of(p);
+    if (!atomic_load(&keeping) || !h->kept)
+        return 0;
+    (void)pthread_mutex_lock(&kept_lock);
+    if (h->lock == UNLOCKED && locker != NULL) {
+        h->lock = locker(h->base, h->total, 1) ? LOCKED : REFUSED;
+        if (h->lock == LOCKED) {
+            h->next = locked;
+            locked = h;
+        }
+    }
+    const int is = h->lock == LOCKED;
+    (void)pthread_mutex_unlock(&kept_lock);
+    return is;
 }
 
 char *spx_strdup(const char *s, spx_err *e)

@@ -1,4 +1,4 @@
-/* Memory: sizes checked for overflow, zeroed, counted against --max-mem. */
+/* Memory: sizes checked for overflow, zeroed, counted against --max-mem; for queues, kept from item to item. */
 #ifndef SPX_MEM_H
 #define SPX_MEM_H
 
@@ -11,6 +11,9 @@
  * Free with spx_free(). Thread-safe. */
 void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
 #define spx_alloc(n, size, e) spx_alloc2((n), 1, (size), (e))
+
+/* The same, but with anything in it: for what is filled at once. */
+void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
 
 /* Product a*b into *p; SPX_EINPUT when it overflows size_t. */
 spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e) SPX_NODISCARD;
@@ -30,6 +33,20 @@ size_t spx_mem_limit_get(void);
 size_t spx_mem_cap(void);
 /* SPX_EIO when `bytes` for the input `name` are more than that. */
 spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e);
+
+/* With keep = 1: blocks of 1 MiB and more that are freed stay for others of their size, for items of a queue that
+ * follow each other. New memory comes page by page, zeroed, and for all threads of a process through one lock: where an
+ * item takes milliseconds, that is most of it. Blocks that wait count for no limit, but there are never more than what
+ * was in use at one time; 0 gives them back. */
+void spx_mem_keep(int keep);
+
+/* Page-locked memory, which a device reads and writes by itself: lock(at, bytes, 1) locks pages, lock(at, bytes, 0)
+ * releases them; 0: it could not. NULL releases all. */
+typedef int spx_mem_lock(void *at, size_t bytes, int on);
+void spx_mem_locker(spx_mem_lock *lock);
+/* 1 when the pages of a whole block (from spx_alloc() and its like) are locked, which is tried at the first call:
+ * blocks that are kept only, as it takes long. They stay so until they are given back. */
+int spx_mem_locked(const void *p);
 
 /* Number of allocations that failed so far: for callers that look at answers, not at errors. */
 size_t spx_mem_failures(void);

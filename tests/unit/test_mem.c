@@ -1,0 +1,129 @@
+/* base/mem: blocks that are kept serve others of their size, zeroed where that is promised, never more of them than was
+ * in use at one time; pages are locked once, and released before they are given back. */
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "check.h"
+
+enum { MIB = 1 << 20, MOST = 16, THREADS = 4, ROUNDS = 60 };
+
+static struct {
+    char *at;
+    size_t bytes;
+} page_locked[MOST];
+static int nlocked, refuse;
+
+static int lock_pages(void *at, size_t bytes, int on)
+{
+    int k = 0;
+    while (k < nlocked && page_locked[k].at != at)
+        k++;
+    if (on) {
+        CHECK(k == nlocked && nlocked < MOST);
+        if (refuse)
+            return 0;
+        page_locked[nlocked].at = at;
+        page_locked[nlocked++].bytes = bytes;
+    } else {
+        CHECK(k < nlocked && page_locked[k].bytes == bytes);
+        page_locked[k] = page_locked[--nlocked];
+    }
+    return 1;
+}
+
+static int all_are(const unsigned char *p, size_t n, int v)
+{
+    size_t same = 0;
+    while (same < n && p[same] == v)
+        same++;
+    return same == n;
+}
+
+/* Blocks of different sizes, each filled with a thread's own byte. */
+static void *churn(void *arg)
+{
+    const int own = 1 + (int)(intptr_t)arg;
+    unsigned seed = (unsigned)own;
+    for (int i = 0; i < ROUNDS; i++) {
+        const size_t n = (size_t)(1 + rand_r(&seed) % 3) * MIB;
+        unsigned char *p = spx_alloc(n, 1, NULL);
+        CHECK(p != NULL && all_are(p, 4096, 0) && all_are(p + n - 4096, 4096, 0));
+        memset(p, own, n);
+        CHECK(all_are(p, n, own));
+        spx_free(p);
+    }
+    return NULL;
+}
+
+int main(void)
+{
+    /* as always without it */
+    void *plain = spx_alloc_unset(4, MIB, 1, &e);
+    spx_mem_locker(lock_pages);
+    CHECK(plain != NULL && !spx_mem_locked(plain));
+    spx_free(plain);
+
+    spx_mem_keep(1);
+    unsigned char *a = spx_alloc(3 * MIB, 1, &e), *b = spx_alloc(3 * MIB, 1, &e);
+    CHECK(a != NULL && b != NULL && (uintptr_t)a % 64 == 0 && all_are(a, 3 * MIB, 0));
+    memset(a, 1, 3 * MIB);
+    memset(b, 2, 3 * MIB);
+    CHECK(spx_mem_locked(a) && spx_mem_locked(a) && nlocked == 1);
+    CHECK(page_locked[0].at <= (char *)a && page_locked[0].at + page_locked[0].bytes >= (char *)a + 3 * MIB);
+    spx_free(a);
+    CHECK(nlocked == 1);
+    unsigned char *again = spx_alloc_unset(3 * MIB, 1, 1, &e);
+    CHECK(again == a && all_are(again, 3 * MIB, 1) && spx_mem_locked(again) && nlocked == 1);
+    spx_free(again);
+    again = spx_alloc(3 * MIB, 1, &e);
+    CHECK(again == a && all_are(again, 3 * MIB, 0) && all_are(b, 3 * MIB, 2));
+
+    /* the peak is that of two blocks: a larger one drives those out that wait, the locked one with its pages */
+    const size_t peak = spx_mem_peak();
+    spx_free(again);
+    spx_free(b);
+    void *large = spx_alloc(6 * MIB, 1, &e);
+    CHECK(large != NULL && nlocked == 0 && spx_mem_peak() == peak);
+    spx_free(large);
+
+    /* a limit is one of what is in use */
+    spx_mem_limit(peak);
+    a = spx_alloc(4 * MIB, 1, &e);
+    CHECK(a != NULL && spx_alloc(6 * MIB, 1, NULL) == NULL);
+    spx_free(a);
+    large = spx_alloc(6 * MIB, 1, &e);
+    CHECK(large != NULL);
+    spx_mem_limit(0);
+
+    /* pages that cannot be locked are not asked for again; without a locker nothing is locked any more */
+    refuse = 1;
+    CHECK(!spx_mem_locked(large) && !spx_mem_locked(large));
+    refuse = 0;
+    a = spx_alloc(MIB, 1, &e);
+    b = spx_alloc(16, 1, &e);
+    CHECK(a != NULL && b != NULL && spx_mem_locked(a) && nlocked == 1 && !spx_mem_locked(b));
+    spx_mem_locker(NULL);
+    CHECK(nlocked == 0 && !spx_mem_locked(a));
+    spx_mem_locker(lock_pages);
+    CHECK(spx_mem_locked(a) && nlocked == 1);
+    spx_free(a);
+    CHECK(nlocked == 1);
+    spx_mem_keep(0);
+    CHECK(nlocked == 0);
+    a = spx_alloc(MIB, 1, &e); /* after the end: kept blocks that are still in use go back when they are freed */
+    CHECK(a != NULL && !spx_mem_locked(a));
+    spx_free(a);
+    spx_free(b);
+    spx_free(large);
+
+    spx_mem_keep(1);
+    pthread_t t[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&t[i], NULL, churn, (void *)(intptr_t)i) == 0);
+    for (int i = 0; i < THREADS; i++)
+        (void)pthread_join(t[i], NULL);
+    spx_mem_keep(0);
+    return 0;
+}
