@@ -70,15 +70,31 @@ static size_t bytes_to_host(const spx_backend *)
     return spx::to_host;
 }
 
+/* Events of a thread, one a device: a wait is for what an event says when it is called, not for what it says later. */
+struct order_events {
+    cudaEvent_t event[SPX_CUDA_MOST_DEVICES] = {};
+    order_events() = default;
+    order_events(const order_events &) = delete;
+    order_events &operator=(const order_events &) = delete;
+    ~order_events()
+    {
+        for (cudaEvent_t e : event)
+            if (e != nullptr)
+                (void)cudaEventDestroy(e);
+    }
+};
+
 extern "C" int spx_cuda_order(void *earlier, void *later)
 {
-    cudaEvent_t done;
-    if (cudaEventCreateWithFlags(&done, cudaEventDisableTiming) != cudaSuccess)
+    static thread_local order_events mine;
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device >= SPX_CUDA_MOST_DEVICES)
         return 1;
-    const bool ok = cudaEventRecord(done, static_cast<cudaStream_t>(earlier)) == cudaSuccess &&
-                    cudaStreamWaitEvent(static_cast<cudaStream_t>(later), done, 0) == cudaSuccess;
-    (void)cudaEventDestroy(done);
-    return !ok;
+    cudaEvent_t &done = mine.event[device];
+    if (done == nullptr && cudaEventCreateWithFlags(&done, cudaEventDisableTiming) != cudaSuccess)
+        return 1;
+    return cudaEventRecord(done, static_cast<cudaStream_t>(earlier)) != cudaSuccess ||
+           cudaStreamWaitEvent(static_cast<cudaStream_t>(later), done, 0) != cudaSuccess;
 }
 
 /* "0,2" into the state; "" is the first device that is new enough. */
@@ -153,6 +169,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     b->reduce = spx_reduce_cuda;
     b->svd = svd;
     b->burgers = spx_burgers_cuda;
+    b->nn_open = spx_nn_open_cuda;
     return SPX_OK;
 }
 

@@ -65,9 +65,7 @@ extern "C" spx_status spx_cuda_lend(void *ctx, spx_hook *h, const char *stage, s
         spx::check(cudaDeviceSynchronize(), "copy to the device");
         spx_hook_step_info step = {};
         step.stage = stage;
-        step.device = device;
-        step.stream = st.s;
-        step.order = spx_cuda_order;
+        step.at = {device, st.s, spx_cuda_order};
         step.narray = narray;
         step.array = lent.data();
         spx_status status = spx_hook_step(h, &step, e);

@@ -21,21 +21,26 @@
 #include "base/hook.h"
 #include "base/mem.h"
 
-enum { CACHE = 16 };
+enum { KEPT = 4, KEPT_ARRAYS = 8 };
 
-/* An array that was wrapped before; stages call with the same arrays again and again. */
+/* What a hook was called with before. Stages lend the same few arrays again and again: their steps differ in number and
+ * time only. */
 typedef struct {
-    spx_hook_array array;
-    int device;
-    void *stream;
-    PyObject *object; /* NULL: free */
-} wrapped;
+    const char *stage;
+    size_t total, narray;
+    spx_hook_array array[KEPT_ARRAYS];
+    PyObject *step; /* NULL: free */
+} kept;
 
 typedef struct {
-    PyObject *runner, *step, *wrap;
+    PyObject *runner, *step, *make, *number, *time; /* Runner, two of its methods, names of a step's attributes */
+    PyThreadState *main;                            /* of the thread that opened the hook, while it is elsewhere */
+    /* from the first step to spx_hook_leave(): one thread's turn, with its state of Python, for one place */
+    int inside;
+    PyGILState_STATE lock;
     PyThreadState *thread;
-    int (*order)(void *earlier, void *later);
-    wrapped cache[CACHE];
+    spx_hook_place at;
+    kept before[KEPT];
     size_t oldest;
 } state;
 
@@ -183,12 +188,13 @@ static PyObject *core_order(PyObject *self, PyObject *args)
     (void)self;
     if (!PyArg_ParseTuple(args, "KK", &earlier, &later))
         return NULL;
-    const int done = running != NULL && running->order != NULL &&
-                     running->order((void *)(uintptr_t)earlier, (void *)(uintptr_t)later) == 0;
+    const int done = running != NULL && running->at.order != NULL &&
+                     running->at.order((void *)(uintptr_t)earlier, (void *)(uintptr_t)later) == 0;
     return PyBool_FromLong(done);
 }
 
-/* DLPack's structures (https://dmlc.github.io/dlpack, version 0.x, which every consumer takes). */
+/* DLPack's structures (https://dmlc.github.io/dlpack): those of versions 0.x, which every consumer takes, and those of
+ * version 1, which say what is read-only. */
 typedef struct {
     void *data;
     int32_t device_type, device_id, ndim;
@@ -202,10 +208,33 @@ typedef struct dl_managed {
     dl_tensor t;
     void *context;
     void (*deleter)(struct dl_managed *);
-    int64_t extent[2 * SPX_HOOK_MAXDIM]; /* ours: shape and strides */
 } dl_managed;
 
+typedef struct dl_versioned {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct dl_versioned *);
+    uint64_t flags;
+    dl_tensor t;
+} dl_versioned;
+
+enum { DL_CUDA = 2, DL_READ_ONLY = 1 };
+
+/* What a capsule holds: one of both, and the room of its shape and strides. */
+typedef struct {
+    union {
+        dl_managed old;
+        dl_versioned now;
+    };
+    int64_t extent[2 * SPX_HOOK_MAXDIM];
+} dl_export;
+
 static void dl_delete(dl_managed *m)
+{
+    spx_free(m);
+}
+
+static void dl_delete_versioned(dl_versioned *m)
 {
     spx_free(m);
 }
@@ -213,44 +242,46 @@ static void dl_delete(dl_managed *m)
 /* A consumer renames the capsule and then owns what is in it. */
 static void dl_destroy(PyObject *capsule)
 {
-    if (PyCapsule_IsValid(capsule, "dltensor")) {
-        dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor");
-        m->deleter(m);
-    }
+    if (PyCapsule_IsValid(capsule, "dltensor") || PyCapsule_IsValid(capsule, "dltensor_versioned"))
+        spx_free(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
 }
 
-/* core_dlpack(address, code, bits, shape, strides or None, device): a capsule. */
+/* core_dlpack(address, code, bits, shape, strides or None, device, versioned, read-only): a capsule. */
 static PyObject *core_dlpack(PyObject *self, PyObject *args)
 {
     unsigned long long address;
-    int code, bits, device;
+    int code, bits, device, versioned, read_only;
     PyObject *shape, *strides;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KiiOOi", &address, &code, &bits, &shape, &strides, &device))
+    if (!PyArg_ParseTuple(args, "KiiOOipp", &address, &code, &bits, &shape, &strides, &device, &versioned, &read_only))
         return NULL;
-    dl_managed *m = spx_alloc(1, sizeof *m, NULL);
-    if (m == NULL)
+    dl_export *x = spx_alloc(1, sizeof *x, NULL);
+    if (x == NULL)
         return PyErr_NoMemory();
     const Py_ssize_t n = PyTuple_Size(shape);
     const int strided = PyTuple_Check(strides);
-    m->t = (dl_tensor){.data = (void *)(uintptr_t)address,
-                       .device_type = 2,
-                       .device_id = device,
-                       .ndim = (int32_t)n,
-                       .code = (uint8_t)code,
-                       .bits = (uint8_t)bits,
-                       .lanes = 1,
-                       .shape = m->extent,
-                       .strides = strided ? m->extent + SPX_HOOK_MAXDIM : NULL};
-    m->deleter = dl_delete;
     for (Py_ssize_t i = 0; i < n && i < SPX_HOOK_MAXDIM; i++) {
-        m->extent[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+        x->extent[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
         if (strided)
-            m->extent[SPX_HOOK_MAXDIM + i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
+            x->extent[SPX_HOOK_MAXDIM + i] = PyLong_AsLongLong(PyTuple_GetItem(strides, i));
     }
-    PyObject *capsule = PyCapsule_New(m, "dltensor", dl_destroy);
+    const dl_tensor t = {.data = (void *)(uintptr_t)address,
+                         .device_type = DL_CUDA,
+                         .device_id = device,
+                         .ndim = (int32_t)n,
+                         .code = (uint8_t)code,
+                         .bits = (uint8_t)bits,
+                         .lanes = 1,
+                         .shape = x->extent,
+                         .strides = strided ? x->extent + SPX_HOOK_MAXDIM : NULL};
+    if (versioned)
+        x->now = (dl_versioned){
+            .major = 1, .deleter = dl_delete_versioned, .flags = read_only ? (uint64_t)DL_READ_ONLY : 0, .t = t};
+    else
+        x->old = (dl_managed){.t = t, .deleter = dl_delete};
+    PyObject *capsule = PyCapsule_New(x, versioned ? "dltensor_versioned" : "dltensor", dl_destroy);
     if (capsule == NULL)
-        spx_free(m);
+        spx_free(x);
     return capsule;
 }
 
@@ -289,81 +320,136 @@ static PyObject *extents(const spx_hook_array *a, int strides)
     return t;
 }
 
-static int same_array(const wrapped *w, const spx_hook_array *a, int device, const void *stream)
+static int same_array(const spx_hook_array *a, const spx_hook_array *b)
 {
-    if (w->object == NULL || w->array.data != a->data || w->array.type != a->type || w->array.ndim != a->ndim ||
-        w->array.writable != a->writable || w->device != device || w->stream != stream || w->array.name != a->name)
+    if (a->data != b->data || a->type != b->type || a->ndim != b->ndim || a->writable != b->writable ||
+        a->name != b->name)
         return 0;
     for (int i = 0; i < a->ndim; i++)
-        if (w->array.shape[i] != a->shape[i] || w->array.stride[i] != a->stride[i])
+        if (a->shape[i] != b->shape[i] || a->stride[i] != b->stride[i])
             return 0;
     return 1;
 }
 
-static PyObject *wrap(state *t, const spx_hook_array *a, int writable, int device, void *stream)
+static int same_step(const kept *k, const spx_hook_step_info *s)
 {
-    for (size_t i = 0; i < CACHE; i++)
-        if (same_array(&t->cache[i], a, device, stream))
-            return t->cache[i].object;
+    if (k->step == NULL || k->stage != s->stage || k->total != s->total || k->narray != s->narray)
+        return 0;
+    for (size_t i = 0; i < s->narray; i++)
+        if (!same_array(&k->array[i], &s->array[i]))
+            return 0;
+    return 1;
+}
+
+/* An array for Runner.make_step(): (name, address, type, shape, strides or None, writable). */
+static PyObject *describe(const spx_hook *h, const spx_hook_array *a)
+{
     int strided = 0;
     for (int i = 0; i < a->ndim; i++)
         strided |= a->stride[i] != 0;
-    PyObject *shape = extents(a, 0), *strides = strided ? extents(a, 1) : Py_BuildValue("");
-    PyObject *object =
-        shape == NULL || strides == NULL
-            ? NULL
-            : PyObject_CallFunction(t->wrap, "sKiOOiiK", a->name, (unsigned long long)(uintptr_t)a->data, (int)a->type,
-                                    shape, strides, writable, device, (unsigned long long)(uintptr_t)stream);
-    Py_DecRef(shape);
-    Py_DecRef(strides);
-    if (object == NULL)
-        return NULL;
-    wrapped *w = &t->cache[t->oldest++ % CACHE];
-    Py_DecRef(w->object);
-    *w = (wrapped){*a, device, stream, object};
-    return object;
+    return Py_BuildValue("(sKiNNi)", a->name, (unsigned long long)(uintptr_t)a->data, (int)a->type, extents(a, 0),
+                         strided ? extents(a, 1) : Py_BuildValue(""), a->writable && h->writable);
+}
+
+/* A new object for this step; a new reference. */
+static PyObject *make_step(const spx_hook *h, const spx_hook_step_info *s)
+{
+    const state *t = h->state;
+    PyObject *list = PyTuple_New((Py_ssize_t)s->narray), *step = NULL;
+    int ok = list != NULL;
+    for (size_t i = 0; i < s->narray && ok; i++) {
+        PyObject *a = describe(h, &s->array[i]);
+        ok = a != NULL && PyTuple_SetItem(list, (Py_ssize_t)i, a) == 0;
+    }
+    if (ok)
+        step = PyObject_CallFunction(t->make, "sKO", s->stage, (unsigned long long)s->total, list);
+    Py_DecRef(list);
+    return step;
+}
+
+/* Runner's leave(): a thread's current streams are what they were. The lock is held. */
+static void leave_place(state *t)
+{
+    PyObject *r = PyObject_CallMethod(t->runner, "leave", NULL);
+    if (r == NULL)
+        PyErr_Print();
+    Py_DecRef(r);
+    for (size_t i = 0; i < KEPT; i++) {
+        Py_DecRef(t->before[i].step);
+        t->before[i].step = NULL;
+    }
+}
+
+/* Takes the lock, and tells Runner where the arrays are unless it knows. */
+static int arrive(state *t, const spx_hook_step_info *s)
+{
+    const int first = !t->inside;
+    if (first)
+        t->lock = PyGILState_Ensure();
+    else
+        PyEval_RestoreThread(t->thread);
+    t->inside = 1;
+    if (!first && t->at.device == s->at.device && t->at.stream == s->at.stream && t->at.order == s->at.order)
+        return 1;
+    if (!first)
+        leave_place(t);
+    t->at = s->at;
+    PyObject *r =
+        PyObject_CallMethod(t->runner, "enter", "iK", s->at.device, (unsigned long long)(uintptr_t)s->at.stream);
+    Py_DecRef(r);
+    return r != NULL;
+}
+
+static int set(PyObject *step, PyObject *name, PyObject *value)
+{
+    const int ok = value != NULL && PyObject_SetAttr(step, name, value) == 0;
+    Py_DecRef(value);
+    return ok;
 }
 
 static spx_status hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e)
 {
     state *t = h->state;
-    const PyGILState_STATE lock = PyGILState_Ensure();
-    t->order = s->order;
-    PyObject *arrays = PyDict_New();
-    int ok = arrays != NULL;
-    for (size_t i = 0; i < s->narray && ok; i++) {
-        PyObject *a = wrap(t, &s->array[i], s->array[i].writable && h->writable, s->device, s->stream);
-        ok = a != NULL && PyDict_SetItemString(arrays, s->array[i].name, a) == 0;
+    kept own = {0}, *k = &own;
+    int ok = arrive(t, s);
+    for (size_t i = 0; i < KEPT && ok; i++)
+        if (same_step(&t->before[i], s))
+            k = &t->before[i];
+    if (ok && k->step == NULL) {
+        ok = (own.step = make_step(h, s)) != NULL;
+        if (ok && s->narray <= KEPT_ARRAYS) {
+            k = &t->before[t->oldest++ % KEPT];
+            Py_DecRef(k->step);
+            *k = (kept){.stage = s->stage, .total = s->total, .narray = s->narray, .step = own.step};
+            memcpy(k->array, s->array, s->narray * sizeof *s->array);
+        }
     }
-    PyObject *r = !ok ? NULL
-                      : PyObject_CallFunction(t->step, "sKKdiKO", s->stage, (unsigned long long)s->number,
-                                              (unsigned long long)s->total, s->time, s->device,
-                                              (unsigned long long)(uintptr_t)s->stream, arrays);
+    if (ok && Py_REFCNT(k->step) > 1) { /* the hook keeps it: it is another one from now on, of the same arrays */
+        PyObject *again = PyObject_CallMethod(t->runner, "again", "O", k->step);
+        ok = again != NULL;
+        Py_DecRef(k->step);
+        k->step = again;
+    }
+    PyObject *r = NULL;
+    if (ok && set(k->step, t->number, PyLong_FromSize_t(s->number)) &&
+        set(k->step, t->time, PyFloat_FromDouble(s->time)))
+        r = PyObject_CallFunctionObjArgs(t->step, k->step, NULL);
     spx_status st = answer(h, r, e);
-    Py_DecRef(arrays);
-    PyGILState_Release(lock);
+    if (k == &own)
+        Py_DecRef(own.step);
+    t->thread = PyEval_SaveThread();
     return st;
-}
-
-static void forget(state *t)
-{
-    for (size_t i = 0; i < CACHE; i++) {
-        Py_DecRef(t->cache[i].object);
-        t->cache[i].object = NULL;
-    }
 }
 
 static void hook_leave(spx_hook *h)
 {
     state *t = h->state;
-    const PyGILState_STATE lock = PyGILState_Ensure();
-    PyObject *r = PyObject_CallMethod(t->runner, "leave", NULL);
-    if (r == NULL)
-        PyErr_Print();
-    Py_DecRef(r);
-    forget(t);
-    t->order = NULL;
-    PyGILState_Release(lock);
+    if (!t->inside)
+        return;
+    PyEval_RestoreThread(t->thread);
+    leave_place(t);
+    t->inside = 0;
+    PyGILState_Release(t->lock);
 }
 
 static spx_status copy_result(PyObject *item, spx_hook_result *r, spx_err *e)
@@ -415,13 +501,12 @@ static void hook_close(spx_hook *h)
     state *t = h->state;
     if (t == NULL)
         return;
-    if (t->thread != NULL)
-        PyEval_RestoreThread(t->thread);
+    if (t->main != NULL)
+        PyEval_RestoreThread(t->main);
     if (Py_IsInitialized()) {
-        forget(t);
-        Py_DecRef(t->step);
-        Py_DecRef(t->wrap);
-        Py_DecRef(t->runner);
+        PyObject *const all[] = {t->step, t->make, t->number, t->time, t->runner};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            Py_DecRef(all[i]);
         /* what the hook registered to be run at the end of the program */
         (void)Py_FinalizeEx();
     }
@@ -455,11 +540,12 @@ static spx_status load_runner(state *t, spx_err *e)
                       "name another Python in SPX_PYTHON");
     } else {
         PyObject *type = PyDict_GetItemString(globals, "Runner");
-        t->wrap = PyDict_GetItemString(globals, "wrap");
-        Py_IncRef(t->wrap);
         t->runner = type != NULL ? PyObject_CallFunction(type, NULL) : NULL;
         t->step = t->runner != NULL ? PyObject_GetAttrString(t->runner, "step") : NULL;
-        if (t->step == NULL)
+        t->make = t->runner != NULL ? PyObject_GetAttrString(t->runner, "make_step") : NULL;
+        t->number = PyUnicode_InternFromString("number");
+        t->time = PyUnicode_InternFromString("time");
+        if (t->step == NULL || t->make == NULL || t->number == NULL || t->time == NULL)
             st = internal(e);
     }
     Py_DecRef(done);
@@ -489,9 +575,9 @@ static spx_status open_file(spx_hook *h, const char *source, const char *functio
     return st;
 }
 
-spx_hook_entry spx_hook_entry_point_2;
+spx_hook_entry spx_hook_entry_point_3;
 
-spx_status spx_hook_entry_point_2(spx_hook *h, const char *source, const char *function, spx_err *e)
+spx_status spx_hook_entry_point_3(spx_hook *h, const char *source, const char *function, spx_err *e)
 {
     if (running != NULL)
         return spx_fail(e, SPX_EBUG, "--hook: there is one already");
@@ -511,6 +597,6 @@ spx_status spx_hook_entry_point_2(spx_hook *h, const char *source, const char *f
         st = open_file(h, source, function, e);
     /* other threads may call the hook */
     if (st == SPX_OK)
-        t->thread = PyEval_SaveThread();
+        t->main = PyEval_SaveThread();
     return st;
 }

@@ -2,7 +2,6 @@
 # functions, core_order(earlier, later) and core_dlpack(...), and calls Runner. specpipe(7), HOOKS, is its manual.
 import re
 import sys
-import threading
 import traceback
 import types
 
@@ -19,31 +18,38 @@ __file__ = sys._getframe().f_code.co_filename
 class Array:
     """An array of the stage in the memory of a CUDA device; valid until the hook returns."""
 
-    __slots__ = ("name", "shape", "strides", "dtype", "device", "stream", "writable", "_address",
-                 "__cuda_array_interface__")
+    __slots__ = ("name", "shape", "strides", "dtype", "device", "stream", "writable", "_address", "_interface",
+                 "_runner")
 
-    def __init__(self, name, address, dtype, shape, strides, writable, device, stream):
+    def __init__(self, name, address, dtype, shape, strides, writable, runner):
         self.name, self.shape, self.strides, self.dtype = name, shape, strides, numpy.dtype(dtype)
-        self.device, self.stream, self.writable = device, stream, writable
-        self._address = address
-        self.__cuda_array_interface__ = {
+        self.device, self.stream, self.writable = runner.device, runner.stream, writable
+        self._address, self._runner = address, runner
+        self._interface = {
             "version": 3, "shape": shape, "strides": strides, "typestr": self.dtype.str,
-            "data": (address, not writable), "stream": stream or 1}
+            "data": (address, not writable), "stream": self.stream or 1}
+
+    @property
+    def __cuda_array_interface__(self):
+        self._runner.lend()
+        return self._interface
 
     def __dlpack_device__(self):
         return DLPACK_CUDA, self.device
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        if copy or dl_device not in (None, self.__dlpack_device__()):
+        if copy or dl_device not in (None, (DLPACK_CUDA, self.device)):
             raise BufferError(f"{self.name}: is lent where it is, on device {self.device}")
         # 1 is the default stream, -1 means that the consumer looks after the order itself
-        later = 1 if stream is None else stream
-        if later not in (-1, self.stream) and not core_order(self.stream or 1, later):
+        later = stream or 1
+        if later != -1 and later != self.stream and not self._runner.lend_to(later):
             raise BufferError(f"{self.name}: its stream and yours cannot be put in order")
         size = self.dtype.itemsize
         code = {"i": 0, "u": 1, "f": 2}[self.dtype.kind]
         strides = self.strides and tuple(s // size for s in self.strides)
-        return core_dlpack(self._address, code, 8 * size, self.shape, strides, self.device)
+        versioned = max_version is not None and max_version[0] >= 1
+        return core_dlpack(self._address, code, 8 * size, self.shape, strides, self.device, versioned,
+                           not self.writable)
 
     def __repr__(self):
         return f"<{self.name}: {self.dtype} {self.shape} on cuda:{self.device}>"
@@ -58,7 +64,7 @@ class Memory:
 class Step:
     """What a hook is called with."""
 
-    __slots__ = ("stage", "number", "total", "time", "device", "stream", "arrays")
+    __slots__ = ("stage", "number", "total", "time", "device", "stream", "arrays", "_runner")
 
     def __getitem__(self, name):
         return self.arrays[name]
@@ -67,15 +73,9 @@ class Step:
     def last(self):
         return self.number == self.total
 
-
-def wrap(name, address, code, shape, strides, writable, device, stream):
-    """An array of the stage for the hook."""
-    if device >= 0:
-        return Array(name, address, TYPES[code], shape, strides, writable, device, stream)
-    memory = Memory()
-    memory.__array_interface__ = {"version": 3, "shape": shape, "strides": strides,
-                                  "typestr": numpy.dtype(TYPES[code]).str, "data": (address, not writable)}
-    return numpy.asarray(memory)
+    def view(self, name, make):
+        """make(self[name]), made once for an array that is lent again and again."""
+        return self._runner.view(self.arrays[name], make)
 
 
 def cupy_use(module, device, stream):
@@ -125,13 +125,10 @@ class Runner:
         self.results, self.given = {}, {}
         self.function = self.last = None
         self.writable = False
-        self.here = threading.local()  # current streams are a thread's own
-
-    def place(self):
-        here = self.here
-        if not hasattr(here, "using"):
-            here.device, here.stream, here.using = -1, 0, set()
-        return here
+        # where the arrays are, the frameworks whose current stream is the stage's, other streams that have to be waited
+        # for, views of arrays
+        self.device, self.stream, self.using, self.lent, self.views = -1, 0, set(), [], {}
+        self.modules = 0
 
     def failed(self, x):
         tb = x.__traceback__
@@ -153,41 +150,78 @@ class Runner:
         self.writable = bool(getattr(self.function, "writable", False))
         return None
 
-    def step(self, stage, number, total, time, device, stream, arrays):
+    def make_step(self, stage, total, arrays):
         s = Step()
-        s.stage, s.number, s.total, s.time, s.arrays, s.stream = stage, number, total, time, arrays, stream
-        s.device = "cpu" if device < 0 else f"cuda:{device}"
+        s.stage, s.total, s.stream, s._runner = stage, total, self.stream, self
+        s.device = "cpu" if self.device < 0 else f"cuda:{self.device}"
+        s.arrays = {a[0]: self.wrap(*a) for a in arrays}
+        return s
+
+    def again(self, old):
+        """A step with the same arrays."""
+        s = Step()
+        s.stage, s.total, s.device, s.stream, s._runner = old.stage, old.total, old.device, old.stream, self
+        s.arrays = dict(old.arrays)
+        return s
+
+    def wrap(self, name, address, code, shape, strides, writable):
+        """An array of the stage for the hook."""
+        strides = strides or None
+        if self.device >= 0:
+            return Array(name, address, TYPES[code], shape, strides, bool(writable), self)
+        memory = Memory()
+        memory.__array_interface__ = {"version": 3, "shape": shape, "strides": strides,
+                                      "typestr": numpy.dtype(TYPES[code]).str, "data": (address, not writable)}
+        return numpy.asarray(memory)
+
+    def step(self, s):
         try:
-            if device < 0:
-                out = self.function(s)
-            else:
-                out = self.call(s, device, stream)
+            out = self.function(s) if self.device < 0 else self.on_device(s)
             if out is not None:
                 self.keep(out)
         except BaseException as x:
             return self.failed(x)
         return None
 
-    def call(self, s, device, stream):
-        here = self.place()
-        if device != here.device or stream != here.stream:
-            here.using.clear()
-            here.device, here.stream = device, stream
-        if len(here.using) < len(FRAMEWORKS):
-            self.arrive(here)
-        if here.using:
+    def on_device(self, s):
+        if len(sys.modules) != self.modules:
+            self.look()
+        try:
             return self.function(s)
-        # whatever the hook uses, or imports now, works on the default stream unless it is told otherwise
-        core_order(stream or 1, 1)
-        out = self.function(s)
-        core_order(1, stream or 1)
-        return out
+        finally:
+            for stream in self.lent:
+                core_order(stream, self.stream or 1)
+            self.lent.clear()
 
-    def arrive(self, here):
+    def look(self):
+        """Uses the frameworks that have been imported."""
         for name, (use, _) in FRAMEWORKS.items():
-            if name not in here.using and name in sys.modules:
-                use(sys.modules[name], here.device, here.stream)
-                here.using.add(name)
+            if name not in self.using and name in sys.modules:
+                use(sys.modules[name], self.device, self.stream)
+                self.using.add(name)
+        self.modules = len(sys.modules)
+
+    def lend(self):
+        """An array is taken by somebody who does not say where: on the default stream, unless all that is known has
+        the stage's. A framework that is imported by the hook itself has it from the next step on."""
+        if not self.using or len(sys.modules) != self.modules:
+            self.lend_to(1)
+
+    def lend_to(self, stream):
+        if stream in self.lent:
+            return True
+        self.lent.append(stream)
+        return core_order(self.stream or 1, stream)
+
+    def view(self, array, make):
+        key = id(array), make
+        found = self.views.get(key)
+        if found is None:
+            # with the array, so that no other one gets its id
+            found = self.views[key] = make(array), array
+        elif self.device >= 0:
+            self.lend()
+        return found[0]
 
     def keep(self, out):
         if not isinstance(out, dict):
@@ -197,12 +231,14 @@ class Runner:
                 raise ValueError(f"{name!r} cannot name a dataset: letters, digits, _ . and - can, at most 63")
             self.results[name] = on_host(name, value)
 
+    def enter(self, device, stream):
+        self.device, self.stream, self.modules = device, stream, 0
+
     def leave(self):
-        here = self.place()
-        for name in here.using:
-            FRAMEWORKS[name][1](sys.modules[name], here.device)
-        here.using.clear()
-        here.device, here.stream = -1, 0
+        self.views.clear()
+        for name in self.using:
+            FRAMEWORKS[name][1](sys.modules[name], self.device)
+        self.using.clear()
 
     def finish(self):
         """(what went wrong or None, [(name, type, shape, address)])"""

@@ -34,9 +34,8 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
  */
 spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, double **u, double *s1, double *s2,
                              spx_err *e);
-/* The hook after step k with the state u[nx + 2]; device, stream and order as in spx_hook_step_info. */
-spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, int device, void *stream,
-                            int (*order)(void *earlier, void *later), spx_err *e);
+/* The hook after step k with the state u[nx + 2]. */
+spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, spx_hook_place at, spx_err *e);
 /* SPX_EUSAGE where a snapshot is not finite. */
 spx_status spx_burgers_end(const spx_burgers *out, spx_err *e);
 

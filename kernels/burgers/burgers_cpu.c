@@ -40,8 +40,7 @@ spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, dou
     return SPX_OK;
 }
 
-spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, int device, void *stream,
-                            int (*order)(void *earlier, void *later), spx_err *e)
+spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, spx_hook_place at, spx_err *e)
 {
     const spx_hook_array array = {
         .name = "u", .data = u + 1, .type = SPX_HOOK_FLOAT64, .ndim = 1, .writable = 1, .shape = {o->nx}};
@@ -49,9 +48,7 @@ spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, i
                                      .number = k,
                                      .total = o->nstep,
                                      .time = (double)k * o->dt,
-                                     .device = device,
-                                     .stream = stream,
-                                     .order = order,
+                                     .at = at,
                                      .narray = 1,
                                      .array = &array};
     return spx_hook_step(o->hook, &step, e);
@@ -97,7 +94,7 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
         double *t = u;
         u = next;
         next = t;
-        st = spx_burgers_hook(o, k, u, -1, NULL, NULL, e);
+        st = spx_burgers_hook(o, k, u, SPX_HOOK_HOST, e);
         if (o->hook != NULL && o->hook->writable && !o->lagged) {
             u[0] = u[o->nx];
             u[o->nx + 1] = u[1];

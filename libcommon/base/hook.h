@@ -1,9 +1,10 @@
 /* In-situ analysis: a function of the user's that a stage calls after each step or batch, with its arrays where they
  * are, in the memory of the host or of a CUDA device. A program opens what --hook names (specpipe(7), HOOKS) and hands
  * it to the stage in the stage's options; the stage calls
- *     spx_hook_step()    with its arrays, after each step, on the thread that runs the stage
+ *     spx_hook_step()    with its arrays, after each step
  *     spx_hook_leave()   once it has waited for its stream and before it frees arrays or stream, also after an error
- * and the program spx_hook_finish() after the last stage, which gives what the hook has to be written.
+ * and the program spx_hook_finish() after the last stage, which gives what the hook has to be written. From a step to
+ * the spx_hook_leave() after it the hook belongs to one thread: stages with several take turns, in a fixed order.
  *
  * NULL for a hook means that there is none; everything is then allowed and does nothing. */
 #ifndef SPX_HOOK_H
@@ -35,7 +36,7 @@ size_t spx_hook_type_size(spx_hook_type type);
 
 /* An array of a stage: valid while the step lasts. */
 typedef struct {
-    const char *name;
+    const char *name; /* stays until spx_hook_leave() */
     void *data;
     spx_hook_type type;
     int ndim;
@@ -44,16 +45,23 @@ typedef struct {
     ptrdiff_t stride[SPX_HOOK_MAXDIM]; /* bytes; all 0: C order without gaps */
 } spx_hook_array;
 
+/* Where arrays are. */
+typedef struct {
+    int device;   /* -1 the host, else the number of the CUDA device */
+    void *stream; /* cudaStream_t: the arrays are ready when what it holds is done; the stage's own work goes on there
+                   * after the hook */
+    /* Makes the stream `later` of the same device wait for what `earlier` holds now, without the host waiting; NULL on
+     * the host. 0: done. */
+    int (*order)(void *earlier, void *later);
+} spx_hook_place;
+
+#define SPX_HOOK_HOST ((spx_hook_place){-1, NULL, NULL})
+
 typedef struct {
     const char *stage;    /* "burgers" */
     size_t number, total; /* this step, from 1 on, of how many; 0: the hook counts them, their number is not known */
     double time;          /* of a simulation; 0 without meaning */
-    int device;           /* where the arrays are: -1 the host, else the number of the CUDA device */
-    void *stream;         /* cudaStream_t: the arrays are ready when what it holds is done; the stage's own work goes on
-                           * there after the hook */
-    /* Makes the stream `later` of the same device wait for what `earlier` holds now, without the host waiting; NULL on
-     * the host. 0: done. */
-    int (*order)(void *earlier, void *later);
+    spx_hook_place at;
     size_t narray;
     const spx_hook_array *array;
 } spx_hook_step_info;
@@ -88,7 +96,7 @@ typedef struct spx_hook {
  * was read from h->file. */
 typedef spx_status spx_hook_entry(spx_hook *h, const char *source, const char *function, spx_err *e);
 /* The number is raised when a structure of this file changes. */
-#define SPX_HOOK_ENTRY "spx_hook_entry_point_2"
+#define SPX_HOOK_ENTRY "spx_hook_entry_point_3"
 
 /* Its other entry: which Python it would use, or why there is none. */
 typedef void spx_hook_describe_entry(spx_plugin_tell *tell);

@@ -26,8 +26,8 @@ def hook(step):
     if snapshots is None:
         xp = array_library(step.device)
         snapshots = xp.empty((step.total,) + step["u"].shape)
-    # a view of the stage's memory, read while the hook runs
-    snapshots[step.number - 1] = xp.asarray(step["u"])
+    # a view of the stage's memory, made once and read while the hook runs
+    snapshots[step.number - 1] = step.view("u", xp.asarray)
 
 
 def finish():

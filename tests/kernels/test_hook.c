@@ -35,16 +35,16 @@ static spx_status note(struct spx_hook *h, const spx_hook_step_info *s, spx_err 
     CHECK(s->narray == 1 && strcmp(a->name, "u") == 0 && a->type == SPX_HOOK_FLOAT64 && a->ndim == 1 &&
               a->shape[0] == CELLS && a->stride[0] == 0 && a->writable,
           "array");
-    CHECK((s->device >= 0) == cuda && (s->stream != NULL) == cuda && (s->order != NULL) == cuda, "device %d",
-          s->device);
+    CHECK((s->at.device >= 0) == cuda && (s->at.stream != NULL) == cuda && (s->at.order != NULL) == cuda, "device %d",
+          s->at.device);
     /* where they are: the same two places in every step, and not one byte came to the host */
     const void **place = &n->address[n->calls % 2];
     if (*place == NULL)
         *place = a->data;
     CHECK(*place == a->data, "step %zu: the state is at %p, was at %p", s->number, a->data, *place);
     CHECK(copied_so_far() == n->copied, "step %zu: %zu bytes came to the host", s->number, copied_so_far() - n->copied);
-    if (s->order != NULL)
-        CHECK(s->order(s->stream, s->stream) == 0, "order");
+    if (s->at.order != NULL)
+        CHECK(s->at.order(s->at.stream, s->at.stream) == 0, "order");
     if (!cuda) {
         memcpy(n->row, a->data, sizeof n->row);
         for (size_t i = 0; i < CELLS && n->change; i++)

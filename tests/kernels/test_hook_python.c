@@ -3,10 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 #include "device.h"
+#include "hook_python.h"
 
 /* NumPy on the CPU; CuPy, and PyTorch where it is, on a GPU. */
 static const char source[] = "import importlib.util\n"
@@ -38,43 +38,6 @@ static const char source[] = "import importlib.util\n"
                              "    s = xp.linalg.svd(rows, compute_uv=False)\n"
                              "    return {'s': s[:6], 'last': rows[-1]}\n";
 
-/* Ends the test as skipped. */
-static void skip(const char *why)
-{
-    puts(why);
-    exit(77);
-}
-
-/* Whether a Python imports a module. */
-static int imports(const char *python, const char *module)
-{
-    char command[512];
-    (void)snprintf(command, sizeof command, "%s -c 'import %s' >/dev/null 2>&1", python, module);
-    return system(command) == 0;
-}
-
-/* Python and plug-in of this build, or the end. */
-static void choose(void)
-{
-    const char *device = getenv("SPX_TEST_DEVICE"), *module = device != NULL ? "cupy" : "numpy";
-    const char *named = getenv("SPX_PYTHON");
-    char exe[1024], path[1200];
-    const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    for (int up = 0; up < 3; up++) /* BUILD/tests/kernels/test_hook_python */
-        *strrchr(exe, '/') = '\0';
-    (void)snprintf(path, sizeof path, "%s/lib/specpipe", exe);
-    (void)setenv("SPX_BACKENDS", path, 0);
-    (void)snprintf(path, sizeof path, "%s/hook-python.so", getenv("SPX_BACKENDS"));
-    if (access(path, R_OK) != 0)
-        skip("built without hooks");
-    if (imports(named != NULL ? named : "python3", module))
-        return;
-    if (named != NULL || !imports("/usr/bin/python3", module))
-        skip(device != NULL ? "no Python with CuPy" : "no Python with NumPy");
-    (void)setenv("SPX_PYTHON", "/usr/bin/python3", 1);
-}
-
 static const spx_hook_result *find(const spx_hook_results *r, const char *name, size_t n)
 {
     for (size_t i = 0; i < r->n; i++)
@@ -89,20 +52,15 @@ static const spx_hook_result *find(const spx_hook_results *r, const char *name, 
 
 int main(void)
 {
-    char file[] = "/tmp/spx-hook-XXXXXX";
     spx_backend backend;
     spx_hook hook;
     spx_hook_results results;
     spx_err e = {0};
     spx_burgers run = {0};
     spx_svd svd = {0};
-    choose();
+    choose_python(getenv("SPX_TEST_DEVICE") != NULL ? "cupy" : "numpy");
     open_device(&backend, SPX_STAGE_BURGERS);
-    const int fd = mkstemp(file);
-    CHECK(fd >= 0 && write(fd, source, sizeof source - 1) == (ssize_t)(sizeof source - 1), "cannot write %s", file);
-    (void)close(fd);
-    spx_status st = spx_hook_open(&hook, file, &e);
-    (void)unlink(file);
+    spx_status st = open_text(&hook, source, &e);
     const size_t before = backend.to_host != NULL ? backend.to_host(&backend) : 0;
     const spx_burgers_options o = {
         .nx = 128, .viscosity = 0.02, .dt = 0.002, .nstep = 300, .every = 1, .nthreads = 1, .hook = &hook};
