@@ -79,6 +79,7 @@ static void open_cpu(spx_backend *b)
     b->reduce = cpu_reduce;
     b->svd = cpu_svd;
     b->burgers = cpu_burgers;
+    b->nn_open = spx_nn_open_cpu;
 }
 
 /* ---- shared objects ---- */
@@ -98,6 +99,8 @@ static int has_stage(const spx_backend *b, spx_stage_id stage)
         return b->svd != NULL;
     case SPX_STAGE_BURGERS:
         return b->burgers != NULL && b->svd != NULL;
+    case SPX_STAGE_TEMPLATE:
+        return b->nn_open != NULL;
     }
     return 0;
 }
@@ -150,8 +153,9 @@ static void describe(const char *name, spx_plugin_tell *tell)
     static const struct {
         const char *name;
         spx_stage_id stage;
-    } stage[] = {{"extract", SPX_STAGE_EXTRACT}, {"rvfit", SPX_STAGE_RVFIT}, {"stack", SPX_STAGE_STACK},
-                 {"reduce", SPX_STAGE_REDUCE},   {"svd", SPX_STAGE_SVD},     {"burgers", SPX_STAGE_BURGERS}};
+    } stage[] = {{"extract", SPX_STAGE_EXTRACT},  {"rvfit", SPX_STAGE_RVFIT}, {"stack", SPX_STAGE_STACK},
+                 {"reduce", SPX_STAGE_REDUCE},    {"svd", SPX_STAGE_SVD},     {"burgers", SPX_STAGE_BURGERS},
+                 {"template", SPX_STAGE_TEMPLATE}};
     char path[PATH_MAX + 64], key[64], stages[128];
     spx_backend b = {0};
     spx_err e = {0};

@@ -14,6 +14,7 @@
 #include "rvfit/rvfit.h"
 #include "stack/stack.h"
 #include "svd/svd.h"
+#include "template/nn_steps.h"
 
 /* A backend of another ABI is not used. It calls functions of the program with structures of theirs, so that it has to
  * be of the same build: the sum of all headers (SPX_ABI_SUM, from the Makefile) is a part of it. The rest is raised
@@ -29,7 +30,8 @@ typedef enum {
     SPX_STAGE_STACK,
     SPX_STAGE_REDUCE,
     SPX_STAGE_SVD,
-    SPX_STAGE_BURGERS
+    SPX_STAGE_BURGERS,
+    SPX_STAGE_TEMPLATE
 } spx_stage_id;
 
 typedef struct spx_backend {
@@ -56,6 +58,8 @@ typedef struct spx_backend {
     spx_status (*svd)(struct spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o,
                       spx_svd *out, spx_err *e);
     spx_status (*burgers)(struct spx_backend *b, const spx_burgers_options *o, spx_burgers *out, spx_err *e);
+    /* of the stage `template` only the training of networks */
+    spx_nn_open *nn_open;
     void (*close)(struct spx_backend *b);
 } spx_backend;
 

@@ -233,6 +233,7 @@ spx_status spx_svd_cuda(spx_backend *b, double *a, size_t nrow, size_t ncol, con
                         spx_err *e);
 void spx_svd_describe_cuda(spx_plugin_tell *tell);
 spx_status spx_burgers_cuda(spx_backend *b, const spx_burgers_options *o, spx_burgers *out, spx_err *e);
+spx_nn_open spx_nn_open_cuda;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "blocks/io.h"
 #include "blocks/library.h"
 #include "blocks/textspec.h"
+#include "device.h"
 #include "h5/stage.h"
 #include "template/template.h"
 
@@ -274,6 +275,17 @@ static spx_status tell(spx_stage *s, const spx_templates *t, const spx_template_
     return st;
 }
 
+/* Only training computes on a device. */
+static spx_status check_device(const spx_stage *s, spx_err *e)
+{
+    const char *device = s->common.device;
+    return o.train || strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0
+               ? SPX_OK
+               : spx_fail(e, SPX_EDEVICE,
+                          "--device %s: this program runs on the CPU only, but for --train-nn: use cpu or auto",
+                          device);
+}
+
 static spx_status run(spx_stage *s, spx_err *e)
 {
     spx_input *in = NULL;
@@ -283,6 +295,8 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_template_config cfg = {0};
     double vsini[MAX_VSINI];
     hid_t file;
+    spx_backend backend = {0};
+    device_opening opening = {.s = s, .stage = SPX_STAGE_TEMPLATE, .b = &backend};
 
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
@@ -293,6 +307,11 @@ static spx_status run(spx_stage *s, spx_err *e)
         return SPX_EIO;
     double **wave = spx_alloc(o.setup.n + 1, sizeof *wave, e), **value = spx_alloc(o.setup.n + 1, sizeof *value, e);
     spx_status st = wave != NULL && value != NULL ? configure(s, request, vsini, &cfg, e) : SPX_EIO;
+    if (st == SPX_OK)
+        st = check_device(s, e);
+    const int opened = st == SPX_OK && o.train;
+    if (opened)
+        open_device_begin(&opening);
 
     spx_stage_step(s, "read");
     if (st == SPX_OK)
@@ -304,6 +323,13 @@ static spx_status run(spx_stage *s, spx_err *e)
         st = spx_library_read(in->file, &lib, e);
     if (st == SPX_OK && !network_in)
         st = log_parameters(&lib, &cfg, e);
+    if (opened) {
+        spx_err why = {0};
+        if (open_device_end(&opening, &why) != SPX_OK && st == SPX_OK)
+            st = spx_fail(e, why.code, "%s", why.msg);
+        cfg.nn.open = backend.nn_open;
+        cfg.nn.device = &backend;
+    }
 
     spx_stage_step(s, "template");
     if (st == SPX_OK)
@@ -326,6 +352,7 @@ static spx_status run(spx_stage *s, spx_err *e)
         spx_free(wave[i]);
         spx_free(value[i]);
     }
+    spx_backend_close(&backend);
     spx_free(wave);
     spx_free(value);
     spx_free(request);
@@ -340,7 +367,7 @@ int main(int argc, char **argv)
                                         "templates for an instrument from a library of model spectra",
                                         "--setup SETUP [OPTION...] [FILE]",
                                         options,
-                                        SPX_USES_BLAS,
+                                        SPX_USES_DEVICE | SPX_USES_BLAS,
                                         run};
     return spx_main(&program, argc, argv);
 }

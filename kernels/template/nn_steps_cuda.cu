@@ -1,0 +1,432 @@
+/* Steps of a network's training on a CUDA device. Against the CPU the sums of a step differ in rounding alone.
+ *
+ * A step takes 64 templates at most: its matrix products are small, and what takes time is launching them and waiting
+ * for memory once in each. So there are few kernels, two for a layer and step, each of which loads what it needs of
+ * both matrices at once, and an epoch is one graph: all that changes from epoch to epoch is in the device's memory. A
+ * sum is made by one thread in the same order always: the same bits, whatever the device does beside. */
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "cuda.cuh"
+
+namespace
+{
+
+enum {
+    TILE = 16,   /* a block makes TILE x TILE elements of a product, a thread each */
+    DEPTH = 128, /* terms of their sums at a time */
+    PITCH = DEPTH + 4,
+    THREADS = TILE * TILE,
+    PIECE = 256 /* rows of a loss at a time */
+};
+
+struct layer {
+    int nin, nout;
+    size_t weight, bias; /* where they begin */
+    int block;           /* first of the blocks that update them */
+};
+
+struct layers {
+    int n;
+    layer l[SPX_NN_MAX_LAYER];
+};
+
+/* Which rows a step has: those of the epoch that is on, from `first` on. */
+struct place {
+    const int32_t *row;
+    const int *epoch;
+    int length, first, n;
+    __device__ size_t at(int i) const
+    {
+        return (size_t)row[(size_t)*epoch * length + first + i];
+    }
+};
+
+/* Element (i, k) of a matrix whose rows the sums run along: in memory a row after another, or (gathered) those of a
+ * place. `n` of them. */
+template <bool GATHER> struct by_row {
+    static constexpr bool along = true;
+    const float *v;
+    int stride, n;
+    place p;
+    __device__ float operator()(int i, int k) const
+    {
+        if (i >= n)
+            return 0;
+        return GATHER ? v[p.at(i) * stride + k] : v[(size_t)i * stride + k];
+    }
+};
+
+/* The same of a matrix whose columns they run along, and one more column of ones where there is to be one. */
+template <bool GATHER, bool ONE> struct by_column {
+    static constexpr bool along = false;
+    const float *v;
+    int stride, n;
+    place p;
+    __device__ float operator()(int i, int k) const
+    {
+        if (i >= n)
+            return ONE && i == n ? 1 : 0;
+        return GATHER ? v[p.at(k) * stride + i] : v[(size_t)k * stride + i];
+    }
+};
+
+/* Rows first ... first + TILE - 1 of a matrix and terms k0 ... k0 + width - 1 of each, zeros behind them up to a
+ * multiple of 4. */
+template <class M> __device__ void load(const M &m, int first, int k0, int width, float (*to)[PITCH])
+{
+    const int t = (int)threadIdx.x, full = (width + 3) / 4 * 4;
+#pragma unroll
+    for (int r = 0; r < TILE * DEPTH / THREADS; r++) {
+        const int i = M::along ? t / DEPTH + r * (THREADS / DEPTH) : t % TILE;
+        const int k = M::along ? t % DEPTH : t / TILE + r * (THREADS / TILE);
+        if (k < full)
+            to[i][k] = k < width ? m(first + i, k0 + k) : 0;
+    }
+}
+
+/* sum_k a(i, k) b(j, k) over `depth` terms; i and j are the block's first ones and the thread's place in the tile. */
+template <class A, class B> __device__ float product(const A &a, const B &b, int i0, int j0, int depth)
+{
+    __shared__ __align__(16) float sa[TILE][PITCH], sb[TILE][PITCH];
+    const int i = (int)threadIdx.x / TILE, j = (int)threadIdx.x % TILE;
+    float4 sum = {0, 0, 0, 0};
+    for (int k0 = 0; k0 < depth; k0 += DEPTH) {
+        const int width = min(depth - k0, (int)DEPTH);
+        if (k0 > 0)
+            __syncthreads();
+        load(a, i0, k0, width, sa);
+        load(b, j0, k0, width, sb);
+        __syncthreads();
+#pragma unroll 8
+        for (int k = 0; k < width; k += 4) {
+            const float4 x = *reinterpret_cast<const float4 *>(&sa[i][k]);
+            const float4 y = *reinterpret_cast<const float4 *>(&sb[j][k]);
+            sum.x = fmaf(x.x, y.x, sum.x);
+            sum.y = fmaf(x.y, y.y, sum.y);
+            sum.z = fmaf(x.z, y.z, sum.z);
+            sum.w = fmaf(x.w, y.w, sum.w);
+        }
+    }
+    return (sum.x + sum.y) + (sum.z + sum.w);
+}
+
+/* A layer of n rows: y = f(in W^T + b), and in d what goes back: of a hidden layer f', of the last one, where f is
+ * nothing, scale (y - z); NULL: not wanted. */
+template <bool GATHER, bool LAST>
+__global__ void __launch_bounds__(THREADS) nn_forward(layer l, const float *w, by_row<GATHER> in, place p, float *y,
+                                                      float *d, const float *z, const float *scale)
+{
+    const int i0 = (int)blockIdx.y * TILE, j0 = (int)blockIdx.x * TILE;
+    const by_row<false> weight = {w + l.weight, l.nin, l.nout, {}};
+    const float sum = product(in, weight, i0, j0, l.nin);
+    const int i = i0 + (int)threadIdx.x / TILE, j = j0 + (int)threadIdx.x % TILE;
+    if (i >= p.n || j >= l.nout)
+        return;
+    const size_t at = (size_t)i * l.nout + j;
+    const float a = sum + w[l.bias + j];
+    if (LAST) {
+        y[at] = a;
+        if (d != nullptr)
+            d[at] = scale[j] * (a - z[p.at(i) * l.nout + j]);
+    } else {
+        const float u = 1 / (1 + expf(-a)), f = a * u;
+        y[at] = f;
+        if (d != nullptr)
+            d[at] = u + f * (1 - u);
+    }
+}
+
+/* Back through layer l: d[n][nin], which holds the activations' derivatives, times delta W. */
+__global__ void __launch_bounds__(THREADS) nn_back(layer l, const float *w, const float *delta, int n, float *d)
+{
+    const int i0 = (int)blockIdx.y * TILE, j0 = (int)blockIdx.x * TILE;
+    const by_row<false> from = {delta, l.nout, n, {}};
+    const by_column<false, false> weight = {w + l.weight, l.nin, l.nin, {}};
+    const float sum = product(from, weight, i0, j0, l.nout);
+    const int i = i0 + (int)threadIdx.x / TILE, j = j0 + (int)threadIdx.x % TILE;
+    if (i < n && j < l.nin)
+        d[(size_t)i * l.nin + j] *= sum;
+}
+
+/* Inputs of the layers, and what comes back to their outputs. */
+struct passes {
+    const float *y[SPX_NN_MAX_LAYER];
+    const float *d[SPX_NN_MAX_LAYER];
+};
+
+/* Gradient and Adam, all layers: a block has TILE outputs and TILE inputs of one, the bias is the weight of one input
+ * more, which is 1. */
+__global__ void __launch_bounds__(THREADS) nn_update(layers s, passes from, place p, const spx_nn_rate *rate, int nstep,
+                                                     int step, float *w, float *m, float *v)
+{
+    int k = 0;
+    while (k + 1 < s.n && (int)blockIdx.x >= s.l[k + 1].block)
+        k++;
+    const layer l = s.l[k];
+    const int across = l.nin / TILE + 1, block = (int)blockIdx.x - l.block;
+    const int i0 = block / across * TILE, j0 = block % across * TILE;
+    const by_column<false, false> back = {from.d[k], l.nout, l.nout, {}};
+    float g;
+    if (k == 0)
+        g = product(back, by_column<true, true>{from.y[0], l.nin, l.nin, p}, i0, j0, p.n);
+    else
+        g = product(back, by_column<false, true>{from.y[k], l.nin, l.nin, {}}, i0, j0, p.n);
+    const int i = i0 + (int)threadIdx.x / TILE, j = j0 + (int)threadIdx.x % TILE;
+    if (i >= l.nout || j > l.nin)
+        return;
+    const size_t at = j < l.nin ? l.weight + (size_t)i * l.nin + j : l.bias + i;
+    const spx_nn_rate now = rate[(size_t)*p.epoch * nstep + step];
+    const float b1 = (float)SPX_NN_BETA1, b2 = (float)SPX_NN_BETA2;
+    const float mean = b1 * m[at] + (1 - b1) * g, square = b2 * v[at] + (1 - b2) * g * g;
+    m[at] = mean;
+    v[at] = square;
+    w[at] -= now.size * mean / (sqrtf(square * now.norm) + (float)SPX_NN_EPSILON);
+}
+
+__global__ void nn_next(int *epoch)
+{
+    ++*epoch;
+}
+
+/* *sum += sum over n rows of (sigma_k (y_k - z_k))^2; one block. */
+__global__ void __launch_bounds__(THREADS)
+    nn_loss(int nout, const double *sigma, const float *y, const float *z, place p, double *sum)
+{
+    __shared__ double part[THREADS];
+    double mine = 0;
+    for (size_t at = threadIdx.x; at < (size_t)p.n * nout; at += THREADS) {
+        const int k = (int)(at % nout);
+        const double d = sigma[k] * (double)(y[at] - z[p.at((int)(at / nout)) * nout + k]);
+        mine += d * d;
+    }
+    part[threadIdx.x] = mine;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half)
+            part[threadIdx.x] += part[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0)
+        *sum += part[0];
+}
+
+struct learner {
+    int device, nstep;
+    const spx_nn_lesson *lesson;
+    layers s = {};
+    size_t total; /* weights and biases */
+    spx::stream stream;
+    spx::array<float> x, z, w, m, v, scale; /* scale [2][outputs]: of whole steps, and of an epoch's last */
+    spx::array<double> sigma, sum;
+    std::vector<spx::array<float>> y, d; /* of each layer's outputs */
+    spx::array<int32_t> row, look;
+    spx::array<spx_nn_rate> rate;
+    spx::array<int> epoch; /* number of the one that is on, and a zero for rows that belong to none */
+    size_t room = 0;       /* epochs that row and rate have room for */
+    cudaGraphExec_t graph = nullptr;
+
+    ~learner()
+    {
+        if (graph != nullptr)
+            (void)cudaGraphExecDestroy(graph);
+    }
+};
+
+unsigned tiles(size_t n)
+{
+    return (unsigned)((n + TILE - 1) / TILE);
+}
+
+/* All layers of the rows at p. */
+void forward(const learner &t, const place &p, const float *scale)
+{
+    for (int k = 0; k < t.s.n; k++) {
+        const layer l = t.s.l[k];
+        const dim3 grid(tiles((size_t)l.nout), tiles((size_t)p.n));
+        const bool last = k + 1 == t.s.n;
+        float *const y = t.y[k].get(), *const d = scale != nullptr ? t.d[k].get() : nullptr;
+        const by_row<true> first = {t.x.get(), l.nin, p.n, p};
+        const by_row<false> in = {k > 0 ? t.y[k - 1].get() : nullptr, l.nin, p.n, {}};
+        const float *const w = t.w.get(), *const z = t.z.get();
+        if (k == 0 && last)
+            nn_forward<true, true><<<grid, THREADS, 0, t.stream.s>>>(l, w, first, p, y, d, z, scale);
+        else if (k == 0)
+            nn_forward<true, false><<<grid, THREADS, 0, t.stream.s>>>(l, w, first, p, y, d, z, scale);
+        else if (last)
+            nn_forward<false, true><<<grid, THREADS, 0, t.stream.s>>>(l, w, in, p, y, d, z, scale);
+        else
+            nn_forward<false, false><<<grid, THREADS, 0, t.stream.s>>>(l, w, in, p, y, d, z, scale);
+    }
+}
+
+void step(const learner &t, int number)
+{
+    const int epoch = (int)t.lesson->epoch, batch = (int)t.lesson->batch, nout = t.s.l[t.s.n - 1].nout;
+    const int first = number * batch, n = std::min(batch, epoch - first);
+    const place p = {t.row.get(), t.epoch.get(), epoch, first, n};
+    forward(t, p, t.scale.get() + (n < batch ? nout : 0));
+    passes from = {};
+    int blocks = 0;
+    for (int k = t.s.n - 1; k >= 0; k--) {
+        const layer l = t.s.l[k];
+        from.y[k] = k > 0 ? t.y[(size_t)k - 1].get() : t.x.get();
+        from.d[k] = t.d[k].get();
+        blocks = std::max(blocks, l.block + (int)tiles((size_t)l.nout) * (l.nin / TILE + 1));
+        if (k > 0)
+            nn_back<<<dim3(tiles((size_t)l.nin), tiles((size_t)n)), THREADS, 0, t.stream.s>>>(
+                l, t.w.get(), t.d[k].get(), n, t.d[(size_t)k - 1].get());
+    }
+    nn_update<<<(unsigned)blocks, THREADS, 0, t.stream.s>>>(t.s, from, p, t.rate.get(), t.nstep, number, t.w.get(),
+                                                            t.m.get(), t.v.get());
+}
+
+/* The graph of an epoch. */
+void capture(learner &t)
+{
+    cudaGraph_t graph;
+    spx::check(cudaStreamBeginCapture(t.stream.s, cudaStreamCaptureModeThreadLocal), "capture");
+    for (int k = 0; k < t.nstep; k++)
+        step(t, k);
+    nn_next<<<1, 1, 0, t.stream.s>>>(t.epoch.get());
+    spx::check(cudaStreamEndCapture(t.stream.s, &graph), "capture");
+    const cudaError_t made = cudaGraphInstantiate(&t.graph, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    spx::check(made, "graph of an epoch");
+}
+
+template <typename T> void send(const learner &t, const spx::array<T> &to, const T *from, size_t n)
+{
+    spx::check(cudaMemcpyAsync(to.get(), from, n * sizeof(T), cudaMemcpyHostToDevice, t.stream.s),
+               "copy to the device");
+}
+
+template <typename T> void fetch(const learner &t, const spx::array<T> &from, T *to, size_t n)
+{
+    spx::to_host += n * sizeof(T);
+    spx::check(cudaMemcpyAsync(to, from.get(), n * sizeof(T), cudaMemcpyDeviceToHost, t.stream.s),
+               "copy from the device");
+    spx::check(cudaStreamSynchronize(t.stream.s), "kernels");
+}
+
+template <typename F> spx_status with(spx_nn_learner *l, spx_err *e, F f)
+{
+    return spx::guarded("template", e, [&] {
+        learner &t = *static_cast<learner *>(l->state);
+        spx::check(cudaSetDevice(t.device), "device");
+        f(t);
+        return SPX_OK;
+    });
+}
+
+spx_status descend_cuda(spx_nn_learner *l, size_t nepoch, const int32_t *row, const spx_nn_rate *rate, spx_err *e)
+{
+    return with(l, e, [&](learner &t) {
+        const size_t n = t.lesson->epoch, nstep = (size_t)t.nstep;
+        if (nepoch > t.room) { /* the graph names the places */
+            if (t.graph != nullptr)
+                spx::check(cudaGraphExecDestroy(t.graph), "graph of an epoch");
+            t.graph = nullptr;
+            t.row = spx::array<int32_t>(nepoch * n);
+            t.rate = spx::array<spx_nn_rate>(nepoch * nstep);
+            t.room = nepoch;
+            capture(t);
+        }
+        send(t, t.row, row, nepoch * n);
+        send(t, t.rate, rate, nepoch * nstep);
+        spx::check(cudaMemsetAsync(t.epoch.get(), 0, sizeof(int), t.stream.s), "device memory");
+        for (size_t k = 0; k < nepoch; k++)
+            spx::check(cudaGraphLaunch(t.graph, t.stream.s), "an epoch");
+        spx::check(cudaStreamSynchronize(t.stream.s), "kernels");
+    });
+}
+
+spx_status loss_cuda(spx_nn_learner *l, size_t n, const int32_t *row, double *sum, spx_err *e)
+{
+    return with(l, e, [&](learner &t) {
+        const int nout = t.s.l[t.s.n - 1].nout;
+        send(t, t.look, row, n);
+        spx::check(cudaMemsetAsync(t.sum.get(), 0, sizeof(double), t.stream.s), "device memory");
+        for (size_t first = 0; first < n; first += PIECE) {
+            const place p = {t.look.get(), t.epoch.get() + 1, 0, (int)first, (int)std::min((size_t)PIECE, n - first)};
+            forward(t, p, nullptr);
+            nn_loss<<<1, THREADS, 0, t.stream.s>>>(nout, t.sigma.get(), t.y[(size_t)t.s.n - 1].get(), t.z.get(), p,
+                                                   t.sum.get());
+            spx::check(cudaGetLastError(), "kernels");
+        }
+        fetch(t, t.sum, sum, 1);
+    });
+}
+
+spx_status weights_cuda(spx_nn_learner *l, float *weight, spx_err *e)
+{
+    return with(l, e, [&](learner &t) { fetch(t, t.w, weight, t.total); });
+}
+
+void close_cuda(spx_nn_learner *l)
+{
+    learner *t = static_cast<learner *>(l->state);
+    if (t != nullptr)
+        (void)cudaSetDevice(t->device);
+    delete t;
+    l->state = nullptr;
+}
+
+} // namespace
+
+extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *lesson, spx_nn_learner *l, spx_err *e)
+{
+    *l = spx_nn_learner{nullptr, descend_cuda, loss_cuda, weights_cuda, close_cuda};
+    return spx::guarded("template", e, [&] {
+        const spx_cuda_state *state = spx::state_of(b);
+        const int device = state->device[lesson->number % (size_t)state->ndevice];
+        spx::check(cudaSetDevice(device), "device");
+        std::unique_ptr<learner> made(new learner);
+        learner &t = *made;
+        const spx_nn *nn = lesson->nn;
+        size_t nweight, nbias, weight = 0, bias = 0;
+        spx_nn_count(nn, &nweight, &nbias);
+        t.device = device;
+        t.lesson = lesson;
+        t.nstep = (int)spx_nn_steps(lesson);
+        t.total = nweight + nbias;
+        t.s.n = (int)nn->nlayer;
+        const size_t most = std::max(lesson->batch, std::min(lesson->most, (size_t)PIECE)), nout = nn->size[nn->nlayer];
+        int block = 0;
+        for (size_t k = 0; k < nn->nlayer; k++) {
+            const int in = (int)nn->size[k], out = (int)nn->size[k + 1];
+            t.s.l[k] = layer{in, out, weight, nweight + bias, block};
+            weight += nn->size[k] * nn->size[k + 1];
+            bias += nn->size[k + 1];
+            block += (int)tiles((size_t)out) * (in / TILE + 1);
+            t.y.emplace_back(most * nn->size[k + 1]);
+            t.d.emplace_back(lesson->batch * nn->size[k + 1]);
+        }
+        t.x = spx::upload(lesson->x, lesson->nrow * nn->size[0]);
+        t.z = spx::upload(lesson->z, lesson->nrow * nout);
+        t.w = spx::upload(lesson->weight, t.total);
+        t.m = spx::array<float>(t.total);
+        t.v = spx::array<float>(t.total);
+        t.m.clear(t.total);
+        t.v.clear(t.total);
+        t.sigma = spx::upload(lesson->sigma, nout);
+        t.sum = spx::array<double>(1);
+        t.look = spx::array<int32_t>(lesson->most);
+        t.epoch = spx::array<int>(2);
+        t.epoch.clear(2);
+        /* as the CPU rounds them */
+        const size_t left = lesson->epoch - (size_t)(t.nstep - 1) * lesson->batch;
+        std::vector<float> scale(2 * nout);
+        double total = 0;
+        for (size_t k = 0; k < nout; k++)
+            total += lesson->sigma[k] * lesson->sigma[k];
+        for (size_t k = 0; k < 2 * nout; k++) {
+            const double s = lesson->sigma[k % nout];
+            scale[k] = (float)(s * s / total / (double)(k < nout ? lesson->batch : left));
+        }
+        t.scale = spx::upload(scale.data(), scale.size());
+        spx::check(cudaDeviceSynchronize(), "copies to the device"); /* on another stream than the steps */
+        l->state = made.release();
+        return SPX_OK;
+    });
+}
