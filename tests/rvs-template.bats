@@ -81,7 +81,9 @@ values() {
     fails_with 2 "*two setups are called 'a'*" rvs-template -s a:5050:5350:0.4:R=3000 -s a:5050:5350:0.4:R=2000 -o t.h5 library.h5
     fails_with 2 '*no parameter*mass*' rvs-template -s a:5050:5350:0.4:R=3000 --log-param mass -o t.h5 library.h5
     fails_with 2 '*vsini*' rvs-template -s a:5050:5350:0.4:R=3000 --ccf-vsini -5 -o t.h5 library.h5
-    fails_with 5 '*CPU only*' rvs-template --device cuda -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    fails_with 5 '*CPU only, but for --train-nn*' rvs-template --device cuda -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    fails_with 5 '*cuda*' rvs-template --train-nn --device cuda:99 -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    fails_with 2 '*auto, cpu*' rvs-template --train-nn --device gpu -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
     fails_with 2 '*one input*' rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5 library.h5
 }
 

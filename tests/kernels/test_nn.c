@@ -7,24 +7,23 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "device.h"
 #include "random.h"
 #include "rvfit/rvfit.h"
 #include "template/nn_math.h"
 #include "template/template.h"
 
 static const uint64_t seed = 20261120;
+static spx_backend backend; /* which trains */
 
 /* ---- arithmetic ---- */
 
 static void random_network(spx_nn *nn, spx_nn_activation f, size_t nlayer, const size_t *size)
 {
-    size_t nweight = 0, nbias = 0;
+    size_t nweight, nbias;
     *nn = (spx_nn){.nlayer = nlayer, .activation = f, .slope = 0.01};
     memcpy(nn->size, size, (nlayer + 1) * sizeof *size);
-    for (size_t l = 0; l < nlayer; l++) {
-        nweight += size[l] * size[l + 1];
-        nbias += size[l + 1];
-    }
+    spx_nn_count(nn, &nweight, &nbias);
     nn->weight = spx_alloc(nweight, sizeof *nn->weight, NULL);
     nn->bias = spx_alloc(nbias, sizeof *nn->bias, NULL);
     if (!nn->weight || !nn->bias)
@@ -168,11 +167,8 @@ static spx_status make(int nthreads, const spx_nn_training *how, double pca, spx
 
 static int same_network(const spx_nn *a, const spx_nn *b)
 {
-    size_t nweight = 0, nbias = 0;
-    for (size_t l = 0; l < a->nlayer; l++) {
-        nweight += a->size[l] * a->size[l + 1];
-        nbias += a->size[l + 1];
-    }
+    size_t nweight, nbias;
+    spx_nn_count(a, &nweight, &nbias);
     return a->nlayer == b->nlayer && memcmp(a->size, b->size, sizeof a->size) == 0 &&
            memcmp(a->weight, b->weight, nweight * sizeof *a->weight) == 0 &&
            memcmp(a->bias, b->bias, nbias * sizeof *a->bias) == 0 && a->rms == b->rms && a->max == b->max;
@@ -183,8 +179,14 @@ static void training(spx_templates *t)
 {
     static const size_t none[1] = {0};
     spx_nn_training how = {.nhidden = 2, .hidden = {24, 20}, .epochs = 300, .seed = 5};
-    spx_templates again, other;
+    spx_templates again, other, cpu;
     spx_err e = {0};
+    if (make(1, &how, 1e-5, &cpu, &e) != SPX_OK) {
+        CHECK(0, "%s", e.msg);
+        exit(1);
+    }
+    how.open = backend.nn_open;
+    how.device = &backend;
     if (make(1, &how, 1e-5, t, &e) != SPX_OK || make(3, &how, 1e-5, &again, &e) != SPX_OK) {
         CHECK(0, "%s", e.msg);
         exit(1);
@@ -196,6 +198,8 @@ static void training(spx_templates *t)
         CHECK(nn->lo[0] == log10(4500) && nn->hi[0] == log10(6500) && nn->lo[2] == 7 && nn->scale[2] == 0, "range");
         CHECK(nn->rms > 0 && nn->rms < 0.005 && nn->max < 0.05, "setup %zu: error %g rms, %g at most", i, nn->rms,
               nn->max);
+        CHECK(nn->rms < 1.5 * cpu.setup[i].nn.rms && cpu.setup[i].nn.rms < 1.5 * nn->rms,
+              "setup %zu: error %g rms, the CPU's %g", i, nn->rms, cpu.setup[i].nn.rms);
         CHECK(same_network(nn, &again.setup[i].nn), "setup %zu: another network with three threads", i);
         double worst = 0, work[2 * 64], coef[64], x[NPAR] = {log10(5130), -0.77, 7};
         CHECK(spx_nn_width(nn) <= 64, "%zu components", s->pca.ncomp);
@@ -214,6 +218,7 @@ static void training(spx_templates *t)
         }
         CHECK(worst < 0.15, "setup %zu: %g from its neighbours", i, worst);
     }
+    spx_templates_free(&cpu);
     spx_templates_free(&again);
     how.seed = 6;
     how.epochs = 20;
@@ -507,6 +512,7 @@ static void imported(void)
 int main(void)
 {
     spx_templates t;
+    open_device(&backend, SPX_STAGE_TEMPLATE);
     random_start(seed);
     arithmetic();
     training(&t);
@@ -515,6 +521,7 @@ int main(void)
     of_flux(&t);
     spx_templates_free(&t);
     imported();
+    spx_backend_close(&backend);
     if (failures)
         printf("seed %llu\n", (unsigned long long)seed);
     return failures != 0;

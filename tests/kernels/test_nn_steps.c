@@ -1,0 +1,306 @@
+/* Steps of the training of a network, on the CPU or the device that SPX_TEST_DEVICE names, against the same in plain
+ * loops in double precision; that is compared with differences. Then a training of some thousand steps, which cannot
+ * end where that of another backend does, but as well. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "device.h"
+#include "random.h"
+#include "template/nn_steps.h"
+
+static const uint64_t seed = 20261121;
+
+enum { MOST_ROWS = 700 };
+
+/* A lesson of its own: outputs that depend smoothly on the inputs. */
+typedef struct {
+    spx_nn nn;
+    spx_nn_lesson lesson;
+    size_t total, nrow;
+    float *x, *z, *weight;
+    double *sigma;
+    int32_t row[MOST_ROWS];
+} scene;
+
+static void make_scene(scene *s, size_t nrow, size_t nlayer, const size_t *size, size_t epoch, size_t batch)
+{
+    size_t nweight, nbias, nin = size[0], nout = size[nlayer];
+    *s = (scene){.nn = {.nlayer = nlayer}, .nrow = nrow};
+    memcpy(s->nn.size, size, (nlayer + 1) * sizeof *size);
+    spx_nn_count(&s->nn, &nweight, &nbias);
+    s->total = nweight + nbias;
+    s->x = need(nrow * nin, sizeof *s->x);
+    s->z = need(nrow * nout, sizeof *s->z);
+    s->weight = need(s->total, sizeof *s->weight);
+    s->sigma = need(nout, sizeof *s->sigma);
+    for (size_t i = 0; i < nrow; i++) {
+        for (size_t p = 0; p < nin; p++)
+            s->x[i * nin + p] = (float)(2 * uniform() - 1);
+        for (size_t k = 0; k < nout; k++)
+            s->z[i * nout + k] = (float)sin((double)(k % 7) * (double)s->x[i * nin] + (double)k +
+                                            (double)(k % 3) * (double)s->x[i * nin + nin - 1]);
+    }
+    for (size_t k = 0; k < nout; k++)
+        s->sigma[k] = 1 / (1 + 0.3 * (double)k);
+    float *w = s->weight;
+    for (size_t l = 0; l < nlayer; l++)
+        for (size_t i = 0; i < size[l] * size[l + 1]; i++)
+            *w++ = (float)((2 * uniform() - 1) * sqrt(3.0 / (double)size[l]));
+    for (size_t i = 0; i < nbias; i++)
+        *w++ = (float)(uniform() - 0.5);
+    for (size_t i = 0; i < nrow; i++) /* some in an order that is not theirs */
+        s->row[i] = (int32_t)((i * 13 + 5) % nrow);
+    s->lesson = (spx_nn_lesson){.nn = &s->nn,
+                                .nrow = nrow,
+                                .x = s->x,
+                                .z = s->z,
+                                .sigma = s->sigma,
+                                .epoch = epoch,
+                                .batch = batch,
+                                .most = nrow,
+                                .weight = s->weight};
+}
+
+static void free_scene(scene *s)
+{
+    spx_free(s->x);
+    spx_free(s->z);
+    spx_free(s->weight);
+    spx_free(s->sigma);
+}
+
+/* ---- in plain loops ---- */
+
+enum { WIDEST = 320 };
+
+/* Sum of the loss of n rows; with `grad` also the gradient of half its mean over sum sigma^2. */
+static double plain_loss(const scene *s, const double *weight, size_t n, const int32_t *row, double *grad)
+{
+    const size_t nl = s->nn.nlayer, *size = s->nn.size;
+    static double y[SPX_NN_MAX_LAYER + 1][WIDEST], slope[SPX_NN_MAX_LAYER + 1][WIDEST], d[2][WIDEST];
+    double sum = 0, total = 0;
+    size_t nweight, nbias;
+    spx_nn_count(&s->nn, &nweight, &nbias);
+    for (size_t k = 0; k < size[nl]; k++)
+        total += s->sigma[k] * s->sigma[k];
+    if (grad)
+        memset(grad, 0, s->total * sizeof *grad);
+    for (size_t i = 0; i < n; i++) {
+        const double *w = weight, *b = weight + nweight;
+        for (size_t p = 0; p < size[0]; p++)
+            y[0][p] = (double)s->x[(size_t)row[i] * size[0] + p];
+        for (size_t l = 0; l < nl; l++) {
+            for (size_t o = 0; o < size[l + 1]; o++) {
+                double a = *b++;
+                for (size_t j = 0; j < size[l]; j++)
+                    a += *w++ * y[l][j];
+                const double u = 1 / (1 + exp(-a));
+                y[l + 1][o] = l + 1 < nl ? a * u : a;
+                slope[l + 1][o] = l + 1 < nl ? u + a * u * (1 - u) : 1;
+            }
+        }
+        for (size_t k = 0; k < size[nl]; k++) {
+            const double off = y[nl][k] - (double)s->z[(size_t)row[i] * size[nl] + k];
+            sum += s->sigma[k] * s->sigma[k] * off * off;
+            d[nl % 2][k] = s->sigma[k] * s->sigma[k] * off / total / (double)n;
+        }
+        for (size_t l = nl; l-- > 0 && grad;) {
+            const double *out = d[(l + 1) % 2];
+            double *in = d[l % 2];
+            w -= size[l] * size[l + 1];
+            b -= size[l + 1];
+            memset(in, 0, size[l] * sizeof *in);
+            for (size_t o = 0; o < size[l + 1]; o++) {
+                grad[b - weight + (ptrdiff_t)o] += out[o];
+                for (size_t j = 0; j < size[l]; j++) {
+                    grad[w - weight + (ptrdiff_t)(o * size[l] + j)] += out[o] * y[l][j];
+                    in[j] += out[o] * w[o * size[l] + j] * (l > 0 ? slope[l][j] : 1);
+                }
+            }
+        }
+    }
+    return sum;
+}
+
+typedef struct {
+    double *w, *m, *v, *grad;
+} plain;
+
+static void plain_step(const scene *s, plain *p, size_t n, const int32_t *row, const spx_nn_rate *rate)
+{
+    (void)plain_loss(s, p->w, n, row, p->grad);
+    for (size_t i = 0; i < s->total; i++) {
+        p->m[i] = 0.9 * p->m[i] + 0.1 * p->grad[i];
+        p->v[i] = 0.999 * p->v[i] + 0.001 * p->grad[i] * p->grad[i];
+        p->w[i] -= (double)rate->size * p->m[i] / (sqrt((double)rate->norm * p->v[i]) + 1e-8);
+    }
+}
+
+/* The gradient is that of the loss. */
+static void differences(void)
+{
+    static const size_t size[] = {3, 6, 5, 4};
+    scene s;
+    make_scene(&s, 9, 3, size, 9, 9);
+    double *w = need(s.total, sizeof *w), *grad = need(s.total, sizeof *grad), total = 0;
+    for (size_t i = 0; i < s.total; i++)
+        w[i] = (double)s.weight[i];
+    for (size_t k = 0; k < 4; k++)
+        total += s.sigma[k] * s.sigma[k];
+    (void)plain_loss(&s, w, 9, s.row, grad);
+    for (size_t i = 0; i < s.total; i++) {
+        const double h = 1e-5, keep = w[i];
+        w[i] = keep + h;
+        const double up = plain_loss(&s, w, 9, s.row, NULL);
+        w[i] = keep - h;
+        const double down = plain_loss(&s, w, 9, s.row, NULL), want = (up - down) / (4 * h * 9 * total);
+        w[i] = keep;
+        CHECK(fabs(grad[i] - want) < 1e-9, "derivative by weight %zu is %g, want %g", i, grad[i], want);
+    }
+    spx_free(w);
+    spx_free(grad);
+    free_scene(&s);
+}
+
+/* ---- a backend ---- */
+
+static void must(spx_status st, const spx_err *e)
+{
+    if (st != SPX_OK) {
+        puts(e->msg);
+        exit(1);
+    }
+}
+
+static spx_nn_rate rate_at(size_t count)
+{
+    return (spx_nn_rate){(float)(2e-3 / (1 - pow(0.9, (double)count))), (float)(1 / (1 - pow(0.999, (double)count)))};
+}
+
+/* The first steps, one epoch after another, beside the plain ones. Where a gradient is nothing but rounding, Adam makes
+ * a step of any sign of it: weights are compared where it is more. */
+static void first_steps(spx_backend *b, size_t nlayer, const size_t *size, size_t nrow, size_t epoch, size_t batch)
+{
+    enum { EPOCHS = 5 };
+    static const size_t at_once[] = {1, 3, 1};
+    scene s;
+    spx_nn_learner l = {0};
+    spx_err e = {0};
+    make_scene(&s, nrow, nlayer, size, epoch, batch);
+    const size_t nstep = spx_nn_steps(&s.lesson);
+    plain p = {need(s.total, 8), need(s.total, 8), need(s.total, 8), need(s.total, 8)};
+    float *w = need(s.total, sizeof *w);
+    char *clear = need(s.total, 1); /* the gradient was more than rounding in all steps */
+    memset(clear, 1, s.total);
+    int32_t *row = need(EPOCHS * epoch, sizeof *row);
+    spx_nn_rate *rate = need(EPOCHS * nstep, sizeof *rate);
+    double sum, most = 0, worst = 0;
+    for (size_t i = 0; i < s.total; i++)
+        p.w[i] = (double)s.weight[i];
+    for (size_t i = 0; i < EPOCHS * epoch; i++)
+        row[i] = (int32_t)(uniform() * (double)nrow);
+    for (size_t i = 0; i < EPOCHS * nstep; i++)
+        rate[i] = rate_at(i + 1);
+    must(b->nn_open(b, &s.lesson, &l, &e), &e);
+    must(l.loss(&l, nrow, s.row, &sum, &e), &e);
+    double want = plain_loss(&s, p.w, nrow, s.row, NULL);
+    CHECK(fabs(sum / want - 1) < 2e-6, "%zu layers: loss %.9g, want %.9g", nlayer, sum, want);
+    for (size_t turn = 0, k = 0; turn < sizeof at_once / sizeof *at_once; turn++) {
+        must(l.descend(&l, at_once[turn], row + k * epoch, rate + k * nstep, &e), &e);
+        for (size_t end = k + at_once[turn]; k < end; k++)
+            for (size_t step = 0; step < nstep; step++) {
+                const size_t n = epoch - step * batch < batch ? epoch - step * batch : batch;
+                plain_step(&s, &p, n, row + k * epoch + step * batch, rate + k * nstep + step);
+                for (size_t i = 0; i < s.total; i++)
+                    most = fmax(most, fabs(p.grad[i]));
+                for (size_t i = 0; i < s.total; i++)
+                    clear[i] = clear[i] && fabs(p.grad[i]) > 1e-3 * most;
+            }
+        must(l.weights(&l, w, &e), &e);
+        must(l.loss(&l, nrow, s.row, &sum, &e), &e);
+        want = plain_loss(&s, p.w, nrow, s.row, NULL);
+        CHECK(fabs(sum / want - 1) < 2e-5, "%zu layers, %zu epochs: loss %.9g, want %.9g", nlayer, k, sum, want);
+        size_t compared = 0;
+        for (size_t i = 0; i < s.total; i++)
+            if (clear[i] && ++compared)
+                worst = fmax(worst, fabs((double)w[i] - p.w[i]));
+        CHECK(compared > s.total / 100 && worst < 2e-6, "%zu layers, %zu epochs: one of %zu weights is off by %g",
+              nlayer, k, compared, worst);
+    }
+    spx_nn_learner same = {0};
+    float *again = need(s.total, sizeof *again);
+    must(b->nn_open(b, &s.lesson, &same, &e), &e);
+    must(same.descend(&same, EPOCHS, row, rate, &e), &e);
+    must(same.weights(&same, again, &e), &e);
+    CHECK(memcmp(w, again, s.total * sizeof *w) == 0, "%zu layers: other weights when repeated", nlayer);
+    l.close(&l);
+    same.close(&same);
+    spx_free(again);
+    spx_free(clear);
+    spx_free(p.w);
+    spx_free(p.m);
+    spx_free(p.v);
+    spx_free(p.grad);
+    spx_free(w);
+    spx_free(row);
+    spx_free(rate);
+    free_scene(&s);
+}
+
+/* Some thousand steps: as near to the outputs wanted as the CPU comes. */
+static void long_training(spx_backend *b)
+{
+    enum { EPOCHS = 400, AT_ONCE = 40 };
+    static const size_t size[] = {2, 24, 24, 12};
+    spx_err e = {0};
+    scene s;
+    make_scene(&s, 300, 3, size, 240, 20);
+    const size_t nstep = spx_nn_steps(&s.lesson);
+    int32_t *row = need(AT_ONCE * 240, sizeof *row);
+    spx_nn_rate *rate = need(AT_ONCE * nstep, sizeof *rate);
+    double rms[2], total = 0;
+    for (size_t k = 0; k < 12; k++)
+        total += s.sigma[k] * s.sigma[k];
+    for (int which = 0; which < 2; which++) { /* the CPU, the backend */
+        spx_nn_learner l = {0};
+        must((which ? b->nn_open : spx_nn_open_cpu)(b, &s.lesson, &l, &e), &e);
+        random_start(seed);
+        for (size_t k = 0; k < EPOCHS; k += AT_ONCE) {
+            for (size_t i = 0; i < AT_ONCE * 240; i++)
+                row[i] = (int32_t)(uniform() * 240);
+            for (size_t i = 0; i < AT_ONCE * nstep; i++) {
+                rate[i] = rate_at(k * nstep + i + 1);
+                rate[i].size *= (float)(1 - (double)(k * nstep + i) / (double)(EPOCHS * nstep));
+            }
+            must(l.descend(&l, AT_ONCE, row, rate, &e), &e);
+        }
+        must(l.loss(&l, 300, s.row, &rms[which], &e), &e);
+        rms[which] = sqrt(rms[which] / 300 / total);
+        l.close(&l);
+    }
+    CHECK(rms[0] < 0.1 && rms[1] < 0.1 && rms[1] < 1.5 * rms[0] && rms[0] < 1.5 * rms[1],
+          "after %d steps the CPU is off by %g rms, the backend by %g", (int)(EPOCHS * nstep), rms[0], rms[1]);
+    spx_free(row);
+    spx_free(rate);
+    free_scene(&s);
+}
+
+int main(void)
+{
+    static const size_t usual[] = {4, 128, 128, 128, 173}, odd[] = {3, 17, 300, 5, 33}, flat[] = {1, 2};
+    spx_backend b;
+    open_device(&b, SPX_STAGE_TEMPLATE);
+    random_start(seed);
+    differences();
+    first_steps(&b, 4, usual, 60, 50, 16);
+    first_steps(&b, 4, odd, 600, 37, 37);
+    first_steps(&b, 1, flat, 20, 20, 64);
+    long_training(&b);
+    spx_backend_close(&b);
+    if (failures)
+        printf("seed %llu\n", (unsigned long long)seed);
+    return failures != 0;
+}
