@@ -35,8 +35,7 @@ static spx_status cpu_rvfit(spx_backend *b, const spx_rvfit_input *in, const spx
                             spx_rvfit *out, spx_err *e)
 {
     (void)b;
-    spx_status st = spx_rvfit_cpu(in, o, p, out, e);
-    return st == SPX_OK ? spx_rvfit_hook(o->hook, in, out, spx_hook_lend_host, NULL, e) : st;
+    return spx_rvfit_cpu(in, o, p, out, e);
 }
 
 static spx_status cpu_stack(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,

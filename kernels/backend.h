@@ -38,8 +38,8 @@ typedef struct spx_backend {
     int abi;               /* SPX_BACKEND_ABI */
     char device[256];      /* what computes, for messages and provenance: "cpu", "cuda:0 (NVIDIA H200)" */
     double device_seconds; /* of the last stage's kernels, without copies; 0: not measured */
-    /* Bytes that its stages but the extraction copied from devices to the host so far; NULL: the CPU. */
-    size_t (*to_host)(const struct spx_backend *b);
+    /* Bytes that the stages with hooks have copied from devices to the host so far, and to devices; NULL: the CPU. */
+    void (*copied)(const struct spx_backend *b, size_t *to_host, size_t *to_device);
     void *state;   /* the backend's own */
     void *library; /* handle of the shared object; NULL: the CPU */
     /* Stages; NULL: this backend has none. Contracts as those of the CPU's functions. */

@@ -65,9 +65,10 @@ static spx_status svd(spx_backend *b, double *a, size_t nrow, size_t ncol, const
     return stage != nullptr ? stage(b, a, nrow, ncol, o, out, e) : SPX_EDEVICE;
 }
 
-static size_t bytes_to_host(const spx_backend *)
+static void bytes_copied(const spx_backend *, size_t *to_host, size_t *to_device)
 {
-    return spx::to_host;
+    *to_host = spx::to_host;
+    *to_device = spx::to_device;
 }
 
 /* Events of a thread, one a device: a wait is for what an event says when it is called, not for what it says later. */
@@ -151,7 +152,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     b->abi = SPX_BACKEND_ABI;
     b->state = static_cast<spx_cuda_state *>(s);
     b->close = close_cuda;
-    b->to_host = bytes_to_host;
+    b->copied = bytes_copied;
     size_t used = 0;
     for (int i = 0; i < s->ndevice && used < sizeof b->device; i++) {
         cudaDeviceProp p;

@@ -74,8 +74,8 @@ template <typename F> void tell_library(spx_plugin_tell *tell, const char *key, 
     tell(key, "%d.%d.%d", part[0], part[1], part[2]);
 }
 
-/* Bytes that were copied from a device to the host so far (spx_backend's to_host). */
-inline std::atomic<size_t> to_host{0};
+/* Bytes that were copied from a device to the host so far, and to a device (spx_backend's copied). */
+inline std::atomic<size_t> to_host{0}, to_device{0};
 
 /* Device memory of n elements. */
 template <typename T> class array
@@ -110,6 +110,7 @@ template <typename T> class array
     }
     void put(const T *from, size_t n)
     {
+        to_device += n * sizeof(T);
         check(cudaMemcpy(p_, from, n * sizeof(T), cudaMemcpyHostToDevice), "copy to the device");
     }
     void take(T *to, size_t n) const

@@ -21,14 +21,15 @@
 #include "base/hook.h"
 #include "base/mem.h"
 
-enum { KEPT = 4, KEPT_ARRAYS = 8 };
+enum { KEPT = 4, KEPT_ARRAYS = 8, KEPT_NAME = 32 };
 
 /* What a hook was called with before. Stages lend the same few arrays again and again: their steps differ in number and
  * time only. */
 typedef struct {
     const char *stage;
     size_t total, narray;
-    spx_hook_array array[KEPT_ARRAYS];
+    spx_hook_array array[KEPT_ARRAYS]; /* their names are here: */
+    char name[KEPT_ARRAYS][KEPT_NAME];
     PyObject *step; /* NULL: free */
 } kept;
 
@@ -323,7 +324,7 @@ static PyObject *extents(const spx_hook_array *a, int strides)
 static int same_array(const spx_hook_array *a, const spx_hook_array *b)
 {
     if (a->data != b->data || a->type != b->type || a->ndim != b->ndim || a->writable != b->writable ||
-        a->name != b->name)
+        strcmp(a->name, b->name) != 0)
         return 0;
     for (int i = 0; i < a->ndim; i++)
         if (a->shape[i] != b->shape[i] || a->stride[i] != b->stride[i])
@@ -407,36 +408,49 @@ static int set(PyObject *step, PyObject *name, PyObject *value)
     return ok;
 }
 
+/* Keeps the step, in place of the oldest, where it fits. Takes the reference over, or not and gives NULL. */
+static kept *keep(state *t, const spx_hook_step_info *s, PyObject *step)
+{
+    if (s->narray > KEPT_ARRAYS)
+        return NULL;
+    for (size_t i = 0; i < s->narray; i++)
+        if (strlen(s->array[i].name) >= KEPT_NAME)
+            return NULL;
+    kept *k = &t->before[t->oldest++ % KEPT];
+    Py_DecRef(k->step);
+    *k = (kept){.stage = s->stage, .total = s->total, .narray = s->narray, .step = step};
+    for (size_t i = 0; i < s->narray; i++) {
+        k->array[i] = s->array[i];
+        k->array[i].name = strcpy(k->name[i], s->array[i].name);
+    }
+    return k;
+}
+
 static spx_status hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e)
 {
     state *t = h->state;
-    kept own = {0}, *k = &own;
+    PyObject *own = NULL, **step = &own;
     int ok = arrive(t, s);
     for (size_t i = 0; i < KEPT && ok; i++)
         if (same_step(&t->before[i], s))
-            k = &t->before[i];
-    if (ok && k->step == NULL) {
-        ok = (own.step = make_step(h, s)) != NULL;
-        if (ok && s->narray <= KEPT_ARRAYS) {
-            k = &t->before[t->oldest++ % KEPT];
-            Py_DecRef(k->step);
-            *k = (kept){.stage = s->stage, .total = s->total, .narray = s->narray, .step = own.step};
-            memcpy(k->array, s->array, s->narray * sizeof *s->array);
-        }
+            step = &t->before[i].step;
+    if (ok && *step == NULL) {
+        ok = (own = make_step(h, s)) != NULL;
+        kept *k = ok ? keep(t, s, own) : NULL;
+        step = k != NULL ? &k->step : &own;
     }
-    if (ok && Py_REFCNT(k->step) > 1) { /* the hook keeps it: it is another one from now on, of the same arrays */
-        PyObject *again = PyObject_CallMethod(t->runner, "again", "O", k->step);
+    if (ok && Py_REFCNT(*step) > 1) { /* the hook keeps it: it is another one from now on, of the same arrays */
+        PyObject *again = PyObject_CallMethod(t->runner, "again", "O", *step);
         ok = again != NULL;
-        Py_DecRef(k->step);
-        k->step = again;
+        Py_DecRef(*step);
+        *step = again;
     }
     PyObject *r = NULL;
-    if (ok && set(k->step, t->number, PyLong_FromSize_t(s->number)) &&
-        set(k->step, t->time, PyFloat_FromDouble(s->time)))
-        r = PyObject_CallFunctionObjArgs(t->step, k->step, NULL);
+    if (ok && set(*step, t->number, PyLong_FromSize_t(s->number)) && set(*step, t->time, PyFloat_FromDouble(s->time)))
+        r = PyObject_CallFunctionObjArgs(t->step, *step, NULL);
     spx_status st = answer(h, r, e);
-    if (k == &own)
-        Py_DecRef(own.step);
+    if (step == &own)
+        Py_DecRef(own);
     t->thread = PyEval_SaveThread();
     return st;
 }

@@ -66,8 +66,7 @@ typedef struct {
     int keep_ccf;
     size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */
     int threads;           /* > 0 */
-    /* called with the result, residuals with it where models are kept (spx_rvfit_hook()); may be NULL */
-    spx_hook *hook;
+    spx_hook *hook;        /* spx_rvfit_hook(); may be NULL */
 } spx_rvfit_options;
 
 /* What batches of the same templates, arms and options share, and takes a while to make: wavelengths on the templates'
@@ -105,14 +104,17 @@ void spx_rvfit_close_cpu(spx_rvfit_plan *plan); /* NULL: nothing */
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
                          spx_err *e);
 
-/* The hook after a batch, if there is one. Backends call it when `out` is complete. Arrays:
+/* The hook for stars of which all is known, if there is one. The arrays of *out, and wavelength[], are at `at`; names
+ * and numbers are the host's. Lent are:
  * - of each star [nstar]: vrad, vrad_err, vsini (km/s), chisq, neg2logl, npix, warn; par [nstar,npar]; first [nstar],
  *   the first of its spectra;
  * - of each spectrum [nspec]: row, of the batch's spectra;
- * - of each arm that is fitted, where models are kept: residual_ARM [nspec,nwave], (data - model) / error, 0 for pixels
- *   that have no information or are masked and for stars that were not fitted; wavelength_ARM [nwave]. */
-spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit_input *in, const spx_rvfit *out, spx_hook_lend *lend,
-                          void *ctx, spx_err *e);
+ * - of each arm with residuals: residual_ARM [nspec,nwave], (data - model) / error of the pixels that the fit used, 0
+ *   for all others; model_ARM [nspec,nwave], where models are kept; wavelength_ARM [nwave].
+ * The CPU calls it once, with its results; a CUDA device for the stars of a group, in their order, with the buffers
+ * that it has computed residuals and models into. */
+spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *wavelength, spx_hook_place at,
+                          spx_err *e);
 
 /* The objective itself, at x[nstar][2+npar]; f[nstar], and grad[nstar][2+npar] unless NULL (at a node of the grid the
  * derivative towards larger values; 0 for fixed quantities and outside the templates' range that of the penalty alone).

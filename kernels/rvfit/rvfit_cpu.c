@@ -150,6 +150,31 @@ static spx_status begin(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfi
     return st ? st : spx_rv_ctx_batch(c, in->plan ? in->plan : *own, in, o, e);
 }
 
+/* Room for what the hook sees beside the result. */
+static spx_status residuals(const spx_rvfit_input *in, spx_rvfit *out, spx_err *e)
+{
+    for (size_t a = 0; a < out->narm; a++)
+        if (in->setup[a] != NULL &&
+            (out->arm[a].residual = spx_alloc2(out->nrow, out->arm[a].nwave, sizeof *out->arm[a].residual, e)) == NULL)
+            return SPX_EIO;
+    return SPX_OK;
+}
+
+/* The hook sees the result, and the residuals go. */
+static spx_status show(const spx_rvfit_input *in, spx_hook *hook, spx_rvfit *out, spx_err *e)
+{
+    double *wavelength[SPX_MAX_ARM] = {NULL};
+    for (size_t a = 0; a < out->narm; a++)
+        wavelength[a] = in->spectra->arm[a].wavelength;
+    spx_status st = spx_rvfit_hook(hook, out, wavelength, SPX_HOOK_HOST, e);
+    spx_hook_leave(hook);
+    for (size_t a = 0; a < out->narm; a++) {
+        spx_free(out->arm[a].residual);
+        out->arm[a].residual = NULL;
+    }
+    return st;
+}
+
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
                          spx_err *e)
 {
@@ -157,8 +182,12 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     spx_rvfit_plan *own;
     *out = (spx_rvfit){0};
     spx_status st = begin(&c, in, o, &own, e);
-    if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK)
+    if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && o->hook != NULL)
+        st = residuals(in, out, e);
+    if (st == SPX_OK)
         st = for_stars(&c, p, fit_task, out, e);
+    if (st == SPX_OK && o->hook != NULL)
+        st = show(in, o->hook, out, e);
     spx_rvfit_close_cpu(own);
     if (st)
         spx_rvfit_free(out);

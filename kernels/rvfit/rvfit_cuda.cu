@@ -1,12 +1,13 @@
 /* The velocity fit on CUDA devices: the engine that the logic of rvfit_fit.c asks, and the batch, which is shared out
  * in groups of stars among devices and a few threads of the host each, so that what the host does of one group (reading
  * the data, choosing steps) falls beside the device's work for others. */
-#include "rvfit/rvfit_cuda.cuh"
+#include "rvfit/rvfit_lend.cuh"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -286,7 +287,7 @@ class engine
     }
     static size_t exposure_bytes(const spx_rv_ctx *c, const model &m)
     {
-        size_t n = (size_t)m.pixels * (8 + 8 + 1 + 8);
+        size_t n = (size_t)m.pixels * (8 + 8 + 1 + 8 + (c->opt->hook != nullptr ? 4 + 4 : 0));
         for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
             n += c->arm[i].n * c->arm[i].arm->ndiag * 8;
         return n;
@@ -449,6 +450,61 @@ class engine
         }
     }
 
+    /* The hook, for stars first ... first + n - 1 of *out, which are the group's: residuals and models are computed
+     * into arrays that the hook gets, and numbers of the host's go to it beside them. */
+    spx_status lend(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e)
+    {
+        const size_t row0 = out->first[first], nrow = out->first[first + n] - row0;
+        std::vector<shown> list;
+        std::vector<size_t> begin(out->narm + 1), at(n);
+        for (size_t a = 0; a < out->narm; a++)
+            begin[a + 1] = begin[a] + (nrow * out->arm[a].nwave + 63) / 64 * 64; /* frameworks want it aligned */
+        size_t longest = 1;
+        for (size_t k = 0; k < n; k++) {
+            const spx_rv_ws *w = spx_rv_group_ws(group_, k);
+            at[k] = out->first[first + k] - row0;
+            if (!known(w) || (out->star[first + k].warn & SPX_RVS_BAD) != 0)
+                continue;
+            for (size_t i = 0; i < w->first[c_->narm]; i++) {
+                const spx_rv_data &d = w->piece[i];
+                const size_t a = c_->arm[d.arm].index;
+                list.push_back({(int)(slot_[k].piece + i), begin[a] + (d.exposure - row0) * out->arm[a].nwave});
+                longest = std::max(longest, c_->arm[d.arm].n);
+            }
+        }
+        float *residual = residual_.need(begin[out->narm]), *models = models_.need(begin[out->narm]);
+        spx::check(cudaMemsetAsync(residual, 0, begin[out->narm] * sizeof *residual, stream_), "residuals");
+        spx::check(cudaMemsetAsync(models, 0, begin[out->narm] * sizeof *models, stream_), "models");
+        const shown *pieces = send(shown_, list.data(), list.size());
+        for (size_t i = 0; i < list.size(); i += 65535) {
+            const dim3 grid(blocks(longest, 128), (unsigned)std::min(list.size() - i, (size_t)65535));
+            residual_kernel<<<grid, 128, 0, stream_>>>(m_, pieces + i, pieces_.get(), flux_.get(), ie_.get(),
+                                                       good_.get(), model_.get(), residual, models);
+            spx::check(cudaGetLastError(), "launch");
+        }
+        spx_rvfit here = *out;
+        double *wavelength[SPX_MAX_ARM] = {nullptr};
+        here.nstar = n;
+        here.nrow = nrow;
+        here.star = send(star_, out->star + first, n);
+        here.first = send(first_, at.data(), n);
+        here.row = send(row_, out->row + row0, nrow);
+        for (size_t a = 0; a < out->narm; a++)
+            here.arm[a].residual = here.arm[a].model = nullptr;
+        for (size_t i = 0; i < c_->narm; i++) {
+            const size_t a = c_->arm[i].index;
+            here.arm[a].residual = residual + begin[a];
+            here.arm[a].model = models + begin[a];
+            wavelength[a] = send(wavelength_[a], c_->arm[i].arm->wavelength, out->arm[a].nwave);
+        }
+        const spx_status st = spx_rvfit_hook(hook, &here, wavelength, {device, stream_, spx_cuda_order}, e);
+        const cudaError_t done = cudaStreamSynchronize(stream_);
+        spx_hook_leave(hook);
+        spx::check(done, "hook");
+        spx::check(cudaSetDevice(device), "device");
+        return st;
+    }
+
     /* Stars of the next group come, into workspaces of g. */
     void begin(spx_rv_group *g)
     {
@@ -471,6 +527,7 @@ class engine
 
     template <typename T> void to_device(T *to, const T *from, size_t n)
     {
+        spx::to_device += n * sizeof(T);
         spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream_), "copy to the device");
     }
     template <typename T> void to_host(T *to, const T *from, size_t n)
@@ -744,6 +801,11 @@ class engine
     room<spx_rv_stencil> stencil_;
     room<spx_rv_pick> pick_;
     room<piece> pieces_;
+    room<shown> shown_; /* for a hook, as are all of these */
+    room<float> residual_, models_;
+    room<spx_rvfit_star> star_;
+    room<size_t> first_, row_;
+    room<double> wavelength_[SPX_MAX_ARM];
     room<item> item_;
     room<int> entry_, at_;
     pinned<double> host_double_, host_velocity_, host_result_;
@@ -832,7 +894,27 @@ struct batch {
     std::atomic<size_t> next{0};
     std::mutex lock;
     spx_err err = {};
+    size_t shown = 0; /* groups that the hook has seen: it sees them one after another */
+    std::condition_variable turn;
 };
+
+/* The hook, for group k, when it has seen all groups before it. */
+spx_status show(batch *b, engine &computes, int device, size_t k, spx_err *e)
+{
+    {
+        std::unique_lock<std::mutex> hold(b->lock);
+        b->turn.wait(hold, [&] { return b->shown == k || b->err.code != SPX_OK; });
+        if (b->err.code != SPX_OK)
+            return SPX_OK; /* it is said already */
+    }
+    const spx_status st = computes.lend(b->c->opt->hook, device, b->out, b->first[k], b->first[k + 1] - b->first[k], e);
+    if (st == SPX_OK) {
+        const std::lock_guard<std::mutex> hold(b->lock);
+        b->shown = k + 1;
+    }
+    b->turn.notify_all();
+    return st;
+}
 
 void work(batch *b, int device, const shared *s)
 {
@@ -848,6 +930,8 @@ void work(batch *b, int device, const shared *s)
             const size_t n = b->first[k + 1] - b->first[k];
             computes.begin(g);
             status = spx_rv_group_fit(g, b->first[k], n, b->out, &mine);
+            if (status == SPX_OK && b->c->opt->hook != nullptr)
+                status = show(b, computes, device, k, &mine);
             spx_progress_step(b->progress, n);
         }
         spx_rv_group_free(g);
@@ -858,6 +942,7 @@ void work(batch *b, int device, const shared *s)
         const std::lock_guard<std::mutex> hold(b->lock);
         if (b->err.code == SPX_OK)
             b->err = mine;
+        b->turn.notify_all();
     }
 }
 
@@ -950,9 +1035,6 @@ extern "C" spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, 
             return fit(spx::state_of(b), &c, *static_cast<const copies *>(plan->device), p, out, e);
         });
     spx_rvfit_close_cuda(b, own);
-    int first = spx::state_of(b)->device[0];
-    if (st == SPX_OK)
-        st = spx_rvfit_hook(o->hook, in, out, spx_cuda_lend, &first, e);
     if (st != SPX_OK)
         spx_rvfit_free(out);
     return st;

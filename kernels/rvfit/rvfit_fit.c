@@ -278,8 +278,8 @@ static void bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
         s->covar[i] = NAN;
 }
 
-/* Curvatures of n stars (g->some) at their minima, into g->hess[g->some_of[]]. What a smooth interpolation says there it
- * says with the derivatives; between linear cells there are several. */
+/* Curvatures of n stars (g->some) at their minima, into g->hess[g->some_of[]]. What a smooth interpolation says there
+ * it says with the derivatives; between linear cells there are several. */
 static spx_status curvatures(spx_rv_group *g, size_t n, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -627,6 +627,7 @@ static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_st
     size_t a = c->arm[d->arm].index, n = c->arm[d->arm].n;
     spx_rvfit_exposure *x = &out->exposure[d->exposure];
     float *model = out->arm[a].model ? out->arm[a].model + d->exposure * n : NULL;
+    float *residual = out->arm[a].residual ? out->arm[a].residual + d->exposure * n : NULL;
     s->nexp += x->npix == 0;
     x->npix += (int64_t)d->ngood;
     x->sn[a] = d->sn;
@@ -637,7 +638,9 @@ static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_st
     s->npix += (int64_t)d->ngood;
     s->nreject += (int64_t)d->nreject;
     for (size_t i = 0; model && i < n; i++)
-        model[i] = (float)(isfinite(d->model[i]) ? fmax(-1e38, fmin(1e38, d->model[i])) : 0);
+        model[i] = spx_rv_model(d->model[i]);
+    for (size_t i = 0; residual && i < n; i++)
+        residual[i] = d->good[i] ? spx_rv_residual(d->flux[i], d->ie[i], d->model[i]) : 0;
 }
 
 /* The row of a star: all is known. */

@@ -1,29 +1,9 @@
-/* What a hook sees of a batch of fits. */
-#include <math.h>
+/* What a hook sees of fits. */
 #include <stdio.h>
 
-#include "base/mem.h"
 #include "rvfit/rvfit.h"
 
-enum { STAR_ARRAYS = 10, MOST_ARRAYS = STAR_ARRAYS + 2 * SPX_MAX_ARM };
-
-/* (data - model) / error of the spectra that were fitted, float32 [nrow, nwave]. */
-static void residuals(const spx_arm *data, const spx_rvfit *out, const float *model, float *to)
-{
-    for (size_t k = 0; k < out->nstar; k++) {
-        const int bad = (out->star[k].warn & SPX_RVS_BAD) != 0;
-        for (size_t r = out->first[k]; r < out->first[k + 1]; r++) {
-            const size_t from = out->row[r] * data->nwave;
-            for (size_t i = 0; i < data->nwave; i++) {
-                const double ivar = data->ivar[from + i], flux = data->flux[from + i];
-                const int use = !bad && ivar > 0 && isfinite(ivar) && isfinite(flux) &&
-                                (data->mask == NULL || data->mask[from + i] == 0);
-                to[r * data->nwave + i] =
-                    use ? (float)((flux - (double)model[r * data->nwave + i]) * sqrt(ivar)) : 0.0F;
-            }
-        }
-    }
-}
+enum { STAR_ARRAYS = 10, ARM_ARRAYS = 3, MOST_ARRAYS = STAR_ARRAYS + ARM_ARRAYS * SPX_MAX_ARM };
 
 /* A column of the stars, where it is. */
 static spx_hook_array column(const char *name, void *first, spx_hook_type type, size_t nstar)
@@ -36,12 +16,11 @@ static spx_hook_array column(const char *name, void *first, spx_hook_type type, 
                             .stride = {(ptrdiff_t)sizeof(spx_rvfit_star)}};
 }
 
-spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit_input *in, const spx_rvfit *out, spx_hook_lend *lend,
-                          void *ctx, spx_err *e)
+spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *wavelength, spx_hook_place at,
+                          spx_err *e)
 {
     spx_hook_array array[MOST_ARRAYS];
-    char name[2 * SPX_MAX_ARM][32];
-    float *residual[SPX_MAX_ARM] = {NULL};
+    char name[ARM_ARRAYS * SPX_MAX_ARM][32];
     size_t n = 0, nname = 0;
     if (hook == NULL || out->nstar == 0)
         return SPX_OK;
@@ -59,26 +38,30 @@ spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit_input *in, const spx_r
     array[n++].stride[1] = (ptrdiff_t)sizeof(double);
     array[n++] = (spx_hook_array){.name = "first", out->first, SPX_HOOK_UINT64, 1, 0, {out->nstar}, {0}};
     array[n++] = (spx_hook_array){.name = "row", out->row, SPX_HOOK_UINT64, 1, 0, {out->nrow}, {0}};
-    spx_status st = SPX_OK;
-    for (size_t a = 0; a < out->narm && st == SPX_OK; a++) {
-        const spx_arm *data = &in->spectra->arm[a];
-        if (in->setup[a] == NULL || out->arm[a].model == NULL)
-            continue;
-        if ((residual[a] = spx_alloc2(out->nrow, data->nwave, sizeof *residual[a], e)) == NULL) {
-            st = SPX_EIO;
-            break;
+    for (size_t a = 0; a < out->narm; a++) {
+        const size_t nwave = out->arm[a].nwave;
+        const struct {
+            const char *what;
+            void *data;
+            spx_hook_type type;
+            int ndim;
+            size_t shape[2];
+        } lent[ARM_ARRAYS] = {
+            {"residual", out->arm[a].residual, SPX_HOOK_FLOAT32, 2, {out->nrow, nwave}},
+            {"model", out->arm[a].model, SPX_HOOK_FLOAT32, 2, {out->nrow, nwave}},
+            {"wavelength", wavelength[a], SPX_HOOK_FLOAT64, 1, {nwave}},
+        };
+        for (size_t i = 0; i < ARM_ARRAYS && out->arm[a].residual != NULL; i++) {
+            if (lent[i].data == NULL)
+                continue;
+            (void)snprintf(name[nname], sizeof name[nname], "%s_%s", lent[i].what, out->arm[a].name);
+            array[n++] = (spx_hook_array){.name = name[nname++],
+                                          .data = lent[i].data,
+                                          .type = lent[i].type,
+                                          .ndim = lent[i].ndim,
+                                          .shape = {lent[i].shape[0], lent[i].shape[1]}};
         }
-        residuals(data, out, out->arm[a].model, residual[a]);
-        (void)snprintf(name[nname], sizeof name[nname], "residual_%s", data->name);
-        array[n++] =
-            (spx_hook_array){.name = name[nname++], residual[a], SPX_HOOK_FLOAT32, 2, 0, {out->nrow, data->nwave}, {0}};
-        (void)snprintf(name[nname], sizeof name[nname], "wavelength_%s", data->name);
-        array[n++] =
-            (spx_hook_array){.name = name[nname++], data->wavelength, SPX_HOOK_FLOAT64, 1, 0, {data->nwave}, {0}};
     }
-    if (st == SPX_OK)
-        st = lend(ctx, hook, "rvfit", n, array, e);
-    for (size_t a = 0; a < SPX_MAX_ARM; a++)
-        spx_free(residual[a]);
-    return st;
+    const spx_hook_step_info step = {.stage = "rvfit", .at = at, .narray = n, .array = array};
+    return spx_hook_step(hook, &step, e);
 }

@@ -42,6 +42,18 @@ SPX_HD double spx_rv_vsini_square_dx(double x, double a)
     return 2 * (x + a);
 }
 
+/* A model's value as it is kept: finite. */
+SPX_HD float spx_rv_model(double model)
+{
+    return isfinite(model) ? (float)fmax(-1e38, fmin(1e38, model)) : 0.0F;
+}
+
+/* (data - model) / error, ie = 1 / error, likewise. */
+SPX_HD float spx_rv_residual(double flux, double ie, double model)
+{
+    return spx_rv_model((flux - model) * ie);
+}
+
 /* Mapping of a parameter in which it is interpolated, and back: an exponential with slope 1 at p0; g 0: none. */
 SPX_HD double spx_rv_warp(double g, double p0, double p)
 {

@@ -36,7 +36,7 @@ size_t spx_hook_type_size(spx_hook_type type);
 
 /* An array of a stage: valid while the step lasts. */
 typedef struct {
-    const char *name; /* stays until spx_hook_leave() */
+    const char *name;
     void *data;
     spx_hook_type type;
     int ndim;

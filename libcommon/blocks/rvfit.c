@@ -465,6 +465,7 @@ void spx_rvfit_free(spx_rvfit *r)
     for (size_t k = 0; k < r->narm; k++) {
         spx_free(r->arm[k].model);
         spx_free(r->arm[k].ccf);
+        spx_free(r->arm[k].residual);
     }
     memset(r, 0, sizeof *r);
 }

@@ -70,6 +70,9 @@ typedef struct {
         /* [nrow][nlag] by how much chi^2 is less with the star's best entry of the cross-correlation set, times the
          * continuum, than with the continuum alone; NULL: not kept */
         float *ccf;
+        /* [nrow][nwave] while a hook looks at them: (data - model) / error where the fit used the pixel, else 0; NULL:
+         * no hook, or the arm is not fitted */
+        float *residual;
     } arm[SPX_MAX_ARM];
 } spx_rvfit;
 

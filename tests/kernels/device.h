@@ -19,6 +19,19 @@ static inline void open_device(spx_backend *b, spx_stage_id stage)
     }
 }
 
+/* Bytes that were copied from the device to the host so far, and the other way. */
+typedef struct {
+    size_t to_host, to_device;
+} copied_bytes;
+
+static inline copied_bytes copied_so_far(const spx_backend *b)
+{
+    copied_bytes n = {0, 0};
+    if (b->copied != NULL)
+        b->copied(b, &n.to_host, &n.to_device);
+    return n;
+}
+
 /* Memory, or the end of the test. */
 static inline void *need(size_t n, size_t size)
 {

@@ -18,11 +18,6 @@ typedef struct {
     int change;
 } notes;
 
-static size_t copied_so_far(void)
-{
-    return backend.to_host != NULL ? backend.to_host(&backend) : 0;
-}
-
 static spx_status note(struct spx_hook *h, const spx_hook_step_info *s, spx_err *e)
 {
     notes *n = h->state;
@@ -42,7 +37,8 @@ static spx_status note(struct spx_hook *h, const spx_hook_step_info *s, spx_err 
     if (*place == NULL)
         *place = a->data;
     CHECK(*place == a->data, "step %zu: the state is at %p, was at %p", s->number, a->data, *place);
-    CHECK(copied_so_far() == n->copied, "step %zu: %zu bytes came to the host", s->number, copied_so_far() - n->copied);
+    CHECK(copied_so_far(&backend).to_host == n->copied, "step %zu: %zu bytes came to the host", s->number,
+          copied_so_far(&backend).to_host - n->copied);
     if (s->at.order != NULL)
         CHECK(s->at.order(s->at.stream, s->at.stream) == 0, "order");
     if (!cuda) {
@@ -63,7 +59,7 @@ static spx_status solve(notes *n, spx_hook *h, size_t every, spx_burgers *out)
 {
     spx_err e = {0};
     *h = (spx_hook){.step = note, .leave = leave, .state = n, .writable = n->change};
-    n->copied = copied_so_far();
+    n->copied = copied_so_far(&backend).to_host;
     const spx_burgers_options o = {.nx = CELLS,
                                    .viscosity = 0.01,
                                    .dt = 0.001,
@@ -86,15 +82,15 @@ int main(void)
     CHECK(n.address[0] != n.address[1], "two places");
     const size_t bytes = hooked.nsnapshot * CELLS * sizeof(double);
     CHECK(memcmp(plain.snapshot, hooked.snapshot, bytes) == 0, "a hook that only looks changes the result");
-    if (backend.to_host != NULL)
-        CHECK(copied_so_far() - n.copied == bytes, "%zu bytes came to the host, not %zu", copied_so_far() - n.copied,
-              bytes);
+    if (backend.copied != NULL)
+        CHECK(copied_so_far(&backend).to_host - n.copied == bytes, "%zu bytes came to the host, not %zu",
+              copied_so_far(&backend).to_host - n.copied, bytes);
     else
         CHECK(memcmp(n.row, hooked.snapshot + (hooked.nsnapshot - 1) * CELLS, sizeof n.row) == 0, "the last state");
     CHECK(solve(&bad, &h, 10, &stopped) == SPX_EHOOK, "a hook that fails");
     CHECK(bad.calls == 7 && bad.left == 1, "%zu calls, left %zu times", bad.calls, bad.left);
     CHECK(solve(&writes, &h, 1, &changed) == SPX_OK, "a hook that writes");
-    if (backend.to_host == NULL)
+    if (backend.copied == NULL)
         for (size_t i = 0; i < STEPS * CELLS; i++)
             CHECK(changed.snapshot[i] == 0.25, "value %zu is %g", i, changed.snapshot[i]);
     spx_burgers_free(&plain);

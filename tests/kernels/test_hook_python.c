@@ -61,15 +61,15 @@ int main(void)
     choose_python(getenv("SPX_TEST_DEVICE") != NULL ? "cupy" : "numpy");
     open_device(&backend, SPX_STAGE_BURGERS);
     spx_status st = open_text(&hook, source, &e);
-    const size_t before = backend.to_host != NULL ? backend.to_host(&backend) : 0;
+    const size_t before = copied_so_far(&backend).to_host;
     const spx_burgers_options o = {
         .nx = 128, .viscosity = 0.02, .dt = 0.002, .nstep = 300, .every = 1, .nthreads = 1, .hook = &hook};
     if (st == SPX_OK)
         st = backend.burgers(&backend, &o, &run, &e);
     const size_t bytes = run.nsnapshot * run.nx * sizeof *run.snapshot;
-    if (st == SPX_OK && backend.to_host != NULL)
-        CHECK(backend.to_host(&backend) - before == bytes, "%zu bytes came to the host, not %zu",
-              backend.to_host(&backend) - before, bytes);
+    if (st == SPX_OK && backend.copied != NULL)
+        CHECK(copied_so_far(&backend).to_host - before == bytes, "%zu bytes came to the host, not %zu",
+              copied_so_far(&backend).to_host - before, bytes);
     if (st == SPX_OK)
         st = spx_hook_finish(&hook, &results, &e);
     if (st == SPX_OK) {
