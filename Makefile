@@ -330,7 +330,7 @@ truth: programs $(HELPERS)
 # ---- tests on a GPU ----
 
 # Kernel tests that run on the device that SPX_TEST_DEVICE names, and those of CUDA alone.
-CUDA_TESTS = $(shell grep -l open_device tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||') \
+CUDA_TESTS = $(shell grep -l -e open_device -e rv_test tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||') \
              $(patsubst tests/%.c,%,$(wildcard tests/cuda/check_*.c))
 
 ## check-cuda: the tests on this machine's GPU; needs no CFITSIO (SANITIZE=memcheck|racecheck|initcheck: compute-sanitizer)
