@@ -63,9 +63,10 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
 }
 
 /* ivar of every pixel that may be used, 0 for the others; counts both kinds of refusal. */
-static spx_status make_weights(const spx_image *im, spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
+spx_status spx_extract_weigh(spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
 {
-    job->weight = spx_alloc2(im->ny, im->nx, sizeof *job->weight, e);
+    const spx_image *im = job->image;
+    job->weight = spx_alloc_unset(im->ny, im->nx, sizeof *job->weight, e);
     if (!job->weight)
         return SPX_EIO;
     const size_t npix = im->ny * im->nx;
@@ -121,6 +122,13 @@ static spx_status check_traces(const spx_extract_job *job, spx_err *e)
                 }
         }
     spx_free(basis);
+    return spx_extract_judge(job, seen, masked, e);
+}
+
+spx_status spx_extract_judge(const spx_extract_job *job, size_t seen, size_t masked, spx_err *e)
+{
+    const spx_image *im = job->image;
+    const size_t f0 = job->o->first, f1 = f0 + job->o->nspec;
     if (seen == 0)
         return spx_fail(e, SPX_EINPUT,
                         "no trace of fibres %zu to %zu lies on the image of %zu x %zu pixels between %g and %g "
@@ -134,8 +142,9 @@ static spx_status check_traces(const spx_extract_job *job, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status alloc_frame(const spx_extract_job *job, spx_frame *out, spx_err *e)
+spx_status spx_extract_alloc(const spx_extract_job *job, int unset, spx_frame *out, spx_err *e)
 {
+    void *(*const alloc)(size_t, size_t, size_t, spx_err *) = unset ? spx_alloc_unset : spx_alloc2;
     const spx_extract_options *o = job->o;
     size_t ns = o->nspec, nw = job->nwave, row;
     spx_arm *arm = &out->arm;
@@ -145,12 +154,10 @@ static spx_status alloc_frame(const spx_extract_job *job, spx_frame *out, spx_er
     arm->ndiag = (size_t)spx_psf_ny(job->psf);
     if (spx_mul(nw, arm->ndiag, &row, e) != SPX_OK)
         return SPX_EUSAGE;
-    if (!(arm->wavelength = spx_alloc(nw, sizeof(double), e)) || !(arm->flux = spx_alloc2(ns, nw, sizeof(double), e)) ||
-        !(arm->ivar = spx_alloc2(ns, nw, sizeof(double), e)) ||
-        !(arm->mask = spx_alloc2(ns, nw, sizeof(uint32_t), e)) ||
-        !(arm->resolution = spx_alloc2(ns, row, sizeof(double), e)) ||
-        !(out->chi2pix = spx_alloc2(ns, nw, sizeof(double), e)) ||
-        !(out->pixmask_fraction = spx_alloc2(ns, nw, sizeof(double), e)) ||
+    if (!(arm->wavelength = spx_alloc(nw, sizeof(double), e)) || !(arm->flux = alloc(ns, nw, sizeof(double), e)) ||
+        !(arm->ivar = alloc(ns, nw, sizeof(double), e)) || !(arm->mask = spx_alloc2(ns, nw, sizeof(uint32_t), e)) ||
+        !(arm->resolution = alloc(ns, row, sizeof(double), e)) || !(out->chi2pix = alloc(ns, nw, sizeof(double), e)) ||
+        !(out->pixmask_fraction = alloc(ns, nw, sizeof(double), e)) ||
         !(out->fiber = spx_alloc(ns, sizeof(int32_t), e)))
         return SPX_EIO;
     for (size_t k = 0; k < nw; k++)
@@ -164,8 +171,8 @@ static spx_status alloc_frame(const spx_extract_job *job, spx_frame *out, spx_er
     return SPX_OK;
 }
 
-spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
-                             spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+spx_status spx_extract_look(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                            spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
 {
     memset(counts, 0, sizeof *counts);
     *job = (spx_extract_job){.image = image, .psf = psf, .o = o};
@@ -176,12 +183,18 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
     job->psf_error = o->psf_error < 0.0 ? psf->psferr : o->psf_error;
     if (!isfinite(job->psf_error * job->psf_error))
         return spx_fail(e, SPX_EINPUT, "psf: fractional error %g: give --psf-error", job->psf_error);
-    st = make_weights(image, job, counts, e);
+    return SPX_OK;
+}
+
+spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                             spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    spx_status st = spx_extract_look(image, psf, o, job, counts, e);
+    if (st == SPX_OK)
+        st = spx_extract_weigh(job, counts, e);
     if (st == SPX_OK)
         st = check_traces(job, e);
-    if (st == SPX_OK)
-        st = alloc_frame(job, out, e);
-    return st;
+    return st == SPX_OK ? spx_extract_alloc(job, 0, out, e) : st;
 }
 
 void spx_extract_job_free(spx_extract_job *job)

@@ -8,6 +8,7 @@
  * priority, so that results of the first travel while the others compute. New memory of the host comes page by page,
  * which took longer than copying: threads fetch the pages meanwhile.
  * A queue of frames is bound by the host, which makes the plan and the masks: that is why calls may overlap. */
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "extract/extract_cuda_root.cuh"
 #include "extract/extract_cuda_solve.cuh"
 #include "extract/extract_cuda_spots.cuh"
+#include "extract/extract_cuda_weigh.cuh"
 extern "C" {
 #include "extract/extract_cuda.h"
 }
@@ -32,15 +34,34 @@ extern "C" {
 namespace
 {
 
+/* What is known of a frame before any pixel is looked at, shared by the frames of a queue. */
+struct layout {
+    spx_trace_layout it = {};
+
+    layout() = default;
+    layout(const layout &) = delete;
+    layout &operator=(const layout &) = delete;
+    ~layout()
+    {
+        spx_trace_layout_free(&it);
+    }
+};
+using layout_ref = std::shared_ptr<const layout>;
+
+/* Layouts that are kept: those of the cameras of a spectrograph, which may take turns. */
+enum { LAYOUTS = 3 };
+
 /* What one call needs, kept from call to call. */
 struct context {
     slot slots[SLOTS];
     cudaStream_t upload;
     cudaEvent_t image_there;
+    unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
     char *room;
     size_t size;
-    size_t shared; /* bytes of shared memory that a block may have */
-    bool starved;  /* the last call found too little memory */
+    layout_ref constants; /* whose constants are in `room`, at its front */
+    size_t shared;        /* bytes of shared memory that a block may have */
+    bool starved;         /* the last call found too little memory */
 };
 
 /* Of a device: as many contexts as there have been calls at a time. */
@@ -49,6 +70,8 @@ struct pool {
     std::condition_variable given_back;
     std::vector<context *> idle;
     int busy = 0;
+    std::mutex planning;
+    std::vector<layout_ref> layouts; /* the latest first */
 };
 
 /* Geometry that all bundles of the call share: the union of theirs. */
@@ -134,7 +157,8 @@ void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k,
     }
 }
 
-/* Transfers through page-locked memory, in chunks: host threads fill or empty one while the device moves others. */
+/* Transfers, directly where pages are locked (spx_mem_locked()). Else through page-locked memory, in chunks: host
+ * threads fill or empty one while the device moves others. */
 void copy_on_host(char *to, const char *from, size_t n, int nthreads)
 {
     const long nblock = (long)((n + BLOCK_BYTES - 1) / BLOCK_BYTES);
@@ -145,9 +169,13 @@ void copy_on_host(char *to, const char *from, size_t n, int nthreads)
     }
 }
 
-/* The staging memory of all slots, before any of them needs it. */
+/* From the beginning of a block of the host; through the staging memory of all slots, before any of them needs it. */
 spx_status push(context *c, const void *to, const void *from, size_t n, int *turn, int nthreads, spx_err *e)
 {
+    if (spx_mem_locked(from)) {
+        TRY(cudaMemcpyAsync((void *)to, from, n, cudaMemcpyHostToDevice, c->upload));
+        return SPX_OK;
+    }
     for (size_t at = 0; at < n; at += CHUNK_BYTES, *turn = (*turn + 1) % (SLOTS * CHUNKS)) {
         const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
         slot *s = &c->slots[*turn % SLOTS];
@@ -161,8 +189,13 @@ spx_status push(context *c, const void *to, const void *from, size_t n, int *tur
     return SPX_OK;
 }
 
-spx_status pull(slot *s, void *to, const void *from, size_t n, int nthreads, spx_err *e)
+/* To part of a block; `direct`: it is locked. */
+spx_status pull(slot *s, void *to, bool direct, const void *from, size_t n, int nthreads, spx_err *e)
 {
+    if (direct) {
+        TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, s->stream));
+        return SPX_OK;
+    }
     const size_t nchunk = (n + CHUNK_BYTES - 1) / CHUNK_BYTES;
     for (size_t i = 0; i < nchunk + CHUNKS - 1; i++) {
         if (i < nchunk) {
@@ -183,6 +216,14 @@ spx_status pull(slot *s, void *to, const void *from, size_t n, int nthreads, spx
     return SPX_OK;
 }
 
+/* An array of the output: where it goes, and whether its pages are locked; `each` values a bin. */
+struct result {
+    double *to;
+    bool direct;
+    size_t each;
+};
+enum { RESULTS = 5 };
+
 /* What the pieces of a call share. */
 struct call {
     const spx_trace_plan *p;
@@ -190,7 +231,7 @@ struct call {
     size_t nbundle;
     int per_piece, nslot, nthreads;
     work k;
-    spx_frame *out;
+    result results[RESULTS];
     int *why_host;
     context *c;
     char *room[SLOTS]; /* memory of a slot, and its size */
@@ -204,7 +245,6 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
 {
     const spx_trace_plan *p = job.p;
     slot *s = &job.c->slots[which];
-    spx_frame *out = job.out;
     work k = job.k;
     k.nbundle = (int)(job.nbundle - first < (size_t)job.per_piece ? job.nbundle - first : (size_t)job.per_piece);
     k.lanes = k.nbundle * k.nl;
@@ -252,16 +292,16 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
         }
         TRY(cudaEventRecord(s->step[step + 1], s->stream));
     }
-    const size_t nw = p->job->nwave, row0 = (size_t)k.row0, ndiag = out->arm.ndiag;
+    const size_t nw = p->job->nwave, row0 = (size_t)k.row0;
     const size_t bytes = sizeof(double) * rows * nw;
     unsigned char *state = t.known; /* [n][lanes] now, in the same room */
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
-    PASS(pull(s, out->arm.flux + row0 * nw, k.out_flux, bytes, job.nthreads, e));
-    PASS(pull(s, out->arm.ivar + row0 * nw, k.out_ivar, bytes, job.nthreads, e));
-    PASS(pull(s, out->chi2pix + row0 * nw, k.out_chi2, bytes, job.nthreads, e));
-    PASS(pull(s, out->pixmask_fraction + row0 * nw, k.out_seen, bytes, job.nthreads, e));
-    PASS(pull(s, out->arm.resolution + row0 * nw * ndiag, k.out_res, bytes * ndiag, job.nthreads, e));
+    const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_chi2, k.out_seen, k.out_res};
+    for (int i = 0; i < RESULTS; i++) {
+        const result &r = job.results[i];
+        PASS(pull(s, r.to + row0 * nw * r.each, r.direct, results[i], bytes * r.each, job.nthreads, e));
+    }
     TRY(cudaStreamSynchronize(s->stream));
     for (int step = 0; step < STEPS; step++) {
         float ms = 0.0f;
@@ -281,9 +321,22 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     return SPX_OK;
 }
 
+/* One bundle on the CPU: `from` is shared by calls, what is changed of it is this call's. */
+spx_status bundle_on_host(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_rooms *rooms, spx_frame *out,
+                          spx_trace_tally *tally)
+{
+    spx_trace_bundle b = *from;
+    b.lost = (unsigned char *)spx_alloc(b.nf, 1, NULL);
+    b.regularize = (double *)spx_alloc(b.nf, sizeof *b.regularize, NULL);
+    const spx_status st = b.lost && b.regularize ? spx_trace_extract_bundle(p, &b, rooms, out, tally, NULL) : SPX_EIO;
+    spx_free(b.lost);
+    spx_free(b.regularize);
+    return st;
+}
+
 /* Bundles that the device leaves to the CPU. */
-spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbundle, const int *why_host, spx_frame *out,
-                   spx_extract_counts *counts, spx_err *e)
+spx_status on_host(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, const int *why_host,
+                   spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const int nthreads = spx_extract_threads(p->job->o);
     const size_t nw = p->job->nwave, ndiag = out->arm.ndiag;
@@ -305,7 +358,7 @@ spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbund
                     memset(out->arm.resolution + at * ndiag, 0, nw * ndiag * sizeof(double));
                 }
             const int t = omp_get_thread_num();
-            bad |= spx_trace_extract_bundle(p, &list[i], &rooms[t], out, &tally[t], NULL) != SPX_OK;
+            bad |= bundle_on_host(p, &list[i], &rooms[t], out, &tally[t]) != SPX_OK;
         }
     }
     for (int t = 0; rooms && tally && t < nthreads; t++) {
@@ -326,6 +379,7 @@ spx_status on_host(const spx_trace_plan *p, spx_trace_bundle *list, size_t nbund
 void free_context(context *c)
 {
     (void)cudaFree(c->room);
+    (void)cudaFreeHost(c->counted);
     for (slot &s : c->slots) {
         (void)cudaFreeHost(s.staging);
         (void)cudaFreeHost(s.table);
@@ -362,6 +416,7 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(stream(&c->upload, high));
     TRY(event(&c->image_there));
+    TRY(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted));
     for (int i = 0; i < SLOTS; i++) {
         /* the first piece goes ahead, so that its results travel while the others compute */
         const int priority = high + i < low ? high + i : low;
@@ -489,6 +544,7 @@ spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
     size = shared + nslot * job.each;
     if (c->size < size || c->size > limit) {
         (void)cudaFree(c->room);
+        c->constants.reset();
         c->room = NULL;
         c->size = 0;
         c->starved = true;
@@ -501,16 +557,43 @@ spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
     return SPX_OK;
 }
 
-spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle,
-                  spx_frame *out, size_t *nospot, int *why_host, spx_extract_cuda_times *times, spx_err *e)
+/* A call's frame. */
+struct frame {
+    const spx_trace_plan *p;
+    layout_ref l;
+    result results[RESULTS];
+
+    frame(const spx_trace_plan *plan, const layout_ref &known, const spx_frame *out)
+        : p(plan), l(known), results{{out->arm.flux, false, 1},
+                                     {out->arm.ivar, false, 1},
+                                     {out->chi2pix, false, 1},
+                                     {out->pixmask_fraction, false, 1},
+                                     {out->arm.resolution, false, out->arm.ndiag}}
+    {
+        for (result &r : results)
+            r.direct = spx_mem_locked(r.to) != 0;
+    }
+};
+
+/* What a part of it gives; sums over the devices, but for the pixels, of which each device has counted all. */
+struct outcome {
+    size_t nospot;
+    unsigned long long counted[PIXEL_COUNTS];
+    spx_extract_cuda_times times;
+};
+
+spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle *list, size_t nbundle, int *why_host,
+                  outcome *got, spx_err *e)
 {
+    const spx_trace_plan *p = f.p;
     const spx_extract_job *job = p->job;
     const spx_psf *psf = job->psf;
+    const spx_image *image = job->image;
     call all = {};
     all.p = p;
     all.list = list;
     all.nbundle = nbundle;
-    all.out = out;
+    memcpy(all.results, f.results, sizeof all.results);
     all.why_host = why_host;
     all.c = c;
     PASS(common_geometry(p, list, nbundle, all.k, e));
@@ -520,17 +603,21 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
     if (job->o->max_device_mem != 0 && job->o->max_device_mem < limit)
         limit = job->o->max_device_mem;
 
-    /* what all pieces share */
-    const size_t npix = job->image->nx * job->image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
+    /* what all pieces share; what frames share, first */
+    const size_t npix = image->nx * image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
+    unsigned *mask = NULL;
+    unsigned long long *counted = NULL;
     const auto share = [&](arena &m, work &k) {
-        k.weight = m.take<float>(npix);
-        k.data = m.take<float>(npix);
         k.coeff = m.take<double>(ncoeff);
         k.bp = m.take<double>(p->nbin * psf->ndeg);
         k.xcoef = m.take<double>(psf->nspec * psf->x.ncoef);
         k.ycoef = m.take<double>(psf->nspec * psf->y.ncoef);
         k.bx = m.take<double>(p->nbin * psf->x.ncoef);
         k.by = m.take<double>(p->nbin * psf->y.ncoef);
+        k.weight = m.take<float>(npix);
+        k.data = m.take<float>(npix);
+        mask = image->mask ? m.take<unsigned>(npix) : NULL;
+        counted = m.take<unsigned long long>(PIXEL_COUNTS);
     };
     arena shared = {NULL, 0, 0};
     share(shared, all.k);
@@ -548,24 +635,28 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
     const double begin = omp_get_wtime();
     int turn = 0;
     const work &k = all.k;
-    PASS(push(c, k.coeff, p->coeff, ncoeff * sizeof(double), &turn, nthreads, e));
-    PASS(push(c, k.bp, p->bp, p->nbin * psf->ndeg * sizeof(double), &turn, nthreads, e));
-    PASS(push(c, k.xcoef, psf->x.coef, psf->nspec * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
-    PASS(push(c, k.ycoef, psf->y.coef, psf->nspec * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
-    PASS(push(c, k.bx, p->bx, p->nbin * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
-    PASS(push(c, k.by, p->by, p->nbin * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
-    TRY(cudaStreamSynchronize(c->upload));
+    if (c->constants != f.l) {
+        c->constants.reset();
+        PASS(push(c, k.coeff, p->coeff, ncoeff * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.bp, p->bp, p->nbin * psf->ndeg * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.xcoef, psf->x.coef, psf->nspec * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.ycoef, psf->y.coef, psf->nspec * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.bx, p->bx, p->nbin * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.by, p->by, p->nbin * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
+        TRY(cudaStreamSynchronize(c->upload));
+        c->constants = f.l;
+    }
 
-    std::promise<bool> image;
-    all.image = image.get_future().share();
+    std::promise<bool> image_ready;
+    all.image = image_ready.get_future().share();
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {SPX_OK, SPX_OK, SPX_OK, SPX_OK};
-    size_t counted[SLOTS] = {0};
+    size_t nospot[SLOTS] = {0};
     const auto work_of = [&](int which) {
         status[which] = cudaSetDevice(device) == cudaSuccess ? SPX_OK : SPX_EDEVICE;
         for (size_t first = (size_t)which * all.per_piece; first < nbundle && status[which] == SPX_OK;
              first += (size_t)all.nslot * all.per_piece)
-            status[which] = piece(all, which, first, &counted[which], &mine[which]);
+            status[which] = piece(all, which, first, &nospot[which], &mine[which]);
     };
     std::vector<std::thread> slots;
     spx_status st = SPX_OK;
@@ -576,31 +667,38 @@ spx_status run_in(context *c, int device, const spx_trace_plan *p, const spx_tra
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
     const auto send = [&]() {
-        PASS(push(c, k.weight, job->weight, npix * sizeof(float), &turn, nthreads, e));
-        PASS(push(c, k.data, job->image->data, npix * sizeof(float), &turn, nthreads, e));
+        PASS(push(c, k.weight, image->ivar, npix * sizeof(float), &turn, nthreads, e));
+        PASS(push(c, k.data, image->data, npix * sizeof(float), &turn, nthreads, e));
+        if (mask)
+            PASS(push(c, mask, image->mask, npix * sizeof *mask, &turn, nthreads, e));
+        TRY(cudaMemsetAsync(counted, 0, PIXEL_COUNTS * sizeof *counted, c->upload));
+        PASS(weigh(k, mask, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
         TRY(cudaEventRecord(c->image_there, c->upload));
-        return SPX_OK;
+        TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
+        TRY(cudaStreamSynchronize(c->upload));
+        memcpy(got->counted, c->counted, sizeof got->counted);
+        return spx_extract_judge(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
     };
     if (st == SPX_OK)
         st = send();
-    image.set_value(st == SPX_OK);
+    image_ready.set_value(st == SPX_OK);
     for (std::thread &t : slots)
         t.join();
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
             st = spx_fail(e, status[i], "%s", errors[i].msg);
-    times->seconds = omp_get_wtime() - begin;
+    got->times.seconds = omp_get_wtime() - begin;
     for (int i = 0; i < all.nslot; i++) {
-        *nospot += counted[i];
+        got->nospot += nospot[i];
         for (int step = 0; step < STEPS; step++)
-            times->step[step] += c->slots[i].seconds[step];
+            got->times.step[step] += c->slots[i].seconds[step];
     }
     return st;
 }
 
 /* With a context of the device's. Where memory is out, once more, when no other call has some of it. */
-spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle,
-               spx_frame *out, size_t *nospot, int *why_host, spx_extract_cuda_times *times, spx_err *e)
+spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle, int *why_host,
+               outcome *got, spx_err *e)
 {
     pool *all = (pool *)dev->pool;
     TRY(cudaSetDevice(dev->device));
@@ -608,7 +706,7 @@ spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_t
         context *c = NULL;
         spx_status st = borrow(all, dev->device, alone, &c, e);
         if (st == SPX_OK)
-            st = run_in(c, dev->device, p, list, nbundle, out, nospot, why_host, times, e);
+            st = run_in(c, dev->device, f, list, nbundle, why_host, got, e);
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)
             (void)cudaDeviceSynchronize();
@@ -616,8 +714,39 @@ spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_t
         if (!again)
             return st;
         *e = {};
+        *got = {};
     }
 }
+
+/* The layout of a job: one of those that are there, or a new one, for which calls that come meanwhile wait. */
+spx_status find_layout(pool *all, const spx_extract_job *job, layout_ref *found, spx_err *e)
+{
+    const std::lock_guard<std::mutex> lock(all->planning);
+    for (size_t i = 0; i < all->layouts.size(); i++)
+        if (spx_trace_layout_fits(&all->layouts[i]->it, job)) {
+            *found = all->layouts[i];
+            std::rotate(all->layouts.begin(), all->layouts.begin() + (long)i, all->layouts.begin() + (long)i + 1);
+            return SPX_OK;
+        }
+    const std::shared_ptr<layout> made = std::make_shared<layout>();
+    PASS(spx_trace_layout_make(job, &made->it, e));
+    *found = made;
+    if (all->layouts.size() == LAYOUTS)
+        all->layouts.pop_back();
+    all->layouts.insert(all->layouts.begin(), made);
+    return SPX_OK;
+}
+
+int lock_pages(void *at, size_t bytes, int on)
+{
+    const cudaError_t code = on ? cudaHostRegister(at, bytes, cudaHostRegisterPortable) : cudaHostUnregister(at);
+    (void)cudaGetLastError();
+    return code == cudaSuccess;
+}
+
+/* Devices that are open; with the last, page-locked memory goes. */
+std::mutex opening;
+int open_devices;
 
 /* The pages of new memory come when it is written to, and then take longer than what is copied there. These threads
  * fetch them meanwhile; without a word of the contents, so that it does not matter who comes first, nor whether the
@@ -625,28 +754,30 @@ spx_status run(const spx_extract_cuda *dev, const spx_trace_plan *p, const spx_t
 class prefetch
 {
   public:
-    prefetch(const spx_frame *f, size_t nthreads)
+    prefetch(const frame &f, const spx_frame *out, size_t nthreads)
     {
 #ifdef MADV_POPULATE_WRITE
-        const size_t n = f->nspec * f->arm.nwave * sizeof(double), page = (size_t)sysconf(_SC_PAGESIZE);
+        const size_t n = out->nspec * out->arm.nwave * sizeof(double), page = (size_t)sysconf(_SC_PAGESIZE);
+        std::vector<result> fresh;
+        for (const result &r : f.results)
+            if (!r.direct) /* locked pages are there */
+                fresh.push_back(r);
         const auto part = [=](size_t i) {
-            const auto fetch = [=](double *at, size_t bytes) {
-                const size_t p0 = (size_t)at + bytes * i / nthreads, p1 = (size_t)at + bytes * (i + 1) / nthreads;
-                const size_t from = p0 / page * page;
+            for (const result &r : fresh) {
+                const size_t p0 = (size_t)r.to + n * r.each * i / nthreads;
+                const size_t p1 = (size_t)r.to + n * r.each * (i + 1) / nthreads, from = p0 / page * page;
                 (void)madvise((void *)from, p1 - from, MADV_POPULATE_WRITE);
-            };
-            for (double *v : {f->arm.flux, f->arm.ivar, f->chi2pix, f->pixmask_fraction})
-                fetch(v, n);
-            fetch(f->arm.resolution, n * f->arm.ndiag);
+            }
         };
         try {
-            for (size_t i = 0; i < nthreads; i++)
+            for (size_t i = 0; i < nthreads && !fresh.empty(); i++)
                 threads_.emplace_back(part, i);
         } catch (const std::exception &) {
             return; /* it goes without them */
         }
 #else
         (void)f;
+        (void)out;
         (void)nthreads;
 #endif
     }
@@ -674,13 +805,19 @@ extern "C" int spx_extract_cuda_count(void)
 
 extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e)
 {
+    const std::lock_guard<std::mutex> lock(opening);
     dev->device = device;
     dev->pool = new (std::nothrow) pool;
-    return dev->pool ? SPX_OK : spx_fail(e, SPX_EIO, "out of memory");
+    if (!dev->pool)
+        return spx_fail(e, SPX_EIO, "out of memory");
+    if (open_devices++ == 0)
+        spx_mem_locker(lock_pages);
+    return SPX_OK;
 }
 
 extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
 {
+    const std::lock_guard<std::mutex> lock(opening);
     pool *all = (pool *)dev->pool;
     if (!all)
         return;
@@ -689,6 +826,8 @@ extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
             free_context(c);
     delete all;
     dev->pool = NULL;
+    if (--open_devices == 0)
+        spx_mem_locker(NULL);
 }
 
 extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t ndev, const spx_image *image,
@@ -699,28 +838,35 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
         return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use --method trace, or --device cpu");
     spx_extract_job job;
     spx_trace_plan plan = {};
-    spx_trace_bundle *list = NULL;
+    layout_ref l;
+    const spx_trace_bundle *list = NULL;
     int *why_host = NULL;
     size_t nbundle = 0;
     memset(times, 0, sizeof *times);
-    spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);
-    if (st == SPX_OK)
-        st = spx_trace_plan_make(&job, &plan, e);
+    spx_status st = spx_extract_look(image, psf, o, &job, counts, e);
+    try {
+        if (st == SPX_OK)
+            st = find_layout((pool *)dev->pool, &job, &l, e);
+    } catch (const std::exception &x) {
+        st = spx_fail(e, SPX_EIO, "plan of the frame: %s", x.what());
+    }
     if (st == SPX_OK) {
-        const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
-        nbundle = last - first + 1;
-        list = (spx_trace_bundle *)spx_alloc2(nbundle, 1, sizeof *list, e);
+        plan = l->it.plan;
+        plan.job = &job;
+        list = l->it.list;
+        nbundle = l->it.nbundle;
         why_host = (int *)spx_alloc2(nbundle, 1, sizeof *why_host, e);
-        st = list && why_host ? spx_trace_bundles_make(&plan, nbundle, list, spx_extract_threads(o), e) : SPX_EIO;
+        st = why_host ? spx_extract_alloc(&job, 1, out, e) : SPX_EIO;
     }
     counts->npatch = o->nspec;
+    counts->npix = image->nx * image->ny;
     if (st == SPX_OK) {
+        const frame f(&plan, l, out);
         const std::unique_ptr<prefetch> pages(new (std::nothrow)
-                                                  prefetch(out, (size_t)(spx_extract_threads(o) + 3) / 4));
+                                                  prefetch(f, out, (size_t)(spx_extract_threads(o) + 3) / 4));
         /* bundles are shared out among the devices, a host thread each */
         struct part {
-            size_t nospot;
-            spx_extract_cuda_times times;
+            outcome got;
             spx_status st;
             spx_err error;
         };
@@ -730,8 +876,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
                 const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
                 part &mine = parts[d];
                 if (b0 < b1)
-                    mine.st = run(&dev[d], &plan, list + b0, b1 - b0, out, &mine.nospot, why_host + b0, &mine.times,
-                                  &mine.error);
+                    mine.st = run(&dev[d], f, list + b0, b1 - b0, why_host + b0, &mine.got, &mine.error);
             };
             std::vector<std::thread> others;
             for (size_t d = 1; d < ndev; d++)
@@ -740,10 +885,12 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
             for (std::thread &t : others)
                 t.join();
             for (const part &each : parts) {
-                counts->nbin_nospot += each.nospot;
-                times->seconds = fmax(times->seconds, each.times.seconds);
+                counts->nbin_nospot += each.got.nospot;
+                counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
+                counts->npix_masked = std::max(counts->npix_masked, (size_t)each.got.counted[PIXELS_MASKED]);
+                times->seconds = fmax(times->seconds, each.got.times.seconds);
                 for (int i = 0; i < STEPS; i++)
-                    times->step[i] += each.times.step[i];
+                    times->step[i] += each.got.times.step[i];
                 if (st == SPX_OK && each.st != SPX_OK)
                     st = spx_fail(e, each.st, "%s", each.error.msg);
             }
@@ -754,15 +901,13 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     }
     for (size_t i = 0; i < nbundle && why_host; i++)
         times->nbundle_host += why_host[i] != 0;
-    if (st == SPX_OK && times->nbundle_host > 0)
-        st = on_host(&plan, list, nbundle, why_host, out, counts, e);
+    if (st == SPX_OK && times->nbundle_host > 0) {
+        if ((st = spx_extract_weigh(&job, counts, e)) == SPX_OK)
+            st = on_host(&plan, list, nbundle, why_host, out, counts, e);
+    }
     if (st == SPX_OK)
         st = spx_extract_end(&job, out, counts, e);
-    for (size_t i = 0; list && i < nbundle; i++)
-        spx_trace_bundle_free(&list[i]);
-    spx_free(list);
     spx_free(why_host);
-    spx_trace_plan_free(&plan);
     spx_extract_job_free(&job);
     return st;
 }

@@ -115,6 +115,22 @@ spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_t
                                   spx_err *e);
 void spx_trace_bundle_free(spx_trace_bundle *b);
 
+/* Plan and bundles, for frames that follow each other with the same PSF, wavelengths and options. */
+typedef struct {
+    spx_trace_plan plan; /* without job: a call has a copy with its own */
+    size_t nbundle;
+    spx_trace_bundle *list; /* [nbundle] geometry alone: a call that works on a bundle has a copy of it */
+    /* What they were made of. */
+    spx_extract_options o;
+    size_t ny, nx;
+    spx_psf psf; /* numbers alone */
+} spx_trace_layout;
+
+spx_status spx_trace_layout_make(const spx_extract_job *job, spx_trace_layout *l, spx_err *e);
+/* Whether it is what spx_trace_layout_make() would make for this job: everything that goes into it is compared. */
+int spx_trace_layout_fits(const spx_trace_layout *l, const spx_extract_job *job);
+void spx_trace_layout_free(spx_trace_layout *l);
+
 /* What one thread has met. */
 typedef struct {
     double seconds[SPX_EXTRACT_STEPS];

@@ -379,3 +379,81 @@ spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_t
                      o->dw);
     return st;
 }
+
+/* ---- for several frames ---- */
+
+static int same_series(const spx_psf_series *a, const spx_psf_series *b, size_t nspec)
+{
+    return a->ncoef == b->ncoef && a->wmin == b->wmin && a->wmax == b->wmax &&
+           memcmp(a->coef, b->coef, nspec * a->ncoef * sizeof(double)) == 0;
+}
+
+static size_t size_of_gh(const spx_psf *psf)
+{
+    return ((size_t)psf->ghdegx + 1) * ((size_t)psf->ghdegy + 1) * sizeof *psf->gh;
+}
+
+static size_t size_of_coeff(const spx_psf *psf)
+{
+    return psf->npar * psf->nspec * psf->ndeg * sizeof(double);
+}
+
+int spx_trace_layout_fits(const spx_trace_layout *l, const spx_extract_job *job)
+{
+    const spx_extract_options *a = &l->o, *b = job->o;
+    const spx_psf *p = &l->psf, *q = job->psf;
+    return a->first == b->first && a->nspec == b->nspec && a->wmin == b->wmin && a->wmax == b->wmax && a->dw == b->dw &&
+           a->bundle_size == b->bundle_size && a->wave_pad == b->wave_pad && a->pix_pad_frac == b->pix_pad_frac &&
+           a->tolerance == b->tolerance && l->ny == job->image->ny && l->nx == job->image->nx && p->nspec == q->nspec &&
+           p->npar == q->npar && p->ndeg == q->ndeg && p->wmin == q->wmin && p->wmax == q->wmax &&
+           p->ghdegx == q->ghdegx && p->ghdegy == q->ghdegy && p->hsizex == q->hsizex && p->hsizey == q->hsizey &&
+           p->sigx == q->sigx && p->sigy == q->sigy && memcmp(p->gh, q->gh, size_of_gh(p)) == 0 &&
+           same_series(&p->x, &q->x, p->nspec) && same_series(&p->y, &q->y, p->nspec) &&
+           memcmp(p->coeff, q->coeff, size_of_coeff(p)) == 0;
+}
+
+static void *copy_of(const void *from, size_t bytes, spx_err *e)
+{
+    void *to = spx_alloc_unset(bytes, 1, 1, e);
+    if (to)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+spx_status spx_trace_layout_make(const spx_extract_job *job, spx_trace_layout *l, spx_err *e)
+{
+    const spx_extract_options *o = job->o;
+    const spx_psf *psf = job->psf;
+    const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
+    *l = (spx_trace_layout){.o = *o, .ny = job->image->ny, .nx = job->image->nx, .psf = *psf};
+    l->psf.param = NULL;
+    l->psf.header = (spx_cards){0};
+    l->psf.x.coef = copy_of(psf->x.coef, psf->nspec * psf->x.ncoef * sizeof(double), e);
+    l->psf.y.coef = copy_of(psf->y.coef, psf->nspec * psf->y.ncoef * sizeof(double), e);
+    l->psf.coeff = copy_of(psf->coeff, size_of_coeff(psf), e);
+    l->psf.gh = copy_of(psf->gh, size_of_gh(psf), e);
+    if (!l->psf.x.coef || !l->psf.y.coef || !l->psf.coeff || !l->psf.gh)
+        return SPX_EIO;
+    spx_status st = spx_trace_plan_make(job, &l->plan, e);
+    if (st == SPX_OK && !(l->list = spx_alloc(last - first + 1, sizeof *l->list, e)))
+        st = SPX_EIO;
+    if (st == SPX_OK) {
+        l->nbundle = last - first + 1;
+        st = spx_trace_bundles_make(&l->plan, l->nbundle, l->list, spx_extract_threads(o), e);
+    }
+    l->plan.job = NULL;
+    return st;
+}
+
+void spx_trace_layout_free(spx_trace_layout *l)
+{
+    for (size_t i = 0; i < l->nbundle; i++)
+        spx_trace_bundle_free(&l->list[i]);
+    spx_free(l->list);
+    spx_trace_plan_free(&l->plan);
+    spx_free(l->psf.x.coef);
+    spx_free(l->psf.y.coef);
+    spx_free(l->psf.coeff);
+    spx_free(l->psf.gh);
+    memset(l, 0, sizeof *l);
+}

@@ -20,7 +20,7 @@ typedef struct head {
     struct head *older; /* of those that wait */
     struct head *next;  /* of those that are locked */
     int kept;           /* is mapped by itself, and stays for others when it is freed */
-    enum { UNLOCKED, LOCKED, REFUSED } lock;
+    enum { UNLOCKED, LOCKING, LOCKED, REFUSED } lock;
 } head;
 _Static_assert(sizeof(head) <= HEAD, "a block's line");
 
@@ -243,9 +243,13 @@ int spx_mem_locked(const void *p)
     if (!atomic_load(&keeping) || !h->kept)
         return 0;
     (void)pthread_mutex_lock(&kept_lock);
-    if (h->lock == UNLOCKED && locker != NULL) {
-        h->lock = locker(h->base, h->total, 1) ? LOCKED : REFUSED;
-        if (h->lock == LOCKED) {
+    if (h->lock == UNLOCKED && locker != NULL) { /* it takes long: others go on meanwhile */
+        h->lock = LOCKING;
+        (void)pthread_mutex_unlock(&kept_lock);
+        const int done = locker(h->base, h->total, 1);
+        (void)pthread_mutex_lock(&kept_lock);
+        h->lock = done ? LOCKED : REFUSED;
+        if (done) {
             h->next = locked;
             locked = h;
         }

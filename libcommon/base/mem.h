@@ -41,8 +41,8 @@ spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e);
 void spx_mem_keep(int keep);
 
 /* Page-locked memory, which a device reads and writes by itself: lock(at, bytes, 1) locks pages, lock(at, bytes, 0)
- * releases them; 0: it could not. NULL releases all. */
-typedef int spx_mem_lock(void *at, size_t bytes, int on);
+ * releases them; 0: it could not. NULL releases all; nobody may be asking meanwhile. */
+typedef int spx_mem_lock(void *at, size_t bytes, int on); /* thread-safe */
 void spx_mem_locker(spx_mem_lock *lock);
 /* 1 when the pages of a whole block (from spx_alloc() and its like) are locked, which is tried at the first call:
  * blocks that are kept only, as it takes long. They stay so until they are given back. */

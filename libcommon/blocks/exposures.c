@@ -630,7 +630,9 @@ spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps,
                             .write = write_one,
                             .publish = publish,
                             .end = end_one};
+    spx_mem_keep(r.total != 1);
     spx_status st = spx_pipeline_run(&p, e);
+    spx_mem_keep(0);
     spx_progress_end(r.progress);
     if (st == SPX_OK && r.no_memory.code != SPX_OK) {
         *e = r.no_memory;

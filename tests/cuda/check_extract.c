@@ -1,7 +1,8 @@
-/* check_extract [small|time [b|r|z]]: whole-trace extraction on a CUDA device against the CPU, on simulated
+/* check_extract [small|queue|time [b|r|z]]: whole-trace extraction on a CUDA device against the CPU, on simulated
  * frames: within 1e-6 sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits
  * when repeated, with so little memory that it works in pieces, and on all devices. Then seconds. `small`: without the
- * large frames, for compute-sanitizer. Built by make cuda-tests. */
+ * large frames, for compute-sanitizer; `queue`: only frames one after another, on all devices. Built by make
+ * cuda-tests. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -145,7 +146,8 @@ static void compare_on(scene *s, spx_extract_cuda *dev, size_t ndev, const char 
     }
     const int bits = same_bits(&g, &again);
     const int ok = flux <= 1e-6 && ivar <= 1e-8 && res <= 1e-8 && chi2 <= 1e-8 && fraction <= 1e-12 && mask == 0 &&
-                   bits && nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed;
+                   bits && nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed &&
+                   nc.npix == ng.npix && nc.npix_bad == ng.npix_bad && nc.npix_masked == ng.npix_masked;
     printf(
         "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on the "
         "CPU, repeated: %s%s\n",
@@ -160,6 +162,39 @@ static void compare_on(scene *s, spx_extract_cuda *dev, size_t ndev, const char 
 static void compare(scene *s, spx_extract_cuda *dev, const char *what)
 {
     compare_on(s, dev, 1, what);
+}
+
+/* An image without information, and traces that miss it, are refused as on the CPU; the next frame is not harmed. */
+static void refuse(const scene *s, spx_extract_cuda *dev, const char *what)
+{
+    scene bad = *s;
+    for (int off = 0; off < 2; off++) {
+        spx_frame c = {0}, g = {0};
+        spx_extract_counts counts;
+        spx_extract_cuda_times times;
+        spx_err ec = {0}, eg = {0};
+        const size_t npix = s->image.nx * s->image.ny;
+        if (off) {
+            bad.o.wmin += 1e4;
+            bad.o.wmax += 1e4;
+        } else {
+            bad.image.mask = need(spx_alloc(npix, sizeof *bad.image.mask, NULL));
+            memset(bad.image.mask, 1, npix * sizeof *bad.image.mask);
+        }
+        const spx_status on_cpu = spx_extract_trace_cpu(&bad.image, &bad.psf, &bad.o, &c, &counts, &ec);
+        const spx_status on_gpu =
+            spx_extract_trace_cuda(dev, 1, &bad.image, &bad.psf, &bad.o, &g, &counts, &times, &eg);
+        const int ok = on_cpu == SPX_EINPUT && on_gpu == SPX_EINPUT && strcmp(ec.msg, eg.msg) == 0;
+        printf("%-28s %s%s\n", what, off ? "traces beside the image" : "all masked", ok ? ": refused" : ":  FAILED");
+        if (!ok)
+            printf("CPU: %s\nGPU: %s\n", ec.msg, eg.msg);
+        failures += !ok;
+        if (!off)
+            spx_free(bad.image.mask);
+        bad = *s;
+        free_frame(&c);
+        free_frame(&g);
+    }
 }
 
 static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
@@ -184,39 +219,61 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
            best.seconds, best.nbundle_host);
 }
 
-/* Frames one after another: each thread takes the next one and a device for it. */
+/* Frames one after another: each thread takes the next one and a device for it. In memory that is kept from frame to
+ * frame, as a program with a queue has it. */
 enum { QUEUE = 24, MOST_DEVICES = 16 };
 
 typedef struct {
-    scene *s;
+    scene s;
     spx_extract_cuda *dev;
     int ndev, nthreads;
+    const spx_frame *want; /* what each frame must be; NULL: not compared, for its time */
     atomic_int next, failed;
 } queue;
 
 static void *work_off(void *p)
 {
     queue *q = p;
-    spx_extract_options o = q->s->o;
+    spx_extract_options o = q->s.o;
     o.nthreads = q->nthreads;
     for (int i; (i = atomic_fetch_add(&q->next, 1)) < QUEUE;) {
         spx_frame g = {0};
         spx_extract_counts counts;
         spx_extract_cuda_times times;
-        if (spx_extract_trace_cuda(&q->dev[i % q->ndev], 1, &q->s->image, &q->s->psf, &o, &g, &counts, &times, NULL))
+        if (spx_extract_trace_cuda(&q->dev[i % q->ndev], 1, &q->s.image, &q->s.psf, &o, &g, &counts, &times, NULL) ||
+            (q->want && !same_bits(&g, q->want)))
             atomic_store(&q->failed, 1);
         free_frame(&g);
     }
     return NULL;
 }
 
-static void time_queue(scene *s, spx_extract_cuda *dev, int ndev, int ncall, const char *what)
+static void *copy_of(const void *from, size_t n, size_t size)
+{
+    void *to = need(spx_alloc(n, size, NULL));
+    memcpy(to, from, n * size);
+    return to;
+}
+
+/* Twice: compared with what device 0 makes of the frame alone, and for its time. */
+static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncall, const char *what)
 {
     double seconds = 0.0;
-    queue q = {.s = s, .dev = dev, .ndev = ndev, .nthreads = (omp_get_max_threads() + ncall - 1) / ncall};
-    for (int warm = 0; warm < 2; warm++) {
+    spx_frame want = {0};
+    spx_extract_counts counts;
+    spx_extract_cuda_times times;
+    spx_err e = {0};
+    const size_t npix = s->image.nx * s->image.ny;
+    spx_mem_keep(1);
+    queue q = {.s = *s, .dev = dev, .ndev = ndev, .nthreads = (omp_get_max_threads() + ncall - 1) / ncall};
+    q.s.image.data = copy_of(s->image.data, npix, sizeof *s->image.data);
+    q.s.image.ivar = copy_of(s->image.ivar, npix, sizeof *s->image.ivar);
+    q.s.image.mask = copy_of(s->image.mask, npix, sizeof *s->image.mask);
+    check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &want, &counts, &times, &e), &e);
+    for (int timed = 0; timed < 2; timed++) {
         pthread_t thread[4 * MOST_DEVICES];
         const double begin = omp_get_wtime();
+        q.want = timed ? NULL : &want;
         atomic_store(&q.next, 0);
         for (int i = 0; i < ncall; i++)
             if (pthread_create(&thread[i], NULL, work_off, &q) != 0) {
@@ -230,6 +287,11 @@ static void time_queue(scene *s, spx_extract_cuda *dev, int ndev, int ncall, con
     printf("%-28s %d frames, %d at a time on %d devices: %.4f s a frame%s\n", what, QUEUE, ncall, ndev, seconds / QUEUE,
            q.failed ? "  FAILED" : "");
     failures += q.failed;
+    free_frame(&want);
+    spx_free(q.s.image.data);
+    spx_free(q.s.image.ivar);
+    spx_free(q.s.image.mask);
+    spx_mem_keep(0);
 }
 
 /* Several devices: one frame shared out among them, then a queue. */
@@ -242,8 +304,8 @@ static void several(int ndev)
         check(spx_extract_cuda_open(&dev[i], i, &e), &e);
     compare_on(&s, dev, (size_t)ndev, "shared out");
     for (int n = 1; n <= ndev; n++)
-        for (int ncall = n; ncall <= 4 * n; ncall *= 2)
-            time_queue(&s, dev, n, ncall, "queue");
+        for (int each = 1; each <= 4; each++)
+            time_queue(&s, dev, n, each * n, "queue");
     free_scene(&s);
     for (int i = 0; i < ndev; i++)
         spx_extract_cuda_free(&dev[i]);
@@ -267,6 +329,12 @@ int main(int argc, char **argv)
         spx_extract_cuda_free(&dev);
         return 0;
     }
+    const int count = spx_extract_cuda_count(), ndev = count < MOST_DEVICES ? count : MOST_DEVICES;
+    if (argc > 1 && strcmp(argv[1], "queue") == 0) {
+        several(ndev);
+        spx_extract_cuda_free(&dev);
+        return failures != 0;
+    }
     s = make_scene('r', 12, 6000.0, 6040.0, 0);
     s.o.bundle_size = 5;
     compare(&s, &dev, "12 fibres, bundles of 5");
@@ -276,6 +344,7 @@ int main(int argc, char **argv)
     free_scene(&s);
     s = make_scene('b', 7, 4000.0, 4320.0, MASKS | GAP);
     s.o.bundle_size = 4;
+    refuse(&s, &dev, "blue, masks and a gap");
     compare(&s, &dev, "blue, masks and a gap");
     free_scene(&s);
     if (!small) {
@@ -296,7 +365,7 @@ int main(int argc, char **argv)
                 s.o.max_device_mem = 0;
             }
             if (arm == 0)
-                for (int ncall = 1; ncall <= 4; ncall *= 2)
+                for (int ncall = 1; ncall <= 4; ncall++)
                     time_queue(&s, &dev, 1, ncall, name);
             free_scene(&s);
         }
@@ -304,9 +373,8 @@ int main(int argc, char **argv)
         compare(&s, &dev, "100 fibres with a gap");
         time_it(&s, &dev, "100 fibres with a gap");
         free_scene(&s);
-        const int count = spx_extract_cuda_count();
-        if (count > 1)
-            several(count < MOST_DEVICES ? count : MOST_DEVICES);
+        if (ndev > 1)
+            several(ndev);
     }
     spx_extract_cuda_free(&dev);
     printf("%s\n", failures ? "FAILED" : "all equal");

@@ -1,0 +1,75 @@
+/* Pixels of the image: weights out of ivar and mask, and whether there is anything to extract (see spx_extract_weigh()
+ * and spx_extract_judge(), whose counts these are). */
+#ifndef SPX_EXTRACT_CUDA_WEIGH_CUH
+#define SPX_EXTRACT_CUDA_WEIGH_CUH
+
+#include "extract/extract_cuda_spots.cuh"
+
+namespace
+{
+
+enum { PIXELS_BAD, PIXELS_MASKED, PIXELS_SEEN, PIXELS_BLIND, PIXEL_COUNTS };
+
+/* Adds what the threads of a block have counted. */
+__device__ void count_up(unsigned long long *to, unsigned n)
+{
+    const unsigned sum = __reduce_add_sync(FULL, n);
+    if (threadIdx.x % WARP == 0 && sum > 0)
+        atomicAdd(to, (unsigned long long)sum);
+}
+
+/* Weights in the place of ivar; mask may be NULL. */
+__global__ void weigh_kernel(size_t npix, const float *data, const unsigned *mask, float *ivar,
+                             unsigned long long *count)
+{
+    unsigned bad = 0, masked = 0;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < npix; i += (size_t)gridDim.x * blockDim.x) {
+        const float v = ivar[i];
+        const bool is_bad = !isfinite(data[i]) || !isfinite(v) || v < 0.0f;
+        const bool is_masked = (mask && mask[i] != 0) || !(v > 0.0f);
+        bad += is_bad;
+        masked += is_masked && !is_bad;
+        ivar[i] = is_bad || is_masked ? 0.0f : v;
+    }
+    count_up(&count[PIXELS_BAD], bad);
+    count_up(&count[PIXELS_MASKED], masked);
+}
+
+/* The three pixels in the middle of the spots of fibres first ... and the bins of the output: thread (bin, fibre). */
+__global__ void look_kernel(work k, int first, unsigned long long *count)
+{
+    const int bin = blockIdx.x * blockDim.x + threadIdx.x;
+    const size_t fibre = (size_t)first + blockIdx.y;
+    unsigned seen = 0, blind = 0;
+    if (bin < k.nwave) {
+        const size_t at = (size_t)bin + k.pad;
+        const double x = floor(series(k.nxc, k.xcoef + fibre * k.nxc, k.bx + at * k.nxc) + 0.5);
+        const double y = floor(series(k.nyc, k.ycoef + fibre * k.nyc, k.by + at * k.nyc) + 0.5);
+        if (y >= 0.0 && y < (double)k.ccd_ny && x >= -1.0 && x <= (double)k.ccd_nx)
+            for (long column = (long)x - 1; column <= (long)x + 1; column++)
+                if (column >= 0 && column < k.ccd_nx) {
+                    seen++;
+                    blind += !(k.weight[(size_t)y * k.ccd_nx + column] > 0.0f);
+                }
+    }
+    count_up(&count[PIXELS_SEEN], seen);
+    count_up(&count[PIXELS_BLIND], blind);
+}
+
+/* On a stream, after the pixels; count: [PIXEL_COUNTS], zeroed. */
+spx_status weigh(const work &k, const unsigned *mask, int first, int nspec, unsigned long long *count,
+                 cudaStream_t stream, spx_err *e)
+{
+    const unsigned blocks_of_pixels = 2048, bins = 128;
+    weigh_kernel<<<blocks_of_pixels, 256, 0, stream>>>((size_t)k.ccd_nx * k.ccd_ny, k.data, mask, (float *)k.weight,
+                                                       count);
+    for (int at = 0; at < nspec; at += 65535)
+        look_kernel<<<dim3(blocks(k.nwave, bins), nspec - at < 65535 ? nspec - at : 65535), bins, 0, stream>>>(
+            k, first + at, count);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+} // namespace
+
+#endif
