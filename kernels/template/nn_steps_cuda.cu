@@ -301,6 +301,17 @@ template <typename T> void send(const learner &t, const spx::array<T> &to, const
                "copy to the device");
 }
 
+/* Memory with a copy of host values, or with zeros; on the learner's stream, since no thread may wait for the whole
+ * device while another one captures a graph. */
+template <typename T> void bring(const learner &t, spx::array<T> &to, const T *from, size_t n)
+{
+    to = spx::array<T>(n);
+    if (from != nullptr)
+        send(t, to, from, n);
+    else
+        spx::check(cudaMemsetAsync(to.get(), 0, n * sizeof(T), t.stream.s), "device memory");
+}
+
 template <typename T> void fetch(const learner &t, const spx::array<T> &from, T *to, size_t n)
 {
     spx::to_host += n * sizeof(T);
@@ -402,18 +413,15 @@ extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *less
             t.y.emplace_back(most * nn->size[k + 1]);
             t.d.emplace_back(lesson->batch * nn->size[k + 1]);
         }
-        t.x = spx::upload(lesson->x, lesson->nrow * nn->size[0]);
-        t.z = spx::upload(lesson->z, lesson->nrow * nout);
-        t.w = spx::upload(lesson->weight, t.total);
-        t.m = spx::array<float>(t.total);
-        t.v = spx::array<float>(t.total);
-        t.m.clear(t.total);
-        t.v.clear(t.total);
-        t.sigma = spx::upload(lesson->sigma, nout);
+        bring(t, t.x, lesson->x, lesson->nrow * nn->size[0]);
+        bring(t, t.z, lesson->z, lesson->nrow * nout);
+        bring(t, t.w, lesson->weight, t.total);
+        bring<float>(t, t.m, nullptr, t.total);
+        bring<float>(t, t.v, nullptr, t.total);
+        bring(t, t.sigma, lesson->sigma, nout);
         t.sum = spx::array<double>(1);
         t.look = spx::array<int32_t>(lesson->most);
-        t.epoch = spx::array<int>(2);
-        t.epoch.clear(2);
+        bring<int>(t, t.epoch, nullptr, 2);
         /* as the CPU rounds them */
         const size_t left = lesson->epoch - (size_t)(t.nstep - 1) * lesson->batch;
         std::vector<float> scale(2 * nout);
@@ -424,8 +432,8 @@ extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *less
             const double s = lesson->sigma[k % nout];
             scale[k] = (float)(s * s / total / (double)(k < nout ? lesson->batch : left));
         }
-        t.scale = spx::upload(scale.data(), scale.size());
-        spx::check(cudaDeviceSynchronize(), "copies to the device"); /* on another stream than the steps */
+        bring(t, t.scale, scale.data(), scale.size());
+        spx::check(cudaStreamSynchronize(t.stream.s), "copies to the device");
         l->state = made.release();
         return SPX_OK;
     });
