@@ -21,6 +21,18 @@ enum {
     SPX_TRACE_MAX_BAND = 96    /* a bin that overlaps with more bins of its own trace: bins far smaller than a pixel */
 };
 
+/* What is left out, as multiples of the tolerance and as fractions of the diagonal of M (elements as if it were 1): the
+ * square root feels it divided by its smallest eigenvalue there, some 0.01 where nothing is masked, and the flux times
+ * its signal-to-noise ratio. Together that is the tolerance up to signal-to-noise ratios of a hundred. */
+#define SPX_TRACE_FAR    1.0   /* of T, below which its diagonals beyond those of M are not made */
+#define SPX_TRACE_LITTLE 0.1   /* of an element of T, by the end of a column of V */
+#define SPX_TRACE_STRONG 0.001 /* of T, by neighbours beyond the next */
+#define SPX_TRACE_TRIM   0.003 /* of the outer diagonals of A_s */
+#define SPX_TRACE_POLES  0.03  /* of the square root itself, relative */
+
+/* T as a fraction of M that a column may meet, at least: what is cut off is its product with the other column. */
+#define SPX_TRACE_OTHER 1e-4
+
 /* Regularisation that is tried where equations have no solution. */
 #define SPX_TRACE_RETRY 1e-4
 
@@ -177,6 +189,12 @@ static inline size_t spx_trace_band(int m, int reach, int hsizey, double toleran
         band = m + SPX_TRACE_WIDER > least ? m + SPX_TRACE_WIDER : least;
     }
     return (size_t)(band > hsizey ? band : hsizey);
+}
+
+/* How far off the square root may be for a tolerance; rounding ends at some 1e-14. */
+static inline double spx_trace_root_error(double tolerance)
+{
+    return fmax(SPX_TRACE_POLES * tolerance, 1e-14);
 }
 
 /* NULL where the compiler or the processor lacks the instructions. */

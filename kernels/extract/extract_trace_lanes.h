@@ -544,7 +544,8 @@ ALWAYS_INLINE vec coupling(const spx_trace_bundle *b, size_t lane, int f, int g,
 
 /* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into t[nbin][band + 1][nl], with V = L^-1 B and B the
  * block of M between a fibre and the others: what the Schur complement with respect to the others takes off. Column j
- * of V starts at the first bin that overlaps with j and goes on until what it adds is below the tolerance.
+ * of V starts at the first bin that overlaps with j and goes on until what is left of it is too little for any element
+ * of T: the product of this rest with another column is at most sqrt(rest T_jj), T_jj that of the other.
  *
  * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by,
  * and are 0 elsewhere. Returns the largest change of the diagonal of T, as a fraction of that of M. */
@@ -553,7 +554,7 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
 {
     const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + SPX_TRACE_TAIL) * q;
     const size_t nl = b->nl, trow = (size_t)(band + 1) * nl, column = (size_t)most * SPX_VL;
-    const double far = 30.0 * p->tolerance, little = 0.001 * p->tolerance;
+    const double far = SPX_TRACE_FAR * p->tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
     double *scaled = columns + (size_t)(band + 1) * column;
     int *length = (int *)(scaled + column); /* [band + 1] rows of each column */
     vec change = every(0.0);
@@ -561,7 +562,8 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
     for (size_t j = j0 > (size_t)band ? j0 - (size_t)band : 0; j < j1; j++) {
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
         double *v = columns + j % (size_t)(band + 1) * column;
-        vec recent = every(0.0);
+        const vec other = every(SPX_TRACE_OTHER) * diagonal, least = every(little * little) * diagonal * diagonal;
+        vec recent = every(0.0), taken = every(0.0);
         int rows = 0;
         for (int bin = -depth; bin <= depth + SPX_TRACE_TAIL; bin++) {
             const long k = (long)j + bin;
@@ -584,7 +586,8 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
                 added += sum * u;
             }
             recent = every(0.5) * recent + added;
-            if (bin > depth && all_lanes(recent <= every(little) * diagonal))
+            taken += added;
+            if (bin > depth && all_lanes(recent * vmax(taken, other) <= least))
                 break;
         }
         length[j % (size_t)(band + 1)] = rows;
@@ -597,16 +600,16 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
                 continue;
             }
             const size_t slot = (j - (size_t)d) % (size_t)(band + 1);
-            const double *other = columns + slot * column + d * q * SPX_VL;
+            const double *before = columns + slot * column + d * q * SPX_VL;
             const int common = length[slot] - d * q < rows ? length[slot] - d * q : rows;
             vec sum = every(0.0), odd = every(0.0);
             int i = 0;
             for (; i + 1 < common; i += 2) {
-                sum += load(scaled + i * SPX_VL) * load(other + i * SPX_VL);
-                odd += load(scaled + (i + 1) * SPX_VL) * load(other + (i + 1) * SPX_VL);
+                sum += load(scaled + i * SPX_VL) * load(before + i * SPX_VL);
+                odd += load(scaled + (i + 1) * SPX_VL) * load(before + (i + 1) * SPX_VL);
             }
             if (i < common)
-                sum += load(scaled + i * SPX_VL) * load(other + i * SPX_VL);
+                sum += load(scaled + i * SPX_VL) * load(before + i * SPX_VL);
             sum += odd;
             if (d == 0) {
                 if (any_lane(sum > every(far) * diagonal))
@@ -731,7 +734,7 @@ static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, cons
 {
     const size_t n = p->nbin, nl = b->nl, trow = (b->band + 1) * nl;
     const size_t around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
-    const double limit = 0.03 * p->tolerance;
+    const double limit = SPX_TRACE_STRONG * p->tolerance;
     memset(strong, 0, n);
     for (int side = 0; side < 2; side++) {
         /* most of rel(g) anywhere: rules out nearly all bins */
@@ -808,7 +811,7 @@ static int traces_cross(const spx_trace_plan *p, const spx_trace_bundle *b, scal
     bins_around(p, b, &k0, &k1);
     for (int df = b->reach; df > 2; df--)
         for (size_t f = 0; f + (size_t)df < b->nf; f++)
-            if (most_overlap(b, s, f, df, k0, k1) > 0.03 * p->tolerance)
+            if (most_overlap(b, s, f, df, k0, k1) > SPX_TRACE_STRONG * p->tolerance)
                 return 1;
     return 0;
 }
@@ -863,7 +866,8 @@ static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_b
     if (!overlap_of)
         return SPX_EIO;
     spx_status st = SPX_OK;
-    double *chain = overlap_of + ((size_t)b->reach + 1) * b->nf, *best = chain + b->nf, limit = 0.03 * p->tolerance;
+    double *chain = overlap_of + ((size_t)b->reach + 1) * b->nf, *best = chain + b->nf,
+           limit = SPX_TRACE_STRONG * p->tolerance;
     size_t k0 = j0, k1 = j1;
     bins_around(p, b, &k0, &k1);
     for (int df = 1; df <= b->reach; df++)
@@ -1188,8 +1192,7 @@ ALWAYS_INLINE void root_of(size_t n, int m, int h, double tolerance, matrix a, c
             (*bad)[i] = -1;
             lo = hi = 1.0;
         }
-        /* an error of the square root is one of ivar twice, and of flux and resolution */
-        int np = spx_sqrt_choose(lo < hi ? lo : hi, hi, 0.1 * tolerance, shift[i], weight[i]);
+        int np = spx_sqrt_choose(lo < hi ? lo : hi, hi, spx_trace_root_error(tolerance), shift[i], weight[i]);
         for (int k = np; k < SPX_MAX_POLES; k++) { /* no weight: adds nothing */
             shift[i][k] = hi;
             weight[i][k] = 0.0;
@@ -1244,13 +1247,13 @@ static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root
     return 1;
 }
 
-/* Half-bandwidth that A_s of a fibre needs: diagonals beyond it have no element above 0.03 tolerance, scaled to a unit
- * diagonal; they are cleared. */
+/* Half-bandwidth that A_s of a fibre needs: diagonals beyond it have no element, scaled to a unit diagonal, that
+ * matters; they are cleared. */
 static size_t trim(const spx_trace_plan *p, const spx_trace_bundle *b, double *a, size_t f)
 {
     const size_t n = p->nbin, row = (b->band + 1) * b->nl;
     for (size_t d = b->band; d > (size_t)b->hi[0]; d--) {
-        double least = 0.03 * p->tolerance;
+        double least = SPX_TRACE_TRIM * p->tolerance;
         for (size_t k = 0; k + d < n; k++) {
             double v = a[k * row + d * b->nl + f];
             if (v * v > least * least * a[k * row + f] * a[(k + d) * row + f])

@@ -241,14 +241,21 @@ static inline void dense_bundle(const scene *s, size_t fibre0, size_t nf, dense 
                     sum += os[i * no + k] * os[j * no + k];
                 a[i * nb + j] = m[(s0 + i) * n + s0 + j] - sum;
             }
-        info |= LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)nb, a, (lapack_int)nb, root);
-        CHECK(info == 0 && root[0] > 0.0, "dense square root: %d, %g", (int)info, root[0]);
+        /* A = L L^T = U S^2 U^T with L = U S V^T by Jacobi rotations, which keep the digits of small eigenvalues */
+        for (size_t j = 0; j < nb; j++)
+            for (size_t i = 0; i < j; i++)
+                a[j * nb + i] = 0.0;
+        double stat[6] = {0};
+        info |= LAPACKE_dpotrf(LAPACK_COL_MAJOR, 'L', (lapack_int)nb, a, (lapack_int)nb);
+        info |= LAPACKE_dgesvj(LAPACK_COL_MAJOR, 'L', 'U', 'N', (lapack_int)nb, (lapack_int)nb, a, (lapack_int)nb, root,
+                               0, q, (lapack_int)nb, stat);
+        CHECK(info == 0 && root[nb - 1] > 0.0, "dense square root: %d, %g", (int)info, root[nb - 1]);
         for (size_t i = 0; i < nb; i++) {
             norm[i] = 0.0;
             for (size_t j = 0; j < nb; j++) {
                 double sum = 0.0;
                 for (size_t k = 0; k < nb; k++)
-                    sum += a[k * nb + i] * sqrt(root[k]) * a[k * nb + j];
+                    sum += a[k * nb + i] * stat[0] * root[k] * a[k * nb + j];
                 q[i * nb + j] = sum;
                 norm[i] += sum;
             }
