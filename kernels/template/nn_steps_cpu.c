@@ -14,10 +14,10 @@ typedef struct {
     const spx_nn *nn;
     const spx_template_kernels *kernels;
     size_t nweight, nbias;
-    double total;                                             /* sum of sigma^2 */
     float *w, *grad, *m, *v;                                  /* [nweight + nbias] */
     float *y[SPX_NN_MAX_LAYER + 1], *d[SPX_NN_MAX_LAYER + 1]; /* [rows][size] layers and derivatives */
     float *back[2];                                           /* [batch][widest] */
+    float *scale[2]; /* [outputs] sigma^2 over its sum and the rows of a step: a whole one, an epoch's last */
 } learner;
 
 size_t spx_nn_steps(const spx_nn_lesson *lesson)
@@ -40,6 +40,8 @@ static void close_cpu(spx_nn_learner *l)
     }
     spx_free(t->back[0]);
     spx_free(t->back[1]);
+    spx_free(t->scale[0]);
+    spx_free(t->scale[1]);
     spx_free(t);
     l->state = NULL;
 }
@@ -74,15 +76,17 @@ static void take(learner *t, size_t n, const int32_t *row)
 static void gradient(learner *t, size_t n, const int32_t *row)
 {
     const spx_nn *nn = t->nn;
-    const double *sigma = t->lesson->sigma;
+    const float *scale = t->scale[n < t->lesson->batch];
     size_t nc = nn->size[nn->nlayer];
     take(t, n, row);
     forward(t, n, nn->nlayer, 1);
     float *delta = t->back[0], *next = t->back[1];
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        const float *y = t->y[nn->nlayer] + i * nc, *z = t->lesson->z + (size_t)row[i] * nc;
+#pragma omp simd
         for (size_t k = 0; k < nc; k++)
-            delta[i * nc + k] = (float)(sigma[k] * sigma[k] / t->total / (double)n) *
-                                (t->y[nn->nlayer][i * nc + k] - t->lesson->z[(size_t)row[i] * nc + k]);
+            delta[i * nc + k] = scale[k] * (y[k] - z[k]);
+    }
     size_t at = t->nweight, bias = t->nweight + t->nbias;
     for (size_t l = nn->nlayer; l-- > 0;) {
         size_t nin = nn->size[l], nout = nn->size[l + 1];
@@ -90,16 +94,20 @@ static void gradient(learner *t, size_t n, const int32_t *row)
         bias -= nout;
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)nout, (int)nin, (int)n, 1, delta, (int)nout, t->y[l],
                     (int)nin, 0, t->grad + at, (int)nin);
-        memset(t->grad + bias, 0, nout * sizeof *t->grad);
+        float *grad = t->grad + bias;
+        memset(grad, 0, nout * sizeof *grad);
         for (size_t i = 0; i < n; i++)
+#pragma omp simd
             for (size_t k = 0; k < nout; k++)
-                t->grad[bias + k] += delta[i * nout + k];
+                grad[k] += delta[i * nout + k];
         if (l == 0)
             break;
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)nin, (int)nout, 1, delta, (int)nout,
                     t->w + at, (int)nin, 0, next, (int)nin);
+        const float *slope = t->d[l];
+#pragma omp simd
         for (size_t i = 0; i < n * nin; i++)
-            next[i] *= t->d[l][i];
+            next[i] *= slope[i];
         float *swap = delta;
         delta = next;
         next = swap;
@@ -178,6 +186,8 @@ spx_status spx_nn_open_cpu(struct spx_backend *b, const spx_nn_lesson *lesson, s
     spx_nn_count(nn, &t->nweight, &t->nbias);
     const size_t total = t->nweight + t->nbias, nc = nn->size[nn->nlayer];
     const size_t most = lesson->batch > PIECE ? lesson->batch : PIECE;
+    const size_t left = lesson->epoch - (spx_nn_steps(lesson) - 1) * lesson->batch;
+    double sum = 0;
     size_t width = 0;
     int ok = (t->w = spx_alloc(total, sizeof *t->w, e)) && (t->grad = spx_alloc(total, sizeof *t->grad, e)) &&
              (t->m = spx_alloc(total, sizeof *t->m, e)) && (t->v = spx_alloc(total, sizeof *t->v, e));
@@ -187,11 +197,16 @@ spx_status spx_nn_open_cpu(struct spx_backend *b, const spx_nn_lesson *lesson, s
              (t->d[k] = spx_alloc2(lesson->batch, nn->size[k], sizeof *t->d[k], e));
     }
     ok = ok && (t->back[0] = spx_alloc2(lesson->batch, width, sizeof *t->back[0], e)) &&
-         (t->back[1] = spx_alloc2(lesson->batch, width, sizeof *t->back[1], e));
+         (t->back[1] = spx_alloc2(lesson->batch, width, sizeof *t->back[1], e)) &&
+         (t->scale[0] = spx_alloc(nc, sizeof *t->scale[0], e)) && (t->scale[1] = spx_alloc(nc, sizeof *t->scale[1], e));
     if (!ok)
         return SPX_EIO;
     memcpy(t->w, lesson->weight, total * sizeof *t->w);
     for (size_t k = 0; k < nc; k++)
-        t->total += lesson->sigma[k] * lesson->sigma[k];
+        sum += lesson->sigma[k] * lesson->sigma[k];
+    for (size_t k = 0; k < nc; k++) {
+        t->scale[0][k] = (float)(lesson->sigma[k] * lesson->sigma[k] / sum / (double)lesson->batch);
+        t->scale[1][k] = (float)(lesson->sigma[k] * lesson->sigma[k] / sum / (double)left);
+    }
     return SPX_OK;
 }

@@ -2,8 +2,9 @@
  *
  * Up to SMALL templates (or pixels): eigenvectors of their products, in double precision. More: a randomised range
  * finder with one power iteration (Halko, Martinsson & Tropp 2011, SIAM Review 53, 217), in single precision but for
- * the products that orthonormalise, which passes through the templates in blocks and costs a fraction. Either gives
- * candidates; what K of them leave out is then measured, not estimated. */
+ * the products that orthonormalise, which passes through the templates in blocks and costs a fraction. It begins with
+ * sums of a few templates each, with random signs (a count sketch: Clarkson & Woodruff 2017, J. ACM 63, 54), which cost
+ * nothing beside the products. Either gives candidates; what K of them leave out is then measured, not estimated. */
 #include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
@@ -21,6 +22,7 @@ enum {
     SPARE = 24,   /* of them the last are not as good as the first */
     BLOCK = 256,  /* templates at a time */
     STEP = 4,
+    AHEAD = 32,
     COLUMNS = 1024, /* pixels at a time, of products in double precision */
     DRAW_SKETCH = 104
 };
@@ -44,8 +46,14 @@ static void candidates_free(candidates *c)
     *c = (candidates){0};
 }
 
+/* What K components leave of a block of templates: sum of squares, and the largest. */
+typedef struct {
+    size_t K, known; /* that were taken out; whose coefficients are known */
+    double sum, largest;
+} left_out;
+
 /* ln flux minus mean of n templates from row0 on, every `step`-th, into x[n][nwave]; and the largest of a row, its sum
- * of squares added to *sum. */
+ * of squares into *sum. */
 static void centred_double(const spx_setup *s, size_t row0, size_t n, size_t step, double *x)
 {
     for (size_t i = 0; i < n; i++)
@@ -56,6 +64,7 @@ static void centred_double(const spx_setup *s, size_t row0, size_t n, size_t ste
 static double largest_double(size_t n, const double *x, double *sum)
 {
     double most = 0;
+    *sum = 0;
     for (size_t k = 0; k < n; k++) {
         most = fmax(most, fabs(x[k]));
         *sum += x[k] * x[k];
@@ -72,6 +81,7 @@ static void centred_single(const spx_setup *s, size_t row0, size_t n, size_t ste
 
 static double largest_single(size_t n, const float *x, double *sum)
 {
+    *sum = 0;
     return spx_template_kernels_find()->largest(n, x, sum);
 }
 
@@ -177,8 +187,23 @@ static void sketch_free(sketch *k)
     spx_free(k->small);
 }
 
+/* Rows rows[n][m] turned into orthonormal ones that span the same, in order, by the Cholesky factor of their products:
+ * exactly, but for what rounding makes of rows that are nearly the same. 0: some of them are the same. */
+static int in_order(sketch *k, size_t n, size_t m, float *rows)
+{
+    products(n, m, rows, k->small, k->gram);
+    if (LAPACKE_dpotrf(LAPACK_ROW_MAJOR, 'L', (int)n, k->gram, (int)n) != 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++)
+            k->turn[i * n + j] = (float)(j <= i ? k->gram[i * n + j] : 0);
+    cblas_strsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, (int)n, (int)m, 1, k->turn, (int)n,
+                rows, (int)m);
+    return 1;
+}
+
 /* Orthonormal rows to[r][m] that span those of from[L][m], by importance; r into *rank, eigenvalues into k->value. */
-static spx_status orthonormal(sketch *k, size_t L, size_t m, const float *from, float *to, size_t *rank, spx_err *e)
+static spx_status by_importance(sketch *k, size_t L, size_t m, const float *from, float *to, size_t *rank, spx_err *e)
 {
     products(L, m, from, k->small, k->gram);
     spx_status st = eigen(L, k->gram, k->value, e);
@@ -206,19 +231,30 @@ static void gather(const spx_setup *s, sketch *k, size_t L)
     }
 }
 
-/* What rounding has left of the products of different components is taken out, in order. */
-static spx_status tidy(sketch *k, candidates *c, spx_err *e)
+/* Orthonormal rows in place of rows[*n][m], which are a basis and no more: fewer where some of them are the same. */
+static spx_status basis(sketch *k, size_t *n, size_t m, float *rows, float *room, spx_err *e)
 {
-    size_t n = c->n;
-    products(n, k->nw, c->comp, k->small, k->gram);
-    if (LAPACKE_dpotrf(LAPACK_ROW_MAJOR, 'L', (int)n, k->gram, (int)n) != 0)
-        return spx_fail(e, SPX_EIO, "principal components of the templates were not found");
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n; j++)
-            k->turn[i * n + j] = (float)(j <= i ? k->gram[i * n + j] : 0);
-    cblas_strsm(CblasRowMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, (int)n, (int)k->nw, 1, k->turn,
-                (int)n, c->comp, (int)k->nw);
-    return SPX_OK;
+    size_t rank = 0;
+    memcpy(room, rows, *n * m * sizeof *rows);
+    if (in_order(k, *n, m, rows))
+        return SPX_OK;
+    spx_status st = by_importance(k, *n, m, room, rows, &rank, e);
+    *n = rank;
+    return st;
+}
+
+/* y[L][nw]: template t, with a random sign, is a part of sum t mod L. */
+static void count_sketch(const spx_setup *s, sketch *k)
+{
+    for (size_t row = 0; row < k->n; row += BLOCK) {
+        size_t n = k->n - row < BLOCK ? k->n - row : BLOCK;
+        centred_single(s, row, n, 1, k->x);
+        for (size_t i = 0; i < n; i++) {
+            uint32_t counter[4] = {(uint32_t)(row + i), (uint32_t)((row + i) >> 32), DRAW_SKETCH, 0}, draw[4];
+            spx_philox(0, counter, draw);
+            cblas_saxpy((int)k->nw, draw[0] & 1 ? 1 : -1, k->x + i * k->nw, 1, k->y + (row + i) % k->L * k->nw, 1);
+        }
+    }
 }
 
 /* L candidates or fewer. */
@@ -233,28 +269,21 @@ static spx_status find(const spx_setup *s, size_t L, candidates *c, spx_err *e)
         !(k.gram = spx_alloc2(L, L, sizeof *k.gram, e)) || !(k.value = spx_alloc(L, sizeof *k.value, e)) ||
         !(k.small = spx_alloc2(L, COLUMNS, sizeof *k.small, e)))
         goto end;
-    for (size_t i = 0; i < L * k.n; i += 4) {
-        uint32_t counter[4] = {(uint32_t)i, (uint32_t)(i >> 32), DRAW_SKETCH, 0}, draw[4];
-        spx_philox(0, counter, draw);
-        for (size_t j = 0; j < 4 && i + j < L * k.n; j++)
-            k.z[i + j] = (float)((double)draw[j] * 0x1p-31 - 1);
-    }
-    gather(s, &k, L);
-    if ((st = orthonormal(&k, L, k.nw, k.y, k.q, &r, e)) != SPX_OK || r == 0)
+    count_sketch(s, &k);
+    r = L;
+    if ((st = basis(&k, &r, k.nw, k.y, k.q, e)) != SPX_OK || r == 0)
         goto end;
-    for (size_t row = 0; row < k.n; row += BLOCK) { /* z = q times the templates, transposed */
+    for (size_t row = 0; row < k.n; row += BLOCK) { /* z = y times the templates, transposed */
         size_t n = k.n - row < BLOCK ? k.n - row : BLOCK;
         centred_single(s, row, n, 1, k.x);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, (int)n, (int)k.nw, 1, k.q, (int)k.nw, k.x,
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, (int)n, (int)k.nw, 1, k.y, (int)k.nw, k.x,
                     (int)k.nw, 0, k.z + row, (int)k.n);
     }
-    L = r;
-    if ((st = orthonormal(&k, L, k.n, k.z, k.q, &r, e)) != SPX_OK)
+    if ((st = basis(&k, &r, k.n, k.z, k.q, e)) != SPX_OK || r == 0)
         goto end;
-    memcpy(k.z, k.q, r * k.n * sizeof *k.z);
     L = r;
     gather(s, &k, L);
-    if ((st = orthonormal(&k, L, k.nw, k.y, k.q, &r, e)) != SPX_OK)
+    if ((st = by_importance(&k, L, k.nw, k.y, k.q, &r, e)) != SPX_OK)
         goto end;
     c->n = r;
     c->nvalue = k.n;
@@ -264,7 +293,9 @@ static spx_status find(const spx_setup *s, size_t L, candidates *c, spx_err *e)
     if (st == SPX_OK) {
         memcpy(c->comp, k.q, r * k.nw * sizeof *c->comp);
         memcpy(c->value, k.value, r * sizeof *c->value);
-        st = tidy(&k, c, e);
+        /* what rounding has left of the products of different components is taken out */
+        if (!in_order(&k, r, k.nw, c->comp))
+            st = spx_fail(e, SPX_EIO, "principal components of the templates were not found");
     }
 end:
     sketch_free(&k);
@@ -287,22 +318,30 @@ static size_t guess(const candidates *c, size_t nw, double error)
 static spx_status choose(const spx_setup *s, const candidates *c, int single, double error, double most, size_t *K,
                          double *rms, double *largest, int *kept, spx_err *e)
 {
-    int known = 0;
+    const size_t nblock = (s->ntemp + BLOCK - 1) / BLOCK;
+    left_out *r = spx_alloc(nblock, sizeof *r, e);
+    spx_status st = r ? SPX_OK : SPX_EIO;
     *K = guess(c, s->nwave, error);
-    for (;;) {
-        size_t before = *K;
-        double sum;
-        spx_status st = single ? residual_single(s, c, most, K, &known, &sum, largest, e)
-                               : residual_double(s, c, most, K, &known, &sum, largest, e);
-        if (st != SPX_OK)
-            return st;
+    while (st == SPX_OK) {
+        st = single ? measure_single(s, c, most, K, r, e) : measure_double(s, c, most, K, r, e);
+        double sum = 0;
+        *largest = 0;
+        int stale = 0;
+        for (size_t b = 0; b < nblock; b++) {
+            stale |= r[b].K < *K;
+            sum += r[b].sum;
+            *largest = fmax(*largest, r[b].largest);
+        }
         *rms = sqrt(sum / (double)s->ntemp / (double)s->nwave);
         *kept = *rms <= error && !(most > 0 && *largest > most);
-        if (*K == before && (*kept || *K == c->n))
-            return SPX_OK;
-        if (*K == before) /* the rms is too large: the guess was wrong */
-            *K = *K + STEP < c->n ? *K + STEP : c->n;
+        if (stale) /* K grew on the way: the blocks before that once more */
+            continue;
+        if (*kept || *K == c->n)
+            break;
+        *K = *K + STEP < c->n ? *K + STEP : c->n; /* the rms is too large: the guess was wrong */
     }
+    spx_free(r);
+    return st;
 }
 
 spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)

@@ -1,54 +1,95 @@
 /* Coefficients of templates on components, and what is left of them: included once for each precision (pca.c), which
  * defines REAL, GEMM and NAME(). */
 
-/* Coefficients on all candidates, if they are not known (*known), and what K components leave of all templates: *sum of
- * squares and the largest; while the largest of some template is above `most`, *K grows by STEP, up to c->n. */
-static spx_status NAME(residual)(const spx_setup *s, const candidates *c, double most, size_t *K, int *known,
-                                 double *sum, double *largest, spx_err *e)
+/* Room of NAME(measure): a block of templates, the worst of them, all candidates; coefficients. */
+typedef struct {
+    REAL *x, *worst, *comp; /* [BLOCK][nw], [BLOCK][nw], [nc][nw] */
+    REAL *coef;             /* [BLOCK][nc] */
+} NAME(room);
+
+/* Coefficients of x[n][nw] on candidates from ... to-1, into coef[n][nc]. */
+static void NAME(project)(const NAME(room) * r, size_t nw, size_t nc, size_t n, const REAL *x, size_t from, size_t to)
+{
+    if (to > from)
+        GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)(to - from), (int)nw, 1, x, (int)nw,
+             r->comp + from * nw, (int)nw, 0, r->coef + from, (int)nc);
+}
+
+static void NAME(take_out)(const NAME(room) * r, size_t nw, size_t nc, size_t n, REAL *x, size_t from, size_t to)
+{
+    if (to > from)
+        GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)nw, (int)(to - from), -1, r->coef + from, (int)nc,
+             r->comp + from * nw, (int)nw, 1, x, (int)nw);
+}
+
+/* Templates row0 ... row0+n-1 with *K components. Where that leaves more than `most` of one of them, *K grows by STEP,
+ * up to c->n, until it does not: only those are looked at meanwhile. */
+static void NAME(measure_block)(const spx_setup *s, const candidates *c, double most, size_t row0, size_t n, size_t *K,
+                                const NAME(room) * r, left_out *out)
+{
+    size_t nw = s->nwave, nc = c->n, used = *K, known = out->known < *K ? out->known : *K;
+    NAME(centred)(s, row0, n, 1, r->x);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < known; k++)
+            r->coef[i * nc + k] = (REAL)c->coef[(row0 + i) * nc + k];
+    NAME(project)(r, nw, nc, n, r->x, known, used);
+    NAME(take_out)(r, nw, nc, n, r->x, 0, used);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = known; k < used; k++)
+            c->coef[(row0 + i) * nc + k] = (double)r->coef[i * nc + k];
+    for (;;) {
+        size_t bad = 0;
+        double sum;
+        out->sum = out->largest = 0;
+        for (size_t i = 0; i < n; i++) {
+            double here = NAME(largest)(nw, r->x + i * nw, &sum);
+            out->sum += sum;
+            out->largest = fmax(out->largest, here);
+            if (most > 0 && here > most && used < nc)
+                memcpy(r->worst + bad++ * nw, r->x + i * nw, nw * sizeof *r->x);
+        }
+        if (bad == 0)
+            break;
+        for (size_t ahead = used; bad > 0 && *K < nc;) {
+            if (ahead == *K) { /* coefficients of more of them at once */
+                ahead = *K + AHEAD < nc ? *K + AHEAD : nc;
+                NAME(project)(r, nw, nc, bad, r->worst, *K, ahead);
+            }
+            size_t from = *K, still = 0;
+            *K = *K + STEP < ahead ? *K + STEP : ahead;
+            NAME(take_out)(r, nw, nc, bad, r->worst, from, *K);
+            for (size_t i = 0; i < bad; i++)
+                still += NAME(largest)(nw, r->worst + i * nw, &sum) > most;
+            bad = still > 0 ? bad : 0;
+        }
+        NAME(project)(r, nw, nc, n, r->x, used, *K);
+        NAME(take_out)(r, nw, nc, n, r->x, used, *K);
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = used; k < *K; k++)
+                c->coef[(row0 + i) * nc + k] = (double)r->coef[i * nc + k];
+        used = *K;
+    }
+    out->K = used;
+    out->known = used > out->known ? used : out->known;
+}
+
+/* What *K components leave of each block of templates, out[blocks], where that is not known; *K may grow on the way. */
+static spx_status NAME(measure)(const spx_setup *s, const candidates *c, double most, size_t *K, left_out *out,
+                                spx_err *e)
 {
     size_t nw = s->nwave, nc = c->n;
-    spx_status st = SPX_EIO;
-    REAL *x = spx_alloc2(BLOCK, nw, sizeof *x, e), *comp = spx_alloc2(nc, nw, sizeof *comp, e);
-    REAL *coef = spx_alloc2(BLOCK, nc, sizeof *coef, e);
-    if (!x || !comp || !coef)
-        goto end;
-    for (size_t k = 0; k < nc * nw; k++)
-        comp[k] = (REAL)c->comp[k];
-    *sum = *largest = 0;
-    for (size_t row = 0; row < s->ntemp; row += BLOCK) {
-        size_t n = s->ntemp - row < BLOCK ? s->ntemp - row : BLOCK, used = 0;
-        NAME(centred)(s, row, n, 1, x);
-        if (!*known && nc > 0)
-            GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)nc, (int)nw, 1, x, (int)nw, comp, (int)nw, 0,
-                 coef, (int)nc);
-        for (size_t k = 0; k < n * nc; k++)
-            if (*known)
-                coef[k] = (REAL)c->coef[row * nc + k];
-            else
-                c->coef[row * nc + k] = (double)coef[k];
-        for (;;) {
-            double here = 0;
-            if (*K > used)
-                GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)nw, (int)(*K - used), -1, coef + used,
-                     (int)nc, comp + used * nw, (int)nw, 1, x, (int)nw);
-            used = *K;
-            double worst = 0;
-            for (size_t i = 0; i < n; i++)
-                worst = fmax(worst, NAME(largest)(nw, x + i * nw, &here));
-            if ((most > 0 && worst > most) && *K < nc) {
-                *K = *K + STEP < nc ? *K + STEP : nc;
-                continue;
-            }
-            *sum += here;
-            *largest = fmax(*largest, worst);
-            break;
-        }
-    }
-    *known = 1;
-    st = SPX_OK;
-end:
-    spx_free(x);
-    spx_free(comp);
-    spx_free(coef);
+    NAME(room)
+    r = {spx_alloc2(BLOCK, nw, sizeof *r.x, e), spx_alloc2(most > 0 ? BLOCK : 1, nw, sizeof *r.worst, e),
+         spx_alloc2(nc, nw, sizeof *r.comp, e), spx_alloc2(BLOCK, nc, sizeof *r.coef, e)};
+    spx_status st = r.x && r.worst && r.comp && r.coef ? SPX_OK : SPX_EIO;
+    for (size_t k = 0; k < nc * nw && st == SPX_OK; k++)
+        r.comp[k] = (REAL)c->comp[k];
+    for (size_t row = 0, b = 0; row < s->ntemp && st == SPX_OK; row += BLOCK, b++)
+        if (out[b].K < *K || out[b].known == 0)
+            NAME(measure_block)(s, c, most, row, s->ntemp - row < BLOCK ? s->ntemp - row : BLOCK, K, &r, &out[b]);
+    spx_free(r.x);
+    spx_free(r.worst);
+    spx_free(r.comp);
+    spx_free(r.coef);
     return st;
 }

@@ -130,20 +130,30 @@ static vf exponential_of_minus(vf a)
     return (vf)((vn)p + (((vn)shifted - (vn)magic) << 23));
 }
 
+static vf silu_of(vf a, vf *slope)
+{
+    vf u = 1 / (1 + exponential_of_minus(a)), y = a * u;
+    *slope = u + y * (1 - u);
+    return y;
+}
+
 static void silu(size_t n, float *a, float *slope)
 {
     enum { W = 2 * SPX_VL };
-    for (size_t k = 0; k < n; k += W) {
-        const size_t m = (n - k < W ? n - k : W) * sizeof *a;
-        vf x = {0}, u, y;
-        memcpy(&x, a + k, m);
-        u = 1 / (1 + exponential_of_minus(x));
-        y = x * u;
-        memcpy(a + k, &y, m);
-        if (slope) {
-            u += y * (1 - u);
-            memcpy(slope + k, &u, m);
-        }
+    vf x, d;
+    size_t k = 0;
+    for (; k + W <= n; k += W) {
+        memcpy(&x, a + k, sizeof x);
+        x = silu_of(x, &d);
+        memcpy(a + k, &x, sizeof x);
+        if (slope)
+            memcpy(slope + k, &d, sizeof d);
+    }
+    for (; k < n; k++) {
+        x = silu_of((vf){0} + a[k], &d);
+        a[k] = x[0];
+        if (slope)
+            slope[k] = d[0];
     }
 }
 

@@ -29,15 +29,48 @@ static double select_rank(double *v, size_t n, size_t k)
     return v[k];
 }
 
+/* Of v[*n] only what lies near rank *k stays, so that ranks *k - 1 and *k are among it, at its front; *k counts in it.
+ * Where to look for them a sample says (Floyd & Rivest 1975, Comm. ACM 18, 165): one pass counts, without branches that
+ * nobody can predict, another gathers. Nothing changes where the sample misled. */
+static void narrow(double *v, size_t *n, size_t *k)
+{
+    enum { SAMPLE = 128, MARGIN = 15 }; /* 2.6 standard deviations of a rank */
+    double sample[SAMPLE];
+    for (size_t i = 0; i < SAMPLE; i++)
+        sample[i] = v[i * (*n / SAMPLE)];
+    const double lo = select_rank(sample, SAMPLE, SAMPLE / 2 - MARGIN),
+                 hi = select_rank(sample, SAMPLE, SAMPLE / 2 + MARGIN);
+    size_t below = 0, upto = 0, m = 0;
+#pragma omp simd reduction(+ : below, upto)
+    for (size_t i = 0; i < *n; i++) {
+        below += v[i] < lo;
+        upto += v[i] <= hi;
+    }
+    if (below + 1 > *k || upto <= *k)
+        return;
+    for (size_t i = 0; i < *n; i++) {
+        const double x = v[i];
+        v[m] = x;
+        m += (x >= lo) & (x <= hi);
+    }
+    *n = m;
+    *k -= below;
+}
+
 double spx_median(double *v, size_t n)
 {
+    enum { MANY = 512 };
     if (n == 0)
         return 0.0;
-    double upper = select_rank(v, n, n / 2);
-    if (n % 2 == 1)
+    const size_t odd = n % 2;
+    size_t k = n / 2;
+    if (n >= MANY)
+        narrow(v, &n, &k);
+    double upper = select_rank(v, n, k);
+    if (odd)
         return upper;
     double lower = v[0];
-    for (size_t i = 1; i < n / 2; i++)
+    for (size_t i = 1; i < k; i++)
         lower = v[i] > lower ? v[i] : lower;
     return lower + (upper - lower) / 2.0;
 }

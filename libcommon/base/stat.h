@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* Median of v[n] (mean of the two middle values for even n; 0 for n = 0). Reorders v. No value may be NaN. */
+/* Median of v[n] (mean of the two middle values for even n; 0 for n = 0). What v holds afterwards is
+ * not said. No value may be NaN. */
 double spx_median(double *v, size_t n);
 
 #endif
