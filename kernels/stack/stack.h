@@ -40,6 +40,8 @@ spx_status spx_stack_cpu(const spx_traces *tr, const spx_shifts *sh, const spx_s
 /* What every backend does first: checks the input, finds the window, takes memory for *out. */
 spx_status spx_stack_begin(const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, spx_stack *out,
                            spx_err *e);
+/* Smallest and largest of nshift shifts, `stride` apart, of each of n traces. */
+void spx_stack_range(const int32_t *shift, size_t nshift, size_t stride, size_t n, int32_t *low, int32_t *high);
 /* Message for a sum that is beyond the type's range. */
 spx_status spx_stack_overflow(int precision, spx_err *e);
 

@@ -10,19 +10,41 @@
 /* Windows end here: sums and differences of sample indices stay far from the end of int64. */
 #define FARTHEST ((size_t)1 << 40)
 
+/* Traces whose shifts are looked through together. */
+enum { AT_ONCE = 64 };
+
+void spx_stack_range(const int32_t *shift, size_t nshift, size_t stride, size_t n, int32_t *low, int32_t *high)
+{
+    memcpy(low, shift, n * sizeof *low);
+    memcpy(high, shift, n * sizeof *high);
+    for (size_t k = 1; k < nshift; k++) {
+        const int32_t *s = shift + k * stride;
+#pragma omp simd
+        for (size_t j = 0; j < n; j++) {
+            low[j] = s[j] < low[j] ? s[j] : low[j];
+            high[j] = s[j] > high[j] ? s[j] : high[j];
+        }
+    }
+}
+
 spx_status spx_stack_window(const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, int64_t *t0,
                             size_t *length, spx_err *e)
 {
     int64_t low = INT64_MAX, high = INT64_MIN;
     if (tr->ntrace == 0 || sh->nshift == 0)
         return spx_fail(e, SPX_EINPUT, "there are no %s", tr->ntrace == 0 ? "traces" : "shifts");
-    for (size_t k = 0; k < sh->nshift; k++)
-        for (size_t j = 0; j < tr->ntrace; j++) {
-            int64_t first = spx_stack_first(tr->offset[j], sh->shift[k * tr->ntrace + j], 0);
-            int64_t end = first + (int64_t)(tr->start[j + 1] - tr->start[j]);
+    for (size_t j0 = 0; j0 < tr->ntrace; j0 += AT_ONCE) {
+        int32_t least[AT_ONCE], most[AT_ONCE];
+        const size_t n = tr->ntrace - j0 < AT_ONCE ? tr->ntrace - j0 : AT_ONCE;
+        spx_stack_range(sh->shift + j0, sh->nshift, tr->ntrace, n, least, most);
+        for (size_t i = 0; i < n; i++) {
+            const size_t j = j0 + i;
+            const int64_t first = spx_stack_first(tr->offset[j], least[i], 0);
+            const int64_t end = spx_stack_first(tr->offset[j], most[i], 0) + (int64_t)(tr->start[j + 1] - tr->start[j]);
             low = first < low ? first : low;
             high = end > high ? end : high;
         }
+    }
     *t0 = o->has_t0 ? o->t0 : low;
     if (!o->has_length && (*t0 >= high || *t0 < -(int64_t)FARTHEST))
         return spx_fail(e, SPX_EUSAGE,
@@ -35,17 +57,22 @@ spx_status spx_stack_window(const spx_traces *tr, const spx_shifts *sh, const sp
     return SPX_OK;
 }
 
-/* 1 when all n values are finite. */
+/* 1 when all n values are finite: 0 times such a value is 0. */
 static int all_finite(int precision, const void *data, size_t n)
 {
-    int ok = 1;
-    if (precision == 4)
+    int bad = 0;
+    if (precision == 4) {
+        const float *x = data;
+#pragma omp simd reduction(| : bad)
         for (size_t i = 0; i < n; i++)
-            ok &= isfinite(((const float *)data)[i]) != 0;
-    else
+            bad |= !(x[i] * 0.0F == 0.0F);
+    } else {
+        const double *x = data;
+#pragma omp simd reduction(| : bad)
         for (size_t i = 0; i < n; i++)
-            ok &= isfinite(((const double *)data)[i]) != 0;
-    return ok;
+            bad |= !(x[i] * 0.0 == 0.0);
+    }
+    return !bad;
 }
 
 static spx_status check_input(const spx_traces *tr, const spx_shifts *sh, spx_err *e)

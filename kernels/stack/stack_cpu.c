@@ -8,7 +8,7 @@
 
 /* Samples that are computed together; rows whose tiles share a scratch; how the shifts are cut. Fixed, so that results
  * do not depend on the number of threads. */
-enum { CHUNK = 4096, ROWS = 16, LONGEST_TILE = 128, MOST_BLOCKS = 64, FEWEST_SHIFTS = 32 };
+enum { CHUNK = 4096, ROWS = 16, LONGEST_TILE = 128, SPAN = 512, MOST_BLOCKS = 64, FEWEST_SHIFTS = 32, VECTOR = 64 };
 
 /* Below this number of terms threads cost more than they bring. */
 #define FEW_TERMS 1e6
@@ -28,6 +28,7 @@ typedef struct {
     spx_stack *out;
     size_t item; /* bytes of a value */
     char *padded;
+    int is_short;                          /* traces are shorter than a tile */
     size_t nchunk, shifts_at_once, nblock; /* chunks of samples; blocks of shifts */
     int32_t *low, *high;                   /* [nblock, ntrace]: smallest and largest shift of each trace in a block */
     size_t npart, nlane;                   /* partial maxima of one value: parts of them, each of so many lanes */
@@ -92,17 +93,22 @@ typedef struct {
 #undef TARGET
 #endif
 
-typedef int item_function(const job *w, const trace *tr, size_t ntrace, size_t b, size_t c, double *sum, void *scratch);
+/* The functions of a variant. */
+typedef struct {
+    int (*item)(const job *w, const trace *tr, size_t ntrace, size_t b, size_t c, double *sum, void *scratch);
+    void (*merge)(const job *w);
+} loops_of;
 
-static item_function *choose_loops(int precision)
+static loops_of choose_loops(int precision)
 {
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx512f"))
-        return precision == 4 ? item_f32_avx512 : item_f64_avx512;
+        return precision == 4 ? (loops_of){item_f32_avx512, merge_f32_avx512}
+                              : (loops_of){item_f64_avx512, merge_f64_avx512};
     if (__builtin_cpu_supports("avx2"))
-        return precision == 4 ? item_f32_avx2 : item_f64_avx2;
+        return precision == 4 ? (loops_of){item_f32_avx2, merge_f32_avx2} : (loops_of){item_f64_avx2, merge_f64_avx2};
 #endif
-    return precision == 4 ? item_f32 : item_f64;
+    return precision == 4 ? (loops_of){item_f32, merge_f32} : (loops_of){item_f64, merge_f64};
 }
 
 /* Scratch of one thread. */
@@ -122,13 +128,15 @@ static void scratch_free(scratch *s, int nthreads)
     spx_free(s);
 }
 
-static scratch *scratch_new(int nthreads, size_t ntrace, size_t item, spx_err *e)
+static scratch *scratch_new(int nthreads, const job *w, spx_err *e)
 {
+    const size_t rows = ROWS * (SPAN * w->item + 2 * VECTOR), ntrace = w->tr->ntrace;
+    const size_t nsum = ntrace > SPX_STACK_BLOCK || w->o->earlier != NULL ? ROWS * SPAN : 0;
     scratch *s = spx_alloc((size_t)nthreads, sizeof *s, e);
     for (int i = 0; s != NULL && i < nthreads; i++)
-        if ((s[i].reach = spx_alloc(ntrace, sizeof *s->reach, e)) == NULL ||
-            (s[i].sum = spx_alloc2(ROWS, LONGEST_TILE, sizeof *s->sum, e)) == NULL ||
-            (s[i].row = spx_alloc2(ROWS, LONGEST_TILE, item, e)) == NULL) {
+        if ((s[i].reach = spx_alloc_unset(ntrace, 1, sizeof *s->reach, e)) == NULL ||
+            (s[i].sum = spx_alloc_unset(nsum, 1, sizeof *s->sum, e)) == NULL ||
+            (s[i].row = spx_alloc_unset(rows, 1, 1, e)) == NULL) {
             scratch_free(s, nthreads);
             return NULL;
         }
@@ -152,42 +160,6 @@ static size_t find_traces(const job *w, size_t b, size_t c, trace *out)
     return n;
 }
 
-/* Value and index of partial maximum i. */
-static double value_at(const job *w, size_t i)
-{
-    const void *a = w->best;
-    return w->item == 4 ? (double)((const float *)a)[i] : ((const double *)a)[i];
-}
-
-static int64_t index_at(const job *w, size_t i)
-{
-    const void *a = w->which;
-    return w->item == 4 ? ((const int32_t *)a)[i] : ((const int64_t *)a)[i];
-}
-
-/* The largest of the partial maxima; the one of the smallest index where several are equal. */
-static void merge(const job *w)
-{
-    spx_stack *out = w->out;
-    const int over_time = out->method == SPX_STACK_MAX;
-    const size_t n = over_time ? out->nshift : out->length;
-    for (size_t i = 0; i < n; i++) {
-        size_t top = i * w->nlane;
-        int64_t where = INT64_MAX;
-        for (size_t p = 0; p < w->npart; p++)
-            for (size_t l = 0; l < w->nlane; l++) {
-                size_t at = (p * n + i) * w->nlane + l;
-                int64_t index = index_at(w, at) + (over_time ? out->t0 + (int64_t)(p * CHUNK + l) : 0);
-                if (spx_stack_before(value_at(w, at), index, value_at(w, top), where)) {
-                    top = at;
-                    where = index;
-                }
-            }
-        memcpy((char *)out->value + w->item * i, w->best + w->item * top, w->item);
-        out->index[i] = where;
-    }
-}
-
 /* Copy of the traces with LONGEST_TILE zeros before, between and behind them. */
 static spx_status pad(job *w, spx_err *e)
 {
@@ -206,6 +178,7 @@ static spx_status prepare(job *w, spx_err *e)
 {
     const size_t ntrace = w->tr->ntrace, nshift = w->sh->nshift;
     spx_stack *out = w->out;
+    w->is_short = w->tr->nsample < ntrace * LONGEST_TILE;
     w->nchunk = (out->length + CHUNK - 1) / CHUNK;
     w->shifts_at_once = (nshift + MOST_BLOCKS - 1) / MOST_BLOCKS;
     if (w->shifts_at_once < FEWEST_SHIFTS)
@@ -215,19 +188,16 @@ static spx_status prepare(job *w, spx_err *e)
     if (st != SPX_OK || (w->low = spx_alloc2(w->nblock, ntrace, sizeof *w->low, e)) == NULL ||
         (w->high = spx_alloc2(w->nblock, ntrace, sizeof *w->high, e)) == NULL)
         return SPX_EIO;
-    for (size_t k = 0; k < nshift; k++) {
-        int32_t *low = w->low + k / w->shifts_at_once * ntrace, *high = w->high + k / w->shifts_at_once * ntrace;
-        const int32_t *shift = w->sh->shift + k * ntrace;
-        for (size_t j = 0; j < ntrace; j++) {
-            low[j] = k % w->shifts_at_once == 0 || shift[j] < low[j] ? shift[j] : low[j];
-            high[j] = k % w->shifts_at_once == 0 || shift[j] > high[j] ? shift[j] : high[j];
-        }
+    for (size_t b = 0; b < w->nblock; b++) {
+        const size_t k = b * w->shifts_at_once;
+        const size_t n = nshift - k < w->shifts_at_once ? nshift - k : w->shifts_at_once;
+        spx_stack_range(w->sh->shift + k * ntrace, n, ntrace, ntrace, w->low + b * ntrace, w->high + b * ntrace);
     }
     if (out->method == SPX_STACK_STACK)
         return SPX_OK;
     const int over_time = out->method == SPX_STACK_MAX;
     w->npart = over_time ? w->nchunk : w->nblock;
-    w->nlane = over_time ? 64 / w->item : 1;
+    w->nlane = over_time ? VECTOR / w->item : 1;
     size_t n = w->npart * w->nlane;
     if ((w->best = spx_alloc2(n, over_time ? nshift : out->length, w->item, e)) == NULL ||
         (w->which = spx_alloc2(n, over_time ? nshift : out->length, w->item, e)) == NULL)
@@ -244,10 +214,10 @@ spx_status spx_stack_cpu(const spx_traces *tr, const spx_shifts *sh, const spx_s
     job w = {.tr = tr, .sh = sh, .o = o, .out = out, .item = (size_t)out->precision};
     const double terms = (double)sh->nshift * (double)sh->ntrace * (double)out->length;
     const int nthreads = o->nthreads > 1 && terms > FEW_TERMS ? o->nthreads : 1;
-    item_function *item = choose_loops(out->precision);
+    const loops_of loops = choose_loops(out->precision);
     scratch *s = NULL;
     st = prepare(&w, e);
-    if (st == SPX_OK && (s = scratch_new(nthreads, tr->ntrace, w.item, e)) == NULL)
+    if (st == SPX_OK && (s = scratch_new(nthreads, &w, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK) {
         int finite = 1;
@@ -256,7 +226,7 @@ spx_status spx_stack_cpu(const spx_traces *tr, const spx_shifts *sh, const spx_s
             const size_t b = i / w.nchunk, c = i % w.nchunk, k0 = b * w.shifts_at_once;
             const scratch *mine = &s[omp_get_thread_num()];
             const size_t n = find_traces(&w, b, c, mine->reach);
-            finite &= item(&w, mine->reach, n, b, c, mine->sum, mine->row);
+            finite &= loops.item(&w, mine->reach, n, b, c, mine->sum, mine->row);
             if (c == 0)
                 spx_progress_step(o->progress, sh->nshift - k0 < w.shifts_at_once ? sh->nshift - k0 : w.shifts_at_once);
         }
@@ -264,7 +234,7 @@ spx_status spx_stack_cpu(const spx_traces *tr, const spx_shifts *sh, const spx_s
             st = spx_stack_overflow(out->precision, e);
     }
     if (st == SPX_OK && out->method != SPX_STACK_STACK)
-        merge(&w);
+        loops.merge(&w);
     scratch_free(s, nthreads);
     spx_free(w.padded);
     spx_free(w.low);

@@ -296,16 +296,12 @@ struct layout {
     layout(const spx_shifts *sh, size_t k0, size_t n)
     {
         const size_t ntrace = sh->ntrace, nchunk = (n + CHUNK - 1) / CHUNK;
-        low.assign(nchunk * ntrace, INT_MAX);
-        high.assign(nchunk * ntrace, INT_MIN);
+        low.resize(nchunk * ntrace);
+        high.resize(nchunk * ntrace);
         at.assign(nchunk * ntrace, 0);
-        for (size_t k = 0; k < n; k++)
-            for (size_t j = 0; j < ntrace; j++) {
-                const size_t m = k / CHUNK * ntrace + j;
-                const int s = sh->shift[(k0 + k) * ntrace + j];
-                low[m] = std::min(low[m], s);
-                high[m] = std::max(high[m], s);
-            }
+        for (size_t c = 0; c < nchunk; c++)
+            spx_stack_range(sh->shift + (k0 + c * CHUNK) * ntrace, std::min((size_t)CHUNK, n - c * CHUNK), ntrace,
+                            ntrace, &low[c * ntrace], &high[c * ntrace]);
         widest = 0;
         for (size_t c = 0; c < nchunk; c++)
             for (size_t j0 = 0; j0 < ntrace; j0 += BLOCK) {

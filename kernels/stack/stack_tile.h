@@ -1,11 +1,11 @@
 /* The loops of shift-and-stack that take the time. A tile is TILE samples of one stack; its sums stay in registers
  * while the traces are added, and the traces of a tile stay in the first cache while they are added up for one set of
- * shifts after another. stack_cpu.c includes this file once for each type and instruction set, with
- *     T, I        type of the traces; integer of the same size
- *     NAME(x)     name of a function of this variant
+ * shifts after another. Of traces that are shorter than a tile most of that would be additions of zeros: they are added
+ * one after another to the rows of a few sets of shifts, a span of SPAN samples that stays in the first cache. The
+ * order of the additions to a sample is the same. stack_cpu.c includes this file once for each type and instruction
+ * set, with T, I        type of the traces; integer of the same size NAME(x)     name of a function of this variant
  *     TARGET      attribute that selects the instruction set
- * Vectors have 64 bytes; the compiler splits them where registers are shorter. The order of the additions is the same
- * everywhere. */
+ * Vectors have 64 bytes; the compiler splits them where registers are shorter. */
 
 typedef T NAME(vec) __attribute__((vector_size(64)));
 typedef T NAME(vec_any) __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
@@ -46,10 +46,38 @@ TARGET static void NAME(part)(const trace *tr, size_t n, const int32_t *shift, c
     to[7] = a7;
 }
 
-/* Stacks of nk <= ROWS sets of shifts, from set k on, at samples t ... t + TILE - 1: row[nk][TILE]. `n` of the traces
- * reach them. sum[ROWS][TILE] is scratch; where `earlier` is given it holds what is added to. */
-TARGET static void NAME(rows)(const job *w, const trace *tr, size_t n, size_t k, size_t nk, int64_t t, int earlier,
-                              double *restrict sum, T *restrict row)
+/* The same for nk sets of shifts at samples t ... t + count - 1, of short traces: to rows of count + LANES samples,
+ * `ld` apart, of which as many as LANES in front are written to, too. */
+TARGET static void NAME(part_short)(const trace *tr, size_t n, size_t nk, size_t ntrace, const int32_t *shift,
+                                    const T *weight, int64_t t, int64_t count, T *restrict out, size_t ld)
+{
+    for (size_t r = 0; r < nk; r++)
+        for (int64_t l = -(int64_t)NAME(LANES); l < count + (int64_t)NAME(LANES); l += (int64_t)NAME(LANES))
+            *(NAME(vec_any) *)(void *)(out + (int64_t)(r * ld) + l) = (NAME(vec)){0};
+    for (size_t m = 0; m < n; m++) {
+        const int64_t first = tr[m].first - t, length = tr[m].length;
+        const T *a = tr[m].data;
+        for (size_t r = 0; r < nk; r++) {
+            const int64_t begin = first + shift[r * ntrace + tr[m].j];
+            const T x = weight[r * ntrace + tr[m].j];
+            if (begin >= count || begin + length <= 0 || !(x < 0 || x > 0))
+                continue;
+            /* vectors that reach the span: up to LANES beyond it on both sides; there are zeros behind the trace */
+            int64_t i = begin < 0 ? -begin / (int64_t)NAME(LANES) * (int64_t)NAME(LANES) : 0;
+            const int64_t end = length < count - begin ? length : count - begin;
+            for (; i < end; i += (int64_t)NAME(LANES)) {
+                const NAME(vec_any) *p = (const void *)(a + i);
+                NAME(vec_any) *to = (void *)(out + (int64_t)(r * ld) + begin + i);
+                *to += x * *p;
+            }
+        }
+    }
+}
+
+/* Stacks of nk <= ROWS sets of shifts, from set k on, at samples t ... t + count - 1: row[nk], ld apart. `n` of the
+ * traces reach them. sum[ROWS][SPAN] is scratch; where `earlier` is given it holds what is added to. */
+TARGET static void NAME(rows)(const job *w, const trace *tr, size_t n, size_t k, size_t nk, int64_t t, size_t count,
+                              int earlier, double *restrict sum, T *restrict row, size_t ld)
 {
     const int32_t *shift = w->sh->shift + k * w->tr->ntrace;
     const T *weight = (const T *)w->sh->weight + k * w->tr->ntrace;
@@ -59,21 +87,25 @@ TARGET static void NAME(rows)(const job *w, const trace *tr, size_t n, size_t k,
         size_t end = m;
         while (end < n && tr[end].j / SPX_STACK_BLOCK == tr[m].j / SPX_STACK_BLOCK)
             end++;
+        if (w->is_short)
+            NAME(part_short)(tr + m, end - m, nk, w->tr->ntrace, shift, weight, t, (int64_t)count, row, ld);
         for (size_t r = 0; r < nk; r++) {
-            T *now = row + r * NAME(TILE);
-            NAME(part)(tr + m, end - m, shift + r * w->tr->ntrace, weight + r * w->tr->ntrace, t, now);
+            T *now = row + r * ld;
+            if (!w->is_short)
+                NAME(part)(tr + m, end - m, shift + r * w->tr->ntrace, weight + r * w->tr->ntrace, t, now);
             if (end == n && !summed)
                 continue; /* one block: its sum is the sum */
-            for (size_t l = 0; l < NAME(TILE); l++)
-                sum[r * NAME(TILE) + l] = (summed ? sum[r * NAME(TILE) + l] : 0.0) + (double)now[l];
+            for (size_t l = 0; l < count; l++)
+                sum[r * SPAN + l] = (summed ? sum[r * SPAN + l] : 0.0) + (double)now[l];
         }
         if (end == n && !summed)
             return;
         summed = 1;
         m = end;
     } while (m < n);
-    for (size_t l = 0; l < nk * NAME(TILE); l++)
-        row[l] = (T)sum[l];
+    for (size_t r = 0; r < nk; r++)
+        for (size_t l = 0; l < count; l++)
+            row[r * ld + l] = (T)sum[r * SPAN + l];
 }
 
 /* The largest so far in each lane, and the vector it is in: best[LANES], which[LANES]; the first where several are
@@ -121,6 +153,16 @@ TARGET static void NAME(argmax)(const T *row, size_t count, int first, I k, T *b
         }
 }
 
+/* Row of a stack into the result. */
+TARGET static void NAME(store)(const T *row, size_t count, T *to)
+{
+    size_t i = 0;
+    for (; i + NAME(LANES) <= count; i += NAME(LANES))
+        *(NAME(vec_any) *)(void *)(to + i) = *(const NAME(vec_any) *)(const void *)(row + i);
+    for (; i < count; i++)
+        to[i] = row[i];
+}
+
 /* Sets of shifts [k0, k1) at samples [t0, t0 + n) of the window, n <= CHUNK; b, c: numbers of this block of shifts and
  * chunk of samples. 0: a value is not finite. */
 TARGET static int NAME(item)(const job *w, const trace *tr, size_t ntrace, size_t b, size_t c, double *sum,
@@ -129,26 +171,35 @@ TARGET static int NAME(item)(const job *w, const trace *tr, size_t ntrace, size_
     const size_t length = w->out->length, nshift = w->sh->nshift, start = c * CHUNK;
     const size_t k0 = b * w->shifts_at_once, n = length - start < CHUNK ? length - start : CHUNK;
     const size_t k1 = nshift - k0 < w->shifts_at_once ? nshift : k0 + w->shifts_at_once;
-    T *row = scratch, *value = w->out->value, *best = (T *)(void *)w->best;
+    /* rows of spans begin and end with a vector that is not used */
+    const size_t tile = w->is_short ? (size_t)SPAN : (size_t)NAME(TILE), ld = tile + 2 * NAME(LANES);
+    T *row = (T *)scratch + NAME(LANES), *value = w->out->value, *best = (T *)(void *)w->best;
     I *which = (I *)(void *)w->which;
     NAME(mask) finite = ~(NAME(mask)){0};
+    int all = 1;
     for (size_t k = k0; k < k1; k += ROWS) {
         const size_t nk = k1 - k < ROWS ? k1 - k : ROWS;
-        for (size_t i = 0; i < n; i += NAME(TILE)) {
-            const size_t at = start + i, count = n - i < NAME(TILE) ? n - i : NAME(TILE);
+        for (size_t i = 0; i < n; i += tile) {
+            const size_t at = start + i, count = n - i < tile ? n - i : tile;
             for (size_t r = 0; w->o->earlier != NULL && r < nk; r++)
-                for (size_t l = 0; l < NAME(TILE); l++)
-                    sum[r * NAME(TILE) + l] =
-                        l < count ? (double)((const T *)w->o->earlier)[(k + r) * length + at + l] : 0.0;
-            NAME(rows)(w, tr, ntrace, k, nk, (int64_t)at, w->o->earlier != NULL, sum, row);
-            const NAME(vec_any) *v = (const void *)row;
-            for (size_t l = 0; l < 8 * nk; l++)
-                finite &= (NAME(mask))(v[l] - v[l] == 0);
+                for (size_t l = 0; l < count; l++)
+                    sum[r * SPAN + l] = (double)((const T *)w->o->earlier)[(k + r) * length + at + l];
+            NAME(rows)(w, tr, ntrace, k, nk, (int64_t)at, count, w->o->earlier != NULL, sum, row, ld);
             for (size_t r = 0; r < nk; r++) {
-                const T *now = row + r * NAME(TILE);
+                const T *now = row + r * ld;
+                size_t l = 0;
+                for (; l + NAME(LANES) <= count; l += NAME(LANES)) {
+                    const NAME(vec) v = *(const NAME(vec_any) *)(const void *)(now + l);
+                    finite &= (NAME(mask))(v - v == 0);
+                }
+                for (; l < count; l++)
+                    all &= now[l] - now[l] == 0;
+            }
+            for (size_t r = 0; r < nk; r++) {
+                const T *now = row + r * ld;
                 const size_t lanes = (c * nshift + k + r) * NAME(LANES);
                 if (w->out->method == SPX_STACK_STACK)
-                    memcpy(value + (k + r) * length + at, now, count * sizeof(T));
+                    NAME(store)(now, count, value + (k + r) * length + at);
                 else if (w->out->method == SPX_STACK_ARGMAX)
                     NAME(argmax)(now, count, k + r == k0, (I)(k + r), best + b * length + at, which + b * length + at);
                 else
@@ -156,8 +207,31 @@ TARGET static int NAME(item)(const job *w, const trace *tr, size_t ntrace, size_
             }
         }
     }
-    int all = 1;
     for (size_t l = 0; l < NAME(LANES); l++)
         all &= finite[l] != 0;
     return all;
+}
+
+/* The largest of the partial maxima; the one of the smallest index where several are equal. */
+TARGET static void NAME(merge)(const job *w)
+{
+    const spx_stack *out = w->out;
+    const int over_time = out->method == SPX_STACK_MAX;
+    const size_t n = over_time ? out->nshift : out->length;
+    const T *best = (const T *)(const void *)w->best;
+    const I *which = (const I *)(const void *)w->which;
+    for (size_t i = 0; i < n; i++) {
+        T most = best[i * w->nlane];
+        int64_t where = INT64_MAX;
+        for (size_t p = 0; p < w->npart; p++)
+            for (size_t l = 0; l < w->nlane; l++) {
+                const size_t at = (p * n + i) * w->nlane + l;
+                const int64_t index = which[at] + (over_time ? out->t0 + (int64_t)(p * CHUNK + l) : 0);
+                const int first = spx_stack_before((double)best[at], index, (double)most, where);
+                most = first ? best[at] : most;
+                where = first ? index : where;
+            }
+        ((T *)out->value)[i] = most;
+        out->index[i] = where;
+    }
 }
