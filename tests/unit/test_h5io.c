@@ -114,6 +114,55 @@ static void hostile(void)
     (void)unlink(path);
 }
 
+/* Arrays large enough to be read by several threads: in one piece as they are wanted, after a user block, of the other
+ * byte order, in chunks, wanted as another type, and in a file that was cut short after it was opened. */
+static void large(void)
+{
+    enum { N = 3 << 20, BLOCK = 2048 };
+    float *v = spx_alloc(N, sizeof *v, &e), *back = NULL;
+    double *wide = NULL;
+    const char *const name[] = {"/plain", "/other", "/chunks"};
+    size_t d[1] = {0};
+    spx_input in;
+    CHECK(v != NULL);
+    for (size_t i = 0; i < N; i++)
+        v[i] = (float)(i % 1000003) - 7.5f;
+    in_dir("large.h5");
+    for (int userblock = 0; userblock < 2; userblock++) {
+        hsize_t n = N, chunk = 10007;
+        hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), dcpl = H5Pcreate(H5P_DATASET_CREATE),
+              s = H5Screate_simple(1, &n, NULL);
+        (void)H5Pset_userblock(fcpl, userblock ? BLOCK : 0);
+        (void)H5Pset_chunk(dcpl, 1, &chunk);
+        hid_t f = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, H5P_DEFAULT);
+        for (int k = 0; k < 3; k++) {
+            hid_t set = H5Dcreate2(f, name[k], k == 1 ? H5T_IEEE_F32BE : H5T_IEEE_F32LE, s, H5P_DEFAULT,
+                                   k == 2 ? dcpl : H5P_DEFAULT, H5P_DEFAULT);
+            CHECK(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0);
+            (void)H5Dclose(set);
+        }
+        /* not yet on the disk */
+        CHECK(spx_h5_read_f32(f, name[0], 1, d, &back, &e) == SPX_OK && memcmp(back, v, N * sizeof *v) == 0);
+        spx_free(back);
+        (void)H5Pclose(fcpl);
+        (void)H5Pclose(dcpl);
+        (void)H5Sclose(s);
+        (void)H5Fclose(f);
+        CHECK(spx_input_open(&in, path, &e) == SPX_OK);
+        for (int k = 0; k < 3; k++) {
+            CHECK(spx_h5_read_f32(in.file, name[k], 1, d, &back, &e) == SPX_OK && memcmp(back, v, N * sizeof *v) == 0);
+            spx_free(back);
+        }
+        CHECK(spx_h5_read_f64(in.file, name[0], 1, d, &wide, &e) == SPX_OK && wide[N - 1] == (double)v[N - 1]);
+        spx_free(wide);
+        CHECK(truncate(path, N) == 0);
+        CHECK(spx_h5_read_f32(in.file, name[0], 1, d, &back, &e) == SPX_EINPUT);
+        spx_input_close(&in);
+        (void)unlink(path);
+    }
+    spx_free(v);
+}
+
 /* Two images one after another through a real pipe; each reader takes exactly its own. */
 static void through_pipe(size_t limit)
 {
@@ -190,6 +239,7 @@ int main(void)
     CHECK(spx_input_open(&in, dir, &e) == SPX_EINPUT);
     (void)unlink(path);
     hostile();
+    large();
     through_pipe(0);
     /* small limit: the image goes through an unlinked temporary file */
     through_pipe((size_t)1 << 21);
