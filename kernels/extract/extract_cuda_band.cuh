@@ -23,31 +23,32 @@ __device__ void fetch(double *to, const double *from)
 }
 
 /* A loop over n steps, forth or back, each of which reads COUNT doubles that `where(step, i)` points to; `body(step,
- * value)` gets them. buffer: [AHEAD][COUNT][WARP], of this lane. */
-template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, double *buffer, WHERE where, BODY body)
+ * value)` gets them. buffer: [DEPTH][COUNT][WARP], of this lane. */
+template <int COUNT, int DEPTH = AHEAD, class WHERE, class BODY>
+__device__ void stream(int n, double *buffer, WHERE where, BODY body)
 {
-    for (int j = 0; j < AHEAD - 1; j++) {
+    for (int j = 0; j < DEPTH - 1; j++) {
         if (j < n)
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
                 fetch(buffer + (j * COUNT + i) * WARP, where(j, i));
         __pipeline_commit();
     }
-    int slot = 0, free_slot = AHEAD - 1;
+    int slot = 0, free_slot = DEPTH - 1;
     for (int j = 0; j < n; j++) {
-        if (j + AHEAD - 1 < n)
+        if (j + DEPTH - 1 < n)
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
-                fetch(buffer + (free_slot * COUNT + i) * WARP, where(j + AHEAD - 1, i));
+                fetch(buffer + (free_slot * COUNT + i) * WARP, where(j + DEPTH - 1, i));
         __pipeline_commit();
-        __pipeline_wait_prior(AHEAD - 1);
+        __pipeline_wait_prior(DEPTH - 1);
         double value[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             value[i] = buffer[(slot * COUNT + i) * WARP];
         body(j, value);
-        slot = slot + 1 < AHEAD ? slot + 1 : 0;
-        free_slot = free_slot + 1 < AHEAD ? free_slot + 1 : 0;
+        slot = slot + 1 < DEPTH ? slot + 1 : 0;
+        free_slot = free_slot + 1 < DEPTH ? free_slot + 1 : 0;
     }
     __pipeline_wait_prior(0);
 }
@@ -71,7 +72,7 @@ struct segment {
 /* L D L^T as in the CPU's factor(); M columns back are in registers. Column j (1/D, then L) goes to row(j), if that is
  * not NULL. each(j, before) is called with before[t] = L(j, j-t), so that a right-hand side is solved for on the way.
  */
-template <int M, class ROW, class EACH>
+template <int M, int DEPTH = AHEAD, class ROW, class EACH>
 __device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double shift, ROW row, size_t lelem,
                        double *buffer, EACH each)
 {
@@ -84,7 +85,7 @@ __device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double
         for (int d = 0; d <= M; d++)
             back[t][d] = 0.0;
     }
-    stream<M + 1>(
+    stream<M + 1, DEPTH>(
         n, buffer, [&](int j, int i) { return a + (size_t)j * arow + (size_t)i * aelem; },
         [&](int j, double(&in)[M + 1]) {
             double u[M + 1], before[M + 1], other = shift; /* two sums, so that each waits less for itself */
@@ -302,9 +303,9 @@ __device__ void solve_banded(int n, int stop, int m, const double *l, size_t lro
 }
 
 /* Bytes of shared memory that loops of constant length need to read `count` doubles a step. */
-size_t stream_bytes(int mm, int count)
+size_t stream_bytes(int mm, int count, int depth = AHEAD)
 {
-    return has_loop(mm) ? sizeof(double) * AHEAD * WARP * (size_t)count : 0;
+    return has_loop(mm) ? sizeof(double) * depth * WARP * (size_t)count : 0;
 }
 
 } // namespace

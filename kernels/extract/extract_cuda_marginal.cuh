@@ -160,7 +160,7 @@ __global__ void strong_kernel(work k)
     }
 }
 
-/* Half-bandwidth that a fibre needs. */
+/* Half-bandwidth that a fibre needs, by blocks of bins. */
 __global__ void need_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -174,42 +174,29 @@ __global__ void need_kernel(work k)
     for (int d = k.band; d > k.m; d--) {
         const double v = a[(size_t)d * lanes];
         if (j + d < k.n && v * v > least * least * a[0] * a[(size_t)d * row]) {
-            atomicMax(&k.need[column], d);
+            atomicMax(&k.need[(size_t)(j / NEED) * lanes + column], d);
+            atomicMax(&k.need[(size_t)((j + d) / NEED) * lanes + column], d);
             break;
         }
     }
 }
 
-/* And the loop that is compiled for it. */
-__global__ void loop_kernel(work k)
-{
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= k.lanes)
-        return;
-    int most = k.need[column];
-    most = most > k.m ? most : k.m;
-    k.need[column] = k.loop[most > k.h ? most : k.h];
-    k.npole[column] = 0;
-    k.total[column] = 0.0;
-}
-
-/* Sums of magnitudes of the rows of A_s (Gershgorin), into q; diagonals beyond those that a fibre needs are cleared. */
+/* Sums of magnitudes of the rows of A_s (Gershgorin), into q. */
 __global__ void magnitudes_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
-    const int j = i / k.lanes, column = i % k.lanes, need = k.need[column], most = need > k.m ? need : k.m;
+    const int j = i / k.lanes, column = i % k.lanes;
+    const int most = max(k.m, needed(k.need, k, column, j - k.band, j + k.band));
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
-    double *a = k.a + column;
+    const double *a = k.a + column;
     double sum = fabs(a[(size_t)j * arow]);
     for (int d = 1; d <= most; d++) {
         sum += fabs(a[(size_t)j * arow + d * lanes]);
         if (j >= d)
             sum += fabs(a[(size_t)(j - d) * arow + d * lanes]);
     }
-    for (int d = most + 1; d <= k.band; d++)
-        a[(size_t)j * arow + d * lanes] = 0.0;
     k.q[i] = sum;
 }
 
@@ -226,10 +213,9 @@ spx_status marginal(work &k, arena m, slot *s, spx_err *e)
         strong_kernel<<<each, 128, 0, s->stream>>>(k);
     }
     schur_kernel<<<blocks(bins * (k.band + 1), 256), 256, 0, s->stream>>>(k);
-    PASS(zero(s, k.need, sizeof(int) * k.lanes, e));
+    PASS(zero(s, k.need, sizeof(int) * need_blocks(k) * k.lanes, e));
     need_kernel<<<each, 128, 0, s->stream>>>(k);
     magnitudes_kernel<<<each, 128, 0, s->stream>>>(k);
-    loop_kernel<<<blocks(k.lanes, 128), 128, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }

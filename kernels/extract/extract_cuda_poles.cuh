@@ -1,4 +1,4 @@
-/* Bounds of the eigenvalues of A_s, the poles of its square root, and what all ways to the root share. */
+/* Items of the square root, bounds of the eigenvalues of A_s and the poles of its root. */
 #ifndef SPX_EXTRACT_CUDA_POLES_CUH
 #define SPX_EXTRACT_CUDA_POLES_CUH
 
@@ -7,11 +7,210 @@
 namespace
 {
 
-/* A fibre whose bandwidth is larger than there are loops for is worked on by a whole warp, one lane a diagonal. */
-__device__ __host__ inline bool is_wide(int mm)
+/* ---- items: segments of the lanes ---- */
+
+/* A band that is wider than there are loops for is worked on by a whole warp, one lane a diagonal. Masks make bands
+ * wide, but only near by: so it is segments that are wide, not traces. */
+inline bool is_wide(int mm)
 {
-    return mm > 9 && mm < WARP;
+    return mm > 9 && mm <= WIDEST;
 }
+
+/* Items of a kind: one half-bandwidth, or all that a warp each works on. */
+struct kind {
+    bool wide;
+    int mm, first, count, rows, span, npole; /* as in a batch; first: of the list */
+};
+
+struct list {
+    int nitem, nkinds;
+    kind kinds[SPX_TRACE_MOST_BAND + 2];
+};
+
+/* Groups of a launch at most. */
+enum { MOST_GROUPS = 65535 };
+
+/* What goes into a list: all segments; those that do not fit their neighbours, begun earlier; their whole traces. */
+enum { USUAL, LONGER, WHOLE };
+
+/* The list, in t.items. npole: sorts each kind by falling number of poles; lanes without any are left out. */
+void list_items(const work &k, tables &t, const int *npole, int how, list &l)
+{
+    enum { KINDS = SPX_TRACE_MOST_BAND + 2, POLES = SPX_MAX_POLES + 1 };
+    int place[KINDS * POLES + 1] = {0}, n = 0;
+    const auto is_alone = [&](const item &v) { return how != USUAL || is_wide(v.mm); };
+    const auto key = [&](const item &v) {
+        return (is_alone(v) ? 0 : v.mm + 1) * POLES + (npole ? SPX_MAX_POLES - npole[v.column] : 0);
+    };
+    const auto band = [&](int column, int from, int to) {
+        const int need = needed(t.need, k, column, from, to), least = k.m > k.h ? k.m : k.h;
+        return k.loop[need > least ? need : least];
+    };
+    const auto add = [&](int column, int mm, int first, int last, int halo) {
+        const int begin = first > halo ? first - halo : 0, end = halo < k.n - last ? last + halo : k.n;
+        t.draft[n] = {column, mm, first, last, begin, end};
+        place[key(t.draft[n++]) + 1]++;
+    };
+    for (int column = 0; column < k.lanes; column++) {
+        const bool there = t.wanted[column] >= 0 && (!npole || npole[column] > 0);
+        t.most[column] = there ? band(column, 0, k.n) : -1;
+        bool redo = how == USUAL && there && !has_loop(t.most[column]) && !is_wide(t.most[column]);
+        for (int seg = 0; seg < k.nseg && how == WHOLE; seg++)
+            redo |= there && t.redo[(size_t)seg * k.lanes + column] != 0;
+        if (redo) {
+            add(column, t.most[column], 0, k.n, 0);
+            t.most[column] = -1;
+        }
+    }
+    for (int seg = 0; seg < k.nseg && how != WHOLE; seg++)
+        for (int column = 0; column < k.lanes; column++) {
+            if (t.most[column] < 0 || (how == LONGER && t.redo[(size_t)seg * k.lanes + column] == 0))
+                continue;
+            const int first = seg * k.seg, last = first + k.seg < k.n ? first + k.seg : k.n;
+            int halo = how == LONGER ? 4 * WIDE_HALO : HALO * 9, mm = band(column, first - halo, last + halo);
+            if (how == USUAL && is_wide(mm)) {
+                halo = WIDE_HALO;
+                mm = band(column, first - halo, last + halo);
+            } else if (how == USUAL) {
+                halo = HALO * mm;
+            }
+            add(column, mm, first, last, halo);
+        }
+    l.nitem = n;
+    l.nkinds = 0;
+    for (int i = 0; i < KINDS * POLES; i++)
+        place[i + 1] += place[i];
+    for (int i = 0; i < KINDS; i++)
+        if (place[(i + 1) * POLES] > place[i * POLES])
+            l.kinds[l.nkinds++] = {i == 0, 0, place[i * POLES], place[(i + 1) * POLES] - place[i * POLES], 0, 0, 0};
+    for (int i = 0; i < n; i++)
+        t.items[place[key(t.draft[i])]++] = t.draft[i];
+    for (int i = 0; i < l.nkinds; i++) {
+        kind &v = l.kinds[i];
+        for (int j = v.first; j < v.first + v.count; j++) {
+            const item &o = t.items[j];
+            const int written = (o.last + EXTRA < k.n ? o.last + EXTRA : k.n) - o.first,
+                      poles = npole ? npole[o.column] : 1;
+            v.mm = o.mm > v.mm ? o.mm : v.mm;
+            v.rows = o.end - o.begin > v.rows ? o.end - o.begin : v.rows;
+            v.span = written > v.span ? written : v.span;
+            v.npole = poles > v.npole ? poles : v.npole;
+        }
+    }
+}
+
+/* Arrays of a batch of `groups` groups; nrhs right-hand sides, `width` doubles a bin of its share. */
+void take_batch(arena &m, const kind &v, size_t groups, size_t nrhs, size_t width, batch &b)
+{
+    const size_t each = groups * v.npole * (v.wide ? 1 : WARP), line = (size_t)v.mm + 1;
+    b.lower = m.take<double>(each * v.rows * line);
+    b.rhs = m.take<double>(each * v.rows * nrhs);
+    b.share = m.take<double>(each * v.span * width);
+    b.window = m.take<double>(has_loop(v.mm) || v.wide ? 0 : each * line * line);
+}
+
+/* Works on a list, as many items at a time as there is room for, kinds side by side: launch(kind, batch, groups,
+ * stream), and when that is done after(kind, batch, groups). */
+template <class LAUNCH, class AFTER>
+spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t width, slot *s, LAUNCH launch, AFTER after,
+                      spx_err *e)
+{
+    struct {
+        kind of;
+        batch b;
+        int groups;
+    } under_way[SPX_TRACE_MOST_BAND + 2];
+    int count = 0, turn = 0;
+    item *items = m.take<item>((size_t)l.nitem);
+    PASS(put(s, items, (const item *)t.items, (size_t)l.nitem, e));
+    PASS(fork(s, e));
+    arena rest = m;
+    const auto finish = [&]() {
+        PASS(join(s, e));
+        for (int i = 0; i < count; i++)
+            after(under_way[i].of, under_way[i].b, under_way[i].groups);
+        TRY(cudaGetLastError());
+        count = 0;
+        rest = m;
+        return SPX_OK;
+    };
+    for (int i = 0; i < l.nkinds; i++)
+        for (int first = 0, pole = 0; first < l.kinds[i].count;) {
+            kind v = l.kinds[i];
+            const int members = v.wide ? 1 : WARP, left = (v.count - first + members - 1) / members;
+            int groups = pole > 0 ? 1 : left < MOST_GROUPS ? left : (int)MOST_GROUPS;
+            v.npole -= pole;
+            batch b;
+            const auto fits = [&]() {
+                arena counted = {NULL, rest.used, rest.size};
+                take_batch(counted, v, (size_t)groups, nrhs, width, b);
+                return counted.used <= counted.size;
+            };
+            while (groups > 1 && !fits())
+                groups -= (groups + 7) / 8;
+            if (count > 0 && (groups < left || !fits())) { /* with all of the room */
+                PASS(finish());
+                PASS(fork(s, e));
+                continue;
+            }
+            while (v.npole > 1 && !fits())
+                v.npole /= 2;
+            if (!fits())
+                return spx_fail(e, SPX_EDEVICE,
+                                "cuda: too little memory on the device for one group of traces: give more "
+                                "(--max-device-mem), or use --device cpu");
+            take_batch(rest, v, (size_t)groups, nrhs, width, b);
+            b.at = items + v.first + first;
+            b.count = groups * members < v.count - first ? groups * members : v.count - first;
+            b.mm = v.mm;
+            b.rows = v.rows;
+            b.span = v.span;
+            b.pole0 = pole;
+            b.npole = v.npole;
+            launch(v, b, groups, s->beside[turn++ % BESIDE]);
+            under_way[count].of = v;
+            under_way[count].b = b;
+            under_way[count++].groups = groups;
+            pole += v.npole;
+            if (pole < l.kinds[i].npole) { /* its sums are added to */
+                PASS(finish());
+                PASS(fork(s, e));
+            } else {
+                first += b.count;
+                pole = 0;
+            }
+        }
+    return finish();
+}
+
+/* Doubles that the square root of a piece takes at least, and those with which nothing waits for memory. */
+void root_size(const work &k, size_t *least, size_t *best)
+{
+    work w = k;
+    cut(w, LONG, 0);
+    const int band = k.band <= WIDEST ? 9 : k.band;
+    const auto size = [&](bool wide, int mm, int rows, int span, int npole, size_t groups) {
+        arena m = {NULL, 0, 0};
+        const kind v = {wide, mm, 0, 0, rows, span, npole};
+        batch b;
+        take_batch(m, v, groups, 2, (size_t)k.h + 3, b);
+        return m.used / sizeof(double);
+    };
+    const size_t line = size(true, k.band < WIDEST ? k.band : (int)WIDEST, k.n, k.n, 1, 1);
+    const size_t group = size(false, 9, w.seg + 2 * HALO * 9, w.seg + EXTRA, 1, 1);
+    const size_t items = (size_t)k.lanes * (w.nseg + k.n / (SHORT / 2) + 2);
+    const size_t list_size = items * sizeof(item) / sizeof(double) + 512;
+    *least = group > line ? group : line;
+    if (band > WIDEST) {
+        const size_t piece = size(false, band, k.n, k.n, 1, 1);
+        *least = piece > *least ? piece : *least;
+    }
+    *least += list_size;
+    *best = 24 * group * ((size_t)k.lanes * w.nseg / WARP + 4) + 64 * line + list_size; /* most have 10 poles */
+    *best = *best > *least ? *best : *least;
+}
+
+/* ---- bounds ---- */
 
 /* The largest of all that is seen; nothing is below 0. */
 __device__ void raise_to(double *most, double v)
@@ -19,54 +218,52 @@ __device__ void raise_to(double *most, double v)
     atomicMax((unsigned long long *)most, (unsigned long long)__double_as_longlong(v));
 }
 
-/* Largest sum of magnitudes of rows [first, last) (Gershgorin). */
-__device__ double largest_row(const work &k, const segment &s, int column, int step, int from)
+/* Largest sum of magnitudes of the rows of an item (Gershgorin). */
+__device__ double largest_row(const work &k, const item &v, int step, int from)
 {
     double most = 0.0;
-    for (int j = s.first + from; j < s.last; j += step)
-        most = fmax(most, k.q[(size_t)j * k.lanes + column]);
+    for (int j = v.first + from; j < v.last; j += step)
+        most = fmax(most, k.q[(size_t)j * k.lanes + v.column]);
     return most;
 }
 
-/* Bounds of the eigenvalues of a fibre (see smallest() and root_of() of the CPU): block (lanes, segment). Segments
- * begin and end two halos off, one for each of two solutions. */
-template <int M> __global__ void bounds_kernel(work k, int mm)
+/* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): one warp 32 items, which begin two halos off,
+ * one for each of two solutions. */
+template <int M> __global__ void bounds_kernel(work k, batch o)
 {
     extern __shared__ double shared[];
-    const int column = blockIdx.x * WARP + threadIdx.x;
-    if (column >= k.lanes)
+    const int in = threadIdx.x, i = blockIdx.x * WARP + in, mm = o.mm;
+    if (i >= o.count)
         return;
-    if (k.wanted[column] < 0 || k.need[column] != mm)
-        return;
-    const segment s(k, blockIdx.y, 2 * k.halo);
-    const int n = s.end - s.begin, block = blockIdx.y * gridDim.x + blockIdx.x;
+    const item v = o.at[i];
+    const int n = v.end - v.begin;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * WARP;
-    const size_t rows = k.seg + 4 * k.halo;
-    const double *a = k.a + s.begin * arow + column;
-    double *l = k.lower + block * rows * lrow + threadIdx.x, *z = k.rhs + block * rows * WARP + threadIdx.x;
+    const double *a = k.a + v.begin * arow + v.column;
+    double *l = o.lower + blockIdx.x * o.rows * lrow + in, *z = o.rhs + (size_t)blockIdx.x * o.rows * WARP + in;
     double inverse = 0.0;
     bool good;
     if constexpr (M > 0)
         good = factor<M>(
-            n, a, arow, lanes, 0.0, [&](int j) { return l + j * lrow; }, WARP, shared + threadIdx.x, nothing());
+            n, a, arow, lanes, 0.0, [&](int j) { return l + j * lrow; }, WARP, shared + in, nothing());
     else
-        good = factor_any(n, mm, a, arow, lanes, 0.0, l, lrow, WARP, k.window + column, lanes, nothing());
+        good = factor_any(n, mm, a, arow, lanes, 0.0, l, lrow, WARP, o.window + blockIdx.x * (mm + 1) * lrow + in, WARP,
+                          nothing());
     for (int step = 0; step < 2; step++) {
         __threadfence_block();
         /* the first right-hand side is made here, whatever is read */
         solve_banded<M>(
-            n, 0, mm, l, lrow, WARP, z, WARP, step == 0 ? a : z, step == 0 ? arow : WARP, shared + threadIdx.x,
-            [&](int j, double v) { return step == 0 ? ((s.begin + j) % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, v); },
-            [&](int j, double v) {
-                z[(size_t)j * WARP] = v;
-                if (s.begin + j >= s.first && s.begin + j < s.last)
-                    inverse = fmax(inverse, fabs(v));
+            n, 0, mm, l, lrow, WARP, z, WARP, step == 0 ? a : z, step == 0 ? arow : WARP, shared + in,
+            [&](int j, double b) { return step == 0 ? ((v.begin + j) % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, b); },
+            [&](int j, double b) {
+                z[(size_t)j * WARP] = b;
+                if (v.begin + j >= v.first && v.begin + j < v.last)
+                    inverse = fmax(inverse, fabs(b));
             });
     }
     if (!good)
-        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
-    raise_to(&k.bound[column], inverse);
-    raise_to(&k.bound[lanes + column], largest_row(k, s, column, 1, 0));
+        atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
+    raise_to(&k.bound[v.column], inverse);
+    raise_to(&k.bound[lanes + v.column], largest_row(k, v, 1, 0));
 }
 
 /* Poles of each fibre: one block a lane, a thread a pole, and they look at the error together. */
@@ -121,51 +318,6 @@ __global__ void poles_kernel(work k)
         k.npole[column] = n;
         k.total[column] = total;
     }
-}
-
-/* Where the share of a task has bin j; row 0 of the segment after it has the bin after its last. */
-__device__ size_t share_row(const work &k, int task, int j)
-{
-    const int seg = j / k.seg;
-    return ((size_t)task * k.nseg + seg) * (k.seg + EXTRA) + (j - seg * k.seg);
-}
-
-/* Whether two segments have the same for a bin: share[0 .. h + 2] of both, `stride` apart; a sum over the poles is s.
- * What remains is far below the tolerance of ivar and resolution, relative, and of the flux in standard deviations. */
-__device__ bool fits(const work &k, const double *one, const double *other, size_t stride, size_t at, int column)
-{
-    const double *sum = k.sum + at * (k.h + 3) * k.lanes + column;
-    const double s = fmax(fabs(sum[(size_t)(k.h + 1) * k.lanes]), 1e-5 * sqrt(k.bound[k.lanes + column]));
-    const double x = fabs(sum[(size_t)(k.h + 2) * k.lanes]), least = fmax(0.01 * k.tolerance, 1e-12);
-    bool good = true;
-    for (int c = 0; c <= k.h + 1; c++)
-        good &= fabs(one[c * stride] - other[c * stride]) <= least * s;
-    return good && fabs(one[(k.h + 2) * stride] - other[(k.h + 2) * stride]) <= 10.0 * k.tolerance + least * x;
-}
-
-/* Doubles of one task of the square root, all segments. */
-size_t task_size(work k, int mm)
-{
-    cut(k, LONG, mm);
-    const size_t rows = has_loop(mm) ? (size_t)k.nseg * (k.seg + 2 * k.halo) : (size_t)k.n;
-    return WARP * (rows * (mm + 1 + 2) + (size_t)k.nseg * (k.seg + EXTRA) * (k.h + 3) + (size_t)(mm + 1) * (mm + 1)) +
-           128;
-}
-
-/* Of one with a warp of its own. */
-size_t wide_size(const work &k)
-{
-    return (size_t)k.nseg * ((k.seg + 2 * k.halo) * (size_t)(k.band + 1 + 2) + (k.seg + EXTRA) * (size_t)(k.h + 3)) + 8;
-}
-
-/* Doubles for the bounds of the eigenvalues, bandwidth mm. */
-size_t bounds_size(work k, int mm)
-{
-    cut(k, SHORT, mm);
-    if (!has_loop(mm))
-        one_piece(k);
-    const size_t warps = (size_t)(k.lanes + WARP - 1) / WARP;
-    return warps * WARP * (k.nseg * (k.seg + 4 * (size_t)k.halo) * (mm + 2) + (size_t)(mm + 1) * (mm + 1)) + 128;
 }
 
 } // namespace

@@ -7,33 +7,30 @@
 namespace
 {
 
-/* One warp a task, which is 32 lanes and one of their poles, and a segment: block (task, segment). What the pole adds
- * to the diagonals of Q, to Q 1 and Q x goes to `share`. M = 0: any bandwidth mm, in one piece, with a window in shared
- * memory. */
-template <int M> __global__ void root_kernel(work k, int mm)
+/* Steps of the root take long: less has to be on its way, so that more warps find room. */
+enum { ROOT_AHEAD = 4 };
+
+/* One warp 32 items and a pole: block (pole, group). What the pole adds to the diagonals of Q, to Q 1 and Q x goes to
+ * `share`. M = 0: any bandwidth mm, with a window in shared memory where it fits. */
+template <int M> __global__ void root_kernel(work k, batch o)
 {
     extern __shared__ double shared[];
-    const int task = k.task0 + blockIdx.x, in = threadIdx.x;
-    const int column = k.task[2 * task] * WARP + in, pole = k.task[2 * task + 1];
-    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
-    const int h = k.h;
-    const segment s(k, blockIdx.y, k.halo);
-    const int begin = M > 0 ? s.begin : 0, n = (M > 0 ? s.end : k.n) - begin;
-    const int stop = M > 0 ? s.first : 0, end = M > 0 ? min(s.last + EXTRA, k.n) : k.n; /* bins that are written */
-    double *share = k.share + in;
-    if (column >= k.lanes || pole >= k.npole[column] || is_wide(k.need[column])) {
-        for (int j = stop; j < min(end, M > 0 ? s.last : k.n); j++)
-            for (int c = 0; c < h + 3; c++)
-                share[(share_row(k, task, j) * (h + 3) + c) * WARP] = 0.0;
+    const int in = threadIdx.x, i = blockIdx.y * WARP + in, pole = o.pole0 + blockIdx.x, mm = o.mm;
+    if (i >= o.count)
         return;
-    }
-    share += share_row(k, task, stop) * (h + 3) * WARP;
-    const double shift = k.shift[(size_t)pole * lanes + column], weight = k.pole_weight[(size_t)pole * lanes + column];
-    const double scale = -weight * shift, *a = k.a + begin * arow + column, *x = k.x + begin * lanes + column;
-    const size_t lrow = (size_t)(mm + 1) * WARP, block = (size_t)blockIdx.x * gridDim.y + blockIdx.y;
-    const size_t rows = M > 0 ? k.seg + 2 * k.halo : k.n;
-    double *l = k.lower + block * rows * lrow + in, *buffer = shared + in;
-    double *one = k.rhs + block * 2 * rows * WARP + in, *flux = one + rows * WARP;
+    const item v = o.at[i];
+    if (pole >= k.npole[v.column])
+        return;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * WARP;
+    const int h = k.h, begin = v.begin, n = v.end - begin;
+    const int stop = v.first, end = min(v.last + EXTRA, k.n); /* bins that are written */
+    const size_t task = (size_t)blockIdx.y * o.npole + blockIdx.x;
+    const double shift = k.shift[(size_t)pole * lanes + v.column];
+    const double weight = k.pole_weight[(size_t)pole * lanes + v.column], scale = -weight * shift;
+    const double *a = k.a + begin * arow + v.column, *x = k.x + begin * lanes + v.column;
+    double *l = o.lower + task * o.rows * lrow + in, *buffer = shared + in;
+    double *one = o.rhs + task * 2 * o.rows * WARP + in, *flux = one + (size_t)o.rows * WARP;
+    double *share = o.share + task * o.span * (h + 3) * WARP + in;
     bool good;
     if constexpr (M > 0) {
         double back1[M + 1], backx[M + 1], z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
@@ -44,7 +41,7 @@ template <int M> __global__ void root_kernel(work k, int mm)
             for (int d = 0; d <= M; d++)
                 z[t][d] = 0.0;
         }
-        good = factor<M>(
+        good = factor<M, ROOT_AHEAD>(
             n, a, arow, lanes, shift, [&](int j) { return l + j * lrow; }, WARP, buffer,
             [&](int j, double(&before)[M + 1]) {
                 double s1 = 1.0, sx = x[(size_t)j * lanes];
@@ -67,7 +64,7 @@ template <int M> __global__ void root_kernel(work k, int mm)
 #pragma unroll
         for (int t = 0; t <= M; t++)
             back1[t] = backx[t] = 0.0;
-        stream<M + 4>(
+        stream<M + 4, ROOT_AHEAD>(
             begin + n - stop, buffer,
             [&](int step, int i) {
                 const size_t j = (size_t)(n - 1 - step);
@@ -122,7 +119,7 @@ template <int M> __global__ void root_kernel(work k, int mm)
                 to[(size_t)(h + 2) * WARP] = weight * fma(-shift, sx, v[M + 3]);
             });
     } else {
-        double *window = k.wide_shared ? buffer : k.window + (size_t)blockIdx.x * (mm + 1) * (mm + 1) * WARP + in;
+        double *window = o.in_shared ? buffer : o.window + task * (mm + 1) * lrow + in;
         int j = 0;
         double s1 = 1.0, sx = x[0];
         good = factor_any(n, mm, a, arow, lanes, shift, l, lrow, WARP, window, WARP, [&](int t, double lt) {
@@ -167,7 +164,7 @@ template <int M> __global__ void root_kernel(work k, int mm)
             now[0] = own;
             one[(size_t)j * WARP] = s1;
             flux[(size_t)j * WARP] = sx;
-            double *to = k.share + in + share_row(k, task, j) * (h + 3) * WARP;
+            double *to = share + (size_t)j * (h + 3) * WARP; /* such an item is a whole trace */
             to[0] = scale * own;
             for (int d = 1; d <= h; d++)
                 to[(size_t)d * WARP] = scale * now[d * WARP];
@@ -176,34 +173,53 @@ template <int M> __global__ void root_kernel(work k, int mm)
         }
     }
     if (!good)
-        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
+        atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
 }
 
-/* Sums over the poles, in their order: tasks range[2 warp] .. range[2 warp + 1] - 1 are those of a warp. */
-__global__ void gather_kernel(work k, const int *range)
+/* Sums over the poles, in their order: block (rows of the share, group of WIDTH items). Those of bins of the next
+ * segment are kept apart. */
+template <int WIDTH> __global__ void gather_kernel(work k, batch o)
 {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, row = (size_t)(k.h + 3) * k.lanes;
-    if (i >= k.n * row)
+    const int h3 = k.h + 3, at = blockIdx.x * blockDim.x + threadIdx.x, row = at / WIDTH, in = at % WIDTH;
+    const int i = blockIdx.y * WIDTH + in;
+    if (i >= o.count || row >= o.span * h3)
         return;
-    const size_t j = i / row, c = i % row / k.lanes, column = i % k.lanes;
-    const int warp = (int)(column / WARP), in = (int)(column % WARP);
-    double sum = 0.0;
-    for (int task = range[2 * warp]; task < range[2 * warp + 1]; task++)
-        sum += k.share[(share_row(k, task, (int)j) * (k.h + 3) + c) * WARP + in];
-    k.sum[i] += sum;
+    const item v = o.at[i];
+    const int bin = v.first + row / h3, c = row % h3, npole = min(o.npole, k.npole[v.column] - o.pole0);
+    if (bin >= min(v.last + EXTRA, k.n))
+        return;
+    const size_t each = (size_t)o.span * h3 * WIDTH, lanes = k.lanes;
+    const double *share = o.share + blockIdx.y * o.npole * each + at;
+    const int seg = bin / k.seg, beyond = bin - seg * k.seg;
+    double *over = k.over + (((size_t)(seg - 1) * EXTRA + beyond) * h3 + c) * lanes + v.column;
+    double *sum = bin < v.last ? k.sum + ((size_t)bin * h3 + c) * lanes + v.column : over;
+    double value = o.pole0 > 0 ? *sum : 0.0;
+    for (int pole = 0; pole < npole; pole++)
+        value += share[pole * each];
+    *sum = value;
+    if (sum != over && bin - v.first >= k.seg && beyond < EXTRA) /* the whole trace is one item */
+        *over = value;
 }
 
+/* Whether two segments have the same for a bin. What remains is far below the tolerance of ivar and resolution,
+ * relative, and of the flux in standard deviations: block (lanes, bin beyond the segment, segment). */
 __global__ void root_seams_kernel(work k)
 {
-    const int task = k.task0 + blockIdx.x, seg = blockIdx.y, bin = (seg + 1) * k.seg + blockIdx.z;
-    const int column = k.task[2 * task] * WARP + threadIdx.x;
-    if (bin >= k.n || column >= k.lanes || k.task[2 * task + 1] >= k.npole[column] || is_wide(k.need[column]))
+    const int column = blockIdx.x * blockDim.x + threadIdx.x, seg = blockIdx.z, bin = (seg + 1) * k.seg + blockIdx.y;
+    if (column >= k.lanes || bin >= k.n || k.npole[column] == 0)
         return;
-    const size_t width = (size_t)(k.h + 3) * WARP, row = ((size_t)task * k.nseg + seg) * (k.seg + EXTRA);
-    const double *was = k.share + (row + k.seg + blockIdx.z) * width + threadIdx.x;
-    const double *is = k.share + share_row(k, task, bin) * width + threadIdx.x;
-    if (!fits(k, was, is, WARP, bin, column))
-        atomicOr(&k.redo[column], 1);
+    const size_t lanes = k.lanes, width = (size_t)(k.h + 3) * lanes;
+    const double *is = k.sum + bin * width + column;
+    const double *was = k.over + ((size_t)seg * EXTRA + blockIdx.y) * width + column;
+    const double s = fmax(fabs(is[(k.h + 1) * lanes]), 1e-5 * sqrt(k.bound[lanes + column]));
+    const double x = fabs(is[(k.h + 2) * lanes]), least = fmax(0.01 * k.tolerance, 1e-12);
+    bool good = fabs(is[(k.h + 2) * lanes] - was[(k.h + 2) * lanes]) <= 10.0 * k.tolerance + least * x;
+    for (int c = 0; c <= k.h + 1; c++)
+        good &= fabs(is[c * lanes] - was[c * lanes]) <= least * s;
+    if (!good) {
+        k.redo[seg * lanes + column] = 1;
+        k.redo[(seg + 1) * lanes + column] = 1;
+    }
 }
 
 /* flux, ivar, pixmask_fraction and R: a block turns a tile of 32 bins and 32 lanes, which lie side by side on the
@@ -252,195 +268,85 @@ __global__ void turn_kernel(work k)
     }
 }
 
-/* Bounds of the eigenvalues, bandwidth by bandwidth: side by side where there is room. */
+/* Bounds of the eigenvalues, and poles. */
 spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
 {
-    const unsigned column = blocks(k.lanes, WARP);
-    bool found[SPX_TRACE_MOST_BAND + 1] = {false};
-    int nwide = 0, widest = 0;
-    for (int i = 0; i < k.lanes; i++) {
-        if (is_wide(t.need[i]) && t.wanted[i] >= 0) {
-            t.wide_task[nwide++] = i;
-            widest = t.need[i] > widest ? t.need[i] : widest;
-        } else {
-            found[t.need[i]] = true;
-        }
-    }
+    list l;
+    cut(k, SHORT, 0);
+    list_items(k, t, NULL, USUAL, l);
     PASS(zero(s, k.bound, sizeof(double) * 2 * k.lanes, e));
-    int *list = m.take<int>((size_t)nwide + 1);
-    PASS(put(s, list, t.wide_task, (size_t)nwide, e));
-    PASS(fork(s, e));
-    arena rest = m;
-    int count = 0;
-    for (int mm = 0; mm <= SPX_TRACE_MOST_BAND; mm++) {
-        if (!found[mm])
-            continue;
-        if (bounds_size(k, mm) * sizeof(double) + 4096 > rest.size - rest.used) {
-            PASS(join(s, e));
-            PASS(fork(s, e));
-            rest = m;
-        }
-        work w = k;
-        cut(w, SHORT, mm);
-        w.halo /= 2; /* these are only bounds */
-        if (!has_loop(mm))
-            one_piece(w);
-        const size_t rows = (size_t)column * WARP * w.nseg * (w.seg + 4 * w.halo);
-        w.lower = rest.take<double>(rows * (mm + 1));
-        w.rhs = rest.take<double>(rows);
-        w.window = rest.take<double>((size_t)(mm + 1) * (mm + 1) * k.lanes);
-        cudaStream_t stream = s->beside[count++ % BESIDE];
-        BY_BAND(mm, bounds_kernel, <<<dim3(column, w.nseg), WARP, stream_bytes(mm, mm + 2), stream>>>(w, mm))
-    }
-    for (int first = 0; first < nwide;) {
-        work w = k;
-        cut(w, SHORT, widest);
-        w.halo /= 2;
-        const size_t rows = (size_t)w.nseg * (w.seg + 4 * w.halo), each = rows * (k.band + 2) * sizeof(double);
-        if (each + 4096 > rest.size - rest.used) {
-            PASS(join(s, e));
-            PASS(fork(s, e));
-            rest = m;
-        }
-        const size_t fit = (rest.size - rest.used - 4096) / each, left = (size_t)(nwide - first);
-        const int now = (int)(fit < left ? fit : left);
-        if (now == 0)
-            return spx_fail(e, SPX_EDEVICE, "cuda: too little memory on the device for one trace: use --device cpu");
-        w.wide_task = list + first;
-        w.lower = rest.take<double>((size_t)now * rows * (k.band + 1));
-        w.rhs = rest.take<double>((size_t)now * rows);
-        wide_bounds_kernel<<<dim3(now, w.nseg), WARP, 0, s->beside[count++ % BESIDE]>>>(w);
-        first += now;
-    }
-    PASS(join(s, e));
+    PASS(in_batches(
+        m, l, t, 1, 0, s,
+        [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
+            if (v.wide)
+                wide_bounds_kernel<<<groups, WARP, 0, stream>>>(k, b);
+            else
+                BY_BAND(v.mm, bounds_kernel, <<<groups, WARP, stream_bytes(v.mm, v.mm + 2), stream>>>(k, b))
+        },
+        [](const kind &, const batch &, int) {}, e));
     poles_kernel<<<k.lanes, 96, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
 
+/* Sums over the poles of what is in the list. */
+spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_shared, slot *s, spx_err *e)
+{
+    return in_batches(
+        m, l, t, 2, (size_t)k.h + 3, s,
+        [&](const kind &v, batch b, int groups, cudaStream_t stream) {
+            const dim3 tasks((unsigned)b.npole, (unsigned)groups);
+            const size_t window = sizeof(double) * (size_t)(v.mm + 1) * (size_t)(v.mm + 1) * WARP;
+            b.in_shared = !has_loop(v.mm) && window <= most_shared;
+            if (v.wide)
+                wide_root_kernel<<<tasks, WARP, 0, stream>>>(k, b);
+            else
+                BY_BAND(
+                    v.mm, root_kernel,
+                    <<<tasks, WARP, b.in_shared ? window : stream_bytes(v.mm, v.mm + 4, ROOT_AHEAD), stream>>>(k, b))
+        },
+        [&](const kind &v, const batch &b, int groups) {
+            const unsigned rows = (unsigned)(b.span * (k.h + 3));
+            if (v.wide)
+                gather_kernel<1><<<dim3(blocks(rows, 128), (unsigned)groups), 128, 0, s->stream>>>(k, b);
+            else
+                gather_kernel<WARP>
+                    <<<dim3(blocks((size_t)rows * WARP, 128), (unsigned)groups), 128, 0, s->stream>>>(k, b);
+        },
+        e);
+}
+
 spx_status root(work &k, arena m, tables &t, size_t most_shared, slot *s, spx_err *e)
 {
-    const int nwarp = (k.lanes + WARP - 1) / WARP;
-    PASS(get(s, t.need, k.need, k.lanes, e));
+    const size_t lanes = (size_t)k.lanes;
+    list l;
+    PASS(get(s, t.need, k.need, need_blocks(k) * lanes, e));
+    PASS(zero(s, k.npole, sizeof(int) * lanes, e));
+    PASS(zero(s, k.total, sizeof(double) * lanes, e));
     TRY(cudaStreamSynchronize(s->stream));
     PASS(bounds(k, m, t, s, e));
-    PASS(get(s, t.npole, k.npole, k.lanes, e));
-    PASS(zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes, e));
-    PASS(zero(s, k.redo, sizeof(int) * k.lanes, e));
+    PASS(get(s, t.npole, k.npole, lanes, e));
+    PASS(zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * lanes, e));
     TRY(cudaStreamSynchronize(s->stream));
-    int widest = 0;
-    for (int i = 0; i < nwarp; i++)
-        t.warps[i] = {0, 0};
-    for (int i = 0; i < k.lanes; i++) {
-        warp_work &w = t.warps[i / WARP];
-        if (t.npole[i] > 0 && is_wide(t.need[i])) {
-            widest = t.need[i] > widest ? t.need[i] : widest;
-        } else if (t.npole[i] > 0) {
-            w.mm = t.need[i] > w.mm ? t.need[i] : w.mm;
-            w.npole = t.npole[i] > w.npole ? t.npole[i] : w.npole;
-        }
-    }
-    const size_t reserve = 4096 + sizeof(int) * 5 * (size_t)k.lanes * SPX_MAX_POLES;
-    const auto room = [&]() { return m.size - m.used > reserve ? (m.size - m.used - reserve) / sizeof(double) : 0; };
-    /* fibres with a warp for each pole: all of them beside the others, if half of the room is enough */
-    const auto is_wide_fibre = [&](int i) { return is_wide(t.need[i]); };
-    work wide = k;
-    wide_work beside = {};
-    cut(wide, LONG, widest);
-    wide.halo /= 2; /* it is not the whole width that is strong */
-    if (widest > 0) {
-        size_t count = 0;
-        for (int i = 0; i < k.lanes; i++)
-            count += is_wide_fibre(i) ? (size_t)t.npole[i] : 0;
-        int next = 0;
-        if (count * wide_size(wide) < room() / 2)
-            PASS(wide_tasks(wide, m, room(), next, t, beside, s, is_wide_fibre, e));
-    }
-    /* tasks by bandwidth, as many warps at a time as there is room for; those of different bandwidth side by side */
-    bool launched = beside.ntask == 0;
-    for (int mm = 1, at = 0, pole = 0; mm <= SPX_TRACE_MOST_BAND || !launched;) {
-        struct {
-            int mm, first, count;
-        } part[SPX_TRACE_MOST_BAND + 1];
-        int nparts = 0, ntask = 0;
-        size_t used = 0;
-        bool full = false;
-        TRY(cudaStreamSynchronize(s->stream)); /* tables are free */
-        for (int i = 0; i < nwarp; i++)
-            t.range[2 * i] = t.range[2 * i + 1] = 0;
-        for (; mm <= SPX_TRACE_MOST_BAND && !full; full ? 0 : (mm++, at = 0)) {
-            const size_t each = task_size(k, mm);
-            part[nparts] = {mm, ntask, 0};
-            for (; at < nwarp && !full; full ? 0 : (at++, pole = 0)) {
-                const warp_work &w = t.warps[at];
-                if (w.mm != mm)
-                    continue;
-                t.range[2 * at] = ntask;
-                for (; pole < w.npole && used + each <= room(); pole++, ntask++) {
-                    used += each;
-                    t.task[2 * ntask] = at;
-                    t.task[2 * ntask + 1] = pole;
-                }
-                t.range[2 * at + 1] = ntask;
-                full = pole < w.npole;
-            }
-            part[nparts].count = ntask - part[nparts].first;
-            nparts += part[nparts].count > 0;
-        }
-        if (full && ntask == 0)
-            return spx_fail(e, SPX_EDEVICE,
-                            "cuda: too little memory on the device for one group of traces: give more "
-                            "(--max-device-mem), or use --device cpu");
-        arena rest = m;
-        work w = k;
-        cut(w, LONG, 1);
-        int *where = rest.take<int>(2 * (size_t)nwarp);
-        w.share = rest.take<double>((size_t)ntask * w.nseg * (w.seg + EXTRA) * (k.h + 3) * WARP);
-        PASS(put(s, k.task, (const int *)t.task, 2 * (size_t)ntask, e));
-        PASS(put(s, (const int *)where, (const int *)t.range, 2 * (size_t)nwarp, e));
-        PASS(fork(s, e));
-        if (!launched)
-            wide_root_kernel<<<dim3(beside.ntask, wide.nseg), WARP, 0, s->beside[BESIDE - 1]>>>(beside.k);
-        launched = true;
-        for (int i = 0; i < nparts; i++) {
-            const int band = part[i].mm, count = part[i].count;
-            const size_t window = sizeof(double) * (size_t)(band + 1) * (band + 1) * WARP;
-            size_t bytes = stream_bytes(band, band + 4), rows = (size_t)count * WARP * k.n;
-            w.task0 = part[i].first;
-            w.halo = HALO * band;
-            if (has_loop(band))
-                rows = (size_t)count * WARP * w.nseg * (w.seg + 2 * w.halo);
-            w.lower = rest.take<double>(rows * (band + 1));
-            w.rhs = rest.take<double>(rows * 2);
-            w.window = rest.take<double>((size_t)count * (band + 1) * (band + 1) * WARP);
-            w.wide_shared = !has_loop(band) && window <= most_shared;
-            if (w.wide_shared)
-                bytes = window;
-            const dim3 tasks(count, has_loop(band) ? w.nseg : 1);
-            BY_BAND(band, root_kernel, <<<tasks, WARP, bytes, s->beside[i % (BESIDE - 1)]>>>(w, band))
-            TRY(cudaGetLastError());
-        }
-        PASS(join(s, e));
-        if (ntask > 0)
-            gather_kernel<<<blocks((size_t)k.n * (k.h + 3) * k.lanes, 256), 256, 0, s->stream>>>(w, where);
-        for (int i = 0; i < nparts && w.nseg > 1; i++)
-            if (has_loop(part[i].mm)) {
-                w.task0 = part[i].first;
-                root_seams_kernel<<<dim3(part[i].count, w.nseg - 1, EXTRA), WARP, 0, s->stream>>>(w);
-            }
+    work w = k;
+    cut(w, LONG, 0);
+    /* where segments do not fit together, once more with longer ones, and then in one piece */
+    for (int how = USUAL; how <= WHOLE; how++) {
+        list_items(w, t, t.npole, how, l);
+        PASS(sums(w, m, t, l, most_shared, s, e));
+        if (w.nseg == 1 || how == WHOLE)
+            break;
+        PASS(zero(s, w.redo, sizeof(int) * w.nseg * lanes, e));
+        root_seams_kernel<<<dim3(blocks(lanes, 128), EXTRA, (unsigned)(w.nseg - 1)), 128, 0, s->stream>>>(w);
         TRY(cudaGetLastError());
+        PASS(get(s, t.redo, w.redo, w.nseg * lanes, e));
+        TRY(cudaStreamSynchronize(s->stream));
+        bool again = false;
+        for (size_t i = 0; i < w.nseg * lanes; i++)
+            again |= t.redo[i] != 0;
+        if (!again)
+            break;
     }
-    if (beside.ntask > 0)
-        PASS(wide_sums(beside, s, e));
-    else if (widest > 0)
-        PASS(wide_root(wide, m, t, s, is_wide_fibre, e));
-    /* in one piece where segments do not fit together */
-    PASS(get(s, t.redo, k.redo, k.lanes, e));
-    TRY(cudaStreamSynchronize(s->stream));
-    work whole = k;
-    one_piece(whole);
-    PASS(wide_root(
-        whole, m, t, s, [&](int i) { return t.redo[i] != 0; }, e));
     turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8), 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;

@@ -42,10 +42,13 @@ enum {
     TAIL = SPX_TRACE_TAIL,
     DOT_PARTS = 64, /* partial sums of an inner product */
     MOST_STEPS = 500,
-    SHORT = 128, /* bins of a segment of a recurrence with one thread a lane, */
-    LONG = 256,  /* and of the square root */
-    HALO = 8,    /* bandwidths that a segment is begun early */
-    EXTRA = 16   /* bins beyond a segment whose results are compared with the next one's */
+    SHORT = 128,     /* bins of a segment of a recurrence with one thread a lane, */
+    LONG = 256,      /* and of the square root */
+    HALO = 8,        /* bandwidths that a segment is begun early, */
+    WIDE_HALO = 128, /* bins where these are many */
+    EXTRA = 16,      /* bins beyond a segment whose results are compared with the next one's */
+    WIDEST = 29,     /* half-bandwidth that a warp can work on together, a lane a diagonal */
+    NEED = 64        /* bins that share one half-bandwidth that is needed */
 };
 
 /* Of each trace, the bins whose spot covers a row, and the columns of these spots. */
@@ -57,6 +60,27 @@ struct span {
 struct brief {
     int xc, yc; /* yc beyond all rows: no spot */
     double x;
+};
+
+/* Bins first .. last - 1 of a lane, worked on from begin to end - 1, with half-bandwidth mm. */
+struct item {
+    int column, mm, first, last, begin, end;
+};
+
+/* Items of a kind: 32 of them are a group, or 1 where a warp works on each; and memory for them. A task is a group and
+ * a pole. */
+struct batch {
+    const item *at;
+    int count;        /* items */
+    int mm;           /* largest half-bandwidth */
+    int rows;         /* most bins that are worked on */
+    int span;         /* most bins that are written, EXTRA beyond the last included */
+    int pole0, npole; /* poles pole0 .. pole0 + npole - 1, where there are as many */
+    int in_shared;    /* the window is in shared memory */
+    double *lower;    /* [task][rows][mm + 1][group] factors */
+    double *rhs;      /* [task][2][rows][group] */
+    double *share;    /* [task][span][h + 3][group] what a pole adds to the diagonals of Q, to Q 1 and to Q x */
+    double *window;   /* [task][mm + 1][mm + 1][group] last columns of a factor of any bandwidth */
 };
 
 /* Everything that the kernels need; passed by value. Arrays are on the device. */
@@ -103,21 +127,15 @@ struct work {
     double *t[2];                /* [n][band + 1][lanes] */
     double *a;                   /* [n][band + 1][lanes] */
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU */
-    int *need;                   /* [lanes] half-bandwidth that a fibre needs */
+    int *need;                   /* [nneed][lanes] half-bandwidth that NEED bins of a fibre need */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
-    int *redo;                   /* [lanes] whether segments of the square root do not fit together */
+    int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
     int *npole;                  /* [lanes] */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
     double *total;               /* [lanes] sum of the weights */
-    int task0;                   /* first task of a launch */
-    const int *task;             /* [ntask][2] warp and pole */
-    const int *wide_task;        /* fibres that a warp each works on, or these and their poles */
-    double *window;              /* factors of any bandwidth: [m + 1][m + 1][lanes], or [task][mm + 1][mm + 1][WARP] */
-    int wide_shared;             /* the square root's window is in shared memory */
-    double *lower;               /* [task][nseg][seg + 2 halo][mm + 1][WARP] */
-    double *rhs;                 /* [task][nseg][2][seg + 2 halo][WARP] */
-    double *share;               /* [task][nseg][seg + EXTRA][h + 3][WARP] */
-    double *sum;                 /* [n][h + 3][lanes] */
+    double *window;              /* [m + 1][m + 1][lanes] factors of any bandwidth */
+    double *sum;                 /* [n][h + 3][lanes] sums over the poles */
+    double *over;                /* [nseg][EXTRA][h + 3][lanes] those that a segment has of bins of the next */
     struct span *span;           /* [ccd_ny][lanes] */
     struct brief *brief;         /* [n][lanes] */
     double *chi2;                /* [nbundle][ccd_ny][wide] */
@@ -194,6 +212,23 @@ void cut_lanes(work &k)
         one_piece(k);
 }
 
+__device__ __host__ inline int need_blocks(const work &k)
+{
+    return (k.n + NEED - 1) / NEED;
+}
+
+/* Largest half-bandwidth that any of the bins from .. to - 1 needs. */
+__device__ __host__ inline int needed(const int *need, const work &k, int column, int from, int to)
+{
+    const int b0 = from > 0 ? from / NEED : 0, b1 = to < k.n ? (to - 1) / NEED : (k.n - 1) / NEED;
+    int most = 0;
+    for (int b = b0; b <= b1; b++) {
+        const int v = need[(size_t)b * k.lanes + column];
+        most = v > most ? v : most;
+    }
+    return most;
+}
+
 /* Everything but what marginal information and the poles' work take of what is left. */
 void lay_out(arena &m, work &k)
 {
@@ -226,14 +261,17 @@ void lay_out(arena &m, work &k)
     k.a = m.take<double>(row * (k.band + 1));
     k.bad = m.take<int>(nb + 1);
     k.torn = k.bad + nb;
-    k.need = m.take<int>(lanes);
-    k.redo = m.take<int>(lanes);
+    k.need = m.take<int>((size_t)need_blocks(k) * lanes);
     k.bound = m.take<double>(2 * lanes);
     k.npole = m.take<int>(lanes);
     k.shift = m.take<double>(SPX_MAX_POLES * lanes);
     k.pole_weight = m.take<double>(SPX_MAX_POLES * lanes);
     k.total = m.take<double>(lanes);
     k.sum = m.take<double>(row * (k.h + 3));
+    work root = k;
+    cut(root, LONG, 0);
+    k.redo = m.take<int>(root.nseg * lanes);
+    k.over = m.take<double>((size_t)root.nseg * EXTRA * (k.h + 3) * lanes);
     k.span = (struct span *)m.take<int>(4 * (size_t)k.ccd_ny * lanes);
     k.brief = m.take<struct brief>(row);
     k.chi2 = m.take<double>(nb * (size_t)k.ccd_ny * k.wide);
@@ -243,25 +281,19 @@ void lay_out(arena &m, work &k)
     k.out_chi2 = m.take<double>(nout);
     k.out_seen = m.take<double>(nout);
     k.out_res = m.take<double>(nout * (2 * k.h + 1));
-    k.task = m.take<int>(2 * (lanes / WARP + 1) * SPX_MAX_POLES);
 }
-
-/* Half-bandwidth and number of poles of the fibres of a warp, on the host. */
-struct warp_work {
-    int mm, npole;
-};
 
 /* Tables of one piece of work on the host, in page-locked memory. */
 struct tables {
     int *fibre, *wanted, *nf, *y0, *y1, *x0; /* as on the device, in one block with `known` */
     unsigned char *known;
-    int *need, *npole, *redo, *bad, *task, *range, *wide_task, *wide_range;
+    int *need, *npole, *redo, *bad, *most; /* most: scratch, [lanes] */
+    item *items, *draft;
     double *scalar;
-    warp_work *warps;
 
     tables(arena &m, const work &k)
     {
-        const size_t lanes = k.lanes, nb = k.nbundle, most = (lanes / WARP + 1) * SPX_MAX_POLES;
+        const size_t lanes = k.lanes, nb = k.nbundle, segments = lanes * ((size_t)k.n / (SHORT / 2) + 2);
         fibre = m.take<int>(lanes);
         wanted = m.take<int>(lanes);
         nf = m.take<int>(nb);
@@ -269,16 +301,14 @@ struct tables {
         y1 = m.take<int>(nb);
         x0 = m.take<int>(nb);
         known = m.take<unsigned char>(nb * k.n * k.nl);
-        need = m.take<int>(lanes);
+        need = m.take<int>(need_blocks(k) * lanes);
         npole = m.take<int>(lanes);
-        redo = m.take<int>(lanes);
+        redo = m.take<int>(segments);
         bad = m.take<int>(nb + 1);
-        task = m.take<int>(2 * most);
-        range = m.take<int>(2 * (lanes / WARP + 1));
-        wide_task = m.take<int>(2 * lanes * SPX_MAX_POLES);
-        wide_range = m.take<int>(3 * lanes);
+        most = m.take<int>(lanes);
+        items = m.take<item>(segments);
+        draft = m.take<item>(segments);
         scalar = m.take<double>(4 * nb);
-        warps = m.take<warp_work>(lanes / WARP + 1);
     }
 };
 

@@ -411,7 +411,6 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
     c->shared = (size_t)shared;
     TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(cudaFuncSetAttribute(root_kernel<9>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(stream(&c->upload, high));
@@ -497,18 +496,13 @@ void piece_size(const work &k, int count, size_t *least, size_t *best)
     w.lanes = count * w.nl;
     lay_out(m, w);
     m.take<char>((size_t)w.nbundle * (w.n * (size_t)w.nl + 4096) + 8192);
-    const size_t warps = (size_t)(w.lanes / WARP + 1), columns = (size_t)w.n * w.lanes * w.rows;
-    const size_t lists = 4 * (size_t)w.lanes * SPX_MAX_POLES;
-    const int bands = w.band < WARP ? 9 : w.band;
-    cut(w, LONG, WARP - 1);
-    const size_t one = task_size(w, bands) > task_size(w, 9) ? task_size(w, bands) : task_size(w, 9);
-    const size_t line = SPX_MAX_POLES * wide_size(w);
-    size_t few = one > line ? one : line, all = warps * 16 * task_size(w, 9) * 3 / 2;
-    for (size_t v : {columns, bounds_size(w, 9), bounds_size(w, bands)})
-        few = v > few ? v : few;
+    const size_t columns = (size_t)w.n * w.lanes * w.rows;
+    size_t few, all;
+    root_size(w, &few, &all);
+    few = columns > few ? columns : few;
     all = few > all ? few : all;
-    *least = m.used + (few + lists) * sizeof(double) + 16384;
-    *best = m.used + (all + lists) * sizeof(double) + 16384;
+    *least = m.used + few * sizeof(double) + 16384;
+    *best = m.used + all * sizeof(double) + 16384;
 }
 
 /* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
