@@ -9,6 +9,7 @@
 #include "template/continuum.h"
 #include "template/rotation_math.h"
 #include "template/template.h"
+#include "template/template_impl.h"
 
 #define LAG_KMS   1500.0
 #define TAPER_KMS 200.0
@@ -24,14 +25,12 @@ static size_t longest_kernel(const spx_setup *s, size_t n, const double *vsini)
     return reach;
 }
 
-/* Work space of one thread, in doubles: template, broadened, continuum, kernel. */
-static spx_status make_entry(const spx_setup *s, const double *lnwave, size_t row, double vsini, double *work,
-                             float *flux, spx_err *e)
+/* Work space of one thread, in doubles: template (the flux itself), broadened, continuum, kernel. */
+static spx_status make_entry(const spx_setup *s, const double *lnwave, double vsini, double *work, float *flux,
+                             spx_err *e)
 {
     size_t n = s->nwave;
     double *t = work, *rot = work + n, *cont = work + 2 * n, *w = work + 3 * n;
-    for (size_t k = 0; k < n; k++)
-        t[k] = exp((double)s->lnflux[row * n + k]);
     double h = vsini / SPX_C_KMS / s->dlnwave, unused;
     size_t reach = spx_rotation_reach(h);
     for (size_t k = 0; k <= reach; k++)
@@ -74,6 +73,7 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
     c->fft2 = spx_alloc2(entries, 2 * nfreq, sizeof *c->fft2, e);
     double *lnwave = spx_alloc(n, sizeof *lnwave, e);
     double *work = spx_alloc2((size_t)nt, room, sizeof *work, e);
+    void (*exponential)(size_t, const float *, double *) = spx_template_kernels_find()->exponential;
     fftw_plan plan = NULL;
     if (!c->params || !c->vsini || !c->flux || !c->fft || !c->fft2 || !lnwave || !work)
         goto end;
@@ -90,28 +90,30 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
     c->ntemp = entries;
     st = SPX_OK;
 #pragma omp parallel for num_threads(nt) schedule(static)
-    for (size_t i = 0; i < entries; i++) {
+    for (size_t p = 0; p < npick; p++) {
         double *mine = work + (size_t)omp_get_thread_num() * room;
         double *in = mine + (nwork + 7) / 8 * 8, *out = in + (c->nwave + 7) / 8 * 8;
-        float *flux = c->flux + i * c->nwave;
-        spx_err local = {0};
-        size_t row = pick[i / nvsini];
-        memcpy(c->params + i * s->npar, s->params + row * s->npar, s->npar * sizeof *c->params);
-        c->vsini[i] = vsini[i % nvsini];
-        if (make_entry(s, lnwave, row, c->vsini[i], mine, flux, &local)) {
+        exponential(n, s->lnflux + pick[p] * n, mine);
+        for (size_t i = p * nvsini; i < (p + 1) * nvsini; i++) {
+            float *flux = c->flux + i * c->nwave;
+            spx_err local = {0};
+            memcpy(c->params + i * s->npar, s->params + pick[p] * s->npar, s->npar * sizeof *c->params);
+            c->vsini[i] = vsini[i % nvsini];
+            if (make_entry(s, lnwave, c->vsini[i], mine, flux, &local)) {
 #pragma omp critical(spx_template_ccf_error)
-            st = spx_fail(e, local.code, "%s", local.msg);
-            continue;
+                st = spx_fail(e, local.code, "%s", local.msg);
+                continue;
+            }
+            for (int square = 0; square < 2; square++) {
+                float *to = (square ? c->fft2 : c->fft) + i * 2 * nfreq;
+                for (size_t k = 0; k < c->nwave; k++)
+                    in[k] = square ? (double)flux[k] * (double)flux[k] : (double)flux[k];
+                fftw_execute_dft_r2c(plan, in, (fftw_complex *)out);
+                for (size_t k = 0; k < 2 * nfreq; k++)
+                    to[k] = (float)out[k];
+            }
+            spx_progress_step(progress, 1);
         }
-        for (int square = 0; square < 2; square++) {
-            float *to = (square ? c->fft2 : c->fft) + i * 2 * nfreq;
-            for (size_t k = 0; k < c->nwave; k++)
-                in[k] = square ? (double)flux[k] * (double)flux[k] : (double)flux[k];
-            fftw_execute_dft_r2c(plan, in, (fftw_complex *)out);
-            for (size_t k = 0; k < 2 * nfreq; k++)
-                to[k] = (float)out[k];
-        }
-        spx_progress_step(progress, 1);
     }
 end:
     if (plan)

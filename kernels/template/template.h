@@ -114,7 +114,7 @@ void spx_template_range(const spx_template_job *job, size_t *first, size_t *n);
 
 /* Rows row0 ... row0+nrow-1 of the library: flux[r*stride + k] is sample first+k of row row0+r, k < n as
  * spx_template_range() says. Every row once, in any order; the batch size changes nothing in the result. SPX_EINPUT: a
- * flux is not finite, or a spectrum has none in a setup. */
+ * flux that a setup sees is not finite, or a spectrum has none in a setup. */
 spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, size_t stride,
                             spx_err *e);
 

@@ -411,21 +411,19 @@ void spx_template_watch(spx_template_job *job, spx_progress *p)
     job->progress = p;
 }
 
-/* SPX_EINPUT when one of n samples of a spectrum that the setups see is not finite. */
-static spx_status check_flux(const spx_template_job *job, size_t row, const float *flux, spx_err *e)
+/* Says which sample of nlane spectra that the setups see is not finite. */
+static spx_status not_finite(const spx_template_job *job, size_t row0, size_t nlane, const float *flux, size_t stride,
+                             spx_err *e)
 {
-    unsigned bad = 0;
-    for (size_t k = 0; k < job->n; k++) {
-        uint32_t bits;
-        memcpy(&bits, flux + k, sizeof bits);
-        bad |= (bits & 0x7f800000) == 0x7f800000;
-    }
-    for (size_t k = 0; k < job->n && bad; k++)
-        if (!isfinite(flux[k])) {
-            char text[256];
-            return spx_fail(e, SPX_EINPUT, "spectrum %zu of the library (%s): the flux at %g Angstrom is not finite",
-                            row, spx_template_describe(&job->setup[0], row, text, sizeof text), job->wave[k]);
-        }
+    char text[256];
+    for (size_t lane = 0; lane < nlane; lane++)
+        for (size_t k = 0; k < job->n; k++)
+            if (!isfinite(flux[lane * stride + k]))
+                return spx_fail(e, SPX_EINPUT,
+                                "spectrum %zu of the library (%s): the flux at %g Angstrom is not finite: leave the "
+                                "spectrum out",
+                                row0 + lane, spx_template_describe(&job->setup[0], row0 + lane, text, sizeof text),
+                                job->wave[k]);
     return SPX_OK;
 }
 
@@ -454,6 +452,7 @@ static int normalise(const spx_template_job *job, size_t i, double *v, double *s
         left = median_of(v, half, scratch);
         right = median_of(v + half, n - half, scratch);
     }
+#pragma omp simd reduction(min : least)
     for (size_t k = 1; k < n; k++)
         least = v[k] < least ? v[k] : least;
     /* the median lies between those of the halves: most spectra need not look for it */
@@ -479,6 +478,7 @@ static int normalise(const spx_template_job *job, size_t i, double *v, double *s
     for (size_t k = n; k % 8 != 0; k++)
         v[k] = 1;
     job->kernels->logarithm((n + 7) / 8 * 8, v);
+#pragma omp simd
     for (size_t k = 0; k < n; k++)
         v[k] -= offset + slope * (wave[k] - w0);
     *lnnorm = offset + slope * (0.5 * (s->wmin + s->wmax) - w0);
@@ -491,25 +491,32 @@ static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, s
 {
     spx_setup *s = &job->setup[i];
     const weights *w = &job->weight[i];
-    int good[LANES];
-#pragma omp parallel for num_threads(job->nthreads) schedule(static)
+    int good[LANES], bad = 0;
+#pragma omp parallel for num_threads(job->nthreads) schedule(static) reduction(| : bad)
     for (size_t k = 0; k < s->nwave; k += BLOCK) {
         size_t lo, hi, npix = s->nwave - k < BLOCK ? s->nwave - k : BLOCK, me = (size_t)omp_get_thread_num();
         double *sample = r->sample + me * r->most * LANES, *pixel = r->pixel + me * BLOCK * LANES;
         block_range(s, w, k, &lo, &hi);
+        for (size_t lane = 0; lane < nlane; lane++)
+            bad |= job->kernels->not_finite(hi - lo, flux + lane * stride + lo);
         job->kernels->transpose(hi - lo, nlane, flux + lo, stride, sample);
         job->kernels->smooth(npix, w->first + k, w->start + k, w->w, lo, sample, pixel);
         for (size_t lane = 0; lane < nlane; lane++)
             for (size_t j = 0; j < npix; j++)
                 r->v[lane * r->widest + k + j] = pixel[j * LANES + lane];
     }
+    if (bad)
+        return not_finite(job, row0, nlane, flux, stride, e);
 #pragma omp parallel for num_threads(job->nthreads) schedule(static)
     for (size_t lane = 0; lane < nlane; lane++) {
         size_t row = row0 + lane;
         double *v = r->v + lane * r->widest, *scratch = r->scratch + (size_t)omp_get_thread_num() * r->widest;
         good[lane] = job->raw || normalise(job, i, v, scratch, &s->lnnorm[row], &job->raised[row]);
-        for (size_t k = 0; k < s->nwave && good[lane]; k++)
-            s->lnflux[row * s->nwave + k] = (float)v[k];
+        float *to = s->lnflux + row * s->nwave;
+        if (good[lane])
+#pragma omp simd
+            for (size_t k = 0; k < s->nwave; k++)
+                to[k] = (float)v[k];
     }
     for (size_t lane = 0; lane < nlane; lane++)
         if (!good[lane]) {
@@ -545,8 +552,6 @@ spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, con
     if (row0 > job->nlib || nrow > job->nlib - row0)
         return spx_fail(e, SPX_EBUG, "rows %zu to %zu of a library of %zu", row0, row0 + nrow, job->nlib);
     spx_status st = make_room(job, e);
-    for (size_t k = 0; k < nrow && !st; k++)
-        st = check_flux(job, row0 + k, flux + k * stride, e);
     for (size_t k = 0; k < nrow && !st; k += LANES) {
         size_t nlane = nrow - k < LANES ? nrow - k : LANES;
         for (size_t i = 0; i < job->nsetup && !st; i++)

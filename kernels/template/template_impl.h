@@ -18,6 +18,10 @@ typedef struct {
                    const double *sample, double *out);
     /* natural logarithm in place, to 1e-15 of itself or of 1; n a multiple of 8, x normal and positive */
     void (*logarithm)(size_t n, double *x);
+    /* exp(x) into out, to 3e-16 of itself; -700 < x < 700 */
+    void (*exponential)(size_t n, const float *x, double *out);
+    /* is one of n values not finite? */
+    int (*not_finite)(size_t n, const float *x);
     void (*add)(size_t n, const float *x, double *sum); /* sum += x */
     void (*centre)(size_t n, const float *x, const double *mean, float *out);
     /* largest |x|; the sum of squares is added to *sum */

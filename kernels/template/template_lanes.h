@@ -71,6 +71,53 @@ static void logarithm(size_t n, double *x)
     }
 }
 
+/* e^x = 2^k e^r, r = x - k ln 2 in -0.35 ... 0.35; the first term of the series that is left out is r^14/14! < 5e-18.
+ */
+static vd exponential_of(vd x)
+{
+    const vd zero = {0}, magic = zero + 0x1.8p52; /* a sum with it is an integer in the low bits */
+    vd shifted = magic + x * 1.44269504088896340736, k = shifted - magic;
+    vd r = x - k * 0.693147180369123816490 - k * 1.90821492927058770002e-10;
+    vd p = r * (1.0 / 6227020800) + 1.0 / 479001600;
+    p = p * r + 1.0 / 39916800;
+    p = p * r + 1.0 / 3628800;
+    p = p * r + 1.0 / 362880;
+    p = p * r + 1.0 / 40320;
+    p = p * r + 1.0 / 5040;
+    p = p * r + 1.0 / 720;
+    p = p * r + 1.0 / 120;
+    p = p * r + 1.0 / 24;
+    p = p * r + 1.0 / 6;
+    p = p * r + 0.5;
+    p = p * r + 1;
+    p = p * r + 1;
+    return (vd)((vi)p + (((vi)shifted - (vi)magic) << 52));
+}
+
+static void exponential(size_t n, const float *x, double *out)
+{
+    for (size_t k = 0; k < n; k += SPX_VL) {
+        const size_t m = n - k < SPX_VL ? n - k : SPX_VL;
+        vd v = {0};
+        for (size_t l = 0; l < SPX_VL; l++)
+            v[l] = l < m ? (double)x[k + l] : 0;
+        v = exponential_of(v);
+        if (m == SPX_VL)
+            memcpy(out + k, &v, sizeof v);
+        else
+            memcpy(out + k, &v, m * sizeof *out);
+    }
+}
+
+static int not_finite(size_t n, const float *x)
+{
+    int bad = 0;
+#pragma omp simd reduction(| : bad)
+    for (size_t k = 0; k < n; k++)
+        bad |= !(fabsf(x[k]) <= 3.40282346638528859812e38f);
+    return bad;
+}
+
 static void add(size_t n, const float *x, double *sum)
 {
     for (size_t k = 0; k < n; k++)
@@ -169,4 +216,5 @@ static void adam(size_t n, const float *g, const spx_nn_rate *rate, float *restr
     }
 }
 
-static const spx_template_kernels SPX_KERNELS = {transpose, smooth, logarithm, add, centre, largest, silu, adam};
+static const spx_template_kernels SPX_KERNELS = {transpose, smooth, logarithm, exponential, not_finite,
+                                                 add,       centre, largest,   silu,        adam};
