@@ -10,17 +10,18 @@ enum { ASK_AGAIN = 20000000 };
 
 typedef struct {
     void *item;
-    int computed;
+    int computed, stored;
 } slot;
 
 /* Items are counted; item k is in slot k % most. */
 typedef struct {
     const spx_pipeline *p;
     slot *slot;
-    size_t read, taken, written, published, ended; /* ended <= published <= written <= read, taken <= read */
-    int over;                                      /* nothing will be read any more */
+    /* ended <= published <= storing <= written <= read, taken <= read */
+    size_t read, taken, written, storing, published, ended;
+    int over; /* nothing will be read any more */
     pthread_mutex_t lock;
-    pthread_cond_t main, work, out; /* for the caller's thread, the workers, the publishing thread */
+    pthread_cond_t main, work, store, out; /* for the caller's thread, workers, storing threads, the publishing one */
 } run;
 
 typedef struct {
@@ -51,16 +52,39 @@ static void *work(void *arg)
     return NULL;
 }
 
+static void *store(void *arg)
+{
+    run *r = arg;
+    (void)pthread_mutex_lock(&r->lock);
+    for (;;) {
+        while (r->storing == r->written && !(r->over && r->written == r->read))
+            (void)pthread_cond_wait(&r->store, &r->lock);
+        if (r->storing == r->written)
+            break;
+        slot *s = &r->slot[r->storing++ % r->p->most];
+        (void)pthread_mutex_unlock(&r->lock);
+        r->p->store(r->p->ctx, s->item);
+        (void)pthread_mutex_lock(&r->lock);
+        s->stored = 1;
+        (void)pthread_cond_signal(&r->out);
+    }
+    (void)pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
 static void *publish(void *arg)
 {
     run *r = arg;
     (void)pthread_mutex_lock(&r->lock);
     for (;;) {
-        while (r->published == r->written && !(r->over && r->written == r->read))
-            (void)pthread_cond_wait(&r->out, &r->lock);
-        if (r->published == r->written)
-            break;
         slot *s = &r->slot[r->published % r->p->most];
+        const int any = r->published < r->written;
+        if (!any && r->over && r->written == r->read)
+            break;
+        if (!any || !s->stored) {
+            (void)pthread_cond_wait(&r->out, &r->lock);
+            continue;
+        }
         (void)pthread_mutex_unlock(&r->lock);
         r->p->publish(r->p->ctx, s->item);
         (void)pthread_mutex_lock(&r->lock);
@@ -84,6 +108,15 @@ static void wait_main(run *r, int briefly)
     t.tv_sec += t.tv_nsec / 1000000000;
     t.tv_nsec %= 1000000000;
     (void)pthread_cond_timedwait(&r->main, &r->lock, &t);
+}
+
+/* Nothing will be read any more: threads without work end. The lock is held. */
+static void all_read(run *r)
+{
+    r->over = 1;
+    (void)pthread_cond_broadcast(&r->work);
+    (void)pthread_cond_broadcast(&r->store);
+    (void)pthread_cond_signal(&r->out);
 }
 
 /* Reads and writes until all items have ended. The lock is held but while a callback runs. */
@@ -110,12 +143,10 @@ static void serve(run *r)
             void *item = p->read(p->ctx);
             (void)pthread_mutex_lock(&r->lock);
             if (item != NULL) {
-                r->slot[r->read++ % p->most] = (slot){item, 0};
+                r->slot[r->read++ % p->most] = (slot){.item = item, .stored = p->nstore == 0};
                 (void)pthread_cond_signal(&r->work);
             } else {
-                r->over = 1;
-                (void)pthread_cond_broadcast(&r->work);
-                (void)pthread_cond_signal(&r->out);
+                all_read(r);
             }
         } else if (can_write) {
             void *item = r->slot[r->written % p->most].item;
@@ -123,6 +154,8 @@ static void serve(run *r)
             p->write(p->ctx, item);
             (void)pthread_mutex_lock(&r->lock);
             r->written++;
+            if (p->nstore > 0)
+                (void)pthread_cond_broadcast(&r->store); /* the last one ends them all */
             (void)pthread_cond_signal(&r->out);
         } else {
             wait_main(r, space && !ready);
@@ -144,47 +177,58 @@ int spx_thread_begin(pthread_t *t, void *(*f)(void *), void *arg)
     return failed == 0;
 }
 
+/* Begins up to n threads; 0: one of them cannot be started. */
+static int begin_all(pthread_t *t, size_t n, size_t *begun, void *(*f)(void *), void *arg, size_t each)
+{
+    for (; *begun < n; ++*begun)
+        if (!spx_thread_begin(&t[*begun], f, (char *)arg + *begun * each))
+            return 0;
+    return 1;
+}
+
 spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e)
 {
     run r = {.p = p};
     spx_status st = SPX_EIO;
-    size_t begun = 0;
-    pthread_t publisher, *thread = spx_alloc(p->nworker, sizeof *thread, e);
+    size_t working = 0, storing = 0, publishing = 0;
+    pthread_t publisher, *workers = spx_alloc(p->nworker, sizeof *workers, e);
+    pthread_t *storers = spx_alloc(p->nstore, sizeof *storers, e);
     worker *w = spx_alloc(p->nworker, sizeof *w, e);
     r.slot = spx_alloc(p->most, sizeof *r.slot, e);
     (void)pthread_mutex_init(&r.lock, NULL);
     (void)pthread_cond_init(&r.main, NULL);
     (void)pthread_cond_init(&r.work, NULL);
+    (void)pthread_cond_init(&r.store, NULL);
     (void)pthread_cond_init(&r.out, NULL);
-    if (thread != NULL && w != NULL && r.slot != NULL) {
-        const int publishing = spx_thread_begin(&publisher, publish, &r);
-        for (; publishing && begun < p->nworker; begun++) {
-            w[begun] = (worker){&r, begun};
-            if (!spx_thread_begin(&thread[begun], work, &w[begun]))
-                break;
-        }
-        if (begun == p->nworker) {
+    if (workers != NULL && storers != NULL && w != NULL && r.slot != NULL) {
+        for (size_t i = 0; i < p->nworker; i++)
+            w[i] = (worker){&r, i};
+        if (begin_all(&publisher, 1, &publishing, publish, &r, 0) &&
+            begin_all(storers, p->nstore, &storing, store, &r, 0) &&
+            begin_all(workers, p->nworker, &working, work, w, sizeof *w)) {
             serve(&r);
             st = SPX_OK;
         } else {
             st = spx_fail(e, SPX_EIO, "threads cannot be started: too many processes on this machine?");
         }
         (void)pthread_mutex_lock(&r.lock);
-        r.over = 1;
-        (void)pthread_cond_broadcast(&r.work);
-        (void)pthread_cond_signal(&r.out);
+        all_read(&r);
         (void)pthread_mutex_unlock(&r.lock);
-        for (size_t i = 0; i < begun; i++)
-            (void)pthread_join(thread[i], NULL);
-        if (publishing)
+        for (size_t i = 0; i < working; i++)
+            (void)pthread_join(workers[i], NULL);
+        for (size_t i = 0; i < storing; i++)
+            (void)pthread_join(storers[i], NULL);
+        if (publishing > 0)
             (void)pthread_join(publisher, NULL);
     }
     (void)pthread_cond_destroy(&r.out);
+    (void)pthread_cond_destroy(&r.store);
     (void)pthread_cond_destroy(&r.work);
     (void)pthread_cond_destroy(&r.main);
     (void)pthread_mutex_destroy(&r.lock);
     spx_free(r.slot);
     spx_free(w);
-    spx_free(thread);
+    spx_free(storers);
+    spx_free(workers);
     return st;
 }

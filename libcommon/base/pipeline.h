@@ -1,8 +1,9 @@
 /* Items that are read, computed and written one after another, where reading, computing and writing overlap.
  *
  * The caller's thread reads and writes in turn, so that a library which is not thread-safe (HDF5) is used by one thread
- * alone. `nworker` threads compute. One more publishes what was written (syncs and renames it, or sends it). An item is
- * published and ended before those that were read after it, whatever the workers do. */
+ * alone. `nworker` threads compute; `nstore` threads store what needs no such library. One more publishes what was
+ * written (syncs and renames it, or sends it). An item is published and ended before those that were read after it,
+ * whatever the others do. */
 #ifndef SPX_PIPELINE_H
 #define SPX_PIPELINE_H
 
@@ -14,6 +15,7 @@
 typedef struct {
     void *ctx;      /* first argument of all that follows */
     size_t nworker; /* threads that compute, at least 1 */
+    size_t nstore;  /* threads that store; 0: there is nothing to store */
     size_t most;    /* items that are in work at one time at most, at least 1 */
     /* Caller's thread: the next item; NULL: there is none any more. */
     void *(*read)(void *ctx);
@@ -27,9 +29,11 @@ typedef struct {
     void (*compute)(void *ctx, size_t worker, void *item);
     /* Caller's thread, in the order of reading. */
     void (*write)(void *ctx, void *item);
-    /* The publishing thread, in this order. */
+    /* A storing thread, after write(), beside others. */
+    void (*store)(void *ctx, void *item);
+    /* The publishing thread, in the order of reading, after store(). */
     void (*publish)(void *ctx, void *item);
-    /* Caller's thread, in this order: the item is done with. */
+    /* Caller's thread, in the same order: the item is done with. */
     void (*end)(void *ctx, void *item);
 } spx_pipeline;
 

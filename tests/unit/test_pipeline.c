@@ -13,14 +13,15 @@ enum { MOST_ITEMS = 40 };
 
 typedef struct {
     size_t number;
-    int step; /* 1 read, 2 computed, 3 written, 4 published */
+    int step; /* 1 read, 2 computed, 3 written, 4 stored, 5 published */
     size_t worker;
 } item;
 
 typedef struct {
     item it[MOST_ITEMS];
     size_t n, most, room, nread, nwritten, npublished, nended;
-    atomic_size_t in_compute, most_in_compute, nstarted;
+    atomic_size_t in_compute, most_in_compute, nstarted, in_store, most_in_store;
+    size_t nstore;
     size_t most_in_work;
     pthread_t caller, publisher;
     unsigned delay; /* seed of what the steps wait */
@@ -95,6 +96,20 @@ static void do_write(void *ctx, void *arg)
     x->step = 3;
 }
 
+static void store(void *ctx, void *arg)
+{
+    job *j = ctx;
+    item *x = arg;
+    const size_t now = atomic_fetch_add(&j->in_store, 1) + 1;
+    size_t top = atomic_load(&j->most_in_store);
+    while (now > top && !atomic_compare_exchange_weak(&j->most_in_store, &top, now)) {
+    }
+    CHECK(x->step == 3 && !pthread_equal(pthread_self(), j->caller));
+    wait_a_bit(j, x->number, 5);
+    x->step = 4;
+    atomic_fetch_sub(&j->in_store, 1);
+}
+
 static void publish(void *ctx, void *arg)
 {
     job *j = ctx;
@@ -102,10 +117,10 @@ static void publish(void *ctx, void *arg)
     if (x->number == 0)
         j->publisher = pthread_self();
     CHECK(pthread_equal(pthread_self(), j->publisher) && !pthread_equal(pthread_self(), j->caller));
-    CHECK(x->step == 3 && x->number == j->npublished);
+    CHECK(x->step == (j->nstore > 0 ? 4 : 3) && x->number == j->npublished);
     j->npublished++;
     wait_a_bit(j, x->number, 4);
-    x->step = 4;
+    x->step = 5;
 }
 
 static void end(void *ctx, void *arg)
@@ -113,11 +128,11 @@ static void end(void *ctx, void *arg)
     job *j = ctx;
     const item *x = arg;
     CHECK(pthread_equal(pthread_self(), j->caller));
-    CHECK(x->step == 4 && x->number == j->nended);
+    CHECK(x->step == 5 && x->number == j->nended);
     j->nended++;
 }
 
-static void try(size_t n, size_t nworker, size_t most, size_t at_once, int slow, unsigned delay)
+static void try(size_t n, size_t nworker, size_t nstore, size_t most, size_t at_once, int slow, unsigned delay)
 {
     static job j;
     memset(&j, 0, sizeof j);
@@ -127,8 +142,10 @@ static void try(size_t n, size_t nworker, size_t most, size_t at_once, int slow,
     j.caller = pthread_self();
     j.delay = delay;
     j.slow = slow;
+    j.nstore = nstore;
     const spx_pipeline p = {.ctx = &j,
                             .nworker = nworker,
+                            .nstore = nstore,
                             .most = most,
                             .read = do_read,
                             .ready = slow ? is_ready : NULL,
@@ -136,26 +153,28 @@ static void try(size_t n, size_t nworker, size_t most, size_t at_once, int slow,
                             .start = start,
                             .compute = compute,
                             .write = do_write,
+                            .store = nstore > 0 ? store : NULL,
                             .publish = publish,
                             .end = end};
     CHECK(spx_pipeline_run(&p, &e) == SPX_OK);
     CHECK(j.nended == n && j.npublished == n && j.nwritten == n && j.nread == n);
-    CHECK(j.nstarted == nworker && j.most_in_compute <= nworker);
+    CHECK(j.nstarted == nworker && j.most_in_compute <= nworker && j.most_in_store <= nstore);
     for (size_t k = 0; k < n; k++)
-        CHECK(j.it[k].step == 4 && j.it[k].worker < nworker);
+        CHECK(j.it[k].step == 5 && j.it[k].worker < nworker);
     CHECK(!slow || n == 0 || j.asked > 0);
 }
 
 int main(void)
 {
     for (unsigned delay = 0; delay < 3; delay++)
-        for (size_t nworker = 1; nworker <= 3; nworker++) {
-            try(MOST_ITEMS, nworker, nworker + 2, 0, 0, delay);
-            try(1, nworker, 1, 0, 0, delay);
-            try(0, nworker, 2, 0, 0, delay);
-            try(7, nworker, 1, 0, 0, delay);
-            try(MOST_ITEMS, nworker, 6, 2, 0, delay);
-            try(5, nworker, 6, 0, 1, delay);
-        }
+        for (size_t nworker = 1; nworker <= 3; nworker++)
+            for (size_t nstore = 0; nstore <= 2; nstore++) {
+                try(MOST_ITEMS, nworker, nstore, nworker + 2, 0, 0, delay);
+                try(1, nworker, nstore, 1, 0, 0, delay);
+                try(0, nworker, nstore, 2, 0, 0, delay);
+                try(7, nworker, nstore, 1, 0, 0, delay);
+                try(MOST_ITEMS, nworker, nstore, 6, 2, 0, delay);
+                try(5, nworker, nstore, 6, 0, 1, delay);
+            }
     return 0;
 }
