@@ -393,10 +393,6 @@ static spx_status run(spx_stage *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
-    if (opt_interpolator[0] == 'g' && strcmp(s->common.device, "auto") == 0) {
-        spx_detail("computes on the CPU: --interpolator grid has no CUDA version");
-        s->common.device = "cpu";
-    }
     device_opening device = {.s = s, .stage = SPX_STAGE_RVFIT, .b = &r.backend};
     spx_err no_device = {0};
     open_device_begin(&device);

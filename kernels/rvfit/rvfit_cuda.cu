@@ -20,11 +20,12 @@ namespace
 {
 
 enum {
-    WORKERS = 4,      /* groups that a device works on at a time */
-    GROUP = 256,      /* stars of one, at most, */
-    LEAST_GROUP = 32, /* and at least, where there are as many */
-    STAGED = 64,      /* stars whose data go to the device in one piece */
-    ITEMS = 1 << 16   /* sums over pixels of one launch */
+    WORKERS = 4,       /* groups that a device works on at a time */
+    GROUP = 256,       /* stars of one, at most, */
+    LEAST_GROUP = 32,  /* and at least, where there are as many */
+    STAGED = 64,       /* stars whose data go to the device in one piece */
+    ITEMS = 1 << 16,   /* sums over pixels of one launch */
+    ROUNDING = 1 << 25 /* bytes that a worker's pieces of memory are together larger than what was asked for */
 };
 
 /* Page-locked host memory of n elements, which grows. */
@@ -113,11 +114,31 @@ std::vector<float> lag_response(const spx_rv_arm &a, size_t nlag)
     return out;
 }
 
+std::string megabytes(size_t bytes)
+{
+    return std::to_string((bytes + 999999) / 1000000);
+}
+
+/* Ends what says how much memory is too little. */
+#define MORE_MEMORY                                                                                                    \
+    " MB are free or allowed: allow more (--max-device-mem), use a device with more, or the CPU (--device cpu)"
+
+/* What a plan may take of the memory of the device in use, of which `taken` bytes are what it has already. */
+size_t device_limit(const spx_rvfit_options *o, size_t taken)
+{
+    size_t available = 0, total = 0;
+    spx::check(cudaMemGetInfo(&available, &total), "device memory");
+    available -= available / 8; /* what the driver and others take meanwhile */
+    return o->max_device_mem > 0 ? std::min(available, o->max_device_mem - std::min(o->max_device_mem, taken))
+                                 : available;
+}
+
 /* What a plan has on one device. */
 class shared
 {
   public:
-    explicit shared(const spx_rv_ctx *c)
+    /* As many bytes as there may be: spx::failure says that there are more. */
+    shared(const spx_rv_ctx *c, size_t limit) : limit_(limit)
     {
         const spx_rvfit_options *o = c->opt;
         std::vector<arm> arms(c->narm);
@@ -146,6 +167,9 @@ class shared
         m.arms = keep(arms.data(), arms.size());
         if (c->maxccf > 0 && c->nlag > 0)
             add_set(c, arms);
+        if (bytes > limit)
+            throw spx::failure("the templates take " + megabytes(bytes) + " MB of a device's memory, of which " +
+                               megabytes(limit) + MORE_MEMORY);
     }
 
     model m = {};
@@ -156,9 +180,11 @@ class shared
     /* A copy on the device, which lives as long as this. */
     template <typename T> const T *keep(const T *from, size_t n)
     {
+        bytes += n * sizeof(T);
+        if (bytes > limit_) /* counted only: it is said in the end how many they are */
+            return nullptr;
         spx::array<uint8_t> a(n * sizeof(T));
         a.put(reinterpret_cast<const uint8_t *>(from), n * sizeof(T));
-        bytes += n * sizeof(T);
         kept_.push_back(std::move(a));
         return reinterpret_cast<const T *>(kept_.back().get());
     }
@@ -251,6 +277,7 @@ class shared
         m.arms = keep(arms.data(), arms.size());
     }
 
+    const size_t limit_;
     std::vector<spx::array<uint8_t>> kept_;
 };
 
@@ -332,6 +359,7 @@ class engine
                                                                                                          in, lags);
         entry_kernel<<<dim3(blocks(nlag, GEMM), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags,
                                                                                                              chi);
+        clear(picks, n); /* it has room for more than there are */
         pick_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, curve, entry, picks);
         spx::check(cudaGetLastError(), "launch");
         wait(); /* the host's copy of the data is overwritten */
@@ -473,7 +501,7 @@ class engine
             }
         }
         float *residual = residual_.need(begin[out->narm]), *models = models_.need(begin[out->narm]);
-        spx::check(cudaMemsetAsync(residual, 0, begin[out->narm] * sizeof *residual, stream_), "residuals");
+        clear(residual, begin[out->narm]);
         spx::check(cudaMemsetAsync(models, 0, begin[out->narm] * sizeof *models, stream_), "models");
         const shown *pieces = send(shown_, list.data(), list.size());
         for (size_t i = 0; i < list.size(); i += 65535) {
@@ -535,6 +563,10 @@ class engine
         spx::to_host += n * sizeof(T);
         spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream_), "copy from the device");
     }
+    template <typename T> void clear(T *p, size_t n)
+    {
+        spx::check(cudaMemsetAsync(p, 0, n * sizeof(T), stream_), "device memory");
+    }
     template <typename T> T *send(room<T> &to, const T *from, size_t n)
     {
         T *p = to.need(n);
@@ -592,7 +624,7 @@ class engine
         flux_.need(pixels);
         ie_.need(pixels);
         good_.need(pixels);
-        model_.need(pixels);
+        clear(model_.need(pixels), pixels); /* strides are longer than models */
         if (c_->opt->resolution)
             band_.need(bands);
         knots_.need(slots * (size_t)m_.samples);
@@ -859,7 +891,18 @@ spx_status engine_models(void *state, size_t n, spx_rv_ws *const *w, const doubl
 
 /* ---- the batch ---- */
 
-/* Groups of stars, as many as fit: first star of each, and the number of all. */
+/* Device memory of the star that takes most. */
+size_t largest_star(const spx_rv_ctx *c, const model &m)
+{
+    size_t most = 1, begin, end;
+    for (size_t k = 0; k < c->nstar; k++) {
+        spx_rv_exposures(c, k, &begin, &end);
+        most = std::max(most, end - begin);
+    }
+    return engine::star_bytes(c, m) + most * engine::exposure_bytes(c, m);
+}
+
+/* Groups of stars, as many as fit, and at least one: first star of each, and the number of all. */
 std::vector<size_t> make_groups(const spx_rv_ctx *c, const model &m, size_t budget, size_t workers)
 {
     const size_t star = engine::star_bytes(c, m), exposure = engine::exposure_bytes(c, m);
@@ -952,21 +995,22 @@ spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, const copies &a
     const size_t ndevice = (size_t)state->ndevice;
     size_t budget = (size_t)-1;
     for (size_t d = 0; d < ndevice; d++) {
-        size_t free_bytes = 0, total = 0;
         spx::check(cudaSetDevice(state->device[d]), "device");
-        spx::check(cudaMemGetInfo(&free_bytes, &total), "device memory");
-        free_bytes -= free_bytes / 8; /* what the driver and others take meanwhile */
-        if (c->opt->max_device_mem > 0)
-            free_bytes = std::min(free_bytes, c->opt->max_device_mem - std::min(c->opt->max_device_mem, all[d]->bytes));
-        /* lists of sums, which do not depend on the group */
-        budget = std::min(budget, free_bytes - std::min(free_bytes, WORKERS * ITEMS * (sizeof(item) + 8)));
+        budget = std::min(budget, device_limit(c->opt, all[d]->bytes));
     }
+    /* where memory is little, fewer groups of more stars; lists of sums do not depend on the group */
+    const size_t lists = ITEMS * (sizeof(item) + 8) + ROUNDING, star = largest_star(c, all[0]->m);
     size_t workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
+    while (workers > 1 && budget / workers < lists + LEAST_GROUP * star)
+        workers--;
+    if (budget < lists + star)
+        throw spx::failure("a star takes " + megabytes(lists + star) + " MB of a device's memory, of which " +
+                           megabytes(budget) + MORE_MEMORY);
     batch b;
     b.c = c;
     b.progress = p;
     b.out = out;
-    b.first = make_groups(c, all[0]->m, budget / workers, workers * ndevice);
+    b.first = make_groups(c, all[0]->m, budget / workers - lists, workers * ndevice);
     b.most = 1;
     for (size_t k = 0; k + 1 < b.first.size(); k++)
         b.most = std::max(b.most, b.first[k + 1] - b.first[k]);
@@ -998,17 +1042,14 @@ extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input 
     spx_status st = spx_rvfit_open_cpu(in, o, plan, e);
     if (st != SPX_OK)
         return st;
-    if ((*plan)->ctx.interpolator == SPX_INTERPOLATE_GRID)
-        st = spx_fail(e, SPX_EDEVICE,
-                      "--interpolator grid has no CUDA version: use --device cpu, or another --interpolator");
-    if (st == SPX_OK && (st = spx_rv_ctx_batch(&c, *plan, in, o, e)) == SPX_OK)
+    if ((st = spx_rv_ctx_batch(&c, *plan, in, o, e)) == SPX_OK)
         st = spx::guarded("rvfit", e, [&] {
             const spx_cuda_state *state = spx::state_of(b);
             copies *all = new copies;
             (*plan)->device = all; /* which is closed with it, whatever happens */
             for (int d = 0; d < state->ndevice; d++) {
                 spx::check(cudaSetDevice(state->device[d]), "device");
-                all->push_back(std::unique_ptr<shared>(new shared(&c)));
+                all->push_back(std::unique_ptr<shared>(new shared(&c, device_limit(o, 0))));
             }
             return SPX_OK;
         });

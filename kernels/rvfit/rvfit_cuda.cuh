@@ -18,6 +18,8 @@ extern "C" {
 }
 #undef restrict
 
+#include "rvfit/rvfit_cuda_grid.cuh"
+
 namespace rv
 {
 
@@ -211,7 +213,7 @@ __global__ void __launch_bounds__(THREADS) coefficient_kernel(model m, const spx
     const double h = half_width(a, s.vsini);
     const int reach = (int)spx_rotation_reach(h);
     for (int k = (int)threadIdx.x; k <= reach; k += (int)blockDim.x)
-        rotation[k] = spx_rotation_weight((size_t)k, h, &rotation[m.reach + 1 + k]);
+        rotation[k] = rotation_weight(m.interpolator, k, h, &rotation[m.reach + 1 + k]);
     if (m.interpolator == SPX_INTERPOLATE_NN) {
         network(m, a, s, L, work + (point * m.narm + blockIdx.y) * 2 * m.width * (size_t)L, single, large);
         return;
@@ -487,7 +489,7 @@ __global__ void __launch_bounds__(128)
     flux += point * m.samples + a.sample0;
     slope += point * m.ng * (size_t)m.samples + a.sample0;
     const double *w = rotation + (point * m.narm + blockIdx.z) * 2 * (m.reach + 1), *dw = w + m.reach + 1;
-    const double scale = stencils[point].vsini_square_dx / (SPX_C_KMS * a.dlnwave) / (SPX_C_KMS * a.dlnwave);
+    const double scale = rotation_unit(m.interpolator, 1 / (SPX_C_KMS * a.dlnwave), stencils[point].vsini_square_dx);
     const int reach = (int)spx_rotation_reach(half_width(a, stencils[point].vsini));
     const int y_first = k0 - TAIL - 1;
     const bool near = reach <= NEAR_REACH;

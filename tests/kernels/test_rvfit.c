@@ -798,8 +798,6 @@ static void body(spx_templates *t)
     static const spx_interpolator all[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_GRID, SPX_INTERPOLATE_SIMPLEX};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         interpolator = all[k];
-        if (backend.library && interpolator == SPX_INTERPOLATE_GRID)
-            continue; /* the CPU's alone */
         objective(t);
         component_sums(t);
         gradient(t);

@@ -309,8 +309,6 @@ static void body(spx_templates *t)
     static const spx_interpolator all[] = {SPX_INTERPOLATE_CUBIC, SPX_INTERPOLATE_GRID};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         interpolator = all[k];
-        if (backend.library && interpolator == SPX_INTERPOLATE_GRID)
-            continue; /* the CPU's alone */
         sums(t, 0);
         sums(t, 1);
         same_spectrum_twice(t);

@@ -137,8 +137,6 @@ static void body(spx_templates *t)
         draw(&s, i, &(truth){-200 + 400 * uniform(), 0, 4600 + 1800 * uniform(), -1.5 * uniform(), 5 + 40 * uniform()});
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         interpolator = all[k];
-        if (backend.library && interpolator == SPX_INTERPOLATE_GRID)
-            continue; /* the CPU's alone */
         init(&o);
         o.keep_ccf = 1;
         o.threads = 1 + (int)k;
