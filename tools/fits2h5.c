@@ -6,12 +6,14 @@
 #include "base/filelist.h"
 #include "blocks/fits_blocks.h"
 #include "blocks/fits_library.h"
+#include "blocks/fits_spectrum.h"
 #include "h5/stage.h"
 
 static struct {
     int list, generic, exposures, air, vacuum;
-    const char *as, *params;
+    const char *as, *params, *orders;
     spx_library_layout layout;
+    spx_fits_spectrum_options spectrum;
 } o = {.as = "auto"};
 
 static const spx_opt options[] = {
@@ -20,7 +22,11 @@ static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "What the input has to be; anything else is refused",
                .choices = "auto|image|psf|frame|spectra|library"),
     SPX_OPTION(FLAG, "exposures", 0, NULL, o.exposures,
-               "Of SDSS spectra take the single exposures, each as an arm, in place of their sum"),
+               "Of spectra of SDSS, LAMOST and APOGEE take the single exposures in place of their sum"),
+    SPX_OPTION(STRING, "orders", 0, "FIRST:LAST", o.orders,
+               "Take these orders of an echelle spectrum only, counted from 0, LAST not included"),
+    SPX_OPTION(FLAG, "air", 0, NULL, o.air, "Wavelengths of spectra or of a library are in air, whatever they say"),
+    SPX_OPTION(FLAG, "vacuum", 0, NULL, o.vacuum, "They are in vacuum"),
     SPX_HEADING("Libraries of model spectra"),
     SPX_OPTION(STRING, "library-flux", 0, "HDU", o.layout.flux,
                "Name or number of the HDU that holds the fluxes of a library in one file"),
@@ -31,8 +37,6 @@ static const spx_opt options[] = {
                "Keywords or columns of the parameters, such as teff=PHXTEFF,logg=PHXLOGG; without it teff, logg, feh "
                "and alpha "
                "are looked for under their usual names"),
-    SPX_OPTION(FLAG, "air", 0, NULL, o.air, "Wavelengths of the library are in air"),
-    SPX_OPTION(FLAG, "vacuum", 0, NULL, o.vacuum, "Wavelengths of the library are in vacuum"),
     {0}};
 
 /* One input file. Model spectra are closed again until their turn comes: a library has thousands. */
@@ -41,18 +45,50 @@ typedef struct {
     spx_fits fits; /* nhdu 0: closed */
     spx_fits_product product;
     size_t nwave; /* MODEL, WAVELENGTH */
+    spx_fits_spectra spectra;
     char note[200];
 } item;
 
+/* Does it hold spectra of another instrument? */
+static spx_status find_spectra(item *it, spx_err *e)
+{
+    spx_status st = spx_fits_spectra_find(&it->fits, &o.spectrum, &it->spectra, e);
+    if (st == SPX_OK && it->spectra.n > 0) {
+        it->product = SPX_FITS_AS_SPECTRUM;
+        it->note[0] = '\0';
+    } else if (st == SPX_OK && !it->note[0]) {
+        snprintf(it->note, sizeof it->note, "%s", it->spectra.note);
+    }
+    return st;
+}
+
+/* What is no FITS file may be a text with a spectrum. */
+static spx_status open_input(item *it, spx_err *e)
+{
+    spx_err why = {0};
+    if (spx_fits_open(&it->fits, it->path, &why) == SPX_OK)
+        return SPX_OK;
+    if (why.code == SPX_EINPUT && strcmp(it->path, "-") != 0 && !o.generic) {
+        spx_status st = spx_text_spectrum_find(it->path, &it->spectra, e);
+        if (st != SPX_OK)
+            return st;
+        if (it->spectra.n > 0) {
+            it->product = SPX_FITS_AS_SPECTRUM;
+            if (o.spectrum.medium >= 0)
+                it->spectra.s[0].medium = o.spectrum.medium;
+            return SPX_OK;
+        }
+    }
+    return spx_fail(e, why.code, "%s", why.msg);
+}
+
 static spx_status recognise(item *it, spx_err *e)
 {
-    spx_status st = spx_fits_open(&it->fits, it->path, e);
-    if (st != SPX_OK || o.generic)
+    spx_status st = open_input(it, e);
+    if (st != SPX_OK || o.generic || it->product == SPX_FITS_AS_SPECTRUM)
         return st;
     int described = o.layout.flux || o.layout.params || o.layout.wavelength;
     it->product = spx_fits_recognise(&it->fits, it->note, sizeof it->note);
-    if (it->product == SPX_FITS_AS_SDSS && o.exposures)
-        it->product = SPX_FITS_AS_EXPOSURES;
     if (it->product == SPX_FITS_AS_GENERIC && !it->note[0]) {
         if (described || spx_fits_is_library(&it->fits, &o.layout, NULL))
             it->product = SPX_FITS_AS_LIBRARY;
@@ -60,13 +96,16 @@ static spx_status recognise(item *it, spx_err *e)
             it->product = SPX_FITS_AS_MODEL;
         else if (spx_fits_is_wavelengths(&it->fits, &it->nwave))
             it->product = SPX_FITS_AS_WAVELENGTH;
+        else
+            st = find_spectra(it, e);
     }
     if (it->product == SPX_FITS_AS_MODEL && strcmp(it->path, "-") != 0)
         spx_fits_close(&it->fits);
-    return SPX_OK;
+    return st;
 }
 
-/* Model spectra make a library when the file of their wavelengths is among the inputs; alone they are HDUs. */
+/* Model spectra make a library when the file of their wavelengths is among the inputs; alone they are spectra, where
+ * they have wavelengths of their own, or HDUs. */
 static spx_status settle_library(item *it, size_t n, const item **wave, size_t *nmodel, spx_err *e)
 {
     const item *first = NULL;
@@ -103,13 +142,15 @@ static spx_status settle_library(item *it, size_t n, const item **wave, size_t *
             it[i].product = SPX_FITS_AS_GENERIC;
             snprintf(it[i].note, sizeof it[i].note,
                      "is one model spectrum; a library needs the file of its wavelengths too");
-            if (it[i].fits.nhdu == 0)
-                return spx_fits_open(&it[i].fits, it[i].path, e);
+            spx_status st = it[i].fits.nhdu == 0 ? spx_fits_open(&it[i].fits, it[i].path, e) : SPX_OK;
+            if (st != SPX_OK || (st = find_spectra(&it[i], e)) != SPX_OK)
+                return st;
         }
     return SPX_OK;
 }
 
-/* Blocks have one place each. Frames, spectra and images share /fibermap. */
+/* Blocks have one place each. Frames, spectra and images share /fibermap. Spectra of other instruments become rows of
+ * one block. */
 static spx_status check_conflicts(const item *it, size_t n, const item *wave, spx_err *e)
 {
     const item *have[4] = {NULL};
@@ -119,7 +160,8 @@ static spx_status check_conflicts(const item *it, size_t n, const item *wave, sp
                    : it[i].product == SPX_FITS_AS_LIBRARY || &it[i] == wave                       ? 2
                    : it[i].product == SPX_FITS_AS_GENERIC || it[i].product >= SPX_FITS_AS_LIBRARY ? 3
                                                                                                   : 0;
-        if (slot < 3 && have[slot])
+        if (slot < 3 && have[slot] &&
+            !(have[slot]->product == SPX_FITS_AS_SPECTRUM && it[i].product == SPX_FITS_AS_SPECTRUM))
             return spx_fail(e, SPX_EUSAGE, "%s and %s both hold %s, one file has room for one: convert them one by one",
                             have[slot]->path, it[i].path, what[slot]);
         have[slot] = &it[i];
@@ -130,7 +172,7 @@ static spx_status check_conflicts(const item *it, size_t n, const item *wave, sp
 /* Product whose name is that of the block. */
 static spx_fits_product block_of(spx_fits_product p)
 {
-    return p == SPX_FITS_AS_SDSS || p == SPX_FITS_AS_EXPOSURES ? SPX_FITS_AS_SPECTRA : p;
+    return p == SPX_FITS_AS_SPECTRUM ? SPX_FITS_AS_SPECTRA : p;
 }
 
 /* --as: is it what was asked for? */
@@ -147,12 +189,26 @@ static spx_status check_as(const item *it, size_t n, spx_err *e)
     return SPX_OK;
 }
 
+/* --exposures and --orders choose among spectra: is there one? */
+static spx_status check_choice(const item *it, size_t n, spx_err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (it[i].product == SPX_FITS_AS_SPECTRUM)
+            return SPX_OK;
+    return o.exposures || o.orders ? spx_fail(e, SPX_EUSAGE, "%s: the input holds no spectrum to choose from",
+                                              o.exposures ? "--exposures" : "--orders")
+                                   : SPX_OK;
+}
+
 static spx_status views_of(item *it, spx_fits_path **view, spx_err *e)
 {
     *view = spx_alloc(it->fits.nhdu, sizeof **view, e);
     if (!*view)
         return SPX_EIO;
-    spx_fits_plan(&it->fits, it->product, *view);
+    if (it->product == SPX_FITS_AS_SPECTRUM)
+        spx_fits_spectra_plan(&it->fits, &it->spectra, *view);
+    else
+        spx_fits_plan(&it->fits, it->product, *view);
     if (it->product == SPX_FITS_AS_LIBRARY)
         spx_fits_is_library(&it->fits, &o.layout, *view);
     return SPX_OK;
@@ -177,8 +233,8 @@ static spx_status print_list(item *it, size_t n, const item *wave, spx_err *e)
     spx_status st = SPX_OK;
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
         spx_fits_path *view = NULL;
-        printf("%s: %s%s%s\n", it[i].path, spx_fits_product_names[it[i].product], it[i].note[0] ? "; " : "",
-               it[i].note);
+        const char *what = it[i].product == SPX_FITS_AS_SPECTRUM ? it[i].spectra.format : it[i].note;
+        printf("%s: %s%s%s\n", it[i].path, spx_fits_product_names[it[i].product], what[0] ? "; " : "", what);
         if (it[i].product == SPX_FITS_AS_MODEL) {
             printf("  row of /library/flux\n");
             continue;
@@ -213,15 +269,30 @@ static spx_status write_models(spx_stage *s, item *it, size_t n, const item *wav
     return st;
 }
 
+/* Spectra of all files that hold some. */
+static spx_status write_spectra(item *it, size_t n, hid_t file, spx_text *notes, spx_err *e)
+{
+    size_t m = 0;
+    spx_spectrum_file *from = spx_alloc(n, sizeof *from, e);
+    for (size_t i = 0; from && i < n; i++)
+        if (it[i].product == SPX_FITS_AS_SPECTRUM)
+            from[m++] = (spx_spectrum_file){&it[i].fits, it[i].path, &it[i].spectra};
+    spx_status st = !from ? SPX_EIO : m > 0 ? spx_fits_spectra_write(m, from, file, notes, e) : SPX_OK;
+    spx_free(from);
+    return st;
+}
+
 static spx_status write_all(spx_stage *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
                             spx_text *notes, spx_err *e)
 {
     spx_status st = SPX_OK;
     if (nmodel > 0)
         st = write_models(s, it, n, wave, nmodel, file, notes, e);
+    if (st == SPX_OK)
+        st = write_spectra(it, n, file, notes, e);
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
         spx_fits_path *view = NULL;
-        if (it[i].product >= SPX_FITS_AS_MODEL)
+        if (it[i].product >= SPX_FITS_AS_MODEL || it[i].fits.nhdu == 0)
             continue;
         if (it[i].product == SPX_FITS_AS_LIBRARY)
             st = spx_fits_library_single(&it[i].fits, &o.layout, file, notes, e);
@@ -260,7 +331,7 @@ static spx_status convert(spx_stage *s, item *it, size_t n, spx_err *e)
     for (size_t i = 0; st == SPX_OK && i < n; i++)
         st = recognise(&it[i], e);
     if (st != SPX_OK || (st = settle_library(it, n, &wave, &nmodel, e)) != SPX_OK ||
-        (st = check_as(it, n, e)) != SPX_OK)
+        (st = check_as(it, n, e)) != SPX_OK || (st = check_choice(it, n, e)) != SPX_OK)
         return st;
     if (o.list)
         return print_list(it, n, wave, e);
@@ -293,6 +364,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_filelist files = {0};
     spx_status st = SPX_OK;
     o.layout.medium = o.air ? SPX_AIR : o.vacuum ? SPX_VACUUM : -1;
+    o.spectrum = (spx_fits_spectrum_options){o.exposures, o.layout.medium, o.orders};
     if (o.air && o.vacuum)
         return spx_fail(e, SPX_EUSAGE, "--air and --vacuum contradict each other");
     if (o.generic && strcmp(o.as, "auto") != 0)
@@ -314,8 +386,10 @@ static spx_status run(spx_stage *s, spx_err *e)
         it[i].path = files.name[i];
     if (st == SPX_OK)
         st = convert(s, it, files.n, e);
-    for (size_t i = 0; it && i < files.n; i++)
+    for (size_t i = 0; it && i < files.n; i++) {
+        spx_fits_spectra_free(&it[i].spectra);
         spx_fits_close(&it[i].fits);
+    }
     spx_free(it);
     spx_filelist_free(&files);
     return st;

@@ -97,21 +97,31 @@ static int in_list(const char *list, const char *name)
     return 0;
 }
 
+/* Length of a name without a number at its end. */
+static size_t stem(const char *name)
+{
+    size_t n = strlen(name);
+    while (n > 1 && name[n - 1] >= '0' && name[n - 1] <= '9')
+        n--;
+    return n;
+}
+
 spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
                                    const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
                                    spx_err *e)
 {
     char arm[NAME_ROOM];
     const char *wanted;
+    int alike = 1; /* all arms have one name but for numbers */
+    for (size_t a = 1; a < narm; a++)
+        alike = alike && stem(name[a]) == stem(name[0]) && strncmp(name[a], name[0], stem(name[0])) == 0;
     for (size_t a = 0; a < narm; a++) {
         setup[a] = find_setup(t, name[a]);
-        if (setup[a] == NULL) { /* b2 is another exposure of b */
-            (void)snprintf(arm, sizeof arm, "%s", name[a]);
-            for (size_t n = strlen(arm); n > 1 && arm[n - 1] >= '0' && arm[n - 1] <= '9'; n--)
-                arm[n - 1] = '\0';
+        if (setup[a] == NULL) { /* b2 is another exposure, or order, of b */
+            (void)snprintf(arm, sizeof arm, "%.*s", (int)stem(name[a]), name[a]);
             setup[a] = find_setup(t, arm);
         }
-        if (setup[a] == NULL && narm == 1 && t->nsetup == 1)
+        if (setup[a] == NULL && alike && t->nsetup == 1)
             setup[a] = &t->setup[0];
     }
     for (size_t i = 0; i < nmap; i++) {

@@ -13,10 +13,10 @@ spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit
 /* Two numbers with `sep` between. */
 spx_status spx_rvfit_parse_pair(const char *text, const char *what, char sep, double *a, double *b, spx_err *e);
 
-/* setup[narm]: for each arm name[k] the setup of this name, or of the name without a number at its end (or, of a single
- * arm, a single setup), or what one of
- * map[nmap] "ARM=SETUP" says; NULL: none, or `arms` (names with commas between, NULL: all) leaves it out, which is
- * left_out[k]. SPX_EUSAGE: no such arm or setup. */
+/* setup[narm]: for each arm name[k] the setup of this name, or of the name without a number at its end (or a
+ * single setup, where all arms have one name but for such numbers), or what one of map[nmap] "ARM=SETUP" says; NULL:
+ * none, or `arms` (names with commas between, NULL: all) leaves it out, which is left_out[k]. SPX_EUSAGE: no such arm
+ * or setup. */
 spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
                                    const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
                                    spx_err *e);

@@ -12,7 +12,7 @@
 #include "h5/h5io.h"
 
 const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1] = {
-    "generic", "image", "psf", "frame", "spectra", "sdss", "exposures", "library", "model", "wavelength", NULL};
+    "generic", "image", "psf", "frame", "spectra", "spectrum", "library", "model", "wavelength", NULL};
 
 enum { NODATA = 1 << 24 }; /* mask bit of DESI frames */
 
@@ -49,39 +49,6 @@ static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
     }
     snprintf(other, sizeof other, "%s_WAVELENGTH", prefix);
     return find_image(f, other, 1) >= 0;
-}
-
-/* Table of SDSS after HDU `after`, with columns flux, loglam and ivar, or -1. */
-static int next_sdss(const spx_fits *f, int after)
-{
-    for (size_t i = (size_t)(after + 1); i < f->nhdu; i++)
-        if (f->hdu[i].kind == SPX_FITS_BINTABLE && spx_fits_find_column(&f->hdu[i], "loglam") &&
-            spx_fits_find_column(&f->hdu[i], "flux") && spx_fits_find_column(&f->hdu[i], "ivar"))
-            return (int)i;
-    return -1;
-}
-
-static int find_sdss(const spx_fits *f)
-{
-    return next_sdss(f, -1);
-}
-
-/* The letter of the camera that such a table's HDU is called by (B1-00123456); x where it begins with none. */
-static char camera_letter(const spx_fits *f, int table)
-{
-    const int c = (unsigned char)f->hdu[table].extname[0];
-    return isalpha(c) ? (char)tolower(c) : 'x';
-}
-
-/* Name of the arm that such a table becomes: that letter, and a number where others have been called so. */
-static void exposure_name(const spx_fits *f, int table, char name[16])
-{
-    int same = 1;
-    for (int t = next_sdss(f, find_sdss(f)); t >= 0 && t < table; t = next_sdss(f, t))
-        same += camera_letter(f, t) == camera_letter(f, table);
-    snprintf(name, 16, "%c", camera_letter(f, table));
-    if (same > 1)
-        snprintf(name + 1, 15, "%d", same);
 }
 
 /* Table of a PSF of the first layout of PSFVER 2, or -1: no HDUs XTRACE and YTRACE, but rows X and Y in the table of
@@ -135,7 +102,7 @@ spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size)
     for (size_t i = 0; i < f->nhdu; i++)
         if (arm_at(f, i, arm, prefix))
             return SPX_FITS_AS_SPECTRA;
-    return find_sdss(f) >= 0 ? SPX_FITS_AS_SDSS : SPX_FITS_AS_GENERIC;
+    return SPX_FITS_AS_GENERIC;
 }
 
 /* ---- plan ---- */
@@ -188,17 +155,6 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
         }
         plan(f, "EXP_FIBERMAP", view, "/exp_fibermap");
         break;
-    case SPX_FITS_AS_SDSS:
-        if (find_sdss(f) >= 0)
-            snprintf(view[find_sdss(f)], sizeof *view, "/spectra/sdss");
-        return;
-    case SPX_FITS_AS_EXPOSURES:
-        for (int t = next_sdss(f, find_sdss(f)); t >= 0; t = next_sdss(f, t)) {
-            char arm[16];
-            exposure_name(f, t, arm);
-            snprintf(view[t], sizeof *view, "/spectra/%s", arm);
-        }
-        return;
     default:
         return;
     }
@@ -694,157 +650,6 @@ static spx_status spectra_block(spx_fits *f, hid_t file, spx_text *notes, spx_er
     return st;
 }
 
-/* ---- SDSS ---- */
-
-/* A one-row fibermap with the names that DESI uses. TARGETID is made of plate, MJD and fibre in decimal digits. */
-static spx_status sdss_fibermap(const spx_fits *f, spx_table **out, spx_err *e)
-{
-    const spx_cards *h = &f->hdu[0].header;
-    long plate = 0, mjd = 0, fiber = 0;
-    double ra = NAN, dec = NAN;
-    spx_table *t = spx_table_new(1, e);
-    if (!t)
-        return SPX_EIO;
-    if (!spx_cards_int(h, "PLATEID", &plate))
-        spx_cards_int(h, "PLATE", &plate);
-    spx_cards_int(h, "MJD", &mjd);
-    if (!spx_cards_int(h, "FIBERID", &fiber))
-        spx_cards_int(h, "FIBER", &fiber);
-    if (!spx_cards_double(h, "PLUG_RA", &ra))
-        spx_cards_double(h, "RAOBJ", &ra);
-    if (!spx_cards_double(h, "PLUG_DEC", &dec))
-        spx_cards_double(h, "DECOBJ", &dec);
-    for (size_t i = 1; i < f->nhdu; i++) { /* SPECOBJ knows better */
-        const struct {
-            const char *column;
-            double *value;
-        } more[] = {{"PLUG_RA", &ra}, {"PLUG_DEC", &dec}};
-        for (size_t k = 0; k < 2; k++) {
-            size_t n;
-            double *v = NULL;
-            spx_err ignored = {0};
-            if (f->hdu[i].kind == SPX_FITS_BINTABLE && f->hdu[i].nrow == 1 &&
-                spx_fits_find_column(&f->hdu[i], more[k].column) &&
-                spx_fits_column_f64(f, i, more[k].column, &n, &v, &ignored) == SPX_OK && n == 1)
-                *more[k].value = v[0];
-            spx_free(v);
-        }
-        long id = 0;
-        double *v = NULL;
-        size_t n;
-        spx_err ignored = {0};
-        if (fiber == 0 && f->hdu[i].kind == SPX_FITS_BINTABLE && f->hdu[i].nrow == 1 &&
-            spx_fits_find_column(&f->hdu[i], "FIBERID") &&
-            spx_fits_column_f64(f, i, "FIBERID", &n, &v, &ignored) == SPX_OK && n == 1 && v[0] > 0.0 && v[0] < 1e4)
-            id = (long)v[0];
-        spx_free(v);
-        if (id)
-            fiber = id;
-    }
-    int64_t target = 0;
-    if (plate > 0 && plate < 100000 && mjd > 0 && mjd < 100000 && fiber > 0 && fiber < 10000)
-        target = ((int64_t)plate * 100000 + mjd) * 10000 + fiber;
-    int32_t fibre = fiber > 0 && fiber < 10000 ? (int32_t)fiber : 0;
-    spx_status st = spx_table_add(t, "TARGETID", H5T_NATIVE_INT64, NULL, &target, e);
-    if (st == SPX_OK)
-        st = spx_table_add(t, "FIBER", H5T_NATIVE_INT32, NULL, &fibre, e);
-    if (st == SPX_OK && isfinite(ra) && isfinite(dec)) {
-        st = spx_table_add(t, "TARGET_RA", H5T_NATIVE_DOUBLE, "degree", &ra, e);
-        if (st == SPX_OK)
-            st = spx_table_add(t, "TARGET_DEC", H5T_NATIVE_DOUBLE, "degree", &dec, e);
-    }
-    if (st == SPX_OK)
-        *out = t;
-    else
-        spx_table_free(t);
-    return st;
-}
-
-/* loglam is stored in float32, which is good for 0.2 km/s only; COEFF0 and COEFF1 give the same grid exactly. */
-static void sdss_wavelength(const spx_cards *h, spx_arm *a)
-{
-    double c0 = 0.0, c1 = 0.0, worst = 0.0;
-    if (spx_cards_double(h, "COEFF0", &c0) && spx_cards_double(h, "COEFF1", &c1))
-        for (size_t i = 0; i < a->nwave; i++)
-            worst = fmax(worst, fabs(a->wavelength[i] - (a->wavelength[0] + c1 * (double)i)));
-    else
-        worst = INFINITY;
-    double start = a->wavelength[0];
-    /* a spectrum may begin some pixels into that grid */
-    double offset = isfinite(worst) ? round((start - c0) / c1) : 0.0;
-    int exact = worst < 3e-6 && c1 > 1e-6 && fabs(offset) < 1e5 && fabs(c0 + offset * c1 - start) < 3e-6;
-    for (size_t i = 0; i < a->nwave; i++)
-        a->wavelength[i] = pow(10.0, exact ? c0 + (offset + (double)i) * c1 : a->wavelength[i]);
-}
-
-/* The spectrum in table t, whose mask is column `mask_name`. */
-static spx_status sdss_arm(spx_fits *f, size_t t, const char *mask_name, spx_arm *a, spx_text *notes, spx_err *e)
-{
-    size_t n[4] = {0};
-    const spx_fits_hdu *h = &f->hdu[t];
-    double *mask = NULL;
-    int vacuum = 1;
-    snprintf(a->unit, sizeof a->unit, "10**-17 erg/(s cm2 Angstrom)");
-    a->nwave = h->nrow;
-    a->barycentric = 1;
-    if (spx_cards_bool(&f->hdu[0].header, "VACUUM", &vacuum) && !vacuum)
-        a->medium = SPX_AIR;
-    spx_status st = spx_fits_column_f64(f, t, "loglam", &n[0], &a->wavelength, e);
-    if (st == SPX_OK)
-        st = spx_fits_column_f64(f, t, "flux", &n[1], &a->flux, e);
-    if (st == SPX_OK)
-        st = spx_fits_column_f64(f, t, "ivar", &n[2], &a->ivar, e);
-    n[3] = 1;
-    if (st == SPX_OK && spx_fits_find_column(h, mask_name))
-        st = spx_fits_column_f64(f, t, mask_name, &n[3], &mask, e);
-    if (st == SPX_OK && (n[0] != 1 || n[1] != 1 || n[2] != 1 || n[3] != 1 || h->nrow == 0))
-        st = spx_fail(e, SPX_EINPUT, "%s: %s: is no spectrum of one value a row (--generic keeps it)", f->name,
-                      spx_fits_hduname(f, t));
-    if (st == SPX_OK && !(a->mask = spx_alloc(a->nwave, sizeof *a->mask, e)))
-        st = SPX_EIO;
-    if (st == SPX_OK) {
-        for (size_t i = 0; mask && i < a->nwave; i++)
-            if (mask[i] > -2147483649.0 && mask[i] < 4294967296.0)
-                a->mask[i] = (mask[i] < 0.0 ? (uint32_t)(int32_t)mask[i] : (uint32_t)mask[i]) & SPX_SDSS_BAD;
-        sdss_wavelength(&f->hdu[0].header, a);
-        st = check_wavelength(f, "with loglam", a, e);
-    }
-    if (st == SPX_OK)
-        st = report_clean(f, a, clean_arm(a, 1), notes, e);
-    spx_free(mask);
-    return st;
-}
-
-/* The coadded spectrum, or the exposures that it was made of, each on pixels of its own. */
-static spx_status sdss_block(spx_fits *f, int exposures, hid_t file, spx_text *notes, spx_err *e)
-{
-    spx_spectra s = {.nspec = 1};
-    int sum = find_sdss(f);
-    spx_status st = SPX_OK;
-    if (exposures && next_sdss(f, sum) < 0)
-        return spx_fail(e, SPX_EINPUT, "%s: has no single exposures, only the sum", f->name);
-    for (int t = exposures ? next_sdss(f, sum) : sum; t >= 0 && st == SPX_OK; t = exposures ? next_sdss(f, t) : -1) {
-        if (s.narm == SPX_MAX_ARM) {
-            st = spx_fail(e, SPX_EINPUT, "%s: more than %d exposures", f->name, SPX_MAX_ARM);
-            break;
-        }
-        spx_arm *a = &s.arm[s.narm++];
-        if (exposures)
-            exposure_name(f, t, a->name);
-        else
-            snprintf(a->name, sizeof a->name, "sdss");
-        st = sdss_arm(f, (size_t)t, exposures ? "mask" : "and_mask", a, notes, e);
-    }
-    if (st == SPX_OK)
-        st = sdss_fibermap(f, &s.fibermap, e);
-    if (st == SPX_OK)
-        st = copy_cards(f, 0, &s.header, e);
-    if (st == SPX_OK)
-        st = spx_spectra_write(file, &s, 4, e);
-    spx_spectra_free(&s);
-    return st;
-}
-
 spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_text *notes, spx_err *e)
 {
     switch (p) {
@@ -856,9 +661,6 @@ spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_text
         return frame_block(f, file, notes, e);
     case SPX_FITS_AS_SPECTRA:
         return spectra_block(f, file, notes, e);
-    case SPX_FITS_AS_SDSS:
-    case SPX_FITS_AS_EXPOSURES:
-        return sdss_block(f, p == SPX_FITS_AS_EXPOSURES, file, notes, e);
     default:
         return SPX_OK;
     }

@@ -11,6 +11,7 @@
 #include "blocks/fits_blocks.h"
 #include "blocks/fits_hdf5.h"
 #include "blocks/fits_library.h"
+#include "blocks/fits_spectrum.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -59,6 +60,25 @@ static void blocks(spx_fits *f)
     H5Fclose(h5);
 }
 
+/* Spectra of other instruments, sums and exposures. */
+static void spectra(spx_fits *f)
+{
+    for (int exposures = 0; exposures < 2; exposures++) {
+        const spx_fits_spectrum_options o = {.exposures = exposures, .medium = -1};
+        spx_fits_spectra found;
+        spx_err e = {0};
+        spx_text notes = {0};
+        if (spx_fits_spectra_find(f, &o, &found, &e) == SPX_OK && found.n > 0) {
+            const spx_spectrum_file file = {f, "fuzz", &found};
+            hid_t h5 = memory_file();
+            (void)spx_fits_spectra_write(1, &file, h5, &notes, &e);
+            H5Fclose(h5);
+        }
+        spx_fits_spectra_free(&found);
+        spx_text_free(&notes);
+    }
+}
+
 static void round_trip(spx_fits *f, const uint8_t *data, size_t size)
 {
     spx_err e = {0};
@@ -84,6 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (spx_fits_parse(&f, "fuzz", data, size, &e) != SPX_OK)
         return 0;
     blocks(&f);
+    spectra(&f);
     round_trip(&f, data, size);
     spx_fits_close(&f);
     return 0;

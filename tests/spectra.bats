@@ -1,0 +1,203 @@
+# fits2h5: spectra of other surveys and instruments, and their way through rvs-fit: every layout holds the same star at
+# +37 km/s (tests/helpers/spec_make.c).
+
+load common
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return
+    specx-sim -q --library stars --wavelength 4900,6700 --axis teff=5000,5500,6000 --axis logg=3.5,4.5 --axis feh=-1,0
+    fits2h5 -q --vacuum stars -o library.h5
+    rvs-template -q library.h5 -o any.h5 -s any:6380:6620:0.1:FWHM=1
+    rvs-template -q library.h5 -o arms.h5 -s b:4980:5170:0.1:FWHM=1 -s r:6380:6620:0.1:FWHM=1
+}
+
+# column NAME,... FILE: values of columns of the table, a line a star.
+column() {
+    h5table --csv -c "$1" "$2" | tail -n +2
+}
+
+# star TEMPLATES FILE PIXELS: the star is found in FILE, with so many good pixels.
+star() {
+    rvs-fit -q -f --no-model -t "$BATS_FILE_TMPDIR/$1" -o rv.h5 "$2"
+    column VRAD,VRAD_ERR,TEFF,TEFF_ERR,NPIX_TOT,RVS_WARN rv.h5 | awk -F, -v n="$3" '{ print FILENAME, $0 }
+        ($1 - 37)^2 > (3.5 * $2)^2 || $2 > 1.5 || ($3 - 5500)^2 > (4 * $4)^2 || $5 != n || $6 != 0 { bad = 1 }
+        END { exit bad || NR == 0 }'
+}
+
+# layout KIND ARM PIXELS [OPTION...]: fits2h5 knows it, keeps it without loss, and the star is in it.
+layout() {
+    spec_make "$1" "$1.fits"
+    fits2h5 -q "${@:4}" -o "$1.h5" "$1.fits"
+    h5check "$1.h5"
+    h52fits "$1.h5" | cmp - "$1.fits"
+    h5ls "$1.h5/spectra/$2/flux"
+    star any.h5 "$1.h5" "$3"
+}
+
+# axis FILE ARM WORD: medium or frame of the wavelengths.
+axis() {
+    h5dump -A -d "/spectra/$2/wavelength" "$1" | grep "\"$3\""
+}
+
+@test "SDSS: a table, and the image of SDSS-I" {
+    layout spec sdss 595
+    layout spspec sdss 655
+    axis spec.h5 sdss vacuum
+    axis spec.h5 sdss barycentric
+    h5table --csv -t /fibermap -c TARGETID,FIBER,TARGET_RA,TARGET_DEC spspec.h5 | grep -x '266516020031,31,145.5,-1.25'
+    [ "$(h5table --csv -t /fibermap -c TARGETID,FIBER,TARGET_RA,TARGET_DEC spspec.h5)" = \
+        "$(h5table --csv -t /fibermap -c TARGETID,FIBER,TARGET_RA,TARGET_DEC spec.h5)" ]
+}
+
+@test "LAMOST: images, tables, medium resolution" {
+    layout lamost lamost 655
+    layout lamost-table lamost 655
+    h5table --csv -t /fibermap -c TARGETID,OBJECT lamost.h5 | grep -x '1001,LAMOST J004114.61+063310.8'
+    for kind in mrs mrs-table; do
+        spec_make $kind $kind.fits
+        fits2h5 -q $kind.fits -o $kind.h5
+        h5check $kind.h5
+        [ "$(h5ls $kind.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "b header r " ]
+        star arms.h5 $kind.h5 950
+        fits2h5 -q --exposures $kind.fits -o each.h5 -f
+        [ "$(h5ls each.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "b b2 header r r2 " ]
+        star arms.h5 each.h5 1906
+    done
+}
+
+@test "APOGEE: sums, visits, what ASPCAP fitted" {
+    layout apstar apogee 655
+    layout aspcapstar apogee 655
+    layout apvisit apogee3 645
+    # visits are rows of one star
+    fits2h5 -q --exposures apstar.fits -o visits.h5
+    h5dump -H -d /spectra/apogee/flux visits.h5 | grep 'SIMPLE { ( 2, 660 )'
+    [ "$(h5table --csv -t /fibermap -c TARGETID visits.h5 | tail -n +2 | sort -u | wc -l)" -eq 1 ]
+    rvs-fit -q -t "$BATS_FILE_TMPDIR/any.h5" --joint target -o joint.h5 visits.h5
+    [ "$(column NEXP joint.h5)" = 2 ]
+}
+
+@test "GALAH: four cameras in four files are one row; the errors are relative" {
+    for camera in 1 2 3 4; do spec_make galah $camera.fits $camera; done
+    fits2h5 -q [1-4].fits -o four.h5
+    h5check four.h5
+    [ "$(h5ls four.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "b g header i r " ]
+    h5dump -H -d /spectra/g/flux four.h5 | grep 'SIMPLE { ( 1, 400 )'
+    axis four.h5 g air
+    rvs-template -q "$BATS_FILE_TMPDIR/library.h5" -o "$BATS_FILE_TMPDIR/four.h5" -s b:6380:6470:0.1:FWHM=1 \
+        -s g:6430:6520:0.1:FWHM=1 -s r:6480:6570:0.1:FWHM=1 -s i:6520:6620:0.1:FWHM=1
+    star four.h5 four.h5 1580
+    column CHISQ_TOT,NPIX_TOT rv.h5 | awk -F, '{ exit ($1 / $2 - 1)^2 > 0.15^2 }'
+}
+
+@test "ESO: vectors in one row; nanometre, air, flux in cgs units; errors that are none" {
+    layout eso xshooter 1595
+    axis eso.h5 xshooter air
+    h5dump -d /spectra/xshooter/wavelength -c 1 eso.h5 | grep '(0): 6400$'
+    h5dump -A -d /spectra/xshooter/flux eso.h5 | grep 'erg.cm'
+    spec_make eso-noerr harps.fits
+    run --separate-stderr fits2h5 -o harps.h5 harps.fits
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"harps.fits: no errors are given"* ]]
+    star any.h5 harps.h5 1595
+    column CHISQ_TOT,NPIX_TOT rv.h5 | awk -F, '{ exit ($1 / $2 - 1)^2 > 0.2^2 }'
+}
+
+@test "arrays with a scale in the header: linear, in micron, three kinds of logarithms; HDUs of variances" {
+    layout linear spectrum 1595
+    layout wave-log spectrum 695
+    layout iraf-log spectrum 700
+    layout log spectrum 700
+    layout muse muse 495
+    axis linear.h5 spectrum topocentric
+    # the option has the last word
+    spec_make iraf-log vacuum.fits
+    fits2h5 -q --air -o air.h5 vacuum.fits
+    rvs-fit -q -t "$BATS_FILE_TMPDIR/any.h5" -o shifted.h5 air.h5
+    column VRAD shifted.h5 | awk '{ exit !($1 > 110 && $1 < 130) }'
+}
+
+@test "orders of echelle spectrographs, each an arm" {
+    layout orders carmenes5 2475 --vacuum
+    layout espresso espresso5 2475
+    axis espresso.h5 espresso2 barycentric
+    layout multispec spectrum5 2475
+    layout e2ds harps5 2475
+    axis e2ds.h5 harps3 air
+    fits2h5 -q --orders 1:3 -o two.h5 espresso.fits
+    [ "$(h5ls two.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "espresso espresso2 header " ]
+    fails_with 2 '*--orders*' fits2h5 --orders 4:9 -o x.h5 espresso.fits
+    # damaged scales
+    LC_ALL=C sed "s/9. 1. 0. 2 4/9. 1. 0. 6 4/" multispec.fits >other.fits
+    fails_with 3 '*other.fits: *order 3*' fits2h5 -o x.h5 other.fits
+    LC_ALL=C sed 's/WAT2_00/WAT3_00/' multispec.fits >none.fits
+    fails_with 3 '*none.fits: *WAT2*' fits2h5 -o x.h5 none.fits
+    LC_ALL=C sed 's/COEFF LL7 /COEFF LX7 /' e2ds.fits >gone.fits
+    fails_with 3 '*gone.fits: order 1 *' fits2h5 -o x.h5 gone.fits
+}
+
+@test "texts: columns with names and without" {
+    spec_make csv star.csv
+    fits2h5 -q --air -o csv.h5 star.csv
+    h5check csv.h5
+    star any.h5 csv.h5 1595
+    spec_make text star.txt
+    fits2h5 -q --air -o text.h5 star.txt
+    star any.h5 text.h5 1595
+    # both at once: on one grid, a row each
+    fits2h5 -q --air -o both.h5 star.csv star.txt
+    star any.h5 both.h5 1595
+    [ "$(h5table --csv -t /fibermap -c FILENAME both.h5 | tail -n +2 | tr '\n' ' ')" = "star.csv star.txt " ]
+    { head -n 100 star.txt && echo 'x y'; } >broken.txt
+    fails_with 3 '*broken.txt:101: *' fits2h5 -o x.h5 broken.txt
+    { tail -n 50 star.txt && head -n 50 star.txt; } >turned.txt
+    fails_with 3 '*turned.txt: *wavelengths turn at pixel 50*' fits2h5 -o x.h5 turned.txt
+    sed 's/,error/,ivar/' star.csv >ivar.csv
+    fits2h5 -q --air -o ivar.h5 ivar.csv
+    h5dump -A 0 -d /spectra/spectrum/ivar -c 1,1 ivar.h5 | grep '): 0.0125$'
+}
+
+@test "many files in one call: rows on the grid that reaches over all of them" {
+    for i in 0 1 2 3; do spec_make spec $i.fits $i; done
+    spec_make spspec old.fit 7
+    fits2h5 -q [0-3].fits old.fit -o many.h5
+    h5check many.h5
+    [ "$(h5ls many.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "header sdss " ]
+    h5dump -H -d /spectra/sdss/flux many.h5 | grep 'SIMPLE { ( 5, 660 )'
+    [ "$(h5table --csv -t /fibermap -c FIBER many.h5 | tail -n +2 | tr '\n' ' ')" = "31 32 33 34 38 " ]
+    rvs-fit -q -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 many.h5
+    [ "$(column NPIX_TOT rv.h5 | tr '\n' ' ')" = "595 605 615 625 655 " ]
+    # each is what it is alone, but for the continuum, which spans the whole grid
+    fits2h5 -q old.fit -o old.h5
+    rvs-fit -q -t "$BATS_FILE_TMPDIR/any.h5" -o one.h5 old.h5
+    [ "$(column VRAD,TEFF,CHISQ_TOT one.h5)" = "$(column VRAD,TEFF,CHISQ_TOT rv.h5 | tail -n 1)" ]
+    # other instruments are other arms
+    spec_make iraf-log other.fits
+    spec_make lamost lamost.fits
+    fits2h5 -q lamost.fits 0.fits other.fits -o mixed.h5
+    [ "$(h5ls mixed.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "header lamost sdss spectrum " ]
+    specx-sim -q --arm r --fibers 4 --sky-fibers 1 --wavelength 6500,6540 --format fits -o image.fits
+    fails_with 2 '*both hold an image or spectra*' fits2h5 -o x.h5 0.fits image.fits
+}
+
+@test "what is no spectrum is kept, and why is said; choices need something to choose from" {
+    spec_make muse star.fits
+    LC_ALL=C sed 's/CRVAL1/CRVALX/' star.fits >dark.fits
+    run --separate-stderr fits2h5 -o dark.h5 dark.fits
+    [ "$status" -eq 0 ]
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"dark.fits: HDU 1 (DATA) holds fluxes, but there are no wavelengths: kept as FITS HDUs only"* ]]
+    fits2h5 --list dark.fits | grep 'dark.fits: generic; HDU 1'
+    spec_make lamost-table table.fits
+    LC_ALL=C sed "s/'WAVELENGTH'/'DISTANCE  '/" table.fits >nowave.fits
+    fits2h5 --list nowave.fits | grep 'column of fluxes (FLUX), but none of wavelengths'
+    fits2h5 --list table.fits | grep 'table.fits: spectrum; LAMOST$'
+    fits2h5 --list table.fits | grep '/spectra/lamost$'
+    fits2h5 --as spectra -o as.h5 table.fits
+    fails_with 3 '*table.fits: has no single exposures*' fits2h5 --exposures -o x.h5 table.fits
+    specx-sim -q --arm r --fibers 4 --sky-fibers 1 --wavelength 6500,6540 --format fits -o image.fits
+    fails_with 2 '*--orders: *no spectrum*' fits2h5 --orders 1:2 -o x.h5 image.fits
+    fails_with 2 '*--exposures: *no spectrum*' fits2h5 --exposures -o x.h5 image.fits
+}
