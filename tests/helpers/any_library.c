@@ -1,0 +1,213 @@
+/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA: a library of NPAR parameters, and six stars of the same
+ * formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of any kind. Names, ranges
+ * and nodes of the parameters are random; some are such that ln flux depends on their logarithm. holes: some of
+ * the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an LSF of FWHM 1.6 Angstrom, signal-to-noise
+ * ratio 100.
+ *
+ * Standard output: names of the parameters that are to be mapped, separated by commas, or none; the columns VRAD and
+ * NAME of rvs-fit, with commas; how far off each may be beside its error, 0.02 of a range; then the truth, a line a
+ * star. Exit status 0, or 1 with a message. */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../kernels/random.h"
+#include "base/mem.h"
+#include "blocks/io.h"
+#include "h5/h5io.h"
+
+enum { NWAVE = 2001, NPIX = 400, NLINE = 40, NSTAR = 6, MOST_NODES = 30, MOST_TEMP = 1024, NAME = 32 };
+static const double WAVE0 = 5000, STEP = 0.1, FWHM = 1.6, C_KMS = 299792.458;
+
+typedef struct {
+    size_t npar, ntemp;
+    char name[SPX_MAX_PAR][NAME];
+    int mapped[SPX_MAX_PAR];
+    double lo[SPX_MAX_PAR], hi[SPX_MAX_PAR]; /* of what ln flux depends on */
+    size_t n[SPX_MAX_PAR];
+    double node[SPX_MAX_PAR][MOST_NODES]; /* in 0 ... 1 */
+    double u[MOST_TEMP][SPX_MAX_PAR];     /* each template's place in 0 ... 1 */
+    double centre[NLINE], depth[NLINE], width[NLINE], slope[NLINE][SPX_MAX_PAR];
+} library;
+
+static double between(double lo, double hi)
+{
+    return lo + (hi - lo) * uniform();
+}
+
+/* Parameter p from its place. */
+static double value(const library *l, size_t p, double u)
+{
+    double v = l->lo[p] + u * (l->hi[p] - l->lo[p]);
+    return l->mapped[p] ? pow(10, v) : v;
+}
+
+static double flux_at(const library *l, const double *u, double wave)
+{
+    double tau = 0;
+    for (size_t k = 0; k < NLINE; k++) {
+        double z = (wave - l->centre[k]) / l->width[k], a = 0;
+        if (fabs(z) > 6)
+            continue;
+        for (size_t p = 0; p < l->npar; p++)
+            a += l->slope[k][p] * (u[p] - 0.5);
+        tau += l->depth[k] * exp(a) * exp(-0.5 * z * z);
+    }
+    return pow(wave / 5000, -2 + 3 * u[0]) * exp(-tau);
+}
+
+static void draw_parameters(library *l)
+{
+    static const size_t nodes[SPX_MAX_PAR + 1] = {0, 30, 6, 5, 4, 3, 3};
+    for (size_t p = 0; p < l->npar; p++) {
+        const size_t length = 1 + (size_t)between(0, 12);
+        l->name[p][0] = (char)('a' + (int)p); /* they differ */
+        for (size_t k = 1; k <= length; k++)
+            l->name[p][k] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"[(size_t)between(0, 63)];
+        l->mapped[p] = uniform() < 0.4;
+        l->lo[p] = l->mapped[p] ? between(-3, 4) : between(-1, 1) * pow(10, between(-2, 5));
+        l->hi[p] = l->mapped[p] ? l->lo[p] + between(0.2, 1.5) : l->lo[p] + pow(10, between(-2, 4));
+        l->n[p] = nodes[l->npar];
+        double at = 0;
+        for (size_t k = 0; k < l->n[p]; k++) {
+            l->node[p][k] = at;
+            at += between(0.6, 1.4);
+        }
+        for (size_t k = 0; k < l->n[p]; k++)
+            l->node[p][k] /= l->node[p][l->n[p] - 1];
+    }
+    for (size_t k = 0; k < NLINE; k++) {
+        l->centre[k] = between(WAVE0, WAVE0 + STEP * NWAVE);
+        l->depth[k] = between(0.05, 0.8);
+        l->width[k] = between(0.2, 0.9);
+        for (size_t p = 0; p < l->npar; p++)
+            l->slope[k][p] = between(-1, 1);
+    }
+}
+
+static void draw_templates(library *l, const char *kind)
+{
+    static const size_t scattered[SPX_MAX_PAR + 1] = {0, 24, 60, 150, 250, 300, 200};
+    const size_t corners = (size_t)1 << l->npar;
+    size_t all = 1;
+    for (size_t p = 0; p < l->npar; p++)
+        all *= l->n[p];
+    all = kind[0] == 's' ? scattered[l->npar] + corners : all;
+    for (size_t i = 0; i < all; i++) {
+        size_t rest = i, inside = 1;
+        for (size_t p = 0; p < l->npar; p++) {
+            size_t k = rest % l->n[p];
+            rest /= l->n[p];
+            inside &= k > 0 && k + 1 < l->n[p];
+            l->u[l->ntemp][p] = kind[0] != 's' ? l->node[p][k] : (i < corners ? (double)(i >> p & 1) : uniform());
+        }
+        l->ntemp += kind[0] != 'h' || !inside || uniform() > 0.1;
+    }
+}
+
+static spx_status write_library(const library *l, const char *name, spx_err *e)
+{
+    static double wave[NWAVE], par[MOST_TEMP * SPX_MAX_PAR];
+    static float flux[MOST_TEMP][NWAVE];
+    const size_t nw = NWAVE, dp[2] = {l->ntemp, l->npar}, df[2] = {l->ntemp, NWAVE};
+    for (size_t k = 0; k < NWAVE; k++)
+        wave[k] = WAVE0 + STEP * (double)k;
+    for (size_t i = 0; i < l->ntemp; i++) {
+        for (size_t p = 0; p < l->npar; p++)
+            par[i * l->npar + p] = value(l, p, l->u[i][p]);
+        for (size_t k = 0; k < NWAVE; k++)
+            flux[i][k] = (float)(1e5 * flux_at(l, l->u[i], wave[k]));
+    }
+    hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    spx_status st = file < 0 ? SPX_EIO : spx_h5_group(file, "/library", e);
+    if (st == SPX_OK)
+        st = spx_h5_write(file, "/library/wavelength", H5T_NATIVE_DOUBLE, 1, &nw, wave, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_str(file, "/library/wavelength", "medium", "vacuum", e);
+    if (st == SPX_OK)
+        st = spx_h5_write(file, "/library/params", H5T_NATIVE_DOUBLE, 2, dp, par, e);
+    if (st == SPX_OK)
+        st = spx_h5_write_strings(file, "/library/parname", NAME, l->npar, l->name[0], e);
+    if (st == SPX_OK)
+        st = spx_h5_write(file, "/library/flux", H5T_NATIVE_FLOAT, 2, df, flux, e);
+    return file < 0 || H5Fclose(file) < 0 ? SPX_EIO : st;
+}
+
+/* Pixels of 0.4 Angstrom; photons through the LSF. */
+static spx_status write_stars(const library *l, const char *name, spx_err *e)
+{
+    spx_spectra s = {.nspec = NSTAR, .narm = 1};
+    spx_arm *a = &s.arm[0];
+    const double sigma = FWHM / 2.3548200450309493;
+    strcpy(a->name, "a");
+    a->nwave = NPIX;
+    a->wavelength = spx_alloc(NPIX, sizeof *a->wavelength, e);
+    a->flux = spx_alloc2(NSTAR, NPIX, sizeof *a->flux, e);
+    a->ivar = spx_alloc2(NSTAR, NPIX, sizeof *a->ivar, e);
+    spx_status st = a->wavelength && a->flux && a->ivar ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; i < NSTAR && st == SPX_OK; i++) {
+        double u[SPX_MAX_PAR], v = between(-150, 150), beta = v / C_KMS;
+        printf("%.6f", v);
+        for (size_t p = 0; p < l->npar; p++) {
+            u[p] = between(0.2, 0.8);
+            printf(",%.9g", value(l, p, u[p]));
+        }
+        puts("");
+        for (size_t k = 0; k < NPIX; k++) {
+            double w = a->wavelength[k] = WAVE0 + 20 + 0.4 * (double)k, sum = 0, norm = 0;
+            for (int j = -80; j <= 80; j++) {
+                double x = w + 0.05 * j, g = exp(-0.5 * pow(0.05 * j / sigma, 2));
+                sum += g * x * flux_at(l, u, x * sqrt((1 - beta) / (1 + beta)));
+                norm += g;
+            }
+            a->flux[i * NPIX + k] = sum / norm / w + 0.01 * gauss();
+            a->ivar[i * NPIX + k] = 1e4;
+        }
+    }
+    hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    if (st == SPX_OK)
+        st = file < 0 ? SPX_EIO : spx_spectra_write(file, &s, 8, e);
+    spx_spectra_free(&s);
+    return file < 0 || H5Fclose(file) < 0 ? SPX_EIO : st;
+}
+
+int main(int argc, char **argv)
+{
+    static library l;
+    const long npar = argc == 6 ? strtol(argv[2], NULL, 10) : 0;
+    if (npar < 1 || npar > SPX_MAX_PAR || strchr("ghs", argv[3][0]) == NULL) {
+        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA");
+        return 1;
+    }
+    spx_err e = {0};
+    l.npar = (size_t)npar;
+    random_start(strtoull(argv[1], NULL, 10) * 0x9e3779b97f4a7c15u + 88172645463325252u);
+    for (int i = 0; i < 8; i++)
+        (void)uniform();
+    draw_parameters(&l);
+    draw_templates(&l, argv[3]);
+    const char *comma = "";
+    for (size_t p = 0; p < l.npar; p++)
+        if (l.mapped[p]) {
+            printf("%s%s", comma, l.name[p]);
+            comma = ",";
+        }
+    printf("%s\nVRAD", *comma ? "" : "none");
+    for (size_t p = 0; p < l.npar; p++) {
+        printf(",");
+        for (const char *c = l.name[p]; *c; c++)
+            putchar(toupper((unsigned char)*c));
+    }
+    printf("\n0.5");
+    for (size_t p = 0; p < l.npar; p++)
+        printf(",%.9g", 0.02 * (value(&l, p, 1) - value(&l, p, 0)));
+    puts("");
+    spx_status st = write_library(&l, argv[4], &e);
+    if (st == SPX_OK)
+        st = write_stars(&l, argv[5], &e);
+    if (st != SPX_OK)
+        printf("any_library: %s\n", e.msg);
+    return st != SPX_OK;
+}
