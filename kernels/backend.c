@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ static spx_status cpu_rvfit_open(spx_backend *b, const spx_rvfit_input *in, cons
                                  spx_rvfit_plan **plan, spx_err *e)
 {
     (void)b;
-    return spx_rvfit_open_cpu(in, o, plan, e);
+    return *plan ? SPX_OK : spx_rvfit_open_cpu(in, o, plan, e);
 }
 
 static void cpu_rvfit_close(spx_backend *b, spx_rvfit_plan *plan)
@@ -189,6 +190,14 @@ void spx_backend_describe(spx_plugin_tell *tell)
 {
     tell("backend cpu", "part of each program");
     describe("cuda", tell);
+}
+
+void spx_backend_first_alone(const char *device)
+{
+    static const char *const first[] = {"auto", "cuda", "cuda:0"};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (strcmp(device, first[i]) == 0)
+            (void)setenv("CUDA_VISIBLE_DEVICES", "0", 0);
 }
 
 spx_status spx_backend_open(spx_backend *b, const char *device, spx_stage_id stage, spx_err *why, spx_err *e)

@@ -45,7 +45,8 @@ typedef struct spx_backend {
     /* Stages; NULL: this backend has none. Contracts as those of the CPU's functions. */
     spx_status (*extract)(struct spx_backend *b, const spx_image *image, const spx_psf *psf,
                           const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
-    /* A plan that in->plan of rvfit may be, and its end, which NULL may be too. */
+    /* A plan that in->plan of rvfit may be, from *plan, which is the CPU's or NULL; and its end, which NULL may be too.
+     */
     spx_status (*rvfit_open)(struct spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
                              spx_rvfit_plan **plan, spx_err *e);
     void (*rvfit_close)(struct spx_backend *b, spx_rvfit_plan *plan);
@@ -74,6 +75,11 @@ typedef void spx_backend_describe_entry(spx_plugin_tell *tell);
 
 /* All backends: where they are, whether they can be used and why not, and what they say themselves. */
 void spx_backend_describe(spx_plugin_tell *tell);
+
+/* Has the driver start the first device alone where `device` asks for no other (auto, cuda, cuda:0), unless
+ * CUDA_VISIBLE_DEVICES says which: it takes a tenth of a second or more for each device that it starts, needed or not.
+ * For programs, before they have threads; the process sees no other device from then on. */
+void spx_backend_first_alone(const char *device);
 
 /* Open a backend that has `stage`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE. "auto": a device
  * where one is usable, else the CPU; why not is then in `why` (may be NULL). SPX_EUSAGE: another word. */

@@ -108,7 +108,9 @@ static spx_status choose(const char *list, int count, spx_cuda_state *s, spx_err
                 s->device[s->ndevice++] = d;
                 return SPX_OK;
             }
-        return spx_fail(e, SPX_EDEVICE, "none of the %d CUDA devices has compute capability %d.0 or newer", count,
+        return spx_fail(e, SPX_EDEVICE,
+                        "--device cuda: no device in view has compute capability %d.0 or newer: name another "
+                        "(--device cuda:N)",
                         LEAST_MAJOR);
     }
     for (const char *q = list;; q++) {

@@ -26,6 +26,7 @@ static inline void *open_now(void *arg)
  * also after an error. */
 static inline void open_device_begin(device_opening *d)
 {
+    spx_backend_first_alone(d->s->common.device);
     d->threaded = spx_thread_begin(&d->thread, open_now, d);
     if (!d->threaded)
         (void)open_now(d);
@@ -48,6 +49,7 @@ static inline spx_status open_device_end(device_opening *d, spx_err *e)
 static inline spx_status open_device(spx_stage *s, spx_stage_id stage, spx_backend *b, spx_err *e)
 {
     device_opening d = {.s = s, .stage = stage, .b = b};
+    spx_backend_first_alone(s->common.device);
     (void)open_now(&d);
     return open_device_end(&d, e);
 }

@@ -99,7 +99,8 @@ typedef struct {
     spx_spectra_parts spectra;
     const spx_setup *setup[SPX_MAX_ARM];
     spx_rvfit_options options;
-    spx_rvfit_plan *plan; /* of all parts, made with the first */
+    spx_rvfit_plan *plan; /* of all parts: */
+    int planned;          /* by the backend, with the first of them */
     spx_redshifts redshifts;
     int joint;
     size_t nstar, nrow, *row, *first;
@@ -285,17 +286,34 @@ static spx_status prepare(fit_run *r, spx_err *e)
 
 /* ---- the fit ---- */
 
+static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
+{
+    spx_rvfit_input in = {.spectra = s, .nrow = s->nspec};
+    memcpy(in.setup, r->setup, sizeof in.setup);
+    return in;
+}
+
+/* What the plan needs no device for, while that is being opened. Of spectra with resolution matrices their parts alone
+ * have these. */
+static spx_status begin_plan(fit_run *r, spx_err *e)
+{
+    spx_rvfit_input in = input_of(r, &r->spectra.all);
+    if (opt_resolution)
+        return SPX_OK;
+    spx_status st = spx_rvfit_open_cpu(&in, &r->options, &r->plan, e);
+    return st == SPX_EINPUT ? spx_err_context(e, "%s", opt_templates) : st;
+}
+
 static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t nstar, const size_t *first,
                             spx_rvfit *out, spx_err *e)
 {
     fit_run *r = ctx;
-    spx_rvfit_input in = {.spectra = s,
-                          .nrow = s->nspec,
-                          .nstar = nstar,
-                          .first = first,
-                          .start = r->start != NULL ? r->start + star * r->nq : NULL};
-    memcpy(in.setup, r->setup, sizeof in.setup);
-    spx_status st = r->plan != NULL ? SPX_OK : r->backend.rvfit_open(&r->backend, &in, &r->options, &r->plan, e);
+    spx_rvfit_input in = input_of(r, s);
+    in.nstar = nstar;
+    in.first = first;
+    in.start = r->start != NULL ? r->start + star * r->nq : NULL;
+    spx_status st = r->planned ? SPX_OK : r->backend.rvfit_open(&r->backend, &in, &r->options, &r->plan, e);
+    r->planned = st == SPX_OK;
     in.plan = r->plan;
     if (st == SPX_OK)
         st = r->backend.rvfit(&r->backend, &in, &r->options, r->progress, out, e);
@@ -398,6 +416,9 @@ static spx_status run(spx_stage *s, spx_err *e)
     open_device_begin(&device);
     spx_stage_step(s, "read");
     spx_status st = prepare(&r, e);
+    spx_stage_step(s, "fit");
+    if (st == SPX_OK)
+        st = begin_plan(&r, e);
     spx_stage_pause(s);
     if (open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_fail(e, no_device.code, "%s", no_device.msg);
@@ -411,8 +432,10 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_stage_commit(s, e);
 
-    if (r.plan != NULL)
+    if (r.planned)
         r.backend.rvfit_close(&r.backend, r.plan);
+    else
+        spx_rvfit_close_cpu(r.plan);
     spx_backend_close(&r.backend);
     spx_rvfit_free(&r.all);
     spx_free(r.row);

@@ -378,6 +378,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_exposures *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     complete_options();
+    spx_backend_first_alone(s->common.device);
     spx_status st = spx_exposures_open(s, &queue, e);
     if (st == SPX_OK) {
         w.total = spx_exposures_total(queue);

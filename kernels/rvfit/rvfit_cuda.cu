@@ -1039,7 +1039,7 @@ extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input 
                                           spx_rvfit_plan **plan, spx_err *e)
 {
     spx_rv_ctx c;
-    spx_status st = spx_rvfit_open_cpu(in, o, plan, e);
+    spx_status st = *plan != nullptr ? SPX_OK : spx_rvfit_open_cpu(in, o, plan, e);
     if (st != SPX_OK)
         return st;
     if ((st = spx_rv_ctx_batch(&c, *plan, in, o, e)) == SPX_OK)

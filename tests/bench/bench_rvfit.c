@@ -272,7 +272,7 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         spx_spectra s;
         spx_rvfit r;
         spx_rvfit_options o;
-        spx_rvfit_plan *plan;
+        spx_rvfit_plan *plan = NULL;
         spx_rv_ctx c;
         double spent[MOST], first = 0, open, core = 0;
         make_stars(t, batch, &s);

@@ -39,12 +39,13 @@ static void batches(const spx_spectra *s, const spx_templates *t, const spx_rvfi
 {
     static const size_t cut[] = {0, 4, 4, 5, NSTAR}; /* one has no star */
     spx_rvfit all;
-    spx_rvfit_plan *plan;
+    spx_rvfit_plan *plan = NULL;
     spx_rvfit_input in = input_of(s, t);
     NEED(backend.rvfit(&backend, &in, o, NULL, &all, &need_e));
     spx_spectra like = *s; /* what is in the spectra does not matter to a plan */
     like.nspec = 0;
     in = input_of(&like, t);
+    NEED(spx_rvfit_open_cpu(&in, o, &plan, &need_e)); /* built upon by the backend */
     NEED(backend.rvfit_open(&backend, &in, o, &plan, &need_e));
     for (size_t k = 0; k + 1 < sizeof cut / sizeof *cut; k++) {
         spx_spectra part;
@@ -83,7 +84,7 @@ static void refused(const char *what, spx_status want, const spx_rvfit_input *in
 
 static void refusals(spx_spectra *s, const spx_templates *t, const spx_rvfit_options *o)
 {
-    spx_rvfit_plan *plan;
+    spx_rvfit_plan *plan = NULL;
     spx_rvfit_input in = input_of(s, t), other;
     NEED(backend.rvfit_open(&backend, &in, o, &plan, &need_e));
     in.plan = plan;
@@ -121,7 +122,7 @@ static void refusals(spx_spectra *s, const spx_templates *t, const spx_rvfit_opt
 
     d.npoly = 0;
     spx_err e = {0};
-    in.plan = NULL;
+    in.plan = plan = NULL;
     CHECK(backend.rvfit_open(&backend, &in, &d, &plan, &e) == SPX_EUSAGE && !plan, "a plan without continuum");
     backend.rvfit_close(&backend, plan);
 }
