@@ -16,7 +16,11 @@ static spx_status cpu_extract(spx_backend *b, const spx_image *image, const spx_
 {
     (void)b;
     spx_status st = spx_extract_cpu(image, psf, o, out, counts, e);
-    return st == SPX_OK ? spx_extract_hook(o->hook, out, spx_hook_lend_host, NULL, e) : st;
+    if (st != SPX_OK)
+        return st;
+    st = spx_extract_hook(o->hook, out, SPX_HOOK_HOST, e);
+    spx_hook_leave(o->hook);
+    return st == SPX_OK ? spx_extract_hook_check(o->hook, out, e) : st;
 }
 
 static spx_status cpu_rvfit_open(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,

@@ -71,33 +71,6 @@ static void bytes_copied(const spx_backend *, size_t *to_host, size_t *to_device
     *to_device = spx::to_device;
 }
 
-/* Events of a thread, one a device: a wait is for what an event says when it is called, not for what it says later. */
-struct order_events {
-    cudaEvent_t event[SPX_CUDA_MOST_DEVICES] = {};
-    order_events() = default;
-    order_events(const order_events &) = delete;
-    order_events &operator=(const order_events &) = delete;
-    ~order_events()
-    {
-        for (cudaEvent_t e : event)
-            if (e != nullptr)
-                (void)cudaEventDestroy(e);
-    }
-};
-
-extern "C" int spx_cuda_order(void *earlier, void *later)
-{
-    static thread_local order_events mine;
-    int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess || device >= SPX_CUDA_MOST_DEVICES)
-        return 1;
-    cudaEvent_t &done = mine.event[device];
-    if (done == nullptr && cudaEventCreateWithFlags(&done, cudaEventDisableTiming) != cudaSuccess)
-        return 1;
-    return cudaEventRecord(done, static_cast<cudaStream_t>(earlier)) != cudaSuccess ||
-           cudaStreamWaitEvent(static_cast<cudaStream_t>(later), done, 0) != cudaSuccess;
-}
-
 /* "0,2" into the state; "" is the first device that is new enough. */
 static spx_status choose(const char *list, int count, spx_cuda_state *s, spx_err *e)
 {

@@ -183,6 +183,34 @@ class range
     }
 };
 
+/* Events of a thread, one a device: a wait is for what an event says when it is called, not for what it says later. */
+struct order_events {
+    cudaEvent_t event[SPX_CUDA_MOST_DEVICES] = {};
+    order_events() = default;
+    order_events(const order_events &) = delete;
+    order_events &operator=(const order_events &) = delete;
+    ~order_events()
+    {
+        for (cudaEvent_t e : event)
+            if (e != nullptr)
+                (void)cudaEventDestroy(e);
+    }
+};
+
+/* The `order` of spx_hook_place. */
+inline int order(void *earlier, void *later)
+{
+    static thread_local order_events mine;
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess || device >= SPX_CUDA_MOST_DEVICES)
+        return 1;
+    cudaEvent_t &done = mine.event[device];
+    if (done == nullptr && cudaEventCreateWithFlags(&done, cudaEventDisableTiming) != cudaSuccess)
+        return 1;
+    return cudaEventRecord(done, static_cast<cudaStream_t>(earlier)) != cudaSuccess ||
+           cudaStreamWaitEvent(static_cast<cudaStream_t>(later), done, 0) != cudaSuccess;
+}
+
 /* Runs a stage; a failure of the device becomes SPX_EDEVICE. The stage returns the status of what the host did. */
 template <typename F> spx_status guarded(const char *stage, spx_err *e, F f)
 {
@@ -211,11 +239,6 @@ inline int use_first(spx_backend *b)
 } // namespace spx
 
 extern "C" {
-/* The `order` of spx_hook_step_info. */
-int spx_cuda_order(void *earlier, void *later);
-/* Copies on the device number *(int *)ctx. */
-spx_hook_lend spx_cuda_lend;
-
 /* Stages; contracts as those of the CPU. */
 spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
                                   const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);

@@ -131,7 +131,7 @@ spx_status hooked_steps(field &f, int device, double *seconds, spx_err *e)
         f.step(u, next, k - 1);
         spx::check(cudaGetLastError(), "step");
         std::swap(u, next);
-        st = spx_burgers_hook(f.o, k, u, {device, f.st.s, spx_cuda_order}, e);
+        st = spx_burgers_hook(f.o, k, u, {device, f.st.s, spx::order}, e);
         spx::check(cudaSetDevice(device), "device");
         if (f.o->hook->writable)
             burgers_settle<<<f.blocks, f.threads, 0, f.st.s>>>(

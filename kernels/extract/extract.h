@@ -134,10 +134,15 @@ spx_status spx_extract_cpu(const spx_image *image, const spx_psf *psf, const spx
                            spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
 size_t spx_extract_units(const spx_psf *psf, const spx_extract_options *o);
 
-/* The hook after a frame, if there is one: arrays flux, ivar, mask, resolution, chi2pix, pixmask_fraction
- * [nspec,(ndiag,)nwave], wavelength [nwave], fiber [nspec]; the first four may be changed. Backends call it when `out`
- * is complete. SPX_EHOOK also where flux, ivar or resolution are not finite afterwards, or ivar is negative. */
-spx_status spx_extract_hook(spx_hook *hook, spx_frame *out, spx_hook_lend *lend, void *ctx, spx_err *e);
+/* The hook for a frame that is complete, if there is one: arrays flux, ivar, mask, resolution, chi2pix,
+ * pixmask_fraction [nspec,(ndiag,)nwave], wavelength [nwave], fiber [nspec]; the first four may be changed. The arrays
+ * of *frame are at `at`: the CPU's result itself; on a CUDA device those that the kernels have written to, before they
+ * come to the host.
+ */
+spx_status spx_extract_hook(spx_hook *hook, const spx_frame *frame, spx_hook_place at, spx_err *e);
+/* What it has changed, when it is in the host's memory. SPX_EHOOK where flux, ivar or resolution are not finite, or
+ * ivar is negative. */
+spx_status spx_extract_hook_check(const spx_hook *hook, const spx_frame *out, spx_err *e);
 
 /* b, r or z: first letter of the camera's name if it is one of them, else by mean wavelength. */
 char spx_extract_band(const char *camera, double mean_wavelength);

@@ -48,10 +48,8 @@ extern "C" spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *im
         const devices *all = static_cast<const devices *>(s->extract);
         const size_t ndev = all->list.size(), first = o->device >= 0 ? (size_t)o->device % ndev : 0;
         spx_extract_cuda_times times;
-        const spx_status st =
-            spx_extract_trace_cuda(&all->list[first], o->device >= 0 ? 1 : ndev, image, psf, o, out, counts, &times, e);
-        int device = s->device[first];
-        return st == SPX_OK ? spx_extract_hook(o->hook, out, spx_cuda_lend, &device, e) : st;
+        return spx_extract_trace_cuda(&all->list[first], o->device >= 0 ? 1 : ndev, image, psf, o, out, counts, &times,
+                                      e);
     });
 }
 

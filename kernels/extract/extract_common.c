@@ -4,13 +4,12 @@
 
 #include "base/mem.h"
 #include "base/stat.h"
+#include "extract/extract_end_math.h"
 #include "extract/extract_impl.h"
 #include "psf/psf_math.h"
 
 /* Share of masked pixels under the traces above which an extraction is refused. */
 #define MAX_MASKED 0.95
-/* A bin fits badly when its chi2pix is this many times both medians. */
-#define BAD_FIT 5.0
 /* More bins a fibre than this: wrong units or a wrong step. */
 #define MAX_NWAVE 1e7
 #define MIN_STEP  1e-6
@@ -228,7 +227,7 @@ static void model_rows(const spx_extract_job *job, const spx_frame *out, const l
         }
 }
 
-static spx_status make_model(const spx_extract_job *job, spx_frame *out, spx_err *e)
+spx_status spx_extract_model(const spx_extract_job *job, spx_frame *out, spx_err *e)
 {
     const size_t ccd_nx = job->image->nx, ccd_ny = job->image->ny, nbin = out->nspec * job->nwave;
     const size_t nspot = (size_t)spx_psf_nx(job->psf) * (size_t)spx_psf_ny(job->psf);
@@ -299,7 +298,7 @@ static spx_status flag_bad_fits(const spx_extract_job *job, spx_frame *out, spx_
                     v[n++] = chi2[k];
             double over_waves = spx_median(v, n);
             for (size_t k = 0; k < nw; k++)
-                if (chi2[k] > BAD_FIT * over_fibres[k] && chi2[k] > BAD_FIT * over_waves)
+                if (spx_extract_fits_badly(chi2[k], over_fibres[k], over_waves))
                     out->arm.mask[f * nw + k] |= SPX_BAD2DFIT;
         }
     }
@@ -317,22 +316,20 @@ spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extra
     counts->nbin = nbin;
 #pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : empty)
     for (size_t i = 0; i < nbin; i++) {
-        if (out->pixmask_fraction[i] > SPX_ALL_BAD || !(arm->ivar[i] > 0.0)) {
+        const int is_empty = spx_extract_is_empty(out->pixmask_fraction[i], arm->ivar[i]);
+        if (is_empty)
             arm->flux[i] = arm->ivar[i] = out->chi2pix[i] = 0.0;
-            arm->mask[i] |= SPX_ALLBADPIX;
-            empty++;
-        }
-        if (out->pixmask_fraction[i] > 0.5)
-            arm->mask[i] |= SPX_SOMEBADPIX;
+        arm->mask[i] |= spx_extract_bits(out->pixmask_fraction[i], is_empty);
+        empty += is_empty != 0;
     }
     counts->nbin_empty += empty;
     spx_status st = flag_bad_fits(job, out, e);
     if (st == SPX_OK && job->o->want_model)
-        st = make_model(job, out, e);
+        st = spx_extract_model(job, out, e);
 #pragma omp parallel for num_threads(spx_extract_threads(job->o))
     for (size_t i = 0; i < nbin; i++) {
-        arm->flux[i] /= dw;
-        arm->ivar[i] *= dw * dw;
+        arm->flux[i] = spx_extract_flux_density(arm->flux[i], dw);
+        arm->ivar[i] = spx_extract_ivar_density(arm->ivar[i], dw);
     }
     return st;
 }

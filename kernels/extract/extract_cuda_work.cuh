@@ -10,6 +10,7 @@
  *     extract_cuda_wide.cuh       the same, and the root, of traces with wide bands: a warp each
  *     extract_cuda_root.cuh       square root: flux, ivar, resolution
  *     extract_cuda_fit.cuh        model and chi^2
+ *     extract_cuda_lend.cuh       a frame that stays on the device for a hook
  *     extract_trace_cuda.cu       memory, transfers, pieces of a frame, devices
  *
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane

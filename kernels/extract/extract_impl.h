@@ -4,9 +4,6 @@
 
 #include "extract/extract.h"
 
-/* A pixmask_fraction above this is 1 to rounding: the bin has no information. */
-#define SPX_ALL_BAD (1.0 - 1e-9)
-
 /* Inputs after their check. */
 typedef struct {
     const spx_image *image;
@@ -58,6 +55,8 @@ spx_status spx_extract_alloc(const spx_extract_job *job, int unset, spx_frame *o
 /* After the method has filled flux (electrons per bin), ivar, resolution, chi2pix and pixmask_fraction: model image,
  * empty bins, flux per Angstrom, mask bits, counts. Bits that are already set in the mask stay. */
 spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+/* The model image from flux in electrons per bin, for a backend that does the rest of it elsewhere. */
+spx_status spx_extract_model(const spx_extract_job *job, spx_frame *out, spx_err *e);
 
 void spx_extract_job_free(spx_extract_job *job);
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "extract/extract_cuda_fit.cuh"
+#include "extract/extract_cuda_lend.cuh"
 #include "extract/extract_cuda_marginal.cuh"
 #include "extract/extract_cuda_overlap.cuh"
 #include "extract/extract_cuda_root.cuh"
@@ -193,6 +194,7 @@ spx_status push(context *c, const void *to, const void *from, size_t n, int *tur
 spx_status pull(slot *s, void *to, bool direct, const void *from, size_t n, int nthreads, spx_err *e)
 {
     if (direct) {
+        spx::to_host += n;
         TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, s->stream));
         return SPX_OK;
     }
@@ -200,6 +202,7 @@ spx_status pull(slot *s, void *to, bool direct, const void *from, size_t n, int 
     for (size_t i = 0; i < nchunk + CHUNKS - 1; i++) {
         if (i < nchunk) {
             const size_t at = i * CHUNK_BYTES, part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
+            spx::to_host += part;
             TRY(cudaMemcpyAsync(s->staging + i % CHUNKS * CHUNK_BYTES, (const char *)from + at, part,
                                 cudaMemcpyDeviceToHost, s->stream));
             TRY(cudaEventRecord(s->chunk[i % CHUNKS], s->stream));
@@ -232,6 +235,7 @@ struct call {
     int per_piece, nslot, nthreads;
     work k;
     result results[RESULTS];
+    const held *stays; /* NULL, or where the frame is until a hook has seen it */
     int *why_host;
     context *c;
     char *room[SLOTS]; /* memory of a slot, and its size */
@@ -254,6 +258,15 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     tables t(page_locked, k);
     fill_tables(p, job.list + first, k, t, &rows);
     lay_out(m, k);
+    if (job.stays) {
+        const spx_frame *f = &job.stays->f;
+        k.out_flux = f->arm.flux;
+        k.out_ivar = f->arm.ivar;
+        k.out_chi2 = f->chi2pix;
+        k.out_seen = f->pixmask_fraction;
+        k.out_res = f->arm.resolution;
+        k.row0 = 0;
+    }
     char *block = m.take<char>((size_t)((char *)t.need - (char *)t.fibre));
     const auto on_device = [&](const void *host) { return block + ((const char *)host - (const char *)t.fibre); };
     k.fibre = (const int *)on_device(t.fibre);
@@ -298,7 +311,7 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_chi2, k.out_seen, k.out_res};
-    for (int i = 0; i < RESULTS; i++) {
+    for (int i = 0; i < RESULTS && !job.stays; i++) {
         const result &r = job.results[i];
         PASS(pull(s, r.to + row0 * nw * r.each, r.direct, results[i], bytes * r.each, job.nthreads, e));
     }
@@ -556,6 +569,7 @@ struct frame {
     const spx_trace_plan *p;
     layout_ref l;
     result results[RESULTS];
+    const held *stays = NULL;
 
     frame(const spx_trace_plan *plan, const layout_ref &known, const spx_frame *out)
         : p(plan), l(known), results{{out->arm.flux, false, 1},
@@ -588,14 +602,16 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     all.list = list;
     all.nbundle = nbundle;
     memcpy(all.results, f.results, sizeof all.results);
+    all.stays = f.stays;
     all.why_host = why_host;
     all.c = c;
     PASS(common_geometry(p, list, nbundle, all.k, e));
     size_t free_bytes, total_bytes;
     TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
     size_t limit = (free_bytes + c->size) / 10 * 9;
-    if (job->o->max_device_mem != 0 && job->o->max_device_mem < limit)
-        limit = job->o->max_device_mem;
+    const size_t kept = f.stays ? f.stays->bytes : 0, most = job->o->max_device_mem;
+    if (most != 0 && most - std::min(most, kept) < limit)
+        limit = most - std::min(most, kept);
 
     /* what all pieces share; what frames share, first */
     const size_t npix = image->nx * image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
@@ -854,8 +870,14 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     }
     counts->npatch = o->nspec;
     counts->npix = image->nx * image->ny;
+    held stays; /* on one device */
+    if (st == SPX_OK && o->hook) {
+        ndev = 1;
+        st = hold(stays, dev->device, out, e);
+    }
     if (st == SPX_OK) {
-        const frame f(&plan, l, out);
+        frame f(&plan, l, out);
+        f.stays = o->hook ? &stays : NULL;
         const std::unique_ptr<prefetch> pages(new (std::nothrow)
                                                   prefetch(f, out, (size_t)(spx_extract_threads(o) + 3) / 4));
         /* bundles are shared out among the devices, a host thread each */
@@ -898,9 +920,15 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     if (st == SPX_OK && times->nbundle_host > 0) {
         if ((st = spx_extract_weigh(&job, counts, e)) == SPX_OK)
             st = on_host(&plan, list, nbundle, why_host, out, counts, e);
+        for (size_t i = 0; i < nbundle && st == SPX_OK && o->hook; i++) {
+            const size_t f0 = std::max(list[i].fibre0, o->first);
+            const size_t f1 = std::min(list[i].fibre0 + list[i].nf, o->first + o->nspec);
+            if (why_host[i] && f0 < f1)
+                st = send_rows(stays, out, f0 - o->first, f1 - f0, e);
+        }
     }
     if (st == SPX_OK)
-        st = spx_extract_end(&job, out, counts, e);
+        st = o->hook ? end_held(stays, &job, out, counts, e) : spx_extract_end(&job, out, counts, e);
     spx_free(why_host);
     spx_extract_job_free(&job);
     return st;

@@ -525,7 +525,7 @@ class engine
             here.arm[a].model = models + begin[a];
             wavelength[a] = send(wavelength_[a], c_->arm[i].arm->wavelength, out->arm[a].nwave);
         }
-        const spx_status st = spx_rvfit_hook(hook, &here, wavelength, {device, stream_, spx_cuda_order}, e);
+        const spx_status st = spx_rvfit_hook(hook, &here, wavelength, {device, stream_, spx::order}, e);
         const cudaError_t done = cudaStreamSynchronize(stream_);
         spx_hook_leave(hook);
         spx::check(done, "hook");

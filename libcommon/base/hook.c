@@ -125,16 +125,6 @@ spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e)
     return h->step(h, &counted, e);
 }
 
-spx_status spx_hook_lend_host(void *ctx, spx_hook *h, const char *stage, size_t narray, const spx_hook_array *array,
-                              spx_err *e)
-{
-    const spx_hook_step_info step = {.stage = stage, .at = SPX_HOOK_HOST, .narray = narray, .array = array};
-    (void)ctx;
-    spx_status st = spx_hook_step(h, &step, e);
-    spx_hook_leave(h);
-    return st;
-}
-
 void spx_hook_leave(spx_hook *h)
 {
     if (h != NULL && h->leave != NULL)

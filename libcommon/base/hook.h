@@ -111,13 +111,6 @@ spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e);
 spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e);
 void spx_hook_leave(spx_hook *h);
 
-/* For stages that lend what a batch gave, which is in memory of the host: the steps of one batch, on the device that
- * computes (`ctx` is the backend's own). Writable arrays hold afterwards what the hook wrote. */
-typedef spx_status spx_hook_lend(void *ctx, spx_hook *h, const char *stage, size_t narray, const spx_hook_array *array,
-                                 spx_err *e);
-/* On the host: the arrays themselves. */
-spx_hook_lend spx_hook_lend_host;
-
 /* After the last stage: what the hook returned (spx_hook_results_free()). */
 spx_status spx_hook_finish(spx_hook *h, spx_hook_results *r, spx_err *e);
 void spx_hook_close(spx_hook *h);
