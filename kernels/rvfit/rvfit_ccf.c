@@ -8,8 +8,6 @@
 #include "rvfit/rvfit_internal.h"
 #include "template/continuum.h"
 
-static const double MAX_ERROR = 10; /* pixels with more than this times the median error are not used */
-
 /* Adds a piece, as the set wants it (templates.h), to the arm's data in room->cdata: ivar s and ivar, weighted so that
  * an inverse transform of the product needs no factor. Sets w->err when memory runs out. */
 static void add_piece(spx_rv_ws *w, const spx_rv_data *d)
@@ -28,23 +26,18 @@ static void add_piece(spx_rv_ws *w, const spx_rv_data *d)
             cont[m++] = d->ie[i];
     double typical = spx_median(cont, m);
     for (size_t i = 0; i < n; i++)
-        bad[i] = !d->good[i] || d->ie[i] * MAX_ERROR < typical;
+        bad[i] = !d->good[i] || d->ie[i] * SPX_RV_CCF_MAX_ERROR < typical;
     if (spx_continuum_find(log(s->wmin), log(s->wmax), n, a->lnwave, d->flux, bad, cont, &w->err) != SPX_OK)
         return;
     for (size_t i = 0; i < n; i++) {
         value[i] = d->flux[i] / cont[i] - 1;
         ivar[i] = bad[i] ? 0 : cont[i] * cont[i] * d->ie[i] * d->ie[i];
     }
-    size_t j = 0;
     for (size_t k = 0; k < nc; k++) {
-        double x = set->lnwave0 + (double)k * set->dlnwave;
-        if (x < a->lnwave[0] || x > a->lnwave[n - 1])
+        int32_t j = a->rebin_at[k];
+        if (j < 0 || !(ivar[j] > 0) || !(ivar[j + 1] > 0))
             continue;
-        while (j + 2 < n && a->lnwave[j + 1] < x)
-            j++;
-        double f = (x - a->lnwave[j]) / (a->lnwave[j + 1] - a->lnwave[j]), g = 1 - f;
-        if (!(ivar[j] > 0) || !(ivar[j + 1] > 0))
-            continue;
+        double f = a->rebin[k], g = 1 - f;
         double iv = ivar[j] * ivar[j + 1] / (g * g * ivar[j + 1] + f * f * ivar[j]);
         double v = g * value[j] + f * value[j + 1];
         num[k] += (float)(-2 * iv * v / (double)nc);
@@ -52,7 +45,8 @@ static void add_piece(spx_rv_ws *w, const spx_rv_data *d)
     }
 }
 
-void spx_rv_ccf_transform(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
+/* Into room->cs and civ: what n pieces, all of one arm, are correlated as. */
+static void transform(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
 {
     const spx_rv_arm *a = &w->ctx->arm[piece->arm];
     spx_rv_room *r = w->room;
@@ -71,7 +65,7 @@ static void correlate(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
     const spx_rv_arm *a = &c->arm[piece->arm];
     spx_rv_room *r = w->room;
     size_t ns = a->nshort, nf = ns / 2 + 1;
-    spx_rv_ccf_transform(w, n, piece);
+    transform(w, n, piece);
     const float(*s)[2] = (const float(*)[2])r->cs, (*iv)[2] = (const float(*)[2])r->civ;
     float(*prod)[2] = (float(*)[2])r->cprod;
     for (size_t k = 0; k < a->nccf; k++) {

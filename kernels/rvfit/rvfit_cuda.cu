@@ -20,7 +20,7 @@ namespace
 {
 
 enum {
-    WORKERS = 4,       /* groups that a device works on at a time */
+    WORKERS = 6,       /* groups that a device works on at a time */
     GROUP = 256,       /* stars of one, at most, */
     LEAST_GROUP = 32,  /* and at least, where there are as many */
     STAGED = 64,       /* stars whose data go to the device in one piece */
@@ -86,29 +86,35 @@ template <typename T> class room
 
 /* ---- what all stars share ---- */
 
-/* What a lag's interpolation between samples of the inverse transform is as a function of the spectrum: the response of
- * lag j to the real and imaginary part of frequency i, [2 nfreq][nlag]. */
-std::vector<float> lag_response(const spx_rv_arm &a, size_t nlag)
+/* What the lags of an arm need of the inverse transform, which is cyclic: n samples from `first` on, and of those each
+ * lag the four from at[] on. */
+struct window {
+    size_t first, n;
+    std::vector<int> at;
+};
+
+window lag_window(const spx_rv_arm &a, size_t nlag)
+{
+    window w = {a.lag_at[0], 4, std::vector<int>(nlag)};
+    for (size_t j = 0; j < nlag; j++) {
+        w.at[j] = (int)((a.lag_at[j] - w.first) & (a.nshort - 1)); /* nshort is a power of two */
+        w.n = std::min(a.nshort, std::max(w.n, (size_t)w.at[j] + 4));
+    }
+    return w;
+}
+
+/* Those samples as functions of the spectrum: the response of sample j to the real and imaginary part of frequency i,
+ * [2 nfreq][n]. */
+std::vector<float> response_of(const spx_rv_arm &a, const window &w)
 {
     const size_t ns = a.nshort, nf = ns / 2 + 1;
-    std::vector<double> cosine(ns), sine(ns);
-    std::vector<float> out(2 * nf * nlag);
-    for (size_t i = 0; i < ns; i++) {
-        cosine[i] = cos(2 * M_PI * (double)i / (double)ns);
-        sine[i] = sin(2 * M_PI * (double)i / (double)ns);
-    }
+    std::vector<float> out(2 * nf * w.n);
     for (size_t i = 0; i < nf; i++) {
         const double twice = i == 0 || 2 * i == ns ? 1 : 2;
-        for (size_t j = 0; j < nlag; j++) {
-            double re = 0, im = 0;
-            for (size_t k = 0; k < 4; k++) {
-                const size_t at = i * (a.lag_at[j] + k) & (ns - 1); /* ns is a power of two */
-                const double u = (double)a.lag_weight[4 * j + k];
-                re += u * cosine[at];
-                im -= u * sine[at];
-            }
-            out[2 * i * nlag + j] = (float)(twice * re);
-            out[(2 * i + 1) * nlag + j] = (float)(twice * im);
+        for (size_t j = 0; j < w.n; j++) {
+            const double angle = 2 * M_PI * (double)(i * (w.first + j) & (ns - 1)) / (double)ns;
+            out[2 * i * w.n + j] = (float)(twice * cos(angle));
+            out[(2 * i + 1) * w.n + j] = (float)(-twice * sin(angle));
         }
     }
     return out;
@@ -141,7 +147,7 @@ class shared
     shared(const spx_rv_ctx *c, size_t limit) : limit_(limit)
     {
         const spx_rvfit_options *o = c->opt;
-        std::vector<arm> arms(c->narm);
+        arms.resize(c->narm);
         m.narm = (int)c->narm;
         m.ng = (int)c->ng;
         m.nfree = (int)c->nfree;
@@ -166,15 +172,16 @@ class shared
             add_arm(c, c->arm[i], &arms[i]);
         m.arms = keep(arms.data(), arms.size());
         if (c->maxccf > 0 && c->nlag > 0)
-            add_set(c, arms);
+            add_set(c);
         if (bytes > limit)
             throw spx::failure("the templates take " + megabytes(bytes) + " MB of a device's memory, of which " +
                                megabytes(limit) + MORE_MEMORY);
     }
 
     model m = {};
-    size_t bytes = 0; /* of device memory */
-    int tiles = 0;    /* of samples, of the widest arm: columns */
+    std::vector<arm> arms; /* as they are on the device */
+    size_t bytes = 0;      /* of device memory */
+    int tiles = 0;         /* of samples, of the widest arm: columns */
 
   private:
     /* A copy on the device, which lives as long as this. */
@@ -246,15 +253,28 @@ class shared
         m.reach = std::max(m.reach, (int)spx_rotation_reach(std::min(h, (double)MAX_REACH)));
     }
 
-    void add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
+    void add_bins(const spx_rv_arm &from, arm *a)
+    {
+        size_t first[SPX_CONTINUUM_NODES + 1];
+        int pixel[SPX_CONTINUUM_NODES + 1];
+        a->bin_ln0 = log(from.setup->wmin);
+        a->nbin = spx_continuum_bins(a->bin_ln0, log(from.setup->wmax), from.n, from.lnwave, &a->bin_width, first);
+        std::copy(first, first + a->nbin + 1, pixel);
+        a->bin = keep(pixel, (size_t)a->nbin + 1);
+    }
+
+    void add_set(const spx_rv_ctx *c)
     {
         m.set = spx_rv_set_of(c);
         m.set.kind = keep(m.set.kind, m.set.ntemp);
         m.set.vsini = keep(m.set.vsini, m.set.ntemp);
+        std::vector<window> windows(c->narm);
         std::vector<std::vector<float>> responses(c->narm);
 #pragma omp parallel for num_threads(c->opt->threads) schedule(dynamic, 1) if (c->opt->threads > 1)
-        for (size_t i = 0; i < c->narm; i++)
-            responses[i] = lag_response(c->arm[i], c->nlag);
+        for (size_t i = 0; i < c->narm; i++) {
+            windows[i] = lag_window(c->arm[i], c->nlag);
+            responses[i] = response_of(c->arm[i], windows[i]);
+        }
         for (size_t i = 0; i < c->narm; i++) {
             const spx_rv_arm &from = c->arm[i];
             arm &a = arms[i];
@@ -264,7 +284,18 @@ class shared
             a.ccf0 = m.nccf;
             a.freq0 = m.nfreq;
             a.ccf_comp = keep(from.ccf_comp, from.nccf * 4 * (size_t)a.nfreq);
-            a.lag_response = keep(response.data(), response.size());
+            a.response = keep(response.data(), response.size());
+            a.nsample = (int)windows[i].n;
+            a.cyclic = windows[i].n == from.nshort;
+            a.nwave_ccf = (int)from.setup->ccf.nwave;
+            a.rebin_at = keep(from.rebin_at, from.setup->ccf.nwave);
+            a.rebin = keep(from.rebin, from.setup->ccf.nwave);
+            a.lnwave = keep(from.lnwave, from.n);
+            add_bins(from, &a);
+            a.lag_at = keep(windows[i].at.data(), c->nlag);
+            a.lag_weight = reinterpret_cast<const float4 *>(keep(from.lag_weight, 4 * c->nlag));
+            m.most_ccf = std::max(m.most_ccf, from.setup->ccf.nwave);
+            m.ccf_samples = std::max(m.ccf_samples, from.nccf * windows[i].n);
             m.nccf += a.nccf;
             m.nfreq += (size_t)a.nfreq;
         }
@@ -287,7 +318,9 @@ class shared
 class engine
 {
   public:
-    engine(const spx_rv_ctx *c, const shared *s, int threads) : c_(c), m_(s->m), tiles_(s->tiles), threads_(threads)
+    engine(const spx_rv_ctx *c, const shared *s, int threads)
+        : c_(c), m_(s->m), arms_(s->arms), tiles_(s->tiles), threads_(threads),
+          few_(c->interpolator == SPX_INTERPOLATE_SIMPLEX ? 4 : 128)
     {
         spx::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
         shared_limits();
@@ -307,8 +340,10 @@ class engine
                    (size_t)m.ncomp * LANES * 4 + (size_t)m.narm * (SPX_RV_LARGE + 2 * ((size_t)m.reach + 1)) * 8 +
                    (size_t)m.narm * 2 * (size_t)m.width * lanes * 8 + sizeof(spx_rv_stencil) +
                    ((1 + SPX_MAX_FIT * (SPX_MAX_FIT + 1)) * 8 + sizeof(item)) * (size_t)m.narm;
+        if (m.nccf > 0 && m.most_ccf * sizeof(float2) > SPECTRUM_SHARED)
+            n += (size_t)m.narm * m.most_ccf * sizeof(float2);
         if (m.nccf > 0)
-            n += (m.nfreq * 4 + ((size_t)m.nccf + m.set.ntemp + 2) * m.set.nlag) * 4;
+            n += (m.nfreq * 4 + ((size_t)m.nccf + m.set.ntemp + 2) * m.set.nlag + m.ccf_samples) * 4;
         (void)c;
         return n;
     }
@@ -336,35 +371,36 @@ class engine
 
     void correlate(size_t n, spx_rv_ws *const *w, spx_rv_pick *pick)
     {
-        const size_t nlag = m_.set.nlag, size = m_.nfreq * 4;
-        float *data = host_float_.need(n * std::max(size, nlag));
-        memset(data, 0, n * size * sizeof *data);
-#pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
+        const size_t nlag = m_.set.nlag, size = m_.nfreq * 4, narm = c_->narm;
+        int *first = host_int_.need(n * (narm + 1));
         for (size_t k = 0; k < n; k++)
-            for (size_t i = 0; i < c_->narm; i++)
-                if (w[k]->first[i] < w[k]->first[i + 1]) {
-                    w[k]->room = spx_rv_group_room(group_, (size_t)omp_get_thread_num());
-                    transform(w[k], i, data + k * size);
-                }
-        for (size_t k = 0; k < n; k++)
-            if (w[k]->err.code != SPX_OK)
-                throw spx::failure(w[k]->err.msg);
+            for (size_t i = 0; i <= narm; i++)
+                first[k * (narm + 1) + i] = (int)(slot_[w[k]->slot].piece + w[k]->first[i]);
+        const int *begin = send(at_, first, n * (narm + 1));
         float *in = spectrum_.need(n * size), *lags = lags_.need(n * (size_t)m_.nccf * nlag);
         float *chi = chi_.need(n * m_.set.ntemp * nlag), *curve = curve_.need(n * nlag);
         int *entry = entry_.need(n * nlag);
         spx_rv_pick *picks = pick_.need(n);
-        to_device(in, data, n * size);
-        for (int i = 0; i < m_.narm; i++)
-            lag_kernel<<<dim3(blocks(nlag, GEMM), blocks(n * c_->arm[i].nccf, ROWS)), 256, 0, stream_>>>(m_, i, (int)n,
-                                                                                                         in, lags);
-        entry_kernel<<<dim3(blocks(nlag, GEMM), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags,
+        const size_t room = m_.most_ccf * sizeof(float2);
+        spectrum_kernel<<<dim3((unsigned)n, (unsigned)narm), SPECTRUM_THREADS, room <= SPECTRUM_SHARED ? room : 0,
+                          stream_>>>(m_, begin, pieces_.get(), flux_.get(), ie_.get(), good_.get(), model_.get(),
+                                     room <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * m_.most_ccf), in);
+        float *samples = sample_.need(n * m_.ccf_samples);
+        for (int i = 0; i < m_.narm; i++) {
+            const arm &a = arms_[(size_t)i];
+            sample_kernel<<<dim3(blocks((size_t)a.nsample, SAMPLES), blocks(n * (size_t)a.nccf, ROWS)), 256, 0,
+                            stream_>>>(m_, i, (int)n, in, samples);
+            lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)a.nccf, (unsigned)n), 128, 0, stream_>>>(m_, i, samples,
+                                                                                                    lags);
+        }
+        entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags,
                                                                                                              chi);
         clear(picks, n); /* it has room for more than there are */
         pick_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, curve, entry, picks);
         spx::check(cudaGetLastError(), "launch");
-        wait(); /* the host's copy of the data is overwritten */
         spx_rv_pick *found = host_pick_.need(n);
         to_host(found, picks, n);
+        float *data = host_float_.need(n * nlag);
         to_host(data, curve, n * nlag);
         wait();
         for (size_t k = 0; k < n; k++) {
@@ -387,7 +423,7 @@ class engine
                 items.push_back({(int)k, (int)(slot_[w[k]->slot].piece + i), x[k][0]});
         }
         first[n] = items.size();
-#pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1)
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1 && n > few_)
         for (size_t k = 0; k < n; k++)
             spx_rv_stencil_at(w[k], x[k], cell != nullptr ? cell[k] : nullptr, 1, &s[k]);
         double *velocity = velocity_.need(n);
@@ -395,7 +431,7 @@ class engine
         templates(n, s, true, velocity, nullptr);
         const size_t nf = (size_t)m_.nfree, width = 1 + nf + nf * nf;
         const double *r = sums(items, DERIVATIVES, width);
-#pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1)
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1 && n > few_)
         for (size_t k = 0; k < n; k++) {
             spx_rv_begin_value(w[k], x[k][0], &out[k]);
             for (size_t i = first[k]; i < first[k + 1]; i++) {
@@ -591,6 +627,8 @@ class engine
         allow<3>();
         allow<4>();
         allow<5>();
+        spx::check(cudaFuncSetAttribute(spectrum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SPECTRUM_SHARED),
+                   "kernel");
         spx::check(cudaFuncSetAttribute(bend_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         (int)bend_shared(SPX_MAX_FIT)),
                    "kernel");
@@ -673,23 +711,6 @@ class engine
             if (c_->opt->resolution)
                 to_device(band_.get() + p.band, rows + band[k], band[end] - band[k]);
             k = end;
-        }
-    }
-
-    /* What arm i of a star is correlated as: real and imaginary parts of both transforms, [nfreq][4]. */
-    void transform(spx_rv_ws *w, size_t i, float *data) const
-    {
-        const spx_rv_arm &a = c_->arm[i];
-        size_t first = 0;
-        for (size_t k = 0; k < i; k++)
-            first += c_->arm[k].nshort / 2 + 1;
-        spx_rv_ccf_transform(w, w->first[i + 1] - w->first[i], &w->piece[w->first[i]]);
-        for (size_t k = 0; k <= a.nshort / 2; k++) {
-            float *out = data + (first + k) * 4;
-            out[0] = w->room->cs[k][0];
-            out[1] = w->room->cs[k][1];
-            out[2] = w->room->civ[k][0];
-            out[3] = w->room->civ[k][1];
         }
     }
 
@@ -821,15 +842,18 @@ class engine
 
     const spx_rv_ctx *c_;
     model m_;
+    const std::vector<arm> &arms_;
     int tiles_, threads_;
+    size_t few_; /* points take less than it takes to call the threads, unless a simplex has to be looked for */
     cudaStream_t stream_ = nullptr;
     spx_rv_group *group_ = nullptr;
     std::vector<place> slot_;
     std::vector<piece> piece_;
     room<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
-    room<float> single_, slope_, dt_, spectrum_, lags_, chi_, curve_;
+    room<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, curve_;
     room<uint8_t> good_;
     room<double2> knots_;
+    room<float2> transform_;
     room<spx_rv_stencil> stencil_;
     room<spx_rv_pick> pick_;
     room<piece> pieces_;
@@ -902,13 +926,14 @@ size_t largest_star(const spx_rv_ctx *c, const model &m)
     return engine::star_bytes(c, m) + most * engine::exposure_bytes(c, m);
 }
 
-/* Groups of stars, as many as fit, and at least one: first star of each, and the number of all. */
+/* Groups of stars, as many as fit, and at least one: first star of each, and the number of all. The first ones are
+ * smaller, so that workers do not wait for each other, and so are the last ones, so that all end together. */
 std::vector<size_t> make_groups(const spx_rv_ctx *c, const model &m, size_t budget, size_t workers)
 {
     const size_t star = engine::star_bytes(c, m), exposure = engine::exposure_bytes(c, m);
-    const size_t most = std::min((size_t)GROUP, std::max((size_t)LEAST_GROUP, (c->nstar + workers - 1) / workers));
+    const size_t share = (c->nstar + workers - 1) / workers;
     std::vector<size_t> first = {0};
-    size_t bytes = 0;
+    size_t bytes = 0, most = 0;
     for (size_t k = 0; k < c->nstar; k++) {
         size_t begin, end;
         spx_rv_exposures(c, k, &begin, &end);
@@ -917,14 +942,58 @@ std::vector<size_t> make_groups(const spx_rv_ctx *c, const model &m, size_t budg
             first.push_back(k);
             bytes = 0;
         }
+        if (k == first.back()) {
+            const size_t group = first.size() - 1;
+            most = group < workers ? GROUP * (group + 1) / workers : std::min((size_t)GROUP, (c->nstar - k) / workers);
+            most = std::min(share, std::max(most, (size_t)LEAST_GROUP));
+        }
         bytes += more;
     }
     first.push_back(c->nstar);
     return first;
 }
 
-/* A plan's copies, on all devices. */
-using copies = std::vector<std::unique_ptr<shared>>;
+/* One that fits groups, with its engine and the memory of a group; kept for the next batch. */
+struct worker {
+    engine computes;
+    spx_rv_engine table;
+    spx_rv_group *group;
+
+    worker(const spx_rv_ctx *c, const shared *s, size_t most, int threads)
+        : computes(c, s, threads), table{&computes,        threads,     most,          engine_load,
+                                         engine_correlate, engine_eval, engine_values, engine_models}
+    {
+        spx_err e = {};
+        group = spx_rv_group_new(c, &table, most, &e);
+        if (group == nullptr)
+            throw spx::failure(e.msg);
+    }
+    worker(const worker &) = delete;
+    worker &operator=(const worker &) = delete;
+    ~worker()
+    {
+        spx_rv_group_free(group);
+    }
+};
+
+/* A plan on one device: copies of the templates, and workers that wait for a batch. */
+struct station {
+    station(int d, const spx_rv_ctx *c, size_t limit) : device(d), templates(c, limit)
+    {
+    }
+    const int device;
+    shared templates;
+    std::vector<std::unique_ptr<worker>> idle;
+};
+
+/* A plan on all devices. */
+struct copies {
+    spx_rv_ctx c; /* of the batch that is under way: where workers look for it */
+    std::vector<std::unique_ptr<station>> stations;
+    /* of the workers that wait: stars that they have room for; largest memory of a star, and device memory of a worker,
+     * that there may have been */
+    size_t most = 0, star = 0, bytes = 0;
+};
 
 /* What the workers of all devices have in common. */
 struct batch {
@@ -959,25 +1028,33 @@ spx_status show(batch *b, engine &computes, int device, size_t k, spx_err *e)
     return st;
 }
 
-void work(batch *b, int device, const shared *s)
+void work(batch *b, station *s)
 {
     spx_err mine = {};
     spx_status st = spx::guarded("rvfit", &mine, [&] {
-        spx::check(cudaSetDevice(device), "device");
-        engine computes(b->c, s, b->threads);
-        const spx_rv_engine table = {&computes,        b->threads,  b->most,       engine_load,
-                                     engine_correlate, engine_eval, engine_values, engine_models};
-        spx_rv_group *g = spx_rv_group_new(b->c, &table, b->most, &mine);
-        spx_status status = g != nullptr ? SPX_OK : SPX_EIO;
+        spx::check(cudaSetDevice(s->device), "device");
+        std::unique_ptr<worker> w;
+        {
+            const std::lock_guard<std::mutex> hold(b->lock);
+            if (!s->idle.empty()) {
+                w = std::move(s->idle.back());
+                s->idle.pop_back();
+            }
+        }
+        if (w == nullptr)
+            w.reset(new worker(b->c, &s->templates, b->most, b->threads));
+        spx_status status = SPX_OK;
         for (size_t k; status == SPX_OK && (k = b->next++) + 1 < b->first.size();) {
             const size_t n = b->first[k + 1] - b->first[k];
-            computes.begin(g);
-            status = spx_rv_group_fit(g, b->first[k], n, b->out, &mine);
+            w->computes.begin(w->group);
+            status = spx_rv_group_fit(w->group, b->first[k], n, b->out, &mine);
             if (status == SPX_OK && b->c->opt->hook != nullptr)
-                status = show(b, computes, device, k, &mine);
+                status = show(b, w->computes, s->device, k, &mine);
             spx_progress_step(b->progress, n);
         }
-        spx_rv_group_free(g);
+        const std::lock_guard<std::mutex> hold(b->lock);
+        if (status == SPX_OK)
+            s->idle.push_back(std::move(w));
         return status;
     });
     if (st != SPX_OK) {
@@ -989,38 +1066,78 @@ void work(batch *b, int device, const shared *s)
     }
 }
 
-spx_status fit(const spx_cuda_state *state, const spx_rv_ctx *c, const copies &all, spx_progress *p, spx_rvfit *out,
-               spx_err *e)
+/* What every device has at least of memory for workers, beside what `bytes` of a plan's workers have already. */
+size_t budget_of(const spx_rv_ctx *c, const copies &all, size_t bytes)
 {
-    const size_t ndevice = (size_t)state->ndevice;
     size_t budget = (size_t)-1;
-    for (size_t d = 0; d < ndevice; d++) {
-        spx::check(cudaSetDevice(state->device[d]), "device");
-        budget = std::min(budget, device_limit(c->opt, all[d]->bytes));
+    for (const std::unique_ptr<station> &s : all.stations) {
+        spx::check(cudaSetDevice(s->device), "device");
+        budget = std::min(budget, device_limit(c->opt, s->templates.bytes + s->idle.size() * bytes));
     }
-    /* where memory is little, fewer groups of more stars; lists of sums do not depend on the group */
-    const size_t lists = ITEMS * (sizeof(item) + 8) + ROUNDING, star = largest_star(c, all[0]->m);
-    size_t workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
-    while (workers > 1 && budget / workers < lists + LEAST_GROUP * star)
-        workers--;
-    if (budget < lists + star)
-        throw spx::failure("a star takes " + megabytes(lists + star) + " MB of a device's memory, of which " +
-                           megabytes(budget) + MORE_MEMORY);
+    return budget;
+}
+
+/* How a batch is shared out: workers of each device, first star of each group, stars of the largest. Workers of batches
+ * before are kept where they suffice, and where more have room beside them. */
+struct shares {
+    size_t workers, most = 1;
+    std::vector<size_t> first;
+};
+
+shares share_out(copies *all)
+{
+    const spx_rv_ctx *c = &all->c;
+    const model &m = all->stations[0]->templates.m;
+    const size_t ndevice = all->stations.size();
+    /* lists of sums do not depend on the group */
+    const size_t lists = ITEMS * (sizeof(item) + 8) + ROUNDING, star = largest_star(c, m), full = lists + GROUP * star;
+    for (;;) {
+        shares s;
+        const bool fresh = all->stations[0]->idle.empty();
+        const size_t budget = budget_of(c, *all, all->bytes);
+        s.workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
+        /* where memory is little, fewer groups of more stars */
+        while (s.workers > 1 && budget / s.workers < lists + LEAST_GROUP * star)
+            s.workers--;
+        if (fresh && budget < lists + star)
+            throw spx::failure("a star takes " + megabytes(lists + star) + " MB of a device's memory, of which " +
+                               megabytes(budget) + MORE_MEMORY);
+        if (fresh || budget / s.workers >= full) {
+            s.first = make_groups(c, m, budget / s.workers - lists, s.workers * ndevice);
+            for (size_t k = 0; k + 1 < s.first.size(); k++)
+                s.most = std::max(s.most, s.first[k + 1] - s.first[k]);
+            if (fresh)
+                all->most = s.most;
+            if (star > all->star) /* their memory grows */
+                all->bytes += full;
+            all->star = std::max(all->star, star);
+            if (s.most <= all->most)
+                return s;
+        }
+        for (const std::unique_ptr<station> &d : all->stations)
+            d->idle.clear();
+        all->star = all->bytes = 0;
+    }
+}
+
+spx_status fit(copies *all, spx_progress *p, spx_rvfit *out, spx_err *e)
+{
+    const spx_rv_ctx *c = &all->c;
+    const size_t ndevice = all->stations.size();
+    const shares s = share_out(all);
     batch b;
     b.c = c;
     b.progress = p;
     b.out = out;
-    b.first = make_groups(c, all[0]->m, budget / workers - lists, workers * ndevice);
-    b.most = 1;
-    for (size_t k = 0; k + 1 < b.first.size(); k++)
-        b.most = std::max(b.most, b.first[k + 1] - b.first[k]);
+    b.first = s.first;
+    b.most = all->most;
     /* while some workers wait for the device, others may use what they leave */
-    const int share = c->opt->threads / (int)(workers * ndevice);
-    b.threads = std::max(1, std::min(c->opt->threads, workers * ndevice > 1 ? 2 * share : share));
+    const int share = c->opt->threads / (int)(s.workers * ndevice);
+    b.threads = std::max(1, std::min(c->opt->threads, s.workers * ndevice > 1 ? 2 * share : share));
     std::vector<std::thread> threads;
-    for (size_t d = 0; d < ndevice; d++)
-        for (size_t i = 0; i < workers; i++)
-            threads.emplace_back(work, &b, state->device[d], all[d].get());
+    for (const std::unique_ptr<station> &d : all->stations)
+        for (size_t i = 0; i < s.workers; i++)
+            threads.emplace_back(work, &b, d.get());
     for (std::thread &t : threads)
         t.join();
     return b.err.code == SPX_OK ? SPX_OK : spx_fail(e, b.err.code, "%s", b.err.msg);
@@ -1049,7 +1166,7 @@ extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input 
             (*plan)->device = all; /* which is closed with it, whatever happens */
             for (int d = 0; d < state->ndevice; d++) {
                 spx::check(cudaSetDevice(state->device[d]), "device");
-                all->push_back(std::unique_ptr<shared>(new shared(&c, device_limit(o, 0))));
+                all->stations.emplace_back(new station(state->device[d], &c, device_limit(o, 0)));
             }
             return SPX_OK;
         });
@@ -1063,18 +1180,16 @@ extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input 
 extern "C" spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
                                      spx_progress *p, spx_rvfit *out, spx_err *e)
 {
-    spx_rv_ctx c;
     spx_rvfit_plan *own = nullptr;
     memset(out, 0, sizeof *out);
     spx_status st = in->plan != nullptr ? SPX_OK : spx_rvfit_open_cuda(b, in, o, &own, e);
     if (st != SPX_OK)
         return st;
     const spx_rvfit_plan *plan = in->plan != nullptr ? in->plan : own;
-    if ((st = spx_rv_ctx_batch(&c, plan, in, o, e)) == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK &&
-        c.nstar > 0)
-        st = spx::guarded("rvfit", e, [&] {
-            return fit(spx::state_of(b), &c, *static_cast<const copies *>(plan->device), p, out, e);
-        });
+    copies *all = static_cast<copies *>(plan->device);
+    if ((st = spx_rv_ctx_batch(&all->c, plan, in, o, e)) == SPX_OK &&
+        (st = spx_rv_result_init(&all->c, out, e)) == SPX_OK && all->c.nstar > 0)
+        st = spx::guarded("rvfit", e, [&] { return fit(all, p, out, e); });
     spx_rvfit_close_cuda(b, own);
     if (st != SPX_OK)
         spx_rvfit_free(out);

@@ -13,6 +13,7 @@
 #define restrict __restrict__
 extern "C" {
 #include "rvfit/rvfit_fit.h"
+#include "template/continuum.h"
 #include "template/nn_math.h"
 #include "template/rotation_math.h"
 }
@@ -26,7 +27,6 @@ namespace rv
 enum {
     POINTS = 16,   /* of a tile of templates, and */
     COLUMNS = 128, /* samples of it */
-    DEPTH = 16,    /* components that are staged at a time */
     LANES = 8,     /* of a row of coefficients */
     KNOTS = 349, /* of a template that one block of 128 threads bends and samples: with what lies beside them 3 x 128 */
     TAIL = 16,   /* terms of the spline's impulse response on each side: 0.268^16 = 7e-10 of a small correction */
@@ -53,9 +53,16 @@ struct arm {
     const double *place, *basis;
     spx_nn nn;
     /* cross-correlation */
-    int nccf, nfreq, ccf0;                /* ccf0: first of the arm's components among all arms' */
-    size_t freq0;                         /* first of the arm's frequencies */
-    const float *ccf_comp, *lag_response; /* [nccf][2][nfreq][2]; [2 nfreq][nlag] */
+    int nccf, nfreq, ccf0;            /* ccf0: first of the arm's components among all arms' */
+    int nsample, cyclic;              /* samples of the inverse transform that lags need; 1: all there are */
+    size_t freq0;                     /* first of the arm's frequencies */
+    const float *ccf_comp, *response; /* [nccf][2][nfreq][2]; [2 nfreq][nsample] of the samples */
+    int nwave_ccf, nbin;              /* samples of the set; bins of the continuum, */
+    double bin_ln0, bin_width;        /* from here on, so wide in ln(wavelength), */
+    const int *bin, *rebin_at;        /* pixels bin[b] ... bin[b+1]-1; spx_rv_arm's */
+    const double *rebin, *lnwave;
+    const int *lag_at;        /* [nlag] first of a lag's four samples, */
+    const float4 *lag_weight; /* and how much of each */
 };
 
 /* What all stars share. */
@@ -68,9 +75,10 @@ struct model {
     int step[SPX_MAX_PAR]; /* of the grid's axes */
     size_t gpar[SPX_MAX_PAR];
     int pixels, samples, ncomp, nccf; /* of a point: sums over arms */
-    size_t nfreq;
-    int reach; /* longest rotation kernel: weights 0 ... reach */
-    int width; /* of the networks */
+    size_t nfreq, ccf_samples,
+        most_ccf; /* frequencies: sum over arms; samples: most of an arm's components; of a set */
+    int reach;    /* longest rotation kernel: weights 0 ... reach */
+    int width;    /* of the networks */
     spx_rv_set set;
     const float *ccf_coef; /* [ntemp][nccf] */
 };
@@ -260,105 +268,12 @@ __device__ inline double flux_of(const arm &a, double value, double *factor)
     return *factor = exp(fmax(-300.0, fmin(300.0, value)));
 }
 
-/* Tile of POINTS x COLUMNS of the templates of arm blockIdx.z: flux[point][samples], slope[point][lanes-1][samples]. */
-template <int L>
-__global__ void __launch_bounds__(128)
-    component_kernel(model m, int npoint, const float *single, const double *large, double *flux, float *slope)
+} // namespace rv
+
+#include "rvfit/rvfit_cuda_components.cuh"
+
+namespace rv
 {
-    __shared__ __align__(16) float as[DEPTH][POINTS][LANES];
-    __shared__ __align__(16) float bs[DEPTH][COLUMNS];
-    const arm &a = m.arms[blockIdx.z];
-    const int column0 = (int)blockIdx.x * COLUMNS, point0 = (int)blockIdx.y * POINTS;
-    if (column0 >= a.columns || a.comp == nullptr)
-        return;
-    const int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
-    constexpr int PER = 2; /* points of a thread */
-    float acc[PER][L][8];
-    for (int p = 0; p < PER; p++)
-        for (int l = 0; l < L; l++)
-            for (int j = 0; j < 8; j++)
-                acc[p][l][j] = 0;
-    /* the next components are on their way while these are summed */
-    constexpr int AS = POINTS * DEPTH * (LANES / 4) / 128, BS = DEPTH * (COLUMNS / 4) / 128;
-    float4 next_a[AS], next_b[BS];
-    auto fetch = [&](int k0) {
-#pragma unroll
-        for (int n = 0; n < AS; n++) {
-            const int i = tid + 128 * n, p = i / (DEPTH * (LANES / 4)), r = i % (DEPTH * (LANES / 4));
-            const int k = k0 + r / (LANES / 4), h = r % (LANES / 4);
-            next_a[n] = point0 + p < npoint && k < a.ncomp && (L > 4 || h == 0)
-                            ? *reinterpret_cast<const float4 *>(
-                                  single + ((size_t)(point0 + p) * m.ncomp + a.comp0 + k) * LANES + 4 * h)
-                            : make_float4(0, 0, 0, 0);
-        }
-#pragma unroll
-        for (int n = 0; n < BS; n++) {
-            const int i = tid + 128 * n, k = k0 + i / (COLUMNS / 4), c = i % (COLUMNS / 4);
-            next_b[n] = k < a.ncomp
-                            ? *reinterpret_cast<const float4 *>(a.comp + (size_t)k * a.columns + column0 + 4 * c)
-                            : make_float4(0, 0, 0, 0);
-        }
-    };
-    fetch(0);
-    for (int k0 = 0; k0 < a.ncomp; k0 += DEPTH) {
-        __syncthreads();
-#pragma unroll
-        for (int n = 0; n < AS; n++) {
-            const int i = tid + 128 * n, p = i / (DEPTH * (LANES / 4)), r = i % (DEPTH * (LANES / 4));
-            *reinterpret_cast<float4 *>(&as[r / (LANES / 4)][p][4 * (r % (LANES / 4))]) = next_a[n];
-        }
-#pragma unroll
-        for (int n = 0; n < BS; n++) {
-            const int i = tid + 128 * n;
-            *reinterpret_cast<float4 *>(&bs[i / (COLUMNS / 4)][4 * (i % (COLUMNS / 4))]) = next_b[n];
-        }
-        __syncthreads();
-        if (k0 + DEPTH < a.ncomp)
-            fetch(k0 + DEPTH);
-#pragma unroll
-        for (int k = 0; k < DEPTH; k++) {
-            const float4 b0 = *reinterpret_cast<const float4 *>(&bs[k][4 * tx]);
-            const float4 b1 = *reinterpret_cast<const float4 *>(&bs[k][64 + 4 * tx]);
-            const float b[8] = {b0.x, b0.y, b0.z, b0.w, b1.x, b1.y, b1.z, b1.w};
-#pragma unroll
-            for (int p = 0; p < PER; p++) {
-                float c[8];
-                const float4 c0 = *reinterpret_cast<const float4 *>(&as[k][ty * PER + p][0]);
-                c[0] = c0.x, c[1] = c0.y, c[2] = c0.z, c[3] = c0.w;
-                if (L > 4) {
-                    const float4 c1 = *reinterpret_cast<const float4 *>(&as[k][ty * PER + p][4]);
-                    c[4] = c1.x, c[5] = c1.y, c[6] = c1.z, c[7] = c1.w;
-                }
-#pragma unroll
-                for (int l = 0; l < L; l++)
-#pragma unroll
-                    for (int j = 0; j < 8; j++)
-                        acc[p][l][j] = fmaf(c[l], b[j], acc[p][l][j]);
-            }
-        }
-    }
-#pragma unroll
-    for (int p = 0; p < PER; p++) {
-        const int point = point0 + ty * PER + p;
-        if (point >= npoint)
-            continue;
-        const double *big = large + ((size_t)point * m.narm + blockIdx.z) * SPX_RV_LARGE;
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const int column = column0 + (j / 4) * 64 + 4 * tx + j % 4;
-            double value = (double)acc[p][0][j];
-            for (int k = 0; k < a.nlarge; k++)
-                value = fma(big[k], (double)a.comp[(size_t)k * a.columns + column], value);
-            double factor;
-            value = flux_of(a, value + a.mean[column], &factor);
-            flux[(size_t)point * m.samples + a.sample0 + column] = value;
-#pragma unroll
-            for (int l = 1; l < L; l++)
-                slope[((size_t)point * (L - 1) + (l - 1)) * m.samples + a.sample0 + column] =
-                    (float)(factor * (double)acc[p][l][j]);
-        }
-    }
-}
 
 /* The same from the templates themselves, for arms without components; block (samples, point, arm). */
 template <int L>
@@ -927,22 +842,30 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     }
 }
 
+} // namespace rv
+
+#include "rvfit/rvfit_cuda_spectrum.cuh"
+
+namespace rv
+{
+
 /* ---- cross-correlation ---- */
 
-enum { ROWS = 128, GEMM = 64, GEMM_DEPTH = 16 };
+enum { ROWS = 128, GEMM_DEPTH = 16, SAMPLES = 96, LAGS = 64 };
 
-/* Tile of ROWS x GEMM of C = A B by 256 threads. a(i, k) is two values, of k and k + 1, k even; b(k, j) one; both are
+/* Tile of ROWS x COLS of C = A B by 256 threads. a(i, k) is two values, of k and k + 1, k even; b(k, j) one; both are
  * read through functions, within `rows`, `depth` (even) and `columns`; c(i, j, value) takes the result. */
-template <typename A, typename B, typename C>
+template <int COLS, typename A, typename B, typename C>
 __device__ inline void multiply(int rows, int depth, int columns, int row0, int column0, A a, B b, C c)
 {
-    __shared__ __align__(16) float as[GEMM_DEPTH][ROWS + 4], bs[GEMM_DEPTH][GEMM + 4];
+    __shared__ __align__(16) float as[GEMM_DEPTH][ROWS + 4], bs[GEMM_DEPTH][COLS + 4];
     const int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
-    constexpr int AS = ROWS * GEMM_DEPTH / 2 / 256, BS = GEMM * GEMM_DEPTH / 256;
+    constexpr int AS = ROWS * GEMM_DEPTH / 2 / 256, BS = COLS * GEMM_DEPTH / 256, PER = COLS / 16;
+    static_assert(PER % 2 == 0, "two columns of a thread are read together");
     float2 next_a[AS];
-    float next_b[BS], sum[8][4];
+    float next_b[BS], sum[8][PER];
     for (int i = 0; i < 8; i++)
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < PER; j++)
             sum[i][j] = 0;
     auto fetch = [&](int k0) {
 #pragma unroll
@@ -952,7 +875,7 @@ __device__ inline void multiply(int rows, int depth, int columns, int row0, int 
         }
 #pragma unroll
         for (int n = 0; n < BS; n++) {
-            const int i = tid + 256 * n, j = column0 + i % GEMM, k = k0 + i / GEMM;
+            const int i = tid + 256 * n, j = column0 + i % COLS, k = k0 + i / COLS;
             next_b[n] = j < columns && k < depth ? b(k, j) : 0;
         }
     };
@@ -968,7 +891,7 @@ __device__ inline void multiply(int rows, int depth, int columns, int row0, int 
 #pragma unroll
         for (int n = 0; n < BS; n++) {
             const int i = tid + 256 * n;
-            bs[i / GEMM][i % GEMM] = next_b[n];
+            bs[i / COLS][i % COLS] = next_b[n];
         }
         __syncthreads();
         if (k0 + GEMM_DEPTH < depth)
@@ -977,34 +900,38 @@ __device__ inline void multiply(int rows, int depth, int columns, int row0, int 
         for (int k = 0; k < GEMM_DEPTH; k++) {
             const float4 x0 = *reinterpret_cast<const float4 *>(&as[k][ty * 8]);
             const float4 x1 = *reinterpret_cast<const float4 *>(&as[k][ty * 8 + 4]);
-            const float4 y0 = *reinterpret_cast<const float4 *>(&bs[k][tx * 4]);
-            const float x[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w}, y[4] = {y0.x, y0.y, y0.z, y0.w};
+            const float x[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
+            float y[PER];
+#pragma unroll
+            for (int j = 0; j < PER; j += 2)
+                *reinterpret_cast<float2 *>(&y[j]) = *reinterpret_cast<const float2 *>(&bs[k][tx * PER + j]);
 #pragma unroll
             for (int i = 0; i < 8; i++)
 #pragma unroll
-                for (int j = 0; j < 4; j++)
+                for (int j = 0; j < PER; j++)
                     sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
         }
     }
 #pragma unroll
     for (int i = 0; i < 8; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (row0 + ty * 8 + i < rows && column0 + tx * 4 + j < columns)
-                c(row0 + ty * 8 + i, column0 + tx * 4 + j, sum[i][j]);
+        for (int j = 0; j < PER; j++)
+            if (row0 + ty * 8 + i < rows && column0 + tx * PER + j < columns)
+                c(row0 + ty * 8 + i, column0 + tx * PER + j, sum[i][j]);
 }
 
-/* chi^2 of the components at all lags, lags[star][nccf of all arms][nlag], of arm `which`: transforms s and v of the
- * star's data, data[star][nfreq of all arms][4], times the conjugate ones of the components, back transformed and
- * interpolated in one product. */
-__global__ void __launch_bounds__(256) lag_kernel(model m, int which, int nstar, const float *data, float *lags)
+/* chi^2 of the components of arm `which` at the samples of the inverse transform that the lags lie between,
+ * samples[star][nccf][nsample]: transforms s and v of the star's data, data[star][nfreq of all arms][4], times the
+ * conjugate ones of the components, back transformed. */
+__global__ void __launch_bounds__(256, 2)
+    sample_kernel(model m, int which, int nstar, const float *data, float *samples)
 {
     const arm &a = m.arms[which];
-    const int nlag = (int)m.set.nlag, nccf = a.nccf, nfreq = a.nfreq;
+    const int nccf = a.nccf, nfreq = a.nfreq, nsample = a.nsample;
     const float2 *comp = reinterpret_cast<const float2 *>(a.ccf_comp);
     const float4 *spectrum = reinterpret_cast<const float4 *>(data) + a.freq0;
-    multiply(
-        nstar * nccf, 2 * nfreq, nlag, (int)blockIdx.y * ROWS, (int)blockIdx.x * GEMM,
+    multiply<SAMPLES>(
+        nstar * nccf, 2 * nfreq, nsample, (int)blockIdx.y * ROWS, (int)blockIdx.x * SAMPLES,
         [&](int row, int k) {
             const int star = row / nccf;
             const float2 *p = comp + (size_t)(row - star * nccf) * 2 * nfreq + k / 2;
@@ -1013,24 +940,36 @@ __global__ void __launch_bounds__(256) lag_kernel(model m, int which, int nstar,
             return make_float2(s.x * f.x + s.y * f.y + s.z * g.x + s.w * g.y,
                                s.y * f.x - s.x * f.y + s.w * g.x - s.z * g.y);
         },
-        [&](int k, int lag) { return a.lag_response[(size_t)k * nlag + lag]; },
-        [&](int row, int lag, float value) {
-            const int star = row / nccf;
-            lags[((size_t)star * m.nccf + a.ccf0 + (row - star * nccf)) * nlag + lag] = value;
-        });
+        [&](int k, int i) { return a.response[(size_t)k * nsample + i]; },
+        [&](int row, int i, float value) { samples[(size_t)row * nsample + i] = value; });
+}
+
+/* The same at all lags, lags[star][nccf of all arms][nlag]; block (lags, components, star). */
+__global__ void __launch_bounds__(128) lag_kernel(model m, int which, const float *samples, float *lags)
+{
+    const arm &a = m.arms[which];
+    const size_t nlag = m.set.nlag, lag = (size_t)blockIdx.x * 128 + threadIdx.x;
+    if (lag >= nlag)
+        return;
+    const int first = a.lag_at[lag], n = a.nsample;
+    const float4 w = a.lag_weight[lag];
+    const float *p = samples + ((size_t)blockIdx.z * a.nccf + blockIdx.y) * n;
+    auto at = [&](int i) { return p[a.cyclic && first + i >= n ? first + i - n : first + i]; };
+    lags[((size_t)blockIdx.z * m.nccf + a.ccf0 + blockIdx.y) * nlag + lag] =
+        w.x * at(0) + w.y * at(1) + w.z * at(2) + w.w * at(3);
 }
 
 /* chi^2 of all entries at all lags, chi[star][entries][nlag]; block (lags, entries, star). */
 __global__ void __launch_bounds__(256) entry_kernel(model m, const float *lags, float *chi)
 {
     const size_t star = blockIdx.z, nlag = m.set.nlag;
-    multiply((int)m.set.ntemp, m.nccf + m.nccf % 2, (int)nlag, (int)blockIdx.y * ROWS, (int)blockIdx.x * GEMM,
-             [&](int entry, int k) {
-                 const float *p = m.ccf_coef + (size_t)entry * m.nccf + k;
-                 return make_float2(p[0], k + 1 < m.nccf ? p[1] : 0);
-             },
-             [&](int k, int lag) { return k < m.nccf ? lags[(star * m.nccf + k) * nlag + lag] : 0; },
-             [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
+    multiply<LAGS>((int)m.set.ntemp, m.nccf + m.nccf % 2, (int)nlag, (int)blockIdx.y * ROWS, (int)blockIdx.x * LAGS,
+                   [&](int entry, int k) {
+                       const float *p = m.ccf_coef + (size_t)entry * m.nccf + k;
+                       return make_float2(p[0], k + 1 < m.nccf ? p[1] : 0);
+                   },
+                   [&](int k, int lag) { return k < m.nccf ? lags[(star * m.nccf + k) * nlag + lag] : 0; },
+                   [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
 }
 
 /* Block: starts of a star; curve[star][nlag] is the least chi^2 of each lag. */

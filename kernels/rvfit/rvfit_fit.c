@@ -133,10 +133,20 @@ static spx_status need_velocities(spx_rv_group *g, size_t n, spx_err *e)
     return g->room_v ? SPX_OK : SPX_EIO;
 }
 
-/* What is done to each of n stars, by all threads of the group. */
-#define EACH_STAR(k, n)                                                                                                \
-    _Pragma("omp parallel for num_threads(g->engine->threads) schedule(dynamic, 4) if (g->engine->threads > 1)") for ( \
-        size_t k = 0; k < (n); k++)
+/* Threads for n stars of which each takes so little that `few` of them are done before the threads are called. */
+static int threads_for(const spx_rv_group *g, size_t n, size_t few)
+{
+    return n > few ? g->engine->threads : 1;
+}
+
+/* What is done to each of n stars, by all threads of the group unless they are few. */
+#define DIRECTIVE(words) _Pragma(#words)
+#define EACH_STAR(k, n, few)                                                                                           \
+    DIRECTIVE(omp parallel for num_threads(threads_for(g, n, few)) schedule(dynamic, 4))                               \
+    for (size_t k = 0; k < (n); k++)
+
+/* Stars whose search takes a step. */
+enum { FEW_STEPS = 64 };
 
 /* ---- errors ---- */
 
@@ -304,7 +314,7 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
         spx_rv_search_begin(&g->search[k], g->c, nstart[k], start[k], &out[k]);
     for (;;) {
         size_t m = 0;
-        EACH_STAR(k, n)
+        EACH_STAR(k, n, FEW_STEPS)
         g->wants[k] = spx_rv_search_next(&g->search[k], g->point[k]);
         for (size_t k = 0; k < n; k++)
             if (g->wants[k]) {
@@ -318,7 +328,7 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
             g->engine->eval(g->engine->state, m, g->asked, (const double(*)[SPX_MAX_FIT])g->at, NULL, g->value, e);
         if (st != SPX_OK)
             return st;
-        EACH_STAR(k, m)
+        EACH_STAR(k, m, FEW_STEPS)
         spx_rv_search_take(&g->search[g->asked_of[k]], g->at[k], &g->value[k]);
     }
 }
@@ -591,7 +601,7 @@ static spx_status reject_outliers(spx_rv_group *g, size_t n, spx_err *e)
         for (size_t k = 0; k < n && st == SPX_OK; k += g->together) {
             size_t end = n - k < g->together ? n : k + g->together;
             st = models(g, end - k, g->who + k, g->min + k, e);
-            EACH_STAR(i, end - k)
+            EACH_STAR(i, end - k, 1)
             {
                 spx_rv_ws *w = g->who[k + i];
                 w->room = &g->room[omp_get_thread_num()];
@@ -742,7 +752,7 @@ static spx_status finish(spx_rv_group *g, size_t k0, size_t n, spx_rvfit *out, s
     spx_status st = velocity_errors(g, m, out, e);
     if (st != SPX_OK || (st = models(g, n, g->who + k0, g->min + k0, e)) != SPX_OK)
         return st;
-    EACH_STAR(i, n)
+    EACH_STAR(i, n, 1)
     {
         size_t k = k0 + i;
         if (g->min[k].at.f < HUGE_VAL)
@@ -773,7 +783,7 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
 {
     const spx_rv_ctx *c = g->c;
     size_t m = 0;
-    EACH_STAR(k, n)
+    EACH_STAR(k, n, 1)
     {
         g->ws[k].room = &g->room[omp_get_thread_num()];
         g->wants[k] = spx_rv_load(&g->ws[k], first + k);
@@ -792,7 +802,7 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         (g->engine->load && (st = g->engine->load(g->engine->state, m, g->who, e)) != SPX_OK) ||
         (st = spx_rv_group_starts(g, m, g->who, g->given, g->start, g->nstart, g->v_ccf, e)) != SPX_OK)
         return st;
-    EACH_STAR(k, m)
+    EACH_STAR(k, m, 1)
     {
         spx_rvfit_star *s = &out->star[g->star[k]];
         s->vrad_ccf = g->v_ccf[k];

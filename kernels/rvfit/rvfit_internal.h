@@ -84,6 +84,8 @@ typedef struct {
     float *ccf_comp, *ccf_coef;
     size_t *lag_at;    /* [nlag] first of four samples of the inverse transform, and their weights */
     float *lag_weight; /* [nlag][4] */
+    int32_t *rebin_at; /* [nwave of the set] sample k lies between pixels rebin_at[k], -1: none, and the next, at */
+    double *rebin;     /* [nwave of the set] this fraction */
     fftwf_plan forward, inverse;
 } spx_rv_arm;
 
@@ -229,7 +231,8 @@ typedef struct {
     int32_t clamped[SPX_MAX_PAR];                         /* of axis g: outside the templates' range */
 } spx_rv_stencil;
 
-/* The stencil of a point, seen from within `cell` (NULL: the one that it is in); its prior and penalty are kept in w. */
+/* The stencil of a point, seen from within `cell` (NULL: the one that it is in); its prior and penalty are kept in w.
+ */
 void spx_rv_stencil_at(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_stencil *s);
 /* What the objective at velocity v is without the data, and its derivatives; the point is that of the last templates or
  * stencil. */
@@ -264,8 +267,9 @@ typedef struct spx_rv_minimum {
     int converged;
 } spx_rv_minimum;
 
-/* Into room->cs and civ: what n pieces, all of one arm, are correlated as. */
-void spx_rv_ccf_transform(spx_rv_ws *w, size_t n, const spx_rv_data *piece);
+/* Pixels with more than this times the median error are not correlated. */
+#define SPX_RV_CCF_MAX_ERROR 10.0
+
 /* Starts from the cross-correlation of one star; its curve into w->curve. */
 void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick);
 spx_rv_set spx_rv_set_of(const spx_rv_ctx *c);

@@ -573,6 +573,28 @@ static spx_status make_lags(const spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
     return SPX_OK;
 }
 
+/* Where the samples of the cross-correlation lie between pixels. */
+static spx_status make_rebin(spx_rv_arm *a, spx_err *e)
+{
+    const spx_ccf_set *set = &a->setup->ccf;
+    size_t j = 0;
+    a->rebin_at = spx_alloc(set->nwave, sizeof *a->rebin_at, e);
+    a->rebin = spx_alloc(set->nwave, sizeof *a->rebin, e);
+    if (!a->rebin_at || !a->rebin)
+        return SPX_EIO;
+    for (size_t k = 0; k < set->nwave; k++) {
+        double x = set->lnwave0 + (double)k * set->dlnwave;
+        a->rebin_at[k] = -1;
+        if (x < a->lnwave[0] || x > a->lnwave[a->n - 1])
+            continue;
+        while (j + 2 < a->n && a->lnwave[j + 1] < x)
+            j++;
+        a->rebin_at[k] = (int32_t)j;
+        a->rebin[k] = (x - a->lnwave[j]) / (a->lnwave[j + 1] - a->lnwave[j]);
+    }
+    return SPX_OK;
+}
+
 /* Fourier transforms and the common velocity grid of the cross-correlation; none when an arm has no set. */
 static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
 {
@@ -601,7 +623,7 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
     spx_err err[SPX_MAX_ARM] = {{0}};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
     for (size_t i = 0; i < c->narm; i++)
-        if (make_ccf_components(&c->arm[i], &err[i]) == SPX_OK)
+        if (make_ccf_components(&c->arm[i], &err[i]) == SPX_OK && make_rebin(&c->arm[i], &err[i]) == SPX_OK)
             (void)make_lags(c, &c->arm[i], &err[i]);
     for (size_t i = 0; i < c->narm; i++) {
         const spx_rv_arm *a = &c->arm[i];
@@ -734,6 +756,8 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->ccf_coef);
         spx_free(a->lag_at);
         spx_free(a->lag_weight);
+        spx_free(a->rebin_at);
+        spx_free(a->rebin);
         spx_free(a->comp);
         spx_free(a->mean);
         spx_free(a->cprime);

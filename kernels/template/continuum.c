@@ -6,15 +6,28 @@
 #include "base/stat.h"
 #include "base/wave.h"
 
-enum { MAX_NODES = 20, MIN_PIXELS = 3 };
+int spx_continuum_bins(double ln0, double ln1, size_t n, const double *lnwave, double *width,
+                       size_t first[SPX_CONTINUUM_NODES + 1])
+{
+    double wanted = ceil((ln1 - ln0) / log1p(1000 / SPX_C_KMS));
+    int nbin = wanted > 1 ? (wanted < SPX_CONTINUUM_NODES ? (int)wanted : SPX_CONTINUUM_NODES) : 1;
+    size_t i = 0;
+    *width = (ln1 - ln0) / nbin;
+    for (int b = 0; b < nbin; b++) {
+        first[b] = i;
+        while (i < n && (b == nbin - 1 || lnwave[i] < ln0 + (b + 1) * *width))
+            i++;
+    }
+    first[nbin] = n;
+    return nbin;
+}
 
 spx_status spx_continuum_find(double ln0, double ln1, size_t n, const double *lnwave, const double *flux,
                               const uint8_t *bad, double *cont, spx_err *e)
 {
-    double wanted = ceil((ln1 - ln0) / log1p(1000 / SPX_C_KMS));
-    int nbin = wanted > 1 ? (wanted < MAX_NODES ? (int)wanted : MAX_NODES) : 1;
-    double width = (ln1 - ln0) / nbin;
-    double node[MAX_NODES], value[MAX_NODES];
+    double node[SPX_CONTINUUM_NODES], value[SPX_CONTINUUM_NODES], width;
+    size_t first[SPX_CONTINUUM_NODES + 1];
+    int nbin = spx_continuum_bins(ln0, ln1, n, lnwave, &width, first);
     double *x = spx_alloc(n, sizeof *x, e);
     if (!x)
         return SPX_EIO;
@@ -32,13 +45,12 @@ spx_status spx_continuum_find(double ln0, double ln1, size_t n, const double *ln
     }
 
     int nnode = 0;
-    size_t i = 0;
     for (int b = 0; b < nbin; b++) {
         size_t m = 0;
-        for (; i < n && (b == nbin - 1 || lnwave[i] < ln0 + (b + 1) * width); i++)
+        for (size_t i = first[b]; i < first[b + 1]; i++)
             if (!bad || !bad[i])
                 x[m++] = flux[i];
-        if (m < MIN_PIXELS)
+        if (m < SPX_CONTINUUM_PIXELS)
             continue;
         node[nnode] = ln0 + (b + 0.5) * width;
         value[nnode++] = log(fmax(spx_median(x, m), least));

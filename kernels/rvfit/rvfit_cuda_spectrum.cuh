@@ -1,0 +1,260 @@
+/* What a star is cross-correlated as, for CUDA devices: rvfit_ccf.c and template/continuum.c with a block for each arm
+ * of a star, whose threads share medians, pixels and the butterflies of the transform. */
+#ifndef SPX_RVFIT_CUDA_SPECTRUM_CUH
+#define SPX_RVFIT_CUDA_SPECTRUM_CUH
+
+namespace rv
+{
+
+enum {
+    SPECTRUM_THREADS = 512,
+    SPECTRUM_SHARED =
+        1 << 17 /* bytes of the longest transform in shared memory; longer ones are made in global memory */
+};
+
+/* Numbers that compare as the values do. */
+__device__ inline unsigned long long key_of(double x)
+{
+    const unsigned long long u = (unsigned long long)__double_as_longlong(x);
+    return u >> 63 ? ~u : u | 1ull << 63;
+}
+
+__device__ inline double value_of(unsigned long long key)
+{
+    return __longlong_as_double((long long)(key >> 63 ? key & ~(1ull << 63) : ~key));
+}
+
+/* Threads that work together: all of a block, or a warp. */
+struct block_scope {
+    unsigned *room; /* shared, one a warp */
+    __device__ int first() const
+    {
+        return (int)threadIdx.x;
+    }
+    __device__ int step() const
+    {
+        return (int)blockDim.x;
+    }
+    __device__ unsigned sum(unsigned x) const
+    {
+        x = __reduce_add_sync(0xffffffffu, x);
+        if (threadIdx.x % 32 == 0)
+            room[threadIdx.x / 32] = x;
+        __syncthreads();
+        x = threadIdx.x % 32 < blockDim.x / 32 ? room[threadIdx.x % 32] : 0;
+        x = __reduce_add_sync(0xffffffffu, x);
+        __syncthreads();
+        return x;
+    }
+};
+
+struct warp_scope {
+    __device__ int first() const
+    {
+        return (int)threadIdx.x % 32;
+    }
+    __device__ int step() const
+    {
+        return 32;
+    }
+    __device__ unsigned sum(unsigned x) const
+    {
+        return __reduce_add_sync(0xffffffffu, x);
+    }
+};
+
+/* Key of rank `rank` (from 0) of those of i0 ... i1-1 that key(i, &k) gives: found bit by bit. */
+template <typename S, typename K>
+__device__ inline unsigned long long rank_key(const S &s, int i0, int i1, unsigned rank, K key)
+{
+    unsigned long long found = 0;
+    for (int bit = 63; bit >= 0; bit--) {
+        const unsigned long long next = found | 1ull << bit;
+        unsigned below = 0;
+        for (int i = i0 + s.first(); i < i1; i += s.step()) {
+            unsigned long long k;
+            below += key(i, &k) && k < next;
+        }
+        if (s.sum(below) <= rank)
+            found = next;
+    }
+    return found;
+}
+
+/* Median of the values of i0 ... i1-1 that value(i, &x) gives, mean of the two in the middle, and how many they are; 0
+ * of none. */
+template <typename S, typename V> __device__ inline double median(const S &s, int i0, int i1, V value, unsigned *count)
+{
+    auto key = [&](int i, unsigned long long *k) {
+        double x;
+        if (!value(i, &x))
+            return false;
+        *k = key_of(x);
+        return true;
+    };
+    unsigned n = 0;
+    for (int i = i0 + s.first(); i < i1; i += s.step()) {
+        unsigned long long k;
+        n += key(i, &k);
+    }
+    *count = n = s.sum(n);
+    if (n == 0)
+        return 0;
+    const double upper = value_of(rank_key(s, i0, i1, n / 2, key));
+    if (n % 2 == 1)
+        return upper;
+    const double lower = value_of(rank_key(s, i0, i1, n / 2 - 1, key));
+    return lower + (upper - lower) / 2;
+}
+
+/* A pixel of a piece, with what tells whether it is used. */
+struct correlated {
+    const double *flux, *ie;
+    const uint8_t *good;
+    double typical; /* 1/e */
+    __device__ bool use(int i) const
+    {
+        return good[i] && !(ie[i] * SPX_RV_CCF_MAX_ERROR < typical);
+    }
+};
+
+/* The continuum of a piece into cont[n]. */
+__device__ inline void continuum(const arm &a, const correlated &p, unsigned *room, double *cont)
+{
+    __shared__ double node[SPX_CONTINUUM_NODES], value[SPX_CONTINUUM_NODES], middle[SPX_CONTINUUM_NODES];
+    __shared__ unsigned many[SPX_CONTINUUM_NODES];
+    __shared__ int nnode;
+    const int warp = (int)threadIdx.x / 32;
+    unsigned used;
+    const double least = 0.01 * median(
+                                    block_scope{room}, 0, a.n,
+                                    [&](int i, double *x) {
+                                        *x = fabs(p.flux[i]);
+                                        return p.use(i);
+                                    },
+                                    &used);
+    if (!(least > 0)) {
+        for (int i = (int)threadIdx.x; i < a.n; i += (int)blockDim.x)
+            cont[i] = 1;
+        __syncthreads();
+        return;
+    }
+    for (int b = warp; b < a.nbin; b += (int)blockDim.x / 32) {
+        unsigned n;
+        const double x = median(
+            warp_scope{}, a.bin[b], a.bin[b + 1],
+            [&](int i, double *y) {
+                *y = p.flux[i];
+                return p.use(i);
+            },
+            &n);
+        if (threadIdx.x % 32 == 0) {
+            middle[b] = x;
+            many[b] = n;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int n = 0;
+        for (int b = 0; b < a.nbin; b++)
+            if (many[b] >= SPX_CONTINUUM_PIXELS) {
+                node[n] = a.bin_ln0 + (b + 0.5) * a.bin_width;
+                value[n++] = log(fmax(middle[b], least));
+            }
+        if (n == 0) {
+            node[0] = a.bin_ln0;
+            value[n++] = log(100 * least);
+        }
+        nnode = n;
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x, j = 0; i < a.n; i += (int)blockDim.x) {
+        while (j + 2 < nnode && a.lnwave[i] > node[j + 1])
+            j++;
+        const double slope = nnode > 1 ? (value[j + 1] - value[j]) / (node[j + 1] - node[j]) : 0;
+        cont[i] = fmax(exp(value[j] + slope * (a.lnwave[i] - node[j])), least);
+    }
+    __syncthreads();
+}
+
+/* z[n] in place, n a power of two, of numbers in the order of their reversed bits: the sums of z_j exp(-2 pi i j k/n).
+ */
+__device__ inline void transform(float2 *z, int n)
+{
+    for (int half = 1; half < n; half *= 2) {
+        __syncthreads();
+        for (int b = (int)threadIdx.x; b < n / 2; b += (int)blockDim.x) {
+            const int j = b & (half - 1), i = 2 * (b - j) + j;
+            float s, c;
+            sincospif(-(float)j / (float)half, &s, &c);
+            const float2 x = z[i], y = z[i + half];
+            const float2 t = make_float2(c * y.x - s * y.y, c * y.y + s * y.x);
+            z[i] = make_float2(x.x + t.x, x.y + t.y);
+            z[i + half] = make_float2(x.x - t.x, x.y - t.y);
+        }
+    }
+    __syncthreads();
+}
+
+/* Block (star, arm): real and imaginary parts of both transforms, data[star][nfreq of all arms][4]; pieces
+ * first[star][arm] ... first[star][arm + 1] - 1. `cont` is room for a number a pixel, at the pieces' places; `room`:
+ * long[star][arm][nwave] where transforms are too long for shared memory. */
+__global__ void __launch_bounds__(SPECTRUM_THREADS)
+    spectrum_kernel(model m, const int *first, const piece *pieces, const double *flux, const double *ie,
+                    const uint8_t *good, double *cont, float2 *room, float *data)
+{
+    extern __shared__ __align__(16) double memory[];
+    __shared__ unsigned sums[SPECTRUM_THREADS / 32];
+    const arm &a = m.arms[blockIdx.y];
+    const size_t star = blockIdx.x;
+    const int nc = a.nwave_ccf, bits = 31 - __clz(nc), tid = (int)threadIdx.x, step = (int)blockDim.x;
+    const int begin = first[star * (m.narm + 1) + blockIdx.y], end = first[star * (m.narm + 1) + blockIdx.y + 1];
+    float2 *z = room == nullptr ? reinterpret_cast<float2 *>(memory) : room + (star * m.narm + blockIdx.y) * m.most_ccf;
+    float4 *out = reinterpret_cast<float4 *>(data) + star * m.nfreq + a.freq0;
+    if (begin == end) {
+        for (int i = tid; i < a.nfreq; i += step)
+            out[i] = make_float4(0, 0, 0, 0);
+        return;
+    }
+    for (int i = tid; i < nc; i += step)
+        z[i] = make_float2(0, 0);
+    for (int k = begin; k < end; k++) {
+        const size_t at = pieces[k].pixel0;
+        correlated p = {flux + at, ie + at, good + at, 0};
+        double *c = cont + at;
+        unsigned used;
+        p.typical = median(
+            block_scope{sums}, 0, a.n,
+            [&](int i, double *x) {
+                *x = p.ie[i];
+                return p.good[i] != 0;
+            },
+            &used);
+        continuum(a, p, sums, c);
+        for (int i = tid; i < nc; i += step) {
+            const int j = a.rebin_at[i];
+            if (j < 0 || !p.use(j) || !p.use(j + 1))
+                continue;
+            const double f = a.rebin[i], g = 1 - f, s0 = c[j] * p.ie[j], s1 = c[j + 1] * p.ie[j + 1];
+            const double iv0 = s0 * s0, iv1 = s1 * s1;
+            if (!(iv0 > 0) || !(iv1 > 0))
+                continue;
+            const double iv = iv0 * iv1 / (g * g * iv1 + f * f * iv0);
+            const double v = g * (p.flux[j] / c[j] - 1) + f * (p.flux[j + 1] / c[j + 1] - 1);
+            float2 &to = z[__brev((unsigned)i) >> (32 - bits)];
+            to.x += (float)(-2 * iv * v / nc);
+            to.y += (float)(iv / nc);
+        }
+        __syncthreads();
+    }
+    /* both at once: they are real */
+    transform(z, nc);
+    for (int i = tid; i < a.nfreq; i += step) {
+        const float2 x = z[i], y = z[(nc - i) & (nc - 1)];
+        out[i] = make_float4(0.5f * (x.x + y.x), 0.5f * (x.y - y.y), 0.5f * (x.y + y.y), 0.5f * (y.x - x.x));
+    }
+}
+
+} // namespace rv
+
+#endif
