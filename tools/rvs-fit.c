@@ -272,7 +272,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
     if (st == SPX_OK)
         st = spx_stage_extra_input(s, opt_templates, &in, e);
     if (st == SPX_OK)
-        st = spx_templates_read(in->file, NULL, &r->templates, e);
+        st = spx_templates_read(in->file, opt_interpolator[0] == 'g', &r->templates, e);
     if (st == SPX_OK)
         st = choose_setups(r, e);
     if (st == SPX_OK)

@@ -5,6 +5,7 @@
  * (g = 0), powers of 10^p (for p a logarithm: the temperature, its inverse), and what lies between. The g of each axis
  * is that for which the nodes inside the grid, left out one at a time, are best predicted by those that remain. */
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "rvfit/rvfit_internal.h"
@@ -20,6 +21,36 @@ typedef struct {
     uint8_t *given;
 } sample;
 
+/* Every `step`-th pixel of an arm at all nodes, into out[nnode][npix], from components where there are some. */
+static spx_status take_arm(const spx_setup *set, size_t step, sample *s, float *out, int threads, spx_err *e)
+{
+    const spx_pca *p = &set->pca;
+    const size_t n = (set->nwave + step - 1) / step, K = p->ncomp;
+    float *comp = spx_alloc2(K, n, sizeof *comp, e);
+    if (!comp)
+        return SPX_EIO;
+    for (size_t k = 0; k < K; k++)
+        for (size_t i = 0; i < n; i++)
+            comp[k * n + i] = p->comp[k * set->nwave + i * step];
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (size_t node = 0; node < s->nnode; node++) {
+        const size_t row = (size_t)set->node[node];
+        float *to = out + node * s->npix;
+        for (size_t i = 0; i < n; i++)
+            to[i] = K > 0 ? (float)p->mean[i * step] : set->lnflux[row * set->nwave + i * step];
+        for (size_t k = 0; k < K; k++) {
+            const float c = (float)p->coef[row * K + k], *from = comp + k * n;
+#pragma omp simd
+            for (size_t i = 0; i < n; i++)
+                to[i] += c * from[i];
+        }
+        if (set->filled && set->filled[row])
+            s->given[node] = 0;
+    }
+    spx_free(comp);
+    return SPX_OK;
+}
+
 static spx_status take_sample(const spx_rv_ctx *c, sample *s, spx_err *e)
 {
     *s = (sample){.nnode = 1};
@@ -32,19 +63,16 @@ static spx_status take_sample(const spx_rv_ctx *c, sample *s, spx_err *e)
     if (!(s->value = spx_alloc2(s->nnode, s->npix, sizeof *s->value, e)) ||
         !(s->given = spx_alloc(s->nnode, sizeof *s->given, e)))
         return SPX_EIO;
-    for (size_t k = 0; k < s->nnode; k++) {
-        float *out = s->value + k * s->npix;
-        s->given[k] = 1;
-        for (size_t a = 0; a < c->narm; a++) {
-            const spx_setup *set = c->arm[a].setup;
-            const float *f = set->lnflux + (size_t)set->node[k] * set->nwave;
-            for (size_t i = 0; i < set->nwave; i += set->nwave / PIXELS + 1)
-                *out++ = f[i];
-            if (set->filled && set->filled[set->node[k]])
-                s->given[k] = 0;
-        }
+    memset(s->given, 1, s->nnode);
+    size_t at = 0;
+    spx_status st = SPX_OK;
+    for (size_t a = 0; a < c->narm && st == SPX_OK; a++) {
+        const spx_setup *set = c->arm[a].setup;
+        const size_t step = set->nwave / PIXELS + 1;
+        st = take_arm(set, step, s, s->value + at, c->opt->threads, e);
+        at += (set->nwave + step - 1) / step;
     }
-    return SPX_OK;
+    return st;
 }
 
 /* rms, over pixels, of what is interpolated at a node from the nodes at[k] with weights w[k], less what is there; -1:

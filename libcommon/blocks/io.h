@@ -60,8 +60,9 @@ spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err 
 spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e);
 spx_status spx_network_write(hid_t file, const spx_network *n, spx_err *e);
 
-/* /templates: all setups, or the one called `setup` (NULL: all). */
-spx_status spx_templates_read(hid_t file, const char *setup, spx_templates *t, spx_err *e);
+/* /templates. The templates themselves, which are most of the file, only with `all`, or where a setup has no components
+ * to make them of: lnflux is NULL without. */
+spx_status spx_templates_read(hid_t file, int all, spx_templates *t, spx_err *e);
 spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e);
 
 /* Starts for a fit from the table of a former one: start[nrow][2+npar] for rows row[nrow] of the spectra, in the order

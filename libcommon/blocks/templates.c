@@ -190,11 +190,31 @@ static spx_status read_ccf(hid_t file, spx_setup *s, spx_err *e)
     return spx_h5_read_f32(file, p, 3, dims, &c->fft2, e);
 }
 
-static spx_status read_setup(hid_t file, spx_setup *s, spx_err *e)
+static spx_status read_lnflux(hid_t file, const char *path, spx_setup *s, spx_err *e)
+{
+    size_t dims[2] = {s->ntemp, s->nwave};
+    spx_status st = spx_h5_read_f32(file, path, 2, dims, &s->lnflux, e);
+    for (size_t i = 0; st == SPX_OK && i < s->ntemp; i++) {
+        const float *f = s->lnflux + i * s->nwave;
+        int bad = 0;
+#pragma omp simd reduction(| : bad)
+        for (size_t k = 0; k < s->nwave; k++)
+            bad |= !(f[k] - f[k] == 0);
+        for (size_t k = 0; bad && st == SPX_OK; k++)
+            if (!isfinite(f[k]))
+                st = spx_fail(e, SPX_EINPUT,
+                              "%s:%s: element %zu is not finite: make the templates again with rvs-template",
+                              spx_h5_filename(file), path, i * s->nwave + k);
+    }
+    return st;
+}
+
+static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
 {
     char g[160], p[160], word[32];
     int32_t *parlog = NULL;
-    size_t dims[2] = {0, 0};
+    size_t dims[SPX_H5_MAXDIM] = {0};
+    int ndim = 0;
     at(g, sizeof g, s, "");
     spx_status st;
     if ((st = spx_h5_attr_f64(file, g, "wmin", &s->wmin, e)) != SPX_OK ||
@@ -214,18 +234,17 @@ static spx_status read_setup(hid_t file, spx_setup *s, spx_err *e)
         return st;
     s->medium = strcmp(word, "air") == 0 ? SPX_AIR : SPX_VACUUM;
     at(p, sizeof p, s, "lnflux");
-    if ((st = spx_h5_read_f32(file, p, 2, dims, &s->lnflux, e)) != SPX_OK)
+    if ((st = spx_h5_shape(file, p, &ndim, dims, e)) != SPX_OK)
         return st;
     s->ntemp = dims[0];
     s->nwave = dims[1];
-    if (s->ntemp == 0 || s->nwave < 4 || !(s->dlnwave > 0) || s->dlnwave > 0.1 || !isfinite(s->lnwave0))
+    if (ndim != 2 || s->ntemp == 0 || s->nwave < 4 || !(s->dlnwave > 0) || s->dlnwave > 0.1 || !isfinite(s->lnwave0))
         return spx_fail(e, SPX_EINPUT, "%s:%s: no templates, or a wavelength step that is not positive",
                         spx_h5_filename(file), p);
-    for (size_t i = 0; i < s->ntemp * s->nwave; i++)
-        if (!isfinite(s->lnflux[i]))
-            return spx_fail(e, SPX_EINPUT,
-                            "%s:%s: element %zu is not finite: make the templates again with rvs-template",
-                            spx_h5_filename(file), p, i);
+    char components[160];
+    at(components, sizeof components, s, "pca/component");
+    if ((all || !spx_h5_exists(file, components)) && (st = read_lnflux(file, p, s, e)) != SPX_OK)
+        return st;
     if ((st = read_names(file, s, e)) != SPX_OK)
         return st;
     dims[1] = s->npar;
@@ -261,7 +280,7 @@ static spx_status read_setup(hid_t file, spx_setup *s, spx_err *e)
     return spx_h5_exists(file, p) ? read_ccf(file, s, e) : SPX_OK;
 }
 
-spx_status spx_templates_read(hid_t file, const char *setup, spx_templates *t, spx_err *e)
+spx_status spx_templates_read(hid_t file, int all, spx_templates *t, spx_err *e)
 {
     size_t n = 0;
     char **names = NULL;
@@ -272,20 +291,18 @@ spx_status spx_templates_read(hid_t file, const char *setup, spx_templates *t, s
     if ((t->setup = spx_alloc(n, sizeof *t->setup, e)) == NULL)
         st = SPX_EIO;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        if (setup != NULL && strcmp(setup, names[i]) != 0)
-            continue;
         spx_setup *s = &t->setup[t->nsetup++];
         if (strlen(names[i]) >= sizeof s->setup)
             st = spx_fail(e, SPX_EINPUT, "%s:/templates: a setup's name is too long", spx_h5_filename(file));
         else {
             (void)snprintf(s->setup, sizeof s->setup, "%s", names[i]);
-            st = read_setup(file, s, e);
+            st = read_setup(file, all, s, e);
         }
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && t->nsetup == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:/templates: has no setup %s", spx_h5_filename(file),
-                      setup != NULL ? setup : "at all");
+        st = spx_fail(e, SPX_EINPUT, "%s:/templates: has no setup at all: make one with rvs-template",
+                      spx_h5_filename(file));
     if (st == SPX_OK && spx_h5_has_attr(file, "/templates", "library"))
         st = spx_h5_attr_str(file, "/templates", "library", t->library, sizeof t->library, e);
     return st;

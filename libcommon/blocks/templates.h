@@ -74,7 +74,7 @@ typedef struct {
     int parlog[SPX_MAX_PAR];       /* 1: interpolated in log10 of the parameter (the "mapped" parameter) */
     size_t ntemp;
     double *params; /* [ntemp][npar], not mapped */
-    float *lnflux;  /* [ntemp][nwave] ln of the normalised flux per unit wavelength */
+    float *lnflux;  /* [ntemp][nwave] ln of the normalised flux per unit wavelength; NULL: not read, pca has it */
     spx_norm norm;
     double *lnnorm;  /* [ntemp] ln of what was divided out, at (wmin+wmax)/2; 0 for SPX_NORM_NONE */
     uint8_t *filled; /* [ntemp] 1: not in the library, filled in from its neighbours */

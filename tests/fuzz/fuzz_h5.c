@@ -558,7 +558,7 @@ static void read_blocks(hid_t f)
     spx_psf_free(&p);
     spx_err_clear(&e);
     spx_templates t;
-    if (spx_templates_read(f, NULL, &t, &e) == SPX_OK)
+    if (spx_templates_read(f, 1, &t, &e) == SPX_OK)
         for (size_t i = 0; i < t.nsetup; i++) {
             const spx_setup *u = &t.setup[i];
             touch(u->lnflux, u->ntemp * u->nwave, 4);

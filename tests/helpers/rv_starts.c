@@ -117,7 +117,7 @@ int main(int argc, char **argv)
     o.dichroic = o.keep_model = 0;
     o.threads = 2;
     hid_t ft = open_file(argv[1], &e), fs = open_file(argv[2], &e);
-    spx_status st = ft < 0 || fs < 0 ? SPX_EIO : spx_templates_read(ft, NULL, &t, &e);
+    spx_status st = ft < 0 || fs < 0 ? SPX_EIO : spx_templates_read(ft, 1, &t, &e);
     if (st == SPX_OK)
         st = spx_spectra_read(fs, 0, &s, &e);
     for (size_t a = 0; a < s.narm && st == SPX_OK; a++)
