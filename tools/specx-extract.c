@@ -292,6 +292,7 @@ static spx_status compute(void *ctx, size_t worker, spx_exposure *x, spx_err *e)
     if (on_cpu)
         (void)pthread_mutex_unlock(&w->cpu);
     spx_progress_end(j->o.progress);
+    spx_image_drop_pixels(&x->image);
     if (st == SPX_OK)
         st = spx_hook_finish(w->hook, &j->insitu, e);
     if (st == SPX_EHOOK)
@@ -354,8 +355,8 @@ static void clear(void *ctx, spx_exposure *x)
     j->scores = j->factor = NULL;
 }
 
-/* Workers: two for each device of a queue, so that what the host does for one frame runs beside the device's work on
- * another. A single frame has one, and is shared out among the devices by its bundles. */
+/* Workers: three for each device of a queue, so that transfers and what the host does for one frame run beside the
+ * device's work on others. A single frame has one, and is shared out among the devices by its bundles. */
 static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, size_t *nworker, spx_err *e)
 {
     const char *device = s->common.device;
@@ -363,7 +364,7 @@ static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, siz
     for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && (p = strchr(p, ',')) != NULL; p++)
         ++*ndevice;
     /* a hook sees one frame after another */
-    *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 2 * *ndevice;
+    *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 3 * *ndevice;
     if (strcmp(opt_method, "patch") != 0)
         return SPX_OK;
     if (strncmp(device, "cuda", 4) == 0)

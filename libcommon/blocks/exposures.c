@@ -538,7 +538,14 @@ static void write_one(void *ctx, void *item)
     if (go_on && x->st == SPX_OK)
         x->st = spx_stage_seal(r->q->s, &x->e);
     spx_image_free(&x->image);
-    r->steps->clear(r->steps->ctx, x);
+}
+
+static void store(void *ctx, void *item)
+{
+    const queue_run *r = ctx;
+    spx_exposure *x = item;
+    if (x->st == SPX_OK && !x->left)
+        x->st = spx_product_store(x->product, (int)r->q->s->common.threads, &x->e);
 }
 
 static void publish(void *ctx, void *item)
@@ -615,12 +622,14 @@ static void end_one(void *ctx, void *item)
 spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps, spx_err *e)
 {
     queue_run r = {.q = q, .steps = steps, .total = spx_exposures_total(q)};
-    /* in work: what is computed, one that is read and one that is written */
-    r.most = r.total == 1 ? 1 : steps->nworker + 2;
+    /* in work: what is computed, what is stored, one that is read or written */
+    const size_t nstore = (steps->nworker + 1) / 2;
+    r.most = r.total == 1 ? 1 : steps->nworker + nstore + 1;
     if (r.total > 1)
         r.progress = spx_progress_start(q->s->common.progress, steps->what, "exposures", r.total);
     const spx_pipeline p = {.ctx = &r,
                             .nworker = steps->nworker,
+                            .nstore = nstore,
                             .most = r.most,
                             .read = read_one,
                             .ready = ready,
@@ -628,6 +637,7 @@ spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps,
                             .start = start,
                             .compute = compute,
                             .write = write_one,
+                            .store = store,
                             .publish = publish,
                             .end = end_one};
     spx_mem_keep(r.total != 1);

@@ -26,7 +26,7 @@ struct spx_psf_source;
 typedef struct {
     char name[1024];      /* of the input that holds the image */
     spx_product *product; /* where it goes */
-    spx_image image;      /* without read noise; may be freed as soon as it is not needed */
+    spx_image image;      /* without read noise; see spx_image_drop_pixels() */
     const spx_psf *psf;   /* valid as long as the exposure */
     struct spx_psf_source *source;
     char *target;
@@ -51,7 +51,7 @@ typedef struct {
     spx_status (*compute)(void *ctx, size_t worker, spx_exposure *x, spx_err *e);
     /* Caller's thread, the product in work: makes the output, which is committed afterwards. */
     spx_status (*write)(void *ctx, spx_exposure *x, spx_err *e);
-    /* Caller's thread: frees what is behind the spx_exposure; may be called twice. */
+    /* Caller's thread: frees what is behind the spx_exposure, when the output is finished. */
     void (*clear)(void *ctx, spx_exposure *x);
     /* Becomes 1, in any thread, where it makes no sense to go on with further exposures: nothing more is read or
      * computed. A step may set it; it is set when standard output cannot take a product, as nothing may follow a part

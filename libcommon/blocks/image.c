@@ -80,14 +80,21 @@ spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e)
     return st;
 }
 
-void spx_image_free(spx_image *im)
+void spx_image_drop_pixels(spx_image *im)
 {
-    if (im == NULL)
-        return;
     spx_free(im->data);
     spx_free(im->ivar);
     spx_free(im->mask);
     spx_free(im->readnoise);
+    im->data = im->ivar = im->readnoise = NULL;
+    im->mask = NULL;
+}
+
+void spx_image_free(spx_image *im)
+{
+    if (im == NULL)
+        return;
+    spx_image_drop_pixels(im);
     spx_cards_free(&im->header);
     spx_table_free(im->fibermap);
     memset(im, 0, sizeof *im);

@@ -24,5 +24,7 @@ typedef struct {
 } spx_image;
 
 void spx_image_free(spx_image *im);
+/* Frees the pixels alone, as soon as nothing needs them: in any thread. */
+void spx_image_drop_pixels(spx_image *im);
 
 #endif

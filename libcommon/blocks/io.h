@@ -32,7 +32,9 @@ spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e);
 spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e);
 spx_status spx_psf_write(hid_t file, const spx_psf *psf, spx_err *e);
 
-/* /frame, /fibermap, /scores. precision: 4 or 8 bytes a value of flux, ivar, resolution, chi2pix, pixmask_fraction. */
+/* /frame, /fibermap, /scores. precision: 4 or 8 bytes a value of flux, ivar, resolution, chi2pix, pixmask_fraction.
+ * What is written stays as it is until the output is finished (spx_h5_write_lasting()): frames, spectra and arms alike.
+ */
 spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e);
 spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_err *e);
 

@@ -148,26 +148,26 @@ spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_a
         (st = spx_h5_set_str(file, w, "frame", a->barycentric ? "barycentric" : "topocentric", e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "flux");
-    if ((st = spx_h5_write_real(file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||
+    if ((st = spx_h5_write_real_lasting(file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK ||
         (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "ivar");
     (void)snprintf(inverse, sizeof inverse, "(%s)^-2", a->unit[0] != '\0' ? a->unit : "1");
-    if ((st = spx_h5_write_real(file, p, precision, 2, dims, a->ivar, e)) != SPX_OK ||
+    if ((st = spx_h5_write_real_lasting(file, p, precision, 2, dims, a->ivar, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, p, "units", inverse, e)) != SPX_OK ||
         (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
         return st;
     if (a->mask != NULL) {
         sub(p, sizeof p, path, "mask");
-        if ((st = spx_h5_write(file, p, H5T_NATIVE_UINT32, 2, dims, a->mask, e)) != SPX_OK ||
+        if ((st = spx_h5_write_lasting(file, p, H5T_NATIVE_UINT32, 2, dims, a->mask, e)) != SPX_OK ||
             (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
             return st;
     }
     if (a->resolution != NULL) {
         size_t rd[3] = {nspec, a->ndiag, a->nwave};
         sub(p, sizeof p, path, "resolution");
-        if ((st = spx_h5_write_real(file, p, precision, 3, rd, a->resolution, e)) != SPX_OK ||
+        if ((st = spx_h5_write_real_lasting(file, p, precision, 3, rd, a->resolution, e)) != SPX_OK ||
             (st = spx_h5_attach_scale(file, p, 2, w, "wavelength", e)) != SPX_OK)
             return st;
     }
@@ -245,16 +245,17 @@ spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_er
     spx_status st = spx_arm_write(file, "/frame", f->nspec, &f->arm, precision, e);
     const char *w = "/frame/wavelength";
     if (st == SPX_OK && f->chi2pix != NULL &&
-        (st = spx_h5_write_real(file, "/frame/chi2pix", precision, 2, dims, f->chi2pix, e)) == SPX_OK)
+        (st = spx_h5_write_real_lasting(file, "/frame/chi2pix", precision, 2, dims, f->chi2pix, e)) == SPX_OK)
         st = spx_h5_attach_scale(file, "/frame/chi2pix", 1, w, "wavelength", e);
     if (st == SPX_OK && f->pixmask_fraction != NULL &&
-        (st = spx_h5_write_real(file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction, e)) == SPX_OK)
+        (st = spx_h5_write_real_lasting(file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction, e)) ==
+            SPX_OK)
         st = spx_h5_attach_scale(file, "/frame/pixmask_fraction", 1, w, "wavelength", e);
     if (st == SPX_OK && f->fiber != NULL)
         st = spx_h5_write(file, "/frame/fiber", H5T_NATIVE_INT32, 1, &f->nspec, f->fiber, e);
     if (st == SPX_OK && f->model != NULL) {
         size_t md[2] = {f->model_ny, f->model_nx};
-        st = spx_h5_write(file, "/frame/model", H5T_NATIVE_FLOAT, 2, md, f->model, e);
+        st = spx_h5_write_lasting(file, "/frame/model", H5T_NATIVE_FLOAT, 2, md, f->model, e);
     }
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/frame", "camera", f->camera, e);

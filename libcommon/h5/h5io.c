@@ -696,15 +696,101 @@ spx_status spx_h5_create(hid_t loc, const char *path, hid_t filetype, int ndim, 
     return close_dataset(loc, path, d, st, e);
 }
 
-static spx_status write_typed(hid_t loc, const char *path, hid_t filetype, hid_t mem, int ndim, const size_t *dims,
-                              const void *data, spx_err *e)
+/* ---- values that are written later ---- */
+
+static spx_h5_later *later;
+
+void spx_h5_put_off(spx_h5_later *l)
 {
-    hid_t d;
+    later = l;
+}
+
+/* Whether such an array is put off; the dataset is there, its values take `bytes` in the file. */
+static int put_off(hid_t loc, const char *path, hid_t d, const void *data, size_t bytes, spx_h5_values values)
+{
+    const haddr_t at = H5Dget_offset(d);
+    if (later == NULL || loc != later->file || later->n == SPX_H5_PARTS || bytes < 4 * (size_t)MANY_VALUES ||
+        at >= (haddr_t)1 << 48 || H5Dget_storage_size(d) != bytes)
+        return 0;
+    const size_t k = later->n++;
+    (void)snprintf(later->part[k].path, sizeof later->part[k].path, "%s", path);
+    later->part[k].from = data;
+    later->part[k].bytes = bytes;
+    later->part[k].values = values;
+    later->part[k].at = (int64_t)at;
+    return 1;
+}
+
+/* n values of doubles, as float32 in `to` unless that is NULL; 0: one of them is not finite, which no product holds. */
+static int check_values(const double *from, size_t n, float *to)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        bad |= !isfinite(from[i]);
+        if (to != NULL)
+            to[i] = from[i] > (double)FLT_MAX ? FLT_MAX : from[i] < -(double)FLT_MAX ? -FLT_MAX : (float)from[i];
+    }
+    return !bad;
+}
+
+/* Part of an array: what a thread checks, converts and writes at a time. */
+enum { PIECE = 1 << 15 };
+
+spx_status spx_h5_write_parts(const spx_h5_later *l, int fd, int nthreads, const char *name, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < l->n && st == SPX_OK; k++) {
+        const spx_h5_values values = l->part[k].values;
+        const size_t n = l->part[k].bytes, step = PIECE * sizeof(float);
+        int failed = 0, bad = 0; /* failed: errno */
+#pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad) reduction(max : failed)
+        for (size_t at = 0; at < n; at += step) {
+            float piece[PIECE];
+            const size_t part = n - at < step ? n - at : step;
+            const char *from = (const char *)l->part[k].from + at;
+            if (values == SPX_H5_DOUBLE) {
+                bad |=
+                    !check_values((const double *)l->part[k].from + at / sizeof(double), part / sizeof(double), NULL);
+            } else if (values == SPX_H5_NARROW) {
+                bad |= !check_values((const double *)l->part[k].from + at / sizeof *piece, part / sizeof *piece, piece);
+                from = (const char *)piece;
+            }
+            int why = 0;
+            for (size_t done = 0; done < part && why == 0;) {
+                const ssize_t got = pwrite(fd, from + done, part - done, l->part[k].at + (off_t)(at + done));
+                if (got >= 0)
+                    done += (size_t)got;
+                else if (errno != EINTR)
+                    why = errno;
+            }
+            failed = why > failed ? why : failed;
+        }
+        if (bad)
+            st = spx_fail(e, SPX_EBUG, "%s:%s: a value is not finite: please report this", name, l->part[k].path);
+        else if (failed != 0)
+            st = spx_fail(e, SPX_EIO, "%s:%s: cannot be written: %s", name, l->part[k].path, strerror(failed));
+    }
+    return st;
+}
+
+/* ---- arrays ---- */
+
+static size_t count(int ndim, const size_t *dims)
+{
     size_t n = 1;
     for (int i = 0; i < ndim; i++)
         n *= dims[i];
-    spx_status st = create(loc, path, filetype, ndim, dims, &d, e);
-    if (st == SPX_OK && n > 0 && H5Dwrite(d, mem, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+    return n;
+}
+
+static spx_status write_typed(hid_t loc, const char *path, hid_t type, int ndim, const size_t *dims, const void *data,
+                              int lasting, spx_err *e)
+{
+    hid_t d;
+    const size_t n = count(ndim, dims);
+    spx_status st = create(loc, path, type, ndim, dims, &d, e);
+    if (st == SPX_OK && n > 0 && !(lasting && put_off(loc, path, d, data, n * H5Tget_size(type), SPX_H5_AS_THEY_ARE)) &&
+        H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
         st = write_failed(loc, path, e);
     return close_dataset(loc, path, d, st, e);
 }
@@ -712,30 +798,58 @@ static spx_status write_typed(hid_t loc, const char *path, hid_t filetype, hid_t
 spx_status spx_h5_write(hid_t loc, const char *path, hid_t mem, int ndim, const size_t *dims, const void *data,
                         spx_err *e)
 {
-    return write_typed(loc, path, mem, mem, ndim, dims, data, e);
+    return write_typed(loc, path, mem, ndim, dims, data, 0, e);
+}
+
+spx_status spx_h5_write_lasting(hid_t loc, const char *path, hid_t mem, int ndim, const size_t *dims, const void *data,
+                                spx_err *e)
+{
+    return write_typed(loc, path, mem, ndim, dims, data, 1, e);
+}
+
+/* All of an array now, through memory of its own where it becomes float32. */
+static spx_status write_values(hid_t loc, const char *path, hid_t d, int narrow, const double *data, size_t n,
+                               spx_err *e)
+{
+    float *f = narrow ? spx_alloc_unset(n, 1, sizeof *f, e) : NULL;
+    if (narrow && f == NULL)
+        return SPX_EIO;
+    int bad = 0;
+#pragma omp parallel for reduction(| : bad) if (n > MANY_VALUES)
+    for (size_t i = 0; i < n; i += PIECE)
+        bad |= !check_values(data + i, n - i < PIECE ? n - i : PIECE, f != NULL ? f + i : NULL);
+    spx_status st = SPX_OK;
+    if (bad)
+        st = fail_at(loc, path, SPX_EBUG, "a value is not finite: please report this", e);
+    else if (n > 0 && H5Dwrite(d, narrow ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                               narrow ? (const void *)f : data) < 0)
+        st = write_failed(loc, path, e);
+    spx_free(f);
+    return st;
+}
+
+static spx_status write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
+                             const double *data, int lasting, spx_err *e)
+{
+    hid_t d;
+    const int narrow = precision != 8;
+    const size_t n = count(ndim, dims), bytes = n * (narrow ? sizeof(float) : sizeof(double));
+    spx_status st = create(loc, path, narrow ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, ndim, dims, &d, e);
+    if (st == SPX_OK && !(lasting && put_off(loc, path, d, data, bytes, narrow ? SPX_H5_NARROW : SPX_H5_DOUBLE)))
+        st = write_values(loc, path, d, narrow, data, n, e);
+    return close_dataset(loc, path, d, st, e);
 }
 
 spx_status spx_h5_write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
                              const double *data, spx_err *e)
 {
-    size_t n = 1;
-    for (int i = 0; i < ndim; i++)
-        n *= dims[i];
-    float *f = precision == 8 ? NULL : spx_alloc(n, sizeof *f, e);
-    if (precision != 8 && f == NULL)
-        return SPX_EIO;
-    int bad = 0;
-#pragma omp parallel for reduction(| : bad) if (n > MANY_VALUES)
-    for (size_t i = 0; i < n; i++) {
-        bad |= !isfinite(data[i]);
-        if (f != NULL)
-            f[i] = data[i] > (double)FLT_MAX ? FLT_MAX : data[i] < -(double)FLT_MAX ? -FLT_MAX : (float)data[i];
-    }
-    spx_status st = bad         ? fail_at(loc, path, SPX_EBUG, "a value is not finite: please report this", e)
-                    : f == NULL ? spx_h5_write(loc, path, H5T_NATIVE_DOUBLE, ndim, dims, data, e)
-                                : spx_h5_write(loc, path, H5T_NATIVE_FLOAT, ndim, dims, f, e);
-    spx_free(f);
-    return st;
+    return write_real(loc, path, precision, ndim, dims, data, 0, e);
+}
+
+spx_status spx_h5_write_real_lasting(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
+                                     const double *data, spx_err *e)
+{
+    return write_real(loc, path, precision, ndim, dims, data, 1, e);
 }
 
 spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e)

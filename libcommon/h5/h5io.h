@@ -72,6 +72,33 @@ spx_status spx_h5_write(hid_t loc, const char *path, hid_t memtype, int ndim, co
  * range is stored as its largest; a NaN or Inf is SPX_EBUG: products never hold one. */
 spx_status spx_h5_write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
                              const double *data, spx_err *e);
+/* The same two, for arrays that stay as they are until the output is finished: where their file puts values off
+ * (spx_output_put_off()), large ones only get their place now. */
+spx_status spx_h5_write_lasting(hid_t loc, const char *path, hid_t memtype, int ndim, const size_t *dims,
+                                const void *data, spx_err *e);
+spx_status spx_h5_write_real_lasting(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
+                                     const double *data, spx_err *e);
+
+/* Values of a file that are written without HDF5: as they are; doubles; doubles that become float32. */
+typedef enum { SPX_H5_AS_THEY_ARE, SPX_H5_DOUBLE, SPX_H5_NARROW } spx_h5_values;
+enum { SPX_H5_PARTS = 16 };
+typedef struct {
+    hid_t file;
+    size_t n;
+    struct {
+        char path[128]; /* for messages */
+        const void *from;
+        size_t bytes; /* of the values in the file */
+        spx_h5_values values;
+        int64_t at; /* place in the file */
+    } part[SPX_H5_PARTS];
+} spx_h5_later;
+
+/* Large arrays of later->file go there from now on; NULL: they are written as they come. */
+void spx_h5_put_off(spx_h5_later *later);
+/* Write them to descriptor fd of the file, with up to `nthreads` threads; uses nothing of HDF5. `name`: of the file. */
+spx_status spx_h5_write_parts(const spx_h5_later *later, int fd, int nthreads, const char *name, spx_err *e);
+
 /* n fixed strings of `size` characters (space padded in memory and file), 1-D. */
 spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e);
 
@@ -117,8 +144,14 @@ typedef struct spx_output spx_output;
  * (kept in memory, sent at the commit). */
 spx_status spx_output_open(spx_output **out, const char *target, int force, spx_err *e);
 hid_t spx_output_file(const spx_output *out);
+/* From now on, values of large lasting arrays are left to spx_output_store(); one output at a time. They are not put
+ * off on the way to standard output. */
+void spx_output_put_off(spx_output *out);
 /* Finish the file: close it, where HDF5's errors show. */
 spx_status spx_output_seal(spx_output *out, spx_err *e);
+/* Write what was put off to a sealed output, with up to `nthreads` threads, and have the disk write it. Uses nothing of
+ * HDF5: any thread may do it. */
+spx_status spx_output_store(spx_output *out, int nthreads, spx_err *e);
 /* Sync and rename, or send, a sealed output. Uses nothing of HDF5: any thread may do it. Frees `out` in every case.
  * Standard output stays open for another product, until spx_output_end_stdout(). */
 spx_status spx_output_publish(spx_output *out, spx_err *e);

@@ -289,8 +289,11 @@ spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_
 {
     spx_product *p = s->p->now;
     spx_status st = make_output(s, p->target, product, &p->out, e);
-    if (st == SPX_OK)
+    if (st == SPX_OK) {
         *file = spx_output_file(p->out);
+        if (p->in_queue)
+            spx_output_put_off(p->out);
+    }
     return st;
 }
 
@@ -407,6 +410,11 @@ spx_status spx_stage_seal(spx_stage *s, spx_err *e)
     if (p->out != NULL && st == SPX_OK)
         st = spx_output_seal(p->out, e);
     return st;
+}
+
+spx_status spx_product_store(spx_product *p, int nthreads, spx_err *e)
+{
+    return p->out != NULL ? spx_output_store(p->out, nthreads, e) : SPX_OK;
 }
 
 static spx_status publish(spx_output **out, spx_err *e)

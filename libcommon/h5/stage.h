@@ -111,16 +111,17 @@ spx_status spx_stage_commit(spx_stage *s, spx_err *e);
  *
  * The functions above mean the product that is in work: the only one of most programs, or the one that
  * spx_stage_begin() made or spx_stage_switch() named. Inputs, outputs, steps and records belong to it. All are for one
- * thread, but spx_product_publish(). */
+ * thread, but spx_product_store() and spx_product_publish(). */
 typedef struct spx_product spx_product;
 
 /* A product for `target` (which lives as long as it; "-" for standard output, whose products follow each other). It is
  * in work from now on. SPX_EIO when the target exists and must not be replaced; *p is to be ended also then. */
 spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **p, spx_err *e);
 void spx_stage_switch(spx_stage *s, spx_product *p);
-/* The two halves of spx_stage_commit(): all that HDF5 has to do with, for the product in work; then sync and rename, or
- * send, in any thread. */
+/* spx_stage_commit() in three: all that HDF5 has to do with, for the product in work; large lasting arrays
+ * (spx_h5_write_lasting()), with up to `nthreads` threads, then sync and rename, or send, in any thread. */
 spx_status spx_stage_seal(spx_stage *s, spx_err *e);
+spx_status spx_product_store(spx_product *p, int nthreads, spx_err *e);
 spx_status spx_product_publish(spx_product *p, spx_err *e);
 /* Discards what was not published, closes the inputs, frees. NULL is allowed. */
 void spx_stage_end(spx_stage *s, spx_product *p);

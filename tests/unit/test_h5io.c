@@ -163,6 +163,82 @@ static void large(void)
     spx_free(v);
 }
 
+/* Values that are put off: nothing of them is in the file when it is sealed, all is when it is stored; the same bytes
+ * as those of a file whose values are not. */
+static void put_off(void)
+{
+    enum { N = 700001 };
+    double *v = spx_alloc(N, sizeof *v, &e), *back = NULL;
+    uint32_t *m = spx_alloc(N, sizeof *m, &e);
+    const size_t d[1] = {N};
+    char *bytes[2] = {NULL, NULL};
+    size_t size[2] = {0, 1};
+    CHECK(v != NULL && m != NULL);
+    for (size_t i = 0; i < N; i++) {
+        v[i] = (double)i * 1.1 - 5e4;
+        m[i] = (uint32_t)(i * 2654435761u);
+    }
+    v[7] = 1e300;
+    for (int later = 0; later < 2; later++) {
+        spx_output *o = NULL;
+        spx_input in;
+        size_t any[1] = {0};
+        in_dir("later.h5");
+        CHECK(spx_output_open(&o, path, 1, &e) == SPX_OK);
+        if (later)
+            spx_output_put_off(o);
+        const hid_t f = spx_output_file(o);
+        CHECK(spx_h5_write_real_lasting(f, "/narrow", 4, 1, d, v, &e) == SPX_OK);
+        CHECK(spx_h5_write_real_lasting(f, "/double", 8, 1, d, v, &e) == SPX_OK);
+        CHECK(spx_h5_write_lasting(f, "/mask", H5T_NATIVE_UINT32, 1, d, m, &e) == SPX_OK);
+        const size_t few[1] = {5};
+        double small[5] = {1, 2, 3, 4, 5};
+        CHECK(spx_h5_write_real_lasting(f, "/small", 4, 1, few, small, &e) == SPX_OK);
+        CHECK(spx_h5_set_str(f, "/narrow", "units", "1", &e) == SPX_OK);
+        CHECK(spx_output_seal(o, &e) == SPX_OK);
+        small[0] = 100; /* small ones do not have to last */
+        m[3] ^= 1;
+        CHECK(spx_output_store(o, 3, &e) == SPX_OK && spx_output_publish(o, &e) == SPX_OK);
+        m[3] ^= 1;
+        CHECK(spx_input_open(&in, path, &e) == SPX_OK);
+        CHECK(spx_h5_read_f64(in.file, "/double", 1, any, &back, &e) == SPX_OK && memcmp(back, v, N * sizeof *v) == 0);
+        spx_free(back);
+        CHECK(spx_h5_read_f64(in.file, "/narrow", 1, any, &back, &e) == SPX_OK);
+        size_t same = 0;
+        for (size_t i = 0; i < N; i++)
+            same += back[i] == (i == 7 ? (double)3.40282347e38f : (double)(float)v[i]);
+        CHECK(same == N);
+        spx_free(back);
+        spx_input_close(&in);
+        FILE *file = fopen(path, "rb");
+        CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
+        size[later] = (size_t)ftell(file);
+        rewind(file);
+        bytes[later] = spx_alloc(size[later], 1, &e);
+        CHECK(bytes[later] != NULL && fread(bytes[later], 1, size[later], file) == size[later]);
+        (void)fclose(file);
+    }
+    /* what was changed before it was stored is the only difference */
+    size_t differ = 0;
+    CHECK(size[0] == size[1]);
+    for (size_t i = 0; i < size[0] && size[0] == size[1]; i++)
+        differ += bytes[0][i] != bytes[1][i];
+    CHECK(differ == 1);
+    spx_free(bytes[0]);
+    spx_free(bytes[1]);
+
+    spx_output *o = NULL;
+    CHECK(spx_output_open(&o, path, 1, &e) == SPX_OK);
+    spx_output_put_off(o);
+    v[N - 1] = NAN;
+    CHECK(spx_h5_write_real_lasting(spx_output_file(o), "/narrow", 4, 1, d, v, &e) == SPX_OK);
+    CHECK(spx_output_seal(o, &e) == SPX_OK && spx_output_store(o, 2, &e) == SPX_EBUG);
+    spx_output_discard(o);
+    spx_free(v);
+    spx_free(m);
+    (void)unlink(path);
+}
+
 /* Two images one after another through a real pipe; each reader takes exactly its own. */
 static void through_pipe(size_t limit)
 {
@@ -240,6 +316,7 @@ int main(void)
     (void)unlink(path);
     hostile();
     large();
+    put_off();
     through_pipe(0);
     /* small limit: the image goes through an unlinked temporary file */
     through_pipe((size_t)1 << 21);
