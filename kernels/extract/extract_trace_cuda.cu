@@ -9,6 +9,7 @@
  * which took longer than copying: threads fetch the pages meanwhile.
  * A queue of frames is bound by the host, which makes the plan and the masks: that is why calls may overlap. */
 #include <algorithm>
+#include <cfloat>
 #include <condition_variable>
 #include <future>
 #include <memory>
@@ -170,10 +171,20 @@ void copy_on_host(char *to, const char *from, size_t n, int nthreads)
     }
 }
 
-/* From the beginning of a block of the host; through the staging memory of all slots, before any of them needs it. */
-spx_status push(context *c, const void *to, const void *from, size_t n, int *turn, int nthreads, spx_err *e)
+/* ivar, and the mask in it: what is weighed afterwards is weighed, and counted, as with the mask beside it. */
+void fold_on_host(float *to, const float *ivar, const uint32_t *mask, size_t n, int nthreads)
 {
-    if (spx_mem_locked(from)) {
+#pragma omp parallel for num_threads(nthreads) schedule(static)
+    for (size_t i = 0; i < n; i++)
+        to[i] = mask[i] != 0 && ivar[i] >= 0.0f && ivar[i] <= FLT_MAX ? 0.0f : ivar[i];
+}
+
+/* From the beginning of a block of the host; else through the staging memory of all slots, before any of them needs it.
+ * With mask: `from` is ivar, and its mask goes with it. */
+spx_status push(context *c, const void *to, const void *from, const uint32_t *mask, size_t n, int *turn, int nthreads,
+                spx_err *e)
+{
+    if (!mask && spx_mem_locked(from)) {
         TRY(cudaMemcpyAsync((void *)to, from, n, cudaMemcpyHostToDevice, c->upload));
         return SPX_OK;
     }
@@ -183,7 +194,11 @@ spx_status push(context *c, const void *to, const void *from, size_t n, int *tur
         char *chunk = s->staging + (size_t)(*turn / SLOTS) * CHUNK_BYTES;
         cudaEvent_t empty = s->chunk[*turn / SLOTS];
         TRY(cudaEventSynchronize(empty));
-        copy_on_host(chunk, (const char *)from + at, part, nthreads);
+        if (mask)
+            fold_on_host((float *)chunk, (const float *)from + at / sizeof(float), mask + at / sizeof *mask,
+                         part / sizeof(float), nthreads);
+        else
+            copy_on_host(chunk, (const char *)from + at, part, nthreads);
         TRY(cudaMemcpyAsync((char *)to + at, chunk, part, cudaMemcpyHostToDevice, c->upload));
         TRY(cudaEventRecord(empty, c->upload));
     }
@@ -647,12 +662,12 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     const work &k = all.k;
     if (c->constants != f.l) {
         c->constants.reset();
-        PASS(push(c, k.coeff, p->coeff, ncoeff * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.bp, p->bp, p->nbin * psf->ndeg * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.xcoef, psf->x.coef, psf->nspec * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.ycoef, psf->y.coef, psf->nspec * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.bx, p->bx, p->nbin * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.by, p->by, p->nbin * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.coeff, p->coeff, NULL, ncoeff * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.bp, p->bp, NULL, p->nbin * psf->ndeg * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.xcoef, psf->x.coef, NULL, psf->nspec * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.ycoef, psf->y.coef, NULL, psf->nspec * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.bx, p->bx, NULL, p->nbin * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
+        PASS(push(c, k.by, p->by, NULL, p->nbin * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
         TRY(cudaStreamSynchronize(c->upload));
         c->constants = f.l;
     }
@@ -677,12 +692,13 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
     const auto send = [&]() {
-        PASS(push(c, k.weight, image->ivar, npix * sizeof(float), &turn, nthreads, e));
-        PASS(push(c, k.data, image->data, npix * sizeof(float), &turn, nthreads, e));
-        if (mask)
-            PASS(push(c, mask, image->mask, npix * sizeof *mask, &turn, nthreads, e));
+        const bool direct = !image->mask || (spx_mem_locked(image->ivar) && spx_mem_locked(image->mask));
+        PASS(push(c, k.weight, image->ivar, direct ? NULL : image->mask, npix * sizeof(float), &turn, nthreads, e));
+        PASS(push(c, k.data, image->data, NULL, npix * sizeof(float), &turn, nthreads, e));
+        if (mask && direct)
+            PASS(push(c, mask, image->mask, NULL, npix * sizeof *mask, &turn, nthreads, e));
         TRY(cudaMemsetAsync(counted, 0, PIXEL_COUNTS * sizeof *counted, c->upload));
-        PASS(weigh(k, mask, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
+        PASS(weigh(k, direct ? mask : NULL, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
         TRY(cudaEventRecord(c->image_there, c->upload));
         TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
         TRY(cudaStreamSynchronize(c->upload));
