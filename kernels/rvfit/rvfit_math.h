@@ -110,23 +110,6 @@ SPX_HD size_t spx_rv_spline_weights(double x, size_t n, double w[4], double d[4]
     return k;
 }
 
-/* Corner c (bits: 1 = upper node of axis j) of a cell at fractions u[npar] in it: weight of the multilinear
- * interpolation, and its derivatives by u. */
-SPX_HD double spx_rv_corner(size_t npar, unsigned c, const double *u, double *du)
-{
-    double w = 1;
-    for (size_t j = 0; j < npar; j++)
-        w *= (c >> j & 1) ? u[j] : 1 - u[j];
-    for (size_t j = 0; j < npar; j++) {
-        double p = (c >> j & 1) ? 1 : -1;
-        for (size_t k = 0; k < npar; k++)
-            if (k != j)
-                p *= (c >> k & 1) ? u[k] : 1 - u[k];
-        du[j] = p;
-    }
-    return w;
-}
-
 /* Slope at node j of the parabola through three nodes of x[n], n >= 3: weights of nodes *first ... *first + 2, which
  * have j in the middle but at the ends. */
 SPX_HD void spx_rv_slope_weights(size_t n, const double *x, size_t j, size_t *first, double w[3])
