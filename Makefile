@@ -333,11 +333,11 @@ truth: programs $(HELPERS)
 CUDA_TESTS = $(shell grep -l -e open_device -e rv_test tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||') \
              $(patsubst tests/%.c,%,$(wildcard tests/cuda/check_*.c))
 
-## check-cuda: the tests on this machine's GPU; needs no CFITSIO (SANITIZE=memcheck|racecheck|initcheck: compute-sanitizer)
+## check-cuda: the tests on this machine's GPU; needs no CFITSIO (TESTS='test_rvfit*'; SANITIZE=memcheck|racecheck|initcheck)
 .PHONY: check-cuda cuda-tests
 check-cuda:
 	+@$(MAKE) BUILD=$(BUILD)/cuda BARE=1 cuda-tests
-	@SANITIZE='$(SANITIZE)' tests/cuda/run.sh $(BUILD)/cuda
+	@SANITIZE='$(SANITIZE)' tests/cuda/run.sh $(BUILD)/cuda $(TESTS:%='%')
 
 ## cuda-tests: what check-cuda runs, built but not run (tests/cuda/run.sh $(BUILD) runs it, on a machine without compiler)
 cuda-tests: $(PLUGIN) $(HOOK) $(CUDA_TESTS:%=$(BUILD)/tests/%)
