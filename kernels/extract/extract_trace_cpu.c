@@ -277,13 +277,14 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
     double *elements = spx_trace_room(r, SPX_ROOM_M, n * b->nelem + 2 * front, nl, e);
     double *vectors = spx_trace_room(r, SPX_ROOM_VECTORS, 5 * n, nl, e);
     double *factors = spx_trace_room(r, SPX_ROOM_FACTOR, nldl + (n + m) * SPX_TRACE_LANES, 1, e);
-    double *a = spx_trace_room(r, SPX_ROOM_A, n, (b->band + 1) * nl, e);
-    if (!elements || !vectors || !factors || !a || window(p, b, r, e) != SPX_OK)
+    spx_trace_diagonals a = {.near = spx_trace_room(r, SPX_ROOM_A, n, (b->band + 1) * nl, e)};
+    if (!elements || !vectors || !factors || !a.near || window(p, b, r, e) != SPX_OK)
         return SPX_EIO;
     memset(elements, 0, front * nl * sizeof *elements);
     memset(elements + (front + n * b->nelem) * nl, 0, front * nl * sizeof *elements);
     memset(vectors, 0, 5 * n * nl * sizeof *vectors);
     memset(factors, 0, (nldl + (n + m) * SPX_TRACE_LANES) * sizeof *factors);
+    a.far = a.near + n * row;
     b->m = elements + front * nl;
     b->x = vectors;
     b->y = b->x + n * nl;
@@ -317,10 +318,10 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
         return st;
     t->seconds[SPX_EXTRACT_SOLVE] += lap(&since);
     if (solved) {
-        st = kernels->marginal(p, b, r, a, e);
+        st = kernels->marginal(p, b, r, &a, e);
         t->seconds[SPX_EXTRACT_MARGINAL] += lap(&since);
         if (st == SPX_OK)
-            st = kernels->root(p, b, r, a, f0, f1, out, &t->regularised, e);
+            st = kernels->root(p, b, r, &a, f0, f1, out, &t->regularised, e);
         t->seconds[SPX_EXTRACT_ROOT] += lap(&since);
         if (st == SPX_OK)
             st = kernels->fit(p, b, r, f0, f1, out->chi2pix + (b->fibre0 + f0 - o->first) * nwave, e);

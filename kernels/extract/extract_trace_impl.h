@@ -17,6 +17,7 @@ enum {
     SPX_TRACE_RUN = 128,       /* bins that neighbours beyond the next are taken off together at most */
     SPX_TRACE_MAX_REACH = 24,  /* of these neighbours, on each side */
     SPX_TRACE_WIDER = 16,      /* diagonals of A_s beyond those of M that are looked at beside masks at least */
+    SPX_TRACE_RIM = 8,         /* more of them that the CPU looks at, where the outermost matter still */
     SPX_TRACE_MOST_BAND = 112, /* half-bandwidth of the square root at most */
     SPX_TRACE_MAX_BAND = 96    /* a bin that overlaps with more bins of its own trace: bins far smaller than a pixel */
 };
@@ -24,11 +25,13 @@ enum {
 /* What is left out, as multiples of the tolerance and as fractions of the diagonal of M (elements as if it were 1): the
  * square root feels it divided by its smallest eigenvalue there, some 0.01 where nothing is masked, and the flux times
  * its signal-to-noise ratio. Together that is the tolerance up to signal-to-noise ratios of a hundred. */
-#define SPX_TRACE_FAR    1.0   /* of T, below which its diagonals beyond those of M are not made */
-#define SPX_TRACE_LITTLE 0.1   /* of an element of T, by the end of a column of V */
-#define SPX_TRACE_STRONG 0.001 /* of T, by neighbours beyond the next */
-#define SPX_TRACE_TRIM   0.003 /* of the outer diagonals of A_s */
-#define SPX_TRACE_POLES  0.03  /* of the square root itself, relative */
+#define SPX_TRACE_FAR     1.0   /* of T, below which its diagonals beyond those of M are not made */
+#define SPX_TRACE_NOTHING 1e-4  /* of an element of T, beyond which there are none farther out */
+#define SPX_TRACE_LITTLE  0.1   /* of an element of T, by the end of a column of V */
+#define SPX_TRACE_STRONG  0.001 /* of T, by neighbours beyond the next */
+#define SPX_TRACE_TRIM    0.003 /* of the outer diagonals of A_s */
+#define SPX_TRACE_EDGE    0.1   /* the same as a fraction of what is known of a bin without the others */
+#define SPX_TRACE_POLES   0.03  /* of the square root itself, relative */
 
 /* T as a fraction of M that a column may meet, at least: what is cut off is its product with the other column. */
 #define SPX_TRACE_OTHER 1e-4
@@ -92,6 +95,13 @@ enum {
     SPX_TRACE_OFF = 1,   /* its spot lies beyond the pixels in use */
     SPX_TRACE_NOSPOT = 2 /* the PSF has no spot here */
 };
+
+/* A_s of the fibres of a bundle: element (k, k + d) of each. */
+typedef struct {
+    double *near; /* [nbin][hi[0] + 1][nl] the diagonals that M has */
+    double *far;  /* [band - hi[0]][nbin][nl] those beyond, one after the other; not looked at unless `wide` */
+    int wide;
+} spx_trace_diagonals;
 
 /* Memory of one thread, kept from bundle to bundle. */
 typedef enum {
@@ -163,13 +173,13 @@ typedef struct {
     size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b);
     /* Solve M x = y by conjugate gradients; *solved is 0 when they do not converge. */
     spx_status (*solve)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, int *solved, spx_err *e);
-    /* A_s of all fibres of the bundle into a[nbin][band + 1][nl]. */
-    spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, double *a,
-                           spx_err *e);
+    /* A_s of all fibres of the bundle into *a, which has its memory. */
+    spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r,
+                           spx_trace_diagonals *a, spx_err *e);
     /* Square root: flux, ivar and resolution of fibres f0 .. f1 - 1 of the bundle; lost[] of a fibre gets 1 where even
-     * regularisation gives none. Elements of `a` that do not matter are cleared. */
-    spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, double *a, size_t f0,
-                       size_t f1, spx_frame *out, size_t *regularised, spx_err *e);
+     * regularisation gives none. */
+    spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
+                       size_t f0, size_t f1, spx_frame *out, size_t *regularised, spx_err *e);
     /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
     spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e);

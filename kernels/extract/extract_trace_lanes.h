@@ -542,19 +542,41 @@ ALWAYS_INLINE vec coupling(const spx_trace_bundle *b, size_t lane, int f, int g,
     return load(b->m + element * b->nl + lane + (g > f ? f : g));
 }
 
-/* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into t[nbin][band + 1][nl], with V = L^-1 B and B the
+/* Element (k, k + d) of A_s in lane 0; d beyond the diagonals of M only where those are in use. */
+ALWAYS_INLINE double *element(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a,
+                              size_t k, int d)
+{
+    const size_t m = (size_t)b->hi[0];
+    return (size_t)d <= m ? a->near + (k * (m + 1) + (size_t)d) * b->nl
+                          : a->far + (((size_t)d - m - 1) * p->nbin + k) * b->nl;
+}
+
+static void use_far(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_diagonals *a)
+{
+    if (!a->wide)
+        memset(a->far, 0, (b->band - (size_t)b->hi[0]) * p->nbin * b->nl * sizeof *a->far);
+    a->wide = 1;
+}
+
+/* What becomes of elements that are there already. */
+typedef enum { FIRST, ADD, REPLACE } take_mode;
+
+/* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into *t, with V = L^-1 B and B the
  * block of M between a fibre and the others: what the Schur complement with respect to the others takes off. Column j
  * of V starts at the first bin that overlaps with j and goes on until what is left of it is too little for any element
  * of T: the product of this rest with another column is at most sqrt(rest T_jj), T_jj that of the other.
  *
  * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by,
- * and are 0 elsewhere. Returns the largest change of the diagonal of T, as a fraction of that of M. */
+ * outwards until nothing is left, and are 0 elsewhere. own[nbin][nl], unless it is NULL, gets the diagonal of T.
+ * Returns the largest change of the diagonal, as a fraction of that of M, where elements of T are replaced. */
 ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o, int m, int q,
-                              size_t lane, size_t low, size_t j0, size_t j1, double *t, double *columns)
+                              size_t lane, size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t,
+                              double *own, double *columns)
 {
     const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + SPX_TRACE_TAIL) * q;
-    const size_t nl = b->nl, trow = (size_t)(band + 1) * nl, column = (size_t)most * SPX_VL;
+    const size_t nl = b->nl, column = (size_t)most * SPX_VL;
     const double far = SPX_TRACE_FAR * p->tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
+    const double nothing = SPX_TRACE_NOTHING * p->tolerance;
     double *scaled = columns + (size_t)(band + 1) * column;
     int *length = (int *)(scaled + column); /* [band + 1] rows of each column */
     vec change = every(0.0);
@@ -593,10 +615,12 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
         length[j % (size_t)(band + 1)] = rows;
         if (j < j0)
             continue;
+        int tiny = 0; /* diagonals one after the other that are too small to matter: so are those farther out */
         for (int d = 0; d <= band && (size_t)d <= j - low; d++) {
-            double *to = t + (j - (size_t)d) * trow + (size_t)d * nl + lane;
-            if (d > b->hi[0] && !wide) {
-                store(to, every(0.0));
+            if (d > b->hi[0] && (!wide || tiny == 3)) {
+                if (mode != REPLACE || !t->wide)
+                    break;
+                store(element(p, b, t, j - (size_t)d, d) + lane, every(0.0));
                 continue;
             }
             const size_t slot = (j - (size_t)d) % (size_t)(band + 1);
@@ -611,12 +635,22 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
             if (i < common)
                 sum += load(scaled + i * SPX_VL) * load(before + i * SPX_VL);
             sum += odd;
-            if (d == 0) {
-                if (any_lane(sum > every(far) * diagonal))
-                    wide = band + 1;
-                change = vmax(vabs(sum - load(to)) / (diagonal + every(SPX_TRACE_PRIOR)), change);
+            double *to = element(p, b, t, j - (size_t)d, d) + lane;
+            if (d > b->hi[0]) {
+                const vec mine = load(b->m + (j - (size_t)d) * b->nelem * nl + lane);
+                tiny = any_lane(sum * sum > every(nothing * nothing) * diagonal * mine) ? 0 : tiny + 1;
             }
-            store(to, sum);
+            if (d == 0) {
+                if (any_lane(sum > every(far) * diagonal)) {
+                    wide = band + 1;
+                    use_far(p, b, t);
+                }
+                if (own)
+                    store(own + j * nl + lane, sum);
+                if (mode == REPLACE)
+                    change = vmax(vabs(sum - load(to)) / (diagonal + every(SPX_TRACE_PRIOR)), change);
+            }
+            store(to, mode == ADD ? load(to) + sum : sum);
         }
         wide -= wide > 0;
     }
@@ -638,23 +672,23 @@ ALWAYS_INLINE ivec lanes_there(const spx_trace_bundle *b, size_t lane, int off)
 }
 
 /* Fibres with the next on one side alone; its factor is at hand. */
-static void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, int side, double *t,
-                          double *columns)
+ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, int side,
+                                 take_mode mode, spx_trace_diagonals *t, double *own, double *columns)
 {
     const int m = b->hi[0];
     others o = {.q = 1, .m = m, .row = (size_t)(m + 1) * b->nl, .elem = b->nl, .l = b->ldl + (long)lane + side};
     o.off[0] = side;
     o.there[0] = lanes_there(b, lane, side);
     if (m == 7)
-        take_off(p, b, &o, 7, 1, lane, 0, 0, p->nbin, t, columns);
+        take_off(p, b, &o, 7, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
     else
-        take_off(p, b, &o, m, 1, lane, 0, 0, p->nbin, t, columns);
+        take_off(p, b, &o, m, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
 }
 
 /* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once. */
 static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
-                                  const int *off, int noff, size_t low, size_t k0, size_t k1, double *t, double *change,
-                                  spx_err *e)
+                                  const int *off, int noff, size_t low, size_t k0, size_t k1, spx_trace_diagonals *t,
+                                  double *change, spx_err *e)
 {
     others o = {.q = noff};
     for (int c = 0; c < noff; c++) {
@@ -694,7 +728,7 @@ static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundl
     o.l = l - (long)(r0 * (size_t)q * row);
     o.row = row;
     o.elem = SPX_VL;
-    *change = take_off(p, b, &o, m, q, lane, low, k0, k1, t, columns);
+    *change = take_off(p, b, &o, m, q, lane, low, k0, k1, REPLACE, t, NULL, columns);
     return SPX_OK;
 }
 
@@ -702,6 +736,7 @@ static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundl
 typedef struct {
     double *inverse;   /* 1 over the diagonal of M */
     double *direct[2]; /* bound of what fibres farther than the next take off, before and after the fibre */
+    double *own[2];    /* what the next takes off the diagonal, before and after the fibre */
 } scales;
 
 /* direct: squares of the elements, scaled to a unit diagonal, times their number. */
@@ -729,10 +764,10 @@ static void find_scales(const spx_trace_plan *p, const spx_trace_bundle *b, scal
  *     rel(f) rel(g) + sqrt(rel(f) rel(g) direct) + direct
  * is above the tolerance, where rel(f) is what a neighbour g takes off f as a fraction of its diagonal, and rel(g) the
  * same of g and its next, the largest near by. */
-static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, const double *const t[2], scales s,
-                        size_t lane, unsigned char *strong)
+static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t lane,
+                        unsigned char *strong)
 {
-    const size_t n = p->nbin, nl = b->nl, trow = (b->band + 1) * nl;
+    const size_t n = p->nbin, nl = b->nl;
     const size_t around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
     const double limit = SPX_TRACE_STRONG * p->tolerance;
     memset(strong, 0, n);
@@ -740,11 +775,12 @@ static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         /* most of rel(g) anywhere: rules out nearly all bins */
         vec most = every(0.0);
         for (size_t k = 0; k < n; k++)
-            most = vmax(load(t[side] + k * trow + lane + 2 * side - 1) * load(s.inverse + k * nl + lane + 2 * side - 1),
-                        most);
+            most =
+                vmax(load(s.own[side] + k * nl + lane + 2 * side - 1) * load(s.inverse + k * nl + lane + 2 * side - 1),
+                     most);
         for (size_t k = 0; k < n; k++) {
             const vec direct = load(s.direct[side] + k * nl + lane);
-            const vec own = load(t[side] + k * trow + lane) * load(s.inverse + k * nl + lane);
+            const vec own = load(s.own[side] + k * nl + lane) * load(s.inverse + k * nl + lane);
             const vec bound = own * most;
             /* sqrt(x y) <= (x + y)/2 */
             if (!any_lane(every(1.5) * (bound + direct) > every(limit)))
@@ -752,7 +788,7 @@ static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, cons
             vec next = every(0.0);
             size_t k0 = k > around ? k - around : 0, k1 = k + around < n ? k + around : n - 1;
             for (size_t j = k0; j <= k1; j++)
-                next = vmax(load(t[side] + j * trow + lane + 2 * side - 1) *
+                next = vmax(load(s.own[side] + j * nl + lane + 2 * side - 1) *
                                 load(s.inverse + j * nl + lane + 2 * side - 1),
                             next);
             for (int i = 0; i < SPX_VL && lane + (size_t)i < b->nf; i++) {
@@ -860,7 +896,7 @@ static int chained(const spx_trace_bundle *b, size_t lane, const double *overlap
 /* Columns j0 .. j1 - 1 of T where traces cross: with all fibres that matter, and with ever weaker ones until nothing
  * changes. */
 static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, scales s,
-                                      size_t lane, size_t low, size_t j0, size_t j1, double *t, spx_err *e)
+                                      size_t lane, size_t low, size_t j0, size_t j1, spx_trace_diagonals *t, spx_err *e)
 {
     double *overlap_of = spx_alloc2((size_t)b->reach + 4, b->nf, sizeof *overlap_of, e);
     if (!overlap_of)
@@ -890,45 +926,37 @@ static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_b
 /* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
  * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
  * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
-static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, double *a,
-                           spx_err *e)
+static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r,
+                           spx_trace_diagonals *a, spx_err *e)
 {
-    const size_t n = p->nbin, nl = b->nl, arow = (b->band + 1) * nl, lrow = (size_t)(b->hi[0] + 1) * nl;
+    const size_t n = p->nbin, nl = b->nl, row = (size_t)(b->hi[0] + 1) * nl;
+    a->wide = 0;
     if (b->reach < 1) {
-        for (size_t k = 0; k < n; k++) {
-            memcpy(a + k * arow, b->m + k * b->nelem * nl, lrow * sizeof *a);
-            memset(a + k * arow + lrow, 0, (arow - lrow) * sizeof *a);
-        }
+        for (size_t k = 0; k < n; k++)
+            memcpy(a->near + k * row, b->m + k * b->nelem * nl, row * sizeof *a->near);
         return SPX_OK;
     }
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_TAIL) * SPX_VL;
     double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, b->band + 3, column, e);
     const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
-    const size_t nsides = 2 * n * arow + 2 * SPX_TRACE_LANES;
-    double *sides = spx_trace_room(r, SPX_ROOM_SIDES, nsides + 3 * scale + n, 1, e);
+    double *sides = spx_trace_room(r, SPX_ROOM_SIDES, 5 * scale + n, 1, e);
     if (!columns || !sides)
         return SPX_EIO;
-    double *const t[2] = {sides + SPX_TRACE_LANES, sides + SPX_TRACE_LANES + n * arow};
-    const double *const done[2] = {t[0], t[1]};
-    const scales s = {sides + nsides + around, {sides + nsides + scale + around, sides + nsides + 2 * scale + around}};
-    unsigned char *strong = (unsigned char *)(sides + nsides + 3 * scale);
-    memset(sides, 0, SPX_TRACE_LANES * sizeof *sides);
-    for (size_t k = 0; k < 2 * n; k++)
-        memset(t[0] + k * arow, 0, nl * sizeof *sides);
-    memset(sides + nsides, 0, 3 * scale * sizeof *sides);
-    for (int side = 0; side < 2; side++)
-        for (size_t lane = 0; lane < nl; lane += SPX_VL)
-            one_neighbour(p, b, lane, 2 * side - 1, t[side], columns);
-    for (size_t k = 0; k < n; k++)
-        for (size_t i = 0; i < arow; i += SPX_VL) {
-            vec taken = load(t[0] + k * arow + i) + load(t[1] + k * arow + i);
-            store(a + k * arow + i, taken);
-        }
+    double *const at = sides + around;
+    const scales s = {at, {at + scale, at + 2 * scale}, {at + 3 * scale, at + 4 * scale}};
+    unsigned char *strong = (unsigned char *)(sides + 5 * scale);
+    memset(sides, 0, 5 * scale * sizeof *sides);
+    for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
+        memset(a->near + k * row, 0, row * sizeof *a->near);
+    for (size_t lane = 0; lane < nl; lane += SPX_VL)
+        one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
+    for (size_t lane = 0; lane < nl; lane += SPX_VL)
+        one_neighbour(p, b, lane, 1, ADD, a, s.own[1], columns);
     if (b->nf > 2)
         find_scales(p, b, s);
     for (size_t lane = 0; lane < b->nf && b->nf > 2; lane += SPX_VL) {
         size_t k0, k1;
-        find_strong(p, b, done, s, lane, strong);
+        find_strong(p, b, s, lane, strong);
         for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
             for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
                 const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
@@ -951,9 +979,10 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
             }
     }
     for (size_t k = 0; k < n; k++)
-        for (size_t i = 0; i < arow; i += SPX_VL)
-            store(a + k * arow + i,
-                  (i < lrow ? load(b->m + k * b->nelem * nl + i) : every(0.0)) - load(a + k * arow + i));
+        for (size_t i = 0; i < row; i += SPX_VL)
+            store(a->near + k * row + i, load(b->m + k * b->nelem * nl + i) - load(a->near + k * row + i));
+    for (size_t i = 0; a->wide && i < (b->band - (size_t)b->hi[0]) * n * nl; i += SPX_VL)
+        store(a->far + i, every(0.0) - load(a->far + i));
     return SPX_OK;
 }
 
@@ -1110,10 +1139,35 @@ ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *
     return every(BOUND_MARGIN) / most;
 }
 
+/* Row j of the inverse Z from rows j + 1 .. j + m, by Takahashi's recurrence: z[1..m] and Z(j, j), which is returned.
+ * Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j).
+ * Row r of the ring of m + 1 holds Z(r, r+d), d = 0..m-1; that of row j + i is `slot` + i. */
+ALWAYS_INLINE vec inverse_row(int m, const double *lj, double *ring, size_t slot, vec *z)
+{
+    const size_t zrow = (size_t)m * SPX_VL;
+    const double *row[SPX_TRACE_MOST_BAND + 1];
+    for (int i = 1; i <= m; i++) {
+        row[i] = ring + (slot + (size_t)i > (size_t)m ? slot + (size_t)i - (size_t)m - 1 : slot + (size_t)i) * zrow;
+        z[i] = every(0.0);
+    }
+    for (int t = 1; t <= m; t++) {
+        vec l = load(lj + t * SPX_VL);
+        for (int i = 1; i <= m; i++)
+            z[i] -= l * load(i < t ? row[i] + (t - i) * SPX_VL : row[t] + (i - t) * SPX_VL);
+    }
+    vec sum = load(lj);
+    for (int t = 1; t <= m; t++)
+        sum -= load(lj + t * SPX_VL) * z[t];
+    store(ring + slot * zrow, sum);
+    for (int d = 1; d < m; d++)
+        store(ring + slot * zrow + (size_t)d * SPX_VL, z[d]);
+    return sum;
+}
+
 /* One pole. */
 ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w, ivec *bad)
 {
-    const size_t lrow = (size_t)(m + 1) * SPX_VL, zrow = (size_t)m * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
+    const size_t lrow = (size_t)(m + 1) * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
     vec u[SPX_TRACE_MOST_BAND + 1];
     *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra + shift, w->l, lrow, SPX_VL, w->diag, u);
     for (size_t j = 0; j < n; j++) {
@@ -1127,35 +1181,20 @@ ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec wei
         store(w->one + j * SPX_VL, one);
         store(w->flux + j * SPX_VL, flux);
     }
-    /* Takahashi: Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j).
-     * Row r of the ring holds Z(r, r+d), d = 0..m-1; slot of row j+i: (slot of j) + i. */
-    memset(w->inverse, 0, (size_t)(m + 1) * zrow * sizeof *w->inverse);
+    memset(w->inverse, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *w->inverse);
     const vec scale = weight * shift;
     size_t slot = 0;
     for (size_t j = n; j-- > 0;) {
         const double *lj = w->l + j * lrow;
-        slot = slot == 0 ? (size_t)m : slot - 1;
-        double *zj = w->inverse + slot * zrow;
-        const double *row[SPX_TRACE_MOST_BAND + 1];
-        for (int i = 1; i <= m; i++)
-            row[i] = w->inverse +
-                     (slot + (size_t)i > (size_t)m ? slot + (size_t)i - (size_t)m - 1 : slot + (size_t)i) * zrow;
-        vec sum = load(lj), one = load(w->one + j * SPX_VL) * load(lj), flux = load(w->flux + j * SPX_VL) * load(lj);
-        vec z[SPX_TRACE_MOST_BAND + 1];
-        for (int i = 1; i <= m; i++)
-            z[i] = every(0.0);
+        vec one = load(w->one + j * SPX_VL) * load(lj), flux = load(w->flux + j * SPX_VL) * load(lj);
         for (int t = 1; t <= m; t++) {
             vec l = load(lj + t * SPX_VL);
             one -= l * load(w->one + (j + (size_t)t) * SPX_VL);
             flux -= l * load(w->flux + (j + (size_t)t) * SPX_VL);
-            for (int i = 1; i <= m; i++)
-                z[i] -= l * load(i < t ? row[i] + (t - i) * SPX_VL : row[t] + (i - t) * SPX_VL);
         }
-        for (int t = 1; t <= m; t++)
-            sum -= load(lj + t * SPX_VL) * z[t];
-        store(zj, sum);
-        for (int d = 1; d < m; d++)
-            store(zj + d * SPX_VL, z[d]);
+        slot = slot == 0 ? (size_t)m : slot - 1;
+        vec z[SPX_TRACE_MOST_BAND + 1];
+        const vec sum = inverse_row(m, lj, w->inverse, slot, z);
         store(w->one + j * SPX_VL, one);
         store(w->flux + j * SPX_VL, flux);
         double *root = w->root + j * rrow;
@@ -1214,17 +1253,25 @@ ALWAYS_INLINE void root_of(size_t n, int m, int h, double tolerance, matrix a, c
     }
 }
 
+/* A part of a trace: bins k0 .. k1 - 1 are kept, rows r0 .. r1 - 1 worked on. */
+typedef struct {
+    size_t k0, k1, r0, r1;
+} segment;
+
 /* flux, ivar and resolution of lane i into row f of the output; 0 when a value is not finite. */
-static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root_work *w, double total, spx_frame *out)
+static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root_work *w, double total, segment s,
+                     spx_frame *out)
 {
-    const size_t nw = p->job->nwave, n = p->nbin, ndiag = out->arm.ndiag;
+    const size_t nw = p->job->nwave, ndiag = out->arm.ndiag;
+    const size_t k0 = s.k0 > p->pad ? s.k0 - p->pad : 0,
+                 k1 = s.k1 < p->pad + nw ? s.k1 - (s.k1 < p->pad ? s.k1 : p->pad) : nw;
     const double *norm = w->sum1 + i, *flux = w->sumx + i, *root = w->root + i;
-    for (size_t k = 0; k < nw; k++) {
-        size_t j = k + p->pad, at = f * nw + k;
-        double s = norm[j * SPX_VL];
-        if (s != 0.0) {
-            out->arm.flux[at] = flux[j * SPX_VL] / s;
-            out->arm.ivar[at] = s * s;
+    for (size_t k = k0; k < k1; k++) {
+        size_t j = k + p->pad - s.r0, at = f * nw + k;
+        double sum = norm[j * SPX_VL];
+        if (sum != 0.0) {
+            out->arm.flux[at] = flux[j * SPX_VL] / sum;
+            out->arm.ivar[at] = sum * sum;
         }
         if (!isfinite(out->arm.flux[at]) || !isfinite(out->arm.ivar[at]))
             return 0;
@@ -1233,11 +1280,11 @@ static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root
     for (size_t d = 0; d < ndiag; d++) {
         long off = (long)d - h;
         double *to = out->arm.resolution + (f * ndiag + d) * nw;
-        for (size_t k = 0; k < nw; k++) {
-            long row = (long)(k + p->pad) + off;
-            if (row < 0 || row >= (long)n || norm[row * SPX_VL] == 0.0)
+        for (size_t k = k0; k < k1; k++) {
+            long column = (long)(k + p->pad - s.r0), row = column + off;
+            if (row < 0 || row >= (long)(s.r1 - s.r0) || norm[row * SPX_VL] == 0.0)
                 continue;
-            size_t low = off < 0 ? (size_t)row : k + p->pad;
+            size_t low = (size_t)(off < 0 ? row : column);
             double q = root[(low * (size_t)(h + 1) + (size_t)(off < 0 ? -off : off)) * SPX_VL];
             to[k] = (off == 0 ? q + total : q) / norm[row * SPX_VL];
             if (!isfinite(to[k]))
@@ -1247,94 +1294,240 @@ static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root
     return 1;
 }
 
-/* Half-bandwidth that A_s of a fibre needs: diagonals beyond it have no element, scaled to a unit diagonal, that
- * matters; they are cleared. */
-static size_t trim(const spx_trace_plan *p, const spx_trace_bundle *b, double *a, size_t f)
+/* Lanes v .. v + SPX_VL - 1 that are fibres. */
+ALWAYS_INLINE ivec lanes_used(const spx_trace_bundle *b, size_t v)
 {
-    const size_t n = p->nbin, row = (b->band + 1) * b->nl;
-    for (size_t d = b->band; d > (size_t)b->hi[0]; d--) {
-        double least = SPX_TRACE_TRIM * p->tolerance;
-        for (size_t k = 0; k + d < n; k++) {
-            double v = a[k * row + d * b->nl + f];
-            if (v * v > least * least * a[k * row + f] * a[(k + d) * row + f])
-                return d;
-        }
-        for (size_t k = 0; k < n; k++)
-            a[k * row + d * b->nl + f] = 0.0;
-    }
-    return (size_t)b->hi[0];
+    return lanes_there(b, v, 0);
 }
 
-static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, double *a, size_t f0,
-                       size_t f1, spx_frame *out, size_t *regularised, spx_err *e)
+/* Largest diagonal of A_s, in rows r0 .. r1 - 1 and more than `from`, on which an element of a fibre of the vector is
+ * above `limit`, scaled with scale[r1 - r0] of its two bins; `from` where there is none. */
+static size_t outermost(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                        size_t r0, size_t r1, size_t from, double limit, const double *scale)
+{
+    const ivec used = lanes_used(b, v);
+    for (size_t d = b->band; d > from; d--)
+        for (size_t k = r0; k + d < r1; k++) {
+            const vec e = load(element(p, b, a, k, (int)d) + v);
+            const vec by = load(scale + (k - r0) * SPX_VL) * load(scale + (k + d - r0) * SPX_VL);
+            if (any_lane((e * e * by > every(limit * limit)) & used))
+                return d;
+        }
+    return from;
+}
+
+/* Arrays of a segment with half-bandwidth m in `memory`, and A_s and x of its rows with it. */
+static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                      segment s, size_t m, size_t h, double *memory, root_work *w)
+{
+    const size_t n = s.r1 - s.r0, used = n + 2 * m; /* rows with their margins */
+    w->l = memory + m * (m + 1) * SPX_VL;
+    w->diag = memory + (used * (m + 1) + m) * SPX_VL;
+    w->one = w->diag + used * SPX_VL;
+    w->flux = w->one + used * SPX_VL;
+    w->sum1 = w->flux + (used - m) * SPX_VL;
+    w->sumx = w->sum1 + n * SPX_VL;
+    w->root = w->sumx + n * SPX_VL;
+    w->inverse = w->root + n * (h + 1) * SPX_VL;
+    double *compact = w->inverse + (m + 1) * m * SPX_VL, *x = compact + n * (m + 1) * SPX_VL;
+    memset(memory, 0, m * (m + 1) * SPX_VL * sizeof *memory);
+    memset(w->diag - m * SPX_VL, 0, m * SPX_VL * sizeof *memory);
+    for (size_t i = 0; i < m * SPX_VL; i++) {
+        (w->one - m * SPX_VL)[i] = w->one[n * SPX_VL + i] = 0.0;
+        (w->flux - m * SPX_VL)[i] = w->flux[n * SPX_VL + i] = 0.0;
+    }
+    for (size_t k = 0; k < n; k++) {
+        for (size_t d = 0; d <= m; d++) {
+            const int there = k + d < n && (d <= (size_t)b->hi[0] || a->wide);
+            store(compact + (k * (m + 1) + d) * SPX_VL,
+                  there ? load(element(p, b, a, s.r0 + k, (int)d) + v) : every(0.0));
+        }
+        store(x + k * SPX_VL, load(b->x + (s.r0 + k) * b->nl + v));
+    }
+    return (matrix){compact, x, every(0.0)};
+}
+
+/* Half-bandwidth that A_s needs in rows of a segment. The square root feels an element that is left out as a fraction
+ * of what is known of its two bins when nothing is known of others, which is 1/Z_kk with Z = A_s^-1; first Z is found
+ * with the diagonals that are not small beside the main one. */
+static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                        segment s, size_t h, double *memory)
+{
+    const size_t n = s.r1 - s.r0, least = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0];
+    if (!a->wide || least >= b->band)
+        return least;
+    double *scale = memory;
+    for (size_t k = 0; k < n; k++)
+        store(scale + k * SPX_VL, every(1.0) / load(element(p, b, a, s.r0 + k, 0) + v));
+    const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->tolerance, scale);
+    if (m == b->band || outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
+        return m;
+    root_work w;
+    const size_t lrow = (m + 1) * SPX_VL;
+    const matrix mat = lay_out(p, b, a, v, s, m, h, memory, &w);
+    vec u[SPX_TRACE_MOST_BAND + 1], z[SPX_TRACE_MOST_BAND + 1];
+    (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
+    memset(w.inverse, 0, lrow * m * sizeof *w.inverse);
+    size_t slot = 0;
+    for (size_t j = n; j-- > 0;) {
+        slot = slot == 0 ? m : slot - 1;
+        store(w.sum1 + j * SPX_VL, inverse_row((int)m, w.l + j * lrow, w.inverse, slot, z));
+    }
+    return outermost(p, b, a, v, s.r0, s.r1, m, SPX_TRACE_EDGE * p->tolerance, w.sum1);
+}
+
+/* Bins that a segment of the square root is begun early and ended late: what is beyond falls by ten every four bins. */
+static size_t segment_margin(const spx_trace_plan *p)
+{
+    return (size_t)ceil(8.0 - 5.0 * log10(p->tolerance));
+}
+
+/* Where hardly anything is known of a bin of the vector, the square root needs two or three times as many poles as
+ * elsewhere, and more diagonals: such bins, weak[nbin], and those around them are segments of their own. */
+#define WEAK 0.01
+
+static void find_weak(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                      unsigned char *weak)
+{
+    const size_t n = p->nbin, margin = segment_margin(p);
+    const ivec used = lanes_used(b, v);
+    vec most = every(0.0);
+    for (size_t k = 0; k < n; k++)
+        most = vmax(load(element(p, b, a, k, 0) + v), most);
+    for (size_t k = 0; k < n; k++)
+        weak[k] = any_lane((load(element(p, b, a, k, 0) + v) < every(WEAK) * most) & used) != 0;
+    for (size_t k = 0, since = n; k < n; k++) {
+        since = weak[k] ? 0 : since + 1;
+        weak[k] = since == 0 ? 2 : since <= margin;
+    }
+    for (size_t k = n, since = n; k-- > 0;) {
+        since = weak[k] == 2 ? 0 : since + 1;
+        weak[k] |= since <= margin;
+    }
+    for (size_t k = 0, end; k < n; k = end + 1) { /* not worth a segment */
+        for (end = k; end < n && !weak[end];)
+            end++;
+        if (end - k < 3 * margin && end - k < n)
+            memset(weak + k, 1, end - k);
+    }
+}
+
+/* The segment that begins with bin k0, up to the next change of weak[]; all of the trace where that is NULL. */
+static segment next_segment(const spx_trace_plan *p, const unsigned char *weak, size_t k0)
+{
+    const size_t n = p->nbin, margin = segment_margin(p);
+    segment s = {k0, n, 0, n};
+    if (!weak)
+        return s;
+    for (s.k1 = k0 + 1; s.k1 < n && !weak[s.k1] == !weak[k0];)
+        s.k1++;
+    s.r0 = k0 > margin ? k0 - margin : 0;
+    s.r1 = s.k1 + margin < n ? s.k1 + margin : n;
+    return s;
+}
+
+/* Sums over the poles on both sides of a seam. */
+typedef struct {
+    vec one[2], flux[2];
+} seam;
+
+ALWAYS_INLINE seam seam_at(size_t k, segment s, const root_work *w)
+{
+    const size_t at = (k - s.r0) * SPX_VL;
+    return (seam){{load(w->sum1 + at - SPX_VL), load(w->sum1 + at)}, {load(w->sumx + at - SPX_VL), load(w->sumx + at)}};
+}
+
+/* Lanes in which two segments do not have the same beside their seam. */
+static ivec seam_open(double tolerance, seam s, seam t)
+{
+    ivec open = EVERY_INT(0);
+    for (int i = 0; i < 2; i++) {
+        const vec one = vabs(s.one[i] - t.one[i]), flux = vabs(s.flux[i] - t.flux[i]);
+        open |= ~(one <= every(0.1 * tolerance) * vabs(s.one[i])) |
+                ~(flux <= every(0.1 * tolerance) * (every(1.0) + vabs(s.flux[i])));
+    }
+    return open;
+}
+
+/* One segment of a vector with `extra` on the diagonal of A_s: w gets its sums. Lanes that fail are set in *bad. */
+static void root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                         segment s, vec extra, double *memory, root_work *w, vec *total, ivec *bad)
+{
+    const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey, m = bandwidth(p, b, a, v, s, h, memory);
+    matrix mat = lay_out(p, b, a, v, s, m, h, memory, w);
+    mat.extra = extra;
+    switch (m) { /* loops of constant length for the usual bandwidths */
+    case 7:
+        root_of(n, 7, (int)h, p->tolerance, mat, w, total, bad);
+        break;
+    case 8:
+        root_of(n, 8, (int)h, p->tolerance, mat, w, total, bad);
+        break;
+    case 9:
+        root_of(n, 9, (int)h, p->tolerance, mat, w, total, bad);
+        break;
+    default:
+        root_of(n, (int)m, (int)h, p->tolerance, mat, w, total, bad);
+    }
+}
+
+/* All segments of a vector; the output of fibres f0 .. f1 - 1 whose lane is in `want`. Lanes without a solution are set
+ * in *bad. Returns 0 where segments do not fit together in any lane of `fit`. */
+static int root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                       size_t f0, size_t f1, ivec want, ivec fit, vec extra, const unsigned char *weak, double *memory,
+                       spx_frame *out, ivec *bad)
+{
+    seam before;
+    for (size_t k = 0; k < p->nbin;) {
+        const segment s = next_segment(p, weak, k);
+        root_work w;
+        vec total;
+        root_segment(p, b, a, v, s, extra, memory, &w, &total, bad);
+        if (k > 0 && any_lane(seam_open(p->tolerance, before, seam_at(k, s, &w)) & fit & ~*bad))
+            return 0;
+        for (size_t f = v > f0 ? v : f0; f < v + SPX_VL && f < f1; f++) {
+            const int i = (int)(f - v);
+            if (want[i] && !(*bad)[i] &&
+                !keep_lane(p, b->fibre0 + f - p->job->o->first, i, p->job->psf->hsizey, &w, total[i], s, out))
+                (*bad)[i] = -1;
+        }
+        if (s.k1 < p->nbin)
+            before = seam_at(s.k1, s, &w);
+        k = s.k1;
+    }
+    return 1;
+}
+
+static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
+                       size_t f0, size_t f1, spx_frame *out, size_t *regularised, spx_err *e)
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
     const size_t need = (rows + n) * (most + 1) + 3 * rows + 3 * n + n * (h + 1) + (most + 1) * most;
-    double *memory = spx_trace_room(r, SPX_ROOM_ROOT, need, SPX_VL, e);
+    double *memory = spx_trace_room(r, SPX_ROOM_ROOT, need + n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
     if (!memory)
         return SPX_EIO;
+    unsigned char *weak = (unsigned char *)(memory + need * SPX_VL);
     for (size_t v = f0 / SPX_VL * SPX_VL; v < f1; v += SPX_VL) {
-        size_t m = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0];
-        for (size_t f = v > f0 ? v : f0; f < v + SPX_VL && f < f1; f++) {
-            size_t own = trim(p, b, a, f);
-            m = own > m ? own : m;
+        ivec want = EVERY_INT(0), fit = EVERY_INT(0); /* fibres whose output is wanted; all that have a solution */
+        vec extra = every(0.0);
+        for (size_t f = v; f < v + SPX_VL && f < b->nf; f++) {
+            fit[f - v] = b->lost[f] ? 0 : -1;
+            want[f - v] = f >= f0 && f < f1 ? fit[f - v] : 0;
         }
-        const size_t used = n + 2 * m; /* rows with their margins */
-        root_work w;
-        w.l = memory + m * (m + 1) * SPX_VL;
-        w.diag = memory + (used * (m + 1) + m) * SPX_VL;
-        w.one = w.diag + used * SPX_VL;
-        w.flux = w.one + used * SPX_VL;
-        w.sum1 = w.flux + (used - m) * SPX_VL;
-        w.sumx = w.sum1 + n * SPX_VL;
-        w.root = w.sumx + n * SPX_VL;
-        w.inverse = w.root + n * (h + 1) * SPX_VL;
-        double *compact = w.inverse + (m + 1) * m * SPX_VL, *x = compact + n * (m + 1) * SPX_VL;
-        memset(memory, 0, m * (m + 1) * SPX_VL * sizeof *memory);
-        memset(w.diag - m * SPX_VL, 0, m * SPX_VL * sizeof *memory);
-        for (size_t i = 0; i < m * SPX_VL; i++) {
-            (w.one - m * SPX_VL)[i] = w.one[n * SPX_VL + i] = 0.0;
-            (w.flux - m * SPX_VL)[i] = w.flux[n * SPX_VL + i] = 0.0;
-        }
-        for (size_t k = 0; k < n; k++) {
-            for (size_t d = 0; d <= m; d++)
-                store(compact + (k * (m + 1) + d) * SPX_VL, load(a + (k * (b->band + 1) + d) * b->nl + v));
-            store(x + k * SPX_VL, load(b->x + k * b->nl + v));
-        }
-        matrix mat = {compact, x, every(0.0)};
-        ivec again = EVERY_INT(0);
-        for (int attempt = 0; attempt < 2; attempt++) {
-            vec total;
+        find_weak(p, b, a, v, weak);
+        for (int attempt = 0; attempt < 2 && any_lane(want); attempt++) {
             ivec bad = EVERY_INT(0);
-            switch (m) { /* loops of constant length for the usual bandwidths */
-            case 7:
-                root_of(n, 7, (int)h, p->tolerance, mat, &w, &total, &bad);
-                break;
-            case 8:
-                root_of(n, 8, (int)h, p->tolerance, mat, &w, &total, &bad);
-                break;
-            case 9:
-                root_of(n, 9, (int)h, p->tolerance, mat, &w, &total, &bad);
-                break;
-            default:
-                root_of(n, (int)m, (int)h, p->tolerance, mat, &w, &total, &bad);
+            if (attempt > 0 || !root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, memory, out, &bad)) {
+                bad = EVERY_INT(0);
+                (void)root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, memory, out, &bad);
             }
-            int some = 0;
-            for (size_t f = v > f0 ? v : f0; f < v + SPX_VL && f < f1; f++) {
-                int i = (int)(f - v);
-                if (b->lost[f] || (attempt > 0 && !again[i]))
-                    continue;
-                int ok = !bad[i] && keep_lane(p, b->fibre0 + f - p->job->o->first, i, (int)h, &w, total[i], out);
-                if (!ok && attempt == 0) {
-                    again[i] = -1;
-                    some = 1;
-                    (*regularised)++;
-                }
-                b->lost[f] = !ok && attempt > 0;
+            want &= bad;
+            for (int i = 0; i < SPX_VL; i++) {
+                *regularised += want[i] && attempt == 0;
+                if (want[i] && attempt > 0)
+                    b->lost[v + (size_t)i] = 1;
             }
-            if (!some)
-                break;
-            mat.extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & again);
+            extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
         }
     }
     return SPX_OK;

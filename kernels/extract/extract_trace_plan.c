@@ -314,6 +314,8 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
         }
         b->nl = round_up(nf + n - 1);
         b->band = spx_trace_band(b->hi[0], b->reach, p->job->psf->hsizey, p->tolerance);
+        if (b->reach > 0)
+            b->band = b->band + SPX_TRACE_RIM < SPX_TRACE_MOST_BAND ? b->band + SPX_TRACE_RIM : SPX_TRACE_MOST_BAND;
     }
     /* bins after which all rows of a bin are complete, when all traces run up */
     b->fit_depth = 0;

@@ -286,7 +286,7 @@ static inline void dense_bundle(const scene *s, size_t fibre0, size_t nf, dense 
     spx_free(norm);
 }
 
-/* flux (in units of its error: times ten), ivar and R within `limit` of dense algebra; chi2pix, pixmask_fraction and
+/* flux (in units of its error), ivar and R within `limit` of dense algebra; chi2pix, pixmask_fraction and
  * mask against the patch method with one patch for everything. */
 static inline void compare(const scene *s, double limit, const char *what)
 {
@@ -314,7 +314,7 @@ static inline void compare(const scene *s, double limit, const char *what)
         ivar = fmax(ivar, fabs(a.frame.arm.ivar[i] / d.ivar[i] - 1.0));
         chi2 = fmax(chi2, fabs(a.frame.chi2pix[i] - p.frame.chi2pix[i]) / (1.0 + p.frame.chi2pix[i]));
     }
-    CHECK(other == 0 && flux <= 10.0 * limit && ivar <= limit && res <= limit && chi2 <= 1e-8 && fraction <= 1e-12,
+    CHECK(other == 0 && flux <= limit && ivar <= limit && res <= limit && chi2 <= 1e-8 && fraction <= 1e-12,
           "seed %llu, %s: flux %.2g sigma, ivar %.2g, R %.2g, chi2pix %.2g, pixmask_fraction %.2g, mask in %zu bins",
           (unsigned long long)seed, what, flux, ivar, res, chi2, fraction, other);
     spx_frame_free(&a.frame);

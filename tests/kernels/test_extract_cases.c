@@ -102,7 +102,7 @@ static void check_broken_traces(void)
             break;
         }
         if (c != 7) /* a trace that turns back is left out: its bins overlap with too many of their own */
-            compare(&s, 1e-7, what[c]);
+            compare(&s, 1e-8, what[c]);
         result r = extract(&s, 0, what[c]);
         CHECK(good.status == SPX_OK && r.status == SPX_OK && same_rows(&good.frame, 4, &r.frame, 4, 3),
               "a trace that %s changes another bundle", what[c]);
@@ -128,7 +128,7 @@ static void check_crossing(void)
     s.o.bundle_size = 9;
     s.psf->x.coef[1] = 30.0;
     s.psf->x.coef[0] += 26.0;
-    compare(&s, 1e-7, "crosses eight others");
+    compare(&s, 1e-8, "crosses eight others");
     result r = extract(&s, 0, "crosses eight others");
     CHECK(r.counts.npatch_failed == 0 && r.counts.npatch_regularised == 0 && r.counts.nbin_empty == 0,
           "crosses eight others: %zu failed, %zu regularised, %zu bins empty", r.counts.npatch_failed,
@@ -137,7 +137,7 @@ static void check_crossing(void)
     /* all along beside another: conjugate gradients do not converge */
     s.psf->x.coef[1] = 0.4;
     s.psf->x.coef[0] += 0.1;
-    compare(&s, 2e-7, "lies beside another that is not next to it");
+    compare(&s, 1e-8, "lies beside another that is not next to it");
     free_scene(&s);
 }
 
@@ -196,7 +196,7 @@ static void check_cuts(void)
         scene cut = cut_scene(&s, &shape, side == 0 ? at : 0, side == 1 ? 42 - at : 42, side == 2 ? at : 0,
                               side == 3 ? 65 - at : 65);
         if (cut.psf && cut.image.ivar)
-            compare(&cut, 1e-7, what);
+            compare(&cut, 1e-8, what);
         free_scene(&cut);
     }
     free_scene(&s);
@@ -235,11 +235,11 @@ static void check_masks(void)
         s.image.mask[y * nx + 27] |= 2;
         s.image.mask[y * nx + 31] |= 2;
     }
-    compare(&s, 1e-7, "dead columns");
+    compare(&s, 1e-8, "dead columns");
     for (size_t y = 0; y < ny; y++) /* nothing of fibre 2 */
         for (size_t x = 17; x < 29; x++)
             s.image.mask[y * nx + x] |= 4;
-    compare(&s, 1e-7, "a fibre without pixels");
+    compare(&s, 1e-8, "a fibre without pixels");
     result r = extract(&s, 0, "a fibre without pixels");
     for (size_t k = 0; r.status == SPX_OK && k < r.frame.arm.nwave; k++)
         for (size_t f = 1; f < 4; f++) {
@@ -288,9 +288,9 @@ static void check_cameras(void)
         char what[] = "camera b";
         what[7] = bands[b];
         s.o.bundle_size = 5;
-        compare(&s, 2e-7, what);
+        compare(&s, 1e-8, what);
         s.o.tolerance = 1e-10;
-        compare(&s, 5e-8, what);
+        compare(&s, 1e-9, what);
         free_scene(&s);
     }
 }

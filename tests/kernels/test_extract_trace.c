@@ -11,7 +11,7 @@ static void check_dense(void)
     compare(&s, 1e-8, "regularised");
     s.o.regularize = 0.0;
     add_masks(&s);
-    compare(&s, 1e-7, "masked");
+    compare(&s, 1e-8, "masked");
     free_scene(&s);
 
     shape.pitch = 5.6;
@@ -28,7 +28,7 @@ static void check_dense(void)
     compare(&s, 1e-11, "traces that overlap, to the last digits");
     s.o.tolerance = 1e-8;
     add_masks(&s);
-    compare(&s, 1e-7, "traces that overlap, masked");
+    compare(&s, 1e-8, "traces that overlap, masked");
     free_scene(&s);
 
     shape = small_psf_default(); /* other degrees and sizes */
@@ -165,8 +165,8 @@ static void check_edges(void)
         for (size_t y = 0; y < 100; y++)
             for (size_t x = 0; x < 70; x++)
                 masked.image.mask[y * 70 + x] = y < cuts[c].y0 || y >= cuts[c].y1 || x < cuts[c].x0 || x >= cuts[c].x1;
-        compare(&cut, 1e-7, cuts[c].what);
-        compare(&masked, 1e-7, cuts[c].what);
+        compare(&cut, 1e-8, cuts[c].what);
+        compare(&masked, 1e-8, cuts[c].what);
         spx_free(masked.image.mask);
         free_scene(&cut);
     }
