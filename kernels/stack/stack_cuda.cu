@@ -3,10 +3,11 @@
  * A block of threads makes a tile of samples for a chunk of shifts, a group of its threads for each set of shifts at a
  * time. The parts of the traces that a chunk needs are brought to shared memory once, with zeros around their ends, and
  * read from there at any shift without bank conflicts: each term costs one read of shared memory, which is the limit.
- * Where shifts lie so far apart that these parts do not fit, threads read the traces through the caches.
+ * Chunks are as large as keep all multiprocessors busy to the end, or smaller where shifts lie so far apart that the
+ * parts do not fit otherwise; where they never do, threads read the traces through the caches.
  *
  * Sums are taken in the order of the definition (stack.h), so that results are the CPU's to the last bit. Maxima are
- * joined by warp, by group in shared memory, and by a second kernel; the first of equal values counts everywhere. */
+ * joined by warp, or by the groups of a block, and by a second kernel; the first of equal values counts everywhere. */
 #include <algorithm>
 #include <climits>
 #include <thread>
@@ -18,12 +19,20 @@
 namespace
 {
 
-enum { WARP = 32, GROUP = 64, MOST_THREADS = 1024, CHUNK = 64, BLOCK = SPX_STACK_BLOCK };
+enum {
+    WARP = 32,
+    GROUP = 64,
+    MOST_THREADS = 1024,
+    TABLE = 64,       /* sets of shifts whose table is in shared memory at a time */
+    LEAST_CHUNK = 64, /* where shifts lie far apart */
+    MOST_TURNS = 255, /* of a group in a chunk: ARGMAX counts them in a byte */
+    BLOCK = SPX_STACK_BLOCK
+};
 
 /* Threads of a block: as many as the registers allow that a thread needs. */
-constexpr int threads_of(size_t item, bool once, int method)
+constexpr int threads_of(size_t item, bool once)
 {
-    return item == sizeof(float) && once && method != SPX_STACK_ARGMAX ? MOST_THREADS : MOST_THREADS / 2;
+    return item == sizeof(float) && once ? MOST_THREADS : MOST_THREADS / 2;
 }
 
 /* Where a trace's samples lie in shared memory for one set of shifts, and what they are multiplied by. */
@@ -32,9 +41,9 @@ template <typename T> struct entry {
     T weight;
 };
 
-/* What a launch works on. Shifts k0 ... k0 + nshift - 1 of the run, in chunks of CHUNK; the arrays begin there. */
+/* What a launch works on. Shifts k0 ... k0 + nshift - 1 of the run, in chunks; the arrays begin there. */
 template <typename T> struct work {
-    size_t ntrace, nshift, length, ntile;
+    size_t ntrace, nshift, length, chunk;
     int64_t t0;
     const unsigned long long *start;
     const int *offset;
@@ -44,7 +53,7 @@ template <typename T> struct work {
     const int *low, *high, *at; /* [chunk, ntrace]: range of the shifts; place of the trace in shared memory */
     const T *earlier;           /* [nshift, length] or NULL */
     T *stack;                   /* STACK: [nshift, length] */
-    T *best;                    /* MAX: [ntile, nshift]; ARGMAX: [chunk, length] */
+    T *best;                    /* MAX: [tile, warp of a group, nshift]; ARGMAX: [chunk, length] */
     long long *which;           /* the same */
     int *overflow;
 };
@@ -89,30 +98,29 @@ __device__ void tabulate(const work<T> &w, size_t c, size_t k, int nk, size_t j0
     }
 }
 
-/* Largest value of a group of threads and its index, in every thread of the group's first warp. scratch: two per warp.
- */
-template <typename T> __device__ void group_max(T *value, long long *index, T *values, long long *indices)
+/* Whether the lane's value is the warp's largest, of which the one with the smallest index counts; an index of UINT_MAX
+ * is no value. */
+__device__ bool is_warp_max(float value, unsigned index)
 {
+    const int bits = __float_as_int(value + 0.0f); /* there is one zero */
+    const int rank = index == UINT_MAX ? INT_MIN : bits >= 0 ? bits : bits ^ INT_MAX;
+    const int most = __reduce_max_sync(0xffffffffu, rank);
+    return index == __reduce_min_sync(0xffffffffu, rank == most ? index : UINT_MAX) && index != UINT_MAX;
+}
+
+__device__ bool is_warp_max(double value, unsigned index)
+{
+    double most = value;
+    unsigned where = index;
     for (int step = WARP / 2; step > 0; step /= 2) {
-        const T v = __shfl_xor_sync(0xffffffffu, *value, step);
-        const long long i = __shfl_xor_sync(0xffffffffu, *index, step);
-        if (spx_stack_before((double)v, i, (double)*value, *index)) {
-            *value = v;
-            *index = i;
+        const double v = __shfl_xor_sync(0xffffffffu, most, step);
+        const unsigned i = __shfl_xor_sync(0xffffffffu, where, step);
+        if (where == UINT_MAX || (i != UINT_MAX && spx_stack_before(v, i, most, where))) {
+            most = v;
+            where = i;
         }
     }
-    const int warp = (int)threadIdx.x / WARP, begin = warp * WARP / GROUP * (GROUP / WARP);
-    if (threadIdx.x % WARP == 0) {
-        values[warp] = *value;
-        indices[warp] = *index;
-    }
-    __syncthreads();
-    for (int i = begin; i < begin + GROUP / WARP; i++)
-        if (spx_stack_before((double)values[i], indices[i], (double)*value, *index)) {
-            *value = values[i];
-            *index = indices[i];
-        }
-    __syncthreads();
+    return index == where && index != UINT_MAX;
 }
 
 /* What sample t of stack k is added to. */
@@ -126,27 +134,29 @@ template <typename T, int METHOD> __device__ double earlier_at(const work<T> &w,
 /* Tile blockIdx.x, chunk blockIdx.y. Each thread has V samples, GROUP apart. STAGED: through shared memory. ONCE: all
  * traces are one block. */
 template <typename T, int V, bool STAGED, bool ONCE, int METHOD>
-__global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
-    stack_kernel(const work<T> w, size_t segment_size)
+__global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(const work<T> w, size_t segment_size)
 {
     constexpr int TILE = V * GROUP;
     extern __shared__ double shared[];
-    __shared__ T group_value[MOST_THREADS / WARP];
-    __shared__ long long group_index[MOST_THREADS / WARP];
     T *segment = reinterpret_cast<T *>(shared);
     entry<T> *table = reinterpret_cast<entry<T> *>(segment + segment_size);
     const int group = (int)threadIdx.x / GROUP, ngroup = (int)blockDim.x / GROUP, lane = (int)threadIdx.x % GROUP;
-    const size_t c = blockIdx.y, k0 = c * CHUNK, k1 = w.nshift < k0 + CHUNK ? w.nshift : k0 + CHUNK;
+    const size_t c = blockIdx.y, k0 = c * w.chunk, k1 = w.nshift < k0 + w.chunk ? w.nshift : k0 + w.chunk;
     const int64_t begin = (int64_t)blockIdx.x * TILE;
     T best[V];
-    int which[V];
-    if (STAGED && ONCE) {
+    unsigned turns[(V + 3) / 4] = {0}; /* ARGMAX: of each of V samples, in a byte, the group's turn that was best */
+    unsigned turn = 0;
+    int row0 = 0; /* of the table: of the group's turn */
+    if (STAGED && ONCE)
         stage<T, TILE>(w, c, 0, w.ntrace, begin, segment, segment_size);
-        tabulate(w, c, k0, (int)(k1 - k0), 0, w.ntrace, table);
-        __syncthreads();
-    }
-    for (size_t k = k0; k < k1; k += (size_t)ngroup) {
+    for (size_t k = k0; k < k1; k += (size_t)ngroup, turn++, row0 += ngroup) {
         const size_t mine = k + (size_t)group;
+        if (STAGED && ONCE && (turn == 0 || row0 == TABLE)) {
+            __syncthreads();
+            tabulate(w, c, k, (int)(k1 - k < TABLE ? k1 - k : TABLE), 0, w.ntrace, table);
+            __syncthreads();
+            row0 = 0;
+        }
         T value[V];
         double sum[V];
         if (!ONCE)
@@ -165,7 +175,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
                     tabulate(w, c, k, ngroup, j0, j1, table);
                     __syncthreads();
                 }
-                const entry<T> *row = table + (ONCE ? mine - k0 : (size_t)group) * BLOCK;
+                const entry<T> *row = table + (ONCE ? row0 + group : group) * BLOCK;
                 const int n = mine < k1 ? (int)(j1 - j0) : 0;
                 entry<T> next = row[0];
 #pragma unroll 2
@@ -213,30 +223,29 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
                     w.stack[mine * w.length + (size_t)t] = value[v];
             }
         } else if (METHOD == SPX_STACK_MAX) {
-            /* a lane beyond the window repeats the tile's first sample, and does not win */
             T most = 0;
-            long long where = LLONG_MAX;
+            unsigned where = UINT_MAX;
 #pragma unroll
-            for (int v = 0; v < V; v++) {
-                const int64_t t = begin + lane + v * GROUP;
-                if (t < (int64_t)w.length && (where == LLONG_MAX || value[v] > most)) {
+            for (int v = 0; v < V; v++)
+                if (begin + lane + v * GROUP < (int64_t)w.length && (where == UINT_MAX || value[v] > most)) {
                     most = value[v];
-                    where = t;
+                    where = (unsigned)(lane + v * GROUP);
                 }
-            }
-            if (where == LLONG_MAX)
-                most = -(T)INFINITY;
-            group_max(&most, &where, group_value, group_index);
-            if (lane == 0 && mine < k1) {
-                w.best[blockIdx.x * w.nshift + mine] = most;
-                w.which[blockIdx.x * w.nshift + mine] = where;
+            /* of a group's warps, those that reach the window */
+            const size_t part = blockIdx.x * (GROUP / WARP) + (size_t)(lane / WARP);
+            if (is_warp_max(most, where) && mine < k1) {
+                w.best[part * w.nshift + mine] = most;
+                w.which[part * w.nshift + mine] = begin + where;
+            } else if (begin + lane / WARP * WARP >= (int64_t)w.length && lane % WARP == 0 && mine < k1) {
+                w.best[part * w.nshift + mine] = -(T)INFINITY;
+                w.which[part * w.nshift + mine] = LLONG_MAX;
             }
         } else if (mine < k1) {
 #pragma unroll
             for (int v = 0; v < V; v++)
-                if (k == k0 || value[v] > best[v]) {
+                if (turn == 0 || value[v] > best[v]) {
                     best[v] = value[v];
-                    which[v] = (int)mine;
+                    turns[v / 4] = __byte_perm(turns[v / 4], turn, 0x3210u + (4u - v % 4) * (1u << 4 * (v % 4)));
                 }
         }
     }
@@ -248,40 +257,53 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE, METHOD))
     const int groups = (int)(k1 - k0 < (size_t)ngroup ? k1 - k0 : (size_t)ngroup);
 #pragma unroll
     for (int v = 0; v < V; v++) {
+        int which = (int)k0 + (int)(turns[v / 4] >> 8 * (v % 4) & 0xff) * ngroup + group;
         __syncthreads();
         if (group < groups) {
             values[threadIdx.x] = best[v];
-            indices[threadIdx.x] = which[v];
+            indices[threadIdx.x] = which;
         }
         __syncthreads();
         const int64_t t = begin + lane + v * GROUP;
         if (group != 0 || t >= (int64_t)w.length)
             continue;
         for (int g = 1; g < groups; g++)
-            if (spx_stack_before((double)values[g * GROUP + lane], indices[g * GROUP + lane], (double)best[v],
-                                 which[v])) {
+            if (spx_stack_before((double)values[g * GROUP + lane], indices[g * GROUP + lane], (double)best[v], which)) {
                 best[v] = values[g * GROUP + lane];
-                which[v] = indices[g * GROUP + lane];
+                which = indices[g * GROUP + lane];
             }
         w.best[c * w.length + (size_t)t] = best[v];
-        w.which[c * w.length + (size_t)t] = which[v];
+        w.which[c * w.length + (size_t)t] = which;
     }
 }
 
-/* parts[nparts, n] to the first of their maxima; `add` to the indices. */
+/* parts[nparts, n] to the first of their maxima; `add` to the indices. A thread JOINED parts apart, results x parts a
+ * block. */
+enum { JOINED = 8 };
+
 template <typename T>
 __global__ void join_kernel(const T *parts, const long long *indices, size_t nparts, size_t n, long long add, T *best,
                             long long *which)
 {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n)
-        return;
-    T most = parts[i];
-    long long where = indices[i];
-    for (size_t p = 1; p < nparts; p++)
+    __shared__ T values[JOINED][WARP];
+    __shared__ long long places[JOINED][WARP];
+    const size_t i = (size_t)blockIdx.x * WARP + threadIdx.x;
+    T most = -(T)INFINITY;
+    long long where = LLONG_MAX;
+    for (size_t p = threadIdx.y; p < nparts && i < n; p += JOINED)
         if (spx_stack_before((double)parts[p * n + i], indices[p * n + i], (double)most, where)) {
             most = parts[p * n + i];
             where = indices[p * n + i];
+        }
+    values[threadIdx.y][threadIdx.x] = most;
+    places[threadIdx.y][threadIdx.x] = where;
+    __syncthreads();
+    if (threadIdx.y != 0 || i >= n)
+        return;
+    for (int p = 1; p < JOINED; p++)
+        if (spx_stack_before((double)values[p][threadIdx.x], places[p][threadIdx.x], (double)most, where)) {
+            most = values[p][threadIdx.x];
+            where = places[p][threadIdx.x];
         }
     best[i] = most;
     which[i] = where + add;
@@ -292,17 +314,17 @@ __global__ void join_kernel(const T *parts, const long long *indices, size_t npa
 /* Ranges of the shifts of each chunk, and the places of the traces of a block in shared memory. */
 struct layout {
     std::vector<int> low, high, at;
-    size_t widest; /* elements of shared memory beyond the tiles, for the widest block of traces */
-    layout(const spx_shifts *sh, size_t k0, size_t n)
+    size_t chunk, nchunk;
+    size_t widest = 0; /* elements of shared memory beyond the tiles, for the widest block of traces */
+    layout(const spx_shifts *sh, size_t k0, size_t n, size_t size) : chunk(size), nchunk((n + size - 1) / size)
     {
-        const size_t ntrace = sh->ntrace, nchunk = (n + CHUNK - 1) / CHUNK;
+        const size_t ntrace = sh->ntrace;
         low.resize(nchunk * ntrace);
         high.resize(nchunk * ntrace);
         at.assign(nchunk * ntrace, 0);
         for (size_t c = 0; c < nchunk; c++)
-            spx_stack_range(sh->shift + (k0 + c * CHUNK) * ntrace, std::min((size_t)CHUNK, n - c * CHUNK), ntrace,
-                            ntrace, &low[c * ntrace], &high[c * ntrace]);
-        widest = 0;
+            spx_stack_range(sh->shift + (k0 + c * chunk) * ntrace, std::min(chunk, n - c * chunk), ntrace, ntrace,
+                            &low[c * ntrace], &high[c * ntrace]);
         for (size_t c = 0; c < nchunk; c++)
             for (size_t j0 = 0; j0 < ntrace; j0 += BLOCK) {
                 size_t spread = 0;
@@ -314,11 +336,25 @@ struct layout {
     /* places for tiles of this size; only where they are used, so that the numbers fit */
     void place(size_t ntrace, int tile)
     {
-        for (size_t c = 0; c < at.size() / ntrace; c++)
+        for (size_t c = 0; c < nchunk; c++)
             for (size_t j = 0; j < ntrace; j++)
                 at[c * ntrace + j] =
                     j % BLOCK == 0 ? 0
                                    : at[c * ntrace + j - 1] + tile + high[c * ntrace + j - 1] - low[c * ntrace + j - 1];
+    }
+};
+
+/* What it takes to bring a tile to shared memory, in reads of it. */
+constexpr double STAGING = 4;
+
+/* What a device has. */
+struct resources {
+    int processors = 0, block = 0, each = 0; /* multiprocessors; bytes of shared memory of a block, of one of them */
+    explicit resources(int device)
+    {
+        spx::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device");
+        spx::check(cudaDeviceGetAttribute(&block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
+        spx::check(cudaDeviceGetAttribute(&each, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "device");
     }
 };
 
@@ -327,6 +363,7 @@ struct shape {
     int v, threads;
     bool staged;
     size_t segment, bytes;
+    double cost; /* reads of shared memory that follow each other */
 };
 
 /* Sizes of tiles, in samples of a thread, that there are kernels for; those that are not marked only for float32 and
@@ -337,30 +374,50 @@ const struct {
 } tiles[] = {{16, true}, {14, false}, {12, false}, {10, false}, {8, true}, {4, true}};
 
 /* The tiles that cost least of those whose traces fit into the device's shared memory: samples beyond the window are
- * wasted, and every thread reads an entry of the table for each of its V samples of a trace. */
-template <typename T> shape choose(const layout &l, size_t ntrace, size_t length, spx_stack_method method, int device)
+ * wasted, every thread reads an entry of the table for each of its V samples of a trace, a chunk's traces have to come,
+ * and at the end some multiprocessors have nothing to do. */
+template <typename T> shape choose(const layout &l, size_t ntrace, size_t length, const resources &d)
 {
-    int most = 0, all = 0;
-    spx::check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
-    spx::check(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device), "device");
     const bool once = ntrace <= BLOCK;
-    const int threads = threads_of(sizeof(T), once, method);
-    const size_t reserved = MOST_THREADS / WARP * 2 * sizeof(double);
+    const int threads = threads_of(sizeof(T), once);
+    const size_t reserved = 1024;
     const size_t combine = MOST_THREADS * (sizeof(T) + sizeof(int)); /* of ARGMAX, in the same place */
-    shape best = {8, MOST_THREADS / 4, false, 0, combine};
-    double cost = 0;
+    shape best = {8, MOST_THREADS / 4, false, 0, combine, 0};
     for (const auto &t : tiles) {
         const size_t tile = (size_t)t.v * GROUP, ntile = (length + tile - 1) / tile;
         const size_t segment = (std::min(ntrace, (size_t)BLOCK) * tile + l.widest + 3) / 4 * 4;
-        const size_t bytes = segment * sizeof(T) + CHUNK * BLOCK * sizeof(entry<T>);
-        const double reads = (double)(ntile * tile) * (1.0 + 1.0 / t.v);
-        if ((!t.always && (!once || sizeof(T) != sizeof(float))) || bytes + reserved > (size_t)most ||
-            (best.staged && reads >= cost))
+        const size_t bytes = segment * sizeof(T) + TABLE * BLOCK * sizeof(entry<T>);
+        if ((!t.always && (!once || sizeof(T) != sizeof(float))) || bytes + reserved > (size_t)d.block)
             continue;
         /* several small blocks keep a multiprocessor as busy as a large one, and leave less idle at the end */
-        const bool several = 2 * (bytes + reserved + 1024) <= (size_t)all;
-        best = {t.v, several ? threads / 2 : threads, true, segment, std::max(bytes, combine)};
-        cost = reads;
+        const size_t several = 2 * (bytes + reserved) <= (size_t)d.each ? 2 : 1;
+        const size_t at_once = several * (size_t)d.processors, nblock = ntile * l.nchunk;
+        const double turns = (double)((nblock + at_once - 1) / at_once) * (double)several;
+        const double cost = turns * (double)tile * ((double)l.chunk * (1.0 + 1.0 / t.v) + STAGING);
+        if (best.staged && cost >= best.cost)
+            continue;
+        best = {t.v, threads / (int)several, true, segment, std::max(bytes, combine), cost};
+    }
+    return best;
+}
+
+/* Chunks for n sets of shifts from k0 on, and how they are launched. */
+template <typename T> layout cut(const spx_shifts *sh, size_t k0, size_t n, size_t length, const resources &d, shape *s)
+{
+    const size_t ntrace = sh->ntrace, ngroup = (size_t)threads_of(sizeof(T), ntrace <= BLOCK) / GROUP;
+    /* so many as one block of each multiprocessor takes of the largest tiles; halves, thirds of it ... */
+    const size_t ntile = (length + 16 * GROUP - 1) / (16 * GROUP);
+    const size_t most = std::min(n, (size_t)MOST_TURNS * ngroup / 2);
+    layout best(sh, k0, n, std::min(n, (size_t)LEAST_CHUNK));
+    *s = choose<T>(best, ntrace, length, d);
+    for (size_t parts = std::max((size_t)1, (size_t)d.processors / ntile); parts * LEAST_CHUNK < n; parts *= 2) {
+        const size_t chunk = std::min(most, ((n + parts - 1) / parts + ngroup - 1) / ngroup * ngroup);
+        layout l(sh, k0, n, chunk);
+        const shape other = choose<T>(l, ntrace, length, d);
+        if (other.staged && (!s->staged || other.cost < s->cost)) {
+            *s = other;
+            best = std::move(l);
+        }
     }
     return best;
 }
@@ -435,16 +492,18 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
     const size_t row = (o->earlier != nullptr ? 2 : 1) * length * sizeof(T);
     size_t batch = n;
     if (out->method == SPX_STACK_STACK)
-        batch = std::max((size_t)CHUNK, std::min(n, free_bytes / 2 / row / CHUNK * CHUNK));
-    batch = std::min(batch, (size_t)CHUNK * 65535); /* chunks of a launch */
+        batch = std::max((size_t)LEAST_CHUNK, std::min(n, free_bytes / 2 / row / LEAST_CHUNK * LEAST_CHUNK));
+    batch = std::min(batch, (size_t)LEAST_CHUNK * 65535); /* chunks of a launch */
+    const resources have(device);
     spx::array<T> best;
     spx::array<long long> which;
     std::vector<T> part_value;
     std::vector<long long> part_index;
     for (size_t b0 = 0; b0 < n; b0 += batch) {
-        const size_t m = std::min(batch, n - b0), nchunk = (m + CHUNK - 1) / CHUNK;
-        layout l(sh, k0 + b0, m);
-        const shape s = choose<T>(l, ntrace, length, out->method, device);
+        const size_t m = std::min(batch, n - b0);
+        shape s;
+        layout l = cut<T>(sh, k0 + b0, m, length, have, &s);
+        const size_t nchunk = l.nchunk;
         const size_t tile = (size_t)s.v * GROUP, ntile = (length + tile - 1) / tile;
         if (s.staged)
             l.place(ntrace, (int)tile);
@@ -456,7 +515,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
         spx::array<T> stack, before, parts;
         spx::array<long long> indices;
         const size_t results = out->method == SPX_STACK_MAX ? m : length;
-        const size_t nparts = out->method == SPX_STACK_MAX ? ntile : nchunk;
+        const size_t nparts = out->method == SPX_STACK_MAX ? ntile * (GROUP / WARP) : nchunk;
         if (out->method == SPX_STACK_STACK) {
             stack = spx::array<T>(m * length);
             if (o->earlier != nullptr)
@@ -467,7 +526,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
             best = spx::array<T>(results);
             which = spx::array<long long>(results);
         }
-        work<T> w = {ntrace,      m,           length,        ntile,     out->t0,    start.get(), offset.get(),
+        work<T> w = {ntrace,      m,           length,        l.chunk,   out->t0,    start.get(), offset.get(),
                      data.get(),  shift.get(), weight.get(),  low.get(), high.get(), at.get(),    before.get(),
                      stack.get(), parts.get(), indices.get(), flag.get()};
         size_t segment = s.segment;
@@ -480,7 +539,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
                                     arguments, s.bytes, nullptr),
                    "launch");
         if (out->method != SPX_STACK_STACK)
-            join_kernel<<<(unsigned)((results + 127) / 128), 128>>>(
+            join_kernel<<<(unsigned)((results + WARP - 1) / WARP), dim3(WARP, JOINED)>>>(
                 parts.get(), indices.get(), nparts, results,
                 out->method == SPX_STACK_MAX ? (long long)out->t0 : (long long)(k0 + b0), best.get(), which.get());
         spx::check(cudaGetLastError(), "launch");

@@ -4,15 +4,15 @@
     h5dump -d /insitu/outlier_score rv.h5
 
 The model is a linear autoencoder: the residuals of a batch, in bins of 16 pixels, are projected on the few directions
-that most of them share; the score is what is left, root mean square in units of the noise. Where there is only noise it is
-about 1, or less where the fitted continuum takes a part of it; with a line that no template knows it is much more. Rows
-are those of /rvfit/table.
+that most of them share, for which large ones are cut off; the score is what is left, root mean square in units of the
+noise. Where there is only noise it is about 1, or less where the fitted continuum takes a part of it; with a line that no
+template knows it is much more. Rows are those of /rvfit/table.
 
 NumPy on the CPU; on a CUDA device PyTorch, on the residuals that are there already.
 """
 import numpy
 
-BIN, DIRECTIONS = 16, 4
+BIN, DIRECTIONS, LARGE = 16, 4, 3
 
 scores = []
 
@@ -42,7 +42,7 @@ def hook(step):
     middle = xp.median(x, 0)
     centre = x - (middle if use is use_numpy else middle.values)
     if k > 0:
-        v = xp.linalg.svd(centre, full_matrices=False)[2][:k]
+        v = xp.linalg.svd(xp.clip(centre, -LARGE, LARGE), full_matrices=False)[2][:k]
         centre = centre - (centre @ v.T) @ v
     score = (centre**2).mean(1) ** 0.5
     scores.append(score if use is use_numpy else score.cpu().numpy())
