@@ -109,6 +109,20 @@ grid=6410,6470,0.8
     frame_compare --long two.h5 "$d/reference-long-r0-sim.h5"
 }
 
+@test "whole traces beside masks: dense algebra, to the tolerance" {
+    need_shared data/extract/{preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    local d=$SPX_SHARED/data/extract
+    fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" >image.h5
+    # an amplifier gap, a dead column along a trace, a saturated block, both ends of the CCD
+    frame_dense image.h5 1e-8 0,5,7150,7200 5,5,6400,6430 20,5,6620,6670 5,5,5545,5580 20,5,7710,7750 >report.txt || {
+        cat report.txt
+        return 1
+    }
+    # masked pixels were there
+    [ "$(grep -c ' [1-9][0-9]* with masked pixels' report.txt)" -eq 5 ]
+    [[ $(head -1 report.txt) == *' 128 masked by half' ]]
+}
+
 @test "options of the methods change what they say" {
     local image=$BATS_FILE_TMPDIR/image.h5
     specx-extract --method patch --precision double -w $grid -o a.h5 "$image"

@@ -261,7 +261,7 @@ static inline void dense_bundle(const scene *s, size_t fibre0, size_t nf, dense 
             }
         }
         for (size_t k = 0; k < nwave; k++) {
-            size_t i = k + pad, at = (fibre0 + f) * nwave + k;
+            size_t i = k + pad, row_of = fibre0 + f - s->o.first, at = row_of * nwave + k;
             double sum = 0.0;
             for (size_t j = 0; j < nb; j++)
                 sum += q[i * nb + j] * x[s0 + j];
@@ -270,7 +270,7 @@ static inline void dense_bundle(const scene *s, size_t fibre0, size_t nf, dense 
             for (long d = 0; d < ny; d++) {
                 long row = (long)i + d - ny / 2;
                 if (row >= 0 && row < (long)nb)
-                    out->resolution[((fibre0 + f) * (size_t)ny + (size_t)d) * nwave + k] =
+                    out->resolution[(row_of * (size_t)ny + (size_t)d) * nwave + k] =
                         q[(size_t)row * nb + i] / norm[row];
             }
         }
@@ -298,7 +298,7 @@ static inline void compare(const scene *s, double limit, const char *what)
     if (!d.flux || !d.ivar || !d.resolution || a.status != SPX_OK || p.status != SPX_OK)
         return;
     for (size_t f = 0; f < s->o.nspec; f += s->o.bundle_size)
-        dense_bundle(s, f, f + s->o.bundle_size < s->o.nspec ? s->o.bundle_size : s->o.nspec - f, &d);
+        dense_bundle(s, s->o.first + f, f + s->o.bundle_size < s->o.nspec ? s->o.bundle_size : s->o.nspec - f, &d);
     for (size_t i = 0; i < n; i++) {
         size_t f = i / nw, k = i % nw;
         fraction = fmax(fraction, fabs(a.frame.pixmask_fraction[i] - p.frame.pixmask_fraction[i]));

@@ -1,0 +1,49 @@
+/* frame_dense IMAGE.h5 TOLERANCE FIRST,COUNT,WMIN,WMAX...: parts of an image, fibres FIRST .. FIRST+COUNT-1 as a bundle
+ * of their own (FIRST a multiple of COUNT) and wavelengths WMIN .. WMAX, extracted as whole traces and by dense algebra
+ * from the same equations. Exit status 1 where flux (in units of its error), inverse variance (relative) or resolution
+ * differ by more than TOLERANCE, which is that of the extraction too. Prints for each part its bins, those with masked
+ * pixels, and those that have lost more than half of their light. */
+#include <hdf5.h>
+#include <stdlib.h>
+
+#include "../kernels/extract_scene.h"
+#include "blocks/io.h"
+
+static void part(scene *s, const char *what)
+{
+    s->o.wave_step = spx_extract_nwave(&s->o);
+    compare(s, s->o.tolerance, what);
+    result r = extract(s, 0, what);
+    size_t some = 0, most = 0;
+    for (size_t i = 0; r.status == SPX_OK && i < r.counts.nbin; i++) {
+        some += r.frame.pixmask_fraction[i] > 0.01;
+        most += r.frame.pixmask_fraction[i] > 0.5;
+    }
+    printf("%s: %zu bins, %zu with masked pixels, %zu masked by half\n", what, r.counts.nbin, some, most);
+    spx_frame_free(&r.frame);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4)
+        return 2;
+    spx_err e = {0};
+    scene s = {.psf = spx_alloc(1, sizeof *s.psf, &e), .o = spx_extract_trace_defaults()};
+    hid_t file = H5Fopen(argv[1], H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (!s.psf || file < 0 || spx_image_read_pixels(file, &s.image, &e) != SPX_OK ||
+        spx_psf_read(file, s.psf, &e) != SPX_OK) {
+        (void)fprintf(stderr, "%s: %s\n", argv[1], e.msg);
+        return 3;
+    }
+    H5Fclose(file);
+    s.o.dw = 0.8;
+    s.o.tolerance = atof(argv[2]);
+    for (int i = 3; i < argc; i++) {
+        if (sscanf(argv[i], "%zu,%zu,%lf,%lf", &s.o.first, &s.o.nspec, &s.o.wmin, &s.o.wmax) != 4)
+            return 2;
+        s.o.bundle_size = s.o.nspec;
+        part(&s, argv[i]);
+    }
+    free_scene(&s);
+    return failures != 0;
+}
