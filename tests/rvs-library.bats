@@ -45,6 +45,37 @@ recover() {
     done
 }
 
+@test "rvs-fit: of templates that have components it needs no others" {
+    any_library "$SEED" 2 grid library.h5 stars.h5 >truth
+    rvs-template -q -s a:5020:5180:0.4:FWHM=1.6 --library-resolution none --log-param none -o t.h5 library.h5
+    rvs-fit -q --reproducible --npoly 5 -t t.h5 -o good.h5 stars.h5
+    h5edit t.h5 set /templates/a/lnflux 4321 nan
+    rvs-fit -q --reproducible --npoly 5 -t t.h5 -o rv.h5 stars.h5
+    h5diff good.h5 rv.h5 /rvfit
+    fails_with 3 '*t.h5:/templates/a/lnflux: element 4321 is not finite*' \
+        rvs-fit --interpolator grid -t t.h5 -o x.h5 stars.h5
+}
+
+@test "rvs-template, rvs-fit: names of parameters that are the same, are missing, or are those of other columns" {
+    any_library "$SEED" 2 grid library.h5 stars.h5 >truth
+    h5edit library.h5 strings /library/parname mass,mass
+    fails_with 3 '*library.h5:/library/parname: parameters 0 and 1 are both called mass: rename one*' \
+        rvs-template -s a:5020:5180:0.4:FWHM=1.6 -o t.h5 library.h5
+    h5edit library.h5 strings /library/parname 'mass, '
+    fails_with 3 '*library.h5:/library/parname: parameter 1 has no name*' \
+        rvs-template -s a:5020:5180:0.4:FWHM=1.6 -o t.h5 library.h5
+    # names that differ in capitals only, and those of other columns
+    h5edit library.h5 strings /library/parname mass,Mass
+    rvs-template -q -s a:5020:5180:0.4:FWHM=1.6 --library-resolution none --log-param none -o t.h5 library.h5
+    rvs-fit -q --npoly 5 -t t.h5 -o rv.h5 stars.h5
+    h5check rv.h5
+    [[ $(h5table --csv rv.h5 | head -1) == *,MASS,MASS_ERR,PAR_MASS,PAR_MASS_ERR,* ]]
+    h5edit library.h5 strings /library/parname chisq_tot,vrad_err
+    rvs-template -q -f -s a:5020:5180:0.4:FWHM=1.6 --library-resolution none --log-param none -o t.h5 library.h5
+    rvs-fit -q -f --npoly 5 -t t.h5 -o rv.h5 stars.h5
+    [[ $(h5table --csv rv.h5 | head -1) == *,PAR_CHISQ_TOT,PAR_CHISQ_TOT_ERR,PAR_VRAD_ERR,PAR_VRAD_ERR_ERR,* ]]
+}
+
 @test "rvs-template, rvs-fit: grids with holes" {
     for n in 1 2 3 4 5 6; do
         recover $n holes cubic grid nn

@@ -207,8 +207,8 @@ static spx_status make(const spx_stage *s, spx_input *in, const spx_library *lib
     spx_progress *progress = spx_progress_start(s->common.progress, "templates", "spectra", spx_template_units(job));
     spx_template_watch(job, progress);
     st = stream(in, lib, job, e);
-    if (st == SPX_OK)
-        st = spx_template_finish(job, t, report, e);
+    if (st == SPX_OK && (st = spx_template_finish(job, t, report, e)) == SPX_EINPUT)
+        spx_err_context(e, "%s:/library", in->name);
     spx_progress_end(progress);
     spx_template_free(job);
     return st;

@@ -69,7 +69,10 @@ static spx_status collect(qhT *qh, spx_setup *s, size_t dim, spx_err *e)
     }
     s->nsimplex = at;
     s->ncorner = dim + 1;
-    return at > 0 ? SPX_OK : spx_fail(e, SPX_EINPUT, "the parameters of %zu spectra span no volume", s->ntemp);
+    return at > 0 ? SPX_OK
+                  : spx_fail(e, SPX_EINPUT,
+                             "the parameters of %zu spectra span no volume: leave out those that follow from others",
+                             s->ntemp);
 }
 
 static spx_status triangulate(spx_setup *s, size_t dim, double *x, spx_err *e)
@@ -111,7 +114,7 @@ spx_status spx_template_simplex(spx_setup *s, spx_err *e)
             if (s->parlog[p] && !(v > 0))
                 return spx_fail(e, SPX_EINPUT,
                                 "parameter %.31s is %g in some spectrum, so that it has no logarithm: do not map it to "
-                                "log10",
+                                "log10 (--log-param)",
                                 s->parname[p], v);
             v = s->parlog[p] ? log10(v) : v;
             lo[p] = fmin(lo[p], v);
@@ -121,7 +124,8 @@ spx_status spx_template_simplex(spx_setup *s, spx_err *e)
             par[dim++] = p;
     }
     if (dim == 0)
-        return spx_fail(e, SPX_EINPUT, "all spectra of the library have the same parameters");
+        return spx_fail(e, SPX_EINPUT,
+                        "all spectra of the library have the same parameters: a fit needs different ones");
     if (!s->filled)
         s->filled = spx_alloc(s->ntemp, sizeof *s->filled, e);
     double *x = spx_alloc2(s->ntemp, dim, sizeof *x, e);

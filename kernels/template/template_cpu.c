@@ -97,19 +97,22 @@ void spx_template_free(spx_template_job *job)
 static spx_status check_library(const spx_template_library *lib, const spx_template_config *cfg, spx_err *e)
 {
     if (lib->nwave < 2 || lib->ntemp < 1 || lib->ntemp > INT32_MAX)
-        return spx_fail(e, SPX_EINPUT, "a library of %zu spectra with %zu samples is of no use", lib->ntemp,
+        return spx_fail(e, SPX_EINPUT,
+                        "a library of %zu spectra with %zu samples is of no use: two samples are the least", lib->ntemp,
                         lib->nwave);
     if (lib->npar < 1 || lib->npar > SPX_MAX_PAR)
         return spx_fail(e, SPX_EINPUT, "the library has %zu parameters, 1 to %d are possible", lib->npar, SPX_MAX_PAR);
     for (size_t k = 0; k < lib->nwave; k++) {
         double w = lib->wavelength[k];
         if (!(w > 0 && w < 1e9) || (k && !(w > lib->wavelength[k - 1])))
-            return spx_fail(e, SPX_EINPUT, "the library's wavelengths do not increase at sample %zu (%g Angstrom)", k,
-                            w);
+            return spx_fail(e, SPX_EINPUT,
+                            "the library's wavelengths do not increase at sample %zu (%g Angstrom): sort the samples",
+                            k, w);
     }
     for (size_t k = 0; k < lib->ntemp * lib->npar; k++)
         if (!isfinite(lib->params[k]))
-            return spx_fail(e, SPX_EINPUT, "parameter %.31s of spectrum %zu of the library is not finite",
+            return spx_fail(e, SPX_EINPUT,
+                            "parameter %.31s of spectrum %zu of the library is not finite: leave the spectrum out",
                             lib->parname[k % lib->npar], k / lib->npar);
     if (cfg->nsetup < 1)
         return spx_fail(e, SPX_EUSAGE, "no setup is given");

@@ -20,6 +20,16 @@ static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)
         for (size_t k = strlen(lib->parname[i]); k > 0 && lib->parname[i][k - 1] == ' '; k--)
             lib->parname[i][k - 1] = '\0';
     }
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        if (lib->parname[i][0] == '\0')
+            st = spx_fail(e, SPX_EINPUT, "%s:/library/parname: parameter %zu has no name: give it one",
+                          spx_h5_filename(file), i);
+        for (size_t k = 0; k < i && st == SPX_OK; k++)
+            if (strcmp(lib->parname[i], lib->parname[k]) == 0)
+                st = spx_fail(e, SPX_EINPUT,
+                              "%s:/library/parname: parameters %zu and %zu are both called %s: rename one",
+                              spx_h5_filename(file), k, i, lib->parname[i]);
+    }
     spx_free(names);
     return st;
 }

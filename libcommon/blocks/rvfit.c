@@ -11,12 +11,45 @@
 #include "blocks/io.h"
 #include "h5/h5io.h"
 
-/* Column of the table for a parameter of the templates: DESI's names where it has them. */
-static void column_name(const char *par, char *out, size_t size)
+enum { COLUMN = 48 };
+
+static void column_name(const char (*par)[32], size_t k, char out[COLUMN]);
+
+/* Is there a column of that name without parameter k? */
+static int is_taken(const char *name, const char (*par)[32], size_t k)
 {
-    (void)snprintf(out, size, "%s", strcmp(par, "alpha") == 0 ? "ALPHAFE" : par);
-    for (char *c = out; *c != '\0'; c++)
-        *c = (char)toupper((unsigned char)*c);
+    static const char *const fixed[] = {
+        "TARGETID", "EXPID",     "FIBER",     "TARGET_RA", "TARGET_DEC", "REF_ID",   "REF_CAT",   "OBJTYPE",    "VRAD",
+        "VRAD_ERR", "VRAD_SKEW", "VRAD_KURT", "VRAD_CCF",  "VRAD_ALT",   "VSINI",    "VSINI_ERR", "DCHISQ_ALT", "COVAR",
+        "NEG2LOGL", "NPIX_TOT",  "NREJECT",   "NITER",     "SUCCESS",    "RVS_WARN", "NEXP"};
+    int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        yes |= strcmp(name, fixed[i]) == 0;
+    for (size_t j = 0; j < k && !yes; j++) {
+        char other[COLUMN], error[COLUMN + 4];
+        column_name(par, j, other);
+        (void)snprintf(error, sizeof error, "%s_ERR", other);
+        yes = strcmp(name, other) == 0 || strcmp(name, error) == 0;
+    }
+    return yes;
+}
+
+/* Column of the table for parameter k of the templates: DESI's names where it has them, else its own in capitals, and
+ * PAR_ before it, and a number behind, where there is a column of that name. */
+static void column_name(const char (*par)[32], size_t k, char out[COLUMN])
+{
+    const char *name = strcmp(par[k], "alpha") == 0 ? "ALPHAFE" : par[k];
+    (void)snprintf(out, COLUMN, "%s", name);
+    for (int again = 1;; again++) {
+        for (char *c = out; *c != '\0'; c++)
+            *c = (char)toupper((unsigned char)*c);
+        if (!is_taken(out, par, k))
+            return;
+        if (again == 1)
+            (void)snprintf(out, COLUMN, "PAR_%s", name);
+        else
+            (void)snprintf(out, COLUMN, "PAR_%s_%d", name, again);
+    }
 }
 
 /* A column of doubles: element i is at byte `offset` of star i. */
@@ -54,8 +87,8 @@ static spx_status add_parameters(spx_table *t, const spx_rvfit *r, double *tmp, 
 {
     spx_status st = SPX_OK;
     for (size_t k = 0; k < r->npar && st == SPX_OK; k++) {
-        char name[48], err[56];
-        column_name(r->parname[k], name, sizeof name);
+        char name[COLUMN], err[COLUMN + 8];
+        column_name(r->parname, k, name);
         (void)snprintf(err, sizeof err, "%s_ERR", name);
         const char *unit = strcmp(name, "TEFF") == 0 ? "K" : "";
         st = add_f64(t, r, name, unit, AT(par) + k * sizeof(double), tmp, e);
@@ -234,11 +267,11 @@ spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setu
     double *column = spx_alloc(t->nrow, sizeof *column, e);
     st = match == NULL || column == NULL ? SPX_EIO : match_rows(t, s->fibermap, s->nspec, match, e);
     for (size_t q = 0; q < nq && st == SPX_OK; q++) {
-        char name[40] = "VRAD";
+        char name[COLUMN] = "VRAD";
         if (q == 1)
             (void)snprintf(name, sizeof name, "VSINI");
         else if (q > 1)
-            column_name(setup->parname[q - 2], name, sizeof name);
+            column_name(setup->parname, q - 2, name);
         int have = spx_table_find(t, name) >= 0;
         if (have || q == 0)
             st = spx_table_get_f64(t, name, column, e);

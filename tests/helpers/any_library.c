@@ -1,8 +1,8 @@
 /* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA: a library of NPAR parameters, and six stars of the same
  * formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of any kind. Names, ranges
  * and nodes of the parameters are random; some are such that ln flux depends on their logarithm. holes: some of
- * the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an LSF of FWHM 1.6 Angstrom, signal-to-noise
- * ratio 100.
+ * the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an LSF of FWHM 1.6 Angstrom,
+ * signal-to-noise ratio 100.
  *
  * Standard output: names of the parameters that are to be mapped, separated by commas, or none; the columns VRAD and
  * NAME of rvs-fit, with commas; how far off each may be beside its error, 0.02 of a range; then the truth, a line a
@@ -66,6 +66,8 @@ static void draw_parameters(library *l)
         l->name[p][0] = (char)('a' + (int)p); /* they differ */
         for (size_t k = 1; k <= length; k++)
             l->name[p][k] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"[(size_t)between(0, 63)];
+        if (p + 1 == l->npar && uniform() < 0.4)
+            strcpy(l->name[p], "vsini"); /* has a column of that name */
         l->mapped[p] = uniform() < 0.4;
         l->lo[p] = l->mapped[p] ? between(-3, 4) : between(-1, 1) * pow(10, between(-2, 5));
         l->hi[p] = l->mapped[p] ? l->lo[p] + between(0.2, 1.5) : l->lo[p] + pow(10, between(-2, 4));
@@ -196,7 +198,7 @@ int main(int argc, char **argv)
         }
     printf("%s\nVRAD", *comma ? "" : "none");
     for (size_t p = 0; p < l.npar; p++) {
-        printf(",");
+        printf(strcmp(l.name[p], "vsini") == 0 ? ",PAR_" : ",");
         for (const char *c = l.name[p]; *c; c++)
             putchar(toupper((unsigned char)*c));
     }

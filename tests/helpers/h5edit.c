@@ -3,6 +3,7 @@
  *     fill PATH VALUE          all elements of a numeric dataset (nan and inf too)
  *     set PATH INDEX VALUE     one element, counted through all dimensions
  *     twin PATH DIM FROM TO    slice TO along dimension DIM becomes that at FROM
+ *     strings PATH TEXT,TEXT   replace a dataset by one of these texts
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
  *     attr PATH NAME TEXT      a text attribute
  *     delete-attr PATH NAME    remove an attribute
@@ -77,6 +78,20 @@ static int reshape(hid_t file, const char *path, const char *shape)
     return set >= 0 && H5Dclose(set) >= 0;
 }
 
+static int strings(hid_t file, const char *path, const char *text)
+{
+    enum { SIZE = 32, MOST = 16 };
+    char v[MOST][SIZE];
+    size_t n = 0;
+    memset(v, ' ', sizeof v);
+    for (const char *p = text; n < MOST && *p != '\0'; n++) {
+        const size_t length = strcspn(p, ",");
+        memcpy(v[n], p, length < SIZE ? length : SIZE);
+        p += length + (p[length] == ',');
+    }
+    return H5Ldelete(file, path, H5P_DEFAULT) >= 0 && spx_h5_write_strings(file, path, SIZE, n, v[0], NULL) == SPX_OK;
+}
+
 /* Runs the command at argv[0]; number of words that it took, 0 when it failed. */
 static int command(hid_t file, int argc, char **argv)
 {
@@ -91,6 +106,8 @@ static int command(hid_t file, int argc, char **argv)
                     strtoull(argv[4], NULL, 10))
                    ? 5
                    : 0;
+    if (argc >= 3 && strcmp(argv[0], "strings") == 0)
+        return strings(file, argv[1], argv[2]) ? 3 : 0;
     if (argc >= 3 && strcmp(argv[0], "shape") == 0)
         return reshape(file, argv[1], argv[2]) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "attr") == 0)
