@@ -322,7 +322,7 @@ enum { SLOTS = 4, BESIDE = 4, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1
 struct slot {
     cudaStream_t stream, beside[BESIDE];
     cudaEvent_t forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
-    char *staging; /* page-locked, [CHUNKS][CHUNK_BYTES] */
+    char *staging; /* page-locked, [CHUNKS][CHUNK_BYTES]; NULL until it is needed */
     char *table;   /* page-locked: small tables, to and fro */
     size_t ntable; /* its bytes */
     double seconds[STEPS];

@@ -179,6 +179,13 @@ void fold_on_host(float *to, const float *ivar, const uint32_t *mask, size_t n, 
         to[i] = mask[i] != 0 && ivar[i] >= 0.0f && ivar[i] <= FLT_MAX ? 0.0f : ivar[i];
 }
 
+spx_status need_staging(slot *s, spx_err *e)
+{
+    if (!s->staging)
+        TRY(cudaMallocHost((void **)&s->staging, (size_t)CHUNKS * CHUNK_BYTES));
+    return SPX_OK;
+}
+
 /* From the beginning of a block of the host; else through the staging memory of all slots, before any of them needs it.
  * With mask: `from` is ivar, and its mask goes with it. */
 spx_status push(context *c, const void *to, const void *from, const uint32_t *mask, size_t n, int *turn, int nthreads,
@@ -191,6 +198,7 @@ spx_status push(context *c, const void *to, const void *from, const uint32_t *ma
     for (size_t at = 0; at < n; at += CHUNK_BYTES, *turn = (*turn + 1) % (SLOTS * CHUNKS)) {
         const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
         slot *s = &c->slots[*turn % SLOTS];
+        PASS(need_staging(s, e));
         char *chunk = s->staging + (size_t)(*turn / SLOTS) * CHUNK_BYTES;
         cudaEvent_t empty = s->chunk[*turn / SLOTS];
         TRY(cudaEventSynchronize(empty));
@@ -214,6 +222,7 @@ spx_status pull(slot *s, void *to, bool direct, const void *from, size_t n, int 
         return SPX_OK;
     }
     const size_t nchunk = (n + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    PASS(need_staging(s, e));
     for (size_t i = 0; i < nchunk + CHUNKS - 1; i++) {
         if (i < nchunk) {
             const size_t at = i * CHUNK_BYTES, part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
@@ -427,7 +436,7 @@ void free_context(context *c)
     delete c;
 }
 
-/* Streams, events and staging memory of a new context. */
+/* Streams and events of a new context. */
 spx_status fill_context(context *c, int device, spx_err *e)
 {
     const auto stream = [&](cudaStream_t *to, int priority) {
@@ -458,7 +467,6 @@ spx_status fill_context(context *c, int device, spx_err *e)
             TRY(event(&v));
         for (cudaEvent_t &v : s->step)
             TRY(cudaEventCreate(&v));
-        TRY(cudaMallocHost((void **)&s->staging, (size_t)CHUNKS * CHUNK_BYTES));
     }
     return SPX_OK;
 }
@@ -662,12 +670,17 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     const work &k = all.k;
     if (c->constants != f.l) {
         c->constants.reset();
-        PASS(push(c, k.coeff, p->coeff, NULL, ncoeff * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.bp, p->bp, NULL, p->nbin * psf->ndeg * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.xcoef, psf->x.coef, NULL, psf->nspec * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.ycoef, psf->y.coef, NULL, psf->nspec * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.bx, p->bx, NULL, p->nbin * psf->x.ncoef * sizeof(double), &turn, nthreads, e));
-        PASS(push(c, k.by, p->by, NULL, p->nbin * psf->y.ncoef * sizeof(double), &turn, nthreads, e));
+        const struct {
+            const double *to, *from;
+            size_t n;
+        } constants[] = {{k.coeff, p->coeff, ncoeff},
+                         {k.bp, p->bp, p->nbin * psf->ndeg},
+                         {k.xcoef, psf->x.coef, psf->nspec * psf->x.ncoef},
+                         {k.ycoef, psf->y.coef, psf->nspec * psf->y.ncoef},
+                         {k.bx, p->bx, p->nbin * psf->x.ncoef},
+                         {k.by, p->by, p->nbin * psf->y.ncoef}};
+        for (const auto &v : constants)
+            TRY(cudaMemcpyAsync((void *)v.to, v.from, v.n * sizeof(double), cudaMemcpyHostToDevice, c->upload));
         TRY(cudaStreamSynchronize(c->upload));
         c->constants = f.l;
     }

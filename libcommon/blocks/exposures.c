@@ -544,8 +544,10 @@ static void store(void *ctx, void *item)
 {
     const queue_run *r = ctx;
     spx_exposure *x = item;
+    enum { FEW = 2 }; /* one converts while the other has the file's lock */
+    const long threads = r->q->s->common.threads;
     if (x->st == SPX_OK && !x->left)
-        x->st = spx_product_store(x->product, (int)r->q->s->common.threads, &x->e);
+        x->st = spx_product_store(x->product, threads < FEW ? (int)threads : FEW, &x->e);
 }
 
 static void publish(void *ctx, void *item)
