@@ -127,6 +127,6 @@ void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick)
         if (w->first[ia] < w->first[ia + 1])
             add_arm(w, ia);
     for (size_t i = 0; i < c->nlag; i++)
-        spx_rv_pick_best(&set, r->chi, i, &w->curve[i], &r->best_entry[i]);
-    spx_rv_pick_starts(&set, r->chi, w->curve, r->best_entry, pick);
+        spx_rv_pick_best(&set, r->chi, i, &r->best[i], &r->best_entry[i]);
+    spx_rv_pick_starts(&set, r->chi, r->best, r->best_entry, pick);
 }

@@ -52,6 +52,17 @@ static spx_status cpu_values(void *state, size_t n, spx_rv_ws *const *w, const d
     return SPX_OK;
 }
 
+static spx_status cpu_survey(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
+{
+    (void)state;
+    (void)e;
+    for (size_t k = 0; k < n; k++) {
+        templates_at(w[k], x[k]);
+        spx_rv_survey(w[k]);
+    }
+    return SPX_OK;
+}
+
 static spx_status cpu_models(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
 {
     (void)state;
@@ -75,6 +86,7 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .correlate = cpu_correlate,
                            .eval = cpu_eval,
                            .values = cpu_values,
+                           .survey = cpu_survey,
                            .models = cpu_models};
 }
 

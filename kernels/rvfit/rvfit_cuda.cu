@@ -400,13 +400,8 @@ class engine
         spx::check(cudaGetLastError(), "launch");
         spx_rv_pick *found = host_pick_.need(n);
         to_host(found, picks, n);
-        float *data = host_float_.need(n * nlag);
-        to_host(data, curve, n * nlag);
         wait();
-        for (size_t k = 0; k < n; k++) {
-            pick[k] = found[k];
-            memcpy(w[k]->curve, data + k * nlag, nlag * sizeof *data);
-        }
+        std::copy_n(found, n, pick);
     }
 
     void eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
@@ -960,8 +955,8 @@ struct worker {
     spx_rv_group *group;
 
     worker(const spx_rv_ctx *c, const shared *s, size_t most, int threads)
-        : computes(c, s, threads), table{&computes,        threads,     most,          engine_load,
-                                         engine_correlate, engine_eval, engine_values, engine_models}
+        : computes(c, s, threads), table{&computes,   threads,       most,    engine_load,  engine_correlate,
+                                         engine_eval, engine_values, nullptr, engine_models}
     {
         spx_err e = {};
         group = spx_rv_group_new(c, &table, most, &e);

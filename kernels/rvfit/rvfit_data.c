@@ -41,6 +41,7 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
              (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
              (r->clag = spx_alloc2(c->maxnccf, c->nlag, sizeof *r->clag, e)) &&
              (r->chi = spx_alloc2(ntemp, c->nlag, sizeof *r->chi, e)) &&
+             (r->best = spx_alloc(c->nlag, sizeof *r->best, e)) &&
              (r->best_entry = spx_alloc(c->nlag, sizeof *r->best_entry, e));
     }
     if (ok)
@@ -79,6 +80,7 @@ void spx_rv_room_free(spx_rv_room *r)
     spx_free(r->cprod);
     spx_free(r->clag);
     spx_free(r->chi);
+    spx_free(r->best);
     spx_free(r->best_entry);
     *r = (spx_rv_room){0};
 }
@@ -109,8 +111,7 @@ static int need_pieces(spx_rv_ws *w, size_t n, spx_err *e)
 spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e)
 {
     *w = (spx_rv_ws){.ctx = c, .room = r};
-    if (!need_pieces(w, c->narm, e) ||
-        (c->maxccf > 0 && (w->curve = spx_alloc(c->nlag, sizeof *w->curve, e)) == NULL)) {
+    if (!need_pieces(w, c->narm, e) || (w->survey = spx_alloc(c->nsurvey, sizeof *w->survey, e)) == NULL) {
         spx_rv_ws_free(w);
         return SPX_EIO;
     }
@@ -128,7 +129,7 @@ void spx_rv_ws_free(spx_rv_ws *w)
         spx_free(d->band);
     }
     spx_free(w->piece);
-    spx_free(w->curve);
+    spx_free(w->survey);
     *w = (spx_rv_ws){0};
 }
 
@@ -319,7 +320,6 @@ int spx_rv_load(spx_rv_ws *w, size_t star)
     w->room->owner = NULL;
     w->npix = 0;
     w->neval = 0;
-    w->has_curve = 0;
     if (!need_pieces(w, c->narm * (end - begin), &w->err))
         return 0;
     for (size_t i = 0; i < c->narm; i++) {

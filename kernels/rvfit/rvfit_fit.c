@@ -218,9 +218,29 @@ static void covariance(const spx_rv_ctx *c, const double *x, const double *grad,
 
 /* ---- profile in velocity ---- */
 
+/* Surveys of n stars at x[k], n <= together, where the engine has a way of its own for them. */
+static spx_status survey_all(spx_rv_group *g, size_t n, spx_rv_profile *p, spx_err *e)
+{
+    size_t m = 0;
+    for (size_t k = 0; k < n && g->engine->survey; k++)
+        if (p[k].step == SPX_RV_SURVEY) {
+            g->part[m] = &g->ws[p[k].w->slot];
+            g->part_of[m] = k;
+            memcpy(g->at[m++], p[k].x, sizeof g->at[m]);
+        }
+    spx_status st =
+        m == 0 ? SPX_OK : g->engine->survey(g->engine->state, m, g->part, (const double(*)[SPX_MAX_FIT])g->at, e);
+    for (size_t k = 0; k < m && st == SPX_OK; k++)
+        spx_rv_profile_take(&p[g->part_of[k]], NULL, g->part[k]->survey);
+    return st;
+}
+
 /* Profiles of n stars at x[k], n <= together, until all are done. */
 static spx_status profiles(spx_rv_group *g, size_t n, spx_rv_profile *p, spx_err *e)
 {
+    spx_status surveyed = survey_all(g, n, p, e);
+    if (surveyed != SPX_OK)
+        return surveyed;
     for (;;) {
         size_t m = 0, total = 0;
         for (size_t k = 0; k < n; k++)
@@ -519,8 +539,6 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_ws *const *w, c
     for (size_t k = 0; k < n; k++) {
         int have = given[k] && isfinite(given[k][0]);
         w[k]->ccf_entry = -1;
-        w[k]->has_curve = 0;
-        w[k]->nother = 0;
         v_ccf[k] = NAN;
         nstart[k] = 0;
         if (c->maxccf > 0 && c->nlag > 0 && (c->opt->keep_ccf || !(have || c->opt->brute))) {
@@ -532,12 +550,9 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_ws *const *w, c
     for (size_t k = 0; k < m && st == SPX_OK; k++) {
         size_t j = g->part_of[k];
         const spx_rv_pick *p = &g->pick[k];
-        w[j]->has_curve = p->n > 0;
         if (p->n == 0)
             continue;
         w[j]->ccf_entry = p->entry[0];
-        w[j]->nother = p->nother;
-        memcpy(w[j]->other, p->other, sizeof p->other);
         v_ccf[j] = p->v[0];
         for (; nstart[j] < (size_t)p->n; nstart[j]++)
             entry_start(c, p->entry[nstart[j]], p->v[nstart[j]], &start[j][nstart[j]]);

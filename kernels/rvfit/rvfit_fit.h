@@ -14,7 +14,7 @@ typedef struct {
     size_t together; /* stars whose profiles and models are computed side by side */
     /* The stars w[n] have new data, from spx_rv_load() or spx_rv_reject(). NULL: nothing to be done. */
     spx_status (*load)(void *state, size_t n, spx_rv_ws *const *w, spx_err *e);
-    /* Cross-correlation: starts into pick[n], and w[k]->curve. */
+    /* Cross-correlation: starts into pick[n]. */
     spx_status (*correlate)(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e);
     /* Objective with derivatives of star k at x[k], seen from cell[k] of the grid (NULL: the one that it is in; all
      * of them NULL: so are all). */
@@ -24,6 +24,8 @@ typedef struct {
      * most `together`. */
     spx_status (*values)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
                          const size_t *first, const double *v, double *f, spx_err *e);
+    /* w[k]->survey with the templates of x[k]; NULL: values() does as well. n as above. */
+    spx_status (*survey)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
     /* Model and chi^2 of all pieces (spx_rv_data) at x[k], n as above. */
     spx_status (*models)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
 } spx_rv_engine;
@@ -57,6 +59,7 @@ spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *
 
 /* Errors of v, and the best other minimum along v, of one star (rvfit_profile.c): what is known, and what is to be
  * looked at next. */
+enum { SPX_RV_MAX_OTHER = 3 };
 typedef struct {
     double v, f, half; /* half: distance of the points on both sides that are looked at; 0: done */
 } spx_rv_other;
@@ -65,12 +68,11 @@ typedef struct {
     const spx_rv_ws *w;
     const double *x;
     double f0, sigma;
-    enum { SPX_RV_SCAN, SPX_RV_WIDE, SPX_RV_NARROW, SPX_RV_OTHER, SPX_RV_DONE } step;
-    int round, far;
-    double grid, lo, hi; /* velocities of the moments: x[0] + i grid within lo ... hi */
+    enum { SPX_RV_SURVEY, SPX_RV_WIDE, SPX_RV_NARROW, SPX_RV_OTHER, SPX_RV_DONE } step;
+    int round, far, known; /* far: there is weight beyond the profile; known: other minima have been looked at */
+    double grid, lo, hi;   /* velocities of the moments: x[0] + i grid within lo ... hi */
     double err, skew, kurt;
     double best, lower; /* objective, and the velocity where that is: below the minimum, or x[0] */
-    int scanned;        /* they are from a scan, not from the cross-correlation */
     size_t nother;
     spx_rv_other other[SPX_RV_MAX_OTHER]; /* velocities where another minimum may be */
 } spx_rv_profile;
@@ -83,8 +85,7 @@ size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v);
 /* The objective there. */
 void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f);
 /* The best other minimum along v with all other quantities held, farther than SPX_RV_FAR, and how much higher it is;
- * NaN: none. Sought from the lowest other minima of the cross-correlation with the best template,
- * or of a scan. */
+ * NaN: none. Sought from the lowest other minima of a survey of the whole range (rvfit_survey.c). */
 void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above);
 
 typedef struct spx_rv_group spx_rv_group;

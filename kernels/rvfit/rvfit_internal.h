@@ -14,10 +14,11 @@
 #include "rvfit/rvfit_pick.h"
 
 enum {
-    SPX_RV_LANES = 8,  /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
-    SPX_RV_TILE = 32,  /* pixels of a tile of the principal components */
-    SPX_RV_LARGE = 8,  /* components that are summed in double precision: what follows is small */
-    SPX_RV_BATCH = 16, /* stars that advance together */
+    SPX_RV_LANES = 8,   /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
+    SPX_RV_TILE = 32,   /* pixels of a tile of the principal components */
+    SPX_RV_LARGE = 8,   /* components that are summed in double precision: what follows is small */
+    SPX_RV_BLOCK = 256, /* most pixels of a block of a survey */
+    SPX_RV_BATCH = 16,  /* stars that advance together */
     SPX_RV_MAX_NODE = 1 << (2 * SPX_MAX_PAR), /* templates that a cubic interpolation takes */
     SPX_MAX_NDIAG = 129                       /* diagonals of a resolution matrix */
 };
@@ -43,6 +44,9 @@ typedef struct {
                    const double *m, size_t nlane, int slope, double *t, size_t stride);
     void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t);
+    /* gram (as below) of the first npix pixels with a continuum that is linear in blocks (rvfit_lanes.h). */
+    void (*survey)(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
+                   const double *y, const double *weight, const double *data, double *gram);
     /* gram: S'S and, as row np, S'D, packed. n: stride from here on. */
     void (*normal)(size_t n, size_t np, const double *basis, const double *t, const double *ie, const double *flux,
                    double *gram);
@@ -82,6 +86,8 @@ typedef struct {
      * out. */
     size_t nccf, nshort; /* components; length of the inverse transform, nfreq = nshort/2 + 1 */
     float *ccf_comp, *ccf_coef;
+    size_t per;        /* pixels of a block of a survey of velocities; 0: the objective itself is surveyed */
+    double *line;      /* [blocks][2][SPX_RVFIT_MAX_POLY] value and slope of the basis in each (rvfit_survey.c) */
     size_t *lag_at;    /* [nlag] first of four samples of the inverse transform, and their weights */
     float *lag_weight; /* [nlag][4] */
     int32_t *rebin_at; /* [nwave of the set] sample k lies between pixels rebin_at[k], -1: none, and the next, at */
@@ -115,7 +121,9 @@ typedef struct {
     size_t maxband;                                     /* of a piece, elements of its resolution matrix */
     size_t ccf_stride;                                  /* between arms, of transforms: keeps FFTW's alignment */
     double lag_v0, lag_step;                            /* common velocity grid of the cross-correlation */
-    int32_t *ccf_kind;                                  /* [entries of the set] as in spx_rv_set */
+    size_t nsurvey; /* velocities of a survey, c->lo[0] + i survey_step in km/s; 0: there is none */
+    double survey_step;
+    int32_t *ccf_kind; /* [entries of the set] as in spx_rv_set */
 } spx_rv_ctx;
 
 struct spx_rvfit_plan {
@@ -164,7 +172,8 @@ typedef struct {
     fftwf_complex *cs, *civ, *cprod;
     float *clag;         /* [nccf][nlag] */
     float *chi;          /* [entries][nlag] chi^2 less what is common to all */
-    int32_t *best_entry; /* [nlag] */
+    float *best;         /* [nlag] the least of all entries */
+    int32_t *best_entry; /* [nlag] whose it is */
 } spx_rv_room;
 
 typedef struct {
@@ -182,12 +191,9 @@ typedef struct {
     size_t simplex;               /* this simplex */
     int clamped[SPX_MAX_PAR];     /* parameters of `prep` outside the templates' range */
     int32_t neval;
-    float *curve;      /* [nlag] least chi^2 of the cross-correlation at each velocity, of use when */
-    int has_curve;     /* the starts came from it */
+    double *survey;    /* [nsurvey] objective along v, or nearly so */
     int32_t ccf_entry; /* best of the cross-correlation set; -1: none */
-    int32_t nother;    /* its other minima */
-    double other[SPX_RV_MAX_OTHER];
-    spx_err err; /* set when memory ran out: the batch has failed */
+    spx_err err;       /* set when memory ran out: the batch has failed */
 } spx_rv_ws;
 
 /* A start: internal point, and the objective there where that was computed. */
@@ -246,6 +252,11 @@ double spx_rv_map(const spx_rv_ctx *c, size_t q, double p);
  * `sigma` internal units. */
 double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma);
 
+/* Velocities at which the objective is surveyed: steps of less than a pixel, all over the range. */
+spx_status spx_rv_survey_init(spx_rv_ctx *c, spx_err *e);
+/* w->survey with the templates in the workspace. */
+void spx_rv_survey(spx_rv_ws *w);
+
 /* Templates at x, seen from within `cell` (NULL: the one that x is in), and with `deriv` their derivatives. */
 void spx_rv_template(spx_rv_ws *w, const double *x, const size_t *cell, int deriv);
 /* Objective at velocity v and the templates in the workspace. */
@@ -270,7 +281,7 @@ typedef struct spx_rv_minimum {
 /* Pixels with more than this times the median error are not correlated. */
 #define SPX_RV_CCF_MAX_ERROR 10.0
 
-/* Starts from the cross-correlation of one star; its curve into w->curve. */
+/* Starts from the cross-correlation of one star. */
 void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick);
 spx_rv_set spx_rv_set_of(const spx_rv_ctx *c);
 /* Cross-correlation of one piece with an entry of the set, out[nlag]: what is taken off its chi^2. */

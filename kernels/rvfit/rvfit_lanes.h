@@ -298,6 +298,57 @@ static inline void products(size_t n, const double *x, const double *y, vd *sum)
     memcpy(sum, s, sizeof s);
 }
 
+/* The same for a continuum that is linear in each block of `per` pixels (a multiple of SPX_RV_LANES, at most
+ * SPX_RV_BLOCK): line[nblock][2][SPX_RVFIT_MAX_POLY] are value at the middle and slope of each function of the basis.
+ * weight[n] is 1/e^2, data[n] flux/e^2, both 0 beyond the last of the npix pixels; the template is linear between its
+ * own pixels y[nt]. gram as normal() leaves it. */
+static void survey(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
+                   const double *y, const double *weight, const double *data, double *gram)
+{
+    enum { M = SPX_RVFIT_MAX_POLY };
+    const size_t npad = (np + SPX_VL - 1) / SPX_VL * SPX_VL;
+    const double last = (double)nt - 1.000001;
+    double a[M][M] = {{0}}, b[M] = {0}, t[SPX_RV_BLOCK];
+    vd ramp;
+    for (size_t l = 0; l < SPX_VL; l++)
+        ramp[l] = (double)l - 0.5 * (double)(per - 1);
+    for (size_t i0 = 0; i0 < npix; i0 += per, line += 2 * M) {
+        const size_t m = npix - i0 < per ? npix - i0 : per;
+        for (size_t j = 0; j < m; j++) {
+            double at = place[i0 + j] + shift;
+            at = at > 0 ? at : 0;
+            at = at < last ? at : last;
+            int k = (int)at;
+            t[j] = y[k] + (at - (double)k) * (y[k + 1] - y[k]);
+        }
+        for (size_t j = m; j < per; j++)
+            t[j] = 0;
+        vd s0 = all(0), s1 = s0, s2 = s0, d0 = s0, d1 = s0;
+        for (size_t j = 0; j < m; j += SPX_VL) {
+            vd x = ramp + (double)j, tj = load(t + j), w = tj * tj * load(weight + i0 + j), wx = w * x;
+            vd d = tj * load(data + i0 + j);
+            s0 += w;
+            s1 += wx;
+            s2 += wx * x;
+            d0 += d;
+            d1 += d * x;
+        }
+        const double m0 = total(s0), m1 = total(s1), m2 = total(s2), e0 = total(d0), e1 = total(d1);
+        const double *value = line, *slope = line + M;
+        for (size_t k = 0; k < np; k++) {
+            const double g0 = m0 * value[k] + m1 * slope[k], g1 = m1 * value[k] + m2 * slope[k];
+            b[k] += e0 * value[k] + e1 * slope[k];
+            for (size_t l = 0; l < npad; l += SPX_VL)
+                store(&a[k][l], load(&a[k][l]) + g0 * load(value + l) + g1 * load(slope + l));
+        }
+    }
+    for (size_t k = 0; k < np; k++) {
+        for (size_t l = 0; l <= k; l++)
+            gram[spx_rv_packed(k, l)] = a[k][l];
+        gram[spx_rv_packed(np, k)] = b[k];
+    }
+}
+
 /* gram: lower triangle of S'S and S'D, packed: row np is D. */
 static void normal(size_t n, size_t np, const double *basis, const double *t, const double *ie, const double *flux,
                    double *gram)
@@ -390,6 +441,7 @@ static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .spline = spline,
                                            .sample = sample,
                                            .sample_one = sample_one,
+                                           .survey = survey,
                                            .normal = normal,
                                            .residual = residual,
                                            .curvature = curvature};

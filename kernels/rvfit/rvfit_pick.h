@@ -8,7 +8,7 @@
 
 #include "hostdevice.h"
 
-enum { SPX_RV_MAX_START = 6, SPX_RV_MAX_OTHER = 3 };
+enum { SPX_RV_MAX_START = 6 };
 
 /* Peaks closer than this are one, km/s. */
 #define SPX_RV_FAR 60.0
@@ -27,9 +27,6 @@ typedef struct {
     int32_t n, entry[SPX_RV_MAX_START];
     float chi[SPX_RV_MAX_START];
     double v[SPX_RV_MAX_START];
-    /* the lowest other minima of the first entry's chi^2, farther than SPX_RV_FAR from its lowest */
-    int32_t nother;
-    double other[SPX_RV_MAX_OTHER];
 } spx_rv_pick;
 
 /* Adds the start of entry t at lag i, refined by a parabola. */
@@ -60,37 +57,13 @@ SPX_HD void spx_rv_pick_best(const spx_rv_set *s, const float *chi, size_t i, fl
         }
 }
 
-/* The lowest minima of chi[nlag], one entry's, that are far from lag `top`, which is the lowest. */
-SPX_HD void spx_rv_pick_others(const spx_rv_set *s, const float *chi, size_t top, spx_rv_pick *p)
-{
-    float value[SPX_RV_MAX_OTHER];
-    p->nother = 0;
-    for (size_t i = 1; i + 1 < s->nlag; i++) {
-        double v = s->lag_v0 + (double)i * s->lag_step;
-        if (!(chi[i] < chi[i - 1] && chi[i] <= chi[i + 1]) ||
-            !(fabs(v - (s->lag_v0 + (double)top * s->lag_step)) > SPX_RV_FAR))
-            continue;
-        int32_t at = p->nother;
-        for (; at > 0 && chi[i] < value[at - 1]; at--)
-            if (at < SPX_RV_MAX_OTHER) {
-                value[at] = value[at - 1];
-                p->other[at] = p->other[at - 1];
-            }
-        if (at == SPX_RV_MAX_OTHER)
-            continue;
-        value[at] = chi[i];
-        p->other[at] = v;
-        p->nother += p->nother < SPX_RV_MAX_OTHER;
-    }
-}
-
 /* Several starts from chi^2 of all entries and lags: the best of all; the best with another template; then the best at
  * velocities that are far from all others. */
 SPX_HD void spx_rv_pick_starts(const spx_rv_set *s, const float *chi, const float *best, const int32_t *best_entry,
                                spx_rv_pick *p)
 {
     size_t nl = s->nlag, top = 0;
-    p->n = p->nother = 0;
+    p->n = 0;
     for (size_t i = 1; i < nl; i++)
         if (best[i] < best[top])
             top = i;
@@ -98,7 +71,6 @@ SPX_HD void spx_rv_pick_starts(const spx_rv_set *s, const float *chi, const floa
         return;
     int32_t first = best_entry[top];
     spx_rv_pick_add(s, chi, first, top, p);
-    spx_rv_pick_others(s, chi + (size_t)first * nl, top, p);
     /* Other templates near the best velocity: different parameters first, then another vsini. */
     size_t reach = (size_t)ceil(SPX_RV_FAR / s->lag_step), i0 = top > reach ? top - reach : 0;
     size_t i1 = top + reach < nl ? top + reach : nl - 1;

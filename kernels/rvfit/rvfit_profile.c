@@ -6,37 +6,11 @@
 #include "rvfit/rvfit_fit.h"
 
 enum { PROFILE_MAX = 8192, PROFILE_ROUNDS = 8, OTHER_ROUNDS = 8 };
-static const double SCAN_KMS = 10;   /* step of the scan for other velocities */
+static const double SCAN_KMS = 10;   /* step of a scan of the whole range, where errors are wide */
 static const double SCAN_DEPTH = 50; /* objective above the minimum beyond which a velocity has no weight */
-static const double CCF_DEPTH = 150; /* the same in chi^2 of the cross-correlation, which is approximate */
 /* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-6 with these. */
 static const double PROFILE_HALF = 7, PROFILE_STEPS = 1.5;
-static const double FINE = 0.25; /* of the first distance: that of the points from which a parabola is drawn */
-
-/* Is there weight at velocities farther from v0 than the profile reaches? Looked for where the cross-correlation does
- * not exclude it. Velocities into v unless NULL; returns how many. */
-static size_t scan_velocities(const spx_rv_profile *p, double *v)
-{
-    const spx_rv_ws *w = p->w;
-    const spx_rv_ctx *c = w->ctx;
-    const float *chi = w->has_curve && c->nlag > 1 ? w->curve : NULL;
-    double v0 = p->x[0], last = (double)c->nlag - 1, least = 0;
-    size_t n = 0;
-    if (chi)
-        least = (double)chi[(size_t)fmax(0, fmin(last, floor((v0 - c->lag_v0) / c->lag_step + 0.5)))];
-    double i0 = ceil((c->lo[0] - v0) / SCAN_KMS), i1 = floor((c->hi[0] - v0) / SCAN_KMS);
-    for (double i = i0; i <= i1; i++) {
-        double at = v0 + i * SCAN_KMS, lag = (at - c->lag_v0) / c->lag_step;
-        if (fabs(at - v0) <= PROFILE_HALF * p->sigma)
-            continue;
-        if (chi && (double)chi[(size_t)fmax(0, fmin(last, floor(lag + 0.5)))] > least + CCF_DEPTH)
-            continue;
-        if (v)
-            v[n] = at;
-        n++;
-    }
-    return n;
-}
+static const double FINE = 0.25; /* of a step of the survey: distance of the points from which a parabola is drawn */
 
 /* First and last i of the velocities of the moments. */
 static size_t moment_range(const spx_rv_profile *p, double *i0)
@@ -63,31 +37,91 @@ static void add_other(spx_rv_profile *p, double v, double value)
     p->other[at] = (spx_rv_other){.v = v, .f = value};
 }
 
-/* The lowest minima of f[n] at velocities v[n]. */
-static void add_minima(spx_rv_profile *p, size_t n, const double *v, const double *f)
+/* Where the cubic through f[0] ... f[3], at -1 ... 2, has a minimum between 0 and 1; NaN: nowhere. */
+static double cubic_minimum(const double *f, double *value)
 {
-    for (size_t i = 1; i + 1 < n; i++)
-        if (f[i] < f[i - 1] && f[i] <= f[i + 1])
-            add_other(p, v[i], f[i]);
+    double c1 = f[2] - f[0] / 3 - f[1] / 2 - f[3] / 6, c2 = 0.5 * (f[0] - 2 * f[1] + f[2]);
+    double c3 = (f[3] - f[0]) / 6 + 0.5 * (f[1] - f[2]), root = c2 * c2 - 3 * c1 * c3;
+    if (!(root > 0) || !isfinite(root))
+        return NAN;
+    double u = c2 > 0 ? -c1 / (c2 + sqrt(root)) : (sqrt(root) - c2) / (3 * c3);
+    *value = f[1] + u * (c1 + u * (c2 + u * c3));
+    return u > 0 && u < 1 ? u : NAN;
+}
+
+/* The lowest minima of f[n] at velocities v0 + i step: vertices of parabolas, and what cubics say of intervals that
+ * only go down, or up, from point to point. */
+static void add_minima(spx_rv_profile *p, size_t n, double v0, double step, const double *f)
+{
+    p->nother = 0;
+    for (size_t i = 1; i + 1 < n; i++) {
+        if (!(f[i - 1] < HUGE_VAL && f[i] < HUGE_VAL && f[i + 1] < HUGE_VAL))
+            continue;
+        double before = f[i] - f[i - 1], after = f[i + 1] - f[i], value;
+        if (before < 0 && after >= 0) {
+            double at = -0.5 * (before + after) / (after - before);
+            add_other(p, v0 + ((double)i + at) * step, f[i] + 0.25 * (before + after) * at);
+        } else if (i + 2 < n && f[i + 2] < HUGE_VAL && before * after > 0 && (f[i + 2] - f[i + 1]) * after > 0) {
+            double at = cubic_minimum(f + i - 1, &value);
+            if (isfinite(at))
+                add_other(p, v0 + ((double)i + at) * step, value);
+        }
+    }
+}
+
+static void narrow(spx_rv_profile *p)
+{
+    p->step = SPX_RV_NARROW;
+    p->round = 0;
+    p->grid = p->err / PROFILE_STEPS;
+    p->lo = fmax(p->w->ctx->lo[0], p->x[0] - PROFILE_HALF * p->err);
+    p->hi = fmin(p->w->ctx->hi[0], p->x[0] + PROFILE_HALF * p->err);
+}
+
+static void wide(spx_rv_profile *p)
+{
+    p->step = SPX_RV_WIDE;
+    p->round = 0;
+    p->lo = p->w->ctx->lo[0];
+    p->hi = p->w->ctx->hi[0];
+    p->grid = fmax(SCAN_KMS, (p->hi - p->lo) / (PROFILE_MAX - 2));
+}
+
+/* The other minima are known: is there weight there, or a point lower than the minimum? Then the errors, unless they
+ * are what has been looked at first. */
+static void end_others(spx_rv_profile *p)
+{
+    for (size_t k = 0; k < p->nother; k++) {
+        const spx_rv_other *o = &p->other[k];
+        p->far = p->far || o->f < p->f0 + SCAN_DEPTH;
+        if (o->f < p->best) {
+            p->best = o->f;
+            p->lower = o->v;
+        }
+    }
+    if (p->known)
+        p->step = SPX_RV_DONE;
+    else if (p->far)
+        wide(p);
+    else
+        narrow(p);
+    p->known = 1;
 }
 
 /* Look at what was found, with points on both sides. */
-static void begin_other(spx_rv_profile *p)
+static void begin_others(spx_rv_profile *p, double half)
 {
-    const spx_rv_ctx *c = p->w->ctx;
     p->step = SPX_RV_OTHER;
     p->round = 0;
-    for (int32_t k = 0; k < p->w->nother && !p->scanned; k++)
-        add_other(p, p->w->other[k], k);
     for (size_t k = 0; k < p->nother; k++)
-        p->other[k].half = fmax(SCAN_KMS, c->lag_step);
+        p->other[k].half = half;
     if (p->nother == 0)
-        p->step = SPX_RV_DONE;
+        end_others(p);
 }
 
-/* One step downhill, or, where the middle is lowest, closer; the vertex of the last parabola is the minimum. Beyond the
- * range and towards the best minimum there is none. */
-static void take_other(spx_rv_profile *p, const double *f)
+/* One step downhill, or, where the middle is lowest, the vertex of the parabola, which is the minimum. Beyond the range
+ * and towards the best minimum there is none. */
+static void take_others(spx_rv_profile *p, const double *f)
 {
     const spx_rv_ctx *c = p->w->ctx;
     int going = 0;
@@ -101,10 +135,9 @@ static void take_other(spx_rv_profile *p, const double *f)
         o->f = HUGE_VAL;
         if (middle <= left && middle <= right && bend > 0) {
             double at = 0.5 * (left - right) / bend;
-            int last = was < fmax(SCAN_KMS, c->lag_step);
             o->v += at * was;
             o->f = middle - 0.25 * (left - right) * at;
-            o->half = last ? 0 : FINE * was;
+            o->half = 0;
         } else {
             o->v += left < right ? -was : was;
         }
@@ -116,7 +149,7 @@ static void take_other(spx_rv_profile *p, const double *f)
         going = going || o->half > 0;
     }
     if (!going)
-        p->step = SPX_RV_DONE;
+        end_others(p);
 }
 
 void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above)
@@ -133,8 +166,12 @@ void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above)
 
 size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v)
 {
-    if (p->step == SPX_RV_SCAN)
-        return scan_velocities(p, v);
+    if (p->step == SPX_RV_SURVEY) {
+        const spx_rv_ctx *c = p->w->ctx;
+        for (size_t i = 0; v && i < c->nsurvey; i++)
+            v[i] = c->lo[0] + (double)i * c->survey_step;
+        return c->nsurvey;
+    }
     if (p->step == SPX_RV_OTHER) {
         size_t m = 0;
         for (size_t k = 0; k < p->nother; k++)
@@ -150,27 +187,14 @@ size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v)
     return n;
 }
 
-static void narrow(spx_rv_profile *p)
-{
-    p->grid = p->err / PROFILE_STEPS;
-    p->lo = fmax(p->w->ctx->lo[0], p->x[0] - PROFILE_HALF * p->err);
-    p->hi = fmin(p->w->ctx->hi[0], p->x[0] + PROFILE_HALF * p->err);
-}
-
-static void wide(spx_rv_profile *p)
-{
-    p->step = SPX_RV_WIDE;
-    p->lo = p->w->ctx->lo[0];
-    p->hi = p->w->ctx->hi[0];
-    p->grid = fmax(SCAN_KMS, (p->hi - p->lo) / (PROFILE_MAX - 2));
-}
-
 void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_ws *w, const double *x, double f0, double sigma)
 {
     const spx_rv_ctx *c = w->ctx;
     *p = (spx_rv_profile){.w = w, .x = x, .f0 = f0, .sigma = sigma, .err = sigma, .lower = x[0], .best = f0 - 0.01};
-    if (!(sigma > 0) || !(sigma < 0.1 * (c->hi[0] - c->lo[0])))
+    if (!(sigma > 0) || !(sigma < 0.1 * (c->hi[0] - c->lo[0]))) {
+        p->known = 1;
         wide(p);
+    }
 }
 
 /* Moments of exp(-objective/2) about x[0]. */
@@ -197,52 +221,48 @@ static void moments(spx_rv_profile *p, const double *f)
     }
 }
 
+/* A survey: other minima; and weight that has no minimum of its own. */
+static void take_survey(spx_rv_profile *p, const double *f)
+{
+    const spx_rv_ctx *c = p->w->ctx;
+    for (size_t i = 0; i < c->nsurvey; i++)
+        if (fabs(c->lo[0] + (double)i * c->survey_step - p->x[0]) > PROFILE_HALF * p->sigma)
+            p->far = p->far || f[i] < p->f0 + SCAN_DEPTH;
+    add_minima(p, c->nsurvey, c->lo[0], c->survey_step, f);
+    begin_others(p, FINE * c->survey_step);
+}
+
 void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
 {
-    if (p->step == SPX_RV_OTHER) {
-        take_other(p, f);
+    if (p->step == SPX_RV_SURVEY) {
+        take_survey(p, f);
         return;
     }
-    if (p->step == SPX_RV_SCAN) {
-        size_t n = scan_velocities(p, NULL);
-        for (size_t i = 0; i < n; i++) {
-            p->far = p->far || f[i] < p->f0 + SCAN_DEPTH;
-            if (f[i] < p->best) {
-                p->best = f[i];
-                p->lower = v[i];
-            }
-        }
-        p->scanned = !p->w->has_curve;
-        if (p->scanned)
-            add_minima(p, n, v, f);
-        if (p->far) {
-            wide(p);
-        } else {
-            p->step = SPX_RV_NARROW;
-            narrow(p);
-        }
+    if (p->step == SPX_RV_OTHER) {
+        take_others(p, f);
         return;
     }
     double before = p->err;
-    int done = 0;
-    if (p->step == SPX_RV_WIDE && p->round == 0) { /* the whole range */
-        p->scanned = 1;
-        p->nother = 0;
-        add_minima(p, moment_range(p, &(double){0}), v, f);
-    }
+    int done = 0, scanned = p->step == SPX_RV_WIDE;
+    if (scanned && p->round == 0) /* the whole range */
+        add_minima(p, moment_range(p, &(double){0}), v[0], p->grid, f);
     moments(p, f);
     if (!(p->err > 0) || ++p->round == PROFILE_ROUNDS) {
         done = 1;
-    } else if (p->step == SPX_RV_WIDE) {
+    } else if (scanned) {
         double width = 10 * fmax(p->err, p->grid);
         done = p->grid < p->err / PROFILE_STEPS;
         p->grid = p->err > p->grid ? 0.8 * p->err / PROFILE_STEPS : p->grid / 5;
         p->lo = fmax(p->lo, p->x[0] - width);
         p->hi = fmin(p->hi, p->x[0] + width);
     } else {
+        int round = p->round;
         done = p->err < 1.2 * before && p->err > 0.7 * before;
         narrow(p);
+        p->round = round;
     }
-    if (done)
-        begin_other(p);
+    if (done && scanned)
+        begin_others(p, FINE * SCAN_KMS);
+    else if (done)
+        p->step = SPX_RV_DONE;
 }

@@ -696,7 +696,7 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
             st = spx_fail(e, SPX_EINPUT, "setup '%.63s' has no cross-correlation set whose curves could be kept",
                           c->arm[i].setup->setup);
     if (st || (st = make_ranges(c, e)) || (c->interpolator == SPX_INTERPOLATE_SIMPLEX && (st = make_simplices(c, e))) ||
-        (st = make_ccf(c, e))) {
+        (st = make_ccf(c, e)) || (st = spx_rv_survey_init(c, e))) {
         spx_rv_ctx_free(c);
         return st;
     }
@@ -764,6 +764,7 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->cprime);
         spx_free(a->leftout);
         spx_free(a->deconvolve);
+        spx_free(a->line);
         if (a->forward)
             fftwf_destroy_plan(a->forward);
         if (a->inverse)

@@ -550,6 +550,65 @@ static void starts_and_outliers(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* Other minima along v against the objective itself, computed everywhere: none that is as low has a dip worth the name.
+ */
+static void other_minima(const spx_templates *t)
+{
+    enum { NSTAR = 6, N = 1001 };
+    static const double DIP = 2; /* between a minimum and the lower of the maxima around it */
+    static size_t row[N];
+    static double x[N][NQ], f[N];
+    spx_spectra s;
+    spx_rvfit_options o;
+    spx_rvfit r;
+    size_t seen = 0;
+    alloc_spectra(&s, NSTAR);
+    for (size_t i = 0; i < NSTAR; i++)
+        draw(&s, i,
+             &(truth){-600 + 1200 * uniform(), i < 3 ? 0 : 60 * uniform(), 4800 + 1500 * uniform(), -0.8,
+                      5 + 10 * (double)i});
+    init(&o);
+    spx_rvfit_input in = input_of(&s, t);
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+    for (size_t i = 0; i < NSTAR; i++) {
+        const spx_rvfit_star *w = &r.star[i];
+        double lowest = HUGE_VAL, at = NAN;
+        for (size_t k = 0; k < N; k++) {
+            row[k] = i;
+            memcpy(x[k], (double[NQ]){-1000 + 2 * (double)k, w->vsini, w->par[0], w->par[1]}, sizeof x[k]);
+        }
+        in.row = row;
+        in.nrow = N;
+        NEED(spx_rvfit_objective(&in, &o, &x[0][0], f, NULL, &need_e));
+        for (size_t k = 1; k + 1 < N; k++) {
+            double left = f[k], right = f[k];
+            if (!(f[k] < f[k - 1] && f[k] <= f[k + 1]) || fabs(x[k][0] - w->vrad) <= 60 || f[k] > lowest)
+                continue;
+            for (size_t j = k; j-- > 0 && f[j] >= f[k];)
+                left = fmax(left, f[j]);
+            for (size_t j = k + 1; j < N && f[j] >= f[k]; j++)
+                right = fmax(right, f[j]);
+            if (fmin(left, right) - f[k] < DIP)
+                continue;
+            lowest = f[k];
+            at = x[k][0];
+        }
+        seen += isfinite(at);
+        CHECK(isnan(at) || w->dchisq_alt < lowest - w->neg2logl + 0.02 * (lowest - w->neg2logl) + 0.1,
+              "star %zu: other minimum at %g, %g higher, but at %g it is %g higher", i, w->vrad_alt, w->dchisq_alt, at,
+              lowest - w->neg2logl);
+        if (isfinite(w->vrad_alt)) { /* it is one */
+            size_t k = (size_t)fmin(fmax(floor((w->vrad_alt + 1000) / 2 + 0.5), 1), N - 2);
+            CHECK(fabs(f[k] - w->neg2logl - w->dchisq_alt) < 0.05 * w->dchisq_alt + 0.5,
+                  "star %zu: other minimum at %g, %g higher; the objective there is %g higher", i, w->vrad_alt,
+                  w->dchisq_alt, f[k] - w->neg2logl);
+        }
+    }
+    CHECK(seen >= 4, "%zu stars of %d have another minimum", seen, (int)NSTAR);
+    spx_rvfit_free(&r);
+    free_spectra(&s);
+}
+
 /* ---- bad spectra; one star is nobody else's business ---- */
 
 enum {
@@ -803,6 +862,7 @@ static void body(spx_templates *t)
         gradient(t);
         recovered(t);
         starts_and_outliers(t);
+        other_minima(t);
         bad_spectra(t);
         refusals(t);
     }
