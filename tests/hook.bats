@@ -254,6 +254,35 @@ END
     awk 'NR == 3 ? $1 < 5 : !($1 > 0.3 && $1 < 2) { exit 1 }' scores.txt
 }
 
+@test "the outlier score of one odd spectrum among many, which must not become one of the directions" {
+    need_hook
+    "$SPX_PYTHON" - "$SPX_ROOT/share/examples/rvs_outliers.py" <<'END'
+import runpy
+import sys
+
+import numpy
+
+example = runpy.run_path(sys.argv[1])
+random = numpy.random.default_rng(5)
+shared = numpy.sin(numpy.arange(480) / 30)
+
+
+class Step:
+    device = "cpu"
+    arrays = {"residual_r": (random.normal(size=(80, 480)) + random.normal(size=(80, 1)) * shared).astype("f4")}
+
+    def __getitem__(self, name):
+        return self.arrays[name]
+
+
+Step.arrays["residual_r"][2, 200:206] += 60
+example["hook"](Step())
+score = example["finish"]()["outlier_score"]
+assert score.shape == (80,) and score.argmax() == 2 and score[2] > 5, score
+assert 0.7 < numpy.median(score) < 1.2 and numpy.sort(score)[-2] < 1.6, score
+END
+}
+
 @test "specx-extract: in a queue, what a hook returns belongs to the frame" {
     need_hook
     exposure

@@ -29,6 +29,7 @@ typedef struct {
     size_t item; /* bytes of a value */
     char *padded;
     int is_short;                          /* traces are shorter than a tile */
+    size_t span;                           /* samples that are added up together then, up to SPAN */
     size_t nchunk, shifts_at_once, nblock; /* chunks of samples; blocks of shifts */
     int32_t *low, *high;                   /* [nblock, ntrace]: smallest and largest shift of each trace in a block */
     size_t npart, nlane;                   /* partial maxima of one value: parts of them, each of so many lanes */
@@ -130,7 +131,8 @@ static void scratch_free(scratch *s, int nthreads)
 
 static scratch *scratch_new(int nthreads, const job *w, spx_err *e)
 {
-    const size_t rows = ROWS * (SPAN * w->item + 2 * VECTOR), ntrace = w->tr->ntrace;
+    const size_t rows = ROWS * ((w->is_short ? w->span : (size_t)LONGEST_TILE) * w->item + 2 * VECTOR);
+    const size_t ntrace = w->tr->ntrace;
     const size_t nsum = ntrace > SPX_STACK_BLOCK || w->o->earlier != NULL ? ROWS * SPAN : 0;
     scratch *s = spx_alloc((size_t)nthreads, sizeof *s, e);
     for (int i = 0; s != NULL && i < nthreads; i++)
@@ -179,6 +181,7 @@ static spx_status prepare(job *w, spx_err *e)
     const size_t ntrace = w->tr->ntrace, nshift = w->sh->nshift;
     spx_stack *out = w->out;
     w->is_short = w->tr->nsample < ntrace * LONGEST_TILE;
+    w->span = out->length < SPAN ? (out->length + VECTOR - 1) / VECTOR * VECTOR : SPAN;
     w->nchunk = (out->length + CHUNK - 1) / CHUNK;
     w->shifts_at_once = (nshift + MOST_BLOCKS - 1) / MOST_BLOCKS;
     if (w->shifts_at_once < FEWEST_SHIFTS)

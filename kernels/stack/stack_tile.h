@@ -1,7 +1,7 @@
 /* The loops of shift-and-stack that take the time. A tile is TILE samples of one stack; its sums stay in registers
  * while the traces are added, and the traces of a tile stay in the first cache while they are added up for one set of
  * shifts after another. Of traces that are shorter than a tile most of that would be additions of zeros: they are added
- * one after another to the rows of a few sets of shifts, a span of SPAN samples that stays in the first cache. The
+ * one after another to the rows of a few sets of shifts, a span of samples that stays in the first cache. The
  * order of the additions to a sample is the same. stack_cpu.c includes this file once for each type and instruction
  * set, with T, I        type of the traces; integer of the same size NAME(x)     name of a function of this variant
  *     TARGET      attribute that selects the instruction set
@@ -172,7 +172,7 @@ TARGET static int NAME(item)(const job *w, const trace *tr, size_t ntrace, size_
     const size_t k0 = b * w->shifts_at_once, n = length - start < CHUNK ? length - start : CHUNK;
     const size_t k1 = nshift - k0 < w->shifts_at_once ? nshift : k0 + w->shifts_at_once;
     /* rows of spans begin and end with a vector that is not used */
-    const size_t tile = w->is_short ? (size_t)SPAN : (size_t)NAME(TILE), ld = tile + 2 * NAME(LANES);
+    const size_t tile = w->is_short ? w->span : (size_t)NAME(TILE), ld = tile + 2 * NAME(LANES);
     T *row = (T *)scratch + NAME(LANES), *value = w->out->value, *best = (T *)(void *)w->best;
     I *which = (I *)(void *)w->which;
     NAME(mask) finite = ~(NAME(mask)){0};
