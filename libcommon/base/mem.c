@@ -67,6 +67,14 @@ spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e)
 
 /* ---- blocks that are kept; the lock is held ---- */
 
+/* Bytes that may be in use or wait. Half as much again as was in use at one time: blocks of one size wait while the
+ * most of another are in use. */
+static size_t most_bytes(void)
+{
+    const size_t top = atomic_load(&peak), most = top + top / 2, max = atomic_load(&limit);
+    return max != 0 && max < most ? max : most;
+}
+
 static void unlock(head *h)
 {
     if (h->lock == LOCKED) {
@@ -103,7 +111,7 @@ static head *take_kept(size_t total, int *fresh)
             *fresh = 0;
             return h;
         }
-    while (waiting != NULL && atomic_load(&held) + waiting_bytes > atomic_load(&peak))
+    while (waiting != NULL && atomic_load(&held) + waiting_bytes > most_bytes())
         drop_oldest();
     void *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     while (p == MAP_FAILED && waiting != NULL) {
@@ -214,7 +222,7 @@ void spx_free(void *p)
     h->older = waiting;
     waiting = h;
     waiting_bytes += h->total;
-    while (waiting != NULL && (!atomic_load(&keeping) || atomic_load(&held) + waiting_bytes > atomic_load(&peak)))
+    while (waiting != NULL && (!atomic_load(&keeping) || atomic_load(&held) + waiting_bytes > most_bytes()))
         drop_oldest();
     (void)pthread_mutex_unlock(&kept_lock);
 }

@@ -36,8 +36,9 @@ spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e);
 
 /* With keep = 1: blocks of 1 MiB and more that are freed stay for others of their size, for items of a queue that
  * follow each other. New memory comes page by page, zeroed, and for all threads of a process through one lock: where an
- * item takes milliseconds, that is most of it. Blocks that wait count for no limit, but there are never more than what
- * was in use at one time; 0 gives them back. */
+ * item takes milliseconds, that is most of it. Those that wait are not counted as held; with
+ * what is in use they stay within the limit, and within half as much again as was in use at one time. 0 gives them
+ * back. */
 void spx_mem_keep(int keep);
 
 /* Page-locked memory, which a device reads and writes by itself: lock(at, bytes, 1) locks pages, lock(at, bytes, 0)

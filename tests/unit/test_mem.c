@@ -80,15 +80,16 @@ int main(void)
     again = spx_alloc(3 * MIB, 1, &e);
     CHECK(again == a && all_are(again, 3 * MIB, 0) && all_are(b, 3 * MIB, 2));
 
-    /* the peak is that of two blocks: a larger one drives those out that wait, the locked one with its pages */
+    /* the peak is that of two blocks: a larger one drives the one out that has waited longest, with its locked pages */
     const size_t peak = spx_mem_peak();
     spx_free(again);
     spx_free(b);
+    CHECK(nlocked == 1);
     void *large = spx_alloc(6 * MIB, 1, &e);
     CHECK(large != NULL && nlocked == 0 && spx_mem_peak() == peak);
     spx_free(large);
 
-    /* a limit is one of what is in use */
+    /* within a limit blocks that wait give way */
     spx_mem_limit(peak);
     a = spx_alloc(4 * MIB, 1, &e);
     CHECK(a != NULL && spx_alloc(6 * MIB, 1, NULL) == NULL);
