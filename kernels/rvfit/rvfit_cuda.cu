@@ -88,14 +88,14 @@ template <typename T> class room
 
 /* What the lags of an arm need of the inverse transform, which is cyclic: n samples from `first` on, and of those each
  * lag the four from at[] on. */
-struct window {
+struct lag_samples {
     size_t first, n;
     std::vector<int> at;
 };
 
-window lag_window(const spx_rv_arm &a, size_t nlag)
+lag_samples lag_window(const spx_rv_arm &a, size_t nlag)
 {
-    window w = {a.lag_at[0], 4, std::vector<int>(nlag)};
+    lag_samples w = {a.lag_at[0], 4, std::vector<int>(nlag)};
     for (size_t j = 0; j < nlag; j++) {
         w.at[j] = (int)((a.lag_at[j] - w.first) & (a.nshort - 1)); /* nshort is a power of two */
         w.n = std::min(a.nshort, std::max(w.n, (size_t)w.at[j] + 4));
@@ -105,7 +105,7 @@ window lag_window(const spx_rv_arm &a, size_t nlag)
 
 /* Those samples as functions of the spectrum: the response of sample j to the real and imaginary part of frequency i,
  * [2 nfreq][n]. */
-std::vector<float> response_of(const spx_rv_arm &a, const window &w)
+std::vector<float> response_of(const spx_rv_arm &a, const lag_samples &w)
 {
     const size_t ns = a.nshort, nf = ns / 2 + 1;
     std::vector<float> out(2 * nf * w.n);
@@ -147,7 +147,7 @@ class shared
     shared(const spx_rv_ctx *c, size_t limit) : limit_(limit)
     {
         const spx_rvfit_options *o = c->opt;
-        arms.resize(c->narm);
+        std::vector<arm> arms(c->narm);
         m.narm = (int)c->narm;
         m.ng = (int)c->ng;
         m.nfree = (int)c->nfree;
@@ -166,22 +166,25 @@ class shared
             m.step[g] = (int)c->stride[g];
             m.gpar[g] = c->gpar[g];
         }
+        m.nsurvey = (int)c->nsurvey;
+        m.survey_v0 = c->lo[0];
+        m.survey_step = c->survey_step;
         m.reach = 1;
         m.width = (int)c->maxwidth;
         for (size_t i = 0; i < c->narm; i++)
             add_arm(c, c->arm[i], &arms[i]);
         m.arms = keep(arms.data(), arms.size());
         if (c->maxccf > 0 && c->nlag > 0)
-            add_set(c);
+            add_set(c, arms);
         if (bytes > limit)
             throw spx::failure("the templates take " + megabytes(bytes) + " MB of a device's memory, of which " +
                                megabytes(limit) + MORE_MEMORY);
     }
 
     model m = {};
-    std::vector<arm> arms; /* as they are on the device */
-    size_t bytes = 0;      /* of device memory */
-    int tiles = 0;         /* of samples, of the widest arm: columns */
+    size_t bytes = 0;  /* of device memory */
+    size_t window = 0; /* most samples of the inverse transform */
+    int tiles = 0;     /* of samples, of the widest arm: columns */
 
   private:
     /* A copy on the device, which lives as long as this. */
@@ -213,6 +216,9 @@ class shared
         a->lndet = from.lndet;
         a->place = keep(from.place, from.n);
         a->basis = keep(from.basis, from.stride * c->opt->npoly);
+        a->per = (int)from.per;
+        if (from.per > 0)
+            a->line = keep(from.line, (from.n + from.per - 1) / from.per * 2 * SPX_RVFIT_MAX_POLY);
         if (s->node != nullptr) {
             size_t n = 1;
             for (size_t q = 0; q < s->npar; q++)
@@ -263,12 +269,12 @@ class shared
         a->bin = keep(pixel, (size_t)a->nbin + 1);
     }
 
-    void add_set(const spx_rv_ctx *c)
+    void add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
     {
         m.set = spx_rv_set_of(c);
         m.set.kind = keep(m.set.kind, m.set.ntemp);
         m.set.vsini = keep(m.set.vsini, m.set.ntemp);
-        std::vector<window> windows(c->narm);
+        std::vector<lag_samples> windows(c->narm);
         std::vector<std::vector<float>> responses(c->narm);
 #pragma omp parallel for num_threads(c->opt->threads) schedule(dynamic, 1) if (c->opt->threads > 1)
         for (size_t i = 0; i < c->narm; i++) {
@@ -295,7 +301,9 @@ class shared
             a.lag_at = keep(windows[i].at.data(), c->nlag);
             a.lag_weight = reinterpret_cast<const float4 *>(keep(from.lag_weight, 4 * c->nlag));
             m.most_ccf = std::max(m.most_ccf, from.setup->ccf.nwave);
-            m.ccf_samples = std::max(m.ccf_samples, from.nccf * windows[i].n);
+            a.samples0 = m.ccf_samples;
+            m.ccf_samples += from.nccf * windows[i].n;
+            window = std::max(window, windows[i].n);
             m.nccf += a.nccf;
             m.nfreq += (size_t)a.nfreq;
         }
@@ -319,7 +327,7 @@ class engine
 {
   public:
     engine(const spx_rv_ctx *c, const shared *s, int threads)
-        : c_(c), m_(s->m), arms_(s->arms), tiles_(s->tiles), threads_(threads),
+        : c_(c), m_(s->m), widest_(s->window), tiles_(s->tiles), threads_(threads),
           few_(c->interpolator == SPX_INTERPOLATE_SIMPLEX ? 4 : 128)
     {
         spx::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
@@ -386,13 +394,9 @@ class engine
                           stream_>>>(m_, begin, pieces_.get(), flux_.get(), ie_.get(), good_.get(), model_.get(),
                                      room <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * m_.most_ccf), in);
         float *samples = sample_.need(n * m_.ccf_samples);
-        for (int i = 0; i < m_.narm; i++) {
-            const arm &a = arms_[(size_t)i];
-            sample_kernel<<<dim3(blocks((size_t)a.nsample, SAMPLES), blocks(n * (size_t)a.nccf, ROWS)), 256, 0,
-                            stream_>>>(m_, i, (int)n, in, samples);
-            lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)a.nccf, (unsigned)n), 128, 0, stream_>>>(m_, i, samples,
-                                                                                                    lags);
-        }
+        sample_kernel<<<dim3(blocks(widest_, SAMPLES), blocks(n * c_->maxnccf, FEW_ROWS), (unsigned)narm), 256, 0,
+                        stream_>>>(m_, (int)n, in, samples);
+        lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)m_.nccf, (unsigned)n), 128, 0, stream_>>>(m_, samples, lags);
         entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags,
                                                                                                              chi);
         clear(picks, n); /* it has room for more than there are */
@@ -447,24 +451,50 @@ class engine
     {
         bent_at(n, w, x);
         std::vector<item> items;
-        std::vector<size_t> at(n + 1);
-        for (size_t k = 0; k < n; k++) {
-            at[k] = items.size();
-            for (size_t i = first[k]; i < first[k + 1]; i++)
-                for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
+        for (size_t k = 0; k < n; k++) /* velocities of a piece side by side: they have their data in common */
+            for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
+                for (size_t i = first[k]; i < first[k + 1]; i++)
                     items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), v[i]});
-        }
-        const double *r = sums(items, VALUE, 1);
+        const double *p = objectives(items);
         for (size_t k = 0; k < n; k++) {
-            const double *p = r + at[k];
-            for (size_t i = first[k]; i < first[k + 1]; i++) {
+            const size_t nv = first[k + 1] - first[k], npiece = w[k]->first[c_->narm];
+            for (size_t i = 0; i < nv; i++) {
+                spx_rv_value value;
+                spx_rv_begin_value(w[k], v[first[k] + i], &value);
+                for (size_t j = 0; j < npiece; j++)
+                    value.f += p[j * nv + i];
+                f[first[k] + i] = std::isfinite(value.f) ? value.f : HUGE_VAL;
+            }
+            p += nv * npiece;
+        }
+    }
+
+    void survey(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT])
+    {
+        const size_t nv = c_->nsurvey;
+        std::vector<item> items;
+        std::vector<double> v(nv);
+        bent_at(n, w, x);
+        for (size_t i = 0; i < nv; i++)
+            v[i] = c_->lo[0] + (double)i * c_->survey_step;
+        for (size_t k = 0; k < n; k++)
+            for (size_t j = 0; has_lines(w[k]) && j < w[k]->first[c_->narm]; j++)
+                items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), 0});
+        const double *p = surveys(items);
+        for (size_t k = 0; k < n; k++) {
+            if (!has_lines(w[k]))
+                continue;
+            const size_t npiece = w[k]->first[c_->narm];
+            for (size_t i = 0; i < nv; i++) {
                 spx_rv_value value;
                 spx_rv_begin_value(w[k], v[i], &value);
-                for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
-                    value.f += *p++;
-                f[i] = std::isfinite(value.f) ? value.f : HUGE_VAL;
+                for (size_t j = 0; j < npiece; j++)
+                    value.f += p[j * nv + i];
+                w[k]->survey[i] = std::isfinite(value.f) ? value.f : HUGE_VAL;
             }
+            p += npiece * nv;
         }
+        survey_as_values(n, w, x, v);
     }
 
     void models(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT])
@@ -793,6 +823,124 @@ class engine
         templates(m, s, false, nullptr, at);
     }
 
+    /* The same of stars that have no lines. */
+    void survey_as_values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const std::vector<double> &v)
+    {
+        std::vector<spx_rv_ws *> who;
+        std::vector<double> at, all, f;
+        std::vector<size_t> first = {0};
+        for (size_t k = 0; k < n; k++)
+            if (!has_lines(w[k])) {
+                who.push_back(w[k]);
+                at.insert(at.end(), x[k], x[k] + SPX_MAX_FIT);
+                all.insert(all.end(), v.begin(), v.end());
+                first.push_back(all.size());
+            }
+        if (who.empty())
+            return;
+        f.resize(all.size());
+        values(who.size(), who.data(), reinterpret_cast<const double(*)[SPX_MAX_FIT]>(at.data()), first.data(),
+               all.data(), f.data());
+        for (size_t k = 0; k < who.size(); k++)
+            std::copy(f.begin() + (ptrdiff_t)first[k], f.begin() + (ptrdiff_t)first[k + 1], who[k]->survey);
+    }
+
+    bool has_lines(const spx_rv_ws *w) const
+    {
+        bool all = true;
+        for (size_t j = 0; j < w->first[c_->narm]; j++)
+            all = all && c_->arm[w->piece[j].arm].per > 0;
+        return all;
+    }
+
+    template <int PER> void launch_survey(size_t n, const item *items, double *out)
+    {
+        const size_t bytes = survey_shared(m_.npoly);
+        spx::check(cudaFuncSetAttribute(survey_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                   "kernel");
+        survey_kernel<PER><<<dim3((unsigned)n, blocks(c_->nsurvey, 32)), 32 * SURVEY_WARPS, bytes, stream_>>>(
+            m_, items, pieces_.get(), flux_.get(), ie_.get(), knots_.get(), out);
+    }
+
+    /* Surveys of items, [items][nsurvey], until the next call. */
+    const double *surveys(const std::vector<item> &items)
+    {
+        const size_t n = items.size(), nv = c_->nsurvey, most = std::max((size_t)1, (size_t)ITEMS / nv);
+        item *from = host_item_.need(n);
+        double *result = host_objective_.need(n * nv);
+        std::copy(items.begin(), items.end(), from);
+        for (size_t i = 0; i < n; i += most) {
+            const size_t some = std::min(n - i, most);
+            item *list = item_.need(some);
+            double *out = result_.need(some * nv);
+            to_device(list, from + i, some);
+            const int entries = survey_entries(m_.npoly);
+            if (entries <= 9 * SURVEY_WARPS)
+                launch_survey<9>(some, list, out);
+            else if (entries <= 20 * SURVEY_WARPS)
+                launch_survey<20>(some, list, out);
+            else if (entries <= 40 * SURVEY_WARPS)
+                launch_survey<40>(some, list, out);
+            else
+                launch_survey<70>(some, list, out);
+            spx::check(cudaGetLastError(), "launch");
+            to_host(result + i * nv, out, some * nv);
+        }
+        wait();
+        return result;
+    }
+
+    template <int T> void launch_values(size_t n, const item *items, double *out)
+    {
+        value_kernel<T><<<blocks(n, WARPS), 32 * WARPS, value_shared(T), stream_>>>(
+            m_, (int)n, items, pieces_.get(), flux_.get(), ie_.get(), c_->opt->resolution ? band_.get() : nullptr,
+            knots_.get(), out);
+    }
+
+    /* The objective of items without derivatives, until the next call. */
+    const double *objectives(const std::vector<item> &items)
+    {
+        if (m_.npoly > VALUE_POLY)
+            return sums(items, VALUE, 1);
+        const size_t n = items.size();
+        item *from = host_item_.need(n);
+        double *result = host_objective_.need(n);
+        std::copy(items.begin(), items.end(), from);
+        for (size_t i = 0; i < n; i += ITEMS) {
+            const size_t some = std::min(n - i, (size_t)ITEMS);
+            item *list = item_.need(some);
+            double *out = result_.need(some);
+            to_device(list, from + i, some);
+            switch (((size_t)m_.npoly + 1 + 7) / 8) {
+            case 1:
+                launch_values<1>(some, list, out);
+                break;
+            case 2:
+                launch_values<2>(some, list, out);
+                break;
+            case 3:
+                launch_values<3>(some, list, out);
+                break;
+            default:
+                launch_values<4>(some, list, out);
+            }
+            spx::check(cudaGetLastError(), "launch");
+            to_host(result + i, out, some);
+        }
+        wait();
+        std::vector<item> others;
+        for (size_t i = 0; i < n; i++)
+            if (std::isnan(result[i]))
+                others.push_back(items[i]);
+        if (!others.empty()) {
+            const double *r = sums(others, VALUE, 1);
+            for (size_t i = 0; i < n; i++)
+                if (std::isnan(result[i]))
+                    result[i] = *r++;
+        }
+        return result;
+    }
+
     template <int T> void launch(size_t n, int mode, const item *items, double *out)
     {
         pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T), stream_>>>(
@@ -837,7 +985,7 @@ class engine
 
     const spx_rv_ctx *c_;
     model m_;
-    const std::vector<arm> &arms_;
+    size_t widest_; /* of windows */
     int tiles_, threads_;
     size_t few_; /* points take less than it takes to call the threads, unless a simplex has to be looked for */
     cudaStream_t stream_ = nullptr;
@@ -859,7 +1007,7 @@ class engine
     room<double> wavelength_[SPX_MAX_ARM];
     room<item> item_;
     room<int> entry_, at_;
-    pinned<double> host_double_, host_velocity_, host_result_;
+    pinned<double> host_double_, host_velocity_, host_result_, host_objective_;
     pinned<float> host_float_;
     pinned<uint8_t> host_byte_;
     pinned<spx_rv_stencil> host_stencil_;
@@ -901,6 +1049,11 @@ spx_status engine_values(void *state, size_t n, spx_rv_ws *const *w, const doubl
                          const size_t *first, const double *v, double *f, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->values(n, w, x, first, v, f); });
+}
+
+spx_status engine_survey(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->survey(n, w, x); });
 }
 
 spx_status engine_models(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
@@ -955,8 +1108,8 @@ struct worker {
     spx_rv_group *group;
 
     worker(const spx_rv_ctx *c, const shared *s, size_t most, int threads)
-        : computes(c, s, threads), table{&computes,   threads,       most,    engine_load,  engine_correlate,
-                                         engine_eval, engine_values, nullptr, engine_models}
+        : computes(c, s, threads), table{&computes,   threads,       most,          engine_load,  engine_correlate,
+                                         engine_eval, engine_values, engine_survey, engine_models}
     {
         spx_err e = {};
         group = spx_rv_group_new(c, &table, most, &e);

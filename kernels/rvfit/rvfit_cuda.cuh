@@ -51,11 +51,13 @@ struct arm {
     const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
     const float *lnflux; /* [ntemp][nt], where there are no components */
     const double *place, *basis;
+    int per;            /* pixels of a block of a survey, with */
+    const double *line; /* lines of the basis in each; 0: the objective itself is surveyed */
     spx_nn nn;
     /* cross-correlation */
     int nccf, nfreq, ccf0;            /* ccf0: first of the arm's components among all arms' */
     int nsample, cyclic;              /* samples of the inverse transform that lags need; 1: all there are */
-    size_t freq0;                     /* first of the arm's frequencies */
+    size_t freq0, samples0;           /* first of the arm's frequencies, and of its components' samples */
     const float *ccf_comp, *response; /* [nccf][2][nfreq][2]; [2 nfreq][nsample] of the samples */
     int nwave_ccf, nbin;              /* samples of the set; bins of the continuum, */
     double bin_ln0, bin_width;        /* from here on, so wide in ln(wavelength), */
@@ -74,11 +76,12 @@ struct model {
     int interpolator;
     int step[SPX_MAX_PAR]; /* of the grid's axes */
     size_t gpar[SPX_MAX_PAR];
-    int pixels, samples, ncomp, nccf; /* of a point: sums over arms */
-    size_t nfreq, ccf_samples,
-        most_ccf; /* frequencies: sum over arms; samples: most of an arm's components; of a set */
-    int reach;    /* longest rotation kernel: weights 0 ... reach */
-    int width;    /* of the networks */
+    int pixels, samples, ncomp, nccf;    /* of a point: sums over arms */
+    size_t nfreq, ccf_samples, most_ccf; /* frequencies: sum over arms; samples of all components; most of a set */
+    int reach;                           /* longest rotation kernel: weights 0 ... reach */
+    int width;                           /* of the networks */
+    int nsurvey;                         /* velocities survey_v0 + i survey_step */
+    double survey_v0, survey_step;
     spx_rv_set set;
     const float *ccf_coef; /* [ntemp][nccf] */
 };
@@ -313,7 +316,8 @@ __global__ void __launch_bounds__(128)
 enum {
     BENT = KNOTS + 2 * TAIL + 3,      /* broadened samples that a block needs */
     FLAT = BENT + 2 * NEAR_REACH + 1, /* samples that those come from, at most */
-    BENDS = KNOTS + 2 * TAIL + 1      /* second differences */
+    BENDS = KNOTS + 2 * TAIL + 1,     /* second differences */
+    EACH = (KNOTS + 128) / 128        /* knots of a thread */
 };
 
 /* Bytes of shared memory for `n` derivatives. */
@@ -363,16 +367,11 @@ template <typename T, typename Y> __device__ inline void broaden(const T *f, con
     y[tid + 256] = (Y)(scale * s2);
 }
 
-/* Second differences of the samples y[BENT], from knot k0 - TAIL on, into r[BENDS]: odd about the ends, where nothing
- * bends; what lies farther beyond them than the template is long has no weight. */
+/* Second differences of the samples y[BENT], from knot k0 - TAIL on, into r[BENDS], near the ends of the template: odd
+ * about them, where nothing bends; what lies farther beyond them than the template is long has no weight. */
 template <typename T> __device__ inline void differences(const T *y, int k0, int last, T *r)
 {
-    const bool inner = k0 > TAIL && k0 + KNOTS + TAIL < last;
     for (int i = (int)threadIdx.x; i < BENDS; i += 128) {
-        if (inner) {
-            r[i] = (y[i] - y[i + 1]) + (y[i + 2] - y[i + 1]);
-            continue;
-        }
         int j = (k0 - TAIL + i) % (2 * last);
         j = j < 0 ? j + 2 * last : j;
         const bool odd = j > last;
@@ -381,6 +380,45 @@ template <typename T> __device__ inline void differences(const T *y, int k0, int
         const bool inside = j > 0 && j < last && q > 0 && q < BENT - 1;
         r[i] = inside ? (odd ? -1 : 1) * ((y[q - 1] - y[q]) + (y[q + 1] - y[q])) : 0;
     }
+}
+
+/* Second derivatives of the spline at the EACH knots of this thread, from the second differences r(i), i from TAIL
+ * before the first knot of the block on: their impulse response A z^|d|, A = 1/(2 sqrt(3)), by recursion from both
+ * sides, each with `tail` terms beyond the thread's knots. The last knots are BENDS - 1 - TAIL at most. */
+template <int tail, typename T, typename R> __device__ inline void respond(R r, T *m)
+{
+    const T z = (T)-0.26794919243112270647, amplitude = (T)0.28867513459481288225;
+    const int s = EACH * (int)threadIdx.x + TAIL;
+    T left = 0, right = 0, out[EACH];
+    if (EACH * (int)threadIdx.x > KNOTS)
+        return;
+#pragma unroll
+    for (int i = -tail; i < 0; i++)
+        left = fma(z, left, r(s + i));
+#pragma unroll
+    for (int i = EACH - 1 + tail; i >= EACH; i--)
+        right = z * (right + r(min(s + i, BENDS - 1)));
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        out[i] = left = fma(z, left, r(min(s + i, BENDS - 1)));
+#pragma unroll
+    for (int i = EACH - 1; i >= 0; i--) {
+        if (s - TAIL + i <= KNOTS)
+            m[s - TAIL + i] = amplitude * (out[i] + right);
+        right = z * (right + r(min(s + i, BENDS - 1)));
+    }
+}
+
+/* The same of samples y, far from the ends of the template (`inner`), or of r, which has room for BENDS. */
+template <int tail, typename T> __device__ inline void bend(const T *y, bool inner, int k0, int last, T *r, T *m)
+{
+    if (inner) {
+        respond<tail>([y](int i) { return (y[i] - y[i + 1]) + (y[i + 2] - y[i + 1]); }, m);
+        return;
+    }
+    differences(y, k0, last, r);
+    __syncthreads();
+    respond<tail>([r](int i) { return r[i]; }, m);
 }
 
 /* Block (tile of KNOTS, point, arm): broadens and bends the template. The spline's second derivatives are its impulse
@@ -447,29 +485,11 @@ __global__ void __launch_bounds__(128)
         }
     }
     __syncthreads();
-    differences(y0, k0, last, f0); /* where the samples were */
+    /* where the samples were is room for their differences */
+    const bool inner = k0 > TAIL && k0 + KNOTS + TAIL < last;
+    bend<TAIL>(y0, inner, k0, last, f0, m0);
     for (int b = 0; b < nb; b++)
-        differences(yl + b * BENT, k0, last, fl + b * FLAT);
-    __syncthreads();
-    const double z = -0.26794919243112270647, amplitude = 0.28867513459481288225;
-    for (int i = tid; i <= KNOTS; i += 128) {
-        const double *r = f0 + i + TAIL;
-        double power = 1, s = r[0];
-        for (int d = 1; d <= TAIL; d++) {
-            power *= z;
-            s = fma(power, r[-d] + r[d], s);
-        }
-        m0[i] = amplitude * s;
-        for (int b = 0; b < nb; b++) {
-            const float *rl = fl + b * FLAT + i + TAIL;
-            float pl = 1, sl = rl[0];
-            for (int d = 1; d <= TAIL / 2; d++) {
-                pl *= (float)z;
-                sl = fmaf(pl, rl[-d] + rl[d], sl);
-            }
-            ml[b * (KNOTS + 1) + i] = (float)amplitude * sl;
-        }
-    }
+        bend<TAIL / 2>(yl + b * BENT, inner, k0, last, fl + b * FLAT, ml + b * (KNOTS + 1));
     __syncthreads();
     if (!deriv) {
         for (int i = tid; i < KNOTS && k0 + i <= last; i += 128)
@@ -845,26 +865,28 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
 } // namespace rv
 
 #include "rvfit/rvfit_cuda_spectrum.cuh"
+#include "rvfit/rvfit_cuda_survey.cuh"
+#include "rvfit/rvfit_cuda_value.cuh"
 
 namespace rv
 {
 
 /* ---- cross-correlation ---- */
 
-enum { ROWS = 128, GEMM_DEPTH = 16, SAMPLES = 96, LAGS = 64 };
+enum { ROWS = 128, FEW_ROWS = 64, GEMM_DEPTH = 16, SAMPLES = 96, LAGS = 64 };
 
-/* Tile of ROWS x COLS of C = A B by 256 threads. a(i, k) is two values, of k and k + 1, k even; b(k, j) one; both are
+/* Tile of TALL x COLS of C = A B by 256 threads. a(i, k) is two values, of k and k + 1, k even; b(k, j) one; both are
  * read through functions, within `rows`, `depth` (even) and `columns`; c(i, j, value) takes the result. */
-template <int COLS, typename A, typename B, typename C>
+template <int TALL, int COLS, typename A, typename B, typename C>
 __device__ inline void multiply(int rows, int depth, int columns, int row0, int column0, A a, B b, C c)
 {
-    __shared__ __align__(16) float as[GEMM_DEPTH][ROWS + 4], bs[GEMM_DEPTH][COLS + 4];
+    __shared__ __align__(16) float as[GEMM_DEPTH][TALL + 4], bs[GEMM_DEPTH][COLS + 4];
     const int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
-    constexpr int AS = ROWS * GEMM_DEPTH / 2 / 256, BS = COLS * GEMM_DEPTH / 256, PER = COLS / 16;
-    static_assert(PER % 2 == 0, "two columns of a thread are read together");
+    constexpr int AS = TALL * GEMM_DEPTH / 2 / 256, BS = COLS * GEMM_DEPTH / 256, PER = COLS / 16, HIGH = TALL / 16;
+    static_assert(PER % 2 == 0 && HIGH % 4 == 0, "columns of a thread are read in pairs, rows in fours");
     float2 next_a[AS];
-    float next_b[BS], sum[8][PER];
-    for (int i = 0; i < 8; i++)
+    float next_b[BS], sum[HIGH][PER];
+    for (int i = 0; i < HIGH; i++)
         for (int j = 0; j < PER; j++)
             sum[i][j] = 0;
     auto fetch = [&](int k0) {
@@ -898,40 +920,43 @@ __device__ inline void multiply(int rows, int depth, int columns, int row0, int 
             fetch(k0 + GEMM_DEPTH);
 #pragma unroll
         for (int k = 0; k < GEMM_DEPTH; k++) {
-            const float4 x0 = *reinterpret_cast<const float4 *>(&as[k][ty * 8]);
-            const float4 x1 = *reinterpret_cast<const float4 *>(&as[k][ty * 8 + 4]);
-            const float x[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
-            float y[PER];
+            __align__(16) float x[HIGH], y[PER];
+#pragma unroll
+            for (int i = 0; i < HIGH; i += 4)
+                *reinterpret_cast<float4 *>(&x[i]) = *reinterpret_cast<const float4 *>(&as[k][ty * HIGH + i]);
 #pragma unroll
             for (int j = 0; j < PER; j += 2)
                 *reinterpret_cast<float2 *>(&y[j]) = *reinterpret_cast<const float2 *>(&bs[k][tx * PER + j]);
 #pragma unroll
-            for (int i = 0; i < 8; i++)
+            for (int i = 0; i < HIGH; i++)
 #pragma unroll
                 for (int j = 0; j < PER; j++)
                     sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
         }
     }
 #pragma unroll
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < HIGH; i++)
 #pragma unroll
         for (int j = 0; j < PER; j++)
-            if (row0 + ty * 8 + i < rows && column0 + tx * PER + j < columns)
-                c(row0 + ty * 8 + i, column0 + tx * PER + j, sum[i][j]);
+            if (row0 + ty * HIGH + i < rows && column0 + tx * PER + j < columns)
+                c(row0 + ty * HIGH + i, column0 + tx * PER + j, sum[i][j]);
 }
 
-/* chi^2 of the components of arm `which` at the samples of the inverse transform that the lags lie between,
- * samples[star][nccf][nsample]: transforms s and v of the star's data, data[star][nfreq of all arms][4], times the
- * conjugate ones of the components, back transformed. */
-__global__ void __launch_bounds__(256, 2)
-    sample_kernel(model m, int which, int nstar, const float *data, float *samples)
+/* chi^2 of the components of arm blockIdx.z at the samples of the inverse transform that the lags lie between,
+ * samples[star][nccf][nsample] of the arm, nstar * samples0 from the beginning: transforms s and v of the star's data,
+ * data[star][nfreq of all arms][4], times the conjugate ones of the components, back transformed. */
+__global__ void __launch_bounds__(256, 2) sample_kernel(model m, int nstar, const float *data, float *samples)
 {
-    const arm &a = m.arms[which];
-    const int nccf = a.nccf, nfreq = a.nfreq, nsample = a.nsample;
+    const arm &a = m.arms[blockIdx.z];
+    const int nccf = a.nccf, nfreq = a.nfreq, nsample = a.nsample, rows = nstar * nccf;
+    const int row0 = (int)blockIdx.y * FEW_ROWS, sample0 = (int)blockIdx.x * SAMPLES;
+    if (row0 >= rows || sample0 >= nsample)
+        return;
     const float2 *comp = reinterpret_cast<const float2 *>(a.ccf_comp);
     const float4 *spectrum = reinterpret_cast<const float4 *>(data) + a.freq0;
-    multiply<SAMPLES>(
-        nstar * nccf, 2 * nfreq, nsample, (int)blockIdx.y * ROWS, (int)blockIdx.x * SAMPLES,
+    samples += (size_t)nstar * a.samples0;
+    multiply<FEW_ROWS, SAMPLES>(
+        rows, 2 * nfreq, nsample, row0, sample0,
         [&](int row, int k) {
             const int star = row / nccf;
             const float2 *p = comp + (size_t)(row - star * nccf) * 2 * nfreq + k / 2;
@@ -944,18 +969,22 @@ __global__ void __launch_bounds__(256, 2)
         [&](int row, int i, float value) { samples[(size_t)row * nsample + i] = value; });
 }
 
-/* The same at all lags, lags[star][nccf of all arms][nlag]; block (lags, components, star). */
-__global__ void __launch_bounds__(128) lag_kernel(model m, int which, const float *samples, float *lags)
+/* The same at all lags, lags[star][nccf of all arms][nlag]; block (lags, component of all arms, star). */
+__global__ void __launch_bounds__(128) lag_kernel(model m, const float *samples, float *lags)
 {
-    const arm &a = m.arms[which];
     const size_t nlag = m.set.nlag, lag = (size_t)blockIdx.x * 128 + threadIdx.x;
+    int which = 0;
+    while (which + 1 < m.narm && (int)blockIdx.y >= m.arms[which + 1].ccf0)
+        which++;
+    const arm &a = m.arms[which];
     if (lag >= nlag)
         return;
     const int first = a.lag_at[lag], n = a.nsample;
     const float4 w = a.lag_weight[lag];
-    const float *p = samples + ((size_t)blockIdx.z * a.nccf + blockIdx.y) * n;
+    const float *p =
+        samples + gridDim.z * a.samples0 + ((size_t)blockIdx.z * a.nccf + (blockIdx.y - (unsigned)a.ccf0)) * n;
     auto at = [&](int i) { return p[a.cyclic && first + i >= n ? first + i - n : first + i]; };
-    lags[((size_t)blockIdx.z * m.nccf + a.ccf0 + blockIdx.y) * nlag + lag] =
+    lags[((size_t)blockIdx.z * m.nccf + blockIdx.y) * nlag + lag] =
         w.x * at(0) + w.y * at(1) + w.z * at(2) + w.w * at(3);
 }
 
@@ -963,13 +992,14 @@ __global__ void __launch_bounds__(128) lag_kernel(model m, int which, const floa
 __global__ void __launch_bounds__(256) entry_kernel(model m, const float *lags, float *chi)
 {
     const size_t star = blockIdx.z, nlag = m.set.nlag;
-    multiply<LAGS>((int)m.set.ntemp, m.nccf + m.nccf % 2, (int)nlag, (int)blockIdx.y * ROWS, (int)blockIdx.x * LAGS,
-                   [&](int entry, int k) {
-                       const float *p = m.ccf_coef + (size_t)entry * m.nccf + k;
-                       return make_float2(p[0], k + 1 < m.nccf ? p[1] : 0);
-                   },
-                   [&](int k, int lag) { return k < m.nccf ? lags[(star * m.nccf + k) * nlag + lag] : 0; },
-                   [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
+    multiply<ROWS, LAGS>(
+        (int)m.set.ntemp, m.nccf + m.nccf % 2, (int)nlag, (int)blockIdx.y * ROWS, (int)blockIdx.x * LAGS,
+        [&](int entry, int k) {
+            const float *p = m.ccf_coef + (size_t)entry * m.nccf + k;
+            return make_float2(p[0], k + 1 < m.nccf ? p[1] : 0);
+        },
+        [&](int k, int lag) { return k < m.nccf ? lags[(star * m.nccf + k) * nlag + lag] : 0; },
+        [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
 }
 
 /* Block: starts of a star; curve[star][nlag] is the least chi^2 of each lag. */

@@ -59,7 +59,7 @@ static double gauss(unsigned long long *state)
     return sqrt(-2 * log(1 - uniform(state))) * cos(6.283185307179586 * uniform(state));
 }
 
-static void make_templates(const mock_library *m, spx_templates *t)
+static void make_templates(const mock_library *m, int threads, spx_templates *t)
 {
     static const double vsini[] = {0, 100};
     spx_err e = {0};
@@ -87,7 +87,7 @@ static void make_templates(const mock_library *m, spx_templates *t)
                                .ccf_every = 10,
                                .nccf_vsini = 2,
                                .ccf_vsini = vsini,
-                               .nthreads = 1};
+                               .nthreads = threads};
     spx_template_job *job;
     size_t first, n;
     double start = now(), spent = 0;
@@ -423,7 +423,7 @@ int main(int argc, char **argv)
     openblas_set_num_threads(1);
     mock_library *m = mock_library_make();
     need(m != NULL, &e);
-    make_templates(m, &t);
+    make_templates(m, argc == 1 ? 1 : omp_get_max_threads(), &t);
     free(m);
     if (argc == 1)
         on_cpu(&t);

@@ -1,0 +1,145 @@
+/* The survey of rvfit_survey.c on CUDA devices: the objective all over the range of velocities with a continuum that is
+ * linear in blocks of pixels. A warp has 32 velocities, one a lane, whose moments need no exchange. */
+#ifndef SPX_RVFIT_CUDA_SURVEY_CUH
+#define SPX_RVFIT_CUDA_SURVEY_CUH
+
+namespace rv
+{
+
+enum {
+    SURVEY_WARPS = 8,
+    SURVEY_STAGE = 24, /* blocks of pixels whose moments are kept at a time */
+    MOMENTS = 5
+};
+
+/* Numbers of a velocity's equations: S'S packed, then S'D. */
+__host__ __device__ inline int survey_entries(int npoly)
+{
+    return npoly * (npoly + 1) / 2 + npoly;
+}
+
+inline size_t survey_shared(int npoly)
+{
+    return (size_t)std::max((int)SURVEY_STAGE * MOMENTS, survey_entries(npoly)) * 32 * sizeof(double);
+}
+
+/* The objective of a piece out of its equations g[entries][32], of which this lane has a column. */
+__device__ inline double survey_value(int np, double *g, double square)
+{
+    double *b = g + np * (np + 1) / 2 * 32, f = square;
+    for (int i = 0; i < np; i++) {
+        double *row = g + i * (i + 1) / 2 * 32;
+        double y = b[i * 32];
+        for (int j = 0; j <= i; j++) {
+            const double *other = g + j * (j + 1) / 2 * 32;
+            double s = row[j * 32];
+            for (int k = 0; k < j; k++)
+                s = fma(-row[k * 32], other[k * 32], s);
+            if (j == i && !(s > 0 && isfinite(s)))
+                return HUGE_VAL;
+            row[j * 32] = j < i ? s / other[j * 32] : sqrt(s);
+            if (j < i)
+                y = fma(-row[j * 32], b[j * 32], y);
+        }
+        y /= row[i * 32];
+        b[i * 32] = y;
+        f += 2 * log(row[i * 32]) - y * y;
+    }
+    return f;
+}
+
+/* Block (item, 32 velocities): out[item][nsurvey]. The items' own velocities have no meaning. PER: entries of a warp.
+ */
+template <int PER>
+__global__ void __launch_bounds__(32 * SURVEY_WARPS)
+    survey_kernel(model m, const item *items, const piece *pieces, const double *flux, const double *ie,
+                  const double2 *knots, double *out)
+{
+    extern __shared__ __align__(16) double room[];
+    __shared__ double squares[SURVEY_WARPS];
+    const item &it = items[blockIdx.x];
+    const piece &d = pieces[it.piece];
+    const arm &a = m.arms[d.arm];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, np = m.npoly, per = a.per;
+    const int which = (int)blockIdx.y * 32 + lane, nblock = (a.n + per - 1) / per, entries = survey_entries(np);
+    const double v = m.survey_v0 + min(which, m.nsurvey - 1) * m.survey_step;
+    const double shift = spx_rv_lnshift(v) / a.dlnwave, last = (double)a.nt - 1.000001, middle = 0.5 * (per - 1);
+    knots += (size_t)it.at * m.samples + a.sample0;
+    flux += d.pixel0;
+    ie += d.pixel0;
+    double gram[PER], square = 0;
+    int first[PER], second[PER]; /* functions of the entries of this warp; second -1: the data */
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        const int e = warp + SURVEY_WARPS * i;
+        int k = 0;
+        while ((k + 1) * (k + 2) / 2 <= e && k + 1 < np)
+            k++;
+        const bool data = e >= np * (np + 1) / 2;
+        first[i] = data ? min(e - np * (np + 1) / 2, np - 1) : k;
+        second[i] = data ? -1 : e - k * (k + 1) / 2;
+        gram[i] = 0;
+    }
+    for (int b0 = 0; b0 < nblock; b0 += SURVEY_STAGE) {
+        const int b1 = min(nblock, b0 + SURVEY_STAGE);
+        __syncthreads();
+        for (int b = b0 + warp; b < b1; b += SURVEY_WARPS) {
+            double s0 = 0, s1 = 0, s2 = 0, d0 = 0, d1 = 0;
+            for (int j = 0, i = b * per; j < per && i < a.n; j++, i++) {
+                const double e = ie[i], w = e * e, f = flux[i], fw = f * w, x = j - middle;
+                const double at = fmin(fmax(a.place[i] + shift, 0.0), last);
+                const int k = (int)at;
+                const double y = knots[k].x, t = fma(at - k, knots[k + 1].x - y, y);
+                const double tw = t * t * w, td = t * fw;
+                s0 += tw;
+                s1 = fma(tw, x, s1);
+                s2 = fma(tw * x, x, s2);
+                d0 += td;
+                d1 = fma(td, x, d1);
+                square = fma(f, fw, square);
+            }
+            double *to = room + (b - b0) * MOMENTS * 32 + lane;
+            to[0] = s0;
+            to[32] = s1;
+            to[64] = s2;
+            to[96] = d0;
+            to[128] = d1;
+        }
+        __syncthreads();
+        for (int b = b0; b < b1; b++) {
+            const double *from = room + (b - b0) * MOMENTS * 32 + lane;
+            const double s0 = from[0], s1 = from[32], s2 = from[64], d0 = from[96], d1 = from[128];
+            const double *value = a.line + (size_t)b * 2 * SPX_RVFIT_MAX_POLY, *slope = value + SPX_RVFIT_MAX_POLY;
+#pragma unroll
+            for (int i = 0; i < PER; i++) {
+                const double v0 = value[first[i]], v1 = slope[first[i]];
+                if (second[i] < 0) {
+                    gram[i] = fma(d0, v0, fma(d1, v1, gram[i]));
+                } else {
+                    const double g0 = fma(s0, v0, s1 * v1), g1 = fma(s1, v0, s2 * v1);
+                    gram[i] = fma(g0, value[second[i]], fma(g1, slope[second[i]], gram[i]));
+                }
+            }
+        }
+    }
+    if (lane == 0)
+        squares[warp] = square;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        if (warp + SURVEY_WARPS * i < entries)
+            room[(warp + SURVEY_WARPS * i) * 32 + lane] = gram[i];
+    __syncthreads();
+    if (warp > 0)
+        return;
+    square = 0;
+    for (int i = 0; i < SURVEY_WARPS; i++)
+        square += squares[i];
+    const double f = survey_value(np, room + lane, square) + a.lndet + d.sum_lne2;
+    if (which < m.nsurvey)
+        out[(size_t)blockIdx.x * m.nsurvey + which] = isfinite(f) ? f : HUGE_VAL;
+}
+
+} // namespace rv
+
+#endif
