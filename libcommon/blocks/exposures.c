@@ -1,5 +1,6 @@
 #include "blocks/exposures.h"
 
+#include <omp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -342,8 +343,9 @@ static spx_status find_psf(spx_exposures *q, size_t i, spx_err *e)
 
 /* ---- exposures ---- */
 
-/* Image, and PSF where it is in the same file, of an open input that is the product's from now on. */
-static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in, int own_psf, spx_err *e)
+/* Image, and PSF where it is in the same file, of an open input that is the product's from now on; pixels perhaps
+ * `later`. */
+static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in, int own_psf, int later, spx_err *e)
 {
     psf_source *p = own_psf ? spx_alloc(1, sizeof *p, e) : q->psf;
     spx_status st = SPX_OK;
@@ -372,8 +374,11 @@ static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in
         *e = p->err;
         st = p->err.code;
     }
-    if (st == SPX_OK)
+    if (st == SPX_OK) {
+        spx_h5_leave(later ? &x->unread : NULL);
         st = spx_image_read_pixels(in->file, &x->image, e);
+        spx_h5_leave(NULL);
+    }
     if (st == SPX_OK && own_psf)
         st = spx_psf_read(in->file, &p->psf, e);
     return st;
@@ -432,7 +437,7 @@ static spx_status advance(spx_exposures *q, spx_exposure *x, spx_input **in, int
 
 /* Reads the next one; *end becomes 1 where there is none. After an error, which is this exposure's, the next call goes
  * on with the next. */
-static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int *end, spx_err *e)
+static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int later, int *end, spx_err *e)
 {
     spx_input *in = NULL;
     int psf = 0;
@@ -457,7 +462,7 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int *end, spx
     if (st == SPX_OK && !psf)
         st = find_psf(q, q->at, e);
     if (st == SPX_OK)
-        st = read_exposure(q, x, in, psf, e);
+        st = read_exposure(q, x, in, psf, later, e);
     else
         spx_stage_close_input(in);
     q->at += !it->is_stdin;
@@ -465,6 +470,9 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int *end, spx
 }
 
 /* ---- all of them ---- */
+
+/* Threads that read the pixels of an exposure at most. */
+enum { FEW = 8 };
 
 typedef struct {
     spx_exposures *q;
@@ -497,7 +505,9 @@ static void *read_one(void *ctx)
     spx_exposure *x = atomic_load(r->steps->stop) ? NULL : spx_alloc(1, r->steps->size, &r->no_memory);
     if (x == NULL)
         return NULL;
-    x->st = next_exposure(r->q, x, &end, &x->e);
+    /* the first ones are read while the workers begin */
+    const int later = r->total != 1 && r->n >= r->steps->nworker;
+    x->st = next_exposure(r->q, x, later, &end, &x->e);
     if (end) {
         spx_free(x);
         return NULL;
@@ -521,6 +531,12 @@ static void compute(void *ctx, size_t worker, void *item)
     const queue_run *r = ctx;
     spx_exposure *x = item;
     x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
+    if (x->st == SPX_OK && !x->left && x->unread.n > 0) {
+        const size_t n = r->steps->nworker, threads = ((size_t)r->q->s->common.threads + n - 1) / n;
+        const double begin = omp_get_wtime();
+        x->st = spx_h5_read_parts(&x->unread, threads < FEW ? (int)threads : FEW, &x->e);
+        x->seconds = omp_get_wtime() - begin;
+    }
     if (x->st == SPX_OK && !x->left)
         x->st = r->steps->compute(r->steps->ctx, worker, x, &x->e);
 }
@@ -532,6 +548,7 @@ static void write_one(void *ctx, void *item)
     const int go_on = x->st == SPX_OK && !x->left;
     if (go_on) {
         spx_stage_switch(r->q->s, x->product);
+        spx_stage_seconds(r->q->s, "read", x->seconds);
         spx_stage_step(r->q->s, "write");
         x->st = r->steps->write(r->steps->ctx, x, &x->e);
     }
@@ -544,10 +561,10 @@ static void store(void *ctx, void *item)
 {
     const queue_run *r = ctx;
     spx_exposure *x = item;
-    enum { FEW = 2 }; /* one converts while the other has the file's lock */
     const long threads = r->q->s->common.threads;
+    /* two: one converts while the other has the file's lock */
     if (x->st == SPX_OK && !x->left)
-        x->st = spx_product_store(x->product, threads < FEW ? (int)threads : FEW, &x->e);
+        x->st = spx_product_store(x->product, threads < 2 ? (int)threads : 2, &x->e);
 }
 
 static void publish(void *ctx, void *item)
@@ -624,9 +641,9 @@ static void end_one(void *ctx, void *item)
 spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps, spx_err *e)
 {
     queue_run r = {.q = q, .steps = steps, .total = spx_exposures_total(q)};
-    /* in work: what is computed, what is stored, one that is read or written */
+    /* in work: what is computed, what is stored, and so that workers need not wait for these as many again */
     const size_t nstore = (steps->nworker + 1) / 2;
-    r.most = r.total == 1 ? 1 : steps->nworker + nstore + 1;
+    r.most = r.total == 1 ? 1 : steps->nworker + 2 * nstore + (steps->nworker > 1);
     if (r.total > 1)
         r.progress = spx_progress_start(q->s->common.progress, steps->what, "exposures", r.total);
     const spx_pipeline p = {.ctx = &r,

@@ -30,9 +30,11 @@ typedef struct {
     const spx_psf *psf;   /* valid as long as the exposure */
     struct spx_psf_source *source;
     char *target;
-    size_t number; /* in the queue: 1 is the first */
-    int left;      /* left out, because the run stopped before */
-    spx_status st; /* what went wrong with it */
+    spx_h5_unread unread; /* pixels that have not been read when it is prepared, but when it is computed */
+    double seconds;       /* of that */
+    size_t number;        /* in the queue: 1 is the first */
+    int left;             /* left out, because the run stopped before */
+    spx_status st;        /* what went wrong with it */
     spx_err e;
 } spx_exposure;
 
@@ -45,7 +47,7 @@ typedef struct {
     const char *what; /* of the line that shows the progress of a queue: "extract" */
     /* In each worker, once. */
     void (*start)(void *ctx, size_t worker);
-    /* Caller's thread, step `read` of the product: when the image has been read. */
+    /* Caller's thread, step `read` of the product: when the image has been read, but for its pixels. */
     spx_status (*prepare)(void *ctx, spx_exposure *x, spx_err *e);
     /* A worker. */
     spx_status (*compute)(void *ctx, size_t worker, spx_exposure *x, spx_err *e);

@@ -273,29 +273,61 @@ static off_t place_in_file(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *f
     return plain ? (off_t)at : -1;
 }
 
-/* Large arrays that lie in the file as they are wanted in memory: read by several threads, which HDF5 cannot be used
- * by, and who fetch the pages of fresh memory side by side. *done: 0, HDF5 has to read. */
-static spx_status read_directly(hid_t d, hid_t ftype, hid_t mem, size_t bytes, char *out, int *done)
+/* ---- values that are read without HDF5 ---- */
+
+static spx_h5_unread *unread;
+
+void spx_h5_leave(spx_h5_unread *u)
 {
-    enum { PART = 1 << 20, FEW = 8 };
-    int fd = -1, bad = 0;
-    const off_t at = bytes < 4 * (size_t)PART ? -1 : place_in_file(d, ftype, mem, bytes, &fd);
-    const int most = omp_get_max_threads(), nthreads = most < FEW ? most : FEW;
+    unread = u;
+}
+
+spx_status spx_h5_read_parts(const spx_h5_unread *u, int nthreads, spx_err *e)
+{
+    enum { PART = 1 << 20 };
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < u->n && st == SPX_OK; i++) {
+        const size_t bytes = u->part[i].bytes;
+        int bad = 0;
+#pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad)
+        for (size_t k = 0; k < bytes; k += PART) {
+            const size_t end = bytes - k < PART ? bytes : k + PART;
+            for (size_t n = k; n < end && !bad;) {
+                const ssize_t got = pread(u->part[i].fd, u->part[i].to + n, end - n, (off_t)u->part[i].at + (off_t)n);
+                if (got > 0)
+                    n += (size_t)got;
+                else if (got == 0 || errno != EINTR) /* beyond the end of the file HDF5 would see zeros */
+                    bad = 1;
+            }
+        }
+        if (bad)
+            st = spx_fail(e, SPX_EINPUT, "%s: cannot be read: is the file damaged?", u->part[i].name);
+    }
+    return st;
+}
+
+/* Large arrays of numbers that lie in the file as they are wanted in memory: read by several threads, which HDF5 cannot
+ * be used by, and who fetch the pages of fresh memory side by side; or left for later. *done: 0, HDF5 has to read. */
+static spx_status read_directly(hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem, size_t bytes, char *out,
+                                int *done, spx_err *e)
+{
+    enum { LARGE = 4 << 20, FEW = 8 };
+    char abs[600];
+    int fd = -1;
+    const off_t at = bytes < LARGE || H5Tget_class(mem) == H5T_STRING ? -1 : place_in_file(d, ftype, mem, bytes, &fd);
+    const int most = omp_get_max_threads();
     *done = at >= 0;
     if (!*done)
         return SPX_OK;
-#pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad)
-    for (size_t k = 0; k < bytes; k += PART) {
-        const size_t end = bytes - k < PART ? bytes : k + PART;
-        for (size_t n = k; n < end && !bad;) {
-            const ssize_t got = pread(fd, out + n, end - n, at + (off_t)n);
-            if (got > 0)
-                n += (size_t)got;
-            else if (got == 0 || errno != EINTR) /* beyond the end of the file HDF5 would see zeros */
-                bad = 1;
-        }
-    }
-    return bad ? SPX_EINPUT : SPX_OK;
+    spx_h5_unread now = {0}, *u = unread != NULL && unread->n < SPX_H5_PARTS ? unread : &now;
+    const size_t k = u->n++;
+    absolute(loc, path, abs, sizeof abs);
+    (void)snprintf(u->part[k].name, sizeof u->part[k].name, "%s:%s", spx_h5_filename(loc), abs);
+    u->part[k].fd = fd;
+    u->part[k].at = (int64_t)at;
+    u->part[k].bytes = bytes;
+    u->part[k].to = out;
+    return u == &now ? spx_h5_read_parts(u, most < FEW ? most : FEW, e) : SPX_OK;
 }
 
 static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, size_t *dims, void **out, spx_err *e)
@@ -319,14 +351,12 @@ static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, siz
         st = SPX_EIO;
     int done = 0;
     if (st == SPX_OK)
-        st = read_directly(d, ftype, use, bytes, *out, &done);
+        st = read_directly(loc, path, d, ftype, use, bytes, *out, &done, e);
     if (st == SPX_OK && !done) {
         touch(*out, bytes);
         if (n > 0 && H5Dread(d, use, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-            st = SPX_EINPUT;
+            st = fail_at(loc, path, SPX_EINPUT, "cannot be read: is the file damaged?", e);
     }
-    if (st == SPX_EINPUT && *out != NULL)
-        st = fail_at(loc, path, SPX_EINPUT, "cannot be read: is the file damaged?", e);
     if (st != SPX_OK) {
         spx_free(*out);
         *out = NULL;

@@ -47,6 +47,25 @@ spx_status spx_h5_read_f32(hid_t loc, const char *path, int ndim, size_t *dims, 
 spx_status spx_h5_read_i32(hid_t loc, const char *path, int ndim, size_t *dims, int32_t **out, spx_err *e);
 spx_status spx_h5_read_u32(hid_t loc, const char *path, int ndim, size_t *dims, uint32_t **out, spx_err *e);
 spx_status spx_h5_read_u8(hid_t loc, const char *path, int ndim, size_t *dims, uint8_t **out, spx_err *e);
+/* Values of arrays that are read without HDF5. The memory is there, its content comes with spx_h5_read_parts(). */
+enum { SPX_H5_PARTS = 16 };
+typedef struct {
+    size_t n;
+    struct {
+        char name[1280]; /* FILE:/path, for messages */
+        char *to;
+        size_t bytes;
+        int64_t at; /* place in the file, */
+        int fd;     /* which this is of */
+    } part[SPX_H5_PARTS];
+} spx_h5_unread;
+
+/* Large arrays of numbers that lie in their file as they are wanted in memory are left to *u from now on; NULL: they
+ * are read when they are asked for. */
+void spx_h5_leave(spx_h5_unread *u);
+/* Read them, with up to `nthreads` threads, while the file is open; uses nothing of HDF5. */
+spx_status spx_h5_read_parts(const spx_h5_unread *u, int nthreads, spx_err *e);
+
 /* The same for rows [first, first+n) along the first dimension, into `out` which the caller owns. */
 spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, void *out, spx_err *e);
 /* 1-D dataset of fixed strings as n blocks of `size` characters, NUL-padded (longer text is refused); e.g. header cards
@@ -81,7 +100,6 @@ spx_status spx_h5_write_real_lasting(hid_t loc, const char *path, int precision,
 
 /* Values of a file that are written without HDF5: as they are; doubles; doubles that become float32. */
 typedef enum { SPX_H5_AS_THEY_ARE, SPX_H5_DOUBLE, SPX_H5_NARROW } spx_h5_values;
-enum { SPX_H5_PARTS = 16 };
 typedef struct {
     hid_t file;
     size_t n;
