@@ -227,6 +227,19 @@ spoil() {
         cmp <(h5dump -y -m %.9g -d $path -s 9,0 -c 3,251 before.h5 | tail -n +3) \
             <(h5dump -y -m %.9g -d $path -s 9,0 -c 3,251 after.h5 | tail -n +3)
     done
+    # from given starts, and some rows alone, it is the same; a start that is none is no start
+    for which in good bad; do
+        rvs-fit -q -t templates.h5 --no-model --start before.h5 -o start-$which.h5 $which.h5
+        rvs-fit -q -t templates.h5 --no-model --rows 9:16 -o rows-$which.h5 $which.h5
+    done
+    cmp <(h5table --csv start-good.h5 | sed -n '11,$p') <(h5table --csv start-bad.h5 | sed -n '11,$p')
+    cmp <(h5table --csv rows-good.h5 | tail -n 3) <(h5table --csv rows-bad.h5 | tail -n 3)
+    cmp <(h5table --csv rows-bad.h5 | tail -n 3) <(h5table --csv after.h5 | tail -n 3)
+    [ "$(column RVS_WARN start-bad.h5 | head -n 5 | tr '\n' ' ')" = "32 32 32 32 32 " ]
+    rvs-fit -q -t templates.h5 --no-model --start after.h5 -o again.h5 bad.h5
+    [ "$(column RVS_WARN again.h5 | head -n 5 | tr '\n' ' ')" = "32 32 32 32 32 " ]
+    paste <(column VRAD,VRAD_ERR after.h5 | tr , ' ') <(column VRAD again.h5) |
+        awk 'NR > 9 && ($1 - $3)^2 > (0.02 * $2)^2 { exit 1 }'
     # jointly with the good ones, nothing but the good ones counts
     h5merge -q --by rows -o mixed.h5 spectra.h5 bad.h5
     rvs-fit -q -t templates.h5 --joint target --rows 0:1 -o alone.h5 mixed.h5
