@@ -18,7 +18,7 @@ typedef struct {
 typedef struct {
     double seconds;      /* from the first transfer to the last */
     double step[5];      /* equations, solution, marginal information, square root, fit: pieces of a frame that run side
-                          * by side are added up */
+                          * by side are added up; what is done beside another step counts where it is waited for */
     size_t nbundle_host; /* bundles that were left to the CPU */
 } spx_extract_cuda_times;
 

@@ -131,7 +131,7 @@ __global__ void gather_chi2_kernel(work k)
     }
 }
 
-spx_status fit(work &k, slot *s, spx_err *e)
+spx_status fit(const work &k, slot *s, spx_err *e)
 {
     const unsigned warps = 8;
     no_rows_kernel<<<blocks((size_t)k.ccd_ny * k.lanes, 256), 256, 0, s->stream>>>(k);

@@ -181,7 +181,7 @@ __global__ void need_kernel(work k)
     }
 }
 
-/* Sums of magnitudes of the rows of A_s (Gershgorin), into q. */
+/* Sums of magnitudes of the rows of A_s (Gershgorin). */
 __global__ void magnitudes_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -197,10 +197,11 @@ __global__ void magnitudes_kernel(work k)
         if (j >= d)
             sum += fabs(a[(size_t)(j - d) * arow + d * lanes]);
     }
-    k.q[i] = sum;
+    k.magnitude[i] = sum;
 }
 
-spx_status marginal(work &k, arena m, slot *s, spx_err *e)
+/* The half-bandwidths go to `need` of the host. */
+spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;
     const unsigned each = blocks(bins, 128);
@@ -217,7 +218,7 @@ spx_status marginal(work &k, arena m, slot *s, spx_err *e)
     need_kernel<<<each, 128, 0, s->stream>>>(k);
     magnitudes_kernel<<<each, 128, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
-    return SPX_OK;
+    return get(s, need, k.need, (size_t)need_blocks(k) * k.lanes, e);
 }
 
 } // namespace

@@ -5,7 +5,9 @@
  * groups cover, zeros where a spot has none, the tensor cores add them up (m8n8k4): 4.1. What is left is the wait for
  * the partners' spots, although up to three pixels a lane of up to three groups are on their way together, and own
  * spots are weighted once, in shared memory. More pixels at a time need more registers than there are: the compiler
- * then waits for each load to spill it (7.5). */
+ * then waits for each load to spill it (7.5). Without shared memory, and so with half as many warps more and addresses
+ * that are only counted up, every spot is asked for more often: 6.8 where these took 5.4; blocks that go along a trace
+ * and hold its partners in shared memory do too much for a group besides its products: 15. */
 #ifndef SPX_EXTRACT_CUDA_OVERLAP_CUH
 #define SPX_EXTRACT_CUDA_OVERLAP_CUH
 
@@ -47,7 +49,7 @@ struct eight {
     }
 };
 
-enum { TILES = 3, OVERLAP_TRACES = 4, OVERLAP_GROUPS = 2, AT_ONCE = 7 };
+enum { TILES = 3, OVERLAP_TRACES = 2, OVERLAP_GROUPS = 4, AT_ONCE = 7 };
 
 /* Products of eight bins with TILES times eight others of one trace, as they grow. */
 struct products {
@@ -98,7 +100,7 @@ struct products {
 
 /* Elements of M of eight bins of a trace, and A^T W p, A^T W 1, A^T [W > 0]: one warp. Products with eight bins of a
  * trace are a matrix product over the pixels that both cover, which the tensor cores do, four pixels at a time; TILES
- * of them share what is read of these bins. Block: 4 traces x 2 groups of bins (or less), whose partners are the same.
+ * of them share what is read of these bins. Block: 2 traces x 4 groups of bins (or less), whose partners are the same.
  * Shared memory a warp: [8][npix]. */
 __global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP, 2) overlaps_kernel(work k)
 {

@@ -16,15 +16,20 @@ inline bool is_wide(int mm)
     return mm > 9 && mm <= WIDEST;
 }
 
+/* Most of these need no more than that: bounds have a loop for it, too. */
+enum { WIDER = 12 };
+
 /* Items of a kind: one half-bandwidth, or all that a warp each works on. */
 struct kind {
     bool wide;
     int mm, first, count, rows, span, npole; /* as in a batch; first: of the list */
 };
 
+enum { MOST_KINDS = 2 * (SPX_TRACE_MOST_BAND + 2) };
+
 struct list {
     int nitem, nkinds;
-    kind kinds[SPX_TRACE_MOST_BAND + 2];
+    kind kinds[MOST_KINDS];
 };
 
 /* Groups of a launch at most. */
@@ -33,14 +38,26 @@ enum { MOST_GROUPS = 65535 };
 /* What goes into a list: all segments; those that do not fit their neighbours, begun earlier; their whole traces. */
 enum { USUAL, LONGER, WHOLE };
 
-/* The list, in t.items. npole: sorts each kind by falling number of poles; lanes without any are left out. */
+/* The list, in t.items. With npole, of the root: lanes without poles are left out; those with more than most come
+ * apart, so that others do not wait for them. Neighbouring lanes stay together: what they read lies side by side. */
 void list_items(const work &k, tables &t, const int *npole, int how, list &l)
 {
-    enum { KINDS = SPX_TRACE_MOST_BAND + 2, POLES = SPX_MAX_POLES + 1 };
-    int place[KINDS * POLES + 1] = {0}, n = 0;
-    const auto is_alone = [&](const item &v) { return how != USUAL || is_wide(v.mm); };
+    enum { KINDS = SPX_TRACE_MOST_BAND + 2, PARTS = 2 };
+    int place[KINDS * PARTS + 1] = {0}, n = 0, usual = 0;
+    if (npole) { /* poles that half of the lanes have, and one more */
+        int count[SPX_MAX_POLES + 1] = {0}, there = 0;
+        for (int column = 0; column < k.lanes; column++)
+            if (npole[column] > 0) {
+                count[npole[column]]++;
+                there++;
+            }
+        for (int below = 0; usual < SPX_MAX_POLES && 2 * below <= there;)
+            below += count[++usual];
+        usual++;
+    }
+    const auto is_alone = [&](const item &v) { return how != USUAL || (is_wide(v.mm) && (npole || v.mm != WIDER)); };
     const auto key = [&](const item &v) {
-        return (is_alone(v) ? 0 : v.mm + 1) * POLES + (npole ? SPX_MAX_POLES - npole[v.column] : 0);
+        return is_alone(v) ? v.mm != WIDER : (v.mm + 1) * PARTS + (npole && npole[v.column] <= usual);
     };
     const auto band = [&](int column, int from, int to) {
         const int need = needed(t.need, k, column, from, to), least = k.m > k.h ? k.m : k.h;
@@ -48,6 +65,8 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
     };
     const auto add = [&](int column, int mm, int first, int last, int halo) {
         const int begin = first > halo ? first - halo : 0, end = halo < k.n - last ? last + halo : k.n;
+        if ((mm > 9 || how != USUAL) && mm <= WIDER && WIDER <= k.band)
+            mm = WIDER;
         t.draft[n] = {column, mm, first, last, begin, end};
         place[key(t.draft[n++]) + 1]++;
     };
@@ -78,11 +97,11 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
         }
     l.nitem = n;
     l.nkinds = 0;
-    for (int i = 0; i < KINDS * POLES; i++)
+    for (int i = 0; i < KINDS * PARTS; i++) {
+        if (place[i + 1] > 0)
+            l.kinds[l.nkinds++] = {i < PARTS, 0, place[i], place[i + 1], 0, 0, 0};
         place[i + 1] += place[i];
-    for (int i = 0; i < KINDS; i++)
-        if (place[(i + 1) * POLES] > place[i * POLES])
-            l.kinds[l.nkinds++] = {i == 0, 0, place[i * POLES], place[(i + 1) * POLES] - place[i * POLES], 0, 0, 0};
+    }
     for (int i = 0; i < n; i++)
         t.items[place[key(t.draft[i])]++] = t.draft[i];
     for (int i = 0; i < l.nkinds; i++) {
@@ -119,7 +138,7 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
         kind of;
         batch b;
         int groups;
-    } under_way[SPX_TRACE_MOST_BAND + 2];
+    } under_way[MOST_KINDS];
     int count = 0, turn = 0;
     item *items = m.take<item>((size_t)l.nitem);
     PASS(put(s, items, (const item *)t.items, (size_t)l.nitem, e));
@@ -223,7 +242,7 @@ __device__ double largest_row(const work &k, const item &v, int step, int from)
 {
     double most = 0.0;
     for (int j = v.first + from; j < v.last; j += step)
-        most = fmax(most, k.q[(size_t)j * k.lanes + v.column]);
+        most = fmax(most, k.magnitude[(size_t)j * k.lanes + v.column]);
     return most;
 }
 

@@ -8,7 +8,7 @@ namespace
 {
 
 /* Steps of the root take long: less has to be on its way, so that more warps find room. */
-enum { ROOT_AHEAD = 4 };
+enum { ROOT_AHEAD = 8 };
 
 /* One warp 32 items and a pole: block (pole, group). What the pole adds to the diagonals of Q, to Q 1 and Q x goes to
  * `share`. M = 0: any bandwidth mm, with a window in shared memory where it fits. */
@@ -268,11 +268,13 @@ __global__ void turn_kernel(work k)
     }
 }
 
-/* Bounds of the eigenvalues, and poles. */
+/* Bounds of the eigenvalues, and poles, for the half-bandwidths t.need. The numbers of poles go to t.npole. */
 spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
 {
     list l;
     cut(k, SHORT, 0);
+    PASS(zero(s, k.npole, sizeof(int) * k.lanes, e));
+    PASS(zero(s, k.total, sizeof(double) * k.lanes, e));
     list_items(k, t, NULL, USUAL, l);
     PASS(zero(s, k.bound, sizeof(double) * 2 * k.lanes, e));
     PASS(in_batches(
@@ -280,13 +282,15 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
             if (v.wide)
                 wide_bounds_kernel<<<groups, WARP, 0, stream>>>(k, b);
+            else if (v.mm == WIDER)
+                bounds_kernel<WIDER><<<groups, WARP, sizeof(double) * AHEAD * WARP *(WIDER + 2), stream>>>(k, b);
             else
                 BY_BAND(v.mm, bounds_kernel, <<<groups, WARP, stream_bytes(v.mm, v.mm + 2), stream>>>(k, b))
         },
         [](const kind &, const batch &, int) {}, e));
     poles_kernel<<<k.lanes, 96, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
-    return SPX_OK;
+    return get(s, t.npole, k.npole, k.lanes, e);
 }
 
 /* Sums over the poles of what is in the list. */
@@ -298,8 +302,10 @@ spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_sh
             const dim3 tasks((unsigned)b.npole, (unsigned)groups);
             const size_t window = sizeof(double) * (size_t)(v.mm + 1) * (size_t)(v.mm + 1) * WARP;
             b.in_shared = !has_loop(v.mm) && window <= most_shared;
-            if (v.wide)
-                wide_root_kernel<<<tasks, WARP, 0, stream>>>(k, b);
+            if (v.wide && v.mm == WIDER)
+                wide_root_kernel<WIDER><<<tasks, WARP, 0, stream>>>(k, b);
+            else if (v.wide)
+                wide_root_kernel<0><<<tasks, WARP, 0, stream>>>(k, b);
             else
                 BY_BAND(
                     v.mm, root_kernel,
@@ -320,12 +326,6 @@ spx_status root(work &k, arena m, tables &t, size_t most_shared, slot *s, spx_er
 {
     const size_t lanes = (size_t)k.lanes;
     list l;
-    PASS(get(s, t.need, k.need, need_blocks(k) * lanes, e));
-    PASS(zero(s, k.npole, sizeof(int) * lanes, e));
-    PASS(zero(s, k.total, sizeof(double) * lanes, e));
-    TRY(cudaStreamSynchronize(s->stream));
-    PASS(bounds(k, m, t, s, e));
-    PASS(get(s, t.npole, k.npole, lanes, e));
     PASS(zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * lanes, e));
     TRY(cudaStreamSynchronize(s->stream));
     work w = k;

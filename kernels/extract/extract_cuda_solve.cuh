@@ -129,8 +129,12 @@ __global__ void direction_kernel(work k)
         k.d[i] = k.z[i] + k.scalar[4 * (i % k.lanes / k.nl) + 2] * k.d[i];
 }
 
-/* scalar: page-locked, of the bundles, and k.bad and k.torn after it. */
-spx_status solve(work &k, slot *s, double *scalar, int *bad, spx_err *e)
+/* Steps that nearly all frames take, and that nobody waits for. */
+enum { LEAST_STEPS = 4 };
+
+/* scalar: page-locked, of the bundles, and k.bad and k.torn after it. meanwhile() is called in every step, when the
+ * factors are there. */
+template <class MEANWHILE> spx_status solve(work &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;
     const dim3 parts(DOT_PARTS, k.nbundle);
@@ -155,6 +159,10 @@ spx_status solve(work &k, slot *s, double *scalar, int *bad, spx_err *e)
         scalar_kernel<<<few, 32, 0, s->stream>>>(k, step == 0 ? START : NEXT);
         direction_kernel<<<each, 128, 0, s->stream>>>(k);
         TRY(cudaGetLastError());
+        if (step > 0 && step < LEAST_STEPS) { /* a bundle that is done does not change any more */
+            PASS(meanwhile());
+            continue;
+        }
         PASS(get(s, scalar, k.scalar, 4 * (size_t)k.nbundle, e));
         PASS(get(s, bad, k.bad, (size_t)k.nbundle + 1, e));
         TRY(cudaStreamSynchronize(s->stream));
@@ -163,6 +171,7 @@ spx_status solve(work &k, slot *s, double *scalar, int *bad, spx_err *e)
             step = -1;
             continue;
         }
+        PASS(meanwhile());
         int busy = 0;
         for (int b = 0; b < k.nbundle; b++)
             busy |= scalar[4 * b] > scalar[4 * b + 3] && (step == 0 || scalar[4 * b + 1] != 0.0);

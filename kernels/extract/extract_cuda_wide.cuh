@@ -11,15 +11,21 @@ namespace
  * in `ring`: row b % 32 is what the recurrences need of bin b, column c % 32 of it the element that couples it to bin
  * c. A bin reaches m <= WIDEST others, so that in each step two lanes are free: they solve for two right-hand sides,
  * whose elements stand in columns WARP and WARP + 1, with the same instructions as the other columns. */
-struct wide_warp {
-    enum { PITCH = WARP + 3 };
+template <int M> struct wide_warp {
+    enum { PITCH = WARP + 3, RING = 2 * WARP * PITCH, UNROLLED = M > 0 ? M : 4 };
 
-    int lane, n, m;
-    double *ring, *line, *diag; /* [WARP][PITCH]; [WARP] what the sums of a step are weighted with; [WARP] D of bins */
+    int lane, n, most;          /* most: m, where M is 0 */
+    double *ring, *line, *diag; /* twice [WARP][PITCH], so that rows are never looked for; [WARP] what the sums of a
+                                 * step are weighted with; [WARP] D of bins */
+
+    __device__ int m() const
+    {
+        return M > 0 ? M : most;
+    }
 
     __device__ void clear() const
     {
-        for (int i = lane; i < WARP * PITCH; i += WARP)
+        for (int i = lane; i < RING; i += WARP)
             ring[i] = 0.0;
         diag[lane] = 0.0;
         __syncwarp();
@@ -29,17 +35,22 @@ struct wide_warp {
     {
         return (lane - j + 1) % WARP == 0 ? 0 : (lane - j + 2) % WARP == 0 ? 1 : -1;
     }
-    /* sum_t line[t] ring(j + way t, column), t = 1 .. most <= m. */
-    __device__ double dot(int j, int way, int column, int most) const
+    __device__ void keep(int row, int column, double v) const
     {
+        ring[row * PITCH + column] = v;
+        ring[(row + WARP) * PITCH + column] = v;
+    }
+    /* sum_t line[t] ring(j + way t, column), t = 1 .. limit <= m. */
+    template <int WAY> __device__ double dot(int j, int column, int limit) const
+    {
+        const double *row = ring + ((j & (WARP - 1)) + (WAY < 0 ? WARP : 0)) * PITCH + column;
         double even = 0.0, odd = 0.0;
-#pragma unroll 4
-        for (int t = 1; t <= m; t += 2) {
-            const double a = ring[((j + way * t) & (WARP - 1)) * PITCH + column];
-            const double b = ring[((j + way * (t + 1)) & (WARP - 1)) * PITCH + column];
-            if (t <= most)
+#pragma unroll UNROLLED
+        for (int t = 1; t <= m(); t += 2) {
+            const double a = row[WAY * t * PITCH], b = row[WAY * (t + 1) * PITCH];
+            if (t <= limit)
                 odd = fma(line[t], a, odd);
-            if (t < most)
+            if (t < limit)
                 even = fma(line[t + 1], b, even);
         }
         return odd + even;
@@ -53,10 +64,10 @@ struct wide_warp {
         bool good = true;
         const auto element = [&](int j) {
             const int off = (lane - j) & (WARP - 1), i = side(j);
-            return j >= n     ? 0.0
-                   : off <= m ? a[(size_t)j * arow + (size_t)off * aelem] + (off == 0 ? shift : 0.0)
-                   : i >= 0   ? right(j, i)
-                              : 0.0;
+            return j >= n       ? 0.0
+                   : off <= m() ? a[(size_t)j * arow + (size_t)off * aelem] + (off == 0 ? shift : 0.0)
+                   : i >= 0     ? right(j, i)
+                                : 0.0;
         };
         clear();
         double next = element(0), after = element(1);
@@ -65,24 +76,24 @@ struct wide_warp {
             const double own = next;
             next = after;
             after = element(j + 2);
-            line[lane] = lane >= 1 && lane <= m ? ring[then * PITCH + here] * diag[then] : 0.0;
+            line[lane] = lane >= 1 && lane <= m() ? ring[then * PITCH + here] * diag[then] : 0.0;
             __syncwarp();
-            const double sum = own - dot(j, -1, i >= 0 ? WARP + i : lane, i >= 0 ? m : off <= m ? m - off : 0);
+            const double sum = own - dot<-1>(j, i >= 0 ? WARP + i : lane, i >= 0 ? m() : off <= m() ? m() - off : 0);
             double pivot = __shfl_sync(FULL, sum, here);
             if (!(pivot > 0.0 && pivot < INFINITY)) {
                 good = false;
                 pivot = 1.0;
             }
             const double inverse = 1.0 / pivot, value = sum * inverse;
-            ring[here * PITCH + lane] = off >= 1 && off <= m ? value : 0.0;
+            keep(here, lane, off >= 1 && off <= m() ? value : 0.0);
             if (i >= 0) {
-                ring[here * PITCH + WARP + i] = value;
+                keep(here, WARP + i, value);
                 put(j, i, sum);
             }
             if (off == 0)
                 diag[here] = pivot;
-            if (off <= m)
-                l[(size_t)j * (m + 1) + off] = off == 0 ? inverse : value;
+            if (off <= m())
+                l[(size_t)j * (m() + 1) + off] = off == 0 ? inverse : value;
             __syncwarp();
         }
         return good;
@@ -93,7 +104,7 @@ struct wide_warp {
     template <class RIGHT, class PUT, class PUTX>
     __device__ void inverse(const double *l, int stop, RIGHT right, PUT put, PUTX put_x)
     {
-        const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
+        const auto element = [&](int j) { return lane <= m() && j >= 0 ? l[(size_t)j * (m() + 1) + lane] : 0.0; };
         const auto given = [&](int j) { return side(j) >= 0 && j >= 0 ? right(j, side(j)) : 0.0; };
         clear();
         double next = element(n - 1), after = element(n - 2), next_f = given(n - 1), after_f = given(n - 2);
@@ -106,18 +117,18 @@ struct wide_warp {
             after_f = given(j - 2);
             line[lane] = lane >= 1 ? lt : 0.0;
             __syncwarp();
-            const bool inside = off >= 1 && off <= m;
-            const double sum = dot(j, 1, i >= 0 ? WARP + i : lane, i >= 0 || inside ? m : 0);
+            const bool inside = off >= 1 && off <= m();
+            const double sum = dot<1>(j, i >= 0 ? WARP + i : lane, i >= 0 || inside ? m() : 0);
             const double own = inverse + warp_sum(inside ? line[off] * sum : 0.0);
             const double z = off == 0 ? own : -sum;
-            if (off <= m) {
-                ring[here * PITCH + lane] = z;
-                ring[lane * PITCH + here] = z;
+            if (off <= m()) {
+                keep(here, lane, z);
+                keep(lane, here, z);
                 put(j, off, z);
             }
             if (i >= 0) {
                 const double x = fma(f, inverse, -sum);
-                ring[here * PITCH + WARP + i] = x;
+                keep(here, WARP + i, x);
                 put_x(j, i, x);
             }
             __syncwarp();
@@ -129,7 +140,7 @@ struct wide_warp {
     {
         double back = 0.0;
         const auto element = [&](int j) {
-            return lane >= 1 && lane <= m && lane <= j && j < n ? l[(size_t)(j - lane) * (m + 1) + lane] : 0.0;
+            return lane >= 1 && lane <= m() && lane <= j && j < n ? l[(size_t)(j - lane) * (m() + 1) + lane] : 0.0;
         };
         double next = element(0), after = element(1);
         for (int j = 0; j < n; j++) {
@@ -145,7 +156,7 @@ struct wide_warp {
     template <class RIGHT, class PUT> __device__ void backward(const double *l, RIGHT right, PUT put)
     {
         double ahead = 0.0;
-        const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
+        const auto element = [&](int j) { return lane <= m() && j >= 0 ? l[(size_t)j * (m() + 1) + lane] : 0.0; };
         double next = element(n - 1), after = element(n - 2);
         for (int j = n - 1; j >= 0; j--) {
             const double lt = next, inverse = __shfl_sync(FULL, lt, 0), below = lane == 0 ? 0.0 : lt;
@@ -167,13 +178,13 @@ struct wide_warp {
 /* As bounds_kernel(): block (item). */
 __global__ void wide_bounds_kernel(work k, batch o)
 {
-    __shared__ double ring[WARP * wide_warp::PITCH], line[WARP], diag[WARP];
+    __shared__ double ring[wide_warp<0>::RING], line[WARP], diag[WARP];
     const item v = o.at[blockIdx.x];
-    const int m = v.mm, n = v.end - v.begin, lane = threadIdx.x;
+    const int n = v.end - v.begin, lane = threadIdx.x;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     double *l = o.lower + (size_t)blockIdx.x * o.rows * (o.mm + 1), *rhs = o.rhs + (size_t)blockIdx.x * o.rows;
     double inverse = 0.0;
-    wide_warp w = {lane, n, m, ring, line, diag};
+    wide_warp<0> w = {lane, n, v.mm, ring, line, diag};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, 0.0, l,
         [&](int j, int i) { return i == 1                   ? 0.0
@@ -211,12 +222,12 @@ __global__ void wide_bounds_kernel(work k, batch o)
     raise_to(&k.bound[v.column], inverse);
 }
 
-/* As root_kernel(): block (pole, item). */
-__global__ void wide_root_kernel(work k, batch o)
+/* As root_kernel(): block (pole, item). M: half-bandwidth, 0: any. */
+template <int M> __global__ void wide_root_kernel(work k, batch o)
 {
-    __shared__ double ring[WARP * wide_warp::PITCH], line[WARP], diag[WARP];
+    __shared__ double ring[wide_warp<M>::RING], line[WARP], diag[WARP];
     const item v = o.at[blockIdx.y];
-    const int m = v.mm, n = v.end - v.begin, h = k.h, lane = threadIdx.x, pole = o.pole0 + blockIdx.x;
+    const int n = v.end - v.begin, h = k.h, lane = threadIdx.x, pole = o.pole0 + blockIdx.x;
     if (pole >= k.npole[v.column])
         return;
     const int end = min(v.last + EXTRA, k.n) - v.begin, stop = v.first - v.begin;
@@ -227,7 +238,7 @@ __global__ void wide_root_kernel(work k, batch o)
     const double *x = k.x + v.begin * lanes + v.column;
     double *l = o.lower + task * o.rows * (o.mm + 1), *rhs = o.rhs + task * 2 * o.rows;
     double *share = o.share + task * o.span * (h + 3);
-    wide_warp w = {lane, n, m, ring, line, diag};
+    wide_warp<M> w = {lane, n, v.mm, ring, line, diag};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, shift, l,
         [&](int j, int i) { return i == 0 ? 1.0 : x[(size_t)j * lanes]; },

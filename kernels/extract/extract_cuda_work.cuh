@@ -129,6 +129,7 @@ struct work {
     double *a;                   /* [n][band + 1][lanes] */
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU */
     int *need;                   /* [nneed][lanes] half-bandwidth that NEED bins of a fibre need */
+    double *magnitude;           /* [n][lanes] sums of the magnitudes of the rows of A_s */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
     int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
     int *npole;                  /* [lanes] */
@@ -263,6 +264,7 @@ void lay_out(arena &m, work &k)
     k.bad = m.take<int>(nb + 1);
     k.torn = k.bad + nb;
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
+    k.magnitude = m.take<double>(row);
     k.bound = m.take<double>(2 * lanes);
     k.npole = m.take<int>(lanes);
     k.shift = m.take<double>(SPX_MAX_POLES * lanes);
@@ -316,16 +318,19 @@ struct tables {
 /* ---- launches ---- */
 
 /* A piece of work has a stream of its own, and more for what can be done side by side; SLOTS pieces are under way at a
- * time, so that transfers and recurrences, which leave most of a device idle, run beside the others' work. */
-enum { SLOTS = 4, BESIDE = 4, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1 << 18, STEPS = 5 };
+ * time, so that transfers and recurrences, which leave most of a device idle, run beside the others' work. COPYING:
+ * threads that fill staging memory at most. */
+enum { SLOTS = 4, BESIDE = 4, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1 << 18, STEPS = 5, COPYING = 8 };
 
 struct slot {
-    cudaStream_t stream, beside[BESIDE];
-    cudaEvent_t forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
+    cudaStream_t stream, aside, beside[BESIDE]; /* aside: what does not need the deconvolved flux */
+    cudaEvent_t begun, ended, forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
     char *staging; /* page-locked, [CHUNKS][CHUNK_BYTES]; NULL until it is needed */
     char *table;   /* page-locked: small tables, to and fro */
     size_t ntable; /* its bytes */
     double seconds[STEPS];
+    const void *spots_of, *spots_in; /* first bundle and memory of the spots that the last piece has left there, */
+    int nspots;                      /* and its bundles: they are the same for all frames of a queue */
 };
 
 spx_status failed(cudaError_t code, const char *what, spx_err *e)

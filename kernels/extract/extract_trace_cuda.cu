@@ -2,12 +2,15 @@
  * The steps of the method are files of their own, which extract_cuda_work.cuh lists; here are memory, transfers, pieces
  * of a frame and devices.
  *
- * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200): kernels take 23 ms,
- * one after another (the steps' files say why). Transfers, 125 MB to the device and 140 MB back, are 5 at the bus's
- * speed. Spots are made while the image travels; four pieces of a frame run on streams of their own with falling
- * priority, so that results of the first travel while the others compute. New memory of the host comes page by page,
- * which took longer than copying: threads fetch the pages meanwhile.
- * A queue of frames is bound by the host, which makes the plan and the masks: that is why calls may overlap. */
+ * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200): kernels would take
+ * some 25 ms, one after another (the steps' files say why), a third of that in chains that leave most of the device
+ * idle. Transfers, 135 MB to the device and 140 MB back, are 5 at the bus's speed. So four pieces of a frame run on
+ * streams of their own, and in each of them marginal information and bounds beside the solution, and the fit beside the
+ * square root. The first two go ahead, and their results travel while the others compute; with priorities that fall
+ * from piece to piece every chain waited for the work of the next: 2 ms more. Spots are made while the image travels,
+ * and stay for the frames of a queue. New memory of the host comes page by page, which took longer than copying:
+ * threads fetch the pages meanwhile. A queue of frames is bound by the host, which makes the plan and the masks: that
+ * is why calls may overlap. */
 #include <algorithm>
 #include <cfloat>
 #include <condition_variable>
@@ -267,6 +270,60 @@ struct call {
     std::shared_future<bool> image; /* true: on its way, image_there will say when it is there */
 };
 
+/* What is done beside the main chain, on a stream of its own: marginal information and bounds, which need the factors
+ * but not the solution, beside it; the fit, which needs nothing else, beside the square root. These chains leave most
+ * of a device idle. */
+class side_chain
+{
+  public:
+    explicit side_chain(const slot *s) : slot_(*s)
+    {
+        slot_.stream = s->aside;
+        main_ = s->stream;
+    }
+    /* Starts what can be; with `all`, which is after the solution, everything, and the slot's stream waits for the
+     * bounds.
+     */
+    spx_status go_on(const work &k, const arena &m, tables &t, bool all, spx_err *e)
+    {
+        if (stage_ == 0) {
+            TRY(cudaEventRecord(slot_.begun, main_));
+            TRY(cudaStreamWaitEvent(slot_.stream, slot_.begun, 0));
+            PASS(marginal(k, m, t.need, &slot_, e));
+            TRY(cudaEventRecord(slot_.ended, slot_.stream));
+            stage_ = 1;
+        }
+        if (stage_ == 1 && all)
+            TRY(cudaEventSynchronize(slot_.ended));
+        if (stage_ == 1 && cudaEventQuery(slot_.ended) == cudaSuccess) {
+            PASS(bounds(k, m, t, &slot_, e));
+            TRY(cudaEventRecord(slot_.ended, slot_.stream));
+            stage_ = 2;
+        }
+        (void)cudaGetLastError(); /* `not ready` is no error */
+        if (stage_ == 2 && all) {
+            TRY(cudaStreamWaitEvent(main_, slot_.ended, 0));
+            TRY(cudaEventRecord(slot_.begun, main_));
+            TRY(cudaStreamWaitEvent(slot_.stream, slot_.begun, 0));
+            PASS(fit(k, &slot_, e));
+            TRY(cudaEventRecord(slot_.ended, slot_.stream));
+            stage_ = 3;
+        }
+        return SPX_OK;
+    }
+    /* The slot's stream waits for all of it. */
+    spx_status end(spx_err *e)
+    {
+        TRY(cudaStreamWaitEvent(main_, slot_.ended, 0));
+        return SPX_OK;
+    }
+
+  private:
+    slot slot_;
+    cudaStream_t main_;
+    int stage_ = 0;
+};
+
 /* One piece of work: bundles first .. first + k.nbundle - 1. why_host[b] gets the reasons to solve bundle b on the CPU.
  */
 spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_err *e)
@@ -304,27 +361,34 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     PASS(zero(s, k.bad, sizeof(int) * (k.nbundle + 1), e));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
         PASS(zero(s, v, sizeof(double) * bins, e));
-    PASS(spots(k, s, e));
+    if (s->spots_of != job.list + first || s->spots_in != job.room[which] || s->nspots != k.nbundle) {
+        PASS(spots(k, s, e));
+        s->spots_of = job.list + first;
+        s->spots_in = job.room[which];
+        s->nspots = k.nbundle;
+    }
     if (!job.image.get())
         return SPX_EDEVICE; /* the one who sends it says why */
     TRY(cudaStreamWaitEvent(s->stream, job.c->image_there, 0));
     TRY(cudaEventRecord(s->step[0], s->stream));
+    side_chain aside(s);
     for (int step = 0; step < STEPS; step++) {
         switch (step) {
         case 0:
             PASS(equations(k, job.c->shared, s, e));
             break;
         case 1:
-            PASS(solve(k, s, t.scalar, t.bad, e));
+            PASS(solve(
+                k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, m, t, false, e); }, e));
             break;
         case 2:
-            PASS(marginal(k, m, s, e));
+            PASS(aside.go_on(k, m, t, true, e));
             break;
         case 3:
             PASS(root(k, m, t, job.c->shared, s, e));
             break;
         case 4:
-            PASS(fit(k, s, e));
+            PASS(aside.end(e));
             break;
         }
         TRY(cudaEventRecord(s->step[step + 1], s->stream));
@@ -426,10 +490,12 @@ void free_context(context *c)
             (void)(v && cudaEventDestroy(v));
         for (cudaEvent_t v : s.joined)
             (void)(v && cudaEventDestroy(v));
-        (void)(s.forked && cudaEventDestroy(s.forked));
+        for (cudaEvent_t v : {s.begun, s.ended, s.forked})
+            (void)(v && cudaEventDestroy(v));
         for (cudaStream_t v : s.beside)
             (void)(v && cudaStreamDestroy(v));
-        (void)(s.stream && cudaStreamDestroy(s.stream));
+        for (cudaStream_t v : {s.aside, s.stream})
+            (void)(v && cudaStreamDestroy(v));
     }
     (void)(c->image_there && cudaEventDestroy(c->image_there));
     (void)(c->upload && cudaStreamDestroy(c->upload));
@@ -444,8 +510,8 @@ spx_status fill_context(context *c, int device, spx_err *e)
     };
     const auto event = [&](cudaEvent_t *to) { return cudaEventCreateWithFlags(to, cudaEventDisableTiming); };
     int low, high, shared;
-    TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
+    TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     c->shared = (size_t)shared;
     TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
@@ -454,11 +520,13 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(event(&c->image_there));
     TRY(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted));
     for (int i = 0; i < SLOTS; i++) {
-        /* the first piece goes ahead, so that its results travel while the others compute */
-        const int priority = high + i < low ? high + i : low;
         slot *s = &c->slots[i];
+        /* the first half goes ahead, so that its results travel while the others compute */
+        const int priority = i < SLOTS / 2 ? high : low;
         TRY(stream(&s->stream, priority));
-        TRY(event(&s->forked));
+        TRY(stream(&s->aside, priority));
+        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->forked})
+            TRY(event(v));
         for (int j = 0; j < BESIDE; j++) {
             TRY(stream(&s->beside[j], priority));
             TRY(event(&s->joined[j]));
@@ -541,6 +609,14 @@ void piece_size(const work &k, int count, size_t *least, size_t *best)
     *best = m.used + all * sizeof(double) + 16384;
 }
 
+/* Nothing that frames share is in the room any more. */
+void forget_constants(context *c)
+{
+    c->constants.reset();
+    for (slot &s : c->slots)
+        s.spots_of = NULL;
+}
+
 /* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
 spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
 {
@@ -574,7 +650,7 @@ spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
     size = shared + nslot * job.each;
     if (c->size < size || c->size > limit) {
         (void)cudaFree(c->room);
-        c->constants.reset();
+        forget_constants(c);
         c->room = NULL;
         c->size = 0;
         c->starved = true;
@@ -669,7 +745,7 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     int turn = 0;
     const work &k = all.k;
     if (c->constants != f.l) {
-        c->constants.reset();
+        forget_constants(c);
         const struct {
             const double *to, *from;
             size_t n;
@@ -704,12 +780,14 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     } catch (const std::exception &x) {
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
+    /* threads wait for each other in loops: with one a processor, those that start the kernels get none */
+    const int few = std::min(nthreads, (int)COPYING);
     const auto send = [&]() {
         const bool direct = !image->mask || (spx_mem_locked(image->ivar) && spx_mem_locked(image->mask));
-        PASS(push(c, k.weight, image->ivar, direct ? NULL : image->mask, npix * sizeof(float), &turn, nthreads, e));
-        PASS(push(c, k.data, image->data, NULL, npix * sizeof(float), &turn, nthreads, e));
+        PASS(push(c, k.weight, image->ivar, direct ? NULL : image->mask, npix * sizeof(float), &turn, few, e));
+        PASS(push(c, k.data, image->data, NULL, npix * sizeof(float), &turn, few, e));
         if (mask && direct)
-            PASS(push(c, mask, image->mask, NULL, npix * sizeof *mask, &turn, nthreads, e));
+            PASS(push(c, mask, image->mask, NULL, npix * sizeof *mask, &turn, few, e));
         TRY(cudaMemsetAsync(counted, 0, PIXEL_COUNTS * sizeof *counted, c->upload));
         PASS(weigh(k, direct ? mask : NULL, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
         TRY(cudaEventRecord(c->image_there, c->upload));
