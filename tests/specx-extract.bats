@@ -123,6 +123,14 @@ grid=6410,6470,0.8
     [[ $(head -1 report.txt) == *' 128 masked by half' ]]
 }
 
+@test "patches differ from whole traces by what their padding does not see" {
+    need_shared data/extract/{preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    local d=$SPX_SHARED/data/extract
+    fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" >image.h5
+    frame_dense --patch image.h5 1e-5 {0,10,20},5,5760,7620 >report.txt || { cat report.txt; return 1; }
+    [ "$(awk '$2 > 10000 && $4 > 1e-3' report.txt | wc -l)" -eq 3 ]
+}
+
 @test "options of the methods change what they say" {
     local image=$BATS_FILE_TMPDIR/image.h5
     specx-extract --method patch --precision double -w $grid -o a.h5 "$image"

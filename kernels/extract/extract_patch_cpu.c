@@ -42,18 +42,17 @@ typedef struct {
 
 /* Memory of one thread. n: most unknowns, m: bins of a padded fibre, npix: pixels of a spot. */
 typedef struct {
-    bin *bins;         /* [n] */
-    double *spot;      /* [n][npix] */
-    double *weighted;  /* [n][npix] spot times ivar, 0 on rows and columns that are not used: W A */
-    double *cov;       /* [n][n] column-major: M, then C */
-    double *x;         /* [n] A^T W p, then the deconvolved flux */
-    double *q;         /* [m][m] block of C, its eigenvectors, then scaled for Q */
-    double *root;      /* [m][m] Q of one fibre, upper triangle filled, then both */
-    double *eigen;     /* [m] */
-    double *lwork;     /* [nlwork] for dsyevd */
-    lapack_int *iwork; /* [niwork] */
+    bin *bins;        /* [n] */
+    double *spot;     /* [n][npix] */
+    double *weighted; /* [n][npix] spot times ivar, 0 on rows and columns that are not used: W A */
+    double *cov;      /* [n][n] column-major: M, then C */
+    double *x;        /* [n] A^T W p, then the deconvolved flux */
+    double *q;        /* [m][m] block of C, its Cholesky factor, eigenvectors, then scaled for Q */
+    double *root;     /* [m][m] Q of one fibre, upper triangle filled, then both */
+    double *eigen;    /* [m] */
+    double *lwork;    /* [nlwork] for dgesvj */
     double *spot_work;
-    lapack_int nlwork, niwork;
+    lapack_int nlwork;
     double *model, *chi2; /* [rows][columns] of the patch's pixels */
     size_t nmodel;        /* pixels that they have room for */
 } workspace;
@@ -108,7 +107,6 @@ static void workspace_free(workspace *w)
     spx_free(w->root);
     spx_free(w->eigen);
     spx_free(w->lwork);
-    spx_free(w->iwork);
     spx_free(w->spot_work);
     spx_free(w->model);
     spx_free(w->chi2);
@@ -118,19 +116,12 @@ static void workspace_free(workspace *w)
 static spx_status workspace_alloc(workspace *w, const spx_psf *psf, size_t n, size_t m, spx_err *e)
 {
     size_t npix = (size_t)spx_psf_nx(psf) * (size_t)spx_psf_ny(psf);
-    double want;
-    lapack_int iwant;
-    if (LAPACKE_dsyevd_work(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)m, NULL, (lapack_int)m, NULL, &want, -1, &iwant,
-                            -1) != 0)
-        return spx_fail(e, SPX_EBUG, "dsyevd refuses its workspace query for order %zu", m);
-    w->nlwork = (lapack_int)want;
-    w->niwork = iwant;
+    w->nlwork = (lapack_int)(2 * m + 6); /* at least 6, and 2 m */
     if (!(w->bins = spx_alloc(n, sizeof *w->bins, e)) || !(w->spot = spx_alloc2(n, npix, sizeof(double), e)) ||
         !(w->weighted = spx_alloc2(n, npix, sizeof(double), e)) || !(w->cov = spx_alloc2(n, n, sizeof(double), e)) ||
         !(w->x = spx_alloc(n, sizeof(double), e)) || !(w->q = spx_alloc2(m, m, sizeof(double), e)) ||
         !(w->root = spx_alloc2(m, m, sizeof(double), e)) || !(w->eigen = spx_alloc(m, sizeof(double), e)) ||
         !(w->lwork = spx_alloc((size_t)w->nlwork, sizeof(double), e)) ||
-        !(w->iwork = spx_alloc((size_t)w->niwork, sizeof(lapack_int), e)) ||
         !(w->spot_work = spx_alloc(spx_psf_spot_work(psf), sizeof(double), e)))
         return SPX_EIO;
     return SPX_OK;
@@ -272,21 +263,25 @@ static int solve(size_t n, workspace *w)
     return 1;
 }
 
-/* Q of one fibre, whose first unknown is `start`, into w->root (both triangles): C_s = V diag(v) V^T gives
- * Q = C_s^(-1/2) = (V v^(-1/4)) (V v^(-1/4))^T. 0 when C_s is not positive definite. */
+/* Q of one fibre, whose first unknown is `start`, into w->root (both triangles): C_s = L L^T and L = U S V^T give
+ * Q = C_s^(-1/2) = (U S^(-1/2)) (U S^(-1/2))^T. By Jacobi rotations: C_s of bins without information is some 1e12 times
+ * that of others, and eigenvalues by other ways would lose as many digits. 0 when C_s is not positive definite. */
 static int square_root(size_t n, size_t m, size_t start, workspace *w)
 {
+    memset(w->q, 0, m * m * sizeof *w->q);
     for (size_t j = 0; j < m; j++)
         for (size_t i = j; i < m; i++)
             w->q[j * m + i] = w->cov[(start + j) * n + start + i];
     lapack_int order = (lapack_int)m;
-    if (LAPACKE_dsyevd_work(LAPACK_COL_MAJOR, 'V', 'L', order, w->q, order, w->eigen, w->lwork, w->nlwork, w->iwork,
-                            w->niwork) != 0)
+    if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', order, w->q, order) != 0 ||
+        LAPACKE_dgesvj_work(LAPACK_COL_MAJOR, 'L', 'U', 'N', order, order, w->q, order, w->eigen, 0, w->root, order,
+                            w->lwork, w->nlwork) != 0)
         return 0;
     for (size_t j = 0; j < m; j++) {
-        if (!(w->eigen[j] > 0.0 && isfinite(w->eigen[j])))
+        double s = w->lwork[0] * w->eigen[j]; /* singular values come with a common factor */
+        if (!(s > 0.0 && isfinite(s)))
             return 0;
-        double scale = 1.0 / sqrt(sqrt(w->eigen[j]));
+        double scale = 1.0 / sqrt(s);
         for (size_t i = 0; i < m; i++)
             w->q[j * m + i] *= scale;
     }

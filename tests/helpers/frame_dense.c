@@ -1,15 +1,26 @@
-/* frame_dense IMAGE.h5 TOLERANCE FIRST,COUNT,WMIN,WMAX...: parts of an image, fibres FIRST .. FIRST+COUNT-1 as a bundle
- * of their own (FIRST a multiple of COUNT) and wavelengths WMIN .. WMAX, extracted as whole traces and by dense algebra
- * from the same equations. Exit status 1 where flux (in units of its error), inverse variance (relative) or resolution
- * differ by more than TOLERANCE, which is that of the extraction too. Prints for each part its bins, those with masked
- * pixels, and those that have lost more than half of their light. */
+/* frame_dense [--patch] IMAGE.h5 TOLERANCE FIRST,COUNT,WMIN,WMAX...: parts of an image, fibres FIRST .. FIRST+COUNT-1
+ * as a bundle of their own (FIRST a multiple of COUNT) and wavelengths WMIN .. WMAX, extracted as whole traces and by
+ * dense algebra from the same equations. Exit status 1 where flux (in units of its error), inverse variance (relative)
+ * or resolution differ by more than TOLERANCE, which is that of the extraction too. Prints for each part its bins,
+ * those with masked pixels, and those that have lost more than half of their light.
+ * --patch: against patches with a padding of 16 instead. Exit status 1 where the flux differs by more than 0.02 of its
+ * error beside a border, or by more than TOLERANCE in the middle of a patch. */
 #include <hdf5.h>
 #include <stdlib.h>
 
 #include "../kernels/extract_scene.h"
 #include "blocks/io.h"
 
-static void part(scene *s, const char *what)
+static void patches(const scene *s, double limit, const char *what)
+{
+    result trace = extract(s, 0, what);
+    const difference d = from_patches(s, &trace, 16);
+    CHECK(d.border <= 2e-2 && d.middle <= limit, "%s: %g sigma at borders, %g in the middle", what, d.border, d.middle);
+    printf("%s: %zu bins, %.2g sigma at borders, %.2g in the middle\n", what, d.bins, d.border, d.middle);
+    spx_frame_free(&trace.frame);
+}
+
+static void dense_part(scene *s, const char *what)
 {
     s->o.wave_step = spx_extract_nwave(&s->o);
     compare(s, s->o.tolerance, what);
@@ -25,6 +36,9 @@ static void part(scene *s, const char *what)
 
 int main(int argc, char **argv)
 {
+    const int patch = argc > 1 && !strcmp(argv[1], "--patch");
+    argv += patch;
+    argc -= patch;
     if (argc < 4)
         return 2;
     spx_err e = {0};
@@ -37,12 +51,17 @@ int main(int argc, char **argv)
     }
     H5Fclose(file);
     s.o.dw = 0.8;
-    s.o.tolerance = atof(argv[2]);
+    const double limit = atof(argv[2]);
+    if (!patch)
+        s.o.tolerance = limit;
     for (int i = 3; i < argc; i++) {
         if (sscanf(argv[i], "%zu,%zu,%lf,%lf", &s.o.first, &s.o.nspec, &s.o.wmin, &s.o.wmax) != 4)
             return 2;
         s.o.bundle_size = s.o.nspec;
-        part(&s, argv[i]);
+        if (patch)
+            patches(&s, limit, argv[i]);
+        else
+            dense_part(&s, argv[i]);
     }
     free_scene(&s);
     return failures != 0;

@@ -324,6 +324,46 @@ static inline void compare(const scene *s, double limit, const char *what)
     spx_free(d.resolution);
 }
 
+/* ---- against patches ---- */
+
+/* Patches of 50 bins, all fibres of a bundle in each, against whole traces: largest difference in units of its error,
+ * of bins at most one bin and of bins at least 20 bins from a border. What differs is what the padding does not see.
+ * Left out are bins within REGULARISED bins of one that is regularised, of the same fibre or the next: how much depends
+ * on the largest weight around, in the patch or in the bundle. */
+enum { PATCH = 50, MIDDLE = 20, REGULARISED = 20 };
+
+typedef struct {
+    double border, middle;
+    size_t bins; /* that were compared */
+} difference;
+
+static inline difference from_patches(const scene *s, const result *trace, size_t pad)
+{
+    scene patches = *s;
+    patches.o.wave_step = PATCH;
+    patches.o.wave_pad = pad;
+    patches.o.pix_pad_frac = 0.8;
+    patches.o.sub_bundles = 1;
+    result r = extract(&patches, 1, "patches");
+    difference d = {0};
+    const long nw = (long)spx_extract_nwave(&s->o), ns = (long)s->o.nspec;
+    for (long i = 0; trace->status == SPX_OK && r.status == SPX_OK && i < ns * nw; i++) {
+        const long f = i / nw, k = i % nw, first = k % PATCH, last = PATCH - 1 - first;
+        int weak = 0;
+        for (long g = f > 0 ? f - 1 : 0; g <= f + 1 && g < ns; g++)
+            for (long j = k > REGULARISED ? k - REGULARISED : 0; j <= k + REGULARISED && j < nw; j++)
+                weak |= trace->frame.pixmask_fraction[g * nw + j] > 0.95;
+        if (weak)
+            continue;
+        const double by = fabs(r.frame.arm.flux[i] - trace->frame.arm.flux[i]) * sqrt(trace->frame.arm.ivar[i]);
+        d.bins++;
+        d.border = first < 2 || last < 2 ? fmax(d.border, by) : d.border;
+        d.middle = first >= MIDDLE && last >= MIDDLE ? fmax(d.middle, by) : d.middle;
+    }
+    spx_frame_free(&r.frame);
+    return d;
+}
+
 static inline void add_masks(scene *s)
 {
     const size_t nx = s->image.nx;
