@@ -3,7 +3,9 @@
  * A block of threads makes a tile of samples for a chunk of shifts, a group of its threads for each set of shifts at a
  * time. The parts of the traces that a chunk needs are brought to shared memory once, with zeros around their ends, and
  * read from there at any shift without bank conflicts: each term costs one read of shared memory, which is the limit.
- * Chunks are as large as keep all multiprocessors busy to the end, or smaller where shifts lie so far apart that the
+ * Of up to BLOCK traces of float32, the usual case, a thread reads two neighbours at a time, which takes half the
+ * instructions: a second copy of each trace, a sample further, has those that begin with an odd sample. Chunks are as
+ * large as keep all multiprocessors busy to the end, or smaller where shifts lie so far apart that the
  * parts do not fit otherwise; where they never do, threads read the traces through the caches.
  *
  * Sums are taken in the order of the definition (stack.h), so that results are the CPU's to the last bit. Maxima are
@@ -121,6 +123,12 @@ __device__ bool is_warp_max(double value, unsigned index)
         }
     }
     return index == where && index != UINT_MAX;
+}
+
+/* Byte number i of a word. */
+__device__ void put_byte(unsigned *word, int i, unsigned value)
+{
+    *word = __byte_perm(*word, value, 0x3210u + (4u - (unsigned)i) * (1u << 4 * i));
 }
 
 /* What sample t of stack k is added to. */
@@ -245,7 +253,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(cons
             for (int v = 0; v < V; v++)
                 if (turn == 0 || value[v] > best[v]) {
                     best[v] = value[v];
-                    turns[v / 4] = __byte_perm(turns[v / 4], turn, 0x3210u + (4u - v % 4) * (1u << 4 * (v % 4)));
+                    put_byte(&turns[v / 4], v % 4, turn);
                 }
         }
     }
@@ -274,6 +282,207 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(cons
             }
         w.best[c * w.length + (size_t)t] = best[v];
         w.which[c * w.length + (size_t)t] = which;
+    }
+}
+
+/* P pairs of samples, 2 WARP apart, of a trace from `at` on. */
+template <int P>
+__device__ void read_pairs(const float *segment, int at, int lane, float2 *a, [[maybe_unused]] size_t segment_size)
+{
+    const float2 *p = reinterpret_cast<const float2 *>(segment + at) + lane;
+    SPX_DEVICE_ASSERT(at % 2 == 0 && at >= 0 && (size_t)(at + 2 * P * WARP) <= segment_size);
+#pragma unroll
+    for (int v = 0; v < P; v++)
+        a[v] = p[v * WARP];
+}
+
+template <int P> __device__ void add_pairs(float2 *sum, float weight, const float2 *a)
+{
+#pragma unroll
+    for (int v = 0; v < P; v++) {
+        sum[v].x += weight * a[v].x;
+        sum[v].y += weight * a[v].y;
+    }
+}
+
+/* The same of at most BLOCK traces of float32, all in shared memory, a set of shifts a warp at a time: each thread has
+ * P pairs of samples, 2 WARP apart. A trace's place holds it and, behind it, what begins a sample later. */
+template <int P, int METHOD>
+__global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w, size_t segment_size)
+{
+    constexpr int TILE = 2 * P * WARP, WARPS = MOST_THREADS / WARP;
+    /* samples of the next trace are on their way while those of this one are used, where the registers suffice */
+    constexpr bool AHEAD = METHOD != SPX_STACK_ARGMAX;
+    extern __shared__ double shared[];
+    float *segment = reinterpret_cast<float *>(shared);
+    entry<float> *table = reinterpret_cast<entry<float> *>(segment + segment_size);
+    const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, ntrace = (int)w.ntrace;
+    const size_t c = blockIdx.y, k0 = c * w.chunk, k1 = w.nshift < k0 + w.chunk ? w.nshift : k0 + w.chunk;
+    const int64_t begin = (int64_t)blockIdx.x * TILE;
+    for (int j = warp; j < ntrace; j += WARPS) {
+        const size_t m = c * w.ntrace + (size_t)j;
+        const int n = TILE + w.high[m] - w.low[m], even = n + n % 2;
+        const int64_t first = begin - spx_stack_first(w.offset[j], w.high[m], w.t0);
+        const int64_t length = (int64_t)(w.start[j + 1] - w.start[j]);
+        const float *from = w.data + w.start[j];
+        float *to = segment + w.at[m], *later = to + even - 1;
+        SPX_DEVICE_ASSERT(w.at[m] % 2 == 0 && (size_t)(w.at[m] + 2 * even) <= segment_size);
+#pragma unroll 8
+        for (int i = lane; i < n; i += WARP) {
+            const float v = first + i >= 0 && first + i < length ? from[first + i] : 0.0F;
+            to[i] = v;
+            if (i > 0)
+                later[i] = v;
+        }
+    }
+    float2 best[P];
+    unsigned turns[(P + 1) / 2] = {0}; /* ARGMAX: in bytes, the turns of the warp that were best */
+    unsigned turn = 0;
+    for (size_t s0 = k0; s0 < k1; s0 += TABLE) {
+        const int rows = (int)(k1 - s0 < TABLE ? k1 - s0 : TABLE);
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < rows * BLOCK; i += MOST_THREADS) {
+            const int j = i % BLOCK;
+            if (j >= ntrace)
+                continue;
+            const size_t m = c * w.ntrace + (size_t)j, x = (s0 + (size_t)(i / BLOCK)) * w.ntrace + (size_t)j;
+            const int n = TILE + w.high[m] - w.low[m], at = w.high[m] - w.shift[x];
+            table[i] = {w.at[m] + (at % 2 == 0 ? at : n + n % 2 + at - 1), w.weight[x]};
+        }
+        __syncthreads();
+        for (int r = warp; r < rows; r += WARPS, turn++) {
+            const size_t mine = s0 + (size_t)r;
+            const entry<float> *row = table + r * BLOCK;
+            float2 value[P];
+#pragma unroll
+            for (int v = 0; v < P; v++)
+                value[v] = {0.0F, 0.0F};
+            entry<float> x = row[0], next = row[ntrace > 1 ? 1 : 0];
+            float2 a[P], b[P];
+            if constexpr (AHEAD) {
+                read_pairs<P>(segment, x.at, lane, a, segment_size);
+#pragma unroll 2
+                for (int j = 0; j < ntrace; j++) {
+                    const entry<float> soon = row[j + 2 < ntrace ? j + 2 : ntrace - 1];
+                    read_pairs<P>(segment, next.at, lane, b, segment_size);
+                    add_pairs<P>(value, x.weight, a);
+#pragma unroll
+                    for (int v = 0; v < P; v++)
+                        a[v] = b[v];
+                    x = next;
+                    next = soon;
+                }
+            } else {
+#pragma unroll 2
+                for (int j = 0; j < ntrace; j++) {
+                    read_pairs<P>(segment, x.at, lane, a, segment_size);
+                    add_pairs<P>(value, x.weight, a);
+                    x = next;
+                    next = row[j + 2 < ntrace ? j + 2 : ntrace - 1];
+                }
+            }
+            const int64_t t0 = begin + 2 * lane;
+            float good = 0.0F; /* 0 times what is not finite is not 0 */
+#pragma unroll
+            for (int v = 0; v < P; v++) {
+                if (METHOD == SPX_STACK_STACK && w.earlier != nullptr) {
+                    value[v].x =
+                        (float)(earlier_at<float, METHOD>(w, mine, k1, t0 + v * 2 * WARP) + (double)value[v].x);
+                    value[v].y =
+                        (float)(earlier_at<float, METHOD>(w, mine, k1, t0 + v * 2 * WARP + 1) + (double)value[v].y);
+                }
+                good = fmaf(value[v].x, 0.0F, good);
+                good = fmaf(value[v].y, 0.0F, good);
+            }
+            if (!(good == 0.0F))
+                *w.overflow = 1;
+            if (METHOD == SPX_STACK_STACK) {
+                float *to = w.stack + mine * w.length;
+                const bool odd = mine * w.length % 2 != 0; /* pairs in memory begin with y, then */
+#pragma unroll
+                for (int v = 0; v < P; v++) {
+                    const int64_t t = t0 + v * 2 * WARP + odd;
+                    const float after = __shfl_down_sync(0xffffffffu, value[v].x, 1);
+                    const float2 pair = odd ? float2{value[v].y, after} : value[v];
+                    const bool whole = t + 1 < (int64_t)w.length && !(odd && lane == WARP - 1);
+                    if (whole)
+                        *reinterpret_cast<float2 *>(to + t) = pair;
+                    else if (t < (int64_t)w.length)
+                        to[t] = pair.x;
+                    if (odd && lane == 0 && t - 1 < (int64_t)w.length)
+                        to[t - 1] = value[v].x;
+                }
+            } else if (METHOD == SPX_STACK_MAX) {
+                float most = 0.0F;
+                unsigned where = UINT_MAX;
+#pragma unroll
+                for (int v = 0; v < P; v++) {
+                    const int i = 2 * lane + v * 2 * WARP;
+                    if (begin + i < (int64_t)w.length && (where == UINT_MAX || value[v].x > most)) {
+                        most = value[v].x;
+                        where = (unsigned)i;
+                    }
+                    if (begin + i + 1 < (int64_t)w.length && value[v].y > most) {
+                        most = value[v].y;
+                        where = (unsigned)i + 1;
+                    }
+                }
+                if (is_warp_max(most, where)) {
+                    w.best[blockIdx.x * w.nshift + mine] = most;
+                    w.which[blockIdx.x * w.nshift + mine] = begin + where;
+                }
+            } else {
+#pragma unroll
+                for (int v = 0; v < P; v++) {
+                    if (turn == 0 || value[v].x > best[v].x) {
+                        best[v].x = value[v].x;
+                        put_byte(&turns[v / 2], 2 * (v % 2), turn);
+                    }
+                    if (turn == 0 || value[v].y > best[v].y) {
+                        best[v].y = value[v].y;
+                        put_byte(&turns[v / 2], 2 * (v % 2) + 1, turn);
+                    }
+                }
+            }
+        }
+    }
+    if (METHOD != SPX_STACK_ARGMAX)
+        return;
+    /* the warps' maxima, through shared memory, WARP pairs of the tile at a time */
+    float2 *values = reinterpret_cast<float2 *>(shared);
+    int2 *indices = reinterpret_cast<int2 *>(values + MOST_THREADS);
+    const int some = (int)(k1 - k0 < WARPS ? k1 - k0 : WARPS);
+#pragma unroll
+    for (int v = 0; v < P; v++) {
+        const unsigned bytes = turns[v / 2] >> 16 * (v % 2);
+        int2 which = {(int)k0 + (int)(bytes & 0xff) * WARPS + warp, (int)k0 + (int)(bytes >> 8 & 0xff) * WARPS + warp};
+        __syncthreads();
+        values[threadIdx.x] = best[v];
+        indices[threadIdx.x] = which;
+        __syncthreads();
+        const int64_t t = begin + 2 * lane + v * 2 * WARP;
+        if (warp != 0)
+            continue;
+        for (int g = 1; g < some; g++) {
+            const float2 other = values[g * WARP + lane];
+            const int2 place = indices[g * WARP + lane];
+            if (spx_stack_before((double)other.x, place.x, (double)best[v].x, which.x)) {
+                best[v].x = other.x;
+                which.x = place.x;
+            }
+            if (spx_stack_before((double)other.y, place.y, (double)best[v].y, which.y)) {
+                best[v].y = other.y;
+                which.y = place.y;
+            }
+        }
+        if (t < (int64_t)w.length) {
+            w.best[c * w.length + (size_t)t] = best[v].x;
+            w.which[c * w.length + (size_t)t] = which.x;
+        }
+        if (t + 1 < (int64_t)w.length) {
+            w.best[c * w.length + (size_t)t + 1] = best[v].y;
+            w.which[c * w.length + (size_t)t + 1] = which.y;
+        }
     }
 }
 
@@ -333,16 +542,23 @@ struct layout {
                 widest = std::max(widest, spread);
             }
     }
-    /* places for tiles of this size; only where they are used, so that the numbers fit */
-    void place(size_t ntrace, int tile)
+    /* places for tiles of this size, twice each where pairs are read; only where they are used, so that the numbers fit
+     */
+    void place(size_t ntrace, int tile, bool pairs)
     {
         for (size_t c = 0; c < nchunk; c++)
-            for (size_t j = 0; j < ntrace; j++)
-                at[c * ntrace + j] =
-                    j % BLOCK == 0 ? 0
-                                   : at[c * ntrace + j - 1] + tile + high[c * ntrace + j - 1] - low[c * ntrace + j - 1];
+            for (size_t j = 0; j < ntrace; j++) {
+                const size_t m = c * ntrace + j, before = m - 1;
+                const int n = j % BLOCK == 0 ? 0 : tile + high[before] - low[before];
+                at[m] = j % BLOCK == 0 ? 0 : at[before] + (pairs ? 2 * (n + n % 2) : n);
+            }
     }
 };
+
+/* Times that each multiprocessor may get a block, at most; where shifts lie too far apart for that, chunks are
+ * LEAST_CHUNK.
+ */
+constexpr size_t MOST_WAVES = 8;
 
 /* What it takes to bring a tile to shared memory, in reads of it. */
 constexpr double STAGING = 4;
@@ -358,68 +574,86 @@ struct resources {
     }
 };
 
-/* How a launch is cut: samples of a thread, threads of a block, shared memory. */
+/* How a launch is cut: samples of a thread, or pairs of them; threads of a block, samples of a tile, shared memory. */
 struct shape {
-    int v, threads;
-    bool staged;
+    int v, threads, tile;
+    bool pairs, staged;
     size_t segment, bytes;
     double cost; /* reads of shared memory that follow each other */
 };
 
-/* Sizes of tiles, in samples of a thread, that there are kernels for; those that are not marked only for float32 and
- * with ONCE. */
-const struct {
-    int v;
-    bool always;
-} tiles[] = {{16, true}, {14, false}, {12, false}, {10, false}, {8, true}, {4, true}};
+/* Sizes of tiles that there are kernels for, in samples of a thread, and in pairs of them. */
+constexpr int tiles[] = {16, 8, 4}, pair_tiles[] = {9, 8, 7, 6, 5, 4, 3, 2};
 
 /* The tiles that cost least of those whose traces fit into the device's shared memory: samples beyond the window are
  * wasted, every thread reads an entry of the table for each of its V samples of a trace, a chunk's traces have to come,
  * and at the end some multiprocessors have nothing to do. */
-template <typename T> shape choose(const layout &l, size_t ntrace, size_t length, const resources &d)
+template <typename T>
+shape choose(size_t chunk, size_t nchunk, size_t widest, size_t ntrace, size_t length, const resources &d)
 {
     const bool once = ntrace <= BLOCK;
-    const int threads = threads_of(sizeof(T), once);
-    const size_t reserved = 1024;
-    const size_t combine = MOST_THREADS * (sizeof(T) + sizeof(int)); /* of ARGMAX, in the same place */
-    shape best = {8, MOST_THREADS / 4, false, 0, combine, 0};
-    for (const auto &t : tiles) {
-        const size_t tile = (size_t)t.v * GROUP, ntile = (length + tile - 1) / tile;
-        const size_t segment = (std::min(ntrace, (size_t)BLOCK) * tile + l.widest + 3) / 4 * 4;
-        const size_t bytes = segment * sizeof(T) + TABLE * BLOCK * sizeof(entry<T>);
-        if ((!t.always && (!once || sizeof(T) != sizeof(float))) || bytes + reserved > (size_t)d.block)
-            continue;
+    const size_t reserved = 1024, together = std::min(ntrace, (size_t)BLOCK);
+    /* of ARGMAX, in the same place */
+    const size_t combine = MOST_THREADS * 2 * (sizeof(T) + sizeof(int));
+    shape best = {8, MOST_THREADS / 4, 8 * GROUP, false, false, 0, combine, 0};
+    const auto look = [&](int v, bool pairs) {
+        const size_t tile = (size_t)(pairs ? 2 * v * WARP : v * GROUP), ntile = (length + tile - 1) / tile;
+        const size_t segment = pairs ? 2 * (together * (tile + 1) + widest) : together * tile + widest;
+        const size_t bytes = (segment + 3) / 4 * 4 * sizeof(T) + TABLE * BLOCK * sizeof(entry<T>);
+        if (bytes + reserved > (size_t)d.block)
+            return;
         /* several small blocks keep a multiprocessor as busy as a large one, and leave less idle at the end */
-        const size_t several = 2 * (bytes + reserved) <= (size_t)d.each ? 2 : 1;
-        const size_t at_once = several * (size_t)d.processors, nblock = ntile * l.nchunk;
+        const size_t several = !pairs && 2 * (bytes + reserved) <= (size_t)d.each ? 2 : 1;
+        const int threads = pairs ? (int)MOST_THREADS : threads_of(sizeof(T), once) / (int)several;
+        if (chunk > (size_t)(MOST_TURNS * threads / (pairs ? WARP : GROUP)))
+            return;
+        const size_t at_once = several * (size_t)d.processors, nblock = ntile * nchunk;
         const double turns = (double)((nblock + at_once - 1) / at_once) * (double)several;
-        const double cost = turns * (double)tile * ((double)l.chunk * (1.0 + 1.0 / t.v) + STAGING);
+        const double read = 1.0 + (double)GROUP / (double)tile * (pairs ? 0.5 : 1.0);
+        const double cost = turns * (double)tile * ((double)chunk * read + STAGING * (pairs ? 2 : 1));
         if (best.staged && cost >= best.cost)
-            continue;
-        best = {t.v, threads / (int)several, true, segment, std::max(bytes, combine), cost};
-    }
+            return;
+        best = {v, threads, (int)tile, pairs, true, (segment + 3) / 4 * 4, std::max(bytes, combine), cost};
+    };
+    for (const int v : pair_tiles)
+        if (once && sizeof(T) == sizeof(float))
+            look(v, true);
+    for (const int v : tiles)
+        if (!best.pairs)
+            look(v, false);
     return best;
 }
 
 /* Chunks for n sets of shifts from k0 on, and how they are launched. */
 template <typename T> layout cut(const spx_shifts *sh, size_t k0, size_t n, size_t length, const resources &d, shape *s)
 {
-    const size_t ntrace = sh->ntrace, ngroup = (size_t)threads_of(sizeof(T), ntrace <= BLOCK) / GROUP;
-    /* so many as one block of each multiprocessor takes of the largest tiles; halves, thirds of it ... */
-    const size_t ntile = (length + 16 * GROUP - 1) / (16 * GROUP);
-    const size_t most = std::min(n, (size_t)MOST_TURNS * ngroup / 2);
-    layout best(sh, k0, n, std::min(n, (size_t)LEAST_CHUNK));
-    *s = choose<T>(best, ntrace, length, d);
-    for (size_t parts = std::max((size_t)1, (size_t)d.processors / ntile); parts * LEAST_CHUNK < n; parts *= 2) {
-        const size_t chunk = std::min(most, ((n + parts - 1) / parts + ngroup - 1) / ngroup * ngroup);
-        layout l(sh, k0, n, chunk);
-        const shape other = choose<T>(l, ntrace, length, d);
-        if (other.staged && (!s->staged || other.cost < s->cost)) {
-            *s = other;
-            best = std::move(l);
-        }
+    const size_t ntrace = sh->ntrace;
+    /* so many chunks as one block of each multiprocessor takes of tiles of some size, `times` */
+    const auto chunk_for = [&](int pairs, size_t times) {
+        const size_t tile = (size_t)(2 * pairs * WARP), ntile = (length + tile - 1) / tile;
+        const size_t parts = std::max((size_t)1, times * (size_t)d.processors / ntile);
+        return std::max((n + parts - 1) / parts, std::min(n, (size_t)LEAST_CHUNK));
+    };
+    /* ranges of all shifts do where they are short */
+    const size_t widest = layout(sh, k0, n, n).widest;
+    size_t best = 0;
+    const auto look = [&](size_t chunk, size_t spread) {
+        const shape other = choose<T>(chunk, (n + chunk - 1) / chunk, spread, ntrace, length, d);
+        if (best != 0 && (!other.staged || (s->staged && other.cost >= s->cost)))
+            return;
+        *s = other;
+        best = chunk;
+    };
+    for (const int v : pair_tiles)
+        look(chunk_for(v, 1), widest);
+    for (size_t times = 1; times <= MOST_WAVES && !s->staged; times *= 2)
+        for (const int v : pair_tiles)
+            look(chunk_for(v, times), layout(sh, k0, n, chunk_for(v, times)).widest);
+    if (!s->staged) {
+        best = std::min(n, (size_t)LEAST_CHUNK);
+        *s = choose<T>(best, (n + best - 1) / best, layout(sh, k0, n, best).widest, ntrace, length, d);
     }
-    return best;
+    return layout(sh, k0, n, best);
 }
 
 template <typename T, int V, bool STAGED, bool ONCE> const void *kernel_of(spx_stack_method method)
@@ -434,17 +668,42 @@ template <typename T, int V, bool STAGED, bool ONCE> const void *kernel_of(spx_s
     }
 }
 
+template <int P> const void *pair_kernel_of(spx_stack_method method)
+{
+    return method == SPX_STACK_MAX      ? (const void *)pair_kernel<P, SPX_STACK_MAX>
+           : method == SPX_STACK_ARGMAX ? (const void *)pair_kernel<P, SPX_STACK_ARGMAX>
+                                        : (const void *)pair_kernel<P, SPX_STACK_STACK>;
+}
+
+const void *find_pair_kernel(int pairs, spx_stack_method method)
+{
+    switch (pairs) {
+    case 9:
+        return pair_kernel_of<9>(method);
+    case 8:
+        return pair_kernel_of<8>(method);
+    case 7:
+        return pair_kernel_of<7>(method);
+    case 6:
+        return pair_kernel_of<6>(method);
+    case 5:
+        return pair_kernel_of<5>(method);
+    case 4:
+        return pair_kernel_of<4>(method);
+    case 3:
+        return pair_kernel_of<3>(method);
+    default:
+        return pair_kernel_of<2>(method);
+    }
+}
+
 template <typename T, bool ONCE> const void *find_kernel(const shape &s, spx_stack_method method)
 {
     if (!s.staged)
         return kernel_of<T, 8, false, ONCE>(method);
     if constexpr (ONCE && sizeof(T) == sizeof(float)) {
-        if (s.v == 14)
-            return kernel_of<T, 14, true, true>(method);
-        if (s.v == 12)
-            return kernel_of<T, 12, true, true>(method);
-        if (s.v == 10)
-            return kernel_of<T, 10, true, true>(method);
+        if (s.pairs)
+            return find_pair_kernel(s.v, method);
     }
     return s.v == 16  ? kernel_of<T, 16, true, ONCE>(method)
            : s.v == 8 ? kernel_of<T, 8, true, ONCE>(method)
@@ -504,9 +763,9 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
         shape s;
         layout l = cut<T>(sh, k0 + b0, m, length, have, &s);
         const size_t nchunk = l.nchunk;
-        const size_t tile = (size_t)s.v * GROUP, ntile = (length + tile - 1) / tile;
+        const size_t ntile = (length + (size_t)s.tile - 1) / (size_t)s.tile;
         if (s.staged)
-            l.place(ntrace, (int)tile);
+            l.place(ntrace, s.tile, s.pairs);
         const spx::array<int> low = spx::upload(l.low.data(), l.low.size());
         const spx::array<int> high = spx::upload(l.high.data(), l.high.size());
         const spx::array<int> at = spx::upload(l.at.data(), l.at.size());
@@ -515,7 +774,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
         spx::array<T> stack, before, parts;
         spx::array<long long> indices;
         const size_t results = out->method == SPX_STACK_MAX ? m : length;
-        const size_t nparts = out->method == SPX_STACK_MAX ? ntile * (GROUP / WARP) : nchunk;
+        const size_t nparts = out->method == SPX_STACK_MAX ? ntile * (s.pairs ? 1 : GROUP / WARP) : nchunk;
         if (out->method == SPX_STACK_STACK) {
             stack = spx::array<T>(m * length);
             if (o->earlier != nullptr)
