@@ -1107,14 +1107,12 @@ struct worker {
     spx_rv_engine table;
     spx_rv_group *group;
 
-    worker(const spx_rv_ctx *c, const shared *s, size_t most, int threads)
+    /* group: NULL where there is no memory, which *e says */
+    worker(const spx_rv_ctx *c, const shared *s, size_t most, int threads, spx_err *e)
         : computes(c, s, threads), table{&computes,   threads,       most,          engine_load,  engine_correlate,
                                          engine_eval, engine_values, engine_survey, engine_models}
     {
-        spx_err e = {};
-        group = spx_rv_group_new(c, &table, most, &e);
-        if (group == nullptr)
-            throw spx::failure(e.msg);
+        group = spx_rv_group_new(c, &table, most, e);
     }
     worker(const worker &) = delete;
     worker &operator=(const worker &) = delete;
@@ -1190,7 +1188,9 @@ void work(batch *b, station *s)
             }
         }
         if (w == nullptr)
-            w.reset(new worker(b->c, &s->templates, b->most, b->threads));
+            w.reset(new worker(b->c, &s->templates, b->most, b->threads, &mine));
+        if (w->group == nullptr)
+            return SPX_EIO;
         spx_status status = SPX_OK;
         for (size_t k; status == SPX_OK && (k = b->next++) + 1 < b->first.size();) {
             const size_t n = b->first[k + 1] - b->first[k];

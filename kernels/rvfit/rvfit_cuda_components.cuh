@@ -1,8 +1,9 @@
 /* Templates and their derivatives out of principal components: a product on the tensor cores, for CUDA devices.
  *
  * Single precision is split into two numbers of 11 bits each (TF32), of which the cores take products without rounding
- * and sum in single precision: high * high + high * low + low * high, which leaves out 2^-22. Derivatives need as much
- * as values: where the gradient is 0 is where the minimum is. */
+ * and sum in single precision: high * high + high * low + low * high, which leaves out 2^-22. Derivatives need that:
+ * where the gradient is 0 is where the minimum is. Values are summed without the tensor cores, whose sums are cut off
+ * instead of rounded: at a signal-to-noise ratio of 70 that moved the objective by 6e-4. */
 #ifndef SPX_RVFIT_CUDA_COMPONENTS_CUH
 #define SPX_RVFIT_CUDA_COMPONENTS_CUH
 
@@ -44,7 +45,7 @@ template <int L>
 __global__ void __launch_bounds__(128, L <= 5 ? 3 : 2)
     component_kernel(model m, int npoint, const float *single, const double *large, double *flux, float *slope)
 {
-    __shared__ uint32_t as[2][L * COEF_LANE]; /* high, low */
+    __shared__ uint32_t as[2][L * COEF_LANE]; /* high, low; of the values, lane 0, all in the first */
     __shared__ __align__(16) float bs[DEPTH * COMP_ROW];
     const arm &a = m.arms[blockIdx.z];
     const int column0 = (int)blockIdx.x * COLUMNS, point0 = (int)blockIdx.y * POINTS;
@@ -88,7 +89,9 @@ __global__ void __launch_bounds__(128, L <= 5 ? 3 : 2)
             const float x[4] = {next_a[n].x, next_a[n].y, next_a[n].z, next_a[n].w};
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                if (4 * h + j < L) {
+                if (h + j == 0) {
+                    as[0][k * COEF_ROW + p] = __float_as_uint(x[0]);
+                } else if (4 * h + j < L) {
                     const uint32_t high = high_part(x[j]);
                     const int to = (4 * h + j) * COEF_LANE + k * COEF_ROW + p;
                     as[0][to] = high;
@@ -103,8 +106,21 @@ __global__ void __launch_bounds__(128, L <= 5 ? 3 : 2)
         __syncthreads();
         if (k0 + DEPTH < a.ncomp)
             fetch(k0 + DEPTH);
+#pragma unroll 4
+        for (int k = 0; k < DEPTH; k++) {
+            const float x0 = __uint_as_float(as[0][k * COEF_ROW + row]);
+            const float x1 = __uint_as_float(as[0][k * COEF_ROW + row + 8]);
 #pragma unroll
-        for (int k = 0; k < DEPTH; k += 8) {
+            for (int n = 0; n < NTILE; n++) {
+                const float2 b = *reinterpret_cast<const float2 *>(&bs[k * COMP_ROW + warp * SPAN + n * 8 + 2 * at]);
+                c[0][n][0] = fmaf(x0, b.x, c[0][n][0]);
+                c[0][n][1] = fmaf(x0, b.y, c[0][n][1]);
+                c[0][n][2] = fmaf(x1, b.x, c[0][n][2]);
+                c[0][n][3] = fmaf(x1, b.y, c[0][n][3]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < DEPTH && L > 1; k += 8) {
             uint32_t high[NTILE][2], low[NTILE][2];
 #pragma unroll
             for (int n = 0; n < NTILE; n++)
@@ -115,7 +131,7 @@ __global__ void __launch_bounds__(128, L <= 5 ? 3 : 2)
                     low[n][j] = low_part(b, high[n][j]);
                 }
 #pragma unroll
-            for (int l = 0; l < L; l++)
+            for (int l = 1; l < L; l++)
 #pragma unroll
                 for (int part = 0; part < 2; part++) {
                     const uint32_t *p = &as[part][l * COEF_LANE + (k + at) * COEF_ROW + row];
