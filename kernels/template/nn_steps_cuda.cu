@@ -1,9 +1,11 @@
 /* Steps of a network's training on a CUDA device. Against the CPU the sums of a step differ in rounding alone.
  *
  * A step takes 64 templates at most: its matrix products are small, and what takes time is launching them and waiting
- * for memory once in each. So there are few kernels, two for a layer and step, each of which loads what it needs of
- * both matrices at once, and an epoch is one graph: all that changes from epoch to epoch is in the device's memory. A
- * sum is made by one thread in the same order always: the same bits, whatever the device does beside. */
+ * for memory once in each. A row goes forward and back without the others: a block takes two of them through all
+ * layers, in its own memory, and a second kernel makes gradient and Adam of all layers. Layers that are so wide that
+ * the weights had better not be read for each two rows, and the loss, go by tiles of matrix products, a kernel for each
+ * layer and direction. An epoch is one graph: all that changes from epoch to epoch is in the device's memory. A sum is
+ * made in the same order always: the same bits, whatever the device does beside. */
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -18,7 +20,14 @@ enum {
     DEPTH = 128, /* terms of their sums at a time */
     PITCH = DEPTH + 4,
     THREADS = TILE * TILE,
-    PIECE = 256 /* rows of a loss at a time */
+    ROWS = 2, /* that a block takes through all layers, with PASS threads; each of its warps makes OUTPUTS of a layer */
+    PASS = 512,
+    OUTPUTS = 8,
+    AHEAD = 16, /* loads of a thread at once */
+    WARP = 32,
+    NARROW = 256 * 256, /* weights of a layer that each two rows may well read */
+    MEMORY = 96 << 10,  /* bytes that a block may have */
+    PIECE = 256         /* rows of a loss at a time */
 };
 
 struct layer {
@@ -150,6 +159,142 @@ __global__ void __launch_bounds__(THREADS) nn_back(layer l, const float *w, cons
         d[(size_t)i * l.nin + j] *= sum;
 }
 
+/* Sums over the lanes of a warp of 16 values each, one in each two lanes: that of value lane / 2. */
+__device__ float sums_of_16(float (&v)[16])
+{
+    const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+    for (int half = 8; half > 0;
+         half /= 2) { /* half of the values go to the lane 2 half away, the others come from it */
+        const bool upper = (lane & 2 * half) != 0;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            const float away = upper ? v[i] : v[i + half], here = upper ? v[i + half] : v[i];
+            v[i] = here + __shfl_xor_sync(~0u, away, 2 * half);
+        }
+    }
+    return v[0] + __shfl_xor_sync(~0u, v[0], 1);
+}
+
+/* What nn_pass leaves for the update: outputs of the layers, and what comes back to them. */
+struct results {
+    float *y[SPX_NN_MAX_LAYER], *d[SPX_NN_MAX_LAYER];
+};
+
+/* What stands before this may run while the kernel before is not yet done; it must not touch what that one writes. */
+__device__ void wait_for_the_kernel_before()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/* ROWS rows forward and back. In the block's memory: outputs y and derivatives d of all layers, [neuron][ROWS], inputs
+ * first, and partial sums of the threads; what is wanted of the outputs waits where their derivatives go. */
+__global__ void __launch_bounds__(PASS)
+    nn_pass(const __grid_constant__ layers s, const float *w, const float *x, place p, const float *z,
+            const float *scale, const __grid_constant__ results out)
+{
+    extern __shared__ float2 room[];
+    const int t = (int)threadIdx.x, lane = t % WARP, i0 = (int)blockIdx.x * ROWS;
+    int total = s.l[0].nin;
+    for (int k = 0; k < s.n; k++)
+        total += s.l[k].nout;
+    float2 *const part = room + 2 * total;
+    float2 *y = room, *d = room + total;
+    const int nin = s.l[0].nin, nout = s.l[s.n - 1].nout;
+    const bool second = i0 + 1 < p.n;
+    const size_t row0 = p.at(i0), row1 = second ? p.at(i0 + 1) : row0;
+    for (int j = t; j < nin; j += PASS)
+        y[j] = float2{x[row0 * nin + j], x[row1 * nin + j]};
+    for (int j = t; j < nout; j += PASS)
+        d[total - nout + j] = float2{z[row0 * nout + j], z[row1 * nout + j]};
+    wait_for_the_kernel_before();
+    for (int k = 0; k < s.n; k++) {
+        const layer l = s.l[k];
+        float *const to = reinterpret_cast<float *>(y + l.nin), *const slope = reinterpret_cast<float *>(d + l.nin);
+        __syncthreads();
+        for (int first = t / WARP * OUTPUTS; first < l.nout; first += PASS / WARP * OUTPUTS) {
+            float v[OUTPUTS * ROWS] = {};
+            const float *const from = w + l.weight + (size_t)first * l.nin;
+            for (int j0 = lane; j0 < l.nin; j0 += 4 * WARP) {
+#pragma unroll
+                for (int step = 0; step < 4; step++) {
+                    const int j = j0 + step * WARP;
+                    const bool inside = j < l.nin;
+                    const float2 here = y[inside ? j : 0];
+#pragma unroll
+                    for (int u = 0; u < OUTPUTS; u++) {
+                        const float weight = inside && first + u < l.nout ? from[u * l.nin + j] : 0;
+                        v[u * ROWS] = fmaf(weight, here.x, v[u * ROWS]);
+                        v[u * ROWS + 1] = fmaf(weight, here.y, v[u * ROWS + 1]);
+                    }
+                }
+            }
+            const float sum = sums_of_16(v);
+            const int o = first + lane / 2 / ROWS, r = lane / 2 % ROWS;
+            if (lane % 2 != 0 || o >= l.nout)
+                continue;
+            const float a = sum + w[l.bias + o];
+            if (k + 1 == s.n) {
+                to[o * ROWS + r] = a;
+                slope[o * ROWS + r] = scale[o] * (a - slope[o * ROWS + r]);
+            } else {
+                const float u = 1 / (1 + expf(-a)), f = a * u;
+                to[o * ROWS + r] = f;
+                slope[o * ROWS + r] = u + f * (1 - u);
+            }
+        }
+        y += l.nin;
+        d += l.nin;
+    }
+    for (int k = s.n - 1; k > 0; k--) { /* d and y are at the outputs of layer k; groups of threads share the sums */
+        const layer l = s.l[k];
+        const int wide = (l.nin + WARP - 1) / WARP * WARP, groups = PASS / wide, g = t / wide, j = t % wide;
+        __syncthreads();
+        float2 sum = {0, 0};
+        if (g < groups && j < l.nin) {
+            for (int first = g; first < l.nout; first += AHEAD * groups) { /* many loads under way, at the end too */
+#pragma unroll
+                for (int u = 0; u < AHEAD; u++) {
+                    const int o = first + u * groups;
+                    const float weight = o < l.nout ? w[l.weight + (size_t)o * l.nin + j] : 0;
+                    const float2 back = d[min(o, l.nout - 1)];
+                    sum.x = fmaf(back.x, weight, sum.x);
+                    sum.y = fmaf(back.y, weight, sum.y);
+                }
+            }
+            part[t] = sum;
+        }
+        d -= l.nin;
+        y -= l.nin;
+        __syncthreads();
+        if (t < l.nin) {
+            for (int from = 1; from < groups; from++) {
+                sum.x += part[from * wide + t].x;
+                sum.y += part[from * wide + t].y;
+            }
+            d[t].x *= sum.x;
+            d[t].y *= sum.y;
+        }
+    }
+    __syncthreads();
+    for (int k = 0; k < s.n; k++) { /* now at those of layer 0 */
+        const int n = s.l[k].nout;
+        for (int j = t; j < n; j += PASS) {
+            out.y[k][(size_t)i0 * n + j] = y[j].x;
+            out.d[k][(size_t)i0 * n + j] = d[j].x;
+            if (second) {
+                out.y[k][(size_t)(i0 + 1) * n + j] = y[j].y;
+                out.d[k][(size_t)(i0 + 1) * n + j] = d[j].y;
+            }
+        }
+        y += n;
+        d += n;
+    }
+}
+
 /* Inputs of the layers, and what comes back to their outputs. */
 struct passes {
     const float *y[SPX_NN_MAX_LAYER];
@@ -158,8 +303,9 @@ struct passes {
 
 /* Gradient and Adam, all layers: a block has TILE outputs and TILE inputs of one, the bias is the weight of one input
  * more, which is 1. */
-__global__ void __launch_bounds__(THREADS) nn_update(layers s, passes from, place p, const spx_nn_rate *rate, int nstep,
-                                                     int step, float *w, float *m, float *v)
+__global__ void __launch_bounds__(THREADS)
+    nn_update(const __grid_constant__ layers s, const __grid_constant__ passes from, place p, const spx_nn_rate *rate,
+              int nstep, int step, float *w, float *m, float *v)
 {
     int k = 0;
     while (k + 1 < s.n && (int)blockIdx.x >= s.l[k + 1].block)
@@ -168,21 +314,24 @@ __global__ void __launch_bounds__(THREADS) nn_update(layers s, passes from, plac
     const int across = l.nin / TILE + 1, block = (int)blockIdx.x - l.block;
     const int i0 = block / across * TILE, j0 = block % across * TILE;
     const by_column<false, false> back = {from.d[k], l.nout, l.nout, {}};
+    const int i = i0 + (int)threadIdx.x / TILE, j = j0 + (int)threadIdx.x % TILE;
+    const bool mine = i < l.nout && j <= l.nin;
+    const size_t at = j < l.nin ? l.weight + (size_t)i * l.nin + j : l.bias + i;
+    const spx_nn_rate now = rate[(size_t)*p.epoch * nstep + step];
+    const float weight = mine ? w[at] : 0, last_m = mine ? m[at] : 0, last_v = mine ? v[at] : 0;
     float g;
+    wait_for_the_kernel_before();
     if (k == 0)
         g = product(back, by_column<true, true>{from.y[0], l.nin, l.nin, p}, i0, j0, p.n);
     else
         g = product(back, by_column<false, true>{from.y[k], l.nin, l.nin, {}}, i0, j0, p.n);
-    const int i = i0 + (int)threadIdx.x / TILE, j = j0 + (int)threadIdx.x % TILE;
-    if (i >= l.nout || j > l.nin)
+    if (!mine)
         return;
-    const size_t at = j < l.nin ? l.weight + (size_t)i * l.nin + j : l.bias + i;
-    const spx_nn_rate now = rate[(size_t)*p.epoch * nstep + step];
     const float b1 = (float)SPX_NN_BETA1, b2 = (float)SPX_NN_BETA2;
-    const float mean = b1 * m[at] + (1 - b1) * g, square = b2 * v[at] + (1 - b2) * g * g;
+    const float mean = b1 * last_m + (1 - b1) * g, square = b2 * last_v + (1 - b2) * g * g;
     m[at] = mean;
     v[at] = square;
-    w[at] -= now.size * mean / (sqrtf(square * now.norm) + (float)SPX_NN_EPSILON);
+    w[at] = weight - now.size * mean / (sqrtf(square * now.norm) + (float)SPX_NN_EPSILON);
 }
 
 __global__ void nn_next(int *epoch)
@@ -216,6 +365,8 @@ struct learner {
     const spx_nn_lesson *lesson;
     layers s = {};
     size_t total; /* weights and biases */
+    size_t pass;  /* bytes of a block's memory in nn_pass; 0: by tiles */
+    bool early;   /* the device begins a kernel before the last one is done */
     spx::stream stream;
     spx::array<float> x, z, w, m, v, scale; /* scale [2][outputs]: of whole steps, and of an epoch's last */
     spx::array<double> sigma, sum;
@@ -260,25 +411,52 @@ void forward(const learner &t, const place &p, const float *scale)
     }
 }
 
+/* A kernel that waits itself for the one before; that one's prologue does so too. */
+template <typename... P, typename... A>
+void launch(const learner &t, void (*kernel)(P...), unsigned blocks, unsigned threads, size_t memory, A... arguments)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(blocks);
+    how.blockDim = dim3(threads);
+    how.dynamicSmemBytes = memory;
+    how.stream = t.stream.s;
+    how.attrs = &early;
+    how.numAttrs = t.early ? 1 : 0;
+    spx::check(cudaLaunchKernelEx(&how, kernel, static_cast<P>(arguments)...), "kernels");
+}
+
 void step(const learner &t, int number)
 {
     const int epoch = (int)t.lesson->epoch, batch = (int)t.lesson->batch, nout = t.s.l[t.s.n - 1].nout;
     const int first = number * batch, n = std::min(batch, epoch - first);
     const place p = {t.row.get(), t.epoch.get(), epoch, first, n};
-    forward(t, p, t.scale.get() + (n < batch ? nout : 0));
+    const float *const scale = t.scale.get() + (n < batch ? nout : 0);
     passes from = {};
+    results to = {};
+    for (int k = 0; k < t.s.n; k++) {
+        to.y[k] = t.y[(size_t)k].get();
+        to.d[k] = t.d[(size_t)k].get();
+    }
+    if (t.pass > 0)
+        launch(t, nn_pass, (unsigned)((n + ROWS - 1) / ROWS), PASS, t.pass, t.s, t.w.get(), t.x.get(), p, t.z.get(),
+               scale, to);
+    else
+        forward(t, p, scale);
     int blocks = 0;
     for (int k = t.s.n - 1; k >= 0; k--) {
         const layer l = t.s.l[k];
-        from.y[k] = k > 0 ? t.y[(size_t)k - 1].get() : t.x.get();
-        from.d[k] = t.d[k].get();
+        from.y[k] = k > 0 ? to.y[k - 1] : t.x.get();
+        from.d[k] = to.d[k];
         blocks = std::max(blocks, l.block + (int)tiles((size_t)l.nout) * (l.nin / TILE + 1));
-        if (k > 0)
+        if (k > 0 && t.pass == 0)
             nn_back<<<dim3(tiles((size_t)l.nin), tiles((size_t)n)), THREADS, 0, t.stream.s>>>(
                 l, t.w.get(), t.d[k].get(), n, t.d[(size_t)k - 1].get());
     }
-    nn_update<<<(unsigned)blocks, THREADS, 0, t.stream.s>>>(t.s, from, p, t.rate.get(), t.nstep, number, t.w.get(),
-                                                            t.m.get(), t.v.get());
+    launch(t, nn_update, (unsigned)blocks, THREADS, 0, t.s, from, p, t.rate.get(), t.nstep, number, t.w.get(),
+           t.m.get(), t.v.get());
 }
 
 /* The graph of an epoch. */
@@ -413,6 +591,20 @@ extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *less
             t.y.emplace_back(most * nn->size[k + 1]);
             t.d.emplace_back(lesson->batch * nn->size[k + 1]);
         }
+        size_t neurons = nn->size[0];
+        bool narrow = true;
+        for (size_t k = 0; k < nn->nlayer; k++) {
+            neurons += nn->size[k + 1];
+            narrow = narrow && nn->size[k] <= PASS && nn->size[k] * nn->size[k + 1] <= NARROW;
+        }
+        t.pass = (2 * neurons + PASS) * ROWS * sizeof(float);
+        t.pass = narrow && t.pass <= MEMORY ? t.pass : 0;
+        int major = 0;
+        spx::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "device");
+        t.early = t.pass > 0 && major >= 9;
+        if (t.pass > 0)
+            spx::check(cudaFuncSetAttribute(nn_pass, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)MEMORY),
+                       "nn_pass");
         bring(t, t.x, lesson->x, lesson->nrow * nn->size[0]);
         bring(t, t.z, lesson->z, lesson->nrow * nout);
         bring(t, t.w, lesson->weight, t.total);

@@ -74,7 +74,7 @@ static void free_scene(scene *s)
 
 /* ---- in plain loops ---- */
 
-enum { WIDEST = 320 };
+enum { WIDEST = 640 };
 
 /* Sum of the loss of n rows; with `grad` also the gradient of half its mean over sum sigma^2. */
 static double plain_loss(const scene *s, const double *weight, size_t n, const int32_t *row, double *grad)
@@ -290,7 +290,8 @@ static void long_training(spx_backend *b)
 
 int main(void)
 {
-    static const size_t usual[] = {4, 128, 128, 128, 173}, odd[] = {3, 17, 300, 5, 33}, flat[] = {1, 2};
+    static const size_t usual[] = {4, 128, 128, 128, 173}, odd[] = {3, 17, 300, 5, 33}, flat[] = {1, 2},
+                        wide[] = {2, 600, 24, 3}, deep[] = {5, 9, 8, 7, 6, 5, 4, 3, 2};
     spx_backend b;
     open_device(&b, SPX_STAGE_TEMPLATE);
     random_start(seed);
@@ -298,6 +299,8 @@ int main(void)
     first_steps(&b, 4, usual, 60, 50, 16);
     first_steps(&b, 4, odd, 600, 37, 37);
     first_steps(&b, 1, flat, 20, 20, 64);
+    first_steps(&b, 3, wide, 40, 30, 23);
+    first_steps(&b, 8, deep, 40, 31, 8);
     long_training(&b);
     spx_backend_close(&b);
     if (failures)
