@@ -362,8 +362,8 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
             if constexpr (AHEAD) {
                 read_pairs<P>(segment, x.at, lane, a, segment_size);
 #pragma unroll 2
-                for (int j = 0; j < ntrace; j++) {
-                    const entry<float> soon = row[j + 2 < ntrace ? j + 2 : ntrace - 1];
+                for (int j = 1; j < ntrace; j++) {
+                    const entry<float> soon = row[j + 1 < ntrace ? j + 1 : j];
                     read_pairs<P>(segment, next.at, lane, b, segment_size);
                     add_pairs<P>(value, x.weight, a);
 #pragma unroll
@@ -372,6 +372,7 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
                     x = next;
                     next = soon;
                 }
+                add_pairs<P>(value, x.weight, a);
             } else {
 #pragma unroll 2
                 for (int j = 0; j < ntrace; j++) {
