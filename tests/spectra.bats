@@ -128,6 +128,14 @@ axis() {
     fits2h5 -q --orders 1:3 -o two.h5 espresso.fits
     [ "$(h5ls two.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "espresso espresso2 header " ]
     fails_with 2 '*--orders*' fits2h5 --orders 4:9 -o x.h5 espresso.fits
+    # many of them, all with one setup; more than there is room for
+    spec_make echelle many.fits 30
+    fits2h5 -q --vacuum -o many.h5 many.fits
+    rvs-template -q "$BATS_FILE_TMPDIR/library.h5" -o "$BATS_FILE_TMPDIR/wide.h5" -s any:4970:6620:0.1:FWHM=1
+    star wide.h5 many.h5 9000
+    spec_make echelle more.fits 70
+    fails_with 3 '*more than 64 *--orders*' fits2h5 --vacuum -o x.h5 more.fits
+    fits2h5 -q --vacuum --orders :64 -o most.h5 more.fits
     # damaged scales
     LC_ALL=C sed "s/9. 1. 0. 2 4/9. 1. 0. 6 4/" multispec.fits >other.fits
     fails_with 3 '*other.fits: *order 3*' fits2h5 -o x.h5 other.fits

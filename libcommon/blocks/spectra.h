@@ -10,7 +10,7 @@
 
 struct spx_table;
 
-enum { SPX_MAX_ARM = 16 };
+enum { SPX_MAX_ARM = 64 };
 
 typedef enum { SPX_VACUUM = 0, SPX_AIR = 1 } spx_medium;
 

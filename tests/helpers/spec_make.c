@@ -19,6 +19,7 @@
  *     muse        HDUs DATA and STAT with a linear scale
  *     orders      CARMENES: HDUs SPEC, SIG, WAVE with a row an order
  *     espresso    the same with ESPRESSO's names and flags of bad pixels
+ *     echelle     N orders (30) in 5000-6600 Angstrom, as orders
  *     multispec   IRAF: orders with linear, logarithmic, Chebyshev, Legendre and spline scales, bands, air
  *     e2ds        orders whose wavelengths are polynomials in the header, HARPS, air
  *     csv, text   columns with a line of names, and without; text: no errors
@@ -551,6 +552,24 @@ static void orders(fitsfile *f, int *status)
     write_orders(f, name, "Angstrom", 0, status);
 }
 
+/* Many orders of 60 Angstrom, the red ones first, 53 apart. */
+static void echelle(fitsfile *f, int *status)
+{
+    enum { PIXELS = 300 };
+    static const char *const name[] = {"SPEC", "WAVE", "SIG"};
+    const int n = seed > 0 && seed < 100 ? (int)seed : 30;
+    image(f, NULL, BYTE_IMG, 0, 0, 0, 0, status);
+    for (int c = 0; c < 3; c++) {
+        image(f, name[c], DOUBLE_IMG, 2, PIXELS, n, 0, status);
+        if (c == 1)
+            key_text(f, "BUNIT", "Angstrom", status);
+        for (int k = 0; k < n; k++) {
+            draw(PIXELS, 6537 - 53 * k % 1537, 0.2, 0, (unsigned)k);
+            row(f, k, c == 0 ? s.flux : c == 1 ? s.wave : s.sigma, status);
+        }
+    }
+}
+
 static void espresso(fitsfile *f, int *status)
 {
     static const char *const name[] = {"SCIDATA", "ERRDATA", "WAVEDATA_VAC_BARY", "QUALDATA"};
@@ -650,12 +669,17 @@ static int write_text(const char *name, int csv)
 static const struct {
     const char *name;
     void (*write)(fitsfile *f, int *status);
-} kinds[] = {{"spspec", spspec},   {"spec", spec},           {"lamost", lamost},     {"lamost-table", lamost_table},
-             {"mrs", mrs},         {"mrs-table", mrs_table}, {"apstar", apstar},     {"aspcapstar", aspcapstar},
-             {"apvisit", apvisit}, {"galah", galah},         {"eso", eso},           {"eso-noerr", eso_noerr},
-             {"linear", linear},   {"wave-log", wave_log},   {"iraf-log", iraf_log}, {"log", ln_scale},
-             {"muse", muse},       {"orders", orders},       {"espresso", espresso}, {"multispec", multispec},
-             {"e2ds", e2ds}};
+} kinds[] = {{"spspec", spspec},     {"spec", spec},
+             {"lamost", lamost},     {"lamost-table", lamost_table},
+             {"mrs", mrs},           {"mrs-table", mrs_table},
+             {"apstar", apstar},     {"aspcapstar", aspcapstar},
+             {"apvisit", apvisit},   {"galah", galah},
+             {"eso", eso},           {"eso-noerr", eso_noerr},
+             {"linear", linear},     {"wave-log", wave_log},
+             {"iraf-log", iraf_log}, {"log", ln_scale},
+             {"muse", muse},         {"orders", orders},
+             {"espresso", espresso}, {"multispec", multispec},
+             {"echelle", echelle},   {"e2ds", e2ds}};
 
 int main(int argc, char **argv)
 {
