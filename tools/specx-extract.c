@@ -286,8 +286,8 @@ static spx_status compute(void *ctx, size_t worker, spx_exposure *x, spx_err *e)
     j->o.device = w->total != 1 ? (int)(worker % w->ndevice) : -1;
     if (on_cpu)
         (void)pthread_mutex_lock(&w->cpu);
-    else
-        j->o.nthreads = (int)(((size_t)j->o.nthreads + w->nworker - 1) / w->nworker);
+    else if (w->nworker > 1) /* half of them wait for the device */
+        j->o.nthreads = (int)((2 * (size_t)j->o.nthreads + w->nworker - 1) / w->nworker);
     spx_status st = w->backend.extract(&w->backend, &x->image, j->psf, &j->o, &j->frame, &j->counts, e);
     if (on_cpu)
         (void)pthread_mutex_unlock(&w->cpu);
@@ -355,8 +355,8 @@ static void clear(void *ctx, spx_exposure *x)
     j->scores = j->factor = NULL;
 }
 
-/* Workers: three for each device of a queue, so that transfers and what the host does for one frame run beside the
- * device's work on others. A single frame has one, and is shared out among the devices by its bundles. */
+/* Workers: four for each device of a queue, where two frames share it while the host reads and completes others. A
+ * single frame has one, and is shared out among the devices by its bundles. */
 static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, size_t *nworker, spx_err *e)
 {
     const char *device = s->common.device;
@@ -364,7 +364,7 @@ static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, siz
     for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && (p = strchr(p, ',')) != NULL; p++)
         ++*ndevice;
     /* a hook sees one frame after another */
-    *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 3 * *ndevice;
+    *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 4 * *ndevice;
     if (strcmp(opt_method, "patch") != 0)
         return SPX_OK;
     if (strncmp(device, "cuda", 4) == 0)

@@ -32,8 +32,9 @@ void spx_extract_cuda_free(spx_extract_cuda *dev);
  * on the same device. Bundles are shared out among the devices. Those with coupling beyond the next fibre (masks that
  * hit neighbouring traces at the same place), and those whose equations need regularisation, are solved on the CPU;
  * counts->seconds are of these. SPX_EDEVICE: a device failed or has too little memory; SPX_EUSAGE also for patches.
- * Several threads may call it for the same device: transfers of one frame run beside the computation of another. A call
- * that finds the memory taken by others waits for them. */
+ * Several threads may call it for the same device: two calls at a time share it, transfers of one beside the
+ * computation of the other, and more wait. A call that finds the memory taken by others waits for them, too. Where
+ * memory is kept (spx_mem_keep()), all arrays have to be blocks of spx_alloc() and its like. */
 spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t ndev, const spx_image *image, const spx_psf *psf,
                                   const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts,
                                   spx_extract_cuda_times *times, spx_err *e);
