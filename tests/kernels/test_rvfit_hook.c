@@ -108,7 +108,7 @@ static void check_all(const notes *n, const spx_rvfit *out)
     }
 }
 
-static void body(spx_templates *t)
+static void check(spx_templates *t, spx_interpolator which)
 {
     static notes n, bad;
     spx_hook hook = {.step = note, .leave = leave, .state = &n};
@@ -130,7 +130,8 @@ static void body(spx_templates *t)
         row[i] = (7 * i + 1) % DRAWN;
     for (size_t k = 0; k <= NSTAR; k++) /* the first twenty stars have two exposures */
         first[k] = k < NROW - NSTAR ? 2 * k : k + NROW - NSTAR;
-    interpolator = SPX_INTERPOLATE_CUBIC;
+    n = bad = (notes){0};
+    interpolator = which;
     init(&o);
     o.keep_model = 1;
     o.threads = 2;
@@ -162,6 +163,12 @@ static void body(spx_templates *t)
     CHECK(backend.rvfit(&backend, &in, &o, NULL, &out, &e) == SPX_EHOOK, "a hook that fails: %s", e.msg);
     CHECK(bad.calls == bad.fail_at && bad.left == bad.calls, "%zu calls, left %zu times", bad.calls, bad.left);
     free_spectra(&spectra);
+}
+
+static void body(spx_templates *t)
+{
+    check(t, SPX_INTERPOLATE_CUBIC);
+    check(t, SPX_INTERPOLATE_GRID);
 }
 
 int main(void)
