@@ -121,6 +121,7 @@ template <int M> struct wide_warp {
             const double sum = dot<1>(j, i >= 0 ? WARP + i : lane, i >= 0 || inside ? m() : 0);
             const double own = inverse + warp_sum(inside ? line[off] * sum : 0.0);
             const double z = off == 0 ? own : -sum;
+            __syncwarp(); /* what is written below has been read */
             if (off <= m()) {
                 keep(here, lane, z);
                 keep(lane, here, z);
