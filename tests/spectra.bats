@@ -110,7 +110,12 @@ axis() {
     layout iraf-log spectrum 700
     layout log spectrum 700
     layout muse muse 495
+    layout bands spectrum 1595 --air
     axis linear.h5 spectrum topocentric
+    run --separate-stderr fits2h5 -f -o linear.h5 linear.fits
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"linear.fits: the motion of the Earth is in the wavelengths"*"(ESO DRS BERV = -12.5)"* ]]
     # the option has the last word
     spec_make iraf-log vacuum.fits
     fits2h5 -q --air -o air.h5 vacuum.fits

@@ -80,6 +80,9 @@ static const struct {
              {WAVE, "sciwave", 0, -1},
              {WAVE, "sciwavl", 0, -1},
              {WAVE, "wl", 0, -1},
+             {WAVE, "wav", 0, -1},
+             {WAVE, "waveobs", 0, -1},
+             {WAVE, "obswave", 0, -1},
              {FLUX, "flux", 0, -1},
              {FLUX, "fluxes", 0, -1},
              {FLUX, "fluxreduced", 0, -1},
@@ -88,6 +91,8 @@ static const struct {
              {FLUX, "spec", 0, -1},
              {FLUX, "scidata", 0, -1},
              {FLUX, "sciflux", 0, -1},
+             {FLUX, "flam", 0, -1},
+             {FLUX, "fluxdensity", 0, -1},
              {FLUX, "counts", 0, -1},
              {FLUX, "intensity", 0, -1},
              {FLUX, "data", 0, -1},
@@ -103,6 +108,10 @@ static const struct {
              {SIGMA, "fluxerror", 0, -1},
              {SIGMA, "errdata", 0, -1},
              {SIGMA, "scierr", 0, -1},
+             {SIGMA, "errflux", 0, -1},
+             {SIGMA, "eflux", 0, -1},
+             {SIGMA, "fluxsigma", 0, -1},
+             {SIGMA, "fluxunc", 0, -1},
              {SIGMA, "sigma", 0, -1},
              {SIGMA, "sig", 0, -1},
              {SIGMA, "unc", 0, -1},
@@ -112,6 +121,7 @@ static const struct {
              {SIGMA, "stdev", 0, -1},
              {VARIANCE, "var", 0, -1},
              {VARIANCE, "variance", 0, -1},
+             {VARIANCE, "fluxvar", 0, -1},
              {VARIANCE, "stat", 0, -1},
              {VARIANCE, "scivar", 0, -1},
              {VARIANCE, "scivariance", 0, -1},
@@ -280,7 +290,7 @@ static int header_scale(const spx_cards *h, spx_fits_spectrum *s)
     long flag = 0;
     char type[72] = "", unit[72] = "";
     if (!spx_cards_double(h, "CRVAL1", &value) ||
-        (!spx_cards_double(h, "CDELT1", &step) && !spx_cards_double(h, "CD1_1", &step)) || !isfinite(value) ||
+        (!spx_cards_double(h, "CD1_1", &step) && !spx_cards_double(h, "CDELT1", &step)) || !isfinite(value) ||
         !isfinite(step) || step == 0 || !(value > 0))
         return 0;
     (void)spx_cards_double(h, "CRPIX1", &pixel);
@@ -689,6 +699,18 @@ static int has_text(const spx_cards *h, const char *key, const char *text)
     return spx_cards_string(h, key, value, sizeof value) && strstr(value, text) != NULL;
 }
 
+/* Which of IRAF's bands are the errors; 0: none. */
+static size_t band_of_errors(const spx_cards *h, size_t nband)
+{
+    size_t sigma = 0;
+    for (size_t b = 1; b < nband && b < 9; b++) {
+        char key[16];
+        snprintf(key, sizeof key, "BANDID%zu", b + 1);
+        sigma = has_text(h, key, "sigma") ? b : sigma;
+    }
+    return sigma;
+}
+
 /* Rows of an image whose wavelengths are formulas of the header: IRAF's multispec (bands: spectrum, ..., error), HARPS.
  */
 static spx_status find_formulas(spx_fits *f, const family *fam, const spx_fits_spectrum_options *o,
@@ -700,19 +722,16 @@ static spx_status find_formulas(spx_fits *f, const family *fam, const spx_fits_s
         return SPX_OK;
     const size_t n = h->dims[h->ndim - 1], nrow = h->ndim > 1 ? h->dims[h->ndim - 2] : 1;
     const size_t nband = h->ndim > 2 ? h->dims[0] : 1;
-    const char *who = drs_orders(&h->header, "ESO", 0, n, NULL)   ? "ESO"
-                      : drs_orders(&h->header, "TNG", 0, n, NULL) ? "TNG"
-                                                                  : NULL;
+    static const char *const drs[] = {"ESO", "TNG", "OHP"}; /* HARPS, HARPS-N, SOPHIE */
+    const char *who = NULL;
+    for (size_t i = 0; i < sizeof drs / sizeof *drs; i++)
+        if (drs_orders(&h->header, drs[i], 0, n, NULL))
+            who = drs[i];
     const int multispec = has_text(&h->header, "CTYPE1", "MULTISPE") || has_text(&h->header, "WAT0_001", "multispec");
-    size_t first, count, sigma = 0;
+    const size_t sigma = band_of_errors(&h->header, nband);
+    size_t first, count;
     if (!who && !multispec)
         return SPX_OK;
-    for (size_t b = 0; b < nband && b < 9; b++) {
-        char key[16];
-        snprintf(key, sizeof key, "BANDID%zu", b + 1);
-        if (has_text(&h->header, key, "sigma"))
-            sigma = b;
-    }
     spx_status st = orders_of(o, nrow, &first, &count, e);
     default_arm(f, fam, arm);
     out->format = who ? "orders of HARPS" : "IRAF multispec";
@@ -740,7 +759,7 @@ static spx_status find_formulas(spx_fits *f, const family *fam, const spx_fits_s
     return st == SPX_OK ? SPX_OK : spx_err_context(e, "%s", f->name);
 }
 
-/* One array with a scale, in the first HDU that holds one. */
+/* One array with a scale, or bands of one, in the first HDU that holds any. */
 static spx_status find_plain(spx_fits *f, const family *fam, const spx_fits_spectrum_options *o, spx_fits_spectra *out,
                              spx_err *e)
 {
@@ -754,8 +773,11 @@ static spx_status find_plain(spx_fits *f, const family *fam, const spx_fits_spec
         return SPX_OK;
     const spx_fits_hdu *h = &f->hdu[i];
     /* axes of length 1 are none */
-    if (h->ndim < 1 || h->ndim > 3 || !spx_fits_is_image(h, h->ndim) || h->nelem != h->dims[h->ndim - 1] ||
-        h->nelem < LEAST)
+    if (h->ndim < 1 || h->ndim > 3 || !spx_fits_is_image(h, h->ndim) || h->dims[h->ndim - 1] < LEAST)
+        return SPX_OK;
+    const size_t n = h->dims[h->ndim - 1], nband = h->ndim == 3 && h->dims[1] == 1 ? h->dims[0] : 1;
+    const size_t sigma = band_of_errors(&h->header, nband);
+    if (h->nelem != n * nband || (nband > 1 && sigma == 0))
         return SPX_OK;
     if (!coefficient_scale(&h->header, &scale) && !header_scale(&h->header, &scale))
         return SPX_OK;
@@ -764,14 +786,19 @@ static spx_status find_plain(spx_fits *f, const family *fam, const spx_fits_spec
         return SPX_EIO;
     cast_images(f, &c);
     default_arm(f, fam, s->arm);
-    s->n = h->nelem;
+    s->n = n;
     s->flux = image_row(i, 0);
     s->scale = scale.scale;
     s->start = scale.start;
     s->step = scale.step;
     s->unit = scale.unit;
     s->bad = fam ? fam->bad : UINT32_MAX;
-    beside(f, &c, i, 0, s);
+    if (sigma > 0) {
+        s->noise = image_row(i, sigma);
+        s->kind = SPX_NOISE_SIGMA;
+    } else {
+        beside(f, &c, i, 0, s);
+    }
     if (fam && strcmp(fam->arm, "galah") == 0) { /* a file a camera: blue, green, red, infrared */
         char band[72] = "";
         (void)spx_cards_string(&h->header, "SPECTID", band, sizeof band);

@@ -773,6 +773,7 @@ static void identify(const spx_spectrum_file *file, identity *id)
     static const char *const dec[] = {"PLUG_DEC", "DECOBJ", "DEC_OBJ", "OBJDEC", "DEC_TARG", "DEC", NULL};
     static const char *const when[] = {"MJD-OBS", "UTMJD", "MJD", "LMJD", NULL};
     static const char *const name[] = {"OBJID", "DESIG", "GALAH_ID", "OBJECT", "OBJNAME", "TARGNAME", NULL};
+    static const char *const own[] = {"OBSID", "CATALOGID", "SDSS_ID", "SOBJECT_ID", NULL};
     const char *slash = strrchr(file->name, '/');
     const spx_fits *f = file->f;
     *id = (identity){.ra = NAN, .dec = NAN, .when = NAN, .rows = 1};
@@ -795,8 +796,9 @@ static void identify(const spx_spectrum_file *file, identity *id)
         only_value(f, "PLUG_RA", &id->ra); /* SPECOBJ knows better */
         only_value(f, "PLUG_DEC", &id->dec);
         id->target = sdss_target(f, &id->fiber);
-        if (id->target == 0 && spx_cards_int(h, "OBSID", &number) && number > 0)
-            id->target = number;
+        for (const char *const *k = own; *k && id->target == 0; k++)
+            if (spx_cards_int(h, *k, &number) && number > 0)
+                id->target = number;
     }
     if (id->target == 0)
         id->target = hash(id->object[0] ? id->object : id->file);
@@ -862,8 +864,9 @@ static spx_status make_fibermap(size_t n, const identity *id, spx_table **out, s
 /* ---- what a user should hear ---- */
 
 typedef struct {
-    size_t count[3]; /* files without errors, medium, frame */
-    const char *first[3];
+    size_t count[4]; /* files without errors, medium, frame; not barycentric */
+    const char *first[4];
+    char correction[64]; /* of the first that is not barycentric: what its header says, or empty */
 } sayings;
 
 static void hear(sayings *said, const char *file, size_t k, int is)
@@ -872,18 +875,40 @@ static void hear(sayings *said, const char *file, size_t k, int is)
         said->first[k] = file;
 }
 
+/* The correction that the header of a file knows, which nobody applies here. */
+static void find_correction(const spx_fits *f, char *text, size_t size)
+{
+    static const char *const key[] = {"ESO QC VRAD BARYCOR",
+                                      "ESO DRS BERV",
+                                      "TNG DRS BERV",
+                                      "OHP DRS BERV",
+                                      "BARYCORR",
+                                      "BERV",
+                                      "VHELIO",
+                                      "HELIOVEL",
+                                      "HELIO_RV"};
+    double v;
+    for (size_t i = 0; f->nhdu > 0 && i < sizeof key / sizeof *key && !text[0]; i++)
+        if (spx_cards_double(&f->hdu[0].header, key[i], &v) && fabs(v) < 100)
+            snprintf(text, size, " (%s = %g)", key[i], v);
+}
+
 static spx_status say(const sayings *said, spx_text *notes, spx_err *e)
 {
     static const char *const text[] = {
         "no errors are given: they are taken from the scatter of neighbouring pixels, so that chi squared says little",
         "wavelengths are taken for vacuum, as the file does not say: --air otherwise",
-        "wavelengths are taken as they are: whether the motion of the Earth was taken out is not said"};
+        "wavelengths are taken as they are: whether the motion of the Earth was taken out is not said",
+        "the motion of the Earth is in the wavelengths, and in velocities that are measured on them"};
     spx_status st = SPX_OK;
-    for (int k = 0; k < 3 && st == SPX_OK; k++)
+    for (int k = 0; k < 4 && st == SPX_OK; k++) {
+        const char *more = k >= 2 ? said->correction : "";
         if (said->count[k] == 1)
-            st = spx_text_add(notes, e, "%s: %s\n", said->first[k], text[k]);
+            st = spx_text_add(notes, e, "%s: %s%s\n", said->first[k], text[k], more);
         else if (said->count[k] > 1)
-            st = spx_text_add(notes, e, "%s and %zu other files: %s\n", said->first[k], said->count[k] - 1, text[k]);
+            st = spx_text_add(notes, e, "%s and %zu other files: %s%s\n", said->first[k], said->count[k] - 1, text[k],
+                              more);
+    }
     return st;
 }
 
@@ -963,7 +988,7 @@ spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t
     spx_status st = first && b.l ? give_rows(n, file, first, &row, &b.s.nspec, e) : SPX_EIO;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         kept k = {0};
-        int no[3] = {0};
+        int no[4] = {0};
         for (size_t j = 0; j < file[i].found->n && st == SPX_OK; j++) {
             loaded *l = &b.l[b.nloaded];
             const spx_fits_spectrum *s = &file[i].found->s[j];
@@ -972,6 +997,7 @@ spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t
             no[0] = no[0] || noise == SPX_NOISE_NONE;
             no[1] = no[1] || s->medium < 0;
             no[2] = no[2] || s->barycentric < 0;
+            no[3] = no[3] || s->barycentric == 0;
             l->row = first[i] + s->row;
             const size_t narm = b.s.narm;
             if (st == SPX_OK)
@@ -980,8 +1006,10 @@ spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t
                 unit_of_flux(&file[i], s, b.s.arm[narm].unit);
             b.nloaded++; /* to be freed, whatever became of it */
         }
-        for (size_t j = 0; j < 3; j++)
+        for (size_t j = 0; j < 4; j++)
             hear(&said, file[i].name, j, no[j]);
+        if (no[2] || no[3])
+            find_correction(file[i].f, said.correction, sizeof said.correction);
         spx_free(k.wave.v);
         spx_free(k.flux.v);
         spx_free(k.noise.v);

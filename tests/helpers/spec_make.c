@@ -16,6 +16,7 @@
  *     eso         vectors in one row, in nanometre and air
  *     eso-noerr   HARPS: the same in Angstrom without usable errors
  *     linear, wave-log, iraf-log, log  an array with such a scale in its header; linear: in air, in micron
+ *     bands       IRAF: one spectrum, its errors in another band
  *     muse        HDUs DATA and STAT with a linear scale
  *     orders      CARMENES: HDUs SPEC, SIG, WAVE with a row an order
  *     espresso    the same with ESPRESSO's names and flags of bad pixels
@@ -443,6 +444,7 @@ static void linear(fitsfile *f, int *status)
     key_text(f, "CTYPE1", "AWAV", status);
     key_text(f, "CUNIT1", "um", status);
     key_text(f, "SPECSYS", "TOPOCENT", status);
+    key_number(f, "HIERARCH ESO DRS BERV", -12.5, status);
     row(f, 0, s.flux, status);
 }
 
@@ -477,6 +479,23 @@ static void ln_scale(fitsfile *f, int *status)
     key_number(f, "CRVAL1", log(6400), status);
     key_number(f, "CDELT1", 2e-5 * M_LN10, status);
     row(f, 0, s.flux, status);
+}
+
+static void bands(fitsfile *f, int *status)
+{
+    draw_air(1600, 6400, 0.12, 0);
+    spoil(0, 1e3, 0);
+    image(f, NULL, FLOAT_IMG, 3, (long)s.n, 1, 4, status);
+    key_number(f, "CRVAL1", 6400, status);
+    key_number(f, "CDELT1", 0.12, status);
+    key_number(f, "CD1_1", 0.12, status);
+    key_text(f, "CTYPE1", "LINEAR", status);
+    key_text(f, "BANDID1", "spectrum - background median, weights variance, clean yes", status);
+    key_text(f, "BANDID2", "raw - background median, weights none, clean no", status);
+    key_text(f, "BANDID3", "background - background median", status);
+    key_text(f, "BANDID4", "sigma - background median, weights variance, clean yes", status);
+    for (int k = 0; k < 4; k++)
+        row(f, k, k == 3 ? s.sigma : s.flux, status);
 }
 
 static void muse(fitsfile *f, int *status)
@@ -669,17 +688,29 @@ static int write_text(const char *name, int csv)
 static const struct {
     const char *name;
     void (*write)(fitsfile *f, int *status);
-} kinds[] = {{"spspec", spspec},     {"spec", spec},
-             {"lamost", lamost},     {"lamost-table", lamost_table},
-             {"mrs", mrs},           {"mrs-table", mrs_table},
-             {"apstar", apstar},     {"aspcapstar", aspcapstar},
-             {"apvisit", apvisit},   {"galah", galah},
-             {"eso", eso},           {"eso-noerr", eso_noerr},
-             {"linear", linear},     {"wave-log", wave_log},
-             {"iraf-log", iraf_log}, {"log", ln_scale},
-             {"muse", muse},         {"orders", orders},
-             {"espresso", espresso}, {"multispec", multispec},
-             {"echelle", echelle},   {"e2ds", e2ds}};
+} kinds[] = {{"spspec", spspec},
+             {"spec", spec},
+             {"lamost", lamost},
+             {"lamost-table", lamost_table},
+             {"mrs", mrs},
+             {"mrs-table", mrs_table},
+             {"apstar", apstar},
+             {"aspcapstar", aspcapstar},
+             {"apvisit", apvisit},
+             {"galah", galah},
+             {"eso", eso},
+             {"eso-noerr", eso_noerr},
+             {"linear", linear},
+             {"wave-log", wave_log},
+             {"iraf-log", iraf_log},
+             {"log", ln_scale},
+             {"bands", bands},
+             {"muse", muse},
+             {"orders", orders},
+             {"espresso", espresso},
+             {"multispec", multispec},
+             {"echelle", echelle},
+             {"e2ds", e2ds}};
 
 int main(int argc, char **argv)
 {
