@@ -207,7 +207,6 @@ void root_size(const work &k, size_t *least, size_t *best)
 {
     work w = k;
     cut(w, LONG, 0);
-    const int band = k.band <= WIDEST ? 9 : k.band;
     const auto size = [&](bool wide, int mm, int rows, int span, int npole, size_t groups) {
         arena m = {NULL, 0, 0};
         const kind v = {wide, mm, 0, 0, rows, span, npole};
@@ -220,8 +219,8 @@ void root_size(const work &k, size_t *least, size_t *best)
     const size_t items = (size_t)k.lanes * (w.nseg + k.n / (SHORT / 2) + 2);
     const size_t list_size = items * sizeof(item) / sizeof(double) + 512;
     *least = group > line ? group : line;
-    if (band > WIDEST) {
-        const size_t piece = size(false, band, k.n, k.n, 1, 1);
+    if (k.band > WIDEST || k.band < 6) { /* traces in one piece, 32 together */
+        const size_t piece = size(false, k.band, k.n, k.n, 1, 1);
         *least = piece > *least ? piece : *least;
     }
     *least += list_size;
