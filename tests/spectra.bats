@@ -203,6 +203,9 @@ axis() {
     # shellcheck disable=SC2154
     [[ $stderr == *"dark.fits: HDU 1 (DATA) holds fluxes, but there are no wavelengths: kept as FITS HDUs only"* ]]
     fits2h5 --list dark.fits | grep 'dark.fits: generic; HDU 1'
+    # a scale that counts pixels is none of wavelengths
+    spec_make pixels pixels.fits
+    fits2h5 --list pixels.fits | grep 'pixels.fits: generic'
     spec_make lamost-table table.fits
     LC_ALL=C sed "s/'WAVELENGTH'/'DISTANCE  '/" table.fits >nowave.fits
     fits2h5 --list nowave.fits | grep 'column of fluxes (FLUX), but none of wavelengths'

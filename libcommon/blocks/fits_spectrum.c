@@ -759,6 +759,13 @@ static spx_status find_formulas(spx_fits *f, const family *fam, const spx_fits_s
     return st == SPX_OK ? SPX_OK : spx_err_context(e, "%s", f->name);
 }
 
+/* Can a scale of n pixels be one of wavelengths? Pixel numbers and the like reach over all orders of magnitude. */
+static int plausible(const spx_fits_spectrum *s, size_t n)
+{
+    const double last = s->start + s->step * (double)(n - 1), lo = fmin(s->start, last), hi = fmax(s->start, last);
+    return s->scale == SPX_WAVE_LINEAR ? lo > 0.1 && hi < 50 * lo : lo > -30 && hi < 30;
+}
+
 /* One array with a scale, or bands of one, in the first HDU that holds any. */
 static spx_status find_plain(spx_fits *f, const family *fam, const spx_fits_spectrum_options *o, spx_fits_spectra *out,
                              spx_err *e)
@@ -779,7 +786,7 @@ static spx_status find_plain(spx_fits *f, const family *fam, const spx_fits_spec
     const size_t sigma = band_of_errors(&h->header, nband);
     if (h->nelem != n * nband || (nband > 1 && sigma == 0))
         return SPX_OK;
-    if (!coefficient_scale(&h->header, &scale) && !header_scale(&h->header, &scale))
+    if ((!coefficient_scale(&h->header, &scale) && !header_scale(&h->header, &scale)) || !plausible(&scale, n))
         return SPX_OK;
     spx_fits_spectrum *s = add(out, e);
     if (!s)

@@ -16,6 +16,7 @@
  *     eso         vectors in one row, in nanometre and air
  *     eso-noerr   HARPS: the same in Angstrom without usable errors
  *     linear, wave-log, iraf-log, log  an array with such a scale in its header; linear: in air, in micron
+ *     pixels      an array whose scale counts pixels, which is no spectrum
  *     bands       IRAF: one spectrum, its errors in another band
  *     muse        HDUs DATA and STAT with a linear scale
  *     orders      CARMENES: HDUs SPEC, SIG, WAVE with a row an order
@@ -481,6 +482,15 @@ static void ln_scale(fitsfile *f, int *status)
     row(f, 0, s.flux, status);
 }
 
+static void pixels(fitsfile *f, int *status)
+{
+    draw(700, 6400, 2e-5, 1, 0);
+    image(f, NULL, FLOAT_IMG, 1, (long)s.n, 0, 0, status);
+    key_number(f, "CRVAL1", 1, status);
+    key_number(f, "CDELT1", 1, status);
+    row(f, 0, s.flux, status);
+}
+
 static void bands(fitsfile *f, int *status)
 {
     draw_air(1600, 6400, 0.12, 0);
@@ -688,29 +698,12 @@ static int write_text(const char *name, int csv)
 static const struct {
     const char *name;
     void (*write)(fitsfile *f, int *status);
-} kinds[] = {{"spspec", spspec},
-             {"spec", spec},
-             {"lamost", lamost},
-             {"lamost-table", lamost_table},
-             {"mrs", mrs},
-             {"mrs-table", mrs_table},
-             {"apstar", apstar},
-             {"aspcapstar", aspcapstar},
-             {"apvisit", apvisit},
-             {"galah", galah},
-             {"eso", eso},
-             {"eso-noerr", eso_noerr},
-             {"linear", linear},
-             {"wave-log", wave_log},
-             {"iraf-log", iraf_log},
-             {"log", ln_scale},
-             {"bands", bands},
-             {"muse", muse},
-             {"orders", orders},
-             {"espresso", espresso},
-             {"multispec", multispec},
-             {"echelle", echelle},
-             {"e2ds", e2ds}};
+} kinds[] = {{"spspec", spspec},     {"spec", spec},           {"lamost", lamost},     {"lamost-table", lamost_table},
+             {"mrs", mrs},           {"mrs-table", mrs_table}, {"apstar", apstar},     {"aspcapstar", aspcapstar},
+             {"apvisit", apvisit},   {"galah", galah},         {"eso", eso},           {"eso-noerr", eso_noerr},
+             {"linear", linear},     {"wave-log", wave_log},   {"iraf-log", iraf_log}, {"log", ln_scale},
+             {"pixels", pixels},     {"bands", bands},         {"muse", muse},         {"orders", orders},
+             {"espresso", espresso}, {"multispec", multispec}, {"echelle", echelle},   {"e2ds", e2ds}};
 
 int main(int argc, char **argv)
 {
