@@ -44,6 +44,16 @@ values() {
     h5diff whole.h5 pipe.h5 /templates/b
     [ -z "$(ls -A tmp)" ]
     rm -r tmp
+    # templates that are: 2 x 19 MB
+    wide=(--pca 0 --no-ccf -s a:5010:5390:0.02:R=3000 -s b:5010:5390:0.02:R=2500)
+    rvs-template -q --reproducible "${wide[@]}" -o whole.h5 -f "$BATS_FILE_TMPDIR/library.h5"
+    mkdir tmp
+    TMPDIR=$PWD/tmp rvs-template -q -f --reproducible --max-mem 38M "${wide[@]}" -o part.h5 "$BATS_FILE_TMPDIR/library.h5"
+    h5diff whole.h5 part.h5 /templates
+    [ -z "$(ls -A tmp)" ]
+    rmdir tmp
+    fails_with 4 '*absent: no room for 19.* MiB that --max-mem leaves no memory for*' env TMPDIR="$PWD/absent" \
+        rvs-template -q --max-mem 38M "${wide[@]}" -o x.h5 "$BATS_FILE_TMPDIR/library.h5"
     fails_with 4 '*memory*' rvs-template -q --max-mem 5M -s a:5050:5350:0.4:R=3000 -o x.h5 big.h5
 }
 

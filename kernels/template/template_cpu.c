@@ -287,7 +287,7 @@ static spx_status make_nodes(const spx_template_library *lib, const spx_template
         spx_setup *s = &job->setup[i];
         s->ntemp = s0->ntemp;
         s->lnnorm = spx_alloc(s->ntemp, sizeof *s->lnnorm, e);
-        s->lnflux = spx_alloc2(s->ntemp, s->nwave, sizeof *s->lnflux, e);
+        s->lnflux = spx_alloc_spill(s->ntemp, s->nwave, sizeof *s->lnflux, e);
         if (!s->lnnorm || !s->lnflux)
             return SPX_EIO;
         if (i == 0)

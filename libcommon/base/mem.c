@@ -1,8 +1,12 @@
 #include "base/mem.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,6 +24,7 @@ typedef struct head {
     struct head *older; /* of those that wait */
     struct head *next;  /* of those that are locked */
     int kept;           /* is mapped by itself, and stays for others when it is freed */
+    int spilt;          /* is a file */
     enum { UNLOCKED, LOCKING, LOCKED, REFUSED } lock;
 } head;
 _Static_assert(sizeof(head) <= HEAD, "a block's line");
@@ -203,6 +208,59 @@ void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e)
     return get(n1, n2, size, 0, e);
 }
 
+/* A file that has no name, or none any more; -1: errno says why. */
+static int nameless_file(const char *dir)
+{
+    char path[PATH_MAX];
+    int fd = fault_now() ? -1 : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return fd;
+    if (snprintf(path, sizeof path, "%s/specpipe.XXXXXX", dir) >= (int)sizeof path)
+        return -1;
+    if ((fd = mkostemp(path, O_CLOEXEC)) >= 0)
+        (void)unlink(path);
+    return fd;
+}
+
+/* A block of zeros that is a file; its room is taken at once, so that no page of it can fail later. */
+static head *take_file(size_t total, spx_err *e)
+{
+    const char *dir = getenv("TMPDIR");
+    void *p = MAP_FAILED;
+    dir = dir != NULL && dir[0] != '\0' ? dir : "/tmp";
+    int fd = nameless_file(dir), why = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)total);
+    if (why == 0 && (p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        why = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    if (p == MAP_FAILED) {
+        spx_fail(e, SPX_EIO, "%s: no room for %.1f MiB that --max-mem leaves no memory for: %s", dir,
+                 (double)total / MIB, strerror(why));
+        return NULL;
+    }
+    head *h = p;
+    *h = (head){.total = total, .base = p, .spilt = 1};
+    return h;
+}
+
+void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e)
+{
+    size_t n = 0, bytes = 0;
+    const size_t max = atomic_load(&limit), now = atomic_load(&held);
+    if (spx_mul(n1, n2, &n, e) != SPX_OK || spx_mul(n, size, &bytes, e) != SPX_OK)
+        return NULL;
+    if (max == 0 || bytes < MANY_BYTES || (now < max && bytes < (max - now) / 2))
+        return get(n1, n2, size, 1, e);
+    if (bytes > SIZE_MAX / 2) {
+        spx_fail(e, SPX_EINPUT, "size %zu is out of range", bytes);
+        return NULL;
+    }
+    head *h = take_file(HEAD + bytes, e);
+    if (h == NULL)
+        atomic_fetch_add(&failures, 1);
+    return h != NULL ? (char *)h + HEAD : NULL;
+}
+
 static head *head_of(const void *p)
 {
     return (head *)((uintptr_t)p - HEAD);
@@ -213,6 +271,10 @@ void spx_free(void *p)
     if (p == NULL)
         return;
     head *h = head_of(p);
+    if (h->spilt) {
+        (void)munmap(h->base, h->total);
+        return;
+    }
     atomic_fetch_sub(&held, h->total);
     if (!h->kept) {
         free(h->base);
