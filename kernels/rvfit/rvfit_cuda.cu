@@ -847,7 +847,7 @@ class engine
 
     bool has_lines(const spx_rv_ws *w) const
     {
-        bool all = true;
+        bool all = !c_->opt->resolution; /* which the kernel does not multiply with */
         for (size_t j = 0; j < w->first[c_->narm]; j++)
             all = all && c_->arm[w->piece[j].arm].per > 0;
         return all;

@@ -44,7 +44,8 @@ typedef struct {
                    const double *m, size_t nlane, int slope, double *t, size_t stride);
     void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t);
-    /* gram (as below) of the first npix pixels with a continuum that is linear in blocks (rvfit_lanes.h). */
+    /* gram (as below) of the first npix pixels with a continuum that is linear in blocks (rvfit_lanes.h); `place` may
+     * be NULL. */
     void (*survey)(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
                    const double *y, const double *weight, const double *data, double *gram);
     /* gram: S'S and, as row np, S'D, packed. n: stride from here on. */
@@ -259,6 +260,9 @@ void spx_rv_survey(spx_rv_ws *w);
 
 /* Templates at x, seen from within `cell` (NULL: the one that x is in), and with `deriv` their derivatives. */
 void spx_rv_template(spx_rv_ws *w, const double *x, const size_t *cell, int deriv);
+/* The template in the workspace, which is one without derivatives, at a piece's pixels and velocity v: [stride], until
+ * the next call. */
+const double *spx_rv_sample(spx_rv_ws *w, const spx_rv_data *d, double v);
 /* Objective at velocity v and the templates in the workspace. */
 void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out);
 /* Both. */

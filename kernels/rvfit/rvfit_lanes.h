@@ -299,9 +299,9 @@ static inline void products(size_t n, const double *x, const double *y, vd *sum)
 }
 
 /* The same for a continuum that is linear in each block of `per` pixels (a multiple of SPX_RV_LANES, at most
- * SPX_RV_BLOCK): line[nblock][2][SPX_RVFIT_MAX_POLY] are value at the middle and slope of each function of the basis.
- * weight[n] is 1/e^2, data[n] flux/e^2, both 0 beyond the last of the npix pixels; the template is linear between its
- * own pixels y[nt]. gram as normal() leaves it. */
+ * SPX_RV_BLOCK; without `place` y is the template at the pixels): line[nblock][2][SPX_RVFIT_MAX_POLY] are value at the
+ * middle and slope of each function of the basis. weight[n] is 1/e^2, data[n] flux/e^2, both 0 beyond the last of the
+ * npix pixels; the template is linear between its own pixels y[nt]. gram as normal() leaves it. */
 static void survey(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
                    const double *y, const double *weight, const double *data, double *gram)
 {
@@ -314,7 +314,9 @@ static void survey(size_t npix, size_t per, size_t np, const double *line, const
         ramp[l] = (double)l - 0.5 * (double)(per - 1);
     for (size_t i0 = 0; i0 < npix; i0 += per, line += 2 * M) {
         const size_t m = npix - i0 < per ? npix - i0 : per;
-        for (size_t j = 0; j < m; j++) {
+        for (size_t j = 0; j < m && !place; j++)
+            t[j] = y[i0 + j];
+        for (size_t j = 0; j < m && place; j++) {
             double at = place[i0 + j] + shift;
             at = at > 0 ? at : 0;
             at = at < last ? at : last;

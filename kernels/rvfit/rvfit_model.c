@@ -444,6 +444,12 @@ static const double *blurred(const spx_rv_ws *w, const spx_rv_data *d, size_t P)
     return w->ctx->opt->resolution ? apply_band(&w->ctx->arm[d->arm], d->band, P, r->t, r->t2) : r->t;
 }
 
+const double *spx_rv_sample(spx_rv_ws *w, const spx_rv_data *d, double v)
+{
+    sample(w, d->arm, v);
+    return blurred(w, d, 1);
+}
+
 /* Continuum coefficients for the template t[stride]; chol receives the factor of S'S. Leaves the continuum in room->q,
  * returns chi^2 over all pixels; HUGE_VAL when S'S is singular. */
 static double solve_continuum(const spx_rv_ws *w, const spx_rv_data *d, const double *t, double *chol, double *coef)

@@ -53,7 +53,7 @@ spx_status spx_rv_survey_init(spx_rv_ctx *c, spx_err *e)
     for (size_t i = 0; i < c->narm && st == SPX_OK; i++) {
         const spx_rv_arm *a = &c->arm[i];
         pixel += (a->lnwave[a->n - 1] - a->lnwave[0]) / (double)(a->n - 1) * SPX_C_KMS / (double)c->narm;
-        st = c->opt->resolution ? SPX_OK : make_lines(&c->arm[i], c->opt->npoly, e);
+        st = make_lines(&c->arm[i], c->opt->npoly, e);
     }
     const double range = c->hi[0] - c->lo[0];
     c->survey_step = fmax(STEP_PIXELS * pixel, range / (MOST_VELOCITIES - 2));
@@ -76,8 +76,11 @@ static void add_piece(spx_rv_ws *w, const spx_rv_data *d)
     }
     for (size_t i = 0; i < c->nsurvey; i++) {
         double gram[CHOL], *b = gram + np * (np + 1) / 2, v = c->lo[0] + (double)i * c->survey_step, f = square;
-        c->kernels->survey(a->n, a->per, np, a->line, a->place, spx_rv_lnshift(v) / a->setup->dlnwave, a->nt,
-                           w->room->y[d->arm], weight, data, gram);
+        if (c->opt->resolution)
+            c->kernels->survey(a->n, a->per, np, a->line, NULL, 0, 0, spx_rv_sample(w, d, v), weight, data, gram);
+        else
+            c->kernels->survey(a->n, a->per, np, a->line, a->place, spx_rv_lnshift(v) / a->setup->dlnwave, a->nt,
+                               w->room->y[d->arm], weight, data, gram);
         if (!spx_rv_cholesky(np, gram, 0)) {
             w->survey[i] = HUGE_VAL;
             continue;
