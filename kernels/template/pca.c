@@ -59,6 +59,7 @@ static void centred_double(const spx_setup *s, size_t row0, size_t n, size_t ste
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < s->nwave; k++)
             x[i * s->nwave + k] = (double)s->lnflux[(row0 + i * step) * s->nwave + k] - s->pca.mean[k];
+    spx_mem_passed(s->lnflux);
 }
 
 static double largest_double(size_t n, const double *x, double *sum)
@@ -77,6 +78,7 @@ static void centred_single(const spx_setup *s, size_t row0, size_t n, size_t ste
     const spx_template_kernels *kernels = spx_template_kernels_find();
     for (size_t i = 0; i < n; i++)
         kernels->centre(s->nwave, s->lnflux + (row0 + i * step) * s->nwave, s->pca.mean, x + i * s->nwave);
+    spx_mem_passed(s->lnflux);
 }
 
 static double largest_single(size_t n, const float *x, double *sum)
@@ -353,8 +355,11 @@ spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)
     spx_status st = SPX_OK;
     if (!(p->mean = spx_alloc(nw, sizeof *p->mean, e)))
         return SPX_EIO;
-    for (size_t t = 0; t < s->ntemp; t++)
+    for (size_t t = 0; t < s->ntemp; t++) {
         spx_template_kernels_find()->add(nw, s->lnflux + t * nw, p->mean);
+        if (t % BLOCK == 0)
+            spx_mem_passed(s->lnflux);
+    }
     for (size_t k = 0; k < nw; k++)
         p->mean[k] /= (double)s->ntemp;
     for (size_t L = SKETCH;; L *= 2) {

@@ -561,6 +561,8 @@ spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, con
             st = make_templates(job, i, row0 + k, nlane, flux + k * stride, stride, &job->room, e);
         if (st)
             break;
+        for (size_t i = 0; i < job->nsetup; i++)
+            spx_mem_passed(job->setup[i].lnflux);
         for (size_t lane = 0; lane < nlane; lane++)
             job->seen[row0 + k + lane] = 1;
         spx_progress_step(job->progress, nlane);
@@ -579,6 +581,7 @@ static void fill_holes(spx_template_job *job, spx_setup *s)
                 sum += f->weight[j] * (double)s->lnflux[(size_t)f->row[j] * s->nwave + k];
             s->lnflux[row * s->nwave + k] = (float)sum;
         }
+        spx_mem_passed(s->lnflux);
         for (size_t j = f->start[i]; j < f->start[i + 1]; j++)
             s->lnnorm[row] += f->weight[j] * s->lnnorm[f->row[j]];
     }

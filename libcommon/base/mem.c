@@ -249,7 +249,7 @@ void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e)
     const size_t max = atomic_load(&limit), now = atomic_load(&held);
     if (spx_mul(n1, n2, &n, e) != SPX_OK || spx_mul(n, size, &bytes, e) != SPX_OK)
         return NULL;
-    if (max == 0 || bytes < MANY_BYTES || (now < max && bytes < (max - now) / 2))
+    if (max == 0 || bytes < MANY_BYTES || (now < max && bytes < (max - now) / 8))
         return get(n1, n2, size, 1, e);
     if (bytes > SIZE_MAX / 2) {
         spx_fail(e, SPX_EINPUT, "size %zu is out of range", bytes);
@@ -264,6 +264,13 @@ void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e)
 static head *head_of(const void *p)
 {
     return (head *)((uintptr_t)p - HEAD);
+}
+
+void spx_mem_passed(const void *p)
+{
+    head *h = head_of(p);
+    if (h->spilt)
+        (void)madvise(h->base, h->total, MADV_DONTNEED); /* it is shared: what was written stays in the file */
 }
 
 void spx_free(void *p)

@@ -15,10 +15,12 @@ void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
 /* The same, but with anything in it: for what is filled at once. */
 void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
 
-/* The same as spx_alloc2(), for a large block that is passed through in order: where --max-mem has not twice its size
- * left, it is a file in $TMPDIR without a name, mapped, which is not counted: its pages go there when memory is short.
- * SPX_EIO also where there is no room. */
+/* The same as spx_alloc2(), for a large block that is passed through in order: where it is more than an eighth of what
+ * --max-mem has left, it is a file in $TMPDIR without a name, mapped, which is not counted: its pages go there when
+ * memory is short. SPX_EIO also where there is no room. */
 void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
+/* A part of such a block was passed through: if it is a file, none of it needs to be in memory now. */
+void spx_mem_passed(const void *p);
 
 /* Product a*b into *p; SPX_EINPUT when it overflows size_t. */
 spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e) SPX_NODISCARD;

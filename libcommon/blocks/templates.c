@@ -393,11 +393,24 @@ static spx_status write_ccf(hid_t file, const spx_setup *s, spx_err *e)
     return st == SPX_OK ? spx_h5_set_f64(file, p, "dlnwave", c->dlnwave, e) : st;
 }
 
+/* By parts: it may be a file itself. */
+static spx_status write_lnflux(hid_t file, const char *path, const spx_setup *s, spx_err *e)
+{
+    const size_t dims[2] = {s->ntemp, s->nwave}, part = ((size_t)1 << 24) / (s->nwave * sizeof *s->lnflux) + 1;
+    spx_status st = spx_h5_create(file, path, H5T_NATIVE_FLOAT, 2, dims, e);
+    for (size_t row = 0; row < s->ntemp && st == SPX_OK; row += part) {
+        const size_t n = s->ntemp - row < part ? s->ntemp - row : part;
+        st = spx_h5_write_rows(file, path, H5T_NATIVE_FLOAT, row, n, s->lnflux + row * s->nwave, e);
+        spx_mem_passed(s->lnflux);
+    }
+    return st;
+}
+
 static spx_status write_setup(hid_t file, const spx_setup *s, spx_err *e)
 {
     char w[160], p[160];
     int32_t parlog[SPX_MAX_PAR];
-    size_t dp[2] = {s->ntemp, s->npar}, df[2] = {s->ntemp, s->nwave};
+    size_t dp[2] = {s->ntemp, s->npar};
     const char *medium = s->medium == SPX_AIR ? "air" : "vacuum";
     double *wave = spx_alloc(s->nwave, sizeof *wave, e);
     if (wave == NULL)
@@ -414,7 +427,7 @@ static spx_status write_setup(hid_t file, const spx_setup *s, spx_err *e)
         (st = spx_h5_set_f64(file, w, "dlnwave", s->dlnwave, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "lnflux");
-    if ((st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 2, df, s->lnflux, e)) != SPX_OK ||
+    if ((st = write_lnflux(file, p, s, e)) != SPX_OK ||
         (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "params");

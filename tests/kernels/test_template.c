@@ -388,7 +388,9 @@ static void principal_components(void)
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         size_t nt = size[i][0], nw = size[i][1];
         spx_setup s = {.ntemp = nt, .nwave = nw};
-        s.lnflux = malloc(nt * nw * sizeof *s.lnflux);
+        s.lnflux = spx_alloc2(nt, nw, sizeof *s.lnflux, NULL);
+        if (!s.lnflux)
+            exit(1);
         for (size_t t = 0; t < nt; t++)
             for (size_t k = 0; k < nw; k++) {
                 double a = sin(1.7 * (double)t), b = cos(0.9 * (double)t), x = (double)k / (double)nw;
@@ -425,8 +427,6 @@ static void principal_components(void)
                     dot += (double)p->comp[a * nw + k] * (double)p->comp[b * nw + k];
                 CHECK(fabs(dot - (a == b)) < 1e-6, "components %zu and %zu: product %g", a, b, dot);
             }
-        free(s.lnflux);
-        s.lnflux = NULL;
         spx_setup_free(&s);
     }
 }
