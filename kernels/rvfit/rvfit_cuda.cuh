@@ -326,16 +326,16 @@ inline size_t bend_shared(int n)
     return (size_t)(FLAT + BENT + KNOTS + 2) * sizeof(double) + (size_t)n * (FLAT + BENT + KNOTS + 1) * sizeof(float);
 }
 
-/* First pixel whose place is not below `at`. */
+/* First pixel whose place is not below `at`; all lanes of a warp look for it, a load after another is slow. */
 __device__ inline int first_pixel(const arm &a, double shift, double at)
 {
+    const int lane = (int)threadIdx.x % 32;
     int lo = 0, hi = a.n;
     while (lo < hi) {
-        const int mid = (lo + hi) / 2;
-        if (a.place[mid] + shift < at)
-            lo = mid + 1;
-        else
-            hi = mid;
+        const int step = (hi - lo + 31) / 32, i = lo + (lane + 1) * step - 1;
+        const int below = __popc(__ballot_sync(0xffffffffu, i < hi && a.place[i] + shift < at));
+        hi = min(hi, lo + (below + 1) * step - 1);
+        lo += below * step;
     }
     return lo;
 }
@@ -462,10 +462,12 @@ __global__ void __launch_bounds__(128)
             single[tid] = (float)w[tid];
         }
     }
-    if (tid == 0 && deriv) {
+    if (tid < 64 && deriv) { /* a warp for each end */
+        const int end = k0 + tid / 32 * KNOTS;
         const double shift = spx_rv_lnshift(velocity[point]) / a.dlnwave;
-        range[0] = k0 == 0 ? 0 : first_pixel(a, shift, (double)k0);
-        range[1] = k0 + KNOTS >= last ? a.n : first_pixel(a, shift, (double)(k0 + KNOTS));
+        const int found = end == 0 ? 0 : (end >= last ? a.n : first_pixel(a, shift, (double)end));
+        if (tid % 32 == 0)
+            range[tid / 32] = found;
     }
     __syncthreads();
     if (near) {
@@ -603,29 +605,41 @@ template <int N> __device__ inline void basis_at(const arm &a, int np, int i, bo
         b[k] = in && k < np ? __ldg(a.basis + (size_t)k * a.stride + i) : 0;
 }
 
-/* By one warp, lane k with row k of G = S'S (row[N], lower triangle; below np): its factor L and inverse[k][j] = L^-1,
- * N x `stride`, zero above the diagonal and beyond np; returns whether G is positive definite. *lndet of G. */
-template <int N> __device__ inline bool invert_factor(int np, double *row, double *inverse, int stride, double *lndet)
+/* By one warp, lane k with row k of a symmetric G (row[N], lower triangle): np columns of its factor L, and of the rows
+ * below them what these leave; returns whether the first np rows are positive definite. *lndet of those; *over: 1/L_kk
+ * of this lane. */
+template <int N> __device__ inline bool factor(int np, double *row, double *lndet, double *over)
 {
     const int lane = (int)threadIdx.x % 32;
-    double mine = 1, ln = 0;
     bool fine = true;
+    *over = 1;
+    *lndet = 0;
 #pragma unroll
     for (int j = 0; j < N; j++) {
         if (j >= np)
             break;
-        const double pivot = __shfl_sync(0xffffffffu, row[j], j);
+        const double pivot = __shfl_sync(0xffffffffu, row[j], j & 31);
         fine = fine && pivot > 0 && isfinite(pivot);
-        const double over = fine ? rsqrt(pivot) : 1;
-        ln += fine ? log(pivot) : 0;
-        mine = lane == j ? over : mine;
-        row[j] *= over;
+        const double scale = fine ? rsqrt(pivot) : 1;
+        *lndet += fine ? log(pivot) : 0;
+        *over = lane == j ? scale : *over;
+        row[j] *= scale;
 #pragma unroll
         for (int k = j + 1; k < N; k++) {
             const double l = __shfl_sync(0xffffffffu, row[j], k & 31);
             row[k] = fma(-row[j], l, row[k]);
         }
     }
+    return fine;
+}
+
+/* By one warp, lane k with row k of G = S'S (row[N], lower triangle; below np): its factor L and inverse[k][j] = L^-1,
+ * N x `stride`, zero above the diagonal and beyond np; returns whether G is positive definite. *lndet of G. */
+template <int N> __device__ inline bool invert_factor(int np, double *row, double *inverse, int stride, double *lndet)
+{
+    const int lane = (int)threadIdx.x % 32;
+    double mine;
+    const bool fine = factor<N>(np, row, lndet, &mine);
     /* column `lane` of the inverse; all lanes take part in the exchange */
     double w[N];
 #pragma unroll
@@ -644,8 +658,43 @@ template <int N> __device__ inline bool invert_factor(int np, double *row, doubl
         for (int c = lane; c < N; c += 32)
             inverse[k * stride + c] = c == lane && c < np ? w[k] : 0;
     }
-    *lndet = ln;
     return fine;
+}
+
+/* S'S and S'D of the pixels first ... first + 31, those `step` farther, and so on: tiles c[pairs][2] of one warp, by
+ * its room `stage`. */
+template <int TILES>
+__device__ inline void equations(const view &v, int np, int first, int step, const double *flux, const double *ie,
+                                 double *stage, double (*c)[2])
+{
+    constexpr int N = TILES * 8;
+    const arm &a = *v.a;
+    const int lane = (int)threadIdx.x % 32;
+    double b[N];
+    basis_at<N>(a, np, first + lane, first + lane < a.n, b);
+    for (int i0 = first; i0 < a.n; i0 += step) {
+        const int i = i0 + lane;
+        const bool in = i < a.n;
+        const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, te = in ? v.at(i) * e : 0;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            stage[k * ROW + lane] = k == np ? f * e : b[k] * te;
+        basis_at<N>(a, np, i + step, i + step < a.n, b); /* on their way while these are summed */
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            double x[TILES];
+#pragma unroll
+            for (int p = 0; p < TILES; p++)
+                x[p] = stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4];
+#pragma unroll
+            for (int p = 0; p < TILES; p++)
+#pragma unroll
+                for (int q = 0; q <= p; q++)
+                    mma(c[p * (p + 1) / 2 + q][0], c[p * (p + 1) / 2 + q][1], x[p], x[q]);
+        }
+        __syncwarp();
+    }
 }
 
 /* Block: a piece with a template: result[item][1 + nfree + nfree^2]: objective, gradient, curvature (only the first
@@ -690,30 +739,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     for (int i = 0; i < PAIRS; i++)
         c[i][0] = c[i][1] = 0;
     __syncwarp();
-    for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
-        const int i = i0 + lane;
-        const bool in = i < n;
-        double b[N];
-        basis_at<N>(a, np, i, in, b);
-        const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, te = in ? v.at(i) * e : 0;
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            stage[k * ROW + lane] = k == np ? f * e : b[k] * te;
-        __syncwarp();
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            double x[TILES];
-#pragma unroll
-            for (int p = 0; p < TILES; p++)
-                x[p] = stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4];
-#pragma unroll
-            for (int p = 0; p < TILES; p++)
-#pragma unroll
-                for (int q = 0; q <= p; q++)
-                    mma(c[p * (p + 1) / 2 + q][0], c[p * (p + 1) / 2 + q][1], x[p], x[q]);
-        }
-        __syncwarp();
-    }
+    equations<TILES>(v, np, 32 * warp, 32 * WARPS, flux, ie, stage, c);
     add_up<PAIRS>(c, sum);
     if (warp == 0) {
         double row[N], ln;

@@ -174,10 +174,11 @@ __global__ void __launch_bounds__(128, L <= 5 ? 3 : 2)
             v0 = flux_of(a, v0 + mean.x, &d0);
             v1 = flux_of(a, v1 + mean.y, &d1);
             *reinterpret_cast<double2 *>(f + column) = make_double2(v0, v1);
+            const float g0 = (float)d0, g1 = (float)d1;
 #pragma unroll
             for (int l = 1; l < L; l++)
                 *reinterpret_cast<float2 *>(s + (size_t)(l - 1) * m.samples + column) =
-                    make_float2((float)(d0 * (double)c[l][n][2 * half]), (float)(d1 * (double)c[l][n][2 * half + 1]));
+                    make_float2(g0 * c[l][n][2 * half], g1 * c[l][n][2 * half + 1]);
         }
     }
 }

@@ -26,7 +26,7 @@ __device__ inline double value_of(unsigned long long key)
 
 /* Threads that work together: all of a block, or a warp. */
 struct block_scope {
-    unsigned *room; /* shared, one a warp */
+    unsigned *room; /* shared, three a warp */
     __device__ int first() const
     {
         return (int)threadIdx.x;
@@ -35,16 +35,20 @@ struct block_scope {
     {
         return (int)blockDim.x;
     }
-    __device__ unsigned sum(unsigned x) const
+    template <int N> __device__ void sum(unsigned (&x)[N]) const
     {
-        x = __reduce_add_sync(0xffffffffu, x);
-        if (threadIdx.x % 32 == 0)
-            room[threadIdx.x / 32] = x;
+        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            x[i] = __reduce_add_sync(0xffffffffu, x[i]);
+            if (lane == 0)
+                room[i * warps + warp] = x[i];
+        }
         __syncthreads();
-        x = threadIdx.x % 32 < blockDim.x / 32 ? room[threadIdx.x % 32] : 0;
-        x = __reduce_add_sync(0xffffffffu, x);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = __reduce_add_sync(0xffffffffu, lane < warps ? room[i * warps + lane] : 0);
         __syncthreads();
-        return x;
     }
 };
 
@@ -57,26 +61,32 @@ struct warp_scope {
     {
         return 32;
     }
-    __device__ unsigned sum(unsigned x) const
+    template <int N> __device__ void sum(unsigned (&x)[N]) const
     {
-        return __reduce_add_sync(0xffffffffu, x);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = __reduce_add_sync(0xffffffffu, x[i]);
     }
 };
 
-/* Key of rank `rank` (from 0) of those of i0 ... i1-1 that key(i, &k) gives: found bit by bit. */
+/* Key of rank `rank` (from 0) of those of i0 ... i1-1 that key(i, &k) gives: found two bits at a time. */
 template <typename S, typename K>
 __device__ inline unsigned long long rank_key(const S &s, int i0, int i1, unsigned rank, K key)
 {
     unsigned long long found = 0;
-    for (int bit = 63; bit >= 0; bit--) {
-        const unsigned long long next = found | 1ull << bit;
-        unsigned below = 0;
+    for (int bit = 62; bit >= 0; bit -= 2) {
+        const unsigned long long one = 1ull << bit;
+        unsigned below[3] = {0, 0, 0};
         for (int i = i0 + s.first(); i < i1; i += s.step()) {
             unsigned long long k;
-            below += key(i, &k) && k < next;
+            if (!key(i, &k))
+                continue;
+            below[0] += k < found + one;
+            below[1] += k < found + 2 * one;
+            below[2] += k < found + 3 * one;
         }
-        if (s.sum(below) <= rank)
-            found = next;
+        s.sum(below);
+        found += ((below[0] <= rank) + (below[1] <= rank) + (below[2] <= rank)) * one;
     }
     return found;
 }
@@ -92,12 +102,13 @@ template <typename S, typename V> __device__ inline double median(const S &s, in
         *k = key_of(x);
         return true;
     };
-    unsigned n = 0;
+    unsigned all[1] = {0};
     for (int i = i0 + s.first(); i < i1; i += s.step()) {
         unsigned long long k;
-        n += key(i, &k);
+        all[0] += key(i, &k);
     }
-    *count = n = s.sum(n);
+    s.sum(all);
+    const unsigned n = *count = all[0];
     if (n == 0)
         return 0;
     const double upper = value_of(rank_key(s, i0, i1, n / 2, key));
@@ -204,7 +215,7 @@ __global__ void __launch_bounds__(SPECTRUM_THREADS)
                     const uint8_t *good, double *cont, float2 *room, float *data)
 {
     extern __shared__ __align__(16) double memory[];
-    __shared__ unsigned sums[SPECTRUM_THREADS / 32];
+    __shared__ unsigned sums[3 * SPECTRUM_THREADS / 32];
     const arm &a = m.arms[blockIdx.y];
     const size_t star = blockIdx.x;
     const int nc = a.nwave_ccf, bits = 31 - __clz(nc), tid = (int)threadIdx.x, step = (int)blockDim.x;

@@ -85,7 +85,10 @@ __global__ void __launch_bounds__(32 * SURVEY_WARPS)
         __syncthreads();
         for (int b = b0 + warp; b < b1; b += SURVEY_WARPS) {
             double s0 = 0, s1 = 0, s2 = 0, d0 = 0, d1 = 0;
-            for (int j = 0, i = b * per; j < per && i < a.n; j++, i++) {
+            const int i0 = b * per, n = min(per, a.n - i0);
+#pragma unroll 4
+            for (int j = 0; j < n; j++) {
+                const int i = i0 + j;
                 const double e = ie[i], w = e * e, f = flux[i], fw = f * w, x = j - middle;
                 const double at = fmin(fmax(a.place[i] + shift, 0.0), last);
                 const int k = (int)at;

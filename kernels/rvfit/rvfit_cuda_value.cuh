@@ -46,30 +46,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
 #pragma unroll
     for (int i = 0; i < PAIRS; i++)
         c[i][0] = c[i][1] = 0;
-    basis_at<N>(a, np, lane, lane < a.n, b);
-    for (int i0 = 0; i0 < a.n; i0 += 32) {
-        const int i = i0 + lane;
-        const bool in = i < a.n;
-        const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, te = in ? v.at(i) * e : 0;
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            stage[k * ROW + lane] = k == np ? f * e : b[k] * te;
-        basis_at<N>(a, np, i + 32, i + 32 < a.n, b); /* on their way while these are summed */
-        __syncwarp();
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            double x[TILES];
-#pragma unroll
-            for (int p = 0; p < TILES; p++)
-                x[p] = stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4];
-#pragma unroll
-            for (int p = 0; p < TILES; p++)
-#pragma unroll
-                for (int q = 0; q <= p; q++)
-                    mma(c[p * (p + 1) / 2 + q][0], c[p * (p + 1) / 2 + q][1], x[p], x[q]);
-        }
-        __syncwarp();
-    }
+    equations<TILES>(v, np, 0, 32, flux, ie, stage, c);
 #pragma unroll
     for (int i = 0; i < PAIRS; i++)
 #pragma unroll
@@ -77,28 +54,13 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
             stage[i * 64 + lane / 4 * 8 + lane % 4 * 2 + j] = c[i][j];
     __syncwarp();
     /* row `lane` of the lower triangle */
-    double square = 0, left = 0, ln = 0;
-    bool fine = true;
+    double square = 0, left = 0, ln, over;
 #pragma unroll
     for (int j = 0; j < N; j++) {
         b[j] = j <= lane && lane <= np ? stage[(lane / 8 * (lane / 8 + 1) / 2 + j / 8) * 64 + lane % 8 * 8 + j % 8] : 0;
         square = j == np ? b[j] : square;
     }
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        if (j >= np)
-            break;
-        const double pivot = __shfl_sync(0xffffffffu, b[j], j & 31);
-        fine = fine && pivot > 0 && isfinite(pivot);
-        const double over = fine ? rsqrt(pivot) : 1;
-        ln += fine ? log(pivot) : 0;
-        b[j] *= over;
-#pragma unroll
-        for (int k = j + 1; k < N; k++) {
-            const double l = __shfl_sync(0xffffffffu, b[j], k & 31);
-            b[k] = fma(-b[j], l, b[k]);
-        }
-    }
+    const bool fine = factor<N>(np, b, &ln, &over);
 #pragma unroll
     for (int j = 0; j < N; j++)
         left = j == np ? b[j] : left;

@@ -37,7 +37,7 @@ static void resolve(spx_spectra *s)
 
 static void batches(const spx_spectra *s, const spx_templates *t, const spx_rvfit_options *o)
 {
-    static const size_t cut[] = {0, 4, 4, 5, NSTAR}; /* one has no star */
+    static const size_t cut[] = {0, 2, 2, 3, NSTAR}; /* one has no star, one more than those before */
     spx_rvfit all;
     spx_rvfit_plan *plan = NULL;
     spx_rvfit_input in = input_of(s, t);
