@@ -411,7 +411,7 @@ void forward(const learner &t, const place &p, const float *scale)
     }
 }
 
-/* A kernel that waits itself for the one before; that one's prologue does so too. */
+/* One of the two kernels of a step, which begin early and wait for the one before by themselves, where devices can. */
 template <typename... P, typename... A>
 void launch(const learner &t, void (*kernel)(P...), unsigned blocks, unsigned threads, size_t memory, A... arguments)
 {
