@@ -98,6 +98,7 @@ typedef struct {
     spx_templates templates;
     spx_spectra_parts spectra;
     const spx_setup *setup[SPX_MAX_ARM];
+    spx_setup cut[SPX_MAX_ARM]; /* parts of setups, for arms that share one */
     spx_rvfit_options options;
     spx_rvfit_plan *plan; /* of all parts: */
     int planned;          /* by the backend, with the first of them */
@@ -229,6 +230,25 @@ static spx_status configure(fit_run *r, spx_err *e)
     return st;
 }
 
+/* Arms that share a setup, of which each needs little, get a part of it each. */
+static spx_status cut_setups(fit_run *r, spx_err *e)
+{
+    const spx_rvfit_options *o = &r->options;
+    const spx_setup *whole[SPX_MAX_ARM];
+    spx_status st = SPX_OK;
+    memcpy(whole, r->setup, sizeof whole);
+    for (size_t a = 0; a < r->spectra.all.narm && st == SPX_OK; a++) {
+        size_t sharing = 0;
+        for (size_t b = 0; b < r->spectra.all.narm; b++)
+            sharing += whole[b] == whole[a];
+        if (whole[a] == NULL || sharing < 2)
+            continue;
+        st = spx_setup_cut(whole[a], &r->spectra.all.arm[a], o->vmin, o->vmax, o->vsinimax, &r->cut[a], e);
+        r->setup[a] = r->cut[a].nwave > 0 ? &r->cut[a] : whole[a];
+    }
+    return st;
+}
+
 /* Starts of all stars from the file of --start. */
 static spx_status read_start(fit_run *r, spx_err *e)
 {
@@ -279,6 +299,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = configure(r, e);
     if (st == SPX_OK)
         st = spx_stage_hook(s, &r->options.hook, e);
+    if (st == SPX_OK)
+        st = cut_setups(r, e);
     if (st == SPX_OK)
         st = choose_rows(r, e);
     return st == SPX_OK && opt_start != NULL && !r->options.brute ? read_start(r, e) : st;
@@ -442,6 +464,8 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_free(r.first);
     spx_free(r.start);
     spx_redshifts_free(&r.redshifts);
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        spx_setup_cut_free(&r.cut[a]);
     spx_templates_free(&r.templates);
     spx_spectra_parts_free(&r.spectra);
     return st;

@@ -554,7 +554,7 @@ static void starts_and_outliers(const spx_templates *t)
  */
 static void other_minima(const spx_templates *t)
 {
-    enum { NSTAR = 6, N = 1001 };
+    enum { NSTAR = 4, N = 501 };
     static const double DIP = 2; /* between a minimum and the lower of the maxima around it */
     static size_t row[N];
     static double x[N][NQ], f[N];
@@ -565,7 +565,7 @@ static void other_minima(const spx_templates *t)
     alloc_spectra(&s, NSTAR);
     for (size_t i = 0; i < NSTAR; i++)
         draw(&s, i,
-             &(truth){-600 + 1200 * uniform(), i < 3 ? 0 : 60 * uniform(), 4800 + 1500 * uniform(), -0.8,
+             &(truth){-600 + 1200 * uniform(), i < 2 ? 0 : 60 * uniform(), 4800 + 1500 * uniform(), -0.8,
                       5 + 10 * (double)i});
     init(&o);
     spx_rvfit_input in = input_of(&s, t);
@@ -575,7 +575,7 @@ static void other_minima(const spx_templates *t)
         double lowest = HUGE_VAL, at = NAN;
         for (size_t k = 0; k < N; k++) {
             row[k] = i;
-            memcpy(x[k], (double[NQ]){-1000 + 2 * (double)k, w->vsini, w->par[0], w->par[1]}, sizeof x[k]);
+            memcpy(x[k], (double[NQ]){-1000 + 4 * (double)k, w->vsini, w->par[0], w->par[1]}, sizeof x[k]);
         }
         in.row = row;
         in.nrow = N;
@@ -598,13 +598,13 @@ static void other_minima(const spx_templates *t)
               "star %zu: other minimum at %g, %g higher, but at %g it is %g higher", i, w->vrad_alt, w->dchisq_alt, at,
               lowest - w->neg2logl);
         if (isfinite(w->vrad_alt)) { /* it is one */
-            size_t k = (size_t)fmin(fmax(floor((w->vrad_alt + 1000) / 2 + 0.5), 1), N - 2);
+            size_t k = (size_t)fmin(fmax(floor((w->vrad_alt + 1000) / 4 + 0.5), 1), N - 2);
             CHECK(fabs(f[k] - w->neg2logl - w->dchisq_alt) < 0.05 * w->dchisq_alt + 0.5,
                   "star %zu: other minimum at %g, %g higher; the objective there is %g higher", i, w->vrad_alt,
                   w->dchisq_alt, f[k] - w->neg2logl);
         }
     }
-    CHECK(seen >= 4, "%zu stars of %d have another minimum", seen, (int)NSTAR);
+    CHECK(seen >= 3, "%zu stars of %d have another minimum", seen, (int)NSTAR);
     spx_rvfit_free(&r);
     free_spectra(&s);
 }
