@@ -545,9 +545,9 @@ spx_status fill_context(context *c, int device, spx_err *e)
     return SPX_OK;
 }
 
-/* A context for a call: one that is idle, or a new one, as soon as fewer than AT_A_TIME calls are under way. Alone:
- * when there are none, and without the memory of those that were. */
-spx_status borrow(pool *all, int device, bool alone, context **c, spx_err *e)
+/* A context for a call: one that is idle, best with the constants of the frame's layout, or a new one, as soon as fewer
+ * than AT_A_TIME calls are under way. Alone: when there are none, and without the memory of those that were. */
+spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, context **c, spx_err *e)
 {
     std::unique_lock<std::mutex> lock(all->lock);
     if (alone) {
@@ -559,8 +559,11 @@ spx_status borrow(pool *all, int device, bool alone, context **c, spx_err *e)
     all->given_back.wait(lock, [&]() { return all->busy < AT_A_TIME; });
     all->busy++;
     if (!all->idle.empty()) {
-        *c = all->idle.back();
-        all->idle.pop_back();
+        auto found = std::find_if(all->idle.begin(), all->idle.end(), [&](context *i) { return i->constants == l; });
+        if (found == all->idle.end())
+            found--;
+        *c = *found;
+        all->idle.erase(found);
         return SPX_OK;
     }
     lock.unlock();
@@ -828,7 +831,7 @@ spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bund
     TRY(cudaSetDevice(dev->device));
     for (bool alone = false;; alone = true) {
         context *c = NULL;
-        spx_status st = borrow(all, dev->device, alone, &c, e);
+        spx_status st = borrow(all, dev->device, f.l, alone, &c, e);
         if (st == SPX_OK)
             st = run_in(c, dev->device, f, list, nbundle, why_host, got, e);
         const bool again = st != SPX_OK && c && c->starved && !alone;
