@@ -21,16 +21,17 @@ spx_status spx_setup_cut(const spx_setup *s, const spx_arm *arm, double vmin, do
                          spx_err *e)
 {
     double end[2] = {arm->wavelength[0], arm->wavelength[arm->nwave - 1]};
-    const double v[2] = {vmax, vmin}; /* bluest and reddest */
+    const double v[2] = {vmax, vmin}, last = (double)s->nwave; /* bluest and reddest */
     memset(out, 0, sizeof *out);
     for (int i = 0; i < 2; i++) {
         if (arm->medium != s->medium)
             end[i] = s->medium == SPX_AIR ? spx_vacuum_to_air(end[i]) : spx_air_to_vacuum(end[i]);
-        end[i] = (log(end[i]) - atanh(v[i] / SPX_C_KMS) + (i ? 1 : -1) * vsini / SPX_C_KMS - s->lnwave0) / s->dlnwave +
-                 (i ? MARGIN : -MARGIN);
+        end[i] = (log(end[i]) - atanh(v[i] / SPX_C_KMS) - s->lnwave0) / s->dlnwave;
+        if (!(end[i] > -1) || !(end[i] < last)) /* as good as not covered: whoever uses it says so */
+            return SPX_OK;
+        end[i] += (i ? 1 : -1) * (vsini / SPX_C_KMS / s->dlnwave + MARGIN);
     }
-    const double last = (double)s->nwave;
-    if (!(end[0] < end[1]) || !(end[1] > 0) || !(end[0] < last) || !(2 * (end[1] - end[0]) < last))
+    if (!(end[0] < end[1]) || !(2 * (end[1] - end[0]) < last))
         return SPX_OK;
     const size_t first = end[0] > 0 ? (size_t)end[0] : 0, n = (size_t)fmin(ceil(end[1]) + 1, last) - first;
     spx_setup cut = *s;
