@@ -70,7 +70,8 @@ int main(void)
     /* at an end of the setup; half of it or more; elsewhere; without templates or components */
     for (size_t i = 0; i < NPIX; i++)
         wave[i] = 5010 + (double)i;
-    CHECK(spx_setup_cut(&s, &arm, -1000, 1000, 500, &cut, &e) == SPX_OK && cut.nwave > 0 && cut.lnwave0 == s.lnwave0);
+    CHECK(spx_setup_cut(&s, &arm, -1000, 1000, 500, &cut, &e) == SPX_OK && cut.nwave == 0); /* not reached */
+    CHECK(spx_setup_cut(&s, &arm, -1000, 500, 500, &cut, &e) == SPX_OK && cut.nwave > 0 && cut.lnwave0 == s.lnwave0);
     check_part(&s, &cut);
     spx_setup_cut_free(&cut);
     for (size_t i = 0; i < NPIX; i++)
