@@ -70,7 +70,8 @@ typedef struct {
 } spx_rvfit_options;
 
 /* What batches of the same templates, arms and options share, and takes a while to make: wavelengths on the templates'
- * grids, transforms of the cross-correlation, the choice of mappings, copies on devices. Made by a backend, for it. */
+ * grids, transforms of the cross-correlation, the choice of mappings, copies on devices and the memory of what works
+ * there. Made by a backend, for it. */
 typedef struct spx_rvfit_plan spx_rvfit_plan;
 
 typedef struct {

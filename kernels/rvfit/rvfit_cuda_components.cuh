@@ -1,4 +1,5 @@
-/* Templates and their derivatives out of principal components: a product on the tensor cores, for CUDA devices.
+/* Templates and their derivatives out of principal components: a product on the tensor cores, for CUDA devices; and out
+ * of templates themselves where there are no components.
  *
  * Single precision is split into two numbers of 11 bits each (TF32), of which the cores take products without rounding
  * and sum in single precision: high * high + high * low + low * high, which leaves out 2^-22. Derivatives need that:
@@ -38,6 +39,19 @@ __device__ inline void mma_tf32(float *c, const uint32_t *a, const uint32_t *b)
                  "{%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Flux of a template whose components are those of flux itself; less has no logarithm. */
+#define LEAST_FLUX 1e-10
+
+/* Template `value` (ln, or flux) and its derivatives by the axes, which are slope[l] times it. */
+__device__ inline double flux_of(const arm &a, double value, double *factor)
+{
+    if (a.of_flux) {
+        *factor = value > LEAST_FLUX;
+        return fmax(value, LEAST_FLUX);
+    }
+    return *factor = exp(fmax(-300.0, fmin(300.0, value)));
 }
 
 /* Tile of POINTS x COLUMNS of the templates of arm blockIdx.z: flux[point][samples], slope[point][lanes-1][samples]. */
@@ -181,6 +195,39 @@ __global__ void __launch_bounds__(128, L <= 5 ? 3 : 2)
                     make_float2(g0 * c[l][n][2 * half], g1 * c[l][n][2 * half + 1]);
         }
     }
+}
+
+/* The same from the templates themselves, for arms without components; block (samples, point, arm). */
+template <int L>
+__global__ void __launch_bounds__(128)
+    template_kernel(model m, const spx_rv_stencil *stencils, double *flux, float *slope)
+{
+    __shared__ double weight[NODES * L];
+    __shared__ int row[NODES];
+    const arm &a = m.arms[blockIdx.z];
+    const int column = (int)(blockIdx.x * 128 + threadIdx.x);
+    if ((int)blockIdx.x * 128 >= a.columns || a.comp != nullptr)
+        return;
+    const size_t point = blockIdx.y;
+    const spx_rv_stencil &s = stencils[point];
+    double sum[L] = {0}, factor;
+    const int nnode = count_nodes(m, s);
+    for (int n0 = 0; n0 < nnode; n0 += NODES) {
+        const int n = min(NODES, nnode - n0);
+        __syncthreads();
+        expand<L>(m, a, s, n0, n, weight, row);
+        __syncthreads();
+        for (int i = 0; i < n && column < a.nt; i++) {
+            const double f = (double)a.lnflux[(size_t)row[i] * a.nt + column];
+#pragma unroll
+            for (int l = 0; l < L; l++)
+                sum[l] = fma(weight[i * L + l], f, sum[l]);
+        }
+    }
+    flux[point * m.samples + a.sample0 + column] = flux_of(a, sum[0], &factor);
+#pragma unroll
+    for (int l = 1; l < L; l++)
+        slope[(point * (L - 1) + (l - 1)) * m.samples + a.sample0 + column] = (float)(factor * sum[l]);
 }
 
 } // namespace rv
