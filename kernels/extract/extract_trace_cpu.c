@@ -64,7 +64,7 @@ double *spx_trace_room(spx_trace_rooms *r, spx_trace_room_id id, size_t n1, size
         return NULL;
     if (!r->at[id] || n > r->size[id]) {
         spx_free(r->at[id]);
-        r->at[id] = spx_alloc(n, sizeof(double), e);
+        r->at[id] = spx_alloc_unset(n, 1, sizeof(double), e);
         r->size[id] = r->at[id] ? n : 0;
     }
     return r->at[id];
