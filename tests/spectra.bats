@@ -203,6 +203,11 @@ axis() {
     # shellcheck disable=SC2154
     [[ $stderr == *"dark.fits: HDU 1 (DATA) holds fluxes, but there are no wavelengths: kept as FITS HDUs only"* ]]
     fits2h5 --list dark.fits | grep 'dark.fits: generic; HDU 1'
+    # neither is a list of lines
+    spec_make lines lines.fits
+    run --separate-stderr fits2h5 -o lines.h5 lines.fits
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"HDU 1, but its wavelengths turn at pixel 6 "*"kept as FITS HDUs only"* ]]
     # a scale that counts pixels is none of wavelengths
     spec_make pixels pixels.fits
     fits2h5 --list pixels.fits | grep 'pixels.fits: generic'

@@ -258,11 +258,18 @@ static spx_fits_spectrum *add(spx_fits_spectra *l, spx_err *e)
     return s;
 }
 
-void spx_fits_spectra_free(spx_fits_spectra *l)
+/* None of them, after all. */
+static void forget(spx_fits_spectra *l)
 {
     for (size_t i = 0; i < l->n; i++)
         for (int k = 0; k < 3; k++)
             spx_free(l->s[i].given[k]);
+    l->n = 0;
+}
+
+void spx_fits_spectra_free(spx_fits_spectra *l)
+{
+    forget(l);
     spx_free(l->s);
     *l = (spx_fits_spectra){0};
 }
@@ -877,11 +884,15 @@ spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o
     spx_status st = SPX_OK;
     for (size_t i = 0; i < sizeof finders / sizeof *finders && st == SPX_OK && out->n == 0; i++)
         st = finders[i](f, fam, o, out, e);
+    /* of what is no known survey's, names alone say that it is a spectrum: lists of lines have such names, too */
+    if (st == SPX_OK && out->n > 0 && !fam && (st = spx_fits_spectra_check(f, out, e)) == SPX_OK && out->note[0])
+        forget(out);
     if (st == SPX_OK && out->n > 0)
         st = choose(f, o, out, e);
     else if (st == SPX_OK) {
         out->format = NULL;
-        say_why(f, out);
+        if (!out->note[0])
+            say_why(f, out);
     }
     for (size_t i = 0; i < out->n; i++)
         if (o->medium >= 0)

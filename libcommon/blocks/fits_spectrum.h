@@ -74,6 +74,9 @@ spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o
 spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_err *e);
 void spx_fits_spectra_free(spx_fits_spectra *s);
 
+/* Where the wavelengths of one of them turn, l->note says so. */
+spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e);
+
 /* For each HDU the group of the arm that is made of it, or an empty text. */
 void spx_fits_spectra_plan(const spx_fits *f, const spx_fits_spectra *s, spx_fits_path *view);
 

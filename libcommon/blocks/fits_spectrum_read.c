@@ -376,6 +376,45 @@ static spx_status wavelengths(spx_fits *f, const spx_fits_spectrum *s, whole *ke
     return SPX_OK;
 }
 
+/* Pixel, of those with a wavelength, at which w[n] turns; 0: nowhere. */
+static size_t turning_point(size_t n, const double *w)
+{
+    size_t up = 0, down = 0;
+    for (size_t i = 1; i < n; i++) {
+        up += w[i] > w[i - 1];
+        down += w[i] < w[i - 1];
+    }
+    double before = NAN;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(w[i]) || !(w[i] > 0))
+            continue;
+        if (down > up ? w[i] >= before : w[i] <= before)
+            return i;
+        before = w[i];
+    }
+    return 0;
+}
+
+spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e)
+{
+    whole keep = {0};
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < l->n && st == SPX_OK && !l->note[0]; i++) {
+        double *w = NULL;
+        const spx_fits_spectrum *s = &l->s[i];
+        st = wavelengths(f, s, &keep, &w, e);
+        const size_t at = st == SPX_OK ? turning_point(s->n, w) : 0;
+        if (at > 0)
+            snprintf(
+                l->note, sizeof l->note,
+                "looks like a spectrum in HDU %d, but its wavelengths turn at pixel %zu (%.2f, then %.2f Angstrom)",
+                s->flux.hdu, at, w[at - 1], w[at]);
+        spx_free(w);
+    }
+    spx_free(keep.v);
+    return st;
+}
+
 /* ---- errors ---- */
 
 enum { WINDOW = 200 }; /* pixels whose scatter is one number */

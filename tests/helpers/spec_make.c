@@ -16,6 +16,7 @@
  *     eso         vectors in one row, in nanometre and air
  *     eso-noerr   HARPS: the same in Angstrom without usable errors
  *     linear, wave-log, iraf-log, log  an array with such a scale in its header; linear: in air, in micron
+ *     lines       a list of lines, which is no spectrum
  *     pixels      an array whose scale counts pixels, which is no spectrum
  *     bands       IRAF: one spectrum, its errors in another band
  *     muse        HDUs DATA and STAT with a linear scale
@@ -429,6 +430,17 @@ static void eso(fitsfile *f, int *status)
     eso_table(f, "XSHOOTER", 10, "nm", 1, status);
 }
 
+/* A list of lines by strength: names of columns are those of a spectrum. */
+static void lines(fitsfile *f, int *status)
+{
+    static const char *const name[] = {"WAVELENGTH", "FLUX"}, *const type[] = {"D", "D"};
+    draw(60, 6400, 1, 0, 0);
+    for (size_t i = 0; i < s.n; i++)
+        s.wave[i] = 6400 + 37 * (double)i - 200 * floor((double)i * 37 / 200);
+    image(f, NULL, BYTE_IMG, 0, 0, 0, 0, status);
+    table(f, "LINES", 0, 2, name, type, NULL, (double *[]){s.wave, s.flux}, status);
+}
+
 static void eso_noerr(fitsfile *f, int *status)
 {
     eso_table(f, "HARPS", 1, "angstrom", 0, status);
@@ -698,12 +710,31 @@ static int write_text(const char *name, int csv)
 static const struct {
     const char *name;
     void (*write)(fitsfile *f, int *status);
-} kinds[] = {{"spspec", spspec},     {"spec", spec},           {"lamost", lamost},     {"lamost-table", lamost_table},
-             {"mrs", mrs},           {"mrs-table", mrs_table}, {"apstar", apstar},     {"aspcapstar", aspcapstar},
-             {"apvisit", apvisit},   {"galah", galah},         {"eso", eso},           {"eso-noerr", eso_noerr},
-             {"linear", linear},     {"wave-log", wave_log},   {"iraf-log", iraf_log}, {"log", ln_scale},
-             {"pixels", pixels},     {"bands", bands},         {"muse", muse},         {"orders", orders},
-             {"espresso", espresso}, {"multispec", multispec}, {"echelle", echelle},   {"e2ds", e2ds}};
+} kinds[] = {{"spspec", spspec},
+             {"spec", spec},
+             {"lamost", lamost},
+             {"lamost-table", lamost_table},
+             {"mrs", mrs},
+             {"mrs-table", mrs_table},
+             {"apstar", apstar},
+             {"aspcapstar", aspcapstar},
+             {"apvisit", apvisit},
+             {"galah", galah},
+             {"eso", eso},
+             {"eso-noerr", eso_noerr},
+             {"linear", linear},
+             {"wave-log", wave_log},
+             {"iraf-log", iraf_log},
+             {"log", ln_scale},
+             {"pixels", pixels},
+             {"lines", lines},
+             {"bands", bands},
+             {"muse", muse},
+             {"orders", orders},
+             {"espresso", espresso},
+             {"multispec", multispec},
+             {"echelle", echelle},
+             {"e2ds", e2ds}};
 
 int main(int argc, char **argv)
 {
