@@ -261,6 +261,35 @@ static void fail_fibre(const spx_trace_plan *p, size_t f, spx_frame *out)
     memset(out->arm.resolution + f * ndiag * nw, 0, ndiag * nw * sizeof(double));
 }
 
+/* Marginal information and square root of fibres f0 .. f1 - 1; again with twice the diagonals for those vectors of
+ * fibres that need more, where traces lie on each other. */
+static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
+                            spx_trace_rooms *r, size_t f0, size_t f1, spx_frame *out, spx_trace_tally *t, double *since,
+                            spx_err *e)
+{
+    unsigned char *todo = spx_alloc(b->nf, 1, e);
+    spx_status st = todo ? SPX_OK : SPX_EIO;
+    if (todo)
+        memset(todo + f0, 1, f1 - f0);
+    for (int again = 1; st == SPX_OK && again;) {
+        spx_trace_diagonals a = {.near = spx_trace_room(r, SPX_ROOM_A, p->nbin, (b->band + 1) * b->nl, e)};
+        if (!a.near) {
+            st = SPX_EIO;
+            break;
+        }
+        a.far = a.near + p->nbin * ((size_t)b->hi[0] + 1) * b->nl;
+        st = kernels->marginal(p, b, r, &a, e);
+        t->seconds[SPX_EXTRACT_MARGINAL] += lap(since);
+        if (st == SPX_OK)
+            st = kernels->root(p, b, r, &a, f0, f1, todo, out, &t->regularised, e);
+        t->seconds[SPX_EXTRACT_ROOT] += lap(since);
+        again = memchr(todo, 1, b->nf) != NULL;
+        b->band = 2 * b->band < SPX_TRACE_MOST_BAND ? 2 * b->band : SPX_TRACE_MOST_BAND;
+    }
+    spx_free(todo);
+    return st;
+}
+
 spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_frame *out,
                                     spx_trace_tally *t, spx_err *e)
 {
@@ -270,21 +299,19 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
     const size_t f0 = o->first > b->fibre0 ? o->first - b->fibre0 : 0;
     const size_t f1 = o->first + o->nspec < b->fibre0 + b->nf ? o->first + o->nspec - b->fibre0 : b->nf;
     double since = thread_seconds();
-    b->margin = (size_t)b->depth + m + SPX_TRACE_TAIL + 2;
+    b->margin = (size_t)b->depth + m + SPX_TRACE_LONG_TAIL + 2;
     const size_t nldl = (n + 2 * b->margin) * row;
     /* lanes before the first and after the last are read, and not used */
     const size_t front = SPX_TRACE_MAX_REACH / nl + 1;
     double *elements = spx_trace_room(r, SPX_ROOM_M, n * b->nelem + 2 * front, nl, e);
     double *vectors = spx_trace_room(r, SPX_ROOM_VECTORS, 5 * n, nl, e);
     double *factors = spx_trace_room(r, SPX_ROOM_FACTOR, nldl + (n + m) * SPX_TRACE_LANES, 1, e);
-    spx_trace_diagonals a = {.near = spx_trace_room(r, SPX_ROOM_A, n, (b->band + 1) * nl, e)};
-    if (!elements || !vectors || !factors || !a.near || window(p, b, r, e) != SPX_OK)
+    if (!elements || !vectors || !factors || window(p, b, r, e) != SPX_OK)
         return SPX_EIO;
     memset(elements, 0, front * nl * sizeof *elements);
     memset(elements + (front + n * b->nelem) * nl, 0, front * nl * sizeof *elements);
     memset(vectors, 0, 5 * n * nl * sizeof *vectors);
     memset(factors, 0, (nldl + (n + m) * SPX_TRACE_LANES) * sizeof *factors);
-    a.far = a.near + n * row;
     b->m = elements + front * nl;
     b->x = vectors;
     b->y = b->x + n * nl;
@@ -318,11 +345,7 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
         return st;
     t->seconds[SPX_EXTRACT_SOLVE] += lap(&since);
     if (solved) {
-        st = kernels->marginal(p, b, r, &a, e);
-        t->seconds[SPX_EXTRACT_MARGINAL] += lap(&since);
-        if (st == SPX_OK)
-            st = kernels->root(p, b, r, &a, f0, f1, out, &t->regularised, e);
-        t->seconds[SPX_EXTRACT_ROOT] += lap(&since);
+        st = take_root(p, kernels, b, r, f0, f1, out, t, &since, e);
         if (st == SPX_OK)
             st = kernels->fit(p, b, r, f0, f1, out->chi2pix + (b->fibre0 + f0 - o->first) * nwave, e);
         t->seconds[SPX_EXTRACT_FIT] += lap(&since);

@@ -14,6 +14,7 @@
 enum {
     SPX_TRACE_LANES = 8,       /* doubles in the widest vector: rows of arrays are padded to it */
     SPX_TRACE_TAIL = 40,       /* bins that a column of L^-1 M is followed at most beyond the overlap */
+    SPX_TRACE_LONG_TAIL = 160, /* the same on the CPU where traces lie on each other */
     SPX_TRACE_RUN = 128,       /* bins that neighbours beyond the next are taken off together at most */
     SPX_TRACE_MAX_REACH = 24,  /* of these neighbours, on each side */
     SPX_TRACE_WIDER = 16,      /* diagonals of A_s beyond those of M that are looked at beside masks at least */
@@ -177,9 +178,9 @@ typedef struct {
     spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r,
                            spx_trace_diagonals *a, spx_err *e);
     /* Square root: flux, ivar and resolution of fibres f0 .. f1 - 1 of the bundle; lost[] of a fibre gets 1 where even
-     * regularisation gives none. */
+     * regularisation gives none. todo[nf]: 1 for fibres to do; it stays 1 for those whose A_s is wider than b->band. */
     spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
-                       size_t f0, size_t f1, spx_frame *out, size_t *regularised, spx_err *e);
+                       size_t f0, size_t f1, unsigned char *todo, spx_frame *out, size_t *regularised, spx_err *e);
     /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
     spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e);

@@ -528,6 +528,8 @@ typedef struct {
     int m;                               /* half-bandwidth */
     const double *l;                     /* row of bin 0: see factor(); rows of zeros before and after */
     size_t row, elem;
+    int tail; /* bins that a column of V may go on beyond the overlap */
+    int cut;  /* becomes 1 where that was too little */
 } others;
 
 /* Element of M between (lane + f, k) and (lane + g, k + dk) for all lanes. */
@@ -569,11 +571,11 @@ typedef enum { FIRST, ADD, REPLACE } take_mode;
  * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by,
  * outwards until nothing is left, and are 0 elsewhere. own[nbin][nl], unless it is NULL, gets the diagonal of T.
  * Returns the largest change of the diagonal, as a fraction of that of M, where elements of T are replaced. */
-ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o, int m, int q,
-                              size_t lane, size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t,
-                              double *own, double *columns)
+ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
+                              size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t, double *own,
+                              double *columns)
 {
-    const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + SPX_TRACE_TAIL) * q;
+    const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + o->tail) * q;
     const size_t nl = b->nl, column = (size_t)most * SPX_VL;
     const double far = SPX_TRACE_FAR * p->tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
     const double nothing = SPX_TRACE_NOTHING * p->tolerance;
@@ -585,9 +587,9 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
         double *v = columns + j % (size_t)(band + 1) * column;
         const vec other = every(SPX_TRACE_OTHER) * diagonal, least = every(little * little) * diagonal * diagonal;
-        vec recent = every(0.0), taken = every(0.0);
-        int rows = 0;
-        for (int bin = -depth; bin <= depth + SPX_TRACE_TAIL; bin++) {
+        vec recent = every(0.0), taken = every(0.0), left = every(0.0);
+        int rows = 0, ended = 0;
+        for (int bin = -depth; bin <= depth + o->tail && !ended; bin++) {
             const long k = (long)j + bin;
             vec added = every(0.0);
             for (int c = 0; c < q; c++, rows++) {
@@ -609,9 +611,10 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
             }
             recent = every(0.5) * recent + added;
             taken += added;
-            if (bin > depth && all_lanes(recent * vmax(taken, other) <= least))
-                break;
+            left = recent * vmax(taken, other);
+            ended = bin > depth && all_lanes(left <= least);
         }
+        o->cut |= j >= j0 && any_lane(left > every(100.0) * least);
         length[j % (size_t)(band + 1)] = rows;
         if (j < j0)
             continue;
@@ -676,7 +679,12 @@ ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle
                                  take_mode mode, spx_trace_diagonals *t, double *own, double *columns)
 {
     const int m = b->hi[0];
-    others o = {.q = 1, .m = m, .row = (size_t)(m + 1) * b->nl, .elem = b->nl, .l = b->ldl + (long)lane + side};
+    others o = {.q = 1,
+                .m = m,
+                .row = (size_t)(m + 1) * b->nl,
+                .elem = b->nl,
+                .l = b->ldl + (long)lane + side,
+                .tail = SPX_TRACE_LONG_TAIL};
     o.off[0] = side;
     o.there[0] = lanes_there(b, lane, side);
     if (m == 7)
@@ -685,23 +693,24 @@ ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle
         take_off(p, b, &o, m, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
 }
 
-/* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once. */
-static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
-                                  const int *off, int noff, size_t low, size_t k0, size_t k1, spx_trace_diagonals *t,
-                                  double *change, spx_err *e)
+/* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once, columns of V going on for
+ * `tail` bins at most; *cut becomes 1 where one is longer. */
+static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
+                                const int *off, int noff, int tail, size_t low, size_t k0, size_t k1,
+                                spx_trace_diagonals *t, double *change, int *cut, spx_err *e)
 {
-    others o = {.q = noff};
+    others o = {.q = noff, .tail = tail};
     for (int c = 0; c < noff; c++) {
         o.off[c] = off[c];
         o.there[c] = lanes_there(b, lane, off[c]);
     }
     const int q = o.q, m = b->depth * q + q - 1, depth = b->depth;
-    /* bins that are factorised: what is cut off before them is forgotten after 2 SPX_TRACE_TAIL bins */
-    const size_t before = b->band + (size_t)depth + 2 * SPX_TRACE_TAIL, after = (size_t)depth + SPX_TRACE_TAIL + 1;
+    /* bins that are factorised: what is cut off before them is forgotten after twice the tail */
+    const size_t before = b->band + (size_t)(depth + 2 * tail), after = (size_t)(depth + tail + 1);
     const size_t r0 = k0 > before ? k0 - before : 0, r1 = k1 + after < p->nbin ? k1 + after : p->nbin;
     const size_t rows = (r1 - r0) * (size_t)q, margin = (size_t)m + (after + (size_t)depth) * (size_t)q;
     const size_t row = (size_t)(m + 1) * SPX_VL, nl_factor = (rows + 2 * margin) * row;
-    const size_t column = (size_t)(2 * depth + 1 + SPX_TRACE_TAIL) * (size_t)q * SPX_VL;
+    const size_t column = (size_t)(2 * depth + 1 + tail) * (size_t)q * SPX_VL;
     double *block =
         spx_trace_room(r, SPX_ROOM_CHAIN, nl_factor + rows * row + (rows + 2 * margin) * SPX_VL + row, 1, e);
     double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, b->band + 3, column, e);
@@ -729,7 +738,23 @@ static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundl
     o.row = row;
     o.elem = SPX_VL;
     *change = take_off(p, b, &o, m, q, lane, low, k0, k1, REPLACE, t, NULL, columns);
+    *cut = o.cut;
     return SPX_OK;
+}
+
+/* The same as far as it has to go. */
+static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
+                                  const int *off, int noff, size_t low, size_t k0, size_t k1, spx_trace_diagonals *t,
+                                  double *change, spx_err *e)
+{
+    int cut;
+    spx_status st = neighbours_to(p, b, r, lane, off, noff, SPX_TRACE_TAIL, low, k0, k1, t, change, &cut, e);
+    if (st == SPX_OK && cut) {
+        double more;
+        st = neighbours_to(p, b, r, lane, off, noff, SPX_TRACE_LONG_TAIL, low, k0, k1, t, &more, &cut, e);
+        *change = more > *change ? more : *change;
+    }
+    return st;
 }
 
 /* What the search for strong coupling needs, [nbin][nl] each, with `depth` rows and SPX_TRACE_LANES more around. */
@@ -936,7 +961,7 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
             memcpy(a->near + k * row, b->m + k * b->nelem * nl, row * sizeof *a->near);
         return SPX_OK;
     }
-    const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_TAIL) * SPX_VL;
+    const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
     double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, b->band + 3, column, e);
     const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
     double *sides = spx_trace_room(r, SPX_ROOM_SIDES, 5 * scale + n, 1, e);
@@ -1347,20 +1372,20 @@ static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const 
     return (matrix){compact, x, every(0.0)};
 }
 
-/* Half-bandwidth that A_s needs in rows of a segment. The square root feels an element that is left out as a fraction
- * of what is known of its two bins when nothing is known of others, which is 1/Z_kk with Z = A_s^-1; first Z is found
- * with the diagonals that are not small beside the main one. */
+/* Half-bandwidth that A_s needs in rows of a segment; more than b->band where that is too little. The square root feels
+ * an element that is left out as a fraction of what is known of its two bins when nothing is known of others, which is
+ * 1/Z_kk with Z = A_s^-1; first Z is found with the diagonals that are not small beside the main one. */
 static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                         segment s, size_t h, double *memory)
 {
-    const size_t n = s.r1 - s.r0, least = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0];
-    if (!a->wide || least >= b->band)
+    const size_t n = s.r1 - s.r0, least = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0], most = b->band;
+    if (!a->wide || least >= most)
         return least;
     double *scale = memory;
     for (size_t k = 0; k < n; k++)
         store(scale + k * SPX_VL, every(1.0) / load(element(p, b, a, s.r0 + k, 0) + v));
     const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->tolerance, scale);
-    if (m == b->band || outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
+    if (m < most && outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
         return m;
     root_work w;
     const size_t lrow = (m + 1) * SPX_VL;
@@ -1373,7 +1398,10 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         slot = slot == 0 ? m : slot - 1;
         store(w.sum1 + j * SPX_VL, inverse_row((int)m, w.l + j * lrow, w.inverse, slot, z));
     }
-    return outermost(p, b, a, v, s.r0, s.r1, m, SPX_TRACE_EDGE * p->tolerance, w.sum1);
+    const double limit = SPX_TRACE_EDGE * p->tolerance;
+    if (most < SPX_TRACE_MOST_BAND && outermost(p, b, a, v, s.r0, s.r1, most - 1, limit, w.sum1) == most)
+        return most + 1;
+    return outermost(p, b, a, v, s.r0, s.r1, m, limit, w.sum1);
 }
 
 /* Bins that a segment of the square root is begun early and ended late: what is beyond falls by ten every four bins. */
@@ -1449,11 +1477,14 @@ static ivec seam_open(double tolerance, seam s, seam t)
     return open;
 }
 
-/* One segment of a vector with `extra` on the diagonal of A_s: w gets its sums. Lanes that fail are set in *bad. */
-static void root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                         segment s, vec extra, double *memory, root_work *w, vec *total, ivec *bad)
+/* One segment of a vector with `extra` on the diagonal of A_s: w gets its sums. Lanes that fail are set in *bad.
+ * Returns 0 where A_s is wider than b->band. */
+static int root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                        segment s, vec extra, double *memory, root_work *w, vec *total, ivec *bad)
 {
     const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey, m = bandwidth(p, b, a, v, s, h, memory);
+    if (m > b->band)
+        return 0;
     matrix mat = lay_out(p, b, a, v, s, m, h, memory, w);
     mat.extra = extra;
     switch (m) { /* loops of constant length for the usual bandwidths */
@@ -1469,22 +1500,26 @@ static void root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, con
     default:
         root_of(n, (int)m, (int)h, p->tolerance, mat, w, total, bad);
     }
+    return 1;
 }
 
+typedef enum { DONE, OPEN, NARROW } outcome;
+
 /* All segments of a vector; the output of fibres f0 .. f1 - 1 whose lane is in `want`. Lanes without a solution are set
- * in *bad. Returns 0 where segments do not fit together in any lane of `fit`. */
-static int root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                       size_t f0, size_t f1, ivec want, ivec fit, vec extra, const unsigned char *weak, double *memory,
-                       spx_frame *out, ivec *bad)
+ * in *bad. OPEN: segments do not fit together in a lane of `fit`; NARROW: A_s is wider than b->band. */
+static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                           size_t f0, size_t f1, ivec want, ivec fit, vec extra, const unsigned char *weak,
+                           double *memory, spx_frame *out, ivec *bad)
 {
     seam before;
     for (size_t k = 0; k < p->nbin;) {
         const segment s = next_segment(p, weak, k);
         root_work w;
         vec total;
-        root_segment(p, b, a, v, s, extra, memory, &w, &total, bad);
+        if (!root_segment(p, b, a, v, s, extra, memory, &w, &total, bad))
+            return NARROW;
         if (k > 0 && any_lane(seam_open(p->tolerance, before, seam_at(k, s, &w)) & fit & ~*bad))
-            return 0;
+            return OPEN;
         for (size_t f = v > f0 ? v : f0; f < v + SPX_VL && f < f1; f++) {
             const int i = (int)(f - v);
             if (want[i] && !(*bad)[i] &&
@@ -1495,11 +1530,11 @@ static int root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const
             before = seam_at(s.k1, s, &w);
         k = s.k1;
     }
-    return 1;
+    return DONE;
 }
 
 static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
-                       size_t f0, size_t f1, spx_frame *out, size_t *regularised, spx_err *e)
+                       size_t f0, size_t f1, unsigned char *todo, spx_frame *out, size_t *regularised, spx_err *e)
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
     const size_t need = (rows + n) * (most + 1) + 3 * rows + 3 * n + n * (h + 1) + (most + 1) * most;
@@ -1508,6 +1543,9 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
         return SPX_EIO;
     unsigned char *weak = (unsigned char *)(memory + need * SPX_VL);
     for (size_t v = f0 / SPX_VL * SPX_VL; v < f1; v += SPX_VL) {
+        const size_t g0 = v > f0 ? v : f0, g1 = v + SPX_VL < f1 ? v + SPX_VL : f1;
+        if (!memchr(todo + g0, 1, g1 - g0))
+            continue;
         ivec want = EVERY_INT(0), fit = EVERY_INT(0); /* fibres whose output is wanted; all that have a solution */
         vec extra = every(0.0);
         for (size_t f = v; f < v + SPX_VL && f < b->nf; f++) {
@@ -1515,12 +1553,16 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
             want[f - v] = f >= f0 && f < f1 ? fit[f - v] : 0;
         }
         find_weak(p, b, a, v, weak);
-        for (int attempt = 0; attempt < 2 && any_lane(want); attempt++) {
+        outcome end = DONE;
+        for (int attempt = 0; attempt < 2 && any_lane(want) && end == DONE; attempt++) {
             ivec bad = EVERY_INT(0);
-            if (attempt > 0 || !root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, memory, out, &bad)) {
+            end = attempt > 0 ? OPEN : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, memory, out, &bad);
+            if (end == OPEN) {
                 bad = EVERY_INT(0);
-                (void)root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, memory, out, &bad);
+                end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, memory, out, &bad);
             }
+            if (end == NARROW)
+                break;
             want &= bad;
             for (int i = 0; i < SPX_VL; i++) {
                 *regularised += want[i] && attempt == 0;
@@ -1529,6 +1571,7 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
             }
             extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
         }
+        memset(todo + g0, end == NARROW, g1 - g0);
     }
     return SPX_OK;
 }
