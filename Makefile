@@ -75,12 +75,12 @@ HOOK      := $(if $(strip $(PYTHON_CFLAGS)),$(BUILD)/lib/specpipe/hook-python.so
 .DELETE_ON_ERROR:
 .SECONDARY:
 
+## all: programs, manual pages, hooks where Python's headers are, the CUDA backend where nvcc is (default)
+all: $(BIN) $(MAN) $(HOOK) $(PLUGIN)
+
 ## programs: only the programs
 .PHONY: programs
 programs: $(BIN)
-
-## all: programs, manual pages, hooks where Python's headers are, the CUDA backend where nvcc is (default)
-all: $(BIN) $(MAN) $(HOOK) $(PLUGIN)
 
 # Changing the flags rebuilds everything.
 FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(ALL_LIBS) $(NVCC) $(NVCCFLAGS)

@@ -25,6 +25,10 @@ house() {
     [ -z "$(find root ! -type d)" ]
 }
 
+@test "plain make builds what is installed" {
+    [ "$(make -npq -C "$SPX_ROOT" NVCC= | sed -n 's/^.DEFAULT_GOAL := //p')" = all ]
+}
+
 @test "completion offers a program's options" {
     house install
     run bash -c 'PATH=$PWD/root/opt/spx/bin:$PATH
