@@ -1407,7 +1407,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
 /* Bins that a segment of the square root is begun early and ended late: what is beyond falls by ten every four bins. */
 static size_t segment_margin(const spx_trace_plan *p)
 {
-    return (size_t)ceil(8.0 - 5.0 * log10(p->tolerance));
+    return (size_t)ceil(8.0 - 4.5 * log10(p->tolerance));
 }
 
 /* Where hardly anything is known of a bin of the vector, the square root needs two or three times as many poles as
