@@ -306,7 +306,8 @@ template <int P> __device__ void add_pairs(float2 *sum, float weight, const floa
 }
 
 /* The same of at most BLOCK traces of float32, all in shared memory, a set of shifts a warp at a time: each thread has
- * P pairs of samples, 2 WARP apart. A trace's place holds it and, behind it, what begins a sample later. */
+ * P pairs of samples, 2 WARP apart. A trace's place holds it and, behind it, what begins a sample later. A lane finds
+ * where its trace is read; no warp waits for others, so that some store while others add. */
 template <int P, int METHOD>
 __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w, size_t segment_size)
 {
@@ -338,111 +339,112 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
     float2 best[P];
     unsigned turns[(P + 1) / 2] = {0}; /* ARGMAX: in bytes, the turns of the warp that were best */
     unsigned turn = 0;
-    for (size_t s0 = k0; s0 < k1; s0 += TABLE) {
-        const int rows = (int)(k1 - s0 < TABLE ? k1 - s0 : TABLE);
-        __syncthreads();
-        for (int i = (int)threadIdx.x; i < rows * BLOCK; i += MOST_THREADS) {
-            const int j = i % BLOCK;
-            if (j >= ntrace)
-                continue;
-            const size_t m = c * w.ntrace + (size_t)j, x = (s0 + (size_t)(i / BLOCK)) * w.ntrace + (size_t)j;
-            const int n = TILE + w.high[m] - w.low[m], at = w.high[m] - w.shift[x];
-            table[i] = {w.at[m] + (at % 2 == 0 ? at : n + n % 2 + at - 1), w.weight[x]};
+    entry<float> *row = table + warp * BLOCK; /* the warp's own: none waits for another */
+    __syncthreads();
+    for (size_t mine = k0 + (size_t)warp; mine < k1; mine += WARPS, turn++) {
+        __syncwarp();
+        if (lane < ntrace) {
+            const size_t m = c * w.ntrace + (size_t)lane, i = mine * w.ntrace + (size_t)lane;
+            const int n = TILE + w.high[m] - w.low[m], at = w.high[m] - w.shift[i];
+            row[lane] = {w.at[m] + (at % 2 == 0 ? at : n + n % 2 + at - 1), w.weight[i]};
         }
-        __syncthreads();
-        for (int r = warp; r < rows; r += WARPS, turn++) {
-            const size_t mine = s0 + (size_t)r;
-            const entry<float> *row = table + r * BLOCK;
-            float2 value[P];
+        __syncwarp();
+        float2 value[P];
 #pragma unroll
-            for (int v = 0; v < P; v++)
-                value[v] = {0.0F, 0.0F};
-            entry<float> x = row[0], next = row[ntrace > 1 ? 1 : 0];
-            float2 a[P], b[P];
-            if constexpr (AHEAD) {
-                read_pairs<P>(segment, x.at, lane, a, segment_size);
+        for (int v = 0; v < P; v++)
+            value[v] = {0.0F, 0.0F};
+        entry<float> x = row[0], next = row[ntrace > 1 ? 1 : 0];
+        float2 a[P], b[P];
+        if constexpr (AHEAD) {
+            read_pairs<P>(segment, x.at, lane, a, segment_size);
 #pragma unroll 2
-                for (int j = 1; j < ntrace; j++) {
-                    const entry<float> soon = row[j + 1 < ntrace ? j + 1 : j];
-                    read_pairs<P>(segment, next.at, lane, b, segment_size);
-                    add_pairs<P>(value, x.weight, a);
-#pragma unroll
-                    for (int v = 0; v < P; v++)
-                        a[v] = b[v];
-                    x = next;
-                    next = soon;
-                }
+            for (int j = 1; j < ntrace; j++) {
+                const entry<float> soon = row[j + 1 < ntrace ? j + 1 : j];
+                read_pairs<P>(segment, next.at, lane, b, segment_size);
                 add_pairs<P>(value, x.weight, a);
-            } else {
-#pragma unroll 2
-                for (int j = 0; j < ntrace; j++) {
-                    read_pairs<P>(segment, x.at, lane, a, segment_size);
-                    add_pairs<P>(value, x.weight, a);
-                    x = next;
-                    next = row[j + 2 < ntrace ? j + 2 : ntrace - 1];
-                }
-            }
-            const int64_t t0 = begin + 2 * lane;
-            float good = 0.0F; /* 0 times what is not finite is not 0 */
 #pragma unroll
-            for (int v = 0; v < P; v++) {
-                if (METHOD == SPX_STACK_STACK && w.earlier != nullptr) {
-                    value[v].x =
-                        (float)(earlier_at<float, METHOD>(w, mine, k1, t0 + v * 2 * WARP) + (double)value[v].x);
-                    value[v].y =
-                        (float)(earlier_at<float, METHOD>(w, mine, k1, t0 + v * 2 * WARP + 1) + (double)value[v].y);
-                }
-                good = fmaf(value[v].x, 0.0F, good);
-                good = fmaf(value[v].y, 0.0F, good);
+                for (int v = 0; v < P; v++)
+                    a[v] = b[v];
+                x = next;
+                next = soon;
             }
-            if (!(good == 0.0F))
-                *w.overflow = 1;
-            if (METHOD == SPX_STACK_STACK) {
-                float *to = w.stack + mine * w.length;
-                const bool odd = mine * w.length % 2 != 0; /* pairs in memory begin with y, then */
+            add_pairs<P>(value, x.weight, a);
+        } else {
+#pragma unroll 2
+            for (int j = 0; j < ntrace; j++) {
+                read_pairs<P>(segment, x.at, lane, a, segment_size);
+                add_pairs<P>(value, x.weight, a);
+                x = next;
+                next = row[j + 2 < ntrace ? j + 2 : ntrace - 1];
+            }
+        }
+        const int64_t t0 = begin + 2 * lane;
+        float good = 0.0F; /* 0 times what is not finite is not 0 */
+#pragma unroll
+        for (int v = 0; v < P; v++) {
+            if (METHOD == SPX_STACK_STACK && w.earlier != nullptr) {
+                value[v].x = (float)(earlier_at<float, METHOD>(w, mine, k1, t0 + v * 2 * WARP) + (double)value[v].x);
+                value[v].y =
+                    (float)(earlier_at<float, METHOD>(w, mine, k1, t0 + v * 2 * WARP + 1) + (double)value[v].y);
+            }
+            good = fmaf(value[v].x, 0.0F, good);
+            good = fmaf(value[v].y, 0.0F, good);
+        }
+        if (!(good == 0.0F))
+            *w.overflow = 1;
+        if (METHOD == SPX_STACK_STACK) {
+            float *to = w.stack + mine * w.length;
+            if (mine * w.length % 2 == 0) {
 #pragma unroll
                 for (int v = 0; v < P; v++) {
-                    const int64_t t = t0 + v * 2 * WARP + odd;
-                    const float after = __shfl_down_sync(0xffffffffu, value[v].x, 1);
-                    const float2 pair = odd ? float2{value[v].y, after} : value[v];
-                    const bool whole = t + 1 < (int64_t)w.length && !(odd && lane == WARP - 1);
-                    if (whole)
-                        *reinterpret_cast<float2 *>(to + t) = pair;
+                    const int64_t t = t0 + v * 2 * WARP;
+                    if (t + 1 < (int64_t)w.length)
+                        *reinterpret_cast<float2 *>(to + t) = value[v];
                     else if (t < (int64_t)w.length)
-                        to[t] = pair.x;
-                    if (odd && lane == 0 && t - 1 < (int64_t)w.length)
+                        to[t] = value[v].x;
+                }
+            } else { /* pairs in memory begin with y */
+#pragma unroll
+                for (int v = 0; v < P; v++) {
+                    const int64_t t = t0 + v * 2 * WARP + 1;
+                    const float after = __shfl_down_sync(0xffffffffu, value[v].x, 1);
+                    if (t + 1 < (int64_t)w.length && lane < WARP - 1)
+                        *reinterpret_cast<float2 *>(to + t) = {value[v].y, after};
+                    else if (t < (int64_t)w.length)
+                        to[t] = value[v].y;
+                    if (lane == 0 && t - 1 < (int64_t)w.length)
                         to[t - 1] = value[v].x;
                 }
-            } else if (METHOD == SPX_STACK_MAX) {
-                float most = 0.0F;
-                unsigned where = UINT_MAX;
+            }
+        } else if (METHOD == SPX_STACK_MAX) {
+            float most = 0.0F;
+            unsigned where = UINT_MAX;
 #pragma unroll
-                for (int v = 0; v < P; v++) {
-                    const int i = 2 * lane + v * 2 * WARP;
-                    if (begin + i < (int64_t)w.length && (where == UINT_MAX || value[v].x > most)) {
-                        most = value[v].x;
-                        where = (unsigned)i;
-                    }
-                    if (begin + i + 1 < (int64_t)w.length && value[v].y > most) {
-                        most = value[v].y;
-                        where = (unsigned)i + 1;
-                    }
+            for (int v = 0; v < P; v++) {
+                const int i = 2 * lane + v * 2 * WARP;
+                if (begin + i < (int64_t)w.length && (where == UINT_MAX || value[v].x > most)) {
+                    most = value[v].x;
+                    where = (unsigned)i;
                 }
-                if (is_warp_max(most, where)) {
-                    w.best[blockIdx.x * w.nshift + mine] = most;
-                    w.which[blockIdx.x * w.nshift + mine] = begin + where;
+                if (begin + i + 1 < (int64_t)w.length && value[v].y > most) {
+                    most = value[v].y;
+                    where = (unsigned)i + 1;
                 }
-            } else {
+            }
+            if (is_warp_max(most, where)) {
+                w.best[blockIdx.x * w.nshift + mine] = most;
+                w.which[blockIdx.x * w.nshift + mine] = begin + where;
+            }
+        } else {
 #pragma unroll
-                for (int v = 0; v < P; v++) {
-                    if (turn == 0 || value[v].x > best[v].x) {
-                        best[v].x = value[v].x;
-                        put_byte(&turns[v / 2], 2 * (v % 2), turn);
-                    }
-                    if (turn == 0 || value[v].y > best[v].y) {
-                        best[v].y = value[v].y;
-                        put_byte(&turns[v / 2], 2 * (v % 2) + 1, turn);
-                    }
+            for (int v = 0; v < P; v++) {
+                if (turn == 0 || value[v].x > best[v].x) {
+                    best[v].x = value[v].x;
+                    put_byte(&turns[v / 2], 2 * (v % 2), turn);
+                }
+                if (turn == 0 || value[v].y > best[v].y) {
+                    best[v].y = value[v].y;
+                    put_byte(&turns[v / 2], 2 * (v % 2) + 1, turn);
                 }
             }
         }
@@ -600,7 +602,8 @@ shape choose(size_t chunk, size_t nchunk, size_t widest, size_t ntrace, size_t l
     const auto look = [&](int v, bool pairs) {
         const size_t tile = (size_t)(pairs ? 2 * v * WARP : v * GROUP), ntile = (length + tile - 1) / tile;
         const size_t segment = pairs ? 2 * (together * (tile + 1) + widest) : together * tile + widest;
-        const size_t bytes = (segment + 3) / 4 * 4 * sizeof(T) + TABLE * BLOCK * sizeof(entry<T>);
+        const size_t rows = pairs ? MOST_THREADS / WARP : TABLE;
+        const size_t bytes = (segment + 3) / 4 * 4 * sizeof(T) + rows * BLOCK * sizeof(entry<T>);
         if (bytes + reserved > (size_t)d.block)
             return;
         /* several small blocks keep a multiprocessor as busy as a large one, and leave less idle at the end */
