@@ -35,7 +35,7 @@ static inline int peek(const spx_hook_place *at, void *to, const void *from, siz
     return wait(at->stream) == 0 && copy(to, (uint64_t)(uintptr_t)from, n) == 0;
 }
 
-/* The other way. */
+/* The other way; what the default stream copies is there before any other stream goes on. */
 static inline int poke(const spx_hook_place *at, void *to, const void *from, size_t n)
 {
     int (*wait)(void *), (*copy)(uint64_t, const void *, size_t);
@@ -45,7 +45,7 @@ static inline int poke(const spx_hook_place *at, void *to, const void *from, siz
     }
     *(void **)&wait = driver_function("cuStreamSynchronize");
     *(void **)&copy = driver_function("cuMemcpyHtoD_v2");
-    return wait(at->stream) == 0 && copy((uint64_t)(uintptr_t)to, from, n) == 0;
+    return wait(at->stream) == 0 && copy((uint64_t)(uintptr_t)to, from, n) == 0 && wait(NULL) == 0;
 }
 
 /* The array of that name; NULL: there is none. */
