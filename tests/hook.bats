@@ -46,6 +46,14 @@ def write(step):
     step["u"][0] = 1
 
 
+def spoil(step):
+    if step.number == 3:
+        step["u"][0] = float("nan")
+
+
+spoil.writable = True
+
+
 def fail(step):
     if step.number == 5:
         raise ValueError("five")
@@ -109,6 +117,7 @@ END
     # the sine's largest value, halved in each step, and little changed by the equation
     values b.h5 '/burgers/snapshot[0,64;;3,1]' | awk '{ x = $1 * 2 ^ NR - 1; if (x > 1e-4 || x < -1e-4) exit 1 }'
     fails_with 6 '*read-only*' burgers --hook others.py:write -o out.h5
+    fails_with 6 '*--hook others.py: *not finite at step 3*' burgers --hook others.py:spoil -o out.h5
 }
 
 @test "an exception stops the run with its traceback and exit status 6; nothing is written" {

@@ -36,7 +36,7 @@ spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, dou
                              spx_err *e);
 /* The hook after step k with the state u[nx + 2]. */
 spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, spx_hook_place at, spx_err *e);
-/* SPX_EUSAGE where a snapshot is not finite. */
-spx_status spx_burgers_end(const spx_burgers *out, spx_err *e);
+/* SPX_EUSAGE where a snapshot is not finite; SPX_EHOOK where a hook could change the state. */
+spx_status spx_burgers_end(const spx_burgers_options *o, const spx_burgers *out, spx_err *e);
 
 #endif

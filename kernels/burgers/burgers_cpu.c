@@ -54,16 +54,21 @@ spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, s
     return spx_hook_step(o->hook, &step, e);
 }
 
-spx_status spx_burgers_end(const spx_burgers *out, spx_err *e)
+spx_status spx_burgers_end(const spx_burgers_options *o, const spx_burgers *out, spx_err *e)
 {
-    for (size_t k = 0; k < out->nsnapshot; k++)
-        for (size_t i = 0; i < out->nx; i++)
-            if (!isfinite(out->snapshot[k * out->nx + i]))
-                return spx_fail(e, SPX_EUSAGE,
-                                "the solution grows beyond all bounds before step %zu: take a smaller "
-                                "--dt, or fewer cells",
-                                (k + 1) * out->every);
-    return SPX_OK;
+    size_t i = 0;
+    while (i < out->nsnapshot * out->nx && isfinite(out->snapshot[i]))
+        i++;
+    if (i == out->nsnapshot * out->nx)
+        return SPX_OK;
+    const size_t k = (i / out->nx + 1) * out->every;
+    if (o->hook != NULL && o->hook->writable)
+        return spx_fail(e, SPX_EHOOK,
+                        "--hook %s: with what it wrote the solution is not finite at step %zu: does it write finite "
+                        "values, and does the run without it hold?",
+                        o->hook->file, k);
+    return spx_fail(e, SPX_EUSAGE,
+                    "the solution grows beyond all bounds before step %zu: take a smaller --dt, or fewer cells", k);
 }
 
 /* u[nx + 2] after one step into next[nx + 2]. */
@@ -107,5 +112,5 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
     spx_hook_leave(o->hook);
     spx_free(u);
     spx_free(next);
-    return st == SPX_OK ? spx_burgers_end(out, e) : st;
+    return st == SPX_OK ? spx_burgers_end(o, out, e) : st;
 }

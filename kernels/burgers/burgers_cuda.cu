@@ -165,5 +165,5 @@ extern "C" spx_status spx_burgers_cuda(spx_backend *b, const spx_burgers_options
     if (st != SPX_OK)
         return st;
     spx_progress_step(o->progress, out->nsnapshot);
-    return spx_burgers_end(out, e);
+    return spx_burgers_end(o, out, e);
 }

@@ -25,7 +25,8 @@ typedef struct {
 } spx_svd_options;
 
 /* Decompose a[nrow * ncol], row-major, which is overwritten. Fills a zeroed *out (spx_svd_free()). SPX_EINPUT: the
- * matrix is empty, a weight is negative, all are 0, LAPACK finds no solution. */
+ * matrix is empty, or so large that float64 may not hold a singular value; a weight is negative, all are 0; LAPACK
+ * finds no solution. */
 spx_status spx_svd_cpu(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, spx_err *e);
 
 /* a[n] -= b[n]. */

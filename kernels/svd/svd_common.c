@@ -7,6 +7,9 @@
 #include "sim/sim_math.h"
 #include "svd/svd.h"
 
+/* Largest root of the sum of squares of a matrix: random samples of it are some 1e5 times as large at most. */
+#define LARGEST_NORM 1e302
+
 static spx_status check_weights(const double *weight, size_t n, const char *what, spx_err *e)
 {
     int some = 0;
@@ -113,6 +116,8 @@ spx_status spx_svd_begin(double *a, size_t nrow, size_t ncol, const spx_svd_opti
             row += (a[i * ncol + j] / *scale) * (a[i * ncol + j] / *scale);
         *total += row;
     }
+    if (*scale * sqrt(*total) > LARGEST_NORM)
+        return spx_fail(e, SPX_EINPUT, "a singular value may be beyond the range of float64: scale the matrix");
     return SPX_OK;
 }
 
