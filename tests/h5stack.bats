@@ -161,7 +161,12 @@ values() {
     fails_with 2 '*--slowness-north*' h5stack -s 0 --slowness-north 1:2 "$a" -o out.h5
     fails_with 2 '*give one*' h5stack -s 0 --velocity 3 "$a" -o out.h5
     fails_with 2 '*positive*' h5stack --velocity 0:3:1 "$a" -o out.h5
-    fails_with 2 '*need a grid*' h5stack -g stations.txt "$a" -o out.h5
+    local option
+    for option in --geometry=stations.txt --slowness-north=0:1:0.1 --azimuth=0:90:10 --sampling-rate=10; do
+        fails_with 2 '*need a grid*' h5stack "$option" "$a" -o out.h5
+    done
+    fails_with 2 '*goes with --slowness*' h5stack --velocity 3 --slowness-north 0 "$a" -o out.h5
+    fails_with 2 '*--azimuth with --velocity*' h5stack -s 0 --azimuth 0:90:10 "$a" -o out.h5
     fails_with 3 '*positions in km*' h5stack -s 1e9 "$a" -o out.h5
     damage nowhere.h5 delete /traces/position
     fails_with 3 '*no positions*' h5stack -s 0 nowhere.h5 -o out.h5

@@ -9,7 +9,7 @@ static struct {
     const char *method, *geometry, *slowness, *slowness_y, *velocity, *azimuth, *add;
     double rate;
     long t0, length;
-    int has_t0, has_length, has_rate;
+    int has_t0, has_length, has_rate, has_azimuth;
 } o = {.method = "stack", .azimuth = "0:355:5"};
 
 static const spx_opt options[] = {
@@ -18,10 +18,10 @@ static const spx_opt options[] = {
                .choices = "stack|max|argmax"),
     SPX_OPTION(INT, "t0", 0, "SAMPLE", o.t0,
                "First sample of the stacks; without it, the first that any shifted trace reaches", .min = -1e12,
-               .max = 1e12, .given = &o.has_t0),
+               .max = 1e12, .given = &o.has_t0, .no_default = 1),
     SPX_OPTION(INT, "length", 0, "SAMPLES", o.length,
                "Length of the stacks; without it, up to the last sample that any shifted trace reaches", .min = 1,
-               .max = 1e12, .given = &o.has_length),
+               .max = 1e12, .given = &o.has_length, .no_default = 1),
     SPX_OPTION(STRING, "add", 'a', "FILE", o.add, "Add the stacks to those of this earlier result"),
     SPX_HEADING("Shifts from the geometry of an array, instead of the block /shifts"),
     SPX_OPTION(STRING, "geometry", 'g', "FILE", o.geometry,
@@ -33,10 +33,11 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "velocity", 0, "MIN:MAX:STEP", o.velocity,
                "Grid of apparent velocities, km/s, instead of slowness"),
     SPX_OPTION(STRING, "azimuth", 0, "MIN:MAX:STEP", o.azimuth,
-               "Directions that the wave travels in, degrees from north to east, for --velocity"),
+               "Directions that the wave travels in, degrees from north to east, for --velocity",
+               .given = &o.has_azimuth),
     SPX_OPTION(DOUBLE, "sampling-rate", 0, "HZ", o.rate,
                "Samples a second; without it, the attribute of the block /traces", .min = 1e-12, .max = 1e15,
-               .given = &o.has_rate),
+               .given = &o.has_rate, .no_default = 1),
     {0}};
 
 /* Grid of slowness as asked for: out[*n * 2]. */
@@ -211,8 +212,10 @@ static spx_status run(spx_stage *s, spx_err *e)
     int geometry = o.slowness != NULL || o.velocity != NULL;
     if (o.slowness != NULL && o.velocity != NULL)
         return spx_fail(e, SPX_EUSAGE, "--slowness and --velocity are two ways to say the same: give one");
-    if (!geometry && (o.geometry != NULL || o.slowness_y != NULL))
+    if (!geometry && (o.geometry != NULL || o.slowness_y != NULL || o.has_azimuth || o.has_rate))
         return spx_fail(e, SPX_EUSAGE, "shifts from a geometry need a grid: give --slowness or --velocity");
+    if (geometry && (o.velocity != NULL ? o.slowness_y != NULL : o.has_azimuth))
+        return spx_fail(e, SPX_EUSAGE, "--slowness-north goes with --slowness, --azimuth with --velocity");
 
     spx_status st = open_device(s, SPX_STAGE_STACK, &backend, e);
 

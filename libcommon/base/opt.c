@@ -366,7 +366,7 @@ static int value_text(const spx_opt *o, char *out, size_t size)
 /* Default to show: the value before parsing; a number with the digits that it was written with. */
 static int default_text(const spx_opt *o, char *out, size_t size)
 {
-    if (o->kind == SPX_OPT_FLAG || o->kind == SPX_OPT_BYTES)
+    if (o->kind == SPX_OPT_FLAG || o->kind == SPX_OPT_BYTES || o->no_default)
         return 0;
     if (o->kind == SPX_OPT_DOUBLE)
         return snprintf(out, size, "%g", *(double *)o->value) > 0;
@@ -462,7 +462,7 @@ char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err 
         EACH_OPTION(p, o)
         {
             char value[4096];
-            int left_out = o->kind == SPX_OPT_HEADING;
+            int left_out = o->kind == SPX_OPT_HEADING || (o->no_default && o->given != NULL && !*o->given);
             for (const char *const *s = skip; s != NULL && *s != NULL; s++)
                 left_out |= o->name != NULL && strcmp(*s, o->name) == 0;
             if (left_out)

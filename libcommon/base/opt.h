@@ -36,6 +36,7 @@ typedef struct {
     double min, max;     /* INT, DOUBLE: both 0: no limits */
     const char *choices; /* CHOICE */
     int *given;          /* set to 1 when the option was given; may be NULL */
+    int no_default;      /* INT, DOUBLE: without it there is no value: none is shown, and recorded only when given */
 } spx_opt;
 
 /* Entries of a table: SPX_OPTION(INT, "threads", 'j', "N", threads, "Number of threads", .min = 0, .max = 4096), with

@@ -14,8 +14,8 @@ static int bad;
         }                                                                                                              \
     } while (0)
 
-static int flag, given;
-static long number;
+static int flag, given, has_first;
+static long number, first;
 static double real;
 static size_t bytes;
 static const char *word, *choice;
@@ -25,6 +25,7 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "flag", 'x', NULL, flag, "A flag"),
     SPX_OPTION(INT, "number", 'n', "N", number, "A number", .min = 1, .max = 10, .given = &given),
     SPX_OPTION(DOUBLE, "real", 0, "X", real, "A real"),
+    SPX_OPTION(INT, "first", 0, "N", first, "Without it none", .given = &has_first, .no_default = 1),
     SPX_OPTION(BYTES, "bytes", 0, "SIZE", bytes, "A size"),
     SPX_OPTION(STRING, "word", 0, "WORD", word, "A word"),
     SPX_OPTION(CHOICE, "choice", 0, NULL, choice, "A choice", .choices = "one|two"),
@@ -63,7 +64,20 @@ int main(void)
     CHECK(list.n == 3 && strcmp(list.value[1], "b") == 0 && strcmp(choice, "two") == 0 && strcmp(word, "-") == 0);
     char *record = spx_opt_record(&program, NULL, &e);
     CHECK(record != NULL && strstr(record, "list=a\nlist=b\nlist=c\n") != NULL && strstr(record, "number=4\n") != NULL);
+    CHECK(record != NULL && strstr(record, "first=") == NULL);
     spx_free(record);
+    CHECK(PARSE("--first", "0") == SPX_OK);
+    record = spx_opt_record(&program, NULL, &e);
+    CHECK(record != NULL && strstr(record, "first=0\n") != NULL);
+    spx_free(record);
+    char help[4096] = "";
+    FILE *f = fmemopen(help, sizeof help, "w");
+    CHECK(f != NULL);
+    if (f != NULL) {
+        spx_opt_help(&program, f);
+        (void)fclose(f);
+    }
+    CHECK(strstr(help, "Without it none\n") != NULL && strstr(help, "A number [") != NULL);
 
     CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(e.msg, "outside") != NULL);
     CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
