@@ -44,6 +44,9 @@ axis() {
     layout spspec sdss 655
     axis spec.h5 sdss vacuum
     axis spec.h5 sdss barycentric
+    # what SDSS's mask calls bad is said in this project's bits
+    h5dump -A 0 -y -w 1 -d /spectra/sdss/mask spec.h5 | awk '/^ *[0-9]+,?$/ { n[$1 + 0]++ }
+        END { exit !(n[1] == 5 && n[0] == 595) }'
     h5table --csv -t /fibermap -c TARGETID,FIBER,TARGET_RA,TARGET_DEC spspec.h5 | grep -x '266516020031,31,145.5,-1.25'
     [ "$(h5table --csv -t /fibermap -c TARGETID,FIBER,TARGET_RA,TARGET_DEC spspec.h5)" = \
         "$(h5table --csv -t /fibermap -c TARGETID,FIBER,TARGET_RA,TARGET_DEC spec.h5)" ]
@@ -111,6 +114,10 @@ axis() {
     layout log spectrum 700
     layout muse muse 495
     layout bands spectrum 1595 --air
+    layout metre spectrum 1600
+    LC_ALL=C sed 's/CUNIT1/CUNITX/' metre.fits >unsaid.fits
+    fits2h5 -q -o unsaid.h5 unsaid.fits
+    star any.h5 unsaid.h5 1600
     axis linear.h5 spectrum topocentric
     run --separate-stderr fits2h5 -f -o linear.h5 linear.fits
     # run sets it
@@ -133,6 +140,14 @@ axis() {
     fits2h5 -q --orders 1:3 -o two.h5 espresso.fits
     [ "$(h5ls two.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "espresso espresso2 header " ]
     fails_with 2 '*--orders*' fits2h5 --orders 4:9 -o x.h5 espresso.fits
+    # orders in which there is nothing
+    layout blank spectrum3 1500 --vacuum
+    run --separate-stderr fits2h5 -f --vacuum -o blank.h5 blank.fits
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"blank.fits: orders without wavelengths are left out: 3"* ]]
+    [ "$(h5ls blank.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "header spectrum spectrum2 spectrum3 " ]
+    fails_with 3 '*blank.fits: has no wavelengths*' fits2h5 --orders :2 -o x.h5 blank.fits
     # many of them, all with one setup; more than there is room for
     spec_make echelle many.fits 30
     fits2h5 -q --vacuum -o many.h5 many.fits
@@ -158,6 +173,8 @@ axis() {
     spec_make text star.txt
     fits2h5 -q --air -o text.h5 star.txt
     star any.h5 text.h5 1595
+    h5dump -A 0 -y -w 1 -d /spectra/spectrum/mask text.h5 | awk '/^ *[0-9]+,?$/ { n[$1 + 0]++ }
+        END { exit !(n[256] == 5 && n[0] == 1595) }'
     # both at once: on one grid, a row each
     fits2h5 -q --air -o both.h5 star.csv star.txt
     star any.h5 both.h5 1595

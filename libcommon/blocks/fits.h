@@ -125,7 +125,7 @@ void spx_fits_flip(unsigned char *p, size_t n, size_t size);
  * spx_fits_row_type() has no type. */
 spx_status spx_fits_table(const spx_fits *f, size_t hdu, struct spx_table **out, spx_err *e);
 /* A numeric column of any shape as doubles, scaled, [nrow][elements]; *n gets the elements a row. SPX_EINPUT when
- * absent or no numbers. */
+ * absent or no numbers. TNULL is NaN. */
 spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, size_t *n, double **out, spx_err *e);
 /* A string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped. */
 spx_status spx_fits_column_str(const spx_fits *f, size_t hdu, const char *name, size_t size, char **out, spx_err *e);

@@ -422,15 +422,18 @@ static void cast_table(const spx_fits_hdu *h, cast *c)
             c->at[SIGMA] = (int)i;
 }
 
-/* Is row 1 of these wavelengths those of row 0? *same. */
+/* Do all rows hold the wavelengths of row 0? *same. */
 static spx_status same_wavelengths(spx_fits *f, const spx_fits_values *wave, size_t n, int *same, spx_err *e)
 {
     double *v = NULL;
+    const spx_fits_hdu *h = &f->hdu[wave->hdu];
+    const size_t nrow = wave->column < 0 ? h->nelem / n : h->nrow;
     size_t m = n;
     spx_status st = wave->column < 0 ? spx_fits_f64(f, (size_t)wave->hdu, &v, e)
-                                     : spx_fits_column_f64(f, (size_t)wave->hdu,
-                                                           f->hdu[wave->hdu].col[wave->column].name, &m, &v, e);
-    *same = st == SPX_OK && m == n && memcmp(v, v + n, n * sizeof *v) == 0;
+                                     : spx_fits_column_f64(f, (size_t)wave->hdu, h->col[wave->column].name, &m, &v, e);
+    *same = st == SPX_OK && m == n;
+    for (size_t r = 1; *same && r < nrow; r++) /* the first orders of an echelle spectrograph may be blank */
+        *same = memcmp(v, v + r * n, n * sizeof *v) == 0;
     spx_free(v);
     return st;
 }
@@ -770,7 +773,9 @@ static spx_status find_formulas(spx_fits *f, const family *fam, const spx_fits_s
 static int plausible(const spx_fits_spectrum *s, size_t n)
 {
     const double last = s->start + s->step * (double)(n - 1), lo = fmin(s->start, last), hi = fmax(s->start, last);
-    return s->scale == SPX_WAVE_LINEAR ? lo > 0.1 && hi < 50 * lo : lo > -30 && hi < 30;
+    if (s->scale != SPX_WAVE_LINEAR)
+        return lo > -30 && hi < 30;
+    return (s->unit > 0 ? s->unit * lo > 0.1 : lo > 0.1 || (lo > 1e-9 && hi < SPX_FITS_METRES)) && hi < 50 * lo;
 }
 
 /* One array with a scale, or bands of one, in the first HDU that holds any. */
@@ -859,7 +864,14 @@ static void say_why(const spx_fits *f, spx_fits_spectra *out)
         if (h->kind != SPX_FITS_BINTABLE)
             continue;
         cast_table(h, &c);
-        if (c.at[FLUX] >= 0 && c.at[WAVE] < 0 && elements(&h->col[c.at[FLUX]]) * h->nrow >= LEAST)
+        for (size_t k = 0; k < h->ncol && !out->note[0]; k++) {
+            const int name = h->col[k].element > 0 ? name_of(h->col[k].name) : -1;
+            if (name >= 0 && names[name].role == FLUX)
+                snprintf(out->note, sizeof out->note,
+                         "HDU %zu has fluxes (%.60s) in a column of variable length, which is not read as a spectrum",
+                         i, h->col[k].name);
+        }
+        if (!out->note[0] && c.at[FLUX] >= 0 && c.at[WAVE] < 0 && elements(&h->col[c.at[FLUX]]) * h->nrow >= LEAST)
             snprintf(out->note, sizeof out->note, "HDU %zu has a column of fluxes (%.60s), but none of wavelengths", i,
                      h->col[c.at[FLUX]].name);
     }
@@ -867,6 +879,10 @@ static void say_why(const spx_fits *f, spx_fits_spectra *out)
     if (!out->note[0] && c.at[FLUX] > 0 && c.at[WAVE] < 0 && f->hdu[c.at[FLUX]].ndim == 1)
         snprintf(out->note, sizeof out->note, "HDU %d (%.60s) holds fluxes, but there are no wavelengths", c.at[FLUX],
                  f->hdu[c.at[FLUX]].extname);
+    if (!out->note[0] && is_float(&f->hdu[0], 2) && f->hdu[0].dims[0] <= MOST_ROWS && f->hdu[0].dims[1] >= LEAST)
+        snprintf(out->note, sizeof out->note,
+                 "holds an array of %zu rows that may be a spectrum, but nothing says what each row is",
+                 f->hdu[0].dims[0]);
     if (!out->note[0] && is_float(&f->hdu[0], 1) && f->hdu[0].nelem >= LEAST)
         snprintf(out->note, sizeof out->note, "holds an array that may be a spectrum, but no wavelength scale");
 }

@@ -30,6 +30,8 @@ typedef enum {
 /* Where values are: in row `row` of an image (column -1), in a column with one value a row of the table (row
  * SPX_FITS_ROWS), or in the vector that a column holds in row `row`. hdu -1: nowhere. */
 #define SPX_FITS_ROWS SIZE_MAX
+/* Wavelengths whose unit nobody names are metres below this. */
+#define SPX_FITS_METRES 1e-3
 typedef struct {
     int hdu, column;
     size_t row;
@@ -90,9 +92,10 @@ typedef struct {
 /* Write /spectra and /fibermap of n files: a row a file (files that are arms of one observation, as those of the four
  * cameras of HERMES, share a row), in their order. Spectra on pixels of the same grid, of which they may have different
  * parts, are one arm; others of that name are numbered. Wavelengths are made to increase; pixels without a wavelength
- * are dropped; a pixel whose flux or error is not finite, whose error is not positive, or that is masked, gets ivar 0.
- * What a user should hear is added to `notes`, a line each. SPX_EINPUT: wavelengths that turn, more arms than there is
- * room for. */
+ * are dropped, and so are orders that have none at all; a pixel whose flux or error is not finite, or whose error is
+ * not positive, gets ivar 0 and the mask SPX_NODATA, one with a bad bit of its own mask 0 and SPX_SOMEBADPIX. What a
+ * user should hear is added to `notes`, a line each. SPX_EINPUT: wavelengths that turn, no wavelengths in a whole file,
+ * more arms than there is room for. */
 spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t out, spx_text *notes, spx_err *e);
 
 /* and_mask bits of SDSS spectra that make a pixel unusable: NOPLUG 0, BADTRACE 1, BADFLAT 2, BADARC 3, FULLREJECT 18,

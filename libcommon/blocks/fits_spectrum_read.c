@@ -271,7 +271,7 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
 /* A whole HDU or column, kept until another one is wanted: rows of it come one after another. */
 typedef struct {
     int hdu, column;
-    size_t n; /* a row */
+    size_t n, total; /* a row, all of them */
     double *v;
 } whole;
 
@@ -288,11 +288,11 @@ static spx_status get(spx_fits *f, const spx_fits_values *at, size_t n, whole *k
         } else {
             st = spx_fits_column_f64(f, (size_t)at->hdu, h->col[at->column].name, &keep->n, &keep->v, e);
         }
+        keep->total = at->column < 0 ? h->nelem : keep->n * h->nrow;
     }
     if (st != SPX_OK)
         return st;
-    const size_t total = at->column < 0 ? h->nelem : keep->n * h->nrow;
-    const size_t row = at->row == SPX_FITS_ROWS ? 0 : at->row;
+    const size_t total = keep->total, row = at->row == SPX_FITS_ROWS ? 0 : at->row;
     if ((at->row != SPX_FITS_ROWS && keep->n != n) || n > total || row > (total - n) / n)
         return spx_fail(e, SPX_EINPUT, "%s: %s: has no row %zu of %zu values", f->name,
                         spx_fits_hduname(f, (size_t)at->hdu), row, n);
@@ -332,7 +332,8 @@ static void sharpen(const spx_cards *h, size_t n, double *w)
         w[i] = mean + slope * ((double)i - 0.5 * (double)(n - 1));
 }
 
-/* What a unit that nobody names is: values around 3.7 are log10 of Angstrom, others micron, nanometre or Angstrom. */
+/* What a unit that nobody names is: values around 3.7 are log10 of Angstrom, others metre, micron, nanometre or
+ * Angstrom. */
 static double guess_scale(size_t n, const double *w, spx_wave_scale *scale)
 {
     double lo = HUGE_VAL, hi = 0;
@@ -341,14 +342,14 @@ static double guess_scale(size_t n, const double *w, spx_wave_scale *scale)
             lo = fmin(lo, w[i]);
             hi = fmax(hi, w[i]);
         }
-    if (*scale != SPX_WAVE_LINEAR)
+    if (*scale != SPX_WAVE_LINEAR || !(hi > 0))
         return 1;
     if (lo > 3 && hi < 5)
         *scale = SPX_WAVE_LOG10;
     else if (lo > 7 && hi < 11)
         *scale = SPX_WAVE_LN;
     else if (hi < 6)
-        return 1e4;
+        return hi < SPX_FITS_METRES ? 1e10 : 1e4;
     return lo > 280 && lo < 1100 && hi < 3000 ? 10 : 1;
 }
 
@@ -366,8 +367,10 @@ static spx_status wavelengths(spx_fits *f, const spx_fits_spectrum *s, whole *ke
         return st;
     for (size_t i = 0; s->wave.hdu < 0 && i < s->n; i++)
         w[i] = s->given[0] ? s->given[0][i] : s->start + s->step * (double)i;
-    if (!(unit > 0))
-        unit = guess_scale(s->n, w, &scale);
+    if (!(unit > 0)) /* all orders of a file are in the same one */
+        unit = s->wave.hdu >= 0 ? guess_scale(keep->total, keep->v, &scale) : guess_scale(s->n, w, &scale);
+    for (size_t i = 0; s->wave.hdu >= 0 && i < s->n; i++)
+        w[i] = w[i] > 0 ? w[i] : NAN; /* which 0 as a logarithm would not be */
     if (scale == SPX_WAVE_LOG10 && s->wave.hdu >= 0)
         sharpen(&f->hdu[0].header, s->n, w);
     for (size_t i = 0; i < s->n; i++)
@@ -506,7 +509,7 @@ static void loaded_free(loaded *l)
     spx_free(l->mask);
 }
 
-/* Pixels in the order of their wavelengths, those without one dropped. */
+/* Pixels in the order of their wavelengths, those without one dropped: none may be left. */
 static spx_status put_in_order(const char *name, loaded *l, spx_err *e)
 {
     size_t up = 0, down = 0, m = 0;
@@ -538,10 +541,10 @@ static spx_status put_in_order(const char *name, loaded *l, spx_err *e)
     for (size_t i = 1; i < m; i++)
         if (!(l->wave[i] > l->wave[i - 1]))
             return spx_fail(e, SPX_EINPUT,
-                            "%s: arm %s: wavelengths turn at pixel %zu (%.2f, then %.2f Angstrom): sort the spectrum "
-                            "(--generic keeps it)",
-                            name, l->from->arm, i, l->wave[i - 1], l->wave[i]);
-    return m > 1 ? SPX_OK : spx_fail(e, SPX_EINPUT, "%s: arm %s: has no wavelengths", name, l->from->arm);
+                            "%s: arm %s: wavelengths turn at pixel %zu (%.2f, then %.2f Angstrom): sort the spectrum%s",
+                            name, l->from->arm, i, l->wave[i - 1], l->wave[i],
+                            l->from->flux.hdu >= 0 ? " (--generic keeps it)" : "");
+    return SPX_OK;
 }
 
 typedef struct {
@@ -581,9 +584,13 @@ static spx_status load(const spx_spectrum_file *file, const spx_fits_spectrum *s
         st = to_ivar(n, l->flux, *noise, l->ivar, e);
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
         if (mask && mask[i] > -2147483649.0 && mask[i] < 4294967296.0)
-            l->mask[i] = (mask[i] < 0 ? (uint32_t)(int32_t)mask[i] : (uint32_t)mask[i]) & s->bad;
+            l->mask[i] = (mask[i] < 0 ? (uint32_t)(int32_t)mask[i] : (uint32_t)mask[i]) & s->bad ? SPX_SOMEBADPIX : 0;
         if (!isfinite(l->flux[i]))
             l->flux[i] = l->ivar[i] = 0;
+        if (l->mask[i] != 0)
+            l->ivar[i] = 0;
+        else if (!(l->ivar[i] > 0))
+            l->mask[i] = SPX_NODATA;
     }
     spx_free(mask);
     return st == SPX_OK ? put_in_order(file->name, l, e) : st;
@@ -905,6 +912,8 @@ static spx_status make_fibermap(size_t n, const identity *id, spx_table **out, s
 typedef struct {
     size_t count[4]; /* files without errors, medium, frame; not barycentric */
     const char *first[4];
+    const char *blank;   /* file with orders that were left out */
+    size_t nblank;       /* so many of them, in all files */
     char correction[64]; /* of the first that is not barycentric: what its header says, or empty */
 } sayings;
 
@@ -940,6 +949,8 @@ static spx_status say(const sayings *said, spx_text *notes, spx_err *e)
         "wavelengths are taken as they are: whether the motion of the Earth was taken out is not said",
         "the motion of the Earth is in the wavelengths, and in velocities that are measured on them"};
     spx_status st = SPX_OK;
+    if (said->nblank > 0)
+        st = spx_text_add(notes, e, "%s: orders without wavelengths are left out: %zu\n", said->blank, said->nblank);
     for (int k = 0; k < 4 && st == SPX_OK; k++) {
         const char *more = k >= 2 ? said->correction : "";
         if (said->count[k] == 1)
@@ -1028,11 +1039,18 @@ spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         kept k = {0};
         int no[4] = {0};
+        size_t blank = 0;
         for (size_t j = 0; j < file[i].found->n && st == SPX_OK; j++) {
             loaded *l = &b.l[b.nloaded];
             const spx_fits_spectrum *s = &file[i].found->s[j];
             spx_fits_noise noise = s->kind;
             st = load(&file[i], s, &k, l, &noise, e);
+            if (st == SPX_OK && l->n < 2) {
+                loaded_free(l);
+                *l = (loaded){0};
+                blank++;
+                continue;
+            }
             no[0] = no[0] || noise == SPX_NOISE_NONE;
             no[1] = no[1] || s->medium < 0;
             no[2] = no[2] || s->barycentric < 0;
@@ -1045,6 +1063,11 @@ spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t
                 unit_of_flux(&file[i], s, b.s.arm[narm].unit);
             b.nloaded++; /* to be freed, whatever became of it */
         }
+        if (st == SPX_OK && blank == file[i].found->n)
+            st = spx_fail(e, SPX_EINPUT, "%s: has no wavelengths: all are 0 or no numbers (--generic keeps it)",
+                          file[i].name);
+        said.blank = said.nblank == 0 ? file[i].name : said.blank;
+        said.nblank += blank;
         for (size_t j = 0; j < 4; j++)
             hear(&said, file[i].name, j, no[j]);
         if (no[2] || no[3])

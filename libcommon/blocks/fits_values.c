@@ -421,12 +421,18 @@ spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, 
     *out = spx_alloc2(h->nrow, *n, sizeof **out, e);
     if (!*out)
         return SPX_EIO;
-    int bitpix = (int)c->size * (c->code == 'E' || c->code == 'D' ? -8 : 8);
+    const int bitpix = (int)c->size * (c->code == 'E' || c->code == 'D' ? -8 : 8);
+    char key[24];
+    long null = 0;
+    snprintf(key, sizeof key, "TNULL%td", c - h->col + 1);
+    const int has_null = bitpix > 0 && spx_cards_int(&h->header, key, &null);
     for (size_t r = 0; r < h->nrow; r++)
-        for (size_t i = 0; i < *n; i++)
-            (*out)[r * *n + i] =
-                element(f->bytes + h->data_at + r * h->rowsize + c->offset + i * c->size, bitpix, c->flip) * c->scale +
-                c->zero;
+        for (size_t i = 0; i < *n; i++) {
+            const unsigned char *p = f->bytes + h->data_at + r * h->rowsize + c->offset + i * c->size;
+            (*out)[r * *n + i] = has_null && element(p, bitpix, 0) == (double)null
+                                     ? NAN
+                                     : element(p, bitpix, c->flip) * c->scale + c->zero;
+        }
     return SPX_OK;
 }
 

@@ -16,12 +16,14 @@
  *     eso         vectors in one row, in nanometre and air
  *     eso-noerr   HARPS: the same in Angstrom without usable errors
  *     linear, wave-log, iraf-log, log  an array with such a scale in its header; linear: in air, in micron
+ *     metre       the same in metres, without errors
  *     lines       a list of lines, which is no spectrum
  *     pixels      an array whose scale counts pixels, which is no spectrum
  *     bands       IRAF: one spectrum, its errors in another band
  *     muse        HDUs DATA and STAT with a linear scale
  *     orders      CARMENES: HDUs SPEC, SIG, WAVE with a row an order
  *     espresso    the same with ESPRESSO's names and flags of bad pixels
+ *     blank       six orders, of which three have no wavelengths
  *     echelle     N orders (30) in 5000-6600 Angstrom, as orders
  *     multispec   IRAF: orders with linear, logarithmic, Chebyshev, Legendre and spline scales, bands, air
  *     e2ds        orders whose wavelengths are polynomials in the header, HARPS, air
@@ -461,6 +463,19 @@ static void linear(fitsfile *f, int *status)
     row(f, 0, s.flux, status);
 }
 
+/* SI units, which the standard takes where no unit is said. */
+static void metre(fitsfile *f, int *status)
+{
+    draw_air(1600, 6400, 0.12, 0);
+    image(f, NULL, FLOAT_IMG, 1, (long)s.n, 0, 0, status);
+    key_number(f, "CRVAL1", 6400e-10, status);
+    key_number(f, "CDELT1", 0.12e-10, status);
+    key_number(f, "CRPIX1", 1, status);
+    key_text(f, "CTYPE1", "AWAV", status);
+    key_text(f, "CUNIT1", "m", status);
+    row(f, 0, s.flux, status);
+}
+
 static void wave_log(fitsfile *f, int *status)
 {
     draw(700, 6400, 2e-5, 1, 0);
@@ -593,6 +608,24 @@ static void orders(fitsfile *f, int *status)
     write_orders(f, name, "Angstrom", 0, status);
 }
 
+/* Six orders; the first two, in which nothing was traced, and the fifth have no wavelengths; nobody says the unit. */
+static void blank(fitsfile *f, int *status)
+{
+    static const char *const name[] = {"SPEC", "WAVE", "SIG"};
+    image(f, NULL, BYTE_IMG, 0, 0, 0, 0, status);
+    for (int c = 0; c < 3; c++) {
+        image(f, name[c], DOUBLE_IMG, 2, ORDER, 6, 0, status);
+        for (int k = 0; k < 6; k++) {
+            draw(ORDER, 6550 - 26 * (double)k, 0.1, 0, (unsigned)k);
+            for (size_t i = 0; i < ORDER && (k < 2 || k == 4); i++) {
+                s.wave[i] = k == 4 ? NAN : 0;
+                s.flux[i] = s.sigma[i] = 0;
+            }
+            row(f, k, c == 0 ? s.flux : c == 1 ? s.wave : s.sigma, status);
+        }
+    }
+}
+
 /* Many orders of 60 Angstrom, the red ones first, 53 apart. */
 static void echelle(fitsfile *f, int *status)
 {
@@ -710,31 +743,13 @@ static int write_text(const char *name, int csv)
 static const struct {
     const char *name;
     void (*write)(fitsfile *f, int *status);
-} kinds[] = {{"spspec", spspec},
-             {"spec", spec},
-             {"lamost", lamost},
-             {"lamost-table", lamost_table},
-             {"mrs", mrs},
-             {"mrs-table", mrs_table},
-             {"apstar", apstar},
-             {"aspcapstar", aspcapstar},
-             {"apvisit", apvisit},
-             {"galah", galah},
-             {"eso", eso},
-             {"eso-noerr", eso_noerr},
-             {"linear", linear},
-             {"wave-log", wave_log},
-             {"iraf-log", iraf_log},
-             {"log", ln_scale},
-             {"pixels", pixels},
-             {"lines", lines},
-             {"bands", bands},
-             {"muse", muse},
-             {"orders", orders},
-             {"espresso", espresso},
-             {"multispec", multispec},
-             {"echelle", echelle},
-             {"e2ds", e2ds}};
+} kinds[] = {{"spspec", spspec},   {"spec", spec},           {"lamost", lamost},     {"lamost-table", lamost_table},
+             {"mrs", mrs},         {"mrs-table", mrs_table}, {"apstar", apstar},     {"aspcapstar", aspcapstar},
+             {"apvisit", apvisit}, {"galah", galah},         {"eso", eso},           {"eso-noerr", eso_noerr},
+             {"linear", linear},   {"metre", metre},         {"wave-log", wave_log}, {"iraf-log", iraf_log},
+             {"log", ln_scale},    {"pixels", pixels},       {"lines", lines},       {"bands", bands},
+             {"muse", muse},       {"orders", orders},       {"espresso", espresso}, {"multispec", multispec},
+             {"blank", blank},     {"echelle", echelle},     {"e2ds", e2ds}};
 
 int main(int argc, char **argv)
 {
