@@ -1,5 +1,6 @@
 # The side of --hook that is Python: runs in the interpreter that plugins/hook_python.c embeds, which gives it two
 # functions, core_order(earlier, later) and core_dlpack(...), and calls Runner. specpipe(7), HOOKS, is its manual.
+import os
 import re
 import sys
 import traceback
@@ -67,7 +68,10 @@ class Step:
     __slots__ = ("stage", "number", "total", "time", "device", "stream", "arrays", "_runner")
 
     def __getitem__(self, name):
-        return self.arrays[name]
+        try:
+            return self.arrays[name]
+        except KeyError:
+            raise KeyError(f"no array {name!r}: there are {', '.join(self.arrays)}") from None
 
     @property
     def last(self):
@@ -139,6 +143,7 @@ class Runner:
 
     def open(self, path, source, function):
         sys.argv = [path]
+        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as for a program: modules beside it are found
         module = types.ModuleType("specpipe_hook")
         module.__file__ = path
         sys.modules["specpipe_hook"] = module

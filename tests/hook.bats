@@ -134,6 +134,17 @@ END
     fails_with 6 '*in finish*KeyError*' burgers --hook end.py -o out.h5
 }
 
+@test "a hook finds the modules beside it, and is told which arrays there are" {
+    need_hook
+    mkdir folder
+    echo 'factor = 3' >folder/beside.py
+    printf 'import beside\ndef hook(step):\n    return {"factor": beside.factor}\ndef flux(step):\n    step["flux"]\n' \
+        >folder/h.py
+    burgers -q --steps 2 --hook folder/h.py -o b.h5
+    [ "$(values b.h5 /insitu/factor)" = 3 ]
+    fails_with 6 "*no array 'flux': there are u*" burgers -q --steps 2 --hook folder/h.py:flux -o out.h5
+}
+
 @test "what a hook prints is no part of the product" {
     need_hook
     burgers -q --hook others.py:say 2>err.txt | cat >b.h5
