@@ -358,6 +358,19 @@ grid=6410,6470,0.8
     [ -z "$(find . -type f -name '.*')" ]
 }
 
+@test "a queue: notes and warnings say which frame they are about" {
+    three_images
+    damage nan.h5 set /image/data 1000 nan
+    run --separate-stderr specx-extract -w $grid -o 'x-%s.h5' a.h5 nan.h5
+    [ "$status" -eq 0 ]
+    [ "$stderr" = 'specx-extract: nan.h5: 1 pixels are not finite or have a negative ivar: masked' ]
+    cat a.h5 nan.h5 >all
+    run --separate-stderr specx-extract -w $grid -o 'y-%s.h5' <all
+    [ "$stderr" = 'specx-extract: standard input: number 002: 1 pixels are not finite or have a negative ivar: masked' ]
+    run --separate-stderr specx-extract -w $grid -o z.h5 nan.h5
+    [ "$stderr" = 'specx-extract: 1 pixels are not finite or have a negative ivar: masked' ]
+}
+
 @test "a queue: standard output that takes no more ends it" {
     three_images
     run --separate-stderr bash -c "specx-extract -w $grid {a,b,c,a,b,c}.h5 >/dev/full"

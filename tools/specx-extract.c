@@ -15,6 +15,9 @@
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
 
+/* Frames in work on the CPU: one is read, one computed, one written. */
+enum { ON_CPU = 3 };
+
 static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float", *opt_method = "trace",
                                                                  *opt_site;
 static long opt_bundle_size = 25, opt_sub_bundles = 5, opt_wave_step = 50, opt_wave_pad;
@@ -97,17 +100,19 @@ typedef struct {
     int opened;
     pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
     spx_err failed;               /* the backend could not be opened */
+    atomic_size_t most;           /* frames in work; see blocks/exposures.h */
     atomic_int stop;
 } work;
 
 /* Things that are allowed, but seldom meant. */
-static void warn_of_mismatch(const spx_image *image, const spx_psf *psf)
+static void warn_of_mismatch(const spx_exposure *x, const spx_psf *psf)
 {
+    const spx_image *image = &x->image;
     if (image->camera[0] != '\0' && psf->camera[0] != '\0' && strcmp(image->camera, psf->camera) != 0)
-        spx_warn("the image is of camera %s, the PSF of camera %s", image->camera, psf->camera);
+        spx_warn("%sthe image is of camera %s, the PSF of camera %s", x->label, image->camera, psf->camera);
     if (psf->npix_x > 0 && psf->npix_y > 0 && (psf->npix_x != image->nx || psf->npix_y != image->ny))
-        spx_warn("the image has %zu x %zu pixels, the PSF was made for %zu x %zu", image->nx, image->ny, psf->npix_x,
-                 psf->npix_y);
+        spx_warn("%sthe image has %zu x %zu pixels, the PSF was made for %zu x %zu", x->label, image->nx, image->ny,
+                 psf->npix_x, psf->npix_y);
 }
 
 /* With --barycentric: the PSF on barycentric wavelengths in place of the PSF, and the factor of each of its fibres. */
@@ -127,8 +132,9 @@ static spx_status to_barycentre(job *j, spx_err *e)
     if (st != SPX_OK)
         return st;
     if (nowhere > 0)
-        spx_note("%zu of %zu fibres have no position: they get the barycentric velocity of the others' mean direction",
-                 nowhere, j->psf->nspec);
+        spx_note(
+            "%s%zu of %zu fibres have no position: they get the barycentric velocity of the others' mean direction",
+            j->x.label, nowhere, j->psf->nspec);
     j->psf = &j->stretched;
     return SPX_OK;
 }
@@ -202,13 +208,13 @@ static spx_status report(spx_stage *s, const job *j, spx_err *e)
 {
     const spx_extract_options *o = &j->o;
     const spx_extract_counts *c = &j->counts;
-    const char *unit = o->method == SPX_METHOD_TRACE ? "traces" : "patches";
-    spx_detail("%zu %s, %zu of %zu bins without information, %zu of %zu pixels masked", c->npatch, unit, c->nbin_empty,
-               c->nbin, c->npix_masked, c->npix);
+    const char *unit = o->method == SPX_METHOD_TRACE ? "traces" : "patches", *label = j->x.label;
+    spx_detail("%s%zu %s, %zu of %zu bins without information, %zu of %zu pixels masked", label, c->npatch, unit,
+               c->nbin_empty, c->nbin, c->npix_masked, c->npix);
     if (c->npix_bad > 0)
-        spx_note("%zu pixels are not finite or have a negative ivar: masked", c->npix_bad);
+        spx_note("%s%zu pixels are not finite or have a negative ivar: masked", label, c->npix_bad);
     if (c->nbin_nospot > 0)
-        spx_warn("the PSF is not usable at %zu of %zu bins: flux and ivar 0 there", c->nbin_nospot, c->nbin);
+        spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
     if (c->nbin_empty == c->nbin)
         return spx_fail(e, SPX_ENO, "no bin could be extracted (%zu of %zu %s failed): nothing is written",
                         c->npatch_failed, c->npatch, unit);
@@ -217,10 +223,10 @@ static spx_status report(spx_stage *s, const job *j, spx_err *e)
                         "%zu of %zu %s have no solution: nothing is written; without --strict they are flagged",
                         c->npatch_failed, c->npatch, unit);
     if (c->npatch_failed > 0)
-        spx_warn("%zu of %zu %s have no solution: flux and ivar 0 there, mask ALLBADPIX and BAD2DFIT", c->npatch_failed,
-                 c->npatch, unit);
+        spx_warn("%s%zu of %zu %s have no solution: flux and ivar 0 there, mask ALLBADPIX and BAD2DFIT", label,
+                 c->npatch_failed, c->npatch, unit);
     if (c->npatch_regularised > 0)
-        spx_warn("%zu of %zu %s had to be solved with regularisation", c->npatch_regularised, c->npatch, unit);
+        spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
     spx_status st = spx_stage_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
     if (st == SPX_OK)
         st = spx_stage_record(s, unit, e, "%zu", c->npatch);
@@ -243,7 +249,7 @@ static spx_status prepare(void *ctx, spx_exposure *x, spx_err *e)
     work *w = ctx;
     job *j = (job *)x;
     j->psf = x->psf;
-    warn_of_mismatch(&x->image, j->psf);
+    warn_of_mismatch(x, j->psf);
     spx_status st = to_barycentre(j, e);
     if (st == SPX_OK)
         st = make_options(w->s, &x->image, j->psf, &j->o, e);
@@ -262,6 +268,8 @@ static void start(void *ctx, size_t worker)
         const double begin = omp_get_wtime();
         if (open_device(w->s, SPX_STAGE_EXTRACT, &w->backend, &w->failed) != SPX_OK)
             atomic_store(&w->stop, 1);
+        else if (strcmp(w->backend.device, "cpu") == 0) /* --device auto has as many workers as a GPU would need */
+            atomic_store(&w->most, ON_CPU);
         spx_detail("open %s: %.3f s", w->s->common.device, omp_get_wtime() - begin);
         w->opened = 1;
     }
@@ -397,6 +405,7 @@ static spx_status run(spx_stage *s, spx_err *e)
                                            .compute = compute,
                                            .write = write_frame,
                                            .clear = clear,
+                                           .most = &w.most,
                                            .stop = &w.stop};
         st = spx_exposures_run(queue, &steps, e);
     }

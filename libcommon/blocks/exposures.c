@@ -231,7 +231,11 @@ static spx_status match(const spx_exposures *q, spx_err *e)
         for (size_t i = 0; i < q->n && !used; i++)
             used = q->it[i].image && !q->it[i].psf && psf_of(q, i) == k;
         if (!used)
-            return spx_fail(e, SPX_EUSAGE, "%s: no image has this PSF: a PSF stands before its images", q->it[k].name);
+            return spx_fail(
+                e, SPX_EUSAGE,
+                "%s: no image takes this PSF: a PSF stands before its images, and those that come with one in their "
+                "own file have that",
+                q->it[k].name);
     }
     return SPX_OK;
 }
@@ -493,9 +497,21 @@ static int ready(void *ctx)
 static size_t room(void *ctx)
 {
     const queue_run *r = ctx;
-    const size_t limit = spx_mem_limit_get();
+    const size_t limit = spx_mem_limit_get(), most = atomic_load(r->steps->most), all = most > 0 ? most : r->most;
     /* exposures beside each other must not fail where one alone would not: the first one shows what one takes */
-    return limit == 0 ? r->most : r->first_peak == 0 ? 1 : limit / r->first_peak;
+    const size_t fit = limit == 0 ? all : r->first_peak == 0 ? 1 : limit / r->first_peak;
+    return fit < all ? fit : all;
+}
+
+static const char from_pipe[] = "standard input";
+
+/* What stands before a message about an exposure of a queue. */
+static void name_it(const queue_run *r, spx_exposure *x)
+{
+    if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* which of the products there */
+        (void)snprintf(x->label, sizeof x->label, "%s: number %03zu: ", x->name, x->number);
+    else if (r->total != 1)
+        (void)snprintf(x->label, sizeof x->label, "%s: ", x->name);
 }
 
 static void *read_one(void *ctx)
@@ -512,6 +528,7 @@ static void *read_one(void *ctx)
         spx_free(x);
         return NULL;
     }
+    name_it(r, x);
     if (x->st == SPX_OK)
         x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
     if (++r->n == 2 && r->held.code != SPX_OK)
@@ -599,7 +616,6 @@ static int is_named(const queue_run *r, const spx_exposure *x)
 /* An error is said at once where there are several exposures, else it is the program's. */
 static void say(queue_run *r, const spx_exposure *x)
 {
-    static const char from_pipe[] = "standard input";
     spx_err e = {0};
     const char *msg = x->e.msg;
     if (msg[0] == '\0')

@@ -25,6 +25,7 @@ struct spx_psf_source;
 /* One of them: a program's own struct begins with it. */
 typedef struct {
     char name[1024];      /* of the input that holds the image */
+    char label[1072];     /* before messages: name and ": " in a queue, "" otherwise */
     spx_product *product; /* where it goes */
     spx_image image;      /* without read noise; see spx_image_drop_pixels() */
     const spx_psf *psf;   /* valid as long as the exposure */
@@ -42,8 +43,10 @@ typedef struct {
  * error the later ones are left out. */
 typedef struct {
     void *ctx;
-    size_t size;      /* bytes of the struct that begins with an spx_exposure; zeroed */
-    size_t nworker;   /* threads that compute */
+    size_t size;    /* bytes of the struct that begins with an spx_exposure; zeroed */
+    size_t nworker; /* threads that compute */
+    /* Exposures in work at most; 0: as many as keep the workers busy. start() may set it. */
+    atomic_size_t *most;
     const char *what; /* of the line that shows the progress of a queue: "extract" */
     /* In each worker, once. */
     void (*start)(void *ctx, size_t worker);
