@@ -4,25 +4,15 @@
  * beside this file has some. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "../must.h"
 #include "backend.h"
 #include "curve.h"
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void open_backend(spx_backend *b, const char *device)
 {
     spx_err e = {0};
-    if (spx_backend_open(b, device, SPX_STAGE_BURGERS, NULL, &e) != SPX_OK) {
-        printf("%s\n", e.msg);
-        exit(1);
-    }
+    must(spx_backend_open(b, device, SPX_STAGE_BURGERS, NULL, &e) == SPX_OK, &e);
 }
 
 static void bench(const char *device)
@@ -40,20 +30,18 @@ static void bench(const char *device)
         double best = 1e9;
         for (int i = 0; i < 5; i++) {
             spx_burgers out = {0};
-            const double begin = now();
-            if (b.burgers(&b, &o, &out, &e) != SPX_OK) {
-                printf("%s\n", e.msg);
-                exit(1);
-            }
-            const double t = b.device_seconds > 0 ? b.device_seconds : now() - begin;
+            const double begin = wall_seconds();
+            must(b.burgers(&b, &o, &out, &e) == SPX_OK, &e);
+            const double t = b.device_seconds > 0 ? b.device_seconds : wall_seconds() - begin;
             best = t < best ? t : best;
             if (i == 0 && nx == 256) {
                 const spx_svd_options so = {.rank = 10};
                 spx_svd svd = {0};
-                const double from = now();
+                const double from = wall_seconds();
                 if (b.svd(&b, out.snapshot, out.nsnapshot, nx, &so, &svd, &e) != SPX_OK)
                     exit(1);
-                printf("%s: decomposition of %zu x %zu: %.1f ms\n", device, svd.nrow, svd.ncol, 1e3 * (now() - from));
+                printf("%s: decomposition of %zu x %zu: %.1f ms\n", device, svd.nrow, svd.ncol,
+                       1e3 * (wall_seconds() - from));
                 spx_svd_free(&svd);
             }
             spx_burgers_free(&out);
@@ -77,16 +65,13 @@ static void bench_hook(const char *device, const char *file)
     double best = 1e9;
     for (int i = 0; i < 8 && st == SPX_OK; i++) {
         spx_burgers out = {0};
-        const double begin = now();
+        const double begin = wall_seconds();
         st = b.burgers(&b, &o, &out, &e);
-        const double t = b.device_seconds > 0 ? b.device_seconds : now() - begin;
+        const double t = b.device_seconds > 0 ? b.device_seconds : wall_seconds() - begin;
         best = i > 0 && t < best ? t : best;
         spx_burgers_free(&out);
     }
-    if (st != SPX_OK) {
-        printf("%s\n", e.msg);
-        exit(1);
-    }
+    must(st == SPX_OK, &e);
     printf("%s: 256 cells, %s: %.3f us a step\n", device, file, 1e6 * best / 2000);
     spx_hook_close(&hook);
     spx_backend_close(&b);

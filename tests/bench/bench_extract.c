@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../must.h"
 #include "backend.h"
 #include "base/blas.h"
 #include "base/mem.h"
@@ -27,40 +28,23 @@ enum { RUNS = 5 };
 static const char *const step_name[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
                                                          "marginal", "fit",  "root",      "end"};
 
-static void check(spx_status st, const spx_err *e)
-{
-    if (st != SPX_OK) {
-        printf("%s\n", e->msg);
-        exit(1);
-    }
-}
-
-static void *need(void *p)
-{
-    if (!p) {
-        puts("out of memory");
-        exit(1);
-    }
-    return p;
-}
-
 /* One exposure of the built-in r camera: stars and sky, noise, cosmic rays, bad columns. */
 static void expose(size_t nspec, spx_psf *psf, spx_image *image)
 {
     spx_err e = {0};
     const double wmin = 5730.0, step = 0.4;
     const size_t nwave = (size_t)((7650.0 - wmin) / step);
-    check(spx_sim_psf('r', nspec, 0, 0, psf, &e), &e);
-    double *wave = need(spx_alloc(nwave, sizeof *wave, &e)), *sky = need(spx_alloc(nwave, sizeof *sky, &e));
-    double *flux = need(spx_alloc2(nspec, nwave, sizeof *flux, &e));
-    double *model = need(spx_alloc2(psf->npix_y, psf->npix_x, sizeof *model, &e));
+    must(spx_sim_psf('r', nspec, 0, 0, psf, &e) == SPX_OK, &e);
+    double *wave = must_have(spx_alloc(nwave, sizeof *wave, &e)), *sky = must_have(spx_alloc(nwave, sizeof *sky, &e));
+    double *flux = must_have(spx_alloc2(nspec, nwave, sizeof *flux, &e));
+    double *model = must_have(spx_alloc2(psf->npix_y, psf->npix_x, sizeof *model, &e));
     spx_sim_grid(wmin, step, nwave, wave);
-    check(spx_sim_sky('r', 900.0, nwave, wave, sky, &e), &e);
+    must(spx_sim_sky('r', 900.0, nwave, wave, sky, &e) == SPX_OK, &e);
     for (size_t s = 0; s < nspec; s++)
         for (size_t k = 0; k < nwave; k++)
             flux[s * nwave + k] = 20.0 * (double)(s % 9);
     spx_sim_add_sky(nspec, nwave, sky, flux);
-    check(spx_sim_project(psf, nspec, NULL, nwave, wave, flux, psf->npix_y, psf->npix_x, model, NULL, &e), &e);
+    must(spx_sim_project(psf, nspec, NULL, nwave, wave, flux, psf->npix_y, psf->npix_x, model, NULL, &e) == SPX_OK, &e);
     spx_sim_noise noise = {.seed = 1,
                            .camera = 'r',
                            .photon_noise = 1,
@@ -68,7 +52,7 @@ static void expose(size_t nspec, spx_psf *psf, spx_image *image)
                            .fullwell = 1e5,
                            .cosmics = 100.0,
                            .badcolumns = 5};
-    check(spx_sim_expose(psf->npix_y, psf->npix_x, model, &noise, image, &e), &e);
+    must(spx_sim_expose(psf->npix_y, psf->npix_x, model, &noise, image, &e) == SPX_OK, &e);
     spx_free(wave);
     spx_free(sky);
     spx_free(flux);
@@ -80,7 +64,7 @@ static void expose(size_t nspec, spx_psf *psf, spx_image *image)
 static double copy_rate(int nthreads)
 {
     const size_t n = (size_t)1 << 25;
-    double *a = need(spx_alloc(n, sizeof *a, NULL)), *b = need(spx_alloc(n, sizeof *b, NULL)), best = 1e30;
+    double *a = must_have(spx_alloc(n, sizeof *a, NULL)), *b = must_have(spx_alloc(n, sizeof *b, NULL)), best = 1e30;
     for (int run = 0; run < RUNS; run++) {
         double begin = omp_get_wtime();
 #pragma omp parallel for num_threads(nthreads) schedule(static)
@@ -97,7 +81,7 @@ static double copy_rate(int nthreads)
 static double gemm_rate(int nthreads)
 {
     enum { N = 1536 };
-    double *m = need(spx_alloc2(3, (size_t)N * N, sizeof *m, NULL)), best = 1e30;
+    double *m = must_have(spx_alloc2(3, (size_t)N * N, sizeof *m, NULL)), best = 1e30;
     for (size_t i = 0; i < (size_t)2 * N * N; i++)
         m[i] = (double)(i % 97) / 97.0;
     openblas_set_num_threads(nthreads);
@@ -171,7 +155,7 @@ static void write_input(const char *path, const spx_image *image, const spx_psf 
     spx_status st = file < 0 ? spx_fail(&e, SPX_EIO, "%s: cannot be written", path) : SPX_OK;
     if (st == SPX_OK && (st = spx_image_write(file, image, &e)) == SPX_OK)
         st = spx_psf_write(file, psf, &e);
-    check(st, &e);
+    must(st == SPX_OK, &e);
     (void)H5Fclose(file);
 }
 
@@ -248,7 +232,7 @@ int main(int argc, char **argv)
         o.nthreads = nthreads;
         for (int d = 0; d < ndevice; d++) {
             spx_backend b;
-            check(spx_backend_open(&b, device[d], SPX_STAGE_EXTRACT, NULL, &e), &e);
+            must(spx_backend_open(&b, device[d], SPX_STAGE_EXTRACT, NULL, &e) == SPX_OK, &e);
             double least[SPX_EXTRACT_STEPS], best = 1e30, on_device = 1e30, moved = 0.0, work = 0.0;
             for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
                 least[step] = 1e30;
@@ -256,7 +240,7 @@ int main(int argc, char **argv)
                 spx_frame frame = {0};
                 spx_extract_counts counts;
                 double begin = omp_get_wtime();
-                check(b.extract(&b, &image, &psf, &o, &frame, &counts, &e), &e);
+                must(b.extract(&b, &image, &psf, &o, &frame, &counts, &e) == SPX_OK, &e);
                 double t = omp_get_wtime() - begin;
                 best = t < best ? t : best;
                 for (int step = 0; step < SPX_EXTRACT_STEPS; step++)

@@ -9,9 +9,9 @@
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "../helpers/mock_library.h"
+#include "../must.h"
 #include "backend.h"
 #include "base/mem.h"
 #include "base/wave.h"
@@ -23,28 +23,6 @@ enum { NARM = 3 };
 static const double WMIN[NARM] = {3600, 5760, 7520}, WMAX[NARM] = {5800, 7620, 9824};
 static const char *const SETUP[NARM] = {"b:3500:5900:0.4:R=x/1.55", "r:5660:7720:0.4:R=x/1.55",
                                         "z:7420:9924:0.4:R=x/1.55"};
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double wall(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void need(int ok, const spx_err *e)
-{
-    if (!ok) {
-        printf("%s\n", e->msg);
-        exit(1);
-    }
-}
 
 static double uniform(unsigned long long *state)
 {
@@ -66,11 +44,11 @@ static void make_templates(const mock_library *m, int threads, spx_templates *t)
     spx_template_request request[NARM];
     double *par = spx_alloc2(MOCK_NTEMP, MOCK_NPAR, sizeof *par, &e);
     float *flux = spx_alloc(MOCK_NWAVE, sizeof *flux, &e);
-    need(par && flux, &e);
+    must(par && flux, &e);
     for (int i = 0; i < MOCK_NTEMP; i++)
         mock_library_params(i, par + i * MOCK_NPAR);
     for (size_t a = 0; a < NARM; a++)
-        need(spx_template_parse_setup(SETUP[a], &request[a], &e) == SPX_OK, &e);
+        must(spx_template_parse_setup(SETUP[a], &request[a], &e) == SPX_OK, &e);
     spx_template_library lib = {.nwave = MOCK_NWAVE,
                                 .wavelength = m->wave,
                                 .ntemp = MOCK_NTEMP,
@@ -90,19 +68,19 @@ static void make_templates(const mock_library *m, int threads, spx_templates *t)
                                .nthreads = threads};
     spx_template_job *job;
     size_t first, n;
-    double start = now(), spent = 0;
-    need(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
+    double start = core_seconds(), spent = 0;
+    must(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
     spx_template_range(job, &first, &n);
-    spent += now() - start;
+    spent += core_seconds() - start;
     for (int i = 0; i < MOCK_NTEMP; i++) {
         mock_library_flux(m, par + i * MOCK_NPAR, flux);
-        start = now();
-        need(spx_template_add(job, (size_t)i, 1, flux + first, MOCK_NWAVE, &e) == SPX_OK, &e);
-        spent += now() - start;
+        start = core_seconds();
+        must(spx_template_add(job, (size_t)i, 1, flux + first, MOCK_NWAVE, &e) == SPX_OK, &e);
+        spent += core_seconds() - start;
     }
-    start = now();
-    need(spx_template_finish(job, t, NULL, &e) == SPX_OK, &e);
-    spent += now() - start;
+    start = core_seconds();
+    must(spx_template_finish(job, t, NULL, &e) == SPX_OK, &e);
+    spent += core_seconds() - start;
     printf("templates: %.2f s for %d spectra, three arms; components:", spent, (int)MOCK_NTEMP);
     for (size_t a = 0; a < NARM; a++)
         printf(" %zu", t->setup[a].pca.ncomp);
@@ -127,7 +105,7 @@ static void make_stars(const spx_templates *t, size_t nstar, spx_spectra *s)
         m->wavelength = spx_alloc(n, sizeof *m->wavelength, &e);
         m->flux = spx_alloc2(nstar, n, sizeof *m->flux, &e);
         m->ivar = spx_alloc2(nstar, n, sizeof *m->ivar, &e);
-        need(m->wavelength && m->flux && m->ivar, &e);
+        must(m->wavelength && m->flux && m->ivar, &e);
         for (size_t k = 0; k < n; k++)
             m->wavelength[k] = WMIN[a] + 0.8 * (double)k;
     }
@@ -159,10 +137,10 @@ static double peak_flops(const spx_rv_kernels *k)
     enum { L = 5, NC = 512, REPEAT = 20000 };
     static float comp[NC * SPX_RV_TILE], cf[NC * L];
     static double mean[SPX_RV_TILE], cd[NC * L], plane[L * SPX_RV_TILE];
-    double *out = plane, start = now();
+    double *out = plane, start = core_seconds();
     for (int i = 0; i < REPEAT; i++)
         k->components(L, 1, 0, NC, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &out);
-    return 2.0 * L * NC * SPX_RV_TILE * REPEAT / (now() - start);
+    return 2.0 * L * NC * SPX_RV_TILE * REPEAT / (core_seconds() - start);
 }
 
 static double bandwidth(size_t bytes)
@@ -170,16 +148,16 @@ static double bandwidth(size_t bytes)
     spx_err e = {0};
     size_t n = bytes / sizeof(double) / 8 * 8;
     double *x = spx_alloc(n, sizeof *x, &e), sum[8] = {0};
-    need(x != NULL, &e);
-    double start = now();
+    must(x != NULL, &e);
+    double start = core_seconds();
     int repeat = 0;
-    while (now() - start < 0.2) {
+    while (core_seconds() - start < 0.2) {
         for (size_t i = 0; i < n; i += 8)
             for (size_t l = 0; l < 8; l++)
                 sum[l] += x[i + l];
         repeat++;
     }
-    double spent = now() - start;
+    double spent = core_seconds() - start;
     printf("%s", sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7] > 1 ? " " : "");
     spx_free(x);
     return (double)n * sizeof *x * repeat / spent;
@@ -258,9 +236,9 @@ static void on_device(const spx_templates *t, const char *device, int threads)
     enum { MOST = 100 };
     spx_backend b;
     spx_err e = {0};
-    double begin = wall();
-    need(spx_backend_open(&b, device, SPX_STAGE_RVFIT, NULL, &e) == SPX_OK, &e);
-    printf("%s, %d threads of the host; opened in %.3f s\n", b.device, threads, wall() - begin);
+    double begin = wall_seconds();
+    must(spx_backend_open(&b, device, SPX_STAGE_RVFIT, NULL, &e) == SPX_OK, &e);
+    printf("%s, %d threads of the host; opened in %.3f s\n", b.device, threads, wall_seconds() - begin);
     const char *list = getenv("SPX_BENCH_STARS"), *times = getenv("SPX_BENCH_CALLS");
     size_t calls = times ? strtoul(times, NULL, 10) : 5;
     calls = calls < 1 ? 1 : (calls > MOST ? MOST : calls);
@@ -279,23 +257,23 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         spx_rvfit_input in = input_of(&s, t);
         spx_rvfit_options_init(&o);
         o.threads = threads;
-        begin = wall();
-        need(b.rvfit_open(&b, &in, &o, &plan, &e) == SPX_OK, &e);
-        open = wall() - begin;
+        begin = wall_seconds();
+        must(b.rvfit_open(&b, &in, &o, &plan, &e) == SPX_OK, &e);
+        open = wall_seconds() - begin;
         in.plan = plan;
         for (size_t k = 0; k <= calls; k++) {
-            double used = now();
-            begin = wall();
-            need(b.rvfit(&b, &in, &o, NULL, &r, &e) == SPX_OK, &e);
-            *(k == 0 ? &first : &spent[k - 1]) = wall() - begin;
-            core = now() - used;
+            double used = core_seconds();
+            begin = wall_seconds();
+            must(b.rvfit(&b, &in, &o, NULL, &r, &e) == SPX_OK, &e);
+            *(k == 0 ? &first : &spent[k - 1]) = wall_seconds() - begin;
+            core = core_seconds() - used;
             if (k < calls)
                 spx_rvfit_free(&r);
         }
         b.rvfit_close(&b, plan);
         qsort(spent, calls, sizeof *spent, by_size);
         double rate = (double)batch / spent[calls / 2];
-        need(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
+        must(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
         /* an H200: 60 Tflop/s and 4.3 TB/s, as measured with large products and copies */
         printf(
             "%zu stars: plan %.3f s, first batch %.3f s; then %.3f s (%.3f to %.3f), %.0f stars a second, %.2f ms of "
@@ -323,10 +301,10 @@ static void on_cpu(const spx_templates *t)
 
     spx_rv_ctx c;
     spx_rvfit_plan *plan;
-    double begin = now();
-    need(spx_rvfit_open_cpu(&in, &o, &plan, &e) == SPX_OK, &e);
-    double setup = now() - begin;
-    need(spx_rv_ctx_batch(&c, plan, &in, &o, &e) == SPX_OK, &e);
+    double begin = core_seconds();
+    must(spx_rvfit_open_cpu(&in, &o, &plan, &e) == SPX_OK, &e);
+    double setup = core_seconds() - begin;
+    must(spx_rv_ctx_batch(&c, plan, &in, &o, &e) == SPX_OK, &e);
     size_t comp_bytes = 0, nt = 0, npix = 0;
     double comp_flop = 0, ccf_flop = 0;
     for (size_t a = 0; a < NARM; a++) {
@@ -356,47 +334,47 @@ static void on_cpu(const spx_templates *t)
     const double *given[SPX_RV_BATCH] = {NULL};
     size_t nstart[SPX_RV_BATCH];
     spx_rv_group *group = spx_rv_group_new(&c, &engine, SPX_RV_BATCH, &e);
-    need(group != NULL, &e);
+    must(group != NULL, &e);
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         who[k] = spx_rv_group_ws(group, k);
     size_t step = nstar / SPX_RV_BATCH;
-    begin = now();
+    begin = core_seconds();
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        need(spx_rv_load(who[k], k * step), &e);
-    double load = (now() - begin) / SPX_RV_BATCH;
-    begin = now();
-    need(spx_rv_group_starts(group, SPX_RV_BATCH, who, given, start, nstart, v, &e) == SPX_OK, &e);
-    double starts = (now() - begin) / SPX_RV_BATCH;
+        must(spx_rv_load(who[k], k * step), &e);
+    double load = (core_seconds() - begin) / SPX_RV_BATCH;
+    begin = core_seconds();
+    must(spx_rv_group_starts(group, SPX_RV_BATCH, who, given, start, nstart, v, &e) == SPX_OK, &e);
+    double starts = (core_seconds() - begin) / SPX_RV_BATCH;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         memcpy(x[k], start[k][0].x, sizeof x[k]);
-    begin = now();
+    begin = core_seconds();
     for (int i = 0; i < REPEAT; i++)
         spx_rv_eval_batch(SPX_RV_BATCH, who, (const double(*)[SPX_MAX_FIT])x, NULL, value);
-    double eval = (now() - begin) / SPX_RV_BATCH / REPEAT;
-    begin = now();
+    double eval = (core_seconds() - begin) / SPX_RV_BATCH / REPEAT;
+    begin = core_seconds();
     for (int i = 0; i < REPEAT; i++)
         spx_rv_eval(who[0], x[0], NULL, 1, &value[0]);
-    double alone = (now() - begin) / REPEAT;
+    double alone = (core_seconds() - begin) / REPEAT;
     spx_rv_template(who[0], x[0], NULL, 0);
-    begin = now();
+    begin = core_seconds();
     for (int i = 0; i < REPEAT; i++)
         spx_rv_project(who[0], x[0][0] + i, &value[0]);
-    double project = (now() - begin) / REPEAT;
+    double project = (core_seconds() - begin) / REPEAT;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         who[k]->neval = 0;
-    begin = now();
-    need(spx_rv_group_minimise(group, SPX_RV_BATCH, who, (const spx_rv_start(*)[SPX_RV_MAX_START])start, nstart, found,
+    begin = core_seconds();
+    must(spx_rv_group_minimise(group, SPX_RV_BATCH, who, (const spx_rv_start(*)[SPX_RV_MAX_START])start, nstart, found,
                                &e) == SPX_OK,
          &e);
-    double minimise = (now() - begin) / SPX_RV_BATCH, neval = 0;
+    double minimise = (core_seconds() - begin) / SPX_RV_BATCH, neval = 0;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         neval += (double)who[k]->neval / SPX_RV_BATCH;
 
     /* The whole fit. */
     spx_rvfit r;
-    begin = now();
-    need(spx_rvfit_cpu(&in, &o, NULL, &r, &e) == SPX_OK, &e);
-    double whole = (now() - begin) / (double)nstar;
+    begin = core_seconds();
+    must(spx_rvfit_cpu(&in, &o, NULL, &r, &e) == SPX_OK, &e);
+    double whole = (core_seconds() - begin) / (double)nstar;
 
     puts("steps, CPU time a star:");
     line("load", 1e3 * load, 0, 0, 0, flops, bytes);
@@ -422,7 +400,7 @@ int main(int argc, char **argv)
     curve_axes("stars of a batch", "stars a second");
     openblas_set_num_threads(1);
     mock_library *m = mock_library_make();
-    need(m != NULL, &e);
+    must(m != NULL, &e);
     make_templates(m, argc == 1 ? 1 : omp_get_max_threads(), &t);
     free(m);
     if (argc == 1)

@@ -9,18 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "../must.h"
 #include "backend.h"
 #include "base/mem.h"
 #include "curve.h"
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static unsigned state = 12345;
 
@@ -30,26 +23,17 @@ static unsigned next(void)
     return state >> 8;
 }
 
-static void *need(void *p, spx_err *e)
-{
-    if (p == NULL) {
-        printf("%s\n", e->msg);
-        exit(1);
-    }
-    return p;
-}
-
 /* Traces of n samples, shifts within [0, spread). */
 static void make_case(size_t ntrace, size_t nshift, size_t n, unsigned spread, spx_traces *tr, spx_shifts *sh)
 {
     spx_err e = {0};
     *tr = (spx_traces){.ntrace = ntrace, .nsample = ntrace * n, .precision = 4};
-    tr->start = need(spx_alloc(ntrace + 1, sizeof *tr->start, &e), &e);
-    tr->offset = need(spx_alloc(ntrace, sizeof *tr->offset, &e), &e);
-    tr->data = need(spx_alloc(tr->nsample, sizeof(float), &e), &e);
+    tr->start = must_have(spx_alloc(ntrace + 1, sizeof *tr->start, &e));
+    tr->offset = must_have(spx_alloc(ntrace, sizeof *tr->offset, &e));
+    tr->data = must_have(spx_alloc(tr->nsample, sizeof(float), &e));
     *sh = (spx_shifts){.ntrace = ntrace, .nshift = nshift, .precision = 4};
-    sh->shift = need(spx_alloc2(nshift, ntrace, sizeof *sh->shift, &e), &e);
-    sh->weight = need(spx_alloc2(nshift, ntrace, sizeof(float), &e), &e);
+    sh->shift = must_have(spx_alloc2(nshift, ntrace, sizeof *sh->shift, &e));
+    sh->weight = must_have(spx_alloc2(nshift, ntrace, sizeof(float), &e));
     for (size_t j = 0; j <= ntrace; j++)
         tr->start[j] = j * n;
     for (size_t i = 0; i < tr->nsample; i++)
@@ -91,12 +75,9 @@ static double seconds(spx_backend *b, const spx_traces *tr, const spx_shifts *sh
         spx_err e = {0};
         spx_stack out = {0};
         spx_stack_options o = {.method = method, .nthreads = nthreads};
-        double begin = now();
-        if (b->stack(b, tr, sh, &o, &out, &e) != SPX_OK) {
-            printf("%s\n", e.msg);
-            exit(1);
-        }
-        t[i] = b->device_seconds > 0 ? b->device_seconds : now() - begin;
+        double begin = wall_seconds();
+        must(b->stack(b, tr, sh, &o, &out, &e) == SPX_OK, &e);
+        t[i] = b->device_seconds > 0 ? b->device_seconds : wall_seconds() - begin;
         spx_stack_free(&out);
     }
     qsort(t, RUNS, sizeof *t, ascending);
@@ -117,10 +98,10 @@ static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **de
         exit(1);
     double terms = (double)ntrace * (double)nshift * (double)n, best = INFINITY;
     for (int i = 0; i < 3; i++) {
-        double begin = now();
-        float *out = need(spx_alloc2(nshift, length, sizeof *out, &e), &e);
+        double begin = wall_seconds();
+        float *out = must_have(spx_alloc2(nshift, length, sizeof *out, &e));
         plain(&tr, &sh, t0, length, out);
-        double t = now() - begin;
+        double t = wall_seconds() - begin;
         best = t < best ? t : best;
         spx_free(out);
     }
@@ -131,10 +112,7 @@ static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **de
         curve_point("plain loop", (double)n, terms / best);
     for (int d = 0; d < ndevice; d++) {
         spx_backend b;
-        if (spx_backend_open(&b, device[d], SPX_STAGE_STACK, NULL, &e) != SPX_OK) {
-            printf("%s\n", e.msg);
-            exit(1);
-        }
+        must(spx_backend_open(&b, device[d], SPX_STAGE_STACK, NULL, &e) == SPX_OK, &e);
         int most = strcmp(device[d], "cpu") == 0 ? 2 : 1;
         for (int nthreads = 1; nthreads <= most; nthreads++)
             for (int m = 0; m < 3; m++) {

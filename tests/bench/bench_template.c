@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "../helpers/mock_library.h"
+#include "../must.h"
 #include "backend.h"
 #include "base/blas.h"
 #include "base/mem.h"
@@ -22,38 +22,23 @@ static const char *const SETUP[NARM] = {"b:3500:5900:0.4:R=x/1.55", "r:5660:7720
                                         "z:7420:9924:0.4:R=x/1.55"};
 static const double REFERENCE = 3.7; /* s an arm */
 
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void need(int ok, const spx_err *e)
-{
-    if (!ok) {
-        printf("%s\n", e->msg);
-        exit(1);
-    }
-}
-
 /* Operations a second of matrix products. */
 static double rate(int single)
 {
     spx_err e = {0};
     size_t n = (size_t)ORDER * ORDER;
     double *a = spx_alloc(3 * n, sizeof *a, &e), best = 0;
-    need(a != NULL, &e);
+    must(a != NULL, &e);
     float *f = (float *)a;
     for (int i = 0; i < 5; i++) {
-        double start = now();
+        double start = core_seconds();
         if (single)
             cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, ORDER, ORDER, ORDER, 1, f, ORDER, f + n, ORDER, 0,
                         f + 2 * n, ORDER);
         else
             cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, ORDER, ORDER, ORDER, 1, a, ORDER, a + n, ORDER, 0,
                         a + 2 * n, ORDER);
-        best = fmax(best, 2.0 * ORDER * (double)n / (now() - start));
+        best = fmax(best, 2.0 * ORDER * (double)n / (core_seconds() - start));
     }
     spx_free(a);
     return best;
@@ -65,14 +50,14 @@ static double bandwidth(const float *flux, size_t n)
     double best = 0;
     for (int i = 0; i < 3; i++) {
         float sum[16] = {0}, all = 0;
-        double start = now();
+        double start = core_seconds();
         for (size_t k = 0; k + 16 <= n; k += 16)
             for (size_t l = 0; l < 16; l++)
                 sum[l] += flux[k + l];
         for (size_t l = 0; l < 16; l++)
             all += sum[l];
         if (all > 0)
-            best = fmax(best, (double)(n * sizeof *flux) / (now() - start));
+            best = fmax(best, (double)(n * sizeof *flux) / (core_seconds() - start));
     }
     return best;
 }
@@ -89,14 +74,14 @@ static void train(const char *device, spx_setup *s, size_t width, size_t epochs,
     spx_backend b;
     struct timespec t0, t1;
     spx_nn_training how = {.nhidden = 3, .hidden = {width, width, width}, .epochs = epochs, .seed = 1};
-    need(spx_backend_open(&b, device, SPX_STAGE_TEMPLATE, NULL, &e) == SPX_OK, &e);
+    must(spx_backend_open(&b, device, SPX_STAGE_TEMPLATE, NULL, &e) == SPX_OK, &e);
     how.open = b.nn_open;
     how.device = &b;
     double weights = (double)(4 * width + 2 * width * width + width * s->pca.ncomp);
     for (int again = 0; again < 1 + (b.library != NULL); again++) { /* a device has to be woken first */
         spx_nn_free(&s->nn);
         (void)clock_gettime(CLOCK_MONOTONIC, &t0);
-        need(spx_template_train(s, &how, &e) == SPX_OK, &e);
+        must(spx_template_train(s, &how, &e) == SPX_OK, &e);
         (void)clock_gettime(CLOCK_MONOTONIC, &t1);
     }
     double spent = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
@@ -118,7 +103,7 @@ int main(int argc, char **argv)
     double *par = spx_alloc2(MOCK_NTEMP, MOCK_NPAR, sizeof *par, &e);
     float *flux = spx_alloc2(MOCK_NTEMP, MOCK_NWAVE, sizeof *flux, &e);
     size_t *pick = spx_alloc(MOCK_NTEMP, sizeof *pick, &e), npick, first, n;
-    need(m && par && flux && pick, &e);
+    must(m && par && flux && pick, &e);
     for (int i = 0; i < MOCK_NTEMP; i++) {
         mock_library_params(i, par + i * MOCK_NPAR);
         mock_library_flux(m, par + i * MOCK_NPAR, flux + (size_t)i * MOCK_NWAVE);
@@ -128,7 +113,7 @@ int main(int argc, char **argv)
            sgemm * 1e-9, openblas_get_corename(), bytes * 1e-9);
     spx_template_request request[NARM];
     for (size_t a = 0; a < NARM; a++)
-        need(spx_template_parse_setup(SETUP[a], &request[a], &e) == SPX_OK, &e);
+        must(spx_template_parse_setup(SETUP[a], &request[a], &e) == SPX_OK, &e);
     spx_template_library lib = {.nwave = MOCK_NWAVE,
                                 .wavelength = m->wave,
                                 .ntemp = MOCK_NTEMP,
@@ -143,39 +128,39 @@ int main(int argc, char **argv)
                                .nthreads = 1};
     spx_template_job *job;
     spx_templates t;
-    double start = now(), all = 0, alone, spent;
-    need(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
+    double start = core_seconds(), all = 0, alone, spent;
+    must(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
     spx_template_range(job, &first, &n);
     for (size_t i = 0; i < MOCK_NTEMP; i += BATCH) {
         size_t rows = MOCK_NTEMP - i < BATCH ? MOCK_NTEMP - i : BATCH;
-        need(spx_template_add(job, i, rows, flux + i * MOCK_NWAVE + first, MOCK_NWAVE, &e) == SPX_OK, &e);
+        must(spx_template_add(job, i, rows, flux + i * MOCK_NWAVE + first, MOCK_NWAVE, &e) == SPX_OK, &e);
     }
-    need(spx_template_finish(job, &t, NULL, &e) == SPX_OK, &e);
+    must(spx_template_finish(job, &t, NULL, &e) == SPX_OK, &e);
     spx_template_free(job);
-    all += alone = spent = now() - start;
+    all += alone = spent = core_seconds() - start;
     double pixels = 0, samples = 10 * 1.55 / 2.3548 / 0.1 + 2; /* of a pixel's weights */
     for (size_t a = 0; a < NARM; a++)
         pixels += (double)t.setup[a].nwave * MOCK_NTEMP;
     line("line-spread function, norm", spent,
          2 * pixels * samples / dgemm + (double)MOCK_NTEMP * MOCK_NWAVE * sizeof *flux / bytes);
-    start = now();
+    start = core_seconds();
     double flops = 0;
     for (size_t a = 0; a < NARM; a++) {
         spx_setup *s = &t.setup[a];
-        need(spx_template_pca(s, 1e-4, 3e-3, &e) == SPX_OK, &e);
+        must(spx_template_pca(s, 1e-4, 3e-3, &e) == SPX_OK, &e);
         flops += 2.0 * (double)s->ntemp * (double)s->nwave * (3 * SKETCH + 2 * (double)s->pca.ncomp);
     }
-    all += spent = now() - start;
+    all += spent = core_seconds() - start;
     line("principal components", spent, flops / sgemm);
-    start = now();
-    need(spx_template_pick(MOCK_NTEMP, MOCK_NPAR, par, 10, pick, &npick, &e) == SPX_OK, &e);
+    start = core_seconds();
+    must(spx_template_pick(MOCK_NTEMP, MOCK_NPAR, par, 10, pick, &npick, &e) == SPX_OK, &e);
     flops = 0;
     for (size_t a = 0; a < NARM; a++) {
-        need(spx_template_ccf(&t.setup[a], npick, pick, 2, vsini, 1, NULL, &e) == SPX_OK, &e);
+        must(spx_template_ccf(&t.setup[a], npick, pick, 2, vsini, 1, NULL, &e) == SPX_OK, &e);
         double length = (double)t.setup[a].ccf.nwave;
         flops += 2 * (double)t.setup[a].ccf.ntemp * 2.5 * length * log2(length);
     }
-    all += spent = now() - start;
+    all += spent = core_seconds() - start;
     line("cross-correlation set", spent, flops / dgemm);
     printf("%.3f s an arm, components:", all / NARM);
     for (size_t a = 0; a < NARM; a++)

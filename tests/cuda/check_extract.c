@@ -11,29 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../must.h"
 #include "base/mem.h"
 #include "extract/extract_cuda.h"
 #include "extract/extract_trace_impl.h"
 #include "sim/sim.h"
 
 static int failures;
-
-static void check(spx_status st, const spx_err *e)
-{
-    if (st != SPX_OK) {
-        printf("%s\n", e->msg);
-        exit(1);
-    }
-}
-
-static void *need(void *p)
-{
-    if (!p) {
-        puts("out of memory");
-        exit(1);
-    }
-    return p;
-}
 
 typedef struct {
     spx_psf psf;
@@ -47,17 +31,18 @@ static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int de
 {
     scene s = {0};
     spx_err e = {0};
-    check(spx_sim_psf(arm, nspec, wmin - 20.0, wmax + 20.0, &s.psf, &e), &e);
+    must(spx_sim_psf(arm, nspec, wmin - 20.0, wmax + 20.0, &s.psf, &e) == SPX_OK, &e);
     const size_t nwave = spx_sim_grid_size(wmin - 60.0, wmax + 60.0, 0.4);
-    double *wave = need(spx_alloc(nwave, sizeof *wave, &e)), *sky = need(spx_alloc(nwave, sizeof *sky, &e));
-    double *flux = need(spx_alloc2(nspec, nwave, sizeof *flux, &e));
-    double *model = need(spx_alloc2(s.psf.npix_y, s.psf.npix_x, sizeof *model, &e));
+    double *wave = must_have(spx_alloc(nwave, sizeof *wave, &e)), *sky = must_have(spx_alloc(nwave, sizeof *sky, &e));
+    double *flux = must_have(spx_alloc2(nspec, nwave, sizeof *flux, &e));
+    double *model = must_have(spx_alloc2(s.psf.npix_y, s.psf.npix_x, sizeof *model, &e));
     spx_sim_grid(wmin - 60.0, 0.4, nwave, wave);
-    check(spx_sim_sky(arm, 900.0, nwave, wave, sky, &e), &e);
+    must(spx_sim_sky(arm, 900.0, nwave, wave, sky, &e) == SPX_OK, &e);
     for (size_t i = 0; i < nspec * nwave; i++)
         flux[i] = 20.0 * (double)(i / nwave % 9);
     spx_sim_add_sky(nspec, nwave, sky, flux);
-    check(spx_sim_project(&s.psf, nspec, NULL, nwave, wave, flux, s.psf.npix_y, s.psf.npix_x, model, NULL, &e), &e);
+    must(spx_sim_project(&s.psf, nspec, NULL, nwave, wave, flux, s.psf.npix_y, s.psf.npix_x, model, NULL, &e) == SPX_OK,
+         &e);
     spx_sim_noise noise = {.seed = 7, .camera = arm, .photon_noise = 1, .readnoise = 3.0, .fullwell = 1e5};
     if (defects & MASKS) {
         noise.cosmics = 100.0;
@@ -69,7 +54,7 @@ static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int de
         noise.gap = 10;
         noise.blocks = 2;
     }
-    check(spx_sim_expose(s.psf.npix_y, s.psf.npix_x, model, &noise, &s.image, &e), &e);
+    must(spx_sim_expose(s.psf.npix_y, s.psf.npix_x, model, &noise, &s.image, &e) == SPX_OK, &e);
     s.o = spx_extract_trace_defaults();
     s.o.nspec = nspec;
     s.o.wmin = wmin;
@@ -125,9 +110,9 @@ static void compare_on(scene *s, spx_extract_cuda *dev, size_t ndev, const char 
     spx_extract_counts nc, ng;
     spx_extract_cuda_times times;
     spx_err e = {0};
-    check(spx_extract_trace_cpu(&s->image, &s->psf, &s->o, &c, &nc, &e), &e);
-    check(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &g, &ng, &times, &e), &e);
-    check(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &again, &ng, &times, &e), &e);
+    must(spx_extract_trace_cpu(&s->image, &s->psf, &s->o, &c, &nc, &e) == SPX_OK, &e);
+    must(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &g, &ng, &times, &e) == SPX_OK, &e);
+    must(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &again, &ng, &times, &e) == SPX_OK, &e);
     double flux = 0.0, ivar = 0.0, res = 0.0, chi2 = 0.0, fraction = 0.0;
     const size_t nw = c.arm.nwave, n = c.nspec * nw, nd = c.arm.ndiag;
     size_t mask = 0;
@@ -178,7 +163,7 @@ static void refuse(const scene *s, spx_extract_cuda *dev, const char *what)
             bad.o.wmin += 1e4;
             bad.o.wmax += 1e4;
         } else {
-            bad.image.mask = need(spx_alloc(npix, sizeof *bad.image.mask, NULL));
+            bad.image.mask = must_have(spx_alloc(npix, sizeof *bad.image.mask, NULL));
             memset(bad.image.mask, 1, npix * sizeof *bad.image.mask);
         }
         const spx_status on_cpu = spx_extract_trace_cpu(&bad.image, &bad.psf, &bad.o, &c, &counts, &ec);
@@ -207,7 +192,7 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
         spx_extract_cuda_times times;
         spx_err e = {0};
         double begin = omp_get_wtime();
-        check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &counts, &times, &e), &e);
+        must(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &counts, &times, &e) == SPX_OK, &e);
         double t = omp_get_wtime() - begin;
         whole = t < whole ? t : whole;
         best = times.seconds < best.seconds ? times : best;
@@ -253,7 +238,7 @@ static void *work_off(void *p)
 
 static void *copy_of(const void *from, size_t n, size_t size)
 {
-    void *to = need(spx_alloc(n, size, NULL));
+    void *to = must_have(spx_alloc(n, size, NULL));
     memcpy(to, from, n * size);
     return to;
 }
@@ -275,7 +260,7 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
     for (int part = 0; part < 2; part++) {
         spx_extract_options o = s->o;
         o.wmax -= part * PART;
-        check(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &o, &want[part], &counts, &times, &e), &e);
+        must(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &o, &want[part], &counts, &times, &e) == SPX_OK, &e);
     }
     for (int timed = 0; timed < 2; timed++) {
         pthread_t thread[4 * MOST_DEVICES];
@@ -309,7 +294,7 @@ static void several(int ndev)
     scene s = make_scene('r', 500, 5760.0, 7620.0, MASKS);
     spx_err e = {0};
     for (int i = 0; i < ndev; i++)
-        check(spx_extract_cuda_open(&dev[i], i, &e), &e);
+        must(spx_extract_cuda_open(&dev[i], i, &e) == SPX_OK, &e);
     compare_on(&s, dev, (size_t)ndev, "shared out");
     for (int n = 1; n <= ndev; n++)
         for (int each = 1; each <= 4; each++)
@@ -325,7 +310,7 @@ int main(int argc, char **argv)
     spx_extract_cuda dev;
     spx_err error = {0};
     scene s;
-    check(spx_extract_cuda_open(&dev, 0, &error), &error);
+    must(spx_extract_cuda_open(&dev, 0, &error) == SPX_OK, &error);
     const char arms[] = "rbz";
     const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
     if (argc > 1 && strcmp(argv[1], "time") == 0) { /* for profilers */
