@@ -63,11 +63,21 @@ static spx_status read_full(int fd, char *buf, size_t n, size_t *got, const char
     return SPX_OK;
 }
 
-/* Read-only opens do not take HDF5's file lock: it fails on some cluster file systems. */
+/* Files are opened without HDF5's lock, which fails on some cluster file systems; HDF5_USE_FILE_LOCKING has the last
+ * word. That variable is not set here: other threads, such as the one that opens the device, may read the environment.
+ */
+static void without_lock(hid_t fapl)
+{
+    (void)H5Pset_file_locking(fapl, 0, 1);
+}
+
 static hid_t open_file(const char *path)
 {
-    (void)setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
-    return H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    without_lock(fapl);
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, fapl);
+    (void)H5Pclose(fapl);
+    return file;
 }
 
 static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_err *e)
@@ -301,7 +311,7 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
     } else {
         st = spx_tmpfile_open(&o->tmp, target, force, e);
     }
-    (void)setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
+    without_lock(fapl);
     if (st == SPX_OK &&
         (o->file = H5Fcreate(o->to_stdout ? "standard output" : o->tmp.path, H5F_ACC_TRUNC, fcpl, fapl)) < 0)
         st = spx_fail(e, SPX_EIO, "%s: cannot be begun: is the disk full?", o->to_stdout ? "standard output" : target);

@@ -307,6 +307,8 @@ int main(void)
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     spx_output *o = NULL;
     spx_input in;
+    (void)unsetenv("HDF5_USE_FILE_LOCKING");
+    char **const environment = environ;
     in_dir("a.h5");
     CHECK(spx_output_open(&o, path, 0, &e) == SPX_OK);
     fill(spx_output_file(o));
@@ -329,6 +331,8 @@ int main(void)
     CHECK(spx_input_open(&in, path, &e) == SPX_EINPUT);
     CHECK(spx_input_open(&in, dir, &e) == SPX_EINPUT);
     (void)unlink(path);
+    /* other threads may read the environment while files are opened */
+    CHECK(environ == environment && getenv("HDF5_USE_FILE_LOCKING") == NULL);
     hostile();
     large();
     put_off();
