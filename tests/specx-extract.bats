@@ -356,6 +356,9 @@ grid=6410,6470,0.8
     [ "$(echo n-*)" = 'n-001.h5 n-003.h5' ]
     h5diff one-c.h5 n-003.h5 /frame
     [ -z "$(find . -type f -name '.*')" ]
+    # a PSF alone
+    fails_with 3 '*standard input: no image*' specx-extract -w $grid -o 'e-%s.h5' <psf.h5
+    fails_with 3 '*standard input: no image*' specx-extract -w $grid <psf.h5
 }
 
 @test "a queue: notes and warnings say which frame they are about" {

@@ -324,7 +324,7 @@ static void record_seconds(spx_stage *s, const job *j)
     spx_stage_seconds(s, "extract", j->seconds);
     if (j->counts.device_seconds > 0)
         spx_stage_seconds(s, "extract.device", j->counts.device_seconds);
-    spx_detail("extract: %.3f s", j->seconds);
+    spx_detail("%sextract: %.3f s", j->x.label, j->seconds);
     for (int k = 0; k < SPX_EXTRACT_STEPS; k++)
         if (j->counts.seconds[k] > 0) {
             char name[32];

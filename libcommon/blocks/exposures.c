@@ -50,7 +50,17 @@ static void look(spx_input *in, int *image, int *psf)
 
 static spx_status holds_nothing(const char *name, spx_err *e)
 {
-    return spx_fail(e, SPX_EINPUT, "%s: holds neither an image nor a PSF: make them of FITS files with fits2h5", name);
+    return spx_fail(
+        e, SPX_EINPUT,
+        "%s: holds neither an image nor a PSF: make them of FITS files with fits2h5, whose --list says what "
+        "it recognises",
+        name);
+}
+
+static spx_status no_image(const char *name, spx_err *e)
+{
+    return spx_fail(e, SPX_EINPUT, "%s: no image: give the file that holds /image too (fits2h5 joins several inputs)",
+                    name);
 }
 
 /* ---- where the products go ---- */
@@ -221,8 +231,7 @@ static spx_status match(const spx_exposures *q, spx_err *e)
     const int open_end = q->stdin_at < q->n && q->to != TO_FILE;
     const char *any = q->it[0].is_stdin ? "standard input" : q->it[0].name;
     if (nimage == 0 && !open_end)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: no image: give the file that holds /image too (fits2h5 joins several inputs)", any);
+        return no_image(any, e);
     if (npsf == 0 && first != NULL && !open_end)
         return spx_fail(e, SPX_EINPUT, "%s: no PSF: give the file that holds /psf too (fits2h5 joins several inputs)",
                         any);
@@ -689,6 +698,8 @@ spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps,
         st = spx_fail(e, r.worst, "stopped with %zu frames done: see above", r.n - r.nbad - r.nleft);
     } else if (st == SPX_OK && r.nbad > 0) {
         st = spx_fail(e, r.worst, "%zu of %zu frames failed: see above", r.nbad, r.n);
+    } else if (st == SPX_OK && r.n == 0 && !atomic_load(steps->stop)) { /* known of standard input at its end only */
+        st = no_image(from_pipe, e);
     } else if (st == SPX_OK && r.nleft == 0 && q->to == TO_STDOUT) {
         st = spx_output_end_stdout(e);
     }
