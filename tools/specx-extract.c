@@ -65,12 +65,12 @@ static const spx_opt options[] = {
         INT, "wave-pad", 0, "N", opt_wave_pad,
         "Wavelengths that are solved beyond those that are kept, at both ends; without it, 40 for traces and 12 for "
         "patches",
-        .min = 0, .max = 30000, .given = &given_wave_pad),
+        .min = 0, .max = 30000, .given = &given_wave_pad, .no_default = 1),
     SPX_OPTION(
         DOUBLE, "pix-pad-frac", 0, "FRACTION", opt_pix_pad_frac,
         "Part that is used of the pixel rows which only this padding reaches; without it, 0.9 for traces and 0.8 for "
         "patches",
-        .min = 0, .max = 1, .given = &given_pix_pad_frac),
+        .min = 0, .max = 1, .given = &given_pix_pad_frac, .no_default = 1),
     SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", opt_max_device_mem,
                "Memory to use on each GPU, such as 4G; a frame that needs more is worked on in parts; 0: what is free"),
     SPX_OPTION(DOUBLE, "regularize", 0, "ALPHA", opt_regularize,
@@ -152,6 +152,7 @@ static void complete_options(void)
         opt_wave_pad = (long)o.wave_pad;
     if (!given_pix_pad_frac)
         opt_pix_pad_frac = o.pix_pad_frac;
+    given_wave_pad = given_pix_pad_frac = 1;
 }
 
 static spx_status make_options(const spx_stage *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,

@@ -18,7 +18,7 @@ static struct {
     spx_opt_list axis;
     long sky_fibers, seed, badcolumns, saturated, nans, expid;
     double step, exptime, readnoise, fullwell, cosmics, mjd;
-    int sky, noise;
+    int sky, noise, has_mjd;
 } o = {.arm = "r",
        .fibers = NULL,
        .format = "auto",
@@ -77,7 +77,7 @@ static const spx_opt options[] = {
     SPX_OPTION(DOUBLE, "mjd", 0, "MJD", o.mjd,
                "Start of the exposure, UTC: velocities are barycentric and seen from the moving Earth; without it they "
                "are as seen",
-               .min = 36935, .max = 88068),
+               .min = 36935, .max = 88068, .given = &o.has_mjd, .no_default = 1),
     SPX_OPTION(STRING, "site", 0, "NAME|LON,LAT,HEIGHT", o.site, "Observatory, for --mjd; without it, kpno"),
     SPX_OPTION(FLAG, "noise", 0, NULL, o.noise, "Photon and read noise; on by default"),
     SPX_OPTION(DOUBLE, "readnoise", 0, "E", o.readnoise, "Read noise, electrons", .min = 0.01, .max = 1e5),
@@ -495,7 +495,7 @@ static spx_status run_exposure(spx_stage *s, spx_err *e)
     spx_status st = spx_stage_need_output(s, e);
     if (st == SPX_OK)
         st = distinct_outputs(s, e);
-    if (st == SPX_OK && o.site != NULL && o.mjd == 0)
+    if (st == SPX_OK && o.site != NULL && !o.has_mjd)
         st = spx_fail(e, SPX_EUSAGE, "--site goes with --mjd only");
     if (st == SPX_OK && o.mjd > 0)
         st = spx_site_parse(o.site != NULL ? o.site : "kpno", &c.site, e);
