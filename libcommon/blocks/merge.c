@@ -300,7 +300,7 @@ static spx_status note_left_out(spx_merge *m, const spx_merge_input *p, spx_err 
 {
     static const char *const kept[] = {"frame", "spectra", "rvfit", "fibermap", "scores", "exp_fibermap", "provenance"};
     size_t n = 0;
-    char **names = NULL, path[PATH_LEN];
+    char **names = NULL, path[PATH_LEN + 256];
     spx_status st = spx_h5_list(p->file, "/", &n, &names, e);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         int known = 0;
