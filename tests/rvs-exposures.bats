@@ -99,6 +99,9 @@ column() {
     h5dump -g /provenance other-two.h5 | grep 'columns_left_out=TARGET_LAT, TARGET_DEC'
     [ "$(column TARGETID,VRAD,VRAD_ERR,TEFF two.h5)" = "$(column TARGETID,VRAD,VRAD_ERR,TEFF other-two.h5)" ]
     fails_with 3 '*TARGET_DEC*' h5table -c TARGET_DEC other-two.h5
+    # each is named once, also where a third file has what the second lacks
+    run --separate-stderr rvs-fit -t templates.h5 --joint target -f -o three.h5 spectra.h5 other.h5 second-r0.h5
+    [[ $stderr == *"are left out: TARGET_LAT, TARGET_DEC"$'\n'* ]]
     # whose exposures they are has to be known
     LC_ALL=C sed 's/TARGETID/TARGETNO/g' second-r0.h5 >nobody.h5
     fails_with 3 '*nobody.h5: /fibermap: column TARGETID*cannot be told*' \

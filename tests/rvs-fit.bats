@@ -129,7 +129,7 @@ column() {
     paste <(column CHISQ_TOT rv.h5) <(column CHISQ_TOT plain.h5) | awk '{ a += $1; b += $2 } END { exit a > b }'
     data frame-b0.h5
     h5edit frame-b0.h5 delete /frame/resolution
-    fails_with 3 '*without --resolution-matrix*' rvs-fit -t narrow.h5 --resolution-matrix -o x.h5 frame-b0.h5
+    fails_with 3 "*: arm 'b' of the spectra *without --resolution-matrix*" rvs-fit -t narrow.h5 --resolution-matrix -o x.h5 frame-b0.h5
     fails_with 2 '*--resolution-matrix*' rvs-fit -t narrow.h5 --lsf-sigma 1 -o x.h5 spectra.h5
 }
 
@@ -252,7 +252,7 @@ column() {
     column SUCCESS e.h5 | awk '$1 != 1 { exit 1 }'
     paste <(column VRAD,VRAD_ERR a.h5 | tr , ' ') <(column VRAD e.h5) | awk '($1 - $3)^2 > (2 * $2)^2 { exit 1 }'
     fails_with 3 '*no regular grid*' rvs-fit -t corners.h5 --interpolator cubic -o x.h5 spectra.h5
-    fails_with 3 '*no triangulation*' rvs-fit -t parts.h5 --interpolator simplex -o x.h5 spectra.h5
+    fails_with 3 '*no triangulation*--interpolator simplex' rvs-fit -t parts.h5 --interpolator simplex -o x.h5 spectra.h5
     h5edit corners.h5 set /templates/b/simplex/corner 3 1000
     fails_with 3 '*corners.h5*simplex/corner*1000*' rvs-fit -t corners.h5 -o x.h5 spectra.h5
     h5edit parts.h5 set /templates/b/pca/component 3 nan

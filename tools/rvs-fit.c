@@ -127,6 +127,11 @@ static spx_status choose_setups(fit_run *r, spx_err *e)
         if (r->setup[a] == NULL && !left_out[a])
             spx_warn("arm '%s' is left out: the templates have no setup of that name (--map %s=SETUP)", name[a],
                      name[a]);
+        if (opt_resolution && r->setup[a] != NULL && s->arm[a].ndiag == 0)
+            st = spx_fail(e, SPX_EINPUT,
+                          "arm '%s' of the spectra has no resolution matrix: fit without --resolution-matrix, or "
+                          "without the arm (--arms)",
+                          s->arm[a].name);
         if (r->nq == 0 && r->setup[a] != NULL)
             r->nq = 2 + r->setup[a]->npar;
     }

@@ -128,8 +128,9 @@ static spx_status check_interpolator(const spx_setup *s, spx_interpolator which,
     if (which == SPX_INTERPOLATE_SIMPLEX ? !s->simplex : !s->node)
         return spx_fail(e, SPX_EINPUT,
                         "templates of setup '%.63s' have no %s: use another --interpolator, or build them with "
-                        "rvs-template --interpolator",
-                        s->setup, which == SPX_INTERPOLATE_SIMPLEX ? "triangulation" : "regular grid");
+                        "rvs-template --interpolator %s",
+                        s->setup, which == SPX_INTERPOLATE_SIMPLEX ? "triangulation" : "regular grid",
+                        which == SPX_INTERPOLATE_SIMPLEX ? "simplex" : "grid");
     return which == SPX_INTERPOLATE_SIMPLEX ? SPX_OK : check_grid(s, e);
 }
 

@@ -80,6 +80,18 @@ static spx_status append(spx_table **a, const spx_table *b, spx_err *e)
     return SPX_OK;
 }
 
+/* Is name[len] in a list "A, B"? */
+static int is_listed(const char *list, const char *name, size_t len)
+{
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        const size_t n = strcspn(at, ",");
+        if (n == len && strncmp(at, name, n) == 0)
+            return 1;
+        at += n + (at[n] == ',' ? 2 : 0);
+    }
+    return 0;
+}
+
 /* Of fibermaps the columns that all files have, but that which says whose exposures they are. */
 static spx_status append_fibermap(spx_spectra_parts *p, const spx_table *more, spx_err *e)
 {
@@ -91,8 +103,11 @@ static spx_status append_fibermap(spx_spectra_parts *p, const spx_table *more, s
         st = spx_fail(e, SPX_EINPUT,
                       "column TARGETID is in one table and not in the other, or of another type: exposures of a star "
                       "cannot be told");
-    for (const char *name = dropped.s; st == SPX_OK && name != NULL && *name != '\0'; name += strcspn(name, "\n") + 1)
-        st = spx_text_add(&p->dropped, e, "%s%.*s", p->dropped.n > 0 ? ", " : "", (int)strcspn(name, "\n"), name);
+    for (const char *name = dropped.s; st == SPX_OK && name != NULL && *name != '\0'; name += strcspn(name, "\n") + 1) {
+        const size_t len = strcspn(name, "\n");
+        if (!is_listed(p->dropped.s, name, len)) /* a third file may have what the second lacks */
+            st = spx_text_add(&p->dropped, e, "%s%.*s", p->dropped.n > 0 ? ", " : "", (int)len, name);
+    }
     spx_text_free(&dropped);
     if (st != SPX_OK) {
         spx_table_free(both);
