@@ -394,8 +394,9 @@ grid=6410,6470,0.8
     fails_with 2 '*a.h5: is both input and output*' specx-extract -f -w $grid -o . a.h5 b.h5
     cp b.h5 x-a.h5
     fails_with 2 '*x-a.h5: is both input and output*' specx-extract -f -w $grid -o 'x-%s.h5' a.h5 x-a.h5
-    fails_with 4 '*nowhere*' specx-extract -w $grid -o nowhere/ a.h5
-    fails_with 4 '*nowhere*2 of 2 frames failed*' specx-extract -w $grid -o nowhere/%s.h5 a.h5 b.h5
+    fails_with 4 'specx-extract: nowhere/: *mkdir*' specx-extract -w $grid -o nowhere/ a.h5 b.h5
+    fails_with 4 'specx-extract: nowhere/: *mkdir*' specx-extract -w $grid -o nowhere/%s.h5 a.h5 b.h5
+    fails_with 4 '*nowhere-a*2 of 2 frames failed*' specx-extract -w $grid -o nowhere-%s/f.h5 a.h5 b.h5
     fails_with 2 '*--output*more than one %s*' specx-extract -w $grid -o %s-%s.h5 a.h5 b.h5
     fails_with 2 '*c.h5: is a second image*-o FOLDER*' specx-extract -w $grid -o out.h5 a.h5 c.h5
 }

@@ -1,5 +1,6 @@
 #include "blocks/exposures.h"
 
+#include <limits.h>
 #include <omp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -78,6 +79,22 @@ static void find_kind(spx_exposures *q)
         q->to = TO_FOLDER;
     else
         q->to = TO_FILE;
+}
+
+/* The folder of all products is there; said once, not by each of them. */
+static spx_status check_folder(const spx_exposures *q, spx_err *e)
+{
+    const char *out = q->s->common.output, *slash = strrchr(out, '/');
+    char folder[PATH_MAX];
+    struct stat sb;
+    const size_t len = q->to == TO_FOLDER ? strlen(out) : slash != NULL ? (size_t)(slash - out) + 1 : 0;
+    if ((q->to != TO_FOLDER && q->to != TO_PATTERN) || len == 0 || len >= sizeof folder)
+        return SPX_OK;
+    memcpy(folder, out, len);
+    folder[len] = '\0';
+    if (strstr(folder, "%s") != NULL || (stat(folder, &sb) == 0 && S_ISDIR(sb.st_mode)))
+        return SPX_OK;
+    return spx_fail(e, SPX_EIO, "%s: is not a folder that is there: make it first, with mkdir", folder);
 }
 
 /* File for the exposure of the input called `name`. */
@@ -260,7 +277,7 @@ spx_status spx_exposures_open(spx_stage *s, spx_exposures **queue, spx_err *e)
     const char *at = q->to == TO_PATTERN ? strstr(s->common.output, "%s") : NULL;
     if (at != NULL && strstr(at + 2, "%s") != NULL)
         return spx_fail(e, SPX_EUSAGE, "--output: '%s' has more than one %%s", s->common.output);
-    if ((q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
+    if (check_folder(q, e) != SPX_OK || (q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < q->n; i++) {
         entry *it = &q->it[i];
