@@ -80,6 +80,8 @@ values() {
     fails_with 2 '*NAME:MIN:MAX*' rvs-template -s "$(printf 'a:%.0s' {1..500})" -o t.h5 library.h5
     fails_with 2 '*letters*' rvs-template -s ../a:5050:5350:0.4:R=3000 -o t.h5 library.h5
     fails_with 2 '*empty*' rvs-template -s a:5350:5050:0.4:R=3000 -o t.h5 library.h5
+    fails_with 2 '*--ccf-every*' rvs-template -s a:5050:5350:0.4:R=3000 --no-ccf --ccf-every 2 -o t.h5 library.h5
+    fails_with 2 '*--ccf-vsini*' rvs-template -s a:5050:5350:0.4:R=3000 --no-ccf --ccf-vsini 50 -o t.h5 library.h5
     fails_with 2 '*pixels*' rvs-template -s a:5050:5350:1e-9:R=3000 -o t.h5 library.h5
     fails_with 2 '*step*' rvs-template -s a:5050:5350:-1:R=3000 -o t.h5 library.h5
     fails_with 2 '*wavelength*' rvs-template -s a:5050:1e999:0.4:R=3000 -o t.h5 library.h5

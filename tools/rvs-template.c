@@ -18,7 +18,7 @@ enum {
 static struct {
     spx_opt_list setup;
     const char *interpolator, *norm, *resolution, *logpar, *vsini;
-    int ccf, logpar_given, library_given; /* an option that makes sense for libraries only */
+    int ccf, vsini_given, logpar_given, library_given; /* the last: an option that makes sense for libraries only */
     long every;
     double pca, pca_max;
     int train, nn_given;
@@ -70,7 +70,8 @@ static const spx_opt options[] = {
                "Make the set from which rvs-fit starts; on by default, --no-ccf leaves it out"),
     SPX_OPTION(INT, "ccf-every", 0, "N", o.every, "Take every N-th template; 0: so that about 100 are taken", .min = 0,
                .max = 1e9, .given = &o.library_given),
-    SPX_OPTION(STRING, "ccf-vsini", 0, "KM/S,...", o.vsini, "Rotation velocities that each of them is broadened with"),
+    SPX_OPTION(STRING, "ccf-vsini", 0, "KM/S,...", o.vsini, "Rotation velocities that each of them is broadened with",
+               .given = &o.vsini_given),
     {0}};
 
 static spx_status network(spx_template_config *cfg, spx_err *e)
@@ -125,6 +126,8 @@ static spx_status configure(const spx_stage *s, spx_template_request *request, d
                             spx_err *e)
 {
     spx_status st = SPX_OK;
+    if (!o.ccf && (o.every > 0 || o.vsini_given))
+        st = spx_fail(e, SPX_EUSAGE, "--no-ccf leaves out the set that --ccf-every and --ccf-vsini are for");
     for (size_t i = 0; i < o.setup.n && st == SPX_OK; i++)
         st = spx_template_parse_setup(o.setup.value[i], &request[i], e);
     if (st == SPX_OK)
