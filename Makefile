@@ -220,7 +220,7 @@ CHECK_ENV = MAKE='$(MAKE)' BUILD='$(BUILD)' UNIT='$(filter unit/%,$(CTESTS))' KE
             FUZZ='$(FUZZ)' PLUGIN='$(PLUGIN)'
 
 .PHONY: check check-run asan ubsan lint lint-shell lint-format lint-c lint-man
-## check: build, run every test and the lint; the last line counts (SUITES="unit kernels clang sanitize bats cuda lint")
+## check: build, run every test and the lint; the last line counts (SUITES="unit kernels clang debug sanitize bats cuda lint")
 check:
 	+@$(CHECK_ENV) tests/check.sh $(SUITES)
 

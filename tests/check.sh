@@ -6,6 +6,7 @@
 # Suites: unit, kernels   C tests
 #         bats            the programs
 #         clang           everything compiles without a warning with clang too
+#         debug           the library compiles without a warning with DEBUG=1 too: gcc warns of other things then
 #         sanitize        C tests and fuzz corpora under AddressSanitizer and UndefinedBehaviorSanitizer
 #         cuda            the CUDA backend compiles (where nvcc is and there is one)
 #         lint            scripts, formatting, static analysis, manual pages
@@ -14,7 +15,7 @@ cd "$(dirname "$0")/.." || exit
 
 if [ $# -eq 0 ]; then
     # sanitize before bats: its build is what tests/faults.bats uses.
-    set -- unit kernels clang sanitize bats cuda lint
+    set -- unit kernels clang debug sanitize bats cuda lint
 fi
 jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 export SPX_SHARED=${SPX_SHARED:-../shared}
@@ -154,6 +155,14 @@ suite_clang() {
         report clang 1 0 0
     else
         report clang 0 1 0
+    fi
+}
+
+suite_debug() {
+    if step debug build build BUILD="$BUILD/debug" DEBUG=1 NVCC= lib; then
+        report debug 1 0 0
+    else
+        report debug 0 1 0
     fi
 }
 
