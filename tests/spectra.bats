@@ -211,6 +211,12 @@ axis() {
     fails_with 2 '*both hold an image or spectra*' fits2h5 -o x.h5 0.fits image.fits
 }
 
+@test "rows of one file that nobody names are stars of their own" {
+    layout rows spectrum 700 --vacuum
+    [ "$(h5table --csv -t /fibermap -c FIBER rows.h5 | tail -n +2 | tr '\n' ' ')" = "0 1 2 " ]
+    [ "$(h5table --csv -t /fibermap -c TARGETID rows.h5 | tail -n +2 | sort -u | wc -l)" -eq 3 ]
+}
+
 @test "what is no spectrum is kept, and why is said; choices need something to choose from" {
     spec_make muse star.fits
     LC_ALL=C sed 's/CRVAL1/CRVALX/' star.fits >dark.fits

@@ -746,6 +746,7 @@ typedef struct {
     int32_t fiber;
     double ra, dec, when; /* NAN: not known */
     size_t rows;          /* of the file */
+    int by_file;          /* nothing but its name tells what it is of */
 } identity;
 
 static int first_double(const spx_fits *f, const char *const *key, double *out)
@@ -846,6 +847,7 @@ static void identify(const spx_spectrum_file *file, identity *id)
             if (spx_cards_int(h, *k, &number) && number > 0)
                 id->target = number;
     }
+    id->by_file = id->target == 0 && !id->object[0];
     if (id->target == 0)
         id->target = hash(id->object[0] ? id->object : id->file);
 }
@@ -1020,8 +1022,16 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
     }
     *row = spx_alloc(total, sizeof **row, e);
     for (size_t i = n; *row && i-- > 0;) /* the first file of a row names it */
-        for (size_t r = 0; r < id[i].rows; r++)
-            (*row)[first[i] + r] = id[i];
+        for (size_t r = 0; r < id[i].rows; r++) {
+            identity *to = &(*row)[first[i] + r];
+            *to = id[i];
+            if (id[i].rows > 1 && id[i].by_file) { /* of stars that nobody names, not of one */
+                char name[FILE_NAME + 24];
+                snprintf(name, sizeof name, "%s %zu", id[i].file, r);
+                to->target = hash(name);
+                to->fiber = (int32_t)r;
+            }
+        }
     spx_free(id);
     return *row ? SPX_OK : SPX_EIO;
 }

@@ -23,6 +23,7 @@
  *     muse        HDUs DATA and STAT with a linear scale
  *     orders      CARMENES: HDUs SPEC, SIG, WAVE with a row an order
  *     espresso    the same with ESPRESSO's names and flags of bad pixels
+ *     rows        three spectra on the same wavelengths
  *     blank       six orders, of which three have no wavelengths
  *     echelle     N orders (30) in 5000-6600 Angstrom, as orders
  *     multispec   IRAF: orders with linear, logarithmic, Chebyshev, Legendre and spline scales, bands, air
@@ -608,6 +609,19 @@ static void orders(fitsfile *f, int *status)
     write_orders(f, name, "Angstrom", 0, status);
 }
 
+/* Three spectra of nobody knows whom, on the same wavelengths. */
+static void rows(fitsfile *f, int *status)
+{
+    static const char *const name[] = {"FLUX", "ERR", "WAVE"};
+    for (int c = 0; c < 3; c++) {
+        image(f, name[c], DOUBLE_IMG, c < 2 ? 2 : 1, 700, c < 2 ? 3 : 0, 0, status);
+        for (int k = 0; k < (c < 2 ? 3 : 1); k++) {
+            draw(700, 6400, 2e-5, 1, (unsigned)k);
+            row(f, k, c == 0 ? s.flux : c == 1 ? s.sigma : s.wave, status);
+        }
+    }
+}
+
 /* Six orders; the first two, in which nothing was traced, and the fifth have no wavelengths; nobody says the unit. */
 static void blank(fitsfile *f, int *status)
 {
@@ -749,7 +763,7 @@ static const struct {
              {"linear", linear},   {"metre", metre},         {"wave-log", wave_log}, {"iraf-log", iraf_log},
              {"log", ln_scale},    {"pixels", pixels},       {"lines", lines},       {"bands", bands},
              {"muse", muse},       {"orders", orders},       {"espresso", espresso}, {"multispec", multispec},
-             {"blank", blank},     {"echelle", echelle},     {"e2ds", e2ds}};
+             {"rows", rows},       {"blank", blank},         {"echelle", echelle},   {"e2ds", e2ds}};
 
 int main(int argc, char **argv)
 {
