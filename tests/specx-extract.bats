@@ -301,6 +301,20 @@ grid=6410,6470,0.8
     h5diff one-b.h5 s-002.h5 /frame
 }
 
+@test "inputs may be named pipes" {
+    three_images
+    specx-extract -w $grid -m -o x.h5 <(cat b-image.h5) <(cat psf.h5)
+    h5diff one-b.h5 x.h5 /frame
+    mkfifo first second
+    cat a.h5 >first &
+    cat c.h5 >second &
+    specx-extract -w $grid -m -o 'q-%s.h5' first b.h5 second
+    wait
+    h5diff one-a.h5 q-first.h5 /frame
+    h5diff one-b.h5 q-b.h5 /frame
+    h5diff one-c.h5 q-second.h5 /frame
+}
+
 @test "a queue: the PSF of each image" {
     three_images
     # another PSF: half as wide

@@ -29,6 +29,7 @@ typedef struct {
     int is_stdin, image, psf;
     spx_err err; /* it cannot be read */
     uint64_t dev, ino;
+    spx_input *pipe; /* a named one, which can be read once only: open since it was looked at */
     char *target;
 } entry;
 
@@ -199,8 +200,10 @@ static spx_status next_of_stdin(spx_exposures *q, int first, spx_err *e)
 
 static spx_status look_at(spx_exposures *q, entry *it, spx_err *e)
 {
-    spx_input file = {.file = H5I_INVALID_HID}, *in = &file;
-    spx_status st = it->is_stdin ? next_of_stdin(q, 1, e) : spx_input_open(&file, it->name, e);
+    spx_input *own = it->is_stdin ? NULL : new_input(e), *in = own;
+    if (!it->is_stdin && own == NULL)
+        return SPX_EIO;
+    spx_status st = it->is_stdin ? next_of_stdin(q, 1, e) : spx_input_open(own, it->name, e);
     if (it->is_stdin)
         in = q->pending;
     if (st == SPX_OK) {
@@ -211,7 +214,27 @@ static spx_status look_at(spx_exposures *q, entry *it, spx_err *e)
         if (st == SPX_OK && !it->image && !it->psf)
             st = holds_nothing(in->name, e);
     }
-    spx_input_close(&file);
+    if (st == SPX_OK && own != NULL && own->ino == 0)
+        it->pipe = own;
+    else
+        spx_stage_close_input(own);
+    return st;
+}
+
+/* Open an input that is not standard input. */
+static spx_status open_entry(entry *it, spx_input **in, spx_err *e)
+{
+    *in = it->pipe;
+    it->pipe = NULL;
+    if (*in != NULL)
+        return SPX_OK;
+    if ((*in = new_input(e)) == NULL)
+        return SPX_EIO;
+    const spx_status st = spx_input_open(*in, it->name, e);
+    if (st != SPX_OK) {
+        spx_stage_close_input(*in);
+        *in = NULL;
+    }
     return st;
 }
 
@@ -360,13 +383,9 @@ static spx_status find_psf(spx_exposures *q, size_t i, spx_err *e)
         in = q->pending; /* an image stands before it */
         q->pending = NULL;
     } else {
-        if ((in = new_input(e)) == NULL)
-            return SPX_EIO;
-        const spx_status st = spx_input_open(in, q->it[k].name, e);
-        if (st != SPX_OK) {
-            spx_stage_close_input(in);
+        const spx_status st = open_entry(&q->it[k], &in, e);
+        if (st != SPX_OK)
             return st;
-        }
     }
     return make_source(q, k, in, e);
 }
@@ -477,17 +496,15 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int later, in
         x->number = ++q->nimage; /* those that fail count, so that the others are called the same when it is mended */
     if (st != SPX_OK || *end)
         return st;
-    const entry *it = &q->it[q->at];
+    entry *it = &q->it[q->at];
     char number[32];
     (void)snprintf(number, sizeof number, "%03zu", x->number);
     x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
     st = x->target != NULL ? spx_stage_begin(q->s, x->target, &x->product, e) : SPX_EIO;
     if (st == SPX_OK) {
         spx_stage_step(q->s, "read");
-        if (!it->is_stdin && (in = new_input(e)) == NULL)
-            st = SPX_EIO;
-        else if (!it->is_stdin)
-            st = spx_input_open(in, it->name, e);
+        if (!it->is_stdin)
+            st = open_entry(it, &in, e);
     }
     if (st == SPX_OK && !psf)
         st = find_psf(q, q->at, e);
@@ -729,8 +746,10 @@ void spx_exposures_close(spx_exposures *q)
         return;
     release(q->psf);
     spx_stage_close_input(q->pending);
-    for (size_t i = 0; i < q->n && q->it != NULL; i++)
+    for (size_t i = 0; i < q->n && q->it != NULL; i++) {
+        spx_stage_close_input(q->it[i].pipe);
         spx_free(q->it[i].target);
+    }
     spx_free(q->it);
     spx_free(q);
 }
