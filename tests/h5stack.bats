@@ -157,7 +157,7 @@ values() {
 @test "grids that make no sense" {
     local a=$BATS_FILE_TMPDIR/array.h5
     fails_with 2 '*--slowness*' h5stack -s 1:0:0.1 "$a" -o out.h5
-    fails_with 2 '*--slowness*' h5stack -s 0:1:0 "$a" -o out.h5
+    fails_with 2 '*--slowness*STEP above 0*' h5stack -s 0:1:0 "$a" -o out.h5
     fails_with 2 '*--slowness-north*' h5stack -s 0 --slowness-north 1:2 "$a" -o out.h5
     fails_with 2 '*give one*' h5stack -s 0 --velocity 3 "$a" -o out.h5
     fails_with 2 '*positive*' h5stack --velocity 0:3:1 "$a" -o out.h5

@@ -143,7 +143,9 @@ spx_status spx_stack_axis_parse(const char *text, const char *what, spx_stack_ax
     if (n == 1)
         return SPX_OK;
     if (n != 3 || !(v[2] > 0) || v[1] < v[0])
-        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is neither a number nor MIN:MAX:STEP", what, text);
+        return spx_fail(e, SPX_EUSAGE,
+                        "%s: '%s' is neither a number nor MIN:MAX:STEP, with MIN up to MAX and a STEP above 0", what,
+                        text);
     double steps = (v[1] - v[0]) / v[2];
     if (!(steps < 1e7))
         return spx_fail(e, SPX_EUSAGE, "%s: '%s' has more than 10 million values", what, text);
