@@ -1,6 +1,6 @@
 /* What a hook sees of a group of stars on the device: its residuals and models, row by row. */
-#ifndef SPX_RVFIT_LEND_CUH
-#define SPX_RVFIT_LEND_CUH
+#ifndef SPX_RVFIT_CUDA_LEND_CUH
+#define SPX_RVFIT_CUDA_LEND_CUH
 
 #include "rvfit/rvfit_cuda.cuh"
 
