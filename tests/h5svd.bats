@@ -128,7 +128,7 @@ close() {
     cp "$b" bad.h5
     h5edit bad.h5 set /burgers/snapshot 65 nan set /burgers/time 3 -1
     fails_with 3 '*/burgers/snapshot: row 1, column 1*' h5svd bad.h5 -o out.h5
-    fails_with 3 '*weight 3 of the rows is -1*' h5svd -w bad.h5:/burgers/time "$b" -o out.h5
+    fails_with 3 '*bad.h5:/burgers/time: weight 3 of the rows is -1*' h5svd -w bad.h5:/burgers/time "$b" -o out.h5
     h5edit bad.h5 fill /burgers/snapshot 1.5e308
     fails_with 3 '*/burgers/snapshot: *beyond the range*' h5svd bad.h5 -o out.h5
     fails_with 3 '*/burgers/snapshot: *beyond the range*' h5svd -m randomised -k 2 bad.h5 -o out.h5

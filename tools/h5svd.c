@@ -134,7 +134,10 @@ static spx_status read_weights(spx_stage *s, const char *name, const char *what,
                         what);
     if ((*out = spx_alloc(n, sizeof **out, e)) == NULL)
         return SPX_EIO;
-    return spx_dataset_read(&d, start, d.dims, *out, e);
+    st = spx_dataset_read(&d, start, d.dims, *out, e);
+    if (st == SPX_OK && (st = spx_svd_check_weights(*out, n, what, e)) != SPX_OK)
+        st = spx_err_context(e, "%s", d.name);
+    return st;
 }
 
 /* What a run works with. */

@@ -29,6 +29,9 @@ typedef struct {
  * finds no solution. */
 spx_status spx_svd_cpu(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, spx_err *e);
 
+/* Weights of `what`, rows or columns: SPX_EINPUT when one is negative or not finite, or all are 0; NULL passes. */
+spx_status spx_svd_check_weights(const double *weight, size_t n, const char *what, spx_err *e);
+
 /* a[n] -= b[n]. */
 void spx_svd_subtract(double *a, const double *b, size_t n);
 

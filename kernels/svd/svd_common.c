@@ -10,7 +10,7 @@
 /* Largest root of the sum of squares of a matrix: random samples of it are some 1e5 times as large at most. */
 #define LARGEST_NORM 1e302
 
-static spx_status check_weights(const double *weight, size_t n, const char *what, spx_err *e)
+spx_status spx_svd_check_weights(const double *weight, size_t n, const char *what, spx_err *e)
 {
     int some = 0;
     for (size_t i = 0; weight != NULL && i < n; i++) {
@@ -79,9 +79,9 @@ spx_status spx_svd_begin(double *a, size_t nrow, size_t ncol, const spx_svd_opti
     out->nrow = nrow;
     out->ncol = ncol;
     out->nmode = o->rank > 0 && o->rank < least ? o->rank : least;
-    spx_status st = check_weights(o->row_weight, nrow, "rows", e);
+    spx_status st = spx_svd_check_weights(o->row_weight, nrow, "rows", e);
     if (st == SPX_OK)
-        st = check_weights(o->column_weight, ncol, "columns", e);
+        st = spx_svd_check_weights(o->column_weight, ncol, "columns", e);
     if (st == SPX_OK)
         st = copy(o->row_weight, nrow, &out->row_weight, e);
     if (st == SPX_OK)
