@@ -267,10 +267,10 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
                             spx_trace_rooms *r, size_t f0, size_t f1, spx_frame *out, spx_trace_tally *t, double *since,
                             spx_err *e)
 {
-    unsigned char *todo = spx_alloc(b->nf, 1, e);
-    spx_status st = todo ? SPX_OK : SPX_EIO;
-    if (todo)
-        memset(todo + f0, 1, f1 - f0);
+    unsigned char *pending = spx_alloc(b->nf, 1, e);
+    spx_status st = pending ? SPX_OK : SPX_EIO;
+    if (pending)
+        memset(pending + f0, 1, f1 - f0);
     for (int again = 1; st == SPX_OK && again;) {
         spx_trace_diagonals a = {.near = spx_trace_room(r, SPX_ROOM_A, p->nbin, (b->band + 1) * b->nl, e)};
         if (!a.near) {
@@ -281,12 +281,12 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
         st = kernels->marginal(p, b, r, &a, e);
         t->seconds[SPX_EXTRACT_MARGINAL] += lap(since);
         if (st == SPX_OK)
-            st = kernels->root(p, b, r, &a, f0, f1, todo, out, &t->regularised, e);
+            st = kernels->root(p, b, r, &a, f0, f1, pending, out, &t->regularised, e);
         t->seconds[SPX_EXTRACT_ROOT] += lap(since);
-        again = memchr(todo, 1, b->nf) != NULL;
+        again = memchr(pending, 1, b->nf) != NULL;
         b->band = 2 * b->band < SPX_TRACE_MOST_BAND ? 2 * b->band : SPX_TRACE_MOST_BAND;
     }
-    spx_free(todo);
+    spx_free(pending);
     return st;
 }
 

@@ -178,9 +178,10 @@ typedef struct {
     spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r,
                            spx_trace_diagonals *a, spx_err *e);
     /* Square root: flux, ivar and resolution of fibres f0 .. f1 - 1 of the bundle; lost[] of a fibre gets 1 where even
-     * regularisation gives none. todo[nf]: 1 for fibres to do; it stays 1 for those whose A_s is wider than b->band. */
+     * regularisation gives none. pending[nf]: 1 for fibres to do; it stays 1 for those whose A_s is wider than b->band.
+     */
     spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
-                       size_t f0, size_t f1, unsigned char *todo, spx_frame *out, size_t *regularised, spx_err *e);
+                       size_t f0, size_t f1, unsigned char *pending, spx_frame *out, size_t *regularised, spx_err *e);
     /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
     spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e);

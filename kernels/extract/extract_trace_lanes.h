@@ -1534,7 +1534,7 @@ static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, c
 }
 
 static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
-                       size_t f0, size_t f1, unsigned char *todo, spx_frame *out, size_t *regularised, spx_err *e)
+                       size_t f0, size_t f1, unsigned char *pending, spx_frame *out, size_t *regularised, spx_err *e)
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
     const size_t need = (rows + n) * (most + 1) + 3 * rows + 3 * n + n * (h + 1) + (most + 1) * most;
@@ -1544,7 +1544,7 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
     unsigned char *weak = (unsigned char *)(memory + need * SPX_VL);
     for (size_t v = f0 / SPX_VL * SPX_VL; v < f1; v += SPX_VL) {
         const size_t g0 = v > f0 ? v : f0, g1 = v + SPX_VL < f1 ? v + SPX_VL : f1;
-        if (!memchr(todo + g0, 1, g1 - g0))
+        if (!memchr(pending + g0, 1, g1 - g0))
             continue;
         ivec want = EVERY_INT(0), fit = EVERY_INT(0); /* fibres whose output is wanted; all that have a solution */
         vec extra = every(0.0);
@@ -1571,7 +1571,7 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_r
             }
             extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
         }
-        memset(todo + g0, end == NARROW, g1 - g0);
+        memset(pending + g0, end == NARROW, g1 - g0);
     }
     return SPX_OK;
 }
