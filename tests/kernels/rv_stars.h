@@ -217,6 +217,17 @@ static void init(spx_rvfit_options *o)
     o->interpolator = interpolator;
 }
 
+/* The fit has to end with status `want`, say why, and give nothing. */
+static inline void refused(const char *what, spx_status want, const spx_rvfit_input *in, const spx_rvfit_options *o)
+{
+    spx_err e = {0};
+    spx_rvfit r;
+    spx_status st = backend.rvfit(&backend, in, o, NULL, &r, &e);
+    CHECK(st == want && e.msg[0] != '\0' && !r.star, "%s: status %d, %s", what, (int)st, e.msg);
+    if (st == SPX_OK)
+        spx_rvfit_free(&r);
+}
+
 /* Main function of a test: `body` with templates and the backend. */
 static int rv_test(void (*body)(spx_templates *))
 {

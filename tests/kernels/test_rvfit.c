@@ -759,16 +759,6 @@ static void bad_spectra(const spx_templates *t)
 
 /* ---- refusals ---- */
 
-static void refused(const char *what, spx_status want, const spx_rvfit_input *in, const spx_rvfit_options *o)
-{
-    spx_err e = {0};
-    spx_rvfit r;
-    spx_status st = backend.rvfit(&backend, in, o, NULL, &r, &e);
-    CHECK(st == want && e.msg[0] != '\0' && !r.star, "%s: status %d, %s", what, (int)st, e.msg);
-    if (st == SPX_OK)
-        spx_rvfit_free(&r);
-}
-
 static void refusals(const spx_templates *t)
 {
     spx_spectra s;

@@ -72,16 +72,6 @@ static void batches(const spx_spectra *s, const spx_templates *t, const spx_rvfi
     spx_rvfit_free(&all);
 }
 
-static void refused(const char *what, spx_status want, const spx_rvfit_input *in, const spx_rvfit_options *o)
-{
-    spx_err e = {0};
-    spx_rvfit r;
-    spx_status st = backend.rvfit(&backend, in, o, NULL, &r, &e);
-    CHECK(st == want && e.msg[0] != '\0' && !r.star, "%s: status %d, %s", what, (int)st, e.msg);
-    if (st == SPX_OK)
-        spx_rvfit_free(&r);
-}
-
 static void refusals(spx_spectra *s, const spx_templates *t, const spx_rvfit_options *o)
 {
     spx_rvfit_plan *plan = NULL;
