@@ -1,8 +1,8 @@
-/* check_extract [small|queue|time [b|r|z]]: whole-trace extraction on a CUDA device against the CPU, on simulated
- * frames: within 1e-6 sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits
- * when repeated, with so little memory that it works in pieces, and on all devices. Then seconds. `small`: without the
- * large frames, for compute-sanitizer; `queue`: only frames one after another, on all devices. Built by make
- * cuda-tests. */
+/* check_extract [small|queue|time [b|r|z]|equal [b|r|z]]: whole-trace extraction on a CUDA device against the CPU, on
+ * simulated frames: within 1e-6 sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the
+ * same bits when repeated, with so little memory that it works in pieces, and on all devices. Then seconds. `small`:
+ * without the large frames, for compute-sanitizer; `queue`: only frames one after another, on all devices; `time`,
+ * `equal`: only one large frame, its seconds and its equality. Built by make cuda-tests. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -182,11 +182,18 @@ static void refuse(const scene *s, spx_extract_cuda *dev, const char *what)
     }
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
 {
+    enum { RUNS = 15 };
     spx_extract_cuda_times best = {.seconds = 1e30};
-    double whole = 1e30;
-    for (int run = 0; run < 6; run++) {
+    double whole = 1e30, seconds[RUNS];
+    for (int run = 0; run < RUNS; run++) {
         spx_frame g = {0};
         spx_extract_counts counts;
         spx_extract_cuda_times times;
@@ -195,13 +202,15 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
         must(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &counts, &times, &e) == SPX_OK, &e);
         double t = omp_get_wtime() - begin;
         whole = t < whole ? t : whole;
+        seconds[run] = times.seconds;
         best = times.seconds < best.seconds ? times : best;
         free_frame(&g);
     }
     printf("%-28s equations %.4f, solution %.4f, marginal %.4f, square root %.4f, fit %.4f s, added up\n", what,
            best.step[0], best.step[1], best.step[2], best.step[3], best.step[4]);
-    printf("%-28s whole call %.4f s, on the device, with transfers %.4f s; %zu bundles on the CPU\n", what, whole,
-           best.seconds, best.nbundle_host);
+    qsort(seconds, RUNS, sizeof *seconds, by_size);
+    printf("%-28s whole call %.4f s, on the device, with transfers %.4f s, median %.4f; %zu bundles on the CPU\n", what,
+           whole, best.seconds, seconds[RUNS / 2], best.nbundle_host);
 }
 
 /* Frames one after another: each thread takes the next one and a device for it. In memory that is kept from frame to
@@ -313,14 +322,20 @@ int main(int argc, char **argv)
     must(spx_extract_cuda_open(&dev, 0, &error) == SPX_OK, &error);
     const char arms[] = "rbz";
     const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
-    if (argc > 1 && strcmp(argv[1], "time") == 0) { /* for profilers */
+    const int timed = argc > 1 && strcmp(argv[1], "time") == 0, equal = argc > 1 && strcmp(argv[1], "equal") == 0;
+    if (timed || equal) { /* for profilers */
         const char *arm = argc > 2 ? strchr(arms, argv[2][0]) : arms;
         const int i = arm ? (int)(arm - arms) : 0;
+        char name[] = "500 fibres, x";
+        name[12] = arms[i];
         s = make_scene(arms[i], 500, from[i], to[i], MASKS);
-        time_it(&s, &dev, "500 fibres");
+        if (timed)
+            time_it(&s, &dev, name);
+        else
+            compare(&s, &dev, name);
         free_scene(&s);
         spx_extract_cuda_free(&dev);
-        return 0;
+        return failures != 0;
     }
     const int count = spx_extract_cuda_count(), ndev = count < MOST_DEVICES ? count : MOST_DEVICES;
     if (argc > 1 && strcmp(argv[1], "queue") == 0) {
