@@ -71,6 +71,50 @@ column() {
     [ "$(column VRAD rv.h5)" = "$(column VRAD mapped.h5)" ]
 }
 
+@test "rvs-fit: chosen wavelengths, as if the files had no others" {
+    data spectra.h5 library.h5 templates.h5 frame-r0.h5
+    local w
+    # numbers DATASET WHICH...: one a line
+    numbers() {
+        h5dump -y -A 0 -w 1 -m %.9g -d "$1" "${@:2}" spectra.h5 | grep -E '^ +[0-9.e+-]+,?$' | tr -d ' ,'
+    }
+    paste <(numbers /spectra/r/wavelength) <(numbers /spectra/r/flux -s 0,0 -c 1,251) \
+        <(numbers /spectra/r/ivar -s 0,0 -c 1,251) | awk '{ print $1, $2, 1 / sqrt($3) }' >whole.txt
+    awk '$1 >= 6450 && $1 <= 6550' whole.txt >short.txt
+    [ "$(wc -l <short.txt)" -eq 125 ]
+    for w in whole short; do fits2h5 -q --vacuum -o $w.h5 $w.txt; done
+    rvs-fit -q -t templates.h5 --map spectrum=r -o short-rv.h5 short.h5
+    rvs-fit -q -t templates.h5 --map spectrum=r --wavelength 6450,6550 -o whole-rv.h5 whole.h5
+    h5check whole-rv.h5
+    for w in model wavelength; do h5diff short-rv.h5 whole-rv.h5 /rvfit/spectrum/$w; done
+    cmp <(h5table --csv short-rv.h5 | cut -d, -f2-) <(h5table --csv whole-rv.h5 | cut -d, -f2-)
+    h5dump -g /provenance whole-rv.h5 | grep 'option: wavelength=6450,6550'
+
+    # a library that is shorter than the arm
+    rvs-template -q -s r:6450:6550:0.25:FWHM=1.1774 -o narrow.h5 library.h5
+    fails_with 3 '*--wavelength*' rvs-fit -t narrow.h5 --resolution-matrix -o x.h5 frame-r0.h5
+    rvs-fit -q -t narrow.h5 -w 6450,6550 --resolution-matrix -o matrix.h5 frame-r0.h5
+    h5dump -H -d /rvfit/r/wavelength matrix.h5 | grep 'SIMPLE { ( 125 )'
+    rvs-template -q -s r:6400:6600:0.25:FWHM=1.1774 -o wide.h5 library.h5
+    rvs-fit -q -t wide.h5 --resolution-matrix -o all.h5 frame-r0.h5
+    paste <(column VRAD,VRAD_ERR matrix.h5 | tr , ' ') <(column VRAD all.h5) |
+        awk '($1 - $3)^2 > (3 * $2)^2 || $1 == $3 { exit 1 }'
+
+    # one arm; arms that have nothing of it
+    rvs-fit -q -t templates.h5 -w b:5050,5150 -w 5000,7000 -o arms.h5 spectra.h5
+    h5dump -H -d /rvfit/b/wavelength arms.h5 | grep 'SIMPLE { ( 125 )'
+    h5dump -H -d /rvfit/r/wavelength arms.h5 | grep 'SIMPLE { ( 251 )'
+    run ! h5ls arms.h5/rvfit/z
+    fails_with 2 "*no arm 'x'*" rvs-fit -t templates.h5 -w x:1,2 -o x.h5 spectra.h5
+    fails_with 2 "*'b' is not fitted*" rvs-fit -t templates.h5 --arms r -w b:5050,5150 -o x.h5 spectra.h5
+    fails_with 2 "*nothing of 1-2*" rvs-fit -t templates.h5 -w r:1,2 -o x.h5 spectra.h5
+    fails_with 2 "*nothing to fit*" rvs-fit -t templates.h5 -w 1,2 -o x.h5 spectra.h5
+    fails_with 2 "*two numbers*" rvs-fit -t templates.h5 -w 5000 -o x.h5 spectra.h5
+    fails_with 2 "*smaller*" rvs-fit -t templates.h5 -w 5100,5000 -o x.h5 spectra.h5
+    fails_with 2 "*another range*" rvs-fit -t templates.h5 -w 5100,5200 -w 5000,5100 -o x.h5 spectra.h5
+    fails_with 3 "*too few*" rvs-fit -t templates.h5 -w 6450,6455 -o x.h5 spectra.h5
+}
+
 @test "rvs-fit: selection of spectra" {
     data spectra.h5 templates.h5
     rvs-fit -t templates.h5 -o all.h5 spectra.h5

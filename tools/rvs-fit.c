@@ -9,7 +9,7 @@
 
 static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_targetid_file,
     *opt_objtypes, *opt_zbest, *opt_start, *opt_continuum = "rbf", *opt_interpolator = "auto", *opt_joint = "no";
-static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid;
+static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid, opt_wavelength;
 static size_t opt_max_device_mem;
 static long opt_npoly = 10, opt_reject, opt_minexpid, opt_maxexpid;
 static double opt_lsf_sigma = 0.5, opt_reject_sigma = 5, opt_minsn;
@@ -23,6 +23,8 @@ static const spx_opt options[] = {
                "name, or a single arm with a single setup; may be given several times"),
     SPX_HEADING("Stars"),
     SPX_OPTION(STRING, "arms", 0, "ARM,...", opt_arms, "Fit these arms only"),
+    SPX_OPTION(LIST, "wavelength", 'w', "[ARM:]MIN,MAX", opt_wavelength,
+               "Fit these wavelengths only, Angstrom, of all arms or of this one; may be given several times"),
     SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", opt_rows,
                "Fit these spectra only, counted from 0, LAST not included"),
     SPX_OPTION(LIST, "targetid", 0, "ID", opt_targetid, "Fit this target only; may be given several times"),
@@ -135,6 +137,40 @@ static spx_status choose_setups(fit_run *r, spx_err *e)
         if (r->nq == 0 && r->setup[a] != NULL)
             r->nq = 2 + r->setup[a]->npar;
     }
+    return st;
+}
+
+/* Of the arms what --wavelength says; those that have nothing of what it says of all are left out. */
+static spx_status choose_wavelengths(fit_run *r, spx_err *e)
+{
+    const spx_spectra *s = &r->spectra.all;
+    const char *name[SPX_MAX_ARM];
+    double range[SPX_MAX_ARM][2];
+    spx_range_of chosen[SPX_MAX_ARM];
+    size_t left_out = 0, fitted = 0;
+    for (size_t a = 0; a < s->narm; a++)
+        name[a] = r->spectra.base[a];
+    spx_status st = spx_rvfit_choose_ranges(opt_wavelength.n, opt_wavelength.value, s->narm, name, range, chosen, e);
+    for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
+        const spx_arm *arm = &s->arm[a];
+        const double first = arm->wavelength[0], last = arm->wavelength[arm->nwave - 1];
+        const int fit = r->setup[a] != NULL;
+        if (!fit && chosen[a] == SPX_RANGE_OF_ARM)
+            return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' is not fitted", arm->name);
+        if (fit && chosen[a] != SPX_RANGE_NONE &&
+            spx_spectra_parts_cut(&r->spectra, a, range[a][0], range[a][1]) == 0) {
+            if (chosen[a] == SPX_RANGE_OF_ARM)
+                return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' has %.1f-%.1f Angstrom, nothing of %g-%g",
+                                arm->name, first, last, range[a][0], range[a][1]);
+            spx_note("arm '%s' is left out: it has %.1f-%.1f Angstrom, nothing of %g-%g", arm->name, first, last,
+                     range[a][0], range[a][1]);
+            r->setup[a] = NULL;
+            left_out++;
+        }
+        fitted += r->setup[a] != NULL;
+    }
+    if (st == SPX_OK && left_out > 0 && fitted == 0)
+        return spx_fail(e, SPX_EUSAGE, "--wavelength leaves nothing to fit");
     return st;
 }
 
@@ -301,6 +337,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = spx_templates_read(in->file, opt_interpolator[0] == 'g', &r->templates, e);
     if (st == SPX_OK)
         st = choose_setups(r, e);
+    if (st == SPX_OK)
+        st = choose_wavelengths(r, e);
     if (st == SPX_OK)
         st = configure(r, e);
     if (st == SPX_OK)

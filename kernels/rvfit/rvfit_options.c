@@ -154,3 +154,38 @@ spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const ch
     }
     return SPX_OK;
 }
+
+spx_status spx_rvfit_choose_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
+                                   double (*range)[2], spx_range_of *chosen, spx_err *e)
+{
+    for (size_t a = 0; a < narm; a++)
+        chosen[a] = SPX_RANGE_NONE;
+    for (size_t i = 0; i < n; i++) {
+        const char *colon = strrchr(text[i], ':'), *pair = colon != NULL ? colon + 1 : text[i];
+        const spx_range_of which = colon != NULL ? SPX_RANGE_OF_ARM : SPX_RANGE_OF_ALL;
+        const size_t len = colon != NULL ? (size_t)(colon - text[i]) : 0;
+        double lo, hi;
+        size_t found = 0;
+        spx_status st = spx_rvfit_parse_pair(pair, "--wavelength", ',', &lo, &hi, e);
+        if (st != SPX_OK)
+            return st;
+        if (!(lo < hi))
+            return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the first wavelength has to be the smaller one", text[i]);
+        for (size_t a = 0; a < narm; a++) {
+            if (which == SPX_RANGE_OF_ARM && (strlen(name[a]) != len || strncmp(name[a], text[i], len) != 0))
+                continue;
+            found++;
+            if (chosen[a] == which)
+                return spx_fail(e, SPX_EUSAGE, "--wavelength %s: there is another range for the same arm", text[i]);
+            if (chosen[a] > which)
+                continue;
+            range[a][0] = lo;
+            range[a][1] = hi;
+            chosen[a] = which;
+        }
+        if (found == 0)
+            return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the spectra have no arm '%.*s'", text[i], (int)len,
+                            text[i]);
+    }
+    return SPX_OK;
+}

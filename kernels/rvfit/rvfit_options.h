@@ -1,4 +1,5 @@
-/* Texts that users give to the velocity fit: held quantities, priors, ranges, and which arm is fitted with which setup.
+/* Texts that users give to the velocity fit: held quantities, priors, ranges, which arm is fitted with which setup, and
+ * which part of it.
  */
 #ifndef SPX_RVFIT_OPTIONS_H
 #define SPX_RVFIT_OPTIONS_H
@@ -20,5 +21,14 @@ spx_status spx_rvfit_parse_pair(const char *text, const char *what, char sep, do
 spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
                                    const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
                                    spx_err *e);
+
+/* What a range was given for. */
+typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_ARM } spx_range_of;
+
+/* range[narm]: which wavelengths of each arm name[k] are fitted, of text[n]: "MIN,MAX" for all arms, "ARM:MIN,MAX" for
+ * one, which goes before; none where chosen[k] is SPX_RANGE_NONE. SPX_EUSAGE: no such arm, no range, or two for the
+ * same. */
+spx_status spx_rvfit_choose_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
+                                   double (*range)[2], spx_range_of *chosen, spx_err *e);
 
 #endif

@@ -304,7 +304,8 @@ static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err
     if (!(first >= -grace) || !(last <= (double)(s->nwave - 1) + grace))
         return spx_fail(e, SPX_EINPUT,
                         "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
-                        "setup '%.63s' has %.1f-%.1f: build a wider setup with rvs-template, or narrow --vrange",
+                        "setup '%.63s' has %.1f-%.1f: build a wider setup with rvs-template, or narrow --vrange, "
+                        "or fit less of the arm with --wavelength",
                         d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax,
                         exp(s->lnwave0 + first * s->dlnwave), exp(s->lnwave0 + last * s->dlnwave), s->setup,
                         exp(s->lnwave0), exp(s->lnwave0 + (double)(s->nwave - 1) * s->dlnwave));

@@ -174,6 +174,7 @@ static spx_status find_arm(spx_spectra_parts *p, spx_arm *arm, size_t *out, spx_
     *out = all->narm++;
     memcpy(p->base[*out], base, sizeof base);
     all->arm[*out] = *arm;
+    p->whole[*out] = arm->nwave;
     memset(arm, 0, sizeof *arm);
     while (name_taken(all, *out, name))
         (void)snprintf(name, sizeof name, "%.12s%zu", base, ++same_name % 1000);
@@ -246,6 +247,22 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     return st;
 }
 
+size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double hi)
+{
+    spx_arm *a = &p->all.arm[arm];
+    size_t first = 0, end = a->nwave;
+    while (first < end && a->wavelength[first] < lo)
+        first++;
+    while (end > first && a->wavelength[end - 1] > hi)
+        end--;
+    if (end > first) {
+        memmove(a->wavelength, a->wavelength + first, (end - first) * sizeof *a->wavelength);
+        p->skip[arm] = first;
+        a->nwave = end - first;
+    }
+    return end - first;
+}
+
 /* ---- rows ---- */
 
 /* Row `from` of a file becomes row `to` of the block. */
@@ -261,16 +278,28 @@ static int by_row(const void *a, const void *b)
 
 enum { ROWS_AT_ONCE = 256 }; /* that are read aside and then put in their places */
 
-/* Rows of a dataset of rows of `count` values of `size` bytes into `out`. */
-static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t type, size_t count, size_t size,
-                            size_t n, const move *m, void *out, spx_err *e)
+/* A row of a dataset: `lines` times `whole` values of `size` bytes, of which nwave from `skip` on are wanted. */
+typedef struct {
+    size_t lines, whole, skip, nwave, size;
+} row_shape;
+
+/* What is wanted of a row. */
+static void take_row(const row_shape *s, const char *from, char *to)
+{
+    const size_t bytes = s->nwave * s->size;
+    for (size_t i = 0; i < s->lines; i++)
+        memcpy(to + i * bytes, from + (i * s->whole + s->skip) * s->size, bytes);
+}
+
+static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t type, const row_shape *s, size_t n,
+                            const move *m, void *out, spx_err *e)
 {
     char path[SPX_ARM_PATH + 16], *aside = NULL;
-    size_t bytes = count * size;
+    const size_t bytes = s->lines * s->nwave * s->size, count = s->lines * s->whole;
     spx_status st = SPX_OK;
     (void)snprintf(path, sizeof path, "%s/%s", arm, name);
     for (size_t i = 0, k; i < n && st == SPX_OK; i = k) {
-        int in_place = 1;
+        int in_place = s->nwave == s->whole;
         for (k = i + 1; k < n && m[k].from == m[k - 1].from + 1; k++) {
             int next = m[k].to == m[k - 1].to + 1;
             if ((in_place && !next && k - i > 16) || (!(in_place && next) && k - i == ROWS_AT_ONCE))
@@ -281,11 +310,11 @@ static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t
             st = spx_h5_read_rows(file, path, type, m[i].from, k - i, (char *)out + m[i].to * bytes, e);
             continue;
         }
-        if (aside == NULL && (aside = spx_alloc2(ROWS_AT_ONCE, count, size, e)) == NULL)
+        if (aside == NULL && (aside = spx_alloc2(ROWS_AT_ONCE, count, s->size, e)) == NULL)
             return SPX_EIO;
         st = spx_h5_read_rows(file, path, type, m[i].from, k - i, aside, e);
         for (size_t r = i; r < k && st == SPX_OK; r++)
-            memcpy((char *)out + m[r].to * bytes, aside + (r - i) * bytes, bytes);
+            take_row(s, aside + (r - i) * count * s->size, (char *)out + m[r].to * bytes);
     }
     spx_free(aside);
     return st;
@@ -300,14 +329,17 @@ static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *
         char mask[SPX_ARM_PATH + 8];
         spx_arm *a = &out->arm[part->arm[k]];
         (void)snprintf(mask, sizeof mask, "%s/mask", path);
-        st = read_rows(part->file, path, "flux", H5T_NATIVE_DOUBLE, a->nwave, sizeof *a->flux, n, m, a->flux, e);
+        row_shape shape = {1, p->whole[part->arm[k]], p->skip[part->arm[k]], a->nwave, sizeof(double)};
+        st = read_rows(part->file, path, "flux", H5T_NATIVE_DOUBLE, &shape, n, m, a->flux, e);
         if (st == SPX_OK)
-            st = read_rows(part->file, path, "ivar", H5T_NATIVE_DOUBLE, a->nwave, sizeof *a->ivar, n, m, a->ivar, e);
-        if (st == SPX_OK && p->has_mask[part->arm[k]] && spx_h5_exists(part->file, mask))
-            st = read_rows(part->file, path, "mask", H5T_NATIVE_UINT32, a->nwave, sizeof *a->mask, n, m, a->mask, e);
+            st = read_rows(part->file, path, "ivar", H5T_NATIVE_DOUBLE, &shape, n, m, a->ivar, e);
+        shape.lines = a->ndiag;
         if (st == SPX_OK && a->resolution != NULL)
-            st = read_rows(part->file, path, "resolution", H5T_NATIVE_DOUBLE, a->ndiag * a->nwave,
-                           sizeof *a->resolution, n, m, a->resolution, e);
+            st = read_rows(part->file, path, "resolution", H5T_NATIVE_DOUBLE, &shape, n, m, a->resolution, e);
+        shape.lines = 1;
+        shape.size = sizeof *a->mask;
+        if (st == SPX_OK && p->has_mask[part->arm[k]] && spx_h5_exists(part->file, mask))
+            st = read_rows(part->file, path, "mask", H5T_NATIVE_UINT32, &shape, n, m, a->mask, e);
     }
     return st;
 }

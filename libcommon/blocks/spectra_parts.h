@@ -24,6 +24,7 @@ typedef struct {
      */
     char base[SPX_MAX_ARM][16];
     int has_mask[SPX_MAX_ARM], with_resolution;
+    size_t skip[SPX_MAX_ARM], whole[SPX_MAX_ARM]; /* pixels of the files before the first of `all`, and in all */
     size_t npart, room;
     spx_spectra_part *part;
     spx_text dropped; /* columns of fibermaps that not all files have alike, and `all` lacks: "A, B" */
@@ -34,6 +35,10 @@ typedef struct {
  * `exposures` are allowed; SPX_EINPUT where not, or where one file has a fibermap and another has none, or one of them
  * alone has a TARGETID. */
 spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e);
+
+/* Keep of an arm the pixels from wavelength `lo` to `hi` alone, as if its files had no others; returns how many there
+ * are, and leaves the arm as it is where that is none. To be called when all files have been added, once an arm. */
+size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double hi);
 
 /* Rows row[n] of all as a block of their own, without tables and header; an arm that a row's file lacks has ivar 0. */
 spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const size_t *row, spx_spectra *out,

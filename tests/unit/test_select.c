@@ -1,5 +1,5 @@
 /* Which spectra are fitted, and which of them are of one star: fibermaps, scores, pixels, redshift files, lists of
- * targets; rows of several files. */
+ * targets; rows of several files; parts of arms. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,6 +281,66 @@ static void redshifts(void)
     spx_table_free(s.fibermap);
 }
 
+/* Pixels FIRST ... FIRST+LEFT-1 of an arm alone: every value is that of the file, rows in any order and twice, a row
+ * that the file lacks without information. */
+static void cut(void)
+{
+    enum { FIRST = 3, LEFT = 9, NDIAG = 3 };
+    spx_output *out;
+    spx_spectra all = {.nspec = N, .narm = 1}, s;
+    spx_spectra_parts p;
+    spx_input in[2];
+    const size_t row[] = {4, 1, 2, 3, 1, 9};
+    spx_arm *m = &all.arm[0];
+    m->name[0] = 'b';
+    m->nwave = NWAVE;
+    m->ndiag = NDIAG;
+    m->wavelength = spx_alloc(NWAVE, sizeof *m->wavelength, &e);
+    m->flux = spx_alloc2(N, NWAVE, sizeof *m->flux, &e);
+    m->ivar = spx_alloc2(N, NWAVE, sizeof *m->ivar, &e);
+    m->mask = spx_alloc2(N, NWAVE, sizeof *m->mask, &e);
+    m->resolution = spx_alloc2(N, NDIAG * NWAVE, sizeof *m->resolution, &e);
+    CHECK(m->wavelength && m->flux && m->ivar && m->mask && m->resolution);
+    for (size_t i = 0; i < NWAVE; i++)
+        m->wavelength[i] = 4000 + (double)i;
+    for (size_t i = 0; i < N * NWAVE; i++) {
+        m->flux[i] = (double)i;
+        m->ivar[i] = 1000 + (double)i;
+        m->mask[i] = 2000 + (uint32_t)i;
+    }
+    for (size_t i = 0; i < N * NDIAG * NWAVE; i++)
+        m->resolution[i] = 3000 + (double)i;
+    CHECK(spx_output_open(&out, name[6], 1, &e) == SPX_OK);
+    CHECK(spx_spectra_write(spx_output_file(out), &all, 8, &e) == SPX_OK && spx_output_commit(out, &e) == SPX_OK);
+    write_spectra(name[7], "r", 4100, 3, NULL, NULL);
+
+    open_parts(&p, in, 2, (const int[]){6, 7}, 1);
+    p.all.nspec = 2 * N; /* as if the second file's rows were further ones */
+    p.part[1].first = N;
+    p.with_resolution = 1;
+    const size_t bytes = spx_spectra_parts_row_bytes(&p);
+    CHECK(spx_spectra_parts_cut(&p, 0, 4100, 4200) == 0 && p.all.arm[0].nwave == NWAVE);
+    CHECK(spx_spectra_parts_cut(&p, 0, 4000 + FIRST - 0.5, 4000 + FIRST + LEFT - 1) == LEFT);
+    CHECK(spx_spectra_parts_row_bytes(&p) < bytes);
+    CHECK(spx_spectra_parts_read(&p, 6, row, &s, &e) == SPX_OK);
+    m = &s.arm[0];
+    CHECK(m->nwave == LEFT && m->wavelength[0] == 4000 + FIRST && m->wavelength[LEFT - 1] == 4000 + FIRST + LEFT - 1);
+    for (size_t k = 0; k < 6; k++)
+        for (size_t i = 0; i < LEFT; i++) {
+            const size_t at = row[k] * NWAVE + FIRST + i;
+            CHECK(m->flux[k * LEFT + i] == (k < 5 ? (double)at : 0));
+            CHECK(m->ivar[k * LEFT + i] == (k < 5 ? 1000 + (double)at : 0));
+            CHECK(m->mask[k * LEFT + i] == (k < 5 ? 2000 + at : 0));
+            for (size_t d = 0; d < NDIAG && k < 5; d++)
+                CHECK(m->resolution[(k * NDIAG + d) * LEFT + i] ==
+                      3000 + (double)((row[k] * NDIAG + d) * NWAVE + FIRST + i));
+        }
+    CHECK(s.arm[1].nwave == NWAVE && s.arm[1].flux[5 * NWAVE] == 33);
+    spx_spectra_free(&s);
+    spx_spectra_free(&all);
+    close_parts(&p, in, 2);
+}
+
 int main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
@@ -292,6 +352,7 @@ int main(void)
     write_spectra(name[3], "r", 4100, 3, fibermap(200), NULL);
     selections();
     parts();
+    cut();
     texts();
     redshifts();
     for (int i = 0; i < 8; i++)
