@@ -18,14 +18,15 @@ __device__ void count_up(unsigned long long *to, unsigned n)
         atomicAdd(to, (unsigned long long)sum);
 }
 
-/* Weights in the place of ivar; mask may be NULL. */
-__global__ void weigh_kernel(size_t npix, const float *data, const unsigned *mask, float *ivar,
-                             unsigned long long *count)
+/* Weights in the place of ivar, of columns x0 .. x1 - 1; mask may be NULL. Thread (column, row), and the rows after. */
+__global__ void weigh_kernel(work k, const unsigned *mask, size_t x0, size_t x1, float *ivar, unsigned long long *count)
 {
+    const size_t x = x0 + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     unsigned bad = 0, masked = 0;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < npix; i += (size_t)gridDim.x * blockDim.x) {
+    for (size_t y = blockIdx.y; y < (size_t)k.ccd_ny && x < x1; y += gridDim.y) {
+        const size_t i = y * (size_t)k.ccd_nx + x;
         const float v = ivar[i];
-        const bool is_bad = !isfinite(data[i]) || !isfinite(v) || v < 0.0f;
+        const bool is_bad = !isfinite(k.data[i]) || !isfinite(v) || v < 0.0f;
         const bool is_masked = (mask && mask[i] != 0) || !(v > 0.0f);
         bad += is_bad;
         masked += is_masked && !is_bad;
@@ -56,13 +57,24 @@ __global__ void look_kernel(work k, int first, unsigned long long *count)
     count_up(&count[PIXELS_BLIND], blind);
 }
 
-/* On a stream, after the pixels; count: [PIXEL_COUNTS], zeroed. */
-spx_status weigh(const work &k, const unsigned *mask, int first, int nspec, unsigned long long *count,
+/* On a stream, after the pixels of columns x0 .. x1 - 1, each of which is weighed once; count: [PIXEL_COUNTS], zeroed.
+ */
+spx_status weigh(const work &k, const unsigned *mask, size_t x0, size_t x1, unsigned long long *count,
                  cudaStream_t stream, spx_err *e)
 {
-    const unsigned blocks_of_pixels = 2048, bins = 128;
-    weigh_kernel<<<blocks_of_pixels, 256, 0, stream>>>((size_t)k.ccd_nx * k.ccd_ny, k.data, mask, (float *)k.weight,
-                                                       count);
+    const unsigned columns = 256, rows = 512; /* a few pixels a thread: one strip fills the device */
+    if (x0 >= x1 || k.ccd_ny == 0)
+        return SPX_OK;
+    const dim3 grid(blocks(x1 - x0, columns), k.ccd_ny < rows ? (unsigned)k.ccd_ny : rows);
+    weigh_kernel<<<grid, columns, 0, stream>>>(k, mask, x0, x1, (float *)k.weight, count);
+    TRY(cudaGetLastError());
+    return SPX_OK;
+}
+
+/* After all pixels. */
+spx_status look(const work &k, int first, int nspec, unsigned long long *count, cudaStream_t stream, spx_err *e)
+{
+    const unsigned bins = 128;
     for (int at = 0; at < nspec; at += 65535)
         look_kernel<<<dim3(blocks(k.nwave, bins), nspec - at < 65535 ? nspec - at : 65535), bins, 0, stream>>>(
             k, first + at, count);

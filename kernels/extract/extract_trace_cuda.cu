@@ -7,8 +7,9 @@
  * idle. Transfers, 135 MB to the device and 140 MB back, are 5 at the bus's speed. So four pieces of a frame run on
  * streams of their own, and in each of them marginal information and bounds beside the solution, and the fit beside the
  * square root. The first two go ahead, and their results travel while the others compute; with priorities that fall
- * from piece to piece every chain waited for the work of the next: 2 ms more. Spots are made while the image travels,
- * and stay for the frames of a queue. New memory of the host comes page by page, which took longer than copying:
+ * from piece to piece every chain waited for the work of the next: 2 ms more. The image
+ * travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are made meanwhile, and stay for the
+ * frames of a queue. New memory of the host comes page by page, which took longer than copying:
  * threads fetch the pages meanwhile. In a queue of frames pages that were locked once stay so (base/mem.h) and
  * transfers go there directly, plan and constants stay, too, and two frames share the device: 0.021 s a frame on one
  * device, 0.011 on two; 0.035 and 0.031 when memory, plan and weights were new for each frame, as the pages of a
@@ -58,11 +59,17 @@ using layout_ref = std::shared_ptr<const layout>;
 /* Layouts that are kept: those of the cameras of a spectrograph, which may take turns. */
 enum { LAYOUTS = 3 };
 
+/* Columns x0 .. x1 - 1 of the image, and the strips that it is sent in: see cut_image(). */
+struct strip {
+    size_t x0, x1;
+};
+enum { STRIPS = SLOTS + 1, STRIP_UNIT = 32 };
+
 /* What one call needs, kept from call to call. */
 struct context {
     slot slots[SLOTS];
     cudaStream_t upload;
-    cudaEvent_t image_there;
+    cudaEvent_t strip_there[STRIPS];
     unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
     char *room;
     size_t size;
@@ -180,12 +187,23 @@ void copy_on_host(char *to, const char *from, size_t n, int nthreads)
     }
 }
 
-/* ivar, and the mask in it: what is weighed afterwards is weighed, and counted, as with the mask beside it. */
-void fold_on_host(float *to, const float *ivar, const uint32_t *mask, size_t n, int nthreads)
+/* Rows of `width` values, `pitch` from row to row, into rows without a gap. With mask: `from` is ivar, and its mask
+ * goes with it: what is weighed afterwards is weighed, and counted, as with the mask beside it. */
+void gather_on_host(float *to, const float *from, const uint32_t *mask, size_t width, size_t pitch, size_t nrow,
+                    int nthreads)
 {
 #pragma omp parallel for num_threads(nthreads) schedule(static)
-    for (size_t i = 0; i < n; i++)
-        to[i] = mask[i] != 0 && ivar[i] >= 0.0f && ivar[i] <= FLT_MAX ? 0.0f : ivar[i];
+    for (size_t row = 0; row < nrow; row++) {
+        const float *v = from + row * pitch;
+        float *here = to + row * width;
+        if (!mask) {
+            memcpy(here, v, width * sizeof *v);
+            continue;
+        }
+        const uint32_t *bits = mask + row * pitch;
+        for (size_t i = 0; i < width; i++)
+            here[i] = bits[i] != 0 && v[i] >= 0.0f && v[i] <= FLT_MAX ? 0.0f : v[i];
+    }
 }
 
 spx_status need_staging(slot *s, spx_err *e)
@@ -195,29 +213,36 @@ spx_status need_staging(slot *s, spx_err *e)
     return SPX_OK;
 }
 
-/* From the beginning of a block of the host; else through the staging memory of all slots, before any of them needs it.
- * With mask: `from` is ivar, and its mask goes with it. */
-spx_status push(context *c, const void *to, const void *from, const uint32_t *mask, size_t n, int *turn, int nthreads,
-                spx_err *e)
+/* A strip of an image of k.ccd_nx x k.ccd_ny values of 4 bytes; `from` is where the image begins, a block of the host.
+ * Where that is not locked, through the staging memory of all slots, before any of them needs it. With mask: `from` is
+ * ivar, and its mask goes with it. */
+spx_status push(context *c, const work &k, const void *to, const void *from, const uint32_t *mask, const strip &part,
+                int *turn, int nthreads, spx_err *e)
 {
-    if (!mask && spx_mem_locked(from)) {
-        TRY(cudaMemcpyAsync((void *)to, from, n, cudaMemcpyHostToDevice, c->upload));
-        return SPX_OK;
-    }
-    for (size_t at = 0; at < n; at += CHUNK_BYTES, *turn = (*turn + 1) % (SLOTS * CHUNKS)) {
-        const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
-        slot *s = &c->slots[*turn % SLOTS];
-        PASS(need_staging(s, e));
-        char *chunk = s->staging + (size_t)(*turn / SLOTS) * CHUNK_BYTES;
-        cudaEvent_t empty = s->chunk[*turn / SLOTS];
-        TRY(cudaEventSynchronize(empty));
-        if (mask)
-            fold_on_host((float *)chunk, (const float *)from + at / sizeof(float), mask + at / sizeof *mask,
-                         part / sizeof(float), nthreads);
-        else
-            copy_on_host(chunk, (const char *)from + at, part, nthreads);
-        TRY(cudaMemcpyAsync((char *)to + at, chunk, part, cudaMemcpyHostToDevice, c->upload));
-        TRY(cudaEventRecord(empty, c->upload));
+    const size_t nx = (size_t)k.ccd_nx, ny = (size_t)k.ccd_ny, each = sizeof(float), pitch = nx * each;
+    const bool direct = !mask && spx_mem_locked(from);
+    const size_t most = direct ? nx : CHUNK_BYTES / each;
+    for (size_t x = part.x0; x < part.x1; x += most) {
+        const size_t width = std::min(part.x1 - x, most), high = direct ? ny : CHUNK_BYTES / each / width;
+        for (size_t y = 0; y < ny; y += high) {
+            const size_t nrow = std::min(ny - y, high), at = y * nx + x;
+            const float *rows = (const float *)from + at;
+            if (direct) {
+                TRY(cudaMemcpy2DAsync((float *)to + at, pitch, rows, pitch, width * each, nrow, cudaMemcpyHostToDevice,
+                                      c->upload));
+                continue;
+            }
+            slot *s = &c->slots[*turn % SLOTS];
+            PASS(need_staging(s, e));
+            float *chunk = (float *)(s->staging + (size_t)(*turn / SLOTS) * CHUNK_BYTES);
+            cudaEvent_t empty = s->chunk[*turn / SLOTS];
+            *turn = (*turn + 1) % (SLOTS * CHUNKS);
+            TRY(cudaEventSynchronize(empty));
+            gather_on_host(chunk, rows, mask ? mask + at : NULL, width, nx, nrow, nthreads);
+            TRY(cudaMemcpy2DAsync((float *)to + at, pitch, chunk, width * each, width * each, nrow,
+                                  cudaMemcpyHostToDevice, c->upload));
+            TRY(cudaEventRecord(empty, c->upload));
+        }
     }
     return SPX_OK;
 }
@@ -273,8 +298,42 @@ struct call {
     context *c;
     char *room[SLOTS]; /* memory of a slot, and its size */
     size_t each;
-    std::shared_future<bool> image; /* true: on its way, image_there will say when it is there */
+    strip strips[STRIPS];
+    std::shared_future<bool> sent[STRIPS]; /* true: on its way, strip_there will say when it is there */
 };
+
+/* Cuts the image into strips of columns in the order of the pieces, so that the first can begin while those of the
+ * others travel: piece i needs strips 0 .. i, those beyond the slots all that any needs. Where traces are not in the
+ * order of their columns, that makes the first strips wider. The last strip is what no bundle needs. */
+void cut_image(call &job)
+{
+    const size_t nx = (size_t)job.k.ccd_nx, per_piece = (size_t)job.per_piece;
+    const auto column = [&](long x) { return x < 0 ? 0 : std::min((size_t)x, nx); };
+    size_t begin = nx;
+    for (size_t b = 0; b < job.nbundle; b++)
+        begin = std::min(begin, column(job.list[b].wx0));
+    begin = begin / STRIP_UNIT * STRIP_UNIT;
+    size_t end = begin;
+    for (size_t i = 0; i < SLOTS; i++) {
+        size_t to = i + 1 < SLOTS ? end : nx;
+        for (size_t b = i * per_piece; b < std::min((i + 1) * per_piece, job.nbundle); b++)
+            to = std::max(to, column(job.list[b].wx0 + job.k.wide));
+        to = std::min((to + STRIP_UNIT - 1) / STRIP_UNIT * STRIP_UNIT, nx);
+        job.strips[i] = {end, to};
+        end = to;
+    }
+    job.strips[SLOTS] = {0, begin};
+}
+
+/* The slot's stream goes on when the pixels are there that the piece with bundles first ... needs. */
+spx_status wait_for_pixels(const call &job, slot *s, size_t first, spx_err *e)
+{
+    const size_t last = std::min(first / (size_t)job.per_piece, (size_t)SLOTS - 1);
+    if (!job.sent[last].get())
+        return SPX_EDEVICE; /* the one who sends it says why */
+    TRY(cudaStreamWaitEvent(s->stream, job.c->strip_there[last], 0));
+    return SPX_OK;
+}
 
 /* What is done beside the main chain, on a stream of its own: marginal information and bounds, which need the factors
  * but not the solution, beside it; the fit, which needs nothing else, beside the square root. These chains leave most
@@ -373,9 +432,7 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
         s->spots_in = job.room[which];
         s->nspots = k.nbundle;
     }
-    if (!job.image.get())
-        return SPX_EDEVICE; /* the one who sends it says why */
-    TRY(cudaStreamWaitEvent(s->stream, job.c->image_there, 0));
+    PASS(wait_for_pixels(job, s, first, e));
     TRY(cudaEventRecord(s->step[0], s->stream));
     side_chain aside(s);
     for (int step = 0; step < STEPS; step++) {
@@ -503,7 +560,8 @@ void free_context(context *c)
         for (cudaStream_t v : {s.aside, s.stream})
             (void)(v && cudaStreamDestroy(v));
     }
-    (void)(c->image_there && cudaEventDestroy(c->image_there));
+    for (cudaEvent_t v : c->strip_there)
+        (void)(v && cudaEventDestroy(v));
     (void)(c->upload && cudaStreamDestroy(c->upload));
     delete c;
 }
@@ -523,7 +581,8 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(stream(&c->upload, high));
-    TRY(event(&c->image_there));
+    for (cudaEvent_t &v : c->strip_there)
+        TRY(event(&v));
     TRY(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted));
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &c->slots[i];
@@ -771,8 +830,10 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
         c->constants = f.l;
     }
 
-    std::promise<bool> image_ready;
-    all.image = image_ready.get_future().share();
+    cut_image(all);
+    std::promise<bool> sent[STRIPS];
+    for (int i = 0; i < STRIPS; i++)
+        all.sent[i] = sent[i].get_future().share();
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {SPX_OK, SPX_OK, SPX_OK, SPX_OK};
     size_t nospot[SLOTS] = {0};
@@ -792,15 +853,21 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     }
     /* threads wait for each other in loops: with one a processor, those that start the kernels get none */
     const int few = std::min(nthreads, (int)COPYING);
+    int nsent = 0;
     const auto send = [&]() {
         const bool direct = !image->mask || (spx_mem_locked(image->ivar) && spx_mem_locked(image->mask));
-        PASS(push(c, k.weight, image->ivar, direct ? NULL : image->mask, npix * sizeof(float), &turn, few, e));
-        PASS(push(c, k.data, image->data, NULL, npix * sizeof(float), &turn, few, e));
-        if (mask && direct)
-            PASS(push(c, mask, image->mask, NULL, npix * sizeof *mask, &turn, few, e));
         TRY(cudaMemsetAsync(counted, 0, PIXEL_COUNTS * sizeof *counted, c->upload));
-        PASS(weigh(k, direct ? mask : NULL, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
-        TRY(cudaEventRecord(c->image_there, c->upload));
+        for (; nsent < STRIPS; nsent++) {
+            const strip &part = all.strips[nsent];
+            PASS(push(c, k, k.weight, image->ivar, direct ? NULL : image->mask, part, &turn, few, e));
+            PASS(push(c, k, k.data, image->data, NULL, part, &turn, few, e));
+            if (mask && direct)
+                PASS(push(c, k, mask, image->mask, NULL, part, &turn, few, e));
+            PASS(weigh(k, direct ? mask : NULL, part.x0, part.x1, counted, c->upload, e));
+            TRY(cudaEventRecord(c->strip_there[nsent], c->upload));
+            sent[nsent].set_value(true);
+        }
+        PASS(look(k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
         TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
         TRY(cudaStreamSynchronize(c->upload));
         memcpy(got->counted, c->counted, sizeof got->counted);
@@ -808,7 +875,8 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     };
     if (st == SPX_OK)
         st = send();
-    image_ready.set_value(st == SPX_OK);
+    for (; nsent < STRIPS; nsent++)
+        sent[nsent].set_value(false);
     for (std::thread &t : slots)
         t.join();
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
