@@ -386,6 +386,14 @@ grid=6410,6470,0.8
     [ "$stderr" = 'specx-extract: standard input: number 002: 1 pixels are not finite or have a negative ivar: masked' ]
     run --separate-stderr specx-extract -w $grid -o z.h5 nan.h5
     [ "$stderr" = 'specx-extract: 1 pixels are not finite or have a negative ivar: masked' ]
+    # the seconds of each step, too
+    specx-extract -v -w $grid -o 'v-%s.h5' a.h5 nan.h5 2>log
+    for line in a.h5:\ {read,extract,write} nan.h5:\ {read,extract,write}; do
+        [ "$(grep -cE "specx-extract: $line: [0-9.]+ s$" log)" -eq 1 ]
+    done
+    [ "$(grep -cE 'specx-extract: (read|extract|write): ' log)" -eq 0 ]
+    specx-extract -v -w $grid -o v.h5 a.h5 2>log
+    [ "$(grep -cE 'specx-extract: (read|extract|write): [0-9.]+ s$' log)" -eq 3 ]
 }
 
 @test "a queue: standard output that takes no more ends it" {

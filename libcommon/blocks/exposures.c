@@ -548,13 +548,15 @@ static size_t room(void *ctx)
 
 static const char from_pipe[] = "standard input";
 
-/* What stands before a message about an exposure of a queue. */
+/* What stands before messages about an exposure of a queue. */
 static void name_it(const queue_run *r, spx_exposure *x)
 {
     if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* which of the products there */
         (void)snprintf(x->label, sizeof x->label, "%s: number %03zu: ", x->name, x->number);
     else if (r->total != 1)
         (void)snprintf(x->label, sizeof x->label, "%s: ", x->name);
+    if (x->product != NULL)
+        spx_product_label(x->product, x->label);
 }
 
 static void *read_one(void *ctx)

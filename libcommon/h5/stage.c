@@ -19,6 +19,7 @@ enum { MOST_INPUTS = 4096, MAX_STEP = 24, MAX_TMP = 4 };
 /* Everything of one product, from its inputs to its provenance. */
 struct spx_product {
     const char *target; /* where the main output goes; NULL until it is known */
+    const char *label;  /* before messages about it; NULL: none */
     int in_queue;       /* one of several products: standard output stays open behind it */
     struct {
         spx_input *in;
@@ -100,7 +101,8 @@ static void end_step(spx_product *p)
 {
     if (p->step_now < MAX_STEP) {
         p->step[p->step_now].seconds += seconds_since(&p->step_begun);
-        spx_detail("%s: %.3f s", p->step[p->step_now].name, p->step[p->step_now].seconds);
+        spx_detail("%s%s: %.3f s", p->label != NULL ? p->label : "", p->step[p->step_now].name,
+                   p->step[p->step_now].seconds);
     }
     p->step_now = MAX_STEP;
 }
@@ -483,6 +485,11 @@ spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **produ
 void spx_stage_switch(spx_stage *s, spx_product *p)
 {
     s->p->now = p;
+}
+
+void spx_product_label(spx_product *p, const char *label)
+{
+    p->label = label;
 }
 
 void spx_stage_end(spx_stage *s, spx_product *p)

@@ -118,6 +118,8 @@ typedef struct spx_product spx_product;
  * in work from now on. SPX_EIO when the target exists and must not be replaced; *p is to be ended also then. */
 spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **p, spx_err *e);
 void spx_stage_switch(spx_stage *s, spx_product *p);
+/* What stands before the lines that tell the seconds of its steps, with the colon; lives as long as it. */
+void spx_product_label(spx_product *p, const char *label);
 /* spx_stage_commit() in three: all that HDF5 has to do with, for the product in work; large lasting arrays
  * (spx_h5_write_lasting()), with up to `nthreads` threads, then sync and rename, or send, in any thread. */
 spx_status spx_stage_seal(spx_stage *s, spx_err *e);
