@@ -136,9 +136,15 @@ values() {
     damage offset.h5 shape /traces/offset 9
     fails_with 3 '*/traces/offset: is float64*int32*' h5stack offset.h5 -o out.h5
     damage nan.h5 set /traces/data 77 nan
-    fails_with 3 '*NaN*' h5stack nan.h5 -o out.h5
+    fails_with 3 'h5stack: nan.h5:/traces/data: holds NaN*' h5stack nan.h5 -o out.h5
     damage inf.h5 set /shifts/weight 3 inf
-    fails_with 3 '*weights*' h5stack inf.h5 -o out.h5
+    fails_with 3 'h5stack: inf.h5:/shifts/weight: holds NaN*' h5stack inf.h5 -o out.h5
+    damage sum.h5 delete /shifts/weight
+    h5stack -q sum.h5 -o earlier.h5
+    h5edit earlier.h5 set /stack/stack 5 nan
+    fails_with 3 'h5stack: earlier.h5:/stack/stack: holds NaN*' h5stack --add earlier.h5 sum.h5 -o out.h5
+    damage place.h5 set /traces/position 5 nan
+    fails_with 3 'h5stack: */traces/position: that of trace 2 is not finite*' h5stack -s 0.1 place.h5 -o out.h5
     damage start.h5 set /traces/start 3 9000
     fails_with 3 '*/traces/start*' h5stack start.h5 -o out.h5
     damage end.h5 set /traces/start 9 5299

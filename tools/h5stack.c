@@ -132,6 +132,7 @@ static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_sh
 static spx_status read_earlier(spx_stage *s, const spx_traces *tr, const spx_shifts *sh, spx_stack_options *so,
                                void **earlier, spx_err *e)
 {
+    static char name[SPX_STACK_NAME];
     spx_stack like = {.precision = tr->precision, .nshift = sh->nshift};
     spx_input *in;
     if (so->method != SPX_STACK_STACK)
@@ -141,7 +142,10 @@ static spx_status read_earlier(spx_stage *s, const spx_traces *tr, const spx_shi
         st = spx_stage_extra_input(s, o.add, &in, e);
     if (st == SPX_OK)
         st = spx_stack_read_earlier(in, &like, earlier, e);
+    if (st == SPX_OK)
+        (void)snprintf(name, sizeof name, "%s:/stack/stack", in->name);
     so->earlier = *earlier;
+    so->earlier_name = name;
     return st;
 }
 

@@ -21,7 +21,8 @@ typedef struct {
     int has_t0, has_length; /* 0: automatic */
     int64_t t0;
     size_t length;
-    const void *earlier; /* STACK: [nshift * length], added to the result (type of the traces); NULL: nothing */
+    const void *earlier;      /* STACK: [nshift * length], added to the result (type of the traces); NULL: nothing */
+    const char *earlier_name; /* FILE:/dataset that it is from, for messages; may be NULL */
     int nthreads;
     spx_progress *progress; /* counts shifts; may be NULL */
 } spx_stack_options;

@@ -75,6 +75,17 @@ static int all_finite(int precision, const void *data, size_t n)
     return !bad;
 }
 
+/* SPX_EINPUT when one of n values is not finite: `what` they are, and the dataset that holds them (NULL or empty: not
+ * known). */
+static spx_status want_finite(const char *what, const char *name, int precision, const void *data, size_t n, spx_err *e)
+{
+    if (all_finite(precision, data, n))
+        return SPX_OK;
+    const int known = name != NULL && name[0] != '\0';
+    return spx_fail(e, SPX_EINPUT, "%s%s%s NaN or infinite values: replace them, by 0 for example", known ? name : what,
+                    known ? ": " : "", known ? "holds" : " hold");
+}
+
 static spx_status check_input(const spx_traces *tr, const spx_shifts *sh, spx_err *e)
 {
     if (tr->ntrace != sh->ntrace)
@@ -88,11 +99,9 @@ static spx_status check_input(const spx_traces *tr, const spx_shifts *sh, spx_er
         if (tr->start[j] > tr->start[j + 1] || tr->start[j + 1] > tr->nsample)
             return spx_fail(e, SPX_EINPUT, "trace %zu: its place %llu:%llu among %zu samples is impossible", j,
                             (unsigned long long)tr->start[j], (unsigned long long)tr->start[j + 1], tr->nsample);
-    if (!all_finite(tr->precision, tr->data, tr->nsample))
-        return spx_fail(e, SPX_EINPUT, "the traces hold NaN or infinite values: replace them, by 0 for example");
-    if (!all_finite(sh->precision, sh->weight, sh->nshift * sh->ntrace))
-        return spx_fail(e, SPX_EINPUT, "weights are NaN or infinite");
-    return SPX_OK;
+    const spx_status st = want_finite("the traces", tr->name, tr->precision, tr->data, tr->nsample, e);
+    return st == SPX_OK ? want_finite("the weights", sh->name, sh->precision, sh->weight, sh->nshift * sh->ntrace, e)
+                        : st;
 }
 
 spx_status spx_stack_begin(const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o, spx_stack *out,
@@ -112,10 +121,11 @@ spx_status spx_stack_begin(const spx_traces *tr, const spx_shifts *sh, const spx
     size_t columns = o->method == SPX_STACK_MAX ? 1 : out->length, n;
     if ((st = spx_mul(rows, columns, &n, e)) != SPX_OK)
         return st;
-    if (o->earlier != NULL && (o->method != SPX_STACK_STACK || !all_finite(tr->precision, o->earlier, n)))
-        return spx_fail(e, SPX_EINPUT,
-                        o->method != SPX_STACK_STACK ? "only stacks can be added to an earlier result"
-                                                     : "the earlier result holds NaN or infinite values");
+    if (o->earlier != NULL && o->method != SPX_STACK_STACK)
+        return spx_fail(e, SPX_EINPUT, "only stacks can be added to an earlier result");
+    if (o->earlier != NULL &&
+        (st = want_finite("the earlier stacks", o->earlier_name, tr->precision, o->earlier, n, e)) != SPX_OK)
+        return st;
     if ((out->value = spx_alloc(n, (size_t)out->precision, e)) == NULL ||
         (o->method != SPX_STACK_STACK && (out->index = spx_alloc(n, sizeof *out->index, e)) == NULL))
         return SPX_EIO;
@@ -207,7 +217,7 @@ spx_status spx_stack_geometry(const spx_traces *tr, size_t nshift, const double 
     double x0 = 0, y0 = 0, n = (double)tr->ntrace;
     for (size_t j = 0; j < tr->ntrace; j++) {
         if (!isfinite(tr->position[2 * j]) || !isfinite(tr->position[2 * j + 1]))
-            return spx_fail(e, SPX_EINPUT, "the position of trace %zu is not finite", j);
+            return spx_fail(e, SPX_EINPUT, "/traces/position: that of trace %zu is not finite", j);
         x0 += tr->position[2 * j] / n;
         y0 += tr->position[2 * j + 1] / n;
     }

@@ -117,6 +117,7 @@ spx_status spx_traces_read(spx_input *in, spx_traces *t, spx_err *e)
         st = spx_fail(e, SPX_EINPUT, "%s: is float%d, should be float32 or float64", d.name, 8 * d.bytes);
     if (st != SPX_OK)
         return st;
+    (void)snprintf(t->name, sizeof t->name, "%s:/traces/data", in->name);
     t->precision = d.bytes;
     memcpy(t->units, d.units, sizeof t->units);
     if ((st = read_real(in->file, "/traces/data", t->precision, 1, &t->nsample, &t->data, e)) != SPX_OK ||
@@ -189,6 +190,7 @@ spx_status spx_ccf_read(spx_input *in, spx_traces *t, spx_ccf_stars *c, spx_err 
     spx_status st = spx_schema_accept(in->file, "/ccf", "ccf", e);
     if (st == SPX_OK)
         st = spx_h5_read_f32(in->file, "/ccf/gain", 3, dims, &gain, e);
+    (void)snprintf(t->name, sizeof t->name, "%s:/ccf/gain", in->name);
     t->data = gain;
     t->precision = 4;
     t->ntrace = dims[0] * dims[1];
@@ -231,6 +233,7 @@ spx_status spx_shifts_read(spx_input *in, int precision, spx_shifts *s, spx_err 
     } else if ((st = want_type(in, "/shifts/weight", 1, precision,
                                precision == 4 ? "float32, as the traces are" : "float64, as the traces are", &d, e)) ==
                SPX_OK) {
+        (void)snprintf(s->name, sizeof s->name, "%s:/shifts/weight", in->name);
         st = read_real(in->file, "/shifts/weight", precision, 2, dims, &s->weight, e);
     }
     dims[1] = 2;

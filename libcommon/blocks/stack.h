@@ -5,16 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SPX_STACK_NAME = 1100 };
+
 /* Traces of any length, one after another. Values are float (precision 4) or double (8). */
 typedef struct {
     size_t ntrace, nsample;
     uint64_t *start; /* [ntrace + 1]: trace j is data[start[j]] ... data[start[j + 1] - 1]; start[ntrace] = nsample */
     int32_t *offset; /* [ntrace]: sample index of the first sample of each trace */
     int precision;
-    void *data;           /* [nsample] */
-    double *position;     /* [ntrace * 2]: x, y of each station, km; NULL: unknown */
-    double sampling_rate; /* Hz; 0: unknown */
-    char units[64];       /* of data */
+    void *data;                /* [nsample] */
+    double *position;          /* [ntrace * 2]: x, y of each station, km; NULL: unknown */
+    double sampling_rate;      /* Hz; 0: unknown */
+    char units[64];            /* of data */
+    char name[SPX_STACK_NAME]; /* FILE:/dataset that they are from, for messages; empty: unknown */
 } spx_traces;
 
 /* Sets of shifts, one number and weight a trace. */
@@ -22,8 +25,9 @@ typedef struct {
     size_t nshift, ntrace;
     int32_t *shift; /* [nshift * ntrace], samples */
     int precision;
-    void *weight; /* [nshift * ntrace], type as that of the traces */
-    double *grid; /* [nshift * 2]: slowness (x, y), s/km, that a set of shifts stands for; NULL: unknown */
+    void *weight;              /* [nshift * ntrace], type as that of the traces */
+    double *grid;              /* [nshift * 2]: slowness (x, y), s/km, that a set of shifts stands for; NULL: unknown */
+    char name[SPX_STACK_NAME]; /* FILE:/dataset that the weights are from, for messages; empty: none */
 } spx_shifts;
 
 typedef enum { SPX_STACK_STACK, SPX_STACK_MAX, SPX_STACK_ARGMAX } spx_stack_method;

@@ -379,7 +379,7 @@ static void mistakes(void)
     wrong.nsample = 19;
     refused(&wrong, &s, &o, SPX_EINPUT, "impossible");
     o.earlier = earlier;
-    refused(&t, &s, &o, SPX_EINPUT, "earlier result");
+    refused(&t, &s, &o, SPX_EINPUT, "the earlier stacks hold NaN");
     o.method = SPX_STACK_MAX;
     refused(&t, &s, &o, SPX_EINPUT, "only stacks");
     o = (spx_stack_options){.has_t0 = 1, .t0 = 10};
@@ -390,7 +390,7 @@ static void mistakes(void)
     refused(&t, &s, &o, SPX_EUSAGE, "endless");
     o = (spx_stack_options){0};
     put(4, s.weight, 3, INFINITY);
-    refused(&t, &s, &o, SPX_EINPUT, "weights");
+    refused(&t, &s, &o, SPX_EINPUT, "the weights hold NaN");
     put(4, s.weight, 3, 1);
     for (int m = 0; m < 3; m++) {
         o.method = (spx_stack_method)m;
