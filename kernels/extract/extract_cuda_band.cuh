@@ -229,11 +229,10 @@ __global__ void seams_kernel(work k)
         atomicOr(k.torn, 1);
 }
 
-/* x = L^-T D^-1 L^-1 b for one lane: b(j) = right(j), result through put(j, x) for j >= stop. scratch: [n] with stride
- * `srow`. */
-template <int M, class RIGHT, class PUT>
-__device__ void solve_banded(int n, int stop, int m, const double *l, size_t lrow, size_t lelem, double *scratch,
-                             size_t srow, const double *right, size_t rrow, double *buffer, RIGHT each_right, PUT put)
+/* s = L^-1 b for one lane: b(j) = each_right(j, right[j rrow]), result in scratch [n] with stride `srow`. */
+template <int M, class RIGHT>
+__device__ void solve_forth(int n, int m, const double *l, size_t lrow, size_t lelem, double *scratch, size_t srow,
+                            const double *right, size_t rrow, double *buffer, RIGHT each_right)
 {
     if constexpr (M > 0) {
         double back[M + 1];
@@ -261,7 +260,24 @@ __device__ void solve_banded(int n, int stop, int m, const double *l, size_t lro
                 back[1] = sum;
                 scratch[(size_t)j * srow] = sum;
             });
-        __threadfence_block(); /* what was written is read again by copies */
+    } else {
+        for (int j = 0; j < n; j++) {
+            double sum = each_right(j, right[(size_t)j * rrow]);
+            for (int t = j < m ? j : m; t >= 1; t--)
+                sum = fma(-l[(size_t)(j - t) * lrow + t * lelem], scratch[(size_t)(j - t) * srow], sum);
+            scratch[(size_t)j * srow] = sum;
+        }
+    }
+    __threadfence_block(); /* what was written is read again by copies */
+}
+
+/* x = L^-T D^-1 s for one lane, s in scratch; result through put(j, x) for j >= stop. */
+template <int M, class PUT>
+__device__ void solve_back(int n, int stop, int m, const double *l, size_t lrow, size_t lelem, double *scratch,
+                           size_t srow, double *buffer, PUT put)
+{
+    if constexpr (M > 0) {
+        double back[M + 1];
 #pragma unroll
         for (int t = 0; t <= M; t++)
             back[t] = 0.0;
@@ -288,12 +304,6 @@ __device__ void solve_banded(int n, int stop, int m, const double *l, size_t lro
                 put(n - 1 - step, sum);
             });
     } else {
-        for (int j = 0; j < n; j++) {
-            double sum = each_right(j, right[(size_t)j * rrow]);
-            for (int t = j < m ? j : m; t >= 1; t--)
-                sum = fma(-l[(size_t)(j - t) * lrow + t * lelem], scratch[(size_t)(j - t) * srow], sum);
-            scratch[(size_t)j * srow] = sum;
-        }
         for (int j = n - 1; j >= 0; j--) {
             double sum = scratch[(size_t)j * srow] * l[(size_t)j * lrow];
             for (int t = n - 1 - j < m ? n - 1 - j : m; t >= 1; t--)

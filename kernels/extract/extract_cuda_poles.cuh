@@ -86,12 +86,13 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
             if (t.most[column] < 0 || (how == LONGER && t.redo[(size_t)seg * k.lanes + column] == 0))
                 continue;
             const int first = seg * k.seg, last = first + k.seg < k.n ? first + k.seg : k.n;
-            int halo = how == LONGER ? 4 * WIDE_HALO : HALO * 9, mm = band(column, first - halo, last + halo);
+            const int early = npole ? HALO : BOUNDS_HALO;
+            int halo = how == LONGER ? 4 * WIDE_HALO : early * 9, mm = band(column, first - halo, last + halo);
             if (how == USUAL && is_wide(mm)) {
-                halo = WIDE_HALO;
+                halo = npole ? WIDE_HALO : WIDE_BOUNDS_HALO;
                 mm = band(column, first - halo, last + halo);
             } else if (how == USUAL) {
-                halo = HALO * mm;
+                halo = early * mm;
             }
             add(column, mm, first, last, halo);
         }
@@ -245,8 +246,8 @@ __device__ double largest_row(const work &k, const item &v, int step, int from)
     return most;
 }
 
-/* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): one warp 32 items, which begin two halos off,
- * one for each of two solutions. */
+/* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): one warp 32 items. The signs 1, -1, ... are
+ * solved for while factors are made. */
 template <int M> __global__ void bounds_kernel(work k, batch o)
 {
     extern __shared__ double shared[];
@@ -260,23 +261,46 @@ template <int M> __global__ void bounds_kernel(work k, batch o)
     double *l = o.lower + blockIdx.x * o.rows * lrow + in, *z = o.rhs + (size_t)blockIdx.x * o.rows * WARP + in;
     double inverse = 0.0;
     bool good;
-    if constexpr (M > 0)
+    const auto sign = [&](int j) { return (v.begin + j) % 2 == 0 ? 1.0 : -1.0; };
+    if constexpr (M > 0) {
+        double back[M + 1] = {0.0};
         good = factor<M>(
-            n, a, arow, lanes, 0.0, [&](int j) { return l + j * lrow; }, WARP, shared + in, nothing());
-    else
-        good = factor_any(n, mm, a, arow, lanes, 0.0, l, lrow, WARP, o.window + blockIdx.x * (mm + 1) * lrow + in, WARP,
-                          nothing());
-    for (int step = 0; step < 2; step++) {
-        __threadfence_block();
-        /* the first right-hand side is made here, whatever is read */
-        solve_banded<M>(
-            n, 0, mm, l, lrow, WARP, z, WARP, step == 0 ? a : z, step == 0 ? arow : WARP, shared + in,
-            [&](int j, double b) { return step == 0 ? ((v.begin + j) % 2 == 0 ? 1.0 : -1.0) : copysign(1.0, b); },
-            [&](int j, double b) {
-                z[(size_t)j * WARP] = b;
-                if (v.begin + j >= v.first && v.begin + j < v.last)
-                    inverse = fmax(inverse, fabs(b));
+            n, a, arow, lanes, 0.0, [&](int j) { return l + j * lrow; }, WARP, shared + in,
+            [&](int j, double(&before)[M + 1]) {
+                double sum = sign(j);
+#pragma unroll
+                for (int t = M; t >= 1; t--)
+                    sum = fma(-before[t], back[t], sum);
+#pragma unroll
+                for (int t = M; t >= 2; t--)
+                    back[t] = back[t - 1];
+                back[1] = sum;
+                z[(size_t)j * WARP] = sum;
             });
+        __threadfence_block();
+    } else {
+        int j = 0;
+        double sum = sign(0);
+        good = factor_any(n, mm, a, arow, lanes, 0.0, l, lrow, WARP, o.window + blockIdx.x * (mm + 1) * lrow + in, WARP,
+                          [&](int t, double lt) {
+                              if (t > 0) {
+                                  sum = fma(-lt, z[(size_t)(j - t) * WARP], sum);
+                                  return;
+                              }
+                              z[(size_t)j++ * WARP] = sum;
+                              sum = sign(j);
+                          });
+    }
+    for (int step = 0; step < 2; step++) {
+        if (step > 0)
+            solve_forth<M>(n, mm, l, lrow, WARP, z, WARP, z, WARP, shared + in,
+                           [&](int, double b) { return copysign(1.0, b); });
+        solve_back<M>(n, 0, mm, l, lrow, WARP, z, WARP, shared + in, [&](int j, double b) {
+            z[(size_t)j * WARP] = b;
+            if (v.begin + j >= v.first && v.begin + j < v.last)
+                inverse = fmax(inverse, fabs(b));
+        });
+        __threadfence_block();
     }
     if (!good)
         atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);

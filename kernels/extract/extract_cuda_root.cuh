@@ -272,7 +272,7 @@ __global__ void turn_kernel(work k)
 spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
 {
     list l;
-    cut(k, SHORT, 0);
+    cut(k, BOUNDS, 0);
     PASS(zero(s, k.npole, sizeof(int) * k.lanes, e));
     PASS(zero(s, k.total, sizeof(double) * k.lanes, e));
     list_items(k, t, NULL, USUAL, l);

@@ -40,13 +40,14 @@ template <int M> __global__ void precondition_kernel(work k)
     const segment s(k, blockIdx.y, k.halo);
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
     double *z = k.z + column, *scratch = k.scratch + (size_t)blockIdx.y * (k.seg + 2 * k.halo) * lanes + column;
-    solve_banded<M>(
-        s.end - s.begin, s.first - s.begin, k.m, k.ldl + s.begin * lrow + column, lrow, lanes, scratch, lanes,
-        k.r + s.begin * lanes + column, lanes, shared + threadIdx.x, [](int, double v) { return v; },
-        [&](int j, double v) {
-            if (s.begin + j < s.last)
-                z[(s.begin + j) * lanes] = v;
-        });
+    const double *l = k.ldl + s.begin * lrow + column;
+    solve_forth<M>(s.end - s.begin, k.m, l, lrow, lanes, scratch, lanes, k.r + s.begin * lanes + column, lanes,
+                   shared + threadIdx.x, [](int, double v) { return v; });
+    solve_back<M>(s.end - s.begin, s.first - s.begin, k.m, l, lrow, lanes, scratch, lanes, shared + threadIdx.x,
+                  [&](int j, double v) {
+                      if (s.begin + j < s.last)
+                          z[(s.begin + j) * lanes] = v;
+                  });
 }
 
 /* Inner products of each bundle, in parts: block (part, bundle). */

@@ -45,11 +45,14 @@ enum {
     MOST_STEPS = 500,
     SHORT = 128,     /* bins of a segment of a recurrence with one thread a lane, */
     LONG = 256,      /* and of the square root */
+    BOUNDS = 64,     /* of the bounds of eigenvalues */
     HALO = 8,        /* bandwidths that a segment is begun early, */
-    WIDE_HALO = 128, /* bins where these are many */
-    EXTRA = 16,      /* bins beyond a segment whose results are compared with the next one's */
-    WIDEST = 29,     /* half-bandwidth that a warp can work on together, a lane a diagonal */
-    NEED = 64        /* bins that share one half-bandwidth that is needed */
+    WIDE_HALO = 128, /* bins where these are many; */
+    BOUNDS_HALO = 4, /* the same for bounds, of which three digits are enough */
+    WIDE_BOUNDS_HALO = 64,
+    EXTRA = 16,  /* bins beyond a segment whose results are compared with the next one's */
+    WIDEST = 29, /* half-bandwidth that a warp can work on together, a lane a diagonal */
+    NEED = 64    /* bins that share one half-bandwidth that is needed */
 };
 
 /* Of each trace, the bins whose spot covers a row, and the columns of these spots. */
