@@ -99,17 +99,20 @@ spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, s
     return read_numbers(file, at(p, path, "bias"), nbias, &nn->bias, e);
 }
 
-/* What somebody else trained, and the ranges and held inputs that the user gives, may be beyond single precision. */
-static int all_finite(const spx_nn *nn, size_t nweight, size_t nbias)
+/* What somebody else trained, and the ranges and held inputs that the user gives, may be beyond single precision:
+ * SPX_EINPUT, which names the dataset under `path`. */
+static spx_status check_finite(const char *path, const spx_nn *nn, size_t nweight, size_t nbias, spx_err *e)
 {
-    int ok = 1;
+    const char *bad = NULL;
     for (size_t p = 0; p < nn->size[0]; p++)
-        ok &= isfinite(nn->offset[p]) && isfinite(nn->scale[p]) && isfinite(nn->lo[p]) && isfinite(nn->hi[p]);
-    for (size_t i = 0; i < nweight; i++)
-        ok &= isfinite(nn->weight[i]) != 0;
-    for (size_t i = 0; i < nbias; i++)
-        ok &= isfinite(nn->bias[i]) != 0;
-    return ok;
+        if (!isfinite(nn->lo[p]) || !isfinite(nn->hi[p]) || !isfinite(nn->offset[p]) || !isfinite(nn->scale[p]))
+            bad = !isfinite(nn->lo[p]) ? "lo" : !isfinite(nn->hi[p]) ? "hi" : "scale";
+    for (size_t i = 0; i < nweight && bad == NULL; i++)
+        bad = isfinite(nn->weight[i]) ? NULL : "weight";
+    for (size_t i = 0; i < nbias && bad == NULL; i++)
+        bad = isfinite(nn->bias[i]) ? NULL : "bias";
+    return bad == NULL ? SPX_OK
+                       : spx_fail(e, SPX_EINPUT, "%s/%s: the network's numbers are too large to be written", path, bad);
 }
 
 spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err *e)
@@ -120,9 +123,9 @@ spx_status spx_nn_write(hid_t file, const char *path, const spx_nn *nn, spx_err 
     for (size_t i = 0; i < n; i++)
         size[i] = (int32_t)nn->size[i];
     spx_nn_count(nn, &nweight, &nbias);
-    if (!all_finite(nn, nweight, nbias))
-        return spx_fail(e, SPX_EINPUT, "the network's weights, biases or ranges are too large to be written");
-    spx_status st = spx_h5_write(file, at(p, path, "size"), H5T_NATIVE_INT32, 1, &n, size, e);
+    spx_status st = check_finite(path, nn, nweight, nbias, e);
+    if (st == SPX_OK)
+        st = spx_h5_write(file, at(p, path, "size"), H5T_NATIVE_INT32, 1, &n, size, e);
     struct {
         const char *name;
         const double *from;

@@ -14,7 +14,7 @@ static spx_status sizes(const spx_npz *z, const char *path, size_t nlabel, const
     *nlayer = 0;
     for (;;) {
         char name[32];
-        size_t dims[2] = {0, in}, found = 0;
+        size_t dims[2] = {0, 0}, found = 0;
         (void)snprintf(name, sizeof name, "w_array_%zu", *nlayer);
         for (size_t i = 0; i < z->n; i++)
             found += strcmp(z->array[i].name, name) == 0;
@@ -23,7 +23,10 @@ static spx_status sizes(const spx_npz *z, const char *path, size_t nlabel, const
         if (*nlayer == SPX_NN_MAX_LAYER)
             return spx_fail(e, SPX_EINPUT, "%s: more than %d layers", path, SPX_NN_MAX_LAYER);
         if ((w[*nlayer] = spx_npz_find(z, path, name, 2, dims, e)) == NULL)
-            return spx_err_context(e, "layer %zu has %zu inputs", *nlayer, in);
+            return SPX_EINPUT;
+        if (dims[1] != in)
+            return spx_fail(e, SPX_EINPUT, "%s: %s is for %zu inputs, but there are %zu%s", path, name, dims[1], in,
+                            *nlayer == 0 ? ": name each with --labels" : " neurons in the layer before");
         (void)snprintf(name, sizeof name, "b_array_%zu", *nlayer);
         if ((b[*nlayer] = spx_npz_find(z, path, name, 1, dims, e)) == NULL)
             return SPX_EINPUT;
@@ -94,10 +97,17 @@ spx_status spx_payne_network(const spx_npz *z, const char *path, size_t nlabel, 
                 double v = w[i]->value[j * w[i]->dims[1] + p];
                 if (i == 0 && !isnan(l[p].fixed))
                     sum += v * ((l[p].fixed / l[p].unit - lo->value[p]) / (hi->value[p] - lo->value[p]) - 0.5);
+                else if (isfinite(*to = (float)v))
+                    to++;
                 else
-                    *to++ = (float)v;
+                    return spx_fail(e, SPX_EINPUT, "%s: element %zu of w_array_%zu, %g, is beyond single precision",
+                                    path, j * w[i]->dims[1] + p, i, v);
             }
-            *bias++ = (float)sum;
+            if (!isfinite(*bias++ = (float)sum))
+                return spx_fail(e, SPX_EINPUT,
+                                "%s: element %zu of b_array_%zu, %g with the inputs that are held, is beyond single "
+                                "precision",
+                                path, j, i, sum);
         }
     return SPX_OK;
 }

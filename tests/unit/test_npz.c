@@ -1,11 +1,12 @@
-/* NumPy archives: types, orders, shapes; what is no array of numbers; damage of every kind. */
+/* NumPy archives: types, orders, shapes; what is no array of numbers; damage of every kind; numbers of
+ * networks that no network can have. */
 #include "../helpers/mock_npz.h"
 
 #include <math.h>
 
 #include "../kernels/check.h"
 #include "base/mem.h"
-#include "blocks/npz.h"
+#include "blocks/payne.h"
 
 static spx_status parse(mock_npz *m, spx_npz *z, spx_err *e)
 {
@@ -145,10 +146,45 @@ static void damage(void)
     refused("offset", "not where it should be", &m);
 }
 
+/* A network of two inputs, two neurons and three pixels, in which one number is wrong. */
+static void networks(void)
+{
+    static const struct {
+        const char *array;
+        size_t element;
+        double value;
+        const char *why;
+    } wrong[] = {{"w_array_0", 3, 1e300, "a.npz: element 3 of w_array_0, 1e+300, is beyond"},
+                 {"w_array_1", 5, (double)NAN, "a.npz: element 5 of w_array_1 is not finite"},
+                 {"b_array_1", 2, -1e300, "a.npz: element 2 of b_array_1, -1e+300 with"},
+                 {"x_min", 1, (double)NAN, "a.npz: element 1 of x_min is not finite"},
+                 {"x_max", 0, -2, "a.npz: x_min and x_max of input 0 (a)"},
+                 {"", 0, 0, ""}};
+    const spx_payne_label label[2] = {{"a", 1, (double)NAN}, {"b", 1, (double)NAN}};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        double w0[4] = {1, 2, 3, 4}, b0[2] = {1, 2}, w1[6] = {1, 2, 3, 4, 5, 6}, b1[3] = {1, 2, 3}, lo[2] = {0},
+               hi[2] = {1, 1};
+        spx_npz_array a[] = {{"w_array_0", 2, {2, 2}, 4, w0}, {"b_array_0", 1, {2}, 2, b0},
+                             {"w_array_1", 2, {3, 2}, 6, w1}, {"b_array_1", 1, {3}, 3, b1},
+                             {"x_min", 1, {2}, 2, lo},        {"x_max", 1, {2}, 2, hi}};
+        const spx_npz z = {sizeof a / sizeof *a, a};
+        spx_network net = {0};
+        spx_err e = {0};
+        for (size_t i = 0; i < z.n; i++)
+            if (strcmp(a[i].name, wrong[k].array) == 0)
+                a[i].value[wrong[k].element] = wrong[k].value;
+        spx_status st = spx_payne_network(&z, "a.npz", 2, label, &net, &e);
+        CHECK(st == (wrong[k].why[0] ? SPX_EINPUT : SPX_OK) && strncmp(e.msg, wrong[k].why, strlen(wrong[k].why)) == 0,
+              "%s: %s", wrong[k].array, e.msg);
+        spx_nn_free(&net.nn);
+    }
+}
+
 int main(void)
 {
     values(0);
     values(1);
     damage();
+    networks();
     return failures != 0;
 }
