@@ -103,6 +103,11 @@ values() {
     fails_with 2 '*one dataset*' h5reduce "$f" "$f" -o out.h5
     fails_with 2 '*FILE:/path*' h5reduce "$BATS_FILE_TMPDIR/array.h5" -o out.h5
     fails_with 3 '*none.h5*' h5reduce none.h5:/x -o out.h5
+    # without the slash
+    fails_with 2 "*begins with a slash: $f:/stack/stack" h5reduce "$f:stack/stack" -o out.h5
+    fails_with 3 '*none.h5:x: cannot open*' h5reduce none.h5:x -o out.h5
+    cp "$f" odd:name.h5
+    h5reduce -q odd:name.h5:/stack/stack -o odd.h5
     cp "$f" huge.h5
     h5edit huge.h5 set /stack/sample 0 9e18
     fails_with 3 '*beyond 2^53*' h5reduce huge.h5:/stack/sample -o out.h5

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -46,6 +47,23 @@ spx_status spx_dataset_open(spx_input *in, const char *path, spx_dataset *d, spx
     return st;
 }
 
+/* SPX_EUSAGE for FILE:name without the slash: there is no such file, but one that is called so up to a colon. */
+static spx_status want_slash(const char *arg, spx_err *e)
+{
+    char file[4096];
+    const char *colon = strrchr(arg, ':');
+    const size_t n = colon != NULL ? (size_t)(colon - arg) : 0;
+    if (n == 0 || n >= sizeof file || access(arg, F_OK) == 0)
+        return SPX_OK;
+    memcpy(file, arg, n);
+    file[n] = '\0';
+    return access(file, F_OK) != 0 ? SPX_OK
+                                   : spx_fail(e, SPX_EUSAGE,
+                                              "%s: there is no such file; the name of a dataset of %s begins with a "
+                                              "slash: %s:/%s",
+                                              arg, file, file, colon + 1);
+}
+
 spx_status spx_dataset_input(spx_stage *s, const char *arg, const char *const *usual, spx_dataset *d, spx_err *e)
 {
     char file[4096];
@@ -58,7 +76,9 @@ spx_status spx_dataset_input(spx_stage *s, const char *arg, const char *const *u
         return spx_fail(e, SPX_EUSAGE, "%s: the name is too long", arg);
     memcpy(file, arg, n);
     file[n] = '\0';
-    spx_status st = spx_stage_extra_input(s, n > 0 ? file : "-", &in, e);
+    spx_status st = path == NULL ? want_slash(arg, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = spx_stage_extra_input(s, n > 0 ? file : "-", &in, e);
     if (st != SPX_OK)
         return st;
     for (; path == NULL && *usual != NULL; usual++)
