@@ -130,7 +130,7 @@ void take_batch(arena &m, const kind &v, size_t groups, size_t nrhs, size_t widt
 }
 
 /* Works on a list, as many items at a time as there is room for, kinds side by side: launch(kind, batch, groups,
- * stream), and when that is done after(kind, batch, groups). */
+ * stream), and after(kind, batch, groups, stream) when all that find room are on their way. */
 template <class LAUNCH, class AFTER>
 spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t width, slot *s, LAUNCH launch, AFTER after,
                       spx_err *e)
@@ -139,16 +139,16 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
         kind of;
         batch b;
         int groups;
+        cudaStream_t stream;
     } under_way[MOST_KINDS];
-    int count = 0, turn = 0;
+    int count = 0;
     item *items = m.take<item>((size_t)l.nitem);
     PASS(put(s, items, (const item *)t.items, (size_t)l.nitem, e));
-    PASS(fork(s, e));
     arena rest = m;
     const auto finish = [&]() {
-        PASS(join(s, e));
         for (int i = 0; i < count; i++)
-            after(under_way[i].of, under_way[i].b, under_way[i].groups);
+            after(under_way[i].of, under_way[i].b, under_way[i].groups, under_way[i].stream);
+        PASS(join(s, count, e));
         TRY(cudaGetLastError());
         count = 0;
         rest = m;
@@ -160,7 +160,7 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
             const int members = v.wide ? 1 : WARP, left = (v.count - first + members - 1) / members;
             int groups = pole > 0 ? 1 : left < MOST_GROUPS ? left : (int)MOST_GROUPS;
             v.npole -= pole;
-            batch b;
+            batch b = {};
             const auto fits = [&]() {
                 arena counted = {NULL, rest.used, rest.size};
                 take_batch(counted, v, (size_t)groups, nrhs, width, b);
@@ -170,7 +170,6 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
                 groups -= (groups + 7) / 8;
             if (count > 0 && (groups < left || !fits())) { /* with all of the room */
                 PASS(finish());
-                PASS(fork(s, e));
                 continue;
             }
             while (v.npole > 1 && !fits())
@@ -187,14 +186,12 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
             b.span = v.span;
             b.pole0 = pole;
             b.npole = v.npole;
-            launch(v, b, groups, s->beside[turn++ % BESIDE]);
-            under_way[count].of = v;
-            under_way[count].b = b;
-            under_way[count++].groups = groups;
+            under_way[count] = {v, b, groups, NULL};
+            PASS(fork(s, count, &under_way[count].stream, e));
+            launch(v, b, groups, under_way[count++].stream);
             pole += v.npole;
             if (pole < l.kinds[i].npole) { /* its sums are added to */
                 PASS(finish());
-                PASS(fork(s, e));
             } else {
                 first += b.count;
                 pole = 0;

@@ -275,8 +275,9 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
     cut(k, BOUNDS, 0);
     PASS(zero(s, k.npole, sizeof(int) * k.lanes, e));
     PASS(zero(s, k.total, sizeof(double) * k.lanes, e));
-    list_items(k, t, NULL, USUAL, l);
     PASS(zero(s, k.bound, sizeof(double) * 2 * k.lanes, e));
+    PASS(zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes, e));
+    list_items(k, t, NULL, USUAL, l);
     PASS(in_batches(
         m, l, t, 1, 0, s,
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
@@ -287,10 +288,17 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
             else
                 BY_BAND(v.mm, bounds_kernel, <<<groups, WARP, stream_bytes(v.mm, v.mm + 2), stream>>>(k, b))
         },
-        [](const kind &, const batch &, int) {}, e));
+        [](const kind &, const batch &, int, cudaStream_t) {}, e));
     poles_kernel<<<k.lanes, 96, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return get(s, t.npole, k.npole, k.lanes, e);
+}
+
+/* What the square root works on, when the numbers of poles are there. */
+void list_roots(work k, tables &t, int how, list &l)
+{
+    cut(k, LONG, 0);
+    list_items(k, t, t.npole, how, l);
 }
 
 /* Sums over the poles of what is in the list. */
@@ -311,28 +319,24 @@ spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_sh
                     v.mm, root_kernel,
                     <<<tasks, WARP, b.in_shared ? window : stream_bytes(v.mm, v.mm + 4, ROOT_AHEAD), stream>>>(k, b))
         },
-        [&](const kind &v, const batch &b, int groups) {
+        [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
             const unsigned rows = (unsigned)(b.span * (k.h + 3));
             if (v.wide)
-                gather_kernel<1><<<dim3(blocks(rows, 128), (unsigned)groups), 128, 0, s->stream>>>(k, b);
+                gather_kernel<1><<<dim3(blocks(rows, 128), (unsigned)groups), 128, 0, stream>>>(k, b);
             else
-                gather_kernel<WARP>
-                    <<<dim3(blocks((size_t)rows * WARP, 128), (unsigned)groups), 128, 0, s->stream>>>(k, b);
+                gather_kernel<WARP><<<dim3(blocks((size_t)rows * WARP, 128), (unsigned)groups), 128, 0, stream>>>(k, b);
         },
         e);
 }
 
-spx_status root(work &k, arena m, tables &t, size_t most_shared, slot *s, spx_err *e)
+/* From the list of list_roots(). */
+spx_status root(work &k, arena m, tables &t, list &l, size_t most_shared, slot *s, spx_err *e)
 {
     const size_t lanes = (size_t)k.lanes;
-    list l;
-    PASS(zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * lanes, e));
-    TRY(cudaStreamSynchronize(s->stream));
     work w = k;
     cut(w, LONG, 0);
     /* where segments do not fit together, once more with longer ones, and then in one piece */
-    for (int how = USUAL; how <= WHOLE; how++) {
-        list_items(w, t, t.npole, how, l);
+    for (int how = USUAL;; list_roots(k, t, ++how, l)) {
         PASS(sums(w, m, t, l, most_shared, s, e));
         if (w.nseg == 1 || how == WHOLE)
             break;

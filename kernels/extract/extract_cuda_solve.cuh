@@ -133,8 +133,8 @@ __global__ void direction_kernel(work k)
 /* Steps that nearly all frames take, and that nobody waits for. */
 enum { LEAST_STEPS = 4 };
 
-/* scalar: page-locked, of the bundles, and k.bad and k.torn after it. meanwhile() is called in every step, when the
- * factors are there. */
+/* scalar: page-locked, of the bundles, and k.bad and k.torn after it. When the factors are there, meanwhile() is called
+ * as often as the host waits. */
 template <class MEANWHILE> spx_status solve(work &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;
@@ -160,13 +160,16 @@ template <class MEANWHILE> spx_status solve(work &k, slot *s, double *scalar, in
         scalar_kernel<<<few, 32, 0, s->stream>>>(k, step == 0 ? START : NEXT);
         direction_kernel<<<each, 128, 0, s->stream>>>(k);
         TRY(cudaGetLastError());
-        if (step > 0 && step < LEAST_STEPS) { /* a bundle that is done does not change any more */
-            PASS(meanwhile());
+        if (step > 0 && step < LEAST_STEPS) /* a bundle that is done does not change any more */
             continue;
-        }
         PASS(get(s, scalar, k.scalar, 4 * (size_t)k.nbundle, e));
         PASS(get(s, bad, k.bad, (size_t)k.nbundle + 1, e));
-        TRY(cudaStreamSynchronize(s->stream));
+        TRY(cudaEventRecord(s->stepped, s->stream));
+        for (bool there = false; !there;) {
+            PASS(is_over(s->stepped, &there, e));
+            if (!there && step > 0)
+                PASS(meanwhile());
+        }
         if (step == 0 && bad[k.nbundle] != 0 && k.nseg > 1) { /* segments do not fit together */
             one_piece(k);
             step = -1;

@@ -323,11 +323,12 @@ struct tables {
 /* A piece of work has a stream of its own, and more for what can be done side by side; SLOTS pieces are under way at a
  * time, so that transfers and recurrences, which leave most of a device idle, run beside the others' work. COPYING:
  * threads that fill staging memory at most. */
-enum { SLOTS = 4, BESIDE = 4, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1 << 18, STEPS = 5, COPYING = 8 };
+enum { SLOTS = 4, BESIDE = 10, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1 << 18, STEPS = 5, COPYING = 8 };
 
 struct slot {
-    cudaStream_t stream, aside, beside[BESIDE]; /* aside: what does not need the deconvolved flux */
-    cudaEvent_t begun, ended, forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
+    cudaStream_t stream, beside[BESIDE];
+    cudaStream_t aside, last; /* for what does not need the deconvolved flux, and what nothing waits for: the fit */
+    cudaEvent_t begun, ended, stepped, solved, fitted, forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
     char *staging; /* page-locked, [CHUNKS][CHUNK_BYTES]; NULL until it is needed */
     char *table;   /* page-locked: small tables, to and fro */
     size_t ntable; /* its bytes */
@@ -384,21 +385,36 @@ unsigned blocks(size_t n, unsigned threads)
         kernel<0> __VA_ARGS__;                                                                                         \
     }
 
-/* Streams beside the slot's own: they begin after what it has, and it goes on after them. */
-spx_status fork(slot *s, spx_err *e)
+/* Streams beside the slot's own, for work number 0, 1, ... until the next join(): they begin after what the slot's has
+ * when number 0 comes, and it goes on after all `count` of them. */
+spx_status fork(slot *s, int number, cudaStream_t *to, spx_err *e)
 {
-    TRY(cudaEventRecord(s->forked, s->stream));
-    for (int i = 0; i < BESIDE; i++)
-        TRY(cudaStreamWaitEvent(s->beside[i], s->forked, 0));
+    *to = s->beside[number % BESIDE];
+    if (number == 0)
+        TRY(cudaEventRecord(s->forked, s->stream));
+    if (number < BESIDE)
+        TRY(cudaStreamWaitEvent(*to, s->forked, 0));
     return SPX_OK;
 }
 
-spx_status join(slot *s, spx_err *e)
+spx_status join(slot *s, int count, spx_err *e)
 {
-    for (int i = 0; i < BESIDE; i++) {
+    for (int i = 0; i < count && i < BESIDE; i++) {
         TRY(cudaEventRecord(s->joined[i], s->beside[i]));
         TRY(cudaStreamWaitEvent(s->stream, s->joined[i], 0));
     }
+    return SPX_OK;
+}
+
+/* Whether an event has come. */
+spx_status is_over(cudaEvent_t event, bool *there, spx_err *e)
+{
+    const cudaError_t code = cudaEventQuery(event);
+    *there = code == cudaSuccess;
+    if (code == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* which is no error */
+    else
+        TRY(code);
     return SPX_OK;
 }
 

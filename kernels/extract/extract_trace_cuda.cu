@@ -6,11 +6,11 @@
  * some 25 ms, one after another (the steps' files say why), a third of that in chains that leave most of the device
  * idle. Transfers, 135 MB to the device and 140 MB back, are 5 at the bus's speed. So four pieces of a frame run on
  * streams of their own, and in each of them marginal information and bounds beside the solution, and the fit beside the
- * square root. The first two go ahead, and their results travel while the others compute; with priorities that fall
- * from piece to piece every chain waited for the work of the next: 2 ms more. The image
- * travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are made meanwhile, and stay for the
- * frames of a queue. New memory of the host comes page by page, which took longer than copying:
- * threads fetch the pages meanwhile. In a queue of frames pages that were locked once stay so (base/mem.h) and
+ * square root. Pieces have falling priorities, so that the results of the first travel
+ * while the others compute, and the fit has the lowest; chains that waited for it, and for the host's word on each
+ * other, took 2 ms more. The image travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are
+ * made meanwhile, and stay for the frames of a queue. New memory of the host comes page by page, which took longer than
+ * copying: threads fetch the pages meanwhile. In a queue of frames pages that were locked once stay so (base/mem.h) and
  * transfers go there directly, plan and constants stay, too, and two frames share the device: 0.021 s a frame on one
  * device, 0.011 on two; 0.035 and 0.031 when memory, plan and weights were new for each frame, as the pages of a
  * process come through one lock. */
@@ -335,9 +335,9 @@ spx_status wait_for_pixels(const call &job, slot *s, size_t first, spx_err *e)
     return SPX_OK;
 }
 
-/* What is done beside the main chain, on a stream of its own: marginal information and bounds, which need the factors
- * but not the solution, beside it; the fit, which needs nothing else, beside the square root. These chains leave most
- * of a device idle. */
+/* What is done beside the solution: marginal information and bounds, which need the factors but not the solution. These
+ * chains leave most of a device idle. The host has to make lists in between, which it does as soon as it can while it
+ * waits for the solution. */
 class side_chain
 {
   public:
@@ -346,48 +346,59 @@ class side_chain
         slot_.stream = s->aside;
         main_ = s->stream;
     }
-    /* Starts what can be; with `all`, which is after the solution, everything, and the slot's stream waits for the
-     * bounds.
-     */
-    spx_status go_on(const work &k, const arena &m, tables &t, bool all, spx_err *e)
+    /* Goes on as far as possible without waiting; the factors are there. */
+    spx_status go_on(const work &k, const arena &m, tables &t, spx_err *e)
     {
-        if (stage_ == 0) {
+        bool there = stage_ == FACTORS;
+        if (stage_ == FACTORS) {
             TRY(cudaEventRecord(slot_.begun, main_));
             TRY(cudaStreamWaitEvent(slot_.stream, slot_.begun, 0));
+        } else if (stage_ != LISTED) {
+            PASS(is_over(slot_.ended, &there, e));
+        }
+        if (!there)
+            return SPX_OK;
+        if (stage_ == FACTORS)
             PASS(marginal(k, m, t.need, &slot_, e));
-            TRY(cudaEventRecord(slot_.ended, slot_.stream));
-            stage_ = 1;
-        }
-        if (stage_ == 1 && all)
-            TRY(cudaEventSynchronize(slot_.ended));
-        if (stage_ == 1 && cudaEventQuery(slot_.ended) == cudaSuccess) {
+        else if (stage_ == MARGINAL)
             PASS(bounds(k, m, t, &slot_, e));
-            TRY(cudaEventRecord(slot_.ended, slot_.stream));
-            stage_ = 2;
-        }
-        (void)cudaGetLastError(); /* `not ready` is no error */
-        if (stage_ == 2 && all) {
-            TRY(cudaStreamWaitEvent(main_, slot_.ended, 0));
-            TRY(cudaEventRecord(slot_.begun, main_));
-            TRY(cudaStreamWaitEvent(slot_.stream, slot_.begun, 0));
-            PASS(fit(k, &slot_, e));
-            TRY(cudaEventRecord(slot_.ended, slot_.stream));
-            stage_ = 3;
-        }
+        else
+            list_roots(k, t, USUAL, roots_);
+        TRY(cudaEventRecord(slot_.ended, slot_.stream));
+        stage_++;
         return SPX_OK;
     }
-    /* The slot's stream waits for all of it. */
-    spx_status end(spx_err *e)
+    /* All of it; the slot's stream goes on after it. */
+    spx_status end(const work &k, const arena &m, tables &t, list **roots, spx_err *e)
     {
+        while (stage_ != LISTED)
+            PASS(go_on(k, m, t, e));
         TRY(cudaStreamWaitEvent(main_, slot_.ended, 0));
+        *roots = &roots_;
         return SPX_OK;
     }
 
   private:
+    enum { FACTORS, MARGINAL, BOUNDS, LISTED }; /* the last that there is */
+
     slot slot_;
     cudaStream_t main_;
-    int stage_ = 0;
+    int stage_ = FACTORS;
+    list roots_;
 };
+
+/* Model and chi^2 need nothing but the solution, and nothing but their results is needed of them: they fill what the
+ * square root leaves of the device. */
+spx_status begin_fit(const work &k, slot *s, spx_err *e)
+{
+    TRY(cudaEventRecord(s->solved, s->stream));
+    TRY(cudaStreamWaitEvent(s->last, s->solved, 0));
+    slot behind = *s;
+    behind.stream = s->last;
+    PASS(fit(k, &behind, e));
+    TRY(cudaEventRecord(s->fitted, s->last));
+    return SPX_OK;
+}
 
 /* One piece of work: bundles first .. first + k.nbundle - 1. why_host[b] gets the reasons to solve bundle b on the CPU.
  */
@@ -435,6 +446,7 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     PASS(wait_for_pixels(job, s, first, e));
     TRY(cudaEventRecord(s->step[0], s->stream));
     side_chain aside(s);
+    list *roots = NULL;
     for (int step = 0; step < STEPS; step++) {
         switch (step) {
         case 0:
@@ -442,16 +454,17 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
             break;
         case 1:
             PASS(solve(
-                k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, m, t, false, e); }, e));
+                k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, m, t, e); }, e));
+            PASS(begin_fit(k, s, e));
             break;
         case 2:
-            PASS(aside.go_on(k, m, t, true, e));
+            PASS(aside.end(k, m, t, &roots, e));
             break;
         case 3:
-            PASS(root(k, m, t, job.c->shared, s, e));
+            PASS(root(k, m, t, *roots, job.c->shared, s, e));
             break;
         case 4:
-            PASS(aside.end(e));
+            TRY(cudaStreamWaitEvent(s->stream, s->fitted, 0));
             break;
         }
         TRY(cudaEventRecord(s->step[step + 1], s->stream));
@@ -553,11 +566,11 @@ void free_context(context *c)
             (void)(v && cudaEventDestroy(v));
         for (cudaEvent_t v : s.joined)
             (void)(v && cudaEventDestroy(v));
-        for (cudaEvent_t v : {s.begun, s.ended, s.forked})
+        for (cudaEvent_t v : {s.begun, s.ended, s.stepped, s.solved, s.fitted, s.forked})
             (void)(v && cudaEventDestroy(v));
         for (cudaStream_t v : s.beside)
             (void)(v && cudaStreamDestroy(v));
-        for (cudaStream_t v : {s.aside, s.stream})
+        for (cudaStream_t v : {s.last, s.aside, s.stream})
             (void)(v && cudaStreamDestroy(v));
     }
     for (cudaEvent_t v : c->strip_there)
@@ -586,11 +599,12 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted));
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &c->slots[i];
-        /* the first half goes ahead, so that its results travel while the others compute */
-        const int priority = i < SLOTS / 2 ? high : low;
+        /* those before go ahead, so that their results travel while the others compute; a low number comes first */
+        const int priority = std::min(high + i, low);
         TRY(stream(&s->stream, priority));
         TRY(stream(&s->aside, priority));
-        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->forked})
+        TRY(stream(&s->last, low));
+        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->stepped, &s->solved, &s->fitted, &s->forked})
             TRY(event(v));
         for (int j = 0; j < BESIDE; j++) {
             TRY(stream(&s->beside[j], priority));
