@@ -188,6 +188,53 @@ axis() {
     h5dump -A 0 -d /spectra/spectrum/ivar -c 1,1 ivar.h5 | grep '): 0.0125$'
 }
 
+@test "many files: --keep-going leaves out what cannot be read" {
+    for i in 0 1; do spec_make spec $i.fits $i; done
+    spec_make text star.txt
+    head -c 9000 1.fits >cut.fits
+    echo hello >junk.fits
+    { tail -n 50 star.txt && head -n 50 star.txt; } >turned.txt
+    fits2h5 -q --air --reproducible -o want.h5 0.fits star.txt 1.fits
+    fails_with 3 '*turned.txt*' fits2h5 -o x.h5 turned.txt 0.fits
+    run --separate-stderr fits2h5 -q --keep-going --air --reproducible -o got.h5 \
+        turned.txt cut.fits 0.fits star.txt absent.fits 1.fits junk.fits
+    [ "$status" -eq 3 ]
+    for file in turned.txt cut.fits absent.fits junk.fits; do
+        [ "$(grep -c "^fits2h5: $file: " <<<"$stderr")" -eq 1 ]
+    done
+    [ "$(tail -n 1 <<<"$stderr")" = 'fits2h5: 4 of the inputs are left out: see above' ]
+    [ "$(wc -l <<<"$stderr")" -eq 5 ]
+    h5check got.h5
+    for group in spectra fibermap fits; do h5diff want.h5 got.h5 $group; done
+    h5dump -g /provenance got.h5 | grep 'files_left_out=4'
+    # of spectra that cannot be read, no HDUs are kept
+    run -0 h5ls got.h5/fits
+    [[ $output != *turned* && $output == *0* ]]
+    # into a pipe: the next program has all of it
+    run bash -c 'set -o pipefail; fits2h5 -q -k --air --reproducible 0.fits cut.fits star.txt 1.fits | cat >pipe.h5'
+    [ "$status" -eq 3 ]
+    h5diff want.h5 pipe.h5 /spectra
+    fits2h5 -q -k --air -o all.h5 0.fits 1.fits
+    fails_with 3 '*no file could be read*' fits2h5 -k -o x.h5 cut.fits absent.fits
+    fails_with 3 '*no spectrum could be read*' fits2h5 -k -o x.h5 turned.txt
+    # what is no damage stops all the same
+    fails_with 2 '*contradict*' fits2h5 -k --air --vacuum -o x.h5 0.fits
+    # files of a library
+    cp -r "$BATS_FILE_TMPDIR/stars" stars
+    fits2h5 -q --vacuum stars -o want-library.h5
+    specx-sim -q --library short --wavelength 5000,5100 --axis teff=5000,5500 --axis logg=3.5,4.5 --axis feh=-1,0
+    for f in short/lte*; do
+        cp "$f" stars/z-short.fits
+        head -c 4000 "$f" >stars/a-cut.fits
+    done
+    fails_with 3 '*a-cut.fits*' fits2h5 --vacuum stars -o x.h5
+    run --separate-stderr fits2h5 -q -k --vacuum stars -o got-library.h5
+    [ "$status" -eq 3 ]
+    [[ $stderr == *stars/a-cut.fits:* && $stderr == *"stars/z-short.fits: has "*samples* ]]
+    h5check got-library.h5
+    h5diff want-library.h5 got-library.h5 /library
+}
+
 @test "many files in one call: rows on the grid that reaches over all of them" {
     for i in 0 1 2 3; do spec_make spec $i.fits $i; done
     spec_make spspec old.fit 7

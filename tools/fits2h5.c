@@ -11,6 +11,7 @@
 
 static struct {
     int list, generic, exposures, air, vacuum;
+    spx_failures failed;
     const char *as, *params, *orders;
     spx_library_layout layout;
     spx_fits_spectrum_options spectrum;
@@ -19,6 +20,8 @@ static struct {
 static const spx_opt options[] = {
     SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "Print what would be made of each HDU, and write nothing"),
     SPX_OPTION(FLAG, "generic", 'g', NULL, o.generic, "Make no blocks: keep the HDUs only"),
+    SPX_OPTION(FLAG, "keep-going", 'k', NULL, o.failed.go_on,
+               "Leave out files that cannot be read, and convert the others; the exit status tells of them"),
     SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "What the input has to be; anything else is refused",
                .choices = "auto|image|psf|frame|spectra|library"),
     SPX_OPTION(FLAG, "exposures", 0, NULL, o.exposures,
@@ -263,7 +266,7 @@ static spx_status write_models(spx_stage *s, item *it, size_t n, const item *wav
     }
     spx_progress *progress = spx_progress_start(s->common.progress, "library", "spectra", nmodel);
     if (st == SPX_OK)
-        st = spx_fits_library_files(nmodel, path, wave->path, &o.layout, file, progress, notes, e);
+        st = spx_fits_library_files(nmodel, path, wave->path, &o.layout, file, progress, &o.failed, notes, e);
     spx_progress_end(progress);
     spx_free(path);
     return st;
@@ -276,8 +279,11 @@ static spx_status write_spectra(item *it, size_t n, hid_t file, spx_text *notes,
     spx_spectrum_file *from = spx_alloc(n, sizeof *from, e);
     for (size_t i = 0; from && i < n; i++)
         if (it[i].product == SPX_FITS_AS_SPECTRUM)
-            from[m++] = (spx_spectrum_file){&it[i].fits, it[i].path, &it[i].spectra};
-    spx_status st = !from ? SPX_EIO : m > 0 ? spx_fits_spectra_write(m, from, file, notes, e) : SPX_OK;
+            from[m++] = (spx_spectrum_file){&it[i].fits, it[i].path, &it[i].spectra, 0};
+    spx_status st = !from ? SPX_EIO : m > 0 ? spx_fits_spectra_write(m, from, file, &o.failed, notes, e) : SPX_OK;
+    for (size_t i = 0, k = 0; i < n && k < m; i++)
+        if (it[i].product == SPX_FITS_AS_SPECTRUM && from[k++].left_out)
+            spx_fits_close(&it[i].fits); /* its HDUs are not kept either */
     spx_free(from);
     return st;
 }
@@ -320,16 +326,40 @@ static const char *main_product(const item *it, size_t n, size_t nmodel)
     return spx_fits_product_names[block_of(best)];
 }
 
-static spx_status convert(spx_stage *s, item *it, size_t n, spx_err *e)
+static void close_item(item *it)
+{
+    spx_fits_spectra_free(&it->spectra);
+    spx_fits_close(&it->fits);
+}
+
+/* Opens all inputs, and drops from it[*n] those that are left out. */
+static spx_status recognise_all(item *it, size_t *n, spx_err *e)
+{
+    const size_t all = *n;
+    spx_status st = SPX_OK;
+    *n = 0;
+    for (size_t i = 0; i < all; i++) {
+        int left_out = 0;
+        if (st == SPX_OK)
+            st = spx_failures_note(&o.failed, recognise(&it[i], e), &left_out, e);
+        if (left_out)
+            close_item(&it[i]);
+        else
+            it[(*n)++] = it[i];
+    }
+    return st == SPX_OK && *n == 0 ? spx_fail(e, SPX_EINPUT, "no file could be read: see above") : st;
+}
+
+static spx_status convert(spx_stage *s, item *it, size_t *nitem, spx_err *e)
 {
     const item *wave = NULL;
     size_t nmodel = 0;
     hid_t file;
     spx_text notes = {0};
-    spx_status st = SPX_OK;
+    spx_status st;
     spx_stage_step(s, "read");
-    for (size_t i = 0; st == SPX_OK && i < n; i++)
-        st = recognise(&it[i], e);
+    st = recognise_all(it, nitem, e);
+    const size_t n = *nitem;
     if (st != SPX_OK || (st = settle_library(it, n, &wave, &nmodel, e)) != SPX_OK ||
         (st = check_as(it, n, e)) != SPX_OK || (st = check_choice(it, n, e)) != SPX_OK)
         return st;
@@ -356,6 +386,8 @@ static spx_status convert(spx_stage *s, item *it, size_t n, spx_err *e)
         line += len + (line[len] == '\n');
     }
     spx_text_free(&notes);
+    if (st == SPX_OK && o.failed.n > 0)
+        st = spx_stage_record(s, "files_left_out", e, "%zu", o.failed.n);
     return st == SPX_OK ? spx_stage_commit(s, e) : st;
 }
 
@@ -375,21 +407,24 @@ static spx_status run(spx_stage *s, spx_err *e)
         return st;
     for (size_t i = 0; st == SPX_OK && i < s->ninput; i++) {
         const char *arg = s->input[i];
+        int left_out;
         st = spx_stage_foreign_input(s, arg[0] == '@' && arg[1] ? arg + 1 : arg, e);
         if (st == SPX_OK)
             st = spx_filelist_add(&files, arg, ".fits .fits.gz .fit .fit.gz .fts .fts.gz", e);
+        st = spx_failures_note(&o.failed, st, &left_out, e);
     }
     item *it = st == SPX_OK ? spx_alloc(files.n, sizeof *it, e) : NULL;
     if (st == SPX_OK && !it)
         st = SPX_EIO;
     for (size_t i = 0; it && i < files.n; i++)
         it[i].path = files.name[i];
+    size_t n = files.n;
     if (st == SPX_OK)
-        st = convert(s, it, files.n, e);
-    for (size_t i = 0; it && i < files.n; i++) {
-        spx_fits_spectra_free(&it[i].spectra);
-        spx_fits_close(&it[i].fits);
-    }
+        st = convert(s, it, &n, e);
+    if (st == SPX_OK && o.failed.n > 0) /* all else is done */
+        st = spx_fail(e, o.failed.first, "%zu of the inputs are left out: see above", o.failed.n);
+    for (size_t i = 0; it && i < n; i++)
+        close_item(&it[i]);
     spx_free(it);
     spx_filelist_free(&files);
     return st;

@@ -435,18 +435,35 @@ static spx_status write_header(hid_t file, size_t i, size_t ncard, const spx_car
     return st;
 }
 
-spx_status spx_fits_library_files(size_t n, const char *const *path, const char *wavelengths,
-                                  const spx_library_layout *l, hid_t file, spx_progress *progress, spx_text *notes,
-                                  spx_err *e)
+/* The first file of a library says which keywords the parameters have, and of what type the fluxes are. */
+static spx_status open_first(const char *path, const spx_library_layout *l, spx_library_layout *have, int *wide,
+                             spx_err *e)
+{
+    spx_fits f;
+    spx_status st = spx_fits_open(&f, path, e);
+    if (st != SPX_OK)
+        return st;
+    if (!find_params(l, is_keyword, &f.hdu[0].header, have))
+        st = spx_fail(e, SPX_EINPUT, "%s: is no model spectrum", path);
+    *wide = first_array(&f) >= 0 && f.hdu[first_array(&f)].bitpix == -64;
+    spx_fits_close(&f);
+    return st;
+}
+
+spx_status spx_fits_library_files(size_t nfile, const char *const *files, const char *wavelengths,
+                                  const spx_library_layout *l, hid_t file, spx_progress *progress, spx_failures *failed,
+                                  spx_text *notes, spx_err *e)
 {
     spx_fits w, f;
     spx_library_layout have;
-    double *wave = NULL, *params = NULL;
-    size_t nwave = 0, ncard = 0, width = 1;
+    double *wave = NULL;
+    size_t n = 0, nwave = 0, ncard = 0, width = 1;
     int wide = 0;
     spx_status st = spx_fits_open(&w, wavelengths, e);
     if (st != SPX_OK)
         return st;
+    const char **path = spx_alloc(nfile, sizeof *path, e);
+    double *params = spx_alloc2(nfile, SPX_MAX_PAR, sizeof *params, e);
     int hdu = first_array(&w);
     if (hdu < 0)
         st = spx_fail(e, SPX_EINPUT, "%s: holds no wavelengths", wavelengths);
@@ -466,27 +483,24 @@ spx_status spx_fits_library_files(size_t n, const char *const *path, const char 
     H5Tset_strpad(type, H5T_STR_SPACEPAD);
 
     /* First pass: parameters and sizes of all. */
-    for (size_t i = 0; st == SPX_OK && i < n; i++) {
+    if (path == NULL || params == NULL)
+        st = e->code;
+    for (size_t i = 0; st == SPX_OK && i < nfile; i++) {
         double v[SPX_MAX_PAR] = {0};
-        if (i == 0) {
-            if ((st = spx_fits_open(&f, path[0], e)) != SPX_OK)
-                break;
-            if (!find_params(l, is_keyword, &f.hdu[0].header, &have))
-                st = spx_fail(e, SPX_EINPUT, "%s: is no model spectrum", path[0]);
-            wide = first_array(&f) >= 0 && f.hdu[first_array(&f)].bitpix == -64;
-            spx_fits_close(&f);
-            if (st == SPX_OK && !(params = spx_alloc2(n, have.npar, sizeof *params, e)))
-                st = SPX_EIO;
-            if (st != SPX_OK)
-                break;
-        }
-        if ((st = open_model(&f, path[i], nwave, &have, v, e)) != SPX_OK)
-            break;
-        memcpy(params + i * have.npar, v, have.npar * sizeof *v);
+        int left_out;
+        spx_status one = n == 0 ? open_first(files[i], l, &have, &wide, e) : SPX_OK;
+        if (one == SPX_OK)
+            one = open_model(&f, files[i], nwave, &have, v, e);
+        if ((st = spx_failures_note(failed, one, &left_out, e)) != SPX_OK || left_out)
+            continue;
+        memcpy(params + n * have.npar, v, have.npar * sizeof *v);
         ncard = f.hdu[0].header.n > ncard ? f.hdu[0].header.n : ncard;
-        width = strlen(base_name(path[i])) > width ? strlen(base_name(path[i])) : width;
+        width = strlen(base_name(files[i])) > width ? strlen(base_name(files[i])) : width;
+        path[n++] = files[i];
         spx_fits_close(&f);
     }
+    if (st == SPX_OK && n == 0)
+        st = spx_fail(e, SPX_EINPUT, "no model spectrum could be read: see above");
     char *names = st == SPX_OK ? spx_alloc2(n, width, 1, e) : NULL;
     if (st == SPX_OK && !names)
         st = SPX_EIO;
@@ -524,5 +538,6 @@ spx_status spx_fits_library_files(size_t n, const char *const *path, const char 
     H5Tclose(type);
     spx_free(names);
     spx_free(params);
+    spx_free(path);
     return st;
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/failures.h"
 #include "base/text.h"
 #include "blocks/fits.h"
 #include "blocks/fits_hdf5.h"
@@ -87,6 +88,7 @@ typedef struct {
     spx_fits *f;
     const char *name;
     const spx_fits_spectra *found;
+    int left_out; /* set by spx_fits_spectra_write(): it could not be read */
 } spx_spectrum_file;
 
 /* Write /spectra and /fibermap of n files: a row a file (files that are arms of one observation, as those of the four
@@ -95,8 +97,9 @@ typedef struct {
  * are dropped, and so are orders that have none at all; a pixel whose flux or error is not finite, or whose error is
  * not positive, gets ivar 0 and the mask SPX_NODATA, one with a bad bit of its own mask 0 and SPX_SOMEBADPIX. What a
  * user should hear is added to `notes`, a line each. SPX_EINPUT: wavelengths that turn, no wavelengths in a whole file,
- * more arms than there is room for. */
-spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t out, spx_text *notes, spx_err *e);
+ * which `failed` may allow, unless it is all files; more arms than there is room for. */
+spx_status spx_fits_spectra_write(size_t n, spx_spectrum_file *file, hid_t out, spx_failures *failed, spx_text *notes,
+                                  spx_err *e);
 
 /* and_mask bits of SDSS spectra that make a pixel unusable: NOPLUG 0, BADTRACE 1, BADFLAT 2, BADARC 3, FULLREJECT 18,
  * NOSKY 22, BRIGHTSKY 23, NODATA 24, BADFLUXFACTOR 26, BADSKYCHI 27, REDMONSTER 28. The others tell how a pixel came

@@ -629,13 +629,13 @@ static int align(size_t m, const double *g, size_t n, const double *w, ptrdiff_t
 typedef struct {
     spx_spectra s;
     char base[SPX_MAX_ARM][16];
-    size_t nloaded, room;
+    size_t nloaded, nplaced, room; /* all are loaded before the first is placed */
     loaded *l;
 } builder;
 
 static int is_free(const builder *b, size_t arm, size_t row)
 {
-    for (size_t i = 0; i < b->nloaded; i++)
+    for (size_t i = 0; i < b->nplaced; i++)
         if (b->l[i].arm == arm && b->l[i].row == row)
             return 0;
     return 1;
@@ -657,7 +657,7 @@ static spx_status widen(builder *b, size_t arm, size_t n, const double *w, ptrdi
     spx_free(a->wavelength);
     a->wavelength = more;
     a->nwave = end;
-    for (size_t i = 0; i < b->nloaded; i++)
+    for (size_t i = 0; i < b->nplaced; i++)
         b->l[i].offset += b->l[i].arm == arm ? before : 0;
     return SPX_OK;
 }
@@ -1036,57 +1036,96 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
     return *row ? SPX_OK : SPX_EIO;
 }
 
-spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t out, spx_text *notes, spx_err *e)
+/* All spectra of a file behind those that are there. */
+static spx_status load_file(builder *b, const spx_spectrum_file *file, sayings *said, spx_err *e)
+{
+    kept k = {0};
+    int no[4] = {0};
+    size_t blank = 0;
+    const size_t before = b->nloaded;
+    spx_status st = SPX_OK;
+    for (size_t j = 0; j < file->found->n && st == SPX_OK; j++) {
+        loaded *l = &b->l[b->nloaded];
+        const spx_fits_spectrum *s = &file->found->s[j];
+        spx_fits_noise noise = s->kind;
+        st = load(file, s, &k, l, &noise, e);
+        if (st == SPX_OK && l->n < 2) {
+            loaded_free(l);
+            *l = (loaded){0};
+            blank++;
+            continue;
+        }
+        no[0] = no[0] || noise == SPX_NOISE_NONE;
+        no[1] = no[1] || s->medium < 0;
+        no[2] = no[2] || s->barycentric < 0;
+        no[3] = no[3] || s->barycentric == 0;
+        b->nloaded++; /* to be freed, whatever became of it */
+    }
+    if (st == SPX_OK && blank == file->found->n)
+        st =
+            spx_fail(e, SPX_EINPUT, "%s: has no wavelengths: all are 0 or no numbers (--generic keeps it)", file->name);
+    spx_free(k.wave.v);
+    spx_free(k.flux.v);
+    spx_free(k.noise.v);
+    spx_free(k.mask.v);
+    if (st != SPX_OK) {
+        for (; b->nloaded > before; b->nloaded--) {
+            loaded_free(&b->l[b->nloaded - 1]);
+            b->l[b->nloaded - 1] = (loaded){0};
+        }
+        return st;
+    }
+    said->blank = said->nblank == 0 ? file->name : said->blank;
+    said->nblank += blank;
+    for (size_t j = 0; j < 4; j++)
+        hear(said, file->name, j, no[j]);
+    if (no[2] || no[3])
+        find_correction(file->f, said->correction, sizeof said->correction);
+    return SPX_OK;
+}
+
+/* Loads all files, and copies those that could be read to file[*m]; end[]: number of spectra up to the end of each. */
+static spx_status load_all(builder *b, size_t n, spx_spectrum_file *from, size_t *m, spx_spectrum_file *file,
+                           size_t *end, spx_failures *failed, sayings *said, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    *m = 0;
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        st = spx_failures_note(failed, load_file(b, &from[i], said, e), &from[i].left_out, e);
+        if (from[i].left_out)
+            continue;
+        file[*m] = from[i];
+        end[(*m)++] = b->nloaded;
+    }
+    return st == SPX_OK && *m == 0 ? spx_fail(e, SPX_EINPUT, "no spectrum could be read: see above") : st;
+}
+
+spx_status spx_fits_spectra_write(size_t nfile, spx_spectrum_file *files, hid_t out, spx_failures *failed,
+                                  spx_text *notes, spx_err *e)
 {
     builder b = {0};
     sayings said = {0};
     identity *row = NULL;
-    size_t *first = spx_alloc(n, sizeof *first, e);
-    for (size_t i = 0; i < n; i++)
-        b.room += file[i].found->n;
+    size_t n = 0, *first = spx_alloc(nfile, sizeof *first, e), *end = spx_alloc(nfile, sizeof *end, e);
+    spx_spectrum_file *file = spx_alloc(nfile, sizeof *file, e);
+    for (size_t i = 0; i < nfile; i++)
+        b.room += files[i].found->n;
     b.l = spx_alloc(b.room, sizeof *b.l, e);
-    spx_status st = first && b.l ? give_rows(n, file, first, &row, &b.s.nspec, e) : SPX_EIO;
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        kept k = {0};
-        int no[4] = {0};
-        size_t blank = 0;
-        for (size_t j = 0; j < file[i].found->n && st == SPX_OK; j++) {
-            loaded *l = &b.l[b.nloaded];
-            const spx_fits_spectrum *s = &file[i].found->s[j];
-            spx_fits_noise noise = s->kind;
-            st = load(&file[i], s, &k, l, &noise, e);
-            if (st == SPX_OK && l->n < 2) {
-                loaded_free(l);
-                *l = (loaded){0};
-                blank++;
-                continue;
-            }
-            no[0] = no[0] || noise == SPX_NOISE_NONE;
-            no[1] = no[1] || s->medium < 0;
-            no[2] = no[2] || s->barycentric < 0;
-            no[3] = no[3] || s->barycentric == 0;
-            l->row = first[i] + s->row;
+    spx_status st = first && end && file && b.l ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK)
+        st = load_all(&b, nfile, files, &n, file, end, failed, &said, e);
+    if (st == SPX_OK)
+        st = give_rows(n, file, first, &row, &b.s.nspec, e);
+    for (size_t i = 0, j = 0; i < n && st == SPX_OK; i++)
+        for (; j < end[i] && st == SPX_OK; j++) {
+            loaded *l = &b.l[j];
             const size_t narm = b.s.narm;
-            if (st == SPX_OK)
-                st = place(&b, file[i].name, l, e);
+            l->row = first[i] + l->from->row;
+            st = place(&b, file[i].name, l, e);
+            b.nplaced++;
             if (st == SPX_OK && b.s.narm > narm)
-                unit_of_flux(&file[i], s, b.s.arm[narm].unit);
-            b.nloaded++; /* to be freed, whatever became of it */
+                unit_of_flux(&file[i], l->from, b.s.arm[narm].unit);
         }
-        if (st == SPX_OK && blank == file[i].found->n)
-            st = spx_fail(e, SPX_EINPUT, "%s: has no wavelengths: all are 0 or no numbers (--generic keeps it)",
-                          file[i].name);
-        said.blank = said.nblank == 0 ? file[i].name : said.blank;
-        said.nblank += blank;
-        for (size_t j = 0; j < 4; j++)
-            hear(&said, file[i].name, j, no[j]);
-        if (no[2] || no[3])
-            find_correction(file[i].f, said.correction, sizeof said.correction);
-        spx_free(k.wave.v);
-        spx_free(k.flux.v);
-        spx_free(k.noise.v);
-        spx_free(k.mask.v);
-    }
     if (st == SPX_OK)
         st = fill(&b, e);
     if (st == SPX_OK)
@@ -1101,6 +1140,8 @@ spx_status spx_fits_spectra_write(size_t n, const spx_spectrum_file *file, hid_t
         loaded_free(&b.l[i]);
     spx_free(b.l);
     spx_free(first);
+    spx_free(end);
+    spx_free(file);
     spx_free(row);
     spx_spectra_free(&b.s);
     return st;

@@ -69,9 +69,10 @@ static void spectra(spx_fits *f)
         spx_err e = {0};
         spx_text notes = {0};
         if (spx_fits_spectra_find(f, &o, &found, &e) == SPX_OK && found.n > 0) {
-            const spx_spectrum_file file = {f, "fuzz", &found};
+            spx_spectrum_file file = {f, "fuzz", &found, 0};
             hid_t h5 = memory_file();
-            (void)spx_fits_spectra_write(1, &file, h5, &notes, &e);
+            spx_failures failed = {.go_on = 0};
+            (void)spx_fits_spectra_write(1, &file, h5, &failed, &notes, &e);
             H5Fclose(h5);
         }
         spx_fits_spectra_free(&found);
