@@ -29,15 +29,34 @@ house() {
     [ "$(make -npq -C "$SPX_ROOT" NVCC= | sed -n 's/^.DEFAULT_GOAL := //p')" = all ]
 }
 
-@test "completion offers a program's options" {
+@test "completion offers a program's options, and what those that are choices may be" {
     house install
-    run bash -c 'PATH=$PWD/root/opt/spx/bin:$PATH
-        . root/opt/spx/share/bash-completion/completions/rvs-fit
-        COMP_WORDS=(rvs-fit --templ) COMP_CWORD=1
-        _specpipe rvs-fit
-        echo "${COMPREPLY[@]}"'
-    [ "$status" -eq 0 ]
+    # complete WORD...: what is offered for the last one
+    complete_words() {
+        run bash -c 'PATH=$PWD/root/opt/spx/bin:$PATH
+            . root/opt/spx/share/bash-completion/completions/rvs-fit
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+            _specpipe "$1"
+            echo "${COMPREPLY[@]}"' bash "$@"
+        [ "$status" -eq 0 ]
+    }
+    complete_words rvs-fit --templ
     [ "$output" = --templates ]
+    complete_words rvs-fit --interpolator ''
+    [ "$output" = 'auto grid cubic simplex nn' ]
+    complete_words rvs-fit --interpolator c
+    [ "$output" = cubic ]
+    complete_words rvs-fit --interpolator = # bash's words of --interpolator=
+    [ "$output" = 'auto grid cubic simplex nn' ]
+    complete_words rvs-fit --interpolator = s
+    [ "$output" = simplex ]
+    complete_words h5reduce -p m
+    [ "$output" = 'minimum maximum mean median' ]
+    # file names: nothing is offered, so that bash does it
+    complete_words rvs-fit --templates t
+    [ "$output" = '' ]
+    complete_words rvs-fit --rotation --no
+    [[ $output != *auto* ]]
 }
 
 @test "bootstrap takes one target" {

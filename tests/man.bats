@@ -86,6 +86,18 @@ programs() {
     done
 }
 
+@test "what completion offers for an option is what --help shows" {
+    local p
+    for p in $(programs); do
+        "$p" --help=choices | grep -oE -- '^--[a-z0-9-]+ [a-z0-9]+$' |
+            awk '{ a[$1] = a[$1] bar[$1] $2; bar[$1] = "|" } END { for (o in a) print o, a[o] }' | sort >choices || true # some have none
+        "$p" --help | grep -oE -- '--[a-z0-9-]+ [a-z0-9]+([|][a-z0-9]+)+( |$)' | sed 's/ $//' | sort >help || true
+        diff choices help
+    done
+    rvs-fit --help=choices | grep -x -e '--joint target'
+    h5reduce --help=choices | grep -x -e '-p median'
+}
+
 @test "every option in an example is the program's" {
     local p o line
     for p in $(programs); do

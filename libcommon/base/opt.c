@@ -486,3 +486,17 @@ char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err 
     }
     return text;
 }
+
+void spx_opt_choices(const spx_opt_program *p, FILE *out)
+{
+    EACH_OPTION(p, o)
+    {
+        for (const char *c = o->kind == SPX_OPT_CHOICE ? o->choices : ""; *c != '\0'; c += *c == '|') {
+            const int n = (int)strcspn(c, "|");
+            fprintf(out, "--%s %.*s\n", o->name, n, c);
+            if (o->letter != 0)
+                fprintf(out, "-%c %.*s\n", o->letter, n, c);
+            c += n;
+        }
+    }
+}

@@ -66,6 +66,9 @@ void spx_opt_help(const spx_opt_program *p, FILE *out);
 void spx_opt_mdoc(const spx_opt_program *p, FILE *out);
 /* Long option names, one a line, for shell completion and tests. */
 void spx_opt_names(const spx_opt_program *p, FILE *out);
+/* What options that are choices may be, for shell completion: "--NAME WORD", and "-L WORD" where there is a letter, a
+ * line each. */
+void spx_opt_choices(const spx_opt_program *p, FILE *out);
 
 /* Text `name=value` lines of all options in effect, for provenance; options named in `skip` (a NULL-ended list) left
  * out. Free with spx_free(). */

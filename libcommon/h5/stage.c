@@ -510,16 +510,16 @@ static spx_status prepare(spx_stage *s, int argc, char **argv, int *done, spx_er
     spx_common *c = &s->common;
     int nfile = 0;
     /* for the manual and the completion, from the same table */
-    if (argc == 2 && strcmp(argv[1], "--help=mdoc") == 0) {
-        spx_opt_mdoc(&p->opts, stdout);
-        *done = 1;
-        return SPX_OK;
-    }
-    if (argc == 2 && strcmp(argv[1], "--help=names") == 0) {
-        spx_opt_names(&p->opts, stdout);
-        *done = 1;
-        return SPX_OK;
-    }
+    static const struct {
+        const char *text;
+        void (*print)(const spx_opt_program *p, FILE *out);
+    } form[] = {{"--help=mdoc", spx_opt_mdoc}, {"--help=names", spx_opt_names}, {"--help=choices", spx_opt_choices}};
+    for (size_t i = 0; argc == 2 && i < sizeof form / sizeof *form; i++)
+        if (strcmp(argv[1], form[i].text) == 0) {
+            form[i].print(&p->opts, stdout);
+            *done = 1;
+            return SPX_OK;
+        }
     spx_status st = SPX_OK;
     for (int i = 0; i < argc && st == SPX_OK; i++)
         st = spx_text_add(&p->command, e, "%s%s", i > 0 ? " " : "", i == 0 ? s->program->name : argv[i]);
