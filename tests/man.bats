@@ -89,10 +89,11 @@ programs() {
 @test "what completion offers for an option is what --help shows" {
     local p
     for p in $(programs); do
-        "$p" --help=choices | grep -oE -- '^--[a-z0-9-]+ [a-z0-9]+$' |
-            awk '{ a[$1] = a[$1] bar[$1] $2; bar[$1] = "|" } END { for (o in a) print o, a[o] }' | sort >choices || true # some have none
-        "$p" --help | grep -oE -- '--[a-z0-9-]+ [a-z0-9]+([|][a-z0-9]+)+( |$)' | sed 's/ $//' | sort >help || true
-        diff choices help
+        # some programs have no choices
+        { "$p" --help=choices | grep -oE -- '^--[a-z0-9-]+ [a-z0-9]+$' || true; } |
+            awk '{ a[$1] = a[$1] bar[$1] $2; bar[$1] = "|" } END { for (o in a) print o, a[o] }' | sort >choices
+        { "$p" --help | grep -oE -- '--[a-z0-9-]+ [a-z0-9]+([|][a-z0-9]+)+( |$)' || true; } | sed 's/ $//' | sort >help
+        [ -z "$(comm -13 choices help)" ] # some show a name for the value instead
     done
     rvs-fit --help=choices | grep -x -e '--joint target'
     h5reduce --help=choices | grep -x -e '-p median'
