@@ -11,6 +11,7 @@
  *     extract_cuda_root.cuh       square root: flux, ivar, resolution
  *     extract_cuda_fit.cuh        model and chi^2
  *     extract_cuda_lend.cuh       a frame that stays on the device for a hook
+ *     extract_cuda_porters.cuh    threads of the host for transfers
  *     extract_trace_cuda.cu       memory, transfers, pieces of a frame, devices
  *
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
@@ -321,15 +322,13 @@ struct tables {
 /* ---- launches ---- */
 
 /* A piece of work has a stream of its own, and more for what can be done side by side; SLOTS pieces are under way at a
- * time, so that transfers and recurrences, which leave most of a device idle, run beside the others' work. COPYING:
- * threads that fill staging memory at most. */
-enum { SLOTS = 4, BESIDE = 10, CHUNKS = 4, CHUNK_BYTES = 4 << 20, BLOCK_BYTES = 1 << 18, STEPS = 5, COPYING = 8 };
+ * time, so that transfers and recurrences, which leave most of a device idle, run beside the others' work. */
+enum { SLOTS = 4, BESIDE = 10, STEPS = 5 };
 
 struct slot {
     cudaStream_t stream, beside[BESIDE];
     cudaStream_t aside, last; /* for what does not need the deconvolved flux, and what nothing waits for: the fit */
-    cudaEvent_t begun, ended, stepped, solved, fitted, forked, joined[BESIDE], chunk[CHUNKS], step[STEPS + 1];
-    char *staging; /* page-locked, [CHUNKS][CHUNK_BYTES]; NULL until it is needed */
+    cudaEvent_t begun, ended, stepped, solved, fitted, forked, joined[BESIDE], step[STEPS + 1];
     char *table;   /* page-locked: small tables, to and fro */
     size_t ntable; /* its bytes */
     double seconds[STEPS];

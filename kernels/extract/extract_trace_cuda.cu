@@ -6,15 +6,16 @@
  * some 25 ms, one after another (the steps' files say why), a third of that in chains that leave most of the device
  * idle. Transfers, 135 MB to the device and 140 MB back, are 5 at the bus's speed. So four pieces of a frame run on
  * streams of their own, and in each of them marginal information and bounds beside the solution, and the fit beside the
- * square root. Pieces have falling priorities, so that the results of the first travel
- * while the others compute, and the fit has the lowest; chains that waited for it, and for the host's word on each
- * other, took 2 ms more. The image travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are
- * made meanwhile, and stay for the frames of a queue. New memory of the host comes page by page, which took longer than
- * copying: threads fetch the pages meanwhile. In a queue of frames pages that were locked once stay so (base/mem.h) and
- * transfers go there directly, plan and constants stay, too, and two frames share the device: 0.021 s a frame on one
- * device, 0.011 on two; 0.035 and 0.031 when memory, plan and weights were new for each frame, as the pages of a
- * process come through one lock. */
+ * square root. Pieces have falling priorities, so that the results of the first travel while the others compute, and
+ * the fit has the lowest; chains that waited for it, and for the host's word on each other, took 2 ms more. The image
+ * travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are made meanwhile, and stay for the
+ * frames of a queue. New memory of the host comes page by page, which took longer than copying: the threads that carry
+ * what is not page-locked fetch the pages meanwhile. In a queue of frames pages that were locked once stay so
+ * (base/mem.h) and transfers go there directly, plan and constants stay, too, and two frames share the device: 0.021 s
+ * a frame on one device, 0.011 on two; 0.035 and 0.031 when memory, plan and weights were new for each frame, as the
+ * pages of a process come through one lock. */
 #include <algorithm>
+#include <atomic>
 #include <cfloat>
 #include <condition_variable>
 #include <future>
@@ -31,6 +32,7 @@
 #include "extract/extract_cuda_lend.cuh"
 #include "extract/extract_cuda_marginal.cuh"
 #include "extract/extract_cuda_overlap.cuh"
+#include "extract/extract_cuda_porters.cuh"
 #include "extract/extract_cuda_root.cuh"
 #include "extract/extract_cuda_solve.cuh"
 #include "extract/extract_cuda_spots.cuh"
@@ -76,6 +78,7 @@ struct context {
     layout_ref constants; /* whose constants are in `room`, at its front */
     size_t shared;        /* bytes of shared memory that a block may have */
     bool starved;         /* the last call found too little memory */
+    porters hands;        /* for pages that are not locked */
 };
 
 /* Calls that share a device: transfers of one run beside the other's work. More than two finish at the same time, and
@@ -175,108 +178,6 @@ void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k,
     }
 }
 
-/* Transfers, directly where pages are locked (spx_mem_locked()). Else through page-locked memory, in chunks: host
- * threads fill or empty one while the device moves others. */
-void copy_on_host(char *to, const char *from, size_t n, int nthreads)
-{
-    const long nblock = (long)((n + BLOCK_BYTES - 1) / BLOCK_BYTES);
-#pragma omp parallel for num_threads(nthreads) schedule(static)
-    for (long i = 0; i < nblock; i++) {
-        const size_t at = (size_t)i * BLOCK_BYTES;
-        memcpy(to + at, from + at, n - at < BLOCK_BYTES ? n - at : (size_t)BLOCK_BYTES);
-    }
-}
-
-/* Rows of `width` values, `pitch` from row to row, into rows without a gap. With mask: `from` is ivar, and its mask
- * goes with it: what is weighed afterwards is weighed, and counted, as with the mask beside it. */
-void gather_on_host(float *to, const float *from, const uint32_t *mask, size_t width, size_t pitch, size_t nrow,
-                    int nthreads)
-{
-#pragma omp parallel for num_threads(nthreads) schedule(static)
-    for (size_t row = 0; row < nrow; row++) {
-        const float *v = from + row * pitch;
-        float *here = to + row * width;
-        if (!mask) {
-            memcpy(here, v, width * sizeof *v);
-            continue;
-        }
-        const uint32_t *bits = mask + row * pitch;
-        for (size_t i = 0; i < width; i++)
-            here[i] = bits[i] != 0 && v[i] >= 0.0f && v[i] <= FLT_MAX ? 0.0f : v[i];
-    }
-}
-
-spx_status need_staging(slot *s, spx_err *e)
-{
-    if (!s->staging)
-        TRY(cudaMallocHost((void **)&s->staging, (size_t)CHUNKS * CHUNK_BYTES));
-    return SPX_OK;
-}
-
-/* A strip of an image of k.ccd_nx x k.ccd_ny values of 4 bytes; `from` is where the image begins, a block of the host.
- * Where that is not locked, through the staging memory of all slots, before any of them needs it. With mask: `from` is
- * ivar, and its mask goes with it. */
-spx_status push(context *c, const work &k, const void *to, const void *from, const uint32_t *mask, const strip &part,
-                int *turn, int nthreads, spx_err *e)
-{
-    const size_t nx = (size_t)k.ccd_nx, ny = (size_t)k.ccd_ny, each = sizeof(float), pitch = nx * each;
-    const bool direct = !mask && spx_mem_locked(from);
-    const size_t most = direct ? nx : CHUNK_BYTES / each;
-    for (size_t x = part.x0; x < part.x1; x += most) {
-        const size_t width = std::min(part.x1 - x, most), high = direct ? ny : CHUNK_BYTES / each / width;
-        for (size_t y = 0; y < ny; y += high) {
-            const size_t nrow = std::min(ny - y, high), at = y * nx + x;
-            const float *rows = (const float *)from + at;
-            if (direct) {
-                TRY(cudaMemcpy2DAsync((float *)to + at, pitch, rows, pitch, width * each, nrow, cudaMemcpyHostToDevice,
-                                      c->upload));
-                continue;
-            }
-            slot *s = &c->slots[*turn % SLOTS];
-            PASS(need_staging(s, e));
-            float *chunk = (float *)(s->staging + (size_t)(*turn / SLOTS) * CHUNK_BYTES);
-            cudaEvent_t empty = s->chunk[*turn / SLOTS];
-            *turn = (*turn + 1) % (SLOTS * CHUNKS);
-            TRY(cudaEventSynchronize(empty));
-            gather_on_host(chunk, rows, mask ? mask + at : NULL, width, nx, nrow, nthreads);
-            TRY(cudaMemcpy2DAsync((float *)to + at, pitch, chunk, width * each, width * each, nrow,
-                                  cudaMemcpyHostToDevice, c->upload));
-            TRY(cudaEventRecord(empty, c->upload));
-        }
-    }
-    return SPX_OK;
-}
-
-/* To part of a block; `direct`: it is locked. */
-spx_status pull(slot *s, void *to, bool direct, const void *from, size_t n, int nthreads, spx_err *e)
-{
-    if (direct) {
-        spx::to_host += n;
-        TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, s->stream));
-        return SPX_OK;
-    }
-    const size_t nchunk = (n + CHUNK_BYTES - 1) / CHUNK_BYTES;
-    PASS(need_staging(s, e));
-    for (size_t i = 0; i < nchunk + CHUNKS - 1; i++) {
-        if (i < nchunk) {
-            const size_t at = i * CHUNK_BYTES, part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
-            spx::to_host += part;
-            TRY(cudaMemcpyAsync(s->staging + i % CHUNKS * CHUNK_BYTES, (const char *)from + at, part,
-                                cudaMemcpyDeviceToHost, s->stream));
-            TRY(cudaEventRecord(s->chunk[i % CHUNKS], s->stream));
-        }
-        if (i + 1 >= CHUNKS) {
-            const size_t old = i + 1 - CHUNKS, at = old * CHUNK_BYTES;
-            if (old >= nchunk)
-                continue;
-            const size_t part = n - at < CHUNK_BYTES ? n - at : (size_t)CHUNK_BYTES;
-            TRY(cudaEventSynchronize(s->chunk[old % CHUNKS]));
-            copy_on_host((char *)to + at, s->staging + old % CHUNKS * CHUNK_BYTES, part, nthreads);
-        }
-    }
-    return SPX_OK;
-}
-
 /* An array of the output: where it goes, and whether its pages are locked; `each` values a bin. */
 struct result {
     double *to;
@@ -290,7 +191,7 @@ struct call {
     const spx_trace_plan *p;
     const spx_trace_bundle *list;
     size_t nbundle;
-    int per_piece, nslot, nthreads;
+    int per_piece, nslot;
     work k;
     result results[RESULTS];
     const held *stays; /* NULL, or where the frame is until a hook has seen it */
@@ -323,6 +224,225 @@ void cut_image(call &job)
         end = to;
     }
     job.strips[SLOTS] = {0, begin};
+}
+
+/* The image on its way to the device, strip by strip: fetched from there by the device where all of its pages are
+ * locked, else carried by the porters in chunks of rows, with the mask folded into ivar. */
+class sender
+{
+  public:
+    sender(call &job, const unsigned *mask, unsigned long long *counted)
+        : job_(job), image_(*job.p->job->image), mask_(mask), counted_(counted),
+          direct_(spx_mem_locked(image_.ivar) && spx_mem_locked(image_.data) &&
+                  (!image_.mask || spx_mem_locked(image_.mask)))
+    {
+        for (int i = 0; i < STRIPS; i++) {
+            job.sent[i] = sent_[i].get_future().share();
+            left_[i] = 1;
+        }
+    }
+    bool direct() const
+    {
+        return direct_;
+    }
+
+    /* Every strip will be sent, or said to have failed, whatever this returns. */
+    spx_status begin(spx_err *e)
+    {
+        spx_status st = cleared(e);
+        for (int i = 0; i < STRIPS; i++) {
+            if (st == SPX_OK)
+                st = direct_ ? fetched(i, e) : posted(i, e);
+            st = one_less(i, st, e);
+        }
+        return st;
+    }
+
+  private:
+    call &job_;
+    const spx_image &image_;
+    const unsigned *mask_;
+    unsigned long long *counted_;
+    const bool direct_;
+    std::atomic<int> left_[STRIPS]; /* chunks of a strip, and one for all of them */
+    std::atomic<bool> failed_{false};
+    std::promise<bool> sent_[STRIPS];
+
+    spx_status cleared(spx_err *e)
+    {
+        TRY(cudaMemsetAsync(counted_, 0, PIXEL_COUNTS * sizeof *counted_, job_.c->upload));
+        return SPX_OK;
+    }
+
+    spx_status fetched(int which, spx_err *e)
+    {
+        const strip &part = job_.strips[which];
+        const size_t pitch = image_.nx * sizeof(float), x = part.x0, width = (part.x1 - part.x0) * sizeof(float);
+        const auto fetch = [&](const void *to, const void *from) {
+            TRY(cudaMemcpy2DAsync((float *)to + x, pitch, (const float *)from + x, pitch, width, image_.ny,
+                                  cudaMemcpyHostToDevice, job_.c->upload));
+            return SPX_OK;
+        };
+        if (width == 0)
+            return SPX_OK;
+        PASS(fetch(job_.k.weight, image_.ivar));
+        PASS(fetch(job_.k.data, image_.data));
+        return mask_ ? fetch(mask_, image_.mask) : SPX_OK;
+    }
+
+    spx_status posted(int which, spx_err *e)
+    {
+        const strip &part = job_.strips[which];
+        const size_t most = CHUNK_BYTES / sizeof(float);
+        for (int array = 0; array < 2; array++)
+            for (size_t x = part.x0; x < part.x1; x += most) {
+                const size_t width = std::min(part.x1 - x, most), high = most / width;
+                for (size_t y = 0; y < image_.ny; y += high) {
+                    const size_t nrow = std::min(image_.ny - y, high);
+                    left_[which]++;
+                    const spx_status st = job_.c->hands.post(
+                        [=](spx_err *mine) {
+                            return one_less(which, carried(array == 0, x, y, width, nrow, mine), mine);
+                        },
+                        e);
+                    if (st != SPX_OK)
+                        left_[which]--;
+                    PASS(st);
+                }
+            }
+        return SPX_OK;
+    }
+
+    /* Some rows of a strip: of ivar, or of the data. */
+    spx_status carried(bool ivar, size_t x, size_t y, size_t width, size_t nrow, spx_err *e)
+    {
+        chunk c;
+        PASS(job_.c->hands.take(true, &c, e));
+        const spx_status st = filled(c, ivar, x, y, width, nrow, e);
+        job_.c->hands.give(c);
+        return st;
+    }
+
+    spx_status filled(const chunk &c, bool ivar, size_t x, size_t y, size_t width, size_t nrow, spx_err *e)
+    {
+        const size_t at = y * image_.nx + x, pitch = image_.nx * sizeof(float), bytes = width * sizeof(float);
+        const float *from = (ivar ? image_.ivar : image_.data) + at;
+        float *to = (float *)c.at;
+        TRY(cudaEventSynchronize(c.used));
+        for (size_t row = 0; row < nrow; row++, from += image_.nx, to += width)
+            if (ivar && image_.mask) /* is weighed, and counted, as with the mask beside it */
+                fold(to, from, image_.mask + at + row * image_.nx, width);
+            else
+                memcpy(to, from, bytes);
+        TRY(cudaMemcpy2DAsync((float *)(ivar ? job_.k.weight : job_.k.data) + at, pitch, c.at, bytes, bytes, nrow,
+                              cudaMemcpyHostToDevice, job_.c->upload));
+        TRY(cudaEventRecord(c.used, job_.c->upload));
+        return SPX_OK;
+    }
+
+    /* On the bits, which compilers have vectors for: finite values from 0 up are those below infinity's. */
+    static void fold(float *to, const float *ivar, const uint32_t *mask, size_t n)
+    {
+        const uint32_t infinity = 0x7f800000;
+        for (size_t i = 0; i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, &ivar[i], sizeof bits);
+            bits = mask[i] != 0 && bits < infinity ? 0 : bits;
+            memcpy(&to[i], &bits, sizeof bits);
+        }
+    }
+
+    /* A chunk's end, and what became of it: with the last of a strip its weights are made, and pieces are told. */
+    spx_status one_less(int which, spx_status st, spx_err *e)
+    {
+        if (st != SPX_OK)
+            failed_ = true;
+        if (--left_[which] > 0)
+            return st;
+        if (!failed_ && (st = weighed(which, e)) != SPX_OK)
+            failed_ = true;
+        sent_[which].set_value(!failed_);
+        return st;
+    }
+
+    spx_status weighed(int which, spx_err *e)
+    {
+        const strip &part = job_.strips[which];
+        PASS(weigh(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload, e));
+        TRY(cudaEventRecord(job_.c->strip_there[which], job_.c->upload));
+        return SPX_OK;
+    }
+};
+
+spx_status fetch(slot *s, const chunk &c, const char *from, size_t n, spx_err *e)
+{
+    TRY(cudaStreamWaitEvent(s->stream, c.used, 0));
+    TRY(cudaMemcpyAsync(c.at, from, n, cudaMemcpyDeviceToHost, s->stream));
+    TRY(cudaEventRecord(c.used, s->stream));
+    return SPX_OK;
+}
+
+/* To part of a block; `direct`: it is locked. Else it is there when the porters have settled. */
+spx_status pull(porters *hands, slot *s, char *to, bool direct, const char *from, size_t n, spx_err *e)
+{
+    spx::to_host += n;
+    if (direct) {
+        TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, s->stream));
+        return SPX_OK;
+    }
+    for (size_t at = 0; at < n; at += CHUNK_BYTES) {
+        const size_t part = std::min(n - at, (size_t)CHUNK_BYTES);
+        const auto carry = [=](const chunk &c, spx_err *mine) {
+            const cudaError_t code = cudaEventSynchronize(c.used);
+            if (code == cudaSuccess)
+                memcpy(to + at, c.at, part);
+            hands->give(c);
+            return code == cudaSuccess ? SPX_OK : failed(code, "results", mine);
+        };
+        chunk c;
+        PASS(hands->take(false, &c, e));
+        spx_status st = fetch(s, c, from + at, part, e);
+        if (st == SPX_OK)
+            st = hands->post([=](spx_err *mine) { return carry(c, mine); }, e);
+        if (st != SPX_OK) {
+            hands->give(c);
+            return st;
+        }
+    }
+    return SPX_OK;
+}
+
+/* New memory's pages come when it is written to, which takes longer than what is copied there: the porters fetch those
+ * of the results as soon as the image is on its way, in the order of the pieces. Without a word of the contents, so
+ * that it does not matter who comes first, nor whether the system can do it; in parts, as who needs to change what the
+ * process has mapped, such as for a new thread's stack, waits for the part that is under way. */
+spx_status fetch_pages(const call &job, spx_err *e)
+{
+#ifdef MADV_POPULATE_WRITE
+    const spx_extract_options *o = job.p->job->o;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), most = (size_t)4 << 20, per_piece = (size_t)job.per_piece;
+    for (size_t first = 0; first < job.nbundle; first += per_piece) {
+        const spx_trace_bundle *b0 = job.list + first, *b1 = job.list + std::min(first + per_piece, job.nbundle) - 1;
+        const size_t f0 = std::max(b0->fibre0, o->first), f1 = std::min(b1->fibre0 + b1->nf, o->first + o->nspec);
+        for (const result &r : job.results) {
+            const size_t row = job.p->job->nwave * r.each * sizeof(double);
+            const size_t p0 = (size_t)r.to + (f0 - o->first) * row, p1 = (size_t)r.to + (f1 - o->first) * row;
+            for (size_t at = p0 / page * page, next; at < p1 && !r.direct; at = next) { /* locked pages are there */
+                next = std::min((at / most + 1) * most, p1);
+                PASS(job.c->hands.post(
+                    [=](spx_err *) {
+                        (void)madvise((void *)at, next - at, MADV_POPULATE_WRITE);
+                        return SPX_OK;
+                    },
+                    e));
+            }
+        }
+    }
+#else
+    (void)job;
+    (void)e;
+#endif
+    return SPX_OK;
 }
 
 /* The slot's stream goes on when the pixels are there that the piece with bundles first ... needs. */
@@ -474,10 +594,12 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     unsigned char *state = t.known; /* [n][lanes] now, in the same room */
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
+    TRY(cudaStreamSynchronize(s->stream)); /* no porter is to wait for kernels */
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_chi2, k.out_seen, k.out_res};
     for (int i = 0; i < RESULTS && !job.stays; i++) {
         const result &r = job.results[i];
-        PASS(pull(s, r.to + row0 * nw * r.each, r.direct, results[i], bytes * r.each, job.nthreads, e));
+        PASS(pull(&job.c->hands, s, (char *)(r.to + row0 * nw * r.each), r.direct, (const char *)results[i],
+                  bytes * r.each, e));
     }
     TRY(cudaStreamSynchronize(s->stream));
     for (int step = 0; step < STEPS; step++) {
@@ -558,10 +680,7 @@ void free_context(context *c)
     (void)cudaFree(c->room);
     (void)cudaFreeHost(c->counted);
     for (slot &s : c->slots) {
-        (void)cudaFreeHost(s.staging);
         (void)cudaFreeHost(s.table);
-        for (cudaEvent_t v : s.chunk)
-            (void)(v && cudaEventDestroy(v));
         for (cudaEvent_t v : s.step)
             (void)(v && cudaEventDestroy(v));
         for (cudaEvent_t v : s.joined)
@@ -610,8 +729,6 @@ spx_status fill_context(context *c, int device, spx_err *e)
             TRY(stream(&s->beside[j], priority));
             TRY(event(&s->joined[j]));
         }
-        for (cudaEvent_t &v : s->chunk)
-            TRY(event(&v));
         for (cudaEvent_t &v : s->step)
             TRY(cudaEventCreate(&v));
     }
@@ -820,12 +937,9 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     PASS(need_tables(c, piece_work, all.nslot, e));
     shared = {c->room, 0, c->size};
     share(shared, all.k);
-    const int nthreads = spx_extract_threads(job->o);
-    all.nthreads = nthreads > all.nslot ? nthreads / all.nslot : 1;
     for (slot &s : c->slots)
         memset(s.seconds, 0, sizeof s.seconds);
     const double begin = omp_get_wtime();
-    int turn = 0;
     const work &k = all.k;
     if (c->constants != f.l) {
         forget_constants(c);
@@ -845,9 +959,15 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     }
 
     cut_image(all);
-    std::promise<bool> sent[STRIPS];
-    for (int i = 0; i < STRIPS; i++)
-        all.sent[i] = sent[i].get_future().share();
+    sender upload(all, mask, counted);
+    bool carries = !upload.direct();
+    for (const result &r : all.results)
+        carries = carries || !r.direct;
+    if (carries)
+        PASS(c->hands.hire(spx_extract_threads(job->o), device, e));
+    spx_status st = upload.begin(e);
+    if (st == SPX_OK)
+        st = fetch_pages(all, e);
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {SPX_OK, SPX_OK, SPX_OK, SPX_OK};
     size_t nospot[SLOTS] = {0};
@@ -858,29 +978,16 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
             status[which] = piece(all, which, first, &nospot[which], &mine[which]);
     };
     std::vector<std::thread> slots;
-    spx_status st = SPX_OK;
     try {
-        for (int i = 0; i < all.nslot; i++)
+        for (int i = 0; i < all.nslot && st == SPX_OK; i++)
             slots.emplace_back(work_of, i);
     } catch (const std::exception &x) {
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
-    /* threads wait for each other in loops: with one a processor, those that start the kernels get none */
-    const int few = std::min(nthreads, (int)COPYING);
-    int nsent = 0;
-    const auto send = [&]() {
-        const bool direct = !image->mask || (spx_mem_locked(image->ivar) && spx_mem_locked(image->mask));
-        TRY(cudaMemsetAsync(counted, 0, PIXEL_COUNTS * sizeof *counted, c->upload));
-        for (; nsent < STRIPS; nsent++) {
-            const strip &part = all.strips[nsent];
-            PASS(push(c, k, k.weight, image->ivar, direct ? NULL : image->mask, part, &turn, few, e));
-            PASS(push(c, k, k.data, image->data, NULL, part, &turn, few, e));
-            if (mask && direct)
-                PASS(push(c, k, mask, image->mask, NULL, part, &turn, few, e));
-            PASS(weigh(k, direct ? mask : NULL, part.x0, part.x1, counted, c->upload, e));
-            TRY(cudaEventRecord(c->strip_there[nsent], c->upload));
-            sent[nsent].set_value(true);
-        }
+    const auto judge = [&]() {
+        for (const std::shared_future<bool> &sent : all.sent)
+            if (!sent.get())
+                return c->hands.settle(e);
         PASS(look(k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
         TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
         TRY(cudaStreamSynchronize(c->upload));
@@ -888,11 +995,13 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
         return spx_extract_judge(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
     };
     if (st == SPX_OK)
-        st = send();
-    for (; nsent < STRIPS; nsent++)
-        sent[nsent].set_value(false);
+        st = judge();
     for (std::thread &t : slots)
         t.join();
+    spx_err late = {};
+    const spx_status carried = c->hands.settle(&late);
+    if (st == SPX_OK && carried != SPX_OK)
+        st = spx_fail(e, carried, "%s", late.msg);
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
             st = spx_fail(e, status[i], "%s", errors[i].msg);
@@ -956,51 +1065,6 @@ int lock_pages(void *at, size_t bytes, int on)
 /* Devices that are open; with the last, page-locked memory goes. */
 std::mutex opening;
 int open_devices;
-
-/* The pages of new memory come when it is written to, and then take longer than what is copied there. These threads
- * fetch them meanwhile; without a word of the contents, so that it does not matter who comes first, nor whether the
- * system can do it. */
-class prefetch
-{
-  public:
-    prefetch(const frame &f, const spx_frame *out, size_t nthreads)
-    {
-#ifdef MADV_POPULATE_WRITE
-        const size_t n = out->nspec * out->arm.nwave * sizeof(double), page = (size_t)sysconf(_SC_PAGESIZE);
-        std::vector<result> fresh;
-        for (const result &r : f.results)
-            if (!r.direct) /* locked pages are there */
-                fresh.push_back(r);
-        const auto part = [=](size_t i) {
-            for (const result &r : fresh) {
-                const size_t p0 = (size_t)r.to + n * r.each * i / nthreads;
-                const size_t p1 = (size_t)r.to + n * r.each * (i + 1) / nthreads, from = p0 / page * page;
-                (void)madvise((void *)from, p1 - from, MADV_POPULATE_WRITE);
-            }
-        };
-        try {
-            for (size_t i = 0; i < nthreads && !fresh.empty(); i++)
-                threads_.emplace_back(part, i);
-        } catch (const std::exception &) {
-            return; /* it goes without them */
-        }
-#else
-        (void)f;
-        (void)out;
-        (void)nthreads;
-#endif
-    }
-    prefetch(const prefetch &) = delete;
-    prefetch &operator=(const prefetch &) = delete;
-    ~prefetch()
-    {
-        for (std::thread &t : threads_)
-            t.join();
-    }
-
-  private:
-    std::vector<std::thread> threads_;
-};
 
 } // namespace
 
@@ -1077,8 +1141,6 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     if (st == SPX_OK) {
         frame f(&plan, l, out);
         f.stays = o->hook ? &stays : NULL;
-        const std::unique_ptr<prefetch> pages(new (std::nothrow)
-                                                  prefetch(f, out, (size_t)(spx_extract_threads(o) + 3) / 4));
         /* bundles are shared out among the devices, a host thread each */
         struct part {
             outcome got;

@@ -1,0 +1,177 @@
+/* Transfers of pages that are not locked. A device moves page-locked memory only, so what comes from other pages and
+ * goes there passes through chunks of it, which host threads fill and empty while the device moves others. */
+#ifndef SPX_EXTRACT_CUDA_PORTERS_CUH
+#define SPX_EXTRACT_CUDA_PORTERS_CUH
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "extract/extract_cuda_work.cuh"
+
+namespace
+{
+
+/* PORTERS threads at most, as memory gets no faster with more; and as many chunks as they can fill, with those that
+ * hold most of a piece's results. Chunks come by the block: locking pages takes a millisecond each time. */
+enum { CHUNKS = 32, CHUNK_BYTES = 2 << 20, PORTERS = 12, EACH_BLOCK = 8 };
+
+struct chunk {
+    char *at;
+    cudaEvent_t used; /* when the device has read it, or written to it */
+};
+
+/* The threads and the chunks of a call's pieces, kept from call to call: a thread that is made needs a stack, and where
+ * other threads fetch pages it waits for them. */
+class porters
+{
+  public:
+    porters() = default;
+    porters(const porters &) = delete;
+    porters &operator=(const porters &) = delete;
+    ~porters()
+    {
+        dismiss();
+        for (int i = 0; i < nchunk_; i++)
+            (void)cudaEventDestroy(used_[i]);
+        for (char *block : blocks_)
+            (void)cudaFreeHost(block);
+    }
+
+    /* As many as a call wants. */
+    spx_status hire(int n, int device, spx_err *e)
+    {
+        n = n < PORTERS ? n : (int)PORTERS;
+        if ((size_t)n == threads_.size())
+            return SPX_OK;
+        dismiss();
+        try {
+            for (int i = 0; i < n; i++)
+                threads_.emplace_back([this, device]() { work_for(device); });
+        } catch (const std::exception &x) {
+            return spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
+        }
+        return SPX_OK;
+    }
+
+    /* Something to do, as spx_status(spx_err *): begun in the order of posting. */
+    template <typename F> spx_status post(F what, spx_err *e)
+    {
+        try {
+            const std::lock_guard<std::mutex> lock(lock_);
+            loads_.emplace_back(std::move(what));
+        } catch (const std::exception &x) {
+            return spx_fail(e, SPX_EIO, "transfers: %s", x.what());
+        }
+        posted_.notify_one();
+        return SPX_OK;
+    }
+
+    /* Waits until all is done that was posted; the first error since the last time. */
+    spx_status settle(spx_err *e)
+    {
+        std::unique_lock<std::mutex> lock(lock_);
+        settled_.wait(lock, [this]() { return loads_.empty() && busy_ == 0; });
+        const spx_status st = status_;
+        if (st != SPX_OK)
+            spx_fail(e, st, "%s", error_.msg);
+        status_ = SPX_OK;
+        return st;
+    }
+
+    /* A chunk that is free once `used` has come; waits for one. A porter takes one at a time, and one for each is left
+     * to them: what others have taken waits for porters. */
+    spx_status take(bool is_porter, chunk *c, spx_err *e)
+    {
+        std::unique_lock<std::mutex> lock(lock_);
+        const int left = is_porter ? 0 : (int)threads_.size();
+        given_.wait(lock, [&]() { return nfree_ + CHUNKS - nchunk_ > left; });
+        if (nfree_ == 0)
+            PASS(make(e));
+        *c = free_[first_];
+        first_ = (first_ + 1) % CHUNKS;
+        nfree_--;
+        return SPX_OK;
+    }
+    void give(const chunk &c)
+    {
+        {
+            const std::lock_guard<std::mutex> lock(lock_);
+            free_[(first_ + nfree_++) % CHUNKS] = c;
+        }
+        given_.notify_all(); /* who can take it depends on who waits */
+    }
+
+  private:
+    std::mutex lock_;
+    std::condition_variable posted_, settled_, given_;
+    std::deque<std::function<spx_status(spx_err *)>> loads_;
+    chunk free_[CHUNKS] = {}; /* nfree_ of them, from first_ on, round about */
+    char *blocks_[CHUNKS / EACH_BLOCK] = {};
+    cudaEvent_t used_[CHUNKS] = {};
+    int nchunk_ = 0, first_ = 0, nfree_ = 0;
+    std::vector<std::thread> threads_;
+    int busy_ = 0;
+    bool leave_ = false;
+    spx_status status_ = SPX_OK;
+    spx_err error_ = {};
+
+    /* Some more chunks: locking is done for many at a time, as each takes long. */
+    spx_status make(spx_err *e)
+    {
+        char **block = &blocks_[nchunk_ / EACH_BLOCK];
+        if (!*block)
+            TRY(cudaMallocHost((void **)block, (size_t)EACH_BLOCK * CHUNK_BYTES));
+        do {
+            TRY(cudaEventCreateWithFlags(&used_[nchunk_], cudaEventDisableTiming));
+            free_[(first_ + nfree_++) % CHUNKS] = {*block + (size_t)(nchunk_ % EACH_BLOCK) * CHUNK_BYTES,
+                                                   used_[nchunk_]};
+        } while (++nchunk_ % EACH_BLOCK != 0);
+        return SPX_OK;
+    }
+
+    void work_for(int device)
+    {
+        std::unique_lock<std::mutex> lock(lock_);
+        const cudaError_t code = cudaSetDevice(device);
+        for (;;) {
+            posted_.wait(lock, [this]() { return leave_ || !loads_.empty(); });
+            if (loads_.empty())
+                return;
+            const auto what = std::move(loads_.front());
+            loads_.pop_front();
+            busy_++;
+            lock.unlock();
+            spx_err mine = {};
+            const spx_status st = code == cudaSuccess ? what(&mine) : failed(code, "threads of the host", &mine);
+            lock.lock();
+            busy_--;
+            if (st != SPX_OK && status_ == SPX_OK) {
+                status_ = st;
+                error_ = mine;
+            }
+            if (loads_.empty() && busy_ == 0)
+                settled_.notify_all();
+        }
+    }
+
+    void dismiss()
+    {
+        {
+            const std::lock_guard<std::mutex> lock(lock_);
+            leave_ = true;
+        }
+        posted_.notify_all();
+        for (std::thread &t : threads_)
+            t.join();
+        threads_.clear();
+        leave_ = false;
+    }
+};
+
+} // namespace
+
+#endif
