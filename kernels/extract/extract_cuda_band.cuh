@@ -25,31 +25,30 @@ __device__ void fetch(double *to, const double *from)
 
 /* A loop over n steps, forth or back, each of which reads COUNT doubles that `where(step, i)` points to; `body(step,
  * value)` gets them. buffer: [DEPTH][COUNT][WARP], of this lane. */
-template <int COUNT, int DEPTH = AHEAD, class WHERE, class BODY>
-__device__ void stream(int n, double *buffer, WHERE where, BODY body)
+template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, double *buffer, WHERE where, BODY body)
 {
-    for (int j = 0; j < DEPTH - 1; j++) {
+    for (int j = 0; j < AHEAD - 1; j++) {
         if (j < n)
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
                 fetch(buffer + (j * COUNT + i) * WARP, where(j, i));
         __pipeline_commit();
     }
-    int slot = 0, free_slot = DEPTH - 1;
+    int slot = 0, free_slot = AHEAD - 1;
     for (int j = 0; j < n; j++) {
-        if (j + DEPTH - 1 < n)
+        if (j + AHEAD - 1 < n)
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
-                fetch(buffer + (free_slot * COUNT + i) * WARP, where(j + DEPTH - 1, i));
+                fetch(buffer + (free_slot * COUNT + i) * WARP, where(j + AHEAD - 1, i));
         __pipeline_commit();
-        __pipeline_wait_prior(DEPTH - 1);
+        __pipeline_wait_prior(AHEAD - 1);
         double value[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             value[i] = buffer[(slot * COUNT + i) * WARP];
         body(j, value);
-        slot = slot + 1 < DEPTH ? slot + 1 : 0;
-        free_slot = free_slot + 1 < DEPTH ? free_slot + 1 : 0;
+        slot = slot + 1 < AHEAD ? slot + 1 : 0;
+        free_slot = free_slot + 1 < AHEAD ? free_slot + 1 : 0;
     }
     __pipeline_wait_prior(0);
 }
@@ -71,68 +70,82 @@ struct segment {
     }
 };
 
-/* L D L^T as in the CPU's factor(); M columns back are in registers. Column j (1/D, then L) goes to row(j), if that is
- * not NULL. each(j, before) is called with before[t] = L(j, j-t), so that a right-hand side is solved for on the way.
- */
-template <int M, int DEPTH = AHEAD, class ROW, class EACH>
+/* L D L^T as in the CPU's factor(), column by column: the last M are in registers. */
+template <int M> struct factor_window {
+    double back[M + 1][M + 1], diag[M + 1]; /* back[t][d] = L(j-t+d, j-t) */
+    bool good;
+
+    __device__ factor_window() : good(true)
+    {
+#pragma unroll
+        for (int t = 0; t <= M; t++) {
+            diag[t] = 0.0;
+#pragma unroll
+            for (int d = 0; d <= M; d++)
+                back[t][d] = 0.0;
+        }
+    }
+    /* Column j of the matrix, from the diagonal on, becomes that of L. each(before) is called with before[t] = L(j,
+     * j-t), so that a right-hand side is solved for on the way. Returns 1/D. */
+    template <class EACH> __device__ double next(double *in, double shift, EACH each)
+    {
+        double u[M + 1], before[M + 1], other = shift; /* two sums, so that each waits less for itself */
+#pragma unroll
+        for (int t = M; t >= 1; t--) {
+            before[t] = back[t][t];
+            u[t] = back[t][t] * diag[t];
+            if (t % 2 == 0)
+                other = fma(-back[t][t], u[t], other);
+            else
+                in[0] = fma(-back[t][t], u[t], in[0]);
+        }
+        in[0] += other;
+        if (!(in[0] > 0.0 && in[0] < INFINITY)) {
+            good = false;
+            in[0] = 1.0;
+        }
+        const double inverse = 1.0 / in[0];
+#pragma unroll
+        for (int i = 1; i <= M; i++) {
+#pragma unroll
+            for (int t = M - i; t >= 1; t--)
+                in[i] = fma(-back[t][t + i], u[t], in[i]);
+        }
+        each(before);
+#pragma unroll
+        for (int t = M; t >= 2; t--) {
+            diag[t] = diag[t - 1];
+#pragma unroll
+            for (int d = t; d <= M; d++)
+                back[t][d] = back[t - 1][d];
+        }
+        diag[1] = in[0];
+#pragma unroll
+        for (int i = 1; i <= M; i++)
+            back[1][i] = in[i] = in[i] * inverse;
+        return inverse;
+    }
+};
+
+/* A whole trace, or a segment. Column j (1/D, then L) goes to row(j), if that is not NULL. each(j, before) as above. */
+template <int M, class ROW, class EACH>
 __device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double shift, ROW row, size_t lelem,
                        double *buffer, EACH each)
 {
-    bool good = true;
-    double back[M + 1][M + 1], diag[M + 1]; /* back[t][d] = L(j-t+d, j-t) */
-#pragma unroll
-    for (int t = 0; t <= M; t++) {
-        diag[t] = 0.0;
-#pragma unroll
-        for (int d = 0; d <= M; d++)
-            back[t][d] = 0.0;
-    }
-    stream<M + 1, DEPTH>(
+    factor_window<M> window;
+    stream<M + 1>(
         n, buffer, [&](int j, int i) { return a + (size_t)j * arow + (size_t)i * aelem; },
         [&](int j, double(&in)[M + 1]) {
-            double u[M + 1], before[M + 1], other = shift; /* two sums, so that each waits less for itself */
-#pragma unroll
-            for (int t = M; t >= 1; t--) {
-                before[t] = back[t][t];
-                u[t] = back[t][t] * diag[t];
-                if (t % 2 == 0)
-                    other = fma(-back[t][t], u[t], other);
-                else
-                    in[0] = fma(-back[t][t], u[t], in[0]);
-            }
-            in[0] += other;
-            if (!(in[0] > 0.0 && in[0] < INFINITY)) {
-                good = false;
-                in[0] = 1.0;
-            }
-            const double inverse = 1.0 / in[0];
-#pragma unroll
-            for (int i = 1; i <= M; i++) {
-#pragma unroll
-                for (int t = M - i; t >= 1; t--)
-                    in[i] = fma(-back[t][t + i], u[t], in[i]);
-            }
-            each(j, before);
-#pragma unroll
-            for (int t = M; t >= 2; t--) {
-                diag[t] = diag[t - 1];
-#pragma unroll
-                for (int d = t; d <= M; d++)
-                    back[t][d] = back[t - 1][d];
-            }
-            diag[1] = in[0];
-#pragma unroll
-            for (int i = 1; i <= M; i++)
-                back[1][i] = in[i] * inverse;
+            const double inverse = window.next(in, shift, [&](double(&before)[M + 1]) { each(j, before); });
             double *lj = row(j);
             if (lj) {
                 lj[0] = inverse;
 #pragma unroll
                 for (int i = 1; i <= M; i++)
-                    lj[(size_t)i * lelem] = back[1][i];
+                    lj[(size_t)i * lelem] = in[i];
             }
         });
-    return good;
+    return window.good;
 }
 
 /* The same for any bandwidth: the last m columns are in `window`, [m + 1][m + 1][stride] of this lane; D in the place
@@ -315,9 +328,9 @@ __device__ void solve_back(int n, int stop, int m, const double *l, size_t lrow,
 }
 
 /* Bytes of shared memory that loops of constant length need to read `count` doubles a step. */
-size_t stream_bytes(int mm, int count, int depth = AHEAD)
+size_t stream_bytes(int mm, int count)
 {
-    return has_loop(mm) ? sizeof(double) * depth * WARP * (size_t)count : 0;
+    return has_loop(mm) ? sizeof(double) * AHEAD * WARP * (size_t)count : 0;
 }
 
 } // namespace

@@ -19,10 +19,20 @@ inline bool is_wide(int mm)
 /* Most of these need no more than that: bounds have a loop for it, too. */
 enum { WIDER = 12 };
 
+/* Whether there are loops of constant length for a lane that works on a bandwidth alone. */
+inline bool has_lanes(int mm)
+{
+    return has_loop(mm) || mm == WIDER;
+}
+
+/* Poles of a trace that have a whole warp for themselves are more than MOST_PAIRED; else two traces share one. What a
+ * row of a factor has beside it in the root, and bins that are worked on at a time there. */
+enum { PAIR = 2, MOST_PAIRED = WARP / PAIR, FACTOR_MORE = 3, STRIDE = 4 };
+
 /* Items of a kind: one half-bandwidth, or all that a warp each works on. */
 struct kind {
     bool wide;
-    int mm, first, count, rows, span, npole; /* as in a batch; first: of the list */
+    int lanes, mm, first, count, rows, span, npole; /* as in a batch; first: of the list */
 };
 
 enum { MOST_KINDS = 2 * (SPX_TRACE_MOST_BAND + 2) };
@@ -38,26 +48,14 @@ enum { MOST_GROUPS = 65535 };
 /* What goes into a list: all segments; those that do not fit their neighbours, begun earlier; their whole traces. */
 enum { USUAL, LONGER, WHOLE };
 
-/* The list, in t.items. With npole, of the root: lanes without poles are left out; those with more than most come
- * apart, so that others do not wait for them. Neighbouring lanes stay together: what they read lies side by side. */
+/* The list, in t.items. With npole, of the root: lanes without poles are left out. Neighbouring lanes stay together:
+ * what they read lies side by side. */
 void list_items(const work &k, tables &t, const int *npole, int how, list &l)
 {
     enum { KINDS = SPX_TRACE_MOST_BAND + 2, PARTS = 2 };
-    int place[KINDS * PARTS + 1] = {0}, n = 0, usual = 0;
-    if (npole) { /* poles that half of the lanes have, and one more */
-        int count[SPX_MAX_POLES + 1] = {0}, there = 0;
-        for (int column = 0; column < k.lanes; column++)
-            if (npole[column] > 0) {
-                count[npole[column]]++;
-                there++;
-            }
-        for (int below = 0; usual < SPX_MAX_POLES && 2 * below <= there;)
-            below += count[++usual];
-        usual++;
-    }
-    const auto is_alone = [&](const item &v) { return how != USUAL || (is_wide(v.mm) && (npole || v.mm != WIDER)); };
+    int place[KINDS * PARTS + 1] = {0}, n = 0;
     const auto key = [&](const item &v) {
-        return is_alone(v) ? v.mm != WIDER : (v.mm + 1) * PARTS + (npole && npole[v.column] <= usual);
+        return is_wide(v.mm) && v.mm != WIDER ? 0 : (v.mm + 1) * PARTS + (npole && npole[v.column] <= MOST_PAIRED);
     };
     const auto band = [&](int column, int from, int to) {
         const int need = needed(t.need, k, column, from, to), least = k.m > k.h ? k.m : k.h;
@@ -99,8 +97,10 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
     l.nitem = n;
     l.nkinds = 0;
     for (int i = 0; i < KINDS * PARTS; i++) {
+        const bool wide = i < PARTS;
+        const int lanes = wide ? WARP : !npole ? 1 : i % PARTS ? (int)MOST_PAIRED : WARP;
         if (place[i + 1] > 0)
-            l.kinds[l.nkinds++] = {i < PARTS, 0, place[i], place[i + 1], 0, 0, 0};
+            l.kinds[l.nkinds++] = {wide, lanes, 0, place[i], place[i + 1], 0, 0, 0};
         place[i + 1] += place[i];
     }
     for (int i = 0; i < n; i++)
@@ -110,23 +110,26 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
         for (int j = v.first; j < v.first + v.count; j++) {
             const item &o = t.items[j];
             const int written = (o.last + EXTRA < k.n ? o.last + EXTRA : k.n) - o.first,
-                      poles = npole ? npole[o.column] : 1;
+                      tasks = npole && v.wide ? npole[o.column] : 1;
             v.mm = o.mm > v.mm ? o.mm : v.mm;
             v.rows = o.end - o.begin > v.rows ? o.end - o.begin : v.rows;
             v.span = written > v.span ? written : v.span;
-            v.npole = poles > v.npole ? poles : v.npole;
+            v.npole = tasks > v.npole ? tasks : v.npole;
         }
+        v.rows = round_to(v.rows, STRIDE);
     }
 }
 
-/* Arrays of a batch of `groups` groups; nrhs right-hand sides, `width` doubles a bin of its share. */
+/* Arrays of a batch of `groups` groups; nrhs right-hand sides, `width` doubles a bin of its share. Poles side by side
+ * have right-hand sides beside the factors, and no share. */
 void take_batch(arena &m, const kind &v, size_t groups, size_t nrhs, size_t width, batch &b)
 {
+    const bool together = !v.wide && v.lanes > 1;
     const size_t each = groups * v.npole * (v.wide ? 1 : WARP), line = (size_t)v.mm + 1;
-    b.lower = m.take<double>(each * v.rows * line);
-    b.rhs = m.take<double>(each * v.rows * nrhs);
-    b.share = m.take<double>(each * v.span * width);
-    b.window = m.take<double>(has_loop(v.mm) || v.wide ? 0 : each * line * line);
+    b.lower = m.take<double>(each * v.rows * (together ? round_to((int)line + FACTOR_MORE, 2) : line));
+    b.rhs = m.take<double>(together ? 0 : each * v.rows * nrhs);
+    b.share = m.take<double>(together ? 0 : each * v.span * width);
+    b.window = m.take<double>(has_lanes(v.mm) || v.wide ? 0 : each * line * line);
 }
 
 /* Works on a list, as many items at a time as there is room for, kinds side by side: launch(kind, batch, groups,
@@ -157,7 +160,7 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
     for (int i = 0; i < l.nkinds; i++)
         for (int first = 0, pole = 0; first < l.kinds[i].count;) {
             kind v = l.kinds[i];
-            const int members = v.wide ? 1 : WARP, left = (v.count - first + members - 1) / members;
+            const int members = WARP / v.lanes, left = (v.count - first + members - 1) / members;
             int groups = pole > 0 ? 1 : left < MOST_GROUPS ? left : (int)MOST_GROUPS;
             v.npole -= pole;
             batch b = {};
@@ -182,6 +185,7 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
             b.at = items + v.first + first;
             b.count = groups * members < v.count - first ? groups * members : v.count - first;
             b.mm = v.mm;
+            b.lanes = v.lanes;
             b.rows = v.rows;
             b.span = v.span;
             b.pole0 = pole;
@@ -205,24 +209,28 @@ void root_size(const work &k, size_t *least, size_t *best)
 {
     work w = k;
     cut(w, LONG, 0);
-    const auto size = [&](bool wide, int mm, int rows, int span, int npole, size_t groups) {
+    const auto size = [&](bool wide, int mm, int rows, int span) {
         arena m = {NULL, 0, 0};
-        const kind v = {wide, mm, 0, 0, rows, span, npole};
+        const kind v = {wide, WARP, mm, 0, 0, round_to(rows, STRIDE), span, 1};
         batch b;
-        take_batch(m, v, groups, 2, (size_t)k.h + 3, b);
+        take_batch(m, v, 1, 2, (size_t)k.h + 3, b);
         return m.used / sizeof(double);
     };
-    const size_t line = size(true, k.band < WIDEST ? k.band : (int)WIDEST, k.n, k.n, 1, 1);
-    const size_t group = size(false, 9, w.seg + 2 * HALO * 9, w.seg + EXTRA, 1, 1);
+    const size_t line = size(true, k.band < WIDEST ? k.band : (int)WIDEST, k.n, k.n);
+    const size_t group = size(false, 9, w.seg + 2 * HALO * 9, w.seg + EXTRA);
     const size_t items = (size_t)k.lanes * (w.nseg + k.n / (SHORT / 2) + 2);
     const size_t list_size = items * sizeof(item) / sizeof(double) + 512;
     *least = group > line ? group : line;
-    if (k.band > WIDEST || k.band < 6) { /* traces in one piece, 32 together */
-        const size_t piece = size(false, k.band, k.n, k.n, 1, 1);
+    if (k.band >= WIDER) { /* traces whose segments do not fit together */
+        const size_t whole = size(false, WIDER, k.n, k.n);
+        *least = whole > *least ? whole : *least;
+    }
+    if (k.band > WIDEST || k.band < 6) { /* traces in one piece, PAIR of them together */
+        const size_t piece = size(false, k.band, k.n, k.n);
         *least = piece > *least ? piece : *least;
     }
     *least += list_size;
-    *best = 24 * group * ((size_t)k.lanes * w.nseg / WARP + 4) + 64 * line + list_size; /* most have 10 poles */
+    *best = group * ((size_t)k.lanes * w.nseg / PAIR + 16) + 64 * line + list_size;
     *best = *best > *least ? *best : *least;
 }
 

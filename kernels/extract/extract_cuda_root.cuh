@@ -7,189 +7,374 @@
 namespace
 {
 
-/* Steps of the root take long: less has to be on its way, so that more warps find room. */
-enum { ROOT_AHEAD = 8 };
+/* Poles of an item stand side by side in a warp, PAIR of items or one in it, so that all of them read a column of the
+ * matrix once, and what they add to Q never leaves the multiprocessor. STRIDE steps are worked on at a time: windows
+ * move in registers once a stride, and sums over the poles wait for each other less. FORTH and BACK: columns of the
+ * matrix and of its factor that are in shared memory or on their way there. */
+enum { FORTH = 8, BACK = 6, TERMS_PITCH = WARP + 3 };
 
-/* One warp 32 items and a pole: block (pole, group). What the pole adds to the diagonals of Q, to Q 1 and Q x goes to
- * `share`. M = 0: any bandwidth mm, with a window in shared memory where it fits. */
-template <int M> __global__ void root_kernel(work k, batch o)
+/* Pairs of doubles: of a column of the matrix and an element of x; of 1/D, a column of L and elements of L^-1 1 and
+ * L^-1 x. */
+__device__ __host__ constexpr int column_pairs(int mm)
 {
-    extern __shared__ double shared[];
-    const int in = threadIdx.x, i = blockIdx.y * WARP + in, pole = o.pole0 + blockIdx.x, mm = o.mm;
-    if (i >= o.count)
-        return;
-    const item v = o.at[i];
-    if (pole >= k.npole[v.column])
-        return;
-    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * WARP;
-    const int h = k.h, begin = v.begin, n = v.end - begin;
-    const int stop = v.first, end = min(v.last + EXTRA, k.n); /* bins that are written */
-    const size_t task = (size_t)blockIdx.y * o.npole + blockIdx.x;
-    const double shift = k.shift[(size_t)pole * lanes + v.column];
-    const double weight = k.pole_weight[(size_t)pole * lanes + v.column], scale = -weight * shift;
-    const double *a = k.a + begin * arow + v.column, *x = k.x + begin * lanes + v.column;
-    double *l = o.lower + task * o.rows * lrow + in, *buffer = shared + in;
-    double *one = o.rhs + task * 2 * o.rows * WARP + in, *flux = one + (size_t)o.rows * WARP;
-    double *share = o.share + task * o.span * (h + 3) * WARP + in;
-    bool good;
-    if constexpr (M > 0) {
-        double back1[M + 1], backx[M + 1], z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
-#pragma unroll
-        for (int t = 0; t <= M; t++) {
-            back1[t] = backx[t] = 0.0;
-#pragma unroll
-            for (int d = 0; d <= M; d++)
-                z[t][d] = 0.0;
-        }
-        good = factor<M, ROOT_AHEAD>(
-            n, a, arow, lanes, shift, [&](int j) { return l + j * lrow; }, WARP, buffer,
-            [&](int j, double(&before)[M + 1]) {
-                double s1 = 1.0, sx = x[(size_t)j * lanes];
-#pragma unroll
-                for (int t = M; t >= 1; t--) {
-                    s1 = fma(-before[t], back1[t], s1);
-                    sx = fma(-before[t], backx[t], sx);
-                }
-#pragma unroll
-                for (int t = M; t >= 2; t--) {
-                    back1[t] = back1[t - 1];
-                    backx[t] = backx[t - 1];
-                }
-                back1[1] = s1;
-                backx[1] = sx;
-                one[(size_t)j * WARP] = s1;
-                flux[(size_t)j * WARP] = sx;
-            });
-        __threadfence_block();
-#pragma unroll
-        for (int t = 0; t <= M; t++)
-            back1[t] = backx[t] = 0.0;
-        stream<M + 4, ROOT_AHEAD>(
-            begin + n - stop, buffer,
-            [&](int step, int i) {
-                const size_t j = (size_t)(n - 1 - step);
-                return i <= M       ? (const double *)l + j * lrow + (size_t)i * WARP
-                       : i == M + 1 ? (const double *)one + j * WARP
-                       : i == M + 2 ? (const double *)flux + j * WARP
-                                    : x + j * lanes;
-            },
-            [&](int step, double(&v)[M + 4]) {
-                double s1 = v[M + 1] * v[0], sx = v[M + 2] * v[0], own = v[0], column_z[M + 1];
-#pragma unroll
-                for (int i = 1; i <= M; i++)
-                    column_z[i] = 0.0;
-#pragma unroll
-                for (int t = M; t >= 1; t--) {
-                    s1 = fma(-v[t], back1[t], s1);
-                    sx = fma(-v[t], backx[t], sx);
-#pragma unroll
-                    for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
-                        column_z[i] = fma(-v[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], column_z[i]);
-                }
-#pragma unroll
-                for (int t = M; t >= 1; t--)
-                    own = fma(-v[t], column_z[t], own);
-#pragma unroll
-                for (int t = M; t >= 2; t--) {
-                    back1[t] = back1[t - 1];
-                    backx[t] = backx[t - 1];
-                }
-                back1[1] = s1;
-                backx[1] = sx;
-#pragma unroll
-                for (int i = M - 1; i >= 1; i--) {
-#pragma unroll
-                    for (int d = 0; d + i < M; d++)
-                        z[i][d] = z[i - 1][d];
-                }
-                z[0][0] = own;
-#pragma unroll
-                for (int d = 1; d < M; d++)
-                    z[0][d] = column_z[d];
-                const int bin = begin + n - 1 - step;
-                if (bin >= end)
-                    return;
-                double *to = share + (size_t)(bin - stop) * (h + 3) * WARP;
-                to[0] = scale * own;
-#pragma unroll
-                for (int d = 1; d <= M; d++)
-                    if (d <= h)
-                        to[(size_t)d * WARP] = scale * column_z[d];
-                to[(size_t)(h + 1) * WARP] = weight * fma(-shift, s1, 1.0);
-                to[(size_t)(h + 2) * WARP] = weight * fma(-shift, sx, v[M + 3]);
-            });
-    } else {
-        double *window = o.in_shared ? buffer : o.window + task * (mm + 1) * lrow + in;
-        int j = 0;
-        double s1 = 1.0, sx = x[0];
-        good = factor_any(n, mm, a, arow, lanes, shift, l, lrow, WARP, window, WARP, [&](int t, double lt) {
-            if (t > 0) {
-                s1 = fma(-lt, one[(size_t)(j - t) * WARP], s1);
-                sx = fma(-lt, flux[(size_t)(j - t) * WARP], sx);
-                return;
-            }
-            one[(size_t)j * WARP] = s1;
-            flux[(size_t)j * WARP] = sx;
-            j++;
-            s1 = 1.0;
-            sx = j < n ? x[(size_t)j * lanes] : 0.0;
-        });
-        /* Z(j, j+d) of the last rows in the window, slot 0 .. mm; the row that is made is in the place after them */
-        const size_t wrow = (size_t)(mm + 1) * WARP;
-        int slot = 0;
-        for (j = n - 1; j >= 0; j--) {
-            const double *lj = l + (size_t)j * lrow;
-            const int rest = n - 1 - j < mm ? n - 1 - j : mm;
-            slot = slot > 0 ? slot - 1 : mm;
-            double *now = window + slot * wrow;
-            s1 = one[(size_t)j * WARP] * lj[0];
-            sx = flux[(size_t)j * WARP] * lj[0];
-            for (int i = 1; i <= mm; i++)
-                now[i * WARP] = 0.0;
-            for (int t = rest; t >= 1; t--) {
-                const double lt = lj[t * WARP];
-                s1 = fma(-lt, one[(size_t)(j + t) * WARP], s1);
-                sx = fma(-lt, flux[(size_t)(j + t) * WARP], sx);
-                const double *then = window + (slot + t <= mm ? slot + t : slot + t - mm - 1) * wrow;
-                for (int i = t; i <= rest; i++)
-                    now[i * WARP] = fma(-lt, then[(i - t) * WARP], now[i * WARP]);
-                for (int i = 1; i < t; i++) {
-                    const double *row = window + (slot + i <= mm ? slot + i : slot + i - mm - 1) * wrow;
-                    now[i * WARP] = fma(-lt, row[(t - i) * WARP], now[i * WARP]);
-                }
-            }
-            double own = lj[0];
-            for (int t = rest; t >= 1; t--)
-                own = fma(-lj[t * WARP], now[t * WARP], own);
-            now[0] = own;
-            one[(size_t)j * WARP] = s1;
-            flux[(size_t)j * WARP] = sx;
-            double *to = share + (size_t)j * (h + 3) * WARP; /* such an item is a whole trace */
-            to[0] = scale * own;
-            for (int d = 1; d <= h; d++)
-                to[(size_t)d * WARP] = scale * now[d * WARP];
-            to[(size_t)(h + 1) * WARP] = weight * fma(-shift, s1, 1.0);
-            to[(size_t)(h + 2) * WARP] = weight * fma(-shift, sx, x[(size_t)j * lanes]);
-        }
-    }
-    if (!good)
-        atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
+    return (mm + 3) / 2;
+}
+__device__ __host__ constexpr int factor_pairs(int mm)
+{
+    return (mm + FACTOR_MORE + 2) / 2;
 }
 
-/* Sums over the poles, in their order: block (rows of the share, group of WIDTH items). Those of bins of the next
- * segment are kept apart. */
-template <int WIDTH> __global__ void gather_kernel(work k, batch o)
+/* What `steps` bins of all poles add to the diagonals of Q, to Q 1 and to Q x, before the sum is taken: [step][h + 3]
+ * rows, of a lane each. */
+__device__ __host__ inline size_t terms_size(const work &k, int steps)
 {
-    const int h3 = k.h + 3, at = blockIdx.x * blockDim.x + threadIdx.x, row = at / WIDTH, in = at % WIDTH;
-    const int i = blockIdx.y * WIDTH + in;
-    if (i >= o.count || row >= o.span * h3)
-        return;
-    const item v = o.at[i];
+    return (size_t)steps * (k.h + 3) * TERMS_PITCH;
+}
+
+/* The lanes of a warp that works on poles of PAIR items, or of one: who has which, and the sums over the poles, in
+ * their order. */
+struct pole_lanes {
+    int each, column, first, begin, n, last; /* lanes an item; of this lane's item; last: the last that is written */
+    bool there;
+    int sum_column, sum_first, sum_last, sum_begin; /* of the item that it sums for; last 0: none */
+    const double *from;                             /* of what it sums */
+
+    __device__ pole_lanes(const work &k, const batch &o, const double *terms) : each(o.lanes)
+    {
+        const int lane = threadIdx.x, items = WARP / each, mine = blockIdx.x * items + lane / each;
+        const int g = lane & (items - 1), index = blockIdx.x * items + g;
+        const item v = o.at[min(mine, o.count - 1)], w = o.at[min(index, o.count - 1)];
+        column = v.column;
+        first = v.first;
+        begin = v.begin;
+        n = v.end - v.begin;
+        last = min(v.last + EXTRA, k.n);
+        there = mine < o.count;
+        sum_column = w.column;
+        sum_first = w.first;
+        sum_last = index < o.count ? w.last : 0;
+        sum_begin = w.begin;
+        from = terms + g * (each + 1);
+    }
+    /* Where this lane writes what it adds. */
+    __device__ double *at(double *terms) const
+    {
+        return terms + threadIdx.x + threadIdx.x / each;
+    }
+    /* What is in `steps` <= STRIDE rows of the terms, of bins top, top - 1, ... of each item, counted from its begin.
+     * Those of bins of the next segment are kept apart. Lanes: step, quantity, item. */
+    __device__ void add_up(const work &k, int top, int steps, bool more) const
+    {
+        __syncwarp();
+        const int lane = threadIdx.x, h3 = k.h + 3, step = lane / (WARP / STRIDE), part = lane % (WARP / STRIDE);
+        const int items = WARP / each, bin = sum_begin + top - step;
+        if (step < steps && bin >= sum_first && bin < min(sum_last + EXTRA, k.n) && sum_last > 0) {
+            const size_t lanes = k.lanes;
+            const int seg = bin / k.seg, beyond = bin - seg * k.seg;
+            for (int c = part / items; c < h3; c += WARP / STRIDE / items) {
+                const double *row = from + (step * h3 + c) * TERMS_PITCH;
+                double even = 0.0, odd = 0.0;
+                for (int pole0 = 0; pole0 < each; pole0 += WARP / PAIR)
+#pragma unroll
+                    for (int pole = 0; pole < WARP / PAIR; pole += 2) {
+                        even += row[pole0 + pole];
+                        odd += row[pole0 + pole + 1];
+                    }
+                double *over = k.over + (((size_t)(seg - 1) * EXTRA + beyond) * h3 + c) * lanes + sum_column;
+                double *sum = bin < sum_last ? k.sum + ((size_t)bin * h3 + c) * lanes + sum_column : over;
+                const double value = even + odd + (more ? *sum : 0.0);
+                *sum = value;
+                if (sum != over && bin - sum_first >= k.seg && beyond < EXTRA) /* the whole trace is one item */
+                    *over = value;
+            }
+        }
+        __syncwarp();
+    }
+};
+
+/* Square roots of PAIR items, or of one, by a warp, with the poles of an item side by side: block (items). L D L^T of
+ * A + shift, then rows of its inverse from the last bin on; see add_pole() of the CPU. Rows of the factor are kept from
+ * the item's own bins on. Bins beyond the last are equations of their own. M = 0: any bandwidth mm, and items that are
+ * whole traces, with a window in shared memory where it fits. */
+template <int M> __global__ void root_kernel(work k, batch o)
+{
+    constexpr int COLUMN = column_pairs(M), LINE = factor_pairs(M);
+    extern __shared__ double2 pairs[];
+    const int lane = threadIdx.x, h = k.h, mm = o.mm;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    double *terms = (double *)pairs;
+    for (int i = lane; i < (M > 0 ? STRIDE : 1) * (h + 3) * TERMS_PITCH; i += WARP)
+        terms[i] = 0.0;
+    const pole_lanes w(k, o, terms);
+    double *mine = w.at(terms);
+    const int npole = k.npole[w.column], last_pole = npole - 1;
+    bool good = true;
+    for (int pole0 = 0; pole0 < npole; pole0 += w.each) { /* more than one pass only where a warp has one item */
+        const int pole = pole0 + lane % w.each;
+        const bool active = w.there && pole < npole;
+        const size_t at = (size_t)min(pole, last_pole) * lanes + w.column;
+        const double shift = k.shift[at], weight = active ? k.pole_weight[at] : 0.0, scale = -weight * shift;
+        const auto put = [&](double *row, int what, double v) {
+            if (active)
+                row[what * TERMS_PITCH] = v;
+        };
+        if constexpr (M > 0) {
+            const int skip = w.first - w.begin, n = o.rows;
+            double2 *l = (double2 *)o.lower + (size_t)blockIdx.x * n * LINE * WARP + lane;
+            double2 *ring = pairs + (terms_size(k, STRIDE) + 1) / 2;
+            {
+                const int g = lane / (M + 2), element = lane % (M + 2), off = element <= M ? element : 0;
+                const bool fetches = g < WARP / w.each;
+                const int whose = (g * w.each) & (WARP - 1), column = __shfl_sync(FULL, w.column, whose);
+                int bin = __shfl_sync(FULL, w.begin, whose);
+                const size_t step = element <= M ? arow : lanes;
+                const double *from = (element <= M ? k.a + (size_t)element * lanes : k.x) + bin * step + column;
+                double *to = (double *)(ring + g * COLUMN) + element;
+                int slot = 0;
+                const auto ahead = [&]() {
+                    if (fetches) {
+                        if (bin + off < k.n)
+                            fetch(to + slot * PAIR * 2 * COLUMN, from);
+                        else
+                            to[slot * PAIR * 2 * COLUMN] = element == 0 ? 1.0 : 0.0;
+                    }
+                    __pipeline_commit();
+                    slot = (slot + 1) & (FORTH - 1);
+                    bin++;
+                    from += step;
+                };
+                for (int j = 0; j < FORTH - 1; j++)
+                    ahead();
+                factor_window<M> window;
+                double back1[M + 1] = {0.0}, backx[M + 1] = {0.0};
+                const double2 *own = ring + lane / w.each * COLUMN;
+                double2 *lj = l - (long)skip * LINE * WARP;
+                for (int j0 = 0; j0 < n; j0 += STRIDE)
+#pragma unroll
+                    for (int j = j0; j < j0 + STRIDE; j++) {
+                        __pipeline_wait_prior(FORTH - 2);
+                        __syncwarp();
+                        ahead();
+                        double in[2 * COLUMN];
+#pragma unroll
+                        for (int i = 0; i < COLUMN; i++) {
+                            const double2 v = own[(j & (FORTH - 1)) * PAIR * COLUMN + i];
+                            in[2 * i] = v.x;
+                            in[2 * i + 1] = v.y;
+                        }
+                        double s1 = 1.0, sx = in[M + 1];
+                        const double inverse = window.next(in, shift, [&](double(&before)[M + 1]) {
+#pragma unroll
+                            for (int t = M; t >= 1; t--) {
+                                s1 = fma(-before[t], back1[t], s1);
+                                sx = fma(-before[t], backx[t], sx);
+                            }
+#pragma unroll
+                            for (int t = M; t >= 2; t--) {
+                                back1[t] = back1[t - 1];
+                                backx[t] = backx[t - 1];
+                            }
+                            back1[1] = s1;
+                            backx[1] = sx;
+                        });
+                        if (active && j >= skip) {
+                            double line[2 * LINE];
+                            line[0] = inverse;
+#pragma unroll
+                            for (int i = 1; i <= M; i++)
+                                line[i] = in[i];
+                            line[M + 1] = s1;
+                            line[M + 2] = sx;
+                            line[2 * LINE - 1] = M % 2 == 0 ? 0.0 : sx;
+#pragma unroll
+                            for (int i = 0; i < LINE; i++)
+                                lj[i * WARP] = make_double2(line[2 * i], line[2 * i + 1]);
+                        }
+                        lj += LINE * WARP;
+                    }
+                __pipeline_wait_prior(0);
+                good &= window.good || !active;
+            }
+            __threadfence_block(); /* what was written is read again by copies */
+            __syncwarp();
+            const int least = min(__shfl_sync(FULL, skip, 0), __shfl_sync(FULL, skip, WARP - 1));
+            const int steps = round_to(n - least, STRIDE), high = w.last - w.begin;
+            const int written = max(__shfl_sync(FULL, high, 0), __shfl_sync(FULL, high, WARP - 1));
+            double *xs = (double *)(ring + BACK * LINE * WARP) + lane;
+            int to = 0, slot = 0, next = n - 1 - skip;
+            const auto ahead = [&]() {
+                const int row = max(next, 0), bin = min(w.first + row, k.n - 1);
+#pragma unroll
+                for (int i = 0; i < LINE; i++)
+                    __pipeline_memcpy_async(ring + (to * LINE + i) * WARP + lane, l + ((size_t)row * LINE + i) * WARP,
+                                            sizeof(double2));
+                fetch(xs + to * WARP, k.x + bin * lanes + w.column);
+                __pipeline_commit();
+                to = to + 1 < BACK ? to + 1 : 0;
+                next--;
+            };
+            for (int i = 0; i < BACK - 1; i++)
+                ahead();
+            double back1[M + 1] = {0.0}, backx[M + 1] = {0.0}, z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
+#pragma unroll
+            for (int t = 0; t <= M; t++)
+#pragma unroll
+                for (int d = 0; d <= M; d++)
+                    z[t][d] = 0.0;
+            for (int step0 = 0; step0 < steps; step0 += STRIDE) {
+                const int top = n - 1 - step0;
+                const bool writes = top - STRIDE < written - 1;
+#pragma unroll
+                for (int part = 0; part < STRIDE; part++) {
+                    __pipeline_wait_prior(BACK - 2);
+                    double v[2 * LINE];
+#pragma unroll
+                    for (int i = 0; i < LINE; i++) {
+                        const double2 pair = ring[(slot * LINE + i) * WARP + lane];
+                        v[2 * i] = pair.x;
+                        v[2 * i + 1] = pair.y;
+                    }
+                    const double x = xs[slot * WARP];
+                    slot = slot + 1 < BACK ? slot + 1 : 0;
+                    ahead();
+                    double s1 = v[M + 1] * v[0], sx = v[M + 2] * v[0], own = v[0], column_z[M + 1];
+#pragma unroll
+                    for (int i = 1; i <= M; i++)
+                        column_z[i] = 0.0;
+#pragma unroll
+                    for (int t = M; t >= 1; t--) {
+                        s1 = fma(-v[t], back1[t], s1);
+                        sx = fma(-v[t], backx[t], sx);
+#pragma unroll
+                        for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
+                            column_z[i] = fma(-v[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], column_z[i]);
+                    }
+#pragma unroll
+                    for (int t = M; t >= 1; t--)
+                        own = fma(-v[t], column_z[t], own);
+#pragma unroll
+                    for (int t = M; t >= 2; t--) {
+                        back1[t] = back1[t - 1];
+                        backx[t] = backx[t - 1];
+                    }
+                    back1[1] = s1;
+                    backx[1] = sx;
+#pragma unroll
+                    for (int i = M - 1; i >= 1; i--) {
+#pragma unroll
+                        for (int d = 0; d + i < M; d++)
+                            z[i][d] = z[i - 1][d];
+                    }
+                    z[0][0] = own;
+#pragma unroll
+                    for (int d = 1; d < M; d++)
+                        z[0][d] = column_z[d];
+                    if (writes) {
+                        double *row = mine + part * (h + 3) * TERMS_PITCH;
+                        put(row, 0, scale * own);
+#pragma unroll
+                        for (int d = 1; d <= M; d++)
+                            if (d <= h)
+                                put(row, d, scale * column_z[d]);
+                        put(row, h + 1, weight * fma(-shift, s1, 1.0));
+                        put(row, h + 2, weight * fma(-shift, sx, x));
+                    }
+                }
+                if (writes)
+                    w.add_up(k, top, STRIDE, pole0 > 0);
+            }
+            __pipeline_wait_prior(0);
+        } else {
+            const int n = w.n;
+            const size_t lrow = (size_t)(mm + 1 + FACTOR_MORE) * WARP, wrow = (size_t)(mm + 1) * WARP;
+            const double *a = k.a + w.column, *x = k.x + w.column;
+            double *l = o.lower + (size_t)blockIdx.x * o.rows * lrow + lane;
+            double *one = l + (mm + 1) * WARP, *flux = one + WARP;
+            double *window =
+                o.in_shared ? terms + terms_size(k, 1) + lane : o.window + blockIdx.x * (mm + 1) * wrow + lane;
+            int j = 0;
+            double s1 = 1.0, sx = x[0];
+            good &= factor_any(n, mm, a, arow, lanes, shift, l, lrow, WARP, window, WARP,
+                               [&](int t, double lt) {
+                                   if (t > 0) {
+                                       s1 = fma(-lt, one[(size_t)(j - t) * lrow], s1);
+                                       sx = fma(-lt, flux[(size_t)(j - t) * lrow], sx);
+                                       return;
+                                   }
+                                   one[(size_t)j * lrow] = s1;
+                                   flux[(size_t)j * lrow] = sx;
+                                   j++;
+                                   s1 = 1.0;
+                                   sx = j < n ? x[(size_t)j * lanes] : 0.0;
+                               }) ||
+                    !active;
+            /* Z(j, j+d) of the last rows in the window, slot 0 .. mm; the row that is made is in the place after them
+             */
+            int slot = 0;
+            for (j = n - 1; j >= 0; j--) {
+                const double *lj = l + (size_t)j * lrow;
+                const int rest = n - 1 - j < mm ? n - 1 - j : mm;
+                slot = slot > 0 ? slot - 1 : mm;
+                double *now = window + slot * wrow;
+                s1 = one[(size_t)j * lrow] * lj[0];
+                sx = flux[(size_t)j * lrow] * lj[0];
+                for (int i = 1; i <= mm; i++)
+                    now[i * WARP] = 0.0;
+                for (int t = rest; t >= 1; t--) {
+                    const double lt = lj[t * WARP];
+                    s1 = fma(-lt, one[(size_t)(j + t) * lrow], s1);
+                    sx = fma(-lt, flux[(size_t)(j + t) * lrow], sx);
+                    const double *then = window + (slot + t <= mm ? slot + t : slot + t - mm - 1) * wrow;
+                    for (int i = t; i <= rest; i++)
+                        now[i * WARP] = fma(-lt, then[(i - t) * WARP], now[i * WARP]);
+                    for (int i = 1; i < t; i++) {
+                        const double *row = window + (slot + i <= mm ? slot + i : slot + i - mm - 1) * wrow;
+                        now[i * WARP] = fma(-lt, row[(t - i) * WARP], now[i * WARP]);
+                    }
+                }
+                double own = lj[0];
+                for (int t = rest; t >= 1; t--)
+                    own = fma(-lj[t * WARP], now[t * WARP], own);
+                now[0] = own;
+                one[(size_t)j * lrow] = s1;
+                flux[(size_t)j * lrow] = sx;
+                put(mine, 0, scale * own);
+                for (int d = 1; d <= h; d++)
+                    put(mine, d, scale * now[d * WARP]);
+                put(mine, h + 1, weight * fma(-shift, s1, 1.0));
+                put(mine, h + 2, weight * fma(-shift, sx, x[(size_t)j * lanes]));
+                w.add_up(k, j, 1, pole0 > 0);
+            }
+        }
+        for (int i = lane; i < (M > 0 ? STRIDE : 1) * (h + 3) * TERMS_PITCH; i += WARP)
+            terms[i] = 0.0; /* the next poles may be fewer */
+        __syncwarp();
+    }
+    if (!good)
+        atomicOr(&k.bad[w.column / k.nl], BAD_ROOT);
+}
+
+/* Bytes of shared memory that root_kernel() needs for a bandwidth; any bandwidth: without the window. */
+size_t root_bytes(const work &k, int mm)
+{
+    if (!has_lanes(mm))
+        return sizeof(double) * terms_size(k, 1);
+    const size_t forth = (size_t)FORTH * PAIR * column_pairs(mm);
+    const size_t back = (size_t)BACK * WARP * factor_pairs(mm) + (size_t)BACK * WARP / 2;
+    return sizeof(double2) * ((terms_size(k, STRIDE) + 1) / 2 + (forth > back ? forth : back));
+}
+
+/* Sums over the poles that had warps of their own, in their order: block (rows of the share, item). Those of bins of
+ * the next segment are kept apart. */
+__global__ void gather_kernel(work k, batch o)
+{
+    const int h3 = k.h + 3, row = blockIdx.x * blockDim.x + threadIdx.x;
+    const item v = o.at[blockIdx.y];
     const int bin = v.first + row / h3, c = row % h3, npole = min(o.npole, k.npole[v.column] - o.pole0);
-    if (bin >= min(v.last + EXTRA, k.n))
+    if (row >= o.span * h3 || bin >= min(v.last + EXTRA, k.n))
         return;
-    const size_t each = (size_t)o.span * h3 * WIDTH, lanes = k.lanes;
-    const double *share = o.share + blockIdx.y * o.npole * each + at;
+    const size_t each = (size_t)o.span * h3, lanes = k.lanes;
+    const double *share = o.share + blockIdx.y * o.npole * each + row;
     const int seg = bin / k.seg, beyond = bin - seg * k.seg;
     double *over = k.over + (((size_t)(seg - 1) * EXTRA + beyond) * h3 + c) * lanes + v.column;
     double *sum = bin < v.last ? k.sum + ((size_t)bin * h3 + c) * lanes + v.column : over;
@@ -307,24 +492,24 @@ spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_sh
     return in_batches(
         m, l, t, 2, (size_t)k.h + 3, s,
         [&](const kind &v, batch b, int groups, cudaStream_t stream) {
-            const dim3 tasks((unsigned)b.npole, (unsigned)groups);
+            if (v.wide) {
+                wide_root_kernel<<<dim3((unsigned)b.npole, (unsigned)groups), WARP, 0, stream>>>(k, b);
+                return;
+            }
+            size_t bytes = root_bytes(k, v.mm);
             const size_t window = sizeof(double) * (size_t)(v.mm + 1) * (size_t)(v.mm + 1) * WARP;
-            b.in_shared = !has_loop(v.mm) && window <= most_shared;
-            if (v.wide && v.mm == WIDER)
-                wide_root_kernel<WIDER><<<tasks, WARP, 0, stream>>>(k, b);
-            else if (v.wide)
-                wide_root_kernel<0><<<tasks, WARP, 0, stream>>>(k, b);
+            b.in_shared = !has_lanes(v.mm) && bytes + window <= most_shared;
+            if (b.in_shared)
+                bytes += window;
+            if (v.mm == WIDER)
+                root_kernel<WIDER><<<groups, WARP, bytes, stream>>>(k, b);
             else
-                BY_BAND(
-                    v.mm, root_kernel,
-                    <<<tasks, WARP, b.in_shared ? window : stream_bytes(v.mm, v.mm + 4, ROOT_AHEAD), stream>>>(k, b))
+                BY_BAND(v.mm, root_kernel, <<<groups, WARP, bytes, stream>>>(k, b))
         },
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
-            const unsigned rows = (unsigned)(b.span * (k.h + 3));
             if (v.wide)
-                gather_kernel<1><<<dim3(blocks(rows, 128), (unsigned)groups), 128, 0, stream>>>(k, b);
-            else
-                gather_kernel<WARP><<<dim3(blocks((size_t)rows * WARP, 128), (unsigned)groups), 128, 0, stream>>>(k, b);
+                gather_kernel<<<dim3(blocks((size_t)b.span * (k.h + 3), 128), (unsigned)groups), 128, 0, stream>>>(k,
+                                                                                                                   b);
         },
         e);
 }

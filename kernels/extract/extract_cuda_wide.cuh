@@ -11,17 +11,12 @@ namespace
  * in `ring`: row b % 32 is what the recurrences need of bin b, column c % 32 of it the element that couples it to bin
  * c. A bin reaches m <= WIDEST others, so that in each step two lanes are free: they solve for two right-hand sides,
  * whose elements stand in columns WARP and WARP + 1, with the same instructions as the other columns. */
-template <int M> struct wide_warp {
-    enum { PITCH = WARP + 3, RING = 2 * WARP * PITCH, UNROLLED = M > 0 ? M : 4 };
+struct wide_warp {
+    enum { PITCH = WARP + 3, RING = 2 * WARP * PITCH };
 
-    int lane, n, most;          /* most: m, where M is 0 */
+    int lane, n, m;
     double *ring, *line, *diag; /* twice [WARP][PITCH], so that rows are never looked for; [WARP] what the sums of a
                                  * step are weighted with; [WARP] D of bins */
-
-    __device__ int m() const
-    {
-        return M > 0 ? M : most;
-    }
 
     __device__ void clear() const
     {
@@ -45,8 +40,8 @@ template <int M> struct wide_warp {
     {
         const double *row = ring + ((j & (WARP - 1)) + (WAY < 0 ? WARP : 0)) * PITCH + column;
         double even = 0.0, odd = 0.0;
-#pragma unroll UNROLLED
-        for (int t = 1; t <= m(); t += 2) {
+#pragma unroll 4
+        for (int t = 1; t <= m; t += 2) {
             const double a = row[WAY * t * PITCH], b = row[WAY * (t + 1) * PITCH];
             if (t <= limit)
                 odd = fma(line[t], a, odd);
@@ -64,10 +59,10 @@ template <int M> struct wide_warp {
         bool good = true;
         const auto element = [&](int j) {
             const int off = (lane - j) & (WARP - 1), i = side(j);
-            return j >= n       ? 0.0
-                   : off <= m() ? a[(size_t)j * arow + (size_t)off * aelem] + (off == 0 ? shift : 0.0)
-                   : i >= 0     ? right(j, i)
-                                : 0.0;
+            return j >= n     ? 0.0
+                   : off <= m ? a[(size_t)j * arow + (size_t)off * aelem] + (off == 0 ? shift : 0.0)
+                   : i >= 0   ? right(j, i)
+                              : 0.0;
         };
         clear();
         double next = element(0), after = element(1);
@@ -76,24 +71,24 @@ template <int M> struct wide_warp {
             const double own = next;
             next = after;
             after = element(j + 2);
-            line[lane] = lane >= 1 && lane <= m() ? ring[then * PITCH + here] * diag[then] : 0.0;
+            line[lane] = lane >= 1 && lane <= m ? ring[then * PITCH + here] * diag[then] : 0.0;
             __syncwarp();
-            const double sum = own - dot<-1>(j, i >= 0 ? WARP + i : lane, i >= 0 ? m() : off <= m() ? m() - off : 0);
+            const double sum = own - dot<-1>(j, i >= 0 ? WARP + i : lane, i >= 0 ? m : off <= m ? m - off : 0);
             double pivot = __shfl_sync(FULL, sum, here);
             if (!(pivot > 0.0 && pivot < INFINITY)) {
                 good = false;
                 pivot = 1.0;
             }
             const double inverse = 1.0 / pivot, value = sum * inverse;
-            keep(here, lane, off >= 1 && off <= m() ? value : 0.0);
+            keep(here, lane, off >= 1 && off <= m ? value : 0.0);
             if (i >= 0) {
                 keep(here, WARP + i, value);
                 put(j, i, sum);
             }
             if (off == 0)
                 diag[here] = pivot;
-            if (off <= m())
-                l[(size_t)j * (m() + 1) + off] = off == 0 ? inverse : value;
+            if (off <= m)
+                l[(size_t)j * (m + 1) + off] = off == 0 ? inverse : value;
             __syncwarp();
         }
         return good;
@@ -104,7 +99,7 @@ template <int M> struct wide_warp {
     template <class RIGHT, class PUT, class PUTX>
     __device__ void inverse(const double *l, int stop, RIGHT right, PUT put, PUTX put_x)
     {
-        const auto element = [&](int j) { return lane <= m() && j >= 0 ? l[(size_t)j * (m() + 1) + lane] : 0.0; };
+        const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
         const auto given = [&](int j) { return side(j) >= 0 && j >= 0 ? right(j, side(j)) : 0.0; };
         clear();
         double next = element(n - 1), after = element(n - 2), next_f = given(n - 1), after_f = given(n - 2);
@@ -117,12 +112,12 @@ template <int M> struct wide_warp {
             after_f = given(j - 2);
             line[lane] = lane >= 1 ? lt : 0.0;
             __syncwarp();
-            const bool inside = off >= 1 && off <= m();
-            const double sum = dot<1>(j, i >= 0 ? WARP + i : lane, i >= 0 || inside ? m() : 0);
+            const bool inside = off >= 1 && off <= m;
+            const double sum = dot<1>(j, i >= 0 ? WARP + i : lane, i >= 0 || inside ? m : 0);
             const double own = inverse + warp_sum(inside ? line[off] * sum : 0.0);
             const double z = off == 0 ? own : -sum;
             __syncwarp(); /* what is written below has been read */
-            if (off <= m()) {
+            if (off <= m) {
                 keep(here, lane, z);
                 keep(lane, here, z);
                 put(j, off, z);
@@ -141,7 +136,7 @@ template <int M> struct wide_warp {
     {
         double back = 0.0;
         const auto element = [&](int j) {
-            return lane >= 1 && lane <= m() && lane <= j && j < n ? l[(size_t)(j - lane) * (m() + 1) + lane] : 0.0;
+            return lane >= 1 && lane <= m && lane <= j && j < n ? l[(size_t)(j - lane) * (m + 1) + lane] : 0.0;
         };
         double next = element(0), after = element(1);
         for (int j = 0; j < n; j++) {
@@ -157,7 +152,7 @@ template <int M> struct wide_warp {
     template <class RIGHT, class PUT> __device__ void backward(const double *l, RIGHT right, PUT put)
     {
         double ahead = 0.0;
-        const auto element = [&](int j) { return lane <= m() && j >= 0 ? l[(size_t)j * (m() + 1) + lane] : 0.0; };
+        const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
         double next = element(n - 1), after = element(n - 2);
         for (int j = n - 1; j >= 0; j--) {
             const double lt = next, inverse = __shfl_sync(FULL, lt, 0), below = lane == 0 ? 0.0 : lt;
@@ -179,13 +174,13 @@ template <int M> struct wide_warp {
 /* As bounds_kernel(): block (item). */
 __global__ void wide_bounds_kernel(work k, batch o)
 {
-    __shared__ double ring[wide_warp<0>::RING], line[WARP], diag[WARP];
+    __shared__ double ring[wide_warp::RING], line[WARP], diag[WARP];
     const item v = o.at[blockIdx.x];
     const int n = v.end - v.begin, lane = threadIdx.x;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     double *l = o.lower + (size_t)blockIdx.x * o.rows * (o.mm + 1), *rhs = o.rhs + (size_t)blockIdx.x * o.rows;
     double inverse = 0.0;
-    wide_warp<0> w = {lane, n, v.mm, ring, line, diag};
+    wide_warp w = {lane, n, v.mm, ring, line, diag};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, 0.0, l,
         [&](int j, int i) { return i == 1                   ? 0.0
@@ -223,10 +218,10 @@ __global__ void wide_bounds_kernel(work k, batch o)
     raise_to(&k.bound[v.column], inverse);
 }
 
-/* As root_kernel(): block (pole, item). M: half-bandwidth, 0: any. */
-template <int M> __global__ void wide_root_kernel(work k, batch o)
+/* As root_kernel(): block (pole, item). */
+__global__ void wide_root_kernel(work k, batch o)
 {
-    __shared__ double ring[wide_warp<M>::RING], line[WARP], diag[WARP];
+    __shared__ double ring[wide_warp::RING], line[WARP], diag[WARP];
     const item v = o.at[blockIdx.y];
     const int n = v.end - v.begin, h = k.h, lane = threadIdx.x, pole = o.pole0 + blockIdx.x;
     if (pole >= k.npole[v.column])
@@ -239,7 +234,7 @@ template <int M> __global__ void wide_root_kernel(work k, batch o)
     const double *x = k.x + v.begin * lanes + v.column;
     double *l = o.lower + task * o.rows * (o.mm + 1), *rhs = o.rhs + task * 2 * o.rows;
     double *share = o.share + task * o.span * (h + 3);
-    wide_warp<M> w = {lane, n, v.mm, ring, line, diag};
+    wide_warp w = {lane, n, v.mm, ring, line, diag};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, shift, l,
         [&](int j, int i) { return i == 0 ? 1.0 : x[(size_t)j * lanes]; },

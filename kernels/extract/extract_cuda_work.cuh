@@ -45,7 +45,7 @@ enum {
     DOT_PARTS = 64, /* partial sums of an inner product */
     MOST_STEPS = 500,
     SHORT = 128,     /* bins of a segment of a recurrence with one thread a lane, */
-    LONG = 256,      /* and of the square root */
+    LONG = 128,      /* and of the square root */
     BOUNDS = 64,     /* of the bounds of eigenvalues */
     HALO = 8,        /* bandwidths that a segment is begun early, */
     WIDE_HALO = 128, /* bins where these are many; */
@@ -72,20 +72,21 @@ struct item {
     int column, mm, first, last, begin, end;
 };
 
-/* Items of a kind: 32 of them are a group, or 1 where a warp works on each; and memory for them. A task is a group and
- * a pole. */
+/* Items of a kind, and memory for them. Those that a warp works on are a group; a task is a group, and a pole where
+ * each has a warp. */
 struct batch {
     const item *at;
     int count;        /* items */
+    int lanes;        /* of an item */
     int mm;           /* largest half-bandwidth */
     int rows;         /* most bins that are worked on */
     int span;         /* most bins that are written, EXTRA beyond the last included */
     int pole0, npole; /* poles pole0 .. pole0 + npole - 1, where there are as many */
     int in_shared;    /* the window is in shared memory */
-    double *lower;    /* [task][rows][mm + 1][group] factors */
-    double *rhs;      /* [task][2][rows][group] */
-    double *share;    /* [task][span][h + 3][group] what a pole adds to the diagonals of Q, to Q 1 and to Q x */
-    double *window;   /* [task][mm + 1][mm + 1][group] last columns of a factor of any bandwidth */
+    double *lower;    /* [task][rows][mm + 1][warp] factors; with poles side by side right-hand sides, too */
+    double *rhs;      /* [task][2][rows][warp] */
+    double *share;    /* [task][span][h + 3] what a pole with a warp adds to the diagonals of Q, to Q 1 and to Q x */
+    double *window;   /* [task][mm + 1][mm + 1][warp] last columns of a factor of any bandwidth */
 };
 
 /* Everything that the kernels need; passed by value. Arrays are on the device. */
