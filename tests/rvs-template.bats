@@ -181,6 +181,24 @@ values() {
     [ "$(values /templates/a/simplex/corner t.h5 | tr ' ' '\n' | sort -n | tail -1)" = 251 ]
 }
 
+@test "rvs-template: a library whose parameters follow from each other is refused" {
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    # logg from teff, in hundredths
+    for i in $(seq 0 4 1004); do
+        t=$((4000 + i * i % 997))
+        g=$((50 + 4 * (t - 4000) * 100 / 997))
+        set -- "$@" set /library/params "$i" $t set /library/params "$((i + 1))" "$((g / 100)).$(printf %02d $((g % 100)))"
+    done
+    h5edit library.h5 "$@"
+    for how in auto simplex; do
+        fails_with 3 '*252 spectra lie on a hyperplane: of teff, logg only 1 can be fitted*--param-keywords*' \
+            rvs-template --interpolator $how -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    done
+    # one that lies beside is enough
+    h5edit library.h5 set /library/params 1 5.5
+    rvs-template -q --interpolator simplex -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+}
+
 @test "rvs-template: nodes that are missing are filled and marked" {
     cp "$BATS_FILE_TMPDIR/library.h5" .
     # one spectrum moves to a temperature of its own: 83 more nodes there, and one where it was

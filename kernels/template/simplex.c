@@ -1,4 +1,5 @@
 /* Delaunay triangulation of a library's parameters (Qhull, Barber et al. 1996). */
+#include <lapacke.h>
 #include <libqhull_r/libqhull_r.h>
 #include <math.h>
 #include <stdio.h>
@@ -101,11 +102,12 @@ static spx_status triangulate(spx_setup *s, size_t dim, double *x, spx_err *e)
     return st;
 }
 
-spx_status spx_template_simplex(spx_setup *s, spx_err *e)
+/* Parameters that vary, par[*dim], each scaled to its range: (*x)[ntemp][*dim]; `mapped`: their logarithms, where that
+ * is what is interpolated in. */
+static spx_status scale(const spx_setup *s, int mapped, size_t *dim, size_t *par, double **x, spx_err *e)
 {
     double lo[SPX_MAX_PAR], hi[SPX_MAX_PAR];
-    size_t dim = 0, par[SPX_MAX_PAR];
-    spx_status st = SPX_OK;
+    *dim = 0;
     for (size_t p = 0; p < s->npar; p++) {
         lo[p] = INFINITY;
         hi[p] = -INFINITY;
@@ -116,27 +118,86 @@ spx_status spx_template_simplex(spx_setup *s, spx_err *e)
                                 "parameter %.31s is %g in some spectrum, so that it has no logarithm: do not map it to "
                                 "log10 (--log-param)",
                                 s->parname[p], v);
-            v = s->parlog[p] ? log10(v) : v;
+            v = mapped && s->parlog[p] ? log10(v) : v;
             lo[p] = fmin(lo[p], v);
             hi[p] = fmax(hi[p], v);
         }
         if (hi[p] > lo[p])
-            par[dim++] = p;
+            par[(*dim)++] = p;
     }
-    if (dim == 0)
-        return spx_fail(e, SPX_EINPUT,
-                        "all spectra of the library have the same parameters: a fit needs different ones");
-    if (!s->filled)
-        s->filled = spx_alloc(s->ntemp, sizeof *s->filled, e);
-    double *x = spx_alloc2(s->ntemp, dim, sizeof *x, e);
-    if (!s->filled || !x)
-        st = SPX_EIO;
-    for (size_t t = 0; t < s->ntemp && !st; t++)
-        for (size_t k = 0; k < dim; k++) {
-            double v = s->params[t * s->npar + par[k]];
-            x[t * dim + k] = ((s->parlog[par[k]] ? log10(v) : v) - lo[par[k]]) / (hi[par[k]] - lo[par[k]]);
+    if (!(*x = spx_alloc2(s->ntemp, *dim, sizeof **x, e)))
+        return SPX_EIO;
+    for (size_t t = 0; t < s->ntemp; t++)
+        for (size_t k = 0; k < *dim; k++) {
+            const size_t p = par[k];
+            double v = s->params[t * s->npar + p];
+            (*x)[t * *dim + k] = ((mapped && s->parlog[p] ? log10(v) : v) - lo[p]) / (hi[p] - lo[p]);
         }
-    if (!st)
+    return SPX_OK;
+}
+
+/* Extent of a library, rms and in units of the parameters' ranges, across a direction in which it has none: parameters
+ * that follow from each other but for their rounding, to a hundredth of three or more, scatter less. */
+static const double FLAT = 1e-3;
+
+static spx_status check_span(const spx_setup *s, int mapped, spx_err *e)
+{
+    double *x = NULL, mean[SPX_MAX_PAR] = {0}, v[SPX_MAX_PAR * SPX_MAX_PAR] = {0}, variance[SPX_MAX_PAR];
+    size_t dim, par[SPX_MAX_PAR], thin = 0, n = 0, at = 0;
+    spx_status st = scale(s, mapped, &dim, par, &x, e);
+    if (st != SPX_OK || dim < 2) {
+        spx_free(x);
+        return st;
+    }
+    for (size_t i = 0; i < s->ntemp * dim; i++)
+        mean[i % dim] += x[i] / (double)s->ntemp;
+    for (size_t t = 0; t < s->ntemp; t++)
+        for (size_t k = 0; k < dim * dim; k++)
+            v[k] += (x[t * dim + k / dim] - mean[k / dim]) * (x[t * dim + k % dim] - mean[k % dim]) / (double)s->ntemp;
+    spx_free(x);
+    if (LAPACKE_dsyev(LAPACK_ROW_MAJOR, 'V', 'U', (int)dim, v, (int)dim, variance) != 0)
+        return spx_fail(e, SPX_EINPUT, "the extent of the library in its parameters cannot be found");
+    while (thin < dim && !(variance[thin] > FLAT * FLAT))
+        thin++;
+    if (thin == 0)
+        return SPX_OK;
+    char text[256] = "";
+    for (size_t k = 0; k < dim && at < sizeof text; k++) {
+        double share = 0;
+        for (size_t d = 0; d < thin; d++)
+            share = fmax(share, fabs(v[k * dim + d]));
+        if (share > 0.05)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%.31s", n++ > 0 ? ", " : "", s->parname[par[k]]);
+    }
+    return spx_fail(e, SPX_EINPUT,
+                    "the parameters of %zu spectra lie on %s%s: of %s only %zu can be fitted: leave out the others "
+                    "(fits2h5 --param-keywords), or add spectra elsewhere",
+                    s->ntemp,
+                    dim - thin == 1   ? "a line"
+                    : dim - thin == 2 ? "a plane"
+                                      : "a hyperplane",
+                    mapped ? ", in logarithms" : "", text, n - thin);
+}
+
+spx_status spx_template_span(const spx_setup *s, spx_err *e)
+{
+    int mapped = 0;
+    for (size_t p = 0; p < s->npar; p++)
+        mapped |= s->parlog[p];
+    spx_status st = check_span(s, 0, e);
+    return st == SPX_OK && mapped ? check_span(s, 1, e) : st;
+}
+
+spx_status spx_template_simplex(spx_setup *s, spx_err *e)
+{
+    double *x = NULL;
+    size_t dim, par[SPX_MAX_PAR];
+    spx_status st = scale(s, 1, &dim, par, &x, e);
+    if (st == SPX_OK && dim == 0)
+        st = spx_fail(e, SPX_EINPUT, "all spectra of the library have the same parameters: a fit needs different ones");
+    if (st == SPX_OK && !s->filled && !(s->filled = spx_alloc(s->ntemp, sizeof *s->filled, e)))
+        st = SPX_EIO;
+    if (st == SPX_OK)
         st = dim == 1 ? intervals(s, x, e) : triangulate(s, dim, x, e);
     spx_free(x);
     return st;

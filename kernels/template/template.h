@@ -159,6 +159,9 @@ void spx_template_fill_free(spx_template_fill *f);
 /* Interpolator `simplex`: triangulates s->ntemp, npar, params, parlog; sets simplex, nsimplex, ncorner, and filled to
  * 0. SPX_EINPUT when the parameters span no volume, or one that is to be mapped is not positive. */
 spx_status spx_template_simplex(spx_setup *s, spx_err *e);
+/* SPX_EINPUT when the parameters of a library follow from each other: its spectra lie on a line, or a plane, in the
+ * space of those that vary, or of their logarithms, where these are interpolated in. */
+spx_status spx_template_span(const spx_setup *s, spx_err *e);
 
 /* Parameters of a template as text, "teff 5000, logg 4.5", for messages; returns `text`. */
 const char *spx_template_describe(const spx_setup *s, size_t row, char *text, size_t size);

@@ -249,9 +249,10 @@ end:
 static spx_status find_interpolator(spx_setup *s, spx_template_interpolator which, spx_template_fill *fill, spx_err *e)
 {
     spx_err why = {0};
-    if (which == SPX_TEMPLATE_SIMPLEX)
-        return spx_template_simplex(s, e);
-    spx_status st = spx_template_grid(s, fill, &why);
+    spx_status st = spx_template_span(s, e);
+    if (st != SPX_OK || which == SPX_TEMPLATE_SIMPLEX)
+        return st == SPX_OK ? spx_template_simplex(s, e) : st;
+    st = spx_template_grid(s, fill, &why);
     if (st == SPX_EINPUT && which == SPX_TEMPLATE_AUTO && !s->node && s->ntemp > s->npar + 1) {
         for (size_t p = 0; p < s->npar; p++) {
             spx_free(s->axis[p]);

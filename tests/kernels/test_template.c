@@ -584,6 +584,41 @@ static void parameters(void)
     }
 }
 
+/* Libraries of 16 spectra whose parameters span a volume, and such that lie on a line or a plane in it. */
+static void span(void)
+{
+    enum { NT = 16 };
+    static const struct {
+        const char *what;
+        int parlog;
+        const char *why; /* NULL: they span a volume */
+    } lib[] = {{"volume", 1, NULL},
+               {"line", 0, "16 spectra lie on a line: of a, b, c only 1 can"},
+               {"rounded", 1, "16 spectra lie on a plane: of a, b only 1 can"},
+               {"logarithm", 1, "16 spectra lie on a line, in logarithms: of a, b only 1 can"},
+               {"logarithm", 0, NULL},
+               {"constant", 1, NULL}};
+    for (size_t i = 0; i < sizeof lib / sizeof *lib; i++) {
+        double par[NT][3];
+        spx_setup s = {.ntemp = NT, .npar = 3, .params = par[0], .parname = {"a", "b", "c"}, .parlog = {lib[i].parlog}};
+        spx_err e = {0};
+        for (int t = 0; t < NT; t++) {
+            const double a = 4000 + 150 * t;
+            const int kind = lib[i].what[0];
+            par[t][0] = a;
+            par[t][1] = kind == 'l' ? (lib[i].what[1] == 'i' ? a / 1000 : log10(a)) : round(0.0017 * a * 100) / 100;
+            par[t][2] = kind == 'l' ? (lib[i].what[1] == 'i' ? -a : 2) : t * t % 7;
+            if (kind == 'v' || kind == 'c')
+                par[t][1] = t * t * t % 11;
+            if (kind == 'c')
+                par[t][2] = 1;
+        }
+        const spx_status st = spx_template_span(&s, &e);
+        CHECK(st == (lib[i].why ? SPX_EINPUT : SPX_OK) && (!lib[i].why || strstr(e.msg, lib[i].why)), "%s, %d: %s",
+              lib[i].what, lib[i].parlog, e.msg);
+    }
+}
+
 static void ccf(void)
 {
     enum { N = 8000 };
@@ -798,6 +833,7 @@ int main(void)
     principal_components();
     parameters();
     grid();
+    span();
     ccf();
     refusals();
     if (failures)
