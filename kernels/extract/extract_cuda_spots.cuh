@@ -7,33 +7,13 @@
 namespace
 {
 
+/* With the bits of the host's: what is known of a place is whether its spot touches the CCD. */
 __device__ double series(int n, const double *c, const double *basis)
 {
     double sum = 0.0;
     for (int i = 0; i < n; i++)
         sum += c[i] * basis[i];
     return sum;
-}
-
-/* Places of the spots, with the bits of the host's: what is known of them is which bins have one. */
-__global__ void places_kernel(work k)
-{
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= k.n * k.lanes)
-        return;
-    const int bin = i / k.lanes, column = i % k.lanes, b = column / k.nl, fibre = k.fibre[column];
-    spx_trace_place at = {0, 0, 0.0, 0.0};
-    unsigned char state = SPX_TRACE_OFF;
-    if (fibre >= 0)
-        state = k.known[(size_t)b * k.n * k.nl + (size_t)bin * k.nf[b] + column % k.nl];
-    if (state == SPX_TRACE_SPOT) {
-        const double x = series(k.nxc, k.xcoef + (size_t)fibre * k.nxc, k.bx + (size_t)bin * k.nxc);
-        const double y = series(k.nyc, k.ycoef + (size_t)fibre * k.nyc, k.by + (size_t)bin * k.nyc);
-        const double mx = floor(x + 0.5), my = floor(y + 0.5);
-        at = {(int)mx - k.nx / 2, (int)my - k.ny / 2, x - mx, y - my};
-    }
-    k.at[i] = at;
-    k.state[i] = state;
 }
 
 /* D += A B of the tensor cores, 8 x 4 by 4 x 8: lane l has A(l/4, l%4), B(l%4, l/4) and D(l/4, 2 (l%4) + 0, 1). */
@@ -44,107 +24,199 @@ __device__ void multiply_add(double (&d)[2], double a, double b)
         : "d"(a), "d"(b));
 }
 
-/* Doubles of shared memory that spots_kernel needs a warp. */
-__device__ __host__ inline int spot_room(const work &k)
+/* Sum over the lanes, in all of them: of four lanes, then these sums times four in other lanes, and of those. */
+__device__ double sum_of_lanes(double v)
 {
-    const int deg = k.degx > k.degy ? k.degx : k.degy;
-    return k.npar + (deg + 1) * (k.nx + k.ny + 2) + round_to(k.degx + 1, 4) * (round_to(k.nx, 8) + round_to(k.ny, 8)) +
-           k.npix;
+    double fours[2] = {0.0, 0.0}, pair[2] = {0.0, 0.0}, all[2] = {0.0, 0.0};
+    multiply_add(fours, v, 1.0);
+    multiply_add(pair, 1.0, fours[0]);
+    multiply_add(all, pair[0] + pair[1], 1.0);
+    return 0.25 * all[0];
 }
 
-/* One warp a bin: its spot. Shared memory a warp: coefficients, edge functions, the differences of these over the
- * pixels of a row, their contraction with the coefficients over y, and the spot. */
-__global__ void spots_kernel(work k, int per_warp)
-{
-    extern __shared__ double shared[];
-    const int lane = threadIdx.x % WARP;
-    const int item = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (item >= k.n * k.lanes || k.state[item] != SPX_TRACE_SPOT)
-        return;
-    const int bin = item / k.lanes, column = item % k.lanes;
-    const int nx = k.nx, ny = k.ny, ngh = (k.degx + 1) * (k.degy + 1), ne = nx + ny + 2;
-    const int deg = k.degx > k.degy ? k.degx : k.degy;
-    const int inner = round_to(k.degx + 1, 4), wx = round_to(nx, 8), wy = round_to(ny, 8);
-    double *c = shared + (threadIdx.x / WARP) * per_warp, *e = c + k.npar, *along = e + (deg + 1) * ne;
-    double *across = along + inner * wx, *s = across + inner * wy;
-    const double *coeff = k.coeff + (size_t)k.fibre[column] * k.ndeg * k.npar, *basis = k.bp + (size_t)bin * k.ndeg;
-    for (int i = lane; i < ngh + 2; i += WARP) {
-        double sum = 0.0;
-        for (int d = 0; d < k.ndeg; d++)
-            sum = fma(coeff[(size_t)d * k.npar + i], basis[d], sum);
-        c[i] = sum;
+/* Bins of a trace whose spots a warp makes, and warps of a block. */
+enum { SPOT_BINS = 8, SPOT_WARPS = 4 };
+
+/* Shared memory of a warp, in doubles: of each bin and axis 1/sigma and the offset from the pixel's middle; of each bin
+ * the coefficients; of each order the edge functions; a spot. Rows are as long as keeps lanes out of each other's
+ * banks. */
+struct spot_room {
+    int coefficients, edges; /* lengths of rows */
+    int c, e, s, all;        /* where these begin, and their end */
+
+    __host__ __device__ explicit spot_room(const work &k)
+    {
+        const int deg = k.degx > k.degy ? k.degx : k.degy;
+        coefficients = round_to((k.degx + 1) * (k.degy + 1) + 4, 8) - 2;
+        edges = round_to(k.nx + k.ny + 6, 8) - 4;
+        c = 4 * SPOT_BINS;
+        e = c + SPOT_BINS * coefficients;
+        s = e + (deg + 1) * edges;
+        all = round_to(s + k.npix, 2);
     }
-    __syncwarp();
-    const double sigx = c[ngh], sigy = c[ngh + 1];
-    const spx_trace_place at = k.at[item];
-    bool usable = sigx > 0.0 && sigy > 0.0 && sigx < SPX_SPOT_FAR && sigy < SPX_SPOT_FAR;
+};
+
+/* Products of both axes' functions and the coefficients, 16 x 16 pixels at a time, into s[ny][nx]; none negative.
+ * Returns this lane's share of their sum, not a number where one of its pixels is none. c: [degy + 1][degx + 1]. */
+__device__ double add_up_spot(const work &k, const double *c, const double *e, int row, double *s)
+{
+    const int lane = threadIdx.x % WARP, r = lane / 4, q = lane % 4;
     double total = 0.0, raw = 0.0;
-    if (usable) {
-        for (int i = lane; i < ne; i += WARP) {
-            const bool along_x = i <= nx;
-            const double edge =
-                along_x ? (i - nx / 2 - 0.5 - at.dx) / sigx : (i - nx - 1 - ny / 2 - 0.5 - at.dy) / sigy;
-            e[i] = -0.5 * erf(edge * 0.70710678118654752440);
-            double below = 0.0, here = exp(-0.5 * edge * edge) * 0.39894228040143267794;
-            for (int m = 1; m <= deg; m++) {
-                e[m * ne + i] = here;
-                double above = edge * here - (m - 1) * below;
-                below = here;
-                here = above;
-            }
-        }
-        __syncwarp();
-        for (int i = lane; i < wx; i += WARP)
-            for (int g = 0; g < inner; g++)
-                along[g * wx + i] = g <= k.degx && i < nx ? e[g * ne + i] - e[g * ne + i + 1] : 0.0;
-        for (int i = lane; i < inner * wy; i += WARP) {
-            const int g = i / wy, y = i % wy;
-            double sum = 0.0;
-            if (g <= k.degx && y < ny)
-                for (int j = 0; j <= k.degy; j++)
-                    sum = fma(c[g + (k.degx + 1) * j], e[j * ne + nx + 1 + y] - e[j * ne + nx + 2 + y], sum);
-            across[i] = sum;
-        }
-        __syncwarp();
-        /* tiles of 8 x 8 pixels */
-        const int r = lane / 4, q = lane % 4;
-        for (int y0 = 0; y0 < ny; y0 += 8)
-            for (int x0 = 0; x0 < nx; x0 += 8) {
-                double tile[2] = {0.0, 0.0};
-                for (int g = 0; g < inner; g += 4)
-                    multiply_add(tile, across[(g + q) * wy + y0 + r], along[(g + q) * wx + x0 + r]);
+    for (int y0 = 0; y0 < k.ny; y0 += 16)
+        for (int x0 = 0; x0 < k.nx; x0 += 16) {
+            double tile[2][2][2] = {};
+            for (int g0 = 0; g0 <= k.degx; g0 += 8) {
+                /* sum over j of g_j(y) GH-g-j; its columns, 2 q and 2 q + 1 of a lane, are orders q and q + 4, and so
+                 * stand where the next product takes them from */
+                double across[2][2] = {};
+                const int g = g0 + r / 2 + r % 2 * 4;
+                for (int j0 = 0; j0 <= k.degy; j0 += 8)
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        const int j = j0 + q + 4 * i;
+                        const bool in = j <= k.degy && g <= k.degx;
+                        const double factor = in ? c[g + (k.degx + 1) * j] : 0.0;
+                        const double *at = e + min(j, k.degy) * row + k.nx + 1;
+#pragma unroll
+                        for (int t = 0; t < 2; t++) {
+                            const int y = min(y0 + 8 * t + r, k.ny - 1);
+                            multiply_add(across[t], at[y] - at[y + 1], factor);
+                        }
+                    }
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    const int x = x0 + 2 * q + i, y = y0 + r;
-                    if (x < nx && y < ny) {
-                        const double v = tile[i] > 0.0 ? tile[i] : 0.0;
-                        raw += tile[i];
-                        total += v;
-                        s[y * nx + x] = v;
+                    const int order = g0 + q + 4 * i;
+                    const double *at = e + min(order, k.degx) * row;
+#pragma unroll
+                    for (int u = 0; u < 2; u++) {
+                        const int x = min(x0 + 8 * u + r, k.nx - 1);
+                        const double along = at[x] - at[x + 1];
+#pragma unroll
+                        for (int t = 0; t < 2; t++)
+                            multiply_add(tile[t][u], across[t][i], along);
                     }
                 }
             }
+#pragma unroll
+            for (int t = 0; t < 2; t++)
+#pragma unroll
+                for (int u = 0; u < 2; u++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        const int x = x0 + 8 * u + 2 * q + i, y = y0 + 8 * t + r;
+                        if (x < k.nx && y < k.ny) {
+                            const double v = tile[t][u][i] > 0.0 ? tile[t][u][i] : 0.0;
+                            raw += tile[t][u][i];
+                            total += v;
+                            s[y * k.nx + x] = v;
+                        }
+                    }
+        }
+    return isfinite(raw) ? total : NAN;
+}
+
+/* Places and spots: one warp SPOT_BINS bins of a trace. Coefficients of all of them are one matrix product, the pixels
+ * of each two; 28 lanes of 32 have an edge of 15 x 11 pixels. */
+__global__ void __launch_bounds__(SPOT_WARPS *WARP) spots_kernel(work k)
+{
+    extern __shared__ double2 shared2[];
+    const spot_room room(k);
+    double *shared = (double *)shared2 + threadIdx.x / WARP * room.all;
+    double *c = shared + room.c, *e = shared + room.e, *s = shared + room.s;
+    const int lane = threadIdx.x % WARP, r = lane / 4, q = lane % 4, groups = (k.n + SPOT_BINS - 1) / SPOT_BINS;
+    const int item = blockIdx.x * SPOT_WARPS + threadIdx.x / WARP;
+    if (item >= groups * k.lanes)
+        return;
+    const int bin0 = item % groups * SPOT_BINS, column = item / groups, b = column / k.nl, fibre = k.fibre[column];
+    const int nx = k.nx, ny = k.ny, ngh = (k.degx + 1) * (k.degy + 1), deg = k.degx > k.degy ? k.degx : k.degy;
+    if (fibre >= 0) {
+        const double *coeff = k.coeff + (size_t)fibre * k.ndeg * k.npar;
+        const double *basis = k.bp + (size_t)(bin0 + r) * k.ndeg;
+        for (int p0 = 0; p0 < ngh + 2; p0 += 8) {
+            double sum[2] = {0.0, 0.0};
+            const int p = p0 + r;
+            for (int d = q; d - q < k.ndeg; d += 4)
+                multiply_add(sum, d < k.ndeg && p < ngh + 2 ? coeff[(size_t)d * k.npar + p] : 0.0,
+                             d < k.ndeg && bin0 + r < k.n ? basis[d] : 0.0);
+            if (p < ngh + 2) {
+                c[2 * q * room.coefficients + p] = sum[0];
+                c[(2 * q + 1) * room.coefficients + p] = sum[1];
+            }
+        }
         __syncwarp();
     }
-    total = warp_sum(total);
-    raw = warp_sum(raw);
-    const double scale = usable && isfinite(raw) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
-    usable = scale > 0.0 && isfinite(scale);
-    double *spot = k.spot + (size_t)item * k.npix;
-    if (usable)
-        for (int i = lane; i < k.npix; i += WARP)
-            spot[i] = s[i] * scale;
-    else if (lane == 0)
-        k.state[item] = SPX_TRACE_NOSPOT;
+    /* place and width along one axis of a bin: two lanes each */
+    const int bin = bin0 + lane / 2, axis = lane % 2;
+    const bool here = lane < 2 * SPOT_BINS && bin < k.n;
+    const size_t mine = here ? (size_t)bin * k.lanes + column : 0;
+    unsigned char state = SPX_TRACE_OFF;
+    if (here && fibre >= 0)
+        state = k.known[(size_t)b * k.n * k.nl + (size_t)bin * k.nf[b] + column % k.nl];
+    const bool spot = state == SPX_TRACE_SPOT;
+    bool usable = false;
+    int corner = 0;
+    double offset = 0.0;
+    if (spot) {
+        const int n = axis ? k.nyc : k.nxc;
+        const double at =
+            series(n, (axis ? k.ycoef : k.xcoef) + (size_t)fibre * n, (axis ? k.by : k.bx) + (size_t)bin * n);
+        const double middle = floor(at + 0.5), sigma = c[lane / 2 * room.coefficients + ngh + axis];
+        corner = (int)middle - (axis ? ny : nx) / 2;
+        offset = at - middle;
+        usable = sigma > 0.0 && sigma < SPX_SPOT_FAR;
+        ((double2 *)shared)[lane] = {1.0 / sigma, offset};
+    }
+    if (here && axis) {
+        k.at[mine].yc = corner;
+        k.at[mine].dy = offset;
+    } else if (here) {
+        k.at[mine].xc = corner;
+        k.at[mine].dx = offset;
+    }
+    const unsigned spots = __ballot_sync(FULL, spot), both = __ballot_sync(FULL, usable);
+    unsigned lost = 0;
+    __syncwarp();
+    for (int i = 0; i < SPOT_BINS; i++) {
+        if ((spots >> 2 * i & 1) == 0)
+            continue;
+        double total = 0.0;
+        if ((both >> 2 * i & 3) == 3) {
+            for (int l = lane; l < nx + ny + 2; l += WARP) {
+                const bool along_x = l <= nx;
+                const double2 at = ((const double2 *)shared)[2 * i + (along_x ? 0 : 1)];
+                const double edge = ((along_x ? l - nx / 2 : l - nx - 1 - ny / 2) - 0.5 - at.y) * at.x;
+                e[l] = -0.5 * erf(edge * 0.70710678118654752440);
+                double below = 0.0, function = exp(-0.5 * edge * edge) * 0.39894228040143267794;
+                for (int m = 1; m <= deg; m++) {
+                    e[m * room.edges + l] = function;
+                    const double above = edge * function - (m - 1) * below;
+                    below = function;
+                    function = above;
+                }
+            }
+            __syncwarp();
+            total = sum_of_lanes(add_up_spot(k, c + i * room.coefficients, e, room.edges, s));
+            __syncwarp();
+        }
+        const double scale = total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
+        if (scale > 0.0 && isfinite(scale)) {
+            double *to = k.spot + ((size_t)(bin0 + i) * k.lanes + column) * k.npix;
+#pragma unroll 6
+            for (int j = lane; j < k.npix; j += WARP)
+                to[j] = s[j] * scale;
+        } else {
+            lost |= 1u << 2 * i;
+        }
+    }
+    if (here && !axis)
+        k.state[mine] = lost >> lane & 1 ? SPX_TRACE_NOSPOT : state;
 }
 
 spx_status spots(work &k, slot *s, spx_err *e)
 {
-    const size_t bins = (size_t)k.n * k.lanes;
-    const int per_warp = spot_room(k);
-    const unsigned warps = 4;
-    places_kernel<<<blocks(bins, 128), 128, 0, s->stream>>>(k);
-    spots_kernel<<<blocks(bins, warps), warps * WARP, sizeof(double) * warps * per_warp, s->stream>>>(k, per_warp);
+    const size_t groups = (size_t)(k.n + SPOT_BINS - 1) / SPOT_BINS * k.lanes;
+    const size_t bytes = sizeof(double) * SPOT_WARPS * (size_t)spot_room(k).all;
+    spots_kernel<<<blocks(groups, SPOT_WARPS), SPOT_WARPS * WARP, bytes, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
