@@ -329,7 +329,7 @@ enum { SLOTS = 4, BESIDE = 10, STEPS = 5 };
 struct slot {
     cudaStream_t stream, beside[BESIDE];
     cudaStream_t aside, last; /* for what does not need the deconvolved flux, and what nothing waits for: the fit */
-    cudaEvent_t begun, ended, stepped, solved, fitted, forked, joined[BESIDE], step[STEPS + 1];
+    cudaEvent_t begun, ended, stepped, solved, fitted, forked, joined[BESIDE], step[STEPS];
     char *table;   /* page-locked: small tables, to and fro */
     size_t ntable; /* its bytes */
     double seconds[STEPS];

@@ -449,9 +449,11 @@ spx_status fetch_pages(const call &job, spx_err *e)
 spx_status wait_for_pixels(const call &job, slot *s, size_t first, spx_err *e)
 {
     const size_t last = std::min(first / (size_t)job.per_piece, (size_t)SLOTS - 1);
-    if (!job.sent[last].get())
-        return SPX_EDEVICE; /* the one who sends it says why */
-    TRY(cudaStreamWaitEvent(s->stream, job.c->strip_there[last], 0));
+    for (size_t i = 0; i <= last; i++) { /* a strip may be there before the one before it */
+        if (!job.sent[i].get())
+            return SPX_EDEVICE; /* the one who sends it says why */
+        TRY(cudaStreamWaitEvent(s->stream, job.c->strip_there[i], 0));
+    }
     return SPX_OK;
 }
 
@@ -567,7 +569,7 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     TRY(cudaEventRecord(s->step[0], s->stream));
     side_chain aside(s);
     list *roots = NULL;
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS - 1; step++) {
         switch (step) {
         case 0:
             PASS(equations(k, job.c->shared, s, e));
@@ -583,9 +585,6 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
         case 3:
             PASS(root(k, m, t, *roots, job.c->shared, s, e));
             break;
-        case 4:
-            TRY(cudaStreamWaitEvent(s->stream, s->fitted, 0));
-            break;
         }
         TRY(cudaEventRecord(s->step[step + 1], s->stream));
     }
@@ -595,16 +594,21 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
     TRY(cudaStreamSynchronize(s->stream)); /* no porter is to wait for kernels */
-    const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_chi2, k.out_seen, k.out_res};
-    for (int i = 0; i < RESULTS && !job.stays; i++) {
+    const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_res, k.out_seen, k.out_chi2};
+    for (int i = 0; i < RESULTS; i++) {
         const result &r = job.results[i];
+        if (results[i] == k.out_chi2) /* the others travel meanwhile */
+            TRY(cudaEventSynchronize(s->fitted));
+        if (job.stays)
+            continue;
         PASS(pull(&job.c->hands, s, (char *)(r.to + row0 * nw * r.each), r.direct, (const char *)results[i],
                   bytes * r.each, e));
     }
     TRY(cudaStreamSynchronize(s->stream));
     for (int step = 0; step < STEPS; step++) {
+        const bool is_fit = step == STEPS - 1;
         float ms = 0.0f;
-        TRY(cudaEventElapsedTime(&ms, s->step[step], s->step[step + 1]));
+        TRY(cudaEventElapsedTime(&ms, is_fit ? s->solved : s->step[step], is_fit ? s->fitted : s->step[step + 1]));
         s->seconds[step] += 1e-3 * (double)ms;
     }
     int *why_host = job.why_host + first;
@@ -723,7 +727,7 @@ spx_status fill_context(context *c, int device, spx_err *e)
         TRY(stream(&s->stream, priority));
         TRY(stream(&s->aside, priority));
         TRY(stream(&s->last, low));
-        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->stepped, &s->solved, &s->fitted, &s->forked})
+        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->stepped, &s->forked})
             TRY(event(v));
         for (int j = 0; j < BESIDE; j++) {
             TRY(stream(&s->beside[j], priority));
@@ -731,6 +735,8 @@ spx_status fill_context(context *c, int device, spx_err *e)
         }
         for (cudaEvent_t &v : s->step)
             TRY(cudaEventCreate(&v));
+        for (cudaEvent_t *v : {&s->solved, &s->fitted})
+            TRY(cudaEventCreate(v));
     }
     return SPX_OK;
 }
@@ -873,9 +879,9 @@ struct frame {
     frame(const spx_trace_plan *plan, const layout_ref &known, const spx_frame *out)
         : p(plan), l(known), results{{out->arm.flux, false, 1},
                                      {out->arm.ivar, false, 1},
-                                     {out->chi2pix, false, 1},
+                                     {out->arm.resolution, false, out->arm.ndiag},
                                      {out->pixmask_fraction, false, 1},
-                                     {out->arm.resolution, false, out->arm.ndiag}}
+                                     {out->chi2pix, false, 1}}
     {
         for (result &r : results)
             r.direct = spx_mem_locked(r.to) != 0;
