@@ -224,6 +224,33 @@ readers=(
     fails_with 4 '*--max-mem*' specx-extract -q --max-mem 300K "$d/image-r0.h5" -o x.h5
 }
 
+@test "images of pipes count as memory: what --max-mem leaves no room for is in temporary files" {
+    local d=$BATS_FILE_TMPDIR/data limit peak
+    mkdir tmp
+    export TMPDIR=$PWD/tmp
+    mapfile -t many < <(yes "$d/spectra.h5" | head -n 60)
+    h5merge -q --by rows "${many[@]}" -o big.h5
+    size=$(($(stat -c %s big.h5) >> 20))
+    [ "$size" -ge 16 ]
+    # through two pipes, with room for everything, for the input alone, and for neither
+    for limit in 0 400 60 20; do
+        # shellcheck disable=SC2002
+        cat big.h5 | h5merge -v --max-mem ${limit}M --by rows - 2>log | cat >out.h5
+        h5diff big.h5 out.h5 /spectra
+        h5diff big.h5 out.h5 /fibermap
+        peak=$(sed -n 's/.* \([0-9]*\) MiB of memory at most$/\1/p' log)
+        [ "$limit" -eq 0 ] || [ "$peak" -le "$limit" ]
+        [ "$limit" -eq 20 ] || [ "$peak" -ge "$size" ]
+        [ "$limit" -gt 0 ] || [ "$peak" -ge $((2 * size)) ]
+        [ -z "$(ls -A tmp)" ]
+    done
+    # without a place for these files
+    rm -r tmp
+    # shellcheck disable=SC2002
+    run -4 --separate-stderr bash -c "cat big.h5 | h5merge --max-mem 60M --by rows - >out.h5"
+    [[ $stderr == *'is the disk full'* ]]
+}
+
 @test "strange names" {
     local d=$BATS_FILE_TMPDIR/data
     cp "$d/frame-b0.h5" ./-

@@ -158,6 +158,13 @@ static head *take(size_t total, int kept, int *fresh)
     return h;
 }
 
+static void note_peak(size_t now)
+{
+    size_t top = atomic_load(&peak);
+    while (now > top && !atomic_compare_exchange_weak(&peak, &top, now)) {
+    }
+}
+
 static void *get(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
 {
     size_t n = 0, bytes = 0;
@@ -189,9 +196,7 @@ static void *get(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
         atomic_fetch_sub(&held, total);
         return NULL;
     }
-    size_t top = atomic_load(&peak);
-    while (now > top && !atomic_compare_exchange_weak(&peak, &top, now)) {
-    }
+    note_peak(now);
     char *p = (char *)h + HEAD;
     if (zeroed && !fresh)
         memset(p, 0, total - HEAD);
@@ -353,6 +358,22 @@ void spx_mem_limit(size_t bytes)
 size_t spx_mem_limit_get(void)
 {
     return atomic_load(&limit);
+}
+
+int spx_mem_claim(size_t bytes)
+{
+    const size_t now = atomic_fetch_add(&held, bytes) + bytes, max = atomic_load(&limit);
+    if (max != 0 && (now > max || now < bytes)) {
+        atomic_fetch_sub(&held, bytes);
+        return 0;
+    }
+    note_peak(now);
+    return 1;
+}
+
+void spx_mem_unclaim(size_t bytes)
+{
+    atomic_fetch_sub(&held, bytes);
 }
 
 size_t spx_mem_cap(void)

@@ -35,6 +35,11 @@ char *spx_strdup(const char *s, spx_err *e) SPX_NODISCARD;
 void spx_mem_limit(size_t bytes);
 size_t spx_mem_limit_get(void);
 
+/* Memory that others take, counted as held: 0 when the limit would be passed by it, and nothing is counted then. What
+ * was counted is to be taken off when it is given back. */
+int spx_mem_claim(size_t bytes) SPX_NODISCARD;
+void spx_mem_unclaim(size_t bytes);
+
 /* Most that one input may take: the limit, or what the machine has, so that a small file which claims to be huge is
  * refused instead of driving the machine out of memory. */
 size_t spx_mem_cap(void);

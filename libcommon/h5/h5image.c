@@ -108,8 +108,10 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         return spx_fail(e, SPX_EINPUT,
                         "%s: is not an HDF5 file: give a file that a specpipe program wrote (FITS: use fits2h5)",
                         in->name);
-    size_t max = spx_mem_limit_get();
-    if (max != 0 && len > max / 2) {
+    const size_t max = spx_mem_limit_get();
+    /* a limit has room for all of it from the beginning; without one, only what has come is counted */
+    size_t claimed = max != 0 ? (size_t)len : 0;
+    if (max != 0 && (len > max / 2 || !spx_mem_claim(claimed))) {
         /* too large to hold: an unlinked temporary file takes it */
         spx_tmpfile t;
         if ((st = spx_tmpfile_open(&t, "-", 1, e)) != SPX_OK)
@@ -137,8 +139,10 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     /* memory grows with what really arrives, so that a lying header cannot take it all */
     size_t room = len < ((uint64_t)64 << 20) ? (size_t)len : (size_t)64 << 20, have = sizeof head;
     char *buf = malloc(room);
-    if (buf == NULL)
+    if (buf == NULL) {
+        spx_mem_unclaim(claimed);
         return spx_fail(e, SPX_EIO, "%s: out of memory: give --max-mem, so that a temporary file is used", in->name);
+    }
     memcpy(buf, head, sizeof head);
     while (st == SPX_OK && have < len) {
         if (have == room) {
@@ -162,11 +166,15 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         if (in->file < 0)
             st = spx_fail(e, SPX_EINPUT, "%s: is damaged or no HDF5 file", in->name);
     }
+    if (max == 0 && spx_mem_claim(room))
+        claimed = room;
     if (st != SPX_OK) {
+        spx_mem_unclaim(claimed);
         free(buf);
         return st;
     }
     in->image = buf;
+    in->claimed = claimed;
     in->size = have;
     return SPX_OK;
 }
@@ -238,7 +246,9 @@ void spx_input_close(spx_input *in)
     if (in->file >= 0)
         (void)H5Fclose(in->file);
     free(in->image);
+    spx_mem_unclaim(in->claimed);
     in->image = NULL;
+    in->claimed = 0;
     in->file = H5I_INVALID_HID;
 }
 
@@ -253,24 +263,65 @@ struct spx_output {
     int to_stdout;
     spx_tmpfile tmp; /* a named target */
     spx_h5_later later;
-    void *image; /* standard output: buffer of the core driver, kept when HDF5 frees it */
-    size_t size;
+    void *image;       /* standard output: buffer of the core driver, kept when HDF5 frees it */
+    size_t size, room; /* what HDF5 has of it, and what there is */
+    int spilt;         /* it comes from spx_alloc_spill() */
 };
 
-static void *image_malloc(size_t size, H5FD_file_image_op_t op, void *udata)
+/* The image of an output: where --max-mem has little left, it is a file in $TMPDIR, mapped. HDF5 asks for a few MiB
+ * more each time. */
+static void *resize_spilt(spx_output *o, void *p, size_t size)
 {
-    (void)op, (void)udata;
-    return malloc(size);
+    spx_err e = {0};
+    const size_t room = size < 2 * o->room ? 2 * o->room : size;
+    void *q = size <= o->room ? p : spx_alloc_spill(room, 1, 1, &e);
+    if (q != NULL && q != p) {
+        if (p != NULL)
+            memcpy(q, p, o->size);
+        spx_free(p);
+        o->room = room;
+    }
+    return q;
+}
+
+/* Without a limit the system extends it in place. */
+static void *resize_plain(spx_output *o, void *p, size_t size)
+{
+    if (size > o->room && !spx_mem_claim(size - o->room))
+        return NULL;
+    void *q = realloc(p, size);
+    if (q == NULL && size > o->room)
+        spx_mem_unclaim(size - o->room);
+    if (q != NULL && size < o->room)
+        spx_mem_unclaim(o->room - size);
+    o->room = q != NULL ? size : o->room;
+    return q;
 }
 
 static void *image_realloc(void *p, size_t size, H5FD_file_image_op_t op, void *udata)
 {
     (void)op;
     spx_output *o = udata;
-    void *q = realloc(p, size);
+    void *q = o->spilt ? resize_spilt(o, p, size) : resize_plain(o, p, size);
     if (q != NULL)
         o->size = size;
     return q;
+}
+
+static void *image_malloc(size_t size, H5FD_file_image_op_t op, void *udata)
+{
+    return image_realloc(NULL, size, op, udata);
+}
+
+static void free_image(spx_output *o, void *p)
+{
+    if (o->spilt) {
+        spx_free(p);
+    } else {
+        free(p);
+        spx_mem_unclaim(o->room);
+    }
+    o->room = 0;
 }
 
 static herr_t image_free(void *p, H5FD_file_image_op_t op, void *udata)
@@ -279,7 +330,7 @@ static herr_t image_free(void *p, H5FD_file_image_op_t op, void *udata)
     if (op == H5FD_FILE_IMAGE_OP_FILE_CLOSE)
         o->image = p;
     else
-        free(p);
+        free_image(o, p);
     return 0;
 }
 
@@ -302,6 +353,7 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
         return SPX_EIO;
     o->file = H5I_INVALID_HID;
     o->to_stdout = strcmp(target, "-") == 0;
+    o->spilt = spx_mem_limit_get() != 0;
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE);
     spx_status st = SPX_OK;
     if (o->to_stdout) {
@@ -413,7 +465,7 @@ void spx_output_discard(spx_output *o)
     else if (o->file >= 0)
         abandoned = 1;
     spx_tmpfile_discard(&o->tmp);
-    free(o->image);
+    free_image(o, o->image);
     spx_free(o);
 }
 

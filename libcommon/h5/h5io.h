@@ -142,6 +142,7 @@ typedef struct {
     hid_t file;        /* read-only */
     char name[1024];   /* as a person knows it */
     void *image;       /* file image of a pipe; owned */
+    size_t claimed;    /* bytes of it that count as memory of the program */
     size_t size;       /* bytes */
     int64_t mtime;     /* seconds since 1970; 0 for a pipe */
     uint64_t dev, ino; /* identity of a regular file; 0 for a pipe */
