@@ -1,144 +1,246 @@
-/* Model of the image and chi^2 of the bins. The traces that touch 32 pixels are found by their lanes, not by a loop
- * over all of the bundle. */
+/* Model of the image and chi^2 of the bins.
+ *
+ * Every spot is needed twice: for the model, and, when that is complete, for the sum of chi^2 over its pixels. A thread
+ * a pixel, which looked for the bins that cover it, and then a warp a bin took 2.7 ms for 500 fibres x 2326 bins on an
+ * H200, most of it for looking. Here a block has some rows of a bundle in shared memory; warps add the bins' spots
+ * there, and take the sums from there: 1.3. A spot that two blocks share is read in parts, and its sums are put
+ * together at the end. What is left is the wait for spots, 3.1 GB: more warps have too few registers for what they ask
+ * for ahead (2.5). */
 #ifndef SPX_EXTRACT_CUDA_FIT_CUH
 #define SPX_EXTRACT_CUDA_FIT_CUH
 
-#include "extract/extract_cuda_work.cuh"
+#include "extract/extract_cuda_spots.cuh"
 
 namespace
 {
 
-__global__ void no_rows_kernel(work k)
+/* Shared memory for the rows of a block, and most of these; pixels of a spot that a lane has at a time; pixels of a
+ * row, and bins, that a lane asks for at a time; warps of a block at most. */
+enum { TILE_BYTES = 58 << 10, TILE_ROWS = 24, PIXELS = 6, TILE_PIXELS = 8, TILE_BINS = 2, TILE_WARPS = 13 };
+
+/* Rows of tiles. Their length keeps lanes that work on neighbouring pixels of a spot out of each other's banks. */
+void cut_tiles(work &k)
 {
-    const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < k.ccd_ny * k.lanes)
-        k.span[i] = {INT_MAX, -1, INT_MAX, INT_MIN};
+    k.row = k.wide + ((k.nx - k.wide) % 16 + 16) % 16;
+    const int rows = TILE_BYTES / (int)sizeof(double) / k.row;
+    k.tile_rows = rows > TILE_ROWS ? (int)TILE_ROWS : rows > 1 ? rows : 1;
+    k.ntile = (int)((k.ccd_ny + k.tile_rows - 1) / k.tile_rows);
+    k.nshare = (k.ny + k.tile_rows - 2) / k.tile_rows + 1;
 }
 
-/* Bins that only widen what the bin before (after) them has said already say nothing. */
-__global__ void rows_kernel(work k)
+__device__ int tile_of(const work &k, int y)
+{
+    return y >= 0 ? y / k.tile_rows : -((k.tile_rows - 1 - y) / k.tile_rows);
+}
+
+/* Of each trace, the first and the last bin whose spot touches a tile. */
+__global__ void tiles_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= k.n * k.lanes)
+    if (i >= k.n * k.lanes || k.state[i] != SPX_TRACE_SPOT)
         return;
-    const int bin = i / k.lanes, column = i % k.lanes;
-    const spx_trace_place at = k.at[i];
-    const bool there = k.state[i] == SPX_TRACE_SPOT;
-    k.brief[i] = {at.xc, there ? at.yc : INT_MAX / 2, k.x[i]};
-    if (!there)
-        return;
-    const int xc = at.xc, yc = at.yc, before = i - k.lanes, after = i + k.lanes;
-    const bool has_before = bin > 0 && k.state[before] == SPX_TRACE_SPOT;
-    const bool has_after = bin + 1 < k.n && k.state[after] == SPX_TRACE_SPOT;
-    const int yb = has_before ? k.at[before].yc : INT_MAX / 2, ya = has_after ? k.at[after].yc : INT_MAX / 2;
-    const bool same = has_before && k.at[before].xc == xc;
-    for (int y = yc > 0 ? yc : 0; y < yc + k.ny && y < k.ccd_ny; y++) {
-        const bool said = (unsigned)(y - yb) < (unsigned)k.ny, will_be = (unsigned)(y - ya) < (unsigned)k.ny;
-        span *s = k.span + (size_t)y * k.lanes + column;
-        if (!said)
-            atomicMin(&s->k0, bin);
-        if (!will_be)
-            atomicMax(&s->k1, bin);
-        if (!said || !same) {
-            atomicMin(&s->x0, xc);
-            atomicMax(&s->x1, xc + k.nx);
+    const int yc = k.at[i].yc, bin = i / k.lanes, column = i % k.lanes;
+    const int t0 = max(tile_of(k, yc), 0), t1 = min(tile_of(k, yc + k.ny - 1), k.ntile - 1);
+    for (int t = t0; t <= t1; t++) {
+        atomicMin(&k.tile_begin[t * k.lanes + column], bin);
+        atomicMax(&k.tile_end[t * k.lanes + column], bin + 1);
+    }
+}
+
+/* A tile, and what a lane has to do with it. */
+struct tile {
+    double *at;
+    int size, row0, x0;
+    int offset[PIXELS]; /* of its pixels of a spot from the spot's first */
+
+    /* The first pixel of a bin's spot, or somewhere off the tile. */
+    __device__ int place(const work &k, int bin, int end, int column) const
+    {
+        const size_t i = (size_t)bin * k.lanes + column;
+        if (bin >= end || k.state[i] != SPX_TRACE_SPOT)
+            return INT_MIN / 2;
+        return (k.at[i].yc - row0) * k.row + k.at[i].xc - x0;
+    }
+    __device__ bool has(int pixel) const
+    {
+        return (unsigned)pixel < (unsigned)size;
+    }
+    /* Pixels of a spot that are in it. */
+    __device__ void fetch(const double *spot, int first, double (&v)[PIXELS]) const
+    {
+#pragma unroll
+        for (int i = 0; i < PIXELS; i++)
+            if (has(first + offset[i]))
+                v[i] = spot[i * WARP];
+    }
+};
+
+/* Adds the bins of a trace to the model, one after another; the next one's pixels are on their way meanwhile. `spot`:
+ * this lane's first pixel of the trace's first bin. */
+__device__ void add_trace(const work &k, const tile &t, int column, int begin, int end, const double *spot)
+{
+    const int lane = threadIdx.x % WARP;
+    const size_t step = (size_t)k.lanes * k.npix;
+    for (int bin0 = begin; bin0 < end; bin0 += WARP) {
+        const int place = t.place(k, bin0 + lane, end, column);
+        const double flux = bin0 + lane < end ? k.x[(size_t)(bin0 + lane) * k.lanes + column] : 0.0;
+        const int n = min(end - bin0, (int)WARP);
+        const double *next = spot + (size_t)bin0 * step;
+        double ahead[PIXELS];
+        int there = __shfl_sync(FULL, place, 0);
+        t.fetch(next, there, ahead);
+        for (int j = 0; j < n; j++) {
+            const int here = there;
+            const double x = __shfl_sync(FULL, flux, j);
+            double v[PIXELS], sum[PIXELS];
+#pragma unroll
+            for (int i = 0; i < PIXELS; i++)
+                v[i] = ahead[i];
+            if (j + 1 < n) {
+                next += step;
+                there = __shfl_sync(FULL, place, j + 1);
+                t.fetch(next, there, ahead);
+            }
+#pragma unroll
+            for (int i = 0; i < PIXELS; i++)
+                if (t.has(here + t.offset[i]))
+                    sum[i] = t.at[here + t.offset[i]];
+#pragma unroll
+            for (int i = 0; i < PIXELS; i++)
+                if (t.has(here + t.offset[i]))
+                    t.at[here + t.offset[i]] = fma(x, v[i], sum[i]);
+            __syncwarp();
         }
     }
 }
 
-/* (p - M)^2 / (1/ivar + (psf_error M)^2) of the pixels of a bundle, 0 without ivar: one thread a pixel, a warp 32 of a
- * row; its lanes look for the traces that touch any of these. */
-__global__ void chi2_kernel(work k)
+/* Sums of chi^2 over the spots of the bins of a trace, as far as they are in the tile, added to this lane's bins. */
+__device__ void sum_trace(const work &k, const tile &t, int column, int begin, int end, const double *spot)
 {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x, b = blockIdx.z, lane = threadIdx.x % WARP;
-    const int y = (int)blockIdx.y, first = k.x0[b] + column - lane, x = first + lane;
-    if (column - lane >= k.wide || y < k.y0[b] || y >= k.y1[b])
-        return;
-    const bool in = column < k.wide && x >= 0 && x < k.ccd_nx;
-    const double ivar = in ? (double)k.weight[(size_t)y * k.ccd_nx + x] : 0.0;
-    double model = 0.0;
-    for (int f0 = 0; f0 < k.nl; f0 += WARP) {
-        span s = {0, -1, INT_MAX, INT_MIN};
-        if (f0 + lane < k.nl)
-            s = k.span[(size_t)y * k.lanes + b * k.nl + f0 + lane];
-        unsigned touch = __ballot_sync(FULL, s.x0 < first + WARP && s.x1 > first);
-        for (; touch != 0; touch &= touch - 1) {
-            const int f = __ffs((int)touch) - 1;
-            const int k0 = __shfl_sync(FULL, s.k0, f), k1 = __shfl_sync(FULL, s.k1, f);
-            const int trace = b * k.nl + f0 + f;
-#pragma unroll 4
-            for (int j = k0; j <= k1; j++) {
-                const size_t i = (size_t)j * k.lanes + trace;
-                const brief at = k.brief[i];
-                const int dx = x - at.xc, dy = y - at.yc;
-                if ((unsigned)dx < (unsigned)k.nx && (unsigned)dy < (unsigned)k.ny)
-                    model = fma(at.x, k.spot[i * k.npix + dy * k.nx + dx], model);
+    const int lane = threadIdx.x % WARP, which = (int)blockIdx.x;
+    const size_t step = (size_t)k.lanes * k.npix;
+    for (int bin0 = begin; bin0 < end; bin0 += WARP) {
+        const int place = t.place(k, bin0 + lane, end, column), n = min(end - bin0, (int)WARP);
+        double mine = 0.0;
+        for (int j = 0; j < n; j += TILE_BINS) {
+            double v[TILE_BINS][PIXELS];
+            int there[TILE_BINS];
+#pragma unroll
+            for (int b = 0; b < TILE_BINS; b++) {
+                there[b] = __shfl_sync(FULL, place, (j + b) % WARP);
+                there[b] = j + b < n ? there[b] : INT_MIN / 2;
+                t.fetch(spot + (size_t)(bin0 + j + b) * step, there[b], v[b]);
+            }
+#pragma unroll
+            for (int b = 0; b < TILE_BINS; b++) {
+                double sum = 0.0;
+#pragma unroll
+                for (int i = 0; i < PIXELS; i++)
+                    if (t.has(there[b] + t.offset[i]))
+                        sum = fma(v[b][i], t.at[there[b] + t.offset[i]], sum);
+                sum = sum_of_lanes(sum);
+                mine = lane == j + b ? sum : mine;
+            }
+        }
+        if (place != INT_MIN / 2) {
+            const int share = which - tile_of(k, k.at[(size_t)(bin0 + lane) * k.lanes + column].yc);
+            k.chi2[((size_t)share * k.lanes + column) * k.n + bin0 + lane] += mine;
+        }
+    }
+}
+
+/* One block some rows of a bundle: the model there; (p - M)^2 / (1/ivar + (psf_error M)^2), 0 without ivar; and its
+ * sums over the spots of the wanted bins. Traces that are reach + 1 apart share no pixel, and are added to the model at
+ * the same time, a warp each; then those beside them, and so on: the order is fixed. Shared memory: [tile_rows][row] */
+__global__ void __launch_bounds__(TILE_WARPS *WARP, 2) fit_kernel(work k)
+{
+    extern __shared__ double shared[];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP, b = blockIdx.y;
+    const int *begin = k.tile_begin + blockIdx.x * k.lanes + b * k.nl;
+    const int *end = k.tile_end + blockIdx.x * k.lanes + b * k.nl;
+    tile t = {shared, k.tile_rows * k.row, (int)blockIdx.x * k.tile_rows, k.x0[b], {}};
+    for (int i = threadIdx.x; i < t.size; i += blockDim.x)
+        shared[i] = 0.0;
+    const auto part = [&](int first) { /* pixels of the spots */
+#pragma unroll
+                                       for (int i = 0; i < PIXELS; i++) {
+                                           const int pixel = first + lane + i * WARP;
+                                           t.offset[i] =
+                                               pixel < k.npix ? pixel / k.nx * k.row + pixel % k.nx : INT_MIN / 2;
+                                       }
+    };
+    for (int first = 0; first < k.npix; first += PIXELS * WARP) {
+        part(first);
+        for (int beside = 0; beside <= k.reach; beside++) {
+            __syncthreads();
+            for (int f = beside + warp * (k.reach + 1); f < k.nl; f += warps * (k.reach + 1)) {
+                const int column = b * k.nl + f;
+                add_trace(k, t, column, begin[f], end[f], k.spot + (size_t)column * k.npix + first + lane);
             }
         }
     }
-    if (column >= k.wide)
-        return;
-    double chi2 = 0.0;
-    if (ivar > 0.0) {
-        const double error = k.psf_error * model, rest = (double)k.data[(size_t)y * k.ccd_nx + x] - model;
-        chi2 = rest * rest * ivar / (error * error * ivar + 1.0);
-    }
-    k.chi2[((size_t)b * k.ccd_ny + y) * k.wide + column] = chi2;
-}
-
-/* chi2pix: one warp GATHERED neighbouring bins of the output. */
-enum { GATHERED = 4 };
-
-__global__ void gather_chi2_kernel(work k)
-{
-    const int lane = threadIdx.x % WARP, groups = (k.nwave + GATHERED - 1) / GATHERED;
-    const int item = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (item >= groups * k.lanes)
-        return;
-    const int bin0 = item % groups * GATHERED, column = item / groups, b = column / k.nl;
-    if (k.wanted[column] < 0)
-        return;
-    const int y0 = k.y0[b], y1 = k.y1[b];
-    const double *chi2[GATHERED], *spot[GATHERED];
-    int xc[GATHERED], yc[GATHERED];
-    double sum[GATHERED], seen[GATHERED];
+    __syncthreads();
+    for (int r = warp; r < k.tile_rows; r += warps) {
+        const int y = t.row0 + r;
+        const bool in_row = y >= k.y0[b] && y < k.y1[b];
+        for (int c0 = lane; c0 < k.wide; c0 += TILE_PIXELS * WARP) {
+            float weight[TILE_PIXELS], data[TILE_PIXELS];
 #pragma unroll
-    for (int g = 0; g < GATHERED; g++) {
-        const bool in = bin0 + g < k.nwave;
-        const size_t i = (size_t)(in ? bin0 + g + k.pad : 0) * k.lanes + column;
-        const spx_trace_place at = k.at[i];
-        seen[g] = in && k.state[i] == SPX_TRACE_SPOT ? k.seen[i] : 0.0;
-        sum[g] = 0.0;
-        spot[g] = k.spot + i * k.npix;
-        xc[g] = at.xc;
-        yc[g] = seen[g] > 0.0 ? at.yc : INT_MAX / 2;
-        chi2[g] = k.chi2 + ((long)b * k.ccd_ny + (seen[g] > 0.0 ? at.yc : 0)) * k.wide + (at.xc - k.x0[b]);
-    }
-    for (int s = lane; s < k.npix; s += WARP) {
-        const int dy = s / k.nx, dx = s - dy * k.nx, at = dy * k.wide + dx;
+            for (int i = 0; i < TILE_PIXELS; i++) {
+                const int c = c0 + i * WARP, x = t.x0 + c;
+                const bool in = in_row && c < k.wide && x >= 0 && x < k.ccd_nx;
+                weight[i] = in ? k.weight[(size_t)y * k.ccd_nx + x] : 0.0f;
+                data[i] = in ? k.data[(size_t)y * k.ccd_nx + x] : 0.0f;
+            }
 #pragma unroll
-        for (int g = 0; g < GATHERED; g++) {
-            const int x = xc[g] + dx, y = yc[g] + dy;
-            if (x >= 0 && x < k.ccd_nx && y >= y0 && y < y1)
-                sum[g] = fma(spot[g][s], chi2[g][at], sum[g]);
+            for (int i = 0; i < TILE_PIXELS; i++) {
+                const int c = c0 + i * WARP;
+                if (c >= k.wide)
+                    continue;
+                const double model = shared[r * k.row + c], ivar = (double)weight[i];
+                const double error = k.psf_error * model, rest = (double)data[i] - model;
+                shared[r * k.row + c] = ivar > 0.0 ? rest * rest * ivar / (error * error * ivar + 1.0) : 0.0;
+            }
         }
     }
-#pragma unroll
-    for (int g = 0; g < GATHERED; g++) {
-        const double total = warp_sum(sum[g]);
-        if (lane == 0 && bin0 + g < k.nwave)
-            k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin0 + g] = total > 0.0 ? total / seen[g] : 0.0;
+    __syncthreads();
+    for (int first = 0; first < k.npix; first += PIXELS * WARP) {
+        part(first);
+        for (int f = warp; f < k.nl; f += warps) {
+            const int column = b * k.nl + f;
+            if (k.wanted[column] >= 0)
+                sum_trace(k, t, column, max(begin[f], k.pad), min(end[f], k.pad + k.nwave),
+                          k.spot + (size_t)column * k.npix + first + lane);
+        }
     }
 }
 
-spx_status fit(const work &k, slot *s, spx_err *e)
+/* chi2pix */
+__global__ void chi2_kernel(work k)
 {
-    const unsigned warps = 8;
-    no_rows_kernel<<<blocks((size_t)k.ccd_ny * k.lanes, 256), 256, 0, s->stream>>>(k);
-    rows_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
-    chi2_kernel<<<dim3(blocks(k.wide, 128), (unsigned)k.ccd_ny, k.nbundle), 128, 0, s->stream>>>(k);
-    const size_t groups = (size_t)(k.nwave + GATHERED - 1) / GATHERED * k.lanes;
-    gather_chi2_kernel<<<blocks(groups, warps), warps * WARP, 0, s->stream>>>(k);
+    const int bin = blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y;
+    if (bin >= k.nwave || k.wanted[column] < 0)
+        return;
+    double total = 0.0;
+    for (int i = 0; i < k.nshare; i++)
+        total += k.chi2[((size_t)i * k.lanes + column) * k.n + k.pad + bin];
+    const double seen = k.seen[(size_t)(k.pad + bin) * k.lanes + column];
+    k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin] = total > 0.0 ? total / seen : 0.0;
+}
+
+spx_status fit(const work &k, size_t most_shared, slot *s, spx_err *e)
+{
+    const size_t touched = (size_t)k.ntile * k.lanes, bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
+    const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
+    if (bytes > most_shared)
+        return spx_fail(e, SPX_EDEVICE, "cuda: bundles of %d columns are too wide for the device: use --device cpu",
+                        k.wide);
+    TRY(cudaMemsetAsync(k.tile_begin, 0x7f, touched * sizeof(int), s->stream)); /* beyond all bins */
+    PASS(zero(s, k.tile_end, touched * sizeof(int), e));
+    PASS(zero(s, k.chi2, (size_t)k.nshare * k.lanes * k.n * sizeof(double), e));
+    tiles_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
+    fit_kernel<<<dim3(k.ntile, k.nbundle), (apart + turns - 1) / turns * WARP, bytes, s->stream>>>(k);
+    chi2_kernel<<<dim3(blocks(k.nwave, 128), k.lanes), 128, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;
 }

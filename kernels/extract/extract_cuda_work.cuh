@@ -56,17 +56,6 @@ enum {
     NEED = 64    /* bins that share one half-bandwidth that is needed */
 };
 
-/* Of each trace, the bins whose spot covers a row, and the columns of these spots. */
-struct span {
-    int k0, k1, x0, x1; /* k0 <= bin <= k1, x0 <= x < x1 */
-};
-
-/* What a pixel's model needs of a bin. */
-struct brief {
-    int xc, yc; /* yc beyond all rows: no spot */
-    double x;
-};
-
 /* Bins first .. last - 1 of a lane, worked on from begin to end - 1, with half-bandwidth mm. */
 struct item {
     int column, mm, first, last, begin, end;
@@ -143,9 +132,10 @@ struct work {
     double *window;              /* [m + 1][m + 1][lanes] factors of any bandwidth */
     double *sum;                 /* [n][h + 3][lanes] sums over the poles */
     double *over;                /* [nseg][EXTRA][h + 3][lanes] those that a segment has of bins of the next */
-    struct span *span;           /* [ccd_ny][lanes] */
-    struct brief *brief;         /* [n][lanes] */
-    double *chi2;                /* [nbundle][ccd_ny][wide] */
+    int tile_rows, row, ntile;   /* rows of an image's tile, their length, and the number of tiles */
+    int nshare;                  /* tiles that a spot may touch */
+    int *tile_begin, *tile_end;  /* [ntile][lanes] first, and one past the last, bin that touches a tile */
+    double *chi2;                /* [nshare][lanes][n] sums of the bins over these */
     int wide;                    /* columns of a bundle's window */
     const int *x0;               /* [nbundle] first column of it */
     double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
@@ -280,9 +270,9 @@ void lay_out(arena &m, work &k)
     cut(root, LONG, 0);
     k.redo = m.take<int>(root.nseg * lanes);
     k.over = m.take<double>((size_t)root.nseg * EXTRA * (k.h + 3) * lanes);
-    k.span = (struct span *)m.take<int>(4 * (size_t)k.ccd_ny * lanes);
-    k.brief = m.take<struct brief>(row);
-    k.chi2 = m.take<double>(nb * (size_t)k.ccd_ny * k.wide);
+    k.tile_begin = m.take<int>(k.ntile * lanes);
+    k.tile_end = m.take<int>(k.ntile * lanes);
+    k.chi2 = m.take<double>(k.nshare * row);
     const size_t nout = nb * (size_t)k.nl * k.nwave;
     k.out_flux = m.take<double>(nout);
     k.out_ivar = m.take<double>(nout);

@@ -147,6 +147,7 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
     k.m = k.hi[0];
     k.band = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
     k.rows = 2 * k.depth + 1 + TAIL;
+    cut_tiles(k);
     for (int mm = 0; mm <= k.band && mm <= SPX_TRACE_MOST_BAND; mm++)
         k.loop[mm] = next_loop(mm, k.band);
     return SPX_OK;
@@ -511,13 +512,13 @@ class side_chain
 
 /* Model and chi^2 need nothing but the solution, and nothing but their results is needed of them: they fill what the
  * square root leaves of the device. */
-spx_status begin_fit(const work &k, slot *s, spx_err *e)
+spx_status begin_fit(const work &k, size_t most_shared, slot *s, spx_err *e)
 {
     TRY(cudaEventRecord(s->solved, s->stream));
     TRY(cudaStreamWaitEvent(s->last, s->solved, 0));
     slot behind = *s;
     behind.stream = s->last;
-    PASS(fit(k, &behind, e));
+    PASS(fit(k, most_shared, &behind, e));
     TRY(cudaEventRecord(s->fitted, s->last));
     return SPX_OK;
 }
@@ -577,7 +578,7 @@ spx_status piece(const call &job, int which, size_t first, size_t *nospot, spx_e
         case 1:
             PASS(solve(
                 k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, m, t, e); }, e));
-            PASS(begin_fit(k, s, e));
+            PASS(begin_fit(k, job.c->shared, s, e));
             break;
         case 2:
             PASS(aside.end(k, m, t, &roots, e));
@@ -715,6 +716,7 @@ spx_status fill_context(context *c, int device, spx_err *e)
     c->shared = (size_t)shared;
     TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    TRY(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(spots_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(stream(&c->upload, high));
     for (cudaEvent_t &v : c->strip_there)
