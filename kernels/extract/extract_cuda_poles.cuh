@@ -2,6 +2,8 @@
 #ifndef SPX_EXTRACT_CUDA_POLES_CUH
 #define SPX_EXTRACT_CUDA_POLES_CUH
 
+#include <algorithm>
+
 #include "extract/extract_cuda_band.cuh"
 
 namespace
@@ -118,6 +120,12 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
         }
         v.rows = round_to(v.rows, STRIDE);
     }
+    /* The longest chains come first, those of warps and of wide bands: behind the many of the usual bands they would
+     * wait for room on the device. */
+    int nwide = 0;
+    while (nwide < l.nkinds && l.kinds[nwide].wide)
+        nwide++;
+    std::reverse(l.kinds + nwide, l.kinds + l.nkinds);
 }
 
 /* Arrays of a batch of `groups` groups; nrhs right-hand sides, `width` doubles a bin of its share. Poles side by side
