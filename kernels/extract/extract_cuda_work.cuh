@@ -51,9 +51,10 @@ enum {
     WIDE_HALO = 128, /* bins where these are many; */
     BOUNDS_HALO = 4, /* the same for bounds, of which three digits are enough */
     WIDE_BOUNDS_HALO = 64,
-    EXTRA = 16,  /* bins beyond a segment whose results are compared with the next one's */
-    WIDEST = 29, /* half-bandwidth that a warp can work on together, a lane a diagonal */
-    NEED = 64    /* bins that share one half-bandwidth that is needed */
+    EXTRA = 16,      /* bins beyond a segment whose results are compared with the next one's */
+    WIDEST = 29,     /* half-bandwidth that a warp can work on together, a lane a diagonal */
+    TAKEN_BINS = 32, /* bins of which it is known together what neighbours take off */
+    NEED = 64        /* bins that share one half-bandwidth that is needed */
 };
 
 /* Bins first .. last - 1 of a lane, worked on from begin to end - 1, with half-bandwidth mm. */
@@ -123,6 +124,7 @@ struct work {
     double *a;                   /* [n][band + 1][lanes] */
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU */
     int *need;                   /* [nneed][lanes] half-bandwidth that NEED bins of a fibre need */
+    int *taken;                  /* [segments][lanes] what is known of what neighbours take off: TAKEN_... */
     double *magnitude;           /* [n][lanes] sums of the magnitudes of the rows of A_s */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
     int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
@@ -209,6 +211,11 @@ void cut_lanes(work &k)
         one_piece(k);
 }
 
+inline int taken_segments(const work &k)
+{
+    return (k.n + TAKEN_BINS - 1) / TAKEN_BINS;
+}
+
 __device__ __host__ inline int need_blocks(const work &k)
 {
     return (k.n + NEED - 1) / NEED;
@@ -259,6 +266,7 @@ void lay_out(arena &m, work &k)
     k.bad = m.take<int>(nb + 1);
     k.torn = k.bad + nb;
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
+    k.taken = m.take<int>((size_t)taken_segments(k) * lanes);
     k.magnitude = m.take<double>(row);
     k.bound = m.take<double>(2 * lanes);
     k.npole = m.take<int>(lanes);

@@ -349,6 +349,10 @@ int main(int argc, char **argv)
     s.o.first = 3;
     s.o.nspec = 4;
     compare(&s, &dev, "4 of them");
+    s.o.first = 0;
+    s.o.nspec = 12;
+    s.o.dw = 1.2; /* bandwidths without loops of constant length */
+    compare(&s, &dev, "wide bins");
     free_scene(&s);
     s = make_scene('b', 7, 4000.0, 4320.0, MASKS | GAP);
     s.o.bundle_size = 4;
