@@ -14,9 +14,9 @@
 namespace
 {
 
-/* Shared memory for the rows of a block, and most of these; pixels of a spot that a lane has at a time; pixels of a
- * row, and bins, that a lane asks for at a time; warps of a block at most. */
-enum { TILE_BYTES = 58 << 10, TILE_ROWS = 24, PIXELS = 6, TILE_PIXELS = 8, TILE_BINS = 2, TILE_WARPS = 13 };
+/* Shared memory for the rows of a block, and most of these; pixels of a row, and bins, that a lane asks for at a
+ * time; warps of a block at most. */
+enum { TILE_BYTES = 58 << 10, TILE_ROWS = 24, TILE_PIXELS = 8, TILE_BINS = 2, TILE_WARPS = 13 };
 
 /* Rows of tiles. Their length keeps lanes that work on neighbouring pixels of a spot out of each other's banks. */
 void cut_tiles(work &k)

@@ -54,7 +54,9 @@ enum {
     EXTRA = 16,      /* bins beyond a segment whose results are compared with the next one's */
     WIDEST = 29,     /* half-bandwidth that a warp can work on together, a lane a diagonal */
     TAKEN_BINS = 32, /* bins of which it is known together what neighbours take off */
-    NEED = 64        /* bins that share one half-bandwidth that is needed */
+    NEED = 64,       /* bins that share one half-bandwidth that is needed */
+    NORMAL_FAR = 10, /* how far edges of pixels are looked at, sigma */
+    NORMALS = 16 * NORMAL_FAR + 1
 };
 
 /* Bins first .. last - 1 of a lane, worked on from begin to end - 1, with half-bandwidth mm. */
@@ -105,6 +107,7 @@ struct work {
     const int *wanted;           /* [lanes] row of the output, -1: none */
     spx_trace_place *at;         /* [n][lanes] */
     unsigned char *state;        /* [n][lanes] */
+    double2 *normal;             /* [NORMALS] half an error function and the Gaussian at every eighth */
     double *spot;                /* [n][lanes][npix] */
     double *mat;                 /* [n][nelem][lanes], with `front` doubles before and after */
     double *y, *w, *seen;        /* [n][lanes] */
@@ -239,6 +242,7 @@ void lay_out(arena &m, work &k)
     const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle;
     k.at = m.take<spx_trace_place>(row);
     k.state = m.take<unsigned char>(row);
+    k.normal = m.take<double2>(NORMALS);
     k.spot = m.take<double>(row * k.npix);
     k.mat = m.take<double>(row * k.nelem);
     k.y = m.take<double>(row);

@@ -67,6 +67,24 @@ static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int de
     return s;
 }
 
+/* Spots that are larger, and of a higher degree, than what is worked on in one go, and reach over two neighbours. */
+static void widen(scene *s)
+{
+    enum { DEGREE = 8 };
+    spx_psf *p = &s->psf;
+    int *gh = must_have(spx_alloc((DEGREE + 1) * (DEGREE + 1), sizeof *gh, NULL));
+    for (int j = 0; j <= DEGREE; j++)
+        for (int i = 0; i <= DEGREE; i++)
+            gh[i + (DEGREE + 1) * j] = i <= p->ghdegx && j <= p->ghdegy ? p->gh[i + (p->ghdegx + 1) * j] : -1;
+    gh[DEGREE] = gh[4]; /* a small one */
+    gh[(DEGREE + 1) * DEGREE] = gh[4];
+    spx_free(p->gh);
+    p->gh = gh;
+    p->ghdegx = p->ghdegy = DEGREE;
+    p->hsizex = 8;
+    p->hsizey = 6;
+}
+
 /* The blocks' own functions live with HDF5. */
 static void free_frame(spx_frame *f)
 {
@@ -353,6 +371,10 @@ int main(int argc, char **argv)
     s.o.nspec = 12;
     s.o.dw = 1.2; /* bandwidths without loops of constant length */
     compare(&s, &dev, "wide bins");
+    free_scene(&s);
+    s = make_scene('r', 12, 6000.0, 6040.0, MASKS);
+    widen(&s);
+    compare(&s, &dev, "larger spots");
     free_scene(&s);
     s = make_scene('b', 7, 4000.0, 4320.0, MASKS | GAP);
     s.o.bundle_size = 4;
