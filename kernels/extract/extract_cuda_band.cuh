@@ -3,9 +3,8 @@
  * Recurrences along a trace are chains of some 2400 steps of 0.15 to 0.6 us, and there are only 500 traces, so that
  * most of a device waited. Segments cut the chains to a sixth for a third more work: solution 5.1 to 3.2 ms, square
  * root 24 to 12 (a frame of 500 x 2326 on an H200); and they run beside each other. A warp that is alone issues an
- * instruction every 2.4 cycles, and beside throughput kernels every 10. Windows in registers that are not moved (loops
- * unrolled over the window) saved a third of the instructions and no time: the steps wait for results, not for their
- * turn. */
+ * instruction every 2.5 cycles, and beside throughput kernels every 10: so what a step costs is its instructions, and
+ * loops take more than one step at a time, which moves windows in registers less often. */
 #ifndef SPX_EXTRACT_CUDA_BAND_CUH
 #define SPX_EXTRACT_CUDA_BAND_CUH
 
@@ -35,6 +34,7 @@ template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, doub
         __pipeline_commit();
     }
     int slot = 0, free_slot = AHEAD - 1;
+#pragma unroll(COUNT > WIDER ? 1 : 2) /* windows move half as often, where registers are enough */
     for (int j = 0; j < n; j++) {
         if (j + AHEAD - 1 < n)
 #pragma unroll
@@ -70,36 +70,27 @@ struct segment {
     }
 };
 
-/* L D L^T as in the CPU's factor(), column by column: the last M are in registers. */
+/* L D L^T, column by column. What the last M columns take off those that follow is in registers, so that neither they
+ * nor D are remembered. */
 template <int M> struct factor_window {
-    double back[M + 1][M + 1], diag[M + 1]; /* back[t][d] = L(j-t+d, j-t) */
+    double less[M][M + 1]; /* less[i][d]: off element (j+i, j+i+d), d < M - i */
     bool good;
 
     __device__ factor_window() : good(true)
     {
 #pragma unroll
-        for (int t = 0; t <= M; t++) {
-            diag[t] = 0.0;
+        for (int i = 0; i < M; i++)
 #pragma unroll
             for (int d = 0; d <= M; d++)
-                back[t][d] = 0.0;
-        }
+                less[i][d] = 0.0;
     }
-    /* Column j of the matrix, from the diagonal on, becomes that of L. each(before) is called with before[t] = L(j,
-     * j-t), so that a right-hand side is solved for on the way. Returns 1/D. */
-    template <class EACH> __device__ double next(double *in, double shift, EACH each)
+    /* Column j of the matrix, from the diagonal on, becomes that of L, without the diagonal. Returns 1/D. */
+    __device__ double next(double *in, double shift)
     {
-        double u[M + 1], before[M + 1], other = shift; /* two sums, so that each waits less for itself */
+        in[0] += shift;
 #pragma unroll
-        for (int t = M; t >= 1; t--) {
-            before[t] = back[t][t];
-            u[t] = back[t][t] * diag[t];
-            if (t % 2 == 0)
-                other = fma(-back[t][t], u[t], other);
-            else
-                in[0] = fma(-back[t][t], u[t], in[0]);
-        }
-        in[0] += other;
+        for (int d = 0; d < M; d++)
+            in[d] -= less[0][d];
         if (!(in[0] > 0.0 && in[0] < INFINITY)) {
             good = false;
             in[0] = 1.0;
@@ -107,27 +98,39 @@ template <int M> struct factor_window {
         const double inverse = 1.0 / in[0];
 #pragma unroll
         for (int i = 1; i <= M; i++) {
+            const double below = in[i] * inverse;
 #pragma unroll
-            for (int t = M - i; t >= 1; t--)
-                in[i] = fma(-back[t][t + i], u[t], in[i]);
+            for (int d = 0; i + d <= M; d++)
+                less[i - 1][d] = fma(below, in[i + d], i < M && d < M - i ? less[i][d] : 0.0);
+            in[i] = below;
         }
-        each(before);
-#pragma unroll
-        for (int t = M; t >= 2; t--) {
-            diag[t] = diag[t - 1];
-#pragma unroll
-            for (int d = t; d <= M; d++)
-                back[t][d] = back[t - 1][d];
-        }
-        diag[1] = in[0];
-#pragma unroll
-        for (int i = 1; i <= M; i++)
-            back[1][i] = in[i] = in[i] * inverse;
         return inverse;
     }
 };
 
-/* A whole trace, or a segment. Column j (1/D, then L) goes to row(j), if that is not NULL. each(j, before) as above. */
+/* L^-1 b on the way: what is known of the next M elements. */
+template <int M> struct forth_window {
+    double less[M + 1];
+
+    __device__ forth_window()
+    {
+#pragma unroll
+        for (int t = 0; t <= M; t++)
+            less[t] = 0.0;
+    }
+    /* Element j from that of b and column j of L. */
+    __device__ double next(double b, const double *column)
+    {
+        const double s = b - less[0];
+#pragma unroll
+        for (int t = 1; t <= M; t++)
+            less[t - 1] = fma(column[t], s, t < M ? less[t] : 0.0);
+        return s;
+    }
+};
+
+/* A whole trace, or a segment. Column j (1/D, then L) goes to row(j), if that is not NULL. each(j, column) is called
+ * with the column of L, so that a right-hand side is solved for on the way. */
 template <int M, class ROW, class EACH>
 __device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double shift, ROW row, size_t lelem,
                        double *buffer, EACH each)
@@ -136,7 +139,8 @@ __device__ bool factor(int n, const double *a, size_t arow, size_t aelem, double
     stream<M + 1>(
         n, buffer, [&](int j, int i) { return a + (size_t)j * arow + (size_t)i * aelem; },
         [&](int j, double(&in)[M + 1]) {
-            const double inverse = window.next(in, shift, [&](double(&before)[M + 1]) { each(j, before); });
+            const double inverse = window.next(in, shift);
+            each(j, in);
             double *lj = row(j);
             if (lj) {
                 lj[0] = inverse;

@@ -18,9 +18,6 @@ inline bool is_wide(int mm)
     return mm > 9 && mm <= WIDEST;
 }
 
-/* Most of these need no more than that: bounds have a loop for it, too. */
-enum { WIDER = 12 };
-
 /* Whether there are loops of constant length for a lane that works on a bandwidth alone. */
 inline bool has_lanes(int mm)
 {
@@ -29,7 +26,7 @@ inline bool has_lanes(int mm)
 
 /* Poles of a trace that have a whole warp for themselves are more than MOST_PAIRED; else two traces share one. What a
  * row of a factor has beside it in the root, and bins that are worked on at a time there. */
-enum { PAIR = 2, MOST_PAIRED = WARP / PAIR, FACTOR_MORE = 3, STRIDE = 4 };
+enum { PAIR = 2, MOST_PAIRED = WARP / PAIR, FACTOR_MORE = 3, STRIDE = 4, FEW = 1024 };
 
 /* Items of a kind: one half-bandwidth, or all that a warp each works on. */
 struct kind {
@@ -100,7 +97,11 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
     l.nkinds = 0;
     for (int i = 0; i < KINDS * PARTS; i++) {
         const bool wide = i < PARTS;
-        const int lanes = wide ? WARP : !npole ? 1 : i % PARTS ? (int)MOST_PAIRED : WARP;
+        /* what few items read does not lie side by side: the fewer a warp, the sooner it is there */
+        const int few = place[i + 1] < FEW ? 8 : 1, lanes = wide        ? WARP
+                                                            : !npole    ? few
+                                                            : i % PARTS ? (int)MOST_PAIRED
+                                                                        : WARP;
         if (place[i + 1] > 0)
             l.kinds[l.nkinds++] = {wide, lanes, 0, place[i], place[i + 1], 0, 0, 0};
         place[i + 1] += place[i];
@@ -132,7 +133,7 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
  * have right-hand sides beside the factors, and no share. */
 void take_batch(arena &m, const kind &v, size_t groups, size_t nrhs, size_t width, batch &b)
 {
-    const bool together = !v.wide && v.lanes > 1;
+    const bool together = !v.wide && v.lanes >= MOST_PAIRED;
     const size_t each = groups * v.npole * (v.wide ? 1 : WARP), line = (size_t)v.mm + 1;
     b.lower = m.take<double>(each * v.rows * (together ? round_to((int)line + FACTOR_MORE, 2) : line));
     b.rhs = m.take<double>(together ? 0 : each * v.rows * nrhs);
@@ -226,7 +227,7 @@ void root_size(const work &k, size_t *least, size_t *best)
     };
     const size_t line = size(true, k.band < WIDEST ? k.band : (int)WIDEST, k.n, k.n);
     const size_t group = size(false, 9, w.seg + 2 * HALO * 9, w.seg + EXTRA);
-    const size_t items = (size_t)k.lanes * (w.nseg + k.n / (SHORT / 2) + 2);
+    const size_t items = (size_t)k.lanes * (w.nseg + k.n / BOUNDS + 2);
     const size_t list_size = items * sizeof(item) / sizeof(double) + 512;
     *least = group > line ? group : line;
     if (k.band >= WIDER) { /* traces whose segments do not fit together */
@@ -264,8 +265,8 @@ __device__ double largest_row(const work &k, const item &v, int step, int from)
 template <int M> __global__ void bounds_kernel(work k, batch o)
 {
     extern __shared__ double shared[];
-    const int in = threadIdx.x, i = blockIdx.x * WARP + in, mm = o.mm;
-    if (i >= o.count)
+    const int in = threadIdx.x, items = WARP / o.lanes, i = blockIdx.x * items + in, mm = o.mm;
+    if (in >= items || i >= o.count)
         return;
     const item v = o.at[i];
     const int n = v.end - v.begin;
@@ -276,20 +277,10 @@ template <int M> __global__ void bounds_kernel(work k, batch o)
     bool good;
     const auto sign = [&](int j) { return (v.begin + j) % 2 == 0 ? 1.0 : -1.0; };
     if constexpr (M > 0) {
-        double back[M + 1] = {0.0};
+        forth_window<M> window;
         good = factor<M>(
             n, a, arow, lanes, 0.0, [&](int j) { return l + j * lrow; }, WARP, shared + in,
-            [&](int j, double(&before)[M + 1]) {
-                double sum = sign(j);
-#pragma unroll
-                for (int t = M; t >= 1; t--)
-                    sum = fma(-before[t], back[t], sum);
-#pragma unroll
-                for (int t = M; t >= 2; t--)
-                    back[t] = back[t - 1];
-                back[1] = sum;
-                z[(size_t)j * WARP] = sum;
-            });
+            [&](int j, const double(&column)[M + 1]) { z[(size_t)j * WARP] = window.next(sign(j), column); });
         __threadfence_block();
     } else {
         int j = 0;

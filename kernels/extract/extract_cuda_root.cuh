@@ -11,7 +11,7 @@ namespace
  * matrix once, and what they add to Q never leaves the multiprocessor. STRIDE steps are worked on at a time: windows
  * move in registers once a stride, and sums over the poles wait for each other less. FORTH and BACK: columns of the
  * matrix and of its factor that are in shared memory or on their way there. */
-enum { FORTH = 8, BACK = 6, TERMS_PITCH = WARP + 3 };
+enum { FORTH = 8, BACK = 4, TERMS_PITCH = WARP + 3 };
 
 /* Pairs of doubles: of a column of the matrix and an element of x; of 1/D, a column of L and elements of L^-1 1 and
  * L^-1 x. */
@@ -146,7 +146,7 @@ template <int M> __global__ void root_kernel(work k, batch o)
                 for (int j = 0; j < FORTH - 1; j++)
                     ahead();
                 factor_window<M> window;
-                double back1[M + 1] = {0.0}, backx[M + 1] = {0.0};
+                forth_window<M> ones, fluxes;
                 const double2 *own = ring + lane / w.each * COLUMN;
                 double2 *lj = l - (long)skip * LINE * WARP;
                 for (int j0 = 0; j0 < n; j0 += STRIDE)
@@ -162,22 +162,9 @@ template <int M> __global__ void root_kernel(work k, batch o)
                             in[2 * i] = v.x;
                             in[2 * i + 1] = v.y;
                         }
-                        double s1 = 1.0, sx = in[M + 1];
-                        const double inverse = window.next(in, shift, [&](double(&before)[M + 1]) {
-#pragma unroll
-                            for (int t = M; t >= 1; t--) {
-                                s1 = fma(-before[t], back1[t], s1);
-                                sx = fma(-before[t], backx[t], sx);
-                            }
-#pragma unroll
-                            for (int t = M; t >= 2; t--) {
-                                back1[t] = back1[t - 1];
-                                backx[t] = backx[t - 1];
-                            }
-                            back1[1] = s1;
-                            backx[1] = sx;
-                        });
-                        if (active && j >= skip) {
+                        const double x = in[M + 1], inverse = window.next(in, shift);
+                        const double s1 = ones.next(1.0, in), sx = fluxes.next(x, in);
+                        if (j >= skip) { /* by all lanes: whole lines, which go out at once */
                             double line[2 * LINE];
                             line[0] = inverse;
 #pragma unroll
@@ -188,7 +175,7 @@ template <int M> __global__ void root_kernel(work k, batch o)
                             line[2 * LINE - 1] = M % 2 == 0 ? 0.0 : sx;
 #pragma unroll
                             for (int i = 0; i < LINE; i++)
-                                lj[i * WARP] = make_double2(line[2 * i], line[2 * i + 1]);
+                                __stcs(lj + i * WARP, make_double2(line[2 * i], line[2 * i + 1]));
                         }
                         lj += LINE * WARP;
                     }

@@ -12,6 +12,8 @@ namespace
  * c. A bin reaches m <= WIDEST others, so that in each step two lanes are free: they solve for two right-hand sides,
  * whose elements stand in columns WARP and WARP + 1, with the same instructions as the other columns. */
 struct wide_warp {
+    /* What comes from memory is on its way this many steps before it is used. */
+    enum { EARLY = 3 };
     enum { PITCH = WARP + 3, RING = 2 * WARP * PITCH };
 
     int lane, n, m;
@@ -51,6 +53,34 @@ struct wide_warp {
         return odd + even;
     }
 
+    /* A value that element(j) gives for each of the steps j, j + way, ... */
+    template <class ELEMENT> struct queue {
+        ELEMENT element;
+        int next, way;
+        double waiting[EARLY];
+
+        __device__ queue(ELEMENT of, int first, int step) : element(of), next(first), way(step)
+        {
+#pragma unroll
+            for (int i = 0; i < EARLY; i++, next += way)
+                waiting[i] = element(next);
+        }
+        __device__ double take()
+        {
+            const double value = waiting[0];
+#pragma unroll
+            for (int i = 0; i + 1 < EARLY; i++)
+                waiting[i] = waiting[i + 1];
+            waiting[EARLY - 1] = element(next);
+            next += way;
+            return value;
+        }
+    };
+    template <class ELEMENT> __device__ static queue<ELEMENT> queued(ELEMENT of, int first, int way)
+    {
+        return queue<ELEMENT>(of, first, way);
+    }
+
     /* L D L^T: 1/D and L to l[n][m + 1]; L^-1 b of two right-hand sides: right(j, i) is element j of side i, and put(j,
      * i, s) gets that of the solution. */
     template <class RIGHT, class PUT>
@@ -65,12 +95,10 @@ struct wide_warp {
                               : 0.0;
         };
         clear();
-        double next = element(0), after = element(1);
+        auto values = queued(element, 0, 1);
         for (int j = 0; j < n; j++) {
             const int off = (lane - j) & (WARP - 1), here = j & (WARP - 1), i = side(j), then = (j - lane) & (WARP - 1);
-            const double own = next;
-            next = after;
-            after = element(j + 2);
+            const double own = values.take();
             line[lane] = lane >= 1 && lane <= m ? ring[then * PITCH + here] * diag[then] : 0.0;
             __syncwarp();
             const double sum = own - dot<-1>(j, i >= 0 ? WARP + i : lane, i >= 0 ? m : off <= m ? m - off : 0);
@@ -95,21 +123,20 @@ struct wide_warp {
     }
 
     /* Rows of the inverse of the matrix in the band, and L^-T D^-1 f of two right-hand sides: put(j, d, z) gets Z(j, j
-     * + d), put_x(j, i, x) side i of the solution; down to bin `stop`. */
-    template <class RIGHT, class PUT, class PUTX>
-    __device__ void inverse(const double *l, int stop, RIGHT right, PUT put, PUTX put_x)
+     * + d), put_x(j, i, x, b) side i of the solution and what before(j, i) gives; down to bin `stop`. */
+    template <class RIGHT, class BEFORE, class PUT, class PUTX>
+    __device__ void inverse(const double *l, int stop, RIGHT right, BEFORE before, PUT put, PUTX put_x)
     {
         const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
         const auto given = [&](int j) { return side(j) >= 0 && j >= 0 ? right(j, side(j)) : 0.0; };
         clear();
-        double next = element(n - 1), after = element(n - 2), next_f = given(n - 1), after_f = given(n - 2);
+        auto values = queued(element, n - 1, -1);
+        auto sides = queued(given, n - 1, -1);
+        auto sides_before = queued([&](int j) { return side(j) >= 0 && j >= 0 ? before(j, side(j)) : 0.0; }, n - 1, -1);
         for (int j = n - 1; j >= stop; j--) {
             const int off = (lane - j) & (WARP - 1), here = j & (WARP - 1), i = side(j);
-            const double lt = next, inverse = __shfl_sync(FULL, lt, 0), f = next_f;
-            next = after;
-            after = element(j - 2);
-            next_f = after_f;
-            after_f = given(j - 2);
+            const double lt = values.take(), inverse = __shfl_sync(FULL, lt, 0), f = sides.take(),
+                         b = sides_before.take();
             line[lane] = lane >= 1 ? lt : 0.0;
             __syncwarp();
             const bool inside = off >= 1 && off <= m;
@@ -125,7 +152,7 @@ struct wide_warp {
             if (i >= 0) {
                 const double x = fma(f, inverse, -sum);
                 keep(here, WARP + i, x);
-                put_x(j, i, x);
+                put_x(j, i, x, b);
             }
             __syncwarp();
         }
@@ -138,11 +165,10 @@ struct wide_warp {
         const auto element = [&](int j) {
             return lane >= 1 && lane <= m && lane <= j && j < n ? l[(size_t)(j - lane) * (m + 1) + lane] : 0.0;
         };
-        double next = element(0), after = element(1);
+        auto values = queued(element, 0, 1);
+        auto sides = queued([&](int j) { return j < n ? right(j) : 0.0; }, 0, 1);
         for (int j = 0; j < n; j++) {
-            const double s = right(j) - warp_sum(next * back);
-            next = after;
-            after = element(j + 2);
+            const double s = sides.take() - warp_sum(values.take() * back);
             back = shifted(back, s);
             put(j, s);
         }
@@ -153,12 +179,11 @@ struct wide_warp {
     {
         double ahead = 0.0;
         const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
-        double next = element(n - 1), after = element(n - 2);
+        auto values = queued(element, n - 1, -1);
+        auto sides = queued([&](int j) { return j >= 0 ? right(j) : 0.0; }, n - 1, -1);
         for (int j = n - 1; j >= 0; j--) {
-            const double lt = next, inverse = __shfl_sync(FULL, lt, 0), below = lane == 0 ? 0.0 : lt;
-            next = after;
-            after = element(j - 2);
-            const double x = right(j) * inverse - warp_sum(below * ahead);
+            const double lt = values.take(), inverse = __shfl_sync(FULL, lt, 0), below = lane == 0 ? 0.0 : lt;
+            const double x = fma(sides.take(), inverse, -warp_sum(below * ahead));
             ahead = shifted(ahead, x);
             put(j, x);
         }
@@ -242,14 +267,14 @@ __global__ void wide_root_kernel(work k, batch o)
     __syncwarp();
     w.inverse(
         l, stop, [&](int j, int i) { return rhs[i * o.rows + j]; },
+        [&](int j, int i) { return i == 0 ? 1.0 : x[(size_t)j * lanes]; },
         [&](int j, int d, double z) {
             if (j < end && d <= h)
                 share[(size_t)(j - stop) * (h + 3) + d] = scale * z;
         },
-        [&](int j, int i, double s) {
+        [&](int j, int i, double s, double b) {
             if (j < end)
-                share[(size_t)(j - stop) * (h + 3) + h + 1 + i] =
-                    weight * fma(-shift, s, i == 0 ? 1.0 : x[(size_t)j * lanes]);
+                share[(size_t)(j - stop) * (h + 3) + h + 1 + i] = weight * fma(-shift, s, b);
         });
     if (!good && lane == 0)
         atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);

@@ -44,14 +44,15 @@ enum {
     TAIL = SPX_TRACE_TAIL,
     DOT_PARTS = 64, /* partial sums of an inner product */
     MOST_STEPS = 500,
-    SHORT = 128,     /* bins of a segment of a recurrence with one thread a lane, */
+    SHORT = 64,      /* bins of a segment of a recurrence with one thread a lane, */
     LONG = 128,      /* and of the square root */
     BOUNDS = 64,     /* of the bounds of eigenvalues */
     HALO = 8,        /* bandwidths that a segment is begun early, */
-    WIDE_HALO = 128, /* bins where these are many; */
+    WIDE_HALO = 96,  /* bins where these are many; */
     BOUNDS_HALO = 4, /* the same for bounds, of which three digits are enough */
     WIDE_BOUNDS_HALO = 64,
     EXTRA = 16,      /* bins beyond a segment whose results are compared with the next one's */
+    WIDER = 12,      /* half-bandwidth that most segments beside masks are content with: there are loops for it */
     WIDEST = 29,     /* half-bandwidth that a warp can work on together, a lane a diagonal */
     TAKEN_BINS = 32, /* bins of which it is known together what neighbours take off */
     NEED = 64,       /* bins that share one half-bandwidth that is needed */
@@ -303,7 +304,7 @@ struct tables {
 
     tables(arena &m, const work &k)
     {
-        const size_t lanes = k.lanes, nb = k.nbundle, segments = lanes * ((size_t)k.n / (SHORT / 2) + 2);
+        const size_t lanes = k.lanes, nb = k.nbundle, segments = lanes * ((size_t)k.n / BOUNDS + 2);
         fibre = m.take<int>(lanes);
         wanted = m.take<int>(lanes);
         nf = m.take<int>(nb);
