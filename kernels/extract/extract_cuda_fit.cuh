@@ -15,8 +15,8 @@ namespace
 {
 
 /* Shared memory for the rows of a block, and most of these; pixels of a row, and bins, that a lane asks for at a
- * time; warps of a block at most. */
-enum { TILE_BYTES = 58 << 10, TILE_ROWS = 24, TILE_PIXELS = 8, TILE_BINS = 2, TILE_WARPS = 13 };
+ * time; warps of a block at most; and what added to itself is still off any tile. */
+enum { TILE_BYTES = 58 << 10, TILE_ROWS = 24, TILE_PIXELS = 8, TILE_BINS = 2, TILE_WARPS = 13, NOWHERE = INT_MIN / 2 };
 
 /* Rows of tiles. Their length keeps lanes that work on neighbouring pixels of a spot out of each other's banks. */
 void cut_tiles(work &k)
@@ -53,13 +53,24 @@ struct tile {
     int size, row0, x0;
     int offset[PIXELS]; /* of its pixels of a spot from the spot's first */
 
-    /* The first pixel of a bin's spot, or somewhere off the tile. */
+    /* From now on for the pixels of spots from `first` on. */
+    __device__ void begin_part(const work &k, int first)
+    {
+#pragma unroll
+        for (int i = 0; i < PIXELS; i++) {
+            const int pixel = first + (int)(threadIdx.x % WARP) + i * WARP;
+            offset[i] = pixel < k.npix ? pixel / k.nx * k.row + pixel % k.nx : (int)NOWHERE;
+        }
+    }
+    /* The first pixel of a bin's spot; NOWHERE for one without a pixel here: traces may turn back between two that have
+     * one. */
     __device__ int place(const work &k, int bin, int end, int column) const
     {
         const size_t i = (size_t)bin * k.lanes + column;
         if (bin >= end || k.state[i] != SPX_TRACE_SPOT)
-            return INT_MIN / 2;
-        return (k.at[i].yc - row0) * k.row + k.at[i].xc - x0;
+            return NOWHERE;
+        const int y = k.at[i].yc - row0;
+        return y > -k.ny && y < k.tile_rows ? y * k.row + k.at[i].xc - x0 : (int)NOWHERE;
     }
     __device__ bool has(int pixel) const
     {
@@ -128,7 +139,7 @@ __device__ void sum_trace(const work &k, const tile &t, int column, int begin, i
 #pragma unroll
             for (int b = 0; b < TILE_BINS; b++) {
                 there[b] = __shfl_sync(FULL, place, (j + b) % WARP);
-                there[b] = j + b < n ? there[b] : INT_MIN / 2;
+                there[b] = j + b < n ? there[b] : NOWHERE;
                 t.fetch(spot + (size_t)(bin0 + j + b) * step, there[b], v[b]);
             }
 #pragma unroll
@@ -142,7 +153,7 @@ __device__ void sum_trace(const work &k, const tile &t, int column, int begin, i
                 mine = lane == j + b ? sum : mine;
             }
         }
-        if (place != INT_MIN / 2) {
+        if (place != NOWHERE) {
             const int share = which - tile_of(k, k.at[(size_t)(bin0 + lane) * k.lanes + column].yc);
             k.chi2[((size_t)share * k.lanes + column) * k.n + bin0 + lane] += mine;
         }
@@ -161,16 +172,8 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP, 2) fit_kernel(work k)
     tile t = {shared, k.tile_rows * k.row, (int)blockIdx.x * k.tile_rows, k.x0[b], {}};
     for (int i = threadIdx.x; i < t.size; i += blockDim.x)
         shared[i] = 0.0;
-    const auto part = [&](int first) { /* pixels of the spots */
-#pragma unroll
-                                       for (int i = 0; i < PIXELS; i++) {
-                                           const int pixel = first + lane + i * WARP;
-                                           t.offset[i] =
-                                               pixel < k.npix ? pixel / k.nx * k.row + pixel % k.nx : INT_MIN / 2;
-                                       }
-    };
     for (int first = 0; first < k.npix; first += PIXELS * WARP) {
-        part(first);
+        t.begin_part(k, first);
         for (int beside = 0; beside <= k.reach; beside++) {
             __syncthreads();
             for (int f = beside + warp * (k.reach + 1); f < k.nl; f += warps * (k.reach + 1)) {
@@ -205,7 +208,7 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP, 2) fit_kernel(work k)
     }
     __syncthreads();
     for (int first = 0; first < k.npix; first += PIXELS * WARP) {
-        part(first);
+        t.begin_part(k, first);
         for (int f = warp; f < k.nl; f += warps) {
             const int column = b * k.nl + f;
             if (k.wanted[column] >= 0)
