@@ -288,7 +288,8 @@ __device__ void solve_forth(int n, int m, const double *l, size_t lrow, size_t l
     __threadfence_block(); /* what was written is read again by copies */
 }
 
-/* x = L^-T D^-1 s for one lane, s in scratch; result through put(j, x) for j >= stop. */
+/* x = L^-T D^-1 s for one lane, s in scratch; result through put(j, x, p) for j >= stop, where p adds up to
+ * the inner product of x and L s. */
 template <int M, class PUT>
 __device__ void solve_back(int n, int stop, int m, const double *l, size_t lrow, size_t lelem, double *scratch,
                            size_t srow, double *buffer, PUT put)
@@ -318,15 +319,16 @@ __device__ void solve_back(int n, int stop, int m, const double *l, size_t lrow,
                 for (int t = M; t >= 2; t--)
                     back[t] = back[t - 1];
                 back[1] = sum;
-                put(n - 1 - step, sum);
+                put(n - 1 - step, sum, v[M + 1] * (v[M + 1] * v[0]));
             });
     } else {
         for (int j = n - 1; j >= 0; j--) {
             double sum = scratch[(size_t)j * srow] * l[(size_t)j * lrow];
+            const double part = scratch[(size_t)j * srow] * sum;
             for (int t = n - 1 - j < m ? n - 1 - j : m; t >= 1; t--)
                 sum = fma(-l[(size_t)j * lrow + t * lelem], scratch[(size_t)(j + t) * srow], sum);
             scratch[(size_t)j * srow] = sum;
-            put(j, sum);
+            put(j, sum, part);
         }
     }
 }

@@ -299,7 +299,7 @@ template <int M> __global__ void bounds_kernel(work k, batch o)
         if (step > 0)
             solve_forth<M>(n, mm, l, lrow, WARP, z, WARP, z, WARP, shared + in,
                            [&](int, double b) { return copysign(1.0, b); });
-        solve_back<M>(n, 0, mm, l, lrow, WARP, z, WARP, shared + in, [&](int j, double b) {
+        solve_back<M>(n, 0, mm, l, lrow, WARP, z, WARP, shared + in, [&](int j, double b, double) {
             z[(size_t)j * WARP] = b;
             if (v.begin + j >= v.first && v.begin + j < v.last)
                 inverse = fmax(inverse, fabs(b));

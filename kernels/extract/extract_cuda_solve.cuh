@@ -7,83 +7,12 @@
 namespace
 {
 
-__global__ void multiply_kernel(work k)
-{
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= k.n * k.lanes)
-        return;
-    const int bin = i / k.lanes, column = i % k.lanes;
-    if (k.fibre[column] < 0)
-        return;
-    const int f = column % k.nl;
-    double sum = 0.0;
-    for (int df = 0; df <= k.reach; df++)
-        for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
-            const size_t e = (size_t)(k.first[df] + dk - k.lo[df]);
-            if (bin + dk >= 0 && bin + dk < k.n && f + df < k.nl)
-                sum += k.mat[((size_t)bin * k.nelem + e) * k.lanes + column] *
-                       k.d[(size_t)(bin + dk) * k.lanes + column + df];
-            if ((df > 0 || dk > 0) && bin - dk >= 0 && bin - dk < k.n && f - df >= 0)
-                sum += k.mat[((size_t)(bin - dk) * k.nelem + e) * k.lanes + column - df] *
-                       k.d[(size_t)(bin - dk) * k.lanes + column - df];
-        }
-    k.q[i] = sum;
-}
-
-/* z = P^-1 r; block (lanes, segment). Segments begin half as early as those of the factors: the iteration takes the
- * same steps. */
-template <int M> __global__ void precondition_kernel(work k)
-{
-    extern __shared__ double shared[];
-    const int column = blockIdx.x * WARP + threadIdx.x;
-    if (column >= k.lanes || k.fibre[column] < 0)
-        return;
-    const segment s(k, blockIdx.y, k.halo / 2);
-    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
-    double *z = k.z + column, *scratch = k.scratch + (size_t)blockIdx.y * (k.seg + 2 * k.halo) * lanes + column;
-    const double *l = k.ldl + s.begin * lrow + column;
-    solve_forth<M>(s.end - s.begin, k.m, l, lrow, lanes, scratch, lanes, k.r + s.begin * lanes + column, lanes,
-                   shared + threadIdx.x, [](int, double v) { return v; });
-    solve_back<M>(s.end - s.begin, s.first - s.begin, k.m, l, lrow, lanes, scratch, lanes, shared + threadIdx.x,
-                  [&](int j, double v) {
-                      if (s.begin + j < s.last)
-                          z[(s.begin + j) * lanes] = v;
-                  });
-}
-
-/* Inner products of each bundle, in parts: block (part, bundle). */
-__global__ void dot_kernel(work k, const double *a, const double *c)
-{
-    __shared__ double partial[256];
-    const int part = blockIdx.x, b = blockIdx.y;
-    const int k0 = (int)((long)k.n * part / DOT_PARTS), k1 = (int)((long)k.n * (part + 1) / DOT_PARTS);
-    double sum = 0.0;
-    for (int i = threadIdx.x; i < (k1 - k0) * k.nl; i += blockDim.x) {
-        const size_t at = (size_t)(k0 + i / k.nl) * k.lanes + (size_t)b * k.nl + i % k.nl;
-        sum += a[at] * c[at];
-    }
-    partial[threadIdx.x] = sum;
-    __syncthreads();
-    for (int s = blockDim.x / 2; s > 0; s /= 2) {
-        if (threadIdx.x < s)
-            partial[threadIdx.x] += partial[threadIdx.x + s];
-        __syncthreads();
-    }
-    if (threadIdx.x == 0)
-        k.part[b * DOT_PARTS + part] = partial[0];
-}
-
 enum { START, STEP, NEXT };
 
-/* scalar[b]: rz, alpha, beta, what is enough. A bundle that is done has alpha = beta = 0. */
-__global__ void scalar_kernel(work k, int what)
+/* scalar[b]: rz, alpha, beta, what is enough, from an inner product. A bundle that is done has alpha = beta = 0. */
+__device__ void advance(const work &k, int b, int what, double sum)
 {
-    const int b = blockIdx.x * blockDim.x + threadIdx.x;
-    if (b >= k.nbundle)
-        return;
-    double sum = 0.0, *s = k.scalar + 4 * b;
-    for (int i = 0; i < DOT_PARTS; i++)
-        sum += k.part[b * DOT_PARTS + i];
+    double *s = k.scalar + 4 * b;
     if (what == START) {
         s[0] = sum;
         s[3] = fmax(k.tolerance * k.tolerance, 1e-26 * sum);
@@ -103,32 +32,156 @@ __global__ void scalar_kernel(work k, int what)
     }
 }
 
+/* An inner product of a bundle, of which each of `count` blocks has part `at`: the last that is ready adds them up, in
+ * their order, and goes on with it. */
+__device__ void add_up(const work &k, int b, int at, int count, double part, int what)
+{
+    __shared__ bool last;
+    double *parts = k.part + (size_t)b * dot_parts(k);
+    if (threadIdx.x == 0) {
+        parts[at] = part;
+        __threadfence();
+        last = atomicAdd(&k.ready[b], 1) == count - 1;
+    }
+    __syncthreads();
+    if (!last || threadIdx.x >= WARP)
+        return;
+    __threadfence();
+    double sum = 0.0;
+    for (int i = threadIdx.x; i < count; i += WARP)
+        sum += ((volatile double *)parts)[i];
+    sum = warp_sum(sum);
+    if (threadIdx.x == 0) {
+        k.ready[b] = 0;
+        advance(k, b, what, sum);
+    }
+}
+
+/* Sum over `n` elements of M times elements of d. */
+__device__ double along(const double *mat, ptrdiff_t next, const double *d, ptrdiff_t next_d, int n)
+{
+    enum { ASKED = 8 }; /* on their way before one is used */
+    double sum = 0.0, m[ASKED], v[ASKED];
+    int j = 0;
+    for (; j + ASKED <= n; j += ASKED) {
+#pragma unroll
+        for (int i = 0; i < ASKED; i++, mat += next, d += next_d) {
+            m[i] = *mat;
+            v[i] = *d;
+        }
+#pragma unroll
+        for (int i = 0; i < ASKED; i++)
+            sum = fma(m[i], v[i], sum);
+    }
+    if (j < n) {
+#pragma unroll
+        for (int i = 0; i < ASKED - 1; i++, mat += next, d += next_d) {
+            m[i] = j + i < n ? *mat : 0.0;
+            v[i] = j + i < n ? *d : 0.0;
+        }
+#pragma unroll
+        for (int i = 0; i < ASKED - 1; i++)
+            sum = fma(m[i], v[i], sum);
+    }
+    return sum;
+}
+
+/* q = M d and the inner product of both; block (bins, bundle). Each element of M is used twice, by its own bin and by
+ * that which it is shared with: a block has some bins in a row, so that it comes from the cache for one of them. */
+__global__ void __launch_bounds__(MULTIPLY_THREADS, 2) multiply_kernel(work k)
+{
+    __shared__ double partial[MULTIPLY_THREADS / WARP];
+    const int b = blockIdx.y, i = blockIdx.x * MULTIPLY_THREADS + threadIdx.x, bin = i / k.nl, f = i % k.nl;
+    const int column = b * k.nl + f;
+    const ptrdiff_t lanes = k.lanes, mrow = k.nelem * lanes;
+    double product = 0.0;
+    if (bin < k.n && k.fibre[column] >= 0) {
+        const double *mat = k.mat + bin * mrow + column, *d = k.d + bin * lanes + column;
+        double q = mat[0] * d[0];
+        for (int df = 0; df <= k.reach; df++) {
+            const int lo = df > 0 ? k.lo[df] : 1, hi = k.hi[df];
+            const double *element = mat + (k.first[df] - k.lo[df]) * lanes;
+            if (f + df < k.nl) { /* with bin + dk of fibre + df */
+                const int from = max(lo, -bin), to = min(hi, k.n - 1 - bin);
+                q += along(element + from * lanes, lanes, d + from * lanes + df, lanes, to - from + 1);
+            }
+            if (f >= df) { /* with bin - dk of fibre - df */
+                const int from = max(lo, bin - k.n + 1), to = min(hi, bin);
+                q += along(element + from * (lanes - mrow) - df, lanes - mrow, d - from * lanes - df, -lanes,
+                           to - from + 1);
+            }
+        }
+        k.q[bin * lanes + column] = q;
+        product = q * d[0];
+    }
+    product = warp_sum(product);
+    if (threadIdx.x % WARP == 0)
+        partial[threadIdx.x / WARP] = product;
+    __syncthreads();
+    if (threadIdx.x < WARP)
+        product = warp_sum(threadIdx.x < MULTIPLY_THREADS / WARP ? partial[threadIdx.x] : 0.0);
+    add_up(k, b, blockIdx.x, gridDim.x, product, STEP);
+}
+
+/* z = P^-1 r and the inner product of both, which is that of L^-1 r and D^-1 L^-1 r; block (lanes of a bundle,
+ * segment). Segments begin half as early as those of the factors: the iteration takes the same steps. */
+template <int M> __global__ void precondition_kernel(work k, int what)
+{
+    extern __shared__ double shared[];
+    const int b = blockIdx.x / bundle_blocks(k), block = blockIdx.x % bundle_blocks(k), f = block * WARP + threadIdx.x;
+    const int column = b * k.nl + f;
+    double product = 0.0;
+    if (f < k.nl && k.fibre[column] >= 0) {
+        const segment s(k, blockIdx.y, k.halo / 2);
+        const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+        double *z = k.z + column, *scratch = k.scratch + (size_t)blockIdx.y * (k.seg + 2 * k.halo) * lanes + column;
+        const double *l = k.ldl + s.begin * lrow + column;
+        solve_forth<M>(s.end - s.begin, k.m, l, lrow, lanes, scratch, lanes, k.r + s.begin * lanes + column, lanes,
+                       shared + threadIdx.x, [](int, double v) { return v; });
+        solve_back<M>(s.end - s.begin, s.first - s.begin, k.m, l, lrow, lanes, scratch, lanes, shared + threadIdx.x,
+                      [&](int j, double v, double part) {
+                          if (s.begin + j < s.last) {
+                              z[(s.begin + j) * lanes] = v;
+                              product += part;
+                          }
+                      });
+    }
+    product = warp_sum(product);
+    add_up(k, b, blockIdx.y * bundle_blocks(k) + block, gridDim.y * bundle_blocks(k), product, what);
+}
+
 __global__ void start_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < k.nbundle)
+        k.ready[i] = 0;
     if (i < k.n * k.lanes) {
         k.r[i] = k.y[i];
         k.x[i] = 0.0;
     }
 }
 
-__global__ void update_kernel(work k)
+/* What is left for the next step: r -= alpha q. */
+__global__ void remainder_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
     const double alpha = k.scalar[4 * (i % k.lanes / k.nl) + 1];
-    if (alpha != 0.0) {
-        k.x[i] += alpha * k.d[i];
+    if (alpha != 0.0)
         k.r[i] -= alpha * k.q[i];
-    }
 }
 
+/* The step itself, x += alpha d, and the next direction. */
 __global__ void direction_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < k.n * k.lanes)
-        k.d[i] = k.z[i] + k.scalar[4 * (i % k.lanes / k.nl) + 2] * k.d[i];
+    if (i >= k.n * k.lanes)
+        return;
+    const double *scalar = k.scalar + 4 * (i % k.lanes / k.nl), alpha = scalar[1], d = k.d[i];
+    if (alpha != 0.0)
+        k.x[i] += alpha * d;
+    k.d[i] = k.z[i] + scalar[2] * d;
 }
 
 /* Steps that nearly all frames take, and that nobody waits for. */
@@ -139,8 +192,8 @@ enum { LEAST_STEPS = 4 };
 template <class MEANWHILE> spx_status solve(work &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;
-    const dim3 parts(DOT_PARTS, k.nbundle);
-    const unsigned few = blocks(k.nbundle, 32), each = blocks(bins, 128), column = blocks(k.lanes, 32);
+    const dim3 products(blocks((size_t)k.n * k.nl, MULTIPLY_THREADS), k.nbundle);
+    const unsigned each = blocks(bins, 128), column = blocks(k.lanes, 32);
     const size_t bytes = stream_bytes(k.m, k.m + 2);
     cut_lanes(k);
     for (int step = 0; step < MOST_STEPS; step++) {
@@ -151,14 +204,11 @@ template <class MEANWHILE> spx_status solve(work &k, slot *s, double *scalar, in
                 seams_kernel<<<dim3(column, k.m, k.nseg - 1), 32, 0, s->stream>>>(k);
             start_kernel<<<each, 128, 0, s->stream>>>(k);
         } else {
-            multiply_kernel<<<each, 128, 0, s->stream>>>(k);
-            dot_kernel<<<parts, 256, 0, s->stream>>>(k, k.d, k.q);
-            scalar_kernel<<<few, 32, 0, s->stream>>>(k, STEP);
-            update_kernel<<<each, 128, 0, s->stream>>>(k);
+            multiply_kernel<<<products, MULTIPLY_THREADS, 0, s->stream>>>(k);
+            remainder_kernel<<<each, 128, 0, s->stream>>>(k);
         }
-        BY_BAND(k.m, precondition_kernel, <<<segments, 32, bytes, s->stream>>>(k))
-        dot_kernel<<<parts, 256, 0, s->stream>>>(k, k.r, k.z);
-        scalar_kernel<<<few, 32, 0, s->stream>>>(k, step == 0 ? START : NEXT);
+        const dim3 by_bundle((unsigned)(k.nbundle * bundle_blocks(k)), k.nseg);
+        BY_BAND(k.m, precondition_kernel, <<<by_bundle, 32, bytes, s->stream>>>(k, step == 0 ? START : NEXT))
         direction_kernel<<<each, 128, 0, s->stream>>>(k);
         TRY(cudaGetLastError());
         if (step > 0 && step < LEAST_STEPS) /* a bundle that is done does not change any more */

@@ -42,7 +42,7 @@ enum {
     WARP = 32,
     REACH = SPX_TRACE_MAX_REACH, /* neighbours of a fibre that a table has room for */
     TAIL = SPX_TRACE_TAIL,
-    DOT_PARTS = 64, /* partial sums of an inner product */
+    MULTIPLY_THREADS = 512, /* of a block of the product with M */
     MOST_STEPS = 500,
     SHORT = 64,      /* bins of a segment of a recurrence with one thread a lane, */
     LONG = 128,      /* and of the square root */
@@ -120,7 +120,8 @@ struct work {
     int *torn;                   /* [1] whether that differs from what it should be */
     double *scratch;             /* [nseg][seg + 2 halo][lanes] */
     double *x, *r, *z, *q, *d;   /* [n][lanes], depth rows and nl of zeros around */
-    double *part;                /* [nbundle][DOT_PARTS] */
+    double *part;                /* [nbundle][dot_parts()] of inner products */
+    int *ready;                  /* [nbundle] how many of them are there */
     double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
     double *v;                   /* [n][rows][lanes] columns of V */
     int *length;                 /* [n][lanes] */
@@ -237,6 +238,20 @@ __device__ __host__ inline int needed(const int *need, const work &k, int column
     return most;
 }
 
+/* Blocks of WARP lanes of a bundle. */
+__device__ __host__ inline int bundle_blocks(const work &k)
+{
+    return (k.nl + WARP - 1) / WARP;
+}
+
+/* Parts that inner products of a bundle have at most: of blocks of the product with M, or of segments. */
+__device__ __host__ inline size_t dot_parts(const work &k)
+{
+    const size_t products = ((size_t)k.n * k.nl + MULTIPLY_THREADS - 1) / MULTIPLY_THREADS;
+    const size_t segments = (size_t)bundle_blocks(k) * k.nseg;
+    return products > segments ? products : segments;
+}
+
 /* Everything but what marginal information and the poles' work take of what is left. */
 void lay_out(arena &m, work &k)
 {
@@ -258,12 +273,13 @@ void lay_out(arena &m, work &k)
     k.z = m.take<double>(row);
     k.q = m.take<double>(row);
     k.d = m.take<double>(row);
-    k.part = m.take<double>(nb * DOT_PARTS);
+    k.ready = m.take<int>(nb);
     k.scalar = m.take<double>(nb * 4);
     k.window = m.take<double>(has_loop(k.m) ? 1 : (size_t)(k.m + 1) * (k.m + 1) * lanes);
     cut_lanes(k);
     k.seam = m.take<double>((size_t)k.nseg * k.m * (k.m + 1) * lanes);
     k.scratch = m.take<double>((size_t)k.nseg * (k.seg + 2 * k.halo) * lanes);
+    k.part = m.take<double>(nb * dot_parts(k));
     k.length = m.take<int>(row);
     k.t[0] = m.take<double>(row * (k.band + 1));
     k.t[1] = m.take<double>(row * (k.band + 1));
