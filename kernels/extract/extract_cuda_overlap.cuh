@@ -1,13 +1,13 @@
 /* Normal matrix M = A^T W A, A^T W p and the flux weights, from overlaps of spots; regularisation.
  *
- * Overlaps are 4.4 GFLOP for a frame of 500 fibres x 2326 bins and could take 0.2 ms on an H200, but a product a pair
- * of bins spends its time on addresses and on adding up lanes: 9.9. As products of 8 x 8 bins over the pixels that both
- * groups cover, zeros where a spot has none, the tensor cores add them up (m8n8k4): 4.1. What is left is the wait for
- * the partners' spots, although up to three pixels a lane of up to three groups are on their way together, and own
- * spots are weighted once, in shared memory. More pixels at a time need more registers than there are: the compiler
- * then waits for each load to spill it (7.5). Without shared memory, and so with half as many warps more and addresses
- * that are only counted up, every spot is asked for more often: 6.8 where these took 5.4; blocks that go along a trace
- * and hold its partners in shared memory do too much for a group besides its products: 15. */
+ * Overlaps of a frame of 500 fibres x 2326 bins are 4.4 GFLOP and could take 0.2 ms on an H200, but a product a pair of
+ * bins spends its time on addresses and on adding up lanes: 9.9. As products of 8 x 8 bins over the pixels that both
+ * groups cover, zeros where a spot has none, the tensor cores add them up (m8n8k4); group by group, each of which asks
+ * for its partners' spots again: 4.0. Row by row along a trace, with all products of two groups in registers, a row of
+ * a spot is read once for all of them, and tiles of 16 x 8 bins take the tensor cores as long as 8 x 8 (4 cycles of a
+ * multiprocessor): 1.9. On the way: 2.9 where registers do not hold the next row, which then is not under way while one
+ * is worked on; 2.7 where it goes through shared memory, two copies a pixel as zeros are filled in by one of their own;
+ * 2.7 with 8 warps a multiprocessor and elements of M written where they are, 8 bytes apart by a row of lanes each. */
 #ifndef SPX_EXTRACT_CUDA_OVERLAP_CUH
 #define SPX_EXTRACT_CUDA_OVERLAP_CUH
 
@@ -16,180 +16,372 @@
 namespace
 {
 
-/* Pixels: x0 <= x < x1, y0 <= y < y1. */
-struct box {
-    int x0, x1, y0, y1;
-
-    __device__ bool empty() const
-    {
-        return x0 >= x1 || y0 >= y1;
-    }
+enum {
+    SIDES = 3,      /* a trace and the next two */
+    TRACES = 4,     /* traces of a block, a warp each, */
+    RUN = 14,       /* and groups of eight bins that it goes along these */
+    BEFORE = 16,    /* pixels in front of a spot that an address may point to; nobody reads them */
+    TILE_ROOM = 68, /* elements of 8 x 8 bins, with a gap that keeps the traces out of each other's banks */
+    TILES = 3 * SIDES - 1,
+    NO_ROW = INT_MAX / 2 /* a row that no image has */
 };
 
 /* Eight bins of a trace: lane l has bin l/4. */
 struct eight {
-    const double *spot;
-    int xc, yc;
-    bool there;
+    unsigned at; /* pixels from the spot of w's first bin, of the block's first trace, to that of this bin */
+    int xc, yc;  /* yc = NO_ROW: no spot */
 
-    __device__ eight(const work &k, int bin, int column)
+    __device__ bool there() const
     {
-        const bool in = bin >= 0 && bin < k.n && column >= 0;
-        const size_t at = in ? (size_t)bin * k.lanes + column : 0;
-        there = in && k.state[at] == SPX_TRACE_SPOT;
-        spot = k.spot + at * k.npix;
-        xc = there ? k.at[at].xc : 0;
-        yc = there ? k.at[at].yc : 0;
-    }
-    /* What their spots cover. */
-    __device__ box cover(const work &k) const
-    {
-        return {__reduce_min_sync(FULL, there ? xc : INT_MAX), __reduce_max_sync(FULL, there ? xc + k.nx : INT_MIN),
-                __reduce_min_sync(FULL, there ? yc : INT_MAX), __reduce_max_sync(FULL, there ? yc + k.ny : INT_MIN)};
+        return yc != NO_ROW;
     }
 };
 
-enum { TILES = 3, OVERLAP_TRACES = 2, OVERLAP_GROUPS = 4, AT_ONCE = 7 };
-
-/* Products of eight bins with TILES times eight others of one trace, as they grow. */
-struct products {
-    double tile[TILES][2];
-    const double *spot[TILES];
-    int xc[TILES], yc[TILES];
-    box cover[TILES];
-
-    /* Pixels of `both`, 4 STEPS at a time: all of these are on their way before one is used. weighted: [8][npix], the
-     * eight spots times W. */
-    template <int STEPS> __device__ void add(const work &k, const eight &own, const double *weighted, const box &both)
-    {
-        const int q = threadIdx.x % 4;
-        for (int y = both.y0; y < both.y1; y++) {
-            const int dy = y - own.yc;
-            const bool in_row = own.there && (unsigned)dy < (unsigned)k.ny;
-            const double *row = weighted + (in_row ? dy * k.nx : 0);
-            for (int x0 = both.x0 + q; x0 - q < both.x1; x0 += 4 * STEPS) {
-                double mine[STEPS], other[TILES][STEPS];
-#pragma unroll
-                for (int j = 0; j < TILES; j++) {
-                    if (y < cover[j].y0 || y >= cover[j].y1)
-                        continue;
-                    const int dj = y - yc[j];
-                    const bool in_its = (unsigned)dj < (unsigned)k.ny;
-                    const double *its = spot[j] + (in_its ? dj * k.nx : 0);
-#pragma unroll
-                    for (int i = 0; i < STEPS; i++) {
-                        const int d = x0 + 4 * i - xc[j];
-                        other[j][i] = in_its && (unsigned)d < (unsigned)k.nx ? its[d] : 0.0;
-                    }
-                }
-#pragma unroll
-                for (int i = 0; i < STEPS; i++) {
-                    const int d = x0 + 4 * i - own.xc;
-                    mine[i] = in_row && (unsigned)d < (unsigned)k.nx ? row[d] : 0.0;
-                }
-#pragma unroll
-                for (int j = 0; j < TILES; j++)
-                    if (y >= cover[j].y0 && y < cover[j].y1)
-#pragma unroll
-                        for (int i = 0; i < STEPS; i++)
-                            multiply_add(tile[j], mine[i], other[j][i]);
-            }
-        }
-    }
-};
-
-/* Elements of M of eight bins of a trace, and A^T W p, A^T W 1, A^T [W > 0]: one warp. Products with eight bins of a
- * trace are a matrix product over the pixels that both cover, which the tensor cores do, four pixels at a time; TILES
- * of them share what is read of these bins. Block: 2 traces x 4 groups of bins (or less), whose partners are the same.
- * Shared memory a warp: [8][npix]. */
-__global__ void __launch_bounds__(OVERLAP_TRACES *OVERLAP_GROUPS *WARP, 2) overlaps_kernel(work k)
+/* D += A B of 16 x 4 by 4 x 8: two tiles of multiply_add() with the same B, in the time of one where the device can. */
+__device__ void multiply_add(double (&d)[4], double a0, double a1, double b)
 {
-    extern __shared__ double shared[];
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, r = lane / 4, q = lane % 4;
-    const int column = blockIdx.y * OVERLAP_TRACES + warp % OVERLAP_TRACES;
-    const int bin0 = (blockIdx.x * (blockDim.x / (OVERLAP_TRACES * WARP)) + warp / OVERLAP_TRACES) * 8;
-    if (column >= k.lanes || bin0 >= k.n)
+#if __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+        : "d"(a0), "d"(a1), "d"(b));
+#else
+    double d0[2] = {d[0], d[1]}, d1[2] = {d[2], d[3]};
+    multiply_add(d0, a0, b);
+    multiply_add(d1, a1, b);
+    d[0] = d0[0];
+    d[1] = d0[1];
+    d[2] = d1[0];
+    d[3] = d1[1];
+#endif
+}
+
+/* What a row has of pixels in columns x .. x + 4 N - 1, of w and of w + 1. Lane l: bin l/4, column l%4 of each four.
+ * Traces df further have none of their pixels in the first 4 S<df> columns. */
+template <int N, int S1, int S2> struct row {
+    double own[2][N], next[2][N - S1], far[2][N - S2];
+    float ivar, flux; /* of column l, l < 4 N */
+};
+
+/* A window: what the pixels of two groups of eight bins of a trace, w and w + 1, add to M and to the right-hand sides.
+ */
+struct window {
+    double first[2];                     /* products of w with w, */
+    double other[SIDES][2][4];           /* [df][j]: of w, and of w + 1, with w + j of the trace df further */
+    double value[2], weight[2], seen[2]; /* of w and of w + 1 */
+
+    /* Rows begin .. end - 1. image: [16] shared memory of this warp. The next row is on its way while one is worked on,
+     * if TWO rows are to be held. */
+    template <int N, int S1, int S2, bool TWO>
+    __device__ void add(const work &k, const double *spots, const eight (&e)[SIDES][2], double2 *image, int x,
+                        int begin, int end)
+    {
+        const int lane = (int)threadIdx.x % WARP, q = lane % 4;
+        unsigned at[SIDES][2], inside = 0; /* bytes; columns that are a spot's, four bits each of them */
+#pragma unroll
+        for (int i = 0; i < SIDES; i++)
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int dx = x + q - e[i][j].xc;
+#pragma unroll
+                for (int s = 0; s < N; s++)
+                    inside |= (unsigned)(dx + 4 * s) < (unsigned)k.nx ? 1u << (4 * (2 * i + j) + s) : 0u;
+                at[i][j] =
+                    (unsigned)sizeof(double) * (e[i][j].at + (unsigned)((begin - e[i][j].yc) * k.nx + dx + BEFORE));
+            }
+        const int column = x + lane;
+        const bool on_ccd = lane < 4 * N && column >= 0 && column < k.ccd_nx;
+        unsigned pixel = (unsigned)begin * (unsigned)k.ccd_nx + (on_ccd ? (unsigned)column : 0);
+        const char *base = (const char *)(spots - BEFORE);
+        auto fetch = [&](row<N, S1, S2> &to, int y) {
+            to.ivar = k.weight[pixel];
+            to.flux = k.data[pixel];
+            pixel += (unsigned)k.ccd_nx;
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                unsigned in[SIDES];
+                const double *from[SIDES];
+#pragma unroll
+                for (int i = 0; i < SIDES; i++) {
+                    in[i] = (unsigned)(y - e[i][j].yc) < (unsigned)k.ny ? inside : 0;
+                    from[i] = (const double *)(base + at[i][j]);
+                    at[i][j] += (unsigned)sizeof(double) * (unsigned)k.nx;
+                }
+#pragma unroll
+                for (int s = 0; s < N; s++)
+                    to.own[j][s] = in[0] & 1u << (4 * j + s) ? from[0][4 * s] : 0.0;
+#pragma unroll
+                for (int s = S1; s < N; s++)
+                    to.next[j][s - S1] = in[1] & 1u << (8 + 4 * j + s) ? from[1][4 * s] : 0.0;
+#pragma unroll
+                for (int s = S2; s < N; s++)
+                    to.far[j][s - S2] = in[2] & 1u << (16 + 4 * j + s) ? from[2][4 * s] : 0.0;
+            }
+        };
+        auto use = [&](const row<N, S1, S2> &have) {
+            const float ivar = on_ccd ? have.ivar : 0.0f;
+            if (lane < 16)
+                image[lane] = {(double)ivar, ivar > 0.0f ? (double)have.flux : 0.0};
+            __syncwarp();
+#pragma unroll
+            for (int s = 0; s < N; s++) {
+                const double w = image[q + 4 * s].x, p = image[q + 4 * s].y, counts = w > 0.0 ? 1.0 : 0.0;
+                const double mine[2] = {have.own[0][s] * w, have.own[1][s] * w};
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    value[j] = fma(mine[j], p, value[j]);
+                    weight[j] += mine[j];
+                    seen[j] = fma(have.own[j][s], counts, seen[j]);
+                }
+                multiply_add(first, mine[0], have.own[0][s]);
+                multiply_add(other[0][1], mine[0], mine[1], have.own[1][s]);
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    if (s >= S1)
+                        multiply_add(other[1][j], mine[0], mine[1], have.next[j][s - S1]);
+                    if (s >= S2)
+                        multiply_add(other[2][j], mine[0], mine[1], have.far[j][s - S2]);
+                }
+            }
+            __syncwarp();
+        };
+        row<N, S1, S2> a;
+        if (!TWO) {
+#pragma unroll 1
+            for (int y = begin; y < end; y++) {
+                fetch(a, y);
+                use(a);
+            }
+            return;
+        }
+        row<N, S1, S2> b;
+        fetch(a, begin);
+#pragma unroll 1
+        for (int y = begin; y < end; y += 2) {
+            if (y + 1 < end)
+                fetch(b, y + 1);
+            use(a);
+            if (y + 1 == end)
+                break;
+            if (y + 2 < end)
+                fetch(a, y + 2);
+            use(b);
+        }
+    }
+
+    /* All columns of these rows. Neighbours of the usual spots, 15 pixels wide and 7 to 8 apart, begin at the third and
+     * the fourth four columns, or at the second one where bins do not begin at the same column. */
+    __device__ void add_rows(const work &k, const double *spots, const eight (&e)[SIDES][2], double2 *image, int begin,
+                             int end)
+    {
+        int left = INT_MAX, right = INT_MIN, next = INT_MAX, far = INT_MAX;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            if (e[0][j].there()) {
+                left = min(left, e[0][j].xc);
+                right = max(right, e[0][j].xc + k.nx);
+            }
+            next = e[1][j].there() ? min(next, e[1][j].xc) : next;
+            far = e[2][j].there() ? min(far, e[2][j].xc) : far;
+        }
+        left = __reduce_min_sync(FULL, left);
+        right = __reduce_max_sync(FULL, right);
+        next = __reduce_min_sync(FULL, next);
+        far = __reduce_min_sync(FULL, far);
+        if (left >= right)
+            return;
+        const int x = max(min(left, next - 8), right - 16);
+        if (x <= left && next >= x + 8 && far >= x + 12)
+            add<4, 2, 3, true>(k, spots, e, image, x, begin, end);
+        else if (x <= left && next >= x + 4 && far >= x + 12)
+            add<4, 1, 3, false>(k, spots, e, image, x, begin, end);
+        else
+            for (int some = left; some < right; some += 4)
+                add<1, 0, 0, false>(k, spots, e, image, some, begin, end);
+    }
+
+    /* What w has with w, at a time before. */
+    __device__ void take_back(const window &before)
+    {
+#pragma unroll
+        for (int l = 0; l < 2; l++) {
+            first[l] = before.first[l];
+#pragma unroll
+            for (int i = 1; i < SIDES; i++)
+                other[i][0][l] = before.other[i][0][l];
+        }
+        value[0] = before.value[0];
+        weight[0] = before.weight[0];
+        seen[0] = before.seen[0];
+    }
+
+    /* The next window: what was w + 1 is its w. */
+    __device__ void advance()
+    {
+        first[0] = other[0][1][2];
+        first[1] = other[0][1][3];
+#pragma unroll
+        for (int i = 0; i < SIDES; i++) {
+            other[i][0][0] = other[i][1][2];
+            other[i][0][1] = other[i][1][3];
+            other[i][0][2] = other[i][0][3] = 0.0;
+            other[i][1][0] = other[i][1][1] = other[i][1][2] = other[i][1][3] = 0.0;
+        }
+        value[0] = value[1];
+        weight[0] = weight[1];
+        seen[0] = seen[1];
+        value[1] = weight[1] = seen[1] = 0.0;
+    }
+
+    /* tiles: [TILES][TRACES][TILE_ROOM]: w with w and w + 1; then, of each further trace, w + 1 with w, w with w, w
+     * with w + 1. */
+    __device__ void put(double *tiles) const
+    {
+        double2 *to = (double2 *)(tiles + threadIdx.x / WARP * TILE_ROOM) + threadIdx.x % WARP;
+        const int next = TRACES * TILE_ROOM / 2;
+        to[0] = {first[0], first[1]};
+        to[next] = {other[0][1][0], other[0][1][1]};
+#pragma unroll
+        for (int i = 1; i < SIDES; i++) {
+            to[(3 * i - 1) * next] = {other[i][0][2], other[i][0][3]};
+            to[3 * i * next] = {other[i][0][0], other[i][0][1]};
+            to[(3 * i + 1) * next] = {other[i][1][0], other[i][1][1]};
+        }
+    }
+};
+
+/* Elements of M from the tiles of a block's windows: neighbouring threads write neighbouring traces. Those of w, and of
+ * w + 1, are wanted or not. */
+__device__ void write_tiles(const work &k, const double *tiles, int w, bool want_w, bool want_after)
+{
+    const int trace = threadIdx.x % TRACES, column = blockIdx.y * TRACES + trace;
+    const int r = threadIdx.x / TRACES / 8, c = threadIdx.x / TRACES % 8; /* and r + 4 */
+    if (column >= k.lanes)
         return;
-    const int b = column / k.nl, f = column % k.nl, mine = bin0 + r, y0 = k.y0[b], y1 = k.y1[b];
-    const eight own(k, mine, column);
-    const box here = own.cover(k);
-    double *weighted = shared + (warp * 8 + r) * k.npix, value = 0.0, weight = 0.0, seen = 0.0;
-    for (int i0 = q, dx = q, dy = 0; i0 < k.npix && own.there; i0 += 4 * AT_ONCE) {
-        double s[AT_ONCE];
-        float ivar[AT_ONCE], data[AT_ONCE];
+    tiles += trace * TILE_ROOM + threadIdx.x / TRACES;
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++, dx += 4) {
-            for (; dx >= k.nx; dx -= k.nx)
-                dy++;
-            const int x = own.xc + dx, y = own.yc + dy;
-            const bool there = i0 + 4 * i < k.npix, in = there && x >= 0 && x < k.ccd_nx && y >= y0 && y < y1;
-            const size_t pixel = in ? (size_t)y * k.ccd_nx + x : 0;
-            s[i] = there ? own.spot[i0 + 4 * i] : 0.0;
-            ivar[i] = in ? k.weight[pixel] : 0.0f;
-            data[i] = in ? k.data[pixel] : 0.0f;
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int after = 0; after < 2; after++) {
+            const int bin = 8 * (w + after) + 4 * half + r;
+            if (bin >= k.n || !(after ? want_after : want_w))
+                continue;
+            double *to = k.mat + ((size_t)bin * k.nelem * k.lanes + column);
+#pragma unroll
+            for (int df = after; df < SIDES; df++)
+#pragma unroll
+                for (int t = after ? -1 : 0; t < (after ? 0 : 2); t++) {
+                    const int element = c - r + (8 * t - 4 * half - k.lo[df]);
+                    if (df <= k.reach && (unsigned)element <= (unsigned)(k.hi[df] - k.lo[df]))
+                        to[(k.first[df] + element) * k.lanes] = tiles[(3 * df + t) * TRACES * TILE_ROOM + 4 * 8 * half];
+                }
         }
+}
+
+/* Elements of M between bins of the same and of adjoining groups of eight, of traces up to two apart, and A^T W p,
+ * A^T W 1, A^T [W > 0]. A warp goes along a trace with a window of two groups, row by row; each row of a spot is read
+ * once for all products, which the tensor cores do. A block has TRACES traces and RUN groups; windows begin a group
+ * early, for what its first group has with the one before. */
+__global__ void __launch_bounds__(TRACES *WARP, 3) overlaps_kernel(work k)
+{
+    enum { BINS = 8 * (RUN + 2), COLUMNS = TRACES + SIDES - 1 };
+    __shared__ int2 place[BINS][COLUMNS];
+    __shared__ double2 images[TRACES][16];
+    __shared__ double2 tiles[TILES * TRACES * TILE_ROOM / 2];
+    const int lane = threadIdx.x % WARP, r = lane / 4, trace = threadIdx.x / WARP;
+    const int column0 = blockIdx.y * TRACES, column = column0 + trace;
+    const int w0 = blockIdx.x * RUN, w1 = min(w0 + RUN, (k.n + 7) / 8);
+    const int f = column % k.nl, b = min(column, k.lanes - 1) / k.nl, y0 = k.y0[b], y1 = k.y1[b];
+    for (int i = threadIdx.x; i < BINS * COLUMNS; i += blockDim.x) {
+        const int bin = 8 * (w0 - 1) + i / COLUMNS, its = column0 + i % COLUMNS;
+        int2 at = {0, NO_ROW};
+        if (bin >= 0 && bin < k.n && its < k.lanes) {
+            const size_t place_of = (size_t)bin * k.lanes + its;
+            if (k.state[place_of] == SPX_TRACE_SPOT)
+                at = {k.at[place_of].xc, k.at[place_of].yc};
+        }
+        place[i / COLUMNS][i % COLUMNS] = at;
+    }
+    __syncthreads();
+    window sum = {};
+    int done = INT_MIN; /* rows before that one: w with w is done */
+    for (int w = w0 - 1; w < w1; w++) {
+        eight e[SIDES][2];
+        int first[2] = {INT_MAX, INT_MAX}, end = INT_MIN;
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const double a = s[i] * (double)ivar[i];
-            if (i0 + 4 * i < k.npix)
-                weighted[i0 + 4 * i] = a;
-            if (ivar[i] > 0.0f) {
-                value = fma(a, (double)data[i], value);
-                weight += a;
-                seen += s[i];
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int i = 0; i < SIDES; i++) {
+                const int2 at = place[8 * (w - w0 + 1 + j) + r][trace + i];
+                const bool in = f + i < k.nl && column < k.lanes;
+                e[i][j] = {(unsigned)(((8 * j + r) * k.lanes + trace + i) * k.npix), at.x, in ? at.y : NO_ROW};
+                if (e[i][j].there()) {
+                    first[j] = min(first[j], at.y);
+                    end = j == 0 ? max(end, at.y + k.ny) : end;
+                }
             }
+        first[0] = __reduce_min_sync(FULL, first[0]);
+        first[1] = __reduce_min_sync(FULL, first[1]);
+        end = min(__reduce_max_sync(FULL, end), y1);
+        /* Rows up to the last one of w; what w + 1 has beyond it is the next window's. Where this window begins before
+         * the last one has ended, that one has w with w already. */
+        const int begin = max(y0, w < w0 ? first[1] : max(min(first[1], done), min(first[0], first[1])));
+        const int from = w < w0 ? begin : max(begin, done);
+        const double *spots = k.spot + ((ptrdiff_t)(8 * w) * k.lanes + column0) * k.npix;
+#pragma unroll 1
+        for (int again = 1; again >= 0; again--) {
+            const int y = again ? begin : from, last = again ? min(from, end) : end;
+            if (y >= last)
+                continue;
+            const window has = sum;
+            sum.add_rows(k, spots, e, images[trace], y, last);
+            if (again)
+                sum.take_back(has);
         }
-    }
-    __syncwarp();
-    for (int s = 1; s <= 2; s *= 2) {
-        value += __shfl_xor_sync(FULL, value, s);
-        weight += __shfl_xor_sync(FULL, weight, s);
-        seen += __shfl_xor_sync(FULL, seen, s);
-    }
-    if (q == 0 && mine < k.n) {
-        const size_t at = (size_t)mine * k.lanes + column;
-        k.y[at] = value;
-        k.w[at] = weight;
-        k.seen[at] = seen;
-    }
-    products p;
-    for (int df = 0; df <= k.reach; df++) {
-        const int t0 = k.lo[df] >= 0 ? k.lo[df] / 8 : -((7 - k.lo[df]) / 8), t1 = (k.hi[df] + 7) / 8;
-        for (int t = t0; t <= t1; t += TILES) {
-            box both = {INT_MAX, INT_MIN, INT_MAX, INT_MIN};
-#pragma unroll
-            for (int j = 0; j < TILES; j++) {
-                const bool in = t + j <= t1 && f + df < k.nl;
-                const eight other(k, bin0 + 8 * (t + j) + r, in ? column + df : -1);
-                p.tile[j][0] = p.tile[j][1] = 0.0;
-                p.spot[j] = other.spot;
-                p.cover[j] = other.cover(k);
-                p.xc[j] = other.xc;
-                p.yc[j] = other.there ? other.yc : INT_MAX / 2; /* no row is one of its */
-                if (!p.cover[j].empty())
-                    both = {min(both.x0, p.cover[j].x0), max(both.x1, p.cover[j].x1), min(both.y0, p.cover[j].y0),
-                            max(both.y1, p.cover[j].y1)};
-            }
-            both = {max(both.x0, here.x0), min(both.x1, here.x1), max(both.y0, here.y0), min(both.y1, here.y1)};
-            const int steps = both.empty() ? 0 : (both.x1 - both.x0 + 3) / 4;
-            if (steps == 3 || steps > 4)
-                p.add<3>(k, own, weighted, both);
-            else if (steps > 1)
-                p.add<2>(k, own, weighted, both);
-            else if (steps == 1)
-                p.add<1>(k, own, weighted, both);
-            if (mine < k.n)
-#pragma unroll
-                for (int j = 0; j < TILES; j++)
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        const int dk = 8 * (t + j) + 2 * q + i - r;
-                        if (dk >= k.lo[df] && dk <= k.hi[df])
-                            k.mat[((size_t)mine * k.nelem + k.first[df] + dk - k.lo[df]) * k.lanes + column] =
-                                p.tile[j][i];
-                    }
+        done = end;
+        double value = sum.value[0], weight = sum.weight[0], seen = sum.seen[0];
+        for (int s = 1; s <= 2; s *= 2) {
+            value += __shfl_xor_sync(FULL, value, s);
+            weight += __shfl_xor_sync(FULL, weight, s);
+            seen += __shfl_xor_sync(FULL, seen, s);
         }
+        if (w >= w0 && lane % 4 == 0 && 8 * w + r < k.n && column < k.lanes) {
+            const size_t at = (size_t)(8 * w + r) * k.lanes + column;
+            k.y[at] = value;
+            k.w[at] = weight;
+            k.seen[at] = seen;
+        }
+        __syncthreads();
+        sum.put((double *)tiles);
+        __syncthreads();
+        write_tiles(k, (const double *)tiles, w, w >= w0, w + 1 < w1);
+        sum.advance();
     }
+}
+
+/* Elements (df, dk), dk >= dk0, where overlaps_kernel leaves them out: of bins more than a group apart, of traces more
+ * than two apart. One thread each. */
+__global__ void rest_kernel(work k, int df, int dk0)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x, dk = dk0 + (int)blockIdx.y;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes, b = column / k.nl, apart = bin % 8 + dk;
+    const int other = i + dk * k.lanes + df;
+    if (df < SIDES && apart >= -8 && apart < 16)
+        return;
+    double sum = 0.0;
+    if (bin + dk >= 0 && bin + dk < k.n && column % k.nl + df < k.nl && k.state[i] == SPX_TRACE_SPOT &&
+        k.state[other] == SPX_TRACE_SPOT) {
+        const spx_trace_place at = k.at[i], its = k.at[other];
+        const double *spot = k.spot + (size_t)i * k.npix, *another = k.spot + (size_t)other * k.npix;
+        const int x0 = max(max(at.xc, its.xc), 0), x1 = min(min(at.xc, its.xc) + k.nx, (int)k.ccd_nx);
+        const int y0 = max(max(at.yc, its.yc), k.y0[b]), y1 = min(min(at.yc, its.yc) + k.ny, k.y1[b]);
+        for (int y = y0; y < y1; y++)
+            for (int x = x0; x < x1; x++)
+                sum = fma(spot[(y - at.yc) * k.nx + x - at.xc] * (double)k.weight[(size_t)y * k.ccd_nx + x],
+                          another[(y - its.yc) * k.nx + x - its.xc], sum);
+    }
+    k.mat[((size_t)bin * k.nelem + k.first[df] + dk - k.lo[df]) * k.lanes + column] = sum;
 }
 
 /* ---- regularisation ---- */
@@ -245,15 +437,27 @@ __global__ void regularise_kernel(work k)
     k.inverse[i] = 1.0 / (k.mat[at] + SPX_TRACE_PRIOR);
 }
 
-spx_status equations(work &k, size_t most_shared, slot *s, spx_err *e)
+/* The rest of df: dk0 <= dk <= dk1, if any. */
+void rest(const work &k, int df, int dk0, int dk1, slot *s)
 {
-    const size_t bytes = sizeof(double) * 8 * OVERLAP_TRACES * (size_t)k.npix;
-    const int groups = bytes * OVERLAP_GROUPS <= most_shared ? OVERLAP_GROUPS : 1;
-    const dim3 tiles(blocks(k.n, 8 * (unsigned)groups), blocks(k.lanes, OVERLAP_TRACES));
-    if (bytes > most_shared)
+    if (dk0 <= dk1)
+        rest_kernel<<<dim3(blocks((size_t)k.n * k.lanes, 128), (unsigned)(dk1 - dk0 + 1)), 128, 0, s->stream>>>(k, df,
+                                                                                                                dk0);
+}
+
+spx_status equations(work &k, slot *s, spx_err *e)
+{
+    if ((size_t)17 * k.lanes * k.npix * sizeof(double) > UINT_MAX)
         return spx_fail(e, SPX_EDEVICE, "cuda: spots of %d x %d pixels are too large for the device: use --device cpu",
                         k.nx, k.ny);
-    overlaps_kernel<<<tiles, OVERLAP_TRACES * groups * WARP, bytes * groups, s->stream>>>(k);
+    overlaps_kernel<<<dim3(blocks(k.n, 8 * RUN), blocks(k.lanes, TRACES)), TRACES * WARP, 0, s->stream>>>(k);
+    for (int df = 0; df <= k.reach; df++)
+        if (df < SIDES) {
+            rest(k, df, k.lo[df], k.hi[df] < -9 ? k.hi[df] : -9, s);
+            rest(k, df, k.lo[df] > 9 ? k.lo[df] : 9, k.hi[df], s);
+        } else {
+            rest(k, df, k.lo[df], k.hi[df], s);
+        }
     largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128, 0, s->stream>>>(k);
     around_kernel<<<dim3(blocks(k.n, 128), k.nbundle), 128, 0, s->stream>>>(k);
     regularise_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);

@@ -587,7 +587,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     for (int step = 0; step < STEPS - 1; step++) {
         switch (step) {
         case 0:
-            PASS(equations(k, job.c->shared, s, e));
+            PASS(equations(k, s, e));
             break;
         case 1:
             PASS(solve(
@@ -729,7 +729,6 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     c->shared = (size_t)shared;
     TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(cudaFuncSetAttribute(overlaps_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(spots_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(stream(&c->upload, high));

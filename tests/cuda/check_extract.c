@@ -25,13 +25,29 @@ typedef struct {
     spx_extract_options o;
 } scene;
 
-enum { MASKS = 1, GAP = 2 };
+enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16 };
 
-static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int defects)
+/* Traces that run the other way, and stand the other way round. */
+static void turn(size_t nspec, size_t npix, size_t ncoef, double *coef)
+{
+    for (size_t i = 0; i < nspec * ncoef; i++)
+        coef[i] = (i % ncoef == 0 ? (double)npix - 1.0 : 0.0) - coef[i];
+}
+
+/* what: defects of the image, and spots and traces of another kind. */
+static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int what)
 {
     scene s = {0};
     spx_err e = {0};
     must(spx_sim_psf(arm, nspec, wmin - 20.0, wmax + 20.0, &s.psf, &e) == SPX_OK, &e);
+    if (what & (LARGE | SMALL)) {
+        s.psf.hsizex = what & LARGE ? 12 : 3;
+        s.psf.hsizey = what & LARGE ? 8 : 2;
+    }
+    if (what & TURNED) {
+        turn(nspec, s.psf.npix_x, s.psf.x.ncoef, s.psf.x.coef);
+        turn(nspec, s.psf.npix_y, s.psf.y.ncoef, s.psf.y.coef);
+    }
     const size_t nwave = spx_sim_grid_size(wmin - 60.0, wmax + 60.0, 0.4);
     double *wave = must_have(spx_alloc(nwave, sizeof *wave, &e)), *sky = must_have(spx_alloc(nwave, sizeof *sky, &e));
     double *flux = must_have(spx_alloc2(nspec, nwave, sizeof *flux, &e));
@@ -44,12 +60,12 @@ static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int de
     must(spx_sim_project(&s.psf, nspec, NULL, nwave, wave, flux, s.psf.npix_y, s.psf.npix_x, model, NULL, &e) == SPX_OK,
          &e);
     spx_sim_noise noise = {.seed = 7, .camera = arm, .photon_noise = 1, .readnoise = 3.0, .fullwell = 1e5};
-    if (defects & MASKS) {
+    if (what & MASKS) {
         noise.cosmics = 100.0;
         noise.badcolumns = 4;
         noise.nans = 20;
     }
-    if (defects & GAP) {
+    if (what & GAP) {
         noise.gap_row = s.psf.npix_y / 2;
         noise.gap = 10;
         noise.blocks = 2;
@@ -380,6 +396,15 @@ int main(int argc, char **argv)
     s.o.bundle_size = 4;
     refuse(&s, &dev, "blue, masks and a gap");
     compare(&s, &dev, "blue, masks and a gap");
+    free_scene(&s);
+    s = make_scene('r', 10, 6000.0, 6080.0, LARGE);
+    compare(&s, &dev, "spots of 25 x 17 pixels");
+    free_scene(&s);
+    s = make_scene('r', 10, 6000.0, 6080.0, SMALL);
+    compare(&s, &dev, "spots of 7 x 5 pixels");
+    free_scene(&s);
+    s = make_scene('z', 10, 9000.0, 9120.0, TURNED | MASKS);
+    compare(&s, &dev, "turned by half a turn");
     free_scene(&s);
     if (!small) {
         s = make_scene('r', 60, 6000.0, 6400.0, MASKS);
