@@ -46,12 +46,6 @@ __device__ int taken(const work &k, int column, int from, int to)
     return said;
 }
 
-/* The first of the diagonals that are computed as those that M does not have. */
-__host__ __device__ constexpr int first_far(int m)
-{
-    return (m + 1) / TAKEN_COLUMNS * TAKEN_COLUMNS;
-}
-
 /* What a warp reads for a row: elements of M of its columns, factors of its fibres. */
 __device__ constexpr int taken_row(int m, int fibres)
 {
@@ -78,7 +72,8 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
                          const unsigned char *large)
 {
     constexpr int C = TAKEN_COLUMNS, PLACES = WARP / FIBRES, RING = ring_of(FIBRES), ROW = taken_row(M, FIBRES),
-                  DIAGONALS = FAR ? FAR_DIAGONALS : M + 1, OTHERS = DIAGONALS + C - 1, GROUPS = (OTHERS + C - 1) / C;
+                  DIAGONALS = FAR ? FAR_DIAGONALS : M + 1, OFFSET = FAR ? (M + 1) % C : 0,
+                  OTHERS = OFFSET + DIAGONALS + C - 1, GROUPS = (OTHERS + C - 1) / C;
     const int lane = threadIdx.x % WARP, place = lane / FIBRES, fibre = lane % FIBRES, ahead = from / C;
     const bool in = column < k.lanes;
     const int mine = in ? column : 0, f = mine % k.nl;
@@ -154,7 +149,7 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
                     for (int d = 0; d < DIAGONALS; d++) {
                         const int at = (j + c - first) * SHORT_RING + fibre;
                         double v = sum[c][d];
-                        if (FAR && (from + d <= M || from + d > k.band))
+                        if (FAR && from + d > k.band)
                             continue;
                         if (FAR && !large[at] && !large[at + (from + d) * SHORT_RING])
                             v = 0.0;
@@ -186,7 +181,7 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
                 for (int c = 0; c < C; c++)
 #pragma unroll
                     for (int d = 0; d < DIAGONALS; d++)
-                        if ((c + d) / C == i)
+                        if ((OFFSET + c + d) / C == i)
                             sum[c][d] = 0.0;
 #pragma unroll
         for (int c = 0; c < C; c++)
@@ -220,13 +215,13 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
                 scaled[c] = v * factor[0];
             }
 #pragma unroll
-            for (int o = 0; o < OTHERS; o++)
+            for (int o = OFFSET; o < OTHERS; o++)
                 other[o] = !FAR && o < C ? back[o % C][1] : __shfl_sync(FULL, back[o % C][1], source[o / C]);
 #pragma unroll
             for (int c = 0; c < C; c++)
 #pragma unroll
                 for (int d = 0; d < DIAGONALS; d++)
-                    sum[c][d] = fma(scaled[c], other[c + d], sum[c][d]);
+                    sum[c][d] = fma(scaled[c], other[OFFSET + c + d], sum[c][d]);
         }
         age = age + 1 < PLACES ? age + 1 : 0;
     }
@@ -262,17 +257,27 @@ template <int M> __global__ void __launch_bounds__(TAKEN_WARPS *WARP, 8 / TAKEN_
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * TAKEN_BINS;
     const int side = blockIdx.z % 2, column0 = (blockIdx.x * TAKEN_WARPS + warp) * SHORT_RING;
     const int column = column0 + lane % SHORT_RING, last = min(first + TAKEN_BINS, k.n);
-    const int from = first_far(M) + (int)(blockIdx.z / 2) * FAR_DIAGONALS;
+    const int from = M + 1 + (int)(blockIdx.z / 2) * FAR_DIAGONALS;
     const int said = column < k.lanes ? taken(k, column, first, first + TAKEN_BINS - 1 + k.band) : 0;
     if (!__any_sync(FULL, said & TAKEN_LARGE))
         return;
-    for (int i = lane / SHORT_RING; i < (TAKEN_BINS + FARTHEST); i += WARP / SHORT_RING) {
-        large[warp][i * SHORT_RING + lane % SHORT_RING] =
-            first + i < k.n && column < k.lanes &&
-            is_large(k, k.t[side][(size_t)(first + i) * (k.band + 1) * k.lanes + column],
-                     k.mat[(size_t)(first + i) * k.nelem * k.lanes + column]);
+    bool any = false;
+    for (int i = lane / SHORT_RING; i < TAKEN_BINS + k.band; i += WARP / SHORT_RING) {
+        const size_t bin = first + i, at = bin * (k.band + 1) * k.lanes + column;
+        const bool is =
+            first + i < k.n && column < k.lanes && is_large(k, k.t[side][at], k.mat[bin * k.nelem * k.lanes + column]);
+        large[warp][i * SHORT_RING + lane % SHORT_RING] = is;
+        any |= is;
     }
     __syncwarp();
+    if (!__any_sync(FULL, any)) { /* the other side alone */
+        for (int i = lane / SHORT_RING; i < (last - first) * FAR_DIAGONALS; i += WARP / SHORT_RING) {
+            const size_t bin = first + i / FAR_DIAGONALS, d = from + i % FAR_DIAGONALS;
+            if (column < k.lanes && d <= (size_t)k.band)
+                k.t[side][(bin * (k.band + 1) + d) * k.lanes + column] = 0.0;
+        }
+        return;
+    }
     if (!__any_sync(FULL, said & TAKEN_LONG) && k.band <= ring_of(SHORT_RING) - FAR_DIAGONALS)
         take_off<M, SHORT_RING, true>(k, 2 * side - 1, column, first, last, from, ring[warp], large[warp]);
     else
@@ -284,8 +289,7 @@ template <int M> __global__ void __launch_bounds__(TAKEN_WARPS *WARP, 8 / TAKEN_
 template <int M> void take_off_all(const work &k, slot *s)
 {
     const unsigned threads = TAKEN_WARPS * WARP, few = blocks(k.lanes, SHORT_RING * TAKEN_WARPS),
-                   most = blocks(k.lanes, LONG_RING * TAKEN_WARPS),
-                   far = blocks(k.band + 1 - first_far(M), FAR_DIAGONALS);
+                   most = blocks(k.lanes, LONG_RING * TAKEN_WARPS), far = blocks(k.band - M, FAR_DIAGONALS);
     take_off_kernel<M><<<dim3(few, blocks(k.n, TAKEN_TOGETHER), 2), threads, 0, s->stream>>>(k);
     take_long_kernel<M><<<dim3(most, taken_segments(k), 2), threads, 0, s->stream>>>(k);
     if (k.band > M)
