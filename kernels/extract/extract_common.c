@@ -269,7 +269,8 @@ done:
 /* BAD2DFIT: chi2pix far above both its median over fibres and its median over wavelengths. */
 static spx_status flag_bad_fits(const spx_extract_job *job, spx_frame *out, spx_err *e)
 {
-    const size_t nw = job->nwave, ns = out->nspec, most = nw > ns ? nw : ns;
+    enum { TOGETHER = 8 }; /* wavelengths that share a line of the cache */
+    const size_t nw = job->nwave, ns = out->nspec, most = nw > TOGETHER * ns ? nw : TOGETHER * ns;
     const int nthreads = spx_extract_threads(job->o);
     double *over_fibres = spx_alloc(nw, sizeof(double), e);
     double *values = spx_alloc2((size_t)nthreads, most, sizeof(double), e);
@@ -282,12 +283,15 @@ static spx_status flag_bad_fits(const spx_extract_job *job, spx_frame *out, spx_
     {
         double *v = values + (size_t)omp_get_thread_num() * most;
 #pragma omp for
-        for (size_t k = 0; k < nw; k++) {
-            size_t n = 0;
+        for (size_t k0 = 0; k0 < nw; k0 += TOGETHER) {
+            const size_t count = nw - k0 < TOGETHER ? nw - k0 : TOGETHER;
+            size_t n[TOGETHER] = {0};
             for (size_t f = 0; f < ns; f++)
-                if (out->arm.ivar[f * nw + k] > 0.0)
-                    v[n++] = out->chi2pix[f * nw + k];
-            over_fibres[k] = spx_median(v, n);
+                for (size_t i = 0; i < count; i++)
+                    if (out->arm.ivar[f * nw + k0 + i] > 0.0)
+                        v[i * ns + n[i]++] = out->chi2pix[f * nw + k0 + i];
+            for (size_t i = 0; i < count; i++)
+                over_fibres[k0 + i] = spx_median(v + i * ns, n[i]);
         }
 #pragma omp for
         for (size_t f = 0; f < ns; f++) {

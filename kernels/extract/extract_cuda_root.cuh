@@ -105,6 +105,7 @@ template <int M> __global__ void root_kernel(work k, batch o)
     double *terms = (double *)pairs;
     for (int i = lane; i < (M > 0 ? STRIDE : 1) * (h + 3) * TERMS_PITCH; i += WARP)
         terms[i] = 0.0;
+    __syncwarp();
     const pole_lanes w(k, o, terms);
     double *mine = w.at(terms);
     const int npole = k.npole[w.column], last_pole = npole - 1;
