@@ -107,6 +107,15 @@ static spx_status recognise(item *it, spx_err *e)
     return st;
 }
 
+/* Is there a model spectrum of as many samples? The first one may be one that does not belong to the library. */
+static int fits_a_model(const item *it, size_t n, size_t nwave)
+{
+    for (size_t i = 0; i < n; i++)
+        if (it[i].product == SPX_FITS_AS_MODEL && it[i].nwave == nwave)
+            return 1;
+    return 0;
+}
+
 /* Model spectra make a library when the file of their wavelengths is among the inputs; alone they are spectra, where
  * they have wavelengths of their own, or HDUs. */
 static spx_status settle_library(item *it, size_t n, const item **wave, size_t *nmodel, spx_err *e)
@@ -122,7 +131,7 @@ static spx_status settle_library(item *it, size_t n, const item **wave, size_t *
     for (size_t i = 0; i < n; i++) {
         if (it[i].product != SPX_FITS_AS_WAVELENGTH)
             continue;
-        if (!first || it[i].nwave != first->nwave) {
+        if (!fits_a_model(it, n, it[i].nwave)) {
             it[i].product = SPX_FITS_AS_GENERIC;
         } else if (*wave) {
             return spx_fail(e, SPX_EUSAGE, "%s and %s may both hold the wavelengths of the library: give one",
@@ -422,7 +431,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = convert(s, it, &n, e);
     if (st == SPX_OK && o.failed.n > 0) /* all else is done */
-        st = spx_fail(e, o.failed.first, "%zu of the inputs are left out: see above", o.failed.n);
+        st = spx_fail(e, SPX_EINPUT, "%zu of the inputs are left out: see above", o.failed.n);
     for (size_t i = 0; it && i < n; i++)
         close_item(&it[i]);
     spx_free(it);

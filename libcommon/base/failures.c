@@ -9,7 +9,7 @@ spx_status spx_failures_note(spx_failures *f, spx_status st, int *left_out, spx_
         return st;
     spx_error("%s", e->msg);
     spx_err_clear(e);
-    f->first = f->n++ == 0 ? st : f->first;
+    f->n++;
     *left_out = 1;
     return SPX_OK;
 }

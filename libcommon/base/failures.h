@@ -7,9 +7,8 @@
 #include "base/err.h"
 
 typedef struct {
-    int go_on;        /* 0: the first failure is the program's */
-    size_t n;         /* that were left out */
-    spx_status first; /* status of the first of them */
+    int go_on; /* 0: the first failure is the program's */
+    size_t n;  /* that were left out */
 } spx_failures;
 
 /* What became of an input. SPX_OK also for one that could not be read (SPX_EINPUT), where others are to be gone on
