@@ -100,6 +100,12 @@ column() {
     paste <(column VRAD,VRAD_ERR matrix.h5 | tr , ' ') <(column VRAD all.h5) |
         awk '($1 - $3)^2 > (3 * $2)^2 || $1 == $3 { exit 1 }'
 
+    # in the memory that whole arms take
+    h5merge -q --by rows -o many.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5
+    for w in 6000,7000 6402,6598; do
+        rvs-fit -q -j 1 --max-mem 6M -t templates.h5 -w $w --resolution-matrix --no-model -o many-$w.h5 many.h5
+    done
+
     # one arm; arms that have nothing of it
     rvs-fit -q -t templates.h5 -w b:5050,5150 -w 5000,7000 -o arms.h5 spectra.h5
     h5dump -H -d /rvfit/b/wavelength arms.h5 | grep 'SIMPLE { ( 125 )'

@@ -276,7 +276,7 @@ static int by_row(const void *a, const void *b)
     return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
 }
 
-enum { ROWS_AT_ONCE = 256 }; /* that are read aside and then put in their places */
+enum { ROWS_AT_ONCE = 256 }; /* at most, that are read aside and then put in their places */
 
 /* A row of a dataset: `lines` times `whole` values of `size` bytes, of which nwave from `skip` on are wanted. */
 typedef struct {
@@ -296,13 +296,15 @@ static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t
 {
     char path[SPX_ARM_PATH + 16], *aside = NULL;
     const size_t bytes = s->lines * s->nwave * s->size, count = s->lines * s->whole;
+    /* what is read aside takes no more memory than what is kept, but for a single row */
+    const size_t fit = n * s->nwave / s->whole, most = fit < 1 ? 1 : fit < ROWS_AT_ONCE ? fit : ROWS_AT_ONCE;
     spx_status st = SPX_OK;
     (void)snprintf(path, sizeof path, "%s/%s", arm, name);
     for (size_t i = 0, k; i < n && st == SPX_OK; i = k) {
         int in_place = s->nwave == s->whole;
         for (k = i + 1; k < n && m[k].from == m[k - 1].from + 1; k++) {
             int next = m[k].to == m[k - 1].to + 1;
-            if ((in_place && !next && k - i > 16) || (!(in_place && next) && k - i == ROWS_AT_ONCE))
+            if ((in_place && !next && k - i > 16) || (!(in_place && next) && k - i >= most))
                 break;
             in_place = in_place && next;
         }
@@ -310,7 +312,7 @@ static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t
             st = spx_h5_read_rows(file, path, type, m[i].from, k - i, (char *)out + m[i].to * bytes, e);
             continue;
         }
-        if (aside == NULL && (aside = spx_alloc2(ROWS_AT_ONCE, count, s->size, e)) == NULL)
+        if (aside == NULL && (aside = spx_alloc2(most, count, s->size, e)) == NULL)
             return SPX_EIO;
         st = spx_h5_read_rows(file, path, type, m[i].from, k - i, aside, e);
         for (size_t r = i; r < k && st == SPX_OK; r++)
