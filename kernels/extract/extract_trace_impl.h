@@ -15,6 +15,7 @@ enum {
     SPX_TRACE_LANES = 8,       /* doubles in the widest vector: rows of arrays are padded to it */
     SPX_TRACE_TAIL = 40,       /* bins that a column of L^-1 M is followed at most beyond the overlap */
     SPX_TRACE_LONG_TAIL = 160, /* the same on the CPU where traces lie on each other */
+    SPX_TRACE_LAST = 8,        /* bins of it that say, together with those before, how much may follow */
     SPX_TRACE_RUN = 128,       /* bins that neighbours beyond the next are taken off together at most */
     SPX_TRACE_MAX_REACH = 24,  /* of these neighbours, on each side */
     SPX_TRACE_WIDER = 16,      /* diagonals of A_s beyond those of M that are looked at beside masks at least */
@@ -27,15 +28,15 @@ enum {
  * square root feels it divided by its smallest eigenvalue there, some 0.01 where nothing is masked, and the flux times
  * its signal-to-noise ratio. Together that is the tolerance up to signal-to-noise ratios of a hundred. */
 #define SPX_TRACE_FAR     1.0   /* of T, below which its diagonals beyond those of M are not made */
-#define SPX_TRACE_NOTHING 1e-4  /* of an element of T, beyond which there are none farther out */
+#define SPX_TRACE_NOTHING 1e-4  /* of an element of T beyond the diagonals of M, below which it is not made */
 #define SPX_TRACE_LITTLE  0.1   /* of an element of T, by the end of a column of V */
 #define SPX_TRACE_STRONG  0.001 /* of T, by neighbours beyond the next */
 #define SPX_TRACE_TRIM    0.003 /* of the outer diagonals of A_s */
 #define SPX_TRACE_EDGE    0.1   /* the same as a fraction of what is known of a bin without the others */
 #define SPX_TRACE_POLES   0.03  /* of the square root itself, relative */
 
-/* T as a fraction of M that a column may meet, at least: what is cut off is its product with the other column. */
-#define SPX_TRACE_OTHER 1e-4
+/* T as a fraction of M that a column may meet, to begin with: what is cut off is its product with the other column. */
+#define SPX_TRACE_OTHER 1e-2
 
 /* Regularisation that is tried where equations have no solution. */
 #define SPX_TRACE_RETRY 1e-4

@@ -563,86 +563,128 @@ static void use_far(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trac
 /* What becomes of elements that are there already. */
 typedef enum { FIRST, ADD, REPLACE } take_mode;
 
-/* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into *t, with V = L^-1 B and B the
- * block of M between a fibre and the others: what the Schur complement with respect to the others takes off. Column j
- * of V starts at the first bin that overlaps with j and goes on until what is left of it is too little for any element
- * of T: the product of this rest with another column is at most sqrt(rest T_jj), T_jj that of the other.
+/* A column of V = L^-1 B, with B the block of M between a fibre and the others. */
+typedef struct {
+    int rows;   /* of it that are known, from the first bin that overlaps with its own on */
+    vec taken;  /* sum of v^2/D over them: T_jj */
+    vec recent; /* of that the last SPX_TRACE_LAST bins and up to as many before: no more than that may follow */
+    vec last;   /* of that those since a multiple of SPX_TRACE_LAST */
+} reached;
+
+/* Column j of V further on, until what follows is too little for an element of T that it has with a column of which
+ * `other` is taken off: their product is at most sqrt(recent other). scaled, unless it is NULL, gets v/D. */
+ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
+                          size_t j, vec other, vec least, double *v, double *scaled, reached *r)
+{
+    const int depth = b->depth;
+    int rows = r->rows;
+    vec recent = r->recent, last = r->last, taken = r->taken;
+    for (int bin = rows / q - depth; bin <= depth + o->tail; bin++) {
+        if (bin > depth + 1 && all_lanes(recent * vmax(taken, other) <= least))
+            break;
+        const long k = (long)j + bin;
+        vec added = every(0.0);
+        for (int c = 0; c < q; c++, rows++) {
+            vec sum = every(0.0);
+            if (bin <= depth && k >= 0 && k < (long)p->nbin)
+                sum = (vec)((ivec)coupling(b, lane, 0, o->off[c], (long)j, bin) & o->there[c]);
+            const double *l = o->l + (k * q + c) * (long)o->row;
+            if (rows >= m) {
+                for (int s = 1; s <= m; s++)
+                    sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+            } else {
+                for (int s = 1; s <= rows; s++)
+                    sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+            }
+            const vec u = sum * load(l);
+            store(v + rows * SPX_VL, sum);
+            if (scaled)
+                store(scaled + rows * SPX_VL, u);
+            added += sum * u;
+        }
+        if (bin % SPX_TRACE_LAST == 0) {
+            recent = last;
+            last = every(0.0);
+        }
+        recent += added;
+        last += added;
+        taken += added;
+    }
+    *r = (reached){rows, taken, recent, last};
+}
+
+/* Doubles that take_off() needs, with `column` of them in a column of V. */
+static size_t columns_room(const spx_trace_bundle *b, size_t column)
+{
+    return (b->band + 2) * column + (b->band + 1) * (sizeof(reached) / sizeof(double) + SPX_VL);
+}
+
+/* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into *t: what the Schur complement with respect to the
+ * others takes off. Column j of V starts at the first bin that overlaps with j and goes on until what is left of it is
+ * too little for any element of T; where a later column turns out to be larger than that, it is followed further.
  *
- * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by,
- * outwards until nothing is left, and are 0 elsewhere. own[nbin][nl], unless it is NULL, gets the diagonal of T.
+ * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by, and
+ * where they may be above `nothing`; they are 0 elsewhere. own[nbin][nl], unless it is NULL, gets the diagonal of T.
  * Returns the largest change of the diagonal, as a fraction of that of M, where elements of T are replaced. */
 ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
                               size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t, double *own,
                               double *columns)
 {
     const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + o->tail) * q;
-    const size_t nl = b->nl, column = (size_t)most * SPX_VL;
+    const size_t nl = b->nl, column = (size_t)most * SPX_VL, slots = (size_t)band + 1;
     const double far = SPX_TRACE_FAR * p->tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
     const double nothing = SPX_TRACE_NOTHING * p->tolerance;
-    double *scaled = columns + (size_t)(band + 1) * column;
-    int *length = (int *)(scaled + column); /* [band + 1] rows of each column */
+    /* of the last columns: T_jj as a fraction of M_jj */
+    double *scaled = columns + slots * column, *share = scaled + column;
+    reached *ring = (reached *)(share + slots * SPX_VL);
+    memset(share, 0, slots * SPX_VL * sizeof *share);
     vec change = every(0.0);
     int wide = 0; /* columns that still need all diagonals */
     for (size_t j = j0 > (size_t)band ? j0 - (size_t)band : 0; j < j1; j++) {
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
-        double *v = columns + j % (size_t)(band + 1) * column;
-        const vec other = every(SPX_TRACE_OTHER) * diagonal, least = every(little * little) * diagonal * diagonal;
-        vec recent = every(0.0), taken = every(0.0), left = every(0.0);
-        int rows = 0, ended = 0;
-        for (int bin = -depth; bin <= depth + o->tail && !ended; bin++) {
-            const long k = (long)j + bin;
-            vec added = every(0.0);
-            for (int c = 0; c < q; c++, rows++) {
-                vec sum = every(0.0);
-                if (bin <= depth && k >= 0 && k < (long)p->nbin)
-                    sum = (vec)((ivec)coupling(b, lane, 0, o->off[c], (long)j, bin) & o->there[c]);
-                const double *l = o->l + (k * q + c) * (long)o->row;
-                if (rows >= m) {
-                    for (int s = 1; s <= m; s++)
-                        sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
-                } else {
-                    for (int s = 1; s <= rows; s++)
-                        sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
-                }
-                vec u = sum * load(l);
-                store(v + rows * SPX_VL, sum);
-                store(scaled + rows * SPX_VL, u);
-                added += sum * u;
-            }
-            recent = every(0.5) * recent + added;
-            taken += added;
-            left = recent * vmax(taken, other);
-            ended = bin > depth && all_lanes(left <= least);
-        }
-        o->cut |= j >= j0 && any_lane(left > every(100.0) * least);
-        length[j % (size_t)(band + 1)] = rows;
+        const vec least = every(little * little) * diagonal * diagonal;
+        vec largest = every(0.0);
+        for (size_t i = 0; i < slots; i++)
+            largest = vmax(load(share + i * SPX_VL), largest);
+        const vec other = vmax(every(SPX_TRACE_OTHER), largest) * diagonal;
+        reached now = {0, every(0.0), every(0.0), every(0.0)};
+        follow(p, b, o, m, q, lane, j, other, least, columns + j % slots * column, scaled, &now);
+        o->cut |= j >= j0 && any_lane(now.recent * vmax(now.taken, other) > every(100.0) * least);
+        const vec mine = now.taken / (diagonal + every(SPX_TRACE_PRIOR));
+        ring[j % slots] = now;
+        store(share + j % slots * SPX_VL, mine);
         if (j < j0)
             continue;
-        int tiny = 0; /* diagonals one after the other that are too small to matter: so are those farther out */
         for (int d = 0; d <= band && (size_t)d <= j - low; d++) {
-            if (d > b->hi[0] && (!wide || tiny == 3)) {
-                if (mode != REPLACE || !t->wide)
+            const size_t i = j - (size_t)d, slot = i % slots;
+            /* T_ij^2 <= T_ii T_jj. Elements on the way may be smaller than those farther out: narrow spots touch in
+             * some bins, and not in those between. */
+            const int needed = wide && any_lane(mine * load(share + slot * SPX_VL) > every(nothing * nothing));
+            if (d > b->hi[0] && !needed) {
+                if (mode == REPLACE && t->wide)
+                    store(element(p, b, t, i, d) + lane, every(0.0));
+                else if (!wide)
                     break;
-                store(element(p, b, t, j - (size_t)d, d) + lane, every(0.0));
                 continue;
             }
-            const size_t slot = (j - (size_t)d) % (size_t)(band + 1);
+            const vec product = diagonal * load(b->m + i * b->nelem * nl + lane);
+            if (d > 0 && any_lane(ring[slot].recent * now.taken > every(little * little) * product)) {
+                follow(p, b, o, m, q, lane, i, now.taken, every(little * little) * product, columns + slot * column,
+                       NULL, &ring[slot]);
+                o->cut |= any_lane(ring[slot].recent * now.taken > every(100.0 * little * little) * product);
+            }
             const double *before = columns + slot * column + d * q * SPX_VL;
-            const int common = length[slot] - d * q < rows ? length[slot] - d * q : rows;
+            const int common = ring[slot].rows - d * q < now.rows ? ring[slot].rows - d * q : now.rows;
             vec sum = every(0.0), odd = every(0.0);
-            int i = 0;
-            for (; i + 1 < common; i += 2) {
-                sum += load(scaled + i * SPX_VL) * load(before + i * SPX_VL);
-                odd += load(scaled + (i + 1) * SPX_VL) * load(before + (i + 1) * SPX_VL);
+            int row = 0;
+            for (; row + 1 < common; row += 2) {
+                sum += load(scaled + row * SPX_VL) * load(before + row * SPX_VL);
+                odd += load(scaled + (row + 1) * SPX_VL) * load(before + (row + 1) * SPX_VL);
             }
-            if (i < common)
-                sum += load(scaled + i * SPX_VL) * load(before + i * SPX_VL);
+            if (row < common)
+                sum += load(scaled + row * SPX_VL) * load(before + row * SPX_VL);
             sum += odd;
-            double *to = element(p, b, t, j - (size_t)d, d) + lane;
-            if (d > b->hi[0]) {
-                const vec mine = load(b->m + (j - (size_t)d) * b->nelem * nl + lane);
-                tiny = any_lane(sum * sum > every(nothing * nothing) * diagonal * mine) ? 0 : tiny + 1;
-            }
+            double *to = element(p, b, t, i, d) + lane;
             if (d == 0) {
                 if (any_lane(sum > every(far) * diagonal)) {
                     wide = band + 1;
@@ -713,7 +755,7 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     const size_t column = (size_t)(2 * depth + 1 + tail) * (size_t)q * SPX_VL;
     double *block =
         spx_trace_room(r, SPX_ROOM_CHAIN, nl_factor + rows * row + (rows + 2 * margin) * SPX_VL + row, 1, e);
-    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, b->band + 3, column, e);
+    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, columns_room(b, column), 1, e);
     if (!block || !columns)
         return SPX_EIO;
     memset(block, 0, nl_factor * sizeof *block);
@@ -962,7 +1004,7 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
         return SPX_OK;
     }
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
-    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, b->band + 3, column, e);
+    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, columns_room(b, column), 1, e);
     const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
     double *sides = spx_trace_room(r, SPX_ROOM_SIDES, 5 * scale + n, 1, e);
     if (!columns || !sides)

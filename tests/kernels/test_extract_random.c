@@ -160,11 +160,17 @@ static void draw(uint64_t number)
     free_scene(&s);
 }
 
+/* Scenes beyond the first hundred that once were wrong by up to 0.01 of the error: narrow spots that touch in some bins
+ * of two traces and not in those between, gaps through which far bins know of each other. */
+static const uint64_t once_wrong[] = {316, 591, 637, 643, 755, 914, 1127, 1208, 1460};
+
 int main(int argc, char **argv)
 {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1,
-                   count = argc > 2 ? strtoull(argv[2], NULL, 10) : 45;
+                   count = argc > 2 ? strtoull(argv[2], NULL, 10) : 100;
     for (uint64_t i = first; i < first + count; i++)
         draw(i);
+    for (size_t i = 0; argc < 2 && i < sizeof once_wrong / sizeof *once_wrong; i++)
+        draw(once_wrong[i]);
     return failures != 0;
 }
