@@ -131,6 +131,15 @@ grid=6410,6470,0.8
     [ "$(awk '$2 > 10000 && $4 > 1e-3' report.txt | wc -l)" -eq 3 ]
 }
 
+@test "where patches differ most from whole traces, dense algebra says that they are off" {
+    need_shared data/extract/{preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    local d=$SPX_SHARED/data/extract
+    fits2h5 -q "$d/preproc-r0-sim.fits.gz" "$d/psf-r0-00067784.fits" >image.h5
+    frame_dense --worst image.h5 1e-8 0,25,5760,7620 >report.txt || { cat report.txt; return 1; }
+    # a padding of 12 and groups of 5 fibres: 0.022 and 6e-5
+    awk '{ exit !($6 > 0.01 && $6 < 0.03 && $12 > 1e-5 && $12 < 1e-4) }' report.txt
+}
+
 @test "options of the methods change what they say" {
     local image=$BATS_FILE_TMPDIR/image.h5
     specx-extract --method patch --precision double -w $grid -o a.h5 "$image"

@@ -142,6 +142,26 @@ typedef struct {
     double *largest;                         /* [nspec][nwave + 2 wave_pad] magnitude in a row of R */
 } dense;
 
+static inline dense dense_alloc(size_t nspec, size_t nwave, size_t pad, size_t ndiag)
+{
+    dense d = {.flux = spx_alloc2(nspec, nwave, sizeof(double), NULL),
+               .ivar = spx_alloc2(nspec, nwave, sizeof(double), NULL),
+               .resolution = spx_alloc2(nspec * nwave, ndiag, sizeof(double), NULL),
+               .chi2 = spx_alloc2(nspec, nwave, sizeof(double), NULL)};
+    if (d.flux && d.ivar && d.resolution && d.chi2) /* the last: there when all are */
+        d.largest = spx_alloc2(nspec, nwave + 2 * pad, sizeof(double), NULL);
+    return d;
+}
+
+static inline void dense_free(dense *d)
+{
+    spx_free(d->flux);
+    spx_free(d->ivar);
+    spx_free(d->resolution);
+    spx_free(d->chi2);
+    spx_free(d->largest);
+}
+
 typedef struct {
     spx_spot at;
     double spot[600], weight;
@@ -368,10 +388,8 @@ static inline void compare(const scene *s, double limit, const char *what)
     const size_t pad = s->o.wave_pad, nb = nw + 2 * pad, size = s->o.bundle_size;
     size_t other = 0;
     double flux = 0.0, ivar = 0.0, res = 0.0, chi2 = 0.0, fraction = 0.0;
-    dense d = {spx_alloc(n, sizeof(double), NULL), spx_alloc(n, sizeof(double), NULL),
-               spx_alloc2(n, nd, sizeof(double), NULL), spx_alloc(n, sizeof(double), NULL),
-               spx_alloc2(s->o.nspec, nb, sizeof(double), NULL)};
-    if (!d.flux || !d.ivar || !d.resolution || !d.chi2 || !d.largest || a.status != SPX_OK || p.status != SPX_OK)
+    dense d = dense_alloc(s->o.nspec, nw, pad, nd);
+    if (!d.largest || a.status != SPX_OK || p.status != SPX_OK)
         return;
     for (size_t f = 0; f < s->o.nspec; f += size)
         dense_bundle(s, s->o.first + f, f + size < s->o.nspec ? size : s->o.nspec - f, &d);
@@ -406,37 +424,34 @@ static inline void compare(const scene *s, double limit, const char *what)
           (unsigned long long)seed, what, flux, ivar, res, chi2, fraction, other);
     spx_frame_free(&a.frame);
     spx_frame_free(&p.frame);
-    spx_free(d.flux);
-    spx_free(d.ivar);
-    spx_free(d.resolution);
-    spx_free(d.chi2);
-    spx_free(d.largest);
+    dense_free(&d);
 }
 
 /* ---- against patches ---- */
 
-/* Patches of 50 bins, all fibres of a bundle in each, against whole traces: largest difference in units of its error,
- * of bins at most one bin and of bins at least 20 bins from a border. What differs is what the padding does not see.
- * Left out are bins within REGULARISED bins of one that is regularised, of the same fibre or the next: how much depends
- * on the largest weight around, in the patch or in the bundle. */
+/* Patches of 50 bins, all fibres of one of `groups` parts of a bundle in each, against whole traces: largest difference
+ * in units of its error, of bins at most one bin and of bins at least 20 bins from a border, and where. What differs is
+ * what the padding does not see. Left out are bins within REGULARISED bins of one that is regularised, of the same
+ * fibre or the next: how much depends on the largest weight around, in the patch or in the bundle. */
 enum { PATCH = 50, MIDDLE = 20, REGULARISED = 20 };
 
 typedef struct {
     double border, middle;
-    size_t bins; /* that were compared */
+    size_t border_at, middle_at; /* fibre times nwave plus bin */
+    size_t bins;                 /* that were compared */
+    result patches;
 } difference;
 
-static inline difference from_patches(const scene *s, const result *trace, size_t pad)
+static inline difference from_patches(const scene *s, const result *trace, size_t pad, size_t groups)
 {
     scene patches = *s;
     patches.o.wave_step = PATCH;
     patches.o.wave_pad = pad;
     patches.o.pix_pad_frac = 0.8;
-    patches.o.sub_bundles = 1;
-    result r = extract(&patches, 1, "patches");
-    difference d = {0};
+    patches.o.sub_bundles = groups;
+    difference d = {.patches = extract(&patches, 1, "patches")};
     const long nw = (long)spx_extract_nwave(&s->o), ns = (long)s->o.nspec;
-    for (long i = 0; trace->status == SPX_OK && r.status == SPX_OK && i < ns * nw; i++) {
+    for (long i = 0; trace->status == SPX_OK && d.patches.status == SPX_OK && i < ns * nw; i++) {
         const long f = i / nw, k = i % nw, first = k % PATCH, last = PATCH - 1 - first;
         int weak = 0;
         for (long g = f > 0 ? f - 1 : 0; g <= f + 1 && g < ns; g++)
@@ -444,12 +459,73 @@ static inline difference from_patches(const scene *s, const result *trace, size_
                 weak |= trace->frame.pixmask_fraction[g * nw + j] > 0.95;
         if (weak)
             continue;
-        const double by = fabs(r.frame.arm.flux[i] - trace->frame.arm.flux[i]) * sqrt(trace->frame.arm.ivar[i]);
+        const double by = fabs(d.patches.frame.arm.flux[i] - trace->frame.arm.flux[i]) * sqrt(trace->frame.arm.ivar[i]);
         d.bins++;
-        d.border = first < 2 || last < 2 ? fmax(d.border, by) : d.border;
-        d.middle = first >= MIDDLE && last >= MIDDLE ? fmax(d.middle, by) : d.middle;
+        if ((first < 2 || last < 2) && by > d.border) {
+            d.border = by;
+            d.border_at = (size_t)i;
+        }
+        if (first >= MIDDLE && last >= MIDDLE && by > d.middle) {
+            d.middle = by;
+            d.middle_at = (size_t)i;
+        }
     }
-    spx_frame_free(&r.frame);
+    return d;
+}
+
+/* Bin `at` of a frame and those up to ten bins around it, of its fibre, by dense algebra of the fibres up to four
+ * beside it in its bundle and 20 bins more: whole traces are within 1e-8 of the error there (of a hundredth of the
+ * signal-to-noise ratio, where that is above a hundred). Returns by how much patches are off in the bin itself. */
+static inline double check_around(const scene *s, const result *trace, const result *patches, size_t at,
+                                  const char *what)
+{
+    enum { BINS = 10, MORE = 20, FIBRES = 4 };
+    const size_t nw = spx_extract_nwave(&s->o), size = s->o.bundle_size, f = at / nw, k = at % nw;
+    const size_t fibre = s->o.first + f, bundle0 = fibre / size * size;
+    const size_t bundle1 = bundle0 + size < s->psf->nspec ? bundle0 + size : s->psf->nspec;
+    const size_t f0 = fibre > bundle0 + FIBRES ? fibre - FIBRES : bundle0,
+                 f1 = fibre + FIBRES < bundle1 ? fibre + FIBRES + 1 : bundle1;
+    const size_t k0 = k > BINS + MORE ? k - BINS - MORE : 0, k1 = k + BINS + MORE < nw ? k + BINS + MORE : nw - 1;
+    scene part = *s;
+    part.o.first = f0;
+    part.o.nspec = f1 - f0;
+    part.o.wmin = spx_extract_lambda(&s->o, (long)k0);
+    part.o.wmax = spx_extract_lambda(&s->o, (long)k1);
+    const size_t pw = spx_extract_nwave(&part.o), nd = (size_t)spx_psf_ny(s->psf), n = part.o.nspec * pw;
+    dense d = dense_alloc(part.o.nspec, pw, part.o.wave_pad, nd);
+    if (!d.largest || pw != k1 - k0 + 1) {
+        CHECK(0, "%s: memory, or %zu wavelengths", what, pw);
+        return 0.0;
+    }
+    dense_bundle(&part, f0, part.o.nspec, &d);
+    double worst = 0.0, off = 0.0;
+    for (size_t j = k > BINS ? k - BINS : 0; j <= k + BINS && j < nw; j++) {
+        const size_t i = (fibre - f0) * pw + j - k0;
+        const double error = sqrt(d.ivar[i]), snr = fabs(d.flux[i]) * error;
+        worst = fmax(worst, fabs(trace->frame.arm.flux[f * nw + j] - d.flux[i]) * error / fmax(1.0, 0.01 * snr));
+        off = j == k ? fabs(patches->frame.arm.flux[at] - d.flux[i]) * error : off;
+    }
+    CHECK(n > 0 && worst <= 1e-8, "%s, fibre %zu, bin %zu: whole traces are %.2g sigma from dense algebra", what, fibre,
+          k, worst);
+    dense_free(&d);
+    return off;
+}
+
+/* Where patches with a padding of 12, as the reference programs have it, in `groups` differ most from whole traces,
+ * beside a border and in the middle, it is the patches that are off. */
+static inline difference check_worst(const scene *s, size_t groups, const char *what)
+{
+    result trace = extract(s, 0, what);
+    difference d = from_patches(s, &trace, 12, groups);
+    if (trace.status == SPX_OK && d.patches.status == SPX_OK) {
+        const double border = check_around(s, &trace, &d.patches, d.border_at, what);
+        const double middle = check_around(s, &trace, &d.patches, d.middle_at, what);
+        CHECK(d.bins > 100 && fabs(border - d.border) <= 1e-3 * d.border && fabs(middle - d.middle) <= 0.01 * d.middle,
+              "%s: patches are %.3g and %.3g sigma from whole traces, but %.3g and %.3g from dense algebra", what,
+              d.border, d.middle, border, middle);
+    }
+    spx_frame_free(&trace.frame);
+    spx_frame_free(&d.patches.frame);
     return d;
 }
 

@@ -315,15 +315,19 @@ static void check_patch_borders(void)
         s.o.wave_pad = 40;
         s.o.pix_pad_frac = 0.9;
         result trace = extract(&s, 0, "traces");
+        char what[] = "camera b";
+        what[7] = bands[b];
+        check_worst(&s, 2, what);
         double last = 0.0;
         for (size_t pad = 12; pad <= 16; pad += 2) {
-            const difference d = from_patches(&s, &trace, pad);
+            difference d = from_patches(&s, &trace, pad, 1);
             CHECK(d.bins > 500 && d.border < (pad == 12 ? 4e-2 : 2e-2) && d.border > 0.0 &&
                       (pad == 12 || d.border < 0.6 * last) && (pad < 16 || d.middle < 1e-5),
                   "seed %llu, camera %c: patches with padding %zu differ by %g sigma at borders (%g before), %g in the "
                   "middle, in %zu bins",
                   (unsigned long long)seed, bands[b], pad, d.border, last, d.middle, d.bins);
             last = d.border;
+            spx_frame_free(&d.patches.frame);
         }
         spx_frame_free(&trace.frame);
         free_scene(&s);

@@ -156,7 +156,9 @@ static void draw(uint64_t number)
     s.o.bundle_size = (size_t)whole(1, 9);
     s.o.regularize = chance(0.15) ? 0.01 : 0.0;
     spoil(&s, what, sizeof what);
-    compare(&s, 1e-7, what); /* hits that nobody has noticed leave 1e5 electrons in a bin */
+    /* hits that nobody has noticed leave 1e5 electrons in a bin; in scene 98 rounding by other instruction sets alone
+     * makes 3e-8 to 2.5e-7 */
+    compare(&s, 4e-7, what);
     free_scene(&s);
 }
 
