@@ -55,8 +55,9 @@ house() {
     # file names: nothing is offered, so that bash does it
     complete_words rvs-fit --templates t
     [ "$output" = '' ]
-    complete_words rvs-fit --rotation --no
-    [[ $output != *auto* ]]
+    # behind an option that is no choice
+    complete_words rvs-fit --rotation --inter
+    [ "$output" = --interpolator ]
 }
 
 @test "bootstrap takes one target" {

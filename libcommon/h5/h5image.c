@@ -268,13 +268,21 @@ struct spx_output {
     int spilt;         /* it comes from spx_alloc_spill() */
 };
 
+/* HDF5 does not hand on why there was no room for an image; one thread has to do with it. */
+static const char DISK_FULL[] = "is the disk full?";
+static spx_err no_room;
+
+const char *spx_h5_no_room(void)
+{
+    return no_room.code != SPX_OK ? no_room.msg : DISK_FULL;
+}
+
 /* The image of an output: where --max-mem has little left, it is a file in $TMPDIR, mapped. HDF5 asks for a few MiB
  * more each time. */
 static void *resize_spilt(spx_output *o, void *p, size_t size)
 {
-    spx_err e = {0};
     const size_t room = size < 2 * o->room ? 2 * o->room : size;
-    void *q = size <= o->room ? p : spx_alloc_spill(room, 1, 1, &e);
+    void *q = size <= o->room ? p : spx_alloc_spill(room, 1, 1, &no_room);
     if (q != NULL && q != p) {
         if (p != NULL)
             memcpy(q, p, o->size);
@@ -287,14 +295,13 @@ static void *resize_spilt(spx_output *o, void *p, size_t size)
 /* Without a limit the system extends it in place. */
 static void *resize_plain(spx_output *o, void *p, size_t size)
 {
-    if (size > o->room && !spx_mem_claim(size - o->room))
-        return NULL;
     void *q = realloc(p, size);
-    if (q == NULL && size > o->room)
-        spx_mem_unclaim(size - o->room);
-    if (q != NULL && size < o->room)
-        spx_mem_unclaim(o->room - size);
-    o->room = q != NULL ? size : o->room;
+    if (q == NULL) {
+        spx_fail(&no_room, SPX_EIO, "out of memory: give --max-mem, so that a temporary file is used");
+        return NULL;
+    }
+    spx_mem_unclaim(o->room);
+    o->room = spx_mem_claim(size) ? size : 0; /* there is no limit that it could pass */
     return q;
 }
 
@@ -354,6 +361,7 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
     o->file = H5I_INVALID_HID;
     o->to_stdout = strcmp(target, "-") == 0;
     o->spilt = spx_mem_limit_get() != 0;
+    spx_err_clear(&no_room);
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE);
     spx_status st = SPX_OK;
     if (o->to_stdout) {
@@ -366,7 +374,8 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
     without_lock(fapl);
     if (st == SPX_OK &&
         (o->file = H5Fcreate(o->to_stdout ? "standard output" : o->tmp.path, H5F_ACC_TRUNC, fcpl, fapl)) < 0)
-        st = spx_fail(e, SPX_EIO, "%s: cannot be begun: is the disk full?", o->to_stdout ? "standard output" : target);
+        st = spx_fail(e, SPX_EIO, "%s: cannot be begun: %s", o->to_stdout ? "standard output" : target,
+                      spx_h5_no_room());
     (void)H5Pclose(fapl);
     (void)H5Pclose(fcpl);
     if (st != SPX_OK) {
@@ -429,8 +438,8 @@ spx_status spx_output_seal(spx_output *o, spx_err *e)
             abandoned |= bad;
         }
         if (bad)
-            st = spx_fail(e, SPX_EIO, "%s: cannot be finished: is the disk full?",
-                          o->to_stdout ? "standard output" : o->tmp.target);
+            st = spx_fail(e, SPX_EIO, "%s: cannot be finished: %s", o->to_stdout ? "standard output" : o->tmp.target,
+                          spx_h5_no_room());
     }
     return st;
 }

@@ -543,7 +543,9 @@ spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *
 
 static spx_status write_failed(hid_t loc, const char *path, spx_err *e)
 {
-    return fail_at(loc, path, SPX_EIO, "cannot be written: is the disk full?", e);
+    char what[sizeof e->msg + 32];
+    (void)snprintf(what, sizeof what, "cannot be written: %s", spx_h5_no_room());
+    return fail_at(loc, path, SPX_EIO, what, e);
 }
 
 static spx_status put_attr(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem, hid_t space,

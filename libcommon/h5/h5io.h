@@ -160,9 +160,11 @@ void spx_input_close(spx_input *in);
 typedef struct spx_output spx_output;
 
 /* New HDF5 file with specpipe's root attributes: `target` a file name (written aside, renamed at the commit) or "-"
- * (kept in memory, sent at the commit). */
+ * (kept in memory, or mapped in $TMPDIR where --max-mem leaves little; sent at the commit). */
 spx_status spx_output_open(spx_output **out, const char *target, int force, spx_err *e);
 hid_t spx_output_file(const spx_output *out);
+/* Why HDF5 may have failed to write to it, as the end of a message. */
+const char *spx_h5_no_room(void);
 /* From now on, values of large lasting arrays are left to spx_output_store(); one output at a time. They are not put
  * off on the way to standard output. */
 void spx_output_put_off(spx_output *out);
