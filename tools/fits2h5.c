@@ -431,7 +431,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK)
         st = convert(s, it, &n, e);
     if (st == SPX_OK && o.failed.n > 0) /* all else is done */
-        st = spx_fail(e, SPX_EINPUT, "%zu of the inputs are left out: see above", o.failed.n);
+        st = spx_fail(e, SPX_EINPUT, "%zu of the inputs could not be read: see above", o.failed.n);
     for (size_t i = 0; it && i < n; i++)
         close_item(&it[i]);
     spx_free(it);
