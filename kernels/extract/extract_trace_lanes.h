@@ -623,9 +623,10 @@ static size_t columns_room(const spx_trace_bundle *b, size_t column)
  * others takes off. Column j of V starts at the first bin that overlaps with j and goes on until what is left of it is
  * too little for any element of T; where a later column turns out to be larger than that, it is followed further.
  *
- * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by, and
- * where they may be above `nothing`; they are 0 elsewhere. own[nbin][nl], unless it is NULL, gets the diagonal of T.
- * Returns the largest change of the diagonal, as a fraction of that of M, where elements of T are replaced. */
+ * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by
+ * (less where bins are narrow), and where they may be above `nothing`; they are 0 elsewhere. own[nbin][nl], unless it
+ * is NULL, gets the diagonal of T. Returns the largest change of the diagonal, as a fraction of that of M, where
+ * elements of T are replaced. */
 ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
                               size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t, double *own,
                               double *columns)
@@ -686,7 +687,11 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
             sum += odd;
             double *to = element(p, b, t, i, d) + lane;
             if (d == 0) {
-                if (any_lane(sum > every(far) * diagonal)) {
+                const double *pivots = b->ldl + j * ((size_t)b->hi[0] + 1) * nl + lane;
+                vec known;
+                for (int v = 0; v < SPX_VL; v++)
+                    known[v] = spx_trace_known(pivots[v], diagonal[v]);
+                if (any_lane(sum > every(far) * known * diagonal)) {
                     wide = band + 1;
                     use_far(p, b, t);
                 }

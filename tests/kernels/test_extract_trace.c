@@ -59,6 +59,16 @@ static void check_camera(void)
     scene s = make_scene(psf, psf->npix_y, psf->npix_x, 6000.0, 6040.0, 0.8);
     s.o.bundle_size = 8;
     compare(&s, 1e-8, "camera");
+    const double narrow[] = {0.5, 0.45}; /* bins whose spectra hardly any light tells apart */
+    s.o.bundle_size = 2;
+    for (size_t i = 0; i < 2; i++) {
+        s.o.dw = narrow[i];
+        s.o.wave_step = spx_extract_nwave(&s.o);
+        compare(&s, 2e-7, "camera, narrow bins");
+    }
+    s.o.bundle_size = 8;
+    s.o.dw = 0.8;
+    s.o.wave_step = spx_extract_nwave(&s.o);
     for (size_t x = 0; x < s.image.nx; x++)
         for (size_t y = s.image.ny / 2; y < s.image.ny / 2 + 12; y++)
             s.image.mask[y * s.image.nx + x] |= 1;
