@@ -260,8 +260,12 @@ __device__ double largest_row(const work &k, const item &v, int step, int from)
     return most;
 }
 
-/* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): one warp 32 items. The signs 1, -1, ... are
- * solved for while factors are made. */
+/* Solutions that the norm of the inverse is estimated from, as in smallest() of the CPU: for the signs 1, -1, ..., for
+ * the signs of that, and two of inverse iteration. */
+enum { BOUND_STEPS = 4 };
+
+/* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): one warp 32 items. The first signs are solved
+ * for while factors are made. */
 template <int M> __global__ void bounds_kernel(work k, batch o)
 {
     extern __shared__ double shared[];
@@ -295,15 +299,21 @@ template <int M> __global__ void bounds_kernel(work k, batch o)
                               sum = sign(j);
                           });
     }
-    for (int step = 0; step < 2; step++) {
+    double last = 1.0;
+    for (int step = 0; step < BOUND_STEPS; step++) {
         if (step > 0)
             solve_forth<M>(n, mm, l, lrow, WARP, z, WARP, z, WARP, shared + in,
-                           [&](int, double b) { return copysign(1.0, b); });
+                           [&](int, double b) { return step == 1 ? copysign(1.0, b) : b; });
+        double size = 0.0;
         solve_back<M>(n, 0, mm, l, lrow, WARP, z, WARP, shared + in, [&](int j, double b, double) {
             z[(size_t)j * WARP] = b;
-            if (v.begin + j >= v.first && v.begin + j < v.last)
+            size = fmax(size, fabs(b));
+            if (step < 2 && v.begin + j >= v.first && v.begin + j < v.last)
                 inverse = fmax(inverse, fabs(b));
         });
+        if (step >= 2)
+            inverse = fmax(inverse, size / last);
+        last = size;
         __threadfence_block();
     }
     if (!good)

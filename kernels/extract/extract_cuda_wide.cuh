@@ -216,17 +216,23 @@ __global__ void wide_bounds_kernel(work k, batch o)
                 rhs[j] = s;
         });
     __syncwarp();
-    for (int step = 0; step < 2; step++) {
+    double last = 1.0;
+    for (int step = 0; step < BOUND_STEPS; step++) {
+        double size = 0.0;
         w.backward(
             l, [&](int j) { return rhs[j]; },
             [&](int j, double x) {
-                if (v.begin + j >= v.first && v.begin + j < v.last)
+                size = fmax(size, fabs(x));
+                if (step < 2 && v.begin + j >= v.first && v.begin + j < v.last)
                     inverse = fmax(inverse, fabs(x));
                 if (lane == 0)
-                    rhs[j] = copysign(1.0, x);
+                    rhs[j] = step == 0 ? copysign(1.0, x) : x;
             });
+        if (step >= 2)
+            inverse = fmax(inverse, size / last);
+        last = size;
         __syncwarp();
-        if (step == 0)
+        if (step + 1 < BOUND_STEPS)
             w.forward(
                 l, [&](int j) { return rhs[j]; },
                 [&](int j, double s) {
