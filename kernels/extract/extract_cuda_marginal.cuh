@@ -34,8 +34,8 @@ __host__ __device__ constexpr int ring_of(int fibres)
 }
 
 /* What is said of the columns of a segment of TAKEN_BINS bins: that some are longer than a short ring; that T is so
- * large that diagonals matter which M does not have; that more than one neighbour at a time may. */
-enum { TAKEN_LONG = 1, TAKEN_LARGE = 2, TAKEN_STRONG = 4 };
+ * large that diagonals matter which M does not have; that more than one neighbour at a time may, and does. */
+enum { TAKEN_LONG = 1, TAKEN_LARGE = 2, TAKEN_STRONG = 4, TAKEN_SECOND = 8 };
 
 /* What is said of any of the segments of bins from .. to. */
 __device__ int taken(const work &k, int column, int from, int to)
@@ -301,6 +301,19 @@ template <int M> void take_off_all(const work &k, slot *s)
 /* Diagonals that are kept in registers; there may be more. */
 enum { NEAR = 9 };
 
+/* How much smaller what is left out of a bin has to be, see spx_trace_known(). */
+__device__ double known(const work &k, size_t bin, int column)
+{
+    return spx_trace_known(k.ldl[bin * (k.m + 1) * k.lanes + column], k.mat[bin * k.nelem * k.lanes + column]);
+}
+
+/* Whether an element of the diagonal of T is so large that diagonals matter which M does not have. */
+__device__ bool is_large_for(const work &k, int bin, int column, double t)
+{
+    return k.fibre[column] >= 0 &&
+           is_large(k, t, known(k, bin, column) * k.mat[(size_t)bin * k.nelem * k.lanes + column]);
+}
+
 /* Columns of V for the neighbour on one side, and the diagonal of T: one thread a bin. */
 __global__ void columns_kernel(work k, int side)
 {
@@ -316,7 +329,8 @@ __global__ void columns_kernel(work k, int side)
         const double *l = k.ldl + column + side;
         double *v = k.v + (size_t)j * k.rows * lanes + column;
         const double own = k.mat[(size_t)j * k.nelem * lanes + column];
-        double recent = 0.0, back[NEAR + 1] = {0.0}; /* back[s]: the value s rows before */
+        const double least = SPX_TRACE_LITTLE * k.tolerance * own; /* as on the CPU */
+        double recent = 0.0, back[NEAR + 1] = {0.0};               /* back[s]: the value s rows before */
         for (int bin = -k.depth; bin <= k.depth + TAIL; bin++, rows++) {
             const int at = j + bin;
             double sum = 0.0, added = 0.0;
@@ -341,7 +355,7 @@ __global__ void columns_kernel(work k, int side)
             back[1] = sum;
             diagonal += added;
             recent = 0.5 * recent + added;
-            if (bin > k.depth && recent <= 0.001 * k.tolerance * own) {
+            if (bin > k.depth && recent * fmax(diagonal, SPX_TRACE_OTHER * own) <= least * least) {
                 rows++;
                 break;
             }
@@ -360,8 +374,7 @@ __global__ void diagonals_kernel(work k, int side)
     const int j = i / k.lanes, column = i % k.lanes;
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes, trow = (size_t)(k.band + 1) * lanes;
     double *t = k.t[side > 0] + column;
-    const double *mat = k.mat + column;
-    const bool large = is_large(k, t[(size_t)j * trow], mat[(size_t)j * k.nelem * lanes]);
+    const bool large = is_large_for(k, j, column, t[(size_t)j * trow]);
     const double *l = k.ldl + column + side, *v = k.v + (size_t)j * k.rows * lanes + column;
     /* element (j, j + d) from columns j and j + d; those near the diagonal together */
     const int length = k.length[i], near = min(min(NEAR, k.m), k.n - 1 - j);
@@ -387,8 +400,7 @@ __global__ void diagonals_kernel(work k, int side)
     for (int d = near + 1; d <= k.band; d++) {
         double sum = 0.0;
         const int to = j + d;
-        if (to < k.n && length > 0 &&
-            (d <= k.m || large || is_large(k, t[(size_t)to * trow], mat[(size_t)to * k.nelem * lanes]))) {
+        if (to < k.n && length > 0 && (d <= k.m || large || is_large_for(k, to, column, t[(size_t)to * trow]))) {
             const double *other = k.v + (size_t)to * k.rows * lanes + column;
             const int theirs = k.length[(size_t)to * lanes + column], mine = length - d;
             for (int r = 0; r < theirs && r < mine; r++) {
@@ -403,10 +415,10 @@ __global__ void diagonals_kernel(work k, int side)
 
 /* ---- A_s ---- */
 
-/* Of T, by more than one neighbour at a time, as a multiple of the tolerance. Ten times the CPU's limit: it is the
- * whole bundle that goes to the host, and with 0.03 of the tolerance traces that come close to each other differed from
- * the CPU's by 1.2e-6 sigma. */
-__device__ constexpr double STRONG = 0.01;
+/* Of T, by more than one neighbour at a time, as a multiple of the tolerance: what is left of it when it is corrected,
+ * and what is corrected. Ten times the CPU's limits: it is the whole bundle that goes to the host, and with 0.03 of the
+ * tolerance traces that come close to each other differed from the CPU's by 1.2e-6 sigma. */
+__device__ constexpr double STRONG = 0.01, SECOND = 0.001;
 
 /* Values that a thread asks for before it uses one. */
 enum { ASKED = 8 };
@@ -418,9 +430,10 @@ __device__ int strong_bins(const work &k)
 }
 
 /* A_s = M_ss - T- - T+, and the half-bandwidth that a fibre needs, by blocks of bins. Says where more than one
- * neighbour at a time may matter, see strong_kernel: not where no neighbour takes more than the root of a third of the
- * limit off and those farther than the next no more than a third of it. One thread a bin. */
-__global__ void schur_kernel(work k)
+ * neighbour at a time may matter, see strong_kernel: not where no neighbour takes more off than the root of what is
+ * corrected, and those farther than the next no more than a third of the limit. One thread a bin. `pivots`: the
+ * half-bandwidth follows known(). */
+__global__ void schur_kernel(work k, bool pivots)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -449,7 +462,7 @@ __global__ void schur_kernel(work k)
         for (int d = k.m + 1; d <= k.band; d++)
             a[d * lanes] = 0.0;
     } else {
-        const double least = 0.03 * k.tolerance;
+        const double least = 0.03 * k.tolerance * (pivots ? known(k, j, column) : 1.0);
         int need = 0;
         for (int d = k.m + 1; d <= k.band; d++) {
             const double v = -(k.t[0][at + d * lanes] + k.t[1][at + d * lanes]);
@@ -469,7 +482,7 @@ __global__ void schur_kernel(work k)
         return;
     const double third = STRONG * k.tolerance / 3.0, inverse = k.inverse[i];
     const double taken = fmax(k.t[0][at], k.t[1][at]) * inverse;
-    if (taken * taken > third)
+    if (taken * taken > SECOND * k.tolerance)
         for (int g = max(f - 1, 0); g <= min(f + 1, k.nl - 1); g++)
             for (int to = max(j - strong_bins(k), 0) / TAKEN_BINS; to <= min(j + strong_bins(k), k.n - 1) / TAKEN_BINS;
                  to++)
@@ -495,24 +508,53 @@ __global__ void schur_kernel(work k)
         }
 }
 
-/* Bundles in which one neighbour on each side at a time is not enough: the host does them, as find_strong() says where.
- */
+/* Bins beyond the overlap that second_kernel follows a column for: a thousandth is left there. Fibres of a block. */
+enum { SECOND_TAIL = 16, SECOND_FIBRES = 8 };
+
+__host__ __device__ inline int second_rows(const work &k)
+{
+    return 2 * (k.depth + SECOND_TAIL) + 1;
+}
+__host__ __device__ inline int second_columns(const work &k)
+{
+    return TAKEN_BINS + k.m;
+}
+/* Doubles of shared memory; 0: T is not corrected. */
+__host__ __device__ inline int second_room(const work &k)
+{
+    const int room = second_rows(k) * second_columns(k);
+    return k.m <= NEAR && room * sizeof(double) <= 48 << 10 ? room : 0;
+}
+
+/* What a neighbour takes off a bin, as a fraction of its diagonal: the most of the bins around. */
+__device__ double most_taken(const work &k, int side, int bin, int column, int around)
+{
+    double most = 0.0;
+    for (int j = max(bin - around, 0); j <= min(bin + around, k.n - 1); j++)
+        most = fmax(most, k.t[side][(size_t)j * (k.band + 1) * k.lanes + column] * k.inverse[j * k.lanes + column]);
+    return most;
+}
+
+/* Where one neighbour on each side at a time is not enough, as find_strong() says. What the neighbour's own neighbour
+ * takes off it is corrected by second_kernel; bundles for which that is not enough are left to the host. What is near
+ * no bin of the output does not matter. */
 __global__ void strong_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
-    const int bin = i / k.lanes, column = i % k.lanes, f = column % k.nl;
-    if (k.fibre[column] < 0 || !(k.taken[bin / TAKEN_BINS * k.lanes + column] & TAKEN_STRONG))
+    const int bin = i / k.lanes, column = i % k.lanes, f = column % k.nl, around = strong_bins(k);
+    if (k.fibre[column] < 0 || !(k.taken[bin / TAKEN_BINS * k.lanes + column] & TAKEN_STRONG) || bin + around < k.pad ||
+        bin - around >= k.pad + k.nwave)
         return;
     const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
     const double limit = STRONG * k.tolerance, inverse = k.inverse[i];
-    const int around = strong_bins(k);
     for (int side = 0; side < 2; side++) {
         const int g = 2 * side - 1;
         if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
             continue;
-        double direct = 0.0, next = 0.0, own = k.t[side][(size_t)bin * trow + column] * inverse;
+        double direct = 0.0;
+        const double own = k.t[side][(size_t)bin * trow + column] * inverse;
         for (int df = 2; df <= k.reach; df++)
             for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
                 const int to = side ? bin + dk : bin - dk, far = side ? f + df : f - df;
@@ -524,11 +566,85 @@ __global__ void strong_kernel(work k)
                 direct += v * v * k.inverse[(size_t)to * lanes + column + (side ? df : -df)];
             }
         direct *= 10.0 * inverse;
-        if (own > limit)
-            for (int j = bin > around ? bin - around : 0; j <= bin + around && j < k.n; j++)
-                next = fmax(next, k.t[side][(size_t)j * trow + column + g] * k.inverse[(size_t)j * lanes + column + g]);
-        if (own * next + sqrt(own * next * direct) + direct > limit)
+        const double both = own > SECOND * k.tolerance ? own * most_taken(k, side, bin, column + g, around) : 0.0;
+        double left = both;
+        if (both > SECOND * k.tolerance && second_room(k) > 0) {
+            const int far = f + 2 * g;
+            double next = both / own;
+            if (far >= 0 && far < k.nl && k.fibre[column + 2 * g] >= 0)
+                next = fmax(next, most_taken(k, side, bin, column + 2 * g, 2 * around));
+            left *= 2.0 * next;
+            for (int to = max(bin - around, 0) / TAKEN_BINS; to <= min(bin + around, k.n - 1) / TAKEN_BINS; to++)
+                atomicOr(&k.taken[to * k.lanes + column], TAKEN_SECOND);
+        }
+        if (left + sqrt(both * direct) + direct > limit)
             atomicOr(&k.bad[column / k.nl], BAD_STRONG);
+    }
+}
+
+/* A_f where the neighbour g of a fibre f has lost information to the next but one, T_g, to first order in it:
+ *     M_fg (M_gg - T_g)^-1 M_gf = T_f + W^T T_g W + ...,   W = M_gg^-1 M_gf.
+ * Block (fibres, segment of bins), one warp; a thread makes columns of W, [row][column] in shared memory. */
+__global__ void second_kernel(work k)
+{
+    extern __shared__ double shared[];
+    const int lane = threadIdx.x, first = blockIdx.y * TAKEN_BINS, rows = second_rows(k), before = rows / 2;
+    const int columns = second_columns(k), j = first + lane, fibre0 = blockIdx.x * SECOND_FIBRES;
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes, trow = (size_t)(k.band + 1) * lanes;
+    for (int column = fibre0; column < min(fibre0 + SECOND_FIBRES, k.lanes); column++) {
+        if (!(k.taken[blockIdx.y * k.lanes + column] & TAKEN_SECOND))
+            continue;
+        for (int side = 0; side < 2; side++) {
+            const int g = 2 * side - 1, far = column % k.nl + 2 * g;
+            if (far < 0 || far >= k.nl || k.fibre[column + g] < 0 || k.fibre[column + 2 * g] < 0)
+                continue;
+            const double *l = k.ldl + column + g, *t = k.t[side] + column + g;
+            for (int c = lane; c < columns; c += WARP) {
+                double *w = shared + c;
+                const int top = first + c - before; /* bin of row 0 */
+                for (int r = 0; r < rows; r++) {
+                    const int at = top + r, step = side ? r - before : before - r;
+                    double sum = 0.0;
+                    if (first + c < k.n && at >= 0 && at < k.n) {
+                        if (step >= k.lo[1] && step <= k.hi[1])
+                            sum = k.mat[((size_t)(side ? first + c : at) * k.nelem + k.first[1] + step - k.lo[1]) *
+                                            lanes +
+                                        column - !side];
+                        for (int s = 1; s <= min(k.m, min(r, at)); s++)
+                            sum = fma(-l[(size_t)(at - s) * lrow + s * lanes], w[(r - s) * columns], sum);
+                    }
+                    w[r * columns] = sum;
+                }
+                for (int r = rows - 1; r >= 0; r--) {
+                    const int at = top + r;
+                    if (at < 0 || at >= k.n)
+                        continue;
+                    double sum = w[r * columns] * l[(size_t)at * lrow];
+                    for (int s = 1; s <= min(k.m, min(rows - 1 - r, k.n - 1 - at)); s++)
+                        sum = fma(-l[(size_t)at * lrow + s * lanes], w[(r + s) * columns], sum);
+                    w[r * columns] = sum;
+                }
+            }
+            __syncwarp();
+            double sums[NEAR + 1] = {0.0};
+            for (int r = 0; r < rows && j < k.n; r++) {
+                const int at = j - before + r;
+                if (at < 0 || at >= k.n)
+                    continue;
+                double u = 0.0;
+                for (int e = -min(k.m, min(r, at)); e <= min(k.m, min(rows - 1 - r, k.n - 1 - at)); e++)
+                    u = fma(t[(size_t)min(at, at + e) * trow + abs(e) * lanes], shared[(r + e) * columns + lane], u);
+#pragma unroll
+                for (int d = 0; d <= NEAR; d++)
+                    if (d <= min(k.m, r))
+                        sums[d] = fma(u, shared[(r - d) * columns + lane + d], sums[d]);
+            }
+#pragma unroll
+            for (int d = 0; d <= NEAR; d++)
+                if (d <= k.m && j + d < k.n)
+                    k.a[(size_t)j * trow + d * lanes + column] -= sums[d];
+            __syncwarp();
+        }
     }
 }
 
@@ -588,10 +704,14 @@ spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
             diagonals_kernel<<<each, 128, 0, s->stream>>>(k, side);
         }
     }
-    schur_kernel<<<each, 128, 0, s->stream>>>(k);
-    magnitudes_kernel<<<each, 128, 0, s->stream>>>(k);
-    if (k.reach >= 1)
+    schur_kernel<<<each, 128, 0, s->stream>>>(k, !ring);
+    if (k.reach >= 1) {
         strong_kernel<<<each, 128, 0, s->stream>>>(k);
+        const size_t room = (size_t)second_room(k) * sizeof(double);
+        if (room > 0)
+            second_kernel<<<dim3(blocks(k.lanes, SECOND_FIBRES), taken_segments(k)), WARP, room, s->stream>>>(k);
+    }
+    magnitudes_kernel<<<each, 128, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return get(s, need, k.need, nneed, e);
 }

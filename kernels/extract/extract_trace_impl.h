@@ -42,7 +42,7 @@ enum {
  * measured, fluxes are within 2e-7 of an error down to 0.45. */
 #define SPX_TRACE_PIVOT 2.5
 
-static inline double spx_trace_known(double inverse_pivot, double diagonal)
+SPX_HD double spx_trace_known(double inverse_pivot, double diagonal)
 {
     const double r = SPX_TRACE_PIVOT / (inverse_pivot * diagonal), r2 = r * r;
     return r2 < 1.0 ? r2 * r2 : 1.0;

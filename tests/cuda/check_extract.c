@@ -26,7 +26,7 @@ typedef struct {
     int what; /* see below */
 } scene;
 
-enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16 };
+enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16, CLOSE = 32 };
 
 /* Traces that run the other way, and stand the other way round. */
 static void turn(size_t nspec, size_t npix, size_t ncoef, double *coef)
@@ -45,6 +45,9 @@ static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int wh
         s.psf.hsizex = what & LARGE ? 12 : 3;
         s.psf.hsizey = what & LARGE ? 8 : 2;
     }
+    if (what & CLOSE) /* by a fifth: what a neighbour knows of a fibre depends on its own neighbour */
+        for (size_t f = 0; f < nspec; f++)
+            s.psf.x.coef[f * s.psf.x.ncoef] -= 1.6 * (double)f;
     if (what & TURNED) {
         turn(nspec, s.psf.npix_x, s.psf.x.ncoef, s.psf.x.coef);
         turn(nspec, s.psf.npix_y, s.psf.y.ncoef, s.psf.y.coef);
@@ -405,6 +408,8 @@ int main(int argc, char **argv)
     s.o.nspec = 12;
     s.o.dw = 1.2; /* bandwidths without loops of constant length */
     compare(&s, &dev, "wide bins");
+    s.o.dw = 0.5; /* hardly anything tells the spectra of neighbouring bins apart */
+    compare(&s, &dev, "narrow bins");
     free_scene(&s);
     s = make_scene('r', 12, 6000.0, 6040.0, MASKS);
     widen(&s);
@@ -420,6 +425,9 @@ int main(int argc, char **argv)
     free_scene(&s);
     s = make_scene('r', 10, 6000.0, 6080.0, SMALL);
     compare(&s, &dev, "spots of 7 x 5 pixels");
+    free_scene(&s);
+    s = make_scene('r', 12, 6000.0, 6080.0, CLOSE | MASKS);
+    compare(&s, &dev, "traces closer by a fifth");
     free_scene(&s);
     s = make_scene('z', 10, 9000.0, 9120.0, TURNED | MASKS);
     s.o.bundle_size = 3;
