@@ -125,6 +125,7 @@ template <bool SMALL> __device__ void add_up_spot(const work &k, const double *c
                     }
                 }
             }
+            __syncwarp(); /* what is beyond the edges' functions, and is not used, may have been read from s */
 #pragma unroll
             for (int t = 0; t < 2; t++)
 #pragma unroll
