@@ -2,18 +2,17 @@
  * The steps of the method are files of their own, which extract_cuda_work.cuh lists; here are memory, transfers, pieces
  * of a frame and devices.
  *
- * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200): kernels would take
- * some 25 ms, one after another (the steps' files say why), a third of that in chains that leave most of the device
- * idle. Transfers, 135 MB to the device and 140 MB back, are 5 at the bus's speed. So four pieces of a frame run on
- * streams of their own, and in each of them marginal information and bounds beside the solution, and the fit beside the
- * square root. Pieces have falling priorities, so that the results of the first travel while the others compute, and
- * the fit has the lowest; chains that waited for it, and for the host's word on each other, took 2 ms more. The image
- * travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are made meanwhile, and stay for the
- * frames of a queue. New memory of the host comes page by page, which took longer than copying: the threads that carry
- * what is not page-locked fetch the pages meanwhile. In a queue of frames pages that were locked once stay so
- * (base/mem.h) and transfers go there directly, plan and constants stay, too, and two frames share the device: 0.021 s
- * a frame on one device, 0.011 on two; 0.035 and 0.031 when memory, plan and weights were new for each frame, as the
- * pages of a process come through one lock. */
+ * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200): kernels alone would
+ * take 15 ms, one after another (the steps' files say why), half of that in chains that leave most of the device idle.
+ * Transfers, 135 MB to the device and 140 MB back, are 5 at the bus's speed. The frame takes 11. Four pieces of it run
+ * on streams of their own, and in each of them marginal information and bounds beside the solution, and the fit beside
+ * the square root. Pieces have falling priorities, so that the results of the first travel while the others compute,
+ * and the fit has the lowest; chains that waited for it, and for the host's word on each other, took 2 ms more. The
+ * image travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are made meanwhile, and stay
+ * for the frames of a queue. New memory of the host comes page by page, which took longer than copying: the threads
+ * that carry what is not page-locked fetch the pages meanwhile. In a queue of frames pages that were locked once stay
+ * so (base/mem.h) and transfers go there directly, plan and constants stay, too, and two frames share the device: 0.011
+ * s a frame on one device, 0.007 on two, where the host is the limit. */
 #include <algorithm>
 #include <atomic>
 #include <cfloat>
