@@ -1,10 +1,11 @@
 /* Banded factorisation and solution along a trace: one thread a lane, or a segment of it.
  *
  * Recurrences along a trace are chains of some 2400 steps of 0.15 to 0.6 us, and there are only 500 traces, so that
- * most of a device waited. Segments cut the chains to a sixth for a third more work: solution 5.1 to 3.2 ms, square
- * root 24 to 12 (a frame of 500 x 2326 on an H200); and they run beside each other. A warp that is alone issues an
- * instruction every 2.5 cycles, and beside throughput kernels every 10: so what a step costs is its instructions, and
- * loops take more than one step at a time, which moves windows in registers less often. */
+ * most of a device waited. Segments cut the chains to a sixth for a third more work, and run beside each other: when
+ * they came, the solution of a frame of 500 x 2326 went from 5.1 to 3.2 ms on an H200, its square root from 24 to 12. A
+ * warp that is alone issues an instruction every 2.5 cycles, and beside throughput kernels every 10: so what a step
+ * costs is its instructions, and loops take more than one step at a time, which moves windows in registers less often.
+ */
 #ifndef SPX_EXTRACT_CUDA_BAND_CUH
 #define SPX_EXTRACT_CUDA_BAND_CUH
 
@@ -23,7 +24,7 @@ __device__ void fetch(double *to, const double *from)
 }
 
 /* A loop over n steps, forth or back, each of which reads COUNT doubles that `where(step, i)` points to; `body(step,
- * value)` gets them. buffer: [DEPTH][COUNT][WARP], of this lane. */
+ * value)` gets them. buffer: [AHEAD][COUNT][WARP], of this lane. */
 template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, double *buffer, WHERE where, BODY body)
 {
     for (int j = 0; j < AHEAD - 1; j++) {
@@ -70,8 +71,8 @@ struct segment {
     }
 };
 
-/* L D L^T, column by column. What the last M columns take off those that follow is in registers, so that neither they
- * nor D are remembered. */
+/* L D L^T, column by column, for half-bandwidths M. What the last M columns take off those that follow is in registers,
+ * so that neither they nor D are remembered. */
 template <int M> struct factor_window {
     double less[M][M + 1]; /* less[i][d]: off element (j+i, j+i+d), d < M - i */
     bool good;
@@ -193,6 +194,7 @@ __device__ bool factor_any(int n, int m, const double *a, size_t arow, size_t ae
     return good;
 }
 
+/* For each() of factor(): no right-hand side. */
 struct nothing {
     template <class A, class B> __device__ void operator()(A, B) const
     {

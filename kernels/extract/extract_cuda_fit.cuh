@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP, 2) fit_kernel(work k)
     }
 }
 
-/* chi2pix */
+/* chi2pix [row][nwave]: the sums over tiles by the part of the spot on usable pixels. Thread (bin, lane). */
 __global__ void chi2_kernel(work k)
 {
     const int bin = blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y;
@@ -231,6 +231,7 @@ __global__ void chi2_kernel(work k)
     k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin] = total > 0.0 ? total / seen : 0.0;
 }
 
+/* Model and chi^2 of a piece, into k.out_chi2. Fails where no row of a bundle fits into shared memory. */
 spx_status fit(const work &k, size_t most_shared, slot *s, spx_err *e)
 {
     const size_t touched = (size_t)k.ntile * k.lanes, bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;

@@ -34,7 +34,8 @@ __host__ __device__ constexpr int ring_of(int fibres)
 }
 
 /* What is said of the columns of a segment of TAKEN_BINS bins: that some are longer than a short ring; that T is so
- * large that diagonals matter which M does not have; that more than one neighbour at a time may, and does. */
+ * large that diagonals matter which M does not have; that more than one neighbour at a time may matter, which
+ * strong_kernel() looks at; that it does, and second_kernel() corrects T for it. */
 enum { TAKEN_LONG = 1, TAKEN_LARGE = 2, TAKEN_STRONG = 4, TAKEN_SECOND = 8 };
 
 /* What is said of any of the segments of bins from .. to. */
@@ -430,8 +431,8 @@ __device__ int strong_bins(const work &k)
 }
 
 /* A_s = M_ss - T- - T+, and the half-bandwidth that a fibre needs, by blocks of bins. Says where more than one
- * neighbour at a time may matter, see strong_kernel: not where no neighbour takes more off than the root of what is
- * corrected, and those farther than the next no more than a third of the limit. One thread a bin. `pivots`: the
+ * neighbour at a time may matter, for strong_kernel(): nowhere if no neighbour takes off more than the root of what is
+ * corrected, and those beyond the next one take off no more than a third of the limit. One thread a bin. `pivots`: the
  * half-bandwidth follows known(). */
 __global__ void schur_kernel(work k, bool pivots)
 {
@@ -508,9 +509,10 @@ __global__ void schur_kernel(work k, bool pivots)
         }
 }
 
-/* Bins beyond the overlap that second_kernel follows a column for: a thousandth is left there. Fibres of a block. */
+/* Bins beyond the overlap that second_kernel() follows a column for: a thousandth is left there. Fibres of a block. */
 enum { SECOND_TAIL = 16, SECOND_FIBRES = 8 };
 
+/* Rows of a column of W, and columns that the elements of a segment's T need. */
 __host__ __device__ inline int second_rows(const work &k)
 {
     return 2 * (k.depth + SECOND_TAIL) + 1;
@@ -535,9 +537,9 @@ __device__ double most_taken(const work &k, int side, int bin, int column, int a
     return most;
 }
 
-/* Where one neighbour on each side at a time is not enough, as find_strong() says. What the neighbour's own neighbour
- * takes off it is corrected by second_kernel; bundles for which that is not enough are left to the host. What is near
- * no bin of the output does not matter. */
+/* Where one neighbour on each side at a time is not enough, see find_strong() of the CPU: one thread a bin. What the
+ * neighbour's own neighbour takes off it is corrected by second_kernel(); bundles for which that is not enough are left
+ * to the host. What is near no bin of the output does not matter. */
 __global__ void strong_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -674,7 +676,8 @@ bool fits_ring(const work &k)
     return has_loop(k.m) && k.rows <= ring_of(LONG_RING) - (TAKEN_COLUMNS - 1) && k.band <= FARTHEST;
 }
 
-/* The half-bandwidths go to `need` of the host. */
+/* A_s in k.a, and what bounds() needs of it. The half-bandwidths go to `need` of the host, when the stream has come so
+ * far. */
 spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes, nneed = (size_t)need_blocks(k) * k.lanes;

@@ -386,6 +386,7 @@ __global__ void rest_kernel(work k, int df, int dk0)
 
 /* ---- regularisation ---- */
 
+/* Largest weight (A^T W 1) of the fibres of a bundle, bin by bin: one thread a bin and bundle. */
 __global__ void largest_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -422,6 +423,8 @@ __global__ void around_kernel(work k)
     k.around[(size_t)bin * k.nbundle + b] = v > 0.0 ? v : most[0];
 }
 
+/* What is added to the diagonal of M, as on the CPU: alpha^2, larger where a bin has little weight, and the prior. One
+ * thread a bin. */
 __global__ void regularise_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -445,6 +448,7 @@ void rest(const work &k, int df, int dk0, int dk1, slot *s)
                                                                                                                 dk0);
 }
 
+/* M, right-hand side, weights and regularisation of a piece, from its spots and pixels. */
 spx_status equations(work &k, slot *s, spx_err *e)
 {
     if ((size_t)17 * k.lanes * k.npix * sizeof(double) > UINT_MAX)

@@ -25,7 +25,7 @@ inline bool has_lanes(int mm)
 }
 
 /* Poles of a trace that have a whole warp for themselves are more than MOST_PAIRED; else two traces share one. What a
- * row of a factor has beside it in the root, and bins that are worked on at a time there. */
+ * row of a factor has beside it in the root, and bins that are worked on at a time there. Items that are few. */
 enum { PAIR = 2, MOST_PAIRED = WARP / PAIR, FACTOR_MORE = 3, STRIDE = 4, FEW = 1024 };
 
 /* Items of a kind: one half-bandwidth, or all that a warp each works on. */
@@ -36,12 +36,13 @@ struct kind {
 
 enum { MOST_KINDS = 2 * (SPX_TRACE_MOST_BAND + 2) };
 
+/* Items of t.items by kinds, in the order of their launches. */
 struct list {
     int nitem, nkinds;
     kind kinds[MOST_KINDS];
 };
 
-/* Groups of a launch at most. */
+/* Groups of a launch at most: what the second dimension of a grid has. */
 enum { MOST_GROUPS = 65535 };
 
 /* What goes into a list: all segments; those that do not fit their neighbours, begun earlier; their whole traces. */
@@ -245,7 +246,7 @@ void root_size(const work &k, size_t *least, size_t *best)
 
 /* ---- bounds ---- */
 
-/* The largest of all that is seen; nothing is below 0. */
+/* The largest of all that is seen: the bits of numbers from 0 up are in their order. */
 __device__ void raise_to(double *most, double v)
 {
     atomicMax((unsigned long long *)most, (unsigned long long)__double_as_longlong(v));
@@ -264,8 +265,8 @@ __device__ double largest_row(const work &k, const item &v, int step, int from)
  * the signs of that, and two of inverse iteration. */
 enum { BOUND_STEPS = 4 };
 
-/* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): one warp 32 items. The first signs are solved
- * for while factors are made. */
+/* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): a thread an item, WARP / o.lanes of them a
+ * block. M = 0: any bandwidth o.mm. The first signs are solved for while factors are made. */
 template <int M> __global__ void bounds_kernel(work k, batch o)
 {
     extern __shared__ double shared[];

@@ -5,9 +5,11 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "extract/extract_cuda_work.cuh"
@@ -41,7 +43,7 @@ class porters
             (void)cudaFreeHost(block);
     }
 
-    /* As many as a call wants. */
+    /* n threads, PORTERS at most, for the device; those that are there stay if they are as many. */
     spx_status hire(int n, int device, spx_err *e)
     {
         n = n < PORTERS ? n : (int)PORTERS;
@@ -70,7 +72,7 @@ class porters
         return SPX_OK;
     }
 
-    /* Waits until all is done that was posted; the first error since the last time. */
+    /* Waits until all is done that was posted; returns the first error since the last time. */
     spx_status settle(spx_err *e)
     {
         std::unique_lock<std::mutex> lock(lock_);
@@ -82,8 +84,8 @@ class porters
         return st;
     }
 
-    /* A chunk that is free once `used` has come; waits for one. A porter takes one at a time, and one for each is left
-     * to them: what others have taken waits for porters. */
+    /* A chunk that is free once `used` has come; waits for one. A porter takes one at a time, and others leave one for
+     * each of them: what others have taken comes back by porters only, who must not wait for it. */
     spx_status take(bool is_porter, chunk *c, spx_err *e)
     {
         std::unique_lock<std::mutex> lock(lock_);
@@ -119,7 +121,7 @@ class porters
     spx_status status_ = SPX_OK;
     spx_err error_ = {};
 
-    /* Some more chunks: locking is done for many at a time, as each takes long. */
+    /* A block of chunks more: locking is done for many at a time, as each takes long. */
     spx_status make(spx_err *e)
     {
         char **block = &blocks_[nchunk_ / EACH_BLOCK];

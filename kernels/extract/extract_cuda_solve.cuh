@@ -7,6 +7,7 @@
 namespace
 {
 
+/* What an inner product is for: r z of the start, d M d for the length of a step, r z for the next direction. */
 enum { START, STEP, NEXT };
 
 /* scalar[b]: rz, alpha, beta, what is enough, from an inner product. A bundle that is done has alpha = beta = 0. */
@@ -150,6 +151,7 @@ template <int M> __global__ void precondition_kernel(work k, int what)
     add_up(k, b, blockIdx.y * bundle_blocks(k) + block, gridDim.y * bundle_blocks(k), product, what);
 }
 
+/* x = 0 and r = y; one thread a bin. */
 __global__ void start_kernel(work k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -187,8 +189,8 @@ __global__ void direction_kernel(work k)
 /* Steps that nearly all frames take, and that nobody waits for. */
 enum { LEAST_STEPS = 4 };
 
-/* scalar: page-locked, of the bundles, and k.bad and k.torn after it. When the factors are there, meanwhile() is called
- * as often as the host waits. */
+/* scalar and bad: page-locked, what the host sees of k.scalar, and of k.bad with k.torn behind it. When the factors are
+ * there, meanwhile() is called as often as the host waits. */
 template <class MEANWHILE> spx_status solve(work &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;

@@ -44,8 +44,7 @@ __global__ void normals_kernel(work k)
 /* The same at any e, by Taylor's series around the nearest of these: with its distance d, phi(e) is the sum of
  * t_n = He_n (-d)^n/n! phi, and the integral that of d t_n/(n + 1). |d| <= 1/16 leaves 2e-16 after ten terms. Beyond
  * NORMAL_FAR both are as there: 1e-22 from what they are. This takes less than half of the instructions of erf() and
- * exp().
- */
+ * exp(). */
 __device__ double2 normal_at(const double2 *table, double e)
 {
     if (!(fabs(e) <= NORMAL_FAR))
@@ -263,6 +262,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
         k.state[mine] = lost >> lane & 1 ? SPX_TRACE_NOSPOT : state;
 }
 
+/* Places, states and spots of all bins of a piece: k.at, k.state, k.spot. */
 spx_status spots(work &k, slot *s, spx_err *e)
 {
     const size_t groups = (size_t)(k.n + SPOT_BINS - 1) / SPOT_BINS * k.lanes;

@@ -53,7 +53,7 @@ struct wide_warp {
         return odd + even;
     }
 
-    /* A value that element(j) gives for each of the steps j, j + way, ... */
+    /* A value that element(j) gives for each of the steps j, j + way, ..., asked for EARLY steps before it is taken. */
     template <class ELEMENT> struct queue {
         ELEMENT element;
         int next, way;
@@ -189,6 +189,7 @@ struct wide_warp {
         }
     }
 
+    /* v of the lane before; lane 1 gets `first`, lane 0 has no part. */
     __device__ double shifted(double v, double first) const
     {
         const double up = __shfl_up_sync(FULL, v, 1);
@@ -196,7 +197,7 @@ struct wide_warp {
     }
 };
 
-/* As bounds_kernel(): block (item). */
+/* As bounds_kernel(): block (item), one warp. */
 __global__ void wide_bounds_kernel(work k, batch o)
 {
     __shared__ double ring[wide_warp::RING], line[WARP], diag[WARP];
@@ -249,7 +250,7 @@ __global__ void wide_bounds_kernel(work k, batch o)
     raise_to(&k.bound[v.column], inverse);
 }
 
-/* As root_kernel(): block (pole, item). */
+/* As root_kernel(), but what a pole adds goes to its share, for gather_kernel(): block (pole, item), one warp. */
 __global__ void wide_root_kernel(work k, batch o)
 {
     __shared__ double ring[wide_warp::RING], line[WARP], diag[WARP];

@@ -10,6 +10,7 @@
  *     extract_cuda_wide.cuh       the same, and the root, of traces with wide bands: a warp each
  *     extract_cuda_root.cuh       square root: flux, ivar, resolution
  *     extract_cuda_fit.cuh        model and chi^2
+ *     extract_cuda_weigh.cuh      weights of the pixels, and whether there is anything to extract
  *     extract_cuda_lend.cuh       a frame that stays on the device for a hook
  *     extract_cuda_porters.cuh    threads of the host for transfers
  *     extract_trace_cuda.cu       memory, transfers, pieces of a frame, devices
@@ -43,13 +44,13 @@ enum {
     REACH = SPX_TRACE_MAX_REACH, /* neighbours of a fibre that a table has room for */
     TAIL = SPX_TRACE_TAIL,
     MULTIPLY_THREADS = 512, /* of a block of the product with M */
-    MOST_STEPS = 500,
-    SHORT = 64,      /* bins of a segment of a recurrence with one thread a lane, */
-    LONG = 128,      /* and of the square root */
-    BOUNDS = 64,     /* of the bounds of eigenvalues */
-    HALO = 8,        /* bandwidths that a segment is begun early, */
-    WIDE_HALO = 96,  /* bins where these are many; */
-    BOUNDS_HALO = 4, /* the same for bounds, of which three digits are enough */
+    MOST_STEPS = 500,       /* of conjugate gradients */
+    SHORT = 64,             /* bins of a segment of a recurrence with one thread a lane, */
+    LONG = 128,             /* and of the square root */
+    BOUNDS = 64,            /* of the bounds of eigenvalues */
+    HALO = 8,               /* bandwidths that a segment is begun early, */
+    WIDE_HALO = 96,         /* bins where these are many; */
+    BOUNDS_HALO = 4,        /* the same for bounds, of which three digits are enough */
     WIDE_BOUNDS_HALO = 64,
     EXTRA = 16,      /* bins beyond a segment whose results are compared with the next one's */
     WIDER = 12,      /* half-bandwidth that most segments beside masks are content with: there are loops for it */
@@ -77,7 +78,7 @@ struct batch {
     int pole0, npole; /* poles pole0 .. pole0 + npole - 1, where there are as many */
     int in_shared;    /* the window is in shared memory */
     double *lower;    /* [task][rows][mm + 1][warp] factors; with poles side by side right-hand sides, too */
-    double *rhs;      /* [task][2][rows][warp] */
+    double *rhs;      /* [task][2][rows][warp] right-hand sides; one instead of two for bounds */
     double *share;    /* [task][span][h + 3] what a pole with a warp adds to the diagonals of Q, to Q 1 and to Q x */
     double *window;   /* [task][mm + 1][mm + 1][warp] last columns of a factor of any bandwidth */
 };
@@ -110,30 +111,30 @@ struct work {
     unsigned char *state;        /* [n][lanes] */
     double2 *normal;             /* [NORMALS] half an error function and the Gaussian at every eighth */
     double *spot;                /* [n][lanes][npix] */
-    double *mat;                 /* [n][nelem][lanes], with `front` doubles before and after */
-    double *y, *w, *seen;        /* [n][lanes] */
+    double *mat;                 /* [n][nelem][lanes] M: element (df, dk) at first[df] + dk - lo[df] */
+    double *y, *w, *seen;        /* [n][lanes] A^T W p, A^T W 1 and the part of a spot on usable pixels */
     double *largest;             /* [n][nbundle] */
     double *around;              /* [n][nbundle] largest of the bins around */
     double *inverse;             /* [n][lanes] 1 / (diagonal of M + prior) */
-    double *ldl;                 /* [n][m + 1][lanes] */
+    double *ldl;                 /* [n][m + 1][lanes] factors of the fibres' own blocks: 1/D, L */
     double *seam;                /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
-    int *torn;                   /* [1] whether that differs from what it should be */
-    double *scratch;             /* [nseg][seg + 2 halo][lanes] */
-    double *x, *r, *z, *q, *d;   /* [n][lanes], depth rows and nl of zeros around */
-    double *part;                /* [nbundle][dot_parts()] of inner products */
-    int *ready;                  /* [nbundle] how many of them are there */
-    double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
-    double *v;                   /* [n][rows][lanes] columns of V */
-    int *length;                 /* [n][lanes] */
-    double *t[2];                /* [n][band + 1][lanes] */
-    double *a;                   /* [n][band + 1][lanes] */
-    int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU */
-    int *need;                   /* [nneed][lanes] half-bandwidth that NEED bins of a fibre need */
-    int *taken;                  /* [segments][lanes] what is known of what neighbours take off: TAKEN_... */
-    double *magnitude;           /* [n][lanes] sums of the magnitudes of the rows of A_s */
-    double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
-    int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
-    int *npole;                  /* [lanes] */
+    int *torn;                   /* [1], behind `bad`: whether that differs from what it should be */
+    double *scratch;             /* [nseg][seg + 2 halo][lanes] L^-1 r */
+    double *x, *r, *z, *q, *d; /* [n][lanes] of conjugate gradients: flux, what is left of y, P^-1 r, M d, direction */
+    double *part;              /* [nbundle][dot_parts()] of inner products */
+    int *ready;                /* [nbundle] how many of them are there */
+    double *scalar;            /* [nbundle][4] rz, alpha, beta, enough */
+    double *v;                 /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
+    int *length;               /* [n][lanes] and their rows */
+    double *t[2];              /* [n][band + 1][lanes] what the neighbour before, and after, takes off */
+    double *a;                 /* [n][band + 1][lanes] A_s */
+    int *bad;                  /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
+    int *need;                 /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
+    int *taken;                /* [taken_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
+    double *magnitude;         /* [n][lanes] sums of the magnitudes of the rows of A_s */
+    double *bound;             /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
+    int *redo;                 /* [nseg][lanes] whether segments of the square root do not fit together */
+    int *npole;                /* [lanes] poles of the square root */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
     double *total;               /* [lanes] sum of the weights */
     double *window;              /* [m + 1][m + 1][lanes] factors of any bandwidth */
@@ -143,16 +144,19 @@ struct work {
     int nshare;                  /* tiles that a spot may touch */
     int *tile_begin, *tile_end;  /* [ntile][lanes] first, and one past the last, bin that touches a tile */
     double *chi2;                /* [nshare][lanes][n] sums of the bins over these */
-    int wide;                    /* columns of a bundle's window */
+    int wide;                    /* most columns of a bundle's window */
     const int *x0;               /* [nbundle] first column of it */
     double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
     int row0;                                                    /* first row of the output of this piece */
 };
 
+/* A bundle is left to the CPU: a fibre's own block has no factor; the iteration fails, or does not end; one neighbour
+ * on each side at a time is not enough; a square root fails. */
 enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8 };
 
 #define FULL 0xffffffffu
 
+/* Sum over the lanes of a warp, in all of them. */
 __device__ double warp_sum(double v)
 {
     for (int s = WARP / 2; s > 0; s /= 2)
@@ -201,6 +205,7 @@ void cut(work &k, int bins, int bandwidth)
     k.halo = HALO * bandwidth;
 }
 
+/* Traces as a whole. */
 void one_piece(work &k)
 {
     k.nseg = 1;
@@ -208,6 +213,7 @@ void one_piece(work &k)
     k.halo = 0;
 }
 
+/* Segments of the factors and of the solution: only where there are loops. */
 void cut_lanes(work &k)
 {
     if (has_loop(k.m))
@@ -216,6 +222,7 @@ void cut_lanes(work &k)
         one_piece(k);
 }
 
+/* Segments of TAKEN_BINS bins of a trace, and blocks of NEED. */
 inline int taken_segments(const work &k)
 {
     return (k.n + TAKEN_BINS - 1) / TAKEN_BINS;
@@ -348,14 +355,18 @@ enum { SLOTS = 4, BESIDE = 10, STEPS = 5 };
 struct slot {
     cudaStream_t stream, beside[BESIDE];
     cudaStream_t aside, last; /* for what does not need the deconvolved flux, and what nothing waits for: the fit */
-    cudaEvent_t begun, ended, stepped, solved, fitted, forked, joined[BESIDE], step[STEPS];
-    char *table;   /* page-locked: small tables, to and fro */
-    size_t ntable; /* its bytes */
+    cudaEvent_t begun, ended; /* begin of the work on `aside`, and end of its last part */
+    cudaEvent_t stepped, solved, fitted; /* host may look at the solution; it is there; chi^2 is */
+    cudaEvent_t forked, joined[BESIDE];
+    cudaEvent_t step[STEPS]; /* ends of the steps that seconds[] is of, but for the fit; the first: begin */
+    char *table;             /* page-locked: small tables, to and fro */
+    size_t ntable;           /* its bytes */
     double seconds[STEPS];
     const void *spots_of, *spots_in; /* first bundle and memory of the spots that the last piece has left there, */
     int nspots;                      /* and its bundles: they are the same for all frames of a queue */
 };
 
+/* What a failed call of CUDA's says to the user. */
 spx_status failed(cudaError_t code, const char *what, spx_err *e)
 {
     (void)cudaGetLastError();

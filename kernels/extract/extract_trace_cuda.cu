@@ -15,8 +15,8 @@
  * s a frame on one device, 0.007 on two, where the host is the limit. */
 #include <algorithm>
 #include <atomic>
-#include <cfloat>
 #include <condition_variable>
+#include <exception>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -388,6 +388,7 @@ class sender
     }
 };
 
+/* n bytes of the device's into a chunk, when what was in it has been used. */
 spx_status fetch(slot *s, const chunk &c, const char *from, size_t n, spx_err *e)
 {
     TRY(cudaStreamWaitEvent(s->stream, c.used, 0));
@@ -781,6 +782,7 @@ spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, contex
     return *c ? fill_context(*c, device, e) : spx_fail(e, SPX_EIO, "out of memory");
 }
 
+/* For the next call, or, after an error, gone. */
 void give_back(pool *all, context *c, bool keep)
 {
     const std::lock_guard<std::mutex> lock(all->lock);
