@@ -120,21 +120,21 @@ struct work {
     double *seam;                /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
     int *torn;                   /* [1], behind `bad`: whether that differs from what it should be */
     double *scratch;             /* [nseg][seg + 2 halo][lanes] L^-1 r */
-    double *x, *r, *z, *q, *d; /* [n][lanes] of conjugate gradients: flux, what is left of y, P^-1 r, M d, direction */
-    double *part;              /* [nbundle][dot_parts()] of inner products */
-    int *ready;                /* [nbundle] how many of them are there */
-    double *scalar;            /* [nbundle][4] rz, alpha, beta, enough */
-    double *v;                 /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
-    int *length;               /* [n][lanes] and their rows */
-    double *t[2];              /* [n][band + 1][lanes] what the neighbour before, and after, takes off */
-    double *a;                 /* [n][band + 1][lanes] A_s */
-    int *bad;                  /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
-    int *need;                 /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
-    int *taken;                /* [taken_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
-    double *magnitude;         /* [n][lanes] sums of the magnitudes of the rows of A_s */
-    double *bound;             /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
-    int *redo;                 /* [nseg][lanes] whether segments of the square root do not fit together */
-    int *npole;                /* [lanes] poles of the square root */
+    double *x, *r, *z, *q, *d;   /* [n][lanes] flux, rest of y, P^-1 r, M d, direction of a step */
+    double *part;                /* [nbundle][dot_parts()] of inner products */
+    int *ready;                  /* [nbundle] how many of them are there */
+    double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
+    double *v;                   /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
+    int *length;                 /* [n][lanes] and their rows */
+    double *t[2];                /* [n][band + 1][lanes] what the neighbour before, and after, takes off */
+    double *a;                   /* [n][band + 1][lanes] A_s */
+    int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
+    int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
+    int *taken;                  /* [taken_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
+    double *magnitude;           /* [n][lanes] sums of the magnitudes of the rows of A_s */
+    double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
+    int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
+    int *npole;                  /* [lanes] poles of the square root */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
     double *total;               /* [lanes] sum of the weights */
     double *window;              /* [m + 1][m + 1][lanes] factors of any bandwidth */
@@ -354,11 +354,12 @@ enum { SLOTS = 4, BESIDE = 10, STEPS = 5 };
 
 struct slot {
     cudaStream_t stream, beside[BESIDE];
-    cudaStream_t aside, last; /* for what does not need the deconvolved flux, and what nothing waits for: the fit */
-    cudaEvent_t begun, ended; /* begin of the work on `aside`, and end of its last part */
-    cudaEvent_t stepped, solved, fitted; /* host may look at the solution; it is there; chi^2 is */
+    cudaStream_t aside, last;   /* for what does not need the deconvolved flux, and what nothing waits for: the fit */
+    cudaEvent_t begun, ended;   /* of the work on `aside`: its begin, the end of its last part */
+    cudaEvent_t stepped;        /* the host may look at how far the solution is */
+    cudaEvent_t solved, fitted; /* begin and end of the fit */
     cudaEvent_t forked, joined[BESIDE];
-    cudaEvent_t step[STEPS]; /* ends of the steps that seconds[] is of, but for the fit; the first: begin */
+    cudaEvent_t step[STEPS]; /* begin of the first step and the ends of all but the fit */
     char *table;             /* page-locked: small tables, to and fro */
     size_t ntable;           /* its bytes */
     double seconds[STEPS];
