@@ -148,7 +148,9 @@ class porters
             busy_++;
             lock.unlock();
             spx_err mine = {};
-            const spx_status st = code == cudaSuccess ? what(&mine) : failed(code, "threads of the host", &mine);
+            spx_status st = what(&mine); /* in any case: others wait for what it gives back, and for its word */
+            if (code != cudaSuccess)
+                st = failed(code, "threads of the host", &mine);
             lock.lock();
             busy_--;
             if (st != SPX_OK && status_ == SPX_OK) {

@@ -64,7 +64,7 @@ enum { LAYOUTS = 3 };
 struct strip {
     size_t x0, x1;
 };
-enum { STRIPS = SLOTS + 1, STRIP_UNIT = 32 };
+enum { STRIPS = SLOTS + 1, STRIP_UNIT = 32, STRIP_BESIDE = 16 };
 
 /* What one call needs, kept from call to call. */
 struct context {
@@ -219,20 +219,22 @@ struct call {
 
 /* Cuts the image into strips of columns in the order of the pieces, so that the first can begin while those of the
  * others travel: piece i needs strips 0 .. i, those beyond the slots all that any needs. Where traces are not in the
- * order of their columns, that makes the first strips wider. The last strip is what no bundle needs. */
+ * order of their columns, that makes the first strips wider. The last strip is what no bundle needs. STRIP_BESIDE
+ * columns beside a bundle's are read with them (see window::add_rows()), with pixels of spots that are 0: what is there
+ * has to be weights, as 0 times what is not a number is none. */
 void cut_image(call &job)
 {
     const size_t nx = (size_t)job.k.ccd_nx;
     const auto column = [&](long x) { return x < 0 ? 0 : std::min((size_t)x, nx); };
     size_t begin = nx;
     for (size_t b = 0; b < job.nbundle; b++)
-        begin = std::min(begin, column(job.list[b].wx0));
+        begin = std::min(begin, column(job.list[b].wx0 - STRIP_BESIDE));
     begin = begin / STRIP_UNIT * STRIP_UNIT;
     size_t end = begin;
     for (size_t i = 0; i < SLOTS; i++) {
         size_t to = i + 1 < SLOTS ? end : nx;
         for (size_t b = job.start(std::min(i, job.npiece)); b < job.start(std::min(i + 1, job.npiece)); b++)
-            to = std::max(to, column(job.list[b].wx0 + job.k.wide));
+            to = std::max(to, column(job.list[b].wx0 + job.k.wide + STRIP_BESIDE));
         to = std::min((to + STRIP_UNIT - 1) / STRIP_UNIT * STRIP_UNIT, nx);
         job.strips[i] = {end, to};
         end = to;
@@ -821,7 +823,7 @@ void piece_size(const work &k, int count, size_t *least, size_t *best)
     w.nbundle = count;
     w.lanes = count * w.nl;
     lay_out(m, w);
-    m.take<char>((size_t)w.nbundle * (w.n * (size_t)w.nl + 4096) + 8192);
+    m.take<char>((size_t)w.nbundle * ((w.n + 2 * sizeof(int)) * (size_t)w.nl + 4096) + 8192); /* see struct tables */
     const size_t columns = (size_t)w.n * w.lanes * w.rows;
     size_t few, all;
     root_size(w, &few, &all);
@@ -1190,12 +1192,21 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
                 if (b0 < b1)
                     mine.st = run(&dev[d], f, list + b0, b1 - b0, why_host + b0, &mine.got, &mine.error);
             };
-            std::vector<std::thread> others;
-            for (size_t d = 1; d < ndev; d++)
-                others.emplace_back(share, d);
-            share(0);
-            for (std::thread &t : others)
-                t.join();
+            struct joined {
+                std::vector<std::thread> threads;
+
+                ~joined()
+                {
+                    for (std::thread &t : threads)
+                        t.join();
+                }
+            };
+            { /* whatever is thrown, nobody works for this call any more behind it */
+                joined others;
+                for (size_t d = 1; d < ndev; d++)
+                    others.threads.emplace_back(share, d);
+                share(0);
+            }
             for (const part &each : parts) {
                 counts->nbin_nospot += each.got.nospot;
                 counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
