@@ -83,17 +83,18 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
     const ptrdiff_t lanes = k.lanes, lrow = (k.m + 1) * lanes, mrow = k.nelem * lanes, trow = (k.band + 1) * lanes;
     const double *l = k.ldl + mine + (beside ? side : 0), *diagonals = k.mat + mine;
     double *t = k.t[side > 0] + mine;
-    double back[C][M + 1], sum[C][DIAGONALS], before[C], diagonal[C];
+    double back[C][M + 1], sum[C][DIAGONALS], before[C] = {0.0}, diagonal[C] = {0.0};
+    const auto begin = [&](int c) { /* a column: nothing is known of it */
 #pragma unroll
-    for (int c = 0; c < C; c++) {
-        before[c] = diagonal[c] = 0.0;
+                                    for (int s = 0; s <= M; s++)
+                                        back[c][s] = 0.0;
 #pragma unroll
-        for (int s = 0; s <= M; s++)
-            back[c][s] = 0.0;
+                                    for (int d = 0; d < DIAGONALS; d++)
+                                        sum[c][d] = 0.0;
+    };
 #pragma unroll
-        for (int d = 0; d < DIAGONALS; d++)
-            sum[c][d] = 0.0;
-    }
+    for (int c = 0; c < C; c++)
+        begin(c);
     int source[GROUPS]; /* who has the columns further on */
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
@@ -165,12 +166,7 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
             for (int c = 0; c < C; c++) {
                 if (!FAR)
                     diagonal[c] = j + c < k.n ? diagonals[(j + c) * mrow] : 0.0;
-#pragma unroll
-                for (int s = 0; s <= M; s++)
-                    back[c][s] = 0.0;
-#pragma unroll
-                for (int d = 0; d < DIAGONALS; d++)
-                    sum[c][d] = 0.0;
+                begin(c);
             }
         }
         if (turn == turns)
