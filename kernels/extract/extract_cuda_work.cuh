@@ -28,6 +28,7 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 /* The host's part is C. */
 extern "C" {
@@ -437,7 +438,7 @@ spx_status join(slot *s, int count, spx_err *e)
     return SPX_OK;
 }
 
-/* Whether an event has come. */
+/* Whether an event has come. Who asks, asks again until it has: where there are few processors, others need them. */
 spx_status is_over(cudaEvent_t event, bool *there, spx_err *e)
 {
     const cudaError_t code = cudaEventQuery(event);
@@ -446,6 +447,8 @@ spx_status is_over(cudaEvent_t event, bool *there, spx_err *e)
         (void)cudaGetLastError(); /* which is no error */
     else
         TRY(code);
+    if (!*there)
+        std::this_thread::yield();
     return SPX_OK;
 }
 

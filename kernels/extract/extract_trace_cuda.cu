@@ -11,8 +11,8 @@
  * image travels in strips of columns, and a piece begins with its own: 3 ms less. Spots are made meanwhile, and stay
  * for the frames of a queue. New memory of the host comes page by page, which took longer than copying: the threads
  * that carry what is not page-locked fetch the pages meanwhile. In a queue of frames pages that were locked once stay
- * so (base/mem.h) and transfers go there directly, plan and constants stay, too, and two frames share the device: 0.011
- * s a frame on one device, 0.007 on two, where the host is the limit. */
+ * so (base/mem.h) and transfers go there directly, plan and constants stay, too, and two frames share the device, one
+ * half a frame behind the other: 0.0098 s a frame on one device, 0.0049 on two. */
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -90,8 +90,50 @@ struct pool {
     std::condition_variable given_back;
     std::vector<context *> idle;
     int busy = 0;
+    bool begins = false; /* one of them has its head start */
     std::mutex planning;
     std::vector<layout_ref> layouts; /* the latest first */
+};
+
+/* A call has a head start on the next one on the device, until all of its pieces have their solution. Calls that begin
+ * together send their images at the same time, and their results, and leave the device alone meanwhile; of themselves
+ * they stay together. Four calls: 0.0117 s a frame without it, 0.0105 until half of the pieces, 0.0097 until all. */
+class head_start
+{
+  public:
+    explicit head_start(pool *all) : all_(all)
+    {
+    }
+    head_start(const head_start &) = delete;
+    head_start &operator=(const head_start &) = delete;
+    ~head_start()
+    {
+        end();
+    }
+    /* Before the pieces begin: how many there are. */
+    void expect(size_t npiece)
+    {
+        left_ = npiece;
+    }
+    void solved()
+    {
+        if (--left_ == 0)
+            end();
+    }
+
+  private:
+    pool *const all_;
+    std::atomic<size_t> left_{0};
+    std::atomic<bool> over_{false};
+
+    void end()
+    {
+        if (over_.exchange(true))
+            return;
+        const std::lock_guard<std::mutex> lock(all_->lock);
+        all_->begins = false;
+        all_->given_back.notify_all();
+    }
 };
 
 /* Geometry that all bundles of the call share: the union of theirs. */
@@ -205,6 +247,7 @@ struct call {
     const held *stays; /* NULL, or where the frame is until a hook has seen it */
     int *why_host;
     context *c;
+    head_start *begun;
     char *room[SLOTS]; /* memory of a slot, and its size */
     size_t each;
     strip strips[STRIPS];
@@ -594,6 +637,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
         case 1:
             PASS(solve(
                 k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, m, t, e); }, e));
+            job.begun->solved();
             PASS(begin_fit(k, job.c->shared, s, e));
             break;
         case 2:
@@ -759,7 +803,8 @@ spx_status fill_context(context *c, int device, spx_err *e)
 }
 
 /* A context for a call: one that is idle, best with the constants of the frame's layout, or a new one, as soon as fewer
- * than AT_A_TIME calls are under way. Alone: when there are none, and without the memory of those that were. */
+ * than AT_A_TIME calls are under way and none has its head start, which is this one's then. Alone: when there are none,
+ * and without the memory of those that were. */
 spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, context **c, spx_err *e)
 {
     std::unique_lock<std::mutex> lock(all->lock);
@@ -769,8 +814,9 @@ spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, contex
             free_context(old);
         all->idle.clear();
     }
-    all->given_back.wait(lock, [&]() { return all->busy < AT_A_TIME; });
+    all->given_back.wait(lock, [&]() { return all->busy < AT_A_TIME && !all->begins; });
     all->busy++;
+    all->begins = true;
     if (!all->idle.empty()) {
         auto found = std::find_if(all->idle.begin(), all->idle.end(), [&](context *i) { return i->constants == l; });
         if (found == all->idle.end())
@@ -924,8 +970,8 @@ struct outcome {
     spx_extract_cuda_times times;
 };
 
-spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle *list, size_t nbundle, int *why_host,
-                  outcome *got, spx_err *e)
+spx_status run_in(context *c, head_start *begun, int device, const frame &f, const spx_trace_bundle *list,
+                  size_t nbundle, int *why_host, outcome *got, spx_err *e)
 {
     const spx_trace_plan *p = f.p;
     const spx_extract_job *job = p->job;
@@ -939,6 +985,7 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     all.stays = f.stays;
     all.why_host = why_host;
     all.c = c;
+    all.begun = begun;
     PASS(common_geometry(p, list, nbundle, all.k, e));
     size_t free_bytes, total_bytes;
     TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -974,6 +1021,7 @@ spx_status run_in(context *c, int device, const frame &f, const spx_trace_bundle
     share(shared, all.k);
     for (slot &s : c->slots)
         memset(s.seconds, 0, sizeof s.seconds);
+    begun->expect(all.npiece);
     cut_image(all);
     sender upload(all, mask, counted);
     bool carries = !upload.direct();
@@ -1060,8 +1108,9 @@ spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bund
     for (bool alone = false;; alone = true) {
         context *c = NULL;
         spx_status st = borrow(all, dev->device, f.l, alone, &c, e);
+        head_start begun(all);
         if (st == SPX_OK)
-            st = run_in(c, dev->device, f, list, nbundle, why_host, got, e);
+            st = run_in(c, &begun, dev->device, f, list, nbundle, why_host, got, e);
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)
             (void)cudaDeviceSynchronize();

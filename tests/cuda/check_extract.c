@@ -268,9 +268,9 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
            whole, best.seconds, seconds[RUNS / 2], best.nbundle_host);
 }
 
-/* Frames one after another: each thread takes the next one and a device for it. In memory that is kept from frame to
+/* Frames one after another: each thread has a device, and takes the next one. In memory that is kept from frame to
  * frame, as a program with a queue has it. */
-enum { QUEUE = 24, MOST_DEVICES = 16, PART = 60 };
+enum { QUEUE = 48, MOST_DEVICES = 16, PART = 60 }; /* QUEUE for each device */
 
 typedef struct {
     scene s;
@@ -278,7 +278,7 @@ typedef struct {
     int ndev, nthreads;
     /* [2] what frames must be, all and part of the wavelengths by turns; NULL: all, not compared, for their time */
     const spx_frame *want;
-    atomic_int next, failed;
+    atomic_int next, failed, nthread;
 } queue;
 
 static void *work_off(void *p)
@@ -286,13 +286,14 @@ static void *work_off(void *p)
     queue *q = p;
     spx_extract_options o = q->s.o;
     o.nthreads = q->nthreads;
-    for (int i; (i = atomic_fetch_add(&q->next, 1)) < QUEUE;) {
+    const spx_extract_cuda *dev = &q->dev[atomic_fetch_add(&q->nthread, 1) % q->ndev];
+    for (int i; (i = atomic_fetch_add(&q->next, 1)) < QUEUE * q->ndev;) {
         const int part = q->want ? i / 2 % 2 : 0;
         o.wmax = q->s.o.wmax - part * PART;
         spx_frame g = {0};
         spx_extract_counts counts;
         spx_extract_cuda_times times;
-        if (spx_extract_trace_cuda(&q->dev[i % q->ndev], 1, &q->s.image, &q->s.psf, &o, &g, &counts, &times, NULL) ||
+        if (spx_extract_trace_cuda(dev, 1, &q->s.image, &q->s.psf, &o, &g, &counts, &times, NULL) ||
             (q->want && !same_bits(&g, &q->want[part])))
             atomic_store(&q->failed, 1);
         free_frame(&g);
@@ -331,6 +332,7 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
         const double begin = omp_get_wtime();
         q.want = timed ? NULL : want;
         atomic_store(&q.next, 0);
+        atomic_store(&q.nthread, 0);
         for (int i = 0; i < ncall; i++)
             if (pthread_create(&thread[i], NULL, work_off, &q) != 0) {
                 puts("no threads");
@@ -340,8 +342,8 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
             (void)pthread_join(thread[i], NULL);
         seconds = omp_get_wtime() - begin;
     }
-    printf("%-28s %d frames, %d at a time on %d devices: %.4f s a frame%s\n", what, QUEUE, ncall, ndev, seconds / QUEUE,
-           q.failed ? "  FAILED" : "");
+    printf("%-28s %d frames, %d at a time on %d devices: %.4f s a frame%s\n", what, QUEUE * ndev, ncall, ndev,
+           seconds / (QUEUE * ndev), q.failed ? "  FAILED" : "");
     failures += q.failed;
     free_frame(&want[0]);
     free_frame(&want[1]);
