@@ -71,6 +71,14 @@ struct segment {
     }
 };
 
+/* Lanes that come from the two ends of an item are half a warp apart. */
+enum { ENDS = 2 };
+
+__device__ double from_other_end(double v)
+{
+    return __shfl_xor_sync(FULL, v, WARP / ENDS);
+}
+
 /* L D L^T, column by column, for half-bandwidths M. What the last M columns take off those that follow is in registers,
  * so that neither they nor D are remembered. */
 template <int M> struct factor_window {
@@ -107,6 +115,21 @@ template <int M> struct factor_window {
         }
         return inverse;
     }
+    /* Two lanes that come from two ends meet: what the other one takes off the next M equations, which are its last
+     * from the other end. */
+    __device__ void meet()
+    {
+#pragma unroll
+        for (int d = 0; d < M; d++)
+#pragma unroll
+            for (int i = 0; 2 * i < M - d; i++) {
+                const int to = M - 1 - d - i;
+                const double first = from_other_end(less[to][d]), last = from_other_end(less[i][d]);
+                less[i][d] += first;
+                if (i < to)
+                    less[to][d] += last;
+            }
+    }
 };
 
 /* L^-1 b on the way: what is known of the next M elements. */
@@ -127,6 +150,17 @@ template <int M> struct forth_window {
         for (int t = 1; t <= M; t++)
             less[t - 1] = fma(column[t], s, t < M ? less[t] : 0.0);
         return s;
+    }
+    __device__ void meet()
+    {
+#pragma unroll
+        for (int i = 0; 2 * i < M; i++) {
+            const int to = M - 1 - i;
+            const double first = from_other_end(less[to]), last = from_other_end(less[i]);
+            less[i] += first;
+            if (i < to)
+                less[to] += last;
+        }
     }
 };
 

@@ -24,9 +24,15 @@ inline bool has_lanes(int mm)
     return has_loop(mm) || mm == WIDER;
 }
 
-/* Poles of a trace that have a whole warp for themselves are more than MOST_PAIRED; else two traces share one. What a
- * row of a factor has beside it in the root, and bins that are worked on at a time there. Items that are few. */
-enum { PAIR = 2, MOST_PAIRED = WARP / PAIR, FACTOR_MORE = 3, STRIDE = 4, FEW = 1024 };
+/* Poles that a warp of the root has, and warps for a trace that has more: those beyond come after. What a row of a
+ * factor has beside it there, and bins that are worked on at a time; items of bounds that are few. */
+enum { POLES = WARP / ENDS, MOST_WARPS = 2, FACTOR_MORE = 3, STRIDE = 4, FEW = 1024 };
+
+/* First of the mm bins in the middle of first .. last - 1, where those meet who come from both ends. */
+__device__ __host__ inline int middle_of(int first, int last, int mm)
+{
+    return last - first > mm ? first + (last - first - mm) / 2 : first;
+}
 
 /* Items of a kind: one half-bandwidth, or all that a warp each works on. */
 struct kind {
@@ -55,7 +61,7 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
     enum { KINDS = SPX_TRACE_MOST_BAND + 2, PARTS = 2 };
     int place[KINDS * PARTS + 1] = {0}, n = 0;
     const auto key = [&](const item &v) {
-        return is_wide(v.mm) && v.mm != WIDER ? 0 : (v.mm + 1) * PARTS + (npole && npole[v.column] <= MOST_PAIRED);
+        return is_wide(v.mm) && v.mm != WIDER ? 0 : (v.mm + 1) * PARTS + (npole && npole[v.column] <= POLES);
     };
     const auto band = [&](int column, int from, int to) {
         const int need = needed(t.need, k, column, from, to), least = k.m > k.h ? k.m : k.h;
@@ -97,12 +103,9 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
     l.nitem = n;
     l.nkinds = 0;
     for (int i = 0; i < KINDS * PARTS; i++) {
-        const bool wide = i < PARTS;
-        /* what few items read does not lie side by side: the fewer a warp, the sooner it is there */
-        const int few = place[i + 1] < FEW ? 8 : 1, lanes = wide        ? WARP
-                                                            : !npole    ? few
-                                                            : i % PARTS ? (int)MOST_PAIRED
-                                                                        : WARP;
+        const bool wide = i < PARTS, many = npole && i % PARTS == 0 && has_lanes(i / PARTS - 1);
+        /* what few items of bounds read does not lie side by side: the fewer a warp, the sooner it is there */
+        const int few = place[i + 1] < FEW ? 8 : 1, lanes = many ? MOST_WARPS * WARP : wide || npole ? WARP : few;
         if (place[i + 1] > 0)
             l.kinds[l.nkinds++] = {wide, lanes, 0, place[i], place[i + 1], 0, 0, 0};
         place[i + 1] += place[i];
@@ -116,7 +119,13 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
             const int written = (o.last + EXTRA < k.n ? o.last + EXTRA : k.n) - o.first,
                       tasks = npole && v.wide ? npole[o.column] : 1;
             v.mm = o.mm > v.mm ? o.mm : v.mm;
-            v.rows = o.end - o.begin > v.rows ? o.end - o.begin : v.rows;
+            int rows = o.end - o.begin;
+            if (npole && has_lanes(o.mm)) { /* of one of its sides, up to the middle */
+                const int middle = middle_of(o.first, o.first + written, o.mm), up = middle - o.begin,
+                          down = o.end - middle - o.mm;
+                rows = up > down ? up : down;
+            }
+            v.rows = rows > v.rows ? rows : v.rows;
             v.span = written > v.span ? written : v.span;
             v.npole = tasks > v.npole ? tasks : v.npole;
         }
@@ -131,12 +140,13 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
 }
 
 /* Arrays of a batch of `groups` groups; nrhs right-hand sides, `width` doubles a bin of its share. Poles side by side
- * have right-hand sides beside the factors, and no share. */
+ * have right-hand sides beside the factors, bins in the middle, and no share. */
 void take_batch(arena &m, const kind &v, size_t groups, size_t nrhs, size_t width, batch &b)
 {
-    const bool together = !v.wide && v.lanes >= MOST_PAIRED;
-    const size_t each = groups * v.npole * (v.wide ? 1 : WARP), line = (size_t)v.mm + 1;
-    b.lower = m.take<double>(each * v.rows * (together ? round_to((int)line + FACTOR_MORE, 2) : line));
+    const bool together = !v.wide && v.lanes >= WARP;
+    const size_t each = groups * v.npole * (v.wide ? 1 : together ? v.lanes : WARP), line = (size_t)v.mm + 1;
+    b.lower =
+        m.take<double>(together ? each * (v.rows + v.mm) * round_to((int)line + FACTOR_MORE, 2) : each * v.rows * line);
     b.rhs = m.take<double>(together ? 0 : each * v.rows * nrhs);
     b.share = m.take<double>(together ? 0 : each * v.span * width);
     b.window = m.take<double>(has_lanes(v.mm) || v.wide ? 0 : each * line * line);
@@ -170,7 +180,7 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
     for (int i = 0; i < l.nkinds; i++)
         for (int first = 0, pole = 0; first < l.kinds[i].count;) {
             kind v = l.kinds[i];
-            const int members = WARP / v.lanes, left = (v.count - first + members - 1) / members;
+            const int members = v.lanes < WARP ? WARP / v.lanes : 1, left = (v.count - first + members - 1) / members;
             int groups = pole > 0 ? 1 : left < MOST_GROUPS ? left : (int)MOST_GROUPS;
             v.npole -= pole;
             batch b = {};
@@ -221,26 +231,27 @@ void root_size(const work &k, size_t *least, size_t *best)
     cut(w, LONG, 0);
     const auto size = [&](bool wide, int mm, int rows, int span) {
         arena m = {NULL, 0, 0};
-        const kind v = {wide, WARP, mm, 0, 0, round_to(rows, STRIDE), span, 1};
+        const kind v = {wide, wide || !has_lanes(mm) ? WARP : MOST_WARPS * WARP, mm, 0, 0, round_to(rows, STRIDE), span,
+                        1};
         batch b;
         take_batch(m, v, 1, 2, (size_t)k.h + 3, b);
         return m.used / sizeof(double);
     };
     const size_t line = size(true, k.band < WIDEST ? k.band : (int)WIDEST, k.n, k.n);
-    const size_t group = size(false, 9, w.seg + 2 * HALO * 9, w.seg + EXTRA);
+    const size_t group = size(false, 9, w.seg / 2 + EXTRA + HALO * 9, 0);
     const size_t items = (size_t)k.lanes * (w.nseg + k.n / BOUNDS + 2);
     const size_t list_size = items * sizeof(item) / sizeof(double) + 512;
     *least = group > line ? group : line;
     if (k.band >= WIDER) { /* traces whose segments do not fit together */
-        const size_t whole = size(false, WIDER, k.n, k.n);
+        const size_t whole = size(false, WIDER, k.n / 2 + 1, 0);
         *least = whole > *least ? whole : *least;
     }
-    if (k.band > WIDEST || k.band < 6) { /* traces in one piece, PAIR of them together */
-        const size_t piece = size(false, k.band, k.n, k.n);
+    if (k.band > WIDEST || k.band < 6) { /* traces in one piece */
+        const size_t piece = size(false, k.band, k.n, 0);
         *least = piece > *least ? piece : *least;
     }
     *least += list_size;
-    *best = group * ((size_t)k.lanes * w.nseg / PAIR + 16) + 64 * line + list_size;
+    *best = group * ((size_t)k.lanes * w.nseg + 16) + 64 * line + list_size;
     *best = *best > *least ? *best : *least;
 }
 

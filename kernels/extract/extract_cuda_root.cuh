@@ -7,10 +7,12 @@
 namespace
 {
 
-/* Poles of an item stand side by side in a warp, PAIR of items or one in it, so that all of them read a column of the
- * matrix once, and what they add to Q never leaves the multiprocessor. STRIDE steps are worked on at a time: windows
- * move in registers once a stride, and sums over the poles wait for each other less. FORTH and BACK: columns of the
- * matrix and of its factor that are in shared memory or on their way there. */
+/* A block works on an item: the lanes of its warps, one or two, are its poles, all of which read a column of the matrix
+ * together, and what they add to Q never leaves the multiprocessor. Each pole has two lanes, which come from the two
+ * ends of the item at a time and meet in the middle: chains are half as long, and no rows of factors are made beyond
+ * the item's bins only to begin with. STRIDE steps are worked on at a time: windows move in registers once a stride,
+ * and sums over the poles wait for each other less. FORTH and BACK: columns of the matrix and of its factor that are in
+ * shared memory or on their way there. */
 enum { FORTH = 8, BACK = 4, TERMS_PITCH = WARP + 3 };
 
 /* Pairs of doubles: of a column of the matrix and an element of x; of 1/D, a column of L and elements of L^-1 1 and
@@ -31,325 +33,344 @@ __device__ __host__ inline size_t terms_size(const work &k, int steps)
     return (size_t)steps * (k.h + 3) * TERMS_PITCH;
 }
 
-/* The lanes of a warp that works on poles of PAIR items, or of one: who has which, and the sums over the poles, in
- * their order. */
-struct pole_lanes {
-    int each, column, first, begin, n, last; /* lanes an item; of this lane's item; last: the last that is written */
-    bool there;
-    int sum_column, sum_first, sum_last, sum_begin; /* of the item that it sums for; last 0: none */
-    const double *from;                             /* of what it sums */
+/* Doubles of shared memory that a warp of root_kernel() needs for a bandwidth that there are loops for. */
+__device__ __host__ inline size_t root_room(const work &k, int mm)
+{
+    const size_t forth = (size_t)FORTH * ENDS * column_pairs(mm);
+    const size_t back = (size_t)BACK * WARP * factor_pairs(mm) + (size_t)BACK * WARP / 2;
+    return 2 * ((terms_size(k, STRIDE) + 1) / 2 + (forth > back ? forth : back));
+}
 
-    __device__ pole_lanes(const work &k, const batch &o, const double *terms) : each(o.lanes)
+/* Where the sum over the poles of quantity c (diagonal, Q 1 or Q x) of a bin goes. What is of bins of the next segment
+ * is kept apart. */
+__device__ void put_sum(const work &k, const item &v, int bin, int c, double value, bool more)
+{
+    const size_t lanes = k.lanes, h3 = k.h + 3;
+    const int seg = bin / k.seg, beyond = bin - seg * k.seg;
+    double *over = k.over + (((size_t)(seg - 1) * EXTRA + beyond) * h3 + c) * lanes + v.column;
+    double *sum = bin < v.last ? k.sum + (bin * h3 + c) * lanes + v.column : over;
+    value += more ? *sum : 0.0;
+    *sum = value;
+    if (sum != over && bin - v.first >= k.seg && beyond < EXTRA) /* the whole trace is one item */
+        *over = value;
+}
+
+/* Bins of an item from its two ends: side 0 goes from bin middle - n up to middle + M - 1, side 1 from middle + M - 1 +
+ * n down to middle. The M bins in the middle are worked on by both; those beyond a trace are equations of their own. */
+struct two_sides {
+    int middle, n, last, way, bin0; /* last: end of what is written; of this lane: direction, and first bin */
+
+    __device__ two_sides(const work &k, const item &v, int m, int length, int side) : n(length)
     {
-        const int lane = threadIdx.x, items = WARP / each, mine = blockIdx.x * items + lane / each;
-        const int g = lane & (items - 1), index = blockIdx.x * items + g;
-        const item v = o.at[min(mine, o.count - 1)], w = o.at[min(index, o.count - 1)];
-        column = v.column;
-        first = v.first;
-        begin = v.begin;
-        n = v.end - v.begin;
         last = min(v.last + EXTRA, k.n);
-        there = mine < o.count;
-        sum_column = w.column;
-        sum_first = w.first;
-        sum_last = index < o.count ? w.last : 0;
-        sum_begin = w.begin;
-        from = terms + g * (each + 1);
-    }
-    /* Where this lane writes what it adds. */
-    __device__ double *at(double *terms) const
-    {
-        return terms + threadIdx.x + threadIdx.x / each;
-    }
-    /* What is in `steps` <= STRIDE rows of the terms, of bins top, top - 1, ... of each item, counted from its begin.
-     * Those of bins of the next segment are kept apart. Lanes: step, quantity, item. */
-    __device__ void add_up(const work &k, int top, int steps, bool more) const
-    {
-        __syncwarp();
-        const int lane = threadIdx.x, h3 = k.h + 3, step = lane / (WARP / STRIDE), part = lane % (WARP / STRIDE);
-        const int items = WARP / each, bin = sum_begin + top - step;
-        if (step < steps && bin >= sum_first && bin < min(sum_last + EXTRA, k.n) && sum_last > 0) {
-            const size_t lanes = k.lanes;
-            const int seg = bin / k.seg, beyond = bin - seg * k.seg;
-            for (int c = part / items; c < h3; c += WARP / STRIDE / items) {
-                const double *row = from + (step * h3 + c) * TERMS_PITCH;
-                double even = 0.0, odd = 0.0;
-                for (int pole0 = 0; pole0 < each; pole0 += WARP / PAIR)
-#pragma unroll
-                    for (int pole = 0; pole < WARP / PAIR; pole += 2) {
-                        even += row[pole0 + pole];
-                        odd += row[pole0 + pole + 1];
-                    }
-                double *over = k.over + (((size_t)(seg - 1) * EXTRA + beyond) * h3 + c) * lanes + sum_column;
-                double *sum = bin < sum_last ? k.sum + ((size_t)bin * h3 + c) * lanes + sum_column : over;
-                const double value = even + odd + (more ? *sum : 0.0);
-                *sum = value;
-                if (sum != over && bin - sum_first >= k.seg && beyond < EXTRA) /* the whole trace is one item */
-                    *over = value;
-            }
-        }
-        __syncwarp();
+        middle = middle_of(v.first, last, m);
+        way = side ? -1 : 1;
+        bin0 = side ? middle + m - 1 + n : middle - n;
     }
 };
 
-/* Square roots of PAIR items, or of one, by a warp, with the poles of an item side by side: block (items). L D L^T of
- * A + shift, then rows of its inverse from the last bin on; see add_pole() of the CPU. Rows of the factor are kept from
- * the item's own bins on. Bins beyond the last are equations of their own. M = 0: any bandwidth mm, and items that are
- * whole traces, with a window in shared memory where it fits. */
+/* Square root of an item by a block, with its poles side by side: block (item). L D L^T of A + shift from both ends;
+ * see add_pole() of the CPU. In the middle what both sides take off the equations is added up, so that each of them has
+ * all that it needs for rows of the inverse from there on back to its end. Rows of factors are kept from the item's own
+ * bins on. */
 template <int M> __global__ void root_kernel(work k, batch o)
 {
     constexpr int COLUMN = column_pairs(M), LINE = factor_pairs(M);
     extern __shared__ double2 pairs[];
-    const int lane = threadIdx.x, h = k.h, mm = o.mm;
+    const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP, side = lane / POLES;
+    const int h = k.h, n = o.rows, room = (int)root_room(k, M);
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
-    double *terms = (double *)pairs;
-    for (int i = lane; i < (M > 0 ? STRIDE : 1) * (h + 3) * TERMS_PITCH; i += WARP)
-        terms[i] = 0.0;
-    __syncwarp();
-    const pole_lanes w(k, o, terms);
-    double *mine = w.at(terms);
-    const int npole = k.npole[w.column], last_pole = npole - 1;
-    bool good = true;
-    for (int pole0 = 0; pole0 < npole; pole0 += w.each) { /* more than one pass only where a warp has one item */
-        const int pole = pole0 + lane % w.each;
-        const bool active = w.there && pole < npole;
-        const size_t at = (size_t)min(pole, last_pole) * lanes + w.column;
-        const double shift = k.shift[at], weight = active ? k.pole_weight[at] : 0.0, scale = -weight * shift;
-        const auto put = [&](double *row, int what, double v) {
-            if (active)
-                row[what * TERMS_PITCH] = v;
-        };
-        if constexpr (M > 0) {
-            const int skip = w.first - w.begin, n = o.rows;
-            double2 *l = (double2 *)o.lower + (size_t)blockIdx.x * n * LINE * WARP + lane;
-            double2 *ring = pairs + (terms_size(k, STRIDE) + 1) / 2;
-            {
-                const int g = lane / (M + 2), element = lane % (M + 2), off = element <= M ? element : 0;
-                const bool fetches = g < WARP / w.each;
-                const int whose = (g * w.each) & (WARP - 1), column = __shfl_sync(FULL, w.column, whose);
-                int bin = __shfl_sync(FULL, w.begin, whose);
-                const size_t step = element <= M ? arow : lanes;
-                const double *from = (element <= M ? k.a + (size_t)element * lanes : k.x) + bin * step + column;
-                double *to = (double *)(ring + g * COLUMN) + element;
-                int slot = 0;
-                const auto ahead = [&]() {
-                    if (fetches) {
-                        if (bin + off < k.n)
-                            fetch(to + slot * PAIR * 2 * COLUMN, from);
-                        else
-                            to[slot * PAIR * 2 * COLUMN] = element == 0 ? 1.0 : 0.0;
-                    }
-                    __pipeline_commit();
-                    slot = (slot + 1) & (FORTH - 1);
-                    bin++;
-                    from += step;
-                };
-                for (int j = 0; j < FORTH - 1; j++)
-                    ahead();
-                factor_window<M> window;
-                forth_window<M> ones, fluxes;
-                const double2 *own = ring + lane / w.each * COLUMN;
-                double2 *lj = l - (long)skip * LINE * WARP;
-                for (int j0 = 0; j0 < n; j0 += STRIDE)
-#pragma unroll
-                    for (int j = j0; j < j0 + STRIDE; j++) {
-                        __pipeline_wait_prior(FORTH - 2);
-                        __syncwarp();
-                        ahead();
-                        double in[2 * COLUMN];
-#pragma unroll
-                        for (int i = 0; i < COLUMN; i++) {
-                            const double2 v = own[(j & (FORTH - 1)) * PAIR * COLUMN + i];
-                            in[2 * i] = v.x;
-                            in[2 * i + 1] = v.y;
-                        }
-                        const double x = in[M + 1], inverse = window.next(in, shift);
-                        const double s1 = ones.next(1.0, in), sx = fluxes.next(x, in);
-                        if (j >= skip) { /* by all lanes: whole lines, which go out at once */
-                            double line[2 * LINE];
-                            line[0] = inverse;
-#pragma unroll
-                            for (int i = 1; i <= M; i++)
-                                line[i] = in[i];
-                            line[M + 1] = s1;
-                            line[M + 2] = sx;
-                            line[2 * LINE - 1] = M % 2 == 0 ? 0.0 : sx;
-#pragma unroll
-                            for (int i = 0; i < LINE; i++)
-                                __stcs(lj + i * WARP, make_double2(line[2 * i], line[2 * i + 1]));
-                        }
-                        lj += LINE * WARP;
-                    }
-                __pipeline_wait_prior(0);
-                good &= window.good || !active;
-            }
-            __threadfence_block(); /* what was written is read again by copies */
+    const item v = o.at[blockIdx.x];
+    const auto wait = [&]() {
+        if (warps == 1)
             __syncwarp();
-            const int least = min(__shfl_sync(FULL, skip, 0), __shfl_sync(FULL, skip, WARP - 1));
-            const int steps = round_to(n - least, STRIDE), high = w.last - w.begin;
-            const int written = max(__shfl_sync(FULL, high, 0), __shfl_sync(FULL, high, WARP - 1));
-            double *xs = (double *)(ring + BACK * LINE * WARP) + lane;
-            int to = 0, slot = 0, next = n - 1 - skip;
+        else
+            __syncthreads();
+    };
+    const two_sides own(k, v, M, n, side);
+    const int npole = k.npole[v.column];
+    /* rows that are kept: from the item's own bins on, and on side 1 so many more that diagonals there are complete */
+    const int skip = side ? max(own.bin0 - (own.last + h - 1), 0) : max(v.first - own.bin0, 0);
+    double *all_terms = (double *)pairs, *terms = all_terms + warp * room;
+    double2 *ring = (double2 *)terms + (terms_size(k, STRIDE) + 1) / 2;
+    double2 *l = (double2 *)o.lower + ((size_t)blockIdx.x * warps + warp) * (n + M) * LINE * WARP + lane;
+    bool good = true;
+    for (int pole0 = 0; pole0 < npole; pole0 += warps * POLES) {
+        const int pole = pole0 + warp * POLES + lane % POLES;
+        const bool active = pole < npole;
+        const size_t at = (size_t)min(pole, npole - 1) * lanes + v.column;
+        const double shift = k.shift[at], weight = k.pole_weight[at], scale = -weight * shift;
+        {
+            /* what is read, of both sides: [FORTH][ENDS][COLUMN] */
+            const int theirs = lane / (M + 2), element = lane % (M + 2), off = element <= M ? element : 0;
+            const two_sides of(k, v, M, n, theirs);
+            const bool fetches = theirs < ENDS;
+            const size_t row = element <= M ? arow : lanes;
+            const double *const base = (element <= M ? k.a + off * lanes : k.x) + v.column;
+            double *const to = (double *)(ring + theirs * COLUMN) + element;
+            int bin = of.bin0, slot = 0;
             const auto ahead = [&]() {
-                const int row = max(next, 0), bin = min(w.first + row, k.n - 1);
-#pragma unroll
-                for (int i = 0; i < LINE; i++)
-                    __pipeline_memcpy_async(ring + (to * LINE + i) * WARP + lane, l + ((size_t)row * LINE + i) * WARP,
-                                            sizeof(double2));
-                fetch(xs + to * WARP, k.x + bin * lanes + w.column);
+                if (fetches) {
+                    const int other = bin + of.way * off, low = min(bin, other), high = max(bin, other);
+                    if (low >= 0 && high < k.n)
+                        fetch(to + slot * ENDS * 2 * COLUMN, base + low * row);
+                    else
+                        to[slot * ENDS * 2 * COLUMN] = element == 0 ? 1.0 : 0.0;
+                }
                 __pipeline_commit();
-                to = to + 1 < BACK ? to + 1 : 0;
-                next--;
+                slot = (slot + 1) & (FORTH - 1);
+                bin += of.way;
             };
-            for (int i = 0; i < BACK - 1; i++)
+            for (int j = 0; j < FORTH - 1; j++)
                 ahead();
-            double back1[M + 1] = {0.0}, backx[M + 1] = {0.0}, z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
+            factor_window<M> window;
+            forth_window<M> ones, fluxes;
+            const double2 *mine = ring + side * COLUMN;
+            double2 *lj = l - (long)skip * LINE * WARP;
+            /* reach: bins ahead that are coupled to bin j, of M */
+            const auto step = [&](int j, int reach) {
+                __pipeline_wait_prior(FORTH - 2);
+                __syncwarp();
+                ahead();
+                double in[2 * COLUMN];
 #pragma unroll
-            for (int t = 0; t <= M; t++)
+                for (int i = 0; i < COLUMN; i++) {
+                    const double2 pair = mine[(j & (FORTH - 1)) * ENDS * COLUMN + i];
+                    in[2 * i] = pair.x;
+                    in[2 * i + 1] = pair.y;
+                }
+                const double x = in[M + 1];
 #pragma unroll
-                for (int d = 0; d <= M; d++)
-                    z[t][d] = 0.0;
-            for (int step0 = 0; step0 < steps; step0 += STRIDE) {
-                const int top = n - 1 - step0;
-                const bool writes = top - STRIDE < written - 1;
-#pragma unroll
-                for (int part = 0; part < STRIDE; part++) {
-                    __pipeline_wait_prior(BACK - 2);
-                    double v[2 * LINE];
-#pragma unroll
-                    for (int i = 0; i < LINE; i++) {
-                        const double2 pair = ring[(slot * LINE + i) * WARP + lane];
-                        v[2 * i] = pair.x;
-                        v[2 * i + 1] = pair.y;
-                    }
-                    const double x = xs[slot * WARP];
-                    slot = slot + 1 < BACK ? slot + 1 : 0;
-                    ahead();
-                    double s1 = v[M + 1] * v[0], sx = v[M + 2] * v[0], own = v[0], column_z[M + 1];
+                for (int i = 1; i <= M; i++)
+                    in[i] = i <= reach ? in[i] : 0.0;
+                const double inverse = window.next(in, shift);
+                const double s1 = ones.next(1.0, in), sx = fluxes.next(x, in);
+                if (j >= skip) { /* by all lanes: whole lines, which go out at once */
+                    double line[2 * LINE];
+                    line[0] = inverse;
 #pragma unroll
                     for (int i = 1; i <= M; i++)
-                        column_z[i] = 0.0;
+                        line[i] = in[i];
+                    line[M + 1] = s1;
+                    line[M + 2] = sx;
+                    line[2 * LINE - 1] = M % 2 == 0 ? 0.0 : sx;
 #pragma unroll
-                    for (int t = M; t >= 1; t--) {
-                        s1 = fma(-v[t], back1[t], s1);
-                        sx = fma(-v[t], backx[t], sx);
-#pragma unroll
-                        for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
-                            column_z[i] = fma(-v[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], column_z[i]);
-                    }
-#pragma unroll
-                    for (int t = M; t >= 1; t--)
-                        own = fma(-v[t], column_z[t], own);
-#pragma unroll
-                    for (int t = M; t >= 2; t--) {
-                        back1[t] = back1[t - 1];
-                        backx[t] = backx[t - 1];
-                    }
-                    back1[1] = s1;
-                    backx[1] = sx;
-#pragma unroll
-                    for (int i = M - 1; i >= 1; i--) {
-#pragma unroll
-                        for (int d = 0; d + i < M; d++)
-                            z[i][d] = z[i - 1][d];
-                    }
-                    z[0][0] = own;
-#pragma unroll
-                    for (int d = 1; d < M; d++)
-                        z[0][d] = column_z[d];
-                    if (writes) {
-                        double *row = mine + part * (h + 3) * TERMS_PITCH;
-                        put(row, 0, scale * own);
-#pragma unroll
-                        for (int d = 1; d <= M; d++)
-                            if (d <= h)
-                                put(row, d, scale * column_z[d]);
-                        put(row, h + 1, weight * fma(-shift, s1, 1.0));
-                        put(row, h + 2, weight * fma(-shift, sx, x));
-                    }
+                    for (int i = 0; i < LINE; i++)
+                        __stcs(lj + i * WARP, make_double2(line[2 * i], line[2 * i + 1]));
                 }
-                if (writes)
-                    w.add_up(k, top, STRIDE, pole0 > 0);
-            }
+                lj += LINE * WARP;
+            };
+            for (int j0 = 0; j0 < n; j0 += STRIDE)
+#pragma unroll
+                for (int j = j0; j < j0 + STRIDE; j++)
+                    step(j, M);
+            window.meet();
+            ones.meet();
+            fluxes.meet();
+#pragma unroll
+            for (int j = 0; j < M; j++)
+                step(n + j, M - 1 - j);
             __pipeline_wait_prior(0);
-        } else {
-            const int n = w.n;
-            const size_t lrow = (size_t)(mm + 1 + FACTOR_MORE) * WARP, wrow = (size_t)(mm + 1) * WARP;
-            const double *a = k.a + w.column, *x = k.x + w.column;
-            double *l = o.lower + (size_t)blockIdx.x * o.rows * lrow + lane;
-            double *one = l + (mm + 1) * WARP, *flux = one + WARP;
-            double *window =
-                o.in_shared ? terms + terms_size(k, 1) + lane : o.window + blockIdx.x * (mm + 1) * wrow + lane;
-            int j = 0;
-            double s1 = 1.0, sx = x[0];
-            good &= factor_any(n, mm, a, arow, lanes, shift, l, lrow, WARP, window, WARP,
-                               [&](int t, double lt) {
-                                   if (t > 0) {
-                                       s1 = fma(-lt, one[(size_t)(j - t) * lrow], s1);
-                                       sx = fma(-lt, flux[(size_t)(j - t) * lrow], sx);
-                                       return;
-                                   }
-                                   one[(size_t)j * lrow] = s1;
-                                   flux[(size_t)j * lrow] = sx;
-                                   j++;
-                                   s1 = 1.0;
-                                   sx = j < n ? x[(size_t)j * lanes] : 0.0;
-                               }) ||
-                    !active;
-            /* Z(j, j+d) of the last rows in the window, slot 0 .. mm; the row that is made is in the place after them
-             */
-            int slot = 0;
-            for (j = n - 1; j >= 0; j--) {
-                const double *lj = l + (size_t)j * lrow;
-                const int rest = n - 1 - j < mm ? n - 1 - j : mm;
-                slot = slot > 0 ? slot - 1 : mm;
-                double *now = window + slot * wrow;
-                s1 = one[(size_t)j * lrow] * lj[0];
-                sx = flux[(size_t)j * lrow] * lj[0];
-                for (int i = 1; i <= mm; i++)
-                    now[i * WARP] = 0.0;
-                for (int t = rest; t >= 1; t--) {
-                    const double lt = lj[t * WARP];
-                    s1 = fma(-lt, one[(size_t)(j + t) * lrow], s1);
-                    sx = fma(-lt, flux[(size_t)(j + t) * lrow], sx);
-                    const double *then = window + (slot + t <= mm ? slot + t : slot + t - mm - 1) * wrow;
-                    for (int i = t; i <= rest; i++)
-                        now[i * WARP] = fma(-lt, then[(i - t) * WARP], now[i * WARP]);
-                    for (int i = 1; i < t; i++) {
-                        const double *row = window + (slot + i <= mm ? slot + i : slot + i - mm - 1) * wrow;
-                        now[i * WARP] = fma(-lt, row[(t - i) * WARP], now[i * WARP]);
-                    }
-                }
-                double own = lj[0];
-                for (int t = rest; t >= 1; t--)
-                    own = fma(-lj[t * WARP], now[t * WARP], own);
-                now[0] = own;
-                one[(size_t)j * lrow] = s1;
-                flux[(size_t)j * lrow] = sx;
-                put(mine, 0, scale * own);
-                for (int d = 1; d <= h; d++)
-                    put(mine, d, scale * now[d * WARP]);
-                put(mine, h + 1, weight * fma(-shift, s1, 1.0));
-                put(mine, h + 2, weight * fma(-shift, sx, x[(size_t)j * lanes]));
-                w.add_up(k, j, 1, pole0 > 0);
-            }
+            good &= window.good || !active;
         }
-        for (int i = lane; i < (M > 0 ? STRIDE : 1) * (h + 3) * TERMS_PITCH; i += WARP)
-            terms[i] = 0.0; /* the next poles may be fewer */
+        __threadfence_block(); /* what was written is read again by copies */
         __syncwarp();
+        for (int i = lane; i < STRIDE * (h + 3) * TERMS_PITCH; i += WARP)
+            terms[i] = 0.0; /* there may be fewer poles than lanes */
+        __syncwarp();
+        const int most = n + M, least = min(__shfl_sync(FULL, skip, 0), __shfl_sync(FULL, skip, POLES));
+        double *xs = (double *)(ring + BACK * LINE * WARP) + lane;
+        int to = 0, slot = 0, next = most - 1;
+        const auto ahead = [&]() {
+            const int row = max(next - skip, 0), bin = min(max(own.bin0 + own.way * next, 0), k.n - 1);
+#pragma unroll
+            for (int i = 0; i < LINE; i++)
+                __pipeline_memcpy_async(ring + (to * LINE + i) * WARP + lane, l + ((size_t)row * LINE + i) * WARP,
+                                        sizeof(double2));
+            fetch(xs + to * WARP, k.x + bin * lanes + v.column);
+            __pipeline_commit();
+            to = to + 1 < BACK ? to + 1 : 0;
+            next--;
+        };
+        for (int i = 0; i < BACK - 1; i++)
+            ahead();
+        double back1[M + 1] = {0.0}, backx[M + 1] = {0.0}, z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
+#pragma unroll
+        for (int t = 0; t <= M; t++)
+#pragma unroll
+            for (int d = 0; d <= M; d++)
+                z[t][d] = 0.0;
+        for (int top = most - 1; top >= least; top -= STRIDE) {
+#pragma unroll
+            for (int part = 0; part < STRIDE; part++) {
+                __pipeline_wait_prior(BACK - 2);
+                double line[2 * LINE];
+#pragma unroll
+                for (int i = 0; i < LINE; i++) {
+                    const double2 pair = ring[(slot * LINE + i) * WARP + lane];
+                    line[2 * i] = pair.x;
+                    line[2 * i + 1] = pair.y;
+                }
+                const double x = xs[slot * WARP];
+                slot = slot + 1 < BACK ? slot + 1 : 0;
+                ahead();
+                double s1 = line[M + 1] * line[0], sx = line[M + 2] * line[0], diagonal = line[0], column[M + 1];
+#pragma unroll
+                for (int i = 1; i <= M; i++)
+                    column[i] = 0.0;
+#pragma unroll
+                for (int t = M; t >= 1; t--) {
+                    s1 = fma(-line[t], back1[t], s1);
+                    sx = fma(-line[t], backx[t], sx);
+#pragma unroll
+                    for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
+                        column[i] = fma(-line[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], column[i]);
+                }
+#pragma unroll
+                for (int t = M; t >= 1; t--)
+                    diagonal = fma(-line[t], column[t], diagonal);
+#pragma unroll
+                for (int t = M; t >= 2; t--) {
+                    back1[t] = back1[t - 1];
+                    backx[t] = backx[t - 1];
+                }
+                back1[1] = s1;
+                backx[1] = sx;
+#pragma unroll
+                for (int i = M - 1; i >= 1; i--) {
+#pragma unroll
+                    for (int d = 0; d + i < M; d++)
+                        z[i][d] = z[i - 1][d];
+                }
+                z[0][0] = diagonal;
+#pragma unroll
+                for (int d = 1; d < M; d++)
+                    z[0][d] = column[d];
+                double *row = terms + part * (h + 3) * TERMS_PITCH + lane + side;
+                if (active) {
+                    row[0] = scale * diagonal;
+#pragma unroll
+                    for (int d = 1; d <= M; d++)
+                        if (d <= h)
+                            row[d * TERMS_PITCH] = scale * column[d];
+                    row[(h + 1) * TERMS_PITCH] = weight * fma(-shift, s1, 1.0);
+                    row[(h + 2) * TERMS_PITCH] = weight * fma(-shift, sx, x);
+                }
+            }
+            wait();
+            /* sums over the poles, in their order: threads have step, quantity and side */
+            const int step = lane / (WARP / STRIDE), theirs = lane % ENDS, back = top - step;
+            const two_sides of(k, v, M, n, theirs);
+            const int bin = of.bin0 + of.way * back;
+            enum { AT_A_TIME_OF_WARP = WARP / STRIDE / ENDS };
+            for (int c = warp * AT_A_TIME_OF_WARP + lane % (WARP / STRIDE) / ENDS; c < h + 3;
+                 c += warps * AT_A_TIME_OF_WARP) {
+                /* pairs of bins: on side 0 with one above, on side 1 with one below; in the middle side 0 has them */
+                const int d = c <= h ? c : 0, low = theirs ? bin - d : bin;
+                if (theirs ? bin < of.middle + M : bin + d >= of.middle + M || bin < v.first)
+                    continue;
+                if (low >= of.last || back < 0)
+                    continue;
+                const double *row = all_terms + (step * (h + 3) + c) * TERMS_PITCH + theirs * (POLES + 1);
+                double even = 0.0, odd = 0.0;
+                for (int w = 0; w < warps; w++, row += room)
+#pragma unroll
+                    for (int i = 0; i < POLES; i += 2) {
+                        even += row[i];
+                        odd += row[i + 1];
+                    }
+                put_sum(k, v, low, c, even + odd, pole0 > 0);
+            }
+            wait();
+        }
+        __pipeline_wait_prior(0);
+        __syncwarp(); /* the next poles have the same room */
     }
     if (!good)
-        atomicOr(&k.bad[w.column / k.nl], BAD_ROOT);
+        atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
 }
 
-/* Bytes of shared memory that root_kernel() needs for a bandwidth; any bandwidth: without the window. */
-size_t root_bytes(const work &k, int mm)
+/* The same for any bandwidth mm, of a whole trace: poles side by side, from the first bin to the last and back. The
+ * window is in shared memory where it fits. */
+template <> __global__ void root_kernel<0>(work k, batch o)
 {
-    if (!has_lanes(mm))
-        return sizeof(double) * terms_size(k, 1);
-    const size_t forth = (size_t)FORTH * PAIR * column_pairs(mm);
-    const size_t back = (size_t)BACK * WARP * factor_pairs(mm) + (size_t)BACK * WARP / 2;
-    return sizeof(double2) * ((terms_size(k, STRIDE) + 1) / 2 + (forth > back ? forth : back));
+    extern __shared__ double shared[];
+    const int lane = threadIdx.x, h = k.h, mm = o.mm, n = k.n;
+    const item v = o.at[blockIdx.x];
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    const size_t lrow = (size_t)(mm + 1 + FACTOR_MORE) * WARP, wrow = (size_t)(mm + 1) * WARP;
+    const double *a = k.a + v.column, *x = k.x + v.column;
+    double *l = o.lower + (size_t)blockIdx.x * o.rows * lrow + lane, *one = l + (mm + 1) * WARP, *flux = one + WARP;
+    double *window = o.in_shared ? shared + terms_size(k, 1) + lane : o.window + blockIdx.x * (mm + 1) * wrow + lane;
+    const int npole = k.npole[v.column];
+    bool good = true;
+    for (int pole0 = 0; pole0 < npole; pole0 += WARP) {
+        const int pole = pole0 + lane, count = min(npole - pole0, (int)WARP);
+        const bool active = pole < npole;
+        const size_t at = (size_t)min(pole, npole - 1) * lanes + v.column;
+        const double shift = k.shift[at], weight = k.pole_weight[at], scale = -weight * shift;
+        int j = 0;
+        double s1 = 1.0, sx = x[0];
+        const bool made = factor_any(n, mm, a, arow, lanes, shift, l, lrow, WARP, window, WARP, [&](int t, double lt) {
+            if (t > 0) {
+                s1 = fma(-lt, one[(size_t)(j - t) * lrow], s1);
+                sx = fma(-lt, flux[(size_t)(j - t) * lrow], sx);
+                return;
+            }
+            one[(size_t)j * lrow] = s1;
+            flux[(size_t)j * lrow] = sx;
+            j++;
+            s1 = 1.0;
+            sx = j < n ? x[(size_t)j * lanes] : 0.0;
+        });
+        good &= made || !active;
+        /* Z(j, j+d) of the last rows in the window, slot 0 .. mm; the row that is made is in the place after them */
+        int slot = 0;
+        for (j = n - 1; j >= 0; j--) {
+            const double *lj = l + (size_t)j * lrow;
+            const int rest = n - 1 - j < mm ? n - 1 - j : mm;
+            slot = slot > 0 ? slot - 1 : mm;
+            double *now = window + slot * wrow;
+            s1 = one[(size_t)j * lrow] * lj[0];
+            sx = flux[(size_t)j * lrow] * lj[0];
+            for (int i = 1; i <= mm; i++)
+                now[i * WARP] = 0.0;
+            for (int t = rest; t >= 1; t--) {
+                const double lt = lj[t * WARP];
+                s1 = fma(-lt, one[(size_t)(j + t) * lrow], s1);
+                sx = fma(-lt, flux[(size_t)(j + t) * lrow], sx);
+                const double *then = window + (slot + t <= mm ? slot + t : slot + t - mm - 1) * wrow;
+                for (int i = t; i <= rest; i++)
+                    now[i * WARP] = fma(-lt, then[(i - t) * WARP], now[i * WARP]);
+                for (int i = 1; i < t; i++) {
+                    const double *row = window + (slot + i <= mm ? slot + i : slot + i - mm - 1) * wrow;
+                    now[i * WARP] = fma(-lt, row[(t - i) * WARP], now[i * WARP]);
+                }
+            }
+            double own = lj[0];
+            for (int t = rest; t >= 1; t--)
+                own = fma(-lj[t * WARP], now[t * WARP], own);
+            now[0] = own;
+            one[(size_t)j * lrow] = s1;
+            flux[(size_t)j * lrow] = sx;
+            double *row = shared + lane;
+            row[0] = scale * own;
+            for (int d = 1; d <= h; d++)
+                row[d * TERMS_PITCH] = scale * now[d * WARP];
+            row[(h + 1) * TERMS_PITCH] = weight * fma(-shift, s1, 1.0);
+            row[(h + 2) * TERMS_PITCH] = weight * fma(-shift, sx, x[(size_t)j * lanes]);
+            __syncwarp();
+            for (int c = lane; c < h + 3; c += WARP) {
+                double sum = 0.0;
+                for (int i = 0; i < count; i++)
+                    sum += shared[c * TERMS_PITCH + i];
+                put_sum(k, v, j, c, sum, pole0 > 0);
+            }
+            __syncwarp();
+        }
+    }
+    if (!good)
+        atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
 }
 
 /* Sums over the poles that had warps of their own, in their order: block (rows of the share, item). Those of bins of
@@ -361,17 +382,12 @@ __global__ void gather_kernel(work k, batch o)
     const int bin = v.first + row / h3, c = row % h3, npole = min(o.npole, k.npole[v.column] - o.pole0);
     if (row >= o.span * h3 || bin >= min(v.last + EXTRA, k.n))
         return;
-    const size_t each = (size_t)o.span * h3, lanes = k.lanes;
+    const size_t each = (size_t)o.span * h3;
     const double *share = o.share + blockIdx.y * o.npole * each + row;
-    const int seg = bin / k.seg, beyond = bin - seg * k.seg;
-    double *over = k.over + (((size_t)(seg - 1) * EXTRA + beyond) * h3 + c) * lanes + v.column;
-    double *sum = bin < v.last ? k.sum + ((size_t)bin * h3 + c) * lanes + v.column : over;
-    double value = o.pole0 > 0 ? *sum : 0.0;
+    double value = 0.0;
     for (int pole = 0; pole < npole; pole++)
         value += share[pole * each];
-    *sum = value;
-    if (sum != over && bin - v.first >= k.seg && beyond < EXTRA) /* the whole trace is one item */
-        *over = value;
+    put_sum(k, v, bin, c, value, o.pole0 > 0);
 }
 
 /* Whether two segments have the same for a bin. What remains is far below the tolerance of ivar and resolution,
@@ -484,15 +500,16 @@ spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_sh
                 wide_root_kernel<<<dim3((unsigned)b.npole, (unsigned)groups), WARP, 0, stream>>>(k, b);
                 return;
             }
-            size_t bytes = root_bytes(k, v.mm);
+            size_t bytes =
+                sizeof(double) * (has_lanes(v.mm) ? root_room(k, v.mm) * (size_t)(v.lanes / WARP) : terms_size(k, 1));
             const size_t window = sizeof(double) * (size_t)(v.mm + 1) * (size_t)(v.mm + 1) * WARP;
             b.in_shared = !has_lanes(v.mm) && bytes + window <= most_shared;
             if (b.in_shared)
                 bytes += window;
             if (v.mm == WIDER)
-                root_kernel<WIDER><<<groups, WARP, bytes, stream>>>(k, b);
+                root_kernel<WIDER><<<groups, v.lanes, bytes, stream>>>(k, b);
             else
-                BY_BAND(v.mm, root_kernel, <<<groups, WARP, bytes, stream>>>(k, b))
+                BY_BAND(v.mm, root_kernel, <<<groups, v.lanes, bytes, stream>>>(k, b))
         },
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
             if (v.wide)

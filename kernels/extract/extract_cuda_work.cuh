@@ -74,7 +74,7 @@ struct batch {
     int count;        /* items */
     int lanes;        /* of an item */
     int mm;           /* largest half-bandwidth */
-    int rows;         /* most bins that are worked on */
+    int rows;         /* most bins that are worked on; by poles side by side from each end up to the middle */
     int span;         /* most bins that are written, EXTRA beyond the last included */
     int pole0, npole; /* poles pole0 .. pole0 + npole - 1, where there are as many */
     int in_shared;    /* the window is in shared memory */

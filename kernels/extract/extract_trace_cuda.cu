@@ -774,7 +774,9 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
     TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     c->shared = (size_t)shared;
-    TRY(cudaFuncSetAttribute(root_kernel<0>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    for (void (*kernel)(work, batch) :
+         {root_kernel<0>, root_kernel<6>, root_kernel<7>, root_kernel<8>, root_kernel<9>, root_kernel<WIDER>})
+        TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(spots_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(stream(&c->upload, high));
