@@ -1,8 +1,9 @@
-/* check_extract [small|queue|time [b|r|z]|equal [b|r|z]]: whole-trace extraction on a CUDA device against the CPU, on
- * simulated frames: within 1e-6 sigma (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the
- * same bits when repeated, with so little memory that it works in pieces, and on all devices. Then seconds. `small`:
- * without the large frames, for compute-sanitizer; `queue`: only frames one after another, on all devices; `time`,
- * `equal`: only one large frame, its seconds and its equality. Built by make cuda-tests. */
+/* check_extract [small|queue|time [b|r|z]|equal [b|r|z]|random [FIRST [COUNT]]]: whole-trace extraction on a CUDA
+ * device against the CPU, on simulated frames and on scenes drawn at random: within 1e-6 sigma (flux) and 1e-8 (ivar,
+ * relative; resolution) of it, the same bins flagged, the same bits when repeated, with so little memory that it works
+ * in pieces, and on all devices. Then seconds. `small`: without the large frames, for compute-sanitizer; `queue`: only
+ * frames one after another, on all devices; `time`, `equal`: only one large frame, its seconds and its equality;
+ * `random`: COUNT random scenes of each kind from number FIRST on, by default 100 from 1. Built by make cuda-tests. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -11,20 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kernels/extract_random.h"
 #include "../must.h"
 #include "base/mem.h"
 #include "extract/extract_cuda.h"
 #include "extract/extract_trace_impl.h"
 #include "sim/sim.h"
-
-static int failures;
-
-typedef struct {
-    spx_psf psf;
-    spx_image image;
-    spx_extract_options o;
-    int what; /* see below */
-} scene;
 
 enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16, CLOSE = 32 };
 
@@ -35,33 +28,34 @@ static void turn(size_t nspec, size_t npix, size_t ncoef, double *coef)
         coef[i] = (i % ncoef == 0 ? (double)npix - 1.0 : 0.0) - coef[i];
 }
 
-/* what: defects of the image, and spots and traces of another kind. */
-static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int what)
+/* A frame of a spectrograph. what: defects of the image, and spots and traces of another kind. */
+static scene make_frame(char arm, size_t nspec, double wmin, double wmax, int what)
 {
-    scene s = {.what = what};
     spx_err e = {0};
-    must(spx_sim_psf(arm, nspec, wmin - 20.0, wmax + 20.0, &s.psf, &e) == SPX_OK, &e);
+    scene s = {.psf = must_have(spx_alloc(1, sizeof *s.psf, &e))};
+    must(spx_sim_psf(arm, nspec, wmin - 20.0, wmax + 20.0, s.psf, &e) == SPX_OK, &e);
     if (what & (LARGE | SMALL)) {
-        s.psf.hsizex = what & LARGE ? 12 : 3;
-        s.psf.hsizey = what & LARGE ? 8 : 2;
+        s.psf->hsizex = what & LARGE ? 12 : 3;
+        s.psf->hsizey = what & LARGE ? 8 : 2;
     }
     if (what & CLOSE) /* by a fifth: what a neighbour knows of a fibre depends on its own neighbour */
         for (size_t f = 0; f < nspec; f++)
-            s.psf.x.coef[f * s.psf.x.ncoef] -= 1.6 * (double)f;
+            s.psf->x.coef[f * s.psf->x.ncoef] -= 1.6 * (double)f;
     if (what & TURNED) {
-        turn(nspec, s.psf.npix_x, s.psf.x.ncoef, s.psf.x.coef);
-        turn(nspec, s.psf.npix_y, s.psf.y.ncoef, s.psf.y.coef);
+        turn(nspec, s.psf->npix_x, s.psf->x.ncoef, s.psf->x.coef);
+        turn(nspec, s.psf->npix_y, s.psf->y.ncoef, s.psf->y.coef);
     }
     const size_t nwave = spx_sim_grid_size(wmin - 60.0, wmax + 60.0, 0.4);
     double *wave = must_have(spx_alloc(nwave, sizeof *wave, &e)), *sky = must_have(spx_alloc(nwave, sizeof *sky, &e));
     double *flux = must_have(spx_alloc2(nspec, nwave, sizeof *flux, &e));
-    double *model = must_have(spx_alloc2(s.psf.npix_y, s.psf.npix_x, sizeof *model, &e));
+    double *model = must_have(spx_alloc2(s.psf->npix_y, s.psf->npix_x, sizeof *model, &e));
     spx_sim_grid(wmin - 60.0, 0.4, nwave, wave);
     must(spx_sim_sky(arm, 900.0, nwave, wave, sky, &e) == SPX_OK, &e);
     for (size_t i = 0; i < nspec * nwave; i++)
         flux[i] = 20.0 * (double)(i / nwave % 9);
     spx_sim_add_sky(nspec, nwave, sky, flux);
-    must(spx_sim_project(&s.psf, nspec, NULL, nwave, wave, flux, s.psf.npix_y, s.psf.npix_x, model, NULL, &e) == SPX_OK,
+    must(spx_sim_project(s.psf, nspec, NULL, nwave, wave, flux, s.psf->npix_y, s.psf->npix_x, model, NULL, &e) ==
+             SPX_OK,
          &e);
     spx_sim_noise noise = {.seed = 7, .camera = arm, .photon_noise = 1, .readnoise = 3.0, .fullwell = 1e5};
     if (what & MASKS) {
@@ -70,11 +64,11 @@ static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int wh
         noise.nans = 20;
     }
     if (what & GAP) {
-        noise.gap_row = s.psf.npix_y / 2;
+        noise.gap_row = s.psf->npix_y / 2;
         noise.gap = 10;
         noise.blocks = 2;
     }
-    must(spx_sim_expose(s.psf.npix_y, s.psf.npix_x, model, &noise, &s.image, &e) == SPX_OK, &e);
+    must(spx_sim_expose(s.psf->npix_y, s.psf->npix_x, model, &noise, &s.image, &e) == SPX_OK, &e);
     s.o = spx_extract_trace_defaults();
     s.o.nspec = nspec;
     s.o.wmin = wmin;
@@ -91,7 +85,7 @@ static scene make_scene(char arm, size_t nspec, double wmin, double wmax, int wh
 static void widen(scene *s)
 {
     enum { DEGREE = 8 };
-    spx_psf *p = &s->psf;
+    spx_psf *p = s->psf;
     int *gh = must_have(spx_alloc((DEGREE + 1) * (DEGREE + 1), sizeof *gh, NULL));
     for (int j = 0; j <= DEGREE; j++)
         for (int i = 0; i <= DEGREE; i++)
@@ -120,19 +114,6 @@ static void free_frame(spx_frame *f)
     memset(f, 0, sizeof *f);
 }
 
-static void free_scene(scene *s)
-{
-    spx_free(s->psf.x.coef);
-    spx_free(s->psf.y.coef);
-    spx_free(s->psf.param);
-    spx_free(s->psf.coeff);
-    spx_free(s->psf.gh);
-    spx_free(s->image.data);
-    spx_free(s->image.ivar);
-    spx_free(s->image.mask);
-    spx_free(s->image.readnoise);
-}
-
 static int same_bits(const spx_frame *a, const spx_frame *b)
 {
     const size_t n = a->nspec * a->arm.nwave, bytes = n * sizeof(double);
@@ -148,49 +129,103 @@ static void raise_to(double *most, double v)
     *most = isnan(v) ? INFINITY : fmax(*most, v);
 }
 
-static void compare_on(scene *s, spx_extract_cuda *dev, size_t ndev, const char *what)
+/* Frames of a spectrograph are compared as they are, and all of their bundles have to stay on the device. In scenes
+ * that are drawn at random limits of flux and chi2pix are larger in proportion to the signal-to-noise ratio, where that
+ * is above a hundred (hits that nobody has noticed), and bundles may be left to the CPU: traces that touch, with masks.
+ */
+typedef enum { FRAME, DRAWN } kind;
+
+/* The largest signal-to-noise ratio of rows f0 .. f1 - 1 over a hundred, at least 1. */
+static double brightness(const spx_frame *f, size_t f0, size_t f1)
+{
+    double most = 1.0;
+    for (size_t i = f0 * f->arm.nwave; i < f1 * f->arm.nwave; i++)
+        raise_to(&most, 0.01 * fabs(f->arm.flux[i]) * sqrt(f->arm.ivar[i]));
+    return most;
+}
+
+/* Returns the number of bundles that were left to the CPU. What the CPU refuses the device has to refuse with the same
+ * words. Of what is drawn only failures are reported. */
+static size_t compare_on(const scene *s, const spx_extract_cuda *dev, size_t ndev, kind of, const char *what)
 {
     spx_frame c = {0}, g = {0}, again = {0};
     spx_extract_counts nc, ng;
     spx_extract_cuda_times times;
-    spx_err e = {0};
-    must(spx_extract_trace_cpu(&s->image, &s->psf, &s->o, &c, &nc, &e) == SPX_OK, &e);
-    must(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &g, &ng, &times, &e) == SPX_OK, &e);
-    must(spx_extract_trace_cuda(dev, ndev, &s->image, &s->psf, &s->o, &again, &ng, &times, &e) == SPX_OK, &e);
+    spx_err ec = {0}, eg = {0};
+    const spx_status on_cpu = spx_extract_trace_cpu(&s->image, s->psf, &s->o, &c, &nc, &ec);
+    const spx_status on_device = spx_extract_trace_cuda(dev, ndev, &s->image, s->psf, &s->o, &g, &ng, &times, &eg);
+    if (on_cpu != SPX_OK || on_device != SPX_OK) {
+        const int ok = of == DRAWN && on_cpu == on_device && strcmp(ec.msg, eg.msg) == 0;
+        if (!ok)
+            printf("%-28s status %d and %d:  FAILED\nCPU: %s\nGPU: %s\n", what, (int)on_cpu, (int)on_device, ec.msg,
+                   eg.msg);
+        failures += !ok;
+        free_frame(&c);
+        free_frame(&g);
+        return 0;
+    }
+    must(spx_extract_trace_cuda(dev, ndev, &s->image, s->psf, &s->o, &again, &ng, &times, &eg) == SPX_OK, &eg);
     double flux = 0.0, ivar = 0.0, res = 0.0, chi2 = 0.0, fraction = 0.0;
-    const size_t nw = c.arm.nwave, n = c.nspec * nw, nd = c.arm.ndiag;
+    const size_t nw = c.arm.nwave, nd = c.arm.ndiag, size = s->o.bundle_size;
     size_t mask = 0;
-    for (size_t i = 0; i < n; i++) {
-        mask += c.arm.mask[i] != g.arm.mask[i];
-        raise_to(&fraction, fabs(c.pixmask_fraction[i] - g.pixmask_fraction[i]));
-        if (!(c.arm.ivar[i] > 0.0) || c.pixmask_fraction[i] > 0.99)
-            continue;
-        raise_to(&flux, fabs(c.arm.flux[i] - g.arm.flux[i]) * sqrt(c.arm.ivar[i]));
-        raise_to(&ivar, fabs(g.arm.ivar[i] / c.arm.ivar[i] - 1.0));
-        raise_to(&chi2, fabs(c.chi2pix[i] - g.chi2pix[i]) / (1.0 + c.chi2pix[i]));
-        for (size_t d = 0; d < nd; d++) {
-            size_t at = (i / nw * nd + d) * nw + i % nw;
-            raise_to(&res, fabs(c.arm.resolution[at] - g.arm.resolution[at]));
+    for (size_t f = 0; f < c.nspec; f++) {
+        const size_t f0 = (s->o.first + f) / size * size, last = s->o.first + c.nspec;
+        const size_t f1 = f0 + size < last ? f0 + size : last;
+        const double own = of == DRAWN ? brightness(&c, f, f + 1) : 1.0;
+        const double all = of == DRAWN ? brightness(&c, f0 > s->o.first ? f0 - s->o.first : 0, f1 - s->o.first) : 1.0;
+        for (size_t i = f * nw; i < (f + 1) * nw; i++) {
+            mask += c.arm.mask[i] != g.arm.mask[i];
+            raise_to(&fraction, fabs(c.pixmask_fraction[i] - g.pixmask_fraction[i]));
+            if (!(c.arm.ivar[i] > 0.0) || c.pixmask_fraction[i] > 0.99)
+                continue;
+            raise_to(&flux, fabs(c.arm.flux[i] - g.arm.flux[i]) * sqrt(c.arm.ivar[i]) / own);
+            raise_to(&ivar, fabs(g.arm.ivar[i] / c.arm.ivar[i] - 1.0));
+            raise_to(&chi2, fabs(c.chi2pix[i] - g.chi2pix[i]) / (1.0 + c.chi2pix[i]) / all);
+            for (size_t d = 0; d < nd; d++) {
+                const size_t at = (f * nd + d) * nw + i % nw;
+                raise_to(&res, fabs(c.arm.resolution[at] - g.arm.resolution[at]));
+            }
         }
     }
-    const int bits = same_bits(&g, &again), on_device = times.nbundle_host == 0 || s->what & GAP;
-    const int ok = on_device && flux <= 1e-6 && ivar <= 1e-8 && res <= 1e-8 && chi2 <= 1e-8 && fraction <= 1e-12 &&
-                   mask == 0 && bits && nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed &&
+    const int bits = same_bits(&g, &again);
+    const int ok = (of == DRAWN || times.nbundle_host == 0) && flux <= 1e-6 && ivar <= 1e-8 && res <= 1e-8 &&
+                   chi2 <= 1e-8 && fraction <= 1e-12 && mask == 0 && bits && nc.nbin_nospot == ng.nbin_nospot &&
+                   nc.npatch_failed == ng.npatch_failed && nc.npatch_regularised == ng.npatch_regularised &&
                    nc.npix == ng.npix && nc.npix_bad == ng.npix_bad && nc.npix_masked == ng.npix_masked;
-    printf(
-        "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on the "
-        "CPU, repeated: %s%s\n",
-        what, flux, ivar, res, chi2, fraction, mask, times.nbundle_host, bits ? "same bits" : "DIFFERS",
-        ok ? "" : "  FAILED");
+    if (of == FRAME || !ok)
+        printf(
+            "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on "
+            "the CPU, repeated: %s%s\n",
+            what, flux, ivar, res, chi2, fraction, mask, times.nbundle_host, bits ? "same bits" : "DIFFERS",
+            ok ? "" : "  FAILED");
     failures += !ok;
     free_frame(&c);
     free_frame(&g);
     free_frame(&again);
+    return times.nbundle_host;
 }
 
-static void compare(scene *s, spx_extract_cuda *dev, const char *what)
+static void compare(const scene *s, const spx_extract_cuda *dev, const char *what)
 {
-    compare_on(s, dev, 1, what);
+    (void)compare_on(s, dev, 1, FRAME, what);
+}
+
+/* `count` scenes from number `first` on, small ones or on a CCD: see extract_random.h. */
+static void compare_drawn(const spx_extract_cuda *dev, drawn draw(uint64_t), const char *what, uint64_t first,
+                          uint64_t count)
+{
+    size_t nbundle = 0, left = 0;
+    const int before = failures;
+    for (uint64_t i = first; i < first + count; i++) {
+        drawn d = draw(i);
+        if (d.s.image.data) {
+            nbundle += (d.s.o.nspec + d.s.o.bundle_size - 1) / d.s.o.bundle_size;
+            left += compare_on(&d.s, dev, 1, DRAWN, d.what);
+        }
+        free_scene(&d.s);
+    }
+    printf("%-28s %llu from %llu on, %d differ; %zu of %zu bundles on the CPU\n", what, (unsigned long long)count,
+           (unsigned long long)first, failures - before, left, nbundle);
 }
 
 /* An image without information, and traces that miss it, are refused as on the CPU; the next frame is not harmed. */
@@ -210,9 +245,8 @@ static void refuse(const scene *s, spx_extract_cuda *dev, const char *what)
             bad.image.mask = must_have(spx_alloc(npix, sizeof *bad.image.mask, NULL));
             memset(bad.image.mask, 1, npix * sizeof *bad.image.mask);
         }
-        const spx_status on_cpu = spx_extract_trace_cpu(&bad.image, &bad.psf, &bad.o, &c, &counts, &ec);
-        const spx_status on_gpu =
-            spx_extract_trace_cuda(dev, 1, &bad.image, &bad.psf, &bad.o, &g, &counts, &times, &eg);
+        const spx_status on_cpu = spx_extract_trace_cpu(&bad.image, bad.psf, &bad.o, &c, &counts, &ec);
+        const spx_status on_gpu = spx_extract_trace_cuda(dev, 1, &bad.image, bad.psf, &bad.o, &g, &counts, &times, &eg);
         const int ok = on_cpu == SPX_EINPUT && on_gpu == SPX_EINPUT && strcmp(ec.msg, eg.msg) == 0;
         printf("%-28s %s%s\n", what, off ? "traces beside the image" : "all masked", ok ? ": refused" : ":  FAILED");
         if (!ok)
@@ -245,7 +279,7 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
         spx_extract_cuda_times times;
         spx_err e = {0};
         double begin = omp_get_wtime();
-        must(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &s->o, &g, &counts, &times, &e) == SPX_OK, &e);
+        must(spx_extract_trace_cuda(dev, 1, &s->image, s->psf, &s->o, &g, &counts, &times, &e) == SPX_OK, &e);
         double t = omp_get_wtime() - begin;
         whole = t < whole ? t : whole;
         seconds[run] = times.seconds;
@@ -293,7 +327,7 @@ static void *work_off(void *p)
         spx_frame g = {0};
         spx_extract_counts counts;
         spx_extract_cuda_times times;
-        if (spx_extract_trace_cuda(dev, 1, &q->s.image, &q->s.psf, &o, &g, &counts, &times, NULL) ||
+        if (spx_extract_trace_cuda(dev, 1, &q->s.image, q->s.psf, &o, &g, &counts, &times, NULL) ||
             (q->want && !same_bits(&g, &q->want[part])))
             atomic_store(&q->failed, 1);
         free_frame(&g);
@@ -325,7 +359,7 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
     for (int part = 0; part < 2; part++) {
         spx_extract_options o = s->o;
         o.wmax -= part * PART;
-        must(spx_extract_trace_cuda(dev, 1, &s->image, &s->psf, &o, &want[part], &counts, &times, &e) == SPX_OK, &e);
+        must(spx_extract_trace_cuda(dev, 1, &s->image, s->psf, &o, &want[part], &counts, &times, &e) == SPX_OK, &e);
     }
     for (int timed = 0; timed < 2; timed++) {
         pthread_t thread[4 * MOST_DEVICES];
@@ -357,11 +391,11 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
 static void several(int ndev)
 {
     spx_extract_cuda dev[MOST_DEVICES] = {{0}};
-    scene s = make_scene('r', 500, 5760.0, 7620.0, MASKS);
+    scene s = make_frame('r', 500, 5760.0, 7620.0, MASKS);
     spx_err e = {0};
     for (int i = 0; i < ndev; i++)
         must(spx_extract_cuda_open(&dev[i], i, &e) == SPX_OK, &e);
-    compare_on(&s, dev, (size_t)ndev, "shared out");
+    (void)compare_on(&s, dev, (size_t)ndev, FRAME, "shared out");
     for (int n = 1; n <= ndev; n++)
         for (int each = 1; each <= 4; each++)
             time_queue(&s, dev, n, each * n, "queue");
@@ -385,12 +419,20 @@ int main(int argc, char **argv)
         const int i = arm ? (int)(arm - arms) : 0;
         char name[] = "500 fibres, x";
         name[12] = arms[i];
-        s = make_scene(arms[i], 500, from[i], to[i], MASKS);
+        s = make_frame(arms[i], 500, from[i], to[i], MASKS);
         if (timed)
             time_it(&s, &dev, name);
         else
             compare(&s, &dev, name);
         free_scene(&s);
+        spx_extract_cuda_free(&dev);
+        return failures != 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "random") == 0) {
+        const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+        const uint64_t nscene = argc > 3 ? strtoull(argv[3], NULL, 10) : 100;
+        compare_drawn(&dev, draw_scene, "random scenes", first, nscene);
+        compare_drawn(&dev, draw_ccd, "random scenes on a CCD", first, nscene);
         spx_extract_cuda_free(&dev);
         return failures != 0;
     }
@@ -400,7 +442,7 @@ int main(int argc, char **argv)
         spx_extract_cuda_free(&dev);
         return failures != 0;
     }
-    s = make_scene('r', 12, 6000.0, 6040.0, 0);
+    s = make_frame('r', 12, 6000.0, 6040.0, 0);
     s.o.bundle_size = 5;
     compare(&s, &dev, "12 fibres, bundles of 5");
     s.o.first = 3;
@@ -413,30 +455,32 @@ int main(int argc, char **argv)
     s.o.dw = 0.5; /* hardly anything tells the spectra of neighbouring bins apart */
     compare(&s, &dev, "narrow bins");
     free_scene(&s);
-    s = make_scene('r', 12, 6000.0, 6040.0, MASKS);
+    s = make_frame('r', 12, 6000.0, 6040.0, MASKS);
     widen(&s);
     compare(&s, &dev, "larger spots");
     free_scene(&s);
-    s = make_scene('b', 7, 4000.0, 4320.0, MASKS | GAP);
+    s = make_frame('b', 7, 4000.0, 4320.0, MASKS | GAP);
     s.o.bundle_size = 4;
     refuse(&s, &dev, "blue, masks and a gap");
     compare(&s, &dev, "blue, masks and a gap");
     free_scene(&s);
-    s = make_scene('r', 10, 6000.0, 6080.0, LARGE);
+    s = make_frame('r', 10, 6000.0, 6080.0, LARGE);
     compare(&s, &dev, "spots of 25 x 17 pixels");
     free_scene(&s);
-    s = make_scene('r', 10, 6000.0, 6080.0, SMALL);
+    s = make_frame('r', 10, 6000.0, 6080.0, SMALL);
     compare(&s, &dev, "spots of 7 x 5 pixels");
     free_scene(&s);
-    s = make_scene('r', 12, 6000.0, 6080.0, CLOSE | MASKS);
+    s = make_frame('r', 12, 6000.0, 6080.0, CLOSE | MASKS);
     compare(&s, &dev, "traces closer by a fifth");
     free_scene(&s);
-    s = make_scene('z', 10, 9000.0, 9120.0, TURNED | MASKS);
+    s = make_frame('z', 10, 9000.0, 9120.0, TURNED | MASKS);
     s.o.bundle_size = 3;
     compare(&s, &dev, "turned by half a turn");
     free_scene(&s);
+    compare_drawn(&dev, draw_scene, "random scenes", 1, small ? 4 : 20);
+    compare_drawn(&dev, draw_ccd, "random scenes on a CCD", 1, small ? 2 : 20);
     if (!small) {
-        s = make_scene('r', 60, 6000.0, 6400.0, MASKS);
+        s = make_frame('r', 60, 6000.0, 6400.0, MASKS);
         compare(&s, &dev, "60 fibres, masks");
         s.o.max_device_mem = (size_t)400 << 20;
         compare(&s, &dev, "in pieces of 400 MB");
@@ -444,7 +488,7 @@ int main(int argc, char **argv)
         for (int arm = 0; arm < 3; arm++) {
             char name[] = "500 fibres, x";
             name[12] = arms[arm];
-            s = make_scene(arms[arm], 500, from[arm], to[arm], MASKS);
+            s = make_frame(arms[arm], 500, from[arm], to[arm], MASKS);
             compare(&s, &dev, name);
             time_it(&s, &dev, name);
             if (arm == 0) { /* what the smallest cards have */
@@ -457,7 +501,7 @@ int main(int argc, char **argv)
                     time_queue(&s, &dev, 1, ncall, name);
             free_scene(&s);
         }
-        s = make_scene('r', 100, 5760.0, 7620.0, MASKS | GAP);
+        s = make_frame('r', 100, 5760.0, 7620.0, MASKS | GAP);
         compare(&s, &dev, "100 fibres with a gap");
         time_it(&s, &dev, "100 fibres with a gap");
         free_scene(&s);
