@@ -13,7 +13,9 @@
  *     extract_cuda_weigh.cuh      weights of the pixels, and whether there is anything to extract
  *     extract_cuda_lend.cuh       a frame that stays on the device for a hook
  *     extract_cuda_porters.cuh    threads of the host for transfers
- *     extract_trace_cuda.cu       memory, transfers, pieces of a frame, devices
+ *     extract_cuda_pool.cuh       what calls on a device share, and whose turn it is
+ *     extract_cuda_transfer.cuh   a call's image to the device, and its results to the host
+ *     extract_trace_cuda.cu       pieces of a frame, their memory, devices
  *
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
  * = bundle * nl + fibre. Every sum has a fixed order, so a result is the same when repeated.

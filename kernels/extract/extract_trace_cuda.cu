@@ -1,6 +1,6 @@
 /* Extraction of whole traces on a CUDA device: the method of extract_trace_cpu.c, whose comments say what is computed.
- * The steps of the method are files of their own, which extract_cuda_work.cuh lists; here are memory, transfers, pieces
- * of a frame and devices.
+ * The steps of the method are files of their own, which extract_cuda_work.cuh lists; here are pieces of a frame, their
+ * memory, and devices.
  *
  * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200): kernels alone would
  * take 15 ms, one after another (the steps' files say why), half of that in chains that leave most of the device idle.
@@ -14,27 +14,23 @@
  * so (base/mem.h) and transfers go there directly, plan and constants stay, too, and two frames share the device, one
  * half a frame behind the other: 0.0098 s a frame on one device, 0.0049 on two. */
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <future>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <omp.h>
-#include <sys/mman.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "extract/extract_cuda_fit.cuh"
 #include "extract/extract_cuda_lend.cuh"
 #include "extract/extract_cuda_marginal.cuh"
 #include "extract/extract_cuda_overlap.cuh"
-#include "extract/extract_cuda_porters.cuh"
+#include "extract/extract_cuda_pool.cuh"
 #include "extract/extract_cuda_root.cuh"
 #include "extract/extract_cuda_solve.cuh"
 #include "extract/extract_cuda_spots.cuh"
+#include "extract/extract_cuda_transfer.cuh"
 #include "extract/extract_cuda_weigh.cuh"
 extern "C" {
 #include "extract/extract_cuda.h"
@@ -42,99 +38,6 @@ extern "C" {
 
 namespace
 {
-
-/* What is known of a frame before any pixel is looked at, shared by the frames of a queue. */
-struct layout {
-    spx_trace_layout it = {};
-
-    layout() = default;
-    layout(const layout &) = delete;
-    layout &operator=(const layout &) = delete;
-    ~layout()
-    {
-        spx_trace_layout_free(&it);
-    }
-};
-using layout_ref = std::shared_ptr<const layout>;
-
-/* Layouts that are kept: those of the cameras of a spectrograph, which may take turns. */
-enum { LAYOUTS = 3 };
-
-/* Columns x0 .. x1 - 1 of the image, and the strips that it is sent in: see cut_image(). */
-struct strip {
-    size_t x0, x1;
-};
-enum { STRIPS = SLOTS + 1, STRIP_UNIT = 32, STRIP_BESIDE = 16 };
-
-/* What one call needs, kept from call to call. */
-struct context {
-    slot slots[SLOTS];
-    cudaStream_t upload;
-    cudaEvent_t strip_there[STRIPS];
-    unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
-    char *room;
-    size_t size;
-    layout_ref constants; /* whose constants are in `room`, at its front */
-    size_t shared;        /* bytes of shared memory that a block may have */
-    bool starved;         /* the last call found too little memory */
-    porters hands;        /* for pages that are not locked */
-};
-
-/* Calls that share a device: transfers of one run beside the other's work. More than two finish at the same time, and
- * leave the device alone while the host has them all. */
-enum { AT_A_TIME = 2 };
-
-/* Of a device: as many contexts as there have been calls at a time. */
-struct pool {
-    std::mutex lock;
-    std::condition_variable given_back;
-    std::vector<context *> idle;
-    int busy = 0;
-    bool begins = false; /* one of them has its head start */
-    std::mutex planning;
-    std::vector<layout_ref> layouts; /* the latest first */
-};
-
-/* A call has a head start on the next one on the device, until all of its pieces have their solution. Calls that begin
- * together send their images at the same time, and their results, and leave the device alone meanwhile; of themselves
- * they stay together. Four calls: 0.0117 s a frame without it, 0.0105 until half of the pieces, 0.0097 until all. */
-class head_start
-{
-  public:
-    explicit head_start(pool *all) : all_(all)
-    {
-    }
-    head_start(const head_start &) = delete;
-    head_start &operator=(const head_start &) = delete;
-    ~head_start()
-    {
-        end();
-    }
-    /* Before the pieces begin: how many there are. */
-    void expect(size_t npiece)
-    {
-        left_ = npiece;
-    }
-    void solved()
-    {
-        if (--left_ == 0)
-            end();
-    }
-
-  private:
-    pool *const all_;
-    std::atomic<size_t> left_{0};
-    std::atomic<bool> over_{false};
-
-    void end()
-    {
-        if (over_.exchange(true))
-            return;
-        const std::lock_guard<std::mutex> lock(all_->lock);
-        all_->begins = false;
-        all_->given_back.notify_all();
-    }
-};
 
 /* Geometry that all bundles of the call share: the union of theirs. */
 spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, work &k, spx_err *e)
@@ -218,303 +121,6 @@ void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k,
             }
         }
     }
-}
-
-/* An array of the output: where it goes, and whether its pages are locked; `each` values a bin. */
-struct result {
-    double *to;
-    bool direct;
-    size_t each;
-};
-enum { RESULTS = 5 };
-
-/* Shares of a frame's bundles that its pieces have, added up, where each has a slot of its own and there are bundles
- * enough: the first begins as soon as its strip is there, and beside the last there is nothing else in the end. 0.3 ms
- * less for an r frame, 0.8 for z, than with equal ones. */
-const size_t UP_TO[SLOTS + 1] = {0, 4, 10, 16, 20};
-enum { FOR_UNEVEN = 8 };
-
-/* What the pieces of a call share. */
-struct call {
-    const spx_trace_plan *p;
-    const spx_trace_bundle *list;
-    size_t nbundle;
-    int per_piece, nslot; /* most bundles of a piece; pieces under way at a time */
-    size_t npiece;
-    bool uneven; /* see UP_TO */
-    work k;
-    result results[RESULTS];
-    const held *stays; /* NULL, or where the frame is until a hook has seen it */
-    int *why_host;
-    context *c;
-    head_start *begun;
-    char *room[SLOTS]; /* memory of a slot, and its size */
-    size_t each;
-    strip strips[STRIPS];
-    std::shared_future<bool> sent[STRIPS]; /* true: on its way, strip_there will say when it is there */
-
-    /* First bundle of piece i; of i = npiece: all bundles. */
-    size_t start(size_t i) const
-    {
-        return uneven ? nbundle * UP_TO[i] / UP_TO[SLOTS] : std::min(i * (size_t)per_piece, nbundle);
-    }
-};
-
-/* Cuts the image into strips of columns in the order of the pieces, so that the first can begin while those of the
- * others travel: piece i needs strips 0 .. i, those beyond the slots all that any needs. Where traces are not in the
- * order of their columns, that makes the first strips wider. The last strip is what no bundle needs. STRIP_BESIDE
- * columns beside a bundle's are read with them (see window::add_rows()), with pixels of spots that are 0: what is there
- * has to be weights, as 0 times what is not a number is none. */
-void cut_image(call &job)
-{
-    const size_t nx = (size_t)job.k.ccd_nx;
-    const auto column = [&](long x) { return x < 0 ? 0 : std::min((size_t)x, nx); };
-    size_t begin = nx;
-    for (size_t b = 0; b < job.nbundle; b++)
-        begin = std::min(begin, column(job.list[b].wx0 - STRIP_BESIDE));
-    begin = begin / STRIP_UNIT * STRIP_UNIT;
-    size_t end = begin;
-    for (size_t i = 0; i < SLOTS; i++) {
-        size_t to = i + 1 < SLOTS ? end : nx;
-        for (size_t b = job.start(std::min(i, job.npiece)); b < job.start(std::min(i + 1, job.npiece)); b++)
-            to = std::max(to, column(job.list[b].wx0 + job.k.wide + STRIP_BESIDE));
-        to = std::min((to + STRIP_UNIT - 1) / STRIP_UNIT * STRIP_UNIT, nx);
-        job.strips[i] = {end, to};
-        end = to;
-    }
-    job.strips[SLOTS] = {0, begin};
-}
-
-/* The image on its way to the device, strip by strip: fetched from there by the device where all of its pages are
- * locked, else carried by the porters in chunks of rows, with the mask folded into ivar. */
-class sender
-{
-  public:
-    sender(call &job, const unsigned *mask, unsigned long long *counted)
-        : job_(job), image_(*job.p->job->image), mask_(mask), counted_(counted),
-          direct_(spx_mem_locked(image_.ivar) && spx_mem_locked(image_.data) &&
-                  (!image_.mask || spx_mem_locked(image_.mask)))
-    {
-        for (int i = 0; i < STRIPS; i++) {
-            job.sent[i] = sent_[i].get_future().share();
-            left_[i] = 1;
-        }
-    }
-    bool direct() const
-    {
-        return direct_;
-    }
-
-    /* Every strip will be sent, or said to have failed, whatever this returns. */
-    spx_status begin(spx_err *e)
-    {
-        spx_status st = cleared(e);
-        for (int i = 0; i < STRIPS; i++) {
-            if (st == SPX_OK)
-                st = direct_ ? fetched(i, e) : posted(i, e);
-            st = one_less(i, st, e);
-        }
-        return st;
-    }
-
-  private:
-    call &job_;
-    const spx_image &image_;
-    const unsigned *mask_;
-    unsigned long long *counted_;
-    const bool direct_;
-    std::atomic<int> left_[STRIPS]; /* chunks of a strip, and one for all of them */
-    std::atomic<bool> failed_{false};
-    std::promise<bool> sent_[STRIPS];
-
-    spx_status cleared(spx_err *e)
-    {
-        TRY(cudaMemsetAsync(counted_, 0, PIXEL_COUNTS * sizeof *counted_, job_.c->upload));
-        return SPX_OK;
-    }
-
-    spx_status fetched(int which, spx_err *e)
-    {
-        const strip &part = job_.strips[which];
-        const size_t pitch = image_.nx * sizeof(float), x = part.x0, width = (part.x1 - part.x0) * sizeof(float);
-        const auto fetch = [&](const void *to, const void *from) {
-            TRY(cudaMemcpy2DAsync((float *)to + x, pitch, (const float *)from + x, pitch, width, image_.ny,
-                                  cudaMemcpyHostToDevice, job_.c->upload));
-            return SPX_OK;
-        };
-        if (width == 0)
-            return SPX_OK;
-        PASS(fetch(job_.k.weight, image_.ivar));
-        PASS(fetch(job_.k.data, image_.data));
-        return mask_ ? fetch(mask_, image_.mask) : SPX_OK;
-    }
-
-    spx_status posted(int which, spx_err *e)
-    {
-        const strip &part = job_.strips[which];
-        const size_t most = CHUNK_BYTES / sizeof(float);
-        for (int array = 0; array < 2; array++)
-            for (size_t x = part.x0; x < part.x1; x += most) {
-                const size_t width = std::min(part.x1 - x, most), high = most / width;
-                for (size_t y = 0; y < image_.ny; y += high) {
-                    const size_t nrow = std::min(image_.ny - y, high);
-                    left_[which]++;
-                    const spx_status st = job_.c->hands.post(
-                        [=](spx_err *mine) {
-                            return one_less(which, carried(array == 0, x, y, width, nrow, mine), mine);
-                        },
-                        e);
-                    if (st != SPX_OK)
-                        left_[which]--;
-                    PASS(st);
-                }
-            }
-        return SPX_OK;
-    }
-
-    /* Some rows of a strip: of ivar, or of the data. */
-    spx_status carried(bool ivar, size_t x, size_t y, size_t width, size_t nrow, spx_err *e)
-    {
-        chunk c;
-        PASS(job_.c->hands.take(true, &c, e));
-        const spx_status st = filled(c, ivar, x, y, width, nrow, e);
-        job_.c->hands.give(c);
-        return st;
-    }
-
-    spx_status filled(const chunk &c, bool ivar, size_t x, size_t y, size_t width, size_t nrow, spx_err *e)
-    {
-        const size_t at = y * image_.nx + x, pitch = image_.nx * sizeof(float), bytes = width * sizeof(float);
-        const float *from = (ivar ? image_.ivar : image_.data) + at;
-        float *to = (float *)c.at;
-        TRY(cudaEventSynchronize(c.used));
-        for (size_t row = 0; row < nrow; row++, from += image_.nx, to += width)
-            if (ivar && image_.mask) /* is weighed, and counted, as with the mask beside it */
-                fold(to, from, image_.mask + at + row * image_.nx, width);
-            else
-                memcpy(to, from, bytes);
-        TRY(cudaMemcpy2DAsync((float *)(ivar ? job_.k.weight : job_.k.data) + at, pitch, c.at, bytes, bytes, nrow,
-                              cudaMemcpyHostToDevice, job_.c->upload));
-        TRY(cudaEventRecord(c.used, job_.c->upload));
-        return SPX_OK;
-    }
-
-    /* On the bits, which compilers have vectors for: finite values from 0 up are those below infinity's. */
-    static void fold(float *to, const float *ivar, const uint32_t *mask, size_t n)
-    {
-        const uint32_t infinity = 0x7f800000;
-        for (size_t i = 0; i < n; i++) {
-            uint32_t bits;
-            memcpy(&bits, &ivar[i], sizeof bits);
-            bits = mask[i] != 0 && bits < infinity ? 0 : bits;
-            memcpy(&to[i], &bits, sizeof bits);
-        }
-    }
-
-    /* A chunk's end, and what became of it: with the last of a strip its weights are made, and pieces are told. */
-    spx_status one_less(int which, spx_status st, spx_err *e)
-    {
-        if (st != SPX_OK)
-            failed_ = true;
-        if (--left_[which] > 0)
-            return st;
-        if (!failed_ && (st = weighed(which, e)) != SPX_OK)
-            failed_ = true;
-        sent_[which].set_value(!failed_);
-        return st;
-    }
-
-    spx_status weighed(int which, spx_err *e)
-    {
-        const strip &part = job_.strips[which];
-        PASS(weigh(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload, e));
-        TRY(cudaEventRecord(job_.c->strip_there[which], job_.c->upload));
-        return SPX_OK;
-    }
-};
-
-/* n bytes of the device's into a chunk, when what was in it has been used. */
-spx_status fetch(slot *s, const chunk &c, const char *from, size_t n, spx_err *e)
-{
-    TRY(cudaStreamWaitEvent(s->stream, c.used, 0));
-    TRY(cudaMemcpyAsync(c.at, from, n, cudaMemcpyDeviceToHost, s->stream));
-    TRY(cudaEventRecord(c.used, s->stream));
-    return SPX_OK;
-}
-
-/* To part of a block; `direct`: it is locked. Else it is there when the porters have settled. */
-spx_status pull(porters *hands, slot *s, char *to, bool direct, const char *from, size_t n, spx_err *e)
-{
-    spx::to_host += n;
-    if (direct) {
-        TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, s->stream));
-        return SPX_OK;
-    }
-    for (size_t at = 0; at < n; at += CHUNK_BYTES) {
-        const size_t part = std::min(n - at, (size_t)CHUNK_BYTES);
-        const auto carry = [=](const chunk &c, spx_err *mine) {
-            const cudaError_t code = cudaEventSynchronize(c.used);
-            if (code == cudaSuccess)
-                memcpy(to + at, c.at, part);
-            hands->give(c);
-            return code == cudaSuccess ? SPX_OK : failed(code, "results", mine);
-        };
-        chunk c;
-        PASS(hands->take(false, &c, e));
-        spx_status st = fetch(s, c, from + at, part, e);
-        if (st == SPX_OK)
-            st = hands->post([=](spx_err *mine) { return carry(c, mine); }, e);
-        if (st != SPX_OK) {
-            hands->give(c);
-            return st;
-        }
-    }
-    return SPX_OK;
-}
-
-/* New memory's pages come when it is written to, which takes longer than what is copied there: the porters fetch those
- * of the results as soon as the image is on its way, in the order of the pieces. Without a word of the contents, so
- * that it does not matter who comes first, nor whether the system can do it; in parts, as who needs to change what the
- * process has mapped, such as for a new thread's stack, waits for the part that is under way. */
-spx_status fetch_pages(const call &job, spx_err *e)
-{
-#ifdef MADV_POPULATE_WRITE
-    const spx_extract_options *o = job.p->job->o;
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), most = (size_t)4 << 20;
-    for (size_t i = 0; i < job.npiece; i++) {
-        const spx_trace_bundle *b0 = job.list + job.start(i), *b1 = job.list + job.start(i + 1) - 1;
-        const size_t f0 = std::max(b0->fibre0, o->first), f1 = std::min(b1->fibre0 + b1->nf, o->first + o->nspec);
-        for (const result &r : job.results) {
-            const size_t row = job.p->job->nwave * r.each * sizeof(double);
-            const size_t p0 = (size_t)r.to + (f0 - o->first) * row, p1 = (size_t)r.to + (f1 - o->first) * row;
-            for (size_t at = p0 / page * page, next; at < p1 && !r.direct; at = next) { /* locked pages are there */
-                next = std::min((at / most + 1) * most, p1);
-                PASS(job.c->hands.post(
-                    [=](spx_err *) {
-                        (void)madvise((void *)at, next - at, MADV_POPULATE_WRITE);
-                        return SPX_OK;
-                    },
-                    e));
-            }
-        }
-    }
-#else
-    (void)job;
-    (void)e;
-#endif
-    return SPX_OK;
-}
-
-/* The slot's stream goes on when the pixels are there that a piece needs. */
-spx_status wait_for_pixels(const call &job, slot *s, size_t number, spx_err *e)
-{
-    const size_t last = std::min(number, (size_t)SLOTS - 1);
-    for (size_t i = 0; i <= last; i++) { /* a strip may be there before the one before it */
-        if (!job.sent[i].get())
-            return SPX_EDEVICE; /* the one who sends it says why */
-        TRY(cudaStreamWaitEvent(s->stream, job.c->strip_there[i], 0));
-    }
-    return SPX_OK;
 }
 
 /* What is done beside the solution: marginal information and bounds, which need the factors but not the solution. These
@@ -738,131 +344,6 @@ spx_status on_host(const spx_trace_plan *p, const spx_trace_bundle *list, size_t
     return bad ? spx_fail(e, SPX_EIO, "out of memory: use fewer threads") : SPX_OK;
 }
 
-/* ---- contexts ---- */
-
-void free_context(context *c)
-{
-    (void)cudaFree(c->room);
-    (void)cudaFreeHost(c->counted);
-    for (slot &s : c->slots) {
-        (void)cudaFreeHost(s.table);
-        for (cudaEvent_t v : s.step)
-            (void)(v && cudaEventDestroy(v));
-        for (cudaEvent_t v : s.joined)
-            (void)(v && cudaEventDestroy(v));
-        for (cudaEvent_t v : {s.begun, s.ended, s.stepped, s.solved, s.fitted, s.forked})
-            (void)(v && cudaEventDestroy(v));
-        for (cudaStream_t v : s.beside)
-            (void)(v && cudaStreamDestroy(v));
-        for (cudaStream_t v : {s.last, s.aside, s.stream})
-            (void)(v && cudaStreamDestroy(v));
-    }
-    for (cudaEvent_t v : c->strip_there)
-        (void)(v && cudaEventDestroy(v));
-    (void)(c->upload && cudaStreamDestroy(c->upload));
-    delete c;
-}
-
-/* Streams and events of a new context. */
-spx_status fill_context(context *c, int device, spx_err *e)
-{
-    const auto stream = [&](cudaStream_t *to, int priority) {
-        return cudaStreamCreateWithPriority(to, cudaStreamNonBlocking, priority);
-    };
-    const auto event = [&](cudaEvent_t *to) { return cudaEventCreateWithFlags(to, cudaEventDisableTiming); };
-    int low, high, shared;
-    TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
-    TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    c->shared = (size_t)shared;
-    for (void (*kernel)(work, batch) :
-         {root_kernel<0>, root_kernel<6>, root_kernel<7>, root_kernel<8>, root_kernel<9>, root_kernel<WIDER>})
-        TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(cudaFuncSetAttribute(spots_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(stream(&c->upload, high));
-    for (cudaEvent_t &v : c->strip_there)
-        TRY(event(&v));
-    TRY(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted));
-    for (int i = 0; i < SLOTS; i++) {
-        slot *s = &c->slots[i];
-        /* those before go ahead, so that their results travel while the others compute; a low number comes first */
-        const int priority = std::min(high + i, low);
-        TRY(stream(&s->stream, priority));
-        TRY(stream(&s->aside, priority));
-        TRY(stream(&s->last, low));
-        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->stepped, &s->forked})
-            TRY(event(v));
-        for (int j = 0; j < BESIDE; j++) {
-            TRY(stream(&s->beside[j], priority));
-            TRY(event(&s->joined[j]));
-        }
-        for (cudaEvent_t &v : s->step)
-            TRY(cudaEventCreate(&v));
-        for (cudaEvent_t *v : {&s->solved, &s->fitted})
-            TRY(cudaEventCreate(v));
-    }
-    return SPX_OK;
-}
-
-/* A context for a call: one that is idle, best with the constants of the frame's layout, or a new one, as soon as fewer
- * than AT_A_TIME calls are under way and none has its head start, which is this one's then. Alone: when there are none,
- * and without the memory of those that were. */
-spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, context **c, spx_err *e)
-{
-    std::unique_lock<std::mutex> lock(all->lock);
-    if (alone) {
-        all->given_back.wait(lock, [&]() { return all->busy == 0; });
-        for (context *old : all->idle)
-            free_context(old);
-        all->idle.clear();
-    }
-    all->given_back.wait(lock, [&]() { return all->busy < AT_A_TIME && !all->begins; });
-    all->busy++;
-    all->begins = true;
-    if (!all->idle.empty()) {
-        auto found = std::find_if(all->idle.begin(), all->idle.end(), [&](context *i) { return i->constants == l; });
-        if (found == all->idle.end())
-            found--;
-        *c = *found;
-        all->idle.erase(found);
-        return SPX_OK;
-    }
-    lock.unlock();
-    *c = new (std::nothrow) context();
-    return *c ? fill_context(*c, device, e) : spx_fail(e, SPX_EIO, "out of memory");
-}
-
-/* For the next call, or, after an error, gone. */
-void give_back(pool *all, context *c, bool keep)
-{
-    const std::lock_guard<std::mutex> lock(all->lock);
-    if (c && keep)
-        all->idle.push_back(c);
-    else if (c)
-        free_context(c);
-    all->busy--;
-    all->given_back.notify_all();
-}
-
-/* Page-locked tables for pieces of a size. */
-spx_status need_tables(context *c, const work &k, int nslot, spx_err *e)
-{
-    arena count = {NULL, 0, 0};
-    const tables t(count, k);
-    (void)t;
-    for (int i = 0; i < nslot; i++) {
-        slot *s = &c->slots[i];
-        if (s->ntable >= count.used)
-            continue;
-        (void)cudaFreeHost(s->table);
-        s->table = NULL;
-        s->ntable = 0;
-        TRY(cudaMallocHost((void **)&s->table, count.used));
-        s->ntable = count.used;
-    }
-    return SPX_OK;
-}
-
 /* Bytes that a piece of `count` bundles needs at least, and those with which nothing has to wait for memory. */
 void piece_size(const work &k, int count, size_t *least, size_t *best)
 {
@@ -879,14 +360,6 @@ void piece_size(const work &k, int count, size_t *least, size_t *best)
     all = few > all ? few : all;
     *least = m.used + few * sizeof(double) + 16384;
     *best = m.used + all * sizeof(double) + 16384;
-}
-
-/* Nothing that frames share is in the room any more. */
-void forget_constants(context *c)
-{
-    c->constants.reset();
-    for (slot &s : c->slots)
-        s.spots_of = NULL;
 }
 
 /* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
@@ -1122,25 +595,6 @@ spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bund
         *e = {};
         *got = {};
     }
-}
-
-/* The layout of a job: one of those that are there, or a new one, for which calls that come meanwhile wait. */
-spx_status find_layout(pool *all, const spx_extract_job *job, layout_ref *found, spx_err *e)
-{
-    const std::lock_guard<std::mutex> lock(all->planning);
-    for (size_t i = 0; i < all->layouts.size(); i++)
-        if (spx_trace_layout_fits(&all->layouts[i]->it, job)) {
-            *found = all->layouts[i];
-            std::rotate(all->layouts.begin(), all->layouts.begin() + (long)i, all->layouts.begin() + (long)i + 1);
-            return SPX_OK;
-        }
-    const std::shared_ptr<layout> made = std::make_shared<layout>();
-    PASS(spx_trace_layout_make(job, &made->it, e));
-    *found = made;
-    if (all->layouts.size() == LAYOUTS)
-        all->layouts.pop_back();
-    all->layouts.insert(all->layouts.begin(), made);
-    return SPX_OK;
 }
 
 int lock_pages(void *at, size_t bytes, int on)
