@@ -505,8 +505,8 @@ __global__ void schur_kernel(work k, bool pivots)
         }
 }
 
-/* Bins beyond the overlap that second_kernel() follows a column for: a thousandth is left there. Fibres of a block. */
-enum { SECOND_TAIL = 16, SECOND_FIBRES = 8 };
+/* Bins beyond the overlap that second_kernel() follows a column for: a thousandth is left there. Threads of a block. */
+enum { SECOND_TAIL = 16, SECOND_THREADS = 2 * WARP };
 
 /* Rows of a column of W, and columns that the elements of a segment's T need. */
 __host__ __device__ inline int second_rows(const work &k)
@@ -517,10 +517,20 @@ __host__ __device__ inline int second_columns(const work &k)
 {
     return TAKEN_BINS + k.m;
 }
+/* Rows of factors, and of T, that are in shared memory, and their length there: odd, so that those of neighbouring bins
+ * are in different banks. */
+__host__ __device__ inline int second_bins(const work &k)
+{
+    return second_rows(k) + second_columns(k) - 1;
+}
+__host__ __device__ inline int second_pitch(const work &k)
+{
+    return k.m + 1 + k.m % 2;
+}
 /* Doubles of shared memory; 0: T is not corrected. */
 __host__ __device__ inline int second_room(const work &k)
 {
-    const int room = second_rows(k) * second_columns(k);
+    const int room = second_rows(k) * second_columns(k) + 2 * second_bins(k) * second_pitch(k);
     return k.m <= NEAR && room * sizeof(double) <= 48 << 10 ? room : 0;
 }
 
@@ -582,67 +592,87 @@ __global__ void strong_kernel(work k)
 
 /* A_f where the neighbour g of a fibre f has lost information to the next but one, T_g, to first order in it:
  *     M_fg (M_gg - T_g)^-1 M_gf = T_f + W^T T_g W + ...,   W = M_gg^-1 M_gf.
- * Block (fibres, segment of bins), one warp; a thread makes columns of W, [row][column] in shared memory. */
+ * Block (lane, segment of bins): factors and T_g go to shared memory; a thread makes a column of W, [row][column]; then
+ * each of the warps has every other row of W^T T_g W. */
 __global__ void second_kernel(work k)
 {
     extern __shared__ double shared[];
-    const int lane = threadIdx.x, first = blockIdx.y * TAKEN_BINS, rows = second_rows(k), before = rows / 2;
-    const int columns = second_columns(k), j = first + lane, fibre0 = blockIdx.x * SECOND_FIBRES;
+    const int column = blockIdx.x;
+    if (!(k.taken[blockIdx.y * k.lanes + column] & TAKEN_SECOND))
+        return;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * TAKEN_BINS, j = first + lane;
+    const int rows = second_rows(k), before = rows / 2, columns = second_columns(k);
+    const int bins = second_bins(k), pitch = second_pitch(k), bin0 = first - before;
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes, trow = (size_t)(k.band + 1) * lanes;
-    for (int column = fibre0; column < min(fibre0 + SECOND_FIBRES, k.lanes); column++) {
-        if (!(k.taken[blockIdx.y * k.lanes + column] & TAKEN_SECOND))
+    double *l = shared + rows * columns, *t = l + bins * pitch; /* of bins bin0 ... */
+    for (int side = 0; side < 2; side++) {
+        const int g = 2 * side - 1, far = column % k.nl + 2 * g;
+        if (far < 0 || far >= k.nl || k.fibre[column + g] < 0 || k.fibre[column + 2 * g] < 0)
             continue;
-        for (int side = 0; side < 2; side++) {
-            const int g = 2 * side - 1, far = column % k.nl + 2 * g;
-            if (far < 0 || far >= k.nl || k.fibre[column + g] < 0 || k.fibre[column + 2 * g] < 0)
-                continue;
-            const double *l = k.ldl + column + g, *t = k.t[side] + column + g;
-            for (int c = lane; c < columns; c += WARP) {
-                double *w = shared + c;
-                const int top = first + c - before; /* bin of row 0 */
-                for (int r = 0; r < rows; r++) {
-                    const int at = top + r, step = side ? r - before : before - r;
-                    double sum = 0.0;
-                    if (first + c < k.n && at >= 0 && at < k.n) {
-                        if (step >= k.lo[1] && step <= k.hi[1])
-                            sum = k.mat[((size_t)(side ? first + c : at) * k.nelem + k.first[1] + step - k.lo[1]) *
-                                            lanes +
-                                        column - !side];
-                        for (int s = 1; s <= min(k.m, min(r, at)); s++)
-                            sum = fma(-l[(size_t)(at - s) * lrow + s * lanes], w[(r - s) * columns], sum);
-                    }
-                    w[r * columns] = sum;
-                }
-                for (int r = rows - 1; r >= 0; r--) {
-                    const int at = top + r;
-                    if (at < 0 || at >= k.n)
-                        continue;
-                    double sum = w[r * columns] * l[(size_t)at * lrow];
-                    for (int s = 1; s <= min(k.m, min(rows - 1 - r, k.n - 1 - at)); s++)
-                        sum = fma(-l[(size_t)at * lrow + s * lanes], w[(r + s) * columns], sum);
-                    w[r * columns] = sum;
-                }
-            }
-            __syncwarp();
-            double sums[NEAR + 1] = {0.0};
-            for (int r = 0; r < rows && j < k.n; r++) {
-                const int at = j - before + r;
-                if (at < 0 || at >= k.n)
-                    continue;
-                double u = 0.0;
-                for (int e = -min(k.m, min(r, at)); e <= min(k.m, min(rows - 1 - r, k.n - 1 - at)); e++)
-                    u = fma(t[(size_t)min(at, at + e) * trow + abs(e) * lanes], shared[(r + e) * columns + lane], u);
+        for (int i = threadIdx.x; i < bins * (k.m + 1); i += SECOND_THREADS) {
+            const int row = i / (k.m + 1), d = i - row * (k.m + 1), at = bin0 + row;
+            const bool there = at >= 0 && at < k.n;
+            const size_t bin = there ? at : 0;
+            fetch_or_zero(l + row * pitch + d, k.ldl + bin * lrow + d * lanes + column + g, there);
+            fetch_or_zero(t + row * pitch + d, k.t[side] + bin * trow + d * lanes + column + g, there && at + d < k.n);
+        }
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
+        __syncthreads();
+        for (int c = threadIdx.x; c < columns; c += SECOND_THREADS) {
+            double *w = shared + c;
+            const double *lc = l + c * pitch; /* of row 0 */
+            const int top = bin0 + c;
+            for (int r = 0; r < rows; r++) {
+                const int at = top + r, step = side ? r - before : before - r;
+                double sum = 0.0;
+                if (first + c < k.n && at >= 0 && at < k.n && step >= k.lo[1] && step <= k.hi[1])
+                    sum = k.mat[((size_t)(side ? first + c : at) * k.nelem + k.first[1] + step - k.lo[1]) * lanes +
+                                column - !side];
+                const int most = min(k.m, r);
 #pragma unroll
-                for (int d = 0; d <= NEAR; d++)
-                    if (d <= min(k.m, r))
-                        sums[d] = fma(u, shared[(r - d) * columns + lane + d], sums[d]);
+                for (int s = NEAR; s >= 1; s--)
+                    if (s <= most)
+                        sum = fma(-lc[(r - s) * pitch + s], w[(r - s) * columns], sum);
+                w[r * columns] = at < k.n ? sum : 0.0;
             }
+            for (int r = rows - 1; r >= 0; r--) {
+                double sum = w[r * columns] * lc[r * pitch];
+                const int most = min(k.m, rows - 1 - r);
+#pragma unroll
+                for (int s = NEAR; s >= 1; s--)
+                    if (s <= most)
+                        sum = fma(-lc[r * pitch + s], w[(r + s) * columns], sum);
+                w[r * columns] = sum;
+            }
+        }
+        __syncthreads();
+        double sums[NEAR + 1] = {0.0};
+        for (int r = warp; r < rows; r += SECOND_THREADS / WARP) {
+            const int below = min(k.m, r), above = min(k.m, rows - 1 - r);
+            const double *tr = t + (lane + r) * pitch;
+            double u = 0.0;
+#pragma unroll
+            for (int e = -NEAR; e <= NEAR; e++)
+                if (e >= -below && e <= above)
+                    u = fma(tr[e < 0 ? e * pitch - e : e], shared[(r + e) * columns + lane], u);
+#pragma unroll
+            for (int d = 0; d <= NEAR; d++)
+                if (d <= below)
+                    sums[d] = fma(u, shared[(r - d) * columns + lane + d], sums[d]);
+        }
+        __syncthreads();
+        if (warp > 0)
+#pragma unroll
+            for (int d = 0; d <= NEAR; d++)
+                shared[d * WARP + lane] = sums[d];
+        __syncthreads();
+        if (warp == 0)
 #pragma unroll
             for (int d = 0; d <= NEAR; d++)
                 if (d <= k.m && j + d < k.n)
-                    k.a[(size_t)j * trow + d * lanes + column] -= sums[d];
-            __syncwarp();
-        }
+                    k.a[(size_t)j * trow + d * lanes + column] -= sums[d] + shared[d * WARP + lane];
+        __syncthreads();
     }
 }
 
@@ -708,7 +738,7 @@ spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
         strong_kernel<<<each, 128, 0, s->stream>>>(k);
         const size_t room = (size_t)second_room(k) * sizeof(double);
         if (room > 0)
-            second_kernel<<<dim3(blocks(k.lanes, SECOND_FIBRES), taken_segments(k)), WARP, room, s->stream>>>(k);
+            second_kernel<<<dim3(k.lanes, taken_segments(k)), SECOND_THREADS, room, s->stream>>>(k);
     }
     magnitudes_kernel<<<each, 128, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
