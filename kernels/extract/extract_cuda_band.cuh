@@ -79,6 +79,20 @@ __device__ double from_other_end(double v)
     return __shfl_xor_sync(FULL, v, WARP / ENDS);
 }
 
+/* 1 / v of a number > 0 that is neither tiny nor huge, to the last bit or two. What a division does for the others is a
+ * branch, which nothing goes beside. */
+__device__ double reciprocal(double v)
+{
+    double r;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(v));
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const double rest = fma(-v, r, 1.0);
+        r = fma(r, fma(rest, rest, rest), r);
+    }
+    return r;
+}
+
 /* L D L^T, column by column, for half-bandwidths M. What the last M columns take off those that follow is in registers,
  * so that neither they nor D are remembered. */
 template <int M> struct factor_window {

@@ -61,7 +61,8 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
     enum { KINDS = SPX_TRACE_MOST_BAND + 2, PARTS = 2 };
     int place[KINDS * PARTS + 1] = {0}, n = 0;
     const auto key = [&](const item &v) {
-        return is_wide(v.mm) && v.mm != WIDER ? 0 : (v.mm + 1) * PARTS + (npole && npole[v.column] <= POLES);
+        return is_wide(v.mm) && (v.mm != WIDER || !npole) ? 0
+                                                          : (v.mm + 1) * PARTS + (npole && npole[v.column] <= POLES);
     };
     const auto band = [&](int column, int from, int to) {
         const int need = needed(t.need, k, column, from, to), least = k.m > k.h ? k.m : k.h;

@@ -472,8 +472,6 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
             if (v.wide)
                 wide_bounds_kernel<<<groups, WARP, 0, stream>>>(k, b);
-            else if (v.mm == WIDER)
-                bounds_kernel<WIDER><<<groups, WARP, sizeof(double) * AHEAD * WARP *(WIDER + 2), stream>>>(k, b);
             else
                 BY_BAND(v.mm, bounds_kernel, <<<groups, WARP, stream_bytes(v.mm, v.mm + 2), stream>>>(k, b))
         },

@@ -7,78 +7,74 @@
 namespace
 {
 
-/* State of a warp that works on one item. Bin b of it belongs to lane b % 32, and so does what of the last 32 bins is
- * in `ring`: row b % 32 is what the recurrences need of bin b, column c % 32 of it the element that couples it to bin
- * c. A bin reaches m <= WIDEST others, so that in each step two lanes are free: they solve for two right-hand sides,
- * whose elements stand in columns WARP and WARP + 1, with the same instructions as the other columns. */
+/* A warp that works on one item. Bin b of it belongs to lane b % 32, and so does what of the last 32 bins is in `ring`:
+ * row b % 32 is what the recurrences need of bin b, column c % 32 of it the element that couples it to bin c. A bin
+ * reaches m <= WIDEST others, so that in each step two lanes are free: they solve for two right-hand sides, whose
+ * elements stand in columns WARP and WARP + 1, with the same instructions as the other columns.
+ *
+ * A step needs all of the one before only for a single term: the sums of all others are taken while that is made. */
 struct wide_warp {
-    /* What comes from memory is on its way this many steps before it is used. */
-    enum { EARLY = 3 };
+    /* What comes from memory is on its way this many steps before it is used, of factors and of solutions. TERMS: of a
+     * sum, those beyond a band with weights that are 0. */
+    enum { EARLY = 4, EARLIER = 8, TERMS = WIDEST + 1 };
     enum { PITCH = WARP + 3, RING = 2 * WARP * PITCH };
 
     int lane, n, m;
-    double *ring, *line, *diag; /* twice [WARP][PITCH], so that rows are never looked for; [WARP] what the sums of a
-                                 * step are weighted with; [WARP] D of bins */
+    double *ring, *line; /* twice [WARP][PITCH], so that rows are never looked for; [WARP] what the sums of a step are
+                          * weighted with, from the second bin on */
 
     __device__ void clear() const
     {
         for (int i = lane; i < RING; i += WARP)
             ring[i] = 0.0;
-        diag[lane] = 0.0;
         __syncwarp();
     }
-    /* Which right-hand side this lane has in step j, -1: none. */
-    __device__ int side(int j) const
+    /* How far bin j is from that of this lane. */
+    __device__ int ahead(int j) const
     {
-        return (lane - j + 1) % WARP == 0 ? 0 : (lane - j + 2) % WARP == 0 ? 1 : -1;
+        return (lane - j) & (WARP - 1);
+    }
+    /* Which right-hand side a lane has that is so far from a step's bin, -1: none. */
+    __device__ static int side(int off)
+    {
+        return off == WARP - 1 ? 0 : off == WARP - 2 ? 1 : -1;
     }
     __device__ void keep(int row, int column, double v) const
     {
         ring[row * PITCH + column] = v;
         ring[(row + WARP) * PITCH + column] = v;
     }
-    /* sum_t line[t] ring(j + way t, column), t = 1 .. limit <= m. */
-    template <int WAY> __device__ double dot(int j, int column, int limit) const
+    /* sum_t line[t - 2] ring(j + way t, column), t = 2 .. TERMS + 1; line: 0 beyond m. */
+    template <int WAY> __device__ double dot(int j, int column) const
     {
         const double *row = ring + ((j & (WARP - 1)) + (WAY < 0 ? WARP : 0)) * PITCH + column;
-        double even = 0.0, odd = 0.0;
-#pragma unroll 4
-        for (int t = 1; t <= m; t += 2) {
-            const double a = row[WAY * t * PITCH], b = row[WAY * (t + 1) * PITCH];
-            if (t <= limit)
-                odd = fma(line[t], a, odd);
-            if (t < limit)
-                even = fma(line[t + 1], b, even);
+        const double2 *weights = (const double2 *)line;
+        double sums[4] = {0.0};
+#pragma unroll
+        for (int t = 2; t < TERMS + 2; t += 2) {
+            const double2 weight = weights[t / 2 - 1];
+            double &even = sums[t & 2], &odd = sums[(t & 2) + 1];
+            even = fma(weight.x, row[WAY * t * PITCH], even);
+            odd = fma(weight.y, row[WAY * (t + 1) * PITCH], odd);
         }
-        return odd + even;
+        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
     }
 
-    /* A value that element(j) gives for each of the steps j, j + way, ..., asked for EARLY steps before it is taken. */
-    template <class ELEMENT> struct queue {
-        ELEMENT element;
-        int next, way;
-        double waiting[EARLY];
-
-        __device__ queue(ELEMENT of, int first, int step) : element(of), next(first), way(step)
-        {
-#pragma unroll
-            for (int i = 0; i < EARLY; i++, next += way)
-                waiting[i] = element(next);
-        }
-        __device__ double take()
-        {
-            const double value = waiting[0];
-#pragma unroll
-            for (int i = 0; i + 1 < EARLY; i++)
-                waiting[i] = waiting[i + 1];
-            waiting[EARLY - 1] = element(next);
-            next += way;
-            return value;
-        }
-    };
-    template <class ELEMENT> __device__ static queue<ELEMENT> queued(ELEMENT of, int first, int way)
+    /* Steps 0 .. n - 1: body(step, value) with what element(step) gives, asked for `BEFORE` steps before. */
+    template <int BEFORE, class ELEMENT, class BODY> __device__ static void steps(int n, ELEMENT element, BODY body)
     {
-        return queue<ELEMENT>(of, first, way);
+        decltype(element(0)) waiting[BEFORE];
+#pragma unroll
+        for (int i = 0; i < BEFORE; i++)
+            waiting[i] = element(i);
+        for (int step0 = 0; step0 < n; step0 += BEFORE)
+#pragma unroll
+            for (int i = 0; i < BEFORE; i++) {
+                const auto value = waiting[i];
+                waiting[i] = element(step0 + i + BEFORE);
+                if (step0 + i < n)
+                    body(step0 + i, value);
+            }
     }
 
     /* L D L^T: 1/D and L to l[n][m + 1]; L^-1 b of two right-hand sides: right(j, i) is element j of side i, and put(j,
@@ -88,37 +84,41 @@ struct wide_warp {
     {
         bool good = true;
         const auto element = [&](int j) {
-            const int off = (lane - j) & (WARP - 1), i = side(j);
-            return j >= n     ? 0.0
-                   : off <= m ? a[(size_t)j * arow + (size_t)off * aelem] + (off == 0 ? shift : 0.0)
-                   : i >= 0   ? right(j, i)
-                              : 0.0;
+            const int off = ahead(j), i = side(off);
+            return j >= n ? 0.0 : off <= m ? a[(size_t)j * arow + (size_t)off * aelem] : i >= 0 ? right(j, i) : 0.0;
         };
+        /* of row j: what all rows but the last take off, the last one's element of column j before it was divided by
+         * its diagonal, and its elements after that. Of bin `lane`: D. */
+        double rest = 0.0, last = 0.0, value = 0.0, diagonal = 0.0;
         clear();
-        auto values = queued(element, 0, 1);
-        for (int j = 0; j < n; j++) {
-            const int off = (lane - j) & (WARP - 1), here = j & (WARP - 1), i = side(j), then = (j - lane) & (WARP - 1);
-            const double own = values.take();
-            line[lane] = lane >= 1 && lane <= m ? ring[then * PITCH + here] * diag[then] : 0.0;
-            __syncwarp();
-            const double sum = own - dot<-1>(j, i >= 0 ? WARP + i : lane, i >= 0 ? m : off <= m ? m - off : 0);
+        steps<EARLY>(n, element, [&](int j, double own) {
+            const int off = ahead(j), here = j & (WARP - 1), next = (j + 1) & (WARP - 1), i = side(off);
+            const double sum = fma(-last, value, own + (off == 0 ? shift : 0.0) - rest);
             double pivot = __shfl_sync(FULL, sum, here);
+            last = __shfl_sync(FULL, sum, next);
+            const int back = (j + 1 - lane) & (WARP - 1); /* from the next bin to that of this lane */
+            line[(back - 2) & (WARP - 1)] = back >= 2 && back <= m ? ring[lane * PITCH + next] * diagonal : 0.0;
+            keep(lane, here, 0.0); /* a column that is done: its place is that of a bin further on */
+            __syncwarp();
+            const int side_next = side(ahead(j + 1));
+            rest = dot<-1>(j + 1, side_next >= 0 ? WARP + side_next : lane);
             if (!(pivot > 0.0 && pivot < INFINITY)) {
                 good = false;
                 pivot = 1.0;
             }
-            const double inverse = 1.0 / pivot, value = sum * inverse;
-            keep(here, lane, off >= 1 && off <= m ? value : 0.0);
-            if (i >= 0) {
-                keep(here, WARP + i, value);
+            const double inverse = reciprocal(pivot);
+            value = (off >= 1 && off <= m) || i >= 0 ? sum * inverse : 0.0;
+            keep(here, i >= 0 ? WARP + i : lane, value);
+            if (i >= 0)
                 put(j, i, sum);
-            }
             if (off == 0)
-                diag[here] = pivot;
+                diagonal = pivot;
             if (off <= m)
                 l[(size_t)j * (m + 1) + off] = off == 0 ? inverse : value;
+            const double before = __shfl_sync(FULL, value, (lane + WARP - 1) & (WARP - 1));
+            value = side_next >= 0 ? before : value; /* right-hand sides go from lane to lane */
             __syncwarp();
-        }
+        });
         return good;
     }
 
@@ -127,86 +127,95 @@ struct wide_warp {
     template <class RIGHT, class BEFORE, class PUT, class PUTX>
     __device__ void inverse(const double *l, int stop, RIGHT right, BEFORE before, PUT put, PUTX put_x)
     {
-        const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
-        const auto given = [&](int j) { return side(j) >= 0 && j >= 0 ? right(j, side(j)) : 0.0; };
+        struct needs {
+            double l, f, b; /* of a step: L of the row after it, by bins; of a right-hand side */
+        };
+        const auto column = [&](int j) {
+            const int off = ahead(j);
+            return j >= 0 && off <= m ? l[(size_t)j * (m + 1) + off] : 0.0;
+        };
+        const auto element = [&](int step) {
+            const int j = n - 1 - step, i = side(ahead(j));
+            const bool solves = j >= 0 && i >= 0;
+            return needs{column(j - 1), solves ? right(j, i) : 0.0, solves ? before(j, i) : 0.0};
+        };
+        /* of row j: sum over all rows but the next one, that row, and L */
+        double rest = 0.0, z = 0.0, lt = column(n - 1);
         clear();
-        auto values = queued(element, n - 1, -1);
-        auto sides = queued(given, n - 1, -1);
-        auto sides_before = queued([&](int j) { return side(j) >= 0 && j >= 0 ? before(j, side(j)) : 0.0; }, n - 1, -1);
-        for (int j = n - 1; j >= stop; j--) {
-            const int off = (lane - j) & (WARP - 1), here = j & (WARP - 1), i = side(j);
-            const double lt = values.take(), inverse = __shfl_sync(FULL, lt, 0), f = sides.take(),
-                         b = sides_before.take();
-            line[lane] = lane >= 1 ? lt : 0.0;
-            __syncwarp();
+        steps<EARLY>(n - stop, element, [&](int step, const needs &v) {
+            const int j = n - 1 - step, off = ahead(j), here = j & (WARP - 1), i = side(off);
             const bool inside = off >= 1 && off <= m;
-            const double sum = dot<1>(j, i >= 0 ? WARP + i : lane, i >= 0 || inside ? m : 0);
-            const double own = inverse + warp_sum(inside ? line[off] * sum : 0.0);
-            const double z = off == 0 ? own : -sum;
-            __syncwarp(); /* what is written below has been read */
-            if (off <= m) {
-                keep(here, lane, z);
-                keep(lane, here, z);
-                put(j, off, z);
+            const double inverse = __shfl_sync(FULL, lt, here), first = __shfl_sync(FULL, lt, (j + 1) & (WARP - 1));
+            const double sum = fma(first, z, rest);
+            const int off_next = ahead(j - 1), side_next = side(off_next);
+            line[(off_next - 2) & (WARP - 1)] = off_next >= 2 && off_next <= m ? v.l : 0.0;
+            if (inside) {
+                keep(here, lane, -sum);
+                keep(lane, here, -sum);
+                put(j, off, -sum);
             }
+            const double x = fma(v.f, inverse, -sum);
             if (i >= 0) {
-                const double x = fma(f, inverse, -sum);
                 keep(here, WARP + i, x);
-                put_x(j, i, x, b);
+                put_x(j, i, x, v.b);
             }
             __syncwarp();
-        }
+            rest = dot<1>(j - 1, side_next >= 0 ? WARP + side_next : lane);
+            const double own = inverse + warp_sum(inside ? lt * sum : 0.0);
+            const double x_there = __shfl_sync(FULL, x, (lane + 1) & (WARP - 1));
+            if (off == 0) {
+                keep(here, here, own);
+                put(j, 0, own);
+            }
+            z = side_next >= 0 ? x_there : off == 0 ? own : -sum;
+            lt = v.l;
+            __syncwarp();
+        });
     }
 
-    /* L^-1 b with the factor in l: lane t has the bin t back. */
+    /* L^-1 b with the factor in l. */
     template <class RIGHT, class PUT> __device__ void forward(const double *l, RIGHT right, PUT put)
     {
-        double back = 0.0;
+        double less = 0.0; /* known of the bin of this lane */
         const auto element = [&](int j) {
-            return lane >= 1 && lane <= m && lane <= j && j < n ? l[(size_t)(j - lane) * (m + 1) + lane] : 0.0;
+            const int off = ahead(j);
+            return make_double2(j < n && off <= m ? l[(size_t)j * (m + 1) + off] : 0.0, j < n ? right(j) : 0.0);
         };
-        auto values = queued(element, 0, 1);
-        auto sides = queued([&](int j) { return j < n ? right(j) : 0.0; }, 0, 1);
-        for (int j = 0; j < n; j++) {
-            const double s = sides.take() - warp_sum(values.take() * back);
-            back = shifted(back, s);
+        steps<EARLIER>(n, element, [&](int j, double2 v) {
+            const double s = v.y - __shfl_sync(FULL, less, j & (WARP - 1));
+            less = ahead(j) == 0 ? 0.0 : fma(v.x, s, less);
             put(j, s);
-        }
+        });
     }
 
     /* L^-T D^-1 f. */
     template <class RIGHT, class PUT> __device__ void backward(const double *l, RIGHT right, PUT put)
     {
-        double ahead = 0.0;
-        const auto element = [&](int j) { return lane <= m && j >= 0 ? l[(size_t)j * (m + 1) + lane] : 0.0; };
-        auto values = queued(element, n - 1, -1);
-        auto sides = queued([&](int j) { return j >= 0 ? right(j) : 0.0; }, n - 1, -1);
-        for (int j = n - 1; j >= 0; j--) {
-            const double lt = values.take(), inverse = __shfl_sync(FULL, lt, 0), below = lane == 0 ? 0.0 : lt;
-            const double x = fma(sides.take(), inverse, -warp_sum(below * ahead));
-            ahead = shifted(ahead, x);
+        double less = 0.0;
+        const auto element = [&](int step) {
+            const int j = n - 1 - step, back = (j - lane) & (WARP - 1), bin = j - back;
+            return make_double2(back <= m && bin >= 0 ? l[(size_t)bin * (m + 1) + back] : 0.0, j >= 0 ? right(j) : 0.0);
+        };
+        steps<EARLIER>(n, element, [&](int step, double2 v) {
+            const int j = n - 1 - step, here = j & (WARP - 1);
+            const double x = v.y * __shfl_sync(FULL, v.x, here) - __shfl_sync(FULL, less, here);
+            less = lane == here ? 0.0 : fma(v.x, x, less);
             put(j, x);
-        }
-    }
-
-    /* v of the lane before; lane 1 gets `first`, lane 0 has no part. */
-    __device__ double shifted(double v, double first) const
-    {
-        const double up = __shfl_up_sync(FULL, v, 1);
-        return lane == 1 ? first : lane == 0 ? 0.0 : up;
+        });
     }
 };
 
 /* As bounds_kernel(): block (item), one warp. */
 __global__ void wide_bounds_kernel(work k, batch o)
 {
-    __shared__ double ring[wide_warp::RING], line[WARP], diag[WARP];
+    __shared__ double ring[wide_warp::RING];
+    __shared__ double2 line[WARP / 2];
     const item v = o.at[blockIdx.x];
     const int n = v.end - v.begin, lane = threadIdx.x;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     double *l = o.lower + (size_t)blockIdx.x * o.rows * (o.mm + 1), *rhs = o.rhs + (size_t)blockIdx.x * o.rows;
     double inverse = 0.0;
-    wide_warp w = {lane, n, v.mm, ring, line, diag};
+    wide_warp w = {lane, n, v.mm, ring, (double *)line};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, 0.0, l,
         [&](int j, int i) { return i == 1                   ? 0.0
@@ -253,7 +262,8 @@ __global__ void wide_bounds_kernel(work k, batch o)
 /* As root_kernel(), but what a pole adds goes to its share, for gather_kernel(): block (pole, item), one warp. */
 __global__ void wide_root_kernel(work k, batch o)
 {
-    __shared__ double ring[wide_warp::RING], line[WARP], diag[WARP];
+    __shared__ double ring[wide_warp::RING];
+    __shared__ double2 line[WARP / 2];
     const item v = o.at[blockIdx.y];
     const int n = v.end - v.begin, h = k.h, lane = threadIdx.x, pole = o.pole0 + blockIdx.x;
     if (pole >= k.npole[v.column])
@@ -266,7 +276,7 @@ __global__ void wide_root_kernel(work k, batch o)
     const double *x = k.x + v.begin * lanes + v.column;
     double *l = o.lower + task * o.rows * (o.mm + 1), *rhs = o.rhs + task * 2 * o.rows;
     double *share = o.share + task * o.span * (h + 3);
-    wide_warp w = {lane, n, v.mm, ring, line, diag};
+    wide_warp w = {lane, n, v.mm, ring, (double *)line};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, shift, l,
         [&](int j, int i) { return i == 0 ? 1.0 : x[(size_t)j * lanes]; },
