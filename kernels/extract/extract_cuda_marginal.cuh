@@ -298,10 +298,15 @@ template <int M> void take_off_all(const work &k, slot *s)
 /* Diagonals that are kept in registers; there may be more. */
 enum { NEAR = 9 };
 
-/* How much smaller what is left out of a bin has to be, see spx_trace_known(). */
-__device__ double known(const work &k, size_t bin, int column)
+/* How much smaller what is left out of a bin has to be, see spx_trace_known(): the least that the pivots of this bin
+ * and of those that it reaches say. What these know of it only theirs tell. */
+__device__ double known(const work &k, int bin, int column)
 {
-    return spx_trace_known(k.ldl[bin * (k.m + 1) * k.lanes + column], k.mat[bin * k.nelem * k.lanes + column]);
+    double least = 1.0;
+    for (int j = bin; j <= min(bin + k.m, k.n - 1); j++)
+        least = fmin(least, spx_trace_known(k.ldl[(size_t)j * (k.m + 1) * k.lanes + column],
+                                            k.mat[(size_t)j * k.nelem * k.lanes + column]));
+    return least;
 }
 
 /* Whether an element of the diagonal of T is so large that diagonals matter which M does not have. */
@@ -357,6 +362,8 @@ __global__ void columns_kernel(work k, int side)
                 break;
             }
         }
+        if (is_large_for(k, j, column, diagonal))
+            atomicOr(&k.taken[j / TAKEN_BINS * k.lanes + column], TAKEN_LARGE);
     }
     k.length[i] = rows;
     k.t[side > 0][((size_t)j * (k.band + 1)) * lanes + column] = diagonal;
@@ -710,8 +717,7 @@ spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
     const unsigned each = blocks(bins, 128);
     const bool ring = fits_ring(k);
     PASS(zero(s, k.need, sizeof(int) * nneed, e));
-    /* without a ring, all diagonals are there everywhere */
-    TRY(cudaMemsetAsync(k.taken, ring ? 0 : 0xff, sizeof(int) * taken_segments(k) * k.lanes, s->stream));
+    PASS(zero(s, k.taken, sizeof(int) * taken_segments(k) * k.lanes, e));
     if (ring) {
         switch (k.m) {
         case 6:

@@ -355,6 +355,8 @@ template <> __global__ void root_kernel<0>(work k, batch o)
             flux[(size_t)j * lrow] = sx;
             double *row = shared + lane;
             row[0] = scale * own;
+            if (pole == 0)
+                k.variance[(size_t)j * lanes + v.column] = own;
             for (int d = 1; d <= h; d++)
                 row[d * TERMS_PITCH] = scale * now[d * WARP];
             row[(h + 1) * TERMS_PITCH] = weight * fma(-shift, s1, 1.0);
@@ -409,6 +411,28 @@ __global__ void root_seams_kernel(work k)
         k.redo[seg * lanes + column] = 1;
         k.redo[(seg + 1) * lanes + column] = 1;
     }
+}
+
+/* Of an element of A_s on the outermost diagonal, as a multiple of the tolerance: 200 times the CPU's limit, which
+ * fetches more diagonals where this leaves the bundle to the CPU. Where it was just below, fluxes of signal-to-noise
+ * ratios of some 20 differed by 2e-7 of their error; at 1400 by 6e-6. */
+__device__ constexpr double EDGE = 20.0;
+
+/* The square root feels what A_s has beyond its diagonals as a fraction of what is known of the two bins when nothing
+ * is known of others, which is 1/Z_jj with Z = A_s^-1 (see bandwidth() of the CPU; the first shift is far below the
+ * eigenvalues). Where the outermost diagonal is not small in these units, more than there is room for matters: one
+ * thread a bin. */
+__global__ void edge_kernel(work k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int j = i / k.lanes, column = i % k.lanes, to = j + k.band;
+    if (to >= k.n || k.npole[column] == 0 || k.need[(size_t)(j / NEED) * k.lanes + column] < k.band)
+        return;
+    const double e = k.a[((size_t)j * (k.band + 1) + k.band) * k.lanes + column], limit = EDGE * k.tolerance;
+    if (e * e * k.variance[i] * k.variance[(size_t)to * k.lanes + column] > limit * limit)
+        atomicOr(&k.bad[column / k.nl], BAD_BAND);
 }
 
 /* flux, ivar, pixmask_fraction and R: a block turns a tile of 32 bins and 32 lanes, which lie side by side on the
@@ -539,6 +563,8 @@ spx_status root(work &k, arena m, tables &t, list &l, size_t most_shared, slot *
         if (!again)
             break;
     }
+    if (k.reach >= 1)
+        edge_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
     turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8), 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return SPX_OK;

@@ -268,7 +268,7 @@ __global__ void wide_root_kernel(work k, batch o)
     const int n = v.end - v.begin, h = k.h, lane = threadIdx.x, pole = o.pole0 + blockIdx.x;
     if (pole >= k.npole[v.column])
         return;
-    const int end = min(v.last + EXTRA, k.n) - v.begin, stop = v.first - v.begin;
+    const int end = min(v.last + EXTRA, k.n) - v.begin, stop = v.first - v.begin, own_end = v.last - v.begin;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     const size_t task = (size_t)blockIdx.y * o.npole + blockIdx.x;
     const double shift = k.shift[(size_t)pole * lanes + v.column];
@@ -288,6 +288,8 @@ __global__ void wide_root_kernel(work k, batch o)
         [&](int j, int d, double z) {
             if (j < end && d <= h)
                 share[(size_t)(j - stop) * (h + 3) + d] = scale * z;
+            if (pole == 0 && d == 0 && j < own_end)
+                k.variance[(v.begin + j) * lanes + v.column] = z;
         },
         [&](int j, int i, double s, double b) {
             if (j < end)

@@ -136,6 +136,7 @@ struct work {
     int *taken;                  /* [taken_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
     double *magnitude;           /* [n][lanes] sums of the magnitudes of the rows of A_s */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
+    double *variance;            /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
     int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
     int *npole;                  /* [lanes] poles of the square root */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
@@ -154,8 +155,9 @@ struct work {
 };
 
 /* A bundle is left to the CPU: a fibre's own block has no factor; the iteration fails, or does not end; one neighbour
- * on each side at a time is not enough; a square root fails. */
-enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8 };
+ * on each side at a time is not enough; a square root fails; A_s has more diagonals that matter than there is room for.
+ */
+enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8, BAD_BAND = 16 };
 
 #define FULL 0xffffffffu
 
@@ -300,6 +302,7 @@ void lay_out(arena &m, work &k)
     k.taken = m.take<int>((size_t)taken_segments(k) * lanes);
     k.magnitude = m.take<double>(row);
     k.bound = m.take<double>(2 * lanes);
+    k.variance = m.take<double>(row);
     k.npole = m.take<int>(lanes);
     k.shift = m.take<double>(SPX_MAX_POLES * lanes);
     k.pole_weight = m.take<double>(SPX_MAX_POLES * lanes);
