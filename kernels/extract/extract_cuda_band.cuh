@@ -118,7 +118,7 @@ template <int M> struct factor_window {
             good = false;
             in[0] = 1.0;
         }
-        const double inverse = 1.0 / in[0];
+        const double inverse = reciprocal(in[0]);
 #pragma unroll
         for (int i = 1; i <= M; i++) {
             const double below = in[i] * inverse;

@@ -341,7 +341,10 @@ __global__ void poles_kernel(work k)
     __shared__ double shift[SPX_MAX_POLES], weight[SPX_MAX_POLES];
     __shared__ int enough;
     const int column = blockIdx.x, me = threadIdx.x;
-    if (k.wanted[column] < 0 || (k.bad[column / k.nl] & BAD_ROOT))
+    if (k.wanted[column] < 0)
+        return;
+    /* other blocks may be about to say so: all threads go by what one has seen */
+    if (__syncthreads_or(me == 0 && (k.bad[column / k.nl] & BAD_ROOT)))
         return;
     const double b = k.bound[k.lanes + column], least = 0.5 / k.bound[column], a = least < b ? least : b;
     if (!(least > 0.0 && b < INFINITY)) {

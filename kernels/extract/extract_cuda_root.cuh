@@ -481,15 +481,20 @@ __global__ void turn_kernel(work k)
     }
 }
 
+/* What bounds() and root() begin with, before there is anything that waits for it. */
+spx_status begin_roots(const work &k, slot *s, spx_err *e)
+{
+    PASS(zero(s, k.npole, sizeof(int) * k.lanes, e));
+    PASS(zero(s, k.total, sizeof(double) * k.lanes, e));
+    PASS(zero(s, k.bound, sizeof(double) * 2 * k.lanes, e));
+    return zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes, e);
+}
+
 /* Bounds of the eigenvalues, and poles, for the half-bandwidths t.need. The numbers of poles go to t.npole. */
 spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
 {
     list l;
     cut(k, BOUNDS, 0);
-    PASS(zero(s, k.npole, sizeof(int) * k.lanes, e));
-    PASS(zero(s, k.total, sizeof(double) * k.lanes, e));
-    PASS(zero(s, k.bound, sizeof(double) * 2 * k.lanes, e));
-    PASS(zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes, e));
     list_items(k, t, NULL, USUAL, l);
     PASS(in_batches(
         m, l, t, 1, 0, s,

@@ -20,8 +20,8 @@ struct wide_warp {
     enum { PITCH = WARP + 3, RING = 2 * WARP * PITCH };
 
     int lane, n, m;
-    double *ring, *line; /* twice [WARP][PITCH], so that rows are never looked for; [WARP] what the sums of a step are
-                          * weighted with, from the second bin on */
+    double *ring, *line, *coming; /* twice [WARP][PITCH], so that rows are never looked for; [WARP] what the sums of a
+                                   * step are weighted with, from the second bin on; [EARLIER][WARP] */
 
     __device__ void clear() const
     {
@@ -77,21 +77,35 @@ struct wide_warp {
             }
     }
 
-    /* L D L^T: 1/D and L to l[n][m + 1]; L^-1 b of two right-hand sides: right(j, i) is element j of side i, and put(j,
-     * i, s) gets that of the solution. */
+    /* L D L^T: 1/D and L to l[n][m + 1]; L^-1 b of two right-hand sides: right(j, i, to) puts element j of side i
+     * there, or has it fetched, and put(j, i, s) gets that of the solution. Columns of the matrix come through shared
+     * memory: of loads to registers a warp can tell few apart, and it waited for those that it had just asked for. */
     template <class RIGHT, class PUT>
     __device__ bool factor(const double *a, size_t arow, size_t aelem, double shift, double *l, RIGHT right, PUT put)
     {
         bool good = true;
-        const auto element = [&](int j) {
+        const auto ask = [&](int j) {
             const int off = ahead(j), i = side(off);
-            return j >= n ? 0.0 : off <= m ? a[(size_t)j * arow + (size_t)off * aelem] : i >= 0 ? right(j, i) : 0.0;
+            double *to = coming + (j & (EARLIER - 1)) * WARP + lane;
+            if (j < n && off <= m)
+                fetch(to, a + (size_t)j * arow + (size_t)off * aelem);
+            else if (j < n && i >= 0)
+                right(j, i, to);
+            else
+                *to = 0.0;
+            __pipeline_commit();
         };
         /* of row j: what all rows but the last take off, the last one's element of column j before it was divided by
          * its diagonal, and its elements after that. Of bin `lane`: D. */
         double rest = 0.0, last = 0.0, value = 0.0, diagonal = 0.0;
         clear();
-        steps<EARLY>(n, element, [&](int j, double own) {
+        for (int j = 0; j < EARLIER - 1; j++)
+            ask(j);
+#pragma unroll 2
+        for (int j = 0; j < n; j++) {
+            __pipeline_wait_prior(EARLIER - 2);
+            ask(j + EARLIER - 1);
+            const double own = coming[(j & (EARLIER - 1)) * WARP + lane];
             const int off = ahead(j), here = j & (WARP - 1), next = (j + 1) & (WARP - 1), i = side(off);
             const double sum = fma(-last, value, own + (off == 0 ? shift : 0.0) - rest);
             double pivot = __shfl_sync(FULL, sum, here);
@@ -118,7 +132,8 @@ struct wide_warp {
             const double before = __shfl_sync(FULL, value, (lane + WARP - 1) & (WARP - 1));
             value = side_next >= 0 ? before : value; /* right-hand sides go from lane to lane */
             __syncwarp();
-        });
+        }
+        __pipeline_wait_prior(0);
         return good;
     }
 
@@ -210,17 +225,18 @@ __global__ void wide_bounds_kernel(work k, batch o)
 {
     __shared__ double ring[wide_warp::RING];
     __shared__ double2 line[WARP / 2];
+    __shared__ double coming[wide_warp::EARLIER * WARP];
     const item v = o.at[blockIdx.x];
     const int n = v.end - v.begin, lane = threadIdx.x;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     double *l = o.lower + (size_t)blockIdx.x * o.rows * (o.mm + 1), *rhs = o.rhs + (size_t)blockIdx.x * o.rows;
     double inverse = 0.0;
-    wide_warp w = {lane, n, v.mm, ring, (double *)line};
+    wide_warp w = {lane, n, v.mm, ring, (double *)line, coming};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, 0.0, l,
-        [&](int j, int i) { return i == 1                   ? 0.0
-                                   : (v.begin + j) % 2 == 0 ? 1.0
-                                                            : -1.0; },
+        [&](int j, int i, double *to) { *to = i == 1                   ? 0.0
+                                              : (v.begin + j) % 2 == 0 ? 1.0
+                                                                       : -1.0; },
         [&](int j, int i, double s) {
             if (i == 0)
                 rhs[j] = s;
@@ -264,6 +280,7 @@ __global__ void wide_root_kernel(work k, batch o)
 {
     __shared__ double ring[wide_warp::RING];
     __shared__ double2 line[WARP / 2];
+    __shared__ double coming[wide_warp::EARLIER * WARP];
     const item v = o.at[blockIdx.y];
     const int n = v.end - v.begin, h = k.h, lane = threadIdx.x, pole = o.pole0 + blockIdx.x;
     if (pole >= k.npole[v.column])
@@ -276,10 +293,15 @@ __global__ void wide_root_kernel(work k, batch o)
     const double *x = k.x + v.begin * lanes + v.column;
     double *l = o.lower + task * o.rows * (o.mm + 1), *rhs = o.rhs + task * 2 * o.rows;
     double *share = o.share + task * o.span * (h + 3);
-    wide_warp w = {lane, n, v.mm, ring, (double *)line};
+    wide_warp w = {lane, n, v.mm, ring, (double *)line, coming};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, shift, l,
-        [&](int j, int i) { return i == 0 ? 1.0 : x[(size_t)j * lanes]; },
+        [&](int j, int i, double *to) {
+            if (i == 0)
+                *to = 1.0;
+            else
+                fetch(to, x + (size_t)j * lanes);
+        },
         [&](int j, int i, double s) { rhs[i * o.rows + j] = s; });
     __syncwarp();
     w.inverse(

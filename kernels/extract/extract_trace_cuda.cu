@@ -225,6 +225,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     PASS(zero(s, k.bad, sizeof(int) * (k.nbundle + 1), e));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
         PASS(zero(s, v, sizeof(double) * bins, e));
+    PASS(begin_roots(k, s, e));
     if (s->spots_of != job.list + first || s->spots_in != job.room[which] || s->nspots != k.nbundle) {
         PASS(spots(k, s, e));
         s->spots_of = job.list + first;
