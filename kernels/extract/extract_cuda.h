@@ -31,7 +31,7 @@ void spx_extract_cuda_free(spx_extract_cuda *dev);
 /* As spx_extract_trace_cpu(), within 1e-6 sigma (flux) and 1e-8 (ivar, relative; R) of it; the same bits when repeated
  * on the same device. Bundles are shared out among the devices. Those in which the next neighbours but one matter more
  * than to first order (traces that lie on each other, masks that hit several at the same place), those in which bins
- * matter to each other that are farther apart than usual (bins of less than 0.8 of a pixel, traces that cross), and
+ * matter to each other that are farther apart than usual (bins of less than a pixel, traces that cross), and
  * those whose equations need regularisation, are solved on the CPU; counts->seconds are of these. SPX_EDEVICE: a device
  * failed or has too little memory; SPX_EUSAGE also for patches. Several threads may call it for the same device: two
  * calls at a time share it, transfers of one beside the computation of the other, and more wait. A call that finds the

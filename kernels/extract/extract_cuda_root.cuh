@@ -413,10 +413,10 @@ __global__ void root_seams_kernel(work k)
     }
 }
 
-/* Of an element of A_s on the outermost diagonal, as a multiple of the tolerance: 200 times the CPU's limit, which
- * fetches more diagonals where this leaves the bundle to the CPU. Where it was just below, fluxes of signal-to-noise
- * ratios of some 20 differed by 2e-7 of their error; at 1400 by 6e-6. */
-__device__ constexpr double EDGE = 20.0;
+/* Of an element of A_s on the outermost diagonal, as a multiple of the tolerance. That is 50 times the CPU's limit,
+ * which fetches more diagonals where this leaves the bundle to the CPU; at 17 a flux differed by 1.3e-6 of its error
+ * and ivar by 1.5e-8. */
+__device__ constexpr double EDGE = 5.0;
 
 /* The square root feels what A_s has beyond its diagonals as a fraction of what is known of the two bins when nothing
  * is known of others, which is 1/Z_jj with Z = A_s^-1 (see bandwidth() of the CPU; the first shift is far below the

@@ -130,7 +130,7 @@ struct wide_warp {
             if (off <= m)
                 l[(size_t)j * (m + 1) + off] = off == 0 ? inverse : value;
             const double before = __shfl_sync(FULL, value, (lane + WARP - 1) & (WARP - 1));
-            value = side_next >= 0 ? before : value; /* right-hand sides go from lane to lane */
+            value = side_next >= 0 ? before : i >= 0 ? 0.0 : value; /* right-hand sides go from lane to lane */
             __syncwarp();
         }
         __pipeline_wait_prior(0);

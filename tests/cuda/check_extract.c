@@ -433,6 +433,7 @@ int main(int argc, char **argv)
         const uint64_t nscene = argc > 3 ? strtoull(argv[3], NULL, 10) : 100;
         compare_drawn(&dev, draw_scene, "random scenes", first, nscene);
         compare_drawn(&dev, draw_ccd, "random scenes on a CCD", first, nscene);
+        compare_drawn(&dev, draw_extreme, "one row, wild weights", first, nscene);
         spx_extract_cuda_free(&dev);
         return failures != 0;
     }
@@ -452,12 +453,16 @@ int main(int argc, char **argv)
     s.o.nspec = 12;
     s.o.dw = 1.2; /* bandwidths without loops of constant length */
     compare(&s, &dev, "wide bins");
-    s.o.dw = 0.5; /* hardly anything tells the spectra of neighbouring bins apart */
+    s.o.dw = 0.55; /* hardly anything tells the spectra of neighbouring bins apart */
     compare(&s, &dev, "narrow bins");
-    s.o.dw = 0.45; /* nor of those far away */
-    (void)compare_on(&s, &dev, 1, HARD, "bins of 0.45 Angstrom");
+    s.o.dw = 0.5; /* nor of those far away */
+    (void)compare_on(&s, &dev, 1, HARD, "bins of 0.5 Angstrom");
     s.o.dw = 0.4;
     (void)compare_on(&s, &dev, 1, HARD, "bins of 0.4 Angstrom");
+    free_scene(&s);
+    s = make_frame('r', 10, 6000.0, 6040.0, LARGE | MASKS | GAP);
+    s.o.dw = 0.65; /* a warp works on bands as wide as it can */
+    compare(&s, &dev, "widest bands");
     free_scene(&s);
     s = make_frame('r', 12, 6000.0, 6040.0, MASKS);
     widen(&s);
@@ -483,6 +488,7 @@ int main(int argc, char **argv)
     free_scene(&s);
     compare_drawn(&dev, draw_scene, "random scenes", 1, small ? 4 : 20);
     compare_drawn(&dev, draw_ccd, "random scenes on a CCD", 1, small ? 2 : 20);
+    compare_drawn(&dev, draw_extreme, "one row, wild weights", 1, small ? 2 : 20);
     if (!small) {
         s = make_frame('r', 60, 6000.0, 6400.0, MASKS);
         compare(&s, &dev, "60 fibres, masks");

@@ -201,4 +201,31 @@ static inline drawn draw_ccd(uint64_t number)
     return d;
 }
 
+/* What hardly determines anything: a small CCD with one row that is not masked (odd numbers), weights that differ by up
+ * to 10^12 from pixel to pixel (even ones). */
+static inline drawn draw_extreme(uint64_t number)
+{
+    drawn d = {0};
+    drawing = number * 0x2545f4914f6cdd1du + 1234;
+    small_psf_shape shape;
+    spx_psf *psf = draw_psf(&shape);
+    const int one_row = number % 2 == 1;
+    (void)snprintf(d.what, sizeof d.what, "%s %llu: %zu fibres, spots %dx%d, sigma %.2f %.2f, pitch %.1f",
+                   one_row ? "one row" : "weights", (unsigned long long)number, shape.nspec, 2 * shape.hsizex + 1,
+                   2 * shape.hsizey + 1, shape.sigx, shape.sigy, shape.pitch);
+    const double dw = shape.sigy * between(1.1, 2.2);
+    const size_t ny = one_row ? 16 : (size_t)whole(40, 62), row = (size_t)whole(2, 13);
+    const size_t nx = (size_t)fmin(200.0, 17.0 + shape.pitch * (double)shape.nspec);
+    d.s = make_scene(psf, ny, nx, shape.wmin, shape.wmax, dw);
+    if (!d.s.image.data)
+        return d;
+    d.s.o.bundle_size = (size_t)whole(1, 9);
+    for (size_t i = 0; i < nx * ny; i++)
+        if (one_row)
+            d.s.image.mask[i] |= i / nx != row;
+        else
+            d.s.image.ivar[i] = (float)pow(10.0, between(-8.0, 4.0));
+    return d;
+}
+
 #endif
