@@ -683,25 +683,6 @@ __global__ void second_kernel(work k)
     }
 }
 
-/* Sums of magnitudes of the rows of A_s (Gershgorin). */
-__global__ void magnitudes_kernel(work k)
-{
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= k.n * k.lanes)
-        return;
-    const int j = i / k.lanes, column = i % k.lanes;
-    const int most = max(k.m, needed(k.need, k, column, j - k.band, j + k.band));
-    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
-    const double *a = k.a + column;
-    double sum = fabs(a[(size_t)j * arow]);
-    for (int d = 1; d <= most; d++) {
-        sum += fabs(a[(size_t)j * arow + d * lanes]);
-        if (j >= d)
-            sum += fabs(a[(size_t)(j - d) * arow + d * lanes]);
-    }
-    k.magnitude[i] = sum;
-}
-
 /* Whether columns of V fit into a ring: those of all bandwidths that have loops, but for spots far longer than usual.
  */
 bool fits_ring(const work &k)
@@ -746,7 +727,6 @@ spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
         if (room > 0)
             second_kernel<<<dim3(k.lanes, taken_segments(k)), SECOND_THREADS, room, s->stream>>>(k);
     }
-    magnitudes_kernel<<<each, 128, 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return get(s, need, k.need, nneed, e);
 }

@@ -64,8 +64,9 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
         return is_wide(v.mm) && (v.mm != WIDER || !npole) ? 0
                                                           : (v.mm + 1) * PARTS + (npole && npole[v.column] <= POLES);
     };
+    const int least = k.m > k.h ? k.m : k.h, narrowest = k.loop[least];
     const auto band = [&](int column, int from, int to) {
-        const int need = needed(t.need, k, column, from, to), least = k.m > k.h ? k.m : k.h;
+        const int need = needed(t.need, k, column, from, to);
         return k.loop[need > least ? need : least];
     };
     const auto add = [&](int column, int mm, int first, int last, int halo) {
@@ -92,7 +93,9 @@ void list_items(const work &k, tables &t, const int *npole, int how, list &l)
                 continue;
             const int first = seg * k.seg, last = first + k.seg < k.n ? first + k.seg : k.n;
             const int early = npole ? HALO : BOUNDS_HALO;
-            int halo = how == LONGER ? 4 * WIDE_HALO : early * 9, mm = band(column, first - halo, last + halo);
+            int halo = how == LONGER ? 4 * WIDE_HALO : early * 9;
+            /* most traces are as narrow everywhere, and the device waits for this list */
+            int mm = t.most[column] == narrowest ? narrowest : band(column, first - halo, last + halo);
             if (how == USUAL && is_wide(mm)) {
                 halo = npole ? WIDE_HALO : WIDE_BOUNDS_HALO;
                 mm = band(column, first - halo, last + halo);
@@ -264,13 +267,30 @@ __device__ void raise_to(double *most, double v)
     atomicMax((unsigned long long *)most, (unsigned long long)__double_as_longlong(v));
 }
 
-/* Largest sum of magnitudes of the rows of an item (Gershgorin). */
-__device__ double largest_row(const work &k, const item &v, int step, int from)
+/* The largest eigenvalue is at most the largest sum of magnitudes of a row of A_s (Gershgorin): block (lanes, bins), a
+ * thread MAGNITUDES bins. */
+enum { MAGNITUDES = 8 };
+
+__global__ void magnitudes_kernel(work k)
 {
-    double most = 0.0;
-    for (int j = v.first + from; j < v.last; j += step)
-        most = fmax(most, k.magnitude[(size_t)j * k.lanes + v.column]);
-    return most;
+    const int column = blockIdx.x * WARP + threadIdx.x, first = (blockIdx.y * blockDim.y + threadIdx.y) * MAGNITUDES;
+    if (column >= k.lanes || first >= k.n || k.wanted[column] < 0)
+        return;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    const double *a = k.a + column;
+    const int last = min(first + MAGNITUDES, k.n),
+              most = max(k.m, needed(k.need, k, column, first - k.band, last + k.band));
+    double largest = 0.0;
+    for (int j = first; j < last; j++) {
+        double sum = fabs(a[j * arow]);
+        for (int d = 1; d <= most; d++) {
+            sum += fabs(a[j * arow + d * lanes]);
+            if (j >= d)
+                sum += fabs(a[(j - d) * arow + d * lanes]);
+        }
+        largest = fmax(largest, sum);
+    }
+    raise_to(&k.bound[lanes + column], largest);
 }
 
 /* Solutions that the norm of the inverse is estimated from, as in smallest() of the CPU: for the signs 1, -1, ..., for
@@ -332,54 +352,62 @@ template <int M> __global__ void bounds_kernel(work k, batch o)
     if (!good)
         atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
     raise_to(&k.bound[v.column], inverse);
-    raise_to(&k.bound[lanes + v.column], largest_row(k, v, 1, 0));
 }
 
-/* Poles of each fibre: one block a lane, a thread a pole, and they look at the error together. */
-__global__ void poles_kernel(work k)
+/* Poles of each fibre: the fewest that are exact enough. TRIES numbers of them are tried at a time, each by
+ * POLE_THREADS threads: a thread a pole, and they look at the error together. Block (lane). */
+enum { POLE_THREADS = 96, TRIES = 4 };
+
+__global__ void __launch_bounds__(POLE_THREADS *TRIES) poles_kernel(work k)
 {
-    __shared__ double shift[SPX_MAX_POLES], weight[SPX_MAX_POLES];
-    __shared__ int enough;
-    const int column = blockIdx.x, me = threadIdx.x;
+    __shared__ double shifts[TRIES][SPX_MAX_POLES], weights[TRIES][SPX_MAX_POLES];
+    __shared__ int enough[TRIES];
+    const int column = blockIdx.x, me = threadIdx.x, tried = threadIdx.y;
     if (k.wanted[column] < 0)
         return;
     /* other blocks may be about to say so: all threads go by what one has seen */
-    if (__syncthreads_or(me == 0 && (k.bad[column / k.nl] & BAD_ROOT)))
+    if (__syncthreads_or(me == 0 && tried == 0 && (k.bad[column / k.nl] & BAD_ROOT)))
         return;
     const double b = k.bound[k.lanes + column], least = 0.5 / k.bound[column], a = least < b ? least : b;
     if (!(least > 0.0 && b < INFINITY)) {
-        if (me == 0)
+        if (me == 0 && tried == 0)
             atomicOr(&k.bad[column / k.nl], BAD_ROOT);
         return;
     }
     const double tolerance = 0.1 * k.tolerance;
+    double *shift = shifts[tried], *weight = weights[tried];
     int n = (int)(0.7 * log(1.0 / tolerance) * (log(b / a) + 6.0) / 19.7392);
     n = n < 1 ? 1 : n > SPX_MAX_POLES ? SPX_MAX_POLES : n;
-    for (;; n++) {
+    for (int chosen = TRIES;; n += TRIES) {
+        const int mine = min(n + tried, SPX_MAX_POLES);
         const spx_sqrt_mean mean = spx_sqrt_mean_of(a, b);
-        if (me < n)
-            spx_sqrt_pole(&mean, a, n, me, &shift[me], &weight[me]);
+        if (me < mine)
+            spx_sqrt_pole(&mean, a, mine, me, &shift[me], &weight[me]);
         if (me == 0)
-            enough = 1;
+            enough[tried] = 1;
         __syncthreads();
-        if (n >= SPX_MAX_POLES)
-            break;
         const int samples = 96;
         const double step = log(b / a) / (samples - 1);
-        for (int i = me; i < samples; i += blockDim.x) {
+        for (int i = me; i < samples && mine < SPX_MAX_POLES; i += POLE_THREADS) {
             double v = a * exp(step * i), sum = 0.0;
-            for (int j = 0; j < n; j++)
+            for (int j = 0; j < mine; j++)
                 sum += weight[j] * (v / (v + shift[j]));
             if (fabs(sum / sqrt(v) - 1.0) > tolerance)
-                atomicAnd(&enough, 0);
+                atomicAnd(&enough[tried], 0);
         }
         __syncthreads();
-        const bool done = enough != 0;
-        __syncthreads();
-        if (done)
+        for (int i = TRIES - 1; i >= 0; i--)
+            if (enough[i])
+                chosen = i;
+        if (chosen < TRIES) {
+            if (tried != chosen)
+                return;
+            n = mine;
             break;
+        }
+        __syncthreads();
     }
-    for (int j = me; j < n; j += blockDim.x) {
+    for (int j = me; j < n; j += POLE_THREADS) {
         k.shift[(size_t)j * k.lanes + column] = shift[j];
         k.pole_weight[(size_t)j * k.lanes + column] = weight[j];
     }

@@ -495,6 +495,7 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
 {
     list l;
     cut(k, BOUNDS, 0);
+    bool magnitudes = false;
     list_items(k, t, NULL, USUAL, l);
     PASS(in_batches(
         m, l, t, 1, 0, s,
@@ -504,8 +505,15 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
             else
                 BY_BAND(v.mm, bounds_kernel, <<<groups, WARP, stream_bytes(v.mm, v.mm + 2), stream>>>(k, b))
         },
-        [](const kind &, const batch &, int, cudaStream_t) {}, e));
-    poles_kernel<<<k.lanes, 96, 0, s->stream>>>(k);
+        [&](const kind &, const batch &, int,
+            cudaStream_t) { /* beside them, where nobody else is yet */
+                            if (!magnitudes)
+                                magnitudes_kernel<<<dim3(blocks(k.lanes, WARP), blocks(k.n, 4 * MAGNITUDES)),
+                                                    dim3(WARP, 4), 0, s->stream>>>(k);
+                            magnitudes = true;
+        },
+        e));
+    poles_kernel<<<k.lanes, dim3(POLE_THREADS, TRIES), 0, s->stream>>>(k);
     TRY(cudaGetLastError());
     return get(s, t.npole, k.npole, k.lanes, e);
 }

@@ -267,7 +267,6 @@ __global__ void wide_bounds_kernel(work k, batch o)
                 });
         __syncwarp();
     }
-    raise_to(&k.bound[lanes + v.column], largest_row(k, v, WARP, lane));
     if (lane != 0)
         return;
     if (!good)

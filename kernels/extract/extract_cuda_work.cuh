@@ -134,7 +134,6 @@ struct work {
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
     int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
     int *taken;                  /* [taken_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
-    double *magnitude;           /* [n][lanes] sums of the magnitudes of the rows of A_s */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
     double *variance;            /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
     int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
@@ -300,7 +299,6 @@ void lay_out(arena &m, work &k)
     k.torn = k.bad + nb;
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
     k.taken = m.take<int>((size_t)taken_segments(k) * lanes);
-    k.magnitude = m.take<double>(row);
     k.bound = m.take<double>(2 * lanes);
     k.variance = m.take<double>(row);
     k.npole = m.take<int>(lanes);
