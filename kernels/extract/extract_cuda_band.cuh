@@ -35,7 +35,7 @@ template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, doub
         __pipeline_commit();
     }
     int slot = 0, free_slot = AHEAD - 1;
-#pragma unroll(COUNT > WIDER ? 1 : 2) /* windows move half as often, where registers are enough */
+#pragma unroll 2 /* windows move half as often */
     for (int j = 0; j < n; j++) {
         if (j + AHEAD - 1 < n)
 #pragma unroll

@@ -535,16 +535,18 @@ spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_sh
                 wide_root_kernel<<<dim3((unsigned)b.npole, (unsigned)groups), WARP, 0, stream>>>(k, b);
                 return;
             }
-            size_t bytes =
-                sizeof(double) * (has_lanes(v.mm) ? root_room(k, v.mm) * (size_t)(v.lanes / WARP) : terms_size(k, 1));
+            const bool together = has_lanes(v.mm);
+            const size_t each = sizeof(double) * (together ? root_room(k, v.mm) : terms_size(k, 1)); /* of a warp */
+            const int threads = (size_t)(v.lanes / WARP) * each <= most_shared ? v.lanes : (int)WARP;
+            size_t bytes = (size_t)(threads / WARP) * each;
             const size_t window = sizeof(double) * (size_t)(v.mm + 1) * (size_t)(v.mm + 1) * WARP;
-            b.in_shared = !has_lanes(v.mm) && bytes + window <= most_shared;
+            b.in_shared = !together && bytes + window <= most_shared;
             if (b.in_shared)
                 bytes += window;
             if (v.mm == WIDER)
-                root_kernel<WIDER><<<groups, v.lanes, bytes, stream>>>(k, b);
+                root_kernel<WIDER><<<groups, threads, bytes, stream>>>(k, b);
             else
-                BY_BAND(v.mm, root_kernel, <<<groups, v.lanes, bytes, stream>>>(k, b))
+                BY_BAND(v.mm, root_kernel, <<<groups, threads, bytes, stream>>>(k, b))
         },
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
             if (v.wide)

@@ -69,7 +69,7 @@ struct item {
     int column, mm, first, last, begin, end;
 };
 
-/* Items of a kind, and memory for them. Those that a warp works on are a group; a task is a group, and a pole where
+/* Items of a kind, and memory for them. Those that a block works on are a group; a task is a group, and a pole where
  * each has a warp. */
 struct batch {
     const item *at;
@@ -80,7 +80,8 @@ struct batch {
     int span;         /* most bins that are written, EXTRA beyond the last included */
     int pole0, npole; /* poles pole0 .. pole0 + npole - 1, where there are as many */
     int in_shared;    /* the window is in shared memory */
-    double *lower;    /* [task][rows][mm + 1][warp] factors; with poles side by side right-hand sides, too */
+    double *lower;    /* [task][rows][mm + 1][warp] factors; with poles side by side right-hand sides, too, of the mm
+                       * bins in the middle as well, for each warp of the block */
     double *rhs;      /* [task][2][rows][warp] right-hand sides; one instead of two for bounds */
     double *share;    /* [task][span][h + 3] what a pole with a warp adds to the diagonals of Q, to Q 1 and to Q x */
     double *window;   /* [task][mm + 1][mm + 1][warp] last columns of a factor of any bandwidth */
