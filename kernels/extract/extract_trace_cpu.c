@@ -272,12 +272,13 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
     if (pending)
         memset(pending + f0, 1, f1 - f0);
     for (int again = 1; st == SPX_OK && again;) {
-        spx_trace_diagonals a = {.near = spx_trace_room(r, SPX_ROOM_A, p->nbin, (b->band + 1) * b->nl, e)};
+        spx_trace_diagonals a = {.near = spx_trace_room(r, SPX_ROOM_A, p->nbin, (b->band + 2) * b->nl, e)};
         if (!a.near) {
             st = SPX_EIO;
             break;
         }
         a.far = a.near + p->nbin * ((size_t)b->hi[0] + 1) * b->nl;
+        a.known = a.near + p->nbin * (b->band + 1) * b->nl;
         st = kernels->marginal(p, b, r, &a, e);
         t->seconds[SPX_EXTRACT_MARGINAL] += lap(since);
         if (st == SPX_OK)

@@ -16,6 +16,7 @@ enum {
     SPX_TRACE_TAIL = 40,       /* bins that a column of L^-1 M is followed at most beyond the overlap */
     SPX_TRACE_LONG_TAIL = 160, /* the same on the CPU where traces lie on each other */
     SPX_TRACE_LAST = 8,        /* bins of it that say, together with those before, how much may follow */
+    SPX_TRACE_AROUND = 24,     /* bins around one beside a mask that say how narrow it is, at least */
     SPX_TRACE_RUN = 128,       /* bins that neighbours beyond the next are taken off together at most */
     SPX_TRACE_MAX_REACH = 24,  /* of these neighbours, on each side */
     SPX_TRACE_WIDER = 16,      /* diagonals of A_s beyond those of M that are looked at beside masks at least */
@@ -35,11 +36,24 @@ enum {
 #define SPX_TRACE_EDGE    0.1   /* the same as a fraction of what is known of a bin without the others */
 #define SPX_TRACE_POLES   0.03  /* of the square root itself, relative */
 
-/* How much smaller what is left out has to be, beside the diagonal of M, where bins are so narrow that hardly any light
- * tells neighbours apart. The smallest eigenvalue of a fibre's block is then far below the 0.01 above, and the pivots D
- * of its L D L^T, at hand, say so: on a camera of 0.53 Angstrom a pixel D is 0.47 of the diagonal for bins of 0.8
- * Angstrom, 0.17 for 0.6 and 0.03 to 0.06 for 0.5, where the smallest eigenvalue is 3e-9 of the largest. Fourth power:
- * measured, fluxes are within 2e-7 of an error down to 0.45. */
+/* How much smaller what is left out has to be where bins are so narrow that hardly any light tells neighbours apart. An
+ * element E_ij of A_s that is left out changes flux and ivar by some E_ij sqrt(Z_ii Z_jj) of their errors, Z = A_s^-1:
+ * the change of Q is that of A_s over the sum of two square roots of eigenvalues, and the deconvolved flux has errors
+ * of sqrt(Z_jj). Z times the diagonal of M is 1 for bins that do not overlap. Gaussian spots along a trace that are s
+ * bins wide (sigma) have a spectrum that falls with exp(-s^2 k^2): Z M is 5 for s = 0.7, 26 for 0.85, 230 for 1, 10^4
+ * for 1.2 and 10^7 for 1.5; with tilts and cut wings it was 20 to 10^8 at 1.2 to 1.3. The limits above hold up to
+ * SPX_TRACE_KNOWN, and are divided by what it is more. A_s is still to be found: Z is that of the fibre's block of M.
+ * Masks do not count as narrow bins, or frames with many would take up to half as long again: a bin that overlaps with
+ * one that has less than SPX_TRACE_WHOLE of the pixels that others around it have takes the value of those that do not;
+ * what is left out beside masks is seen to when A_s is there (SPX_TRACE_EDGE). */
+#define SPX_TRACE_KNOWN       20.0
+#define SPX_TRACE_WHOLE       0.9
+#define SPX_TRACE_NARROW      0.3   /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
+#define SPX_TRACE_LEAST_KNOWN 1e-14 /* double precision ends there */
+
+/* The same from the pivots D of the L D L^T of the block alone, on a device: D is 0.47 of the diagonal of M for bins of
+ * 0.8 Angstrom on a camera of 0.53 a pixel, 0.17 for 0.6 and 0.03 to 0.06 for 0.5. Measured on that camera: Z cannot be
+ * told from D on others, for it depends on the form of the PSF. */
 #define SPX_TRACE_PIVOT 2.5
 
 SPX_HD double spx_trace_known(double inverse_pivot, double diagonal)
@@ -115,6 +129,9 @@ enum {
 typedef struct {
     double *near; /* [nbin][hi[0] + 1][nl] the diagonals that M has */
     double *far;  /* [band - hi[0]][nbin][nl] those beyond, one after the other; not looked at unless `wide` */
+    /* [nbin][nl] what is left out as a multiple of what it is on other bins, at most 1: see SPX_TRACE_KNOWN; only where
+     * fibres overlap */
+    double *known;
     int wide;
 } spx_trace_diagonals;
 

@@ -89,6 +89,11 @@ ALWAYS_INLINE vec vmax(vec a, vec b)
     return choose(a > b, a, b);
 }
 
+ALWAYS_INLINE vec square(vec v)
+{
+    return v * v;
+}
+
 /* ---- spots ---- */
 
 /* exp(x) for -700 <= x <= 0, to 2e-16 relative: 2^n times the Taylor series in the remainder, |r| <= log(2)/2. */
@@ -383,6 +388,31 @@ ALWAYS_INLINE ivec factor(size_t n, int m, const double *a, size_t arow, size_t 
     return bad;
 }
 
+/* Row j of the inverse Z from rows j + 1 .. j + m, by Takahashi's recurrence: z[1..m] and Z(j, j), which is returned.
+ * lelem as in factor(). Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j). Row r of
+ * the ring of m + 1 holds Z(r, r+d), d = 0..m-1; that of row j + i is `slot` + i. */
+ALWAYS_INLINE vec inverse_row(int m, const double *lj, size_t lelem, double *ring, size_t slot, vec *z)
+{
+    const size_t zrow = (size_t)m * SPX_VL;
+    const double *row[SPX_TRACE_MOST_BAND + 1];
+    for (int i = 1; i <= m; i++) {
+        row[i] = ring + (slot + (size_t)i > (size_t)m ? slot + (size_t)i - (size_t)m - 1 : slot + (size_t)i) * zrow;
+        z[i] = every(0.0);
+    }
+    for (int t = 1; t <= m; t++) {
+        vec l = load(lj + (size_t)t * lelem);
+        for (int i = 1; i <= m; i++)
+            z[i] -= l * load(i < t ? row[i] + (t - i) * SPX_VL : row[t] + (i - t) * SPX_VL);
+    }
+    vec sum = load(lj);
+    for (int t = 1; t <= m; t++)
+        sum -= load(lj + (size_t)t * lelem) * z[t];
+    store(ring + slot * zrow, sum);
+    for (int d = 1; d < m; d++)
+        store(ring + slot * zrow + (size_t)d * SPX_VL, z[d]);
+    return sum;
+}
+
 static size_t factorise(const spx_trace_plan *p, spx_trace_bundle *b)
 {
     const int m = b->hi[0];
@@ -623,10 +653,10 @@ static size_t columns_room(const spx_trace_bundle *b, size_t column)
  * others takes off. Column j of V starts at the first bin that overlaps with j and goes on until what is left of it is
  * too little for any element of T; where a later column turns out to be larger than that, it is followed further.
  *
- * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near by
- * (less where bins are narrow), and where they may be above `nothing`; they are 0 elsewhere. own[nbin][nl], unless it
- * is NULL, gets the diagonal of T. Returns the largest change of the diagonal, as a fraction of that of M, where
- * elements of T are replaced. */
+ * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near
+ * by, and where they may be above `nothing`; they are 0 elsewhere. All limits are multiplied with t->known.
+ * own[nbin][nl], unless it is NULL, gets the diagonal of T. Returns the largest change of the diagonal, as a fraction
+ * of that of M times t->known, where elements of T are replaced. */
 ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
                               size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t, double *own,
                               double *columns)
@@ -643,7 +673,7 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
     int wide = 0; /* columns that still need all diagonals */
     for (size_t j = j0 > (size_t)band ? j0 - (size_t)band : 0; j < j1; j++) {
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
-        const vec least = every(little * little) * diagonal * diagonal;
+        const vec known = load(t->known + j * nl + lane), least = square(every(little) * known * diagonal);
         vec largest = every(0.0);
         for (size_t i = 0; i < slots; i++)
             largest = vmax(load(share + i * SPX_VL), largest);
@@ -660,7 +690,8 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
             const size_t i = j - (size_t)d, slot = i % slots;
             /* T_ij^2 <= T_ii T_jj. Elements on the way may be smaller than those farther out: narrow spots touch in
              * some bins, and not in those between. */
-            const int needed = wide && any_lane(mine * load(share + slot * SPX_VL) > every(nothing * nothing));
+            const vec both = known * load(t->known + i * nl + lane);
+            const int needed = wide && any_lane(mine * load(share + slot * SPX_VL) > every(nothing * nothing) * both);
             if (d > b->hi[0] && !needed) {
                 if (mode == REPLACE && t->wide)
                     store(element(p, b, t, i, d) + lane, every(0.0));
@@ -668,11 +699,10 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
                     break;
                 continue;
             }
-            const vec product = diagonal * load(b->m + i * b->nelem * nl + lane);
-            if (d > 0 && any_lane(ring[slot].recent * now.taken > every(little * little) * product)) {
-                follow(p, b, o, m, q, lane, i, now.taken, every(little * little) * product, columns + slot * column,
-                       NULL, &ring[slot]);
-                o->cut |= any_lane(ring[slot].recent * now.taken > every(100.0 * little * little) * product);
+            const vec end = every(little * little) * both * diagonal * load(b->m + i * b->nelem * nl + lane);
+            if (d > 0 && any_lane(ring[slot].recent * now.taken > end)) {
+                follow(p, b, o, m, q, lane, i, now.taken, end, columns + slot * column, NULL, &ring[slot]);
+                o->cut |= any_lane(ring[slot].recent * now.taken > every(100.0) * end);
             }
             const double *before = columns + slot * column + d * q * SPX_VL;
             const int common = ring[slot].rows - d * q < now.rows ? ring[slot].rows - d * q : now.rows;
@@ -687,10 +717,6 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
             sum += odd;
             double *to = element(p, b, t, i, d) + lane;
             if (d == 0) {
-                const double *pivots = b->ldl + j * ((size_t)b->hi[0] + 1) * nl + lane;
-                vec known;
-                for (int v = 0; v < SPX_VL; v++)
-                    known[v] = spx_trace_known(pivots[v], diagonal[v]);
                 if (any_lane(sum > every(far) * known * diagonal)) {
                     wide = band + 1;
                     use_far(p, b, t);
@@ -698,7 +724,7 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
                 if (own)
                     store(own + j * nl + lane, sum);
                 if (mode == REPLACE)
-                    change = vmax(vabs(sum - load(to)) / (diagonal + every(SPX_TRACE_PRIOR)), change);
+                    change = vmax(vabs(sum - load(to)) / (known * (diagonal + every(SPX_TRACE_PRIOR))), change);
             }
             store(to, mode == ADD ? load(to) + sum : sum);
         }
@@ -834,9 +860,9 @@ static void find_scales(const spx_trace_plan *p, const spx_trace_bundle *b, scal
 
 /* Where one neighbour on each side at a time is not enough, for the fibres of a vector: bins at which
  *     rel(f) rel(g) + sqrt(rel(f) rel(g) direct) + direct
- * is above the tolerance, where rel(f) is what a neighbour g takes off f as a fraction of its diagonal, and rel(g) the
- * same of g and its next, the largest near by. */
-static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t lane,
+ * is above the tolerance times `known`, where rel(f) is what a neighbour g takes off f as a fraction of its diagonal,
+ * and rel(g) the same of g and its next, the largest near by. */
+static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t lane, const double *known,
                         unsigned char *strong)
 {
     const size_t n = p->nbin, nl = b->nl;
@@ -855,7 +881,8 @@ static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scal
             const vec own = load(s.own[side] + k * nl + lane) * load(s.inverse + k * nl + lane);
             const vec bound = own * most;
             /* sqrt(x y) <= (x + y)/2 */
-            if (!any_lane(every(1.5) * (bound + direct) > every(limit)))
+            const vec least = every(limit) * load(known + k * nl + lane);
+            if (!any_lane(every(1.5) * (bound + direct) > least))
                 continue;
             vec next = every(0.0);
             size_t k0 = k > around ? k - around : 0, k1 = k + around < n ? k + around : n - 1;
@@ -865,7 +892,7 @@ static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scal
                             next);
             for (int i = 0; i < SPX_VL && lane + (size_t)i < b->nf; i++) {
                 double both = own[i] * next[i];
-                strong[k] |= both + sqrt(both * direct[i]) + direct[i] > limit;
+                strong[k] |= both + sqrt(both * direct[i]) + direct[i] > least[i];
             }
         }
     }
@@ -995,6 +1022,96 @@ static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_b
     return st;
 }
 
+/* The largest value within SPX_TRACE_AROUND bins, or up to twice as many, in the place of every value of a vector. */
+ALWAYS_INLINE void largest_around(size_t n, size_t nl, size_t lane, double *v)
+{
+    const size_t size = SPX_TRACE_AROUND;
+    vec before = every(0.0), here = every(0.0);
+    for (size_t k = 0; k < size && k < n; k++)
+        here = vmax(load(v + k * nl + lane), here);
+    for (size_t k0 = 0; k0 < n; k0 += size) { /* block by block: with the blocks before and after it */
+        vec after = every(0.0);
+        for (size_t k = k0 + size; k < k0 + 2 * size && k < n; k++)
+            after = vmax(load(v + k * nl + lane), after);
+        const vec most = vmax(vmax(before, after), here);
+        for (size_t k = k0; k < k0 + size && k < n; k++)
+            store(v + k * nl + lane, most);
+        before = here;
+        here = after;
+    }
+}
+
+/* How much masks have taken from the bins of a vector: 1 where a bin overlaps with none that has much less of its spot
+ * left than others around it (SPX_TRACE_WHOLE), 0.5 where it has half of what they have itself, else 0. of[nbin][nl]:
+ * scratch. */
+static void find_whole(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *whole, double *of)
+{
+    const size_t n = p->nbin, nl = b->nl, m = (size_t)b->hi[0];
+    for (size_t k = 0; k < n; k++)
+        store(of + k * nl + lane, load(b->seen + k * nl + lane));
+    largest_around(n, nl, lane, of);
+    for (size_t k = 0; k < n; k++) {
+        const vec most = load(of + k * nl + lane);
+        const vec half = choose(load(b->seen + k * nl + lane) > every(0.5) * most, every(0.5), every(0.0));
+        ivec is = EVERY_INT(-1);
+        for (size_t j = k > m ? k - m : 0; j <= k + m && j < n; j++)
+            is &= load(b->seen + j * nl + lane) > every(SPX_TRACE_WHOLE) * most;
+        store(whole + k * nl + lane, choose(is, every(1.0), half));
+    }
+}
+
+/* v[nbin][nl] of bins of a vector that are not whole becomes the largest of bins around them: of those that are whole,
+ * else of those that take it from such, else of those with half of their spots. of: scratch. */
+static void from_whole(size_t n, size_t nl, size_t lane, const double *whole, double *v, double *of)
+{
+    const vec none = every(0.0), all = every(1.0);
+    for (size_t k = 0; k < n; k++)
+        store(of + k * nl + lane, choose(load(whole + k * nl + lane) == all, load(v + k * nl + lane), none));
+    largest_around(n, nl, lane, of);
+    for (size_t k = 0; k < n; k++) {
+        const vec most = load(of + k * nl + lane);
+        const vec half = choose(load(whole + k * nl + lane) > none, load(v + k * nl + lane), none);
+        store(of + k * nl + lane, choose(most > none, most, half));
+    }
+    largest_around(n, nl, lane, of);
+    for (size_t k = 0; k < n; k++) {
+        const vec most = load(of + k * nl + lane);
+        const ivec takes = (load(whole + k * nl + lane) != all) & (most > none);
+        store(v + k * nl + lane, choose(takes, most, load(v + k * nl + lane)));
+    }
+}
+
+/* known[nbin][nl] of a vector: see SPX_TRACE_KNOWN. whole[nbin][nl], of[nbin][nl], ring: scratch. The pivots D of the
+ * fibre's block, which are at hand, are at least 1/Z, and not much more where bins are wide: Z is found where they are
+ * small. */
+static void find_known(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *known, double *whole,
+                       double *of, double *ring)
+{
+    const int m = b->hi[0];
+    const size_t n = p->nbin, nl = b->nl, lrow = (size_t)(m + 1) * nl, mrow = b->nelem * nl;
+    find_whole(p, b, lane, whole, of);
+    for (size_t k = 0; k < n; k++)
+        store(known + k * nl + lane, every(1.0) / (load(b->ldl + k * lrow + lane) * load(b->m + k * mrow + lane)));
+    from_whole(n, nl, lane, whole, known, of);
+    ivec narrow = EVERY_INT(0);
+    for (size_t k = 0; k < n; k++) {
+        narrow |= load(known + k * nl + lane) < every(SPX_TRACE_NARROW);
+        store(known + k * nl + lane, every(1.0));
+    }
+    if (!any_lane(narrow & lanes_there(b, lane, 0)))
+        return;
+    vec z[SPX_TRACE_MAX_BAND + 1];
+    memset(ring, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *ring);
+    size_t slot = 0;
+    for (size_t k = n; k-- > 0;) {
+        slot = slot == 0 ? (size_t)m : slot - 1;
+        const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, ring, slot, z);
+        const vec v = every(SPX_TRACE_KNOWN) / (inverse * load(b->m + k * mrow + lane));
+        store(known + k * nl + lane, choose(v < every(1.0), vmax(v, every(SPX_TRACE_LEAST_KNOWN)), every(1.0)));
+    }
+    from_whole(n, nl, lane, whole, known, of);
+}
+
 /* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
  * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
  * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
@@ -1021,6 +1138,8 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
     for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
         memset(a->near + k * row, 0, row * sizeof *a->near);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
+        find_known(p, b, lane, a->known, s.own[0], s.own[1], columns);
+    for (size_t lane = 0; lane < nl; lane += SPX_VL)
         one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
         one_neighbour(p, b, lane, 1, ADD, a, s.own[1], columns);
@@ -1028,7 +1147,7 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
         find_scales(p, b, s);
     for (size_t lane = 0; lane < b->nf && b->nf > 2; lane += SPX_VL) {
         size_t k0, k1;
-        find_strong(p, b, s, lane, strong);
+        find_strong(p, b, s, lane, a->known, strong);
         for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
             for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
                 const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
@@ -1217,31 +1336,6 @@ ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *
     return every(BOUND_MARGIN) / most;
 }
 
-/* Row j of the inverse Z from rows j + 1 .. j + m, by Takahashi's recurrence: z[1..m] and Z(j, j), which is returned.
- * Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j).
- * Row r of the ring of m + 1 holds Z(r, r+d), d = 0..m-1; that of row j + i is `slot` + i. */
-ALWAYS_INLINE vec inverse_row(int m, const double *lj, double *ring, size_t slot, vec *z)
-{
-    const size_t zrow = (size_t)m * SPX_VL;
-    const double *row[SPX_TRACE_MOST_BAND + 1];
-    for (int i = 1; i <= m; i++) {
-        row[i] = ring + (slot + (size_t)i > (size_t)m ? slot + (size_t)i - (size_t)m - 1 : slot + (size_t)i) * zrow;
-        z[i] = every(0.0);
-    }
-    for (int t = 1; t <= m; t++) {
-        vec l = load(lj + t * SPX_VL);
-        for (int i = 1; i <= m; i++)
-            z[i] -= l * load(i < t ? row[i] + (t - i) * SPX_VL : row[t] + (i - t) * SPX_VL);
-    }
-    vec sum = load(lj);
-    for (int t = 1; t <= m; t++)
-        sum -= load(lj + t * SPX_VL) * z[t];
-    store(ring + slot * zrow, sum);
-    for (int d = 1; d < m; d++)
-        store(ring + slot * zrow + (size_t)d * SPX_VL, z[d]);
-    return sum;
-}
-
 /* One pole. */
 ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w, ivec *bad)
 {
@@ -1272,7 +1366,7 @@ ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec wei
         }
         slot = slot == 0 ? (size_t)m : slot - 1;
         vec z[SPX_TRACE_MOST_BAND + 1];
-        const vec sum = inverse_row(m, lj, w->inverse, slot, z);
+        const vec sum = inverse_row(m, lj, SPX_VL, w->inverse, slot, z);
         store(w->one + j * SPX_VL, one);
         store(w->flux + j * SPX_VL, flux);
         double *root = w->root + j * rrow;
@@ -1436,7 +1530,8 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         return least;
     double *scale = memory;
     for (size_t k = 0; k < n; k++)
-        store(scale + k * SPX_VL, every(1.0) / load(element(p, b, a, s.r0 + k, 0) + v));
+        store(scale + k * SPX_VL,
+              every(1.0) / (load(element(p, b, a, s.r0 + k, 0) + v) * load(a->known + (s.r0 + k) * b->nl + v)));
     const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->tolerance, scale);
     if (m < most && outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
         return m;
@@ -1449,7 +1544,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     size_t slot = 0;
     for (size_t j = n; j-- > 0;) {
         slot = slot == 0 ? m : slot - 1;
-        store(w.sum1 + j * SPX_VL, inverse_row((int)m, w.l + j * lrow, w.inverse, slot, z));
+        store(w.sum1 + j * SPX_VL, inverse_row((int)m, w.l + j * lrow, SPX_VL, w.inverse, slot, z));
     }
     const double limit = SPX_TRACE_EDGE * p->tolerance;
     if (most < SPX_TRACE_MOST_BAND && outermost(p, b, a, v, s.r0, s.r1, most - 1, limit, w.sum1) == most)

@@ -228,4 +228,62 @@ static inline drawn draw_extreme(uint64_t number)
     return d;
 }
 
+/* Bins of 0.35 to 1.5 pixels on cameras with a PSF of 0.6 to 2 pixels, tilted or with tails. */
+static inline drawn draw_narrow(uint64_t number)
+{
+    drawn d = {0};
+    drawing = number * 0x2545f4914f6cdd1du + 4711;
+    small_psf_shape shape = small_psf_default();
+    shape.nspec = (size_t)whole(1, 4);
+    if (shape.nspec == 1 && chance(0.7))
+        shape.nspec = 3;
+    shape.sigx = between(0.6, 2.0);
+    shape.sigy = between(0.6, 2.0);
+    shape.hsizex = (int)fmin(10.0, ceil(shape.sigx * between(2.5, 5.0)));
+    shape.hsizey = (int)fmin(10.0, ceil(shape.sigy * between(2.5, 5.0)));
+    shape.ghdegx = whole(0, 6);
+    shape.ghdegy = whole(0, 6);
+    shape.ncoef = (size_t)whole(2, 5);
+    shape.ndeg = (size_t)whole(1, 3);
+    shape.pitch = shape.sigx * between(3.5, 7.5);
+    shape.x0 = 8.0;
+    const double dw = between(0.35, 1.5); /* a pixel is an Angstrom */
+    const int rows = dw < 0.6 ? 30 : 40;
+    shape.y0 = 5.0;
+    shape.y1 = shape.y0 + rows;
+    shape.wmax = shape.wmin + rows;
+    spx_psf *psf = small_psf(&shape);
+    const double wings = between(0.0, 0.05);
+    for (size_t i = 3; psf && i < psf->npar; i++)
+        for (size_t f = 0; f < psf->nspec; f++)
+            psf->coeff[(i * psf->nspec + f) * psf->ndeg] += between(-wings, wings);
+    if (psf && shape.ghdegx > 0 && shape.ghdegy > 0 && chance(0.4)) /* tilted */
+        for (size_t f = 0; f < psf->nspec; f++)
+            psf->coeff[((size_t)psf->gh[shape.ghdegx + 2] * psf->nspec + f) * psf->ndeg] = between(-0.4, 0.4);
+    for (size_t f = 0; psf && f < psf->nspec; f++)
+        psf->x.coef[f * shape.ncoef + 1] += between(-1.5, 1.5);
+    (void)snprintf(
+        d.what, sizeof d.what,
+        "narrow bins %llu: %zu fibres, spots %dx%d, degrees %d %d, sigma %.2f %.2f, pitch %.1f, bins of %.2f",
+        (unsigned long long)number, shape.nspec, 2 * shape.hsizex + 1, 2 * shape.hsizey + 1, shape.ghdegx, shape.ghdegy,
+        shape.sigx, shape.sigy, shape.pitch, dw);
+    const size_t ny = (size_t)rows + 11, nx = (size_t)(17.0 + shape.pitch * (double)shape.nspec);
+    d.s = make_scene(psf, ny, nx, shape.wmin + 3.0, shape.wmax - 3.0, dw);
+    if (!d.s.image.data)
+        return d;
+    d.s.o.bundle_size = shape.nspec;
+    d.s.o.wave_pad = (size_t)(10.0 / dw) + 4;
+    if (chance(0.3)) {
+        const size_t y0 = (size_t)whole(10, rows - 10), gap = (size_t)whole(1, 6);
+        for (size_t i = y0 * nx; i < (y0 + gap) * nx; i++)
+            d.s.image.mask[i] |= 1;
+        if (chance(0.5)) {
+            const size_t x = (size_t)whole(5, (int)nx - 5);
+            for (size_t y = 0; y < ny; y++)
+                d.s.image.mask[y * nx + x] |= 1;
+        }
+    }
+    return d;
+}
+
 #endif
