@@ -135,6 +135,7 @@ struct work {
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
     int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
     int *taken;                  /* [taken_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
+    double *narrow;              /* [lanes] see narrow_kernel() */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
     double *variance;            /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
     int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
@@ -300,6 +301,7 @@ void lay_out(arena &m, work &k)
     k.torn = k.bad + nb;
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
     k.taken = m.take<int>((size_t)taken_segments(k) * lanes);
+    k.narrow = m.take<double>(lanes);
     k.bound = m.take<double>(2 * lanes);
     k.variance = m.take<double>(row);
     k.npole = m.take<int>(lanes);

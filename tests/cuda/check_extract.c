@@ -460,6 +460,10 @@ int main(int argc, char **argv)
     s.o.dw = 0.4;
     (void)compare_on(&s, &dev, 1, HARD, "bins of 0.4 Angstrom");
     free_scene(&s);
+    s = make_frame('r', 10, 6000.0, 6040.0, MASKS | GAP);
+    s.o.dw = 0.65;
+    compare(&s, &dev, "narrow bins, masks and a gap");
+    free_scene(&s);
     s = make_frame('r', 10, 6000.0, 6040.0, LARGE | MASKS | GAP);
     s.o.dw = 0.65; /* a warp works on bands as wide as it can */
     compare(&s, &dev, "widest bands");
