@@ -434,6 +434,7 @@ int main(int argc, char **argv)
         compare_drawn(&dev, draw_scene, "random scenes", first, nscene);
         compare_drawn(&dev, draw_ccd, "random scenes on a CCD", first, nscene);
         compare_drawn(&dev, draw_extreme, "one row, wild weights", first, nscene);
+        compare_drawn(&dev, draw_narrow, "random narrow bins", first, nscene);
         spx_extract_cuda_free(&dev);
         return failures != 0;
     }
@@ -493,6 +494,7 @@ int main(int argc, char **argv)
     compare_drawn(&dev, draw_scene, "random scenes", 1, small ? 4 : 20);
     compare_drawn(&dev, draw_ccd, "random scenes on a CCD", 1, small ? 2 : 20);
     compare_drawn(&dev, draw_extreme, "one row, wild weights", 1, small ? 2 : 20);
+    compare_drawn(&dev, draw_narrow, "random narrow bins", 1, small ? 2 : 20);
     if (!small) {
         s = make_frame('r', 60, 6000.0, 6400.0, MASKS);
         compare(&s, &dev, "60 fibres, masks");
