@@ -405,6 +405,17 @@ grid=6410,6470,0.8
     [ "$(grep -cE 'specx-extract: (read|extract|write): [0-9.]+ s$' log)" -eq 3 ]
 }
 
+@test "wavelengths that the PSF was not made for are extracted, and said" {
+    local image=$BATS_FILE_TMPDIR/image.h5
+    run --separate-stderr specx-extract -o inside.h5 "$image"
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    run --separate-stderr specx-extract -w 6530,6545,5 -o beyond.h5 "$image"
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "specx-extract: warning: 8 bins lie beyond the wavelengths that the PSF was made for, 6340 to 6540 \
+Angstrom: its series are extrapolated there" ]
+}
+
 @test "a queue: standard output that takes no more ends it" {
     three_images
     run --separate-stderr bash -c "specx-extract -w $grid {a,b,c,a,b,c}.h5 >/dev/full"

@@ -216,6 +216,12 @@ static spx_status report(spx_stage *s, const job *j, spx_err *e)
         spx_note("%s%zu pixels are not finite or have a negative ivar: masked", label, c->npix_bad);
     if (c->nbin_nospot > 0)
         spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
+    double lo, hi;
+    const size_t beyond = spx_extract_beyond(&j->frame, j->psf, &lo, &hi);
+    if (beyond > 0)
+        spx_warn("%s%zu bins lie beyond the wavelengths that the PSF was made for, %g to %g Angstrom: its series are "
+                 "extrapolated there",
+                 label, beyond, lo, hi);
     if (c->nbin_empty == c->nbin)
         return spx_fail(e, SPX_ENO, "no bin could be extracted (%zu of %zu %s failed): nothing is written",
                         c->npatch_failed, c->npatch, unit);

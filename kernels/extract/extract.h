@@ -147,6 +147,10 @@ spx_status spx_extract_hook_check(const spx_hook *hook, const spx_frame *out, sp
 /* b, r or z: first letter of the camera's name if it is one of them, else by mean wavelength. */
 char spx_extract_band(const char *camera, double mean_wavelength);
 
+/* Number of bins with information at wavelengths that the PSF was not made for, which are *lo to *hi, Angstrom: what
+ * its series give there nobody has looked at. */
+size_t spx_extract_beyond(const spx_frame *frame, const spx_psf *psf, double *lo, double *hi);
+
 /* Wavelength range that the scores of a band are taken over. */
 typedef struct {
     char band;       /* 'b', 'r', 'z' */

@@ -6,6 +6,7 @@
 #include "base/stat.h"
 #include "extract/extract_end_math.h"
 #include "extract/extract_impl.h"
+#include "psf/psf.h"
 #include "psf/psf_math.h"
 
 /* Share of masked pixels under the traces above which an extraction is refused. */
@@ -343,6 +344,19 @@ char spx_extract_band(const char *camera, double mean_wavelength)
     if (camera[0] != '\0' && strchr("brz", camera[0]))
         return camera[0];
     return mean_wavelength <= 5800.0 ? 'b' : mean_wavelength >= 7600.0 ? 'z' : 'r';
+}
+
+size_t spx_extract_beyond(const spx_frame *frame, const spx_psf *psf, double *lo, double *hi)
+{
+    const spx_arm *a = &frame->arm;
+    size_t n = 0;
+    spx_psf_range(psf, lo, hi);
+    const double rounding = 1e-9 * *hi;
+    for (size_t k = 0; k < a->nwave; k++)
+        if (a->wavelength[k] < *lo - rounding || a->wavelength[k] > *hi + rounding)
+            for (size_t f = 0; f < frame->nspec; f++)
+                n += a->ivar[f * a->nwave + k] > 0.0;
+    return n;
 }
 
 spx_status spx_extract_scores(const spx_frame *frame, int nthreads, double *sum_count, double *median_count,

@@ -19,11 +19,17 @@ static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda)
     return 1;
 }
 
+void spx_psf_range(const spx_psf *psf, double *lo, double *hi)
+{
+    *lo = fmax(psf->wmin, fmax(psf->x.wmin, psf->y.wmin));
+    *hi = fmin(psf->wmax, fmin(psf->x.wmax, psf->y.wmax));
+}
+
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e)
 {
-    double lo = fmax(psf->wmin, fmax(psf->x.wmin, psf->y.wmin));
-    double hi = fmin(psf->wmax, fmin(psf->x.wmax, psf->y.wmax));
+    double lo, hi;
+    spx_psf_range(psf, &lo, &hi);
     if (!(step > 0.0 && isfinite(step) && hi >= lo && (hi - lo) / step < MAX_POINTS))
         return spx_fail(e, SPX_EINPUT,
                         "psf: no usable wavelengths between %g and %g Angstrom in steps of %g: give --wavelength", lo,

@@ -7,6 +7,9 @@
 #include "base/err.h"
 #include "blocks/psf.h"
 
+/* Wavelengths, Angstrom, that all series of a PSF were made for; they can be evaluated beyond. */
+void spx_psf_range(const spx_psf *psf, double *lo, double *hi);
+
 /* Longest run of multiples of `step` (Angstrom) at which the trace centres of all fibres lie on a CCD of nx columns and
  * ny rows: first and last wavelength in *wmin, *wmax. Only wavelengths inside the ranges that all series of the PSF
  * were made for count. The whole PSF decides, not the fibres that are wanted, so that the default grid of a camera
