@@ -34,7 +34,7 @@ enum {
 #define SPX_TRACE_STRONG  0.001 /* of T, by neighbours beyond the next */
 #define SPX_TRACE_TRIM    0.003 /* of the outer diagonals of A_s */
 #define SPX_TRACE_EDGE    0.1   /* the same as a fraction of what is known of a bin without the others */
-#define SPX_TRACE_POLES   0.03  /* of the square root itself, relative */
+#define SPX_TRACE_POLES   0.01  /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
 
 /* How much smaller what is left out has to be where bins are so narrow that hardly any light tells neighbours apart. An
  * element E_ij of A_s that is left out changes flux and ivar by some E_ij sqrt(Z_ii Z_jj) of their errors, Z = A_s^-1:
