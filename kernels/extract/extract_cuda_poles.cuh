@@ -246,8 +246,8 @@ void root_size(const work &k, size_t *least, size_t *best)
     const size_t items = (size_t)k.lanes * (w.nseg + k.n / BOUNDS + 2);
     const size_t list_size = items * sizeof(item) / sizeof(double) + 512;
     *least = group > line ? group : line;
-    if (k.band >= WIDER) { /* traces whose segments do not fit together */
-        const size_t whole = size(false, WIDER, k.n / 2 + 1, 0);
+    if (k.band >= 6) { /* traces whose segments do not fit together */
+        const size_t whole = size(false, k.band < WIDER ? k.band : (int)WIDER, k.n / 2 + 1, 0);
         *least = whole > *least ? whole : *least;
     }
     if (k.band > WIDEST || k.band < 6) { /* traces in one piece */

@@ -179,15 +179,14 @@ spx_status fill_context(context *c, int device, spx_err *e)
 spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, context **c, spx_err *e)
 {
     std::unique_lock<std::mutex> lock(all->lock);
+    all->given_back.wait(lock, [&]() { return all->busy < (alone ? 1 : (int)AT_A_TIME) && !all->begins; });
+    all->busy++;
+    all->begins = true;
     if (alone) {
-        all->given_back.wait(lock, [&]() { return all->busy == 0; });
         for (context *old : all->idle)
             free_context(old);
         all->idle.clear();
     }
-    all->given_back.wait(lock, [&]() { return all->busy < AT_A_TIME && !all->begins; });
-    all->busy++;
-    all->begins = true;
     if (!all->idle.empty()) {
         auto found = std::find_if(all->idle.begin(), all->idle.end(), [&](context *i) { return i->constants == l; });
         if (found == all->idle.end())

@@ -585,8 +585,12 @@ spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bund
         context *c = NULL;
         spx_status st = borrow(all, dev->device, f.l, alone, &c, e);
         head_start begun(all);
-        if (st == SPX_OK)
-            st = run_in(c, &begun, dev->device, f, list, nbundle, why_host, got, e);
+        try {
+            if (st == SPX_OK)
+                st = run_in(c, &begun, dev->device, f, list, nbundle, why_host, got, e);
+        } catch (const std::exception &x) { /* others wait for the context */
+            st = spx_fail(e, SPX_EIO, "transfers: %s", x.what());
+        }
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)
             (void)cudaDeviceSynchronize();
