@@ -51,17 +51,6 @@ enum {
 #define SPX_TRACE_NARROW      0.3   /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
 #define SPX_TRACE_LEAST_KNOWN 1e-14 /* double precision ends there */
 
-/* The same from the pivots D of the L D L^T of the block alone, on a device: D is 0.47 of the diagonal of M for bins of
- * 0.8 Angstrom on a camera of 0.53 a pixel, 0.17 for 0.6 and 0.03 to 0.06 for 0.5. Measured on that camera: Z cannot be
- * told from D on others, for it depends on the form of the PSF. */
-#define SPX_TRACE_PIVOT 2.5
-
-SPX_HD double spx_trace_known(double inverse_pivot, double diagonal)
-{
-    const double r = SPX_TRACE_PIVOT / (inverse_pivot * diagonal), r2 = r * r;
-    return r2 < 1.0 ? r2 * r2 : 1.0;
-}
-
 /* T as a fraction of M that a column may meet, to begin with: what is cut off is its product with the other column. */
 #define SPX_TRACE_OTHER 1e-2
 
