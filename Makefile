@@ -50,8 +50,8 @@ ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
 
 # tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
 TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
-LIB_SRC   := $(filter-out $(if $(BARE),$(shell grep -l '<fitsio.h>\|<erfa.h>' libcommon/*/*.c)), \
-             $(sort $(wildcard libcommon/*/*.c kernels/*.c kernels/*/*.c)))
+LIB_SRC   := $(filter-out $(if $(BARE),$(shell grep -l '<fitsio.h>\|<erfa.h>' libcommon/*/*.c libcommon/*/*/*.c)), \
+             $(sort $(wildcard libcommon/*/*.c libcommon/*/*/*.c kernels/*.c kernels/*/*.c)))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/schemas.o
 LIB       := $(BUILD)/lib/libspecpipe.a
 BIN       := $(TOOLS:%=$(BUILD)/bin/%)
@@ -123,7 +123,7 @@ $(LIB): $(LIB_OBJ)
 	$(Q)$(AR) rcs $@ $^
 
 # What a backend and the program that loads it have to agree on (kernels/backend.h): the headers of both.
-ABI_SUM := $(shell cat $(sort $(wildcard libcommon/*/*.h kernels/*.h kernels/*/*.h kernels/*.cuh)) | cksum | cut -d ' ' -f 1)
+ABI_SUM := $(shell cat $(sort $(wildcard libcommon/*/*.h libcommon/*/*/*.h kernels/*.h kernels/*/*.h kernels/*.cuh)) | cksum | cut -d ' ' -f 1)
 $(BUILD)/abi: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(ABI_SUM)' | cmp -s - $@ || echo '$(ABI_SUM)' > $@
@@ -245,7 +245,7 @@ sanitized:
 	+@$(MAKE) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 -fno-omit-frame-pointer' WERROR= NVCC= \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs hook
 
-C_FILES  = $(wildcard tools/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
+C_FILES  = $(wildcard tools/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] libcommon/*/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
            kernels/*.cu kernels/*/*.cu kernels/*/*.cuh)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)

@@ -4,8 +4,8 @@
  * into memory, one call into a stage for the whole batch, write blocks, commit the output. A program of its own has a
  * kernel in kernels/NAME/ in place of spx_spectra_take(), a page man/NAME.1.in, tests/NAME.bats, and a line in
  * README.md and man/specpipe.7.in. */
-#include "blocks/io.h"
-#include "h5/stage.h"
+#include "app/main.h"
+#include "products/io.h"
 
 static const char *opt_rows = "0:1";
 static const char *opt_precision = "single";

@@ -1,10 +1,10 @@
 /* burgers: Burgers' equation, its snapshots, and their singular value decomposition. */
 #include <string.h>
 
-#include "base/plot.h"
-#include "blocks/io.h"
+#include "app/main.h"
+#include "app/plot.h"
 #include "device.h"
-#include "h5/stage.h"
+#include "products/io.h"
 
 static struct {
     long nx, steps, every, modes;

@@ -2,9 +2,9 @@
 #ifndef SPX_TOOLS_DEVICE_H
 #define SPX_TOOLS_DEVICE_H
 
+#include "app/main.h"
 #include "backend.h"
 #include "base/pipeline.h"
-#include "h5/stage.h"
 
 typedef struct {
     spx_stage *s;

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/filelist.h"
-#include "blocks/fits_blocks.h"
-#include "blocks/fits_library.h"
-#include "blocks/fits_spectrum.h"
-#include "h5/stage.h"
+#include "app/filelist.h"
+#include "app/main.h"
+#include "convert/blocks.h"
+#include "convert/library.h"
+#include "convert/spectrum/spectrum.h"
 
 static struct {
     int list, generic, exposures, air, vacuum;

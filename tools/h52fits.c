@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks/fits_hdf5.h"
-#include "blocks/fits_products.h"
-#include "h5/stage.h"
+#include "app/main.h"
+#include "convert/hdf5.h"
+#include "convert/products.h"
 
 static struct {
     const char *as, *file;

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/main.h"
 #include "h5/schema.h"
-#include "h5/stage.h"
 
 static const char *opt_schema;
 

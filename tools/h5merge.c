@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/main.h"
 #include "base/text.h"
-#include "blocks/merge.h"
-#include "h5/stage.h"
+#include "merge/merge.h"
 
 static const char *opt_by = "auto", *opt_fibers;
 static int opt_allow_missing;

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/dataset.h"
+#include "app/main.h"
 #include "device.h"
-#include "h5/dataset.h"
-#include "h5/stage.h"
 
 /* Values that are read at a time, at most. */
 enum { MOST_AT_ONCE = 1 << 23 };

@@ -1,9 +1,9 @@
 /* h5stack: shift-and-stack of the traces of an array. */
 #include <string.h>
 
-#include "blocks/io.h"
+#include "app/main.h"
 #include "device.h"
-#include "h5/stage.h"
+#include "products/io.h"
 
 static struct {
     const char *method, *geometry, *slowness, *slowness_y, *velocity, *azimuth, *add;

@@ -1,11 +1,11 @@
 /* h5svd: singular value decomposition or principal components of any two-dimensional dataset. */
 #include <string.h>
 
-#include "base/plot.h"
-#include "blocks/io.h"
+#include "app/dataset.h"
+#include "app/main.h"
+#include "app/plot.h"
 #include "device.h"
-#include "h5/dataset.h"
-#include "h5/stage.h"
+#include "products/io.h"
 
 static struct {
     long rank, oversample, power, seed;

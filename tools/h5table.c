@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "h5/stage.h"
+#include "app/main.h"
 #include "h5/table.h"
 
 enum { MAX_COLUMN = 1024, TEXT_WIDTH = 64 };

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks/io.h"
-#include "blocks/payne.h"
-#include "h5/stage.h"
+#include "app/main.h"
+#include "convert/payne.h"
+#include "products/io.h"
 
 enum { MAX_LABEL = 64 };
 

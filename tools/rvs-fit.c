@@ -1,10 +1,10 @@
 /* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra. */
 #include <string.h>
 
-#include "blocks/io.h"
-#include "blocks/rvfit_parts.h"
-#include "blocks/select.h"
 #include "device.h"
+#include "products/io.h"
+#include "run/catalogue_run.h"
+#include "run/select.h"
 #include "rvfit/rvfit_options.h"
 
 static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_targetid_file,

@@ -2,11 +2,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "blocks/io.h"
-#include "blocks/library.h"
-#include "blocks/textspec.h"
+#include "app/main.h"
+#include "convert/spectrum/text.h"
 #include "device.h"
-#include "h5/stage.h"
+#include "products/io.h"
+#include "products/library_h5.h"
 #include "template/template.h"
 
 enum {

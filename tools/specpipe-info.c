@@ -7,9 +7,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "app/main.h"
 #include "base/hook.h"
 #include "device.h"
-#include "h5/stage.h"
 
 static void tell(const char *key, const char *fmt, ...) SPX_PRINTF(2, 3);
 

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "blocks/barycentre.h"
-#include "blocks/exposures.h"
-#include "blocks/frame.h"
-#include "blocks/io.h"
 #include "device.h"
+#include "products/barycentre.h"
+#include "products/frame.h"
+#include "products/io.h"
 #include "psf/psf.h"
+#include "run/frame_queue.h"
 
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
@@ -100,7 +100,7 @@ typedef struct {
     int opened;
     pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
     spx_err failed;               /* the backend could not be opened */
-    atomic_size_t most;           /* frames in work; see blocks/exposures.h */
+    atomic_size_t most;           /* frames in work; see run/frame_queue.h */
     atomic_int stop;
 } work;
 
@@ -249,7 +249,7 @@ static spx_status report(spx_stage *s, const job *j, spx_err *e)
     return st;
 }
 
-/* ---- the steps of a frame: see blocks/exposures.h for the threads that they run in ---- */
+/* ---- the steps of a frame: see run/frame_queue.h for the threads that they run in ---- */
 
 static spx_status prepare(void *ctx, spx_exposure *x, spx_err *e)
 {

@@ -2,14 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "blocks/barycentre.h"
-#include "blocks/fits_ccd.h"
-#include "blocks/io.h"
-#include "blocks/library.h"
-#include "blocks/starlib.h"
-#include "blocks/textspec.h"
-#include "blocks/truth.h"
-#include "h5/stage.h"
+#include "app/main.h"
+#include "convert/ccd.h"
+#include "convert/spectrum/text.h"
+#include "convert/starlib.h"
+#include "products/barycentre.h"
+#include "products/io.h"
+#include "products/library_h5.h"
+#include "products/truth_h5.h"
 #include "sim/sim.h"
 
 static struct {

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/hook.h"
 #include "base/progress.h"
-#include "blocks/burgers.h"
+#include "products/burgers.h"
 
 typedef struct {
     size_t nx;

@@ -18,9 +18,9 @@
 #include "base/err.h"
 #include "base/hook.h"
 #include "base/progress.h"
-#include "blocks/image.h"
-#include "blocks/psf.h"
-#include "blocks/spectra.h"
+#include "products/image.h"
+#include "products/psf.h"
+#include "products/spectra.h"
 
 /* How the equations are solved: patch by patch with dense algebra (plain, slow, and the definition of correct), or
  * whole traces with banded algebra. */

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
 #include "extract/extract_end_math.h"
 #include "extract/extract_impl.h"
+#include "num/stat.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"
 

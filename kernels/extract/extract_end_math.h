@@ -2,8 +2,8 @@
 #ifndef SPX_EXTRACT_END_MATH_H
 #define SPX_EXTRACT_END_MATH_H
 
-#include "blocks/spectra.h"
 #include "hostdevice.h"
+#include "products/spectra.h"
 
 /* A pixmask_fraction above this is 1 to rounding: the bin has no information. */
 #define SPX_ALL_BAD (1.0 - 1e-9)

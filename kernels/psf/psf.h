@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "blocks/psf.h"
+#include "products/psf.h"
 
 /* Wavelengths, Angstrom, that all series of a PSF were made for; they can be evaluated beyond. */
 void spx_psf_range(const spx_psf *psf, double *lo, double *hi);

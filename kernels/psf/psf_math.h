@@ -12,8 +12,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "blocks/psf.h"
 #include "hostdevice.h"
+#include "products/psf.h"
 
 /* Centres farther out than this are refused: no detector is as large, and a long holds their corners. */
 #define SPX_SPOT_FAR 1e8

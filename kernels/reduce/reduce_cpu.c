@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
+#include "num/stat.h"
 #include "reduce/reduce.h"
 #include "reduce/reduce_math.h"
 

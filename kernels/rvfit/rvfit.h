@@ -25,9 +25,9 @@
 #include "base/err.h"
 #include "base/hook.h"
 #include "base/progress.h"
-#include "blocks/rvfit.h"
-#include "blocks/spectra.h"
-#include "blocks/templates.h"
+#include "products/rvfit.h"
+#include "products/spectra.h"
+#include "products/templates.h"
 
 enum { SPX_RVFIT_MAX_POLY = 32 };
 
@@ -42,7 +42,7 @@ typedef enum {
                                * function of each parameter that predicts nodes which are left out best */
     SPX_INTERPOLATE_GRID,     /* multilinear */
     SPX_INTERPOLATE_SIMPLEX,  /* linear in the simplices of a triangulation */
-    SPX_INTERPOLATE_NN        /* network (blocks/templates.h), within the box of parameters that it is made for */
+    SPX_INTERPOLATE_NN        /* network (products/templates.h), within the box of parameters that it is made for */
 } spx_interpolator;
 
 /* Quantities are numbered 0: v (km/s), 1: vsini (km/s), 2 + i: parameter i of the templates (not mapped). */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/stat.h"
+#include "num/stat.h"
 #include "rvfit/rvfit_internal.h"
 #include "template/continuum.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
+#include "num/stat.h"
 #include "rvfit/rvfit_internal.h"
 
 static const double LARGE_ERROR = 1000; /* of a bad pixel, in units of the median flux */

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "base/wave.h"
-#include "blocks/rvfit.h"
 #include "hostdevice.h"
+#include "num/wave.h"
+#include "products/rvfit.h"
 
 /* ln of sqrt((1-beta)/(1+beta)): what a velocity of v km/s adds to ln(lambda) on the way to the rest frame; and its
  * derivative by v. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/opt.h"
+#include "app/opt.h"
 
 enum { NAME_ROOM = 64 };
 

@@ -13,9 +13,9 @@
 
 #include "base/err.h"
 #include "base/progress.h"
-#include "blocks/image.h"
-#include "blocks/psf.h"
-#include "blocks/target.h"
+#include "products/image.h"
+#include "products/psf.h"
+#include "products/target.h"
 
 #define SPX_SIM_MIRROR      8.66e4 /* collecting area, cm^2 */
 #define SPX_SIM_FIBRE_AREA  1.79   /* of the sky, arcsec^2 */

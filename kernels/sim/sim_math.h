@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "base/wave.h"
 #include "hostdevice.h"
+#include "num/wave.h"
 
 /* Which random number: every kind has counters of its own. */
 enum { SPX_SIM_TARGET = 1, SPX_SIM_LINES, SPX_SIM_PHOTON, SPX_SIM_READ, SPX_SIM_COSMIC, SPX_SIM_DEFECT };

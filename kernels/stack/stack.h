@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/progress.h"
-#include "blocks/stack.h"
+#include "products/stack.h"
 
 typedef struct {
     spx_stack_method method;

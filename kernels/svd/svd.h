@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "blocks/svd.h"
+#include "products/svd.h"
 
 typedef enum { SPX_SVD_ECONOMIC, SPX_SVD_RANDOMISED } spx_svd_method;
 

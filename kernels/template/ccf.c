@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/wave.h"
+#include "num/wave.h"
 #include "template/continuum.h"
 #include "template/rotation_math.h"
 #include "template/template.h"

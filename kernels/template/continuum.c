@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
-#include "base/wave.h"
+#include "num/stat.h"
+#include "num/wave.h"
 
 int spx_continuum_bins(double ln0, double ln1, size_t n, const double *lnwave, double *width,
                        size_t first[SPX_CONTINUUM_NODES + 1])

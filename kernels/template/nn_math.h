@@ -1,4 +1,4 @@
-/* Network that interpolates (blocks/templates.h, spx_nn): values and exact derivatives, for host and device.
+/* Network that interpolates (products/templates.h, spx_nn): values and exact derivatives, for host and device.
  *
  * A vector y of a layer is kept with its derivatives by some of the mapped parameters, y[n][lanes]: lane 0 is the
  * value, lane 1 + g the derivative by parameter gpar[g]. They go through the layers together: with a = W y + b, f(a)
@@ -9,8 +9,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "blocks/templates.h"
 #include "hostdevice.h"
+#include "products/templates.h"
 
 /* f(a), and its derivative. */
 SPX_HD double spx_nn_activate(spx_nn_activation f, double slope, double a, double *d)

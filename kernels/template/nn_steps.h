@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "blocks/templates.h"
+#include "products/templates.h"
 
 /* What there is to learn. It belongs to the caller, and stays while a learner is open. */
 typedef struct {

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/opt.h"
 #include "base/mem.h"
-#include "base/opt.h"
-#include "base/wave.h"
+#include "num/wave.h"
 #include "template/template.h"
 #include "template/template_impl.h"
 

@@ -24,8 +24,8 @@
 
 #include "base/err.h"
 #include "base/progress.h"
-#include "blocks/network.h"
-#include "blocks/templates.h"
+#include "products/network.h"
+#include "products/templates.h"
 #include "template/nn_steps.h"
 
 /* Width of a line-spread function at wavelengths, linear between them and constant beyond; n 0: none. */
@@ -185,8 +185,8 @@ spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)
  * SPX_EINPUT: no components, fewer than 20 templates; SPX_EIO: memory; and what the backend says. */
 spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err *e);
 
-/* Cross-correlation set of a setup (see blocks/templates.h) from rows pick[npick] of its templates times vsini[nvsini];
- * a template is broadened before its continuum is taken out. */
+/* Cross-correlation set of a setup (see products/templates.h) from rows pick[npick] of its templates times
+ * vsini[nvsini]; a template is broadened before its continuum is taken out. */
 spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size_t nvsini, const double *vsini,
                             int nthreads, spx_progress *progress, spx_err *e);
 

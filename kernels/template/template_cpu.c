@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
-#include "base/wave.h"
+#include "num/stat.h"
+#include "num/wave.h"
 #include "template/lsf_math.h"
 #include "template/template.h"
 #include "template/template_impl.h"

@@ -2,7 +2,7 @@
 #ifndef SPX_TEMPLATE_IMPL_H
 #define SPX_TEMPLATE_IMPL_H
 
-#include "base/expr.h"
+#include "num/expr.h"
 #include "template/nn_steps.h"
 #include "template/template.h"
 

@@ -14,12 +14,12 @@
 
 #include "../must.h"
 #include "backend.h"
-#include "base/blas.h"
 #include "base/mem.h"
-#include "blocks/io.h"
 #include "curve.h"
 #include "extract/extract_trace_impl.h"
 #include "h5/h5io.h"
+#include "num/blas.h"
+#include "products/io.h"
 #include "psf/psf_math.h"
 #include "sim/sim.h"
 

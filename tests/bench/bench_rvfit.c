@@ -14,8 +14,8 @@
 #include "../must.h"
 #include "backend.h"
 #include "base/mem.h"
-#include "base/wave.h"
 #include "curve.h"
+#include "num/wave.h"
 #include "rvfit/rvfit_fit.h"
 #include "template/template.h"
 

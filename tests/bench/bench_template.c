@@ -13,8 +13,8 @@
 #include "../helpers/mock_library.h"
 #include "../must.h"
 #include "backend.h"
-#include "base/blas.h"
 #include "base/mem.h"
+#include "num/blas.h"
 #include "template/template.h"
 
 enum { NARM = 3, BATCH = 32, ORDER = 768, SKETCH = 256 /* of pca.c */ };

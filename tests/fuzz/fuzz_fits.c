@@ -8,10 +8,10 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "blocks/fits_blocks.h"
-#include "blocks/fits_hdf5.h"
-#include "blocks/fits_library.h"
-#include "blocks/fits_spectrum.h"
+#include "convert/blocks.h"
+#include "convert/hdf5.h"
+#include "convert/library.h"
+#include "convert/spectrum/spectrum.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,13 +13,13 @@
 #include <hdf5_hl.h>
 
 #include "base/mem.h"
-#include "blocks/io.h"
-#include "blocks/library.h"
-#include "blocks/merge.h"
-#include "blocks/spectra_parts.h"
 #include "h5/h5io.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
+#include "merge/merge.h"
+#include "products/io.h"
+#include "products/library_h5.h"
+#include "run/catalogue_parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

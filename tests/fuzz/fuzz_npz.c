@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "blocks/npz.h"
+#include "convert/npz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/expr.h"
-#include "base/opt.h"
+#include "app/opt.h"
+#include "num/expr.h"
 #include "template/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

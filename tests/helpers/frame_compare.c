@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
-#include "blocks/io.h"
 #include "h5/h5io.h"
+#include "num/stat.h"
+#include "products/io.h"
 
 typedef struct {
     size_t nspec, nwave, ndiag;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "../kernels/extract_scene.h"
-#include "blocks/io.h"
+#include "products/io.h"
 
 static void patches(const scene *s, double limit, const char *what)
 {

@@ -19,8 +19,8 @@
 
 #include "../kernels/at_centres.h"
 #include "base/mem.h"
-#include "blocks/io.h"
 #include "h5/h5io.h"
+#include "products/io.h"
 
 /* A pixmask_fraction that is 0 but for rounding. */
 #define ROUNDING 1e-9

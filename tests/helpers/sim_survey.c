@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/stat.h"
-#include "blocks/io.h"
-#include "blocks/target.h"
+#include "num/stat.h"
+#include "products/io.h"
+#include "products/target.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 

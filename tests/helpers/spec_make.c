@@ -37,7 +37,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/wave.h"
+#include "num/wave.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/wave.h"
 #include "check.h"
 #include "device.h"
+#include "num/wave.h"
 #include "random.h"
 #include "rvfit/rvfit.h"
 #include "template/template.h"

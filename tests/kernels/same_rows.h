@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "blocks/spectra.h"
+#include "products/spectra.h"
 
 /* Rows [fa, fa+n) of a and [fb, ...) of b are the same to the last bit (mask: but for BAD2DFIT, which looks at all
  * fibres). */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "blocks/psf.h"
+#include "products/psf.h"
 
 typedef struct {
     size_t nspec;

@@ -5,9 +5,9 @@
 
 #include "at_centres.h"
 #include "base/mem.h"
-#include "blocks/frame.h"
 #include "check.h"
 #include "extract/extract.h"
+#include "products/frame.h"
 #include "sim/sim.h"
 
 enum { NSPEC = 10 };

@@ -8,8 +8,8 @@
 
 #include "../helpers/mock_library.h"
 #include "base/mem.h"
-#include "base/wave.h"
 #include "check.h"
+#include "num/wave.h"
 #include "template/continuum.h"
 #include "template/lsf_math.h"
 #include "template/rotation_math.h"

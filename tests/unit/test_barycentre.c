@@ -1,12 +1,12 @@
 /* Barycentric factors against Astropy's, sites, times of exposures, and fibres without a position. */
-#include "blocks/barycentre.h"
+#include "products/barycentre.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "base/wave.h"
 #include "check.h"
 #include "h5/table.h"
+#include "num/wave.h"
 
 static void add(spx_cards *h, const char *card)
 {

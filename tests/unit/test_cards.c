@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks/cards.h"
+#include "fits/cards.h"
 
 static int failures;
 

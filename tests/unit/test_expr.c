@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/expr.h"
-#include "base/wave.h"
+#include "num/expr.h"
+#include "num/wave.h"
 
 static int failed;
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "blocks/fits.h"
-#include "blocks/fits_hdf5.h"
+#include "convert/hdf5.h"
+#include "fits/fits.h"
 #include "h5/table.h"
 
 /* CFITSIO 4.2 forgets a buffer when a gzip tile is damaged: not ours to mend. */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "blocks/frame.h"
 #include "check.h"
 #include "h5/table.h"
+#include "products/frame.h"
 
 /* Fibermap of n rows: columns `name` (fibre numbers) and TARGETID = 1000 + row. */
 static spx_table *fibermap(const char *name, size_t n, const int32_t *fiber)

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "blocks/io.h"
-#include "blocks/merge.h"
 #include "check.h"
 #include "h5/h5io.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
+#include "merge/merge.h"
+#include "products/io.h"
 
 enum { NWAVE = 40, NDIAG = 5, MAXPART = 4 };
 

@@ -6,7 +6,7 @@
 
 #include "../kernels/check.h"
 #include "base/mem.h"
-#include "blocks/payne.h"
+#include "convert/payne.h"
 
 static spx_status parse(mock_npz *m, spx_npz *z, spx_err *e)
 {

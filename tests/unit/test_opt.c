@@ -1,5 +1,5 @@
 /* Options: kinds, ranges, abbreviations, lists, and the text that provenance keeps. */
-#include "base/opt.h"
+#include "app/opt.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "blocks/io.h"
 #include "check.h"
+#include "products/io.h"
 
 enum { NSTAR = 2, NROW = 3, NWAVE = 4, NLAG = 3 };
 

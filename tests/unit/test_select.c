@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "blocks/select.h"
 #include "check.h"
 #include "h5/table.h"
+#include "run/select.h"
 
 enum { N = 6, NWAVE = 20 };
 

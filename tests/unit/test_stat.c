@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/stat.h"
+#include "num/stat.h"
 
 static int ascending(const void *a, const void *b)
 {

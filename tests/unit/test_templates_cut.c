@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/wave.h"
-#include "blocks/templates.h"
 #include "check.h"
+#include "num/wave.h"
+#include "products/templates.h"
 
 enum { NTEMP = 3, NWAVE = 4000, NCOMP = 2, NPIX = 50 };
 

@@ -1,0 +1,117 @@
+#include "app/filelist.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+
+enum { MAX_DEPTH = 16 }; /* of folders: a link may lead back up */
+
+static spx_status append(spx_filelist *l, const char *name, spx_err *e)
+{
+    if (l->n == l->room) {
+        size_t room = l->room ? 2 * l->room : 16;
+        char **more = spx_alloc(room, sizeof *more, e);
+        if (!more)
+            return SPX_EIO;
+        if (l->n)
+            memcpy(more, l->name, l->n * sizeof *more);
+        spx_free(l->name);
+        l->name = more;
+        l->room = room;
+    }
+    char *copy = spx_strdup(name, e);
+    if (!copy)
+        return SPX_EIO;
+    l->name[l->n++] = copy;
+    return SPX_OK;
+}
+
+static int has_suffix(const char *name, const char *suffixes)
+{
+    size_t n = strlen(name);
+    for (const char *s = suffixes; *s;) {
+        size_t m = strcspn(s, " ");
+        if (n > m && strncmp(name + n - m, s, m) == 0)
+            return 1;
+        s += m + (s[m] == ' ');
+    }
+    return 0;
+}
+
+static spx_status add_folder(spx_filelist *l, const char *path, const char *suffixes, int depth, spx_err *e)
+{
+    DIR *d = opendir(path);
+    if (!d)
+        return spx_fail(e, SPX_EINPUT, "%s: the folder cannot be read: %s", path, strerror(errno));
+    spx_status st = SPX_OK;
+    for (struct dirent *f = readdir(d); f && st == SPX_OK; f = readdir(d)) {
+        char name[4096];
+        struct stat sb;
+        if (f->d_name[0] == '.' || (size_t)snprintf(name, sizeof name, "%s/%s", path, f->d_name) >= sizeof name ||
+            stat(name, &sb) != 0)
+            continue;
+        if (S_ISDIR(sb.st_mode) && depth < MAX_DEPTH)
+            st = add_folder(l, name, suffixes, depth + 1, e);
+        else if (S_ISREG(sb.st_mode) && has_suffix(name, suffixes))
+            st = append(l, name, e);
+    }
+    closedir(d);
+    return st;
+}
+
+static spx_status add_list(spx_filelist *l, const char *path, spx_err *e)
+{
+    FILE *in = fopen(path, "r");
+    char *line = NULL;
+    size_t room = 0;
+    spx_status st = SPX_OK;
+    if (!in)
+        return spx_fail(e, SPX_EINPUT, "@%s: the list cannot be read: %s", path, strerror(errno));
+    while (st == SPX_OK && getline(&line, &room, in) >= 0) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (line[0] && line[0] != '#')
+            st = append(l, line, e);
+    }
+    if (st == SPX_OK && ferror(in))
+        st = spx_fail(e, SPX_EIO, "@%s: the list cannot be read: %s", path, strerror(errno));
+    free(line);
+    fclose(in);
+    return st;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+spx_status spx_filelist_add(spx_filelist *l, const char *arg, const char *suffixes, spx_err *e)
+{
+    struct stat sb;
+    size_t before = l->n;
+    spx_status st;
+    if (arg[0] == '@' && arg[1]) {
+        st = add_list(l, arg + 1, e);
+    } else if (strcmp(arg, "-") != 0 && stat(arg, &sb) == 0 && S_ISDIR(sb.st_mode)) {
+        st = add_folder(l, arg, suffixes, 0, e);
+        if (l->n > before + 1)
+            qsort(l->name + before, l->n - before, sizeof *l->name, by_name);
+    } else {
+        return append(l, arg, e);
+    }
+    if (st == SPX_OK && l->n == before)
+        st = spx_fail(e, SPX_EINPUT, "%s: names no files (*%s)", arg, suffixes);
+    return st;
+}
+
+void spx_filelist_free(spx_filelist *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        spx_free(l->name[i]);
+    spx_free(l->name);
+    memset(l, 0, sizeof *l);
+}

@@ -1,0 +1,619 @@
+#include "app/main.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "h5/insitu.h"
+#include "h5/provenance.h"
+#include "num/blas.h"
+
+enum { MOST_INPUTS = 4096, MAX_STEP = 24, MAX_TMP = 4 };
+
+/* Everything of one product, from its inputs to its provenance. */
+struct spx_product {
+    const char *target; /* where the main output goes; NULL until it is known */
+    const char *label;  /* before messages about it; NULL: none */
+    int in_queue;       /* one of several products: standard output stays open behind it */
+    struct {
+        spx_input *in;
+        int own;
+    } * in;
+    size_t nin, in_room;
+    spx_output *out, *side[MAX_TMP];
+    size_t nside;
+    spx_tmpfile tmp[MAX_TMP];
+    size_t ntmp;
+    spx_text inputs, record;
+    spx_hook_results insitu;
+    int hook_done; /* the program gave them itself */
+    char started[32];
+    struct {
+        char name[32];
+        double seconds;
+    } step[MAX_STEP];
+    size_t nstep, step_now;
+    struct timespec step_begun;
+};
+
+struct spx_stage_private {
+    spx_opt_program opts;
+    spx_product first, *now; /* the product that functions mean; the first is all that most programs have */
+    spx_text command;
+    struct timespec begun;
+    char device[256];
+    spx_hook hook; /* its step is NULL until it is opened */
+};
+
+/* ---- options that all programs share (data, spliced into each table as samtools' sam_opts.h) ---- */
+
+enum { NSHARED = 17 };
+
+static void shared_options(spx_common *c, unsigned flags, spx_opt *t)
+{
+    size_t n = 0;
+    t[n++] = (spx_opt)SPX_HEADING("Common options");
+    if (!(flags & SPX_OUT_NONE)) {
+        t[n++] = (spx_opt)SPX_OPTION(STRING, "output", 'o', "FILE|-", c->output,
+                                     "Output file; - is standard output, which is the default unless it is a terminal");
+        t[n++] = (spx_opt)SPX_OPTION(FLAG, "force", 'f', NULL, c->force, "Replace an output that exists");
+    }
+    t[n++] = (spx_opt)SPX_OPTION(INT, "threads", 'j', "N", c->threads,
+                                 "Number of threads; the result does not depend on it; 0: one for each processor",
+                                 .min = 0, .max = 4096);
+    t[n++] = (spx_opt)SPX_OPTION(
+        STRING, "device", 0, "DEVICE", c->device,
+        "Where to compute: auto, cpu, cuda, or cuda:0,2; auto takes the CPU when there is nothing better");
+    if (flags & SPX_USES_HOOK)
+        t[n++] = (spx_opt)SPX_OPTION(
+            STRING, "hook", 0, "FILE.py[:FUNCTION]", c->hook,
+            "Call this Python function after each step or batch with the arrays where they are; without "
+            "a name it is the one called hook");
+    t[n++] = (spx_opt)SPX_OPTION(BYTES, "max-mem", 0, "SIZE", c->max_mem,
+                                 "Largest amount of memory to use, such as 500M or 4G; 0: no limit");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "reproducible", 0, NULL, c->reproducible,
+                                 "Leave times and host out of the provenance, so that equal runs give equal files");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "progress", 0, NULL, c->progress,
+                                 "Show progress; on by itself on a terminal, --no-progress switches it off");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "verbose", 'v', NULL, c->verbose, "Say more, with times");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "quiet", 'q', NULL, c->quiet, "Say only errors");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "help", 'h', NULL, c->help, "Show this help");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "version", 0, NULL, c->version, "Show the version");
+    t[n] = (spx_opt){0};
+}
+
+/* ---- time ---- */
+
+static double seconds_since(const struct timespec *t)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - t->tv_sec) + 1e-9 * (double)(now.tv_nsec - t->tv_nsec);
+}
+
+static void end_step(spx_product *p)
+{
+    if (p->step_now < MAX_STEP) {
+        p->step[p->step_now].seconds += seconds_since(&p->step_begun);
+        spx_detail("%s%s: %.3f s", p->label != NULL ? p->label : "", p->step[p->step_now].name,
+                   p->step[p->step_now].seconds);
+    }
+    p->step_now = MAX_STEP;
+}
+
+/* Index of a step, which is made where there is none of this name; MAX_STEP: no room. */
+static size_t find_step(spx_product *p, const char *name)
+{
+    size_t i = 0;
+    while (i < p->nstep && strcmp(p->step[i].name, name) != 0)
+        i++;
+    if (i == p->nstep && i < MAX_STEP) {
+        (void)snprintf(p->step[i].name, sizeof p->step[i].name, "%s", name);
+        p->nstep++;
+    }
+    return i;
+}
+
+void spx_stage_step(spx_stage *s, const char *name)
+{
+    spx_product *p = s->p->now;
+    end_step(p);
+    p->step_now = find_step(p, name);
+    (void)clock_gettime(CLOCK_MONOTONIC, &p->step_begun);
+}
+
+void spx_stage_pause(spx_stage *s)
+{
+    end_step(s->p->now);
+}
+
+void spx_stage_seconds(spx_stage *s, const char *name, double seconds)
+{
+    spx_product *p = s->p->now;
+    const size_t i = find_step(p, name);
+    if (i < MAX_STEP)
+        p->step[i].seconds += seconds;
+}
+
+static void note_start(spx_product *p)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm) != NULL)
+        (void)strftime(p->started, sizeof p->started, "%Y-%m-%dT%H:%M:%SZ", &tm);
+}
+
+/* ---- inputs ---- */
+
+static spx_status refuse_output(spx_stage *s, const char *name, uint64_t dev, uint64_t ino, spx_err *e)
+{
+    struct stat sb;
+    const char *out = s->p->now->target;
+    if (out == NULL)
+        return SPX_OK;
+    int there = strcmp(out, "-") == 0 ? fstat(STDOUT_FILENO, &sb) == 0 : stat(out, &sb) == 0;
+    if (there && S_ISREG(sb.st_mode) && (uint64_t)sb.st_dev == dev && (uint64_t)sb.st_ino == ino)
+        return spx_fail(e, SPX_EUSAGE, "%s: is both input and output: write to another file", name);
+    return SPX_OK;
+}
+
+static spx_status note_input(spx_stage *s, const char *name, size_t size, int64_t mtime, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    if (s->common.reproducible || mtime == 0)
+        return spx_text_add(&p->inputs, e, "%s%s (%zu bytes)", p->inputs.n > 0 ? "\n" : "", name, size);
+    time_t t = (time_t)mtime;
+    struct tm tm;
+    char when[32] = "";
+    if (gmtime_r(&t, &tm) != NULL)
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    return spx_text_add(&p->inputs, e, "%s%s (%zu bytes, changed %s)", p->inputs.n > 0 ? "\n" : "", name, size, when);
+}
+
+spx_status spx_stage_check_input(spx_stage *s, const spx_input *in, spx_err *e)
+{
+    return in->ino != 0 ? refuse_output(s, in->name, in->dev, in->ino, e) : SPX_OK;
+}
+
+spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    if (p->nin == p->in_room) {
+        const size_t room = p->in_room > 0 ? 2 * p->in_room : 4;
+        void *more = spx_alloc(room, sizeof *p->in, e);
+        if (more == NULL)
+            return SPX_EIO;
+        if (p->nin > 0)
+            memcpy(more, p->in, p->nin * sizeof *p->in);
+        spx_free(p->in);
+        p->in = more;
+        p->in_room = room;
+    }
+    p->in[p->nin].in = in;
+    p->in[p->nin].own = 0;
+    spx_status st = spx_stage_check_input(s, in, e);
+    if (st == SPX_OK)
+        st = note_input(s, in->name, in->size, in->mtime, e);
+    if (st == SPX_OK)
+        p->in[p->nin++].own = own;
+    return st;
+}
+
+void spx_stage_close_input(spx_input *in)
+{
+    if (in != NULL)
+        spx_input_close(in);
+    spx_free(in);
+}
+
+spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e)
+{
+    spx_input *x = spx_alloc(1, sizeof *x, e);
+    if (x == NULL)
+        return SPX_EIO;
+    x->file = H5I_INVALID_HID;
+    spx_status st = spx_input_open(x, path, e);
+    if (st == SPX_OK)
+        st = spx_stage_use_input(s, x, 1, e);
+    if (st != SPX_OK) {
+        spx_stage_close_input(x);
+        return st;
+    }
+    *in = x;
+    return st;
+}
+
+spx_status spx_stage_input(spx_stage *s, size_t i, spx_input **in, spx_err *e)
+{
+    if (i >= s->ninput)
+        return spx_fail(e, SPX_EBUG, "no such input");
+    return spx_stage_extra_input(s, s->input[i], in, e);
+}
+
+spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e)
+{
+    struct stat sb;
+    if (strcmp(path, "-") == 0)
+        return note_input(s, "standard input", 0, 0, e);
+    if (stat(path, &sb) != 0)
+        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", path, strerror(errno));
+    spx_status st = refuse_output(s, path, (uint64_t)sb.st_dev, (uint64_t)sb.st_ino, e);
+    return st == SPX_OK ? note_input(s, path, (size_t)sb.st_size, (int64_t)sb.st_mtime, e) : st;
+}
+
+/* ---- output ---- */
+
+/* -o is not given: standard output, unless somebody would see the bytes. */
+static spx_status resolve_output(spx_stage *s, spx_err *e)
+{
+    if (s->common.output == NULL) {
+        if (isatty(STDOUT_FILENO))
+            return spx_fail(e, SPX_EUSAGE,
+                            "the output would go to the terminal: give -o FILE, or put this program in a pipe");
+        s->common.output = "-";
+    } else if (strcmp(s->common.output, "-") == 0 && isatty(STDOUT_FILENO)) {
+        return spx_fail(e, SPX_EUSAGE,
+                        "-o -: standard output is a terminal: give a file, or put this program in a pipe");
+    }
+    s->p->now->target = s->common.output;
+    return SPX_OK;
+}
+
+spx_status spx_stage_need_output(spx_stage *s, spx_err *e)
+{
+    return resolve_output(s, e);
+}
+
+/* An HDF5 output with its root attributes and the provenance of the inputs. */
+static spx_status make_output(spx_stage *s, const char *target, const char *product, spx_output **out, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    spx_status st = spx_output_open(out, target, s->common.force, e);
+    if (st != SPX_OK)
+        return st;
+    hid_t file = spx_output_file(*out);
+    if ((st = spx_h5_set_str(file, "/", "product", product, e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, "/", "schema_version", "1.0", e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, "/", "creator", "specpipe " SPX_VERSION, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; i < p->nin && st == SPX_OK; i++)
+        st = spx_provenance_copy(p->in[i].in->file, file, e);
+    return st;
+}
+
+spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    spx_status st = make_output(s, p->target, product, &p->out, e);
+    if (st == SPX_OK) {
+        *file = spx_output_file(p->out);
+        if (p->in_queue)
+            spx_output_put_off(p->out);
+    }
+    return st;
+}
+
+spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *product, hid_t *file, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    if (p->nside == MAX_TMP)
+        return spx_fail(e, SPX_EBUG, "too many outputs");
+    if (strcmp(target, "-") == 0)
+        return spx_fail(e, SPX_EUSAGE, "-: only the main output can go to standard output: give a file name");
+    spx_status st = make_output(s, target, product, &p->side[p->nside], e);
+    if (st == SPX_OK)
+        *file = spx_output_file(p->side[p->nside]);
+    p->nside++;
+    return st;
+}
+
+spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    if (p->ntmp == MAX_TMP)
+        return spx_fail(e, SPX_EBUG, "too many outputs");
+    spx_status st = spx_tmpfile_open(&p->tmp[p->ntmp], target != NULL ? target : p->target, s->common.force, e);
+    if (st == SPX_OK)
+        *t = &p->tmp[p->ntmp++];
+    return st;
+}
+
+spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...)
+{
+    char value[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(value, sizeof value, fmt, ap);
+    va_end(ap);
+    return spx_text_add(&s->p->now->record, e, "%s=%s\n", name, value);
+}
+
+void spx_stage_device(spx_stage *s, const char *device)
+{
+    (void)snprintf(s->p->device, sizeof s->p->device, "%s", device);
+}
+
+static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
+{
+    const spx_product *p = s->p->now;
+    /* what never changes a result is not an option in effect */
+    static const char *const skip[] = {"help",   "version", "progress", "verbose",        "quiet",        "force",
+                                       "output", "threads", "max-mem",  "max-device-mem", "reproducible", NULL};
+    char *options = spx_opt_record(&s->p->opts, skip, e), host[256] = "";
+    spx_text steps = {0}, all = {0};
+    spx_status st =
+        options == NULL ? SPX_EIO : spx_text_add(&all, e, "%s%s", options, p->record.n > 0 ? p->record.s : "");
+    for (size_t i = 0; i < p->nstep && st == SPX_OK; i++)
+        st = spx_text_add(&steps, e, "%s%s %.3f", i > 0 ? "\n" : "", p->step[i].name, p->step[i].seconds);
+    (void)gethostname(host, sizeof host - 1);
+    int all_fields = !s->common.reproducible;
+    spx_provenance r = {.program = s->program->name,
+                        .version = SPX_VERSION,
+                        .command_line = s->p->command.s,
+                        .options = all.s,
+                        .device = s->p->device[0] != '\0' ? s->p->device : NULL,
+                        .inputs = p->inputs.n > 0 ? p->inputs.s : NULL,
+                        .started = all_fields ? p->started : NULL,
+                        .host = all_fields ? host : NULL,
+                        .step_seconds = all_fields && steps.n > 0 ? steps.s : NULL};
+    if (st == SPX_OK)
+        st = spx_provenance_append(file, &r, e);
+    spx_free(options);
+    spx_text_free(&steps);
+    spx_text_free(&all);
+    return st;
+}
+
+spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e)
+{
+    spx_hook *own = &s->p->hook;
+    *h = s->common.hook != NULL ? own : NULL;
+    return *h == NULL || own->step != NULL ? SPX_OK : spx_hook_open(own, s->common.hook, e);
+}
+
+void spx_stage_insitu(spx_stage *s, spx_hook_results *r)
+{
+    spx_product *p = s->p->now;
+    p->insitu = *r;
+    p->hook_done = 1;
+    memset(r, 0, sizeof *r);
+}
+
+/* What the hook returned, into the product. */
+static spx_status write_insitu(spx_stage *s, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    spx_hook *hook = &s->p->hook;
+    if (hook->step == NULL)
+        return SPX_OK;
+    spx_status st = spx_stage_foreign_input(s, hook->file, e);
+    if (st == SPX_OK && !p->hook_done)
+        st = spx_hook_finish(hook, &p->insitu, e);
+    return st == SPX_OK && p->out != NULL ? spx_insitu_write(spx_output_file(p->out), &p->insitu, e) : st;
+}
+
+spx_status spx_stage_seal(spx_stage *s, spx_err *e)
+{
+    spx_product *p = s->p->now;
+    end_step(p);
+    spx_status st = write_insitu(s, e);
+    for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
+        st = write_provenance(s, spx_output_file(p->side[i]), e);
+    if (p->out != NULL && st == SPX_OK)
+        st = write_provenance(s, spx_output_file(p->out), e);
+    for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
+        st = spx_output_seal(p->side[i], e);
+    if (p->out != NULL && st == SPX_OK)
+        st = spx_output_seal(p->out, e);
+    return st;
+}
+
+spx_status spx_product_store(spx_product *p, int nthreads, spx_err *e)
+{
+    return p->out != NULL ? spx_output_store(p->out, nthreads, e) : SPX_OK;
+}
+
+static spx_status publish(spx_output **out, spx_err *e)
+{
+    spx_output *now = *out;
+    *out = NULL;
+    return spx_output_publish(now, e);
+}
+
+spx_status spx_product_publish(spx_product *p, spx_err *e)
+{
+    const int to_stdout = p->out != NULL && strcmp(p->target, "-") == 0 && !p->in_queue;
+    spx_status st = SPX_OK;
+    /* side files first: when the main output appears, all is there */
+    for (size_t i = 0; i < p->ntmp && st == SPX_OK; i++)
+        st = spx_tmpfile_commit(&p->tmp[i], e);
+    for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
+        st = publish(&p->side[i], e);
+    if (p->out != NULL && st == SPX_OK)
+        st = publish(&p->out, e);
+    if (to_stdout && st == SPX_OK)
+        st = spx_output_end_stdout(e);
+    return st;
+}
+
+spx_status spx_stage_commit(spx_stage *s, spx_err *e)
+{
+    spx_status st = spx_stage_seal(s, e);
+    return st == SPX_OK ? spx_product_publish(s->p->now, e) : st;
+}
+
+/* ---- several products in one run ---- */
+
+static void end_product(spx_product *p)
+{
+    spx_output_discard(p->out);
+    for (size_t i = 0; i < p->nside; i++)
+        spx_output_discard(p->side[i]);
+    for (size_t i = 0; i < p->ntmp; i++)
+        spx_tmpfile_discard(&p->tmp[i]);
+    for (size_t i = 0; i < p->nin; i++)
+        if (p->in[i].own)
+            spx_stage_close_input(p->in[i].in);
+    spx_free(p->in);
+    spx_text_free(&p->inputs);
+    spx_text_free(&p->record);
+    spx_hook_results_free(&p->insitu);
+    memset(p, 0, sizeof *p);
+    p->step_now = MAX_STEP;
+}
+
+spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **product, spx_err *e)
+{
+    spx_product *p = spx_alloc(1, sizeof *p, e);
+    *product = p;
+    if (p == NULL)
+        return SPX_EIO;
+    p->target = target;
+    p->in_queue = 1;
+    p->step_now = MAX_STEP;
+    note_start(p);
+    s->p->now = p;
+    return spx_tmpfile_check(target, s->common.force, e);
+}
+
+void spx_stage_switch(spx_stage *s, spx_product *p)
+{
+    s->p->now = p;
+}
+
+void spx_product_label(spx_product *p, const char *label)
+{
+    p->label = label;
+}
+
+void spx_stage_end(spx_stage *s, spx_product *p)
+{
+    if (p == NULL)
+        return;
+    if (s->p->now == p)
+        s->p->now = &s->p->first;
+    end_product(p);
+    spx_free(p);
+}
+
+/* ---- main ---- */
+
+static spx_status prepare(spx_stage *s, int argc, char **argv, int *done, spx_err *e)
+{
+    struct spx_stage_private *p = s->p;
+    spx_common *c = &s->common;
+    int nfile = 0;
+    /* for the manual and the completion, from the same table */
+    static const struct {
+        const char *text;
+        void (*print)(const spx_opt_program *p, FILE *out);
+    } form[] = {{"--help=mdoc", spx_opt_mdoc}, {"--help=names", spx_opt_names}, {"--help=choices", spx_opt_choices}};
+    for (size_t i = 0; argc == 2 && i < sizeof form / sizeof *form; i++)
+        if (strcmp(argv[1], form[i].text) == 0) {
+            form[i].print(&p->opts, stdout);
+            *done = 1;
+            return SPX_OK;
+        }
+    spx_status st = SPX_OK;
+    for (int i = 0; i < argc && st == SPX_OK; i++)
+        st = spx_text_add(&p->command, e, "%s%s", i > 0 ? " " : "", i == 0 ? s->program->name : argv[i]);
+    if (st == SPX_OK)
+        st = spx_opt_parse(&p->opts, argc, argv, &nfile, e);
+    if (c->quiet || c->verbose)
+        spx_log_level(c->quiet ? SPX_QUIET : SPX_VERBOSE);
+    if (st != SPX_OK)
+        return st;
+    if (c->help || c->version) {
+        if (c->help)
+            spx_opt_help(&p->opts, stdout);
+        else
+            printf("%s (specpipe) %s\n", s->program->name, SPX_VERSION);
+        *done = 1;
+        return SPX_OK;
+    }
+    if (c->progress < 0)
+        c->progress = isatty(STDERR_FILENO) && !c->quiet;
+    if (c->threads == 0)
+        c->threads = omp_get_num_procs();
+    omp_set_num_threads((int)c->threads);
+    spx_mem_limit(c->max_mem);
+    /* an explicit device never falls back; programs with a kernel stage ask the backends (kernels/backend.h) */
+    if (!(s->program->flags & SPX_USES_DEVICE) && strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0)
+        return spx_fail(e, SPX_EDEVICE, "--device %s: this program runs on the CPU only: use cpu or auto", c->device);
+    if (!(s->program->flags & (SPX_OUT_NONE | SPX_OUT_LATE)) && (st = resolve_output(s, e)) != SPX_OK)
+        return st;
+    static char *standard_input[] = {"-"};
+    s->input = argv + 1;
+    s->ninput = (size_t)nfile;
+    if (nfile == 0 && !(s->program->flags & SPX_IN_OPTIONAL)) {
+        if (isatty(STDIN_FILENO))
+            return spx_fail(e, SPX_EUSAGE, "no input: give a file, or put this program in a pipe (%s --help)",
+                            s->program->name);
+        s->input = standard_input;
+        s->ninput = 1;
+    }
+    size_t stdins = 0;
+    for (size_t i = 0; i < s->ninput; i++)
+        stdins += strcmp(s->input[i], "-") == 0;
+    if (stdins > 1)
+        return spx_fail(e, SPX_EUSAGE, "-: standard input can be given once only");
+    if (s->ninput > MOST_INPUTS)
+        return spx_fail(e, SPX_EUSAGE, "more than %d inputs", MOST_INPUTS);
+    return SPX_OK;
+}
+
+int spx_main(const spx_program *program, int argc, char **argv)
+{
+    struct spx_stage_private priv;
+    spx_stage s;
+    spx_opt shared[NSHARED];
+    spx_err err = {0};
+    int done = 0;
+    if ((program->flags & SPX_USES_BLAS) != 0)
+        spx_blas_exec(argv);
+    memset(&priv, 0, sizeof priv);
+    memset(&s, 0, sizeof s);
+    s.program = program;
+    s.p = &priv;
+    s.common.device = "auto";
+    s.common.progress = -1;
+    priv.now = &priv.first;
+    priv.first.step_now = MAX_STEP;
+    shared_options(&s.common, program->flags, shared);
+    static const spx_opt none = {0};
+    priv.opts = (spx_opt_program){program->name,
+                                  program->summary,
+                                  program->usage,
+                                  {program->options != NULL ? program->options : &none, shared, NULL}};
+    spx_log_init(program->name, SPX_NORMAL);
+    spx_tmpfile_guard();
+    (void)H5dont_atexit(); /* before anything else of HDF5; see spx_output_abandoned() */
+    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    (void)clock_gettime(CLOCK_MONOTONIC, &priv.begun);
+    note_start(&priv.first);
+
+    spx_status st = prepare(&s, argc, argv, &done, &err);
+    if (st == SPX_OK && !done)
+        st = program->run(&s, &err);
+    if (!done)
+        spx_detail("%s in %.3f s, %zu MiB of memory at most", st == SPX_OK ? "done" : "failed",
+                   seconds_since(&priv.begun), spx_mem_peak() >> 20);
+    if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
+
+    end_product(&priv.first);
+    spx_hook_close(&priv.hook);
+    spx_text_free(&priv.command);
+    spx_opt_free(&priv.opts);
+    if (st != SPX_OK && err.msg[0] != '\0')
+        spx_error("%s", err.msg);
+    if (!spx_output_abandoned())
+        (void)H5close();
+    return (int)st;
+}

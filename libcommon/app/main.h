@@ -1,0 +1,131 @@
+/* What every program does: parse options, open inputs, make the output, record provenance, commit; and the exit status.
+ *
+ * A tool is a spx_program and a run function:
+ *     int main(int argc, char **argv) { return spx_main(&program, argc, argv); }
+ * run() returns SPX_OK after spx_stage_commit(), or an error in *e; spx_main() prints it, leaves no output behind, and
+ * exits with its code. */
+#ifndef SPX_STAGE_H
+#define SPX_STAGE_H
+
+#include <hdf5.h>
+#include <stddef.h>
+
+#include "app/opt.h"
+#include "base/err.h"
+#include "base/hook.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "base/tmpfile.h"
+#include "h5/h5io.h"
+
+typedef struct spx_stage spx_stage;
+
+enum {
+    SPX_OUT_HDF5 = 0,    /* writes one HDF5 product */
+    SPX_OUT_NONE = 1,    /* writes text on stdout at most (h5check) */
+    SPX_OUT_OTHER = 2,   /* opens its output itself through spx_stage_tmpfile() (h52fits) */
+    SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
+    SPX_USES_DEVICE = 8, /* runs a kernel stage and asks spx_backend_open() for the device */
+    SPX_OUT_LATE = 16,   /* calls spx_stage_need_output() itself, where there is an output at all */
+    SPX_USES_HOOK = 32,  /* has the option --hook and hands spx_stage_hook() to its stage */
+    SPX_USES_BLAS = 64   /* large matrices: BLAS must be as fast as the processor (num/blas.h) */
+};
+
+typedef struct {
+    const char *name, *summary, *usage;
+    const spx_opt *options; /* own options, ended by {0}; may be NULL */
+    unsigned flags;
+    spx_status (*run)(spx_stage *s, spx_err *e);
+} spx_program;
+
+/* Values of the options that all programs share. */
+typedef struct {
+    const char *output; /* NULL until resolved; "-": standard output */
+    int force, verbose, quiet, progress, reproducible;
+    long threads;       /* > 0 always, after parsing */
+    const char *device; /* "auto", "cpu", "cuda", "cuda:0,2" */
+    size_t max_mem;     /* bytes; 0: no limit */
+    const char *hook;   /* FILE.py[:function]; NULL: none */
+    int help, version;
+} spx_common;
+
+struct spx_stage {
+    const spx_program *program;
+    spx_common common;
+    size_t ninput;
+    char **input; /* names, "-" for stdin */
+    struct spx_stage_private *p;
+};
+
+int spx_main(const spx_program *p, int argc, char **argv);
+
+/* Open input i (kept open until the end; closing is done by spx_main()). */
+spx_status spx_stage_input(spx_stage *s, size_t i, spx_input **in, spx_err *e);
+/* An additional input that an option names (--psf FILE, --templates FILE); recorded like the others. */
+spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e);
+/* An input that is open already, allocated with spx_alloc(): checked and recorded like the others. `own`: it is closed
+ * and freed with the product, on success; else the caller does so, after the product has ended. */
+spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e);
+/* SPX_EUSAGE when an input is the output as well. */
+spx_status spx_stage_check_input(spx_stage *s, const spx_input *in, spx_err *e);
+/* Closes and frees one that the product did not take. NULL is allowed. */
+void spx_stage_close_input(spx_input *in);
+/* An input that is not HDF5 and that the tool reads itself: checked to differ from the output and recorded. */
+spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e);
+
+/* For SPX_OUT_LATE: find out where the output goes; SPX_EUSAGE where that would be a terminal. Before any input. */
+spx_status spx_stage_need_output(spx_stage *s, spx_err *e);
+/* Make the output. `product` is the name of its main block (root attribute). Copies the provenance of all inputs opened
+ * so far. */
+spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e);
+/* A further HDF5 output that an option names (--truth FILE), with root attributes and provenance like the main one;
+ * committed before it. */
+spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *product, hid_t *file, spx_err *e);
+/* For SPX_OUT_OTHER: a temporary file that is committed by spx_stage_commit(); `target` NULL: the -o option. */
+spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e);
+
+/* From now on, time counts for step `name` ("read", "extract", "write"); recorded in the provenance. */
+void spx_stage_step(spx_stage *s, const char *name);
+/* No step, until the next one. */
+void spx_stage_pause(spx_stage *s);
+/* Seconds of a step that were measured elsewhere. */
+void spx_stage_seconds(spx_stage *s, const char *name, double seconds);
+/* More `name=value` text for this stage's provenance record (counts, device in use). */
+spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
+
+/* The hook of --hook for a stage's options, opened by the first call; NULL without the option. What it returned is
+ * written under /insitu of the main output by spx_stage_commit(). */
+spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e);
+/* For programs with several products: what the hook returned (spx_hook_finish()) while the product in work was
+ * computed. Takes the results over. */
+void spx_stage_insitu(spx_stage *s, spx_hook_results *r);
+
+/* What computed (spx_backend's `device`), for the provenance. */
+void spx_stage_device(spx_stage *s, const char *device);
+
+/* Write the provenance record, close, rename. */
+spx_status spx_stage_commit(spx_stage *s, spx_err *e);
+
+/* ---- several products in one run ----
+ *
+ * The functions above mean the product that is in work: the only one of most programs, or the one that
+ * spx_stage_begin() made or spx_stage_switch() named. Inputs, outputs, steps and records belong to it. All are for one
+ * thread, but spx_product_store() and spx_product_publish(). */
+typedef struct spx_product spx_product;
+
+/* A product for `target` (which lives as long as it; "-" for standard output, whose products follow each other). It is
+ * in work from now on. SPX_EIO when the target exists and must not be replaced; *p is to be ended also then. */
+spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **p, spx_err *e);
+void spx_stage_switch(spx_stage *s, spx_product *p);
+/* What stands before the lines that tell the seconds of its steps, with the colon; lives as long as it. */
+void spx_product_label(spx_product *p, const char *label);
+/* spx_stage_commit() in three: all that HDF5 has to do with, for the product in work; large lasting arrays
+ * (spx_h5_write_lasting()), with up to `nthreads` threads, then sync and rename, or send, in any thread. */
+spx_status spx_stage_seal(spx_stage *s, spx_err *e);
+spx_status spx_product_store(spx_product *p, int nthreads, spx_err *e);
+spx_status spx_product_publish(spx_product *p, spx_err *e);
+/* Discards what was not published, closes the inputs, frees. NULL is allowed. */
+void spx_stage_end(spx_stage *s, spx_product *p);
+
+#endif

@@ -1,0 +1,502 @@
+#include "app/opt.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { NTABLE = 3 };
+
+/* ---- values ---- */
+
+spx_status spx_parse_double(const char *s, const char *what, double *out, spx_err *e)
+{
+    char *end;
+    double v = strtod(s, &end);
+    if (end == s || *end != '\0' || !isfinite(v))
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not a number", what, s);
+    *out = v;
+    return SPX_OK;
+}
+
+spx_status spx_parse_long(const char *s, const char *what, long *out, spx_err *e)
+{
+    char *end;
+    errno = 0;
+    long v = strtol(s, &end, 10);
+    if (end == s || *end != '\0' || errno != 0)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not a whole number", what, s);
+    *out = v;
+    return SPX_OK;
+}
+
+spx_status spx_parse_bytes(const char *s, const char *what, size_t *out, spx_err *e)
+{
+    char *end;
+    double v = strtod(s, &end), unit = 1;
+    if (end != s) {
+        switch (*end) {
+        case 'k':
+        case 'K':
+            unit = 1024.;
+            break;
+        case 'M':
+            unit = 1024. * 1024.;
+            break;
+        case 'G':
+            unit = 1024. * 1024. * 1024.;
+            break;
+        case 'T':
+            unit = 1024. * 1024. * 1024. * 1024.;
+            break;
+        default:
+            break;
+        }
+        if (unit > 1)
+            end++;
+        if (strcmp(end, "iB") == 0 || strcmp(end, "B") == 0)
+            end += strlen(end);
+    }
+    if (end == s || *end != '\0' || !(v >= 0) || v * unit > 9e18)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not a size such as 500M or 4G", what, s);
+    *out = (size_t)(v * unit);
+    return SPX_OK;
+}
+
+spx_status spx_parse_slice(const char *s, const char *what, size_t n, size_t *first, size_t *count, spx_err *e)
+{
+    const char *colon = strchr(s, ':');
+    char word[32];
+    long lo = 0, hi = n > LONG_MAX ? LONG_MAX : (long)n, most = hi;
+    if (colon == NULL || (size_t)(colon - s) >= sizeof word)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not FIRST:LAST", what, s);
+    memcpy(word, s, (size_t)(colon - s));
+    word[colon - s] = '\0';
+    spx_status st = word[0] != '\0' ? spx_parse_long(word, what, &lo, e) : SPX_OK;
+    if (st == SPX_OK && colon[1] != '\0')
+        st = spx_parse_long(colon + 1, what, &hi, e);
+    if (st != SPX_OK)
+        return st;
+    if (lo < 0 || hi <= lo || hi > most)
+        return spx_fail(e, SPX_EUSAGE, "%s: %s is not within 0:%zu (LAST is not included), or is empty", what, s, n);
+    *first = (size_t)lo;
+    *count = (size_t)(hi - lo);
+    return SPX_OK;
+}
+
+spx_status spx_parse_doubles(const char *s, char sep, const char *what, size_t max, double *out, size_t *n, spx_err *e)
+{
+    *n = 0;
+    for (const char *p = s;;) {
+        const char *q = strchr(p, sep);
+        size_t len = q != NULL ? (size_t)(q - p) : strlen(p);
+        char word[64];
+        if (len == 0 || len >= sizeof word || *n == max)
+            return spx_fail(e, SPX_EUSAGE, "%s: '%s' should be at most %zu numbers separated by '%c'", what, s, max,
+                            sep);
+        memcpy(word, p, len);
+        word[len] = '\0';
+        spx_status st = spx_parse_double(word, what, &out[*n], e);
+        if (st != SPX_OK)
+            return st;
+        ++*n;
+        if (q == NULL)
+            return SPX_OK;
+        p = q + 1;
+    }
+}
+
+/* ---- finding an option ---- */
+
+#define EACH_OPTION(p, o)                                                                                              \
+    for (int t_ = 0; t_ < NTABLE; t_++)                                                                                \
+        for (const spx_opt *o = (p)->tables[t_]; o != NULL && o->kind != SPX_OPT_END; o++)
+
+static const spx_opt *find_long(const spx_opt_program *p, const char *name, size_t len, int *several)
+{
+    const spx_opt *found = NULL;
+    *several = 0;
+    EACH_OPTION(p, o)
+    {
+        if (o->kind == SPX_OPT_HEADING || strncmp(o->name, name, len) != 0)
+            continue;
+        if (strlen(o->name) == len) {
+            *several = 0;
+            return o;
+        }
+        if (found != NULL)
+            *several = 1;
+        found = o;
+    }
+    return found;
+}
+
+static const spx_opt *find_letter(const spx_opt_program *p, char c)
+{
+    EACH_OPTION(p, o)
+    {
+        if (o->kind != SPX_OPT_HEADING && o->letter == c)
+            return o;
+    }
+    return NULL;
+}
+
+/* Edit distance of at most a few letters, for "did you mean". */
+static size_t distance(const char *a, const char *b)
+{
+    size_t n = strlen(b), row[64];
+    if (n >= 64 || strlen(a) >= 64)
+        return 64;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t swap = diagonal + (a[i - 1] != b[j - 1]), best = row[j] + 1;
+            diagonal = row[j];
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = swap < best ? swap : best;
+        }
+    }
+    return row[n];
+}
+
+static spx_status unknown(const spx_opt_program *p, const char *name, spx_err *e)
+{
+    const spx_opt *best = NULL;
+    size_t least = 4;
+    EACH_OPTION(p, o)
+    {
+        size_t d = o->kind == SPX_OPT_HEADING ? 64 : distance(name, o->name);
+        if (d < least) {
+            least = d;
+            best = o;
+        }
+    }
+    if (best != NULL)
+        return spx_fail(e, SPX_EUSAGE, "unknown option --%s: did you mean --%s?", name, best->name);
+    return spx_fail(e, SPX_EUSAGE, "unknown option --%s: see %s --help", name, p->name);
+}
+
+/* ---- parsing ---- */
+
+static spx_status in_range(const spx_opt *o, double v, spx_err *e)
+{
+    if (o->min == 0 && o->max == 0)
+        return SPX_OK;
+    if (v < o->min || v > o->max)
+        return spx_fail(e, SPX_EUSAGE, "--%s: %g is outside %g to %g", o->name, v, o->min, o->max);
+    return SPX_OK;
+}
+
+static spx_status store(const spx_opt *o, const char *arg, int flag, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    char what[80];
+    (void)snprintf(what, sizeof what, "--%s", o->name);
+    if (o->given != NULL)
+        *o->given = 1;
+    switch (o->kind) {
+    case SPX_OPT_FLAG:
+        *(int *)o->value = flag;
+        break;
+    case SPX_OPT_INT: {
+        long v = 0;
+        st = spx_parse_long(arg, what, &v, e);
+        if (st == SPX_OK && (st = in_range(o, (double)v, e)) == SPX_OK)
+            *(long *)o->value = v;
+        break;
+    }
+    case SPX_OPT_DOUBLE: {
+        double v = 0;
+        st = spx_parse_double(arg, what, &v, e);
+        if (st == SPX_OK && (st = in_range(o, v, e)) == SPX_OK)
+            *(double *)o->value = v;
+        break;
+    }
+    case SPX_OPT_BYTES:
+        st = spx_parse_bytes(arg, what, o->value, e);
+        break;
+    case SPX_OPT_STRING:
+        *(const char **)o->value = arg;
+        break;
+    case SPX_OPT_CHOICE: {
+        size_t n = strlen(arg);
+        for (const char *c = o->choices; c != NULL; c = strchr(c, '|') != NULL ? strchr(c, '|') + 1 : NULL)
+            if (n > 0 && strncmp(c, arg, n) == 0 && (c[n] == '|' || c[n] == '\0')) {
+                *(const char **)o->value = arg;
+                return SPX_OK;
+            }
+        return spx_fail(e, SPX_EUSAGE, "--%s: '%s' is not one of %s", o->name, arg, o->choices);
+    }
+    case SPX_OPT_LIST: {
+        spx_opt_list *l = o->value;
+        const char **more = spx_alloc(l->n + 1, sizeof *more, e);
+        if (more == NULL)
+            return SPX_EIO;
+        if (l->n > 0)
+            memcpy(more, l->value, l->n * sizeof *more);
+        more[l->n++] = arg;
+        spx_free(l->value);
+        l->value = more;
+        break;
+    }
+    default:
+        st = spx_fail(e, SPX_EBUG, "option --%s has no kind", o->name);
+    }
+    return st;
+}
+
+static spx_status parse_long(const spx_opt_program *p, int argc, char **argv, int *i, spx_err *e)
+{
+    const char *name = argv[*i] + 2, *eq = strchr(name, '=');
+    size_t len = eq != NULL ? (size_t)(eq - name) : strlen(name);
+    int several, flag = 1;
+    const spx_opt *o = len > 0 ? find_long(p, name, len, &several) : NULL;
+    if (o == NULL && len > 3 && strncmp(name, "no-", 3) == 0) {
+        o = find_long(p, name + 3, len - 3, &several);
+        if (o != NULL && o->kind != SPX_OPT_FLAG)
+            o = NULL;
+        flag = 0;
+    }
+    if (o == NULL) {
+        char word[80];
+        (void)snprintf(word, sizeof word, "%.*s", (int)(len < 70 ? len : 70), name);
+        return unknown(p, word, e);
+    }
+    if (several)
+        return spx_fail(e, SPX_EUSAGE, "--%.*s is not unique: write the option out", (int)len, name);
+    if (o->kind == SPX_OPT_FLAG) {
+        if (eq != NULL)
+            return spx_fail(e, SPX_EUSAGE, "--%s takes no value", o->name);
+        return store(o, NULL, flag, e);
+    }
+    if (eq != NULL)
+        return store(o, eq + 1, 1, e);
+    if (*i + 1 >= argc)
+        return spx_fail(e, SPX_EUSAGE, "--%s needs a value (%s)", o->name, o->arg);
+    return store(o, argv[++*i], 1, e);
+}
+
+static spx_status parse_letters(const spx_opt_program *p, int argc, char **argv, int *i, spx_err *e)
+{
+    for (const char *c = argv[*i] + 1; *c != '\0'; c++) {
+        const spx_opt *o = find_letter(p, *c);
+        spx_status st;
+        if (o == NULL)
+            return spx_fail(e, SPX_EUSAGE, "unknown option -%c: see %s --help", *c, p->name);
+        if (o->kind == SPX_OPT_FLAG) {
+            if ((st = store(o, NULL, 1, e)) != SPX_OK)
+                return st;
+            continue;
+        }
+        if (c[1] != '\0')
+            return store(o, c + 1, 1, e);
+        if (*i + 1 >= argc)
+            return spx_fail(e, SPX_EUSAGE, "-%c needs a value (%s)", *c, o->arg);
+        return store(o, argv[++*i], 1, e);
+    }
+    return SPX_OK;
+}
+
+spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *nfile, spx_err *e)
+{
+    int n = 0, only_files = 0;
+    for (int i = 1; i < argc; i++) {
+        spx_status st = SPX_OK;
+        /* -:/path is a dataset of standard input */
+        if (only_files || argv[i][0] != '-' || argv[i][1] == '\0' || argv[i][1] == ':')
+            argv[1 + n++] = argv[i];
+        else if (strcmp(argv[i], "--") == 0)
+            only_files = 1;
+        else if (argv[i][1] == '-')
+            st = parse_long(p, argc, argv, &i, e);
+        else
+            st = parse_letters(p, argc, argv, &i, e);
+        if (st != SPX_OK)
+            return st;
+    }
+    *nfile = n;
+    return SPX_OK;
+}
+
+void spx_opt_free(const spx_opt_program *p)
+{
+    EACH_OPTION(p, o)
+    {
+        if (o->kind == SPX_OPT_LIST) {
+            spx_opt_list *l = o->value;
+            spx_free(l->value);
+            l->value = NULL;
+            l->n = 0;
+        }
+    }
+}
+
+/* ---- showing ---- */
+
+/* Value as text; 0 when there is none to show. */
+static int value_text(const spx_opt *o, char *out, size_t size)
+{
+    const char *s;
+    switch (o->kind) {
+    case SPX_OPT_INT:
+        return snprintf(out, size, "%ld", *(long *)o->value) > 0;
+    case SPX_OPT_DOUBLE:
+        return snprintf(out, size, "%.17g", *(double *)o->value) > 0;
+    case SPX_OPT_BYTES:
+        return snprintf(out, size, "%zu", *(size_t *)o->value) > 0;
+    case SPX_OPT_FLAG:
+        return snprintf(out, size, "%d", *(int *)o->value) > 0;
+    case SPX_OPT_STRING:
+    case SPX_OPT_CHOICE:
+        s = *(const char **)o->value;
+        return s != NULL && snprintf(out, size, "%s", s) > 0;
+    default:
+        return 0;
+    }
+}
+
+/* Default to show: the value before parsing; a number with the digits that it was written with. */
+static int default_text(const spx_opt *o, char *out, size_t size)
+{
+    if (o->kind == SPX_OPT_FLAG || o->kind == SPX_OPT_BYTES || o->no_default)
+        return 0;
+    if (o->kind == SPX_OPT_DOUBLE)
+        return snprintf(out, size, "%g", *(double *)o->value) > 0;
+    if (o->kind == SPX_OPT_INT && *(long *)o->value < 0)
+        return 0;
+    return value_text(o, out, size);
+}
+
+void spx_opt_help(const spx_opt_program *p, FILE *out)
+{
+    fprintf(out, "%s - %s\n\nUsage: %s %s\n", p->name, p->summary, p->name, p->usage);
+    for (int t = 0; t < NTABLE; t++) {
+        if (p->tables[t] == NULL)
+            continue;
+        fprintf(out, "\n");
+        for (const spx_opt *o = p->tables[t]; o->kind != SPX_OPT_END; o++) {
+            char left[96], value[256];
+            if (o->kind == SPX_OPT_HEADING) {
+                fprintf(out, "%s:\n", o->name);
+                continue;
+            }
+            int n = o->letter != 0 ? snprintf(left, sizeof left, "  -%c, --%s", o->letter, o->name)
+                                   : snprintf(left, sizeof left, "      --%s", o->name);
+            if (o->kind != SPX_OPT_FLAG)
+                (void)snprintf(left + n, sizeof left - (size_t)n, " %s",
+                               o->kind == SPX_OPT_CHOICE && o->arg == NULL ? o->choices : o->arg);
+            fprintf(out, strlen(left) < 30 ? "%-30s" : "%s\n                              ", left);
+            fprintf(out, "%s", o->help);
+            if (default_text(o, value, sizeof value))
+                fprintf(out, " [%s]", value);
+            fprintf(out, "\n");
+        }
+    }
+    fprintf(out, "\nManual: man %s; overview: man 7 specpipe\n", p->name);
+}
+
+/* Text for mdoc: a leading '.' or a backslash would be markup. */
+static void mdoc_text(const char *s, FILE *out)
+{
+    if (*s == '.' || *s == '\'')
+        fputs("\\&", out);
+    for (; *s != '\0'; s++) {
+        if (*s == '\\')
+            fputs("\\e", out);
+        else
+            fputc(*s, out);
+    }
+}
+
+void spx_opt_mdoc(const spx_opt_program *p, FILE *out)
+{
+    fprintf(out, ".Bl -tag -width Ds\n");
+    EACH_OPTION(p, o)
+    {
+        char value[256];
+        if (o->kind == SPX_OPT_HEADING)
+            continue;
+        fprintf(out, ".It ");
+        if (o->letter != 0)
+            fprintf(out, "Fl %c , ", o->letter);
+        fprintf(out, "Fl Fl %s", o->name);
+        if (o->kind != SPX_OPT_FLAG) {
+            fprintf(out, " Ar ");
+            mdoc_text(o->kind == SPX_OPT_CHOICE && o->arg == NULL ? o->choices : o->arg, out);
+        }
+        fprintf(out, "\n");
+        mdoc_text(o->help, out);
+        fprintf(out, ".\n");
+        if (default_text(o, value, sizeof value)) {
+            fprintf(out, "Default: ");
+            mdoc_text(value, out);
+            fprintf(out, ".\n");
+        }
+    }
+    fprintf(out, ".El\n");
+}
+
+void spx_opt_names(const spx_opt_program *p, FILE *out)
+{
+    EACH_OPTION(p, o)
+    {
+        if (o->kind != SPX_OPT_HEADING)
+            fprintf(out, "--%s\n", o->name);
+    }
+}
+
+char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err *e)
+{
+    char *text = NULL;
+    size_t size = 0, room = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        size = 0;
+        EACH_OPTION(p, o)
+        {
+            char value[4096];
+            int left_out = o->kind == SPX_OPT_HEADING || (o->no_default && o->given != NULL && !*o->given);
+            for (const char *const *s = skip; s != NULL && *s != NULL; s++)
+                left_out |= o->name != NULL && strcmp(*s, o->name) == 0;
+            if (left_out)
+                continue;
+            size_t n = o->kind == SPX_OPT_LIST ? ((spx_opt_list *)o->value)->n : 1;
+            for (size_t i = 0; i < n; i++) {
+                if (o->kind == SPX_OPT_LIST)
+                    (void)snprintf(value, sizeof value, "%s", ((spx_opt_list *)o->value)->value[i]);
+                else if (!value_text(o, value, sizeof value))
+                    continue;
+                int k = snprintf(text != NULL ? text + size : NULL, text != NULL ? room - size : 0, "%s=%s\n", o->name,
+                                 value);
+                size += (size_t)(k > 0 ? k : 0);
+            }
+        }
+        if (pass == 0) {
+            room = size + 1;
+            if ((text = spx_alloc(room, 1, e)) == NULL)
+                return NULL;
+        }
+    }
+    return text;
+}
+
+void spx_opt_choices(const spx_opt_program *p, FILE *out)
+{
+    EACH_OPTION(p, o)
+    {
+        for (const char *c = o->kind == SPX_OPT_CHOICE ? o->choices : ""; *c != '\0'; c += *c == '|') {
+            const int n = (int)strcspn(c, "|");
+            fprintf(out, "--%s %.*s\n", o->name, n, c);
+            if (o->letter != 0)
+                fprintf(out, "-%c %.*s\n", o->letter, n, c);
+            c += n;
+        }
+    }
+}

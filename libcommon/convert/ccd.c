@@ -1,0 +1,141 @@
+#include "convert/ccd.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "convert/blocks.h"
+#include "h5/table.h"
+#include "products/io.h"
+
+spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e)
+{
+    size_t dims[2] = {im->ny, im->nx};
+    spx_status st = spx_fits_out_image(o, "IMAGE", -32, 2, dims, im->data, &im->header, e);
+    if (st == SPX_OK)
+        st = spx_fits_out_image(o, "IVAR", -32, 2, dims, im->ivar, NULL, e);
+    if (st == SPX_OK && im->mask != NULL)
+        st = spx_fits_out_image(o, "MASK", 32, 2, dims, im->mask, NULL, e);
+    if (st == SPX_OK && im->readnoise != NULL)
+        st = spx_fits_out_image(o, "READNOISE", -32, 2, dims, im->readnoise, NULL, e);
+    if (st == SPX_OK && im->fibermap != NULL)
+        st = spx_fits_out_table(o, "FIBERMAP", im->fibermap, NULL, e);
+    return st;
+}
+
+/* Keywords that all three HDUs share. */
+static spx_status ranges(spx_cards *h, double wmin, double wmax, size_t nspec, spx_err *e)
+{
+    spx_status st = spx_cards_set_int(h, "FIBERMIN", 0, "first fibre", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_int(h, "FIBERMAX", (long)nspec - 1, "last fibre", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(h, "WAVEMIN", wmin, "[Angstrom] Legendre argument -1", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(h, "WAVEMAX", wmax, "[Angstrom] Legendre argument +1", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_string(h, "PSFTYPE", "GAUSS-HERMITE", NULL, e);
+    return st == SPX_OK ? spx_cards_set_string(h, "PSFVER", "3", NULL, e) : st;
+}
+
+static spx_status trace(spx_fits_out *o, const char *name, const spx_psf_series *s, size_t nspec, spx_err *e)
+{
+    size_t dims[2] = {nspec, s->ncoef};
+    spx_cards h = {0};
+    spx_status st = ranges(&h, s->wmin, s->wmax, nspec, e);
+    if (st == SPX_OK)
+        st = spx_fits_out_image(o, name, -64, 2, dims, s->coef, &h, e);
+    spx_cards_free(&h);
+    return st;
+}
+
+static spx_table *parameters(const spx_psf *p, spx_err *e)
+{
+    enum { WIDTH = 8 }; /* of PARAM in these files; longer names get wider columns */
+    size_t width = WIDTH;
+    for (size_t i = 0; i < p->npar; i++)
+        if (strlen(p->param[i]) > width)
+            width = strlen(p->param[i]);
+    hsize_t dims[2] = {p->nspec, p->ndeg};
+    hid_t type = H5Tarray_create2(H5T_NATIVE_DOUBLE, 2, dims);
+    char *names = spx_alloc2(p->npar, width, 1, e);
+    spx_table *t = names != NULL ? spx_table_new(p->npar, e) : NULL;
+    spx_status st = t == NULL ? SPX_EIO : SPX_OK;
+    for (size_t i = 0; i < p->npar && st == SPX_OK; i++)
+        memcpy(names + i * width, p->param[i], strlen(p->param[i]));
+    if (st == SPX_OK)
+        st = spx_table_add_strings(t, "PARAM", width, names, e);
+    if (st == SPX_OK)
+        st = spx_table_add(t, "COEFF", type, NULL, p->coeff, e);
+    (void)H5Tclose(type);
+    spx_free(names);
+    if (st != SPX_OK) {
+        spx_table_free(t);
+        return NULL;
+    }
+    return t;
+}
+
+spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
+{
+    const struct {
+        const char *key;
+        long value;
+        const char *comment;
+    } number[] = {{"NPIX_X", (long)p->npix_x, "columns of the CCD"},
+                  {"NPIX_Y", (long)p->npix_y, "rows of the CCD"},
+                  {"HSIZEX", p->hsizex, "half size of a spot, NX = 2*HSIZEX+1"},
+                  {"HSIZEY", p->hsizey, "half size of a spot, NY = 2*HSIZEY+1"},
+                  {"NPARAMS", (long)p->npar, "number of PSF parameters"},
+                  {"LEGDEG", (long)p->ndeg - 1, "degree of the parameters' Legendre series"},
+                  {"GHDEGX", p->ghdegx, "highest Hermite order along columns"},
+                  {"GHDEGY", p->ghdegy, "highest Hermite order along rows"}};
+    spx_cards h = {0};
+    spx_table *t = NULL;
+    spx_status st = trace(o, "XTRACE", &p->x, p->nspec, e);
+    if (st == SPX_OK)
+        st = trace(o, "YTRACE", &p->y, p->nspec, e);
+    if (st == SPX_OK)
+        st = spx_cards_copy(&h, &p->header, e);
+    if (st == SPX_OK)
+        st = ranges(&h, p->wmin, p->wmax, p->nspec, e);
+    if (st == SPX_OK && p->camera[0] != '\0')
+        st = spx_cards_set_string(&h, "CAMERA", p->camera, NULL, e);
+    for (size_t i = 0; i < sizeof number / sizeof *number && st == SPX_OK; i++)
+        st = spx_cards_set_int(&h, number[i].key, number[i].value, number[i].comment, e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(&h, "PSFERR", p->psferr, "fractional error of the model", e);
+    if (st == SPX_OK && (t = parameters(p, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_fits_out_table(o, "PSF", t, &h, e);
+    spx_table_free(t);
+    spx_cards_free(&h);
+    return st;
+}
+
+spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e)
+{
+    spx_fits f = {0};
+    spx_text notes = {0};
+    char note[512];
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
+    memset(psf, 0, sizeof *psf);
+    spx_status st = spx_fits_open(&f, path, e);
+    if (st == SPX_OK && spx_fits_recognise(&f, note, sizeof note) != SPX_FITS_AS_PSF)
+        st = spx_fail(e, SPX_EINPUT, "%s: holds no Gauss-Hermite PSF%s%s", path, note[0] != '\0' ? ": " : "", note);
+    /* by way of the block, in memory: there is one reader of these files */
+    if (st == SPX_OK && (H5Pset_fapl_core(fapl, (size_t)1 << 20, 0) < 0 ||
+                         (file = H5Fcreate("PSF in memory", H5F_ACC_TRUNC, H5P_DEFAULT, fapl)) < 0))
+        st = spx_fail(e, SPX_EIO, "%s: no memory for it", path);
+    if (st == SPX_OK)
+        st = spx_fits_blocks(&f, SPX_FITS_AS_PSF, file, &notes, e);
+    if (st == SPX_OK)
+        st = spx_psf_read(file, psf, e);
+    if (file >= 0)
+        (void)H5Fclose(file);
+    (void)H5Pclose(fapl);
+    spx_text_free(&notes);
+    spx_fits_close(&f);
+    return st;
+}

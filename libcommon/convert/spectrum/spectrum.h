@@ -1,0 +1,114 @@
+/* Spectra of other instruments and surveys: where in a file they are, seen by its content, and the block `spectra` of
+ * any number of such files.
+ *
+ * What is known is in tables (fits_spectrum.c): of files that say what they are (SDSS, LAMOST, APOGEE, GALAH), and of
+ * names that columns and HDUs of wavelengths, fluxes, errors and masks have wherever they come from: one spectrum a
+ * table (a row a pixel, or vectors in a row), orders of an echelle spectrograph, HDUs side by side, images with a
+ * wavelength scale in their header (FITS standard 4.0, section 8.4; IRAF's linear, logarithmic and multispec scales:
+ * Valdes 1993, ASP Conf. Ser. 52, 467). */
+#ifndef SPX_FITS_SPECTRUM_H
+#define SPX_FITS_SPECTRUM_H
+
+#include <hdf5.h>
+#include <stdint.h>
+
+#include "app/failures.h"
+#include "base/err.h"
+#include "base/text.h"
+#include "convert/hdf5.h"
+#include "fits/fits.h"
+#include "products/spectra.h"
+
+/* How the errors of fluxes are given. */
+typedef enum {
+    SPX_NOISE_NONE, /* not at all: the scatter of neighbouring pixels is taken */
+    SPX_NOISE_IVAR,
+    SPX_NOISE_SIGMA,
+    SPX_NOISE_VARIANCE,
+    SPX_NOISE_RELATIVE /* sigma, or sigma over flux: that which is closer to the scatter of neighbouring pixels */
+} spx_fits_noise;
+
+/* Where values are: in row `row` of an image (column -1), in a column with one value a row of the table (row
+ * SPX_FITS_ROWS), or in the vector that a column holds in row `row`. hdu -1: nowhere. */
+#define SPX_FITS_ROWS SIZE_MAX
+/* Wavelengths whose unit nobody names are metres below this. */
+#define SPX_FITS_METRES 1e-3
+typedef struct {
+    int hdu, column;
+    size_t row;
+} spx_fits_values;
+
+typedef enum { SPX_WAVE_LINEAR, SPX_WAVE_LOG10, SPX_WAVE_LN } spx_wave_scale;
+
+typedef struct {
+    char arm[16];                            /* what the arm is called; another one so called gets a number */
+    size_t row;                              /* of the file's rows of the block */
+    int exposure;                            /* 1: part of a sum that is in the file too */
+    size_t n;                                /* pixels */
+    spx_fits_values flux, noise, mask, wave; /* wave may be nowhere: then `given`, or start + step i, i = 0 ... n-1 */
+    spx_fits_noise kind;
+    uint32_t bad; /* bits of the mask that make a pixel unusable */
+    spx_wave_scale scale;
+    double start, step, unit; /* unit: Angstrom, after the logarithm has been undone; 0: to be seen by the values */
+    int medium, barycentric;  /* -1: nobody says */
+    double *given[3];         /* owned: wavelengths in Angstrom; fluxes and errors of a text */
+} spx_fits_spectrum;
+
+typedef struct {
+    const char *format; /* as a person knows it; NULL: nothing that is known */
+    size_t n, room;
+    spx_fits_spectrum *s;
+    char note[200]; /* why something that looks like a spectrum is none, or empty */
+} spx_fits_spectra;
+
+typedef struct {
+    int exposures;      /* take the single exposures in place of their sum */
+    int medium;         /* SPX_VACUUM, SPX_AIR; -1: as the file says, else vacuum */
+    const char *orders; /* FIRST:LAST of the orders of an echelle spectrum; NULL: all */
+} spx_fits_spectrum_options;
+
+/* Spectra of a file, nothing (n 0, SPX_OK) where there are none that are known. Free with spx_fits_spectra_free(), also
+ * after an error. SPX_EINPUT: no single exposures although they were asked for, a wavelength scale that is damaged;
+ * SPX_EUSAGE: no such orders. */
+spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e);
+/* The same of a text with two or three columns, separated by blanks or commas: wavelength in Angstrom, flux, error;
+ * names in the first line say otherwise; # begins a comment. n 0: it is no such text. SPX_EINPUT names the line that is
+ * damaged. */
+spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_err *e);
+void spx_fits_spectra_free(spx_fits_spectra *s);
+
+/* Where the wavelengths of one of them turn, l->note says so. */
+spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e);
+
+/* For each HDU the group of the arm that is made of it, or an empty text. */
+void spx_fits_spectra_plan(const spx_fits *f, const spx_fits_spectra *s, spx_fits_path *view);
+
+/* One of the files of a block; f->nhdu 0: a text. */
+typedef struct {
+    spx_fits *f;
+    const char *name;
+    const spx_fits_spectra *found;
+    int left_out; /* set by spx_fits_spectra_write(): it could not be read */
+} spx_spectrum_file;
+
+/* Write /spectra and /fibermap of n files: a row a file (files that are arms of one observation, as those of the four
+ * cameras of HERMES, share a row), in their order. Spectra on pixels of the same grid, of which they may have different
+ * parts, are one arm; others of that name are numbered. Wavelengths are made to increase; pixels without a wavelength
+ * are dropped, and so are orders that have none at all; a pixel whose flux or error is not finite, or whose error is
+ * not positive, gets ivar 0 and the mask SPX_NODATA, one with a bad bit of its own mask 0 and SPX_SOMEBADPIX. What a
+ * user should hear is added to `notes`, a line each. SPX_EINPUT: wavelengths that turn, no wavelengths in a whole file,
+ * which `failed` may allow, unless it is all files; more arms than there is room for. */
+spx_status spx_fits_spectra_write(size_t n, spx_spectrum_file *file, hid_t out, spx_failures *failed, spx_text *notes,
+                                  spx_err *e);
+
+/* and_mask bits of SDSS spectra that make a pixel unusable: NOPLUG 0, BADTRACE 1, BADFLAT 2, BADARC 3, FULLREJECT 18,
+ * NOSKY 22, BRIGHTSKY 23, NODATA 24, BADFLUXFACTOR 26, BADSKYCHI 27, REDMONSTER 28. The others tell how a pixel came
+ * about, and its ivar says what it is worth (SDSS bitmask SPPIXMASK). */
+#define SPX_SDSS_BAD                                                                                                   \
+    (1u << 0 | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 18 | 1u << 22 | 1u << 23 | 1u << 24 | 1u << 26 | 1u << 27 | 1u << 28)
+
+/* Wavelengths of order `order` (from 0) of n pixels as an IRAF multispec header (WAT2_nnn) has them, into w[n].
+ * SPX_EINPUT: no such order, or a function that is not known. */
+spx_status spx_fits_multispec(const spx_cards *h, size_t order, size_t n, double *w, spx_err *e);
+
+#endif

@@ -1,0 +1,205 @@
+/* The bytes of a FITS file: mapped, unpacked, or read from a pipe. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+#include "fits/fits.h"
+
+/* Replace *buf[have] by a buffer of `room` bytes with the same content. */
+static spx_status grow(unsigned char **buf, size_t have, size_t room, const char *name, spx_err *e)
+{
+    if (spx_mem_room(name, room, e) != SPX_OK)
+        return SPX_EIO;
+    unsigned char *new = spx_alloc(room, 1, e);
+    if (!new)
+        return SPX_EIO;
+    if (have)
+        memcpy(new, *buf, have);
+    spx_free(*buf);
+    *buf = new;
+    return SPX_OK;
+}
+
+static spx_status read_pipe(int fd, const char *name, unsigned char **out, size_t *size, spx_err *e)
+{
+    unsigned char *buf = NULL;
+    size_t n = 0, room = 0;
+    for (;;) {
+        if (n == room) {
+            room = room ? 2 * room : (size_t)1 << 20;
+            if (room > spx_mem_cap() && n < spx_mem_cap())
+                room = spx_mem_cap();
+            if (room == n || grow(&buf, n, room, name, e) != SPX_OK) {
+                spx_free(buf);
+                return spx_mem_room(name, SIZE_MAX, e);
+            }
+        }
+        ssize_t got = read(fd, buf + n, room - n < (size_t)1 << 26 ? room - n : (size_t)1 << 26);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            spx_free(buf);
+            return spx_fail(e, SPX_EIO, "%s: cannot be read: %s", name, strerror(errno));
+        }
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    *out = buf;
+    *size = n;
+    return SPX_OK;
+}
+
+/* All members of a gzip file, one after another. */
+static spx_status inflate_all(const unsigned char *in, size_t nin, const char *name, unsigned char **out, size_t *size,
+                              spx_err *e)
+{
+    /* The last four bytes are the length modulo 2^32: a hint that saves growing when it is plausible. */
+    const unsigned char *t = in + nin - 4;
+    size_t hint = nin < 18 ? 0 : (size_t)t[0] | (size_t)t[1] << 8 | (size_t)t[2] << 16 | (size_t)t[3] << 24;
+    size_t room = hint > nin / 2 && hint / 1032 <= nin && hint < spx_mem_cap() ? hint + 64 : 4 * nin + 4096, n = 0,
+           at = 0;
+    unsigned char *buf = NULL;
+    z_stream z = {0};
+    int rc = Z_OK;
+    spx_status st = grow(&buf, 0, room, name, e);
+    if (st == SPX_OK && inflateInit2(&z, 15 + 16) != Z_OK)
+        st = spx_fail(e, SPX_EIO, "%s: out of memory", name);
+    if (st != SPX_OK) {
+        spx_free(buf);
+        return st;
+    }
+    while (st == SPX_OK) {
+        size_t give = nin - at < (size_t)1 << 30 ? nin - at : (size_t)1 << 30;
+        size_t take = room - n < (size_t)1 << 30 ? room - n : (size_t)1 << 30;
+        z.next_in = (Bytef *)(uintptr_t)(in + at); /* zlib does not write there */
+        z.avail_in = (uInt)give;
+        z.next_out = buf + n;
+        z.avail_out = (uInt)take;
+        rc = inflate(&z, Z_NO_FLUSH);
+        at += give - z.avail_in;
+        n += take - z.avail_out;
+        if (rc == Z_STREAM_END) {
+            /* zero bytes behind the last member are padding of tapes; anything else but a member is damage */
+            size_t pad = at;
+            while (pad < nin && in[pad] == 0)
+                pad++;
+            if (pad == nin)
+                break;
+            if (inflateReset(&z) != Z_OK)
+                st = spx_fail(e, SPX_EIO, "%s: out of memory", name);
+        } else if (rc == Z_OK || rc == Z_BUF_ERROR) {
+            if (z.avail_out == 0) {
+                size_t cap = spx_mem_cap(), more = room > cap / 2 ? cap : 2 * room;
+                st = more == room ? spx_mem_room(name, SIZE_MAX, e) : grow(&buf, n, more, name, e);
+                room = more;
+            } else if (at == nin) {
+                st = spx_fail(e, SPX_EINPUT, "%s: the gzip data end early: the file is truncated; copy it again", name);
+            }
+        } else {
+            st = spx_fail(e, SPX_EINPUT, "%s: the gzip data are damaged (%s): copy the file again", name,
+                          z.msg ? z.msg : "unknown");
+        }
+    }
+    inflateEnd(&z);
+    if (st != SPX_OK) {
+        spx_free(buf);
+        return st;
+    }
+    *out = buf;
+    *size = n;
+    return SPX_OK;
+}
+
+/* Formats that a user may take for FITS, by their first bytes. */
+static spx_status refuse_other(const unsigned char *b, size_t n, const char *name, spx_err *e)
+{
+    static const struct {
+        const char *magic;
+        size_t n;
+        const char *what, *remedy;
+    } other[] = {
+        {"\x89HDF\r\n", 6, "an HDF5 file", "it needs no conversion"},
+        {"BZh", 3, "packed with bzip2", "unpack it: bunzip2 -c FILE | fits2h5 -"},
+        {"\xfd"
+         "7zXZ",
+         5, "packed with xz", "unpack it: xz -dc FILE | fits2h5 -"},
+        {"\x1f\x9d", 2, "packed with compress", "unpack it: gzip -dc FILE | fits2h5 -"},
+        {"\x28\xb5\x2f\xfd", 4, "packed with zstd", "unpack it: zstd -dc FILE | fits2h5 -"},
+        {"PK\x03\x04", 4, "a zip archive", "unpack it: unzip -p FILE | fits2h5 -"},
+    };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (n >= other[i].n && memcmp(b, other[i].magic, other[i].n) == 0)
+            return spx_fail(e, SPX_EINPUT, "%s: is %s, not FITS: %s", name, other[i].what, other[i].remedy);
+    return SPX_OK;
+}
+
+spx_status spx_fits_open(spx_fits *f, const char *path, spx_err *e)
+{
+    int is_stdin = strcmp(path, "-") == 0;
+    struct stat sb;
+    char name[sizeof f->name];
+    memset(f, 0, sizeof *f);
+    snprintf(name, sizeof name, "%s", is_stdin ? "standard input" : path);
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &sb) != 0) {
+        spx_status st = errno == ENOENT ? spx_fail(e, SPX_EINPUT, "%s: no such file: check the name", name)
+                                        : spx_fail(e, SPX_EIO, "%s: cannot be opened: %s", name, strerror(errno));
+        if (fd > STDERR_FILENO)
+            close(fd);
+        return st;
+    }
+    spx_status st = SPX_OK;
+    const unsigned char *bytes = NULL;
+    size_t size = 0;
+    unsigned char *owned = NULL;
+    if (S_ISDIR(sb.st_mode)) {
+        st = spx_fail(e, SPX_EINPUT, "%s: is a directory: a FITS file is wanted here", name);
+    } else if (S_ISREG(sb.st_mode) && !(is_stdin && lseek(fd, 0, SEEK_CUR) != 0)) {
+        size = (size_t)sb.st_size;
+        if (size > 0) {
+            f->mapped = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+            if (f->mapped == MAP_FAILED) {
+                f->mapped = NULL;
+                st = spx_fail(e, SPX_EIO, "%s: cannot be read: %s", name, strerror(errno));
+            }
+            f->nmapped = size;
+            bytes = f->mapped;
+        }
+    } else {
+        st = read_pipe(fd, name, &owned, &size, e);
+        bytes = owned;
+    }
+    if (!is_stdin)
+        close(fd);
+    if (st == SPX_OK && size == 0)
+        st = spx_fail(e, SPX_EINPUT, "%s: is empty: %s", name,
+                      is_stdin ? "the program before this one failed" : "copy it again");
+    if (st == SPX_OK && size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b) {
+        unsigned char *plain = NULL;
+        st = inflate_all(bytes, size, name, &plain, &size, e);
+        spx_free(owned);
+        bytes = owned = plain;
+        if (f->mapped)
+            munmap(f->mapped, f->nmapped);
+        f->mapped = NULL;
+    }
+    void *mapped = f->mapped;
+    size_t nmapped = f->nmapped;
+    if (st == SPX_OK)
+        st = refuse_other(bytes, size, name, e);
+    if (st == SPX_OK)
+        st = spx_fits_parse(f, name, bytes, size, e);
+    f->owned = owned;
+    f->mapped = mapped;
+    f->nmapped = nmapped;
+    if (st != SPX_OK)
+        spx_fits_close(f);
+    return st;
+}

@@ -1,0 +1,458 @@
+/* Values of FITS HDUs: images and binary tables. */
+#include <fitsio.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fits/fits.h"
+#include "h5/table.h"
+
+enum { CARD = 80, MAX_ROWTYPE = 60 * 1024 /* an HDF5 object header holds a datatype below 64 KiB */ };
+
+/* ---- images ---- */
+
+void spx_fits_flip(unsigned char *p, size_t n, size_t size)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i * size] ^= 0x80;
+}
+
+/* Reverse the bytes of n elements where this machine is little-endian. */
+static void swap_bytes(void *data, size_t n, size_t size)
+{
+    unsigned char *p = data;
+    const uint16_t probe = 1;
+    if (*(const unsigned char *)&probe == 0 || size == 1)
+        return;
+    for (size_t i = 0; i < n; i++, p += size)
+        for (size_t a = 0, b = size - 1; a < b; a++, b--) {
+            unsigned char t = p[a];
+            p[a] = p[b];
+            p[b] = t;
+        }
+}
+
+/* Tile-compressed image, decoded by CFITSIO from a copy of this HDU behind an empty primary HDU. */
+static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
+{
+    spx_fits_hdu *h = &f->hdu[hdu];
+    size_t size = (size_t)(abs(h->bitpix) / 8), used = h->end - h->header_at;
+    size_t total = SPX_FITS_BLOCK + used + (SPX_FITS_BLOCK - used % SPX_FITS_BLOCK) % SPX_FITS_BLOCK;
+    int type = h->bitpix == 8     ? TBYTE
+               : h->bitpix == 16  ? TSHORT
+               : h->bitpix == 32  ? TINT
+               : h->bitpix == 64  ? TLONGLONG
+               : h->bitpix == -32 ? TFLOAT
+                                  : TDOUBLE;
+    if (spx_mem_room(f->name, h->nelem > SIZE_MAX / size ? SIZE_MAX : h->nelem * size, e) != SPX_OK)
+        return SPX_EIO;
+    unsigned char *file = spx_alloc(total, 1, e);
+    unsigned char *out = file ? spx_alloc(h->nelem, size, e) : NULL;
+    if (!out) {
+        spx_free(file);
+        return SPX_EIO;
+    }
+    static const char primary[][CARD + 1] = {"SIMPLE  =                    T", "BITPIX  =                    8",
+                                             "NAXIS   =                    0", "EXTEND  =                    T", "END"};
+    memset(file, ' ', SPX_FITS_BLOCK);
+    for (size_t i = 0; i < sizeof primary / sizeof *primary; i++)
+        memcpy(file + i * CARD, primary[i], strlen(primary[i]));
+    memcpy(file + SPX_FITS_BLOCK, f->bytes + h->header_at, used);
+
+    fitsfile *fp = NULL;
+    int status = 0, close_status = 0, any = 0;
+    void *mem = file;
+    float fnan = NAN;
+    double dnan = NAN;
+    void *null = type == TFLOAT ? (void *)&fnan : type == TDOUBLE ? (void *)&dnan : NULL;
+    fits_open_memfile(&fp, "memory", READONLY, &mem, &total, 0, NULL, &status);
+    fits_movabs_hdu(fp, 2, NULL, &status);
+    if (status == 0 && !fits_is_compressed_image(fp, &status))
+        status = DATA_DECOMPRESSION_ERR;
+    fits_set_bscale(fp, 1.0, 0.0, &status); /* stored values, as in an image that was never compressed */
+    if (h->nelem > 0)
+        fits_read_img(fp, type, 1, (LONGLONG)h->nelem, null, out, &any, &status);
+    if (fp)
+        fits_close_file(fp, &close_status);
+    spx_free(file);
+    if (status != 0) {
+        char text[FLEN_STATUS];
+        fits_get_errstatus(status, text);
+        fits_clear_errmsg();
+        spx_free(out);
+        return spx_fail(e, SPX_EINPUT, "%s: %s: the compressed image cannot be decoded (%s): the file is damaged",
+                        f->name, spx_fits_hduname(f, hdu), text);
+    }
+    swap_bytes(out, h->nelem, size);
+    h->decoded = out;
+    return SPX_OK;
+}
+
+const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
+{
+    spx_fits_hdu *h = &f->hdu[hdu];
+    if (h->kind == SPX_FITS_IMAGE)
+        return f->bytes + h->data_at;
+    if (h->kind != SPX_FITS_TILED) {
+        spx_fail(e, SPX_EINPUT, "%s: %s: is no image", f->name, spx_fits_hduname(f, hdu));
+        return NULL;
+    }
+    if (!h->decoded && decode_tiles(f, hdu, e) != SPX_OK)
+        return NULL;
+    return h->decoded;
+}
+
+/* One big-endian element as a double. `blank` is compared for integers when has_blank. */
+static double element(const unsigned char *p, int bitpix, int flip)
+{
+    uint64_t v = spx_fits_integer(p, (size_t)(abs(bitpix) / 8));
+    switch (bitpix) {
+    case 8:
+        return flip ? (double)(int8_t)(v ^ 0x80) : (double)v;
+    case 16:
+        return flip ? (double)(v ^ 0x8000) : (double)(int16_t)v;
+    case 32:
+        return flip ? (double)(v ^ 0x80000000u) : (double)(int32_t)v;
+    case 64:
+        return flip ? (double)(v ^ 0x8000000000000000u) : (double)(int64_t)v;
+    case -32: {
+        uint32_t u = (uint32_t)v;
+        float x;
+        memcpy(&x, &u, 4);
+        return (double)x;
+    }
+    default: {
+        double x;
+        memcpy(&x, &v, 8);
+        return x;
+    }
+    }
+}
+
+spx_status spx_fits_f64(spx_fits *f, size_t hdu, double **out, spx_err *e)
+{
+    const unsigned char *p = spx_fits_raw(f, hdu, e);
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    *out = p ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
+    if (!*out)
+        return e->code;
+    size_t size = (size_t)(abs(h->bitpix) / 8);
+    long blank = 0;
+    int has_blank = h->bitpix > 0 && (spx_cards_int(&h->header, "BLANK", &blank) ||
+                                      (h->kind == SPX_FITS_TILED && spx_cards_int(&h->header, "ZBLANK", &blank)));
+    for (size_t i = 0; i < h->nelem; i++, p += size) {
+        if (has_blank && element(p, h->bitpix, 0) == (double)blank)
+            (*out)[i] = NAN;
+        else
+            (*out)[i] = element(p, h->bitpix, h->flip) * h->scale + h->zero;
+    }
+    return SPX_OK;
+}
+
+spx_status spx_fits_f32(spx_fits *f, size_t hdu, float **out, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    double *d = NULL;
+    *out = NULL;
+    if (h->bitpix == -32 && h->scale == 1.0 && h->zero == 0.0) { /* the common case: bit for bit */
+        const unsigned char *p = spx_fits_raw(f, hdu, e);
+        *out = p ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
+        if (!*out)
+            return e->code;
+        memcpy(*out, p, h->nelem * sizeof **out);
+        swap_bytes(*out, h->nelem, sizeof **out);
+        return SPX_OK;
+    }
+    if (spx_fits_f64(f, hdu, &d, e) != SPX_OK)
+        return e->code;
+    *out = spx_alloc(h->nelem, sizeof **out, e);
+    for (size_t i = 0; *out && i < h->nelem; i++)
+        (*out)[i] = (float)d[i];
+    spx_free(d);
+    return *out ? SPX_OK : SPX_EIO;
+}
+
+spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
+{
+    const unsigned char *p = spx_fits_raw(f, hdu, e);
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    *out = NULL;
+    if (!p)
+        return e->code;
+    if (h->bitpix < 0 || h->scale != 1.0 || h->zero != 0.0)
+        return spx_fail(e, SPX_EINPUT, "%s: %s: a mask holds integers without scale", f->name,
+                        spx_fits_hduname(f, hdu));
+    *out = spx_alloc(h->nelem, sizeof **out, e);
+    if (!*out)
+        return SPX_EIO;
+    size_t size = (size_t)(h->bitpix / 8);
+    for (size_t i = 0; i < h->nelem; i++, p += size) {
+        double v = element(p, h->bitpix, h->flip);
+        if (v < -2147483648.0 || v > 4294967295.0) {
+            spx_free(*out);
+            *out = NULL;
+            return spx_fail(e, SPX_EINPUT, "%s: %s: mask value %.0f does not fit 32 bits", f->name,
+                            spx_fits_hduname(f, hdu), v);
+        }
+        (*out)[i] = v < 0.0 ? (uint32_t)(int32_t)v : (uint32_t)v;
+    }
+    return SPX_OK;
+}
+
+static hid_t integer_type(size_t size, int unsign)
+{
+    switch (size) {
+    case 1:
+        return unsign ? H5T_STD_U8BE : H5T_STD_I8BE;
+    case 2:
+        return unsign ? H5T_STD_U16BE : H5T_STD_I16BE;
+    case 4:
+        return unsign ? H5T_STD_U32BE : H5T_STD_I32BE;
+    default:
+        return unsign ? H5T_STD_U64BE : H5T_STD_I64BE;
+    }
+}
+
+hid_t spx_fits_image_type(const spx_fits_hdu *h)
+{
+    if (h->bitpix < 0)
+        return h->bitpix == -32 ? H5T_IEEE_F32BE : H5T_IEEE_F64BE;
+    /* bytes are unsigned in FITS, all others signed */
+    return integer_type((size_t)(h->bitpix / 8), (h->bitpix == 8) != (h->flip != 0));
+}
+
+/* ---- tables ---- */
+
+/* New type {a, b} of two equal members; the caller closes it. */
+static hid_t pair_type(hid_t member, const char *a, const char *b)
+{
+    size_t size = H5Tget_size(member);
+    hid_t t = H5Tcreate(H5T_COMPOUND, 2 * size);
+    if (t >= 0 && (H5Tinsert(t, a, 0, member) < 0 || H5Tinsert(t, b, size, member) < 0)) {
+        H5Tclose(t);
+        return H5I_INVALID_HID;
+    }
+    return t;
+}
+
+static hid_t string_type(size_t size)
+{
+    hid_t t = H5Tcopy(H5T_C_S1);
+    if (t >= 0 && (H5Tset_size(t, size) < 0 || H5Tset_strpad(t, H5T_STR_NULLPAD) < 0)) {
+        H5Tclose(t);
+        return H5I_INVALID_HID;
+    }
+    return t;
+}
+
+/* HDF5's usual boolean, as h5py writes and reads it. */
+static hid_t bool_type(void)
+{
+    signed char no = 0, yes = 1;
+    hid_t t = H5Tenum_create(H5T_STD_I8LE);
+    if (t >= 0 && (H5Tenum_insert(t, "FALSE", &no) < 0 || H5Tenum_insert(t, "TRUE", &yes) < 0)) {
+        H5Tclose(t);
+        return H5I_INVALID_HID;
+    }
+    return t;
+}
+
+hid_t spx_fits_element_type(char code, size_t size, int flip, int truth)
+{
+    switch (code) {
+    case 'L':
+        return truth ? bool_type() : string_type(1);
+    case 'A':
+        return string_type(size);
+    case 'X':
+        return H5Tcopy(H5T_STD_U8BE);
+    case 'B':
+        return H5Tcopy(flip ? H5T_STD_I8BE : H5T_STD_U8BE);
+    case 'I':
+    case 'J':
+    case 'K':
+        return H5Tcopy(integer_type(spx_fits_element_size(code), flip));
+    case 'E':
+        return H5Tcopy(H5T_IEEE_F32BE);
+    case 'D':
+        return H5Tcopy(H5T_IEEE_F64BE);
+    case 'C':
+        return pair_type(H5T_IEEE_F32BE, "r", "i");
+    case 'M':
+        return pair_type(H5T_IEEE_F64BE, "r", "i");
+    case 'P':
+        return pair_type(H5T_STD_U32BE, "length", "offset");
+    default:
+        return pair_type(H5T_STD_U64BE, "length", "offset");
+    }
+}
+
+hid_t spx_fits_row_type(const spx_fits_hdu *h, const unsigned char *truth, spx_err *e)
+{
+    size_t members = 0, encoded = 0;
+    if (h->rowsize == 0)
+        return H5I_INVALID_HID;
+    hid_t row = H5Tcreate(H5T_COMPOUND, h->rowsize);
+    int ok = row >= 0;
+    for (size_t k = 0; ok && k < h->ncol; k++) {
+        const spx_fits_column *c = &h->col[k];
+        if (c->width == 0) /* 0 elements: HDF5 has no such member; the header keeps the column */
+            continue;
+        hid_t t = spx_fits_element_type(c->code, c->size, c->flip, truth && truth[k]);
+        if (t >= 0 && c->ndim > 0) {
+            hsize_t dims[SPX_FITS_MAXDIM];
+            for (int i = 0; i < c->ndim; i++)
+                dims[i] = c->dims[i];
+            hid_t a = H5Tarray_create2(t, (unsigned)c->ndim, dims);
+            H5Tclose(t);
+            t = a;
+        }
+        ok = t >= 0 && H5Tinsert(row, c->name, c->offset, t) >= 0;
+        if (t >= 0)
+            H5Tclose(t);
+        members++;
+    }
+    if (ok && members > 0 && H5Tencode(row, NULL, &encoded) >= 0 && encoded < MAX_ROWTYPE)
+        return row;
+    if (row >= 0)
+        H5Tclose(row);
+    if (!ok)
+        spx_fail(e, SPX_EIO, "HDF5 cannot make the type of a table row");
+    return H5I_INVALID_HID;
+}
+
+void spx_fits_truth(const spx_fits *f, size_t hdu, unsigned char *truth)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    for (size_t k = 0; k < h->ncol; k++) {
+        const spx_fits_column *c = &h->col[k];
+        truth[k] = c->code == 'L';
+        for (size_t r = 0; truth[k] && c->width > 0 && r < h->nrow; r++) {
+            const unsigned char *p = f->bytes + h->data_at + r * h->rowsize + c->offset;
+            for (size_t i = 0; i < c->width; i++)
+                if (p[i] != 'T' && p[i] != 'F')
+                    truth[k] = 0;
+        }
+    }
+}
+
+void spx_fits_convert_rows(const spx_fits_hdu *h, const unsigned char *truth, unsigned char *rows, size_t nrow,
+                           int to_file)
+{
+    for (size_t k = 0; k < h->ncol; k++) {
+        const spx_fits_column *c = &h->col[k];
+        int logical = truth && truth[k];
+        if ((!c->flip && !logical) || c->width == 0)
+            continue;
+        for (size_t r = 0; r < nrow; r++) {
+            unsigned char *p = rows + r * h->rowsize + c->offset;
+            if (c->flip)
+                spx_fits_flip(p, c->width / c->size, c->size);
+            else
+                for (size_t i = 0; i < c->width; i++)
+                    p[i] = to_file ? (p[i] ? 'T' : 'F') : p[i] == 'T';
+        }
+    }
+}
+
+spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    *out = NULL;
+    unsigned char *truth = spx_alloc(h->ncol, 1, e);
+    if (!truth)
+        return SPX_EIO;
+    spx_fits_truth(f, hdu, truth);
+    hid_t type = spx_fits_row_type(h, truth, e);
+    spx_table *t = type < 0 ? NULL : spx_table_new(h->nrow, e);
+    if (t) {
+        t->type = type;
+        t->rowsize = h->rowsize;
+        t->rows = spx_alloc2(h->nrow, h->rowsize, 1, e);
+        size_t room = 1;
+        int any = 0;
+        for (size_t k = 0; k < h->ncol; k++) {
+            room += strlen(h->col[k].unit) + 1;
+            any |= h->col[k].unit[0] && h->col[k].width > 0;
+        }
+        t->units = any ? spx_alloc(room, 1, e) : NULL;
+        if (t->rows && h->nrow)
+            memcpy(t->rows, f->bytes + h->data_at, h->nrow * h->rowsize);
+        char *p = t->units;
+        int members = 0;
+        for (size_t k = 0; t->rows && p && k < h->ncol; k++)
+            if (h->col[k].width > 0)
+                p += sprintf(p, "%s%s", members++ ? "\n" : "", h->col[k].unit);
+        if (t->rows)
+            spx_fits_convert_rows(h, truth, (unsigned char *)t->rows, h->nrow, 0);
+        if (!t->rows || (any && !t->units)) {
+            spx_table_free(t);
+            t = NULL;
+        }
+    } else if (type >= 0) {
+        H5Tclose(type);
+    }
+    spx_free(truth);
+    *out = t;
+    return e->code;
+}
+
+static const spx_fits_column *need_column(const spx_fits *f, size_t hdu, const char *name, const char *codes,
+                                          const char *what, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    const spx_fits_column *c = h->kind == SPX_FITS_BINTABLE ? spx_fits_find_column(h, name) : NULL;
+    if (c && c->width > 0 && strchr(codes, c->code))
+        return c;
+    spx_fail(e, SPX_EINPUT, "%s: %s: has no column %s that holds %s", f->name, spx_fits_hduname(f, hdu), name, what);
+    return NULL;
+}
+
+spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, size_t *n, double **out, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    *out = NULL;
+    const spx_fits_column *c = need_column(f, hdu, name, "BIJKED", "numbers", e);
+    if (!c)
+        return SPX_EINPUT;
+    *n = c->width / c->size;
+    *out = spx_alloc2(h->nrow, *n, sizeof **out, e);
+    if (!*out)
+        return SPX_EIO;
+    const int bitpix = (int)c->size * (c->code == 'E' || c->code == 'D' ? -8 : 8);
+    char key[24];
+    long null = 0;
+    snprintf(key, sizeof key, "TNULL%td", c - h->col + 1);
+    const int has_null = bitpix > 0 && spx_cards_int(&h->header, key, &null);
+    for (size_t r = 0; r < h->nrow; r++)
+        for (size_t i = 0; i < *n; i++) {
+            const unsigned char *p = f->bytes + h->data_at + r * h->rowsize + c->offset + i * c->size;
+            (*out)[r * *n + i] = has_null && element(p, bitpix, 0) == (double)null
+                                     ? NAN
+                                     : element(p, bitpix, c->flip) * c->scale + c->zero;
+        }
+    return SPX_OK;
+}
+
+spx_status spx_fits_column_str(const spx_fits *f, size_t hdu, const char *name, size_t size, char **out, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    *out = NULL;
+    const spx_fits_column *c = need_column(f, hdu, name, "A", "text", e);
+    if (!c)
+        return SPX_EINPUT;
+    *out = spx_alloc2(h->nrow, size, 1, e);
+    if (!*out)
+        return SPX_EIO;
+    for (size_t r = 0; r < h->nrow; r++) {
+        char *s = *out + r * size;
+        size_t n = c->width < size - 1 ? c->width : size - 1;
+        memcpy(s, f->bytes + h->data_at + r * h->rowsize + c->offset, n);
+        n = strlen(s);
+        while (n > 0 && s[n - 1] == ' ')
+            s[--n] = 0;
+    }
+    return SPX_OK;
+}

@@ -1,0 +1,227 @@
+/* Inputs of h5merge: what is in them, and whether they fit together. */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/schema.h"
+#include "merge/internal.h"
+
+static spx_status read_arms(spx_merge_input *p, const char *block, spx_err *e)
+{
+    char root[32], path[PATH_LEN];
+    size_t n = 0;
+    char **names = NULL;
+    (void)snprintf(root, sizeof root, "/%s", block);
+    spx_status st = spx_h5_list(p->file, root, &n, &names, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        (void)snprintf(path, sizeof path, "%s/%.200s/wavelength", root, names[i]);
+        if (!spx_h5_exists(p->file, path))
+            continue;
+        if (p->narm == SPX_MAX_ARM || strlen(names[i]) >= sizeof p->arms[0].name) {
+            st = spx_fail(e, SPX_EINPUT, "%s:%s: more than %d arms, or an arm's name is too long", p->name, root,
+                          SPX_MAX_ARM);
+            break;
+        }
+        spx_merge_arm *a = &p->arms[p->narm++];
+        (void)snprintf(a->name, sizeof a->name, "%.15s", names[i]);
+        (void)snprintf(a->path, sizeof a->path, "%s/%.15s", root, names[i]);
+    }
+    spx_h5_names_free(n, names);
+    if (st == SPX_OK && p->narm == 0 && strcmp(block, "spectra") == 0)
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: has no arms", p->name, root);
+    return st;
+}
+
+static spx_status rows_of(spx_merge_input *p, const char *path, spx_err *e)
+{
+    int ndim = 0;
+    size_t dims[SPX_H5_MAXDIM];
+    spx_status st = spx_h5_shape(p->file, path, &ndim, dims, e);
+    if (st == SPX_OK && ndim < 1)
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: has no rows", p->name, path);
+    if (st == SPX_OK)
+        p->nrow = dims[0];
+    return st;
+}
+
+spx_status spx_merge_read_table(const spx_merge_input *p, const char *path, spx_table **t, spx_err *e)
+{
+    spx_status st = spx_table_read(p->file, path, t, e);
+    if (st == SPX_OK && *t != NULL && (*t)->nrow != p->nrow)
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: has %zu rows, but there are %zu spectra", p->name, path, (*t)->nrow,
+                      p->nrow);
+    if (st != SPX_OK || *t == NULL || spx_table_find(*t, spx_merge_missing_column) < 0)
+        return st;
+    spx_table *all = *t, *rest = spx_table_new(all->nrow, e);
+    for (size_t i = 0; rest != NULL && e->code == SPX_OK && i < spx_table_ncol(all); i++) {
+        char *name = spx_table_name(all, (int)i, e);
+        if (name != NULL && strcmp(name, spx_merge_missing_column) != 0)
+            (void)spx_table_copy_column(rest, name, all, (int)i, e);
+        spx_free(name);
+    }
+    spx_table_free(all);
+    *t = rest;
+    return e->code;
+}
+
+static spx_status read_keys(spx_merge_input *p, spx_err *e)
+{
+    spx_table *t = NULL;
+    spx_status st = spx_table_read(p->file, "/fibermap", &t, e);
+    if (st != SPX_OK)
+        return st;
+    if (t != NULL && t->nrow != p->nrow)
+        st =
+            spx_fail(e, SPX_EINPUT, "%s:/fibermap: has %zu rows, but there are %zu spectra", p->name, t->nrow, p->nrow);
+    if (st == SPX_OK && t != NULL && spx_table_find(t, "FIBER") >= 0) {
+        p->fiber = spx_alloc(p->nrow, sizeof *p->fiber, e);
+        st = p->fiber == NULL ? SPX_EIO : spx_table_get_i64(t, "FIBER", p->fiber, e);
+    }
+    if (st == SPX_OK && t != NULL && spx_table_find(t, "TARGETID") >= 0) {
+        p->target = spx_alloc(p->nrow, sizeof *p->target, e);
+        st = p->target == NULL ? SPX_EIO : spx_table_get_i64(t, "TARGETID", p->target, e);
+    }
+    if (st == SPX_OK && t != NULL && spx_table_find(t, spx_merge_missing_column) >= 0) {
+        p->flagged = spx_alloc(p->nrow, sizeof *p->flagged, e);
+        st = p->flagged == NULL ? SPX_EIO : spx_table_get_str(t, spx_merge_missing_column, FLAG_LEN, p->flagged[0], e);
+    }
+    if (st == SPX_EINPUT)
+        spx_err_context(e, "%s:/fibermap", p->name);
+    spx_table_free(t);
+    if (st == SPX_OK && spx_h5_exists(p->file, "/frame/fiber")) {
+        size_t n = p->nrow;
+        if (n > 0)
+            st = spx_h5_read_i32(p->file, "/frame/fiber", 1, &n, &p->index, e);
+    }
+    return st;
+}
+
+spx_status spx_merge_read_input(spx_merge_input *p, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (int b = 0; b < NBLOCK && st == SPX_OK; b++) {
+        char path[32];
+        (void)snprintf(path, sizeof path, "/%s", spx_merge_block_name[b]);
+        p->has[b] = spx_h5_exists(p->file, path);
+        if (p->has[b])
+            st = spx_schema_accept(p->file, path, spx_merge_block_name[b], e);
+    }
+    if (st != SPX_OK)
+        return st;
+    if (p->has[FRAME] && p->has[SPECTRA])
+        return spx_fail(e, SPX_EINPUT, "%s: holds both /frame and /spectra: it cannot be seen which to join", p->name);
+    if (p->has[FRAME]) {
+        if (spx_h5_has_attr(p->file, "/frame", "camera") &&
+            (st = spx_h5_attr_str(p->file, "/frame", "camera", p->camera, sizeof p->camera, e)) != SPX_OK)
+            return st;
+        p->narm = 1;
+        /* the camera's letter, as everywhere: r0 -> r */
+        if (isalpha((unsigned char)p->camera[0]))
+            p->arms[0].name[0] = (char)tolower((unsigned char)p->camera[0]);
+        else
+            (void)snprintf(p->arms[0].name, sizeof p->arms[0].name, "frame");
+        (void)snprintf(p->arms[0].path, sizeof p->arms[0].path, "/frame");
+        if ((st = rows_of(p, "/frame/flux", e)) != SPX_OK)
+            return st;
+    } else if (p->has[SPECTRA]) {
+        char path[PATH_LEN + 8];
+        if ((st = read_arms(p, "spectra", e)) != SPX_OK)
+            return st;
+        (void)snprintf(path, sizeof path, "%s/flux", p->arms[0].path);
+        if ((st = rows_of(p, path, e)) != SPX_OK)
+            return st;
+    } else if (p->has[RVFIT]) {
+        if ((st = read_arms(p, "rvfit", e)) != SPX_OK || (st = rows_of(p, "/rvfit/table", e)) != SPX_OK)
+            return st;
+    } else {
+        return spx_fail(e, SPX_EINPUT,
+                        "%s: holds nothing that can be joined (/frame, /spectra or /rvfit): give extracted frames, "
+                        "spectra or fits",
+                        p->name);
+    }
+    if ((st = spx_cards_read(p->file, p->has[FRAME] ? "/frame/header" : "/spectra/header", &p->header, e)) != SPX_OK)
+        return st;
+    return read_keys(p, e);
+}
+
+/* ---- do the inputs fit together? ---- */
+
+spx_status spx_merge_same_version(const spx_merge_input *a, const spx_merge_input *b, const char *pa, const char *pb,
+                                  spx_err *e)
+{
+    char va[64], vb[64];
+    spx_status st = spx_h5_attr_str(a->file, pa, "version", va, sizeof va, e);
+    if (st == SPX_OK)
+        st = spx_h5_attr_str(b->file, pb, "version", vb, sizeof vb, e);
+    if (st == SPX_OK && strcmp(va, vb) != 0)
+        st = spx_fail(e, SPX_EINPUT,
+                      "%s:%s: has schema version %s, but %s has %s: write both with the same version of specpipe",
+                      b->name, pb, vb, a->name, va);
+    return st;
+}
+
+spx_status spx_merge_same_attr(const spx_merge_input *a, const spx_merge_input *b, const char *pa, const char *pb,
+                               const char *name, spx_err *e)
+{
+    char va[256] = "", vb[256] = "";
+    spx_err none = {0};
+    if (spx_h5_has_attr(a->file, pa, name))
+        (void)spx_h5_attr_str(a->file, pa, name, va, sizeof va, &none);
+    if (spx_h5_has_attr(b->file, pb, name))
+        (void)spx_h5_attr_str(b->file, pb, name, vb, sizeof vb, &none);
+    if (strcmp(va, vb) == 0)
+        return SPX_OK;
+    return spx_fail(e, SPX_EINPUT, "%s:%s: attribute %s is '%s', but '%s' in %s: these spectra do not belong together",
+                    b->name, pb, name, vb, va, a->name);
+}
+
+spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_input *b, const char *ga, const char *gb,
+                                     size_t *nwave, spx_err *e)
+{
+    char pa[PATH_LEN + 16], pb[PATH_LEN + 16];
+    size_t na = 0, nb = 0;
+    double *wa = NULL, *wb = NULL;
+    (void)snprintf(pa, sizeof pa, "%s/wavelength", ga);
+    (void)snprintf(pb, sizeof pb, "%s/wavelength", gb);
+    spx_status st = spx_h5_read_f64(a->file, pa, 1, &na, &wa, e);
+    if (st == SPX_OK && a != b)
+        st = spx_h5_read_f64(b->file, pb, 1, &nb, &wb, e);
+    if (st == SPX_OK && a != b) {
+        if (na != nb)
+            st = spx_fail(e, SPX_EINPUT, "%s:%s: has %zu bins, but %s has %zu: extract both with the same --wavelength",
+                          b->name, pb, nb, a->name, na);
+        for (size_t i = 0; st == SPX_OK && i < na; i++)
+            /* rounding of the grid's definition may differ, a bin may not */
+            if (!(fabs(wa[i] - wb[i]) <= 1e-9 * fabs(wa[i])))
+                st = spx_fail(e, SPX_EINPUT,
+                              "%s:%s: differs from %s in bin %zu (%.10g, %.10g Angstrom): extract both with the same "
+                              "--wavelength",
+                              b->name, pb, a->name, i, wb[i], wa[i]);
+        if (st == SPX_OK && (st = spx_merge_same_attr(a, b, pa, pb, "medium", e)) == SPX_OK)
+            st = spx_merge_same_attr(a, b, pa, pb, "frame", e);
+    }
+    *nwave = na;
+    spx_free(wa);
+    spx_free(wb);
+    return st;
+}
+
+spx_status spx_merge_same_exposure(const spx_merge_input *a, const spx_merge_input *b, spx_err *e)
+{
+    static const char *const keys[] = {"EXPID", "NIGHT", "TILEID"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char va[80] = "", vb[80] = "";
+        double xa, xb;
+        if (!spx_cards_string(&a->header, keys[i], va, sizeof va) && spx_cards_double(&a->header, keys[i], &xa))
+            (void)snprintf(va, sizeof va, "%.15g", xa);
+        if (!spx_cards_string(&b->header, keys[i], vb, sizeof vb) && spx_cards_double(&b->header, keys[i], &xb))
+            (void)snprintf(vb, sizeof vb, "%.15g", xb);
+        if (va[0] != '\0' && vb[0] != '\0' && strcmp(va, vb) != 0)
+            return spx_fail(e, SPX_EINPUT,
+                            "%s:%s: is of another exposure (%s %s) than %s (%s): --by rows stacks exposures", b->name,
+                            b->has[FRAME] ? "/frame/header" : "/spectra/header", keys[i], vb, a->name, va);
+    }
+    return SPX_OK;
+}

@@ -1,0 +1,87 @@
+#include "products/frame.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "h5/table.h"
+
+spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row, spx_err *e)
+{
+    const spx_table *map = im->fibermap;
+    for (size_t k = 0; k < nfibre; k++)
+        row[k] = SPX_NO_ROW;
+    if (map->nrow == nfibre || spx_table_find(map, "FIBER") < 0) {
+        for (size_t k = 0; k < nfibre && k < map->nrow; k++)
+            row[k] = k;
+        return SPX_OK;
+    }
+    int64_t *fiber = spx_alloc(map->nrow, sizeof *fiber, e);
+    if (fiber == NULL)
+        return SPX_EIO;
+    spx_status st = spx_table_get_i64(map, "FIBER", fiber, e);
+    for (size_t k = 0; k < map->nrow && st == SPX_OK; k++) {
+        if (fiber[k] < 0)
+            continue; /* no such fibre */
+        size_t at = (size_t)fiber[k] % nfibre;
+        if (row[at] != SPX_NO_ROW)
+            st =
+                spx_fail(e, SPX_EINPUT,
+                         "fibermap: rows %zu and %zu both belong to fibre %zu of the PSF: give one spectrograph's rows",
+                         row[at], k, at);
+        row[at] = k;
+    }
+    spx_free(fiber);
+    return st;
+}
+
+static spx_status inherit_fibermap(spx_frame *f, const spx_image *im, size_t nfibre, size_t first, size_t nspec,
+                                   spx_err *e)
+{
+    size_t *row = spx_alloc(nfibre, sizeof *row, e);
+    spx_status st = row != NULL ? spx_frame_fibre_rows(im, nfibre, row, e) : SPX_EIO;
+    for (size_t k = first; k < first + nspec && st == SPX_OK; k++)
+        if (row[k] == SPX_NO_ROW)
+            st = spx_fail(e, SPX_EINPUT,
+                          "fibermap: has no row for fibre %zu of the PSF: choose the fibres that it has with --spectra",
+                          k);
+    if (st == SPX_OK && (f->fibermap = spx_table_take(im->fibermap, nspec, row + first, e)) == NULL)
+        st = SPX_EIO;
+    spx_free(row);
+    return st;
+}
+
+spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, size_t first, size_t nspec,
+                             spx_err *e)
+{
+    spx_status st = spx_cards_copy(&f->header, &im->header, e);
+    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im, psf->nspec, first, nspec, e) : st;
+}
+
+spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,
+                                spx_err *e)
+{
+    const struct {
+        const char *what, *unit;
+        const double *data;
+    } column[] = {{"SUM_RAW_COUNT", "electron", sum},
+                  {"MEDIAN_RAW_COUNT", "electron/Angstrom", median},
+                  {"MEDIAN_RAW_SNR", "Angstrom^-0.5", snr}};
+    spx_table_free(f->scores);
+    if ((f->scores = spx_table_new(f->nspec, e)) == NULL)
+        return SPX_EIO;
+    spx_status st = SPX_OK;
+    if (f->fibermap != NULL && spx_table_find(f->fibermap, "TARGETID") >= 0) {
+        int64_t *target = spx_alloc(f->nspec, sizeof *target, e);
+        st = target != NULL ? spx_table_get_i64(f->fibermap, "TARGETID", target, e) : SPX_EIO;
+        if (st == SPX_OK)
+            st = spx_table_add(f->scores, "TARGETID", H5T_NATIVE_INT64, NULL, target, e);
+        spx_free(target);
+    }
+    for (size_t k = 0; k < 3 && st == SPX_OK; k++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "%s_%c", column[k].what, toupper((unsigned char)band));
+        st = spx_table_add(f->scores, name, H5T_NATIVE_DOUBLE, column[k].unit, column[k].data, e);
+    }
+    return st;
+}

@@ -1,0 +1,30 @@
+/* Block `image`: one pre-processed CCD exposure. */
+#ifndef SPX_IMAGE_H
+#define SPX_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "fits/cards.h"
+
+struct spx_table;
+
+/* Row-major [ny][nx]; pixel (0,0) has its centre at (0,0). Detector data are float32 in every survey's files, and so
+ * here. */
+typedef struct {
+    size_t ny, nx;
+    float *data;                /* electrons */
+    float *ivar;                /* 1/electron^2; 0: no information */
+    uint32_t *mask;             /* any non-zero bit: do not use the pixel */
+    float *readnoise;           /* electrons, [ny][nx]; NULL when the file has none */
+    char camera[16];            /* "r0"; empty when unknown */
+    spx_cards header;           /* header of the image HDU */
+    struct spx_table *fibermap; /* one row a fibre, or NULL */
+} spx_image;
+
+void spx_image_free(spx_image *im);
+/* Frees the pixels alone, as soon as nothing needs them: in any thread. */
+void spx_image_drop_pixels(spx_image *im);
+
+#endif

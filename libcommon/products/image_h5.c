@@ -1,0 +1,101 @@
+#include "products/image.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/h5io.h"
+#include "h5/schema.h"
+#include "products/io.h"
+
+spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e)
+{
+    h->n = 0;
+    h->cards = NULL;
+    if (!spx_h5_exists(file, path))
+        return SPX_OK;
+    spx_status st = spx_h5_read_strings(file, path, 80, &h->n, &h->cards, e);
+    /* HDF5 pads with NUL, a card with blanks */
+    for (size_t i = 0; st == SPX_OK && i < h->n * 80; i++)
+        if (h->cards[i] == '\0')
+            h->cards[i] = ' ';
+    return st;
+}
+
+spx_status spx_cards_write(hid_t file, const char *path, const spx_cards *h, spx_err *e)
+{
+    return h->n > 0 ? spx_h5_write_strings(file, path, 80, h->n, h->cards, e) : SPX_OK;
+}
+
+spx_status spx_image_read_pixels(hid_t file, spx_image *im, spx_err *e)
+{
+    size_t dims[2] = {0, 0};
+    spx_status st = spx_schema_accept(file, "/image", "image", e);
+    memset(im, 0, sizeof *im);
+    if (st != SPX_OK || (st = spx_h5_read_f32(file, "/image/data", 2, dims, &im->data, e)) != SPX_OK)
+        return st;
+    im->ny = dims[0];
+    im->nx = dims[1];
+    if (im->ny == 0 || im->nx == 0)
+        return spx_fail(e, SPX_EINPUT, "%s:/image/data: has no pixels", spx_h5_filename(file));
+    if ((st = spx_h5_read_f32(file, "/image/ivar", 2, dims, &im->ivar, e)) != SPX_OK)
+        return st;
+    if (spx_h5_exists(file, "/image/mask"))
+        st = spx_h5_read_u32(file, "/image/mask", 2, dims, &im->mask, e);
+    else if ((im->mask = spx_alloc2(im->ny, im->nx, sizeof *im->mask, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_cards_read(file, "/image/header", &im->header, e);
+    if (st == SPX_OK && spx_h5_has_attr(file, "/image", "camera"))
+        st = spx_h5_attr_str(file, "/image", "camera", im->camera, sizeof im->camera, e);
+    if (st == SPX_OK)
+        st = spx_table_read(file, "/fibermap", &im->fibermap, e);
+    return st;
+}
+
+spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
+{
+    spx_status st = spx_image_read_pixels(file, im, e);
+    size_t dims[2] = {im->ny, im->nx};
+    if (st == SPX_OK && spx_h5_exists(file, "/image/readnoise"))
+        st = spx_h5_read_f32(file, "/image/readnoise", 2, dims, &im->readnoise, e);
+    return st;
+}
+
+spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e)
+{
+    size_t dims[2] = {im->ny, im->nx};
+    spx_status st = spx_h5_write(file, "/image/data", H5T_NATIVE_FLOAT, 2, dims, im->data, e);
+    if (st == SPX_OK)
+        st = spx_h5_write(file, "/image/ivar", H5T_NATIVE_FLOAT, 2, dims, im->ivar, e);
+    if (st == SPX_OK && im->mask != NULL)
+        st = spx_h5_write(file, "/image/mask", H5T_NATIVE_UINT32, 2, dims, im->mask, e);
+    if (st == SPX_OK && im->readnoise != NULL)
+        st = spx_h5_write(file, "/image/readnoise", H5T_NATIVE_FLOAT, 2, dims, im->readnoise, e);
+    if (st == SPX_OK)
+        st = spx_cards_write(file, "/image/header", &im->header, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_str(file, "/image", "camera", im->camera, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/fibermap", im->fibermap, e);
+    return st;
+}
+
+void spx_image_drop_pixels(spx_image *im)
+{
+    spx_free(im->data);
+    spx_free(im->ivar);
+    spx_free(im->mask);
+    spx_free(im->readnoise);
+    im->data = im->ivar = im->readnoise = NULL;
+    im->mask = NULL;
+}
+
+void spx_image_free(spx_image *im)
+{
+    if (im == NULL)
+        return;
+    spx_image_drop_pixels(im);
+    spx_cards_free(&im->header);
+    spx_table_free(im->fibermap);
+    memset(im, 0, sizeof *im);
+}

@@ -1,0 +1,504 @@
+#include "products/rvfit.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/h5io.h"
+#include "products/io.h"
+
+enum { COLUMN = 48 };
+
+static void column_name(const char (*par)[32], size_t k, char out[COLUMN]);
+
+/* Is there a column of that name without parameter k? */
+static int is_taken(const char *name, const char (*par)[32], size_t k)
+{
+    static const char *const fixed[] = {
+        "TARGETID", "EXPID",     "FIBER",     "TARGET_RA", "TARGET_DEC", "REF_ID",   "REF_CAT",   "OBJTYPE",    "VRAD",
+        "VRAD_ERR", "VRAD_SKEW", "VRAD_KURT", "VRAD_CCF",  "VRAD_ALT",   "VSINI",    "VSINI_ERR", "DCHISQ_ALT", "COVAR",
+        "NEG2LOGL", "NPIX_TOT",  "NREJECT",   "NITER",     "SUCCESS",    "RVS_WARN", "NEXP"};
+    int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        yes |= strcmp(name, fixed[i]) == 0;
+    for (size_t j = 0; j < k && !yes; j++) {
+        char other[COLUMN], error[COLUMN + 4];
+        column_name(par, j, other);
+        (void)snprintf(error, sizeof error, "%s_ERR", other);
+        yes = strcmp(name, other) == 0 || strcmp(name, error) == 0;
+    }
+    return yes;
+}
+
+/* Column of the table for parameter k of the templates: DESI's names where it has them, else its own in capitals, and
+ * PAR_ before it, and a number behind, where there is a column of that name. */
+static void column_name(const char (*par)[32], size_t k, char out[COLUMN])
+{
+    const char *name = strcmp(par[k], "alpha") == 0 ? "ALPHAFE" : par[k];
+    (void)snprintf(out, COLUMN, "%s", name);
+    for (int again = 1;; again++) {
+        for (char *c = out; *c != '\0'; c++)
+            *c = (char)toupper((unsigned char)*c);
+        if (!is_taken(out, par, k))
+            return;
+        if (again == 1)
+            (void)snprintf(out, COLUMN, "PAR_%s", name);
+        else
+            (void)snprintf(out, COLUMN, "PAR_%s_%d", name, again);
+    }
+}
+
+/* A column of doubles: element i is at byte `offset` of star i. */
+static spx_status add_f64(spx_table *t, const spx_rvfit *r, const char *name, const char *unit, size_t offset,
+                          double *tmp, spx_err *e)
+{
+    for (size_t i = 0; i < r->nstar; i++)
+        memcpy(&tmp[i], (const char *)&r->star[i] + offset, sizeof(double));
+    return spx_table_add(t, name, H5T_NATIVE_DOUBLE, unit, tmp, e);
+}
+
+static spx_status add_i64(spx_table *t, const spx_rvfit *r, const char *name, size_t offset, size_t size, spx_err *e)
+{
+    int64_t *v = spx_alloc(r->nstar, sizeof *v, e);
+    if (v == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < r->nstar; i++) {
+        const char *p = (const char *)&r->star[i] + offset;
+        int32_t small;
+        if (size == sizeof small) {
+            memcpy(&small, p, sizeof small);
+            v[i] = small;
+        } else {
+            memcpy(&v[i], p, sizeof *v);
+        }
+    }
+    spx_status st = spx_table_add(t, name, H5T_NATIVE_INT64, "", v, e);
+    spx_free(v);
+    return st;
+}
+
+#define AT(field) offsetof(spx_rvfit_star, field)
+
+static spx_status add_parameters(spx_table *t, const spx_rvfit *r, double *tmp, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < r->npar && st == SPX_OK; k++) {
+        char name[COLUMN], err[COLUMN + 8];
+        column_name(r->parname, k, name);
+        (void)snprintf(err, sizeof err, "%s_ERR", name);
+        const char *unit = strcmp(name, "TEFF") == 0 ? "K" : "";
+        st = add_f64(t, r, name, unit, AT(par) + k * sizeof(double), tmp, e);
+        if (st == SPX_OK)
+            st = add_f64(t, r, err, unit, AT(par_err) + k * sizeof(double), tmp, e);
+    }
+    return st;
+}
+
+static spx_status add_covariance(spx_table *t, const spx_rvfit *r, spx_err *e)
+{
+    size_t n = 2 + r->npar;
+    hsize_t dims[2] = {n, n};
+    double *v = spx_alloc2(r->nstar, n * n, sizeof *v, e);
+    if (v == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < r->nstar; i++)
+        memcpy(v + i * n * n, r->star[i].covar, n * n * sizeof *v);
+    hid_t type = H5Tarray_create2(H5T_NATIVE_DOUBLE, 2, dims);
+    spx_status st = spx_table_add(t, "COVAR", type, "", v, e);
+    (void)H5Tclose(type);
+    spx_free(v);
+    return st;
+}
+
+static void arm_column(const char *prefix, const char *arm, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s_%s", prefix, arm);
+    for (char *c = out; *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+}
+
+static spx_status add_arms(spx_table *t, const spx_rvfit *r, double *tmp, spx_err *e)
+{
+    static const struct {
+        const char *prefix;
+        size_t offset;
+    } columns[] = {{"SN", AT(sn)}, {"CHISQ", AT(arm_chisq)}, {"CHISQ_C", AT(arm_chisq_c)}};
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t a = 0; a < r->narm && st == SPX_OK; a++) {
+            char name[48];
+            arm_column(columns[k].prefix, r->arm[a].name, name, sizeof name);
+            st = add_f64(t, r, name, "", columns[k].offset + a * sizeof(double), tmp, e);
+        }
+    return st;
+}
+
+/* Columns of the fibermap that say which star a row is. */
+static spx_status add_identity(spx_table *t, const spx_table *fibermap, spx_err *e)
+{
+    static const char *const wanted[] = {"TARGETID",   "EXPID",  "FIBER",   "TARGET_RA",
+                                         "TARGET_DEC", "REF_ID", "REF_CAT", "OBJTYPE"};
+    spx_status st = SPX_OK;
+    for (size_t k = 0; fibermap != NULL && k < sizeof wanted / sizeof *wanted && st == SPX_OK; k++) {
+        int col = spx_table_find(fibermap, wanted[k]);
+        if (col >= 0)
+            st = spx_table_copy_column(t, wanted[k], fibermap, col, e);
+    }
+    return st;
+}
+
+/* How many exposures a star has. */
+static spx_status add_counts(spx_table *t, const spx_rvfit *r, spx_err *e)
+{
+    int64_t *n = spx_alloc(r->nstar, sizeof *n, e);
+    if (n == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < r->nstar; i++)
+        n[i] = (int64_t)(r->first[i + 1] - r->first[i]);
+    spx_status st = spx_table_add(t, "NEXP", H5T_NATIVE_INT64, "", n, e);
+    spx_free(n);
+    return st;
+}
+
+static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *fibermap, int joint,
+                              const spx_table *more, spx_err *e)
+{
+    static const struct {
+        const char *name, *unit;
+        size_t offset;
+    } first[] = {
+        {"VRAD", "km/s", AT(vrad)},         {"VRAD_ERR", "km/s", AT(vrad_err)}, {"VRAD_SKEW", "", AT(vrad_skew)},
+        {"VRAD_KURT", "", AT(vrad_kurt)},   {"VRAD_CCF", "km/s", AT(vrad_ccf)}, {"VRAD_ALT", "km/s", AT(vrad_alt)},
+        {"DCHISQ_ALT", "", AT(dchisq_alt)}, {"VSINI", "km/s", AT(vsini)},       {"VSINI_ERR", "km/s", AT(vsini_err)}};
+    static const struct {
+        const char *name;
+        size_t offset;
+    } chisq[] = {{"NEG2LOGL", AT(neg2logl)}, {"CHISQ_TOT", AT(chisq)}, {"CHISQ_C_TOT", AT(chisq_c)}};
+    spx_table *t = spx_table_new(r->nstar, e);
+    double *tmp = spx_alloc(r->nstar, sizeof *tmp, e);
+    spx_status st = t == NULL || tmp == NULL ? SPX_EIO : add_identity(t, fibermap, e);
+    for (size_t k = 0; k < sizeof first / sizeof *first && st == SPX_OK; k++)
+        st = add_f64(t, r, first[k].name, first[k].unit, first[k].offset, tmp, e);
+    if (st == SPX_OK)
+        st = add_parameters(t, r, tmp, e);
+    if (st == SPX_OK)
+        st = add_covariance(t, r, e);
+    for (size_t k = 0; k < sizeof chisq / sizeof *chisq && st == SPX_OK; k++)
+        st = add_f64(t, r, chisq[k].name, "", chisq[k].offset, tmp, e);
+    if (st == SPX_OK)
+        st = add_i64(t, r, "NPIX_TOT", AT(npix), sizeof r->star->npix, e);
+    if (st == SPX_OK)
+        st = add_i64(t, r, "NREJECT", AT(nreject), sizeof r->star->nreject, e);
+    if (st == SPX_OK)
+        st = add_arms(t, r, tmp, e);
+    if (st == SPX_OK)
+        st = add_i64(t, r, "NITER", AT(niter), sizeof r->star->niter, e);
+    if (st == SPX_OK)
+        st = add_i64(t, r, "SUCCESS", AT(success), sizeof r->star->success, e);
+    if (st == SPX_OK)
+        st = add_i64(t, r, "RVS_WARN", AT(warn), sizeof r->star->warn, e);
+    if (st == SPX_OK && joint)
+        st = add_counts(t, r, e);
+    if (st == SPX_OK && more != NULL)
+        st = spx_table_join(t, more, NULL, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/rvfit/table", t, e);
+    spx_free(tmp);
+    spx_table_free(t);
+    return st;
+}
+
+/* ---- a former result as start ---- */
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Row of the table for each spectrum: with its TARGETID (and EXPID where both have it and the table's is one), else in
+ * order. */
+static spx_status match_rows(const spx_table *t, const spx_table *fibermap, size_t nspec, size_t *match, spx_err *e)
+{
+    int64_t *id = NULL, *exp = NULL, *my_id = NULL, *my_exp = NULL;
+    spx_status st = spx_table_find_i64(t, "TARGETID", &id, e);
+    if (st == SPX_OK)
+        st = spx_table_find_i64(t, "EXPID", &exp, e);
+    if (st == SPX_OK)
+        st = spx_table_find_i64(fibermap, "TARGETID", &my_id, e);
+    if (st == SPX_OK)
+        st = spx_table_find_i64(fibermap, "EXPID", &my_exp, e);
+    int by_id = id != NULL && my_id != NULL, by_exp = exp != NULL && my_exp != NULL;
+    if (st == SPX_OK && !by_id && t->nrow != nspec)
+        st = spx_fail(e, SPX_EINPUT, "has %zu rows for %zu spectra, and no TARGETID to tell which is which", t->nrow,
+                      nspec);
+    for (size_t i = 0; i < nspec && st == SPX_OK; i++) {
+        match[i] = by_id ? SPX_NO_ROW : i;
+        /* From where the last one was found: tables in the same order take no time. */
+        size_t from = i > 0 && match[i - 1] != SPX_NO_ROW ? match[i - 1] + 1 : 0;
+        for (size_t k = 0; by_id && k < t->nrow && match[i] == SPX_NO_ROW; k++) {
+            size_t row = (from + k) % t->nrow;
+            if (id[row] == my_id[i] && (!by_exp || exp[row] == my_exp[i] || exp[row] == -1))
+                match[i] = row;
+        }
+    }
+    spx_free(id);
+    spx_free(exp);
+    spx_free(my_id);
+    spx_free(my_exp);
+    return st;
+}
+
+spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setup *setup, size_t nrow,
+                                const size_t *row, double *start, spx_err *e)
+{
+    spx_table *t = NULL;
+    size_t nq = 2 + setup->npar;
+    spx_status st = spx_table_read(file, "/rvfit/table", &t, e);
+    if (st == SPX_OK && t == NULL)
+        st = spx_fail(e, SPX_EINPUT, "%s:/rvfit/table: is missing: give what rvs-fit wrote", spx_h5_filename(file));
+    if (st != SPX_OK)
+        return st;
+    size_t *match = spx_alloc(s->nspec, sizeof *match, e);
+    double *column = spx_alloc(t->nrow, sizeof *column, e);
+    st = match == NULL || column == NULL ? SPX_EIO : match_rows(t, s->fibermap, s->nspec, match, e);
+    for (size_t q = 0; q < nq && st == SPX_OK; q++) {
+        char name[COLUMN] = "VRAD";
+        if (q == 1)
+            (void)snprintf(name, sizeof name, "VSINI");
+        else if (q > 1)
+            column_name(setup->parname, q - 2, name);
+        int have = spx_table_find(t, name) >= 0;
+        if (have || q == 0)
+            st = spx_table_get_f64(t, name, column, e);
+        for (size_t i = 0; i < nrow && st == SPX_OK; i++) {
+            size_t m = match[row[i]];
+            start[i * nq + q] = have && m != SPX_NO_ROW ? column[m] : NAN;
+        }
+    }
+    if (st != SPX_OK)
+        spx_err_context(e, "%s:/rvfit/table", spx_h5_filename(file));
+    spx_free(match);
+    spx_free(column);
+    spx_table_free(t);
+    return st;
+}
+
+/* ---- models and curves, by rows ---- */
+
+static const char *model_name(int joint)
+{
+    return joint ? "exposure_model" : "model";
+}
+
+static spx_status create_arm(hid_t file, const spx_arm *a, size_t nrow, int joint, spx_err *e)
+{
+    char w[64], p[64];
+    size_t dims[2] = {nrow, a->nwave};
+    (void)snprintf(w, sizeof w, "/rvfit/%s/wavelength", a->name);
+    (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, model_name(joint));
+    spx_status st;
+    if ((st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, w, "medium", a->medium == SPX_AIR ? "air" : "vacuum", e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, w, "frame", a->barycentric ? "barycentric" : "topocentric", e)) != SPX_OK ||
+        (st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK)
+        return st;
+    return spx_h5_attach_scale(file, p, 1, w, "wavelength", e);
+}
+
+static size_t count_curves(const spx_rvfit *r)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < r->narm; k++)
+        n += r->arm[k].ccf != NULL;
+    return n;
+}
+
+static spx_status create_curves(hid_t file, const spx_rvfit *r, size_t nrow, spx_err *e)
+{
+    size_t dims[3] = {nrow, count_curves(r), r->nlag}, n = 0;
+    char name[SPX_MAX_ARM][16];
+    double *v = spx_alloc(r->nlag, sizeof *v, e);
+    if (v == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < r->nlag; i++)
+        v[i] = r->lag_v0 + (double)i * r->lag_step;
+    memset(name, ' ', sizeof name);
+    for (size_t k = 0; k < r->narm; k++)
+        if (r->arm[k].ccf != NULL)
+            memcpy(name[n++], r->arm[k].name, strlen(r->arm[k].name));
+    spx_status st = spx_h5_group(file, "/ccf", e);
+    if (st == SPX_OK)
+        st = spx_h5_write_real(file, "/ccf/velocity", 8, 1, &r->nlag, v, e);
+    if (st == SPX_OK)
+        st = spx_h5_write_strings(file, "/ccf/arm", sizeof name[0], n, name[0], e);
+    if (st == SPX_OK)
+        st = spx_h5_create(file, "/ccf/gain", H5T_NATIVE_FLOAT, 3, dims, e);
+    if (st == SPX_OK)
+        st = spx_h5_attach_scale(file, "/ccf/gain", 2, "/ccf/velocity", "velocity", e);
+    spx_free(v);
+    return st;
+}
+
+spx_status spx_rvfit_create(hid_t file, const spx_rvfit *part, const spx_spectra *s, size_t nrow, int joint, spx_err *e)
+{
+    spx_status st = spx_h5_group(file, "/rvfit", e);
+    for (size_t k = 0; k < part->narm && st == SPX_OK; k++)
+        if (part->arm[k].model != NULL)
+            st = create_arm(file, &s->arm[k], nrow, joint, e);
+    return st == SPX_OK && part->nlag > 0 ? create_curves(file, part, nrow, e) : st;
+}
+
+static spx_status write_curves(hid_t file, const spx_rvfit *part, size_t first, spx_err *e)
+{
+    size_t n = count_curves(part), at = 0;
+    float *rows = spx_alloc2(part->nrow, n * part->nlag, sizeof *rows, e);
+    if (rows == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < part->nrow; i++)
+        for (size_t k = 0; k < part->narm; k++)
+            if (part->arm[k].ccf != NULL) {
+                memcpy(rows + at, part->arm[k].ccf + i * part->nlag, part->nlag * sizeof *rows);
+                at += part->nlag;
+            }
+    for (size_t i = 0; i < at; i++)
+        rows[i] = isfinite(rows[i]) ? rows[i] : 0;
+    spx_status st = spx_h5_write_rows(file, "/ccf/gain", H5T_NATIVE_FLOAT, first, part->nrow, rows, e);
+    spx_free(rows);
+    return st;
+}
+
+spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first, int joint, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < part->narm && st == SPX_OK; k++) {
+        char p[64];
+        (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, model_name(joint));
+        if (part->arm[k].model != NULL)
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, part->nrow, part->arm[k].model, e);
+    }
+    return st == SPX_OK && part->nlag > 0 ? write_curves(file, part, first, e) : st;
+}
+
+/* ---- tables ---- */
+
+/* One row a spectrum, for stars of several exposures. */
+static spx_status write_exposures(hid_t file, const spx_rvfit *r, const spx_table *fibermap, spx_err *e)
+{
+    static const char *const prefix[] = {"SN", "CHISQ"};
+    spx_table *t = spx_table_new(r->nrow, e);
+    double *tmp = spx_alloc(r->nrow, sizeof *tmp, e);
+    int64_t *npix = spx_alloc(r->nrow, sizeof *npix, e);
+    spx_status st = t == NULL || tmp == NULL || npix == NULL ? SPX_EIO : add_identity(t, fibermap, e);
+    for (size_t c = 0; c < 2 && st == SPX_OK; c++)
+        for (size_t a = 0; a < r->narm && st == SPX_OK; a++) {
+            char name[48];
+            arm_column(prefix[c], r->arm[a].name, name, sizeof name);
+            for (size_t i = 0; i < r->nrow; i++)
+                tmp[i] = c == 0 ? r->exposure[i].sn[a] : r->exposure[i].chisq[a];
+            st = spx_table_add(t, name, H5T_NATIVE_DOUBLE, "", tmp, e);
+        }
+    for (size_t i = 0; i < r->nrow && st == SPX_OK; i++)
+        npix[i] = r->exposure[i].npix;
+    if (st == SPX_OK)
+        st = spx_table_add(t, "NPIX", H5T_NATIVE_INT64, "", npix, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/rvfit/exposures", t, e);
+    spx_free(tmp);
+    spx_free(npix);
+    spx_table_free(t);
+    return st;
+}
+
+/* First exposure of each star: [nstar], to be freed. */
+static size_t *first_rows(const spx_rvfit *r, spx_err *e)
+{
+    size_t *row = spx_alloc(r->nstar, sizeof *row, e);
+    for (size_t i = 0; i < r->nstar && row != NULL; i++)
+        row[i] = r->row[r->first[i]];
+    return row;
+}
+
+/* Exposures that went into the coadds of the targets that were fitted. */
+static spx_status write_coadded(hid_t file, const spx_table *exposures, const spx_table *fibermap, spx_err *e)
+{
+    int64_t *id = NULL, *fitted = NULL;
+    size_t n = 0, *row = NULL;
+    spx_status st = spx_table_find_i64(exposures, "TARGETID", &id, e);
+    if (st == SPX_OK)
+        st = spx_table_find_i64(fibermap, "TARGETID", &fitted, e);
+    if (st == SPX_OK && exposures != NULL && (row = spx_alloc(exposures->nrow, sizeof *row, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK && fitted != NULL)
+        qsort(fitted, fibermap->nrow, sizeof *fitted, ascending);
+    for (size_t i = 0; st == SPX_OK && exposures != NULL && i < exposures->nrow; i++)
+        if (id == NULL || fitted == NULL || bsearch(&id[i], fitted, fibermap->nrow, sizeof *fitted, ascending) != NULL)
+            row[n++] = i;
+    spx_table *t = st == SPX_OK && exposures != NULL ? spx_table_take(exposures, n, row, e) : NULL;
+    if (st == SPX_OK && exposures != NULL && t == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK && n > 0)
+        st = spx_table_write(file, "/exp_fibermap", t, e);
+    spx_table_free(t);
+    spx_free(row);
+    spx_free(id);
+    spx_free(fitted);
+    return st;
+}
+
+spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spectra *s, int joint,
+                                  const spx_table *more, spx_err *e)
+{
+    spx_table *fibermap = NULL, *scores = NULL, *each = NULL;
+    size_t *row = first_rows(r, e);
+    spx_status st = row == NULL ? SPX_EIO : SPX_OK;
+    if (st == SPX_OK && s->fibermap != NULL &&
+        ((fibermap = spx_table_take(s->fibermap, r->nstar, row, e)) == NULL ||
+         (each = spx_table_take(s->fibermap, r->nrow, r->row, e)) == NULL))
+        st = SPX_EIO;
+    if (st == SPX_OK && !joint && s->scores != NULL && (scores = spx_table_take(s->scores, r->nstar, row, e)) == NULL)
+        st = SPX_EIO;
+    /* a star of several exposures is of none of them */
+    for (size_t i = 0; i < r->nstar && st == SPX_OK && fibermap != NULL && spx_table_find(fibermap, "EXPID") >= 0; i++)
+        if (r->first[i + 1] - r->first[i] > 1)
+            st = spx_table_set_i64(fibermap, "EXPID", i, -1, e);
+    if (st == SPX_OK)
+        st = write_table(file, r, fibermap, joint, more, e);
+    if (st == SPX_OK && joint)
+        st = write_exposures(file, r, each, e);
+    if (st == SPX_OK && s->header.n > 0)
+        st = spx_cards_write(file, "/rvfit/header", &s->header, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/fibermap", fibermap, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/scores", scores, e);
+    if (st == SPX_OK)
+        st =
+            joint ? spx_table_write(file, "/exp_fibermap", each, e) : write_coadded(file, s->exp_fibermap, fibermap, e);
+    spx_free(row);
+    spx_table_free(fibermap);
+    spx_table_free(scores);
+    spx_table_free(each);
+    return st;
+}
+
+void spx_rvfit_free(spx_rvfit *r)
+{
+    if (r == NULL)
+        return;
+    spx_free(r->row);
+    spx_free(r->first);
+    spx_free(r->star);
+    spx_free(r->exposure);
+    for (size_t k = 0; k < r->narm; k++) {
+        spx_free(r->arm[k].model);
+        spx_free(r->arm[k].ccf);
+        spx_free(r->arm[k].residual);
+    }
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,70 @@
+/* Blocks `spectra` (any number of arms) and `frame` (one camera, as extracted). */
+#ifndef SPX_SPECTRA_H
+#define SPX_SPECTRA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "fits/cards.h"
+
+struct spx_table;
+
+enum { SPX_MAX_ARM = 64 };
+
+typedef enum { SPX_VACUUM = 0, SPX_AIR = 1 } spx_medium;
+
+/* One arm: every spectrum on the same wavelength grid. */
+typedef struct {
+    char name[16]; /* b, r, z, sdss, ... */
+    size_t nwave;
+    double *wavelength; /* [nwave], Angstrom, strictly increasing */
+    spx_medium medium;
+    int barycentric; /* wavelengths are barycentric (1) or topocentric (0) */
+    double *flux;    /* [nspec][nwave]; unit in `unit` */
+    double *ivar;    /* [nspec][nwave]; 0: no information */
+    uint32_t *mask;  /* [nspec][nwave]; non-zero: do not use; NULL: none */
+    /* Resolution matrix as diagonals, [nspec][ndiag][nwave]; scipy dia_matrix convention:
+     * resolution[s][k][j] = R[j - off_k, j], off_k = ndiag/2 - k. NULL when ndiag is 0. */
+    size_t ndiag;
+    double *resolution;
+    char unit[64]; /* of flux, e.g. "electron/Angstrom" */
+} spx_arm;
+
+typedef struct {
+    size_t nspec, narm;
+    spx_arm arm[SPX_MAX_ARM];
+    spx_cards header;               /* primary header */
+    struct spx_table *fibermap;     /* nspec rows, or NULL */
+    struct spx_table *scores;       /* nspec rows, or NULL */
+    struct spx_table *exp_fibermap; /* any number of rows, or NULL */
+} spx_spectra;
+
+/* Mask bits of extracted bins, as in DESI frames. */
+enum {
+    SPX_SOMEBADPIX = 1 << 0, /* more than half of the bin's PSF fell on masked pixels */
+    SPX_ALLBADPIX = 1 << 1,  /* all of it: no information, flux 0, ivar 0 */
+    SPX_BAD2DFIT = 1 << 7,   /* poor 2-D fit */
+    SPX_NODATA = 1 << 8      /* nothing was observed, or the part that holds it was left out */
+};
+
+typedef struct {
+    size_t nspec;
+    spx_arm arm;              /* flux electron/Angstrom, ivar, mask, resolution */
+    double *chi2pix;          /* [nspec][nwave] */
+    double *pixmask_fraction; /* [nspec][nwave] */
+    char camera[16];
+    spx_cards header;           /* header of the image that was extracted */
+    struct spx_table *fibermap; /* nspec rows, or NULL */
+    struct spx_table *scores;   /* nspec rows, or NULL */
+    int32_t *fiber;             /* [nspec] index of the spectrum in the PSF */
+    /* model image, [model_ny][model_nx]; NULL when not asked for */
+    size_t model_ny, model_nx;
+    float *model;
+} spx_frame;
+
+void spx_arm_free(spx_arm *a);
+void spx_spectra_free(spx_spectra *s);
+void spx_frame_free(spx_frame *f);
+
+#endif

@@ -1,0 +1,43 @@
+/* Targets of an exposure: what each fibre looks at. */
+#ifndef SPX_TARGET_H
+#define SPX_TARGET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "products/barycentre.h"
+
+struct spx_table;
+
+/* One fibre. With a star, and where a simulation knows it, all fields hold the truth. */
+typedef struct {
+    int64_t targetid;
+    int sky;                       /* 1: nothing but the sky */
+    double ra, dec;                /* degrees */
+    double teff, logg, feh, alpha; /* K, dex(cm/s^2), dex, dex */
+    double v, vsini;               /* km/s */
+    double mag;                    /* AB magnitude of the continuum at 6200 Angstrom */
+    size_t member;                 /* row of a spectra library that the star was drawn from */
+} spx_target;
+
+/* seen[n]: the targets with the velocities that they have for an observer at `site` in the middle of an exposure of
+ * exptime seconds that starts at mjd (UTC), where target[] has barycentric ones; site NULL: the same. SPX_EINPUT: no
+ * direction, or no such time. */
+spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
+                           spx_target *seen, spx_err *e);
+
+/* Fibermap of nfiber rows: columns TARGETID, FIBER, OBJTYPE, TARGET_RA, TARGET_DEC, FIBERSTATUS. Targets are those of
+ * fibres first ... first+n-1; the others are dark: OBJTYPE BAD, TARGETID -1, FIBERSTATUS 1. */
+spx_status spx_target_fibermap(size_t n, const spx_target *target, size_t first, size_t nfiber, struct spx_table **out,
+                               spx_err *e);
+
+/* The same columns for fibres first ... first+n-1 alone, and with `stars` TEFF, LOGG, FEH, ALPHAFE, VRAD, VSINI, MAG (0
+ * in sky fibres), and with `members` MEMBER (-1 in sky fibres). */
+spx_status spx_target_truth(size_t n, const spx_target *target, size_t first, int stars, int members,
+                            struct spx_table **out, spx_err *e);
+
+/* TARGETID and OBJTYPE of a fibermap of n rows, as far as it has them, into target[n]. */
+spx_status spx_target_take(const struct spx_table *fibermap, size_t n, spx_target *target, spx_err *e);
+
+#endif

@@ -1,0 +1,63 @@
+/* Parts of a setup, for arms that need little of it: orders of an echelle spectrograph. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "num/wave.h"
+#include "products/templates.h"
+
+enum { MARGIN = 16 }; /* pixels, after which the end of a spline is not felt: 0.268^16 is 7e-10 */
+
+/* Columns first ... first+n-1 of from[rows][stride], elements of `size` bytes. */
+static void *columns(const void *from, size_t rows, size_t stride, size_t first, size_t n, size_t size, spx_err *e)
+{
+    char *to = spx_alloc2(rows, n, size, e);
+    for (size_t i = 0; to != NULL && i < rows; i++)
+        memcpy(to + i * n * size, (const char *)from + (i * stride + first) * size, n * size);
+    return to;
+}
+
+spx_status spx_setup_cut(const spx_setup *s, const spx_arm *arm, double vmin, double vmax, double vsini, spx_setup *out,
+                         spx_err *e)
+{
+    double end[2] = {arm->wavelength[0], arm->wavelength[arm->nwave - 1]};
+    const double v[2] = {vmax, vmin}, last = (double)s->nwave; /* bluest and reddest */
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < 2; i++) {
+        if (arm->medium != s->medium)
+            end[i] = s->medium == SPX_AIR ? spx_vacuum_to_air(end[i]) : spx_air_to_vacuum(end[i]);
+        end[i] = (log(end[i]) - atanh(v[i] / SPX_C_KMS) - s->lnwave0) / s->dlnwave;
+        if (!(end[i] > -1) || !(end[i] < last)) /* as good as not covered: whoever uses it says so */
+            return SPX_OK;
+        end[i] += (i ? 1 : -1) * (vsini / SPX_C_KMS / s->dlnwave + MARGIN);
+    }
+    if (!(end[0] < end[1]) || !(2 * (end[1] - end[0]) < last))
+        return SPX_OK;
+    const size_t first = end[0] > 0 ? (size_t)end[0] : 0, n = (size_t)fmin(ceil(end[1]) + 1, last) - first;
+    spx_setup cut = *s;
+    spx_status st = SPX_OK;
+    cut.lnwave0 += (double)first * s->dlnwave;
+    cut.nwave = n;
+    cut.lnflux = NULL;
+    cut.pca.mean = NULL;
+    cut.pca.comp = NULL;
+    if (s->lnflux != NULL && (cut.lnflux = columns(s->lnflux, s->ntemp, s->nwave, first, n, sizeof(float), e)) == NULL)
+        st = SPX_EIO;
+    if (s->pca.mean != NULL && (cut.pca.mean = columns(s->pca.mean, 1, s->nwave, first, n, sizeof(double), e)) == NULL)
+        st = SPX_EIO;
+    if (s->pca.comp != NULL &&
+        (cut.pca.comp = columns(s->pca.comp, s->pca.ncomp, s->nwave, first, n, sizeof(float), e)) == NULL)
+        st = SPX_EIO;
+    *out = cut;
+    if (st != SPX_OK)
+        spx_setup_cut_free(out);
+    return st;
+}
+
+void spx_setup_cut_free(spx_setup *cut)
+{
+    spx_free(cut->lnflux);
+    spx_free(cut->pca.mean);
+    spx_free(cut->pca.comp);
+    memset(cut, 0, sizeof *cut);
+}

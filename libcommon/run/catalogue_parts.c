@@ -1,0 +1,406 @@
+#include "run/catalogue_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/h5io.h"
+#include "h5/table.h"
+
+/* ---- files side by side and one after another ---- */
+
+static int covers(const spx_spectra_part *part, const spx_spectra_parts *p, const char *name)
+{
+    for (size_t k = 0; k < part->narm; k++)
+        if (strcmp(p->base[part->arm[k]], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* First file of those whose rows are the last ones. */
+static const spx_spectra_part *last_rows(const spx_spectra_parts *p)
+{
+    const spx_spectra_part *part = &p->part[p->npart - 1];
+    while (part > p->part && part[-1].first == part->first)
+        part--;
+    return part;
+}
+
+/* SPX_EINPUT when both tables have column `name` and rows first ... of `a` hold something else than `b`. */
+static spx_status same_column(const spx_table *a, size_t first, const spx_table *b, const char *name, spx_err *e)
+{
+    if (a == NULL || b == NULL || spx_table_find(a, name) < 0 || spx_table_find(b, name) < 0)
+        return SPX_OK;
+    int64_t *x = spx_alloc(a->nrow, sizeof *x, e), *y = spx_alloc(b->nrow, sizeof *y, e);
+    spx_status st = x == NULL || y == NULL ? SPX_EIO : spx_table_get_i64(a, name, x, e);
+    if (st == SPX_OK)
+        st = spx_table_get_i64(b, name, y, e);
+    if (st == SPX_OK && memcmp(x + first, y, b->nrow * sizeof *x) != 0)
+        st = spx_fail(e, SPX_EINPUT,
+                      "/fibermap: %s differs from that of the input before: join them with h5merge (exposures of a "
+                      "star: --joint)",
+                      name);
+    spx_free(x);
+    spx_free(y);
+    return st;
+}
+
+/* Are these other arms of the rows that came last? SPX_EINPUT says why not. */
+static spx_status beside(const spx_spectra_parts *p, const spx_spectra *more, spx_err *e)
+{
+    const spx_spectra_part *last = last_rows(p);
+    if (more->nspec != last->nspec)
+        return spx_fail(e, SPX_EINPUT,
+                        "has %zu spectra, the input before %zu: join them with h5merge (exposures of a star: --joint)",
+                        more->nspec, last->nspec);
+    for (const spx_spectra_part *part = last; part < p->part + p->npart; part++)
+        for (size_t k = 0; k < more->narm; k++)
+            if (covers(part, p, more->arm[k].name))
+                return spx_fail(
+                    e, SPX_EINPUT,
+                    "has arm '%s' as an earlier input has: join them with h5merge (exposures of a star: --joint)",
+                    more->arm[k].name);
+    static const char *const key[] = {"TARGETID", "FIBER", "EXPID"};
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < sizeof key / sizeof *key && st == SPX_OK; k++)
+        st = same_column(p->all.fibermap, last->first, more->fibermap, key[k], e);
+    return st;
+}
+
+/* Rows of b after those of a. Where not every file has the table, or with the same columns, there is none for all. */
+static spx_status append(spx_table **a, const spx_table *b, spx_err *e)
+{
+    spx_table *both = NULL;
+    spx_err why = {0};
+    if (*a != NULL && b != NULL && (both = spx_table_append(*a, b, &why)) == NULL && why.code != SPX_EINPUT)
+        return spx_fail(e, why.code, "%s", why.msg);
+    spx_table_free(*a);
+    *a = both;
+    return SPX_OK;
+}
+
+/* Is name[len] in a list "A, B"? */
+static int is_listed(const char *list, const char *name, size_t len)
+{
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        const size_t n = strcspn(at, ",");
+        if (n == len && strncmp(at, name, n) == 0)
+            return 1;
+        at += n + (at[n] == ',' ? 2 : 0);
+    }
+    return 0;
+}
+
+/* Of fibermaps the columns that all files have, but that which says whose exposures they are. */
+static spx_status append_fibermap(spx_spectra_parts *p, const spx_table *more, spx_err *e)
+{
+    spx_text dropped = {0};
+    spx_table **all = &p->all.fibermap, *both = spx_table_append_common(*all, more, &dropped, e);
+    spx_status st = both == NULL ? e->code : SPX_OK;
+    if (st == SPX_OK && (spx_table_find(*all, "TARGETID") >= 0 || spx_table_find(more, "TARGETID") >= 0) &&
+        spx_table_find(both, "TARGETID") < 0)
+        st = spx_fail(e, SPX_EINPUT,
+                      "column TARGETID is in one table and not in the other, or of another type: exposures of a star "
+                      "cannot be told");
+    for (const char *name = dropped.s; st == SPX_OK && name != NULL && *name != '\0'; name += strcspn(name, "\n") + 1) {
+        const size_t len = strcspn(name, "\n");
+        if (!is_listed(p->dropped.s, name, len)) /* a third file may have what the second lacks */
+            st = spx_text_add(&p->dropped, e, "%s%.*s", p->dropped.n > 0 ? ", " : "", (int)len, name);
+    }
+    spx_text_free(&dropped);
+    if (st != SPX_OK) {
+        spx_table_free(both);
+        return st;
+    }
+    spx_table_free(*all);
+    *all = both;
+    return SPX_OK;
+}
+
+static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_err *e)
+{
+    spx_spectra *all = &p->all;
+    if ((all->fibermap == NULL) != (more->fibermap == NULL))
+        return spx_fail(e, SPX_EINPUT, "/fibermap: %s: exposures of a star cannot be told",
+                        more->fibermap == NULL ? "is missing, but the input before has one"
+                                               : "is there, but the input before has none");
+    spx_status st = all->fibermap == NULL ? SPX_OK : append_fibermap(p, more->fibermap, e);
+    if (st != SPX_OK)
+        spx_err_context(e, "/fibermap");
+    if (st == SPX_OK)
+        st = append(&all->scores, more->scores, e);
+    if (st == SPX_OK)
+        st = append(&all->exp_fibermap, more->exp_fibermap, e);
+    all->nspec += more->nspec;
+    return st;
+}
+
+static int same_arm(const spx_spectra_parts *p, const spx_arm *a, const spx_arm *b)
+{
+    return a->nwave == b->nwave && a->medium == b->medium && a->barycentric == b->barycentric &&
+           (!p->with_resolution || a->ndiag == b->ndiag) &&
+           memcmp(a->wavelength, b->wavelength, a->nwave * sizeof *a->wavelength) == 0;
+}
+
+/* Is one of the first n arms called so? */
+static int name_taken(const spx_spectra *s, size_t n, const char *name)
+{
+    for (size_t k = 0; k < n; k++)
+        if (strcmp(s->arm[k].name, name) == 0)
+            return 1;
+    return 0;
+}
+
+/* Number of the arm in `all`, which takes it over where it is new. */
+static spx_status find_arm(spx_spectra_parts *p, spx_arm *arm, size_t *out, spx_err *e)
+{
+    spx_spectra *all = &p->all;
+    size_t same_name = 0;
+    for (size_t k = 0; k < all->narm; k++) {
+        if (strcmp(p->base[k], arm->name) != 0)
+            continue;
+        if (same_arm(p, &all->arm[k], arm)) {
+            *out = k;
+            return SPX_OK;
+        }
+        same_name++;
+    }
+    if (all->narm == SPX_MAX_ARM)
+        return spx_fail(e, SPX_EINPUT, "brings the number of arms (on wavelengths of their own) above %d", SPX_MAX_ARM);
+    char name[sizeof arm->name], base[sizeof arm->name];
+    memcpy(base, arm->name, sizeof base);
+    memcpy(name, base, sizeof name);
+    *out = all->narm++;
+    memcpy(p->base[*out], base, sizeof base);
+    all->arm[*out] = *arm;
+    p->whole[*out] = arm->nwave;
+    memset(arm, 0, sizeof *arm);
+    while (name_taken(all, *out, name))
+        (void)snprintf(name, sizeof name, "%.12s%zu", base, ++same_name % 1000);
+    memcpy(all->arm[*out].name, name, sizeof name);
+    return SPX_OK;
+}
+
+static spx_status grow(spx_spectra_parts *p, spx_err *e)
+{
+    if (p->npart < p->room)
+        return SPX_OK;
+    size_t room = p->room > 0 ? 2 * p->room : 4;
+    spx_spectra_part *more = spx_alloc(room, sizeof *more, e);
+    if (more == NULL)
+        return SPX_EIO;
+    if (p->npart > 0)
+        memcpy(more, p->part, p->npart * sizeof *more);
+    spx_free(p->part);
+    p->part = more;
+    p->room = room;
+    return SPX_OK;
+}
+
+/* The first file gives header and tables. */
+static void take_over(spx_spectra *all, spx_spectra *first)
+{
+    all->nspec = first->nspec;
+    all->header = first->header;
+    all->fibermap = first->fibermap;
+    all->scores = first->scores;
+    all->exp_fibermap = first->exp_fibermap;
+    memset(&first->header, 0, sizeof first->header);
+    first->fibermap = first->scores = first->exp_fibermap = NULL;
+}
+
+spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e)
+{
+    spx_spectra head;
+    spx_spectra_part part = {.file = file};
+    spx_err why = {0};
+    spx_status st = spx_spectra_read_head(file, &head, part.path, e);
+    int known = st != SPX_OK; /* its message names the file */
+    if (st == SPX_OK)
+        st = grow(p, e);
+    part.nspec = head.nspec;
+    if (st == SPX_OK && p->npart == 0)
+        take_over(&p->all, &head);
+    else if (st == SPX_OK && beside(p, &head, &why) == SPX_OK)
+        part.first = last_rows(p)->first;
+    else if (st == SPX_OK && !exposures)
+        st = spx_fail(e, why.code, "%s", why.msg);
+    else if (st == SPX_OK) {
+        part.first = p->all.nspec;
+        st = add_rows(p, &head, e);
+    }
+    part.narm = head.narm;
+    for (size_t k = 0; k < head.narm && st == SPX_OK; k++) {
+        char mask[SPX_ARM_PATH + 8];
+        (void)snprintf(mask, sizeof mask, "%s/mask", part.path[k]);
+        int has_mask = spx_h5_exists(file, mask);
+        st = find_arm(p, &head.arm[k], &part.arm[k], e);
+        if (st == SPX_OK && has_mask)
+            p->has_mask[part.arm[k]] = 1;
+    }
+    if (st == SPX_OK)
+        p->part[p->npart++] = part;
+    else if (!known)
+        spx_err_context(e, "%s", spx_h5_filename(file));
+    spx_spectra_free(&head);
+    return st;
+}
+
+size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double hi)
+{
+    spx_arm *a = &p->all.arm[arm];
+    size_t first = 0, end = a->nwave;
+    while (first < end && a->wavelength[first] < lo)
+        first++;
+    while (end > first && a->wavelength[end - 1] > hi)
+        end--;
+    if (end > first) {
+        memmove(a->wavelength, a->wavelength + first, (end - first) * sizeof *a->wavelength);
+        p->skip[arm] = first;
+        a->nwave = end - first;
+    }
+    return end - first;
+}
+
+/* ---- rows ---- */
+
+/* Row `from` of a file becomes row `to` of the block. */
+typedef struct {
+    size_t from, to;
+} move;
+
+static int by_row(const void *a, const void *b)
+{
+    const move *x = a, *y = b;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
+}
+
+enum { ROWS_AT_ONCE = 256 }; /* at most, that are read aside and then put in their places */
+
+/* A row of a dataset: `lines` times `whole` values of `size` bytes, of which nwave from `skip` on are wanted. */
+typedef struct {
+    size_t lines, whole, skip, nwave, size;
+} row_shape;
+
+/* What is wanted of a row. */
+static void take_row(const row_shape *s, const char *from, char *to)
+{
+    const size_t bytes = s->nwave * s->size;
+    for (size_t i = 0; i < s->lines; i++)
+        memcpy(to + i * bytes, from + (i * s->whole + s->skip) * s->size, bytes);
+}
+
+static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t type, const row_shape *s, size_t n,
+                            const move *m, void *out, spx_err *e)
+{
+    char path[SPX_ARM_PATH + 16], *aside = NULL;
+    const size_t bytes = s->lines * s->nwave * s->size, count = s->lines * s->whole;
+    /* what is read aside takes no more memory than what is kept, but for a single row */
+    const size_t fit = n * s->nwave / s->whole, most = fit < 1 ? 1 : fit < ROWS_AT_ONCE ? fit : ROWS_AT_ONCE;
+    spx_status st = SPX_OK;
+    (void)snprintf(path, sizeof path, "%s/%s", arm, name);
+    for (size_t i = 0, k; i < n && st == SPX_OK; i = k) {
+        int in_place = s->nwave == s->whole;
+        for (k = i + 1; k < n && m[k].from == m[k - 1].from + 1; k++) {
+            int next = m[k].to == m[k - 1].to + 1;
+            if ((in_place && !next && k - i > 16) || (!(in_place && next) && k - i >= most))
+                break;
+            in_place = in_place && next;
+        }
+        if (in_place) {
+            st = spx_h5_read_rows(file, path, type, m[i].from, k - i, (char *)out + m[i].to * bytes, e);
+            continue;
+        }
+        if (aside == NULL && (aside = spx_alloc2(most, count, s->size, e)) == NULL)
+            return SPX_EIO;
+        st = spx_h5_read_rows(file, path, type, m[i].from, k - i, aside, e);
+        for (size_t r = i; r < k && st == SPX_OK; r++)
+            take_row(s, aside + (r - i) * count * s->size, (char *)out + m[r].to * bytes);
+    }
+    spx_free(aside);
+    return st;
+}
+
+static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *part, size_t n, const move *m,
+                            spx_spectra *out, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < part->narm && st == SPX_OK; k++) {
+        const char *path = part->path[k];
+        char mask[SPX_ARM_PATH + 8];
+        spx_arm *a = &out->arm[part->arm[k]];
+        (void)snprintf(mask, sizeof mask, "%s/mask", path);
+        row_shape shape = {1, p->whole[part->arm[k]], p->skip[part->arm[k]], a->nwave, sizeof(double)};
+        st = read_rows(part->file, path, "flux", H5T_NATIVE_DOUBLE, &shape, n, m, a->flux, e);
+        if (st == SPX_OK)
+            st = read_rows(part->file, path, "ivar", H5T_NATIVE_DOUBLE, &shape, n, m, a->ivar, e);
+        shape.lines = a->ndiag;
+        if (st == SPX_OK && a->resolution != NULL)
+            st = read_rows(part->file, path, "resolution", H5T_NATIVE_DOUBLE, &shape, n, m, a->resolution, e);
+        shape.lines = 1;
+        shape.size = sizeof *a->mask;
+        if (st == SPX_OK && p->has_mask[part->arm[k]] && spx_h5_exists(part->file, mask))
+            st = read_rows(part->file, path, "mask", H5T_NATIVE_UINT32, &shape, n, m, a->mask, e);
+    }
+    return st;
+}
+
+static spx_status make_arm(const spx_spectra_parts *p, size_t k, size_t n, spx_arm *a, spx_err *e)
+{
+    const spx_arm *from = &p->all.arm[k];
+    *a = *from;
+    a->ndiag = p->with_resolution ? from->ndiag : 0;
+    a->resolution = NULL;
+    a->mask = NULL;
+    a->wavelength = spx_alloc(a->nwave, sizeof *a->wavelength, e);
+    a->flux = spx_alloc2(n, a->nwave, sizeof *a->flux, e);
+    a->ivar = spx_alloc2(n, a->nwave, sizeof *a->ivar, e);
+    if (a->wavelength == NULL || a->flux == NULL || a->ivar == NULL ||
+        (p->has_mask[k] && (a->mask = spx_alloc2(n, a->nwave, sizeof *a->mask, e)) == NULL) ||
+        (a->ndiag > 0 && (a->resolution = spx_alloc2(n, a->ndiag * a->nwave, sizeof *a->resolution, e)) == NULL))
+        return SPX_EIO;
+    memcpy(a->wavelength, from->wavelength, a->nwave * sizeof *a->wavelength);
+    return SPX_OK;
+}
+
+spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const size_t *row, spx_spectra *out, spx_err *e)
+{
+    memset(out, 0, sizeof *out);
+    out->nspec = n;
+    move *m = spx_alloc(n, sizeof *m, e);
+    spx_status st = m == NULL ? SPX_EIO : SPX_OK;
+    for (size_t k = 0; k < p->all.narm && st == SPX_OK; k++) {
+        out->narm = k + 1;
+        st = make_arm(p, k, n, &out->arm[k], e);
+    }
+    for (size_t i = 0; i < p->npart && st == SPX_OK; i++) {
+        const spx_spectra_part *part = &p->part[i];
+        size_t have = 0;
+        for (size_t k = 0; k < n; k++)
+            if (row[k] >= part->first && row[k] - part->first < part->nspec)
+                m[have++] = (move){row[k] - part->first, k};
+        qsort(m, have, sizeof *m, by_row);
+        st = read_part(p, part, have, m, out, e);
+    }
+    spx_free(m);
+    return st;
+}
+
+size_t spx_spectra_parts_row_bytes(const spx_spectra_parts *p)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < p->all.narm; k++) {
+        size_t doubles = 2 + (p->with_resolution ? p->all.arm[k].ndiag : 0);
+        n += p->all.arm[k].nwave * (doubles * sizeof(double) + (p->has_mask[k] ? sizeof(uint32_t) : 0));
+    }
+    return n;
+}
+
+void spx_spectra_parts_free(spx_spectra_parts *p)
+{
+    spx_spectra_free(&p->all);
+    spx_text_free(&p->dropped);
+    spx_free(p->part);
+    memset(p, 0, sizeof *p);
+}

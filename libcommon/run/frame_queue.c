@@ -1,0 +1,757 @@
+#include "run/frame_queue.h"
+
+#include <limits.h>
+#include <omp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/pipeline.h"
+#include "products/io.h"
+
+/* A PSF and the input that it is from, shared by all exposures that use it. */
+typedef struct spx_psf_source {
+    size_t at; /* which input */
+    spx_input *in;
+    spx_psf psf;
+    size_t users;
+    spx_err err; /* why there is none */
+} psf_source;
+
+/* What one input holds. */
+typedef struct {
+    const char *name;
+    int is_stdin, image, psf;
+    spx_err err; /* it cannot be read */
+    uint64_t dev, ino;
+    spx_input *pipe; /* a named one, which can be read once only: open since it was looked at */
+    char *target;
+} entry;
+
+struct spx_exposures {
+    spx_stage *s;
+    size_t n, at; /* inputs, and the one that is next */
+    entry *it;
+    enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN } to;
+    size_t stdin_at, nimage; /* which input is standard input (n: none); images so far */
+    spx_input *pending;      /* opened product of standard input that comes next */
+    int stdin_over;
+    psf_source *psf; /* of the images that come next; the queue is one of its users */
+};
+
+static void look(spx_input *in, int *image, int *psf)
+{
+    *image = spx_h5_exists(in->file, "/image");
+    *psf = spx_h5_exists(in->file, "/psf");
+}
+
+static spx_status holds_nothing(const char *name, spx_err *e)
+{
+    return spx_fail(
+        e, SPX_EINPUT,
+        "%s: holds neither an image nor a PSF: make them of FITS files with fits2h5, whose --list says what "
+        "it recognises",
+        name);
+}
+
+static spx_status no_image(const char *name, spx_err *e)
+{
+    return spx_fail(e, SPX_EINPUT, "%s: no image: give the file that holds /image too (fits2h5 joins several inputs)",
+                    name);
+}
+
+/* ---- where the products go ---- */
+
+static void find_kind(spx_exposures *q)
+{
+    const char *out = q->s->common.output;
+    struct stat sb;
+    const size_t len = strlen(out);
+    if (strcmp(out, "-") == 0)
+        q->to = TO_STDOUT;
+    else if (strstr(out, "%s") != NULL)
+        q->to = TO_PATTERN;
+    else if ((len > 0 && out[len - 1] == '/') || (stat(out, &sb) == 0 && S_ISDIR(sb.st_mode)))
+        q->to = TO_FOLDER;
+    else
+        q->to = TO_FILE;
+}
+
+/* The folder of all products is there; said once, not by each of them. */
+static spx_status check_folder(const spx_exposures *q, spx_err *e)
+{
+    const char *out = q->s->common.output, *slash = strrchr(out, '/');
+    char folder[PATH_MAX];
+    struct stat sb;
+    const size_t len = q->to == TO_FOLDER ? strlen(out) : slash != NULL ? (size_t)(slash - out) + 1 : 0;
+    if ((q->to != TO_FOLDER && q->to != TO_PATTERN) || len == 0 || len >= sizeof folder)
+        return SPX_OK;
+    memcpy(folder, out, len);
+    folder[len] = '\0';
+    if (strstr(folder, "%s") != NULL || (stat(folder, &sb) == 0 && S_ISDIR(sb.st_mode)))
+        return SPX_OK;
+    return spx_fail(e, SPX_EIO, "%s: is not a folder that is there: make it first, with mkdir", folder);
+}
+
+/* File for the exposure of the input called `name`. */
+static char *make_target(const spx_exposures *q, const char *name, spx_err *e)
+{
+    const char *out = q->s->common.output, *slash = strrchr(name, '/'), *stem = slash != NULL ? slash + 1 : name;
+    if (q->to == TO_FILE || q->to == TO_STDOUT)
+        return spx_strdup(out, e);
+    size_t len = strlen(stem);
+    const char *dot = strrchr(stem, '.');
+    if (dot != NULL && dot > stem && (strcasecmp(dot, ".h5") == 0 || strcasecmp(dot, ".hdf5") == 0))
+        len = (size_t)(dot - stem);
+    const char *at = q->to == TO_PATTERN ? strstr(out, "%s") : out + strlen(out);
+    const char *behind = q->to == TO_PATTERN ? at + 2 : ".h5";
+    const int folder = q->to == TO_FOLDER && (at == out || at[-1] != '/');
+    const size_t room = (size_t)(at - out) + len + strlen(behind) + 2;
+    char *target = spx_alloc(room, 1, e);
+    if (target != NULL)
+        (void)snprintf(target, room, "%.*s%s%.*s%s", (int)(at - out), out, folder ? "/" : "", (int)len, stem, behind);
+    return target;
+}
+
+static int by_target(const void *a, const void *b)
+{
+    const entry *const *x = a, *const *y = b;
+    return strcmp((*x)->target, (*y)->target);
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const entry *const *x = a, *const *y = b;
+    if ((*x)->ino != (*y)->ino)
+        return (*x)->ino < (*y)->ino ? -1 : 1;
+    return (*x)->dev < (*y)->dev ? -1 : (*x)->dev > (*y)->dev;
+}
+
+/* No two products at one place, and none where an input is. */
+static spx_status check_targets(spx_exposures *q, spx_err *e)
+{
+    size_t nimage = 0;
+    spx_status st = SPX_OK;
+    const entry **with = spx_alloc(q->n, sizeof *with, e), **all = spx_alloc(q->n, sizeof *all, e);
+    if (with == NULL || all == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < q->n && st == SPX_OK; i++) {
+        entry *it = &q->it[i];
+        all[i] = it;
+        if (it->is_stdin || !it->image)
+            continue;
+        if ((it->target = make_target(q, it->name, e)) == NULL)
+            st = SPX_EIO;
+        with[nimage++] = it;
+    }
+    if (st == SPX_OK && q->to != TO_STDOUT) {
+        qsort(with, nimage, sizeof *with, by_target);
+        qsort(all, q->n, sizeof *all, by_file);
+        for (size_t k = 1; k < nimage && st == SPX_OK; k++)
+            if (strcmp(with[k - 1]->target, with[k]->target) == 0)
+                st = spx_fail(e, SPX_EUSAGE, "%s and %s would both become %s: extract them to different folders",
+                              with[k - 1]->name, with[k]->name, with[k]->target);
+        for (size_t k = 0; k < nimage && st == SPX_OK; k++) {
+            struct stat sb;
+            if (stat(with[k]->target, &sb) != 0)
+                continue;
+            const entry file = {.dev = (uint64_t)sb.st_dev, .ino = (uint64_t)sb.st_ino}, *key = &file;
+            const entry *const *hit = bsearch(&key, all, q->n, sizeof *all, by_file);
+            if (hit != NULL)
+                st = spx_fail(e, SPX_EUSAGE, "%s: is both input and output: write to another file", (*hit)->name);
+        }
+    }
+    spx_free(with);
+    spx_free(all);
+    return st;
+}
+
+/* ---- what the inputs are ---- */
+
+static spx_input *new_input(spx_err *e)
+{
+    spx_input *in = spx_alloc(1, sizeof *in, e);
+    if (in != NULL)
+        in->file = H5I_INVALID_HID;
+    return in;
+}
+
+/* The next product of standard input into q->pending, which stays NULL at the end. */
+static spx_status next_of_stdin(spx_exposures *q, int first, spx_err *e)
+{
+    int end = 0;
+    spx_input *in = new_input(e);
+    if (in == NULL)
+        return SPX_EIO;
+    spx_status st =
+        q->to == TO_FILE ? (first ? spx_input_open(in, "-", e) : SPX_OK) : spx_input_next(in, first, &end, e);
+    q->stdin_over = st != SPX_OK || end || (q->to == TO_FILE && !first);
+    if (q->stdin_over)
+        spx_stage_close_input(in);
+    else
+        q->pending = in;
+    return st;
+}
+
+static spx_status look_at(spx_exposures *q, entry *it, spx_err *e)
+{
+    spx_input *own = it->is_stdin ? NULL : new_input(e), *in = own;
+    if (!it->is_stdin && own == NULL)
+        return SPX_EIO;
+    spx_status st = it->is_stdin ? next_of_stdin(q, 1, e) : spx_input_open(own, it->name, e);
+    if (it->is_stdin)
+        in = q->pending;
+    if (st == SPX_OK) {
+        look(in, &it->image, &it->psf);
+        it->dev = in->dev;
+        it->ino = in->ino;
+        st = spx_stage_check_input(q->s, in, e);
+        if (st == SPX_OK && !it->image && !it->psf)
+            st = holds_nothing(in->name, e);
+    }
+    if (st == SPX_OK && own != NULL && own->ino == 0)
+        it->pipe = own;
+    else
+        spx_stage_close_input(own);
+    return st;
+}
+
+/* Open an input that is not standard input. */
+static spx_status open_entry(entry *it, spx_input **in, spx_err *e)
+{
+    *in = it->pipe;
+    it->pipe = NULL;
+    if (*in != NULL)
+        return SPX_OK;
+    if ((*in = new_input(e)) == NULL)
+        return SPX_EIO;
+    const spx_status st = spx_input_open(*in, it->name, e);
+    if (st != SPX_OK) {
+        spx_stage_close_input(*in);
+        *in = NULL;
+    }
+    return st;
+}
+
+/* Index of the PSF that stands alone for the image at `i`; q->n: there is none. */
+static size_t psf_of(const spx_exposures *q, size_t i)
+{
+    for (size_t k = i; k-- > 0;)
+        if (q->it[k].psf && !q->it[k].image)
+            return k;
+    for (size_t k = i + 1; k < q->n; k++)
+        if (q->it[k].psf && !q->it[k].image)
+            return k;
+    return q->n;
+}
+
+/* Every image has a PSF, every PSF an image. What cannot be known of standard input is found out as it comes. */
+static spx_status match(const spx_exposures *q, spx_err *e)
+{
+    size_t nimage = 0, npsf = 0;
+    const entry *first = NULL;
+    for (size_t i = 0; i < q->n; i++) {
+        const entry *it = &q->it[i];
+        const int second_image = it->image && nimage > 0, second_psf = it->psf && npsf > 0;
+        if (q->to == TO_FILE && (second_image || second_psf))
+            return spx_fail(e, SPX_EUSAGE,
+                            "%s: is a second %s: give one image and one PSF, or for several images -o FOLDER or "
+                            "-o NAME-%%s.h5",
+                            it->name, second_image ? "image" : "PSF");
+        nimage += (size_t)it->image;
+        npsf += (size_t)it->psf;
+        if (first == NULL && it->image && !it->psf)
+            first = it;
+    }
+    const int open_end = q->stdin_at < q->n && q->to != TO_FILE;
+    const char *any = q->it[0].is_stdin ? "standard input" : q->it[0].name;
+    if (nimage == 0 && !open_end)
+        return no_image(any, e);
+    if (npsf == 0 && first != NULL && !open_end)
+        return spx_fail(e, SPX_EINPUT, "%s: no PSF: give the file that holds /psf too (fits2h5 joins several inputs)",
+                        any);
+    for (size_t k = 0; k < q->n && !open_end; k++) {
+        int used = q->it[k].image || !q->it[k].psf;
+        for (size_t i = 0; i < q->n && !used; i++)
+            used = q->it[i].image && !q->it[i].psf && psf_of(q, i) == k;
+        if (!used)
+            return spx_fail(
+                e, SPX_EUSAGE,
+                "%s: no image takes this PSF: a PSF stands before its images, and those that come with one in their "
+                "own file have that",
+                q->it[k].name);
+    }
+    return SPX_OK;
+}
+
+spx_status spx_exposures_open(spx_stage *s, spx_exposures **queue, spx_err *e)
+{
+    spx_exposures *q = *queue = spx_alloc(1, sizeof *q, e);
+    if (q == NULL)
+        return SPX_EIO;
+    q->s = s;
+    q->n = q->stdin_at = s->ninput;
+    find_kind(q);
+    const char *at = q->to == TO_PATTERN ? strstr(s->common.output, "%s") : NULL;
+    if (at != NULL && strstr(at + 2, "%s") != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--output: '%s' has more than one %%s", s->common.output);
+    if (check_folder(q, e) != SPX_OK || (q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < q->n; i++) {
+        entry *it = &q->it[i];
+        it->name = s->input[i];
+        it->is_stdin = strcmp(it->name, "-") == 0;
+        if (it->is_stdin)
+            q->stdin_at = i;
+        const spx_status st = look_at(q, it, &it->err);
+        if (st != SPX_OK && (q->to == TO_FILE || (q->n == 1 && q->pending == NULL))) {
+            *e = it->err;
+            return st;
+        }
+        if (st != SPX_OK) { /* it takes its turn, and fails then */
+            it->image = 1;
+            it->psf = 0;
+        }
+    }
+    spx_status st = match(q, e);
+    return st == SPX_OK ? check_targets(q, e) : st;
+}
+
+size_t spx_exposures_total(const spx_exposures *q)
+{
+    size_t n = 0;
+    if (q->stdin_at < q->n && q->to != TO_FILE)
+        return 0;
+    for (size_t i = 0; i < q->n; i++)
+        n += (size_t)q->it[i].image;
+    return n;
+}
+
+/* Can the next one be read without waiting for the program before this one in a pipe? */
+static int is_ready(const spx_exposures *q)
+{
+    if (q->at != q->stdin_at || q->pending != NULL || q->stdin_over)
+        return 1;
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    return poll(&p, 1, 0) != 0;
+}
+
+/* ---- PSFs ---- */
+
+static void release(psf_source *p)
+{
+    if (p == NULL || --p->users > 0)
+        return;
+    spx_psf_free(&p->psf);
+    spx_stage_close_input(p->in);
+    spx_free(p);
+}
+
+/* The PSF in an open input, which it owns from now on, becomes q->psf. */
+static spx_status make_source(spx_exposures *q, size_t at, spx_input *in, spx_err *e)
+{
+    psf_source *p = spx_alloc(1, sizeof *p, e);
+    if (p == NULL) {
+        spx_stage_close_input(in);
+        return SPX_EIO;
+    }
+    p->at = at;
+    p->in = in;
+    p->users = 1;
+    release(q->psf);
+    q->psf = p;
+    (void)spx_psf_read(in->file, &p->psf, &p->err);
+    return SPX_OK;
+}
+
+/* The PSF of the image at input i becomes q->psf, which stays NULL where there is none. A PSF with an error is one,
+ * too: the error is that of all its images. */
+static spx_status find_psf(spx_exposures *q, size_t i, spx_err *e)
+{
+    const size_t k = psf_of(q, i);
+    const size_t have = q->psf != NULL ? q->psf->at : q->n;
+    /* what came on standard input is known only now */
+    if (k == q->n || have == k || (have <= i && (k > i || have > k)))
+        return SPX_OK;
+    spx_input *in = NULL;
+    if (q->it[k].is_stdin) {
+        in = q->pending; /* an image stands before it */
+        q->pending = NULL;
+    } else {
+        const spx_status st = open_entry(&q->it[k], &in, e);
+        if (st != SPX_OK)
+            return st;
+    }
+    return make_source(q, k, in, e);
+}
+
+/* ---- exposures ---- */
+
+/* Image, and PSF where it is in the same file, of an open input that is the product's from now on; pixels perhaps
+ * `later`. */
+static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in, int own_psf, int later, spx_err *e)
+{
+    psf_source *p = own_psf ? spx_alloc(1, sizeof *p, e) : q->psf;
+    spx_status st = SPX_OK;
+    if (p == NULL) {
+        spx_stage_close_input(in);
+        return own_psf
+                   ? SPX_EIO
+                   : spx_fail(e, SPX_EINPUT,
+                              "%s: no PSF: give the file that holds /psf too (fits2h5 joins several inputs)", x->name);
+    }
+    p->users++;
+    x->source = p;
+    x->psf = &p->psf;
+    /* inputs are recorded in the order of the command line */
+    if (!own_psf && p->at <= q->at)
+        st = spx_stage_use_input(q->s, p->in, 0, e);
+    if (st == SPX_OK)
+        st = spx_stage_use_input(q->s, in, 1, e);
+    if (st != SPX_OK) {
+        spx_stage_close_input(in);
+        return st;
+    }
+    if (!own_psf && p->at > q->at)
+        st = spx_stage_use_input(q->s, p->in, 0, e);
+    if (st == SPX_OK && p->err.code != SPX_OK) {
+        *e = p->err;
+        st = p->err.code;
+    }
+    if (st == SPX_OK) {
+        spx_h5_leave(later ? &x->unread : NULL);
+        st = spx_image_read_pixels(in->file, &x->image, e);
+        spx_h5_leave(NULL);
+    }
+    if (st == SPX_OK && own_psf)
+        st = spx_psf_read(in->file, &p->psf, e);
+    return st;
+}
+
+/* Next product of standard input that holds an image; *in stays NULL at its end. PSFs that stand alone become q->psf.
+ */
+static spx_status next_image_of_stdin(spx_exposures *q, spx_input **in, int *psf, spx_err *e)
+{
+    int image = 0;
+    for (;;) {
+        const spx_status st = q->pending == NULL && !q->stdin_over ? next_of_stdin(q, 0, e) : SPX_OK;
+        spx_input *now = q->pending;
+        q->pending = NULL;
+        if (st != SPX_OK || now == NULL)
+            return st;
+        look(now, &image, psf);
+        if (image) {
+            *in = now;
+            return SPX_OK;
+        }
+        if (!*psf) {
+            spx_stage_close_input(now);
+            return holds_nothing("standard input", e);
+        }
+        if (make_source(q, q->at, now, e) != SPX_OK)
+            return SPX_EIO;
+    }
+}
+
+/* The next input that holds an image: its name, and the open input where it is standard input. q->at is that input, or
+ * q->n at the end. */
+static spx_status advance(spx_exposures *q, spx_exposure *x, spx_input **in, int *psf, spx_err *e)
+{
+    for (; q->at < q->n; q->at++) {
+        entry *it = &q->it[q->at];
+        (void)snprintf(x->name, sizeof x->name, "%s", it->is_stdin ? "standard input" : it->name);
+        *psf = it->psf;
+        if (it->err.code != SPX_OK && (!it->is_stdin || q->pending == NULL)) {
+            const spx_status st = it->err.code;
+            *e = it->err;
+            it->err.code = SPX_OK;
+            q->at += !it->is_stdin;
+            return st;
+        }
+        if (!it->is_stdin && it->image)
+            return SPX_OK;
+        if (it->is_stdin) {
+            const spx_status st = next_image_of_stdin(q, in, psf, e);
+            if (st != SPX_OK || *in != NULL)
+                return st;
+        }
+    }
+    return SPX_OK;
+}
+
+/* Reads the next one; *end becomes 1 where there is none. After an error, which is this exposure's, the next call goes
+ * on with the next. */
+static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int later, int *end, spx_err *e)
+{
+    spx_input *in = NULL;
+    int psf = 0;
+    spx_status st = advance(q, x, &in, &psf, e);
+    *end = st == SPX_OK && q->at == q->n;
+    if (!*end)
+        x->number = ++q->nimage; /* those that fail count, so that the others are called the same when it is mended */
+    if (st != SPX_OK || *end)
+        return st;
+    entry *it = &q->it[q->at];
+    char number[32];
+    (void)snprintf(number, sizeof number, "%03zu", x->number);
+    x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
+    st = x->target != NULL ? spx_stage_begin(q->s, x->target, &x->product, e) : SPX_EIO;
+    if (st == SPX_OK) {
+        spx_stage_step(q->s, "read");
+        if (!it->is_stdin)
+            st = open_entry(it, &in, e);
+    }
+    if (st == SPX_OK && !psf)
+        st = find_psf(q, q->at, e);
+    if (st == SPX_OK)
+        st = read_exposure(q, x, in, psf, later, e);
+    else
+        spx_stage_close_input(in);
+    q->at += !it->is_stdin;
+    return st;
+}
+
+/* ---- all of them ---- */
+
+/* Threads that read the pixels of an exposure at most. */
+enum { FEW = 8 };
+
+typedef struct {
+    spx_exposures *q;
+    const spx_exposures_steps *steps;
+    size_t total, most, n, nbad, nleft, first_peak;
+    int broken;             /* standard output took a part of a product, or nothing */
+    spx_progress *progress; /* of a queue whose length is known */
+    spx_err no_memory;      /* for another exposure */
+    spx_err held;           /* of the first exposure, as long as it is the only one */
+    spx_status worst;
+} queue_run;
+
+static int ready(void *ctx)
+{
+    return is_ready(((const queue_run *)ctx)->q);
+}
+
+static size_t room(void *ctx)
+{
+    const queue_run *r = ctx;
+    const size_t limit = spx_mem_limit_get(), most = atomic_load(r->steps->most), all = most > 0 ? most : r->most;
+    /* exposures beside each other must not fail where one alone would not: the first one shows what one takes */
+    const size_t fit = limit == 0 ? all : r->first_peak == 0 ? 1 : limit / r->first_peak;
+    return fit < all ? fit : all;
+}
+
+static const char from_pipe[] = "standard input";
+
+/* What stands before messages about an exposure of a queue. */
+static void name_it(const queue_run *r, spx_exposure *x)
+{
+    if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* which of the products there */
+        (void)snprintf(x->label, sizeof x->label, "%s: number %03zu: ", x->name, x->number);
+    else if (r->total != 1)
+        (void)snprintf(x->label, sizeof x->label, "%s: ", x->name);
+    if (x->product != NULL)
+        spx_product_label(x->product, x->label);
+}
+
+static void *read_one(void *ctx)
+{
+    queue_run *r = ctx;
+    int end = 0;
+    spx_exposure *x = atomic_load(r->steps->stop) ? NULL : spx_alloc(1, r->steps->size, &r->no_memory);
+    if (x == NULL)
+        return NULL;
+    /* the first ones are read while the workers begin */
+    const int later = r->total != 1 && r->n >= r->steps->nworker;
+    x->st = next_exposure(r->q, x, later, &end, &x->e);
+    if (end) {
+        spx_free(x);
+        return NULL;
+    }
+    name_it(r, x);
+    if (x->st == SPX_OK)
+        x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
+    if (++r->n == 2 && r->held.code != SPX_OK)
+        spx_error("%s", r->held.msg);
+    spx_stage_pause(r->q->s);
+    return x;
+}
+
+static void start(void *ctx, size_t worker)
+{
+    const queue_run *r = ctx;
+    r->steps->start(r->steps->ctx, worker);
+}
+
+static void compute(void *ctx, size_t worker, void *item)
+{
+    const queue_run *r = ctx;
+    spx_exposure *x = item;
+    x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
+    if (x->st == SPX_OK && !x->left && x->unread.n > 0) {
+        const size_t n = r->steps->nworker, threads = ((size_t)r->q->s->common.threads + n - 1) / n;
+        const double begin = omp_get_wtime();
+        x->st = spx_h5_read_parts(&x->unread, threads < FEW ? (int)threads : FEW, &x->e);
+        x->seconds = omp_get_wtime() - begin;
+    }
+    if (x->st == SPX_OK && !x->left)
+        x->st = r->steps->compute(r->steps->ctx, worker, x, &x->e);
+}
+
+static void write_one(void *ctx, void *item)
+{
+    const queue_run *r = ctx;
+    spx_exposure *x = item;
+    const int go_on = x->st == SPX_OK && !x->left;
+    if (go_on) {
+        spx_stage_switch(r->q->s, x->product);
+        spx_stage_seconds(r->q->s, "read", x->seconds);
+        spx_stage_step(r->q->s, "write");
+        x->st = r->steps->write(r->steps->ctx, x, &x->e);
+    }
+    if (go_on && x->st == SPX_OK)
+        x->st = spx_stage_seal(r->q->s, &x->e);
+    spx_image_free(&x->image);
+}
+
+static void store(void *ctx, void *item)
+{
+    const queue_run *r = ctx;
+    spx_exposure *x = item;
+    const long threads = r->q->s->common.threads;
+    /* two: one converts while the other has the file's lock */
+    if (x->st == SPX_OK && !x->left)
+        x->st = spx_product_store(x->product, threads < 2 ? (int)threads : 2, &x->e);
+}
+
+static void publish(void *ctx, void *item)
+{
+    queue_run *r = ctx;
+    spx_exposure *x = item;
+    x->left |= x->st == SPX_OK && r->broken;
+    if (x->st != SPX_OK || x->left)
+        return;
+    x->st = spx_product_publish(x->product, &x->e);
+    if (x->st != SPX_OK && r->q->to == TO_STDOUT) {
+        r->broken = 1;
+        atomic_store(r->steps->stop, 1);
+    }
+}
+
+static int begins_with(const char *text, const char *name)
+{
+    return strncmp(text, name, strlen(name)) == 0;
+}
+
+/* Does the error say where it is from, or has it nothing to do with the input? */
+static int is_named(const queue_run *r, const spx_exposure *x)
+{
+    const spx_stage *s = r->q->s;
+    int named = begins_with(x->e.msg, x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
+    for (size_t i = 0; i < s->ninput && r->total == 1 && !named; i++)
+        named = begins_with(x->e.msg, s->input[i]);
+    return named;
+}
+
+/* An error is said at once where there are several exposures, else it is the program's. */
+static void say(queue_run *r, const spx_exposure *x)
+{
+    spx_err e = {0};
+    const char *msg = x->e.msg;
+    if (msg[0] == '\0')
+        return;
+    if (strcmp(x->name, from_pipe) == 0 && r->n > 1) { /* which of the products there */
+        msg += begins_with(msg, "standard input: ") ? strlen("standard input: ") : 0;
+        (void)spx_fail(&e, x->st, "%s: number %03zu: %s", from_pipe, x->number, msg);
+    } else if (is_named(r, x)) {
+        (void)spx_fail(&e, x->st, "%s", msg);
+    } else {
+        (void)spx_fail(&e, x->st, "%s: %s", x->name, msg);
+    }
+    if (r->n > 1 || r->total > 1)
+        spx_error("%s", e.msg);
+    else
+        r->held = e;
+}
+
+static void end_one(void *ctx, void *item)
+{
+    queue_run *r = ctx;
+    spx_exposure *x = item;
+    r->nleft += x->st == SPX_OK && x->left;
+    if (x->st != SPX_OK) {
+        r->worst = r->nbad++ == 0 ? x->st : r->worst;
+        say(r, x);
+    }
+    if (r->first_peak == 0)
+        r->first_peak = spx_mem_peak();
+    spx_progress_step(r->progress, 1);
+    r->steps->clear(r->steps->ctx, x);
+    spx_stage_end(r->q->s, x->product);
+    spx_image_free(&x->image);
+    release(x->source);
+    spx_free(x->target);
+    spx_free(x);
+}
+
+spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps, spx_err *e)
+{
+    queue_run r = {.q = q, .steps = steps, .total = spx_exposures_total(q)};
+    /* in work: what is computed, what is stored, and so that workers need not wait for these as many again */
+    const size_t nstore = (steps->nworker + 1) / 2;
+    r.most = r.total == 1 ? 1 : steps->nworker + 2 * nstore + (steps->nworker > 1);
+    if (r.total > 1)
+        r.progress = spx_progress_start(q->s->common.progress, steps->what, "exposures", r.total);
+    const spx_pipeline p = {.ctx = &r,
+                            .nworker = steps->nworker,
+                            .nstore = nstore,
+                            .most = r.most,
+                            .read = read_one,
+                            .ready = ready,
+                            .room = room,
+                            .start = start,
+                            .compute = compute,
+                            .write = write_one,
+                            .store = store,
+                            .publish = publish,
+                            .end = end_one};
+    spx_mem_keep(r.total != 1);
+    spx_status st = spx_pipeline_run(&p, e);
+    spx_mem_keep(0);
+    spx_progress_end(r.progress);
+    if (st == SPX_OK && r.no_memory.code != SPX_OK) {
+        *e = r.no_memory;
+        st = e->code;
+    } else if (st == SPX_OK && r.nbad > 0 && r.n == 1) {
+        *e = r.held;
+        st = r.worst;
+    } else if (st == SPX_OK && r.nbad > 0 && atomic_load(steps->stop)) {
+        st = spx_fail(e, r.worst, "stopped with %zu frames done: see above", r.n - r.nbad - r.nleft);
+    } else if (st == SPX_OK && r.nbad > 0) {
+        st = spx_fail(e, r.worst, "%zu of %zu frames failed: see above", r.nbad, r.n);
+    } else if (st == SPX_OK && r.n == 0 && !atomic_load(steps->stop)) { /* known of standard input at its end only */
+        st = no_image(from_pipe, e);
+    } else if (st == SPX_OK && r.nleft == 0 && q->to == TO_STDOUT) {
+        st = spx_output_end_stdout(e);
+    }
+    return st;
+}
+
+void spx_exposures_close(spx_exposures *q)
+{
+    if (q == NULL)
+        return;
+    release(q->psf);
+    spx_stage_close_input(q->pending);
+    for (size_t i = 0; i < q->n && q->it != NULL; i++) {
+        spx_stage_close_input(q->it[i].pipe);
+        spx_free(q->it[i].target);
+    }
+    spx_free(q->it);
+    spx_free(q);
+}

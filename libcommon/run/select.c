@@ -1,0 +1,606 @@
+#include "run/select.h"
+
+#include <errno.h>
+#include <math.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/opt.h"
+#include "base/mem.h"
+#include "h5/table.h"
+#include "num/stat.h"
+#include "num/wave.h"
+
+/* ---- columns ---- */
+
+/* A column that has to be there. */
+static spx_status need_integers(const spx_table *t, const char *name, int64_t **out, spx_err *e)
+{
+    spx_status st = spx_table_find_i64(t, name, out, e);
+    if (st == SPX_OK && *out == NULL)
+        st = spx_fail(e, SPX_EINPUT, "the spectra have no fibermap with %s: choose rows by their number", name);
+    return st;
+}
+
+/* ---- redshifts ---- */
+
+/* Path of the table among the HDUs of a file; 0: there is none. */
+static int find_redshifts(hid_t file, char *path, size_t size)
+{
+    size_t nfile = 0, nhdu = 0;
+    char **name = NULL, **hdu = NULL, group[256], ext[64];
+    spx_err ignored = {0};
+    int found = 0;
+    if (spx_h5_exists(file, "/fits") && spx_h5_list(file, "/fits", &nfile, &name, &ignored) != SPX_OK)
+        nfile = 0;
+    for (size_t i = 0; i < nfile && !found; i++) {
+        (void)snprintf(group, sizeof group, "/fits/%s", name[i]);
+        if (spx_h5_list(file, group, &nhdu, &hdu, &ignored) != SPX_OK)
+            continue;
+        for (size_t k = 0; k < nhdu && !found; k++) {
+            (void)snprintf(path, size, "%s/%s", group, hdu[k]);
+            if (!spx_h5_has_attr(file, path, "extname") ||
+                spx_h5_attr_str(file, path, "extname", ext, sizeof ext, &ignored) != SPX_OK ||
+                (strcmp(ext, "REDSHIFTS") != 0 && strcmp(ext, "ZBEST") != 0))
+                continue;
+            (void)snprintf(path, size, "%s/%s/data", group, hdu[k]);
+            found = spx_h5_exists(file, path);
+        }
+        spx_h5_names_free(nhdu, hdu);
+    }
+    spx_h5_names_free(nfile, name);
+    return found;
+}
+
+int spx_redshifts_there(hid_t file)
+{
+    char path[512];
+    return find_redshifts(file, path, sizeof path);
+}
+
+typedef struct {
+    int64_t target;
+    size_t row;
+} target_row;
+
+static int by_target(const void *a, const void *b)
+{
+    const target_row *x = a, *y = b;
+    return x->target != y->target ? (x->target > y->target) - (x->target < y->target)
+                                  : (x->row > y->row) - (x->row < y->row);
+}
+
+static spx_status take_redshifts(const spx_table *t, spx_redshifts *r, spx_err *e)
+{
+    size_t n = t->nrow;
+    target_row *order = spx_alloc(n, sizeof *order, e);
+    double *z = spx_alloc(n, sizeof *z, e);
+    int64_t *target = spx_alloc(n, sizeof *target, e);
+    char(*type)[16] = spx_alloc(n, sizeof *type, e), (*sub)[32] = spx_alloc(n, sizeof *sub, e);
+    r->target = spx_alloc(n, sizeof *r->target, e);
+    r->z = spx_alloc(n, sizeof *r->z, e);
+    r->spectype = spx_alloc(n, sizeof *r->spectype, e);
+    r->subtype = spx_alloc(n, sizeof *r->subtype, e);
+    spx_status st = SPX_EIO;
+    if (order && z && target && type && sub && r->target && r->z && r->spectype && r->subtype)
+        st = spx_table_get_i64(t, "TARGETID", target, e);
+    if (st == SPX_OK)
+        st = spx_table_get_f64(t, "Z", z, e);
+    if (st == SPX_OK)
+        st = spx_table_get_str(t, "SPECTYPE", sizeof *type, type[0], e);
+    if (st == SPX_OK && spx_table_find(t, "SUBTYPE") >= 0)
+        st = spx_table_get_str(t, "SUBTYPE", sizeof *sub, sub[0], e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++)
+        order[i] = (target_row){target[i], i};
+    if (st == SPX_OK)
+        qsort(order, n, sizeof *order, by_target);
+    r->n = st == SPX_OK ? n : 0;
+    for (size_t i = 0; i < r->n; i++) {
+        size_t from = order[i].row;
+        r->target[i] = target[from];
+        r->z[i] = z[from];
+        memcpy(r->spectype[i], type[from], sizeof *type);
+        memcpy(r->subtype[i], sub[from], sizeof *sub);
+    }
+    spx_free(order);
+    spx_free(z);
+    spx_free(target);
+    spx_free(type);
+    spx_free(sub);
+    return st;
+}
+
+spx_status spx_redshifts_read(hid_t file, spx_redshifts *r, spx_err *e)
+{
+    char path[512];
+    spx_table *t = NULL;
+    memset(r, 0, sizeof *r);
+    if (!find_redshifts(file, path, sizeof path))
+        return spx_fail(e, SPX_EINPUT, "%s: has no table REDSHIFTS or ZBEST: give redrock's file through fits2h5",
+                        spx_h5_filename(file));
+    spx_status st = spx_table_read(file, path, &t, e);
+    if (st == SPX_OK && t == NULL)
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: is no table", spx_h5_filename(file), path);
+    if (st == SPX_OK && (st = take_redshifts(t, r, e)) != SPX_OK)
+        spx_err_context(e, "%s:%s", spx_h5_filename(file), path);
+    spx_table_free(t);
+    return st;
+}
+
+/* First of target[n], ascending, that is not below `wanted`. */
+static size_t lower(size_t n, const int64_t *target, int64_t wanted)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (target[mid] < wanted)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+size_t spx_redshifts_find(const spx_redshifts *r, int64_t target)
+{
+    size_t i = lower(r->n, r->target, target);
+    return i < r->n && r->target[i] == target ? i : SPX_NO_ROW;
+}
+
+spx_status spx_redshifts_columns(const spx_redshifts *r, const spx_spectra *s, size_t n, const size_t *row,
+                                 spx_table **out, spx_err *e)
+{
+    enum { TYPE = sizeof r->spectype[0], SUB = sizeof r->subtype[0] };
+    int64_t *id = NULL;
+    spx_table *t = spx_table_new(n, e);
+    double *z = spx_alloc(n, sizeof *z, e);
+    char *type = spx_alloc2(n, TYPE, 1, e), *sub = spx_alloc2(n, SUB, 1, e);
+    spx_status st = need_integers(s->fibermap, "TARGETID", &id, e);
+    if (t == NULL || z == NULL || type == NULL || sub == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        size_t k = spx_redshifts_find(r, id[row[i]]);
+        z[i] = k != SPX_NO_ROW && isfinite(r->z[k]) ? r->z[k] : NAN;
+        if (k != SPX_NO_ROW) {
+            memcpy(type + i * TYPE, r->spectype[k], TYPE);
+            memcpy(sub + i * SUB, r->subtype[k], SUB);
+        }
+    }
+    if (st == SPX_OK)
+        st = spx_table_add(t, "RR_Z", H5T_NATIVE_DOUBLE, "", z, e);
+    if (st == SPX_OK)
+        st = spx_table_add_strings(t, "RR_SPECTYPE", TYPE, type, e);
+    if (st == SPX_OK)
+        st = spx_table_add_strings(t, "RR_SUBTYPE", SUB, sub, e);
+    spx_free(id);
+    spx_free(z);
+    spx_free(type);
+    spx_free(sub);
+    *out = st == SPX_OK ? t : NULL;
+    if (st != SPX_OK)
+        spx_table_free(t);
+    return st;
+}
+
+void spx_redshifts_free(spx_redshifts *r)
+{
+    spx_free(r->target);
+    spx_free(r->z);
+    spx_free(r->spectype);
+    spx_free(r->subtype);
+    memset(r, 0, sizeof *r);
+}
+
+/* ---- what the fibermap says ---- */
+
+static spx_status drop_sky(const spx_spectra *s, char *take, spx_err *e)
+{
+    enum { WIDTH = 8 };
+    const int64_t harmless = (int64_t)1 << 3 | (int64_t)1 << 20;
+    spx_status st = SPX_OK;
+    if (s->fibermap != NULL && spx_table_find(s->fibermap, "OBJTYPE") >= 0) {
+        char *type = spx_alloc2(s->nspec, WIDTH, 1, e);
+        st = type == NULL ? SPX_EIO : spx_table_get_str(s->fibermap, "OBJTYPE", WIDTH, type, e);
+        for (size_t i = 0; i < s->nspec && st == SPX_OK; i++)
+            if (strcmp(type + WIDTH * i, "SKY") == 0 || strcmp(type + WIDTH * i, "BAD") == 0)
+                take[i] = 0;
+        spx_free(type);
+    }
+    int64_t *status = NULL;
+    if (st == SPX_OK)
+        st = spx_table_find_i64(s->fibermap, "FIBERSTATUS", &status, e);
+    if (st == SPX_OK && status == NULL)
+        st = spx_table_find_i64(s->fibermap, "COADD_FIBERSTATUS", &status, e);
+    for (size_t i = 0; i < s->nspec && st == SPX_OK && status != NULL; i++)
+        if ((status[i] & ~harmless) != 0)
+            take[i] = 0;
+    spx_free(status);
+    return st;
+}
+
+static spx_status append_target(size_t *n, size_t *room, int64_t **id, long value, spx_err *e)
+{
+    if (*n == *room) {
+        size_t more = *room > 0 ? 2 * *room : 256;
+        int64_t *grown = spx_alloc(more, sizeof *grown, e);
+        if (grown == NULL)
+            return SPX_EIO;
+        if (*n > 0)
+            memcpy(grown, *id, *n * sizeof *grown);
+        spx_free(*id);
+        *id = grown;
+        *room = more;
+    }
+    (*id)[(*n)++] = value;
+    return SPX_OK;
+}
+
+static spx_status read_targets(const char *file, size_t *n, size_t *room, int64_t **id, spx_err *e)
+{
+    char line[256];
+    const size_t before = *n;
+    spx_status st = SPX_OK;
+    FILE *f = fopen(file, "r");
+    if (f == NULL)
+        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", file, strerror(errno));
+    while (st == SPX_OK && fgets(line, sizeof line, f) != NULL) {
+        char *p = line + strspn(line, " \t");
+        long value;
+        p[strcspn(p, "\r\n")] = '\0';
+        for (size_t len = strlen(p); len > 0 && (p[len - 1] == ' ' || p[len - 1] == '\t'); len--)
+            p[len - 1] = '\0';
+        if (*p == '\0' || *p == '#')
+            continue;
+        st = spx_parse_long(p, file, &value, e);
+        if (st == SPX_OK)
+            st = append_target(n, room, id, value, e);
+        else
+            e->code = st = SPX_EINPUT; /* the content of a file, not of the command line */
+    }
+    if (st == SPX_OK && ferror(f))
+        st = spx_fail(e, SPX_EIO, "%s: cannot be read", file);
+    if (st == SPX_OK && *n == before)
+        st = spx_fail(e, SPX_EINPUT, "%s: holds no TARGETID", file);
+    (void)fclose(f);
+    return st;
+}
+
+spx_status spx_targets_collect(size_t ntext, const char *const *text, const char *file, size_t *n, int64_t **id,
+                               spx_err *e)
+{
+    size_t room = 0;
+    spx_status st = SPX_OK;
+    *n = 0;
+    *id = NULL;
+    for (size_t i = 0; i < ntext && st == SPX_OK; i++) {
+        long value = 0;
+        st = spx_parse_long(text[i], "--targetid", &value, e);
+        if (st == SPX_OK)
+            st = append_target(n, &room, id, value, e);
+    }
+    return st == SPX_OK && file != NULL ? read_targets(file, n, &room, id, e) : st;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static spx_status keep_targets(const spx_spectra *s, size_t n, const int64_t *wanted, char *take, spx_err *e)
+{
+    int64_t *have = NULL, *sorted = spx_alloc(n, sizeof *sorted, e);
+    spx_status st = sorted == NULL ? SPX_EIO : need_integers(s->fibermap, "TARGETID", &have, e);
+    if (st == SPX_OK) {
+        memcpy(sorted, wanted, n * sizeof *sorted);
+        qsort(sorted, n, sizeof *sorted, ascending);
+    }
+    for (size_t i = 0; i < s->nspec && st == SPX_OK; i++) {
+        size_t k = lower(n, sorted, have[i]);
+        take[i] = take[i] && k < n && sorted[k] == have[i];
+    }
+    spx_free(have);
+    spx_free(sorted);
+    return st;
+}
+
+static spx_status keep_exposures(const spx_spectra *s, int64_t min, int64_t max, char *take, spx_err *e)
+{
+    int64_t *id = NULL;
+    spx_status st = need_integers(s->fibermap, "EXPID", &id, e);
+    for (size_t i = 0; i < s->nspec && st == SPX_OK; i++)
+        take[i] = take[i] && id[i] >= min && id[i] <= max;
+    spx_free(id);
+    return st;
+}
+
+/* Bits of DESI_TARGET in the main survey (desitarget, targetmask.yaml); those of stars are the same in all surveys. */
+static const struct {
+    int bit;
+    const char *name;
+} target_bits[] = {{0, "LRG"},
+                   {1, "ELG"},
+                   {2, "QSO"},
+                   {3, "LGE"},
+                   {4, "QSO_HIZ"},
+                   {5, "ELG_LOP"},
+                   {6, "ELG_HIP"},
+                   {7, "ELG_VLO"},
+                   {8, "LRG_NORTH"},
+                   {9, "ELG_NORTH"},
+                   {10, "QSO_NORTH"},
+                   {11, "ELG_LOP_NORTH"},
+                   {12, "ELG_VLO_NORTH"},
+                   {13, "LGE_NORTH"},
+                   {16, "LRG_SOUTH"},
+                   {17, "ELG_SOUTH"},
+                   {18, "QSO_SOUTH"},
+                   {19, "ELG_LOP_SOUTH"},
+                   {20, "ELG_VLO_SOUTH"},
+                   {21, "LGE_SOUTH"},
+                   {32, "SKY"},
+                   {33, "STD_FAINT"},
+                   {34, "STD_WD"},
+                   {35, "STD_BRIGHT"},
+                   {36, "BAD_SKY"},
+                   {37, "SUPP_SKY"},
+                   {49, "NO_TARGET"},
+                   {50, "BRIGHT_OBJECT"},
+                   {51, "IN_BRIGHT_OBJECT"},
+                   {52, "NEAR_BRIGHT_OBJECT"},
+                   {60, "BGS_ANY"},
+                   {61, "MWS_ANY"},
+                   {62, "SCND_ANY"}};
+
+/* Bits whose names one of the expressions matches. */
+static spx_status type_bits(const char *text, int64_t *bits, spx_err *e)
+{
+    *bits = 0;
+    for (const char *p = text;; p++) {
+        size_t n = strcspn(p, ",");
+        char pattern[256];
+        regex_t re;
+        int64_t found = 0;
+        if (n == 0 || n > sizeof pattern - 8)
+            return spx_fail(e, SPX_EUSAGE, "--objtypes: '%s' is no list of expressions with commas between", text);
+        (void)snprintf(pattern, sizeof pattern, "^(%.*s)", (int)n, p);
+        if (regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB) != 0)
+            return spx_fail(e, SPX_EUSAGE, "--objtypes: '%.*s' is no regular expression", (int)n, p);
+        for (size_t k = 0; k < sizeof target_bits / sizeof *target_bits; k++)
+            if (regexec(&re, target_bits[k].name, 0, NULL, 0) == 0)
+                found |= (int64_t)1 << target_bits[k].bit;
+        regfree(&re);
+        if (found == 0)
+            return spx_fail(e, SPX_EUSAGE,
+                            "--objtypes: no bit of DESI_TARGET is called '%.*s': STD_FAINT, MWS_ANY, ...", (int)n, p);
+        *bits |= found;
+        p += n;
+        if (*p == '\0')
+            return SPX_OK;
+    }
+}
+
+static spx_status choose_types(const spx_spectra *s, const char *text, char *chosen, spx_err *e)
+{
+    static const char *const column[] = {"DESI_TARGET", "SV1_DESI_TARGET", "SV2_DESI_TARGET", "SV3_DESI_TARGET"};
+    int64_t bits, *have = NULL;
+    spx_status st = type_bits(text, &bits, e);
+    for (size_t k = 0; k < sizeof column / sizeof *column && st == SPX_OK && have == NULL; k++)
+        st = spx_table_find_i64(s->fibermap, column[k], &have, e);
+    if (st == SPX_OK && have == NULL)
+        st = spx_fail(e, SPX_EINPUT, "--objtypes: the spectra have no fibermap with a DESI_TARGET");
+    for (size_t i = 0; i < s->nspec && st == SPX_OK; i++)
+        chosen[i] = chosen[i] || (have[i] & bits) != 0;
+    spx_free(have);
+    return st;
+}
+
+static spx_status choose_stars(const spx_spectra *s, const spx_redshifts *r, char *chosen, spx_err *e)
+{
+    static const double slow = 1500 / SPX_C_KMS;
+    int64_t *id = NULL;
+    spx_status st = need_integers(s->fibermap, "TARGETID", &id, e);
+    for (size_t i = 0; i < s->nspec && st == SPX_OK; i++) {
+        size_t k = spx_redshifts_find(r, id[i]);
+        chosen[i] = chosen[i] || (k != SPX_NO_ROW && (strcmp(r->spectype[k], "STAR") == 0 || fabs(r->z[k]) < slow));
+    }
+    spx_free(id);
+    return st;
+}
+
+/* ---- signal-to-noise ratio ---- */
+
+/* Largest of the arms' in the scores: sn[nspec]; *found 0: they do not have it for all arms. */
+static spx_status sn_of_scores(const spx_spectra_parts *p, const uint8_t *arm, double *sn, int *found, spx_err *e)
+{
+    static const char *const column[] = {"MEDIAN_CALIB_SNR_", "MEDIAN_COADD_SNR_", "MEDIAN_COADD_FLUX_SNR_"};
+    const spx_spectra *s = &p->all;
+    double *one = spx_alloc(s->nspec, sizeof *one, e);
+    spx_status st = one == NULL ? SPX_EIO : SPX_OK;
+    *found = 0;
+    for (size_t c = 0; c < sizeof column / sizeof *column && s->scores != NULL && !*found && st == SPX_OK; c++) {
+        *found = 1;
+        for (size_t i = 0; i < s->nspec; i++)
+            sn[i] = -HUGE_VAL;
+        for (size_t a = 0; a < s->narm && *found && st == SPX_OK; a++) {
+            char name[64];
+            (void)snprintf(name, sizeof name, "%s%s", column[c], s->arm[a].name);
+            if (!arm[a])
+                continue;
+            *found = spx_table_find(s->scores, name) >= 0;
+            if (*found)
+                st = spx_table_get_f64(s->scores, name, one, e);
+            for (size_t i = 0; i < s->nspec && *found && st == SPX_OK; i++)
+                sn[i] = fmax(sn[i], one[i]);
+        }
+    }
+    spx_free(one);
+    return st;
+}
+
+static double median_sn(const spx_arm *a, size_t row, double *tmp)
+{
+    size_t n = 0;
+    for (size_t i = row * a->nwave; i < (row + 1) * a->nwave; i++) {
+        double sn = a->flux[i] * sqrt(a->ivar[i] > 0 ? a->ivar[i] : 0);
+        if (a->ivar[i] > 0 && (a->mask == NULL || a->mask[i] == 0) && isfinite(sn))
+            tmp[n++] = sn;
+    }
+    return n > 0 ? spx_median(tmp, n) : -HUGE_VAL;
+}
+
+/* The same from the pixels, of the spectra that are in question. */
+static spx_status sn_of_pixels(const spx_spectra_parts *p, const uint8_t *arm, const char *take, double *sn, spx_err *e)
+{
+    enum { AT_ONCE = 64 };
+    size_t row[AT_ONCE], most = 0;
+    for (size_t a = 0; a < p->all.narm; a++)
+        most = p->all.arm[a].nwave > most ? p->all.arm[a].nwave : most;
+    spx_spectra_parts plain = *p; /* resolution matrices are no use here */
+    plain.with_resolution = 0;
+    double *tmp = spx_alloc(most, sizeof *tmp, e);
+    spx_status st = tmp == NULL ? SPX_EIO : SPX_OK;
+    for (size_t i = 0; i < p->all.nspec && st == SPX_OK;) {
+        size_t n = 0;
+        spx_spectra s;
+        for (; i < p->all.nspec && n < AT_ONCE; i++)
+            if (take[i])
+                row[n++] = i;
+        st = spx_spectra_parts_read(&plain, n, row, &s, e);
+        for (size_t k = 0; k < n && st == SPX_OK; k++) {
+            sn[row[k]] = -HUGE_VAL;
+            for (size_t a = 0; a < s.narm; a++)
+                if (arm[a])
+                    sn[row[k]] = fmax(sn[row[k]], median_sn(&s.arm[a], k, tmp));
+        }
+        spx_spectra_free(&s);
+    }
+    spx_free(tmp);
+    return st;
+}
+
+static spx_status keep_bright(const spx_spectra_parts *p, const spx_selection *s, char *take, spx_err *e)
+{
+    int found;
+    double *sn = spx_alloc(p->all.nspec, sizeof *sn, e);
+    spx_status st = sn == NULL ? SPX_EIO : sn_of_scores(p, s->sn_arm, sn, &found, e);
+    if (st == SPX_OK && !found)
+        st = sn_of_pixels(p, s->sn_arm, take, sn, e);
+    for (size_t i = 0; i < p->all.nspec && st == SPX_OK; i++)
+        take[i] = take[i] && sn[i] > s->minsn;
+    spx_free(sn);
+    return st;
+}
+
+/* ---- all of it ---- */
+
+spx_status spx_spectra_select(const spx_spectra_parts *p, const spx_selection *s, size_t **row, size_t *n, spx_err *e)
+{
+    const spx_spectra *all = &p->all;
+    size_t first = 0, count = all->nspec;
+    char *take = spx_alloc(all->nspec, 1, e), *chosen = spx_alloc(all->nspec, 1, e);
+    *n = 0;
+    *row = spx_alloc(all->nspec, sizeof **row, e);
+    spx_status st = take == NULL || chosen == NULL || *row == NULL ? SPX_EIO : SPX_OK;
+    if (st == SPX_OK && s->rows != NULL)
+        st = spx_parse_slice(s->rows, "--rows", all->nspec, &first, &count, e);
+    for (size_t i = 0; i < count && st == SPX_OK; i++)
+        take[first + i] = 1;
+    if (st == SPX_OK && !s->all_fibers)
+        st = drop_sky(all, take, e);
+    if (st == SPX_OK && s->ntarget > 0)
+        st = keep_targets(all, s->ntarget, s->target, take, e);
+    if (st == SPX_OK && s->has_expid)
+        st = keep_exposures(all, s->expid_min, s->expid_max, take, e);
+    if (st == SPX_OK && s->objtypes != NULL)
+        st = choose_types(all, s->objtypes, chosen, e);
+    if (st == SPX_OK && s->stars != NULL)
+        st = choose_stars(all, s->stars, chosen, e);
+    for (size_t i = 0; i < all->nspec && st == SPX_OK && (s->objtypes != NULL || s->stars != NULL); i++)
+        take[i] = take[i] && chosen[i];
+    if (st == SPX_OK && s->has_minsn)
+        st = keep_bright(p, s, take, e);
+    for (size_t i = 0; i < all->nspec && st == SPX_OK; i++)
+        if (take[i])
+            (*row)[(*n)++] = i;
+    spx_free(take);
+    spx_free(chosen);
+    return st;
+}
+
+/* ---- exposures of a star ---- */
+
+typedef struct {
+    int64_t star;
+    size_t at, order; /* in row[]; the same of the star's first one */
+} exposure;
+
+static int by_star(const void *a, const void *b)
+{
+    const exposure *x = a, *y = b;
+    return x->star != y->star ? (x->star > y->star) - (x->star < y->star) : (x->at > y->at) - (x->at < y->at);
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const exposure *x = a, *y = b;
+    return x->order != y->order ? (x->order > y->order) - (x->order < y->order) : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Which star each row is of: id[nspec]. */
+static spx_status star_ids(const spx_spectra_parts *p, int all, int64_t **id, spx_err *e)
+{
+    *id = NULL;
+    spx_status st = all ? SPX_OK : spx_table_find_i64(p->all.fibermap, "TARGETID", id, e);
+    if (st != SPX_OK || *id != NULL)
+        return st;
+    if ((*id = spx_alloc(p->all.nspec, sizeof **id, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < p->npart && !all; i++) {
+        const spx_spectra_part *part = &p->part[i];
+        if (part->nspec != p->part[0].nspec)
+            return spx_fail(e, SPX_EINPUT,
+                            "without a TARGETID exposures of a star are told by their place in the files, but one has "
+                            "%zu spectra and another %zu",
+                            p->part[0].nspec, part->nspec);
+        for (size_t k = 0; k < part->nspec; k++)
+            (*id)[part->first + k] = (int64_t)k;
+    }
+    return SPX_OK;
+}
+
+spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size_t *row, size_t *nstar, size_t **first,
+                             spx_err *e)
+{
+    int64_t *id;
+    exposure *x = spx_alloc(n, sizeof *x, e);
+    size_t *old = spx_alloc(n, sizeof *old, e);
+    *nstar = 0;
+    *first = spx_alloc(n + 1, sizeof **first, e);
+    spx_status st = star_ids(p, all, &id, e);
+    if (x == NULL || old == NULL || *first == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        x[i] = (exposure){id[row[i]], i, i};
+        old[i] = row[i];
+    }
+    if (st == SPX_OK) {
+        qsort(x, n, sizeof *x, by_star);
+        for (size_t i = 1; i < n; i++)
+            if (x[i].star == x[i - 1].star)
+                x[i].order = x[i - 1].order;
+        qsort(x, n, sizeof *x, by_order);
+        for (size_t i = 0; i < n; i++) {
+            if (i == 0 || x[i].order != x[i - 1].order)
+                (*first)[(*nstar)++] = i;
+            row[i] = old[x[i].at];
+        }
+        (*first)[*nstar] = n;
+    }
+    spx_free(id);
+    spx_free(x);
+    spx_free(old);
+    return st;
+}

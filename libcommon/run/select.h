@@ -1,0 +1,65 @@
+/* Which spectra are wanted, as rvspecfit's rvs_desi_fit selects them, and which of them are of one star. */
+#ifndef SPX_SELECT_H
+#define SPX_SELECT_H
+
+#include <hdf5.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "run/catalogue_parts.h"
+
+/* A redshift file (redrock's): a row a target, ordered by TARGETID. */
+typedef struct {
+    size_t n;
+    int64_t *target;
+    double *z;
+    char (*spectype)[16], (*subtype)[32];
+} spx_redshifts;
+
+/* The HDU REDSHIFTS, or ZBEST, that fits2h5 has put into a file. SPX_EINPUT: there is none. */
+spx_status spx_redshifts_read(hid_t file, spx_redshifts *r, spx_err *e);
+int spx_redshifts_there(hid_t file);
+/* Index of a target; SPX_NO_ROW: it has none. */
+size_t spx_redshifts_find(const spx_redshifts *r, int64_t target);
+/* Columns RR_Z, RR_SPECTYPE, RR_SUBTYPE for rows row[n] of the spectra, NaN and empty where the file has no such
+ * target, and NaN where its redshift is not finite; *out is to be freed. */
+spx_status spx_redshifts_columns(const spx_redshifts *r, const spx_spectra *s, size_t n, const size_t *row,
+                                 struct spx_table **out, spx_err *e);
+void spx_redshifts_free(spx_redshifts *r);
+
+/* TARGETIDs from texts and from a text file (NULL: none), one a line there (blank lines and lines that begin with #
+ * left out): id[*n], to be freed. SPX_EINPUT: the file cannot be read, or holds none. */
+spx_status spx_targets_collect(size_t ntext, const char *const *text, const char *file, size_t *n, int64_t **id,
+                               spx_err *e);
+
+typedef struct {
+    const char *rows; /* FIRST:LAST; NULL: all */
+    int all_fibers;   /* 0: without what is no star: OBJTYPE SKY or BAD, or a fibre status (FIBERSTATUS,
+                       * or COADD_FIBERSTATUS) with another bit than 3 (restricted reach) or 20 */
+    size_t ntarget;   /* TARGETID is one of these; 0: any */
+    const int64_t *target;
+    int has_expid; /* expid_min <= EXPID <= expid_max */
+    int64_t expid_min, expid_max;
+    int has_minsn; /* the largest of the arms' signal-to-noise ratios is above minsn: from scores where these have one
+                    * for every arm (MEDIAN_CALIB_SNR_x, MEDIAN_COADD_SNR_x or MEDIAN_COADD_FLUX_SNR_x), else the median
+                    * over good pixels */
+    double minsn;
+    const uint8_t *sn_arm; /* [narm] arms that count */
+    /* Spectra that one of these two chooses, where either is given: */
+    const char *objtypes;       /* regular expressions with commas between, at the beginning of the name of a bit of
+                                 * DESI_TARGET (or SVn_DESI_TARGET); NULL: none */
+    const spx_redshifts *stars; /* SPECTYPE is STAR, or |z| below that of 1500 km/s; NULL: not asked for */
+} spx_selection;
+
+/* Rows that are selected: row[*n], to be freed. SPX_EINPUT where the fibermap lacks what is asked for; SPX_EUSAGE: a
+ * text makes no sense; no row at all is not an error. */
+spx_status spx_spectra_select(const spx_spectra_parts *p, const spx_selection *s, size_t **row, size_t *n, spx_err *e);
+
+/* Exposures of one star next to each other: row[n] is put in order of the first appearance of each star, whose rows are
+ * row[first[k]] ... row[first[k+1]-1] then; first[*nstar+1], to be freed. all: every row is of the same star; else
+ * stars are told by TARGETID, or, without one, by their place in the file. */
+spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size_t *row, size_t *nstar, size_t **first,
+                             spx_err *e);
+
+#endif
