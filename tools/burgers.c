@@ -4,6 +4,7 @@
 #include "app/main.h"
 #include "app/plot.h"
 #include "device.h"
+#include "h5/attr.h"
 #include "products/io.h"
 
 static struct {

@@ -6,6 +6,9 @@
 #include "app/main.h"
 #include "convert/hdf5.h"
 #include "convert/products.h"
+#include "h5/attr.h"
+#include "h5/file.h"
+#include "h5/object.h"
 
 static struct {
     const char *as, *file;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/main.h"
+#include "h5/file.h"
 #include "h5/schema.h"
 
 static const char *opt_schema;

@@ -6,6 +6,8 @@
 
 #include "app/main.h"
 #include "base/text.h"
+#include "h5/attr.h"
+#include "h5/file.h"
 #include "merge/merge.h"
 
 static const char *opt_by = "auto", *opt_fibers;

@@ -6,6 +6,9 @@
 #include "app/dataset.h"
 #include "app/main.h"
 #include "device.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/write.h"
 
 /* Values that are read at a time, at most. */
 enum { MOST_AT_ONCE = 1 << 23 };

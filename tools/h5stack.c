@@ -3,6 +3,8 @@
 
 #include "app/main.h"
 #include "device.h"
+#include "h5/file.h"
+#include "h5/object.h"
 #include "products/io.h"
 
 static struct {

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "app/main.h"
+#include "h5/file.h"
+#include "h5/object.h"
 #include "h5/table.h"
 
 enum { MAX_COLUMN = 1024, TEXT_WIDTH = 64 };

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "device.h"
+#include "h5/file.h"
 #include "products/io.h"
 #include "run/catalogue_run.h"
 #include "run/select.h"

@@ -5,6 +5,8 @@
 #include "app/main.h"
 #include "convert/spectrum/text.h"
 #include "device.h"
+#include "h5/file.h"
+#include "h5/object.h"
 #include "products/io.h"
 #include "products/library_h5.h"
 #include "template/template.h"

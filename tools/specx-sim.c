@@ -6,6 +6,7 @@
 #include "convert/ccd.h"
 #include "convert/spectrum/text.h"
 #include "convert/starlib.h"
+#include "h5/file.h"
 #include "products/barycentre.h"
 #include "products/io.h"
 #include "products/library_h5.h"

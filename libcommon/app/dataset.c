@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/file.h"
+#include "h5/object.h"
 
 spx_status spx_dataset_open(spx_input *in, const char *path, spx_dataset *d, spx_err *e)
 {

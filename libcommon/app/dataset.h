@@ -7,7 +7,8 @@
 
 #include "app/main.h"
 #include "base/err.h"
-#include "h5/h5io.h"
+#include "h5/file.h"
+#include "h5/object.h"
 
 typedef struct {
     spx_input *in;

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "h5/attr.h"
+#include "h5/file.h"
 #include "h5/insitu.h"
 #include "h5/provenance.h"
 #include "num/blas.h"

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
-#include "h5/h5io.h"
+#include "h5/file.h"
 
 typedef struct spx_stage spx_stage;
 

@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
 #include "products/io.h"
 
 const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1] = {

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
 #include "h5/table.h"
+#include "h5/write.h"
 
 enum { PATH = 400, CARD = 80 };
 

@@ -9,7 +9,8 @@
 
 #include "app/opt.h"
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/write.h"
 
 enum { CARD = 80 };
 

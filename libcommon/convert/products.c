@@ -8,8 +8,10 @@
 #include "base/mem.h"
 #include "convert/ccd.h"
 #include "fits/fits.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
 #include "h5/provenance.h"
+#include "h5/read.h"
 #include "h5/schema.h"
 #include "products/io.h"
 

@@ -12,7 +12,8 @@
 
 #include "base/mem.h"
 #include "base/tmpfile.h"
-#include "h5/h5io.h"
+#include "h5/deferred.h"
+#include "h5/file.h"
 
 static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "h5/h5io.h"
+#include "h5/write.h"
 
 static hid_t memory_type(spx_hook_type type)
 {

@@ -5,7 +5,9 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "h5/h5io.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "h5/write.h"
 
 /* Longest line that is read; longer ones are cut when they are written. */
 enum { MAX_LINE = 4096 };

@@ -9,8 +9,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
 #include "h5/provenance.h"
+#include "h5/read.h"
 #include "h5/table.h"
 
 enum { MAX_ITEM = 256 };

@@ -6,7 +6,8 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/object.h"
+#include "h5/write.h"
 
 enum {
     MAX_DEPTH = 16,       /* of nested types */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/text.h"
-#include "h5/h5io.h"
+#include "h5/object.h"
 #include "h5/table.h"
 #include "merge/merge.h"
 #include "products/io.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/object.h"
 #include "h5/schema.h"
 #include "merge/internal.h"
 

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "h5/schema.h"
 #include "merge/internal.h"
 

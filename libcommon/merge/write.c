@@ -5,6 +5,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "h5/write.h"
 #include "merge/internal.h"
 
 enum { BLOCK_BYTES = 8 << 20 }; /* rows copied at one time */

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 void spx_burgers_free(spx_burgers *b)

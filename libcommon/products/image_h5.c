@@ -3,8 +3,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "h5/schema.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e)

@@ -10,7 +10,7 @@
 #include <hdf5.h>
 
 #include "base/text.h"
-#include "h5/h5io.h"
+#include "h5/file.h"
 #include "h5/table.h"
 #include "products/burgers.h"
 #include "products/image.h"

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "h5/schema.h"
 
 static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)

@@ -4,8 +4,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "h5/schema.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 static spx_status read_range(hid_t file, const char *path, double *wmin, double *wmax, spx_err *e)

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 enum { COLUMN = 48 };

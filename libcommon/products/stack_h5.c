@@ -9,7 +9,12 @@
 
 #include "app/dataset.h"
 #include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "h5/schema.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 void spx_traces_free(spx_traces *t)

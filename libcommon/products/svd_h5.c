@@ -4,6 +4,8 @@
 
 #include "app/plot.h"
 #include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 void spx_svd_free(spx_svd *d)

@@ -5,8 +5,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "h5/schema.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 static const char *const norms[] = {"none", "median", "linear"};

@@ -1,7 +1,8 @@
 #include "products/truth_h5.h"
 
-#include "h5/h5io.h"
+#include "h5/attr.h"
 #include "h5/table.h"
+#include "h5/write.h"
 
 spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e)
 {

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "h5/table.h"
 
 /* ---- files side by side and one after another ---- */

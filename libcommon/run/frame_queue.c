@@ -12,6 +12,9 @@
 
 #include "base/mem.h"
 #include "base/pipeline.h"
+#include "h5/deferred.h"
+#include "h5/file.h"
+#include "h5/object.h"
 #include "products/io.h"
 
 /* A PSF and the input that it is from, shared by all exposures that use it. */

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "app/main.h"
+#include "h5/deferred.h"
 #include "products/image.h"
 #include "products/psf.h"
 

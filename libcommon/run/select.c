@@ -9,6 +9,8 @@
 
 #include "app/opt.h"
 #include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/object.h"
 #include "h5/table.h"
 #include "num/stat.h"
 #include "num/wave.h"

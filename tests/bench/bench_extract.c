@@ -17,7 +17,6 @@
 #include "base/mem.h"
 #include "curve.h"
 #include "extract/extract_trace_impl.h"
-#include "h5/h5io.h"
 #include "num/blas.h"
 #include "products/io.h"
 #include "psf/psf_math.h"

@@ -13,9 +13,11 @@
 #include <hdf5_hl.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/file.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
+#include "h5/write.h"
 #include "merge/merge.h"
 #include "products/io.h"
 #include "products/library_h5.h"

@@ -15,7 +15,8 @@
 
 #include "../kernels/random.h"
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 enum { NWAVE = 2001, NPIX = 400, NLINE = 40, NSTAR = 6, MOST_NODES = 30, MOST_TEMP = 1024, NAME = 32 };

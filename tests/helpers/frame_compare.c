@@ -13,7 +13,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "num/stat.h"
 #include "products/io.h"
 

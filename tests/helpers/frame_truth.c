@@ -19,7 +19,8 @@
 
 #include "../kernels/at_centres.h"
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/file.h"
+#include "h5/read.h"
 #include "products/io.h"
 
 /* A pixmask_fraction that is 0 but for rounding. */

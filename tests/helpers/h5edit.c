@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/write.h"
 
 static int numbers(hid_t file, const char *path, long long index, double value)
 {

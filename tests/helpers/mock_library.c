@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/write.h"
 #include "mock_library.h"
 
 typedef struct {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/file.h"
 #include "products/io.h"
 #include "sim/sim_math.h"
 #include "stack/stack.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
 #include "products/io.h"
 #include "rvfit/rvfit.h"
 #include "sim/sim_math.h"

@@ -1,5 +1,10 @@
 /* HDF5 in and out: round trips, shapes, classes, hostile content, pipes, atomic output. */
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/deferred.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "h5/write.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -7,7 +7,8 @@
 
 #include "base/mem.h"
 #include "check.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
 #include "merge/merge.h"

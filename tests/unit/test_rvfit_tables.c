@@ -7,6 +7,9 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "h5/read.h"
 #include "products/io.h"
 
 enum { NSTAR = 2, NROW = 3, NWAVE = 4, NLAG = 3 };

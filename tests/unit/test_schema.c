@@ -6,10 +6,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
 #include "h5/table.h"
+#include "h5/write.h"
 #include "products/io.h"
 
 enum { NSPEC = 3, NWAVE = 6 };

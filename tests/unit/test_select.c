@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "h5/file.h"
 #include "h5/table.h"
 #include "run/select.h"
 

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "check.h"
-#include "h5/h5io.h"
 #include "h5/table.h"
 
 #define REFUSED(call, word)                                                                                            \

@@ -1,0 +1,158 @@
+#include "h5/attr.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "h5/internal.h"
+#include "h5/object.h"
+
+/* ---- reading ---- */
+
+int spx_h5_has_attr(hid_t loc, const char *path, const char *name)
+{
+    return spx_h5_exists(loc, path) && H5Aexists_by_name(loc, path, name, H5P_DEFAULT) > 0;
+}
+
+static hid_t open_attr(hid_t loc, const char *path, const char *name, spx_err *e)
+{
+    char what[200];
+    hid_t a =
+        spx_h5_has_attr(loc, path, name) ? H5Aopen_by_name(loc, path, name, H5P_DEFAULT, H5P_DEFAULT) : H5I_INVALID_HID;
+    if (a < 0) {
+        (void)snprintf(what, sizeof what, "attribute '%s' is missing", name);
+        spx_h5_fail_at(loc, path, SPX_EINPUT, what, e);
+        return a;
+    }
+    hid_t s = H5Aget_space(a);
+    hssize_t n = H5Sget_simple_extent_npoints(s);
+    (void)H5Sclose(s);
+    if (n != 1) {
+        (void)snprintf(what, sizeof what, "attribute '%s' is not a single value", name);
+        spx_h5_fail_at(loc, path, SPX_EINPUT, what, e);
+        (void)H5Aclose(a);
+        return H5I_INVALID_HID;
+    }
+    return a;
+}
+
+static spx_status attr_number(hid_t loc, const char *path, const char *name, hid_t mem, void *out, spx_err *e)
+{
+    hid_t a = open_attr(loc, path, name, e);
+    if (a < 0)
+        return SPX_EINPUT;
+    hid_t t = H5Aget_type(a);
+    spx_status st = SPX_OK;
+    if (!spx_h5_class_fits(t, mem) || H5Aread(a, mem, out) < 0) {
+        char what[200];
+        (void)snprintf(what, sizeof what, "attribute '%s' is not a number of the expected kind", name);
+        st = spx_h5_fail_at(loc, path, SPX_EINPUT, what, e);
+    }
+    (void)H5Tclose(t);
+    (void)H5Aclose(a);
+    return st;
+}
+
+spx_status spx_h5_attr_f64(hid_t loc, const char *path, const char *name, double *out, spx_err *e)
+{
+    return attr_number(loc, path, name, H5T_NATIVE_DOUBLE, out, e);
+}
+
+spx_status spx_h5_attr_i64(hid_t loc, const char *path, const char *name, int64_t *out, spx_err *e)
+{
+    return attr_number(loc, path, name, H5T_NATIVE_INT64, out, e);
+}
+
+spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *out, size_t size, spx_err *e)
+{
+    hid_t a = open_attr(loc, path, name, e);
+    if (a < 0)
+        return SPX_EINPUT;
+    hid_t t = H5Aget_type(a);
+    spx_status st = SPX_EINPUT;
+    if (H5Tget_class(t) == H5T_STRING && H5Tis_variable_str(t) > 0) {
+        char *s = NULL;
+        hid_t mem = H5Tcopy(H5T_C_S1);
+        (void)H5Tset_size(mem, H5T_VARIABLE);
+        (void)H5Tset_cset(mem, H5Tget_cset(t));
+        if (H5Aread(a, mem, &s) >= 0) {
+            (void)snprintf(out, size, "%s", s != NULL ? s : "");
+            (void)H5free_memory(s);
+            st = SPX_OK;
+        }
+        (void)H5Tclose(mem);
+    } else if (H5Tget_class(t) == H5T_STRING) {
+        size_t n = H5Tget_size(t);
+        char *s = spx_alloc(n + 1, 1, e);
+        if (s != NULL && H5Aread(a, t, s) >= 0) {
+            (void)snprintf(out, size, "%s", s);
+            st = SPX_OK;
+        }
+        spx_free(s);
+    }
+    if (st != SPX_OK) {
+        char what[200];
+        (void)snprintf(what, sizeof what, "attribute '%s' is not text", name);
+        spx_h5_fail_at(loc, path, st, what, e);
+    }
+    (void)H5Tclose(t);
+    (void)H5Aclose(a);
+    return st;
+}
+
+/* ---- writing ---- */
+
+spx_status spx_h5_put_attr(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem, hid_t space,
+                           const void *value, spx_err *e)
+{
+    if (H5Aexists_by_name(loc, path, name, H5P_DEFAULT) > 0)
+        (void)H5Adelete_by_name(loc, path, name, H5P_DEFAULT);
+    hid_t a = H5Acreate_by_name(loc, path, name, filetype, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    int bad = a < 0 || H5Awrite(a, mem, value) < 0;
+    if (a >= 0 && H5Aclose(a) < 0)
+        bad = 1;
+    return bad ? spx_h5_write_failed(loc, path, e) : SPX_OK;
+}
+
+static spx_status put_scalar(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem,
+                             const void *value, spx_err *e)
+{
+    hid_t s = H5Screate(H5S_SCALAR);
+    spx_status st = spx_h5_put_attr(loc, path, name, filetype, mem, s, value, e);
+    (void)H5Sclose(s);
+    return st;
+}
+
+spx_status spx_h5_set_f64(hid_t loc, const char *path, const char *name, double v, spx_err *e)
+{
+    return put_scalar(loc, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &v, e);
+}
+
+spx_status spx_h5_set_i64(hid_t loc, const char *path, const char *name, int64_t v, spx_err *e)
+{
+    return put_scalar(loc, path, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &v, e);
+}
+
+/* Type of text attributes: variable-length UTF-8, which h5py gives as str (fixed-length text as bytes). It is committed
+ * as /text, once a file: h5dump -H then names it instead of writing six lines for every attribute. */
+static hid_t text_type(hid_t loc)
+{
+    if (H5Lexists(loc, "/text", H5P_DEFAULT) > 0)
+        return H5Topen2(loc, "/text", H5P_DEFAULT);
+    hid_t t = H5Tcopy(H5T_C_S1);
+    if (H5Tset_size(t, H5T_VARIABLE) < 0 || H5Tset_cset(t, H5T_CSET_UTF8) < 0 ||
+        H5Tcommit2(loc, "/text", t, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT) < 0) {
+        (void)H5Tclose(t);
+        return H5I_INVALID_HID;
+    }
+    return t;
+}
+
+spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const char *v, spx_err *e)
+{
+    hid_t t = text_type(loc);
+    if (t < 0)
+        return spx_h5_write_failed(loc, path, e);
+    spx_status st = put_scalar(loc, path, name, t, t, &v, e);
+    (void)H5Tclose(t);
+    return st;
+}

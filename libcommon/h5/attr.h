@@ -1,0 +1,24 @@
+/* Scalar attributes, in and out.
+ *
+ * `loc` may be any group; paths are relative to it or absolute. Every function returns SPX_OK or fills *e (SPX_EINPUT:
+ * the content is wrong; SPX_EIO: reading or writing failed); messages say file, dataset and remedy. */
+#ifndef SPX_H5_ATTR_H
+#define SPX_H5_ATTR_H
+
+#include <hdf5.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Scalar attributes of the object at `path` ("." for loc itself). An absent attribute: SPX_EINPUT. */
+spx_status spx_h5_attr_f64(hid_t loc, const char *path, const char *name, double *out, spx_err *e);
+spx_status spx_h5_attr_i64(hid_t loc, const char *path, const char *name, int64_t *out, spx_err *e);
+spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *out, size_t size, spx_err *e);
+int spx_h5_has_attr(hid_t loc, const char *path, const char *name);
+
+spx_status spx_h5_set_f64(hid_t loc, const char *path, const char *name, double v, spx_err *e);
+spx_status spx_h5_set_i64(hid_t loc, const char *path, const char *name, int64_t v, spx_err *e);
+spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const char *v, spx_err *e);
+
+#endif

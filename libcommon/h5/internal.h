@@ -1,0 +1,37 @@
+/* Shared by the files of this room: messages that name file and object, and types that fit. */
+#ifndef SPX_H5_INTERNAL_H
+#define SPX_H5_INTERNAL_H
+
+#include <hdf5.h>
+
+#include "base/err.h"
+#include "h5/deferred.h"
+#include "h5/object.h"
+
+/* From so many values on threads are worth their start; values that a thread checks, converts and writes at a time. */
+enum { SPX_H5_MANY_VALUES = 1 << 17, SPX_H5_PIECE = 1 << 15 };
+
+/* Absolute path of `path` below `loc`. */
+void spx_h5_absolute(hid_t loc, const char *path, char *out, size_t size);
+/* SPX error `code` with "FILE:/path: what". */
+spx_status spx_h5_fail_at(hid_t loc, const char *path, spx_status code, const char *what, spx_err *e);
+/* SPX_EIO: the object cannot be written, and why. */
+spx_status spx_h5_write_failed(hid_t loc, const char *path, spx_err *e);
+spx_status spx_h5_dataset_dims(hid_t d, int *ndim, size_t dims[SPX_H5_MAXDIM]);
+/* Does the file type's class go into memory type `mem` without changing what a value means? */
+int spx_h5_class_fits(hid_t ftype, hid_t mem);
+/* Memory and file spaces that select rows [first, first+n). */
+spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid_t *mspace);
+/* Create or replace an attribute. */
+spx_status spx_h5_put_attr(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem, hid_t space,
+                           const void *value, spx_err *e);
+/* Large arrays of numbers that lie in the file as they are wanted in memory: read by several threads, or left for later
+ * (spx_h5_leave()). *done: 0, HDF5 has to read. */
+spx_status spx_h5_read_directly(hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem, size_t bytes, char *out,
+                                int *done, spx_err *e);
+/* Whether the values of such an array are put off; the dataset is there, its values take `bytes` in the file. */
+int spx_h5_put_off_values(hid_t loc, const char *path, hid_t d, const void *data, size_t bytes, spx_h5_values values);
+/* n values of doubles, as float32 in `to` unless that is NULL; 0: one of them is not finite, which no product holds. */
+int spx_h5_check_values(const double *from, size_t n, float *to);
+
+#endif

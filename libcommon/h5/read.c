@@ -1,0 +1,179 @@
+#include "h5/read.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "h5/deferred.h"
+#include "h5/internal.h"
+#include "h5/object.h"
+
+/* Fresh memory is given page by page, at the first touch: several threads have it sooner than one that reads into it.
+ */
+static void touch(char *p, size_t bytes)
+{
+    enum { PAGE = 4096 };
+#pragma omp parallel for if (bytes > 8 * (size_t)SPX_H5_MANY_VALUES)
+    for (size_t k = 0; k < bytes; k += PAGE)
+        p[k] = 0;
+}
+
+/* Does the file type's class go into memory type `mem` without changing what a value means? */
+int spx_h5_class_fits(hid_t ftype, hid_t mem)
+{
+    H5T_class_t f = H5Tget_class(ftype), m = H5Tget_class(mem);
+    if (m == H5T_FLOAT)
+        return f == H5T_FLOAT || f == H5T_INTEGER;
+    if (m == H5T_INTEGER)
+        return f == H5T_INTEGER || f == H5T_ENUM;
+    return f == m;
+}
+
+/* HDF5 clips negative numbers when it makes them unsigned; the bits of a mask must survive. */
+static hid_t memory_type(hid_t ftype, hid_t mem)
+{
+    return H5Tequal(mem, H5T_NATIVE_UINT32) > 0 && H5Tget_size(ftype) == 4 && H5Tget_class(ftype) == H5T_INTEGER &&
+                   H5Tget_sign(ftype) == H5T_SGN_2
+               ? H5T_NATIVE_INT32
+               : mem;
+}
+
+static spx_status check_shape(hid_t loc, const char *path, hid_t d, int ndim, size_t *dims, spx_err *e)
+{
+    int n = 0;
+    size_t have[SPX_H5_MAXDIM];
+    if (spx_h5_dataset_dims(d, &n, have) != SPX_OK || n != ndim) {
+        char what[128];
+        (void)snprintf(what, sizeof what, "has %d dimensions, %d expected", n, ndim);
+        return spx_h5_fail_at(loc, path, SPX_EINPUT, what, e);
+    }
+    for (int i = 0; i < n; i++) {
+        if (dims[i] != 0 && dims[i] != have[i]) {
+            char what[128];
+            (void)snprintf(what, sizeof what, "dimension %d is %zu, %zu expected from the other datasets", i, have[i],
+                           dims[i]);
+            return spx_h5_fail_at(loc, path, SPX_EINPUT, what, e);
+        }
+        dims[i] = have[i];
+    }
+    return SPX_OK;
+}
+
+static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, size_t *dims, void **out, spx_err *e)
+{
+    *out = NULL;
+    hid_t d = spx_h5_open(loc, path, e);
+    if (d < 0)
+        return SPX_EINPUT;
+    hid_t ftype = H5Dget_type(d), use = memory_type(ftype, mem);
+    spx_status st = check_shape(loc, path, d, ndim, dims, e);
+    if (st == SPX_OK && !spx_h5_class_fits(ftype, mem))
+        st = spx_h5_fail_at(loc, path, SPX_EINPUT,
+                            "has another kind of values than expected (numbers, whole numbers or text)", e);
+    size_t n = 1;
+    for (int i = 0; i < ndim && st == SPX_OK; i++)
+        st = spx_mul(n, dims[i], &n, e);
+    if (st == SPX_OK && spx_h5_overclaims(d, n * H5Tget_size(ftype)))
+        st = spx_h5_fail_at(loc, path, SPX_EINPUT, "claims more data than the file holds", e);
+    const size_t bytes = n * H5Tget_size(mem);
+    if (st == SPX_OK && (*out = spx_alloc_unset(n, H5Tget_size(mem), 1, e)) == NULL)
+        st = SPX_EIO;
+    int done = 0;
+    if (st == SPX_OK)
+        st = spx_h5_read_directly(loc, path, d, ftype, use, bytes, *out, &done, e);
+    if (st == SPX_OK && !done) {
+        touch(*out, bytes);
+        if (n > 0 && H5Dread(d, use, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
+            st = spx_h5_fail_at(loc, path, SPX_EINPUT, "cannot be read: is the file damaged?", e);
+    }
+    if (st != SPX_OK) {
+        spx_free(*out);
+        *out = NULL;
+    }
+    (void)H5Tclose(ftype);
+    (void)H5Dclose(d);
+    return st;
+}
+
+#define READER(suffix, ctype, h5type)                                                                                  \
+    spx_status spx_h5_read_##suffix(hid_t loc, const char *path, int ndim, size_t *dims, ctype **out, spx_err *e)      \
+    {                                                                                                                  \
+        void *p = NULL;                                                                                                \
+        spx_status st = read_any(loc, path, h5type, ndim, dims, &p, e);                                                \
+        *out = p;                                                                                                      \
+        return st;                                                                                                     \
+    }
+READER(f64, double, H5T_NATIVE_DOUBLE)
+READER(f32, float, H5T_NATIVE_FLOAT)
+READER(i32, int32_t, H5T_NATIVE_INT32)
+READER(u32, uint32_t, H5T_NATIVE_UINT32)
+READER(u8, uint8_t, H5T_NATIVE_UINT8)
+
+/* Memory and file spaces that select rows [first, first+n). */
+spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid_t *mspace)
+{
+    hsize_t dims[H5S_MAX_RANK], start[H5S_MAX_RANK] = {0};
+    *mspace = H5I_INVALID_HID;
+    *fspace = H5Dget_space(d);
+    int nd = *fspace < 0 ? -1 : H5Sget_simple_extent_dims(*fspace, dims, NULL);
+    if (nd == 0 && first == 0 && n == 1) { /* a single value is a row */
+        *mspace = H5Screate(H5S_SCALAR);
+        return *mspace < 0 ? SPX_EIO : SPX_OK;
+    }
+    if (nd < 1 || first > dims[0] || n > dims[0] - first)
+        return SPX_EINPUT;
+    start[0] = first;
+    dims[0] = n;
+    if (n == 0 ? H5Sselect_none(*fspace) < 0
+               : H5Sselect_hyperslab(*fspace, H5S_SELECT_SET, start, NULL, dims, NULL) < 0)
+        return SPX_EINPUT;
+    *mspace = H5Screate_simple(nd, dims, NULL);
+    return *mspace < 0 ? SPX_EIO : SPX_OK;
+}
+
+spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t mem, size_t first, size_t n, void *out, spx_err *e)
+{
+    hid_t d = spx_h5_open(loc, path, e), fs = H5I_INVALID_HID, ms = H5I_INVALID_HID;
+    if (d < 0)
+        return SPX_EINPUT;
+    hid_t ftype = H5Dget_type(d);
+    spx_status st = SPX_OK;
+    if (!spx_h5_class_fits(ftype, mem))
+        st = spx_h5_fail_at(loc, path, SPX_EINPUT, "has another kind of values than expected", e);
+    else if (spx_h5_row_spaces(d, first, n, &fs, &ms) != SPX_OK)
+        st = spx_h5_fail_at(loc, path, SPX_EINPUT, "has fewer rows than expected", e);
+    else if (n > 0 && H5Dread(d, memory_type(ftype, mem), ms, fs, H5P_DEFAULT, out) < 0)
+        st = spx_h5_fail_at(loc, path, SPX_EINPUT, "cannot be read: is the file damaged?", e);
+    if (ms >= 0)
+        (void)H5Sclose(ms);
+    if (fs >= 0)
+        (void)H5Sclose(fs);
+    (void)H5Tclose(ftype);
+    (void)H5Dclose(d);
+    return st;
+}
+
+spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t *n, char **out, spx_err *e)
+{
+    hid_t d = spx_h5_open(loc, path, e);
+    if (d < 0)
+        return SPX_EINPUT;
+    hid_t ftype = H5Dget_type(d);
+    int fixed = H5Tget_class(ftype) == H5T_STRING && H5Tis_variable_str(ftype) == 0;
+    size_t have = H5Tget_size(ftype);
+    (void)H5Tclose(ftype);
+    (void)H5Dclose(d);
+    if (!fixed || have > size)
+        return spx_h5_fail_at(loc, path, SPX_EINPUT,
+                              fixed ? "holds longer text than expected" : "is not fixed-length text", e);
+    hid_t mem = H5Tcopy(H5T_C_S1);
+    (void)H5Tset_size(mem, size);
+    (void)H5Tset_strpad(mem, H5T_STR_NULLPAD);
+    void *p = NULL;
+    *n = 0;
+    spx_status st = read_any(loc, path, mem, 1, n, &p, e);
+    (void)H5Tclose(mem);
+    *out = p;
+    return st;
+}

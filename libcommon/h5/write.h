@@ -1,0 +1,46 @@
+/* Writes of groups and datasets, which fetch units, names and flag meanings from the schema.
+ *
+ * `loc` may be any group; paths are relative to it or absolute. Every function returns SPX_OK or fills *e (SPX_EINPUT:
+ * the content is wrong; SPX_EIO: reading or writing failed); messages say file, dataset and remedy. */
+#ifndef SPX_H5_WRITE_H
+#define SPX_H5_WRITE_H
+
+#include <hdf5.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+/* Make a group and the groups above it, with the block's `type` and `version` attributes where the schema names it. */
+spx_status spx_h5_group(hid_t loc, const char *path, spx_err *e);
+
+/* Write a dataset (groups above it are made). Attributes units, long_name, flag_masks, flag_meanings come from the
+ * schema of its absolute path. `memtype` is a native type; the file gets the same type. */
+spx_status spx_h5_write(hid_t loc, const char *path, hid_t memtype, int ndim, const size_t *dims, const void *data,
+                        spx_err *e);
+/* As spx_h5_write() for doubles that are stored as float32 (precision 4) or float64 (8). A value beyond float32's
+ * range is stored as its largest; a NaN or Inf is SPX_EBUG: products never hold one. */
+spx_status spx_h5_write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
+                             const double *data, spx_err *e);
+/* The same two, for arrays that stay as they are until the output is finished: where their file puts values off
+ * (spx_output_put_off()), large ones only get their place now. */
+spx_status spx_h5_write_lasting(hid_t loc, const char *path, hid_t memtype, int ndim, const size_t *dims,
+                                const void *data, spx_err *e);
+spx_status spx_h5_write_real_lasting(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
+                                     const double *data, spx_err *e);
+
+/* n fixed strings of `size` characters (space padded in memory and file), 1-D. */
+spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e);
+
+/* Create a dataset without data, to be filled by spx_h5_write_rows(). */
+spx_status spx_h5_create(hid_t loc, const char *path, hid_t filetype, int ndim, const size_t *dims, spx_err *e);
+spx_status spx_h5_write_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, const void *data,
+                             spx_err *e);
+
+/* Make `scale` (1-D) an HDF5 dimension scale called `dimname` and attach it to dimension `dim` of `data`. */
+spx_status spx_h5_attach_scale(hid_t loc, const char *data, unsigned dim, const char *scale, const char *dimname,
+                               spx_err *e);
+
+/* Second name for an object of the same file. */
+spx_status spx_h5_link(hid_t loc, const char *target, const char *name, spx_err *e);
+
+#endif
