@@ -41,6 +41,15 @@ need_program() {
     done
 }
 
+# need_terminal: skip the test where no pseudo-terminal can be had: build chroots have no /dev/pts. on_terminal COMMAND
+# runs a command line on one.
+need_terminal() {
+    need_program script
+    on_terminal true </dev/null >/dev/null 2>&1 || skip "no pseudo-terminal can be opened here"
+}
+
+on_terminal() { script -qec "$1" /dev/null; }
+
 # need_hook [MODULE...]: skip the test where hooks were not built, or where no Python has NumPy and these modules. Sets
 # SPX_PYTHON.
 need_hook() {

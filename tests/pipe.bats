@@ -194,16 +194,16 @@ readers=(
 }
 
 @test "a terminal gets no HDF5, and is not asked for any" {
-    need_program script
+    need_terminal
     local d=$BATS_FILE_TMPDIR/data c
     for c in "h5merge $d/spectra.h5" "h5merge $d/spectra.h5 -o -" "fits2h5 $d/preproc-r0.fits" "h52fits $d/spectra.h5" \
         "rvs-fit --templates $d/templates.h5 $d/spectra.h5" "specx-extract $d/image-r0.h5" "specx-sim" \
         "rvs-template --setup r:6400:6600:0.5:FWHM=1.8 $d/library.h5"; do
-        run -2 script -qec "$c" /dev/null </dev/null
+        run -2 on_terminal "$c" </dev/null
         [[ $output == *terminal* ]]
     done
     for c in 'h5merge -o x.h5' 'specx-extract -o x.h5' 'h5check' 'h52fits -o x.fits' 'h5merge - -o x.h5'; do
-        run -2 script -qec "$c" /dev/null
+        run -2 on_terminal "$c"
         [[ $output == *'no input: give a file'* || $output == *'standard input is a terminal'* ]]
     done
     [ -z "$(ls -A)" ]
