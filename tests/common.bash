@@ -50,6 +50,19 @@ need_terminal() {
 
 on_terminal() { script -qec "$1" /dev/null; }
 
+# wait_for PID COMMAND...: until COMMAND succeeds, however long that takes; fails when the process ends before.
+wait_for() {
+    local pid=$1
+    shift
+    until "$@" >/dev/null; do
+        kill -0 "$pid" 2>/dev/null || {
+            echo "the process ended before: $*"
+            return 1
+        }
+        sleep 0.01
+    done
+}
+
 # need_hook [MODULE...]: skip the test where hooks were not built, or where no Python has NumPy and these modules. Sets
 # SPX_PYTHON.
 need_hook() {

@@ -95,13 +95,9 @@ limited() {
     for s in "${signals[@]}"; do
         # The truth goes first, into a pipe that nobody reads: the program waits with its output unfinished.
         specx-sim -q --wavelength 6400,6410 --fibers 2 --truth pipe -o x.h5 &
-        local pid=$! i
-        for ((i = 0; i < 200; i++)); do
-            if compgen -G '.x.h5.*' >/dev/null && compgen -G 'tmp/.*' >/dev/null; then break; fi
-            sleep 0.05
-        done
-        compgen -G '.x.h5.*'
-        sleep 0.1
+        local pid=$!
+        wait_for $pid compgen -G '.x.h5.*'
+        wait_for $pid compgen -G 'tmp/.*'
         kill -$s $pid
         status=0
         wait $pid || status=$?

@@ -299,10 +299,7 @@ grid=6410,6470,0.8
     specx-extract -w $grid -m -o 's-%s.h5' <slow &
     exec 7>slow
     cat a.h5 >&7
-    for n in {1..1200}; do
-        [ -e s-001.h5 ] && break
-        sleep 0.1
-    done
+    wait_for $! test -e s-001.h5
     h5diff one-a.h5 s-001.h5 /frame
     cat b.h5 >&7
     exec 7>&-

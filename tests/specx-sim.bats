@@ -179,10 +179,7 @@ values() {
     # bash gives background jobs an ignored SIGINT; SIGTERM arrives
     specx-sim -q --library stars &
     pid=$!
-    for _ in $(seq 100); do
-        [ -z "$(find . -maxdepth 1 -name '.stars.*')" ] || break
-        sleep 0.05
-    done
+    wait_for "$pid" compgen -G '.stars.*'
     kill "$pid"
     wait "$pid" && return 1
     [ -z "$(ls -A)" ]
