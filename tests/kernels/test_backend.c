@@ -1,4 +1,6 @@
-/* Which devices a program lets the driver start. */
+/* kernels/backend.h: the CPU has every stage and its table runs what was asked for; a device that cannot be used is
+ * refused where it was asked for by name, and said to be so where not; which devices a program lets the driver start.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +20,66 @@ static void sees(const char *device, const char *before, const char *after)
           now != NULL ? now : "all");
 }
 
+static const spx_stage_id stages[] = {SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT,   SPX_STAGE_STACK,   SPX_STAGE_REDUCE,
+                                      SPX_STAGE_SVD,     SPX_STAGE_BURGERS, SPX_STAGE_TEMPLATE};
+
+/* A sum through the table of an open backend. */
+static void sums(spx_backend *b, const char *device)
+{
+    static const double data[] = {3, -1, 2.5};
+    size_t bad = 0;
+    spx_err e = {0};
+    spx_reduce r;
+    spx_status st = spx_reduce_new(SPX_REDUCE_SUM, 0, 1, &r, &e);
+    if (st == SPX_OK) {
+        spx_reduce_begin(&r, 1);
+        st = b->reduce(b, data, 1, 3, 1, 0, 1, &r, &bad, &e);
+    }
+    if (st == SPX_OK)
+        st = spx_reduce_end(&r, &e);
+    CHECK(st == SPX_OK && r.value[0] == 4.5 && r.count[0] == 3, "--device %s: the sum is not 4.5: %s", device, e.msg);
+    spx_reduce_free(&r);
+}
+
+/* No backend is where they are looked for, whether the machine has a device or not. */
+static void opens(void)
+{
+    (void)setenv("SPX_BACKENDS", "tests/no-such-folder", 1);
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        spx_backend b;
+        spx_err e = {0}, why = {0};
+        CHECK(spx_backend_open(&b, "cpu", stages[i], &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
+                  why.code == SPX_OK,
+              "stage %d on the CPU: %s", (int)stages[i], e.msg);
+        if (stages[i] == SPX_STAGE_REDUCE)
+            sums(&b, "cpu");
+        spx_backend_close(&b);
+        CHECK(spx_backend_open(&b, "auto", stages[i], &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
+                  why.code == SPX_EDEVICE && strstr(why.msg, "install") != NULL,
+              "stage %d on any device: %s; why it is the CPU: %s", (int)stages[i], e.msg, why.msg);
+        if (stages[i] == SPX_STAGE_REDUCE)
+            sums(&b, "auto");
+        spx_backend_close(&b);
+    }
+}
+
+static void refuses(const char *device, spx_status status, const char *text)
+{
+    spx_backend b;
+    spx_err e = {0};
+    const spx_status st = spx_backend_open(&b, device, SPX_STAGE_REDUCE, NULL, &e);
+    CHECK(st == status && strstr(e.msg, text) != NULL, "--device %s: status %d, not %d: %s", device, (int)st,
+          (int)status, e.msg);
+}
+
 int main(void)
 {
+    opens();
+    refuses("cuda", SPX_EDEVICE, "use --device cpu or auto");
+    refuses("cuda:1", SPX_EDEVICE, "use --device cpu or auto");
+    refuses("gpu", SPX_EUSAGE, "'gpu' is not auto, cpu, cuda or cuda:0,1...");
+    refuses("", SPX_EUSAGE, "'' is not auto, cpu");
+    refuses("cudas", SPX_EUSAGE, "'cudas' is not");
     sees("auto", NULL, "0");
     sees("cuda", NULL, "0");
     sees("cuda:0", NULL, "0");
