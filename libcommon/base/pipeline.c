@@ -103,7 +103,7 @@ static void wait_main(run *r, int briefly)
         return;
     }
     struct timespec t;
-    (void)clock_gettime(CLOCK_REALTIME, &t);
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_nsec += ASK_AGAIN;
     t.tv_sec += t.tv_nsec / 1000000000;
     t.tv_nsec %= 1000000000;
@@ -196,7 +196,12 @@ spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e)
     worker *w = spx_alloc(p->nworker, sizeof *w, e);
     r.slot = spx_alloc(p->most, sizeof *r.slot, e);
     (void)pthread_mutex_init(&r.lock, NULL);
-    (void)pthread_cond_init(&r.main, NULL);
+    /* timed waits are on this one only: by a clock that nobody sets */
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&r.main, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
     (void)pthread_cond_init(&r.work, NULL);
     (void)pthread_cond_init(&r.store, NULL);
     (void)pthread_cond_init(&r.out, NULL);
