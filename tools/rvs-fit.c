@@ -1,4 +1,6 @@
 /* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "device.h"
@@ -311,7 +313,7 @@ static spx_status read_start(fit_run *r, spx_err *e)
     if (st == SPX_OK)
         st = spx_rvfit_read_start(file->file, &r->spectra.all, setup, r->nstar, row, r->start, e);
     for (size_t i = 0; i < r->nstar && st == SPX_OK; i++)
-        missing += !(r->start[i * r->nq] - r->start[i * r->nq] == 0);
+        missing += !isfinite(r->start[i * r->nq]);
     if (st == SPX_OK && missing > 0)
         spx_note("%zu of %zu spectra start from the cross-correlation: %s has no velocity of them", missing, r->nstar,
                  opt_start);
