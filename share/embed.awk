@@ -1,4 +1,5 @@
-# Turns schema texts into one C file: spx_schema_texts[] = { {name, text}, ..., {0} }.
+# Turns schema texts into one C file: spx_schema_texts[] = { {name, text}, ..., {0} }, and storage for the lines that are
+# items (schemas/README).
 BEGIN {
     print "/* made by share/embed.awk from schemas/: do not edit */"
     print "#include \"h5/schema.h\""
@@ -13,6 +14,7 @@ FNR == 1 {
     printf "    {\"%s\",\n", name
     open = 1
 }
+$1 ~ /^(group|data|table)$/ { nitem++ }
 {
     gsub(/\\/, "\\\\")
     gsub(/"/, "\\\"")
@@ -22,4 +24,5 @@ END {
     if (open)
         print "    \"\"},"
     print "    {0, 0}};"
+    printf "spx_item spx_schema_storage[%d];\nconst size_t spx_schema_nstorage = %d;\n", nitem, nitem
 }

@@ -15,9 +15,7 @@
 #include "h5/read.h"
 #include "h5/table.h"
 
-enum { MAX_ITEM = 256 };
-
-static spx_item items[MAX_ITEM];
+static spx_item *const items = spx_schema_storage;
 static size_t nitem;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -126,7 +124,7 @@ static void parse_column(spx_item *table, const char *p, const char *meaning)
         bad_schema(table->block, name);
 }
 
-static void parse_line(char *line, const char **block, const char **version)
+static void parse_line(char *line, char (*block)[32], char (*version)[32])
 {
     const char *p = line, *w, *meaning = "";
     char *colon = strstr(line, " : ");
@@ -138,18 +136,10 @@ static void parse_line(char *line, const char **block, const char **version)
     if (n == 0 || w[0] == '#')
         return;
     if (same(w, n, "block")) {
-        /* block names live as long as the program */
-        static char names[32][2][32];
-        static size_t nblock;
-        if (nblock == 32)
-            bad_schema("block", line);
         n = word(&p, &w);
-        put(names[nblock][0], 32, w, n, line);
+        put(*block, sizeof *block, w, n, line);
         n = word(&p, &w);
-        put(names[nblock][1], 32, w, n, line);
-        *block = names[nblock][0];
-        *version = names[nblock][1];
-        nblock++;
+        put(*version, sizeof *version, w, n, line);
         return;
     }
     if (same(w, n, "col")) {
@@ -158,11 +148,11 @@ static void parse_line(char *line, const char **block, const char **version)
         parse_column(&items[nitem - 1], p, meaning);
         return;
     }
-    if (nitem == MAX_ITEM)
+    if (nitem == spx_schema_nstorage)
         bad_schema(*block, line);
     spx_item *it = &items[nitem++];
-    it->block = *block;
-    it->version = *version;
+    memcpy(it->block, *block, sizeof *block);
+    memcpy(it->version, *version, sizeof *version);
     it->kind = same(w, n, "group") ? SPX_ITEM_GROUP : same(w, n, "table") ? SPX_ITEM_TABLE : SPX_ITEM_DATASET;
     if (it->kind == SPX_ITEM_DATASET && !same(w, n, "data"))
         bad_schema(*block, line);
@@ -179,7 +169,7 @@ static void parse_line(char *line, const char **block, const char **version)
 static void parse_all(void)
 {
     for (const spx_schema_text *t = spx_schema_texts; t->name != NULL; t++) {
-        const char *block = "", *version = "";
+        char block[32] = "", version[32] = "";
         for (const char *p = t->text; *p != '\0';) {
             char line[1024];
             size_t n = strcspn(p, "\n");

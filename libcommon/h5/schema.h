@@ -19,8 +19,8 @@ typedef enum { SPX_ITEM_GROUP, SPX_ITEM_DATASET, SPX_ITEM_TABLE } spx_item_kind;
 /* One line of a schema: a group, a dataset or a table at a place. `<name>` in the path stands for any one name. */
 typedef struct {
     spx_item_kind kind;
-    const char *block;   /* name of the block (schema text) */
-    const char *version; /* of the block, "1.0" */
+    char block[32];   /* name of the block (schema text) */
+    char version[32]; /* of the block, "1.0" */
     char path[128];
     char types[96]; /* "float32|float64", "int32", "string80", ... */
     int ndim;
@@ -32,6 +32,10 @@ typedef struct {
     char columns[2048]; /* tables: a line each: NAME, types, units, "required", meaning; tabs between */
     char meaning[512];
 } spx_item;
+
+/* Memory of the parsed lines: as many as the texts have groups, datasets and tables. */
+extern spx_item spx_schema_storage[];
+extern const size_t spx_schema_nstorage;
 
 /* Schema line for an absolute path, or NULL when no schema names it. */
 const spx_item *spx_schema_find(const char *path);
