@@ -1,9 +1,7 @@
-#include "h5/schema.h"
-
+/* Files against the schema: spx_schema_accept() for readers of one block, spx_schema_check() for h5check. */
 #include <ctype.h>
 #include <hdf5_hl.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,211 +11,8 @@
 #include "h5/object.h"
 #include "h5/provenance.h"
 #include "h5/read.h"
+#include "h5/schema_internal.h"
 #include "h5/table.h"
-
-static spx_item *const items = spx_schema_storage;
-static size_t nitem;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* ---- parsing; the texts are our own, so a mistake in one is a bug and ends the program at its first use ---- */
-
-static void bad_schema(const char *block, const char *line)
-{
-    fprintf(stderr, "specpipe: bug in schema %s: %s\n", block, line);
-    abort();
-}
-
-static void put(char *to, size_t size, const char *from, size_t n, const char *block)
-{
-    if (n >= size)
-        bad_schema(block, from);
-    memcpy(to, from, n);
-    to[n] = '\0';
-}
-
-/* Next blank-separated word of *p; 0 at the end. */
-static size_t word(const char **p, const char **w)
-{
-    while (**p == ' ')
-        ++*p;
-    *w = *p;
-    while (**p != '\0' && **p != ' ')
-        ++*p;
-    return (size_t)(*p - *w);
-}
-
-static int starts(const char *w, size_t n, const char *key)
-{
-    return n >= strlen(key) && strncmp(w, key, strlen(key)) == 0;
-}
-
-static int same(const char *w, size_t n, const char *key)
-{
-    return n == strlen(key) && strncmp(w, key, n) == 0;
-}
-
-static void parse_dims(spx_item *it, const char *w, size_t n)
-{
-    const char *p = w + 1, *end = w + n - 1;
-    if (n < 2 || *end != ']')
-        bad_schema(it->block, w);
-    while (p < end) {
-        size_t len = 0;
-        while (p + len < end && p[len] != ',')
-            len++;
-        if (it->ndim == 8)
-            bad_schema(it->block, w);
-        put(it->dim[it->ndim++], sizeof it->dim[0], p, len, it->block);
-        p += len + (p + len < end);
-    }
-}
-
-static void parse_words(spx_item *it, const char *p)
-{
-    const char *w;
-    size_t n;
-    while ((n = word(&p, &w)) > 0) {
-        if (w[0] == '[')
-            parse_dims(it, w, n);
-        else if (same(w, n, "required"))
-            it->required = 1;
-        else if (same(w, n, "finite"))
-            it->finite = 1;
-        else if (same(w, n, "nonnegative"))
-            it->nonnegative = 1;
-        else if (same(w, n, "increasing"))
-            it->increasing = 1;
-        else if (same(w, n, "scale"))
-            it->scale = 1;
-        else if (same(w, n, "raw"))
-            it->raw = 1;
-        else if (starts(w, n, "units="))
-            put(it->units, sizeof it->units, w + 6, n - 6, it->block);
-        else if (starts(w, n, "flags="))
-            put(it->flags, sizeof it->flags, w + 6, n - 6, it->block);
-        else if (starts(w, n, "attrs="))
-            put(it->attrs, sizeof it->attrs, w + 6, n - 6, it->block);
-        else
-            bad_schema(it->block, w);
-    }
-}
-
-/* One column: "NAME TYPES [units=U] [required] : meaning", kept as "NAME\tTYPES\tUNITS\trequired\tmeaning\n". */
-static void parse_column(spx_item *table, const char *p, const char *meaning)
-{
-    const char *name, *types, *w;
-    size_t nname = word(&p, &name), ntypes = word(&p, &types), n;
-    char units[64] = "";
-    int required = 0;
-    while ((n = word(&p, &w)) > 0) {
-        if (same(w, n, "required"))
-            required = 1;
-        else if (starts(w, n, "units="))
-            put(units, sizeof units, w + 6, n - 6, table->block);
-        else
-            bad_schema(table->block, w);
-    }
-    size_t used = strlen(table->columns);
-    int k = snprintf(table->columns + used, sizeof table->columns - used, "%.*s\t%.*s\t%s\t%s\t%s\n", (int)nname, name,
-                     (int)ntypes, types, units, required ? "required" : "", meaning);
-    if (k < 0 || (size_t)k >= sizeof table->columns - used)
-        bad_schema(table->block, name);
-}
-
-static void parse_line(char *line, char (*block)[32], char (*version)[32])
-{
-    const char *p = line, *w, *meaning = "";
-    char *colon = strstr(line, " : ");
-    if (colon != NULL) {
-        *colon = '\0';
-        meaning = colon + 3;
-    }
-    size_t n = word(&p, &w);
-    if (n == 0 || w[0] == '#')
-        return;
-    if (same(w, n, "block")) {
-        n = word(&p, &w);
-        put(*block, sizeof *block, w, n, line);
-        n = word(&p, &w);
-        put(*version, sizeof *version, w, n, line);
-        return;
-    }
-    if (same(w, n, "col")) {
-        if (nitem == 0 || items[nitem - 1].kind != SPX_ITEM_TABLE)
-            bad_schema(*block, line);
-        parse_column(&items[nitem - 1], p, meaning);
-        return;
-    }
-    if (nitem == spx_schema_nstorage)
-        bad_schema(*block, line);
-    spx_item *it = &items[nitem++];
-    memcpy(it->block, *block, sizeof *block);
-    memcpy(it->version, *version, sizeof *version);
-    it->kind = same(w, n, "group") ? SPX_ITEM_GROUP : same(w, n, "table") ? SPX_ITEM_TABLE : SPX_ITEM_DATASET;
-    if (it->kind == SPX_ITEM_DATASET && !same(w, n, "data"))
-        bad_schema(*block, line);
-    n = word(&p, &w);
-    put(it->path, sizeof it->path, w, n, *block);
-    if (it->kind == SPX_ITEM_DATASET) {
-        n = word(&p, &w);
-        put(it->types, sizeof it->types, w, n, *block);
-    }
-    put(it->meaning, sizeof it->meaning, meaning, strlen(meaning), *block);
-    parse_words(it, p);
-}
-
-static void parse_all(void)
-{
-    for (const spx_schema_text *t = spx_schema_texts; t->name != NULL; t++) {
-        char block[32] = "", version[32] = "";
-        for (const char *p = t->text; *p != '\0';) {
-            char line[1024];
-            size_t n = strcspn(p, "\n");
-            put(line, sizeof line, p, n, t->name);
-            parse_line(line, &block, &version);
-            p += n + (p[n] == '\n');
-        }
-    }
-}
-
-const spx_item *spx_schema_items(size_t *n)
-{
-    (void)pthread_once(&once, parse_all);
-    *n = nitem;
-    return items;
-}
-
-/* Does a path match a pattern, part by part? `<x>` matches any one part. */
-static int matches(const char *pattern, const char *path)
-{
-    while (*pattern != '\0' && *path != '\0') {
-        if (*pattern == '<') {
-            pattern = strchr(pattern, '>') + 1;
-            size_t n = strcspn(path, "/");
-            if (n == 0)
-                return 0;
-            path += n;
-        } else if (*pattern++ != *path++) {
-            return 0;
-        }
-    }
-    return *pattern == '\0' && *path == '\0';
-}
-
-const spx_item *spx_schema_find(const char *path)
-{
-    size_t n;
-    const spx_item *it = spx_schema_items(&n), *wild = NULL;
-    for (size_t i = 0; i < n; i++)
-        if (matches(it[i].path, path)) {
-            if (strchr(it[i].path, '<') == NULL)
-                return &it[i];
-            /* the pattern with a fixed last part is the closer one: /templates/<setup>/grid before /x/<y>/<z> */
-            if (wild == NULL || strlen(it[i].path) > strlen(wild->path))
-                wild = &it[i];
-        }
-    return wild;
-}
 
 spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_err *e)
 {
@@ -320,7 +115,8 @@ static int type_allowed(const char *types, size_t ntypes, const char *have)
         size_t n = 0;
         while (p + n < end && p[n] != '|')
             n++;
-        if (same(p, n, "any") || same(p, n, have) || (same(p, n, "string") && strncmp(have, "string", 6) == 0))
+        if (spx_schema_same(p, n, "any") || spx_schema_same(p, n, have) ||
+            (spx_schema_same(p, n, "string") && strncmp(have, "string", 6) == 0))
             return 1;
         p += n + 1;
     }
@@ -447,7 +243,7 @@ static void check_attrs(checker *c, const char *path, const char *attrs)
     for (const char *p = attrs; *p != '\0';) {
         size_t n = strcspn(p, ","), len = strcspn(p, ":,");
         char name[64], value[256];
-        put(name, sizeof name, p, len, attrs);
+        spx_schema_put(name, sizeof name, p, len, attrs);
         spx_err err = {0};
         if (!spx_h5_has_attr(c->file, path, name))
             violation(c, path, "attribute %s is missing", name);
@@ -490,7 +286,7 @@ static void check_column_units(checker *c, const char *path, const char *name, c
     char *have = spx_table_unit(t, spx_table_find(t, name), &err);
     if (have == NULL)
         c->st = spx_fail(c->e, SPX_EIO, "%s", err.msg);
-    else if (!same(units, nunits, have))
+    else if (!spx_schema_same(units, nunits, have))
         violation(c, path, "column %s is in '%s', should be in %.*s", name, have, (int)nunits, units);
     spx_free(have);
     spx_table_free(t);
@@ -501,11 +297,11 @@ static void check_table_columns(checker *c, const char *path, const spx_item *it
     for (const char *p = it->columns; *p != '\0';) {
         char name[64], have[64];
         size_t n = strcspn(p, "\t");
-        put(name, sizeof name, p, n, it->block);
+        spx_schema_put(name, sizeof name, p, n, it->block);
         const char *types = p + n + 1;
         size_t ntypes = strcspn(types, "\t");
         const char *units = types + ntypes + 1;
-        int required = starts(units + strcspn(units, "\t") + 1, 8, "required");
+        int required = spx_schema_starts(units + strcspn(units, "\t") + 1, 8, "required");
         int i = H5Tget_member_index(type, name);
         if (i < 0 && required)
             violation(c, path, "column %s is missing", name);
@@ -553,6 +349,8 @@ static void check_attached(checker *c, const char *path, const spx_item *it)
 {
     const char *leaf = strrchr(it->path, '/');
     size_t n = (size_t)(leaf - it->path) + 1, dir = (size_t)(strrchr(path, '/') - path) + 1;
+    size_t nitem;
+    const spx_item *items = spx_schema_items(&nitem);
     for (size_t i = 0; i < nitem; i++) {
         const spx_item *axis = &items[i];
         char sibling[700];
@@ -635,6 +433,8 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
 static void check_required(checker *c, const char *group, const spx_item *g)
 {
     size_t glen = strlen(g->path);
+    size_t nitem;
+    const spx_item *items = spx_schema_items(&nitem);
     for (size_t i = 0; i < nitem; i++) {
         const spx_item *it = &items[i];
         if (!it->required || strncmp(it->path, g->path, glen) != 0 || it->path[glen] != '/' ||
@@ -761,58 +561,4 @@ spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nba
     spx_free(c.dim);
     *nbad = c.nbad;
     return out_of_memory(&c) ? c.st : SPX_OK;
-}
-
-/* ---- documentation ---- */
-
-void spx_schema_mdoc(FILE *out)
-{
-    size_t n;
-    const spx_item *it = spx_schema_items(&n);
-    const char *block = "";
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(block, it[i].block) != 0) {
-            if (block[0] != '\0')
-                fprintf(out, ".El\n");
-            block = it[i].block;
-            fprintf(out, ".Ss Block %s, version %s\n.Bl -tag -width Ds\n", block, it[i].version);
-        }
-        fprintf(out, ".It Pa %s\n", it[i].path);
-        if (it[i].kind == SPX_ITEM_GROUP) {
-            fprintf(out, "Group.\n");
-        } else {
-            fprintf(out, "%s [", it[i].kind == SPX_ITEM_TABLE ? "Table" : it[i].types);
-            for (int k = 0; k < it[i].ndim; k++)
-                fprintf(out, "%s%s", k > 0 ? ", " : "", it[i].dim[k]);
-            fprintf(out, "]%s%s%s.\n", it[i].units[0] != '\0' ? ", units " : "", it[i].units,
-                    it[i].required ? "; required" : "");
-        }
-        fprintf(out, "%s.\n", it[i].meaning);
-        if (it[i].flags[0] != '\0')
-            fprintf(out, "Bits: %s.\n", it[i].flags);
-        if (it[i].attrs[0] != '\0')
-            fprintf(out, "Attributes: %s.\n", it[i].attrs);
-        if (it[i].columns[0] == '\0')
-            continue;
-        fprintf(out, ".Bl -column NAMENAMENAME float64 units\n");
-        for (const char *p = it[i].columns; *p != '\0';) {
-            char name[64], types[64], units[64];
-            size_t k = strcspn(p, "\t");
-            put(name, sizeof name, p, k, block);
-            p += k + 1;
-            k = strcspn(p, "\t");
-            put(types, sizeof types, p, k, block);
-            p += k + 1;
-            k = strcspn(p, "\t");
-            put(units, sizeof units, p, k, block);
-            p += k + 1;
-            p += strcspn(p, "\t") + 1;
-            k = strcspn(p, "\n");
-            fprintf(out, ".It %s Ta %s Ta %s Ta %.*s\n", name, types, units[0] != '\0' ? units : "-", (int)k, p);
-            p += k + 1;
-        }
-        fprintf(out, ".El\n");
-    }
-    if (block[0] != '\0')
-        fprintf(out, ".El\n");
 }

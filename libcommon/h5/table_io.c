@@ -1,0 +1,152 @@
+/* Tables in and out of HDF5. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/object.h"
+#include "h5/table_internal.h"
+#include "h5/write.h"
+
+/* Attribute column_units: one string a column. A file of another origin may have it otherwise: then there are none. */
+static spx_status read_units(hid_t dset, size_t ncol, char **out, spx_err *e)
+{
+    if (H5Aexists(dset, "column_units") <= 0)
+        return SPX_OK;
+    hid_t attr = H5Aopen(dset, "column_units", H5P_DEFAULT);
+    hid_t type = attr < 0 ? H5I_INVALID_HID : H5Aget_type(attr);
+    hid_t space = attr < 0 ? H5I_INVALID_HID : H5Aget_space(attr);
+    hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+    size_t size = type < 0 ? 0 : H5Tget_size(type);
+    char *raw = NULL, *text = NULL;
+    if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && n >= 0 && (size_t)n == ncol &&
+        size > 0 && size <= SPX_TABLE_MAX_UNITS) {
+        raw = spx_alloc2(ncol, size, 1, e);
+        text = raw == NULL ? NULL : spx_alloc2(ncol, size + 1, 1, e);
+        if (text != NULL && H5Aread(attr, type, raw) >= 0) {
+            char *p = text;
+            for (size_t i = 0; i < ncol; ++i) {
+                const char *s = raw + i * size;
+                size_t len = strnlen(s, size);
+                while (len > 0 && isspace((unsigned char)s[len - 1]))
+                    --len;
+                if (i > 0)
+                    *p++ = '\n';
+                for (size_t k = 0; k < len; ++k)
+                    *p++ = s[k] == '\n' ? ' ' : s[k];
+            }
+            *out = text;
+            text = NULL;
+        }
+    }
+    spx_free(raw);
+    spx_free(text);
+    if (space >= 0)
+        H5Sclose(space);
+    if (type >= 0)
+        H5Tclose(type);
+    if (attr >= 0)
+        H5Aclose(attr);
+    return e->code;
+}
+
+static spx_status write_units(hid_t loc, const char *path, const spx_table *t, spx_err *e)
+{
+    if (t->units == NULL)
+        return SPX_OK;
+    size_t ncol = spx_table_ncol(t), size = 1;
+    for (size_t i = 0; i < ncol; ++i) {
+        size_t len;
+        (void)spx_table_unit_at(t->units, i, &len);
+        size = len > size ? len : size;
+    }
+    if (size > SPX_TABLE_MAX_UNITS / ncol)
+        return spx_fail(e, SPX_EINPUT, "%s: units of %zu columns with up to %zu characters do not fit an attribute",
+                        path, ncol, size);
+    char *raw = spx_alloc2(ncol, size, 1, e);
+    if (raw == NULL)
+        return e->code;
+    for (size_t i = 0; i < ncol; ++i) {
+        size_t len;
+        const char *u = spx_table_unit_at(t->units, i, &len);
+        memcpy(raw + i * size, u, len);
+    }
+    hsize_t dim = ncol;
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, &dim, NULL), attr = H5I_INVALID_HID;
+    if (type >= 0 && space >= 0 && H5Tset_size(type, size) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
+        attr = H5Acreate_by_name(loc, path, "column_units", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    if (attr < 0 || H5Awrite(attr, type, raw) < 0)
+        spx_fail(e, SPX_EIO, "%s:%s: attribute column_units cannot be written", spx_h5_filename(loc), path);
+    if (attr >= 0)
+        H5Aclose(attr);
+    if (space >= 0)
+        H5Sclose(space);
+    if (type >= 0)
+        H5Tclose(type);
+    spx_free(raw);
+    return e->code;
+}
+
+spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err *e)
+{
+    *out = NULL;
+    if (!spx_h5_exists(loc, path))
+        return SPX_OK;
+    hid_t dset = spx_h5_open(loc, path, e);
+    if (dset < 0)
+        return e->code;
+    hid_t filetype = H5Dget_type(dset), space = H5Dget_space(dset);
+    hsize_t nrow = 0;
+    spx_table *t = NULL;
+    size_t bytes = 0;
+    if (filetype < 0 || space < 0) {
+        spx_fail(e, SPX_EINPUT, "is not readable: is the file damaged?");
+    } else if (H5Tget_class(filetype) != H5T_COMPOUND) {
+        spx_fail(e, SPX_EINPUT, "is not a table: a compound dataset is wanted here");
+    } else if (!spx_table_type_is_plain(filetype, 0)) {
+        spx_fail(e, SPX_EINPUT,
+                 "has a column of variable length, or of references: store it with fixed-length columns");
+    } else if (H5Sis_simple(space) <= 0 || H5Sget_simple_extent_ndims(space) != 1 ||
+               H5Sget_simple_extent_dims(space, &nrow, NULL) != 1) {
+        spx_fail(e, SPX_EINPUT, "is not a one-dimensional table");
+    } else if (nrow > SIZE_MAX / 2 || spx_mul((size_t)nrow, H5Tget_size(filetype), &bytes, e) != SPX_OK ||
+               spx_h5_overclaims(dset, bytes)) {
+        spx_err_clear(e);
+        spx_fail(e, SPX_EINPUT, "claims %llu rows that the file does not hold: it is damaged or was not finished",
+                 (unsigned long long)nrow);
+    } else if ((t = spx_table_new((size_t)nrow, e)) != NULL) {
+        t->type = H5Tcopy(filetype);
+        t->rowsize = H5Tget_size(filetype);
+        t->rows = spx_alloc(bytes, 1, e);
+        if (t->type < 0)
+            spx_fail(e, SPX_EIO, "row type cannot be copied: out of memory");
+        else if (t->rows != NULL && nrow > 0 && H5Dread(dset, t->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, t->rows) < 0)
+            spx_fail(e, SPX_EINPUT,
+                     "cannot be read: the file is damaged, or packed with a filter that is missing here");
+        else if (t->rows != NULL)
+            (void)read_units(dset, spx_table_ncol(t), &t->units, e);
+    }
+    if (e->code != SPX_OK) {
+        spx_err_context(e, "%s:%s", spx_h5_filename(loc), path);
+        spx_table_free(t);
+        t = NULL;
+    }
+    *out = t;
+    if (space >= 0)
+        H5Sclose(space);
+    if (filetype >= 0)
+        H5Tclose(filetype);
+    H5Dclose(dset);
+    return e->code;
+}
+
+spx_status spx_table_write(hid_t loc, const char *path, const spx_table *t, spx_err *e)
+{
+    if (t == NULL)
+        return SPX_OK;
+    if (t->type < 0)
+        return spx_fail(e, SPX_EINPUT, "%s: a table without columns cannot be stored", path);
+    if (spx_h5_write(loc, path, t->type, 1, &t->nrow, t->rows, e) != SPX_OK)
+        return e->code;
+    return write_units(loc, path, t, e);
+}
