@@ -88,22 +88,22 @@ static void open_cpu(spx_backend *b)
 
 /* ---- shared objects ---- */
 
-static int has_stage(const spx_backend *b, spx_stage_id stage)
+static int has_op(const spx_backend *b, spx_op stage)
 {
     switch (stage) {
-    case SPX_STAGE_EXTRACT:
+    case SPX_OP_EXTRACT:
         return b->extract != NULL;
-    case SPX_STAGE_RVFIT:
+    case SPX_OP_RVFIT:
         return b->rvfit != NULL;
-    case SPX_STAGE_STACK:
+    case SPX_OP_STACK:
         return b->stack != NULL;
-    case SPX_STAGE_REDUCE:
+    case SPX_OP_REDUCE:
         return b->reduce != NULL;
-    case SPX_STAGE_SVD:
+    case SPX_OP_SVD:
         return b->svd != NULL;
-    case SPX_STAGE_BURGERS:
+    case SPX_OP_BURGERS:
         return b->burgers != NULL && b->svd != NULL;
-    case SPX_STAGE_TEMPLATE:
+    case SPX_OP_TEMPLATE:
         return b->nn_open != NULL;
     }
     return 0;
@@ -130,7 +130,7 @@ static spx_status load(const char *name, void **lib, char *path, size_t size, sp
     return SPX_OK;
 }
 
-static spx_status open_library(spx_backend *b, const char *name, const char *list, spx_stage_id stage, spx_err *e)
+static spx_status open_library(spx_backend *b, const char *name, const char *list, spx_op stage, spx_err *e)
 {
     char path[PATH_MAX + 64];
     void *lib;
@@ -143,7 +143,7 @@ static spx_status open_library(spx_backend *b, const char *name, const char *lis
     st = entry == NULL ? spx_fail(e, SPX_EDEVICE, "%s: is not a backend of specpipe", path) : entry(b, list, e);
     if (st == SPX_OK && b->abi != SPX_BACKEND_ABI)
         st = spx_fail(e, SPX_EDEVICE, "%s: belongs to another version of specpipe: install both alike", path);
-    if (st == SPX_OK && !has_stage(b, stage))
+    if (st == SPX_OK && !has_op(b, stage))
         st = spx_fail(e, SPX_EDEVICE, "--device %s: this program has no %s version: use --device cpu or auto", name,
                       name);
     b->library = lib;
@@ -156,10 +156,10 @@ static void describe(const char *name, spx_plugin_tell *tell)
 {
     static const struct {
         const char *name;
-        spx_stage_id stage;
-    } stage[] = {{"extract", SPX_STAGE_EXTRACT},  {"rvfit", SPX_STAGE_RVFIT}, {"stack", SPX_STAGE_STACK},
-                 {"reduce", SPX_STAGE_REDUCE},    {"svd", SPX_STAGE_SVD},     {"burgers", SPX_STAGE_BURGERS},
-                 {"template", SPX_STAGE_TEMPLATE}};
+        spx_op stage;
+    } stage[] = {{"extract", SPX_OP_EXTRACT},  {"rvfit", SPX_OP_RVFIT}, {"stack", SPX_OP_STACK},
+                 {"reduce", SPX_OP_REDUCE},    {"svd", SPX_OP_SVD},     {"burgers", SPX_OP_BURGERS},
+                 {"template", SPX_OP_TEMPLATE}};
     char path[PATH_MAX + 64], key[64], stages[128];
     spx_backend b = {0};
     spx_err e = {0};
@@ -177,9 +177,9 @@ static void describe(const char *name, spx_plugin_tell *tell)
         entry(tell);
     size_t n = 0;
     /* which it has is known when it is open, on any device */
-    if (open_library(&b, name, "", SPX_STAGE_STACK, &e) == SPX_OK) {
+    if (open_library(&b, name, "", SPX_OP_STACK, &e) == SPX_OK) {
         for (size_t i = 0; i < sizeof stage / sizeof *stage; i++)
-            if (has_stage(&b, stage[i].stage))
+            if (has_op(&b, stage[i].stage))
                 n += (size_t)snprintf(stages + n, sizeof stages - n, "%s%s", n > 0 ? " " : "", stage[i].name);
         spx_backend_close(&b);
         (void)snprintf(key, sizeof key, "stages %s", name);
@@ -204,7 +204,7 @@ void spx_backend_first_alone(const char *device)
             (void)setenv("CUDA_VISIBLE_DEVICES", "0", 0);
 }
 
-spx_status spx_backend_open(spx_backend *b, const char *device, spx_stage_id stage, spx_err *why, spx_err *e)
+spx_status spx_backend_open(spx_backend *b, const char *device, spx_op stage, spx_err *why, spx_err *e)
 {
     spx_err none = {0};
     if (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", 5) == 0)

@@ -25,14 +25,14 @@
 enum { SPX_BACKEND_ABI = 6 + 16 * (int)(SPX_ABI_SUM & 0x3ffffffu) };
 
 typedef enum {
-    SPX_STAGE_EXTRACT,
-    SPX_STAGE_RVFIT,
-    SPX_STAGE_STACK,
-    SPX_STAGE_REDUCE,
-    SPX_STAGE_SVD,
-    SPX_STAGE_BURGERS,
-    SPX_STAGE_TEMPLATE
-} spx_stage_id;
+    SPX_OP_EXTRACT,
+    SPX_OP_RVFIT,
+    SPX_OP_STACK,
+    SPX_OP_REDUCE,
+    SPX_OP_SVD,
+    SPX_OP_BURGERS,
+    SPX_OP_TEMPLATE
+} spx_op;
 
 typedef struct spx_backend {
     int abi;               /* SPX_BACKEND_ABI */
@@ -83,7 +83,7 @@ void spx_backend_first_alone(const char *device);
 
 /* Open a backend that has `stage`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE. "auto": a device
  * where one is usable, else the CPU; why not is then in `why` (may be NULL). SPX_EUSAGE: another word. */
-spx_status spx_backend_open(spx_backend *b, const char *device, spx_stage_id stage, spx_err *why, spx_err *e);
+spx_status spx_backend_open(spx_backend *b, const char *device, spx_op stage, spx_err *why, spx_err *e);
 void spx_backend_close(spx_backend *b);
 
 #endif

@@ -36,7 +36,7 @@ static spx_status rows_asked_for(size_t nspec, size_t **row, size_t *n, spx_err 
     return SPX_OK;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_input *in;
     spx_spectra spectra = {0}, taken = {0};
@@ -47,28 +47,28 @@ static spx_status run(spx_stage *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
 
     /* 1. input, 2. blocks in memory */
-    spx_stage_step(s, "read");
-    spx_status st = spx_stage_input(s, 0, &in, e);
+    spx_run_step(s, "read");
+    spx_status st = spx_run_input(s, 0, &in, e);
     if (st == SPX_OK)
         st = spx_spectra_read(in->file, 1, &spectra, e);
 
     /* 3. one call for the whole batch */
-    spx_stage_step(s, "take");
+    spx_run_step(s, "take");
     if (st == SPX_OK)
         st = rows_asked_for(spectra.nspec, &row, &n, e);
     if (st == SPX_OK)
         st = spx_spectra_take(&spectra, n, row, &taken, e);
 
     /* 4. blocks in the output, 5. commit */
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = spx_stage_output(s, "spectra", &file, e);
+        st = spx_run_output(s, "spectra", &file, e);
     if (st == SPX_OK)
         st = spx_spectra_write(file, &taken, opt_precision[0] == 'd' ? 8 : 4, e);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "spectra_taken", e, "%zu", n);
+        st = spx_run_record(s, "spectra_taken", e, "%zu", n);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
 
     spx_free(row);
     spx_spectra_free(&spectra);

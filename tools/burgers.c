@@ -42,7 +42,7 @@ static spx_status decompose(spx_backend *backend, const spx_burgers *run, spx_sv
     return st;
 }
 
-static spx_status draw(spx_stage *s, const spx_burgers *run, const spx_svd *svd, spx_err *e)
+static spx_status draw(spx_run *s, const spx_burgers *run, const spx_svd *svd, spx_err *e)
 {
     spx_text script = {0};
     spx_tmpfile *picture;
@@ -54,14 +54,14 @@ static spx_status draw(spx_stage *s, const spx_burgers *run, const spx_svd *svd,
     if (st == SPX_OK && svd->nmode > 0)
         st = spx_svd_plot(&script, svd, run->x, "x", e);
     if (st == SPX_OK)
-        st = spx_stage_tmpfile(s, o.plot, &picture, e);
+        st = spx_run_tmpfile(s, o.plot, &picture, e);
     if (st == SPX_OK)
         st = spx_plot_run(&script, picture->fd, e);
     spx_text_free(&script);
     return st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_backend backend = {0};
     spx_burgers out = {0};
@@ -79,23 +79,23 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (o.steps % o.every != 0)
         return spx_fail(e, SPX_EUSAGE, "--every %ld: --steps %ld is no multiple of it", o.every, o.steps);
 
-    spx_status st = open_device(s, SPX_STAGE_BURGERS, &backend, e);
+    spx_status st = open_device(s, SPX_OP_BURGERS, &backend, e);
     if (st == SPX_OK)
-        st = spx_stage_hook(s, &bo.hook, e);
+        st = spx_run_hook(s, &bo.hook, e);
 
-    spx_stage_step(s, "solve");
+    spx_run_step(s, "solve");
     if (st == SPX_OK) {
         bo.progress = spx_progress_start(s->common.progress, "solve", "snapshots", (size_t)(o.steps / o.every));
         st = backend.burgers(&backend, &bo, &out, e);
         spx_progress_end(bo.progress);
     }
-    spx_stage_step(s, "svd");
+    spx_run_step(s, "svd");
     if (st == SPX_OK && o.modes > 0)
         st = decompose(&backend, &out, &svd, e);
 
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = spx_stage_output(s, "burgers", &file, e);
+        st = spx_run_output(s, "burgers", &file, e);
     if (st == SPX_OK)
         st = spx_burgers_write(file, &out, e);
     if (st == SPX_OK && o.modes > 0 && (st = spx_svd_write(file, &svd, "1", e)) == SPX_OK &&
@@ -104,7 +104,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK && o.plot != NULL)
         st = draw(s, &out, &svd, e);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
 
     spx_backend_close(&backend);
     spx_burgers_free(&out);

@@ -7,8 +7,8 @@
 #include "base/pipeline.h"
 
 typedef struct {
-    spx_stage *s;
-    spx_stage_id stage;
+    spx_run *s;
+    spx_op stage;
     spx_backend *b;
     spx_err err, why;
     pthread_t thread;
@@ -38,7 +38,7 @@ static inline spx_status open_device_end(device_opening *d, spx_err *e)
         (void)pthread_join(d->thread, NULL);
     if (d->err.code != SPX_OK)
         return spx_fail(e, d->err.code, "%s", d->err.msg);
-    spx_stage_device(d->s, d->b->device);
+    spx_run_device(d->s, d->b->device);
     if (d->why.code != SPX_OK)
         spx_detail("computes on the CPU: %s", d->why.msg);
     return SPX_OK;
@@ -46,7 +46,7 @@ static inline spx_status open_device_end(device_opening *d, spx_err *e)
 
 /* Opens what --device asks for, has it in the provenance, and says (-v) why `auto` came to be the CPU. Closed with
  * spx_backend_close(). */
-static inline spx_status open_device(spx_stage *s, spx_stage_id stage, spx_backend *b, spx_err *e)
+static inline spx_status open_device(spx_run *s, spx_op stage, spx_backend *b, spx_err *e)
 {
     device_opening d = {.s = s, .stage = stage, .b = b};
     spx_backend_first_alone(s->common.device);

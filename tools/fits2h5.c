@@ -259,7 +259,7 @@ static spx_status print_list(item *it, size_t n, const item *wave, spx_err *e)
     return st;
 }
 
-static spx_status write_models(spx_stage *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
+static spx_status write_models(spx_run *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
                                spx_text *notes, spx_err *e)
 {
     const char **path = spx_alloc(nmodel, sizeof *path, e);
@@ -297,7 +297,7 @@ static spx_status write_spectra(item *it, size_t n, hid_t file, spx_text *notes,
     return st;
 }
 
-static spx_status write_all(spx_stage *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
+static spx_status write_all(spx_run *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
                             spx_text *notes, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -359,14 +359,14 @@ static spx_status recognise_all(item *it, size_t *n, spx_err *e)
     return st == SPX_OK && *n == 0 ? spx_fail(e, SPX_EINPUT, "no file could be read: see above") : st;
 }
 
-static spx_status convert(spx_stage *s, item *it, size_t *nitem, spx_err *e)
+static spx_status convert(spx_run *s, item *it, size_t *nitem, spx_err *e)
 {
     const item *wave = NULL;
     size_t nmodel = 0;
     hid_t file;
     spx_text notes = {0};
     spx_status st;
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     st = recognise_all(it, nitem, e);
     const size_t n = *nitem;
     if (st != SPX_OK || (st = settle_library(it, n, &wave, &nmodel, e)) != SPX_OK ||
@@ -383,11 +383,11 @@ static spx_status convert(spx_stage *s, item *it, size_t *nitem, spx_err *e)
             spx_warn("%s: %zu bytes behind the last HDU are none: kept, but not used", it[i].path,
                      it[i].fits.size - it[i].fits.trailing);
     }
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     for (size_t i = 0; st == SPX_OK && i < n; i++) /* h52fits names them in a frame's header */
         if (it[i].product == SPX_FITS_AS_IMAGE || it[i].product == SPX_FITS_AS_PSF)
-            st = spx_stage_record(s, spx_fits_product_names[it[i].product], e, "%s", it[i].path);
-    if (st == SPX_OK && (st = spx_stage_output(s, main_product(it, n, nmodel), &file, e)) == SPX_OK)
+            st = spx_run_record(s, spx_fits_product_names[it[i].product], e, "%s", it[i].path);
+    if (st == SPX_OK && (st = spx_run_output(s, main_product(it, n, nmodel), &file, e)) == SPX_OK)
         st = write_all(s, it, n, wave, nmodel, file, &notes, e);
     for (char *line = notes.s; st == SPX_OK && line && *line;) {
         size_t len = strcspn(line, "\n");
@@ -396,11 +396,11 @@ static spx_status convert(spx_stage *s, item *it, size_t *nitem, spx_err *e)
     }
     spx_text_free(&notes);
     if (st == SPX_OK && o.failed.n > 0)
-        st = spx_stage_record(s, "files_left_out", e, "%zu", o.failed.n);
-    return st == SPX_OK ? spx_stage_commit(s, e) : st;
+        st = spx_run_record(s, "files_left_out", e, "%zu", o.failed.n);
+    return st == SPX_OK ? spx_run_commit(s, e) : st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_filelist files = {0};
     spx_status st = SPX_OK;
@@ -412,12 +412,12 @@ static spx_status run(spx_stage *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "--generic and --as contradict each other");
     if (o.params && (st = spx_library_parse_params(o.params, &o.layout, e)) != SPX_OK)
         return spx_err_context(e, "--param-keywords");
-    if (!o.list && (st = spx_stage_need_output(s, e)) != SPX_OK)
+    if (!o.list && (st = spx_run_need_output(s, e)) != SPX_OK)
         return st;
     for (size_t i = 0; st == SPX_OK && i < s->ninput; i++) {
         const char *arg = s->input[i];
         int left_out;
-        st = spx_stage_foreign_input(s, arg[0] == '@' && arg[1] ? arg + 1 : arg, e);
+        st = spx_run_foreign_input(s, arg[0] == '@' && arg[1] ? arg + 1 : arg, e);
         if (st == SPX_OK)
             st = spx_filelist_add(&files, arg, ".fits .fits.gz .fit .fit.gz .fts .fts.gz", e);
         st = spx_failures_note(&o.failed, st, &left_out, e);

@@ -120,7 +120,7 @@ static spx_status choose(const spx_input *in, size_t *which, spx_err *e)
                : spx_fail(e, SPX_EINPUT, "%s: keeps no FITS files: leave --as generic out", in->name);
 }
 
-static spx_status write_fits(spx_stage *s, const spx_input *in, const kept_files *k, spx_err *e)
+static spx_status write_fits(spx_run *s, const spx_input *in, const kept_files *k, spx_err *e)
 {
     long which = -1;
     size_t product = 0;
@@ -128,7 +128,7 @@ static spx_status write_fits(spx_stage *s, const spx_input *in, const kept_files
     spx_status st = o.file ? named(in, k, &which, e) : matching(in, k, &which, e);
     if (st == SPX_OK && which < 0)
         st = choose(in, &product, e);
-    if (st != SPX_OK || (st = spx_stage_tmpfile(s, NULL, &t, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_run_tmpfile(s, NULL, &t, e)) != SPX_OK)
         return st;
     spx_fits_out out = {.fd = t->fd, .name = s->common.output};
     if (which >= 0) {
@@ -138,10 +138,10 @@ static spx_status write_fits(spx_stage *s, const spx_input *in, const kept_files
     } else {
         st = products[product].put(in->file, &out, e);
     }
-    return st == SPX_OK ? spx_stage_commit(s, e) : st;
+    return st == SPX_OK ? spx_run_commit(s, e) : st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_input *in;
     kept_files k = {0};
@@ -150,9 +150,9 @@ static spx_status run(spx_stage *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu: one call writes one FITS file", s->ninput);
     if (o.file && strcmp(o.as, "auto") != 0)
         return spx_fail(e, SPX_EUSAGE, "--file and --as contradict each other");
-    if (!o.list && (st = spx_stage_need_output(s, e)) != SPX_OK)
+    if (!o.list && (st = spx_run_need_output(s, e)) != SPX_OK)
         return st;
-    if ((st = spx_stage_input(s, 0, &in, e)) != SPX_OK)
+    if ((st = spx_run_input(s, 0, &in, e)) != SPX_OK)
         return st;
     if (spx_h5_exists(in->file, "/fits"))
         st = spx_h5_list(in->file, "/fits", &k.n, &k.name, e);

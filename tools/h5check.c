@@ -26,7 +26,7 @@ static spx_status print_schema(void)
     return SPX_OK;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_status worst = SPX_OK;
     if (opt_schema != NULL)
@@ -36,7 +36,7 @@ static spx_status run(spx_stage *s, spx_err *e)
         spx_input *in = NULL;
         size_t nbad = 0;
         spx_err err = {0};
-        spx_status st = spx_stage_extra_input(s, s->ninput > 0 ? s->input[i] : "-", &in, &err);
+        spx_status st = spx_run_extra_input(s, s->ninput > 0 ? s->input[i] : "-", &in, &err);
         if (st == SPX_OK)
             st = spx_schema_check(in->file, in->name, stdout, &nbad, &err);
         if (st != SPX_OK) {

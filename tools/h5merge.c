@@ -48,7 +48,7 @@ static spx_status parse_options(spx_merge_options *o, spx_err *e)
 }
 
 /* The inputs; names of those that do not exist, and may not, in `absent`. */
-static spx_status open_inputs(spx_stage *s, spx_merge_part *part, size_t *n, spx_text *absent, spx_err *e)
+static spx_status open_inputs(spx_run *s, spx_merge_part *part, size_t *n, spx_text *absent, spx_err *e)
 {
     spx_status st = SPX_OK;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
@@ -59,7 +59,7 @@ static spx_status open_inputs(spx_stage *s, spx_merge_part *part, size_t *n, spx
             st = spx_text_add(absent, e, "%s%s", absent->n > 0 ? " " : "", name);
             continue;
         }
-        if ((st = spx_stage_input(s, i, &in, e)) == SPX_OK)
+        if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
             part[(*n)++] = (spx_merge_part){in->file, in->name};
     }
     if (st == SPX_OK && *n == 0)
@@ -67,14 +67,14 @@ static spx_status open_inputs(spx_stage *s, spx_merge_part *part, size_t *n, spx
     return st;
 }
 
-static spx_status join(spx_stage *s, const spx_merge *m, const spx_text *absent, spx_err *e)
+static spx_status join(spx_run *s, const spx_merge *m, const spx_text *absent, spx_err *e)
 {
     static const char *const what[] = {"auto", "fibers", "cameras", "rows"};
     const char *product = spx_merge_product(m), *out = spx_merge_left_out(m);
     char path[32];
     hid_t file = H5I_INVALID_HID;
-    spx_stage_step(s, "write");
-    spx_status st = spx_stage_output(s, product, &file, e);
+    spx_run_step(s, "write");
+    spx_status st = spx_run_output(s, product, &file, e);
     if (st != SPX_OK)
         return st;
     spx_progress *p = spx_progress_start(s->common.progress, s->program->name, "datasets", spx_merge_steps(m));
@@ -84,15 +84,15 @@ static spx_status join(spx_stage *s, const spx_merge *m, const spx_text *absent,
     if (st == SPX_OK && absent->n > 0)
         st = spx_h5_set_str(file, path, "missing_inputs", absent->s, e);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "joined", e, "%s", what[spx_merge_kind(m)]);
+        st = spx_run_record(s, "joined", e, "%s", what[spx_merge_kind(m)]);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "rows", e, "%zu", spx_merge_nrow(m));
+        st = spx_run_record(s, "rows", e, "%zu", spx_merge_nrow(m));
     if (st == SPX_OK)
-        st = spx_stage_record(s, "incomplete_rows", e, "%zu", spx_merge_nmissing(m));
+        st = spx_run_record(s, "incomplete_rows", e, "%zu", spx_merge_nmissing(m));
     if (st == SPX_OK && absent->n > 0)
-        st = spx_stage_record(s, "missing_inputs", e, "%s", absent->s);
+        st = spx_run_record(s, "missing_inputs", e, "%s", absent->s);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
     if (st != SPX_OK)
         return st;
     if (spx_merge_nmissing(m) > 0)
@@ -106,7 +106,7 @@ static spx_status join(spx_stage *s, const spx_merge *m, const spx_text *absent,
     return SPX_OK;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_merge_options o = {0};
     spx_text absent = {0};
@@ -114,7 +114,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     size_t n = 0;
     spx_merge_part *part = spx_alloc(s->ninput, sizeof *part, e);
     spx_status st = part == NULL ? SPX_EIO : parse_options(&o, e);
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     if (st == SPX_OK)
         st = open_inputs(s, part, &n, &absent, e);
     if (st == SPX_OK)

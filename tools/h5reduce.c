@@ -169,7 +169,7 @@ static size_t plan(job *w, int *ndim, size_t *dims)
     return w->selects ? SPX_SELECT_PASSES * blocks : blocks;
 }
 
-static spx_status reduce(spx_stage *s, job *w, hid_t *file, size_t *empty, spx_err *e)
+static spx_status reduce(spx_run *s, job *w, hid_t *file, size_t *empty, spx_err *e)
 {
     size_t start[SPX_H5_MAXDIM] = {0}, count[SPX_H5_MAXDIM] = {0}, dims[SPX_H5_MAXDIM];
     int ndim;
@@ -180,7 +180,7 @@ static spx_status reduce(spx_stage *s, job *w, hid_t *file, size_t *empty, spx_e
     if (st == SPX_OK && w->selects)
         st = spx_reduce_select_new(&w->select, e);
     if (st == SPX_OK)
-        st = spx_stage_output(s, "reduce", file, e);
+        st = spx_run_output(s, "reduce", file, e);
     if (st == SPX_OK)
         st = spx_h5_create(*file, "/reduce/value", H5T_NATIVE_DOUBLE, ndim, dims, e);
     if (st == SPX_OK)
@@ -199,7 +199,7 @@ static spx_status reduce(spx_stage *s, job *w, hid_t *file, size_t *empty, spx_e
     return st;
 }
 
-static spx_status describe(spx_stage *s, const job *w, hid_t file, size_t empty, spx_err *e)
+static spx_status describe(spx_run *s, const job *w, hid_t file, size_t empty, spx_err *e)
 {
     if (empty > 0)
         spx_warn("%zu results have no finite value to be made of: they are 0, and so is their count", empty);
@@ -210,10 +210,10 @@ static spx_status describe(spx_stage *s, const job *w, hid_t file, size_t empty,
         st = spx_h5_set_str(file, "/reduce", "dataset", w->d->path, e);
     if (st == SPX_OK)
         st = spx_h5_set_i64(file, "/reduce", "axis", w->axis, e);
-    return st == SPX_OK ? spx_stage_record(s, "empty_results", e, "%zu", empty) : st;
+    return st == SPX_OK ? spx_run_record(s, "empty_results", e, "%zu", empty) : st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     static const char *const usual[] = {"/stack/stack", "/burgers/snapshot", NULL};
     spx_backend backend = {0};
@@ -224,7 +224,7 @@ static spx_status run(spx_stage *s, spx_err *e)
 
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one dataset, not %zu", s->ninput);
-    spx_status st = open_device(s, SPX_STAGE_REDUCE, &backend, e);
+    spx_status st = open_device(s, SPX_OP_REDUCE, &backend, e);
     if (st == SPX_OK)
         st = spx_dataset_input(s, s->input[0], usual, &d, e);
     if (st == SPX_OK)
@@ -232,7 +232,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK && d.count == 0)
         st = spx_fail(e, SPX_EINPUT, "%s: is empty", d.name);
 
-    spx_stage_step(s, "reduce");
+    spx_run_step(s, "reduce");
     if (st == SPX_OK) {
         /* a block, its results, and what the median needs */
         const size_t room = spx_mem_limit_get() / (12 * sizeof(double));
@@ -241,11 +241,11 @@ static spx_status run(spx_stage *s, spx_err *e)
         w.r.op = operation();
         st = reduce(s, &w, &file, &empty, e);
     }
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
         st = describe(s, &w, file, empty, e);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
 
     spx_backend_close(&backend);
     spx_free(w.data);

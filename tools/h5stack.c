@@ -61,7 +61,7 @@ static spx_status make_grid(size_t *n, double **out, spx_err *e)
 }
 
 /* Shifts for plane waves across the array. */
-static spx_status shifts_from_geometry(spx_stage *s, spx_traces *tr, spx_shifts *sh, spx_err *e)
+static spx_status shifts_from_geometry(spx_run *s, spx_traces *tr, spx_shifts *sh, spx_err *e)
 {
     size_t n = 0;
     double *grid = NULL;
@@ -69,7 +69,7 @@ static spx_status shifts_from_geometry(spx_stage *s, spx_traces *tr, spx_shifts 
     if (o.geometry != NULL) {
         spx_free(tr->position);
         tr->position = NULL;
-        if ((st = spx_stage_foreign_input(s, o.geometry, e)) != SPX_OK ||
+        if ((st = spx_run_foreign_input(s, o.geometry, e)) != SPX_OK ||
             (st = spx_stations_read(o.geometry, &n, &tr->position, e)) != SPX_OK)
             return st;
         if (n != tr->ntrace)
@@ -90,14 +90,13 @@ static spx_status shifts_from_geometry(spx_stage *s, spx_traces *tr, spx_shifts 
 
 /* Traces and shifts from whatever inputs hold them. Curves of cross-correlations (*ccf has stars then) need no shifts.
  */
-static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_shifts *sh, spx_ccf_stars *ccf,
-                              spx_err *e)
+static spx_status read_inputs(spx_run *s, int geometry, spx_traces *tr, spx_shifts *sh, spx_ccf_stars *ccf, spx_err *e)
 {
     const char *last = s->input[s->ninput - 1];
     spx_input *in, *with_traces = NULL, *with_shifts = NULL;
     spx_status st = SPX_OK;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
-        if ((st = spx_stage_input(s, i, &in, e)) != SPX_OK)
+        if ((st = spx_run_input(s, i, &in, e)) != SPX_OK)
             return st;
         int traces = spx_h5_exists(in->file, "/traces") || spx_h5_exists(in->file, "/ccf");
         int shifts = spx_h5_exists(in->file, "/shifts");
@@ -131,7 +130,7 @@ static spx_status read_inputs(spx_stage *s, int geometry, spx_traces *tr, spx_sh
 }
 
 /* The earlier result that --add names. */
-static spx_status read_earlier(spx_stage *s, const spx_traces *tr, const spx_shifts *sh, spx_stack_options *so,
+static spx_status read_earlier(spx_run *s, const spx_traces *tr, const spx_shifts *sh, spx_stack_options *so,
                                void **earlier, spx_err *e)
 {
     static char name[SPX_STACK_NAME];
@@ -141,7 +140,7 @@ static spx_status read_earlier(spx_stage *s, const spx_traces *tr, const spx_shi
         return spx_fail(e, SPX_EUSAGE, "--add: goes with --method stack only: maxima do not add up");
     spx_status st = spx_stack_window(tr, sh, so, &like.t0, &like.length, e);
     if (st == SPX_OK)
-        st = spx_stage_extra_input(s, o.add, &in, e);
+        st = spx_run_extra_input(s, o.add, &in, e);
     if (st == SPX_OK)
         st = spx_stack_read_earlier(in, &like, earlier, e);
     if (st == SPX_OK)
@@ -198,7 +197,7 @@ static spx_status stack_stars(spx_backend *b, const spx_traces *tr, const spx_cc
     return st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_backend backend = {0};
     spx_traces tr = {0};
@@ -223,9 +222,9 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (geometry && (o.velocity != NULL ? o.slowness_y != NULL : o.has_azimuth))
         return spx_fail(e, SPX_EUSAGE, "--slowness-north goes with --slowness, --azimuth with --velocity");
 
-    spx_status st = open_device(s, SPX_STAGE_STACK, &backend, e);
+    spx_status st = open_device(s, SPX_OP_STACK, &backend, e);
 
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     if (st == SPX_OK)
         st = read_inputs(s, geometry, &tr, &sh, &ccf, e);
     int stars = ccf.nstar > 0 && sh.shift == NULL;
@@ -234,7 +233,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK && o.add != NULL)
         st = read_earlier(s, &tr, &sh, &so, &earlier, e);
 
-    spx_stage_step(s, "stack");
+    spx_run_step(s, "stack");
     if (st == SPX_OK) {
         size_t nstack = stars ? ccf.nstar : sh.nshift;
         spx_detail("%zu traces, %zu stacks", tr.ntrace, nstack);
@@ -243,9 +242,9 @@ static spx_status run(spx_stage *s, spx_err *e)
         spx_progress_end(so.progress);
     }
 
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = spx_stage_output(s, "stack", &file, e);
+        st = spx_run_output(s, "stack", &file, e);
     if (st == SPX_OK)
         st = spx_stack_write(file, &out, e);
     if (st == SPX_OK && geometry)
@@ -253,11 +252,11 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK && ccf.nstar > 0)
         st = spx_stack_write_velocity(file, &out, &ccf, e);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "traces", e, "%zu", tr.ntrace);
+        st = spx_run_record(s, "traces", e, "%zu", tr.ntrace);
     if (st == SPX_OK)
-        st = spx_stage_record(s, stars ? "stars" : "shifts", e, "%zu", out.nshift);
+        st = spx_run_record(s, stars ? "stars" : "shifts", e, "%zu", out.nshift);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
 
     spx_backend_close(&backend);
     spx_free(earlier);

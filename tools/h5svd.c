@@ -105,7 +105,7 @@ static spx_status read_rows(const spx_dataset *d, const row_choice *r, double **
 
 /* What is subtracted: as many rows as there are to choose from, of which the same are chosen, or as many as are chosen.
  */
-static spx_status read_subtracted(spx_stage *s, const spx_dataset *d, const row_choice *r, double **out, spx_err *e)
+static spx_status read_subtracted(spx_run *s, const spx_dataset *d, const row_choice *r, double **out, spx_err *e)
 {
     static const char *const none[] = {NULL};
     size_t first = 0, count = r->total;
@@ -120,7 +120,7 @@ static spx_status read_subtracted(spx_stage *s, const spx_dataset *d, const row_
     return read_rows(&less, less.dims[0] == d->dims[0] ? r : &all, out, e);
 }
 
-static spx_status read_weights(spx_stage *s, const char *name, const char *what, size_t n, double **out, spx_err *e)
+static spx_status read_weights(spx_run *s, const char *name, const char *what, size_t n, double **out, spx_err *e)
 {
     static const char *const none[] = {NULL};
     const size_t start[1] = {0};
@@ -148,7 +148,7 @@ typedef struct {
     double *a, *less, *rows, *columns;
 } inputs;
 
-static spx_status read_inputs(spx_stage *s, inputs *in, spx_err *e)
+static spx_status read_inputs(spx_run *s, inputs *in, spx_err *e)
 {
     static const char *const usual[] = {"/burgers/snapshot", "/stack/stack", "/library/flux", "/frame/flux", NULL};
     row_choice r = {0};
@@ -170,7 +170,7 @@ static spx_status read_inputs(spx_stage *s, inputs *in, spx_err *e)
     return st;
 }
 
-static spx_status draw(spx_stage *s, const spx_svd *d, spx_err *e)
+static spx_status draw(spx_run *s, const spx_svd *d, spx_err *e)
 {
     spx_text script = {0};
     spx_tmpfile *picture;
@@ -180,14 +180,14 @@ static spx_status draw(spx_stage *s, const spx_svd *d, spx_err *e)
     if (st == SPX_OK)
         st = spx_svd_plot(&script, d, NULL, "column", e);
     if (st == SPX_OK)
-        st = spx_stage_tmpfile(s, o.plot, &picture, e);
+        st = spx_run_tmpfile(s, o.plot, &picture, e);
     if (st == SPX_OK)
         st = spx_plot_run(&script, picture->fd, e);
     spx_text_free(&script);
     return st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_backend backend = {0};
     inputs in = {0};
@@ -206,13 +206,13 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (so.method != SPX_SVD_RANDOMISED && o.sample_given)
         return spx_fail(e, SPX_EUSAGE, "--oversample, --power and --seed go with --method randomised only");
 
-    spx_status st = open_device(s, SPX_STAGE_SVD, &backend, e);
+    spx_status st = open_device(s, SPX_OP_SVD, &backend, e);
 
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     if (st == SPX_OK)
         st = read_inputs(s, &in, e);
 
-    spx_stage_step(s, "svd");
+    spx_run_step(s, "svd");
     if (st == SPX_OK) {
         so.row_weight = in.rows;
         so.column_weight = in.columns;
@@ -223,9 +223,9 @@ static spx_status run(spx_stage *s, spx_err *e)
             spx_err_context(e, "%s", in.d.name);
     }
 
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = spx_stage_output(s, "svd", &file, e);
+        st = spx_run_output(s, "svd", &file, e);
     if (st == SPX_OK)
         st = spx_svd_write(file, &out, in.d.units, e);
     if (st == SPX_OK)
@@ -235,9 +235,9 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (st == SPX_OK && o.plot != NULL)
         st = draw(s, &out, e);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "energy", e, "%.9g", out.energy[out.nmode - 1]);
+        st = spx_run_record(s, "energy", e, "%.9g", out.energy[out.nmode - 1]);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
 
     spx_backend_close(&backend);
     spx_free(in.a);

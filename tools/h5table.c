@@ -174,7 +174,7 @@ static spx_status print_table(const spx_table *t, const char *path, spx_err *e)
     return st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     static const char *const usual[] = {"/rvfit/table", "/truth/table", "/scores", "/fibermap", NULL};
     const char *path = opt_table;
@@ -182,7 +182,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_table *t = NULL;
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
-    spx_status st = spx_stage_input(s, 0, &in, e);
+    spx_status st = spx_run_input(s, 0, &in, e);
     if (st != SPX_OK)
         return st;
     for (size_t i = 0; path == NULL && usual[i] != NULL; i++)

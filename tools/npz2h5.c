@@ -77,7 +77,7 @@ static spx_status parse_labels(spx_payne_label *l, size_t *n, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status wavelengths(spx_stage *s, const spx_npz *z, const char *path, spx_network *net, spx_err *e)
+static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, spx_network *net, spx_err *e)
 {
     spx_npz other = {0};
     spx_status st = SPX_OK;
@@ -101,7 +101,7 @@ static spx_status wavelengths(spx_stage *s, const spx_npz *z, const char *path, 
             path = opt_wavelength;
             name = "wavelength";
             z = &other;
-            st = spx_stage_foreign_input(s, path, e);
+            st = spx_run_foreign_input(s, path, e);
             if (st == SPX_OK)
                 st = spx_npz_read(path, &other, e);
         }
@@ -119,7 +119,7 @@ static spx_status wavelengths(spx_stage *s, const spx_npz *z, const char *path, 
     return st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_payne_label l[MAX_LABEL];
     size_t nlabel;
@@ -131,9 +131,9 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (opt_labels == NULL)
         return spx_fail(e, SPX_EUSAGE, "--labels says what the inputs of the network are: teff:1000,logg,feh");
     spx_status st = parse_labels(l, &nlabel, e);
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     if (st == SPX_OK)
-        st = spx_stage_foreign_input(s, s->input[0], e);
+        st = spx_run_foreign_input(s, s->input[0], e);
     if (st == SPX_OK)
         st = spx_npz_read(s->input[0], &z, e);
     net.nn.activation = opt_activation[0] == 'l'                               ? SPX_NN_LEAKY
@@ -146,13 +146,13 @@ static spx_status run(spx_stage *s, spx_err *e)
         st = spx_payne_network(&z, s->input[0], nlabel, l, &net, e);
     if (st == SPX_OK)
         st = wavelengths(s, &z, s->input[0], &net, e);
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = spx_stage_output(s, "network", &file, e);
+        st = spx_run_output(s, "network", &file, e);
     if (st == SPX_OK)
         st = spx_network_write(file, &net, e);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
     spx_npz_free(&z);
     spx_network_free(&net);
     return st;

@@ -99,7 +99,7 @@ static const spx_opt options[] = {
 
 /* All that a run works with. Stars are exposures first[k] ... first[k+1]-1 of row[], which are rows of the spectra. */
 typedef struct {
-    spx_stage *stage;
+    spx_run *stage;
     spx_backend backend;
     spx_templates templates;
     spx_spectra_parts spectra;
@@ -181,7 +181,7 @@ static spx_status read_redshifts(fit_run *r, spx_err *e)
 {
     spx_input *in;
     if (opt_zbest != NULL) {
-        spx_status st = spx_stage_extra_input(r->stage, opt_zbest, &in, e);
+        spx_status st = spx_run_extra_input(r->stage, opt_zbest, &in, e);
         return st == SPX_OK ? spx_redshifts_read(in->file, &r->redshifts, e) : st;
     }
     for (size_t i = 0; i < r->spectra.npart; i++)
@@ -210,7 +210,7 @@ static spx_status choose_rows(fit_run *r, spx_err *e)
     spx_status st = opt_zbest != NULL || opt_zbest_select ? read_redshifts(r, e) : SPX_OK;
     s.stars = opt_zbest_select ? &r->redshifts : NULL;
     if (st == SPX_OK && opt_targetid_file != NULL)
-        st = spx_stage_foreign_input(r->stage, opt_targetid_file, e);
+        st = spx_run_foreign_input(r->stage, opt_targetid_file, e);
     if (st == SPX_OK)
         st = spx_targets_collect(opt_targetid.n, opt_targetid.value, opt_targetid_file, &s.ntarget, &target, e);
     s.target = target;
@@ -309,7 +309,7 @@ static spx_status read_start(fit_run *r, spx_err *e)
     for (size_t k = 0; k < r->nstar; k++)
         row[k] = r->row[first_of(r, k)];
     r->start = spx_alloc2(r->nstar, r->nq, sizeof *r->start, e);
-    spx_status st = r->start == NULL ? SPX_EIO : spx_stage_extra_input(r->stage, opt_start, &file, e);
+    spx_status st = r->start == NULL ? SPX_EIO : spx_run_extra_input(r->stage, opt_start, &file, e);
     if (st == SPX_OK)
         st = spx_rvfit_read_start(file->file, &r->spectra.all, setup, r->nstar, row, r->start, e);
     for (size_t i = 0; i < r->nstar && st == SPX_OK; i++)
@@ -324,18 +324,18 @@ static spx_status read_start(fit_run *r, spx_err *e)
 /* Everything before the fit. */
 static spx_status prepare(fit_run *r, spx_err *e)
 {
-    spx_stage *s = r->stage;
+    spx_run *s = r->stage;
     spx_input *in;
     spx_status st = SPX_OK;
     r->joint = opt_joint[0] != 'n';
     r->spectra.with_resolution = opt_resolution;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
-        if ((st = spx_stage_input(s, i, &in, e)) == SPX_OK)
+        if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
             st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e);
     if (st == SPX_OK && r->spectra.dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
     if (st == SPX_OK)
-        st = spx_stage_extra_input(s, opt_templates, &in, e);
+        st = spx_run_extra_input(s, opt_templates, &in, e);
     if (st == SPX_OK)
         st = spx_templates_read(in->file, opt_interpolator[0] == 'g', &r->templates, e);
     if (st == SPX_OK)
@@ -345,7 +345,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
     if (st == SPX_OK)
         st = configure(r, e);
     if (st == SPX_OK)
-        st = spx_stage_hook(s, &r->options.hook, e);
+        st = spx_run_hook(s, &r->options.hook, e);
     if (st == SPX_OK)
         st = cut_setups(r, e);
     if (st == SPX_OK)
@@ -439,20 +439,20 @@ static spx_status report(const fit_run *r, spx_err *e)
     else
         spx_note("%zu of %zu spectra fitted, %zu with a warning (RVS_WARN)", r->nstar - bad, r->spectra.all.nspec,
                  flagged);
-    spx_status st = spx_stage_record(r->stage, "stars", e, "%zu", r->nstar);
+    spx_status st = spx_run_record(r->stage, "stars", e, "%zu", r->nstar);
     if (st == SPX_OK && r->joint)
-        st = spx_stage_record(r->stage, "exposures", e, "%zu", r->nrow);
+        st = spx_run_record(r->stage, "exposures", e, "%zu", r->nrow);
     if (st == SPX_OK && r->spectra.dropped.n > 0)
-        st = spx_stage_record(r->stage, "columns_left_out", e, "%s", r->spectra.dropped.s);
+        st = spx_run_record(r->stage, "columns_left_out", e, "%s", r->spectra.dropped.s);
     if (st == SPX_OK)
-        st = spx_stage_record(r->stage, "stars_bad", e, "%zu", bad);
+        st = spx_run_record(r->stage, "stars_bad", e, "%zu", bad);
     if (st == SPX_OK)
-        st = spx_stage_record(r->stage, "stars_not_converged", e, "%zu", failed);
+        st = spx_run_record(r->stage, "stars_not_converged", e, "%zu", failed);
     for (size_t a = 0; a < r->spectra.all.narm && st == SPX_OK; a++) {
         char name[32];
         (void)snprintf(name, sizeof name, "setup_%s", r->spectra.all.arm[a].name);
         if (r->setup[a] != NULL)
-            st = spx_stage_record(r->stage, name, e, "%s", r->setup[a]->setup);
+            st = spx_run_record(r->stage, name, e, "%s", r->setup[a]->setup);
     }
     return st;
 }
@@ -473,33 +473,33 @@ static spx_status write_tables(fit_run *r, spx_err *e)
     return st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     fit_run r = {.stage = s};
     if (opt_templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
-    device_opening device = {.s = s, .stage = SPX_STAGE_RVFIT, .b = &r.backend};
+    device_opening device = {.s = s, .stage = SPX_OP_RVFIT, .b = &r.backend};
     spx_err no_device = {0};
     open_device_begin(&device);
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     spx_status st = prepare(&r, e);
-    spx_stage_step(s, "fit");
+    spx_run_step(s, "fit");
     if (st == SPX_OK)
         st = begin_plan(&r, e);
-    spx_stage_pause(s);
+    spx_run_pause(s);
     if (open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_fail(e, no_device.code, "%s", no_device.msg);
     if (st == SPX_OK)
         st = fit_all(&r, e);
     if (st == SPX_OK)
         st = report(&r, e);
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write_tables(&r, e);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
 
     if (r.planned)
         r.backend.rvfit_close(&r.backend, r.plan);

@@ -97,13 +97,12 @@ static spx_status network(spx_template_config *cfg, spx_err *e)
 }
 
 /* The table that a resolution names, R=@FILE, into *t; its numbers belong to the caller. */
-static spx_status table(spx_stage *s, const char *resolution, spx_lsf_table *t, double **wave, double **value,
-                        spx_err *e)
+static spx_status table(spx_run *s, const char *resolution, spx_lsf_table *t, double **wave, double **value, spx_err *e)
 {
     const char *name = strchr(resolution, '@');
     if (name == NULL || name[1] == '\0')
         return SPX_OK;
-    spx_status st = spx_stage_foreign_input(s, name + 1, e);
+    spx_status st = spx_run_foreign_input(s, name + 1, e);
     if (st == SPX_OK)
         st = spx_textspec_curve(name + 1, &t->n, wave, value, e);
     t->wave = *wave;
@@ -112,7 +111,7 @@ static spx_status table(spx_stage *s, const char *resolution, spx_lsf_table *t, 
 }
 
 /* All of them, numbers [n+1]: those of the setups, and the library's. */
-static spx_status tables(spx_stage *s, spx_template_request *request, spx_template_config *cfg, double **wave,
+static spx_status tables(spx_run *s, spx_template_request *request, spx_template_config *cfg, double **wave,
                          double **value, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -124,7 +123,7 @@ static spx_status tables(spx_stage *s, spx_template_request *request, spx_templa
 }
 
 /* Options into *cfg; request[o.setup.n] and vsini[MAX_VSINI] belong to the caller. */
-static spx_status configure(const spx_stage *s, spx_template_request *request, double *vsini, spx_template_config *cfg,
+static spx_status configure(const spx_run *s, spx_template_request *request, double *vsini, spx_template_config *cfg,
                             spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -195,7 +194,7 @@ static spx_status stream(const spx_input *in, const spx_library *lib, spx_templa
     return st;
 }
 
-static spx_status make(const spx_stage *s, spx_input *in, const spx_library *lib, spx_template_config *cfg,
+static spx_status make(const spx_run *s, spx_input *in, const spx_library *lib, spx_template_config *cfg,
                        spx_templates *t, spx_template_report *report, spx_err *e)
 {
     spx_template_library what = {.nwave = lib->nwave,
@@ -241,7 +240,7 @@ static spx_status make_of_network(spx_input *in, const spx_template_config *cfg,
 }
 
 /* What the user and the provenance should know of the templates of one setup. */
-static spx_status tell_setup(spx_stage *s, const spx_setup *setup, spx_err *e)
+static spx_status tell_setup(spx_run *s, const spx_setup *setup, spx_err *e)
 {
     char name[96];
     spx_note("setup '%s': %zu principal components leave out %.2g rms, %.2g at most, in ln(flux)", setup->setup,
@@ -253,11 +252,11 @@ static spx_status tell_setup(spx_stage *s, const spx_setup *setup, spx_err *e)
             "setup '%s': the network is off by %.2g rms, %.2g at most, in ln(flux) of spectra that it has not seen",
             setup->setup, setup->nn.rms, setup->nn.max);
     (void)snprintf(name, sizeof name, "components_%s", setup->setup);
-    return spx_stage_record(s, name, e, "%zu", setup->pca.ncomp);
+    return spx_run_record(s, name, e, "%zu", setup->pca.ncomp);
 }
 
 /* The same of all that was made, of `nlibrary` spectra or of a network. */
-static spx_status tell(spx_stage *s, const spx_templates *t, const spx_template_report *report, size_t nlibrary,
+static spx_status tell(spx_run *s, const spx_templates *t, const spx_template_report *report, size_t nlibrary,
                        int network_in, spx_err *e)
 {
     if (report->nfilled > 0)
@@ -271,9 +270,9 @@ static spx_status tell(spx_stage *s, const spx_templates *t, const spx_template_
         spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report->nmissing);
     if (report->nraised > 0)
         spx_warn("%zu samples without flux were raised to 1e-10 of their template's median", report->nraised);
-    spx_status st = spx_stage_record(s, "filled_nodes", e, "%zu", report->nfilled);
+    spx_status st = spx_run_record(s, "filled_nodes", e, "%zu", report->nfilled);
     if (st == SPX_OK)
-        st = spx_stage_record(s, "raised_samples", e, "%zu", report->nraised);
+        st = spx_run_record(s, "raised_samples", e, "%zu", report->nraised);
     for (size_t i = 0; i < t->nsetup && st == SPX_OK; i++)
         if (t->setup[i].pca.mean != NULL && !network_in)
             st = tell_setup(s, &t->setup[i], e);
@@ -281,7 +280,7 @@ static spx_status tell(spx_stage *s, const spx_templates *t, const spx_template_
 }
 
 /* Only training computes on a device. */
-static spx_status check_device(const spx_stage *s, spx_err *e)
+static spx_status check_device(const spx_run *s, spx_err *e)
 {
     const char *device = s->common.device;
     return o.train || strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0
@@ -291,7 +290,7 @@ static spx_status check_device(const spx_stage *s, spx_err *e)
                           device);
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_input *in = NULL;
     spx_library lib = {0};
@@ -301,7 +300,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     double vsini[MAX_VSINI];
     hid_t file;
     spx_backend backend = {0};
-    device_opening opening = {.s = s, .stage = SPX_STAGE_TEMPLATE, .b = &backend};
+    device_opening opening = {.s = s, .stage = SPX_OP_TEMPLATE, .b = &backend};
 
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
@@ -318,11 +317,11 @@ static spx_status run(spx_stage *s, spx_err *e)
     if (opened)
         open_device_begin(&opening);
 
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     if (st == SPX_OK)
         st = tables(s, request, &cfg, wave, value, e);
     if (st == SPX_OK)
-        st = spx_stage_input(s, 0, &in, e);
+        st = spx_run_input(s, 0, &in, e);
     int network_in = st == SPX_OK && spx_h5_exists(in->file, "/network");
     if (st == SPX_OK && !network_in)
         st = spx_library_read(in->file, &lib, e);
@@ -336,22 +335,22 @@ static spx_status run(spx_stage *s, spx_err *e)
         cfg.nn.device = &backend;
     }
 
-    spx_stage_step(s, "template");
+    spx_run_step(s, "template");
     if (st == SPX_OK)
         st = network_in ? make_of_network(in, &cfg, &t, &report, e) : make(s, in, &lib, &cfg, &t, &report, e);
     if (st == SPX_OK)
         st = tell(s, &t, &report, lib.ntemp, network_in, e);
 
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK) {
         const char *slash = strrchr(in->name, '/');
         (void)snprintf(t.library, sizeof t.library, "%.255s", slash != NULL ? slash + 1 : in->name);
-        st = spx_stage_output(s, "templates", &file, e);
+        st = spx_run_output(s, "templates", &file, e);
     }
     if (st == SPX_OK)
         st = spx_templates_write(file, &t, e);
     if (st == SPX_OK)
-        st = spx_stage_commit(s, e);
+        st = spx_run_commit(s, e);
 
     for (size_t i = 0; i <= o.setup.n && wave != NULL && value != NULL; i++) {
         spx_free(wave[i]);

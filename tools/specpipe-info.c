@@ -23,7 +23,7 @@ static void tell(const char *key, const char *fmt, ...)
     putchar('\n');
 }
 
-static void tell_machine(const spx_stage *s)
+static void tell_machine(const spx_run *s)
 {
     struct utsname u;
     tell("specpipe", "%s", SPX_VERSION);
@@ -48,7 +48,7 @@ static void tell_libraries(void)
     tell("fftw", "%s", fftw_version);
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     spx_backend b = {0};
     if (s->ninput != 0)
@@ -58,7 +58,7 @@ static spx_status run(spx_stage *s, spx_err *e)
     spx_backend_describe(tell);
     spx_hook_describe(tell);
     /* any stage: each backend that is usable has this one */
-    spx_status st = open_device(s, SPX_STAGE_STACK, &b, e);
+    spx_status st = open_device(s, SPX_OP_STACK, &b, e);
     if (st == SPX_OK)
         tell("device", "%s", b.device);
     spx_backend_close(&b);

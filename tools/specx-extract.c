@@ -79,7 +79,7 @@ static const spx_opt options[] = {
 
 /* One exposure on its way through the program. */
 typedef struct {
-    spx_exposure x;
+    spx_queue_item x;
     const spx_psf *psf; /* the exposure's, or `stretched` */
     spx_psf stretched;  /* with --barycentric: on barycentric wavelengths */
     double *factor;     /* of the PSF's fibres, with --barycentric; else NULL */
@@ -93,7 +93,7 @@ typedef struct {
 
 /* What computes. */
 typedef struct {
-    spx_stage *s;
+    spx_run *s;
     size_t ndevice, nworker, total;
     spx_backend backend;
     spx_hook *hook;
@@ -105,7 +105,7 @@ typedef struct {
 } work;
 
 /* Things that are allowed, but seldom meant. */
-static void warn_of_mismatch(const spx_exposure *x, const spx_psf *psf)
+static void warn_of_mismatch(const spx_queue_item *x, const spx_psf *psf)
 {
     const spx_image *image = &x->image;
     if (image->camera[0] != '\0' && psf->camera[0] != '\0' && strcmp(image->camera, psf->camera) != 0)
@@ -155,7 +155,7 @@ static void complete_options(void)
     given_wave_pad = given_pix_pad_frac = 1;
 }
 
-static spx_status make_options(const spx_stage *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
+static spx_status make_options(const spx_run *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
                                spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -205,7 +205,7 @@ static spx_status make_options(const spx_stage *s, const spx_image *image, const
 
 /* What the user and the provenance should know of the run. SPX_ENO when there is no result at all, or with --strict not
  * all. */
-static spx_status report(spx_stage *s, const job *j, spx_err *e)
+static spx_status report(spx_run *s, const job *j, spx_err *e)
 {
     const spx_extract_options *o = &j->o;
     const spx_extract_counts *c = &j->counts;
@@ -234,9 +234,9 @@ static spx_status report(spx_stage *s, const job *j, spx_err *e)
                  c->npatch_failed, c->npatch, unit);
     if (c->npatch_regularised > 0)
         spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
-    spx_status st = spx_stage_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
+    spx_status st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
     if (st == SPX_OK)
-        st = spx_stage_record(s, unit, e, "%zu", c->npatch);
+        st = spx_run_record(s, unit, e, "%zu", c->npatch);
     const struct {
         const char *name;
         size_t value;
@@ -245,13 +245,13 @@ static spx_status report(spx_stage *s, const job *j, spx_err *e)
         {"bins_empty", c->nbin_empty},     {"bins_without_psf", c->nbin_nospot},   {"pixels_masked", c->npix_masked},
         {"pixels_not_finite", c->npix_bad}};
     for (size_t i = 0; i < sizeof count / sizeof *count && st == SPX_OK; i++)
-        st = spx_stage_record(s, count[i].name, e, "%zu", count[i].value);
+        st = spx_run_record(s, count[i].name, e, "%zu", count[i].value);
     return st;
 }
 
 /* ---- the steps of a frame: see run/frame_queue.h for the threads that they run in ---- */
 
-static spx_status prepare(void *ctx, spx_exposure *x, spx_err *e)
+static spx_status prepare(void *ctx, spx_queue_item *x, spx_err *e)
 {
     work *w = ctx;
     job *j = (job *)x;
@@ -273,7 +273,7 @@ static void start(void *ctx, size_t worker)
     (void)pthread_mutex_lock(&w->opening);
     if (!w->opened) {
         const double begin = omp_get_wtime();
-        if (open_device(w->s, SPX_STAGE_EXTRACT, &w->backend, &w->failed) != SPX_OK)
+        if (open_device(w->s, SPX_OP_EXTRACT, &w->backend, &w->failed) != SPX_OK)
             atomic_store(&w->stop, 1);
         else if (strcmp(w->backend.device, "cpu") == 0) /* --device auto has as many workers as a GPU would need */
             atomic_store(&w->most, ON_CPU);
@@ -283,7 +283,7 @@ static void start(void *ctx, size_t worker)
     (void)pthread_mutex_unlock(&w->opening);
 }
 
-static spx_status compute(void *ctx, size_t worker, spx_exposure *x, spx_err *e)
+static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
 {
     work *w = ctx;
     job *j = (job *)x;
@@ -324,41 +324,41 @@ static spx_status compute(void *ctx, size_t worker, spx_exposure *x, spx_err *e)
 }
 
 /* Seconds of the extraction and, in processor time of all threads, of its steps. */
-static void record_seconds(spx_stage *s, const job *j)
+static void record_seconds(spx_run *s, const job *j)
 {
     static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
                                                         "marginal", "fit",  "root",      "end"};
-    spx_stage_seconds(s, "extract", j->seconds);
+    spx_run_seconds(s, "extract", j->seconds);
     if (j->counts.device_seconds > 0)
-        spx_stage_seconds(s, "extract.device", j->counts.device_seconds);
+        spx_run_seconds(s, "extract.device", j->counts.device_seconds);
     spx_detail("%sextract: %.3f s", j->x.label, j->seconds);
     for (int k = 0; k < SPX_EXTRACT_STEPS; k++)
         if (j->counts.seconds[k] > 0) {
             char name[32];
             (void)snprintf(name, sizeof name, "extract.%s", step[k]);
-            spx_stage_seconds(s, name, j->counts.seconds[k]);
+            spx_run_seconds(s, name, j->counts.seconds[k]);
         }
 }
 
-static spx_status write_frame(void *ctx, spx_exposure *x, spx_err *e)
+static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
 {
     const work *w = ctx;
     job *j = (job *)x;
     const size_t n = j->frame.nspec;
     hid_t file;
     record_seconds(w->s, j);
-    spx_stage_insitu(w->s, &j->insitu);
+    spx_run_insitu(w->s, &j->insitu);
     spx_status st = j->factor != NULL ? spx_frame_set_barycentric(&j->frame, j->factor, e) : SPX_OK;
     if (st == SPX_OK)
         st = spx_frame_set_scores(&j->frame, j->band, j->scores, j->scores + n, j->scores + 2 * n, e);
     if (st == SPX_OK)
         st = report(w->s, j, e);
     if (st == SPX_OK)
-        st = spx_stage_output(w->s, "frame", &file, e);
+        st = spx_run_output(w->s, "frame", &file, e);
     return st == SPX_OK ? spx_frame_write(file, &j->frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, e) : st;
 }
 
-static void clear(void *ctx, spx_exposure *x)
+static void clear(void *ctx, spx_queue_item *x)
 {
     job *j = (job *)x;
     (void)ctx;
@@ -372,7 +372,7 @@ static void clear(void *ctx, spx_exposure *x)
 
 /* Workers: four for each device of a queue, where two frames share it while the host reads and completes others. A
  * single frame has one, and is shared out among the devices by its bundles. */
-static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, size_t *nworker, spx_err *e)
+static spx_status count_workers(spx_run *s, size_t total, size_t *ndevice, size_t *nworker, spx_err *e)
 {
     const char *device = s->common.device;
     *ndevice = 1;
@@ -389,37 +389,37 @@ static spx_status count_workers(spx_stage *s, size_t total, size_t *ndevice, siz
     return SPX_OK;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
-    spx_exposures *queue = NULL;
+    spx_queue *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     complete_options();
     spx_backend_first_alone(s->common.device);
-    spx_status st = spx_exposures_open(s, &queue, e);
+    spx_status st = spx_queue_open(s, &queue, e);
     if (st == SPX_OK) {
-        w.total = spx_exposures_total(queue);
+        w.total = spx_queue_total(queue);
         st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);
     }
     if (st == SPX_OK)
-        st = spx_stage_hook(s, &w.hook, e);
+        st = spx_run_hook(s, &w.hook, e);
     if (st == SPX_OK) {
-        const spx_exposures_steps steps = {.ctx = &w,
-                                           .size = sizeof(job),
-                                           .nworker = w.nworker,
-                                           .what = "extract",
-                                           .start = start,
-                                           .prepare = prepare,
-                                           .compute = compute,
-                                           .write = write_frame,
-                                           .clear = clear,
-                                           .most = &w.most,
-                                           .stop = &w.stop};
-        st = spx_exposures_run(queue, &steps, e);
+        const spx_queue_steps steps = {.ctx = &w,
+                                       .size = sizeof(job),
+                                       .nworker = w.nworker,
+                                       .what = "extract",
+                                       .start = start,
+                                       .prepare = prepare,
+                                       .compute = compute,
+                                       .write = write_frame,
+                                       .clear = clear,
+                                       .most = &w.most,
+                                       .stop = &w.stop};
+        st = spx_queue_run(queue, &steps, e);
     }
     if (w.failed.code != SPX_OK)
         st = spx_fail(e, w.failed.code, "%s", w.failed.msg);
     spx_backend_close(&w.backend);
-    spx_exposures_close(queue);
+    spx_queue_close(queue);
     return st;
 }
 

@@ -192,21 +192,21 @@ static void scene_free(scene *c)
 }
 
 /* --psf FILE: HDF5 or FITS. */
-static spx_status read_psf(spx_stage *s, spx_psf *psf, spx_err *e)
+static spx_status read_psf(spx_run *s, spx_psf *psf, spx_err *e)
 {
     spx_input *in;
     spx_err no_hdf5 = {0};
-    spx_status st = spx_stage_extra_input(s, o.psf, &in, &no_hdf5);
+    spx_status st = spx_run_extra_input(s, o.psf, &in, &no_hdf5);
     if (st == SPX_OK)
         return spx_psf_read(in->file, psf, e);
     if (st != SPX_EINPUT || strcmp(o.psf, "-") == 0)
         return spx_fail(e, st, "%s", no_hdf5.msg);
-    st = spx_stage_foreign_input(s, o.psf, e);
+    st = spx_run_foreign_input(s, o.psf, e);
     return st == SPX_OK ? spx_psf_read_fits(o.psf, psf, e) : st;
 }
 
 /* Camera and lit fibres. `given` is the number of input spectra, 0: none. */
-static spx_status make_camera(spx_stage *s, size_t given, scene *c, spx_err *e)
+static spx_status make_camera(spx_run *s, size_t given, scene *c, spx_err *e)
 {
     double w[2];
     size_t last = given > 0 ? given : 25;
@@ -270,12 +270,12 @@ static spx_status see(scene *c, spx_err *e)
 }
 
 /* Draw from the members of a library: only rows that are drawn are read. */
-static spx_status library_flux(spx_stage *s, spx_sim_ranges *r, scene *c, double *norm, spx_err *e)
+static spx_status library_flux(spx_run *s, spx_sim_ranges *r, scene *c, double *norm, spx_err *e)
 {
     spx_library lib = {0};
     spx_input *in;
     float *rows = NULL;
-    spx_status st = spx_stage_extra_input(s, o.models, &in, e);
+    spx_status st = spx_run_extra_input(s, o.models, &in, e);
     if (st == SPX_OK)
         st = spx_library_read(in->file, &lib, e);
     r->nlibrary = lib.ntemp;
@@ -312,7 +312,7 @@ static spx_status library_flux(spx_stage *s, spx_sim_ranges *r, scene *c, double
     return st == SPX_OK ? st : spx_err_context(e, "%s", o.models);
 }
 
-static spx_status draw_stars(spx_stage *s, scene *c, spx_err *e)
+static spx_status draw_stars(spx_run *s, scene *c, spx_err *e)
 {
     spx_sim_ranges r = {0};
     double *norm = NULL;
@@ -323,7 +323,7 @@ static spx_status draw_stars(spx_stage *s, scene *c, spx_err *e)
         st = target_ranges(c->nspec, &r, e);
     if (st == SPX_OK && (norm = spx_alloc(c->nspec, sizeof *norm, e)) == NULL)
         st = SPX_EIO;
-    spx_stage_step(s, "stars");
+    spx_run_step(s, "stars");
     if (st == SPX_OK && o.models != NULL) {
         st = library_flux(s, &r, c, norm, e);
     } else if (st == SPX_OK && (st = spx_sim_draw(&r, c->nspec, c->target, e)) == SPX_OK &&
@@ -340,7 +340,7 @@ static spx_status draw_stars(spx_stage *s, scene *c, spx_err *e)
 }
 
 /* Spectra of the input: a spectra or frame block, or a list of text files. */
-static spx_status take_spectra(spx_stage *s, scene *c, spx_err *e)
+static spx_status take_spectra(spx_run *s, scene *c, spx_err *e)
 {
     spx_spectra in = {0};
     spx_input *file;
@@ -349,11 +349,11 @@ static spx_status take_spectra(spx_stage *s, scene *c, spx_err *e)
     spx_status st;
     if (s->ninput > 1)
         return spx_fail(e, SPX_EUSAGE, "%s: one file of spectra at most: make a list of several", s->input[1]);
-    if (spx_stage_input(s, 0, &file, &no_hdf5) == SPX_OK)
+    if (spx_run_input(s, 0, &file, &no_hdf5) == SPX_OK)
         st = spx_spectra_read(file->file, 0, &in, e);
     else if (no_hdf5.code != SPX_EINPUT || strcmp(s->input[0], "-") == 0)
         st = spx_fail(e, no_hdf5.code, "%s", no_hdf5.msg);
-    else if ((st = spx_stage_foreign_input(s, s->input[0], e)) == SPX_OK)
+    else if ((st = spx_run_foreign_input(s, s->input[0], e)) == SPX_OK)
         st = spx_textspec_read(s->input[0], o.arm, &in, e);
     if (st == SPX_OK)
         st = make_camera(s, in.nspec, c, e);
@@ -377,7 +377,7 @@ static spx_status take_spectra(spx_stage *s, scene *c, spx_err *e)
     return st;
 }
 
-static spx_status expose(spx_stage *s, scene *c, spx_err *e)
+static spx_status expose(spx_run *s, scene *c, spx_err *e)
 {
     spx_sim_noise n = {.seed = (uint64_t)o.seed,
                        .camera = c->arm,
@@ -404,13 +404,13 @@ static spx_status expose(spx_stage *s, scene *c, spx_err *e)
     double *model = st == SPX_OK ? spx_alloc2(ny, nx, sizeof *model, e) : NULL;
     if (st == SPX_OK && model == NULL)
         st = SPX_EIO;
-    spx_stage_step(s, "project");
+    spx_run_step(s, "project");
     if (st == SPX_OK) {
         spx_progress *p = spx_progress_start(s->common.progress, "project", "rows", ny);
         st = spx_sim_project(&c->psf, c->nspec, c->fiber, c->nwave, c->wavelength, c->flux, ny, nx, model, p, e);
         spx_progress_end(p);
     }
-    spx_stage_step(s, "expose");
+    spx_run_step(s, "expose");
     if (st == SPX_OK)
         st = spx_sim_expose(ny, nx, model, &n, &c->image, e);
     spx_free(model);
@@ -452,7 +452,7 @@ static int ends_with(const char *s, const char *end)
     return n > m && strcmp(s + n - m, end) == 0;
 }
 
-static spx_status write_all(spx_stage *s, const scene *c, spx_err *e)
+static spx_status write_all(spx_run *s, const scene *c, spx_err *e)
 {
     const char *out = s->common.output;
     int fits = o.format[0] == 'f' || (o.format[0] == 'a' && ends_with(out, ".fits"));
@@ -461,26 +461,26 @@ static spx_status write_all(spx_stage *s, const scene *c, spx_err *e)
     hid_t file;
     spx_status st = SPX_OK;
     if (o.truth != NULL) {
-        st = spx_stage_side_output(s, o.truth, "truth", &file, e);
+        st = spx_run_side_output(s, o.truth, "truth", &file, e);
         if (st == SPX_OK)
             st = spx_truth_write(file, &truth, e);
     }
-    if (st == SPX_OK && o.psf_output != NULL && (st = spx_stage_tmpfile(s, o.psf_output, &tmp, e)) == SPX_OK) {
+    if (st == SPX_OK && o.psf_output != NULL && (st = spx_run_tmpfile(s, o.psf_output, &tmp, e)) == SPX_OK) {
         spx_fits_out f = {.fd = tmp->fd, .name = o.psf_output};
         st = spx_psf_write_fits(&f, &c->psf, e);
     }
-    if (st == SPX_OK && fits && (st = spx_stage_tmpfile(s, NULL, &tmp, e)) == SPX_OK) {
+    if (st == SPX_OK && fits && (st = spx_run_tmpfile(s, NULL, &tmp, e)) == SPX_OK) {
         spx_fits_out f = {.fd = tmp->fd, .name = strcmp(out, "-") == 0 ? "standard output" : out};
         st = spx_image_write_fits(&f, &c->image, e);
-    } else if (st == SPX_OK && (st = spx_stage_output(s, "image", &file, e)) == SPX_OK) {
+    } else if (st == SPX_OK && (st = spx_run_output(s, "image", &file, e)) == SPX_OK) {
         st = spx_image_write(file, &c->image, e);
         if (st == SPX_OK)
             st = spx_psf_write(file, &c->psf, e);
     }
-    return st == SPX_OK ? spx_stage_commit(s, e) : st;
+    return st == SPX_OK ? spx_run_commit(s, e) : st;
 }
 
-static spx_status distinct_outputs(const spx_stage *s, spx_err *e)
+static spx_status distinct_outputs(const spx_run *s, spx_err *e)
 {
     const char *name[] = {s->common.output, o.truth, o.psf_output};
     for (int i = 0; i < 3; i++)
@@ -490,10 +490,10 @@ static spx_status distinct_outputs(const spx_stage *s, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status run_exposure(spx_stage *s, spx_err *e)
+static spx_status run_exposure(spx_run *s, spx_err *e)
 {
     scene c = {0};
-    spx_status st = spx_stage_need_output(s, e);
+    spx_status st = spx_run_need_output(s, e);
     if (st == SPX_OK)
         st = distinct_outputs(s, e);
     if (st == SPX_OK && o.site != NULL && !o.has_mjd)
@@ -502,7 +502,7 @@ static spx_status run_exposure(spx_stage *s, spx_err *e)
         st = spx_site_parse(o.site != NULL ? o.site : "kpno", &c.site, e);
     if (st == SPX_OK && o.axis.n > 0)
         st = spx_fail(e, SPX_EUSAGE, "--axis is for --library: stars of an exposure are drawn from --teff MIN:MAX ...");
-    spx_stage_step(s, "read");
+    spx_run_step(s, "read");
     if (st == SPX_OK)
         st = s->ninput > 0 ? take_spectra(s, &c, e) : draw_stars(s, &c, e);
     if (st == SPX_OK)
@@ -513,7 +513,7 @@ static spx_status run_exposure(spx_stage *s, spx_err *e)
         st = spx_target_fibermap(c.nspec, c.target, c.first, c.psf.nspec, &c.image.fibermap, e);
     if (st == SPX_OK)
         st = spx_target_truth(c.nspec, c.target, c.first, c.drawn, c.drawn && o.models != NULL, &c.truth, e);
-    spx_stage_step(s, "write");
+    spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write_all(s, &c, e);
     scene_free(&c);
@@ -547,7 +547,7 @@ static spx_status read_axes(axis a[NAXIS], spx_err *e)
     return SPX_OK;
 }
 
-static spx_status run_library(spx_stage *s, spx_err *e)
+static spx_status run_library(spx_run *s, spx_err *e)
 {
     axis a[NAXIS] = {{"teff", 6, {4500, 5000, 5500, 6000, 6500, 7000}},
                      {"logg", 5, {1, 2, 3, 4, 5}},
@@ -608,7 +608,7 @@ static spx_status run_library(spx_stage *s, spx_err *e)
     return st;
 }
 
-static spx_status run(spx_stage *s, spx_err *e)
+static spx_status run(spx_run *s, spx_err *e)
 {
     return o.library != NULL ? run_library(s, e) : run_exposure(s, e);
 }

@@ -67,7 +67,7 @@ static spx_status want_slash(const char *arg, spx_err *e)
                                               arg, file, file, colon + 1);
 }
 
-spx_status spx_dataset_input(spx_stage *s, const char *arg, const char *const *usual, spx_dataset *d, spx_err *e)
+spx_status spx_dataset_input(spx_run *s, const char *arg, const char *const *usual, spx_dataset *d, spx_err *e)
 {
     char file[4096];
     const char *path = NULL;
@@ -81,7 +81,7 @@ spx_status spx_dataset_input(spx_stage *s, const char *arg, const char *const *u
     file[n] = '\0';
     spx_status st = path == NULL ? want_slash(arg, e) : SPX_OK;
     if (st == SPX_OK)
-        st = spx_stage_extra_input(s, n > 0 ? file : "-", &in, e);
+        st = spx_run_extra_input(s, n > 0 ? file : "-", &in, e);
     if (st != SPX_OK)
         return st;
     for (; path == NULL && *usual != NULL; usual++)

@@ -25,7 +25,7 @@ spx_status spx_dataset_open(spx_input *in, const char *path, spx_dataset *d, spx
 
 /* Input `arg` of a program, FILE:/path (FILE - for standard input); opens the file. Without :/path the first of the
  * datasets in `usual` (ended by NULL) that is there. */
-spx_status spx_dataset_input(spx_stage *s, const char *arg, const char *const *usual, spx_dataset *d, spx_err *e);
+spx_status spx_dataset_input(spx_run *s, const char *arg, const char *const *usual, spx_dataset *d, spx_err *e);
 
 /* Values of the block that begins at start[ndim] and has count[ndim] elements, converted to double. SPX_EINPUT: a whole
  * number is beyond 2^53 and has no equal double. */

@@ -44,7 +44,7 @@ struct spx_product {
     struct timespec step_begun;
 };
 
-struct spx_stage_private {
+struct spx_run_private {
     spx_opt_program opts;
     spx_product first, *now; /* the product that functions mean; the first is all that most programs have */
     spx_text command;
@@ -122,7 +122,7 @@ static size_t find_step(spx_product *p, const char *name)
     return i;
 }
 
-void spx_stage_step(spx_stage *s, const char *name)
+void spx_run_step(spx_run *s, const char *name)
 {
     spx_product *p = s->p->now;
     end_step(p);
@@ -130,12 +130,12 @@ void spx_stage_step(spx_stage *s, const char *name)
     (void)clock_gettime(CLOCK_MONOTONIC, &p->step_begun);
 }
 
-void spx_stage_pause(spx_stage *s)
+void spx_run_pause(spx_run *s)
 {
     end_step(s->p->now);
 }
 
-void spx_stage_seconds(spx_stage *s, const char *name, double seconds)
+void spx_run_seconds(spx_run *s, const char *name, double seconds)
 {
     spx_product *p = s->p->now;
     const size_t i = find_step(p, name);
@@ -153,7 +153,7 @@ static void note_start(spx_product *p)
 
 /* ---- inputs ---- */
 
-static spx_status refuse_output(spx_stage *s, const char *name, uint64_t dev, uint64_t ino, spx_err *e)
+static spx_status refuse_output(spx_run *s, const char *name, uint64_t dev, uint64_t ino, spx_err *e)
 {
     struct stat sb;
     const char *out = s->p->now->target;
@@ -165,7 +165,7 @@ static spx_status refuse_output(spx_stage *s, const char *name, uint64_t dev, ui
     return SPX_OK;
 }
 
-static spx_status note_input(spx_stage *s, const char *name, size_t size, int64_t mtime, spx_err *e)
+static spx_status note_input(spx_run *s, const char *name, size_t size, int64_t mtime, spx_err *e)
 {
     spx_product *p = s->p->now;
     if (s->common.reproducible || mtime == 0)
@@ -178,12 +178,12 @@ static spx_status note_input(spx_stage *s, const char *name, size_t size, int64_
     return spx_text_add(&p->inputs, e, "%s%s (%zu bytes, changed %s)", p->inputs.n > 0 ? "\n" : "", name, size, when);
 }
 
-spx_status spx_stage_check_input(spx_stage *s, const spx_input *in, spx_err *e)
+spx_status spx_run_check_input(spx_run *s, const spx_input *in, spx_err *e)
 {
     return in->ino != 0 ? refuse_output(s, in->name, in->dev, in->ino, e) : SPX_OK;
 }
 
-spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e)
+spx_status spx_run_use_input(spx_run *s, spx_input *in, int own, spx_err *e)
 {
     spx_product *p = s->p->now;
     if (p->nin == p->in_room) {
@@ -199,7 +199,7 @@ spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e)
     }
     p->in[p->nin].in = in;
     p->in[p->nin].own = 0;
-    spx_status st = spx_stage_check_input(s, in, e);
+    spx_status st = spx_run_check_input(s, in, e);
     if (st == SPX_OK)
         st = note_input(s, in->name, in->size, in->mtime, e);
     if (st == SPX_OK)
@@ -207,14 +207,14 @@ spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e)
     return st;
 }
 
-void spx_stage_close_input(spx_input *in)
+void spx_run_close_input(spx_input *in)
 {
     if (in != NULL)
         spx_input_close(in);
     spx_free(in);
 }
 
-spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e)
+spx_status spx_run_extra_input(spx_run *s, const char *path, spx_input **in, spx_err *e)
 {
     spx_input *x = spx_alloc(1, sizeof *x, e);
     if (x == NULL)
@@ -222,23 +222,23 @@ spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in,
     x->file = H5I_INVALID_HID;
     spx_status st = spx_input_open(x, path, e);
     if (st == SPX_OK)
-        st = spx_stage_use_input(s, x, 1, e);
+        st = spx_run_use_input(s, x, 1, e);
     if (st != SPX_OK) {
-        spx_stage_close_input(x);
+        spx_run_close_input(x);
         return st;
     }
     *in = x;
     return st;
 }
 
-spx_status spx_stage_input(spx_stage *s, size_t i, spx_input **in, spx_err *e)
+spx_status spx_run_input(spx_run *s, size_t i, spx_input **in, spx_err *e)
 {
     if (i >= s->ninput)
         return spx_fail(e, SPX_EBUG, "no such input");
-    return spx_stage_extra_input(s, s->input[i], in, e);
+    return spx_run_extra_input(s, s->input[i], in, e);
 }
 
-spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e)
+spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e)
 {
     struct stat sb;
     if (strcmp(path, "-") == 0)
@@ -252,7 +252,7 @@ spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e)
 /* ---- output ---- */
 
 /* -o is not given: standard output, unless somebody would see the bytes. */
-static spx_status resolve_output(spx_stage *s, spx_err *e)
+static spx_status resolve_output(spx_run *s, spx_err *e)
 {
     if (s->common.output == NULL) {
         if (isatty(STDOUT_FILENO))
@@ -267,13 +267,13 @@ static spx_status resolve_output(spx_stage *s, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_stage_need_output(spx_stage *s, spx_err *e)
+spx_status spx_run_need_output(spx_run *s, spx_err *e)
 {
     return resolve_output(s, e);
 }
 
 /* An HDF5 output with its root attributes and the provenance of the inputs. */
-static spx_status make_output(spx_stage *s, const char *target, const char *product, spx_output **out, spx_err *e)
+static spx_status make_output(spx_run *s, const char *target, const char *product, spx_output **out, spx_err *e)
 {
     spx_product *p = s->p->now;
     spx_status st = spx_output_open(out, target, s->common.force, e);
@@ -289,7 +289,7 @@ static spx_status make_output(spx_stage *s, const char *target, const char *prod
     return st;
 }
 
-spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e)
+spx_status spx_run_output(spx_run *s, const char *product, hid_t *file, spx_err *e)
 {
     spx_product *p = s->p->now;
     spx_status st = make_output(s, p->target, product, &p->out, e);
@@ -301,7 +301,7 @@ spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_
     return st;
 }
 
-spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *product, hid_t *file, spx_err *e)
+spx_status spx_run_side_output(spx_run *s, const char *target, const char *product, hid_t *file, spx_err *e)
 {
     spx_product *p = s->p->now;
     if (p->nside == MAX_TMP)
@@ -315,7 +315,7 @@ spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *p
     return st;
 }
 
-spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e)
+spx_status spx_run_tmpfile(spx_run *s, const char *target, spx_tmpfile **t, spx_err *e)
 {
     spx_product *p = s->p->now;
     if (p->ntmp == MAX_TMP)
@@ -326,7 +326,7 @@ spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, 
     return st;
 }
 
-spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...)
+spx_status spx_run_record(spx_run *s, const char *name, spx_err *e, const char *fmt, ...)
 {
     char value[1024];
     va_list ap;
@@ -336,12 +336,12 @@ spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const ch
     return spx_text_add(&s->p->now->record, e, "%s=%s\n", name, value);
 }
 
-void spx_stage_device(spx_stage *s, const char *device)
+void spx_run_device(spx_run *s, const char *device)
 {
     (void)snprintf(s->p->device, sizeof s->p->device, "%s", device);
 }
 
-static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
+static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
 {
     const spx_product *p = s->p->now;
     /* what never changes a result is not an option in effect */
@@ -372,14 +372,14 @@ static spx_status write_provenance(spx_stage *s, hid_t file, spx_err *e)
     return st;
 }
 
-spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e)
+spx_status spx_run_hook(spx_run *s, spx_hook **h, spx_err *e)
 {
     spx_hook *own = &s->p->hook;
     *h = s->common.hook != NULL ? own : NULL;
     return *h == NULL || own->step != NULL ? SPX_OK : spx_hook_open(own, s->common.hook, e);
 }
 
-void spx_stage_insitu(spx_stage *s, spx_hook_results *r)
+void spx_run_insitu(spx_run *s, spx_hook_results *r)
 {
     spx_product *p = s->p->now;
     p->insitu = *r;
@@ -388,19 +388,19 @@ void spx_stage_insitu(spx_stage *s, spx_hook_results *r)
 }
 
 /* What the hook returned, into the product. */
-static spx_status write_insitu(spx_stage *s, spx_err *e)
+static spx_status write_insitu(spx_run *s, spx_err *e)
 {
     spx_product *p = s->p->now;
     spx_hook *hook = &s->p->hook;
     if (hook->step == NULL)
         return SPX_OK;
-    spx_status st = spx_stage_foreign_input(s, hook->file, e);
+    spx_status st = spx_run_foreign_input(s, hook->file, e);
     if (st == SPX_OK && !p->hook_done)
         st = spx_hook_finish(hook, &p->insitu, e);
     return st == SPX_OK && p->out != NULL ? spx_insitu_write(spx_output_file(p->out), &p->insitu, e) : st;
 }
 
-spx_status spx_stage_seal(spx_stage *s, spx_err *e)
+spx_status spx_run_close_product(spx_run *s, spx_err *e)
 {
     spx_product *p = s->p->now;
     end_step(p);
@@ -410,15 +410,15 @@ spx_status spx_stage_seal(spx_stage *s, spx_err *e)
     if (p->out != NULL && st == SPX_OK)
         st = write_provenance(s, spx_output_file(p->out), e);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
-        st = spx_output_seal(p->side[i], e);
+        st = spx_output_close(p->side[i], e);
     if (p->out != NULL && st == SPX_OK)
-        st = spx_output_seal(p->out, e);
+        st = spx_output_close(p->out, e);
     return st;
 }
 
-spx_status spx_product_store(spx_product *p, int nthreads, spx_err *e)
+spx_status spx_product_flush(spx_product *p, int nthreads, spx_err *e)
 {
-    return p->out != NULL ? spx_output_store(p->out, nthreads, e) : SPX_OK;
+    return p->out != NULL ? spx_output_flush(p->out, nthreads, e) : SPX_OK;
 }
 
 static spx_status publish(spx_output **out, spx_err *e)
@@ -444,9 +444,9 @@ spx_status spx_product_publish(spx_product *p, spx_err *e)
     return st;
 }
 
-spx_status spx_stage_commit(spx_stage *s, spx_err *e)
+spx_status spx_run_commit(spx_run *s, spx_err *e)
 {
-    spx_status st = spx_stage_seal(s, e);
+    spx_status st = spx_run_close_product(s, e);
     return st == SPX_OK ? spx_product_publish(s->p->now, e) : st;
 }
 
@@ -461,7 +461,7 @@ static void end_product(spx_product *p)
         spx_tmpfile_discard(&p->tmp[i]);
     for (size_t i = 0; i < p->nin; i++)
         if (p->in[i].own)
-            spx_stage_close_input(p->in[i].in);
+            spx_run_close_input(p->in[i].in);
     spx_free(p->in);
     spx_text_free(&p->inputs);
     spx_text_free(&p->record);
@@ -470,7 +470,7 @@ static void end_product(spx_product *p)
     p->step_now = MAX_STEP;
 }
 
-spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **product, spx_err *e)
+spx_status spx_run_begin_product(spx_run *s, const char *target, spx_product **product, spx_err *e)
 {
     spx_product *p = spx_alloc(1, sizeof *p, e);
     *product = p;
@@ -484,7 +484,7 @@ spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **produ
     return spx_tmpfile_check(target, s->common.force, e);
 }
 
-void spx_stage_switch(spx_stage *s, spx_product *p)
+void spx_run_switch_product(spx_run *s, spx_product *p)
 {
     s->p->now = p;
 }
@@ -494,7 +494,7 @@ void spx_product_label(spx_product *p, const char *label)
     p->label = label;
 }
 
-void spx_stage_end(spx_stage *s, spx_product *p)
+void spx_run_end_product(spx_run *s, spx_product *p)
 {
     if (p == NULL)
         return;
@@ -506,9 +506,9 @@ void spx_stage_end(spx_stage *s, spx_product *p)
 
 /* ---- main ---- */
 
-static spx_status prepare(spx_stage *s, int argc, char **argv, int *done, spx_err *e)
+static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err *e)
 {
-    struct spx_stage_private *p = s->p;
+    struct spx_run_private *p = s->p;
     spx_common *c = &s->common;
     int nfile = 0;
     /* for the manual and the completion, from the same table */
@@ -572,8 +572,8 @@ static spx_status prepare(spx_stage *s, int argc, char **argv, int *done, spx_er
 
 int spx_main(const spx_program *program, int argc, char **argv)
 {
-    struct spx_stage_private priv;
-    spx_stage s;
+    struct spx_run_private priv;
+    spx_run s;
     spx_opt shared[NSHARED];
     spx_err err = {0};
     int done = 0;

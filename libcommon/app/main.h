@@ -2,10 +2,10 @@
  *
  * A tool is a spx_program and a run function:
  *     int main(int argc, char **argv) { return spx_main(&program, argc, argv); }
- * run() returns SPX_OK after spx_stage_commit(), or an error in *e; spx_main() prints it, leaves no output behind, and
+ * run() returns SPX_OK after spx_run_commit(), or an error in *e; spx_main() prints it, leaves no output behind, and
  * exits with its code. */
-#ifndef SPX_STAGE_H
-#define SPX_STAGE_H
+#ifndef SPX_APP_MAIN_H
+#define SPX_APP_MAIN_H
 
 #include <hdf5.h>
 #include <stddef.h>
@@ -19,16 +19,16 @@
 #include "base/tmpfile.h"
 #include "h5/file.h"
 
-typedef struct spx_stage spx_stage;
+typedef struct spx_run spx_run;
 
 enum {
     SPX_OUT_HDF5 = 0,    /* writes one HDF5 product */
     SPX_OUT_NONE = 1,    /* writes text on stdout at most (h5check) */
-    SPX_OUT_OTHER = 2,   /* opens its output itself through spx_stage_tmpfile() (h52fits) */
+    SPX_OUT_OTHER = 2,   /* opens its output itself through spx_run_tmpfile() (h52fits) */
     SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
     SPX_USES_DEVICE = 8, /* runs a kernel stage and asks spx_backend_open() for the device */
-    SPX_OUT_LATE = 16,   /* calls spx_stage_need_output() itself, where there is an output at all */
-    SPX_USES_HOOK = 32,  /* has the option --hook and hands spx_stage_hook() to its stage */
+    SPX_OUT_LATE = 16,   /* calls spx_run_need_output() itself, where there is an output at all */
+    SPX_USES_HOOK = 32,  /* has the option --hook and hands spx_run_hook() to its stage */
     SPX_USES_BLAS = 64   /* large matrices: BLAS must be as fast as the processor (num/blas.h) */
 };
 
@@ -36,7 +36,7 @@ typedef struct {
     const char *name, *summary, *usage;
     const spx_opt *options; /* own options, ended by {0}; may be NULL */
     unsigned flags;
-    spx_status (*run)(spx_stage *s, spx_err *e);
+    spx_status (*run)(spx_run *s, spx_err *e);
 } spx_program;
 
 /* Values of the options that all programs share. */
@@ -50,82 +50,82 @@ typedef struct {
     int help, version;
 } spx_common;
 
-struct spx_stage {
+struct spx_run {
     const spx_program *program;
     spx_common common;
     size_t ninput;
     char **input; /* names, "-" for stdin */
-    struct spx_stage_private *p;
+    struct spx_run_private *p;
 };
 
 int spx_main(const spx_program *p, int argc, char **argv);
 
 /* Open input i (kept open until the end; closing is done by spx_main()). */
-spx_status spx_stage_input(spx_stage *s, size_t i, spx_input **in, spx_err *e);
+spx_status spx_run_input(spx_run *s, size_t i, spx_input **in, spx_err *e);
 /* An additional input that an option names (--psf FILE, --templates FILE); recorded like the others. */
-spx_status spx_stage_extra_input(spx_stage *s, const char *path, spx_input **in, spx_err *e);
+spx_status spx_run_extra_input(spx_run *s, const char *path, spx_input **in, spx_err *e);
 /* An input that is open already, allocated with spx_alloc(): checked and recorded like the others. `own`: it is closed
  * and freed with the product, on success; else the caller does so, after the product has ended. */
-spx_status spx_stage_use_input(spx_stage *s, spx_input *in, int own, spx_err *e);
+spx_status spx_run_use_input(spx_run *s, spx_input *in, int own, spx_err *e);
 /* SPX_EUSAGE when an input is the output as well. */
-spx_status spx_stage_check_input(spx_stage *s, const spx_input *in, spx_err *e);
+spx_status spx_run_check_input(spx_run *s, const spx_input *in, spx_err *e);
 /* Closes and frees one that the product did not take. NULL is allowed. */
-void spx_stage_close_input(spx_input *in);
+void spx_run_close_input(spx_input *in);
 /* An input that is not HDF5 and that the tool reads itself: checked to differ from the output and recorded. */
-spx_status spx_stage_foreign_input(spx_stage *s, const char *path, spx_err *e);
+spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e);
 
 /* For SPX_OUT_LATE: find out where the output goes; SPX_EUSAGE where that would be a terminal. Before any input. */
-spx_status spx_stage_need_output(spx_stage *s, spx_err *e);
+spx_status spx_run_need_output(spx_run *s, spx_err *e);
 /* Make the output. `product` is the name of its main block (root attribute). Copies the provenance of all inputs opened
  * so far. */
-spx_status spx_stage_output(spx_stage *s, const char *product, hid_t *file, spx_err *e);
+spx_status spx_run_output(spx_run *s, const char *product, hid_t *file, spx_err *e);
 /* A further HDF5 output that an option names (--truth FILE), with root attributes and provenance like the main one;
  * committed before it. */
-spx_status spx_stage_side_output(spx_stage *s, const char *target, const char *product, hid_t *file, spx_err *e);
-/* For SPX_OUT_OTHER: a temporary file that is committed by spx_stage_commit(); `target` NULL: the -o option. */
-spx_status spx_stage_tmpfile(spx_stage *s, const char *target, spx_tmpfile **t, spx_err *e);
+spx_status spx_run_side_output(spx_run *s, const char *target, const char *product, hid_t *file, spx_err *e);
+/* For SPX_OUT_OTHER: a temporary file that is committed by spx_run_commit(); `target` NULL: the -o option. */
+spx_status spx_run_tmpfile(spx_run *s, const char *target, spx_tmpfile **t, spx_err *e);
 
 /* From now on, time counts for step `name` ("read", "extract", "write"); recorded in the provenance. */
-void spx_stage_step(spx_stage *s, const char *name);
+void spx_run_step(spx_run *s, const char *name);
 /* No step, until the next one. */
-void spx_stage_pause(spx_stage *s);
+void spx_run_pause(spx_run *s);
 /* Seconds of a step that were measured elsewhere. */
-void spx_stage_seconds(spx_stage *s, const char *name, double seconds);
+void spx_run_seconds(spx_run *s, const char *name, double seconds);
 /* More `name=value` text for this stage's provenance record (counts, device in use). */
-spx_status spx_stage_record(spx_stage *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
+spx_status spx_run_record(spx_run *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
 
 /* The hook of --hook for a stage's options, opened by the first call; NULL without the option. What it returned is
- * written under /insitu of the main output by spx_stage_commit(). */
-spx_status spx_stage_hook(spx_stage *s, spx_hook **h, spx_err *e);
+ * written under /insitu of the main output by spx_run_commit(). */
+spx_status spx_run_hook(spx_run *s, spx_hook **h, spx_err *e);
 /* For programs with several products: what the hook returned (spx_hook_finish()) while the product in work was
  * computed. Takes the results over. */
-void spx_stage_insitu(spx_stage *s, spx_hook_results *r);
+void spx_run_insitu(spx_run *s, spx_hook_results *r);
 
 /* What computed (spx_backend's `device`), for the provenance. */
-void spx_stage_device(spx_stage *s, const char *device);
+void spx_run_device(spx_run *s, const char *device);
 
 /* Write the provenance record, close, rename. */
-spx_status spx_stage_commit(spx_stage *s, spx_err *e);
+spx_status spx_run_commit(spx_run *s, spx_err *e);
 
 /* ---- several products in one run ----
  *
  * The functions above mean the product that is in work: the only one of most programs, or the one that
- * spx_stage_begin() made or spx_stage_switch() named. Inputs, outputs, steps and records belong to it. All are for one
- * thread, but spx_product_store() and spx_product_publish(). */
+ * spx_run_begin_product() made or spx_run_switch_product() named. Inputs, outputs, steps and records belong to it. All
+ * are for one thread, but spx_product_flush() and spx_product_publish(). */
 typedef struct spx_product spx_product;
 
 /* A product for `target` (which lives as long as it; "-" for standard output, whose products follow each other). It is
  * in work from now on. SPX_EIO when the target exists and must not be replaced; *p is to be ended also then. */
-spx_status spx_stage_begin(spx_stage *s, const char *target, spx_product **p, spx_err *e);
-void spx_stage_switch(spx_stage *s, spx_product *p);
+spx_status spx_run_begin_product(spx_run *s, const char *target, spx_product **p, spx_err *e);
+void spx_run_switch_product(spx_run *s, spx_product *p);
 /* What stands before the lines that tell the seconds of its steps, with the colon; lives as long as it. */
 void spx_product_label(spx_product *p, const char *label);
-/* spx_stage_commit() in three: all that HDF5 has to do with, for the product in work; large lasting arrays
+/* spx_run_commit() in three: all that HDF5 has to do with, for the product in work; large lasting arrays
  * (spx_h5_write_lasting()), with up to `nthreads` threads, then sync and rename, or send, in any thread. */
-spx_status spx_stage_seal(spx_stage *s, spx_err *e);
-spx_status spx_product_store(spx_product *p, int nthreads, spx_err *e);
+spx_status spx_run_close_product(spx_run *s, spx_err *e);
+spx_status spx_product_flush(spx_product *p, int nthreads, spx_err *e);
 spx_status spx_product_publish(spx_product *p, spx_err *e);
 /* Discards what was not published, closes the inputs, frees. NULL is allowed. */
-void spx_stage_end(spx_stage *s, spx_product *p);
+void spx_run_end_product(spx_run *s, spx_product *p);
 
 #endif

@@ -414,7 +414,7 @@ void spx_output_put_off(spx_output *o)
         spx_h5_put_off(&o->later);
 }
 
-spx_status spx_output_store(spx_output *o, int nthreads, spx_err *e)
+spx_status spx_output_flush(spx_output *o, int nthreads, spx_err *e)
 {
     spx_status st =
         spx_h5_write_parts(&o->later, o->tmp.fd, nthreads, o->to_stdout ? "standard output" : o->tmp.target, e);
@@ -424,7 +424,7 @@ spx_status spx_output_store(spx_output *o, int nthreads, spx_err *e)
     return st;
 }
 
-spx_status spx_output_seal(spx_output *o, spx_err *e)
+spx_status spx_output_close(spx_output *o, spx_err *e)
 {
     spx_h5_put_off(NULL);
     spx_status st = SPX_OK;
@@ -455,7 +455,7 @@ spx_status spx_output_publish(spx_output *o, spx_err *e)
 spx_status spx_output_commit(spx_output *o, spx_err *e)
 {
     const int to_stdout = o->to_stdout;
-    spx_status st = spx_output_seal(o, e);
+    spx_status st = spx_output_close(o, e);
     if (st != SPX_OK) {
         spx_output_discard(o);
         return st;

@@ -35,14 +35,14 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
 hid_t spx_output_file(const spx_output *out);
 /* Why HDF5 may have failed to write to it, as the end of a message. */
 const char *spx_h5_no_room(void);
-/* From now on, values of large lasting arrays are left to spx_output_store(); one output at a time. They are not put
+/* From now on, values of large lasting arrays are left to spx_output_flush(); one output at a time. They are not put
  * off on the way to standard output. */
 void spx_output_put_off(spx_output *out);
 /* Finish the file: close it, where HDF5's errors show. */
-spx_status spx_output_seal(spx_output *out, spx_err *e);
+spx_status spx_output_close(spx_output *out, spx_err *e);
 /* Write what was put off to a sealed output, with up to `nthreads` threads, and have the disk write it. Uses nothing of
  * HDF5: any thread may do it. */
-spx_status spx_output_store(spx_output *out, int nthreads, spx_err *e);
+spx_status spx_output_flush(spx_output *out, int nthreads, spx_err *e);
 /* Sync and rename, or send, a sealed output. Uses nothing of HDF5: any thread may do it. Frees `out` in every case.
  * Standard output stays open for another product, until spx_output_end_stdout(). */
 spx_status spx_output_publish(spx_output *out, spx_err *e);

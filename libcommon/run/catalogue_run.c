@@ -136,7 +136,7 @@ static void write_part(void *ctx, void *item)
     double begin = now();
     spx_err e = c->err;
     if (e.code == SPX_OK && w->err.code == SPX_OK && w->all->star == NULL &&
-        spx_stage_output(p->stage, "rvfit", &w->file, &e) == SPX_OK)
+        spx_run_output(p->stage, "rvfit", &w->file, &e) == SPX_OK)
         (void)spx_rvfit_create(w->file, &c->fit, &p->spectra->all, p->nrow, joint, &e);
     if (e.code == SPX_OK && w->err.code == SPX_OK && keep_stars(w, c, &e) == SPX_OK)
         (void)spx_rvfit_write_rows(w->file, &c->fit, c->row, joint, &e);
@@ -178,7 +178,7 @@ spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit 
     memset(all, 0, sizeof *all);
     spx_status st = spx_pipeline_run(&line, e);
     for (size_t k = 0; k < STEPS; k++)
-        spx_stage_seconds(p->stage, step[k], w.seconds[k]);
+        spx_run_seconds(p->stage, step[k], w.seconds[k]);
     *file = w.file;
     return st == SPX_OK && w.err.code != SPX_OK ? spx_fail(e, w.err.code, "%s", w.err.msg) : st;
 }

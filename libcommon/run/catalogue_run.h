@@ -10,7 +10,7 @@
 #include "run/catalogue_parts.h"
 
 typedef struct {
-    spx_stage *stage;
+    spx_run *stage;
     const spx_spectra_parts *spectra;
     /* Star k has exposures first[k] ... first[k+1]-1 of row[nrow], which are rows of the spectra. NULL: each is a star.
      */

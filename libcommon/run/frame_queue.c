@@ -36,8 +36,8 @@ typedef struct {
     char *target;
 } entry;
 
-struct spx_exposures {
-    spx_stage *s;
+struct spx_queue {
+    spx_run *s;
     size_t n, at; /* inputs, and the one that is next */
     entry *it;
     enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN } to;
@@ -70,7 +70,7 @@ static spx_status no_image(const char *name, spx_err *e)
 
 /* ---- where the products go ---- */
 
-static void find_kind(spx_exposures *q)
+static void find_kind(spx_queue *q)
 {
     const char *out = q->s->common.output;
     struct stat sb;
@@ -86,7 +86,7 @@ static void find_kind(spx_exposures *q)
 }
 
 /* The folder of all products is there; said once, not by each of them. */
-static spx_status check_folder(const spx_exposures *q, spx_err *e)
+static spx_status check_folder(const spx_queue *q, spx_err *e)
 {
     const char *out = q->s->common.output, *slash = strrchr(out, '/');
     char folder[PATH_MAX];
@@ -102,7 +102,7 @@ static spx_status check_folder(const spx_exposures *q, spx_err *e)
 }
 
 /* File for the exposure of the input called `name`. */
-static char *make_target(const spx_exposures *q, const char *name, spx_err *e)
+static char *make_target(const spx_queue *q, const char *name, spx_err *e)
 {
     const char *out = q->s->common.output, *slash = strrchr(name, '/'), *stem = slash != NULL ? slash + 1 : name;
     if (q->to == TO_FILE || q->to == TO_STDOUT)
@@ -136,7 +136,7 @@ static int by_file(const void *a, const void *b)
 }
 
 /* No two products at one place, and none where an input is. */
-static spx_status check_targets(spx_exposures *q, spx_err *e)
+static spx_status check_targets(spx_queue *q, spx_err *e)
 {
     size_t nimage = 0;
     spx_status st = SPX_OK;
@@ -185,7 +185,7 @@ static spx_input *new_input(spx_err *e)
 }
 
 /* The next product of standard input into q->pending, which stays NULL at the end. */
-static spx_status next_of_stdin(spx_exposures *q, int first, spx_err *e)
+static spx_status next_of_stdin(spx_queue *q, int first, spx_err *e)
 {
     int end = 0;
     spx_input *in = new_input(e);
@@ -195,13 +195,13 @@ static spx_status next_of_stdin(spx_exposures *q, int first, spx_err *e)
         q->to == TO_FILE ? (first ? spx_input_open(in, "-", e) : SPX_OK) : spx_input_next(in, first, &end, e);
     q->stdin_over = st != SPX_OK || end || (q->to == TO_FILE && !first);
     if (q->stdin_over)
-        spx_stage_close_input(in);
+        spx_run_close_input(in);
     else
         q->pending = in;
     return st;
 }
 
-static spx_status look_at(spx_exposures *q, entry *it, spx_err *e)
+static spx_status look_at(spx_queue *q, entry *it, spx_err *e)
 {
     spx_input *own = it->is_stdin ? NULL : new_input(e), *in = own;
     if (!it->is_stdin && own == NULL)
@@ -213,14 +213,14 @@ static spx_status look_at(spx_exposures *q, entry *it, spx_err *e)
         look(in, &it->image, &it->psf);
         it->dev = in->dev;
         it->ino = in->ino;
-        st = spx_stage_check_input(q->s, in, e);
+        st = spx_run_check_input(q->s, in, e);
         if (st == SPX_OK && !it->image && !it->psf)
             st = holds_nothing(in->name, e);
     }
     if (st == SPX_OK && own != NULL && own->ino == 0)
         it->pipe = own;
     else
-        spx_stage_close_input(own);
+        spx_run_close_input(own);
     return st;
 }
 
@@ -235,14 +235,14 @@ static spx_status open_entry(entry *it, spx_input **in, spx_err *e)
         return SPX_EIO;
     const spx_status st = spx_input_open(*in, it->name, e);
     if (st != SPX_OK) {
-        spx_stage_close_input(*in);
+        spx_run_close_input(*in);
         *in = NULL;
     }
     return st;
 }
 
 /* Index of the PSF that stands alone for the image at `i`; q->n: there is none. */
-static size_t psf_of(const spx_exposures *q, size_t i)
+static size_t psf_of(const spx_queue *q, size_t i)
 {
     for (size_t k = i; k-- > 0;)
         if (q->it[k].psf && !q->it[k].image)
@@ -254,7 +254,7 @@ static size_t psf_of(const spx_exposures *q, size_t i)
 }
 
 /* Every image has a PSF, every PSF an image. What cannot be known of standard input is found out as it comes. */
-static spx_status match(const spx_exposures *q, spx_err *e)
+static spx_status match(const spx_queue *q, spx_err *e)
 {
     size_t nimage = 0, npsf = 0;
     const entry *first = NULL;
@@ -292,9 +292,9 @@ static spx_status match(const spx_exposures *q, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_exposures_open(spx_stage *s, spx_exposures **queue, spx_err *e)
+spx_status spx_queue_open(spx_run *s, spx_queue **queue, spx_err *e)
 {
-    spx_exposures *q = *queue = spx_alloc(1, sizeof *q, e);
+    spx_queue *q = *queue = spx_alloc(1, sizeof *q, e);
     if (q == NULL)
         return SPX_EIO;
     q->s = s;
@@ -325,7 +325,7 @@ spx_status spx_exposures_open(spx_stage *s, spx_exposures **queue, spx_err *e)
     return st == SPX_OK ? check_targets(q, e) : st;
 }
 
-size_t spx_exposures_total(const spx_exposures *q)
+size_t spx_queue_total(const spx_queue *q)
 {
     size_t n = 0;
     if (q->stdin_at < q->n && q->to != TO_FILE)
@@ -336,7 +336,7 @@ size_t spx_exposures_total(const spx_exposures *q)
 }
 
 /* Can the next one be read without waiting for the program before this one in a pipe? */
-static int is_ready(const spx_exposures *q)
+static int is_ready(const spx_queue *q)
 {
     if (q->at != q->stdin_at || q->pending != NULL || q->stdin_over)
         return 1;
@@ -351,16 +351,16 @@ static void release(psf_source *p)
     if (p == NULL || --p->users > 0)
         return;
     spx_psf_free(&p->psf);
-    spx_stage_close_input(p->in);
+    spx_run_close_input(p->in);
     spx_free(p);
 }
 
 /* The PSF in an open input, which it owns from now on, becomes q->psf. */
-static spx_status make_source(spx_exposures *q, size_t at, spx_input *in, spx_err *e)
+static spx_status make_source(spx_queue *q, size_t at, spx_input *in, spx_err *e)
 {
     psf_source *p = spx_alloc(1, sizeof *p, e);
     if (p == NULL) {
-        spx_stage_close_input(in);
+        spx_run_close_input(in);
         return SPX_EIO;
     }
     p->at = at;
@@ -374,7 +374,7 @@ static spx_status make_source(spx_exposures *q, size_t at, spx_input *in, spx_er
 
 /* The PSF of the image at input i becomes q->psf, which stays NULL where there is none. A PSF with an error is one,
  * too: the error is that of all its images. */
-static spx_status find_psf(spx_exposures *q, size_t i, spx_err *e)
+static spx_status find_psf(spx_queue *q, size_t i, spx_err *e)
 {
     const size_t k = psf_of(q, i);
     const size_t have = q->psf != NULL ? q->psf->at : q->n;
@@ -397,12 +397,12 @@ static spx_status find_psf(spx_exposures *q, size_t i, spx_err *e)
 
 /* Image, and PSF where it is in the same file, of an open input that is the product's from now on; pixels perhaps
  * `later`. */
-static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in, int own_psf, int later, spx_err *e)
+static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, int own_psf, int later, spx_err *e)
 {
     psf_source *p = own_psf ? spx_alloc(1, sizeof *p, e) : q->psf;
     spx_status st = SPX_OK;
     if (p == NULL) {
-        spx_stage_close_input(in);
+        spx_run_close_input(in);
         return own_psf
                    ? SPX_EIO
                    : spx_fail(e, SPX_EINPUT,
@@ -413,15 +413,15 @@ static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in
     x->psf = &p->psf;
     /* inputs are recorded in the order of the command line */
     if (!own_psf && p->at <= q->at)
-        st = spx_stage_use_input(q->s, p->in, 0, e);
+        st = spx_run_use_input(q->s, p->in, 0, e);
     if (st == SPX_OK)
-        st = spx_stage_use_input(q->s, in, 1, e);
+        st = spx_run_use_input(q->s, in, 1, e);
     if (st != SPX_OK) {
-        spx_stage_close_input(in);
+        spx_run_close_input(in);
         return st;
     }
     if (!own_psf && p->at > q->at)
-        st = spx_stage_use_input(q->s, p->in, 0, e);
+        st = spx_run_use_input(q->s, p->in, 0, e);
     if (st == SPX_OK && p->err.code != SPX_OK) {
         *e = p->err;
         st = p->err.code;
@@ -438,7 +438,7 @@ static spx_status read_exposure(spx_exposures *q, spx_exposure *x, spx_input *in
 
 /* Next product of standard input that holds an image; *in stays NULL at its end. PSFs that stand alone become q->psf.
  */
-static spx_status next_image_of_stdin(spx_exposures *q, spx_input **in, int *psf, spx_err *e)
+static spx_status next_image_of_stdin(spx_queue *q, spx_input **in, int *psf, spx_err *e)
 {
     int image = 0;
     for (;;) {
@@ -453,7 +453,7 @@ static spx_status next_image_of_stdin(spx_exposures *q, spx_input **in, int *psf
             return SPX_OK;
         }
         if (!*psf) {
-            spx_stage_close_input(now);
+            spx_run_close_input(now);
             return holds_nothing("standard input", e);
         }
         if (make_source(q, q->at, now, e) != SPX_OK)
@@ -463,7 +463,7 @@ static spx_status next_image_of_stdin(spx_exposures *q, spx_input **in, int *psf
 
 /* The next input that holds an image: its name, and the open input where it is standard input. q->at is that input, or
  * q->n at the end. */
-static spx_status advance(spx_exposures *q, spx_exposure *x, spx_input **in, int *psf, spx_err *e)
+static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *psf, spx_err *e)
 {
     for (; q->at < q->n; q->at++) {
         entry *it = &q->it[q->at];
@@ -489,7 +489,7 @@ static spx_status advance(spx_exposures *q, spx_exposure *x, spx_input **in, int
 
 /* Reads the next one; *end becomes 1 where there is none. After an error, which is this exposure's, the next call goes
  * on with the next. */
-static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int later, int *end, spx_err *e)
+static spx_status next_exposure(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e)
 {
     spx_input *in = NULL;
     int psf = 0;
@@ -503,9 +503,9 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int later, in
     char number[32];
     (void)snprintf(number, sizeof number, "%03zu", x->number);
     x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
-    st = x->target != NULL ? spx_stage_begin(q->s, x->target, &x->product, e) : SPX_EIO;
+    st = x->target != NULL ? spx_run_begin_product(q->s, x->target, &x->product, e) : SPX_EIO;
     if (st == SPX_OK) {
-        spx_stage_step(q->s, "read");
+        spx_run_step(q->s, "read");
         if (!it->is_stdin)
             st = open_entry(it, &in, e);
     }
@@ -514,7 +514,7 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int later, in
     if (st == SPX_OK)
         st = read_exposure(q, x, in, psf, later, e);
     else
-        spx_stage_close_input(in);
+        spx_run_close_input(in);
     q->at += !it->is_stdin;
     return st;
 }
@@ -525,8 +525,8 @@ static spx_status next_exposure(spx_exposures *q, spx_exposure *x, int later, in
 enum { FEW = 8 };
 
 typedef struct {
-    spx_exposures *q;
-    const spx_exposures_steps *steps;
+    spx_queue *q;
+    const spx_queue_steps *steps;
     size_t total, most, n, nbad, nleft, first_peak;
     int broken;             /* standard output took a part of a product, or nothing */
     spx_progress *progress; /* of a queue whose length is known */
@@ -552,7 +552,7 @@ static size_t room(void *ctx)
 static const char from_pipe[] = "standard input";
 
 /* What stands before messages about an exposure of a queue. */
-static void name_it(const queue_run *r, spx_exposure *x)
+static void name_it(const queue_run *r, spx_queue_item *x)
 {
     if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* which of the products there */
         (void)snprintf(x->label, sizeof x->label, "%s: number %03zu: ", x->name, x->number);
@@ -566,7 +566,7 @@ static void *read_one(void *ctx)
 {
     queue_run *r = ctx;
     int end = 0;
-    spx_exposure *x = atomic_load(r->steps->stop) ? NULL : spx_alloc(1, r->steps->size, &r->no_memory);
+    spx_queue_item *x = atomic_load(r->steps->stop) ? NULL : spx_alloc(1, r->steps->size, &r->no_memory);
     if (x == NULL)
         return NULL;
     /* the first ones are read while the workers begin */
@@ -581,7 +581,7 @@ static void *read_one(void *ctx)
         x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
     if (++r->n == 2 && r->held.code != SPX_OK)
         spx_error("%s", r->held.msg);
-    spx_stage_pause(r->q->s);
+    spx_run_pause(r->q->s);
     return x;
 }
 
@@ -594,7 +594,7 @@ static void start(void *ctx, size_t worker)
 static void compute(void *ctx, size_t worker, void *item)
 {
     const queue_run *r = ctx;
-    spx_exposure *x = item;
+    spx_queue_item *x = item;
     x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
     if (x->st == SPX_OK && !x->left && x->unread.n > 0) {
         const size_t n = r->steps->nworker, threads = ((size_t)r->q->s->common.threads + n - 1) / n;
@@ -609,33 +609,33 @@ static void compute(void *ctx, size_t worker, void *item)
 static void write_one(void *ctx, void *item)
 {
     const queue_run *r = ctx;
-    spx_exposure *x = item;
+    spx_queue_item *x = item;
     const int go_on = x->st == SPX_OK && !x->left;
     if (go_on) {
-        spx_stage_switch(r->q->s, x->product);
-        spx_stage_seconds(r->q->s, "read", x->seconds);
-        spx_stage_step(r->q->s, "write");
+        spx_run_switch_product(r->q->s, x->product);
+        spx_run_seconds(r->q->s, "read", x->seconds);
+        spx_run_step(r->q->s, "write");
         x->st = r->steps->write(r->steps->ctx, x, &x->e);
     }
     if (go_on && x->st == SPX_OK)
-        x->st = spx_stage_seal(r->q->s, &x->e);
+        x->st = spx_run_close_product(r->q->s, &x->e);
     spx_image_free(&x->image);
 }
 
 static void store(void *ctx, void *item)
 {
     const queue_run *r = ctx;
-    spx_exposure *x = item;
+    spx_queue_item *x = item;
     const long threads = r->q->s->common.threads;
     /* two: one converts while the other has the file's lock */
     if (x->st == SPX_OK && !x->left)
-        x->st = spx_product_store(x->product, threads < 2 ? (int)threads : 2, &x->e);
+        x->st = spx_product_flush(x->product, threads < 2 ? (int)threads : 2, &x->e);
 }
 
 static void publish(void *ctx, void *item)
 {
     queue_run *r = ctx;
-    spx_exposure *x = item;
+    spx_queue_item *x = item;
     x->left |= x->st == SPX_OK && r->broken;
     if (x->st != SPX_OK || x->left)
         return;
@@ -652,9 +652,9 @@ static int begins_with(const char *text, const char *name)
 }
 
 /* Does the error say where it is from, or has it nothing to do with the input? */
-static int is_named(const queue_run *r, const spx_exposure *x)
+static int is_named(const queue_run *r, const spx_queue_item *x)
 {
-    const spx_stage *s = r->q->s;
+    const spx_run *s = r->q->s;
     int named = begins_with(x->e.msg, x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
     for (size_t i = 0; i < s->ninput && r->total == 1 && !named; i++)
         named = begins_with(x->e.msg, s->input[i]);
@@ -662,7 +662,7 @@ static int is_named(const queue_run *r, const spx_exposure *x)
 }
 
 /* An error is said at once where there are several exposures, else it is the program's. */
-static void say(queue_run *r, const spx_exposure *x)
+static void say(queue_run *r, const spx_queue_item *x)
 {
     spx_err e = {0};
     const char *msg = x->e.msg;
@@ -685,7 +685,7 @@ static void say(queue_run *r, const spx_exposure *x)
 static void end_one(void *ctx, void *item)
 {
     queue_run *r = ctx;
-    spx_exposure *x = item;
+    spx_queue_item *x = item;
     r->nleft += x->st == SPX_OK && x->left;
     if (x->st != SPX_OK) {
         r->worst = r->nbad++ == 0 ? x->st : r->worst;
@@ -695,16 +695,16 @@ static void end_one(void *ctx, void *item)
         r->first_peak = spx_mem_peak();
     spx_progress_step(r->progress, 1);
     r->steps->clear(r->steps->ctx, x);
-    spx_stage_end(r->q->s, x->product);
+    spx_run_end_product(r->q->s, x->product);
     spx_image_free(&x->image);
     release(x->source);
     spx_free(x->target);
     spx_free(x);
 }
 
-spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps, spx_err *e)
+spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
 {
-    queue_run r = {.q = q, .steps = steps, .total = spx_exposures_total(q)};
+    queue_run r = {.q = q, .steps = steps, .total = spx_queue_total(q)};
     /* in work: what is computed, what is stored, and so that workers need not wait for these as many again */
     const size_t nstore = (steps->nworker + 1) / 2;
     r.most = r.total == 1 ? 1 : steps->nworker + 2 * nstore + (steps->nworker > 1);
@@ -745,14 +745,14 @@ spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps,
     return st;
 }
 
-void spx_exposures_close(spx_exposures *q)
+void spx_queue_close(spx_queue *q)
 {
     if (q == NULL)
         return;
     release(q->psf);
-    spx_stage_close_input(q->pending);
+    spx_run_close_input(q->pending);
     for (size_t i = 0; i < q->n && q->it != NULL; i++) {
-        spx_stage_close_input(q->it[i].pipe);
+        spx_run_close_input(q->it[i].pipe);
         spx_free(q->it[i].target);
     }
     spx_free(q->it);

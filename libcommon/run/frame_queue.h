@@ -9,7 +9,7 @@
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
  * and images of standard input get their number, 001 for the first.
  *
- * spx_exposures_run() takes all of them through a program's steps, which overlap (base/pipeline.h). */
+ * spx_queue_run() takes all of them through a program's steps, which overlap (base/pipeline.h). */
 #ifndef SPX_BLOCK_EXPOSURES_H
 #define SPX_BLOCK_EXPOSURES_H
 
@@ -20,7 +20,7 @@
 #include "products/image.h"
 #include "products/psf.h"
 
-typedef struct spx_exposures spx_exposures;
+typedef struct spx_queue spx_queue;
 struct spx_psf_source;
 
 /* One of them: a program's own struct begins with it. */
@@ -38,13 +38,13 @@ typedef struct {
     int left;             /* left out, because the run stopped before */
     spx_status st;        /* what went wrong with it */
     spx_err e;
-} spx_exposure;
+} spx_queue_item;
 
 /* What is done with each. Each function but start() and clear() returns what goes wrong with this exposure; after an
  * error the later ones are left out. */
 typedef struct {
     void *ctx;
-    size_t size;    /* bytes of the struct that begins with an spx_exposure; zeroed */
+    size_t size;    /* bytes of the struct that begins with an spx_queue_item; zeroed */
     size_t nworker; /* threads that compute */
     /* Exposures in work at most; 0: as many as keep the workers busy. start() may set it. */
     atomic_size_t *most;
@@ -52,28 +52,28 @@ typedef struct {
     /* In each worker, once. */
     void (*start)(void *ctx, size_t worker);
     /* Caller's thread, step `read` of the product: when the image has been read, but for its pixels. */
-    spx_status (*prepare)(void *ctx, spx_exposure *x, spx_err *e);
+    spx_status (*prepare)(void *ctx, spx_queue_item *x, spx_err *e);
     /* A worker. */
-    spx_status (*compute)(void *ctx, size_t worker, spx_exposure *x, spx_err *e);
+    spx_status (*compute)(void *ctx, size_t worker, spx_queue_item *x, spx_err *e);
     /* Caller's thread, the product in work: makes the output, which is committed afterwards. */
-    spx_status (*write)(void *ctx, spx_exposure *x, spx_err *e);
-    /* Caller's thread: frees what is behind the spx_exposure, when the output is finished. */
-    void (*clear)(void *ctx, spx_exposure *x);
+    spx_status (*write)(void *ctx, spx_queue_item *x, spx_err *e);
+    /* Caller's thread: frees what is behind the spx_queue_item, when the output is finished. */
+    void (*clear)(void *ctx, spx_queue_item *x);
     /* Becomes 1, in any thread, where it makes no sense to go on with further exposures: nothing more is read or
      * computed. A step may set it; it is set when standard output cannot take a product, as nothing may follow a part
      * of one. */
     atomic_int *stop;
-} spx_exposures_steps;
+} spx_queue_steps;
 
 /* Look at the inputs of a stage and say which products there will be: SPX_EUSAGE where several go to one file, a
  * product would replace an input, a PSF has no image; SPX_EINPUT where there is no image or no PSF. A file among
  * several that cannot be read is an error of its own exposure. */
-spx_status spx_exposures_open(spx_stage *s, spx_exposures **q, spx_err *e);
+spx_status spx_queue_open(spx_run *s, spx_queue **q, spx_err *e);
 /* Number of exposures; 0 when it is not known, because standard input may hold any number. */
-size_t spx_exposures_total(const spx_exposures *q);
+size_t spx_queue_total(const spx_queue *q);
 /* All of them. An exposure that fails harms no other; its error is said, and the status is that of the first which
  * failed. The error of a single one is returned. An error with code but without text has been said elsewhere. */
-spx_status spx_exposures_run(spx_exposures *q, const spx_exposures_steps *steps, spx_err *e);
-void spx_exposures_close(spx_exposures *q);
+spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e);
+void spx_queue_close(spx_queue *q);
 
 #endif

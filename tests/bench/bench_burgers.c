@@ -12,7 +12,7 @@
 static void open_backend(spx_backend *b, const char *device)
 {
     spx_err e = {0};
-    must(spx_backend_open(b, device, SPX_STAGE_BURGERS, NULL, &e) == SPX_OK, &e);
+    must(spx_backend_open(b, device, SPX_OP_BURGERS, NULL, &e) == SPX_OK, &e);
 }
 
 static void bench(const char *device)

@@ -231,7 +231,7 @@ int main(int argc, char **argv)
         o.nthreads = nthreads;
         for (int d = 0; d < ndevice; d++) {
             spx_backend b;
-            must(spx_backend_open(&b, device[d], SPX_STAGE_EXTRACT, NULL, &e) == SPX_OK, &e);
+            must(spx_backend_open(&b, device[d], SPX_OP_EXTRACT, NULL, &e) == SPX_OK, &e);
             double least[SPX_EXTRACT_STEPS], best = 1e30, on_device = 1e30, moved = 0.0, work = 0.0;
             for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
                 least[step] = 1e30;

@@ -237,7 +237,7 @@ static void on_device(const spx_templates *t, const char *device, int threads)
     spx_backend b;
     spx_err e = {0};
     double begin = wall_seconds();
-    must(spx_backend_open(&b, device, SPX_STAGE_RVFIT, NULL, &e) == SPX_OK, &e);
+    must(spx_backend_open(&b, device, SPX_OP_RVFIT, NULL, &e) == SPX_OK, &e);
     printf("%s, %d threads of the host; opened in %.3f s\n", b.device, threads, wall_seconds() - begin);
     const char *list = getenv("SPX_BENCH_STARS"), *times = getenv("SPX_BENCH_CALLS");
     size_t calls = times ? strtoul(times, NULL, 10) : 5;

@@ -112,7 +112,7 @@ static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **de
         curve_point("plain loop", (double)n, terms / best);
     for (int d = 0; d < ndevice; d++) {
         spx_backend b;
-        must(spx_backend_open(&b, device[d], SPX_STAGE_STACK, NULL, &e) == SPX_OK, &e);
+        must(spx_backend_open(&b, device[d], SPX_OP_STACK, NULL, &e) == SPX_OK, &e);
         int most = strcmp(device[d], "cpu") == 0 ? 2 : 1;
         for (int nthreads = 1; nthreads <= most; nthreads++)
             for (int m = 0; m < 3; m++) {
@@ -138,7 +138,7 @@ static void floor_of_one_core(void)
     spx_backend b;
     spx_err e = {0};
     make_case(8, 2000, 1024, 1, &tr, &sh);
-    if (spx_backend_open(&b, "cpu", SPX_STAGE_STACK, NULL, &e) != SPX_OK)
+    if (spx_backend_open(&b, "cpu", SPX_OP_STACK, NULL, &e) != SPX_OK)
         exit(1);
     double terms = 8.0 * 2000 * 1024;
     printf("floor: %.3g /s for a core whose traces lie in the first cache, unshifted\n",

@@ -74,7 +74,7 @@ static void train(const char *device, spx_setup *s, size_t width, size_t epochs,
     spx_backend b;
     struct timespec t0, t1;
     spx_nn_training how = {.nhidden = 3, .hidden = {width, width, width}, .epochs = epochs, .seed = 1};
-    must(spx_backend_open(&b, device, SPX_STAGE_TEMPLATE, NULL, &e) == SPX_OK, &e);
+    must(spx_backend_open(&b, device, SPX_OP_TEMPLATE, NULL, &e) == SPX_OK, &e);
     how.open = b.nn_open;
     how.device = &b;
     double weights = (double)(4 * width + 2 * width * width + width * s->pca.ncomp);

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 /* Ends the test where the device cannot be used. */
-static inline void open_device(spx_backend *b, spx_stage_id stage)
+static inline void open_device(spx_backend *b, spx_op stage)
 {
     const char *device = getenv("SPX_TEST_DEVICE");
     spx_err e = {0};

@@ -233,7 +233,7 @@ static int rv_test(void (*body)(spx_templates *))
 {
     static const uint64_t seed = 20240517;
     spx_templates t = {0};
-    open_device(&backend, SPX_STAGE_RVFIT);
+    open_device(&backend, SPX_OP_RVFIT);
     random_start(seed);
     make_lines();
     make_templates(&t);

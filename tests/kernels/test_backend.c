@@ -20,8 +20,8 @@ static void sees(const char *device, const char *before, const char *after)
           now != NULL ? now : "all");
 }
 
-static const spx_stage_id stages[] = {SPX_STAGE_EXTRACT, SPX_STAGE_RVFIT,   SPX_STAGE_STACK,   SPX_STAGE_REDUCE,
-                                      SPX_STAGE_SVD,     SPX_STAGE_BURGERS, SPX_STAGE_TEMPLATE};
+static const spx_op stages[] = {SPX_OP_EXTRACT, SPX_OP_RVFIT,   SPX_OP_STACK,   SPX_OP_REDUCE,
+                                SPX_OP_SVD,     SPX_OP_BURGERS, SPX_OP_TEMPLATE};
 
 /* A sum through the table of an open backend. */
 static void sums(spx_backend *b, const char *device)
@@ -51,13 +51,13 @@ static void opens(void)
         CHECK(spx_backend_open(&b, "cpu", stages[i], &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
                   why.code == SPX_OK,
               "stage %d on the CPU: %s", (int)stages[i], e.msg);
-        if (stages[i] == SPX_STAGE_REDUCE)
+        if (stages[i] == SPX_OP_REDUCE)
             sums(&b, "cpu");
         spx_backend_close(&b);
         CHECK(spx_backend_open(&b, "auto", stages[i], &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
                   why.code == SPX_EDEVICE && strstr(why.msg, "install") != NULL,
               "stage %d on any device: %s; why it is the CPU: %s", (int)stages[i], e.msg, why.msg);
-        if (stages[i] == SPX_STAGE_REDUCE)
+        if (stages[i] == SPX_OP_REDUCE)
             sums(&b, "auto");
         spx_backend_close(&b);
     }
@@ -67,7 +67,7 @@ static void refuses(const char *device, spx_status status, const char *text)
 {
     spx_backend b;
     spx_err e = {0};
-    const spx_status st = spx_backend_open(&b, device, SPX_STAGE_REDUCE, NULL, &e);
+    const spx_status st = spx_backend_open(&b, device, SPX_OP_REDUCE, NULL, &e);
     CHECK(st == status && strstr(e.msg, text) != NULL, "--device %s: status %d, not %d: %s", device, (int)st,
           (int)status, e.msg);
 }

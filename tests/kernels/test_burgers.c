@@ -150,7 +150,7 @@ static void refused(spx_burgers_options o, const char *message)
 
 int main(void)
 {
-    open_device(&backend, SPX_STAGE_BURGERS);
+    open_device(&backend, SPX_OP_BURGERS);
     published(1);
     published(0);
     convergence();

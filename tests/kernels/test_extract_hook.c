@@ -148,7 +148,7 @@ int main(void)
 {
     small_psf_shape shape = small_psf_default();
     shape.pitch = 7.0;
-    open_device(&backend, SPX_STAGE_EXTRACT);
+    open_device(&backend, SPX_OP_EXTRACT);
     scene s = make_small(&shape);
     check(&s, "clean");
     s.o.want_model = 1;

@@ -72,7 +72,7 @@ static spx_status solve(notes *n, spx_hook *h, size_t every, spx_burgers *out)
 
 int main(void)
 {
-    open_device(&backend, SPX_STAGE_BURGERS);
+    open_device(&backend, SPX_OP_BURGERS);
     spx_hook h;
     spx_burgers plain = {0}, hooked = {0}, stopped = {0}, changed = {0};
     notes none = {.calls = (size_t)-1}, n = {0}, bad = {.fail_at = 7}, writes = {.change = 1};

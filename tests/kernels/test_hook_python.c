@@ -59,7 +59,7 @@ int main(void)
     spx_burgers run = {0};
     spx_svd svd = {0};
     choose_python(getenv("SPX_TEST_DEVICE") != NULL ? "cupy" : "numpy");
-    open_device(&backend, SPX_STAGE_BURGERS);
+    open_device(&backend, SPX_OP_BURGERS);
     spx_status st = open_text(&hook, source, &e);
     const size_t before = copied_so_far(&backend).to_host;
     const spx_burgers_options o = {

@@ -512,7 +512,7 @@ static void imported(void)
 int main(void)
 {
     spx_templates t;
-    open_device(&backend, SPX_STAGE_TEMPLATE);
+    open_device(&backend, SPX_OP_TEMPLATE);
     random_start(seed);
     arithmetic();
     training(&t);

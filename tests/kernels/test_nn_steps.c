@@ -293,7 +293,7 @@ int main(void)
     static const size_t usual[] = {4, 128, 128, 128, 173}, odd[] = {3, 17, 300, 5, 33}, flat[] = {1, 2},
                         wide[] = {2, 600, 24, 3}, deep[] = {5, 9, 8, 7, 6, 5, 4, 3, 2};
     spx_backend b;
-    open_device(&b, SPX_STAGE_TEMPLATE);
+    open_device(&b, SPX_OP_TEMPLATE);
     random_start(seed);
     differences();
     first_steps(&b, 4, usual, 60, 50, 16);

@@ -186,7 +186,7 @@ static void selection(void)
 
 int main(void)
 {
-    open_device(&backend, SPX_STAGE_REDUCE);
+    open_device(&backend, SPX_OP_REDUCE);
     static const size_t shapes[][4] = {{1, 1, 1, 1},    {1, 1000, 1, 7}, {3, 64, 1, 3},    {4, 17, 300, 2},
                                        {1, 50, 700, 5}, {70, 33, 2, 4},  {1, 70001, 1, 3}, {5, 1, 9, 1},
                                        {2, 300, 40, 3}, {900, 9, 1, 2}};

@@ -459,7 +459,7 @@ static void geometry(void)
 
 int main(void)
 {
-    open_device(&backend, SPX_STAGE_STACK);
+    open_device(&backend, SPX_OP_STACK);
     random_draws();
     for (int precision = 4; precision <= 8; precision += 4) {
         windows(precision);

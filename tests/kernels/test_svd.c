@@ -227,7 +227,7 @@ static void mistakes(void)
 
 int main(void)
 {
-    open_device(&backend, SPX_STAGE_SVD);
+    open_device(&backend, SPX_OP_SVD);
     shapes();
     randomised();
     weights();

@@ -215,10 +215,10 @@ static void put_off(void)
         double small[5] = {1, 2, 3, 4, 5};
         CHECK(spx_h5_write_real_lasting(f, "/small", 4, 1, few, small, &e) == SPX_OK);
         CHECK(spx_h5_set_str(f, "/narrow", "units", "1", &e) == SPX_OK);
-        CHECK(spx_output_seal(o, &e) == SPX_OK);
+        CHECK(spx_output_close(o, &e) == SPX_OK);
         small[0] = 100; /* small ones do not have to last */
         m[3] ^= 1;
-        CHECK(spx_output_store(o, 3, &e) == SPX_OK && spx_output_publish(o, &e) == SPX_OK);
+        CHECK(spx_output_flush(o, 3, &e) == SPX_OK && spx_output_publish(o, &e) == SPX_OK);
         m[3] ^= 1;
         CHECK(spx_input_open(&in, path, &e) == SPX_OK);
         CHECK(spx_h5_read_f64(in.file, "/double", 1, any, &back, &e) == SPX_OK && memcmp(back, v, N * sizeof *v) == 0);
@@ -252,7 +252,7 @@ static void put_off(void)
     spx_output_put_off(o);
     v[N - 1] = NAN;
     CHECK(spx_h5_write_real_lasting(spx_output_file(o), "/narrow", 4, 1, d, v, &e) == SPX_OK);
-    CHECK(spx_output_seal(o, &e) == SPX_OK && spx_output_store(o, 2, &e) == SPX_EBUG);
+    CHECK(spx_output_close(o, &e) == SPX_OK && spx_output_flush(o, 2, &e) == SPX_EBUG);
     spx_output_discard(o);
     spx_free(v);
     spx_free(m);
