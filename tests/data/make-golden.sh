@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Makes the golden products of this version: tests/data/make-golden.sh [FOLDER]
+# FOLDER is made; without it, tests/data/golden/VERSION. tests/data/README says what is kept there and why. Uses the
+# programs of SPX_BUILD (build) and nothing but the simulators; the hook needs a Python with NumPy (SPX_PYTHON).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$(cd "${SPX_BUILD:-build}" && pwd)
+folder=$(realpath -m "${1:-tests/data/golden/$(cat VERSION)}")
+PATH=$build/bin:$build/tests/helpers:$PATH
+
+if [ -e "$folder" ]; then
+    echo "make-golden.sh: $folder: exists already, and golden products are never replaced: name another, $folder.1 for example" >&2
+    exit 2
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+plain=(-q --reproducible -j 1)
+
+# exposure NAME OPTION...: NAME.fits, its PSF NAME-psf.fits and its truth NAME-truth.h5, of stars that are the same in
+# all exposures.
+exposure() {
+    specx-sim "${plain[@]}" --no-sky --sky-fibers 1 --step 0.5 --snr 80 --teff 5100:5900 --logg 3.7:4.3 --feh=-0.8:-0.2 \
+        --alpha 0 --vsini 0:10 --psf-output "$1-psf.fits" --truth "$1-truth.h5" -o "$1.fits" "${@:2}"
+}
+
+# Small enough to be kept with its FITS files: a star and the sky, 20 Angstrom.
+exposure small --arm b --fibers 2 --wavelength 5165,5185
+fits2h5 "${plain[@]}" small.fits small-psf.fits -o image.h5
+specx-extract "${plain[@]}" --wavelength 5165,5185,0.8 image.h5 -o frame.h5
+mv small-truth.h5 truth.h5
+sha256sum small.fits small-psf.fits >image.sha256
+
+# Two cameras, for spectra that can be fitted.
+exposure blue --arm b --fibers 3 --wavelength 5150,5230
+exposure red --arm r --fibers 3 --wavelength 6550,6580
+fits2h5 "${plain[@]}" blue.fits blue-psf.fits | specx-extract "${plain[@]}" --wavelength 5150,5230,1 -o blue.h5
+fits2h5 "${plain[@]}" red.fits red-psf.fits | specx-extract "${plain[@]}" --wavelength 6550,6580,1 -o red.h5
+h5merge "${plain[@]}" blue.h5 red.h5 -o spectra.h5
+
+specx-sim "${plain[@]}" --library stars --step 0.25 --wavelength 5120,5260 --axis teff=5000,5500,6000 \
+    --axis logg=3,4,5 --axis feh=-1,-0.5,0 --axis alpha=0
+fits2h5 "${plain[@]}" stars -o library.h5
+setup=b:5150:5230:0.6:FWHM=1.8
+rvs-template "${plain[@]}" --setup $setup --train-nn --nn-hidden 4 --nn-epochs 20 --ccf-every 5 --ccf-vsini 0,50 \
+    library.h5 -o templates.h5
+rvs-template "${plain[@]}" --setup $setup --interpolator simplex --no-ccf --pca 0 library.h5 -o templates-simplex.h5
+mock_network network.npz
+npz2h5 "${plain[@]}" --labels teff:1000,logg,feh,vturb network.npz -o network.h5
+
+fit=(rvs-fit "${plain[@]}" --templates templates.h5 --arms b "--vrange=-400,400" --npoly 3 --no-rotation)
+"${fit[@]}" --ccf spectra.h5 -o rv.h5
+"${fit[@]}" --joint target spectra.h5 spectra.h5 -o rv-joint.h5
+
+# Traces come from other programs: no product, but a block of the schema.
+mock_traces --shifts traces.h5
+h5stack "${plain[@]}" --t0 250 --length 100 traces.h5 -o stack.h5
+burgers "${plain[@]}" --cells 32 --viscosity 0.05 --dt 0.01 --steps 100 --every 5 --modes 0 -o burgers.h5
+h5svd "${plain[@]}" --rank 3 --center burgers.h5:/burgers/snapshot -o svd.h5
+h5reduce "${plain[@]}" --operation argmax burgers.h5:/burgers/snapshot -o reduce.h5
+cat >hook.py <<'END'
+import numpy
+
+largest = []
+
+
+def hook(step):
+    largest.append(float(step["u"].max()))
+
+
+def finish():
+    return {"largest": numpy.array(largest)}
+END
+burgers "${plain[@]}" --cells 32 --viscosity 0.05 --dt 0.01 --steps 20 --modes 0 --hook hook.py -o insitu.h5
+
+h5table --csv rv.h5 >rv.csv
+h5table --csv rv-joint.h5 >rv-joint.csv
+h5table --csv truth.h5 >truth.csv
+h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
+
+products=(image frame spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
+h5check "${products[@]/%/.h5}"
+mkdir -p "$folder"
+cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"
