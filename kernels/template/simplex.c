@@ -1,13 +1,12 @@
-/* Delaunay triangulation of a library's parameters (Qhull, Barber et al. 1996). */
+/* Triangulates a library's parameters: intervals of one, a Delaunay triangulation of several (delaunay.c). */
 #include <lapacke.h>
-#include <libqhull_r/libqhull_r.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "template/template.h"
+#include "template/template_impl.h"
 
 typedef struct {
     double x;
@@ -40,66 +39,6 @@ static spx_status intervals(spx_setup *s, const double *x, spx_err *e)
     s->ncorner = 2;
     spx_free(p);
     return SPX_OK;
-}
-
-/* Corners of the lower Delaunay facets into the setup. */
-static spx_status collect(qhT *qh, spx_setup *s, size_t dim, spx_err *e)
-{
-    facetT *facet;
-    vertexT *vertex, **vertexp;
-    size_t n = 0, at = 0;
-    FORALLfacets
-    {
-        n += !facet->upperdelaunay;
-    }
-    s->simplex = spx_alloc2(n, dim + 1, sizeof *s->simplex, e);
-    if (!s->simplex)
-        return SPX_EIO;
-    FORALLfacets
-    {
-        size_t k = 0;
-        if (facet->upperdelaunay)
-            continue;
-        FOREACHvertex_(facet->vertices)
-        {
-            int id = qh_pointid(qh, vertex->point);
-            if (k <= dim && id >= 0 && (size_t)id < s->ntemp)
-                s->simplex[at * (dim + 1) + k++] = id;
-        }
-        at += k == dim + 1;
-    }
-    s->nsimplex = at;
-    s->ncorner = dim + 1;
-    return at > 0 ? SPX_OK
-                  : spx_fail(e, SPX_EINPUT,
-                             "the parameters of %zu spectra span no volume: leave out those that follow from others",
-                             s->ntemp);
-}
-
-static spx_status triangulate(spx_setup *s, size_t dim, double *x, spx_err *e)
-{
-    /* Qz, a point at infinity: all corners of a cell lie on one sphere, and may be all there is */
-    char *text = NULL, command[] = "qhull d Qbb Qt Qc Qz Q12";
-    size_t size = 0;
-    FILE *log = open_memstream(&text, &size); /* Qhull writes its messages to a stream */
-    if (!log)
-        return spx_fail(e, SPX_EIO, "out of memory");
-    qhT qh;
-    int curlong, totlong;
-    qh_zero(&qh, log);
-    spx_status st = SPX_OK;
-    if (qh_new_qhull(&qh, (int)dim, (int)s->ntemp, x, False, command, log, log) != 0)
-        st = spx_fail(e, SPX_EINPUT,
-                      "the parameters of %zu spectra cannot be triangulated: leave out those of one value, or spectra "
-                      "that lie on a line with others",
-                      s->ntemp);
-    else
-        st = collect(&qh, s, dim, e);
-    qh_freeqhull(&qh, !qh_ALL);
-    qh_memfreeshort(&qh, &curlong, &totlong);
-    (void)fclose(log);
-    free(text);
-    return st;
 }
 
 /* Parameters that vary, par[*dim], each scaled to its range: (*x)[ntemp][*dim]; `mapped`: their logarithms, where that
@@ -198,7 +137,7 @@ spx_status spx_template_simplex(spx_setup *s, spx_err *e)
     if (st == SPX_OK && !s->filled && !(s->filled = spx_alloc(s->ntemp, sizeof *s->filled, e)))
         st = SPX_EIO;
     if (st == SPX_OK)
-        st = dim == 1 ? intervals(s, x, e) : triangulate(s, dim, x, e);
+        st = dim == 1 ? intervals(s, x, e) : spx_template_delaunay(s, dim, x, e);
     spx_free(x);
     return st;
 }

@@ -70,4 +70,8 @@ double spx_template_edge(const spx_setup *s, size_t k);
 spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r, const spx_template_config *cfg,
                               double *sigma, spx_err *e);
 
+/* Delaunay triangulation of x[s->ntemp][dim], dim > 1: sets simplex, nsimplex, ncorner. SPX_EINPUT: they span no
+ * volume. */
+spx_status spx_template_delaunay(spx_setup *s, size_t dim, double *x, spx_err *e);
+
 #endif
