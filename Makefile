@@ -26,9 +26,9 @@ CU_ARCH   = $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch
 PKG_CONFIG ?= pkg-config
 # Debian's HDF5 calls its pkg-config file hdf5-serial or hdf5, by release.
 HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),$(p))))
-# BARE=1, for `make check-cuda`: without what reads FITS and knows the sky, CFITSIO and ERFA.
+# BARE=1, for `make check-cuda`: without what reads FITS and knows the sky, CFITSIO and ERFA, and without Qhull.
 BARE      ?=
-PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,cfitsio erfa) openblas lapacke fftw3 fftw3f qhull_r zlib
+PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,cfitsio erfa qhull_r) openblas lapacke fftw3 fftw3f zlib
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
 LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null)
 ifeq ($(LIB_LIBS)$(filter clean help uninstall check-cuda,$(MAKECMDGOALS)),)
@@ -43,7 +43,7 @@ SILENT    = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
 say       = $(if $(V)$(SILENT),,@echo '  $1' $(@:$(BUILD)/%=%))
 SAN       ?=
 CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' \
-             -Ilibcommon -Ikernels $(if $(DEBUG),-DSPX_DEBUG)
+             -Ilibcommon -Ikernels $(if $(BARE),-DSPX_BARE) $(if $(DEBUG),-DSPX_DEBUG)
 ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
 # -rdynamic: a backend that is loaded at run time uses the library inside the program.
 ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
@@ -333,7 +333,7 @@ truth: programs $(HELPERS)
 CUDA_TESTS = $(shell grep -l -e open_device -e rv_test tests/kernels/test_*.c | sed 's|^tests/||; s|\.c$$||') \
              $(patsubst tests/%.c,%,$(wildcard tests/cuda/check_*.c))
 
-## check-cuda: the tests on this machine's GPU; needs no CFITSIO (TESTS='test_rvfit*'; SANITIZE=memcheck|racecheck|initcheck)
+## check-cuda: the tests on this machine's GPU; needs no CFITSIO, ERFA, Qhull (TESTS='test_rvfit*'; SANITIZE=memcheck|racecheck|initcheck)
 .PHONY: check-cuda cuda-tests
 check-cuda:
 	+@$(MAKE) BUILD=$(BUILD)/cuda BARE=1 cuda-tests

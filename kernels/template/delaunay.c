@@ -1,11 +1,24 @@
 /* Delaunay triangulation by Qhull (Barber, Dobkin and Huhdanpaa 1996, ACM Transactions on Mathematical Software 22,
- * 469): the only file that needs it. */
+ * 469): the only file that needs it. Without it (BARE=1) a library has to be a regular grid. */
+#include "template/template_impl.h"
+
+#ifdef SPX_BARE
+
+spx_status spx_template_delaunay(spx_setup *s, size_t dim, double *x, spx_err *e)
+{
+    (void)x;
+    return spx_fail(e, SPX_EINPUT,
+                    "%zu spectra with %zu parameters cannot be triangulated: specpipe was built without Qhull (BARE=1)",
+                    s->ntemp, dim);
+}
+
+#else
+
 #include <libqhull_r/libqhull_r.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "template/template_impl.h"
 
 /* Corners of the lower Delaunay facets into the setup. */
 static spx_status collect(qhT *qh, spx_setup *s, size_t dim, spx_err *e)
@@ -66,3 +79,5 @@ spx_status spx_template_delaunay(spx_setup *s, size_t dim, double *x, spx_err *e
     free(text);
     return st;
 }
+
+#endif

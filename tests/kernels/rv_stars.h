@@ -82,6 +82,24 @@ static double flux_at(double teff, double feh, double lambda)
     return u * u / expm1(1.4388e8 / (lambda * teff)) * (tau > 0 ? exp(-tau) : 1);
 }
 
+/* Interpolator `simplex` too: each cell of the grid of teff and feh in two triangles. */
+static void cut_cells(spx_setup *s)
+{
+    const size_t nt = s->naxis[0], nf = s->naxis[1];
+    s->nsimplex = 2 * (nt - 1) * (nf - 1);
+    s->ncorner = 3;
+    s->simplex = spx_alloc2(s->nsimplex, s->ncorner, sizeof *s->simplex, NULL);
+    if (!s->simplex)
+        exit(1);
+    for (size_t i = 0, k = 0; i + 1 < nt; i++)
+        for (size_t j = 0; j + 1 < nf; j++) {
+            const int32_t *here = s->node + i * nf + j, *next = here + nf;
+            const int32_t corner[6] = {here[0], here[1], next[1], here[0], next[0], next[1]};
+            for (size_t c = 0; c < 6; c++)
+                s->simplex[k++] = corner[c];
+        }
+}
+
 static void make_templates(spx_templates *t)
 {
     enum { NT = sizeof TEFF / sizeof *TEFF, NF = sizeof FEH / sizeof *FEH };
@@ -126,7 +144,7 @@ static void make_templates(spx_templates *t)
     NEED(spx_template_finish(job, t, NULL, &need_e));
     spx_template_free(job);
     for (size_t a = 0; a < NARM; a++)
-        NEED(spx_template_simplex(&t->setup[a], &need_e));
+        cut_cells(&t->setup[a]);
     spx_free(wave);
     spx_free(par);
     spx_free(flux);
