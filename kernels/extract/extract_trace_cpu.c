@@ -13,7 +13,6 @@
  *
  * Bundles run in parallel in 1 to 3 and 5, groups of fibres in 4; neither depends on the number of threads, nor does a
  * fibre on which others are wanted: a bundle is solved whole. */
-#include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
 #include <omp.h>
@@ -23,6 +22,7 @@
 
 #include "base/mem.h"
 #include "extract/extract_trace_impl.h"
+#include "num/blas.h"
 #include "psf/psf_math.h"
 
 /* Bins that a trace is solved beyond the wanted wavelengths. What the end of the model does wrong falls by ten every
@@ -361,53 +361,92 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
 
 /* ---- all ---- */
 
-static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+/* One bundle: the geometry of `from` may be shared by calls, what is changed of it is this call's. */
+static spx_status solve_one(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_rooms *rooms,
+                            spx_frame *out, spx_trace_tally *tally)
 {
-    const spx_extract_options *o = job->o;
-    const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
-    const size_t nbundle = last - first + 1;
-    const int nthreads = spx_extract_threads(o);
-    double since = thread_seconds();
-    spx_trace_plan plan;
-    spx_trace_bundle *bundles = spx_alloc(nbundle, sizeof *bundles, e);
+    spx_trace_bundle b = *from;
+    b.lost = spx_alloc(b.nf, 1, NULL);
+    b.regularize = spx_alloc(b.nf, sizeof *b.regularize, NULL);
+    const spx_status st = b.lost && b.regularize ? spx_trace_extract_bundle(p, &b, rooms, out, tally, NULL) : SPX_EIO;
+    spx_free(b.lost);
+    spx_free(b.regularize);
+    return st;
+}
+
+/* Sets the rows of a bundle's wanted fibres to 0, whatever a device has left there. */
+static void clear_rows(const spx_trace_plan *p, const spx_trace_bundle *b, spx_frame *out)
+{
+    const spx_extract_options *o = p->job->o;
+    const size_t nw = p->job->nwave, ndiag = out->arm.ndiag;
+    for (size_t f = b->fibre0; f < b->fibre0 + b->nf; f++)
+        if (f >= o->first && f < o->first + o->nspec) {
+            const size_t at = (f - o->first) * nw;
+            memset(out->arm.flux + at, 0, nw * sizeof(double));
+            memset(out->arm.ivar + at, 0, nw * sizeof(double));
+            memset(out->chi2pix + at, 0, nw * sizeof(double));
+            memset(out->arm.resolution + at * ndiag, 0, nw * ndiag * sizeof(double));
+        }
+}
+
+spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
+                                   const int *chosen, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    const int nthreads = spx_extract_threads(p->job->o);
     spx_trace_rooms *rooms = spx_alloc((size_t)nthreads, sizeof *rooms, e);
     spx_trace_tally *tallies = spx_alloc((size_t)nthreads, sizeof *tallies, e);
-    spx_status st = spx_trace_plan_make(job, &plan, e);
-    if (!bundles || !rooms || !tallies)
-        st = SPX_EIO;
-    if (st == SPX_OK)
-        st = spx_trace_bundles_make(&plan, nbundle, bundles, nthreads, e);
-    counts->seconds[SPX_EXTRACT_PLAN] = lap(&since);
+    spx_status st = rooms && tallies ? SPX_OK : SPX_EIO;
     if (st == SPX_OK) {
         int failed = 0;
-        const int blas_threads = openblas_get_num_threads();
-        openblas_set_num_threads(1); /* bundles are solved side by side already, and its sums depend on its threads */
+        spx_blas_pin();
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
         for (size_t i = 0; i < nbundle; i++) {
             const int t = omp_get_thread_num();
-            failed |= spx_trace_extract_bundle(&plan, &bundles[i], &rooms[t], out, &tallies[t], NULL) != SPX_OK;
-            spx_progress_step(o->progress, bundles[i].nf);
+            if (chosen && !chosen[i])
+                continue;
+            if (chosen)
+                clear_rows(p, &list[i], out);
+            failed |= solve_one(p, &list[i], &rooms[t], out, &tallies[t]) != SPX_OK;
+            spx_progress_step(p->job->o->progress, list[i].nf);
         }
-        openblas_set_num_threads(blas_threads);
+        spx_blas_unpin();
         if (failed) /* there is no other reason */
             st = spx_mem_fail(e);
     }
-    counts->npatch = o->nspec;
-    for (int t = 0; tallies && t < nthreads; t++) {
+    for (int t = 0; rooms && tallies && t < nthreads; t++) {
+        spx_trace_rooms_free(&rooms[t]);
         counts->npatch_failed += tallies[t].failed;
         counts->npatch_regularised += tallies[t].regularised;
         counts->nbin_nospot += tallies[t].nospot;
         for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
             counts->seconds[step] += tallies[t].seconds[step];
     }
-    for (size_t i = 0; bundles && i < nbundle; i++)
-        spx_trace_bundle_free(&bundles[i]);
-    for (int t = 0; rooms && t < nthreads; t++)
-        spx_trace_rooms_free(&rooms[t]);
-    spx_trace_plan_free(&plan);
-    spx_free(bundles);
     spx_free(rooms);
     spx_free(tallies);
+    return st;
+}
+
+static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    const spx_extract_options *o = job->o;
+    const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
+    const size_t nbundle = last - first + 1;
+    double since = thread_seconds();
+    spx_trace_plan plan;
+    spx_trace_bundle *bundles = spx_alloc(nbundle, sizeof *bundles, e);
+    spx_status st = spx_trace_plan_make(job, &plan, e);
+    if (!bundles)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_trace_bundles_make(&plan, nbundle, bundles, spx_extract_threads(o), e);
+    counts->seconds[SPX_EXTRACT_PLAN] = lap(&since);
+    counts->npatch = o->nspec;
+    if (st == SPX_OK)
+        st = spx_trace_solve_bundles(&plan, nbundle, bundles, NULL, out, counts, e);
+    for (size_t i = 0; bundles && i < nbundle; i++)
+        spx_trace_bundle_free(&bundles[i]);
+    spx_trace_plan_free(&plan);
+    spx_free(bundles);
     return st;
 }
 

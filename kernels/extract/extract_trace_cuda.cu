@@ -292,59 +292,6 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     return SPX_OK;
 }
 
-/* One bundle on the CPU: `from` is shared by calls, what is changed of it is this call's. */
-spx_status bundle_on_host(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_rooms *rooms, spx_frame *out,
-                          spx_trace_tally *tally)
-{
-    spx_trace_bundle b = *from;
-    b.lost = (unsigned char *)spx_alloc(b.nf, 1, NULL);
-    b.regularize = (double *)spx_alloc(b.nf, sizeof *b.regularize, NULL);
-    const spx_status st = b.lost && b.regularize ? spx_trace_extract_bundle(p, &b, rooms, out, tally, NULL) : SPX_EIO;
-    spx_free(b.lost);
-    spx_free(b.regularize);
-    return st;
-}
-
-/* Bundles that the device leaves to the CPU. */
-spx_status on_host(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, const int *why_host,
-                   spx_frame *out, spx_extract_counts *counts, spx_err *e)
-{
-    const int nthreads = spx_extract_threads(p->job->o);
-    const size_t nw = p->job->nwave, ndiag = out->arm.ndiag;
-    spx_trace_rooms *rooms = (spx_trace_rooms *)spx_alloc2(nthreads, 1, sizeof *rooms, e);
-    spx_trace_tally *tally = (spx_trace_tally *)spx_alloc2(nthreads, 1, sizeof *tally, e);
-    int bad = !rooms || !tally;
-    if (!bad) {
-#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : bad)
-        for (size_t i = 0; i < nbundle; i++) {
-            if (!why_host[i])
-                continue;
-            const spx_extract_options *o = p->job->o;
-            for (size_t f = list[i].fibre0; f < list[i].fibre0 + list[i].nf; f++)
-                if (f >= o->first && f < o->first + o->nspec) {
-                    const size_t at = (f - o->first) * nw;
-                    memset(out->arm.flux + at, 0, nw * sizeof(double));
-                    memset(out->arm.ivar + at, 0, nw * sizeof(double));
-                    memset(out->chi2pix + at, 0, nw * sizeof(double));
-                    memset(out->arm.resolution + at * ndiag, 0, nw * ndiag * sizeof(double));
-                }
-            const int t = omp_get_thread_num();
-            bad |= bundle_on_host(p, &list[i], &rooms[t], out, &tally[t]) != SPX_OK;
-        }
-    }
-    for (int t = 0; rooms && tally && t < nthreads; t++) {
-        spx_trace_rooms_free(&rooms[t]);
-        counts->npatch_failed += tally[t].failed;
-        counts->npatch_regularised += tally[t].regularised;
-        counts->nbin_nospot += tally[t].nospot;
-        for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
-            counts->seconds[step] += tally[t].seconds[step];
-    }
-    spx_free(rooms);
-    spx_free(tally);
-    return bad ? spx_fail(e, SPX_EIO, "out of memory: use fewer threads") : SPX_OK;
-}
-
 /* Bytes that a piece of `count` bundles needs at least, and those with which nothing has to wait for memory. */
 void piece_size(const work &k, int count, size_t *least, size_t *best)
 {
@@ -736,7 +683,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
         times->nbundle_host += why_host[i] != 0;
     if (st == SPX_OK && times->nbundle_host > 0) {
         if ((st = spx_extract_weigh(&job, counts, e)) == SPX_OK)
-            st = on_host(&plan, list, nbundle, why_host, out, counts, e);
+            st = spx_trace_solve_bundles(&plan, nbundle, list, why_host, out, counts, e);
         for (size_t i = 0; i < nbundle && st == SPX_OK && o->hook; i++) {
             const size_t f0 = std::max(list[i].fibre0, o->first);
             const size_t f1 = std::min(list[i].fibre0 + list[i].nf, o->first + o->nspec);

@@ -184,6 +184,13 @@ typedef struct {
 spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_frame *out,
                                     spx_trace_tally *t, spx_err *e);
 
+/* Solves bundles on the CPU, side by side: list[i] where chosen[i] is not 0, whose rows of the output are cleared
+ * before; all of them, and the output is 0 already, where `chosen` is NULL. For the CPU backend, and for the bundles
+ * that a device leaves to the CPU: with the same bits. Adds to *counts; SPX_EIO: memory. The list is geometry alone
+ * and is not changed; the result does not depend on threads, OpenBLAS's included. */
+spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
+                                   const int *chosen, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+
 /* The loops that are compiled for each instruction set. All are sequential; they are called for different bundles at
  * the same time. */
 typedef struct {

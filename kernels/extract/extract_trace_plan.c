@@ -91,11 +91,9 @@ void spx_trace_bundle_free(spx_trace_bundle *b)
 {
     spx_free(b->at);
     spx_free(b->state);
-    spx_free(b->lost);
     spx_free(b->lo);
     spx_free(b->hi);
     spx_free(b->first);
-    spx_free(b->regularize);
 }
 
 static double series(size_t n, const double *c, const double *basis)
@@ -355,8 +353,7 @@ spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_t
         spx_trace_bundle *b = &list[i];
         b->fibre0 = (first + i) * o->bundle_size;
         b->nf = nspec - b->fibre0 < o->bundle_size ? nspec - b->fibre0 : o->bundle_size;
-        if (!(b->at = spx_alloc2(p->nbin, b->nf, sizeof *b->at, e)) || !(b->state = spx_alloc2(p->nbin, b->nf, 1, e)) ||
-            !(b->lost = spx_alloc(b->nf, 1, e)) || !(b->regularize = spx_alloc(b->nf, sizeof *b->regularize, e)))
+        if (!(b->at = spx_alloc2(p->nbin, b->nf, sizeof *b->at, e)) || !(b->state = spx_alloc2(p->nbin, b->nf, 1, e)))
             st = SPX_EIO;
     }
     size_t left_out = 0;

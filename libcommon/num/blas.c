@@ -1,6 +1,7 @@
 #include "num/blas.h"
 
 #include <cblas.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,4 +26,25 @@ void spx_blas_exec(char *const *argv)
         return;
     if (setenv(name, best, 1) == 0)
         (void)execv("/proc/self/exe", argv); /* when that fails, all works as well, but slowly */
+}
+
+static pthread_mutex_t pinning = PTHREAD_MUTEX_INITIALIZER;
+static int pins, unpinned_threads;
+
+void spx_blas_pin(void)
+{
+    (void)pthread_mutex_lock(&pinning);
+    if (pins++ == 0) {
+        unpinned_threads = openblas_get_num_threads();
+        openblas_set_num_threads(1);
+    }
+    (void)pthread_mutex_unlock(&pinning);
+}
+
+void spx_blas_unpin(void)
+{
+    (void)pthread_mutex_lock(&pinning);
+    if (--pins == 0)
+        openblas_set_num_threads(unpinned_threads);
+    (void)pthread_mutex_unlock(&pinning);
 }

@@ -1,0 +1,171 @@
+/* Extraction, trace method: the driver that the CPU backend and the CUDA backend share (spx_trace_solve_bundles()),
+ * with bins of less than a pixel and with traces that cross. Bundles from a list have the bits of the whole frame,
+ * others are left alone, and neither depends on the threads of OpenMP or OpenBLAS, also where LAPACK solves. */
+#include <cblas.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "extract_scene.h"
+#include "num/blas.h"
+
+enum { NSPEC = 6, BUNDLE = 2, NBUNDLE = 3 };
+
+/* ---- kernels whose conjugate gradients never converge, so that every bundle takes the direct solver ---- */
+
+static atomic_int calls, most_threads;
+
+static spx_status never_solves(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, int *solved,
+                               spx_err *e)
+{
+    (void)p;
+    (void)b;
+    (void)r;
+    (void)e;
+    const int n = openblas_get_num_threads();
+    atomic_fetch_add(&calls, 1);
+    if (n > atomic_load(&most_threads))
+        atomic_store(&most_threads, n);
+    *solved = 0;
+    return SPX_OK;
+}
+
+/* ---- scenes ---- */
+
+static scene make_narrow(void)
+{
+    small_psf_shape shape = small_psf_default();
+    shape.nspec = NSPEC;
+    shape.pitch = 6.5;
+    scene s = make_scene(small_psf(&shape), 90, 75, shape.wmin, shape.wmax, 0.45);
+    s.o.bundle_size = BUNDLE;
+    return s;
+}
+
+/* In each bundle the first trace crosses the other. */
+static scene make_crossing(void)
+{
+    scene s = make_narrow();
+    s.o.dw = STEP;
+    for (size_t f = 0; f < NSPEC; f += BUNDLE) {
+        s.psf->x.coef[f * s.psf->x.ncoef] += 6.5;
+        s.psf->x.coef[f * s.psf->x.ncoef + 1] = 9.0;
+    }
+    return s;
+}
+
+/* ---- checks ---- */
+
+/* Bundles with chosen[i] from a frame full of sevens: their bits are those of `all`, sevens stay elsewhere. */
+static void check_chosen(const scene *s, const spx_frame *all, const int *chosen, const char *what)
+{
+    spx_extract_job job;
+    spx_trace_layout l = {0};
+    spx_frame part = {0};
+    spx_extract_counts counts;
+    spx_err e = {0};
+    const int before = openblas_get_num_threads();
+    CHECK(spx_extract_begin(&s->image, s->psf, &s->o, &job, &part, &counts, &e) == SPX_OK &&
+              spx_trace_layout_make(&job, &l, &e) == SPX_OK && l.nbundle == NBUNDLE,
+          "%s: %s", what, e.msg);
+    if (e.code != SPX_OK)
+        return;
+    l.plan.job = &job;
+    const size_t nw = job.nwave, nd = part.arm.ndiag;
+    for (size_t i = 0; i < NSPEC * nw; i++)
+        part.arm.flux[i] = part.arm.ivar[i] = part.chi2pix[i] = 7.0;
+    for (size_t i = 0; i < NSPEC * nw * nd; i++)
+        part.arm.resolution[i] = 7.0;
+    CHECK(spx_trace_solve_bundles(&l.plan, l.nbundle, l.list, chosen, &part, &counts, &e) == SPX_OK, "%s: %s", what,
+          e.msg);
+    CHECK(openblas_get_num_threads() == before, "%s: OpenBLAS is left with %d threads in place of %d", what,
+          openblas_get_num_threads(), before);
+    for (size_t f = 0; f < NSPEC; f++) {
+        if (chosen[f / BUNDLE])
+            continue;
+        size_t changed = 0;
+        for (size_t i = f * nw; i < (f + 1) * nw; i++) {
+            changed += part.arm.flux[i] != 7.0 || part.arm.ivar[i] != 7.0 || part.chi2pix[i] != 7.0;
+            part.arm.flux[i] = part.arm.ivar[i] = part.chi2pix[i] = 0.0;
+        }
+        for (size_t i = f * nw * nd; i < (f + 1) * nw * nd; i++) {
+            changed += part.arm.resolution[i] != 7.0;
+            part.arm.resolution[i] = 0.0;
+        }
+        CHECK(changed == 0, "%s: fibre %zu, which was not chosen, changed at %zu places", what, f, changed);
+    }
+    CHECK(spx_extract_end(&job, &part, &counts, &e) == SPX_OK, "%s: %s", what, e.msg);
+    for (size_t i = 0; i < NBUNDLE; i++)
+        CHECK(!chosen[i] || same_rows(all, i * BUNDLE, &part, i * BUNDLE, BUNDLE), "%s: bundle %zu differs", what, i);
+    spx_frame_free(&part);
+    spx_trace_layout_free(&l);
+    spx_extract_job_free(&job);
+}
+
+static void check_scene(scene *s, const char *what)
+{
+    static const int chosen[][NBUNDLE] = {{1, 0, 1}, {0, 1, 0}};
+    openblas_set_num_threads(1);
+    s->o.nthreads = 1;
+    result one = extract(s, 0, what);
+    CHECK(one.counts.npatch_failed == 0, "%s: %zu traces failed", what, one.counts.npatch_failed);
+    for (int threads = 1; one.status == SPX_OK && threads <= 4; threads += 3) {
+        openblas_set_num_threads(threads);
+        s->o.nthreads = 3;
+        result again = extract(s, 0, what);
+        CHECK(again.status == SPX_OK && same_rows(&one.frame, 0, &again.frame, 0, NSPEC),
+              "%s: %d threads, %d of OpenBLAS: differs", what, s->o.nthreads, threads);
+        CHECK(openblas_get_num_threads() == threads, "%s: OpenBLAS is left with %d threads in place of %d", what,
+              openblas_get_num_threads(), threads);
+        spx_frame_free(&again.frame);
+        check_chosen(s, &one.frame, chosen[threads > 1], what);
+    }
+    spx_frame_free(&one.frame);
+}
+
+/* Pairs that overlap in several threads, as frames of a queue: one thread of OpenBLAS inside, all of them again behind
+ * the last. */
+static void *pin_often(void *failed)
+{
+    for (int i = 0; i < 2000; i++) {
+        spx_blas_pin();
+        if (openblas_get_num_threads() != 1)
+            atomic_store((atomic_int *)failed, 1);
+        spx_blas_unpin();
+    }
+    return NULL;
+}
+
+static void check_pins(void)
+{
+    pthread_t thread[4];
+    atomic_int failed = 0;
+    openblas_set_num_threads(3);
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&thread[i], NULL, pin_often, &failed) == 0, "no threads");
+    for (int i = 0; i < 4; i++)
+        (void)pthread_join(thread[i], NULL);
+    CHECK(atomic_load(&failed) == 0 && openblas_get_num_threads() == 3, "pins: %d threads in the end",
+          openblas_get_num_threads());
+}
+
+int main(void)
+{
+    const spx_trace_kernels *usual = spx_trace_kernels_avx512();
+    usual = usual ? usual : spx_trace_kernels_avx2();
+    usual = usual ? usual : spx_trace_kernels_base();
+    spx_trace_kernels direct = *usual;
+    direct.solve = never_solves;
+    scene narrow = make_narrow(), crossing = make_crossing();
+    check_scene(&narrow, "narrow bins");
+    check_scene(&crossing, "traces that cross");
+    spx_trace_forced = &direct;
+    check_scene(&crossing, "traces that cross, solved by LAPACK");
+    spx_trace_forced = NULL;
+    CHECK(atomic_load(&calls) > 0 && atomic_load(&most_threads) == 1,
+          "%d bundles solved by LAPACK, with up to %d threads of OpenBLAS", atomic_load(&calls),
+          atomic_load(&most_threads));
+    check_pins();
+    free_scene(&narrow);
+    free_scene(&crossing);
+    return failures != 0;
+}
