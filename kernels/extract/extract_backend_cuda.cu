@@ -1,6 +1,5 @@
 /* Extraction as a stage of the CUDA backend: memory of the devices lives as long as the backend. */
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "cuda.cuh"
@@ -17,13 +16,22 @@ struct devices {
 
     explicit devices(const spx_cuda_state *s) : list((size_t)s->ndevice)
     {
+        spx_err why = {};
         for (size_t i = 0; i < list.size(); i++)
-            if (spx_extract_cuda_open(&list[i], s->device[i], nullptr) != SPX_OK)
-                throw std::bad_alloc();
+            if (spx_extract_cuda_open(&list[i], s->device[i], &why) != SPX_OK) {
+                close();
+                throw spx::failure(why.msg);
+            }
     }
     devices(const devices &) = delete;
     devices &operator=(const devices &) = delete;
     ~devices()
+    {
+        close();
+    }
+
+  private:
+    void close()
     {
         for (spx_extract_cuda &d : list)
             spx_extract_cuda_free(&d);
