@@ -81,7 +81,8 @@ void spx_backend_describe(spx_plugin_tell *tell);
  * For programs, before they have threads; the process sees no other device from then on. */
 void spx_backend_first_alone(const char *device);
 
-/* Open a backend that has `stage`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE. "auto": a device
+/* Open a backend that has `stage`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE
+ * (a stage may leave parts of a call to the CPU: base/fallback.h). "auto": a device
  * where one is usable, else the CPU; why not is then in `why` (may be NULL). SPX_EUSAGE: another word. */
 spx_status spx_backend_open(spx_backend *b, const char *device, spx_op stage, spx_err *why, spx_err *e);
 void spx_backend_close(spx_backend *b);

@@ -62,6 +62,21 @@ grid=6410,6470,0.8
     [[ $(h5dump -d /provenance/001 one.h5) == *'failed=0'* ]]
 }
 
+@test "the frame does not depend on the environment's numbers of threads" {
+    local bins n
+    # bins of a pixel, and narrower ones; where LAPACK solves, see test_extract_threads
+    for bins in 6410,6470,0.8 6410,6430,0.45; do
+        for n in 1 3; do
+            OMP_NUM_THREADS=$n OPENBLAS_NUM_THREADS=$n specx-extract -q --device cpu --reproducible -w $bins -f \
+                -o frame.h5 "$BATS_FILE_TMPDIR/image.h5"
+            mv frame.h5 $n.h5
+        done
+        cmp 1.h5 3.h5
+        # on the CPU nothing is left to it
+        [[ $(h5dump -d /provenance/001 1.h5) != *on_cpu* ]]
+    done
+}
+
 @test "scores are those of DESI's frames, for the right targets" {
     local image=$BATS_FILE_TMPDIR/image.h5
     specx-extract -w $grid -s 2:7 --precision double -o f.h5 "$image"

@@ -234,7 +234,9 @@ static spx_status report(spx_run *s, const job *j, spx_err *e)
                  c->npatch_failed, c->npatch, unit);
     if (c->npatch_regularised > 0)
         spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
-    spx_status st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
+    spx_status st = spx_run_fallback(s, label, &c->fallback, e);
+    if (st == SPX_OK)
+        st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
     if (st == SPX_OK)
         st = spx_run_record(s, unit, e, "%zu", c->npatch);
     const struct {

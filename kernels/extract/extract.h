@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/fallback.h"
 #include "base/hook.h"
 #include "base/progress.h"
 #include "products/image.h"
@@ -77,6 +78,7 @@ typedef struct {
     size_t npix_masked; /* of them with a mask bit, or ivar 0 */
     size_t npix_bad;    /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
+    spx_fallback fallback;             /* bundles (trace method), and those that a device left to the CPU */
     double device_seconds;             /* from the first transfer to the last, where a device computed; else 0 */
 } spx_extract_counts;
 

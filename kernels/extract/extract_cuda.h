@@ -16,10 +16,9 @@ typedef struct {
 
 /* What a call took, and where it went. */
 typedef struct {
-    double seconds;      /* from the first transfer to the last */
-    double step[5];      /* equations, solution, marginal information, square root, fit: pieces of a frame that run side
-                          * by side are added up; what is done beside another step counts where it is waited for */
-    size_t nbundle_host; /* bundles that were left to the CPU */
+    double seconds; /* from the first transfer to the last */
+    double step[5]; /* equations, solution, marginal information, square root, fit: pieces of a frame that run side
+                     * by side are added up; what is done beside another step counts where it is waited for */
 } spx_extract_cuda_times;
 
 /* Devices that there are, 0 also where there is no driver. */
@@ -32,7 +31,8 @@ void spx_extract_cuda_free(spx_extract_cuda *dev);
  * on the same device. Bundles are shared out among the devices. Those in which the next neighbours but one matter more
  * than to first order (traces that lie on each other, masks that hit several at the same place), those in which bins
  * matter to each other that are farther apart than usual (bins of less than a pixel, traces that cross), and
- * those whose equations need regularisation, are solved on the CPU; counts->seconds are of these. SPX_EDEVICE: a device
+ * those whose equations need regularisation, are solved on the CPU, to the bits of spx_extract_trace_cpu();
+ * counts->fallback has their number, and counts->seconds are of these. SPX_EDEVICE: a device
  * failed or has too little memory; SPX_EUSAGE also for patches. Several threads may call it for the same device: two
  * calls at a time share it, transfers of one beside the computation of the other, and more wait. A call that finds the
  * memory taken by others waits for them, too. Where memory is kept (spx_mem_keep()), all arrays have to be blocks of

@@ -441,6 +441,7 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
         st = spx_trace_bundles_make(&plan, nbundle, bundles, spx_extract_threads(o), e);
     counts->seconds[SPX_EXTRACT_PLAN] = lap(&since);
     counts->npatch = o->nspec;
+    counts->fallback = (spx_fallback){.unit = "bundles", .total = nbundle};
     if (st == SPX_OK)
         st = spx_trace_solve_bundles(&plan, nbundle, bundles, NULL, out, counts, e);
     for (size_t i = 0; bundles && i < nbundle; i++)

@@ -481,7 +481,10 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     spx_status status[SLOTS] = {};
     size_t nospot[SLOTS] = {0};
     const auto work_of = [&](int which) {
-        status[which] = cudaSetDevice(device) == cudaSuccess ? SPX_OK : SPX_EDEVICE;
+        const cudaError_t code = cudaSetDevice(device);
+        if (code != cudaSuccess)
+            status[which] =
+                spx_fail(&mine[which], SPX_EDEVICE, "cuda: device %d: %s", device, cudaGetErrorString(code));
         for (size_t i = (size_t)which; i < all.npiece && status[which] == SPX_OK; i += (size_t)all.nslot)
             status[which] = piece(all, which, i, &nospot[which], &mine[which]);
     };
@@ -574,9 +577,13 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, s
 {
     const std::lock_guard<std::mutex> lock(opening);
     dev->device = device;
+    dev->pool = NULL;
+    const cudaError_t code = cudaSetDevice(device);
+    if (code != cudaSuccess)
+        return spx_fail(e, SPX_EDEVICE, "device %d cannot be opened: %s", device, cudaGetErrorString(code));
     dev->pool = new (std::nothrow) pool;
     if (!dev->pool)
-        return spx_fail(e, SPX_EIO, "out of memory");
+        return spx_fail(e, SPX_EIO, "device %d cannot be opened: out of memory", device);
     if (open_devices++ == 0)
         spx_mem_locker(lock_pages);
     return SPX_OK;
@@ -679,9 +686,13 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
         }
         counts->device_seconds = times->seconds;
     }
+    counts->fallback = {"bundles",
+                        "those with bins of less than a pixel, with traces that cross or lie on each other, or that "
+                        "need regularisation",
+                        nbundle, 0};
     for (size_t i = 0; i < nbundle && why_host; i++)
-        times->nbundle_host += why_host[i] != 0;
-    if (st == SPX_OK && times->nbundle_host > 0) {
+        counts->fallback.on_cpu += why_host[i] != 0;
+    if (st == SPX_OK && counts->fallback.on_cpu > 0) {
         if ((st = spx_extract_weigh(&job, counts, e)) == SPX_OK)
             st = spx_trace_solve_bundles(&plan, nbundle, list, why_host, out, counts, e);
         for (size_t i = 0; i < nbundle && st == SPX_OK && o->hook; i++) {

@@ -50,7 +50,8 @@ struct spx_run_private {
     spx_text command;
     struct timespec begun;
     char device[256];
-    spx_hook hook; /* its step is NULL until it is opened */
+    spx_fallback fallback; /* of all products */
+    spx_hook hook;         /* its step is NULL until it is opened */
 };
 
 /* ---- options that all programs share (data, spliced into each table as samtools' sam_opts.h) ---- */
@@ -341,6 +342,22 @@ void spx_run_device(spx_run *s, const char *device)
     (void)snprintf(s->p->device, sizeof s->p->device, "%s", device);
 }
 
+spx_status spx_run_fallback(spx_run *s, const char *label, const spx_fallback *f, spx_err *e)
+{
+    spx_fallback *all = &s->p->fallback;
+    const int explicit_device = strcmp(s->common.device, "auto") != 0;
+    char name[64];
+    all->unit = f->unit;
+    all->total += f->total;
+    all->on_cpu += f->on_cpu;
+    if (f->on_cpu == 0)
+        return SPX_OK;
+    (explicit_device ? spx_warn : spx_detail)("%s--device %s: %zu of %zu %s were computed on the CPU: %s", label,
+                                              s->common.device, f->on_cpu, f->total, f->unit, f->why);
+    (void)snprintf(name, sizeof name, "%s_on_cpu", f->unit);
+    return spx_run_record(s, name, e, "%zu", f->on_cpu);
+}
+
 static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
 {
     const spx_product *p = s->p->now;
@@ -545,7 +562,7 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
         c->threads = omp_get_num_procs();
     omp_set_num_threads((int)c->threads);
     spx_mem_limit(c->max_mem);
-    /* an explicit device never falls back; programs with a kernel stage ask the backends (kernels/backend.h) */
+    /* an explicit device that cannot be used is an error; programs with a kernel stage ask kernels/backend.h */
     if (!(s->program->flags & SPX_USES_DEVICE) && strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: this program runs on the CPU only: use cpu or auto", c->device);
     if (!(s->program->flags & (SPX_OUT_NONE | SPX_OUT_LATE)) && (st = resolve_output(s, e)) != SPX_OK)
@@ -603,9 +620,14 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_status st = prepare(&s, argc, argv, &done, &err);
     if (st == SPX_OK && !done)
         st = program->run(&s, &err);
-    if (!done)
-        spx_detail("%s in %.3f s, %zu MiB of memory at most", st == SPX_OK ? "done" : "failed",
-                   seconds_since(&priv.begun), spx_mem_peak() >> 20);
+    if (!done) {
+        char on_cpu[96] = "";
+        if (priv.fallback.on_cpu > 0)
+            (void)snprintf(on_cpu, sizeof on_cpu, ", %zu of %zu %s on the CPU", priv.fallback.on_cpu,
+                           priv.fallback.total, priv.fallback.unit);
+        spx_detail("%s in %.3f s, %zu MiB of memory at most%s", st == SPX_OK ? "done" : "failed",
+                   seconds_since(&priv.begun), spx_mem_peak() >> 20, on_cpu);
+    }
     if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
 

@@ -12,6 +12,7 @@
 
 #include "app/opt.h"
 #include "base/err.h"
+#include "base/fallback.h"
 #include "base/hook.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -103,6 +104,11 @@ void spx_run_insitu(spx_run *s, spx_hook_results *r);
 
 /* What computed (spx_backend's `device`), for the provenance. */
 void spx_run_device(spx_run *s, const char *device);
+
+/* What of the product in work the CPU computed in place of that device. Where it is something: a warning if --device
+ * names the device, else a detail (-v), behind `label` (may be ""); UNIT_on_cpu in the provenance; and, summed over the
+ * run's products, in the last line (-v). Nothing changes where it is nothing. The unit is the same all run long. */
+spx_status spx_run_fallback(spx_run *s, const char *label, const spx_fallback *f, spx_err *e);
 
 /* Write the provenance record, close, rename. */
 spx_status spx_run_commit(spx_run *s, spx_err *e);
