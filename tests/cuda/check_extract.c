@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "../kernels/extract_random.h"
+#include "../kernels/same_rows.h"
 #include "../must.h"
 #include "base/mem.h"
 #include "extract/extract_cuda.h"
@@ -132,8 +133,8 @@ static void raise_to(double *most, double v)
 /* Frames of a spectrograph are compared as they are, and all of their bundles have to stay on the device. In scenes
  * that are drawn at random limits of flux and chi2pix are larger in proportion to the signal-to-noise ratio, where that
  * is above a hundred (hits that nobody has noticed), and bundles may be left to the CPU: traces that touch, with masks.
- */
-typedef enum { FRAME, HARD, DRAWN } kind;
+ * Of narrow bins some have to be. */
+typedef enum { FRAME, HARD, NARROW, DRAWN } kind;
 
 /* The largest signal-to-noise ratio of rows f0 .. f1 - 1 over a hundred, at least 1. */
 static double brightness(const spx_frame *f, size_t f0, size_t f1)
@@ -144,8 +145,21 @@ static double brightness(const spx_frame *f, size_t f0, size_t f1)
     return most;
 }
 
-/* Returns the number of bundles that were left to the CPU. What the CPU refuses the device has to refuse with the same
- * words. Of what is drawn only failures are reported. */
+/* Bundles whose rows are the same to the last bit. */
+static size_t bundles_alike(const scene *s, const spx_frame *a, const spx_frame *b)
+{
+    const size_t size = s->o.bundle_size, last = s->o.first + a->nspec;
+    size_t alike = 0;
+    for (size_t f = s->o.first; f < last;) {
+        const size_t end = (f / size + 1) * size < last ? (f / size + 1) * size : last;
+        alike += (size_t)same_rows(a, f - s->o.first, b, f - s->o.first, end - f);
+        f = end;
+    }
+    return alike;
+}
+
+/* Returns the number of bundles that were left to the CPU, which have the CPU's bits. What the CPU refuses the device
+ * has to refuse with the same words. Of what is drawn only failures are reported. */
 static size_t compare_on(const scene *s, const spx_extract_cuda *dev, size_t ndev, kind of, const char *what)
 {
     spx_frame c = {0}, g = {0}, again = {0};
@@ -188,21 +202,22 @@ static size_t compare_on(const scene *s, const spx_extract_cuda *dev, size_t nde
         }
     }
     const int bits = same_bits(&g, &again);
-    const int ok = (of != FRAME || times.nbundle_host == 0) && flux <= 1e-6 && ivar <= 1e-8 && res <= 1e-8 &&
-                   chi2 <= 1e-8 && fraction <= 1e-12 && mask == 0 && bits && nc.nbin_nospot == ng.nbin_nospot &&
-                   nc.npatch_failed == ng.npatch_failed && nc.npatch_regularised == ng.npatch_regularised &&
-                   nc.npix == ng.npix && nc.npix_bad == ng.npix_bad && nc.npix_masked == ng.npix_masked;
+    const size_t left = ng.fallback.on_cpu, alike = bundles_alike(s, &c, &g);
+    const int ok = (of != FRAME || left == 0) && (of != NARROW || left > 0) && alike >= left && flux <= 1e-6 &&
+                   ivar <= 1e-8 && res <= 1e-8 && chi2 <= 1e-8 && fraction <= 1e-12 && mask == 0 && bits &&
+                   nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed &&
+                   nc.npatch_regularised == ng.npatch_regularised && nc.npix == ng.npix && nc.npix_bad == ng.npix_bad &&
+                   nc.npix_masked == ng.npix_masked;
     if (of != DRAWN || !ok)
         printf(
             "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on "
             "the CPU, repeated: %s%s\n",
-            what, flux, ivar, res, chi2, fraction, mask, times.nbundle_host, bits ? "same bits" : "DIFFERS",
-            ok ? "" : "  FAILED");
+            what, flux, ivar, res, chi2, fraction, mask, left, bits ? "same bits" : "DIFFERS", ok ? "" : "  FAILED");
     failures += !ok;
     free_frame(&c);
     free_frame(&g);
     free_frame(&again);
-    return times.nbundle_host;
+    return left;
 }
 
 static void compare(const scene *s, const spx_extract_cuda *dev, const char *what)
@@ -272,6 +287,7 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
     spx_extract_cuda_times best = {.seconds = 1e30};
     double whole = 1e30, seconds[RUNS];
     spx_frame first = {0};
+    size_t on_cpu = 0;
     int differ = 0;
     for (int run = 0; run < RUNS; run++) {
         spx_frame g = {0};
@@ -283,6 +299,7 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
         double t = omp_get_wtime() - begin;
         whole = t < whole ? t : whole;
         seconds[run] = times.seconds;
+        on_cpu = counts.fallback.on_cpu;
         best = times.seconds < best.seconds ? times : best;
         if (run == 0) {
             first = g;
@@ -299,7 +316,7 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
         printf("%-28s %d of %d runs differ from the first  FAILED\n", what, differ, RUNS - 1);
     qsort(seconds, RUNS, sizeof *seconds, by_size);
     printf("%-28s whole call %.4f s, on the device, with transfers %.4f s, median %.4f; %zu bundles on the CPU\n", what,
-           whole, best.seconds, seconds[RUNS / 2], best.nbundle_host);
+           whole, best.seconds, seconds[RUNS / 2], on_cpu);
 }
 
 /* Frames one after another: each thread has a device, and takes the next one. In memory that is kept from frame to
@@ -459,7 +476,7 @@ int main(int argc, char **argv)
     s.o.dw = 0.5; /* nor of those far away */
     (void)compare_on(&s, &dev, 1, HARD, "bins of 0.5 Angstrom");
     s.o.dw = 0.4;
-    (void)compare_on(&s, &dev, 1, HARD, "bins of 0.4 Angstrom");
+    (void)compare_on(&s, &dev, 1, NARROW, "bins of 0.4 Angstrom");
     free_scene(&s);
     s = make_frame('r', 10, 6000.0, 6040.0, MASKS | GAP);
     s.o.dw = 0.65;
