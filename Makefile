@@ -51,7 +51,7 @@ ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
 # tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
 TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
 LIB_SRC   := $(filter-out $(if $(BARE),$(shell grep -l '<fitsio.h>\|<erfa.h>' libcommon/*/*.c libcommon/*/*/*.c)), \
-             $(sort $(wildcard libcommon/*/*.c libcommon/*/*/*.c kernels/*.c kernels/*/*.c)))
+             $(sort $(wildcard libcommon/*/*.c libcommon/*/*/*.c kernels/*.c kernels/*/*.c kernels/*/*/*.c)))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/schemas.o
 LIB       := $(BUILD)/lib/libspecpipe.a
 BIN       := $(TOOLS:%=$(BUILD)/bin/%)
@@ -64,7 +64,7 @@ HELPERS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/helpe
 EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
 SCHEMAS   := $(sort $(wildcard schemas/*.schema))
 MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in)))
-CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*_cuda.cu)))
+CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*_cuda.cu kernels/*/*/*.cu)))
 CU_OBJ    := $(CU_SRC:%.cu=$(BUILD)/obj/%.cu.o)
 PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so $(BUILD)/lib/specpipe/backend-cuda-svd.so)
 # Hooks in Python (--hook) are built when its headers are there; `make PYTHON_CFLAGS=` builds without.
@@ -93,7 +93,7 @@ FORCE:
 # `private`: the flags of these objects must not reach what they are made of (the flags file).
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
 # may be fused there: the tolerance of the method covers it.
-LANES = $(BUILD)/obj/kernels/extract/extract_trace_ $(BUILD)/obj/kernels/rvfit/rvfit_ \
+LANES = $(BUILD)/obj/kernels/extract/trace/kernels_ $(BUILD)/obj/kernels/rvfit/rvfit_ \
         $(BUILD)/obj/kernels/template/template_
 ifeq ($(shell uname -m),x86_64)
 $(LANES:=avx2.o): private ALL_CFLAGS += -mavx2 -mfma
@@ -123,7 +123,8 @@ $(LIB): $(LIB_OBJ)
 	$(Q)$(AR) rcs $@ $^
 
 # What a backend and the program that loads it have to agree on (kernels/backend.h): the headers of both.
-ABI_SUM := $(shell cat $(sort $(wildcard libcommon/*/*.h libcommon/*/*/*.h kernels/*.h kernels/*/*.h kernels/*.cuh)) | cksum | cut -d ' ' -f 1)
+ABI_SUM := $(shell cat $(sort $(wildcard libcommon/*/*.h libcommon/*/*/*.h kernels/*.h kernels/*/*.h kernels/*/*/*.h \
+                   kernels/*.cuh)) | cksum | cut -d ' ' -f 1)
 $(BUILD)/abi: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(ABI_SUM)' | cmp -s - $@ || echo '$(ABI_SUM)' > $@
@@ -245,8 +246,9 @@ sanitized:
 	+@$(MAKE) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 -fno-omit-frame-pointer' WERROR= NVCC= \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs hook
 
-C_FILES  = $(wildcard tools/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] libcommon/*/*/*.[ch] kernels/*.[ch] kernels/*/*.[ch] tests/*/*.[ch] \
-           kernels/*.cu kernels/*/*.cu kernels/*/*.cuh)
+C_FILES  = $(wildcard tools/*.[ch] tools/*/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] libcommon/*/*/*.[ch] kernels/*.[ch] \
+           kernels/*/*.[ch] kernels/*/*/*.[ch] kernels/*/*/*.inc tests/*/*.[ch] kernels/*.cu kernels/*/*.cu \
+           kernels/*/*.cuh kernels/*/*/*.cu kernels/*/*/*.cuh)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 
@@ -343,7 +345,7 @@ check-cuda:
 cuda-tests: $(PLUGIN) $(HOOK) $(CUDA_TESTS:%=$(BUILD)/tests/%)
 
 $(BUILD)/tests/cuda/check_extract: $(BUILD)/obj/tests/cuda/check_extract.o \
-        $(BUILD)/obj/kernels/extract/extract_trace_cuda.cu.o $(LIB)
+        $(BUILD)/obj/kernels/extract/cuda/extract_cuda.cu.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(CU_ARCH) -o $@ $(filter %.o,$^) $(LIB) -Xcompiler -fopenmp $(ALL_LIBS)

@@ -16,7 +16,7 @@
 #include "backend.h"
 #include "base/mem.h"
 #include "curve.h"
-#include "extract/extract_trace_impl.h"
+#include "extract/trace/trace.h"
 #include "num/blas.h"
 #include "products/io.h"
 #include "psf/psf_math.h"

@@ -16,8 +16,8 @@
 #include "../kernels/same_rows.h"
 #include "../must.h"
 #include "base/mem.h"
-#include "extract/extract_cuda.h"
-#include "extract/extract_trace_impl.h"
+#include "extract/cuda/extract_cuda.h"
+#include "extract/trace/trace.h"
 #include "sim/sim.h"
 
 enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16, CLOSE = 32 };

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "check.h"
-#include "extract/extract_impl.h"
+#include "extract/common.h"
 #include "sim/sim.h"
 #include "small_psf.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "extract/extract_trace_impl.h"
+#include "extract/trace/trace.h"
 #include "extract_exposure.h"
 #include "psf/psf_math.h"
 #include "same_rows.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "extract/extract_end_math.h"
-#include "extract/extract_impl.h"
+#include "extract/common.h"
+#include "extract/end_math.h"
 #include "num/stat.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"

@@ -1,8 +1,8 @@
 /* Bounds and square root where bands are wider than there are loops for, beside masks: one warp an item (and pole). */
-#ifndef SPX_EXTRACT_CUDA_WIDE_CUH
-#define SPX_EXTRACT_CUDA_WIDE_CUH
+#ifndef SPX_EXTRACT_CUDA_SQRT_WIDE_CUH
+#define SPX_EXTRACT_CUDA_SQRT_WIDE_CUH
 
-#include "extract/extract_cuda_poles.cuh"
+#include "extract/cuda/sqrt_poles.cuh"
 
 namespace
 {

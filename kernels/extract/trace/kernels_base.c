@@ -2,7 +2,7 @@
 #define SPX_VL           2
 #define SPX_KERNELS      base
 #define SPX_KERNELS_NAME "base"
-#include "extract/extract_trace_lanes.h"
+#include "extract/trace/kernels.inc"
 
 const spx_trace_kernels *spx_trace_kernels_base(void)
 {

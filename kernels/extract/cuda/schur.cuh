@@ -1,8 +1,8 @@
 /* Marginal information of each fibre, A_s = M_ss - M_so M_oo^-1 M_os, and the bandwidth that it needs. */
-#ifndef SPX_EXTRACT_CUDA_MARGINAL_CUH
-#define SPX_EXTRACT_CUDA_MARGINAL_CUH
+#ifndef SPX_EXTRACT_CUDA_SCHUR_CUH
+#define SPX_EXTRACT_CUDA_SCHUR_CUH
 
-#include "extract/extract_cuda_work.cuh"
+#include "extract/cuda/params.cuh"
 
 namespace
 {

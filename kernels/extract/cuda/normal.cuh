@@ -8,10 +8,10 @@
  * multiprocessor): 1.9. On the way: 2.9 where registers do not hold the next row, which then is not under way while one
  * is worked on; 2.7 where it goes through shared memory, two copies a pixel as zeros are filled in by one of their own;
  * 2.7 with 8 warps a multiprocessor and elements of M written where they are, 8 bytes apart by a row of lanes each. */
-#ifndef SPX_EXTRACT_CUDA_OVERLAP_CUH
-#define SPX_EXTRACT_CUDA_OVERLAP_CUH
+#ifndef SPX_EXTRACT_CUDA_NORMAL_CUH
+#define SPX_EXTRACT_CUDA_NORMAL_CUH
 
-#include "extract/extract_cuda_spots.cuh"
+#include "extract/cuda/spots.cuh"
 
 namespace
 {

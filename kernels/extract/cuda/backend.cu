@@ -5,7 +5,7 @@
 #include "cuda.cuh"
 
 extern "C" {
-#include "extract/extract_cuda.h"
+#include "extract/cuda/extract_cuda.h"
 }
 
 namespace

@@ -1,8 +1,8 @@
 /* Square root of A_s by poles: flux, ivar and resolution. */
-#ifndef SPX_EXTRACT_CUDA_ROOT_CUH
-#define SPX_EXTRACT_CUDA_ROOT_CUH
+#ifndef SPX_EXTRACT_CUDA_SQRT_CUH
+#define SPX_EXTRACT_CUDA_SQRT_CUH
 
-#include "extract/extract_cuda_wide.cuh"
+#include "extract/cuda/sqrt_wide.cuh"
 
 namespace
 {

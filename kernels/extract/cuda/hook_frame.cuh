@@ -1,11 +1,11 @@
 /* A frame that stays on the device until a hook has seen it: the pieces' results are written to it, what the host does
  * with a complete frame (spx_extract_end()) is done here, with the same bits, and then it comes to the host once. */
-#ifndef SPX_EXTRACT_CUDA_LEND_CUH
-#define SPX_EXTRACT_CUDA_LEND_CUH
+#ifndef SPX_EXTRACT_CUDA_HOOK_FRAME_CUH
+#define SPX_EXTRACT_CUDA_HOOK_FRAME_CUH
 
 #include "cuda.cuh"
-#include "extract/extract_cuda_work.cuh"
-#include "extract/extract_end_math.h"
+#include "extract/cuda/params.cuh"
+#include "extract/end_math.h"
 
 namespace
 {

@@ -1,10 +1,10 @@
 /* Items of the square root, bounds of the eigenvalues of A_s and the poles of its root. */
-#ifndef SPX_EXTRACT_CUDA_POLES_CUH
-#define SPX_EXTRACT_CUDA_POLES_CUH
+#ifndef SPX_EXTRACT_CUDA_SQRT_POLES_CUH
+#define SPX_EXTRACT_CUDA_SQRT_POLES_CUH
 
 #include <algorithm>
 
-#include "extract/extract_cuda_band.cuh"
+#include "extract/cuda/band.cuh"
 
 namespace
 {

@@ -9,7 +9,7 @@
 #ifndef SPX_EXTRACT_CUDA_BAND_CUH
 #define SPX_EXTRACT_CUDA_BAND_CUH
 
-#include "extract/extract_cuda_work.cuh"
+#include "extract/cuda/params.cuh"
 
 namespace
 {

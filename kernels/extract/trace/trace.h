@@ -1,15 +1,15 @@
 /* Whole-trace extraction on the CPU: what the parts share. Private to kernels/extract/.
  *
- * extract_trace_cpu.c plans and drives; the heavy loops are in extract_trace_lanes.h, compiled once for every
- * instruction set (extract_trace_base.c, _avx2.c, _avx512.c) and chosen at run time. */
-#ifndef SPX_EXTRACT_TRACE_IMPL_H
-#define SPX_EXTRACT_TRACE_IMPL_H
+ * plan.c plans, driver.c drives; the heavy loops are in kernels.inc, compiled once for every instruction set
+ * (kernels_base.c, _avx2.c, _avx512.c) and chosen at run time. */
+#ifndef SPX_EXTRACT_TRACE_TRACE_H
+#define SPX_EXTRACT_TRACE_TRACE_H
 
 #include <math.h>
 #include <stddef.h>
 
-#include "extract/extract_impl.h"
-#include "extract/extract_trace_math.h"
+#include "extract/common.h"
+#include "extract/trace/sqrt_math.h"
 
 enum {
     SPX_TRACE_LANES = 8,       /* doubles in the widest vector: rows of arrays are padded to it */

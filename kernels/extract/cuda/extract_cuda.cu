@@ -1,5 +1,5 @@
-/* Extraction of whole traces on a CUDA device: the method of extract_trace_cpu.c, whose comments say what is computed.
- * The steps of the method are files of their own, which extract_cuda_work.cuh lists; here are pieces of a frame, their
+/* Extraction of whole traces on a CUDA device: the method of trace/driver.c, whose comments say what is computed.
+ * The steps of the method are files of their own, which cuda/params.cuh lists; here are pieces of a frame, their
  * memory, and devices.
  *
  * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200): kernels alone would
@@ -22,18 +22,18 @@
 #include <thread>
 #include <vector>
 
-#include "extract/extract_cuda_fit.cuh"
-#include "extract/extract_cuda_lend.cuh"
-#include "extract/extract_cuda_marginal.cuh"
-#include "extract/extract_cuda_overlap.cuh"
-#include "extract/extract_cuda_pool.cuh"
-#include "extract/extract_cuda_root.cuh"
-#include "extract/extract_cuda_solve.cuh"
-#include "extract/extract_cuda_spots.cuh"
-#include "extract/extract_cuda_transfer.cuh"
-#include "extract/extract_cuda_weigh.cuh"
+#include "extract/cuda/cg.cuh"
+#include "extract/cuda/chi2.cuh"
+#include "extract/cuda/contexts.cuh"
+#include "extract/cuda/hook_frame.cuh"
+#include "extract/cuda/normal.cuh"
+#include "extract/cuda/schur.cuh"
+#include "extract/cuda/spots.cuh"
+#include "extract/cuda/sqrt.cuh"
+#include "extract/cuda/transfer.cuh"
+#include "extract/cuda/weights.cuh"
 extern "C" {
-#include "extract/extract_cuda.h"
+#include "extract/cuda/extract_cuda.h"
 }
 
 namespace

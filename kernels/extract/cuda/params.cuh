@@ -1,28 +1,28 @@
 /* Whole-trace extraction on a CUDA device: what its steps share. Each step is a file, kernels first, then the host's
  * function that launches them:
  *
- *     extract_cuda_spots.cuh      places and spots of all bins
- *     extract_cuda_overlap.cuh    normal matrix of overlapping spots, regularisation
- *     extract_cuda_band.cuh       banded recurrences along a trace, in segments
- *     extract_cuda_solve.cuh      deconvolved flux
- *     extract_cuda_marginal.cuh   information of each fibre without its neighbours
- *     extract_cuda_poles.cuh      bounds of the eigenvalues, poles of the square root
- *     extract_cuda_wide.cuh       the same, and the root, of traces with wide bands: a warp each
- *     extract_cuda_root.cuh       square root: flux, ivar, resolution
- *     extract_cuda_fit.cuh        model and chi^2
- *     extract_cuda_weigh.cuh      weights of the pixels, and whether there is anything to extract
- *     extract_cuda_lend.cuh       a frame that stays on the device for a hook
- *     extract_cuda_porters.cuh    threads of the host for transfers
- *     extract_cuda_pool.cuh       what calls on a device share, and whose turn it is
- *     extract_cuda_transfer.cuh   a call's image to the device, and its results to the host
- *     extract_trace_cuda.cu       pieces of a frame, their memory, devices
+ *     spots.cuh         places and spots of all bins
+ *     normal.cuh        normal matrix of overlapping spots, regularisation
+ *     band.cuh          banded recurrences along a trace, in segments
+ *     cg.cuh            deconvolved flux
+ *     schur.cuh         information of each fibre without its neighbours
+ *     sqrt_poles.cuh    bounds of the eigenvalues, poles of the square root
+ *     sqrt_wide.cuh     the same, and the root, of traces with wide bands: a warp each
+ *     sqrt.cuh          square root: flux, ivar, resolution
+ *     chi2.cuh          model and chi^2
+ *     weights.cuh       weights of the pixels, and whether there is anything to extract
+ *     hook_frame.cuh    a frame that stays on the device for a hook
+ *     staging.cuh       threads of the host for transfers
+ *     contexts.cuh      what calls on a device share, and whose turn it is
+ *     transfer.cuh      a call's image to the device, and its results to the host
+ *     extract_cuda.cu   pieces of a frame, their memory, devices
  *
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
  * = bundle * nl + fibre. Every sum has a fixed order, so a result is the same when repeated.
  *
- * Private to extract_trace_cuda.cu, which is the only one to include any of these. */
-#ifndef SPX_EXTRACT_CUDA_WORK_CUH
-#define SPX_EXTRACT_CUDA_WORK_CUH
+ * Private to extract_cuda.cu, which is the only one to include any of these. */
+#ifndef SPX_EXTRACT_CUDA_PARAMS_CUH
+#define SPX_EXTRACT_CUDA_PARAMS_CUH
 
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
@@ -35,7 +35,7 @@
 /* The host's part is C. */
 extern "C" {
 #include "base/mem.h"
-#include "extract/extract_trace_impl.h"
+#include "extract/trace/trace.h"
 }
 #include "psf/psf_math.h"
 

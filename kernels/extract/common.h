@@ -1,6 +1,6 @@
 /* What every extraction method does before and after it solves its equations. Private to kernels/extract/. */
-#ifndef SPX_EXTRACT_IMPL_H
-#define SPX_EXTRACT_IMPL_H
+#ifndef SPX_EXTRACT_COMMON_H
+#define SPX_EXTRACT_COMMON_H
 
 #include "extract/extract.h"
 

@@ -1,8 +1,8 @@
 /* Deconvolved flux: M x = y by conjugate gradients, preconditioned with the fibres' own blocks. */
-#ifndef SPX_EXTRACT_CUDA_SOLVE_CUH
-#define SPX_EXTRACT_CUDA_SOLVE_CUH
+#ifndef SPX_EXTRACT_CUDA_CG_CUH
+#define SPX_EXTRACT_CUDA_CG_CUH
 
-#include "extract/extract_cuda_band.cuh"
+#include "extract/cuda/band.cuh"
 
 namespace
 {

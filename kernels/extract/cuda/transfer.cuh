@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "extract/extract_cuda_lend.cuh"
-#include "extract/extract_cuda_pool.cuh"
+#include "extract/cuda/contexts.cuh"
+#include "extract/cuda/hook_frame.cuh"
 
 namespace
 {

@@ -1,11 +1,11 @@
 /* Whole-trace extraction for processors with AVX2; compiled for them by the Makefile, used where they are found. */
-#include "extract/extract_trace_impl.h"
+#include "extract/trace/trace.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 #define SPX_VL           4
 #define SPX_KERNELS      avx2
 #define SPX_KERNELS_NAME "avx2"
-#include "extract/extract_trace_lanes.h"
+#include "extract/trace/kernels.inc"
 
 const spx_trace_kernels *spx_trace_kernels_avx2(void)
 {

@@ -2,7 +2,7 @@
 #ifndef SPX_EXTRACT_CUDA_SPOTS_CUH
 #define SPX_EXTRACT_CUDA_SPOTS_CUH
 
-#include "extract/extract_cuda_work.cuh"
+#include "extract/cuda/params.cuh"
 
 namespace
 {

@@ -1,7 +1,7 @@
 /* Transfers of pages that are not locked. A device moves page-locked memory only, so what comes from other pages and
  * goes there passes through chunks of it, which host threads fill and empty while the device moves others. */
-#ifndef SPX_EXTRACT_CUDA_PORTERS_CUH
-#define SPX_EXTRACT_CUDA_PORTERS_CUH
+#ifndef SPX_EXTRACT_CUDA_STAGING_CUH
+#define SPX_EXTRACT_CUDA_STAGING_CUH
 
 #include <condition_variable>
 #include <deque>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "extract/extract_cuda_work.cuh"
+#include "extract/cuda/params.cuh"
 
 namespace
 {

@@ -6,10 +6,10 @@
  * there, and take the sums from there: 1.3. A spot that two blocks share is read in parts, and its sums are put
  * together at the end. What is left is the wait for spots, 3.1 GB: more warps have too few registers for what they ask
  * for ahead (2.5). */
-#ifndef SPX_EXTRACT_CUDA_FIT_CUH
-#define SPX_EXTRACT_CUDA_FIT_CUH
+#ifndef SPX_EXTRACT_CUDA_CHI2_CUH
+#define SPX_EXTRACT_CUDA_CHI2_CUH
 
-#include "extract/extract_cuda_spots.cuh"
+#include "extract/cuda/spots.cuh"
 
 namespace
 {

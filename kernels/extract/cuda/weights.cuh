@@ -1,9 +1,9 @@
 /* Pixels of the image: weights out of ivar and mask, and whether there is anything to extract (see spx_extract_weigh()
  * and spx_extract_judge(), whose counts these are). */
-#ifndef SPX_EXTRACT_CUDA_WEIGH_CUH
-#define SPX_EXTRACT_CUDA_WEIGH_CUH
+#ifndef SPX_EXTRACT_CUDA_WEIGHTS_CUH
+#define SPX_EXTRACT_CUDA_WEIGHTS_CUH
 
-#include "extract/extract_cuda_spots.cuh"
+#include "extract/cuda/spots.cuh"
 
 namespace
 {

@@ -7,8 +7,8 @@
  * 3. A_s = C_s^-1, the marginal information of fibre s: the Schur complement of M with respect to its neighbours. The
  *    correction to the fibre's own block is small (2e-7 of the diagonal, 1e-4 beside an amplifier gap) and is made with
  *    the fibres next to it, one at a time; it is banded as the block is.
- * 4. Q = A_s^(1/2) by a rational approximation (extract_trace_math.h): for each pole a banded factorisation, two solved
- *    right-hand sides, and the entries of the inverse in the band (Takahashi's recurrence).
+ * 4. Q = A_s^(1/2) by a rational approximation (extract/trace/sqrt_math.h): for each pole a banded factorisation, two
+ * solved right-hand sides, and the entries of the inverse in the band (Takahashi's recurrence).
  * 5. Model and chi^2 by a second pass over the spots.
  *
  * Bundles run in parallel in 1 to 3 and 5, groups of fibres in 4; neither depends on the number of threads, nor does a
@@ -21,7 +21,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "extract/extract_trace_impl.h"
+#include "extract/trace/trace.h"
 #include "num/blas.h"
 #include "psf/psf_math.h"
 

@@ -1,7 +1,7 @@
 /* What calls on a device share, and what they have from each other: layouts of frames, contexts with their streams,
  * events and memory, and whose turn it is. */
-#ifndef SPX_EXTRACT_CUDA_POOL_CUH
-#define SPX_EXTRACT_CUDA_POOL_CUH
+#ifndef SPX_EXTRACT_CUDA_CONTEXTS_CUH
+#define SPX_EXTRACT_CUDA_CONTEXTS_CUH
 
 #include <algorithm>
 #include <atomic>
@@ -11,11 +11,11 @@
 #include <new>
 #include <vector>
 
-#include "extract/extract_cuda_fit.cuh"
-#include "extract/extract_cuda_porters.cuh"
-#include "extract/extract_cuda_root.cuh"
-#include "extract/extract_cuda_spots.cuh"
-#include "extract/extract_cuda_weigh.cuh"
+#include "extract/cuda/chi2.cuh"
+#include "extract/cuda/spots.cuh"
+#include "extract/cuda/sqrt.cuh"
+#include "extract/cuda/staging.cuh"
+#include "extract/cuda/weights.cuh"
 
 namespace
 {

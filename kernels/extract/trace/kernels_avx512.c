@@ -1,11 +1,11 @@
 /* Whole-trace extraction for processors with AVX-512; compiled for them by the Makefile, used where they are found. */
-#include "extract/extract_trace_impl.h"
+#include "extract/trace/trace.h"
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
 #define SPX_VL           8
 #define SPX_KERNELS      avx512
 #define SPX_KERNELS_NAME "avx512"
-#include "extract/extract_trace_lanes.h"
+#include "extract/trace/kernels.inc"
 
 const spx_trace_kernels *spx_trace_kernels_avx512(void)
 {

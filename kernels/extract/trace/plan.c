@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "extract/extract_trace_impl.h"
+#include "extract/trace/trace.h"
 #include "psf/psf_math.h"
 
 /* A ring of spots larger than this (bytes a bundle) means traces that turn back: then spots are made twice. */

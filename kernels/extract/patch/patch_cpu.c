@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "extract/extract_impl.h"
+#include "extract/common.h"
 #include "psf/psf_math.h"
 
 /* Unknowns of a patch: its matrix has the square of this many elements. */
