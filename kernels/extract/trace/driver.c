@@ -51,25 +51,6 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
     return (last < psf->nspec ? last : psf->nspec) - first;
 }
 
-void spx_trace_rooms_free(spx_trace_rooms *r)
-{
-    for (int i = 0; i < SPX_ROOMS; i++)
-        spx_free(r->at[i]);
-}
-
-double *spx_trace_room(spx_trace_rooms *r, spx_trace_room_id id, size_t n1, size_t n2, spx_err *e)
-{
-    size_t n;
-    if (spx_mul(n1, n2, &n, e) != SPX_OK)
-        return NULL;
-    if (!r->at[id] || n > r->size[id]) {
-        spx_free(r->at[id]);
-        r->at[id] = spx_alloc_unset(n, 1, sizeof(double), e);
-        r->size[id] = r->at[id] ? n : 0;
-    }
-    return r->at[id];
-}
-
 /* Pixels that the spots of a bundle may touch. */
 static spx_status window(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_err *e)
 {

@@ -1,0 +1,100 @@
+/* Provides the scale of the drop tolerances where bins are narrow: see SPX_TRACE_KNOWN. */
+#ifndef SPX_EXTRACT_TRACE_DROP_SCALE_H
+#define SPX_EXTRACT_TRACE_DROP_SCALE_H
+
+#include <string.h>
+
+#include "extract/trace/band.h"
+#include "extract/trace/schur_columns.h"
+
+/* The largest value within SPX_TRACE_AROUND bins, or up to twice as many, in the place of every value of a vector. */
+ALWAYS_INLINE void largest_around(size_t n, size_t nl, size_t lane, double *v)
+{
+    const size_t size = SPX_TRACE_AROUND;
+    vec before = every(0.0), here = every(0.0);
+    for (size_t k = 0; k < size && k < n; k++)
+        here = vmax(load(v + k * nl + lane), here);
+    for (size_t k0 = 0; k0 < n; k0 += size) { /* block by block: with the blocks before and after it */
+        vec after = every(0.0);
+        for (size_t k = k0 + size; k < k0 + 2 * size && k < n; k++)
+            after = vmax(load(v + k * nl + lane), after);
+        const vec most = vmax(vmax(before, after), here);
+        for (size_t k = k0; k < k0 + size && k < n; k++)
+            store(v + k * nl + lane, most);
+        before = here;
+        here = after;
+    }
+}
+
+/* How much masks have taken from the bins of a vector: 1 where a bin overlaps with none that has much less of its spot
+ * left than others around it (SPX_TRACE_WHOLE), 0.5 where it has half of what they have itself, else 0. of[nbin][nl]:
+ * scratch. */
+static void find_whole(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *whole, double *of)
+{
+    const size_t n = p->nbin, nl = b->nl, m = (size_t)b->hi[0];
+    for (size_t k = 0; k < n; k++)
+        store(of + k * nl + lane, load(b->seen + k * nl + lane));
+    largest_around(n, nl, lane, of);
+    for (size_t k = 0; k < n; k++) {
+        const vec most = load(of + k * nl + lane);
+        const vec half = choose(load(b->seen + k * nl + lane) > every(0.5) * most, every(0.5), every(0.0));
+        ivec is = EVERY_INT(-1);
+        for (size_t j = k > m ? k - m : 0; j <= k + m && j < n; j++)
+            is &= load(b->seen + j * nl + lane) > every(SPX_TRACE_WHOLE) * most;
+        store(whole + k * nl + lane, choose(is, every(1.0), half));
+    }
+}
+
+/* v[nbin][nl] of bins of a vector that are not whole becomes the largest of bins around them: of those that are whole,
+ * else of those that take it from such, else of those with half of their spots. of: scratch. */
+static void from_whole(size_t n, size_t nl, size_t lane, const double *whole, double *v, double *of)
+{
+    const vec none = every(0.0), all = every(1.0);
+    for (size_t k = 0; k < n; k++)
+        store(of + k * nl + lane, choose(load(whole + k * nl + lane) == all, load(v + k * nl + lane), none));
+    largest_around(n, nl, lane, of);
+    for (size_t k = 0; k < n; k++) {
+        const vec most = load(of + k * nl + lane);
+        const vec half = choose(load(whole + k * nl + lane) > none, load(v + k * nl + lane), none);
+        store(of + k * nl + lane, choose(most > none, most, half));
+    }
+    largest_around(n, nl, lane, of);
+    for (size_t k = 0; k < n; k++) {
+        const vec most = load(of + k * nl + lane);
+        const ivec takes = (load(whole + k * nl + lane) != all) & (most > none);
+        store(v + k * nl + lane, choose(takes, most, load(v + k * nl + lane)));
+    }
+}
+
+/* known[nbin][nl] of a vector: see SPX_TRACE_KNOWN. whole[nbin][nl], of[nbin][nl], ring: scratch. The pivots D of the
+ * fibre's block, which are at hand, are at least 1/Z, and not much more where bins are wide: Z is found where they are
+ * small. */
+static void find_known(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *known, double *whole,
+                       double *of, double *ring)
+{
+    const int m = b->hi[0];
+    const size_t n = p->nbin, nl = b->nl, lrow = (size_t)(m + 1) * nl, mrow = b->nelem * nl;
+    find_whole(p, b, lane, whole, of);
+    for (size_t k = 0; k < n; k++)
+        store(known + k * nl + lane, every(1.0) / (load(b->ldl + k * lrow + lane) * load(b->m + k * mrow + lane)));
+    from_whole(n, nl, lane, whole, known, of);
+    ivec narrow = EVERY_INT(0);
+    for (size_t k = 0; k < n; k++) {
+        narrow |= load(known + k * nl + lane) < every(SPX_TRACE_NARROW);
+        store(known + k * nl + lane, every(1.0));
+    }
+    if (!any_lane(narrow & lanes_there(b, lane, 0)))
+        return;
+    vec z[SPX_TRACE_MAX_BAND + 1];
+    memset(ring, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *ring);
+    size_t slot = 0;
+    for (size_t k = n; k-- > 0;) {
+        slot = slot == 0 ? (size_t)m : slot - 1;
+        const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, ring, slot, z);
+        const vec v = every(SPX_TRACE_KNOWN) / (inverse * load(b->m + k * mrow + lane));
+        store(known + k * nl + lane, choose(v < every(1.0), vmax(v, every(SPX_TRACE_LEAST_KNOWN)), every(1.0)));
+    }
+    from_whole(n, nl, lane, whole, known, of);
+}
+
+#endif

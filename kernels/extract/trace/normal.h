@@ -1,0 +1,117 @@
+/* Provides the normal equations of a bundle, M = A^T W A and y = A^T W p, from the overlaps of spots. Lanes are columns
+ * of the CCD. */
+#ifndef SPX_EXTRACT_TRACE_NORMAL_H
+#define SPX_EXTRACT_TRACE_NORMAL_H
+
+#include <string.h>
+
+#include "extract/trace/spots.h"
+
+/* Sum of products of `rows` rows of two spots, nv vectors of each. */
+ALWAYS_INLINE double dot_rows(const double *a, const double *b, int rows, size_t stride, int nv)
+{
+    vec even = every(0.0), odd = every(0.0);
+    int y = 0;
+    for (; y + 1 < rows; y += 2) {
+        for (int v = 0; v < nv; v++) {
+            even += load(a + v * SPX_VL) * load(b + v * SPX_VL);
+            odd += load(a + stride + v * SPX_VL) * load(b + stride + v * SPX_VL);
+        }
+        a += 2 * stride;
+        b += 2 * stride;
+    }
+    if (y < rows)
+        for (int v = 0; v < nv; v++)
+            even += load(a + v * SPX_VL) * load(b + v * SPX_VL);
+    return sum_lanes(even + odd);
+}
+
+/* Element of M: sum over the pixels that both spots cover; `weighted` is the first times the weights. */
+ALWAYS_INLINE double overlap(const spx_trace_plan *p, const double *weighted, const spx_trace_place *i,
+                             const double *spot, const spx_trace_place *j)
+{
+    const int dx = j->xc - i->xc, dy = j->yc - i->yc;
+    const int columns = p->nx - (dx < 0 ? -dx : dx), rows = p->ny - (dy < 0 ? -dy : dy);
+    if (columns <= 0 || rows <= 0)
+        return 0.0;
+    const size_t stride = p->nxp;
+    const double *a = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? (size_t)dy * stride : 0);
+    const double *b = spot + (dx < 0 ? -dx : 0) + (dy < 0 ? (size_t)-dy * stride : 0);
+    /* beyond the columns of a spot are zeros, so a vector may reach there */
+    const int nv = (columns + SPX_VL - 1) / SPX_VL;
+    if (nv == 1)
+        return dot_rows(a, b, rows, stride, 1);
+    if (nv == 2)
+        return dot_rows(a, b, rows, stride, 2);
+    if (nv == 3)
+        return dot_rows(a, b, rows, stride, 3);
+    return dot_rows(a, b, rows, stride, nv);
+}
+
+/* Spot times weight, and its sums: A^T W p, A^T W 1, A^T [W > 0] of one bin. */
+ALWAYS_INLINE void weigh(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_place *at,
+                         const double *spot, double *weighted, double *value, double *weight, double *seen)
+{
+    vec sum_value = every(0.0), sum_weight = every(0.0), sum_seen = every(0.0);
+    size_t pixel = (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
+    for (int y = 0; y < p->ny; y++, pixel += b->wnx)
+        for (size_t x = 0; x < p->nxp; x += SPX_VL) {
+            vec s = load(spot + (size_t)y * p->nxp + x), ivar = load_float(b->weight + pixel + x);
+            vec ws = s * ivar;
+            store(weighted + (size_t)y * p->nxp + x, ws);
+            sum_weight += ws;
+            sum_value += ws * load_float(b->data + pixel + x);
+            sum_seen += (vec)((ivec)s & (ivar > every(0.0)));
+        }
+    *value = sum_lanes(sum_value);
+    *weight = sum_lanes(sum_weight);
+    *seen = sum_lanes(sum_seen);
+}
+
+static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_err *e)
+{
+    const size_t nf = b->nf, nl = b->nl, npix = (size_t)p->ny * p->nxp, slots = (size_t)b->depth + 1;
+    double *ring = spx_trace_room(r, SPX_ROOM_RING, slots * nf + 1, npix, e);
+    double *work = spx_trace_room(r, SPX_ROOM_SPOT, p->spot_work, 1, e);
+    if (!ring || !work)
+        return SPX_EIO;
+    double *weighted = ring + slots * nf * npix;
+    for (size_t k = 0; k < p->nbin; k++) {
+        double *now = ring + k % slots * nf * npix;
+        const spx_trace_place *at = b->at + k * nf;
+        unsigned char *state = b->state + k * nf;
+        double *row = b->m + k * b->nelem * nl;
+        memset(row, 0, b->nelem * nl * sizeof *row);
+        for (size_t f = 0; f < nf; f++)
+            if (state[f] == SPX_TRACE_SPOT && !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
+                state[f] = SPX_TRACE_NOSPOT;
+        for (size_t f = 0; f < nf; f++) {
+            if (state[f] != SPX_TRACE_SPOT)
+                continue;
+            weigh(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f], &b->seen[k * nl + f]);
+            if (!(b->w[k * nl + f] > 0.0))
+                continue;
+            row[f] = overlap(p, weighted, &at[f], now + f * npix, &at[f]);
+            size_t f0 = f > (size_t)b->reach ? f - (size_t)b->reach : 0,
+                   f1 = f + (size_t)b->reach < nf ? f + (size_t)b->reach : nf - 1;
+            for (size_t g = f0; g <= f1; g++) {
+                /* earlier bins of fibre g, and this bin of fibres before f */
+                size_t df = g > f ? g - f : f - g;
+                long from = g > f ? b->lo[df] : -b->hi[df], to = g >= f ? -1 : b->lo[df] > 0 ? -b->lo[df] : 0;
+                for (long dk = from < -(long)k ? -(long)k : from; dk <= to; dk++) {
+                    size_t k2 = (size_t)((long)k + dk), at2 = k2 * nf + g;
+                    if (b->state[at2] != SPX_TRACE_SPOT)
+                        continue;
+                    double sum = overlap(p, weighted, &at[f], ring + (k2 % slots * nf + g) * npix, &b->at[at2]);
+                    if (g > f)
+                        row[(b->first[df] + (size_t)(dk - b->lo[df])) * nl + f] = sum;
+                    else
+                        b->m[(k2 * b->nelem + b->first[df] + (size_t)(-dk - b->lo[df])) * nl + g] = sum;
+                }
+            }
+        }
+    }
+    return SPX_OK;
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* Provides A_s, the Schur complement of each fibre of a bundle with respect to all others. */
+#ifndef SPX_EXTRACT_TRACE_SCHUR_H
+#define SPX_EXTRACT_TRACE_SCHUR_H
+
+#include <string.h>
+
+#include "extract/trace/coupling.h"
+#include "extract/trace/drop_scale.h"
+
+/* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
+ * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
+ * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
+static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r,
+                           spx_trace_diagonals *a, spx_err *e)
+{
+    const size_t n = p->nbin, nl = b->nl, row = (size_t)(b->hi[0] + 1) * nl;
+    a->wide = 0;
+    if (b->reach < 1) {
+        for (size_t k = 0; k < n; k++)
+            memcpy(a->near + k * row, b->m + k * b->nelem * nl, row * sizeof *a->near);
+        return SPX_OK;
+    }
+    const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
+    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, columns_room(b, column), 1, e);
+    const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
+    double *sides = spx_trace_room(r, SPX_ROOM_SIDES, 5 * scale + n, 1, e);
+    if (!columns || !sides)
+        return SPX_EIO;
+    double *const at = sides + around;
+    const scales s = {at, {at + scale, at + 2 * scale}, {at + 3 * scale, at + 4 * scale}};
+    unsigned char *strong = (unsigned char *)(sides + 5 * scale);
+    memset(sides, 0, 5 * scale * sizeof *sides);
+    for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
+        memset(a->near + k * row, 0, row * sizeof *a->near);
+    for (size_t lane = 0; lane < nl; lane += SPX_VL)
+        find_known(p, b, lane, a->known, s.own[0], s.own[1], columns);
+    for (size_t lane = 0; lane < nl; lane += SPX_VL)
+        one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
+    for (size_t lane = 0; lane < nl; lane += SPX_VL)
+        one_neighbour(p, b, lane, 1, ADD, a, s.own[1], columns);
+    if (b->nf > 2)
+        find_scales(p, b, s);
+    for (size_t lane = 0; lane < b->nf && b->nf > 2; lane += SPX_VL) {
+        size_t k0, k1;
+        find_strong(p, b, s, lane, a->known, strong);
+        for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
+            for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
+                const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
+                const size_t low = j0 > k0 + b->band ? j0 - b->band : k0;
+                if (traces_cross(p, b, s, j0, j1)) {
+                    if (crossing_neighbours(p, b, r, s, lane, low, j0, j1, a, e) != SPX_OK)
+                        return SPX_EIO;
+                    continue;
+                }
+                double change = 1.0;
+                for (int reach = 2; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance;
+                     reach++) {
+                    int off[2 * SPX_TRACE_MAX_REACH], noff = 0;
+                    for (int i = -reach; i <= reach; i++)
+                        if (i != 0)
+                            off[noff++] = i;
+                    if (many_neighbours(p, b, r, lane, off, noff, low, j0, j1, a, &change, e) != SPX_OK)
+                        return SPX_EIO;
+                }
+            }
+    }
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < row; i += SPX_VL)
+            store(a->near + k * row + i, load(b->m + k * b->nelem * nl + i) - load(a->near + k * row + i));
+    for (size_t i = 0; a->wide && i < (b->band - (size_t)b->hi[0]) * n * nl; i += SPX_VL)
+        store(a->far + i, every(0.0) - load(a->far + i));
+    return SPX_OK;
+}
+
+#endif

@@ -1,0 +1,293 @@
+/* Provides T = B^T (M_oo)^-1 B by columns, what the Schur complement with respect to given other fibres takes off the
+ * block of a fibre. Lanes are fibres. */
+#ifndef SPX_EXTRACT_TRACE_SCHUR_COLUMNS_H
+#define SPX_EXTRACT_TRACE_SCHUR_COLUMNS_H
+
+#include <string.h>
+
+#include "extract/trace/band.h"
+#include "extract/trace/simd.h"
+#include "extract/trace/trace.h"
+
+/* Other fibres whose light is taken out of that of the fibres of SPX_VL lanes: fibre + off[c], c < q, for all lanes,
+ * and the factor L D L^T of their block of M, ordered by bin and then by c. */
+typedef struct {
+    int q;
+    int off[2 * SPX_TRACE_MAX_REACH];
+    ivec there[2 * SPX_TRACE_MAX_REACH]; /* lanes for which this fibre is in the bundle */
+    int m;                               /* half-bandwidth */
+    const double *l;                     /* row of bin 0: see factor(); rows of zeros before and after */
+    size_t row, elem;
+    int tail; /* bins that a column of V may go on beyond the overlap */
+    int cut;  /* becomes 1 where that was too little */
+} others;
+
+/* Element of M between (lane + f, k) and (lane + g, k + dk) for all lanes. */
+ALWAYS_INLINE vec coupling(const spx_trace_bundle *b, size_t lane, int f, int g, long k, long dk)
+{
+    const int df = g > f ? g - f : f - g;
+    const long step = g > f ? dk : g < f ? -dk : dk < 0 ? -dk : dk;
+    if (df > b->reach || step < b->lo[df] || step > b->hi[df])
+        return every(0.0);
+    const long row = g > f || (g == f && dk >= 0) ? k : k + dk;
+    const size_t element = (size_t)row * b->nelem + b->first[df] + (size_t)(step - b->lo[df]);
+    return load(b->m + element * b->nl + lane + (g > f ? f : g));
+}
+
+/* Element (k, k + d) of A_s in lane 0; d beyond the diagonals of M only where those are in use. */
+ALWAYS_INLINE double *element(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a,
+                              size_t k, int d)
+{
+    const size_t m = (size_t)b->hi[0];
+    return (size_t)d <= m ? a->near + (k * (m + 1) + (size_t)d) * b->nl
+                          : a->far + (((size_t)d - m - 1) * p->nbin + k) * b->nl;
+}
+
+static void use_far(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_diagonals *a)
+{
+    if (!a->wide)
+        memset(a->far, 0, (b->band - (size_t)b->hi[0]) * p->nbin * b->nl * sizeof *a->far);
+    a->wide = 1;
+}
+
+/* What becomes of elements that are there already. */
+typedef enum { FIRST, ADD, REPLACE } take_mode;
+
+/* A column of V = L^-1 B, with B the block of M between a fibre and the others. */
+typedef struct {
+    int rows;   /* of it that are known, from the first bin that overlaps with its own on */
+    vec taken;  /* sum of v^2/D over them: T_jj */
+    vec recent; /* of that the last SPX_TRACE_LAST bins and up to as many before: no more than that may follow */
+    vec last;   /* of that those since a multiple of SPX_TRACE_LAST */
+} reached;
+
+/* Column j of V further on, until what follows is too little for an element of T that it has with a column of which
+ * `other` is taken off: their product is at most sqrt(recent other). scaled, unless it is NULL, gets v/D. */
+ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
+                          size_t j, vec other, vec least, double *v, double *scaled, reached *r)
+{
+    const int depth = b->depth;
+    int rows = r->rows;
+    vec recent = r->recent, last = r->last, taken = r->taken;
+    for (int bin = rows / q - depth; bin <= depth + o->tail; bin++) {
+        if (bin > depth + 1 && all_lanes(recent * vmax(taken, other) <= least))
+            break;
+        const long k = (long)j + bin;
+        vec added = every(0.0);
+        for (int c = 0; c < q; c++, rows++) {
+            vec sum = every(0.0);
+            if (bin <= depth && k >= 0 && k < (long)p->nbin)
+                sum = (vec)((ivec)coupling(b, lane, 0, o->off[c], (long)j, bin) & o->there[c]);
+            const double *l = o->l + (k * q + c) * (long)o->row;
+            if (rows >= m) {
+                for (int s = 1; s <= m; s++)
+                    sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+            } else {
+                for (int s = 1; s <= rows; s++)
+                    sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+            }
+            const vec u = sum * load(l);
+            store(v + rows * SPX_VL, sum);
+            if (scaled)
+                store(scaled + rows * SPX_VL, u);
+            added += sum * u;
+        }
+        if (bin % SPX_TRACE_LAST == 0) {
+            recent = last;
+            last = every(0.0);
+        }
+        recent += added;
+        last += added;
+        taken += added;
+    }
+    *r = (reached){rows, taken, recent, last};
+}
+
+/* Doubles that take_off() needs, with `column` of them in a column of V. */
+static size_t columns_room(const spx_trace_bundle *b, size_t column)
+{
+    return (b->band + 2) * column + (b->band + 1) * (sizeof(reached) / sizeof(double) + SPX_VL);
+}
+
+/* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into *t: what the Schur complement with respect to the
+ * others takes off. Column j of V starts at the first bin that overlaps with j and goes on until what is left of it is
+ * too little for any element of T; where a later column turns out to be larger than that, it is followed further.
+ *
+ * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near
+ * by, and where they may be above `nothing`; they are 0 elsewhere. All limits are multiplied with t->known.
+ * own[nbin][nl], unless it is NULL, gets the diagonal of T. Returns the largest change of the diagonal, as a fraction
+ * of that of M times t->known, where elements of T are replaced. */
+ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
+                              size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t, double *own,
+                              double *columns)
+{
+    const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + o->tail) * q;
+    const size_t nl = b->nl, column = (size_t)most * SPX_VL, slots = (size_t)band + 1;
+    const double far = SPX_TRACE_FAR * p->tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
+    const double nothing = SPX_TRACE_NOTHING * p->tolerance;
+    /* of the last columns: T_jj as a fraction of M_jj */
+    double *scaled = columns + slots * column, *share = scaled + column;
+    reached *ring = (reached *)(share + slots * SPX_VL);
+    memset(share, 0, slots * SPX_VL * sizeof *share);
+    vec change = every(0.0);
+    int wide = 0; /* columns that still need all diagonals */
+    for (size_t j = j0 > (size_t)band ? j0 - (size_t)band : 0; j < j1; j++) {
+        const vec diagonal = load(b->m + j * b->nelem * nl + lane);
+        const vec known = load(t->known + j * nl + lane), least = square(every(little) * known * diagonal);
+        vec largest = every(0.0);
+        for (size_t i = 0; i < slots; i++)
+            largest = vmax(load(share + i * SPX_VL), largest);
+        const vec other = vmax(every(SPX_TRACE_OTHER), largest) * diagonal;
+        reached now = {0, every(0.0), every(0.0), every(0.0)};
+        follow(p, b, o, m, q, lane, j, other, least, columns + j % slots * column, scaled, &now);
+        o->cut |= j >= j0 && any_lane(now.recent * vmax(now.taken, other) > every(100.0) * least);
+        const vec mine = now.taken / (diagonal + every(SPX_TRACE_PRIOR));
+        ring[j % slots] = now;
+        store(share + j % slots * SPX_VL, mine);
+        if (j < j0)
+            continue;
+        for (int d = 0; d <= band && (size_t)d <= j - low; d++) {
+            const size_t i = j - (size_t)d, slot = i % slots;
+            /* T_ij^2 <= T_ii T_jj. Elements on the way may be smaller than those farther out: narrow spots touch in
+             * some bins, and not in those between. */
+            const vec both = known * load(t->known + i * nl + lane);
+            const int needed = wide && any_lane(mine * load(share + slot * SPX_VL) > every(nothing * nothing) * both);
+            if (d > b->hi[0] && !needed) {
+                if (mode == REPLACE && t->wide)
+                    store(element(p, b, t, i, d) + lane, every(0.0));
+                else if (!wide)
+                    break;
+                continue;
+            }
+            const vec end = every(little * little) * both * diagonal * load(b->m + i * b->nelem * nl + lane);
+            if (d > 0 && any_lane(ring[slot].recent * now.taken > end)) {
+                follow(p, b, o, m, q, lane, i, now.taken, end, columns + slot * column, NULL, &ring[slot]);
+                o->cut |= any_lane(ring[slot].recent * now.taken > every(100.0) * end);
+            }
+            const double *before = columns + slot * column + d * q * SPX_VL;
+            const int common = ring[slot].rows - d * q < now.rows ? ring[slot].rows - d * q : now.rows;
+            vec sum = every(0.0), odd = every(0.0);
+            int row = 0;
+            for (; row + 1 < common; row += 2) {
+                sum += load(scaled + row * SPX_VL) * load(before + row * SPX_VL);
+                odd += load(scaled + (row + 1) * SPX_VL) * load(before + (row + 1) * SPX_VL);
+            }
+            if (row < common)
+                sum += load(scaled + row * SPX_VL) * load(before + row * SPX_VL);
+            sum += odd;
+            double *to = element(p, b, t, i, d) + lane;
+            if (d == 0) {
+                if (any_lane(sum > every(far) * known * diagonal)) {
+                    wide = band + 1;
+                    use_far(p, b, t);
+                }
+                if (own)
+                    store(own + j * nl + lane, sum);
+                if (mode == REPLACE)
+                    change = vmax(vabs(sum - load(to)) / (known * (diagonal + every(SPX_TRACE_PRIOR))), change);
+            }
+            store(to, mode == ADD ? load(to) + sum : sum);
+        }
+        wide -= wide > 0;
+    }
+    double worst = 0.0;
+    for (int i = 0; i < SPX_VL; i++)
+        worst = change[i] > worst ? change[i] : worst;
+    return worst;
+}
+
+/* Lanes whose fibre + off is in the bundle. */
+ALWAYS_INLINE ivec lanes_there(const spx_trace_bundle *b, size_t lane, int off)
+{
+    ivec there = EVERY_INT(0);
+    for (int i = 0; i < SPX_VL; i++) {
+        long f = (long)lane + i + off;
+        there[i] = f >= 0 && f < (long)b->nf ? -1 : 0;
+    }
+    return there;
+}
+
+/* Fibres with the next on one side alone; its factor is at hand. */
+ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, int side,
+                                 take_mode mode, spx_trace_diagonals *t, double *own, double *columns)
+{
+    const int m = b->hi[0];
+    others o = {.q = 1,
+                .m = m,
+                .row = (size_t)(m + 1) * b->nl,
+                .elem = b->nl,
+                .l = b->ldl + (long)lane + side,
+                .tail = SPX_TRACE_LONG_TAIL};
+    o.off[0] = side;
+    o.there[0] = lanes_there(b, lane, side);
+    if (m == 7)
+        take_off(p, b, &o, 7, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
+    else
+        take_off(p, b, &o, m, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
+}
+
+/* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once, columns of V going on for
+ * `tail` bins at most; *cut becomes 1 where one is longer. */
+static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
+                                const int *off, int noff, int tail, size_t low, size_t k0, size_t k1,
+                                spx_trace_diagonals *t, double *change, int *cut, spx_err *e)
+{
+    others o = {.q = noff, .tail = tail};
+    for (int c = 0; c < noff; c++) {
+        o.off[c] = off[c];
+        o.there[c] = lanes_there(b, lane, off[c]);
+    }
+    const int q = o.q, m = b->depth * q + q - 1, depth = b->depth;
+    /* bins that are factorised: what is cut off before them is forgotten after twice the tail */
+    const size_t before = b->band + (size_t)(depth + 2 * tail), after = (size_t)(depth + tail + 1);
+    const size_t r0 = k0 > before ? k0 - before : 0, r1 = k1 + after < p->nbin ? k1 + after : p->nbin;
+    const size_t rows = (r1 - r0) * (size_t)q, margin = (size_t)m + (after + (size_t)depth) * (size_t)q;
+    const size_t row = (size_t)(m + 1) * SPX_VL, nl_factor = (rows + 2 * margin) * row;
+    const size_t column = (size_t)(2 * depth + 1 + tail) * (size_t)q * SPX_VL;
+    double *block =
+        spx_trace_room(r, SPX_ROOM_CHAIN, nl_factor + rows * row + (rows + 2 * margin) * SPX_VL + row, 1, e);
+    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, columns_room(b, column), 1, e);
+    if (!block || !columns)
+        return SPX_EIO;
+    memset(block, 0, nl_factor * sizeof *block);
+    double *l = block + margin * row, *a = block + nl_factor, *diag = a + rows * row + margin * SPX_VL;
+    memset(diag - margin * SPX_VL, 0, margin * SPX_VL * sizeof *diag);
+    for (size_t i = 0; i < rows; i++) {
+        const long k = (long)(r0 + i / (size_t)q);
+        const int c = (int)(i % (size_t)q);
+        for (int s = 0; s <= m; s++) {
+            const int c2 = (c + s) % q;
+            const long dk = (c + s) / q;
+            vec v = every(0.0);
+            if (k + dk < (long)r1)
+                v = (vec)((ivec)coupling(b, lane, o.off[c], o.off[c2], k, dk) & o.there[c] & o.there[c2]);
+            if (s == 0)
+                v = choose(o.there[c], v, every(1.0));
+            store(a + i * row + (size_t)s * SPX_VL, v);
+        }
+    }
+    factor(rows, m, a, row, SPX_VL, every(0.0), l, row, SPX_VL, diag, (vec *)(diag + (rows + margin) * SPX_VL));
+    o.l = l - (long)(r0 * (size_t)q * row);
+    o.row = row;
+    o.elem = SPX_VL;
+    *change = take_off(p, b, &o, m, q, lane, low, k0, k1, REPLACE, t, NULL, columns);
+    *cut = o.cut;
+    return SPX_OK;
+}
+
+/* The same as far as it has to go. */
+static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
+                                  const int *off, int noff, size_t low, size_t k0, size_t k1, spx_trace_diagonals *t,
+                                  double *change, spx_err *e)
+{
+    int cut;
+    spx_status st = neighbours_to(p, b, r, lane, off, noff, SPX_TRACE_TAIL, low, k0, k1, t, change, &cut, e);
+    if (st == SPX_OK && cut) {
+        double more;
+        st = neighbours_to(p, b, r, lane, off, noff, SPX_TRACE_LONG_TAIL, low, k0, k1, t, &more, &cut, e);
+        *change = more > *change ? more : *change;
+    }
+    return st;
+}
+
+#endif

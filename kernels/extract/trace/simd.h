@@ -1,0 +1,105 @@
+/* Provides vectors of SPX_VL doubles for the loops of kernels.inc, which is compiled for each instruction set. */
+#ifndef SPX_EXTRACT_TRACE_SIMD_H
+#define SPX_EXTRACT_TRACE_SIMD_H
+
+#include <stdint.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+typedef double vec __attribute__((vector_size(8 * SPX_VL)));
+typedef int64_t ivec __attribute__((vector_size(8 * SPX_VL)));
+typedef double vec_any __attribute__((vector_size(8 * SPX_VL), aligned(8), may_alias));
+typedef float vec_float __attribute__((vector_size(4 * SPX_VL), aligned(4), may_alias));
+
+ALWAYS_INLINE vec load(const double *p)
+{
+    return *(const vec_any *)p;
+}
+
+ALWAYS_INLINE void store(double *p, vec v)
+{
+    *(vec_any *)p = v;
+}
+
+ALWAYS_INLINE vec load_float(const float *p)
+{
+    return __builtin_convertvector(*(const vec_float *)p, vec);
+}
+
+#if SPX_VL == 8
+#define EVERY(v)     ((vec){(v), (v), (v), (v), (v), (v), (v), (v)})
+#define EVERY_INT(v) ((ivec){(v), (v), (v), (v), (v), (v), (v), (v)})
+#elif SPX_VL == 4
+#define EVERY(v)     ((vec){(v), (v), (v), (v)})
+#define EVERY_INT(v) ((ivec){(v), (v), (v), (v)})
+#else
+#define EVERY(v)     ((vec){(v), (v)})
+#define EVERY_INT(v) ((ivec){(v), (v)})
+#endif
+
+ALWAYS_INLINE vec every(double v)
+{
+    return EVERY(v);
+}
+
+/* a where mask, else b. */
+ALWAYS_INLINE vec choose(ivec mask, vec a, vec b)
+{
+    return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
+}
+
+ALWAYS_INLINE vec positive_or_0(vec v)
+{
+    return (vec)((ivec)v & (v > every(0.0)));
+}
+
+/* Always in the same order: halves are added, until one is left. */
+ALWAYS_INLINE double sum_lanes(vec v)
+{
+#if SPX_VL == 8
+    typedef double vec4 __attribute__((vector_size(32)));
+    typedef double vec2 __attribute__((vector_size(16)));
+    vec4 four = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+    vec2 two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
+    return two[0] + two[1];
+#elif SPX_VL == 4
+    typedef double vec2 __attribute__((vector_size(16)));
+    vec2 two = __builtin_shufflevector(v, v, 0, 1) + __builtin_shufflevector(v, v, 2, 3);
+    return two[0] + two[1];
+#else
+    return v[0] + v[1];
+#endif
+}
+
+ALWAYS_INLINE vec vabs(vec v)
+{
+    return (vec)((ivec)v & EVERY_INT(INT64_MAX));
+}
+
+ALWAYS_INLINE vec vmax(vec a, vec b)
+{
+    return choose(a > b, a, b);
+}
+
+ALWAYS_INLINE vec square(vec v)
+{
+    return v * v;
+}
+
+ALWAYS_INLINE int any_lane(ivec mask)
+{
+    int64_t all = 0;
+    for (int i = 0; i < SPX_VL; i++)
+        all |= mask[i];
+    return all != 0;
+}
+
+ALWAYS_INLINE int all_lanes(ivec mask)
+{
+    int64_t all = -1;
+    for (int i = 0; i < SPX_VL; i++)
+        all &= mask[i];
+    return all != 0;
+}
+
+#endif

@@ -1,0 +1,162 @@
+/* Provides the spot of a bin: pixel integrals of the Gauss-Hermite PSF, as spx_psf_spot() has them up to rounding.
+ * Lanes are edges of pixels, then columns of the CCD. */
+#ifndef SPX_EXTRACT_TRACE_SPOTS_H
+#define SPX_EXTRACT_TRACE_SPOTS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "extract/trace/simd.h"
+#include "extract/trace/trace.h"
+#include "psf/psf_math.h"
+
+/* exp(x) for -700 <= x <= 0, to 2e-16 relative: 2^n times the Taylor series in the remainder, |r| <= log(2)/2. */
+ALWAYS_INLINE vec vexp(vec x)
+{
+    static const double c[13] = {
+        1.0,        1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,      1.0 / 720,
+        1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600};
+    const vec magic = every(6755399441055744.0); /* 1.5 * 2^52: rounds to an integer and leaves it in the low bits */
+    vec n = x * every(1.4426950408889634) + magic;
+    ivec power = ((ivec)n << 52) + EVERY_INT(0x3ff0000000000000);
+    n -= magic;
+    vec r = x - n * every(6.93147180369123816490e-01) - n * every(1.90821492927058770002e-10);
+    vec p = every(c[12]);
+    for (int i = 11; i >= 0; i--)
+        p = p * r + every(c[i]);
+    return p * (vec)power;
+}
+
+/* erf(e/sqrt 2)/2 and exp(-e^2/2). (1 + 2 z) exp(z^2) erfc(z) is a polynomial in (z - 4)/(z + 4) for all z >= 0, to
+ * 3e-15 (Shepherd & Laframboise 1981, Math. Comp. 36, 249; coefficients: Chebyshev series of order 22). */
+ALWAYS_INLINE void half_erf(vec e, vec *erf2, vec *gauss)
+{
+    static const double c[23] = {
+        1.23299511862555256e+00,  -1.39621116840569215e-01, 1.53796521026158643e-02,  6.80970542547575108e-02,
+        -1.01039066035322977e-01, 9.37328350030032786e-02,  -6.63303658391336676e-02, 3.71675154395842353e-02,
+        -1.61977337706605343e-02, 5.03197080349366416e-03,  -7.57774894395879528e-04, -1.99260525562294788e-04,
+        1.50626990644013874e-04,  -2.43883127586741474e-05, -1.12330004048999404e-05, 5.68984840356279205e-06,
+        3.08078597299754620e-07,  -8.02031863713636982e-07, 6.33019953966140736e-08,  9.28732333704829190e-08,
+        -1.29430554807186135e-08, -6.96396455168724063e-09, 9.31322574615478516e-10};
+    vec z = vabs(e) * every(0.70710678118654752440);
+    vec power = every(-0.5) * e * e;
+    vec g = vexp(vmax(power, every(-700.0)));
+    vec t = (z - every(4.0)) / (z + every(4.0));
+    vec p = every(c[22]);
+    for (int i = 21; i >= 0; i--)
+        p = p * t + every(c[i]);
+    vec half = every(0.5) - every(0.5) * g * p / (every(1.0) + every(2.0) * z);
+    *erf2 = (vec)((ivec)half | ((ivec)e & EVERY_INT(INT64_MIN)));
+    *gauss = g;
+}
+
+/* Doubles of a row of edges: those along x, then those along y, then room for vectors that reach beyond. */
+ALWAYS_INLINE size_t edge_row(const spx_trace_plan *p)
+{
+    size_t nx = (size_t)p->nx, most = nx + 1 + p->nyp;
+    most = (most > p->nxp ? most : p->nxp) + 2 * SPX_TRACE_LANES;
+    return most / SPX_TRACE_LANES * SPX_TRACE_LANES;
+}
+
+/* The spot of bin k of a fibre into spot[ny][nxp], 0 beyond its nx columns; the same arithmetic as spx_psf_spot() up
+ * to rounding. Returns 0, and a spot of zeros, where the PSF has none. */
+ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, const spx_trace_place *at, double *work,
+                               double *spot, int nxv, int degx, int degy)
+{
+    const size_t ndeg = p->job->psf->ndeg, ne = edge_row(p), nxp = (size_t)nxv * SPX_VL, nyp = p->nyp;
+    const int nx = p->nx, ny = p->ny, deg = degx > degy ? degx : degy;
+    double *c = work, *e = c + p->npar, *h = e + ne, *gx = h + (size_t)(deg + 1) * ne,
+           *across = gx + (size_t)(degx + 1) * nxp;
+    const double *coeff = p->coeff + fibre * ndeg * p->npar, *basis = p->bp + k * ndeg;
+    for (size_t i = 0; i < p->npar; i += SPX_VL) {
+        vec sum = load(coeff + i) * every(basis[0]);
+        for (size_t d = 1; d < ndeg; d++)
+            sum += load(coeff + d * p->npar + i) * every(basis[d]);
+        store(c + i, sum);
+    }
+    const size_t ngh = (size_t)(degx + 1) * (size_t)(degy + 1);
+    const double sigx = c[ngh], sigy = c[ngh + 1];
+    if (!(sigx > 0.0 && sigy > 0.0 && sigx < SPX_SPOT_FAR && sigy < SPX_SPOT_FAR))
+        return 0;
+
+    /* edges in units of sigma, and the functions whose differences are the pixel integrals */
+    const double isx = 1.0 / sigx, isy = 1.0 / sigy;
+    const double ex = -(nx / 2) - 0.5 - at->dx, ey = -(ny / 2) - 0.5 - at->dy;
+    size_t used = (size_t)(nx + ny + 2);
+    for (int i = 0; i <= nx; i++)
+        e[i] = (ex + i) * isx;
+    for (int i = 0; i <= ny; i++)
+        e[nx + 1 + i] = (ey + i) * isy;
+    for (size_t i = used; i < ne; i++)
+        e[i] = 0.0;
+    for (size_t i = 0; i < ne; i += SPX_VL) {
+        vec edge = load(e + i), erf2, gauss;
+        if (i >= used) {
+            for (int m = 0; m <= deg; m++)
+                store(h + (size_t)m * ne + i, every(0.0));
+            continue;
+        }
+        half_erf(edge, &erf2, &gauss);
+        store(h + i, every(0.0) - erf2);
+        vec below = every(0.0), here = gauss * every(0.39894228040143267794);
+        for (int m = 1; m <= deg; m++) {
+            store(h + (size_t)m * ne + i, here);
+            vec above = edge * here - every(m - 1) * below;
+            below = here;
+            here = above;
+        }
+    }
+    for (int i = 0; i <= degx; i++)
+        for (int v = 0; v < nxv; v++) {
+            const double *hi = h + (size_t)i * ne + (size_t)v * SPX_VL;
+            store(gx + (size_t)i * nxp + (size_t)v * SPX_VL,
+                  (load(hi) - load(hi + 1)) * load(p->column_mask + (size_t)v * SPX_VL));
+        }
+    /* across[i][y] = sum_j c_ij g_j(y) */
+    for (size_t y = 0; y < nyp; y += SPX_VL) {
+        for (int i = 0; i <= degx; i++)
+            store(across + (size_t)i * nyp + y, every(0.0));
+        for (int j = 0; j <= degy; j++) {
+            const double *hj = h + (size_t)j * ne + (size_t)(nx + 1) + y;
+            vec gy = load(hj) - load(hj + 1);
+            for (int i = 0; i <= degx; i++) {
+                double *to = across + (size_t)i * nyp + y;
+                store(to, load(to) + gy * every(c[i + (degx + 1) * j]));
+            }
+        }
+    }
+    vec sum = every(0.0), raw = every(0.0);
+    for (int y = 0; y < ny; y++)
+        for (int v = 0; v < nxv; v++) {
+            vec s = every(0.0);
+            for (int i = 0; i <= degx; i++)
+                s += every(across[(size_t)i * nyp + (size_t)y]) * load(gx + (size_t)i * nxp + (size_t)v * SPX_VL);
+            raw += s;
+            s = positive_or_0(s);
+            sum += s;
+            store(spot + (size_t)y * nxp + (size_t)v * SPX_VL, s);
+        }
+    const double total = sum_lanes(sum), check = sum_lanes(raw);
+    const double scale = isfinite(check) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
+    if (!(scale > 0.0 && isfinite(scale)))
+        return 0;
+    for (size_t i = 0; i < (size_t)ny * nxp; i += SPX_VL)
+        store(spot + i, load(spot + i) * every(scale));
+    return 1;
+}
+
+static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_trace_place *at, double *work,
+                     double *spot)
+{
+    const int nxv = (int)(p->nxp / SPX_VL);
+    int ok;
+    if (p->nxp == 24 && p->degx == 6 && p->degy == 6) /* DESI's: loops of constant length */
+        ok = make_spot_of(p, fibre, k, at, work, spot, 24 / SPX_VL, 6, 6);
+    else
+        ok = make_spot_of(p, fibre, k, at, work, spot, nxv, p->degx, p->degy);
+    if (!ok)
+        memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
+    return ok;
+}
+
+#endif

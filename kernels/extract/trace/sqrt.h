@@ -1,0 +1,470 @@
+/* Provides the square root of A_s by rational approximation (sqrt_math.h): flux, ivar and resolution, in segments of a
+ * trace. Lanes are fibres. */
+#ifndef SPX_EXTRACT_TRACE_SQRT_H
+#define SPX_EXTRACT_TRACE_SQRT_H
+
+#include <math.h>
+#include <string.h>
+
+#include "extract/trace/band.h"
+#include "extract/trace/schur_columns.h"
+
+/* Memory of SPX_VL lanes: rows of SPX_VL doubles, one a bin. */
+typedef struct {
+    double *l;           /* [m + n][m + 1] factor; m rows of zeros first */
+    double *diag;        /* [m + n] */
+    double *one, *flux;  /* [m + n + m] right-hand sides 1 and x, solved in place; zeros at both ends */
+    double *sum1, *sumx; /* [n] sum over poles of weight (I - shift Z) times 1 and x */
+    double *root;        /* [n][diagonals] sum over poles of -weight shift Z(k, k+d) */
+    double *inverse;     /* [m + 1][m] rows of Z: a ring */
+} root_work;
+
+/* L^-1 rhs, in place. */
+ALWAYS_INLINE void forward(size_t n, int m, const double *l, double *rhs)
+{
+    const size_t lrow = (size_t)(m + 1) * SPX_VL;
+    for (size_t j = 0; j < n; j++) {
+        vec sum = load(rhs + j * SPX_VL);
+        const double *lj = l + j * lrow;
+        for (int t = 1; t <= m; t++)
+            sum -= load(lj - (size_t)t * lrow + t * SPX_VL) * load(rhs + ((long)j - t) * SPX_VL);
+        store(rhs + j * SPX_VL, sum);
+    }
+}
+
+ALWAYS_INLINE vec backward_step(int m, const double *lj, const double *rhs)
+{
+    vec sum = load(rhs) * load(lj);
+    for (int t = 1; t <= m; t++)
+        sum -= load(lj + t * SPX_VL) * load(rhs + t * SPX_VL);
+    return sum;
+}
+
+/* A_s(k, k+d) of SPX_VL fibres at a[(k*(m+1) + d)*SPX_VL], with `extra` on the diagonal, and x(k) at x[k*SPX_VL]. */
+typedef struct {
+    const double *a, *x;
+    vec extra;
+} matrix;
+
+/* Lower bound of the eigenvalues. The infinity norm of the inverse bounds its largest eigenvalue; deconvolution makes
+ * the signs of the inverse alternate, so that A^-1 (1, -1, 1, ...) has that norm. One step of Hager's estimator
+ * (Higham 1988, ACM TOMS 14, 381) improves on it where the signs do not alternate, two of inverse iteration where that
+ * stops at the wrong ones (bins of two pixels and more, weights that differ by 10^4 from pixel to pixel); a margin
+ * covers the rest. */
+#define BOUND_MARGIN 0.5
+#define BOUND_STEPS  4
+
+ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *bad)
+{
+    const size_t lrow = (size_t)(m + 1) * SPX_VL;
+    vec u[SPX_TRACE_MOST_BAND + 1];
+    *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra, w->l, lrow, SPX_VL, w->diag, u);
+    vec most = every(0.0), last = every(1.0);
+    for (size_t j = 0; j < n; j++)
+        store(w->one + j * SPX_VL, every(j % 2 == 0 ? 1.0 : -1.0));
+    for (int step = 0; step < BOUND_STEPS; step++) {
+        forward(n, m, w->l, w->one);
+        vec size = every(0.0);
+        for (size_t j = n; j-- > 0;) {
+            vec z = backward_step(m, w->l + j * lrow, w->one + j * SPX_VL);
+            store(w->one + j * SPX_VL, z);
+            size = vmax(vabs(z), size);
+        }
+        most = vmax(size / last, most);
+        for (size_t j = 0; j < n && step == 0; j++) /* its signs */
+            store(w->one + j * SPX_VL,
+                  (vec)((ivec)every(1.0) | ((ivec)load(w->one + j * SPX_VL) & EVERY_INT(INT64_MIN))));
+        last = step == 0 ? every(1.0) : size;
+    }
+    return every(BOUND_MARGIN) / most;
+}
+
+/* One pole. */
+ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w, ivec *bad)
+{
+    const size_t lrow = (size_t)(m + 1) * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
+    vec u[SPX_TRACE_MOST_BAND + 1];
+    *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra + shift, w->l, lrow, SPX_VL, w->diag, u);
+    for (size_t j = 0; j < n; j++) {
+        vec one = every(1.0), flux = load(a.x + j * SPX_VL);
+        const double *lj = w->l + j * lrow;
+        for (int t = 1; t <= m; t++) {
+            vec l = load(lj - (size_t)t * lrow + t * SPX_VL);
+            one -= l * load(w->one + ((long)j - t) * SPX_VL);
+            flux -= l * load(w->flux + ((long)j - t) * SPX_VL);
+        }
+        store(w->one + j * SPX_VL, one);
+        store(w->flux + j * SPX_VL, flux);
+    }
+    memset(w->inverse, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *w->inverse);
+    const vec scale = weight * shift;
+    size_t slot = 0;
+    for (size_t j = n; j-- > 0;) {
+        const double *lj = w->l + j * lrow;
+        vec one = load(w->one + j * SPX_VL) * load(lj), flux = load(w->flux + j * SPX_VL) * load(lj);
+        for (int t = 1; t <= m; t++) {
+            vec l = load(lj + t * SPX_VL);
+            one -= l * load(w->one + (j + (size_t)t) * SPX_VL);
+            flux -= l * load(w->flux + (j + (size_t)t) * SPX_VL);
+        }
+        slot = slot == 0 ? (size_t)m : slot - 1;
+        vec z[SPX_TRACE_MOST_BAND + 1];
+        const vec sum = inverse_row(m, lj, SPX_VL, w->inverse, slot, z);
+        store(w->one + j * SPX_VL, one);
+        store(w->flux + j * SPX_VL, flux);
+        double *root = w->root + j * rrow;
+        store(root, load(root) - scale * sum);
+        for (int d = 1; d <= h; d++)
+            store(root + d * SPX_VL, load(root + d * SPX_VL) - scale * z[d]);
+        store(w->sum1 + j * SPX_VL, load(w->sum1 + j * SPX_VL) + weight * (every(1.0) - shift * one));
+        store(w->sumx + j * SPX_VL, load(w->sumx + j * SPX_VL) + weight * (load(a.x + j * SPX_VL) - shift * flux));
+    }
+}
+
+/* Q of SPX_VL fibres: sums and diagonals in w, sum of the weights in *total. Lanes that fail are set in *bad. */
+ALWAYS_INLINE void root_of(size_t n, int m, int h, double tolerance, matrix a, const root_work *w, vec *total,
+                           ivec *bad)
+{
+    /* Gershgorin: no eigenvalue is above the largest sum of magnitudes of a row */
+    const size_t arow = (size_t)(m + 1) * SPX_VL;
+    vec most = every(0.0);
+    for (size_t j = 0; j < n; j++) {
+        vec sum = vabs(load(a.a + j * arow)) + a.extra;
+        for (int d = 1; d <= m; d++) {
+            sum += vabs(load(a.a + j * arow + (size_t)d * SPX_VL));
+            if (j >= (size_t)d)
+                sum += vabs(load(a.a + (j - (size_t)d) * arow + (size_t)d * SPX_VL));
+        }
+        most = vmax(sum, most);
+    }
+    vec least = smallest(n, m, a, w, bad);
+    double shift[SPX_VL][SPX_MAX_POLES], weight[SPX_VL][SPX_MAX_POLES];
+    int poles = 0;
+    for (int i = 0; i < SPX_VL; i++) {
+        double lo = least[i], hi = most[i];
+        if (!(lo > 0.0 && hi < INFINITY)) {
+            (*bad)[i] = -1;
+            lo = hi = 1.0;
+        }
+        int np = spx_sqrt_choose(lo < hi ? lo : hi, hi, spx_trace_root_error(tolerance), shift[i], weight[i]);
+        for (int k = np; k < SPX_MAX_POLES; k++) { /* no weight: adds nothing */
+            shift[i][k] = hi;
+            weight[i][k] = 0.0;
+        }
+        poles = np > poles ? np : poles;
+    }
+    memset(w->sum1, 0, n * SPX_VL * sizeof(double));
+    memset(w->sumx, 0, n * SPX_VL * sizeof(double));
+    memset(w->root, 0, n * (size_t)(h + 1) * SPX_VL * sizeof(double));
+    *total = every(0.0);
+    for (int k = 0; k < poles; k++) {
+        vec s = every(0.0), c = every(0.0);
+        for (int i = 0; i < SPX_VL; i++) {
+            s[i] = shift[i][k];
+            c[i] = weight[i][k];
+        }
+        *total += c;
+        add_pole(n, m, h, a, s, c, w, bad);
+    }
+}
+
+/* A part of a trace: bins k0 .. k1 - 1 are kept, rows r0 .. r1 - 1 worked on. */
+typedef struct {
+    size_t k0, k1, r0, r1;
+} segment;
+
+/* flux, ivar and resolution of lane i into row f of the output; 0 when a value is not finite. */
+static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root_work *w, double total, segment s,
+                     spx_frame *out)
+{
+    const size_t nw = p->job->nwave, ndiag = out->arm.ndiag;
+    const size_t k0 = s.k0 > p->pad ? s.k0 - p->pad : 0,
+                 k1 = s.k1 < p->pad + nw ? s.k1 - (s.k1 < p->pad ? s.k1 : p->pad) : nw;
+    const double *norm = w->sum1 + i, *flux = w->sumx + i, *root = w->root + i;
+    for (size_t k = k0; k < k1; k++) {
+        size_t j = k + p->pad - s.r0, at = f * nw + k;
+        double sum = norm[j * SPX_VL];
+        if (sum != 0.0) {
+            out->arm.flux[at] = flux[j * SPX_VL] / sum;
+            out->arm.ivar[at] = sum * sum;
+        }
+        if (!isfinite(out->arm.flux[at]) || !isfinite(out->arm.ivar[at]))
+            return 0;
+    }
+    /* column k of R: diagonal d of the file holds R[k - off][k], off = ndiag div 2 - d */
+    for (size_t d = 0; d < ndiag; d++) {
+        long off = (long)d - h;
+        double *to = out->arm.resolution + (f * ndiag + d) * nw;
+        for (size_t k = k0; k < k1; k++) {
+            long column = (long)(k + p->pad - s.r0), row = column + off;
+            if (row < 0 || row >= (long)(s.r1 - s.r0) || norm[row * SPX_VL] == 0.0)
+                continue;
+            size_t low = (size_t)(off < 0 ? row : column);
+            double q = root[(low * (size_t)(h + 1) + (size_t)(off < 0 ? -off : off)) * SPX_VL];
+            to[k] = (off == 0 ? q + total : q) / norm[row * SPX_VL];
+            if (!isfinite(to[k]))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* Lanes v .. v + SPX_VL - 1 that are fibres. */
+ALWAYS_INLINE ivec lanes_used(const spx_trace_bundle *b, size_t v)
+{
+    return lanes_there(b, v, 0);
+}
+
+/* Largest diagonal of A_s, in rows r0 .. r1 - 1 and more than `from`, on which an element of a fibre of the vector is
+ * above `limit`, scaled with scale[r1 - r0] of its two bins; `from` where there is none. */
+static size_t outermost(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                        size_t r0, size_t r1, size_t from, double limit, const double *scale)
+{
+    const ivec used = lanes_used(b, v);
+    for (size_t d = b->band; d > from; d--)
+        for (size_t k = r0; k + d < r1; k++) {
+            const vec e = load(element(p, b, a, k, (int)d) + v);
+            const vec by = load(scale + (k - r0) * SPX_VL) * load(scale + (k + d - r0) * SPX_VL);
+            if (any_lane((e * e * by > every(limit * limit)) & used))
+                return d;
+        }
+    return from;
+}
+
+/* Arrays of a segment with half-bandwidth m in `memory`, and A_s and x of its rows with it. */
+static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                      segment s, size_t m, size_t h, double *memory, root_work *w)
+{
+    const size_t n = s.r1 - s.r0, used = n + 2 * m; /* rows with their margins */
+    w->l = memory + m * (m + 1) * SPX_VL;
+    w->diag = memory + (used * (m + 1) + m) * SPX_VL;
+    w->one = w->diag + used * SPX_VL;
+    w->flux = w->one + used * SPX_VL;
+    w->sum1 = w->flux + (used - m) * SPX_VL;
+    w->sumx = w->sum1 + n * SPX_VL;
+    w->root = w->sumx + n * SPX_VL;
+    w->inverse = w->root + n * (h + 1) * SPX_VL;
+    double *compact = w->inverse + (m + 1) * m * SPX_VL, *x = compact + n * (m + 1) * SPX_VL;
+    memset(memory, 0, m * (m + 1) * SPX_VL * sizeof *memory);
+    memset(w->diag - m * SPX_VL, 0, m * SPX_VL * sizeof *memory);
+    for (size_t i = 0; i < m * SPX_VL; i++) {
+        (w->one - m * SPX_VL)[i] = w->one[n * SPX_VL + i] = 0.0;
+        (w->flux - m * SPX_VL)[i] = w->flux[n * SPX_VL + i] = 0.0;
+    }
+    for (size_t k = 0; k < n; k++) {
+        for (size_t d = 0; d <= m; d++) {
+            const int there = k + d < n && (d <= (size_t)b->hi[0] || a->wide);
+            store(compact + (k * (m + 1) + d) * SPX_VL,
+                  there ? load(element(p, b, a, s.r0 + k, (int)d) + v) : every(0.0));
+        }
+        store(x + k * SPX_VL, load(b->x + (s.r0 + k) * b->nl + v));
+    }
+    return (matrix){compact, x, every(0.0)};
+}
+
+/* Half-bandwidth that A_s needs in rows of a segment; more than b->band where that is too little. The square root feels
+ * an element that is left out as a fraction of what is known of its two bins when nothing is known of others, which is
+ * 1/Z_kk with Z = A_s^-1; first Z is found with the diagonals that are not small beside the main one. */
+static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                        segment s, size_t h, double *memory)
+{
+    const size_t n = s.r1 - s.r0, least = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0], most = b->band;
+    if (!a->wide || least >= most)
+        return least;
+    double *scale = memory;
+    for (size_t k = 0; k < n; k++)
+        store(scale + k * SPX_VL,
+              every(1.0) / (load(element(p, b, a, s.r0 + k, 0) + v) * load(a->known + (s.r0 + k) * b->nl + v)));
+    const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->tolerance, scale);
+    if (m < most && outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
+        return m;
+    root_work w;
+    const size_t lrow = (m + 1) * SPX_VL;
+    const matrix mat = lay_out(p, b, a, v, s, m, h, memory, &w);
+    vec u[SPX_TRACE_MOST_BAND + 1], z[SPX_TRACE_MOST_BAND + 1];
+    (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
+    memset(w.inverse, 0, lrow * m * sizeof *w.inverse);
+    size_t slot = 0;
+    for (size_t j = n; j-- > 0;) {
+        slot = slot == 0 ? m : slot - 1;
+        store(w.sum1 + j * SPX_VL, inverse_row((int)m, w.l + j * lrow, SPX_VL, w.inverse, slot, z));
+    }
+    const double limit = SPX_TRACE_EDGE * p->tolerance;
+    if (most < SPX_TRACE_MOST_BAND && outermost(p, b, a, v, s.r0, s.r1, most - 1, limit, w.sum1) == most)
+        return most + 1;
+    return outermost(p, b, a, v, s.r0, s.r1, m, limit, w.sum1);
+}
+
+/* Bins that a segment of the square root is begun early and ended late: what is beyond falls by ten every four bins. */
+static size_t segment_margin(const spx_trace_plan *p)
+{
+    return (size_t)ceil(8.0 - 4.5 * log10(p->tolerance));
+}
+
+/* Where hardly anything is known of a bin of the vector, the square root needs two or three times as many poles as
+ * elsewhere, and more diagonals: such bins, weak[nbin], and those around them are segments of their own. */
+#define WEAK 0.01
+
+static void find_weak(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                      unsigned char *weak)
+{
+    const size_t n = p->nbin, margin = segment_margin(p);
+    const ivec used = lanes_used(b, v);
+    vec most = every(0.0);
+    for (size_t k = 0; k < n; k++)
+        most = vmax(load(element(p, b, a, k, 0) + v), most);
+    for (size_t k = 0; k < n; k++)
+        weak[k] = any_lane((load(element(p, b, a, k, 0) + v) < every(WEAK) * most) & used) != 0;
+    for (size_t k = 0, since = n; k < n; k++) {
+        since = weak[k] ? 0 : since + 1;
+        weak[k] = since == 0 ? 2 : since <= margin;
+    }
+    for (size_t k = n, since = n; k-- > 0;) {
+        since = weak[k] == 2 ? 0 : since + 1;
+        weak[k] |= since <= margin;
+    }
+    for (size_t k = 0, end; k < n; k = end + 1) { /* not worth a segment */
+        for (end = k; end < n && !weak[end];)
+            end++;
+        if (end - k < 3 * margin && end - k < n)
+            memset(weak + k, 1, end - k);
+    }
+}
+
+/* The segment that begins with bin k0, up to the next change of weak[]; all of the trace where that is NULL. */
+static segment next_segment(const spx_trace_plan *p, const unsigned char *weak, size_t k0)
+{
+    const size_t n = p->nbin, margin = segment_margin(p);
+    segment s = {k0, n, 0, n};
+    if (!weak)
+        return s;
+    for (s.k1 = k0 + 1; s.k1 < n && !weak[s.k1] == !weak[k0];)
+        s.k1++;
+    s.r0 = k0 > margin ? k0 - margin : 0;
+    s.r1 = s.k1 + margin < n ? s.k1 + margin : n;
+    return s;
+}
+
+/* Sums over the poles on both sides of a seam. */
+typedef struct {
+    vec one[2], flux[2];
+} seam;
+
+ALWAYS_INLINE seam seam_at(size_t k, segment s, const root_work *w)
+{
+    const size_t at = (k - s.r0) * SPX_VL;
+    return (seam){{load(w->sum1 + at - SPX_VL), load(w->sum1 + at)}, {load(w->sumx + at - SPX_VL), load(w->sumx + at)}};
+}
+
+/* Lanes in which two segments do not have the same beside their seam. */
+static ivec seam_open(double tolerance, seam s, seam t)
+{
+    ivec open = EVERY_INT(0);
+    for (int i = 0; i < 2; i++) {
+        const vec one = vabs(s.one[i] - t.one[i]), flux = vabs(s.flux[i] - t.flux[i]);
+        open |= ~(one <= every(0.1 * tolerance) * vabs(s.one[i])) |
+                ~(flux <= every(0.1 * tolerance) * (every(1.0) + vabs(s.flux[i])));
+    }
+    return open;
+}
+
+/* One segment of a vector with `extra` on the diagonal of A_s: w gets its sums. Lanes that fail are set in *bad.
+ * Returns 0 where A_s is wider than b->band. */
+static int root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                        segment s, vec extra, double *memory, root_work *w, vec *total, ivec *bad)
+{
+    const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey, m = bandwidth(p, b, a, v, s, h, memory);
+    if (m > b->band)
+        return 0;
+    matrix mat = lay_out(p, b, a, v, s, m, h, memory, w);
+    mat.extra = extra;
+    switch (m) { /* loops of constant length for the usual bandwidths */
+    case 7:
+        root_of(n, 7, (int)h, p->tolerance, mat, w, total, bad);
+        break;
+    case 8:
+        root_of(n, 8, (int)h, p->tolerance, mat, w, total, bad);
+        break;
+    case 9:
+        root_of(n, 9, (int)h, p->tolerance, mat, w, total, bad);
+        break;
+    default:
+        root_of(n, (int)m, (int)h, p->tolerance, mat, w, total, bad);
+    }
+    return 1;
+}
+
+typedef enum { DONE, OPEN, NARROW } outcome;
+
+/* All segments of a vector; the output of fibres f0 .. f1 - 1 whose lane is in `want`. Lanes without a solution are set
+ * in *bad. OPEN: segments do not fit together in a lane of `fit`; NARROW: A_s is wider than b->band. */
+static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                           size_t f0, size_t f1, ivec want, ivec fit, vec extra, const unsigned char *weak,
+                           double *memory, spx_frame *out, ivec *bad)
+{
+    seam before;
+    for (size_t k = 0; k < p->nbin;) {
+        const segment s = next_segment(p, weak, k);
+        root_work w;
+        vec total;
+        if (!root_segment(p, b, a, v, s, extra, memory, &w, &total, bad))
+            return NARROW;
+        if (k > 0 && any_lane(seam_open(p->tolerance, before, seam_at(k, s, &w)) & fit & ~*bad))
+            return OPEN;
+        for (size_t f = v > f0 ? v : f0; f < v + SPX_VL && f < f1; f++) {
+            const int i = (int)(f - v);
+            if (want[i] && !(*bad)[i] &&
+                !keep_lane(p, b->fibre0 + f - p->job->o->first, i, p->job->psf->hsizey, &w, total[i], s, out))
+                (*bad)[i] = -1;
+        }
+        if (s.k1 < p->nbin)
+            before = seam_at(s.k1, s, &w);
+        k = s.k1;
+    }
+    return DONE;
+}
+
+static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
+                       size_t f0, size_t f1, unsigned char *pending, spx_frame *out, size_t *regularised, spx_err *e)
+{
+    const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
+    const size_t need = (rows + n) * (most + 1) + 3 * rows + 3 * n + n * (h + 1) + (most + 1) * most;
+    double *memory = spx_trace_room(r, SPX_ROOM_ROOT, need + n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
+    if (!memory)
+        return SPX_EIO;
+    unsigned char *weak = (unsigned char *)(memory + need * SPX_VL);
+    for (size_t v = f0 / SPX_VL * SPX_VL; v < f1; v += SPX_VL) {
+        const size_t g0 = v > f0 ? v : f0, g1 = v + SPX_VL < f1 ? v + SPX_VL : f1;
+        if (!memchr(pending + g0, 1, g1 - g0))
+            continue;
+        ivec want = EVERY_INT(0), fit = EVERY_INT(0); /* fibres whose output is wanted; all that have a solution */
+        vec extra = every(0.0);
+        for (size_t f = v; f < v + SPX_VL && f < b->nf; f++) {
+            fit[f - v] = b->lost[f] ? 0 : -1;
+            want[f - v] = f >= f0 && f < f1 ? fit[f - v] : 0;
+        }
+        find_weak(p, b, a, v, weak);
+        outcome end = DONE;
+        for (int attempt = 0; attempt < 2 && any_lane(want) && end == DONE; attempt++) {
+            ivec bad = EVERY_INT(0);
+            end = attempt > 0 ? OPEN : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, memory, out, &bad);
+            if (end == OPEN) {
+                bad = EVERY_INT(0);
+                end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, memory, out, &bad);
+            }
+            if (end == NARROW)
+                break;
+            want &= bad;
+            for (int i = 0; i < SPX_VL; i++) {
+                *regularised += want[i] && attempt == 0;
+                if (want[i] && attempt > 0)
+                    b->lost[v + (size_t)i] = 1;
+            }
+            extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
+        }
+        memset(pending + g0, end == NARROW, g1 - g0);
+    }
+    return SPX_OK;
+}
+
+#endif
