@@ -30,7 +30,9 @@ HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) 
 BARE      ?=
 PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,cfitsio erfa qhull_r) openblas lapacke fftw3 fftw3f zlib
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
-LIB_LIBS   := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null)
+# OpenBLAS and LAPACKE are loaded when they are needed (num/blas.h).
+LIB_LIBS   := $(shell $(PKG_CONFIG) --exists $(PKGS) 2>/dev/null && \
+              $(PKG_CONFIG) --libs $(filter-out openblas lapacke,$(PKGS)))
 ifeq ($(LIB_LIBS)$(filter clean help uninstall check-cuda,$(MAKECMDGOALS)),)
 $(error Libraries are missing ($(shell $(PKG_CONFIG) --print-errors --exists $(PKGS) 2>&1)): run ./bootstrap)
 endif

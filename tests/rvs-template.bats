@@ -267,10 +267,10 @@ values() {
 }
 
 @test "rvs-template: BLAS is as fast as the processor, unless told not to be" {
-    OPENBLAS_VERBOSE=2 rvs-template --version 2>err >/dev/null
+    OPENBLAS_VERBOSE=2 specpipe-info 2>err >/dev/null
     grep -q '^Core:' err || skip "this OpenBLAS does not say what it uses"
     grep -q avx2 /proc/cpuinfo || skip "the processor has no AVX2"
     [[ $(tail -1 err) != *Prescott* ]]
-    OPENBLAS_CORETYPE=Prescott OPENBLAS_VERBOSE=2 rvs-template --version 2>err >/dev/null
+    OPENBLAS_CORETYPE=Prescott OPENBLAS_VERBOSE=2 specpipe-info 2>err >/dev/null
     [ "$(cat err)" = "Core: Prescott" ]
 }

@@ -524,7 +524,7 @@ int main(int argc, char **argv)
                                         .summary = "radial velocities and parameters of stars",
                                         .usage = "--templates FILE [OPTION...] [FILE...]",
                                         .options = options,
-                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_USES_BLAS,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

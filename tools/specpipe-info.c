@@ -10,6 +10,7 @@
 #include "app/main.h"
 #include "base/hook.h"
 #include "device.h"
+#include "num/blas.h"
 
 static void tell(const char *key, const char *fmt, ...) SPX_PRINTF(2, 3);
 
@@ -44,7 +45,11 @@ static void tell_libraries(void)
     (void)H5get_libversion(&major, &minor, &release);
     tell("hdf5", "%u.%u.%u", major, minor, release);
     tell("cfitsio", "%.3f", (double)fits_get_version(&cfitsio));
-    tell("openblas", "%s", openblas_get_config());
+    spx_err e = {0};
+    if (spx_blas_open(&e) == SPX_OK)
+        tell("openblas", "%s", openblas_get_config());
+    else
+        tell("openblas", "not usable: %s", e.msg);
     tell("fftw", "%s", fftw_version);
 }
 

@@ -431,7 +431,7 @@ int main(int argc, char **argv)
                                         .summary = "extract spectra from a CCD image",
                                         .usage = "[OPTION...] [FILE...]",
                                         .options = options,
-                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_USES_BLAS,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "extract/common.h"
 #include "extract/end_math.h"
+#include "num/blas.h"
 #include "num/stat.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"
@@ -177,6 +178,8 @@ spx_status spx_extract_look(const spx_image *image, const spx_psf *psf, const sp
     memset(counts, 0, sizeof *counts);
     *job = (spx_extract_job){.image = image, .psf = psf, .o = o};
     spx_status st = spx_extract_check(psf, o, e);
+    if (st == SPX_OK)
+        st = spx_blas_open(e);
     if (st != SPX_OK)
         return st;
     job->nwave = spx_extract_nwave(o);

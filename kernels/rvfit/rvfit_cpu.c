@@ -1,10 +1,10 @@
 /* The CPU as the engine of the fit: a thread has a few stars at a time, which share its room. */
-#include <cblas.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/blas.h"
 #include "rvfit/rvfit_fit.h"
 
 static spx_status cpu_correlate(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e)
@@ -95,7 +95,9 @@ typedef spx_status (*group_task)(spx_rv_group *g, size_t first, size_t n, void *
 
 static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, group_task task, void *arg, spx_err *e)
 {
-    spx_status st = SPX_OK;
+    spx_status st = spx_blas_open(e);
+    if (st != SPX_OK)
+        return st;
     size_t group = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
     size_t nstar = c->nstar, threads = c->opt->threads > 1 ? (size_t)c->opt->threads : 1;
     threads = threads > nstar ? (nstar > 1 ? nstar : 1) : threads;
@@ -103,8 +105,6 @@ static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, group_task tas
     group = rounds ? (share + rounds - 1) / rounds : 1; /* all threads get the same */
     size_t ngroup = (nstar + group - 1) / group;
     spx_rv_engine engine = spx_rv_engine_cpu(c);
-    int blas = openblas_get_num_threads();
-    openblas_set_num_threads(1);
 #pragma omp parallel num_threads((int)threads)
     {
         spx_err mine = {0};
@@ -123,7 +123,6 @@ static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, group_task tas
         }
         spx_rv_group_free(g);
     }
-    openblas_set_num_threads(blas);
     return st;
 }
 

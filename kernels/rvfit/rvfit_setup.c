@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/blas.h"
 #include "rvfit/rvfit_internal.h"
 #include "template/nn_math.h"
 
@@ -620,8 +621,6 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
     c->lag_step = 0.5 * step * SPX_C_KMS;
     c->lag_v0 = c->opt->vmin;
     c->nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->lag_step) + 1;
-    int blas = openblas_get_num_threads();
-    openblas_set_num_threads(1);
     spx_status st = SPX_OK;
     spx_err err[SPX_MAX_ARM] = {{0}};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
@@ -635,7 +634,6 @@ static spx_status make_ccf(spx_rv_ctx *c, spx_err *e)
         if (st == SPX_OK && err[i].code != SPX_OK)
             st = spx_fail(e, err[i].code, "%s", err[i].msg);
     }
-    openblas_set_num_threads(blas);
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
     if (st == SPX_OK && !(c->ccf_kind = spx_alloc(set->ntemp, sizeof *c->ccf_kind, e)))
         st = SPX_EIO;
@@ -672,6 +670,8 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
     if (!c->kernels)
         c->kernels = spx_rv_kernels_base();
     spx_status st = check_options(o, e);
+    if (st == SPX_OK)
+        st = spx_blas_open(e);
     c->interpolator = o->interpolator;
     for (size_t i = 0; i < in->spectra->narm && c->interpolator == SPX_INTERPOLATE_AUTO; i++)
         if (in->setup[i])

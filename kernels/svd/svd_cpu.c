@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/blas.h"
 #include "svd/svd.h"
 
 static spx_status lapack_failed(lapack_int info, spx_err *e)
@@ -99,13 +100,12 @@ static spx_status leading_modes(const double *a, const spx_svd_options *o, spx_s
 spx_status spx_svd_cpu(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, spx_err *e)
 {
     double total, scale;
-    spx_status st = spx_svd_begin(a, nrow, ncol, o, out, &total, &scale, e);
+    spx_status st = spx_blas_open(e);
+    if (st == SPX_OK)
+        st = spx_svd_begin(a, nrow, ncol, o, out, &total, &scale, e);
     if (st != SPX_OK)
         return st;
-    const int threads = openblas_get_num_threads();
-    openblas_set_num_threads(1);
     st = o->method == SPX_SVD_RANDOMISED ? leading_modes(a, o, out, e) : all_modes(a, out, e);
-    openblas_set_num_threads(threads);
     if (st == SPX_OK)
         spx_svd_end(out, total, scale);
     return st;

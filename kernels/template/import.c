@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/blas.h"
 #include "template/nn_math.h"
 #include "template/template.h"
 #include "template/template_impl.h"
@@ -224,9 +225,9 @@ spx_status spx_template_import(const spx_network *net, const spx_template_config
         return SPX_EIO;
     for (size_t i = 0; i < ntemp; i++)
         pick[i] = i;
-    spx_status st = last_layer(net, cfg, out, report, e);
-    int blas = openblas_get_num_threads();
-    openblas_set_num_threads(1); /* so that nothing depends on their number */
+    spx_status st = spx_blas_open(e);
+    if (st == SPX_OK)
+        st = last_layer(net, cfg, out, report, e);
     for (size_t i = 0; i < out->nsetup && st == SPX_OK; i++) {
         spx_setup *s = &out->setup[i];
         if (!net->of_flux)
@@ -237,7 +238,6 @@ spx_status spx_template_import(const spx_network *net, const spx_template_config
             st = spx_template_ccf(s, ntemp, pick, cfg->nccf_vsini, cfg->ccf_vsini, cfg->nthreads, NULL, e);
         report->nccf = s->ccf.ntemp;
     }
-    openblas_set_num_threads(blas);
     spx_free(pick);
     return st;
 }

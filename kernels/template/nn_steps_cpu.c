@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/blas.h"
 #include "template/nn_steps.h"
 #include "template/template_impl.h"
 
@@ -176,7 +177,7 @@ void spx_nn_put_cpu(spx_nn_learner *l, const float *weight)
 spx_status spx_nn_open_cpu(struct spx_backend *b, const spx_nn_lesson *lesson, spx_nn_learner *l, spx_err *e)
 {
     (void)b;
-    learner *t = spx_alloc(1, sizeof *t, e);
+    learner *t = spx_blas_open(e) == SPX_OK ? spx_alloc(1, sizeof *t, e) : NULL;
     *l = (spx_nn_learner){t, descend_cpu, loss_cpu, weights_cpu, close_cpu};
     if (!t)
         return SPX_EIO;

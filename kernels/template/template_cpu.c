@@ -1,9 +1,9 @@
-#include <cblas.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/blas.h"
 #include "num/stat.h"
 #include "num/wave.h"
 #include "template/lsf_math.h"
@@ -341,6 +341,8 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
 {
     *out = NULL;
     spx_status st = check_library(lib, cfg, e);
+    if (st == SPX_OK)
+        st = spx_blas_open(e);
     if (st)
         return st;
     spx_template_job *job = spx_alloc(1, sizeof *job, e);
@@ -591,9 +593,9 @@ static void fill_holes(spx_template_job *job, spx_setup *s)
 /* Components and networks of all setups, a thread each. */
 static spx_status make_components(spx_template_job *job, spx_err *e)
 {
-    spx_status st = SPX_OK;
-    int blas = openblas_get_num_threads();
-    openblas_set_num_threads(1);
+    spx_status st = spx_blas_open(e);
+    if (st != SPX_OK)
+        return st;
 #pragma omp parallel for num_threads(job->nthreads) schedule(dynamic, 1)
     for (size_t i = 0; i < job->nsetup; i++) {
         spx_err mine = {0};
@@ -605,7 +607,6 @@ static spx_status make_components(spx_template_job *job, spx_err *e)
             st = spx_fail(e, mine.code, "setup '%s': %s", job->setup[i].setup, mine.msg);
         }
     }
-    openblas_set_num_threads(blas);
     return st;
 }
 

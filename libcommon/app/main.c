@@ -594,8 +594,6 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_opt shared[NSHARED];
     spx_err err = {0};
     int done = 0;
-    if ((program->flags & SPX_USES_BLAS) != 0)
-        spx_blas_exec(argv);
     memset(&priv, 0, sizeof priv);
     memset(&s, 0, sizeof s);
     s.program = program;
@@ -618,6 +616,8 @@ int spx_main(const spx_program *program, int argc, char **argv)
     note_start(&priv.first);
 
     spx_status st = prepare(&s, argc, argv, &done, &err);
+    if (st == SPX_OK && !done && (program->flags & SPX_USES_BLAS) != 0)
+        st = spx_blas_open(&err);
     if (st == SPX_OK && !done)
         st = program->run(&s, &err);
     if (!done) {

@@ -30,7 +30,7 @@ enum {
     SPX_USES_DEVICE = 8, /* runs a kernel stage and asks spx_backend_open() for the device */
     SPX_OUT_LATE = 16,   /* calls spx_run_need_output() itself, where there is an output at all */
     SPX_USES_HOOK = 32,  /* has the option --hook and hands spx_run_hook() to its stage */
-    SPX_USES_BLAS = 64   /* large matrices: BLAS must be as fast as the processor (num/blas.h) */
+    SPX_USES_BLAS = 64   /* BLAS is loaded before run(), while there are no threads (num/blas.h) */
 };
 
 typedef struct {

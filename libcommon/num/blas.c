@@ -1,11 +1,153 @@
+/* Provides the functions of blas.h: each jumps through a pointer that spx_blas_open() has set.
+ *
+ * Debian installs one OpenBLAS with threads (pthread or OpenMP) or without, and LAPACKE takes LAPACK from what is
+ * called liblapack.so.3, which can be the reference implementation. OpenBLAS has LAPACK itself, and its symbols are
+ * made global, so that LAPACKE finds them first, as in a program that is linked with both. */
 #include "num/blas.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
+#include <lapacke.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/mem.h"
+
+/* X(result, name, parameters, arguments) */
+/* clang-format off */
+#define OPENBLAS_FUNCTIONS(X)                                                                                          \
+    X(void, cblas_daxpy, (blasint n, double a, const double *x, blasint incx, double *y, blasint incy),                \
+      (n, a, x, incx, y, incy))                                                                                        \
+    X(void, cblas_dgemm,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k,      \
+       double alpha, const double *a, blasint lda, const double *b, blasint ldb, double beta, double *c, blasint ldc), \
+      (order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                                                   \
+    X(void, cblas_dscal, (blasint n, double a, double *x, blasint incx), (n, a, x, incx))                              \
+    X(void, cblas_dswap, (blasint n, double *x, blasint incx, double *y, blasint incy), (n, x, incx, y, incy))         \
+    X(void, cblas_dsyrk,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_UPLO uplo, enum CBLAS_TRANSPOSE t, blasint n, blasint k, double alpha,       \
+       const double *a, blasint lda, double beta, double *c, blasint ldc),                                             \
+      (order, uplo, t, n, k, alpha, a, lda, beta, c, ldc))                                                             \
+    X(void, cblas_saxpy, (blasint n, float a, const float *x, blasint incx, float *y, blasint incy),                   \
+      (n, a, x, incx, y, incy))                                                                                        \
+    X(void, cblas_sgemm,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k,      \
+       float alpha, const float *a, blasint lda, const float *b, blasint ldb, float beta, float *c, blasint ldc),      \
+      (order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                                                   \
+    X(void, cblas_sgemv,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE t, blasint m, blasint n, float alpha, const float *a, blasint lda, \
+       const float *x, blasint incx, float beta, float *y, blasint incy),                                              \
+      (order, t, m, n, alpha, a, lda, x, incx, beta, y, incy))                                                         \
+    X(void, cblas_ssyrk,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_UPLO uplo, enum CBLAS_TRANSPOSE t, blasint n, blasint k, float alpha,        \
+       const float *a, blasint lda, float beta, float *c, blasint ldc),                                                \
+      (order, uplo, t, n, k, alpha, a, lda, beta, c, ldc))                                                             \
+    X(void, cblas_strsm,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_SIDE side, enum CBLAS_UPLO uplo, enum CBLAS_TRANSPOSE t,                     \
+       enum CBLAS_DIAG diag, blasint m, blasint n, float alpha, const float *a, blasint lda, float *b, blasint ldb),   \
+      (order, side, uplo, t, diag, m, n, alpha, a, lda, b, ldb))                                                       \
+    X(char *, openblas_get_config, (void), ())                                                                         \
+    X(char *, openblas_get_corename, (void), ())                                                                       \
+    X(int, openblas_get_num_threads, (void), ())                                                                       \
+    X(void, openblas_set_num_threads, (int n), (n))
+
+#define LAPACKE_FUNCTIONS(X)                                                                                           \
+    X(lapack_int, LAPACKE_dgeqrf, (int layout, lapack_int m, lapack_int n, double *a, lapack_int lda, double *tau),    \
+      (layout, m, n, a, lda, tau))                                                                                     \
+    X(lapack_int, LAPACKE_dgesdd,                                                                                      \
+      (int layout, char job, lapack_int m, lapack_int n, double *a, lapack_int lda, double *s, double *u,              \
+       lapack_int ldu, double *vt, lapack_int ldvt),                                                                   \
+      (layout, job, m, n, a, lda, s, u, ldu, vt, ldvt))                                                                \
+    X(lapack_int, LAPACKE_dgesvj,                                                                                      \
+      (int layout, char joba, char jobu, char jobv, lapack_int m, lapack_int n, double *a, lapack_int lda,             \
+       double *sva, lapack_int mv, double *v, lapack_int ldv, double *stat),                                           \
+      (layout, joba, jobu, jobv, m, n, a, lda, sva, mv, v, ldv, stat))                                                 \
+    X(lapack_int, LAPACKE_dgesvj_work,                                                                                 \
+      (int layout, char joba, char jobu, char jobv, lapack_int m, lapack_int n, double *a, lapack_int lda,             \
+       double *sva, lapack_int mv, double *v, lapack_int ldv, double *work, lapack_int lwork),                         \
+      (layout, joba, jobu, jobv, m, n, a, lda, sva, mv, v, ldv, work, lwork))                                          \
+    X(lapack_int, LAPACKE_dgetrf, (int layout, lapack_int m, lapack_int n, double *a, lapack_int lda, lapack_int *p),  \
+      (layout, m, n, a, lda, p))                                                                                       \
+    X(lapack_int, LAPACKE_dgetri, (int layout, lapack_int n, double *a, lapack_int lda, const lapack_int *p),          \
+      (layout, n, a, lda, p))                                                                                          \
+    X(lapack_int, LAPACKE_dorgqr,                                                                                      \
+      (int layout, lapack_int m, lapack_int n, lapack_int k, double *a, lapack_int lda, const double *tau),            \
+      (layout, m, n, k, a, lda, tau))                                                                                  \
+    X(lapack_int, LAPACKE_dpbsv_work,                                                                                  \
+      (int layout, char uplo, lapack_int n, lapack_int kd, lapack_int nrhs, double *ab, lapack_int ldab, double *b,    \
+       lapack_int ldb),                                                                                                \
+      (layout, uplo, n, kd, nrhs, ab, ldab, b, ldb))                                                                   \
+    X(lapack_int, LAPACKE_dposv,                                                                                       \
+      (int layout, char uplo, lapack_int n, lapack_int nrhs, double *a, lapack_int lda, double *b, lapack_int ldb),    \
+      (layout, uplo, n, nrhs, a, lda, b, ldb))                                                                         \
+    X(lapack_int, LAPACKE_dpotrf, (int layout, char uplo, lapack_int n, double *a, lapack_int lda),                    \
+      (layout, uplo, n, a, lda))                                                                                       \
+    X(lapack_int, LAPACKE_dpotrf_work, (int layout, char uplo, lapack_int n, double *a, lapack_int lda),               \
+      (layout, uplo, n, a, lda))                                                                                       \
+    X(lapack_int, LAPACKE_dpotri_work, (int layout, char uplo, lapack_int n, double *a, lapack_int lda),               \
+      (layout, uplo, n, a, lda))                                                                                       \
+    X(lapack_int, LAPACKE_dpotrs,                                                                                      \
+      (int layout, char uplo, lapack_int n, lapack_int nrhs, const double *a, lapack_int lda, double *b,               \
+       lapack_int ldb),                                                                                                \
+      (layout, uplo, n, nrhs, a, lda, b, ldb))                                                                         \
+    X(lapack_int, LAPACKE_dpotrs_work,                                                                                 \
+      (int layout, char uplo, lapack_int n, lapack_int nrhs, const double *a, lapack_int lda, double *b,               \
+       lapack_int ldb),                                                                                                \
+      (layout, uplo, n, nrhs, a, lda, b, ldb))                                                                         \
+    X(lapack_int, LAPACKE_dsyev,                                                                                       \
+      (int layout, char job, char uplo, lapack_int n, double *a, lapack_int lda, double *w),                           \
+      (layout, job, uplo, n, a, lda, w))                                                                               \
+    X(lapack_int, LAPACKE_dsyevd,                                                                                      \
+      (int layout, char job, char uplo, lapack_int n, double *a, lapack_int lda, double *w),                           \
+      (layout, job, uplo, n, a, lda, w))                                                                               \
+    X(lapack_int, LAPACKE_dtrtrs,                                                                                      \
+      (int layout, char uplo, char trans, char diag, lapack_int n, lapack_int nrhs, const double *a, lapack_int lda,   \
+       double *b, lapack_int ldb),                                                                                     \
+      (layout, uplo, trans, diag, n, nrhs, a, lda, b, ldb))
+/* clang-format on */
+
+static void not_open(void)
+{
+    (void)fputs("BLAS is used before spx_blas_open(): a bug in specpipe\n", stderr);
+    abort();
+}
+
+/* Hidden: what is loaded at run time (NumPy in a hook) must not get ours instead of OpenBLAS's. */
+#define FUNCTION(result, name, parameters, arguments)                                                                  \
+    extern __typeof__(name) name __attribute__((visibility("hidden")));                                                \
+    static __typeof__(&name) at_##name = (__typeof__(&name))not_open;                                                  \
+    result name parameters                                                                                             \
+    {                                                                                                                  \
+        return at_##name arguments;                                                                                    \
+    }
+OPENBLAS_FUNCTIONS(FUNCTION)
+LAPACKE_FUNCTIONS(FUNCTION)
+
+#define ENTRY(result, name, parameters, arguments) {#name, &at_##name},
+static const struct entry {
+    const char *name;
+    void *at; /* a pointer to the function */
+} openblas_entry[] = {OPENBLAS_FUNCTIONS(ENTRY){NULL, NULL}}, lapacke_entry[] = {LAPACKE_FUNCTIONS(ENTRY){NULL, NULL}};
+
+static spx_status missing(const char *package, spx_err *e)
+{
+    return spx_fail(e, SPX_EIO, "%s: install %s (its name in Debian)", dlerror(), package);
+}
+
+static spx_status find(void *library, const struct entry *entry, const char *package, spx_err *e)
+{
+    for (; entry->name != NULL; entry++) {
+        void *found = dlsym(library, entry->name);
+        if (found == NULL)
+            return missing(package, e);
+        memcpy(entry->at, &found, sizeof found);
+    }
+    return SPX_OK;
+}
+
+/* The best kernels of OpenBLAS that this processor can run, and those that it is safe to expect in any version. */
 static const char *best_core(void)
 {
 #ifdef __x86_64__
@@ -18,33 +160,64 @@ static const char *best_core(void)
     return NULL;
 }
 
-void spx_blas_exec(char *const *argv)
+/* dlopen() while variable `name` of the environment is `value`. */
+static void *load_with(const char *library, const char *name, const char *value, spx_err *e)
 {
-    static const char name[] = "OPENBLAS_CORETYPE";
-    const char *now = openblas_get_corename(), *best = best_core();
-    if (best == NULL || now == NULL || strcmp(now, "Prescott") != 0 || getenv(name) != NULL)
+    const char *now = getenv(name);
+    char *before = now != NULL ? spx_strdup(now, e) : NULL;
+    if (now != NULL && before == NULL)
+        return NULL;
+    (void)setenv(name, value, 1);
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_GLOBAL);
+    if (before != NULL)
+        (void)setenv(name, before, 1);
+    else
+        (void)unsetenv(name);
+    spx_free(before);
+    return handle;
+}
+
+/* OpenBLAS picks its kernels by the model number of the processor. One that is newer than the library gets those of
+ * 2004, which are four to eight times slower than the processor is, unless $OPENBLAS_CORETYPE says better. */
+static spx_status load_openblas(void **handle, spx_err *e)
+{
+    static const char library[] = "libopenblas.so.0", package[] = "libopenblas0";
+    static const char threads[] = "OPENBLAS_NUM_THREADS", core[] = "OPENBLAS_CORETYPE";
+    const char *best = best_core();
+    if ((*handle = load_with(library, threads, "1", e)) == NULL)
+        return missing(package, e);
+    spx_status st = find(*handle, openblas_entry, package, e);
+    if (st != SPX_OK || best == NULL || getenv(core) != NULL || strcmp(openblas_get_corename(), "Prescott") != 0)
+        return st;
+    (void)dlclose(*handle);
+    (void)setenv(core, best, 1);
+    *handle = load_with(library, threads, "1", e);
+    (void)unsetenv(core);
+    return *handle != NULL ? find(*handle, openblas_entry, package, e) : missing(package, e);
+}
+
+static spx_err failure;
+
+static void load(void)
+{
+    static const char package[] = "liblapacke";
+    void *openblas, *lapacke;
+    if (load_openblas(&openblas, &failure) != SPX_OK)
         return;
-    if (setenv(name, best, 1) == 0)
-        (void)execv("/proc/self/exe", argv); /* when that fails, all works as well, but slowly */
+    if ((lapacke = dlopen("liblapacke.so.3", RTLD_LAZY | RTLD_LOCAL)) == NULL)
+        (void)missing(package, &failure);
+    else
+        (void)find(lapacke, lapacke_entry, package, &failure);
 }
 
-static pthread_mutex_t pinning = PTHREAD_MUTEX_INITIALIZER;
-static int pins, unpinned_threads;
-
-void spx_blas_pin(void)
+spx_status spx_blas_open(spx_err *e)
 {
-    (void)pthread_mutex_lock(&pinning);
-    if (pins++ == 0) {
-        unpinned_threads = openblas_get_num_threads();
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, load);
+    if (failure.code != SPX_OK)
+        return spx_fail(e, failure.code, "%s", failure.msg);
+    /* more than one where something else has loaded it before, or has asked for more: NumPy in a hook */
+    if (openblas_get_num_threads() != 1)
         openblas_set_num_threads(1);
-    }
-    (void)pthread_mutex_unlock(&pinning);
-}
-
-void spx_blas_unpin(void)
-{
-    (void)pthread_mutex_lock(&pinning);
-    if (--pins == 0)
-        openblas_set_num_threads(unpinned_threads);
-    (void)pthread_mutex_unlock(&pinning);
+    return SPX_OK;
 }

@@ -1,16 +1,22 @@
-/* OpenBLAS picks its kernels when it is loaded, by the model number of the processor. One that is newer than the
- * library gets those of 2004, which are four to eight times slower than the processor is. */
+/* Provides BLAS and LAPACK: the functions of <cblas.h> and <lapacke.h> that the kernels use, from OpenBLAS and LAPACKE,
+ * which are loaded at run time.
+ *
+ * Called: spx_blas_open() at the beginning of a stage, then cblas_dgemm(), LAPACKE_dpotrf() ... as everywhere; they
+ * abort where nobody has called it. A function that the linker does not find is to be added to the list in blas.c.
+ *
+ * Not linked with them, because OpenBLAS starts a thread for every core when it is loaded, by a program that will never
+ * multiply a matrix too, and picks the code of its kernels then. The environment, which both depend on, is set while it
+ * is loaded: one thread, and kernels for the instructions of the processor where that is newer than the library. */
 #ifndef SPX_BLAS_H
 #define SPX_BLAS_H
 
-/* Where that has happened, and $OPENBLAS_CORETYPE does not say that it shall be so: the program starts itself again,
- * with $OPENBLAS_CORETYPE set to what the processor can do. To be called before anything else. */
-void spx_blas_exec(char *const *argv);
+#include "base/err.h"
 
-/* Limits OpenBLAS to one thread until the spx_blas_unpin() that belongs to it: for loops that solve problems side by
- * side, as its sums depend on its number of threads. Pairs of calls may nest and overlap in several threads; the last
- * to end gives back the number of threads that there was before the first. */
-void spx_blas_pin(void);
-void spx_blas_unpin(void);
+/* The libraries are there, and compute with one thread: stages work on bundles, stars or setups side by side, and sums
+ * must not depend on the number of threads. The first call loads them (some 10 ms) and changes the environment
+ * meanwhile, for which the process must have no other thread that reads it: a program with SPX_USES_BLAS calls it
+ * before it has threads (app/main.h). Thread-safe after that, and cheap. SPX_EIO: a library is missing, which the
+ * message names. */
+spx_status spx_blas_open(spx_err *e);
 
 #endif

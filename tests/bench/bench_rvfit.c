@@ -3,7 +3,6 @@
  * over what this core reads from its caches and computes in a second, measured at the start. Made by `make
  * bench-rvfit`; stars are drawn from the library itself. On other devices (DEVICES="cpu cuda"): whole batches of as
  * many stars as SPX_BENCH_STARS lists ("106 5000 50000"), beside what an H200 needs at least. */
-#include <cblas.h>
 #include <inttypes.h>
 #include <math.h>
 #include <omp.h>
@@ -15,6 +14,7 @@
 #include "backend.h"
 #include "base/mem.h"
 #include "curve.h"
+#include "num/blas.h"
 #include "num/wave.h"
 #include "rvfit/rvfit_fit.h"
 #include "template/template.h"
@@ -398,7 +398,7 @@ int main(int argc, char **argv)
     spx_templates t = {0};
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     curve_axes("stars of a batch", "stars a second");
-    openblas_set_num_threads(1);
+    must(spx_blas_open(&e) == SPX_OK, &e);
     mock_library *m = mock_library_make();
     must(m != NULL, &e);
     make_templates(m, argc == 1 ? 1 : omp_get_max_threads(), &t);

@@ -95,10 +95,9 @@ static void train(const char *device, spx_setup *s, size_t width, size_t epochs,
 
 int main(int argc, char **argv)
 {
-    spx_blas_exec(argv);
-    openblas_set_num_threads(1);
     static const double vsini[] = {0, 100};
     spx_err e = {0};
+    must(spx_blas_open(&e) == SPX_OK, &e);
     mock_library *m = mock_library_make();
     double *par = spx_alloc2(MOCK_NTEMP, MOCK_NPAR, sizeof *par, &e);
     float *flux = spx_alloc2(MOCK_NTEMP, MOCK_NWAVE, sizeof *flux, &e);

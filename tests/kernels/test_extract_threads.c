@@ -104,7 +104,8 @@ static void check_chosen(const scene *s, const spx_frame *all, const int *chosen
 static void check_scene(scene *s, const char *what)
 {
     static const int chosen[][NBUNDLE] = {{1, 0, 1}, {0, 1, 0}};
-    openblas_set_num_threads(1);
+    spx_err e = {0};
+    CHECK(spx_blas_open(&e) == SPX_OK, "%s: %s", what, e.msg);
     s->o.nthreads = 1;
     result one = extract(s, 0, what);
     CHECK(one.counts.npatch_failed == 0, "%s: %zu traces failed", what, one.counts.npatch_failed);
@@ -114,38 +115,10 @@ static void check_scene(scene *s, const char *what)
         result again = extract(s, 0, what);
         CHECK(again.status == SPX_OK && same_rows(&one.frame, 0, &again.frame, 0, NSPEC),
               "%s: %d threads, %d of OpenBLAS: differs", what, s->o.nthreads, threads);
-        CHECK(openblas_get_num_threads() == threads, "%s: OpenBLAS is left with %d threads in place of %d", what,
-              openblas_get_num_threads(), threads);
         spx_frame_free(&again.frame);
         check_chosen(s, &one.frame, chosen[threads > 1], what);
     }
     spx_frame_free(&one.frame);
-}
-
-/* Pairs that overlap in several threads, as frames of a queue: one thread of OpenBLAS inside, all of them again behind
- * the last. */
-static void *pin_often(void *failed)
-{
-    for (int i = 0; i < 2000; i++) {
-        spx_blas_pin();
-        if (openblas_get_num_threads() != 1)
-            atomic_store((atomic_int *)failed, 1);
-        spx_blas_unpin();
-    }
-    return NULL;
-}
-
-static void check_pins(void)
-{
-    pthread_t thread[4];
-    atomic_int failed = 0;
-    openblas_set_num_threads(3);
-    for (int i = 0; i < 4; i++)
-        CHECK(pthread_create(&thread[i], NULL, pin_often, &failed) == 0, "no threads");
-    for (int i = 0; i < 4; i++)
-        (void)pthread_join(thread[i], NULL);
-    CHECK(atomic_load(&failed) == 0 && openblas_get_num_threads() == 3, "pins: %d threads in the end",
-          openblas_get_num_threads());
 }
 
 int main(void)
@@ -164,7 +137,6 @@ int main(void)
     CHECK(atomic_load(&calls) > 0 && atomic_load(&most_threads) == 1,
           "%d bundles solved by LAPACK, with up to %d threads of OpenBLAS", atomic_load(&calls),
           atomic_load(&most_threads));
-    check_pins();
     free_scene(&narrow);
     free_scene(&crossing);
     return failures != 0;

@@ -524,8 +524,6 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
     if (st == SPX_OK) {
         size_t failed = 0, nospot = 0;
         int no_memory = 0;
-        int blas_threads = openblas_get_num_threads();
-        openblas_set_num_threads(1);
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(+ : failed, nospot) reduction(| : no_memory)
         for (size_t k = 0; k < npatch; k++) {
             workspace *mine = &w[omp_get_thread_num()];
@@ -538,7 +536,6 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
             nospot += count_nospot(&list[k], mine, job);
             spx_progress_step(o->progress, 1);
         }
-        openblas_set_num_threads(blas_threads);
         counts->npatch = npatch;
         counts->npatch_failed = failed;
         counts->nbin_nospot = nospot;

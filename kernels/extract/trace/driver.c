@@ -379,7 +379,6 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
     spx_status st = rooms && tallies ? SPX_OK : SPX_EIO;
     if (st == SPX_OK) {
         int failed = 0;
-        spx_blas_pin();
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
         for (size_t i = 0; i < nbundle; i++) {
             const int t = omp_get_thread_num();
@@ -390,7 +389,6 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
             failed |= solve_one(p, &list[i], &rooms[t], out, &tallies[t]) != SPX_OK;
             spx_progress_step(p->job->o->progress, list[i].nf);
         }
-        spx_blas_unpin();
         if (failed) /* there is no other reason */
             st = spx_mem_fail(e);
     }
