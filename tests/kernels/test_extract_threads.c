@@ -2,7 +2,6 @@
  * with bins of less than a pixel and with traces that cross. Bundles from a list have the bits of the whole frame,
  * others are left alone, and neither depends on the threads of OpenMP or OpenBLAS, also where LAPACK solves. */
 #include <cblas.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "extract_scene.h"
