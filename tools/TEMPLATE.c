@@ -5,6 +5,7 @@
  * kernel in kernels/NAME/ in place of spx_spectra_take(), a page man/NAME.1.in, tests/NAME.bats, and a line in
  * README.md and man/specpipe.7.in. */
 #include "app/main.h"
+#include "base/parse.h"
 #include "h5/file.h"
 #include "products/io.h"
 

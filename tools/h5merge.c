@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "app/main.h"
+#include "base/parse.h"
 #include "base/text.h"
 #include "h5/attr.h"
 #include "h5/file.h"

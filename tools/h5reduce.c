@@ -5,6 +5,7 @@
 
 #include "app/dataset.h"
 #include "app/main.h"
+#include "base/parse.h"
 #include "device.h"
 #include "h5/attr.h"
 #include "h5/object.h"

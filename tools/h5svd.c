@@ -4,6 +4,7 @@
 #include "app/dataset.h"
 #include "app/main.h"
 #include "app/plot.h"
+#include "base/parse.h"
 #include "device.h"
 #include "h5/attr.h"
 #include "products/io.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/main.h"
+#include "base/parse.h"
 #include "convert/payne.h"
 #include "products/io.h"
 

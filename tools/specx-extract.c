@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "device.h"
 #include "products/barycentre.h"
 #include "products/frame.h"

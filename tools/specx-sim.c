@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/main.h"
+#include "base/parse.h"
 #include "convert/ccd.h"
 #include "convert/spectrum/text.h"
 #include "convert/starlib.h"

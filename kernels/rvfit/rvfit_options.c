@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/opt.h"
+#include "base/parse.h"
 
 enum { NAME_ROOM = 64 };
 

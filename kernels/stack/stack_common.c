@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "app/opt.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "stack/stack.h"
 #include "stack/stack_math.h"
 

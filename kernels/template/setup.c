@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/opt.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "num/wave.h"
 #include "template/template.h"
 #include "template/template_impl.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "app/opt.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "h5/attr.h"
 #include "h5/write.h"
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "app/opt.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "h5/table.h"
 #include "num/wave.h"
 #include "products/frame.h"

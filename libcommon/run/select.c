@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/opt.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/table.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/opt.h"
+#include "base/parse.h"
 #include "num/expr.h"
 #include "template/template.h"
 

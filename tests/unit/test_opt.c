@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/parse.h"
 
 static int bad;
 #define CHECK(x)                                                                                                       \

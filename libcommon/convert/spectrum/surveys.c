@@ -9,8 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "app/opt.h"
 #include "base/mem.h"
+#include "base/parse.h"
 
 enum { LEAST = 16 /* pixels of a spectrum */, MOST_ROWS = 6 /* of an image whose rows are flux, error, mask */ };
 
