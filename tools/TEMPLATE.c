@@ -7,7 +7,7 @@
 #include "app/main.h"
 #include "base/parse.h"
 #include "h5/file.h"
-#include "products/io.h"
+#include "products/spectra_h5.h"
 
 static const char *opt_rows = "0:1";
 static const char *opt_precision = "single";

@@ -3,9 +3,11 @@
 
 #include "app/main.h"
 #include "app/plot.h"
+#include "base/text.h"
 #include "device.h"
 #include "h5/attr.h"
-#include "products/io.h"
+#include "products/burgers_h5.h"
+#include "products/svd_h5.h"
 
 static struct {
     long nx, steps, every, modes;
@@ -42,21 +44,53 @@ static spx_status decompose(spx_backend *backend, const spx_burgers *run, spx_sv
     return st;
 }
 
+/* Two panels of a gnuplot script: the solution over x and t, and profiles at five times. */
+static spx_status plot_solution(spx_text *t, const spx_burgers *b, spx_err *e)
+{
+    enum { ROWS = 200, COLUMNS = 512, PROFILES = 5 };
+    const size_t row = b->nsnapshot / ROWS + 1, column = b->nx / COLUMNS + 1;
+    spx_status st = spx_text_add(t, e, "$u << EOD\n");
+    for (size_t k = 0; k < b->nsnapshot && st == SPX_OK; k += row) {
+        for (size_t i = 0; i < b->nx && st == SPX_OK; i += column)
+            st = spx_text_add(t, e, "%.6g %.6g %.6g\n", b->x[i], b->time[k], b->snapshot[k * b->nx + i]);
+        if (st == SPX_OK)
+            st = spx_text_add(t, e, "\n");
+    }
+    if (st == SPX_OK)
+        st = spx_text_add(
+            t, e,
+            "EOD\nset xlabel 'x'\nset ylabel 't'\nset cblabel 'u'\nset xrange [0:2*pi]\nset yrange [0:%.6g]\n"
+            "set palette defined (-1 '#2050a0', 0 '#f8f8f8', 1 '#c02020')\n"
+            "plot $u using 1:2:3 with image notitle\nset autoscale y\n$profile << EOD\n",
+            b->time[b->nsnapshot - 1]);
+    for (size_t p = 0; p < PROFILES && st == SPX_OK; p++) {
+        const size_t k = (b->nsnapshot - 1) * p / (PROFILES - 1);
+        st = spx_text_add(t, e, "\"t = %.4g\"\n", b->time[k]);
+        for (size_t i = 0; i < b->nx && st == SPX_OK; i += column)
+            st = spx_text_add(t, e, "%.6g %.6g\n", b->x[i], b->snapshot[k * b->nx + i]);
+        if (st == SPX_OK)
+            st = spx_text_add(t, e, "\n\n");
+    }
+    return st == SPX_OK ? spx_text_add(t, e,
+                                       "EOD\nset ylabel 'u'\nset key outside right\nset xzeroaxis\n"
+                                       "plot for [i=0:%d] $profile index i using 1:2 with lines lw 1.5 "
+                                       "title columnheader(1)\n",
+                                       PROFILES - 1)
+                        : st;
+}
+
 static spx_status draw(spx_run *s, const spx_burgers *run, const spx_svd *svd, spx_err *e)
 {
     spx_text script = {0};
-    spx_tmpfile *picture;
     spx_status st = spx_plot_begin(&script, o.plot, 1400, svd->nmode > 0 ? 900 : 450, e);
     if (st == SPX_OK)
         st = spx_text_add(&script, e, "set multiplot layout %d,2\n", svd->nmode > 0 ? 2 : 1);
     if (st == SPX_OK)
-        st = spx_burgers_plot(&script, run, e);
+        st = plot_solution(&script, run, e);
     if (st == SPX_OK && svd->nmode > 0)
-        st = spx_svd_plot(&script, svd, run->x, "x", e);
+        st = spx_plot_svd(&script, svd->nmode, svd->ncol, svd->s, svd->energy, svd->v, run->x, "x", e);
     if (st == SPX_OK)
-        st = spx_run_tmpfile(s, o.plot, &picture, e);
-    if (st == SPX_OK)
-        st = spx_plot_run(&script, picture->fd, e);
+        st = spx_plot_output(s, o.plot, &script, e);
     spx_text_free(&script);
     return st;
 }

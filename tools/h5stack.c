@@ -5,7 +5,11 @@
 #include "device.h"
 #include "h5/file.h"
 #include "h5/object.h"
-#include "products/io.h"
+#include "products/ccf_h5.h"
+#include "products/shifts_h5.h"
+#include "products/stack_h5.h"
+#include "products/stations.h"
+#include "products/traces_h5.h"
 
 static struct {
     const char *method, *geometry, *slowness, *slowness_y, *velocity, *azimuth, *add;

@@ -5,9 +5,10 @@
 #include "app/main.h"
 #include "app/plot.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "device.h"
 #include "h5/attr.h"
-#include "products/io.h"
+#include "products/svd_h5.h"
 
 static struct {
     long rank, oversample, power, seed;
@@ -174,16 +175,13 @@ static spx_status read_inputs(spx_run *s, inputs *in, spx_err *e)
 static spx_status draw(spx_run *s, const spx_svd *d, spx_err *e)
 {
     spx_text script = {0};
-    spx_tmpfile *picture;
     spx_status st = spx_plot_begin(&script, o.plot, 1000, 800, e);
     if (st == SPX_OK)
         st = spx_text_add(&script, e, "set multiplot layout 2,1\n");
     if (st == SPX_OK)
-        st = spx_svd_plot(&script, d, NULL, "column", e);
+        st = spx_plot_svd(&script, d->nmode, d->ncol, d->s, d->energy, d->v, NULL, "column", e);
     if (st == SPX_OK)
-        st = spx_run_tmpfile(s, o.plot, &picture, e);
-    if (st == SPX_OK)
-        st = spx_plot_run(&script, picture->fd, e);
+        st = spx_plot_output(s, o.plot, &script, e);
     spx_text_free(&script);
     return st;
 }

@@ -8,7 +8,9 @@
 #include "app/main.h"
 #include "base/parse.h"
 #include "convert/payne.h"
-#include "products/io.h"
+#include "products/network_h5.h"
+#include "products/spectra.h"
+#include "products/templates.h"
 
 enum { MAX_LABEL = 64 };
 

@@ -5,7 +5,11 @@
 
 #include "device.h"
 #include "h5/file.h"
-#include "products/io.h"
+#include "h5/table.h"
+#include "products/rvfit_h5.h"
+#include "products/spectra.h"
+#include "products/templates_cut.h"
+#include "products/templates_h5.h"
 #include "run/catalogue_run.h"
 #include "run/select.h"
 #include "rvfit/rvfit_options.h"

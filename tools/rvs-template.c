@@ -8,8 +8,9 @@
 #include "device.h"
 #include "h5/file.h"
 #include "h5/object.h"
-#include "products/io.h"
 #include "products/library_h5.h"
+#include "products/network_h5.h"
+#include "products/templates_h5.h"
 #include "template/template.h"
 
 enum {

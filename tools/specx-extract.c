@@ -7,9 +7,13 @@
 
 #include "base/parse.h"
 #include "device.h"
-#include "products/barycentre.h"
 #include "products/frame.h"
-#include "products/io.h"
+#include "products/frame_barycentre.h"
+#include "products/frame_h5.h"
+#include "products/image.h"
+#include "products/psf.h"
+#include "products/site.h"
+#include "products/spectra.h"
 #include "psf/psf.h"
 #include "run/frame_queue.h"
 

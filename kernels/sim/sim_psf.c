@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "products/psf_index.h"
 #include "sim/sim.h"
 
 /* What is imaged beyond the nominal range, on both sides, Angstrom: a CCD is not dark there, and an extraction solves

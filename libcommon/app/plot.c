@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,4 +60,52 @@ spx_status spx_plot_run(const spx_text *script, int fd, spx_err *e)
     if (st != SPX_OK || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return spx_fail(e, SPX_EIO, "gnuplot: failed to draw the picture");
     return SPX_OK;
+}
+
+/* Inline data of a plot: `stride` apart, at most about 4000 of them. */
+static spx_status plot_data(spx_text *t, const char *name, const double *x, const double *y, size_t n, spx_err *e)
+{
+    const size_t step = n / 4000 + 1;
+    spx_status st = spx_text_add(t, e, "$%s << EOD\n", name);
+    for (size_t i = 0; i < n && st == SPX_OK; i += step)
+        st = spx_text_add(t, e, "%.9g %.9g\n", x != NULL ? x[i] : (double)i, y[i]);
+    return st == SPX_OK ? spx_text_add(t, e, "EOD\n") : st;
+}
+
+spx_status spx_plot_svd(spx_text *t, size_t nmode, size_t ncol, const double *s, const double *energy, const double *v,
+                        const double *x, const char *xlabel, spx_err *e)
+{
+    enum { MOST = 4 };
+    const size_t n = nmode < MOST ? nmode : MOST;
+    char name[32];
+    spx_status st = plot_data(t, "s", NULL, s, nmode, e);
+    if (st == SPX_OK)
+        st = plot_data(t, "energy", NULL, energy, nmode, e);
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+        (void)snprintf(name, sizeof name, "v%zu", k);
+        st = plot_data(t, name, x, v + k * ncol, ncol, e);
+    }
+    if (st == SPX_OK)
+        st = spx_text_add(
+            t, e, "set xlabel '%s'\nset ylabel 'right singular vector'\nset key outside right\nset xzeroaxis\nplot",
+            xlabel);
+    for (size_t k = 0; k < n && st == SPX_OK; k++)
+        st = spx_text_add(t, e, "%s $v%zu using 1:2 with lines lw 1.5 title '%zu: %.3g %%'", k > 0 ? "," : "", k, k + 1,
+                          100 * (energy[k] - (k > 0 ? energy[k - 1] : 0)));
+    if (st == SPX_OK)
+        st = spx_text_add(
+            t, e,
+            "\nset xlabel 'mode'\nset ylabel 'singular value'\nset y2label 'energy'\nset y2range [0:1.02]\n"
+            "set y2tics\nset ytics nomirror\nset xrange [0:%zu]\n%s"
+            "plot $s using ($1 + 1):2 with linespoints pt 7 ps 0.6 title 'singular value', \\\n"
+            "     $energy using ($1 + 1):2 axes x1y2 with lines lw 1.5 title 'energy'\n",
+            nmode + 1, s[nmode - 1] > 0 ? "set logscale y\n" : "");
+    return st;
+}
+
+spx_status spx_plot_output(spx_run *stage, const char *name, const spx_text *script, spx_err *e)
+{
+    spx_tmpfile *picture;
+    spx_status st = spx_run_tmpfile(stage, name, &picture, e);
+    return st == SPX_OK ? spx_plot_run(script, picture->fd, e) : st;
 }

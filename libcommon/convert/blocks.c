@@ -8,7 +8,12 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "products/io.h"
+#include "h5/table.h"
+#include "products/frame_h5.h"
+#include "products/image_h5.h"
+#include "products/psf_h5.h"
+#include "products/psf_index.h"
+#include "products/spectra_h5.h"
 
 const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1] = {
     "generic", "image", "psf", "frame", "spectra", "spectrum", "library", "model", "wavelength", NULL};

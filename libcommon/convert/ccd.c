@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "convert/blocks.h"
 #include "h5/table.h"
-#include "products/io.h"
+#include "products/psf_h5.h"
 
 spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e)
 {

@@ -13,7 +13,12 @@
 #include "h5/provenance.h"
 #include "h5/read.h"
 #include "h5/schema.h"
-#include "products/io.h"
+#include "h5/table.h"
+#include "products/cards_h5.h"
+#include "products/frame_h5.h"
+#include "products/image_h5.h"
+#include "products/psf_h5.h"
+#include "products/spectra_h5.h"
 
 enum { TEXT = 16384 };
 

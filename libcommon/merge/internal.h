@@ -9,7 +9,7 @@
 #include "h5/object.h"
 #include "h5/table.h"
 #include "merge/merge.h"
-#include "products/io.h"
+#include "products/spectra.h"
 
 enum {
     PATH_LEN = 300,

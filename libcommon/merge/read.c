@@ -10,6 +10,7 @@
 #include "h5/read.h"
 #include "h5/schema.h"
 #include "merge/internal.h"
+#include "products/cards_h5.h"
 
 static spx_status read_arms(spx_merge_input *p, const char *block, spx_err *e)
 {

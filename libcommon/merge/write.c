@@ -10,6 +10,7 @@
 #include "h5/read.h"
 #include "h5/write.h"
 #include "merge/internal.h"
+#include "products/cards_h5.h"
 
 enum { BLOCK_BYTES = 8 << 20 }; /* rows copied at one time */
 

@@ -1,4 +1,4 @@
-#include "products/image.h"
+#include "products/image_h5.h"
 
 #include <string.h>
 
@@ -7,27 +7,9 @@
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/schema.h"
+#include "h5/table.h"
 #include "h5/write.h"
-#include "products/io.h"
-
-spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e)
-{
-    h->n = 0;
-    h->cards = NULL;
-    if (!spx_h5_exists(file, path))
-        return SPX_OK;
-    spx_status st = spx_h5_read_strings(file, path, 80, &h->n, &h->cards, e);
-    /* HDF5 pads with NUL, a card with blanks */
-    for (size_t i = 0; st == SPX_OK && i < h->n * 80; i++)
-        if (h->cards[i] == '\0')
-            h->cards[i] = ' ';
-    return st;
-}
-
-spx_status spx_cards_write(hid_t file, const char *path, const spx_cards *h, spx_err *e)
-{
-    return h->n > 0 ? spx_h5_write_strings(file, path, 80, h->n, h->cards, e) : SPX_OK;
-}
+#include "products/cards_h5.h"
 
 spx_status spx_image_read_pixels(hid_t file, spx_image *im, spx_err *e)
 {
@@ -81,24 +63,4 @@ spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e)
     if (st == SPX_OK)
         st = spx_table_write(file, "/fibermap", im->fibermap, e);
     return st;
-}
-
-void spx_image_drop_pixels(spx_image *im)
-{
-    spx_free(im->data);
-    spx_free(im->ivar);
-    spx_free(im->mask);
-    spx_free(im->readnoise);
-    im->data = im->ivar = im->readnoise = NULL;
-    im->mask = NULL;
-}
-
-void spx_image_free(spx_image *im)
-{
-    if (im == NULL)
-        return;
-    spx_image_drop_pixels(im);
-    spx_cards_free(&im->header);
-    spx_table_free(im->fibermap);
-    memset(im, 0, sizeof *im);
 }

@@ -7,6 +7,8 @@
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/schema.h"
+#include "products/rvfit.h"
+#include "products/spectra.h"
 
 static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)
 {
@@ -71,11 +73,4 @@ spx_status spx_library_read_flux(hid_t file, const spx_library *lib, size_t firs
     if (first > lib->ntemp || n > lib->ntemp - first)
         return spx_fail(e, SPX_EBUG, "rows %zu to %zu of a library of %zu", first, first + n, lib->ntemp);
     return spx_h5_read_rows(file, "/library/flux", H5T_NATIVE_FLOAT, first, n, flux, e);
-}
-
-void spx_library_free(spx_library *lib)
-{
-    spx_free(lib->wavelength);
-    spx_free(lib->params);
-    memset(lib, 0, sizeof *lib);
 }

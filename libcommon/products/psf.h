@@ -38,8 +38,6 @@ typedef struct {
     int *gh;
 } spx_psf;
 
-/* Fill sigx, sigy, gh. SPX_EINPUT when GHSIGX or GHSIGY is absent. */
-spx_status spx_psf_index(spx_psf *psf, spx_err *e);
 void spx_psf_free(spx_psf *psf);
 
 #endif

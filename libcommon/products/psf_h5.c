@@ -1,4 +1,4 @@
-#include "products/psf.h"
+#include "products/psf_h5.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "h5/read.h"
 #include "h5/schema.h"
 #include "h5/write.h"
-#include "products/io.h"
+#include "products/cards_h5.h"
+#include "products/psf_index.h"
 
 static spx_status read_range(hid_t file, const char *path, double *wmin, double *wmax, spx_err *e)
 {

@@ -1,10 +1,10 @@
-/* The PSF as a structure, without files: what the stages need on machines that have no HDF5. */
+#include "products/psf_index.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "products/psf.h"
 
 /* Largest spot and order that are taken for a PSF rather than for a broken file. */
 enum { MAX_HSIZE = 1000, MAX_GHDEG = 99 };
@@ -50,17 +50,4 @@ spx_status spx_psf_index(spx_psf *psf, spx_err *e)
             psf->gh[i + (psf->ghdegx + 1) * j] = row_of(psf, name);
         }
     return SPX_OK;
-}
-
-void spx_psf_free(spx_psf *psf)
-{
-    if (!psf)
-        return;
-    spx_free(psf->x.coef);
-    spx_free(psf->y.coef);
-    spx_free(psf->param);
-    spx_free(psf->coeff);
-    spx_free(psf->gh);
-    spx_cards_free(&psf->header);
-    memset(psf, 0, sizeof *psf);
 }

@@ -1,8 +1,7 @@
-#include "products/rvfit.h"
+#include "products/rvfit_h5.h"
 
 #include <ctype.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,10 @@
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/write.h"
-#include "products/io.h"
+#include "merge/internal.h"
+#include "products/cards_h5.h"
+#include "products/spectra.h"
+#include "products/templates.h"
 
 enum { COLUMN = 48 };
 
@@ -487,20 +489,4 @@ spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spec
     spx_table_free(scores);
     spx_table_free(each);
     return st;
-}
-
-void spx_rvfit_free(spx_rvfit *r)
-{
-    if (r == NULL)
-        return;
-    spx_free(r->row);
-    spx_free(r->first);
-    spx_free(r->star);
-    spx_free(r->exposure);
-    for (size_t k = 0; k < r->narm; k++) {
-        spx_free(r->arm[k].model);
-        spx_free(r->arm[k].ccf);
-        spx_free(r->arm[k].residual);
-    }
-    memset(r, 0, sizeof *r);
 }

@@ -63,6 +63,9 @@ typedef struct {
     float *model;
 } spx_frame;
 
+/* Rows that were chosen, in this order; everything that has a row a spectrum is taken along. */
+spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e);
+
 void spx_arm_free(spx_arm *a);
 void spx_spectra_free(spx_spectra *s);
 void spx_frame_free(spx_frame *f);

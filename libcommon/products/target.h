@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "products/barycentre.h"
+#include "num/barycentre.h"
 
 struct spx_table;
 

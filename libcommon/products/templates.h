@@ -105,11 +105,4 @@ void spx_nn_count(const spx_nn *nn, size_t *nweight, size_t *nbias);
 void spx_setup_free(spx_setup *s);
 void spx_templates_free(spx_templates *t);
 
-/* The part of a setup that an arm needs at velocities vmin ... vmax (km/s) and rotations up to vsini: what it has of
- * each pixel is its own, the rest that of `s`, which has to stay. out->nwave 0: that is half of the setup or more, or
- * the setup does not reach there. SPX_EIO: memory. Free with spx_setup_cut_free(). */
-spx_status spx_setup_cut(const spx_setup *s, const spx_arm *arm, double vmin, double vmax, double vsini, spx_setup *out,
-                         spx_err *e);
-void spx_setup_cut_free(spx_setup *cut);
-
 #endif

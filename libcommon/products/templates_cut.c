@@ -1,10 +1,10 @@
-/* Parts of a setup, for arms that need little of it: orders of an echelle spectrograph. */
+#include "products/templates_cut.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "num/wave.h"
-#include "products/templates.h"
 
 enum { MARGIN = 16 }; /* pixels, after which the end of a spline is not felt: 0.268^16 is 7e-10 */
 

@@ -1,4 +1,4 @@
-#include "products/templates.h"
+#include "products/templates_h5.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,9 @@
 #include "h5/read.h"
 #include "h5/schema.h"
 #include "h5/write.h"
-#include "products/io.h"
+#include "products/nn_h5.h"
+#include "products/rvfit.h"
+#include "products/spectra.h"
 
 static const char *const norms[] = {"none", "median", "linear"};
 
@@ -479,36 +481,4 @@ spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e)
     for (size_t i = 0; i < t->nsetup && st == SPX_OK; i++)
         st = write_setup(file, &t->setup[i], e);
     return st;
-}
-
-void spx_setup_free(spx_setup *s)
-{
-    spx_free(s->params);
-    spx_free(s->lnflux);
-    spx_free(s->lnnorm);
-    spx_free(s->filled);
-    for (size_t i = 0; i < SPX_MAX_PAR; i++)
-        spx_free(s->axis[i]);
-    spx_free(s->node);
-    spx_free(s->simplex);
-    spx_free(s->pca.mean);
-    spx_free(s->pca.comp);
-    spx_free(s->pca.coef);
-    spx_nn_free(&s->nn);
-    spx_free(s->ccf.params);
-    spx_free(s->ccf.vsini);
-    spx_free(s->ccf.flux);
-    spx_free(s->ccf.fft);
-    spx_free(s->ccf.fft2);
-    memset(s, 0, sizeof *s);
-}
-
-void spx_templates_free(spx_templates *t)
-{
-    if (t == NULL)
-        return;
-    for (size_t i = 0; i < t->nsetup; i++)
-        spx_setup_free(&t->setup[i]);
-    spx_free(t->setup);
-    memset(t, 0, sizeof *t);
 }

@@ -8,6 +8,7 @@
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/table.h"
+#include "products/spectra_h5.h"
 
 /* ---- files side by side and one after another ---- */
 

@@ -7,8 +7,8 @@
 
 #include "base/err.h"
 #include "base/text.h"
-#include "products/io.h"
 #include "products/spectra.h"
+#include "products/spectra_h5.h"
 
 /* A file, which stays open as long as the parts are in use. */
 typedef struct {

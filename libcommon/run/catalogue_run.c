@@ -5,7 +5,8 @@
 
 #include "base/mem.h"
 #include "base/pipeline.h"
-#include "products/io.h"
+#include "products/rvfit_h5.h"
+#include "products/spectra.h"
 
 /* Bytes of a part where --max-mem does not say otherwise; parts that are in work at a time. */
 enum { PART_BYTES = 1 << 30, PARTS = 3 };

@@ -15,7 +15,8 @@
 #include "h5/deferred.h"
 #include "h5/file.h"
 #include "h5/object.h"
-#include "products/io.h"
+#include "products/image_h5.h"
+#include "products/psf_h5.h"
 
 /* A PSF and the input that it is from, shared by all exposures that use it. */
 typedef struct spx_psf_source {

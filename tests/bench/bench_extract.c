@@ -18,7 +18,9 @@
 #include "curve.h"
 #include "extract/trace/trace.h"
 #include "num/blas.h"
-#include "products/io.h"
+#include "products/image_h5.h"
+#include "products/psf_h5.h"
+#include "products/spectra.h"
 #include "psf/psf_math.h"
 #include "sim/sim.h"
 

@@ -17,10 +17,17 @@
 #include "h5/file.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
+#include "h5/table.h"
 #include "h5/write.h"
 #include "merge/merge.h"
-#include "products/io.h"
+#include "products/ccf_h5.h"
+#include "products/frame_h5.h"
+#include "products/image_h5.h"
 #include "products/library_h5.h"
+#include "products/psf_h5.h"
+#include "products/spectra_h5.h"
+#include "products/stack.h"
+#include "products/templates_h5.h"
 #include "run/catalogue_parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -17,7 +17,8 @@
 #include "h5/object.h"
 #include "h5/read.h"
 #include "num/stat.h"
-#include "products/io.h"
+#include "products/frame_h5.h"
+#include "products/spectra.h"
 
 typedef struct {
     size_t nspec, nwave, ndiag;

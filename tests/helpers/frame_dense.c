@@ -12,7 +12,9 @@
 #include <stdlib.h>
 
 #include "../kernels/extract_scene.h"
-#include "products/io.h"
+#include "products/image_h5.h"
+#include "products/psf_h5.h"
+#include "products/spectra.h"
 
 static void patches(const scene *s, double limit, const char *what)
 {

@@ -21,7 +21,8 @@
 #include "base/mem.h"
 #include "h5/file.h"
 #include "h5/read.h"
-#include "products/io.h"
+#include "products/frame_h5.h"
+#include "products/spectra.h"
 
 /* A pixmask_fraction that is 0 but for rounding. */
 #define ROUNDING 1e-9

@@ -8,7 +8,9 @@
 
 #include "base/mem.h"
 #include "h5/file.h"
-#include "products/io.h"
+#include "products/shifts_h5.h"
+#include "products/stack.h"
+#include "products/traces_h5.h"
 #include "sim/sim_math.h"
 #include "stack/stack.h"
 

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "products/io.h"
+#include "products/rvfit.h"
+#include "products/spectra_h5.h"
+#include "products/templates_h5.h"
 #include "rvfit/rvfit.h"
 #include "sim/sim_math.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "num/stat.h"
-#include "products/io.h"
+#include "products/spectra_h5.h"
 #include "products/target.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "products/psf.h"
+#include "products/psf_index.h"
 
 typedef struct {
     size_t nspec;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "products/psf_index.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"
 #include "small_psf.h"

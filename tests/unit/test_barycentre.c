@@ -1,5 +1,4 @@
 /* Barycentric factors against Astropy's, sites, times of exposures, and fibres without a position. */
-#include "products/barycentre.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,6 +6,8 @@
 #include "check.h"
 #include "h5/table.h"
 #include "num/wave.h"
+#include "products/frame_barycentre.h"
+#include "products/site.h"
 
 static void add(spx_cards *h, const char *card)
 {

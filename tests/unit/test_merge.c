@@ -11,8 +11,10 @@
 #include "h5/object.h"
 #include "h5/provenance.h"
 #include "h5/schema.h"
+#include "h5/table.h"
 #include "merge/merge.h"
-#include "products/io.h"
+#include "products/frame_h5.h"
+#include "products/spectra_h5.h"
 
 enum { NWAVE = 40, NDIAG = 5, MAXPART = 4 };
 

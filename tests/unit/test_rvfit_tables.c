@@ -10,7 +10,12 @@
 #include "h5/file.h"
 #include "h5/object.h"
 #include "h5/read.h"
-#include "products/io.h"
+#include "h5/table.h"
+#include "products/ccf_h5.h"
+#include "products/rvfit_h5.h"
+#include "products/spectra.h"
+#include "products/stack.h"
+#include "products/templates.h"
 
 enum { NSTAR = 2, NROW = 3, NWAVE = 4, NLAG = 3 };
 

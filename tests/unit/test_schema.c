@@ -11,7 +11,8 @@
 #include "h5/schema.h"
 #include "h5/table.h"
 #include "h5/write.h"
-#include "products/io.h"
+#include "products/frame_h5.h"
+#include "products/spectra.h"
 
 enum { NSPEC = 3, NWAVE = 6 };
 

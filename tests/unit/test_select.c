@@ -10,6 +10,7 @@
 #include "check.h"
 #include "h5/file.h"
 #include "h5/table.h"
+#include "products/spectra_h5.h"
 #include "run/select.h"
 
 enum { N = 6, NWAVE = 20 };

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "num/wave.h"
 #include "products/templates.h"
+#include "products/templates_cut.h"
 
 enum { NTEMP = 3, NWAVE = 4000, NCOMP = 2, NPIX = 50 };
 

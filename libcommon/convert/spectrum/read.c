@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "convert/spectrum/spectrum.h"
+#include "h5/table.h"
 #include "num/stat.h"
-#include "products/io.h"
+#include "products/spectra_h5.h"
 
 /* ---- IRAF's multispec ---- */
 

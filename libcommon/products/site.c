@@ -1,21 +1,11 @@
-#include "products/barycentre.h"
+#include "products/site.h"
 
 #include <ctype.h>
-#include <erfa.h>
-#include <erfam.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/parse.h"
-#include "h5/table.h"
-#include "num/wave.h"
-#include "products/frame.h"
-
-/* GM/c^2, metres: TCB-compatible nominal values (IAU 2015 resolution B3). */
-#define SUN_LENGTH   (1.3271244e20 / (ERFA_CMPS * ERFA_CMPS))
-#define EARTH_LENGTH (3.986004e14 / (ERFA_CMPS * ERFA_CMPS))
 
 /* Observatories of multi-fibre and echelle spectrographs. Positions: the observatories' own pages and the site registry
  * of the IRAF/obsdb and Astropy projects, to some 100 m, which is 0.01 m/s. */
@@ -126,20 +116,6 @@ spx_status spx_site_to_header(const spx_site *site, spx_cards *h, spx_err *e)
     return st;
 }
 
-/* MJD of YYYY-MM-DDThh:mm:ss[.sss]. */
-static int date_to_mjd(const char *text, double *mjd)
-{
-    int year, month, day, hour, minute, used = 0;
-    double second, jd, part;
-    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%lf%n", &year, &month, &day, &hour, &minute, &second, &used) != 6 ||
-        strspn(text + used, " Z") != strlen(text + used))
-        return 0;
-    if (eraDtf2d("UTC", year, month, day, hour, minute, second, &jd, &part) < 0)
-        return 0;
-    *mjd = (jd - ERFA_DJM0) + part;
-    return 1;
-}
-
 spx_status spx_exposure_middle(const spx_cards *h, double *mjd, spx_err *e)
 {
     static const char *const start[] = {"MJD-OBS", "MJD_OBS", "MJDSTART", "MJD"};
@@ -149,7 +125,7 @@ spx_status spx_exposure_middle(const spx_cards *h, double *mjd, spx_err *e)
     if (!have) {
         for (size_t i = 0; i < sizeof start / sizeof *start && !have; i++)
             have = spx_cards_double(h, start[i], mjd);
-        if (!have && spx_cards_string(h, "DATE-OBS", text, sizeof text) && !(have = date_to_mjd(text, mjd)))
+        if (!have && spx_cards_string(h, "DATE-OBS", text, sizeof text) && !(have = spx_mjd_from_date(text, mjd)))
             return spx_fail(e, SPX_EINPUT, "image: DATE-OBS '%s' is not YYYY-MM-DDThh:mm:ss", text);
         if (!have)
             return spx_fail(e, SPX_EINPUT,
@@ -158,114 +134,9 @@ spx_status spx_exposure_middle(const spx_cards *h, double *mjd, spx_err *e)
         if (!spx_cards_double(h, "EXPTIME", &exptime) || !(exptime >= 0 && exptime < 1e6))
             return spx_fail(e, SPX_EINPUT,
                             "image: the header has no usable EXPTIME (s): the middle of the exposure is not known");
-        *mjd += exptime / 2 / ERFA_DAYSEC;
+        *mjd += exptime / 2 / 86400;
     }
     if (!(*mjd > 36934 && *mjd < 88069)) /* 1960 ... 2100: where UTC and the Earth's orbit are defined */
         return spx_fail(e, SPX_EINPUT, "image: MJD %.10g of the exposure is not between 1960 and 2100", *mjd);
     return SPX_OK;
-}
-
-spx_status spx_barycentric_factors(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
-                                   double *factor, spx_err *e)
-{
-    eraASTROM astrom;
-    double eo, up[3], xyz[3];
-    double lon = site->longitude * ERFA_DD2R, lat = site->latitude * ERFA_DD2R;
-    if (eraGd2gc(1, lon, lat, site->height, xyz) != 0 ||
-        eraApco13(ERFA_DJM0, mjd, 0, lon, lat, site->height, 0, 0, 0, 0, 0, 0.5, &astrom, &eo) < 0)
-        return spx_fail(e, SPX_EINPUT, "no barycentric velocity at MJD %.10g", mjd);
-    double potential = SUN_LENGTH / (astrom.em * ERFA_DAU) + EARTH_LENGTH / eraPm(xyz);
-    for (size_t k = 0; k < n; k++) {
-        if (!(fabs(ra[k]) <= 360 && fabs(dec[k]) <= 90))
-            return spx_fail(e, SPX_EINPUT, "fibermap: TARGET_RA %g, TARGET_DEC %g in row %zu is not a direction", ra[k],
-                            dec[k], k);
-        eraS2c(ra[k] * ERFA_DD2R, dec[k] * ERFA_DD2R, up);
-        /* bm1 = sqrt(1 - beta^2) = 1/gamma */
-        factor[k] = (1 + eraPdp(astrom.v, up)) / astrom.bm1 * (1 + potential);
-    }
-    return SPX_OK;
-}
-
-/* Positions that are not finite become the mean direction of the others; returns how many, n when all. */
-static size_t fill_positions(size_t n, double *ra, double *dec)
-{
-    double sum[3] = {0, 0, 0}, up[3], mean[2];
-    size_t nowhere = 0;
-    for (size_t k = 0; k < n; k++) {
-        if (!isfinite(ra[k]) || !isfinite(dec[k])) {
-            nowhere++;
-            continue;
-        }
-        eraS2c(ra[k] * ERFA_DD2R, dec[k] * ERFA_DD2R, up);
-        eraPpp(sum, up, sum);
-    }
-    eraC2s(sum, &mean[0], &mean[1]);
-    for (size_t k = 0; k < n; k++)
-        if (!isfinite(ra[k]) || !isfinite(dec[k])) {
-            ra[k] = mean[0] / ERFA_DD2R;
-            dec[k] = mean[1] / ERFA_DD2R;
-        }
-    return nowhere;
-}
-
-spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,
-                                 size_t *nowhere, spx_err *e)
-{
-    spx_site place;
-    double mjd;
-    size_t n = psf->nspec;
-    spx_status st = SPX_OK;
-    if (site == NULL) {
-        st = spx_site_from_header(&im->header, &place, e);
-        site = &place;
-    }
-    if (st == SPX_OK)
-        st = spx_exposure_middle(&im->header, &mjd, e);
-    if (st != SPX_OK)
-        return st;
-    if (im->fibermap == NULL)
-        return spx_fail(e, SPX_EINPUT,
-                        "image: has no fibermap, which says where the fibres point (TARGET_RA, "
-                        "TARGET_DEC): no barycentric wavelengths");
-    size_t nrow = im->fibermap->nrow, *row = spx_alloc(n, sizeof *row, e);
-    double *table = spx_alloc2(2, nrow, sizeof *table, e), *ra = spx_alloc(n, sizeof *ra, e),
-           *dec = spx_alloc(n, sizeof *dec, e);
-    if (row == NULL || table == NULL || ra == NULL || dec == NULL)
-        st = SPX_EIO;
-    if (st == SPX_OK)
-        st = spx_table_get_f64(im->fibermap, "TARGET_RA", table, e);
-    if (st == SPX_OK)
-        st = spx_table_get_f64(im->fibermap, "TARGET_DEC", table + nrow, e);
-    if (st == SPX_OK)
-        st = spx_frame_fibre_rows(im, n, row, e);
-    for (size_t k = 0; k < n && st == SPX_OK; k++) {
-        ra[k] = row[k] == SPX_NO_ROW ? NAN : table[row[k]];
-        dec[k] = row[k] == SPX_NO_ROW ? NAN : table[nrow + row[k]];
-    }
-    if (st == SPX_OK && (*nowhere = fill_positions(n, ra, dec)) == n)
-        st = spx_fail(e, SPX_EINPUT, "fibermap: no fibre has a finite TARGET_RA and TARGET_DEC");
-    if (st == SPX_OK)
-        st = spx_barycentric_factors(site, mjd, n, ra, dec, factor, e);
-    spx_free(row);
-    spx_free(table);
-    spx_free(ra);
-    spx_free(dec);
-    return st;
-}
-
-spx_status spx_frame_set_barycentric(spx_frame *f, const double *factor, spx_err *e)
-{
-    double mean = 0, *v = spx_alloc(f->nspec, sizeof *v, e);
-    if (v == NULL)
-        return SPX_EIO;
-    for (size_t k = 0; k < f->nspec; k++) {
-        v[k] = SPX_C_KMS * (factor[f->fiber[k]] - 1);
-        mean += factor[f->fiber[k]] / (double)f->nspec;
-    }
-    f->arm.barycentric = 1;
-    spx_status st = spx_table_add(f->fibermap, "BARYCENTRIC_VELOCITY", H5T_NATIVE_DOUBLE, "km/s", v, e);
-    if (st == SPX_OK)
-        st = spx_cards_set_double(&f->header, "HELIOCOR", mean, "mean barycentric factor of the fibres", e);
-    spx_free(v);
-    return st;
 }

@@ -1,0 +1,181 @@
+#include "products/arm_h5.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "h5/write.h"
+
+static void sub(char *out, size_t size, const char *path, const char *name)
+{
+    (void)snprintf(out, size, "%s/%s", path, name);
+}
+
+static spx_status check_wavelength(hid_t file, const char *path, const spx_arm *a, spx_err *e)
+{
+    for (size_t i = 0; i < a->nwave; i++)
+        if (!(a->wavelength[i] > (i > 0 ? a->wavelength[i - 1] : 0)) || a->wavelength[i] > 1e9)
+            return spx_fail(e, SPX_EINPUT, "%s:%s: wavelengths do not increase at element %zu (%g): sort the spectrum",
+                            spx_h5_filename(file), path, i, a->wavelength[i]);
+    return SPX_OK;
+}
+
+/* Values are read later, by rows: what a file promises has to be credible before. */
+static spx_status check_claim(hid_t file, const char *path, int ndim, const size_t *dims, spx_err *e)
+{
+    size_t bytes = 0;
+    hid_t d = spx_h5_open(file, path, e);
+    if (d < 0)
+        return SPX_EINPUT;
+    hid_t type = H5Dget_type(d);
+    spx_status st = type < 0 ? spx_fail(e, SPX_EINPUT, "%s:%s: has no type", spx_h5_filename(file), path) : SPX_OK;
+    bytes = st == SPX_OK ? H5Tget_size(type) : 0;
+    for (int i = 0; i < ndim && st == SPX_OK; i++)
+        st = spx_mul(bytes, dims[i], &bytes, e);
+    if (st == SPX_OK && spx_h5_overclaims(d, bytes))
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
+    if (type >= 0)
+        (void)H5Tclose(type);
+    (void)H5Dclose(d);
+    return st;
+}
+
+/* Is dataset `name` of the arm at `path` shaped [nspec][n][nwave], or [nspec][nwave]? Lengths of 0 are any, and set. */
+static spx_status check_shape(hid_t file, const char *path, const char *name, int ndim, size_t *dims, spx_err *e)
+{
+    char p[128];
+    int have = 0;
+    size_t d[SPX_H5_MAXDIM];
+    sub(p, sizeof p, path, name);
+    spx_status st = spx_h5_shape(file, p, &have, d, e);
+    if (st == SPX_OK && have != ndim)
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: has %d dimensions, %d expected", spx_h5_filename(file), p, have, ndim);
+    for (int i = 0; i < ndim && st == SPX_OK; i++) {
+        if (dims[i] != 0 && dims[i] != d[i])
+            st = spx_fail(e, SPX_EINPUT, "%s:%s: dimension %d is %zu, %zu expected from the other datasets",
+                          spx_h5_filename(file), p, i, d[i], dims[i]);
+        dims[i] = d[i];
+    }
+    return st == SPX_OK ? check_claim(file, p, ndim, d, e) : st;
+}
+
+spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e)
+{
+    char p[128], word[32];
+    size_t dims[3] = {0, 0, 0};
+    sub(p, sizeof p, path, "wavelength");
+    spx_status st = spx_h5_read_f64(file, p, 1, dims, &a->wavelength, e);
+    if (st != SPX_OK)
+        return st;
+    a->nwave = dims[0];
+    if ((st = check_wavelength(file, p, a, e)) != SPX_OK)
+        return st;
+    a->medium = SPX_VACUUM;
+    a->barycentric = 0;
+    if (spx_h5_has_attr(file, p, "medium")) {
+        if ((st = spx_h5_attr_str(file, p, "medium", word, sizeof word, e)) != SPX_OK)
+            return st;
+        a->medium = strcmp(word, "air") == 0 ? SPX_AIR : SPX_VACUUM;
+    }
+    if (spx_h5_has_attr(file, p, "frame")) {
+        if ((st = spx_h5_attr_str(file, p, "frame", word, sizeof word, e)) != SPX_OK)
+            return st;
+        a->barycentric = strcmp(word, "barycentric") == 0;
+    }
+    dims[0] = *nspec;
+    dims[1] = a->nwave;
+    if ((st = check_shape(file, path, "flux", 2, dims, e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "flux");
+    /* a length of 0 would mean "any" below, and then contradict what was read */
+    if (dims[0] == 0 || dims[1] == 0)
+        return spx_fail(e, SPX_EINPUT, "%s:%s: holds no spectra", spx_h5_filename(file), p);
+    *nspec = dims[0];
+    if (spx_h5_has_attr(file, p, "units") &&
+        (st = spx_h5_attr_str(file, p, "units", a->unit, sizeof a->unit, e)) != SPX_OK)
+        return st;
+    if ((st = check_shape(file, path, "ivar", 2, dims, e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "mask");
+    if (spx_h5_exists(file, p) && (st = check_shape(file, path, "mask", 2, dims, e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "resolution");
+    size_t rd[3] = {*nspec, 0, a->nwave};
+    if (spx_h5_exists(file, p) && (st = check_shape(file, path, "resolution", 3, rd, e)) != SPX_OK)
+        return st;
+    a->ndiag = rd[1];
+    return SPX_OK;
+}
+
+spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e)
+{
+    char p[128];
+    size_t dims[2] = {nspec, a->nwave}, rd[3] = {nspec, a->ndiag, a->nwave};
+    sub(p, sizeof p, path, "flux");
+    spx_status st = spx_h5_read_f64(file, p, 2, dims, &a->flux, e);
+    sub(p, sizeof p, path, "ivar");
+    if (st != SPX_OK || (st = spx_h5_read_f64(file, p, 2, dims, &a->ivar, e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "mask");
+    if (spx_h5_exists(file, p) && (st = spx_h5_read_u32(file, p, 2, dims, &a->mask, e)) != SPX_OK)
+        return st;
+    if (!with_resolution)
+        a->ndiag = 0;
+    sub(p, sizeof p, path, "resolution");
+    return a->ndiag > 0 ? spx_h5_read_f64(file, p, 3, rd, &a->resolution, e) : SPX_OK;
+}
+
+spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e)
+{
+    spx_status st = spx_arm_read_head(file, path, nspec, a, e);
+    return st == SPX_OK ? spx_arm_read_values(file, path, *nspec, with_resolution, a, e) : st;
+}
+
+spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e)
+{
+    char w[128], p[128], inverse[80];
+    size_t dims[2] = {nspec, a->nwave};
+    spx_status st = spx_h5_group(file, path, e);
+    sub(w, sizeof w, path, "wavelength");
+    if (st != SPX_OK || (st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, w, "medium", a->medium == SPX_AIR ? "air" : "vacuum", e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, w, "frame", a->barycentric ? "barycentric" : "topocentric", e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "flux");
+    if ((st = spx_h5_write_real_lasting(file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK ||
+        (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
+        return st;
+    sub(p, sizeof p, path, "ivar");
+    (void)snprintf(inverse, sizeof inverse, "(%s)^-2", a->unit[0] != '\0' ? a->unit : "1");
+    if ((st = spx_h5_write_real_lasting(file, p, precision, 2, dims, a->ivar, e)) != SPX_OK ||
+        (st = spx_h5_set_str(file, p, "units", inverse, e)) != SPX_OK ||
+        (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
+        return st;
+    if (a->mask != NULL) {
+        sub(p, sizeof p, path, "mask");
+        if ((st = spx_h5_write_lasting(file, p, H5T_NATIVE_UINT32, 2, dims, a->mask, e)) != SPX_OK ||
+            (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
+            return st;
+    }
+    if (a->resolution != NULL) {
+        size_t rd[3] = {nspec, a->ndiag, a->nwave};
+        sub(p, sizeof p, path, "resolution");
+        if ((st = spx_h5_write_real_lasting(file, p, precision, 3, rd, a->resolution, e)) != SPX_OK ||
+            (st = spx_h5_attach_scale(file, p, 2, w, "wavelength", e)) != SPX_OK)
+            return st;
+    }
+    return SPX_OK;
+}
+
+spx_status spx_row_table_read(hid_t file, const char *path, size_t nspec, spx_table **t, spx_err *e)
+{
+    spx_status st = spx_table_read(file, path, t, e);
+    if (st == SPX_OK && *t != NULL && (*t)->nrow != nspec)
+        st = spx_fail(e, SPX_EINPUT, "%s:%s: has %zu rows, but there are %zu spectra", spx_h5_filename(file), path,
+                      (*t)->nrow, nspec);
+    return st;
+}

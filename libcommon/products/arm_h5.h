@@ -1,0 +1,22 @@
+/* Reads and writes an arm, which frame and spectra share, and tables with a row a spectrum: contract of all readers and
+ * writers in products/README. */
+#ifndef SPX_ARM_H5_H
+#define SPX_ARM_H5_H
+
+#include <hdf5.h>
+
+#include "h5/table.h"
+#include "products/spectra.h"
+
+/* One arm at group `path` (frame and spectra share this layout). nspec 0: any, and gets the number found. */
+spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e);
+spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e);
+/* What the head leaves out. */
+spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e);
+/* What is written stays as it is until the output is finished (spx_h5_write_lasting()). */
+spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e);
+
+/* Fibermap or scores: a table of nspec rows, or NULL where there is none. */
+spx_status spx_row_table_read(hid_t file, const char *path, size_t nspec, spx_table **t, spx_err *e);
+
+#endif

@@ -1,0 +1,71 @@
+#include "products/frame_barycentre.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "h5/table.h"
+#include "num/wave.h"
+#include "products/frame.h"
+#include "products/site.h"
+
+spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,
+                                 size_t *nowhere, spx_err *e)
+{
+    spx_site place;
+    double mjd;
+    size_t n = psf->nspec;
+    spx_status st = SPX_OK;
+    if (site == NULL) {
+        st = spx_site_from_header(&im->header, &place, e);
+        site = &place;
+    }
+    if (st == SPX_OK)
+        st = spx_exposure_middle(&im->header, &mjd, e);
+    if (st != SPX_OK)
+        return st;
+    if (im->fibermap == NULL)
+        return spx_fail(e, SPX_EINPUT,
+                        "image: has no fibermap, which says where the fibres point (TARGET_RA, "
+                        "TARGET_DEC): no barycentric wavelengths");
+    size_t nrow = im->fibermap->nrow, *row = spx_alloc(n, sizeof *row, e);
+    double *table = spx_alloc2(2, nrow, sizeof *table, e), *ra = spx_alloc(n, sizeof *ra, e),
+           *dec = spx_alloc(n, sizeof *dec, e);
+    if (row == NULL || table == NULL || ra == NULL || dec == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_table_get_f64(im->fibermap, "TARGET_RA", table, e);
+    if (st == SPX_OK)
+        st = spx_table_get_f64(im->fibermap, "TARGET_DEC", table + nrow, e);
+    if (st == SPX_OK)
+        st = spx_frame_fibre_rows(im, n, row, e);
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+        ra[k] = row[k] == SPX_NO_ROW ? NAN : table[row[k]];
+        dec[k] = row[k] == SPX_NO_ROW ? NAN : table[nrow + row[k]];
+    }
+    if (st == SPX_OK && (*nowhere = spx_fill_directions(n, ra, dec)) == n)
+        st = spx_fail(e, SPX_EINPUT, "fibermap: no fibre has a finite TARGET_RA and TARGET_DEC");
+    if (st == SPX_OK)
+        st = spx_barycentric_factors(site, mjd, n, ra, dec, factor, e);
+    spx_free(row);
+    spx_free(table);
+    spx_free(ra);
+    spx_free(dec);
+    return st;
+}
+
+spx_status spx_frame_set_barycentric(spx_frame *f, const double *factor, spx_err *e)
+{
+    double mean = 0, *v = spx_alloc(f->nspec, sizeof *v, e);
+    if (v == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < f->nspec; k++) {
+        v[k] = SPX_C_KMS * (factor[f->fiber[k]] - 1);
+        mean += factor[f->fiber[k]] / (double)f->nspec;
+    }
+    f->arm.barycentric = 1;
+    spx_status st = spx_table_add(f->fibermap, "BARYCENTRIC_VELOCITY", H5T_NATIVE_DOUBLE, "km/s", v, e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(&f->header, "HELIOCOR", mean, "mean barycentric factor of the fibres", e);
+    spx_free(v);
+    return st;
+}

@@ -1,0 +1,85 @@
+#include "products/frame_h5.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "h5/schema.h"
+#include "h5/table.h"
+#include "h5/write.h"
+#include "products/arm_h5.h"
+#include "products/cards_h5.h"
+
+spx_status spx_frame_read_camera(hid_t file, size_t size, char *camera, spx_arm *a, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    if (spx_h5_has_attr(file, "/frame", "camera"))
+        st = spx_h5_attr_str(file, "/frame", "camera", camera, size, e);
+    if (isalpha((unsigned char)camera[0]))
+        (void)snprintf(a->name, sizeof a->name, "%c", tolower((unsigned char)camera[0]));
+    else
+        (void)snprintf(a->name, sizeof a->name, "frame");
+    return st;
+}
+
+spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
+{
+    spx_status st = spx_schema_accept(file, "/frame", "frame", e);
+    memset(f, 0, sizeof *f);
+    if (st != SPX_OK || (st = spx_arm_read(file, "/frame", &f->nspec, 1, &f->arm, e)) != SPX_OK)
+        return st;
+    size_t dims[2] = {f->nspec, f->arm.nwave};
+    if (spx_h5_exists(file, "/frame/chi2pix") &&
+        (st = spx_h5_read_f64(file, "/frame/chi2pix", 2, dims, &f->chi2pix, e)) != SPX_OK)
+        return st;
+    if (spx_h5_exists(file, "/frame/pixmask_fraction") &&
+        (st = spx_h5_read_f64(file, "/frame/pixmask_fraction", 2, dims, &f->pixmask_fraction, e)) != SPX_OK)
+        return st;
+    if (spx_h5_exists(file, "/frame/fiber") &&
+        (st = spx_h5_read_i32(file, "/frame/fiber", 1, &f->nspec, &f->fiber, e)) != SPX_OK)
+        return st;
+    if (spx_h5_exists(file, "/frame/model")) {
+        size_t md[2] = {0, 0};
+        if ((st = spx_h5_read_f32(file, "/frame/model", 2, md, &f->model, e)) != SPX_OK)
+            return st;
+        f->model_ny = md[0];
+        f->model_nx = md[1];
+    }
+    if ((st = spx_frame_read_camera(file, sizeof f->camera, f->camera, &f->arm, e)) != SPX_OK ||
+        (st = spx_cards_read(file, "/frame/header", &f->header, e)) != SPX_OK ||
+        (st = spx_row_table_read(file, "/fibermap", f->nspec, &f->fibermap, e)) != SPX_OK)
+        return st;
+    return spx_row_table_read(file, "/scores", f->nspec, &f->scores, e);
+}
+
+spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_err *e)
+{
+    size_t dims[2] = {f->nspec, f->arm.nwave};
+    spx_status st = spx_arm_write(file, "/frame", f->nspec, &f->arm, precision, e);
+    const char *w = "/frame/wavelength";
+    if (st == SPX_OK && f->chi2pix != NULL &&
+        (st = spx_h5_write_real_lasting(file, "/frame/chi2pix", precision, 2, dims, f->chi2pix, e)) == SPX_OK)
+        st = spx_h5_attach_scale(file, "/frame/chi2pix", 1, w, "wavelength", e);
+    if (st == SPX_OK && f->pixmask_fraction != NULL &&
+        (st = spx_h5_write_real_lasting(file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction, e)) ==
+            SPX_OK)
+        st = spx_h5_attach_scale(file, "/frame/pixmask_fraction", 1, w, "wavelength", e);
+    if (st == SPX_OK && f->fiber != NULL)
+        st = spx_h5_write(file, "/frame/fiber", H5T_NATIVE_INT32, 1, &f->nspec, f->fiber, e);
+    if (st == SPX_OK && f->model != NULL) {
+        size_t md[2] = {f->model_ny, f->model_nx};
+        st = spx_h5_write_lasting(file, "/frame/model", H5T_NATIVE_FLOAT, 2, md, f->model, e);
+    }
+    if (st == SPX_OK)
+        st = spx_h5_set_str(file, "/frame", "camera", f->camera, e);
+    if (st == SPX_OK)
+        st = spx_cards_write(file, "/frame/header", &f->header, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/fibermap", f->fibermap, e);
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/scores", f->scores, e);
+    return st;
+}

@@ -1,0 +1,16 @@
+/* Reads and writes /frame: contract of all readers and writers in products/README. */
+#ifndef SPX_FRAME_H5_H
+#define SPX_FRAME_H5_H
+
+#include <hdf5.h>
+
+#include "products/spectra.h"
+
+/* /frame, /fibermap, /scores. precision: 4 or 8 bytes a value of flux, ivar, resolution, chi2pix, pixmask_fraction.
+ * What is written stays as it is until the output is finished (spx_h5_write_lasting()). */
+spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e);
+spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_err *e);
+/* Camera of a frame, `size` bytes, and the arm's name: the camera's letter, r0 -> r. */
+spx_status spx_frame_read_camera(hid_t file, size_t size, char *camera, spx_arm *a, spx_err *e);
+
+#endif

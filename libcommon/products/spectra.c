@@ -1,0 +1,86 @@
+#include "products/spectra.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/table.h"
+
+void spx_arm_free(spx_arm *a)
+{
+    spx_free(a->wavelength);
+    spx_free(a->flux);
+    spx_free(a->ivar);
+    spx_free(a->mask);
+    spx_free(a->resolution);
+    memset(a, 0, sizeof *a);
+}
+
+void spx_frame_free(spx_frame *f)
+{
+    if (f == NULL)
+        return;
+    spx_arm_free(&f->arm);
+    spx_free(f->chi2pix);
+    spx_free(f->pixmask_fraction);
+    spx_cards_free(&f->header);
+    spx_table_free(f->fibermap);
+    spx_table_free(f->scores);
+    spx_free(f->fiber);
+    spx_free(f->model);
+    memset(f, 0, sizeof *f);
+}
+
+/* n blocks of `size` bytes chosen from `from`; NULL stays NULL. */
+static spx_status take(void **to, const void *from, size_t per_row, size_t size, size_t n, const size_t *row,
+                       spx_err *e)
+{
+    if (from == NULL)
+        return SPX_OK;
+    if ((*to = spx_alloc2(n, per_row, size, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)*to + i * per_row * size, (const char *)from + row[i] * per_row * size, per_row * size);
+    return SPX_OK;
+}
+
+spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e)
+{
+    memset(out, 0, sizeof *out);
+    out->nspec = n;
+    out->narm = s->narm;
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < s->narm && st == SPX_OK; i++) {
+        const spx_arm *a = &s->arm[i];
+        spx_arm *b = &out->arm[i];
+        static const size_t all = 0;
+        *b = *a;
+        b->wavelength = NULL;
+        b->flux = b->ivar = b->resolution = NULL;
+        b->mask = NULL;
+        if ((st = take((void **)&b->wavelength, a->wavelength, a->nwave, sizeof(double), 1, &all, e)) == SPX_OK &&
+            (st = take((void **)&b->flux, a->flux, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&
+            (st = take((void **)&b->ivar, a->ivar, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&
+            (st = take((void **)&b->mask, a->mask, a->nwave, sizeof(uint32_t), n, row, e)) == SPX_OK)
+            st = take((void **)&b->resolution, a->resolution, a->ndiag * a->nwave, sizeof(double), n, row, e);
+    }
+    if (st == SPX_OK)
+        st = spx_cards_copy(&out->header, &s->header, e);
+    if (st == SPX_OK && s->fibermap != NULL && (out->fibermap = spx_table_take(s->fibermap, n, row, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK && s->scores != NULL && (out->scores = spx_table_take(s->scores, n, row, e)) == NULL)
+        st = SPX_EIO;
+    return st;
+}
+
+void spx_spectra_free(spx_spectra *s)
+{
+    if (s == NULL)
+        return;
+    for (size_t i = 0; i < s->narm; i++)
+        spx_arm_free(&s->arm[i]);
+    spx_cards_free(&s->header);
+    spx_table_free(s->fibermap);
+    spx_table_free(s->scores);
+    spx_table_free(s->exp_fibermap);
+    memset(s, 0, sizeof *s);
+}

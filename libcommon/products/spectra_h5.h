@@ -1,0 +1,17 @@
+/* Reads and writes /spectra: contract of all readers and writers in products/README. */
+#ifndef SPX_SPECTRA_H5_H
+#define SPX_SPECTRA_H5_H
+
+#include <hdf5.h>
+
+#include "products/spectra.h"
+
+/* /spectra, /fibermap, /scores, /exp_fibermap; or a /frame as spectra of one arm, called by its camera's letter.
+ * with_resolution 0: resolution matrices are left unread. */
+spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e);
+spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, spx_err *e);
+/* All but the pixels' values: arms have wavelengths, ndiag and unit; path: where each of them is. */
+enum { SPX_ARM_PATH = 32 };
+spx_status spx_spectra_read_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e);
+
+#endif

@@ -1,0 +1,15 @@
+/* Reads and writes /stack: contract of all readers and writers in products/README. */
+#ifndef SPX_STACK_H5_H
+#define SPX_STACK_H5_H
+
+#include <hdf5.h>
+
+#include "app/main.h"
+#include "h5/file.h"
+#include "products/stack.h"
+
+/* Stacks of an earlier run, for adding to: /stack/stack, which has to have the window of `like` (spx_free). */
+spx_status spx_stack_read_earlier(spx_input *in, const spx_stack *like, void **value, spx_err *e);
+spx_status spx_stack_write(hid_t file, const spx_stack *s, spx_err *e);
+
+#endif

@@ -1,0 +1,18 @@
+/* Block `truth`: what a simulation put in. */
+#ifndef SPX_TRUTH_H
+#define SPX_TRUTH_H
+
+#include <stddef.h>
+
+struct spx_table;
+
+/* Plain view of arrays that others own. */
+typedef struct {
+    size_t nspec, nwave;
+    const double *wavelength;      /* [nwave], Angstrom, vacuum */
+    const double *flux;            /* [nspec][nwave], electron/Angstrom, with the sky */
+    const double *sky;             /* [nwave], electron/Angstrom in every fibre; NULL: no sky */
+    const struct spx_table *table; /* nspec rows: targets, stars' parameters and velocities */
+} spx_truth;
+
+#endif
