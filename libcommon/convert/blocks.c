@@ -8,6 +8,8 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "convert/table_h5.h"
+#include "fits/values.h"
 #include "h5/table.h"
 #include "products/frame_h5.h"
 #include "products/image_h5.h"

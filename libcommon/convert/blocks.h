@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "convert/hdf5.h"
-#include "fits/fits.h"
+#include "fits/scan.h"
 
 typedef enum {
     SPX_FITS_AS_GENERIC,  /* nothing that is known: HDUs only */

@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "convert/blocks.h"
+#include "convert/table_h5.h"
+#include "fits/open.h"
 #include "h5/table.h"
 #include "products/psf_h5.h"
 

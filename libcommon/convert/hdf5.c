@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/table_h5.h"
+#include "convert/types_h5.h"
+#include "fits/values.h"
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/table.h"

@@ -5,7 +5,7 @@
 #include <hdf5.h>
 
 #include "base/err.h"
-#include "fits/fits.h"
+#include "fits/scan.h"
 #include "fits/write.h"
 
 typedef char spx_fits_path[96];

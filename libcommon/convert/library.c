@@ -9,6 +9,8 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
+#include "fits/open.h"
+#include "fits/values.h"
 #include "h5/attr.h"
 #include "h5/write.h"
 

@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "convert/hdf5.h"
-#include "fits/fits.h"
+#include "fits/scan.h"
 #include "products/templates.h"
 
 /* How a library is laid out, where its files do not say. */

@@ -1,4 +1,5 @@
-/* The bytes of a FITS file: mapped, unpacked, or read from a pipe. */
+#include "fits/open.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,7 +10,6 @@
 #include <zlib.h>
 
 #include "base/mem.h"
-#include "fits/fits.h"
 
 /* Replace *buf[have] by a buffer of `room` bytes with the same content. */
 static spx_status grow(unsigned char **buf, size_t have, size_t room, const char *name, spx_err *e)

@@ -1,4 +1,4 @@
-#include "fits/fits.h"
+#include "fits/scan.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,15 +1,16 @@
-/* Values of FITS HDUs: images and binary tables. */
+#include "fits/values.h"
+
 #include <fitsio.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "fits/fits.h"
-#include "h5/table.h"
+#include "fits/cards.h"
 
-enum { CARD = 80, MAX_ROWTYPE = 60 * 1024 /* an HDF5 object header holds a datatype below 64 KiB */ };
+enum { CARD = 80 };
 
 /* ---- images ---- */
 
@@ -201,127 +202,7 @@ spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
     return SPX_OK;
 }
 
-static hid_t integer_type(size_t size, int unsign)
-{
-    switch (size) {
-    case 1:
-        return unsign ? H5T_STD_U8BE : H5T_STD_I8BE;
-    case 2:
-        return unsign ? H5T_STD_U16BE : H5T_STD_I16BE;
-    case 4:
-        return unsign ? H5T_STD_U32BE : H5T_STD_I32BE;
-    default:
-        return unsign ? H5T_STD_U64BE : H5T_STD_I64BE;
-    }
-}
-
-hid_t spx_fits_image_type(const spx_fits_hdu *h)
-{
-    if (h->bitpix < 0)
-        return h->bitpix == -32 ? H5T_IEEE_F32BE : H5T_IEEE_F64BE;
-    /* bytes are unsigned in FITS, all others signed */
-    return integer_type((size_t)(h->bitpix / 8), (h->bitpix == 8) != (h->flip != 0));
-}
-
 /* ---- tables ---- */
-
-/* New type {a, b} of two equal members; the caller closes it. */
-static hid_t pair_type(hid_t member, const char *a, const char *b)
-{
-    size_t size = H5Tget_size(member);
-    hid_t t = H5Tcreate(H5T_COMPOUND, 2 * size);
-    if (t >= 0 && (H5Tinsert(t, a, 0, member) < 0 || H5Tinsert(t, b, size, member) < 0)) {
-        H5Tclose(t);
-        return H5I_INVALID_HID;
-    }
-    return t;
-}
-
-static hid_t string_type(size_t size)
-{
-    hid_t t = H5Tcopy(H5T_C_S1);
-    if (t >= 0 && (H5Tset_size(t, size) < 0 || H5Tset_strpad(t, H5T_STR_NULLPAD) < 0)) {
-        H5Tclose(t);
-        return H5I_INVALID_HID;
-    }
-    return t;
-}
-
-/* HDF5's usual boolean, as h5py writes and reads it. */
-static hid_t bool_type(void)
-{
-    signed char no = 0, yes = 1;
-    hid_t t = H5Tenum_create(H5T_STD_I8LE);
-    if (t >= 0 && (H5Tenum_insert(t, "FALSE", &no) < 0 || H5Tenum_insert(t, "TRUE", &yes) < 0)) {
-        H5Tclose(t);
-        return H5I_INVALID_HID;
-    }
-    return t;
-}
-
-hid_t spx_fits_element_type(char code, size_t size, int flip, int truth)
-{
-    switch (code) {
-    case 'L':
-        return truth ? bool_type() : string_type(1);
-    case 'A':
-        return string_type(size);
-    case 'X':
-        return H5Tcopy(H5T_STD_U8BE);
-    case 'B':
-        return H5Tcopy(flip ? H5T_STD_I8BE : H5T_STD_U8BE);
-    case 'I':
-    case 'J':
-    case 'K':
-        return H5Tcopy(integer_type(spx_fits_element_size(code), flip));
-    case 'E':
-        return H5Tcopy(H5T_IEEE_F32BE);
-    case 'D':
-        return H5Tcopy(H5T_IEEE_F64BE);
-    case 'C':
-        return pair_type(H5T_IEEE_F32BE, "r", "i");
-    case 'M':
-        return pair_type(H5T_IEEE_F64BE, "r", "i");
-    case 'P':
-        return pair_type(H5T_STD_U32BE, "length", "offset");
-    default:
-        return pair_type(H5T_STD_U64BE, "length", "offset");
-    }
-}
-
-hid_t spx_fits_row_type(const spx_fits_hdu *h, const unsigned char *truth, spx_err *e)
-{
-    size_t members = 0, encoded = 0;
-    if (h->rowsize == 0)
-        return H5I_INVALID_HID;
-    hid_t row = H5Tcreate(H5T_COMPOUND, h->rowsize);
-    int ok = row >= 0;
-    for (size_t k = 0; ok && k < h->ncol; k++) {
-        const spx_fits_column *c = &h->col[k];
-        if (c->width == 0) /* 0 elements: HDF5 has no such member; the header keeps the column */
-            continue;
-        hid_t t = spx_fits_element_type(c->code, c->size, c->flip, truth && truth[k]);
-        if (t >= 0 && c->ndim > 0) {
-            hsize_t dims[SPX_FITS_MAXDIM];
-            for (int i = 0; i < c->ndim; i++)
-                dims[i] = c->dims[i];
-            hid_t a = H5Tarray_create2(t, (unsigned)c->ndim, dims);
-            H5Tclose(t);
-            t = a;
-        }
-        ok = t >= 0 && H5Tinsert(row, c->name, c->offset, t) >= 0;
-        if (t >= 0)
-            H5Tclose(t);
-        members++;
-    }
-    if (ok && members > 0 && H5Tencode(row, NULL, &encoded) >= 0 && encoded < MAX_ROWTYPE)
-        return row;
-    if (row >= 0)
-        H5Tclose(row);
-    if (!ok)
-        spx_fail(e, SPX_EIO, "HDF5 cannot make the type of a table row");
-    return H5I_INVALID_HID;
-}
 
 void spx_fits_truth(const spx_fits *f, size_t hdu, unsigned char *truth)
 {
@@ -355,48 +236,6 @@ void spx_fits_convert_rows(const spx_fits_hdu *h, const unsigned char *truth, un
                     p[i] = to_file ? (p[i] ? 'T' : 'F') : p[i] == 'T';
         }
     }
-}
-
-spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_err *e)
-{
-    const spx_fits_hdu *h = &f->hdu[hdu];
-    *out = NULL;
-    unsigned char *truth = spx_alloc(h->ncol, 1, e);
-    if (!truth)
-        return SPX_EIO;
-    spx_fits_truth(f, hdu, truth);
-    hid_t type = spx_fits_row_type(h, truth, e);
-    spx_table *t = type < 0 ? NULL : spx_table_new(h->nrow, e);
-    if (t) {
-        t->type = type;
-        t->rowsize = h->rowsize;
-        t->rows = spx_alloc2(h->nrow, h->rowsize, 1, e);
-        size_t room = 1;
-        int any = 0;
-        for (size_t k = 0; k < h->ncol; k++) {
-            room += strlen(h->col[k].unit) + 1;
-            any |= h->col[k].unit[0] && h->col[k].width > 0;
-        }
-        t->units = any ? spx_alloc(room, 1, e) : NULL;
-        if (t->rows && h->nrow)
-            memcpy(t->rows, f->bytes + h->data_at, h->nrow * h->rowsize);
-        char *p = t->units;
-        int members = 0;
-        for (size_t k = 0; t->rows && p && k < h->ncol; k++)
-            if (h->col[k].width > 0)
-                p += sprintf(p, "%s%s", members++ ? "\n" : "", h->col[k].unit);
-        if (t->rows)
-            spx_fits_convert_rows(h, truth, (unsigned char *)t->rows, h->nrow, 0);
-        if (!t->rows || (any && !t->units)) {
-            spx_table_free(t);
-            t = NULL;
-        }
-    } else if (type >= 0) {
-        H5Tclose(type);
-    }
-    spx_free(truth);
-    *out = t;
-    return e->code;
 }
 
 static const spx_fits_column *need_column(const spx_fits *f, size_t hdu, const char *name, const char *codes,

@@ -7,8 +7,6 @@
 #include "base/err.h"
 #include "fits/cards.h"
 
-struct spx_table;
-
 typedef struct {
     int fd;
     const char *name; /* for messages */
@@ -27,9 +25,11 @@ spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e);
 enum { SPX_FITS_UINT32 = -132 };
 spx_status spx_fits_out_image(spx_fits_out *o, const char *extname, int bitpix, int ndim, const size_t *dims,
                               const void *data, const spx_cards *more, spx_err *e);
-/* Columns become TFORM A, B, I, J, K, E, D, C, M, L (booleans); unsigned integers by TZERO. SPX_EINPUT: a column of a
- * type that FITS does not have. */
-spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const struct spx_table *t, const spx_cards *more,
-                              spx_err *e);
+
+/* Parts of a new HDU: its first cards; the cards of `more`; checksums, then all of it. */
+spx_status spx_fits_out_start(spx_fits_out *o, spx_cards *h, const char *xtension, int bitpix, int ndim,
+                              const size_t *dims, spx_err *e);
+spx_status spx_fits_out_more(spx_cards *h, const spx_cards *more, spx_err *e);
+spx_status spx_fits_out_hdu(spx_fits_out *o, spx_cards *h, const unsigned char *data, size_t n, spx_err *e);
 
 #endif

@@ -12,6 +12,7 @@
 #include "convert/hdf5.h"
 #include "convert/library.h"
 #include "convert/spectrum/spectrum.h"
+#include "fits/scan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,8 @@
 
 #include "base/mem.h"
 #include "convert/hdf5.h"
-#include "fits/fits.h"
+#include "convert/table_h5.h"
+#include "fits/values.h"
 #include "h5/table.h"
 
 /* CFITSIO 4.2 forgets a buffer when a gzip tile is damaged: not ours to mend. */

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "convert/spectrum/spectrum.h"
+#include "fits/values.h"
 #include "h5/table.h"
 #include "num/stat.h"
 #include "products/spectra_h5.h"

@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "convert/hdf5.h"
-#include "fits/fits.h"
+#include "fits/scan.h"
 #include "products/spectra.h"
 
 /* How the errors of fluxes are given. */

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
+#include "fits/values.h"
 
 enum { LEAST = 16 /* pixels of a spectrum */, MOST_ROWS = 6 /* of an image whose rows are flux, error, mask */ };
 
