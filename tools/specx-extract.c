@@ -15,7 +15,7 @@
 #include "products/site.h"
 #include "products/spectra.h"
 #include "psf/psf.h"
-#include "run/frame_queue.h"
+#include "run/queue_run.h"
 
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
@@ -105,7 +105,7 @@ typedef struct {
     int opened;
     pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
     spx_err failed;               /* the backend could not be opened */
-    atomic_size_t most;           /* frames in work; see run/frame_queue.h */
+    atomic_size_t most;           /* frames in work; see run/queue_run.h */
     atomic_int stop;
 } work;
 
@@ -256,7 +256,7 @@ static spx_status report(spx_run *s, const job *j, spx_err *e)
     return st;
 }
 
-/* ---- the steps of a frame: see run/frame_queue.h for the threads that they run in ---- */
+/* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
 
 static spx_status prepare(void *ctx, spx_queue_item *x, spx_err *e)
 {

@@ -7,13 +7,10 @@
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
- * and images of standard input get their number, 001 for the first.
- *
- * spx_queue_run() takes all of them through a program's steps, which overlap (base/pipeline.h). */
-#ifndef SPX_BLOCK_EXPOSURES_H
-#define SPX_BLOCK_EXPOSURES_H
-
-#include <stdatomic.h>
+ * and images of standard input get their number, 001 for the first. spx_queue_run() (run/queue_run.h) takes all of
+ * them through a program's steps. */
+#ifndef SPX_QUEUE_INPUTS_H
+#define SPX_QUEUE_INPUTS_H
 
 #include "app/main.h"
 #include "h5/deferred.h"
@@ -40,40 +37,24 @@ typedef struct {
     spx_err e;
 } spx_queue_item;
 
-/* What is done with each. Each function but start() and clear() returns what goes wrong with this exposure; after an
- * error the later ones are left out. */
-typedef struct {
-    void *ctx;
-    size_t size;    /* bytes of the struct that begins with an spx_queue_item; zeroed */
-    size_t nworker; /* threads that compute */
-    /* Exposures in work at most; 0: as many as keep the workers busy. start() may set it. */
-    atomic_size_t *most;
-    const char *what; /* of the line that shows the progress of a queue: "extract" */
-    /* In each worker, once. */
-    void (*start)(void *ctx, size_t worker);
-    /* Caller's thread, step `read` of the product: when the image has been read, but for its pixels. */
-    spx_status (*prepare)(void *ctx, spx_queue_item *x, spx_err *e);
-    /* A worker. */
-    spx_status (*compute)(void *ctx, size_t worker, spx_queue_item *x, spx_err *e);
-    /* Caller's thread, the product in work: makes the output, which is committed afterwards. */
-    spx_status (*write)(void *ctx, spx_queue_item *x, spx_err *e);
-    /* Caller's thread: frees what is behind the spx_queue_item, when the output is finished. */
-    void (*clear)(void *ctx, spx_queue_item *x);
-    /* Becomes 1, in any thread, where it makes no sense to go on with further exposures: nothing more is read or
-     * computed. A step may set it; it is set when standard output cannot take a product, as nothing may follow a part
-     * of one. */
-    atomic_int *stop;
-} spx_queue_steps;
-
 /* Look at the inputs of a stage and say which products there will be: SPX_EUSAGE where several go to one file, a
  * product would replace an input, a PSF has no image; SPX_EINPUT where there is no image or no PSF. A file among
  * several that cannot be read is an error of its own exposure. */
 spx_status spx_queue_open(spx_run *s, spx_queue **q, spx_err *e);
 /* Number of exposures; 0 when it is not known, because standard input may hold any number. */
 size_t spx_queue_total(const spx_queue *q);
-/* All of them. An exposure that fails harms no other; its error is said, and the status is that of the first which
- * failed. The error of a single one is returned. An error with code but without text has been said elsewhere. */
-spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e);
 void spx_queue_close(spx_queue *q);
+
+/* For spx_queue_run(). Reads the next one; *end becomes 1 where there is none. After an error, which is this
+ * exposure's, the next call goes on with the next. */
+spx_status spx_exposures_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e);
+/* Can the next one be read without waiting for the program before this one in a pipe? */
+int spx_exposures_ready(const spx_queue *q);
+spx_run *spx_exposures_stage(const spx_queue *q);
+int spx_exposures_to_stdout(const spx_queue *q);
+/* An exposure's share in its PSF (x->source; NULL: none) ends. */
+void spx_psf_source_release(struct spx_psf_source *p);
+/* The error of an input without an image. */
+spx_status spx_exposures_no_image(const char *name, spx_err *e);
 
 #endif

@@ -1,7 +1,5 @@
-#include "run/frame_queue.h"
+#include "run/queue_inputs.h"
 
-#include <limits.h>
-#include <omp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +61,7 @@ static spx_status holds_nothing(const char *name, spx_err *e)
         name);
 }
 
-static spx_status no_image(const char *name, spx_err *e)
+spx_status spx_exposures_no_image(const char *name, spx_err *e)
 {
     return spx_fail(e, SPX_EINPUT, "%s: no image: give the file that holds /image too (fits2h5 joins several inputs)",
                     name);
@@ -275,7 +273,7 @@ static spx_status match(const spx_queue *q, spx_err *e)
     const int open_end = q->stdin_at < q->n && q->to != TO_FILE;
     const char *any = q->it[0].is_stdin ? "standard input" : q->it[0].name;
     if (nimage == 0 && !open_end)
-        return no_image(any, e);
+        return spx_exposures_no_image(any, e);
     if (npsf == 0 && first != NULL && !open_end)
         return spx_fail(e, SPX_EINPUT, "%s: no PSF: give the file that holds /psf too (fits2h5 joins several inputs)",
                         any);
@@ -336,8 +334,17 @@ size_t spx_queue_total(const spx_queue *q)
     return n;
 }
 
-/* Can the next one be read without waiting for the program before this one in a pipe? */
-static int is_ready(const spx_queue *q)
+spx_run *spx_exposures_stage(const spx_queue *q)
+{
+    return q->s;
+}
+
+int spx_exposures_to_stdout(const spx_queue *q)
+{
+    return q->to == TO_STDOUT;
+}
+
+int spx_exposures_ready(const spx_queue *q)
 {
     if (q->at != q->stdin_at || q->pending != NULL || q->stdin_over)
         return 1;
@@ -347,7 +354,7 @@ static int is_ready(const spx_queue *q)
 
 /* ---- PSFs ---- */
 
-static void release(psf_source *p)
+void spx_psf_source_release(psf_source *p)
 {
     if (p == NULL || --p->users > 0)
         return;
@@ -367,7 +374,7 @@ static spx_status make_source(spx_queue *q, size_t at, spx_input *in, spx_err *e
     p->at = at;
     p->in = in;
     p->users = 1;
-    release(q->psf);
+    spx_psf_source_release(q->psf);
     q->psf = p;
     (void)spx_psf_read(in->file, &p->psf, &p->err);
     return SPX_OK;
@@ -488,9 +495,7 @@ static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *
     return SPX_OK;
 }
 
-/* Reads the next one; *end becomes 1 where there is none. After an error, which is this exposure's, the next call goes
- * on with the next. */
-static spx_status next_exposure(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e)
+spx_status spx_exposures_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e)
 {
     spx_input *in = NULL;
     int psf = 0;
@@ -520,237 +525,11 @@ static spx_status next_exposure(spx_queue *q, spx_queue_item *x, int later, int 
     return st;
 }
 
-/* ---- all of them ---- */
-
-/* Threads that read the pixels of an exposure at most. */
-enum { FEW = 8 };
-
-typedef struct {
-    spx_queue *q;
-    const spx_queue_steps *steps;
-    size_t total, most, n, nbad, nleft, first_peak;
-    int broken;             /* standard output took a part of a product, or nothing */
-    spx_progress *progress; /* of a queue whose length is known */
-    spx_err no_memory;      /* for another exposure */
-    spx_err held;           /* of the first exposure, as long as it is the only one */
-    spx_status worst;
-} queue_run;
-
-static int ready(void *ctx)
-{
-    return is_ready(((const queue_run *)ctx)->q);
-}
-
-static size_t room(void *ctx)
-{
-    const queue_run *r = ctx;
-    const size_t limit = spx_mem_limit_get(), most = atomic_load(r->steps->most), all = most > 0 ? most : r->most;
-    /* exposures beside each other must not fail where one alone would not: the first one shows what one takes */
-    const size_t fit = limit == 0 ? all : r->first_peak == 0 ? 1 : limit / r->first_peak;
-    return fit < all ? fit : all;
-}
-
-static const char from_pipe[] = "standard input";
-
-/* What stands before messages about an exposure of a queue. */
-static void name_it(const queue_run *r, spx_queue_item *x)
-{
-    if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* which of the products there */
-        (void)snprintf(x->label, sizeof x->label, "%s: number %03zu: ", x->name, x->number);
-    else if (r->total != 1)
-        (void)snprintf(x->label, sizeof x->label, "%s: ", x->name);
-    if (x->product != NULL)
-        spx_product_label(x->product, x->label);
-}
-
-static void *read_one(void *ctx)
-{
-    queue_run *r = ctx;
-    int end = 0;
-    spx_queue_item *x = atomic_load(r->steps->stop) ? NULL : spx_alloc(1, r->steps->size, &r->no_memory);
-    if (x == NULL)
-        return NULL;
-    /* the first ones are read while the workers begin */
-    const int later = r->total != 1 && r->n >= r->steps->nworker;
-    x->st = next_exposure(r->q, x, later, &end, &x->e);
-    if (end) {
-        spx_free(x);
-        return NULL;
-    }
-    name_it(r, x);
-    if (x->st == SPX_OK)
-        x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
-    if (++r->n == 2 && r->held.code != SPX_OK)
-        spx_error("%s", r->held.msg);
-    spx_run_pause(r->q->s);
-    return x;
-}
-
-static void start(void *ctx, size_t worker)
-{
-    const queue_run *r = ctx;
-    r->steps->start(r->steps->ctx, worker);
-}
-
-static void compute(void *ctx, size_t worker, void *item)
-{
-    const queue_run *r = ctx;
-    spx_queue_item *x = item;
-    x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
-    if (x->st == SPX_OK && !x->left && x->unread.n > 0) {
-        const size_t n = r->steps->nworker, threads = ((size_t)r->q->s->common.threads + n - 1) / n;
-        const double begin = omp_get_wtime();
-        x->st = spx_h5_read_parts(&x->unread, threads < FEW ? (int)threads : FEW, &x->e);
-        x->seconds = omp_get_wtime() - begin;
-    }
-    if (x->st == SPX_OK && !x->left)
-        x->st = r->steps->compute(r->steps->ctx, worker, x, &x->e);
-}
-
-static void write_one(void *ctx, void *item)
-{
-    const queue_run *r = ctx;
-    spx_queue_item *x = item;
-    const int go_on = x->st == SPX_OK && !x->left;
-    if (go_on) {
-        spx_run_switch_product(r->q->s, x->product);
-        spx_run_seconds(r->q->s, "read", x->seconds);
-        spx_run_step(r->q->s, "write");
-        x->st = r->steps->write(r->steps->ctx, x, &x->e);
-    }
-    if (go_on && x->st == SPX_OK)
-        x->st = spx_run_close_product(r->q->s, &x->e);
-    spx_image_free(&x->image);
-}
-
-static void store(void *ctx, void *item)
-{
-    const queue_run *r = ctx;
-    spx_queue_item *x = item;
-    const long threads = r->q->s->common.threads;
-    /* two: one converts while the other has the file's lock */
-    if (x->st == SPX_OK && !x->left)
-        x->st = spx_product_flush(x->product, threads < 2 ? (int)threads : 2, &x->e);
-}
-
-static void publish(void *ctx, void *item)
-{
-    queue_run *r = ctx;
-    spx_queue_item *x = item;
-    x->left |= x->st == SPX_OK && r->broken;
-    if (x->st != SPX_OK || x->left)
-        return;
-    x->st = spx_product_publish(x->product, &x->e);
-    if (x->st != SPX_OK && r->q->to == TO_STDOUT) {
-        r->broken = 1;
-        atomic_store(r->steps->stop, 1);
-    }
-}
-
-static int begins_with(const char *text, const char *name)
-{
-    return strncmp(text, name, strlen(name)) == 0;
-}
-
-/* Does the error say where it is from, or has it nothing to do with the input? */
-static int is_named(const queue_run *r, const spx_queue_item *x)
-{
-    const spx_run *s = r->q->s;
-    int named = begins_with(x->e.msg, x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
-    for (size_t i = 0; i < s->ninput && r->total == 1 && !named; i++)
-        named = begins_with(x->e.msg, s->input[i]);
-    return named;
-}
-
-/* An error is said at once where there are several exposures, else it is the program's. */
-static void say(queue_run *r, const spx_queue_item *x)
-{
-    spx_err e = {0};
-    const char *msg = x->e.msg;
-    if (msg[0] == '\0')
-        return;
-    if (strcmp(x->name, from_pipe) == 0 && r->n > 1) { /* which of the products there */
-        msg += begins_with(msg, "standard input: ") ? strlen("standard input: ") : 0;
-        (void)spx_fail(&e, x->st, "%s: number %03zu: %s", from_pipe, x->number, msg);
-    } else if (is_named(r, x)) {
-        (void)spx_fail(&e, x->st, "%s", msg);
-    } else {
-        (void)spx_fail(&e, x->st, "%s: %s", x->name, msg);
-    }
-    if (r->n > 1 || r->total > 1)
-        spx_error("%s", e.msg);
-    else
-        r->held = e;
-}
-
-static void end_one(void *ctx, void *item)
-{
-    queue_run *r = ctx;
-    spx_queue_item *x = item;
-    r->nleft += x->st == SPX_OK && x->left;
-    if (x->st != SPX_OK) {
-        r->worst = r->nbad++ == 0 ? x->st : r->worst;
-        say(r, x);
-    }
-    if (r->first_peak == 0)
-        r->first_peak = spx_mem_peak();
-    spx_progress_step(r->progress, 1);
-    r->steps->clear(r->steps->ctx, x);
-    spx_run_end_product(r->q->s, x->product);
-    spx_image_free(&x->image);
-    release(x->source);
-    spx_free(x->target);
-    spx_free(x);
-}
-
-spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
-{
-    queue_run r = {.q = q, .steps = steps, .total = spx_queue_total(q)};
-    /* in work: what is computed, what is stored, and so that workers need not wait for these as many again */
-    const size_t nstore = (steps->nworker + 1) / 2;
-    r.most = r.total == 1 ? 1 : steps->nworker + 2 * nstore + (steps->nworker > 1);
-    if (r.total > 1)
-        r.progress = spx_progress_start(q->s->common.progress, steps->what, "exposures", r.total);
-    const spx_pipeline p = {.ctx = &r,
-                            .nworker = steps->nworker,
-                            .nstore = nstore,
-                            .most = r.most,
-                            .read = read_one,
-                            .ready = ready,
-                            .room = room,
-                            .start = start,
-                            .compute = compute,
-                            .write = write_one,
-                            .store = store,
-                            .publish = publish,
-                            .end = end_one};
-    spx_mem_keep(r.total != 1);
-    spx_status st = spx_pipeline_run(&p, e);
-    spx_mem_keep(0);
-    spx_progress_end(r.progress);
-    if (st == SPX_OK && r.no_memory.code != SPX_OK) {
-        *e = r.no_memory;
-        st = e->code;
-    } else if (st == SPX_OK && r.nbad > 0 && r.n == 1) {
-        *e = r.held;
-        st = r.worst;
-    } else if (st == SPX_OK && r.nbad > 0 && atomic_load(steps->stop)) {
-        st = spx_fail(e, r.worst, "stopped with %zu frames done: see above", r.n - r.nbad - r.nleft);
-    } else if (st == SPX_OK && r.nbad > 0) {
-        st = spx_fail(e, r.worst, "%zu of %zu frames failed: see above", r.nbad, r.n);
-    } else if (st == SPX_OK && r.n == 0 && !atomic_load(steps->stop)) { /* known of standard input at its end only */
-        st = no_image(from_pipe, e);
-    } else if (st == SPX_OK && r.nleft == 0 && q->to == TO_STDOUT) {
-        st = spx_output_end_stdout(e);
-    }
-    return st;
-}
-
 void spx_queue_close(spx_queue *q)
 {
     if (q == NULL)
         return;
-    release(q->psf);
+    spx_psf_source_release(q->psf);
     spx_run_close_input(q->pending);
     for (size_t i = 0; i < q->n && q->it != NULL; i++) {
         spx_run_close_input(q->it[i].pipe);
