@@ -1,0 +1,52 @@
+# Which room of libcommon and kernels includes which: the table of README.md is kept (tests/rooms.sh).
+# shellcheck shell=bash
+load common
+
+# plant FILE LINE: a copy of the tree where FILE begins with LINE.
+plant() {
+    rm -rf tree
+    mkdir tree
+    cp -r "$SPX_ROOT/libcommon" "$SPX_ROOT/kernels" "$SPX_ROOT/README.md" tree
+    mkdir -p "$(dirname "tree/$1")"
+    touch "tree/$1"
+    sed -i "1i$2" "tree/$1" 2>/dev/null || :
+    [ -s "tree/$1" ] || printf '%s\n' "$2" >"tree/$1"
+}
+
+# refused FILE LINE: it is, and the file is named.
+refused() {
+    plant "$1" "$2"
+    run -1 "$SPX_ROOT/tests/rooms.sh" tree
+    [[ $output == *"$1"* ]]
+}
+
+@test "every include is allowed" {
+    run -0 "$SPX_ROOT/tests/rooms.sh"
+    [[ $output == *"arrows between rooms" ]]
+}
+
+@test "an include upwards is refused" {
+    refused libcommon/base/mem.c '#include "h5/table.h"'
+    refused libcommon/products/image.c '#include "run/select.h"'
+    refused libcommon/fits/scan.c '#include "psf/psf.h"'
+    refused kernels/psf/psf.c '#include "app/opt.h"'
+    refused kernels/psf/psf.c '#include "products/psf_h5.h"'
+}
+
+@test "a library outside its room is refused" {
+    refused libcommon/products/image.h '#include <hdf5.h>'
+    refused libcommon/products/psf_h5.c '#include <fitsio.h>'
+    refused libcommon/products/site.c '#include <erfa.h>'
+    refused libcommon/num/stat.c '#include <omp.h>'
+    refused kernels/psf/psf_math.h '#include <hdf5.h>'
+}
+
+@test "a circle of headers is refused" {
+    plant libcommon/base/err.h '#include "base/text.h"'
+    run -1 "$SPX_ROOT/tests/rooms.sh" tree
+    [[ $output == *circle* && $output == *base/err.h* ]]
+}
+
+@test "a room that README.md does not have is refused" {
+    refused libcommon/attic/old.c '#include "base/mem.h"'
+}
