@@ -9,7 +9,6 @@
 #include "convert/starlib.h"
 #include "h5/file.h"
 #include "h5/table.h"
-#include "products/barycentre.h"
 #include "products/image_h5.h"
 #include "products/library_h5.h"
 #include "products/psf_h5.h"

@@ -9,7 +9,6 @@
 #include "convert/ccd.h"
 #include "convert/table_h5.h"
 #include "convert/types_h5.h"
-#include "fits/fits.h"
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/provenance.h"

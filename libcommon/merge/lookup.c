@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "h5/object.h"
 #include "merge/internal.h"
 
 const char spx_merge_missing_column[] = "MISSING_ARMS";

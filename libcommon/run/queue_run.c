@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "base/pipeline.h"
 #include "base/progress.h"
-#include "h5/h5io.h"
+#include "h5/deferred.h"
+#include "h5/file.h"
 
 /* Threads that read the pixels of an exposure at most. */
 enum { FEW = 8 };

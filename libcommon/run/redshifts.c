@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "h5/h5io.h"
+#include "h5/attr.h"
+#include "h5/object.h"
 
 spx_status spx_fibermap_need_i64(const spx_table *t, const char *name, int64_t **out, spx_err *e)
 {
