@@ -1,4 +1,4 @@
-# Every product follows the schema, and h5check sees what does not.
+# h5check: every product follows the schema, and what does not is seen and named.
 
 load common
 
