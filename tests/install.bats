@@ -69,6 +69,16 @@ house() {
         <(sed -n '/^## What it needs/,/^## /s/^| `\([^`]*\)` .*/\1/p' "$SPX_ROOT/README.md" | sort)
 }
 
+@test "every program has a file of tests" {
+    local t missing=
+    for t in "$SPX_ROOT"/tools/*.c; do
+        t=$(basename "$t" .c)
+        [ "$t" = TEMPLATE ] || grep -qs '^@test' "$SPX_ROOT/tests/$t.bats" || missing+=" $t"
+    done
+    echo "no tests/NAME.bats of:$missing"
+    [ -z "$missing" ]
+}
+
 @test "README and specpipe(7) name every program, CHANGELOG the version" {
     local t
     for t in "$SPX_ROOT"/tools/*.c; do
