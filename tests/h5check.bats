@@ -108,6 +108,52 @@ broken() {
     broken rv "*:/rvfit/table: column VRAD is in '', should be in km/s*" delete-attr /rvfit/table column_units
 }
 
+@test "every block: a newer version, another type, and what a group has to hold" {
+    local schema name f found data
+    for schema in "$SPX_ROOT"/schemas/*.schema; do
+        name=$(sed -n 's/^block \([^ ]*\) .*/\1/p' "$schema")
+        # tables have no version of their own
+        grep -q "^group /$name " "$schema" || continue
+        found=
+        for f in "$SPX_ROOT"/tests/data/golden/*/*.h5; do
+            if h5ls "$f/$name" >/dev/null 2>&1; then found=$f && break; fi
+        done
+        [ -n "$found" ] || [ "$name" = provenance ]
+        cp "$found" newer.h5
+        h5edit newer.h5 attr "/$name" version 99.0
+        run -1 h5check newer.h5
+        [[ $output == *"newer.h5:/$name: was written with schema version 99.0, this program knows "*": use a newer specpipe"* ]]
+        h5edit newer.h5 attr "/$name" version one
+        run -1 h5check newer.h5
+        [[ $output == *"newer.h5:/$name: attribute version is 'one', should be MAJOR.MINOR"* ]]
+        cp "$found" other.h5
+        h5edit other.h5 attr "/$name" type other
+        run -1 h5check other.h5
+        [[ $output == *"other.h5:/$name: is a block of type 'other', not '$name'"* ]]
+        for data in $(sed -n "s,^[a-z]* \(/$name/[a-z_0-9]*\) .* required .*,\1,p" "$schema"); do
+            cp "$found" lacks.h5
+            h5edit lacks.h5 delete "$data"
+            run -1 h5check lacks.h5
+            [[ $output == *"lacks.h5:$data: is missing"* ]]
+        done
+        chmod +w ./*.h5
+        rm ./*.h5
+    done
+}
+
+@test "exit statuses: usage, faults, files that cannot be read, output that cannot be written" {
+    local d=$BATS_FILE_TMPDIR/data
+    fails_with 2 '*--nonsense*' h5check --nonsense "$d/rv.h5"
+    run -0 h5check "$d/rv.h5"
+    cp "$d/rv.h5" bad.h5
+    h5edit bad.h5 delete /provenance
+    run -1 h5check bad.h5
+    run -3 --separate-stderr h5check "$d/preproc-b0.fits" bad.h5 "$d/rv.h5"
+    [ "$output" = 'bad.h5:/provenance: is missing' ]
+    run -4 --separate-stderr bash -c 'h5check bad.h5 >/dev/full'
+    [[ $stderr == 'h5check: standard output: '* ]]
+}
+
 @test "what the schema does not name is ignored" {
     cp "$BATS_FILE_TMPDIR/data/frame-r0.h5" more.h5
     h5copy -i more.h5 -o more.h5 -s /frame -d /mine

@@ -628,7 +628,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
         spx_detail("%s in %.3f s, %zu MiB of memory at most%s", st == SPX_OK ? "done" : "failed",
                    seconds_since(&priv.begun), spx_mem_peak() >> 20, on_cpu);
     }
-    if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
+    if ((st == SPX_OK || st == SPX_ENO) && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
 
     end_product(&priv.first);
