@@ -362,7 +362,7 @@ mandir    = $(DESTDIR)$(PREFIX)/share/man
 datadir   = $(DESTDIR)$(PREFIX)/share/specpipe
 compdir   = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 docdir    = $(DESTDIR)$(PREFIX)/share/doc/specpipe
-DOCS      = README.md CHANGELOG.md LICENSE
+DOCS      = README.md CONTRIBUTING.md CHANGELOG.md LICENSE
 
 ## install: programs, manual pages, schemas, shell completion (PREFIX=/usr/local, DESTDIR=)
 install: all
