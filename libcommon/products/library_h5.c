@@ -7,7 +7,6 @@
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/schema.h"
-#include "products/rvfit.h"
 #include "products/spectra.h"
 
 static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)

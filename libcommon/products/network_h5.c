@@ -9,7 +9,6 @@
 #include "h5/schema.h"
 #include "h5/write.h"
 #include "products/nn_h5.h"
-#include "products/rvfit.h"
 #include "products/spectra.h"
 
 spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e)

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "products/rvfit.h"
 
 void spx_nn_count(const spx_nn *nn, size_t *nweight, size_t *nbias)
 {

@@ -11,7 +11,6 @@
 #include "h5/schema.h"
 #include "h5/write.h"
 #include "products/nn_h5.h"
-#include "products/rvfit.h"
 #include "products/spectra.h"
 
 static const char *const norms[] = {"none", "median", "linear"};

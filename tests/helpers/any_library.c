@@ -19,6 +19,7 @@
 #include "h5/write.h"
 #include "products/rvfit.h"
 #include "products/spectra_h5.h"
+#include "products/templates.h"
 
 enum { NWAVE = 2001, NPIX = 400, NLINE = 40, NSTAR = 6, MOST_NODES = 30, MOST_TEMP = 1024, NAME = 32 };
 static const double WAVE0 = 5000, STEP = 0.1, FWHM = 1.6, C_KMS = 299792.458;
