@@ -8,6 +8,7 @@
 #include "convert/blocks.h"
 #include "convert/library.h"
 #include "convert/spectrum/spectrum.h"
+#include "convert/spectrum/text_table.h"
 #include "fits/open.h"
 
 static struct {

@@ -1,8 +1,8 @@
 /* Spectra of other instruments and surveys: where in a file they are, seen by its content, and the block `spectra` of
  * any number of such files.
  *
- * What is known is in tables (fits_spectrum.c): of files that say what they are (SDSS, LAMOST, APOGEE, GALAH), and of
- * names that columns and HDUs of wavelengths, fluxes, errors and masks have wherever they come from: one spectrum a
+ * What is known is in tables (surveys.c, columns.c): of files that say what they are (SDSS, LAMOST, APOGEE, GALAH), and
+ * of names that columns and HDUs of wavelengths, fluxes, errors and masks have wherever they come from: one spectrum a
  * table (a row a pixel, or vectors in a row), orders of an echelle spectrograph, HDUs side by side, images with a
  * wavelength scale in their header (FITS standard 4.0, section 8.4; IRAF's linear, logarithmic and multispec scales:
  * Valdes 1993, ASP Conf. Ser. 52, 467). */
@@ -37,6 +37,7 @@ typedef struct {
     int hdu, column;
     size_t row;
 } spx_fits_values;
+#define SPX_NO_VALUES ((spx_fits_values){-1, -1, 0})
 
 typedef enum { SPX_WAVE_LINEAR, SPX_WAVE_LOG10, SPX_WAVE_LN } spx_wave_scale;
 
@@ -71,10 +72,6 @@ typedef struct {
  * after an error. SPX_EINPUT: no single exposures although they were asked for, a wavelength scale that is damaged;
  * SPX_EUSAGE: no such orders. */
 spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e);
-/* The same of a text with two or three columns, separated by blanks or commas: wavelength in Angstrom, flux, error;
- * names in the first line say otherwise; # begins a comment. n 0: it is no such text. SPX_EINPUT names the line that is
- * damaged. */
-spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_err *e);
 void spx_fits_spectra_free(spx_fits_spectra *s);
 
 /* Where the wavelengths of one of them turn, l->note says so. */
@@ -106,9 +103,5 @@ spx_status spx_fits_spectra_write(size_t n, spx_spectrum_file *file, hid_t out, 
  * about, and its ivar says what it is worth (SDSS bitmask SPPIXMASK). */
 #define SPX_SDSS_BAD                                                                                                   \
     (1u << 0 | 1u << 1 | 1u << 2 | 1u << 3 | 1u << 18 | 1u << 22 | 1u << 23 | 1u << 24 | 1u << 26 | 1u << 27 | 1u << 28)
-
-/* Wavelengths of order `order` (from 0) of n pixels as an IRAF multispec header (WAT2_nnn) has them, into w[n].
- * SPX_EINPUT: no such order, or a function that is not known. */
-spx_status spx_fits_multispec(const spx_cards *h, size_t order, size_t n, double *w, spx_err *e);
 
 #endif

@@ -1,0 +1,111 @@
+/* Finds where the spectra of a FITS file are. Each way in which files are laid out has a finder; the first that finds
+ * something is right. */
+#include "convert/spectrum/spectrum.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "convert/spectrum/columns.h"
+#include "convert/spectrum/echelle.h"
+#include "convert/spectrum/images.h"
+#include "convert/spectrum/list.h"
+#include "convert/spectrum/surveys.h"
+#include "convert/spectrum/tables.h"
+
+/* Of sums and exposures those that are wanted; exposures where there is nothing else. */
+static spx_status choose(const spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e)
+{
+    size_t sums = 0, n = 0;
+    for (size_t i = 0; i < out->n; i++)
+        sums += !out->s[i].exposure;
+    if (o->exposures && sums == out->n)
+        return spx_fail(e, SPX_EINPUT, "%s: has no single exposures, only the sum", f->name);
+    const int exposures = o->exposures || sums == 0;
+    for (size_t i = 0; i < out->n; i++)
+        if (out->s[i].exposure == exposures)
+            out->s[n++] = out->s[i];
+    for (size_t i = n; i < out->n; i++)
+        memset(&out->s[i], 0, sizeof *out->s);
+    out->n = n;
+    return SPX_OK;
+}
+
+/* What looks like a spectrum that cannot be used. */
+static void say_why(const spx_fits *f, spx_fits_spectra *out)
+{
+    spx_column_roles c;
+    for (size_t i = 0; i < f->nhdu && !out->note[0]; i++) {
+        const spx_fits_hdu *h = &f->hdu[i];
+        if (h->kind != SPX_FITS_BINTABLE)
+            continue;
+        spx_table_roles(h, &c);
+        for (size_t k = 0; k < h->ncol && !out->note[0]; k++) {
+            const int name = h->col[k].element > 0 ? spx_column_name_of(h->col[k].name) : -1;
+            if (name >= 0 && spx_column_names[name].role == FLUX)
+                snprintf(out->note, sizeof out->note,
+                         "HDU %zu has fluxes (%.60s) in a column of variable length, which is not read as a spectrum",
+                         i, h->col[k].name);
+        }
+        if (!out->note[0] && c.at[FLUX] >= 0 && c.at[WAVE] < 0 &&
+            spx_column_elements(&h->col[c.at[FLUX]]) * h->nrow >= SPX_LEAST_PIXELS)
+            snprintf(out->note, sizeof out->note, "HDU %zu has a column of fluxes (%.60s), but none of wavelengths", i,
+                     h->col[c.at[FLUX]].name);
+    }
+    spx_image_roles(f, &c);
+    if (!out->note[0] && c.at[FLUX] > 0 && c.at[WAVE] < 0 && f->hdu[c.at[FLUX]].ndim == 1)
+        snprintf(out->note, sizeof out->note, "HDU %d (%.60s) holds fluxes, but there are no wavelengths", c.at[FLUX],
+                 f->hdu[c.at[FLUX]].extname);
+    if (!out->note[0] && spx_image_is_float(&f->hdu[0], 2) && f->hdu[0].dims[0] <= SPX_MOST_ROWS &&
+        f->hdu[0].dims[1] >= SPX_LEAST_PIXELS)
+        snprintf(out->note, sizeof out->note,
+                 "holds an array of %zu rows that may be a spectrum, but nothing says what each row is",
+                 f->hdu[0].dims[0]);
+    if (!out->note[0] && spx_image_is_float(&f->hdu[0], 1) && f->hdu[0].nelem >= SPX_LEAST_PIXELS)
+        snprintf(out->note, sizeof out->note, "holds an array that may be a spectrum, but no wavelength scale");
+}
+
+spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e)
+{
+    typedef spx_status finder(spx_fits * f, const spx_survey *fam, const spx_fits_spectrum_options *o,
+                              spx_fits_spectra *out, spx_err *e);
+    static finder *const finders[] = {spx_find_image_rows, spx_find_apogee,   spx_find_tables,
+                                      spx_find_images,     spx_find_formulas, spx_find_plain};
+    *out = (spx_fits_spectra){0};
+    if (f->nhdu == 0)
+        return SPX_OK;
+    const spx_survey *fam = spx_survey_of(f);
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < sizeof finders / sizeof *finders && st == SPX_OK && out->n == 0; i++)
+        st = finders[i](f, fam, o, out, e);
+    /* of what is no known survey's, names alone say that it is a spectrum: lists of lines have such names, too */
+    if (st == SPX_OK && out->n > 0 && !fam && (st = spx_fits_spectra_check(f, out, e)) == SPX_OK && out->note[0])
+        spx_spectra_list_clear(out);
+    if (st == SPX_OK && out->n > 0)
+        st = choose(f, o, out, e);
+    else if (st == SPX_OK) {
+        out->format = NULL;
+        if (!out->note[0])
+            say_why(f, out);
+    }
+    for (size_t i = 0; i < out->n; i++)
+        if (o->medium >= 0)
+            out->s[i].medium = o->medium;
+    return st;
+}
+
+void spx_fits_spectra_plan(const spx_fits *f, const spx_fits_spectra *l, spx_fits_path *view)
+{
+    for (size_t i = 0; i < f->nhdu; i++)
+        view[i][0] = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const spx_fits_spectrum *s = &l->s[i];
+        size_t same = 1;
+        for (size_t k = 0; k < i; k++)
+            same += strcmp(l->s[k].arm, s->arm) == 0 && l->s[k].row == s->row;
+        char number[24] = "";
+        if (same > 1)
+            snprintf(number, sizeof number, "%zu", same);
+        if (s->flux.hdu >= 0 && !view[s->flux.hdu][0])
+            snprintf(view[s->flux.hdu], sizeof *view, "/spectra/%s%s", s->arm, number);
+    }
+}

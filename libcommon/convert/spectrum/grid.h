@@ -1,0 +1,21 @@
+/* Puts spectra that are on pixels of the same grid into one arm. */
+#ifndef SPX_SPECTRUM_GRID_H
+#define SPX_SPECTRUM_GRID_H
+
+#include "convert/spectrum/load.h"
+#include "convert/spectrum/spectrum.h"
+
+typedef struct {
+    spx_spectra s;
+    char base[SPX_MAX_ARM][16];
+    size_t nloaded, nplaced, room; /* all are loaded before the first is placed */
+    spx_loaded *l;
+} spx_grid;
+
+/* Arm and place of a spectrum; the arm is made where none fits. */
+spx_status spx_grid_place(spx_grid *b, const char *file, spx_loaded *l, spx_err *e);
+
+/* Arrays of all arms, from what was placed. */
+spx_status spx_grid_fill(spx_grid *b, spx_err *e);
+
+#endif

@@ -1,0 +1,26 @@
+/* Spectra in memory, with wavelengths that increase and inverse variances. */
+#ifndef SPX_SPECTRUM_LOAD_H
+#define SPX_SPECTRUM_LOAD_H
+
+#include "convert/spectrum/spectrum.h"
+#include "convert/spectrum/values.h"
+
+typedef struct {
+    const spx_fits_spectrum *from;
+    size_t row, n;
+    double *wave, *flux, *ivar;
+    uint32_t *mask;
+    size_t arm, offset; /* where it is in the block */
+} spx_loaded;
+
+void spx_loaded_free(spx_loaded *l);
+
+typedef struct {
+    spx_whole wave, flux, noise, mask;
+} spx_kept;
+
+/* *noise: how the errors are given, in fact: some files have a column for them with nothing in it. */
+spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spectrum *s, spx_kept *k, spx_loaded *l,
+                             spx_fits_noise *noise, spx_err *e);
+
+#endif

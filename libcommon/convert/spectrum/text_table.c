@@ -1,0 +1,134 @@
+#include "convert/spectrum/text_table.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+typedef struct {
+    size_t n, room;
+    double *v[3];
+} columns;
+
+static spx_status add_row(columns *c, const double *v, spx_err *e)
+{
+    if (c->n == c->room) {
+        size_t room = c->room ? 2 * c->room : 4096;
+        for (int k = 0; k < 3; k++) {
+            double *more = spx_alloc(room, sizeof *more, e);
+            if (!more)
+                return SPX_EIO;
+            if (c->n)
+                memcpy(more, c->v[k], c->n * sizeof *more);
+            spx_free(c->v[k]);
+            c->v[k] = more;
+        }
+        c->room = room;
+    }
+    for (int k = 0; k < 3; k++)
+        c->v[k][c->n] = v[k];
+    c->n++;
+    return SPX_OK;
+}
+
+/* Numbers of a line, separated by blanks, commas or semicolons, into v[3]; how many, -1: something else too. "nan" is a
+ * number. */
+static int line_numbers(const char *p, double *v)
+{
+    int n = 0;
+    for (;;) {
+        char *end;
+        p += strspn(p, " \t,;\r\n");
+        if (*p == '\0')
+            return n;
+        double x = strtod(p, &end);
+        if (end == p || !strchr(" \t,;\r\n", *end))
+            return -1;
+        if (n < 3)
+            v[n] = x;
+        n++;
+        p = end;
+    }
+}
+
+/* Does the first line with names say that the third column is no error but an inverse variance? */
+static spx_fits_noise kind_by_name(const char *line)
+{
+    char lower[256];
+    size_t n = 0;
+    for (; line[n] && n + 1 < sizeof lower; n++)
+        lower[n] = (char)tolower((unsigned char)line[n]);
+    lower[n] = 0;
+    return strstr(lower, "ivar") || strstr(lower, "invvar") ? SPX_NOISE_IVAR : SPX_NOISE_SIGMA;
+}
+
+spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_err *e)
+{
+    *out = (spx_fits_spectra){0};
+    FILE *f = fopen(name, "r");
+    if (!f)
+        return SPX_OK;
+    columns c = {0};
+    char *line = NULL;
+    size_t room = 0, number = 0;
+    int ncol = 0, named = 0, text = 1;
+    spx_fits_noise kind = SPX_NOISE_SIGMA;
+    spx_status st = SPX_OK;
+    ssize_t len;
+    while (st == SPX_OK && text && (len = getline(&line, &room, f)) >= 0) {
+        double v[3] = {0, 0, 0};
+        number++;
+        if (strlen(line) != (size_t)len) { /* bytes that no text has */
+            text = 0;
+            break;
+        }
+        if (line[0] == '#' && ncol == 0)
+            kind = kind_by_name(line);
+        line[strcspn(line, "#")] = '\0';
+        int n = line_numbers(line, v);
+        if (n == 0)
+            continue;
+        if (n < 2 || (ncol > 0 && n != ncol)) {
+            if (ncol == 0 && !named) { /* names of the columns */
+                named = 1;
+                kind = kind_by_name(line);
+                continue;
+            }
+            text = 0;
+            if (c.n >= 2) /* it was one up to here */
+                st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a line of %d numbers as those before", name, number, ncol);
+            break;
+        }
+        ncol = n;
+        st = add_row(&c, v, e);
+    }
+    free(line);
+    if (ferror(f) && st == SPX_OK)
+        st = spx_fail(e, SPX_EIO, "%s: cannot read: %s", name, strerror(errno));
+    (void)fclose(f);
+    spx_fits_spectrum *s = NULL;
+    if (st == SPX_OK && text && c.n >= 2 && !(s = spx_alloc(1, sizeof *s, e)))
+        st = SPX_EIO;
+    if (!s) {
+        for (int k = 0; k < 3; k++)
+            spx_free(c.v[k]);
+        return st;
+    }
+    *s = (spx_fits_spectrum){.arm = "spectrum",
+                             .n = c.n,
+                             .flux = SPX_NO_VALUES,
+                             .noise = SPX_NO_VALUES,
+                             .mask = SPX_NO_VALUES,
+                             .wave = SPX_NO_VALUES,
+                             .kind = ncol > 2 ? kind : SPX_NOISE_NONE,
+                             .medium = -1,
+                             .barycentric = -1,
+                             .unit = 0};
+    for (int k = 0; k < 3; k++)
+        s->given[k] = c.v[k];
+    *out = (spx_fits_spectra){.format = "text", .n = 1, .room = 1, .s = s};
+    return SPX_OK;
+}
