@@ -1,6 +1,7 @@
 #include "fits/cards.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ static size_t card_find(const spx_cards *h, const char *key, size_t from, int *v
     return h->n;
 }
 
-/* The value field without its comment, for everything but strings; 0 when the card has no value. */
+/* The value field without its comment, for everything but strings; 0 when the card has no value. Blanks around the
+ * value do not count; within it they end what can be read as one value (FITS standard 4.0, 4.2.3 and 4.2.4). */
 static int card_token(const spx_cards *h, const char *key, char token[CARD + 1])
 {
     int at;
@@ -57,9 +59,12 @@ static int card_token(const spx_cards *h, const char *key, char token[CARD + 1])
         return 0;
     const char *card = h->cards + i * CARD;
     size_t n = 0;
+    while (at < CARD && card[at] == ' ')
+        at++;
     for (; at < CARD && card[at] != '/'; at++)
-        if (card[at] != ' ')
-            token[n++] = card[at];
+        token[n++] = card[at];
+    while (n > 0 && token[n - 1] == ' ')
+        n--;
     token[n] = 0;
     return n > 0 && token[0] != '\'';
 }
@@ -88,9 +93,10 @@ int spx_cards_int(const spx_cards *h, const char *key, long *out)
     char t[CARD + 1], *end;
     if (!card_token(h, key, t))
         return 0;
-    if (strlen(t) < 20 && strspn(t, "+-0123456789") == strlen(t)) {
+    if (strspn(t, "+-0123456789") == strlen(t)) {
+        errno = 0;
         long v = strtol(t, &end, 10);
-        if (*end)
+        if (*end || errno != 0)
             return 0;
         *out = v;
         return 1;

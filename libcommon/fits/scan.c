@@ -16,6 +16,17 @@ enum {
 
 /* ---- headers ---- */
 
+/* Is there a card with this keyword and a value field, readable or not? */
+static int has_value(const spx_cards *h, const char *key)
+{
+    char start[11];
+    snprintf(start, sizeof start, "%-8.8s= ", key);
+    for (size_t i = 0; i < h->n; i++)
+        if (memcmp(h->cards + i * CARD, start, 10) == 0)
+            return 1;
+    return 0;
+}
+
 /* An integer keyword within [min, max]; absent: `absent` when that is not below min, an error otherwise. */
 static spx_status header_int(const spx_cards *h, const char *key, long min, long max, long absent, const char *where,
                              long *out, spx_err *e)
@@ -25,9 +36,7 @@ static spx_status header_int(const spx_cards *h, const char *key, long min, long
             return SPX_OK;
         return spx_fail(e, SPX_EINPUT, "%s: %s = %ld is impossible: the file is damaged", where, key, *out);
     }
-    char text[8];
-    double d;
-    if (spx_cards_string(h, key, text, sizeof text) || spx_cards_double(h, key, &d) || absent < min)
+    if (has_value(h, key) || absent < min)
         return spx_fail(e, SPX_EINPUT, "%s: keyword %s is missing or no integer that fits: the file is damaged", where,
                         key);
     *out = absent;

@@ -1,5 +1,6 @@
 /* FITS cards: values read as the FITS standard writes them, written values read back, long strings, HIERARCH, drop. */
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,10 @@ static void reading(void)
         "HUGE    = 1E999",
         "BIG     = 123456789012345678901234567890",
         "WHOLE   = 2.0",
+        "MOST    =  9223372036854775807",
+        "LEAST   = -9223372036854775808",
+        "BEYOND  =  9223372036854775808",
+        "TWO     = 12 34",
         "COMMENT = 'not a value'",
         "NOVALUE   text",
         "UNDEF   =                      / nothing",
@@ -66,6 +71,8 @@ static void reading(void)
     expect(spx_cards_string(&h, "OPEN", s, sizeof s) && strcmp(s, "no end") == 0, "no closing quote", &h);
     expect(spx_cards_string(&h, "LONG", s, sizeof s) && strcmp(s, "abcdefghi") == 0, "CONTINUE", &h);
     expect(spx_cards_int(&h, "WHOLE", &l) && l == 2, "2.0 is an integer", &h);
+    expect(spx_cards_int(&h, "MOST", &l) && l == INT64_MAX, "largest integer", &h);
+    expect(spx_cards_int(&h, "LEAST", &l) && l == INT64_MIN, "smallest integer", &h);
     expect(spx_cards_int(&h, "ESO DET CHIP", &l) && l == 7, "HIERARCH", &h);
     d = 99.0;
     l = 99;
@@ -73,6 +80,8 @@ static void reading(void)
     expect(!spx_cards_double(&h, "HEX", &d) && !spx_cards_double(&h, "NANVAL", &d) && !spx_cards_double(&h, "HUGE", &d),
            "no number", &h);
     expect(!spx_cards_int(&h, "BIG", &l) && !spx_cards_int(&h, "GAIN", &l), "no integer", &h);
+    expect(!spx_cards_int(&h, "BEYOND", &l), "integer that does not fit", &h);
+    expect(!spx_cards_int(&h, "TWO", &l) && !spx_cards_double(&h, "TWO", &d), "numbers with a blank inside", &h);
     expect(!spx_cards_double(&h, "UNDEF", &d) && !spx_cards_double(&h, "ABSENT", &d), "no value", &h);
     expect(!spx_cards_string(&h, "NOVALUE", s, sizeof s) && !spx_cards_string(&h, "BITPIX", s, sizeof s), "no string",
            &h);
