@@ -105,7 +105,24 @@ const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
     return h->decoded;
 }
 
-/* One big-endian element as a double. `blank` is compared for integers when has_blank. */
+/* Is the stored integer of |bitpix| bits, before scaling, the one that BLANK or TNULL names? Compared as integers: a
+ * double does not tell those of 64 bits apart. */
+static int is_null(const unsigned char *p, int bitpix, long null)
+{
+    uint64_t v = spx_fits_integer(p, (size_t)(bitpix / 8));
+    switch (bitpix) {
+    case 8:
+        return (long)v == null;
+    case 16:
+        return (int16_t)v == null;
+    case 32:
+        return (int32_t)v == null;
+    default:
+        return (int64_t)v == null;
+    }
+}
+
+/* One big-endian element as a double. */
 static double element(const unsigned char *p, int bitpix, int flip)
 {
     uint64_t v = spx_fits_integer(p, (size_t)(abs(bitpix) / 8));
@@ -144,7 +161,7 @@ spx_status spx_fits_f64(spx_fits *f, size_t hdu, double **out, spx_err *e)
     int has_blank = h->bitpix > 0 && (spx_cards_int(&h->header, "BLANK", &blank) ||
                                       (h->kind == SPX_FITS_TILED && spx_cards_int(&h->header, "ZBLANK", &blank)));
     for (size_t i = 0; i < h->nelem; i++, p += size) {
-        if (has_blank && element(p, h->bitpix, 0) == (double)blank)
+        if (has_blank && is_null(p, h->bitpix, blank))
             (*out)[i] = NAN;
         else
             (*out)[i] = element(p, h->bitpix, h->flip) * h->scale + h->zero;
@@ -268,9 +285,8 @@ spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, 
     for (size_t r = 0; r < h->nrow; r++)
         for (size_t i = 0; i < *n; i++) {
             const unsigned char *p = f->bytes + h->data_at + r * h->rowsize + c->offset + i * c->size;
-            (*out)[r * *n + i] = has_null && element(p, bitpix, 0) == (double)null
-                                     ? NAN
-                                     : element(p, bitpix, c->flip) * c->scale + c->zero;
+            (*out)[r * *n + i] =
+                has_null && is_null(p, bitpix, null) ? NAN : element(p, bitpix, c->flip) * c->scale + c->zero;
         }
     return SPX_OK;
 }

@@ -2,6 +2,7 @@
  * contradict themselves are refused with a message that says where. */
 #include <hdf5.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -278,6 +279,51 @@ static void values(void)
     round_trip("values");
 }
 
+/* What a double cannot tell apart: null values of 64 bits are compared as integers. */
+static void exact(void)
+{
+    enum { N = 4 };
+    static const int64_t whole[N] = {INT64_MIN, INT64_MIN + 1, 1152921504606846976, 1152921504606846977};
+    static const struct {
+        const char *null;
+        size_t at;
+    } nulls[] = {{"-9223372036854775808", 0}, {"1152921504606846977", 3}};
+    for (size_t i = 0; i < sizeof nulls / sizeof *nulls; i++) {
+        spx_fits f;
+        spx_err e = {0};
+        char cards[600];
+        double *d = NULL;
+        size_t n = 0;
+        nfile = 0;
+        header(PRIMARY);
+        for (int column = 0; column < 2; column++) {
+            if (column)
+                snprintf(cards, sizeof cards,
+                         TABLE "NAXIS1  = 8|NAXIS2  = %d|PCOUNT  = 0|GCOUNT  = 1|TFIELDS = 1|TTYPE1  = 'K'|TFORM1  = "
+                               "'K'|TNULL1  = %s",
+                         N, nulls[i].null);
+            else
+                snprintf(cards, sizeof cards, "XTENSION= 'IMAGE   '|BITPIX  = 64|NAXIS   = 1|NAXIS1  = %d|BLANK   = %s",
+                         N, nulls[i].null);
+            header(cards);
+            for (size_t k = 0; k < N; k++)
+                for (int byte = 7; byte >= 0; byte--)
+                    file[nfile++] = (unsigned char)((uint64_t)whole[k] >> 8 * byte);
+            pad(0);
+        }
+        EXPECT(spx_fits_parse(&f, "null.fits", file, nfile, &e) == SPX_OK, "null: %s", e.msg);
+        for (int column = 0; column < 2; column++) {
+            spx_status st = column ? spx_fits_column_f64(&f, 2, "K", &n, &d, &e) : spx_fits_f64(&f, 1, &d, &e);
+            for (size_t k = 0; st == SPX_OK && k < N; k++)
+                EXPECT(k == nulls[i].at ? isnan(d[k]) : d[k] == (double)whole[k], "null %s, %s, element %zu: %g",
+                       nulls[i].null, column ? "column" : "image", k, d[k]);
+            EXPECT(st == SPX_OK, "null: %s", e.msg);
+            spx_free(d);
+        }
+        spx_fits_close(&f);
+    }
+}
+
 static void tables(void)
 {
     spx_fits f;
@@ -381,6 +427,7 @@ int main(void)
 {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     values();
+    exact();
     tables();
     hostile();
     damaged_tiles();
