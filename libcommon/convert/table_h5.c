@@ -208,9 +208,10 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
     /* one more row, so that a buffer may hold a wider value while it is converted */
     size_t wide = size > t->rowsize ? size : t->rowsize, at = 0;
     unsigned char *rows = NULL;
-    char *work = NULL;
+    char *work = NULL, *background = NULL; /* H5Tconvert() keeps parts of complex numbers in the latter */
     if (st == SPX_OK &&
-        (!(rows = spx_alloc2(t->nrow, size ? size : 1, 1, e)) || !(work = spx_alloc(wide ? wide : 1, 1, e))))
+        (!(rows = spx_alloc2(t->nrow, size ? size : 1, 1, e)) || !(work = spx_alloc(wide ? wide : 1, 1, e)) ||
+         !(background = spx_alloc(wide ? wide : 1, 1, e))))
         st = SPX_EIO;
     for (size_t k = 0; st == SPX_OK && k < ncol; k++) {
         hid_t type = H5Tget_member_type(t->type, (unsigned)k), base = H5Tcopy(type);
@@ -224,7 +225,7 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
         for (size_t r = 0; st == SPX_OK && r < t->nrow; r++) {
             unsigned char *to = rows + r * size + at;
             memcpy(work, t->rows + r * t->rowsize + from, have);
-            if (H5Tconvert(base, c[k].file, c[k].repeat, work, NULL, H5P_DEFAULT) < 0)
+            if (H5Tconvert(base, c[k].file, c[k].repeat, work, background, H5P_DEFAULT) < 0)
                 st = spx_fail(e, SPX_EINPUT, "table %s: column %zu cannot be converted", extname, k + 1);
             memcpy(to, work, want);
             if (c[k].flip)
@@ -260,6 +261,7 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
     spx_free(c);
     spx_free(rows);
     spx_free(work);
+    spx_free(background);
     spx_cards_free(&h);
     spx_cards_free(&columns);
     return st;

@@ -324,6 +324,66 @@ static void exact(void)
     }
 }
 
+/* Complex columns of a table, scalar and array, become C and M and come back. */
+static void complex_columns(void)
+{
+    static const struct {
+        char code;
+        const char *form;
+        size_t size, repeat;
+    } kinds[] = {{'C', "C", 4, 1}, {'M', "M", 8, 1}, {'C', "3C", 4, 3}, {'M', "3M", 8, 3}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        enum { NROW = 2 };
+        const size_t width = 2 * kinds[i].size * kinds[i].repeat, n = 2 * NROW * kinds[i].repeat;
+        hid_t part = kinds[i].size == 4 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
+        hid_t pair = H5Tcreate(H5T_COMPOUND, 2 * kinds[i].size), column = pair, row = H5Tcreate(H5T_COMPOUND, width);
+        H5Tinsert(pair, "r", 0, part);
+        H5Tinsert(pair, "i", kinds[i].size, part);
+        if (kinds[i].repeat > 1)
+            column = H5Tarray_create2(pair, 1, (hsize_t[]){kinds[i].repeat});
+        H5Tinsert(row, "Z", 0, column);
+        spx_err e = {0};
+        spx_fits f;
+        spx_table *t = spx_table_new(NROW, &e);
+        t->type = row;
+        t->rowsize = width;
+        t->rows = spx_alloc(NROW, width, &e);
+        for (size_t k = 0; k < n; k++) {
+            const double d = 1.5 - (double)k;
+            const float x = (float)d;
+            memcpy(t->rows + k * kinds[i].size, kinds[i].size == 4 ? (const void *)&x : &d, kinds[i].size);
+        }
+        char path[] = "/tmp/test_fits_XXXXXX", form[16];
+        int fd = mkstemp(path);
+        unlink(path);
+        spx_fits_out out = {.fd = fd, .name = "complex"};
+        EXPECT(spx_fits_out_image(&out, NULL, 8, 0, NULL, NULL, NULL, &e) == SPX_OK &&
+                   spx_fits_out_table(&out, "Z", t, NULL, &e) == SPX_OK,
+               "%s: not written: %s", kinds[i].form, e.msg);
+        nfile = out.at;
+        EXPECT(nfile < ROOM && pread(fd, file, nfile, 0) == (ssize_t)nfile, "%s: not read", kinds[i].form);
+        close(fd);
+        EXPECT(spx_fits_parse(&f, "complex.fits", file, nfile, &e) == SPX_OK && f.hdu[1].ncol == 1 &&
+                   f.hdu[1].col[0].code == kinds[i].code && spx_cards_string(&f.hdu[1].header, "TFORM1", form, 16) &&
+                   strcmp(form, kinds[i].form) == 0,
+               "%s: other column: %s", kinds[i].form, e.msg);
+        for (size_t k = 0; f.nhdu == 2 && k < n; k++) {
+            const uint64_t v = spx_fits_integer(file + f.hdu[1].data_at + k * kinds[i].size, kinds[i].size);
+            const uint32_t u = (uint32_t)v;
+            double d;
+            float x;
+            memcpy(&d, &v, sizeof d);
+            memcpy(&x, &u, sizeof x);
+            EXPECT((kinds[i].size == 4 ? (double)x : d) == 1.5 - (double)k, "%s: number %zu", kinds[i].form, k);
+        }
+        spx_fits_close(&f);
+        spx_table_free(t);
+        if (column != pair)
+            H5Tclose(column);
+        H5Tclose(pair);
+    }
+}
+
 static void tables(void)
 {
     spx_fits f;
@@ -428,6 +488,7 @@ int main(void)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     values();
     exact();
+    complex_columns();
     tables();
     hostile();
     damaged_tiles();
