@@ -45,7 +45,7 @@ SILENT    = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
 say       = $(if $(V)$(SILENT),,@echo '  $1' $(@:$(BUILD)/%=%))
 SAN       ?=
 CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' \
-             -Ilibcommon -Ikernels $(if $(BARE),-DSPX_BARE) $(if $(DEBUG),-DSPX_DEBUG)
+             -Ilibcommon -Ikernels -Itools $(if $(BARE),-DSPX_BARE) $(if $(DEBUG),-DSPX_DEBUG)
 ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
 # -rdynamic: a backend that is loaded at run time uses the library inside the program.
 ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
@@ -53,7 +53,7 @@ ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
 # tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
 TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
 LIB_SRC   := $(filter-out $(if $(BARE),$(shell grep -l '<fitsio.h>\|<erfa.h>' libcommon/*/*.c libcommon/*/*/*.c)), \
-             $(sort $(wildcard libcommon/*/*.c libcommon/*/*/*.c kernels/*.c kernels/*/*.c kernels/*/*/*.c)))
+             $(sort $(wildcard $(addsuffix /*.c,libcommon/* libcommon/*/* kernels kernels/* kernels/*/* tools/common))))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/schemas.o
 LIB       := $(BUILD)/lib/libspecpipe.a
 BIN       := $(TOOLS:%=$(BUILD)/bin/%)
@@ -66,7 +66,7 @@ HELPERS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/helpe
 EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
 SCHEMAS   := $(sort $(wildcard schemas/*.schema))
 MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in)))
-CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*_cuda.cu kernels/*/*/*.cu)))
+CU_SRC    := $(if $(NVCC),$(sort $(wildcard kernels/*.cu kernels/*/*.cu kernels/*/*/*.cu)))
 CU_OBJ    := $(CU_SRC:%.cu=$(BUILD)/obj/%.cu.o)
 PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so $(BUILD)/lib/specpipe/backend-cuda-svd.so)
 # Hooks in Python (--hook) are built when its headers are there; `make PYTHON_CFLAGS=` builds without.
@@ -94,9 +94,8 @@ FORCE:
 
 # `private`: the flags of these objects must not reach what they are made of (the flags file).
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
-# may be fused there: the tolerance of the method covers it.
-LANES = $(BUILD)/obj/kernels/extract/trace/kernels_ $(BUILD)/obj/kernels/rvfit/rvfit_ \
-        $(BUILD)/obj/kernels/template/template_
+# may be fused there: the tolerance of the method covers it. NAME_base.c has NAME_avx2.c and NAME_avx512.c beside it.
+LANES = $(patsubst %base.c,$(BUILD)/obj/%,$(wildcard kernels/*/*_base.c kernels/*/*/*_base.c))
 ifeq ($(shell uname -m),x86_64)
 $(LANES:=avx2.o): private ALL_CFLAGS += -mavx2 -mfma
 $(LANES:=avx512.o): private ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
@@ -125,7 +124,7 @@ $(LIB): $(LIB_OBJ)
 	$(Q)$(AR) rcs $@ $^
 
 # What a backend and the program that loads it have to agree on (kernels/backend.h): the headers of both.
-ABI_SUM := $(shell cat $(sort $(wildcard libcommon/*/*.h libcommon/*/*/*.h kernels/*.h kernels/*/*.h kernels/*/*/*.h \
+ABI_SUM := $(shell cat $(sort $(wildcard $(addsuffix /*.h,libcommon/* libcommon/*/* kernels kernels/* kernels/*/*) \
                    kernels/*.cuh)) | cksum | cut -d ' ' -f 1)
 $(BUILD)/abi: FORCE
 	@mkdir -p $(BUILD)
@@ -248,9 +247,8 @@ sanitized:
 	+@$(MAKE) BUILD=$(BUILD)/sanitize OPT='-O1 -g1 -fno-omit-frame-pointer' WERROR= NVCC= \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs hook
 
-C_FILES  = $(wildcard tools/*.[ch] tools/*/*.[ch] plugins/*.[ch] libcommon/*/*.[ch] libcommon/*/*/*.[ch] kernels/*.[ch] \
-           kernels/*/*.[ch] kernels/*/*/*.[ch] kernels/*/*/*.inc tests/*/*.[ch] kernels/*.cu kernels/*/*.cu \
-           kernels/*/*.cuh kernels/*/*/*.cu kernels/*/*/*.cuh)
+C_FILES  = $(wildcard $(addsuffix /*.[ch],tools tools/common plugins libcommon/* libcommon/*/* kernels kernels/* kernels/*/* \
+           tests/*) $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 
@@ -277,7 +275,7 @@ lint-c:
 	@mkdir -p $(BUILD)/cppcheck
 	cppcheck --quiet --error-exitcode=1 -j 2 --cppcheck-build-dir=$(BUILD)/cppcheck --std=c11 --platform=unix64 \
 	    --enable=warning,portability,performance --inline-suppr --suppressions-list=share/cppcheck.txt \
-	    -Ilibcommon -Ikernels -D_GNU_SOURCE -DSPX_VERSION='""' tools libcommon kernels plugins
+	    -Ilibcommon -Ikernels -Itools -D_GNU_SOURCE -DSPX_VERSION='""' tools libcommon kernels plugins
 
 ## lint-man: mandoc's lint of the manual pages
 lint-man: $(MAN)
