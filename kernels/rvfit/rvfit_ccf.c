@@ -6,7 +6,7 @@
 
 #include "num/stat.h"
 #include "rvfit/rvfit_internal.h"
-#include "template/continuum.h"
+#include "spectral/continuum.h"
 
 /* Adds a piece, as the set wants it (templates.h), to the arm's data in room->cdata: ivar s and ivar, weighted so that
  * an inverse transform of the product needs no factor. Sets w->err when memory runs out. */

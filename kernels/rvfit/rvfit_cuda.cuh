@@ -13,9 +13,9 @@
 #define restrict __restrict__
 extern "C" {
 #include "rvfit/rvfit_fit.h"
-#include "template/continuum.h"
-#include "template/nn_math.h"
-#include "template/rotation_math.h"
+#include "spectral/continuum.h"
+#include "spectral/nn_math.h"
+#include "spectral/rotation_math.h"
 }
 #undef restrict
 

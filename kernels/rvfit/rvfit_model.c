@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "rvfit/rvfit_internal.h"
-#include "template/nn_math.h"
-#include "template/rotation_math.h"
+#include "spectral/nn_math.h"
+#include "spectral/rotation_math.h"
 
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell)
 {

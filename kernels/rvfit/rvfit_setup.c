@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "num/blas.h"
 #include "rvfit/rvfit_internal.h"
-#include "template/nn_math.h"
+#include "spectral/nn_math.h"
 
 enum {
     EDGE_PIXELS = 5,

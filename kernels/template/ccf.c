@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "num/wave.h"
-#include "template/continuum.h"
-#include "template/rotation_math.h"
+#include "spectral/continuum.h"
+#include "spectral/rotation_math.h"
 #include "template/template.h"
 #include "template/template_impl.h"
 

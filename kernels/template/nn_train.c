@@ -15,7 +15,7 @@
 
 #include "base/mem.h"
 #include "sim/sim_math.h"
-#include "template/nn_math.h"
+#include "spectral/nn_math.h"
 #include "template/nn_steps.h"
 #include "template/template.h"
 #include "template/template_impl.h"

@@ -40,7 +40,7 @@ typedef struct {
 
 /* Interpolator "nn": a multilayer perceptron from the mapped parameters to the coefficients of the principal
  * components. Parameter p enters as (mapped - offset[p]) * scale[p]; layer l makes f(W y + b) of its input y, the last
- * one W y + b. The arithmetic, with derivatives: template/nn_math.h. */
+ * one W y + b. The arithmetic, with derivatives: spectral/nn_math.h. */
 enum { SPX_NN_MAX_LAYER = 8, SPX_NN_MAX_WIDTH = 8192 };
 
 typedef enum {

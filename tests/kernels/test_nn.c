@@ -10,7 +10,7 @@
 #include "device.h"
 #include "random.h"
 #include "rvfit/rvfit.h"
-#include "template/nn_math.h"
+#include "spectral/nn_math.h"
 #include "template/template.h"
 
 static const uint64_t seed = 20261120;

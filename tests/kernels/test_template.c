@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "check.h"
 #include "num/wave.h"
-#include "template/continuum.h"
+#include "spectral/continuum.h"
+#include "spectral/rotation_math.h"
 #include "template/lsf_math.h"
-#include "template/rotation_math.h"
 #include "template/template.h"
 #include "template/template_impl.h"
 

@@ -1,4 +1,4 @@
-#include "template/continuum.h"
+#include "spectral/continuum.h"
 
 #include <math.h>
 
