@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "num/blas.h"
 #include "rvfit/rvfit_fit.h"
+#include "rvfit/search/search.h"
 
 static spx_status cpu_correlate(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e)
 {

@@ -16,7 +16,7 @@
 #include "curve.h"
 #include "num/blas.h"
 #include "num/wave.h"
-#include "rvfit/rvfit_fit.h"
+#include "rvfit/search/search.h"
 #include "template/template.h"
 
 enum { NARM = 3 };

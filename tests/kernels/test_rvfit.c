@@ -2,7 +2,7 @@
  * gradient against differences, parameters that were put in, bad spectra, and that a star's result depends on nothing
  * but the star. */
 #include "rv_stars.h"
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 
 /* ---- the objective ---- */
 

@@ -1,7 +1,7 @@
 /* Stage `rvfit`: the mapping in which parameters are interpolated, stars that no template is like, and spectra with
  * emission lines and hits of cosmic rays. */
 #include "rv_stars.h"
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 
 /* A library in which ln flux is linear in (exp(g p) - 1)/g of one parameter: the mapping is found, interpolation in it
  * is exact, and steps in it are what they say. */

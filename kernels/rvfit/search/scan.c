@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 
 enum { LEAST_BLOCKS = 32, MOST_VELOCITIES = 1024 };
 static const double STEP_PIXELS = 0.5; /* of a survey */

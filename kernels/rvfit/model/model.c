@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 #include "spectral/nn_math.h"
 #include "spectral/rotation_math.h"
 

@@ -1,5 +1,5 @@
-/* Kernels of the velocity fit for CUDA devices. What they compute is what rvfit_model.c and rvfit_ccf.c do; sums have a
- * fixed order that depends on nothing but the star. Products are fused where it is written out: fma().
+/* Kernels of the velocity fit for CUDA devices. What they compute is what model/model.c and search/ccf.c do; sums have
+ * a fixed order that depends on nothing but the star. Products are fused where it is written out: fma().
  *
  * Values that fix the minimum (templates, splines of templates, sums over pixels) are double precision; derivatives of
  * templates, which only tell the search where to go and how wide the minimum is, are kept in single precision. */
@@ -12,7 +12,7 @@
 
 #define restrict __restrict__
 extern "C" {
-#include "rvfit/rvfit_fit.h"
+#include "rvfit/search/search.h"
 #include "spectral/continuum.h"
 #include "spectral/nn_math.h"
 #include "spectral/rotation_math.h"
@@ -93,18 +93,18 @@ struct item {
 } // namespace rv
 
 /* What follows needs what is above it, and what comes before. */
-#include "rvfit/rvfit_cuda_coefficients.cuh"
+#include "rvfit/cuda/coefficients.cuh"
 
-#include "rvfit/rvfit_cuda_components.cuh"
+#include "rvfit/cuda/components.cuh"
 
-#include "rvfit/rvfit_cuda_bend.cuh"
+#include "rvfit/cuda/bend.cuh"
 
-#include "rvfit/rvfit_cuda_pixels.cuh"
+#include "rvfit/cuda/pixels.cuh"
 
-#include "rvfit/rvfit_cuda_survey.cuh"
-#include "rvfit/rvfit_cuda_value.cuh"
+#include "rvfit/cuda/survey.cuh"
+#include "rvfit/cuda/value.cuh"
 
-#include "rvfit/rvfit_cuda_ccf.cuh"
-#include "rvfit/rvfit_cuda_spectrum.cuh"
+#include "rvfit/cuda/ccf.cuh"
+#include "rvfit/cuda/spectrum.cuh"
 
 #endif

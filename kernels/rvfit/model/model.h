@@ -1,7 +1,7 @@
 /* What the files of the CPU fit share. A context holds what is common to all stars, a workspace one star, and a room,
  * which belongs to one thread, what is computed of a star at a time.
  *
- * Points are in internal units, x[2+npar]: v, vsini as in rvfit_math.h, mapped parameters. Free quantities are those
+ * Points are in internal units, x[2+npar]: v, vsini as in model/math.h, mapped parameters. Free quantities are those
  * that the fit varies; gradient and curvature refer to them in the order of ctx->freeq. */
 #ifndef SPX_RVFIT_INTERNAL_H
 #define SPX_RVFIT_INTERNAL_H
@@ -9,9 +9,9 @@
 #include <fftw3.h>
 #include <stdint.h>
 
+#include "rvfit/model/math.h"
 #include "rvfit/rvfit.h"
-#include "rvfit/rvfit_math.h"
-#include "rvfit/rvfit_pick.h"
+#include "rvfit/search/candidates.h"
 
 enum {
     SPX_RV_LANES = 8,   /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
@@ -23,7 +23,7 @@ enum {
     SPX_MAX_NDIAG = 129                       /* diagonals of a resolution matrix */
 };
 
-/* Heavy loops (rvfit_lanes.h). Arrays over pixels have a stride that is a multiple of SPX_RV_LANES, zero beyond the
+/* Heavy loops (model/lanes.h). Arrays over pixels have a stride that is a multiple of SPX_RV_LANES, zero beyond the
  * last pixel. */
 typedef struct {
     /* out[nlane][n] = sum over nodes of weight[nnode][nlane] coef[row[node]][n] */
@@ -44,7 +44,7 @@ typedef struct {
                    const double *m, size_t nlane, int slope, double *t, size_t stride);
     void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t);
-    /* gram (as below) of the first npix pixels with a continuum that is linear in blocks (rvfit_lanes.h); `place` may
+    /* gram (as below) of the first npix pixels with a continuum that is linear in blocks (model/lanes.h); `place` may
      * be NULL. */
     void (*survey)(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
                    const double *y, const double *weight, const double *data, double *gram);
@@ -54,7 +54,7 @@ typedef struct {
     /* cont = sum_k coef_k basis_k; returns |D - S a|^2 */
     double (*residual)(size_t n, size_t np, const double *basis, const double *coef, const double *t, const double *ie,
                        const double *flux, double *cont);
-    /* out[np+1+nf][nf]: Q'u, half of the gradient, u'u (rvfit_model.c). */
+    /* out[np+1+nf][nf]: Q'u, half of the gradient, u'u (model/model.c). */
     void (*curvature)(size_t n, size_t np, size_t nf, const double *basis, const double *chol, const double *cont,
                       const double *t, const double *ie, const double *flux, double *out);
 } spx_rv_kernels;
@@ -88,7 +88,7 @@ typedef struct {
     size_t nccf, nshort; /* components; length of the inverse transform, nfreq = nshort/2 + 1 */
     float *ccf_comp, *ccf_coef;
     size_t per;        /* pixels of a block of a survey of velocities; 0: the objective itself is surveyed */
-    double *line;      /* [blocks][2][SPX_RVFIT_MAX_POLY] value and slope of the basis in each (rvfit_survey.c) */
+    double *line;      /* [blocks][2][SPX_RVFIT_MAX_POLY] value and slope of the basis in each (search/scan.c) */
     size_t *lag_at;    /* [nlag] first of four samples of the inverse transform, and their weights */
     float *lag_weight; /* [nlag][4] */
     int32_t *rebin_at; /* [nwave of the set] sample k lies between pixels rebin_at[k], -1: none, and the next, at */
@@ -111,7 +111,7 @@ typedef struct {
     spx_rv_arm arm[SPX_MAX_ARM];
     size_t nfree, freeq[SPX_MAX_FIT];
     double start[SPX_MAX_FIT], lo[SPX_MAX_FIT], hi[SPX_MAX_FIT]; /* fixed: lo = hi = start */
-    double slow;                                                 /* a of the internal vsini (rvfit_math.h) */
+    double slow;                                                 /* a of the internal vsini (model/math.h) */
     int parlog[SPX_MAX_PAR];
     double warp[SPX_MAX_PAR], origin[SPX_MAX_PAR];     /* of spx_rv_warp(), which comes after the logarithm */
     size_t maxwidth;                                   /* of the networks' layers */

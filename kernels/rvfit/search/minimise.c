@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rvfit/rvfit_fit.h"
+#include "rvfit/search/search.h"
 
 enum { FREE_STEPS = 12, CELL_STEPS = 40, MAX_CELLS = 256, MAX_ROUNDS = 3, MAX_DISTINCT = 4 };
 static const double TOLERANCE = 1e-4; /* of the objective */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "rvfit/rvfit_fit.h"
+#include "rvfit/search/search.h"
 
 enum { MAX_STEPS = 60, LOOK_STEPS = 4 };
 static const double TOLERANCE = 1e-4; /* of the objective */

@@ -3,7 +3,7 @@
  * that a star's result does not depend on which stars are computed beside it. */
 #include <string.h>
 
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 
 typedef double vd __attribute__((vector_size(8 * SPX_VL)));
 typedef long long vi __attribute__((vector_size(8 * SPX_VL)));

@@ -187,7 +187,7 @@ __device__ inline void equations(const view &v, int np, int first, int step, con
 
 /* Block: a piece with a template: result[item][1 + nfree + nfree^2]: objective, gradient, curvature (only the first
  * unless `mode` is DERIVATIVES), or with MODEL and CONTINUUM chi^2 over good pixels; HUGE_VAL where S'S is singular.
- * TILES: of eight rows, for the npoly + 1 of S and D. See rvfit_model.c for the equations; with u = q e dT (q: the
+ * TILES: of eight rows, for the npoly + 1 of S and D. See model/model.c for the equations; with u = q e dT (q: the
  * continuum) and S = L Q', curvature is u'u - (Q'u)'(Q'u), Q'u = L^-1 (S'u), and what ln det(S'S) adds to the gradient
  * is |L^-1 S_i|^2 dT_i / T_i. */
 template <int TILES>

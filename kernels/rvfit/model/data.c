@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "num/stat.h"
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 
 static const double LARGE_ERROR = 1000; /* of a bad pixel, in units of the median flux */
 static const double LEAST_ERROR = 0.3;  /* of a good pixel, in units of the median error */

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "num/blas.h"
+#include "rvfit/model/model.h"
 #include "rvfit/rvfit_internal.h"
 #include "spectral/nn_math.h"
 

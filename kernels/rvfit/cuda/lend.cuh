@@ -2,7 +2,7 @@
 #ifndef SPX_RVFIT_CUDA_LEND_CUH
 #define SPX_RVFIT_CUDA_LEND_CUH
 
-#include "rvfit/rvfit_cuda.cuh"
+#include "rvfit/cuda/kernels.cuh"
 
 namespace rv
 {

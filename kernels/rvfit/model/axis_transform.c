@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 
 enum { LEAST_NODES = 5, MOST_NODES = 64, PIXELS = 96, TRIALS = 13 };
 static const double STEP = 0.5;  /* of g times the range of the axis, which is tried from -3 to 3 */

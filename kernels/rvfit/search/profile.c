@@ -3,7 +3,7 @@
  * together. */
 #include <math.h>
 
-#include "rvfit/rvfit_fit.h"
+#include "rvfit/search/search.h"
 
 enum { PROFILE_MAX = 8192, PROFILE_ROUNDS = 8, OTHER_ROUNDS = 8 };
 static const double SCAN_KMS = 10;   /* step of a scan of the whole range, where errors are wide */

@@ -1,4 +1,4 @@
-/* The survey of rvfit_survey.c on CUDA devices: the objective all over the range of velocities with a continuum that is
+/* The survey of search/scan.c on CUDA devices: the objective all over the range of velocities with a continuum that is
  * linear in blocks of pixels. A warp has 32 velocities, one a lane, whose moments need no exchange. */
 #ifndef SPX_RVFIT_CUDA_SURVEY_CUH
 #define SPX_RVFIT_CUDA_SURVEY_CUH

@@ -1,7 +1,7 @@
-/* The velocity fit on CUDA devices: the engine that the logic of rvfit_fit.c asks, and the batch, which is shared out
- * in groups of stars among devices and a few threads of the host each, so that what the host does of one group (reading
- * the data, choosing steps) falls beside the device's work for others. */
-#include "rvfit/rvfit_cuda_lend.cuh"
+/* The velocity fit on CUDA devices: the engine that the logic of search/group.c asks, and the batch, which is shared
+ * out in groups of stars among devices and a few threads of the host each, so that what the host does of one group
+ * (reading the data, choosing steps) falls beside the device's work for others. */
+#include "rvfit/cuda/lend.cuh"
 
 #include <omp.h>
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rvfit/rvfit_fit.h"
+#include "rvfit/search/search.h"
 
 enum { REFITS = 2, POLISH_ROUNDS = 3 };
 static const double SCAN_STEP = 15;  /* km/s, at most, of the scan for a start */

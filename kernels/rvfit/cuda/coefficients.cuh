@@ -2,7 +2,7 @@
 #ifndef SPX_RVFIT_CUDA_COEFFICIENTS_CUH
 #define SPX_RVFIT_CUDA_COEFFICIENTS_CUH
 
-#include "rvfit/rvfit_cuda_grid.cuh"
+#include "rvfit/cuda/grid.cuh"
 
 namespace rv
 {

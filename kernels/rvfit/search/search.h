@@ -6,7 +6,7 @@
 #ifndef SPX_RVFIT_FIT_H
 #define SPX_RVFIT_FIT_H
 
-#include "rvfit/rvfit_internal.h"
+#include "rvfit/model/model.h"
 
 typedef struct {
     void *state;
@@ -30,7 +30,7 @@ typedef struct {
     spx_status (*models)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
 } spx_rv_engine;
 
-/* Search for the minimum of one star from several starts, one after another (rvfit_smooth.c). */
+/* Search for the minimum of one star from several starts, one after another (search/smooth.c). */
 typedef struct {
     const spx_rv_ctx *c;
     const spx_rv_start *start;
@@ -49,7 +49,7 @@ void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, c
 int spx_rv_search_next(spx_rv_search *f, double *y);
 void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);
 
-/* Minima of n stars from their starts, for the multilinear interpolation, which has kinks (rvfit_minimise.c). */
+/* Minima of n stars from their starts, for the multilinear interpolation, which has kinks (search/minimise.c). */
 spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
                            const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart, spx_rv_minimum *out,
                            spx_err *e);
@@ -57,7 +57,7 @@ spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, siz
 spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
                                  const double (*x)[SPX_MAX_FIT], spx_rv_value *out, spx_err *e);
 
-/* Errors of v, and the best other minimum along v, of one star (rvfit_profile.c): what is known, and what is to be
+/* Errors of v, and the best other minimum along v, of one star (search/profile.c): what is known, and what is to be
  * looked at next. */
 enum { SPX_RV_MAX_OTHER = 3 };
 typedef struct {
@@ -85,7 +85,7 @@ size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v);
 /* The objective there. */
 void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f);
 /* The best other minimum along v with all other quantities held, farther than SPX_RV_FAR, and how much higher it is;
- * NaN: none. Sought from the lowest other minima of a survey of the whole range (rvfit_survey.c). */
+ * NaN: none. Sought from the lowest other minima of a survey of the whole range (search/scan.c). */
 void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above);
 
 typedef struct spx_rv_group spx_rv_group;
