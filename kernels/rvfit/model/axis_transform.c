@@ -8,11 +8,36 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rvfit/model/model.h"
+#include "rvfit/model/setup.h"
 
 enum { LEAST_NODES = 5, MOST_NODES = 64, PIXELS = 96, TRIALS = 13 };
 static const double STEP = 0.5;  /* of g times the range of the axis, which is tried from -3 to 3 */
 static const double GAIN = 0.05; /* a mapping has to err less than none by this much */
+
+double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x)
+{
+    if (q < 2)
+        return q == 1 ? spx_rv_vsini(x, c->slow) : x;
+    double p = spx_rv_unwarp(c->warp[q - 2], c->origin[q - 2], x);
+    return c->parlog[q - 2] ? pow(10, p) : p;
+}
+
+double spx_rv_map(const spx_rv_ctx *c, size_t q, double p)
+{
+    if (q < 2)
+        return q == 1 ? spx_rv_vsini_map(p, c->slow) : p;
+    return spx_rv_warp(c->warp[q - 2], c->origin[q - 2], c->parlog[q - 2] ? log10(p) : p);
+}
+
+double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
+{
+    if (q == 1)
+        return sigma > 0 ? (spx_rv_vsini(x + sigma, c->slow) - spx_rv_vsini(x, c->slow)) / sigma : 1;
+    if (q == 0)
+        return 1;
+    double slope = 1 / (1 + c->warp[q - 2] * (x - c->origin[q - 2]));
+    return c->parlog[q - 2] ? M_LN10 * spx_rv_unmap(c, q, x) * slope : slope;
+}
 
 /* Some pixels of all arms at each node of the grid: value[nnode][npix]; given[nnode]: the node is of the library. */
 typedef struct {

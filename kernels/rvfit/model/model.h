@@ -3,15 +3,14 @@
  *
  * Points are in internal units, x[2+npar]: v, vsini as in model/math.h, mapped parameters. Free quantities are those
  * that the fit varies; gradient and curvature refer to them in the order of ctx->freeq. */
-#ifndef SPX_RVFIT_INTERNAL_H
-#define SPX_RVFIT_INTERNAL_H
+#ifndef SPX_RVFIT_MODEL_H
+#define SPX_RVFIT_MODEL_H
 
 #include <fftw3.h>
 #include <stdint.h>
 
 #include "rvfit/model/math.h"
 #include "rvfit/rvfit.h"
-#include "rvfit/search/candidates.h"
 
 enum {
     SPX_RV_LANES = 8,   /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
@@ -197,19 +196,12 @@ typedef struct {
     spx_err err;       /* set when memory ran out: the batch has failed */
 } spx_rv_ws;
 
-/* A start: internal point, and the objective there where that was computed. */
-typedef struct {
-    double x[SPX_MAX_FIT], f;
-} spx_rv_start;
-
 /* All but the batch: of `in`, the setups and what the arms are. */
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e);
 void spx_rv_ctx_free(spx_rv_ctx *c);
 /* The context of a batch: the plan's, with the batch, which is checked. Nothing to free. */
 spx_status spx_rv_ctx_batch(spx_rv_ctx *c, const spx_rvfit_plan *plan, const spx_rvfit_input *in,
                             const spx_rvfit_options *o, spx_err *e);
-/* The mapping of each axis in which cubic interpolation errs least: c->warp, and the axes in it. */
-spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e);
 spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e);
 void spx_rv_room_free(spx_rv_room *r);
 spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e);
@@ -253,11 +245,6 @@ double spx_rv_map(const spx_rv_ctx *c, size_t q, double p);
  * `sigma` internal units. */
 double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma);
 
-/* Velocities at which the objective is surveyed: steps of less than a pixel, all over the range. */
-spx_status spx_rv_survey_init(spx_rv_ctx *c, spx_err *e);
-/* w->survey with the templates in the workspace. */
-void spx_rv_survey(spx_rv_ws *w);
-
 /* Templates at x, seen from within `cell` (NULL: the one that x is in), and with `deriv` their derivatives. */
 void spx_rv_template(spx_rv_ws *w, const double *x, const size_t *cell, int deriv);
 /* The template in the workspace, which is one without derivatives, at a piece's pixels and velocity v: [stride], until
@@ -274,28 +261,5 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
 /* chi^2 over good pixels of a piece with the templates in the workspace (`flat`: with T = 1 instead) at velocity v,
  * HUGE_VAL when there is none; model[stride] may be NULL. */
 double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, double *model);
-
-/* What a search found. */
-typedef struct spx_rv_minimum {
-    double x[SPX_MAX_FIT];
-    spx_rv_value at;
-    int converged;
-} spx_rv_minimum;
-
-/* Pixels with more than this times the median error are not correlated. */
-#define SPX_RV_CCF_MAX_ERROR 10.0
-
-/* Starts from the cross-correlation of one star. */
-void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick);
-spx_rv_set spx_rv_set_of(const spx_rv_ctx *c);
-/* Cross-correlation of one piece with an entry of the set, out[nlag]: what is taken off its chi^2. */
-void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out);
-
-/* Search without derivatives around a minimum: point number i (from 0) of those that are tried one after another is y,
- * seen from the best one so far, x; 0 when there are no more. chol: of half the curvature, spx_rv_probe_scale(). */
-int spx_rv_probe_scale(const spx_rv_ctx *c, const spx_rv_value *at, double *chol);
-int spx_rv_probe(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y);
-/* A point is taken when it is lower by more than this. */
-#define SPX_RV_PROBE_LOWER 1e-4
 
 #endif

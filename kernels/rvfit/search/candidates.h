@@ -1,6 +1,6 @@
 /* Starts out of a star's cross-correlation, for host and device. */
-#ifndef SPX_RVFIT_PICK_H
-#define SPX_RVFIT_PICK_H
+#ifndef SPX_RVFIT_CANDIDATES_H
+#define SPX_RVFIT_CANDIDATES_H
 
 #include <math.h>
 #include <stddef.h>

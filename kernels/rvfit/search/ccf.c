@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "num/stat.h"
-#include "rvfit/model/model.h"
+#include "rvfit/search/search.h"
 #include "spectral/continuum.h"
 
 /* Adds a piece, as the set wants it (templates.h), to the arm's data in room->cdata: ivar s and ivar, weighted so that

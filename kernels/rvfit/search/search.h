@@ -3,10 +3,42 @@
  *
  * A group is what one thread of the host fits together: workspaces of its stars, and all that is known of them on the
  * way. */
-#ifndef SPX_RVFIT_FIT_H
-#define SPX_RVFIT_FIT_H
+#ifndef SPX_RVFIT_SEARCH_H
+#define SPX_RVFIT_SEARCH_H
 
 #include "rvfit/model/model.h"
+#include "rvfit/search/candidates.h"
+
+/* A start: internal point, and the objective there where that was computed. */
+typedef struct {
+    double x[SPX_MAX_FIT], f;
+} spx_rv_start;
+
+/* What a search found. */
+typedef struct spx_rv_minimum {
+    double x[SPX_MAX_FIT];
+    spx_rv_value at;
+    int converged;
+} spx_rv_minimum;
+
+/* Pixels with more than this times the median error are not correlated. */
+#define SPX_RV_CCF_MAX_ERROR 10.0
+
+/* Starts from the cross-correlation of one star. */
+void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick);
+spx_rv_set spx_rv_set_of(const spx_rv_ctx *c);
+/* Cross-correlation of one piece with an entry of the set, out[nlag]: what is taken off its chi^2. */
+void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out);
+
+/* Search without derivatives around a minimum: point number i (from 0) of those that are tried one after another is y,
+ * seen from the best one so far, x; 0 when there are no more. chol: of half the curvature, spx_rv_probe_scale(). */
+int spx_rv_probe_scale(const spx_rv_ctx *c, const spx_rv_value *at, double *chol);
+int spx_rv_probe(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y);
+/* A point is taken when it is lower by more than this. */
+#define SPX_RV_PROBE_LOWER 1e-4
+
+/* w->survey with the templates in the workspace. */
+void spx_rv_survey(spx_rv_ws *w);
 
 typedef struct {
     void *state;

@@ -1,0 +1,27 @@
+/* Parts of spx_rv_ctx_init() (setup.c), which calls them in this order. Private to kernels/rvfit/model/. */
+#ifndef SPX_RVFIT_SETUP_H
+#define SPX_RVFIT_SETUP_H
+
+#include "rvfit/model/model.h"
+
+spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e);
+
+/* An arm whose index, data and templates are set; c->interpolator is chosen. Adds to the largest sizes in *c. */
+spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e);
+/* Has the setup what the interpolator works with? */
+spx_status spx_rv_check_setup(const spx_setup *s, spx_interpolator which, spx_err *e);
+/* Do two setups have the same parameters, nodes and simplices? */
+int spx_rv_setups_alike(const spx_setup *a, const spx_setup *b);
+
+/* Axes, ranges, and which quantities are free. */
+spx_status spx_rv_make_ranges(spx_rv_ctx *c, spx_err *e);
+/* The mapping of each axis in which cubic interpolation errs least: c->warp, and the axes in it. */
+spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e);
+/* Barycentric coordinates as functions of the mapped parameters. */
+spx_status spx_rv_make_simplices(spx_rv_ctx *c, spx_err *e);
+/* Fourier transforms and the common velocity grid of the cross-correlation; none when an arm has no set. */
+spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e);
+/* Velocities at which the objective is surveyed: steps of less than a pixel, all over the range. */
+spx_status spx_rv_survey_init(spx_rv_ctx *c, spx_err *e);
+
+#endif

@@ -1,0 +1,183 @@
+/* Provides what the model needs of an arm: its pixels on the templates' grid, an orthonormal basis of the continuum,
+ * the principal components in tiles, and the deconvolution of resolution matrices. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rvfit/model/setup.h"
+#include "spectral/nn_math.h"
+
+enum { EDGE_PIXELS = 5 };
+static const double MAX_DECONVOLVED = 1.5; /* pixels, sigma: 1/G(f) is 66 000 there */
+static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
+
+static double basis_function(const spx_rvfit_options *o, size_t k, double u)
+{
+    if (o->continuum == SPX_CONTINUUM_CHEBYSHEV)
+        return cos((double)k * acos(fmin(1, fmax(-1, u))));
+    if (k < 3)
+        return k == 0 ? 1 : (k == 1 ? u : u * u);
+    double nrbf = (double)(o->npoly - 3), centre = nrbf > 1 ? -1 + 2 * (double)(k - 3) / (nrbf - 1) : -1;
+    double z = (u - centre) * nrbf;
+    return exp(-0.5 * z * z);
+}
+
+/* Orthonormal basis of the continuum (modified Gram-Schmidt, twice). */
+static spx_status make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e)
+{
+    size_t n = a->n, np = o->npoly;
+    const double *wave = a->arm->wavelength;
+    a->basis = spx_alloc2(np, a->stride, sizeof *a->basis, e);
+    if (!a->basis)
+        return SPX_EIO;
+    for (size_t k = 0; k < np; k++) {
+        double *p = a->basis + k * a->stride, norm0 = 0, norm = 0;
+        for (size_t i = 0; i < n; i++) {
+            p[i] = basis_function(o, k, (wave[i] - wave[0]) / (wave[n - 1] - wave[0]) * 2 - 1);
+            norm0 += p[i] * p[i];
+        }
+        for (size_t j = 0; j < 2 * k; j++) {
+            const double *b = a->basis + j % k * a->stride;
+            double s = 0;
+            for (size_t i = 0; i < n; i++)
+                s += b[i] * p[i];
+            for (size_t i = 0; i < n; i++)
+                p[i] -= s * b[i];
+        }
+        for (size_t i = 0; i < n; i++)
+            norm += p[i] * p[i];
+        if (!(norm > 1e-20 * norm0) || n <= np)
+            return spx_fail(e, SPX_EINPUT,
+                            "arm '%.15s' has %zu pixels: too few for %zu continuum functions: use fewer (--npoly)",
+                            a->arm->name, n, np);
+        norm = sqrt(norm);
+        for (size_t i = 0; i < n; i++)
+            p[i] /= norm;
+        a->lndet += 2 * log(norm);
+    }
+    return SPX_OK;
+}
+
+/* Principal components in the order in which they are used: tile after tile. */
+static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
+{
+    const spx_pca *p = &a->setup->pca;
+    size_t nc = p->ncomp;
+    a->comp = spx_alloc2(a->ntile * SPX_RV_TILE, nc, sizeof *a->comp, e);
+    a->mean = spx_alloc(a->ntile * SPX_RV_TILE, sizeof *a->mean, e);
+    if (!a->comp || !a->mean)
+        return SPX_EIO;
+    memcpy(a->mean, p->mean, a->nt * sizeof *a->mean);
+    for (size_t k = 0; k < nc; k++)
+        for (size_t i = 0; i < a->nt; i++)
+            a->comp[(i / SPX_RV_TILE * nc + k) * SPX_RV_TILE + i % SPX_RV_TILE] = p->comp[k * a->nt + i];
+    return SPX_OK;
+}
+
+/* Takes the templates' Gaussian LSF out of a row of a resolution matrix: the filter whose frequency response is 1/G(f),
+ * up to the highest frequency that the arm's pixels have. (The inverse of the matrix of G sampled at the pixels is
+ * 1/(G(f) + G(1-f)) instead, since G reaches beyond: the model would be too smooth, and slow rotators too slow.) The
+ * templates are means over their own pixels: that adds to the variance, here as at the middle of the arm. */
+static spx_status make_deconvolution(spx_rv_arm *a, double sigma, spx_err *e)
+{
+    enum { NFREQ = 512 }; /* the midpoint rule is exact up to this many pixels */
+    size_t m = a->arm->ndiag;
+    double pixel = a->arm->wavelength[1] - a->arm->wavelength[0], filter[SPX_MAX_NDIAG] = {0};
+    double own = a->setup->dlnwave * 0.5 * (a->arm->wavelength[0] + a->arm->wavelength[a->n - 1]);
+    double s = sigma > 0 ? sqrt(sigma * sigma + own * own / 12) / pixel : 0;
+    if (!(s < MAX_DECONVOLVED))
+        return spx_fail(e, SPX_EUSAGE, "arm '%.15s': a line-spread function of sigma %g Angstrom cannot be taken out",
+                        a->arm->name, sigma);
+    a->deconvolve = spx_alloc2(m, m, sizeof *a->deconvolve, e);
+    if (!a->deconvolve)
+        return SPX_EIO;
+    for (size_t k = 0; k < m; k++)
+        for (size_t i = 0; i < NFREQ; i++) {
+            double w = M_PI * ((double)i + 0.5) / NFREQ;
+            filter[k] += exp(0.5 * s * s * w * w) * cos((double)k * w) / NFREQ;
+        }
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < m; j++)
+            a->deconvolve[i * m + j] = filter[i > j ? i - j : j - i];
+    return SPX_OK;
+}
+
+/* Pixels in the templates' medium and on their grid; is the range covered? */
+static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e)
+{
+    const spx_arm *d = a->arm;
+    const spx_setup *s = a->setup;
+    size_t n = a->n;
+    a->wave = spx_alloc(n, sizeof *a->wave, e);
+    a->lnwave = spx_alloc(n, sizeof *a->lnwave, e);
+    a->place = spx_alloc(n, sizeof *a->place, e);
+    a->leftout = spx_alloc(n, 1, e);
+    a->cprime = spx_alloc(a->nt, sizeof *a->cprime, e);
+    if (!a->wave || !a->lnwave || !a->place || !a->leftout || !a->cprime)
+        return SPX_EIO;
+    memcpy(a->wave, d->wavelength, n * sizeof *a->wave);
+    spx_rv_spline_factor(a->nt, a->cprime);
+    for (size_t i = 0; i < n; i++) {
+        double w = d->wavelength[i];
+        if (!isfinite(w) || !(w > 0) || (i && !(w > d->wavelength[i - 1])))
+            return spx_fail(e, SPX_EINPUT, "arm '%.15s': wavelengths are not increasing at pixel %zu", d->name, i);
+        a->leftout[i] = (o->dichroic && w > DICHROIC_MIN && w < DICHROIC_MAX) ||
+                        (o->resolution && (i < EDGE_PIXELS || i + EDGE_PIXELS >= n));
+        if (d->medium != s->medium)
+            w = s->medium == SPX_AIR ? spx_vacuum_to_air(w) : spx_air_to_vacuum(w);
+        a->lnwave[i] = log(w);
+        a->place[i] = (a->lnwave[i] - s->lnwave0) / s->dlnwave;
+    }
+    /* Setups end within a pixel of their range times 1 +- 1000 km/s / c, which is 2 km/s less than 1000 km/s. */
+    double grace = 1 + 1e-5 / s->dlnwave;
+    double first = a->place[0] + spx_rv_lnshift(o->vmax) / s->dlnwave;
+    double last = a->place[n - 1] + spx_rv_lnshift(o->vmin) / s->dlnwave;
+    if (!(first >= -grace) || !(last <= (double)(s->nwave - 1) + grace))
+        return spx_fail(e, SPX_EINPUT,
+                        "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
+                        "setup '%.63s' has %.1f-%.1f: build a wider setup with rvs-template, or narrow --vrange, "
+                        "or fit less of the arm with --wavelength",
+                        d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax,
+                        exp(s->lnwave0 + first * s->dlnwave), exp(s->lnwave0 + last * s->dlnwave), s->setup,
+                        exp(s->lnwave0), exp(s->lnwave0 + (double)(s->nwave - 1) * s->dlnwave));
+    return SPX_OK;
+}
+
+spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
+{
+    const spx_rvfit_options *o = c->opt;
+    spx_status st = spx_rv_check_setup(a->setup, c->interpolator, e);
+    if (st)
+        return st;
+    a->n = a->arm->nwave;
+    a->nt = a->setup->nwave;
+    a->stride = (a->n + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES;
+    a->ntile = (a->nt + SPX_RV_TILE - 1) / SPX_RV_TILE;
+    if (a->n < 2)
+        return spx_fail(e, SPX_EINPUT, "arm '%.15s' has %zu pixels: nothing to fit", a->arm->name, a->n);
+    a->ndiag = o->resolution ? a->arm->ndiag : 0;
+    if (o->resolution && !a->arm->resolution)
+        return spx_fail(e, SPX_EINPUT, "arm '%.15s' has no resolution matrix: fit without --resolution-matrix",
+                        a->arm->name);
+    if (o->resolution && (a->arm->ndiag % 2 == 0 || a->arm->ndiag > SPX_MAX_NDIAG))
+        return spx_fail(e, SPX_EINPUT,
+                        "arm '%.15s': resolution matrix has %zu diagonals, want an odd number up to %d: fit without "
+                        "--resolution-matrix",
+                        a->arm->name, a->arm->ndiag, SPX_MAX_NDIAG);
+    if ((st = make_pixels(a, o, e)) || (st = make_basis(a, o, e)))
+        return st;
+    if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)))
+        return st;
+    if (c->interpolator != SPX_INTERPOLATE_GRID && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)))
+        return st;
+    c->maxn = a->stride > c->maxn ? a->stride : c->maxn;
+    c->maxnt = a->ntile * SPX_RV_TILE > c->maxnt ? a->ntile * SPX_RV_TILE : c->maxnt;
+    if (o->resolution && a->n * a->arm->ndiag > c->maxband)
+        c->maxband = a->n * a->arm->ndiag;
+    c->maxcomp = a->setup->pca.ncomp > c->maxcomp ? a->setup->pca.ncomp : c->maxcomp;
+    if (c->interpolator == SPX_INTERPOLATE_NN) {
+        size_t width = spx_nn_width(&a->setup->nn);
+        c->maxwidth = width > c->maxwidth ? width : c->maxwidth;
+    }
+    return SPX_OK;
+}

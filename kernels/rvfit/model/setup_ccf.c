@@ -1,0 +1,196 @@
+/* Provides what the cross-correlation needs: principal components of the transforms of the set of templates, the common
+ * grid of velocities, the resampling of the spectra. */
+#include <cblas.h>
+#include <lapacke.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rvfit/model/setup.h"
+
+enum { MAX_CCF_GRAM = 512 /* entries that the components of the cross-correlation are made from */ };
+static const double CCF_CUT = 1e-3;      /* power of the entries that may lie in frequencies that are left out */
+static const double CCF_LEFT_OUT = 0.02; /* rms of the entries that the components may leave out */
+
+/* Can the sets of two arms be summed entry by entry? */
+static int ccf_alike(const spx_ccf_set *a, const spx_ccf_set *b, size_t npar)
+{
+    return a->ntemp == b->ntemp && memcmp(a->vsini, b->vsini, a->ntemp * sizeof *a->vsini) == 0 &&
+           memcmp(a->params, b->params, a->ntemp * npar * sizeof *a->params) == 0;
+}
+
+/* Components of the entries and of their squares together, transformed and cut to frequencies below nshort/2: the
+ * right singular vectors of the entries, as many as leave out less than CCF_LEFT_OUT of their rms. */
+static spx_status make_ccf_components(spx_rv_arm *a, spx_err *e)
+{
+    const spx_ccf_set *f = &a->setup->ccf;
+    size_t nt = f->ntemp, half = f->nwave / 2 + 1, step = (nt + MAX_CCF_GRAM - 1) / MAX_CCF_GRAM;
+    size_t n = (nt + step - 1) / step, width, k = 0;
+    spx_status st = SPX_EIO;
+    double *gram = spx_alloc2(n, n, sizeof *gram, e), *value = spx_alloc(n, sizeof *value, e);
+    float *x = NULL, *vector = spx_alloc2(n, n, sizeof *vector, e), *power = spx_alloc(half, sizeof *power, e);
+    if (!gram || !value || !vector || !power)
+        goto end;
+
+    double sum = 0, left = 0;
+    for (size_t t = 0; t < nt; t += step)
+        for (size_t i = 0; i < half; i++) {
+            const float *z = f->fft + (t * half + i) * 2;
+            power[i] += z[0] * z[0] + z[1] * z[1];
+        }
+    for (size_t i = 0; i < half; i++)
+        sum += (double)power[i];
+    for (a->nshort = f->nwave; a->nshort > 32; a->nshort /= 2) {
+        for (size_t i = a->nshort / 4; i < half && i <= a->nshort / 2; i++)
+            left += (double)power[i];
+        if (left > CCF_CUT * sum)
+            break;
+    }
+    width = 4 * (a->nshort / 2 + 1);
+    if (!(x = spx_alloc2(nt, width, sizeof *x, e)))
+        goto end;
+    for (size_t t = 0; t < nt; t++)
+        for (size_t i = 0; i < width / 2; i++) {
+            x[t * width + i] = f->fft[t * half * 2 + i];
+            x[t * width + width / 2 + i] = f->fft2[t * half * 2 + i];
+        }
+    cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)n, (int)width, 1, x, (int)(step * width), 0, vector,
+                (int)n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++)
+            gram[i * n + j] = (double)vector[i * n + j];
+    if (LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', 'L', (int)n, gram, (int)n, value) != 0) {
+        st = spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable", a->setup->setup);
+        goto end;
+    }
+    sum = left = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += fmax(0, value[i]);
+    while (k + 1 < n && left + fmax(0, value[k]) <= CCF_LEFT_OUT * CCF_LEFT_OUT * sum)
+        left += fmax(0, value[k++]);
+    a->nccf = n - k;
+    a->ccf_comp = spx_alloc2(a->nccf, width, sizeof *a->ccf_comp, e);
+    a->ccf_coef = spx_alloc2(nt, a->nccf, sizeof *a->ccf_coef, e);
+    if (!a->ccf_comp || !a->ccf_coef)
+        goto end;
+    for (size_t c = 0; c < a->nccf; c++)
+        for (size_t i = 0; i < n; i++)
+            vector[c * n + i] = (float)(value[n - 1 - c] > 0 ? gram[i * n + n - 1 - c] / sqrt(value[n - 1 - c]) : 0);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->nccf, (int)width, (int)n, 1, vector, (int)n, x,
+                (int)(step * width), 0, a->ccf_comp, (int)width);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)nt, (int)a->nccf, (int)width, 1, x, (int)width,
+                a->ccf_comp, (int)width, 0, a->ccf_coef, (int)a->nccf);
+    st = SPX_OK;
+end:
+    spx_free(gram);
+    spx_free(value);
+    spx_free(vector);
+    spx_free(power);
+    spx_free(x);
+    return st;
+}
+
+/* Where the common velocity grid lies in the inverse transform; cubic (Catmull-Rom) between its samples. */
+static spx_status make_lags(const spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
+{
+    a->lag_at = spx_alloc(c->nlag, sizeof *a->lag_at, e);
+    a->lag_weight = spx_alloc2(c->nlag, 4, sizeof *a->lag_weight, e);
+    if (!a->lag_at || !a->lag_weight)
+        return SPX_EIO;
+    double pixel = a->setup->ccf.dlnwave * (double)(a->setup->ccf.nwave / a->nshort);
+    for (size_t i = 0; i < c->nlag; i++) {
+        double lag = -spx_rv_lnshift(c->lag_v0 + (double)i * c->lag_step) / pixel, base = floor(lag), u = lag - base;
+        a->lag_at[i] = (size_t)((ptrdiff_t)base - 1) & (a->nshort - 1);
+        float *w = a->lag_weight + 4 * i;
+        w[0] = (float)(0.5 * u * (-1 + u * (2 - u)));
+        w[1] = (float)(1 + 0.5 * u * u * (-5 + 3 * u));
+        w[2] = (float)(0.5 * u * (1 + u * (4 - 3 * u)));
+        w[3] = (float)(0.5 * u * u * (u - 1));
+    }
+    return SPX_OK;
+}
+
+/* Where the samples of the cross-correlation lie between pixels. */
+static spx_status make_rebin(spx_rv_arm *a, spx_err *e)
+{
+    const spx_ccf_set *set = &a->setup->ccf;
+    size_t j = 0;
+    a->rebin_at = spx_alloc(set->nwave, sizeof *a->rebin_at, e);
+    a->rebin = spx_alloc(set->nwave, sizeof *a->rebin, e);
+    if (!a->rebin_at || !a->rebin)
+        return SPX_EIO;
+    for (size_t k = 0; k < set->nwave; k++) {
+        double x = set->lnwave0 + (double)k * set->dlnwave;
+        a->rebin_at[k] = -1;
+        if (x < a->lnwave[0] || x > a->lnwave[a->n - 1])
+            continue;
+        while (j + 2 < a->n && a->lnwave[j + 1] < x)
+            j++;
+        a->rebin_at[k] = (int32_t)j;
+        a->rebin[k] = (x - a->lnwave[j]) / (a->lnwave[j + 1] - a->lnwave[j]);
+    }
+    return SPX_OK;
+}
+
+/* Fourier transforms and the common velocity grid of the cross-correlation; none when an arm has no set. */
+spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
+{
+    double step = HUGE_VAL;
+    for (size_t i = 0; i < c->narm; i++) {
+        const spx_ccf_set *f = &c->arm[i].setup->ccf, *f0 = &c->arm[0].setup->ccf;
+        if (f->ntemp == 0)
+            return SPX_OK;
+        if (!ccf_alike(f, f0, c->npar))
+            return spx_fail(e, SPX_EINPUT,
+                            "cross-correlation sets of setups '%.63s' and '%.63s' differ: build all "
+                            "setups of a file together",
+                            c->arm[0].setup->setup, c->arm[i].setup->setup);
+        if (f->nwave < 16 || f->nwave > ((size_t)1 << 30) || (f->nwave & (f->nwave - 1)) != 0 || !(f->dlnwave > 0) ||
+            !isfinite(f->lnwave0))
+            return spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable",
+                            c->arm[i].setup->setup);
+        step = fmin(step, f->dlnwave);
+    }
+    c->lag_step = 0.5 * step * SPX_C_KMS;
+    c->lag_v0 = c->opt->vmin;
+    c->nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->lag_step) + 1;
+    spx_status st = SPX_OK;
+    spx_err err[SPX_MAX_ARM] = {{0}};
+#pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
+    for (size_t i = 0; i < c->narm; i++)
+        if (make_ccf_components(&c->arm[i], &err[i]) == SPX_OK && make_rebin(&c->arm[i], &err[i]) == SPX_OK)
+            (void)make_lags(c, &c->arm[i], &err[i]);
+    for (size_t i = 0; i < c->narm; i++) {
+        const spx_rv_arm *a = &c->arm[i];
+        c->maxccf = a->setup->ccf.nwave > c->maxccf ? a->setup->ccf.nwave : c->maxccf;
+        c->maxnccf = a->nccf > c->maxnccf ? a->nccf : c->maxnccf;
+        if (st == SPX_OK && err[i].code != SPX_OK)
+            st = spx_fail(e, err[i].code, "%s", err[i].msg);
+    }
+    const spx_ccf_set *set = &c->arm[0].setup->ccf;
+    if (st == SPX_OK && !(c->ccf_kind = spx_alloc(set->ntemp, sizeof *c->ccf_kind, e)))
+        st = SPX_EIO;
+    for (size_t t = 0; st == SPX_OK && t < set->ntemp; t++) {
+        size_t k = t; /* entries of one template lie side by side */
+        while (k-- > 0)
+            if (memcmp(set->params + t * c->npar, set->params + k * c->npar, c->npar * sizeof *set->params) == 0)
+                break;
+        c->ccf_kind[t] = k < t ? c->ccf_kind[k] : (int32_t)t;
+    }
+    c->ccf_stride = c->maxccf / 2 + 16;
+    float *r = st == SPX_OK ? spx_alloc(c->maxccf, sizeof *r, e) : NULL;
+    fftwf_complex *z = r ? spx_alloc(c->maxccf, sizeof *z, e) : NULL;
+    if (st == SPX_OK && !z)
+        st = SPX_EIO;
+    for (size_t i = 0; st == SPX_OK && i < c->narm; i++) {
+        spx_rv_arm *a = &c->arm[i];
+        /* ESTIMATE: the plan, and so the last bit, does not depend on timing. */
+        a->forward = fftwf_plan_dft_r2c_1d((int)a->setup->ccf.nwave, r, z, FFTW_ESTIMATE);
+        a->inverse = fftwf_plan_dft_c2r_1d((int)a->nshort, z, r, FFTW_ESTIMATE);
+        if (!a->forward || !a->inverse)
+            st = spx_fail(e, SPX_EIO, "no plan for a Fourier transform of length %zu", a->setup->ccf.nwave);
+    }
+    spx_free(r);
+    spx_free(z);
+    return st;
+}
