@@ -1,0 +1,142 @@
+/* Provides the rows of the result: what is known of a star, and warnings. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rvfit/search/group.h"
+
+static int at_edge(const spx_rv_ctx *c, size_t p, double value)
+{
+    const spx_setup *s = c->arm[0].setup;
+    double first = spx_rv_unmap(c, 2 + p, c->axis[p][0]), last = spx_rv_unmap(c, 2 + p, c->axis[p][c->naxis[p] - 1]);
+    double near = 1e-3 * (last - first);
+    if (c->naxis[p] < 2 || !(c->hi[2 + p] > c->lo[2 + p]) || strcmp(s->parname[p], "alpha") == 0)
+        return 0;
+    if (strcmp(s->parname[p], "teff") == 0)
+        near = 10;
+    else if (strcmp(s->parname[p], "logg") == 0 || strcmp(s->parname[p], "feh") == 0)
+        near = 0.01;
+    return value < first + near || value > last - near;
+}
+
+static void warnings(const spx_rv_ctx *c, spx_rvfit_star *s)
+{
+    if (s->chisq_c - s->chisq < 50)
+        s->warn |= SPX_RVS_CHISQ;
+    if (!c->opt->fixed[0] && (s->vrad < c->opt->vmin + 5 || s->vrad > c->opt->vmax - 5))
+        s->warn |= SPX_RVS_VEDGE;
+    if (s->vrad_err > 100)
+        s->warn |= SPX_RVS_VERR;
+    for (size_t p = 0; p < c->npar; p++)
+        if (at_edge(c, p, s->par[p]))
+            s->warn |= SPX_RVS_PARAM;
+    if (s->vsini > 100)
+        s->warn |= SPX_RVS_VSINI;
+}
+
+void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
+{
+    *s = (spx_rvfit_star){.warn = SPX_RVS_BAD, .ccf_entry = -1};
+    s->vrad = s->vrad_err = s->vrad_skew = s->vrad_kurt = s->vrad_ccf = s->vrad_alt = s->dchisq_alt = s->vsini =
+        s->vsini_err = s->neg2logl = NAN;
+    for (size_t p = 0; p < c->npar; p++)
+        s->par[p] = s->par_err[p] = NAN;
+    for (size_t i = 0; i < c->nq * c->nq; i++)
+        s->covar[i] = NAN;
+}
+
+/* What a piece adds to the star's sums (sn: of the squares), and what is kept of it. */
+static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_star *s, spx_rvfit *out)
+{
+    size_t a = c->arm[d->arm].index, n = c->arm[d->arm].n;
+    spx_rvfit_exposure *x = &out->exposure[d->exposure];
+    float *model = out->arm[a].model ? out->arm[a].model + d->exposure * n : NULL;
+    float *residual = out->arm[a].residual ? out->arm[a].residual + d->exposure * n : NULL;
+    s->nexp += x->npix == 0;
+    x->npix += (int64_t)d->ngood;
+    x->sn[a] = d->sn;
+    x->chisq[a] = d->chisq;
+    s->sn[a] += d->sn * fabs(d->sn);
+    s->arm_chisq[a] += d->chisq;
+    s->arm_chisq_c[a] += d->chisq_c;
+    s->npix += (int64_t)d->ngood;
+    s->nreject += (int64_t)d->nreject;
+    for (size_t i = 0; model && i < n; i++)
+        model[i] = spx_rv_model(d->model[i]);
+    for (size_t i = 0; residual && i < n; i++)
+        residual[i] = d->good[i] ? spx_rv_residual(d->flux[i], d->ie[i], d->model[i]) : 0;
+}
+
+/* The row of a star: all is known. */
+void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_ws *w, const spx_rv_minimum *min, const double *hess,
+                        spx_rvfit_star *s, spx_rvfit *out)
+{
+    const double *x = min->x;
+    int vfree = c->nfree > 0 && c->freeq[0] == 0;
+    double sigma_v = vfree && hess[0] > 0 ? sqrt(2 / hess[0]) : 0;
+    if (vfree && !(s->vrad_err < 1.25 * sigma_v && s->vrad_err > 0.8 * sigma_v))
+        s->warn |= SPX_RVS_PROFILE;
+    spx_rv_covariance(c, x, min->at.grad, hess, s);
+    s->success = min->converged;
+    s->niter = w->neval;
+    s->neg2logl = min->at.f;
+    s->vrad = x[0];
+    s->vsini = spx_rv_unmap(c, 1, x[1]);
+    s->vsini_err = sqrt(s->covar[1 * c->nq + 1]);
+    for (size_t p = 0; p < c->npar; p++) {
+        s->par[p] = c->opt->fixed[2 + p]
+                        ? c->opt->value[2 + p]
+                        : (c->naxis[p] == 1 ? c->arm[0].setup->params[p] : spx_rv_unmap(c, 2 + p, x[2 + p]));
+        s->par_err[p] = sqrt(s->covar[(2 + p) * c->nq + 2 + p]);
+    }
+    for (size_t i = 0; i < w->first[c->narm]; i++)
+        finish_piece(c, &w->piece[i], s, out);
+    for (size_t a = 0; a < out->narm; a++) {
+        s->sn[a] = copysign(sqrt(fabs(s->sn[a])), s->sn[a]);
+        s->chisq += s->arm_chisq[a];
+        s->chisq_c += s->arm_chisq_c[a];
+    }
+    warnings(c, s);
+}
+
+void spx_rv_keep_ccf(spx_rv_ws *w, spx_rvfit *out)
+{
+    const spx_rv_ctx *c = w->ctx;
+    for (size_t i = 0; i < w->first[c->narm]; i++) {
+        const spx_rv_data *d = &w->piece[i];
+        spx_rv_ccf(w, d, (size_t)w->ccf_entry, out->arm[c->arm[d->arm].index].ccf + d->exposure * out->nlag);
+    }
+}
+
+spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
+{
+    const spx_spectra *sp = c->in->spectra;
+    *out = (spx_rvfit){.nstar = c->nstar, .npar = c->npar, .narm = sp->narm, .nrow = c->in->nrow};
+    memcpy(out->parname, c->arm[0].setup->parname, sizeof out->parname);
+    out->row = spx_alloc(out->nrow, sizeof *out->row, e);
+    out->first = spx_alloc(out->nstar + 1, sizeof *out->first, e);
+    out->star = spx_alloc(out->nstar, sizeof *out->star, e);
+    out->exposure = spx_alloc(out->nrow, sizeof *out->exposure, e);
+    if (!out->row || !out->first || !out->star || !out->exposure)
+        return SPX_EIO;
+    for (size_t i = 0; i < out->nrow; i++)
+        out->row[i] = spx_rv_row(c, i);
+    for (size_t i = 0; i < out->nstar; i++)
+        spx_rv_exposures(c, i, &out->first[i], &out->first[i + 1]);
+    if (c->opt->keep_ccf) {
+        out->nlag = c->nlag;
+        out->lag_v0 = c->lag_v0;
+        out->lag_step = c->lag_step;
+    }
+    for (size_t i = 0; i < sp->narm; i++) {
+        memcpy(out->arm[i].name, sp->arm[i].name, sizeof out->arm[i].name);
+        out->arm[i].nwave = sp->arm[i].nwave;
+        if (c->opt->keep_model && c->in->setup[i] &&
+            !(out->arm[i].model = spx_alloc2(out->nrow, sp->arm[i].nwave, sizeof *out->arm[i].model, e)))
+            return SPX_EIO;
+        if (c->opt->keep_ccf && c->in->setup[i] &&
+            !(out->arm[i].ccf = spx_alloc2(out->nrow, out->nlag, sizeof *out->arm[i].ccf, e)))
+            return SPX_EIO;
+    }
+    return SPX_OK;
+}
