@@ -4,6 +4,7 @@
 #include "app/main.h"
 #include "app/plot.h"
 #include "base/text.h"
+#include "common/device.h"
 #include "device.h"
 #include "h5/attr.h"
 #include "products/burgers_h5.h"
@@ -113,7 +114,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (o.steps % o.every != 0)
         return spx_fail(e, SPX_EUSAGE, "--every %ld: --steps %ld is no multiple of it", o.every, o.steps);
 
-    spx_status st = open_device(s, SPX_OP_BURGERS, &backend, e);
+    spx_status st = spx_open_device(s, SPX_OP_BURGERS, &backend, e);
     if (st == SPX_OK)
         st = spx_run_hook(s, &bo.hook, e);
 

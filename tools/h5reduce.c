@@ -6,6 +6,7 @@
 #include "app/dataset.h"
 #include "app/main.h"
 #include "base/parse.h"
+#include "common/device.h"
 #include "device.h"
 #include "h5/attr.h"
 #include "h5/object.h"
@@ -225,7 +226,7 @@ static spx_status run(spx_run *s, spx_err *e)
 
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one dataset, not %zu", s->ninput);
-    spx_status st = open_device(s, SPX_OP_REDUCE, &backend, e);
+    spx_status st = spx_open_device(s, SPX_OP_REDUCE, &backend, e);
     if (st == SPX_OK)
         st = spx_dataset_input(s, s->input[0], usual, &d, e);
     if (st == SPX_OK)

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "app/main.h"
+#include "common/device.h"
+#include "common/stack_options.h"
 #include "device.h"
 #include "h5/file.h"
 #include "h5/object.h"
@@ -226,7 +228,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (geometry && (o.velocity != NULL ? o.slowness_y != NULL : o.has_azimuth))
         return spx_fail(e, SPX_EUSAGE, "--slowness-north goes with --slowness, --azimuth with --velocity");
 
-    spx_status st = open_device(s, SPX_OP_STACK, &backend, e);
+    spx_status st = spx_open_device(s, SPX_OP_STACK, &backend, e);
 
     spx_run_step(s, "read");
     if (st == SPX_OK)

@@ -6,6 +6,7 @@
 #include "app/plot.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "common/device.h"
 #include "device.h"
 #include "h5/attr.h"
 #include "products/svd_h5.h"
@@ -205,7 +206,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (so.method != SPX_SVD_RANDOMISED && o.sample_given)
         return spx_fail(e, SPX_EUSAGE, "--oversample, --power and --seed go with --method randomised only");
 
-    spx_status st = open_device(s, SPX_OP_SVD, &backend, e);
+    spx_status st = spx_open_device(s, SPX_OP_SVD, &backend, e);
 
     spx_run_step(s, "read");
     if (st == SPX_OK)

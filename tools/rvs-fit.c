@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/device.h"
+#include "common/rvfit_options.h"
 #include "device.h"
 #include "h5/file.h"
 #include "h5/table.h"
@@ -12,7 +14,6 @@
 #include "products/templates_h5.h"
 #include "run/catalogue_run.h"
 #include "run/select.h"
-#include "rvfit/rvfit_options.h"
 
 static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_targetid_file,
     *opt_objtypes, *opt_zbest, *opt_start, *opt_continuum = "rbf", *opt_interpolator = "auto", *opt_joint = "no";
@@ -484,16 +485,16 @@ static spx_status run(spx_run *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
-    device_opening device = {.s = s, .stage = SPX_OP_RVFIT, .b = &r.backend};
+    spx_device_opening device = {.s = s, .stage = SPX_OP_RVFIT, .b = &r.backend};
     spx_err no_device = {0};
-    open_device_begin(&device);
+    spx_open_device_begin(&device);
     spx_run_step(s, "read");
     spx_status st = prepare(&r, e);
     spx_run_step(s, "fit");
     if (st == SPX_OK)
         st = begin_plan(&r, e);
     spx_run_pause(s);
-    if (open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
+    if (spx_open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_fail(e, no_device.code, "%s", no_device.msg);
     if (st == SPX_OK)
         st = fit_all(&r, e);

@@ -4,6 +4,8 @@
 
 #include "app/main.h"
 #include "base/parse.h"
+#include "common/device.h"
+#include "common/setup_options.h"
 #include "convert/spectrum/text.h"
 #include "device.h"
 #include "h5/file.h"
@@ -302,7 +304,7 @@ static spx_status run(spx_run *s, spx_err *e)
     double vsini[MAX_VSINI];
     hid_t file;
     spx_backend backend = {0};
-    device_opening opening = {.s = s, .stage = SPX_OP_TEMPLATE, .b = &backend};
+    spx_device_opening opening = {.s = s, .stage = SPX_OP_TEMPLATE, .b = &backend};
 
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
@@ -317,7 +319,7 @@ static spx_status run(spx_run *s, spx_err *e)
         st = check_device(s, e);
     const int opened = st == SPX_OK && o.train;
     if (opened)
-        open_device_begin(&opening);
+        spx_open_device_begin(&opening);
 
     spx_run_step(s, "read");
     if (st == SPX_OK)
@@ -331,7 +333,7 @@ static spx_status run(spx_run *s, spx_err *e)
         st = log_parameters(&lib, &cfg, e);
     if (opened) {
         spx_err why = {0};
-        if (open_device_end(&opening, &why) != SPX_OK && st == SPX_OK)
+        if (spx_open_device_end(&opening, &why) != SPX_OK && st == SPX_OK)
             st = spx_fail(e, why.code, "%s", why.msg);
         cfg.nn.open = backend.nn_open;
         cfg.nn.device = &backend;

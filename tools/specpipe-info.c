@@ -9,6 +9,7 @@
 
 #include "app/main.h"
 #include "base/hook.h"
+#include "common/device.h"
 #include "device.h"
 #include "num/blas.h"
 
@@ -63,7 +64,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_backend_describe(tell);
     spx_hook_describe(tell);
     /* any stage: each backend that is usable has this one */
-    spx_status st = open_device(s, SPX_OP_STACK, &b, e);
+    spx_status st = spx_open_device(s, SPX_OP_STACK, &b, e);
     if (st == SPX_OK)
         tell("device", "%s", b.device);
     spx_backend_close(&b);

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "common/device.h"
 #include "device.h"
+#include "products/barycentre.h"
 #include "products/frame.h"
 #include "products/frame_barycentre.h"
 #include "products/frame_h5.h"
@@ -280,7 +282,7 @@ static void start(void *ctx, size_t worker)
     (void)pthread_mutex_lock(&w->opening);
     if (!w->opened) {
         const double begin = omp_get_wtime();
-        if (open_device(w->s, SPX_OP_EXTRACT, &w->backend, &w->failed) != SPX_OK)
+        if (spx_open_device(w->s, SPX_OP_EXTRACT, &w->backend, &w->failed) != SPX_OK)
             atomic_store(&w->stop, 1);
         else if (strcmp(w->backend.device, "cpu") == 0) /* --device auto has as many workers as a GPU would need */
             atomic_store(&w->most, ON_CPU);

@@ -60,8 +60,6 @@ typedef struct {
     double first, step;
     size_t n;
 } spx_stack_axis;
-/* Parse MIN:MAX:STEP, both ends included, or one number. */
-spx_status spx_stack_axis_parse(const char *text, const char *what, spx_stack_axis *a, spx_err *e);
 /* s = (sx, sy), s/km. */
 spx_status spx_stack_slowness_grid(const spx_stack_axis *sx, const spx_stack_axis *sy, size_t *n, double **out,
                                    spx_err *e);

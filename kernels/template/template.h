@@ -44,8 +44,8 @@ typedef struct {
     spx_lsf_table table; /* has to cover wmin ... wmax */
 } spx_template_request;
 
-/* NAME:MIN:MAX:STEP:R=EXPR[:air|:vacuum], or FWHM=EXPR in place of R=EXPR. SPX_EUSAGE says what is wrong. */
-spx_status spx_template_parse_setup(const char *text, spx_template_request *r, spx_err *e);
+/* SPX_EUSAGE when a setup makes no sense by itself. */
+spx_status spx_template_check_setup(const spx_template_request *r, spx_err *e);
 
 /* What is known of the library before its spectra are read. */
 typedef struct {

@@ -55,9 +55,6 @@ typedef struct {
 /* "R=..." or "FWHM=..."; with number_allowed also an expression alone (R), or nothing (LSF_NONE). */
 spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_width *w, spx_err *e);
 
-/* SPX_EUSAGE when a setup makes no sense by itself. */
-spx_status spx_template_check_setup(const spx_template_request *r, spx_err *e);
-
 /* The setup's name, range and grid, cut to pixels within first ... last (library, in the setup's medium). */
 spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, double first, double last, spx_setup *s,
                                   size_t *missing, spx_err *e);

@@ -13,6 +13,7 @@
 #include "../must.h"
 #include "backend.h"
 #include "base/mem.h"
+#include "common/setup_options.h"
 #include "curve.h"
 #include "num/blas.h"
 #include "num/wave.h"

@@ -14,6 +14,7 @@
 #include "../must.h"
 #include "backend.h"
 #include "base/mem.h"
+#include "common/setup_options.h"
 #include "num/blas.h"
 #include "template/template.h"
 

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/opt.h"
 #include "base/parse.h"
+#include "common/setup_options.h"
 #include "num/expr.h"
 #include "template/template.h"
 

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "common/setup_options.h"
 #include "device.h"
 #include "num/wave.h"
 #include "random.h"

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "check.h"
+#include "common/setup_options.h"
 #include "device.h"
 #include "random.h"
 #include "rvfit/rvfit.h"

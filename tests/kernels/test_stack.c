@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "common/stack_options.h"
 #include "device.h"
 
 static spx_backend backend;

@@ -9,6 +9,7 @@
 #include "../helpers/mock_library.h"
 #include "base/mem.h"
 #include "check.h"
+#include "common/setup_options.h"
 #include "num/wave.h"
 #include "spectral/continuum.h"
 #include "spectral/rotation_math.h"

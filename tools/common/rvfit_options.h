@@ -1,8 +1,7 @@
-/* Texts that users give to the velocity fit: held quantities, priors, ranges, which arm is fitted with which setup, and
- * which part of it.
- */
-#ifndef SPX_RVFIT_OPTIONS_H
-#define SPX_RVFIT_OPTIONS_H
+/* Reads the texts that users give to the velocity fit: held quantities, priors, ranges, the setup of each arm, and the
+ * wavelengths of it that are fitted. */
+#ifndef SPX_TOOLS_RVFIT_OPTIONS_H
+#define SPX_TOOLS_RVFIT_OPTIONS_H
 
 #include "rvfit/rvfit.h"
 

@@ -1,4 +1,4 @@
-#include "rvfit/rvfit_options.h"
+#include "common/rvfit_options.h"
 
 #include <stdio.h>
 #include <string.h>
