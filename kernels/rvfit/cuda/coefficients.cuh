@@ -8,9 +8,8 @@ namespace rv
 {
 
 enum {
-    NODES = 128,     /* templates whose weights are in shared memory at a time */
-    THREADS = 192,   /* of a block that makes coefficients */
-    MAX_REACH = 4096 /* of a rotation kernel: the longest that the CPU takes, too */
+    NODES = 128,  /* templates whose weights are in shared memory at a time */
+    THREADS = 192 /* of a block that makes coefficients */
 };
 
 __device__ inline double half_width(const arm &a, double vsini)

@@ -3,96 +3,13 @@
  *
  * Values that fix the minimum (templates, splines of templates, sums over pixels) are double precision; derivatives of
  * templates, which only tell the search where to go and how wide the minimum is, are kept in single precision. */
-#ifndef SPX_RVFIT_CUDA_CUH
-#define SPX_RVFIT_CUDA_CUH
+#ifndef SPX_RVFIT_CUDA_KERNELS_CUH
+#define SPX_RVFIT_CUDA_KERNELS_CUH
 
-#include <cstdint>
-
-#include "cuda.cuh"
-
-#define restrict __restrict__
-extern "C" {
-#include "rvfit/search/search.h"
-#include "spectral/continuum.h"
-#include "spectral/nn_math.h"
-#include "spectral/rotation_math.h"
-}
-#undef restrict
-
-namespace rv
-{
-
-enum {
-    POINTS = 16,   /* of a tile of templates, and */
-    COLUMNS = 128, /* samples of it */
-    LANES = 8      /* of a row of coefficients */
-};
-
-/* One arm on the device; offsets into arrays that hold all arms side by side. */
-struct arm {
-    int n, nt, ncomp, nlarge;   /* pixels, samples, components, those that are summed in double precision */
-    int columns;                /* samples, padded to COLUMNS */
-    int pixel0, sample0, comp0; /* where the arm begins in a point's pixels, samples, coefficients */
-    int stride;                 /* of basis rows */
-    int ndiag, of_flux;
-    double dlnwave, lndet;
-    const float *comp;   /* [ncomp][columns] */
-    const double *mean;  /* [columns] */
-    const double *coef;  /* [ntemp][ncomp] */
-    const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
-    const float *lnflux; /* [ntemp][nt], where there are no components */
-    const double *place, *basis;
-    int per;            /* pixels of a block of a survey, with */
-    const double *line; /* lines of the basis in each; 0: the objective itself is surveyed */
-    spx_nn nn;
-    /* cross-correlation */
-    int nccf, nfreq, ccf0;            /* ccf0: first of the arm's components among all arms' */
-    int nsample, cyclic;              /* samples of the inverse transform that lags need; 1: all there are */
-    size_t freq0, samples0;           /* first of the arm's frequencies, and of its components' samples */
-    const float *ccf_comp, *response; /* [nccf][2][nfreq][2]; [2 nfreq][nsample] of the samples */
-    int nwave_ccf, nbin;              /* samples of the set; bins of the continuum, */
-    double bin_ln0, bin_width;        /* from here on, so wide in ln(wavelength), */
-    const int *bin, *rebin_at;        /* pixels bin[b] ... bin[b+1]-1; spx_rv_arm's */
-    const double *rebin, *lnwave;
-    const int *lag_at;        /* [nlag] first of a lag's four samples, */
-    const float4 *lag_weight; /* and how much of each */
-};
-
-/* What all stars share. */
-struct model {
-    const arm *arms;
-    int narm, ng, nfree, npoly, lanes; /* lanes = 1 + ng */
-    int nbent, bent[SPX_MAX_FIT];      /* derivatives of templates that pass through rotation: axis, or -1: vsini */
-    int free_v;                        /* 1: v is the first of the free quantities */
-    int interpolator;
-    int step[SPX_MAX_PAR]; /* of the grid's axes */
-    size_t gpar[SPX_MAX_PAR];
-    int pixels, samples, ncomp, nccf;    /* of a point: sums over arms */
-    size_t nfreq, ccf_samples, most_ccf; /* frequencies: sum over arms; samples of all components; most of a set */
-    int reach;                           /* longest rotation kernel: weights 0 ... reach */
-    int width;                           /* of the networks */
-    int nsurvey;                         /* velocities survey_v0 + i survey_step */
-    double survey_v0, survey_step;
-    spx_rv_set set;
-    const float *ccf_coef; /* [ntemp][nccf] */
-};
-
-/* Where a piece's data are. */
-struct piece {
-    int arm;
-    size_t pixel0, band0;
-    double sum_lne2;
-};
-
-/* A sum over the pixels of a piece: template number `at`, at velocity v. */
-struct item {
-    int at, piece;
-    double v;
-};
-
-} // namespace rv
+#include "rvfit/cuda/types.cuh"
 
 /* What follows needs what is above it, and what comes before. */
+
 #include "rvfit/cuda/coefficients.cuh"
 
 #include "rvfit/cuda/components.cuh"
@@ -102,9 +19,13 @@ struct item {
 #include "rvfit/cuda/pixels.cuh"
 
 #include "rvfit/cuda/survey.cuh"
+
 #include "rvfit/cuda/value.cuh"
 
 #include "rvfit/cuda/ccf.cuh"
+
 #include "rvfit/cuda/spectrum.cuh"
+
+#include "rvfit/cuda/lend.cuh"
 
 #endif

@@ -2,16 +2,10 @@
 #ifndef SPX_RVFIT_CUDA_LEND_CUH
 #define SPX_RVFIT_CUDA_LEND_CUH
 
-#include "rvfit/cuda/kernels.cuh"
+#include "rvfit/cuda/types.cuh"
 
 namespace rv
 {
-
-/* A piece that was fitted, and where its rows begin. */
-struct shown {
-    int piece;
-    size_t row;
-};
 
 /* Residuals and models of pieces, a block of pixels of one each: flux, ie, good and model as the fit has them, by
  * pieces; residual and models by rows. */

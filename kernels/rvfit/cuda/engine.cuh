@@ -1,0 +1,158 @@
+/* The engine that search/search.h asks, on a CUDA device. */
+#ifndef SPX_RVFIT_CUDA_ENGINE_CUH
+#define SPX_RVFIT_CUDA_ENGINE_CUH
+
+#include <vector>
+
+#include "rvfit/cuda/memory.cuh"
+#include "rvfit/cuda/plan.cuh"
+
+namespace rv
+{
+
+enum { ITEMS = 1 << 16 /* sums over pixels of one launch */ };
+
+/* One worker: its stream, and the data of the group that it has. */
+class engine
+{
+  public:
+    engine(const spx_rv_ctx *c, const shared *s, int threads);
+    engine(const engine &) = delete;
+    engine &operator=(const engine &) = delete;
+    ~engine()
+    {
+        (void)cudaStreamDestroy(stream_);
+    }
+
+    /* Device memory of a group: of each star, and of each exposure. */
+    static size_t star_bytes(const spx_rv_ctx *c, const model &m);
+    static size_t exposure_bytes(const spx_rv_ctx *c, const model &m);
+
+    void load(size_t n, spx_rv_ws *const *w);
+
+    void correlate(size_t n, spx_rv_ws *const *w, spx_rv_pick *pick);
+
+    void eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+              spx_rv_value *out);
+
+    void values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *first, const double *v,
+                double *f);
+
+    void survey(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT]);
+
+    void models(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT]);
+
+    /* The hook, for stars first ... first + n - 1 of *out, which are the group's: residuals and models are computed
+     * into arrays that the hook gets, and numbers of the host's go to it beside them. */
+    spx_status lend(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e);
+
+    /* Stars of the next group come, into workspaces of g. */
+    void begin(spx_rv_group *g);
+
+  private:
+    struct place {
+        size_t piece, pixel, pixels, band; /* first piece; pixels of all of them */
+        bool known, bent;
+        double at[SPX_MAX_FIT]; /* point of the templates in knots_, where they are bent */
+    };
+
+    static unsigned blocks(size_t n, size_t size)
+    {
+        return (unsigned)((n + size - 1) / size);
+    }
+
+    template <typename T> void to_device(T *to, const T *from, size_t n);
+    template <typename T> void to_host(T *to, const T *from, size_t n);
+    template <typename T> void clear(T *p, size_t n)
+    {
+        spx::check(cudaMemsetAsync(p, 0, n * sizeof(T), stream_), "device memory");
+    }
+    template <typename T> T *send(room<T> &to, const T *from, size_t n);
+    void wait()
+    {
+        spx::check(cudaStreamSynchronize(stream_), "stream");
+    }
+
+    template <int T> void allow();
+    void shared_limits();
+
+    bool known(const spx_rv_ws *w) const
+    {
+        return w->slot < slot_.size() && slot_[w->slot].known;
+    }
+
+    /* Where the data of a group's stars will be. */
+    void lay_out(size_t n, spx_rv_ws *const *w);
+
+    /* Data of a few stars to the device. */
+    void stage(size_t n, spx_rv_ws *const *w);
+
+    template <int L>
+    void templates_of(size_t n, const spx_rv_stencil *s, float *single, double *large, double *rotation, double *work,
+                      double *flux, float *slope);
+
+    /* Templates of n points: sampled, with derivatives, or their knots, of slots. */
+    void templates(size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity, const int *slot);
+
+    /* Templates at x[k] into the knots of the stars that have not these already. */
+    void bent_at(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT]);
+
+    /* The same of stars that have no lines. */
+    void survey_as_values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const std::vector<double> &v);
+
+    bool has_lines(const spx_rv_ws *w) const;
+
+    template <int PER> void launch_survey(size_t n, const item *items, double *out);
+
+    /* Surveys of items, [items][nsurvey], until the next call. */
+    const double *surveys(const std::vector<item> &items);
+
+    template <int T> void launch_values(size_t n, const item *items, double *out);
+
+    /* The objective of items without derivatives, until the next call. */
+    const double *objectives(const std::vector<item> &items);
+
+    template <int T> void launch(size_t n, int mode, const item *items, double *out);
+
+    /* Sums over pixels, result[items][width], until the next call; so many at a time that their memory is little. */
+    const double *sums(const std::vector<item> &items, int mode, size_t width);
+
+    const spx_rv_ctx *c_;
+    model m_;
+    size_t widest_; /* of windows */
+    int tiles_, threads_;
+    size_t few_; /* points take less than it takes to call the threads, unless a simplex has to be looked for */
+    cudaStream_t stream_ = nullptr;
+    spx_rv_group *group_ = nullptr;
+    std::vector<place> slot_;
+    std::vector<piece> piece_;
+    room<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
+    room<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, curve_;
+    room<uint8_t> good_;
+    room<double2> knots_;
+    room<float2> transform_;
+    room<spx_rv_stencil> stencil_;
+    room<spx_rv_pick> pick_;
+    room<piece> pieces_;
+    room<shown> shown_; /* for a hook, as are all of these */
+    room<float> residual_, models_;
+    room<spx_rvfit_star> star_;
+    room<size_t> first_, row_;
+    room<double> wavelength_[SPX_MAX_ARM];
+    room<item> item_;
+    room<int> entry_, at_;
+    pinned<double> host_double_, host_velocity_, host_result_, host_objective_;
+    pinned<float> host_float_;
+    pinned<uint8_t> host_byte_;
+    pinned<spx_rv_stencil> host_stencil_;
+    pinned<spx_rv_pick> host_pick_;
+    pinned<item> host_item_;
+    pinned<int> host_int_;
+};
+
+/* The functions of an engine, as the search calls them. */
+spx_rv_engine engine_table(engine *e, int threads, size_t together);
+
+} // namespace rv
+
+#endif

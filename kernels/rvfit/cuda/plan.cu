@@ -1,0 +1,227 @@
+/* Copies the templates, and what else stars have in common, to a device (plan.cuh). */
+#include "rvfit/cuda/plan.cuh"
+
+#include <algorithm>
+
+namespace rv
+{
+
+namespace
+{
+
+/* What the lags of an arm need of the inverse transform, which is cyclic: n samples from `first` on, and of those each
+ * lag the four from at[] on. */
+struct lag_samples {
+    size_t first, n;
+    std::vector<int> at;
+};
+
+lag_samples lag_window(const spx_rv_arm &a, size_t nlag)
+{
+    lag_samples w = {a.lag_at[0], 4, std::vector<int>(nlag)};
+    for (size_t j = 0; j < nlag; j++) {
+        w.at[j] = (int)((a.lag_at[j] - w.first) & (a.nshort - 1)); /* nshort is a power of two */
+        w.n = std::min(a.nshort, std::max(w.n, (size_t)w.at[j] + 4));
+    }
+    return w;
+}
+
+/* Those samples as functions of the spectrum: the response of sample j to the real and imaginary part of frequency i,
+ * [2 nfreq][n]. */
+std::vector<float> response_of(const spx_rv_arm &a, const lag_samples &w)
+{
+    const size_t ns = a.nshort, nf = ns / 2 + 1;
+    std::vector<float> out(2 * nf * w.n);
+    for (size_t i = 0; i < nf; i++) {
+        const double twice = i == 0 || 2 * i == ns ? 1 : 2;
+        for (size_t j = 0; j < w.n; j++) {
+            const double angle = 2 * M_PI * (double)(i * (w.first + j) & (ns - 1)) / (double)ns;
+            out[2 * i * w.n + j] = (float)(twice * cos(angle));
+            out[(2 * i + 1) * w.n + j] = (float)(-twice * sin(angle));
+        }
+    }
+    return out;
+}
+
+} // namespace
+
+std::string megabytes(size_t bytes)
+{
+    return std::to_string((bytes + 999999) / 1000000);
+}
+
+size_t device_limit(const spx_rvfit_options *o, size_t taken)
+{
+    size_t available = 0, total = 0;
+    spx::check(cudaMemGetInfo(&available, &total), "device memory");
+    available -= available / 8; /* what the driver and others take meanwhile */
+    return o->max_device_mem > 0 ? std::min(available, o->max_device_mem - std::min(o->max_device_mem, taken))
+                                 : available;
+}
+
+shared::shared(const spx_rv_ctx *c, size_t limit) : limit_(limit)
+{
+    const spx_rvfit_options *o = c->opt;
+    std::vector<arm> arms(c->narm);
+    m.narm = (int)c->narm;
+    m.ng = (int)c->ng;
+    m.nfree = (int)c->nfree;
+    m.npoly = (int)o->npoly;
+    m.lanes = 1 + m.ng;
+    m.interpolator = (int)c->interpolator;
+    m.free_v = c->nfree > 0 && c->freeq[0] == 0;
+    for (size_t k = (size_t)m.free_v; k < c->nfree; k++) {
+        int g = -1;
+        for (int i = 0; c->freeq[k] >= 2 && i < m.ng; i++)
+            if (c->gpar[i] == c->freeq[k] - 2)
+                g = i;
+        m.bent[m.nbent++] = g;
+    }
+    for (int g = 0; g < m.ng; g++) {
+        m.step[g] = (int)c->stride[g];
+        m.gpar[g] = c->gpar[g];
+    }
+    m.nsurvey = (int)c->nsurvey;
+    m.survey_v0 = c->lo[0];
+    m.survey_step = c->survey_step;
+    m.reach = 1;
+    m.width = (int)c->maxwidth;
+    for (size_t i = 0; i < c->narm; i++)
+        add_arm(c, c->arm[i], &arms[i]);
+    m.arms = keep(arms.data(), arms.size());
+    if (c->maxccf > 0 && c->nlag > 0)
+        add_set(c, arms);
+    if (bytes > limit)
+        throw spx::failure("the templates take " + megabytes(bytes) + " MB of a device's memory, of which " +
+                           megabytes(limit) + MORE_MEMORY);
+}
+
+template <typename T> const T *shared::keep(const T *from, size_t n)
+{
+    bytes += n * sizeof(T);
+    if (bytes > limit_) /* counted only: it is said in the end how many they are */
+        return nullptr;
+    spx::array<uint8_t> a(n * sizeof(T));
+    a.put(reinterpret_cast<const uint8_t *>(from), n * sizeof(T));
+    kept_.push_back(std::move(a));
+    return reinterpret_cast<const T *>(kept_.back().get());
+}
+
+void shared::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
+{
+    const spx_setup *s = from.setup;
+    const spx_pca *p = &s->pca;
+    *a = {};
+    a->n = (int)from.n;
+    a->nt = (int)from.nt;
+    a->columns = (a->nt + COLUMNS - 1) / COLUMNS * COLUMNS;
+    a->pixel0 = m.pixels;
+    a->sample0 = m.samples;
+    a->comp0 = m.ncomp;
+    a->stride = (int)from.stride;
+    a->ndiag = (int)from.arm->ndiag;
+    a->dlnwave = s->dlnwave;
+    a->lndet = from.lndet;
+    a->place = keep(from.place, from.n);
+    a->basis = keep(from.basis, from.stride * c->opt->npoly);
+    a->per = (int)from.per;
+    if (from.per > 0)
+        a->line = keep(from.line, (from.n + from.per - 1) / from.per * 2 * SPX_RVFIT_MAX_POLY);
+    if (s->node != nullptr) {
+        size_t n = 1;
+        for (size_t q = 0; q < s->npar; q++)
+            n *= s->naxis[q];
+        a->node = c->interpolator == SPX_INTERPOLATE_NN ? nullptr : keep(s->node, n);
+    }
+    if (from.comp != nullptr) {
+        std::vector<float> comp(p->ncomp * (size_t)a->columns);
+        std::vector<double> mean((size_t)a->columns);
+        for (size_t k = 0; k < p->ncomp; k++)
+            std::copy(p->comp + k * from.nt, p->comp + (k + 1) * from.nt, &comp[k * (size_t)a->columns]);
+        std::copy(p->mean, p->mean + from.nt, mean.begin());
+        a->ncomp = (int)p->ncomp;
+        a->nlarge = std::min(a->ncomp, (int)SPX_RV_LARGE);
+        a->of_flux = p->of_flux;
+        a->comp = keep(comp.data(), comp.size());
+        a->mean = keep(mean.data(), mean.size());
+        if (c->interpolator != SPX_INTERPOLATE_NN)
+            a->coef = keep(p->coef, s->ntemp * p->ncomp);
+    } else if (c->interpolator != SPX_INTERPOLATE_NN) {
+        a->lnflux = keep(s->lnflux, s->ntemp * s->nwave);
+    }
+    if (c->interpolator == SPX_INTERPOLATE_NN) {
+        size_t nw = 0, nb = 0;
+        for (size_t l = 0; l < s->nn.nlayer; l++) {
+            nw += s->nn.size[l] * s->nn.size[l + 1];
+            nb += s->nn.size[l + 1];
+        }
+        a->nn = s->nn;
+        a->nn.weight = const_cast<float *>(keep(s->nn.weight, nw));
+        a->nn.bias = const_cast<float *>(keep(s->nn.bias, nb));
+    }
+    m.pixels += (int)from.stride;
+    m.samples += a->columns;
+    m.ncomp += a->ncomp;
+    tiles = std::max(tiles, a->columns / COLUMNS);
+    const double h = spx_rv_unmap(c, 1, c->hi[1]) / (SPX_C_KMS * a->dlnwave);
+    m.reach = std::max(m.reach, (int)spx_rotation_reach(std::min(h, (double)MAX_REACH)));
+}
+
+void shared::add_bins(const spx_rv_arm &from, arm *a)
+{
+    size_t first[SPX_CONTINUUM_NODES + 1];
+    int pixel[SPX_CONTINUUM_NODES + 1];
+    a->bin_ln0 = log(from.setup->wmin);
+    a->nbin = spx_continuum_bins(a->bin_ln0, log(from.setup->wmax), from.n, from.lnwave, &a->bin_width, first);
+    std::copy(first, first + a->nbin + 1, pixel);
+    a->bin = keep(pixel, (size_t)a->nbin + 1);
+}
+
+void shared::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
+{
+    m.set = spx_rv_set_of(c);
+    m.set.kind = keep(m.set.kind, m.set.ntemp);
+    m.set.vsini = keep(m.set.vsini, m.set.ntemp);
+    std::vector<lag_samples> windows(c->narm);
+    std::vector<std::vector<float>> responses(c->narm);
+#pragma omp parallel for num_threads(c->opt->threads) schedule(dynamic, 1) if (c->opt->threads > 1)
+    for (size_t i = 0; i < c->narm; i++) {
+        windows[i] = lag_window(c->arm[i], c->nlag);
+        responses[i] = response_of(c->arm[i], windows[i]);
+    }
+    for (size_t i = 0; i < c->narm; i++) {
+        const spx_rv_arm &from = c->arm[i];
+        arm &a = arms[i];
+        const std::vector<float> &response = responses[i];
+        a.nccf = (int)from.nccf;
+        a.nfreq = (int)(from.nshort / 2 + 1);
+        a.ccf0 = m.nccf;
+        a.freq0 = m.nfreq;
+        a.ccf_comp = keep(from.ccf_comp, from.nccf * 4 * (size_t)a.nfreq);
+        a.response = keep(response.data(), response.size());
+        a.nsample = (int)windows[i].n;
+        a.cyclic = windows[i].n == from.nshort;
+        a.nwave_ccf = (int)from.setup->ccf.nwave;
+        a.rebin_at = keep(from.rebin_at, from.setup->ccf.nwave);
+        a.rebin = keep(from.rebin, from.setup->ccf.nwave);
+        a.lnwave = keep(from.lnwave, from.n);
+        add_bins(from, &a);
+        a.lag_at = keep(windows[i].at.data(), c->nlag);
+        a.lag_weight = reinterpret_cast<const float4 *>(keep(from.lag_weight, 4 * c->nlag));
+        m.most_ccf = std::max(m.most_ccf, from.setup->ccf.nwave);
+        a.samples0 = m.ccf_samples;
+        m.ccf_samples += from.nccf * windows[i].n;
+        window = std::max(window, windows[i].n);
+        m.nccf += a.nccf;
+        m.nfreq += (size_t)a.nfreq;
+    }
+    std::vector<float> coef(m.set.ntemp * (size_t)m.nccf);
+    for (size_t t = 0; t < m.set.ntemp; t++)
+        for (size_t i = 0; i < c->narm; i++)
+            std::copy(c->arm[i].ccf_coef + t * c->arm[i].nccf, c->arm[i].ccf_coef + (t + 1) * c->arm[i].nccf,
+                      &coef[t * (size_t)m.nccf + (size_t)arms[i].ccf0]);
+    m.ccf_coef = keep(coef.data(), coef.size());
+    m.arms = keep(arms.data(), arms.size());
+}
+
+} // namespace rv

@@ -1,0 +1,50 @@
+/* A plan on one device: copies of the templates and of all that stars have in common. */
+#ifndef SPX_RVFIT_CUDA_PLAN_CUH
+#define SPX_RVFIT_CUDA_PLAN_CUH
+
+#include <string>
+#include <vector>
+
+#include "rvfit/cuda/types.cuh"
+
+namespace rv
+{
+
+std::string megabytes(size_t bytes);
+
+/* Ends what says how much memory is too little. */
+#define MORE_MEMORY                                                                                                    \
+    " MB are free or allowed: allow more (--max-device-mem), use a device with more, or the CPU (--device cpu)"
+
+/* What a plan may take of the memory of the device in use, of which `taken` bytes are what it has already. */
+size_t device_limit(const spx_rvfit_options *o, size_t taken);
+
+/* What a plan has on one device. */
+class shared
+{
+  public:
+    /* As many bytes as there may be: spx::failure says that there are more. */
+    shared(const spx_rv_ctx *c, size_t limit);
+
+    model m = {};
+    size_t bytes = 0;  /* of device memory */
+    size_t window = 0; /* most samples of the inverse transform */
+    int tiles = 0;     /* of samples, of the widest arm: columns */
+
+  private:
+    /* A copy on the device, which lives as long as this. */
+    template <typename T> const T *keep(const T *from, size_t n);
+
+    void add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a);
+
+    void add_bins(const spx_rv_arm &from, arm *a);
+
+    void add_set(const spx_rv_ctx *c, std::vector<arm> &arms);
+
+    const size_t limit_;
+    std::vector<spx::array<uint8_t>> kept_;
+};
+
+} // namespace rv
+
+#endif

@@ -1,0 +1,98 @@
+/* What host and kernels have in common: templates on the device, pieces of a star's data, sums over their pixels. */
+#ifndef SPX_RVFIT_CUDA_TYPES_CUH
+#define SPX_RVFIT_CUDA_TYPES_CUH
+
+#include <cstdint>
+
+#include "cuda.cuh"
+
+#define restrict __restrict__
+extern "C" {
+#include "rvfit/search/search.h"
+#include "spectral/continuum.h"
+#include "spectral/nn_math.h"
+#include "spectral/rotation_math.h"
+}
+#undef restrict
+
+namespace rv
+{
+
+enum {
+    POINTS = 16,     /* of a tile of templates, and */
+    COLUMNS = 128,   /* samples of it */
+    LANES = 8,       /* of a row of coefficients */
+    MAX_REACH = 4096 /* of a rotation kernel: the longest that the CPU takes, too */
+};
+
+/* One arm on the device; offsets into arrays that hold all arms side by side. */
+struct arm {
+    int n, nt, ncomp, nlarge;   /* pixels, samples, components, those that are summed in double precision */
+    int columns;                /* samples, padded to COLUMNS */
+    int pixel0, sample0, comp0; /* where the arm begins in a point's pixels, samples, coefficients */
+    int stride;                 /* of basis rows */
+    int ndiag, of_flux;
+    double dlnwave, lndet;
+    const float *comp;   /* [ncomp][columns] */
+    const double *mean;  /* [columns] */
+    const double *coef;  /* [ntemp][ncomp] */
+    const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
+    const float *lnflux; /* [ntemp][nt], where there are no components */
+    const double *place, *basis;
+    int per;            /* pixels of a block of a survey, with */
+    const double *line; /* lines of the basis in each; 0: the objective itself is surveyed */
+    spx_nn nn;
+    /* cross-correlation */
+    int nccf, nfreq, ccf0;            /* ccf0: first of the arm's components among all arms' */
+    int nsample, cyclic;              /* samples of the inverse transform that lags need; 1: all there are */
+    size_t freq0, samples0;           /* first of the arm's frequencies, and of its components' samples */
+    const float *ccf_comp, *response; /* [nccf][2][nfreq][2]; [2 nfreq][nsample] of the samples */
+    int nwave_ccf, nbin;              /* samples of the set; bins of the continuum, */
+    double bin_ln0, bin_width;        /* from here on, so wide in ln(wavelength), */
+    const int *bin, *rebin_at;        /* pixels bin[b] ... bin[b+1]-1; spx_rv_arm's */
+    const double *rebin, *lnwave;
+    const int *lag_at;        /* [nlag] first of a lag's four samples, */
+    const float4 *lag_weight; /* and how much of each */
+};
+
+/* What all stars share. */
+struct model {
+    const arm *arms;
+    int narm, ng, nfree, npoly, lanes; /* lanes = 1 + ng */
+    int nbent, bent[SPX_MAX_FIT];      /* derivatives of templates that pass through rotation: axis, or -1: vsini */
+    int free_v;                        /* 1: v is the first of the free quantities */
+    int interpolator;
+    int step[SPX_MAX_PAR]; /* of the grid's axes */
+    size_t gpar[SPX_MAX_PAR];
+    int pixels, samples, ncomp, nccf;    /* of a point: sums over arms */
+    size_t nfreq, ccf_samples, most_ccf; /* frequencies: sum over arms; samples of all components; most of a set */
+    int reach;                           /* longest rotation kernel: weights 0 ... reach */
+    int width;                           /* of the networks */
+    int nsurvey;                         /* velocities survey_v0 + i survey_step */
+    double survey_v0, survey_step;
+    spx_rv_set set;
+    const float *ccf_coef; /* [ntemp][nccf] */
+};
+
+/* Where a piece's data are. */
+struct piece {
+    int arm;
+    size_t pixel0, band0;
+    double sum_lne2;
+};
+
+/* A sum over the pixels of a piece: template number `at`, at velocity v. */
+struct item {
+    int at, piece;
+    double v;
+};
+
+/* A piece that was fitted, and where its rows begin. */
+struct shown {
+    int piece;
+    size_t row;
+};
+
+} // namespace rv
+
+#endif
