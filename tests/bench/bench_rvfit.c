@@ -17,7 +17,7 @@
 #include "curve.h"
 #include "num/blas.h"
 #include "num/wave.h"
-#include "rvfit/search/search.h"
+#include "rvfit/search/group.h"
 #include "template/template.h"
 
 enum { NARM = 3 };
@@ -328,26 +328,25 @@ static void on_cpu(const spx_templates *t)
     enum { REPEAT = 20 };
     spx_rv_engine engine = spx_rv_engine_cpu(&c);
     spx_rv_ws *who[SPX_RV_BATCH];
-    spx_rv_start start[SPX_RV_BATCH][SPX_RV_MAX_START];
-    spx_rv_minimum found[SPX_RV_BATCH];
+    spx_rv_star *star[SPX_RV_BATCH];
     spx_rv_value value[SPX_RV_BATCH];
-    double x[SPX_RV_BATCH][SPX_MAX_FIT], v[SPX_RV_BATCH];
-    const double *given[SPX_RV_BATCH] = {NULL};
-    size_t nstart[SPX_RV_BATCH];
+    double x[SPX_RV_BATCH][SPX_MAX_FIT];
     spx_rv_group *group = spx_rv_group_new(&c, &engine, SPX_RV_BATCH, &e);
     must(group != NULL, &e);
-    for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        who[k] = spx_rv_group_ws(group, k);
+    for (size_t k = 0; k < SPX_RV_BATCH; k++) {
+        star[k] = &group->star[k];
+        who[k] = &star[k]->ws;
+    }
     size_t step = nstar / SPX_RV_BATCH;
     begin = core_seconds();
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         must(spx_rv_load(who[k], k * step), &e);
     double load = (core_seconds() - begin) / SPX_RV_BATCH;
     begin = core_seconds();
-    must(spx_rv_group_starts(group, SPX_RV_BATCH, who, given, start, nstart, v, &e) == SPX_OK, &e);
+    must(spx_rv_group_starts(group, SPX_RV_BATCH, star, &e) == SPX_OK, &e);
     double starts = (core_seconds() - begin) / SPX_RV_BATCH;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
-        memcpy(x[k], start[k][0].x, sizeof x[k]);
+        memcpy(x[k], star[k]->start[0].x, sizeof x[k]);
     begin = core_seconds();
     for (int i = 0; i < REPEAT; i++)
         spx_rv_eval_batch(SPX_RV_BATCH, who, (const double(*)[SPX_MAX_FIT])x, NULL, value);
@@ -364,9 +363,7 @@ static void on_cpu(const spx_templates *t)
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         who[k]->neval = 0;
     begin = core_seconds();
-    must(spx_rv_group_minimise(group, SPX_RV_BATCH, who, (const spx_rv_start(*)[SPX_RV_MAX_START])start, nstart, found,
-                               &e) == SPX_OK,
-         &e);
+    must(spx_rv_group_minimise(group, SPX_RV_BATCH, star, &e) == SPX_OK, &e);
     double minimise = (core_seconds() - begin) / SPX_RV_BATCH, neval = 0;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         neval += (double)who[k]->neval / SPX_RV_BATCH;

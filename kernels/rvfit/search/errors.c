@@ -73,71 +73,64 @@ void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad,
         }
 }
 
-/* Surveys of n stars at x[k], n <= together, where the engine has a way of its own for them. */
-static spx_status survey_all(spx_rv_group *g, size_t n, spx_rv_profile *p, spx_err *e)
+/* Velocity scans of the stars g->again[n], n <= together, where the engine has a way of its own for them. */
+static spx_status survey_all(spx_rv_group *g, size_t n, spx_err *e)
 {
-    size_t m = 0;
+    spx_rv_request *r = &g->ask;
+    r->n = 0;
     for (size_t k = 0; k < n && g->engine->survey; k++)
-        if (p[k].step == SPX_RV_SURVEY) {
-            g->part[m] = &g->ws[p[k].w->slot];
-            g->part_of[m] = k;
-            memcpy(g->at[m++], p[k].x, sizeof g->at[m]);
-        }
+        if (g->again[k]->profile.step == SPX_RV_SURVEY)
+            spx_rv_ask(r, g->again[k], g->again[k]->profile.x);
     spx_status st =
-        m == 0 ? SPX_OK : g->engine->survey(g->engine->state, m, g->part, (const double(*)[SPX_MAX_FIT])g->at, e);
-    for (size_t k = 0; k < m && st == SPX_OK; k++)
-        spx_rv_profile_take(&p[g->part_of[k]], NULL, g->part[k]->survey);
+        r->n == 0 ? SPX_OK : g->engine->survey(g->engine->state, r->n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, e);
+    for (size_t k = 0; k < r->n && st == SPX_OK; k++)
+        spx_rv_profile_take(&r->star[k]->profile, NULL, r->ws[k]->survey);
     return st;
 }
 
-/* Profiles of n stars at x[k], n <= together, until all are done. */
-static spx_status profiles(spx_rv_group *g, size_t n, spx_rv_profile *p, spx_err *e)
+/* Profiles of the stars g->again[n], n <= together, until all are done. */
+static spx_status profiles(spx_rv_group *g, size_t n, spx_err *e)
 {
-    spx_status surveyed = survey_all(g, n, p, e);
-    if (surveyed != SPX_OK)
-        return surveyed;
-    for (;;) {
-        size_t m = 0, total = 0;
-        for (size_t k = 0; k < n; k++)
-            if (p[k].step != SPX_RV_DONE) {
-                g->part[m] = &g->ws[p[k].w->slot];
-                g->part_of[m] = k;
-                memcpy(g->at[m], p[k].x, sizeof g->at[m]);
-                g->first[m++] = total;
-                total += spx_rv_profile_ask(&p[k], NULL);
-            }
-        if (m == 0)
+    spx_rv_request *r = &g->ask;
+    spx_status st = survey_all(g, n, e);
+    while (st == SPX_OK) {
+        size_t total = 0;
+        r->n = 0;
+        for (size_t k = 0; k < n; k++) {
+            spx_rv_profile *p = &g->again[k]->profile;
+            if (p->step == SPX_RV_DONE)
+                continue;
+            r->first[r->n] = total;
+            spx_rv_ask(r, g->again[k], p->x);
+            total += spx_rv_profile_ask(p, NULL);
+        }
+        if (r->n == 0)
             return SPX_OK;
-        g->first[m] = total;
-        spx_status st = spx_rv_need_velocities(g, total, e);
-        for (size_t k = 0; k < m && st == SPX_OK; k++)
-            (void)spx_rv_profile_ask(&p[g->part_of[k]], g->v + g->first[k]);
-        if (st != SPX_OK ||
-            (total > 0 && (st = g->engine->values(g->engine->state, m, g->part, (const double(*)[SPX_MAX_FIT])g->at,
-                                                  g->first, g->v, g->f, e)) != SPX_OK))
-            return st;
-        for (size_t k = 0; k < m; k++)
-            spx_rv_profile_take(&p[g->part_of[k]], g->v + g->first[k], g->f + g->first[k]);
+        r->first[r->n] = total;
+        st = spx_rv_need_velocities(g, total, e);
+        for (size_t k = 0; k < r->n && st == SPX_OK; k++)
+            (void)spx_rv_profile_ask(&r->star[k]->profile, r->v + r->first[k]);
+        if (st == SPX_OK && total > 0)
+            st = spx_rv_ask_values(g, e);
+        for (size_t k = 0; k < r->n && st == SPX_OK; k++)
+            spx_rv_profile_take(&r->star[k]->profile, r->v + r->first[k], r->f + r->first[k]);
     }
+    return st;
 }
 
-/* Curvatures of n stars (g->some) at their minima, into g->hess[g->some_of[]]. What a smooth interpolation says there
- * it says with the derivatives; between linear cells there are several. */
+/* Curvatures of the stars g->again[n] at their minima. A smooth interpolation has them with the derivatives; where
+ * linear cells meet there are several, and their mean is taken. */
 static spx_status curvatures(spx_rv_group *g, size_t n, spx_err *e)
 {
-    spx_status st = SPX_OK;
-    int kinks = g->c->interpolator == SPX_INTERPOLATE_GRID;
+    if (g->c->interpolator == SPX_INTERPOLATE_GRID)
+        return spx_rv_mean_curvature(g->engine, g->c, n, g->again, e);
     for (size_t k = 0; k < n; k++)
-        memcpy(g->at[k], g->min[g->some_of[k]].x, sizeof g->at[k]);
-    if (kinks)
-        st = spx_rv_mean_curvature(g->engine, g->c, n, g->some, (const double(*)[SPX_MAX_FIT])g->at, g->value, e);
-    for (size_t k = 0; k < n && st == SPX_OK; k++)
-        memcpy(g->hess[g->some_of[k]], kinks ? g->value[k].hess : g->min[g->some_of[k]].at.hess, sizeof g->hess[k]);
-    return st;
+        memcpy(g->again[k]->hess, g->again[k]->min.at.hess, sizeof g->again[k]->hess);
+    return SPX_OK;
 }
 
-/* Errors of v of n stars (g->some, whose minima are g->min[g->some_of[]]), n <= together; where the scan meets a lower
- * point, that is where the minimum is sought again. */
+/* Errors of v of the stars g->again[n], n <= together; where the scan meets a lower point, the minimum is sought again
+ * from there. */
 spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx_err *e)
 {
     const spx_rv_ctx *c = g->c;
@@ -146,43 +139,38 @@ spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx
         if ((st = curvatures(g, n, e)) != SPX_OK)
             return st;
         for (size_t k = 0; k < n; k++) {
-            const spx_rv_minimum *min = &g->min[g->some_of[k]];
-            const double *hess = g->hess[g->some_of[k]];
-            spx_rvfit_star *s = &out->star[g->star[g->some_of[k]]];
-            s->vrad_alt = s->dchisq_alt = NAN;
-            spx_rv_profile_begin(&g->prof[k], g->some[k], min->x, min->at.f, hess[0] > 0 ? sqrt(2 / hess[0]) : 0);
+            spx_rv_star *s = g->again[k];
+            spx_rvfit_star *row = &out->star[s->index];
+            row->vrad_alt = row->dchisq_alt = NAN;
+            spx_rv_profile_begin(&s->profile, &s->ws, s->min.x, s->min.at.f, s->hess[0] > 0 ? sqrt(2 / s->hess[0]) : 0);
         }
-        if (c->nfree == 0 || c->freeq[0] != 0 || (st = profiles(g, n, g->prof, e)) != SPX_OK)
+        if (c->nfree == 0 || c->freeq[0] != 0 || (st = profiles(g, n, e)) != SPX_OK)
             return st;
         size_t m = 0;
         for (size_t k = 0; k < n; k++) {
-            const spx_rv_profile *p = &g->prof[k];
-            size_t j = g->some_of[k];
-            spx_rvfit_star *s = &out->star[g->star[j]];
-            s->vrad_err = p->err;
-            s->vrad_skew = p->skew;
-            s->vrad_kurt = p->kurt;
-            spx_rv_profile_other(p, &s->vrad_alt, &s->dchisq_alt);
+            spx_rv_star *s = g->again[k];
+            const spx_rv_profile *p = &s->profile;
+            spx_rvfit_star *row = &out->star[s->index];
+            row->vrad_err = p->err;
+            row->vrad_skew = p->skew;
+            row->vrad_kurt = p->kurt;
+            spx_rv_profile_other(p, &row->vrad_alt, &row->dchisq_alt);
             if (p->lower == p->x[0] || refit == REFITS)
                 continue;
-            memcpy(g->again[m][0].x, p->x, sizeof g->again[m][0].x);
-            g->again[m][0].x[0] = p->lower;
-            g->some[m] = g->some[k];
-            g->some_of[m++] = j;
+            memcpy(s->start[0].x, p->x, sizeof s->start[0].x);
+            s->start[0].x[0] = p->lower;
+            s->nstart = 1;
+            g->again[m++] = s;
         }
         n = 0;
         if (m > 0)
-            st = spx_rv_group_minimise(g, m, g->some, (const spx_rv_start(*)[SPX_RV_MAX_START])g->again, g->one,
-                                       g->found, e);
+            st = spx_rv_group_minimise(g, m, g->again, e);
         for (size_t k = 0; k < m && st == SPX_OK; k++) {
-            spx_rv_minimum *min = &g->min[g->some_of[k]];
-            if (!(g->found[k].at.f < min->at.f))
+            spx_rv_star *s = g->again[k];
+            if (!(s->found.at.f < s->min.at.f))
                 continue;
-            memcpy(min->x, g->found[k].x, sizeof min->x);
-            min->at = g->found[k].at;
-            min->converged = g->found[k].converged;
-            g->some[n] = g->some[k];
-            g->some_of[n++] = g->some_of[k];
+            s->min = s->found;
+            g->again[n++] = s;
         }
     }
     return st;

@@ -67,11 +67,13 @@ static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_st
         residual[i] = d->good[i] ? spx_rv_residual(d->flux[i], d->ie[i], d->model[i]) : 0;
 }
 
-/* The row of a star: all is known. */
-void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_ws *w, const spx_rv_minimum *min, const double *hess,
-                        spx_rvfit_star *s, spx_rvfit *out)
+/* The row of a star of which all is known. */
+void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit *out)
 {
-    const double *x = min->x;
+    const spx_rv_ws *w = &star->ws;
+    const spx_rv_minimum *min = &star->min;
+    spx_rvfit_star *s = &out->star[star->index];
+    const double *x = min->x, *hess = star->hess;
     int vfree = c->nfree > 0 && c->freeq[0] == 0;
     double sigma_v = vfree && hess[0] > 0 ? sqrt(2 / hess[0]) : 0;
     if (vfree && !(s->vrad_err < 1.25 * sigma_v && s->vrad_err > 0.8 * sigma_v))

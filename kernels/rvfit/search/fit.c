@@ -6,27 +6,37 @@
 #include "rvfit/search/group.h"
 
 /* Models and chi^2 of n stars at their minima, n <= together. */
-static spx_status models(spx_rv_group *g, size_t n, spx_rv_ws *const *w, const spx_rv_minimum *min, spx_err *e)
+static spx_status models(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
 {
+    spx_rv_request *r = &g->ask;
+    r->n = 0;
     for (size_t k = 0; k < n; k++)
-        memcpy(g->at[k], min[k].x, sizeof g->at[k]);
-    return n > 0 ? g->engine->models(g->engine->state, n, w, (const double(*)[SPX_MAX_FIT])g->at, e) : SPX_OK;
+        spx_rv_ask(r, star[k], star[k]->min.x);
+    return n > 0 ? g->engine->models(g->engine->state, n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, e) : SPX_OK;
 }
 
-/* Starts of stars g->some[m] once the worst of their outliers are masked, after where they are: those may have led to a
- * wrong minimum. */
+/* The engine gets new data of n stars. */
+static spx_status load(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    spx_rv_request *r = &g->ask;
+    r->n = 0;
+    for (size_t k = 0; k < n; k++)
+        spx_rv_ask(r, star[k], star[k]->point); /* data are of no point */
+    return g->engine->load ? g->engine->load(g->engine->state, n, r->ws, e) : SPX_OK;
+}
+
+/* Starts of stars g->again[m] once the worst of their outliers are masked, after where they are: those may have led to
+ * a wrong minimum. */
 static spx_status start_again(spx_rv_group *g, size_t m, spx_err *e)
 {
-    for (size_t k = 0; k < m; k++)
-        g->given_again[k] = g->given[g->some_of[k]];
-    spx_status st = spx_rv_group_starts(g, m, g->some, g->given_again, g->again, g->nagain, g->v_again, e);
+    spx_status st = spx_rv_group_starts(g, m, g->again, e);
     for (size_t k = 0; k < m && st == SPX_OK; k++) {
-        const double *given = g->given_again[k];
-        size_t n = given && isfinite(given[0]) ? 0 : g->nagain[k];
+        spx_rv_star *s = g->again[k];
+        size_t n = s->given && isfinite(s->given[0]) ? 0 : s->nstart;
         n = n < SPX_RV_MAX_START ? n : SPX_RV_MAX_START - 1;
-        memmove(g->again[k] + 1, g->again[k], n * sizeof g->again[k][0]);
-        memcpy(g->again[k][0].x, g->min[g->some_of[k]].x, sizeof g->again[k][0].x);
-        g->nagain[k] = n + 1;
+        memmove(s->start + 1, s->start, n * sizeof s->start[0]);
+        memcpy(s->start[0].x, s->min.x, sizeof s->start[0].x);
+        s->nstart = n + 1;
     }
     return st;
 }
@@ -40,58 +50,47 @@ static spx_status reject_outliers(spx_rv_group *g, size_t n, spx_err *e)
         size_t m = 0;
         for (size_t k = 0; k < n && st == SPX_OK; k += g->together) {
             size_t end = n - k < g->together ? n : k + g->together;
-            st = models(g, end - k, g->who + k, g->min + k, e);
+            st = models(g, end - k, g->fitted + k, e);
             EACH_STAR(i, end - k, 1)
             {
-                spx_rv_ws *w = g->who[k + i];
-                w->room = &g->room[omp_get_thread_num()];
-                g->wants[k + i] = g->min[k + i].at.f < HUGE_VAL && spx_rv_reject(w, o->reject_sigma) > 0;
+                spx_rv_star *s = g->fitted[k + i];
+                s->ws.room = &g->room[omp_get_thread_num()];
+                s->again = s->min.at.f < HUGE_VAL && spx_rv_reject(&s->ws, o->reject_sigma) > 0;
             }
         }
         for (size_t k = 0; k < n && st == SPX_OK; k++)
-            if (g->wants[k]) {
-                memcpy(g->again[m][0].x, g->min[k].x, sizeof g->min[k].x);
-                g->some_of[m] = k;
-                g->some[m++] = g->who[k];
+            if (g->fitted[k]->again) {
+                spx_rv_star *s = g->again[m++] = g->fitted[k];
+                memcpy(s->start[0].x, s->min.x, sizeof s->min.x);
+                s->nstart = 1;
             }
         if (st != SPX_OK || m == 0)
             return st;
-        if ((g->engine->load && (st = g->engine->load(g->engine->state, m, g->some, e)) != SPX_OK) ||
-            (round == 0 && (st = start_again(g, m, e)) != SPX_OK) ||
-            (st = spx_rv_group_minimise(g, m, g->some, (const spx_rv_start(*)[SPX_RV_MAX_START])g->again,
-                                        round == 0 ? g->nagain : g->one, g->found, e)) != SPX_OK)
+        if ((st = load(g, m, g->again, e)) != SPX_OK || (round == 0 && (st = start_again(g, m, e)) != SPX_OK) ||
+            (st = spx_rv_group_minimise(g, m, g->again, e)) != SPX_OK)
             return st;
-        for (size_t k = 0; k < m; k++) {
-            spx_rv_minimum *old = &g->min[g->some_of[k]];
-            memcpy(old->x, g->found[k].x, sizeof old->x);
-            old->at = g->found[k].at;
-            old->converged = g->found[k].converged;
-        }
+        for (size_t k = 0; k < m; k++)
+            g->again[k]->min = g->again[k]->found;
     }
     return st;
 }
 
-/* Everything after the minima of stars k0 ... k0+n-1 of those that can be fitted, n <= together. */
-static spx_status finish(spx_rv_group *g, size_t k0, size_t n, spx_rvfit *out, spx_err *e)
+/* Everything after the minima of n of the stars that can be fitted, n <= together. */
+static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_rvfit *out, spx_err *e)
 {
     size_t m = 0;
-    for (size_t k = k0; k < k0 + n; k++) {
-        if (!(g->min[k].at.f < HUGE_VAL)) {
-            spx_rv_bad_star(g->c, &out->star[g->star[k]]);
-            continue;
-        }
-        g->some[m] = g->who[k];
-        g->some_of[m++] = k;
+    for (size_t k = 0; k < n; k++) {
+        if (star[k]->min.at.f < HUGE_VAL)
+            g->again[m++] = star[k];
+        else
+            spx_rv_bad_star(g->c, &out->star[star[k]->index]);
     }
     spx_status st = spx_rv_velocity_errors(g, m, out, e);
-    if (st != SPX_OK || (st = models(g, n, g->who + k0, g->min + k0, e)) != SPX_OK)
+    if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK)
         return st;
-    EACH_STAR(i, n, 1)
-    {
-        size_t k = k0 + i;
-        if (g->min[k].at.f < HUGE_VAL)
-            spx_rv_finish_star(g->c, g->who[k], &g->min[k], g->hess[k], &out->star[g->star[k]], out);
-    }
+    EACH_STAR(k, n, 1)
+    if (star[k]->min.at.f < HUGE_VAL)
+        spx_rv_finish_star(g->c, star[k], out);
     return SPX_OK;
 }
 
@@ -99,8 +98,8 @@ static spx_status finish(spx_rv_group *g, size_t k0, size_t n, spx_rvfit *out, s
 static spx_status any_error(const spx_rv_group *g, size_t n, spx_err *e)
 {
     for (size_t k = 0; k < n; k++)
-        if (g->ws[k].err.code != SPX_OK)
-            return spx_fail(e, g->ws[k].err.code, "%s", g->ws[k].err.msg);
+        if (g->star[k].ws.err.code != SPX_OK)
+            return spx_fail(e, g->star[k].ws.err.code, "%s", g->star[k].ws.err.msg);
     return SPX_OK;
 }
 
@@ -110,38 +109,38 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
     size_t m = 0;
     EACH_STAR(k, n, 1)
     {
-        g->ws[k].room = &g->room[omp_get_thread_num()];
-        g->wants[k] = spx_rv_load(&g->ws[k], first + k);
+        spx_rv_star *s = &g->star[k];
+        s->index = first + k;
+        s->given = c->in->start ? c->in->start + s->index * c->nq : NULL;
+        s->ws.room = &g->room[omp_get_thread_num()];
+        s->again = spx_rv_load(&s->ws, s->index);
     }
     for (size_t k = 0; k < n; k++) {
-        if (!g->wants[k]) {
+        if (g->star[k].again)
+            g->fitted[m++] = &g->star[k];
+        else
             spx_rv_bad_star(c, &out->star[first + k]);
-            continue;
-        }
-        g->given[m] = c->in->start ? c->in->start + (first + k) * c->nq : NULL;
-        g->who[m] = &g->ws[k];
-        g->star[m++] = first + k;
     }
     spx_status st = any_error(g, n, e);
-    if (st != SPX_OK || m == 0 ||
-        (g->engine->load && (st = g->engine->load(g->engine->state, m, g->who, e)) != SPX_OK) ||
-        (st = spx_rv_group_starts(g, m, g->who, g->given, g->start, g->nstart, g->v_ccf, e)) != SPX_OK)
+    if (st != SPX_OK || m == 0 || (st = load(g, m, g->fitted, e)) != SPX_OK ||
+        (st = spx_rv_group_starts(g, m, g->fitted, e)) != SPX_OK)
         return st;
     EACH_STAR(k, m, 1)
     {
-        spx_rvfit_star *s = &out->star[g->star[k]];
-        s->vrad_ccf = g->v_ccf[k];
-        s->ccf_entry = g->who[k]->ccf_entry;
-        g->who[k]->room = &g->room[omp_get_thread_num()];
-        if (c->opt->keep_ccf && s->ccf_entry >= 0)
-            spx_rv_keep_ccf(g->who[k], out);
+        spx_rv_star *s = g->fitted[k];
+        spx_rvfit_star *row = &out->star[s->index];
+        row->vrad_ccf = s->v_ccf;
+        row->ccf_entry = s->ws.ccf_entry;
+        s->ws.room = &g->room[omp_get_thread_num()];
+        if (c->opt->keep_ccf && row->ccf_entry >= 0)
+            spx_rv_keep_ccf(&s->ws, out);
     }
-    if ((st = any_error(g, n, e)) != SPX_OK ||
-        (st = spx_rv_group_minimise(g, m, g->who, (const spx_rv_start(*)[SPX_RV_MAX_START])g->start, g->nstart, g->min,
-                                    e)) != SPX_OK ||
-        (st = reject_outliers(g, m, e)) != SPX_OK)
+    if ((st = any_error(g, n, e)) != SPX_OK || (st = spx_rv_group_minimise(g, m, g->fitted, e)) != SPX_OK)
         return st;
+    for (size_t k = 0; k < m; k++)
+        g->fitted[k]->min = g->fitted[k]->found;
+    st = reject_outliers(g, m, e);
     for (size_t k = 0; k < m && st == SPX_OK; k += g->together)
-        st = finish(g, k, m - k < g->together ? m - k : g->together, out, e);
+        st = finish(g, m - k < g->together ? m - k : g->together, g->fitted + k, out, e);
     return st;
 }

@@ -7,15 +7,13 @@ void spx_rv_group_free(spx_rv_group *g)
 {
     if (!g)
         return;
-    for (size_t k = 0; g->ws && k < g->most; k++)
-        spx_rv_ws_free(&g->ws[k]);
+    for (size_t k = 0; g->star && k < g->most; k++)
+        spx_rv_ws_free(&g->star[k].ws);
     for (size_t k = 0; g->room && k < g->nroom; k++)
         spx_rv_room_free(&g->room[k]);
-    void *all[] = {g->ws,    g->room,  g->who,    g->star,    g->nstart, g->given,  g->v_ccf,       g->start,
-                   g->min,   g->hess,  g->some,   g->some_of, g->again,  g->nagain, g->given_again, g->v_again,
-                   g->found, g->prof,  g->part,   g->part_of, g->pick,   g->base,   g->reached,     g->chol,
-                   g->best,  g->going, g->search, g->point,   g->wants,  g->asked,  g->asked_of,    g->value,
-                   g->at,    g->first, g->v,      g->f,       g->one};
+    spx_rv_request *r = &g->ask;
+    void *all[] = {g->star, g->room,  g->fitted, g->again, g->list, r->star, r->ws,
+                   r->x,    r->value, r->pick,   r->first, r->v,    r->f};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         spx_free(all[i]);
     spx_free(g);
@@ -28,21 +26,17 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
         return NULL;
     *g = (spx_rv_group){.c = c, .engine = engine, .most = most, .nroom = (size_t)engine->threads};
     g->together = engine->together < most ? engine->together : most;
-#define MAKE(field) (g->field = spx_alloc(most, sizeof *g->field, e))
-    int ok = MAKE(ws) && MAKE(who) && MAKE(star) && MAKE(nstart) && MAKE(given) && MAKE(v_ccf) && MAKE(start) &&
-             MAKE(min) && MAKE(hess) && MAKE(some) && MAKE(some_of) && MAKE(again) && MAKE(nagain) &&
-             MAKE(given_again) && MAKE(v_again) && MAKE(found) && MAKE(prof) && MAKE(part) && MAKE(part_of) &&
-             MAKE(pick) && MAKE(base) && MAKE(reached) && MAKE(chol) && MAKE(best) && MAKE(going) && MAKE(search) &&
-             MAKE(point) && MAKE(wants) && MAKE(asked) && MAKE(asked_of) && MAKE(value) && MAKE(at) && MAKE(one) &&
-             (g->first = spx_alloc(most + 1, sizeof *g->first, e)) &&
-             (g->room = spx_alloc((size_t)engine->threads, sizeof *g->room, e));
+    spx_rv_request *r = &g->ask;
+#define MAKE(field, n) (field = spx_alloc(n, sizeof *field, e))
+    int ok = MAKE(g->star, most) && MAKE(g->room, g->nroom) && MAKE(g->fitted, most) && MAKE(g->again, most) &&
+             MAKE(g->list, most) && MAKE(r->star, most) && MAKE(r->ws, most) && MAKE(r->x, most) &&
+             MAKE(r->value, most) && MAKE(r->pick, most) && MAKE(r->first, most + 1);
 #undef MAKE
     for (size_t k = 0; k < g->nroom && ok; k++)
         ok = spx_rv_room_init(&g->room[k], c, e) == SPX_OK;
     for (size_t k = 0; k < most && ok; k++) {
-        ok = spx_rv_ws_init(&g->ws[k], c, &g->room[0], e) == SPX_OK;
-        g->ws[k].slot = k;
-        g->one[k] = 1;
+        ok = spx_rv_ws_init(&g->star[k].ws, c, &g->room[0], e) == SPX_OK;
+        g->star[k].ws.slot = k;
     }
     if (ok)
         return g;
@@ -52,7 +46,7 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
 
 spx_rv_ws *spx_rv_group_ws(spx_rv_group *g, size_t k)
 {
-    return &g->ws[k];
+    return &g->star[k].ws;
 }
 
 spx_rv_room *spx_rv_group_room(spx_rv_group *g, size_t thread)
@@ -60,15 +54,22 @@ spx_rv_room *spx_rv_group_room(spx_rv_group *g, size_t thread)
     return &g->room[thread];
 }
 
-/* Room for n velocities. */
 spx_status spx_rv_need_velocities(spx_rv_group *g, size_t n, spx_err *e)
 {
-    if (n <= g->room_v)
+    spx_rv_request *r = &g->ask;
+    if (n <= r->capacity)
         return SPX_OK;
-    spx_free(g->v);
-    spx_free(g->f);
-    g->v = spx_alloc(n, sizeof *g->v, e);
-    g->f = spx_alloc(n, sizeof *g->f, e);
-    g->room_v = g->v && g->f ? n : 0;
-    return g->room_v ? SPX_OK : SPX_EIO;
+    spx_free(r->v);
+    spx_free(r->f);
+    r->v = spx_alloc(n, sizeof *r->v, e);
+    r->f = spx_alloc(n, sizeof *r->f, e);
+    r->capacity = r->v && r->f ? n : 0;
+    return r->capacity ? SPX_OK : SPX_EIO;
+}
+
+spx_status spx_rv_ask_values(spx_rv_group *g, spx_err *e)
+{
+    const spx_rv_request *r = &g->ask;
+    return g->engine->values(g->engine->state, r->n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, r->first, r->v, r->f,
+                             e);
 }

@@ -2,59 +2,68 @@
 #ifndef SPX_RVFIT_GROUP_H
 #define SPX_RVFIT_GROUP_H
 
+#include <string.h>
+
 #include "rvfit/search/search.h"
+
+/* A star of a group: its data, and all that the fit finds of it on the way. */
+typedef struct {
+    spx_rv_ws ws;
+    size_t index;                         /* in the batch */
+    const double *given;                  /* [2+npar] where to start; NULL: nothing is given */
+    spx_rv_start start[SPX_RV_MAX_START]; /* of the next search, best first */
+    size_t nstart;
+    double v_ccf;         /* km/s, of the best start by cross-correlation or scan; NaN: there is none */
+    spx_rv_search search; /* from these starts, */
+    spx_rv_minimum found; /* and what it found */
+    spx_rv_minimum min;   /* the minimum of the star: the lowest that was found so far */
+    double hess[SPX_MAX_FIT * SPX_MAX_FIT];           /* curvature there, */
+    double chol[SPX_MAX_FIT * (SPX_MAX_FIT + 1) / 2]; /* half of it, factored, for the pattern search */
+    spx_rv_profile profile;                           /* along v */
+    double point[SPX_MAX_FIT];                        /* whose value is asked for, */
+    int wants;                                        /* if the search asks for one */
+    int again;                                        /* there is more to be done to the star */
+} spx_rv_star;
+
+/* What an engine is asked for at a time: n stars, a point of each, or velocities at it, and its answer. */
+typedef struct {
+    size_t n;
+    spx_rv_star **star;       /* [most] */
+    spx_rv_ws **ws;           /* [most] of these */
+    double (*x)[SPX_MAX_FIT]; /* [most] */
+    spx_rv_value *value;      /* [most] */
+    spx_rv_pick *pick;        /* [most] */
+    size_t *first;            /* [most + 1] velocities of star k are v[first[k]] ... v[first[k+1]-1] */
+    size_t capacity;          /* of v and f */
+    double *v, *f;            /* km/s; objective */
+} spx_rv_request;
 
 struct spx_rv_group {
     const spx_rv_ctx *c;
     const spx_rv_engine *engine;
     size_t most;
-    size_t together; /* at most `most` */
-    spx_rv_ws *ws;
+    size_t together;   /* at most `most` */
+    spx_rv_star *star; /* [most] */
     spx_rv_room *room; /* [nroom] a thread each */
     size_t nroom;
-    /* [most] each. Stars that can be fitted: their index in the batch, starts, minima, curvatures. */
-    spx_rv_ws **who;
-    size_t *star, *nstart;
-    const double **given;
-    double *v_ccf;
-    spx_rv_start (*start)[SPX_RV_MAX_START];
-    spx_rv_minimum *min;
-    double (*hess)[SPX_MAX_FIT * SPX_MAX_FIT];
-    /* Some of them that are fitted again, and which. */
-    spx_rv_ws **some;
-    size_t *some_of;
-    spx_rv_start (*again)[SPX_RV_MAX_START];
-    size_t *nagain;
-    const double **given_again;
-    double *v_again;
-    spx_rv_minimum *found;
-    spx_rv_profile *prof;
-    /* Those of which velocities are looked at. */
-    spx_rv_ws **part;
-    size_t *part_of;
-    spx_rv_pick *pick;
-    /* Polishing: from where, to where. */
-    spx_rv_start (*base)[SPX_RV_MAX_START];
-    spx_rv_minimum *reached;
-    double (*chol)[SPX_MAX_FIT * (SPX_MAX_FIT + 1) / 2], *best;
-    int *going;
-    /* Searches, and those that ask for a value. */
-    spx_rv_search *search;
-    double (*point)[SPX_MAX_FIT];
-    int *wants;
-    spx_rv_ws **asked;
-    size_t *asked_of;
-    spx_rv_value *value;
-    /* For the engine: points; velocities. */
-    double (*at)[SPX_MAX_FIT];
-    size_t *first; /* [most + 1] of v and f */
-    size_t room_v;
-    double *v, *f; /* [room_v] */
-    size_t *one;   /* all 1 */
+    /* [most] each: stars that can be fitted; those of them that are fitted again, or whose errors are found; those that
+     * one step of the search or of the starts is about. */
+    spx_rv_star **fitted, **again, **list;
+    spx_rv_request ask;
 };
 
-/* Room for n velocities. */
+/* Adds a star at x to what the engine is asked. */
+static inline void spx_rv_ask(spx_rv_request *r, spx_rv_star *s, const double *x)
+{
+    r->star[r->n] = s;
+    r->ws[r->n] = &s->ws;
+    memcpy(r->x[r->n++], x, sizeof r->x[0]);
+}
+
+/* Memory for n velocities. */
 spx_status spx_rv_need_velocities(spx_rv_group *g, size_t n, spx_err *e);
+/* The objective of the stars of g->ask at its velocities. */
+spx_status spx_rv_ask_values(spx_rv_group *g, spx_err *e);
 
 /* Threads for n stars of which each takes so little that `few` of them are done before the threads are called. */
 static inline int threads_for(const spx_rv_group *g, size_t n, size_t few)
@@ -68,16 +77,26 @@ static inline int threads_for(const spx_rv_group *g, size_t n, size_t few)
     DIRECTIVE(omp parallel for num_threads(threads_for(g, n, few)) schedule(dynamic, 4))                               \
     for (size_t k = 0; k < (n); k++)
 
-/* Covariance 2 H^-1 at the minimum x, into *star. */
+/* Starts of n stars with data, best first, at least one each. */
+spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e);
+/* Minima of n stars from their starts, into `found`. */
+spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e);
+/* The same for the multilinear interpolation, which has kinks (minimise.c). */
+spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
+                           spx_err *e);
+/* Curvature of the objective at the minima, mean over the cells of the grid that meet there, into `hess`. */
+spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
+                                 spx_err *e);
+
+/* Covariance 2 H^-1 at the minimum x, into *row. */
 void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess,
-                       spx_rvfit_star *star);
-/* Errors of v of n stars (g->some, whose minima are g->min[g->some_of[]]), n <= together. */
+                       spx_rvfit_star *row);
+/* Errors of v of the stars g->again[n], n <= together. */
 spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx_err *e);
 
 /* The row of a star that cannot be fitted; of one of which all is known; its cross-correlation. */
-void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s);
-void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_ws *w, const spx_rv_minimum *min, const double *hess,
-                        spx_rvfit_star *s, spx_rvfit *out);
+void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *row);
+void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit *out);
 void spx_rv_keep_ccf(spx_rv_ws *w, spx_rvfit *out);
 
 #endif

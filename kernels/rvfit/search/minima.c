@@ -8,31 +8,27 @@
 enum { POLISH_ROUNDS = 3, FEW_STEPS = 64 /* stars whose search takes a step */ };
 static const double POLISHED = 1e-3; /* a polish that gains less was the last */
 
-/* Searches of n stars, a point of each at a time. */
-static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
-                             const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart, spx_rv_minimum *out,
-                             spx_err *e)
+/* Searches of n stars from their starts, a point of each at a time. */
+static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
 {
+    spx_rv_request *r = &g->ask;
     for (size_t k = 0; k < n; k++)
-        spx_rv_search_begin(&g->search[k], g->c, nstart[k], start[k], &out[k]);
+        spx_rv_search_begin(&star[k]->search, g->c, star[k]->nstart, star[k]->start, &star[k]->found);
     for (;;) {
-        size_t m = 0;
+        r->n = 0;
         EACH_STAR(k, n, FEW_STEPS)
-        g->wants[k] = spx_rv_search_next(&g->search[k], g->point[k]);
+        star[k]->wants = spx_rv_search_next(&star[k]->search, star[k]->point);
         for (size_t k = 0; k < n; k++)
-            if (g->wants[k]) {
-                g->asked[m] = w[k];
-                memcpy(g->at[m], g->point[k], sizeof g->at[m]);
-                g->asked_of[m++] = k;
-            }
-        if (m == 0)
+            if (star[k]->wants)
+                spx_rv_ask(r, star[k], star[k]->point);
+        if (r->n == 0)
             return SPX_OK;
         spx_status st =
-            g->engine->eval(g->engine->state, m, g->asked, (const double(*)[SPX_MAX_FIT])g->at, NULL, g->value, e);
+            g->engine->eval(g->engine->state, r->n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, NULL, r->value, e);
         if (st != SPX_OK)
             return st;
-        EACH_STAR(k, m, FEW_STEPS)
-        spx_rv_search_take(&g->search[g->asked_of[k]], g->at[k], &g->value[k]);
+        EACH_STAR(k, r->n, FEW_STEPS)
+        spx_rv_search_take(&r->star[k]->search, r->x[k], &r->value[k]);
     }
 }
 
@@ -45,75 +41,86 @@ static int has_kinks(const spx_rv_ctx *c)
     return c->interpolator == SPX_INTERPOLATE_SIMPLEX || (c->interpolator == SPX_INTERPOLATE_NN && leaky);
 }
 
-/* Search without derivatives around the minima of n stars, n <= together, and descent from where it led, until nothing
- * near is lower. */
-static spx_status polish(spx_rv_group *g, size_t n, spx_rv_ws *const *w, spx_rv_minimum *min, spx_err *e)
+/* One round of the pattern search around the minima of the stars g->list[n]: the lowest of the points of each becomes
+ * its start. */
+static spx_status try_points(spx_rv_group *g, size_t n, spx_err *e)
 {
-    const spx_rv_ctx *c = g->c;
-    spx_status st = spx_rv_need_velocities(g, n, e);
-    for (size_t k = 0; k < n; k++)
-        g->going[k] = c->nfree > 0 && min[k].at.f < HUGE_VAL;
-    for (int round = 0; round < POLISH_ROUNDS && st == SPX_OK; round++) {
-        size_t m = 0;
+    spx_rv_request *r = &g->ask;
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < n; k++) {
+        spx_rv_start *lowest = g->list[k]->start;
+        memcpy(lowest->x, g->list[k]->found.x, sizeof lowest->x);
+        lowest->f = g->list[k]->found.at.f;
+    }
+    for (size_t i = 0; st == SPX_OK; i++) {
+        int more = 0;
+        r->n = 0;
         for (size_t k = 0; k < n; k++) {
-            g->going[k] = g->going[k] && spx_rv_probe_scale(c, &min[k].at, g->chol[k]);
-            if (!g->going[k])
-                continue;
-            g->part[m] = w[k];
-            g->part_of[m] = k;
-            memcpy(g->base[m][0].x, min[k].x, sizeof min[k].x);
-            g->best[m++] = min[k].at.f;
+            spx_rv_star *s = g->list[k];
+            more = spx_rv_probe(g->c, s->chol, i, s->start->x, s->point);
+            r->first[k] = k;
+            r->v[k] = s->point[0];
+            spx_rv_ask(r, s, s->point);
         }
-        if (m == 0)
+        if (!more)
             return SPX_OK;
-        for (size_t i = 0; st == SPX_OK; i++) {
-            int more = 0;
-            for (size_t k = 0; k < m; k++) {
-                more = spx_rv_probe(c, g->chol[g->part_of[k]], i, g->base[k][0].x, g->at[k]);
-                g->first[k] = k;
-                g->v[k] = g->at[k][0];
+        r->first[n] = n;
+        st = spx_rv_ask_values(g, e);
+        for (size_t k = 0; k < n && st == SPX_OK; k++) {
+            spx_rv_start *lowest = r->star[k]->start;
+            if (r->f[k] < lowest->f - SPX_RV_PROBE_LOWER) {
+                lowest->f = r->f[k];
+                memcpy(lowest->x, r->x[k], sizeof lowest->x);
             }
-            if (!more)
-                break;
-            g->first[m] = m;
-            st = g->engine->values(g->engine->state, m, g->part, (const double(*)[SPX_MAX_FIT])g->at, g->first, g->v,
-                                   g->f, e);
-            for (size_t k = 0; k < m && st == SPX_OK; k++)
-                if (g->f[k] < g->best[k] - SPX_RV_PROBE_LOWER) {
-                    g->best[k] = g->f[k];
-                    memcpy(g->base[k][0].x, g->at[k], sizeof g->at[k]);
-                }
-        }
-        size_t fell = 0;
-        for (size_t k = 0; k < m; k++) {
-            double gain = min[g->part_of[k]].at.f - g->best[k];
-            g->going[g->part_of[k]] = gain >= POLISHED;
-            if (!(gain > 0))
-                continue;
-            g->part[fell] = g->part[k];
-            g->part_of[fell] = g->part_of[k];
-            memcpy(g->base[fell++][0].x, g->base[k][0].x, sizeof g->base[k][0].x);
-        }
-        if (st == SPX_OK && fell > 0)
-            st = search_all(g, fell, g->part, (const spx_rv_start(*)[SPX_RV_MAX_START])g->base, g->one, g->reached, e);
-        for (size_t k = 0; k < fell && st == SPX_OK; k++) {
-            spx_rv_minimum *to = &min[g->part_of[k]];
-            memcpy(to->x, g->reached[k].x, sizeof to->x);
-            to->at = g->reached[k].at;
-            to->converged = 1; /* nothing near was lower when it ended */
         }
     }
     return st;
 }
 
-spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
-                                 const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart,
-                                 spx_rv_minimum *out, spx_err *e)
+/* Pattern search around the minima of n stars, n <= together, and descent from where it led, until nothing near is
+ * lower. */
+static spx_status polish(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    const spx_rv_ctx *c = g->c;
+    spx_status st = spx_rv_need_velocities(g, n, e);
+    size_t going = 0;
+    for (size_t k = 0; k < n; k++)
+        if (c->nfree > 0 && star[k]->found.at.f < HUGE_VAL)
+            g->list[going++] = star[k];
+    for (int round = 0; round < POLISH_ROUNDS && st == SPX_OK; round++) {
+        size_t m = 0, fell = 0;
+        for (size_t k = 0; k < going; k++)
+            if (spx_rv_probe_scale(c, &g->list[k]->found.at, g->list[k]->chol))
+                g->list[m++] = g->list[k];
+        if (m == 0)
+            return SPX_OK;
+        st = try_points(g, m, e);
+        for (size_t k = 0; k < m; k++) {
+            spx_rv_star *s = g->list[k];
+            double gain = s->found.at.f - s->start->f;
+            s->nstart = 1;
+            s->again = gain >= POLISHED;
+            if (gain > 0)
+                g->list[fell++] = s;
+        }
+        if (st == SPX_OK && fell > 0)
+            st = search_all(g, fell, g->list, e);
+        going = 0;
+        for (size_t k = 0; k < fell && st == SPX_OK; k++) {
+            g->list[k]->found.converged = 1; /* nothing near was lower when it ended */
+            if (g->list[k]->again)
+                g->list[going++] = g->list[k];
+        }
+    }
+    return st;
+}
+
+spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
 {
     if (g->c->interpolator == SPX_INTERPOLATE_GRID)
-        return spx_rv_minimise(g->engine, g->c, n, w, start, nstart, out, e);
-    spx_status st = search_all(g, n, w, start, nstart, out, e);
+        return spx_rv_minimise(g->engine, g->c, n, star, e);
+    spx_status st = search_all(g, n, star, e);
     for (size_t k = 0; k < n && st == SPX_OK && has_kinks(g->c); k += g->together)
-        st = polish(g, n - k < g->together ? n - k : g->together, w + k, out + k, e);
+        st = polish(g, n - k < g->together ? n - k : g->together, star + k, e);
     return st;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rvfit/search/search.h"
+#include "rvfit/search/group.h"
 
 enum { FREE_STEPS = 12, CELL_STEPS = 40, MAX_CELLS = 256, MAX_ROUNDS = 3, MAX_DISTINCT = 4 };
 static const double TOLERANCE = 1e-4; /* of the objective */
@@ -437,13 +437,13 @@ static spx_status together_init(together *t, size_t n, spx_err *e)
 }
 
 /* The stars that want `what`, and their points; returns how many. */
-static size_t collect(together *t, size_t n, spx_rv_ws *const *w, int what)
+static size_t collect(together *t, size_t n, spx_rv_star *const *star, int what)
 {
     size_t m = 0;
     for (size_t k = 0; k < n; k++) {
         if (t->wants[k] != what)
             continue;
-        t->who[m] = w[k];
+        t->who[m] = &star[k]->ws;
         t->cell[m] = t->search[k].d.cell;
         t->first[m] = m;
         t->v[m] = t->point[k][0];
@@ -454,25 +454,24 @@ static size_t collect(together *t, size_t n, spx_rv_ws *const *w, int what)
     return m;
 }
 
-spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
-                           const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart, spx_rv_minimum *out,
+spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
                            spx_err *e)
 {
     together t;
     spx_status st = together_init(&t, n, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++)
-        search_begin(&t.search[k], c, nstart[k], start[k], &out[k]);
+        search_begin(&t.search[k], c, star[k]->nstart, star[k]->start, &star[k]->found);
     for (int going = 1; going && st == SPX_OK;) {
 #pragma omp parallel for num_threads(engine->threads) schedule(dynamic, 4) if (engine->threads > 1)
         for (size_t k = 0; k < n; k++)
             t.wants[k] = search_next(&t.search[k], t.point[k]);
-        size_t m = collect(&t, n, w, DERIVATIVES);
+        size_t m = collect(&t, n, star, DERIVATIVES);
         going = m > 0;
         if (m > 0)
             st = engine->eval(engine->state, m, t.who, (const double(*)[SPX_MAX_FIT])t.x, t.cell, t.value, e);
         for (size_t k = 0; k < m && st == SPX_OK; k++)
             search_take(&t.search[t.of[k]], t.x[k], &t.value[k]);
-        m = st == SPX_OK ? collect(&t, n, w, VALUE) : 0;
+        m = st == SPX_OK ? collect(&t, n, star, VALUE) : 0;
         going = going || m > 0;
         for (size_t k = 0; k < m && st == SPX_OK; k += engine->together) {
             size_t some = m - k < engine->together ? m - k : engine->together;
@@ -486,23 +485,24 @@ spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, siz
     return st;
 }
 
-spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
-                                 const double (*x)[SPX_MAX_FIT], spx_rv_value *out, spx_err *e)
+spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
+                                 spx_err *e)
 {
     together t;
     size_t nf = c->nfree, m = n;
     spx_status st = together_init(&t, n, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++) {
         search *s = &t.search[k];
-        spx_rv_cell(c, x[k], s->home);
+        const double *x = star[k]->min.x;
+        spx_rv_cell(c, x, s->home);
         for (size_t g = 0; g < c->ng; g++) {
             size_t p = c->gpar[g];
-            if (s->home[g] > 0 && x[k][2 + p] == c->axis[p][s->home[g]] && c->hi[2 + p] > c->lo[2 + p]) {
+            if (s->home[g] > 0 && x[2 + p] == c->axis[p][s->home[g]] && c->hi[2 + p] > c->lo[2 + p]) {
                 s->dir[s->nface] = -1;
                 s->face[s->nface++] = g;
             }
         }
-        memset(out[k].hess, 0, sizeof out[k].hess);
+        memset(star[k]->hess, 0, sizeof star[k]->hess);
     }
     /* home first, then the cells across the faces, which are numbered from 0 */
     for (size_t i = 0; m > 0 && st == SPX_OK; i++) {
@@ -514,16 +514,16 @@ spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *
             memcpy(s->other, s->home, sizeof s->home);
             if (i > 0)
                 (void)around(s, i - 1, s->other);
-            t.who[m] = w[k];
+            t.who[m] = &star[k]->ws;
             t.cell[m] = s->other;
-            memcpy(t.x[m], x[k], sizeof t.x[m]);
+            memcpy(t.x[m], star[k]->min.x, sizeof t.x[m]);
             t.of[m++] = k;
         }
         if (m > 0)
             st = engine->eval(engine->state, m, t.who, (const double(*)[SPX_MAX_FIT])t.x, t.cell, t.value, e);
         for (size_t k = 0; k < m && st == SPX_OK; k++)
             for (size_t j = 0; j < nf * nf; j++)
-                out[t.of[k]].hess[j] += t.value[k].hess[j] / (double)((size_t)1 << t.search[t.of[k]].nface);
+                star[t.of[k]]->hess[j] += t.value[k].hess[j] / (double)((size_t)1 << t.search[t.of[k]].nface);
     }
     together_free(&t);
     return st;

@@ -81,14 +81,6 @@ void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, c
 int spx_rv_search_next(spx_rv_search *f, double *y);
 void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);
 
-/* Minima of n stars from their starts, for the multilinear interpolation, which has kinks (search/minimise.c). */
-spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
-                           const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart, spx_rv_minimum *out,
-                           spx_err *e);
-/* Curvature of the objective at x[k], mean over the cells of the grid that meet there, into out[k].hess. */
-spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_ws *const *w,
-                                 const double (*x)[SPX_MAX_FIT], spx_rv_value *out, spx_err *e);
-
 /* Errors of v, and the best other minimum along v, of one star (search/profile.c): what is known, and what is to be
  * looked at next. */
 enum { SPX_RV_MAX_OTHER = 3 };
@@ -130,14 +122,6 @@ spx_rv_ws *spx_rv_group_ws(spx_rv_group *g, size_t k);
 spx_rv_room *spx_rv_group_room(spx_rv_group *g, size_t thread);
 /* Fits stars first ... first+n-1 of the batch, n <= most. */
 spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *out, spx_err *e);
-
-/* Starts of n stars of a group (w: workspaces with data), best first, at least one each. */
-spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_ws *const *w, const double *const *given,
-                               spx_rv_start (*start)[SPX_RV_MAX_START], size_t *nstart, double *v_ccf, spx_err *e);
-/* Minima of n stars of a group from their starts. */
-spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_ws *const *w,
-                                 const spx_rv_start (*start)[SPX_RV_MAX_START], const size_t *nstart,
-                                 spx_rv_minimum *out, spx_err *e);
 
 /* The result of a batch, with nothing in it yet; and that of a star that cannot be fitted. */
 spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e);

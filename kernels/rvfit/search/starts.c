@@ -33,11 +33,11 @@ static void given_start(const spx_rv_ctx *c, const double *given, double *x)
     }
 }
 
-/* The objective of n stars (n <= together; g->part) on a scan of velocities with the templates at x; the lowest of
+/* The objective of n stars (n <= together; g->list) on a scan of velocities with the templates at x; the lowest of
  * each joins its starts, best first. */
-static spx_status scan(spx_rv_group *g, size_t n, const double *x, spx_rv_start (*start)[SPX_RV_MAX_START],
-                       size_t *nstart, spx_err *e)
+static spx_status scan(spx_rv_group *g, size_t n, const double *x, spx_err *e)
 {
+    spx_rv_request *r = &g->ask;
     const spx_rv_ctx *c = g->c;
     double step = SCAN_STEP;
     for (size_t i = 0; i < c->narm; i++) /* sharper templates, narrower minima */
@@ -46,37 +46,37 @@ static spx_status scan(spx_rv_group *g, size_t n, const double *x, spx_rv_start 
     spx_status st = spx_rv_need_velocities(g, n * nv, e);
     if (st != SPX_OK)
         return st;
+    r->n = 0;
     for (size_t k = 0; k < n; k++) {
-        g->first[k] = k * nv;
-        memcpy(g->at[k], x, sizeof g->at[k]);
+        spx_rv_ask(r, g->list[k], x);
+        r->first[k] = k * nv;
         for (size_t i = 0; i < nv; i++)
-            g->v[k * nv + i] = c->lo[0] + (c->hi[0] - c->lo[0]) * (steps ? (double)i / (double)steps : 0);
+            r->v[k * nv + i] = c->lo[0] + (c->hi[0] - c->lo[0]) * (steps ? (double)i / (double)steps : 0);
     }
-    g->first[n] = n * nv;
-    st = g->engine->values(g->engine->state, n, g->part, (const double(*)[SPX_MAX_FIT])g->at, g->first, g->v, g->f, e);
+    r->first[n] = n * nv;
+    st = spx_rv_ask_values(g, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++) {
-        size_t j = g->part_of[k];
+        spx_rv_star *star = g->list[k];
         spx_rv_start s = {.f = HUGE_VAL};
         memcpy(s.x, x, sizeof s.x);
         for (size_t i = k * nv; i < (k + 1) * nv; i++)
-            if (g->f[i] < s.f) {
-                s.f = g->f[i];
-                s.x[0] = g->v[i];
+            if (r->f[i] < s.f) {
+                s.f = r->f[i];
+                s.x[0] = r->v[i];
             }
-        size_t at = nstart[j] < SPX_RV_MAX_START ? nstart[j]++ : SPX_RV_MAX_START;
-        for (; at > 0 && s.f < start[j][at - 1].f; at--)
+        size_t at = star->nstart < SPX_RV_MAX_START ? star->nstart++ : SPX_RV_MAX_START;
+        for (; at > 0 && s.f < star->start[at - 1].f; at--)
             if (at < SPX_RV_MAX_START)
-                start[j][at] = start[j][at - 1];
+                star->start[at] = star->start[at - 1];
         if (at < SPX_RV_MAX_START)
-            start[j][at] = s;
+            star->start[at] = s;
     }
     return st;
 }
 
 /* Starts by the objective itself. Without a cross-correlation set: with templates along the first axis; by brute force:
  * over all of parameter space, the same number of them along each axis, and slow and fast rotators. */
-static spx_status scan_starts(spx_rv_group *g, size_t n, spx_rv_start (*start)[SPX_RV_MAX_START], size_t *nstart,
-                              spx_err *e)
+static spx_status scan_starts(spx_rv_group *g, size_t n, spx_err *e)
 {
     const spx_rv_ctx *c = g->c;
     size_t naxis = c->opt->brute ? c->ng : c->npar > 0, per = 3, total = 1, nvsini = 1;
@@ -98,54 +98,58 @@ static spx_status scan_starts(spx_rv_group *g, size_t n, spx_rv_start (*start)[S
             double u = c->opt->brute ? ((double)(rest % per) + 0.5) / (double)per : 0.25 * (double)(rest % per + 1);
             x[q] = c->lo[q] + u * (c->hi[q] - c->lo[q]);
         }
-        st = scan(g, n, x, start, nstart, e);
+        st = scan(g, n, x, e);
     }
     return st;
 }
 
-spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_ws *const *w, const double *const *given,
-                               spx_rv_start (*start)[SPX_RV_MAX_START], size_t *nstart, double *v_ccf, spx_err *e)
+static int is_given(const spx_rv_star *s)
+{
+    return s->given && isfinite(s->given[0]);
+}
+
+spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
 {
     const spx_rv_ctx *c = g->c;
-    size_t m = 0;
+    spx_rv_request *r = &g->ask;
+    r->n = 0;
     for (size_t k = 0; k < n; k++) {
-        int have = given[k] && isfinite(given[k][0]);
-        w[k]->ccf_entry = -1;
-        v_ccf[k] = NAN;
-        nstart[k] = 0;
-        if (c->maxccf > 0 && c->nlag > 0 && (c->opt->keep_ccf || !(have || c->opt->brute))) {
-            g->part_of[m] = k;
-            g->part[m++] = w[k];
-        }
+        spx_rv_star *s = star[k];
+        s->ws.ccf_entry = -1;
+        s->v_ccf = NAN;
+        s->nstart = 0;
+        if (c->maxccf > 0 && c->nlag > 0 && (c->opt->keep_ccf || !(is_given(s) || c->opt->brute)))
+            spx_rv_ask(r, s, s->point); /* a cross-correlation is of no point */
     }
-    spx_status st = m > 0 ? g->engine->correlate(g->engine->state, m, g->part, g->pick, e) : SPX_OK;
-    for (size_t k = 0; k < m && st == SPX_OK; k++) {
-        size_t j = g->part_of[k];
-        const spx_rv_pick *p = &g->pick[k];
+    spx_status st = r->n > 0 ? g->engine->correlate(g->engine->state, r->n, r->ws, r->pick, e) : SPX_OK;
+    for (size_t k = 0; k < r->n && st == SPX_OK; k++) {
+        spx_rv_star *s = r->star[k];
+        const spx_rv_pick *p = &r->pick[k];
         if (p->n == 0)
             continue;
-        w[j]->ccf_entry = p->entry[0];
-        v_ccf[j] = p->v[0];
-        for (; nstart[j] < (size_t)p->n; nstart[j]++)
-            entry_start(c, p->entry[nstart[j]], p->v[nstart[j]], &start[j][nstart[j]]);
+        s->ws.ccf_entry = p->entry[0];
+        s->v_ccf = p->v[0];
+        for (; s->nstart < (size_t)p->n; s->nstart++)
+            entry_start(c, p->entry[s->nstart], p->v[s->nstart], &s->start[s->nstart]);
     }
-    /* What has no start by now is scanned, and all that is to be found by brute force. */
+    /* Stars without a start by now are scanned, and all that are to be found by brute force. */
     for (size_t k = 0; k < n && st == SPX_OK;) {
-        for (m = 0; k < n && m < g->together; k++) {
-            if (given[k] && isfinite(given[k][0])) {
-                given_start(c, given[k], start[k][0].x);
-                nstart[k] = 1;
-            } else if (nstart[k] == 0 || c->opt->brute) {
-                nstart[k] = 0;
-                g->part_of[m] = k;
-                g->part[m++] = w[k];
+        size_t m = 0;
+        for (; k < n && m < g->together; k++) {
+            spx_rv_star *s = star[k];
+            if (is_given(s)) {
+                given_start(c, s->given, s->start[0].x);
+                s->nstart = 1;
+            } else if (s->nstart == 0 || c->opt->brute) {
+                s->nstart = 0;
+                g->list[m++] = s;
             }
         }
         if (m > 0)
-            st = scan_starts(g, m, start, nstart, e);
+            st = scan_starts(g, m, e);
     }
     for (size_t k = 0; k < n && st == SPX_OK; k++)
-        if (!c->opt->brute && !(given[k] && isfinite(given[k][0])))
-            v_ccf[k] = start[k][0].x[0];
+        if (!c->opt->brute && !is_given(star[k]))
+            star[k]->v_ccf = star[k]->start[0].x[0];
     return st;
 }
