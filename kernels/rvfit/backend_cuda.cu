@@ -8,7 +8,7 @@ using namespace rv;
 extern "C" void spx_rvfit_close_cuda(spx_backend *, spx_rvfit_plan *plan)
 {
     if (plan != nullptr)
-        delete static_cast<copies *>(plan->device);
+        delete static_cast<plan_state *>(plan->device);
     spx_rvfit_close_cpu(plan);
 }
 
@@ -22,11 +22,11 @@ extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input 
     if ((st = spx_rv_ctx_batch(&c, *plan, in, o, e)) == SPX_OK)
         st = spx::guarded("rvfit", e, [&] {
             const spx_cuda_state *state = spx::state_of(b);
-            copies *all = new copies;
+            plan_state *all = new plan_state;
             (*plan)->device = all; /* which is closed with it, whatever happens */
             for (int d = 0; d < state->ndevice; d++) {
                 spx::check(cudaSetDevice(state->device[d]), "device");
-                all->stations.emplace_back(new station(state->device[d], &c, device_limit(o, 0)));
+                all->devices.emplace_back(new device_state(state->device[d], &c, device_limit(o, 0)));
             }
             return SPX_OK;
         });
@@ -46,7 +46,7 @@ extern "C" spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, 
     if (st != SPX_OK)
         return st;
     const spx_rvfit_plan *plan = in->plan != nullptr ? in->plan : own;
-    copies *all = static_cast<copies *>(plan->device);
+    plan_state *all = static_cast<plan_state *>(plan->device);
     if ((st = spx_rv_ctx_batch(&all->c, plan, in, o, e)) == SPX_OK &&
         (st = spx_rv_result_init(&all->c, out, e)) == SPX_OK && all->c.nstar > 0)
         st = spx::guarded("rvfit", e, [&] { return fit(all, p, out, e); });

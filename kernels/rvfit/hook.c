@@ -1,4 +1,4 @@
-/* What a hook sees of fits. */
+/* Calls the hook with views of the result of a fit. */
 #include <stdio.h>
 
 #include "rvfit/rvfit.h"
@@ -46,20 +46,20 @@ spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *w
             spx_hook_type type;
             int ndim;
             size_t shape[2];
-        } lent[ARM_ARRAYS] = {
+        } view[ARM_ARRAYS] = {
             {"residual", out->arm[a].residual, SPX_HOOK_FLOAT32, 2, {out->nrow, nwave}},
             {"model", out->arm[a].model, SPX_HOOK_FLOAT32, 2, {out->nrow, nwave}},
             {"wavelength", wavelength[a], SPX_HOOK_FLOAT64, 1, {nwave}},
         };
         for (size_t i = 0; i < ARM_ARRAYS && out->arm[a].residual != NULL; i++) {
-            if (lent[i].data == NULL)
+            if (view[i].data == NULL)
                 continue;
-            (void)snprintf(name[nname], sizeof name[nname], "%s_%s", lent[i].what, out->arm[a].name);
+            (void)snprintf(name[nname], sizeof name[nname], "%s_%s", view[i].what, out->arm[a].name);
             array[n++] = (spx_hook_array){.name = name[nname++],
-                                          .data = lent[i].data,
-                                          .type = lent[i].type,
-                                          .ndim = lent[i].ndim,
-                                          .shape = {lent[i].shape[0], lent[i].shape[1]}};
+                                          .data = view[i].data,
+                                          .type = view[i].type,
+                                          .ndim = view[i].ndim,
+                                          .shape = {view[i].shape[0], view[i].shape[1]}};
         }
     }
     const spx_hook_step_info step = {.stage = "rvfit", .at = at, .narray = n, .array = array};

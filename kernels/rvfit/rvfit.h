@@ -107,8 +107,8 @@ void spx_rvfit_close_cpu(spx_rvfit_plan *plan); /* NULL: nothing */
 spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p, spx_rvfit *out,
                          spx_err *e);
 
-/* The hook for stars of which all is known, if there is one. The arrays of *out, and wavelength[], are at `at`; names
- * and numbers are the host's. Lent are:
+/* Calls the hook, if there is one, for stars whose fit has ended. The arrays of *out, and wavelength[], are at `at`;
+ * names and numbers are the host's. It sees:
  * - of each star [nstar]: vrad, vrad_err, vsini (km/s), chisq, neg2logl, npix, warn; par [nstar,npar]; first [nstar],
  *   the first of its spectra;
  * - of each spectrum [nspec]: row, of the batch's spectra;

@@ -1,25 +1,26 @@
-/* The CPU as the engine of the fit: a thread has a few stars at a time, which share its room. */
+/* Provides the fit on the CPU: the engine that the search asks (search/search.h), and batches, whose groups of stars
+ * are shared out among threads. The stars of a thread have one workspace. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "num/blas.h"
-#include "rvfit/rvfit_fit.h"
 #include "rvfit/search/search.h"
 
-static spx_status cpu_correlate(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e)
+static spx_status cpu_correlate(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates,
+                                spx_err *e)
 {
     (void)state;
     for (size_t k = 0; k < n; k++) {
-        spx_rv_correlate(w[k], &pick[k]);
+        spx_rv_correlate(w[k], &candidates[k]);
         if (w[k]->err.code != SPX_OK)
             return spx_fail(e, w[k]->err.code, "%s", w[k]->err.msg);
     }
     return SPX_OK;
 }
 
-static spx_status cpu_eval(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+static spx_status cpu_eval(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                            const size_t *const *cell, spx_rv_value *out, spx_err *e)
 {
     (void)state;
@@ -29,15 +30,15 @@ static spx_status cpu_eval(void *state, size_t n, spx_rv_ws *const *w, const dou
 }
 
 /* Templates of a star that are there already are used again. */
-static void templates_at(spx_rv_ws *w, const double *x)
+static void templates_at(spx_rv_spectra *w, const double *x)
 {
     const spx_rv_ctx *c = w->ctx;
-    if (w->room->owner != w || w->prep_deriv || memcmp(w->prep, x, c->nq * sizeof *x) != 0)
+    if (w->workspace->owner != w || w->prep_deriv || memcmp(w->prep, x, c->nq * sizeof *x) != 0)
         spx_rv_template(w, x, NULL, 0);
-    w->room->owner = w;
+    w->workspace->owner = w;
 }
 
-static spx_status cpu_values(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+static spx_status cpu_values(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                              const size_t *first, const double *v, double *f, spx_err *e)
 {
     (void)state;
@@ -53,18 +54,19 @@ static spx_status cpu_values(void *state, size_t n, spx_rv_ws *const *w, const d
     return SPX_OK;
 }
 
-static spx_status cpu_survey(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
+static spx_status cpu_scan(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
 {
     (void)state;
     (void)e;
     for (size_t k = 0; k < n; k++) {
         templates_at(w[k], x[k]);
-        spx_rv_survey(w[k]);
+        spx_rv_velocity_scan(w[k]);
     }
     return SPX_OK;
 }
 
-static spx_status cpu_models(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
+static spx_status cpu_models(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
+                             spx_err *e)
 {
     (void)state;
     (void)e;
@@ -87,7 +89,7 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .correlate = cpu_correlate,
                            .eval = cpu_eval,
                            .values = cpu_values,
-                           .survey = cpu_survey,
+                           .scan = cpu_scan,
                            .models = cpu_models};
 }
 
@@ -162,7 +164,7 @@ static spx_status begin(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfi
     return st ? st : spx_rv_ctx_batch(c, in->plan ? in->plan : *own, in, o, e);
 }
 
-/* Room for what the hook sees beside the result. */
+/* Memory for the residuals, which the hook sees beside the result. */
 static spx_status residuals(const spx_rvfit_input *in, spx_rvfit *out, spx_err *e)
 {
     for (size_t a = 0; a < out->narm; a++)
@@ -173,7 +175,7 @@ static spx_status residuals(const spx_rvfit_input *in, spx_rvfit *out, spx_err *
 }
 
 /* The hook sees the result, and the residuals go. */
-static spx_status show(const spx_rvfit_input *in, spx_hook *hook, spx_rvfit *out, spx_err *e)
+static spx_status call_hook(const spx_rvfit_input *in, spx_hook *hook, spx_rvfit *out, spx_err *e)
 {
     double *wavelength[SPX_MAX_ARM] = {NULL};
     for (size_t a = 0; a < out->narm; a++)
@@ -199,7 +201,7 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     if (st == SPX_OK)
         st = for_stars(&c, p, fit_task, out, e);
     if (st == SPX_OK && o->hook != NULL)
-        st = show(in, o->hook, out, e);
+        st = call_hook(in, o->hook, out, e);
     spx_rvfit_close_cpu(own);
     if (st)
         spx_rvfit_free(out);
@@ -211,7 +213,7 @@ typedef struct {
     double *f, *grad;
 } objective_args;
 
-static void star_objective(spx_rv_ws *w, size_t star, const objective_args *a)
+static void star_objective(spx_rv_spectra *w, size_t star, const objective_args *a)
 {
     const spx_rv_ctx *c = w->ctx;
     double x[SPX_MAX_FIT];
@@ -236,7 +238,7 @@ static void star_objective(spx_rv_ws *w, size_t star, const objective_args *a)
 
 static spx_status objective_task(spx_rv_group *g, size_t first, size_t n, void *arg, spx_err *e)
 {
-    spx_rv_ws *w = spx_rv_group_ws(g, 0);
+    spx_rv_spectra *w = spx_rv_group_spectra(g, 0);
     for (size_t k = 0; k < n && w->err.code == SPX_OK; k++)
         star_objective(w, first + k, arg);
     return w->err.code == SPX_OK ? SPX_OK : spx_fail(e, w->err.code, "%s", w->err.msg);

@@ -327,7 +327,7 @@ static void on_cpu(const spx_templates *t)
     /* Steps, on one full group of stars. */
     enum { REPEAT = 20 };
     spx_rv_engine engine = spx_rv_engine_cpu(&c);
-    spx_rv_ws *who[SPX_RV_BATCH];
+    spx_rv_spectra *who[SPX_RV_BATCH];
     spx_rv_star *star[SPX_RV_BATCH];
     spx_rv_value value[SPX_RV_BATCH];
     double x[SPX_RV_BATCH][SPX_MAX_FIT];
@@ -335,7 +335,7 @@ static void on_cpu(const spx_templates *t)
     must(group != NULL, &e);
     for (size_t k = 0; k < SPX_RV_BATCH; k++) {
         star[k] = &group->star[k];
-        who[k] = &star[k]->ws;
+        who[k] = &star[k]->spectra;
     }
     size_t step = nstar / SPX_RV_BATCH;
     begin = core_seconds();

@@ -34,9 +34,10 @@ static void mapping(const spx_templates *t)
         spx_rv_ctx c;
         NEED(spx_rv_ctx_init(&c, &in, &o, &need_e));
         /* half of it is as good: cubic interpolation has parabolas exactly */
-        CHECK(fabs(c.warp[0] * range - trial[k]) < 1e-9 || fabs(c.warp[0] * range - 0.5 * trial[k]) < 1e-9,
-              "mapping of teff is %g, the library's %g", c.warp[0] * range, trial[k]);
-        CHECK(c.warp[1] == 0 && c.warp[2] == 0, "mapping of feh %g, of alpha %g", c.warp[1], c.warp[2]);
+        CHECK(fabs(c.transform[0] * range - trial[k]) < 1e-9 || fabs(c.transform[0] * range - 0.5 * trial[k]) < 1e-9,
+              "mapping of teff is %g, the library's %g", c.transform[0] * range, trial[k]);
+        CHECK(c.transform[1] == 0 && c.transform[2] == 0, "mapping of feh %g, of alpha %g", c.transform[1],
+              c.transform[2]);
         for (double p = 4600; p < 6500; p += 370) {
             double x = spx_rv_map(&c, 2, p), d = 1e-6, up = spx_rv_unmap(&c, 2, x + d),
                    down = spx_rv_unmap(&c, 2, x - d);

@@ -75,7 +75,7 @@ struct batch {
 };
 
 /* The hook, for group k, when it has seen all groups before it. */
-spx_status show(batch *b, engine &computes, int device, size_t k, spx_err *e)
+spx_status hook_in_turn(batch *b, engine &computes, int device, size_t k, spx_err *e)
 {
     {
         std::unique_lock<std::mutex> hold(b->lock);
@@ -83,7 +83,8 @@ spx_status show(batch *b, engine &computes, int device, size_t k, spx_err *e)
         if (b->err.code != SPX_OK)
             return SPX_OK; /* it is said already */
     }
-    const spx_status st = computes.lend(b->c->opt->hook, device, b->out, b->first[k], b->first[k + 1] - b->first[k], e);
+    const spx_status st =
+        computes.call_hook(b->c->opt->hook, device, b->out, b->first[k], b->first[k + 1] - b->first[k], e);
     if (st == SPX_OK) {
         const std::lock_guard<std::mutex> hold(b->lock);
         b->shown = k + 1;
@@ -92,7 +93,7 @@ spx_status show(batch *b, engine &computes, int device, size_t k, spx_err *e)
     return st;
 }
 
-void work(batch *b, station *s)
+void work(batch *b, device_state *s)
 {
     spx_err mine = {};
     spx_status st = spx::guarded("rvfit", &mine, [&] {
@@ -115,7 +116,7 @@ void work(batch *b, station *s)
             w->computes.begin(w->group);
             status = spx_rv_group_fit(w->group, b->first[k], n, b->out, &mine);
             if (status == SPX_OK && b->c->opt->hook != nullptr)
-                status = show(b, w->computes, s->device, k, &mine);
+                status = hook_in_turn(b, w->computes, s->device, k, &mine);
             spx_progress_step(b->progress, n);
         }
         const std::lock_guard<std::mutex> hold(b->lock);
@@ -133,10 +134,10 @@ void work(batch *b, station *s)
 }
 
 /* What every device has at least of memory for workers, beside what `bytes` of a plan's workers have already. */
-size_t budget_of(const spx_rv_ctx *c, const copies &all, size_t bytes)
+size_t budget_of(const spx_rv_ctx *c, const plan_state &all, size_t bytes)
 {
     size_t budget = (size_t)-1;
-    for (const std::unique_ptr<station> &s : all.stations) {
+    for (const std::unique_ptr<device_state> &s : all.devices) {
         spx::check(cudaSetDevice(s->device), "device");
         budget = std::min(budget, device_limit(c->opt, s->templates.bytes + s->idle.size() * bytes));
     }
@@ -144,22 +145,22 @@ size_t budget_of(const spx_rv_ctx *c, const copies &all, size_t bytes)
 }
 
 /* How a batch is shared out: workers of each device, first star of each group, stars of the largest. Workers of batches
- * before are kept where they suffice, and where more have room beside them. */
+ * before are kept where they suffice, and where memory for more is left beside them. */
 struct shares {
     size_t workers, most = 1;
     std::vector<size_t> first;
 };
 
-shares share_out(copies *all)
+shares share_out(plan_state *all)
 {
     const spx_rv_ctx *c = &all->c;
-    const model &m = all->stations[0]->templates.m;
-    const size_t ndevice = all->stations.size();
+    const model &m = all->devices[0]->templates.m;
+    const size_t ndevice = all->devices.size();
     /* lists of sums do not depend on the group */
     const size_t lists = ITEMS * (sizeof(item) + 8) + ROUNDING, star = largest_star(c, m), full = lists + GROUP * star;
     for (;;) {
         shares s;
-        const bool fresh = all->stations[0]->idle.empty();
+        const bool fresh = all->devices[0]->idle.empty();
         const size_t budget = budget_of(c, *all, all->bytes);
         s.workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
         /* where memory is little, fewer groups of more stars */
@@ -180,7 +181,7 @@ shares share_out(copies *all)
             if (s.most <= all->most)
                 return s;
         }
-        for (const std::unique_ptr<station> &d : all->stations)
+        for (const std::unique_ptr<device_state> &d : all->devices)
             d->idle.clear();
         all->star = all->bytes = 0;
     }
@@ -188,10 +189,10 @@ shares share_out(copies *all)
 
 } // namespace
 
-spx_status fit(copies *all, spx_progress *p, spx_rvfit *out, spx_err *e)
+spx_status fit(plan_state *all, spx_progress *p, spx_rvfit *out, spx_err *e)
 {
     const spx_rv_ctx *c = &all->c;
-    const size_t ndevice = all->stations.size();
+    const size_t ndevice = all->devices.size();
     const shares s = share_out(all);
     batch b;
     b.c = c;
@@ -203,7 +204,7 @@ spx_status fit(copies *all, spx_progress *p, spx_rvfit *out, spx_err *e)
     const int share = c->opt->threads / (int)(s.workers * ndevice);
     b.threads = std::max(1, std::min(c->opt->threads, s.workers * ndevice > 1 ? 2 * share : share));
     std::vector<std::thread> threads;
-    for (const std::unique_ptr<station> &d : all->stations)
+    for (const std::unique_ptr<device_state> &d : all->devices)
         for (size_t i = 0; i < s.workers; i++)
             threads.emplace_back(work, &b, d.get());
     for (std::thread &t : threads)

@@ -17,7 +17,7 @@ struct worker {
     spx_rv_group *group;
 
     /* group: NULL where there is no memory, which *e says */
-    worker(const spx_rv_ctx *c, const shared *s, size_t most, int threads, spx_err *e)
+    worker(const spx_rv_ctx *c, const device_plan *s, size_t most, int threads, spx_err *e)
         : computes(c, s, threads), table(engine_table(&computes, threads, most))
     {
         group = spx_rv_group_new(c, &table, most, e);
@@ -31,26 +31,26 @@ struct worker {
 };
 
 /* A plan on one device: copies of the templates, and workers that wait for a batch. */
-struct station {
-    station(int d, const spx_rv_ctx *c, size_t limit) : device(d), templates(c, limit)
+struct device_state {
+    device_state(int d, const spx_rv_ctx *c, size_t limit) : device(d), templates(c, limit)
     {
     }
     const int device;
-    shared templates;
+    device_plan templates;
     std::vector<std::unique_ptr<worker>> idle;
 };
 
 /* A plan on all devices. */
-struct copies {
+struct plan_state {
     spx_rv_ctx c; /* of the batch that is under way: where workers look for it */
-    std::vector<std::unique_ptr<station>> stations;
-    /* of the workers that wait: stars that they have room for; largest memory of a star, and device memory of a worker,
-     * that there may have been */
+    std::vector<std::unique_ptr<device_state>> devices;
+    /* of the workers that wait: stars that their memory suffices for; largest memory of a star, and device memory of a
+     * worker, that there may have been */
     size_t most = 0, star = 0, bytes = 0;
 };
 
 /* Fits the batch that all->c is for. */
-spx_status fit(copies *all, spx_progress *p, spx_rvfit *out, spx_err *e);
+spx_status fit(plan_state *all, spx_progress *p, spx_rvfit *out, spx_err *e);
 
 } // namespace rv
 

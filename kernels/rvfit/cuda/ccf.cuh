@@ -136,17 +136,17 @@ __global__ void __launch_bounds__(256) entry_kernel(model m, const float *lags, 
 
 /* Block: starts of a star; curve[star][nlag] is the least chi^2 of each lag. */
 __global__ void __launch_bounds__(128)
-    pick_kernel(model m, const float *chi, float *curve, int *entry, spx_rv_pick *pick)
+    candidates_kernel(model m, const float *chi, float *curve, int *entry, spx_rv_candidates *candidates)
 {
     const size_t star = blockIdx.x, nlag = m.set.nlag;
     chi += star * m.set.ntemp * nlag;
     curve += star * nlag;
     entry += star * nlag;
     for (size_t i = threadIdx.x; i < nlag; i += blockDim.x)
-        spx_rv_pick_best(&m.set, chi, i, &curve[i], &entry[i]);
+        spx_rv_candidates_best(&m.set, chi, i, &curve[i], &entry[i]);
     __syncthreads();
     if (threadIdx.x == 0)
-        spx_rv_pick_starts(&m.set, chi, curve, entry, &pick[star]);
+        spx_rv_candidates_choose(&m.set, chi, curve, entry, &candidates[star]);
 }
 
 } // namespace rv

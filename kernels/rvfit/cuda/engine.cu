@@ -14,7 +14,7 @@ namespace rv
 
 enum { STAGED = 64 /* stars whose data go to the device in one piece */ };
 
-engine::engine(const spx_rv_ctx *c, const shared *s, int threads)
+engine::engine(const spx_rv_ctx *c, const device_plan *s, int threads)
     : c_(c), m_(s->m), widest_(s->window), tiles_(s->tiles), threads_(threads),
       few_(c->interpolator == SPX_INTERPOLATE_SIMPLEX ? 4 : 128)
 {
@@ -45,9 +45,9 @@ size_t engine::exposure_bytes(const spx_rv_ctx *c, const model &m)
     return n;
 }
 
-void engine::load(size_t n, spx_rv_ws *const *w)
+void engine::load(size_t n, spx_rv_spectra *const *w)
 {
-    const bool fresh = n > 0 && !known(w[0]);
+    const bool fresh = n > 0 && !loaded(w[0]);
     if (fresh)
         lay_out(n, w);
     for (size_t k0 = 0; k0 < n; k0 += STAGED)
@@ -59,7 +59,7 @@ void engine::load(size_t n, spx_rv_ws *const *w)
     wait();
 }
 
-void engine::correlate(size_t n, spx_rv_ws *const *w, spx_rv_pick *pick)
+void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates)
 {
     const size_t nlag = m_.set.nlag, size = m_.nfreq * 4, narm = c_->narm;
     int *first = host_int_.need(n * (narm + 1));
@@ -70,26 +70,26 @@ void engine::correlate(size_t n, spx_rv_ws *const *w, spx_rv_pick *pick)
     float *in = spectrum_.need(n * size), *lags = lags_.need(n * (size_t)m_.nccf * nlag);
     float *chi = chi_.need(n * m_.set.ntemp * nlag), *curve = curve_.need(n * nlag);
     int *entry = entry_.need(n * nlag);
-    spx_rv_pick *picks = pick_.need(n);
-    const size_t room = m_.most_ccf * sizeof(float2);
-    spectrum_kernel<<<dim3((unsigned)n, (unsigned)narm), SPECTRUM_THREADS, room <= SPECTRUM_SHARED ? room : 0,
+    spx_rv_candidates *starts = candidates_.need(n);
+    const size_t buffer = m_.most_ccf * sizeof(float2);
+    spectrum_kernel<<<dim3((unsigned)n, (unsigned)narm), SPECTRUM_THREADS, buffer <= SPECTRUM_SHARED ? buffer : 0,
                       stream_>>>(m_, begin, pieces_.get(), flux_.get(), ie_.get(), good_.get(), model_.get(),
-                                 room <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * m_.most_ccf), in);
+                                 buffer <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * m_.most_ccf), in);
     float *samples = sample_.need(n * m_.ccf_samples);
     sample_kernel<<<dim3(blocks(widest_, SAMPLES), blocks(n * c_->maxnccf, FEW_ROWS), (unsigned)narm), 256, 0,
                     stream_>>>(m_, (int)n, in, samples);
     lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)m_.nccf, (unsigned)n), 128, 0, stream_>>>(m_, samples, lags);
     entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags, chi);
-    clear(picks, n); /* it has room for more than there are */
-    pick_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, curve, entry, picks);
+    clear(starts, n); /* arrays are longer than the starts that are found */
+    candidates_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, curve, entry, starts);
     spx::check(cudaGetLastError(), "launch");
-    spx_rv_pick *found = host_pick_.need(n);
-    to_host(found, picks, n);
+    spx_rv_candidates *found = host_candidates_.need(n);
+    to_host(found, starts, n);
     wait();
-    std::copy_n(found, n, pick);
+    std::copy_n(found, n, candidates);
 }
 
-void engine::eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
                   spx_rv_value *out)
 {
     std::vector<item> items;
@@ -127,10 +127,10 @@ void engine::eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
     }
 }
 
-void engine::values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *first, const double *v,
-                    double *f)
+void engine::values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *first,
+                    const double *v, double *f)
 {
-    bent_at(n, w, x);
+    templates_at(n, w, x);
     std::vector<item> items;
     for (size_t k = 0; k < n; k++) /* velocities of a piece side by side: they have their data in common */
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
@@ -150,18 +150,18 @@ void engine::values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT
     }
 }
 
-void engine::survey(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT])
+void engine::scan(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT])
 {
-    const size_t nv = c_->nsurvey;
+    const size_t nv = c_->nscan;
     std::vector<item> items;
     std::vector<double> v(nv);
-    bent_at(n, w, x);
+    templates_at(n, w, x);
     for (size_t i = 0; i < nv; i++)
-        v[i] = c_->lo[0] + (double)i * c_->survey_step;
+        v[i] = c_->lo[0] + (double)i * c_->scan_step;
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; has_lines(w[k]) && j < w[k]->first[c_->narm]; j++)
             items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), 0});
-    const double *p = surveys(items);
+    const double *p = scans(items);
     for (size_t k = 0; k < n; k++) {
         if (!has_lines(w[k]))
             continue;
@@ -171,16 +171,16 @@ void engine::survey(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT
             spx_rv_begin_value(w[k], v[i], &value);
             for (size_t j = 0; j < npiece; j++)
                 value.f += p[j * nv + i];
-            w[k]->survey[i] = std::isfinite(value.f) ? value.f : HUGE_VAL;
+            w[k]->scan[i] = std::isfinite(value.f) ? value.f : HUGE_VAL;
         }
         p += npiece * nv;
     }
-    survey_as_values(n, w, x, v);
+    scan_as_values(n, w, x, v);
 }
 
-void engine::models(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT])
+void engine::models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT])
 {
-    bent_at(n, w, x);
+    templates_at(n, w, x);
     std::vector<item> items;
     size_t longest = 0;
     for (size_t k = 0; k < n; k++) {
@@ -220,18 +220,18 @@ void engine::models(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT
     }
 }
 
-spx_status engine::lend(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e)
+spx_status engine::call_hook(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e)
 {
     const size_t row0 = out->first[first], nrow = out->first[first + n] - row0;
-    std::vector<shown> list;
+    std::vector<hook_row> list;
     std::vector<size_t> begin(out->narm + 1), at(n);
     for (size_t a = 0; a < out->narm; a++)
         begin[a + 1] = begin[a] + (nrow * out->arm[a].nwave + 63) / 64 * 64; /* frameworks want it aligned */
     size_t longest = 1;
     for (size_t k = 0; k < n; k++) {
-        const spx_rv_ws *w = spx_rv_group_ws(group_, k);
+        const spx_rv_spectra *w = spx_rv_group_spectra(group_, k);
         at[k] = out->first[first + k] - row0;
-        if (!known(w) || (out->star[first + k].warn & SPX_RVS_BAD) != 0)
+        if (!loaded(w) || (out->star[first + k].warn & SPX_RVS_BAD) != 0)
             continue;
         for (size_t i = 0; i < w->first[c_->narm]; i++) {
             const spx_rv_data &d = w->piece[i];
@@ -243,7 +243,7 @@ spx_status engine::lend(spx_hook *hook, int device, const spx_rvfit *out, size_t
     float *residual = residual_.need(begin[out->narm]), *models = models_.need(begin[out->narm]);
     clear(residual, begin[out->narm]);
     spx::check(cudaMemsetAsync(models, 0, begin[out->narm] * sizeof *models, stream_), "models");
-    const shown *pieces = send(shown_, list.data(), list.size());
+    const hook_row *pieces = send(hook_rows_, list.data(), list.size());
     for (size_t i = 0; i < list.size(); i += 65535) {
         const dim3 grid(blocks(longest, 128), (unsigned)std::min(list.size() - i, (size_t)65535));
         residual_kernel<<<grid, 128, 0, stream_>>>(m_, pieces + i, pieces_.get(), flux_.get(), ie_.get(), good_.get(),
@@ -292,7 +292,7 @@ template <typename T> void engine::to_host(T *to, const T *from, size_t n)
     spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream_), "copy from the device");
 }
 
-template <typename T> T *engine::send(room<T> &to, const T *from, size_t n)
+template <typename T> T *engine::send(device_buffer<T> &to, const T *from, size_t n)
 {
     T *p = to.need(n);
     to_device(p, from, n);
@@ -314,12 +314,12 @@ void engine::shared_limits()
     allow<5>();
     spx::check(cudaFuncSetAttribute(spectrum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SPECTRUM_SHARED),
                "kernel");
-    spx::check(
-        cudaFuncSetAttribute(bend_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bend_shared(SPX_MAX_FIT)),
-        "kernel");
+    spx::check(cudaFuncSetAttribute(resample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)resample_shared(SPX_MAX_FIT)),
+               "kernel");
 }
 
-void engine::lay_out(size_t n, spx_rv_ws *const *w)
+void engine::lay_out(size_t n, spx_rv_spectra *const *w)
 {
     size_t pixels = 0, bands = 0, slots = 0;
     for (size_t k = 0; k < n; k++)
@@ -347,7 +347,7 @@ void engine::lay_out(size_t n, spx_rv_ws *const *w)
     knots_.need(slots * (size_t)m_.samples);
 }
 
-void engine::stage(size_t n, spx_rv_ws *const *w)
+void engine::stage(size_t n, spx_rv_spectra *const *w)
 {
     std::vector<size_t> begin(n + 1), band(n + 1);
     for (size_t k = 0; k < n; k++) {
@@ -445,13 +445,13 @@ void engine::templates(size_t n, const spx_rv_stencil *from, bool deriv, const d
     default:
         templates_of<7>(n, s, single, large, rotation, work, flux, slope);
     }
-    bend_kernel<<<dim3(blocks((size_t)tiles_ * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128,
-                  bend_shared(deriv ? m_.nbent : 0), stream_>>>(m_, deriv, s, velocity, flux, slope, rotation, t, dt,
-                                                                slot, knots_.get());
+    resample_kernel<<<dim3(blocks((size_t)tiles_ * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128,
+                      resample_shared(deriv ? m_.nbroadened : 0), stream_>>>(m_, deriv, s, velocity, flux, slope,
+                                                                             rotation, t, dt, slot, knots_.get());
     spx::check(cudaGetLastError(), "launch");
 }
 
-void engine::bent_at(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT])
+void engine::templates_at(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT])
 {
     size_t m = 0;
     spx_rv_stencil *s = host_stencil_.need(n);
@@ -460,10 +460,10 @@ void engine::bent_at(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FI
         place &p = slot_[w[k]->slot];
         /* the prior, too, is that of the last point that was looked at */
         spx_rv_stencil_at(w[k], x[k], nullptr, 0, &s[m]);
-        if (p.bent && memcmp(p.at, x[k], c_->nq * sizeof *p.at) == 0)
+        if (p.has_templates && memcmp(p.at, x[k], c_->nq * sizeof *p.at) == 0)
             continue;
         memcpy(p.at, x[k], sizeof p.at);
-        p.bent = true;
+        p.has_templates = true;
         slot[m++] = (int)w[k]->slot;
     }
     if (m == 0)
@@ -473,10 +473,10 @@ void engine::bent_at(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FI
     templates(m, s, false, nullptr, at);
 }
 
-void engine::survey_as_values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
-                              const std::vector<double> &v)
+void engine::scan_as_values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
+                            const std::vector<double> &v)
 {
-    std::vector<spx_rv_ws *> who;
+    std::vector<spx_rv_spectra *> who;
     std::vector<double> at, all, f;
     std::vector<size_t> first = {0};
     for (size_t k = 0; k < n; k++)
@@ -492,10 +492,10 @@ void engine::survey_as_values(size_t n, spx_rv_ws *const *w, const double (*x)[S
     values(who.size(), who.data(), reinterpret_cast<const double(*)[SPX_MAX_FIT]>(at.data()), first.data(), all.data(),
            f.data());
     for (size_t k = 0; k < who.size(); k++)
-        std::copy(f.begin() + (ptrdiff_t)first[k], f.begin() + (ptrdiff_t)first[k + 1], who[k]->survey);
+        std::copy(f.begin() + (ptrdiff_t)first[k], f.begin() + (ptrdiff_t)first[k + 1], who[k]->scan);
 }
 
-bool engine::has_lines(const spx_rv_ws *w) const
+bool engine::has_lines(const spx_rv_spectra *w) const
 {
     bool all = !c_->opt->resolution; /* which the kernel does not multiply with */
     for (size_t j = 0; j < w->first[c_->narm]; j++)
@@ -503,18 +503,18 @@ bool engine::has_lines(const spx_rv_ws *w) const
     return all;
 }
 
-template <int PER> void engine::launch_survey(size_t n, const item *items, double *out)
+template <int PER> void engine::launch_scan(size_t n, const item *items, double *out)
 {
-    const size_t bytes = survey_shared(m_.npoly);
-    spx::check(cudaFuncSetAttribute(survey_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+    const size_t bytes = scan_shared(m_.npoly);
+    spx::check(cudaFuncSetAttribute(scan_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                "kernel");
-    survey_kernel<PER><<<dim3((unsigned)n, blocks(c_->nsurvey, 32)), 32 * SURVEY_WARPS, bytes, stream_>>>(
+    scan_kernel<PER><<<dim3((unsigned)n, blocks(c_->nscan, 32)), 32 * SCAN_WARPS, bytes, stream_>>>(
         m_, items, pieces_.get(), flux_.get(), ie_.get(), knots_.get(), out);
 }
 
-const double *engine::surveys(const std::vector<item> &items)
+const double *engine::scans(const std::vector<item> &items)
 {
-    const size_t n = items.size(), nv = c_->nsurvey, most = std::max((size_t)1, (size_t)ITEMS / nv);
+    const size_t n = items.size(), nv = c_->nscan, most = std::max((size_t)1, (size_t)ITEMS / nv);
     item *from = host_item_.need(n);
     double *result = host_objective_.need(n * nv);
     std::copy(items.begin(), items.end(), from);
@@ -523,15 +523,15 @@ const double *engine::surveys(const std::vector<item> &items)
         item *list = item_.need(some);
         double *out = result_.need(some * nv);
         to_device(list, from + i, some);
-        const int entries = survey_entries(m_.npoly);
-        if (entries <= 9 * SURVEY_WARPS)
-            launch_survey<9>(some, list, out);
-        else if (entries <= 20 * SURVEY_WARPS)
-            launch_survey<20>(some, list, out);
-        else if (entries <= 40 * SURVEY_WARPS)
-            launch_survey<40>(some, list, out);
+        const int entries = scan_entries(m_.npoly);
+        if (entries <= 9 * SCAN_WARPS)
+            launch_scan<9>(some, list, out);
+        else if (entries <= 20 * SCAN_WARPS)
+            launch_scan<20>(some, list, out);
+        else if (entries <= 40 * SCAN_WARPS)
+            launch_scan<40>(some, list, out);
         else
-            launch_survey<70>(some, list, out);
+            launch_scan<70>(some, list, out);
         spx::check(cudaGetLastError(), "launch");
         to_host(result + i * nv, out, some * nv);
     }
@@ -646,34 +646,34 @@ template <typename F> spx_status step(spx_err *e, F f)
     });
 }
 
-spx_status engine_load(void *state, size_t n, spx_rv_ws *const *w, spx_err *e)
+spx_status engine_load(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->load(n, w); });
 }
 
-spx_status engine_correlate(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e)
+spx_status engine_correlate(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates, spx_err *e)
 {
-    return step(e, [&] { engine_of(state)->correlate(n, w, pick); });
+    return step(e, [&] { engine_of(state)->correlate(n, w, candidates); });
 }
 
-spx_status engine_eval(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+spx_status engine_eval(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                        const size_t *const *cell, spx_rv_value *out, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->eval(n, w, x, cell, out); });
 }
 
-spx_status engine_values(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+spx_status engine_values(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                          const size_t *first, const double *v, double *f, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->values(n, w, x, first, v, f); });
 }
 
-spx_status engine_survey(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
+spx_status engine_scan(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
 {
-    return step(e, [&] { engine_of(state)->survey(n, w, x); });
+    return step(e, [&] { engine_of(state)->scan(n, w, x); });
 }
 
-spx_status engine_models(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
+spx_status engine_models(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
 {
     return step(e, [&] { engine_of(state)->models(n, w, x); });
 }
@@ -682,8 +682,8 @@ spx_status engine_models(void *state, size_t n, spx_rv_ws *const *w, const doubl
 
 spx_rv_engine engine_table(engine *e, int threads, size_t together)
 {
-    return {e,           threads,       together,      engine_load,  engine_correlate,
-            engine_eval, engine_values, engine_survey, engine_models};
+    return {e,           threads,       together,    engine_load,  engine_correlate,
+            engine_eval, engine_values, engine_scan, engine_models};
 }
 
 } // namespace rv

@@ -16,7 +16,7 @@ enum { ITEMS = 1 << 16 /* sums over pixels of one launch */ };
 class engine
 {
   public:
-    engine(const spx_rv_ctx *c, const shared *s, int threads);
+    engine(const spx_rv_ctx *c, const device_plan *s, int threads);
     engine(const engine &) = delete;
     engine &operator=(const engine &) = delete;
     ~engine()
@@ -28,23 +28,23 @@ class engine
     static size_t star_bytes(const spx_rv_ctx *c, const model &m);
     static size_t exposure_bytes(const spx_rv_ctx *c, const model &m);
 
-    void load(size_t n, spx_rv_ws *const *w);
+    void load(size_t n, spx_rv_spectra *const *w);
 
-    void correlate(size_t n, spx_rv_ws *const *w, spx_rv_pick *pick);
+    void correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates);
 
-    void eval(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+    void eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
               spx_rv_value *out);
 
-    void values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *first, const double *v,
-                double *f);
+    void values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *first,
+                const double *v, double *f);
 
-    void survey(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT]);
+    void scan(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
 
-    void models(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT]);
+    void models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
 
     /* The hook, for stars first ... first + n - 1 of *out, which are the group's: residuals and models are computed
      * into arrays that the hook gets, and numbers of the host's go to it beside them. */
-    spx_status lend(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e);
+    spx_status call_hook(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e);
 
     /* Stars of the next group come, into workspaces of g. */
     void begin(spx_rv_group *g);
@@ -52,8 +52,8 @@ class engine
   private:
     struct place {
         size_t piece, pixel, pixels, band; /* first piece; pixels of all of them */
-        bool known, bent;
-        double at[SPX_MAX_FIT]; /* point of the templates in knots_, where they are bent */
+        bool loaded, has_templates;
+        double at[SPX_MAX_FIT]; /* point of the templates in knots_, where they are broadened */
     };
 
     static unsigned blocks(size_t n, size_t size)
@@ -67,7 +67,7 @@ class engine
     {
         spx::check(cudaMemsetAsync(p, 0, n * sizeof(T), stream_), "device memory");
     }
-    template <typename T> T *send(room<T> &to, const T *from, size_t n);
+    template <typename T> T *send(device_buffer<T> &to, const T *from, size_t n);
     void wait()
     {
         spx::check(cudaStreamSynchronize(stream_), "stream");
@@ -76,16 +76,16 @@ class engine
     template <int T> void allow();
     void shared_limits();
 
-    bool known(const spx_rv_ws *w) const
+    bool loaded(const spx_rv_spectra *w) const
     {
-        return w->slot < slot_.size() && slot_[w->slot].known;
+        return w->slot < slot_.size() && slot_[w->slot].loaded;
     }
 
     /* Where the data of a group's stars will be. */
-    void lay_out(size_t n, spx_rv_ws *const *w);
+    void lay_out(size_t n, spx_rv_spectra *const *w);
 
     /* Data of a few stars to the device. */
-    void stage(size_t n, spx_rv_ws *const *w);
+    void stage(size_t n, spx_rv_spectra *const *w);
 
     template <int L>
     void templates_of(size_t n, const spx_rv_stencil *s, float *single, double *large, double *rotation, double *work,
@@ -95,17 +95,18 @@ class engine
     void templates(size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity, const int *slot);
 
     /* Templates at x[k] into the knots of the stars that have not these already. */
-    void bent_at(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT]);
+    void templates_at(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
 
     /* The same of stars that have no lines. */
-    void survey_as_values(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const std::vector<double> &v);
+    void scan_as_values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
+                        const std::vector<double> &v);
 
-    bool has_lines(const spx_rv_ws *w) const;
+    bool has_lines(const spx_rv_spectra *w) const;
 
-    template <int PER> void launch_survey(size_t n, const item *items, double *out);
+    template <int PER> void launch_scan(size_t n, const item *items, double *out);
 
-    /* Surveys of items, [items][nsurvey], until the next call. */
-    const double *surveys(const std::vector<item> &items);
+    /* Scans of items, [items][nscan], until the next call. */
+    const double *scans(const std::vector<item> &items);
 
     template <int T> void launch_values(size_t n, const item *items, double *out);
 
@@ -126,28 +127,28 @@ class engine
     spx_rv_group *group_ = nullptr;
     std::vector<place> slot_;
     std::vector<piece> piece_;
-    room<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
-    room<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, curve_;
-    room<uint8_t> good_;
-    room<double2> knots_;
-    room<float2> transform_;
-    room<spx_rv_stencil> stencil_;
-    room<spx_rv_pick> pick_;
-    room<piece> pieces_;
-    room<shown> shown_; /* for a hook, as are all of these */
-    room<float> residual_, models_;
-    room<spx_rvfit_star> star_;
-    room<size_t> first_, row_;
-    room<double> wavelength_[SPX_MAX_ARM];
-    room<item> item_;
-    room<int> entry_, at_;
-    pinned<double> host_double_, host_velocity_, host_result_, host_objective_;
-    pinned<float> host_float_;
-    pinned<uint8_t> host_byte_;
-    pinned<spx_rv_stencil> host_stencil_;
-    pinned<spx_rv_pick> host_pick_;
-    pinned<item> host_item_;
-    pinned<int> host_int_;
+    device_buffer<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
+    device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, curve_;
+    device_buffer<uint8_t> good_;
+    device_buffer<double2> knots_;
+    device_buffer<float2> transform_;
+    device_buffer<spx_rv_stencil> stencil_;
+    device_buffer<spx_rv_candidates> candidates_;
+    device_buffer<piece> pieces_;
+    device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
+    device_buffer<float> residual_, models_;
+    device_buffer<spx_rvfit_star> star_;
+    device_buffer<size_t> first_, row_;
+    device_buffer<double> wavelength_[SPX_MAX_ARM];
+    device_buffer<item> item_;
+    device_buffer<int> entry_, at_;
+    pinned_buffer<double> host_double_, host_velocity_, host_result_, host_objective_;
+    pinned_buffer<float> host_float_;
+    pinned_buffer<uint8_t> host_byte_;
+    pinned_buffer<spx_rv_stencil> host_stencil_;
+    pinned_buffer<spx_rv_candidates> host_candidates_;
+    pinned_buffer<item> host_item_;
+    pinned_buffer<int> host_int_;
 };
 
 /* The functions of an engine, as the search calls them. */

@@ -14,11 +14,11 @@
 
 #include "rvfit/cuda/components.cuh"
 
-#include "rvfit/cuda/bend.cuh"
+#include "rvfit/cuda/resample.cuh"
 
 #include "rvfit/cuda/pixels.cuh"
 
-#include "rvfit/cuda/survey.cuh"
+#include "rvfit/cuda/scan.cuh"
 
 #include "rvfit/cuda/value.cuh"
 
@@ -26,6 +26,6 @@
 
 #include "rvfit/cuda/spectrum.cuh"
 
-#include "rvfit/cuda/lend.cuh"
+#include "rvfit/cuda/hook.cuh"
 
 #endif

@@ -8,13 +8,13 @@ namespace rv
 {
 
 /* Page-locked host memory of n elements, which grows. */
-template <typename T> class pinned
+template <typename T> class pinned_buffer
 {
   public:
-    pinned() = default;
-    pinned(const pinned &) = delete;
-    pinned &operator=(const pinned &) = delete;
-    ~pinned()
+    pinned_buffer() = default;
+    pinned_buffer(const pinned_buffer &) = delete;
+    pinned_buffer &operator=(const pinned_buffer &) = delete;
+    ~pinned_buffer()
     {
         (void)cudaFreeHost(p_);
     }
@@ -40,7 +40,7 @@ template <typename T> class pinned
 };
 
 /* Device memory that grows; what was in it is lost. */
-template <typename T> class room
+template <typename T> class device_buffer
 {
   public:
     T *need(size_t n)

@@ -150,7 +150,7 @@ template <int N> __device__ inline bool invert_factor(int np, double *row, doubl
 }
 
 /* S'S and S'D of the pixels first ... first + 31, those `step` farther, and so on: tiles c[pairs][2] of one warp, by
- * its room `stage`. */
+ * its buffer `stage`. */
 template <int TILES>
 __device__ inline void equations(const view &v, int np, int first, int step, const double *flux, const double *ie,
                                  double *stage, double (*c)[2])
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
 {
     constexpr int PAIRS = TILES * (TILES + 1) / 2, STAGE = (TILES + 1) * 8, N = TILES * 8;
     constexpr int SUMS = PAIRS > TILES + 1 ? PAIRS : TILES + 1;
-    extern __shared__ __align__(16) double room[];
+    extern __shared__ __align__(16) double workspace[];
     __shared__ double coef[N], part[WARPS][1 + SPX_MAX_FIT], qu[SPX_RVFIT_MAX_POLY * SPX_MAX_FIT], lndet;
     __shared__ __align__(16) float lever_of[N][N];
     __shared__ int ok;
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     const arm &a = m.arms[d.arm];
     const int np = m.npoly, nf = m.nfree, n = a.n;
     const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32;
-    double *stage = room + (size_t)warp * STAGE * ROW, *sum = room + (size_t)WARPS * STAGE * ROW;
+    double *stage = workspace + (size_t)warp * STAGE * ROW, *sum = workspace + (size_t)WARPS * STAGE * ROW;
     double *inverse = sum + SUMS * 64; /* L^-1, [N][N + 1] */
     const view v = {&a,
                     mode,

@@ -59,7 +59,7 @@ size_t device_limit(const spx_rvfit_options *o, size_t taken)
                                  : available;
 }
 
-shared::shared(const spx_rv_ctx *c, size_t limit) : limit_(limit)
+device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
 {
     const spx_rvfit_options *o = c->opt;
     std::vector<arm> arms(c->narm);
@@ -75,15 +75,15 @@ shared::shared(const spx_rv_ctx *c, size_t limit) : limit_(limit)
         for (int i = 0; c->freeq[k] >= 2 && i < m.ng; i++)
             if (c->gpar[i] == c->freeq[k] - 2)
                 g = i;
-        m.bent[m.nbent++] = g;
+        m.broadened[m.nbroadened++] = g;
     }
     for (int g = 0; g < m.ng; g++) {
         m.step[g] = (int)c->stride[g];
         m.gpar[g] = c->gpar[g];
     }
-    m.nsurvey = (int)c->nsurvey;
-    m.survey_v0 = c->lo[0];
-    m.survey_step = c->survey_step;
+    m.nscan = (int)c->nscan;
+    m.scan_v0 = c->lo[0];
+    m.scan_step = c->scan_step;
     m.reach = 1;
     m.width = (int)c->maxwidth;
     for (size_t i = 0; i < c->narm; i++)
@@ -96,7 +96,7 @@ shared::shared(const spx_rv_ctx *c, size_t limit) : limit_(limit)
                            megabytes(limit) + MORE_MEMORY);
 }
 
-template <typename T> const T *shared::keep(const T *from, size_t n)
+template <typename T> const T *device_plan::keep(const T *from, size_t n)
 {
     bytes += n * sizeof(T);
     if (bytes > limit_) /* counted only: it is said in the end how many they are */
@@ -107,7 +107,7 @@ template <typename T> const T *shared::keep(const T *from, size_t n)
     return reinterpret_cast<const T *>(kept_.back().get());
 }
 
-void shared::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
+void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
 {
     const spx_setup *s = from.setup;
     const spx_pca *p = &s->pca;
@@ -167,7 +167,7 @@ void shared::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
     m.reach = std::max(m.reach, (int)spx_rotation_reach(std::min(h, (double)MAX_REACH)));
 }
 
-void shared::add_bins(const spx_rv_arm &from, arm *a)
+void device_plan::add_bins(const spx_rv_arm &from, arm *a)
 {
     size_t first[SPX_CONTINUUM_NODES + 1];
     int pixel[SPX_CONTINUUM_NODES + 1];
@@ -177,7 +177,7 @@ void shared::add_bins(const spx_rv_arm &from, arm *a)
     a->bin = keep(pixel, (size_t)a->nbin + 1);
 }
 
-void shared::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
+void device_plan::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
 {
     m.set = spx_rv_set_of(c);
     m.set.kind = keep(m.set.kind, m.set.ntemp);

@@ -20,11 +20,11 @@ std::string megabytes(size_t bytes);
 size_t device_limit(const spx_rvfit_options *o, size_t taken);
 
 /* What a plan has on one device. */
-class shared
+class device_plan
 {
   public:
     /* As many bytes as there may be: spx::failure says that there are more. */
-    shared(const spx_rv_ctx *c, size_t limit);
+    device_plan(const spx_rv_ctx *c, size_t limit);
 
     model m = {};
     size_t bytes = 0;  /* of device memory */

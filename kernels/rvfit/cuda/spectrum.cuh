@@ -26,7 +26,7 @@ __device__ inline double value_of(unsigned long long key)
 
 /* Threads that work together: all of a block, or a warp. */
 struct block_scope {
-    unsigned *room; /* shared, three a warp */
+    unsigned *buffer; /* shared, three a warp */
     __device__ int first() const
     {
         return (int)threadIdx.x;
@@ -42,12 +42,12 @@ struct block_scope {
         for (int i = 0; i < N; i++) {
             x[i] = __reduce_add_sync(0xffffffffu, x[i]);
             if (lane == 0)
-                room[i * warps + warp] = x[i];
+                buffer[i * warps + warp] = x[i];
         }
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = __reduce_add_sync(0xffffffffu, lane < warps ? room[i * warps + lane] : 0);
+            x[i] = __reduce_add_sync(0xffffffffu, lane < warps ? buffer[i * warps + lane] : 0);
         __syncthreads();
     }
 };
@@ -130,7 +130,7 @@ struct correlated {
 };
 
 /* The continuum of a piece into cont[n]. */
-__device__ inline void continuum(const arm &a, const correlated &p, unsigned *room, double *cont)
+__device__ inline void continuum(const arm &a, const correlated &p, unsigned *buffer, double *cont)
 {
     __shared__ double node[SPX_CONTINUUM_NODES], value[SPX_CONTINUUM_NODES], middle[SPX_CONTINUUM_NODES];
     __shared__ unsigned many[SPX_CONTINUUM_NODES];
@@ -138,7 +138,7 @@ __device__ inline void continuum(const arm &a, const correlated &p, unsigned *ro
     const int warp = (int)threadIdx.x / 32;
     unsigned used;
     const double least = 0.01 * median(
-                                    block_scope{room}, 0, a.n,
+                                    block_scope{buffer}, 0, a.n,
                                     [&](int i, double *x) {
                                         *x = fabs(p.flux[i]);
                                         return p.use(i);
@@ -208,11 +208,11 @@ __device__ inline void transform(float2 *z, int n)
 }
 
 /* Block (star, arm): real and imaginary parts of both transforms, data[star][nfreq of all arms][4]; pieces
- * first[star][arm] ... first[star][arm + 1] - 1. `cont` is room for a number a pixel, at the pieces' places; `room`:
+ * first[star][arm] ... first[star][arm + 1] - 1. `cont` holds a number a pixel, at the pieces' places; `buffer`:
  * long[star][arm][nwave] where transforms are too long for shared memory. */
 __global__ void __launch_bounds__(SPECTRUM_THREADS)
     spectrum_kernel(model m, const int *first, const piece *pieces, const double *flux, const double *ie,
-                    const uint8_t *good, double *cont, float2 *room, float *data)
+                    const uint8_t *good, double *cont, float2 *buffer, float *data)
 {
     extern __shared__ __align__(16) double memory[];
     __shared__ unsigned sums[3 * SPECTRUM_THREADS / 32];
@@ -220,7 +220,8 @@ __global__ void __launch_bounds__(SPECTRUM_THREADS)
     const size_t star = blockIdx.x;
     const int nc = a.nwave_ccf, bits = 31 - __clz(nc), tid = (int)threadIdx.x, step = (int)blockDim.x;
     const int begin = first[star * (m.narm + 1) + blockIdx.y], end = first[star * (m.narm + 1) + blockIdx.y + 1];
-    float2 *z = room == nullptr ? reinterpret_cast<float2 *>(memory) : room + (star * m.narm + blockIdx.y) * m.most_ccf;
+    float2 *z =
+        buffer == nullptr ? reinterpret_cast<float2 *>(memory) : buffer + (star * m.narm + blockIdx.y) * m.most_ccf;
     float4 *out = reinterpret_cast<float4 *>(data) + star * m.nfreq + a.freq0;
     if (begin == end) {
         for (int i = tid; i < a.nfreq; i += step)

@@ -39,8 +39,8 @@ struct arm {
     const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
     const float *lnflux; /* [ntemp][nt], where there are no components */
     const double *place, *basis;
-    int per;            /* pixels of a block of a survey, with */
-    const double *line; /* lines of the basis in each; 0: the objective itself is surveyed */
+    int per;            /* pixels of a block of a scan, with */
+    const double *line; /* lines of the basis in each; 0: the objective itself is scanned */
     spx_nn nn;
     /* cross-correlation */
     int nccf, nfreq, ccf0;            /* ccf0: first of the arm's components among all arms' */
@@ -59,8 +59,9 @@ struct arm {
 struct model {
     const arm *arms;
     int narm, ng, nfree, npoly, lanes; /* lanes = 1 + ng */
-    int nbent, bent[SPX_MAX_FIT];      /* derivatives of templates that pass through rotation: axis, or -1: vsini */
-    int free_v;                        /* 1: v is the first of the free quantities */
+    int nbroadened,
+        broadened[SPX_MAX_FIT]; /* derivatives of templates that pass through rotation: axis, or -1: vsini */
+    int free_v;                 /* 1: v is the first of the free quantities */
     int interpolator;
     int step[SPX_MAX_PAR]; /* of the grid's axes */
     size_t gpar[SPX_MAX_PAR];
@@ -68,8 +69,8 @@ struct model {
     size_t nfreq, ccf_samples, most_ccf; /* frequencies: sum over arms; samples of all components; most of a set */
     int reach;                           /* longest rotation kernel: weights 0 ... reach */
     int width;                           /* of the networks */
-    int nsurvey;                         /* velocities survey_v0 + i survey_step */
-    double survey_v0, survey_step;
+    int nscan;                           /* velocities scan_v0 + i scan_step */
+    double scan_v0, scan_step;
     spx_rv_set set;
     const float *ccf_coef; /* [ntemp][nccf] */
 };
@@ -88,7 +89,7 @@ struct item {
 };
 
 /* A piece that was fitted, and where its rows begin. */
-struct shown {
+struct hook_row {
     int piece;
     size_t row;
 };

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
                  const double *band, const double2 *knots, double *result)
 {
     constexpr int PAIRS = TILES * (TILES + 1) / 2, N = TILES * 8;
-    extern __shared__ __align__(16) double room[];
+    extern __shared__ __align__(16) double workspace[];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, which = (int)blockIdx.x * WARPS + warp;
     if (which >= n)
         return;
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
     const int np = m.npoly;
-    double *stage = room + (size_t)warp * N * ROW;
+    double *stage = workspace + (size_t)warp * N * ROW;
     const view v = {&a,
                     VALUE,
                     spx_rv_lnshift(it.v) / a.dlnwave,

@@ -1,9 +1,11 @@
-/* In which function of a parameter cubic interpolation errs least.
+/* Provides the mappings between quantities and internal units, and chooses, for each axis of the templates, the
+ * function of its parameter in which cubic interpolation errs least.
  *
  * Lines grow with abundance, and levels are populated with temperature, about exponentially: ln T is no polynomial in
- * [Fe/H], and where nodes are far apart that shows. The family of spx_rv_warp(), in effect exp(g p), holds p itself
- * (g = 0), powers of 10^p (for p a logarithm: the temperature, its inverse), and what lies between. The g of each axis
- * is that for which the nodes inside the grid, left out one at a time, are best predicted by those that remain. */
+ * [Fe/H], and where nodes are far apart that shows. The family of spx_rv_axis_transform(), in effect exp(g p), holds p
+ * itself (g = 0), powers of 10^p (for p a logarithm: the temperature, its inverse), and what lies between. The g of
+ * each axis is that for which the nodes inside the grid, left out one at a time, are best predicted by those that
+ * remain. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +20,7 @@ double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x)
 {
     if (q < 2)
         return q == 1 ? spx_rv_vsini(x, c->slow) : x;
-    double p = spx_rv_unwarp(c->warp[q - 2], c->origin[q - 2], x);
+    double p = spx_rv_axis_inverse(c->transform[q - 2], c->origin[q - 2], x);
     return c->parlog[q - 2] ? pow(10, p) : p;
 }
 
@@ -26,7 +28,7 @@ double spx_rv_map(const spx_rv_ctx *c, size_t q, double p)
 {
     if (q < 2)
         return q == 1 ? spx_rv_vsini_map(p, c->slow) : p;
-    return spx_rv_warp(c->warp[q - 2], c->origin[q - 2], c->parlog[q - 2] ? log10(p) : p);
+    return spx_rv_axis_transform(c->transform[q - 2], c->origin[q - 2], c->parlog[q - 2] ? log10(p) : p);
 }
 
 double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
@@ -35,7 +37,7 @@ double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
         return sigma > 0 ? (spx_rv_vsini(x + sigma, c->slow) - spx_rv_vsini(x, c->slow)) / sigma : 1;
     if (q == 0)
         return 1;
-    double slope = 1 / (1 + c->warp[q - 2] * (x - c->origin[q - 2]));
+    double slope = 1 / (1 + c->transform[q - 2] * (x - c->origin[q - 2]));
     return c->parlog[q - 2] ? M_LN10 * spx_rv_unmap(c, q, x) * slope : slope;
 }
 
@@ -130,9 +132,9 @@ static double mean_error(const sample *s, size_t n, const double *axis, size_t s
         for (size_t i = 0; i < n; i++)
             if (i != j) {
                 index[m] = i;
-                rest[m++] = spx_rv_warp(g, axis[0], axis[i]);
+                rest[m++] = spx_rv_axis_transform(g, axis[0], axis[i]);
             }
-        size_t from = spx_rv_cubic_weights(m, rest, spx_rv_warp(g, axis[0], axis[j]), w, d);
+        size_t from = spx_rv_cubic_weights(m, rest, spx_rv_axis_transform(g, axis[0], axis[j]), w, d);
         for (size_t first = 0; first < s->nnode; first++) {
             if (first / stride % n != 0)
                 continue;
@@ -148,7 +150,7 @@ static double mean_error(const sample *s, size_t n, const double *axis, size_t s
     return count ? sum / (double)count : 0;
 }
 
-spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e)
+spx_status spx_rv_choose_axis_transforms(spx_rv_ctx *c, spx_err *e)
 {
     sample s;
     spx_status st = take_sample(c, &s, e);
@@ -160,16 +162,16 @@ spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e)
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
         for (int k = 0; k < TRIALS; k++)
             error[k] = mean_error(&s, n, c->axis[p], c->stride[g], (k - TRIALS / 2) * STEP / range);
-        double best = error[TRIALS / 2] * (1 - GAIN), warp = 0;
+        double best = error[TRIALS / 2] * (1 - GAIN), rate = 0;
         for (int k = 0; k < TRIALS; k++)
             if (k != TRIALS / 2 && error[k] < best) {
                 best = error[k];
-                warp = (k - TRIALS / 2) * STEP / range;
+                rate = (k - TRIALS / 2) * STEP / range;
             }
-        c->warp[p] = warp;
+        c->transform[p] = rate;
         c->origin[p] = c->axis[p][0];
         for (size_t i = 0; i < n; i++)
-            c->axis[p][i] = spx_rv_warp(warp, c->origin[p], c->axis[p][i]);
+            c->axis[p][i] = spx_rv_axis_transform(rate, c->origin[p], c->axis[p][i]);
     }
     spx_free(s.value);
     spx_free(s.given);

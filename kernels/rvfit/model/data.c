@@ -1,4 +1,4 @@
-/* One star into the workspace: errors, bad pixels, resolution matrix. */
+/* Reads a star into spx_rv_spectra: errors, bad pixels, resolution matrix; and memory of stars and workspaces. */
 #include <math.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@ static const double LARGE_ERROR = 1000; /* of a bad pixel, in units of the media
 static const double LEAST_ERROR = 0.3;  /* of a good pixel, in units of the median error */
 static const double MAX_SN = 1e7;       /* no detector measures better: the number is wrong */
 
-spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
+spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_err *e)
 {
-    *r = (spx_rv_room){0};
+    *r = (spx_rv_workspace){0};
     size_t lanes = 1 + c->nfree, planes = 1 + c->ng, nnode = 1;
     size_t batch = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
     for (size_t g = 0; g < c->ng; g++)
@@ -46,11 +46,11 @@ spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e)
     }
     if (ok)
         return SPX_OK;
-    spx_rv_room_free(r);
+    spx_rv_workspace_free(r);
     return SPX_EIO;
 }
 
-void spx_rv_room_free(spx_rv_room *r)
+void spx_rv_workspace_free(spx_rv_workspace *r)
 {
     for (size_t i = 0; i < SPX_MAX_ARM; i++) {
         spx_free(r->y[i]);
@@ -82,11 +82,11 @@ void spx_rv_room_free(spx_rv_room *r)
     spx_free(r->chi);
     spx_free(r->best);
     spx_free(r->best_entry);
-    *r = (spx_rv_room){0};
+    *r = (spx_rv_workspace){0};
 }
 
 /* Room for n pieces of any arm; a star with many exposures makes it grow. 0: no memory. */
-static int need_pieces(spx_rv_ws *w, size_t n, spx_err *e)
+static int need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
 {
     const spx_rv_ctx *c = w->ctx;
     if (n <= w->maxpiece)
@@ -108,17 +108,17 @@ static int need_pieces(spx_rv_ws *w, size_t n, spx_err *e)
     return ok;
 }
 
-spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e)
+spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e)
 {
-    *w = (spx_rv_ws){.ctx = c, .room = r};
-    if (!need_pieces(w, c->narm, e) || (w->survey = spx_alloc(c->nsurvey, sizeof *w->survey, e)) == NULL) {
-        spx_rv_ws_free(w);
+    *w = (spx_rv_spectra){.ctx = c, .workspace = r};
+    if (!need_pieces(w, c->narm, e) || (w->scan = spx_alloc(c->nscan, sizeof *w->scan, e)) == NULL) {
+        spx_rv_spectra_free(w);
         return SPX_EIO;
     }
     return SPX_OK;
 }
 
-void spx_rv_ws_free(spx_rv_ws *w)
+void spx_rv_spectra_free(spx_rv_spectra *w)
 {
     for (size_t i = 0; i < w->maxpiece; i++) {
         spx_rv_data *d = &w->piece[i];
@@ -129,8 +129,8 @@ void spx_rv_ws_free(spx_rv_ws *w)
         spx_free(d->band);
     }
     spx_free(w->piece);
-    spx_free(w->survey);
-    *w = (spx_rv_ws){0};
+    spx_free(w->scan);
+    *w = (spx_rv_spectra){0};
 }
 
 /* Median of the values of x[n] that `take` marks (n values when NULL); 0 when there are none. Uses tmp[n]. */
@@ -206,15 +206,15 @@ static void fill_pixels(size_t n, double *f, const uint8_t *fill)
     }
 }
 
-static int load_piece(spx_rv_ws *w, spx_rv_data *d, size_t row)
+static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[d->arm];
     size_t n = a->n;
     const double *flux = a->arm->flux + row * n, *ivar = a->arm->ivar + row * n;
     const uint32_t *mask = a->arm->mask ? a->arm->mask + row * n : NULL;
-    uint8_t *fill = (uint8_t *)w->room->u; /* not in use yet */
-    double *tmp = w->room->r, *err = w->room->q;
+    uint8_t *fill = (uint8_t *)w->workspace->u; /* not in use yet */
+    double *tmp = w->workspace->r, *err = w->workspace->q;
 
     d->ngood = d->nreject = 0;
     for (size_t i = 0; i < n; i++) {
@@ -246,8 +246,8 @@ static int load_piece(spx_rv_ws *w, spx_rv_data *d, size_t row)
     fill_pixels(n, d->flux, fill);
 
     for (size_t i = 0; i < n; i++)
-        w->room->w[i] = d->good[i] ? d->flux[i] / err[i] : 0;
-    d->sn = median_of(n, w->room->w, d->good, tmp, NULL);
+        w->workspace->w[i] = d->good[i] ? d->flux[i] / err[i] : 0;
+    d->sn = median_of(n, w->workspace->w, d->good, tmp, NULL);
     double least = LEAST_ERROR * median_of(n, err, d->good, tmp, NULL);
     d->large = typical * LARGE_ERROR;
     d->sum_lne2 = 0;
@@ -263,10 +263,10 @@ static int load_piece(spx_rv_ws *w, spx_rv_data *d, size_t row)
     return 1;
 }
 
-static size_t reject_piece(spx_rv_ws *w, spx_rv_data *d, double sigma)
+static size_t reject_piece(spx_rv_spectra *w, spx_rv_data *d, double sigma)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
-    double *z = w->room->w, *tmp = w->room->r;
+    double *z = w->workspace->w, *tmp = w->workspace->r;
     size_t m = 0, found = 0;
     if (!(d->chisq < HUGE_VAL))
         return 0;
@@ -276,7 +276,7 @@ static size_t reject_piece(spx_rv_ws *w, spx_rv_data *d, double sigma)
             tmp[m++] = z[i];
     }
     double cut = sigma * fmax(1, 1.4826 * spx_median(tmp, m));
-    uint8_t *fill = (uint8_t *)w->room->u; /* not in use */
+    uint8_t *fill = (uint8_t *)w->workspace->u; /* not in use */
     for (size_t i = 0; i < a->n; i++)
         found += fill[i] = d->good[i] && z[i] > cut;
     if (d->ngood - found <= w->ctx->opt->npoly)
@@ -293,7 +293,7 @@ static size_t reject_piece(spx_rv_ws *w, spx_rv_data *d, double sigma)
     return found;
 }
 
-size_t spx_rv_reject(spx_rv_ws *w, double sigma)
+size_t spx_rv_reject(spx_rv_spectra *w, double sigma)
 {
     size_t n = 0;
     for (size_t i = 0; i < w->first[w->ctx->narm]; i++)
@@ -312,12 +312,12 @@ size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure)
     return c->in->row ? c->in->row[exposure] : exposure;
 }
 
-int spx_rv_load(spx_rv_ws *w, size_t star)
+int spx_rv_load(spx_rv_spectra *w, size_t star)
 {
     const spx_rv_ctx *c = w->ctx;
     size_t n = 0, begin, end;
     spx_rv_exposures(c, star, &begin, &end);
-    w->room->owner = NULL;
+    w->workspace->owner = NULL;
     w->npix = 0;
     w->neval = 0;
     if (!need_pieces(w, c->narm * (end - begin), &w->err))

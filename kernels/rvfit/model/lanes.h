@@ -302,8 +302,8 @@ static inline void products(size_t n, const double *x, const double *y, vd *sum)
  * SPX_RV_BLOCK; without `place` y is the template at the pixels): line[nblock][2][SPX_RVFIT_MAX_POLY] are value at the
  * middle and slope of each function of the basis. weight[n] is 1/e^2, data[n] flux/e^2, both 0 beyond the last of the
  * npix pixels; the template is linear between its own pixels y[nt]. gram as normal() leaves it. */
-static void survey(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
-                   const double *y, const double *weight, const double *data, double *gram)
+static void scan(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
+                 const double *y, const double *weight, const double *data, double *gram)
 {
     enum { M = SPX_RVFIT_MAX_POLY };
     const size_t npad = (np + SPX_VL - 1) / SPX_VL * SPX_VL;
@@ -443,7 +443,7 @@ static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .spline = spline,
                                            .sample = sample,
                                            .sample_one = sample_one,
-                                           .survey = survey,
+                                           .scan = scan,
                                            .normal = normal,
                                            .residual = residual,
                                            .curvature = curvature};

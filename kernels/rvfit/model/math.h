@@ -55,12 +55,12 @@ SPX_HD float spx_rv_residual(double flux, double ie, double model)
 }
 
 /* Mapping of a parameter in which it is interpolated, and back: an exponential with slope 1 at p0; g 0: none. */
-SPX_HD double spx_rv_warp(double g, double p0, double p)
+SPX_HD double spx_rv_axis_transform(double g, double p0, double p)
 {
     return g != 0 ? p0 + expm1(g * (p - p0)) / g : p;
 }
 
-SPX_HD double spx_rv_unwarp(double g, double p0, double x)
+SPX_HD double spx_rv_axis_inverse(double g, double p0, double x)
 {
     return g != 0 ? p0 + log1p(g * (x - p0)) / g : x;
 }

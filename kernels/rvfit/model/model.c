@@ -1,4 +1,6 @@
-/* The objective of one star and its derivatives. */
+/* Provides the objective of one star and its derivatives (rvfit/README): templates at a point of the parameters,
+ * broadened by rotation; their samples at a velocity; the continuum, eliminated by linear least squares (variable
+ * projection, Golub & Pereyra 1973, SIAM J. Numer. Anal. 10, 413). */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +26,7 @@ static size_t template_lanes(const spx_rv_ctx *c)
 
 /* Simplex that x lies in, or is least outside of; barycentric coordinates into bary, made such that they are of the
  * simplex; returns whether x was in it. */
-static int locate(spx_rv_ws *w, const double *x)
+static int locate(spx_rv_spectra *w, const double *x)
 {
     const spx_rv_ctx *c = w->ctx;
     size_t m = c->ng + 1;
@@ -56,7 +58,7 @@ static int locate(spx_rv_ws *w, const double *x)
 }
 
 /* Outside the triangulation: x moves to the nearest simplex, and its distance is penalised as that from the range. */
-static void outside_simplices(spx_rv_ws *w, double *x, double *grad, double *hess)
+static void outside_simplices(spx_rv_spectra *w, double *x, double *grad, double *hess)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_setup *s = c->arm[0].setup;
@@ -81,7 +83,7 @@ static void outside_simplices(spx_rv_ws *w, double *x, double *grad, double *hes
 static const double LEAST_VSINI = 0.1;
 
 /* Prior and penalty at x, which is brought into the templates' range. */
-static void outside(spx_rv_ws *w, double *x, int deriv)
+static void outside(spx_rv_spectra *w, double *x, int deriv)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rvfit_options *o = c->opt;
@@ -122,7 +124,7 @@ static void outside(spx_rv_ws *w, double *x, int deriv)
 }
 
 /* Templates at the corners of the star's simplex. */
-static void corners(const spx_rv_ws *w, spx_rv_stencil *s)
+static void corners(const spx_rv_spectra *w, spx_rv_stencil *s)
 {
     const spx_rv_ctx *c = w->ctx;
     size_t m = c->ng + 1;
@@ -137,7 +139,7 @@ static void corners(const spx_rv_ws *w, spx_rv_stencil *s)
 }
 
 /* Weights of the nodes along the axes of the grid, x in `cell` (NULL: cubic, which has no cells). */
-static void along_axes(const spx_rv_ws *w, const double *x, const size_t *cell, spx_rv_stencil *s)
+static void along_axes(const spx_rv_spectra *w, const double *x, const size_t *cell, spx_rv_stencil *s)
 {
     const spx_rv_ctx *c = w->ctx;
     size_t base = 0;
@@ -163,7 +165,7 @@ static void along_axes(const spx_rv_ws *w, const double *x, const size_t *cell, 
 
 /* Templates between which x lies: nodes of the grid, or of a simplex, into node[], and weights of the value and its
  * derivative by each axis into weight[node][lanes]. Returns how many; a network takes none. */
-static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, size_t lanes)
+static size_t stencil(const spx_rv_spectra *w, const double *x, const size_t *cell, size_t lanes)
 {
     const spx_rv_ctx *c = w->ctx;
     spx_rv_stencil s;
@@ -173,8 +175,8 @@ static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, s
     if (c->interpolator == SPX_INTERPOLATE_SIMPLEX) {
         corners(w, &s);
         for (size_t k = 0; k <= ng; k++) {
-            w->room->node[k] = s.corner[k];
-            memcpy(w->room->weight + k * lanes, s.weight + k * (ng + 1), lanes * sizeof *s.weight);
+            w->workspace->node[k] = s.corner[k];
+            memcpy(w->workspace->weight + k * lanes, s.weight + k * (ng + 1), lanes * sizeof *s.weight);
         }
         return ng + 1;
     }
@@ -182,7 +184,7 @@ static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, s
     for (size_t g = 0; g < ng; g++)
         n *= (size_t)s.count[g];
     for (size_t k = 0; k < n; k++) {
-        double *out = w->room->weight + k * lanes;
+        double *out = w->workspace->weight + k * lanes;
         size_t node = (size_t)s.base;
         for (size_t l = 0; l < lanes; l++) {
             out[l] = 1;
@@ -191,7 +193,7 @@ static size_t stencil(const spx_rv_ws *w, const double *x, const size_t *cell, s
         }
         for (size_t g = 0; g < ng; g++)
             node += j[g] * c->stride[g];
-        w->room->node[k] = (int32_t)node;
+        w->workspace->node[k] = (int32_t)node;
         for (size_t g = ng; g-- > 0;) {
             if (++j[g] < (size_t)s.count[g])
                 break;
@@ -209,7 +211,7 @@ static size_t template_row(const spx_rv_arm *a, int32_t node)
 
 /* ln T and its derivatives by the mapped parameters into plane[lanes][stride], from the templates themselves. Lane
  * 1 + g is axis g. */
-static void sum_templates(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *plane)
+static void sum_templates(const spx_rv_spectra *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *plane)
 {
     size_t nt = a->nt, stride = a->ntile * SPX_RV_TILE;
     enum { PIXELS = 512 };
@@ -218,9 +220,9 @@ static void sum_templates(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode,
     for (size_t i0 = 0; i0 < nt; i0 += PIXELS) {
         size_t m = nt - i0 < PIXELS ? nt - i0 : PIXELS;
         for (size_t k = 0; k < nnode; k++) {
-            const float *f = a->setup->lnflux + template_row(a, w->room->node[k]) * nt + i0;
+            const float *f = a->setup->lnflux + template_row(a, w->workspace->node[k]) * nt + i0;
             for (size_t l = 0; l < lanes; l++) {
-                double s = w->room->weight[k * lanes + l], *out = plane + l * stride + i0;
+                double s = w->workspace->weight[k * lanes + l], *out = plane + l * stride + i0;
                 if (s == 0)
                     continue;
                 for (size_t i = 0; i < m; i++)
@@ -231,12 +233,12 @@ static void sum_templates(const spx_rv_ws *w, const spx_rv_arm *a, size_t nnode,
 }
 
 /* Coefficients of the principal components at x from the network, as sum_coefficients(). */
-static void network_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, const double *x, size_t lanes, double *cd,
-                                 float *cf)
+static void network_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, const double *x, size_t lanes,
+                                 double *cd, float *cf)
 {
     const spx_rv_ctx *c = w->ctx;
     size_t nc = a->setup->pca.ncomp;
-    spx_nn_evaluate(&a->setup->nn, x + 2, lanes, c->gpar, w->room->net, cd);
+    spx_nn_evaluate(&a->setup->nn, x + 2, lanes, c->gpar, w->workspace->net, cd);
     for (size_t g = 0; g + 1 < lanes; g++)
         for (size_t k = 0; k < nc && w->clamped[c->gpar[g]]; k++)
             cd[k * lanes + 1 + g] = 0;
@@ -245,7 +247,7 @@ static void network_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, const 
 }
 
 /* Coefficients of the principal components at x, [ncomp][lanes] in both precisions. */
-static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, const double *x, size_t nnode, size_t lanes,
+static void sum_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, const double *x, size_t nnode, size_t lanes,
                              double *cd, float *cf)
 {
     const spx_pca *p = &a->setup->pca;
@@ -253,11 +255,11 @@ static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, const doub
         network_coefficients(w, a, x, lanes, cd, cf);
         return;
     }
-    int32_t *row = w->room->row;
-    double *sum = w->room->sum;
+    int32_t *row = w->workspace->row;
+    double *sum = w->workspace->sum;
     for (size_t k = 0; k < nnode; k++)
-        row[k] = (int32_t)template_row(a, w->room->node[k]);
-    w->ctx->kernels->combine(p->ncomp, nnode, row, w->room->weight, lanes, p->coef, sum);
+        row[k] = (int32_t)template_row(a, w->workspace->node[k]);
+    w->ctx->kernels->combine(p->ncomp, nnode, row, w->workspace->weight, lanes, p->coef, sum);
     for (size_t k = 0; k < p->ncomp; k++)
         for (size_t l = 0; l < lanes; l++) {
             cd[k * lanes + l] = sum[l * p->ncomp + k];
@@ -269,7 +271,8 @@ static void sum_coefficients(const spx_rv_ws *w, const spx_rv_arm *a, const doub
 static const double LEAST_FLUX = 1e-10;
 
 /* ln T and its derivatives from the coefficients of n stars, into their planes. */
-static void sum_components(const spx_rv_arm *a, const spx_rv_kernels *kernels, size_t n, spx_rv_room *r, size_t lanes)
+static void sum_components(const spx_rv_arm *a, const spx_rv_kernels *kernels, size_t n, spx_rv_workspace *r,
+                           size_t lanes)
 {
     size_t nc = a->setup->pca.ncomp, stride = a->ntile * SPX_RV_TILE;
     kernels->components(lanes, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, n,
@@ -287,12 +290,12 @@ enum { MAX_REACH = 4096 };
 
 /* plane[lanes][stride] to the templates y and their splines m, broadened: rows of SPX_RV_LANES with derivatives (lane
  * order of the free quantities without v), else a row. */
-static void finish_template(const spx_rv_ws *w, size_t ia, double x1, int deriv, double *plane)
+static void finish_template(const spx_rv_spectra *w, size_t ia, double x1, int deriv, double *plane)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     const spx_rv_kernels *kernels = c->kernels;
-    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], *y = w->room->y[ia], *rot = w->room->rot;
+    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], *y = w->workspace->y[ia], *rot = w->workspace->rot;
     double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(spx_rv_vsini(x1, c->slow) * scale, MAX_REACH - 2);
     size_t reach = spx_rotation_reach(h), nt = a->nt, stride = a->ntile * SPX_RV_TILE, vsini_lane = 0, lane = 1;
     double slope = spx_rv_vsini_square_dx(x1, c->slow) * scale * scale;
@@ -309,7 +312,7 @@ static void finish_template(const spx_rv_ws *w, size_t ia, double x1, int deriv,
             memcpy(y, plane, nt * sizeof *y);
         else
             kernels->broaden_one(nt, reach, weight, plane, y);
-        spx_rv_spline_solve(nt, 1, a->cprime, y, w->room->m[ia]);
+        spx_rv_spline_solve(nt, 1, a->cprime, y, w->workspace->m[ia]);
         return;
     }
     const double *dln[SPX_RV_LANES] = {NULL};
@@ -334,12 +337,13 @@ static void finish_template(const spx_rv_ws *w, size_t ia, double x1, int deriv,
         for (size_t i = 0; i < nt; i++)
             y[i * SPX_RV_LANES + vsini_lane] = rot[i] * slope;
     }
-    kernels->spline(nt, a->cprime, y, w->room->m[ia]);
+    kernels->spline(nt, a->cprime, y, w->workspace->m[ia]);
 }
 
 /* Prior of the point x0, which is brought into range in x. Returns the cell that it is seen from, of an interpolation
  * that has cells: `cell`, or the one that it is in, in here[]. */
-static const size_t *begin_point(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, double *x, size_t *here)
+static const size_t *begin_point(spx_rv_spectra *w, const double *x0, const size_t *cell, int deriv, double *x,
+                                 size_t *here)
 {
     const spx_rv_ctx *c = w->ctx;
     memcpy(x, x0, c->nq * sizeof *x);
@@ -353,13 +357,13 @@ static const size_t *begin_point(spx_rv_ws *w, const double *x0, const size_t *c
 }
 
 /* The same, and the templates that the point lies between. */
-static size_t prepare(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, size_t lanes, double *x)
+static size_t prepare(spx_rv_spectra *w, const double *x0, const size_t *cell, int deriv, size_t lanes, double *x)
 {
     size_t here[SPX_MAX_PAR];
     return stencil(w, x, begin_point(w, x0, cell, deriv, x, here), lanes);
 }
 
-void spx_rv_stencil_at(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv, spx_rv_stencil *s)
+void spx_rv_stencil_at(spx_rv_spectra *w, const double *x0, const size_t *cell, int deriv, spx_rv_stencil *s)
 {
     const spx_rv_ctx *c = w->ctx;
     double x[SPX_MAX_FIT];
@@ -377,10 +381,10 @@ void spx_rv_stencil_at(spx_rv_ws *w, const double *x0, const size_t *cell, int d
         along_axes(w, x, cell, s);
 }
 
-void spx_rv_template(spx_rv_ws *w, const double *x0, const size_t *cell, int deriv)
+void spx_rv_template(spx_rv_spectra *w, const double *x0, const size_t *cell, int deriv)
 {
     const spx_rv_ctx *c = w->ctx;
-    spx_rv_room *r = w->room;
+    spx_rv_workspace *r = w->workspace;
     double x[SPX_MAX_FIT];
     size_t lanes = deriv ? 1 + c->ng : 1, nnode = prepare(w, x0, cell, deriv, lanes, x);
     r->owner = NULL;
@@ -419,12 +423,12 @@ static double *apply_band(const spx_rv_arm *a, const double *band, size_t P, con
 }
 
 /* The template of arm `ia` at its pixels and velocity v, and with derivatives those by each free quantity:
- * room->t[1 or 1+nfree][stride]. */
-static void sample(const spx_rv_ws *w, size_t ia, double v)
+ * workspace->t[1 or 1+nfree][stride]. */
+static void sample(const spx_rv_spectra *w, size_t ia, double v)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
-    spx_rv_room *r = w->room;
+    spx_rv_workspace *r = w->workspace;
     double shift = spx_rv_lnshift(v) / a->setup->dlnwave, dshift = spx_rv_lnshift_dv(v) / a->setup->dlnwave;
     size_t P = w->prep_deriv ? 1 + c->nfree : 1;
     if (w->prep_deriv)
@@ -438,21 +442,22 @@ static void sample(const spx_rv_ws *w, size_t ia, double v)
 }
 
 /* What sample() left, as a piece of the arm sees it: P rows. */
-static const double *blurred(const spx_rv_ws *w, const spx_rv_data *d, size_t P)
+static const double *blurred(const spx_rv_spectra *w, const spx_rv_data *d, size_t P)
 {
-    spx_rv_room *r = w->room;
+    spx_rv_workspace *r = w->workspace;
     return w->ctx->opt->resolution ? apply_band(&w->ctx->arm[d->arm], d->band, P, r->t, r->t2) : r->t;
 }
 
-const double *spx_rv_sample(spx_rv_ws *w, const spx_rv_data *d, double v)
+const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v)
 {
     sample(w, d->arm, v);
     return blurred(w, d, 1);
 }
 
-/* Continuum coefficients for the template t[stride]; chol receives the factor of S'S. Leaves the continuum in room->q,
- * returns chi^2 over all pixels; HUGE_VAL when S'S is singular. */
-static double solve_continuum(const spx_rv_ws *w, const spx_rv_data *d, const double *t, double *chol, double *coef)
+/* Continuum coefficients for the template t[stride]; chol receives the factor of S'S. Leaves the continuum in
+ * workspace->q, returns chi^2 over all pixels; HUGE_VAL when S'S is singular. */
+static double solve_continuum(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, double *chol,
+                              double *coef)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
     const spx_rv_kernels *kernels = w->ctx->kernels;
@@ -463,20 +468,20 @@ static double solve_continuum(const spx_rv_ws *w, const spx_rv_data *d, const do
         return HUGE_VAL;
     spx_rv_forward(np, chol, coef);
     spx_rv_backward(np, chol, coef);
-    return kernels->residual(a->stride, np, a->basis, coef, t, d->ie, d->flux, w->room->q);
+    return kernels->residual(a->stride, np, a->basis, coef, t, d->ie, d->flux, w->workspace->q);
 }
 
 /* Gradient and Gauss-Newton curvature of one piece. With the continuum projected out (Golub & Pereyra 1973; Kaufman's
  * approximation of the curvature), u_l = (P a) dT_l / e:  d|r|^2 = -2 r'u,  curvature 2 [u'u - (Q'u)'(Q'u)] with
  * Q = S L'^-1, S'S = L L', and d ln det(S'S) = 2 sum_i (Q_i Q_i') dT_i / T_i. */
-static void piece_derivatives(const spx_rv_ws *w, const spx_rv_data *d, const double *t, const double *chol,
+static void piece_derivatives(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, const double *chol,
                               spx_rv_value *out)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[d->arm];
     size_t np = c->opt->npoly, nf = c->nfree;
     double sum[(SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT) * SPX_MAX_FIT];
-    c->kernels->curvature(a->stride, np, nf, a->basis, chol, w->room->q, t, d->ie, d->flux, sum);
+    c->kernels->curvature(a->stride, np, nf, a->basis, chol, w->workspace->q, t, d->ie, d->flux, sum);
     for (size_t l = 0; l < nf; l++) {
         out->grad[l] += 2 * sum[np * nf + l];
         for (size_t m = 0; m < nf; m++) {
@@ -491,7 +496,7 @@ static void piece_derivatives(const spx_rv_ws *w, const spx_rv_data *d, const do
 enum { CHOL = (SPX_RVFIT_MAX_POLY + 1) * (SPX_RVFIT_MAX_POLY + 2) / 2 };
 
 /* Adds a piece to *out, with what sample() left; 0 when the objective cannot be computed. */
-static int add_piece(spx_rv_ws *w, const spx_rv_data *d, spx_rv_value *out)
+static int add_piece(spx_rv_spectra *w, const spx_rv_data *d, spx_rv_value *out)
 {
     size_t np = w->ctx->opt->npoly;
     double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], lndet = w->ctx->arm[d->arm].lndet;
@@ -508,7 +513,7 @@ static int add_piece(spx_rv_ws *w, const spx_rv_data *d, spx_rv_value *out)
 }
 
 /* Adds the pieces of an arm, at velocity v and the templates in use. */
-static int add_arm(spx_rv_ws *w, size_t ia, double v, spx_rv_value *out)
+static int add_arm(spx_rv_spectra *w, size_t ia, double v, spx_rv_value *out)
 {
     int ok = 1;
     if (w->first[ia] < w->first[ia + 1])
@@ -518,7 +523,7 @@ static int add_arm(spx_rv_ws *w, size_t ia, double v, spx_rv_value *out)
     return ok;
 }
 
-void spx_rv_begin_value(spx_rv_ws *w, double v, spx_rv_value *out)
+void spx_rv_begin_value(spx_rv_spectra *w, double v, spx_rv_value *out)
 {
     const spx_rvfit_options *o = w->ctx->opt;
     out->f = w->prior;
@@ -534,7 +539,7 @@ void spx_rv_begin_value(spx_rv_ws *w, double v, spx_rv_value *out)
     }
 }
 
-void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out)
+void spx_rv_project(spx_rv_spectra *w, double v, spx_rv_value *out)
 {
     int ok = 1;
     spx_rv_begin_value(w, v, out);
@@ -544,17 +549,17 @@ void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out)
         out->f = HUGE_VAL;
 }
 
-void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out)
+void spx_rv_eval(spx_rv_spectra *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out)
 {
     spx_rv_template(w, x, cell, deriv);
     spx_rv_project(w, x[0], out);
 }
 
-void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+void spx_rv_eval_batch(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
                        spx_rv_value *out)
 {
     const spx_rv_ctx *c = w[0]->ctx;
-    spx_rv_room *r = w[0]->room;
+    spx_rv_workspace *r = w[0]->workspace;
     size_t lanes = 1 + c->ng;
     double at[SPX_RV_BATCH][SPX_MAX_FIT];
     r->owner = NULL;
@@ -581,19 +586,19 @@ void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_
     }
 }
 
-double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, double *model)
+double spx_rv_chisq(spx_rv_spectra *w, const spx_rv_data *d, double v, int flat, double *model)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
     double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], chisq = 0;
     if (flat)
         for (size_t i = 0; i < a->stride; i++)
-            w->room->t[i] = i < a->n;
+            w->workspace->t[i] = i < a->n;
     else
         sample(w, d->arm, v);
     const double *t = blurred(w, d, 1);
     int ok = solve_continuum(w, d, t, chol, coef) < HUGE_VAL;
     for (size_t i = 0; i < a->n; i++) {
-        double f = ok ? w->room->q[i] * t[i] : 0, z = (d->flux[i] - f) * d->ie[i];
+        double f = ok ? w->workspace->q[i] * t[i] : 0, z = (d->flux[i] - f) * d->ie[i];
         if (d->good[i])
             chisq += z * z;
         if (model)

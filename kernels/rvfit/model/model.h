@@ -1,5 +1,6 @@
-/* What the files of the CPU fit share. A context holds what is common to all stars, a workspace one star, and a room,
- * which belongs to one thread, what is computed of a star at a time.
+/* The model of a star: templates at a point of the parameters, and the objective with its derivatives (rvfit/README has
+ * the equations). A context holds what is common to all stars, spx_rv_spectra one star, and a workspace, which belongs
+ * to one thread, what is computed of a star at a time.
  *
  * Points are in internal units, x[2+npar]: v, vsini as in model/math.h, mapped parameters. Free quantities are those
  * that the fit varies; gradient and curvature refer to them in the order of ctx->freeq. */
@@ -16,7 +17,7 @@ enum {
     SPX_RV_LANES = 8,   /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
     SPX_RV_TILE = 32,   /* pixels of a tile of the principal components */
     SPX_RV_LARGE = 8,   /* components that are summed in double precision: what follows is small */
-    SPX_RV_BLOCK = 256, /* most pixels of a block of a survey */
+    SPX_RV_BLOCK = 256, /* most pixels of a block of a scan */
     SPX_RV_BATCH = 16,  /* stars that advance together */
     SPX_RV_MAX_NODE = 1 << (2 * SPX_MAX_PAR), /* templates that a cubic interpolation takes */
     SPX_MAX_NDIAG = 129                       /* diagonals of a resolution matrix */
@@ -45,8 +46,8 @@ typedef struct {
                        double *t);
     /* gram (as below) of the first npix pixels with a continuum that is linear in blocks (model/lanes.h); `place` may
      * be NULL. */
-    void (*survey)(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
-                   const double *y, const double *weight, const double *data, double *gram);
+    void (*scan)(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
+                 const double *y, const double *weight, const double *data, double *gram);
     /* gram: S'S and, as row np, S'D, packed. n: stride from here on. */
     void (*normal)(size_t n, size_t np, const double *basis, const double *t, const double *ie, const double *flux,
                    double *gram);
@@ -86,7 +87,7 @@ typedef struct {
      * out. */
     size_t nccf, nshort; /* components; length of the inverse transform, nfreq = nshort/2 + 1 */
     float *ccf_comp, *ccf_coef;
-    size_t per;        /* pixels of a block of a survey of velocities; 0: the objective itself is surveyed */
+    size_t per;        /* pixels of a block of a scan of velocities; 0: the objective itself is scanned */
     double *line;      /* [blocks][2][SPX_RVFIT_MAX_POLY] value and slope of the basis in each (search/scan.c) */
     size_t *lag_at;    /* [nlag] first of four samples of the inverse transform, and their weights */
     float *lag_weight; /* [nlag][4] */
@@ -112,7 +113,8 @@ typedef struct {
     double start[SPX_MAX_FIT], lo[SPX_MAX_FIT], hi[SPX_MAX_FIT]; /* fixed: lo = hi = start */
     double slow;                                                 /* a of the internal vsini (model/math.h) */
     int parlog[SPX_MAX_PAR];
-    double warp[SPX_MAX_PAR], origin[SPX_MAX_PAR];     /* of spx_rv_warp(), which comes after the logarithm */
+    double transform[SPX_MAX_PAR],
+        origin[SPX_MAX_PAR];                           /* of spx_rv_axis_transform(), which comes after the logarithm */
     size_t maxwidth;                                   /* of the networks' layers */
     size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
     size_t naxis[SPX_MAX_PAR];
@@ -121,8 +123,8 @@ typedef struct {
     size_t maxband;                                     /* of a piece, elements of its resolution matrix */
     size_t ccf_stride;                                  /* between arms, of transforms: keeps FFTW's alignment */
     double lag_v0, lag_step;                            /* common velocity grid of the cross-correlation */
-    size_t nsurvey; /* velocities of a survey, c->lo[0] + i survey_step in km/s; 0: there is none */
-    double survey_step;
+    size_t nscan; /* velocities of a scan, c->lo[0] + i scan_step in km/s; 0: there is none */
+    double scan_step;
     int32_t *ccf_kind; /* [entries of the set] as in spx_rv_set */
 } spx_rv_ctx;
 
@@ -152,7 +154,7 @@ typedef struct {
     double grad[SPX_MAX_FIT], hess[SPX_MAX_FIT * SPX_MAX_FIT];
 } spx_rv_value;
 
-/* Room for what is computed of one star at a time; stars of a batch share it. */
+/* What is computed of one star at a time; the stars of a batch share it. */
 typedef struct {
     const void *owner; /* workspace whose templates, without derivatives, are in y and m; NULL: they are in pieces */
     double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM]; /* [nt][lanes] templates and their splines: 1 or SPX_RV_LANES */
@@ -174,13 +176,13 @@ typedef struct {
     float *chi;          /* [entries][nlag] chi^2 less what is common to all */
     float *best;         /* [nlag] the least of all entries */
     int32_t *best_entry; /* [nlag] whose it is */
-} spx_rv_room;
+} spx_rv_workspace;
 
 typedef struct {
     const spx_rv_ctx *ctx;
-    spx_rv_room *room;
+    spx_rv_workspace *workspace;
     size_t slot;        /* which of its group */
-    spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; there is room for more */
+    spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; maxpiece are allocated */
     size_t maxpiece;
     size_t first[SPX_MAX_ARM + 1]; /* pieces of arm i are first[i] ... first[i+1]-1 */
     size_t npix;                   /* all pixels of pieces */
@@ -191,10 +193,10 @@ typedef struct {
     size_t simplex;               /* this simplex */
     int clamped[SPX_MAX_PAR];     /* parameters of `prep` outside the templates' range */
     int32_t neval;
-    double *survey;    /* [nsurvey] objective along v, or nearly so */
+    double *scan;      /* [nscan] objective along v, or nearly so */
     int32_t ccf_entry; /* best of the cross-correlation set; -1: none */
     spx_err err;       /* set when memory ran out: the batch has failed */
-} spx_rv_ws;
+} spx_rv_spectra;
 
 /* All but the batch: of `in`, the setups and what the arms are. */
 spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_err *e);
@@ -202,20 +204,20 @@ void spx_rv_ctx_free(spx_rv_ctx *c);
 /* The context of a batch: the plan's, with the batch, which is checked. Nothing to free. */
 spx_status spx_rv_ctx_batch(spx_rv_ctx *c, const spx_rvfit_plan *plan, const spx_rvfit_input *in,
                             const spx_rvfit_options *o, spx_err *e);
-spx_status spx_rv_room_init(spx_rv_room *r, const spx_rv_ctx *c, spx_err *e);
-void spx_rv_room_free(spx_rv_room *r);
-spx_status spx_rv_ws_init(spx_rv_ws *w, const spx_rv_ctx *c, spx_rv_room *r, spx_err *e);
-void spx_rv_ws_free(spx_rv_ws *w);
+spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_err *e);
+void spx_rv_workspace_free(spx_rv_workspace *r);
+spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e);
+void spx_rv_spectra_free(spx_rv_spectra *w);
 
 /* Mask good pixels that are farther than `sigma` from the pieces' models; returns how many. */
-size_t spx_rv_reject(spx_rv_ws *w, double sigma);
+size_t spx_rv_reject(spx_rv_spectra *w, double sigma);
 
 /* Exposures of a star: indices first ... end-1 of the input's row[]. */
 void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *end);
 size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure);
 
 /* Take a star into the workspace; 0 when no piece of it can be fitted, or memory ran out (w->err). */
-int spx_rv_load(spx_rv_ws *w, size_t star);
+int spx_rv_load(spx_rv_spectra *w, size_t star);
 
 /* Between which templates a point lies, and how much of each: a product of weights along the axes of a grid (axis g: up
  * to four nodes from that of `base` on), or corners of a simplex. A network takes the mapped parameters themselves,
@@ -232,10 +234,10 @@ typedef struct {
 
 /* The stencil of a point, seen from within `cell` (NULL: the one that it is in); its prior and penalty are kept in w.
  */
-void spx_rv_stencil_at(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_stencil *s);
+void spx_rv_stencil_at(spx_rv_spectra *w, const double *x, const size_t *cell, int deriv, spx_rv_stencil *s);
 /* What the objective at velocity v is without the data, and its derivatives; the point is that of the last templates or
  * stencil. */
-void spx_rv_begin_value(spx_rv_ws *w, double v, spx_rv_value *out);
+void spx_rv_begin_value(spx_rv_spectra *w, double v, spx_rv_value *out);
 
 /* Cell of the grid that x is in, lower nodes in cell[ng]. */
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell);
@@ -246,20 +248,20 @@ double spx_rv_map(const spx_rv_ctx *c, size_t q, double p);
 double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma);
 
 /* Templates at x, seen from within `cell` (NULL: the one that x is in), and with `deriv` their derivatives. */
-void spx_rv_template(spx_rv_ws *w, const double *x, const size_t *cell, int deriv);
+void spx_rv_template(spx_rv_spectra *w, const double *x, const size_t *cell, int deriv);
 /* The template in the workspace, which is one without derivatives, at a piece's pixels and velocity v: [stride], until
  * the next call. */
-const double *spx_rv_sample(spx_rv_ws *w, const spx_rv_data *d, double v);
+const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v);
 /* Objective at velocity v and the templates in the workspace. */
-void spx_rv_project(spx_rv_ws *w, double v, spx_rv_value *out);
+void spx_rv_project(spx_rv_spectra *w, double v, spx_rv_value *out);
 /* Both. */
-void spx_rv_eval(spx_rv_ws *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out);
-/* The same with derivatives for n <= SPX_RV_BATCH stars of one room (one star in multilinear interpolation), star k at
- * x[k], seen from cell[k] (NULL: all from where they are). No templates are left in use. */
-void spx_rv_eval_batch(size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+void spx_rv_eval(spx_rv_spectra *w, const double *x, const size_t *cell, int deriv, spx_rv_value *out);
+/* The same with derivatives for n <= SPX_RV_BATCH stars of one workspace (one star in multilinear interpolation), star
+ * k at x[k], seen from cell[k] (NULL: all from where they are). No templates are left in use. */
+void spx_rv_eval_batch(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
                        spx_rv_value *out);
 /* chi^2 over good pixels of a piece with the templates in the workspace (`flat`: with T = 1 instead) at velocity v,
  * HUGE_VAL when there is none; model[stride] may be NULL. */
-double spx_rv_chisq(spx_rv_ws *w, const spx_rv_data *d, double v, int flat, double *model);
+double spx_rv_chisq(spx_rv_spectra *w, const spx_rv_data *d, double v, int flat, double *model);
 
 #endif

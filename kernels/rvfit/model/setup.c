@@ -57,7 +57,7 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
                           c->arm[i].setup->setup);
     if (st || (st = spx_rv_make_ranges(c, e)) ||
         (c->interpolator == SPX_INTERPOLATE_SIMPLEX && (st = spx_rv_make_simplices(c, e))) ||
-        (st = spx_rv_make_ccf(c, e)) || (st = spx_rv_survey_init(c, e))) {
+        (st = spx_rv_make_ccf(c, e)) || (st = spx_rv_scan_init(c, e))) {
         spx_rv_ctx_free(c);
         return st;
     }

@@ -15,13 +15,13 @@ int spx_rv_setups_alike(const spx_setup *a, const spx_setup *b);
 
 /* Axes, ranges, and which quantities are free. */
 spx_status spx_rv_make_ranges(spx_rv_ctx *c, spx_err *e);
-/* The mapping of each axis in which cubic interpolation errs least: c->warp, and the axes in it. */
-spx_status spx_rv_choose_warp(spx_rv_ctx *c, spx_err *e);
+/* The mapping of each axis in which cubic interpolation errs least: c->transform, and the axes in it. */
+spx_status spx_rv_choose_axis_transforms(spx_rv_ctx *c, spx_err *e);
 /* Barycentric coordinates as functions of the mapped parameters. */
 spx_status spx_rv_make_simplices(spx_rv_ctx *c, spx_err *e);
 /* Fourier transforms and the common velocity grid of the cross-correlation; none when an arm has no set. */
 spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e);
-/* Velocities at which the objective is surveyed: steps of less than a pixel, all over the range. */
-spx_status spx_rv_survey_init(spx_rv_ctx *c, spx_err *e);
+/* Velocities of the velocity scan: steps of less than a pixel, all over the range. */
+spx_status spx_rv_scan_init(spx_rv_ctx *c, spx_err *e);
 
 #endif

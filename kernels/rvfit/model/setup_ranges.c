@@ -112,7 +112,7 @@ spx_status spx_rv_make_ranges(spx_rv_ctx *c, spx_err *e)
             c->gpar[c->ng] = p;
             c->stride[c->ng++] = step[p];
         }
-    if (c->interpolator == SPX_INTERPOLATE_CUBIC && (st = spx_rv_choose_warp(c, e)) != SPX_OK)
+    if (c->interpolator == SPX_INTERPOLATE_CUBIC && (st = spx_rv_choose_axis_transforms(c, e)) != SPX_OK)
         return st;
     for (size_t p = 0; p < c->npar; p++) {
         c->lo[2 + p] = c->axis[p][0];
@@ -125,8 +125,8 @@ spx_status spx_rv_make_ranges(spx_rv_ctx *c, spx_err *e)
                                 o->value[q]);
             double x = spx_rv_map(c, q, o->value[q]);
             /* the nodes of some libraries are rounded to single precision */
-            double room = q < 2 ? 0 : 1e-6 * (fabs(c->lo[q]) + fabs(c->hi[q]));
-            if (!(x >= c->lo[q] - room && x <= c->hi[q] + room))
+            double slack = q < 2 ? 0 : 1e-6 * (fabs(c->lo[q]) + fabs(c->hi[q]));
+            if (!(x >= c->lo[q] - slack && x <= c->hi[q] + slack))
                 return spx_fail(e, SPX_EUSAGE, "%.31s is fixed at %g%s, outside its range %g to %g",
                                 q == 0   ? "v"
                                 : q == 1 ? "vsini"

@@ -6,7 +6,7 @@
 #include "rvfit/model/setup.h"
 
 enum { LEAST_BLOCKS = 32, MOST_VELOCITIES = 1024 };
-static const double STEP_PIXELS = 0.5; /* of a survey */
+static const double STEP_PIXELS = 0.5; /* of the scan */
 
 /* Straight lines of the basis of an arm. */
 static spx_status make_lines(spx_rv_arm *a, size_t np, spx_err *e)
@@ -41,7 +41,7 @@ static spx_status make_lines(spx_rv_arm *a, size_t np, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_rv_survey_init(spx_rv_ctx *c, spx_err *e)
+spx_status spx_rv_scan_init(spx_rv_ctx *c, spx_err *e)
 {
     double pixel = 0;
     spx_status st = SPX_OK;
@@ -51,7 +51,7 @@ spx_status spx_rv_survey_init(spx_rv_ctx *c, spx_err *e)
         st = make_lines(&c->arm[i], c->opt->npoly, e);
     }
     const double range = c->hi[0] - c->lo[0];
-    c->survey_step = fmax(STEP_PIXELS * pixel, range / (MOST_VELOCITIES - 2));
-    c->nsurvey = range > 2 * c->survey_step ? (size_t)floor(range / c->survey_step) + 1 : 0;
+    c->scan_step = fmax(STEP_PIXELS * pixel, range / (MOST_VELOCITIES - 2));
+    c->nscan = range > 2 * c->scan_step ? (size_t)floor(range / c->scan_step) + 1 : 0;
     return st;
 }

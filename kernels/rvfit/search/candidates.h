@@ -1,4 +1,4 @@
-/* Starts out of a star's cross-correlation, for host and device. */
+/* Chooses starts from a star's cross-correlation, for host and device. */
 #ifndef SPX_RVFIT_CANDIDATES_H
 #define SPX_RVFIT_CANDIDATES_H
 
@@ -27,10 +27,10 @@ typedef struct {
     int32_t n, entry[SPX_RV_MAX_START];
     float chi[SPX_RV_MAX_START];
     double v[SPX_RV_MAX_START];
-} spx_rv_pick;
+} spx_rv_candidates;
 
 /* Adds the start of entry t at lag i, refined by a parabola. */
-SPX_HD void spx_rv_pick_add(const spx_rv_set *s, const float *chi, int32_t t, size_t i, spx_rv_pick *p)
+SPX_HD void spx_rv_candidates_add(const spx_rv_set *s, const float *chi, int32_t t, size_t i, spx_rv_candidates *p)
 {
     const float *c = chi + (size_t)t * s->nlag;
     double at = (double)i;
@@ -46,7 +46,7 @@ SPX_HD void spx_rv_pick_add(const spx_rv_set *s, const float *chi, int32_t t, si
 }
 
 /* Least chi^2 at lag i over all entries, chi[ntemp][nlag], and whose it is. */
-SPX_HD void spx_rv_pick_best(const spx_rv_set *s, const float *chi, size_t i, float *best, int32_t *entry)
+SPX_HD void spx_rv_candidates_best(const spx_rv_set *s, const float *chi, size_t i, float *best, int32_t *entry)
 {
     *best = HUGE_VALF;
     *entry = 0;
@@ -59,8 +59,8 @@ SPX_HD void spx_rv_pick_best(const spx_rv_set *s, const float *chi, size_t i, fl
 
 /* Several starts from chi^2 of all entries and lags: the best of all; the best with another template; then the best at
  * velocities that are far from all others. */
-SPX_HD void spx_rv_pick_starts(const spx_rv_set *s, const float *chi, const float *best, const int32_t *best_entry,
-                               spx_rv_pick *p)
+SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const float *chi, const float *best,
+                                     const int32_t *best_entry, spx_rv_candidates *p)
 {
     size_t nl = s->nlag, top = 0;
     p->n = 0;
@@ -70,7 +70,7 @@ SPX_HD void spx_rv_pick_starts(const spx_rv_set *s, const float *chi, const floa
     if (!isfinite(best[top]))
         return;
     int32_t first = best_entry[top];
-    spx_rv_pick_add(s, chi, first, top, p);
+    spx_rv_candidates_add(s, chi, first, top, p);
     /* Other templates near the best velocity: different parameters first, then another vsini. */
     size_t reach = (size_t)ceil(SPX_RV_FAR / s->lag_step), i0 = top > reach ? top - reach : 0;
     size_t i1 = top + reach < nl ? top + reach : nl - 1;
@@ -88,7 +88,7 @@ SPX_HD void spx_rv_pick_starts(const spx_rv_set *s, const float *chi, const floa
                 }
         }
         if (isfinite(least))
-            spx_rv_pick_add(s, chi, (int32_t)bt, bi, p);
+            spx_rv_candidates_add(s, chi, (int32_t)bt, bi, p);
     }
     while (p->n < SPX_RV_MAX_START) {
         size_t bi = nl;
@@ -102,7 +102,7 @@ SPX_HD void spx_rv_pick_starts(const spx_rv_set *s, const float *chi, const floa
         }
         if (bi == nl)
             break;
-        spx_rv_pick_add(s, chi, best_entry[bi], bi, p);
+        spx_rv_candidates_add(s, chi, best_entry[bi], bi, p);
     }
 }
 

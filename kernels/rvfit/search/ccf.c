@@ -1,5 +1,5 @@
-/* Starts of the fit, by cross-correlation with a set of templates: chi^2 of every entry at every lag by fast Fourier
- * transform, summed over arms on a common velocity grid. */
+/* Provides starts of the fit by cross-correlation with a set of templates (Tonry & Davis 1979, AJ 84, 1511): chi^2 of
+ * every entry at every lag by fast Fourier transform, summed over arms on a common velocity grid. */
 #include <cblas.h>
 #include <math.h>
 #include <string.h>
@@ -8,17 +8,17 @@
 #include "rvfit/search/search.h"
 #include "spectral/continuum.h"
 
-/* Adds a piece, as the set wants it (templates.h), to the arm's data in room->cdata: ivar s and ivar, weighted so that
- * an inverse transform of the product needs no factor. Sets w->err when memory runs out. */
-static void add_piece(spx_rv_ws *w, const spx_rv_data *d)
+/* Adds a piece, as the set wants it (templates.h), to the arm's data in workspace->cdata: ivar s and ivar, weighted so
+ * that an inverse transform of the product needs no factor. Sets w->err when memory runs out. */
+static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
     const spx_setup *s = a->setup;
     const spx_ccf_set *set = &s->ccf;
     size_t n = a->n, nc = set->nwave;
-    uint8_t *bad = (uint8_t *)w->room->u;
-    double *cont = w->room->q, *value = w->room->r, *ivar = w->room->w;
-    float *num = w->room->cdata, *den = w->room->cdata + nc;
+    uint8_t *bad = (uint8_t *)w->workspace->u;
+    double *cont = w->workspace->q, *value = w->workspace->r, *ivar = w->workspace->w;
+    float *num = w->workspace->cdata, *den = w->workspace->cdata + nc;
 
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
@@ -45,11 +45,11 @@ static void add_piece(spx_rv_ws *w, const spx_rv_data *d)
     }
 }
 
-/* Into room->cs and civ: what n pieces, all of one arm, are correlated as. */
-static void transform(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
+/* Into workspace->cs and civ: what n pieces, all of one arm, are correlated as. */
+static void transform(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
 {
     const spx_rv_arm *a = &w->ctx->arm[piece->arm];
-    spx_rv_room *r = w->room;
+    spx_rv_workspace *r = w->workspace;
     size_t nc = a->setup->ccf.nwave;
     memset(r->cdata, 0, 2 * nc * sizeof *r->cdata);
     for (size_t i = 0; i < n; i++)
@@ -58,12 +58,12 @@ static void transform(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
     fftwf_execute_dft_r2c(a->forward, r->cdata + nc, r->civ);
 }
 
-/* n pieces, all of one arm: chi^2 of the components at all lags in room->clag. */
-static void correlate(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
+/* n pieces, all of one arm: chi^2 of the components at all lags in workspace->clag. */
+static void correlate(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[piece->arm];
-    spx_rv_room *r = w->room;
+    spx_rv_workspace *r = w->workspace;
     size_t ns = a->nshort, nf = ns / 2 + 1;
     transform(w, n, piece);
     const float(*s)[2] = (const float(*)[2])r->cs, (*iv)[2] = (const float(*)[2])r->civ;
@@ -86,21 +86,21 @@ static void correlate(spx_rv_ws *w, size_t n, const spx_rv_data *piece)
 }
 
 /* Adds arm ia to chi^2 of all entries at all lags. */
-static void add_arm(spx_rv_ws *w, size_t ia)
+static void add_arm(spx_rv_spectra *w, size_t ia)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     correlate(w, w->first[ia + 1] - w->first[ia], &w->piece[w->first[ia]]);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->setup->ccf.ntemp, (int)c->nlag, (int)a->nccf, 1,
-                a->ccf_coef, (int)a->nccf, w->room->clag, (int)c->nlag, 1, w->room->chi, (int)c->nlag);
+                a->ccf_coef, (int)a->nccf, w->workspace->clag, (int)c->nlag, 1, w->workspace->chi, (int)c->nlag);
 }
 
-void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out)
+void spx_rv_ccf(spx_rv_spectra *w, const spx_rv_data *d, size_t entry, float *out)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[d->arm];
     correlate(w, 1, d);
-    cblas_sgemv(CblasRowMajor, CblasTrans, (int)a->nccf, (int)c->nlag, -1, w->room->clag, (int)c->nlag,
+    cblas_sgemv(CblasRowMajor, CblasTrans, (int)a->nccf, (int)c->nlag, -1, w->workspace->clag, (int)c->nlag,
                 a->ccf_coef + entry * a->nccf, 1, 0, out, 1);
 }
 
@@ -117,16 +117,16 @@ spx_rv_set spx_rv_set_of(const spx_rv_ctx *c)
                         .vsini = s->vsini};
 }
 
-void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick)
+void spx_rv_correlate(spx_rv_spectra *w, spx_rv_candidates *candidates)
 {
     const spx_rv_ctx *c = w->ctx;
     spx_rv_set set = spx_rv_set_of(c);
-    spx_rv_room *r = w->room;
+    spx_rv_workspace *r = w->workspace;
     memset(r->chi, 0, set.ntemp * c->nlag * sizeof *r->chi);
     for (size_t ia = 0; ia < c->narm; ia++)
         if (w->first[ia] < w->first[ia + 1])
             add_arm(w, ia);
     for (size_t i = 0; i < c->nlag; i++)
-        spx_rv_pick_best(&set, r->chi, i, &r->best[i], &r->best_entry[i]);
-    spx_rv_pick_starts(&set, r->chi, r->best, r->best_entry, pick);
+        spx_rv_candidates_best(&set, r->chi, i, &r->best[i], &r->best_entry[i]);
+    spx_rv_candidates_choose(&set, r->chi, r->best, r->best_entry, candidates);
 }

@@ -74,17 +74,17 @@ void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad,
 }
 
 /* Velocity scans of the stars g->again[n], n <= together, where the engine has a way of its own for them. */
-static spx_status survey_all(spx_rv_group *g, size_t n, spx_err *e)
+static spx_status scan_all(spx_rv_group *g, size_t n, spx_err *e)
 {
     spx_rv_request *r = &g->ask;
     r->n = 0;
-    for (size_t k = 0; k < n && g->engine->survey; k++)
-        if (g->again[k]->profile.step == SPX_RV_SURVEY)
+    for (size_t k = 0; k < n && g->engine->scan; k++)
+        if (g->again[k]->profile.step == SPX_RV_SCAN)
             spx_rv_ask(r, g->again[k], g->again[k]->profile.x);
     spx_status st =
-        r->n == 0 ? SPX_OK : g->engine->survey(g->engine->state, r->n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, e);
+        r->n == 0 ? SPX_OK : g->engine->scan(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, e);
     for (size_t k = 0; k < r->n && st == SPX_OK; k++)
-        spx_rv_profile_take(&r->star[k]->profile, NULL, r->ws[k]->survey);
+        spx_rv_profile_take(&r->star[k]->profile, NULL, r->spectra[k]->scan);
     return st;
 }
 
@@ -92,7 +92,7 @@ static spx_status survey_all(spx_rv_group *g, size_t n, spx_err *e)
 static spx_status profiles(spx_rv_group *g, size_t n, spx_err *e)
 {
     spx_rv_request *r = &g->ask;
-    spx_status st = survey_all(g, n, e);
+    spx_status st = scan_all(g, n, e);
     while (st == SPX_OK) {
         size_t total = 0;
         r->n = 0;
@@ -142,7 +142,8 @@ spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx
             spx_rv_star *s = g->again[k];
             spx_rvfit_star *row = &out->star[s->index];
             row->vrad_alt = row->dchisq_alt = NAN;
-            spx_rv_profile_begin(&s->profile, &s->ws, s->min.x, s->min.at.f, s->hess[0] > 0 ? sqrt(2 / s->hess[0]) : 0);
+            spx_rv_profile_begin(&s->profile, &s->spectra, s->min.x, s->min.at.f,
+                                 s->hess[0] > 0 ? sqrt(2 / s->hess[0]) : 0);
         }
         if (c->nfree == 0 || c->freeq[0] != 0 || (st = profiles(g, n, e)) != SPX_OK)
             return st;

@@ -1,4 +1,4 @@
-/* Provides the rows of the result: what is known of a star, and warnings. */
+/* Provides the rows of the result: parameters, errors and warnings of a star. */
 #include <math.h>
 #include <string.h>
 
@@ -67,10 +67,10 @@ static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_st
         residual[i] = d->good[i] ? spx_rv_residual(d->flux[i], d->ie[i], d->model[i]) : 0;
 }
 
-/* The row of a star of which all is known. */
+/* The row of a star whose fit has ended. */
 void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit *out)
 {
-    const spx_rv_ws *w = &star->ws;
+    const spx_rv_spectra *w = &star->spectra;
     const spx_rv_minimum *min = &star->min;
     spx_rvfit_star *s = &out->star[star->index];
     const double *x = min->x, *hess = star->hess;
@@ -101,7 +101,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
     warnings(c, s);
 }
 
-void spx_rv_keep_ccf(spx_rv_ws *w, spx_rvfit *out)
+void spx_rv_keep_ccf(spx_rv_spectra *w, spx_rvfit *out)
 {
     const spx_rv_ctx *c = w->ctx;
     for (size_t i = 0; i < w->first[c->narm]; i++) {

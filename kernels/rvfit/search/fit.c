@@ -12,7 +12,7 @@ static spx_status models(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
     r->n = 0;
     for (size_t k = 0; k < n; k++)
         spx_rv_ask(r, star[k], star[k]->min.x);
-    return n > 0 ? g->engine->models(g->engine->state, n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, e) : SPX_OK;
+    return n > 0 ? g->engine->models(g->engine->state, n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, e) : SPX_OK;
 }
 
 /* The engine gets new data of n stars. */
@@ -22,7 +22,7 @@ static spx_status load(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_
     r->n = 0;
     for (size_t k = 0; k < n; k++)
         spx_rv_ask(r, star[k], star[k]->point); /* data are of no point */
-    return g->engine->load ? g->engine->load(g->engine->state, n, r->ws, e) : SPX_OK;
+    return g->engine->load ? g->engine->load(g->engine->state, n, r->spectra, e) : SPX_OK;
 }
 
 /* Starts of stars g->again[m] once the worst of their outliers are masked, after where they are: those may have led to
@@ -54,8 +54,8 @@ static spx_status reject_outliers(spx_rv_group *g, size_t n, spx_err *e)
             EACH_STAR(i, end - k, 1)
             {
                 spx_rv_star *s = g->fitted[k + i];
-                s->ws.room = &g->room[omp_get_thread_num()];
-                s->again = s->min.at.f < HUGE_VAL && spx_rv_reject(&s->ws, o->reject_sigma) > 0;
+                s->spectra.workspace = &g->workspace[omp_get_thread_num()];
+                s->again = s->min.at.f < HUGE_VAL && spx_rv_reject(&s->spectra, o->reject_sigma) > 0;
             }
         }
         for (size_t k = 0; k < n && st == SPX_OK; k++)
@@ -98,8 +98,8 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
 static spx_status any_error(const spx_rv_group *g, size_t n, spx_err *e)
 {
     for (size_t k = 0; k < n; k++)
-        if (g->star[k].ws.err.code != SPX_OK)
-            return spx_fail(e, g->star[k].ws.err.code, "%s", g->star[k].ws.err.msg);
+        if (g->star[k].spectra.err.code != SPX_OK)
+            return spx_fail(e, g->star[k].spectra.err.code, "%s", g->star[k].spectra.err.msg);
     return SPX_OK;
 }
 
@@ -112,8 +112,8 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         spx_rv_star *s = &g->star[k];
         s->index = first + k;
         s->given = c->in->start ? c->in->start + s->index * c->nq : NULL;
-        s->ws.room = &g->room[omp_get_thread_num()];
-        s->again = spx_rv_load(&s->ws, s->index);
+        s->spectra.workspace = &g->workspace[omp_get_thread_num()];
+        s->again = spx_rv_load(&s->spectra, s->index);
     }
     for (size_t k = 0; k < n; k++) {
         if (g->star[k].again)
@@ -130,10 +130,10 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         spx_rv_star *s = g->fitted[k];
         spx_rvfit_star *row = &out->star[s->index];
         row->vrad_ccf = s->v_ccf;
-        row->ccf_entry = s->ws.ccf_entry;
-        s->ws.room = &g->room[omp_get_thread_num()];
+        row->ccf_entry = s->spectra.ccf_entry;
+        s->spectra.workspace = &g->workspace[omp_get_thread_num()];
         if (c->opt->keep_ccf && row->ccf_entry >= 0)
-            spx_rv_keep_ccf(&s->ws, out);
+            spx_rv_keep_ccf(&s->spectra, out);
     }
     if ((st = any_error(g, n, e)) != SPX_OK || (st = spx_rv_group_minimise(g, m, g->fitted, e)) != SPX_OK)
         return st;

@@ -8,12 +8,12 @@ void spx_rv_group_free(spx_rv_group *g)
     if (!g)
         return;
     for (size_t k = 0; g->star && k < g->most; k++)
-        spx_rv_ws_free(&g->star[k].ws);
-    for (size_t k = 0; g->room && k < g->nroom; k++)
-        spx_rv_room_free(&g->room[k]);
+        spx_rv_spectra_free(&g->star[k].spectra);
+    for (size_t k = 0; g->workspace && k < g->nworkspace; k++)
+        spx_rv_workspace_free(&g->workspace[k]);
     spx_rv_request *r = &g->ask;
-    void *all[] = {g->star, g->room,  g->fitted, g->again, g->list, r->star, r->ws,
-                   r->x,    r->value, r->pick,   r->first, r->v,    r->f};
+    void *all[] = {g->star, g->workspace, g->fitted,     g->again, g->list, r->star, r->spectra,
+                   r->x,    r->value,     r->candidates, r->first, r->v,    r->f};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         spx_free(all[i]);
     spx_free(g);
@@ -24,19 +24,19 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
     spx_rv_group *g = spx_alloc(1, sizeof *g, e);
     if (!g)
         return NULL;
-    *g = (spx_rv_group){.c = c, .engine = engine, .most = most, .nroom = (size_t)engine->threads};
+    *g = (spx_rv_group){.c = c, .engine = engine, .most = most, .nworkspace = (size_t)engine->threads};
     g->together = engine->together < most ? engine->together : most;
     spx_rv_request *r = &g->ask;
 #define MAKE(field, n) (field = spx_alloc(n, sizeof *field, e))
-    int ok = MAKE(g->star, most) && MAKE(g->room, g->nroom) && MAKE(g->fitted, most) && MAKE(g->again, most) &&
-             MAKE(g->list, most) && MAKE(r->star, most) && MAKE(r->ws, most) && MAKE(r->x, most) &&
-             MAKE(r->value, most) && MAKE(r->pick, most) && MAKE(r->first, most + 1);
+    int ok = MAKE(g->star, most) && MAKE(g->workspace, g->nworkspace) && MAKE(g->fitted, most) &&
+             MAKE(g->again, most) && MAKE(g->list, most) && MAKE(r->star, most) && MAKE(r->spectra, most) &&
+             MAKE(r->x, most) && MAKE(r->value, most) && MAKE(r->candidates, most) && MAKE(r->first, most + 1);
 #undef MAKE
-    for (size_t k = 0; k < g->nroom && ok; k++)
-        ok = spx_rv_room_init(&g->room[k], c, e) == SPX_OK;
+    for (size_t k = 0; k < g->nworkspace && ok; k++)
+        ok = spx_rv_workspace_init(&g->workspace[k], c, e) == SPX_OK;
     for (size_t k = 0; k < most && ok; k++) {
-        ok = spx_rv_ws_init(&g->star[k].ws, c, &g->room[0], e) == SPX_OK;
-        g->star[k].ws.slot = k;
+        ok = spx_rv_spectra_init(&g->star[k].spectra, c, &g->workspace[0], e) == SPX_OK;
+        g->star[k].spectra.slot = k;
     }
     if (ok)
         return g;
@@ -44,14 +44,14 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
     return NULL;
 }
 
-spx_rv_ws *spx_rv_group_ws(spx_rv_group *g, size_t k)
+spx_rv_spectra *spx_rv_group_spectra(spx_rv_group *g, size_t k)
 {
-    return &g->star[k].ws;
+    return &g->star[k].spectra;
 }
 
-spx_rv_room *spx_rv_group_room(spx_rv_group *g, size_t thread)
+spx_rv_workspace *spx_rv_group_workspace(spx_rv_group *g, size_t thread)
 {
-    return &g->room[thread];
+    return &g->workspace[thread];
 }
 
 spx_status spx_rv_need_velocities(spx_rv_group *g, size_t n, spx_err *e)
@@ -70,6 +70,6 @@ spx_status spx_rv_need_velocities(spx_rv_group *g, size_t n, spx_err *e)
 spx_status spx_rv_ask_values(spx_rv_group *g, spx_err *e)
 {
     const spx_rv_request *r = &g->ask;
-    return g->engine->values(g->engine->state, r->n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, r->first, r->v, r->f,
-                             e);
+    return g->engine->values(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, r->first, r->v,
+                             r->f, e);
 }

@@ -8,7 +8,7 @@
 
 /* A star of a group: its data, and all that the fit finds of it on the way. */
 typedef struct {
-    spx_rv_ws ws;
+    spx_rv_spectra spectra;
     size_t index;                         /* in the batch */
     const double *given;                  /* [2+npar] where to start; NULL: nothing is given */
     spx_rv_start start[SPX_RV_MAX_START]; /* of the next search, best first */
@@ -28,24 +28,24 @@ typedef struct {
 /* What an engine is asked for at a time: n stars, a point of each, or velocities at it, and its answer. */
 typedef struct {
     size_t n;
-    spx_rv_star **star;       /* [most] */
-    spx_rv_ws **ws;           /* [most] of these */
-    double (*x)[SPX_MAX_FIT]; /* [most] */
-    spx_rv_value *value;      /* [most] */
-    spx_rv_pick *pick;        /* [most] */
-    size_t *first;            /* [most + 1] velocities of star k are v[first[k]] ... v[first[k+1]-1] */
-    size_t capacity;          /* of v and f */
-    double *v, *f;            /* km/s; objective */
+    spx_rv_star **star;            /* [most] */
+    spx_rv_spectra **spectra;      /* [most] of these */
+    double (*x)[SPX_MAX_FIT];      /* [most] */
+    spx_rv_value *value;           /* [most] */
+    spx_rv_candidates *candidates; /* [most] */
+    size_t *first;                 /* [most + 1] velocities of star k are v[first[k]] ... v[first[k+1]-1] */
+    size_t capacity;               /* of v and f */
+    double *v, *f;                 /* km/s; objective */
 } spx_rv_request;
 
 struct spx_rv_group {
     const spx_rv_ctx *c;
     const spx_rv_engine *engine;
     size_t most;
-    size_t together;   /* at most `most` */
-    spx_rv_star *star; /* [most] */
-    spx_rv_room *room; /* [nroom] a thread each */
-    size_t nroom;
+    size_t together;             /* at most `most` */
+    spx_rv_star *star;           /* [most] */
+    spx_rv_workspace *workspace; /* [nworkspace] a thread each */
+    size_t nworkspace;
     /* [most] each: stars that can be fitted; those of them that are fitted again, or whose errors are found; those that
      * one step of the search or of the starts is about. */
     spx_rv_star **fitted, **again, **list;
@@ -56,7 +56,7 @@ struct spx_rv_group {
 static inline void spx_rv_ask(spx_rv_request *r, spx_rv_star *s, const double *x)
 {
     r->star[r->n] = s;
-    r->ws[r->n] = &s->ws;
+    r->spectra[r->n] = &s->spectra;
     memcpy(r->x[r->n++], x, sizeof r->x[0]);
 }
 
@@ -94,9 +94,9 @@ void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad,
 /* Errors of v of the stars g->again[n], n <= together. */
 spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx_err *e);
 
-/* The row of a star that cannot be fitted; of one of which all is known; its cross-correlation. */
+/* The row of a star that cannot be fitted; of one whose fit has ended; its cross-correlation. */
 void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *row);
 void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit *out);
-void spx_rv_keep_ccf(spx_rv_ws *w, spx_rvfit *out);
+void spx_rv_keep_ccf(spx_rv_spectra *w, spx_rvfit *out);
 
 #endif

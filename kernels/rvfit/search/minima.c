@@ -5,8 +5,8 @@
 
 #include "rvfit/search/group.h"
 
-enum { POLISH_ROUNDS = 3, FEW_STEPS = 64 /* stars whose search takes a step */ };
-static const double POLISHED = 1e-3; /* a polish that gains less was the last */
+enum { PATTERN_ROUNDS = 3, FEW_STEPS = 64 /* stars whose search takes a step */ };
+static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was the last */
 
 /* Searches of n stars from their starts, a point of each at a time. */
 static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
@@ -24,7 +24,7 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star
         if (r->n == 0)
             return SPX_OK;
         spx_status st =
-            g->engine->eval(g->engine->state, r->n, r->ws, (const double(*)[SPX_MAX_FIT])r->x, NULL, r->value, e);
+            g->engine->eval(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, NULL, r->value, e);
         if (st != SPX_OK)
             return st;
         EACH_STAR(k, r->n, FEW_STEPS)
@@ -57,7 +57,7 @@ static spx_status try_points(spx_rv_group *g, size_t n, spx_err *e)
         r->n = 0;
         for (size_t k = 0; k < n; k++) {
             spx_rv_star *s = g->list[k];
-            more = spx_rv_probe(g->c, s->chol, i, s->start->x, s->point);
+            more = spx_rv_pattern_point(g->c, s->chol, i, s->start->x, s->point);
             r->first[k] = k;
             r->v[k] = s->point[0];
             spx_rv_ask(r, s, s->point);
@@ -68,7 +68,7 @@ static spx_status try_points(spx_rv_group *g, size_t n, spx_err *e)
         st = spx_rv_ask_values(g, e);
         for (size_t k = 0; k < n && st == SPX_OK; k++) {
             spx_rv_start *lowest = r->star[k]->start;
-            if (r->f[k] < lowest->f - SPX_RV_PROBE_LOWER) {
+            if (r->f[k] < lowest->f - SPX_RV_PATTERN_LOWER) {
                 lowest->f = r->f[k];
                 memcpy(lowest->x, r->x[k], sizeof lowest->x);
             }
@@ -79,7 +79,7 @@ static spx_status try_points(spx_rv_group *g, size_t n, spx_err *e)
 
 /* Pattern search around the minima of n stars, n <= together, and descent from where it led, until nothing near is
  * lower. */
-static spx_status polish(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+static spx_status pattern_search(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
 {
     const spx_rv_ctx *c = g->c;
     spx_status st = spx_rv_need_velocities(g, n, e);
@@ -87,10 +87,10 @@ static spx_status polish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
     for (size_t k = 0; k < n; k++)
         if (c->nfree > 0 && star[k]->found.at.f < HUGE_VAL)
             g->list[going++] = star[k];
-    for (int round = 0; round < POLISH_ROUNDS && st == SPX_OK; round++) {
+    for (int round = 0; round < PATTERN_ROUNDS && st == SPX_OK; round++) {
         size_t m = 0, fell = 0;
         for (size_t k = 0; k < going; k++)
-            if (spx_rv_probe_scale(c, &g->list[k]->found.at, g->list[k]->chol))
+            if (spx_rv_pattern_axes(c, &g->list[k]->found.at, g->list[k]->chol))
                 g->list[m++] = g->list[k];
         if (m == 0)
             return SPX_OK;
@@ -99,7 +99,7 @@ static spx_status polish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
             spx_rv_star *s = g->list[k];
             double gain = s->found.at.f - s->start->f;
             s->nstart = 1;
-            s->again = gain >= POLISHED;
+            s->again = gain >= PATTERN_GAIN;
             if (gain > 0)
                 g->list[fell++] = s;
         }
@@ -121,6 +121,6 @@ spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_star *const *
         return spx_rv_minimise(g->engine, g->c, n, star, e);
     spx_status st = search_all(g, n, star, e);
     for (size_t k = 0; k < n && st == SPX_OK && has_kinks(g->c); k += g->together)
-        st = polish(g, n - k < g->together ? n - k : g->together, star + k, e);
+        st = pattern_search(g, n - k < g->together ? n - k : g->together, star + k, e);
     return st;
 }

@@ -1,4 +1,4 @@
-/* Minimum of the objective of stars between the nodes of a grid.
+/* Provides the minima of stars for the multilinear interpolation.
  *
  * Within a cell of the grid the objective is smooth; at the faces between cells its gradient jumps. So the search has
  * two phases. From each start a Gauss-Newton descent with the exact gradient runs freely through the grid. From the
@@ -203,12 +203,12 @@ static void keep_reached(search *s)
 static int met_another(const search *s, const reached *p)
 {
     const spx_rv_ctx *c = s->c;
-    size_t cell[SPX_MAX_PAR], known[SPX_MAX_PAR];
+    size_t cell[SPX_MAX_PAR], other[SPX_MAX_PAR];
     spx_rv_cell(c, p->x, cell);
     for (size_t j = 0; j < s->s; j++) {
         const double *o = s->point[j].x;
-        spx_rv_cell(c, o, known);
-        int near = memcmp(cell, known, c->ng * sizeof *cell) == 0;
+        spx_rv_cell(c, o, other);
+        int near = memcmp(cell, other, c->ng * sizeof *cell) == 0;
         for (size_t i = 0; i < c->nfree && near; i++) {
             double bend = p->at.hess[i * c->nfree + i], sigma2 = bend > 0 ? 2 / bend : HUGE_VAL;
             double d = p->x[c->freeq[i]] - o[c->freeq[i]];
@@ -290,7 +290,7 @@ static void try_next(search *s)
         begin_in_cell(s, s->other, s->x);
         return;
     }
-    if (c->nfree == 0 || !spx_rv_probe_scale(c, &s->at, s->chol)) {
+    if (c->nfree == 0 || !spx_rv_pattern_axes(c, &s->at, s->chol)) {
         end_follow(s);
         return;
     }
@@ -378,7 +378,7 @@ enum { NOTHING, DERIVATIVES, VALUE };
 static int search_next(search *s, double *y)
 {
     for (; s->step != DONE; go_on(s)) {
-        if (s->step == PROBING && spx_rv_probe(s->c, s->chol, s->probe, s->lowest, y))
+        if (s->step == PROBING && spx_rv_pattern_point(s->c, s->chol, s->probe, s->lowest, y))
             return VALUE;
         if (s->step != PROBING && descent_next(&s->d, s->c, y))
             return DERIVATIVES;
@@ -393,7 +393,7 @@ static void search_take(search *s, const double *y, const spx_rv_value *value)
         return;
     }
     s->probe++;
-    if (value->f < s->least - SPX_RV_PROBE_LOWER) {
+    if (value->f < s->least - SPX_RV_PATTERN_LOWER) {
         s->least = value->f;
         memcpy(s->lowest, y, sizeof s->lowest);
     }
@@ -407,7 +407,7 @@ typedef struct {
     int *wants;
     double (*point)[SPX_MAX_FIT];
     size_t *of; /* which star */
-    spx_rv_ws **who;
+    spx_rv_spectra **who;
     double (*x)[SPX_MAX_FIT];
     const size_t **cell;
     spx_rv_value *value;
@@ -443,7 +443,7 @@ static size_t collect(together *t, size_t n, spx_rv_star *const *star, int what)
     for (size_t k = 0; k < n; k++) {
         if (t->wants[k] != what)
             continue;
-        t->who[m] = &star[k]->ws;
+        t->who[m] = &star[k]->spectra;
         t->cell[m] = t->search[k].d.cell;
         t->first[m] = m;
         t->v[m] = t->point[k][0];
@@ -514,7 +514,7 @@ spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *
             memcpy(s->other, s->home, sizeof s->home);
             if (i > 0)
                 (void)around(s, i - 1, s->other);
-            t.who[m] = &star[k]->ws;
+            t.who[m] = &star[k]->spectra;
             t.cell[m] = s->other;
             memcpy(t.x[m], star[k]->min.x, sizeof t.x[m]);
             t.of[m++] = k;

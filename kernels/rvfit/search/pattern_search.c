@@ -5,7 +5,7 @@
 
 #include "rvfit/search/search.h"
 
-int spx_rv_probe_scale(const spx_rv_ctx *c, const spx_rv_value *at, double *chol)
+int spx_rv_pattern_axes(const spx_rv_ctx *c, const spx_rv_value *at, double *chol)
 {
     size_t nf = c->nfree;
     for (size_t i = 0; i < nf; i++)
@@ -14,7 +14,7 @@ int spx_rv_probe_scale(const spx_rv_ctx *c, const spx_rv_value *at, double *chol
     return spx_rv_cholesky(nf, chol, 1e-14);
 }
 
-int spx_rv_probe(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y)
+int spx_rv_pattern_point(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y)
 {
     static const double step[] = {1, 0.25, 0.0625};
     size_t nf = c->nfree, round = i / (2 * nf), k = i / 2 % nf;

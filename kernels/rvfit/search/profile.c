@@ -1,6 +1,7 @@
-/* Errors of a velocity and other velocities that are possible: the objective along v, at the templates of the minimum.
- * The logic of one star: it asks for velocities and is told the objective there, so that many stars can be computed
- * together. */
+/* Provides the error of a velocity and other possible velocities, from the profile of the objective along v at the
+ * templates of the minimum. Called as a state machine, one a star: spx_rv_profile_ask() gives the velocities that are
+ * wanted, spx_rv_profile_take() receives the objective there, so that many stars are computed together. The error is
+ * the second moment of the likelihood exp(-f/2), as in rvspecfit (Koposov, ascl:1907.013). */
 #include <math.h>
 
 #include "rvfit/search/search.h"
@@ -10,7 +11,7 @@ static const double SCAN_KMS = 10;   /* step of a scan of the whole range, where
 static const double SCAN_DEPTH = 50; /* objective above the minimum beyond which a velocity has no weight */
 /* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-6 with these. */
 static const double PROFILE_HALF = 7, PROFILE_STEPS = 1.5;
-static const double FINE = 0.25; /* of a step of the survey: distance of the points from which a parabola is drawn */
+static const double FINE = 0.25; /* of a step of the scan: distance of the points from which a parabola is drawn */
 
 /* First and last i of the velocities of the moments. */
 static size_t moment_range(const spx_rv_profile *p, double *i0)
@@ -87,8 +88,8 @@ static void wide(spx_rv_profile *p)
     p->grid = fmax(SCAN_KMS, (p->hi - p->lo) / (PROFILE_MAX - 2));
 }
 
-/* The other minima are known: is there weight there, or a point lower than the minimum? Then the errors, unless they
- * are what has been looked at first. */
+/* The other minima have been found: is there weight there, or a point lower than the minimum? Then the errors, unless
+ * they are what has been looked at first. */
 static void end_others(spx_rv_profile *p)
 {
     for (size_t k = 0; k < p->nother; k++) {
@@ -99,13 +100,13 @@ static void end_others(spx_rv_profile *p)
             p->lower = o->v;
         }
     }
-    if (p->known)
+    if (p->scanned)
         p->step = SPX_RV_DONE;
     else if (p->far)
         wide(p);
     else
         narrow(p);
-    p->known = 1;
+    p->scanned = 1;
 }
 
 /* Look at what was found, with points on both sides. */
@@ -130,11 +131,11 @@ static void take_others(spx_rv_profile *p, const double *f)
         spx_rv_other *o = &p->other[k];
         if (!(o->half > 0))
             continue;
-        double left = f[0], middle = f[1], right = f[2], bend = (left - middle) + (right - middle), was = o->half;
+        double left = f[0], middle = f[1], right = f[2], curvature = (left - middle) + (right - middle), was = o->half;
         f += 3;
         o->f = HUGE_VAL;
-        if (middle <= left && middle <= right && bend > 0) {
-            double at = 0.5 * (left - right) / bend;
+        if (middle <= left && middle <= right && curvature > 0) {
+            double at = 0.5 * (left - right) / curvature;
             o->v += at * was;
             o->f = middle - 0.25 * (left - right) * at;
             o->half = 0;
@@ -166,11 +167,11 @@ void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above)
 
 size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v)
 {
-    if (p->step == SPX_RV_SURVEY) {
+    if (p->step == SPX_RV_SCAN) {
         const spx_rv_ctx *c = p->w->ctx;
-        for (size_t i = 0; v && i < c->nsurvey; i++)
-            v[i] = c->lo[0] + (double)i * c->survey_step;
-        return c->nsurvey;
+        for (size_t i = 0; v && i < c->nscan; i++)
+            v[i] = c->lo[0] + (double)i * c->scan_step;
+        return c->nscan;
     }
     if (p->step == SPX_RV_OTHER) {
         size_t m = 0;
@@ -187,12 +188,12 @@ size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v)
     return n;
 }
 
-void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_ws *w, const double *x, double f0, double sigma)
+void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_spectra *w, const double *x, double f0, double sigma)
 {
     const spx_rv_ctx *c = w->ctx;
     *p = (spx_rv_profile){.w = w, .x = x, .f0 = f0, .sigma = sigma, .err = sigma, .lower = x[0], .best = f0 - 0.01};
     if (!(sigma > 0) || !(sigma < 0.1 * (c->hi[0] - c->lo[0]))) {
-        p->known = 1;
+        p->scanned = 1;
         wide(p);
     }
 }
@@ -221,21 +222,21 @@ static void moments(spx_rv_profile *p, const double *f)
     }
 }
 
-/* A survey: other minima; and weight that has no minimum of its own. */
-static void take_survey(spx_rv_profile *p, const double *f)
+/* Takes a velocity scan: other minima, and weight that has no minimum of its own. */
+static void take_scan(spx_rv_profile *p, const double *f)
 {
     const spx_rv_ctx *c = p->w->ctx;
-    for (size_t i = 0; i < c->nsurvey; i++)
-        if (fabs(c->lo[0] + (double)i * c->survey_step - p->x[0]) > PROFILE_HALF * p->sigma)
+    for (size_t i = 0; i < c->nscan; i++)
+        if (fabs(c->lo[0] + (double)i * c->scan_step - p->x[0]) > PROFILE_HALF * p->sigma)
             p->far = p->far || f[i] < p->f0 + SCAN_DEPTH;
-    add_minima(p, c->nsurvey, c->lo[0], c->survey_step, f);
-    begin_others(p, FINE * c->survey_step);
+    add_minima(p, c->nscan, c->lo[0], c->scan_step, f);
+    begin_others(p, FINE * c->scan_step);
 }
 
 void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
 {
-    if (p->step == SPX_RV_SURVEY) {
-        take_survey(p, f);
+    if (p->step == SPX_RV_SCAN) {
+        take_scan(p, f);
         return;
     }
     if (p->step == SPX_RV_OTHER) {
@@ -243,13 +244,13 @@ void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
         return;
     }
     double before = p->err;
-    int done = 0, scanned = p->step == SPX_RV_WIDE;
-    if (scanned && p->round == 0) /* the whole range */
+    int done = 0, whole = p->step == SPX_RV_WIDE;
+    if (whole && p->round == 0) /* the whole range */
         add_minima(p, moment_range(p, &(double){0}), v[0], p->grid, f);
     moments(p, f);
     if (!(p->err > 0) || ++p->round == PROFILE_ROUNDS) {
         done = 1;
-    } else if (scanned) {
+    } else if (whole) {
         double width = 10 * fmax(p->err, p->grid);
         done = p->grid < p->err / PROFILE_STEPS;
         p->grid = p->err > p->grid ? 0.8 * p->err / PROFILE_STEPS : p->grid / 5;
@@ -261,7 +262,7 @@ void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
         narrow(p);
         p->round = round;
     }
-    if (done && scanned)
+    if (done && whole)
         begin_others(p, FINE * SCAN_KMS);
     else if (done)
         p->step = SPX_RV_DONE;

@@ -1,8 +1,8 @@
-/* The logic of the fit, once for whatever computes. An engine computes for many stars at a time: their objective with
- * derivatives, the objective at other velocities, models. What one star does depends on no other.
+/* The search for the minimum of each star, once for all backends. An engine computes, for many stars at a time, their
+ * objective with derivatives, the objective at other velocities, models; the search chooses the points. Results of a
+ * star depend on no other star.
  *
- * A group is what one thread of the host fits together: workspaces of its stars, and all that is known of them on the
- * way. */
+ * A group is the stars that one thread of the host fits together. */
 #ifndef SPX_RVFIT_SEARCH_H
 #define SPX_RVFIT_SEARCH_H
 
@@ -25,41 +25,41 @@ typedef struct spx_rv_minimum {
 #define SPX_RV_CCF_MAX_ERROR 10.0
 
 /* Starts from the cross-correlation of one star. */
-void spx_rv_correlate(spx_rv_ws *w, spx_rv_pick *pick);
+void spx_rv_correlate(spx_rv_spectra *w, spx_rv_candidates *candidates);
 spx_rv_set spx_rv_set_of(const spx_rv_ctx *c);
 /* Cross-correlation of one piece with an entry of the set, out[nlag]: what is taken off its chi^2. */
-void spx_rv_ccf(spx_rv_ws *w, const spx_rv_data *d, size_t entry, float *out);
+void spx_rv_ccf(spx_rv_spectra *w, const spx_rv_data *d, size_t entry, float *out);
 
 /* Search without derivatives around a minimum: point number i (from 0) of those that are tried one after another is y,
- * seen from the best one so far, x; 0 when there are no more. chol: of half the curvature, spx_rv_probe_scale(). */
-int spx_rv_probe_scale(const spx_rv_ctx *c, const spx_rv_value *at, double *chol);
-int spx_rv_probe(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y);
+ * seen from the best one so far, x; 0 when there are no more. chol: of half the curvature, spx_rv_pattern_axes(). */
+int spx_rv_pattern_axes(const spx_rv_ctx *c, const spx_rv_value *at, double *chol);
+int spx_rv_pattern_point(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y);
 /* A point is taken when it is lower by more than this. */
-#define SPX_RV_PROBE_LOWER 1e-4
+#define SPX_RV_PATTERN_LOWER 1e-4
 
-/* w->survey with the templates in the workspace. */
-void spx_rv_survey(spx_rv_ws *w);
+/* w->scan with the templates in the workspace. */
+void spx_rv_velocity_scan(spx_rv_spectra *w);
 
 typedef struct {
     void *state;
-    int threads;     /* of the host, for the logic of a group's stars; each has a room of its own */
+    int threads;     /* of the host, for the logic of a group's stars; each has a workspace of its own */
     size_t together; /* stars whose profiles and models are computed side by side */
     /* The stars w[n] have new data, from spx_rv_load() or spx_rv_reject(). NULL: nothing to be done. */
-    spx_status (*load)(void *state, size_t n, spx_rv_ws *const *w, spx_err *e);
-    /* Cross-correlation: starts into pick[n]. */
-    spx_status (*correlate)(void *state, size_t n, spx_rv_ws *const *w, spx_rv_pick *pick, spx_err *e);
+    spx_status (*load)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
+    /* Cross-correlation: starts into candidates[n]. */
+    spx_status (*correlate)(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates, spx_err *e);
     /* Objective with derivatives of star k at x[k], seen from cell[k] of the grid (NULL: the one that it is in; all
      * of them NULL: so are all). */
-    spx_status (*eval)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+    spx_status (*eval)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                        const size_t *const *cell, spx_rv_value *out, spx_err *e);
     /* Objective of star k with the templates of x[k] at velocities v[first[k]] ... v[first[k+1]-1], into f. n is at
      * most `together`. */
-    spx_status (*values)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT],
+    spx_status (*values)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                          const size_t *first, const double *v, double *f, spx_err *e);
-    /* w[k]->survey with the templates of x[k]; NULL: values() does as well. n as above. */
-    spx_status (*survey)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
+    /* w[k]->scan with the templates of x[k]; NULL: values() does as well. n as above. */
+    spx_status (*scan)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
     /* Model and chi^2 of all pieces (spx_rv_data) at x[k], n as above. */
-    spx_status (*models)(void *state, size_t n, spx_rv_ws *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
+    spx_status (*models)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
 } spx_rv_engine;
 
 /* Search for the minimum of one star from several starts, one after another (search/smooth.c). */
@@ -81,20 +81,20 @@ void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, c
 int spx_rv_search_next(spx_rv_search *f, double *y);
 void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);
 
-/* Errors of v, and the best other minimum along v, of one star (search/profile.c): what is known, and what is to be
- * looked at next. */
+/* Errors of v, and the best other minimum along v, of one star (search/profile.c): results so far, and the velocities
+ * to be looked at next. */
 enum { SPX_RV_MAX_OTHER = 3 };
 typedef struct {
     double v, f, half; /* half: distance of the points on both sides that are looked at; 0: done */
 } spx_rv_other;
 
 typedef struct {
-    const spx_rv_ws *w;
+    const spx_rv_spectra *w;
     const double *x;
     double f0, sigma;
-    enum { SPX_RV_SURVEY, SPX_RV_WIDE, SPX_RV_NARROW, SPX_RV_OTHER, SPX_RV_DONE } step;
-    int round, far, known; /* far: there is weight beyond the profile; known: other minima have been looked at */
-    double grid, lo, hi;   /* velocities of the moments: x[0] + i grid within lo ... hi */
+    enum { SPX_RV_SCAN, SPX_RV_WIDE, SPX_RV_NARROW, SPX_RV_OTHER, SPX_RV_DONE } step;
+    int round, far, scanned; /* far: there is weight beyond the profile; scanned: other minima have been sought */
+    double grid, lo, hi;     /* velocities of the moments: x[0] + i grid within lo ... hi */
     double err, skew, kurt;
     double best, lower; /* objective, and the velocity where that is: below the minimum, or x[0] */
     size_t nother;
@@ -103,13 +103,13 @@ typedef struct {
 
 /* At the minimum x, where the objective is f0 and sigma the error of v by its curvature. In the end err, skew and kurt
  * are those of rvspecfit: moments of the conditional likelihood of v on a grid that resolves it. */
-void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_ws *w, const double *x, double f0, double sigma);
+void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_spectra *w, const double *x, double f0, double sigma);
 /* Velocities that are wanted next, into v unless NULL; returns how many. */
 size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v);
 /* The objective there. */
 void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f);
 /* The best other minimum along v with all other quantities held, farther than SPX_RV_FAR, and how much higher it is;
- * NaN: none. Sought from the lowest other minima of a survey of the whole range (search/scan.c). */
+ * NaN: none. Sought from the lowest other minima of a scan of the whole range (search/scan.c). */
 void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above);
 
 typedef struct spx_rv_group spx_rv_group;
@@ -117,16 +117,16 @@ typedef struct spx_rv_group spx_rv_group;
 /* A group of up to `most` stars. NULL: no memory. */
 spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine, size_t most, spx_err *e);
 void spx_rv_group_free(spx_rv_group *g);
-/* Workspace of star k of a group; room of a thread of it. */
-spx_rv_ws *spx_rv_group_ws(spx_rv_group *g, size_t k);
-spx_rv_room *spx_rv_group_room(spx_rv_group *g, size_t thread);
+/* Spectra of star k of a group; workspace of a thread of it. */
+spx_rv_spectra *spx_rv_group_spectra(spx_rv_group *g, size_t k);
+spx_rv_workspace *spx_rv_group_workspace(spx_rv_group *g, size_t thread);
 /* Fits stars first ... first+n-1 of the batch, n <= most. */
 spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *out, spx_err *e);
 
 /* The result of a batch, with nothing in it yet; and that of a star that cannot be fitted. */
 spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e);
 
-/* The CPU as an engine: its stars are in one room. */
+/* The CPU as an engine: its stars share one workspace. */
 spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c);
 
 #endif

@@ -1,6 +1,7 @@
-/* Minimum of the objective of a star for an interpolation that is smooth across the nodes of the grid: damped
- * Gauss-Newton (Levenberg-Marquardt) with bounds, from several starts, one after another. The search asks for one point
- * at a time, so that those of many stars can be computed together. */
+/* Provides the minimum of a star for an interpolation that is smooth across the nodes of the grid: Levenberg-Marquardt
+ * (damped Gauss-Newton) with bounds, from several starts, one after another. Called as a state machine:
+ * spx_rv_search_next() gives the next point, spx_rv_search_take() receives the objective with its derivatives there, so
+ * that many stars are computed together. */
 #include <math.h>
 #include <string.h>
 

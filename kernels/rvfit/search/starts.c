@@ -115,19 +115,19 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *st
     r->n = 0;
     for (size_t k = 0; k < n; k++) {
         spx_rv_star *s = star[k];
-        s->ws.ccf_entry = -1;
+        s->spectra.ccf_entry = -1;
         s->v_ccf = NAN;
         s->nstart = 0;
         if (c->maxccf > 0 && c->nlag > 0 && (c->opt->keep_ccf || !(is_given(s) || c->opt->brute)))
             spx_rv_ask(r, s, s->point); /* a cross-correlation is of no point */
     }
-    spx_status st = r->n > 0 ? g->engine->correlate(g->engine->state, r->n, r->ws, r->pick, e) : SPX_OK;
+    spx_status st = r->n > 0 ? g->engine->correlate(g->engine->state, r->n, r->spectra, r->candidates, e) : SPX_OK;
     for (size_t k = 0; k < r->n && st == SPX_OK; k++) {
         spx_rv_star *s = r->star[k];
-        const spx_rv_pick *p = &r->pick[k];
+        const spx_rv_candidates *p = &r->candidates[k];
         if (p->n == 0)
             continue;
-        s->ws.ccf_entry = p->entry[0];
+        s->spectra.ccf_entry = p->entry[0];
         s->v_ccf = p->v[0];
         for (; s->nstart < (size_t)p->n; s->nstart++)
             entry_start(c, p->entry[s->nstart], p->v[s->nstart], &s->start[s->nstart]);

@@ -1,30 +1,30 @@
-/* The survey of search/scan.c on CUDA devices: the objective all over the range of velocities with a continuum that is
+/* The scan of search/scan.c on CUDA devices: the objective all over the range of velocities with a continuum that is
  * linear in blocks of pixels. A warp has 32 velocities, one a lane, whose moments need no exchange. */
-#ifndef SPX_RVFIT_CUDA_SURVEY_CUH
-#define SPX_RVFIT_CUDA_SURVEY_CUH
+#ifndef SPX_RVFIT_CUDA_SCAN_CUH
+#define SPX_RVFIT_CUDA_SCAN_CUH
 
 namespace rv
 {
 
 enum {
-    SURVEY_WARPS = 8,
-    SURVEY_STAGE = 24, /* blocks of pixels whose moments are kept at a time */
+    SCAN_WARPS = 8,
+    SCAN_STAGE = 24, /* blocks of pixels whose moments are kept at a time */
     MOMENTS = 5
 };
 
 /* Numbers of a velocity's equations: S'S packed, then S'D. */
-__host__ __device__ inline int survey_entries(int npoly)
+__host__ __device__ inline int scan_entries(int npoly)
 {
     return npoly * (npoly + 1) / 2 + npoly;
 }
 
-inline size_t survey_shared(int npoly)
+inline size_t scan_shared(int npoly)
 {
-    return (size_t)std::max((int)SURVEY_STAGE * MOMENTS, survey_entries(npoly)) * 32 * sizeof(double);
+    return (size_t)std::max((int)SCAN_STAGE * MOMENTS, scan_entries(npoly)) * 32 * sizeof(double);
 }
 
 /* The objective of a piece out of its equations g[entries][32], of which this lane has a column. */
-__device__ inline double survey_value(int np, double *g, double square)
+__device__ inline double scan_value(int np, double *g, double square)
 {
     double *b = g + np * (np + 1) / 2 * 32, f = square;
     for (int i = 0; i < np; i++) {
@@ -48,21 +48,21 @@ __device__ inline double survey_value(int np, double *g, double square)
     return f;
 }
 
-/* Block (item, 32 velocities): out[item][nsurvey]. The items' own velocities have no meaning. PER: entries of a warp.
+/* Block (item, 32 velocities): out[item][nscan]. The items' own velocities have no meaning. PER: entries of a warp.
  */
 template <int PER>
-__global__ void __launch_bounds__(32 * SURVEY_WARPS)
-    survey_kernel(model m, const item *items, const piece *pieces, const double *flux, const double *ie,
-                  const double2 *knots, double *out)
+__global__ void __launch_bounds__(32 * SCAN_WARPS)
+    scan_kernel(model m, const item *items, const piece *pieces, const double *flux, const double *ie,
+                const double2 *knots, double *out)
 {
-    extern __shared__ __align__(16) double room[];
-    __shared__ double squares[SURVEY_WARPS];
+    extern __shared__ __align__(16) double workspace[];
+    __shared__ double squares[SCAN_WARPS];
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, np = m.npoly, per = a.per;
-    const int which = (int)blockIdx.y * 32 + lane, nblock = (a.n + per - 1) / per, entries = survey_entries(np);
-    const double v = m.survey_v0 + min(which, m.nsurvey - 1) * m.survey_step;
+    const int which = (int)blockIdx.y * 32 + lane, nblock = (a.n + per - 1) / per, entries = scan_entries(np);
+    const double v = m.scan_v0 + min(which, m.nscan - 1) * m.scan_step;
     const double shift = spx_rv_lnshift(v) / a.dlnwave, last = (double)a.nt - 1.000001, middle = 0.5 * (per - 1);
     knots += (size_t)it.at * m.samples + a.sample0;
     flux += d.pixel0;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(32 * SURVEY_WARPS)
     int first[PER], second[PER]; /* functions of the entries of this warp; second -1: the data */
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        const int e = warp + SURVEY_WARPS * i;
+        const int e = warp + SCAN_WARPS * i;
         int k = 0;
         while ((k + 1) * (k + 2) / 2 <= e && k + 1 < np)
             k++;
@@ -80,10 +80,10 @@ __global__ void __launch_bounds__(32 * SURVEY_WARPS)
         second[i] = data ? -1 : e - k * (k + 1) / 2;
         gram[i] = 0;
     }
-    for (int b0 = 0; b0 < nblock; b0 += SURVEY_STAGE) {
-        const int b1 = min(nblock, b0 + SURVEY_STAGE);
+    for (int b0 = 0; b0 < nblock; b0 += SCAN_STAGE) {
+        const int b1 = min(nblock, b0 + SCAN_STAGE);
         __syncthreads();
-        for (int b = b0 + warp; b < b1; b += SURVEY_WARPS) {
+        for (int b = b0 + warp; b < b1; b += SCAN_WARPS) {
             double s0 = 0, s1 = 0, s2 = 0, d0 = 0, d1 = 0;
             const int i0 = b * per, n = min(per, a.n - i0);
 #pragma unroll 4
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(32 * SURVEY_WARPS)
                 d1 = fma(td, x, d1);
                 square = fma(f, fw, square);
             }
-            double *to = room + (b - b0) * MOMENTS * 32 + lane;
+            double *to = workspace + (b - b0) * MOMENTS * 32 + lane;
             to[0] = s0;
             to[32] = s1;
             to[64] = s2;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(32 * SURVEY_WARPS)
         }
         __syncthreads();
         for (int b = b0; b < b1; b++) {
-            const double *from = room + (b - b0) * MOMENTS * 32 + lane;
+            const double *from = workspace + (b - b0) * MOMENTS * 32 + lane;
             const double s0 = from[0], s1 = from[32], s2 = from[64], d0 = from[96], d1 = from[128];
             const double *value = a.line + (size_t)b * 2 * SPX_RVFIT_MAX_POLY, *slope = value + SPX_RVFIT_MAX_POLY;
 #pragma unroll
@@ -130,17 +130,17 @@ __global__ void __launch_bounds__(32 * SURVEY_WARPS)
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < PER; i++)
-        if (warp + SURVEY_WARPS * i < entries)
-            room[(warp + SURVEY_WARPS * i) * 32 + lane] = gram[i];
+        if (warp + SCAN_WARPS * i < entries)
+            workspace[(warp + SCAN_WARPS * i) * 32 + lane] = gram[i];
     __syncthreads();
     if (warp > 0)
         return;
     square = 0;
-    for (int i = 0; i < SURVEY_WARPS; i++)
+    for (int i = 0; i < SCAN_WARPS; i++)
         square += squares[i];
-    const double f = survey_value(np, room + lane, square) + a.lndet + d.sum_lne2;
-    if (which < m.nsurvey)
-        out[(size_t)blockIdx.x * m.nsurvey + which] = isfinite(f) ? f : HUGE_VAL;
+    const double f = scan_value(np, workspace + lane, square) + a.lndet + d.sum_lne2;
+    if (which < m.nscan)
+        out[(size_t)blockIdx.x * m.nscan + which] = isfinite(f) ? f : HUGE_VAL;
 }
 
 } // namespace rv

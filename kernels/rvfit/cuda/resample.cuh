@@ -1,27 +1,28 @@
 /* Rotation, spline and sampling of templates on CUDA devices. */
-#ifndef SPX_RVFIT_CUDA_BEND_CUH
-#define SPX_RVFIT_CUDA_BEND_CUH
+#ifndef SPX_RVFIT_CUDA_RESAMPLE_CUH
+#define SPX_RVFIT_CUDA_RESAMPLE_CUH
 
 namespace rv
 {
 
 enum {
-    KNOTS = 349, /* of a template that one block of 128 threads bends and samples: with what lies beside them 3 x 128 */
-    TAIL = 16,   /* terms of the spline's impulse response on each side: 0.268^16 = 7e-10 of a small correction */
+    KNOTS = 349,    /* of a template that one block of 128 threads resamples: with those beside them, 3 x 128 */
+    TAIL = 16,      /* terms of the spline's impulse response on each side: 0.268^16 = 7e-10 of a small correction */
     NEAR_REACH = 32 /* rotation kernels up to here work in shared memory */
 };
 
 enum {
-    BENT = KNOTS + 2 * TAIL + 3,      /* broadened samples that a block needs */
-    FLAT = BENT + 2 * NEAR_REACH + 1, /* samples that those come from, at most */
-    BENDS = KNOTS + 2 * TAIL + 1,     /* second differences */
-    EACH = (KNOTS + 128) / 128        /* knots of a thread */
+    BROADENED = KNOTS + 2 * TAIL + 3,             /* broadened samples that a block needs */
+    UNBROADENED = BROADENED + 2 * NEAR_REACH + 1, /* samples that those come from, at most */
+    DIFFERENCES = KNOTS + 2 * TAIL + 1,           /* second differences */
+    EACH = (KNOTS + 128) / 128                    /* knots of a thread */
 };
 
 /* Bytes of shared memory for `n` derivatives. */
-inline size_t bend_shared(int n)
+inline size_t resample_shared(int n)
 {
-    return (size_t)(FLAT + BENT + KNOTS + 2) * sizeof(double) + (size_t)n * (FLAT + BENT + KNOTS + 1) * sizeof(float);
+    return (size_t)(UNBROADENED + BROADENED + KNOTS + 2) * sizeof(double) +
+           (size_t)n * (UNBROADENED + BROADENED + KNOTS + 1) * sizeof(float);
 }
 
 /* First pixel whose place is not below `at`; all lanes of a warp look for it, a load after another is slow. */
@@ -47,10 +48,10 @@ template <typename T> __device__ inline T broadened(const T *f, int j, int last,
     return s;
 }
 
-/* The same for all BENT samples of a block, each of them `reach` beyond its place in f: y = scale times that. */
+/* The same for all BROADENED samples of a block, each of them `reach` beyond its place in f: y = scale times that. */
 template <typename T, typename Y> __device__ inline void broaden(const T *f, const T *w, int reach, T scale, Y *y)
 {
-    static_assert(BENT == 3 * 128, "three samples a thread");
+    static_assert(BROADENED == 3 * 128, "three samples a thread");
     const int tid = (int)threadIdx.x;
     f += tid + reach;
     T s0 = w[0] * f[0], s1 = w[0] * f[128], s2 = w[0] * f[256];
@@ -65,24 +66,25 @@ template <typename T, typename Y> __device__ inline void broaden(const T *f, con
     y[tid + 256] = (Y)(scale * s2);
 }
 
-/* Second differences of the samples y[BENT], from knot k0 - TAIL on, into r[BENDS], near the ends of the template: odd
- * about them, where nothing bends; what lies farther beyond them than the template is long has no weight. */
+/* Second differences of the samples y[BROADENED], from knot k0 - TAIL on, into r[DIFFERENCES], near the ends of the
+ * template: odd about them, where nothing is curved; what lies farther beyond them than the template is long has no
+ * weight. */
 template <typename T> __device__ inline void differences(const T *y, int k0, int last, T *r)
 {
-    for (int i = (int)threadIdx.x; i < BENDS; i += 128) {
+    for (int i = (int)threadIdx.x; i < DIFFERENCES; i += 128) {
         int j = (k0 - TAIL + i) % (2 * last);
         j = j < 0 ? j + 2 * last : j;
         const bool odd = j > last;
         j = odd ? 2 * last - j : j;
         const int q = j - (k0 - TAIL - 1);
-        const bool inside = j > 0 && j < last && q > 0 && q < BENT - 1;
+        const bool inside = j > 0 && j < last && q > 0 && q < BROADENED - 1;
         r[i] = inside ? (odd ? -1 : 1) * ((y[q - 1] - y[q]) + (y[q + 1] - y[q])) : 0;
     }
 }
 
 /* Second derivatives of the spline at the EACH knots of this thread, from the second differences r(i), i from TAIL
  * before the first knot of the block on: their impulse response A z^|d|, A = 1/(2 sqrt(3)), by recursion from both
- * sides, each with `tail` terms beyond the thread's knots. The last knots are BENDS - 1 - TAIL at most. */
+ * sides, each with `tail` terms beyond the thread's knots. The last knots are DIFFERENCES - 1 - TAIL at most. */
 template <int tail, typename T, typename R> __device__ inline void respond(R r, T *m)
 {
     const T z = (T)-0.26794919243112270647, amplitude = (T)0.28867513459481288225;
@@ -95,19 +97,19 @@ template <int tail, typename T, typename R> __device__ inline void respond(R r, 
         left = fma(z, left, r(s + i));
 #pragma unroll
     for (int i = EACH - 1 + tail; i >= EACH; i--)
-        right = z * (right + r(min(s + i, BENDS - 1)));
+        right = z * (right + r(min(s + i, DIFFERENCES - 1)));
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        out[i] = left = fma(z, left, r(min(s + i, BENDS - 1)));
+        out[i] = left = fma(z, left, r(min(s + i, DIFFERENCES - 1)));
 #pragma unroll
     for (int i = EACH - 1; i >= 0; i--) {
         if (s - TAIL + i <= KNOTS)
             m[s - TAIL + i] = amplitude * (out[i] + right);
-        right = z * (right + r(min(s + i, BENDS - 1)));
+        right = z * (right + r(min(s + i, DIFFERENCES - 1)));
     }
 }
 
-/* The same of samples y, far from the ends of the template (`inner`), or of r, which has room for BENDS. */
+/* The same of samples y, far from the ends of the template (`inner`), or of r, which holds DIFFERENCES. */
 template <int tail, typename T> __device__ inline void bend(const T *y, bool inner, int k0, int last, T *r, T *m)
 {
     if (inner) {
@@ -119,24 +121,24 @@ template <int tail, typename T> __device__ inline void bend(const T *y, bool inn
     respond<tail>([r](int i) { return r[i]; }, m);
 }
 
-/* Block (tile of KNOTS, point, arm): broadens and bends the template. The spline's second derivatives are its impulse
- * response A z^|d|, z = sqrt(3)-2, A = 1/(2 sqrt(3)), over the second differences, which are odd about the ends (that
- * is the natural boundary). With derivatives (`deriv`): samples it at the point's velocity, t[point][pixels] and
- * dt[point][nfree][pixels]; without: knots[slot[point]][samples] (value, second derivative). */
+/* Block (tile of KNOTS, point, arm): broadens the template and makes its spline. The spline's second derivatives are
+ * its impulse response A z^|d|, z = sqrt(3)-2, A = 1/(2 sqrt(3)), over the second differences, which are odd about the
+ * ends (that is the natural boundary). With derivatives (`deriv`): samples it at the point's velocity, t[point][pixels]
+ * and dt[point][nfree][pixels]; without: knots[slot[point]][samples] (value, second derivative). */
 __global__ void __launch_bounds__(128)
-    bend_kernel(model m, int deriv, const spx_rv_stencil *stencils, const double *velocity, const double *flux,
-                const float *slope, const double *rotation, double *t, float *dt, const int *slot, double2 *knots)
+    resample_kernel(model m, int deriv, const spx_rv_stencil *stencils, const double *velocity, const double *flux,
+                    const float *slope, const double *rotation, double *t, float *dt, const int *slot, double2 *knots)
 {
-    extern __shared__ __align__(16) double room[];
+    extern __shared__ __align__(16) double workspace[];
     __shared__ int range[2];
     const arm &a = m.arms[blockIdx.z];
     const int k0 = (int)blockIdx.x * KNOTS, last = a.nt - 1, tid = (int)threadIdx.x;
     if (k0 >= last)
         return;
     const size_t point = blockIdx.y;
-    const int nb = deriv ? m.nbent : 0;
-    double *f0 = room, *y0 = f0 + FLAT, *m0 = y0 + BENT;
-    float *fl = reinterpret_cast<float *>(m0 + KNOTS + 2), *yl = fl + nb * FLAT, *ml = yl + nb * BENT;
+    const int nb = deriv ? m.nbroadened : 0;
+    double *f0 = workspace, *y0 = f0 + UNBROADENED, *m0 = y0 + BROADENED;
+    float *fl = reinterpret_cast<float *>(m0 + KNOTS + 2), *yl = fl + nb * UNBROADENED, *ml = yl + nb * BROADENED;
     flux += point * m.samples + a.sample0;
     slope += point * m.ng * (size_t)m.samples + a.sample0;
     const double *w = rotation + (point * m.narm + blockIdx.z) * 2 * (m.reach + 1), *dw = w + m.reach + 1;
@@ -147,12 +149,12 @@ __global__ void __launch_bounds__(128)
     __shared__ double weight[2][NEAR_REACH + 1];
     __shared__ float single[NEAR_REACH + 1];
     if (near) {
-        for (int i = tid; i < BENT + 2 * reach; i += 128) {
+        for (int i = tid; i < BROADENED + 2 * reach; i += 128) {
             const int j = min(max(y_first - reach + i, 0), last);
             f0[i] = flux[j];
             for (int b = 0; b < nb; b++)
-                if (m.bent[b] >= 0)
-                    fl[b * FLAT + i] = slope[(size_t)m.bent[b] * m.samples + j];
+                if (m.broadened[b] >= 0)
+                    fl[b * UNBROADENED + i] = slope[(size_t)m.broadened[b] * m.samples + j];
         }
         if (tid <= reach) {
             weight[0][tid] = w[tid];
@@ -171,25 +173,26 @@ __global__ void __launch_bounds__(128)
     if (near) {
         broaden(f0, weight[0], reach, 1.0, y0);
         for (int b = 0; b < nb; b++)
-            if (m.bent[b] < 0)
-                broaden(f0, weight[1], reach, scale, yl + b * BENT);
+            if (m.broadened[b] < 0)
+                broaden(f0, weight[1], reach, scale, yl + b * BROADENED);
             else
-                broaden(fl + b * FLAT, single, reach, 1.0f, yl + b * BENT);
+                broaden(fl + b * UNBROADENED, single, reach, 1.0f, yl + b * BROADENED);
     } else {
-        for (int i = tid; i < BENT; i += 128) {
+        for (int i = tid; i < BROADENED; i += 128) {
             const int j = min(max(y_first + i, 0), last);
             y0[i] = broadened(flux, j, last, w, reach);
             for (int b = 0; b < nb; b++)
-                yl[b * BENT + i] = m.bent[b] < 0 ? (float)(scale * broadened(flux, j, last, dw, reach))
-                                                 : broadened(slope + (size_t)m.bent[b] * m.samples, j, last, w, reach);
+                yl[b * BROADENED + i] = m.broadened[b] < 0
+                                            ? (float)(scale * broadened(flux, j, last, dw, reach))
+                                            : broadened(slope + (size_t)m.broadened[b] * m.samples, j, last, w, reach);
         }
     }
     __syncthreads();
-    /* where the samples were is room for their differences */
+    /* the differences take the place of the samples */
     const bool inner = k0 > TAIL && k0 + KNOTS + TAIL < last;
     bend<TAIL>(y0, inner, k0, last, f0, m0);
     for (int b = 0; b < nb; b++)
-        bend<TAIL / 2>(yl + b * BENT, inner, k0, last, fl + b * FLAT, ml + b * (KNOTS + 1));
+        bend<TAIL / 2>(yl + b * BROADENED, inner, k0, last, fl + b * UNBROADENED, ml + b * (KNOTS + 1));
     __syncthreads();
     if (!deriv) {
         for (int i = tid; i < KNOTS && k0 + i <= last; i += 128)
@@ -211,7 +214,7 @@ __global__ void __launch_bounds__(128)
         if (m.free_v)
             dt[i] = (float)(fma(d[0], y[0], fma(d[1], y[1], fma(d[2], bend[0], d[3] * bend[1]))) * dshift);
         for (int b = 0; b < nb; b++) {
-            const float *yb = yl + b * BENT + k + TAIL + 1, *mb = ml + b * (KNOTS + 1) + k;
+            const float *yb = yl + b * BROADENED + k + TAIL + 1, *mb = ml + b * (KNOTS + 1) + k;
             dt[(size_t)(m.free_v + b) * m.pixels + i] =
                 fmaf((float)u[0], yb[0], fmaf((float)u[1], yb[1], fmaf((float)u[2], mb[0], (float)u[3] * mb[1])));
         }

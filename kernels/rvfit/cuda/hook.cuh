@@ -1,6 +1,6 @@
-/* What a hook sees of a group of stars on the device: its residuals and models, row by row. */
-#ifndef SPX_RVFIT_CUDA_LEND_CUH
-#define SPX_RVFIT_CUDA_LEND_CUH
+/* Residuals and models of a group of stars on the device, row by row, for the hook. */
+#ifndef SPX_RVFIT_CUDA_HOOK_CUH
+#define SPX_RVFIT_CUDA_HOOK_CUH
 
 #include "rvfit/cuda/types.cuh"
 
@@ -10,10 +10,10 @@ namespace rv
 /* Residuals and models of pieces, a block of pixels of one each: flux, ie, good and model as the fit has them, by
  * pieces; residual and models by rows. */
 static __global__ void __launch_bounds__(128)
-    residual_kernel(const model m, const shown *list, const piece *pieces, const double *flux, const double *ie,
+    residual_kernel(const model m, const hook_row *list, const piece *pieces, const double *flux, const double *ie,
                     const uint8_t *good, const double *fitted, float *residual, float *models)
 {
-    const shown s = list[blockIdx.y];
+    const hook_row s = list[blockIdx.y];
     const piece p = pieces[s.piece];
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= m.arms[p.arm].n)
