@@ -1,5 +1,5 @@
-/* Continuum of a spectrum for cross-correlation: templates and data go through the same rule, so that what it gets
- * wrong is wrong in both alike. */
+/* Provides the continuum of a spectrum for cross-correlation. Templates and data go through the same rule, so that its
+ * errors are alike in both. */
 #ifndef SPX_CONTINUUM_H
 #define SPX_CONTINUUM_H
 

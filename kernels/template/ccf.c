@@ -1,4 +1,4 @@
-/* Cross-correlation set. */
+/* Provides the cross-correlation set: entries of the library at several vsini, and their transforms. */
 #include <fftw3.h>
 #include <math.h>
 #include <omp.h>
@@ -65,14 +65,14 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
     c->lnwave0 = s->lnwave0;
     c->dlnwave = s->dlnwave;
     size_t nfreq = c->nwave / 2 + 1, nwork = 3 * n + longest_kernel(s, nvsini, vsini) + 1;
-    size_t room = (nwork + 7) / 8 * 8 + (c->nwave + 7) / 8 * 8 + (2 * nfreq + 7) / 8 * 8;
+    size_t stride = (nwork + 7) / 8 * 8 + (c->nwave + 7) / 8 * 8 + (2 * nfreq + 7) / 8 * 8;
     c->params = spx_alloc2(entries, s->npar, sizeof *c->params, e);
     c->vsini = spx_alloc(entries, sizeof *c->vsini, e);
     c->flux = spx_alloc2(entries, c->nwave, sizeof *c->flux, e);
     c->fft = spx_alloc2(entries, 2 * nfreq, sizeof *c->fft, e);
     c->fft2 = spx_alloc2(entries, 2 * nfreq, sizeof *c->fft2, e);
     double *lnwave = spx_alloc(n, sizeof *lnwave, e);
-    double *work = spx_alloc2((size_t)nt, room, sizeof *work, e);
+    double *work = spx_alloc2((size_t)nt, stride, sizeof *work, e);
     void (*exponential)(size_t, const float *, double *) = spx_template_kernels_find()->exponential;
     fftw_plan plan = NULL;
     if (!c->params || !c->vsini || !c->flux || !c->fft || !c->fft2 || !lnwave || !work)
@@ -91,7 +91,7 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
     st = SPX_OK;
 #pragma omp parallel for num_threads(nt) schedule(static)
     for (size_t p = 0; p < npick; p++) {
-        double *mine = work + (size_t)omp_get_thread_num() * room;
+        double *mine = work + (size_t)omp_get_thread_num() * stride;
         double *in = mine + (nwork + 7) / 8 * 8, *out = in + (c->nwave + 7) / 8 * 8;
         exponential(n, s->lnflux + pick[p] * n, mine);
         for (size_t i = p * nvsini; i < (p + 1) * nvsini; i++) {

@@ -1,4 +1,4 @@
-/* The regular grid in a library's parameters, its missing nodes, and an even subset of it. */
+/* Finds the regular grid in a library's parameters, fills its missing nodes, and chooses an even subset of it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

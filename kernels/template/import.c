@@ -1,4 +1,4 @@
-/* Templates of a network that gives whole spectra. */
+/* Reads templates of a network that gives whole spectra. */
 #include <cblas.h>
 #include <lapacke.h>
 #include <math.h>

@@ -48,7 +48,7 @@ static void candidates_free(candidates *c)
 
 /* What K components leave of a block of templates: sum of squares, and the largest. */
 typedef struct {
-    size_t K, known; /* that were taken out; whose coefficients are known */
+    size_t K, ncomputed; /* that were subtracted; whose coefficients are computed */
     double sum, largest;
 } left_out;
 
@@ -157,15 +157,16 @@ end:
 
 /* ---- in single precision ---- */
 
-/* Products of the rows of y[n][m], in double precision: lower triangle of gram[n][n]. `room` [n][COLUMNS]. */
-static void products(size_t n, size_t m, const float *y, double *room, double *gram)
+/* Products of the rows of y[n][m], in double precision: lower triangle of gram[n][n]. `workspace` [n][COLUMNS]. */
+static void products(size_t n, size_t m, const float *y, double *workspace, double *gram)
 {
     for (size_t first = 0; first < m; first += COLUMNS) {
         size_t w = m - first < COLUMNS ? m - first : COLUMNS;
         for (size_t i = 0; i < n; i++)
             for (size_t k = 0; k < w; k++)
-                room[i * COLUMNS + k] = (double)y[i * m + first + k];
-        cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)n, (int)w, 1, room, COLUMNS, first > 0, gram, (int)n);
+                workspace[i * COLUMNS + k] = (double)y[i * m + first + k];
+        cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)n, (int)w, 1, workspace, COLUMNS, first > 0, gram,
+                    (int)n);
     }
 }
 
@@ -234,13 +235,13 @@ static void gather(const spx_setup *s, sketch *k, size_t L)
 }
 
 /* Orthonormal rows in place of rows[*n][m], which are a basis and no more: fewer where some of them are the same. */
-static spx_status basis(sketch *k, size_t *n, size_t m, float *rows, float *room, spx_err *e)
+static spx_status basis(sketch *k, size_t *n, size_t m, float *rows, float *workspace, spx_err *e)
 {
     size_t rank = 0;
-    memcpy(room, rows, *n * m * sizeof *rows);
+    memcpy(workspace, rows, *n * m * sizeof *rows);
     if (in_order(k, *n, m, rows))
         return SPX_OK;
-    spx_status st = by_importance(k, *n, m, room, rows, &rank, e);
+    spx_status st = by_importance(k, *n, m, workspace, rows, &rank, e);
     *n = rank;
     return st;
 }

@@ -1,21 +1,22 @@
 /* Coefficients of templates on components, and what is left of them: included once for each precision (pca.c), which
  * defines REAL, GEMM and NAME(). */
 
-/* Room of NAME(measure): a block of templates, the worst of them, all candidates; coefficients. */
+/* Workspace of NAME(measure): a block of templates, the worst of them, all candidates; coefficients. */
 typedef struct {
     REAL *x, *worst, *comp; /* [BLOCK][nw], [BLOCK][nw], [nc][nw] */
     REAL *coef;             /* [BLOCK][nc] */
-} NAME(room);
+} NAME(workspace);
 
 /* Coefficients of x[n][nw] on candidates from ... to-1, into coef[n][nc]. */
-static void NAME(project)(const NAME(room) * r, size_t nw, size_t nc, size_t n, const REAL *x, size_t from, size_t to)
+static void NAME(project)(const NAME(workspace) * r, size_t nw, size_t nc, size_t n, const REAL *x, size_t from,
+                          size_t to)
 {
     if (to > from)
         GEMM(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)(to - from), (int)nw, 1, x, (int)nw,
              r->comp + from * nw, (int)nw, 0, r->coef + from, (int)nc);
 }
 
-static void NAME(take_out)(const NAME(room) * r, size_t nw, size_t nc, size_t n, REAL *x, size_t from, size_t to)
+static void NAME(take_out)(const NAME(workspace) * r, size_t nw, size_t nc, size_t n, REAL *x, size_t from, size_t to)
 {
     if (to > from)
         GEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, (int)nw, (int)(to - from), -1, r->coef + from, (int)nc,
@@ -25,17 +26,17 @@ static void NAME(take_out)(const NAME(room) * r, size_t nw, size_t nc, size_t n,
 /* Templates row0 ... row0+n-1 with *K components. Where that leaves more than `most` of one of them, *K grows by STEP,
  * up to c->n, until it does not: only those are looked at meanwhile. */
 static void NAME(measure_block)(const spx_setup *s, const candidates *c, double most, size_t row0, size_t n, size_t *K,
-                                const NAME(room) * r, left_out *out)
+                                const NAME(workspace) * r, left_out *out)
 {
-    size_t nw = s->nwave, nc = c->n, used = *K, known = out->known < *K ? out->known : *K;
+    size_t nw = s->nwave, nc = c->n, used = *K, ncomputed = out->ncomputed < *K ? out->ncomputed : *K;
     NAME(centred)(s, row0, n, 1, r->x);
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < known; k++)
+        for (size_t k = 0; k < ncomputed; k++)
             r->coef[i * nc + k] = (REAL)c->coef[(row0 + i) * nc + k];
-    NAME(project)(r, nw, nc, n, r->x, known, used);
+    NAME(project)(r, nw, nc, n, r->x, ncomputed, used);
     NAME(take_out)(r, nw, nc, n, r->x, 0, used);
     for (size_t i = 0; i < n; i++)
-        for (size_t k = known; k < used; k++)
+        for (size_t k = ncomputed; k < used; k++)
             c->coef[(row0 + i) * nc + k] = (double)r->coef[i * nc + k];
     for (;;) {
         size_t bad = 0;
@@ -70,22 +71,23 @@ static void NAME(measure_block)(const spx_setup *s, const candidates *c, double 
         used = *K;
     }
     out->K = used;
-    out->known = used > out->known ? used : out->known;
+    out->ncomputed = used > out->ncomputed ? used : out->ncomputed;
 }
 
-/* What *K components leave of each block of templates, out[blocks], where that is not known; *K may grow on the way. */
+/* Residuals that *K components leave in each block of templates, out[blocks], where that was not computed; *K may grow
+ * on the way. */
 static spx_status NAME(measure)(const spx_setup *s, const candidates *c, double most, size_t *K, left_out *out,
                                 spx_err *e)
 {
     size_t nw = s->nwave, nc = c->n;
-    NAME(room)
+    NAME(workspace)
     r = {spx_alloc2(BLOCK, nw, sizeof *r.x, e), spx_alloc2(most > 0 ? BLOCK : 1, nw, sizeof *r.worst, e),
          spx_alloc2(nc, nw, sizeof *r.comp, e), spx_alloc2(BLOCK, nc, sizeof *r.coef, e)};
     spx_status st = r.x && r.worst && r.comp && r.coef ? SPX_OK : SPX_EIO;
     for (size_t k = 0; k < nc * nw && st == SPX_OK; k++)
         r.comp[k] = (REAL)c->comp[k];
     for (size_t row = 0, b = 0; row < s->ntemp && st == SPX_OK; row += BLOCK, b++)
-        if (out[b].K < *K || out[b].known == 0)
+        if (out[b].K < *K || out[b].ncomputed == 0)
             NAME(measure_block)(s, c, most, row, s->ntemp - row < BLOCK ? s->ntemp - row : BLOCK, K, &r, &out[b]);
     spx_free(r.x);
     spx_free(r.worst);

@@ -34,7 +34,7 @@ typedef struct {
     size_t most, widest; /* samples of a block; pixels of a setup, a multiple of 8 */
     double *sample, *pixel, *scratch;
     double *v; /* [LANES][widest], of all threads */
-} room;
+} workspace;
 
 struct spx_template_job {
     size_t nlib;     /* spectra of the library */
@@ -43,9 +43,9 @@ struct spx_template_job {
     uint8_t *seen;   /* [nlib] row was added */
     size_t *raised;  /* [nlib] samples raised to the floor */
     size_t nsetup;
-    spx_setup *setup; /* [nsetup] */
-    weights *weight;  /* [nsetup] */
-    room room;        /* made by the first spectra */
+    spx_setup *setup;    /* [nsetup] */
+    weights *weight;     /* [nsetup] */
+    workspace workspace; /* made by the first spectra */
     spx_template_fill fill;
     double pca_error, pca_max;
     spx_nn_training nn;
@@ -79,10 +79,10 @@ void spx_template_free(spx_template_job *job)
             spx_free(job->weight[i].wave);
         }
     }
-    spx_free(job->room.sample);
-    spx_free(job->room.pixel);
-    spx_free(job->room.scratch);
-    spx_free(job->room.v);
+    spx_free(job->workspace.sample);
+    spx_free(job->workspace.pixel);
+    spx_free(job->workspace.scratch);
+    spx_free(job->workspace.v);
     spx_free(job->setup);
     spx_free(job->weight);
     spx_free(job->wave);
@@ -446,8 +446,8 @@ static double median_of(const double *v, size_t n, double *scratch)
     return spx_median(scratch, n);
 }
 
-/* v[nwave]: flux of one template, its logarithm on return, normalised. 0 when there is no flux. v and scratch have room
- * for a multiple of 8. */
+/* v[nwave]: flux of one template, its logarithm on return, normalised. 0 when there is no flux. v and scratch hold
+ * a multiple of 8 values. */
 static int normalise(const spx_template_job *job, size_t i, double *v, double *scratch, double *lnnorm, size_t *raised)
 {
     const spx_setup *s = &job->setup[i];
@@ -493,7 +493,7 @@ static int normalise(const spx_template_job *job, size_t i, double *v, double *s
 
 /* Templates of rows row0 ... row0+nlane-1 in setup i. */
 static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, size_t nlane, const float *flux,
-                                 size_t stride, const room *r, spx_err *e)
+                                 size_t stride, const workspace *r, spx_err *e)
 {
     spx_setup *s = &job->setup[i];
     const weights *w = &job->weight[i];
@@ -535,7 +535,7 @@ static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, s
 
 static spx_status make_room(spx_template_job *job, spx_err *e)
 {
-    room *r = &job->room;
+    workspace *r = &job->workspace;
     size_t nt = (size_t)job->nthreads;
     if (r->v)
         return SPX_OK;
@@ -561,7 +561,7 @@ spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, con
     for (size_t k = 0; k < nrow && !st; k += LANES) {
         size_t nlane = nrow - k < LANES ? nrow - k : LANES;
         for (size_t i = 0; i < job->nsetup && !st; i++)
-            st = make_templates(job, i, row0 + k, nlane, flux + k * stride, stride, &job->room, e);
+            st = make_templates(job, i, row0 + k, nlane, flux + k * stride, stride, &job->workspace, e);
         if (st)
             break;
         for (size_t i = 0; i < job->nsetup; i++)

@@ -1,4 +1,4 @@
-/* What the files of this stage share with each other only. */
+/* Functions and types that the files of this stage share. Private to kernels/template/. */
 #ifndef SPX_TEMPLATE_IMPL_H
 #define SPX_TEMPLATE_IMPL_H
 
