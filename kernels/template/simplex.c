@@ -1,4 +1,5 @@
-/* Provides the triangulation of a library's parameters: intervals of one, a Delaunay triangulation of several (delaunay.c). */
+/* Provides the triangulation of a library's parameters: intervals of one, a Delaunay triangulation of several
+ * (delaunay.c). */
 #include <lapacke.h>
 #include <math.h>
 #include <stdio.h>
