@@ -5,7 +5,6 @@
 #include "app/plot.h"
 #include "base/text.h"
 #include "common/device.h"
-#include "device.h"
 #include "h5/attr.h"
 #include "products/burgers_h5.h"
 #include "products/svd_h5.h"

@@ -7,7 +7,6 @@
 #include "app/main.h"
 #include "base/parse.h"
 #include "common/device.h"
-#include "device.h"
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/write.h"

@@ -4,7 +4,6 @@
 #include "app/main.h"
 #include "common/device.h"
 #include "common/stack_options.h"
-#include "device.h"
 #include "h5/file.h"
 #include "h5/object.h"
 #include "products/ccf_h5.h"

@@ -7,7 +7,6 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "common/device.h"
-#include "device.h"
 #include "h5/attr.h"
 #include "products/svd_h5.h"
 

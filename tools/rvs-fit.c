@@ -5,7 +5,6 @@
 
 #include "common/device.h"
 #include "common/rvfit_options.h"
-#include "device.h"
 #include "h5/file.h"
 #include "h5/table.h"
 #include "products/rvfit_h5.h"

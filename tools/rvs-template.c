@@ -7,7 +7,6 @@
 #include "common/device.h"
 #include "common/setup_options.h"
 #include "convert/spectrum/text.h"
-#include "device.h"
 #include "h5/file.h"
 #include "h5/object.h"
 #include "products/library_h5.h"

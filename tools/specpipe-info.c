@@ -10,7 +10,6 @@
 #include "app/main.h"
 #include "base/hook.h"
 #include "common/device.h"
-#include "device.h"
 #include "num/blas.h"
 
 static void tell(const char *key, const char *fmt, ...) SPX_PRINTF(2, 3);

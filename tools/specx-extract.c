@@ -7,8 +7,6 @@
 
 #include "base/parse.h"
 #include "common/device.h"
-#include "device.h"
-#include "products/barycentre.h"
 #include "products/frame.h"
 #include "products/frame_barycentre.h"
 #include "products/frame_h5.h"

@@ -252,7 +252,7 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
     spx_status st = begin(&c, in, o, &own, e);
     for (size_t i = 0; st == SPX_OK && i < c.nstar * c.nq; i++) {
         size_t q = i % c.nq;
-        if (!isfinite(x[i]) || (q >= 2 && c.parlog[q - 2] && !(x[i] > 0)) ||
+        if (!isfinite(x[i]) || (q >= 2 && c.grid.parlog[q - 2] && !(x[i] > 0)) ||
             (q < 2 && !(x[i] >= (q ? o->vsinimin : o->vmin) && x[i] <= (q ? o->vsinimax : o->vmax))))
             st = spx_fail(e, SPX_EUSAGE, "point %zu, quantity %zu: %g is outside its range", i / c.nq, q, x[i]);
     }

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "num/blas.h"
 #include "spectral/nn_math.h"
-#include "template/nn_math.h"
 #include "template/template.h"
 #include "template/template_impl.h"
 

@@ -202,14 +202,15 @@ static double batch_floor(const spx_rv_ctx *c, const spx_rvfit *r, double flops,
         neval += (double)r->star[i].niter;
     for (size_t a = 0; a < c->narm; a++) {
         const spx_rv_arm *arm = &c->arm[a];
-        comp += 2 * (1 + (double)c->ng) * (double)(arm->nt * arm->setup->pca.ncomp);
+        comp += 2 * (1 + (double)c->grid.ng) * (double)(arm->nt * arm->setup->pca.ncomp);
         samples += (double)arm->nt;
         pixels += (double)arm->n;
-        ccf += 2.0 * (double)((arm->nshort + 2) * arm->nccf * c->nlag + arm->setup->ccf.ntemp * arm->nccf * c->nlag);
+        ccf += 2.0 *
+               (double)((arm->nshort + 2) * arm->nccf * c->ccf.nlag + arm->setup->ccf.ntemp * arm->nccf * c->ccf.nlag);
     }
     double sums = np * (np + 1) + np * np + 2 * nf * (np + 1 + nf); /* operations a pixel, double precision */
     double operations = neval * (comp + 2 * pixels * sums) + (double)r->nstar * (ccf + 2 * 40 * pixels * np * np);
-    double traffic = neval * 2 * (samples * (8 + 4 * (double)c->ng) + pixels * (8 + 4 * nf));
+    double traffic = neval * 2 * (samples * (8 + 4 * (double)c->grid.ng) + pixels * (8 + 4 * nf));
     return fmax(operations / flops, traffic / bytes);
 }
 
@@ -314,7 +315,7 @@ static void on_cpu(const spx_templates *t)
         comp_flop += 2.0 * 5 * (double)(arm->nt * arm->setup->pca.ncomp);
         ccf_flop +=
             (double)arm->nccf * (2.5 * (double)arm->nshort * log2((double)arm->nshort) + 8.0 * (double)arm->nshort) +
-            2.0 * (double)(arm->setup->ccf.ntemp * arm->nccf * c.nlag);
+            2.0 * (double)(arm->setup->ccf.ntemp * arm->nccf * c.ccf.nlag);
         nt += arm->nt;
         npix += arm->n;
     }

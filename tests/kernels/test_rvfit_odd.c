@@ -34,10 +34,11 @@ static void mapping(const spx_templates *t)
         spx_rv_ctx c;
         NEED(spx_rv_ctx_init(&c, &in, &o, &need_e));
         /* half of it is as good: cubic interpolation has parabolas exactly */
-        CHECK(fabs(c.transform[0] * range - trial[k]) < 1e-9 || fabs(c.transform[0] * range - 0.5 * trial[k]) < 1e-9,
-              "mapping of teff is %g, the library's %g", c.transform[0] * range, trial[k]);
-        CHECK(c.transform[1] == 0 && c.transform[2] == 0, "mapping of feh %g, of alpha %g", c.transform[1],
-              c.transform[2]);
+        CHECK(fabs(c.grid.transform[0] * range - trial[k]) < 1e-9 ||
+                  fabs(c.grid.transform[0] * range - 0.5 * trial[k]) < 1e-9,
+              "mapping of teff is %g, the library's %g", c.grid.transform[0] * range, trial[k]);
+        CHECK(c.grid.transform[1] == 0 && c.grid.transform[2] == 0, "mapping of feh %g, of alpha %g",
+              c.grid.transform[1], c.grid.transform[2]);
         for (double p = 4600; p < 6500; p += 370) {
             double x = spx_rv_map(&c, 2, p), d = 1e-6, up = spx_rv_unmap(&c, 2, x + d),
                    down = spx_rv_unmap(&c, 2, x - d);
@@ -45,7 +46,7 @@ static void mapping(const spx_templates *t)
             CHECK(fabs(spx_rv_unmap(&c, 2, x) - p) < 1e-8 * p, "teff %g comes back as %g", p, spx_rv_unmap(&c, 2, x));
             CHECK(fabs(slope - diff) < 1e-6 * fabs(slope), "teff %g: slope %g, difference %g", p, slope, diff);
             double w[4], dw[4], ln = 0, want = expm1(g * (log10(p) - lo)) / g;
-            size_t first = spx_rv_cubic_weights(c.naxis[0], c.axis[0], x, w, dw);
+            size_t first = spx_rv_cubic_weights(c.grid.naxis[0], c.grid.axis[0], x, w, dw);
             for (size_t i = 0; i < 4; i++)
                 ln += w[i] * expm1(g * (log10(TEFF[first + i]) - lo)) / g;
             CHECK(fabs(ln - want) < 1e-12, "teff %g: interpolated %.15g, want %.15g", p, ln, want);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "app/opt.h"
+#include "base/parse.h"
 
 spx_status spx_template_parse_setup(const char *text, spx_template_request *r, spx_err *e)
 {

@@ -1,6 +1,6 @@
 #include "common/stack_options.h"
 
-#include "app/opt.h"
+#include "base/parse.h"
 
 spx_status spx_stack_axis_parse(const char *text, const char *what, spx_stack_axis *a, spx_err *e)
 {

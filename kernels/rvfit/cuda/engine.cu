@@ -76,7 +76,7 @@ void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *ca
                       stream_>>>(m_, begin, pieces_.get(), flux_.get(), ie_.get(), good_.get(), model_.get(),
                                  buffer <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * m_.most_ccf), in);
     float *samples = sample_.need(n * m_.ccf_samples);
-    sample_kernel<<<dim3(blocks(widest_, SAMPLES), blocks(n * c_->maxnccf, FEW_ROWS), (unsigned)narm), 256, 0,
+    sample_kernel<<<dim3(blocks(widest_, SAMPLES), blocks(n * c_->ccf.ncomp, FEW_ROWS), (unsigned)narm), 256, 0,
                     stream_>>>(m_, (int)n, in, samples);
     lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)m_.nccf, (unsigned)n), 128, 0, stream_>>>(m_, samples, lags);
     entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags, chi);
@@ -152,12 +152,12 @@ void engine::values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
 
 void engine::scan(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT])
 {
-    const size_t nv = c_->nscan;
+    const size_t nv = c_->scan.n;
     std::vector<item> items;
     std::vector<double> v(nv);
     templates_at(n, w, x);
     for (size_t i = 0; i < nv; i++)
-        v[i] = c_->lo[0] + (double)i * c_->scan_step;
+        v[i] = c_->lo[0] + (double)i * c_->scan.step;
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; has_lines(w[k]) && j < w[k]->first[c_->narm]; j++)
             items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), 0});
@@ -508,13 +508,13 @@ template <int PER> void engine::launch_scan(size_t n, const item *items, double 
     const size_t bytes = scan_shared(m_.npoly);
     spx::check(cudaFuncSetAttribute(scan_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                "kernel");
-    scan_kernel<PER><<<dim3((unsigned)n, blocks(c_->nscan, 32)), 32 * SCAN_WARPS, bytes, stream_>>>(
+    scan_kernel<PER><<<dim3((unsigned)n, blocks(c_->scan.n, 32)), 32 * SCAN_WARPS, bytes, stream_>>>(
         m_, items, pieces_.get(), flux_.get(), ie_.get(), knots_.get(), out);
 }
 
 const double *engine::scans(const std::vector<item> &items)
 {
-    const size_t n = items.size(), nv = c_->nscan, most = std::max((size_t)1, (size_t)ITEMS / nv);
+    const size_t n = items.size(), nv = c_->scan.n, most = std::max((size_t)1, (size_t)ITEMS / nv);
     item *from = host_item_.need(n);
     double *result = host_objective_.need(n * nv);
     std::copy(items.begin(), items.end(), from);

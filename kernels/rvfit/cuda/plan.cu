@@ -64,7 +64,7 @@ device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
     const spx_rvfit_options *o = c->opt;
     std::vector<arm> arms(c->narm);
     m.narm = (int)c->narm;
-    m.ng = (int)c->ng;
+    m.ng = (int)c->grid.ng;
     m.nfree = (int)c->nfree;
     m.npoly = (int)o->npoly;
     m.lanes = 1 + m.ng;
@@ -73,23 +73,23 @@ device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
     for (size_t k = (size_t)m.free_v; k < c->nfree; k++) {
         int g = -1;
         for (int i = 0; c->freeq[k] >= 2 && i < m.ng; i++)
-            if (c->gpar[i] == c->freeq[k] - 2)
+            if (c->grid.gpar[i] == c->freeq[k] - 2)
                 g = i;
         m.broadened[m.nbroadened++] = g;
     }
     for (int g = 0; g < m.ng; g++) {
-        m.step[g] = (int)c->stride[g];
-        m.gpar[g] = c->gpar[g];
+        m.step[g] = (int)c->grid.stride[g];
+        m.gpar[g] = c->grid.gpar[g];
     }
-    m.nscan = (int)c->nscan;
+    m.nscan = (int)c->scan.n;
     m.scan_v0 = c->lo[0];
-    m.scan_step = c->scan_step;
+    m.scan_step = c->scan.step;
     m.reach = 1;
-    m.width = (int)c->maxwidth;
+    m.width = (int)c->size.width;
     for (size_t i = 0; i < c->narm; i++)
         add_arm(c, c->arm[i], &arms[i]);
     m.arms = keep(arms.data(), arms.size());
-    if (c->maxccf > 0 && c->nlag > 0)
+    if (c->ccf.n > 0 && c->ccf.nlag > 0)
         add_set(c, arms);
     if (bytes > limit)
         throw spx::failure("the templates take " + megabytes(bytes) + " MB of a device's memory, of which " +
@@ -186,7 +186,7 @@ void device_plan::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
     std::vector<std::vector<float>> responses(c->narm);
 #pragma omp parallel for num_threads(c->opt->threads) schedule(dynamic, 1) if (c->opt->threads > 1)
     for (size_t i = 0; i < c->narm; i++) {
-        windows[i] = lag_window(c->arm[i], c->nlag);
+        windows[i] = lag_window(c->arm[i], c->ccf.nlag);
         responses[i] = response_of(c->arm[i], windows[i]);
     }
     for (size_t i = 0; i < c->narm; i++) {
@@ -206,8 +206,8 @@ void device_plan::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
         a.rebin = keep(from.rebin, from.setup->ccf.nwave);
         a.lnwave = keep(from.lnwave, from.n);
         add_bins(from, &a);
-        a.lag_at = keep(windows[i].at.data(), c->nlag);
-        a.lag_weight = reinterpret_cast<const float4 *>(keep(from.lag_weight, 4 * c->nlag));
+        a.lag_at = keep(windows[i].at.data(), c->ccf.nlag);
+        a.lag_weight = reinterpret_cast<const float4 *>(keep(from.lag_weight, 4 * c->ccf.nlag));
         m.most_ccf = std::max(m.most_ccf, from.setup->ccf.nwave);
         a.samples0 = m.ccf_samples;
         m.ccf_samples += from.nccf * windows[i].n;

@@ -20,15 +20,15 @@ double spx_rv_unmap(const spx_rv_ctx *c, size_t q, double x)
 {
     if (q < 2)
         return q == 1 ? spx_rv_vsini(x, c->slow) : x;
-    double p = spx_rv_axis_inverse(c->transform[q - 2], c->origin[q - 2], x);
-    return c->parlog[q - 2] ? pow(10, p) : p;
+    double p = spx_rv_axis_inverse(c->grid.transform[q - 2], c->grid.origin[q - 2], x);
+    return c->grid.parlog[q - 2] ? pow(10, p) : p;
 }
 
 double spx_rv_map(const spx_rv_ctx *c, size_t q, double p)
 {
     if (q < 2)
         return q == 1 ? spx_rv_vsini_map(p, c->slow) : p;
-    return spx_rv_axis_transform(c->transform[q - 2], c->origin[q - 2], c->parlog[q - 2] ? log10(p) : p);
+    return spx_rv_axis_transform(c->grid.transform[q - 2], c->grid.origin[q - 2], c->grid.parlog[q - 2] ? log10(p) : p);
 }
 
 double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
@@ -37,8 +37,8 @@ double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma)
         return sigma > 0 ? (spx_rv_vsini(x + sigma, c->slow) - spx_rv_vsini(x, c->slow)) / sigma : 1;
     if (q == 0)
         return 1;
-    double slope = 1 / (1 + c->transform[q - 2] * (x - c->origin[q - 2]));
-    return c->parlog[q - 2] ? M_LN10 * spx_rv_unmap(c, q, x) * slope : slope;
+    double slope = 1 / (1 + c->grid.transform[q - 2] * (x - c->grid.origin[q - 2]));
+    return c->grid.parlog[q - 2] ? M_LN10 * spx_rv_unmap(c, q, x) * slope : slope;
 }
 
 /* Some pixels of all arms at each node of the grid: value[nnode][npix]; given[nnode]: the node is of the library. */
@@ -82,7 +82,7 @@ static spx_status take_sample(const spx_rv_ctx *c, sample *s, spx_err *e)
 {
     *s = (sample){.nnode = 1};
     for (size_t q = 0; q < c->npar; q++)
-        s->nnode *= c->naxis[q];
+        s->nnode *= c->grid.naxis[q];
     for (size_t a = 0; a < c->narm; a++) {
         size_t n = c->arm[a].setup->nwave, step = n / PIXELS + 1;
         s->npix += (n + step - 1) / step;
@@ -154,24 +154,24 @@ spx_status spx_rv_choose_axis_transforms(spx_rv_ctx *c, spx_err *e)
 {
     sample s;
     spx_status st = take_sample(c, &s, e);
-    for (size_t g = 0; g < c->ng && st == SPX_OK; g++) {
-        size_t p = c->gpar[g], n = c->naxis[p];
+    for (size_t g = 0; g < c->grid.ng && st == SPX_OK; g++) {
+        size_t p = c->grid.gpar[g], n = c->grid.naxis[p];
         if (n < LEAST_NODES || n > MOST_NODES)
             continue;
-        double range = c->axis[p][n - 1] - c->axis[p][0], error[TRIALS];
+        double range = c->grid.axis[p][n - 1] - c->grid.axis[p][0], error[TRIALS];
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
         for (int k = 0; k < TRIALS; k++)
-            error[k] = mean_error(&s, n, c->axis[p], c->stride[g], (k - TRIALS / 2) * STEP / range);
+            error[k] = mean_error(&s, n, c->grid.axis[p], c->grid.stride[g], (k - TRIALS / 2) * STEP / range);
         double best = error[TRIALS / 2] * (1 - GAIN), rate = 0;
         for (int k = 0; k < TRIALS; k++)
             if (k != TRIALS / 2 && error[k] < best) {
                 best = error[k];
                 rate = (k - TRIALS / 2) * STEP / range;
             }
-        c->transform[p] = rate;
-        c->origin[p] = c->axis[p][0];
+        c->grid.transform[p] = rate;
+        c->grid.origin[p] = c->grid.axis[p][0];
         for (size_t i = 0; i < n; i++)
-            c->axis[p][i] = spx_rv_axis_transform(rate, c->origin[p], c->axis[p][i]);
+            c->grid.axis[p][i] = spx_rv_axis_transform(rate, c->grid.origin[p], c->grid.axis[p][i]);
     }
     spx_free(s.value);
     spx_free(s.given);

@@ -13,36 +13,35 @@ static const double MAX_SN = 1e7;       /* no detector measures better: the numb
 spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_err *e)
 {
     *r = (spx_rv_workspace){0};
-    size_t lanes = 1 + c->nfree, planes = 1 + c->ng, nnode = 1;
+    size_t lanes = 1 + c->nfree, planes = 1 + c->grid.ng, nnode = 1;
     size_t batch = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
-    for (size_t g = 0; g < c->ng; g++)
+    for (size_t g = 0; g < c->grid.ng; g++)
         nnode *= 4;
-    int ok = (r->rot = spx_alloc2(SPX_RV_LANES, c->maxnt, sizeof *r->rot, e)) &&
-             (r->t = spx_alloc2(lanes, c->maxn, sizeof *r->t, e)) &&
-             (r->t2 = spx_alloc2(lanes, c->maxn, sizeof *r->t2, e)) && (r->q = spx_alloc(c->maxn, sizeof *r->q, e)) &&
-             (r->r = spx_alloc(c->maxn, sizeof *r->r, e)) && (r->w = spx_alloc(c->maxn, sizeof *r->w, e)) &&
-             (r->u = spx_alloc2(lanes, c->maxn, sizeof *r->u, e)) && (r->node = spx_alloc(nnode, sizeof *r->node, e)) &&
-             (r->row = spx_alloc(nnode, sizeof *r->row, e)) &&
+    int ok = (r->rot = spx_alloc2(SPX_RV_LANES, c->size.nt, sizeof *r->rot, e)) &&
+             (r->t = spx_alloc2(lanes, c->size.n, sizeof *r->t, e)) &&
+             (r->t2 = spx_alloc2(lanes, c->size.n, sizeof *r->t2, e)) &&
+             (r->q = spx_alloc(c->size.n, sizeof *r->q, e)) && (r->r = spx_alloc(c->size.n, sizeof *r->r, e)) &&
+             (r->w = spx_alloc(c->size.n, sizeof *r->w, e)) && (r->u = spx_alloc2(lanes, c->size.n, sizeof *r->u, e)) &&
+             (r->node = spx_alloc(nnode, sizeof *r->node, e)) && (r->row = spx_alloc(nnode, sizeof *r->row, e)) &&
              (r->weight = spx_alloc2(nnode, planes, sizeof *r->weight, e)) &&
-             (r->sum = spx_alloc2(planes, c->maxcomp, sizeof *r->sum, e)) &&
-             (r->net = spx_alloc2(2 * planes, c->maxwidth, sizeof *r->net, e));
+             (r->sum = spx_alloc2(planes, c->size.comp, sizeof *r->sum, e)) &&
+             (r->net = spx_alloc2(2 * planes, c->size.width, sizeof *r->net, e));
     for (size_t i = 0; i < c->narm && ok; i++)
         ok = (r->y[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, SPX_RV_LANES, sizeof *r->y[i], e)) &&
              (r->m[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, SPX_RV_LANES, sizeof *r->m[i], e));
     for (size_t i = 0; i < batch && ok; i++)
-        ok = (r->plane[i] = spx_alloc2(planes, c->maxnt, sizeof *r->plane[i], e)) &&
-             (r->cd[i] = spx_alloc2(planes, c->maxcomp, sizeof *r->cd[i], e)) &&
-             (r->cf[i] = spx_alloc2(planes, c->maxcomp, sizeof *r->cf[i], e));
-    if (ok && c->maxccf > 0) {
-        size_t stride = c->ccf_stride, ntemp = c->arm[0].setup->ccf.ntemp;
-        ok = (r->cdata = spx_alloc(2 * c->maxccf, sizeof *r->cdata, e)) &&
-             (r->cout = spx_alloc(c->maxccf + 3, sizeof *r->cout, e)) &&
-             (r->cs = spx_alloc(stride, sizeof *r->cs, e)) && (r->civ = spx_alloc(stride, sizeof *r->civ, e)) &&
-             (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
-             (r->clag = spx_alloc2(c->maxnccf, c->nlag, sizeof *r->clag, e)) &&
-             (r->chi = spx_alloc2(ntemp, c->nlag, sizeof *r->chi, e)) &&
-             (r->best = spx_alloc(c->nlag, sizeof *r->best, e)) &&
-             (r->best_entry = spx_alloc(c->nlag, sizeof *r->best_entry, e));
+        ok = (r->plane[i] = spx_alloc2(planes, c->size.nt, sizeof *r->plane[i], e)) &&
+             (r->cd[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cd[i], e)) &&
+             (r->cf[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cf[i], e));
+    if (ok && c->ccf.n > 0) {
+        size_t stride = c->ccf.stride, ntemp = c->arm[0].setup->ccf.ntemp;
+        ok = (r->cdata = spx_alloc(2 * c->ccf.n, sizeof *r->cdata, e)) &&
+             (r->cout = spx_alloc(c->ccf.n + 3, sizeof *r->cout, e)) && (r->cs = spx_alloc(stride, sizeof *r->cs, e)) &&
+             (r->civ = spx_alloc(stride, sizeof *r->civ, e)) && (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
+             (r->clag = spx_alloc2(c->ccf.ncomp, c->ccf.nlag, sizeof *r->clag, e)) &&
+             (r->chi = spx_alloc2(ntemp, c->ccf.nlag, sizeof *r->chi, e)) &&
+             (r->best = spx_alloc(c->ccf.nlag, sizeof *r->best, e)) &&
+             (r->best_entry = spx_alloc(c->ccf.nlag, sizeof *r->best_entry, e));
     }
     if (ok)
         return SPX_OK;
@@ -101,9 +100,9 @@ static int need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
     int ok = 1;
     for (; w->maxpiece < n && ok; w->maxpiece++) {
         spx_rv_data *d = &w->piece[w->maxpiece];
-        ok = (d->flux = spx_alloc(c->maxn, sizeof *d->flux, e)) && (d->ie = spx_alloc(c->maxn, sizeof *d->ie, e)) &&
-             (d->good = spx_alloc(c->maxn, 1, e)) && (d->model = spx_alloc(c->maxn, sizeof *d->model, e)) &&
-             (!c->opt->resolution || (d->band = spx_alloc(c->maxband, sizeof *d->band, e)));
+        ok = (d->flux = spx_alloc(c->size.n, sizeof *d->flux, e)) && (d->ie = spx_alloc(c->size.n, sizeof *d->ie, e)) &&
+             (d->good = spx_alloc(c->size.n, 1, e)) && (d->model = spx_alloc(c->size.n, sizeof *d->model, e)) &&
+             (!c->opt->resolution || (d->band = spx_alloc(c->size.band, sizeof *d->band, e)));
     }
     return ok;
 }
@@ -111,7 +110,7 @@ static int need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
 spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e)
 {
     *w = (spx_rv_spectra){.ctx = c, .workspace = r};
-    if (!need_pieces(w, c->narm, e) || (w->scan = spx_alloc(c->nscan, sizeof *w->scan, e)) == NULL) {
+    if (!need_pieces(w, c->narm, e) || (w->scan = spx_alloc(c->scan.n, sizeof *w->scan, e)) == NULL) {
         spx_rv_spectra_free(w);
         return SPX_EIO;
     }

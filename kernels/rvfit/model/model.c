@@ -10,9 +10,9 @@
 
 void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell)
 {
-    for (size_t g = 0; g < c->ng; g++) {
-        size_t p = c->gpar[g], n = c->naxis[p], k = 0;
-        while (k + 2 < n && x[2 + p] >= c->axis[p][k + 1])
+    for (size_t g = 0; g < c->grid.ng; g++) {
+        size_t p = c->grid.gpar[g], n = c->grid.naxis[p], k = 0;
+        while (k + 2 < n && x[2 + p] >= c->grid.axis[p][k + 1])
             k++;
         cell[g] = k;
     }
@@ -29,17 +29,17 @@ static size_t template_lanes(const spx_rv_ctx *c)
 static int locate(spx_rv_spectra *w, const double *x)
 {
     const spx_rv_ctx *c = w->ctx;
-    size_t m = c->ng + 1;
+    size_t m = c->grid.ng + 1;
     double best = -HUGE_VAL, sum = 0;
-    for (size_t s = 0; s < c->nsimplex; s++) {
-        const double *coef = c->simplex + s * m * m;
+    for (size_t s = 0; s < c->grid.nsimplex; s++) {
+        const double *coef = c->grid.simplex + s * m * m;
         double least = HUGE_VAL, bary[SPX_MAX_PAR + 1];
         if (coef[0] == HUGE_VAL)
             continue;
         for (size_t k = 0; k < m && least > best; k++) {
             bary[k] = coef[k * m];
-            for (size_t g = 0; g < c->ng; g++)
-                bary[k] += coef[k * m + 1 + g] * x[2 + c->gpar[g]];
+            for (size_t g = 0; g < c->grid.ng; g++)
+                bary[k] += coef[k * m + 1 + g] * x[2 + c->grid.gpar[g]];
             least = fmin(least, bary[k]);
         }
         if (least > best) {
@@ -64,12 +64,12 @@ static void outside_simplices(spx_rv_spectra *w, double *x, double *grad, double
     const spx_setup *s = c->arm[0].setup;
     if (locate(w, x))
         return;
-    for (size_t g = 0; g < c->ng; g++) {
-        size_t p = c->gpar[g], q = 2 + p;
-        double at = 0, range = c->axis[p][1] - c->axis[p][0], size = 10 * (double)w->npix / (range * range);
-        for (size_t k = 0; k <= c->ng; k++)
+    for (size_t g = 0; g < c->grid.ng; g++) {
+        size_t p = c->grid.gpar[g], q = 2 + p;
+        double at = 0, range = c->grid.axis[p][1] - c->grid.axis[p][0], size = 10 * (double)w->npix / (range * range);
+        for (size_t k = 0; k <= c->grid.ng; k++)
             at += w->bary[k] *
-                  spx_rv_map(c, q, s->params[(size_t)s->simplex[w->simplex * (c->ng + 1) + k] * c->npar + p]);
+                  spx_rv_map(c, q, s->params[(size_t)s->simplex[w->simplex * (c->grid.ng + 1) + k] * c->npar + p]);
         double d = x[q] - at;
         w->prior += size * d * d;
         grad[q] += 2 * size * d;
@@ -104,8 +104,8 @@ static void outside(spx_rv_spectra *w, double *x, int deriv)
         }
         if (q < 2)
             continue;
-        const double *axis = c->axis[q - 2];
-        double first = axis[0], last = axis[c->naxis[q - 2] - 1];
+        const double *axis = c->grid.axis[q - 2];
+        double first = axis[0], last = axis[c->grid.naxis[q - 2] - 1];
         double range = last > first ? last - first : fmax(1e-3, fabs(first));
         double d = x[q] < first ? x[q] - first : (x[q] > last ? x[q] - last : 0);
         double size = 10 * (double)w->npix / (range * range);
@@ -127,14 +127,14 @@ static void outside(spx_rv_spectra *w, double *x, int deriv)
 static void corners(const spx_rv_spectra *w, spx_rv_stencil *s)
 {
     const spx_rv_ctx *c = w->ctx;
-    size_t m = c->ng + 1;
-    const double *coef = c->simplex + w->simplex * m * m;
+    size_t m = c->grid.ng + 1;
+    const double *coef = c->grid.simplex + w->simplex * m * m;
     for (size_t k = 0; k < m; k++) {
         double *out = s->weight + k * m;
         s->corner[k] = c->arm[0].setup->simplex[w->simplex * m + k];
         out[0] = w->bary[k];
-        for (size_t g = 0; g < c->ng; g++)
-            out[1 + g] = w->clamped[c->gpar[g]] ? 0 : coef[k * m + 1 + g];
+        for (size_t g = 0; g < c->grid.ng; g++)
+            out[1 + g] = w->clamped[c->grid.gpar[g]] ? 0 : coef[k * m + 1 + g];
     }
 }
 
@@ -143,13 +143,14 @@ static void along_axes(const spx_rv_spectra *w, const double *x, const size_t *c
 {
     const spx_rv_ctx *c = w->ctx;
     size_t base = 0;
-    for (size_t g = 0; g < c->ng; g++) {
-        size_t p = c->gpar[g], first = cell ? cell[g] : 0;
+    for (size_t g = 0; g < c->grid.ng; g++) {
+        size_t p = c->grid.gpar[g], first = cell ? cell[g] : 0;
         if (c->interpolator == SPX_INTERPOLATE_CUBIC) {
-            first = spx_rv_cubic_weights(c->naxis[p], c->axis[p], x[2 + p], s->value[g], s->slope[g]);
-            s->count[g] = c->naxis[p] < 4 ? (int32_t)c->naxis[p] : 4;
+            first = spx_rv_cubic_weights(c->grid.naxis[p], c->grid.axis[p], x[2 + p], s->value[g], s->slope[g]);
+            s->count[g] = c->grid.naxis[p] < 4 ? (int32_t)c->grid.naxis[p] : 4;
         } else {
-            double left = c->axis[p][first], width = c->axis[p][first + 1] - left, u = (x[2 + p] - left) / width;
+            double left = c->grid.axis[p][first], width = c->grid.axis[p][first + 1] - left,
+                   u = (x[2 + p] - left) / width;
             s->value[g][0] = 1 - u;
             s->value[g][1] = u;
             s->slope[g][0] = -1 / width;
@@ -158,7 +159,7 @@ static void along_axes(const spx_rv_spectra *w, const double *x, const size_t *c
         }
         for (size_t k = 0; k < 4 && w->clamped[p]; k++)
             s->slope[g][k] = 0;
-        base += first * c->stride[g];
+        base += first * c->grid.stride[g];
     }
     s->base = (int32_t)base;
 }
@@ -169,7 +170,7 @@ static size_t stencil(const spx_rv_spectra *w, const double *x, const size_t *ce
 {
     const spx_rv_ctx *c = w->ctx;
     spx_rv_stencil s;
-    size_t ng = c->ng, n = 1, j[SPX_MAX_PAR] = {0};
+    size_t ng = c->grid.ng, n = 1, j[SPX_MAX_PAR] = {0};
     if (c->interpolator == SPX_INTERPOLATE_NN)
         return 0;
     if (c->interpolator == SPX_INTERPOLATE_SIMPLEX) {
@@ -192,7 +193,7 @@ static size_t stencil(const spx_rv_spectra *w, const double *x, const size_t *ce
                 out[l] *= l == 1 + g ? s.slope[g][j[g]] : s.value[g][j[g]];
         }
         for (size_t g = 0; g < ng; g++)
-            node += j[g] * c->stride[g];
+            node += j[g] * c->grid.stride[g];
         w->workspace->node[k] = (int32_t)node;
         for (size_t g = ng; g-- > 0;) {
             if (++j[g] < (size_t)s.count[g])
@@ -238,9 +239,9 @@ static void network_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, c
 {
     const spx_rv_ctx *c = w->ctx;
     size_t nc = a->setup->pca.ncomp;
-    spx_nn_evaluate(&a->setup->nn, x + 2, lanes, c->gpar, w->workspace->net, cd);
+    spx_nn_evaluate(&a->setup->nn, x + 2, lanes, c->grid.gpar, w->workspace->net, cd);
     for (size_t g = 0; g + 1 < lanes; g++)
-        for (size_t k = 0; k < nc && w->clamped[c->gpar[g]]; k++)
+        for (size_t k = 0; k < nc && w->clamped[c->grid.gpar[g]]; k++)
             cd[k * lanes + 1 + g] = 0;
     for (size_t k = 0; k < nc * lanes; k++)
         cf[k] = (float)cd[k];
@@ -323,7 +324,7 @@ static void finish_template(const spx_rv_spectra *w, size_t ia, double x1, int d
         if (q == 1) {
             vsini_lane = lane;
         } else {
-            while (c->gpar[g] != q - 2)
+            while (c->grid.gpar[g] != q - 2)
                 g++;
             dln[lane] = plane + (1 + g) * stride;
         }
@@ -373,8 +374,8 @@ void spx_rv_stencil_at(spx_rv_spectra *w, const double *x0, const size_t *cell, 
     s->vsini = spx_rv_vsini(x[1], c->slow);
     s->vsini_square_dx = spx_rv_vsini_square_dx(x[1], c->slow);
     memcpy(s->x, x + 2, c->npar * sizeof *x);
-    for (size_t g = 0; g < c->ng; g++)
-        s->clamped[g] = w->clamped[c->gpar[g]];
+    for (size_t g = 0; g < c->grid.ng; g++)
+        s->clamped[g] = w->clamped[c->grid.gpar[g]];
     if (c->interpolator == SPX_INTERPOLATE_SIMPLEX)
         corners(w, s);
     else if (c->interpolator != SPX_INTERPOLATE_NN)
@@ -386,7 +387,7 @@ void spx_rv_template(spx_rv_spectra *w, const double *x0, const size_t *cell, in
     const spx_rv_ctx *c = w->ctx;
     spx_rv_workspace *r = w->workspace;
     double x[SPX_MAX_FIT];
-    size_t lanes = deriv ? 1 + c->ng : 1, nnode = prepare(w, x0, cell, deriv, lanes, x);
+    size_t lanes = deriv ? 1 + c->grid.ng : 1, nnode = prepare(w, x0, cell, deriv, lanes, x);
     r->owner = NULL;
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
@@ -560,7 +561,7 @@ void spx_rv_eval_batch(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX
 {
     const spx_rv_ctx *c = w[0]->ctx;
     spx_rv_workspace *r = w[0]->workspace;
-    size_t lanes = 1 + c->ng;
+    size_t lanes = 1 + c->grid.ng;
     double at[SPX_RV_BATCH][SPX_MAX_FIT];
     r->owner = NULL;
     for (size_t ia = 0; ia < c->narm; ia++) {

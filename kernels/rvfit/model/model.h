@@ -96,6 +96,41 @@ typedef struct {
     fftwf_plan forward, inverse;
 } spx_rv_arm;
 
+/* Parameters of the templates, of a grid, simplices or a network. */
+typedef struct {
+    int parlog[SPX_MAX_PAR];
+    double transform[SPX_MAX_PAR], origin[SPX_MAX_PAR]; /* of spx_rv_axis_transform(), which is after the logarithm */
+    size_t naxis[SPX_MAX_PAR];
+    double *axis[SPX_MAX_PAR];                         /* mapped nodes */
+    size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
+    size_t nsimplex;
+    double *simplex; /* [nsimplex][ng+1][ng+1] barycentric coordinates: row k times (1, mapped parameters) is that of
+                      * corner k; HUGE_VAL: the simplex has no volume */
+} spx_rv_grid;
+
+/* Sizes of the cross-correlation, and its velocities lag_v0 + i lag_step, which all arms share. */
+typedef struct {
+    size_t n, ncomp; /* largest of all arms: samples of a set, components */
+    size_t stride;   /* between arms, of transforms: keeps FFTW's alignment */
+    size_t nlag;
+    double lag_v0, lag_step; /* km/s */
+    int32_t *kind;           /* [entries of the set] as in spx_rv_set */
+} spx_rv_lags;
+
+/* Velocities of the velocity scan, c->lo[0] + i step in km/s; n 0: there is none. */
+typedef struct {
+    size_t n;
+    double step;
+} spx_rv_scan;
+
+/* Largest of all arms, for workspaces. */
+typedef struct {
+    size_t n, nt; /* strides of arrays over pixels and over template pixels */
+    size_t comp;  /* principal components */
+    size_t band;  /* elements of the resolution matrix of a piece */
+    size_t width; /* of the networks' layers */
+} spx_rv_sizes;
+
 /* The batch (in, nstar, arm[].arm), and what does not depend on it: a plan's context has no batch, that of a batch is
  * the plan's with the batch, and owns nothing. */
 typedef struct {
@@ -103,29 +138,16 @@ typedef struct {
     const spx_rvfit_options *opt;
     const spx_rv_kernels *kernels;
     spx_interpolator interpolator; /* not AUTO */
-    size_t nsimplex;
-    double *simplex; /* [nsimplex][ng+1][ng+1] barycentric coordinates: row k times (1, mapped parameters) is that of
-                      * corner k; HUGE_VAL: the simplex has no volume */
     size_t nstar;
     size_t narm, npar, nq; /* nq = 2 + npar */
     spx_rv_arm arm[SPX_MAX_ARM];
     size_t nfree, freeq[SPX_MAX_FIT];
     double start[SPX_MAX_FIT], lo[SPX_MAX_FIT], hi[SPX_MAX_FIT]; /* fixed: lo = hi = start */
     double slow;                                                 /* a of the internal vsini (model/math.h) */
-    int parlog[SPX_MAX_PAR];
-    double transform[SPX_MAX_PAR],
-        origin[SPX_MAX_PAR];                           /* of spx_rv_axis_transform(), which comes after the logarithm */
-    size_t maxwidth;                                   /* of the networks' layers */
-    size_t ng, gpar[SPX_MAX_PAR], stride[SPX_MAX_PAR]; /* parameters with more than one node; step in node[] */
-    size_t naxis[SPX_MAX_PAR];
-    double *axis[SPX_MAX_PAR];                          /* mapped nodes */
-    size_t maxn, maxnt, maxcomp, maxccf, maxnccf, nlag; /* maxn, maxnt: strides */
-    size_t maxband;                                     /* of a piece, elements of its resolution matrix */
-    size_t ccf_stride;                                  /* between arms, of transforms: keeps FFTW's alignment */
-    double lag_v0, lag_step;                            /* common velocity grid of the cross-correlation */
-    size_t nscan; /* velocities of a scan, c->lo[0] + i scan_step in km/s; 0: there is none */
-    double scan_step;
-    int32_t *ccf_kind; /* [entries of the set] as in spx_rv_set */
+    spx_rv_grid grid;
+    spx_rv_lags ccf;
+    spx_rv_scan scan;
+    spx_rv_sizes size;
 } spx_rv_ctx;
 
 struct spx_rvfit_plan {

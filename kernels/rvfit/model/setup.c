@@ -132,8 +132,8 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
             fftwf_destroy_plan(a->inverse);
     }
     for (size_t p = 0; p < SPX_MAX_PAR; p++)
-        spx_free(c->axis[p]);
-    spx_free(c->simplex);
-    spx_free(c->ccf_kind);
+        spx_free(c->grid.axis[p]);
+    spx_free(c->grid.simplex);
+    spx_free(c->ccf.kind);
     *c = (spx_rv_ctx){0};
 }

@@ -15,7 +15,7 @@ int spx_rv_setups_alike(const spx_setup *a, const spx_setup *b);
 
 /* Axes, ranges, and which quantities are free. */
 spx_status spx_rv_make_ranges(spx_rv_ctx *c, spx_err *e);
-/* The mapping of each axis in which cubic interpolation errs least: c->transform, and the axes in it. */
+/* The mapping of each axis in which cubic interpolation errs least: c->grid.transform, and the axes in it. */
 spx_status spx_rv_choose_axis_transforms(spx_rv_ctx *c, spx_err *e);
 /* Barycentric coordinates as functions of the mapped parameters. */
 spx_status spx_rv_make_simplices(spx_rv_ctx *c, spx_err *e);

@@ -170,14 +170,14 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return st;
     if (c->interpolator != SPX_INTERPOLATE_GRID && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)))
         return st;
-    c->maxn = a->stride > c->maxn ? a->stride : c->maxn;
-    c->maxnt = a->ntile * SPX_RV_TILE > c->maxnt ? a->ntile * SPX_RV_TILE : c->maxnt;
-    if (o->resolution && a->n * a->arm->ndiag > c->maxband)
-        c->maxband = a->n * a->arm->ndiag;
-    c->maxcomp = a->setup->pca.ncomp > c->maxcomp ? a->setup->pca.ncomp : c->maxcomp;
+    c->size.n = a->stride > c->size.n ? a->stride : c->size.n;
+    c->size.nt = a->ntile * SPX_RV_TILE > c->size.nt ? a->ntile * SPX_RV_TILE : c->size.nt;
+    if (o->resolution && a->n * a->arm->ndiag > c->size.band)
+        c->size.band = a->n * a->arm->ndiag;
+    c->size.comp = a->setup->pca.ncomp > c->size.comp ? a->setup->pca.ncomp : c->size.comp;
     if (c->interpolator == SPX_INTERPOLATE_NN) {
         size_t width = spx_nn_width(&a->setup->nn);
-        c->maxwidth = width > c->maxwidth ? width : c->maxwidth;
+        c->size.width = width > c->size.width ? width : c->size.width;
     }
     return SPX_OK;
 }

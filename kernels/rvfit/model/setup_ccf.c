@@ -93,13 +93,14 @@ end:
 /* Where the common velocity grid lies in the inverse transform; cubic (Catmull-Rom) between its samples. */
 static spx_status make_lags(const spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
 {
-    a->lag_at = spx_alloc(c->nlag, sizeof *a->lag_at, e);
-    a->lag_weight = spx_alloc2(c->nlag, 4, sizeof *a->lag_weight, e);
+    a->lag_at = spx_alloc(c->ccf.nlag, sizeof *a->lag_at, e);
+    a->lag_weight = spx_alloc2(c->ccf.nlag, 4, sizeof *a->lag_weight, e);
     if (!a->lag_at || !a->lag_weight)
         return SPX_EIO;
     double pixel = a->setup->ccf.dlnwave * (double)(a->setup->ccf.nwave / a->nshort);
-    for (size_t i = 0; i < c->nlag; i++) {
-        double lag = -spx_rv_lnshift(c->lag_v0 + (double)i * c->lag_step) / pixel, base = floor(lag), u = lag - base;
+    for (size_t i = 0; i < c->ccf.nlag; i++) {
+        double lag = -spx_rv_lnshift(c->ccf.lag_v0 + (double)i * c->ccf.lag_step) / pixel, base = floor(lag),
+               u = lag - base;
         a->lag_at[i] = (size_t)((ptrdiff_t)base - 1) & (a->nshort - 1);
         float *w = a->lag_weight + 4 * i;
         w[0] = (float)(0.5 * u * (-1 + u * (2 - u)));
@@ -151,9 +152,9 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
                             c->arm[i].setup->setup);
         step = fmin(step, f->dlnwave);
     }
-    c->lag_step = 0.5 * step * SPX_C_KMS;
-    c->lag_v0 = c->opt->vmin;
-    c->nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->lag_step) + 1;
+    c->ccf.lag_step = 0.5 * step * SPX_C_KMS;
+    c->ccf.lag_v0 = c->opt->vmin;
+    c->ccf.nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->ccf.lag_step) + 1;
     spx_status st = SPX_OK;
     spx_err err[SPX_MAX_ARM] = {{0}};
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
@@ -162,24 +163,24 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
             (void)make_lags(c, &c->arm[i], &err[i]);
     for (size_t i = 0; i < c->narm; i++) {
         const spx_rv_arm *a = &c->arm[i];
-        c->maxccf = a->setup->ccf.nwave > c->maxccf ? a->setup->ccf.nwave : c->maxccf;
-        c->maxnccf = a->nccf > c->maxnccf ? a->nccf : c->maxnccf;
+        c->ccf.n = a->setup->ccf.nwave > c->ccf.n ? a->setup->ccf.nwave : c->ccf.n;
+        c->ccf.ncomp = a->nccf > c->ccf.ncomp ? a->nccf : c->ccf.ncomp;
         if (st == SPX_OK && err[i].code != SPX_OK)
             st = spx_fail(e, err[i].code, "%s", err[i].msg);
     }
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
-    if (st == SPX_OK && !(c->ccf_kind = spx_alloc(set->ntemp, sizeof *c->ccf_kind, e)))
+    if (st == SPX_OK && !(c->ccf.kind = spx_alloc(set->ntemp, sizeof *c->ccf.kind, e)))
         st = SPX_EIO;
     for (size_t t = 0; st == SPX_OK && t < set->ntemp; t++) {
         size_t k = t; /* entries of one template lie side by side */
         while (k-- > 0)
             if (memcmp(set->params + t * c->npar, set->params + k * c->npar, c->npar * sizeof *set->params) == 0)
                 break;
-        c->ccf_kind[t] = k < t ? c->ccf_kind[k] : (int32_t)t;
+        c->ccf.kind[t] = k < t ? c->ccf.kind[k] : (int32_t)t;
     }
-    c->ccf_stride = c->maxccf / 2 + 16;
-    float *r = st == SPX_OK ? spx_alloc(c->maxccf, sizeof *r, e) : NULL;
-    fftwf_complex *z = r ? spx_alloc(c->maxccf, sizeof *z, e) : NULL;
+    c->ccf.stride = c->ccf.n / 2 + 16;
+    float *r = st == SPX_OK ? spx_alloc(c->ccf.n, sizeof *r, e) : NULL;
+    fftwf_complex *z = r ? spx_alloc(c->ccf.n, sizeof *z, e) : NULL;
     if (st == SPX_OK && !z)
         st = SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < c->narm; i++) {

@@ -25,12 +25,12 @@ static spx_status param_range(spx_rv_ctx *c, const spx_setup *s, size_t p, spx_e
         lo = fmin(lo, v);
         hi = fmax(hi, v);
     }
-    c->parlog[p] = s->parlog[p];
-    c->naxis[p] = hi > lo ? 2 : 1;
-    if (!(c->axis[p] = spx_alloc(2, sizeof *c->axis[p], e)))
+    c->grid.parlog[p] = s->parlog[p];
+    c->grid.naxis[p] = hi > lo ? 2 : 1;
+    if (!(c->grid.axis[p] = spx_alloc(2, sizeof *c->grid.axis[p], e)))
         return SPX_EIO;
-    c->axis[p][0] = lo;
-    c->axis[p][1] = hi;
+    c->grid.axis[p][0] = lo;
+    c->grid.axis[p][1] = hi;
     return SPX_OK;
 }
 
@@ -38,23 +38,24 @@ static spx_status param_range(spx_rv_ctx *c, const spx_setup *s, size_t p, spx_e
 spx_status spx_rv_make_simplices(spx_rv_ctx *c, spx_err *e)
 {
     const spx_setup *s = c->arm[0].setup;
-    size_t m = c->ng + 1, usable = 0;
+    size_t m = c->grid.ng + 1, usable = 0;
     if (s->ncorner != m)
         return spx_fail(e, SPX_EINPUT,
                         "templates of setup '%.63s': simplices of %zu corners for %zu parameters that vary", s->setup,
-                        s->ncorner, c->ng);
-    c->nsimplex = s->nsimplex;
-    if (!(c->simplex = spx_alloc2(s->nsimplex, m * m, sizeof *c->simplex, e)))
+                        s->ncorner, c->grid.ng);
+    c->grid.nsimplex = s->nsimplex;
+    if (!(c->grid.simplex = spx_alloc2(s->nsimplex, m * m, sizeof *c->grid.simplex, e)))
         return SPX_EIO;
     for (size_t i = 0; i < s->nsimplex; i++) {
-        double a[(SPX_MAX_PAR + 1) * (SPX_MAX_PAR + 1)], *out = c->simplex + i * m * m;
+        double a[(SPX_MAX_PAR + 1) * (SPX_MAX_PAR + 1)], *out = c->grid.simplex + i * m * m;
         int pivot[SPX_MAX_PAR + 1];
         for (size_t k = 0; k < m; k++) { /* column k: 1 and the corner's parameters, scaled; a times bary = (1, x) */
             const double *par = s->params + (size_t)s->simplex[i * m + k] * s->npar;
             a[k] = 1;
-            for (size_t g = 0; g < c->ng; g++) {
-                size_t p = c->gpar[g];
-                a[(1 + g) * m + k] = (spx_rv_map(c, 2 + p, par[p]) - c->axis[p][0]) / (c->axis[p][1] - c->axis[p][0]);
+            for (size_t g = 0; g < c->grid.ng; g++) {
+                size_t p = c->grid.gpar[g];
+                a[(1 + g) * m + k] =
+                    (spx_rv_map(c, 2 + p, par[p]) - c->grid.axis[p][0]) / (c->grid.axis[p][1] - c->grid.axis[p][0]);
             }
         }
         int n = (int)m, bad = LAPACKE_dgetrf(LAPACK_ROW_MAJOR, n, n, a, n, pivot) != 0;
@@ -68,11 +69,11 @@ spx_status spx_rv_make_simplices(spx_rv_ctx *c, spx_err *e)
         usable++;
         for (size_t k = 0; k < m; k++) {
             out[k * m] = a[k * m];
-            for (size_t g = 0; g < c->ng; g++) {
-                size_t p = c->gpar[g];
-                double slope = a[k * m + 1 + g] / (c->axis[p][1] - c->axis[p][0]);
+            for (size_t g = 0; g < c->grid.ng; g++) {
+                size_t p = c->grid.gpar[g];
+                double slope = a[k * m + 1 + g] / (c->grid.axis[p][1] - c->grid.axis[p][0]);
                 out[k * m + 1 + g] = slope;
-                out[k * m] -= slope * c->axis[p][0];
+                out[k * m] -= slope * c->grid.axis[p][0];
             }
         }
     }
@@ -95,12 +96,12 @@ spx_status spx_rv_make_ranges(spx_rv_ctx *c, spx_err *e)
             return st;
     for (size_t p = s->npar; p-- > 0 && grid; stride *= s->naxis[p]) {
         step[p] = stride;
-        c->parlog[p] = s->parlog[p];
-        c->naxis[p] = s->naxis[p];
-        if (!(c->axis[p] = spx_alloc(s->naxis[p], sizeof *c->axis[p], e)))
+        c->grid.parlog[p] = s->parlog[p];
+        c->grid.naxis[p] = s->naxis[p];
+        if (!(c->grid.axis[p] = spx_alloc(s->naxis[p], sizeof *c->grid.axis[p], e)))
             return SPX_EIO;
         for (size_t i = 0; i < s->naxis[p]; i++)
-            c->axis[p][i] = spx_rv_map(c, 2 + p, s->axis[p][i]);
+            c->grid.axis[p][i] = spx_rv_map(c, 2 + p, s->axis[p][i]);
     }
     c->slow = c->interpolator == SPX_INTERPOLATE_GRID ? 0 : SLOW;
     c->lo[0] = o->vmin;
@@ -108,19 +109,19 @@ spx_status spx_rv_make_ranges(spx_rv_ctx *c, spx_err *e)
     c->lo[1] = spx_rv_map(c, 1, o->vsinimin);
     c->hi[1] = spx_rv_map(c, 1, o->vsinimax);
     for (size_t p = 0; p < c->npar; p++)
-        if (c->naxis[p] > 1) {
-            c->gpar[c->ng] = p;
-            c->stride[c->ng++] = step[p];
+        if (c->grid.naxis[p] > 1) {
+            c->grid.gpar[c->grid.ng] = p;
+            c->grid.stride[c->grid.ng++] = step[p];
         }
     if (c->interpolator == SPX_INTERPOLATE_CUBIC && (st = spx_rv_choose_axis_transforms(c, e)) != SPX_OK)
         return st;
     for (size_t p = 0; p < c->npar; p++) {
-        c->lo[2 + p] = c->axis[p][0];
-        c->hi[2 + p] = c->axis[p][c->naxis[p] - 1];
+        c->lo[2 + p] = c->grid.axis[p][0];
+        c->hi[2 + p] = c->grid.axis[p][c->grid.naxis[p] - 1];
     }
     for (size_t q = 0; q < c->nq; q++) {
         if (o->fixed[q]) {
-            if (q >= 2 && c->parlog[q - 2] && !(o->value[q] > 0))
+            if (q >= 2 && c->grid.parlog[q - 2] && !(o->value[q] > 0))
                 return spx_fail(e, SPX_EUSAGE, "%.31s is fixed at %g: must be positive", s->parname[q - 2],
                                 o->value[q]);
             double x = spx_rv_map(c, q, o->value[q]);

@@ -51,7 +51,7 @@ spx_status spx_rv_scan_init(spx_rv_ctx *c, spx_err *e)
         st = make_lines(&c->arm[i], c->opt->npoly, e);
     }
     const double range = c->hi[0] - c->lo[0];
-    c->scan_step = fmax(STEP_PIXELS * pixel, range / (MOST_VELOCITIES - 2));
-    c->nscan = range > 2 * c->scan_step ? (size_t)floor(range / c->scan_step) + 1 : 0;
+    c->scan.step = fmax(STEP_PIXELS * pixel, range / (MOST_VELOCITIES - 2));
+    c->scan.n = range > 2 * c->scan.step ? (size_t)floor(range / c->scan.step) + 1 : 0;
     return st;
 }

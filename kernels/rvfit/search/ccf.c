@@ -70,7 +70,7 @@ static void correlate(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
     float(*prod)[2] = (float(*)[2])r->cprod;
     for (size_t k = 0; k < a->nccf; k++) {
         const float *f = a->ccf_comp + k * 4 * nf, *f2 = f + 2 * nf;
-        float *out = r->clag + k * c->nlag;
+        float *out = r->clag + k * c->ccf.nlag;
         for (size_t i = 0; i < nf; i++) { /* S conj(F) + V conj(F2) */
             float sr = s[i][0], si = s[i][1], vr = iv[i][0], vi = iv[i][1];
             prod[i][0] = sr * f[2 * i] + si * f[2 * i + 1] + vr * f2[2 * i] + vi * f2[2 * i + 1];
@@ -78,7 +78,7 @@ static void correlate(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
         }
         fftwf_execute_dft_c2r(a->inverse, r->cprod, r->cout);
         memcpy(r->cout + ns, r->cout, 3 * sizeof *r->cout);
-        for (size_t i = 0; i < c->nlag; i++) {
+        for (size_t i = 0; i < c->ccf.nlag; i++) {
             const float *p = r->cout + a->lag_at[i], *u = a->lag_weight + 4 * i;
             out[i] = u[0] * p[0] + u[1] * p[1] + u[2] * p[2] + u[3] * p[3];
         }
@@ -91,8 +91,9 @@ static void add_arm(spx_rv_spectra *w, size_t ia)
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     correlate(w, w->first[ia + 1] - w->first[ia], &w->piece[w->first[ia]]);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->setup->ccf.ntemp, (int)c->nlag, (int)a->nccf, 1,
-                a->ccf_coef, (int)a->nccf, w->workspace->clag, (int)c->nlag, 1, w->workspace->chi, (int)c->nlag);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->setup->ccf.ntemp, (int)c->ccf.nlag, (int)a->nccf, 1,
+                a->ccf_coef, (int)a->nccf, w->workspace->clag, (int)c->ccf.nlag, 1, w->workspace->chi,
+                (int)c->ccf.nlag);
 }
 
 void spx_rv_ccf(spx_rv_spectra *w, const spx_rv_data *d, size_t entry, float *out)
@@ -100,7 +101,7 @@ void spx_rv_ccf(spx_rv_spectra *w, const spx_rv_data *d, size_t entry, float *ou
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[d->arm];
     correlate(w, 1, d);
-    cblas_sgemv(CblasRowMajor, CblasTrans, (int)a->nccf, (int)c->nlag, -1, w->workspace->clag, (int)c->nlag,
+    cblas_sgemv(CblasRowMajor, CblasTrans, (int)a->nccf, (int)c->ccf.nlag, -1, w->workspace->clag, (int)c->ccf.nlag,
                 a->ccf_coef + entry * a->nccf, 1, 0, out, 1);
 }
 
@@ -108,12 +109,12 @@ spx_rv_set spx_rv_set_of(const spx_rv_ctx *c)
 {
     const spx_ccf_set *s = &c->arm[0].setup->ccf;
     return (spx_rv_set){.ntemp = s->ntemp,
-                        .nlag = c->nlag,
-                        .lag_v0 = c->lag_v0,
-                        .lag_step = c->lag_step,
+                        .nlag = c->ccf.nlag,
+                        .lag_v0 = c->ccf.lag_v0,
+                        .lag_step = c->ccf.lag_step,
                         .vmin = c->lo[0],
                         .vmax = c->hi[0],
-                        .kind = c->ccf_kind,
+                        .kind = c->ccf.kind,
                         .vsini = s->vsini};
 }
 
@@ -122,11 +123,11 @@ void spx_rv_correlate(spx_rv_spectra *w, spx_rv_candidates *candidates)
     const spx_rv_ctx *c = w->ctx;
     spx_rv_set set = spx_rv_set_of(c);
     spx_rv_workspace *r = w->workspace;
-    memset(r->chi, 0, set.ntemp * c->nlag * sizeof *r->chi);
+    memset(r->chi, 0, set.ntemp * c->ccf.nlag * sizeof *r->chi);
     for (size_t ia = 0; ia < c->narm; ia++)
         if (w->first[ia] < w->first[ia + 1])
             add_arm(w, ia);
-    for (size_t i = 0; i < c->nlag; i++)
+    for (size_t i = 0; i < c->ccf.nlag; i++)
         spx_rv_candidates_best(&set, r->chi, i, &r->best[i], &r->best_entry[i]);
     spx_rv_candidates_choose(&set, r->chi, r->best, r->best_entry, candidates);
 }

@@ -8,9 +8,10 @@
 static int at_edge(const spx_rv_ctx *c, size_t p, double value)
 {
     const spx_setup *s = c->arm[0].setup;
-    double first = spx_rv_unmap(c, 2 + p, c->axis[p][0]), last = spx_rv_unmap(c, 2 + p, c->axis[p][c->naxis[p] - 1]);
+    double first = spx_rv_unmap(c, 2 + p, c->grid.axis[p][0]),
+           last = spx_rv_unmap(c, 2 + p, c->grid.axis[p][c->grid.naxis[p] - 1]);
     double near = 1e-3 * (last - first);
-    if (c->naxis[p] < 2 || !(c->hi[2 + p] > c->lo[2 + p]) || strcmp(s->parname[p], "alpha") == 0)
+    if (c->grid.naxis[p] < 2 || !(c->hi[2 + p] > c->lo[2 + p]) || strcmp(s->parname[p], "alpha") == 0)
         return 0;
     if (strcmp(s->parname[p], "teff") == 0)
         near = 10;
@@ -88,7 +89,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
     for (size_t p = 0; p < c->npar; p++) {
         s->par[p] = c->opt->fixed[2 + p]
                         ? c->opt->value[2 + p]
-                        : (c->naxis[p] == 1 ? c->arm[0].setup->params[p] : spx_rv_unmap(c, 2 + p, x[2 + p]));
+                        : (c->grid.naxis[p] == 1 ? c->arm[0].setup->params[p] : spx_rv_unmap(c, 2 + p, x[2 + p]));
         s->par_err[p] = sqrt(s->covar[(2 + p) * c->nq + 2 + p]);
     }
     for (size_t i = 0; i < w->first[c->narm]; i++)
@@ -126,9 +127,9 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
     for (size_t i = 0; i < out->nstar; i++)
         spx_rv_exposures(c, i, &out->first[i], &out->first[i + 1]);
     if (c->opt->keep_ccf) {
-        out->nlag = c->nlag;
-        out->lag_v0 = c->lag_v0;
-        out->lag_step = c->lag_step;
+        out->nlag = c->ccf.nlag;
+        out->lag_v0 = c->ccf.lag_v0;
+        out->lag_step = c->ccf.lag_step;
     }
     for (size_t i = 0; i < sp->narm; i++) {
         memcpy(out->arm[i].name, sp->arm[i].name, sizeof out->arm[i].name);

@@ -139,8 +139,8 @@ typedef struct {
 static size_t cell_index(const spx_rv_ctx *c, const size_t *cell)
 {
     size_t at = 0;
-    for (size_t g = 0; g < c->ng; g++)
-        at += cell[g] * c->stride[g];
+    for (size_t g = 0; g < c->grid.ng; g++)
+        at += cell[g] * c->grid.stride[g];
     return at;
 }
 
@@ -162,10 +162,10 @@ static void begin_in_cell(search *s, const size_t *cell, const double *x)
         size_t q = c->freeq[k];
         d->lo[k] = c->lo[q];
         d->hi[k] = c->hi[q];
-        for (size_t g = 0; q >= 2 && g < c->ng; g++)
-            if (c->gpar[g] == q - 2) {
-                d->lo[k] = fmax(d->lo[k], c->axis[q - 2][cell[g]]);
-                d->hi[k] = fmin(d->hi[k], c->axis[q - 2][cell[g] + 1]);
+        for (size_t g = 0; q >= 2 && g < c->grid.ng; g++)
+            if (c->grid.gpar[g] == q - 2) {
+                d->lo[k] = fmax(d->lo[k], c->grid.axis[q - 2][cell[g]]);
+                d->hi[k] = fmin(d->hi[k], c->grid.axis[q - 2][cell[g] + 1]);
             }
     }
     if (s->nvisited < MAX_CELLS)
@@ -208,7 +208,7 @@ static int met_another(const search *s, const reached *p)
     for (size_t j = 0; j < s->s; j++) {
         const double *o = s->point[j].x;
         spx_rv_cell(c, o, other);
-        int near = memcmp(cell, other, c->ng * sizeof *cell) == 0;
+        int near = memcmp(cell, other, c->grid.ng * sizeof *cell) == 0;
         for (size_t i = 0; i < c->nfree && near; i++) {
             double bend = p->at.hess[i * c->nfree + i], sigma2 = bend > 0 ? 2 / bend : HUGE_VAL;
             double d = p->x[c->freeq[i]] - o[c->freeq[i]];
@@ -252,10 +252,10 @@ static void end_follow(search *s)
 static int has_neighbour(const search *s, size_t g, int dir)
 {
     const spx_rv_ctx *c = s->c;
-    size_t p = c->gpar[g];
+    size_t p = c->grid.gpar[g];
     if (!(c->hi[2 + p] > c->lo[2 + p]))
         return 0;
-    return dir < 0 ? s->home[g] > 0 : s->home[g] + 2 < c->naxis[p];
+    return dir < 0 ? s->home[g] > 0 : s->home[g] + 2 < c->grid.naxis[p];
 }
 
 /* Cell number i around home: those across the faces on which the minimum lies, in all combinations, then the
@@ -282,7 +282,7 @@ static int around(const search *s, size_t i, size_t *other)
 static void try_next(search *s)
 {
     const spx_rv_ctx *c = s->c;
-    size_t all = ((size_t)1 << s->nface) - 1 + 2 * c->ng;
+    size_t all = ((size_t)1 << s->nface) - 1 + 2 * c->grid.ng;
     while (s->tried < all && s->nvisited < MAX_CELLS) {
         if (!around(s, s->tried++, s->other) || is_visited(s, s->other))
             continue;
@@ -308,10 +308,10 @@ static void settle(search *s)
     s->converged = s->d.converged;
     memcpy(s->x, s->d.x, sizeof s->x);
     s->tried = s->nface = 0;
-    for (size_t g = 0; g < c->ng; g++) {
-        size_t p = c->gpar[g];
+    for (size_t g = 0; g < c->grid.ng; g++) {
+        size_t p = c->grid.gpar[g];
         double at = s->x[2 + p];
-        int dir = at <= c->axis[p][s->home[g]] ? -1 : (at >= c->axis[p][s->home[g] + 1] ? 1 : 0);
+        int dir = at <= c->grid.axis[p][s->home[g]] ? -1 : (at >= c->grid.axis[p][s->home[g] + 1] ? 1 : 0);
         if (dir && has_neighbour(s, g, dir)) {
             s->face[s->nface] = g;
             s->dir[s->nface++] = dir;
@@ -495,9 +495,9 @@ spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *
         search *s = &t.search[k];
         const double *x = star[k]->min.x;
         spx_rv_cell(c, x, s->home);
-        for (size_t g = 0; g < c->ng; g++) {
-            size_t p = c->gpar[g];
-            if (s->home[g] > 0 && x[2 + p] == c->axis[p][s->home[g]] && c->hi[2 + p] > c->lo[2 + p]) {
+        for (size_t g = 0; g < c->grid.ng; g++) {
+            size_t p = c->grid.gpar[g];
+            if (s->home[g] > 0 && x[2 + p] == c->grid.axis[p][s->home[g]] && c->hi[2 + p] > c->lo[2 + p]) {
                 s->dir[s->nface] = -1;
                 s->face[s->nface++] = g;
             }

@@ -169,9 +169,9 @@ size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v)
 {
     if (p->step == SPX_RV_SCAN) {
         const spx_rv_ctx *c = p->w->ctx;
-        for (size_t i = 0; v && i < c->nscan; i++)
-            v[i] = c->lo[0] + (double)i * c->scan_step;
-        return c->nscan;
+        for (size_t i = 0; v && i < c->scan.n; i++)
+            v[i] = c->lo[0] + (double)i * c->scan.step;
+        return c->scan.n;
     }
     if (p->step == SPX_RV_OTHER) {
         size_t m = 0;
@@ -226,11 +226,11 @@ static void moments(spx_rv_profile *p, const double *f)
 static void take_scan(spx_rv_profile *p, const double *f)
 {
     const spx_rv_ctx *c = p->w->ctx;
-    for (size_t i = 0; i < c->nscan; i++)
-        if (fabs(c->lo[0] + (double)i * c->scan_step - p->x[0]) > PROFILE_HALF * p->sigma)
+    for (size_t i = 0; i < c->scan.n; i++)
+        if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_HALF * p->sigma)
             p->far = p->far || f[i] < p->f0 + SCAN_DEPTH;
-    add_minima(p, c->nscan, c->lo[0], c->scan_step, f);
-    begin_others(p, FINE * c->scan_step);
+    add_minima(p, c->scan.n, c->lo[0], c->scan.step, f);
+    begin_others(p, FINE * c->scan.step);
 }
 
 void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)

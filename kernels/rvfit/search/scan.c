@@ -22,8 +22,8 @@ static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
         data[i] = d->flux[i] * weight[i];
         square += d->flux[i] * data[i];
     }
-    for (size_t i = 0; i < c->nscan; i++) {
-        double gram[CHOL], *b = gram + np * (np + 1) / 2, v = c->lo[0] + (double)i * c->scan_step, f = square;
+    for (size_t i = 0; i < c->scan.n; i++) {
+        double gram[CHOL], *b = gram + np * (np + 1) / 2, v = c->lo[0] + (double)i * c->scan.step, f = square;
         if (c->opt->resolution)
             c->kernels->scan(a->n, a->per, np, a->line, NULL, 0, 0, spx_rv_sample(w, d, v), weight, data, gram);
         else
@@ -46,9 +46,9 @@ void spx_rv_velocity_scan(spx_rv_spectra *w)
     int lines = 1;
     for (size_t i = 0; i < w->first[c->narm]; i++)
         lines = lines && c->arm[w->piece[i].arm].per > 0;
-    for (size_t i = 0; i < c->nscan; i++) {
+    for (size_t i = 0; i < c->scan.n; i++) {
         spx_rv_value at;
-        const double v = c->lo[0] + (double)i * c->scan_step;
+        const double v = c->lo[0] + (double)i * c->scan.step;
         if (lines)
             spx_rv_begin_value(w, v, &at);
         else

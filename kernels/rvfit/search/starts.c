@@ -79,7 +79,7 @@ static spx_status scan(spx_rv_group *g, size_t n, const double *x, spx_err *e)
 static spx_status scan_starts(spx_rv_group *g, size_t n, spx_err *e)
 {
     const spx_rv_ctx *c = g->c;
-    size_t naxis = c->opt->brute ? c->ng : c->npar > 0, per = 3, total = 1, nvsini = 1;
+    size_t naxis = c->opt->brute ? c->grid.ng : c->npar > 0, per = 3, total = 1, nvsini = 1;
     spx_status st = SPX_OK;
     if (c->opt->brute && c->hi[1] > c->lo[1])
         nvsini = 2;
@@ -94,7 +94,7 @@ static spx_status scan_starts(spx_rv_group *g, size_t n, spx_err *e)
         if (k % nvsini)
             x[1] = fmax(c->lo[1], fmin(c->hi[1], spx_rv_map(c, 1, FAST)));
         for (size_t i = 0; i < naxis; i++, rest /= per) {
-            size_t q = 2 + (c->opt->brute ? c->gpar[i] : 0);
+            size_t q = 2 + (c->opt->brute ? c->grid.gpar[i] : 0);
             double u = c->opt->brute ? ((double)(rest % per) + 0.5) / (double)per : 0.25 * (double)(rest % per + 1);
             x[q] = c->lo[q] + u * (c->hi[q] - c->lo[q]);
         }
@@ -118,7 +118,7 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *st
         s->spectra.ccf_entry = -1;
         s->v_ccf = NAN;
         s->nstart = 0;
-        if (c->maxccf > 0 && c->nlag > 0 && (c->opt->keep_ccf || !(is_given(s) || c->opt->brute)))
+        if (c->ccf.n > 0 && c->ccf.nlag > 0 && (c->opt->keep_ccf || !(is_given(s) || c->opt->brute)))
             spx_rv_ask(r, s, s->point); /* a cross-correlation is of no point */
     }
     spx_status st = r->n > 0 ? g->engine->correlate(g->engine->state, r->n, r->spectra, r->candidates, e) : SPX_OK;
