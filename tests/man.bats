@@ -78,11 +78,26 @@ programs() {
     for p in $(programs); do
         "$p" --help=names | sort >names
         [ -s names ]
-        # A long option begins a line of the help, or follows a letter.
-        "$p" --help | grep -oE '^ +(-., )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+' | sort >help
+        # A long option begins a line of the help, or follows a letter, or is only named at its end.
+        "$p" --help | sed '/^Also, see/,$d' | grep -oE '^ +(-., )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+' >options
+        "$p" --help | sed -n '/^Also, see/,/^$/p' | grep -oE -- '--[a-z0-9-]+' >also
+        sort options also >help
         sed -n 's/^\.It .*Fl Fl \([a-z0-9-]*\).*/--\1/p' "$SPX_BUILD/man/$p.1" | sort >page
         diff names help
         diff names page
+    done
+}
+
+@test "--help fills less than 80 columns, and shows a usage and an example that its program takes" {
+    local p example
+    for p in $(programs); do
+        "$p" --help >help
+        awk -v p="$p" 'length > 79 { print p ": " $0; bad = 1 } END { exit bad }' help
+        grep -qE "^Usage: $p (--[a-z]+ [A-Z]+(,\.\.\.)? )?\[OPTION\.\.\.\]( |\$)" help
+        example=$(sed -n 's/^Example: //p' help)
+        [[ $example == "$p "* ]]
+        # its options exist: with --version behind them none does anything
+        eval "$example --version" | grep -q "^$p (specpipe)"
     done
 }
 

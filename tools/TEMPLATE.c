@@ -13,7 +13,7 @@ static const char *opt_rows = "0:1";
 static const char *opt_precision = "single";
 
 static const spx_opt options[] = {
-    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", opt_rows, "Spectra to take; LAST is the first one that is left out"),
+    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", opt_rows, "Spectra to take, counted from 0, without LAST"),
     SPX_OPTION(CHOICE, "precision", 0, NULL, opt_precision, "Floating-point type of the output",
                .choices = "single|double"),
     {0}};
@@ -80,6 +80,7 @@ static spx_status run(spx_run *s, spx_err *e)
 int main(int argc, char **argv)
 {
     static const spx_program program = {
-        "TEMPLATE", "take some of the spectra of a file", "[OPTION...] [FILE]", options, 0, run};
+        "TEMPLATE", "take some of the spectra of a file",        "[OPTION...] [FILE]", options, 0,
+        run,        "TEMPLATE --rows 0:10 -o some.h5 spectra.h5"};
     return spx_main(&program, argc, argv);
 }

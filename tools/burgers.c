@@ -21,15 +21,15 @@ static const spx_opt options[] = {
     SPX_OPTION(DOUBLE, "dt", 0, "DT", o.dt, "Time step", .min = 1e-15, .max = 1e6),
     SPX_OPTION(INT, "steps", 's', "N", o.steps, "Steps to take", .min = 1, .max = 1e12),
     SPX_OPTION(INT, "every", 'e', "N", o.every,
-               "Keep the state after every N-th step; the number of steps has to be a multiple of it", .min = 1,
+               "Keep the state after every N-th step. The number of steps has to be a multiple of it", .min = 1,
                .max = 1e12),
     SPX_OPTION(CHOICE, "boundary", 0, NULL, o.boundary,
-               "Values beyond the ends: those of the same step, or of the step before", .choices = "periodic|lagged"),
+               "Values beyond the ends: of the same step, or of the step before", .choices = "periodic|lagged"),
     SPX_HEADING("Analysis"),
     SPX_OPTION(INT, "modes", 'k', "K", o.modes, "Leading modes of the snapshots to write; 0: no decomposition",
                .min = 0, .max = 1e9),
     SPX_OPTION(STRING, "plot", 0, "FILE", o.plot,
-               "Picture of the solution and its modes: .png, .svg or .pdf; needs gnuplot"),
+               "Picture of the solution and its modes: .png, .svg or .pdf. Needs gnuplot"),
     {0}};
 
 static spx_status decompose(spx_backend *backend, const spx_burgers *run, spx_svd *svd, spx_err *e)
@@ -152,6 +152,7 @@ int main(int argc, char **argv)
                                         .summary = "solve Burgers' equation and decompose its snapshots",
                                         .usage = "[OPTION...]",
                                         .options = options,
+                                        .example = "burgers -o burgers.h5 --plot burgers.png",
                                         .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_USES_BLAS | SPX_IN_OPTIONAL,
                                         .run = run};
     return spx_main(&program, argc, argv);

@@ -20,28 +20,29 @@ static struct {
 } o = {.as = "auto"};
 
 static const spx_opt options[] = {
-    SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "Print what would be made of each HDU, and write nothing"),
+    SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List what would be made of each HDU, and write nothing"),
     SPX_OPTION(FLAG, "generic", 'g', NULL, o.generic, "Make no blocks: keep the HDUs only"),
     SPX_OPTION(FLAG, "keep-going", 'k', NULL, o.failed.go_on,
-               "Leave out files that cannot be read, and convert the others; the exit status tells of them"),
-    SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "What the input has to be; anything else is refused",
+               "Leave out files that cannot be read, and convert the others. The exit status tells of them"),
+    SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "Refuse input of any other kind than this",
                .choices = "auto|image|psf|frame|spectra|library"),
     SPX_OPTION(FLAG, "exposures", 0, NULL, o.exposures,
-               "Of spectra of SDSS, LAMOST and APOGEE take the single exposures in place of their sum"),
+               "Take the single exposures of SDSS, LAMOST and APOGEE spectra, not their sum"),
     SPX_OPTION(STRING, "orders", 0, "FIRST:LAST", o.orders,
-               "Take these orders of an echelle spectrum only, counted from 0, LAST not included"),
-    SPX_OPTION(FLAG, "air", 0, NULL, o.air, "Wavelengths of spectra or of a library are in air, whatever they say"),
-    SPX_OPTION(FLAG, "vacuum", 0, NULL, o.vacuum, "They are in vacuum"),
+               "Take these orders of an echelle spectrum only, counted from 0, without LAST", .absent = "all"),
+    SPX_OPTION(FLAG, "air", 0, NULL, o.air, "Treat wavelengths as air, even if the file says vacuum"),
+    SPX_OPTION(FLAG, "vacuum", 0, NULL, o.vacuum, "Treat wavelengths as vacuum, even if the file says air"),
     SPX_HEADING("Libraries of model spectra"),
     SPX_OPTION(STRING, "library-flux", 0, "HDU", o.layout.flux,
-               "Name or number of the HDU that holds the fluxes of a library in one file"),
-    SPX_OPTION(STRING, "library-params", 0, "HDU", o.layout.params, "HDU of the table with a row for each spectrum"),
+               "HDU with the fluxes of a library in one file, by name or number"),
+    SPX_OPTION(STRING, "library-params", 0, "HDU", o.layout.params,
+               "HDU with a table of the parameters, a row a spectrum"),
     SPX_OPTION(STRING, "library-wavelength", 0, "HDU|log10:START:STEP|linear:START:STEP", o.layout.wavelength,
-               "HDU of the wavelengths, or a formula for them (Angstrom)"),
+               "HDU with the wavelengths, or a formula for them, Angstrom"),
     SPX_OPTION(STRING, "param-keywords", 0, "NAME=KEYWORD,...", o.params,
-               "Keywords or columns of the parameters, such as teff=PHXTEFF,logg=PHXLOGG; without it teff, logg, feh "
-               "and alpha "
-               "are looked for under their usual names"),
+               "Keywords or columns of the parameters, such as teff=PHXTEFF",
+               .absent = "the usual names of teff, logg, "
+                         "feh and alpha"),
     {0}};
 
 /* One input file. Model spectra are closed again until their turn comes: a library has thousands. */
@@ -443,8 +444,12 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
-    static const spx_program program = {
-        "fits2h5", "FITS files to HDF5, without loss", "[OPTION...] [FILE|FOLDER|@LIST|-]...",
-        options,   SPX_OUT_HDF5 | SPX_OUT_LATE,        run};
+    static const spx_program program = {"fits2h5",
+                                        "FITS files to HDF5, without loss",
+                                        "[OPTION...] [FILE|FOLDER|@LIST...]",
+                                        options,
+                                        SPX_OUT_HDF5 | SPX_OUT_LATE,
+                                        run,
+                                        "fits2h5 -o r0.h5 preproc-r0.fits psf-r0.fits"};
     return spx_main(&program, argc, argv);
 }

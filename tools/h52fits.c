@@ -16,11 +16,12 @@ static struct {
 } o = {.as = "auto"};
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "What to write; auto: the FITS file that was kept, else the file's product",
+    SPX_OPTION(CHOICE, "as", 0, NULL, o.as,
+               "Kind of file to write; auto: the FITS file that was kept, else the product",
                .choices = "auto|generic|frame|spectra|rvtab|rvmod|preproc|psf"),
     SPX_OPTION(STRING, "file", 0, "N|NAME", o.file,
-               "Which FITS file to write where several were kept: its place in --list, from 0, or its name"),
-    SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "Print which FITS files can be written, and write nothing"),
+               "Of several kept FITS files, the one to write: its place in --list, from 0, or its name"),
+    SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List the FITS files that can be written, and write nothing"),
     {0}};
 
 /* What blocks become. `kept`: product of a FITS file (fits2h5) that is the very thing. */
@@ -166,7 +167,12 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
-    static const spx_program program = {"h52fits", "FITS files from HDF5 products", "[OPTION...] [FILE|-]",
-                                        options,   SPX_OUT_OTHER | SPX_OUT_LATE,    run};
+    static const spx_program program = {.name = "h52fits",
+                                        .summary = "FITS files from HDF5 products",
+                                        .usage = "[OPTION...] [FILE]",
+                                        .example = "h52fits -o rv.fits rv.h5",
+                                        .options = options,
+                                        .flags = SPX_OUT_OTHER | SPX_OUT_LATE,
+                                        .run = run};
     return spx_main(&program, argc, argv);
 }

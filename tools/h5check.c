@@ -9,9 +9,8 @@
 static const char *opt_schema;
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "schema", 0, "FORM", opt_schema,
-               "Print the definition of the products instead of checking: as it is written (text), or for the manual "
-               "(mdoc)",
+    SPX_OPTION(CHOICE, "schema", 0, NULL, opt_schema,
+               "Print the definition of the products, as text or for the manual, and check nothing",
                .choices = "text|mdoc"),
     {0}};
 
@@ -55,7 +54,8 @@ static spx_status run(spx_run *s, spx_err *e)
 
 static const spx_program program = {.name = "h5check",
                                     .summary = "check products against their definition",
-                                    .usage = "[options] FILE...",
+                                    .usage = "[OPTION...] [FILE...]",
+                                    .example = "h5check frame.h5",
                                     .options = options,
                                     .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL, /* --schema needs none */
                                     .run = run};

@@ -15,13 +15,13 @@ static const char *opt_by = "auto", *opt_fibers;
 static int opt_allow_missing;
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "by", 'b', "WHAT", opt_by,
-               "What to join: fibers of one camera, cameras of one exposure, rows; auto sees it from the content",
+    SPX_OPTION(CHOICE, "by", 'b', NULL, opt_by,
+               "Join fibres of one camera, cameras of one exposure, or rows; auto sees it from the content",
                .choices = "auto|fibers|cameras|rows"),
-    SPX_OPTION(STRING, "fibers", 0, "FIRST:LAST", opt_fibers,
-               "Fibres that the result has to have, LAST excluded; without it those that are there"),
+    SPX_OPTION(STRING, "fibers", 0, "FIRST:LAST", opt_fibers, "Fibres that the result must have, without LAST",
+               .absent = "those that are there"),
     SPX_OPTION(FLAG, "allow-missing", 0, NULL, opt_allow_missing,
-               "Go on without files, fibres or arms that are absent, and flag the rows that lack something"),
+               "Do without files, fibres or arms that are absent, and flag the rows that lack something"),
     {0}};
 
 static spx_status parse_options(spx_merge_options *o, spx_err *e)
@@ -130,7 +130,8 @@ static spx_status run(spx_run *s, spx_err *e)
 
 static const spx_program program = {.name = "h5merge",
                                     .summary = "join fibres, cameras or rows of products",
-                                    .usage = "[options] FILE...",
+                                    .usage = "[OPTION...] FILE...",
+                                    .example = "h5merge -o spectra.h5 frame-b.h5 frame-r.h5 frame-z.h5",
                                     .options = options,
                                     .run = run};
 

@@ -22,9 +22,8 @@ static const char operations[] = "minimum|maximum|argmin|argmax|sum|mean|median"
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "operation", 'p', NULL, opt_operation, "What to compute along the axis", .choices = operations),
     SPX_OPTION(STRING, "axis", 'a', "N", opt_axis,
-               "Axis to reduce, counted from 0, or from the end with -1 for the last; all: all values at once"),
-    SPX_OPTION(FLAG, "skip-nan", 0, NULL, opt_skip,
-               "Leave out values that are NaN or infinite, instead of refusing them"),
+               "Axis to reduce, from 0; -1 is the last, all takes all values at once"),
+    SPX_OPTION(FLAG, "skip-nan", 0, NULL, opt_skip, "Leave out NaN and infinite values, which are refused without it"),
     {0}};
 
 /* Where in the list of operations a name is. */
@@ -261,6 +260,7 @@ int main(int argc, char **argv)
                                         .summary = "reduce a dataset along one of its axes",
                                         .usage = "[OPTION...] FILE:/DATASET",
                                         .options = options,
+                                        .example = "h5reduce -p median -o median.h5 frame.h5:/frame/flux",
                                         .flags = SPX_USES_DEVICE,
                                         .run = run};
     return spx_main(&program, argc, argv);

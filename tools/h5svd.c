@@ -19,26 +19,26 @@ static struct {
 static const spx_opt options[] = {
     SPX_OPTION(INT, "rank", 'k', "K", o.rank, "Keep the K leading modes; 0: all", .min = 0, .max = 1e9),
     SPX_OPTION(FLAG, "center", 'c', NULL, o.center, "Subtract the mean row first: principal components"),
-    SPX_OPTION(
-        STRING, "subtract", 0, "FILE:/DATASET", o.subtract,
-        "Subtract this dataset first, a model from spectra for example: of the same shape, or with the rows that "
-        "are chosen"),
+    SPX_OPTION(STRING, "subtract", 0, "FILE:/DATASET", o.subtract,
+               "Subtract this dataset first, such as a model from spectra. It has the same shape, or the rows that are "
+               "chosen"),
     SPX_OPTION(STRING, "rows", 'r', "ROWS", o.rows,
-               "Take these rows only: numbers and slices FIRST:LAST, separated by commas"),
+               "Take these rows only: numbers and slices FIRST:LAST, separated by commas", .absent = "all"),
     SPX_OPTION(STRING, "weights", 'w', "FILE:/DATASET", o.weights,
-               "Weight of each row: the squares of its residuals are multiplied by it"),
+               "Weight of each row, a factor of the squares of its residuals"),
     SPX_OPTION(STRING, "column-weights", 0, "FILE:/DATASET", o.column_weights, "Weight of each column"),
     SPX_OPTION(STRING, "plot", 0, "FILE", o.plot,
-               "Picture of the leading vectors and the singular values: .png, .svg or .pdf; needs gnuplot"),
+               "Picture of the leading vectors and the singular values: .png, .svg or .pdf. Needs gnuplot"),
     SPX_HEADING("Method"),
     SPX_OPTION(CHOICE, "method", 'm', NULL, o.method,
-               "All modes by LAPACK, or only the leading ones from a random sample, for large matrices",
+               "All modes by LAPACK, or the leading ones from a random sample, for large matrices",
                .choices = "economic|randomised"),
     SPX_OPTION(INT, "oversample", 0, "N", o.oversample, "Random vectors beyond K", .min = 0, .max = 1e6,
                .given = &o.sample_given),
     SPX_OPTION(INT, "power", 0, "N", o.power, "Power iterations that sharpen the sample", .min = 0, .max = 100,
                .given = &o.sample_given),
-    SPX_OPTION(INT, "seed", 0, "N", o.seed, "Of the random vectors", .min = 0, .max = 1e15, .given = &o.sample_given),
+    SPX_OPTION(INT, "seed", 0, "N", o.seed, "Seed of the random vectors", .min = 0, .max = 1e15,
+               .given = &o.sample_given),
     {0}};
 
 /* Rows of a matrix that are taken: slices one after another. */
@@ -253,6 +253,7 @@ int main(int argc, char **argv)
                                         .summary = "singular value decomposition of a two-dimensional dataset",
                                         .usage = "[OPTION...] FILE:/DATASET",
                                         .options = options,
+                                        .example = "h5svd -k 10 -o modes.h5 frame.h5:/frame/flux",
                                         .flags = SPX_USES_DEVICE | SPX_USES_BLAS,
                                         .run = run};
     return spx_main(&program, argc, argv);

@@ -14,13 +14,12 @@ static const char *opt_table, *opt_columns;
 static int opt_csv, opt_units;
 
 static const spx_opt options[] = {
-    SPX_OPTION(
-        STRING, "table", 't', "PATH", opt_table,
-        "Table to print instead of the first of /rvfit/table, /truth/table, /scores and /fibermap that is there"),
-    SPX_OPTION(STRING, "columns", 'c', "NAME,NAME...", opt_columns,
-               "Columns to print, in this order, instead of all that hold one number or text a row"),
+    SPX_OPTION(STRING, "table", 't', "PATH", opt_table, "Table to print",
+               .absent = "first of /rvfit/table, /truth/table, /scores, /fibermap"),
+    SPX_OPTION(STRING, "columns", 'c', "NAME,NAME...", opt_columns, "Columns to print, in this order",
+               .absent = "all that hold one number or text a row"),
     SPX_OPTION(FLAG, "units", 'u', NULL, opt_units, "Print the units in a second line"),
-    SPX_OPTION(FLAG, "csv", 0, NULL, opt_csv, "Comma-separated values with all digits, instead of aligned columns"),
+    SPX_OPTION(FLAG, "csv", 0, NULL, opt_csv, "Comma-separated values with all digits, not aligned columns"),
     {0}};
 
 /* One column as text: how its values are held, and how wide they are on paper. */
@@ -205,6 +204,7 @@ static spx_status run(spx_run *s, spx_err *e)
 int main(int argc, char **argv)
 {
     static const spx_program program = {
-        "h5table", "print a table of a product as text", "[OPTION...] [FILE]", options, SPX_OUT_NONE, run};
+        "h5table", "print a table of a product as text",     "[OPTION...] [FILE]", options, SPX_OUT_NONE,
+        run,       "h5table -c TARGETID,VRAD,VRAD_ERR rv.h5"};
     return spx_main(&program, argc, argv);
 }

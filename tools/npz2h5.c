@@ -21,20 +21,20 @@ static double opt_slope = 0.01;
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "labels", 'l', "NAME[:UNIT],...", opt_labels,
-               "Names of the network's inputs, in order; with teff:1000 they are in units of 1000 K"),
+               "Names of the network's inputs, in order. An input teff:1000 is in units of 1000 K"),
     SPX_OPTION(LIST, "fix", 0, "NAME=VALUE", opt_fix,
-               "Hold an input at this value, in the parameter's own unit; may be given several times"),
+               "Hold an input at this value, in the parameter's own unit; repeatable"),
     SPX_OPTION(
         STRING, "wavelength", 'w', "NAME|FILE.npz|log10:START:STEP|linear:START:STEP", opt_wavelength,
-        "Wavelengths of the output, Angstrom: an array of the archive, the array wavelength of another one, or a "
+        "Wavelengths of the output, Angstrom. An array of the archive, the array wavelength of another one, or a "
         "formula for pixel 0, 1, 2 ..."),
-    SPX_OPTION(FLAG, "air", 0, NULL, opt_air, "They are wavelengths in air"),
+    SPX_OPTION(FLAG, "air", 0, NULL, opt_air, "The wavelengths are in air"),
     SPX_OPTION(CHOICE, "activation", 0, NULL, opt_activation, "Function between the layers",
                .choices = "leaky|sigmoid|silu"),
     SPX_OPTION(DOUBLE, "slope", 0, "SLOPE", opt_slope, "Slope of leaky where its argument is negative", .min = 0,
                .max = 1),
     SPX_OPTION(CHOICE, "output", 0, NULL, opt_output,
-               "What the network gives: flux, absolute or normalised, or its natural logarithm",
+               "Flux that the network gives, or its natural logarithm. The flux may be absolute or normalised",
                .choices = "flux|lnflux"),
     {0}};
 
@@ -167,6 +167,7 @@ int main(int argc, char **argv)
                                         .summary = "a network that gives spectra, from NumPy's archive",
                                         .usage = "--labels NAME,... [OPTION...] FILE.npz",
                                         .options = options,
+                                        .example = "npz2h5 -l teff:1000,logg,feh -o library.h5 network.npz",
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

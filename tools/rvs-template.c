@@ -42,40 +42,42 @@ static struct {
        .ccf = 1};
 
 static const spx_opt options[] = {
-    SPX_OPTION(LIST, "setup", 's', "NAME:MIN:MAX:STEP:R=EXPR[:air]", o.setup,
-               "Make templates for this range and step (Angstrom) and resolving power R, or FWHM=EXPR in Angstrom, an "
-               "expression "
-               "of the wavelength x, or @FILE, a table; may be given several times"),
+    SPX_OPTION(
+        LIST, "setup", 's', "NAME:MIN:MAX:STEP:R=EXPR[:air]", o.setup,
+        "Make templates for this range and step, Angstrom, and resolving power R or FWHM=EXPR; repeatable. EXPR is "
+        "a number, an expression of the wavelength x, or @FILE, a table; FWHM is in Angstrom"),
     SPX_OPTION(CHOICE, "norm", 0, NULL, o.norm,
-               "Divide each template by nothing, its median, or also by a straight line in ln(flux)",
+               "Divide templates by nothing, their median, or also a straight line in ln(flux)",
                .choices = "none|median|linear", .given = &o.library_given),
     SPX_OPTION(STRING, "library-resolution", 0, "R=EXPR", o.resolution,
-               "Resolution that the library has already (or FWHM=EXPR, or none); it is subtracted in quadrature"),
-    SPX_OPTION(STRING, "log-param", 0, "NAME,...", o.logpar,
-               "Parameters that are interpolated in their logarithm; none for none", .given = &o.logpar_given),
+               "Resolution that the library has already, or FWHM=EXPR, or none. It is subtracted in quadrature"),
+    SPX_OPTION(STRING, "log-param", 0, "NAME,...", o.logpar, "Parameters to interpolate in their logarithm, or none",
+               .given = &o.logpar_given),
     SPX_OPTION(
         CHOICE, "interpolator", 0, NULL, o.interpolator,
-        "Interpolate in a regular grid, or in the simplices of a triangulation; auto: in a grid if the library is one",
+        "Interpolate in a regular grid, or in simplices of a triangulation. auto takes a grid if the library is one",
         .choices = "auto|grid|simplex", .given = &o.library_given),
     SPX_OPTION(DOUBLE, "pca", 0, "ERROR", o.pca,
-               "Keep as many principal components as leave out no more than this, rms in ln(flux); 0: none", .min = 0,
-               .max = 1, .given = &o.library_given),
-    SPX_OPTION(DOUBLE, "pca-max", 0, "ERROR", o.pca_max, "and no more than this in any pixel of any template; 0: any",
+               "Error of the principal components, rms in ln(flux); 0: no components. As many are kept as leave out no "
+               "more than "
+               "this",
+               .min = 0, .max = 1, .given = &o.library_given),
+    SPX_OPTION(DOUBLE, "pca-max", 0, "ERROR", o.pca_max, "The same for every pixel of every template; 0: no limit",
                .min = 0, .max = 10, .given = &o.library_given),
     SPX_HEADING("Network"),
     SPX_OPTION(FLAG, "train-nn", 0, NULL, o.train,
-               "Train a network that interpolates, for rvs-fit --interpolator nn, and report its error"),
-    SPX_OPTION(STRING, "nn-hidden", 0, "N,...", o.hidden, "Neurons of its hidden layers", .given = &o.nn_given),
+               "Train a network for rvs-fit --interpolator nn, and report its error"),
+    SPX_OPTION(STRING, "nn-hidden", 0, "N,...", o.hidden, "Neurons of the network's hidden layers",
+               .given = &o.nn_given),
     SPX_OPTION(INT, "nn-epochs", 0, "N", o.epochs, "Passes through the library, at most", .min = 1, .max = 1e7,
                .given = &o.nn_given),
-    SPX_OPTION(INT, "nn-seed", 0, "N", o.seed, "Seed of its random numbers", .min = 0, .max = 1e15,
+    SPX_OPTION(INT, "nn-seed", 0, "N", o.seed, "Seed of the training's random numbers", .min = 0, .max = 1e15,
                .given = &o.nn_given),
     SPX_HEADING("Cross-correlation set"),
-    SPX_OPTION(FLAG, "ccf", 0, NULL, o.ccf,
-               "Make the set from which rvs-fit starts; on by default, --no-ccf leaves it out"),
-    SPX_OPTION(INT, "ccf-every", 0, "N", o.every, "Take every N-th template; 0: so that about 100 are taken", .min = 0,
-               .max = 1e9, .given = &o.library_given),
-    SPX_OPTION(STRING, "ccf-vsini", 0, "KM/S,...", o.vsini, "Rotation velocities that each of them is broadened with",
+    SPX_OPTION(FLAG, "ccf", 0, NULL, o.ccf, "Leave out the set from which rvs-fit starts its search", .no = 1),
+    SPX_OPTION(INT, "ccf-every", 0, "N", o.every, "Take every N-th template into the set; 0: about 100 of all",
+               .min = 0, .max = 1e9, .given = &o.library_given),
+    SPX_OPTION(STRING, "ccf-vsini", 0, "KM/S,...", o.vsini, "Rotation velocities to broaden them with",
                .given = &o.vsini_given),
     {0}};
 
@@ -375,6 +377,7 @@ int main(int argc, char **argv)
                                         "--setup SETUP [OPTION...] [FILE]",
                                         options,
                                         SPX_USES_DEVICE | SPX_USES_BLAS,
-                                        run};
+                                        run,
+                                        "rvs-template -s r:5900:6900:0.4:FWHM=1.8 -o templates.h5 library.h5"};
     return spx_main(&program, argc, argv);
 }

@@ -75,6 +75,7 @@ int main(int argc, char **argv)
     static const spx_program program = {.name = "specpipe-info",
                                         .summary = "what this installation can use, and why not the rest",
                                         .usage = "[OPTION...]",
+                                        .example = "specpipe-info --device cuda",
                                         .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL | SPX_USES_DEVICE,
                                         .run = run};
     return spx_main(&program, argc, argv);

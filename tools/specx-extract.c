@@ -32,52 +32,48 @@ static int opt_model, opt_strict, opt_barycentric, given_sub_bundles, given_wave
     given_tolerance;
 
 static const spx_opt options[] = {
-    SPX_OPTION(
-        STRING, "wavelength", 'w', "MIN,MAX,STEP", opt_wavelength,
-        "Wavelengths to extract, Angstrom in vacuum; without it, those that all traces of the PSF have on the CCD, "
-        "in steps of 0.8"),
-    SPX_OPTION(STRING, "spectra", 's', "FIRST:LAST", opt_spectra,
-               "Fibres to extract, counted from 0, LAST not included; without it, all that the PSF has"),
+    SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", opt_wavelength, "Wavelengths to extract, Angstrom in vacuum",
+               .absent = "all that every trace has on the CCD, in steps of 0.8"),
+    SPX_OPTION(STRING, "spectra", 's', "FIRST:LAST", opt_spectra, "Fibres to extract, counted from 0, without LAST",
+               .absent = "all"),
     SPX_OPTION(FLAG, "barycentric", 0, NULL, opt_barycentric,
-               "Wavelengths are barycentric, for each fibre by its own position; its velocity goes into the fibermap"),
+               "Make wavelengths barycentric, for each fibre by its own position. The velocities go into the fibermap"),
     SPX_OPTION(STRING, "site", 0, "NAME|LON,LAT,HEIGHT", opt_site,
-               "Observatory, for --barycentric: degrees east, degrees, metres; without it, the image's header says"),
+               "Observatory, for --barycentric: degrees east, degrees, metres", .absent = "that of the image's header"),
     SPX_OPTION(FLAG, "model", 'm', NULL, opt_model, "Add the model of the image to the output"),
     SPX_OPTION(CHOICE, "precision", 0, NULL, opt_precision, "Floating-point type of the output",
                .choices = "float|double"),
     SPX_OPTION(STRING, "psf-error", 0, "FRACTION", opt_psf_error,
-               "Error of the PSF model, as a fraction, in the chi2 of the fit; without it, the PSF's own"),
+               "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
     SPX_OPTION(FLAG, "strict", 0, NULL, opt_strict,
-               "Write nothing when any trace or patch has no solution; without it, they are flagged"),
-    SPX_HEADING("Method"),
+               "Write nothing when any trace or patch has no solution. Without it, they are flagged"),
+    SPX_HEADING_LAST("Method"),
     SPX_OPTION(CHOICE, "method", 0, NULL, opt_method,
                "Solve whole traces with banded algebra, or patch by patch with dense algebra",
                .choices = "trace|patch"),
     SPX_OPTION(DOUBLE, "tolerance", 0, "T", opt_tolerance,
-               "Accuracy of whole traces: of fluxes in units of their error, of errors and resolution as a fraction",
+               "Accuracy of traces, in units of the flux error. Of errors and resolution it is a fraction",
                .min = 1e-13, .max = 1e-2, .given = &given_tolerance),
-    SPX_OPTION(INT, "bundle-size", 0, "N", opt_bundle_size, "Fibres in a bundle; bundles share no light", .min = 1,
+    SPX_OPTION(INT, "bundle-size", 0, "N", opt_bundle_size, "Fibres in a bundle. Bundles share no light", .min = 1,
                .max = 1e6),
     SPX_OPTION(INT, "sub-bundles", 0, "N", opt_sub_bundles,
-               "Groups that the fibres of a bundle are solved in; patches only", .min = 1, .max = 1e6,
+               "For patches: groups that the fibres of a bundle are solved in", .min = 1, .max = 1e6,
                .given = &given_sub_bundles),
     SPX_OPTION(
         INT, "wave-step", 0, "N", opt_wave_step,
-        "Wavelengths that are kept of a patch; for traces, how far around a bin the largest weight is looked for "
-        "that decides whether the bin needs regularisation",
+        "Bins that are kept of a patch; for traces, half-width of the regularisation window. The largest weight in "
+        "this window around a bin sets the threshold below which the bin is regularised",
         .min = 1, .max = 30000),
-    SPX_OPTION(
-        INT, "wave-pad", 0, "N", opt_wave_pad,
-        "Wavelengths that are solved beyond those that are kept, at both ends; without it, 40 for traces and 12 for "
-        "patches",
-        .min = 0, .max = 30000, .given = &given_wave_pad, .no_default = 1),
-    SPX_OPTION(
-        DOUBLE, "pix-pad-frac", 0, "FRACTION", opt_pix_pad_frac,
-        "Part that is used of the pixel rows which only this padding reaches; without it, 0.9 for traces and 0.8 for "
-        "patches",
-        .min = 0, .max = 1, .given = &given_pix_pad_frac, .no_default = 1),
+    SPX_OPTION(INT, "wave-pad", 0, "N", opt_wave_pad, "Bins that are solved beyond those that are kept, at both ends",
+               .absent = "40 for traces, 12 for patches", .min = 0, .max = 30000, .given = &given_wave_pad,
+               .no_default = 1),
+    SPX_OPTION(DOUBLE, "pix-pad-frac", 0, "FRACTION", opt_pix_pad_frac,
+               "Fraction used of the pixel rows that only this padding reaches",
+               .absent = "0.9 for traces, 0.8 for patches", .min = 0, .max = 1, .given = &given_pix_pad_frac,
+               .no_default = 1),
     SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", opt_max_device_mem,
-               "Memory to use on each GPU, such as 4G; a frame that needs more is worked on in parts; 0: what is free"),
+               "Memory to use on each GPU, such as 4G. A frame that needs more is worked on in parts",
+               .absent = "what is free"),
     SPX_OPTION(DOUBLE, "regularize", 0, "ALPHA", opt_regularize,
                "Pull the deconvolved flux to 0 with weight ALPHA squared", .min = 0, .max = 1e6),
     {0}};
@@ -435,6 +431,7 @@ int main(int argc, char **argv)
     static const spx_program program = {.name = "specx-extract",
                                         .summary = "extract spectra from a CCD image",
                                         .usage = "[OPTION...] [FILE...]",
+                                        .example = "specx-extract -o frame.h5 image.h5 psf.h5",
                                         .options = options,
                                         .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_USES_BLAS,
                                         .run = run};

@@ -58,36 +58,48 @@ struct spx_run_private {
 
 enum { NSHARED = 17 };
 
-static void shared_options(spx_common *c, unsigned flags, spx_opt *t)
+/* Options of the output into `out`, all others into `t`. */
+static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt *t)
 {
+    const int device = (flags & SPX_USES_DEVICE) != 0;
     size_t n = 0;
-    t[n++] = (spx_opt)SPX_HEADING("Common options");
     if (!(flags & SPX_OUT_NONE)) {
-        t[n++] = (spx_opt)SPX_OPTION(STRING, "output", 'o', "FILE|-", c->output,
-                                     "Output file; - is standard output, which is the default unless it is a terminal");
-        t[n++] = (spx_opt)SPX_OPTION(FLAG, "force", 'f', NULL, c->force, "Replace an output that exists");
+        out[n++] = (spx_opt)SPX_OPTION(
+            STRING, "output", 'o', "FILE|-", c->output,
+            "Write the product to this file; - is standard output. Nothing is written to a terminal", .absent = "-");
+        out[n++] = (spx_opt)SPX_OPTION(FLAG, "force", 'f', NULL, c->force, "Replace an output that exists");
     }
+    out[n] = (spx_opt){0};
+    n = 0;
+    t[n++] = (spx_opt)SPX_HEADING("Common options");
     t[n++] = (spx_opt)SPX_OPTION(INT, "threads", 'j', "N", c->threads,
-                                 "Number of threads; the result does not depend on it; 0: one for each processor",
-                                 .min = 0, .max = 4096);
+                                 "Number of threads, 0 for one a processor. The result does not depend on it", .min = 0,
+                                 .max = 4096, .brief = !device && (flags & SPX_OUT_NONE));
     t[n++] = (spx_opt)SPX_OPTION(
         STRING, "device", 0, "DEVICE", c->device,
-        "Where to compute: auto, cpu, cuda, or cuda:0,2; auto takes the CPU when there is nothing better");
+        "Where to compute: auto, cpu, cuda (the first GPU), or some of them: cuda:0,2. Only those named are started; "
+        "auto takes the CPU when there is nothing better",
+        .brief = !device);
     if (flags & SPX_USES_HOOK)
         t[n++] = (spx_opt)SPX_OPTION(
             STRING, "hook", 0, "FILE.py[:FUNCTION]", c->hook,
-            "Call this Python function after each step or batch with the arrays where they are; without "
-            "a name it is the one called hook");
+            "Call this Python function after each step or batch with the arrays where they are. Without a name it is "
+            "the one called hook",
+            .brief = 1);
     t[n++] = (spx_opt)SPX_OPTION(BYTES, "max-mem", 0, "SIZE", c->max_mem,
-                                 "Largest amount of memory to use, such as 500M or 4G; 0: no limit");
+                                 "Largest amount of memory to use, such as 500M or 4G; 0: no limit", .absent = "0",
+                                 .brief = 1);
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "reproducible", 0, NULL, c->reproducible,
-                                 "Leave times and host out of the provenance, so that equal runs give equal files");
+                                 "Leave times and host out of the provenance, so that equal runs give equal files",
+                                 .brief = 1);
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "progress", 0, NULL, c->progress,
-                                 "Show progress; on by itself on a terminal, --no-progress switches it off");
-    t[n++] = (spx_opt)SPX_OPTION(FLAG, "verbose", 'v', NULL, c->verbose, "Say more, with times");
-    t[n++] = (spx_opt)SPX_OPTION(FLAG, "quiet", 'q', NULL, c->quiet, "Say only errors");
+                                 "Show progress. It is shown on a terminal without this option, and never with "
+                                 "--no-progress",
+                                 .brief = 1);
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "verbose", 'v', NULL, c->verbose, "Report more, with times");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "quiet", 'q', NULL, c->quiet, "Report errors only", .brief = 1);
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "help", 'h', NULL, c->help, "Show this help");
-    t[n++] = (spx_opt)SPX_OPTION(FLAG, "version", 0, NULL, c->version, "Show the version");
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "version", 0, NULL, c->version, "Show the version", .brief = 1);
     t[n] = (spx_opt){0};
 }
 
@@ -591,7 +603,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
 {
     struct spx_run_private priv;
     spx_run s;
-    spx_opt shared[NSHARED];
+    spx_opt output[3], shared[NSHARED];
     spx_err err = {0};
     int done = 0;
     memset(&priv, 0, sizeof priv);
@@ -602,12 +614,13 @@ int spx_main(const spx_program *program, int argc, char **argv)
     s.common.progress = -1;
     priv.now = &priv.first;
     priv.first.step_now = MAX_STEP;
-    shared_options(&s.common, program->flags, shared);
+    shared_options(&s.common, program->flags, output, shared);
     static const spx_opt none = {0};
     priv.opts = (spx_opt_program){program->name,
                                   program->summary,
                                   program->usage,
-                                  {program->options != NULL ? program->options : &none, shared, NULL}};
+                                  {program->options != NULL ? program->options : &none, output, shared},
+                                  program->example};
     spx_log_init(program->name, SPX_NORMAL);
     spx_tmpfile_guard();
     (void)H5dont_atexit(); /* before anything else of HDF5; see spx_output_abandoned() */

@@ -38,6 +38,7 @@ typedef struct {
     const spx_opt *options; /* own options, ended by {0}; may be NULL */
     unsigned flags;
     spx_status (*run)(spx_run *s, spx_err *e);
+    const char *example; /* a command line as most people need it, for --help */
 } spx_program;
 
 /* Values of the options that all programs share. */

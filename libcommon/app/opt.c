@@ -260,9 +260,11 @@ static int value_text(const spx_opt *o, char *out, size_t size)
     }
 }
 
-/* Default to show: the value before parsing; a number with the digits that it was written with. */
+/* Default to show: the value before parsing, a number with the digits that it was written with; or words instead. */
 static int default_text(const spx_opt *o, char *out, size_t size)
 {
+    if (o->absent != NULL)
+        return snprintf(out, size, "%s", o->absent) > 0;
     if (o->kind == SPX_OPT_FLAG || o->kind == SPX_OPT_BYTES || o->no_default)
         return 0;
     if (o->kind == SPX_OPT_DOUBLE)
@@ -272,35 +274,109 @@ static int default_text(const spx_opt *o, char *out, size_t size)
     return value_text(o, out, size);
 }
 
-void spx_opt_help(const spx_opt_program *p, FILE *out)
+/* Name of an option's value, or what it may be. */
+static const char *arg_text(const spx_opt *o)
 {
-    fprintf(out, "%s - %s\n\nUsage: %s %s\n", p->name, p->summary, p->name, p->usage);
-    for (int t = 0; t < NTABLE; t++) {
-        if (p->tables[t] == NULL)
-            continue;
-        fprintf(out, "\n");
-        for (const spx_opt *o = p->tables[t]; o->kind != SPX_OPT_END; o++) {
-            char left[96], value[256];
-            if (o->kind == SPX_OPT_HEADING) {
-                fprintf(out, "%s:\n", o->name);
-                continue;
-            }
-            int n = o->letter != 0 ? snprintf(left, sizeof left, "  -%c, --%s", o->letter, o->name)
-                                   : snprintf(left, sizeof left, "      --%s", o->name);
-            if (o->kind != SPX_OPT_FLAG)
-                (void)snprintf(left + n, sizeof left - (size_t)n, " %s",
-                               o->kind == SPX_OPT_CHOICE && o->arg == NULL ? o->choices : o->arg);
-            fprintf(out, strlen(left) < 30 ? "%-30s" : "%s\n                              ", left);
-            fprintf(out, "%s", o->help);
-            if (default_text(o, value, sizeof value))
-                fprintf(out, " [%s]", value);
-            fprintf(out, "\n");
-        }
-    }
-    fprintf(out, "\nManual: man %s; overview: man 7 specpipe\n", p->name);
+    return o->kind == SPX_OPT_CHOICE && o->arg == NULL ? o->choices : o->arg;
 }
 
-/* Text for mdoc: a leading '.' or a backslash would be markup. */
+/* Length of the first of the sentences of a text. */
+static size_t first_sentence(const char *text)
+{
+    const char *end = strstr(text, ". ");
+    return end != NULL ? (size_t)(end - text) : strlen(text);
+}
+
+/* Columns of a terminal that --help fills, and where its texts begin. */
+enum { WIDTH = 79, INDENT = 30 };
+
+/* The first n characters of a text, broken between words and filled into lines that begin at column `indent`; the first
+ * begins at column `at`. Returns the column behind the last word. */
+static size_t fill(FILE *out, size_t at, size_t indent, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t len = 0;
+        while (i + len < n && text[i + len] != ' ')
+            len++;
+        if (at > indent && at + 1 + len > WIDTH) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            at = indent;
+        } else if (at > indent) {
+            fputc(' ', out);
+            at++;
+        }
+        fprintf(out, "%.*s", (int)len, text + i);
+        at += len;
+        i += len;
+        while (i < n && text[i] == ' ')
+            i++;
+    }
+    return at;
+}
+
+static void help_option(const spx_opt *o, FILE *out)
+{
+    char left[96], value[256], shown[264];
+    int n = o->letter != 0 ? snprintf(left, sizeof left, "  -%c, --%s%s", o->letter, o->no ? "no-" : "", o->name)
+                           : snprintf(left, sizeof left, "      --%s%s", o->no ? "no-" : "", o->name);
+    if (o->kind != SPX_OPT_FLAG)
+        (void)snprintf(left + n, sizeof left - (size_t)n, " %s", arg_text(o));
+    if (strlen(left) < INDENT)
+        fprintf(out, "%-*s", INDENT, left);
+    else
+        fprintf(out, "%s\n%*s", left, INDENT, "");
+    const size_t at = fill(out, INDENT, INDENT, o->help, first_sentence(o->help));
+    if (default_text(o, value, sizeof value)) {
+        (void)snprintf(shown, sizeof shown, "[%s]", value);
+        (void)fill(out, at, INDENT, shown, strlen(shown));
+    }
+    fputc('\n', out);
+}
+
+/* Options of a table, but for those under headings that come last, or these alone. */
+static void help_table(const spx_opt *table, int last, FILE *out)
+{
+    int is_last = 0;
+    for (const spx_opt *o = table; o->kind != SPX_OPT_END; o++) {
+        if (o->kind == SPX_OPT_HEADING)
+            is_last = o->no;
+        if (is_last != last || o->brief)
+            continue;
+        if (o->kind == SPX_OPT_HEADING) {
+            (void)fill(out, 0, 0, o->name, strlen(o->name));
+            fprintf(out, ":\n");
+        } else
+            help_option(o, out);
+    }
+}
+
+void spx_opt_help(const spx_opt_program *p, FILE *out)
+{
+    size_t at = (size_t)fprintf(out, "%s - %s\n\nUsage: %s", p->name, p->summary, p->name);
+    at -= strlen(p->name) + 3 + strlen(p->summary) + 2;
+    (void)fill(out, at, 7, p->usage, strlen(p->usage));
+    fputc('\n', out);
+    if (p->example != NULL)
+        fprintf(out, "Example: %s\n", p->example);
+    fputc('\n', out);
+    static const int order[NTABLE] = {1, 0, 2};
+    for (int last = 0; last < 2; last++)
+        for (int t = 0; t < NTABLE; t++)
+            if (p->tables[order[t]] != NULL)
+                help_table(p->tables[order[t]], last, out);
+    at = 0;
+    EACH_OPTION(p, o)
+    {
+        char name[80];
+        if (!o->brief)
+            continue;
+        (void)snprintf(name, sizeof name, "%s--%s", at == 0 ? "Also, see specpipe(7): " : "", o->name);
+        at = fill(out, at, 2, name, strlen(name));
+    }
+    fprintf(out, "%s\nManual: man %s; overview: man 7 specpipe\n", at > 0 ? "\n" : "", p->name);
+}
+
+/* Text for mdoc: a leading '.' or a backslash would be markup; a sentence begins a line. */
 static void mdoc_text(const char *s, FILE *out)
 {
     if (*s == '.' || *s == '\'')
@@ -308,7 +384,10 @@ static void mdoc_text(const char *s, FILE *out)
     for (; *s != '\0'; s++) {
         if (*s == '\\')
             fputs("\\e", out);
-        else
+        else if (s[0] == '.' && s[1] == ' ') {
+            fputs(".\n", out);
+            s++;
+        } else
             fputc(*s, out);
     }
 }
@@ -324,10 +403,10 @@ void spx_opt_mdoc(const spx_opt_program *p, FILE *out)
         fprintf(out, ".It ");
         if (o->letter != 0)
             fprintf(out, "Fl %c , ", o->letter);
-        fprintf(out, "Fl Fl %s", o->name);
+        fprintf(out, "Fl Fl %s%s", o->no ? "no-" : "", o->name);
         if (o->kind != SPX_OPT_FLAG) {
             fprintf(out, " Ar ");
-            mdoc_text(o->kind == SPX_OPT_CHOICE && o->arg == NULL ? o->choices : o->arg, out);
+            mdoc_text(arg_text(o), out);
         }
         fprintf(out, "\n");
         mdoc_text(o->help, out);
@@ -346,7 +425,7 @@ void spx_opt_names(const spx_opt_program *p, FILE *out)
     EACH_OPTION(p, o)
     {
         if (o->kind != SPX_OPT_HEADING)
-            fprintf(out, "--%s\n", o->name);
+            fprintf(out, "--%s%s\n", o->no ? "no-" : "", o->name);
     }
 }
 

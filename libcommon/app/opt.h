@@ -28,15 +28,19 @@ typedef struct {
 
 typedef struct {
     spx_opt_kind kind;
-    const char *name;    /* long name without dashes */
-    char letter;         /* short name, or 0 */
-    const char *arg;     /* name of the value in the help, e.g. "MIN,MAX,STEP" */
-    void *value;         /* where it goes; holds the default before parsing */
-    const char *help;    /* one sentence; the default is added by itself where it is a number, a choice or a string */
-    double min, max;     /* INT, DOUBLE: both 0: no limits */
+    const char *name; /* long name without dashes */
+    char letter;      /* short name, or 0 */
+    const char *arg;  /* name of the value in the help, e.g. "MIN,MAX,STEP" */
+    void *value;      /* where it goes; holds the default before parsing */
+    const char *help; /* its first sentence, of few words, is shown by --help, all of it stands in the manual; without
+                         the last full stop. The default is added where it is a number, a choice or a string. */
+    double min, max;  /* INT, DOUBLE: both 0: no limits */
     const char *choices; /* CHOICE */
     int *given;          /* set to 1 when the option was given; may be NULL */
     int no_default;      /* INT, DOUBLE: without it there is no value: none is shown, and recorded only when given */
+    const char *absent;  /* shown as the default, where no value says what holds without the option: "all" */
+    int no;              /* FLAG, on by default: shown as --no-NAME, and `help` says what that does */
+    int brief;           /* --help only names it: specpipe(7) has the rest */
 } spx_opt;
 
 /* Entries of a table: SPX_OPTION(INT, "threads", 'j', "N", threads, "Number of threads", .min = 0, .max = 4096), with
@@ -49,10 +53,17 @@ typedef struct {
     {                                                                                                                  \
         .kind = SPX_OPT_HEADING, .name = (text)                                                                        \
     }
+/* Options under this heading are the last that --help shows, behind those of the other tables. */
+#define SPX_HEADING_LAST(text)                                                                                         \
+    {                                                                                                                  \
+        .kind = SPX_OPT_HEADING, .name = (text), .no = 1                                                               \
+    }
 
 typedef struct {
     const char *name, *summary, *usage;
-    const spx_opt *tables[3]; /* own options, then shared ones; each ends with SPX_OPT_END; unused: NULL */
+    const spx_opt *tables[3]; /* own options, shared ones for the output (which --help shows first), other shared ones;
+                                 each ends with SPX_OPT_END; unused: NULL */
+    const char *example;      /* a command line as most people need it; may be NULL */
 } spx_opt_program;
 
 /* Parse argv (permuting: options may follow file names; `--` ends options). File names are left in argv[1..*nfile].
@@ -61,6 +72,7 @@ spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *n
 
 void spx_opt_free(const spx_opt_program *p); /* frees the SPX_OPT_LIST arrays */
 
+/* Usage, example and options, in lines of less than 80 columns. */
 void spx_opt_help(const spx_opt_program *p, FILE *out);
 /* OPTIONS section of the manual, mdoc(7). */
 void spx_opt_mdoc(const spx_opt_program *p, FILE *out);

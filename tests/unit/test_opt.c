@@ -15,7 +15,7 @@ static int bad;
         }                                                                                                              \
     } while (0)
 
-static int flag, given, has_first;
+static int flag, given, has_first, on = 1;
 static long number, first;
 static double real;
 static size_t bytes;
@@ -30,10 +30,16 @@ static const spx_opt options[] = {
     SPX_OPTION(BYTES, "bytes", 0, "SIZE", bytes, "A size"),
     SPX_OPTION(STRING, "word", 0, "WORD", word, "A word"),
     SPX_OPTION(CHOICE, "choice", 0, NULL, choice, "A choice", .choices = "one|two"),
-    SPX_OPTION(LIST, "list", 'l', "ITEM", list, "Items"),
+    SPX_OPTION(LIST, "list", 'l', "ITEM", list, "Items", .absent = "all"),
+    SPX_HEADING_LAST("Rare"),
+    SPX_OPTION(FLAG, "on", 0, NULL, on,
+               "Switch off what is on without this option, which takes more words than fit into one line of the help. "
+               "And a second sentence",
+               .no = 1),
+    SPX_OPTION(FLAG, "brief", 0, NULL, flag, "Only named", .brief = 1),
     {0},
 };
-static const spx_opt_program program = {"test", "summary", "[options]", {options, NULL, NULL}};
+static const spx_opt_program program = {"test", "summary", "[options]", {options, NULL, NULL}, "test file"};
 
 static spx_status parse(int n, const char *const *args, int *nfile, spx_err *e)
 {
@@ -79,6 +85,23 @@ int main(void)
         (void)fclose(f);
     }
     CHECK(strstr(help, "Without it none\n") != NULL && strstr(help, "A number [") != NULL);
+    CHECK(strstr(help, "Example: test file\n") != NULL && strstr(help, "Items [all]\n") != NULL);
+    CHECK(strstr(help, "--no-on") != NULL && strstr(help, "second") == NULL && strstr(help, "Only named") == NULL);
+    CHECK(strstr(help, "\n                              takes more") != NULL);
+    const char *rare = strstr(help, "Rare:\n");
+    CHECK(rare != NULL && strstr(rare, "--no-on") != NULL && strstr(rare, "--list") == NULL);
+    CHECK(strstr(help, "see specpipe(7): --brief\n") != NULL);
+    for (const char *line = help; *line != '\0'; line += strcspn(line, "\n") + 1)
+        CHECK(strcspn(line, "\n") < 80);
+    char page[4096] = "";
+    f = fmemopen(page, sizeof page, "w");
+    CHECK(f != NULL);
+    if (f != NULL) {
+        spx_opt_mdoc(&program, f);
+        (void)fclose(f);
+    }
+    CHECK(strstr(page, ".It Fl Fl no-on\n") != NULL && strstr(page, "help.\nAnd a second sentence.\n") != NULL);
+    CHECK(strstr(page, ".It Fl Fl brief\nOnly named.\n") != NULL && strstr(page, "Default: all.\n") != NULL);
 
     CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(e.msg, "outside") != NULL);
     CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
