@@ -141,6 +141,34 @@ readers=(
     done
 }
 
+# Runs a command whose standard output is a pipe that nobody reads any more.
+unread() {
+    local status=0
+    mkfifo pipe
+    exec 7<>pipe 8>pipe 7<&-
+    rm pipe
+    "$@" >&8 2>err 8>&- || status=$?
+    exec 8>&-
+    echo $status
+}
+
+@test "the reader of text stops: nothing is said, and the signal ends the program" {
+    local d=$BATS_FILE_TMPDIR/data c
+    h5copy -i "$d/spectra.h5" -o foreign.h5 -s /spectra -d /frame # without attributes
+    for c in "h5table $d/rv.h5" "h5table --csv -t /fibermap $d/rv.h5" "fits2h5 --list $d/preproc-r0.fits" \
+        "h52fits --list $d/spectra.h5" 'h5check foreign.h5' 'h5check --schema text' 'specpipe-info --device cpu' \
+        'rvs-fit --help' 'specx-extract --help=mdoc' 'h5merge --version'; do
+        # shellcheck disable=SC2086
+        [ "$(unread $c)" = 141 ] && [ ! -s err ] || {
+            echo "$c: $(cat err)"
+            return 1
+        }
+    done
+    # nor where the parent ignores the signal
+    [ "$(trap '' PIPE && unread h5table "$d/rv.h5")" = 141 ]
+    [ ! -s err ]
+}
+
 @test "standard input or output closed" {
     local d=$BATS_FILE_TMPDIR/data
     run -4 bash -c "h5merge -q $d/spectra.h5 -o - >&-"

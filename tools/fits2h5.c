@@ -415,7 +415,9 @@ static spx_status run(spx_run *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "--generic and --as contradict each other");
     if (o.params && (st = spx_library_parse_params(o.params, &o.layout, e)) != SPX_OK)
         return spx_err_context(e, "--param-keywords");
-    if (!o.list && (st = spx_run_need_output(s, e)) != SPX_OK)
+    if (o.list)
+        spx_text_output();
+    else if ((st = spx_run_need_output(s, e)) != SPX_OK)
         return st;
     for (size_t i = 0; st == SPX_OK && i < s->ninput; i++) {
         const char *arg = s->input[i];

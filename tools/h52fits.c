@@ -151,7 +151,9 @@ static spx_status run(spx_run *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu: one call writes one FITS file", s->ninput);
     if (o.file && strcmp(o.as, "auto") != 0)
         return spx_fail(e, SPX_EUSAGE, "--file and --as contradict each other");
-    if (!o.list && (st = spx_run_need_output(s, e)) != SPX_OK)
+    if (o.list)
+        spx_text_output();
+    else if ((st = spx_run_need_output(s, e)) != SPX_OK)
         return st;
     if ((st = spx_run_input(s, 0, &in, e)) != SPX_OK)
         return st;

@@ -169,7 +169,7 @@ static spx_status print_table(const spx_table *t, const char *path, spx_err *e)
         }
     columns_free(c, n);
     if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        st = spx_fail(e, SPX_EIO, "standard output: writing failed: is the disk full, or the reader gone?");
+        st = spx_fail(e, SPX_EIO, "standard output: writing failed: is the disk full?");
     return st;
 }
 

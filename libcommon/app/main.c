@@ -545,8 +545,11 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
         const char *text;
         void (*print)(const spx_opt_program *p, FILE *out);
     } form[] = {{"--help=mdoc", spx_opt_mdoc}, {"--help=names", spx_opt_names}, {"--help=choices", spx_opt_choices}};
+    if (s->program->flags & SPX_OUT_NONE)
+        spx_text_output();
     for (size_t i = 0; argc == 2 && i < sizeof form / sizeof *form; i++)
         if (strcmp(argv[1], form[i].text) == 0) {
+            spx_text_output();
             form[i].print(&p->opts, stdout);
             *done = 1;
             return SPX_OK;
@@ -561,6 +564,7 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     if (st != SPX_OK)
         return st;
     if (c->help || c->version) {
+        spx_text_output();
         if (c->help)
             spx_opt_help(&p->opts, stdout);
         else

@@ -95,6 +95,15 @@ void spx_tmpfile_guard(void)
     (void)spx_tmpfile_mode(0);
 }
 
+void spx_text_output(void)
+{
+    struct sigaction sa;
+    memset(&sa, 0, sizeof sa);
+    (void)sigemptyset(&sa.sa_mask);
+    sa.sa_handler = SIG_DFL;
+    (void)sigaction(SIGPIPE, &sa, NULL);
+}
+
 static const char *shown(const spx_tmpfile *t)
 {
     return t->target != NULL ? t->target : "standard output";

@@ -44,4 +44,8 @@ spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, sp
  * are ignored, so that a closed pipe and a file beyond the size limit are errors of write()). */
 void spx_tmpfile_guard(void);
 
+/* Standard output takes text, and no product: where its reader stops (`| head`), SIGPIPE ends the program without a
+ * word, as it ends others. Also where the parent ignored that signal. */
+void spx_text_output(void);
+
 #endif
