@@ -371,7 +371,8 @@ grid=6410,6470,0.8
     echo keep >y-b.h5
     run --separate-stderr specx-extract -w $grid -m -o 'y-%s.h5' a.h5 b.h5 c.h5
     [ "$status" -eq 4 ]
-    [[ $stderr == *'y-b.h5: exists already'* ]]
+    [[ $stderr == *'y-b.h5: exists already: give --skip-existing to keep it, or -f to replace it'* ]]
+    [[ $stderr == *'1 of 3 frames exist already and stay as they are: give --skip-existing'* ]]
     [ "$(cat y-b.h5)" = keep ]
     h5diff one-a.h5 y-a.h5 /frame
     h5diff one-c.h5 y-c.h5 /frame
@@ -394,6 +395,63 @@ grid=6410,6470,0.8
     # a PSF alone
     fails_with 3 '*standard input: no image*' specx-extract -w $grid -o 'e-%s.h5' <psf.h5
     fails_with 3 '*standard input: no image*' specx-extract -w $grid <psf.h5
+}
+
+@test "a queue: what exists is kept with --skip-existing, and is no failure" {
+    three_images
+    echo keep >x-b.h5
+    run --separate-stderr specx-extract --skip-existing -w $grid -m -o 'x-%s.h5' a.h5 b.h5 c.h5
+    [ "$status" -eq 0 ]
+    [ "$stderr" = 'specx-extract: 1 of 3 frames exist already: kept' ]
+    [ "$(cat x-b.h5)" = keep ]
+    h5diff one-a.h5 x-a.h5 /frame
+    h5diff one-c.h5 x-c.h5 /frame
+    # of a queue that is done, nothing is read again, and no device is opened
+    rm x-b.h5
+    specx-extract --skip-existing -w $grid -m -o 'x-%s.h5' a.h5 b.h5 c.h5
+    h5diff one-b.h5 x-b.h5 /frame
+    ls -l --full-time x-* >before
+    run --separate-stderr specx-extract --device cuda --skip-existing -w $grid -m -o 'x-%s.h5' a.h5 b.h5 c.h5
+    [ "$status" -eq 0 ]
+    [ "$stderr" = 'specx-extract: 3 of 3 frames exist already: kept' ]
+    ls -l --full-time x-* | diff before -
+    # the images behind kept ones have their PSF all the same, and their number on a pipe
+    mkdir out
+    echo keep >out/a.h5
+    specx-extract -q --skip-existing -w $grid -m -o out psf.h5 a.h5 b-image.h5
+    h5diff one-b.h5 out/b-image.h5 /frame
+    echo keep >p-002.h5
+    cat a.h5 b.h5 c.h5 | specx-extract --skip-existing -w $grid -m -o 'p-%s.h5' 2>err
+    [ "$(cat err p-002.h5)" = $'specx-extract: 1 of 3 frames exist already: kept\nkeep' ]
+    h5diff one-c.h5 p-003.h5 /frame
+    specx-extract --skip-existing -w $grid -m -o 'p-%s.h5' <a.h5
+    # one that fails does so; the others are kept
+    head -c 20000 c.h5 >cut.h5
+    run --separate-stderr specx-extract --skip-existing -w $grid -m -o 'x-%s.h5' a.h5 b.h5 cut.h5
+    [ "$status" -eq 3 ]
+    [[ $stderr == *'2 of 3 frames exist already: kept'* && $stderr == *'cut.h5: is truncated'* ]]
+    # no part of the product's record
+    specx-extract --reproducible --skip-existing -w $grid -m -o one.h5 a.h5
+    run ! bash -c 'h5dump -g /provenance one.h5 | grep skip-existing='
+    fails_with 2 '*contradict*' specx-extract -f --skip-existing -w $grid -o 'x-%s.h5' a.h5 b.h5
+    fails_with 2 '*--skip-existing*' specx-extract --skip-existing -w $grid -o - a.h5
+}
+
+@test "a queue that a signal stops tells how much is done" {
+    three_images
+    mkfifo x-c.h5 # which nobody reads: the last frame waits
+    specx-extract --device cpu -w $grid -o 'x-%s.h5' a.h5 b.h5 c.h5 2>err &
+    local pid=$! status=0
+    for _ in {1..200}; do
+        [ ! -e x-b.h5 ] || break
+        sleep 0.1
+    done
+    sleep 0.5
+    kill "$pid"
+    wait "$pid" || status=$?
+    [ "$status" -eq 143 ]
+    [ "$(cat err)" = 'specx-extract: stopped with 2 of 3 frames done: repeat it with --skip-existing to make the others' ]
+    [ -z "$(find . -type f -name '.*')" ]
 }
 
 @test "a queue: notes and warnings say which frame they are about" {

@@ -28,8 +28,8 @@ static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision 
 static long opt_bundle_size = 25, opt_sub_bundles = 5, opt_wave_step = 50, opt_wave_pad;
 static double opt_pix_pad_frac, opt_regularize, opt_tolerance = 1e-8;
 static size_t opt_max_device_mem;
-static int opt_model, opt_strict, opt_barycentric, given_sub_bundles, given_wave_pad, given_pix_pad_frac,
-    given_tolerance;
+static int opt_model, opt_strict, opt_barycentric, opt_skip_existing, given_sub_bundles, given_wave_pad,
+    given_pix_pad_frac, given_tolerance;
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", opt_wavelength, "Wavelengths to extract, Angstrom in vacuum",
@@ -47,6 +47,8 @@ static const spx_opt options[] = {
                "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
     SPX_OPTION(FLAG, "strict", 0, NULL, opt_strict,
                "Write nothing when any trace or patch has no solution. Without it, they are flagged"),
+    SPX_OPTION(FLAG, "skip-existing", 0, NULL, opt_skip_existing,
+               "Keep outputs that exist, and make the others. Without it, one that exists is an error of its frame"),
     SPX_HEADING_LAST("Method"),
     SPX_OPTION(CHOICE, "method", 0, NULL, opt_method,
                "Solve whole traces with banded algebra, or patch by patch with dense algebra",
@@ -398,7 +400,12 @@ static spx_status run(spx_run *s, spx_err *e)
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     complete_options();
     spx_backend_first_alone(s->common.device);
-    spx_status st = spx_queue_open(s, &queue, e);
+    spx_status st = SPX_OK;
+    if (opt_skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
+        st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
+                      s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
+    if (st == SPX_OK)
+        st = spx_queue_open(s, opt_skip_existing, &queue, e);
     if (st == SPX_OK) {
         w.total = spx_queue_total(queue);
         st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);

@@ -374,8 +374,9 @@ static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
 {
     const spx_product *p = s->p->now;
     /* what never changes a result is not an option in effect */
-    static const char *const skip[] = {"help",   "version", "progress", "verbose",        "quiet",        "force",
-                                       "output", "threads", "max-mem",  "max-device-mem", "reproducible", NULL};
+    static const char *const skip[] = {"help",         "version",       "progress", "verbose", "quiet",
+                                       "force",        "output",        "threads",  "max-mem", "max-device-mem",
+                                       "reproducible", "skip-existing", NULL};
     char *options = spx_opt_record(&s->p->opts, skip, e), host[256] = "";
     spx_text steps = {0}, all = {0};
     spx_status st =

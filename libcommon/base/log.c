@@ -1,7 +1,10 @@
 #include "base/log.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const char *program = "specpipe";
 static spx_verbosity level = SPX_NORMAL;
@@ -67,4 +70,30 @@ void spx_note(const char *fmt, ...)
 void spx_detail(const char *fmt, ...)
 {
     SAY("", SPX_VERBOSE);
+}
+
+/* Two, so that a handler never sees one that is being written. */
+static char last_words[2][512];
+static _Atomic(const char *) if_stopped;
+
+void spx_note_if_stopped(const char *fmt, ...)
+{
+    char *next = last_words[atomic_load(&if_stopped) == last_words[0]];
+    char text[400];
+    va_list ap;
+    if (level < SPX_NORMAL)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (void)snprintf(next, sizeof last_words[0], "%s: %s\n", program, text);
+    atomic_store(&if_stopped, next);
+}
+
+void spx_log_stopped(void)
+{
+    const char *text = atomic_load(&if_stopped);
+    if (text != NULL && write(STDERR_FILENO, text, strlen(text)) < 0) {
+        /* nobody listens */
+    }
 }

@@ -16,4 +16,10 @@ void spx_warn(const char *fmt, ...) SPX_PRINTF(1, 2);
 void spx_note(const char *fmt, ...) SPX_PRINTF(1, 2);
 void spx_detail(const char *fmt, ...) SPX_PRINTF(1, 2);
 
+/* A note that is made if a signal ends the program from now on, such as how much of its work is done. One thread at a
+ * time. */
+void spx_note_if_stopped(const char *fmt, ...) SPX_PRINTF(1, 2);
+/* Makes it, in a signal's handler. */
+void spx_log_stopped(void);
+
 #endif

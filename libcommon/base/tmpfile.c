@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 /* Names to unlink when a signal arrives: the handler may use only async-signal-safe calls, so a plain array. A queue on
@@ -51,6 +52,7 @@ static void remove_all(void)
 static void on_signal(int sig)
 {
     remove_all();
+    spx_log_stopped();
     (void)signal(sig, SIG_DFL);
     (void)raise(sig);
 }

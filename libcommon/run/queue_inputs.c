@@ -33,11 +33,14 @@ typedef struct {
     uint64_t dev, ino;
     spx_input *pipe; /* a named one, which can be read once only: open since it was looked at */
     char *target;
+    int kept; /* the target exists, and stays */
 } entry;
 
 struct spx_queue {
     spx_run *s;
     size_t n, at; /* inputs, and the one that is next */
+    int skip_existing;
+    size_t nkept; /* products that existed already, so far */
     entry *it;
     enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN } to;
     size_t stdin_at, nimage; /* which input is standard input (n: none); images so far */
@@ -61,7 +64,18 @@ static spx_status holds_nothing(const char *name, spx_err *e)
         name);
 }
 
-spx_status spx_exposures_no_image(const char *name, spx_err *e)
+int spx_queue_todo(const spx_queue *q, size_t *kept)
+{
+    int todo = q->stdin_at < q->n;
+    *kept = q->nkept;
+    for (size_t i = 0; i < q->n; i++)
+        todo |= q->it[i].image && !q->it[i].kept;
+    for (size_t i = 0; i < q->n && !todo; i++)
+        *kept += (size_t)q->it[i].kept;
+    return todo;
+}
+
+spx_status spx_queue_no_image(const char *name, spx_err *e)
 {
     return spx_fail(e, SPX_EINPUT, "%s: no image: give the file that holds /image too (fits2h5 joins several inputs)",
                     name);
@@ -120,6 +134,12 @@ static char *make_target(const spx_queue *q, const char *name, spx_err *e)
     return target;
 }
 
+static int exists(const char *target)
+{
+    struct stat sb;
+    return strcmp(target, "-") != 0 && stat(target, &sb) == 0 && S_ISREG(sb.st_mode);
+}
+
 static int by_target(const void *a, const void *b)
 {
     const entry *const *x = a, *const *y = b;
@@ -149,6 +169,8 @@ static spx_status check_targets(spx_queue *q, spx_err *e)
             continue;
         if ((it->target = make_target(q, it->name, e)) == NULL)
             st = SPX_EIO;
+        else
+            it->kept = q->skip_existing && exists(it->target);
         with[nimage++] = it;
     }
     if (st == SPX_OK && q->to != TO_STDOUT) {
@@ -273,7 +295,7 @@ static spx_status match(const spx_queue *q, spx_err *e)
     const int open_end = q->stdin_at < q->n && q->to != TO_FILE;
     const char *any = q->it[0].is_stdin ? "standard input" : q->it[0].name;
     if (nimage == 0 && !open_end)
-        return spx_exposures_no_image(any, e);
+        return spx_queue_no_image(any, e);
     if (npsf == 0 && first != NULL && !open_end)
         return spx_fail(e, SPX_EINPUT, "%s: no PSF: give the file that holds /psf too (fits2h5 joins several inputs)",
                         any);
@@ -291,12 +313,13 @@ static spx_status match(const spx_queue *q, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_queue_open(spx_run *s, spx_queue **queue, spx_err *e)
+spx_status spx_queue_open(spx_run *s, int skip_existing, spx_queue **queue, spx_err *e)
 {
     spx_queue *q = *queue = spx_alloc(1, sizeof *q, e);
     if (q == NULL)
         return SPX_EIO;
     q->s = s;
+    q->skip_existing = skip_existing;
     q->n = q->stdin_at = s->ninput;
     find_kind(q);
     const char *at = q->to == TO_PATTERN ? strstr(s->common.output, "%s") : NULL;
@@ -330,21 +353,21 @@ size_t spx_queue_total(const spx_queue *q)
     if (q->stdin_at < q->n && q->to != TO_FILE)
         return 0;
     for (size_t i = 0; i < q->n; i++)
-        n += (size_t)q->it[i].image;
+        n += (size_t)(q->it[i].image && !q->it[i].kept);
     return n;
 }
 
-spx_run *spx_exposures_stage(const spx_queue *q)
+spx_run *spx_queue_context(const spx_queue *q)
 {
     return q->s;
 }
 
-int spx_exposures_to_stdout(const spx_queue *q)
+int spx_queue_to_stdout(const spx_queue *q)
 {
     return q->to == TO_STDOUT;
 }
 
-int spx_exposures_ready(const spx_queue *q)
+int spx_queue_ready(const spx_queue *q)
 {
     if (q->at != q->stdin_at || q->pending != NULL || q->stdin_over)
         return 1;
@@ -475,6 +498,11 @@ static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *
 {
     for (; q->at < q->n; q->at++) {
         entry *it = &q->it[q->at];
+        if (it->kept) {
+            q->nkept++;
+            q->nimage++;
+            continue;
+        }
         (void)snprintf(x->name, sizeof x->name, "%s", it->is_stdin ? "standard input" : it->name);
         *psf = it->psf;
         if (it->err.code != SPX_OK && (!it->is_stdin || q->pending == NULL)) {
@@ -495,21 +523,56 @@ static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *
     return SPX_OK;
 }
 
-spx_status spx_exposures_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e)
+/* The product of an exposure, which its target must not be there for. */
+static spx_status begin_product(const spx_queue *q, spx_queue_item *x, spx_err *e)
+{
+    x->exists = !q->s->common.force && (q->to == TO_FOLDER || q->to == TO_PATTERN) && exists(x->target);
+    if (x->exists)
+        return spx_fail(e, SPX_EIO, "%s: exists already: give --skip-existing to keep it, or -f to replace it",
+                        x->target);
+    return spx_run_begin_product(q->s, x->target, &x->product, e);
+}
+
+/* The next one that there is to do, of which x has name, number and target, and *in the open input where it is standard
+ * input; *end becomes 1 where there is none. */
+static spx_status next_target(spx_queue *q, spx_queue_item *x, spx_input **in, int *psf, int *end, spx_err *e)
+{
+    for (;;) {
+        spx_status st = advance(q, x, in, psf, e);
+        *end = st == SPX_OK && q->at == q->n;
+        if (!*end)
+            x->number = ++q->nimage; /* those that fail count: the others are called the same when it is mended */
+        if (st != SPX_OK || *end)
+            return st;
+        const entry *it = &q->it[q->at];
+        char number[32];
+        (void)snprintf(number, sizeof number, "%03zu", x->number);
+        x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
+        if (x->target == NULL) {
+            q->at += !it->is_stdin;
+            return SPX_EIO;
+        }
+        if (!it->is_stdin || !q->skip_existing || !exists(x->target))
+            return SPX_OK;
+        q->nkept++;
+        spx_run_close_input(*in);
+        *in = NULL;
+        spx_free(x->target);
+        x->target = NULL;
+    }
+}
+
+spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e)
 {
     spx_input *in = NULL;
     int psf = 0;
-    spx_status st = advance(q, x, &in, &psf, e);
-    *end = st == SPX_OK && q->at == q->n;
-    if (!*end)
-        x->number = ++q->nimage; /* those that fail count, so that the others are called the same when it is mended */
-    if (st != SPX_OK || *end)
+    spx_status st = next_target(q, x, &in, &psf, end, e);
+    if (*end || (st != SPX_OK && x->target == NULL)) {
+        spx_run_close_input(in);
         return st;
+    }
     entry *it = &q->it[q->at];
-    char number[32];
-    (void)snprintf(number, sizeof number, "%03zu", x->number);
-    x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
-    st = x->target != NULL ? spx_run_begin_product(q->s, x->target, &x->product, e) : SPX_EIO;
+    st = begin_product(q, x, e);
     if (st == SPX_OK) {
         spx_run_step(q->s, "read");
         if (!it->is_stdin)

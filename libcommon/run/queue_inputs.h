@@ -33,28 +33,33 @@ typedef struct {
     double seconds;       /* of that */
     size_t number;        /* in the queue: 1 is the first */
     int left;             /* left out, because the run stopped before */
+    int exists;           /* its file does already, which is the error */
     spx_status st;        /* what went wrong with it */
     spx_err e;
 } spx_queue_item;
 
-/* Look at the inputs of a stage and say which products there will be: SPX_EUSAGE where several go to one file, a
+/* Look at the inputs of a program and say which products there will be; with skip_existing, those whose file exists
+ * already are left out from then on, and only counted. SPX_EUSAGE where several go to one file, a
  * product would replace an input, a PSF has no image; SPX_EINPUT where there is no image or no PSF. A file among
  * several that cannot be read is an error of its own exposure. */
-spx_status spx_queue_open(spx_run *s, spx_queue **q, spx_err *e);
-/* Number of exposures; 0 when it is not known, because standard input may hold any number. */
+spx_status spx_queue_open(spx_run *s, int skip_existing, spx_queue **q, spx_err *e);
+/* Number of exposures to work on; 0 when it is not known, because standard input may hold any number. */
 size_t spx_queue_total(const spx_queue *q);
 void spx_queue_close(spx_queue *q);
 
 /* For spx_queue_run(). Reads the next one; *end becomes 1 where there is none. After an error, which is this
  * exposure's, the next call goes on with the next. */
-spx_status spx_exposures_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e);
+spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e);
 /* Can the next one be read without waiting for the program before this one in a pipe? */
-int spx_exposures_ready(const spx_queue *q);
-spx_run *spx_exposures_stage(const spx_queue *q);
-int spx_exposures_to_stdout(const spx_queue *q);
+int spx_queue_ready(const spx_queue *q);
+spx_run *spx_queue_context(const spx_queue *q);
+int spx_queue_to_stdout(const spx_queue *q);
 /* An exposure's share in its PSF (x->source; NULL: none) ends. */
 void spx_psf_source_release(struct spx_psf_source *p);
+/* Is there anything to do? *kept gets the number of products that exist already and are left out; those on standard
+ * input are counted as they come, so that it is final at the end of the queue. */
+int spx_queue_todo(const spx_queue *q, size_t *kept);
 /* The error of an input without an image. */
-spx_status spx_exposures_no_image(const char *name, spx_err *e);
+spx_status spx_queue_no_image(const char *name, spx_err *e);
 
 #endif

@@ -18,7 +18,7 @@ enum { FEW = 8 };
 typedef struct {
     spx_queue *q;
     const spx_queue_steps *steps;
-    size_t total, most, n, nbad, nleft, first_peak;
+    size_t total, most, n, nbad, nleft, nexist, nend, first_peak; /* nend: that have ended */
     int broken;             /* standard output took a part of a product, or nothing */
     spx_progress *progress; /* of a queue whose length is known */
     spx_err no_memory;      /* for another exposure */
@@ -28,7 +28,7 @@ typedef struct {
 
 static int ready(void *ctx)
 {
-    return spx_exposures_ready(((const queue_run *)ctx)->q);
+    return spx_queue_ready(((const queue_run *)ctx)->q);
 }
 
 static size_t room(void *ctx)
@@ -62,7 +62,7 @@ static void *read_one(void *ctx)
         return NULL;
     /* the first ones are read while the workers begin */
     const int later = r->total != 1 && r->n >= r->steps->nworker;
-    x->st = spx_exposures_next(r->q, x, later, &end, &x->e);
+    x->st = spx_queue_next(r->q, x, later, &end, &x->e);
     if (end) {
         spx_free(x);
         return NULL;
@@ -72,7 +72,7 @@ static void *read_one(void *ctx)
         x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
     if (++r->n == 2 && r->held.code != SPX_OK)
         spx_error("%s", r->held.msg);
-    spx_run_pause(spx_exposures_stage(r->q));
+    spx_run_pause(spx_queue_context(r->q));
     return x;
 }
 
@@ -88,7 +88,7 @@ static void compute(void *ctx, size_t worker, void *item)
     spx_queue_item *x = item;
     x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
     if (x->st == SPX_OK && !x->left && x->unread.n > 0) {
-        const size_t n = r->steps->nworker, threads = ((size_t)spx_exposures_stage(r->q)->common.threads + n - 1) / n;
+        const size_t n = r->steps->nworker, threads = ((size_t)spx_queue_context(r->q)->common.threads + n - 1) / n;
         const double begin = omp_get_wtime();
         x->st = spx_h5_read_parts(&x->unread, threads < FEW ? (int)threads : FEW, &x->e);
         x->seconds = omp_get_wtime() - begin;
@@ -103,13 +103,13 @@ static void write_one(void *ctx, void *item)
     spx_queue_item *x = item;
     const int go_on = x->st == SPX_OK && !x->left;
     if (go_on) {
-        spx_run_switch_product(spx_exposures_stage(r->q), x->product);
-        spx_run_seconds(spx_exposures_stage(r->q), "read", x->seconds);
-        spx_run_step(spx_exposures_stage(r->q), "write");
+        spx_run_switch_product(spx_queue_context(r->q), x->product);
+        spx_run_seconds(spx_queue_context(r->q), "read", x->seconds);
+        spx_run_step(spx_queue_context(r->q), "write");
         x->st = r->steps->write(r->steps->ctx, x, &x->e);
     }
     if (go_on && x->st == SPX_OK)
-        x->st = spx_run_close_product(spx_exposures_stage(r->q), &x->e);
+        x->st = spx_run_close_product(spx_queue_context(r->q), &x->e);
     spx_image_free(&x->image);
 }
 
@@ -117,7 +117,7 @@ static void store(void *ctx, void *item)
 {
     const queue_run *r = ctx;
     spx_queue_item *x = item;
-    const long threads = spx_exposures_stage(r->q)->common.threads;
+    const long threads = spx_queue_context(r->q)->common.threads;
     /* two: one converts while the other has the file's lock */
     if (x->st == SPX_OK && !x->left)
         x->st = spx_product_flush(x->product, threads < 2 ? (int)threads : 2, &x->e);
@@ -131,7 +131,7 @@ static void publish(void *ctx, void *item)
     if (x->st != SPX_OK || x->left)
         return;
     x->st = spx_product_publish(x->product, &x->e);
-    if (x->st != SPX_OK && spx_exposures_to_stdout(r->q)) {
+    if (x->st != SPX_OK && spx_queue_to_stdout(r->q)) {
         r->broken = 1;
         atomic_store(r->steps->stop, 1);
     }
@@ -145,7 +145,7 @@ static int begins_with(const char *text, const char *name)
 /* Does the error say where it is from, or has it nothing to do with the input? */
 static int is_named(const queue_run *r, const spx_queue_item *x)
 {
-    const spx_run *s = spx_exposures_stage(r->q);
+    const spx_run *s = spx_queue_context(r->q);
     int named = begins_with(x->e.msg, x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
     for (size_t i = 0; i < s->ninput && r->total == 1 && !named; i++)
         named = begins_with(x->e.msg, s->input[i]);
@@ -173,24 +173,75 @@ static void say(queue_run *r, const spx_queue_item *x)
         r->held = e;
 }
 
+/* Of a queue: how far it has come. */
+static void tell_if_stopped(const queue_run *r)
+{
+    char of[32] = "";
+    if (r->total > 0)
+        (void)snprintf(of, sizeof of, " of %zu", r->total);
+    if (r->total != 1 && !spx_queue_to_stdout(r->q))
+        spx_note_if_stopped("stopped with %zu%s frames done: repeat it with --skip-existing to make the others",
+                            r->nend - r->nbad - r->nleft, of);
+}
+
 static void end_one(void *ctx, void *item)
 {
     queue_run *r = ctx;
     spx_queue_item *x = item;
     r->nleft += x->st == SPX_OK && x->left;
+    r->nexist += (size_t)x->exists;
     if (x->st != SPX_OK) {
         r->worst = r->nbad++ == 0 ? x->st : r->worst;
         say(r, x);
     }
     if (r->first_peak == 0)
         r->first_peak = spx_mem_peak();
+    r->nend++;
+    tell_if_stopped(r);
     spx_progress_step(r->progress, 1);
     r->steps->clear(r->steps->ctx, x);
-    spx_run_end_product(spx_exposures_stage(r->q), x->product);
+    spx_run_end_product(spx_queue_context(r->q), x->product);
     spx_image_free(&x->image);
     spx_psf_source_release(x->source);
     spx_free(x->target);
     spx_free(x);
+}
+
+static spx_status say_failures(const queue_run *r, spx_err *e)
+{
+    const size_t n = r->n, failed = r->nbad - r->nexist;
+    if (failed == 0)
+        return spx_fail(e, r->worst,
+                        "%zu of %zu frames exist already and stay as they are: give --skip-existing if that is right, "
+                        "or -f to replace them",
+                        r->nexist, n);
+    if (r->nexist > 0)
+        return spx_fail(e, r->worst, "%zu of %zu frames failed, %zu exist already: see above", failed, n, r->nexist);
+    return spx_fail(e, r->worst, "%zu of %zu frames failed: see above", failed, n);
+}
+
+static int nothing_kept(const queue_run *r)
+{
+    size_t kept = 0;
+    (void)spx_queue_todo(r->q, &kept);
+    return kept == 0;
+}
+
+/* The pipeline, where there is anything to do. */
+static spx_status run_pipeline(queue_run *r, const spx_pipeline *p, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    size_t kept = 0;
+    if (spx_queue_todo(r->q, &kept)) {
+        spx_mem_keep(r->total != 1);
+        tell_if_stopped(r);
+        st = spx_pipeline_run(p, e);
+        spx_mem_keep(0);
+        (void)spx_queue_todo(r->q, &kept);
+    }
+    if (kept > 0)
+        spx_note("%zu of %zu frames exist already: kept", kept, kept + r->n);
+    return st;
 }
 
 spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
@@ -200,7 +251,7 @@ spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
     const size_t nstore = (steps->nworker + 1) / 2;
     r.most = r.total == 1 ? 1 : steps->nworker + 2 * nstore + (steps->nworker > 1);
     if (r.total > 1)
-        r.progress = spx_progress_start(spx_exposures_stage(q)->common.progress, steps->what, "exposures", r.total);
+        r.progress = spx_progress_start(spx_queue_context(q)->common.progress, steps->what, "exposures", r.total);
     const spx_pipeline p = {.ctx = &r,
                             .nworker = steps->nworker,
                             .nstore = nstore,
@@ -214,9 +265,7 @@ spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
                             .store = store,
                             .publish = publish,
                             .end = end_one};
-    spx_mem_keep(r.total != 1);
-    spx_status st = spx_pipeline_run(&p, e);
-    spx_mem_keep(0);
+    spx_status st = run_pipeline(&r, &p, e);
     spx_progress_end(r.progress);
     if (st == SPX_OK && r.no_memory.code != SPX_OK) {
         *e = r.no_memory;
@@ -227,10 +276,11 @@ spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
     } else if (st == SPX_OK && r.nbad > 0 && atomic_load(steps->stop)) {
         st = spx_fail(e, r.worst, "stopped with %zu frames done: see above", r.n - r.nbad - r.nleft);
     } else if (st == SPX_OK && r.nbad > 0) {
-        st = spx_fail(e, r.worst, "%zu of %zu frames failed: see above", r.nbad, r.n);
-    } else if (st == SPX_OK && r.n == 0 && !atomic_load(steps->stop)) { /* known of standard input at its end only */
-        st = spx_exposures_no_image(from_pipe, e);
-    } else if (st == SPX_OK && r.nleft == 0 && spx_exposures_to_stdout(q)) {
+        st = say_failures(&r, e);
+    } else if (st == SPX_OK && r.n == 0 && nothing_kept(&r) &&
+               !atomic_load(steps->stop)) { /* known of standard input at its end only */
+        st = spx_queue_no_image(from_pipe, e);
+    } else if (st == SPX_OK && r.nleft == 0 && spx_queue_to_stdout(q)) {
         st = spx_output_end_stdout(e);
     }
     return st;
