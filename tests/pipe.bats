@@ -108,6 +108,42 @@ readers=(
     done
 }
 
+@test "FITS files and packed files are called by their names" {
+    local d=$BATS_FILE_TMPDIR/data r
+    cp "$d/preproc-r0.fits" image.fits
+    gzip -k image.fits
+    gzip -c "$d/spectra.h5" >spectra.h5.gz
+    printf 'BZh91AY&SY' >some.h5.bz2
+    for r in "${readers[@]}"; do
+        eval "set -- $r"
+        fails_with 3 "$1: image.fits: is not an HDF5 file, but a FITS file: convert it with fits2h5*" "$@" image.fits
+        fails_with 3 "$1: standard input: *a FITS file*" "$@" - <image.fits
+        fails_with 3 "$1: image.fits.gz: *gzip: fits2h5 reads it*" "$@" image.fits.gz
+        fails_with 3 "$1: spectra.h5.gz: *gzip: unpack it: gunzip -c FILE*" "$@" spectra.h5.gz
+    done
+    fails_with 3 '*some.h5.bz2: *bzip2: unpack it: bunzip2 -c FILE >NEW.h5' h5table some.h5.bz2
+    fails_with 3 '*some.h5.bz2: is packed with bzip2, not FITS: unpack it: bunzip2 -c FILE | fits2h5 -' \
+        fits2h5 some.h5.bz2 -o x.h5
+}
+
+@test "names that no file has" {
+    local d=$BATS_FILE_TMPDIR/data
+    cp "$d/preproc-r0.fits" image.fits
+    fails_with 3 'fits2h5: image.fits[[]1[]]: *no HDU is chosen in brackets here: give image.fits' \
+        fits2h5 'image.fits[1]' -o x.h5
+    fails_with 3 'fits2h5: spec-\*.fits: *no file matches this pattern' fits2h5 'spec-*.fits' -o x.h5
+    fails_with 3 'h5merge: frame-?9.h5: *no file matches this pattern' h5merge 'frame-?9.h5' -o x.h5
+    fails_with 3 'h5merge: nothing.h5: cannot open: no such file*' h5merge nothing.h5 -o x.h5
+}
+
+@test "a block without attributes: where an example is" {
+    local d=$BATS_FILE_TMPDIR/data
+    cp "$d/frame-r0.h5" bare.h5
+    h5edit bare.h5 delete-attr /frame type
+    fails_with 3 "*bare.h5:/frame: attribute 'type' is missing: h5check *specpipe-schema(5)*" \
+        rvs-fit -t "$d/templates.h5" bare.h5 -o x.h5
+}
+
 @test "the wrong product names what is missing" {
     local d=$BATS_FILE_TMPDIR/data
     fails_with 3 '*specx-extract: *truth-r0.h5*image*' specx-extract -q "$d/truth-r0.h5" -o x.h5
@@ -229,6 +265,11 @@ unread() {
         "rvs-template --setup r:6400:6600:0.5:FWHM=1.8 $d/library.h5"; do
         run -2 on_terminal "$c" </dev/null
         [[ $output == *terminal* ]]
+    done
+    # without any argument it is the input that lacks
+    for c in h5merge specx-extract h52fits rvs-template h5table fits2h5; do
+        run -2 script -qec "$c" /dev/null
+        [[ $output == *'no input: give a file'* ]]
     done
     for c in 'h5merge -o x.h5' 'specx-extract -o x.h5' 'h5check' 'h52fits -o x.fits' 'h5merge - -o x.h5'; do
         run -2 on_terminal "$c"

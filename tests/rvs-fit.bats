@@ -33,6 +33,20 @@ column() {
     h5check all.h5
 }
 
+@test "rvs-fit: the setup that it asks for is one that does" {
+    data spectra.h5 templates.h5 library.h5
+    local setup
+    run --separate-stderr rvs-fit -t templates.h5 --arms r --vrange=-1500,1200 -o x.h5 spectra.h5
+    [ "$status" -eq 3 ]
+    setup=$(sed -n 's/.*rvs-template -s \([^ ]*\):\.\.\. .*/\1/p' <<<"$stderr")
+    [[ $setup == r:6[0-9]*:6[0-9]* ]]
+    rvs-template -q -s "$setup:0.5:FWHM=1.8" -o wider.h5 library.h5
+    rvs-fit -q -t wider.h5 --arms r --vrange=-1500,1200 -o x.h5 spectra.h5
+    # of the default range the arm's own ends do
+    rvs-template -q -s r:6450:6550:0.5:FWHM=1.8 -o narrow.h5 library.h5
+    fails_with 3 '*-s r:6400:6600:...*' rvs-fit -t narrow.h5 --arms r -o y.h5 spectra.h5
+}
+
 @test "rvs-fit: frames side by side are as good as merged ones, through a pipe too" {
     data frame-b0.h5 frame-r0.h5 frame-z0.h5 spectra.h5 templates.h5 library.h5
     rvs-fit --reproducible -j 1 -t templates.h5 -o merged.h5 spectra.h5
@@ -115,7 +129,7 @@ column() {
     fails_with 2 "*'b' is not fitted*" rvs-fit -t templates.h5 --arms r -w b:5050,5150 -o x.h5 spectra.h5
     fails_with 2 "*nothing of 1-2*" rvs-fit -t templates.h5 -w r:1,2 -o x.h5 spectra.h5
     fails_with 2 "*nothing to fit*" rvs-fit -t templates.h5 -w 1,2 -o x.h5 spectra.h5
-    fails_with 2 "*two numbers*" rvs-fit -t templates.h5 -w 5000 -o x.h5 spectra.h5
+    fails_with 2 "*'5000' is not MIN,MAX or ARM:MIN,MAX" rvs-fit -t templates.h5 -w 5000 -o x.h5 spectra.h5
     fails_with 2 "*smaller*" rvs-fit -t templates.h5 -w 5100,5000 -o x.h5 spectra.h5
     fails_with 2 "*another range*" rvs-fit -t templates.h5 -w 5100,5200 -w 5000,5100 -o x.h5 spectra.h5
     fails_with 3 "*too few*" rvs-fit -t templates.h5 -w 6450,6455 -o x.h5 spectra.h5
@@ -151,7 +165,7 @@ column() {
     rvs-fit -t templates.h5 --rows 0:3 --continuum chebyshev --npoly 4 -o poly.h5 spectra.h5
     paste <(column VRAD poly.h5) <(column VRAD free.h5) <(column VRAD_ERR free.h5) |
         awk '($1 - $2)^2 > (2 * $3)^2 || $1 == $2 { exit 1 }'
-    fails_with 2 '*no parameter*' rvs-fit -t templates.h5 --fix mass=1 -o x.h5 spectra.h5
+    fails_with 2 "*no parameter 'mass': there are v, vsini, teff, logg, feh, alpha" rvs-fit -t templates.h5 --fix mass=1 -o x.h5 spectra.h5
     fails_with 2 '*NAME=VALUE*' rvs-fit -t templates.h5 --fix teff -o x.h5 spectra.h5
     fails_with 2 '*outside its range*' rvs-fit -t templates.h5 --fix v=2000 -o x.h5 spectra.h5
     fails_with 2 '*teff is fixed at 100000, outside its range 5000 to 6000*' \
@@ -160,7 +174,9 @@ column() {
         rvs-fit -t templates.h5 --fix vsini=700 -o x.h5 spectra.h5
     rvs-fit -t templates.h5 --rows 0:1 --fix teff=6000 --fix feh=-1 -o x.h5 spectra.h5
     fails_with 2 '*sigma*' rvs-fit -t templates.h5 --prior v=0,0 -o x.h5 spectra.h5
-    fails_with 2 '*two numbers*' rvs-fit -t templates.h5 --prior v=0 -o x.h5 spectra.h5
+    fails_with 2 "*--prior: '0' is not MEAN,SIGMA" rvs-fit -t templates.h5 --prior v=0 -o x.h5 spectra.h5
+    fails_with 2 "*--vrange: '-300:300' is not MIN,MAX" rvs-fit -t templates.h5 --vrange -300:300 -o x.h5 spectra.h5
+    fails_with 2 "*'6400:6600:0.8' is not *MIN,MAX" rvs-fit -t templates.h5 -w 6400:6600:0.8 -o x.h5 spectra.h5
     fails_with 2 '*velocity range*' rvs-fit -t templates.h5 --vrange 5,-5 -o x.h5 spectra.h5
     fails_with 3 '*wider setup*' rvs-fit -t templates.h5 --vrange=-9000,9000 -o x.h5 spectra.h5
     fails_with 2 '*exclude*' rvs-fit -t templates.h5 --no-rotation --vsini-range 0,10 -o x.h5 spectra.h5
@@ -233,6 +249,8 @@ column() {
     fails_with 2 '*--templates*' rvs-fit -o x.h5 spectra.h5
     fails_with 3 '*/templates*' rvs-fit -t spectra.h5 -o x.h5 spectra.h5
     fails_with 3 '*' rvs-fit -t templates.h5 -o x.h5 templates.h5
+    fails_with 2 '*--templates spectra.h5: is spectra, and templates.h5 holds templates*' \
+        rvs-fit -t spectra.h5 -o x.h5 templates.h5
     fails_with 2 '*' rvs-fit -f -t templates.h5 -o spectra.h5 spectra.h5
     fails_with 2 '*' rvs-fit -f -t templates.h5 -o templates.h5 spectra.h5
     fails_with 5 '*cuda*' rvs-fit --device cuda:99 -t templates.h5 -o x.h5 spectra.h5

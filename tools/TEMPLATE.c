@@ -23,7 +23,7 @@ static spx_status rows_asked_for(size_t nspec, size_t **row, size_t *n, spx_err 
 {
     double range[2];
     size_t found;
-    spx_status st = spx_parse_doubles(opt_rows, ':', "--rows", 2, range, &found, e);
+    spx_status st = spx_parse_doubles(opt_rows, ':', "--rows", "FIRST:LAST", 2, range, &found, e);
     if (st != SPX_OK)
         return st;
     if (found != 2 || range[0] < 0 || !(range[1] > range[0]) || range[1] > (double)nspec)

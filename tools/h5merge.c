@@ -35,7 +35,7 @@ static spx_status parse_options(spx_merge_options *o, spx_err *e)
     o->allow_missing = opt_allow_missing;
     if (opt_fibers == NULL)
         return SPX_OK;
-    spx_status st = spx_parse_doubles(opt_fibers, ':', "--fibers", 2, range, &n, e);
+    spx_status st = spx_parse_doubles(opt_fibers, ':', "--fibers", "FIRST:LAST", 2, range, &n, e);
     if (st != SPX_OK)
         return st;
     if (n != 2 || range[0] < 0 || range[1] <= range[0] || range[1] > 1e6 || range[0] != (double)(long)range[0] ||

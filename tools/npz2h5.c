@@ -91,7 +91,8 @@ static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, sp
     if (log10_of || strncmp(opt_wavelength, "linear:", 7) == 0) {
         double v[2];
         size_t n = 0;
-        st = spx_parse_doubles(strchr(opt_wavelength, ':') + 1, ':', "--wavelength", 2, v, &n, e);
+        st = spx_parse_doubles(strchr(opt_wavelength, ':') + 1, ':', "--wavelength",
+                               "log10:START:STEP or linear:START:STEP", 2, v, &n, e);
         if (st == SPX_OK && n != 2)
             st = spx_fail(e, SPX_EUSAGE, "--wavelength %s: START:STEP is wanted", opt_wavelength);
         for (size_t i = 0; i < net->nwave && st == SPX_OK; i++) {

@@ -6,6 +6,7 @@
 #include "common/device.h"
 #include "common/rvfit_options.h"
 #include "h5/file.h"
+#include "h5/object.h"
 #include "h5/table.h"
 #include "products/rvfit_h5.h"
 #include "products/spectra.h"
@@ -272,9 +273,9 @@ static spx_status configure(fit_run *r, spx_err *e)
     if (st == SPX_OK && !opt_rotation && opt_vsini_range != NULL)
         st = spx_fail(e, SPX_EUSAGE, "--vsini-range and --no-rotation exclude each other");
     if (st == SPX_OK && opt_vrange != NULL)
-        st = spx_rvfit_parse_pair(opt_vrange, "--vrange", ',', &o->vmin, &o->vmax, e);
+        st = spx_rvfit_parse_pair(opt_vrange, "--vrange", "MIN,MAX", &o->vmin, &o->vmax, e);
     if (st == SPX_OK && opt_vsini_range != NULL)
-        st = spx_rvfit_parse_pair(opt_vsini_range, "--vsini-range", ',', &o->vsinimin, &o->vsinimax, e);
+        st = spx_rvfit_parse_pair(opt_vsini_range, "--vsini-range", "MIN,MAX", &o->vsinimin, &o->vsinimax, e);
     if (!opt_rotation)
         o->vsinimin = o->vsinimax = 0;
     for (size_t i = 0; i < opt_fix.n && st == SPX_OK; i++)
@@ -330,6 +331,25 @@ static spx_status read_start(fit_run *r, spx_err *e)
     return st;
 }
 
+/* The spectra could not be read: perhaps since they and the templates changed places. */
+static spx_status explain_swap(const spx_input *spectra, spx_err *e)
+{
+    spx_input t;
+    spx_status st = e->code;
+    if (st != SPX_EINPUT || !spx_h5_exists(spectra->file, "/templates") || strcmp(opt_templates, "-") == 0 ||
+        spx_input_open(&t, opt_templates, NULL) != SPX_OK)
+        return st;
+    const char *kind = spx_h5_exists(t.file, "/frame")     ? "a frame"
+                       : spx_h5_exists(t.file, "/spectra") ? "spectra"
+                                                           : NULL;
+    spx_input_close(&t);
+    if (kind == NULL)
+        return st;
+    spx_err_clear(e);
+    return spx_fail(e, SPX_EUSAGE, "--templates %s: is %s, and %s holds templates: give them the other way round",
+                    opt_templates, kind, spectra->name);
+}
+
 /* Everything before the fit. */
 static spx_status prepare(fit_run *r, spx_err *e)
 {
@@ -339,12 +359,16 @@ static spx_status prepare(fit_run *r, spx_err *e)
     r->joint = opt_joint[0] != 'n';
     r->spectra.with_resolution = opt_resolution;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
-        if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
-            st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e);
+        if ((st = spx_run_input(s, i, &in, e)) == SPX_OK &&
+            (st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e)) != SPX_OK)
+            st = explain_swap(in, e);
     if (st == SPX_OK && r->spectra.dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
     if (st == SPX_OK)
         st = spx_run_extra_input(s, opt_templates, &in, e);
+    if (st == SPX_OK && !spx_h5_exists(in->file, "/templates"))
+        st = spx_fail(e, SPX_EINPUT, "--templates %s: holds no templates (/templates): rvs-template makes them",
+                      in->name);
     if (st == SPX_OK)
         st = spx_templates_read(in->file, opt_interpolator[0] == 'g', &r->templates, e);
     if (st == SPX_OK)

@@ -87,7 +87,7 @@ static spx_status network(spx_template_config *cfg, spx_err *e)
     size_t n = 0;
     if (!o.train)
         return o.nn_given ? spx_fail(e, SPX_EUSAGE, "--nn-hidden, --nn-epochs and --nn-seed need --train-nn") : SPX_OK;
-    spx_status st = spx_parse_doubles(o.hidden, ',', "--nn-hidden", SPX_NN_MAX_LAYER - 1, hidden, &n, e);
+    spx_status st = spx_parse_doubles(o.hidden, ',', "--nn-hidden", "N,N...", SPX_NN_MAX_LAYER - 1, hidden, &n, e);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         if (!(hidden[i] >= 1 && hidden[i] <= SPX_NN_MAX_WIDTH && hidden[i] == floor(hidden[i])))
             st = spx_fail(e, SPX_EUSAGE, "--nn-hidden: %g neurons are not possible: 1 to %d are", hidden[i],
@@ -137,7 +137,7 @@ static spx_status configure(const spx_run *s, spx_template_request *request, dou
     for (size_t i = 0; i < o.setup.n && st == SPX_OK; i++)
         st = spx_template_parse_setup(o.setup.value[i], &request[i], e);
     if (st == SPX_OK)
-        st = spx_parse_doubles(o.vsini, ',', "--ccf-vsini", MAX_VSINI, vsini, &cfg->nccf_vsini, e);
+        st = spx_parse_doubles(o.vsini, ',', "--ccf-vsini", "V,V...", MAX_VSINI, vsini, &cfg->nccf_vsini, e);
     if (st == SPX_OK && strlen(o.resolution) >= sizeof cfg->library_resolution)
         st = spx_fail(e, SPX_EUSAGE, "--library-resolution: is longer than %zu characters",
                       sizeof cfg->library_resolution - 1);

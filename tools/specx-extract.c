@@ -195,7 +195,7 @@ static spx_status make_options(const spx_run *s, const spx_image *image, const s
     }
     double w[3];
     size_t n;
-    st = spx_parse_doubles(opt_wavelength, ',', "--wavelength", 3, w, &n, e);
+    st = spx_parse_doubles(opt_wavelength, ',', "--wavelength", "MIN,MAX,STEP", 3, w, &n, e);
     if (st == SPX_OK && n != 3)
         st = spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX,STEP", opt_wavelength);
     if (st == SPX_OK) {

@@ -111,7 +111,7 @@ static const spx_opt options[] = {
 static spx_status range(const char *text, const char *what, double out[2], spx_err *e)
 {
     size_t n;
-    spx_status st = spx_parse_doubles(text, ':', what, 2, out, &n, e);
+    spx_status st = spx_parse_doubles(text, ':', what, "a number or MIN:MAX", 2, out, &n, e);
     if (st == SPX_OK && n == 1)
         out[1] = out[0];
     return st;
@@ -122,7 +122,7 @@ static spx_status interval(const char *text, const char *what, size_t *first, si
 {
     double v[2];
     size_t n;
-    spx_status st = spx_parse_doubles(text, ':', what, 2, v, &n, e);
+    spx_status st = spx_parse_doubles(text, ':', what, "FIRST:LAST", 2, v, &n, e);
     if (st != SPX_OK)
         return st;
     double a = n == 1 ? 0 : v[0], b = v[n - 1];
@@ -138,7 +138,8 @@ static spx_status wavelength_range(double w[2], spx_err *e)
 {
     size_t n = 2;
     w[0] = w[1] = 0;
-    spx_status st = o.wavelength == NULL ? SPX_OK : spx_parse_doubles(o.wavelength, ',', "--wavelength", 2, w, &n, e);
+    spx_status st =
+        o.wavelength == NULL ? SPX_OK : spx_parse_doubles(o.wavelength, ',', "--wavelength", "MIN,MAX", 2, w, &n, e);
     if (st == SPX_OK && (n != 2 || (o.wavelength != NULL && !(w[0] > 0 && w[1] > w[0]))))
         st = spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' should be MIN,MAX with MIN below MAX", o.wavelength);
     return st;
@@ -541,7 +542,7 @@ static spx_status read_axes(axis a[NAXIS], spx_err *e)
             k++;
         if (k == NAXIS)
             return spx_fail(e, SPX_EUSAGE, "--axis: '%s' should be teff=, logg=, feh= or alpha= and values", text);
-        spx_status st = spx_parse_doubles(eq + 1, ',', "--axis", MAX_NODE, a[k].v, &a[k].n, e);
+        spx_status st = spx_parse_doubles(eq + 1, ',', "--axis", "NAME=V,V...", MAX_NODE, a[k].v, &a[k].n, e);
         if (st != SPX_OK)
             return st;
     }

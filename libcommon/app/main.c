@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/infile.h"
 #include "base/text.h"
 #include "h5/attr.h"
 #include "h5/file.h"
@@ -257,7 +258,7 @@ spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e)
     if (strcmp(path, "-") == 0)
         return note_input(s, "standard input", 0, 0, e);
     if (stat(path, &sb) != 0)
-        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", path, strerror(errno));
+        return spx_fail_open(path, errno, SPX_EINPUT, e);
     spx_status st = refuse_output(s, path, (uint64_t)sb.st_dev, (uint64_t)sb.st_ino, e);
     return st == SPX_OK ? note_input(s, path, (size_t)sb.st_size, (int64_t)sb.st_mtime, e) : st;
 }
@@ -582,8 +583,6 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     /* an explicit device that cannot be used is an error; programs with a kernel stage ask kernels/backend.h */
     if (!(s->program->flags & SPX_USES_DEVICE) && strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: this program runs on the CPU only: use cpu or auto", c->device);
-    if (!(s->program->flags & (SPX_OUT_NONE | SPX_OUT_LATE)) && (st = resolve_output(s, e)) != SPX_OK)
-        return st;
     static char *standard_input[] = {"-"};
     s->input = argv + 1;
     s->ninput = (size_t)nfile;
@@ -594,6 +593,8 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
         s->input = standard_input;
         s->ninput = 1;
     }
+    if (!(s->program->flags & (SPX_OUT_NONE | SPX_OUT_LATE)) && (st = resolve_output(s, e)) != SPX_OK)
+        return st;
     size_t stdins = 0;
     for (size_t i = 0; i < s->ninput; i++)
         stdins += strcmp(s->input[i], "-") == 0;

@@ -65,15 +65,16 @@ spx_status spx_parse_slice(const char *s, const char *what, size_t n, size_t *fi
     const char *colon = strchr(s, ':');
     char word[32];
     long lo = 0, hi = n > LONG_MAX ? LONG_MAX : (long)n, most = hi;
-    if (colon == NULL || (size_t)(colon - s) >= sizeof word)
-        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not FIRST:LAST", what, s);
-    memcpy(word, s, (size_t)(colon - s));
-    word[colon - s] = '\0';
-    spx_status st = word[0] != '\0' ? spx_parse_long(word, what, &lo, e) : SPX_OK;
-    if (st == SPX_OK && colon[1] != '\0')
-        st = spx_parse_long(colon + 1, what, &hi, e);
-    if (st != SPX_OK)
-        return st;
+    if (colon == NULL && spx_parse_long(s, what, &lo, NULL) == SPX_OK)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not FIRST:LAST: this one alone is %ld:%ld", what, s, lo, lo + 1);
+    if (colon != NULL && (size_t)(colon - s) < sizeof word) {
+        memcpy(word, s, (size_t)(colon - s));
+        word[colon - s] = '\0';
+    }
+    if (colon == NULL || (size_t)(colon - s) >= sizeof word ||
+        (word[0] != '\0' && spx_parse_long(word, what, &lo, NULL) != SPX_OK) ||
+        (colon[1] != '\0' && spx_parse_long(colon + 1, what, &hi, NULL) != SPX_OK))
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not FIRST:LAST, with whole numbers", what, s);
     if (lo < 0 || hi <= lo || hi > most)
         return spx_fail(e, SPX_EUSAGE, "%s: %s is not within 0:%zu (LAST is not included), or is empty", what, s, n);
     *first = (size_t)lo;
@@ -81,21 +82,24 @@ spx_status spx_parse_slice(const char *s, const char *what, size_t n, size_t *fi
     return SPX_OK;
 }
 
-spx_status spx_parse_doubles(const char *s, char sep, const char *what, size_t max, double *out, size_t *n, spx_err *e)
+spx_status spx_parse_doubles(const char *s, char sep, const char *what, const char *form, size_t max, double *out,
+                             size_t *n, spx_err *e)
 {
     *n = 0;
     for (const char *p = s;;) {
         const char *q = strchr(p, sep);
         size_t len = q != NULL ? (size_t)(q - p) : strlen(p);
         char word[64];
-        if (len == 0 || len >= sizeof word || *n == max)
-            return spx_fail(e, SPX_EUSAGE, "%s: '%s' should be at most %zu numbers separated by '%c'", what, s, max,
-                            sep);
-        memcpy(word, p, len);
-        word[len] = '\0';
-        spx_status st = spx_parse_double(word, what, &out[*n], e);
-        if (st != SPX_OK)
-            return st;
+        int good = len > 0 && len < sizeof word && *n < max;
+        if (good) {
+            memcpy(word, p, len);
+            word[len] = '\0';
+            good = spx_parse_double(word, what, &out[*n], NULL) == SPX_OK;
+        }
+        if (!good && *n == max)
+            return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not %s: it has more than %zu numbers", what, s, form, max);
+        if (!good)
+            return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not %s", what, s, form);
         ++*n;
         if (q == NULL)
             return SPX_OK;

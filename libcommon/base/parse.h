@@ -10,8 +10,9 @@
 spx_status spx_parse_double(const char *s, const char *what, double *out, spx_err *e);
 spx_status spx_parse_long(const char *s, const char *what, long *out, spx_err *e);
 spx_status spx_parse_bytes(const char *s, const char *what, size_t *out, spx_err *e);
-/* Up to `max` doubles separated by `sep`; *n gets their number. */
-spx_status spx_parse_doubles(const char *s, char sep, const char *what, size_t max, double *out, size_t *n, spx_err *e);
+/* Up to `max` doubles separated by `sep`; *n gets their number. `form`, such as "MIN,MAX", is for the message. */
+spx_status spx_parse_doubles(const char *s, char sep, const char *what, const char *form, size_t max, double *out,
+                             size_t *n, spx_err *e);
 /* FIRST:LAST, a slice of 0..n-1 as in NumPy: FIRST up to but without LAST; either may be left out. SPX_EUSAGE when it
  * is empty or goes beyond n. */
 spx_status spx_parse_slice(const char *s, const char *what, size_t n, size_t *first, size_t *count, spx_err *e);

@@ -245,7 +245,8 @@ static spx_status find_wavelengths(const spx_fits *f, const spx_library_layout *
         double v[2];
         size_t n = 0;
         s->log10 = l->wavelength[2] == 'g';
-        spx_status st = spx_parse_doubles(strchr(l->wavelength, ':') + 1, ':', "--library-wavelength", 2, v, &n, e);
+        spx_status st = spx_parse_doubles(strchr(l->wavelength, ':') + 1, ':', "--library-wavelength",
+                                          "log10:START:STEP or linear:START:STEP", 2, v, &n, e);
         if (st == SPX_OK && (n != 2 || !(v[1] > 0.0)))
             st = spx_fail(e, SPX_EUSAGE, "--library-wavelength %s: START:STEP with a positive step is wanted",
                           l->wavelength);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/infile.h"
 #include "base/mem.h"
 
 /* Replace *buf[have] by a buffer of `room` bytes with the same content. */
@@ -120,23 +121,11 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
 /* Formats that a user may take for FITS, by their first bytes. */
 static spx_status refuse_other(const unsigned char *b, size_t n, const char *name, spx_err *e)
 {
-    static const struct {
-        const char *magic;
-        size_t n;
-        const char *what, *remedy;
-    } other[] = {
-        {"\x89HDF\r\n", 6, "an HDF5 file", "it needs no conversion"},
-        {"BZh", 3, "packed with bzip2", "unpack it: bunzip2 -c FILE | fits2h5 -"},
-        {"\xfd"
-         "7zXZ",
-         5, "packed with xz", "unpack it: xz -dc FILE | fits2h5 -"},
-        {"\x1f\x9d", 2, "packed with compress", "unpack it: gzip -dc FILE | fits2h5 -"},
-        {"\x28\xb5\x2f\xfd", 4, "packed with zstd", "unpack it: zstd -dc FILE | fits2h5 -"},
-        {"PK\x03\x04", 4, "a zip archive", "unpack it: unzip -p FILE | fits2h5 -"},
-    };
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        if (n >= other[i].n && memcmp(b, other[i].magic, other[i].n) == 0)
-            return spx_fail(e, SPX_EINPUT, "%s: is %s, not FITS: %s", name, other[i].what, other[i].remedy);
+    const char *command, *packed = spx_packed_with(b, n, &command);
+    if (packed != NULL)
+        return spx_fail(e, SPX_EINPUT, "%s: is %s, not FITS: unpack it: %s FILE | fits2h5 -", name, packed, command);
+    if (n >= 6 && memcmp(b, "\x89HDF\r\n", 6) == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: is an HDF5 file, not FITS: it needs no conversion", name);
     return SPX_OK;
 }
 
@@ -149,8 +138,7 @@ spx_status spx_fits_open(spx_fits *f, const char *path, spx_err *e)
     snprintf(name, sizeof name, "%s", is_stdin ? "standard input" : path);
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &sb) != 0) {
-        spx_status st = errno == ENOENT ? spx_fail(e, SPX_EINPUT, "%s: no such file: check the name", name)
-                                        : spx_fail(e, SPX_EIO, "%s: cannot be opened: %s", name, strerror(errno));
+        spx_status st = spx_fail_open(name, errno, SPX_EIO, e);
         if (fd > STDERR_FILENO)
             close(fd);
         return st;

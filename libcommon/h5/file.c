@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/infile.h"
 #include "base/mem.h"
 #include "base/tmpfile.h"
 #include "h5/deferred.h"
@@ -81,6 +82,25 @@ static hid_t open_file(const char *path)
     return file;
 }
 
+/* The file begins with `head` and is no HDF5: the message says what it is, where that is known. */
+static spx_status not_hdf5(const unsigned char *head, size_t n, const char *name, spx_err *e)
+{
+    const char *command, *packed = spx_packed_with(head, n, &command);
+    if (n >= 9 && memcmp(head, "SIMPLE  =", 9) == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, but a FITS file: convert it with fits2h5 first", name);
+    if (packed != NULL && strcmp(command, "gunzip -c") == 0 && strstr(name, ".fit") != NULL)
+        return spx_fail(e, SPX_EINPUT,
+                        "%s: is not an HDF5 file, but %s: fits2h5 reads it as it is, if it is a FITS file", name,
+                        packed);
+    if (packed != NULL)
+        return spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, but %s: unpack it: %s FILE >NEW.h5", name, packed,
+                        command);
+    return spx_fail(e, SPX_EINPUT,
+                    "%s: is not an HDF5 file, or is damaged: give a file that a specpipe program wrote (FITS: use "
+                    "fits2h5)",
+                    name);
+}
+
 static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_err *e)
 {
     return spx_fail(e, SPX_EINPUT,
@@ -106,9 +126,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
                         in->name);
     uint64_t len = got == sizeof head ? image_length(head) : 0;
     if (len < sizeof head || len > ((uint64_t)1 << 48))
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: is not an HDF5 file: give a file that a specpipe program wrote (FITS: use fits2h5)",
-                        in->name);
+        return not_hdf5(head, got, in->name, e);
     const size_t max = spx_mem_limit_get();
     /* a limit has room for all of it from the beginning; without one, only what has come is counted */
     size_t claimed = max != 0 ? (size_t)len : 0;
@@ -180,7 +198,8 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status open_regular(spx_input *in, const char *path, const struct stat *sb, uint64_t len, spx_err *e)
+static spx_status open_regular(spx_input *in, const char *path, const struct stat *sb, const unsigned char *head,
+                               uint64_t len, spx_err *e)
 {
     in->size = (size_t)sb->st_size;
     in->mtime = (int64_t)sb->st_mtime;
@@ -191,8 +210,7 @@ static spx_status open_regular(spx_input *in, const char *path, const struct sta
     if (len > (uint64_t)sb->st_size)
         return truncated(in->name, (uint64_t)sb->st_size, len, e);
     if ((in->file = open_file(path)) < 0)
-        return spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, or is damaged: FITS files go through fits2h5 first",
-                        in->name);
+        return not_hdf5(head, in->size < HEADLEN ? in->size : HEADLEN, in->name, e);
     return SPX_OK;
 }
 
@@ -205,7 +223,7 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
     in->file = H5I_INVALID_HID;
     (void)snprintf(in->name, sizeof in->name, "%s", pipe_in ? "standard input" : path);
     if (!pipe_in && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", path, strerror(errno));
+        return spx_fail_open(path, errno, SPX_EINPUT, e);
     spx_status st = SPX_OK;
     if (fstat(fd, &sb) != 0) {
         st = spx_fail(e, SPX_EIO, "%s: cannot stat: %s", in->name, strerror(errno));
@@ -217,7 +235,7 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
         const uint64_t len =
             regular && pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
         if (regular && !(queue && len != 0 && len < (uint64_t)sb.st_size)) {
-            st = open_regular(in, pipe_in ? "/dev/stdin" : path, &sb, len, e);
+            st = open_regular(in, pipe_in ? "/dev/stdin" : path, &sb, head, len, e);
             if (queue)
                 (void)lseek(fd, 0, SEEK_END);
         } else {

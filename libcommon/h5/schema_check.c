@@ -29,6 +29,11 @@ spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_
     if (!spx_h5_exists(loc, path))
         return spx_fail(e, SPX_EINPUT, "%s:%s: is missing: this program needs a %s block", spx_h5_filename(loc), path,
                         type);
+    if (!spx_h5_has_attr(loc, path, "type"))
+        return spx_fail(e, SPX_EINPUT,
+                        "%s:%s: attribute 'type' is missing: h5check lists all that is, and specpipe-schema(5) has an "
+                        "example of how to write a file",
+                        spx_h5_filename(loc), path);
     if ((st = spx_h5_attr_str(loc, path, "type", have, sizeof have, e)) != SPX_OK ||
         (st = spx_h5_attr_str(loc, path, "version", version, sizeof version, e)) != SPX_OK)
         return st;

@@ -72,7 +72,7 @@ spx_status spx_site_parse(const char *text, spx_site *site, spx_err *e)
                         " or one of %s",
                         text, names);
     }
-    spx_status st = spx_parse_doubles(text, ',', "--site", 3, v, &n, e);
+    spx_status st = spx_parse_doubles(text, ',', "--site", "LONGITUDE,LATITUDE,HEIGHT", 3, v, &n, e);
     if (st != SPX_OK)
         return st;
     *site = (spx_site){n > 0 ? v[0] : 0, n > 1 ? v[1] : 0, n > 2 ? v[2] : 0};

@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/infile.h"
 #include "base/mem.h"
 
 spx_status spx_stations_read(const char *name, size_t *n, double **position, spx_err *e)
 {
     FILE *f = fopen(name, "r");
     if (f == NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", name, strerror(errno));
+        return spx_fail_open(name, errno, SPX_EINPUT, e);
     char *line = NULL;
     size_t room = 0, held = 0, number = 0;
     spx_status st = SPX_OK;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/opt.h"
+#include "base/infile.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "h5/attr.h"
@@ -66,7 +68,7 @@ static spx_status read_targets(const char *file, size_t *n, size_t *room, int64_
     spx_status st = SPX_OK;
     FILE *f = fopen(file, "r");
     if (f == NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", file, strerror(errno));
+        return spx_fail_open(file, errno, SPX_EINPUT, e);
     while (st == SPX_OK && fgets(line, sizeof line, f) != NULL) {
         char *p = line + strspn(line, " \t");
         long value;

@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     (void)spx_parse_long(text, "text", &whole, NULL);
     (void)spx_parse_bytes(text, "text", &bytes, NULL);
-    if (spx_parse_doubles(text, ',', "text", 8, list, &n, NULL) == SPX_OK && (n < 1 || n > 8))
+    if (spx_parse_doubles(text, ',', "text", "N,N...", 8, list, &n, NULL) == SPX_OK && (n < 1 || n > 8))
         abort();
     if (spx_template_parse_setup(text, &setup, NULL) == SPX_OK && !(setup.wmin < setup.wmax && setup.step > 0))
         abort();

@@ -117,9 +117,18 @@ int main(void)
     double v[3];
     size_t n;
     memset(&e, 0, sizeof e);
-    CHECK(spx_parse_doubles("1,2.5,-3", ',', "x", 3, v, &n, &e) == SPX_OK && n == 3 && v[2] == -3);
-    CHECK(spx_parse_doubles("1,2,3,4", ',', "x", 3, v, &n, &e) == SPX_EUSAGE);
-    CHECK(spx_parse_doubles("1,,2", ',', "x", 3, v, &n, &e) == SPX_EUSAGE);
+    CHECK(spx_parse_doubles("1,2.5,-3", ',', "x", "A,B,C", 3, v, &n, &e) == SPX_OK && n == 3 && v[2] == -3);
+    CHECK(spx_parse_doubles("1,2,3,4", ',', "x", "A,B,C", 3, v, &n, &e) == SPX_EUSAGE);
+    CHECK(spx_parse_doubles("1,,2", ',', "x", "A,B,C", 3, v, &n, &e) == SPX_EUSAGE);
+    memset(&e, 0, sizeof e);
+    CHECK(spx_parse_doubles("1:2", ',', "x", "A,B,C", 3, v, &n, &e) == SPX_EUSAGE);
+    CHECK(strcmp(e.msg, "x: '1:2' is not A,B,C") == 0);
+    size_t from, count;
+    memset(&e, 0, sizeof e);
+    CHECK(spx_parse_slice("12", "x", 20, &from, &count, &e) == SPX_EUSAGE && strstr(e.msg, "12:13") != NULL);
+    memset(&e, 0, sizeof e);
+    CHECK(spx_parse_slice("1-5:", "x", 20, &from, &count, &e) == SPX_EUSAGE && strstr(e.msg, "FIRST:LAST") != NULL);
+    CHECK(spx_parse_slice("3:", "x", 20, &from, &count, NULL) == SPX_OK && from == 3 && count == 17);
     spx_opt_free(&program);
     return bad;
 }

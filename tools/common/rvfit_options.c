@@ -18,15 +18,12 @@ static spx_status split(const char *text, const char *option, char *name, const 
     return SPX_OK;
 }
 
-spx_status spx_rvfit_parse_pair(const char *text, const char *what, char sep, double *a, double *b, spx_err *e)
+spx_status spx_rvfit_parse_pair(const char *text, const char *what, const char *form, double *a, double *b, spx_err *e)
 {
     double v[2];
     size_t n;
-    spx_status st = spx_parse_doubles(text, sep, what, 2, v, &n, e);
-    if (st != SPX_OK)
-        return st;
-    if (n != 2)
-        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not two numbers with a '%c' between", what, text, sep);
+    if (spx_parse_doubles(text, ',', what, form, 2, v, &n, NULL) != SPX_OK || n != 2)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' is not %s", what, text, form);
     *a = v[0];
     *b = v[1];
     return SPX_OK;
@@ -51,7 +48,11 @@ static spx_status find_quantity(const char *text, const char *option, const spx_
             *q = 2 + p;
             return SPX_OK;
         }
-    return spx_fail(e, SPX_EUSAGE, "--%s %s: the templates have no parameter '%s'", option, text, name);
+    char known[512] = "v, vsini";
+    for (size_t p = 0, at = strlen(known); p < s->npar && at < sizeof known; p++)
+        at += (size_t)snprintf(known + at, sizeof known - at, ", %s", s->parname[p]);
+    return spx_fail(e, SPX_EUSAGE, "--%s %s: the templates have no parameter '%s': there are %s", option, text, name,
+                    known);
 }
 
 spx_status spx_rvfit_parse_fix(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e)
@@ -70,7 +71,7 @@ spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit
     size_t q;
     spx_status st = find_quantity(text, "prior", s, &q, &rest, e);
     if (st == SPX_OK)
-        st = spx_rvfit_parse_pair(rest, "--prior", ',', &o->prior_mean[q], &o->prior_sigma[q], e);
+        st = spx_rvfit_parse_pair(rest, "--prior", "MEAN,SIGMA", &o->prior_mean[q], &o->prior_sigma[q], e);
     if (st == SPX_OK && !(o->prior_sigma[q] > 0))
         st = spx_fail(e, SPX_EUSAGE, "--prior %s: sigma must be positive", text);
     return st;
@@ -166,9 +167,8 @@ spx_status spx_rvfit_choose_ranges(size_t n, const char *const *text, size_t nar
         const size_t len = colon != NULL ? (size_t)(colon - text[i]) : 0;
         double lo, hi;
         size_t found = 0;
-        spx_status st = spx_rvfit_parse_pair(pair, "--wavelength", ',', &lo, &hi, e);
-        if (st != SPX_OK)
-            return st;
+        if (spx_rvfit_parse_pair(pair, "", "", &lo, &hi, NULL) != SPX_OK)
+            return spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX or ARM:MIN,MAX", text[i]);
         if (!(lo < hi))
             return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the first wavelength has to be the smaller one", text[i]);
         for (size_t a = 0; a < narm; a++) {

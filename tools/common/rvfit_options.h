@@ -10,8 +10,8 @@
 spx_status spx_rvfit_parse_fix(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e);
 spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e);
 
-/* Two numbers with `sep` between. */
-spx_status spx_rvfit_parse_pair(const char *text, const char *what, char sep, double *a, double *b, spx_err *e);
+/* MIN,MAX, or two other numbers, which `form` names. */
+spx_status spx_rvfit_parse_pair(const char *text, const char *what, const char *form, double *a, double *b, spx_err *e);
 
 /* setup[narm]: for each arm name[k] the setup of this name, or of the name without a number at its end (or a
  * single setup, where all arms have one name but for such numbers), or what one of map[nmap] "ARM=SETUP" says; NULL:

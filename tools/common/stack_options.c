@@ -6,7 +6,7 @@ spx_status spx_stack_axis_parse(const char *text, const char *what, spx_stack_ax
 {
     double v[3];
     size_t n;
-    spx_status st = spx_parse_doubles(text, ':', what, 3, v, &n, e);
+    spx_status st = spx_parse_doubles(text, ':', what, "a number or MIN:MAX:STEP", 3, v, &n, e);
     if (st != SPX_OK)
         return st;
     a->first = v[0];

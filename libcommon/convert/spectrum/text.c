@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/infile.h"
 #include "base/mem.h"
 
 /* Values that grow while they are read. */
@@ -42,7 +43,7 @@ static spx_status read_file(const char *name, column *wave, column *flux, spx_er
 {
     FILE *f = fopen(name, "r");
     if (f == NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", name, strerror(errno));
+        return spx_fail_open(name, errno, SPX_EINPUT, e);
     char *line = NULL;
     size_t room = 0, number = 0;
     spx_status st = SPX_OK;
@@ -109,7 +110,7 @@ spx_status spx_textspec_read(const char *list, const char *arm, spx_spectra *out
     int standard = strcmp(list, "-") == 0;
     FILE *f = standard ? stdin : fopen(list, "r");
     if (f == NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: cannot open: %s", list, strerror(errno));
+        return spx_fail_open(list, errno, SPX_EINPUT, e);
     const char *slash = standard ? NULL : strrchr(list, '/');
     char *line = NULL;
     size_t room = 0, nspec = 0;

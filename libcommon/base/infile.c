@@ -1,0 +1,47 @@
+#include "base/infile.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+spx_status spx_fail_open(const char *name, int err, spx_status code, spx_err *e)
+{
+    const char *bracket = strrchr(name, '[');
+    const size_t len = strlen(name), stem = bracket != NULL ? (size_t)(bracket - name) : 0;
+    char file[1024];
+    if (err != ENOENT)
+        return spx_fail(e, code, "%s: cannot open: %s", name, strerror(err));
+    if (stem > 0 && stem < sizeof file && name[len - 1] == ']') {
+        memcpy(file, name, stem);
+        file[stem] = '\0';
+        if (access(file, F_OK) == 0)
+            return spx_fail(e, SPX_EINPUT, "%s: cannot open: no HDU is chosen in brackets here: give %s", name, file);
+    }
+    if (strpbrk(name, "*?[") != NULL)
+        return spx_fail(e, SPX_EINPUT, "%s: cannot open: no file matches this pattern", name);
+    return spx_fail(e, SPX_EINPUT, "%s: cannot open: no such file: check the name", name);
+}
+
+const char *spx_packed_with(const unsigned char *head, size_t n, const char **command)
+{
+    static const struct {
+        const char *magic;
+        size_t n;
+        const char *what, *command;
+    } kind[] = {
+        {"\x1f\x8b", 2, "packed with gzip", "gunzip -c"},
+        {"BZh", 3, "packed with bzip2", "bunzip2 -c"},
+        {"\xfd"
+         "7zXZ",
+         5, "packed with xz", "xz -dc"},
+        {"\x1f\x9d", 2, "packed with compress", "gzip -dc"},
+        {"\x28\xb5\x2f\xfd", 4, "packed with zstd", "zstd -dc"},
+        {"PK\x03\x04", 4, "a zip archive", "unzip -p"},
+    };
+    for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
+        if (n >= kind[i].n && memcmp(head, kind[i].magic, kind[i].n) == 0) {
+            *command = kind[i].command;
+            return kind[i].what;
+        }
+    return NULL;
+}
