@@ -43,6 +43,68 @@ setup_file() {
     cmp a c
 }
 
+@test "h5table rounds for people, by the column, and never with --csv" {
+    local f=$BATS_FILE_TMPDIR/truth.h5
+    # four decimals, aligned at the point
+    [ "$(h5table -c VRAD "$f" | tail -n +2 | grep -cE '^ *-?[0-9]+\.[0-9]{4}$')" -eq 4 ]
+    paste <(h5table -c VRAD "$f" | tail -n +2) <(h5table --csv -c VRAD "$f" | tail -n +2) |
+        awk '($1 - $2)^2 > 0.00005001^2 || length($1) >= length($2) && $2 != 0 { exit 1 }'
+    # positions keep theirs
+    h5table -t /fibermap -c TARGET_RA "$BATS_FILE_TMPDIR/frame.h5" | grep -qE '\.[0-9]{6,}$'
+}
+
+@test "h5table --rows prints some rows" {
+    local f=$BATS_FILE_TMPDIR/truth.h5
+    diff <(h5table --csv "$f" | sed -n '1p;3,4p') <(h5table --csv --rows 1:3 "$f")
+    fails_with 2 '*--rows*0:4*' h5table -r 2:9 "$f"
+}
+
+@test "h5table --spectrum prints one spectrum, by row or target, all arms" {
+    local f=$BATS_FILE_TMPDIR/frame.h5 id
+    h5table -s 2 "$f" >text
+    [ "$(head -n 1 text | tr -s ' ')" = 'wavelength flux ivar mask' ]
+    sed -n 3p text | grep -qE '^ *[0-9]+\.8 '
+    h5table --csv -s 2 "$f" >csv
+    [ "$(head -n 1 csv)" = wavelength,flux,ivar,mask ]
+    # the values are those of the file
+    for name in flux ivar mask; do
+        h5dump -y -w 1 -m %.9g -o values -d /frame/$name -s 2,0 -c "1,$(($(wc -l <csv) - 1))" "$f" >/dev/null
+        diff <(tr -d ', ' <values | grep .) \
+            <(tail -n +2 csv | cut -d, "-f$(head -n 1 csv | tr , '\n' | grep -n $name | cut -d: -f1)")
+    done
+    id=$(h5table --csv -t /fibermap -c TARGETID "$f" | sed -n 4p)
+    diff csv <(h5table --csv --targetid "$id" "$f")
+    h5table -u -s 2 "$f" | sed -n 2p | grep -q 'Angstrom *electron/Angstrom'
+    # arms one below the other; the model of a fit
+    specx-sim -q --arm b --fibers 4 --sky-fibers 1 --wavelength 5000,5040 | cat >b.h5
+    specx-extract -q b.h5 -o b-frame.h5
+    h5merge -q b-frame.h5 "$f" -o both.h5
+    h5table --csv -s 2 both.h5 >both.csv
+    [ "$(head -n 1 both.csv)" = arm,wavelength,flux,ivar,mask ]
+    diff <(grep ^r, both.csv | cut -d, -f2-) <(tail -n +2 csv)
+    [ "$(cut -d, -f1 both.csv | uniq | tr '\n' ' ')" = 'arm b r ' ]
+    fails_with 2 '*--spectrum*frame.h5 has the spectra 0 to 3, not 4' h5table -s 4 "$f"
+    fails_with 3 '*no spectrum has TARGETID 1' h5table --targetid 1 "$f"
+    fails_with 3 '*truth.h5: holds no spectra*' h5table -s 0 "$BATS_FILE_TMPDIR/truth.h5"
+    fails_with 2 '*--columns goes with a table only*' h5table -s 0 -c flux "$f"
+}
+
+@test "h5table --provenance tells how a product was made" {
+    local f=$BATS_FILE_TMPDIR/frame.h5
+    h5table --provenance "$f" >text
+    grep -qE '^1\. specx-sim [0-9]' text
+    grep -qE '^2\. specx-extract [0-9]' text
+    grep -qx '    command  specx-extract -q image.h5 -o frame.h5' text
+    grep -q '^    inputs   image.h5 (' text
+    grep -qE ' bundle-size=25( |$)' text
+    # command lines stay whole, to be copied
+    grep -v '^    command' text | awk 'length > 79 { exit 1 }'
+    fails_with 2 '*exclude each other' h5table -p -s 1 "$f"
+    fails_with 2 '*--csv*' h5table -p --csv "$f"
+    h5copy -i "$f" -o bare.h5 -s /fibermap -d /fibermap
+    fails_with 3 '*bare.h5:/provenance: is missing*' h5table -p bare.h5
+}
+
 @test "h5table refuses what is not there" {
     fails_with 3 '*truth.h5:*NOSUCH*' h5table -c NOSUCH "$BATS_FILE_TMPDIR/truth.h5"
     fails_with 3 '*truth.h5:/rvfit/table*' h5table -t /rvfit/table "$BATS_FILE_TMPDIR/truth.h5"

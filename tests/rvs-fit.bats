@@ -27,6 +27,10 @@ column() {
     paste -d, truth fit | awk -F, '$1 != $3 || ($2 - $4)^2 > (4 * $5 + 1)^2 { exit 1 }'
     [ "$(h5table --csv -t /fibermap -c TARGETID rv.h5)" = "$(h5table --csv -c TARGETID rv.h5)" ]
     h5dump -H -d /rvfit/z/model rv.h5 | grep 'SIMPLE { ( 6, 251 )'
+    # as text
+    h5table --csv -s 5 rv.h5 >model.csv
+    [ "$(head -n 1 model.csv)" = arm,wavelength,model ]
+    [ "$(cut -d, -f1 model.csv | sort | uniq -c | tr -s ' \n' ' ')" = ' 1 arm 251 b 251 r 251 z ' ]
     rvs-fit -t templates.h5 --all-fibers --no-model -o all.h5 spectra.h5
     [ "$(column TARGETID all.h5 | wc -l)" -eq 8 ]
     run ! h5ls all.h5/rvfit/b

@@ -158,3 +158,58 @@ spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e
     spx_text_free(&t);
     return st;
 }
+
+/* Lines of a field behind `label`: one under the other, or, with `joined`, filled into lines with blanks between. */
+static void print_field(FILE *out, const char *label, const char *text, int joined)
+{
+    enum { WIDTH = 79, INDENT = 13 };
+    size_t at = INDENT;
+    if (text[0] == '\0')
+        return;
+    fprintf(out, "    %-*s", INDENT - 4, label);
+    for (const char *p = text; *p != '\0'; p += *p == '\n') {
+        const size_t n = strcspn(p, "\n");
+        if (p > text && (!joined || at + 1 + n > WIDTH)) {
+            fprintf(out, "\n%*s", INDENT, "");
+            at = INDENT;
+        } else if (p > text) {
+            fputc(' ', out);
+            at++;
+        }
+        fprintf(out, "%.*s", (int)n, p);
+        at += n;
+        p += n;
+    }
+    fputc('\n', out);
+}
+
+spx_status spx_provenance_print(hid_t file, FILE *out, spx_err *e)
+{
+    enum { ROOM = 1 << 16 };
+    static const struct {
+        const char *field, *label;
+        int joined;
+    } line[] = {
+        {"command_line", "command", 0}, {"input", "inputs", 0},   {"started", "started", 0},     {"host", "host", 0},
+        {"device", "device", 0},        {"option", "options", 1}, {"step_seconds", "seconds", 1}};
+    const size_t n = spx_provenance_count(file);
+    char *text = spx_alloc(ROOM, 1, e);
+    if (text == NULL)
+        return SPX_EIO;
+    if (n == 0) {
+        spx_free(text);
+        return spx_fail(e, SPX_EINPUT, "%s:/provenance: is missing: no specpipe program wrote this file",
+                        spx_h5_filename(file));
+    }
+    for (size_t i = 0; i < n; i++) {
+        (void)spx_provenance_field(file, i, "program", text, ROOM);
+        fprintf(out, "%s%zu. %s", i > 0 ? "\n" : "", i + 1, text);
+        (void)spx_provenance_field(file, i, "version", text, ROOM);
+        fprintf(out, " %s\n", text);
+        for (size_t k = 0; k < sizeof line / sizeof *line; k++)
+            if (spx_provenance_field(file, i, line[k].field, text, ROOM))
+                print_field(out, line[k].label, text, line[k].joined);
+    }
+    spx_free(text);
+    return SPX_OK;
+}

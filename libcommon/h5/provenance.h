@@ -5,6 +5,7 @@
 
 #include <hdf5.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/err.h"
 
@@ -23,6 +24,10 @@ typedef struct {
  * of the pipeline) are left out. */
 spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e);
 spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e);
+
+/* All records as text for people, a paragraph each, in lines of less than 80 columns where words allow it. SPX_EINPUT
+ * where there is none. */
+spx_status spx_provenance_print(hid_t file, FILE *out, spx_err *e);
 
 /* Number of records. */
 size_t spx_provenance_count(hid_t file);
