@@ -67,7 +67,8 @@ column() {
     [ "$(column VRAD one.h5)" != "$(column VRAD merged.h5)" ]
     fails_with 2 '*no setup*' rvs-fit -t templates.h5 --map r=green -o x.h5 frame-r0.h5
     fails_with 2 '*no arm*' rvs-fit -t templates.h5 --map g=r -o x.h5 frame-r0.h5
-    fails_with 3 '*wider setup*' rvs-fit -t templates.h5 --map r=b -o x.h5 frame-r0.h5
+    fails_with 3 "*arm 'r'*setup 'b'*another arm's: make one with rvs-template -s r:6400:6600:...*" \
+        rvs-fit -t templates.h5 --map r=b -o x.h5 frame-r0.h5
     fails_with 3 '*h5merge*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
     fails_with 3 'rvs-fit: frame-r0.h5: *' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
     fails_with 3 'rvs-fit: templates.h5: holds no spectra*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 templates.h5

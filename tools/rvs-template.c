@@ -58,9 +58,7 @@ static const spx_opt options[] = {
         "Interpolate in a regular grid, or in simplices of a triangulation. auto takes a grid if the library is one",
         .choices = "auto|grid|simplex", .given = &o.library_given),
     SPX_OPTION(DOUBLE, "pca", 0, "ERROR", o.pca,
-               "Error of the principal components, rms in ln(flux); 0: no components. As many are kept as leave out no "
-               "more than "
-               "this",
+               "Error of the principal components, rms in ln(flux); 0: no components. As many are kept as this takes",
                .min = 0, .max = 1, .given = &o.library_given),
     SPX_OPTION(DOUBLE, "pca-max", 0, "ERROR", o.pca_max, "The same for every pixel of every template; 0: no limit",
                .min = 0, .max = 10, .given = &o.library_given),
@@ -248,8 +246,8 @@ static spx_status make_of_network(spx_input *in, const spx_template_config *cfg,
 static spx_status tell_setup(spx_run *s, const spx_setup *setup, spx_err *e)
 {
     char name[96];
-    spx_note("setup '%s': %zu principal components leave out %.2g rms, %.2g at most, in ln(flux)", setup->setup,
-             setup->pca.ncomp, setup->pca.rms, setup->pca.max);
+    spx_note("setup '%s': %zu principal components, accurate to %.2g %% of the flux rms, %.2g %% at most", setup->setup,
+             setup->pca.ncomp, 100 * setup->pca.rms, 100 * setup->pca.max);
     if (setup->pca.rms > o.pca || (o.pca_max > 0 && setup->pca.max > o.pca_max))
         spx_warn("setup '%s': that is more than --pca and --pca-max allow: there are no more components", setup->setup);
     if (setup->nn.nlayer > 0)

@@ -223,9 +223,11 @@ spx_status spx_merge_same_exposure(const spx_merge_input *a, const spx_merge_inp
         if (!spx_cards_string(&b->header, keys[i], vb, sizeof vb) && spx_cards_double(&b->header, keys[i], &xb))
             (void)snprintf(vb, sizeof vb, "%.15g", xb);
         if (va[0] != '\0' && vb[0] != '\0' && strcmp(va, vb) != 0)
-            return spx_fail(e, SPX_EINPUT,
-                            "%s:%s: is of another exposure (%s %s) than %s (%s): --by rows stacks exposures", b->name,
-                            b->has[FRAME] ? "/frame/header" : "/spectra/header", keys[i], vb, a->name, va);
+            return spx_fail(
+                e, SPX_EINPUT,
+                "%s:%s: is of another exposure (%s %s) than %s (%s): --by rows stacks exposures, and rvs-fit --joint "
+                "target fits those of a star together",
+                b->name, b->has[FRAME] ? "/frame/header" : "/spectra/header", keys[i], vb, a->name, va);
     }
     return SPX_OK;
 }
