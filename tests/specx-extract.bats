@@ -572,7 +572,7 @@ Angstrom: its series are extrapolated there" ]
     fails_with 2 '*--wavelength*MIN,MAX,STEP*' specx-extract -w 6400,6410 -o out.h5 "$image"
     fails_with 2 '*--wavelength*' specx-extract -w 6410,6400,0.8 -o out.h5 "$image"
     fails_with 2 '*--wavelength*' specx-extract -w 6400,6410,0 -o out.h5 "$image"
-    fails_with 2 '*--wavelength*number*' specx-extract -w 6400,x,1 -o out.h5 "$image"
+    fails_with 2 "*--wavelength: '6400,x,1' is not MIN,MAX,STEP" specx-extract -w 6400,x,1 -o out.h5 "$image"
     fails_with 3 '*no trace*--wavelength*' specx-extract -w 3000,3010,1 -o out.h5 "$image"
     fails_with 2 '*--spectra*FIRST:LAST*' specx-extract -w $grid -s 4 -o out.h5 "$image"
     fails_with 2 '*--spectra*0:8*' specx-extract -w $grid -s 4:9 -o out.h5 "$image"
