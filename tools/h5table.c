@@ -5,6 +5,7 @@
 
 #include "app/dataset.h"
 #include "app/main.h"
+#include "base/parse.h"
 #include "h5/file.h"
 #include "h5/object.h"
 #include "h5/provenance.h"

@@ -10,7 +10,6 @@
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/write.h"
-#include "merge/internal.h"
 #include "products/cards_h5.h"
 #include "products/spectra.h"
 #include "products/templates.h"

@@ -7,7 +7,6 @@
 #include "h5/schema.h"
 #include "h5/table.h"
 #include "h5/write.h"
-#include "merge/internal.h"
 #include "products/arm_h5.h"
 #include "products/cards_h5.h"
 #include "products/frame_h5.h"

@@ -136,15 +136,23 @@ static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err
         /* a setup reaches 1000 km/s beyond the range that rvs-template is given; with the same grace, so that the arm's
          * own ends are asked for where these do */
         const double lo = exp(s->lnwave0 + first * s->dlnwave), hi = exp(s->lnwave0 + last * s->dlnwave),
-                     beyond = 1 + 1000 / SPX_C_KMS;
+                     beyond = 1 + 1000 / SPX_C_KMS, from = floor(lo * beyond * (1 + 1e-5)),
+                     to = ceil(hi / beyond * (1 - 1e-5)), has_lo = exp(s->lnwave0),
+                     has_hi = exp(s->lnwave0 + (double)(s->nwave - 1) * s->dlnwave);
+        if (lo > has_hi || hi < has_lo)
+            return spx_fail(e, SPX_EINPUT,
+                            "arm '%.15s' (%.1f-%.1f Angstrom) has nothing of setup '%.63s' (%.1f-%.1f), which is "
+                            "another arm's: make one with rvs-template -s %.15s:%.0f:%.0f:..., or leave the arm out "
+                            "with --arms",
+                            d->name, d->wavelength[0], d->wavelength[n - 1], s->setup, has_lo, has_hi, d->name, from,
+                            to);
         return spx_fail(
             e, SPX_EINPUT,
             "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
             "setup '%.63s' has %.1f-%.1f: make a wider setup with rvs-template -s %.63s:%.0f:%.0f:... (which adds "
             "1000 km/s at both ends), or narrow --vrange, or fit less of the arm with --wavelength",
-            d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax, lo, hi, s->setup, exp(s->lnwave0),
-            exp(s->lnwave0 + (double)(s->nwave - 1) * s->dlnwave), s->setup, floor(lo * beyond * (1 + 1e-5)),
-            ceil(hi / beyond * (1 - 1e-5)));
+            d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax, lo, hi, s->setup, has_lo, has_hi,
+            s->setup, from, to);
     }
     return SPX_OK;
 }
