@@ -86,8 +86,6 @@ broken() {
         attr /frame/mask flag_meanings BAD
     broken frame-r0 '*:/frame/mask: attributes flag_masks and flag_meanings of a mask are missing' \
         delete-attr /frame/mask flag_masks
-    broken frame-r0 '*:/frame/mask: 1 values have bits that flag_masks does not name (the first is number 3)' \
-        set /frame/mask 3 1025
     broken frame-r0 '*:/frame/mask: is float64, should be uint32|int32*' shape /frame/mask 8,251
     broken frame-r0 '*:/frame/wavelength: has 2 dimensions, should have 1*' shape /frame/wavelength 8,251
     broken frame-r0 '*/frame/chi2pix: dimension n*' shape /frame/chi2pix 5,251

@@ -200,41 +200,13 @@ static int check_size(checker *c, const char *path, hid_t d, hid_t type, const s
     return 1;
 }
 
-/* Bits that the attribute flag_masks of a mask names; all, where it cannot be read: check_flags() has said so. */
-static uint64_t named_bits(checker *c, const char *path)
-{
-    uint64_t bit[64], all = 0;
-    hid_t a = spx_h5_has_attr(c->file, path, "flag_masks")
-                  ? H5Aopen_by_name(c->file, path, "flag_masks", H5P_DEFAULT, H5P_DEFAULT)
-                  : H5I_INVALID_HID;
-    hid_t s = a < 0 ? H5I_INVALID_HID : H5Aget_space(a);
-    const hssize_t n = s < 0 ? -1 : H5Sget_simple_extent_npoints(s);
-    if (n < 1 || n > 64 || H5Aread(a, H5T_NATIVE_UINT64, bit) < 0)
-        all = UINT64_MAX;
-    for (hssize_t i = 0; all != UINT64_MAX && i < n; i++)
-        all |= bit[i];
-    if (s >= 0)
-        (void)H5Sclose(s);
-    if (a >= 0)
-        (void)H5Aclose(a);
-    return all;
-}
-
-/* Has the value of a mask, of 32 bits with a sign or without, others than these? */
-static int has_others(double v, uint64_t bits)
-{
-    return bits != UINT64_MAX &&
-           (!(v >= INT32_MIN && v <= UINT32_MAX) || ((uint64_t)(int64_t)v & UINT32_MAX & ~bits) != 0);
-}
-
 static void check_values(checker *c, const char *path, const spx_item *it, const size_t *dims, int ndim)
 {
     size_t row = 1, nrow = ndim > 0 ? dims[0] : 1;
     for (int i = 1; i < ndim; i++)
         row *= dims[i]; /* check_size() has seen that it fits */
     size_t step = row > 0 ? ((size_t)1 << 20) / row + 1 : nrow;
-    size_t nan = 0, negative = 0, unnamed = 0, first_nan = 0, first_negative = 0, first_unnamed = 0;
-    const uint64_t bits = it->flags[0] != '\0' ? named_bits(c, path) : UINT64_MAX;
+    size_t nan = 0, negative = 0, first_nan = 0, first_negative = 0;
     double last = -INFINITY;
     int ordered = 1;
     if (step > nrow)
@@ -256,8 +228,6 @@ static void check_values(checker *c, const char *path, const spx_item *it, const
                 first_nan = r * row + i;
             if (v[i] < 0 && negative++ == 0)
                 first_negative = r * row + i;
-            if (has_others(v[i], bits) && unnamed++ == 0)
-                first_unnamed = r * row + i;
             if (!(v[i] > last))
                 ordered = 0;
             last = v[i];
@@ -268,9 +238,6 @@ static void check_values(checker *c, const char *path, const spx_item *it, const
         violation(c, path, "%zu values are NaN or Inf (the first is number %zu)", nan, first_nan);
     if (it->nonnegative && negative > 0)
         violation(c, path, "%zu values are negative (the first is number %zu)", negative, first_negative);
-    if (unnamed > 0)
-        violation(c, path, "%zu values have bits that flag_masks does not name (the first is number %zu)", unnamed,
-                  first_unnamed);
     if (it->increasing && !ordered)
         violation(c, path, "values do not increase");
 }
@@ -463,7 +430,7 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
             violation(c, path, "is not a dimension scale");
     }
     check_attached(c, path, it);
-    if (whole && numbers && (it->finite || it->nonnegative || it->increasing || it->flags[0] != '\0'))
+    if (whole && numbers && (it->finite || it->nonnegative || it->increasing))
         check_values(c, path, it, dims, ndim);
 }
 
