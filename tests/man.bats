@@ -25,6 +25,36 @@ tutorial() {
     sed -n '/^## Tutorial/,/^## The programs/s/^    //p' "$SPX_ROOT/README.md"
 }
 
+# same_text GOT WANT: equal but for the number of blanks, and for numbers that differ by less than a thousandth, which
+# rounding may change from processor to processor.
+same_text() {
+    awk 'function text(file, word,    n, line, k, part) {
+             n = 0
+             while ((getline line <file) > 0) {
+                 k = split(line, part, " ")
+                 for (i = 1; i <= k; i++)
+                     word[++n] = part[i]
+                 word[++n] = "\n"
+             }
+             return n
+         }
+         BEGIN {
+             n = text(ARGV[1], got)
+             if (n != text(ARGV[2], want))
+                 exit 1
+             number = "^-?[0-9]+[.][0-9]+$"
+             for (k = 1; k <= n; k++) {
+                 if (got[k] == want[k])
+                     continue
+                 if (got[k] !~ number || want[k] !~ number)
+                     exit 1
+                 d = got[k] - want[k]
+                 if (d * d > 1e-6 * want[k] * want[k])
+                     exit 1
+             }
+         }' <(printf '%s\n' "$1") <(printf '%s\n' "$2")
+}
+
 # Runs one example and compares its output, where the page shows some; ... in it stands for anything.
 check_example() {
     local command=$1 want=$2 got
@@ -34,6 +64,7 @@ check_example() {
         return 1
     fi
     [ -n "$want" ] || return 0
+    ! same_text "$got" "$want" || return 0
     want=$(sed 's/[][\\*?]/\\&/g; s/\.\.\./*/g' <<<"$want")
     # A pattern on purpose.
     # shellcheck disable=SC2053
