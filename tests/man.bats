@@ -7,10 +7,11 @@ setup_file() {
     example_data
 }
 
-# Prints the examples of a page: lines `$ command` (continued lines joined) and lines of the output wanted.
+# Prints the examples of a page, of its sections QUICK START and EXAMPLES: lines `$ command` (continued lines joined) and
+# lines of the output wanted. Indented displays are not run.
 examples_of() {
-    awk '/^\.Sh / { inside = ($0 == ".Sh EXAMPLES") }
-         inside && /^\.Bd -literal/ { literal = 1; next }
+    awk '/^\.Sh / { inside = ($0 == ".Sh QUICK START" || $0 == ".Sh EXAMPLES") }
+         inside && /^\.Bd -literal$/ { literal = 1; next }
          /^\.Ed/ { literal = 0 }
          literal {
              gsub(/\\e/, "\\"); gsub(/\\&/, ""); gsub(/\\\(dq/, "\"")
