@@ -160,6 +160,31 @@ programs() {
     done
 }
 
+@test "every program's page has an example within its first 60 lines" {
+    need_program mandoc
+    local p
+    for p in $(programs); do
+        mandoc -Tascii "$SPX_BUILD/man/$p.1" | awk 'NR <= 60 && /^ +[$] / { found = 1 } END { exit !found }' || {
+            echo "$p(1): no example in 60 lines"
+            return 1
+        }
+    done
+}
+
+@test "columns of the tables in specpipe-schema(5) are as wide as their entries" {
+    awk '/^\.Bl -column/ { n = split($0, width, "\""); tables++; next }
+         /^\.El/ { n = 0 }
+         n && /^\.It/ {
+             m = split(substr($0, 5), cell, " Ta ")
+             for (k = 1; k < m; k++)
+                 if (length(cell[k]) > length(width[2 * k])) {
+                     print FILENAME ":" FNR ": " cell[k]
+                     bad = 1
+                 }
+         }
+         END { exit bad || tables == 0 }' "$SPX_BUILD/man/specpipe-schema.5"
+}
+
 @test "the README's tutorial" { run_examples README; }
 
 @test "examples: specpipe-schema" { run_examples specpipe-schema.5; }
