@@ -21,9 +21,16 @@ examples_of() {
          }' "$1"
 }
 
-# The same of the README's tutorial.
+# The same of the README's tutorial: indented lines.
 tutorial() {
-    sed -n '/^## Tutorial/,/^## The programs/s/^    //p' "$SPX_ROOT/README.md"
+    awk '/^## / { inside = /^## Tutorial/ }
+         inside && sub(/^    /, "") {
+             line = line $0
+             if (sub(/\\$/, "", line))
+                 next
+             print line
+             line = ""
+         }' "$SPX_ROOT/README.md"
 }
 
 # same_text GOT WANT: equal but for the number of blanks, and for numbers that differ by less than a thousandth, which
