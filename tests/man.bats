@@ -50,11 +50,11 @@ same_text() {
              n = text(ARGV[1], got)
              if (n != text(ARGV[2], want))
                  exit 1
-             number = "^-?[0-9]+[.][0-9]+$"
+             number = "^-?[0-9]+([.][0-9]+)?$"
              for (k = 1; k <= n; k++) {
                  if (got[k] == want[k])
                      continue
-                 if (got[k] !~ number || want[k] !~ number)
+                 if (got[k] !~ number || want[k] !~ number || got[k] want[k] !~ /[.]/)
                      exit 1
                  d = got[k] - want[k]
                  if (d * d > 1e-6 * want[k] * want[k])
