@@ -1,7 +1,7 @@
 # awk -v version=V [-v insert=COMMAND] -f man.awk CHANGELOG.md PAGE.in: a manual page from its text.
 # @VERSION@ and @DATE@ are replaced (the date of the newest release in CHANGELOG.md, so that a page does not depend on
 # when it was made), and a line @OPTIONS@ or @SCHEMA@ by the output of COMMAND. In that output, columns of a table get the
-# width of their longest entry: groff lets longer ones touch the next column.
+# width of their longest entry, for groff lets longer ones touch the next column, and lists of bits may be broken.
 
 # One line of inserted text. A table is held back until its end.
 function emit(text,    n, part, k) {
@@ -10,6 +10,8 @@ function emit(text,    n, part, k) {
         delete row
         delete width
     } else if (rows == 0) {
+        if (text ~ /^Bits: /)
+            gsub(/,/, ", ", text)
         print text
     } else if (text == ".El") {
         printf ".Bl -column"
