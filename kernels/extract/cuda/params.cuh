@@ -15,7 +15,8 @@
  *     staging.cuh       threads of the host for transfers
  *     contexts.cuh      what calls on a device share, and whose turn it is
  *     transfer.cuh      a call's image to the device, and its results to the host
- *     extract_cuda.cu   pieces of a frame, their memory, devices
+ *     plan.cuh          geometry, tables and memory of pieces
+ *     extract_cuda.cu   pieces of a frame, devices
  *
  * All bundles of a piece of work stand side by side: a row holds one value a lane, nl lanes a bundle, lanes total; lane
  * = bundle * nl + fibre. Every sum has a fixed order, so a result is the same when repeated.

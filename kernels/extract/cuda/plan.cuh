@@ -1,0 +1,175 @@
+/* Provides the plan of a call: the geometry that its bundles share, the tables of a piece, and the sizes of pieces that
+ * fit into the memory of a device. */
+#ifndef SPX_EXTRACT_CUDA_PLAN_CUH
+#define SPX_EXTRACT_CUDA_PLAN_CUH
+
+#include <algorithm>
+
+#include "extract/cuda/sqrt.cuh"
+#include "extract/cuda/transfer.cuh"
+
+namespace
+{
+
+/* Geometry that all bundles of the call share: the union of theirs. */
+spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, work &k, spx_err *e)
+{
+    const spx_extract_job *job = p->job;
+    k = work();
+    k.n = (int)p->nbin;
+    k.pad = (int)p->pad;
+    k.nwave = (int)job->nwave;
+    k.nx = p->nx;
+    k.ny = p->ny;
+    k.npix = p->nx * p->ny;
+    k.degx = p->degx;
+    k.degy = p->degy;
+    k.npar = (int)p->npar;
+    k.ndeg = (int)job->psf->ndeg;
+    k.nxc = (int)job->psf->x.ncoef;
+    k.nyc = (int)job->psf->y.ncoef;
+    k.h = job->psf->hsizey;
+    k.ccd_nx = (long)job->image->nx;
+    k.ccd_ny = (long)job->image->ny;
+    k.tolerance = p->tolerance;
+    k.psf_error = job->psf_error;
+    k.regularize = job->o->regularize;
+    k.half = job->o->wave_step > p->nbin ? (int)p->nbin : (int)(job->o->wave_step + 2 * p->pad);
+    for (int df = 0; df <= REACH; df++) {
+        k.lo[df] = INT_MAX;
+        k.hi[df] = INT_MIN;
+    }
+    size_t most = 0;
+    for (size_t i = 0; i < nbundle; i++) {
+        const spx_trace_bundle *b = &list[i];
+        most = b->nf > most ? b->nf : most;
+        if (b->reach > REACH)
+            return spx_fail(e, SPX_EDEVICE, "cuda: traces overlap with more than %d others: use --device cpu",
+                            (int)REACH);
+        k.reach = b->reach > k.reach ? b->reach : k.reach;
+        for (int df = 0; df <= b->reach; df++) {
+            k.lo[df] = b->lo[df] < k.lo[df] ? b->lo[df] : k.lo[df];
+            k.hi[df] = b->hi[df] > k.hi[df] ? b->hi[df] : k.hi[df];
+        }
+        k.wide = (int)b->wnx > k.wide ? (int)b->wnx : k.wide;
+    }
+    for (int df = 0; df <= k.reach; df++) {
+        k.first[df] = k.nelem;
+        k.nelem += k.hi[df] - k.lo[df] + 1;
+        k.depth = k.hi[df] > k.depth ? k.hi[df] : k.depth;
+        k.depth = -k.lo[df] > k.depth ? -k.lo[df] : k.depth;
+    }
+    k.nl = (int)most + k.reach;
+    k.m = k.hi[0];
+    k.band = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
+    k.rows = 2 * k.depth + 1 + TAIL;
+    cut_tiles(k);
+    for (int mm = 0; mm <= k.band && mm <= SPX_TRACE_MOST_BAND; mm++)
+        k.loop[mm] = next_loop(mm, k.band);
+    return SPX_OK;
+}
+
+/* Fills the tables that the device needs of a piece of work, and says which rows of the output it has. */
+void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k, tables &t, size_t *rows)
+{
+    const spx_extract_options *o = p->job->o;
+    *rows = 0;
+    k.row0 = INT_MAX;
+    for (int b = 0; b < k.nbundle; b++) {
+        const spx_trace_bundle *from = &list[b];
+        t.nf[b] = (int)from->nf;
+        t.y0[b] = (int)from->y0;
+        t.y1[b] = (int)from->y1;
+        t.x0[b] = (int)from->wx0;
+        memcpy(t.known + (size_t)b * k.n * k.nl, from->state, k.n * from->nf);
+        for (int f = 0; f < k.nl; f++) {
+            const size_t fibre = from->fibre0 + (size_t)f;
+            const bool there = (size_t)f < from->nf, kept = there && fibre >= o->first && fibre < o->first + o->nspec;
+            t.fibre[b * k.nl + f] = there ? (int)fibre : -1;
+            t.wanted[b * k.nl + f] = kept ? (int)(fibre - o->first) : -1;
+            if (kept) {
+                k.row0 = (int)(fibre - o->first) < k.row0 ? (int)(fibre - o->first) : k.row0;
+                (*rows)++;
+            }
+        }
+    }
+}
+
+/* Bytes that a piece of `count` bundles needs at least, and those with which nothing has to wait for memory. */
+void piece_size(const work &k, int count, size_t *least, size_t *best)
+{
+    work w = k;
+    arena m = {NULL, 0, 0};
+    w.nbundle = count;
+    w.lanes = count * w.nl;
+    lay_out(m, w);
+    m.take<char>((size_t)w.nbundle * ((w.n + 2 * sizeof(int)) * (size_t)w.nl + 4096) + 8192); /* see struct tables */
+    const size_t columns = (size_t)w.n * w.lanes * w.rows;
+    size_t few, all;
+    root_size(w, &few, &all);
+    few = columns > few ? columns : few;
+    all = few > all ? few : all;
+    *least = m.used + few * sizeof(double) + 16384;
+    *best = m.used + all * sizeof(double) + 16384;
+}
+
+/* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
+spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
+{
+    context *c = job.c;
+    const int nbundle = (int)job.nbundle;
+    size_t least = 0, best = 0, size = 0;
+    int nslot = SLOTS, count = 0;
+    job.npiece = SLOTS;
+    job.uneven = nbundle >= FOR_UNEVEN;
+    for (size_t i = 0; i < SLOTS && job.uneven; i++)
+        count = std::max(count, (int)(job.start(i + 1) - job.start(i)));
+    if (job.uneven) {
+        piece_size(job.k, count, &least, &best);
+        job.uneven = shared + nslot * least <= limit;
+    }
+    /* else as many equal pieces as slots; fewer slots, then smaller pieces, where memory is short */
+    while (!job.uneven) {
+        count = count == 0 || nslot > 1 ? (nbundle + nslot - 1) / nslot : count / 2;
+        c->starved = count == 0;
+        if (count == 0)
+            return spx_fail(e, SPX_EDEVICE,
+                            "cuda: one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
+                            "(--max-device-mem), or use --device cpu",
+                            1e-9 * (double)(shared + least), 1e-9 * (double)limit);
+        piece_size(job.k, count, &least, &best);
+        if (shared + nslot * least <= limit)
+            break;
+        if (nslot > 1) {
+            nslot /= 2;
+            if (nslot == 1)
+                count = nbundle;
+            continue;
+        }
+    }
+    if (!job.uneven)
+        job.npiece = (size_t)((nbundle + count - 1) / count);
+    nslot = std::min(nslot, (int)job.npiece);
+    job.per_piece = count;
+    job.nslot = nslot;
+    job.each = (limit - shared) / nslot / 256 * 256;
+    job.each = job.each < best ? job.each : best / 256 * 256 + 256;
+    size = shared + nslot * job.each;
+    if (c->size < size || c->size > limit) {
+        (void)cudaFree(c->room);
+        forget_constants(c);
+        c->room = NULL;
+        c->size = 0;
+        c->starved = true;
+        TRY(cudaMalloc((void **)&c->room, size));
+        c->starved = false;
+        c->size = size;
+    }
+    for (int i = 0; i < nslot; i++)
+        job.room[i] = c->room + shared + i * job.each;
+    return SPX_OK;
+}
+
+} // namespace
+
+#endif
