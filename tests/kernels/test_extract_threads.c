@@ -13,7 +13,7 @@ enum { NSPEC = 6, BUNDLE = 2, NBUNDLE = 3 };
 
 static atomic_int calls, most_threads;
 
-static spx_status never_solves(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, int *solved,
+static spx_status never_solves(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int *solved,
                                spx_err *e)
 {
     (void)p;

@@ -46,9 +46,9 @@ struct context {
     cudaStream_t upload;
     cudaEvent_t strip_there[STRIPS];
     unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
-    char *room;
+    char *memory;
     size_t size;
-    layout_ref constants; /* whose constants are in `room`, at its front */
+    layout_ref constants; /* whose constants are in `memory`, at its front */
     size_t shared;        /* bytes of shared memory that a block may have */
     bool starved;         /* the last call found too little memory */
     porters hands;        /* for pages that are not locked */
@@ -111,7 +111,7 @@ class head_start
 
 void free_context(context *c)
 {
-    (void)cudaFree(c->room);
+    (void)cudaFree(c->memory);
     (void)cudaFreeHost(c->counted);
     for (slot &s : c->slots) {
         (void)cudaFreeHost(s.table);
@@ -231,7 +231,7 @@ spx_status need_tables(context *c, const work &k, int nslot, spx_err *e)
     return SPX_OK;
 }
 
-/* Nothing that frames share is in the room any more. */
+/* Nothing that frames share is in the memory any more. */
 void forget_constants(context *c)
 {
     c->constants.reset();

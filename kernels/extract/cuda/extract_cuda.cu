@@ -116,7 +116,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     k.lanes = k.nbundle * k.nl;
     const size_t bins = (size_t)k.n * k.lanes;
     size_t rows;
-    arena page_locked = {s->table, 0, s->ntable}, m = {job.room[which], 0, job.each};
+    arena page_locked = {s->table, 0, s->ntable}, m = {job.memory[which], 0, job.each};
     tables t(page_locked, k);
     fill_tables(p, job.list + first, k, t, &rows);
     lay_out(m, k);
@@ -143,10 +143,10 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
         PASS(zero(s, v, sizeof(double) * bins, e));
     PASS(begin_roots(k, s, e));
-    if (s->spots_of != job.list + first || s->spots_in != job.room[which] || s->nspots != k.nbundle) {
+    if (s->spots_of != job.list + first || s->spots_in != job.memory[which] || s->nspots != k.nbundle) {
         PASS(spots(k, s, e));
         s->spots_of = job.list + first;
-        s->spots_in = job.room[which];
+        s->spots_in = job.memory[which];
         s->nspots = k.nbundle;
     }
     PASS(wait_for_pixels(job, s, number, e));
@@ -175,7 +175,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     }
     const size_t nw = p->job->nwave, row0 = (size_t)k.row0;
     const size_t bytes = sizeof(double) * rows * nw;
-    unsigned char *state = t.known; /* [n][lanes] now, in the same room */
+    unsigned char *state = t.known; /* [n][lanes] now, in the same memory */
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
     TRY(cudaStreamSynchronize(s->stream)); /* no porter is to wait for kernels */
@@ -277,12 +277,12 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     };
     arena shared = {NULL, 0, 0};
     share(shared, all.k);
-    PASS(need_room(all, shared.used, limit, e));
+    PASS(reserve_memory(all, shared.used, limit, e));
     work piece_work = all.k;
     piece_work.nbundle = all.per_piece;
     piece_work.lanes = all.per_piece * all.k.nl;
     PASS(need_tables(c, piece_work, all.nslot, e));
-    shared = {c->room, 0, c->size};
+    shared = {c->memory, 0, c->size};
     share(shared, all.k);
     for (slot &s : c->slots)
         memset(s.seconds, 0, sizeof s.seconds);

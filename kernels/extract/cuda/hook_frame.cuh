@@ -102,7 +102,7 @@ struct held {
     int device = 0;
     size_t bytes = 0;
     cudaStream_t stream = nullptr;
-    char *room = nullptr;
+    char *memory = nullptr;
     spx_frame f = {}; /* with arrays on the device */
     double *over_fibres = nullptr, *over_waves = nullptr;
     unsigned long long *count = nullptr;
@@ -112,7 +112,7 @@ struct held {
     held &operator=(const held &) = delete;
     ~held()
     {
-        (void)(room && cudaFree(room));
+        (void)(memory && cudaFree(memory));
         (void)(stream && cudaStreamDestroy(stream));
     }
 
@@ -162,8 +162,8 @@ spx_status hold(held &h, int device, const spx_frame *out, spx_err *e)
     h.bytes = m.used;
     TRY(cudaSetDevice(device));
     TRY(cudaStreamCreateWithFlags(&h.stream, cudaStreamNonBlocking));
-    TRY(cudaMalloc((void **)&h.room, h.bytes));
-    m = {h.room, 0, h.bytes};
+    TRY(cudaMalloc((void **)&h.memory, h.bytes));
+    m = {h.memory, 0, h.bytes};
     share(m);
     TRY(cudaMemsetAsync(h.f.arm.mask, 0, nbin * sizeof *h.f.arm.mask, h.stream));
     TRY(cudaMemsetAsync(h.count, 0, sizeof *h.count, h.stream));

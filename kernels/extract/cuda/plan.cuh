@@ -114,7 +114,7 @@ void piece_size(const work &k, int count, size_t *least, size_t *best)
 }
 
 /* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
-spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
+spx_status reserve_memory(call &job, size_t shared, size_t limit, spx_err *e)
 {
     context *c = job.c;
     const int nbundle = (int)job.nbundle;
@@ -156,17 +156,17 @@ spx_status need_room(call &job, size_t shared, size_t limit, spx_err *e)
     job.each = job.each < best ? job.each : best / 256 * 256 + 256;
     size = shared + nslot * job.each;
     if (c->size < size || c->size > limit) {
-        (void)cudaFree(c->room);
+        (void)cudaFree(c->memory);
         forget_constants(c);
-        c->room = NULL;
+        c->memory = NULL;
         c->size = 0;
         c->starved = true;
-        TRY(cudaMalloc((void **)&c->room, size));
+        TRY(cudaMalloc((void **)&c->memory, size));
         c->starved = false;
         c->size = size;
     }
     for (int i = 0; i < nslot; i++)
-        job.room[i] = c->room + shared + i * job.each;
+        job.memory[i] = c->memory + shared + i * job.each;
     return SPX_OK;
 }
 

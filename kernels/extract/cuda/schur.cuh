@@ -563,10 +563,10 @@ __host__ __device__ inline int second_pitch(const work &k)
     return k.m + 1 + k.m % 2;
 }
 /* Doubles of shared memory; 0: T is not corrected. */
-__host__ __device__ inline int second_room(const work &k)
+__host__ __device__ inline int second_size(const work &k)
 {
-    const int room = second_rows(k) * second_columns(k) + 2 * second_bins(k) * second_pitch(k);
-    return k.m <= NEAR && room * sizeof(double) <= 48 << 10 ? room : 0;
+    const int size = second_rows(k) * second_columns(k) + 2 * second_bins(k) * second_pitch(k);
+    return k.m <= NEAR && size * sizeof(double) <= 48 << 10 ? size : 0;
 }
 
 /* What a neighbour takes off a bin, as a fraction of its diagonal: the most of the bins around. */
@@ -611,7 +611,7 @@ __global__ void strong_kernel(work k)
         direct *= 10.0 * inverse;
         const double both = own > SECOND * k.tolerance ? own * most_taken(k, side, bin, column + g, around) : 0.0;
         double left = both;
-        if (both > SECOND * k.tolerance && second_room(k) > 0) {
+        if (both > SECOND * k.tolerance && second_size(k) > 0) {
             const int far = f + 2 * g;
             double next = both / own;
             if (far >= 0 && far < k.nl && k.fibre[column + 2 * g] >= 0)
@@ -752,9 +752,9 @@ spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
     schur_kernel<<<each, 128, 0, s->stream>>>(k, !ring);
     if (k.reach >= 1) {
         strong_kernel<<<each, 128, 0, s->stream>>>(k);
-        const size_t room = (size_t)second_room(k) * sizeof(double);
-        if (room > 0)
-            second_kernel<<<dim3(k.lanes, taken_segments(k)), SECOND_THREADS, room, s->stream>>>(k);
+        const size_t memory = (size_t)second_size(k) * sizeof(double);
+        if (memory > 0)
+            second_kernel<<<dim3(k.lanes, taken_segments(k)), SECOND_THREADS, memory, s->stream>>>(k);
     }
     TRY(cudaGetLastError());
     return get(s, need, k.need, nneed, e);

@@ -72,11 +72,11 @@ enum { SPOT_BINS = 8, SPOT_WARPS = 4 };
 /* Shared memory of a warp, in doubles: of each bin and axis 1/sigma and the offset from the pixel's middle; of each bin
  * the coefficients; of each order the edge functions; a spot. Rows are as long as keeps lanes out of each other's
  * banks. */
-struct spot_room {
+struct spot_layout {
     int coefficients, edges; /* lengths of rows */
     int c, e, s, all;        /* where these begin, and their end */
 
-    __host__ __device__ explicit spot_room(const work &k)
+    __host__ __device__ explicit spot_layout(const work &k)
     {
         const int deg = k.degx > k.degy ? k.degx : k.degy;
         coefficients = round_to((k.degx + 1) * (k.degy + 1) + 4, 8) - 2;
@@ -148,9 +148,9 @@ enum { PIXELS = 6 };
 template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spots_kernel(work k)
 {
     extern __shared__ double2 shared2[];
-    const spot_room room(k);
-    double *shared = (double *)shared2 + threadIdx.x / WARP * room.all;
-    double *c = shared + room.c, *e = shared + room.e, *s = shared + room.s;
+    const spot_layout layout(k);
+    double *shared = (double *)shared2 + threadIdx.x / WARP * layout.all;
+    double *c = shared + layout.c, *e = shared + layout.e, *s = shared + layout.s;
     const int lane = threadIdx.x % WARP, r = lane / 4, q = lane % 4, groups = (k.n + SPOT_BINS - 1) / SPOT_BINS;
     const int item = blockIdx.x * SPOT_WARPS + threadIdx.x / WARP;
     if (item >= groups * k.lanes)
@@ -170,8 +170,8 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
             bad[0] |= !isfinite(sum[0]);
             bad[1] |= !isfinite(sum[1]);
             if (p < ngh + 2) {
-                c[2 * q * room.coefficients + p] = sum[0];
-                c[(2 * q + 1) * room.coefficients + p] = sum[1];
+                c[2 * q * layout.coefficients + p] = sum[0];
+                c[(2 * q + 1) * layout.coefficients + p] = sum[1];
             }
         }
         __syncwarp();
@@ -191,7 +191,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
         const int n = axis ? k.nyc : k.nxc;
         const double at =
             series(n, (axis ? k.ycoef : k.xcoef) + (size_t)fibre * n, (axis ? k.by : k.bx) + (size_t)bin * n);
-        const double middle = floor(at + 0.5), sigma = c[lane / 2 * room.coefficients + ngh + axis];
+        const double middle = floor(at + 0.5), sigma = c[lane / 2 * layout.coefficients + ngh + axis];
         corner = (int)middle - (axis ? ny : nx) / 2;
         offset = at - middle;
         /* edges have to be finite, too */
@@ -226,7 +226,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
                 double below = 0.0, function = at_edge.y, order = 0.0, *to = e + l;
                 *to = -at_edge.x;
                 for (int m = 1; m <= deg; m++, order += 1.0) {
-                    to += room.edges;
+                    to += layout.edges;
                     *to = function;
                     const double above = fma(edge, function, -order * below);
                     below = function;
@@ -234,7 +234,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
                 }
             }
             __syncwarp();
-            add_up_spot<SMALL>(k, c + i * room.coefficients, e, room.edges, s);
+            add_up_spot<SMALL>(k, c + i * layout.coefficients, e, layout.edges, s);
             __syncwarp();
 #pragma unroll
             for (int j = 0; j < PIXELS; j++) {
@@ -267,7 +267,7 @@ spx_status spots(work &k, slot *s, spx_err *e)
 {
     const size_t groups = (size_t)(k.n + SPOT_BINS - 1) / SPOT_BINS * k.lanes;
     normals_kernel<<<1, NORMALS, 0, s->stream>>>(k);
-    const size_t bytes = sizeof(double) * SPOT_WARPS * (size_t)spot_room(k).all;
+    const size_t bytes = sizeof(double) * SPOT_WARPS * (size_t)spot_layout(k).all;
     const bool small =
         k.nx <= 16 && k.ny <= 16 && k.nx + k.ny + 2 <= WARP && k.npix <= PIXELS * WARP && k.degx < 8 && k.degy < 8;
     const auto kernel = small ? spots_kernel<true> : spots_kernel<false>;

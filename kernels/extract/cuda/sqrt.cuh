@@ -34,7 +34,7 @@ __device__ __host__ inline size_t terms_size(const work &k, int steps)
 }
 
 /* Doubles of shared memory that a warp of root_kernel() needs for a bandwidth that there are loops for. */
-__device__ __host__ inline size_t root_room(const work &k, int mm)
+__device__ __host__ inline size_t root_terms(const work &k, int mm)
 {
     const size_t forth = (size_t)FORTH * ENDS * column_pairs(mm);
     const size_t back = (size_t)BACK * WARP * factor_pairs(mm) + (size_t)BACK * WARP / 2;
@@ -78,7 +78,7 @@ template <int M> __global__ void root_kernel(work k, batch o)
     constexpr int COLUMN = column_pairs(M), LINE = factor_pairs(M);
     extern __shared__ double2 pairs[];
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP, side = lane / POLES;
-    const int h = k.h, n = o.rows, room = (int)root_room(k, M);
+    const int h = k.h, n = o.rows, size = (int)root_terms(k, M);
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     const item v = o.at[blockIdx.x];
     const auto wait = [&]() {
@@ -91,7 +91,7 @@ template <int M> __global__ void root_kernel(work k, batch o)
     const int npole = k.npole[v.column];
     /* rows that are kept: from the item's own bins on, and on side 1 so many more that diagonals there are complete */
     const int skip = side ? max(own.bin0 - (own.last + h - 1), 0) : max(v.first - own.bin0, 0);
-    double *all_terms = (double *)pairs, *terms = all_terms + warp * room;
+    double *all_terms = (double *)pairs, *terms = all_terms + warp * size;
     double2 *ring = (double2 *)terms + (terms_size(k, STRIDE) + 1) / 2;
     double2 *l = (double2 *)o.lower + ((size_t)blockIdx.x * warps + warp) * (n + M) * LINE * WARP + lane;
     bool good = true;
@@ -273,7 +273,7 @@ template <int M> __global__ void root_kernel(work k, batch o)
                     continue;
                 const double *row = all_terms + (step * (h + 3) + c) * TERMS_PITCH + theirs * (POLES + 1);
                 double even = 0.0, odd = 0.0;
-                for (int w = 0; w < warps; w++, row += room)
+                for (int w = 0; w < warps; w++, row += size)
 #pragma unroll
                     for (int i = 0; i < POLES; i += 2) {
                         even += row[i];
@@ -536,7 +536,7 @@ spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_sh
                 return;
             }
             const bool together = has_lanes(v.mm);
-            const size_t each = sizeof(double) * (together ? root_room(k, v.mm) : terms_size(k, 1)); /* of a warp */
+            const size_t each = sizeof(double) * (together ? root_terms(k, v.mm) : terms_size(k, 1)); /* of a warp */
             const int threads = (size_t)(v.lanes / WARP) * each <= most_shared ? v.lanes : (int)WARP;
             size_t bytes = (size_t)(threads / WARP) * each;
             const size_t window = sizeof(double) * (size_t)(v.mm + 1) * (size_t)(v.mm + 1) * WARP;

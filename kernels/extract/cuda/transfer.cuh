@@ -48,7 +48,7 @@ struct call {
     int *why_host;
     context *c;
     head_start *begun;
-    char *room[SLOTS]; /* memory of a slot, and its size */
+    char *memory[SLOTS]; /* memory of a slot, and its size */
     size_t each;
     strip strips[STRIPS];
     std::shared_future<bool> sent[STRIPS]; /* true: on its way, strip_there will say when it is there */

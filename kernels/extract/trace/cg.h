@@ -66,14 +66,15 @@ static double inner(size_t n, const double *a, const double *c)
 
 /* The preconditioned residual r^T P^-1 r is the squared error of x in units of its standard deviations, summed over
  * the bundle: that is what is driven below the tolerance (or to where rounding ends). */
-static spx_status solve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *rooms, int *solved, spx_err *e)
+static spx_status solve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *workspace, int *solved,
+                        spx_err *e)
 {
-    const size_t nl = b->nl, n = p->nbin * nl, margin = (size_t)b->depth * nl + nl, room = n + 2 * margin;
-    double *memory = spx_trace_room(rooms, SPX_ROOM_CG, 4, room, e);
+    const size_t nl = b->nl, n = p->nbin * nl, margin = (size_t)b->depth * nl + nl, size = n + 2 * margin;
+    double *memory = spx_trace_workspace_get(workspace, SPX_BUFFER_CG, 4, size, e);
     if (!memory)
         return SPX_EIO;
-    memset(memory, 0, 4 * room * sizeof *memory);
-    double *r = memory + margin, *z = r + room, *q = z + room, *d = q + room, *x = b->x;
+    memset(memory, 0, 4 * size * sizeof *memory);
+    double *r = memory + margin, *z = r + size, *q = z + size, *d = q + size, *x = b->x;
     memcpy(r, b->y, n * sizeof *r);
     memset(x, 0, n * sizeof *x);
     precondition(p, b, r, z);

@@ -38,14 +38,14 @@ ALWAYS_INLINE double gather_chi2(const spx_trace_plan *p, const spx_trace_bundle
     return sum_lanes(sum);
 }
 
-static spx_status fit(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t f0, size_t f1,
+static spx_status fit(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e)
 {
     const size_t nf = b->nf, npix = (size_t)p->ny * p->nxp, nwave = p->job->nwave, nl = b->nl;
     const size_t lag = (size_t)b->fit_depth, slots = lag + 1;
-    double *model = spx_trace_room(r, SPX_ROOM_MODEL, b->wny, b->wnx, e);
-    double *ring = spx_trace_room(r, SPX_ROOM_RING, slots * nf, npix, e);
-    double *work = spx_trace_room(r, SPX_ROOM_SPOT, p->spot_work, 1, e);
+    double *model = spx_trace_workspace_get(r, SPX_BUFFER_MODEL, b->wny, b->wnx, e);
+    double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf, npix, e);
+    double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, e);
     if (!model || !ring || !work)
         return SPX_EIO;
     memset(model, 0, b->wny * b->wnx * sizeof *model);

@@ -174,8 +174,9 @@ static int chained(const spx_trace_bundle *b, size_t lane, const double *overlap
 
 /* Columns j0 .. j1 - 1 of T where traces cross: with all fibres that matter, and with ever weaker ones until nothing
  * changes. */
-static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, scales s,
-                                      size_t lane, size_t low, size_t j0, size_t j1, spx_trace_diagonals *t, spx_err *e)
+static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
+                                      scales s, size_t lane, size_t low, size_t j0, size_t j1, spx_trace_diagonals *t,
+                                      spx_err *e)
 {
     double *overlap_of = spx_alloc2((size_t)b->reach + 4, b->nf, sizeof *overlap_of, e);
     if (!overlap_of)

@@ -52,10 +52,11 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
 }
 
 /* Pixels that the spots of a bundle may touch. */
-static spx_status window(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_err *e)
+static spx_status window(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
 {
     const spx_image *im = p->job->image;
-    double *memory = spx_trace_room(r, SPX_ROOM_WINDOW, b->wny, b->wnx, e); /* a double is as large as two floats */
+    double *memory =
+        spx_trace_workspace_get(r, SPX_BUFFER_TILE, b->wny, b->wnx, e); /* a double is as large as two floats */
     if (!memory)
         return SPX_EIO;
     memset(memory, 0, b->wny * b->wnx * sizeof *memory);
@@ -198,7 +199,8 @@ static spx_status solve_directly(const spx_trace_plan *p, spx_trace_bundle *b, i
 /* Factorise and solve: as asked; where that has no solution, regularised; without the traces that even so have none.
  * *solved: 1 or 0. */
 static spx_status solve_bundle(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
-                               spx_trace_rooms *r, const double *diagonal, spx_trace_tally *t, int *solved, spx_err *e)
+                               spx_trace_workspace *r, const double *diagonal, spx_trace_tally *t, int *solved,
+                               spx_err *e)
 {
     for (size_t f = 0; f < b->nf; f++)
         b->regularize[f] = p->job->o->regularize;
@@ -245,15 +247,15 @@ static void fail_fibre(const spx_trace_plan *p, size_t f, spx_frame *out)
 /* Marginal information and square root of fibres f0 .. f1 - 1; again with twice the diagonals for those vectors of
  * fibres that need more, where traces lie on each other. */
 static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
-                            spx_trace_rooms *r, size_t f0, size_t f1, spx_frame *out, spx_trace_tally *t, double *since,
-                            spx_err *e)
+                            spx_trace_workspace *r, size_t f0, size_t f1, spx_frame *out, spx_trace_tally *t,
+                            double *since, spx_err *e)
 {
     unsigned char *pending = spx_alloc(b->nf, 1, e);
     spx_status st = pending ? SPX_OK : SPX_EIO;
     if (pending)
         memset(pending + f0, 1, f1 - f0);
     for (int again = 1; st == SPX_OK && again;) {
-        spx_trace_diagonals a = {.near = spx_trace_room(r, SPX_ROOM_A, p->nbin, (b->band + 2) * b->nl, e)};
+        spx_trace_diagonals a = {.near = spx_trace_workspace_get(r, SPX_BUFFER_A, p->nbin, (b->band + 2) * b->nl, e)};
         if (!a.near) {
             st = SPX_EIO;
             break;
@@ -272,8 +274,8 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
     return st;
 }
 
-spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_frame *out,
-                                    spx_trace_tally *t, spx_err *e)
+spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                                    spx_frame *out, spx_trace_tally *t, spx_err *e)
 {
     const spx_trace_kernels *kernels = best_kernels();
     const spx_extract_options *o = p->job->o;
@@ -285,9 +287,9 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
     const size_t nldl = (n + 2 * b->margin) * row;
     /* lanes before the first and after the last are read, and not used */
     const size_t front = SPX_TRACE_MAX_REACH / nl + 1;
-    double *elements = spx_trace_room(r, SPX_ROOM_M, n * b->nelem + 2 * front, nl, e);
-    double *vectors = spx_trace_room(r, SPX_ROOM_VECTORS, 5 * n, nl, e);
-    double *factors = spx_trace_room(r, SPX_ROOM_FACTOR, nldl + (n + m) * SPX_TRACE_LANES, 1, e);
+    double *elements = spx_trace_workspace_get(r, SPX_BUFFER_M, n * b->nelem + 2 * front, nl, e);
+    double *vectors = spx_trace_workspace_get(r, SPX_BUFFER_VECTORS, 5 * n, nl, e);
+    double *factors = spx_trace_workspace_get(r, SPX_BUFFER_FACTOR, nldl + (n + m) * SPX_TRACE_LANES, 1, e);
     if (!elements || !vectors || !factors || window(p, b, r, e) != SPX_OK)
         return SPX_EIO;
     memset(elements, 0, front * nl * sizeof *elements);
@@ -343,13 +345,14 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
 /* ---- all ---- */
 
 /* One bundle: the geometry of `from` may be shared by calls, what is changed of it is this call's. */
-static spx_status solve_one(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_rooms *rooms,
+static spx_status solve_one(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_workspace *workspace,
                             spx_frame *out, spx_trace_tally *tally)
 {
     spx_trace_bundle b = *from;
     b.lost = spx_alloc(b.nf, 1, NULL);
     b.regularize = spx_alloc(b.nf, sizeof *b.regularize, NULL);
-    const spx_status st = b.lost && b.regularize ? spx_trace_extract_bundle(p, &b, rooms, out, tally, NULL) : SPX_EIO;
+    const spx_status st =
+        b.lost && b.regularize ? spx_trace_extract_bundle(p, &b, workspace, out, tally, NULL) : SPX_EIO;
     spx_free(b.lost);
     spx_free(b.regularize);
     return st;
@@ -374,9 +377,9 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
                                    const int *chosen, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const int nthreads = spx_extract_threads(p->job->o);
-    spx_trace_rooms *rooms = spx_alloc((size_t)nthreads, sizeof *rooms, e);
+    spx_trace_workspace *workspaces = spx_alloc((size_t)nthreads, sizeof *workspaces, e);
     spx_trace_tally *tallies = spx_alloc((size_t)nthreads, sizeof *tallies, e);
-    spx_status st = rooms && tallies ? SPX_OK : SPX_EIO;
+    spx_status st = workspaces && tallies ? SPX_OK : SPX_EIO;
     if (st == SPX_OK) {
         int failed = 0;
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
@@ -386,21 +389,21 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
                 continue;
             if (chosen)
                 clear_rows(p, &list[i], out);
-            failed |= solve_one(p, &list[i], &rooms[t], out, &tallies[t]) != SPX_OK;
+            failed |= solve_one(p, &list[i], &workspaces[t], out, &tallies[t]) != SPX_OK;
             spx_progress_step(p->job->o->progress, list[i].nf);
         }
         if (failed) /* there is no other reason */
             st = spx_mem_fail(e);
     }
-    for (int t = 0; rooms && tallies && t < nthreads; t++) {
-        spx_trace_rooms_free(&rooms[t]);
+    for (int t = 0; workspaces && tallies && t < nthreads; t++) {
+        spx_trace_workspace_free(&workspaces[t]);
         counts->npatch_failed += tallies[t].failed;
         counts->npatch_regularised += tallies[t].regularised;
         counts->nbin_nospot += tallies[t].nospot;
         for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
             counts->seconds[step] += tallies[t].seconds[step];
     }
-    spx_free(rooms);
+    spx_free(workspaces);
     spx_free(tallies);
     return st;
 }

@@ -68,11 +68,11 @@ ALWAYS_INLINE void weigh(const spx_trace_plan *p, const spx_trace_bundle *b, con
     *seen = sum_lanes(sum_seen);
 }
 
-static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_err *e)
+static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
 {
     const size_t nf = b->nf, nl = b->nl, npix = (size_t)p->ny * p->nxp, slots = (size_t)b->depth + 1;
-    double *ring = spx_trace_room(r, SPX_ROOM_RING, slots * nf + 1, npix, e);
-    double *work = spx_trace_room(r, SPX_ROOM_SPOT, p->spot_work, 1, e);
+    double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf + 1, npix, e);
+    double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, e);
     if (!ring || !work)
         return SPX_EIO;
     double *weighted = ring + slots * nf * npix;

@@ -10,7 +10,7 @@
 /* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
  * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
  * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
-static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r,
+static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
                            spx_trace_diagonals *a, spx_err *e)
 {
     const size_t n = p->nbin, nl = b->nl, row = (size_t)(b->hi[0] + 1) * nl;
@@ -21,9 +21,9 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
         return SPX_OK;
     }
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
-    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, columns_room(b, column), 1, e);
+    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(b, column), 1, e);
     const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
-    double *sides = spx_trace_room(r, SPX_ROOM_SIDES, 5 * scale + n, 1, e);
+    double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 5 * scale + n, 1, e);
     if (!columns || !sides)
         return SPX_EIO;
     double *const at = sides + around;

@@ -104,7 +104,7 @@ ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, ot
 }
 
 /* Doubles that take_off() needs, with `column` of them in a column of V. */
-static size_t columns_room(const spx_trace_bundle *b, size_t column)
+static size_t columns_size(const spx_trace_bundle *b, size_t column)
 {
     return (b->band + 2) * column + (b->band + 1) * (sizeof(reached) / sizeof(double) + SPX_VL);
 }
@@ -228,7 +228,7 @@ ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle
 
 /* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once, columns of V going on for
  * `tail` bins at most; *cut becomes 1 where one is longer. */
-static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
+static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, size_t lane,
                                 const int *off, int noff, int tail, size_t low, size_t k0, size_t k1,
                                 spx_trace_diagonals *t, double *change, int *cut, spx_err *e)
 {
@@ -245,8 +245,8 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     const size_t row = (size_t)(m + 1) * SPX_VL, nl_factor = (rows + 2 * margin) * row;
     const size_t column = (size_t)(2 * depth + 1 + tail) * (size_t)q * SPX_VL;
     double *block =
-        spx_trace_room(r, SPX_ROOM_CHAIN, nl_factor + rows * row + (rows + 2 * margin) * SPX_VL + row, 1, e);
-    double *columns = spx_trace_room(r, SPX_ROOM_COLUMNS, columns_room(b, column), 1, e);
+        spx_trace_workspace_get(r, SPX_BUFFER_CHAIN, nl_factor + rows * row + (rows + 2 * margin) * SPX_VL + row, 1, e);
+    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(b, column), 1, e);
     if (!block || !columns)
         return SPX_EIO;
     memset(block, 0, nl_factor * sizeof *block);
@@ -276,9 +276,9 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
 }
 
 /* The same as far as it has to go. */
-static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t lane,
-                                  const int *off, int noff, size_t low, size_t k0, size_t k1, spx_trace_diagonals *t,
-                                  double *change, spx_err *e)
+static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
+                                  size_t lane, const int *off, int noff, size_t low, size_t k0, size_t k1,
+                                  spx_trace_diagonals *t, double *change, spx_err *e)
 {
     int cut;
     spx_status st = neighbours_to(p, b, r, lane, off, noff, SPX_TRACE_TAIL, low, k0, k1, t, change, &cut, e);

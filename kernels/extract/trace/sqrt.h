@@ -424,12 +424,13 @@ static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, c
     return DONE;
 }
 
-static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
-                       size_t f0, size_t f1, unsigned char *pending, spx_frame *out, size_t *regularised, spx_err *e)
+static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                       const spx_trace_diagonals *a, size_t f0, size_t f1, unsigned char *pending, spx_frame *out,
+                       size_t *regularised, spx_err *e)
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
     const size_t need = (rows + n) * (most + 1) + 3 * rows + 3 * n + n * (h + 1) + (most + 1) * most;
-    double *memory = spx_trace_room(r, SPX_ROOM_ROOT, need + n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
+    double *memory = spx_trace_workspace_get(r, SPX_BUFFER_ROOT, need + n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
     if (!memory)
         return SPX_EIO;
     unsigned char *weak = (unsigned char *)(memory + need * SPX_VL);

@@ -126,30 +126,30 @@ typedef struct {
 
 /* Memory of one thread, kept from bundle to bundle. */
 typedef enum {
-    SPX_ROOM_M,
-    SPX_ROOM_VECTORS,
-    SPX_ROOM_FACTOR,
-    SPX_ROOM_A,
-    SPX_ROOM_CG,
-    SPX_ROOM_RING,
-    SPX_ROOM_SPOT,
-    SPX_ROOM_COLUMNS,
-    SPX_ROOM_SIDES,
-    SPX_ROOM_CHAIN,
-    SPX_ROOM_WINDOW,
-    SPX_ROOM_MODEL,
-    SPX_ROOM_ROOT,
-    SPX_ROOMS
-} spx_trace_room_id;
+    SPX_BUFFER_M,
+    SPX_BUFFER_VECTORS,
+    SPX_BUFFER_FACTOR,
+    SPX_BUFFER_A,
+    SPX_BUFFER_CG,
+    SPX_BUFFER_RING,
+    SPX_BUFFER_SPOT,
+    SPX_BUFFER_COLUMNS,
+    SPX_BUFFER_SIDES,
+    SPX_BUFFER_CHAIN,
+    SPX_BUFFER_TILE,
+    SPX_BUFFER_MODEL,
+    SPX_BUFFER_ROOT,
+    SPX_BUFFERS
+} spx_trace_buffer;
 
 typedef struct {
-    double *at[SPX_ROOMS];
-    size_t size[SPX_ROOMS];
-} spx_trace_rooms;
+    double *at[SPX_BUFFERS];
+    size_t size[SPX_BUFFERS];
+} spx_trace_workspace;
 
-void spx_trace_rooms_free(spx_trace_rooms *r);
+void spx_trace_workspace_free(spx_trace_workspace *r);
 /* n1 x n2 doubles, with anything in them. NULL and SPX_EIO when memory is out. */
-double *spx_trace_room(spx_trace_rooms *r, spx_trace_room_id id, size_t n1, size_t n2, spx_err *e);
+double *spx_trace_workspace_get(spx_trace_workspace *r, spx_trace_buffer id, size_t n1, size_t n2, spx_err *e);
 
 spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, spx_err *e);
 void spx_trace_plan_free(spx_trace_plan *p);
@@ -181,8 +181,8 @@ typedef struct {
 } spx_trace_tally;
 
 /* Everything for one bundle on the CPU, into the rows of the output that belong to its wanted fibres. */
-spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_frame *out,
-                                    spx_trace_tally *t, spx_err *e);
+spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                                    spx_frame *out, spx_trace_tally *t, spx_err *e);
 
 /* Solves bundles on the CPU, side by side: list[i] where chosen[i] is not 0, whose rows of the output are cleared
  * before; all of them, and the output is 0 already, where `chosen` is NULL. For the CPU backend, and for the bundles
@@ -196,21 +196,22 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
 typedef struct {
     const char *name;
     /* M, y, w and seen of a bundle from its window. */
-    spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, spx_err *e);
+    spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e);
     /* Factorise every fibre's block; lost[] gets 1 where it is not positive definite. Returns the number of those. */
     size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b);
     /* Solve M x = y by conjugate gradients; *solved is 0 when they do not converge. */
-    spx_status (*solve)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, int *solved, spx_err *e);
+    spx_status (*solve)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int *solved, spx_err *e);
     /* A_s of all fibres of the bundle into *a, which has its memory. */
-    spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r,
+    spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
                            spx_trace_diagonals *a, spx_err *e);
     /* Square root: flux, ivar and resolution of fibres f0 .. f1 - 1 of the bundle; lost[] of a fibre gets 1 where even
      * regularisation gives none. pending[nf]: 1 for fibres to do; it stays 1 for those whose A_s is wider than b->band.
      */
-    spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_rooms *r, const spx_trace_diagonals *a,
-                       size_t f0, size_t f1, unsigned char *pending, spx_frame *out, size_t *regularised, spx_err *e);
+    spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                       const spx_trace_diagonals *a, size_t f0, size_t f1, unsigned char *pending, spx_frame *out,
+                       size_t *regularised, spx_err *e);
     /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
-    spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_rooms *r, size_t f0, size_t f1,
+    spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e);
 } spx_trace_kernels;
 

@@ -2,13 +2,13 @@
 #include "base/mem.h"
 #include "extract/trace/trace.h"
 
-void spx_trace_rooms_free(spx_trace_rooms *r)
+void spx_trace_workspace_free(spx_trace_workspace *r)
 {
-    for (int i = 0; i < SPX_ROOMS; i++)
+    for (int i = 0; i < SPX_BUFFERS; i++)
         spx_free(r->at[i]);
 }
 
-double *spx_trace_room(spx_trace_rooms *r, spx_trace_room_id id, size_t n1, size_t n2, spx_err *e)
+double *spx_trace_workspace_get(spx_trace_workspace *r, spx_trace_buffer id, size_t n1, size_t n2, spx_err *e)
 {
     size_t n;
     if (spx_mul(n1, n2, &n, e) != SPX_OK)
