@@ -64,7 +64,7 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
 }
 
 /* ivar of every pixel that may be used, 0 for the others; counts both kinds of refusal. */
-spx_status spx_extract_weigh(spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
+spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
 {
     const spx_image *im = job->image;
     job->weight = spx_alloc_unset(im->ny, im->nx, sizeof *job->weight, e);
@@ -123,10 +123,10 @@ static spx_status check_traces(const spx_extract_job *job, spx_err *e)
                 }
         }
     spx_free(basis);
-    return spx_extract_judge(job, seen, masked, e);
+    return spx_extract_check_coverage(job, seen, masked, e);
 }
 
-spx_status spx_extract_judge(const spx_extract_job *job, size_t seen, size_t masked, spx_err *e)
+spx_status spx_extract_check_coverage(const spx_extract_job *job, size_t seen, size_t masked, spx_err *e)
 {
     const spx_image *im = job->image;
     const size_t f0 = job->o->first, f1 = f0 + job->o->nspec;
@@ -172,8 +172,8 @@ spx_status spx_extract_alloc(const spx_extract_job *job, int unset, spx_frame *o
     return SPX_OK;
 }
 
-spx_status spx_extract_look(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
-                            spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
+spx_status spx_extract_check_input(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                   spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
 {
     memset(counts, 0, sizeof *counts);
     *job = (spx_extract_job){.image = image, .psf = psf, .o = o};
@@ -192,9 +192,9 @@ spx_status spx_extract_look(const spx_image *image, const spx_psf *psf, const sp
 spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
                              spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
-    spx_status st = spx_extract_look(image, psf, o, job, counts, e);
+    spx_status st = spx_extract_check_input(image, psf, o, job, counts, e);
     if (st == SPX_OK)
-        st = spx_extract_weigh(job, counts, e);
+        st = spx_extract_pixel_weights(job, counts, e);
     if (st == SPX_OK)
         st = check_traces(job, e);
     return st == SPX_OK ? spx_extract_alloc(job, 0, out, e) : st;

@@ -42,13 +42,13 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
                              spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e);
 
 /* Its parts, for a backend that builds the weights elsewhere. Check the options; no weights yet. */
-spx_status spx_extract_look(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
-                            spx_extract_job *job, spx_extract_counts *counts, spx_err *e);
+spx_status spx_extract_check_input(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                   spx_extract_job *job, spx_extract_counts *counts, spx_err *e);
 /* Weights and counts of pixels. */
-spx_status spx_extract_weigh(spx_extract_job *job, spx_extract_counts *counts, spx_err *e);
+spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *counts, spx_err *e);
 /* SPX_EINPUT when there is nothing to extract: of the three pixels in the middle of every wanted spot, `seen` are on
  * the CCD, `masked` of these have no weight. */
-spx_status spx_extract_judge(const spx_extract_job *job, size_t seen, size_t masked, spx_err *e);
+spx_status spx_extract_check_coverage(const spx_extract_job *job, size_t seen, size_t masked, spx_err *e);
 /* *out with its wavelengths; unset: with anything in flux, ivar, resolution, chi2pix, pixmask_fraction. */
 spx_status spx_extract_alloc(const spx_extract_job *job, int unset, spx_frame *out, spx_err *e);
 

@@ -59,7 +59,7 @@ typedef enum {
     SPX_EXTRACT_PLAN,      /* memory, places of the spots, pixels of a bundle */
     SPX_EXTRACT_EQUATIONS, /* spots and their overlaps */
     SPX_EXTRACT_SOLVE,     /* deconvolved flux */
-    SPX_EXTRACT_MARGINAL,  /* information of each fibre without its neighbours */
+    SPX_EXTRACT_SCHUR,     /* information of each fibre without its neighbours */
     SPX_EXTRACT_FIT,       /* spots again: model and chi^2 */
     SPX_EXTRACT_ROOT,      /* square root: flux, ivar, resolution */
     SPX_EXTRACT_END,       /* masks, units, model image */

@@ -6,7 +6,7 @@ static void check_fit(const spx_trace_layout *l, const scene *s, int expected, c
     spx_extract_job job;
     spx_extract_counts counts;
     spx_err e = {0};
-    CHECK(spx_extract_look(&s->image, s->psf, &s->o, &job, &counts, &e) == SPX_OK, "%s: %s", what, e.msg);
+    CHECK(spx_extract_check_input(&s->image, s->psf, &s->o, &job, &counts, &e) == SPX_OK, "%s: %s", what, e.msg);
     CHECK(spx_trace_layout_fits(l, &job) == expected, "%s: seed %llu: fits %d", what, (unsigned long long)seed,
           !expected);
     spx_extract_job_free(&job);
@@ -82,7 +82,7 @@ int main(void)
     spx_extract_counts counts;
     spx_trace_layout l = {0};
     spx_err e = {0};
-    CHECK(spx_extract_look(&s.image, s.psf, &s.o, &job, &counts, &e) == SPX_OK &&
+    CHECK(spx_extract_check_input(&s.image, s.psf, &s.o, &job, &counts, &e) == SPX_OK &&
               spx_trace_layout_make(&job, &l, &e) == SPX_OK,
           "%s", e.msg);
     check_fit(&l, &s, 1, "itself");

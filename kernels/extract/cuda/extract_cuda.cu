@@ -64,8 +64,8 @@ class side_chain
         if (!there)
             return SPX_OK;
         if (stage_ == FACTORS)
-            PASS(marginal(k, m, t.need, &slot_, e));
-        else if (stage_ == MARGINAL)
+            PASS(schur_complement(k, m, t.need, &slot_, e));
+        else if (stage_ == SCHUR)
             PASS(bounds(k, m, t, &slot_, e));
         else
             list_roots(k, t, USUAL, roots_);
@@ -84,7 +84,7 @@ class side_chain
     }
 
   private:
-    enum { FACTORS, MARGINAL, BOUNDS, LISTED }; /* the last that there is */
+    enum { FACTORS, SCHUR, BOUNDS, LISTED }; /* the last that there is */
 
     slot slot_;
     cudaStream_t main_;
@@ -137,7 +137,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     k.y0 = (const int *)on_device(t.y0);
     k.y1 = (const int *)on_device(t.y1);
     k.x0 = (const int *)on_device(t.x0);
-    k.known = (const unsigned char *)on_device(t.known);
+    k.bin_state = (const unsigned char *)on_device(t.bin_state);
     PASS(put(s, block, (const char *)t.fibre, (size_t)((char *)t.need - (char *)t.fibre), e));
     PASS(zero(s, k.bad, sizeof(int) * (k.nbundle + 1), e));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
@@ -175,7 +175,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     }
     const size_t nw = p->job->nwave, row0 = (size_t)k.row0;
     const size_t bytes = sizeof(double) * rows * nw;
-    unsigned char *state = t.known; /* [n][lanes] now, in the same memory */
+    unsigned char *state = t.bin_state; /* [n][lanes] now, in the same memory */
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
     TRY(cudaStreamSynchronize(s->stream)); /* no porter is to wait for kernels */
@@ -216,12 +216,12 @@ struct frame {
     result results[RESULTS];
     const held *stays = NULL;
 
-    frame(const spx_trace_plan *plan, const layout_ref &known, const spx_frame *out)
-        : p(plan), l(known), results{{out->arm.flux, false, 1},
-                                     {out->arm.ivar, false, 1},
-                                     {out->arm.resolution, false, out->arm.ndiag},
-                                     {out->pixmask_fraction, false, 1},
-                                     {out->chi2pix, false, 1}}
+    frame(const spx_trace_plan *plan, const layout_ref &shared, const spx_frame *out)
+        : p(plan), l(shared), results{{out->arm.flux, false, 1},
+                                      {out->arm.ivar, false, 1},
+                                      {out->arm.resolution, false, out->arm.ndiag},
+                                      {out->pixmask_fraction, false, 1},
+                                      {out->chi2pix, false, 1}}
     {
         for (result &r : results)
             r.direct = spx_mem_locked(r.to) != 0;
@@ -337,18 +337,18 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     } catch (const std::exception &x) {
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
-    const auto judge = [&]() {
+    const auto check_coverage = [&]() {
         for (const std::shared_future<bool> &sent : all.sent)
             if (!sent.get())
                 return c->hands.settle(e);
-        PASS(look(k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
+        PASS(count_coverage(k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
         TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
         TRY(cudaStreamSynchronize(c->upload));
         memcpy(got->counted, c->counted, sizeof got->counted);
-        return spx_extract_judge(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
+        return spx_extract_check_coverage(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
     };
     if (st == SPX_OK)
-        st = judge();
+        st = check_coverage();
     for (std::thread &t : slots)
         t.join();
     spx_err late = {};
@@ -459,7 +459,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     int *why_host = NULL;
     size_t nbundle = 0;
     memset(times, 0, sizeof *times);
-    spx_status st = spx_extract_look(image, psf, o, &job, counts, e);
+    spx_status st = spx_extract_check_input(image, psf, o, &job, counts, e);
     try {
         if (st == SPX_OK)
             st = find_layout((pool *)dev->pool, &job, &l, e);
@@ -535,7 +535,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     for (size_t i = 0; i < nbundle && why_host; i++)
         counts->fallback.on_cpu += why_host[i] != 0;
     if (st == SPX_OK && counts->fallback.on_cpu > 0) {
-        if ((st = spx_extract_weigh(&job, counts, e)) == SPX_OK)
+        if ((st = spx_extract_pixel_weights(&job, counts, e)) == SPX_OK)
             st = spx_trace_solve_bundles(&plan, nbundle, list, why_host, out, counts, e);
         for (size_t i = 0; i < nbundle && st == SPX_OK && o->hook; i++) {
             const size_t f0 = std::max(list[i].fibre0, o->first);

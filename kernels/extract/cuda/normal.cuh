@@ -372,7 +372,7 @@ __global__ void rest_kernel(work k, int df, int dk0)
     double sum = 0.0;
     if (bin + dk >= 0 && bin + dk < k.n && column % k.nl + df < k.nl && k.state[i] == SPX_TRACE_SPOT &&
         k.state[other] == SPX_TRACE_SPOT) {
-        const spx_trace_place at = k.at[i], its = k.at[other];
+        const spx_bin_geometry at = k.at[i], its = k.at[other];
         const double *spot = k.spot + (size_t)i * k.npix, *another = k.spot + (size_t)other * k.npix;
         const int x0 = max(max(at.xc, its.xc), 0), x1 = min(min(at.xc, its.xc) + k.nx, (int)k.ccd_nx);
         const int y0 = max(max(at.yc, its.yc), k.y0[b]), y1 = min(min(at.yc, its.yc) + k.ny, k.y1[b]);

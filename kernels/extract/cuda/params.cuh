@@ -59,7 +59,7 @@ enum {
     EXTRA = 16,      /* bins beyond a segment whose results are compared with the next one's */
     WIDER = 12,      /* half-bandwidth that most segments beside masks are content with: there are loops for it */
     WIDEST = 29,     /* half-bandwidth that a warp can work on together, a lane a diagonal */
-    TAKEN_BINS = 32, /* bins of which it is known together what neighbours take off */
+    SCHUR_BINS = 32, /* bins of which it is known together what neighbours take off */
     NEED = 64,       /* bins that share one half-bandwidth that is needed */
     NORMAL_FAR = 10, /* how far edges of pixels are looked at, sigma */
     NORMALS = 16 * NORMAL_FAR + 1
@@ -103,55 +103,55 @@ struct work {
     int half; /* window of the regularisation */
     int rows; /* most rows of a column of V */
 
-    const float *weight, *data;  /* [ccd_ny][ccd_nx] */
-    const double *coeff, *bp;    /* as in the plan */
-    const double *xcoef, *ycoef; /* [nspec][nxc], [nyc] traces */
-    const double *bx, *by;       /* as in the plan */
-    const int *fibre;            /* [lanes] fibre of the PSF, -1: none */
-    const int *nf;               /* [nbundle] fibres of a bundle */
-    const unsigned char *known;  /* [nbundle][n nl] states as the bundles have them, [n][nf] */
-    const int *y0, *y1;          /* [nbundle] rows in use */
-    const int *wanted;           /* [lanes] row of the output, -1: none */
-    spx_trace_place *at;         /* [n][lanes] */
-    unsigned char *state;        /* [n][lanes] */
-    double2 *normal;             /* [NORMALS] half an error function and the Gaussian at every eighth */
-    double *spot;                /* [n][lanes][npix] */
-    double *mat;                 /* [n][nelem][lanes] M: element (df, dk) at first[df] + dk - lo[df] */
-    double *y, *w, *seen;        /* [n][lanes] A^T W p, A^T W 1 and the part of a spot on usable pixels */
-    double *largest;             /* [n][nbundle] */
-    double *around;              /* [n][nbundle] largest of the bins around */
-    double *inverse;             /* [n][lanes] 1 / (diagonal of M + prior) */
-    double *ldl;                 /* [n][m + 1][lanes] factors of the fibres' own blocks: 1/D, L */
-    double *seam;                /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
-    int *torn;                   /* [1], behind `bad`: whether that differs from what it should be */
-    double *scratch;             /* [nseg][seg + 2 halo][lanes] L^-1 r */
-    double *x, *r, *z, *q, *d;   /* [n][lanes] flux, rest of y, P^-1 r, M d, direction of a step */
-    double *part;                /* [nbundle][dot_parts()] of inner products */
-    int *ready;                  /* [nbundle] how many of them are there */
-    double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
-    double *v;                   /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
-    int *length;                 /* [n][lanes] and their rows */
-    double *t[2];                /* [n][band + 1][lanes] what the neighbour before, and after, takes off */
-    double *a;                   /* [n][band + 1][lanes] A_s */
-    int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
-    int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
-    int *taken;                  /* [taken_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
-    double *narrow;              /* [lanes] see narrow_kernel() */
-    double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
-    double *variance;            /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
-    int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
-    int *npole;                  /* [lanes] poles of the square root */
-    double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
-    double *total;               /* [lanes] sum of the weights */
-    double *window;              /* [m + 1][m + 1][lanes] factors of any bandwidth */
-    double *sum;                 /* [n][h + 3][lanes] sums over the poles */
-    double *over;                /* [nseg][EXTRA][h + 3][lanes] those that a segment has of bins of the next */
-    int tile_rows, row, ntile;   /* rows of an image's tile, their length, and the number of tiles */
-    int nshare;                  /* tiles that a spot may touch */
-    int *tile_begin, *tile_end;  /* [ntile][lanes] first, and one past the last, bin that touches a tile */
-    double *chi2;                /* [nshare][lanes][n] sums of the bins over these */
-    int wide;                    /* most columns of a bundle's window */
-    const int *x0;               /* [nbundle] first column of it */
+    const float *weight, *data;     /* [ccd_ny][ccd_nx] */
+    const double *coeff, *bp;       /* as in the plan */
+    const double *xcoef, *ycoef;    /* [nspec][nxc], [nyc] traces */
+    const double *bx, *by;          /* as in the plan */
+    const int *fibre;               /* [lanes] fibre of the PSF, -1: none */
+    const int *nf;                  /* [nbundle] fibres of a bundle */
+    const unsigned char *bin_state; /* [nbundle][n nl] states as the bundles have them, [n][nf] */
+    const int *y0, *y1;             /* [nbundle] rows in use */
+    const int *wanted;              /* [lanes] row of the output, -1: none */
+    spx_bin_geometry *at;           /* [n][lanes] */
+    unsigned char *state;           /* [n][lanes] */
+    double2 *normal;                /* [NORMALS] half an error function and the Gaussian at every eighth */
+    double *spot;                   /* [n][lanes][npix] */
+    double *mat;                    /* [n][nelem][lanes] M: element (df, dk) at first[df] + dk - lo[df] */
+    double *y, *w, *seen;           /* [n][lanes] A^T W p, A^T W 1 and the part of a spot on usable pixels */
+    double *largest;                /* [n][nbundle] */
+    double *around;                 /* [n][nbundle] largest of the bins around */
+    double *inverse;                /* [n][lanes] 1 / (diagonal of M + prior) */
+    double *ldl;                    /* [n][m + 1][lanes] factors of the fibres' own blocks: 1/D, L */
+    double *seam;                   /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
+    int *torn;                      /* [1], behind `bad`: whether that differs from what it should be */
+    double *scratch;                /* [nseg][seg + 2 halo][lanes] L^-1 r */
+    double *x, *r, *z, *q, *d;      /* [n][lanes] flux, rest of y, P^-1 r, M d, direction of a step */
+    double *part;                   /* [nbundle][dot_parts()] of inner products */
+    int *ready;                     /* [nbundle] how many of them are there */
+    double *scalar;                 /* [nbundle][4] rz, alpha, beta, enough */
+    double *v;                      /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
+    int *length;                    /* [n][lanes] and their rows */
+    double *t[2];                   /* [n][band + 1][lanes] what the neighbour before, and after, takes off */
+    double *a;                      /* [n][band + 1][lanes] A_s */
+    int *bad;                       /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
+    int *need;                      /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
+    int *schur_flags;               /* [schur_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
+    double *narrow;                 /* [lanes] see narrow_kernel() */
+    double *bound;                  /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
+    double *variance;               /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
+    int *redo;                      /* [nseg][lanes] whether segments of the square root do not fit together */
+    int *npole;                     /* [lanes] poles of the square root */
+    double *shift, *pole_weight;    /* [SPX_MAX_POLES][lanes] */
+    double *total;                  /* [lanes] sum of the weights */
+    double *window;                 /* [m + 1][m + 1][lanes] factors of any bandwidth */
+    double *sum;                    /* [n][h + 3][lanes] sums over the poles */
+    double *over;                   /* [nseg][EXTRA][h + 3][lanes] those that a segment has of bins of the next */
+    int tile_rows, row, ntile;      /* rows of an image's tile, their length, and the number of tiles */
+    int nshare;                     /* tiles that a spot may touch */
+    int *tile_begin, *tile_end;     /* [ntile][lanes] first, and one past the last, bin that touches a tile */
+    double *chi2;                   /* [nshare][lanes][n] sums of the bins over these */
+    int wide;                       /* most columns of a bundle's window */
+    const int *x0;                  /* [nbundle] first column of it */
     double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
     int row0;                                                    /* first row of the output of this piece */
 };
@@ -230,9 +230,9 @@ void cut_lanes(work &k)
 }
 
 /* Segments of TAKEN_BINS bins of a trace, and blocks of NEED. */
-inline int taken_segments(const work &k)
+inline int schur_segments(const work &k)
 {
-    return (k.n + TAKEN_BINS - 1) / TAKEN_BINS;
+    return (k.n + SCHUR_BINS - 1) / SCHUR_BINS;
 }
 
 __device__ __host__ inline int need_blocks(const work &k)
@@ -270,7 +270,7 @@ __device__ __host__ inline size_t dot_parts(const work &k)
 void lay_out(arena &m, work &k)
 {
     const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle;
-    k.at = m.take<spx_trace_place>(row);
+    k.at = m.take<spx_bin_geometry>(row);
     k.state = m.take<unsigned char>(row);
     k.normal = m.take<double2>(NORMALS);
     k.spot = m.take<double>(row * k.npix);
@@ -301,7 +301,7 @@ void lay_out(arena &m, work &k)
     k.bad = m.take<int>(nb + 1);
     k.torn = k.bad + nb;
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
-    k.taken = m.take<int>((size_t)taken_segments(k) * lanes);
+    k.schur_flags = m.take<int>((size_t)schur_segments(k) * lanes);
     k.narrow = m.take<double>(lanes);
     k.bound = m.take<double>(2 * lanes);
     k.variance = m.take<double>(row);
@@ -328,7 +328,7 @@ void lay_out(arena &m, work &k)
 /* Tables of one piece of work on the host, in page-locked memory. */
 struct tables {
     int *fibre, *wanted, *nf, *y0, *y1, *x0; /* as on the device, in one block with `known` */
-    unsigned char *known;
+    unsigned char *bin_state;
     int *need, *npole, *redo, *bad, *most; /* most: scratch, [lanes] */
     item *items, *draft;
     double *scalar;
@@ -342,7 +342,7 @@ struct tables {
         y0 = m.take<int>(nb);
         y1 = m.take<int>(nb);
         x0 = m.take<int>(nb);
-        known = m.take<unsigned char>(nb * k.n * k.nl);
+        bin_state = m.take<unsigned char>(nb * k.n * k.nl);
         need = m.take<int>(need_blocks(k) * lanes);
         npole = m.take<int>(lanes);
         redo = m.take<int>(segments);

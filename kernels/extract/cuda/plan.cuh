@@ -81,7 +81,7 @@ void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k,
         t.y0[b] = (int)from->y0;
         t.y1[b] = (int)from->y1;
         t.x0[b] = (int)from->wx0;
-        memcpy(t.known + (size_t)b * k.n * k.nl, from->state, k.n * from->nf);
+        memcpy(t.bin_state + (size_t)b * k.n * k.nl, from->state, k.n * from->nf);
         for (int f = 0; f < k.nl; f++) {
             const size_t fibre = from->fibre0 + (size_t)f;
             const bool there = (size_t)f < from->nf, kept = there && fibre >= o->first && fibre < o->first + o->nspec;

@@ -17,9 +17,9 @@ namespace
  * A frame of 500 x 2326 takes 0.50 ms on an H200, and less than that again for the columns that are longer and for
  * diagonals that M does not have. One thread a column, V in memory, took 2.25. */
 enum {
-    TAKEN_COLUMNS = 4,
-    TAKEN_WARPS = 4,
-    TAKEN_TOGETHER = 224, /* bins that a warp does one after the other */
+    SCHUR_COLUMNS = 4,
+    SCHUR_WARPS = 4,
+    SCHUR_TOGETHER = 224, /* bins that a warp does one after the other */
     SHORT_RING = 4,       /* fibres of a warp, */
     LONG_RING = 2,        /* and where columns are followed farther */
     FAR_DIAGONALS = 8,
@@ -30,27 +30,27 @@ enum {
 /* Bins of the ring of a warp with the columns of `fibres` fibres. */
 __host__ __device__ constexpr int ring_of(int fibres)
 {
-    return TAKEN_COLUMNS * (WARP / fibres);
+    return SCHUR_COLUMNS * (WARP / fibres);
 }
 
 /* What is said of the columns of a segment of TAKEN_BINS bins: that some are longer than a short ring; that T is so
  * large that diagonals matter which M does not have; that more than one neighbour at a time may matter, which
  * strong_kernel() looks at; that it does, and second_kernel() corrects T for it. */
-enum { TAKEN_LONG = 1, TAKEN_LARGE = 2, TAKEN_STRONG = 4, TAKEN_SECOND = 8 };
+enum { SCHUR_LONG = 1, SCHUR_LARGE = 2, SCHUR_STRONG = 4, SCHUR_SECOND = 8 };
 
 /* What is said of any of the segments of bins from .. to. */
-__device__ int taken(const work &k, int column, int from, int to)
+__device__ int schur_flags_of(const work &k, int column, int from, int to)
 {
     int said = 0;
-    for (int segment = from / TAKEN_BINS; segment <= min(to, k.n - 1) / TAKEN_BINS; segment++)
-        said |= k.taken[segment * k.lanes + column];
+    for (int segment = from / SCHUR_BINS; segment <= min(to, k.n - 1) / SCHUR_BINS; segment++)
+        said |= k.schur_flags[segment * k.lanes + column];
     return said;
 }
 
 /* What a warp reads for a row: elements of M of its columns, factors of its fibres. */
-__device__ constexpr int taken_row(int m, int fibres)
+__device__ constexpr int schur_row(int m, int fibres)
 {
-    return TAKEN_COLUMNS * WARP + fibres * (m + 1);
+    return SCHUR_COLUMNS * WARP + fibres * (m + 1);
 }
 
 /* From global to shared memory, on its way; 0 where there is nothing. */
@@ -87,13 +87,13 @@ __device__ bool is_large(const work &k, double t, double m)
 }
 
 /* T of columns `first` .. last - 1 and the neighbour on one side: diagonals 0 .. M or, with FAR, `from` and the next
- * ones, which M does not have: 0 where T is not large. One warp; ring: [TURNS_AHEAD C][taken_row()]; large: [bin -
+ * ones, which M does not have: 0 where T is not large. One warp; ring: [TURNS_AHEAD C][schur_row()]; large: [bin -
  * first][SHORT_RING]. */
 template <int M, int FIBRES, bool FAR>
-__device__ void take_off(const work &k, int side, int column, int first, int last, int from, double *ring,
-                         const unsigned char *large)
+__device__ void schur_columns(const work &k, int side, int column, int first, int last, int from, double *ring,
+                              const unsigned char *large)
 {
-    constexpr int C = TAKEN_COLUMNS, PLACES = WARP / FIBRES, RING = ring_of(FIBRES), ROW = taken_row(M, FIBRES),
+    constexpr int C = SCHUR_COLUMNS, PLACES = WARP / FIBRES, RING = ring_of(FIBRES), ROW = schur_row(M, FIBRES),
                   DIAGONALS = FAR ? FAR_DIAGONALS : M + 1, OFFSET = FAR ? (M + 1) % C : 0,
                   OTHERS = OFFSET + DIAGONALS + C - 1, GROUPS = (OTHERS + C - 1) / C;
     const int lane = threadIdx.x % WARP, place = lane / FIBRES, fibre = lane % FIBRES, ahead = from / C;
@@ -165,9 +165,9 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
                     if (j + c >= last)
                         continue;
                     if (!FAR && is_large(k, sum[c][0], diagonal[c] * k.narrow[mine]))
-                        said |= TAKEN_LARGE;
+                        said |= SCHUR_LARGE;
                     if (!FAR && FIBRES == SHORT_RING && sum[c][0] - before[c] > 0.001 * k.tolerance * diagonal[c])
-                        said |= TAKEN_LONG;
+                        said |= SCHUR_LONG;
 #pragma unroll
                     for (int d = 0; d < DIAGONALS; d++) {
                         const int at = (j + c - first) * SHORT_RING + fibre;
@@ -180,7 +180,7 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
                     }
                 }
                 if (said)
-                    atomicOr(&k.taken[j / TAKEN_BINS * k.lanes + mine], said);
+                    atomicOr(&k.schur_flags[j / SCHUR_BINS * k.lanes + mine], said);
             }
             j += RING;
 #pragma unroll
@@ -247,40 +247,40 @@ __device__ void take_off(const work &k, int side, int column, int first, int las
 }
 
 /* Block (fibres, segment, side) of TAKEN_WARPS warps: T of all columns, with the short ring; */
-template <int M> __global__ void __launch_bounds__(TAKEN_WARPS *WARP, 8 / TAKEN_WARPS) take_off_kernel(work k)
+template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_kernel(work k)
 {
-    __shared__ double ring[TAKEN_WARPS][TURNS_AHEAD * TAKEN_COLUMNS * taken_row(M, SHORT_RING)];
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * TAKEN_TOGETHER;
-    const int column = (blockIdx.x * TAKEN_WARPS + warp) * SHORT_RING + lane % SHORT_RING;
-    take_off<M, SHORT_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + TAKEN_TOGETHER, k.n), 0,
-                                   ring[warp], NULL);
+    __shared__ double ring[SCHUR_WARPS][TURNS_AHEAD * SCHUR_COLUMNS * schur_row(M, SHORT_RING)];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_TOGETHER;
+    const int column = (blockIdx.x * SCHUR_WARPS + warp) * SHORT_RING + lane % SHORT_RING;
+    schur_columns<M, SHORT_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + SCHUR_TOGETHER, k.n), 0,
+                                        ring[warp], NULL);
 }
 
 /* of those that are longer; */
-template <int M> __global__ void __launch_bounds__(TAKEN_WARPS *WARP, 8 / TAKEN_WARPS) take_long_kernel(work k)
+template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_long_kernel(work k)
 {
-    __shared__ double ring[TAKEN_WARPS][TURNS_AHEAD * TAKEN_COLUMNS * taken_row(M, LONG_RING)];
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * TAKEN_BINS;
-    const int column = (blockIdx.x * TAKEN_WARPS + warp) * LONG_RING + lane % LONG_RING;
-    if (__any_sync(FULL, column < k.lanes && (k.taken[blockIdx.y * k.lanes + column] & TAKEN_LONG)))
-        take_off<M, LONG_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + TAKEN_BINS, k.n), 0,
-                                      ring[warp], NULL);
+    __shared__ double ring[SCHUR_WARPS][TURNS_AHEAD * SCHUR_COLUMNS * schur_row(M, LONG_RING)];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_BINS;
+    const int column = (blockIdx.x * SCHUR_WARPS + warp) * LONG_RING + lane % LONG_RING;
+    if (__any_sync(FULL, column < k.lanes && (k.schur_flags[blockIdx.y * k.lanes + column] & SCHUR_LONG)))
+        schur_columns<M, LONG_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + SCHUR_BINS, k.n), 0,
+                                           ring[warp], NULL);
 }
 
 /* and the diagonals that M does not have: block (fibres, segment, side and diagonals). */
-template <int M> __global__ void __launch_bounds__(TAKEN_WARPS *WARP, 8 / TAKEN_WARPS) take_far_kernel(work k)
+template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_far_kernel(work k)
 {
-    __shared__ double ring[TAKEN_WARPS][TURNS_AHEAD * TAKEN_COLUMNS * taken_row(M, SHORT_RING)];
-    __shared__ unsigned char large[TAKEN_WARPS][(TAKEN_BINS + FARTHEST) * SHORT_RING];
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * TAKEN_BINS;
-    const int side = blockIdx.z % 2, column0 = (blockIdx.x * TAKEN_WARPS + warp) * SHORT_RING;
-    const int column = column0 + lane % SHORT_RING, last = min(first + TAKEN_BINS, k.n);
+    __shared__ double ring[SCHUR_WARPS][TURNS_AHEAD * SCHUR_COLUMNS * schur_row(M, SHORT_RING)];
+    __shared__ unsigned char large[SCHUR_WARPS][(SCHUR_BINS + FARTHEST) * SHORT_RING];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_BINS;
+    const int side = blockIdx.z % 2, column0 = (blockIdx.x * SCHUR_WARPS + warp) * SHORT_RING;
+    const int column = column0 + lane % SHORT_RING, last = min(first + SCHUR_BINS, k.n);
     const int from = M + 1 + (int)(blockIdx.z / 2) * FAR_DIAGONALS;
-    const int said = column < k.lanes ? taken(k, column, first, first + TAKEN_BINS - 1 + k.band) : 0;
-    if (!__any_sync(FULL, said & TAKEN_LARGE))
+    const int said = column < k.lanes ? schur_flags_of(k, column, first, first + SCHUR_BINS - 1 + k.band) : 0;
+    if (!__any_sync(FULL, said & SCHUR_LARGE))
         return;
     bool any = false;
-    for (int i = lane / SHORT_RING; i < TAKEN_BINS + k.band; i += WARP / SHORT_RING) {
+    for (int i = lane / SHORT_RING; i < SCHUR_BINS + k.band; i += WARP / SHORT_RING) {
         const size_t bin = first + i, at = bin * (k.band + 1) * k.lanes + column;
         const bool is = first + i < k.n && column < k.lanes &&
                         is_large(k, k.t[side][at], k.mat[bin * k.nelem * k.lanes + column] * k.narrow[column]);
@@ -296,22 +296,22 @@ template <int M> __global__ void __launch_bounds__(TAKEN_WARPS *WARP, 8 / TAKEN_
         }
         return;
     }
-    if (!__any_sync(FULL, said & TAKEN_LONG) && k.band <= ring_of(SHORT_RING) - FAR_DIAGONALS)
-        take_off<M, SHORT_RING, true>(k, 2 * side - 1, column, first, last, from, ring[warp], large[warp]);
+    if (!__any_sync(FULL, said & SCHUR_LONG) && k.band <= ring_of(SHORT_RING) - FAR_DIAGONALS)
+        schur_columns<M, SHORT_RING, true>(k, 2 * side - 1, column, first, last, from, ring[warp], large[warp]);
     else
         for (int i = 0; i < SHORT_RING; i += LONG_RING)
-            take_off<M, LONG_RING, true>(k, 2 * side - 1, column0 + i + lane % LONG_RING, first, last, from, ring[warp],
-                                         large[warp] + i);
+            schur_columns<M, LONG_RING, true>(k, 2 * side - 1, column0 + i + lane % LONG_RING, first, last, from,
+                                              ring[warp], large[warp] + i);
 }
 
-template <int M> void take_off_all(const work &k, slot *s)
+template <int M> void schur_all(const work &k, slot *s)
 {
-    const unsigned threads = TAKEN_WARPS * WARP, few = blocks(k.lanes, SHORT_RING * TAKEN_WARPS),
-                   most = blocks(k.lanes, LONG_RING * TAKEN_WARPS), far = blocks(k.band - M, FAR_DIAGONALS);
-    take_off_kernel<M><<<dim3(few, blocks(k.n, TAKEN_TOGETHER), 2), threads, 0, s->stream>>>(k);
-    take_long_kernel<M><<<dim3(most, taken_segments(k), 2), threads, 0, s->stream>>>(k);
+    const unsigned threads = SCHUR_WARPS * WARP, few = blocks(k.lanes, SHORT_RING * SCHUR_WARPS),
+                   most = blocks(k.lanes, LONG_RING * SCHUR_WARPS), far = blocks(k.band - M, FAR_DIAGONALS);
+    schur_kernel<M><<<dim3(few, blocks(k.n, SCHUR_TOGETHER), 2), threads, 0, s->stream>>>(k);
+    schur_long_kernel<M><<<dim3(most, schur_segments(k), 2), threads, 0, s->stream>>>(k);
     if (k.band > M)
-        take_far_kernel<M><<<dim3(few, taken_segments(k), 2 * far), threads, 0, s->stream>>>(k);
+        schur_far_kernel<M><<<dim3(few, schur_segments(k), 2 * far), threads, 0, s->stream>>>(k);
 }
 
 /* ---- the same for any bandwidth ---- */
@@ -323,9 +323,9 @@ enum { NEAR = 9 };
  * fibre's block, which are at hand: the least that those of this bin and of the bins that it reaches say, as what these
  * know of it only theirs tell. D is 0.47 of the diagonal of M for bins of 0.8 Angstrom on a camera of 0.53 a pixel,
  * 0.17 for 0.6 and 0.03 to 0.06 for 0.5; the factor and the fourth power are measured on that camera. The CPU has a
- * rule for any PSF from the diagonal of the inverse, see SPX_TRACE_KNOWN: what a device does not see coming, BAD_BAND
- * finds in A_s. */
-__device__ double known(const work &k, int bin, int column)
+ * rule for any PSF from the diagonal of the inverse, see SPX_TRACE_MAX_INVERSE: what a device does not see coming,
+ * BAD_BAND finds in A_s. */
+__device__ double drop_scale(const work &k, int bin, int column)
 {
     constexpr double PIVOT = 2.5;
     double least = 1.0;
@@ -341,7 +341,7 @@ __device__ double known(const work &k, int bin, int column)
 __device__ bool is_large_for(const work &k, int bin, int column, double t)
 {
     return k.fibre[column] >= 0 &&
-           is_large(k, t, known(k, bin, column) * k.mat[(size_t)bin * k.nelem * k.lanes + column]);
+           is_large(k, t, drop_scale(k, bin, column) * k.mat[(size_t)bin * k.nelem * k.lanes + column]);
 }
 
 /* Columns of V for the neighbour on one side, and the diagonal of T: one thread a bin. */
@@ -391,7 +391,7 @@ __global__ void columns_kernel(work k, int side)
             }
         }
         if (is_large_for(k, j, column, diagonal))
-            atomicOr(&k.taken[j / TAKEN_BINS * k.lanes + column], TAKEN_LARGE);
+            atomicOr(&k.schur_flags[j / SCHUR_BINS * k.lanes + column], SCHUR_LARGE);
     }
     k.length[i] = rows;
     k.t[side > 0][((size_t)j * (k.band + 1)) * lanes + column] = diagonal;
@@ -490,11 +490,11 @@ __global__ void schur_kernel(work k, bool pivots)
             if (d0 + i <= k.m)
                 a[(size_t)(d0 + i) * lanes] = there ? v[i] : d0 + i == 0 ? 1.0 : 0.0;
     }
-    if (!there || k.reach < 1 || !(taken(k, column, j, j + k.band) & TAKEN_LARGE)) {
+    if (!there || k.reach < 1 || !(schur_flags_of(k, column, j, j + k.band) & SCHUR_LARGE)) {
         for (int d = k.m + 1; d <= k.band; d++)
             a[d * lanes] = 0.0;
     } else {
-        const double least = 0.03 * k.tolerance * (pivots ? known(k, j, column) : k.narrow[column]);
+        const double least = 0.03 * k.tolerance * (pivots ? drop_scale(k, j, column) : k.narrow[column]);
         int need = 0;
         for (int d = k.m + 1; d <= k.band; d++) {
             const double v = -(k.t[0][at + d * lanes] + k.t[1][at + d * lanes]);
@@ -516,9 +516,9 @@ __global__ void schur_kernel(work k, bool pivots)
     const double taken = fmax(k.t[0][at], k.t[1][at]) * inverse;
     if (taken * taken > SECOND * k.tolerance)
         for (int g = max(f - 1, 0); g <= min(f + 1, k.nl - 1); g++)
-            for (int to = max(j - strong_bins(k), 0) / TAKEN_BINS; to <= min(j + strong_bins(k), k.n - 1) / TAKEN_BINS;
+            for (int to = max(j - strong_bins(k), 0) / SCHUR_BINS; to <= min(j + strong_bins(k), k.n - 1) / SCHUR_BINS;
                  to++)
-                atomicOr(&k.taken[to * k.lanes + column - f + g], TAKEN_STRONG);
+                atomicOr(&k.schur_flags[to * k.lanes + column - f + g], SCHUR_STRONG);
     int pairs = 0;
     for (int df = 2; df <= k.reach; df++)
         pairs += k.hi[df] - k.lo[df] + 1;
@@ -533,8 +533,8 @@ __global__ void schur_kernel(work k, bool pivots)
                 const int to = j + dk0 + i; /* there is no bin beyond the last, and no overlap with it */
                 if (v[i] != 0.0 &&
                     10.0 * pairs * v[i] * v[i] * inverse * k.inverse[(size_t)to * lanes + column + df] > third) {
-                    atomicOr(&k.taken[j / TAKEN_BINS * k.lanes + column], TAKEN_STRONG);
-                    atomicOr(&k.taken[to / TAKEN_BINS * k.lanes + column + df], TAKEN_STRONG);
+                    atomicOr(&k.schur_flags[j / SCHUR_BINS * k.lanes + column], SCHUR_STRONG);
+                    atomicOr(&k.schur_flags[to / SCHUR_BINS * k.lanes + column + df], SCHUR_STRONG);
                 }
             }
         }
@@ -550,7 +550,7 @@ __host__ __device__ inline int second_rows(const work &k)
 }
 __host__ __device__ inline int second_columns(const work &k)
 {
-    return TAKEN_BINS + k.m;
+    return SCHUR_BINS + k.m;
 }
 /* Rows of factors, and of T, that are in shared memory, and their length there: odd, so that those of neighbouring bins
  * are in different banks. */
@@ -570,7 +570,7 @@ __host__ __device__ inline int second_size(const work &k)
 }
 
 /* What a neighbour takes off a bin, as a fraction of its diagonal: the most of the bins around. */
-__device__ double most_taken(const work &k, int side, int bin, int column, int around)
+__device__ double most_subtracted(const work &k, int side, int bin, int column, int around)
 {
     double most = 0.0;
     for (int j = max(bin - around, 0); j <= min(bin + around, k.n - 1); j++)
@@ -587,8 +587,8 @@ __global__ void strong_kernel(work k)
     if (i >= k.n * k.lanes)
         return;
     const int bin = i / k.lanes, column = i % k.lanes, f = column % k.nl, around = strong_bins(k);
-    if (k.fibre[column] < 0 || !(k.taken[bin / TAKEN_BINS * k.lanes + column] & TAKEN_STRONG) || bin + around < k.pad ||
-        bin - around >= k.pad + k.nwave)
+    if (k.fibre[column] < 0 || !(k.schur_flags[bin / SCHUR_BINS * k.lanes + column] & SCHUR_STRONG) ||
+        bin + around < k.pad || bin - around >= k.pad + k.nwave)
         return;
     const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
     const double limit = STRONG * k.tolerance, inverse = k.inverse[i];
@@ -609,16 +609,16 @@ __global__ void strong_kernel(work k)
                 direct += v * v * k.inverse[(size_t)to * lanes + column + (side ? df : -df)];
             }
         direct *= 10.0 * inverse;
-        const double both = own > SECOND * k.tolerance ? own * most_taken(k, side, bin, column + g, around) : 0.0;
+        const double both = own > SECOND * k.tolerance ? own * most_subtracted(k, side, bin, column + g, around) : 0.0;
         double left = both;
         if (both > SECOND * k.tolerance && second_size(k) > 0) {
             const int far = f + 2 * g;
             double next = both / own;
             if (far >= 0 && far < k.nl && k.fibre[column + 2 * g] >= 0)
-                next = fmax(next, most_taken(k, side, bin, column + 2 * g, 2 * around));
+                next = fmax(next, most_subtracted(k, side, bin, column + 2 * g, 2 * around));
             left *= 2.0 * next;
-            for (int to = max(bin - around, 0) / TAKEN_BINS; to <= min(bin + around, k.n - 1) / TAKEN_BINS; to++)
-                atomicOr(&k.taken[to * k.lanes + column], TAKEN_SECOND);
+            for (int to = max(bin - around, 0) / SCHUR_BINS; to <= min(bin + around, k.n - 1) / SCHUR_BINS; to++)
+                atomicOr(&k.schur_flags[to * k.lanes + column], SCHUR_SECOND);
         }
         if (left + sqrt(both * direct) + direct > limit)
             atomicOr(&k.bad[column / k.nl], BAD_STRONG);
@@ -633,9 +633,9 @@ __global__ void second_kernel(work k)
 {
     extern __shared__ double shared[];
     const int column = blockIdx.x;
-    if (!(k.taken[blockIdx.y * k.lanes + column] & TAKEN_SECOND))
+    if (!(k.schur_flags[blockIdx.y * k.lanes + column] & SCHUR_SECOND))
         return;
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * TAKEN_BINS, j = first + lane;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_BINS, j = first + lane;
     const int rows = second_rows(k), before = rows / 2, columns = second_columns(k);
     const int bins = second_bins(k), pitch = second_pitch(k), bin0 = first - before;
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes, trow = (size_t)(k.band + 1) * lanes;
@@ -715,32 +715,32 @@ __global__ void second_kernel(work k)
  */
 bool fits_ring(const work &k)
 {
-    return has_loop(k.m) && k.rows <= ring_of(LONG_RING) - (TAKEN_COLUMNS - 1) && k.band <= FARTHEST;
+    return has_loop(k.m) && k.rows <= ring_of(LONG_RING) - (SCHUR_COLUMNS - 1) && k.band <= FARTHEST;
 }
 
 /* A_s in k.a, and what bounds() needs of it. The half-bandwidths go to `need` of the host, when the stream has come so
  * far. */
-spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
+spx_status schur_complement(work k, arena m, int *need, slot *s, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes, nneed = (size_t)need_blocks(k) * k.lanes;
     const unsigned each = blocks(bins, 128);
     const bool ring = fits_ring(k);
     PASS(zero(s, k.need, sizeof(int) * nneed, e));
-    PASS(zero(s, k.taken, sizeof(int) * taken_segments(k) * k.lanes, e));
+    PASS(zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes, e));
     if (ring) {
         narrow_kernel<<<k.lanes, WARP, 0, s->stream>>>(k);
         switch (k.m) {
         case 6:
-            take_off_all<6>(k, s);
+            schur_all<6>(k, s);
             break;
         case 7:
-            take_off_all<7>(k, s);
+            schur_all<7>(k, s);
             break;
         case 8:
-            take_off_all<8>(k, s);
+            schur_all<8>(k, s);
             break;
         default:
-            take_off_all<9>(k, s);
+            schur_all<9>(k, s);
         }
     } else if (k.reach >= 1) {
         k.v = m.take<double>(bins * k.rows);
@@ -754,7 +754,7 @@ spx_status marginal(work k, arena m, int *need, slot *s, spx_err *e)
         strong_kernel<<<each, 128, 0, s->stream>>>(k);
         const size_t memory = (size_t)second_size(k) * sizeof(double);
         if (memory > 0)
-            second_kernel<<<dim3(k.lanes, taken_segments(k)), SECOND_THREADS, memory, s->stream>>>(k);
+            second_kernel<<<dim3(k.lanes, schur_segments(k)), SECOND_THREADS, memory, s->stream>>>(k);
     }
     TRY(cudaGetLastError());
     return get(s, need, k.need, nneed, e);

@@ -182,7 +182,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
     const size_t mine = here ? (size_t)bin * k.lanes + column : 0;
     unsigned char state = SPX_TRACE_OFF;
     if (here && fibre >= 0)
-        state = k.known[(size_t)b * k.n * k.nl + (size_t)bin * k.nf[b] + column % k.nl];
+        state = k.bin_state[(size_t)b * k.n * k.nl + (size_t)bin * k.nf[b] + column % k.nl];
     const bool spot = state == SPX_TRACE_SPOT;
     bool usable = false;
     int corner = 0;
@@ -207,7 +207,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
     }
     const unsigned spots = __ballot_sync(FULL, spot), both = __ballot_sync(FULL, usable);
     const unsigned odd[2] = {__ballot_sync(FULL, bad[0]), __ballot_sync(FULL, bad[1])};
-    unsigned lost = 0;
+    unsigned singular = 0;
     __syncwarp();
     for (int i = 0; i < SPOT_BINS; i++) {
         if ((spots >> 2 * i & 1) == 0)
@@ -255,11 +255,11 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
             for (int j = lane + PIXELS * WARP; !SMALL && j < k.npix; j += WARP)
                 to[j] = pixel(j) * scale;
         } else {
-            lost |= 1u << 2 * i;
+            singular |= 1u << 2 * i;
         }
     }
     if (here && !axis)
-        k.state[mine] = lost >> lane & 1 ? SPX_TRACE_NOSPOT : state;
+        k.state[mine] = singular >> lane & 1 ? SPX_TRACE_NOSPOT : state;
 }
 
 /* Places, states and spots of all bins of a piece: k.at, k.state, k.spot. */

@@ -218,16 +218,16 @@ class sender
             failed_ = true;
         if (--left_[which] > 0)
             return st;
-        if (!failed_ && (st = weighed(which, e)) != SPX_OK)
+        if (!failed_ && (st = strip_weights(which, e)) != SPX_OK)
             failed_ = true;
         sent_[which].set_value(!failed_);
         return st;
     }
 
-    spx_status weighed(int which, spx_err *e)
+    spx_status strip_weights(int which, spx_err *e)
     {
         const strip &part = job_.strips[which];
-        PASS(weigh(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload, e));
+        PASS(pixel_weights(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload, e));
         TRY(cudaEventRecord(job_.c->strip_there[which], job_.c->upload));
         return SPX_OK;
     }

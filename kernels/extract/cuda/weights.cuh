@@ -1,5 +1,5 @@
-/* Pixels of the image: weights out of ivar and mask, and whether there is anything to extract (see spx_extract_weigh()
- * and spx_extract_judge(), whose counts these are). */
+/* Pixels of the image: weights out of ivar and mask, and whether there is anything to extract (see
+ * spx_extract_pixel_weights() and spx_extract_check_coverage(), whose counts these are). */
 #ifndef SPX_EXTRACT_CUDA_WEIGHTS_CUH
 #define SPX_EXTRACT_CUDA_WEIGHTS_CUH
 
@@ -19,7 +19,8 @@ __device__ void count_up(unsigned long long *to, unsigned n)
 }
 
 /* Weights in the place of ivar, of columns x0 .. x1 - 1; mask may be NULL. Thread (column, row), and the rows after. */
-__global__ void weigh_kernel(work k, const unsigned *mask, size_t x0, size_t x1, float *ivar, unsigned long long *count)
+__global__ void weights_kernel(work k, const unsigned *mask, size_t x0, size_t x1, float *ivar,
+                               unsigned long long *count)
 {
     const size_t x = x0 + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     unsigned bad = 0, masked = 0;
@@ -37,7 +38,7 @@ __global__ void weigh_kernel(work k, const unsigned *mask, size_t x0, size_t x1,
 }
 
 /* The three pixels in the middle of the spots of fibres first ... and the bins of the output: thread (bin, fibre). */
-__global__ void look_kernel(work k, int first, unsigned long long *count)
+__global__ void coverage_kernel(work k, int first, unsigned long long *count)
 {
     const int bin = blockIdx.x * blockDim.x + threadIdx.x;
     const size_t fibre = (size_t)first + blockIdx.y;
@@ -59,24 +60,25 @@ __global__ void look_kernel(work k, int first, unsigned long long *count)
 
 /* On a stream, after the pixels of columns x0 .. x1 - 1, each of which is weighed once; count: [PIXEL_COUNTS], zeroed.
  */
-spx_status weigh(const work &k, const unsigned *mask, size_t x0, size_t x1, unsigned long long *count,
-                 cudaStream_t stream, spx_err *e)
+spx_status pixel_weights(const work &k, const unsigned *mask, size_t x0, size_t x1, unsigned long long *count,
+                         cudaStream_t stream, spx_err *e)
 {
     const unsigned columns = 256, rows = 512; /* a few pixels a thread: one strip fills the device */
     if (x0 >= x1 || k.ccd_ny == 0)
         return SPX_OK;
     const dim3 grid(blocks(x1 - x0, columns), k.ccd_ny < rows ? (unsigned)k.ccd_ny : rows);
-    weigh_kernel<<<grid, columns, 0, stream>>>(k, mask, x0, x1, (float *)k.weight, count);
+    weights_kernel<<<grid, columns, 0, stream>>>(k, mask, x0, x1, (float *)k.weight, count);
     TRY(cudaGetLastError());
     return SPX_OK;
 }
 
 /* After all pixels. */
-spx_status look(const work &k, int first, int nspec, unsigned long long *count, cudaStream_t stream, spx_err *e)
+spx_status count_coverage(const work &k, int first, int nspec, unsigned long long *count, cudaStream_t stream,
+                          spx_err *e)
 {
     const unsigned bins = 128;
     for (int at = 0; at < nspec; at += 65535)
-        look_kernel<<<dim3(blocks(k.nwave, bins), nspec - at < 65535 ? nspec - at : 65535), bins, 0, stream>>>(
+        coverage_kernel<<<dim3(blocks(k.nwave, bins), nspec - at < 65535 ? nspec - at : 65535), bins, 0, stream>>>(
             k, first + at, count);
     TRY(cudaGetLastError());
     return SPX_OK;

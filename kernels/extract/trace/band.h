@@ -78,8 +78,8 @@ static size_t factorise(const spx_trace_plan *p, spx_trace_bundle *b)
         else
             bad = factor(p->nbin, m, b->m + v, b->nelem * b->nl, b->nl, every(0.0), b->ldl + v, lrow, b->nl, diag, u);
         for (size_t i = 0; i < SPX_VL; i++)
-            if (v + i < b->nf && bad[i] && !b->lost[v + i]) {
-                b->lost[v + i] = 1;
+            if (v + i < b->nf && bad[i] && !b->singular[v + i]) {
+                b->singular[v + i] = 1;
                 count++;
             }
     }

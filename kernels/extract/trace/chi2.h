@@ -8,7 +8,7 @@
 #include "extract/trace/spots.h"
 
 /* Add the model of one bin to the window. */
-ALWAYS_INLINE void add_model(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_place *at,
+ALWAYS_INLINE void add_model(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_bin_geometry *at,
                              const double *spot, double flux, double *model)
 {
     size_t pixel = (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
@@ -27,7 +27,7 @@ static void model_to_chi2(const spx_trace_plan *p, const spx_trace_bundle *b, si
     }
 }
 
-ALWAYS_INLINE double gather_chi2(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_place *at,
+ALWAYS_INLINE double gather_chi2(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_bin_geometry *at,
                                  const double *spot, const double *chi2)
 {
     vec sum = every(0.0);

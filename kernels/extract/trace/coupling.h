@@ -42,8 +42,8 @@ static void find_scales(const spx_trace_plan *p, const spx_trace_bundle *b, scal
  *     rel(f) rel(g) + sqrt(rel(f) rel(g) direct) + direct
  * is above the tolerance times `known`, where rel(f) is what a neighbour g takes off f as a fraction of its diagonal,
  * and rel(g) the same of g and its next, the largest near by. */
-static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t lane, const double *known,
-                        unsigned char *strong)
+static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t lane,
+                        const double *drop_scale, unsigned char *strong)
 {
     const size_t n = p->nbin, nl = b->nl;
     const size_t around = (size_t)b->depth + SPX_TRACE_TAIL / 2;
@@ -61,7 +61,7 @@ static void find_strong(const spx_trace_plan *p, const spx_trace_bundle *b, scal
             const vec own = load(s.own[side] + k * nl + lane) * load(s.inverse + k * nl + lane);
             const vec bound = own * most;
             /* sqrt(x y) <= (x + y)/2 */
-            const vec least = every(limit) * load(known + k * nl + lane);
+            const vec least = every(limit) * load(drop_scale + k * nl + lane);
             if (!any_lane(every(1.5) * (bound + direct) > least))
                 continue;
             vec next = every(0.0);

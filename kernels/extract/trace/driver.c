@@ -52,7 +52,7 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
 }
 
 /* Pixels that the spots of a bundle may touch. */
-static spx_status window(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
+static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
 {
     const spx_image *im = p->job->image;
     double *memory =
@@ -110,7 +110,7 @@ static spx_status regularise(const spx_trace_plan *p, spx_trace_bundle *b, const
         for (size_t f = 0; f < b->nf; f++) {
             double w = b->w[k * nl + f], least = 1e-4 * most;
             double alpha = w < least ? least - w : b->regularize[f];
-            b->m[k * b->nelem * nl + f] = b->lost[f] ? 1.0 : diagonal[k * nl + f] + alpha * alpha + SPX_TRACE_PRIOR;
+            b->m[k * b->nelem * nl + f] = b->singular[f] ? 1.0 : diagonal[k * nl + f] + alpha * alpha + SPX_TRACE_PRIOR;
         }
     }
     spx_free(largest);
@@ -125,10 +125,10 @@ static void leave_out(const spx_trace_plan *p, spx_trace_bundle *b)
         for (int df = 0; df <= b->reach; df++)
             for (size_t i = b->first[df]; i <= b->first[df] + (size_t)(b->hi[df] - b->lo[df]); i++)
                 for (size_t f = 0; f + (size_t)df < b->nf; f++)
-                    if (b->lost[f] || b->lost[f + (size_t)df])
+                    if (b->singular[f] || b->singular[f + (size_t)df])
                         row[i * b->nl + f] = 0.0;
         for (size_t f = 0; f < b->nf; f++)
-            if (b->lost[f])
+            if (b->singular[f])
                 b->y[k * b->nl + f] = 0.0;
     }
 }
@@ -209,11 +209,11 @@ static spx_status solve_bundle(const spx_trace_plan *p, const spx_trace_kernels 
         if (attempt == 1) {
             int some = 0;
             for (size_t f = 0; f < b->nf; f++)
-                some |= b->lost[f];
+                some |= b->singular[f];
             for (size_t f = 0; f < b->nf; f++)
-                if (!some || b->lost[f]) {
+                if (!some || b->singular[f]) {
                     b->regularize[f] = fmax(b->regularize[f], SPX_TRACE_RETRY);
-                    b->lost[f] = 0;
+                    b->singular[f] = 0;
                     t->regularised++;
                 }
         } else if (attempt == 2) {
@@ -261,9 +261,9 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
             break;
         }
         a.far = a.near + p->nbin * ((size_t)b->hi[0] + 1) * b->nl;
-        a.known = a.near + p->nbin * (b->band + 1) * b->nl;
-        st = kernels->marginal(p, b, r, &a, e);
-        t->seconds[SPX_EXTRACT_MARGINAL] += lap(since);
+        a.drop_scale = a.near + p->nbin * (b->band + 1) * b->nl;
+        st = kernels->schur(p, b, r, &a, e);
+        t->seconds[SPX_EXTRACT_SCHUR] += lap(since);
         if (st == SPX_OK)
             st = kernels->root(p, b, r, &a, f0, f1, pending, out, &t->regularised, e);
         t->seconds[SPX_EXTRACT_ROOT] += lap(since);
@@ -290,7 +290,7 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
     double *elements = spx_trace_workspace_get(r, SPX_BUFFER_M, n * b->nelem + 2 * front, nl, e);
     double *vectors = spx_trace_workspace_get(r, SPX_BUFFER_VECTORS, 5 * n, nl, e);
     double *factors = spx_trace_workspace_get(r, SPX_BUFFER_FACTOR, nldl + (n + m) * SPX_TRACE_LANES, 1, e);
-    if (!elements || !vectors || !factors || window(p, b, r, e) != SPX_OK)
+    if (!elements || !vectors || !factors || load_tile(p, b, r, e) != SPX_OK)
         return SPX_EIO;
     memset(elements, 0, front * nl * sizeof *elements);
     memset(elements + (front + n * b->nelem) * nl, 0, front * nl * sizeof *elements);
@@ -335,7 +335,7 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
         t->seconds[SPX_EXTRACT_FIT] += lap(&since);
     }
     for (size_t f = f0; f < f1 && st == SPX_OK; f++)
-        if (!solved || b->lost[f]) {
+        if (!solved || b->singular[f]) {
             fail_fibre(p, b->fibre0 + f - o->first, out);
             t->failed++;
         }
@@ -349,11 +349,11 @@ static spx_status solve_one(const spx_trace_plan *p, const spx_trace_bundle *fro
                             spx_frame *out, spx_trace_tally *tally)
 {
     spx_trace_bundle b = *from;
-    b.lost = spx_alloc(b.nf, 1, NULL);
+    b.singular = spx_alloc(b.nf, 1, NULL);
     b.regularize = spx_alloc(b.nf, sizeof *b.regularize, NULL);
     const spx_status st =
-        b.lost && b.regularize ? spx_trace_extract_bundle(p, &b, workspace, out, tally, NULL) : SPX_EIO;
-    spx_free(b.lost);
+        b.singular && b.regularize ? spx_trace_extract_bundle(p, &b, workspace, out, tally, NULL) : SPX_EIO;
+    spx_free(b.singular);
     spx_free(b.regularize);
     return st;
 }

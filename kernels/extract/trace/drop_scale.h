@@ -1,4 +1,4 @@
-/* Provides the scale of the drop tolerances where bins are narrow: see SPX_TRACE_KNOWN. */
+/* Provides the scale of the drop tolerances where bins are narrow: see SPX_TRACE_MAX_INVERSE. */
 #ifndef SPX_EXTRACT_TRACE_DROP_SCALE_H
 #define SPX_EXTRACT_TRACE_DROP_SCALE_H
 
@@ -27,9 +27,9 @@ ALWAYS_INLINE void largest_around(size_t n, size_t nl, size_t lane, double *v)
 }
 
 /* How much masks have taken from the bins of a vector: 1 where a bin overlaps with none that has much less of its spot
- * left than others around it (SPX_TRACE_WHOLE), 0.5 where it has half of what they have itself, else 0. of[nbin][nl]:
- * scratch. */
-static void find_whole(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *whole, double *of)
+ * left than others around it (SPX_TRACE_UNMASKED), 0.5 where it has half of what they have itself, else 0.
+ * of[nbin][nl]: scratch. */
+static void find_unmasked(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *unmasked, double *of)
 {
     const size_t n = p->nbin, nl = b->nl, m = (size_t)b->hi[0];
     for (size_t k = 0; k < n; k++)
@@ -40,48 +40,48 @@ static void find_whole(const spx_trace_plan *p, const spx_trace_bundle *b, size_
         const vec half = choose(load(b->seen + k * nl + lane) > every(0.5) * most, every(0.5), every(0.0));
         ivec is = EVERY_INT(-1);
         for (size_t j = k > m ? k - m : 0; j <= k + m && j < n; j++)
-            is &= load(b->seen + j * nl + lane) > every(SPX_TRACE_WHOLE) * most;
-        store(whole + k * nl + lane, choose(is, every(1.0), half));
+            is &= load(b->seen + j * nl + lane) > every(SPX_TRACE_UNMASKED) * most;
+        store(unmasked + k * nl + lane, choose(is, every(1.0), half));
     }
 }
 
 /* v[nbin][nl] of bins of a vector that are not whole becomes the largest of bins around them: of those that are whole,
  * else of those that take it from such, else of those with half of their spots. of: scratch. */
-static void from_whole(size_t n, size_t nl, size_t lane, const double *whole, double *v, double *of)
+static void from_unmasked(size_t n, size_t nl, size_t lane, const double *unmasked, double *v, double *of)
 {
     const vec none = every(0.0), all = every(1.0);
     for (size_t k = 0; k < n; k++)
-        store(of + k * nl + lane, choose(load(whole + k * nl + lane) == all, load(v + k * nl + lane), none));
+        store(of + k * nl + lane, choose(load(unmasked + k * nl + lane) == all, load(v + k * nl + lane), none));
     largest_around(n, nl, lane, of);
     for (size_t k = 0; k < n; k++) {
         const vec most = load(of + k * nl + lane);
-        const vec half = choose(load(whole + k * nl + lane) > none, load(v + k * nl + lane), none);
+        const vec half = choose(load(unmasked + k * nl + lane) > none, load(v + k * nl + lane), none);
         store(of + k * nl + lane, choose(most > none, most, half));
     }
     largest_around(n, nl, lane, of);
     for (size_t k = 0; k < n; k++) {
         const vec most = load(of + k * nl + lane);
-        const ivec takes = (load(whole + k * nl + lane) != all) & (most > none);
+        const ivec takes = (load(unmasked + k * nl + lane) != all) & (most > none);
         store(v + k * nl + lane, choose(takes, most, load(v + k * nl + lane)));
     }
 }
 
-/* known[nbin][nl] of a vector: see SPX_TRACE_KNOWN. whole[nbin][nl], of[nbin][nl], ring: scratch. The pivots D of the
- * fibre's block, which are at hand, are at least 1/Z, and not much more where bins are wide: Z is found where they are
- * small. */
-static void find_known(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *known, double *whole,
-                       double *of, double *ring)
+/* drop_scale[nbin][nl] of a vector: see SPX_TRACE_MAX_INVERSE. unmasked[nbin][nl], of[nbin][nl], ring: scratch. The
+ * pivots D of the fibre's block, which are at hand, are at least 1/Z, and not much more where bins are wide: Z is found
+ * where they are small. */
+static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *drop_scale,
+                            double *unmasked, double *of, double *ring)
 {
     const int m = b->hi[0];
     const size_t n = p->nbin, nl = b->nl, lrow = (size_t)(m + 1) * nl, mrow = b->nelem * nl;
-    find_whole(p, b, lane, whole, of);
+    find_unmasked(p, b, lane, unmasked, of);
     for (size_t k = 0; k < n; k++)
-        store(known + k * nl + lane, every(1.0) / (load(b->ldl + k * lrow + lane) * load(b->m + k * mrow + lane)));
-    from_whole(n, nl, lane, whole, known, of);
+        store(drop_scale + k * nl + lane, every(1.0) / (load(b->ldl + k * lrow + lane) * load(b->m + k * mrow + lane)));
+    from_unmasked(n, nl, lane, unmasked, drop_scale, of);
     ivec narrow = EVERY_INT(0);
     for (size_t k = 0; k < n; k++) {
-        narrow |= load(known + k * nl + lane) < every(SPX_TRACE_NARROW);
-        store(known + k * nl + lane, every(1.0));
+        narrow |= load(drop_scale + k * nl + lane) < every(SPX_TRACE_NARROW);
+        store(drop_scale + k * nl + lane, every(1.0));
     }
     if (!any_lane(narrow & lanes_there(b, lane, 0)))
         return;
@@ -91,10 +91,10 @@ static void find_known(const spx_trace_plan *p, const spx_trace_bundle *b, size_
     for (size_t k = n; k-- > 0;) {
         slot = slot == 0 ? (size_t)m : slot - 1;
         const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, ring, slot, z);
-        const vec v = every(SPX_TRACE_KNOWN) / (inverse * load(b->m + k * mrow + lane));
-        store(known + k * nl + lane, choose(v < every(1.0), vmax(v, every(SPX_TRACE_LEAST_KNOWN)), every(1.0)));
+        const vec v = every(SPX_TRACE_MAX_INVERSE) / (inverse * load(b->m + k * mrow + lane));
+        store(drop_scale + k * nl + lane, choose(v < every(1.0), vmax(v, every(SPX_TRACE_LEAST_SCALE)), every(1.0)));
     }
-    from_whole(n, nl, lane, whole, known, of);
+    from_unmasked(n, nl, lane, unmasked, drop_scale, of);
 }
 
 #endif

@@ -27,8 +27,8 @@ ALWAYS_INLINE double dot_rows(const double *a, const double *b, int rows, size_t
 }
 
 /* Element of M: sum over the pixels that both spots cover; `weighted` is the first times the weights. */
-ALWAYS_INLINE double overlap(const spx_trace_plan *p, const double *weighted, const spx_trace_place *i,
-                             const double *spot, const spx_trace_place *j)
+ALWAYS_INLINE double overlap(const spx_trace_plan *p, const double *weighted, const spx_bin_geometry *i,
+                             const double *spot, const spx_bin_geometry *j)
 {
     const int dx = j->xc - i->xc, dy = j->yc - i->yc;
     const int columns = p->nx - (dx < 0 ? -dx : dx), rows = p->ny - (dy < 0 ? -dy : dy);
@@ -49,8 +49,8 @@ ALWAYS_INLINE double overlap(const spx_trace_plan *p, const double *weighted, co
 }
 
 /* Spot times weight, and its sums: A^T W p, A^T W 1, A^T [W > 0] of one bin. */
-ALWAYS_INLINE void weigh(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_place *at,
-                         const double *spot, double *weighted, double *value, double *weight, double *seen)
+ALWAYS_INLINE void weighted_sums(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_bin_geometry *at,
+                                 const double *spot, double *weighted, double *value, double *weight, double *seen)
 {
     vec sum_value = every(0.0), sum_weight = every(0.0), sum_seen = every(0.0);
     size_t pixel = (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
@@ -78,7 +78,7 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
     double *weighted = ring + slots * nf * npix;
     for (size_t k = 0; k < p->nbin; k++) {
         double *now = ring + k % slots * nf * npix;
-        const spx_trace_place *at = b->at + k * nf;
+        const spx_bin_geometry *at = b->at + k * nf;
         unsigned char *state = b->state + k * nf;
         double *row = b->m + k * b->nelem * nl;
         memset(row, 0, b->nelem * nl * sizeof *row);
@@ -88,7 +88,8 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
         for (size_t f = 0; f < nf; f++) {
             if (state[f] != SPX_TRACE_SPOT)
                 continue;
-            weigh(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f], &b->seen[k * nl + f]);
+            weighted_sums(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f],
+                          &b->seen[k * nl + f]);
             if (!(b->w[k * nl + f] > 0.0))
                 continue;
             row[f] = overlap(p, weighted, &at[f], now + f * npix, &at[f]);

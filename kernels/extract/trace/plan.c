@@ -106,7 +106,7 @@ static double series(size_t n, const double *c, const double *basis)
 
 /* Places of all spots, with the bits of spx_psf_spot_place(), and the rows that are used: those that the wanted
  * wavelengths touch, and the fraction pix_pad_frac of those beyond them that only the padding touches. */
-static void place_bundle(const spx_trace_plan *p, spx_trace_bundle *b)
+static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
 {
     const spx_psf *psf = p->job->psf;
     const spx_image *im = p->job->image;
@@ -123,7 +123,7 @@ static void place_bundle(const spx_trace_plan *p, spx_trace_bundle *b)
             }
             double mx = floor(x + 0.5), my = floor(y + 0.5);
             int xc = (int)mx - psf->hsizex, yc = (int)my - psf->hsizey;
-            b->at[i] = (spx_trace_place){xc, yc, x - mx, y - my};
+            b->at[i] = (spx_bin_geometry){xc, yc, x - mx, y - my};
             outer0 = yc < outer0 ? yc : outer0;
             outer1 = yc + p->ny > outer1 ? yc + p->ny : outer1;
             if (k >= p->pad && k < p->pad + nwave) {
@@ -170,7 +170,7 @@ static void find_boxes(const spx_trace_plan *p, const spx_trace_bundle *b, box *
         boxes[i] = (box){INT_MAX, INT_MIN, INT_MAX, INT_MIN};
     for (size_t k = 0; k < p->nbin; k++)
         for (size_t f = 0; f < b->nf; f++) {
-            const spx_trace_place *at = &b->at[k * b->nf + f];
+            const spx_bin_geometry *at = &b->at[k * b->nf + f];
             box *here = &boxes[k / BLOCK * b->nf + f];
             if (b->state[k * b->nf + f] != SPX_TRACE_SPOT)
                 continue;
@@ -361,7 +361,7 @@ spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_t
     if (st == SPX_OK) {
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(+ : left_out) reduction(| : no_memory)
         for (size_t i = 0; i < nbundle; i++) {
-            place_bundle(p, &list[i]);
+            bundle_geometry(p, &list[i]);
             no_memory |= pair_bundle(p, &list[i], &left_out, NULL) != SPX_OK;
         }
         if (no_memory)

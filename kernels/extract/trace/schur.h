@@ -10,8 +10,8 @@
 /* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
  * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
  * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
-static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
-                           spx_trace_diagonals *a, spx_err *e)
+static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
+                        spx_trace_diagonals *a, spx_err *e)
 {
     const size_t n = p->nbin, nl = b->nl, row = (size_t)(b->hi[0] + 1) * nl;
     a->wide = 0;
@@ -33,7 +33,7 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
     for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
         memset(a->near + k * row, 0, row * sizeof *a->near);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
-        find_known(p, b, lane, a->known, s.own[0], s.own[1], columns);
+        find_drop_scale(p, b, lane, a->drop_scale, s.own[0], s.own[1], columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
         one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
@@ -42,7 +42,7 @@ static spx_status marginal(const spx_trace_plan *p, const spx_trace_bundle *b, s
         find_scales(p, b, s);
     for (size_t lane = 0; lane < b->nf && b->nf > 2; lane += SPX_VL) {
         size_t k0, k1;
-        find_strong(p, b, s, lane, a->known, strong);
+        find_strong(p, b, s, lane, a->drop_scale, strong);
         for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
             for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
                 const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;

@@ -51,7 +51,7 @@ static void use_far(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trac
 }
 
 /* What becomes of elements that are there already. */
-typedef enum { FIRST, ADD, REPLACE } take_mode;
+typedef enum { FIRST, ADD, REPLACE } schur_mode;
 
 /* A column of V = L^-1 B, with B the block of M between a fibre and the others. */
 typedef struct {
@@ -103,7 +103,7 @@ ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, ot
     *r = (reached){rows, taken, recent, last};
 }
 
-/* Doubles that take_off() needs, with `column` of them in a column of V. */
+/* Doubles that schur_columns() needs, with `column` of them in a column of V. */
 static size_t columns_size(const spx_trace_bundle *b, size_t column)
 {
     return (b->band + 2) * column + (b->band + 1) * (sizeof(reached) / sizeof(double) + SPX_VL);
@@ -117,9 +117,9 @@ static size_t columns_size(const spx_trace_bundle *b, size_t column)
  * by, and where they may be above `nothing`; they are 0 elsewhere. All limits are multiplied with t->known.
  * own[nbin][nl], unless it is NULL, gets the diagonal of T. Returns the largest change of the diagonal, as a fraction
  * of that of M times t->known, where elements of T are replaced. */
-ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
-                              size_t low, size_t j0, size_t j1, take_mode mode, spx_trace_diagonals *t, double *own,
-                              double *columns)
+ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q,
+                                   size_t lane, size_t low, size_t j0, size_t j1, schur_mode mode,
+                                   spx_trace_diagonals *t, double *own, double *columns)
 {
     const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + o->tail) * q;
     const size_t nl = b->nl, column = (size_t)most * SPX_VL, slots = (size_t)band + 1;
@@ -133,7 +133,8 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
     int wide = 0; /* columns that still need all diagonals */
     for (size_t j = j0 > (size_t)band ? j0 - (size_t)band : 0; j < j1; j++) {
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
-        const vec known = load(t->known + j * nl + lane), least = square(every(little) * known * diagonal);
+        const vec drop_scale = load(t->drop_scale + j * nl + lane),
+                  least = square(every(little) * drop_scale * diagonal);
         vec largest = every(0.0);
         for (size_t i = 0; i < slots; i++)
             largest = vmax(load(share + i * SPX_VL), largest);
@@ -150,7 +151,7 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
             const size_t i = j - (size_t)d, slot = i % slots;
             /* T_ij^2 <= T_ii T_jj. Elements on the way may be smaller than those farther out: narrow spots touch in
              * some bins, and not in those between. */
-            const vec both = known * load(t->known + i * nl + lane);
+            const vec both = drop_scale * load(t->drop_scale + i * nl + lane);
             const int needed = wide && any_lane(mine * load(share + slot * SPX_VL) > every(nothing * nothing) * both);
             if (d > b->hi[0] && !needed) {
                 if (mode == REPLACE && t->wide)
@@ -177,14 +178,14 @@ ALWAYS_INLINE double take_off(const spx_trace_plan *p, const spx_trace_bundle *b
             sum += odd;
             double *to = element(p, b, t, i, d) + lane;
             if (d == 0) {
-                if (any_lane(sum > every(far) * known * diagonal)) {
+                if (any_lane(sum > every(far) * drop_scale * diagonal)) {
                     wide = band + 1;
                     use_far(p, b, t);
                 }
                 if (own)
                     store(own + j * nl + lane, sum);
                 if (mode == REPLACE)
-                    change = vmax(vabs(sum - load(to)) / (known * (diagonal + every(SPX_TRACE_PRIOR))), change);
+                    change = vmax(vabs(sum - load(to)) / (drop_scale * (diagonal + every(SPX_TRACE_PRIOR))), change);
             }
             store(to, mode == ADD ? load(to) + sum : sum);
         }
@@ -209,7 +210,7 @@ ALWAYS_INLINE ivec lanes_there(const spx_trace_bundle *b, size_t lane, int off)
 
 /* Fibres with the next on one side alone; its factor is at hand. */
 ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, int side,
-                                 take_mode mode, spx_trace_diagonals *t, double *own, double *columns)
+                                 schur_mode mode, spx_trace_diagonals *t, double *own, double *columns)
 {
     const int m = b->hi[0];
     others o = {.q = 1,
@@ -221,9 +222,9 @@ ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle
     o.off[0] = side;
     o.there[0] = lanes_there(b, lane, side);
     if (m == 7)
-        take_off(p, b, &o, 7, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
+        schur_columns(p, b, &o, 7, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
     else
-        take_off(p, b, &o, m, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
+        schur_columns(p, b, &o, m, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
 }
 
 /* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once, columns of V going on for
@@ -270,7 +271,7 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     o.l = l - (long)(r0 * (size_t)q * row);
     o.row = row;
     o.elem = SPX_VL;
-    *change = take_off(p, b, &o, m, q, lane, low, k0, k1, REPLACE, t, NULL, columns);
+    *change = schur_columns(p, b, &o, m, q, lane, low, k0, k1, REPLACE, t, NULL, columns);
     *cut = o.cut;
     return SPX_OK;
 }

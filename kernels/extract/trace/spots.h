@@ -60,8 +60,8 @@ ALWAYS_INLINE size_t edge_row(const spx_trace_plan *p)
 
 /* The spot of bin k of a fibre into spot[ny][nxp], 0 beyond its nx columns; the same arithmetic as spx_psf_spot() up
  * to rounding. Returns 0, and a spot of zeros, where the PSF has none. */
-ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, const spx_trace_place *at, double *work,
-                               double *spot, int nxv, int degx, int degy)
+ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at,
+                               double *work, double *spot, int nxv, int degx, int degy)
 {
     const size_t ndeg = p->job->psf->ndeg, ne = edge_row(p), nxp = (size_t)nxv * SPX_VL, nyp = p->nyp;
     const int nx = p->nx, ny = p->ny, deg = degx > degy ? degx : degy;
@@ -145,7 +145,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
     return 1;
 }
 
-static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_trace_place *at, double *work,
+static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
                      double *spot)
 {
     const int nxv = (int)(p->nxp / SPX_VL);

@@ -274,7 +274,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     double *scale = memory;
     for (size_t k = 0; k < n; k++)
         store(scale + k * SPX_VL,
-              every(1.0) / (load(element(p, b, a, s.r0 + k, 0) + v) * load(a->known + (s.r0 + k) * b->nl + v)));
+              every(1.0) / (load(element(p, b, a, s.r0 + k, 0) + v) * load(a->drop_scale + (s.r0 + k) * b->nl + v)));
     const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->tolerance, scale);
     if (m < most && outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
         return m;
@@ -441,7 +441,7 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
         ivec want = EVERY_INT(0), fit = EVERY_INT(0); /* fibres whose output is wanted; all that have a solution */
         vec extra = every(0.0);
         for (size_t f = v; f < v + SPX_VL && f < b->nf; f++) {
-            fit[f - v] = b->lost[f] ? 0 : -1;
+            fit[f - v] = b->singular[f] ? 0 : -1;
             want[f - v] = f >= f0 && f < f1 ? fit[f - v] : 0;
         }
         find_weak(p, b, a, v, weak);
@@ -459,7 +459,7 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
             for (int i = 0; i < SPX_VL; i++) {
                 *regularised += want[i] && attempt == 0;
                 if (want[i] && attempt > 0)
-                    b->lost[v + (size_t)i] = 1;
+                    b->singular[v + (size_t)i] = 1;
             }
             extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
         }

@@ -42,14 +42,14 @@ enum {
  * of sqrt(Z_jj). Z times the diagonal of M is 1 for bins that do not overlap. Gaussian spots along a trace that are s
  * bins wide (sigma) have a spectrum that falls with exp(-s^2 k^2): Z M is 5 for s = 0.7, 26 for 0.85, 230 for 1, 10^4
  * for 1.2 and 10^7 for 1.5; with tilts and cut wings it was 20 to 10^8 at 1.2 to 1.3. The limits above hold up to
- * SPX_TRACE_KNOWN, and are divided by what it is more. A_s is still to be found: Z is that of the fibre's block of M.
- * Masks do not count as narrow bins, or frames with many would take up to half as long again: a bin that overlaps with
- * one that has less than SPX_TRACE_WHOLE of the pixels that others around it have takes the value of those that do not;
- * what is left out beside masks is seen to when A_s is there (SPX_TRACE_EDGE). */
-#define SPX_TRACE_KNOWN       20.0
-#define SPX_TRACE_WHOLE       0.9
+ * SPX_TRACE_MAX_INVERSE, and are divided by what it is more. A_s is still to be found: Z is that of the fibre's block
+ * of M. Masks do not count as narrow bins, or frames with many would take up to half as long again: a bin that overlaps
+ * with one that has less than SPX_TRACE_UNMASKED of the pixels that others around it have takes the value of those that
+ * do not; what is left out beside masks is seen to when A_s is there (SPX_TRACE_EDGE). */
+#define SPX_TRACE_MAX_INVERSE 20.0
+#define SPX_TRACE_UNMASKED    0.9
 #define SPX_TRACE_NARROW      0.3   /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
-#define SPX_TRACE_LEAST_KNOWN 1e-14 /* double precision ends there */
+#define SPX_TRACE_LEAST_SCALE 1e-14 /* double precision ends there */
 
 /* T as a fraction of M that a column may meet, to begin with: what is cut off is its product with the other column. */
 #define SPX_TRACE_OTHER 1e-2
@@ -64,7 +64,7 @@ enum {
 typedef struct {
     int xc, yc;    /* first column and row */
     double dx, dy; /* centre minus middle of the central pixel */
-} spx_trace_place;
+} spx_bin_geometry;
 
 /* What all bundles share. Bins are counted from the first padding bin: bin k lies at wmin + (k - pad) dw. */
 typedef struct {
@@ -83,10 +83,10 @@ typedef struct {
 
 /* One bundle: fibres fibre0 .. fibre0 + nf - 1 of the PSF. Rows of [nl] doubles hold one value a fibre. */
 typedef struct {
-    size_t fibre0, nf, nl; /* nl: lanes, a multiple of SPX_TRACE_LANES, at least nf + reach */
-    spx_trace_place *at;   /* [nbin][nf] */
-    unsigned char *state;  /* [nbin][nf] SPX_TRACE_... */
-    unsigned char *lost;   /* [nf] 1: this trace has no solution; it is left out of the equations */
+    size_t fibre0, nf, nl;   /* nl: lanes, a multiple of SPX_TRACE_LANES, at least nf + reach */
+    spx_bin_geometry *at;    /* [nbin][nf] */
+    unsigned char *state;    /* [nbin][nf] SPX_TRACE_... */
+    unsigned char *singular; /* [nf] 1: this trace has no solution; it is left out of the equations */
     /* Pairs of bins that overlap: (f, k) with (f + df, k + dk), lo[df] <= dk <= hi[df], lo[0] = 0. Element
      * first[df] + dk - lo[df] of the nelem elements of a bin. */
     int reach;            /* largest df */
@@ -118,9 +118,9 @@ enum {
 typedef struct {
     double *near; /* [nbin][hi[0] + 1][nl] the diagonals that M has */
     double *far;  /* [band - hi[0]][nbin][nl] those beyond, one after the other; not looked at unless `wide` */
-    /* [nbin][nl] what is left out as a multiple of what it is on other bins, at most 1: see SPX_TRACE_KNOWN; only where
-     * fibres overlap */
-    double *known;
+    /* [nbin][nl] what is left out as a multiple of what it is on other bins, at most 1: see SPX_TRACE_MAX_INVERSE; only
+     * where fibres overlap */
+    double *drop_scale;
     int wide;
 } spx_trace_diagonals;
 
@@ -197,15 +197,17 @@ typedef struct {
     const char *name;
     /* M, y, w and seen of a bundle from its window. */
     spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e);
-    /* Factorise every fibre's block; lost[] gets 1 where it is not positive definite. Returns the number of those. */
+    /* Factorise every fibre's block; singular[] gets 1 where it is not positive definite. Returns the number of those.
+     */
     size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b);
     /* Solve M x = y by conjugate gradients; *solved is 0 when they do not converge. */
     spx_status (*solve)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int *solved, spx_err *e);
     /* A_s of all fibres of the bundle into *a, which has its memory. */
-    spx_status (*marginal)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
-                           spx_trace_diagonals *a, spx_err *e);
-    /* Square root: flux, ivar and resolution of fibres f0 .. f1 - 1 of the bundle; lost[] of a fibre gets 1 where even
-     * regularisation gives none. pending[nf]: 1 for fibres to do; it stays 1 for those whose A_s is wider than b->band.
+    spx_status (*schur)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
+                        spx_trace_diagonals *a, spx_err *e);
+    /* Square root: flux, ivar and resolution of fibres f0 .. f1 - 1 of the bundle; singular[] of a fibre gets 1 where
+     * even regularisation gives none. pending[nf]: 1 for fibres to do; it stays 1 for those whose A_s is wider than
+     * b->band.
      */
     spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                        const spx_trace_diagonals *a, size_t f0, size_t f1, unsigned char *pending, spx_frame *out,
