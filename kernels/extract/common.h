@@ -1,4 +1,4 @@
-/* What every extraction method does before and after it solves its equations. Private to kernels/extract/. */
+/* Provides what every extraction method does before and after it solves its equations. Private to kernels/extract/. */
 #ifndef SPX_EXTRACT_COMMON_H
 #define SPX_EXTRACT_COMMON_H
 

@@ -1,4 +1,4 @@
-/* What a hook sees of an extracted frame. */
+/* Provides the arrays of an extracted frame to a hook, and the check of what it wrote. */
 #include <math.h>
 
 #include "extract/extract.h"

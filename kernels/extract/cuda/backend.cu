@@ -1,4 +1,4 @@
-/* Extraction as a stage of the CUDA backend: memory of the devices lives as long as the backend. */
+/* Provides extraction as a stage of the CUDA backend. Memory of the devices lives as long as the backend. */
 #include <mutex>
 #include <vector>
 

@@ -1,4 +1,4 @@
-/* Banded factorisation and solution along a trace: one thread a lane, or a segment of it.
+/* Provides banded factorisation and solution along a trace: one thread a lane, or a segment of it.
  *
  * Recurrences along a trace are chains of some 2400 steps of 0.15 to 0.6 us, and there are only 500 traces, so that
  * most of a device waited. Segments cut the chains to a sixth for a third more work, and run beside each other: when
@@ -62,7 +62,7 @@ template <int COUNT, class WHERE, class BODY> __device__ void stream(int n, doub
 struct segment {
     int first, last, begin, end; /* own bins; those that are worked on */
 
-    __device__ segment(const work &k, int i, int halo)
+    __device__ segment(const params &k, int i, int halo)
     {
         first = i * k.seg;
         last = min(first + k.seg, k.n);
@@ -250,7 +250,7 @@ struct nothing {
 };
 
 /* Factors of the fibres' own blocks; block (lanes, segment). */
-template <int M> __global__ void factorise_kernel(work k)
+template <int M> __global__ void factorise_kernel(params k)
 {
     extern __shared__ double shared[];
     const int column = blockIdx.x * WARP + threadIdx.x;
@@ -280,7 +280,7 @@ template <int M> __global__ void factorise_kernel(work k)
 }
 
 /* Whether the segments of the factors fit together: block (lanes, m, segment - 1). */
-__global__ void seams_kernel(work k)
+__global__ void seams_kernel(params k)
 {
     const int column = blockIdx.x * WARP + threadIdx.x, row = blockIdx.y, seg = blockIdx.z + 1;
     if (column >= k.lanes || k.fibre[column] < 0)

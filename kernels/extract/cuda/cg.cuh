@@ -1,4 +1,4 @@
-/* Deconvolved flux: M x = y by conjugate gradients, preconditioned with the fibres' own blocks. */
+/* Provides the deconvolved flux: M x = y by conjugate gradients, preconditioned with the fibres' own blocks. */
 #ifndef SPX_EXTRACT_CUDA_CG_CUH
 #define SPX_EXTRACT_CUDA_CG_CUH
 
@@ -11,7 +11,7 @@ namespace
 enum { START, STEP, NEXT };
 
 /* scalar[b]: rz, alpha, beta, what is enough, from an inner product. A bundle that is done has alpha = beta = 0. */
-__device__ void advance(const work &k, int b, int what, double sum)
+__device__ void advance(const params &k, int b, int what, double sum)
 {
     double *s = k.scalar + 4 * b;
     if (what == START) {
@@ -35,7 +35,7 @@ __device__ void advance(const work &k, int b, int what, double sum)
 
 /* An inner product of a bundle, of which each of `count` blocks has part `at`: the last that is ready adds them up, in
  * their order, and goes on with it. */
-__device__ void add_up(const work &k, int b, int at, int count, double part, int what)
+__device__ void add_up(const params &k, int b, int at, int count, double part, int what)
 {
     __shared__ bool last;
     double *parts = k.part + (size_t)b * dot_parts(k);
@@ -89,7 +89,7 @@ __device__ double along(const double *mat, ptrdiff_t next, const double *d, ptrd
 
 /* q = M d and the inner product of both; block (bins, bundle). Each element of M is used twice, by its own bin and by
  * that which it is shared with: a block has some bins in a row, so that it comes from the cache for one of them. */
-__global__ void __launch_bounds__(MULTIPLY_THREADS, 2) multiply_kernel(work k)
+__global__ void __launch_bounds__(MULTIPLY_THREADS, 2) multiply_kernel(params k)
 {
     __shared__ double partial[MULTIPLY_THREADS / WARP];
     const int b = blockIdx.y, i = blockIdx.x * MULTIPLY_THREADS + threadIdx.x, bin = i / k.nl, f = i % k.nl;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(MULTIPLY_THREADS, 2) multiply_kernel(work k)
 
 /* z = P^-1 r and the inner product of both, which is that of L^-1 r and D^-1 L^-1 r; block (lanes of a bundle,
  * segment). Segments begin half as early as those of the factors: the iteration takes the same steps. */
-template <int M> __global__ void precondition_kernel(work k, int what)
+template <int M> __global__ void precondition_kernel(params k, int what)
 {
     extern __shared__ double shared[];
     const int b = blockIdx.x / bundle_blocks(k), block = blockIdx.x % bundle_blocks(k), f = block * WARP + threadIdx.x;
@@ -152,7 +152,7 @@ template <int M> __global__ void precondition_kernel(work k, int what)
 }
 
 /* x = 0 and r = y; one thread a bin. */
-__global__ void start_kernel(work k)
+__global__ void start_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < k.nbundle)
@@ -164,7 +164,7 @@ __global__ void start_kernel(work k)
 }
 
 /* What is left for the next step: r -= alpha q. */
-__global__ void remainder_kernel(work k)
+__global__ void remainder_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -175,7 +175,7 @@ __global__ void remainder_kernel(work k)
 }
 
 /* The step itself, x += alpha d, and the next direction. */
-__global__ void direction_kernel(work k)
+__global__ void direction_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -191,7 +191,8 @@ enum { LEAST_STEPS = 4 };
 
 /* scalar and bad: page-locked, what the host sees of k.scalar, and of k.bad with k.torn behind it. When the factors are
  * there, meanwhile() is called as often as the host waits. */
-template <class MEANWHILE> spx_status solve(work &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile, spx_err *e)
+template <class MEANWHILE>
+spx_status solve(params &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes;
     const dim3 products(blocks((size_t)k.n * k.nl, MULTIPLY_THREADS), k.nbundle);

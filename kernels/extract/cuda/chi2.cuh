@@ -1,4 +1,4 @@
-/* Model of the image and chi^2 of the bins.
+/* Provides the model of the image and chi^2 of the bins.
  *
  * Every spot is needed twice: for the model, and, when that is complete, for the sum of chi^2 over its pixels. A thread
  * a pixel, which looked for the bins that cover it, and then a warp a bin took 2.7 ms for 500 fibres x 2326 bins on an
@@ -19,7 +19,7 @@ namespace
 enum { TILE_BYTES = 58 << 10, TILE_ROWS = 24, TILE_PIXELS = 8, TILE_BINS = 2, TILE_WARPS = 13, NOWHERE = INT_MIN / 2 };
 
 /* Rows of tiles. Their length keeps lanes that work on neighbouring pixels of a spot out of each other's banks. */
-void cut_tiles(work &k)
+void cut_tiles(params &k)
 {
     k.row = k.wide + ((k.nx - k.wide) % 16 + 16) % 16;
     const int rows = TILE_BYTES / (int)sizeof(double) / k.row;
@@ -28,13 +28,13 @@ void cut_tiles(work &k)
     k.nshare = (k.ny + k.tile_rows - 2) / k.tile_rows + 1;
 }
 
-__device__ int tile_of(const work &k, int y)
+__device__ int tile_of(const params &k, int y)
 {
     return y >= 0 ? y / k.tile_rows : -((k.tile_rows - 1 - y) / k.tile_rows);
 }
 
 /* Of each trace, the first and the last bin whose spot touches a tile. */
-__global__ void tiles_kernel(work k)
+__global__ void tiles_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes || k.state[i] != SPX_TRACE_SPOT)
@@ -54,7 +54,7 @@ struct tile {
     int offset[PIXELS]; /* of its pixels of a spot from the spot's first */
 
     /* From now on for the pixels of spots from `first` on. */
-    __device__ void begin_part(const work &k, int first)
+    __device__ void begin_part(const params &k, int first)
     {
 #pragma unroll
         for (int i = 0; i < PIXELS; i++) {
@@ -64,7 +64,7 @@ struct tile {
     }
     /* The first pixel of a bin's spot; NOWHERE for one without a pixel here: traces may turn back between two that have
      * one. */
-    __device__ int place(const work &k, int bin, int end, int column) const
+    __device__ int place(const params &k, int bin, int end, int column) const
     {
         const size_t i = (size_t)bin * k.lanes + column;
         if (bin >= end || k.state[i] != SPX_TRACE_SPOT)
@@ -88,7 +88,7 @@ struct tile {
 
 /* Adds the bins of a trace to the model, one after another; the next one's pixels are on their way meanwhile. `spot`:
  * this lane's first pixel of the trace's first bin. */
-__device__ void add_trace(const work &k, const tile &t, int column, int begin, int end, const double *spot)
+__device__ void add_trace(const params &k, const tile &t, int column, int begin, int end, const double *spot)
 {
     const int lane = threadIdx.x % WARP;
     const size_t step = (size_t)k.lanes * k.npix;
@@ -126,7 +126,7 @@ __device__ void add_trace(const work &k, const tile &t, int column, int begin, i
 }
 
 /* Sums of chi^2 over the spots of the bins of a trace, as far as they are in the tile, added to this lane's bins. */
-__device__ void sum_trace(const work &k, const tile &t, int column, int begin, int end, const double *spot)
+__device__ void sum_trace(const params &k, const tile &t, int column, int begin, int end, const double *spot)
 {
     const int lane = threadIdx.x % WARP, which = (int)blockIdx.x;
     const size_t step = (size_t)k.lanes * k.npix;
@@ -163,7 +163,7 @@ __device__ void sum_trace(const work &k, const tile &t, int column, int begin, i
 /* One block some rows of a bundle: the model there; (p - M)^2 / (1/ivar + (psf_error M)^2), 0 without ivar; and its
  * sums over the spots of the wanted bins. Traces that are reach + 1 apart share no pixel, and are added to the model at
  * the same time, a warp each; then those beside them, and so on: the order is fixed. Shared memory: [tile_rows][row] */
-__global__ void __launch_bounds__(TILE_WARPS *WARP, 2) fit_kernel(work k)
+__global__ void __launch_bounds__(TILE_WARPS *WARP, 2) fit_kernel(params k)
 {
     extern __shared__ double shared[];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP, b = blockIdx.y;
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP, 2) fit_kernel(work k)
 }
 
 /* chi2pix [row][nwave]: the sums over tiles by the part of the spot on usable pixels. Thread (bin, lane). */
-__global__ void chi2_kernel(work k)
+__global__ void chi2_kernel(params k)
 {
     const int bin = blockIdx.x * blockDim.x + threadIdx.x, column = blockIdx.y;
     if (bin >= k.nwave || k.wanted[column] < 0)
@@ -232,7 +232,7 @@ __global__ void chi2_kernel(work k)
 }
 
 /* Model and chi^2 of a piece, into k.out_chi2. Fails where no row of a bundle fits into shared memory. */
-spx_status fit(const work &k, size_t most_shared, slot *s, spx_err *e)
+spx_status fit(const params &k, size_t most_shared, slot *s, spx_err *e)
 {
     const size_t touched = (size_t)k.ntile * k.lanes, bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
     const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;

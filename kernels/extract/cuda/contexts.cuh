@@ -1,5 +1,5 @@
-/* What calls on a device share, and what they have from each other: layouts of frames, contexts with their streams,
- * events and memory, and whose turn it is. */
+/* Provides what calls on a device share: layouts of frames, contexts with their streams, events and memory, and the
+ * scheduling of calls. */
 #ifndef SPX_EXTRACT_CUDA_CONTEXTS_CUH
 #define SPX_EXTRACT_CUDA_CONTEXTS_CUH
 
@@ -20,7 +20,7 @@
 namespace
 {
 
-/* What is known of a frame before any pixel is looked at, shared by the frames of a queue. */
+/* Plan and geometry of a frame, which do not depend on its pixels, shared by the frames of a queue. */
 struct layout {
     spx_trace_layout it = {};
 
@@ -48,38 +48,38 @@ struct context {
     unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
     char *memory;
     size_t size;
-    layout_ref constants; /* whose constants are in `memory`, at its front */
-    size_t shared;        /* bytes of shared memory that a block may have */
-    bool starved;         /* the last call found too little memory */
-    porters hands;        /* for pages that are not locked */
+    layout_ref constants;    /* whose constants are in `memory`, at its front */
+    size_t shared;           /* bytes of shared memory that a block may have */
+    bool starved;            /* the last call found too little memory */
+    staging_workers staging; /* for pages that are not locked */
 };
 
 /* Calls that share a device: transfers of one run beside the other's work. Three were no faster. */
-enum { AT_A_TIME = 2 };
+enum { MAX_CONCURRENT_CALLS = 2 };
 
 /* Of a device: as many contexts as there have been calls at a time. */
 struct pool {
     std::mutex lock;
-    std::condition_variable given_back;
+    std::condition_variable released;
     std::vector<context *> idle;
     int busy = 0;
-    bool begins = false; /* one of them has its head start */
+    bool gate_held = false; /* a call holds the launch gate */
     std::mutex planning;
     std::vector<layout_ref> layouts; /* the latest first */
 };
 
-/* A call has a head start on the next one on the device, until all of its pieces have their solution. Calls that begin
- * together send their images at the same time, and their results, and leave the device alone meanwhile; of themselves
- * they stay together. Four calls: 0.0117 s a frame without it, 0.0105 until half of the pieces, 0.0097 until all. */
-class head_start
+/* Launch gate: the next call on the device begins when all pieces of this one have their solution. Calls that begin
+ * together stay together: they send images, and results, at the same time, and leave the device idle meanwhile. Four
+ * calls: 0.0117 s a frame without it, 0.0105 until half of the pieces, 0.0097 until all. */
+class launch_gate
 {
   public:
-    explicit head_start(pool *all) : all_(all)
+    explicit launch_gate(pool *all) : all_(all)
     {
     }
-    head_start(const head_start &) = delete;
-    head_start &operator=(const head_start &) = delete;
-    ~head_start()
+    launch_gate(const launch_gate &) = delete;
+    launch_gate &operator=(const launch_gate &) = delete;
+    ~launch_gate()
     {
         end();
     }
@@ -104,8 +104,8 @@ class head_start
         if (over_.exchange(true))
             return;
         const std::lock_guard<std::mutex> lock(all_->lock);
-        all_->begins = false;
-        all_->given_back.notify_all();
+        all_->gate_held = false;
+        all_->released.notify_all();
     }
 };
 
@@ -143,7 +143,7 @@ spx_status fill_context(context *c, int device, spx_err *e)
     TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
     TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     c->shared = (size_t)shared;
-    for (void (*kernel)(work, batch) :
+    for (void (*kernel)(params, batch) :
          {root_kernel<0>, root_kernel<6>, root_kernel<7>, root_kernel<8>, root_kernel<9>, root_kernel<WIDER>})
         TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     TRY(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
@@ -173,15 +173,15 @@ spx_status fill_context(context *c, int device, spx_err *e)
     return SPX_OK;
 }
 
-/* A context for a call: one that is idle, best with the constants of the frame's layout, or a new one, as soon as fewer
- * than AT_A_TIME calls are under way and none has its head start, which is this one's then. Alone: when there are none,
- * and without the memory of those that were. */
-spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, context **c, spx_err *e)
+/* Acquires a context. Reuses an idle one, preferably with this layout's constants, else creates one. Blocks until fewer
+ * than MAX_CONCURRENT_CALLS calls are active and the launch gate is free; the caller then holds the gate. alone: waits
+ * for all calls to end and frees idle contexts first. */
+spx_status context_acquire(pool *all, int device, const layout_ref &l, bool alone, context **c, spx_err *e)
 {
     std::unique_lock<std::mutex> lock(all->lock);
-    all->given_back.wait(lock, [&]() { return all->busy < (alone ? 1 : (int)AT_A_TIME) && !all->begins; });
+    all->released.wait(lock, [&]() { return all->busy < (alone ? 1 : (int)MAX_CONCURRENT_CALLS) && !all->gate_held; });
     all->busy++;
-    all->begins = true;
+    all->gate_held = true;
     if (alone) {
         for (context *old : all->idle)
             free_context(old);
@@ -200,8 +200,8 @@ spx_status borrow(pool *all, int device, const layout_ref &l, bool alone, contex
     return *c ? fill_context(*c, device, e) : spx_fail(e, SPX_EIO, "out of memory");
 }
 
-/* For the next call, or, after an error, gone. */
-void give_back(pool *all, context *c, bool keep)
+/* Returns a context to the idle ones, or frees it (keep false: after an error). */
+void context_release(pool *all, context *c, bool keep)
 {
     const std::lock_guard<std::mutex> lock(all->lock);
     if (c && keep)
@@ -209,11 +209,11 @@ void give_back(pool *all, context *c, bool keep)
     else if (c)
         free_context(c);
     all->busy--;
-    all->given_back.notify_all();
+    all->released.notify_all();
 }
 
 /* Page-locked tables for pieces of a size. */
-spx_status need_tables(context *c, const work &k, int nslot, spx_err *e)
+spx_status need_tables(context *c, const params &k, int nslot, spx_err *e)
 {
     arena count = {NULL, 0, 0};
     const tables t(count, k);

@@ -1,6 +1,5 @@
-/* Extraction of whole traces on a CUDA device: the method of trace/driver.c, whose comments say what is computed.
- * The steps of the method are files of their own, which cuda/params.cuh lists; here are pieces of a frame, their
- * memory, and devices.
+/* Provides extraction of whole traces on a CUDA device (the method: ../README): calls, pieces of a frame, and devices.
+ * The steps of the method are files of their own, which params.cuh lists.
  *
  * What bounds it, and what is done about it (500 fibres x 2326 bins of a DESI r frame on one H200): kernels alone would
  * take 14 ms, one after another (the steps' files say why), half of that in chains that leave most of the device idle.
@@ -52,7 +51,7 @@ class side_chain
         main_ = s->stream;
     }
     /* Goes on as far as possible without waiting; the factors are there. */
-    spx_status go_on(const work &k, const arena &m, tables &t, spx_err *e)
+    spx_status go_on(const params &k, const arena &m, tables &t, spx_err *e)
     {
         bool there = stage_ == FACTORS;
         if (stage_ == FACTORS) {
@@ -74,7 +73,7 @@ class side_chain
         return SPX_OK;
     }
     /* All of it; the slot's stream goes on after it. */
-    spx_status end(const work &k, const arena &m, tables &t, list **roots, spx_err *e)
+    spx_status end(const params &k, const arena &m, tables &t, list **roots, spx_err *e)
     {
         while (stage_ != LISTED)
             PASS(go_on(k, m, t, e));
@@ -94,7 +93,7 @@ class side_chain
 
 /* Model and chi^2 need nothing but the solution, and nothing but their results is needed of them: they fill what the
  * square root leaves of the device. */
-spx_status begin_fit(const work &k, size_t most_shared, slot *s, spx_err *e)
+spx_status begin_fit(const params &k, size_t most_shared, slot *s, spx_err *e)
 {
     TRY(cudaEventRecord(s->solved, s->stream));
     TRY(cudaStreamWaitEvent(s->last, s->solved, 0));
@@ -111,7 +110,7 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     const spx_trace_plan *p = job.p;
     slot *s = &job.c->slots[which];
     const size_t first = job.start(number);
-    work k = job.k;
+    params k = job.k;
     k.nbundle = (int)(job.start(number + 1) - first);
     k.lanes = k.nbundle * k.nl;
     const size_t bins = (size_t)k.n * k.lanes;
@@ -120,8 +119,8 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     tables t(page_locked, k);
     fill_tables(p, job.list + first, k, t, &rows);
     lay_out(m, k);
-    if (job.stays) {
-        const spx_frame *f = &job.stays->f;
+    if (job.retained) {
+        const spx_frame *f = &job.retained->f;
         k.out_flux = f->arm.flux;
         k.out_ivar = f->arm.ivar;
         k.out_chi2 = f->chi2pix;
@@ -178,15 +177,15 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     unsigned char *state = t.bin_state; /* [n][lanes] now, in the same memory */
     PASS(get(s, t.bad, k.bad, k.nbundle, e));
     PASS(get(s, state, k.state, bins, e));
-    TRY(cudaStreamSynchronize(s->stream)); /* no porter is to wait for kernels */
+    TRY(cudaStreamSynchronize(s->stream)); /* no staging worker is to wait for kernels */
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_res, k.out_seen, k.out_chi2};
     for (int i = 0; i < RESULTS; i++) {
         const result &r = job.results[i];
         if (results[i] == k.out_chi2) /* the others travel meanwhile */
             TRY(cudaEventSynchronize(s->fitted));
-        if (job.stays)
+        if (job.retained)
             continue;
-        PASS(pull(&job.c->hands, s, (char *)(r.to + row0 * nw * r.each), r.direct, (const char *)results[i],
+        PASS(pull(&job.c->staging, s, (char *)(r.to + row0 * nw * r.each), r.direct, (const char *)results[i],
                   bytes * r.each, e));
     }
     TRY(cudaStreamSynchronize(s->stream));
@@ -214,7 +213,7 @@ struct frame {
     const spx_trace_plan *p;
     layout_ref l;
     result results[RESULTS];
-    const held *stays = NULL;
+    const device_frame *retained = NULL;
 
     frame(const spx_trace_plan *plan, const layout_ref &shared, const spx_frame *out)
         : p(plan), l(shared), results{{out->arm.flux, false, 1},
@@ -235,7 +234,7 @@ struct outcome {
     spx_extract_cuda_times times;
 };
 
-spx_status run_in(context *c, head_start *begun, int device, const frame &f, const spx_trace_bundle *list,
+spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, const spx_trace_bundle *list,
                   size_t nbundle, int *why_host, outcome *got, spx_err *e)
 {
     const spx_trace_plan *p = f.p;
@@ -247,7 +246,7 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     all.list = list;
     all.nbundle = nbundle;
     memcpy(all.results, f.results, sizeof all.results);
-    all.stays = f.stays;
+    all.retained = f.retained;
     all.why_host = why_host;
     all.c = c;
     all.begun = begun;
@@ -255,7 +254,7 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     size_t free_bytes, total_bytes;
     TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
     size_t limit = (free_bytes + c->size) / 10 * 9;
-    const size_t kept = f.stays ? f.stays->bytes : 0, most = job->o->max_device_mem;
+    const size_t kept = f.retained ? f.retained->bytes : 0, most = job->o->max_device_mem;
     if (most != 0 && most - std::min(most, kept) < limit)
         limit = most - std::min(most, kept);
 
@@ -263,7 +262,7 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     const size_t npix = image->nx * image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
     unsigned *mask = NULL;
     unsigned long long *counted = NULL;
-    const auto share = [&](arena &m, work &k) {
+    const auto share = [&](arena &m, params &k) {
         k.coeff = m.take<double>(ncoeff);
         k.bp = m.take<double>(p->nbin * psf->ndeg);
         k.xcoef = m.take<double>(psf->nspec * psf->x.ncoef);
@@ -278,7 +277,7 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     arena shared = {NULL, 0, 0};
     share(shared, all.k);
     PASS(reserve_memory(all, shared.used, limit, e));
-    work piece_work = all.k;
+    params piece_work = all.k;
     piece_work.nbundle = all.per_piece;
     piece_work.lanes = all.per_piece * all.k.nl;
     PASS(need_tables(c, piece_work, all.nslot, e));
@@ -293,12 +292,13 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     for (const result &r : all.results)
         carries = carries || !r.direct;
     if (carries) {
-        /* what OpenMP has kept of threads waits in loops, and would take the porters' processors: 1.6 ms of a frame */
+        /* what OpenMP has kept of threads waits in loops, and would take the staging workers' processors: 1.6 ms of a
+         * frame */
         (void)omp_pause_resource_all(omp_pause_soft);
-        PASS(c->hands.hire(spx_extract_threads(job->o), device, e));
+        PASS(c->staging.start(spx_extract_threads(job->o), device, e));
     }
     const double begin = omp_get_wtime();
-    const work &k = all.k;
+    const params &k = all.k;
     if (c->constants != f.l) {
         forget_constants(c);
         const struct {
@@ -340,7 +340,7 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     const auto check_coverage = [&]() {
         for (const std::shared_future<bool> &sent : all.sent)
             if (!sent.get())
-                return c->hands.settle(e);
+                return c->staging.wait(e);
         PASS(count_coverage(k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
         TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
         TRY(cudaStreamSynchronize(c->upload));
@@ -352,7 +352,7 @@ spx_status run_in(context *c, head_start *begun, int device, const frame &f, con
     for (std::thread &t : slots)
         t.join();
     spx_err late = {};
-    const spx_status carried = c->hands.settle(&late);
+    const spx_status carried = c->staging.wait(&late);
     if (st == SPX_OK && carried != SPX_OK)
         st = spx_fail(e, carried, "%s", late.msg);
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
@@ -375,8 +375,8 @@ spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bund
     TRY(cudaSetDevice(dev->device));
     for (bool alone = false;; alone = true) {
         context *c = NULL;
-        spx_status st = borrow(all, dev->device, f.l, alone, &c, e);
-        head_start begun(all);
+        spx_status st = context_acquire(all, dev->device, f.l, alone, &c, e);
+        launch_gate begun(all);
         try {
             if (st == SPX_OK)
                 st = run_in(c, &begun, dev->device, f, list, nbundle, why_host, got, e);
@@ -386,7 +386,7 @@ spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bund
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)
             (void)cudaDeviceSynchronize();
-        give_back(all, c, st == SPX_OK);
+        context_release(all, c, st == SPX_OK);
         if (!again)
             return st;
         *e = {};
@@ -476,14 +476,14 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     }
     counts->npatch = o->nspec;
     counts->npix = image->nx * image->ny;
-    held stays; /* on one device */
+    device_frame retained; /* on one device */
     if (st == SPX_OK && o->hook) {
         ndev = 1;
-        st = hold(stays, dev->device, out, e);
+        st = make_device_frame(retained, dev->device, out, e);
     }
     if (st == SPX_OK) {
         frame f(&plan, l, out);
-        f.stays = o->hook ? &stays : NULL;
+        f.retained = o->hook ? &retained : NULL;
         /* bundles are shared out among the devices, a host thread each */
         struct part {
             outcome got;
@@ -541,11 +541,11 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
             const size_t f0 = std::max(list[i].fibre0, o->first);
             const size_t f1 = std::min(list[i].fibre0 + list[i].nf, o->first + o->nspec);
             if (why_host[i] && f0 < f1)
-                st = send_rows(stays, out, f0 - o->first, f1 - f0, e);
+                st = send_rows(retained, out, f0 - o->first, f1 - f0, e);
         }
     }
     if (st == SPX_OK)
-        st = o->hook ? end_held(stays, &job, out, counts, e) : spx_extract_end(&job, out, counts, e);
+        st = o->hook ? finish_device_frame(retained, &job, out, counts, e) : spx_extract_end(&job, out, counts, e);
     spx_free(why_host);
     spx_extract_job_free(&job);
     return st;

@@ -1,5 +1,5 @@
-/* A frame that stays on the device until a hook has seen it: the pieces' results are written to it, what the host does
- * with a complete frame (spx_extract_end()) is done here, with the same bits, and then it comes to the host once. */
+/* Provides the frame that stays on the device until a hook has seen it: pieces write their results to it, it is
+ * completed as spx_extract_end() does on the host, with the same bits, and then copied to the host once. */
 #ifndef SPX_EXTRACT_CUDA_HOOK_FRAME_CUH
 #define SPX_EXTRACT_CUDA_HOOK_FRAME_CUH
 
@@ -98,7 +98,7 @@ __global__ void densities_kernel(spx_frame f, size_t nbin, double dw)
 
 /* ---- the host's side ---- */
 
-struct held {
+struct device_frame {
     int device = 0;
     size_t bytes = 0;
     cudaStream_t stream = nullptr;
@@ -107,10 +107,10 @@ struct held {
     double *over_fibres = nullptr, *over_waves = nullptr;
     unsigned long long *count = nullptr;
 
-    held() = default;
-    held(const held &) = delete;
-    held &operator=(const held &) = delete;
-    ~held()
+    device_frame() = default;
+    device_frame(const device_frame &) = delete;
+    device_frame &operator=(const device_frame &) = delete;
+    ~device_frame()
     {
         (void)(memory && cudaFree(memory));
         (void)(stream && cudaStreamDestroy(stream));
@@ -122,22 +122,22 @@ struct held {
     }
 };
 
-template <typename T> spx_status send(const held &h, T *to, const T *from, size_t n, spx_err *e)
+template <typename T> spx_status send(const device_frame &h, T *to, const T *from, size_t n, spx_err *e)
 {
     spx::to_device += n * sizeof(T);
     TRY(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, h.stream));
     return SPX_OK;
 }
 
-template <typename T> spx_status fetch(const held &h, T *to, const T *from, size_t n, spx_err *e)
+template <typename T> spx_status fetch(const device_frame &h, T *to, const T *from, size_t n, spx_err *e)
 {
     spx::to_host += n * sizeof(T);
     TRY(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, h.stream));
     return SPX_OK;
 }
 
-/* Room for a frame like `out`, whose wavelengths and fibres it has. */
-spx_status hold(held &h, int device, const spx_frame *out, spx_err *e)
+/* Allocates a frame like `out` on the device, with its wavelengths and fibres. */
+spx_status make_device_frame(device_frame &h, int device, const spx_frame *out, spx_err *e)
 {
     const size_t ns = out->nspec, nw = out->arm.nwave, nbin = ns * nw;
     const auto share = [&](arena &m) {
@@ -171,8 +171,8 @@ spx_status hold(held &h, int device, const spx_frame *out, spx_err *e)
     return send(h, h.f.fiber, out->fiber, ns, e);
 }
 
-/* Rows of the host's that the device has left to it. */
-spx_status send_rows(const held &h, const spx_frame *out, size_t row, size_t n, spx_err *e)
+/* Copies rows to the device that the CPU has solved for it. */
+spx_status send_rows(const device_frame &h, const spx_frame *out, size_t row, size_t n, spx_err *e)
 {
     const size_t nw = out->arm.nwave, at = row * nw, ndiag = out->arm.ndiag;
     PASS(send(h, h.f.arm.flux + at, out->arm.flux + at, n * nw, e));
@@ -183,8 +183,8 @@ spx_status send_rows(const held &h, const spx_frame *out, size_t row, size_t n, 
     return send(h, h.f.arm.resolution + at * ndiag, out->arm.resolution + at * ndiag, n * nw * ndiag, e);
 }
 
-/* The hook sees the frame; whatever it says, nothing is under way afterwards. */
-spx_status show(const held &h, spx_hook *hook, spx_err *e)
+/* Calls the hook with the frame; its stream is idle afterwards, also after an error. */
+spx_status call_hook(const device_frame &h, spx_hook *hook, spx_err *e)
 {
     const spx_status st = spx_extract_hook(hook, &h.f, {h.device, h.stream, spx::order}, e);
     const cudaError_t done = cudaStreamSynchronize(h.stream);
@@ -196,7 +196,8 @@ spx_status show(const held &h, spx_hook *hook, spx_err *e)
 
 /* All that is done with a frame whose rows are there, as spx_extract_end() does it; the hook; and the frame into *out.
  */
-spx_status end_held(const held &h, const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+spx_status finish_device_frame(const device_frame &h, const spx_extract_job *job, spx_frame *out,
+                               spx_extract_counts *counts, spx_err *e)
 {
     const unsigned each = 256, all = blocks(h.nbin(), each);
     const size_t ns = h.f.nspec, nw = h.f.arm.nwave, nbin = h.nbin();
@@ -217,7 +218,7 @@ spx_status end_held(const held &h, const spx_extract_job *job, spx_frame *out, s
         PASS(spx_extract_model(job, out, e));
     densities_kernel<<<all, each, 0, h.stream>>>(h.f, nbin, spx_extract_step(job->o));
     TRY(cudaGetLastError());
-    PASS(show(h, job->o->hook, e));
+    PASS(call_hook(h, job->o->hook, e));
     PASS(fetch(h, out->arm.flux, h.f.arm.flux, nbin, e));
     PASS(fetch(h, out->arm.ivar, h.f.arm.ivar, nbin, e));
     PASS(fetch(h, out->arm.mask, h.f.arm.mask, nbin, e));

@@ -1,4 +1,4 @@
-/* Normal matrix M = A^T W A, A^T W p and the flux weights, from overlaps of spots; regularisation.
+/* Provides the normal equations, M = A^T W A and A^T W p, and the flux weights, from overlaps of spots; regularisation.
  *
  * Overlaps of a frame of 500 fibres x 2326 bins are 4.4 GFLOP and could take 0.2 ms on an H200, but a product a pair of
  * bins spends its time on addresses and on adding up lanes: 9.9. As products of 8 x 8 bins over the pixels that both
@@ -72,7 +72,7 @@ struct window {
     /* Rows begin .. end - 1. image: [16] shared memory of this warp. The next row is on its way while one is worked on,
      * if TWO rows are to be held. */
     template <int N, int S1, int S2, bool TWO>
-    __device__ void add(const work &k, const double *spots, const eight (&e)[SIDES][2], double2 *image, int x,
+    __device__ void add(const params &k, const double *spots, const eight (&e)[SIDES][2], double2 *image, int x,
                         int begin, int end)
     {
         const int lane = (int)threadIdx.x % WARP, q = lane % 4;
@@ -170,8 +170,8 @@ struct window {
 
     /* All columns of these rows. Neighbours of the usual spots, 15 pixels wide and 7 to 8 apart, begin at the third and
      * the fourth four columns, or at the second one where bins do not begin at the same column. */
-    __device__ void add_rows(const work &k, const double *spots, const eight (&e)[SIDES][2], double2 *image, int begin,
-                             int end)
+    __device__ void add_rows(const params &k, const double *spots, const eight (&e)[SIDES][2], double2 *image,
+                             int begin, int end)
     {
         int left = INT_MAX, right = INT_MIN, next = INT_MAX, far = INT_MAX;
 #pragma unroll
@@ -251,7 +251,7 @@ struct window {
 
 /* Elements of M from the tiles of a block's windows: neighbouring threads write neighbouring traces. Those of w, and of
  * w + 1, are wanted or not. */
-__device__ void write_tiles(const work &k, const double *tiles, int w, bool want_w, bool want_after)
+__device__ void write_tiles(const params &k, const double *tiles, int w, bool want_w, bool want_after)
 {
     const int trace = threadIdx.x % TRACES, column = blockIdx.y * TRACES + trace;
     const int r = threadIdx.x / TRACES / 8, c = threadIdx.x / TRACES % 8; /* and r + 4 */
@@ -281,7 +281,7 @@ __device__ void write_tiles(const work &k, const double *tiles, int w, bool want
  * A^T W 1, A^T [W > 0]. A warp goes along a trace with a window of two groups, row by row; each row of a spot is read
  * once for all products, which the tensor cores do. A block has TRACES traces and RUN groups; windows begin a group
  * early, for what its first group has with the one before. */
-__global__ void __launch_bounds__(TRACES *WARP, 3) overlaps_kernel(work k)
+__global__ void __launch_bounds__(TRACES *WARP, 3) overlaps_kernel(params k)
 {
     enum { BINS = 8 * (RUN + 2), COLUMNS = TRACES + SIDES - 1 };
     __shared__ int2 place[BINS][COLUMNS];
@@ -360,7 +360,7 @@ __global__ void __launch_bounds__(TRACES *WARP, 3) overlaps_kernel(work k)
 
 /* Elements (df, dk), dk >= dk0, where overlaps_kernel leaves them out: of bins more than a group apart, of traces more
  * than two apart. One thread each. */
-__global__ void rest_kernel(work k, int df, int dk0)
+__global__ void rest_kernel(params k, int df, int dk0)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x, dk = dk0 + (int)blockIdx.y;
     if (i >= k.n * k.lanes)
@@ -387,7 +387,7 @@ __global__ void rest_kernel(work k, int df, int dk0)
 /* ---- regularisation ---- */
 
 /* Largest weight (A^T W 1) of the fibres of a bundle, bin by bin: one thread a bin and bundle. */
-__global__ void largest_kernel(work k)
+__global__ void largest_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.nbundle)
@@ -401,7 +401,7 @@ __global__ void largest_kernel(work k)
 
 /* Largest weight of the bins around each; of all where these have none: such bins stand alone, any diagonal will do.
  * One block of 128 a bundle and 128 bins. */
-__global__ void around_kernel(work k)
+__global__ void around_kernel(params k)
 {
     __shared__ double most[128];
     const int bin = blockIdx.x * 128 + threadIdx.x, b = blockIdx.y;
@@ -425,7 +425,7 @@ __global__ void around_kernel(work k)
 
 /* What is added to the diagonal of M, as on the CPU: alpha^2, larger where a bin has little weight, and the prior. One
  * thread a bin. */
-__global__ void regularise_kernel(work k)
+__global__ void regularise_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -441,7 +441,7 @@ __global__ void regularise_kernel(work k)
 }
 
 /* The rest of df: dk0 <= dk <= dk1, if any. */
-void rest(const work &k, int df, int dk0, int dk1, slot *s)
+void rest(const params &k, int df, int dk0, int dk1, slot *s)
 {
     if (dk0 <= dk1)
         rest_kernel<<<dim3(blocks((size_t)k.n * k.lanes, 128), (unsigned)(dk1 - dk0 + 1)), 128, 0, s->stream>>>(k, df,
@@ -449,7 +449,7 @@ void rest(const work &k, int df, int dk0, int dk1, slot *s)
 }
 
 /* M, right-hand side, weights and regularisation of a piece, from its spots and pixels. */
-spx_status equations(work &k, slot *s, spx_err *e)
+spx_status equations(params &k, slot *s, spx_err *e)
 {
     if ((size_t)17 * k.lanes * k.npix * sizeof(double) > UINT_MAX)
         return spx_fail(e, SPX_EDEVICE, "cuda: spots of %d x %d pixels are too large for the device: use --device cpu",

@@ -1,19 +1,19 @@
-/* Whole-trace extraction on a CUDA device: what its steps share. Each step is a file, kernels first, then the host's
- * function that launches them:
+/* Provides what the steps of whole-trace extraction on a CUDA device share. Each step is a file, kernels first, then
+ * the host's function that launches them:
  *
  *     spots.cuh         places and spots of all bins
  *     normal.cuh        normal matrix of overlapping spots, regularisation
  *     band.cuh          banded recurrences along a trace, in segments
  *     cg.cuh            deconvolved flux
- *     schur.cuh         information of each fibre without its neighbours
+ *     schur.cuh         information of each fibre with its neighbours marginalised
  *     sqrt_poles.cuh    bounds of the eigenvalues, poles of the square root
  *     sqrt_wide.cuh     the same, and the root, of traces with wide bands: a warp each
  *     sqrt.cuh          square root: flux, ivar, resolution
  *     chi2.cuh          model and chi^2
  *     weights.cuh       weights of the pixels, and whether there is anything to extract
  *     hook_frame.cuh    a frame that stays on the device for a hook
- *     staging.cuh       threads of the host for transfers
- *     contexts.cuh      what calls on a device share, and whose turn it is
+ *     staging.cuh       host threads that copy between pageable and page-locked memory
+ *     contexts.cuh      contexts of calls on a device, and their scheduling
  *     transfer.cuh      a call's image to the device, and its results to the host
  *     plan.cuh          geometry, tables and memory of pieces
  *     extract_cuda.cu   pieces of a frame, devices
@@ -89,7 +89,7 @@ struct batch {
 };
 
 /* Everything that the kernels need; passed by value. Arrays are on the device. */
-struct work {
+struct params {
     int n, pad, nwave;            /* bins of a trace, padding, bins of the output */
     int nbundle, nl, lanes;       /* lanes of a bundle, of all */
     int nx, ny, npix, degx, degy; /* spot */
@@ -135,7 +135,7 @@ struct work {
     double *a;                      /* [n][band + 1][lanes] A_s */
     int *bad;                       /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
     int *need;                      /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
-    int *schur_flags;               /* [schur_segments()][lanes] what is known of what neighbours take off: TAKEN_... */
+    int *schur_flags;               /* [schur_segments()][lanes] what is known of what neighbours take off: SCHUR_... */
     double *narrow;                 /* [lanes] see narrow_kernel() */
     double *bound;                  /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
     double *variance;               /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
@@ -204,7 +204,7 @@ int next_loop(int mm, int band)
 }
 
 /* Segments of about `bins` bins for recurrences of a bandwidth. */
-void cut(work &k, int bins, int bandwidth)
+void cut(params &k, int bins, int bandwidth)
 {
     k.nseg = k.n > bins ? (k.n + bins / 2) / bins : 1;
     k.seg = (k.n + k.nseg - 1) / k.nseg;
@@ -213,7 +213,7 @@ void cut(work &k, int bins, int bandwidth)
 }
 
 /* Traces as a whole. */
-void one_piece(work &k)
+void one_piece(params &k)
 {
     k.nseg = 1;
     k.seg = k.n;
@@ -221,7 +221,7 @@ void one_piece(work &k)
 }
 
 /* Segments of the factors and of the solution: only where there are loops. */
-void cut_lanes(work &k)
+void cut_lanes(params &k)
 {
     if (has_loop(k.m))
         cut(k, SHORT, k.m);
@@ -229,19 +229,19 @@ void cut_lanes(work &k)
         one_piece(k);
 }
 
-/* Segments of TAKEN_BINS bins of a trace, and blocks of NEED. */
-inline int schur_segments(const work &k)
+/* Segments of SCHUR_BINS bins of a trace, and blocks of NEED. */
+inline int schur_segments(const params &k)
 {
     return (k.n + SCHUR_BINS - 1) / SCHUR_BINS;
 }
 
-__device__ __host__ inline int need_blocks(const work &k)
+__device__ __host__ inline int need_blocks(const params &k)
 {
     return (k.n + NEED - 1) / NEED;
 }
 
 /* Largest half-bandwidth that any of the bins from .. to - 1 needs. */
-__device__ __host__ inline int needed(const int *need, const work &k, int column, int from, int to)
+__device__ __host__ inline int needed(const int *need, const params &k, int column, int from, int to)
 {
     const int b0 = from > 0 ? from / NEED : 0, b1 = to < k.n ? (to - 1) / NEED : (k.n - 1) / NEED;
     int most = 0;
@@ -253,13 +253,13 @@ __device__ __host__ inline int needed(const int *need, const work &k, int column
 }
 
 /* Blocks of WARP lanes of a bundle. */
-__device__ __host__ inline int bundle_blocks(const work &k)
+__device__ __host__ inline int bundle_blocks(const params &k)
 {
     return (k.nl + WARP - 1) / WARP;
 }
 
 /* Parts that inner products of a bundle have at most: of blocks of the product with M, or of segments. */
-__device__ __host__ inline size_t dot_parts(const work &k)
+__device__ __host__ inline size_t dot_parts(const params &k)
 {
     const size_t products = ((size_t)k.n * k.nl + MULTIPLY_THREADS - 1) / MULTIPLY_THREADS;
     const size_t segments = (size_t)bundle_blocks(k) * k.nseg;
@@ -267,7 +267,7 @@ __device__ __host__ inline size_t dot_parts(const work &k)
 }
 
 /* Everything but what marginal information and the poles' work take of what is left. */
-void lay_out(arena &m, work &k)
+void lay_out(arena &m, params &k)
 {
     const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle;
     k.at = m.take<spx_bin_geometry>(row);
@@ -310,7 +310,7 @@ void lay_out(arena &m, work &k)
     k.pole_weight = m.take<double>(SPX_MAX_POLES * lanes);
     k.total = m.take<double>(lanes);
     k.sum = m.take<double>(row * (k.h + 3));
-    work root = k;
+    params root = k;
     cut(root, LONG, 0);
     k.redo = m.take<int>(root.nseg * lanes);
     k.over = m.take<double>((size_t)root.nseg * EXTRA * (k.h + 3) * lanes);
@@ -333,7 +333,7 @@ struct tables {
     item *items, *draft;
     double *scalar;
 
-    tables(arena &m, const work &k)
+    tables(arena &m, const params &k)
     {
         const size_t lanes = k.lanes, nb = k.nbundle, segments = lanes * ((size_t)k.n / BOUNDS + 2);
         fibre = m.take<int>(lanes);

@@ -12,10 +12,10 @@ namespace
 {
 
 /* Geometry that all bundles of the call share: the union of theirs. */
-spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, work &k, spx_err *e)
+spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, params &k, spx_err *e)
 {
     const spx_extract_job *job = p->job;
-    k = work();
+    k = params();
     k.n = (int)p->nbin;
     k.pad = (int)p->pad;
     k.nwave = (int)job->nwave;
@@ -70,7 +70,7 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
 }
 
 /* Fills the tables that the device needs of a piece of work, and says which rows of the output it has. */
-void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k, tables &t, size_t *rows)
+void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, params &k, tables &t, size_t *rows)
 {
     const spx_extract_options *o = p->job->o;
     *rows = 0;
@@ -96,9 +96,9 @@ void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, work &k,
 }
 
 /* Bytes that a piece of `count` bundles needs at least, and those with which nothing has to wait for memory. */
-void piece_size(const work &k, int count, size_t *least, size_t *best)
+void piece_size(const params &k, int count, size_t *least, size_t *best)
 {
-    work w = k;
+    params w = k;
     arena m = {NULL, 0, 0};
     w.nbundle = count;
     w.lanes = count * w.nl;

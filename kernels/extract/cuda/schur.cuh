@@ -1,4 +1,5 @@
-/* Marginal information of each fibre, A_s = M_ss - M_so M_oo^-1 M_os, and the bandwidth that it needs. */
+/* Provides A_s = M_ss - M_so M_oo^-1 M_os, the Schur complement of each fibre with respect to the others (its
+ * information with them marginalised), and the half-bandwidth that it needs. */
 #ifndef SPX_EXTRACT_CUDA_SCHUR_CUH
 #define SPX_EXTRACT_CUDA_SCHUR_CUH
 
@@ -33,13 +34,13 @@ __host__ __device__ constexpr int ring_of(int fibres)
     return SCHUR_COLUMNS * (WARP / fibres);
 }
 
-/* What is said of the columns of a segment of TAKEN_BINS bins: that some are longer than a short ring; that T is so
- * large that diagonals matter which M does not have; that more than one neighbour at a time may matter, which
- * strong_kernel() looks at; that it does, and second_kernel() corrects T for it. */
+/* Flags per segment of SCHUR_BINS bins. LONG: a column of V exceeds the short ring buffer. LARGE: T fills diagonals
+ * outside M's pattern. STRONG: second-neighbour terms may matter, strong_kernel() decides. SECOND: they do;
+ * second_kernel() corrects T to first order. */
 enum { SCHUR_LONG = 1, SCHUR_LARGE = 2, SCHUR_STRONG = 4, SCHUR_SECOND = 8 };
 
-/* What is said of any of the segments of bins from .. to. */
-__device__ int schur_flags_of(const work &k, int column, int from, int to)
+/* Flags of the segments of bins from .. to, or-ed. */
+__device__ int schur_flags_of(const params &k, int column, int from, int to)
 {
     int said = 0;
     for (int segment = from / SCHUR_BINS; segment <= min(to, k.n - 1) / SCHUR_BINS; segment++)
@@ -67,7 +68,7 @@ __device__ constexpr double NOT_NARROW = 0.3;
 /* How much smaller what is left out of a trace has to be as its bins are narrow: by the mean of the pivots, for beside
  * masks single ones say anything. Eighth power, measured: with bins of 0.65 Angstrom, and pivots of a quarter, fluxes
  * beside a gap were 1.6e-6 of their error off, and are 1.6e-7. One warp a lane. */
-__global__ void narrow_kernel(work k)
+__global__ void narrow_kernel(params k)
 {
     const int column = blockIdx.x;
     const size_t lanes = k.lanes;
@@ -81,7 +82,7 @@ __global__ void narrow_kernel(work k)
 }
 
 /* Whether an element of the diagonal of T is so large that diagonals matter which M does not have. */
-__device__ bool is_large(const work &k, double t, double m)
+__device__ bool is_large(const params &k, double t, double m)
 {
     return t > 30.0 * k.tolerance * m;
 }
@@ -90,8 +91,8 @@ __device__ bool is_large(const work &k, double t, double m)
  * ones, which M does not have: 0 where T is not large. One warp; ring: [TURNS_AHEAD C][schur_row()]; large: [bin -
  * first][SHORT_RING]. */
 template <int M, int FIBRES, bool FAR>
-__device__ void schur_columns(const work &k, int side, int column, int first, int last, int from, double *ring,
-                              const unsigned char *large)
+__device__ void schur_term(const params &k, int side, int column, int first, int last, int from, double *ring,
+                           const unsigned char *large)
 {
     constexpr int C = SCHUR_COLUMNS, PLACES = WARP / FIBRES, RING = ring_of(FIBRES), ROW = schur_row(M, FIBRES),
                   DIAGONALS = FAR ? FAR_DIAGONALS : M + 1, OFFSET = FAR ? (M + 1) % C : 0,
@@ -246,29 +247,29 @@ __device__ void schur_columns(const work &k, int side, int column, int first, in
     __pipeline_wait_prior(0);
 }
 
-/* Block (fibres, segment, side) of TAKEN_WARPS warps: T of all columns, with the short ring; */
-template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_kernel(work k)
+/* Block (fibres, segment, side) of SCHUR_WARPS warps: T of all columns, with the short ring; */
+template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_term_kernel(params k)
 {
     __shared__ double ring[SCHUR_WARPS][TURNS_AHEAD * SCHUR_COLUMNS * schur_row(M, SHORT_RING)];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_TOGETHER;
     const int column = (blockIdx.x * SCHUR_WARPS + warp) * SHORT_RING + lane % SHORT_RING;
-    schur_columns<M, SHORT_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + SCHUR_TOGETHER, k.n), 0,
-                                        ring[warp], NULL);
+    schur_term<M, SHORT_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + SCHUR_TOGETHER, k.n), 0,
+                                     ring[warp], NULL);
 }
 
 /* of those that are longer; */
-template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_long_kernel(work k)
+template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_term_long_kernel(params k)
 {
     __shared__ double ring[SCHUR_WARPS][TURNS_AHEAD * SCHUR_COLUMNS * schur_row(M, LONG_RING)];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_BINS;
     const int column = (blockIdx.x * SCHUR_WARPS + warp) * LONG_RING + lane % LONG_RING;
     if (__any_sync(FULL, column < k.lanes && (k.schur_flags[blockIdx.y * k.lanes + column] & SCHUR_LONG)))
-        schur_columns<M, LONG_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + SCHUR_BINS, k.n), 0,
-                                           ring[warp], NULL);
+        schur_term<M, LONG_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + SCHUR_BINS, k.n), 0,
+                                        ring[warp], NULL);
 }
 
 /* and the diagonals that M does not have: block (fibres, segment, side and diagonals). */
-template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_far_kernel(work k)
+template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_term_far_kernel(params k)
 {
     __shared__ double ring[SCHUR_WARPS][TURNS_AHEAD * SCHUR_COLUMNS * schur_row(M, SHORT_RING)];
     __shared__ unsigned char large[SCHUR_WARPS][(SCHUR_BINS + FARTHEST) * SHORT_RING];
@@ -297,21 +298,21 @@ template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_
         return;
     }
     if (!__any_sync(FULL, said & SCHUR_LONG) && k.band <= ring_of(SHORT_RING) - FAR_DIAGONALS)
-        schur_columns<M, SHORT_RING, true>(k, 2 * side - 1, column, first, last, from, ring[warp], large[warp]);
+        schur_term<M, SHORT_RING, true>(k, 2 * side - 1, column, first, last, from, ring[warp], large[warp]);
     else
         for (int i = 0; i < SHORT_RING; i += LONG_RING)
-            schur_columns<M, LONG_RING, true>(k, 2 * side - 1, column0 + i + lane % LONG_RING, first, last, from,
-                                              ring[warp], large[warp] + i);
+            schur_term<M, LONG_RING, true>(k, 2 * side - 1, column0 + i + lane % LONG_RING, first, last, from,
+                                           ring[warp], large[warp] + i);
 }
 
-template <int M> void schur_all(const work &k, slot *s)
+template <int M> void schur_terms(const params &k, slot *s)
 {
     const unsigned threads = SCHUR_WARPS * WARP, few = blocks(k.lanes, SHORT_RING * SCHUR_WARPS),
                    most = blocks(k.lanes, LONG_RING * SCHUR_WARPS), far = blocks(k.band - M, FAR_DIAGONALS);
-    schur_kernel<M><<<dim3(few, blocks(k.n, SCHUR_TOGETHER), 2), threads, 0, s->stream>>>(k);
-    schur_long_kernel<M><<<dim3(most, schur_segments(k), 2), threads, 0, s->stream>>>(k);
+    schur_term_kernel<M><<<dim3(few, blocks(k.n, SCHUR_TOGETHER), 2), threads, 0, s->stream>>>(k);
+    schur_term_long_kernel<M><<<dim3(most, schur_segments(k), 2), threads, 0, s->stream>>>(k);
     if (k.band > M)
-        schur_far_kernel<M><<<dim3(few, schur_segments(k), 2 * far), threads, 0, s->stream>>>(k);
+        schur_term_far_kernel<M><<<dim3(few, schur_segments(k), 2 * far), threads, 0, s->stream>>>(k);
 }
 
 /* ---- the same for any bandwidth ---- */
@@ -325,7 +326,7 @@ enum { NEAR = 9 };
  * 0.17 for 0.6 and 0.03 to 0.06 for 0.5; the factor and the fourth power are measured on that camera. The CPU has a
  * rule for any PSF from the diagonal of the inverse, see SPX_TRACE_MAX_INVERSE: what a device does not see coming,
  * BAD_BAND finds in A_s. */
-__device__ double drop_scale(const work &k, int bin, int column)
+__device__ double drop_scale(const params &k, int bin, int column)
 {
     constexpr double PIVOT = 2.5;
     double least = 1.0;
@@ -338,14 +339,14 @@ __device__ double drop_scale(const work &k, int bin, int column)
 }
 
 /* Whether an element of the diagonal of T is so large that diagonals matter which M does not have. */
-__device__ bool is_large_for(const work &k, int bin, int column, double t)
+__device__ bool is_large_for(const params &k, int bin, int column, double t)
 {
     return k.fibre[column] >= 0 &&
            is_large(k, t, drop_scale(k, bin, column) * k.mat[(size_t)bin * k.nelem * k.lanes + column]);
 }
 
 /* Columns of V for the neighbour on one side, and the diagonal of T: one thread a bin. */
-__global__ void columns_kernel(work k, int side)
+__global__ void columns_kernel(params k, int side)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -398,7 +399,7 @@ __global__ void columns_kernel(work k, int side)
 }
 
 /* The other diagonals of T; those that M does not have only where T is large near by. */
-__global__ void diagonals_kernel(work k, int side)
+__global__ void diagonals_kernel(params k, int side)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -447,16 +448,16 @@ __global__ void diagonals_kernel(work k, int side)
 
 /* ---- A_s ---- */
 
-/* Of T, by more than one neighbour at a time, as a multiple of the tolerance: what is left of it when it is corrected,
- * and what is corrected. Ten times the CPU's limits: it is the whole bundle that goes to the host, and with 0.03 of the
- * tolerance traces that come close to each other differed from the CPU's by 1.2e-6 sigma. */
+/* Limits of second-neighbour terms of T, as multiples of the tolerance. STRONG: left after the correction, else the
+ * bundle goes to the CPU. SECOND: above it the correction is made. Ten times the CPU's limits, because all of the
+ * bundle goes to the host; with 0.03 traces that come close to each other differed from the CPU's by 1.2e-6 sigma. */
 __device__ constexpr double STRONG = 0.01, SECOND = 0.001;
 
 /* Values that a thread asks for before it uses one. */
 enum { ASKED = 8 };
 
 /* How far away the neighbour's own neighbour counts. */
-__device__ int strong_bins(const work &k)
+__device__ int strong_bins(const params &k)
 {
     return k.depth + TAIL / 2;
 }
@@ -464,8 +465,8 @@ __device__ int strong_bins(const work &k)
 /* A_s = M_ss - T- - T+, and the half-bandwidth that a fibre needs, by blocks of bins. Says where more than one
  * neighbour at a time may matter, for strong_kernel(): nowhere if no neighbour takes off more than the root of what is
  * corrected, and those beyond the next one take off no more than a third of the limit. One thread a bin. `pivots`: the
- * half-bandwidth follows known(), else what narrow_kernel() has found. */
-__global__ void schur_kernel(work k, bool pivots)
+ * half-bandwidth follows drop_scale(), else what narrow_kernel() has found. */
+__global__ void schur_kernel(params k, bool pivots)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -544,33 +545,33 @@ __global__ void schur_kernel(work k, bool pivots)
 enum { SECOND_TAIL = 16, SECOND_THREADS = 2 * WARP };
 
 /* Rows of a column of W, and columns that the elements of a segment's T need. */
-__host__ __device__ inline int second_rows(const work &k)
+__host__ __device__ inline int second_rows(const params &k)
 {
     return 2 * (k.depth + SECOND_TAIL) + 1;
 }
-__host__ __device__ inline int second_columns(const work &k)
+__host__ __device__ inline int second_columns(const params &k)
 {
     return SCHUR_BINS + k.m;
 }
 /* Rows of factors, and of T, that are in shared memory, and their length there: odd, so that those of neighbouring bins
  * are in different banks. */
-__host__ __device__ inline int second_bins(const work &k)
+__host__ __device__ inline int second_bins(const params &k)
 {
     return second_rows(k) + second_columns(k) - 1;
 }
-__host__ __device__ inline int second_pitch(const work &k)
+__host__ __device__ inline int second_pitch(const params &k)
 {
     return k.m + 1 + k.m % 2;
 }
 /* Doubles of shared memory; 0: T is not corrected. */
-__host__ __device__ inline int second_size(const work &k)
+__host__ __device__ inline int second_size(const params &k)
 {
     const int size = second_rows(k) * second_columns(k) + 2 * second_bins(k) * second_pitch(k);
     return k.m <= NEAR && size * sizeof(double) <= 48 << 10 ? size : 0;
 }
 
 /* What a neighbour takes off a bin, as a fraction of its diagonal: the most of the bins around. */
-__device__ double most_subtracted(const work &k, int side, int bin, int column, int around)
+__device__ double most_subtracted(const params &k, int side, int bin, int column, int around)
 {
     double most = 0.0;
     for (int j = max(bin - around, 0); j <= min(bin + around, k.n - 1); j++)
@@ -581,7 +582,7 @@ __device__ double most_subtracted(const work &k, int side, int bin, int column, 
 /* Where one neighbour on each side at a time is not enough, see find_strong() of the CPU: one thread a bin. What the
  * neighbour's own neighbour takes off it is corrected by second_kernel(); bundles for which that is not enough are left
  * to the host. What is near no bin of the output does not matter. */
-__global__ void strong_kernel(work k)
+__global__ void strong_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -629,7 +630,7 @@ __global__ void strong_kernel(work k)
  *     M_fg (M_gg - T_g)^-1 M_gf = T_f + W^T T_g W + ...,   W = M_gg^-1 M_gf.
  * Block (lane, segment of bins): factors and T_g go to shared memory; a thread makes a column of W, [row][column]; then
  * each of the warps has every other row of W^T T_g W. */
-__global__ void second_kernel(work k)
+__global__ void second_kernel(params k)
 {
     extern __shared__ double shared[];
     const int column = blockIdx.x;
@@ -713,14 +714,14 @@ __global__ void second_kernel(work k)
 
 /* Whether columns of V fit into a ring: those of all bandwidths that have loops, but for spots far longer than usual.
  */
-bool fits_ring(const work &k)
+bool fits_ring(const params &k)
 {
     return has_loop(k.m) && k.rows <= ring_of(LONG_RING) - (SCHUR_COLUMNS - 1) && k.band <= FARTHEST;
 }
 
 /* A_s in k.a, and what bounds() needs of it. The half-bandwidths go to `need` of the host, when the stream has come so
  * far. */
-spx_status schur_complement(work k, arena m, int *need, slot *s, spx_err *e)
+spx_status schur_complement(params k, arena m, int *need, slot *s, spx_err *e)
 {
     const size_t bins = (size_t)k.n * k.lanes, nneed = (size_t)need_blocks(k) * k.lanes;
     const unsigned each = blocks(bins, 128);
@@ -731,16 +732,16 @@ spx_status schur_complement(work k, arena m, int *need, slot *s, spx_err *e)
         narrow_kernel<<<k.lanes, WARP, 0, s->stream>>>(k);
         switch (k.m) {
         case 6:
-            schur_all<6>(k, s);
+            schur_terms<6>(k, s);
             break;
         case 7:
-            schur_all<7>(k, s);
+            schur_terms<7>(k, s);
             break;
         case 8:
-            schur_all<8>(k, s);
+            schur_terms<8>(k, s);
             break;
         default:
-            schur_all<9>(k, s);
+            schur_terms<9>(k, s);
         }
     } else if (k.reach >= 1) {
         k.v = m.take<double>(bins * k.rows);

@@ -1,4 +1,4 @@
-/* Spots of all bins (see ../psf/psf_math.h for the equations). */
+/* Provides the spots of all bins (equations: psf/psf_math.h). */
 #ifndef SPX_EXTRACT_CUDA_SPOTS_CUH
 #define SPX_EXTRACT_CUDA_SPOTS_CUH
 
@@ -35,7 +35,7 @@ __device__ double sum_of_lanes(double v)
 }
 
 /* Half an error function and the unit Gaussian at multiples of 1/8 within +-NORMAL_FAR: erf(e/sqrt 2)/2, phi(e). */
-__global__ void normals_kernel(work k)
+__global__ void normals_kernel(params k)
 {
     const double at = 0.125 * (int)threadIdx.x - NORMAL_FAR;
     k.normal[threadIdx.x] = {0.5 * erf(at * 0.70710678118654752440), exp(-0.5 * at * at) * 0.39894228040143267794};
@@ -76,7 +76,7 @@ struct spot_layout {
     int coefficients, edges; /* lengths of rows */
     int c, e, s, all;        /* where these begin, and their end */
 
-    __host__ __device__ explicit spot_layout(const work &k)
+    __host__ __device__ explicit spot_layout(const params &k)
     {
         const int deg = k.degx > k.degy ? k.degx : k.degy;
         coefficients = round_to((k.degx + 1) * (k.degy + 1) + 4, 8) - 2;
@@ -91,7 +91,7 @@ struct spot_layout {
 /* Products of both axes' functions and the coefficients, 16 x 16 pixels at a time, into s[ny][nx]; SMALL: there are no
  * more, and no orders beyond 7. c: [degy + 1][degx + 1]. Rows and columns beyond a spot's may be of anything, orders
  * beyond the last have coefficients 0 and stay what they are. */
-template <bool SMALL> __device__ void add_up_spot(const work &k, const double *c, const double *e, int row, double *s)
+template <bool SMALL> __device__ void add_up_spot(const params &k, const double *c, const double *e, int row, double *s)
 {
     const int lane = threadIdx.x % WARP, r = lane / 4, q = lane % 4;
     for (int y0 = 0; y0 < (SMALL ? 1 : k.ny); y0 += 16)
@@ -145,7 +145,7 @@ enum { PIXELS = 6 };
  * of each two; 28 lanes of 32 have an edge of 15 x 11 pixels. 1.0 ms for 500 fibres x 2326 bins on an H200, which could
  * write the spots in 0.35: a warp has some 460 instructions to do for each. SMALL: as in add_up_spot(), PIXELS a lane
  * and an edge a lane at most. */
-template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spots_kernel(work k)
+template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spots_kernel(params k)
 {
     extern __shared__ double2 shared2[];
     const spot_layout layout(k);
@@ -263,7 +263,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
 }
 
 /* Places, states and spots of all bins of a piece: k.at, k.state, k.spot. */
-spx_status spots(work &k, slot *s, spx_err *e)
+spx_status spots(params &k, slot *s, spx_err *e)
 {
     const size_t groups = (size_t)(k.n + SPOT_BINS - 1) / SPOT_BINS * k.lanes;
     normals_kernel<<<1, NORMALS, 0, s->stream>>>(k);

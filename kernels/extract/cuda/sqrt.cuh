@@ -1,4 +1,4 @@
-/* Square root of A_s by poles: flux, ivar and resolution. */
+/* Provides the square root of A_s by its poles: flux, ivar and resolution. */
 #ifndef SPX_EXTRACT_CUDA_SQRT_CUH
 #define SPX_EXTRACT_CUDA_SQRT_CUH
 
@@ -28,13 +28,13 @@ __device__ __host__ constexpr int factor_pairs(int mm)
 
 /* What `steps` bins of all poles add to the diagonals of Q, to Q 1 and to Q x, before the sum is taken: [step][h + 3]
  * rows, of a lane each. */
-__device__ __host__ inline size_t terms_size(const work &k, int steps)
+__device__ __host__ inline size_t terms_size(const params &k, int steps)
 {
     return (size_t)steps * (k.h + 3) * TERMS_PITCH;
 }
 
 /* Doubles of shared memory that a warp of root_kernel() needs for a bandwidth that there are loops for. */
-__device__ __host__ inline size_t root_terms(const work &k, int mm)
+__device__ __host__ inline size_t root_terms(const params &k, int mm)
 {
     const size_t forth = (size_t)FORTH * ENDS * column_pairs(mm);
     const size_t back = (size_t)BACK * WARP * factor_pairs(mm) + (size_t)BACK * WARP / 2;
@@ -43,7 +43,7 @@ __device__ __host__ inline size_t root_terms(const work &k, int mm)
 
 /* Where the sum over the poles of quantity c (diagonal, Q 1 or Q x) of a bin goes. What is of bins of the next segment
  * is kept apart. */
-__device__ void put_sum(const work &k, const item &v, int bin, int c, double value, bool more)
+__device__ void put_sum(const params &k, const item &v, int bin, int c, double value, bool more)
 {
     const size_t lanes = k.lanes, h3 = k.h + 3;
     const int seg = bin / k.seg, beyond = bin - seg * k.seg;
@@ -60,7 +60,7 @@ __device__ void put_sum(const work &k, const item &v, int bin, int c, double val
 struct two_sides {
     int middle, n, last, way, bin0; /* last: end of what is written; of this lane: direction, and first bin */
 
-    __device__ two_sides(const work &k, const item &v, int m, int length, int side) : n(length)
+    __device__ two_sides(const params &k, const item &v, int m, int length, int side) : n(length)
     {
         last = min(v.last + EXTRA, k.n);
         middle = middle_of(v.first, last, m);
@@ -73,7 +73,7 @@ struct two_sides {
  * see add_pole() of the CPU. In the middle what both sides take off the equations is added up, so that each of them has
  * all that it needs for rows of the inverse from there on back to its end. Rows of factors are kept from the item's own
  * bins on. */
-template <int M> __global__ void root_kernel(work k, batch o)
+template <int M> __global__ void root_kernel(params k, batch o)
 {
     constexpr int COLUMN = column_pairs(M), LINE = factor_pairs(M);
     extern __shared__ double2 pairs[];
@@ -292,7 +292,7 @@ template <int M> __global__ void root_kernel(work k, batch o)
 
 /* The same for any bandwidth mm, of a whole trace: poles side by side, from the first bin to the last and back. The
  * window is in shared memory where it fits. */
-template <> __global__ void root_kernel<0>(work k, batch o)
+template <> __global__ void root_kernel<0>(params k, batch o)
 {
     extern __shared__ double shared[];
     const int lane = threadIdx.x, h = k.h, mm = o.mm, n = k.n;
@@ -377,7 +377,7 @@ template <> __global__ void root_kernel<0>(work k, batch o)
 
 /* Sums over the poles that had warps of their own, in their order: block (rows of the share, item). Those of bins of
  * the next segment are kept apart. */
-__global__ void gather_kernel(work k, batch o)
+__global__ void gather_kernel(params k, batch o)
 {
     const int h3 = k.h + 3, row = blockIdx.x * blockDim.x + threadIdx.x;
     const item v = o.at[blockIdx.y];
@@ -394,7 +394,7 @@ __global__ void gather_kernel(work k, batch o)
 
 /* Whether two segments have the same for a bin. What remains is far below the tolerance of ivar and resolution,
  * relative, and of the flux in standard deviations: block (lanes, bin beyond the segment, segment). */
-__global__ void root_seams_kernel(work k)
+__global__ void root_seams_kernel(params k)
 {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, seg = blockIdx.z, bin = (seg + 1) * k.seg + blockIdx.y;
     if (column >= k.lanes || bin >= k.n || k.npole[column] == 0)
@@ -422,7 +422,7 @@ __device__ constexpr double EDGE = 5.0;
  * is known of others, which is 1/Z_jj with Z = A_s^-1 (see bandwidth() of the CPU; the first shift is far below the
  * eigenvalues). Where the outermost diagonal is not small in these units, more than there is room for matters: one
  * thread a bin. */
-__global__ void edge_kernel(work k)
+__global__ void edge_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -437,7 +437,7 @@ __global__ void edge_kernel(work k)
 
 /* flux, ivar, pixmask_fraction and R: a block turns a tile of 32 bins and 32 lanes, which lie side by side on the
  * device, into rows of bins. Threads: 32 x 8. */
-__global__ void turn_kernel(work k)
+__global__ void turn_kernel(params k)
 {
     __shared__ double tile[WARP][WARP + 1];
     const int lane0 = blockIdx.y * WARP, bin0 = blockIdx.x * WARP, d = blockIdx.z; /* d: diagonal; last: flux, ... */
@@ -482,7 +482,7 @@ __global__ void turn_kernel(work k)
 }
 
 /* What bounds() and root() begin with, before there is anything that waits for it. */
-spx_status begin_roots(const work &k, slot *s, spx_err *e)
+spx_status begin_roots(const params &k, slot *s, spx_err *e)
 {
     PASS(zero(s, k.npole, sizeof(int) * k.lanes, e));
     PASS(zero(s, k.total, sizeof(double) * k.lanes, e));
@@ -491,7 +491,7 @@ spx_status begin_roots(const work &k, slot *s, spx_err *e)
 }
 
 /* Bounds of the eigenvalues, and poles, for the half-bandwidths t.need. The numbers of poles go to t.npole. */
-spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
+spx_status bounds(params k, arena m, tables &t, slot *s, spx_err *e)
 {
     list l;
     cut(k, BOUNDS, 0);
@@ -519,14 +519,14 @@ spx_status bounds(work k, arena m, tables &t, slot *s, spx_err *e)
 }
 
 /* What the square root works on, when the numbers of poles are there. */
-void list_roots(work k, tables &t, int how, list &l)
+void list_roots(params k, tables &t, int how, list &l)
 {
     cut(k, LONG, 0);
     list_items(k, t, t.npole, how, l);
 }
 
 /* Sums over the poles of what is in the list. */
-spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_shared, slot *s, spx_err *e)
+spx_status sums(const params &k, arena m, tables &t, const list &l, size_t most_shared, slot *s, spx_err *e)
 {
     return in_batches(
         m, l, t, 2, (size_t)k.h + 3, s,
@@ -557,10 +557,10 @@ spx_status sums(const work &k, arena m, tables &t, const list &l, size_t most_sh
 }
 
 /* From the list of list_roots(). */
-spx_status root(work &k, arena m, tables &t, list &l, size_t most_shared, slot *s, spx_err *e)
+spx_status root(params &k, arena m, tables &t, list &l, size_t most_shared, slot *s, spx_err *e)
 {
     const size_t lanes = (size_t)k.lanes;
-    work w = k;
+    params w = k;
     cut(w, LONG, 0);
     /* where segments do not fit together, once more with longer ones, and then in one piece */
     for (int how = USUAL;; list_roots(k, t, ++how, l)) {

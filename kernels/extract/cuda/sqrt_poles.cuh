@@ -1,4 +1,4 @@
-/* Items of the square root, bounds of the eigenvalues of A_s and the poles of its root. */
+/* Provides the lists of items of the square root, bounds of the eigenvalues of A_s, and the poles of its root. */
 #ifndef SPX_EXTRACT_CUDA_SQRT_POLES_CUH
 #define SPX_EXTRACT_CUDA_SQRT_POLES_CUH
 
@@ -56,7 +56,7 @@ enum { USUAL, LONGER, WHOLE };
 
 /* The list, in t.items. With npole, of the root: lanes without poles are left out. Neighbouring lanes stay together:
  * what they read lies side by side. */
-void list_items(const work &k, tables &t, const int *npole, int how, list &l)
+void list_items(const params &k, tables &t, const int *npole, int how, list &l)
 {
     enum { KINDS = SPX_TRACE_MOST_BAND + 2, PARTS = 2 };
     int place[KINDS * PARTS + 1] = {0}, n = 0;
@@ -229,9 +229,9 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
 }
 
 /* Doubles that the square root of a piece takes at least, and those with which nothing waits for memory. */
-void root_size(const work &k, size_t *least, size_t *best)
+void root_size(const params &k, size_t *least, size_t *best)
 {
-    work w = k;
+    params w = k;
     cut(w, LONG, 0);
     const auto size = [&](bool wide, int mm, int rows, int span) {
         arena m = {NULL, 0, 0};
@@ -271,7 +271,7 @@ __device__ void raise_to(double *most, double v)
  * thread MAGNITUDES bins. */
 enum { MAGNITUDES = 8 };
 
-__global__ void magnitudes_kernel(work k)
+__global__ void magnitudes_kernel(params k)
 {
     const int column = blockIdx.x * WARP + threadIdx.x, first = (blockIdx.y * blockDim.y + threadIdx.y) * MAGNITUDES;
     if (column >= k.lanes || first >= k.n || k.wanted[column] < 0)
@@ -299,7 +299,7 @@ enum { BOUND_STEPS = 4 };
 
 /* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): a thread an item, WARP / o.lanes of them a
  * block. M = 0: any bandwidth o.mm. The first signs are solved for while factors are made. */
-template <int M> __global__ void bounds_kernel(work k, batch o)
+template <int M> __global__ void bounds_kernel(params k, batch o)
 {
     extern __shared__ double shared[];
     const int in = threadIdx.x, items = WARP / o.lanes, i = blockIdx.x * items + in, mm = o.mm;
@@ -358,7 +358,7 @@ template <int M> __global__ void bounds_kernel(work k, batch o)
  * POLE_THREADS threads: a thread a pole, and they look at the error together. Block (lane). */
 enum { POLE_THREADS = 96, TRIES = 4 };
 
-__global__ void __launch_bounds__(POLE_THREADS *TRIES) poles_kernel(work k)
+__global__ void __launch_bounds__(POLE_THREADS *TRIES) poles_kernel(params k)
 {
     __shared__ double shifts[TRIES][SPX_MAX_POLES], weights[TRIES][SPX_MAX_POLES];
     __shared__ int enough[TRIES];

@@ -1,4 +1,6 @@
-/* Bounds and square root where bands are wider than there are loops for, beside masks: one warp an item (and pole). */
+/* Provides bounds and square root of wide bands, which masks make and no unrolled loop has: one warp an item (and
+ * pole).
+ */
 #ifndef SPX_EXTRACT_CUDA_SQRT_WIDE_CUH
 #define SPX_EXTRACT_CUDA_SQRT_WIDE_CUH
 
@@ -221,7 +223,7 @@ struct wide_warp {
 };
 
 /* As bounds_kernel(): block (item), one warp. */
-__global__ void wide_bounds_kernel(work k, batch o)
+__global__ void wide_bounds_kernel(params k, batch o)
 {
     __shared__ double ring[wide_warp::RING];
     __shared__ double2 line[WARP / 2];
@@ -275,7 +277,7 @@ __global__ void wide_bounds_kernel(work k, batch o)
 }
 
 /* As root_kernel(), but what a pole adds goes to its share, for gather_kernel(): block (pole, item), one warp. */
-__global__ void wide_root_kernel(work k, batch o)
+__global__ void wide_root_kernel(params k, batch o)
 {
     __shared__ double ring[wide_warp::RING];
     __shared__ double2 line[WARP / 2];

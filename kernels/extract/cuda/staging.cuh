@@ -1,5 +1,5 @@
-/* Transfers of pages that are not locked. A device moves page-locked memory only, so what comes from other pages and
- * goes there passes through chunks of it, which host threads fill and empty while the device moves others. */
+/* Provides staging workers: host threads that copy between pageable arrays and page-locked chunks, while the device
+ * transfers other chunks. A device moves page-locked memory only. */
 #ifndef SPX_EXTRACT_CUDA_STAGING_CUH
 #define SPX_EXTRACT_CUDA_STAGING_CUH
 
@@ -17,9 +17,9 @@
 namespace
 {
 
-/* PORTERS threads at most, as memory gets no faster with more; and as many chunks as they can fill, with those that
+/* MAX_WORKERS threads at most, as memory gets no faster with more; and as many chunks as they can fill, with those that
  * hold most of a piece's results. Chunks come by the block: locking pages takes a millisecond each time. */
-enum { CHUNKS = 32, CHUNK_BYTES = 2 << 20, PORTERS = 12, EACH_BLOCK = 8 };
+enum { CHUNKS = 32, CHUNK_BYTES = 2 << 20, MAX_WORKERS = 12, EACH_BLOCK = 8 };
 
 struct chunk {
     char *at;
@@ -28,28 +28,28 @@ struct chunk {
 
 /* The threads and the chunks of a call's pieces, kept from call to call: a thread that is made needs a stack, and where
  * other threads fetch pages it waits for them. */
-class porters
+class staging_workers
 {
   public:
-    porters() = default;
-    porters(const porters &) = delete;
-    porters &operator=(const porters &) = delete;
-    ~porters()
+    staging_workers() = default;
+    staging_workers(const staging_workers &) = delete;
+    staging_workers &operator=(const staging_workers &) = delete;
+    ~staging_workers()
     {
-        dismiss();
+        stop();
         for (int i = 0; i < nchunk_; i++)
             (void)cudaEventDestroy(used_[i]);
         for (char *block : blocks_)
             (void)cudaFreeHost(block);
     }
 
-    /* n threads, PORTERS at most, for the device; those that are there stay if they are as many. */
-    spx_status hire(int n, int device, spx_err *e)
+    /* n threads, MAX_WORKERS at most, for the device; those that are there stay if they are as many. */
+    spx_status start(int n, int device, spx_err *e)
     {
-        n = n < PORTERS ? n : (int)PORTERS;
+        n = n < MAX_WORKERS ? n : (int)MAX_WORKERS;
         if ((size_t)n == threads_.size())
             return SPX_OK;
-        dismiss();
+        stop();
         try {
             for (int i = 0; i < n; i++)
                 threads_.emplace_back([this, device]() { work_for(device); });
@@ -73,10 +73,10 @@ class porters
     }
 
     /* Waits until all is done that was posted; returns the first error since the last time. */
-    spx_status settle(spx_err *e)
+    spx_status wait(spx_err *e)
     {
         std::unique_lock<std::mutex> lock(lock_);
-        settled_.wait(lock, [this]() { return loads_.empty() && busy_ == 0; });
+        idle_.wait(lock, [this]() { return loads_.empty() && busy_ == 0; });
         const spx_status st = status_;
         if (st != SPX_OK)
             spx_fail(e, st, "%s", error_.msg);
@@ -84,12 +84,12 @@ class porters
         return st;
     }
 
-    /* A chunk that is free once `used` has come; waits for one. A porter takes one at a time, and others leave one for
-     * each of them: what others have taken comes back by porters only, who must not wait for it. */
-    spx_status take(bool is_porter, chunk *c, spx_err *e)
+    /* Takes a chunk, which is free once `used` has come; waits for one. Others than workers leave one chunk per worker:
+     * only workers return chunks, so if others could take the last ones the workers would deadlock. */
+    spx_status take(bool is_worker, chunk *c, spx_err *e)
     {
         std::unique_lock<std::mutex> lock(lock_);
-        const int left = is_porter ? 0 : (int)threads_.size();
+        const int left = is_worker ? 0 : (int)threads_.size();
         given_.wait(lock, [&]() { return nfree_ + CHUNKS - nchunk_ > left; });
         if (nfree_ == 0)
             PASS(make(e));
@@ -109,7 +109,7 @@ class porters
 
   private:
     std::mutex lock_;
-    std::condition_variable posted_, settled_, given_;
+    std::condition_variable posted_, idle_, given_;
     std::deque<std::function<spx_status(spx_err *)>> loads_;
     chunk free_[CHUNKS] = {}; /* nfree_ of them, from first_ on, round about */
     char *blocks_[CHUNKS / EACH_BLOCK] = {};
@@ -158,11 +158,11 @@ class porters
                 error_ = mine;
             }
             if (loads_.empty() && busy_ == 0)
-                settled_.notify_all();
+                idle_.notify_all();
         }
     }
 
-    void dismiss()
+    void stop()
     {
         {
             const std::lock_guard<std::mutex> lock(lock_);

@@ -1,4 +1,4 @@
-/* A call, and how its image comes to the device and its results to the host. */
+/* Provides a call, the upload of its image in strips of columns, and the download of its results. */
 #ifndef SPX_EXTRACT_CUDA_TRANSFER_CUH
 #define SPX_EXTRACT_CUDA_TRANSFER_CUH
 
@@ -42,12 +42,12 @@ struct call {
     int per_piece, nslot; /* most bundles of a piece; pieces under way at a time */
     size_t npiece;
     bool uneven; /* see UP_TO */
-    work k;
+    params k;
     result results[RESULTS];
-    const held *stays; /* NULL, or where the frame is until a hook has seen it */
+    const device_frame *retained; /* NULL, or where the frame is until a hook has seen it */
     int *why_host;
     context *c;
-    head_start *begun;
+    launch_gate *begun;
     char *memory[SLOTS]; /* memory of a slot, and its size */
     size_t each;
     strip strips[STRIPS];
@@ -86,7 +86,7 @@ void cut_image(call &job)
 }
 
 /* The image on its way to the device, strip by strip: fetched from there by the device where all of its pages are
- * locked, else carried by the porters in chunks of rows, with the mask folded into ivar. */
+ * locked, else carried by the staging workers in chunks of rows, with the mask folded into ivar. */
 class sender
 {
   public:
@@ -159,7 +159,7 @@ class sender
                 for (size_t y = 0; y < image_.ny; y += high) {
                     const size_t nrow = std::min(image_.ny - y, high);
                     left_[which]++;
-                    const spx_status st = job_.c->hands.post(
+                    const spx_status st = job_.c->staging.post(
                         [=](spx_err *mine) {
                             return one_less(which, carried(array == 0, x, y, width, nrow, mine), mine);
                         },
@@ -176,9 +176,9 @@ class sender
     spx_status carried(bool ivar, size_t x, size_t y, size_t width, size_t nrow, spx_err *e)
     {
         chunk c;
-        PASS(job_.c->hands.take(true, &c, e));
+        PASS(job_.c->staging.take(true, &c, e));
         const spx_status st = filled(c, ivar, x, y, width, nrow, e);
-        job_.c->hands.give(c);
+        job_.c->staging.give(c);
         return st;
     }
 
@@ -242,8 +242,8 @@ spx_status fetch(slot *s, const chunk &c, const char *from, size_t n, spx_err *e
     return SPX_OK;
 }
 
-/* To part of a block; `direct`: it is locked. Else it is there when the porters have settled. */
-spx_status pull(porters *hands, slot *s, char *to, bool direct, const char *from, size_t n, spx_err *e)
+/* To part of a block; `direct`: it is locked. Else it is there when the staging workers have finished. */
+spx_status pull(staging_workers *staging, slot *s, char *to, bool direct, const char *from, size_t n, spx_err *e)
 {
     spx::to_host += n;
     if (direct) {
@@ -256,26 +256,26 @@ spx_status pull(porters *hands, slot *s, char *to, bool direct, const char *from
             const cudaError_t code = cudaEventSynchronize(c.used);
             if (code == cudaSuccess)
                 memcpy(to + at, c.at, part);
-            hands->give(c);
+            staging->give(c);
             return code == cudaSuccess ? SPX_OK : failed(code, "results", mine);
         };
         chunk c;
-        PASS(hands->take(false, &c, e));
+        PASS(staging->take(false, &c, e));
         spx_status st = fetch(s, c, from + at, part, e);
         if (st == SPX_OK)
-            st = hands->post([=](spx_err *mine) { return carry(c, mine); }, e);
+            st = staging->post([=](spx_err *mine) { return carry(c, mine); }, e);
         if (st != SPX_OK) {
-            hands->give(c);
+            staging->give(c);
             return st;
         }
     }
     return SPX_OK;
 }
 
-/* New memory's pages come when it is written to, which takes longer than what is copied there: the porters fetch those
- * of the results as soon as the image is on its way, in the order of the pieces. Without a word of the contents, so
- * that it does not matter who comes first, nor whether the system can do it; in parts, as who needs to change what the
- * process has mapped, such as for a new thread's stack, waits for the part that is under way. */
+/* New memory's pages come when it is written to, which takes longer than what is copied there: staging workers fetch
+ * those of the results as soon as the image is on its way, in the order of the pieces. Without a word of the contents,
+ * so that it does not matter who comes first, nor whether the system can do it; in parts, as who needs to change what
+ * the process has mapped, such as for a new thread's stack, waits for the part that is under way. */
 spx_status fetch_pages(const call &job, spx_err *e)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -289,7 +289,7 @@ spx_status fetch_pages(const call &job, spx_err *e)
             const size_t p0 = (size_t)r.to + (f0 - o->first) * row, p1 = (size_t)r.to + (f1 - o->first) * row;
             for (size_t at = p0 / page * page, next; at < p1 && !r.direct; at = next) { /* locked pages are there */
                 next = std::min((at / most + 1) * most, p1);
-                PASS(job.c->hands.post(
+                PASS(job.c->staging.post(
                     [=](spx_err *) {
                         (void)madvise((void *)at, next - at, MADV_POPULATE_WRITE);
                         return SPX_OK;

@@ -1,4 +1,4 @@
-/* Pixels of the image: weights out of ivar and mask, and whether there is anything to extract (see
+/* Provides pixel weights from ivar and mask, and the counts of pixels that decide on an extraction (see
  * spx_extract_pixel_weights() and spx_extract_check_coverage(), whose counts these are). */
 #ifndef SPX_EXTRACT_CUDA_WEIGHTS_CUH
 #define SPX_EXTRACT_CUDA_WEIGHTS_CUH
@@ -19,7 +19,7 @@ __device__ void count_up(unsigned long long *to, unsigned n)
 }
 
 /* Weights in the place of ivar, of columns x0 .. x1 - 1; mask may be NULL. Thread (column, row), and the rows after. */
-__global__ void weights_kernel(work k, const unsigned *mask, size_t x0, size_t x1, float *ivar,
+__global__ void weights_kernel(params k, const unsigned *mask, size_t x0, size_t x1, float *ivar,
                                unsigned long long *count)
 {
     const size_t x = x0 + (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -38,7 +38,7 @@ __global__ void weights_kernel(work k, const unsigned *mask, size_t x0, size_t x
 }
 
 /* The three pixels in the middle of the spots of fibres first ... and the bins of the output: thread (bin, fibre). */
-__global__ void coverage_kernel(work k, int first, unsigned long long *count)
+__global__ void coverage_kernel(params k, int first, unsigned long long *count)
 {
     const int bin = blockIdx.x * blockDim.x + threadIdx.x;
     const size_t fibre = (size_t)first + blockIdx.y;
@@ -60,7 +60,7 @@ __global__ void coverage_kernel(work k, int first, unsigned long long *count)
 
 /* On a stream, after the pixels of columns x0 .. x1 - 1, each of which is weighed once; count: [PIXEL_COUNTS], zeroed.
  */
-spx_status pixel_weights(const work &k, const unsigned *mask, size_t x0, size_t x1, unsigned long long *count,
+spx_status pixel_weights(const params &k, const unsigned *mask, size_t x0, size_t x1, unsigned long long *count,
                          cudaStream_t stream, spx_err *e)
 {
     const unsigned columns = 256, rows = 512; /* a few pixels a thread: one strip fills the device */
@@ -73,7 +73,7 @@ spx_status pixel_weights(const work &k, const unsigned *mask, size_t x0, size_t 
 }
 
 /* After all pixels. */
-spx_status count_coverage(const work &k, int first, int nspec, unsigned long long *count, cudaStream_t stream,
+spx_status count_coverage(const params &k, int first, int nspec, unsigned long long *count, cudaStream_t stream,
                           spx_err *e)
 {
     const unsigned bins = 128;

@@ -1,4 +1,4 @@
-/* Extraction patch by patch with dense algebra: plain, and the oracle of every faster method.
+/* Provides extraction patch by patch with dense algebra: plain, and the oracle of every faster method.
  *
  * A patch keeps the bins of one group of fibres over wave_step wavelengths. It solves for them, for wave_pad more bins
  * at both ends, and for the next fibre of the bundle on either side. Everything is double precision; LAPACK runs on one

@@ -1,12 +1,12 @@
-/* Extraction of whole traces on the CPU: the equations of the patch method with one patch a bundle, solved with banded
- * algebra. No patches, no seams.
+/* Provides the extraction of whole traces on the CPU: the equations of the patch method with one patch a bundle, solved
+ * with banded algebra. No patches, no seams.
  *
  * 1. M = A^T W A of a bundle from the overlaps of spots that a window over the wavelengths holds: A is never stored.
  * 2. M x = y by conjugate gradients; the banded blocks of the single fibres are the preconditioner. Where traces cross
  *    that does not converge: then by the banded factor of all of M.
- * 3. A_s = C_s^-1, the marginal information of fibre s: the Schur complement of M with respect to its neighbours. The
- *    correction to the fibre's own block is small (2e-7 of the diagonal, 1e-4 beside an amplifier gap) and is made with
- *    the fibres next to it, one at a time; it is banded as the block is.
+ * 3. A_s = C_s^-1, the information of fibre s with the others marginalised: the Schur complement of M with respect to
+ * them. The correction to the fibre's own block is small (2e-7 of the diagonal, 1e-4 beside an amplifier gap) and is
+ * made with the fibres next to it, one at a time; it is banded as the block is.
  * 4. Q = A_s^(1/2) by a rational approximation (extract/trace/sqrt_math.h): for each pole a banded factorisation, two
  * solved right-hand sides, and the entries of the inverse in the band (Takahashi's recurrence).
  * 5. Model and chi^2 by a second pass over the spots.

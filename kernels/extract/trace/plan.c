@@ -1,5 +1,5 @@
-/* Whole-trace extraction: what is known before any pixel is looked at. Places of all spots, and which of them overlap.
- */
+/* Provides the plan of whole-trace extraction, which does not depend on pixels: bin geometry, the overlaps of spots,
+ * and the bandwidths that follow. */
 #include <limits.h>
 #include <math.h>
 #include <omp.h>

@@ -262,9 +262,9 @@ static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const 
     return (matrix){compact, x, every(0.0)};
 }
 
-/* Half-bandwidth that A_s needs in rows of a segment; more than b->band where that is too little. The square root feels
- * an element that is left out as a fraction of what is known of its two bins when nothing is known of others, which is
- * 1/Z_kk with Z = A_s^-1; first Z is found with the diagonals that are not small beside the main one. */
+/* Half-bandwidth that A_s needs in rows of a segment; more than b->band where that is too little. Dropping A_s(i,j)
+ * changes the square root by about |A_s(i,j)| sqrt(Z_ii Z_jj), Z = A_s^-1. Z is first computed from the non-negligible
+ * diagonals only. */
 static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                         segment s, size_t h, double *memory)
 {
@@ -301,8 +301,8 @@ static size_t segment_margin(const spx_trace_plan *p)
     return (size_t)ceil(8.0 - 4.5 * log10(p->tolerance));
 }
 
-/* Where hardly anything is known of a bin of the vector, the square root needs two or three times as many poles as
- * elsewhere, and more diagonals: such bins, weak[nbin], and those around them are segments of their own. */
+/* Bins with little information, weak[nbin], and those around them are segments of their own: the square root needs two
+ * or three times as many poles there, and more diagonals. Relative to the largest diagonal of the vector's A_s. */
 #define WEAK 0.01
 
 static void find_weak(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,

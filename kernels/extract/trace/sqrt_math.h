@@ -1,4 +1,4 @@
-/* Poles of the rational approximation of the square root that the whole-trace extraction uses.
+/* Provides the poles of the rational approximation of the matrix square root, for host and device.
  *
  * For a symmetric positive definite matrix A with eigenvalues in [a, b] (Hale, Higham & Trefethen 2008, SIAM J. Numer.
  * Anal. 46, 2505, method 3):

@@ -1,4 +1,5 @@
-/* Whole-trace extraction on the CPU: what the parts share. Private to kernels/extract/.
+/* Provides the types and constants that the parts of whole-trace extraction share. Private to kernels/extract/ (see its
+ * README).
  *
  * plan.c plans, driver.c drives; the heavy loops are in kernels.inc, compiled once for every instruction set
  * (kernels_base.c, _avx2.c, _avx512.c) and chosen at run time. */
@@ -25,27 +26,31 @@ enum {
     SPX_TRACE_MAX_BAND = 96    /* a bin that overlaps with more bins of its own trace: bins far smaller than a pixel */
 };
 
-/* What is left out, as multiples of the tolerance and as fractions of the diagonal of M (elements as if it were 1): the
- * square root feels it divided by its smallest eigenvalue there, some 0.01 where nothing is masked, and the flux times
- * its signal-to-noise ratio. Together that is the tolerance up to signal-to-noise ratios of a hundred. */
+/* Drop tolerances, as multiples of the tolerance and relative to the diagonal of M (elements: M scaled to a unit
+ * diagonal). The error of the square root is what is dropped over its smallest eigenvalue there, some 0.01 where
+ * nothing is masked; that of the flux is this times the signal-to-noise ratio. Together they are within the tolerance
+ * up to signal-to-noise ratios of a hundred. */
 #define SPX_TRACE_FAR     1.0   /* of T, below which its diagonals beyond those of M are not made */
 #define SPX_TRACE_NOTHING 1e-4  /* of an element of T beyond the diagonals of M, below which it is not made */
 #define SPX_TRACE_LITTLE  0.1   /* of an element of T, by the end of a column of V */
 #define SPX_TRACE_STRONG  0.001 /* of T, by neighbours beyond the next */
 #define SPX_TRACE_TRIM    0.003 /* of the outer diagonals of A_s */
-#define SPX_TRACE_EDGE    0.1   /* the same as a fraction of what is known of a bin without the others */
-#define SPX_TRACE_POLES   0.01  /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
+#define SPX_TRACE_EDGE                                                                                                 \
+    0.1                      /* the same in units of 1/Z_kk, the information on bin k with its neighbours marginalised \
+                              */
+#define SPX_TRACE_POLES 0.01 /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
 
-/* How much smaller what is left out has to be where bins are so narrow that hardly any light tells neighbours apart. An
- * element E_ij of A_s that is left out changes flux and ivar by some E_ij sqrt(Z_ii Z_jj) of their errors, Z = A_s^-1:
- * the change of Q is that of A_s over the sum of two square roots of eigenvalues, and the deconvolved flux has errors
- * of sqrt(Z_jj). Z times the diagonal of M is 1 for bins that do not overlap. Gaussian spots along a trace that are s
- * bins wide (sigma) have a spectrum that falls with exp(-s^2 k^2): Z M is 5 for s = 0.7, 26 for 0.85, 230 for 1, 10^4
- * for 1.2 and 10^7 for 1.5; with tilts and cut wings it was 20 to 10^8 at 1.2 to 1.3. The limits above hold up to
- * SPX_TRACE_MAX_INVERSE, and are divided by what it is more. A_s is still to be found: Z is that of the fibre's block
- * of M. Masks do not count as narrow bins, or frames with many would take up to half as long again: a bin that overlaps
- * with one that has less than SPX_TRACE_UNMASKED of the pixels that others around it have takes the value of those that
- * do not; what is left out beside masks is seen to when A_s is there (SPX_TRACE_EDGE). */
+/* Drop scale: tightening of the drop tolerances where bins are narrower than the PSF and M is ill-conditioned. Dropping
+ * element E_ij of A_s changes flux and ivar by some E_ij sqrt(Z_ii Z_jj) of their errors, Z = A_s^-1: the change of Q
+ * is that of A_s over the sum of two square roots of eigenvalues, and the deconvolved flux has errors of sqrt(Z_jj). Z
+ * times the diagonal of M is 1 for bins that do not overlap. Gaussian spots along a trace that are s bins wide (sigma)
+ * have a spectrum that falls with exp(-s^2 k^2): Z M is 5 for s = 0.7, 26 for 0.85, 230 for 1, 10^4 for 1.2 and 10^7
+ * for 1.5; with tilts and cut wings it was 20 to 10^8 at 1.2 to 1.3. The tolerances above hold up to Z M =
+ * SPX_TRACE_MAX_INVERSE; beyond, they are multiplied by SPX_TRACE_MAX_INVERSE / (Z M). Before A_s is known, Z is the
+ * inverse of the fibre's block of M. Masks do not count as narrow bins, or frames with many would take up to half as
+ * long again: a bin that overlaps with one that has less than SPX_TRACE_UNMASKED of the pixels that others around it
+ * have takes the value of those that do not; elements beside masks are decided on when A_s is there (SPX_TRACE_EDGE).
+ */
 #define SPX_TRACE_MAX_INVERSE 20.0
 #define SPX_TRACE_UNMASKED    0.9
 #define SPX_TRACE_NARROW      0.3   /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
