@@ -88,72 +88,104 @@ struct batch {
     double *window;   /* [task][mm + 1][mm + 1][warp] last columns of a factor of any bandwidth */
 };
 
-/* Everything that the kernels need; passed by value. Arrays are on the device. */
-struct params {
-    int n, pad, nwave;            /* bins of a trace, padding, bins of the output */
-    int nbundle, nl, lanes;       /* lanes of a bundle, of all */
-    int nx, ny, npix, degx, degy; /* spot */
-    int npar, ndeg, nxc, nyc;
-    int seg, nseg, halo;          /* segments of a recurrence: their bins, number, and the bins that they begin early */
-    int reach, depth, m, band, h; /* see spx_trace_bundle; m = hi[0]; h = hsizey */
+/* ---- what kernels need, by job ---- */
+
+/* Numbers of bins, lanes and overlaps: the union of all bundles of a call, and the size of a piece. */
+struct geometry {
+    int n, pad, nwave;                 /* bins of a trace, padding, bins of the output */
+    int nbundle, nl, lanes;            /* lanes of a bundle, of all */
+    int nx, ny, npix, degx, degy;      /* spot */
+    int npar, ndeg, nxc, nyc;          /* PSF: parameters, their coefficients, those of the traces */
+    int reach, depth, m, band, h;      /* see spx_trace_bundle; m = hi[0]; h = hsizey */
     int loop[SPX_TRACE_MOST_BAND + 1]; /* half-bandwidth that is computed for one that is needed */
     int nelem, lo[REACH + 1], hi[REACH + 1], first[REACH + 1];
-    long ccd_nx, ccd_ny;
-    double tolerance, psf_error, regularize;
-    int half; /* window of the regularisation */
-    int rows; /* most rows of a column of V */
+    int half;                  /* bins on each side that the regularisation takes its largest weight from */
+    int rows;                  /* most rows of a column of V */
+    int wide;                  /* most columns of the image that a bundle reads */
+    int tile_rows, row, ntile; /* rows of an image's tile, their length, and the number of tiles */
+    int nshare;                /* tiles that a spot may touch */
+    int row0;                  /* first row of the output of this piece */
+};
 
-    const float *weight, *data;     /* [ccd_ny][ccd_nx] */
-    const double *coeff, *bp;       /* as in the plan */
-    const double *xcoef, *ycoef;    /* [nspec][nxc], [nyc] traces */
-    const double *bx, *by;          /* as in the plan */
+/* Segments of a recurrence: their bins, number, and the bins that they begin early. */
+struct segmentation {
+    int seg, nseg, halo;
+};
+
+/* Options of the call. */
+struct settings {
+    double tolerance, psf_error, regularize;
+};
+
+/* Pixels. */
+struct ccd {
+    long ccd_nx, ccd_ny;
+    const float *weight, *data; /* [ccd_ny][ccd_nx] */
+};
+
+/* PSF at the bins, as in the plan; shared by frames of a layout. */
+struct psf_tables {
+    const double *coeff, *bp;
+    const double *xcoef, *ycoef; /* [nspec][nxc], [nyc] traces */
+    const double *bx, *by;
+};
+
+/* Bundles of a piece; see struct tables, the host's. */
+struct bundle_tables {
     const int *fibre;               /* [lanes] fibre of the PSF, -1: none */
     const int *nf;                  /* [nbundle] fibres of a bundle */
     const unsigned char *bin_state; /* [nbundle][n nl] states as the bundles have them, [n][nf] */
-    const int *y0, *y1;             /* [nbundle] rows in use */
+    const int *y0, *y1, *x0;        /* [nbundle] rows in use, first column */
     const int *wanted;              /* [lanes] row of the output, -1: none */
-    spx_bin_geometry *at;           /* [n][lanes] */
-    unsigned char *state;           /* [n][lanes] */
-    double2 *normal;                /* [NORMALS] half an error function and the Gaussian at every eighth */
-    double *spot;                   /* [n][lanes][npix] */
-    double *mat;                    /* [n][nelem][lanes] M: element (df, dk) at first[df] + dk - lo[df] */
-    double *y, *w, *seen;           /* [n][lanes] A^T W p, A^T W 1 and the part of a spot on usable pixels */
-    double *largest;                /* [n][nbundle] */
-    double *around;                 /* [n][nbundle] largest of the bins around */
-    double *inverse;                /* [n][lanes] 1 / (diagonal of M + prior) */
-    double *ldl;                    /* [n][m + 1][lanes] factors of the fibres' own blocks: 1/D, L */
-    double *seam;                   /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
-    int *torn;                      /* [1], behind `bad`: whether that differs from what it should be */
-    double *scratch;                /* [nseg][seg + 2 halo][lanes] L^-1 r */
-    double *x, *r, *z, *q, *d;      /* [n][lanes] flux, rest of y, P^-1 r, M d, direction of a step */
-    double *part;                   /* [nbundle][dot_parts()] of inner products */
-    int *ready;                     /* [nbundle] how many of them are there */
-    double *scalar;                 /* [nbundle][4] rz, alpha, beta, enough */
-    double *v;                      /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
-    int *length;                    /* [n][lanes] and their rows */
-    double *t[2];                   /* [n][band + 1][lanes] what the neighbour before, and after, takes off */
-    double *a;                      /* [n][band + 1][lanes] A_s */
-    int *bad;                       /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
-    int *need;                      /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
-    int *schur_flags;               /* [schur_segments()][lanes] what is known of what neighbours take off: SCHUR_... */
-    double *narrow;                 /* [lanes] see narrow_kernel() */
-    double *bound;                  /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
-    double *variance;               /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
-    int *redo;                      /* [nseg][lanes] whether segments of the square root do not fit together */
-    int *npole;                     /* [lanes] poles of the square root */
-    double *shift, *pole_weight;    /* [SPX_MAX_POLES][lanes] */
-    double *total;                  /* [lanes] sum of the weights */
-    double *window;                 /* [m + 1][m + 1][lanes] factors of any bandwidth */
-    double *sum;                    /* [n][h + 3][lanes] sums over the poles */
-    double *over;                   /* [nseg][EXTRA][h + 3][lanes] those that a segment has of bins of the next */
-    int tile_rows, row, ntile;      /* rows of an image's tile, their length, and the number of tiles */
-    int nshare;                     /* tiles that a spot may touch */
-    int *tile_begin, *tile_end;     /* [ntile][lanes] first, and one past the last, bin that touches a tile */
-    double *chi2;                   /* [nshare][lanes][n] sums of the bins over these */
-    int wide;                       /* most columns of a bundle's window */
-    const int *x0;                  /* [nbundle] first column of it */
-    double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen; /* [row]... as in the frame */
-    int row0;                                                    /* first row of the output of this piece */
+};
+
+/* Arrays that the steps leave to each other. */
+struct workspace {
+    spx_bin_geometry *at;        /* [n][lanes] */
+    unsigned char *state;        /* [n][lanes] */
+    double2 *normal;             /* [NORMALS] half an error function and the Gaussian at every eighth */
+    double *spot;                /* [n][lanes][npix] */
+    double *mat;                 /* [n][nelem][lanes] M: element (df, dk) at first[df] + dk - lo[df] */
+    double *y, *w, *seen;        /* [n][lanes] A^T W p, A^T W 1 and the part of a spot on usable pixels */
+    double *largest;             /* [n][nbundle] */
+    double *around;              /* [n][nbundle] largest of the bins around */
+    double *inverse;             /* [n][lanes] 1 / (diagonal of M + prior) */
+    double *ldl;                 /* [n][m + 1][lanes] factors of the fibres' own blocks: 1/D, L */
+    double *seam;                /* [nseg][m][m + 1][lanes] of the factors: what segments began with */
+    int *torn;                   /* [1], behind `bad`: whether that differs from what it should be */
+    double *scratch;             /* [nseg][seg + 2 halo][lanes] L^-1 r */
+    double *x, *r, *z, *q, *d;   /* [n][lanes] flux, rest of y, P^-1 r, M d, direction of a step */
+    double *part;                /* [nbundle][dot_parts()] of inner products */
+    int *ready;                  /* [nbundle] how many of them are there */
+    double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
+    double *v;                   /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
+    int *length;                 /* [n][lanes] and their rows */
+    double *t[2];                /* [n][band + 1][lanes] Schur terms of the neighbour before, and after */
+    double *a;                   /* [n][band + 1][lanes] A_s */
+    int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
+    int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
+    int *schur_flags;            /* [schur_segments()][lanes] SCHUR_... of the terms */
+    double *narrow;              /* [lanes] see narrow_kernel() */
+    double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
+    double *variance;            /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
+    int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
+    int *npole;                  /* [lanes] poles of the square root */
+    double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
+    double *total;               /* [lanes] sum of the weights */
+    double *window;              /* [m + 1][m + 1][lanes] factors of any bandwidth */
+    double *sum;                 /* [n][h + 3][lanes] sums over the poles */
+    double *over;                /* [nseg][EXTRA][h + 3][lanes] those that a segment has of bins of the next */
+    int *tile_begin, *tile_end;  /* [ntile][lanes] first, and one past the last, bin that touches a tile */
+    double *chi2;                /* [nshare][lanes][n] sums of the bins over these */
+};
+
+/* Rows of the output, as in the frame. */
+struct outputs {
+    double *out_flux, *out_ivar, *out_res, *out_chi2, *out_seen;
+};
+
+/* All of it; passed to kernels by value. Arrays are on the device. */
+struct params : geometry, segmentation, settings, ccd, psf_tables, bundle_tables, workspace, outputs {
 };
 
 /* A bundle is left to the CPU: a fibre's own block has no factor; the iteration fails, or does not end; one neighbour
@@ -230,18 +262,18 @@ void cut_lanes(params &k)
 }
 
 /* Segments of SCHUR_BINS bins of a trace, and blocks of NEED. */
-inline int schur_segments(const params &k)
+inline int schur_segments(const geometry &k)
 {
     return (k.n + SCHUR_BINS - 1) / SCHUR_BINS;
 }
 
-__device__ __host__ inline int need_blocks(const params &k)
+__device__ __host__ inline int need_blocks(const geometry &k)
 {
     return (k.n + NEED - 1) / NEED;
 }
 
 /* Largest half-bandwidth that any of the bins from .. to - 1 needs. */
-__device__ __host__ inline int needed(const int *need, const params &k, int column, int from, int to)
+__device__ __host__ inline int needed(const int *need, const geometry &k, int column, int from, int to)
 {
     const int b0 = from > 0 ? from / NEED : 0, b1 = to < k.n ? (to - 1) / NEED : (k.n - 1) / NEED;
     int most = 0;
@@ -253,7 +285,7 @@ __device__ __host__ inline int needed(const int *need, const params &k, int colu
 }
 
 /* Blocks of WARP lanes of a bundle. */
-__device__ __host__ inline int bundle_blocks(const params &k)
+__device__ __host__ inline int bundle_blocks(const geometry &k)
 {
     return (k.nl + WARP - 1) / WARP;
 }
