@@ -86,14 +86,6 @@ spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *c
     return SPX_OK;
 }
 
-static double series(size_t n, const double *c, const double *basis)
-{
-    double sum = 0.0;
-    for (size_t k = 0; k < n; k++)
-        sum += c[k] * basis[k];
-    return sum;
-}
-
 /* Refuse an image on which there is nothing to extract: looks at the three pixels in the middle of every spot. */
 static spx_status check_traces(const spx_extract_job *job, spx_err *e)
 {
@@ -112,8 +104,8 @@ static spx_status check_traces(const spx_extract_job *job, spx_err *e)
 #pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : seen, masked)
     for (size_t f = f0; f < f1; f++)
         for (size_t k = 0; k < job->nwave; k++) {
-            double cx = floor(series(nx, psf->x.coef + f * nx, basis + k * (nx + ny)) + 0.5);
-            double cy = floor(series(ny, psf->y.coef + f * ny, basis + k * (nx + ny) + nx) + 0.5);
+            double cx = floor(spx_basis_sum((int)nx, psf->x.coef + f * nx, basis + k * (nx + ny)) + 0.5);
+            double cy = floor(spx_basis_sum((int)ny, psf->y.coef + f * ny, basis + k * (nx + ny) + nx) + 0.5);
             if (!(cy >= 0.0 && cy < (double)im->ny && cx >= -1.0 && cx <= (double)im->nx))
                 continue;
             for (long x = (long)cx - 1; x <= (long)cx + 1; x++)

@@ -73,6 +73,15 @@ SPX_HD void spx_legendre_basis(size_t n, double u, double *basis)
     }
 }
 
+/* Value of a series from its n coefficients and the polynomials, spx_legendre_basis(). */
+SPX_HD double spx_basis_sum(int n, const double *c, const double *basis)
+{
+    double sum = 0.0;
+    for (int k = 0; k < n; k++)
+        sum += c[k] * basis[k];
+    return sum;
+}
+
 /* Value of a series for one fibre. */
 SPX_HD double spx_psf_series_value(const spx_psf_series *s, size_t fibre, double lambda)
 {

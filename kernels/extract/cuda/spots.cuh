@@ -7,15 +7,6 @@
 namespace
 {
 
-/* With the bits of the host's: what is known of a place is whether its spot touches the CCD. */
-__device__ double series(int n, const double *c, const double *basis)
-{
-    double sum = 0.0;
-    for (int i = 0; i < n; i++)
-        sum += c[i] * basis[i];
-    return sum;
-}
-
 /* D += A B of the tensor cores, 8 x 4 by 4 x 8: lane l has A(l/4, l%4), B(l%4, l/4) and D(l/4, 2 (l%4) + 0, 1). */
 __device__ void multiply_add(double (&d)[2], double a, double b)
 {
@@ -190,7 +181,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
     if (spot) {
         const int n = axis ? k.nyc : k.nxc;
         const double at =
-            series(n, (axis ? k.ycoef : k.xcoef) + (size_t)fibre * n, (axis ? k.by : k.bx) + (size_t)bin * n);
+            spx_basis_sum(n, (axis ? k.ycoef : k.xcoef) + (size_t)fibre * n, (axis ? k.by : k.bx) + (size_t)bin * n);
         const double middle = floor(at + 0.5), sigma = c[lane / 2 * layout.coefficients + ngh + axis];
         corner = (int)middle - (axis ? ny : nx) / 2;
         offset = at - middle;

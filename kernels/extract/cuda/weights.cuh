@@ -45,8 +45,8 @@ __global__ void coverage_kernel(params k, int first, unsigned long long *count)
     unsigned seen = 0, blind = 0;
     if (bin < k.nwave) {
         const size_t at = (size_t)bin + k.pad;
-        const double x = floor(series(k.nxc, k.xcoef + fibre * k.nxc, k.bx + at * k.nxc) + 0.5);
-        const double y = floor(series(k.nyc, k.ycoef + fibre * k.nyc, k.by + at * k.nyc) + 0.5);
+        const double x = floor(spx_basis_sum(k.nxc, k.xcoef + fibre * k.nxc, k.bx + at * k.nxc) + 0.5);
+        const double y = floor(spx_basis_sum(k.nyc, k.ycoef + fibre * k.nyc, k.by + at * k.nyc) + 0.5);
         if (y >= 0.0 && y < (double)k.ccd_ny && x >= -1.0 && x <= (double)k.ccd_nx)
             for (long column = (long)x - 1; column <= (long)x + 1; column++)
                 if (column >= 0 && column < k.ccd_nx) {

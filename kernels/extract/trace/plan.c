@@ -96,14 +96,6 @@ void spx_trace_bundle_free(spx_trace_bundle *b)
     spx_free(b->first);
 }
 
-static double series(size_t n, const double *c, const double *basis)
-{
-    double sum = 0.0;
-    for (size_t k = 0; k < n; k++)
-        sum += c[k] * basis[k];
-    return sum;
-}
-
 /* Places of all spots, with the bits of spx_psf_spot_place(), and the rows that are used: those that the wanted
  * wavelengths touch, and the fraction pix_pad_frac of those beyond them that only the padding touches. */
 static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
@@ -115,8 +107,10 @@ static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
     for (size_t k = 0; k < p->nbin; k++)
         for (size_t f = 0; f < b->nf; f++) {
             size_t i = k * b->nf + f;
-            double x = series(psf->x.ncoef, psf->x.coef + (b->fibre0 + f) * psf->x.ncoef, p->bx + k * psf->x.ncoef);
-            double y = series(psf->y.ncoef, psf->y.coef + (b->fibre0 + f) * psf->y.ncoef, p->by + k * psf->y.ncoef);
+            double x = spx_basis_sum((int)psf->x.ncoef, psf->x.coef + (b->fibre0 + f) * psf->x.ncoef,
+                                     p->bx + k * psf->x.ncoef);
+            double y = spx_basis_sum((int)psf->y.ncoef, psf->y.coef + (b->fibre0 + f) * psf->y.ncoef,
+                                     p->by + k * psf->y.ncoef);
             if (!(fabs(x) < SPX_SPOT_FAR && fabs(y) < SPX_SPOT_FAR)) {
                 b->state[i] = SPX_TRACE_NOSPOT;
                 continue;
