@@ -360,7 +360,9 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
         st = report(w->s, j, e);
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
-    return st == SPX_OK ? spx_frame_write(file, &j->frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, e) : st;
+    return st == SPX_OK
+               ? spx_frame_write(file, &j->frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, spx_run_writes(w->s), e)
+               : st;
 }
 
 static void clear(void *ctx, spx_queue_item *x)

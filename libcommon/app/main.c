@@ -12,6 +12,7 @@
 #include "base/infile.h"
 #include "base/text.h"
 #include "h5/attr.h"
+#include "h5/deferred.h"
 #include "h5/file.h"
 #include "h5/insitu.h"
 #include "h5/provenance.h"
@@ -309,10 +310,14 @@ spx_status spx_run_output(spx_run *s, const char *product, hid_t *file, spx_err 
     spx_status st = make_output(s, p->target, product, &p->out, e);
     if (st == SPX_OK) {
         *file = spx_output_file(p->out);
-        if (p->in_queue)
-            spx_output_put_off(p->out);
     }
     return st;
+}
+
+spx_h5_writes *spx_run_writes(spx_run *s)
+{
+    spx_product *p = s->p->now;
+    return p->in_queue && p->out != NULL ? spx_output_writes(p->out) : NULL;
 }
 
 spx_status spx_run_side_output(spx_run *s, const char *target, const char *product, hid_t *file, spx_err *e)

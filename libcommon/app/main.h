@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
+#include "h5/deferred.h"
 #include "h5/file.h"
 
 typedef struct spx_run spx_run;
@@ -81,6 +82,9 @@ spx_status spx_run_need_output(spx_run *s, spx_err *e);
 /* Make the output. `product` is the name of its main block (root attribute). Copies the provenance of all inputs opened
  * so far. */
 spx_status spx_run_output(spx_run *s, const char *product, hid_t *file, spx_err *e);
+/* Deferred writes of the product in work, which spx_product_flush() writes; NULL where values are written at once: a
+ * program's only product, and standard output. */
+spx_h5_writes *spx_run_writes(spx_run *s);
 /* A further HDF5 output that an option names (--truth FILE), with root attributes and provenance like the main one;
  * committed before it. */
 spx_status spx_run_side_output(spx_run *s, const char *target, const char *product, hid_t *file, spx_err *e);
@@ -127,8 +131,8 @@ spx_status spx_run_begin_product(spx_run *s, const char *target, spx_product **p
 void spx_run_switch_product(spx_run *s, spx_product *p);
 /* What stands before the lines that tell the seconds of its steps, with the colon; lives as long as it. */
 void spx_product_label(spx_product *p, const char *label);
-/* spx_run_commit() in three: all that HDF5 has to do with, for the product in work; large lasting arrays
- * (spx_h5_write_lasting()), with up to `nthreads` threads, then sync and rename, or send, in any thread. */
+/* spx_run_commit() in three: all that HDF5 has to do with, for the product in work; deferred
+ * writes, with up to `nthreads` threads, then sync and rename, or send, in any thread. */
 spx_status spx_run_close_product(spx_run *s, spx_err *e);
 spx_status spx_product_flush(spx_product *p, int nthreads, spx_err *e);
 spx_status spx_product_publish(spx_product *p, spx_err *e);

@@ -614,7 +614,7 @@ static spx_status frame_block(spx_fits *f, hid_t file, spx_text *notes, spx_err 
     if (st == SPX_OK)
         st = copy_cards(f, flux, &fr.header, e);
     if (st == SPX_OK)
-        st = spx_frame_write(file, &fr, precision_of(f, "FLUX"), e);
+        st = spx_frame_write(file, &fr, precision_of(f, "FLUX"), NULL, e);
     spx_frame_free(&fr);
     return st;
 }

@@ -11,14 +11,7 @@
 #include "h5/internal.h"
 #include "h5/object.h"
 
-/* ---- values that are read without HDF5 ---- */
-
-static spx_h5_unread *unread;
-
-void spx_h5_leave(spx_h5_unread *u)
-{
-    unread = u;
-}
+/* ---- reads ---- */
 
 /* Where in its file, whose descriptor *fd is, a dataset lies in one piece of `bytes` bytes of type `mem`; -1: nowhere,
  * or the file is not one that is only read. */
@@ -43,18 +36,19 @@ static off_t place_in_file(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *f
     return plain ? (off_t)at : -1;
 }
 
-spx_status spx_h5_read_parts(const spx_h5_unread *u, int nthreads, spx_err *e)
+spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
 {
     enum { PART = 1 << 20 };
     spx_status st = SPX_OK;
-    for (size_t i = 0; i < u->n && st == SPX_OK; i++) {
-        const size_t bytes = u->part[i].bytes;
+    for (size_t i = 0; i < r->n && st == SPX_OK; i++) {
+        const size_t bytes = r->array[i].bytes;
         int bad = 0;
 #pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad)
         for (size_t k = 0; k < bytes; k += PART) {
             const size_t end = bytes - k < PART ? bytes : k + PART;
             for (size_t n = k; n < end && !bad;) {
-                const ssize_t got = pread(u->part[i].fd, u->part[i].to + n, end - n, (off_t)u->part[i].at + (off_t)n);
+                const ssize_t got =
+                    pread(r->array[i].fd, r->array[i].to + n, end - n, (off_t)r->array[i].at + (off_t)n);
                 if (got > 0)
                     n += (size_t)got;
                 else if (got == 0 || errno != EINTR) /* beyond the end of the file HDF5 would see zeros */
@@ -62,15 +56,16 @@ spx_status spx_h5_read_parts(const spx_h5_unread *u, int nthreads, spx_err *e)
             }
         }
         if (bad)
-            st = spx_fail(e, SPX_EINPUT, "%s: cannot be read: is the file damaged?", u->part[i].name);
+            st = spx_fail(e, SPX_EINPUT, "%s: cannot be read: is the file damaged?", r->array[i].name);
     }
     return st;
 }
 
-/* Large arrays of numbers that lie in the file as they are wanted in memory: read by several threads, which HDF5 cannot
- * be used by, and who fetch the pages of fresh memory side by side; or left for later. *done: 0, HDF5 has to read. */
-spx_status spx_h5_read_directly(hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem, size_t bytes, char *out,
-                                int *done, spx_err *e)
+/* Large arrays of numbers that lie in the file as they are wanted in memory: put on the list, or, without one, read now
+ * by several threads, which HDF5 does not allow and which touch the pages of fresh memory side by side. *done: 0, HDF5
+ * has to read. */
+spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
+                                size_t bytes, char *out, int *done, spx_err *e)
 {
     enum { LARGE = 4 << 20, FEW = 8 };
     char abs[600];
@@ -80,39 +75,32 @@ spx_status spx_h5_read_directly(hid_t loc, const char *path, hid_t d, hid_t ftyp
     *done = at >= 0;
     if (!*done)
         return SPX_OK;
-    spx_h5_unread now = {0}, *u = unread != NULL && unread->n < SPX_H5_PARTS ? unread : &now;
-    const size_t k = u->n++;
+    spx_h5_reads now = {0}, *r = reads != NULL && reads->n < SPX_H5_DEFERRED ? reads : &now;
+    const size_t k = r->n++;
     spx_h5_absolute(loc, path, abs, sizeof abs);
-    (void)snprintf(u->part[k].name, sizeof u->part[k].name, "%s:%s", spx_h5_filename(loc), abs);
-    u->part[k].fd = fd;
-    u->part[k].at = (int64_t)at;
-    u->part[k].bytes = bytes;
-    u->part[k].to = out;
-    return u == &now ? spx_h5_read_parts(u, most < FEW ? most : FEW, e) : SPX_OK;
+    (void)snprintf(r->array[k].name, sizeof r->array[k].name, "%s:%s", spx_h5_filename(loc), abs);
+    r->array[k].fd = fd;
+    r->array[k].at = (int64_t)at;
+    r->array[k].bytes = bytes;
+    r->array[k].to = out;
+    return r == &now ? spx_h5_flush_reads(r, most < FEW ? most : FEW, e) : SPX_OK;
 }
 
-/* ---- values that are written later ---- */
+/* ---- writes ---- */
 
-static spx_h5_later *later;
-
-void spx_h5_put_off(spx_h5_later *l)
-{
-    later = l;
-}
-
-/* Whether such an array is put off; the dataset is there, its values take `bytes` in the file. */
-int spx_h5_put_off_values(hid_t loc, const char *path, hid_t d, const void *data, size_t bytes, spx_h5_values values)
+int spx_h5_defer_values(spx_h5_writes *w, hid_t loc, const char *path, hid_t d, const void *data, size_t bytes,
+                        spx_h5_values values)
 {
     const haddr_t at = H5Dget_offset(d);
-    if (later == NULL || loc != later->file || later->n == SPX_H5_PARTS || bytes < 4 * (size_t)SPX_H5_MANY_VALUES ||
+    if (w == NULL || loc != w->file || w->n == SPX_H5_DEFERRED || bytes < 4 * (size_t)SPX_H5_MANY_VALUES ||
         at >= (haddr_t)1 << 48 || H5Dget_storage_size(d) != bytes)
         return 0;
-    const size_t k = later->n++;
-    (void)snprintf(later->part[k].path, sizeof later->part[k].path, "%s", path);
-    later->part[k].from = data;
-    later->part[k].bytes = bytes;
-    later->part[k].values = values;
-    later->part[k].at = (int64_t)at;
+    const size_t k = w->n++;
+    (void)snprintf(w->array[k].path, sizeof w->array[k].path, "%s", path);
+    w->array[k].from = data;
+    w->array[k].bytes = bytes;
+    w->array[k].values = values;
+    w->array[k].at = (int64_t)at;
     return 1;
 }
 
@@ -128,29 +116,29 @@ int spx_h5_check_values(const double *from, size_t n, float *to)
     return !bad;
 }
 
-spx_status spx_h5_write_parts(const spx_h5_later *l, int fd, int nthreads, const char *name, spx_err *e)
+spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, const char *name, spx_err *e)
 {
     spx_status st = SPX_OK;
-    for (size_t k = 0; k < l->n && st == SPX_OK; k++) {
-        const spx_h5_values values = l->part[k].values;
-        const size_t n = l->part[k].bytes, step = SPX_H5_PIECE * sizeof(float);
+    for (size_t k = 0; k < w->n && st == SPX_OK; k++) {
+        const spx_h5_values values = w->array[k].values;
+        const size_t n = w->array[k].bytes, step = SPX_H5_PIECE * sizeof(float);
         int failed = 0, bad = 0; /* failed: errno */
 #pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad) reduction(max : failed)
         for (size_t at = 0; at < n; at += step) {
             float piece[SPX_H5_PIECE];
             const size_t part = n - at < step ? n - at : step;
-            const char *from = (const char *)l->part[k].from + at;
+            const char *from = (const char *)w->array[k].from + at;
             if (values == SPX_H5_DOUBLE) {
-                bad |= !spx_h5_check_values((const double *)l->part[k].from + at / sizeof(double),
+                bad |= !spx_h5_check_values((const double *)w->array[k].from + at / sizeof(double),
                                             part / sizeof(double), NULL);
             } else if (values == SPX_H5_NARROW) {
-                bad |= !spx_h5_check_values((const double *)l->part[k].from + at / sizeof *piece, part / sizeof *piece,
+                bad |= !spx_h5_check_values((const double *)w->array[k].from + at / sizeof *piece, part / sizeof *piece,
                                             piece);
                 from = (const char *)piece;
             }
             int why = 0;
             for (size_t done = 0; done < part && why == 0;) {
-                const ssize_t got = pwrite(fd, from + done, part - done, l->part[k].at + (off_t)(at + done));
+                const ssize_t got = pwrite(fd, from + done, part - done, w->array[k].at + (off_t)(at + done));
                 if (got >= 0)
                     done += (size_t)got;
                 else if (errno != EINTR)
@@ -159,9 +147,9 @@ spx_status spx_h5_write_parts(const spx_h5_later *l, int fd, int nthreads, const
             failed = why > failed ? why : failed;
         }
         if (bad)
-            st = spx_fail(e, SPX_EBUG, "%s:%s: a value is not finite: please report this", name, l->part[k].path);
+            st = spx_fail(e, SPX_EBUG, "%s:%s: a value is not finite: please report this", name, w->array[k].path);
         else if (failed != 0)
-            st = spx_fail(e, SPX_EIO, "%s:%s: cannot be written: %s", name, l->part[k].path, strerror(failed));
+            st = spx_fail(e, SPX_EIO, "%s:%s: cannot be written: %s", name, w->array[k].path, strerror(failed));
     }
     return st;
 }

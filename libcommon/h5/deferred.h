@@ -1,5 +1,10 @@
 /* Deferred reads and writes: large arrays that threads move with pread() and pwrite(), beside HDF5, which is not
- * thread-safe. */
+ * thread-safe.
+ *
+ * A list of them is passed to the functions that read or write (spx_h5_defer_f32(), spx_h5_defer_write() ...; NULL: at
+ * once). HDF5 makes the dataset and says where in the file it lies; the values move when the list is flushed. What does
+ * not lie in the file as it is wanted in memory (another type, chunks, compression, a pipe), or is small, moves at once
+ * all the same. */
 #ifndef SPX_H5_DEFERRED_H
 #define SPX_H5_DEFERRED_H
 
@@ -9,28 +14,28 @@
 
 #include "base/err.h"
 
-enum { SPX_H5_PARTS = 16 };
+enum { SPX_H5_DEFERRED = 16 }; /* arrays of a list; further ones move at once */
 
-/* Values of arrays that are read without HDF5. The memory is there, its content comes with spx_h5_read_parts(). */
+/* Deferred reads. The arrays are allocated; their content comes with spx_h5_flush_reads(). */
 typedef struct {
     size_t n;
     struct {
         char name[1280]; /* FILE:/path, for messages */
         char *to;
         size_t bytes;
-        int64_t at; /* place in the file, */
-        int fd;     /* which this is of */
-    } part[SPX_H5_PARTS];
-} spx_h5_unread;
+        int64_t at; /* offset in the file, */
+        int fd;     /* which this is the descriptor of */
+    } array[SPX_H5_DEFERRED];
+} spx_h5_reads;
 
-/* Large arrays of numbers that lie in their file as they are wanted in memory are left to *u from now on; NULL: they
- * are read when they are asked for. */
-void spx_h5_leave(spx_h5_unread *u);
-/* Read them, with up to `nthreads` threads, while the file is open; uses nothing of HDF5. */
-spx_status spx_h5_read_parts(const spx_h5_unread *u, int nthreads, spx_err *e);
+/* Reads them, with up to `nthreads` threads, while the file is open; uses nothing of HDF5. SPX_EINPUT: the file ends
+ * before, or cannot be read. */
+spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e);
 
-/* Values of a file that are written without HDF5: as they are; doubles; doubles that become float32. */
+/* How values in memory become those of the file: as they are; doubles, checked; doubles that become float32. */
 typedef enum { SPX_H5_AS_THEY_ARE, SPX_H5_DOUBLE, SPX_H5_NARROW } spx_h5_values;
+
+/* Deferred writes to one file (spx_output_writes()). The arrays stay as they are until spx_h5_flush_writes(). */
 typedef struct {
     hid_t file;
     size_t n;
@@ -39,13 +44,12 @@ typedef struct {
         const void *from;
         size_t bytes; /* of the values in the file */
         spx_h5_values values;
-        int64_t at; /* place in the file */
-    } part[SPX_H5_PARTS];
-} spx_h5_later;
+        int64_t at; /* offset in the file */
+    } array[SPX_H5_DEFERRED];
+} spx_h5_writes;
 
-/* Large arrays of later->file go there from now on; NULL: they are written as they come. */
-void spx_h5_put_off(spx_h5_later *later);
-/* Write them to descriptor fd of the file, with up to `nthreads` threads; uses nothing of HDF5. `name`: of the file. */
-spx_status spx_h5_write_parts(const spx_h5_later *later, int fd, int nthreads, const char *name, spx_err *e);
+/* Writes them to descriptor fd of the file, with up to `nthreads` threads; uses nothing of HDF5. `name`: of the file.
+ * SPX_EBUG: a value is not finite; SPX_EIO: writing failed. */
+spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, const char *name, spx_err *e);
 
 #endif

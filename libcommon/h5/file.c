@@ -281,7 +281,7 @@ struct spx_output {
     hid_t file;
     int to_stdout;
     spx_tmpfile tmp; /* a named target */
-    spx_h5_later later;
+    spx_h5_writes writes;
     void *image;       /* standard output: buffer of the core driver, kept when HDF5 frees it */
     size_t size, room; /* what HDF5 has of it, and what there is */
     int spilt;         /* it comes from spx_alloc_spill() */
@@ -425,26 +425,24 @@ spx_status spx_output_end_stdout(spx_err *e)
     return SPX_OK;
 }
 
-void spx_output_put_off(spx_output *o)
+spx_h5_writes *spx_output_writes(spx_output *o)
 {
-    o->later.file = o->file;
-    if (!o->to_stdout)
-        spx_h5_put_off(&o->later);
+    o->writes.file = o->file;
+    return o->to_stdout ? NULL : &o->writes;
 }
 
 spx_status spx_output_flush(spx_output *o, int nthreads, spx_err *e)
 {
     spx_status st =
-        spx_h5_write_parts(&o->later, o->tmp.fd, nthreads, o->to_stdout ? "standard output" : o->tmp.target, e);
+        spx_h5_flush_writes(&o->writes, o->tmp.fd, nthreads, o->to_stdout ? "standard output" : o->tmp.target, e);
     /* the sync before the renaming finds little left to do */
-    if (st == SPX_OK && o->later.n > 0 && fdatasync(o->tmp.fd) != 0)
+    if (st == SPX_OK && o->writes.n > 0 && fdatasync(o->tmp.fd) != 0)
         st = spx_fail(e, SPX_EIO, "%s: cannot write: %s", o->tmp.target, strerror(errno));
     return st;
 }
 
 spx_status spx_output_close(spx_output *o, spx_err *e)
 {
-    spx_h5_put_off(NULL);
     spx_status st = SPX_OK;
     /* an object left open would keep the file open behind our back */
     if (H5Fget_obj_count(o->file, H5F_OBJ_ALL | H5F_OBJ_LOCAL) != 1)
@@ -486,8 +484,6 @@ void spx_output_discard(spx_output *o)
 {
     if (o == NULL)
         return;
-    if (o->file >= 0)
-        spx_h5_put_off(NULL);
     if (o->file >= 0 && o->to_stdout)
         (void)H5Fclose(o->file);
     else if (o->file >= 0)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "h5/deferred.h"
 
 typedef struct {
     hid_t file;        /* read-only */
@@ -35,9 +36,8 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
 hid_t spx_output_file(const spx_output *out);
 /* Why HDF5 may have failed to write to it, as the end of a message. */
 const char *spx_h5_no_room(void);
-/* From now on, values of large lasting arrays are left to spx_output_flush(); one output at a time. They are not put
- * off on the way to standard output. */
-void spx_output_put_off(spx_output *out);
+/* The list of deferred writes that spx_output_flush() writes; NULL for standard output, where there are none. */
+spx_h5_writes *spx_output_writes(spx_output *out);
 /* Finish the file: close it, where HDF5's errors show. */
 spx_status spx_output_close(spx_output *out, spx_err *e);
 /* Write what was put off to a sealed output, with up to `nthreads` threads, and have the disk write it. Uses nothing of

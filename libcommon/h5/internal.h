@@ -25,12 +25,13 @@ spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid
 /* Create or replace an attribute. */
 spx_status spx_h5_put_attr(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem, hid_t space,
                            const void *value, spx_err *e);
-/* Large arrays of numbers that lie in the file as they are wanted in memory: read by several threads, or left for later
- * (spx_h5_leave()). *done: 0, HDF5 has to read. */
-spx_status spx_h5_read_directly(hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem, size_t bytes, char *out,
-                                int *done, spx_err *e);
-/* Whether the values of such an array are put off; the dataset is there, its values take `bytes` in the file. */
-int spx_h5_put_off_values(hid_t loc, const char *path, hid_t d, const void *data, size_t bytes, spx_h5_values values);
+/* Large arrays of numbers that lie in the file as they are wanted in memory: put on the list `reads`, or read now by
+ * several threads. *done: 0, HDF5 has to read. */
+spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
+                                size_t bytes, char *out, int *done, spx_err *e);
+/* 1: the values, `bytes` in the file, are put on the list; the dataset d is there. 0: they have to be written now. */
+int spx_h5_defer_values(spx_h5_writes *w, hid_t loc, const char *path, hid_t d, const void *data, size_t bytes,
+                        spx_h5_values values);
 /* n values of doubles, as float32 in `to` unless that is NULL; 0: one of them is not finite, which no product holds. */
 int spx_h5_check_values(const double *from, size_t n, float *to);
 

@@ -60,7 +60,8 @@ static spx_status check_shape(hid_t loc, const char *path, hid_t d, int ndim, si
     return SPX_OK;
 }
 
-static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, size_t *dims, void **out, spx_err *e)
+static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid_t mem, int ndim, size_t *dims,
+                           void **out, spx_err *e)
 {
     *out = NULL;
     hid_t d = spx_h5_open(loc, path, e);
@@ -81,7 +82,7 @@ static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, siz
         st = SPX_EIO;
     int done = 0;
     if (st == SPX_OK)
-        st = spx_h5_read_directly(loc, path, d, ftype, use, bytes, *out, &done, e);
+        st = spx_h5_read_directly(reads, loc, path, d, ftype, use, bytes, *out, &done, e);
     if (st == SPX_OK && !done) {
         touch(*out, bytes);
         if (n > 0 && H5Dread(d, use, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
@@ -96,19 +97,22 @@ static spx_status read_any(hid_t loc, const char *path, hid_t mem, int ndim, siz
     return st;
 }
 
-#define READER(suffix, ctype, h5type)                                                                                  \
-    spx_status spx_h5_read_##suffix(hid_t loc, const char *path, int ndim, size_t *dims, ctype **out, spx_err *e)      \
+#define READER(name, ctype, h5type, reads, ...)                                                                        \
+    spx_status name(__VA_ARGS__ hid_t loc, const char *path, int ndim, size_t *dims, ctype **out, spx_err *e)          \
     {                                                                                                                  \
         void *p = NULL;                                                                                                \
-        spx_status st = read_any(loc, path, h5type, ndim, dims, &p, e);                                                \
+        spx_status st = read_any(reads, loc, path, h5type, ndim, dims, &p, e);                                         \
         *out = p;                                                                                                      \
         return st;                                                                                                     \
     }
-READER(f64, double, H5T_NATIVE_DOUBLE)
-READER(f32, float, H5T_NATIVE_FLOAT)
-READER(i32, int32_t, H5T_NATIVE_INT32)
-READER(u32, uint32_t, H5T_NATIVE_UINT32)
-READER(u8, uint8_t, H5T_NATIVE_UINT8)
+#define ONTO_LIST spx_h5_reads *reads,
+READER(spx_h5_read_f64, double, H5T_NATIVE_DOUBLE, NULL)
+READER(spx_h5_read_f32, float, H5T_NATIVE_FLOAT, NULL)
+READER(spx_h5_read_i32, int32_t, H5T_NATIVE_INT32, NULL)
+READER(spx_h5_read_u32, uint32_t, H5T_NATIVE_UINT32, NULL)
+READER(spx_h5_read_u8, uint8_t, H5T_NATIVE_UINT8, NULL)
+READER(spx_h5_defer_f32, float, H5T_NATIVE_FLOAT, reads, ONTO_LIST)
+READER(spx_h5_defer_u32, uint32_t, H5T_NATIVE_UINT32, reads, ONTO_LIST)
 
 /* Memory and file spaces that select rows [first, first+n). */
 spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid_t *mspace)
@@ -172,7 +176,7 @@ spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t 
     (void)H5Tset_strpad(mem, H5T_STR_NULLPAD);
     void *p = NULL;
     *n = 0;
-    spx_status st = read_any(loc, path, mem, 1, n, &p, e);
+    spx_status st = read_any(NULL, loc, path, mem, 1, n, &p, e);
     (void)H5Tclose(mem);
     *out = p;
     return st;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "h5/deferred.h"
 
 /* Read a whole dataset of `ndim` dimensions into new memory (spx_free). dims[i] is the length wanted, or 0 for any
  * and then gets the length found. Any integer or float type in the file is converted; a value that does not fit
@@ -19,6 +20,11 @@ spx_status spx_h5_read_f32(hid_t loc, const char *path, int ndim, size_t *dims, 
 spx_status spx_h5_read_i32(hid_t loc, const char *path, int ndim, size_t *dims, int32_t **out, spx_err *e);
 spx_status spx_h5_read_u32(hid_t loc, const char *path, int ndim, size_t *dims, uint32_t **out, spx_err *e);
 spx_status spx_h5_read_u8(hid_t loc, const char *path, int ndim, size_t *dims, uint8_t **out, spx_err *e);
+/* The same, but large arrays are put on the list `reads` (NULL: none) and have their values once that is flushed. */
+spx_status spx_h5_defer_f32(spx_h5_reads *reads, hid_t loc, const char *path, int ndim, size_t *dims, float **out,
+                            spx_err *e);
+spx_status spx_h5_defer_u32(spx_h5_reads *reads, hid_t loc, const char *path, int ndim, size_t *dims, uint32_t **out,
+                            spx_err *e);
 /* The same for rows [first, first+n) along the first dimension, into `out` which the caller owns. */
 spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, void *out, spx_err *e);
 /* 1-D dataset of fixed strings as n blocks of `size` characters, NUL-padded (longer text is refused); e.g. header cards

@@ -152,14 +152,14 @@ static size_t count(int ndim, const size_t *dims)
     return n;
 }
 
-static spx_status write_typed(hid_t loc, const char *path, hid_t type, int ndim, const size_t *dims, const void *data,
-                              int lasting, spx_err *e)
+static spx_status write_typed(spx_h5_writes *writes, hid_t loc, const char *path, hid_t type, int ndim,
+                              const size_t *dims, const void *data, spx_err *e)
 {
     hid_t d;
     const size_t n = count(ndim, dims);
     spx_status st = create(loc, path, type, ndim, dims, &d, e);
     if (st == SPX_OK && n > 0 &&
-        !(lasting && spx_h5_put_off_values(loc, path, d, data, n * H5Tget_size(type), SPX_H5_AS_THEY_ARE)) &&
+        !spx_h5_defer_values(writes, loc, path, d, data, n * H5Tget_size(type), SPX_H5_AS_THEY_ARE) &&
         H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
         st = spx_h5_write_failed(loc, path, e);
     return close_dataset(loc, path, d, st, e);
@@ -168,13 +168,13 @@ static spx_status write_typed(hid_t loc, const char *path, hid_t type, int ndim,
 spx_status spx_h5_write(hid_t loc, const char *path, hid_t mem, int ndim, const size_t *dims, const void *data,
                         spx_err *e)
 {
-    return write_typed(loc, path, mem, ndim, dims, data, 0, e);
+    return write_typed(NULL, loc, path, mem, ndim, dims, data, e);
 }
 
-spx_status spx_h5_write_lasting(hid_t loc, const char *path, hid_t mem, int ndim, const size_t *dims, const void *data,
-                                spx_err *e)
+spx_status spx_h5_defer_write(spx_h5_writes *writes, hid_t loc, const char *path, hid_t mem, int ndim,
+                              const size_t *dims, const void *data, spx_err *e)
 {
-    return write_typed(loc, path, mem, ndim, dims, data, 1, e);
+    return write_typed(writes, loc, path, mem, ndim, dims, data, e);
 }
 
 /* All of an array now, through memory of its own where it becomes float32. */
@@ -198,15 +198,14 @@ static spx_status write_values(hid_t loc, const char *path, hid_t d, int narrow,
     return st;
 }
 
-static spx_status write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
-                             const double *data, int lasting, spx_err *e)
+static spx_status write_real(spx_h5_writes *writes, hid_t loc, const char *path, int precision, int ndim,
+                             const size_t *dims, const double *data, spx_err *e)
 {
     hid_t d;
     const int narrow = precision != 8;
     const size_t n = count(ndim, dims), bytes = n * (narrow ? sizeof(float) : sizeof(double));
     spx_status st = create(loc, path, narrow ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, ndim, dims, &d, e);
-    if (st == SPX_OK &&
-        !(lasting && spx_h5_put_off_values(loc, path, d, data, bytes, narrow ? SPX_H5_NARROW : SPX_H5_DOUBLE)))
+    if (st == SPX_OK && !spx_h5_defer_values(writes, loc, path, d, data, bytes, narrow ? SPX_H5_NARROW : SPX_H5_DOUBLE))
         st = write_values(loc, path, d, narrow, data, n, e);
     return close_dataset(loc, path, d, st, e);
 }
@@ -214,13 +213,13 @@ static spx_status write_real(hid_t loc, const char *path, int precision, int ndi
 spx_status spx_h5_write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
                              const double *data, spx_err *e)
 {
-    return write_real(loc, path, precision, ndim, dims, data, 0, e);
+    return write_real(NULL, loc, path, precision, ndim, dims, data, e);
 }
 
-spx_status spx_h5_write_real_lasting(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
-                                     const double *data, spx_err *e)
+spx_status spx_h5_defer_write_real(spx_h5_writes *writes, hid_t loc, const char *path, int precision, int ndim,
+                                   const size_t *dims, const double *data, spx_err *e)
 {
-    return write_real(loc, path, precision, ndim, dims, data, 1, e);
+    return write_real(writes, loc, path, precision, ndim, dims, data, e);
 }
 
 spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "h5/deferred.h"
 
 /* Make a group and the groups above it, with the block's `type` and `version` attributes where the schema names it. */
 spx_status spx_h5_group(hid_t loc, const char *path, spx_err *e);
@@ -21,12 +22,12 @@ spx_status spx_h5_write(hid_t loc, const char *path, hid_t memtype, int ndim, co
  * range is stored as its largest; a NaN or Inf is SPX_EBUG: products never hold one. */
 spx_status spx_h5_write_real(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
                              const double *data, spx_err *e);
-/* The same two, for arrays that stay as they are until the output is finished: where their file puts values off
- * (spx_output_put_off()), large ones only get their place now. */
-spx_status spx_h5_write_lasting(hid_t loc, const char *path, hid_t memtype, int ndim, const size_t *dims,
-                                const void *data, spx_err *e);
-spx_status spx_h5_write_real_lasting(hid_t loc, const char *path, int precision, int ndim, const size_t *dims,
-                                     const double *data, spx_err *e);
+/* The same two for arrays that stay as they are until the output is finished: large ones only get their place in the
+ * file and are put on the list `writes` (NULL: none). */
+spx_status spx_h5_defer_write(spx_h5_writes *writes, hid_t loc, const char *path, hid_t memtype, int ndim,
+                              const size_t *dims, const void *data, spx_err *e);
+spx_status spx_h5_defer_write_real(spx_h5_writes *writes, hid_t loc, const char *path, int precision, int ndim,
+                                   const size_t *dims, const double *data, spx_err *e);
 
 /* n fixed strings of `size` characters (space padded in memory and file), 1-D. */
 spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "h5/attr.h"
+#include "h5/deferred.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/write.h"
@@ -134,7 +135,8 @@ spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_re
     return st == SPX_OK ? spx_arm_read_values(file, path, *nspec, with_resolution, a, e) : st;
 }
 
-spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e)
+spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision,
+                         spx_h5_writes *writes, spx_err *e)
 {
     char w[128], p[128], inverse[80];
     size_t dims[2] = {nspec, a->nwave};
@@ -145,26 +147,26 @@ spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_a
         (st = spx_h5_set_str(file, w, "frame", a->barycentric ? "barycentric" : "topocentric", e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "flux");
-    if ((st = spx_h5_write_real_lasting(file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||
+    if ((st = spx_h5_defer_write_real(writes, file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK ||
         (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "ivar");
     (void)snprintf(inverse, sizeof inverse, "(%s)^-2", a->unit[0] != '\0' ? a->unit : "1");
-    if ((st = spx_h5_write_real_lasting(file, p, precision, 2, dims, a->ivar, e)) != SPX_OK ||
+    if ((st = spx_h5_defer_write_real(writes, file, p, precision, 2, dims, a->ivar, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, p, "units", inverse, e)) != SPX_OK ||
         (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
         return st;
     if (a->mask != NULL) {
         sub(p, sizeof p, path, "mask");
-        if ((st = spx_h5_write_lasting(file, p, H5T_NATIVE_UINT32, 2, dims, a->mask, e)) != SPX_OK ||
+        if ((st = spx_h5_defer_write(writes, file, p, H5T_NATIVE_UINT32, 2, dims, a->mask, e)) != SPX_OK ||
             (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
             return st;
     }
     if (a->resolution != NULL) {
         size_t rd[3] = {nspec, a->ndiag, a->nwave};
         sub(p, sizeof p, path, "resolution");
-        if ((st = spx_h5_write_real_lasting(file, p, precision, 3, rd, a->resolution, e)) != SPX_OK ||
+        if ((st = spx_h5_defer_write_real(writes, file, p, precision, 3, rd, a->resolution, e)) != SPX_OK ||
             (st = spx_h5_attach_scale(file, p, 2, w, "wavelength", e)) != SPX_OK)
             return st;
     }

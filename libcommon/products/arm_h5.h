@@ -5,6 +5,7 @@
 
 #include <hdf5.h>
 
+#include "h5/deferred.h"
 #include "h5/table.h"
 #include "products/spectra.h"
 
@@ -13,8 +14,10 @@ spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_ar
 spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e);
 /* What the head leaves out. */
 spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e);
-/* What is written stays as it is until the output is finished (spx_h5_write_lasting()). */
-spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e);
+/* Large arrays go on the list `writes` (h5/deferred.h; NULL: none), and
+ * then stay as they are until it is flushed. */
+spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision,
+                         spx_h5_writes *writes, spx_err *e);
 
 /* Fibermap or scores: a table of nspec rows, or NULL where there is none. */
 spx_status spx_row_table_read(hid_t file, const char *path, size_t nspec, spx_table **t, spx_err *e);

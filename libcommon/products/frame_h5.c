@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "h5/attr.h"
+#include "h5/deferred.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/schema.h"
@@ -55,23 +56,23 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
     return spx_row_table_read(file, "/scores", f->nspec, &f->scores, e);
 }
 
-spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_err *e)
+spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_h5_writes *writes, spx_err *e)
 {
     size_t dims[2] = {f->nspec, f->arm.nwave};
-    spx_status st = spx_arm_write(file, "/frame", f->nspec, &f->arm, precision, e);
+    spx_status st = spx_arm_write(file, "/frame", f->nspec, &f->arm, precision, writes, e);
     const char *w = "/frame/wavelength";
     if (st == SPX_OK && f->chi2pix != NULL &&
-        (st = spx_h5_write_real_lasting(file, "/frame/chi2pix", precision, 2, dims, f->chi2pix, e)) == SPX_OK)
+        (st = spx_h5_defer_write_real(writes, file, "/frame/chi2pix", precision, 2, dims, f->chi2pix, e)) == SPX_OK)
         st = spx_h5_attach_scale(file, "/frame/chi2pix", 1, w, "wavelength", e);
     if (st == SPX_OK && f->pixmask_fraction != NULL &&
-        (st = spx_h5_write_real_lasting(file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction, e)) ==
-            SPX_OK)
+        (st = spx_h5_defer_write_real(writes, file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction,
+                                      e)) == SPX_OK)
         st = spx_h5_attach_scale(file, "/frame/pixmask_fraction", 1, w, "wavelength", e);
     if (st == SPX_OK && f->fiber != NULL)
         st = spx_h5_write(file, "/frame/fiber", H5T_NATIVE_INT32, 1, &f->nspec, f->fiber, e);
     if (st == SPX_OK && f->model != NULL) {
         size_t md[2] = {f->model_ny, f->model_nx};
-        st = spx_h5_write_lasting(file, "/frame/model", H5T_NATIVE_FLOAT, 2, md, f->model, e);
+        st = spx_h5_defer_write(writes, file, "/frame/model", H5T_NATIVE_FLOAT, 2, md, f->model, e);
     }
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/frame", "camera", f->camera, e);

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "h5/attr.h"
+#include "h5/deferred.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/schema.h"
@@ -11,21 +12,21 @@
 #include "h5/write.h"
 #include "products/cards_h5.h"
 
-spx_status spx_image_read_pixels(hid_t file, spx_image *im, spx_err *e)
+spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e)
 {
     size_t dims[2] = {0, 0};
     spx_status st = spx_schema_accept(file, "/image", "image", e);
     memset(im, 0, sizeof *im);
-    if (st != SPX_OK || (st = spx_h5_read_f32(file, "/image/data", 2, dims, &im->data, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_h5_defer_f32(reads, file, "/image/data", 2, dims, &im->data, e)) != SPX_OK)
         return st;
     im->ny = dims[0];
     im->nx = dims[1];
     if (im->ny == 0 || im->nx == 0)
         return spx_fail(e, SPX_EINPUT, "%s:/image/data: has no pixels", spx_h5_filename(file));
-    if ((st = spx_h5_read_f32(file, "/image/ivar", 2, dims, &im->ivar, e)) != SPX_OK)
+    if ((st = spx_h5_defer_f32(reads, file, "/image/ivar", 2, dims, &im->ivar, e)) != SPX_OK)
         return st;
     if (spx_h5_exists(file, "/image/mask"))
-        st = spx_h5_read_u32(file, "/image/mask", 2, dims, &im->mask, e);
+        st = spx_h5_defer_u32(reads, file, "/image/mask", 2, dims, &im->mask, e);
     else if ((im->mask = spx_alloc2(im->ny, im->nx, sizeof *im->mask, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
@@ -39,7 +40,7 @@ spx_status spx_image_read_pixels(hid_t file, spx_image *im, spx_err *e)
 
 spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
 {
-    spx_status st = spx_image_read_pixels(file, im, e);
+    spx_status st = spx_image_read_pixels(file, NULL, im, e);
     size_t dims[2] = {im->ny, im->nx};
     if (st == SPX_OK && spx_h5_exists(file, "/image/readnoise"))
         st = spx_h5_read_f32(file, "/image/readnoise", 2, dims, &im->readnoise, e);

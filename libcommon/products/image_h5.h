@@ -4,12 +4,13 @@
 
 #include <hdf5.h>
 
+#include "h5/deferred.h"
 #include "products/image.h"
 
 /* /image, and /fibermap where present. A mask is made (all 0) when the file has none. */
 spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e);
 /* The same without the read noise, which not everybody needs. */
-spx_status spx_image_read_pixels(hid_t file, spx_image *im, spx_err *e);
+spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e);
 spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e);
 
 #endif

@@ -107,7 +107,7 @@ spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, sp
     for (size_t i = 0; i < s->narm && st == SPX_OK; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "/spectra/%s", s->arm[i].name);
-        st = spx_arm_write(file, path, s->nspec, &s->arm[i], precision, e);
+        st = spx_arm_write(file, path, s->nspec, &s->arm[i], precision, NULL, e);
     }
     if (st == SPX_OK)
         st = spx_cards_write(file, "/spectra/header", &s->header, e);

@@ -457,11 +457,8 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
         *e = p->err;
         st = p->err.code;
     }
-    if (st == SPX_OK) {
-        spx_h5_leave(later ? &x->unread : NULL);
-        st = spx_image_read_pixels(in->file, &x->image, e);
-        spx_h5_leave(NULL);
-    }
+    if (st == SPX_OK)
+        st = spx_image_read_pixels(in->file, later ? &x->reads : NULL, &x->image, e);
     if (st == SPX_OK && own_psf)
         st = spx_psf_read(in->file, &p->psf, e);
     return st;

@@ -29,12 +29,12 @@ typedef struct {
     const spx_psf *psf;   /* valid as long as the exposure */
     struct spx_psf_source *source;
     char *target;
-    spx_h5_unread unread; /* pixels that have not been read when it is prepared, but when it is computed */
-    double seconds;       /* of that */
-    size_t number;        /* in the queue: 1 is the first */
-    int left;             /* left out, because the run stopped before */
-    int exists;           /* its file does already, which is the error */
-    spx_status st;        /* what went wrong with it */
+    spx_h5_reads reads; /* deferred: pixels come when it is computed, not when it is prepared */
+    double seconds;     /* of that */
+    size_t number;      /* in the queue: 1 is the first */
+    int left;           /* left out, because the run stopped before */
+    int exists;         /* its file does already, which is the error */
+    spx_status st;      /* what went wrong with it */
     spx_err e;
 } spx_queue_item;
 

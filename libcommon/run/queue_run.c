@@ -87,10 +87,10 @@ static void compute(void *ctx, size_t worker, void *item)
     const queue_run *r = ctx;
     spx_queue_item *x = item;
     x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
-    if (x->st == SPX_OK && !x->left && x->unread.n > 0) {
+    if (x->st == SPX_OK && !x->left && x->reads.n > 0) {
         const size_t n = r->steps->nworker, threads = ((size_t)spx_queue_context(r->q)->common.threads + n - 1) / n;
         const double begin = omp_get_wtime();
-        x->st = spx_h5_read_parts(&x->unread, threads < FEW ? (int)threads : FEW, &x->e);
+        x->st = spx_h5_flush_reads(&x->reads, threads < FEW ? (int)threads : FEW, &x->e);
         x->seconds = omp_get_wtime() - begin;
     }
     if (x->st == SPX_OK && !x->left)

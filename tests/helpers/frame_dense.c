@@ -50,7 +50,7 @@ int main(int argc, char **argv)
     spx_err e = {0};
     scene s = {.psf = spx_alloc(1, sizeof *s.psf, &e), .o = spx_extract_trace_defaults()};
     hid_t file = H5Fopen(argv[1], H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (!s.psf || file < 0 || spx_image_read_pixels(file, &s.image, &e) != SPX_OK ||
+    if (!s.psf || file < 0 || spx_image_read_pixels(file, NULL, &s.image, &e) != SPX_OK ||
         spx_psf_read(file, s.psf, &e) != SPX_OK) {
         (void)fprintf(stderr, "%s: %s\n", argv[1], e.msg);
         return 3;

@@ -103,7 +103,7 @@ static hid_t make(const recipe *r)
         CHECK(spx_cards_set_int(&f.header, "EXPID", r->expid, "exposure", &e) == SPX_OK);
     CHECK(spx_cards_set_string(&f.header, "CAMERA", r->camera, NULL, &e) == SPX_OK);
     hid_t file = in_memory();
-    CHECK(spx_frame_write(file, &f, r->precision, &e) == SPX_OK);
+    CHECK(spx_frame_write(file, &f, r->precision, NULL, &e) == SPX_OK);
     spx_frame_free(&f);
     CHECK(spx_h5_set_str(file, "/", "product", "frame", &e) == SPX_OK);
     CHECK(spx_h5_set_str(file, "/", "schema_version", "1.0", &e) == SPX_OK);
