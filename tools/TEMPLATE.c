@@ -9,12 +9,13 @@
 #include "h5/file.h"
 #include "products/spectra_h5.h"
 
-static const char *opt_rows = "0:1";
-static const char *opt_precision = "single";
+static struct {
+    const char *rows, *precision;
+} o = {.rows = "0:1", .precision = "single"};
 
 static const spx_opt options[] = {
-    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", opt_rows, "Spectra to take, counted from 0, without LAST"),
-    SPX_OPTION(CHOICE, "precision", 0, NULL, opt_precision, "Floating-point type of the output",
+    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", o.rows, "Spectra to take, counted from 0, without LAST"),
+    SPX_OPTION(CHOICE, "precision", 0, NULL, o.precision, "Floating-point type of the output",
                .choices = "single|double"),
     {0}};
 
@@ -23,11 +24,11 @@ static spx_status rows_asked_for(size_t nspec, size_t **row, size_t *n, spx_err 
 {
     double range[2];
     size_t found;
-    spx_status st = spx_parse_doubles(opt_rows, ':', "--rows", "FIRST:LAST", 2, range, &found, e);
+    spx_status st = spx_parse_doubles(o.rows, ':', "--rows", "FIRST:LAST", 2, range, &found, e);
     if (st != SPX_OK)
         return st;
     if (found != 2 || range[0] < 0 || !(range[1] > range[0]) || range[1] > (double)nspec)
-        return spx_fail(e, SPX_EUSAGE, "--rows %s: should be FIRST:LAST within 0:%zu", opt_rows, nspec);
+        return spx_fail(e, SPX_EUSAGE, "--rows %s: should be FIRST:LAST within 0:%zu", o.rows, nspec);
     size_t first = (size_t)range[0];
     *n = (size_t)range[1] - first;
     if ((*row = spx_alloc(*n, sizeof **row, e)) == NULL)
@@ -65,7 +66,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_run_output(s, "spectra", &file, e);
     if (st == SPX_OK)
-        st = spx_spectra_write(file, &taken, opt_precision[0] == 'd' ? 8 : 4, e);
+        st = spx_spectra_write(file, &taken, o.precision[0] == 'd' ? 8 : 4, e);
     if (st == SPX_OK)
         st = spx_run_record(s, "spectra_taken", e, "%zu", n);
     if (st == SPX_OK)
@@ -79,8 +80,11 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
-    static const spx_program program = {
-        "TEMPLATE", "take some of the spectra of a file",        "[OPTION...] [FILE]", options, 0,
-        run,        "TEMPLATE --rows 0:10 -o some.h5 spectra.h5"};
+    static const spx_program program = {.name = "TEMPLATE",
+                                        .summary = "take some of the spectra of a file",
+                                        .usage = "[OPTION...] [FILE]",
+                                        .example = "TEMPLATE --rows 0:10 -o some.h5 spectra.h5",
+                                        .options = options,
+                                        .run = run};
     return spx_main(&program, argc, argv);
 }

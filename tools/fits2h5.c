@@ -446,12 +446,12 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
-    static const spx_program program = {"fits2h5",
-                                        "FITS files to HDF5, without loss",
-                                        "[OPTION...] [FILE|FOLDER|@LIST...]",
-                                        options,
-                                        SPX_OUT_HDF5 | SPX_OUT_LATE,
-                                        run,
-                                        "fits2h5 -o r0.h5 preproc-r0.fits psf-r0.fits"};
+    static const spx_program program = {.name = "fits2h5",
+                                        .summary = "FITS files to HDF5, without loss",
+                                        .usage = "[OPTION...] [FILE|FOLDER|@LIST...]",
+                                        .example = "fits2h5 -o r0.h5 preproc-r0.fits psf-r0.fits",
+                                        .options = options,
+                                        .flags = SPX_OUT_HDF5 | SPX_OUT_LATE,
+                                        .run = run};
     return spx_main(&program, argc, argv);
 }

@@ -6,17 +6,19 @@
 #include "h5/file.h"
 #include "h5/schema.h"
 
-static const char *opt_schema;
+static struct {
+    const char *schema;
+} o;
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "schema", 0, NULL, opt_schema,
+    SPX_OPTION(CHOICE, "schema", 0, NULL, o.schema,
                "Print the definition of the products, as text or for the manual, and check nothing",
                .choices = "text|mdoc"),
     {0}};
 
 static spx_status print_schema(void)
 {
-    if (strcmp(opt_schema, "mdoc") == 0) {
+    if (strcmp(o.schema, "mdoc") == 0) {
         spx_schema_mdoc(stdout);
         return SPX_OK;
     }
@@ -28,7 +30,7 @@ static spx_status print_schema(void)
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_status worst = SPX_OK;
-    if (opt_schema != NULL)
+    if (o.schema != NULL)
         return print_schema();
     /* every file gets its say; the last error is the one that spx_main() prints */
     for (size_t i = 0; i < s->ninput || i == 0; i++) {
@@ -52,15 +54,14 @@ static spx_status run(spx_run *s, spx_err *e)
     return worst;
 }
 
-static const spx_program program = {.name = "h5check",
-                                    .summary = "check products against their definition",
-                                    .usage = "[OPTION...] [FILE...]",
-                                    .example = "h5check frame.h5",
-                                    .options = options,
-                                    .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL, /* --schema needs none */
-                                    .run = run};
-
 int main(int argc, char **argv)
 {
+    static const spx_program program = {.name = "h5check",
+                                        .summary = "check products against their definition",
+                                        .usage = "[OPTION...] [FILE...]",
+                                        .example = "h5check frame.h5",
+                                        .options = options,
+                                        .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL, /* --schema needs none */
+                                        .run = run};
     return spx_main(&program, argc, argv);
 }

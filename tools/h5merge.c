@@ -11,40 +11,42 @@
 #include "h5/file.h"
 #include "merge/merge.h"
 
-static const char *opt_by = "auto", *opt_fibers;
-static int opt_allow_missing;
+static struct {
+    const char *by, *fibers;
+    int allow_missing;
+} o = {.by = "auto"};
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "by", 'b', NULL, opt_by,
+    SPX_OPTION(CHOICE, "by", 'b', NULL, o.by,
                "Join fibres of one camera, cameras of one exposure, or rows; auto sees it from the content",
                .choices = "auto|fibers|cameras|rows"),
-    SPX_OPTION(STRING, "fibers", 0, "FIRST:LAST", opt_fibers, "Fibres that the result must have, without LAST",
+    SPX_OPTION(STRING, "fibers", 0, "FIRST:LAST", o.fibers, "Fibres that the result must have, without LAST",
                .absent = "those that are there"),
-    SPX_OPTION(FLAG, "allow-missing", 0, NULL, opt_allow_missing,
+    SPX_OPTION(FLAG, "allow-missing", 0, NULL, o.allow_missing,
                "Do without files, fibres or arms that are absent, and flag the rows that lack something"),
     {0}};
 
-static spx_status parse_options(spx_merge_options *o, spx_err *e)
+static spx_status parse_options(spx_merge_options *mo, spx_err *e)
 {
     double range[2];
     size_t n = 0;
-    o->by = strcmp(opt_by, "fibers") == 0    ? SPX_MERGE_FIBERS
-            : strcmp(opt_by, "cameras") == 0 ? SPX_MERGE_CAMERAS
-            : strcmp(opt_by, "rows") == 0    ? SPX_MERGE_ROWS
-                                             : SPX_MERGE_AUTO;
-    o->allow_missing = opt_allow_missing;
-    if (opt_fibers == NULL)
+    mo->by = strcmp(o.by, "fibers") == 0    ? SPX_MERGE_FIBERS
+             : strcmp(o.by, "cameras") == 0 ? SPX_MERGE_CAMERAS
+             : strcmp(o.by, "rows") == 0    ? SPX_MERGE_ROWS
+                                            : SPX_MERGE_AUTO;
+    mo->allow_missing = o.allow_missing;
+    if (o.fibers == NULL)
         return SPX_OK;
-    spx_status st = spx_parse_doubles(opt_fibers, ':', "--fibers", "FIRST:LAST", 2, range, &n, e);
+    spx_status st = spx_parse_doubles(o.fibers, ':', "--fibers", "FIRST:LAST", 2, range, &n, e);
     if (st != SPX_OK)
         return st;
     if (n != 2 || range[0] < 0 || range[1] <= range[0] || range[1] > 1e6 || range[0] != (double)(long)range[0] ||
         range[1] != (double)(long)range[1])
-        return spx_fail(e, SPX_EUSAGE, "--fibers: '%s' is not FIRST:LAST with LAST > FIRST, such as 0:500", opt_fibers);
-    if (o->by == SPX_MERGE_CAMERAS || o->by == SPX_MERGE_ROWS)
+        return spx_fail(e, SPX_EUSAGE, "--fibers: '%s' is not FIRST:LAST with LAST > FIRST, such as 0:500", o.fibers);
+    if (mo->by == SPX_MERGE_CAMERAS || mo->by == SPX_MERGE_ROWS)
         return spx_fail(e, SPX_EUSAGE, "--fibers goes with --by fibers only");
-    o->first = (long)range[0];
-    o->last = (long)range[1];
+    mo->first = (long)range[0];
+    mo->last = (long)range[1];
     return SPX_OK;
 }
 
@@ -55,7 +57,7 @@ static spx_status open_inputs(spx_run *s, spx_merge_part *part, size_t *n, spx_t
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
         spx_input *in = NULL;
         const char *name = s->input[i];
-        if (opt_allow_missing && strcmp(name, "-") != 0 && access(name, F_OK) != 0 && errno == ENOENT) {
+        if (o.allow_missing && strcmp(name, "-") != 0 && access(name, F_OK) != 0 && errno == ENOENT) {
             spx_warn("%s: is not there: going on without", name);
             st = spx_text_add(absent, e, "%s%s", absent->n > 0 ? " " : "", name);
             continue;
@@ -109,17 +111,17 @@ static spx_status join(spx_run *s, const spx_merge *m, const spx_text *absent, s
 
 static spx_status run(spx_run *s, spx_err *e)
 {
-    spx_merge_options o = {0};
+    spx_merge_options mo = {0};
     spx_text absent = {0};
     spx_merge *m = NULL;
     size_t n = 0;
     spx_merge_part *part = spx_alloc(s->ninput, sizeof *part, e);
-    spx_status st = part == NULL ? SPX_EIO : parse_options(&o, e);
+    spx_status st = part == NULL ? SPX_EIO : parse_options(&mo, e);
     spx_run_step(s, "read");
     if (st == SPX_OK)
         st = open_inputs(s, part, &n, &absent, e);
     if (st == SPX_OK)
-        st = spx_merge_plan(n, part, &o, &m, e);
+        st = spx_merge_plan(n, part, &mo, &m, e);
     if (st == SPX_OK)
         st = join(s, m, &absent, e);
     spx_merge_free(m);
@@ -128,14 +130,13 @@ static spx_status run(spx_run *s, spx_err *e)
     return st;
 }
 
-static const spx_program program = {.name = "h5merge",
-                                    .summary = "join fibres, cameras or rows of products",
-                                    .usage = "[OPTION...] FILE...",
-                                    .example = "h5merge -o spectra.h5 frame-b.h5 frame-r.h5 frame-z.h5",
-                                    .options = options,
-                                    .run = run};
-
 int main(int argc, char **argv)
 {
+    static const spx_program program = {.name = "h5merge",
+                                        .summary = "join fibres, cameras or rows of products",
+                                        .usage = "[OPTION...] FILE...",
+                                        .example = "h5merge -o spectra.h5 frame-b.h5 frame-r.h5 frame-z.h5",
+                                        .options = options,
+                                        .run = run};
     return spx_main(&program, argc, argv);
 }

@@ -14,24 +14,26 @@
 /* Values that are read at a time, at most. */
 enum { MOST_AT_ONCE = 1 << 23 };
 
-static const char *opt_operation = "mean", *opt_axis = "-1";
-static int opt_skip;
+static struct {
+    const char *operation, *axis;
+    int skip;
+} o = {.operation = "mean", .axis = "-1"};
 
 static const char operations[] = "minimum|maximum|argmin|argmax|sum|mean|median"; /* in the order of spx_reduce_op */
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "operation", 'p', NULL, opt_operation, "What to compute along the axis", .choices = operations),
-    SPX_OPTION(STRING, "axis", 'a', "N", opt_axis,
+    SPX_OPTION(CHOICE, "operation", 'p', NULL, o.operation, "What to compute along the axis", .choices = operations),
+    SPX_OPTION(STRING, "axis", 'a', "N", o.axis,
                "Axis to reduce, from 0; -1 is the last, all takes all values at once"),
-    SPX_OPTION(FLAG, "skip-nan", 0, NULL, opt_skip, "Leave out NaN and infinite values, which are refused without it"),
+    SPX_OPTION(FLAG, "skip-nan", 0, NULL, o.skip, "Leave out NaN and infinite values, which are refused without it"),
     {0}};
 
 /* Where in the list of operations a name is. */
 static spx_reduce_op operation(void)
 {
     int n = 0;
-    for (const char *p = operations; strncmp(p, opt_operation, strlen(opt_operation)) != 0 ||
-                                     (p[strlen(opt_operation)] != '|' && p[strlen(opt_operation)] != '\0');
+    for (const char *p = operations; strncmp(p, o.operation, strlen(o.operation)) != 0 ||
+                                     (p[strlen(o.operation)] != '|' && p[strlen(o.operation)] != '\0');
          p += strcspn(p, "|") + 1)
         n++;
     return (spx_reduce_op)n;
@@ -41,8 +43,8 @@ static spx_status find_axis(const spx_dataset *d, int *axis, spx_err *e)
 {
     long n;
     *axis = -1;
-    spx_status st = strcmp(opt_axis, "all") == 0 ? SPX_OK : spx_parse_long(opt_axis, "--axis", &n, e);
-    if (st != SPX_OK || strcmp(opt_axis, "all") == 0)
+    spx_status st = strcmp(o.axis, "all") == 0 ? SPX_OK : spx_parse_long(o.axis, "--axis", &n, e);
+    if (st != SPX_OK || strcmp(o.axis, "all") == 0)
         return st;
     if (n < -d->ndim || n >= d->ndim)
         return spx_fail(e, SPX_EUSAGE, "--axis %ld: %s has %d dimensions", n, d->name, d->ndim);
@@ -174,7 +176,7 @@ static spx_status reduce(spx_run *s, job *w, hid_t *file, size_t *empty, spx_err
     size_t start[SPX_H5_MAXDIM] = {0}, count[SPX_H5_MAXDIM] = {0}, dims[SPX_H5_MAXDIM];
     int ndim;
     const size_t blocks = plan(w, &ndim, dims);
-    spx_status st = spx_reduce_new(operation(), opt_skip, w->most, &w->r, e);
+    spx_status st = spx_reduce_new(operation(), o.skip, w->most, &w->r, e);
     if (st == SPX_OK && (w->data = spx_alloc(w->most, sizeof *w->data, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && w->selects)
@@ -205,7 +207,7 @@ static spx_status describe(spx_run *s, const job *w, hid_t file, size_t empty, s
         spx_warn("%zu results have no finite value to be made of: they are 0, and so is their count", empty);
     spx_status st = spx_h5_set_str(file, "/reduce/value", "units", w->d->units, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, "/reduce", "operation", opt_operation, e);
+        st = spx_h5_set_str(file, "/reduce", "operation", o.operation, e);
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/reduce", "dataset", w->d->path, e);
     if (st == SPX_OK)

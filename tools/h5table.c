@@ -14,28 +14,30 @@
 
 enum { MAX_COLUMN = 1024, MAX_GROUP = 64 };
 
-static const char *opt_table, *opt_columns, *opt_rows, *opt_targetid;
-static long opt_spectrum;
-static spx_textformat format;
-static int opt_provenance, spectrum_given;
+static struct {
+    const char *table, *columns, *rows, *targetid;
+    long spectrum;
+    int provenance, spectrum_given;
+    spx_textformat format;
+} o;
 
 static const spx_opt options[] = {
-    SPX_OPTION(STRING, "table", 't', "PATH", opt_table, "Table to print",
+    SPX_OPTION(STRING, "table", 't', "PATH", o.table, "Table to print",
                .absent = "first of /rvfit/table, /truth/table, /scores, /fibermap"),
-    SPX_OPTION(STRING, "columns", 'c', "NAME,NAME...", opt_columns, "Columns to print, in this order",
+    SPX_OPTION(STRING, "columns", 'c', "NAME,NAME...", o.columns, "Columns to print, in this order",
                .absent = "all that hold one number or text a row"),
-    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", opt_rows, "Rows of the table to print, counted from 0, without LAST",
+    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", o.rows, "Rows of the table to print, counted from 0, without LAST",
                .absent = "all"),
     SPX_OPTION(
-        INT, "spectrum", 's', "N", opt_spectrum,
+        INT, "spectrum", 's', "N", o.spectrum,
         "Print this spectrum instead of a table: the row N, counted from 0. Its columns are arm (where there are "
         "several), wavelength, flux, ivar and mask, or, of the product of rvs-fit, wavelength and model",
-        .min = 0, .max = 1e9, .given = &spectrum_given, .no_default = 1),
-    SPX_OPTION(STRING, "targetid", 0, "ID", opt_targetid, "Print the spectrum of this target"),
-    SPX_OPTION(FLAG, "provenance", 'p', NULL, opt_provenance,
+        .min = 0, .max = 1e9, .given = &o.spectrum_given, .no_default = 1),
+    SPX_OPTION(STRING, "targetid", 0, "ID", o.targetid, "Print the spectrum of this target"),
+    SPX_OPTION(FLAG, "provenance", 'p', NULL, o.provenance,
                "Print how the product was made, program by program: commands, inputs, options"),
-    SPX_OPTION(FLAG, "units", 'u', NULL, format.units, "Print the units in a second line"),
-    SPX_OPTION(FLAG, "csv", 0, NULL, format.csv, "Comma-separated values with all digits, not aligned columns"),
+    SPX_OPTION(FLAG, "units", 'u', NULL, o.format.units, "Print the units in a second line"),
+    SPX_OPTION(FLAG, "csv", 0, NULL, o.format.csv, "Comma-separated values with all digits, not aligned columns"),
     {0}};
 
 /* Class of what the column can be printed as, or H5T_NO_CLASS for arrays and the like; its size in *size. */
@@ -68,12 +70,12 @@ static spx_status column_fill(const spx_table *t, int col, spx_textcolumn *c, sp
     } else {
         if ((c->f = spx_alloc(t->nrow, sizeof *c->f, e)) == NULL)
             return SPX_EIO;
-        c->digits = spx_textcolumn_digits(size, &format);
+        c->digits = spx_textcolumn_digits(size, &o.format);
         st = spx_table_get_f64(t, c->name, c->f, e);
     }
     if (st == SPX_OK) {
-        spx_textcolumn_round(c, t->nrow, &format);
-        spx_textcolumn_measure(c, t->nrow, &format);
+        spx_textcolumn_round(c, t->nrow, &o.format);
+        spx_textcolumn_measure(c, t->nrow, &o.format);
     }
     return st;
 }
@@ -83,17 +85,17 @@ static spx_status columns_find(const spx_table *t, const char *path, spx_textcol
 {
     spx_status st = SPX_OK;
     size_t size;
-    if (opt_columns == NULL) {
+    if (o.columns == NULL) {
         for (int col = 0; col < (int)spx_table_ncol(t) && *n < MAX_COLUMN && st == SPX_OK; col++)
             if (printable(t, col, &size) != H5T_NO_CLASS)
                 st = column_fill(t, col, &c[(*n)++], e);
         return st;
     }
-    for (const char *p = opt_columns; st == SPX_OK; p++) {
+    for (const char *p = o.columns; st == SPX_OK; p++) {
         char name[256];
         size_t len = strcspn(p, ",");
         if (len == 0 || len >= sizeof name || *n == MAX_COLUMN)
-            return spx_fail(e, SPX_EUSAGE, "--columns: '%s' should be names separated by commas", opt_columns);
+            return spx_fail(e, SPX_EUSAGE, "--columns: '%s' should be names separated by commas", o.columns);
         memcpy(name, p, len);
         name[len] = '\0';
         int col = spx_table_find(t, name);
@@ -116,10 +118,10 @@ static spx_status print_table(const spx_table *t, const char *path, spx_err *e)
     if (c == NULL)
         return SPX_EIO;
     spx_status st = columns_find(t, path, c, &n, e);
-    if (st == SPX_OK && opt_rows != NULL)
-        st = spx_parse_slice(opt_rows, "--rows", t->nrow, &first, &nrow, e);
+    if (st == SPX_OK && o.rows != NULL)
+        st = spx_parse_slice(o.rows, "--rows", t->nrow, &first, &nrow, e);
     if (st == SPX_OK)
-        spx_textcolumns_print(stdout, c, n, first, nrow, &format);
+        spx_textcolumns_print(stdout, c, n, first, nrow, &o.format);
     spx_textcolumns_empty(c, n);
     spx_free(c);
     return st;
@@ -160,7 +162,7 @@ static spx_status find_target(const spx_input *in, long *row, spx_err *e)
     int64_t *id = NULL;
     long wanted = 0;
     size_t found = 0;
-    spx_status st = spx_parse_long(opt_targetid, "--targetid", &wanted, e);
+    spx_status st = spx_parse_long(o.targetid, "--targetid", &wanted, e);
     if (st == SPX_OK)
         st = spx_table_read(in->file, "/fibermap", &t, e);
     if (st == SPX_OK && t != NULL)
@@ -194,7 +196,7 @@ static spx_status add_values(spx_input *in, const char *path, long row, size_t n
         return spx_fail(e, SPX_EUSAGE, "--spectrum: %s has the spectra 0 to %zu, not %ld", in->name, d.dims[0] - 1,
                         row);
     c->kind = d.is_float ? H5T_FLOAT : H5T_INTEGER;
-    c->digits = format.csv ? spx_textcolumn_digits((size_t)d.bytes, &format) : 6;
+    c->digits = o.format.csv ? spx_textcolumn_digits((size_t)d.bytes, &o.format) : 6;
     c->decimals = -1;
     spx_free(c->unit);
     if ((c->unit = spx_strdup(d.units, e)) == NULL)
@@ -251,11 +253,11 @@ static spx_status print_spectrum(spx_input *in, long row, spx_err *e)
             continue;
         }
         if (strcmp(c[n].name, "wavelength") == 0)
-            spx_textcolumn_round(&c[n], nrow, &format);
-        spx_textcolumn_measure(&c[n++], nrow, &format);
+            spx_textcolumn_round(&c[n], nrow, &o.format);
+        spx_textcolumn_measure(&c[n++], nrow, &o.format);
     }
     if (st == SPX_OK)
-        spx_textcolumns_print(stdout, c, n, 0, nrow, &format);
+        spx_textcolumns_print(stdout, c, n, 0, nrow, &o.format);
     spx_textcolumns_empty(c, N);
     return st;
 }
@@ -264,18 +266,18 @@ static spx_status print_spectrum(spx_input *in, long row, spx_err *e)
 
 static spx_status check_options(const spx_run *s, spx_err *e)
 {
-    const int spectrum = spectrum_given || opt_targetid != NULL;
-    const char *odd = opt_table != NULL                ? "--table"
-                      : opt_columns != NULL            ? "--columns"
-                      : opt_rows != NULL               ? "--rows"
-                      : opt_provenance && format.csv   ? "--csv"
-                      : opt_provenance && format.units ? "--units"
+    const int spectrum = o.spectrum_given || o.targetid != NULL;
+    const char *odd = o.table != NULL                  ? "--table"
+                      : o.columns != NULL              ? "--columns"
+                      : o.rows != NULL                 ? "--rows"
+                      : o.provenance && o.format.csv   ? "--csv"
+                      : o.provenance && o.format.units ? "--units"
                                                        : NULL;
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);
-    if ((spectrum_given && opt_targetid != NULL) || (spectrum && opt_provenance))
+    if ((o.spectrum_given && o.targetid != NULL) || (spectrum && o.provenance))
         return spx_fail(e, SPX_EUSAGE, "--spectrum, --targetid and --provenance exclude each other");
-    if ((spectrum || opt_provenance) && odd != NULL)
+    if ((spectrum || o.provenance) && odd != NULL)
         return spx_fail(e, SPX_EUSAGE, "%s goes with a table only, not with %s", odd,
                         spectrum ? "a spectrum" : "--provenance");
     return SPX_OK;
@@ -284,7 +286,7 @@ static spx_status check_options(const spx_run *s, spx_err *e)
 static spx_status print_usual_table(const spx_input *in, spx_err *e)
 {
     static const char *const usual[] = {"/rvfit/table", "/truth/table", "/scores", "/fibermap", NULL};
-    const char *path = opt_table;
+    const char *path = o.table;
     spx_table *t = NULL;
     for (size_t i = 0; path == NULL && usual[i] != NULL; i++)
         if (spx_h5_exists(in->file, usual[i]))
@@ -312,12 +314,12 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_run_input(s, 0, &in, e);
     if (st != SPX_OK)
         return st;
-    if (opt_targetid != NULL)
-        st = find_target(in, &opt_spectrum, e);
+    if (o.targetid != NULL)
+        st = find_target(in, &o.spectrum, e);
     if (st != SPX_OK)
         return st;
-    st = opt_provenance                           ? spx_provenance_print(in->file, stdout, e)
-         : spectrum_given || opt_targetid != NULL ? print_spectrum(in, opt_spectrum, e)
+    st = o.provenance                             ? spx_provenance_print(in->file, stdout, e)
+         : o.spectrum_given || o.targetid != NULL ? print_spectrum(in, o.spectrum, e)
                                                   : print_usual_table(in, e);
     if (st == SPX_OK && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(e, SPX_EIO, "standard output: writing failed: is the disk full?");

@@ -14,26 +14,28 @@
 
 enum { MAX_LABEL = 64 };
 
-static const char *opt_labels, *opt_wavelength = "wavelength", *opt_activation = "leaky", *opt_output = "flux";
-static spx_opt_list opt_fix;
-static int opt_air;
-static double opt_slope = 0.01;
+static struct {
+    const char *labels, *wavelength, *activation, *output;
+    spx_opt_list fix;
+    int air;
+    double slope;
+} o = {.wavelength = "wavelength", .activation = "leaky", .output = "flux", .slope = 0.01};
 
 static const spx_opt options[] = {
-    SPX_OPTION(STRING, "labels", 'l', "NAME[:UNIT],...", opt_labels,
+    SPX_OPTION(STRING, "labels", 'l', "NAME[:UNIT],...", o.labels,
                "Names of the network's inputs, in order. An input teff:1000 is in units of 1000 K"),
-    SPX_OPTION(LIST, "fix", 0, "NAME=VALUE", opt_fix,
+    SPX_OPTION(LIST, "fix", 0, "NAME=VALUE", o.fix,
                "Hold an input at this value, in the parameter's own unit; repeatable"),
     SPX_OPTION(
-        STRING, "wavelength", 'w', "NAME|FILE.npz|log10:START:STEP|linear:START:STEP", opt_wavelength,
+        STRING, "wavelength", 'w', "NAME|FILE.npz|log10:START:STEP|linear:START:STEP", o.wavelength,
         "Wavelengths of the output, Angstrom. An array of the archive, the array wavelength of another one, or a "
         "formula for pixel 0, 1, 2 ..."),
-    SPX_OPTION(FLAG, "air", 0, NULL, opt_air, "The wavelengths are in air"),
-    SPX_OPTION(CHOICE, "activation", 0, NULL, opt_activation, "Function between the layers",
+    SPX_OPTION(FLAG, "air", 0, NULL, o.air, "The wavelengths are in air"),
+    SPX_OPTION(CHOICE, "activation", 0, NULL, o.activation, "Function between the layers",
                .choices = "leaky|sigmoid|silu"),
-    SPX_OPTION(DOUBLE, "slope", 0, "SLOPE", opt_slope, "Slope of leaky where its argument is negative", .min = 0,
+    SPX_OPTION(DOUBLE, "slope", 0, "SLOPE", o.slope, "Slope of leaky where its argument is negative", .min = 0,
                .max = 1),
-    SPX_OPTION(CHOICE, "output", 0, NULL, opt_output,
+    SPX_OPTION(CHOICE, "output", 0, NULL, o.output,
                "Flux that the network gives, or its natural logarithm. The flux may be absolute or normalised",
                .choices = "flux|lnflux"),
     {0}};
@@ -41,7 +43,7 @@ static const spx_opt options[] = {
 static spx_status parse_labels(spx_payne_label *l, size_t *n, spx_err *e)
 {
     *n = 0;
-    for (const char *p = opt_labels; *p != '\0';) {
+    for (const char *p = o.labels; *p != '\0';) {
         char text[96], *colon;
         size_t len = strcspn(p, ",");
         if (*n == MAX_LABEL || len == 0 || len >= sizeof text)
@@ -66,8 +68,8 @@ static spx_status parse_labels(spx_payne_label *l, size_t *n, spx_err *e)
         ++*n;
         p += len + (p[len] == ',');
     }
-    for (size_t i = 0; i < opt_fix.n; i++) {
-        const char *text = opt_fix.value[i], *equals = strchr(text, '=');
+    for (size_t i = 0; i < o.fix.n; i++) {
+        const char *text = o.fix.value[i], *equals = strchr(text, '=');
         size_t k = 0, len = equals != NULL ? (size_t)(equals - text) : 0;
         while (k < *n && (strlen(l[k].name) != len || strncmp(l[k].name, text, len) != 0))
             k++;
@@ -84,25 +86,25 @@ static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, sp
 {
     spx_npz other = {0};
     spx_status st = SPX_OK;
-    size_t len = strlen(opt_wavelength);
-    int log10_of = strncmp(opt_wavelength, "log10:", 6) == 0;
+    size_t len = strlen(o.wavelength);
+    int log10_of = strncmp(o.wavelength, "log10:", 6) == 0;
     if ((net->wavelength = spx_alloc(net->nwave, sizeof *net->wavelength, e)) == NULL)
         return SPX_EIO;
-    if (log10_of || strncmp(opt_wavelength, "linear:", 7) == 0) {
+    if (log10_of || strncmp(o.wavelength, "linear:", 7) == 0) {
         double v[2];
         size_t n = 0;
-        st = spx_parse_doubles(strchr(opt_wavelength, ':') + 1, ':', "--wavelength",
+        st = spx_parse_doubles(strchr(o.wavelength, ':') + 1, ':', "--wavelength",
                                "log10:START:STEP or linear:START:STEP", 2, v, &n, e);
         if (st == SPX_OK && n != 2)
-            st = spx_fail(e, SPX_EUSAGE, "--wavelength %s: START:STEP is wanted", opt_wavelength);
+            st = spx_fail(e, SPX_EUSAGE, "--wavelength %s: START:STEP is wanted", o.wavelength);
         for (size_t i = 0; i < net->nwave && st == SPX_OK; i++) {
             double at = v[0] + (double)i * v[1];
             net->wavelength[i] = log10_of ? pow(10, at) : at;
         }
     } else {
-        const char *name = opt_wavelength;
-        if (len > 4 && strcmp(opt_wavelength + len - 4, ".npz") == 0) {
-            path = opt_wavelength;
+        const char *name = o.wavelength;
+        if (len > 4 && strcmp(o.wavelength + len - 4, ".npz") == 0) {
+            path = o.wavelength;
             name = "wavelength";
             z = &other;
             st = spx_run_foreign_input(s, path, e);
@@ -132,7 +134,7 @@ static spx_status run(spx_run *s, spx_err *e)
     hid_t file;
     if (s->ninput != 1 || strcmp(s->input[0], "-") == 0)
         return spx_fail(e, SPX_EUSAGE, "one .npz file is wanted");
-    if (opt_labels == NULL)
+    if (o.labels == NULL)
         return spx_fail(e, SPX_EUSAGE, "--labels says what the inputs of the network are: teff:1000,logg,feh");
     spx_status st = parse_labels(l, &nlabel, e);
     spx_run_step(s, "read");
@@ -140,12 +142,12 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_run_foreign_input(s, s->input[0], e);
     if (st == SPX_OK)
         st = spx_npz_read(s->input[0], &z, e);
-    net.nn.activation = opt_activation[0] == 'l'                               ? SPX_NN_LEAKY
-                        : opt_activation[1] == 'i' && opt_activation[2] == 'g' ? SPX_NN_SIGMOID
-                                                                               : SPX_NN_SILU;
-    net.nn.slope = opt_slope;
-    net.of_flux = opt_output[0] == 'f';
-    net.medium = opt_air ? SPX_AIR : SPX_VACUUM;
+    net.nn.activation = o.activation[0] == 'l'                             ? SPX_NN_LEAKY
+                        : o.activation[1] == 'i' && o.activation[2] == 'g' ? SPX_NN_SIGMOID
+                                                                           : SPX_NN_SILU;
+    net.nn.slope = o.slope;
+    net.of_flux = o.output[0] == 'f';
+    net.medium = o.air ? SPX_AIR : SPX_VACUUM;
     if (st == SPX_OK)
         st = spx_payne_network(&z, s->input[0], nlabel, l, &net, e);
     if (st == SPX_OK)

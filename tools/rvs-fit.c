@@ -15,93 +15,101 @@
 #include "run/catalogue_run.h"
 #include "run/select.h"
 
-static const char *opt_templates, *opt_arms, *opt_vrange, *opt_vsini_range, *opt_rows, *opt_targetid_file,
-    *opt_objtypes, *opt_zbest, *opt_start, *opt_continuum = "rbf", *opt_interpolator = "auto", *opt_joint = "no";
-static spx_opt_list opt_map, opt_fix, opt_prior, opt_targetid, opt_wavelength;
-static size_t opt_max_device_mem;
-static long opt_npoly = 10, opt_reject, opt_minexpid, opt_maxexpid;
-static double opt_lsf_sigma = 0.5, opt_reject_sigma = 5, opt_minsn;
-static int opt_rotation = 1, opt_dichroic = 1, opt_resolution, opt_all_fibers, opt_model = 1, opt_ccf, opt_zbest_select,
-           lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given;
+static struct {
+    const char *templates, *arms, *vrange, *vsini_range, *rows, *targetid_file, *objtypes, *zbest, *start, *continuum,
+        *interpolator, *joint;
+    spx_opt_list map, fix, prior, targetid, wavelength;
+    size_t max_device_mem;
+    long npoly, reject, minexpid, maxexpid;
+    double lsf_sigma, reject_sigma, minsn;
+    int rotation, dichroic, resolution, all_fibers, model, ccf, zbest_select;
+    int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given;
+} o = {.continuum = "rbf",
+       .interpolator = "auto",
+       .joint = "no",
+       .npoly = 10,
+       .lsf_sigma = 0.5,
+       .reject_sigma = 5,
+       .rotation = 1,
+       .dichroic = 1,
+       .model = 1};
 
 static const spx_opt options[] = {
-    SPX_OPTION(STRING, "templates", 't', "FILE", opt_templates, "Templates, as rvs-template makes them"),
+    SPX_OPTION(STRING, "templates", 't', "FILE", o.templates, "Templates, as rvs-template makes them"),
     SPX_OPTION(
-        LIST, "map", 0, "ARM=SETUP", opt_map,
+        LIST, "map", 0, "ARM=SETUP", o.map,
         "Fit an arm of the spectra with this setup of the templates; repeatable. Without it, an arm is fitted with "
         "the setup of the same name, or a single arm with a single setup"),
     SPX_HEADING("Stars"),
-    SPX_OPTION(STRING, "arms", 0, "ARM,...", opt_arms, "Fit these arms only", .absent = "all"),
-    SPX_OPTION(LIST, "wavelength", 'w', "[ARM:]MIN,MAX", opt_wavelength,
+    SPX_OPTION(STRING, "arms", 0, "ARM,...", o.arms, "Fit these arms only", .absent = "all"),
+    SPX_OPTION(LIST, "wavelength", 'w', "[ARM:]MIN,MAX", o.wavelength,
                "Fit these wavelengths only, Angstrom, of all arms or of one; repeatable"),
-    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", opt_rows, "Fit these spectra only, counted from 0, without LAST",
+    SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", o.rows, "Fit these spectra only, counted from 0, without LAST",
                .absent = "all"),
-    SPX_OPTION(LIST, "targetid", 0, "ID", opt_targetid, "Fit this target only; repeatable"),
-    SPX_OPTION(STRING, "targetid-file", 0, "FILE", opt_targetid_file,
+    SPX_OPTION(LIST, "targetid", 0, "ID", o.targetid, "Fit this target only; repeatable"),
+    SPX_OPTION(STRING, "targetid-file", 0, "FILE", o.targetid_file,
                "Fit the targets of this text only, a TARGETID a line"),
-    SPX_OPTION(DOUBLE, "minsn", 0, "S", opt_minsn,
-               "Fit spectra with a signal-to-noise ratio above this in some arm only", .given = &minsn_given,
-               .no_default = 1),
-    SPX_OPTION(INT, "minexpid", 0, "ID", opt_minexpid, "Fit spectra of this and later exposures only",
-               .given = &minexpid_given, .no_default = 1),
-    SPX_OPTION(INT, "maxexpid", 0, "ID", opt_maxexpid, "Fit spectra of this and earlier exposures only",
-               .given = &maxexpid_given, .no_default = 1),
-    SPX_OPTION(STRING, "objtypes", 0, "NAME,...", opt_objtypes,
+    SPX_OPTION(DOUBLE, "minsn", 0, "S", o.minsn, "Fit spectra with a signal-to-noise ratio above this in some arm only",
+               .given = &o.minsn_given, .no_default = 1),
+    SPX_OPTION(INT, "minexpid", 0, "ID", o.minexpid, "Fit spectra of this and later exposures only",
+               .given = &o.minexpid_given, .no_default = 1),
+    SPX_OPTION(INT, "maxexpid", 0, "ID", o.maxexpid, "Fit spectra of this and earlier exposures only",
+               .given = &o.maxexpid_given, .no_default = 1),
+    SPX_OPTION(STRING, "objtypes", 0, "NAME,...", o.objtypes,
                "Fit spectra of these DESI_TARGET classes only, such as MWS. Each is a regular expression that the name "
                "of a bit "
                "begins with"),
     SPX_OPTION(
-        STRING, "zbest", 0, "FILE", opt_zbest,
+        STRING, "zbest", 0, "FILE", o.zbest,
         "Copy redshifts and types of this redshift file into the table. Redrock's file goes through fits2h5 first"),
     SPX_OPTION(
-        FLAG, "zbest-select", 0, NULL, opt_zbest_select,
+        FLAG, "zbest-select", 0, NULL, o.zbest_select,
         "Fit only what the redshift file calls a star, or slower than 1500 km/s. The file is that of --zbest, or in "
         "one with the spectra"),
-    SPX_OPTION(FLAG, "all-fibers", 0, NULL, opt_all_fibers,
+    SPX_OPTION(FLAG, "all-fibers", 0, NULL, o.all_fibers,
                "Also fit fibres that the fibermap calls SKY or BAD, or of bad status"),
-    SPX_OPTION(CHOICE, "joint", 0, NULL, opt_joint,
+    SPX_OPTION(CHOICE, "joint", 0, NULL, o.joint,
                "Fit the spectra of a target, or all, together as exposures of one star", .choices = "no|target|all"),
     SPX_HEADING("Model"),
-    SPX_OPTION(STRING, "vrange", 0, "MIN,MAX", opt_vrange, "Velocities to search, km/s", .absent = "-1000,1000"),
-    SPX_OPTION(STRING, "vsini-range", 0, "MIN,MAX", opt_vsini_range, "Rotation velocities to search, km/s",
+    SPX_OPTION(STRING, "vrange", 0, "MIN,MAX", o.vrange, "Velocities to search, km/s", .absent = "-1000,1000"),
+    SPX_OPTION(STRING, "vsini-range", 0, "MIN,MAX", o.vsini_range, "Rotation velocities to search, km/s",
                .absent = "0,500"),
-    SPX_OPTION(FLAG, "rotation", 0, NULL, opt_rotation, "Fit no rotation", .no = 1),
-    SPX_OPTION(LIST, "fix", 0, "NAME=VALUE", opt_fix,
+    SPX_OPTION(FLAG, "rotation", 0, NULL, o.rotation, "Fit no rotation", .no = 1),
+    SPX_OPTION(LIST, "fix", 0, "NAME=VALUE", o.fix,
                "Hold v, vsini, or a parameter of the templates at a value; repeatable"),
-    SPX_OPTION(LIST, "prior", 0, "NAME=MEAN,SIGMA", opt_prior,
+    SPX_OPTION(LIST, "prior", 0, "NAME=MEAN,SIGMA", o.prior,
                "Gaussian prior on v, vsini, or a parameter of the templates; repeatable"),
-    SPX_OPTION(INT, "npoly", 0, "N", opt_npoly,
+    SPX_OPTION(INT, "npoly", 0, "N", o.npoly,
                "Functions of the continuum. Fewer suit a short range: 10 are made for a whole arm", .min = 1,
                .max = SPX_RVFIT_MAX_POLY),
-    SPX_OPTION(CHOICE, "continuum", 0, NULL, opt_continuum,
+    SPX_OPTION(CHOICE, "continuum", 0, NULL, o.continuum,
                "Form of the continuum: a parabola with Gaussians, or polynomials", .choices = "rbf|chebyshev"),
-    SPX_OPTION(CHOICE, "interpolator", 0, NULL, opt_interpolator,
+    SPX_OPTION(CHOICE, "interpolator", 0, NULL, o.interpolator,
                "How to interpolate templates. In a regular grid, grid is multilinear and cubic smooth; simplex suits "
                "irregular "
                "libraries; nn is a trained network; auto takes cubic if there is a grid, else simplex",
                .choices = "auto|grid|cubic|simplex|nn"),
-    SPX_OPTION(FLAG, "dichroic", 0, NULL, opt_dichroic, "Fit 4300-4450 Angstrom too, where DESI's dichroic is",
-               .no = 1),
-    SPX_OPTION(FLAG, "resolution-matrix", 0, NULL, opt_resolution,
+    SPX_OPTION(FLAG, "dichroic", 0, NULL, o.dichroic, "Fit 4300-4450 Angstrom too, where DESI's dichroic is", .no = 1),
+    SPX_OPTION(FLAG, "resolution-matrix", 0, NULL, o.resolution,
                "Multiply the model with each spectrum's own resolution matrix. Use templates with a narrow line-spread "
                "function then"),
-    SPX_OPTION(DOUBLE, "lsf-sigma", 0, "ANGSTROM", opt_lsf_sigma,
+    SPX_OPTION(DOUBLE, "lsf-sigma", 0, "ANGSTROM", o.lsf_sigma,
                "Sigma of the templates' line-spread function, taken out of that matrix", .min = 0, .max = 100,
-               .given = &lsf_given),
+               .given = &o.lsf_given),
     SPX_HEADING("Search"),
     SPX_OPTION(
-        STRING, "start", 0, "FILE|grid", opt_start,
+        STRING, "start", 0, "FILE|grid", o.start,
         "Start from a former fit, or a grid of velocities and templates. Spectra that the former fit lacks start from "
         "the cross-correlation",
         .absent = "cross-correlation"),
-    SPX_OPTION(INT, "reject", 0, "N", opt_reject, "Mask pixels far from the model and fit again, up to N times",
-               .min = 0, .max = 20),
-    SPX_OPTION(DOUBLE, "reject-sigma", 0, "S", opt_reject_sigma,
+    SPX_OPTION(INT, "reject", 0, "N", o.reject, "Mask pixels far from the model and fit again, up to N times", .min = 0,
+               .max = 20),
+    SPX_OPTION(DOUBLE, "reject-sigma", 0, "S", o.reject_sigma,
                "Pixels are far from the model beyond S times their error", .min = 1, .max = 1e6,
-               .given = &reject_sigma_given),
-    SPX_OPTION(FLAG, "model", 0, NULL, opt_model, "Leave the best models out of the output", .no = 1),
-    SPX_OPTION(FLAG, "ccf", 0, NULL, opt_ccf, "Write the curves of the cross-correlation, one a spectrum and arm"),
-    SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", opt_max_device_mem, "Memory to use on each GPU, such as 4G",
+               .given = &o.reject_sigma_given),
+    SPX_OPTION(FLAG, "model", 0, NULL, o.model, "Leave the best models out of the output", .no = 1),
+    SPX_OPTION(FLAG, "ccf", 0, NULL, o.ccf, "Write the curves of the cross-correlation, one a spectrum and arm"),
+    SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", o.max_device_mem, "Memory to use on each GPU, such as 4G",
                .absent = "what is free"),
     {0}};
 
@@ -136,13 +144,13 @@ static spx_status choose_setups(fit_run *r, spx_err *e)
     int left_out[SPX_MAX_ARM];
     for (size_t a = 0; a < s->narm; a++)
         name[a] = r->spectra.base[a];
-    spx_status st = spx_rvfit_choose_setups(&r->templates, s->narm, name, opt_map.n, opt_map.value, opt_arms, r->setup,
-                                            left_out, e);
+    spx_status st =
+        spx_rvfit_choose_setups(&r->templates, s->narm, name, o.map.n, o.map.value, o.arms, r->setup, left_out, e);
     for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
         if (r->setup[a] == NULL && !left_out[a])
             spx_warn("arm '%s' is left out: the templates have no setup of that name (--map %s=SETUP)", name[a],
                      name[a]);
-        if (opt_resolution && r->setup[a] != NULL && s->arm[a].ndiag == 0)
+        if (o.resolution && r->setup[a] != NULL && s->arm[a].ndiag == 0)
             st = spx_fail(e, SPX_EINPUT,
                           "arm '%s' of the spectra has no resolution matrix: fit without --resolution-matrix, or "
                           "without the arm (--arms)",
@@ -163,7 +171,7 @@ static spx_status choose_wavelengths(fit_run *r, spx_err *e)
     size_t left_out = 0, fitted = 0;
     for (size_t a = 0; a < s->narm; a++)
         name[a] = r->spectra.base[a];
-    spx_status st = spx_rvfit_choose_ranges(opt_wavelength.n, opt_wavelength.value, s->narm, name, range, chosen, e);
+    spx_status st = spx_rvfit_choose_ranges(o.wavelength.n, o.wavelength.value, s->narm, name, range, chosen, e);
     for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
         const spx_arm *arm = &s->arm[a];
         const double first = arm->wavelength[0], last = arm->wavelength[arm->nwave - 1];
@@ -190,8 +198,8 @@ static spx_status choose_wavelengths(fit_run *r, spx_err *e)
 static spx_status read_redshifts(fit_run *r, spx_err *e)
 {
     spx_input *in;
-    if (opt_zbest != NULL) {
-        spx_status st = spx_run_extra_input(r->stage, opt_zbest, &in, e);
+    if (o.zbest != NULL) {
+        spx_status st = spx_run_extra_input(r->stage, o.zbest, &in, e);
         return st == SPX_OK ? spx_redshifts_read(in->file, &r->redshifts, e) : st;
     }
     for (size_t i = 0; i < r->spectra.npart; i++)
@@ -206,23 +214,23 @@ static spx_status choose_rows(fit_run *r, spx_err *e)
 {
     uint8_t arm[SPX_MAX_ARM];
     int64_t *target = NULL;
-    spx_selection s = {.rows = opt_rows,
-                       .all_fibers = opt_all_fibers,
-                       .has_expid = minexpid_given || maxexpid_given,
-                       .expid_min = minexpid_given ? opt_minexpid : INT64_MIN,
-                       .expid_max = maxexpid_given ? opt_maxexpid : INT64_MAX,
-                       .has_minsn = minsn_given,
-                       .minsn = opt_minsn,
+    spx_selection s = {.rows = o.rows,
+                       .all_fibers = o.all_fibers,
+                       .has_expid = o.minexpid_given || o.maxexpid_given,
+                       .expid_min = o.minexpid_given ? o.minexpid : INT64_MIN,
+                       .expid_max = o.maxexpid_given ? o.maxexpid : INT64_MAX,
+                       .has_minsn = o.minsn_given,
+                       .minsn = o.minsn,
                        .sn_arm = arm,
-                       .objtypes = opt_objtypes};
+                       .objtypes = o.objtypes};
     for (size_t a = 0; a < SPX_MAX_ARM; a++)
         arm[a] = r->setup[a] != NULL;
-    spx_status st = opt_zbest != NULL || opt_zbest_select ? read_redshifts(r, e) : SPX_OK;
-    s.stars = opt_zbest_select ? &r->redshifts : NULL;
-    if (st == SPX_OK && opt_targetid_file != NULL)
-        st = spx_run_foreign_input(r->stage, opt_targetid_file, e);
+    spx_status st = o.zbest != NULL || o.zbest_select ? read_redshifts(r, e) : SPX_OK;
+    s.stars = o.zbest_select ? &r->redshifts : NULL;
+    if (st == SPX_OK && o.targetid_file != NULL)
+        st = spx_run_foreign_input(r->stage, o.targetid_file, e);
     if (st == SPX_OK)
-        st = spx_targets_collect(opt_targetid.n, opt_targetid.value, opt_targetid_file, &s.ntarget, &target, e);
+        st = spx_targets_collect(o.targetid.n, o.targetid.value, o.targetid_file, &s.ntarget, &target, e);
     s.target = target;
     if (st == SPX_OK)
         st = spx_spectra_select(&r->spectra, &s, &r->row, &r->nrow, e);
@@ -232,7 +240,7 @@ static spx_status choose_rows(fit_run *r, spx_err *e)
                         r->spectra.all.nspec);
     r->nstar = r->nrow;
     return st == SPX_OK && r->joint
-               ? spx_spectra_group(&r->spectra, opt_joint[0] == 'a', r->nrow, r->row, &r->nstar, &r->first, e)
+               ? spx_spectra_group(&r->spectra, o.joint[0] == 'a', r->nrow, r->row, &r->nstar, &r->first, e)
                : st;
 }
 
@@ -245,50 +253,50 @@ static size_t first_of(const fit_run *r, size_t star)
 
 static spx_status configure(fit_run *r, spx_err *e)
 {
-    spx_rvfit_options *o = &r->options;
+    spx_rvfit_options *fit = &r->options;
     const spx_setup *setup = &r->templates.setup[0];
-    spx_rvfit_options_init(o);
-    o->npoly = (size_t)opt_npoly;
-    o->continuum = strcmp(opt_continuum, "rbf") == 0 ? SPX_CONTINUUM_RBF : SPX_CONTINUUM_CHEBYSHEV;
-    o->interpolator = opt_interpolator[0] == 'a'   ? SPX_INTERPOLATE_AUTO
-                      : opt_interpolator[0] == 'g' ? SPX_INTERPOLATE_GRID
-                      : opt_interpolator[0] == 'c' ? SPX_INTERPOLATE_CUBIC
-                      : opt_interpolator[0] == 'n' ? SPX_INTERPOLATE_NN
+    spx_rvfit_options_init(fit);
+    fit->npoly = (size_t)o.npoly;
+    fit->continuum = strcmp(o.continuum, "rbf") == 0 ? SPX_CONTINUUM_RBF : SPX_CONTINUUM_CHEBYSHEV;
+    fit->interpolator = o.interpolator[0] == 'a'   ? SPX_INTERPOLATE_AUTO
+                        : o.interpolator[0] == 'g' ? SPX_INTERPOLATE_GRID
+                        : o.interpolator[0] == 'c' ? SPX_INTERPOLATE_CUBIC
+                        : o.interpolator[0] == 'n' ? SPX_INTERPOLATE_NN
                                                    : SPX_INTERPOLATE_SIMPLEX;
-    o->dichroic = opt_dichroic;
-    o->resolution = opt_resolution;
-    o->lsf_sigma = opt_lsf_sigma;
-    o->reject = (int)opt_reject;
-    o->reject_sigma = opt_reject_sigma;
-    o->brute = opt_start != NULL && strcmp(opt_start, "grid") == 0;
-    o->keep_model = opt_model || r->stage->common.hook != NULL;
-    o->keep_ccf = opt_ccf;
-    o->max_device_mem = opt_max_device_mem;
-    o->threads = (int)r->stage->common.threads;
+    fit->dichroic = o.dichroic;
+    fit->resolution = o.resolution;
+    fit->lsf_sigma = o.lsf_sigma;
+    fit->reject = (int)o.reject;
+    fit->reject_sigma = o.reject_sigma;
+    fit->brute = o.start != NULL && strcmp(o.start, "grid") == 0;
+    fit->keep_model = o.model || r->stage->common.hook != NULL;
+    fit->keep_ccf = o.ccf;
+    fit->max_device_mem = o.max_device_mem;
+    fit->threads = (int)r->stage->common.threads;
     spx_status st = SPX_OK;
-    if (lsf_given && !opt_resolution)
+    if (o.lsf_given && !o.resolution)
         st = spx_fail(e, SPX_EUSAGE, "--lsf-sigma goes with --resolution-matrix only");
-    if (st == SPX_OK && reject_sigma_given && opt_reject == 0)
+    if (st == SPX_OK && o.reject_sigma_given && o.reject == 0)
         st = spx_fail(e, SPX_EUSAGE, "--reject-sigma goes with --reject only");
-    if (st == SPX_OK && !opt_rotation && opt_vsini_range != NULL)
+    if (st == SPX_OK && !o.rotation && o.vsini_range != NULL)
         st = spx_fail(e, SPX_EUSAGE, "--vsini-range and --no-rotation exclude each other");
-    if (st == SPX_OK && opt_vrange != NULL)
-        st = spx_rvfit_parse_pair(opt_vrange, "--vrange", "MIN,MAX", &o->vmin, &o->vmax, e);
-    if (st == SPX_OK && opt_vsini_range != NULL)
-        st = spx_rvfit_parse_pair(opt_vsini_range, "--vsini-range", "MIN,MAX", &o->vsinimin, &o->vsinimax, e);
-    if (!opt_rotation)
-        o->vsinimin = o->vsinimax = 0;
-    for (size_t i = 0; i < opt_fix.n && st == SPX_OK; i++)
-        st = spx_rvfit_parse_fix(opt_fix.value[i], setup, o, e);
-    for (size_t i = 0; i < opt_prior.n && st == SPX_OK; i++)
-        st = spx_rvfit_parse_prior(opt_prior.value[i], setup, o, e);
+    if (st == SPX_OK && o.vrange != NULL)
+        st = spx_rvfit_parse_pair(o.vrange, "--vrange", "MIN,MAX", &fit->vmin, &fit->vmax, e);
+    if (st == SPX_OK && o.vsini_range != NULL)
+        st = spx_rvfit_parse_pair(o.vsini_range, "--vsini-range", "MIN,MAX", &fit->vsinimin, &fit->vsinimax, e);
+    if (!o.rotation)
+        fit->vsinimin = fit->vsinimax = 0;
+    for (size_t i = 0; i < o.fix.n && st == SPX_OK; i++)
+        st = spx_rvfit_parse_fix(o.fix.value[i], setup, fit, e);
+    for (size_t i = 0; i < o.prior.n && st == SPX_OK; i++)
+        st = spx_rvfit_parse_prior(o.prior.value[i], setup, fit, e);
     return st;
 }
 
 /* Arms that share a setup, of which each needs little, get a part of it each. */
 static spx_status cut_setups(fit_run *r, spx_err *e)
 {
-    const spx_rvfit_options *o = &r->options;
+    const spx_rvfit_options *fit = &r->options;
     const spx_setup *whole[SPX_MAX_ARM];
     spx_status st = SPX_OK;
     memcpy(whole, r->setup, sizeof whole);
@@ -298,7 +306,7 @@ static spx_status cut_setups(fit_run *r, spx_err *e)
             sharing += whole[b] == whole[a];
         if (whole[a] == NULL || sharing < 2)
             continue;
-        st = spx_setup_cut(whole[a], &r->spectra.all.arm[a], o->vmin, o->vmax, o->vsinimax, &r->cut[a], e);
+        st = spx_setup_cut(whole[a], &r->spectra.all.arm[a], fit->vmin, fit->vmax, fit->vsinimax, &r->cut[a], e);
         r->setup[a] = r->cut[a].nwave > 0 ? &r->cut[a] : whole[a];
     }
     return st;
@@ -319,14 +327,14 @@ static spx_status read_start(fit_run *r, spx_err *e)
     for (size_t k = 0; k < r->nstar; k++)
         row[k] = r->row[first_of(r, k)];
     r->start = spx_alloc2(r->nstar, r->nq, sizeof *r->start, e);
-    spx_status st = r->start == NULL ? SPX_EIO : spx_run_extra_input(r->stage, opt_start, &file, e);
+    spx_status st = r->start == NULL ? SPX_EIO : spx_run_extra_input(r->stage, o.start, &file, e);
     if (st == SPX_OK)
         st = spx_rvfit_read_start(file->file, &r->spectra.all, setup, r->nstar, row, r->start, e);
     for (size_t i = 0; i < r->nstar && st == SPX_OK; i++)
         missing += !isfinite(r->start[i * r->nq]);
     if (st == SPX_OK && missing > 0)
         spx_note("%zu of %zu spectra start from the cross-correlation: %s has no velocity of them", missing, r->nstar,
-                 opt_start);
+                 o.start);
     spx_free(row);
     return st;
 }
@@ -336,8 +344,8 @@ static spx_status explain_swap(const spx_input *spectra, spx_err *e)
 {
     spx_input t;
     spx_status st = e->code;
-    if (st != SPX_EINPUT || !spx_h5_exists(spectra->file, "/templates") || strcmp(opt_templates, "-") == 0 ||
-        spx_input_open(&t, opt_templates, NULL) != SPX_OK)
+    if (st != SPX_EINPUT || !spx_h5_exists(spectra->file, "/templates") || strcmp(o.templates, "-") == 0 ||
+        spx_input_open(&t, o.templates, NULL) != SPX_OK)
         return st;
     const char *kind = spx_h5_exists(t.file, "/frame")     ? "a frame"
                        : spx_h5_exists(t.file, "/spectra") ? "spectra"
@@ -347,7 +355,7 @@ static spx_status explain_swap(const spx_input *spectra, spx_err *e)
         return st;
     spx_err_clear(e);
     return spx_fail(e, SPX_EUSAGE, "--templates %s: is %s, and %s holds templates: give them the other way round",
-                    opt_templates, kind, spectra->name);
+                    o.templates, kind, spectra->name);
 }
 
 /* Everything before the fit. */
@@ -356,8 +364,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
     spx_run *s = r->stage;
     spx_input *in;
     spx_status st = SPX_OK;
-    r->joint = opt_joint[0] != 'n';
-    r->spectra.with_resolution = opt_resolution;
+    r->joint = o.joint[0] != 'n';
+    r->spectra.with_resolution = o.resolution;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
         if ((st = spx_run_input(s, i, &in, e)) == SPX_OK &&
             (st = spx_spectra_parts_add(&r->spectra, in->file, r->joint, e)) != SPX_OK)
@@ -365,12 +373,12 @@ static spx_status prepare(fit_run *r, spx_err *e)
     if (st == SPX_OK && r->spectra.dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
     if (st == SPX_OK)
-        st = spx_run_extra_input(s, opt_templates, &in, e);
+        st = spx_run_extra_input(s, o.templates, &in, e);
     if (st == SPX_OK && !spx_h5_exists(in->file, "/templates"))
         st = spx_fail(e, SPX_EINPUT, "--templates %s: holds no templates (/templates): rvs-template makes them",
                       in->name);
     if (st == SPX_OK)
-        st = spx_templates_read(in->file, opt_interpolator[0] == 'g', &r->templates, e);
+        st = spx_templates_read(in->file, o.interpolator[0] == 'g', &r->templates, e);
     if (st == SPX_OK)
         st = choose_setups(r, e);
     if (st == SPX_OK)
@@ -383,7 +391,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = cut_setups(r, e);
     if (st == SPX_OK)
         st = choose_rows(r, e);
-    return st == SPX_OK && opt_start != NULL && !r->options.brute ? read_start(r, e) : st;
+    return st == SPX_OK && o.start != NULL && !r->options.brute ? read_start(r, e) : st;
 }
 
 /* ---- the fit ---- */
@@ -400,10 +408,10 @@ static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
 static spx_status begin_plan(fit_run *r, spx_err *e)
 {
     spx_rvfit_input in = input_of(r, &r->spectra.all);
-    if (opt_resolution)
+    if (o.resolution)
         return SPX_OK;
     spx_status st = spx_rvfit_open_cpu(&in, &r->options, &r->plan, e);
-    return st == SPX_EINPUT ? spx_err_context(e, "%s", opt_templates) : st;
+    return st == SPX_EINPUT ? spx_err_context(e, "%s", o.templates) : st;
 }
 
 static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t nstar, const size_t *first,
@@ -420,8 +428,8 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
     if (st == SPX_OK)
         st = r->backend.rvfit(&r->backend, &in, &r->options, r->progress, out, e);
     if (st == SPX_EINPUT)
-        spx_err_context(e, "%s", opt_templates);
-    for (size_t a = 0; a < SPX_MAX_ARM && !opt_model; a++) { /* they were for the hook */
+        spx_err_context(e, "%s", o.templates);
+    for (size_t a = 0; a < SPX_MAX_ARM && !o.model; a++) { /* they were for the hook */
         spx_free(out->arm[a].model);
         out->arm[a].model = NULL;
     }
@@ -509,7 +517,7 @@ static spx_status write_tables(fit_run *r, spx_err *e)
 static spx_status run(spx_run *s, spx_err *e)
 {
     fit_run r = {.stage = s};
-    if (opt_templates == NULL)
+    if (o.templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");

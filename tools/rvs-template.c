@@ -370,12 +370,13 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
-    static const spx_program program = {"rvs-template",
-                                        "templates for an instrument from a library of model spectra",
-                                        "--setup SETUP [OPTION...] [FILE]",
-                                        options,
-                                        SPX_USES_DEVICE | SPX_USES_BLAS,
-                                        run,
-                                        "rvs-template -s r:5900:6900:0.4:FWHM=1.8 -o templates.h5 library.h5"};
+    static const spx_program program = {.name = "rvs-template",
+                                        .summary = "templates for an instrument from a library of model spectra",
+                                        .usage = "--setup SETUP [OPTION...] [FILE]",
+                                        .example =
+                                            "rvs-template -s r:5900:6900:0.4:FWHM=1.8 -o templates.h5 library.h5",
+                                        .options = options,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_BLAS,
+                                        .run = run};
     return spx_main(&program, argc, argv);
 }

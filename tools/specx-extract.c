@@ -23,60 +23,62 @@
 /* Frames in work on the CPU: one is read, one computed, one written. */
 enum { ON_CPU = 3 };
 
-static const char *opt_wavelength, *opt_spectra, *opt_psf_error, *opt_precision = "float", *opt_method = "trace",
-                                                                 *opt_site;
-static long opt_bundle_size = 25, opt_sub_bundles = 5, opt_wave_step = 50, opt_wave_pad;
-static double opt_pix_pad_frac, opt_regularize, opt_tolerance = 1e-8;
-static size_t opt_max_device_mem;
-static int opt_model, opt_strict, opt_barycentric, opt_skip_existing, given_sub_bundles, given_wave_pad,
-    given_pix_pad_frac, given_tolerance;
+static struct {
+    const char *wavelength, *spectra, *psf_error, *precision, *method, *site;
+    long bundle_size, sub_bundles, wave_step, wave_pad;
+    double pix_pad_frac, regularize, tolerance;
+    size_t max_device_mem;
+    int model, strict, barycentric, skip_existing;
+    int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given;
+} o = {
+    .precision = "float", .method = "trace", .bundle_size = 25, .sub_bundles = 5, .wave_step = 50, .tolerance = 1e-8};
 
 static const spx_opt options[] = {
-    SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", opt_wavelength, "Wavelengths to extract, Angstrom in vacuum",
+    SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength, "Wavelengths to extract, Angstrom in vacuum",
                .absent = "all that every trace has on the CCD, in steps of 0.8"),
-    SPX_OPTION(STRING, "spectra", 's', "FIRST:LAST", opt_spectra, "Fibres to extract, counted from 0, without LAST",
+    SPX_OPTION(STRING, "spectra", 's', "FIRST:LAST", o.spectra, "Fibres to extract, counted from 0, without LAST",
                .absent = "all"),
-    SPX_OPTION(FLAG, "barycentric", 0, NULL, opt_barycentric,
+    SPX_OPTION(FLAG, "barycentric", 0, NULL, o.barycentric,
                "Make wavelengths barycentric, for each fibre by its own position. The velocities go into the fibermap"),
-    SPX_OPTION(STRING, "site", 0, "NAME|LON,LAT,HEIGHT", opt_site,
+    SPX_OPTION(STRING, "site", 0, "NAME|LON,LAT,HEIGHT", o.site,
                "Observatory, for --barycentric: degrees east, degrees, metres", .absent = "that of the image's header"),
-    SPX_OPTION(FLAG, "model", 'm', NULL, opt_model, "Add the model of the image to the output"),
-    SPX_OPTION(CHOICE, "precision", 0, NULL, opt_precision, "Floating-point type of the output",
+    SPX_OPTION(FLAG, "model", 'm', NULL, o.model, "Add the model of the image to the output"),
+    SPX_OPTION(CHOICE, "precision", 0, NULL, o.precision, "Floating-point type of the output",
                .choices = "float|double"),
-    SPX_OPTION(STRING, "psf-error", 0, "FRACTION", opt_psf_error,
+    SPX_OPTION(STRING, "psf-error", 0, "FRACTION", o.psf_error,
                "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
-    SPX_OPTION(FLAG, "strict", 0, NULL, opt_strict,
+    SPX_OPTION(FLAG, "strict", 0, NULL, o.strict,
                "Write nothing when any trace or patch has no solution. Without it, they are flagged"),
-    SPX_OPTION(FLAG, "skip-existing", 0, NULL, opt_skip_existing,
+    SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,
                "Keep outputs that exist, and make the others. Without it, one that exists is an error of its frame"),
     SPX_HEADING_LAST("Method"),
-    SPX_OPTION(CHOICE, "method", 0, NULL, opt_method,
+    SPX_OPTION(CHOICE, "method", 0, NULL, o.method,
                "Solve whole traces with banded algebra, or patch by patch with dense algebra",
                .choices = "trace|patch"),
-    SPX_OPTION(DOUBLE, "tolerance", 0, "T", opt_tolerance,
+    SPX_OPTION(DOUBLE, "tolerance", 0, "T", o.tolerance,
                "Accuracy of traces, in units of the flux error. Of errors and resolution it is a fraction",
-               .min = 1e-13, .max = 1e-2, .given = &given_tolerance),
-    SPX_OPTION(INT, "bundle-size", 0, "N", opt_bundle_size, "Fibres in a bundle. Bundles share no light", .min = 1,
+               .min = 1e-13, .max = 1e-2, .given = &o.tolerance_given),
+    SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size, "Fibres in a bundle. Bundles share no light", .min = 1,
                .max = 1e6),
-    SPX_OPTION(INT, "sub-bundles", 0, "N", opt_sub_bundles,
+    SPX_OPTION(INT, "sub-bundles", 0, "N", o.sub_bundles,
                "For patches: groups that the fibres of a bundle are solved in", .min = 1, .max = 1e6,
-               .given = &given_sub_bundles),
+               .given = &o.sub_bundles_given),
     SPX_OPTION(
-        INT, "wave-step", 0, "N", opt_wave_step,
+        INT, "wave-step", 0, "N", o.wave_step,
         "Bins that are kept of a patch; for traces, half-width of the regularisation window. The largest weight in "
         "this window around a bin sets the threshold below which the bin is regularised",
         .min = 1, .max = 30000),
-    SPX_OPTION(INT, "wave-pad", 0, "N", opt_wave_pad, "Bins that are solved beyond those that are kept, at both ends",
-               .absent = "40 for traces, 12 for patches", .min = 0, .max = 30000, .given = &given_wave_pad,
+    SPX_OPTION(INT, "wave-pad", 0, "N", o.wave_pad, "Bins that are solved beyond those that are kept, at both ends",
+               .absent = "40 for traces, 12 for patches", .min = 0, .max = 30000, .given = &o.wave_pad_given,
                .no_default = 1),
-    SPX_OPTION(DOUBLE, "pix-pad-frac", 0, "FRACTION", opt_pix_pad_frac,
+    SPX_OPTION(DOUBLE, "pix-pad-frac", 0, "FRACTION", o.pix_pad_frac,
                "Fraction used of the pixel rows that only this padding reaches",
-               .absent = "0.9 for traces, 0.8 for patches", .min = 0, .max = 1, .given = &given_pix_pad_frac,
+               .absent = "0.9 for traces, 0.8 for patches", .min = 0, .max = 1, .given = &o.pix_pad_frac_given,
                .no_default = 1),
-    SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", opt_max_device_mem,
+    SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", o.max_device_mem,
                "Memory to use on each GPU, such as 4G. A frame that needs more is worked on in parts",
                .absent = "what is free"),
-    SPX_OPTION(DOUBLE, "regularize", 0, "ALPHA", opt_regularize,
+    SPX_OPTION(DOUBLE, "regularize", 0, "ALPHA", o.regularize,
                "Pull the deconvolved flux to 0 with weight ALPHA squared", .min = 0, .max = 1e6),
     {0}};
 
@@ -123,13 +125,13 @@ static spx_status to_barycentre(job *j, spx_err *e)
 {
     spx_site site;
     size_t nowhere = 0;
-    if (!opt_barycentric)
-        return opt_site == NULL ? SPX_OK : spx_fail(e, SPX_EUSAGE, "--site goes with --barycentric only");
-    spx_status st = opt_site != NULL ? spx_site_parse(opt_site, &site, e) : SPX_OK;
+    if (!o.barycentric)
+        return o.site == NULL ? SPX_OK : spx_fail(e, SPX_EUSAGE, "--site goes with --barycentric only");
+    spx_status st = o.site != NULL ? spx_site_parse(o.site, &site, e) : SPX_OK;
     if (st == SPX_OK && (j->factor = spx_alloc(j->psf->nspec, sizeof *j->factor, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
-        st = spx_image_barycentric(&j->x.image, j->psf, opt_site != NULL ? &site : NULL, j->factor, &nowhere, e);
+        st = spx_image_barycentric(&j->x.image, j->psf, o.site != NULL ? &site : NULL, j->factor, &nowhere, e);
     if (st == SPX_OK)
         st = spx_psf_to_barycentre(j->psf, j->factor, &j->stretched, e);
     if (st != SPX_OK)
@@ -144,64 +146,64 @@ static spx_status to_barycentre(job *j, spx_err *e)
 
 static spx_extract_options method_defaults(void)
 {
-    return strcmp(opt_method, "trace") == 0 ? spx_extract_trace_defaults() : spx_extract_defaults();
+    return strcmp(o.method, "trace") == 0 ? spx_extract_trace_defaults() : spx_extract_defaults();
 }
 
 /* Options whose default is the method's: the product's record shows what is in effect. */
 static void complete_options(void)
 {
-    const spx_extract_options o = method_defaults();
-    if (!given_wave_pad)
-        opt_wave_pad = (long)o.wave_pad;
-    if (!given_pix_pad_frac)
-        opt_pix_pad_frac = o.pix_pad_frac;
-    given_wave_pad = given_pix_pad_frac = 1;
+    const spx_extract_options d = method_defaults();
+    if (!o.wave_pad_given)
+        o.wave_pad = (long)d.wave_pad;
+    if (!o.pix_pad_frac_given)
+        o.pix_pad_frac = d.pix_pad_frac;
+    o.wave_pad_given = o.pix_pad_frac_given = 1;
 }
 
-static spx_status make_options(const spx_run *s, const spx_image *image, const spx_psf *psf, spx_extract_options *o,
+static spx_status make_options(const spx_run *s, const spx_image *image, const spx_psf *psf, spx_extract_options *eo,
                                spx_err *e)
 {
     spx_status st = SPX_OK;
-    int trace = strcmp(opt_method, "trace") == 0;
-    if (trace ? given_sub_bundles : given_tolerance)
+    int trace = strcmp(o.method, "trace") == 0;
+    if (trace ? o.sub_bundles_given : o.tolerance_given)
         return spx_fail(e, SPX_EUSAGE, "--%s: belongs to --method %s", trace ? "sub-bundles" : "tolerance",
                         trace ? "patch" : "trace");
-    *o = method_defaults();
-    o->bundle_size = (size_t)opt_bundle_size;
+    *eo = method_defaults();
+    eo->bundle_size = (size_t)o.bundle_size;
     if (!trace)
-        o->sub_bundles = (size_t)opt_sub_bundles;
-    o->wave_step = (size_t)opt_wave_step;
-    o->wave_pad = (size_t)opt_wave_pad;
-    o->pix_pad_frac = opt_pix_pad_frac;
+        eo->sub_bundles = (size_t)o.sub_bundles;
+    eo->wave_step = (size_t)o.wave_step;
+    eo->wave_pad = (size_t)o.wave_pad;
+    eo->pix_pad_frac = o.pix_pad_frac;
     if (trace)
-        o->tolerance = opt_tolerance;
-    o->regularize = opt_regularize;
-    o->want_model = opt_model;
-    o->max_device_mem = opt_max_device_mem;
-    o->nthreads = (int)s->common.threads;
-    o->nspec = psf->nspec;
-    if (opt_spectra != NULL)
-        st = spx_parse_slice(opt_spectra, "--spectra", psf->nspec, &o->first, &o->nspec, e);
-    if (st == SPX_OK && opt_psf_error != NULL) {
-        st = spx_parse_double(opt_psf_error, "--psf-error", &o->psf_error, e);
-        if (st == SPX_OK && o->psf_error < 0)
-            st = spx_fail(e, SPX_EUSAGE, "--psf-error: %s is negative", opt_psf_error);
+        eo->tolerance = o.tolerance;
+    eo->regularize = o.regularize;
+    eo->want_model = o.model;
+    eo->max_device_mem = o.max_device_mem;
+    eo->nthreads = (int)s->common.threads;
+    eo->nspec = psf->nspec;
+    if (o.spectra != NULL)
+        st = spx_parse_slice(o.spectra, "--spectra", psf->nspec, &eo->first, &eo->nspec, e);
+    if (st == SPX_OK && o.psf_error != NULL) {
+        st = spx_parse_double(o.psf_error, "--psf-error", &eo->psf_error, e);
+        if (st == SPX_OK && eo->psf_error < 0)
+            st = spx_fail(e, SPX_EUSAGE, "--psf-error: %s is negative", o.psf_error);
     }
     if (st != SPX_OK)
         return st;
-    if (opt_wavelength == NULL) {
-        o->dw = DEFAULT_STEP;
-        return spx_psf_coverage(psf, image->nx, image->ny, o->dw, &o->wmin, &o->wmax, e);
+    if (o.wavelength == NULL) {
+        eo->dw = DEFAULT_STEP;
+        return spx_psf_coverage(psf, image->nx, image->ny, eo->dw, &eo->wmin, &eo->wmax, e);
     }
     double w[3];
     size_t n;
-    st = spx_parse_doubles(opt_wavelength, ',', "--wavelength", "MIN,MAX,STEP", 3, w, &n, e);
+    st = spx_parse_doubles(o.wavelength, ',', "--wavelength", "MIN,MAX,STEP", 3, w, &n, e);
     if (st == SPX_OK && n != 3)
-        st = spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX,STEP", opt_wavelength);
+        st = spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX,STEP", o.wavelength);
     if (st == SPX_OK) {
-        o->wmin = w[0];
-        o->wmax = w[1];
-        o->dw = w[2];
+        eo->wmin = w[0];
+        eo->wmax = w[1];
+        eo->dw = w[2];
     }
     return st;
 }
@@ -210,9 +212,9 @@ static spx_status make_options(const spx_run *s, const spx_image *image, const s
  * all. */
 static spx_status report(spx_run *s, const job *j, spx_err *e)
 {
-    const spx_extract_options *o = &j->o;
+    const spx_extract_options *eo = &j->o;
     const spx_extract_counts *c = &j->counts;
-    const char *unit = o->method == SPX_METHOD_TRACE ? "traces" : "patches", *label = j->x.label;
+    const char *unit = eo->method == SPX_METHOD_TRACE ? "traces" : "patches", *label = j->x.label;
     spx_detail("%s%zu %s, %zu of %zu bins without information, %zu of %zu pixels masked", label, c->npatch, unit,
                c->nbin_empty, c->nbin, c->npix_masked, c->npix);
     if (c->npix_bad > 0)
@@ -228,7 +230,7 @@ static spx_status report(spx_run *s, const job *j, spx_err *e)
     if (c->nbin_empty == c->nbin)
         return spx_fail(e, SPX_ENO, "no bin could be extracted (%zu of %zu %s failed): nothing is written",
                         c->npatch_failed, c->npatch, unit);
-    if (c->npatch_failed > 0 && opt_strict)
+    if (c->npatch_failed > 0 && o.strict)
         return spx_fail(e, SPX_ENO,
                         "%zu of %zu %s have no solution: nothing is written; without --strict they are flagged",
                         c->npatch_failed, c->npatch, unit);
@@ -239,7 +241,7 @@ static spx_status report(spx_run *s, const job *j, spx_err *e)
         spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
     spx_status st = spx_run_fallback(s, label, &c->fallback, e);
     if (st == SPX_OK)
-        st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", o->wmin, o->wmax, o->dw);
+        st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", eo->wmin, eo->wmax, eo->dw);
     if (st == SPX_OK)
         st = spx_run_record(s, unit, e, "%zu", c->npatch);
     const struct {
@@ -361,7 +363,7 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
     return st == SPX_OK
-               ? spx_frame_write(file, &j->frame, strcmp(opt_precision, "double") == 0 ? 8 : 4, spx_run_writes(w->s), e)
+               ? spx_frame_write(file, &j->frame, strcmp(o.precision, "double") == 0 ? 8 : 4, spx_run_writes(w->s), e)
                : st;
 }
 
@@ -387,7 +389,7 @@ static spx_status count_workers(spx_run *s, size_t total, size_t *ndevice, size_
         ++*ndevice;
     /* a hook sees one frame after another */
     *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 4 * *ndevice;
-    if (strcmp(opt_method, "patch") != 0)
+    if (strcmp(o.method, "patch") != 0)
         return SPX_OK;
     if (strncmp(device, "cuda", 4) == 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace", device);
@@ -403,11 +405,11 @@ static spx_status run(spx_run *s, spx_err *e)
     complete_options();
     spx_backend_first_alone(s->common.device);
     spx_status st = SPX_OK;
-    if (opt_skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
+    if (o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
         st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
                       s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
     if (st == SPX_OK)
-        st = spx_queue_open(s, opt_skip_existing, &queue, e);
+        st = spx_queue_open(s, o.skip_existing, &queue, e);
     if (st == SPX_OK) {
         w.total = spx_queue_total(queue);
         st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);
