@@ -10,13 +10,14 @@
 #include "products/spectra_h5.h"
 
 static struct {
-    const char *rows, *precision;
-} o = {.rows = "0:1", .precision = "single"};
+    const char *rows;
+    int bytes; /* of a number of the output */
+} o = {.rows = "0:1", .bytes = sizeof(float)};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", o.rows, "Spectra to take, counted from 0, without LAST"),
-    SPX_OPTION(CHOICE, "precision", 0, NULL, o.precision, "Floating-point type of the output",
-               .choices = "single|double"),
+    SPX_OPTION(CHOICE, "precision", 0, NULL, o.bytes, "Floating-point type of the output",
+               .choices = SPX_CHOICES({"float", sizeof(float)}, {"double", sizeof(double)})),
     {0}};
 
 /* Spectra as asked for: row[*n], to be freed. */
@@ -66,7 +67,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_run_output(s, "spectra", &file, e);
     if (st == SPX_OK)
-        st = spx_spectra_write(file, &taken, o.precision[0] == 'd' ? 8 : 4, e);
+        st = spx_spectra_write(file, &taken, o.bytes, e);
     if (st == SPX_OK)
         st = spx_run_record(s, "spectra_taken", e, "%zu", n);
     if (st == SPX_OK)

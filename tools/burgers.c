@@ -12,8 +12,9 @@
 static struct {
     long nx, steps, every, modes;
     double viscosity, dt;
-    const char *boundary, *plot;
-} o = {.nx = 256, .steps = 2001, .every = 1, .modes = 10, .viscosity = 0.01, .dt = 0.001, .boundary = "periodic"};
+    int lagged;
+    const char *plot;
+} o = {.nx = 256, .steps = 2001, .every = 1, .modes = 10, .viscosity = 0.01, .dt = 0.001, .lagged = 0};
 
 static const spx_opt options[] = {
     SPX_OPTION(INT, "cells", 'n', "N", o.nx, "Cells in [0, 2 pi)", .min = 3, .max = 1e9),
@@ -23,8 +24,8 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "every", 'e', "N", o.every,
                "Keep the state after every N-th step. The number of steps has to be a multiple of it", .min = 1,
                .max = 1e12),
-    SPX_OPTION(CHOICE, "boundary", 0, NULL, o.boundary,
-               "Values beyond the ends: of the same step, or of the step before", .choices = "periodic|lagged"),
+    SPX_OPTION(CHOICE, "boundary", 0, NULL, o.lagged, "Values beyond the ends: of the same step, or of the step before",
+               .choices = SPX_CHOICES({"periodic", 0}, {"lagged", 1})),
     SPX_HEADING("Analysis"),
     SPX_OPTION(INT, "modes", 'k', "K", o.modes, "Leading modes of the snapshots to write; 0: no decomposition",
                .min = 0, .max = 1e9),
@@ -106,7 +107,7 @@ static spx_status run(spx_run *s, spx_err *e)
                               .dt = o.dt,
                               .nstep = (size_t)o.steps,
                               .every = (size_t)o.every,
-                              .lagged = strcmp(o.boundary, "lagged") == 0,
+                              .lagged = o.lagged,
                               .nthreads = (int)s->common.threads};
     if (s->ninput != 0)
         return spx_fail(e, SPX_EUSAGE, "%s: there is no input", s->input[0]);

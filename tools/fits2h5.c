@@ -14,10 +14,11 @@
 static struct {
     int list, generic, exposures, air, vacuum;
     spx_failures failed;
-    const char *as, *params, *orders;
+    spx_fits_product as; /* SPX_FITS_PRODUCTS: any */
+    const char *params, *orders;
     spx_library_layout layout;
     spx_fits_spectrum_options spectrum;
-} o = {.as = "auto"};
+} o = {.as = SPX_FITS_PRODUCTS};
 
 static const spx_opt options[] = {
     SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List what would be made of each HDU, and write nothing"),
@@ -25,7 +26,9 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "keep-going", 'k', NULL, o.failed.go_on,
                "Leave out files that cannot be read, and convert the others. The exit status tells of them"),
     SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "Refuse input of any other kind than this",
-               .choices = "auto|image|psf|frame|spectra|library"),
+               .choices = SPX_CHOICES({"auto", SPX_FITS_PRODUCTS}, {"image", SPX_FITS_AS_IMAGE},
+                                      {"psf", SPX_FITS_AS_PSF}, {"frame", SPX_FITS_AS_FRAME},
+                                      {"spectra", SPX_FITS_AS_SPECTRA}, {"library", SPX_FITS_AS_LIBRARY})),
     SPX_OPTION(FLAG, "exposures", 0, NULL, o.exposures,
                "Take the single exposures of SDSS, LAMOST and APOGEE spectra, not their sum"),
     SPX_OPTION(STRING, "orders", 0, "FIRST:LAST", o.orders,
@@ -145,7 +148,7 @@ static spx_status settle_library(item *it, size_t n, const item **wave, size_t *
     }
     if (*nmodel > 0 && *wave)
         return SPX_OK;
-    if (*nmodel > 1 || (*nmodel == 1 && strcmp(o.as, "library") == 0))
+    if (*nmodel > 1 || (*nmodel == 1 && o.as == SPX_FITS_AS_LIBRARY))
         return spx_fail(
             e, SPX_EINPUT,
             "%s: is a model spectrum of %zu samples, but no file of as many wavelengths is among the inputs: "
@@ -193,13 +196,14 @@ static spx_fits_product block_of(spx_fits_product p)
 /* --as: is it what was asked for? */
 static spx_status check_as(const item *it, size_t n, spx_err *e)
 {
-    if (strcmp(o.as, "auto") == 0)
+    if (o.as == SPX_FITS_PRODUCTS)
         return SPX_OK;
     for (size_t i = 0; i < n; i++) {
         spx_fits_product p = it[i].product >= SPX_FITS_AS_MODEL ? SPX_FITS_AS_LIBRARY : block_of(it[i].product);
-        if (strcmp(o.as, spx_fits_product_names[p]) != 0)
+        if (p != o.as)
             return spx_fail(e, SPX_EINPUT, "%s: cannot be read as %s: %s: see fits2h5 --list and fits2h5(1)",
-                            it[i].path, o.as, it[i].note[0] ? it[i].note : spx_fits_product_names[it[i].product]);
+                            it[i].path, spx_fits_product_names[o.as],
+                            it[i].note[0] ? it[i].note : spx_fits_product_names[it[i].product]);
     }
     return SPX_OK;
 }
@@ -411,7 +415,7 @@ static spx_status run(spx_run *s, spx_err *e)
     o.spectrum = (spx_fits_spectrum_options){o.exposures, o.layout.medium, o.orders};
     if (o.air && o.vacuum)
         return spx_fail(e, SPX_EUSAGE, "--air and --vacuum contradict each other");
-    if (o.generic && strcmp(o.as, "auto") != 0)
+    if (o.generic && o.as != SPX_FITS_PRODUCTS)
         return spx_fail(e, SPX_EUSAGE, "--generic and --as contradict each other");
     if (o.params && (st = spx_library_parse_params(o.params, &o.layout, e)) != SPX_OK)
         return spx_err_context(e, "--param-keywords");

@@ -10,15 +10,22 @@
 #include "h5/file.h"
 #include "h5/object.h"
 
+/* Of several products that blocks can become, the first is made. */
+typedef enum { RVTAB, RVMOD, SPECTRA, FRAME, PREPROC, PSF, NPRODUCT, GENERIC, AUTO } file_kind;
+
+static const spx_opt_choice kinds[] = {{"auto", AUTO},       {"generic", GENERIC}, {"frame", FRAME},
+                                       {"spectra", SPECTRA}, {"rvtab", RVTAB},     {"rvmod", RVMOD},
+                                       {"preproc", PREPROC}, {"psf", PSF},         {0}};
+
 static struct {
-    const char *as, *file;
+    file_kind as;
+    const char *file;
     int list;
-} o = {.as = "auto"};
+} o = {.as = AUTO};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "as", 0, NULL, o.as,
-               "Kind of file to write; auto: the FITS file that was kept, else the product",
-               .choices = "auto|generic|frame|spectra|rvtab|rvmod|preproc|psf"),
+               "Kind of file to write; auto: the FITS file that was kept, else the product", .choices = kinds),
     SPX_OPTION(STRING, "file", 0, "N|NAME", o.file,
                "Of several kept FITS files, the one to write: its place in --list, from 0, or its name"),
     SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List the FITS files that can be written, and write nothing"),
@@ -26,16 +33,14 @@ static const spx_opt options[] = {
 
 /* What blocks become. `kept`: product of a FITS file (fits2h5) that is the very thing. */
 static const struct {
-    const char *as, *block, *kept[2];
+    const char *block, *kept[2];
     spx_status (*put)(hid_t in, spx_fits_out *out, spx_err *e);
-} products[] = {{"rvtab", "/rvfit", {NULL}, spx_fits_put_rvtab},
-                {"rvmod", "/rvfit", {NULL}, spx_fits_put_rvmod},
-                {"spectra", "/spectra", {"spectra", "sdss"}, spx_fits_put_spectra},
-                {"frame", "/frame", {"frame", NULL}, spx_fits_put_frame},
-                {"preproc", "/image", {"image", NULL}, spx_fits_put_image},
-                {"psf", "/psf", {"psf", NULL}, spx_fits_put_psf}};
-
-enum { NPRODUCT = sizeof products / sizeof *products };
+} products[NPRODUCT] = {[RVTAB] = {"/rvfit", {NULL}, spx_fits_put_rvtab},
+                        [RVMOD] = {"/rvfit", {NULL}, spx_fits_put_rvmod},
+                        [SPECTRA] = {"/spectra", {"spectra", "sdss"}, spx_fits_put_spectra},
+                        [FRAME] = {"/frame", {"frame", NULL}, spx_fits_put_frame},
+                        [PREPROC] = {"/image", {"image", NULL}, spx_fits_put_image},
+                        [PSF] = {"/psf", {"psf", NULL}, spx_fits_put_psf}};
 
 /* FITS files that the HDF5 file keeps. */
 typedef struct {
@@ -63,7 +68,7 @@ static void print_list(const spx_input *in, const kept_files *k)
     }
     for (size_t i = 0; i < NPRODUCT; i++)
         if (spx_h5_exists(in->file, products[i].block))
-            printf("--as %s  made of %s\n", products[i].as, products[i].block);
+            printf("--as %s  made of %s\n", spx_opt_word(kinds, (int)i), products[i].block);
 }
 
 /* --file: number or name. */
@@ -88,16 +93,14 @@ static spx_status named(const spx_input *in, const kept_files *k, long *which, s
 /* --as generic, or one kept file that is the product asked for; -1: none. */
 static spx_status matching(const spx_input *in, const kept_files *k, long *which, spx_err *e)
 {
-    int generic = strcmp(o.as, "generic") == 0 || strcmp(o.as, "auto") == 0;
+    int generic = o.as == GENERIC || o.as == AUTO;
     *which = -1;
     for (size_t i = 0; i < k->n; i++) {
         char product[32];
         int match = generic;
         attribute(in->file, k->name[i], "product", product, sizeof product);
-        for (size_t p = 0; p < NPRODUCT && !generic; p++)
-            for (size_t m = 0; m < 2; m++)
-                match |= strcmp(o.as, products[p].as) == 0 && products[p].kept[m] &&
-                         strcmp(product, products[p].kept[m]) == 0;
+        for (size_t m = 0; m < 2 && !generic; m++)
+            match |= products[o.as].kept[m] && strcmp(product, products[o.as].kept[m]) == 0;
         if (match && *which >= 0)
             return spx_fail(e, SPX_EUSAGE, "%s: keeps %zu FITS files: choose one with --file (see --list)", in->name,
                             k->n);
@@ -111,14 +114,12 @@ static spx_status matching(const spx_input *in, const kept_files *k, long *which
 static spx_status choose(const spx_input *in, size_t *which, spx_err *e)
 {
     for (size_t i = 0; i < NPRODUCT; i++)
-        if (strcmp(o.as, "auto") == 0 ? spx_h5_exists(in->file, products[i].block)
-                                      : strcmp(o.as, products[i].as) == 0) {
+        if (o.as == AUTO ? spx_h5_exists(in->file, products[i].block) : i == o.as) {
             *which = i;
             return SPX_OK;
         }
-    return strcmp(o.as, "auto") == 0
-               ? spx_fail(e, SPX_EINPUT, "%s: holds no FITS files and no block that can become one", in->name)
-               : spx_fail(e, SPX_EINPUT, "%s: keeps no FITS files: leave --as generic out", in->name);
+    return o.as == AUTO ? spx_fail(e, SPX_EINPUT, "%s: holds no FITS files and no block that can become one", in->name)
+                        : spx_fail(e, SPX_EINPUT, "%s: keeps no FITS files: leave --as generic out", in->name);
 }
 
 static spx_status write_fits(spx_run *s, const spx_input *in, const kept_files *k, spx_err *e)
@@ -149,7 +150,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_status st;
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu: one call writes one FITS file", s->ninput);
-    if (o.file && strcmp(o.as, "auto") != 0)
+    if (o.file && o.as != AUTO)
         return spx_fail(e, SPX_EUSAGE, "--file and --as contradict each other");
     if (o.list)
         spx_text_output();

@@ -6,19 +6,21 @@
 #include "h5/file.h"
 #include "h5/schema.h"
 
+enum { AS_TEXT, AS_MDOC };
+
 static struct {
-    const char *schema;
-} o;
+    int schema;
+} o = {.schema = SPX_NO_CHOICE};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "schema", 0, NULL, o.schema,
                "Print the definition of the products, as text or for the manual, and check nothing",
-               .choices = "text|mdoc"),
+               .choices = SPX_CHOICES({"text", AS_TEXT}, {"mdoc", AS_MDOC})),
     {0}};
 
 static spx_status print_schema(void)
 {
-    if (strcmp(o.schema, "mdoc") == 0) {
+    if (o.schema == AS_MDOC) {
         spx_schema_mdoc(stdout);
         return SPX_OK;
     }
@@ -30,7 +32,7 @@ static spx_status print_schema(void)
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_status worst = SPX_OK;
-    if (o.schema != NULL)
+    if (o.schema != SPX_NO_CHOICE)
         return print_schema();
     /* every file gets its say; the last error is the one that spx_main() prints */
     for (size_t i = 0; i < s->ninput || i == 0; i++) {

@@ -12,14 +12,21 @@
 #include "merge/merge.h"
 
 static struct {
-    const char *by, *fibers;
+    spx_merge_by by;
+    const char *fibers;
     int allow_missing;
-} o = {.by = "auto"};
+} o = {.by = SPX_MERGE_AUTO};
+
+static const spx_opt_choice ways[] = {{"auto", SPX_MERGE_AUTO},
+                                      {"fibers", SPX_MERGE_FIBERS},
+                                      {"cameras", SPX_MERGE_CAMERAS},
+                                      {"rows", SPX_MERGE_ROWS},
+                                      {0}};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "by", 'b', NULL, o.by,
                "Join fibres of one camera, cameras of one exposure, or rows; auto sees it from the content",
-               .choices = "auto|fibers|cameras|rows"),
+               .choices = ways),
     SPX_OPTION(STRING, "fibers", 0, "FIRST:LAST", o.fibers, "Fibres that the result must have, without LAST",
                .absent = "those that are there"),
     SPX_OPTION(FLAG, "allow-missing", 0, NULL, o.allow_missing,
@@ -30,10 +37,7 @@ static spx_status parse_options(spx_merge_options *mo, spx_err *e)
 {
     double range[2];
     size_t n = 0;
-    mo->by = strcmp(o.by, "fibers") == 0    ? SPX_MERGE_FIBERS
-             : strcmp(o.by, "cameras") == 0 ? SPX_MERGE_CAMERAS
-             : strcmp(o.by, "rows") == 0    ? SPX_MERGE_ROWS
-                                            : SPX_MERGE_AUTO;
+    mo->by = o.by;
     mo->allow_missing = o.allow_missing;
     if (o.fibers == NULL)
         return SPX_OK;
@@ -72,7 +76,6 @@ static spx_status open_inputs(spx_run *s, spx_merge_part *part, size_t *n, spx_t
 
 static spx_status join(spx_run *s, const spx_merge *m, const spx_text *absent, spx_err *e)
 {
-    static const char *const what[] = {"auto", "fibers", "cameras", "rows"};
     const char *product = spx_merge_product(m), *out = spx_merge_left_out(m);
     char path[32];
     hid_t file = H5I_INVALID_HID;
@@ -87,7 +90,7 @@ static spx_status join(spx_run *s, const spx_merge *m, const spx_text *absent, s
     if (st == SPX_OK && absent->n > 0)
         st = spx_h5_set_str(file, path, "missing_inputs", absent->s, e);
     if (st == SPX_OK)
-        st = spx_run_record(s, "joined", e, "%s", what[spx_merge_kind(m)]);
+        st = spx_run_record(s, "joined", e, "%s", spx_opt_word(ways, (int)spx_merge_kind(m)));
     if (st == SPX_OK)
         st = spx_run_record(s, "rows", e, "%zu", spx_merge_nrow(m));
     if (st == SPX_OK)

@@ -15,11 +15,15 @@
 enum { MOST_AT_ONCE = 1 << 23 };
 
 static struct {
-    const char *operation, *axis;
+    spx_reduce_op operation;
+    const char *axis;
     int skip;
-} o = {.operation = "mean", .axis = "-1"};
+} o = {.operation = SPX_REDUCE_MEAN, .axis = "-1"};
 
-static const char operations[] = "minimum|maximum|argmin|argmax|sum|mean|median"; /* in the order of spx_reduce_op */
+static const spx_opt_choice operations[] = {{"minimum", SPX_REDUCE_MINIMUM}, {"maximum", SPX_REDUCE_MAXIMUM},
+                                            {"argmin", SPX_REDUCE_ARGMIN},   {"argmax", SPX_REDUCE_ARGMAX},
+                                            {"sum", SPX_REDUCE_SUM},         {"mean", SPX_REDUCE_MEAN},
+                                            {"median", SPX_REDUCE_MEDIAN},   {0}};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "operation", 'p', NULL, o.operation, "What to compute along the axis", .choices = operations),
@@ -27,17 +31,6 @@ static const spx_opt options[] = {
                "Axis to reduce, from 0; -1 is the last, all takes all values at once"),
     SPX_OPTION(FLAG, "skip-nan", 0, NULL, o.skip, "Leave out NaN and infinite values, which are refused without it"),
     {0}};
-
-/* Where in the list of operations a name is. */
-static spx_reduce_op operation(void)
-{
-    int n = 0;
-    for (const char *p = operations; strncmp(p, o.operation, strlen(o.operation)) != 0 ||
-                                     (p[strlen(o.operation)] != '|' && p[strlen(o.operation)] != '\0');
-         p += strcspn(p, "|") + 1)
-        n++;
-    return (spx_reduce_op)n;
-}
 
 static spx_status find_axis(const spx_dataset *d, int *axis, spx_err *e)
 {
@@ -176,7 +169,7 @@ static spx_status reduce(spx_run *s, job *w, hid_t *file, size_t *empty, spx_err
     size_t start[SPX_H5_MAXDIM] = {0}, count[SPX_H5_MAXDIM] = {0}, dims[SPX_H5_MAXDIM];
     int ndim;
     const size_t blocks = plan(w, &ndim, dims);
-    spx_status st = spx_reduce_new(operation(), o.skip, w->most, &w->r, e);
+    spx_status st = spx_reduce_new(o.operation, o.skip, w->most, &w->r, e);
     if (st == SPX_OK && (w->data = spx_alloc(w->most, sizeof *w->data, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && w->selects)
@@ -207,7 +200,7 @@ static spx_status describe(spx_run *s, const job *w, hid_t file, size_t empty, s
         spx_warn("%zu results have no finite value to be made of: they are 0, and so is their count", empty);
     spx_status st = spx_h5_set_str(file, "/reduce/value", "units", w->d->units, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, "/reduce", "operation", o.operation, e);
+        st = spx_h5_set_str(file, "/reduce", "operation", spx_opt_word(operations, (int)o.operation), e);
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/reduce", "dataset", w->d->path, e);
     if (st == SPX_OK)
@@ -240,7 +233,7 @@ static spx_status run(spx_run *s, spx_err *e)
         const size_t room = spx_mem_limit_get() / (12 * sizeof(double));
         w.most = d.count < MOST_AT_ONCE ? d.count : MOST_AT_ONCE;
         w.most = room > 0 && room < w.most ? room : w.most;
-        w.r.op = operation();
+        w.r.op = o.operation;
         st = reduce(s, &w, &file, &empty, e);
     }
     spx_run_step(s, "write");

@@ -13,16 +13,18 @@
 #include "products/traces_h5.h"
 
 static struct {
-    const char *method, *geometry, *slowness, *slowness_y, *velocity, *azimuth, *add;
+    spx_stack_method method;
+    const char *geometry, *slowness, *slowness_y, *velocity, *azimuth, *add;
     double rate;
     long t0, length;
     int has_t0, has_length, has_rate, has_azimuth;
-} o = {.method = "stack", .azimuth = "0:355:5"};
+} o = {.method = SPX_STACK_STACK, .azimuth = "0:355:5"};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "method", 'm', NULL, o.method,
                "The stacks, the maximum of each over time, or the largest of all at each sample",
-               .choices = "stack|max|argmax"),
+               .choices =
+                   SPX_CHOICES({"stack", SPX_STACK_STACK}, {"max", SPX_STACK_MAX}, {"argmax", SPX_STACK_ARGMAX})),
     SPX_OPTION(INT, "t0", 0, "SAMPLE", o.t0, "First sample of the stacks",
                .absent = "the first that any shifted trace reaches", .min = -1e12, .max = 1e12, .given = &o.has_t0,
                .no_default = 1),
@@ -211,9 +213,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_ccf_stars ccf = {0};
     void *earlier = NULL;
     hid_t file;
-    spx_stack_options so = {.method = o.method[0] == 's'   ? SPX_STACK_STACK
-                                      : o.method[0] == 'm' ? SPX_STACK_MAX
-                                                           : SPX_STACK_ARGMAX,
+    spx_stack_options so = {.method = o.method,
                             .has_t0 = o.has_t0,
                             .t0 = o.t0,
                             .has_length = o.has_length,

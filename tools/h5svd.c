@@ -13,8 +13,11 @@
 static struct {
     long rank, oversample, power, seed;
     int center, sample_given; /* an option of the random sample */
-    const char *method, *weights, *column_weights, *subtract, *rows, *plot;
-} o = {.method = "economic", .oversample = 10, .power = 3};
+    spx_svd_method method;
+    const char *weights, *column_weights, *subtract, *rows, *plot;
+} o = {.method = SPX_SVD_ECONOMIC, .oversample = 10, .power = 3};
+
+static const spx_opt_choice methods[] = {{"economic", SPX_SVD_ECONOMIC}, {"randomised", SPX_SVD_RANDOMISED}, {0}};
 
 static const spx_opt options[] = {
     SPX_OPTION(INT, "rank", 'k', "K", o.rank, "Keep the K leading modes; 0: all", .min = 0, .max = 1e9),
@@ -31,8 +34,7 @@ static const spx_opt options[] = {
                "Picture of the leading vectors and the singular values: .png, .svg or .pdf. Needs gnuplot"),
     SPX_HEADING("Method"),
     SPX_OPTION(CHOICE, "method", 'm', NULL, o.method,
-               "All modes by LAPACK, or the leading ones from a random sample, for large matrices",
-               .choices = "economic|randomised"),
+               "All modes by LAPACK, or the leading ones from a random sample, for large matrices", .choices = methods),
     SPX_OPTION(INT, "oversample", 0, "N", o.oversample, "Random vectors beyond K", .min = 0, .max = 1e6,
                .given = &o.sample_given),
     SPX_OPTION(INT, "power", 0, "N", o.power, "Power iterations that sharpen the sample", .min = 0, .max = 100,
@@ -192,7 +194,7 @@ static spx_status run(spx_run *s, spx_err *e)
     inputs in = {0};
     spx_svd out = {0};
     hid_t file;
-    spx_svd_options so = {.method = o.method[0] == 'e' ? SPX_SVD_ECONOMIC : SPX_SVD_RANDOMISED,
+    spx_svd_options so = {.method = o.method,
                           .rank = (size_t)o.rank,
                           .center = o.center,
                           .oversample = (size_t)o.oversample,
@@ -230,7 +232,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/svd", "dataset", in.d.path, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, "/svd", "method", o.method, e);
+        st = spx_h5_set_str(file, "/svd", "method", spx_opt_word(methods, (int)o.method), e);
     if (st == SPX_OK && o.plot != NULL)
         st = draw(s, &out, e);
     if (st == SPX_OK)

@@ -15,11 +15,12 @@
 enum { MAX_LABEL = 64 };
 
 static struct {
-    const char *labels, *wavelength, *activation, *output;
+    const char *labels, *wavelength;
+    spx_nn_activation activation;
     spx_opt_list fix;
-    int air;
+    int air, of_flux;
     double slope;
-} o = {.wavelength = "wavelength", .activation = "leaky", .output = "flux", .slope = 0.01};
+} o = {.wavelength = "wavelength", .activation = SPX_NN_LEAKY, .of_flux = 1, .slope = 0.01};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "labels", 'l', "NAME[:UNIT],...", o.labels,
@@ -32,12 +33,12 @@ static const spx_opt options[] = {
         "formula for pixel 0, 1, 2 ..."),
     SPX_OPTION(FLAG, "air", 0, NULL, o.air, "The wavelengths are in air"),
     SPX_OPTION(CHOICE, "activation", 0, NULL, o.activation, "Function between the layers",
-               .choices = "leaky|sigmoid|silu"),
+               .choices = SPX_CHOICES({"leaky", SPX_NN_LEAKY}, {"sigmoid", SPX_NN_SIGMOID}, {"silu", SPX_NN_SILU})),
     SPX_OPTION(DOUBLE, "slope", 0, "SLOPE", o.slope, "Slope of leaky where its argument is negative", .min = 0,
                .max = 1),
-    SPX_OPTION(CHOICE, "output", 0, NULL, o.output,
+    SPX_OPTION(CHOICE, "output", 0, NULL, o.of_flux,
                "Flux that the network gives, or its natural logarithm. The flux may be absolute or normalised",
-               .choices = "flux|lnflux"),
+               .choices = SPX_CHOICES({"flux", 1}, {"lnflux", 0})),
     {0}};
 
 static spx_status parse_labels(spx_payne_label *l, size_t *n, spx_err *e)
@@ -142,11 +143,9 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_run_foreign_input(s, s->input[0], e);
     if (st == SPX_OK)
         st = spx_npz_read(s->input[0], &z, e);
-    net.nn.activation = o.activation[0] == 'l'                             ? SPX_NN_LEAKY
-                        : o.activation[1] == 'i' && o.activation[2] == 'g' ? SPX_NN_SIGMOID
-                                                                           : SPX_NN_SILU;
+    net.nn.activation = o.activation;
     net.nn.slope = o.slope;
-    net.of_flux = o.output[0] == 'f';
+    net.of_flux = o.of_flux;
     net.medium = o.air ? SPX_AIR : SPX_VACUUM;
     if (st == SPX_OK)
         st = spx_payne_network(&z, s->input[0], nlabel, l, &net, e);

@@ -15,18 +15,23 @@
 #include "run/catalogue_run.h"
 #include "run/select.h"
 
+/* Spectra that are fitted together. */
+typedef enum { SINGLE, OF_TARGET, ALL } joint_spectra;
+
 static struct {
-    const char *templates, *arms, *vrange, *vsini_range, *rows, *targetid_file, *objtypes, *zbest, *start, *continuum,
-        *interpolator, *joint;
+    const char *templates, *arms, *vrange, *vsini_range, *rows, *targetid_file, *objtypes, *zbest, *start;
+    spx_continuum continuum;
+    spx_interpolator interpolator;
+    joint_spectra joint;
     spx_opt_list map, fix, prior, targetid, wavelength;
     size_t max_device_mem;
     long npoly, reject, minexpid, maxexpid;
     double lsf_sigma, reject_sigma, minsn;
     int rotation, dichroic, resolution, all_fibers, model, ccf, zbest_select;
     int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given;
-} o = {.continuum = "rbf",
-       .interpolator = "auto",
-       .joint = "no",
+} o = {.continuum = SPX_CONTINUUM_RBF,
+       .interpolator = SPX_INTERPOLATE_AUTO,
+       .joint = SINGLE,
        .npoly = 10,
        .lsf_sigma = 0.5,
        .reject_sigma = 5,
@@ -69,7 +74,8 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "all-fibers", 0, NULL, o.all_fibers,
                "Also fit fibres that the fibermap calls SKY or BAD, or of bad status"),
     SPX_OPTION(CHOICE, "joint", 0, NULL, o.joint,
-               "Fit the spectra of a target, or all, together as exposures of one star", .choices = "no|target|all"),
+               "Fit the spectra of a target, or all, together as exposures of one star",
+               .choices = SPX_CHOICES({"no", SINGLE}, {"target", OF_TARGET}, {"all", ALL})),
     SPX_HEADING("Model"),
     SPX_OPTION(STRING, "vrange", 0, "MIN,MAX", o.vrange, "Velocities to search, km/s", .absent = "-1000,1000"),
     SPX_OPTION(STRING, "vsini-range", 0, "MIN,MAX", o.vsini_range, "Rotation velocities to search, km/s",
@@ -83,12 +89,15 @@ static const spx_opt options[] = {
                "Functions of the continuum. Fewer suit a short range: 10 are made for a whole arm", .min = 1,
                .max = SPX_RVFIT_MAX_POLY),
     SPX_OPTION(CHOICE, "continuum", 0, NULL, o.continuum,
-               "Form of the continuum: a parabola with Gaussians, or polynomials", .choices = "rbf|chebyshev"),
+               "Form of the continuum: a parabola with Gaussians, or polynomials",
+               .choices = SPX_CHOICES({"rbf", SPX_CONTINUUM_RBF}, {"chebyshev", SPX_CONTINUUM_CHEBYSHEV})),
     SPX_OPTION(CHOICE, "interpolator", 0, NULL, o.interpolator,
                "How to interpolate templates. In a regular grid, grid is multilinear and cubic smooth; simplex suits "
                "irregular "
                "libraries; nn is a trained network; auto takes cubic if there is a grid, else simplex",
-               .choices = "auto|grid|cubic|simplex|nn"),
+               .choices = SPX_CHOICES({"auto", SPX_INTERPOLATE_AUTO}, {"grid", SPX_INTERPOLATE_GRID},
+                                      {"cubic", SPX_INTERPOLATE_CUBIC}, {"simplex", SPX_INTERPOLATE_SIMPLEX},
+                                      {"nn", SPX_INTERPOLATE_NN})),
     SPX_OPTION(FLAG, "dichroic", 0, NULL, o.dichroic, "Fit 4300-4450 Angstrom too, where DESI's dichroic is", .no = 1),
     SPX_OPTION(FLAG, "resolution-matrix", 0, NULL, o.resolution,
                "Multiply the model with each spectrum's own resolution matrix. Use templates with a narrow line-spread "
@@ -240,7 +249,7 @@ static spx_status choose_rows(fit_run *r, spx_err *e)
                         r->spectra.all.nspec);
     r->nstar = r->nrow;
     return st == SPX_OK && r->joint
-               ? spx_spectra_group(&r->spectra, o.joint[0] == 'a', r->nrow, r->row, &r->nstar, &r->first, e)
+               ? spx_spectra_group(&r->spectra, o.joint == ALL, r->nrow, r->row, &r->nstar, &r->first, e)
                : st;
 }
 
@@ -257,12 +266,8 @@ static spx_status configure(fit_run *r, spx_err *e)
     const spx_setup *setup = &r->templates.setup[0];
     spx_rvfit_options_init(fit);
     fit->npoly = (size_t)o.npoly;
-    fit->continuum = strcmp(o.continuum, "rbf") == 0 ? SPX_CONTINUUM_RBF : SPX_CONTINUUM_CHEBYSHEV;
-    fit->interpolator = o.interpolator[0] == 'a'   ? SPX_INTERPOLATE_AUTO
-                        : o.interpolator[0] == 'g' ? SPX_INTERPOLATE_GRID
-                        : o.interpolator[0] == 'c' ? SPX_INTERPOLATE_CUBIC
-                        : o.interpolator[0] == 'n' ? SPX_INTERPOLATE_NN
-                                                   : SPX_INTERPOLATE_SIMPLEX;
+    fit->continuum = o.continuum;
+    fit->interpolator = o.interpolator;
     fit->dichroic = o.dichroic;
     fit->resolution = o.resolution;
     fit->lsf_sigma = o.lsf_sigma;
@@ -364,7 +369,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
     spx_run *s = r->stage;
     spx_input *in;
     spx_status st = SPX_OK;
-    r->joint = o.joint[0] != 'n';
+    r->joint = o.joint != SINGLE;
     r->spectra.with_resolution = o.resolution;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
         if ((st = spx_run_input(s, i, &in, e)) == SPX_OK &&
@@ -378,7 +383,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = spx_fail(e, SPX_EINPUT, "--templates %s: holds no templates (/templates): rvs-template makes them",
                       in->name);
     if (st == SPX_OK)
-        st = spx_templates_read(in->file, o.interpolator[0] == 'g', &r->templates, e);
+        st = spx_templates_read(in->file, o.interpolator == SPX_INTERPOLATE_GRID, &r->templates, e);
     if (st == SPX_OK)
         st = choose_setups(r, e);
     if (st == SPX_OK)

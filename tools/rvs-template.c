@@ -22,7 +22,9 @@ enum {
 
 static struct {
     spx_opt_list setup;
-    const char *interpolator, *norm, *resolution, *logpar, *vsini;
+    spx_template_interpolator interpolator;
+    spx_norm norm;
+    const char *resolution, *logpar, *vsini;
     int ccf, vsini_given, logpar_given, library_given; /* the last: an option that makes sense for libraries only */
     long every;
     double pca, pca_max;
@@ -34,8 +36,8 @@ static struct {
        .hidden = "128,128,128",
        .epochs = 2000,
        .seed = 1,
-       .interpolator = "auto",
-       .norm = "linear",
+       .interpolator = SPX_TEMPLATE_AUTO,
+       .norm = SPX_NORM_LINEAR,
        .resolution = "R=100000",
        .logpar = "teff",
        .vsini = "0,100",
@@ -48,7 +50,9 @@ static const spx_opt options[] = {
         "a number, an expression of the wavelength x, or @FILE, a table; FWHM is in Angstrom"),
     SPX_OPTION(CHOICE, "norm", 0, NULL, o.norm,
                "Divide templates by nothing, their median, or also a straight line in ln(flux)",
-               .choices = "none|median|linear", .given = &o.library_given),
+               .choices =
+                   SPX_CHOICES({"none", SPX_NORM_NONE}, {"median", SPX_NORM_MEDIAN}, {"linear", SPX_NORM_LINEAR}),
+               .given = &o.library_given),
     SPX_OPTION(STRING, "library-resolution", 0, "R=EXPR", o.resolution,
                "Resolution that the library has already, or FWHM=EXPR, or none. It is subtracted in quadrature"),
     SPX_OPTION(STRING, "log-param", 0, "NAME,...", o.logpar, "Parameters to interpolate in their logarithm, or none",
@@ -56,7 +60,9 @@ static const spx_opt options[] = {
     SPX_OPTION(
         CHOICE, "interpolator", 0, NULL, o.interpolator,
         "Interpolate in a regular grid, or in simplices of a triangulation. auto takes a grid if the library is one",
-        .choices = "auto|grid|simplex", .given = &o.library_given),
+        .choices =
+            SPX_CHOICES({"auto", SPX_TEMPLATE_AUTO}, {"grid", SPX_TEMPLATE_GRID}, {"simplex", SPX_TEMPLATE_SIMPLEX}),
+        .given = &o.library_given),
     SPX_OPTION(DOUBLE, "pca", 0, "ERROR", o.pca,
                "Error of the principal components, rms in ln(flux); 0: no components. As many are kept as this takes",
                .min = 0, .max = 1, .given = &o.library_given),
@@ -145,13 +151,11 @@ static spx_status configure(const spx_run *s, spx_template_request *request, dou
         strcpy(cfg->library_resolution, o.resolution);
     cfg->nsetup = o.setup.n;
     cfg->setup = request;
-    cfg->norm = o.norm[0] == 'n' ? SPX_NORM_NONE : o.norm[0] == 'm' ? SPX_NORM_MEDIAN : SPX_NORM_LINEAR;
+    cfg->norm = o.norm;
     cfg->ccf = o.ccf;
     cfg->ccf_every = (size_t)o.every;
     cfg->ccf_vsini = vsini;
-    cfg->interpolator = o.interpolator[0] == 'a'   ? SPX_TEMPLATE_AUTO
-                        : o.interpolator[0] == 'g' ? SPX_TEMPLATE_GRID
-                                                   : SPX_TEMPLATE_SIMPLEX;
+    cfg->interpolator = o.interpolator;
     cfg->pca_error = o.pca;
     cfg->pca_max = o.pca_max;
     if ((st = network(cfg, e)) != SPX_OK)
@@ -267,8 +271,8 @@ static spx_status tell(spx_run *s, const spx_templates *t, const spx_template_re
                  report->nfilled + nlibrary);
     if (t->setup[0].simplex != NULL)
         spx_note("%s: %zu spectra in %zu simplices",
-                 o.interpolator[0] == 'a' ? "the library is no regular grid" : "the library is triangulated", nlibrary,
-                 t->setup[0].nsimplex);
+                 o.interpolator == SPX_TEMPLATE_AUTO ? "the library is no regular grid" : "the library is triangulated",
+                 nlibrary, t->setup[0].nsimplex);
     if (report->nmissing > 0)
         spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report->nmissing);
     if (report->nraised > 0)

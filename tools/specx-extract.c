@@ -24,14 +24,20 @@
 enum { ON_CPU = 3 };
 
 static struct {
-    const char *wavelength, *spectra, *psf_error, *precision, *method, *site;
+    const char *wavelength, *spectra, *psf_error, *site;
+    spx_extract_method method;
+    int bytes; /* of a number of the output */
     long bundle_size, sub_bundles, wave_step, wave_pad;
     double pix_pad_frac, regularize, tolerance;
     size_t max_device_mem;
     int model, strict, barycentric, skip_existing;
     int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given;
-} o = {
-    .precision = "float", .method = "trace", .bundle_size = 25, .sub_bundles = 5, .wave_step = 50, .tolerance = 1e-8};
+} o = {.bytes = sizeof(float),
+       .method = SPX_METHOD_TRACE,
+       .bundle_size = 25,
+       .sub_bundles = 5,
+       .wave_step = 50,
+       .tolerance = 1e-8};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength, "Wavelengths to extract, Angstrom in vacuum",
@@ -43,8 +49,8 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "site", 0, "NAME|LON,LAT,HEIGHT", o.site,
                "Observatory, for --barycentric: degrees east, degrees, metres", .absent = "that of the image's header"),
     SPX_OPTION(FLAG, "model", 'm', NULL, o.model, "Add the model of the image to the output"),
-    SPX_OPTION(CHOICE, "precision", 0, NULL, o.precision, "Floating-point type of the output",
-               .choices = "float|double"),
+    SPX_OPTION(CHOICE, "precision", 0, NULL, o.bytes, "Floating-point type of the output",
+               .choices = SPX_CHOICES({"float", sizeof(float)}, {"double", sizeof(double)})),
     SPX_OPTION(STRING, "psf-error", 0, "FRACTION", o.psf_error,
                "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
     SPX_OPTION(FLAG, "strict", 0, NULL, o.strict,
@@ -54,7 +60,7 @@ static const spx_opt options[] = {
     SPX_HEADING_LAST("Method"),
     SPX_OPTION(CHOICE, "method", 0, NULL, o.method,
                "Solve whole traces with banded algebra, or patch by patch with dense algebra",
-               .choices = "trace|patch"),
+               .choices = SPX_CHOICES({"trace", SPX_METHOD_TRACE}, {"patch", SPX_METHOD_PATCH})),
     SPX_OPTION(DOUBLE, "tolerance", 0, "T", o.tolerance,
                "Accuracy of traces, in units of the flux error. Of errors and resolution it is a fraction",
                .min = 1e-13, .max = 1e-2, .given = &o.tolerance_given),
@@ -146,7 +152,7 @@ static spx_status to_barycentre(job *j, spx_err *e)
 
 static spx_extract_options method_defaults(void)
 {
-    return strcmp(o.method, "trace") == 0 ? spx_extract_trace_defaults() : spx_extract_defaults();
+    return o.method == SPX_METHOD_TRACE ? spx_extract_trace_defaults() : spx_extract_defaults();
 }
 
 /* Options whose default is the method's: the product's record shows what is in effect. */
@@ -164,7 +170,7 @@ static spx_status make_options(const spx_run *s, const spx_image *image, const s
                                spx_err *e)
 {
     spx_status st = SPX_OK;
-    int trace = strcmp(o.method, "trace") == 0;
+    int trace = o.method == SPX_METHOD_TRACE;
     if (trace ? o.sub_bundles_given : o.tolerance_given)
         return spx_fail(e, SPX_EUSAGE, "--%s: belongs to --method %s", trace ? "sub-bundles" : "tolerance",
                         trace ? "patch" : "trace");
@@ -362,9 +368,7 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
         st = report(w->s, j, e);
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
-    return st == SPX_OK
-               ? spx_frame_write(file, &j->frame, strcmp(o.precision, "double") == 0 ? 8 : 4, spx_run_writes(w->s), e)
-               : st;
+    return st == SPX_OK ? spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->s), e) : st;
 }
 
 static void clear(void *ctx, spx_queue_item *x)
@@ -389,7 +393,7 @@ static spx_status count_workers(spx_run *s, size_t total, size_t *ndevice, size_
         ++*ndevice;
     /* a hook sees one frame after another */
     *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 4 * *ndevice;
-    if (strcmp(o.method, "patch") != 0)
+    if (o.method != SPX_METHOD_PATCH)
         return SPX_OK;
     if (strncmp(device, "cuda", 4) == 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace", device);

@@ -18,17 +18,22 @@
 #include "products/truth_h5.h"
 #include "sim/sim.h"
 
+typedef enum { BY_NAME, HDF5, FITS } output_format;
+
 static struct {
-    const char *arm, *psf, *fibers, *models, *truth, *psf_output, *library, *wavelength, *format, *ivar;
+    int arm; /* 'b', 'r', 'z' */
+    const char *psf, *fibers, *models, *truth, *psf_output, *library, *wavelength;
+    output_format format;
+    spx_sim_ivar ivar;
     const char *teff, *logg, *feh, *alpha, *velocity, *vsini, *mag, *snr, *gap, *site;
     spx_opt_list axis;
     long sky_fibers, seed, badcolumns, saturated, nans, expid;
     double step, exptime, readnoise, fullwell, cosmics, mjd;
     int sky, noise, has_mjd;
-} o = {.arm = "r",
+} o = {.arm = 'r',
        .fibers = NULL,
-       .format = "auto",
-       .ivar = "model",
+       .format = BY_NAME,
+       .ivar = SPX_SIM_IVAR_MODEL,
        .teff = "4600:6900",
        .logg = "1.2:4.8",
        .feh = "-1.9:0.4",
@@ -50,7 +55,8 @@ static struct {
 
 static const spx_opt options[] = {
     SPX_HEADING("What is simulated"),
-    SPX_OPTION(CHOICE, "arm", 'a', NULL, o.arm, "Built-in camera", .choices = "b|r|z"),
+    SPX_OPTION(CHOICE, "arm", 'a', NULL, o.arm, "Built-in camera",
+               .choices = SPX_CHOICES({"b", 'b'}, {"r", 'r'}, {"z", 'z'})),
     SPX_OPTION(STRING, "psf", 0, "FILE", o.psf, "Camera with this PSF instead, HDF5 or a DESI PSF file"),
     SPX_OPTION(STRING, "fibers", 'n', "N|FIRST:LAST", o.fibers, "Fibres that are lit",
                .absent = "25 of a built-in camera, all of --psf, as many as SPECTRA"),
@@ -94,11 +100,12 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "saturated", 0, "N", o.saturated, "Saturated blocks of 8 x 24 pixels", .min = 0, .max = 1000),
     SPX_OPTION(INT, "nans", 0, "N", o.nans, "Pixels that are NaN and masked", .min = 0, .max = 1e6),
     SPX_OPTION(CHOICE, "ivar", 0, NULL, o.ivar, "Variance from the noise-free model, or from the noisy data",
-               .choices = "model|data"),
+               .choices = SPX_CHOICES({"model", SPX_SIM_IVAR_MODEL}, {"data", SPX_SIM_IVAR_DATA})),
     SPX_OPTION(INT, "expid", 0, "N", o.expid, "Exposure number in the header", .min = 0, .max = 99999999),
     SPX_HEADING("Output"),
     SPX_OPTION(CHOICE, "format", 0, NULL, o.format,
-               "HDF5, or a DESI preproc file; auto: by the name of the output, *.fits", .choices = "auto|hdf5|fits"),
+               "HDF5, or a DESI preproc file; auto: by the name of the output, *.fits",
+               .choices = SPX_CHOICES({"auto", BY_NAME}, {"hdf5", HDF5}, {"fits", FITS})),
     SPX_OPTION(STRING, "psf-output", 0, "FILE", o.psf_output, "Write the PSF as a DESI PSF file too"),
     SPX_OPTION(STRING, "truth", 0, "FILE", o.truth, "Write what was put in (HDF5)"),
     SPX_HEADING("Star library"),
@@ -218,7 +225,7 @@ static spx_status make_camera(spx_run *s, size_t given, scene *c, spx_err *e)
     if (st != SPX_OK)
         return st;
     if (o.psf == NULL)
-        st = spx_sim_psf(o.arm[0], last, w[0], w[1], &c->psf, e);
+        st = spx_sim_psf((char)o.arm, last, w[0], w[1], &c->psf, e);
     else
         st = read_psf(s, &c->psf, e);
     if (st != SPX_OK)
@@ -233,7 +240,7 @@ static spx_status make_camera(spx_run *s, size_t given, scene *c, spx_err *e)
                         c->nspec);
     if (c->psf.npix_x == 0 || c->psf.npix_y == 0)
         return spx_fail(e, SPX_EINPUT, "%s: does not say how large the CCD is", o.psf);
-    c->arm = c->psf.camera[0] != '\0' ? c->psf.camera[0] : o.arm[0];
+    c->arm = c->psf.camera[0] != '\0' ? c->psf.camera[0] : (char)o.arm;
     c->fiber = spx_alloc(c->nspec, sizeof *c->fiber, e);
     c->target = spx_alloc(c->nspec, sizeof *c->target, e);
     c->seen = spx_alloc(c->nspec, sizeof *c->seen, e);
@@ -347,6 +354,7 @@ static spx_status take_spectra(spx_run *s, scene *c, spx_err *e)
     spx_spectra in = {0};
     spx_input *file;
     spx_err no_hdf5 = {0};
+    const char name[] = {(char)o.arm, '\0'};
     size_t arm = 0;
     spx_status st;
     if (s->ninput > 1)
@@ -356,7 +364,7 @@ static spx_status take_spectra(spx_run *s, scene *c, spx_err *e)
     else if (no_hdf5.code != SPX_EINPUT || strcmp(s->input[0], "-") == 0)
         st = spx_fail(e, no_hdf5.code, "%s", no_hdf5.msg);
     else if ((st = spx_run_foreign_input(s, s->input[0], e)) == SPX_OK)
-        st = spx_textspec_read(s->input[0], o.arm, &in, e);
+        st = spx_textspec_read(s->input[0], name, &in, e);
     if (st == SPX_OK)
         st = make_camera(s, in.nspec, c, e);
     while (st == SPX_OK && arm < in.narm && in.arm[arm].name[0] != c->arm)
@@ -390,7 +398,7 @@ static spx_status expose(spx_run *s, scene *c, spx_err *e)
                        .badcolumns = (size_t)o.badcolumns,
                        .blocks = (size_t)o.saturated,
                        .nans = (size_t)o.nans,
-                       .ivar = o.ivar[0] == 'd' ? SPX_SIM_IVAR_DATA : SPX_SIM_IVAR_MODEL};
+                       .ivar = o.ivar};
     size_t ny = c->psf.npix_y, nx = c->psf.npix_x, end;
     spx_status st = o.gap == NULL ? SPX_OK : interval(o.gap, "--gap", &n.gap_row, &end, e);
     if (st == SPX_OK && o.gap != NULL && n.gap_row >= ny)
@@ -457,7 +465,7 @@ static int ends_with(const char *s, const char *end)
 static spx_status write_all(spx_run *s, const scene *c, spx_err *e)
 {
     const char *out = s->common.output;
-    int fits = o.format[0] == 'f' || (o.format[0] == 'a' && ends_with(out, ".fits"));
+    const int fits = o.format == FITS || (o.format == BY_NAME && ends_with(out, ".fits"));
     const spx_truth truth = {c->nspec, c->nwave, c->wavelength, c->flux, c->sky, c->truth};
     spx_tmpfile *tmp;
     hid_t file;

@@ -7,6 +7,8 @@
 
 enum { NTABLE = 3 };
 
+_Static_assert(sizeof(spx_opt_kind) == sizeof(int), "an enum that holds a choice is stored as an int");
+
 /* ---- finding an option ---- */
 
 #define EACH_OPTION(p, o)                                                                                              \
@@ -92,10 +94,19 @@ static spx_status in_range(const spx_opt *o, double v, spx_err *e)
     return SPX_OK;
 }
 
+/* Words of a choice: "one|two". */
+static void choice_words(const spx_opt *o, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (const spx_opt_choice *c = o->choices; c->word != NULL && n < size; c++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", c > o->choices ? "|" : "", c->word);
+}
+
 static spx_status store(const spx_opt *o, const char *arg, int flag, spx_err *e)
 {
     spx_status st = SPX_OK;
-    char what[80];
+    char what[80], words[256];
     (void)snprintf(what, sizeof what, "--%s", o->name);
     if (o->given != NULL)
         *o->given = 1;
@@ -123,15 +134,14 @@ static spx_status store(const spx_opt *o, const char *arg, int flag, spx_err *e)
     case SPX_OPT_STRING:
         *(const char **)o->value = arg;
         break;
-    case SPX_OPT_CHOICE: {
-        size_t n = strlen(arg);
-        for (const char *c = o->choices; c != NULL; c = strchr(c, '|') != NULL ? strchr(c, '|') + 1 : NULL)
-            if (n > 0 && strncmp(c, arg, n) == 0 && (c[n] == '|' || c[n] == '\0')) {
-                *(const char **)o->value = arg;
+    case SPX_OPT_CHOICE:
+        for (const spx_opt_choice *c = o->choices; c->word != NULL; c++)
+            if (strcmp(c->word, arg) == 0) {
+                *(int *)o->value = c->value;
                 return SPX_OK;
             }
-        return spx_fail(e, SPX_EUSAGE, "--%s: '%s' is not one of %s", o->name, arg, o->choices);
-    }
+        choice_words(o, words, sizeof words);
+        return spx_fail(e, SPX_EUSAGE, "--%s: '%s' is not one of %s", o->name, arg, words);
     case SPX_OPT_LIST: {
         spx_opt_list *l = o->value;
         const char **more = spx_alloc(l->n + 1, sizeof *more, e);
@@ -238,6 +248,13 @@ void spx_opt_free(const spx_opt_program *p)
 
 /* ---- showing ---- */
 
+const char *spx_opt_word(const spx_opt_choice *choices, int value)
+{
+    while (choices->word != NULL && choices->value != value)
+        choices++;
+    return choices->word;
+}
+
 /* Value as text; 0 when there is none to show. */
 static int value_text(const spx_opt *o, char *out, size_t size)
 {
@@ -253,7 +270,7 @@ static int value_text(const spx_opt *o, char *out, size_t size)
         return snprintf(out, size, "%d", *(int *)o->value) > 0;
     case SPX_OPT_STRING:
     case SPX_OPT_CHOICE:
-        s = *(const char **)o->value;
+        s = o->kind == SPX_OPT_CHOICE ? spx_opt_word(o->choices, *(int *)o->value) : *(const char **)o->value;
         return s != NULL && snprintf(out, size, "%s", s) > 0;
     default:
         return 0;
@@ -274,10 +291,13 @@ static int default_text(const spx_opt *o, char *out, size_t size)
     return value_text(o, out, size);
 }
 
-/* Name of an option's value, or what it may be. */
-static const char *arg_text(const spx_opt *o)
+/* Name of an option's value, or the words that it may be. */
+static void arg_text(const spx_opt *o, char *out, size_t size)
 {
-    return o->kind == SPX_OPT_CHOICE && o->arg == NULL ? o->choices : o->arg;
+    if (o->kind == SPX_OPT_CHOICE && o->arg == NULL)
+        choice_words(o, out, size);
+    else
+        (void)snprintf(out, size, "%s", o->arg);
 }
 
 /* Length of the first of the sentences of a text. */
@@ -319,8 +339,10 @@ static void help_option(const spx_opt *o, FILE *out)
     char left[96], value[256], shown[264];
     int n = o->letter != 0 ? snprintf(left, sizeof left, "  -%c, --%s%s", o->letter, o->no ? "no-" : "", o->name)
                            : snprintf(left, sizeof left, "      --%s%s", o->no ? "no-" : "", o->name);
-    if (o->kind != SPX_OPT_FLAG)
-        (void)snprintf(left + n, sizeof left - (size_t)n, " %s", arg_text(o));
+    if (o->kind != SPX_OPT_FLAG) {
+        left[n] = ' ';
+        arg_text(o, left + n + 1, sizeof left - (size_t)n - 1);
+    }
     if (strlen(left) < INDENT)
         fprintf(out, "%-*s", INDENT, left);
     else
@@ -406,7 +428,8 @@ void spx_opt_mdoc(const spx_opt_program *p, FILE *out)
         fprintf(out, "Fl Fl %s%s", o->no ? "no-" : "", o->name);
         if (o->kind != SPX_OPT_FLAG) {
             fprintf(out, " Ar ");
-            mdoc_text(arg_text(o), out);
+            arg_text(o, value, sizeof value);
+            mdoc_text(value, out);
         }
         fprintf(out, "\n");
         mdoc_text(o->help, out);
@@ -467,12 +490,11 @@ void spx_opt_choices(const spx_opt_program *p, FILE *out)
 {
     EACH_OPTION(p, o)
     {
-        for (const char *c = o->kind == SPX_OPT_CHOICE ? o->choices : ""; *c != '\0'; c += *c == '|') {
-            const int n = (int)strcspn(c, "|");
-            fprintf(out, "--%s %.*s\n", o->name, n, c);
+        for (const spx_opt_choice *c = o->kind == SPX_OPT_CHOICE ? o->choices : NULL; c != NULL && c->word != NULL;
+             c++) {
+            fprintf(out, "--%s %s\n", o->name, c->word);
             if (o->letter != 0)
-                fprintf(out, "-%c %.*s\n", o->letter, n, c);
-            c += n;
+                fprintf(out, "-%c %s\n", o->letter, c->word);
         }
     }
 }

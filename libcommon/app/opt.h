@@ -15,7 +15,7 @@ typedef enum {
     SPX_OPT_DOUBLE, /* double *, finite, within [min, max] */
     SPX_OPT_BYTES,  /* size_t *: 500M, 4G, 1.5GiB */
     SPX_OPT_STRING, /* const char ** */
-    SPX_OPT_CHOICE, /* const char **: one of the words in `choices`, separated by '|' */
+    SPX_OPT_CHOICE, /* int *, or an enum's: the value of one of the words in `choices` */
     SPX_OPT_LIST,   /* spx_opt_list *: may be given several times */
     SPX_OPT_HEADING /* a line between options in --help */
 } spx_opt_kind;
@@ -26,6 +26,15 @@ typedef struct {
     const char **value;
 } spx_opt_list;
 
+/* A word that a CHOICE may be, and the value that it stands for; a list ends with {0}. */
+typedef struct {
+    const char *word;
+    int value;
+} spx_opt_choice;
+
+/* Value that is no word's: the option was not given and has no default. */
+#define SPX_NO_CHOICE (-1)
+
 typedef struct {
     spx_opt_kind kind;
     const char *name; /* long name without dashes */
@@ -35,12 +44,12 @@ typedef struct {
     const char *help; /* its first sentence, of few words, is shown by --help, all of it stands in the manual; without
                          the last full stop. The default is added where it is a number, a choice or a string. */
     double min, max;  /* INT, DOUBLE: both 0: no limits */
-    const char *choices; /* CHOICE */
-    int *given;          /* set to 1 when the option was given; may be NULL */
-    int no_default;      /* INT, DOUBLE: without it there is no value: none is shown, and recorded only when given */
-    const char *absent;  /* shown as the default, where no value says what holds without the option: "all" */
-    int no;              /* FLAG, on by default: shown as --no-NAME, and `help` says what that does */
-    int brief;           /* --help only names it: specpipe(7) has the rest */
+    const spx_opt_choice *choices; /* CHOICE: SPX_CHOICES() */
+    int *given;                    /* set to 1 when the option was given; may be NULL */
+    int no_default;     /* INT, DOUBLE: without it there is no value: none is shown, and recorded only when given */
+    const char *absent; /* shown as the default, where no value says what holds without the option: "all" */
+    int no;             /* FLAG, on by default: shown as --no-NAME, and `help` says what that does */
+    int brief;          /* --help only names it: specpipe(7) has the rest */
 } spx_opt;
 
 /* Entries of a table: SPX_OPTION(INT, "threads", 'j', "N", threads, "Number of threads", .min = 0, .max = 4096), with
@@ -48,6 +57,16 @@ typedef struct {
 #define SPX_OPTION(k, n, l, a, variable, ...)                                                                          \
     {                                                                                                                  \
         .kind = SPX_OPT_##k, .name = (n), .letter = (l), .arg = (a), .value = &(variable), .help = __VA_ARGS__         \
+    }
+/* .choices = SPX_CHOICES({"economic", SPX_SVD_ECONOMIC}, {"randomised", SPX_SVD_RANDOMISED}): each word stands beside
+ * its value, so that neither order nor number of an enum matters. */
+#define SPX_CHOICES(...)                                                                                               \
+    (const spx_opt_choice[])                                                                                           \
+    {                                                                                                                  \
+        __VA_ARGS__,                                                                                                   \
+        {                                                                                                              \
+            NULL, 0                                                                                                    \
+        }                                                                                                              \
     }
 #define SPX_HEADING(text)                                                                                              \
     {                                                                                                                  \
@@ -81,6 +100,9 @@ void spx_opt_names(const spx_opt_program *p, FILE *out);
 /* What options that are choices may be, for shell completion: "--NAME WORD", and "-L WORD" where there is a letter, a
  * line each. */
 void spx_opt_choices(const spx_opt_program *p, FILE *out);
+
+/* Word that stands for a value in such a list; NULL: none. */
+const char *spx_opt_word(const spx_opt_choice *choices, int value);
 
 /* Text `name=value` lines of all options in effect, for provenance; options named in `skip` (a NULL-ended list) left
  * out. Free with spx_free(). */

@@ -19,7 +19,9 @@ static int flag, given, has_first, on = 1;
 static long number, first;
 static double real;
 static size_t bytes;
-static const char *word, *choice;
+static const char *word;
+static enum { FIRST_CHOICE = -7, SECOND_CHOICE = 3 } choice = SECOND_CHOICE;
+static int no_choice = SPX_NO_CHOICE;
 static spx_opt_list list;
 
 static const spx_opt options[] = {
@@ -29,7 +31,9 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "first", 0, "N", first, "Without it none", .given = &has_first, .no_default = 1),
     SPX_OPTION(BYTES, "bytes", 0, "SIZE", bytes, "A size"),
     SPX_OPTION(STRING, "word", 0, "WORD", word, "A word"),
-    SPX_OPTION(CHOICE, "choice", 0, NULL, choice, "A choice", .choices = "one|two"),
+    SPX_OPTION(CHOICE, "choice", 0, NULL, choice, "A choice",
+               .choices = SPX_CHOICES({"one", FIRST_CHOICE}, {"two", SECOND_CHOICE})),
+    SPX_OPTION(CHOICE, "unset", 'u', NULL, no_choice, "Another", .choices = SPX_CHOICES({"one", 1}, {"once", 2})),
     SPX_OPTION(LIST, "list", 'l', "ITEM", list, "Items", .absent = "all"),
     SPX_HEADING_LAST("Rare"),
     SPX_OPTION(FLAG, "on", 0, NULL, on,
@@ -67,11 +71,12 @@ int main(void)
     CHECK(flag == 1 && number == 3 && given == 1 && real == 1e-3 && bytes == (size_t)1536 << 20 && nfile == 1);
     CHECK(PARSE("--no-flag", "-n4", "--", "file", "-y") == SPX_OK);
     CHECK(flag == 0 && number == 4 && nfile == 2);
-    CHECK(PARSE("-l", "a", "--list=b", "-lc", "--choice", "two", "--word", "-") == SPX_OK);
-    CHECK(list.n == 3 && strcmp(list.value[1], "b") == 0 && strcmp(choice, "two") == 0 && strcmp(word, "-") == 0);
+    CHECK(PARSE("-l", "a", "--list=b", "-lc", "--choice", "one", "--word", "-") == SPX_OK);
+    CHECK(list.n == 3 && strcmp(list.value[1], "b") == 0 && choice == FIRST_CHOICE && strcmp(word, "-") == 0);
     char *record = spx_opt_record(&program, NULL, &e);
     CHECK(record != NULL && strstr(record, "list=a\nlist=b\nlist=c\n") != NULL && strstr(record, "number=4\n") != NULL);
     CHECK(record != NULL && strstr(record, "first=") == NULL);
+    CHECK(record != NULL && strstr(record, "choice=one\n") != NULL && strstr(record, "unset=") == NULL);
     spx_free(record);
     CHECK(PARSE("--first", "0") == SPX_OK);
     record = spx_opt_record(&program, NULL, &e);
@@ -93,6 +98,8 @@ int main(void)
     CHECK(strstr(help, "see specpipe(7): --brief\n") != NULL);
     for (const char *line = help; *line != '\0'; line += strcspn(line, "\n") + 1)
         CHECK(strcspn(line, "\n") < 80);
+    CHECK(strstr(help, "--choice one|two        A choice [one]\n") != NULL);
+    CHECK(strstr(help, "--unset one|once        Another\n") != NULL);
     char page[4096] = "";
     f = fmemopen(page, sizeof page, "w");
     CHECK(f != NULL);
@@ -103,13 +110,26 @@ int main(void)
     CHECK(strstr(page, ".It Fl Fl no-on\n") != NULL && strstr(page, "help.\nAnd a second sentence.\n") != NULL);
     CHECK(strstr(page, ".It Fl Fl brief\nOnly named.\n") != NULL && strstr(page, "Default: all.\n") != NULL);
 
+    char choices[256] = "";
+    f = fmemopen(choices, sizeof choices, "w");
+    CHECK(f != NULL);
+    if (f != NULL) {
+        spx_opt_choices(&program, f);
+        (void)fclose(f);
+    }
+    CHECK(strcmp(choices, "--choice one\n--choice two\n--unset one\n-u one\n--unset once\n-u once\n") == 0);
+    CHECK(PARSE("--choice", "two", "-uonce") == SPX_OK && choice == SECOND_CHOICE && no_choice == 2);
+    CHECK(strcmp(spx_opt_word(options[7].choices, 2), "once") == 0);
+    CHECK(spx_opt_word(options[7].choices, SPX_NO_CHOICE) == NULL);
+
     CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(e.msg, "outside") != NULL);
     CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
     CHECK(PARSE("--number") == SPX_EUSAGE && strstr(e.msg, "needs a value") != NULL);
     CHECK(PARSE("--real", "nan") == SPX_EUSAGE);
     CHECK(PARSE("--real", "") == SPX_EUSAGE);
     CHECK(PARSE("--bytes", "-1") == SPX_EUSAGE && PARSE("--bytes", "1e30T") == SPX_EUSAGE);
-    CHECK(PARSE("--choice", "tw") == SPX_EUSAGE);
+    CHECK(PARSE("--choice", "tw") == SPX_EUSAGE && strstr(e.msg, "'tw' is not one of one|two") != NULL);
+    CHECK(PARSE("--choice", "") == SPX_EUSAGE && PARSE("--choice", "one|two") == SPX_EUSAGE);
     CHECK(PARSE("--flag=1") == SPX_EUSAGE);
     CHECK(PARSE("--nunber", "3") == SPX_EUSAGE && strstr(e.msg, "--number") != NULL);
     CHECK(PARSE("-q") == SPX_EUSAGE);
