@@ -117,6 +117,7 @@ programs() {
     for p in $(programs); do
         "$p" --help=names | sort >names
         [ -s names ]
+        [ -z "$(uniq -d names)" ] # an option of its own hides none that all have
         # A long option begins a line of the help, or follows a letter, or is only named at its end.
         "$p" --help | sed '/^Also, see/,$d' | grep -oE '^ +(-., )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+' >options
         "$p" --help | sed -n '/^Also, see/,/^$/p' | grep -oE -- '--[a-z0-9-]+' >also

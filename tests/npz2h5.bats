@@ -41,6 +41,10 @@ values() {
 
 @test "npz2h5 refuses what is no such network" {
     fails_with 2 '*--labels*' npz2h5 -o x.h5 net.npz
+    # the name that --gives had
+    fails_with 2 '*--output lnflux: *--gives lnflux *' npz2h5 --output lnflux -l a,b,c,d -o x.h5 net.npz
+    fails_with 2 '*--output flux: *--gives flux *' npz2h5 -l a,b,c,d --output=flux net.npz
+    [ ! -e x.h5 ] && [ ! -e flux ]
     fails_with 3 '*net.npz: w_array_0 is for 4 inputs, but there are 2: *--labels' npz2h5 -l a,b -o x.h5 net.npz
     fails_with 2 '*--fix mass=1*' npz2h5 -l teff,logg,feh,vturb --fix mass=1 -o x.h5 net.npz
     fails_with 2 "*two inputs are called 'b'*" npz2h5 -l a,b,c,b -o x.h5 net.npz
@@ -77,7 +81,7 @@ values() {
     done
     fails_with 3 '*covers*' rvs-template -s b:4000:5170:0.5:FWHM=1.8 -o x.h5 net.h5
     # the exponential of what is blurred is not what is blurred of the exponential
-    npz2h5 --output lnflux -l teff:1000,logg,feh,vturb --fix vturb=1.2 -o ln.h5 net.npz
+    npz2h5 --gives lnflux -l teff:1000,logg,feh,vturb --fix vturb=1.2 -o ln.h5 net.npz
     fails_with 2 '*cannot be blurred*' rvs-template -s b:5030:5170:0.5:FWHM=1.8 -o x.h5 ln.h5
     rvs-template -q -s b:5030:5170:0.5:FWHM=1.8 --library-resolution FWHM=1.8 -o v.h5 ln.h5
     h5check v.h5

@@ -36,9 +36,9 @@ static const spx_opt options[] = {
                .choices = SPX_CHOICES({"leaky", SPX_NN_LEAKY}, {"sigmoid", SPX_NN_SIGMOID}, {"silu", SPX_NN_SILU})),
     SPX_OPTION(DOUBLE, "slope", 0, "SLOPE", o.slope, "Slope of leaky where its argument is negative", .min = 0,
                .max = 1),
-    SPX_OPTION(CHOICE, "output", 0, NULL, o.of_flux,
-               "Flux that the network gives, or its natural logarithm. The flux may be absolute or normalised",
-               .choices = SPX_CHOICES({"flux", 1}, {"lnflux", 0})),
+    SPX_OPTION(CHOICE, "gives", 0, NULL, o.of_flux,
+               "The network gives the flux, or its natural logarithm. The flux may be absolute or normalised",
+               .choices = SPX_CHOICES({"flux", 1}, {"lnflux", 0}), .was = "output"),
     {0}};
 
 static spx_status parse_labels(spx_payne_label *l, size_t *n, spx_err *e)

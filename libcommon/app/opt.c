@@ -160,6 +160,21 @@ static spx_status store(const spx_opt *o, const char *arg, int flag, spx_err *e)
     return st;
 }
 
+/* The value of an option that was written out, whose name may have been that of a choice before. */
+static spx_status store_long(const spx_opt_program *p, const spx_opt *o, const char *arg, spx_err *e)
+{
+    EACH_OPTION(p, q)
+    {
+        if (q->was != NULL && strcmp(q->was, o->name) == 0)
+            for (const spx_opt_choice *c = q->choices; c->word != NULL; c++)
+                if (strcmp(c->word, arg) == 0)
+                    return spx_fail(e, SPX_EUSAGE,
+                                    "--%s %s: is called --%s %s now: use that (or ./%s, if it is a file)", o->name, arg,
+                                    q->name, arg, arg);
+    }
+    return store(o, arg, 1, e);
+}
+
 static spx_status parse_long(const spx_opt_program *p, int argc, char **argv, int *i, spx_err *e)
 {
     const char *name = argv[*i] + 2, *eq = strchr(name, '=');
@@ -185,10 +200,10 @@ static spx_status parse_long(const spx_opt_program *p, int argc, char **argv, in
         return store(o, NULL, flag, e);
     }
     if (eq != NULL)
-        return store(o, eq + 1, 1, e);
+        return store_long(p, o, eq + 1, e);
     if (*i + 1 >= argc)
         return spx_fail(e, SPX_EUSAGE, "--%s needs a value (%s)", o->name, o->arg);
-    return store(o, argv[++*i], 1, e);
+    return store_long(p, o, argv[++*i], e);
 }
 
 static spx_status parse_letters(const spx_opt_program *p, int argc, char **argv, int *i, spx_err *e)

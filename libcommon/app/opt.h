@@ -45,8 +45,10 @@ typedef struct {
                          the last full stop. The default is added where it is a number, a choice or a string. */
     double min, max;  /* INT, DOUBLE: both 0: no limits */
     const spx_opt_choice *choices; /* CHOICE: SPX_CHOICES() */
-    int *given;                    /* set to 1 when the option was given; may be NULL */
-    int no_default;     /* INT, DOUBLE: without it there is no value: none is shown, and recorded only when given */
+    const char *was; /* CHOICE: its name of former releases, which is another option's now: its words are refused there,
+                        and the message names this one */
+    int *given;      /* set to 1 when the option was given; may be NULL */
+    int no_default;  /* INT, DOUBLE: without it there is no value: none is shown, and recorded only when given */
     const char *absent; /* shown as the default, where no value says what holds without the option: "all" */
     int no;             /* FLAG, on by default: shown as --no-NAME, and `help` says what that does */
     int brief;          /* --help only names it: specpipe(7) has the rest */

@@ -33,7 +33,8 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "word", 0, "WORD", word, "A word"),
     SPX_OPTION(CHOICE, "choice", 0, NULL, choice, "A choice",
                .choices = SPX_CHOICES({"one", FIRST_CHOICE}, {"two", SECOND_CHOICE})),
-    SPX_OPTION(CHOICE, "unset", 'u', NULL, no_choice, "Another", .choices = SPX_CHOICES({"one", 1}, {"once", 2})),
+    SPX_OPTION(CHOICE, "unset", 'u', NULL, no_choice, "Another", .choices = SPX_CHOICES({"one", 1}, {"once", 2}),
+               .was = "word"),
     SPX_OPTION(LIST, "list", 'l', "ITEM", list, "Items", .absent = "all"),
     SPX_HEADING_LAST("Rare"),
     SPX_OPTION(FLAG, "on", 0, NULL, on,
@@ -121,6 +122,11 @@ int main(void)
     CHECK(PARSE("--choice", "two", "-uonce") == SPX_OK && choice == SECOND_CHOICE && no_choice == 2);
     CHECK(strcmp(spx_opt_word(options[7].choices, 2), "once") == 0);
     CHECK(spx_opt_word(options[7].choices, SPX_NO_CHOICE) == NULL);
+
+    /* the former name of another choice */
+    CHECK(PARSE("--word", "once") == SPX_EUSAGE && strstr(e.msg, "--word once: is called --unset once now") != NULL);
+    CHECK(PARSE("--word=one") == SPX_EUSAGE && strstr(e.msg, "--unset one") != NULL);
+    CHECK(PARSE("--word", "./once") == SPX_OK && PARSE("--word", "two") == SPX_OK);
 
     CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(e.msg, "outside") != NULL);
     CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
