@@ -2,11 +2,11 @@
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/parse.h"
 #include "common/device.h"
+#include "common/extract_options.h"
+#include "common/extract_report.h"
 #include "products/frame.h"
 #include "products/frame_barycentre.h"
 #include "products/frame_h5.h"
@@ -17,27 +17,15 @@
 #include "psf/psf.h"
 #include "run/queue_run.h"
 
-/* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
-#define DEFAULT_STEP 0.8
-
 /* Frames in work on the CPU: one is read, one computed, one written. */
 enum { ON_CPU = 3 };
 
-static struct {
-    const char *wavelength, *spectra, *psf_error, *site;
-    spx_extract_method method;
-    int bytes; /* of a number of the output */
-    long bundle_size, sub_bundles, wave_step, wave_pad;
-    double pix_pad_frac, regularize, tolerance;
-    size_t max_device_mem;
-    int model, strict, barycentric, skip_existing;
-    int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given;
-} o = {.bytes = sizeof(float),
-       .method = SPX_METHOD_TRACE,
-       .bundle_size = 25,
-       .sub_bundles = 5,
-       .wave_step = 50,
-       .tolerance = 1e-8};
+static spx_extract_args o = {.bytes = sizeof(float),
+                             .method = SPX_METHOD_TRACE,
+                             .bundle_size = 25,
+                             .sub_bundles = 5,
+                             .wave_step = 50,
+                             .tolerance = 1e-8};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength, "Wavelengths to extract, Angstrom in vacuum",
@@ -150,118 +138,6 @@ static spx_status to_barycentre(job *j, spx_err *e)
     return SPX_OK;
 }
 
-static spx_extract_options method_defaults(void)
-{
-    return o.method == SPX_METHOD_TRACE ? spx_extract_trace_defaults() : spx_extract_defaults();
-}
-
-/* Options whose default is the method's: the product's record shows what is in effect. */
-static void complete_options(void)
-{
-    const spx_extract_options d = method_defaults();
-    if (!o.wave_pad_given)
-        o.wave_pad = (long)d.wave_pad;
-    if (!o.pix_pad_frac_given)
-        o.pix_pad_frac = d.pix_pad_frac;
-    o.wave_pad_given = o.pix_pad_frac_given = 1;
-}
-
-static spx_status make_options(const spx_run *s, const spx_image *image, const spx_psf *psf, spx_extract_options *eo,
-                               spx_err *e)
-{
-    spx_status st = SPX_OK;
-    int trace = o.method == SPX_METHOD_TRACE;
-    if (trace ? o.sub_bundles_given : o.tolerance_given)
-        return spx_fail(e, SPX_EUSAGE, "--%s: belongs to --method %s", trace ? "sub-bundles" : "tolerance",
-                        trace ? "patch" : "trace");
-    *eo = method_defaults();
-    eo->bundle_size = (size_t)o.bundle_size;
-    if (!trace)
-        eo->sub_bundles = (size_t)o.sub_bundles;
-    eo->wave_step = (size_t)o.wave_step;
-    eo->wave_pad = (size_t)o.wave_pad;
-    eo->pix_pad_frac = o.pix_pad_frac;
-    if (trace)
-        eo->tolerance = o.tolerance;
-    eo->regularize = o.regularize;
-    eo->want_model = o.model;
-    eo->max_device_mem = o.max_device_mem;
-    eo->nthreads = (int)s->common.threads;
-    eo->nspec = psf->nspec;
-    if (o.spectra != NULL)
-        st = spx_parse_slice(o.spectra, "--spectra", psf->nspec, &eo->first, &eo->nspec, e);
-    if (st == SPX_OK && o.psf_error != NULL) {
-        st = spx_parse_double(o.psf_error, "--psf-error", &eo->psf_error, e);
-        if (st == SPX_OK && eo->psf_error < 0)
-            st = spx_fail(e, SPX_EUSAGE, "--psf-error: %s is negative", o.psf_error);
-    }
-    if (st != SPX_OK)
-        return st;
-    if (o.wavelength == NULL) {
-        eo->dw = DEFAULT_STEP;
-        return spx_psf_coverage(psf, image->nx, image->ny, eo->dw, &eo->wmin, &eo->wmax, e);
-    }
-    double w[3];
-    size_t n;
-    st = spx_parse_doubles(o.wavelength, ',', "--wavelength", "MIN,MAX,STEP", 3, w, &n, e);
-    if (st == SPX_OK && n != 3)
-        st = spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX,STEP", o.wavelength);
-    if (st == SPX_OK) {
-        eo->wmin = w[0];
-        eo->wmax = w[1];
-        eo->dw = w[2];
-    }
-    return st;
-}
-
-/* What the user and the provenance should know of the run. SPX_ENO when there is no result at all, or with --strict not
- * all. */
-static spx_status report(spx_run *s, const job *j, spx_err *e)
-{
-    const spx_extract_options *eo = &j->o;
-    const spx_extract_counts *c = &j->counts;
-    const char *unit = eo->method == SPX_METHOD_TRACE ? "traces" : "patches", *label = j->x.label;
-    spx_detail("%s%zu %s, %zu of %zu bins without information, %zu of %zu pixels masked", label, c->npatch, unit,
-               c->nbin_empty, c->nbin, c->npix_masked, c->npix);
-    if (c->npix_bad > 0)
-        spx_note("%s%zu pixels are not finite or have a negative ivar: masked", label, c->npix_bad);
-    if (c->nbin_nospot > 0)
-        spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
-    double lo, hi;
-    const size_t beyond = spx_extract_beyond(&j->frame, j->psf, &lo, &hi);
-    if (beyond > 0)
-        spx_warn("%s%zu bins lie beyond the wavelengths that the PSF was made for, %g to %g Angstrom: its series are "
-                 "extrapolated there",
-                 label, beyond, lo, hi);
-    if (c->nbin_empty == c->nbin)
-        return spx_fail(e, SPX_ENO, "no bin could be extracted (%zu of %zu %s failed): nothing is written",
-                        c->npatch_failed, c->npatch, unit);
-    if (c->npatch_failed > 0 && o.strict)
-        return spx_fail(e, SPX_ENO,
-                        "%zu of %zu %s have no solution: nothing is written; without --strict they are flagged",
-                        c->npatch_failed, c->npatch, unit);
-    if (c->npatch_failed > 0)
-        spx_warn("%s%zu of %zu %s have no solution: flux and ivar 0 there, mask ALLBADPIX and BAD2DFIT", label,
-                 c->npatch_failed, c->npatch, unit);
-    if (c->npatch_regularised > 0)
-        spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
-    spx_status st = spx_run_fallback(s, label, &c->fallback, e);
-    if (st == SPX_OK)
-        st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", eo->wmin, eo->wmax, eo->dw);
-    if (st == SPX_OK)
-        st = spx_run_record(s, unit, e, "%zu", c->npatch);
-    const struct {
-        const char *name;
-        size_t value;
-    } count[] = {
-        {"failed", c->npatch_failed},      {"regularised", c->npatch_regularised}, {"bins", c->nbin},
-        {"bins_empty", c->nbin_empty},     {"bins_without_psf", c->nbin_nospot},   {"pixels_masked", c->npix_masked},
-        {"pixels_not_finite", c->npix_bad}};
-    for (size_t i = 0; i < sizeof count / sizeof *count && st == SPX_OK; i++)
-        st = spx_run_record(s, count[i].name, e, "%zu", count[i].value);
-    return st;
-}
-
 /* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
 
 static spx_status prepare(void *ctx, spx_queue_item *x, spx_err *e)
@@ -272,7 +148,7 @@ static spx_status prepare(void *ctx, spx_queue_item *x, spx_err *e)
     warn_of_mismatch(x, j->psf);
     spx_status st = to_barycentre(j, e);
     if (st == SPX_OK)
-        st = make_options(w->s, &x->image, j->psf, &j->o, e);
+        st = spx_extract_args_options(&o, (int)w->s->common.threads, &x->image, j->psf, &j->o, e);
     if (st == SPX_EUSAGE) /* of all frames */
         atomic_store(&w->stop, 1);
     return st == SPX_OK ? spx_frame_inherit(&j->frame, &x->image, j->psf, j->o.first, j->o.nspec, e) : st;
@@ -336,36 +212,19 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     return st;
 }
 
-/* Seconds of the extraction and, in processor time of all threads, of its steps. */
-static void record_seconds(spx_run *s, const job *j)
-{
-    static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
-                                                        "marginal", "fit",  "root",      "end"};
-    spx_run_seconds(s, "extract", j->seconds);
-    if (j->counts.device_seconds > 0)
-        spx_run_seconds(s, "extract.device", j->counts.device_seconds);
-    spx_detail("%sextract: %.3f s", j->x.label, j->seconds);
-    for (int k = 0; k < SPX_EXTRACT_STEPS; k++)
-        if (j->counts.seconds[k] > 0) {
-            char name[32];
-            (void)snprintf(name, sizeof name, "extract.%s", step[k]);
-            spx_run_seconds(s, name, j->counts.seconds[k]);
-        }
-}
-
 static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
 {
     const work *w = ctx;
     job *j = (job *)x;
     const size_t n = j->frame.nspec;
     hid_t file;
-    record_seconds(w->s, j);
+    spx_extract_record_seconds(w->s, j->x.label, j->seconds, &j->counts);
     spx_run_insitu(w->s, &j->insitu);
     spx_status st = j->factor != NULL ? spx_frame_set_barycentric(&j->frame, j->factor, e) : SPX_OK;
     if (st == SPX_OK)
         st = spx_frame_set_scores(&j->frame, j->band, j->scores, j->scores + n, j->scores + 2 * n, e);
     if (st == SPX_OK)
-        st = report(w->s, j, e);
+        st = spx_extract_report(w->s, j->x.label, &j->o, &j->counts, &j->frame, j->psf, o.strict, e);
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
     return st == SPX_OK ? spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->s), e) : st;
@@ -406,7 +265,7 @@ static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
-    complete_options();
+    spx_extract_args_complete(&o);
     spx_backend_first_alone(s->common.device);
     spx_status st = SPX_OK;
     if (o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))

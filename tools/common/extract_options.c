@@ -1,0 +1,70 @@
+#include "common/extract_options.h"
+
+#include "base/parse.h"
+#include "psf/psf.h"
+
+/* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
+#define DEFAULT_STEP 0.8
+
+static spx_extract_options defaults(spx_extract_method method)
+{
+    return method == SPX_METHOD_TRACE ? spx_extract_trace_defaults() : spx_extract_defaults();
+}
+
+void spx_extract_args_complete(spx_extract_args *o)
+{
+    const spx_extract_options d = defaults(o->method);
+    if (!o->wave_pad_given)
+        o->wave_pad = (long)d.wave_pad;
+    if (!o->pix_pad_frac_given)
+        o->pix_pad_frac = d.pix_pad_frac;
+    o->wave_pad_given = o->pix_pad_frac_given = 1;
+}
+
+spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, const spx_image *image, const spx_psf *psf,
+                                    spx_extract_options *eo, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    int trace = o->method == SPX_METHOD_TRACE;
+    if (trace ? o->sub_bundles_given : o->tolerance_given)
+        return spx_fail(e, SPX_EUSAGE, "--%s: belongs to --method %s", trace ? "sub-bundles" : "tolerance",
+                        trace ? "patch" : "trace");
+    *eo = defaults(o->method);
+    eo->bundle_size = (size_t)o->bundle_size;
+    if (!trace)
+        eo->sub_bundles = (size_t)o->sub_bundles;
+    eo->wave_step = (size_t)o->wave_step;
+    eo->wave_pad = (size_t)o->wave_pad;
+    eo->pix_pad_frac = o->pix_pad_frac;
+    if (trace)
+        eo->tolerance = o->tolerance;
+    eo->regularize = o->regularize;
+    eo->want_model = o->model;
+    eo->max_device_mem = o->max_device_mem;
+    eo->nthreads = nthreads;
+    eo->nspec = psf->nspec;
+    if (o->spectra != NULL)
+        st = spx_parse_slice(o->spectra, "--spectra", psf->nspec, &eo->first, &eo->nspec, e);
+    if (st == SPX_OK && o->psf_error != NULL) {
+        st = spx_parse_double(o->psf_error, "--psf-error", &eo->psf_error, e);
+        if (st == SPX_OK && eo->psf_error < 0)
+            st = spx_fail(e, SPX_EUSAGE, "--psf-error: %s is negative", o->psf_error);
+    }
+    if (st != SPX_OK)
+        return st;
+    if (o->wavelength == NULL) {
+        eo->dw = DEFAULT_STEP;
+        return spx_psf_coverage(psf, image->nx, image->ny, eo->dw, &eo->wmin, &eo->wmax, e);
+    }
+    double w[3];
+    size_t n;
+    st = spx_parse_doubles(o->wavelength, ',', "--wavelength", "MIN,MAX,STEP", 3, w, &n, e);
+    if (st == SPX_OK && n != 3)
+        st = spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX,STEP", o->wavelength);
+    if (st == SPX_OK) {
+        eo->wmin = w[0];
+        eo->wmax = w[1];
+        eo->dw = w[2];
+    }
+    return st;
+}

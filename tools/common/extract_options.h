@@ -1,0 +1,28 @@
+/* Makes the options of the extraction from those of specx-extract's command line. */
+#ifndef SPX_TOOLS_EXTRACT_OPTIONS_H
+#define SPX_TOOLS_EXTRACT_OPTIONS_H
+
+#include "extract/extract.h"
+
+/* Values of specx-extract's option table; its help says what they are. */
+typedef struct {
+    const char *wavelength, *spectra, *psf_error, *site;
+    spx_extract_method method;
+    int bytes; /* of a number of the output */
+    long bundle_size, sub_bundles, wave_step, wave_pad;
+    double pix_pad_frac, regularize, tolerance;
+    size_t max_device_mem;
+    int model, strict, barycentric, skip_existing;
+    int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given;
+} spx_extract_args;
+
+/* Defaults of --wave-pad and --pix-pad-frac, which are the method's, as if they had been given: so the product's record
+ * shows what is in effect. */
+void spx_extract_args_complete(spx_extract_args *o);
+
+/* Options for a frame: the fibres wanted of this PSF, and without --wavelength the range that all of them have on the
+ * CCD. nthreads: of the call. SPX_EUSAGE: an option makes no sense, or belongs to the other method. */
+spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, const spx_image *image, const spx_psf *psf,
+                                    spx_extract_options *eo, spx_err *e);
+
+#endif

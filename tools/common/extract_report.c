@@ -1,0 +1,64 @@
+#include "common/extract_report.h"
+
+#include <stdio.h>
+
+spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_options *eo, const spx_extract_counts *c,
+                              const spx_frame *frame, const spx_psf *psf, int strict, spx_err *e)
+{
+    const char *unit = eo->method == SPX_METHOD_TRACE ? "traces" : "patches";
+    spx_detail("%s%zu %s, %zu of %zu bins without information, %zu of %zu pixels masked", label, c->npatch, unit,
+               c->nbin_empty, c->nbin, c->npix_masked, c->npix);
+    if (c->npix_bad > 0)
+        spx_note("%s%zu pixels are not finite or have a negative ivar: masked", label, c->npix_bad);
+    if (c->nbin_nospot > 0)
+        spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
+    double lo, hi;
+    const size_t beyond = spx_extract_beyond(frame, psf, &lo, &hi);
+    if (beyond > 0)
+        spx_warn("%s%zu bins lie beyond the wavelengths that the PSF was made for, %g to %g Angstrom: its series are "
+                 "extrapolated there",
+                 label, beyond, lo, hi);
+    if (c->nbin_empty == c->nbin)
+        return spx_fail(e, SPX_ENO, "no bin could be extracted (%zu of %zu %s failed): nothing is written",
+                        c->npatch_failed, c->npatch, unit);
+    if (c->npatch_failed > 0 && strict)
+        return spx_fail(e, SPX_ENO,
+                        "%zu of %zu %s have no solution: nothing is written; without --strict they are flagged",
+                        c->npatch_failed, c->npatch, unit);
+    if (c->npatch_failed > 0)
+        spx_warn("%s%zu of %zu %s have no solution: flux and ivar 0 there, mask ALLBADPIX and BAD2DFIT", label,
+                 c->npatch_failed, c->npatch, unit);
+    if (c->npatch_regularised > 0)
+        spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
+    spx_status st = spx_run_fallback(s, label, &c->fallback, e);
+    if (st == SPX_OK)
+        st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", eo->wmin, eo->wmax, eo->dw);
+    if (st == SPX_OK)
+        st = spx_run_record(s, unit, e, "%zu", c->npatch);
+    const struct {
+        const char *name;
+        size_t value;
+    } count[] = {
+        {"failed", c->npatch_failed},      {"regularised", c->npatch_regularised}, {"bins", c->nbin},
+        {"bins_empty", c->nbin_empty},     {"bins_without_psf", c->nbin_nospot},   {"pixels_masked", c->npix_masked},
+        {"pixels_not_finite", c->npix_bad}};
+    for (size_t i = 0; i < sizeof count / sizeof *count && st == SPX_OK; i++)
+        st = spx_run_record(s, count[i].name, e, "%zu", count[i].value);
+    return st;
+}
+
+void spx_extract_record_seconds(spx_run *s, const char *label, double seconds, const spx_extract_counts *c)
+{
+    static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
+                                                        "marginal", "fit",  "root",      "end"};
+    spx_run_seconds(s, "extract", seconds);
+    if (c->device_seconds > 0)
+        spx_run_seconds(s, "extract.device", c->device_seconds);
+    spx_detail("%sextract: %.3f s", label, seconds);
+    for (int k = 0; k < SPX_EXTRACT_STEPS; k++)
+        if (c->seconds[k] > 0) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "extract.%s", step[k]);
+            spx_run_seconds(s, name, c->seconds[k]);
+        }
+}
