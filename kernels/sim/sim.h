@@ -50,6 +50,18 @@ spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_target *t
 spx_status spx_sim_magnitude(double snr, double exptime, double readnoise, int sky, double *mag,
                              spx_err *e) SPX_NODISCARD;
 
+enum { SPX_SIM_NAXIS = 4, SPX_SIM_MAX_NODE = 200 };
+
+/* Values of one of teff, logg, feh, alpha (in this order) in a grid of stars. */
+typedef struct {
+    size_t n;
+    double v[SPX_SIM_MAX_NODE];
+} spx_sim_axis;
+
+/* Number of stars of the grid, and star k of it, the last axis running fastest: only its four parameters are set. */
+size_t spx_sim_nodes(const spx_sim_axis axis[SPX_SIM_NAXIS]);
+void spx_sim_node(const spx_sim_axis axis[SPX_SIM_NAXIS], size_t k, spx_target *star);
+
 /* ---- spectra ---------------------------------------------------------------------------------------------------- */
 
 /* Number of values of min, min + step, ... up to max (rounded), and the values: wavelength[n]. n is 0 for a range that

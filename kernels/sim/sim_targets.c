@@ -74,3 +74,20 @@ spx_status spx_sim_magnitude(double snr, double exptime, double readnoise, int s
     *mag = -2.5 * log10(electrons / (reference_electrons(0.0, exptime) * SPX_SIM_FIBRE_LIGHT));
     return SPX_OK;
 }
+
+size_t spx_sim_nodes(const spx_sim_axis axis[SPX_SIM_NAXIS])
+{
+    size_t n = 1;
+    for (int i = 0; i < SPX_SIM_NAXIS; i++)
+        n *= axis[i].n;
+    return n;
+}
+
+void spx_sim_node(const spx_sim_axis axis[SPX_SIM_NAXIS], size_t k, spx_target *star)
+{
+    double *const value[SPX_SIM_NAXIS] = {&star->teff, &star->logg, &star->feh, &star->alpha};
+    for (int i = SPX_SIM_NAXIS - 1; i >= 0; i--) {
+        *value[i] = axis[i].v[k % axis[i].n];
+        k /= axis[i].n;
+    }
+}

@@ -149,7 +149,7 @@ static void short_number(double v, int decimals, char out[32])
 }
 
 spx_status spx_starlib_add(spx_starlib *l, double teff, double logg, double feh, double alpha, size_t n,
-                           const float *flux, spx_err *e)
+                           const double *flux, spx_err *e)
 {
     char name[200], g[32], m[32], a[32] = "", t[32];
     short_number(teff, 0, t);
@@ -169,8 +169,14 @@ spx_status spx_starlib_add(spx_starlib *l, double teff, double logg, double feh,
         st = spx_cards_set_double(&h, "PHXALPHA", alpha, "[a/M] excess of alpha elements", e);
     if (st == SPX_OK)
         st = spx_cards_set_string(&h, "BUNIT", "erg/s/cm^2/cm", "flux per unit wavelength", e);
+    float *row = st == SPX_OK ? spx_alloc(n, sizeof *row, e) : NULL;
+    if (st == SPX_OK && row == NULL)
+        st = SPX_EIO;
+    for (size_t j = 0; j < n && st == SPX_OK; j++)
+        row[j] = (float)flux[j];
     if (st == SPX_OK)
-        st = write_file(l, name, -32, n, flux, &h, e);
+        st = write_file(l, name, -32, n, row, &h, e);
+    spx_free(row);
     spx_cards_free(&h);
     l->n += st == SPX_OK;
     return st;

@@ -21,9 +21,10 @@ typedef struct {
  * and is not empty, unless `force` is set and it holds nothing but a library (files *.fits). */
 spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err *e);
 spx_status spx_starlib_wavelength(spx_starlib *l, size_t n, const double *wavelength, spx_err *e);
-/* Flux per unit wavelength, erg/s/cm^2/cm. The name is made of the parameters, which must differ from all before. */
+/* Flux per unit wavelength, erg/s/cm^2/cm, kept in single precision. The name is made of the parameters, which must
+ * differ from all before. */
 spx_status spx_starlib_add(spx_starlib *l, double teff, double logg, double feh, double alpha, size_t n,
-                           const float *flux, spx_err *e);
+                           const double *flux, spx_err *e);
 spx_status spx_starlib_commit(spx_starlib *l, spx_err *e);
 /* Remove what was written, if it was not committed; safe on a struct of zeros. */
 void spx_starlib_discard(spx_starlib *l);

@@ -1,0 +1,111 @@
+#include "common/sim_options.h"
+
+#include <string.h>
+
+#include "base/parse.h"
+
+static spx_status range(const char *text, const char *what, double out[2], spx_err *e)
+{
+    size_t n;
+    spx_status st = spx_parse_doubles(text, ':', what, "a number or MIN:MAX", 2, out, &n, e);
+    if (st == SPX_OK && n == 1)
+        out[1] = out[0];
+    return st;
+}
+
+/* FIRST:LAST, or one number that is LAST; whole numbers from 0 on. */
+static spx_status interval(const char *text, const char *what, size_t *first, size_t *last, spx_err *e)
+{
+    double v[2];
+    size_t n;
+    spx_status st = spx_parse_doubles(text, ':', what, "FIRST:LAST", 2, v, &n, e);
+    if (st != SPX_OK)
+        return st;
+    double a = n == 1 ? 0 : v[0], b = v[n - 1];
+    if (!(a >= 0 && b > a && b < 1e9) || a != (double)(size_t)a || b != (double)(size_t)b)
+        return spx_fail(e, SPX_EUSAGE, "%s: '%s' should be FIRST:LAST, whole numbers, FIRST below LAST", what, text);
+    *first = (size_t)a;
+    *last = (size_t)b;
+    return SPX_OK;
+}
+
+spx_status spx_sim_args_wavelength(const spx_sim_args *o, double w[2], spx_err *e)
+{
+    size_t n = 2;
+    w[0] = w[1] = 0;
+    spx_status st =
+        o->wavelength == NULL ? SPX_OK : spx_parse_doubles(o->wavelength, ',', "--wavelength", "MIN,MAX", 2, w, &n, e);
+    if (st == SPX_OK && (n != 2 || (o->wavelength != NULL && !(w[0] > 0 && w[1] > w[0]))))
+        st = spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' should be MIN,MAX with MIN below MAX", o->wavelength);
+    return st;
+}
+
+spx_status spx_sim_args_ranges(const spx_sim_args *o, size_t nspec, spx_sim_ranges *r, spx_err *e)
+{
+    double snr[2];
+    const struct {
+        const char *text, *what;
+        double *out;
+    } all[] = {{o->teff, "--teff", r->teff},    {o->logg, "--logg", r->logg},      {o->feh, "--feh", r->feh},
+               {o->alpha, "--alpha", r->alpha}, {o->velocity, "--velocity", r->v}, {o->vsini, "--vsini", r->vsini},
+               {o->mag, "--mag", r->mag}};
+    r->seed = (uint64_t)o->seed;
+    r->nsky = o->sky_fibers < 0 ? nspec / 5 : (size_t)o->sky_fibers;
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && st == SPX_OK; i++)
+        st = range(all[i].text, all[i].what, all[i].out, e);
+    if (st == SPX_OK && o->snr != NULL && (st = range(o->snr, "--snr", snr, e)) == SPX_OK)
+        for (int i = 0; i < 2 && st == SPX_OK; i++) /* bright is small */
+            st = spx_sim_magnitude(snr[1 - i], o->exptime, o->readnoise, o->sky, &r->mag[i], e);
+    return st;
+}
+
+spx_status spx_sim_args_fibers(const spx_sim_args *o, size_t *first, size_t *last, spx_err *e)
+{
+    return o->fibers == NULL ? SPX_OK : interval(o->fibers, "--fibers", first, last, e);
+}
+
+spx_status spx_sim_args_noise(const spx_sim_args *o, char camera, size_t ny, spx_sim_noise *n, spx_err *e)
+{
+    *n = (spx_sim_noise){.seed = (uint64_t)o->seed,
+                         .camera = camera,
+                         .photon_noise = o->noise,
+                         .readnoise = o->readnoise,
+                         .fullwell = o->fullwell,
+                         .cosmics = o->cosmics,
+                         .badcolumns = (size_t)o->badcolumns,
+                         .blocks = (size_t)o->saturated,
+                         .nans = (size_t)o->nans,
+                         .ivar = o->ivar};
+    size_t end;
+    if (o->gap == NULL)
+        return SPX_OK;
+    spx_status st = interval(o->gap, "--gap", &n->gap_row, &end, e);
+    if (st == SPX_OK && n->gap_row >= ny)
+        st = spx_fail(e, SPX_EUSAGE, "--gap: the CCD has rows 0 to %zu only, not %zu", ny - 1, n->gap_row);
+    if (st == SPX_OK)
+        n->gap = end - n->gap_row;
+    return st;
+}
+
+spx_status spx_sim_args_axes(const spx_sim_args *o, spx_sim_axis a[SPX_SIM_NAXIS], spx_err *e)
+{
+    static const char *const name[SPX_SIM_NAXIS] = {"teff", "logg", "feh", "alpha"};
+    a[0] = (spx_sim_axis){6, {4500, 5000, 5500, 6000, 6500, 7000}};
+    a[1] = (spx_sim_axis){5, {1, 2, 3, 4, 5}};
+    a[2] = (spx_sim_axis){6, {-2, -1.5, -1, -0.5, 0, 0.5}};
+    a[3] = (spx_sim_axis){2, {0, 0.4}};
+    for (size_t i = 0; i < o->axis.n; i++) {
+        const char *text = o->axis.value[i], *eq = strchr(text, '=');
+        int k = 0;
+        while (k < SPX_SIM_NAXIS && (eq == NULL || strlen(name[k]) != (size_t)(eq - text) ||
+                                     strncmp(name[k], text, (size_t)(eq - text)) != 0))
+            k++;
+        if (k == SPX_SIM_NAXIS)
+            return spx_fail(e, SPX_EUSAGE, "--axis: '%s' should be teff=, logg=, feh= or alpha= and values", text);
+        spx_status st = spx_parse_doubles(eq + 1, ',', "--axis", "NAME=V,V...", SPX_SIM_MAX_NODE, a[k].v, &a[k].n, e);
+        if (st != SPX_OK)
+            return st;
+    }
+    return SPX_OK;
+}

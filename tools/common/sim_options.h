@@ -1,0 +1,40 @@
+/* Makes what the simulation takes of the texts and numbers of specx-sim's command line. */
+#ifndef SPX_TOOLS_SIM_OPTIONS_H
+#define SPX_TOOLS_SIM_OPTIONS_H
+
+#include "app/opt.h"
+#include "sim/sim.h"
+
+/* Of the image: AUTO is by the name of the output. */
+typedef enum { SPX_SIM_FORMAT_AUTO, SPX_SIM_FORMAT_HDF5, SPX_SIM_FORMAT_FITS } spx_sim_format;
+
+/* Values of specx-sim's option table; its help says what they are. */
+typedef struct {
+    int arm; /* 'b', 'r', 'z' */
+    const char *psf, *fibers, *models, *truth, *psf_output, *library, *wavelength;
+    spx_sim_format format;
+    spx_sim_ivar ivar;
+    const char *teff, *logg, *feh, *alpha, *velocity, *vsini, *mag, *snr, *gap, *site;
+    spx_opt_list axis;
+    long sky_fibers, seed, badcolumns, saturated, nans, expid;
+    double step, exptime, readnoise, fullwell, cosmics, mjd;
+    int sky, noise, has_mjd;
+} spx_sim_args;
+
+/* --fibers: rows first ... last-1 of the PSF; both stay as they are without it. SPX_EUSAGE of these functions: a text
+ * makes no sense. */
+spx_status spx_sim_args_fibers(const spx_sim_args *o, size_t *first, size_t *last, spx_err *e);
+
+/* --wavelength: MIN and MAX, Angstrom; both 0 without it. */
+spx_status spx_sim_args_wavelength(const spx_sim_args *o, double w[2], spx_err *e);
+
+/* Ranges of the parameters that the targets of nspec fibres are drawn from. */
+spx_status spx_sim_args_ranges(const spx_sim_args *o, size_t nspec, spx_sim_ranges *r, spx_err *e);
+
+/* Noise and defects of a CCD of ny rows. */
+spx_status spx_sim_args_noise(const spx_sim_args *o, char camera, size_t ny, spx_sim_noise *n, spx_err *e);
+
+/* Axes of the grid of --library, of --axis or by default. */
+spx_status spx_sim_args_axes(const spx_sim_args *o, spx_sim_axis axis[SPX_SIM_NAXIS], spx_err *e);
+
+#endif

@@ -1,0 +1,209 @@
+#include "common/sim_scene.h"
+
+#include <string.h>
+
+#include "convert/ccd.h"
+#include "convert/spectrum/text.h"
+#include "products/library_h5.h"
+#include "products/psf_h5.h"
+#include "products/spectra_h5.h"
+
+void spx_sim_scene_free(spx_sim_scene *c)
+{
+    spx_psf_free(&c->psf);
+    spx_image_free(&c->image);
+    spx_table_free(c->truth);
+    spx_free(c->fiber);
+    spx_free(c->target);
+    spx_free(c->seen);
+    spx_free(c->wavelength);
+    spx_free(c->flux);
+    spx_free(c->sky);
+}
+
+/* --psf FILE: HDF5 or FITS. */
+static spx_status read_psf(const spx_sim_args *o, spx_run *s, spx_psf *psf, spx_err *e)
+{
+    spx_input *in;
+    spx_err no_hdf5 = {0};
+    spx_status st = spx_run_extra_input(s, o->psf, &in, &no_hdf5);
+    if (st == SPX_OK)
+        return spx_psf_read(in->file, psf, e);
+    if (st != SPX_EINPUT || strcmp(o->psf, "-") == 0)
+        return spx_fail(e, st, "%s", no_hdf5.msg);
+    st = spx_run_foreign_input(s, o->psf, e);
+    return st == SPX_OK ? spx_psf_read_fits(o->psf, psf, e) : st;
+}
+
+/* Camera and lit fibres. `given` is the number of input spectra, 0: none. */
+static spx_status make_camera(const spx_sim_args *o, spx_run *s, size_t given, spx_sim_scene *c, spx_err *e)
+{
+    double w[2];
+    size_t last = given > 0 ? given : 25;
+    spx_status st = spx_sim_args_wavelength(o, w, e);
+    if (st == SPX_OK)
+        st = spx_sim_args_fibers(o, &c->first, &last, e);
+    if (st != SPX_OK)
+        return st;
+    if (o->psf == NULL)
+        st = spx_sim_psf((char)o->arm, last, w[0], w[1], &c->psf, e);
+    else
+        st = read_psf(o, s, &c->psf, e);
+    if (st != SPX_OK)
+        return st;
+    if (o->psf != NULL && o->fibers == NULL && given == 0)
+        last = c->psf.nspec;
+    if (last > c->psf.nspec)
+        return spx_fail(e, SPX_EUSAGE, "%zu fibres are wanted, the PSF has %zu: use --fibers", last, c->psf.nspec);
+    c->nspec = last - c->first;
+    if (given > 0 && c->nspec != given)
+        return spx_fail(e, SPX_EUSAGE, "%zu spectra for %zu fibres: give as many fibres with --fibers", given,
+                        c->nspec);
+    if (c->psf.npix_x == 0 || c->psf.npix_y == 0)
+        return spx_fail(e, SPX_EINPUT, "%s: does not say how large the CCD is", o->psf);
+    c->arm = c->psf.camera[0] != '\0' ? c->psf.camera[0] : (char)o->arm;
+    c->fiber = spx_alloc(c->nspec, sizeof *c->fiber, e);
+    c->target = spx_alloc(c->nspec, sizeof *c->target, e);
+    c->seen = spx_alloc(c->nspec, sizeof *c->seen, e);
+    if (c->fiber == NULL || c->target == NULL || c->seen == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < c->nspec; i++)
+        c->fiber[i] = (int32_t)(c->first + i);
+    return SPX_OK;
+}
+
+/* Fine grid over what the camera sees, or the part of it that is wanted. */
+static spx_status make_grid(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
+{
+    double w[2];
+    spx_status st = spx_sim_args_wavelength(o, w, e);
+    int part = o->psf != NULL && o->wavelength != NULL;
+    double lo = part ? w[0] : c->psf.x.wmin, hi = part ? w[1] : c->psf.x.wmax;
+    c->nwave = spx_sim_grid_size(lo, hi, o->step);
+    if (st == SPX_OK && c->nwave < 2)
+        st = spx_fail(e, SPX_EUSAGE, "steps of %g Angstrom are too long for %g to %g: give a smaller --step", o->step,
+                      lo, hi);
+    if (st != SPX_OK)
+        return st;
+    c->wavelength = spx_alloc(c->nwave, sizeof *c->wavelength, e);
+    c->flux = spx_alloc2(c->nspec, c->nwave, sizeof *c->flux, e);
+    if (c->wavelength == NULL || c->flux == NULL)
+        return SPX_EIO;
+    spx_sim_grid(lo, o->step, c->nwave, c->wavelength);
+    return SPX_OK;
+}
+
+/* Targets as they are seen. */
+static spx_status see(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
+{
+    return spx_target_seen(c->nspec, c->target, o->mjd > 0 ? &c->site : NULL, o->mjd, o->exptime, c->seen, e);
+}
+
+/* Draw from the members of a library: only rows that are drawn are read. */
+static spx_status library_flux(const spx_sim_args *o, spx_run *s, spx_sim_ranges *r, spx_sim_scene *c, double *norm,
+                               spx_err *e)
+{
+    spx_library lib = {0};
+    spx_input *in;
+    float *rows = NULL;
+    spx_status st = spx_run_extra_input(s, o->models, &in, e);
+    if (st == SPX_OK)
+        st = spx_library_read(in->file, &lib, e);
+    r->nlibrary = lib.ntemp;
+    if (st == SPX_OK)
+        st = spx_sim_draw(r, c->nspec, c->target, e);
+    if (st == SPX_OK && (rows = spx_alloc2(c->nspec, lib.nwave, sizeof *rows, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < c->nspec && st == SPX_OK; i++) {
+        spx_target *t = c->target + i;
+        if (t->sky)
+            continue;
+        st = spx_library_read_flux(in->file, &lib, t->member, 1, rows + i * lib.nwave, e);
+        const struct {
+            const char *name;
+            double *value;
+        } par[] = {{"teff", &t->teff}, {"logg", &t->logg}, {"feh", &t->feh}, {"alpha", &t->alpha}};
+        for (size_t k = 0; k < sizeof par / sizeof *par; k++) {
+            *par[k].value = 0;
+            for (size_t j = 0; j < lib.npar; j++)
+                if (strcmp(lib.parname[j], par[k].name) == 0)
+                    *par[k].value = lib.params[t->member * lib.npar + j];
+        }
+    }
+    if (st == SPX_OK)
+        st = see(o, c, e);
+    if (st == SPX_OK) {
+        spx_progress *p = spx_progress_start(s->common.progress, "stars", "spectra", c->nspec);
+        st = spx_sim_members(c->nspec, c->seen, lib.nwave, lib.wavelength, lib.medium == SPX_AIR, rows, c->nwave,
+                             c->wavelength, c->flux, norm, p, e);
+        spx_progress_end(p);
+    }
+    spx_free(rows);
+    spx_library_free(&lib);
+    return st == SPX_OK ? st : spx_err_context(e, "%s", o->models);
+}
+
+spx_status spx_sim_scene_draw(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
+{
+    spx_sim_ranges r = {0};
+    double *norm = NULL;
+    spx_status st = make_camera(o, s, 0, c, e);
+    if (st == SPX_OK)
+        st = make_grid(o, c, e);
+    if (st == SPX_OK)
+        st = spx_sim_args_ranges(o, c->nspec, &r, e);
+    if (st == SPX_OK && (norm = spx_alloc(c->nspec, sizeof *norm, e)) == NULL)
+        st = SPX_EIO;
+    spx_run_step(s, "stars");
+    if (st == SPX_OK && o->models != NULL) {
+        st = library_flux(o, s, &r, c, norm, e);
+    } else if (st == SPX_OK && (st = spx_sim_draw(&r, c->nspec, c->target, e)) == SPX_OK &&
+               (st = see(o, c, e)) == SPX_OK) {
+        spx_progress *p = spx_progress_start(s->common.progress, "stars", "spectra", c->nspec);
+        st = spx_sim_stars(c->nspec, c->seen, c->nwave, c->wavelength, c->flux, norm, p, e);
+        spx_progress_end(p);
+    }
+    if (st == SPX_OK)
+        st = spx_sim_electrons(c->nspec, c->target, norm, c->arm, o->exptime, c->nwave, c->wavelength, c->flux, e);
+    c->drawn = 1;
+    spx_free(norm);
+    return st;
+}
+
+spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
+{
+    spx_spectra in = {0};
+    spx_input *file;
+    spx_err no_hdf5 = {0};
+    const char name[] = {(char)o->arm, '\0'};
+    size_t arm = 0;
+    spx_status st;
+    if (s->ninput > 1)
+        return spx_fail(e, SPX_EUSAGE, "%s: one file of spectra at most: make a list of several", s->input[1]);
+    if (spx_run_input(s, 0, &file, &no_hdf5) == SPX_OK)
+        st = spx_spectra_read(file->file, 0, &in, e);
+    else if (no_hdf5.code != SPX_EINPUT || strcmp(s->input[0], "-") == 0)
+        st = spx_fail(e, no_hdf5.code, "%s", no_hdf5.msg);
+    else if ((st = spx_run_foreign_input(s, s->input[0], e)) == SPX_OK)
+        st = spx_textspec_read(s->input[0], name, &in, e);
+    if (st == SPX_OK)
+        st = make_camera(o, s, in.nspec, c, e);
+    while (st == SPX_OK && arm < in.narm && in.arm[arm].name[0] != c->arm)
+        arm++;
+    if (st == SPX_OK && arm == in.narm && in.narm > 1)
+        st = spx_fail(e, SPX_EINPUT, "%s: has no arm %c", s->input[0], c->arm);
+    const spx_sim_ranges plain = {.seed = (uint64_t)o->seed, .teff = {5000, 5000}};
+    if (st == SPX_OK)
+        st = spx_sim_draw(&plain, c->nspec, c->target, e);
+    if (st == SPX_OK && in.fibermap != NULL)
+        st = spx_target_take(in.fibermap, c->nspec, c->target, e);
+    if (st == SPX_OK) { /* the arrays change hands */
+        spx_arm *a = &in.arm[arm < in.narm ? arm : 0];
+        c->nwave = a->nwave;
+        c->wavelength = a->wavelength;
+        c->flux = a->flux;
+        a->wavelength = a->flux = NULL;
+    }
+    spx_spectra_free(&in);
+    return st;
+}

@@ -1,0 +1,36 @@
+/* Sets the scene of a simulated exposure: the camera, its lit fibres, their targets, and the spectra of these on the
+ * CCD's fine grid of wavelengths. */
+#ifndef SPX_TOOLS_SIM_SCENE_H
+#define SPX_TOOLS_SIM_SCENE_H
+
+#include "app/main.h"
+#include "common/sim_options.h"
+#include "h5/table.h"
+#include "products/image.h"
+#include "products/psf.h"
+#include "products/site.h"
+#include "products/target.h"
+
+typedef struct {
+    spx_psf psf;
+    char arm;
+    size_t first, nspec, nwave; /* lit rows of the PSF; samples */
+    int32_t *fiber;
+    spx_target *target, *seen; /* true, and as seen from the moving Earth */
+    spx_site site;
+    int drawn; /* targets are stars whose parameters are known */
+    double *wavelength, *flux, *sky;
+    spx_table *truth;
+    spx_image image;
+} spx_sim_scene;
+
+/* Of stars that are drawn, from the built-in formula or from the library of --models; `site` is set before. Ends step
+ * `read` and begins step `stars`. */
+spx_status spx_sim_scene_draw(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
+
+/* Of the spectra of the input: a spectra or frame block, or a list of text files. */
+spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
+
+void spx_sim_scene_free(spx_sim_scene *c);
+
+#endif
