@@ -61,3 +61,21 @@ void spx_setup_cut_free(spx_setup *cut)
     spx_free(cut->pca.comp);
     memset(cut, 0, sizeof *cut);
 }
+
+spx_status spx_setups_cut(size_t narm, const spx_arm *arm, double vmin, double vmax, double vsini,
+                          const spx_setup **setup, spx_setup *cut, spx_err *e)
+{
+    const spx_setup *whole[SPX_MAX_ARM];
+    spx_status st = SPX_OK;
+    memcpy(whole, setup, narm * sizeof *whole);
+    for (size_t a = 0; a < narm && st == SPX_OK; a++) {
+        size_t sharing = 0;
+        for (size_t b = 0; b < narm; b++)
+            sharing += whole[b] == whole[a];
+        if (whole[a] == NULL || sharing < 2)
+            continue;
+        st = spx_setup_cut(whole[a], &arm[a], vmin, vmax, vsini, &cut[a], e);
+        setup[a] = cut[a].nwave > 0 ? &cut[a] : whole[a];
+    }
+    return st;
+}

@@ -12,4 +12,9 @@ spx_status spx_setup_cut(const spx_setup *s, const spx_arm *arm, double vmin, do
                          spx_err *e);
 void spx_setup_cut_free(spx_setup *cut);
 
+/* Arms that share a setup, of which each needs little, get a part of it each: setup[narm] becomes cut[narm] there,
+ * whose members are to be freed in any case; at most SPX_MAX_ARM arms, those without a setup NULL. */
+spx_status spx_setups_cut(size_t narm, const spx_arm *arm, double vmin, double vmax, double vsini,
+                          const spx_setup **setup, spx_setup *cut, spx_err *e);
+
 #endif

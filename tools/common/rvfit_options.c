@@ -5,15 +5,13 @@
 
 #include "base/parse.h"
 
-enum { NAME_ROOM = 64 };
-
-/* Splits NAME=REST; name[NAME_ROOM]. */
-static spx_status split(const char *text, const char *option, char *name, const char **rest, spx_err *e)
+spx_status spx_rvfit_parse_named(const char *text, const char *option, char name[SPX_RVFIT_NAME], const char **rest,
+                                 spx_err *e)
 {
     const char *eq = strchr(text, '=');
-    if (eq == NULL || eq == text || eq[1] == '\0' || eq - text >= NAME_ROOM)
+    if (eq == NULL || eq == text || eq[1] == '\0' || eq - text >= SPX_RVFIT_NAME)
         return spx_fail(e, SPX_EUSAGE, "--%s: '%s' is not NAME=VALUE", option, text);
-    (void)snprintf(name, NAME_ROOM, "%.*s", (int)(eq - text), text);
+    (void)snprintf(name, SPX_RVFIT_NAME, "%.*s", (int)(eq - text), text);
     *rest = eq + 1;
     return SPX_OK;
 }
@@ -33,8 +31,8 @@ spx_status spx_rvfit_parse_pair(const char *text, const char *what, const char *
 static spx_status find_quantity(const char *text, const char *option, const spx_setup *s, size_t *q, const char **rest,
                                 spx_err *e)
 {
-    char name[NAME_ROOM];
-    spx_status st = split(text, option, name, rest, e);
+    char name[SPX_RVFIT_NAME];
+    spx_status st = spx_rvfit_parse_named(text, option, name, rest, e);
     if (st != SPX_OK)
         return st;
     *q = 0;
@@ -55,7 +53,7 @@ static spx_status find_quantity(const char *text, const char *option, const spx_
                     known);
 }
 
-spx_status spx_rvfit_parse_fix(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e)
+static spx_status parse_fix(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e)
 {
     const char *rest;
     size_t q;
@@ -65,7 +63,7 @@ spx_status spx_rvfit_parse_fix(const char *text, const spx_setup *s, spx_rvfit_o
     return st;
 }
 
-spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e)
+static spx_status parse_prior(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e)
 {
     const char *rest;
     size_t q;
@@ -77,115 +75,37 @@ spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit
     return st;
 }
 
-static const spx_setup *find_setup(const spx_templates *t, const char *name)
+spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setup, spx_rvfit_options *fit, spx_err *e)
 {
-    for (size_t i = 0; i < t->nsetup; i++)
-        if (strcmp(t->setup[i].setup, name) == 0)
-            return &t->setup[i];
-    return NULL;
-}
-
-/* Is `name` one of the comma-separated words of `list`? */
-static int in_list(const char *list, const char *name)
-{
-    size_t len = strlen(name);
-    for (const char *p = list; *p != '\0'; p += *p == ',') {
-        size_t n = strcspn(p, ",");
-        if (n == len && strncmp(p, name, n) == 0)
-            return 1;
-        p += n;
-    }
-    return 0;
-}
-
-/* Length of a name without a number at its end. */
-static size_t stem(const char *name)
-{
-    size_t n = strlen(name);
-    while (n > 1 && name[n - 1] >= '0' && name[n - 1] <= '9')
-        n--;
-    return n;
-}
-
-spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
-                                   const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
-                                   spx_err *e)
-{
-    char arm[NAME_ROOM];
-    const char *wanted;
-    int alike = 1; /* all arms have one name but for numbers */
-    for (size_t a = 1; a < narm; a++)
-        alike = alike && stem(name[a]) == stem(name[0]) && strncmp(name[a], name[0], stem(name[0])) == 0;
-    for (size_t a = 0; a < narm; a++) {
-        setup[a] = find_setup(t, name[a]);
-        if (setup[a] == NULL) { /* b2 is another exposure, or order, of b */
-            (void)snprintf(arm, sizeof arm, "%.*s", (int)stem(name[a]), name[a]);
-            setup[a] = find_setup(t, arm);
-        }
-        if (setup[a] == NULL && alike && t->nsetup == 1)
-            setup[a] = &t->setup[0];
-    }
-    for (size_t i = 0; i < nmap; i++) {
-        size_t found = 0;
-        spx_status st = split(map[i], "map", arm, &wanted, e);
-        if (st != SPX_OK)
-            return st;
-        for (size_t a = 0; a < narm; a++)
-            if (strcmp(name[a], arm) == 0) {
-                setup[a] = find_setup(t, wanted);
-                found++;
-            }
-        if (found == 0)
-            return spx_fail(e, SPX_EUSAGE, "--map %s: the spectra have no arm '%s'", map[i], arm);
-        if (find_setup(t, wanted) == NULL)
-            return spx_fail(e, SPX_EUSAGE, "--map %s: the templates have no setup '%s'", map[i], wanted);
-    }
-    for (const char *p = arms != NULL ? arms : ""; *p != '\0'; p += *p == ',') {
-        size_t n = strcspn(p, ","), a = 0;
-        while (a < narm && (strlen(name[a]) != n || strncmp(name[a], p, n) != 0))
-            a++;
-        if (a == narm)
-            return spx_fail(e, SPX_EUSAGE, "--arms %s: the spectra have no arm '%.*s'", arms, (int)n, p);
-        p += n;
-    }
-    for (size_t a = 0; a < narm; a++) {
-        left_out[a] = arms != NULL && !in_list(arms, name[a]);
-        if (left_out[a])
-            setup[a] = NULL;
-    }
-    return SPX_OK;
-}
-
-spx_status spx_rvfit_choose_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
-                                   double (*range)[2], spx_range_of *chosen, spx_err *e)
-{
-    for (size_t a = 0; a < narm; a++)
-        chosen[a] = SPX_RANGE_NONE;
-    for (size_t i = 0; i < n; i++) {
-        const char *colon = strrchr(text[i], ':'), *pair = colon != NULL ? colon + 1 : text[i];
-        const spx_range_of which = colon != NULL ? SPX_RANGE_OF_ARM : SPX_RANGE_OF_ALL;
-        const size_t len = colon != NULL ? (size_t)(colon - text[i]) : 0;
-        double lo, hi;
-        size_t found = 0;
-        if (spx_rvfit_parse_pair(pair, "", "", &lo, &hi, NULL) != SPX_OK)
-            return spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX or ARM:MIN,MAX", text[i]);
-        if (!(lo < hi))
-            return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the first wavelength has to be the smaller one", text[i]);
-        for (size_t a = 0; a < narm; a++) {
-            if (which == SPX_RANGE_OF_ARM && (strlen(name[a]) != len || strncmp(name[a], text[i], len) != 0))
-                continue;
-            found++;
-            if (chosen[a] == which)
-                return spx_fail(e, SPX_EUSAGE, "--wavelength %s: there is another range for the same arm", text[i]);
-            if (chosen[a] > which)
-                continue;
-            range[a][0] = lo;
-            range[a][1] = hi;
-            chosen[a] = which;
-        }
-        if (found == 0)
-            return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the spectra have no arm '%.*s'", text[i], (int)len,
-                            text[i]);
-    }
-    return SPX_OK;
+    spx_rvfit_options_init(fit);
+    fit->npoly = (size_t)o->npoly;
+    fit->continuum = o->continuum;
+    fit->interpolator = o->interpolator;
+    fit->dichroic = o->dichroic;
+    fit->resolution = o->resolution;
+    fit->lsf_sigma = o->lsf_sigma;
+    fit->reject = (int)o->reject;
+    fit->reject_sigma = o->reject_sigma;
+    fit->brute = o->start != NULL && strcmp(o->start, "grid") == 0;
+    fit->keep_model = o->model;
+    fit->keep_ccf = o->ccf;
+    fit->max_device_mem = o->max_device_mem;
+    spx_status st = SPX_OK;
+    if (o->lsf_given && !o->resolution)
+        st = spx_fail(e, SPX_EUSAGE, "--lsf-sigma goes with --resolution-matrix only");
+    if (st == SPX_OK && o->reject_sigma_given && o->reject == 0)
+        st = spx_fail(e, SPX_EUSAGE, "--reject-sigma goes with --reject only");
+    if (st == SPX_OK && !o->rotation && o->vsini_range != NULL)
+        st = spx_fail(e, SPX_EUSAGE, "--vsini-range and --no-rotation exclude each other");
+    if (st == SPX_OK && o->vrange != NULL)
+        st = spx_rvfit_parse_pair(o->vrange, "--vrange", "MIN,MAX", &fit->vmin, &fit->vmax, e);
+    if (st == SPX_OK && o->vsini_range != NULL)
+        st = spx_rvfit_parse_pair(o->vsini_range, "--vsini-range", "MIN,MAX", &fit->vsinimin, &fit->vsinimax, e);
+    if (!o->rotation)
+        fit->vsinimin = fit->vsinimax = 0;
+    for (size_t i = 0; i < o->fix.n && st == SPX_OK; i++)
+        st = parse_fix(o->fix.value[i], setup, fit, e);
+    for (size_t i = 0; i < o->prior.n && st == SPX_OK; i++)
+        st = parse_prior(o->prior.value[i], setup, fit, e);
+    return st;
 }

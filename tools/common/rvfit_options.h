@@ -1,33 +1,37 @@
-/* Reads the texts that users give to the velocity fit: held quantities, priors, ranges, the setup of each arm, and the
- * wavelengths of it that are fitted. */
+/* Makes the options of the velocity fit from those of rvs-fit's command line: held quantities, priors, ranges. */
 #ifndef SPX_TOOLS_RVFIT_OPTIONS_H
 #define SPX_TOOLS_RVFIT_OPTIONS_H
 
+#include "app/opt.h"
 #include "rvfit/rvfit.h"
 
-/* NAME=VALUE: hold v, vsini, or a parameter of the templates; NAME=MEAN,SIGMA: a prior on it. SPX_EUSAGE: makes no
- * sense, or the templates have no such parameter. */
-spx_status spx_rvfit_parse_fix(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e);
-spx_status spx_rvfit_parse_prior(const char *text, const spx_setup *s, spx_rvfit_options *o, spx_err *e);
+/* Spectra that are fitted together. */
+typedef enum { SPX_JOINT_NO, SPX_JOINT_TARGET, SPX_JOINT_ALL } spx_rvfit_joint;
 
-/* MIN,MAX, or two other numbers, which `form` names. */
+/* Values of rvs-fit's option table; its help says what they are. */
+typedef struct {
+    const char *templates, *arms, *vrange, *vsini_range, *rows, *targetid_file, *objtypes, *zbest, *start;
+    spx_continuum continuum;
+    spx_interpolator interpolator;
+    spx_rvfit_joint joint;
+    spx_opt_list map, fix, prior, targetid, wavelength;
+    size_t max_device_mem;
+    long npoly, reject, minexpid, maxexpid;
+    double lsf_sigma, reject_sigma, minsn;
+    int rotation, dichroic, resolution, all_fibers, model, ccf, zbest_select;
+    int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given;
+} spx_rvfit_args;
+
+/* Options of the fit, but for threads and hook. --fix and --prior name v, vsini, or a parameter of `setup`. SPX_EUSAGE:
+ * an option makes no sense, or another one is missing. */
+spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setup, spx_rvfit_options *fit, spx_err *e);
+
+/* Two numbers, which `form` names: "MIN,MAX"; `what` names the option. SPX_EUSAGE: `text` is something else. */
 spx_status spx_rvfit_parse_pair(const char *text, const char *what, const char *form, double *a, double *b, spx_err *e);
 
-/* setup[narm]: for each arm name[k] the setup of this name, or of the name without a number at its end (or a
- * single setup, where all arms have one name but for such numbers), or what one of map[nmap] "ARM=SETUP" says; NULL:
- * none, or `arms` (names with commas between, NULL: all) leaves it out, which is left_out[k]. SPX_EUSAGE: no such arm
- * or setup. */
-spx_status spx_rvfit_choose_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
-                                   const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
-                                   spx_err *e);
-
-/* What a range was given for. */
-typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_ARM } spx_range_of;
-
-/* range[narm]: which wavelengths of each arm name[k] are fitted, of text[n]: "MIN,MAX" for all arms, "ARM:MIN,MAX" for
- * one, which goes before; none where chosen[k] is SPX_RANGE_NONE. SPX_EUSAGE: no such arm, no range, or two for the
- * same. */
-spx_status spx_rvfit_choose_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
-                                   double (*range)[2], spx_range_of *chosen, spx_err *e);
+/* NAME=REST: copies the name, and *rest points into `text`. SPX_EUSAGE: `text` is something else. */
+enum { SPX_RVFIT_NAME = 64 };
+spx_status spx_rvfit_parse_named(const char *text, const char *option, char name[SPX_RVFIT_NAME], const char **rest,
+                                 spx_err *e);
 
 #endif

@@ -1,0 +1,185 @@
+#include "common/rvfit_arms.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+
+static const spx_setup *find_setup(const spx_templates *t, const char *name)
+{
+    for (size_t i = 0; i < t->nsetup; i++)
+        if (strcmp(t->setup[i].setup, name) == 0)
+            return &t->setup[i];
+    return NULL;
+}
+
+/* Is `name` one of the comma-separated words of `list`? */
+static int in_list(const char *list, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *p = list; *p != '\0'; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        if (n == len && strncmp(p, name, n) == 0)
+            return 1;
+        p += n;
+    }
+    return 0;
+}
+
+/* Length of a name without a number at its end. */
+static size_t stem(const char *name)
+{
+    size_t n = strlen(name);
+    while (n > 1 && name[n - 1] >= '0' && name[n - 1] <= '9')
+        n--;
+    return n;
+}
+
+/* setup[narm]: for each arm name[k] the setup of this name, or of the name without a number at its end (or a
+ * single setup, where all arms have one name but for such numbers), or what one of map[nmap] "ARM=SETUP" says; NULL:
+ * none, or `arms` (names with commas between, NULL: all) leaves it out, which is left_out[k]. SPX_EUSAGE: no such arm
+ * or setup. */
+static spx_status name_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
+                              const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
+                              spx_err *e)
+{
+    char arm[SPX_RVFIT_NAME];
+    const char *wanted;
+    int alike = 1; /* all arms have one name but for numbers */
+    for (size_t a = 1; a < narm; a++)
+        alike = alike && stem(name[a]) == stem(name[0]) && strncmp(name[a], name[0], stem(name[0])) == 0;
+    for (size_t a = 0; a < narm; a++) {
+        setup[a] = find_setup(t, name[a]);
+        if (setup[a] == NULL) { /* b2 is another exposure, or order, of b */
+            (void)snprintf(arm, sizeof arm, "%.*s", (int)stem(name[a]), name[a]);
+            setup[a] = find_setup(t, arm);
+        }
+        if (setup[a] == NULL && alike && t->nsetup == 1)
+            setup[a] = &t->setup[0];
+    }
+    for (size_t i = 0; i < nmap; i++) {
+        size_t found = 0;
+        spx_status st = spx_rvfit_parse_named(map[i], "map", arm, &wanted, e);
+        if (st != SPX_OK)
+            return st;
+        for (size_t a = 0; a < narm; a++)
+            if (strcmp(name[a], arm) == 0) {
+                setup[a] = find_setup(t, wanted);
+                found++;
+            }
+        if (found == 0)
+            return spx_fail(e, SPX_EUSAGE, "--map %s: the spectra have no arm '%s'", map[i], arm);
+        if (find_setup(t, wanted) == NULL)
+            return spx_fail(e, SPX_EUSAGE, "--map %s: the templates have no setup '%s'", map[i], wanted);
+    }
+    for (const char *p = arms != NULL ? arms : ""; *p != '\0'; p += *p == ',') {
+        size_t n = strcspn(p, ","), a = 0;
+        while (a < narm && (strlen(name[a]) != n || strncmp(name[a], p, n) != 0))
+            a++;
+        if (a == narm)
+            return spx_fail(e, SPX_EUSAGE, "--arms %s: the spectra have no arm '%.*s'", arms, (int)n, p);
+        p += n;
+    }
+    for (size_t a = 0; a < narm; a++) {
+        left_out[a] = arms != NULL && !in_list(arms, name[a]);
+        if (left_out[a])
+            setup[a] = NULL;
+    }
+    return SPX_OK;
+}
+
+/* What a range was given for. */
+typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_ARM } spx_range_of;
+
+/* range[narm]: which wavelengths of each arm name[k] are fitted, of text[n]: "MIN,MAX" for all arms, "ARM:MIN,MAX" for
+ * one, which goes before; none where chosen[k] is SPX_RANGE_NONE. SPX_EUSAGE: no such arm, no range, or two for the
+ * same. */
+static spx_status name_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
+                              double (*range)[2], spx_range_of *chosen, spx_err *e)
+{
+    for (size_t a = 0; a < narm; a++)
+        chosen[a] = SPX_RANGE_NONE;
+    for (size_t i = 0; i < n; i++) {
+        const char *colon = strrchr(text[i], ':'), *pair = colon != NULL ? colon + 1 : text[i];
+        const spx_range_of which = colon != NULL ? SPX_RANGE_OF_ARM : SPX_RANGE_OF_ALL;
+        const size_t len = colon != NULL ? (size_t)(colon - text[i]) : 0;
+        double lo, hi;
+        size_t found = 0;
+        if (spx_rvfit_parse_pair(pair, "", "", &lo, &hi, NULL) != SPX_OK)
+            return spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX or ARM:MIN,MAX", text[i]);
+        if (!(lo < hi))
+            return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the first wavelength has to be the smaller one", text[i]);
+        for (size_t a = 0; a < narm; a++) {
+            if (which == SPX_RANGE_OF_ARM && (strlen(name[a]) != len || strncmp(name[a], text[i], len) != 0))
+                continue;
+            found++;
+            if (chosen[a] == which)
+                return spx_fail(e, SPX_EUSAGE, "--wavelength %s: there is another range for the same arm", text[i]);
+            if (chosen[a] > which)
+                continue;
+            range[a][0] = lo;
+            range[a][1] = hi;
+            chosen[a] = which;
+        }
+        if (found == 0)
+            return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the spectra have no arm '%.*s'", text[i], (int)len,
+                            text[i]);
+    }
+    return SPX_OK;
+}
+
+spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,
+                                   const spx_setup **setup, spx_err *e)
+{
+    const spx_spectra *s = &p->all;
+    const char *name[SPX_MAX_ARM];
+    int left_out[SPX_MAX_ARM];
+    for (size_t a = 0; a < s->narm; a++)
+        name[a] = p->base[a];
+    spx_status st = name_setups(t, s->narm, name, o->map.n, o->map.value, o->arms, setup, left_out, e);
+    for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
+        if (setup[a] == NULL && !left_out[a])
+            spx_warn("arm '%s' is left out: the templates have no setup of that name (--map %s=SETUP)", name[a],
+                     name[a]);
+        if (o->resolution && setup[a] != NULL && s->arm[a].ndiag == 0)
+            st = spx_fail(e, SPX_EINPUT,
+                          "arm '%s' of the spectra has no resolution matrix: fit without --resolution-matrix, or "
+                          "without the arm (--arms)",
+                          s->arm[a].name);
+    }
+    return st;
+}
+
+spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, spx_spectra_parts *p, const spx_setup **setup,
+                                        spx_err *e)
+{
+    const spx_spectra *s = &p->all;
+    const char *name[SPX_MAX_ARM];
+    double range[SPX_MAX_ARM][2];
+    spx_range_of chosen[SPX_MAX_ARM];
+    size_t left_out = 0, fitted = 0;
+    for (size_t a = 0; a < s->narm; a++)
+        name[a] = p->base[a];
+    spx_status st = name_ranges(o->wavelength.n, o->wavelength.value, s->narm, name, range, chosen, e);
+    for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
+        const spx_arm *arm = &s->arm[a];
+        const double first = arm->wavelength[0], last = arm->wavelength[arm->nwave - 1];
+        const int fit = setup[a] != NULL;
+        if (!fit && chosen[a] == SPX_RANGE_OF_ARM)
+            return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' is not fitted", arm->name);
+        if (fit && chosen[a] != SPX_RANGE_NONE && spx_spectra_parts_cut(p, a, range[a][0], range[a][1]) == 0) {
+            if (chosen[a] == SPX_RANGE_OF_ARM)
+                return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' has %.1f-%.1f Angstrom, nothing of %g-%g",
+                                arm->name, first, last, range[a][0], range[a][1]);
+            spx_note("arm '%s' is left out: it has %.1f-%.1f Angstrom, nothing of %g-%g", arm->name, first, last,
+                     range[a][0], range[a][1]);
+            setup[a] = NULL;
+            left_out++;
+        }
+        fitted += setup[a] != NULL;
+    }
+    if (st == SPX_OK && left_out > 0 && fitted == 0)
+        return spx_fail(e, SPX_EUSAGE, "--wavelength leaves nothing to fit");
+    return st;
+}

@@ -1,0 +1,20 @@
+/* Chooses the setups of the templates that the arms of spectra are fitted with, and the wavelengths that are fitted. */
+#ifndef SPX_TOOLS_RVFIT_ARMS_H
+#define SPX_TOOLS_RVFIT_ARMS_H
+
+#include "common/rvfit_options.h"
+#include "run/catalogue_parts.h"
+
+/* setup[SPX_MAX_ARM], by --map, --arms and the names that the arms have in their files; NULL: the arm is left out, with
+ * a warning unless --arms says so. SPX_EUSAGE: no such arm or setup; SPX_EINPUT: an arm lacks the resolution matrix
+ * that
+ * --resolution-matrix needs. */
+spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,
+                                   const spx_setup **setup, spx_err *e);
+
+/* Cuts the arms that have a setup to --wavelength; those that have nothing of what it says of all arms lose theirs.
+ * SPX_EUSAGE: no such arm, no range, two for the same, or nothing is left. */
+spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, spx_spectra_parts *p, const spx_setup **setup,
+                                        spx_err *e);
+
+#endif

@@ -1,0 +1,44 @@
+#include "common/rvfit_report.h"
+
+#include <stdio.h>
+
+spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_spectra_parts *p,
+                            const spx_setup *const *setup, const spx_rvfit *all, spx_err *e)
+{
+    size_t bad = 0, flagged = 0, failed = 0;
+    for (size_t i = 0; i < stars->nstar; i++) {
+        const spx_rvfit_star *star = &all->star[i];
+        bad += (star->warn & SPX_RVS_BAD) != 0;
+        flagged += star->warn != 0 && !(star->warn & SPX_RVS_BAD);
+        failed += !star->success && !(star->warn & SPX_RVS_BAD);
+    }
+    const char *what = stars->joint ? "stars" : "spectra";
+    if (bad == stars->nstar)
+        return spx_fail(e, SPX_ENO, "none of %zu %s could be fitted: no flux, or no good pixels; nothing is written",
+                        stars->nstar, what);
+    if (bad > 0)
+        spx_warn("%zu of %zu %s could not be fitted (RVS_WARN 32)", bad, stars->nstar, what);
+    if (failed > 0)
+        spx_warn("%zu of %zu fits did not converge (SUCCESS 0)", failed, stars->nstar);
+    if (stars->joint)
+        spx_note("%zu stars of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad, stars->nrow,
+                 flagged);
+    else
+        spx_note("%zu of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad, p->all.nspec, flagged);
+    spx_status st = spx_run_record(s, "stars", e, "%zu", stars->nstar);
+    if (st == SPX_OK && stars->joint)
+        st = spx_run_record(s, "exposures", e, "%zu", stars->nrow);
+    if (st == SPX_OK && p->dropped.n > 0)
+        st = spx_run_record(s, "columns_left_out", e, "%s", p->dropped.s);
+    if (st == SPX_OK)
+        st = spx_run_record(s, "stars_bad", e, "%zu", bad);
+    if (st == SPX_OK)
+        st = spx_run_record(s, "stars_not_converged", e, "%zu", failed);
+    for (size_t a = 0; a < p->all.narm && st == SPX_OK; a++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "setup_%s", p->all.arm[a].name);
+        if (setup[a] != NULL)
+            st = spx_run_record(s, name, e, "%s", setup[a]->setup);
+    }
+    return st;
+}

@@ -1,0 +1,69 @@
+#include "common/rvfit_stars.h"
+
+#include "run/select.h"
+
+static spx_status read_redshifts(const spx_rvfit_args *o, spx_run *s, const spx_spectra_parts *p, spx_redshifts *out,
+                                 spx_err *e)
+{
+    spx_input *in;
+    if (o->zbest != NULL) {
+        spx_status st = spx_run_extra_input(s, o->zbest, &in, e);
+        return st == SPX_OK ? spx_redshifts_read(in->file, out, e) : st;
+    }
+    for (size_t i = 0; i < p->npart; i++)
+        if (spx_redshifts_there(p->part[i].file))
+            return spx_redshifts_read(p->part[i].file, out, e);
+    return spx_fail(e, SPX_EUSAGE,
+                    "--zbest-select: the file of the spectra holds no redshifts: name the redshift file with --zbest");
+}
+
+spx_status spx_rvfit_choose_stars(const spx_rvfit_args *o, spx_run *run, const spx_spectra_parts *p,
+                                  const spx_setup *const *setup, spx_rvfit_stars *out, spx_err *e)
+{
+    uint8_t arm[SPX_MAX_ARM];
+    int64_t *target = NULL;
+    spx_selection s = {.rows = o->rows,
+                       .all_fibers = o->all_fibers,
+                       .has_expid = o->minexpid_given || o->maxexpid_given,
+                       .expid_min = o->minexpid_given ? o->minexpid : INT64_MIN,
+                       .expid_max = o->maxexpid_given ? o->maxexpid : INT64_MAX,
+                       .has_minsn = o->minsn_given,
+                       .minsn = o->minsn,
+                       .sn_arm = arm,
+                       .objtypes = o->objtypes};
+    out->joint = o->joint != SPX_JOINT_NO;
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        arm[a] = setup[a] != NULL;
+    spx_status st = o->zbest != NULL || o->zbest_select ? read_redshifts(o, run, p, &out->redshifts, e) : SPX_OK;
+    s.stars = o->zbest_select ? &out->redshifts : NULL;
+    if (st == SPX_OK && o->targetid_file != NULL)
+        st = spx_run_foreign_input(run, o->targetid_file, e);
+    if (st == SPX_OK)
+        st = spx_targets_collect(o->targetid.n, o->targetid.value, o->targetid_file, &s.ntarget, &target, e);
+    s.target = target;
+    if (st == SPX_OK)
+        st = spx_spectra_select(p, &s, &out->row, &out->nrow, e);
+    spx_free(target);
+    if (st == SPX_OK && out->nrow == 0)
+        return spx_fail(e, SPX_ENO, "none of the %zu spectra is a star to fit: choose others, or give --all-fibers",
+                        p->all.nspec);
+    out->nstar = out->nrow;
+    return st == SPX_OK && out->joint
+               ? spx_spectra_group(p, o->joint == SPX_JOINT_ALL, out->nrow, out->row, &out->nstar, &out->first, e)
+               : st;
+}
+
+size_t *spx_rvfit_star_rows(const spx_rvfit_stars *s, spx_err *e)
+{
+    size_t *row = spx_alloc(s->nstar, sizeof *row, e);
+    for (size_t k = 0; k < s->nstar && row != NULL; k++)
+        row[k] = s->row[s->joint ? s->first[k] : k];
+    return row;
+}
+
+void spx_rvfit_stars_free(spx_rvfit_stars *s)
+{
+    spx_free(s->row);
+    spx_free(s->first);
+    spx_redshifts_free(&s->redshifts);
+}
