@@ -5,27 +5,21 @@
 
 #include "app/filelist.h"
 #include "app/main.h"
-#include "convert/blocks.h"
-#include "convert/library.h"
-#include "convert/spectrum/spectrum.h"
-#include "convert/spectrum/text_table.h"
-#include "fits/open.h"
+#include "common/fits_inputs.h"
 
 static struct {
-    int list, generic, exposures, air, vacuum;
+    int list, exposures, air, vacuum;
     spx_failures failed;
-    spx_fits_product as; /* SPX_FITS_PRODUCTS: any */
     const char *params, *orders;
-    spx_library_layout layout;
-    spx_fits_spectrum_options spectrum;
-} o = {.as = SPX_FITS_PRODUCTS};
+    spx_fits_wanted wanted;
+} o = {.wanted.as = SPX_FITS_PRODUCTS};
 
 static const spx_opt options[] = {
     SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List what would be made of each HDU, and write nothing"),
-    SPX_OPTION(FLAG, "generic", 'g', NULL, o.generic, "Make no blocks: keep the HDUs only"),
+    SPX_OPTION(FLAG, "generic", 'g', NULL, o.wanted.generic, "Make no blocks: keep the HDUs only"),
     SPX_OPTION(FLAG, "keep-going", 'k', NULL, o.failed.go_on,
                "Leave out files that cannot be read, and convert the others. The exit status tells of them"),
-    SPX_OPTION(CHOICE, "as", 0, NULL, o.as, "Refuse input of any other kind than this",
+    SPX_OPTION(CHOICE, "as", 0, NULL, o.wanted.as, "Refuse input of any other kind than this",
                .choices = SPX_CHOICES({"auto", SPX_FITS_PRODUCTS}, {"image", SPX_FITS_AS_IMAGE},
                                       {"psf", SPX_FITS_AS_PSF}, {"frame", SPX_FITS_AS_FRAME},
                                       {"spectra", SPX_FITS_AS_SPECTRA}, {"library", SPX_FITS_AS_LIBRARY})),
@@ -36,11 +30,11 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "air", 0, NULL, o.air, "Treat wavelengths as air, even if the file says vacuum"),
     SPX_OPTION(FLAG, "vacuum", 0, NULL, o.vacuum, "Treat wavelengths as vacuum, even if the file says air"),
     SPX_HEADING("Libraries of model spectra"),
-    SPX_OPTION(STRING, "library-flux", 0, "HDU", o.layout.flux,
+    SPX_OPTION(STRING, "library-flux", 0, "HDU", o.wanted.layout.flux,
                "HDU with the fluxes of a library in one file, by name or number"),
-    SPX_OPTION(STRING, "library-params", 0, "HDU", o.layout.params,
+    SPX_OPTION(STRING, "library-params", 0, "HDU", o.wanted.layout.params,
                "HDU with a table of the parameters, a row a spectrum"),
-    SPX_OPTION(STRING, "library-wavelength", 0, "HDU|log10:START:STEP|linear:START:STEP", o.layout.wavelength,
+    SPX_OPTION(STRING, "library-wavelength", 0, "HDU|log10:START:STEP|linear:START:STEP", o.wanted.layout.wavelength,
                "HDU with the wavelengths, or a formula for them, Angstrom"),
     SPX_OPTION(STRING, "param-keywords", 0, "NAME=KEYWORD,...", o.params,
                "Keywords or columns of the parameters, such as teff=PHXTEFF",
@@ -48,168 +42,8 @@ static const spx_opt options[] = {
                          "feh and alpha"),
     {0}};
 
-/* One input file. Model spectra are closed again until their turn comes: a library has thousands. */
-typedef struct {
-    const char *path;
-    spx_fits fits; /* nhdu 0: closed */
-    spx_fits_product product;
-    size_t nwave; /* MODEL, WAVELENGTH */
-    spx_fits_spectra spectra;
-    char note[200];
-} item;
-
-/* Does it hold spectra of another instrument? */
-static spx_status find_spectra(item *it, spx_err *e)
-{
-    spx_status st = spx_fits_spectra_find(&it->fits, &o.spectrum, &it->spectra, e);
-    if (st == SPX_OK && it->spectra.n > 0) {
-        it->product = SPX_FITS_AS_SPECTRUM;
-        it->note[0] = '\0';
-    } else if (st == SPX_OK && !it->note[0]) {
-        snprintf(it->note, sizeof it->note, "%s", it->spectra.note);
-    }
-    return st;
-}
-
-/* What is no FITS file may be a text with a spectrum. */
-static spx_status open_input(item *it, spx_err *e)
-{
-    spx_err why = {0};
-    if (spx_fits_open(&it->fits, it->path, &why) == SPX_OK)
-        return SPX_OK;
-    if (why.code == SPX_EINPUT && strcmp(it->path, "-") != 0 && !o.generic) {
-        spx_status st = spx_text_spectrum_find(it->path, &it->spectra, e);
-        if (st != SPX_OK)
-            return st;
-        if (it->spectra.n > 0) {
-            it->product = SPX_FITS_AS_SPECTRUM;
-            if (o.spectrum.medium >= 0)
-                it->spectra.s[0].medium = o.spectrum.medium;
-            return SPX_OK;
-        }
-    }
-    return spx_fail(e, why.code, "%s", why.msg);
-}
-
-static spx_status recognise(item *it, spx_err *e)
-{
-    spx_status st = open_input(it, e);
-    if (st != SPX_OK || o.generic || it->product == SPX_FITS_AS_SPECTRUM)
-        return st;
-    int described = o.layout.flux || o.layout.params || o.layout.wavelength;
-    it->product = spx_fits_recognise(&it->fits, it->note, sizeof it->note);
-    if (it->product == SPX_FITS_AS_GENERIC && !it->note[0]) {
-        if (described || spx_fits_is_library(&it->fits, &o.layout, NULL))
-            it->product = SPX_FITS_AS_LIBRARY;
-        else if (spx_fits_is_model(&it->fits, &o.layout, &it->nwave))
-            it->product = SPX_FITS_AS_MODEL;
-        else if (spx_fits_is_wavelengths(&it->fits, &it->nwave))
-            it->product = SPX_FITS_AS_WAVELENGTH;
-        else
-            st = find_spectra(it, e);
-    }
-    if (it->product == SPX_FITS_AS_MODEL && strcmp(it->path, "-") != 0)
-        spx_fits_close(&it->fits);
-    return st;
-}
-
-/* Is there a model spectrum of as many samples? The first one may be one that does not belong to the library. */
-static int fits_a_model(const item *it, size_t n, size_t nwave)
-{
-    for (size_t i = 0; i < n; i++)
-        if (it[i].product == SPX_FITS_AS_MODEL && it[i].nwave == nwave)
-            return 1;
-    return 0;
-}
-
-/* Model spectra make a library when the file of their wavelengths is among the inputs; alone they are spectra, where
- * they have wavelengths of their own, or HDUs. */
-static spx_status settle_library(item *it, size_t n, const item **wave, size_t *nmodel, spx_err *e)
-{
-    const item *first = NULL;
-    *wave = NULL;
-    *nmodel = 0;
-    for (size_t i = 0; i < n; i++)
-        if (it[i].product == SPX_FITS_AS_MODEL) {
-            first = first ? first : &it[i];
-            ++*nmodel;
-        }
-    for (size_t i = 0; i < n; i++) {
-        if (it[i].product != SPX_FITS_AS_WAVELENGTH)
-            continue;
-        if (!fits_a_model(it, n, it[i].nwave)) {
-            it[i].product = SPX_FITS_AS_GENERIC;
-        } else if (*wave) {
-            return spx_fail(e, SPX_EUSAGE, "%s and %s may both hold the wavelengths of the library: give one",
-                            (*wave)->path, it[i].path);
-        } else {
-            *wave = &it[i];
-        }
-    }
-    if (*nmodel > 0 && *wave)
-        return SPX_OK;
-    if (*nmodel > 1 || (*nmodel == 1 && o.as == SPX_FITS_AS_LIBRARY))
-        return spx_fail(
-            e, SPX_EINPUT,
-            "%s: is a model spectrum of %zu samples, but no file of as many wavelengths is among the inputs: "
-            "give that too (or --generic)",
-            first->path, first->nwave);
-    *nmodel = 0;
-    for (size_t i = 0; i < n; i++)
-        if (it[i].product == SPX_FITS_AS_MODEL) {
-            it[i].product = SPX_FITS_AS_GENERIC;
-            snprintf(it[i].note, sizeof it[i].note,
-                     "is one model spectrum; a library needs the file of its wavelengths too");
-            spx_status st = it[i].fits.nhdu == 0 ? spx_fits_open(&it[i].fits, it[i].path, e) : SPX_OK;
-            if (st != SPX_OK || (st = find_spectra(&it[i], e)) != SPX_OK)
-                return st;
-        }
-    return SPX_OK;
-}
-
-/* Blocks have one place each. Frames, spectra and images share /fibermap. Spectra of other instruments become rows of
- * one block. */
-static spx_status check_conflicts(const item *it, size_t n, const item *wave, spx_err *e)
-{
-    const item *have[4] = {NULL};
-    static const char *const what[] = {"an image or spectra", "a PSF", "a library"};
-    for (size_t i = 0; i < n; i++) {
-        int slot = it[i].product == SPX_FITS_AS_PSF                                               ? 1
-                   : it[i].product == SPX_FITS_AS_LIBRARY || &it[i] == wave                       ? 2
-                   : it[i].product == SPX_FITS_AS_GENERIC || it[i].product >= SPX_FITS_AS_LIBRARY ? 3
-                                                                                                  : 0;
-        if (slot < 3 && have[slot] &&
-            !(have[slot]->product == SPX_FITS_AS_SPECTRUM && it[i].product == SPX_FITS_AS_SPECTRUM))
-            return spx_fail(e, SPX_EUSAGE, "%s and %s both hold %s, one file has room for one: convert them one by one",
-                            have[slot]->path, it[i].path, what[slot]);
-        have[slot] = &it[i];
-    }
-    return SPX_OK;
-}
-
-/* Product whose name is that of the block. */
-static spx_fits_product block_of(spx_fits_product p)
-{
-    return p == SPX_FITS_AS_SPECTRUM ? SPX_FITS_AS_SPECTRA : p;
-}
-
-/* --as: is it what was asked for? */
-static spx_status check_as(const item *it, size_t n, spx_err *e)
-{
-    if (o.as == SPX_FITS_PRODUCTS)
-        return SPX_OK;
-    for (size_t i = 0; i < n; i++) {
-        spx_fits_product p = it[i].product >= SPX_FITS_AS_MODEL ? SPX_FITS_AS_LIBRARY : block_of(it[i].product);
-        if (p != o.as)
-            return spx_fail(e, SPX_EINPUT, "%s: cannot be read as %s: %s: see fits2h5 --list and fits2h5(1)",
-                            it[i].path, spx_fits_product_names[o.as],
-                            it[i].note[0] ? it[i].note : spx_fits_product_names[it[i].product]);
-    }
-    return SPX_OK;
-}
-
 /* --exposures and --orders choose among spectra: is there one? */
-static spx_status check_choice(const item *it, size_t n, spx_err *e)
+static spx_status check_choice(const spx_fits_input *it, size_t n, spx_err *e)
 {
     for (size_t i = 0; i < n; i++)
         if (it[i].product == SPX_FITS_AS_SPECTRUM)
@@ -217,20 +51,6 @@ static spx_status check_choice(const item *it, size_t n, spx_err *e)
     return o.exposures || o.orders ? spx_fail(e, SPX_EUSAGE, "%s: the input holds no spectrum to choose from",
                                               o.exposures ? "--exposures" : "--orders")
                                    : SPX_OK;
-}
-
-static spx_status views_of(item *it, spx_fits_path **view, spx_err *e)
-{
-    *view = spx_alloc(it->fits.nhdu, sizeof **view, e);
-    if (!*view)
-        return SPX_EIO;
-    if (it->product == SPX_FITS_AS_SPECTRUM)
-        spx_fits_spectra_plan(&it->fits, &it->spectra, *view);
-    else
-        spx_fits_plan(&it->fits, it->product, *view);
-    if (it->product == SPX_FITS_AS_LIBRARY)
-        spx_fits_is_library(&it->fits, &o.layout, *view);
-    return SPX_OK;
 }
 
 static void print_hdu(const spx_fits_hdu *h, size_t i, const char *view)
@@ -247,7 +67,7 @@ static void print_hdu(const spx_fits_hdu *h, size_t i, const char *view)
     printf("%s%s\n", view && view[0] ? " -> " : "", view ? view : "");
 }
 
-static spx_status print_list(item *it, size_t n, const item *wave, spx_err *e)
+static spx_status print_list(spx_fits_input *it, size_t n, const spx_fits_input *wave, spx_err *e)
 {
     spx_status st = SPX_OK;
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
@@ -258,7 +78,7 @@ static spx_status print_list(item *it, size_t n, const item *wave, spx_err *e)
             printf("  row of /library/flux\n");
             continue;
         }
-        if ((st = views_of(&it[i], &view, e)) == SPX_OK)
+        if ((st = spx_fits_input_views(&o.wanted, &it[i], &view, e)) == SPX_OK)
             for (size_t k = 0; k < it[i].fits.nhdu; k++)
                 print_hdu(&it[i].fits.hdu[k], k, &it[i] == wave ? "/library/wavelength" : view[k]);
         spx_free(view);
@@ -266,8 +86,8 @@ static spx_status print_list(item *it, size_t n, const item *wave, spx_err *e)
     return st;
 }
 
-static spx_status write_models(spx_run *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
-                               spx_text *notes, spx_err *e)
+static spx_status write_models(spx_run *s, spx_fits_input *it, size_t n, const spx_fits_input *wave, size_t nmodel,
+                               hid_t file, spx_text *notes, spx_err *e)
 {
     const char **path = spx_alloc(nmodel, sizeof *path, e);
     size_t k = 0;
@@ -282,14 +102,14 @@ static spx_status write_models(spx_run *s, item *it, size_t n, const item *wave,
     }
     spx_progress *progress = spx_progress_start(s->common.progress, "library", "spectra", nmodel);
     if (st == SPX_OK)
-        st = spx_fits_library_files(nmodel, path, wave->path, &o.layout, file, progress, &o.failed, notes, e);
+        st = spx_fits_library_files(nmodel, path, wave->path, &o.wanted.layout, file, progress, &o.failed, notes, e);
     spx_progress_end(progress);
     spx_free(path);
     return st;
 }
 
 /* Spectra of all files that hold some. */
-static spx_status write_spectra(item *it, size_t n, hid_t file, spx_text *notes, spx_err *e)
+static spx_status write_spectra(spx_fits_input *it, size_t n, hid_t file, spx_text *notes, spx_err *e)
 {
     size_t m = 0;
     spx_spectrum_file *from = spx_alloc(n, sizeof *from, e);
@@ -304,8 +124,8 @@ static spx_status write_spectra(item *it, size_t n, hid_t file, spx_text *notes,
     return st;
 }
 
-static spx_status write_all(spx_run *s, item *it, size_t n, const item *wave, size_t nmodel, hid_t file,
-                            spx_text *notes, spx_err *e)
+static spx_status write_all(spx_run *s, spx_fits_input *it, size_t n, const spx_fits_input *wave, size_t nmodel,
+                            hid_t file, spx_text *notes, spx_err *e)
 {
     spx_status st = SPX_OK;
     if (nmodel > 0)
@@ -317,11 +137,11 @@ static spx_status write_all(spx_run *s, item *it, size_t n, const item *wave, si
         if (it[i].product >= SPX_FITS_AS_MODEL || it[i].fits.nhdu == 0)
             continue;
         if (it[i].product == SPX_FITS_AS_LIBRARY)
-            st = spx_fits_library_single(&it[i].fits, &o.layout, file, notes, e);
+            st = spx_fits_library_single(&it[i].fits, &o.wanted.layout, file, notes, e);
         else
             st = spx_fits_blocks(&it[i].fits, it[i].product, file, notes, e);
         if (st == SPX_OK)
-            st = views_of(&it[i], &view, e);
+            st = spx_fits_input_views(&o.wanted, &it[i], &view, e);
         if (st == SPX_OK)
             st = spx_fits_store(file, &it[i].fits, spx_fits_product_names[it[i].product], view, e);
         spx_free(view);
@@ -329,27 +149,8 @@ static spx_status write_all(spx_run *s, item *it, size_t n, const item *wave, si
     return st;
 }
 
-/* Name of the main block: what the pipe goes on with. */
-static const char *main_product(const item *it, size_t n, size_t nmodel)
-{
-    spx_fits_product best = SPX_FITS_AS_GENERIC;
-    for (size_t i = 0; i < n; i++)
-        if (it[i].product != SPX_FITS_AS_GENERIC && it[i].product < SPX_FITS_AS_MODEL &&
-            (best == SPX_FITS_AS_GENERIC || best == SPX_FITS_AS_PSF))
-            best = it[i].product;
-    if (best == SPX_FITS_AS_GENERIC)
-        return nmodel ? "library" : "fits";
-    return spx_fits_product_names[block_of(best)];
-}
-
-static void close_item(item *it)
-{
-    spx_fits_spectra_free(&it->spectra);
-    spx_fits_close(&it->fits);
-}
-
 /* Opens all inputs, and drops from it[*n] those that are left out. */
-static spx_status recognise_all(item *it, size_t *n, spx_err *e)
+static spx_status recognise_all(spx_fits_input *it, size_t *n, spx_err *e)
 {
     const size_t all = *n;
     spx_status st = SPX_OK;
@@ -357,18 +158,18 @@ static spx_status recognise_all(item *it, size_t *n, spx_err *e)
     for (size_t i = 0; i < all; i++) {
         int left_out = 0;
         if (st == SPX_OK)
-            st = spx_failures_note(&o.failed, recognise(&it[i], e), &left_out, e);
+            st = spx_failures_note(&o.failed, spx_fits_input_recognise(&o.wanted, &it[i], e), &left_out, e);
         if (left_out)
-            close_item(&it[i]);
+            spx_fits_input_close(&it[i]);
         else
             it[(*n)++] = it[i];
     }
     return st == SPX_OK && *n == 0 ? spx_fail(e, SPX_EINPUT, "no file could be read: see above") : st;
 }
 
-static spx_status convert(spx_run *s, item *it, size_t *nitem, spx_err *e)
+static spx_status convert(spx_run *s, spx_fits_input *it, size_t *nitem, spx_err *e)
 {
-    const item *wave = NULL;
+    const spx_fits_input *wave = NULL;
     size_t nmodel = 0;
     hid_t file;
     spx_text notes = {0};
@@ -376,12 +177,12 @@ static spx_status convert(spx_run *s, item *it, size_t *nitem, spx_err *e)
     spx_run_step(s, "read");
     st = recognise_all(it, nitem, e);
     const size_t n = *nitem;
-    if (st != SPX_OK || (st = settle_library(it, n, &wave, &nmodel, e)) != SPX_OK ||
-        (st = check_as(it, n, e)) != SPX_OK || (st = check_choice(it, n, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_fits_inputs_settle(&o.wanted, it, n, &wave, &nmodel, e)) != SPX_OK ||
+        (st = spx_fits_inputs_check_as(&o.wanted, it, n, e)) != SPX_OK || (st = check_choice(it, n, e)) != SPX_OK)
         return st;
     if (o.list)
         return print_list(it, n, wave, e);
-    if ((st = check_conflicts(it, n, wave, e)) != SPX_OK)
+    if ((st = spx_fits_inputs_check_conflicts(it, n, wave, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < n; i++) {
         if (it[i].note[0])
@@ -394,7 +195,7 @@ static spx_status convert(spx_run *s, item *it, size_t *nitem, spx_err *e)
     for (size_t i = 0; st == SPX_OK && i < n; i++) /* h52fits names them in a frame's header */
         if (it[i].product == SPX_FITS_AS_IMAGE || it[i].product == SPX_FITS_AS_PSF)
             st = spx_run_record(s, spx_fits_product_names[it[i].product], e, "%s", it[i].path);
-    if (st == SPX_OK && (st = spx_run_output(s, main_product(it, n, nmodel), &file, e)) == SPX_OK)
+    if (st == SPX_OK && (st = spx_run_output(s, spx_fits_inputs_product(it, n, nmodel), &file, e)) == SPX_OK)
         st = write_all(s, it, n, wave, nmodel, file, &notes, e);
     for (char *line = notes.s; st == SPX_OK && line && *line;) {
         size_t len = strcspn(line, "\n");
@@ -411,13 +212,13 @@ static spx_status run(spx_run *s, spx_err *e)
 {
     spx_filelist files = {0};
     spx_status st = SPX_OK;
-    o.layout.medium = o.air ? SPX_AIR : o.vacuum ? SPX_VACUUM : -1;
-    o.spectrum = (spx_fits_spectrum_options){o.exposures, o.layout.medium, o.orders};
+    o.wanted.layout.medium = o.air ? SPX_AIR : o.vacuum ? SPX_VACUUM : -1;
+    o.wanted.spectrum = (spx_fits_spectrum_options){o.exposures, o.wanted.layout.medium, o.orders};
     if (o.air && o.vacuum)
         return spx_fail(e, SPX_EUSAGE, "--air and --vacuum contradict each other");
-    if (o.generic && o.as != SPX_FITS_PRODUCTS)
+    if (o.wanted.generic && o.wanted.as != SPX_FITS_PRODUCTS)
         return spx_fail(e, SPX_EUSAGE, "--generic and --as contradict each other");
-    if (o.params && (st = spx_library_parse_params(o.params, &o.layout, e)) != SPX_OK)
+    if (o.params && (st = spx_library_parse_params(o.params, &o.wanted.layout, e)) != SPX_OK)
         return spx_err_context(e, "--param-keywords");
     if (o.list)
         spx_text_output();
@@ -431,7 +232,7 @@ static spx_status run(spx_run *s, spx_err *e)
             st = spx_filelist_add(&files, arg, ".fits .fits.gz .fit .fit.gz .fts .fts.gz", e);
         st = spx_failures_note(&o.failed, st, &left_out, e);
     }
-    item *it = st == SPX_OK ? spx_alloc(files.n, sizeof *it, e) : NULL;
+    spx_fits_input *it = st == SPX_OK ? spx_alloc(files.n, sizeof *it, e) : NULL;
     if (st == SPX_OK && !it)
         st = SPX_EIO;
     for (size_t i = 0; it && i < files.n; i++)
@@ -442,7 +243,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK && o.failed.n > 0) /* all else is done */
         st = spx_fail(e, SPX_EINPUT, "%zu of the inputs could not be read: see above", o.failed.n);
     for (size_t i = 0; it && i < n; i++)
-        close_item(&it[i]);
+        spx_fits_input_close(&it[i]);
     spx_free(it);
     spx_filelist_free(&files);
     return st;
