@@ -1,11 +1,9 @@
 /* rvs-template: templates of one or several instrument setups from a library of model spectra. */
-#include <math.h>
 #include <string.h>
 
 #include "app/main.h"
-#include "base/parse.h"
 #include "common/device.h"
-#include "common/setup_options.h"
+#include "common/template_options.h"
 #include "convert/spectrum/text.h"
 #include "h5/file.h"
 #include "h5/object.h"
@@ -16,32 +14,20 @@
 
 enum {
     BATCH = 32,
-    MAX_VSINI = 16,
     NETWORK_TEMPLATES = 100 /* that a network which gives spectra is made to give */
 };
 
-static struct {
-    spx_opt_list setup;
-    spx_template_interpolator interpolator;
-    spx_norm norm;
-    const char *resolution, *logpar, *vsini;
-    int ccf, vsini_given, logpar_given, library_given; /* the last: an option that makes sense for libraries only */
-    long every;
-    double pca, pca_max;
-    int train, nn_given;
-    const char *hidden;
-    long epochs, seed;
-} o = {.pca = 1e-4,
-       .pca_max = 3e-3,
-       .hidden = "128,128,128",
-       .epochs = 2000,
-       .seed = 1,
-       .interpolator = SPX_TEMPLATE_AUTO,
-       .norm = SPX_NORM_LINEAR,
-       .resolution = "R=100000",
-       .logpar = "teff",
-       .vsini = "0,100",
-       .ccf = 1};
+static spx_template_args o = {.pca = 1e-4,
+                              .pca_max = 3e-3,
+                              .hidden = "128,128,128",
+                              .epochs = 2000,
+                              .seed = 1,
+                              .interpolator = SPX_TEMPLATE_AUTO,
+                              .norm = SPX_NORM_LINEAR,
+                              .resolution = "R=100000",
+                              .logpar = "teff",
+                              .vsini = "0,100",
+                              .ccf = 1};
 
 static const spx_opt options[] = {
     SPX_OPTION(
@@ -85,26 +71,6 @@ static const spx_opt options[] = {
                .given = &o.vsini_given),
     {0}};
 
-static spx_status network(spx_template_config *cfg, spx_err *e)
-{
-    double hidden[SPX_NN_MAX_LAYER - 1];
-    size_t n = 0;
-    if (!o.train)
-        return o.nn_given ? spx_fail(e, SPX_EUSAGE, "--nn-hidden, --nn-epochs and --nn-seed need --train-nn") : SPX_OK;
-    spx_status st = spx_parse_doubles(o.hidden, ',', "--nn-hidden", "N,N...", SPX_NN_MAX_LAYER - 1, hidden, &n, e);
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        if (!(hidden[i] >= 1 && hidden[i] <= SPX_NN_MAX_WIDTH && hidden[i] == floor(hidden[i])))
-            st = spx_fail(e, SPX_EUSAGE, "--nn-hidden: %g neurons are not possible: 1 to %d are", hidden[i],
-                          SPX_NN_MAX_WIDTH);
-        else
-            cfg->nn.hidden[i] = (size_t)hidden[i];
-    }
-    cfg->nn.nhidden = n;
-    cfg->nn.epochs = (size_t)o.epochs;
-    cfg->nn.seed = (uint64_t)o.seed;
-    return st;
-}
-
 /* The table that a resolution names, R=@FILE, into *t; its numbers belong to the caller. */
 static spx_status table(spx_run *s, const char *resolution, spx_lsf_table *t, double **wave, double **value, spx_err *e)
 {
@@ -129,57 +95,6 @@ static spx_status tables(spx_run *s, spx_template_request *request, spx_template
     if (st == SPX_OK)
         st = table(s, cfg->library_resolution, &cfg->library_table, &wave[cfg->nsetup], &value[cfg->nsetup], e);
     return st;
-}
-
-/* Options into *cfg; request[o.setup.n] and vsini[MAX_VSINI] belong to the caller. */
-static spx_status configure(const spx_run *s, spx_template_request *request, double *vsini, spx_template_config *cfg,
-                            spx_err *e)
-{
-    spx_status st = SPX_OK;
-    if (!o.ccf && (o.every > 0 || o.vsini_given))
-        st = spx_fail(e, SPX_EUSAGE, "--no-ccf leaves out the set that --ccf-every and --ccf-vsini are for");
-    for (size_t i = 0; i < o.setup.n && st == SPX_OK; i++)
-        st = spx_template_parse_setup(o.setup.value[i], &request[i], e);
-    if (st == SPX_OK)
-        st = spx_parse_doubles(o.vsini, ',', "--ccf-vsini", "V,V...", MAX_VSINI, vsini, &cfg->nccf_vsini, e);
-    if (st == SPX_OK && strlen(o.resolution) >= sizeof cfg->library_resolution)
-        st = spx_fail(e, SPX_EUSAGE, "--library-resolution: is longer than %zu characters",
-                      sizeof cfg->library_resolution - 1);
-    if (st != SPX_OK)
-        return st;
-    if (strcmp(o.resolution, "none") != 0)
-        strcpy(cfg->library_resolution, o.resolution);
-    cfg->nsetup = o.setup.n;
-    cfg->setup = request;
-    cfg->norm = o.norm;
-    cfg->ccf = o.ccf;
-    cfg->ccf_every = (size_t)o.every;
-    cfg->ccf_vsini = vsini;
-    cfg->interpolator = o.interpolator;
-    cfg->pca_error = o.pca;
-    cfg->pca_max = o.pca_max;
-    if ((st = network(cfg, e)) != SPX_OK)
-        return st;
-    cfg->nthreads = (int)s->common.threads;
-    return SPX_OK;
-}
-
-/* Mark the parameters that --log-param names. A library without teff is no mistake unless teff was asked for. */
-static spx_status log_parameters(const spx_library *lib, spx_template_config *cfg, spx_err *e)
-{
-    if (strcmp(o.logpar, "none") == 0)
-        return SPX_OK;
-    for (const char *p = o.logpar; *p != '\0';) {
-        size_t n = strcspn(p, ","), k = 0;
-        while (k < lib->npar && (strlen(lib->parname[k]) != n || strncmp(lib->parname[k], p, n) != 0))
-            k++;
-        if (k < lib->npar)
-            cfg->parlog[k] = 1;
-        else if (o.logpar_given)
-            return spx_fail(e, SPX_EUSAGE, "--log-param: the library has no parameter '%.*s'", n > 60 ? 60 : (int)n, p);
-        p += n + (p[n] == ',');
-    }
-    return SPX_OK;
 }
 
 /* All rows of the library through the stage. */
@@ -304,7 +219,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_templates t = {0};
     spx_template_report report = {0};
     spx_template_config cfg = {0};
-    double vsini[MAX_VSINI];
+    double vsini[SPX_TEMPLATE_MAX_VSINI];
     hid_t file;
     spx_backend backend = {0};
     spx_device_opening opening = {.s = s, .stage = SPX_OP_TEMPLATE, .b = &backend};
@@ -317,7 +232,8 @@ static spx_status run(spx_run *s, spx_err *e)
     if (request == NULL)
         return SPX_EIO;
     double **wave = spx_alloc(o.setup.n + 1, sizeof *wave, e), **value = spx_alloc(o.setup.n + 1, sizeof *value, e);
-    spx_status st = wave != NULL && value != NULL ? configure(s, request, vsini, &cfg, e) : SPX_EIO;
+    spx_status st = wave != NULL && value != NULL ? spx_template_args_config(&o, request, vsini, &cfg, e) : SPX_EIO;
+    cfg.nthreads = (int)s->common.threads;
     if (st == SPX_OK)
         st = check_device(s, e);
     const int opened = st == SPX_OK && o.train;
@@ -333,7 +249,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK && !network_in)
         st = spx_library_read(in->file, &lib, e);
     if (st == SPX_OK && !network_in)
-        st = log_parameters(&lib, &cfg, e);
+        st = spx_template_args_log(&o, &lib, &cfg, e);
     if (opened) {
         spx_err why = {0};
         if (spx_open_device_end(&opening, &why) != SPX_OK && st == SPX_OK)
