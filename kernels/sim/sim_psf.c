@@ -9,6 +9,9 @@
  * for some bins more than it keeps. */
 #define MARGIN 60.0
 
+/* Half of a CCD of 500 fibres, pixels. */
+#define HALF_CCD 2057.0
+
 enum { BUNDLE = 25, NTRACE = 5, NDEG = 3, GHDEG = 4, NGH = (GHDEG + 1) * (GHDEG + 1), NTAIL = 5 };
 enum { NPAR = 2 + NGH + NTAIL };
 
@@ -34,6 +37,108 @@ static double column(size_t fibre)
 {
     double x = (double)fibre * 7.3 + (double)(fibre / BUNDLE) * (20.0 - 7.3);
     return x + 0.12 * sin(2.4 * (double)fibre + 0.3);
+}
+
+/* Column of the optical axis. */
+static double middle(size_t nspec)
+{
+    return 0.5 * (column(0) + column(nspec - 1));
+}
+
+/* Distance of a trace from the optical axis in units of half a 500-fibre CCD, so that a narrow camera is the middle of
+ * a wide one. */
+static double off_axis(size_t fibre, size_t nspec)
+{
+    return (column(fibre) - middle(nspec)) / HALF_CCD;
+}
+
+/* Chebyshev coefficients of x and y along the traces, and the size of the CCD; the bend is fastest at the edges.
+ * dispersion: Angstrom a row; range: Angstrom that the whole arm images. */
+static void make_traces(double dispersion, double range, spx_psf *psf)
+{
+    const size_t nspec = psf->nspec;
+    const double rows = (psf->wmax - psf->wmin) / dispersion;
+    const double length = (psf->wmax - psf->wmin) / range;
+    const double smax = (middle(nspec) + 5.0) / HALF_CCD;
+    const double bend_x = 8.0 * length * length, smile = 60.0;
+    const double side = 16.0 + bend_x * (1.0 + 0.7 * smax), below = 12.0 + smile * smax * smax;
+    for (size_t i = 0; i < nspec; i++) {
+        const double x = column(i), s = off_axis(i, nspec);
+        double *cx = psf->x.coef + i * NTRACE, *cy = psf->y.coef + i * NTRACE;
+        cx[0] = x + side;
+        cx[1] = length * (1.5 + 6.0 * s) * fmin(1.0, length);
+        cx[2] = -bend_x * (0.25 + 0.6 * s);
+        cx[3] = 0.1 * length * s;
+        cx[4] = -0.05 * length;
+        cy[0] = (0.5 - 0.0085 * length) * rows + below - smile * s * s; /* the blue end then lies at `below` */
+        cy[1] = 0.5 * rows;
+        cy[2] = 0.011 * rows * length;
+        cy[3] = 0.002 * rows * length;
+        cy[4] = -0.0005 * rows * length;
+    }
+    psf->npix_x = (size_t)ceil(column(nspec - 1) + 2.0 * side);
+    psf->npix_y = (size_t)ceil(rows * (1.0 + 0.004 * length) + 2.0 * below - smile * smax * smax);
+}
+
+/* Chebyshev coefficients along the trace of parameter p of a fibre's spot. s: distance of its trace from the optical
+ * axis, wobble: an irregularity of its own. Those that are not set stay 0. */
+static void spot(int p, double s, double wobble, double c[NDEG])
+{
+    static const double tail[NTAIL] = {0, 1, 1, 1, 2};
+    const int order = 10 * ((p - 2) % (GHDEG + 1)) + (p - 2) / (GHDEG + 1);
+    if (p == 0) {
+        c[0] = 1.03 + 0.04 * s * s + 0.012 * wobble;
+        c[1] = 0.03 - 0.02 * s;
+        c[2] = 0.025;
+    } else if (p == 1) {
+        c[0] = 1.10 + 0.03 * s * s - 0.010 * wobble;
+        c[1] = 0.05 + 0.02 * s;
+        c[2] = 0.03;
+    } else if (p >= 2 + NGH) {
+        c[0] = tail[p - 2 - NGH];
+    } else if (order == 0) {
+        c[0] = 1.0;
+    } else if (order == 20) {
+        c[0] = 0.010;
+        c[1] = 0.004;
+    } else if (order == 2) {
+        c[0] = 0.025;
+        c[1] = 0.006;
+    } else if (order == 11) {
+        c[0] = 0.04 * s + 0.005 * wobble;
+        c[1] = -0.015;
+    } else if (order == 21) {
+        c[0] = -0.012;
+        c[1] = 0.003 * s;
+    } else if (order == 30) {
+        c[0] = 0.006 * s;
+        c[1] = 0.004;
+    } else if (order == 3) {
+        c[0] = 0.005;
+        c[1] = -0.004;
+    } else if (order == 22) {
+        c[0] = 0.008;
+    } else if (order == 4) {
+        c[0] = 0.010;
+        c[1] = 0.001;
+    } else if (order == 40) {
+        c[0] = 0.004;
+    }
+}
+
+static void make_spots(spx_psf *psf)
+{
+    static const char *const other[NTAIL] = {"TAILAMP", "TAILCORE", "TAILXSCA", "TAILYSCA", "TAILINDE"};
+    for (int p = 0; p < NPAR; p++) {
+        if (p < 2)
+            snprintf(psf->param[p], sizeof psf->param[p], "%s", p == 0 ? "GHSIGX" : "GHSIGY");
+        else if (p < 2 + NGH)
+            snprintf(psf->param[p], sizeof psf->param[p], "GH-%d-%d", (p - 2) % (GHDEG + 1), (p - 2) / (GHDEG + 1));
+        else
+            snprintf(psf->param[p], sizeof psf->param[p], "%s", other[p - 2 - NGH]);
+        for (size_t i = 0; i < psf->nspec; i++)
+            spot(p, off_axis(i, psf->nspec), sin(0.9 * (double)i), psf->coeff + ((size_t)p * psf->nspec + i) * NDEG);
+    }
 }
 
 spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf *psf, spx_err *e)
@@ -73,85 +178,8 @@ spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf
         spx_psf_free(psf);
         return SPX_EIO;
     }
-
-    /* Traces. s: distance from the optical axis in units of half a 500-fibre CCD, so that a narrow camera is the
-     * middle of a wide one; the bend is fastest at the edges. u = -1..1 along the trace. */
-    const double rows = (psf->wmax - psf->wmin) / arms[a].dispersion;
-    const double length = (psf->wmax - psf->wmin) / (arms[a].wmax - arms[a].wmin + 2 * MARGIN);
-    const double centre = 0.5 * (column(0) + column(nspec - 1)), smax = (centre + 5.0) / 2057.0;
-    const double bend_x = 8.0 * length * length, smile = 60.0;
-    const double side = 16.0 + bend_x * (1.0 + 0.7 * smax), below = 12.0 + smile * smax * smax;
-    for (size_t i = 0; i < nspec; i++) {
-        double x = column(i), s = (x - centre) / 2057.0;
-        double *cx = psf->x.coef + i * NTRACE, *cy = psf->y.coef + i * NTRACE;
-        cx[0] = x + side;
-        cx[1] = length * (1.5 + 6.0 * s) * fmin(1.0, length);
-        cx[2] = -bend_x * (0.25 + 0.6 * s);
-        cx[3] = 0.1 * length * s;
-        cx[4] = -0.05 * length;
-        cy[0] = (0.5 - 0.0085 * length) * rows + below - smile * s * s; /* the blue end then lies at `below` */
-        cy[1] = 0.5 * rows;
-        cy[2] = 0.011 * rows * length;
-        cy[3] = 0.002 * rows * length;
-        cy[4] = -0.0005 * rows * length;
-    }
-    psf->npix_x = (size_t)ceil(column(nspec - 1) + 2.0 * side);
-    psf->npix_y = (size_t)ceil(rows * (1.0 + 0.004 * length) + 2.0 * below - smile * smax * smax);
-
-    /* Spots. */
-    for (int p = 0; p < NPAR; p++) {
-        static const char *const other[] = {"TAILAMP", "TAILCORE", "TAILXSCA", "TAILYSCA", "TAILINDE"};
-        static const double other_value[] = {0, 1, 1, 1, 2};
-        int gi = (p - 2) % (GHDEG + 1), gj = (p - 2) / (GHDEG + 1), order = 10 * gi + gj;
-        if (p < 2)
-            snprintf(psf->param[p], sizeof psf->param[p], "%s", p == 0 ? "GHSIGX" : "GHSIGY");
-        else if (p < 2 + NGH)
-            snprintf(psf->param[p], sizeof psf->param[p], "GH-%d-%d", gi, gj);
-        else
-            snprintf(psf->param[p], sizeof psf->param[p], "%s", other[p - 2 - NGH]);
-        for (size_t i = 0; i < nspec; i++) {
-            double s = (column(i) - centre) / 2057.0, wobble = sin(0.9 * (double)i);
-            double *c = psf->coeff + ((size_t)p * nspec + i) * NDEG;
-            if (p == 0) {
-                c[0] = 1.03 + 0.04 * s * s + 0.012 * wobble;
-                c[1] = 0.03 - 0.02 * s;
-                c[2] = 0.025;
-            } else if (p == 1) {
-                c[0] = 1.10 + 0.03 * s * s - 0.010 * wobble;
-                c[1] = 0.05 + 0.02 * s;
-                c[2] = 0.03;
-            } else if (p >= 2 + NGH) {
-                c[0] = other_value[p - 2 - NGH];
-            } else if (order == 0) {
-                c[0] = 1.0;
-            } else if (order == 20) {
-                c[0] = 0.010;
-                c[1] = 0.004;
-            } else if (order == 2) {
-                c[0] = 0.025;
-                c[1] = 0.006;
-            } else if (order == 11) {
-                c[0] = 0.04 * s + 0.005 * wobble;
-                c[1] = -0.015;
-            } else if (order == 21) {
-                c[0] = -0.012;
-                c[1] = 0.003 * s;
-            } else if (order == 30) {
-                c[0] = 0.006 * s;
-                c[1] = 0.004;
-            } else if (order == 3) {
-                c[0] = 0.005;
-                c[1] = -0.004;
-            } else if (order == 22) {
-                c[0] = 0.008;
-            } else if (order == 4) {
-                c[0] = 0.010;
-                c[1] = 0.001;
-            } else if (order == 40) {
-                c[0] = 0.004;
-            }
-        }
-    }
+    make_traces(arms[a].dispersion, arms[a].wmax - arms[a].wmin + 2 * MARGIN, psf);
+    make_spots(psf);
     spx_status st = spx_psf_index(psf, e);
     if (st != SPX_OK)
         spx_psf_free(psf);
