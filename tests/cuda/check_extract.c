@@ -421,6 +421,93 @@ static void several(int ndev)
         spx_extract_cuda_free(&dev[i]);
 }
 
+static const char arms[] = "rbz";
+static const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
+
+/* Small frames, each for what it says. */
+static void chosen_frames(spx_extract_cuda *dev)
+{
+    scene s = make_frame('r', 12, 6000.0, 6040.0, 0);
+    s.o.bundle_size = 5;
+    compare(&s, dev, "12 fibres, bundles of 5");
+    s.o.first = 3;
+    s.o.nspec = 4;
+    compare(&s, dev, "4 of them");
+    s.o.first = 0;
+    s.o.nspec = 12;
+    s.o.dw = 1.2; /* bandwidths without loops of constant length */
+    compare(&s, dev, "wide bins");
+    s.o.dw = 0.55; /* hardly anything tells the spectra of neighbouring bins apart */
+    compare(&s, dev, "narrow bins");
+    s.o.dw = 0.5; /* nor of those far away */
+    (void)compare_on(&s, dev, 1, HARD, "bins of 0.5 Angstrom");
+    s.o.dw = 0.4;
+    (void)compare_on(&s, dev, 1, NARROW, "bins of 0.4 Angstrom");
+    free_scene(&s);
+    s = make_frame('r', 10, 6000.0, 6040.0, MASKS | GAP);
+    s.o.dw = 0.65;
+    compare(&s, dev, "narrow bins, masks and a gap");
+    free_scene(&s);
+    s = make_frame('r', 10, 6000.0, 6040.0, LARGE | MASKS | GAP);
+    s.o.dw = 0.65; /* a warp works on bands as wide as it can */
+    compare(&s, dev, "widest bands");
+    free_scene(&s);
+    s = make_frame('r', 12, 6000.0, 6040.0, MASKS);
+    widen(&s);
+    compare(&s, dev, "larger spots");
+    free_scene(&s);
+    s = make_frame('b', 7, 4000.0, 4320.0, MASKS | GAP);
+    s.o.bundle_size = 4;
+    refuse(&s, dev, "blue, masks and a gap");
+    compare(&s, dev, "blue, masks and a gap");
+    free_scene(&s);
+    s = make_frame('r', 10, 6000.0, 6080.0, LARGE);
+    compare(&s, dev, "spots of 25 x 17 pixels");
+    free_scene(&s);
+    s = make_frame('r', 10, 6000.0, 6080.0, SMALL);
+    compare(&s, dev, "spots of 7 x 5 pixels");
+    free_scene(&s);
+    s = make_frame('r', 12, 6000.0, 6080.0, CLOSE | MASKS);
+    compare(&s, dev, "traces closer by a fifth");
+    free_scene(&s);
+    s = make_frame('z', 10, 9000.0, 9120.0, TURNED | MASKS);
+    s.o.bundle_size = 3;
+    compare(&s, dev, "turned by half a turn");
+    free_scene(&s);
+}
+
+/* Frames as cameras have them, timed too. */
+static void large_frames(spx_extract_cuda *dev, int ndev)
+{
+    scene s = make_frame('r', 60, 6000.0, 6400.0, MASKS);
+    compare(&s, dev, "60 fibres, masks");
+    s.o.max_device_mem = (size_t)400 << 20;
+    compare(&s, dev, "in pieces of 400 MB");
+    free_scene(&s);
+    for (int arm = 0; arm < 3; arm++) {
+        char name[] = "500 fibres, x";
+        name[12] = arms[arm];
+        s = make_frame(arms[arm], 500, from[arm], to[arm], MASKS);
+        compare(&s, dev, name);
+        time_it(&s, dev, name);
+        if (arm == 0) { /* what the smallest cards have */
+            s.o.max_device_mem = (size_t)3 << 30;
+            compare(&s, dev, "in 3 GB");
+            s.o.max_device_mem = 0;
+        }
+        if (arm == 0)
+            for (int ncall = 1; ncall <= 4; ncall++)
+                time_queue(&s, dev, 1, ncall, name);
+        free_scene(&s);
+    }
+    s = make_frame('r', 100, 5760.0, 7620.0, MASKS | GAP);
+    compare(&s, dev, "100 fibres with a gap");
+    time_it(&s, dev, "100 fibres with a gap");
+    free_scene(&s);
+    if (ndev > 1)
+        several(ndev);
+}
+
 int main(int argc, char **argv)
 {
     const int small = argc > 1 && strcmp(argv[1], "small") == 0;
@@ -428,8 +515,6 @@ int main(int argc, char **argv)
     spx_err error = {0};
     scene s;
     must(spx_extract_cuda_open(&dev, 0, &error) == SPX_OK, &error);
-    const char arms[] = "rbz";
-    const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
     const int timed = argc > 1 && strcmp(argv[1], "time") == 0, equal = argc > 1 && strcmp(argv[1], "equal") == 0;
     if (timed || equal) { /* for profilers */
         const char *arm = argc > 2 ? strchr(arms, argv[2][0]) : arms;
@@ -461,86 +546,13 @@ int main(int argc, char **argv)
         spx_extract_cuda_free(&dev);
         return failures != 0;
     }
-    s = make_frame('r', 12, 6000.0, 6040.0, 0);
-    s.o.bundle_size = 5;
-    compare(&s, &dev, "12 fibres, bundles of 5");
-    s.o.first = 3;
-    s.o.nspec = 4;
-    compare(&s, &dev, "4 of them");
-    s.o.first = 0;
-    s.o.nspec = 12;
-    s.o.dw = 1.2; /* bandwidths without loops of constant length */
-    compare(&s, &dev, "wide bins");
-    s.o.dw = 0.55; /* hardly anything tells the spectra of neighbouring bins apart */
-    compare(&s, &dev, "narrow bins");
-    s.o.dw = 0.5; /* nor of those far away */
-    (void)compare_on(&s, &dev, 1, HARD, "bins of 0.5 Angstrom");
-    s.o.dw = 0.4;
-    (void)compare_on(&s, &dev, 1, NARROW, "bins of 0.4 Angstrom");
-    free_scene(&s);
-    s = make_frame('r', 10, 6000.0, 6040.0, MASKS | GAP);
-    s.o.dw = 0.65;
-    compare(&s, &dev, "narrow bins, masks and a gap");
-    free_scene(&s);
-    s = make_frame('r', 10, 6000.0, 6040.0, LARGE | MASKS | GAP);
-    s.o.dw = 0.65; /* a warp works on bands as wide as it can */
-    compare(&s, &dev, "widest bands");
-    free_scene(&s);
-    s = make_frame('r', 12, 6000.0, 6040.0, MASKS);
-    widen(&s);
-    compare(&s, &dev, "larger spots");
-    free_scene(&s);
-    s = make_frame('b', 7, 4000.0, 4320.0, MASKS | GAP);
-    s.o.bundle_size = 4;
-    refuse(&s, &dev, "blue, masks and a gap");
-    compare(&s, &dev, "blue, masks and a gap");
-    free_scene(&s);
-    s = make_frame('r', 10, 6000.0, 6080.0, LARGE);
-    compare(&s, &dev, "spots of 25 x 17 pixels");
-    free_scene(&s);
-    s = make_frame('r', 10, 6000.0, 6080.0, SMALL);
-    compare(&s, &dev, "spots of 7 x 5 pixels");
-    free_scene(&s);
-    s = make_frame('r', 12, 6000.0, 6080.0, CLOSE | MASKS);
-    compare(&s, &dev, "traces closer by a fifth");
-    free_scene(&s);
-    s = make_frame('z', 10, 9000.0, 9120.0, TURNED | MASKS);
-    s.o.bundle_size = 3;
-    compare(&s, &dev, "turned by half a turn");
-    free_scene(&s);
+    chosen_frames(&dev);
     compare_drawn(&dev, draw_scene, "random scenes", 1, small ? 4 : 20);
     compare_drawn(&dev, draw_ccd, "random scenes on a CCD", 1, small ? 2 : 20);
     compare_drawn(&dev, draw_extreme, "one row, wild weights", 1, small ? 2 : 20);
     compare_drawn(&dev, draw_narrow, "random narrow bins", 1, small ? 2 : 20);
-    if (!small) {
-        s = make_frame('r', 60, 6000.0, 6400.0, MASKS);
-        compare(&s, &dev, "60 fibres, masks");
-        s.o.max_device_mem = (size_t)400 << 20;
-        compare(&s, &dev, "in pieces of 400 MB");
-        free_scene(&s);
-        for (int arm = 0; arm < 3; arm++) {
-            char name[] = "500 fibres, x";
-            name[12] = arms[arm];
-            s = make_frame(arms[arm], 500, from[arm], to[arm], MASKS);
-            compare(&s, &dev, name);
-            time_it(&s, &dev, name);
-            if (arm == 0) { /* what the smallest cards have */
-                s.o.max_device_mem = (size_t)3 << 30;
-                compare(&s, &dev, "in 3 GB");
-                s.o.max_device_mem = 0;
-            }
-            if (arm == 0)
-                for (int ncall = 1; ncall <= 4; ncall++)
-                    time_queue(&s, &dev, 1, ncall, name);
-            free_scene(&s);
-        }
-        s = make_frame('r', 100, 5760.0, 7620.0, MASKS | GAP);
-        compare(&s, &dev, "100 fibres with a gap");
-        time_it(&s, &dev, "100 fibres with a gap");
-        free_scene(&s);
-        if (ndev > 1)
-            several(ndev);
-    }
+    if (!small)
+        large_frames(&dev, ndev);
     spx_extract_cuda_free(&dev);
     printf("%s\n", failures ? "FAILED" : "all equal");
     return failures != 0;

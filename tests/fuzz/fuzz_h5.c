@@ -495,7 +495,7 @@ static void touch_arm(const spx_arm *a, size_t nspec)
     touch(a->resolution, nspec * a->ndiag * a->nwave, 8);
 }
 
-static void read_blocks(hid_t f)
+static void read_frame(hid_t f)
 {
     spx_err e = {0};
     spx_frame fr;
@@ -511,6 +511,11 @@ static void read_blocks(hid_t f)
     }
     spx_frame_free(&fr);
     spx_err_clear(&e);
+}
+
+static void read_spectra(hid_t f)
+{
+    spx_err e = {0};
     spx_spectra s;
     if (spx_spectra_read(f, 1, &s, &e) == SPX_OK) {
         for (size_t i = 0; i < s.narm; i++)
@@ -520,6 +525,12 @@ static void read_blocks(hid_t f)
     }
     spx_spectra_free(&s);
     spx_err_clear(&e);
+}
+
+static void read_parts(hid_t f)
+{
+    spx_err e = {0};
+    spx_spectra s;
     spx_spectra_parts parts = {.with_resolution = 1};
     if (spx_spectra_parts_add(&parts, f, 1, &e) == SPX_OK && spx_spectra_parts_add(&parts, f, 1, &e) == SPX_OK) {
         const size_t row[3] = {parts.all.nspec - 1, 0, parts.all.nspec / 2};
@@ -531,6 +542,11 @@ static void read_blocks(hid_t f)
     }
     spx_spectra_parts_free(&parts);
     spx_err_clear(&e);
+}
+
+static void read_ccf(hid_t f)
+{
+    spx_err e = {0};
     spx_traces tr;
     spx_ccf_stars ccf;
     spx_input in = {.file = f, .name = "fuzz"};
@@ -543,6 +559,11 @@ static void read_blocks(hid_t f)
     spx_traces_free(&tr);
     spx_ccf_stars_free(&ccf);
     spx_err_clear(&e);
+}
+
+static void read_image(hid_t f)
+{
+    spx_err e = {0};
     spx_image im;
     memset(&im, 0, sizeof im);
     if (spx_image_read(f, &im, &e) == SPX_OK) {
@@ -553,6 +574,11 @@ static void read_blocks(hid_t f)
     }
     spx_image_free(&im);
     spx_err_clear(&e);
+}
+
+static void read_psf(hid_t f)
+{
+    spx_err e = {0};
     spx_psf p;
     memset(&p, 0, sizeof p);
     if (spx_psf_read(f, &p, &e) == SPX_OK) {
@@ -566,6 +592,11 @@ static void read_blocks(hid_t f)
     }
     spx_psf_free(&p);
     spx_err_clear(&e);
+}
+
+static void read_templates(hid_t f)
+{
+    spx_err e = {0};
     spx_templates t;
     if (spx_templates_read(f, 1, &t, &e) == SPX_OK)
         for (size_t i = 0; i < t.nsetup; i++) {
@@ -588,6 +619,11 @@ static void read_blocks(hid_t f)
         }
     spx_templates_free(&t);
     spx_err_clear(&e);
+}
+
+static void read_library(hid_t f)
+{
+    spx_err e = {0};
     spx_library lib;
     if (spx_library_read(f, &lib, &e) == SPX_OK) {
         touch(lib.wavelength, lib.nwave, 8);
@@ -598,6 +634,19 @@ static void read_blocks(hid_t f)
         spx_free(row);
     }
     spx_library_free(&lib);
+    spx_err_clear(&e);
+}
+
+static void read_blocks(hid_t f)
+{
+    read_frame(f);
+    read_spectra(f);
+    read_parts(f);
+    read_ccf(f);
+    read_image(f);
+    read_psf(f);
+    read_templates(f);
+    read_library(f);
 }
 
 static void merge_with(hid_t f, const base *b, spx_merge_by by)

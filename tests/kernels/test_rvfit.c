@@ -386,32 +386,21 @@ static void gradient(const spx_templates *t)
 
 /* ---- fits ---- */
 
-static void recovered(const spx_templates *t)
+enum { NDRAWN = 16 };
+
+/* The fit is where the truth is, within its errors; best[NDRAWN] are its points. */
+static void check_pulls(const spx_rvfit *r, const truth *put, double (*best)[NQ])
 {
-    enum { NSTAR = 16 };
-    spx_spectra s;
-    spx_rvfit r;
-    spx_rvfit_options o;
-    truth put[NSTAR];
-    alloc_spectra(&s, NSTAR);
-    for (size_t i = 0; i < NSTAR; i++) { /* at nodes: what is tested is the fit, not the interpolation */
-        put[i] = (truth){-800 + 1600 * uniform(), i % 3 == 0 ? 0 : 20 + 180 * uniform(),
-                         TEFF[1 + (size_t)(3 * uniform())], FEH[1 + (size_t)(2 * uniform())], 15 + 60 * uniform()};
-        draw(&s, i, &put[i]);
-    }
-    init(&o);
-    spx_rvfit_input in = input_of(&s, t);
-    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
-    double sum[4] = {0}, best[NSTAR][NQ], f[NSTAR];
-    for (size_t i = 0; i < NSTAR; i++) {
-        const spx_rvfit_star *w = &r.star[i];
+    double sum[4] = {0};
+    for (size_t i = 0; i < NDRAWN; i++) {
+        const spx_rvfit_star *w = &r->star[i];
         double pull[4] = {(w->vrad - put[i].v) / w->vrad_err, (w->vsini - put[i].vsini) / w->vsini_err,
                           (w->par[0] - put[i].teff) / w->par_err[0], (w->par[1] - put[i].feh) / w->par_err[1]};
         for (size_t k = 0; k < 4; k++) {
             CHECK(fabs(pull[k]) < 5,
                   "star %zu (v %g vsini %g teff %g feh %g S/N %g): quantity %zu is off by %.1f sigma", i, put[i].v,
                   put[i].vsini, put[i].teff, put[i].feh, put[i].sn, k, pull[k]);
-            sum[k] += pull[k] * pull[k] / NSTAR;
+            sum[k] += pull[k] * pull[k] / NDRAWN;
         }
         CHECK(w->success && w->chisq < 1250 && w->chisq > 750 && w->npix == 1000, "star %zu: chi2 %g of %d pixels", i,
               w->chisq, (int)w->npix);
@@ -429,12 +418,16 @@ static void recovered(const spx_templates *t)
     }
     for (size_t k = 0; k < 4; k++)
         CHECK(sum[k] > 0.25 && sum[k] < 2.5, "mean squared pull of quantity %zu is %.2f", k, sum[k]);
+}
 
-    /* No point near, or anywhere at random, is lower. */
+/* No point near, or anywhere at random, is lower than best[NDRAWN]; f[NDRAWN]: the objective there. */
+static void check_minimum(const spx_rvfit_input *in, const spx_rvfit_options *o, const spx_rvfit *r, double (*best)[NQ],
+                          double *f)
+{
     for (int trial = 0; trial < 36; trial++) {
-        double x[NSTAR][NQ];
-        for (size_t i = 0; i < NSTAR; i++) {
-            const spx_rvfit_star *w = &r.star[i];
+        double x[NDRAWN][NQ];
+        for (size_t i = 0; i < NDRAWN; i++) {
+            const spx_rvfit_star *w = &r->star[i];
             double scale = trial < 30 ? pow(10, -2 + 2.5 * uniform()) : 100;
             memcpy(x[i], best[i], sizeof x[i]);
             x[i][0] += scale * gauss() * w->vrad_err;
@@ -445,24 +438,31 @@ static void recovered(const spx_templates *t)
             x[i][2] = fmax(4500, fmin(6500, x[i][2]));
             x[i][3] = fmax(-2, fmin(0, x[i][3]));
         }
-        NEED(spx_rvfit_objective(&in, &o, &x[0][0], f, NULL, &need_e));
-        for (size_t i = 0; i < NSTAR; i++)
-            CHECK(f[i] > r.star[i].neg2logl - 2e-3, "star %zu: objective %.5f at the minimum, %.5f elsewhere", i,
-                  r.star[i].neg2logl, f[i]);
+        NEED(spx_rvfit_objective(in, o, &x[0][0], f, NULL, &need_e));
+        for (size_t i = 0; i < NDRAWN; i++)
+            CHECK(f[i] > r->star[i].neg2logl - 2e-3, "star %zu: objective %.5f at the minimum, %.5f elsewhere", i,
+                  r->star[i].neg2logl, f[i]);
     }
-    NEED(spx_rvfit_objective(&in, &o, &best[0][0], f, NULL, &need_e));
-    for (size_t i = 0; i < NSTAR; i++)
-        CHECK(fabs(f[i] - r.star[i].neg2logl) < 1e-6, "star %zu: NEG2LOGL %.8f, objective %.8f", i, r.star[i].neg2logl,
-              f[i]);
-    spx_rvfit_free(&r);
+    NEED(spx_rvfit_objective(in, o, &best[0][0], f, NULL, &need_e));
+    for (size_t i = 0; i < NDRAWN; i++)
+        CHECK(fabs(f[i] - r->star[i].neg2logl) < 1e-6, "star %zu: NEG2LOGL %.8f, objective %.8f", i,
+              r->star[i].neg2logl, f[i]);
+}
 
-    /* Held quantities stay; a narrow prior wins; without a set of templates for cross-correlation it works as well. */
+/* Held quantities stay; a narrow prior wins; without a set of templates for cross-correlation it works as well. `best`
+ * and its objective are of the first star. */
+static void check_held(const spx_templates *t, spx_rvfit_input *in, const truth *put, const double *best,
+                       double neg2logl)
+{
+    spx_rvfit r;
+    spx_rvfit_options o;
+    init(&o);
     o.fixed[2] = 1;
     o.value[2] = 5300;
     o.prior_mean[0] = 50;
     o.prior_sigma[0] = 1e-3;
-    in.nrow = 3;
-    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+    in->nrow = 3;
+    NEED(backend.rvfit(&backend, in, &o, NULL, &r, &need_e));
     for (size_t i = 0; i < 3; i++)
         CHECK(fabs(r.star[i].par[0] - 5300) < 1e-9 && r.star[i].par_err[0] == 0 && fabs(r.star[i].vrad - 50) < 0.1,
               "star %zu: teff %.10g +- %g, v %g", i, r.star[i].par[0], r.star[i].par_err[0], r.star[i].vrad);
@@ -471,23 +471,45 @@ static void recovered(const spx_templates *t)
     init(&o);
     for (size_t q = 0; q < 2 + t->setup[0].npar; q++) {
         o.fixed[q] = 1;
-        o.value[q] = best[0][q];
+        o.value[q] = best[q];
     }
-    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
-    CHECK(fabs(r.star[0].neg2logl - f[0]) < 1e-6 && r.star[0].vrad == best[0][0] && r.star[0].vrad_err == 0,
-          "all held: NEG2LOGL %.8f, objective %.8f, v %g +- %g", r.star[0].neg2logl, f[0], r.star[0].vrad,
+    NEED(backend.rvfit(&backend, in, &o, NULL, &r, &need_e));
+    CHECK(fabs(r.star[0].neg2logl - neg2logl) < 1e-6 && r.star[0].vrad == best[0] && r.star[0].vrad_err == 0,
+          "all held: NEG2LOGL %.8f, objective %.8f, v %g +- %g", r.star[0].neg2logl, neg2logl, r.star[0].vrad,
           r.star[0].vrad_err);
     spx_rvfit_free(&r);
     init(&o);
     spx_setup bare[NARM] = {t->setup[0], t->setup[1]};
     bare[0].ccf.ntemp = bare[1].ccf.ntemp = 0;
-    in.setup[0] = &bare[0];
-    in.setup[1] = &bare[1];
-    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+    in->setup[0] = &bare[0];
+    in->setup[1] = &bare[1];
+    NEED(backend.rvfit(&backend, in, &o, NULL, &r, &need_e));
     for (size_t i = 0; i < 3; i++)
         CHECK(fabs(r.star[i].vrad - put[i].v) < 5 * r.star[i].vrad_err,
               "star %zu, no cross-correlation: v %g, put in %g", i, r.star[i].vrad, put[i].v);
     spx_rvfit_free(&r);
+}
+
+static void recovered(const spx_templates *t)
+{
+    spx_spectra s;
+    spx_rvfit r;
+    spx_rvfit_options o;
+    truth put[NDRAWN];
+    alloc_spectra(&s, NDRAWN);
+    for (size_t i = 0; i < NDRAWN; i++) { /* at nodes: what is tested is the fit, not the interpolation */
+        put[i] = (truth){-800 + 1600 * uniform(), i % 3 == 0 ? 0 : 20 + 180 * uniform(),
+                         TEFF[1 + (size_t)(3 * uniform())], FEH[1 + (size_t)(2 * uniform())], 15 + 60 * uniform()};
+        draw(&s, i, &put[i]);
+    }
+    init(&o);
+    spx_rvfit_input in = input_of(&s, t);
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+    double best[NDRAWN][NQ], f[NDRAWN];
+    check_pulls(&r, put, best);
+    check_minimum(&in, &o, &r, best, f);
+    spx_rvfit_free(&r);
+    check_held(t, &in, put, best[0], f[0]);
     free_spectra(&s);
 }
 
