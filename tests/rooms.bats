@@ -50,3 +50,8 @@ refused() {
 @test "a room that README.md does not have is refused" {
     refused libcommon/attic/old.c '#include "base/mem.h"'
 }
+
+@test "a program is short: 350 lines at most" {
+    run -0 awk 'FNR == 351 { print FILENAME }' "$SPX_ROOT"/tools/*.c
+    [ -z "$output" ]
+}

@@ -182,6 +182,114 @@ static void square_root(size_t n, const double *a, double *y, double *z, double 
     }
 }
 
+/* Bins of a fibre, 16 and 4 of padding at both ends, and of all three; pixels. */
+enum { NB = 16 + 2 * 4, N = 3 * NB, NPIX = 35 * 27 };
+
+/* The solution with plain dense algebra: design matrix, covariance, deconvolved flux, pixel weights, model image. */
+static struct {
+    double a[N][NPIX], c[N * N], x[N], w[NPIX], model[NPIX];
+} dense;
+
+static void solve_dense(const scene *s, double wmin)
+{
+    static double m[N * N], y[N];
+    memset(dense.a, 0, sizeof dense.a);
+    memset(dense.model, 0, sizeof dense.model);
+    for (size_t i = 0; i < N; i++) {
+        double work[400], spot[400];
+        spx_spot at;
+        spx_psf_spot(s->psf, i / NB, wmin + (double)(i % NB) - 4.0, work, spot, &at);
+        for (long iy = 0; iy < 7; iy++)
+            for (long ix = 0; ix < 9; ix++)
+                if (at.yc + iy >= 0 && at.yc + iy < 35 && at.xc + ix >= 0 && at.xc + ix < 27)
+                    dense.a[i][(at.yc + iy) * 27 + at.xc + ix] = spot[iy * 9 + ix];
+    }
+    for (size_t k = 0; k < NPIX; k++)
+        dense.w[k] = s->image.mask[k] || !isfinite(s->image.data[k]) ? 0.0 : (double)s->image.ivar[k];
+    double most = 0.0;
+    for (size_t i = 0; i < N; i++) {
+        y[i] = 0.0;
+        for (size_t j = 0; j < N; j++) {
+            m[i * N + j] = 0.0;
+            for (size_t k = 0; k < NPIX; k++)
+                m[i * N + j] += dense.a[i][k] * dense.w[k] * dense.a[j][k];
+        }
+        for (size_t k = 0; k < NPIX; k++)
+            y[i] += dense.w[k] > 0.0 ? dense.a[i][k] * dense.w[k] * (double)s->image.data[k] : 0.0;
+        double fw = 0.0;
+        for (size_t k = 0; k < NPIX; k++)
+            fw += dense.a[i][k] * dense.w[k];
+        most = fw > most ? fw : most;
+        dense.x[i] = fw; /* until it is needed */
+    }
+    for (size_t i = 0; i < N; i++) {
+        double alpha = dense.x[i] < 1e-4 * most ? 1e-4 * most - dense.x[i] : 1e-3;
+        m[i * N + i] += alpha * alpha + 1e-15;
+    }
+    memcpy(dense.c, m, sizeof dense.c);
+    invert(N, dense.c);
+    for (size_t i = 0; i < N; i++) {
+        dense.x[i] = 0.0;
+        for (size_t j = 0; j < N; j++)
+            dense.x[i] += dense.c[i * N + j] * y[j];
+        for (size_t k = 0; k < NPIX; k++)
+            dense.model[k] += dense.x[i] * dense.a[i][k];
+    }
+}
+
+/* Fluxes, errors, resolution, chi2 and model image of the kept bins against it. */
+static void compare_dense(const scene *s, const result *r, int masked)
+{
+    static double block[NB * NB], q[NB * NB], z[NB * NB], t[2 * NB * NB], image_model[NPIX];
+    memset(image_model, 0, sizeof image_model);
+    double worst_flux = 0.0, worst_ivar = 0.0, worst_r = 0.0, worst_chi2 = 0.0, worst_fraction = 0.0;
+    for (size_t f = 0; r->status == SPX_OK && f < 3; f++) {
+        for (size_t i = 0; i < NB; i++)
+            for (size_t j = 0; j < NB; j++)
+                block[i * NB + j] = dense.c[(f * NB + i) * N + f * NB + j];
+        invert(NB, block);
+        square_root(NB, block, q, z, t);
+        double norm[NB];
+        for (size_t i = 0; i < NB; i++) {
+            norm[i] = 0.0;
+            for (size_t j = 0; j < NB; j++)
+                norm[i] += q[i * NB + j];
+        }
+        for (size_t k = 0; k < 16; k++) {
+            size_t i = k + 4, at = f * 16 + k;
+            double flux = 0.0, chi2 = 0.0, weight = 0.0, seen = 0.0;
+            for (size_t j = 0; j < NB; j++)
+                flux += q[i * NB + j] * dense.x[f * NB + j] / norm[i];
+            for (size_t p = 0; p < NPIX; p++) {
+                if (!(dense.w[p] > 0.0))
+                    continue;
+                double rest = (double)s->image.data[p] - dense.model[p], v = 0.01 * dense.model[p];
+                chi2 += dense.a[f * NB + i][p] * rest * rest / (v * v + 1.0 / dense.w[p]);
+                weight += dense.a[f * NB + i][p];
+                seen += dense.a[f * NB + i][p];
+            }
+            double fraction = 1.0 - seen;
+            worst_flux = fmax(worst_flux, fabs(r->frame.arm.flux[at] - flux) * norm[i]);
+            worst_ivar = fmax(worst_ivar, fabs(r->frame.arm.ivar[at] / (norm[i] * norm[i]) - 1.0));
+            worst_chi2 = fmax(worst_chi2, fabs(r->frame.chi2pix[at] - chi2 / weight));
+            worst_fraction = fmax(worst_fraction, fabs(r->frame.pixmask_fraction[at] - fraction));
+            for (size_t d = 0; d < 7; d++) {
+                size_t row = i + d - 3; /* inside 0..NB-1: the padding is wider than 3 */
+                worst_r =
+                    fmax(worst_r, fabs(r->frame.arm.resolution[(f * 7 + d) * 16 + k] - q[row * NB + i] / norm[row]));
+            }
+            for (size_t p = 0; p < NPIX; p++)
+                image_model[p] += flux * dense.a[f * NB + i][p];
+        }
+    }
+    CHECK(worst_flux < 1e-7 && worst_ivar < 1e-7 && worst_r < 1e-7 && worst_chi2 < 1e-7 && worst_fraction < 1e-12,
+          "dense%s: flux %g sigma, ivar %g, R %g, chi2pix %g, pixmask_fraction %g", masked ? " masked" : "", worst_flux,
+          worst_ivar, worst_r, worst_chi2, worst_fraction);
+    for (size_t k = 0; r->status == SPX_OK && k < NPIX; k++)
+        CHECK(fabs((double)r->frame.model[k] - image_model[k]) < 1e-3, "model image %zu: %g, want %g", k,
+              (double)r->frame.model[k], image_model[k]);
+}
+
 /* All fibres in one group and all bins in one patch, every pixel used: flux, ivar, R, chi2pix and pixmask_fraction from
  * a full matrix A, elimination and the Denman-Beavers square root. */
 static void check_dense(int masked)
@@ -205,99 +313,8 @@ static void check_dense(int masked)
             s.image.data[y * 27 + 20] = y == 17 ? NAN : s.image.data[y * 27 + 20];
         }
     result r = extract(&s, "dense");
-
-    enum { NB = 24, N = 3 * NB, NPIX = 35 * 27 };
-    static double a[N][NPIX], m[N * N], c[N * N], block[NB * NB], q[NB * NB], z[NB * NB], t[2 * NB * NB];
-    static double x[N], y[N], w[NPIX], model[NPIX], image_model[NPIX];
-    memset(a, 0, sizeof a);
-    memset(model, 0, sizeof model);
-    memset(image_model, 0, sizeof image_model);
-    for (size_t i = 0; i < N; i++) {
-        double work[400], spot[400];
-        spx_spot at;
-        spx_psf_spot(s.psf, i / NB, shape.wmin + (double)(i % NB) - 4.0, work, spot, &at);
-        for (long iy = 0; iy < 7; iy++)
-            for (long ix = 0; ix < 9; ix++)
-                if (at.yc + iy >= 0 && at.yc + iy < 35 && at.xc + ix >= 0 && at.xc + ix < 27)
-                    a[i][(at.yc + iy) * 27 + at.xc + ix] = spot[iy * 9 + ix];
-    }
-    for (size_t k = 0; k < NPIX; k++)
-        w[k] = s.image.mask[k] || !isfinite(s.image.data[k]) ? 0.0 : (double)s.image.ivar[k];
-    double most = 0.0;
-    for (size_t i = 0; i < N; i++) {
-        y[i] = 0.0;
-        for (size_t j = 0; j < N; j++) {
-            m[i * N + j] = 0.0;
-            for (size_t k = 0; k < NPIX; k++)
-                m[i * N + j] += a[i][k] * w[k] * a[j][k];
-        }
-        for (size_t k = 0; k < NPIX; k++)
-            y[i] += w[k] > 0.0 ? a[i][k] * w[k] * (double)s.image.data[k] : 0.0;
-        double fw = 0.0;
-        for (size_t k = 0; k < NPIX; k++)
-            fw += a[i][k] * w[k];
-        most = fw > most ? fw : most;
-        x[i] = fw; /* until it is needed */
-    }
-    for (size_t i = 0; i < N; i++) {
-        double alpha = x[i] < 1e-4 * most ? 1e-4 * most - x[i] : 1e-3;
-        m[i * N + i] += alpha * alpha + 1e-15;
-    }
-    memcpy(c, m, sizeof c);
-    invert(N, c);
-    for (size_t i = 0; i < N; i++) {
-        x[i] = 0.0;
-        for (size_t j = 0; j < N; j++)
-            x[i] += c[i * N + j] * y[j];
-        for (size_t k = 0; k < NPIX; k++)
-            model[k] += x[i] * a[i][k];
-    }
-    double worst_flux = 0.0, worst_ivar = 0.0, worst_r = 0.0, worst_chi2 = 0.0, worst_fraction = 0.0;
-    for (size_t f = 0; r.status == SPX_OK && f < 3; f++) {
-        for (size_t i = 0; i < NB; i++)
-            for (size_t j = 0; j < NB; j++)
-                block[i * NB + j] = c[(f * NB + i) * N + f * NB + j];
-        invert(NB, block);
-        square_root(NB, block, q, z, t);
-        double norm[NB];
-        for (size_t i = 0; i < NB; i++) {
-            norm[i] = 0.0;
-            for (size_t j = 0; j < NB; j++)
-                norm[i] += q[i * NB + j];
-        }
-        for (size_t k = 0; k < 16; k++) {
-            size_t i = k + 4, at = f * 16 + k;
-            double flux = 0.0, chi2 = 0.0, weight = 0.0, seen = 0.0;
-            for (size_t j = 0; j < NB; j++)
-                flux += q[i * NB + j] * x[f * NB + j] / norm[i];
-            for (size_t p = 0; p < NPIX; p++) {
-                if (!(w[p] > 0.0))
-                    continue;
-                double rest = (double)s.image.data[p] - model[p], v = 0.01 * model[p];
-                chi2 += a[f * NB + i][p] * rest * rest / (v * v + 1.0 / w[p]);
-                weight += a[f * NB + i][p];
-                seen += a[f * NB + i][p];
-            }
-            double fraction = 1.0 - seen;
-            worst_flux = fmax(worst_flux, fabs(r.frame.arm.flux[at] - flux) * norm[i]);
-            worst_ivar = fmax(worst_ivar, fabs(r.frame.arm.ivar[at] / (norm[i] * norm[i]) - 1.0));
-            worst_chi2 = fmax(worst_chi2, fabs(r.frame.chi2pix[at] - chi2 / weight));
-            worst_fraction = fmax(worst_fraction, fabs(r.frame.pixmask_fraction[at] - fraction));
-            for (size_t d = 0; d < 7; d++) {
-                size_t row = i + d - 3; /* inside 0..NB-1: the padding is wider than 3 */
-                worst_r =
-                    fmax(worst_r, fabs(r.frame.arm.resolution[(f * 7 + d) * 16 + k] - q[row * NB + i] / norm[row]));
-            }
-            for (size_t p = 0; p < NPIX; p++)
-                image_model[p] += flux * a[f * NB + i][p];
-        }
-    }
-    CHECK(worst_flux < 1e-7 && worst_ivar < 1e-7 && worst_r < 1e-7 && worst_chi2 < 1e-7 && worst_fraction < 1e-12,
-          "dense%s: flux %g sigma, ivar %g, R %g, chi2pix %g, pixmask_fraction %g", masked ? " masked" : "", worst_flux,
-          worst_ivar, worst_r, worst_chi2, worst_fraction);
-    for (size_t k = 0; r.status == SPX_OK && k < NPIX; k++)
-        CHECK(fabs((double)r.frame.model[k] - image_model[k]) < 1e-3, "model image %zu: %g, want %g", k,
-              (double)r.frame.model[k], image_model[k]);
+    solve_dense(&s, shape.wmin);
+    compare_dense(&s, &r, masked);
     spx_frame_free(&r.frame);
     free_scene(&s);
 }
