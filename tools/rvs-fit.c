@@ -1,5 +1,4 @@
 /* rvs-fit: radial velocities, rotation and parameters of stars, from templates and spectra. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,31 +128,6 @@ typedef struct {
     spx_progress *progress;
 } fit_run;
 
-/* Starts of all stars from the file of --start. */
-static spx_status read_start(fit_run *r, spx_err *e)
-{
-    spx_input *file;
-    const spx_setup *setup = NULL;
-    size_t missing = 0, *row = spx_rvfit_star_rows(&r->stars, e);
-    for (size_t a = 0; a < SPX_MAX_ARM; a++)
-        setup = setup == NULL ? r->setup[a] : setup;
-    if (row == NULL || setup == NULL) { /* no arm to fit: the stage says so */
-        spx_free(row);
-        return row == NULL ? SPX_EIO : SPX_OK;
-    }
-    r->start = spx_alloc2(r->stars.nstar, r->nq, sizeof *r->start, e);
-    spx_status st = r->start == NULL ? SPX_EIO : spx_run_extra_input(r->stage, o.start, &file, e);
-    if (st == SPX_OK)
-        st = spx_rvfit_read_start(file->file, &r->spectra.all, setup, r->stars.nstar, row, r->start, e);
-    for (size_t i = 0; i < r->stars.nstar && st == SPX_OK; i++)
-        missing += !isfinite(r->start[i * r->nq]);
-    if (st == SPX_OK && missing > 0)
-        spx_note("%zu of %zu spectra start from the cross-correlation: %s has no velocity of them", missing,
-                 r->stars.nstar, o.start);
-    spx_free(row);
-    return st;
-}
-
 /* The spectra could not be read: perhaps since they and the templates changed places. */
 static spx_status explain_swap(const spx_input *spectra, spx_err *e)
 {
@@ -212,7 +186,9 @@ static spx_status prepare(fit_run *r, spx_err *e)
                             r->cut, e);
     if (st == SPX_OK)
         st = spx_rvfit_choose_stars(&o, s, &r->spectra, r->setup, &r->stars, e);
-    return st == SPX_OK && o.start != NULL && !r->options.brute ? read_start(r, e) : st;
+    return st == SPX_OK && o.start != NULL && !r->options.brute
+               ? spx_rvfit_read_starts(&o, s, &r->spectra, r->setup, &r->stars, r->nq, &r->start, e)
+               : st;
 }
 
 /* ---- the fit ---- */

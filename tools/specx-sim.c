@@ -234,7 +234,7 @@ enum { BATCH = 32 };
 static spx_status run_library(spx_run *s, spx_err *e)
 {
     spx_sim_axis axis[SPX_SIM_NAXIS];
-    double w[2];
+    double w[2] = {0};
     spx_starlib lib = {0};
     spx_target star[BATCH] = {{0}};
     spx_status st = s->ninput == 0 && s->common.output == NULL

@@ -397,10 +397,25 @@ static void test_noise(void)
     spx_free(model);
 }
 
+/* Nodes of a star library's grid: all of them, each once, alpha fastest. */
+static void test_nodes(void)
+{
+    const spx_sim_axis axis[SPX_SIM_NAXIS] = {{2, {4500, 5000}}, {1, {3}}, {3, {-2, -1, 0}}, {2, {0, 0.4}}};
+    spx_target star = {.v = 7};
+    CHECK(spx_sim_nodes(axis) == 12, "%zu nodes", spx_sim_nodes(axis));
+    for (size_t k = 0; k < 12; k++) {
+        spx_sim_node(axis, k, &star);
+        CHECK(star.teff == (k < 6 ? 4500 : 5000) && star.logg == 3 && star.feh == (double)(k / 2 % 3) - 2 &&
+                  star.alpha == (k % 2 ? 0.4 : 0) && star.v == 7,
+              "node %zu: %g %g %g %g", k, star.teff, star.logg, star.feh, star.alpha);
+    }
+}
+
 int main(void)
 {
     omp_set_num_threads(2);
     test_random();
+    test_nodes();
     test_disc();
     test_stars();
     test_sky();

@@ -1,5 +1,8 @@
 #include "common/rvfit_stars.h"
 
+#include <math.h>
+
+#include "products/rvfit_h5.h"
 #include "run/select.h"
 
 static spx_status read_redshifts(const spx_rvfit_args *o, spx_run *s, const spx_spectra_parts *p, spx_redshifts *out,
@@ -59,6 +62,32 @@ size_t *spx_rvfit_star_rows(const spx_rvfit_stars *s, spx_err *e)
     for (size_t k = 0; k < s->nstar && row != NULL; k++)
         row[k] = s->row[s->joint ? s->first[k] : k];
     return row;
+}
+
+spx_status spx_rvfit_read_starts(const spx_rvfit_args *o, spx_run *run, const spx_spectra_parts *p,
+                                 const spx_setup *const *setup, const spx_rvfit_stars *s, size_t nq, double **start,
+                                 spx_err *e)
+{
+    spx_input *file;
+    const spx_setup *fitted = NULL;
+    size_t missing = 0, *row = spx_rvfit_star_rows(s, e);
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        fitted = fitted == NULL ? setup[a] : fitted;
+    if (row == NULL || fitted == NULL) { /* no arm to fit: the stage says so */
+        spx_free(row);
+        return row == NULL ? SPX_EIO : SPX_OK;
+    }
+    *start = spx_alloc2(s->nstar, nq, sizeof **start, e);
+    spx_status st = *start == NULL ? SPX_EIO : spx_run_extra_input(run, o->start, &file, e);
+    if (st == SPX_OK)
+        st = spx_rvfit_read_start(file->file, &p->all, fitted, s->nstar, row, *start, e);
+    for (size_t i = 0; i < s->nstar && st == SPX_OK; i++)
+        missing += !isfinite((*start)[i * nq]);
+    if (st == SPX_OK && missing > 0)
+        spx_note("%zu of %zu spectra start from the cross-correlation: %s has no velocity of them", missing, s->nstar,
+                 o->start);
+    spx_free(row);
+    return st;
 }
 
 void spx_rvfit_stars_free(spx_rvfit_stars *s)

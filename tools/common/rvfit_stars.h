@@ -1,4 +1,4 @@
-/* Chooses the spectra that are fitted, and which of them are exposures of one star. */
+/* Chooses the spectra that are fitted, tells which of them are exposures of one star, and reads where stars start. */
 #ifndef SPX_TOOLS_RVFIT_STARS_H
 #define SPX_TOOLS_RVFIT_STARS_H
 
@@ -22,6 +22,12 @@ spx_status spx_rvfit_choose_stars(const spx_rvfit_args *o, spx_run *run, const s
 
 /* Row of the first spectrum of each star: [nstar], to be freed. NULL: no memory. */
 size_t *spx_rvfit_star_rows(const spx_rvfit_stars *s, spx_err *e);
+
+/* Starts of all stars from the former fit of --start: (*start)[nstar][nq], to be freed, NaN where that has none; NULL
+ * where no arm has a setup. */
+spx_status spx_rvfit_read_starts(const spx_rvfit_args *o, spx_run *run, const spx_spectra_parts *p,
+                                 const spx_setup *const *setup, const spx_rvfit_stars *s, size_t nq, double **start,
+                                 spx_err *e);
 
 void spx_rvfit_stars_free(spx_rvfit_stars *s);
 
