@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "h5/file.h"
 #include "products/rvfit_h5.h"
 #include "run/select.h"
 

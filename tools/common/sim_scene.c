@@ -4,6 +4,7 @@
 
 #include "convert/ccd.h"
 #include "convert/spectrum/text.h"
+#include "h5/file.h"
 #include "products/library_h5.h"
 #include "products/psf_h5.h"
 #include "products/spectra_h5.h"
