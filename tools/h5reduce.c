@@ -230,9 +230,9 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_run_step(s, "reduce");
     if (st == SPX_OK) {
         /* a block, its results, and what the median needs */
-        const size_t room = spx_mem_limit_get() / (12 * sizeof(double));
+        const size_t fits = spx_mem_limit_get() / (12 * sizeof(double));
         w.most = d.count < MOST_AT_ONCE ? d.count : MOST_AT_ONCE;
-        w.most = room > 0 && room < w.most ? room : w.most;
+        w.most = fits > 0 && fits < w.most ? fits : w.most;
         w.r.op = o.operation;
         st = reduce(s, &w, &file, &empty, e);
     }

@@ -533,7 +533,7 @@ static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, s
     return SPX_OK;
 }
 
-static spx_status make_room(spx_template_job *job, spx_err *e)
+static spx_status make_workspace(spx_template_job *job, spx_err *e)
 {
     workspace *r = &job->workspace;
     size_t nt = (size_t)job->nthreads;
@@ -557,7 +557,7 @@ spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, con
 {
     if (row0 > job->nlib || nrow > job->nlib - row0)
         return spx_fail(e, SPX_EBUG, "rows %zu to %zu of a library of %zu", row0, row0 + nrow, job->nlib);
-    spx_status st = make_room(job, e);
+    spx_status st = make_workspace(job, e);
     for (size_t k = 0; k < nrow && !st; k += LANES) {
         size_t nlane = nrow - k < LANES ? nrow - k : LANES;
         for (size_t i = 0; i < job->nsetup && !st; i++)

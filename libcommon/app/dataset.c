@@ -182,6 +182,6 @@ spx_status spx_dataset_write(hid_t file, const char *path, hid_t memtype, int nd
     if (fs >= 0)
         (void)H5Sclose(fs);
     bad |= H5Dclose(set) < 0;
-    return bad ? spx_fail(e, SPX_EIO, "%s:%s: cannot be written: %s", spx_h5_filename(file), path, spx_h5_no_room())
+    return bad ? spx_fail(e, SPX_EIO, "%s:%s: cannot be written: %s", spx_h5_filename(file), path, spx_h5_no_memory())
                : SPX_OK;
 }

@@ -13,16 +13,16 @@ enum { MAX_DEPTH = 16 }; /* of folders: a link may lead back up */
 
 static spx_status append(spx_filelist *l, const char *name, spx_err *e)
 {
-    if (l->n == l->room) {
-        size_t room = l->room ? 2 * l->room : 16;
-        char **more = spx_alloc(room, sizeof *more, e);
+    if (l->n == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 16;
+        char **more = spx_alloc(capacity, sizeof *more, e);
         if (!more)
             return SPX_EIO;
         if (l->n)
             memcpy(more, l->name, l->n * sizeof *more);
         spx_free(l->name);
         l->name = more;
-        l->room = room;
+        l->capacity = capacity;
     }
     char *copy = spx_strdup(name, e);
     if (!copy)
@@ -68,11 +68,11 @@ static spx_status add_list(spx_filelist *l, const char *path, spx_err *e)
 {
     FILE *in = fopen(path, "r");
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     spx_status st = SPX_OK;
     if (!in)
         return spx_fail(e, SPX_EINPUT, "@%s: the list cannot be read: %s", path, strerror(errno));
-    while (st == SPX_OK && getline(&line, &room, in) >= 0) {
+    while (st == SPX_OK && getline(&line, &capacity, in) >= 0) {
         line[strcspn(line, "\r\n")] = 0;
         if (line[0] && line[0] != '#')
             st = append(l, line, e);

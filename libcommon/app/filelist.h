@@ -7,7 +7,7 @@
 #include "base/err.h"
 
 typedef struct {
-    size_t n, room;
+    size_t n, capacity;
     char **name;
 } spx_filelist;
 

@@ -29,7 +29,7 @@ struct spx_product {
         spx_input *in;
         int own;
     } * in;
-    size_t nin, in_room;
+    size_t nin, in_capacity;
     spx_output *out, *side[MAX_TMP];
     size_t nside;
     spx_tmpfile tmp[MAX_TMP];
@@ -201,16 +201,16 @@ spx_status spx_run_check_input(spx_run *s, const spx_input *in, spx_err *e)
 spx_status spx_run_use_input(spx_run *s, spx_input *in, int own, spx_err *e)
 {
     spx_product *p = s->p->now;
-    if (p->nin == p->in_room) {
-        const size_t room = p->in_room > 0 ? 2 * p->in_room : 4;
-        void *more = spx_alloc(room, sizeof *p->in, e);
+    if (p->nin == p->in_capacity) {
+        const size_t capacity = p->in_capacity > 0 ? 2 * p->in_capacity : 4;
+        void *more = spx_alloc(capacity, sizeof *p->in, e);
         if (more == NULL)
             return SPX_EIO;
         if (p->nin > 0)
             memcpy(more, p->in, p->nin * sizeof *p->in);
         spx_free(p->in);
         p->in = more;
-        p->in_room = room;
+        p->in_capacity = capacity;
     }
     p->in[p->nin].in = in;
     p->in[p->nin].own = 0;

@@ -470,7 +470,7 @@ void spx_opt_names(const spx_opt_program *p, FILE *out)
 char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err *e)
 {
     char *text = NULL;
-    size_t size = 0, room = 0;
+    size_t size = 0, capacity = 0;
     for (int pass = 0; pass < 2; pass++) {
         size = 0;
         EACH_OPTION(p, o)
@@ -487,14 +487,14 @@ char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err 
                     (void)snprintf(value, sizeof value, "%s", ((spx_opt_list *)o->value)->value[i]);
                 else if (!value_text(o, value, sizeof value))
                     continue;
-                int k = snprintf(text != NULL ? text + size : NULL, text != NULL ? room - size : 0, "%s=%s\n", o->name,
-                                 value);
+                int k = snprintf(text != NULL ? text + size : NULL, text != NULL ? capacity - size : 0, "%s=%s\n",
+                                 o->name, value);
                 size += (size_t)(k > 0 ? k : 0);
             }
         }
         if (pass == 0) {
-            room = size + 1;
-            if ((text = spx_alloc(room, 1, e)) == NULL)
+            capacity = size + 1;
+            if ((text = spx_alloc(capacity, 1, e)) == NULL)
                 return NULL;
         }
     }

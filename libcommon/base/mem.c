@@ -385,7 +385,7 @@ size_t spx_mem_cap(void)
     return cap == 0 ? SIZE_MAX / 2 : cap;
 }
 
-spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e)
+spx_status spx_mem_check(const char *name, size_t bytes, spx_err *e)
 {
     size_t cap = spx_mem_cap();
     if (bytes <= cap)

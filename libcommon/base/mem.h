@@ -44,7 +44,7 @@ void spx_mem_unclaim(size_t bytes);
  * refused instead of driving the machine out of memory. */
 size_t spx_mem_cap(void);
 /* SPX_EIO when `bytes` for the input `name` are more than that. */
-spx_status spx_mem_room(const char *name, size_t bytes, spx_err *e);
+spx_status spx_mem_check(const char *name, size_t bytes, spx_err *e);
 
 /* With keep = 1: blocks of 1 MiB and more that are freed stay for others of their size, for items of a queue that
  * follow each other. New memory comes page by page, zeroed, and for all threads of a process through one lock: where an

@@ -133,7 +133,7 @@ static void serve(run *r)
             r->ended++;
             continue;
         }
-        const size_t at_once = p->room != NULL ? p->room(p->ctx) : p->most, busy = r->read - r->ended;
+        const size_t at_once = p->capacity != NULL ? p->capacity(p->ctx) : p->most, busy = r->read - r->ended;
         const int space = !r->over && busy < p->most && (busy == 0 || busy < at_once);
         const int ready = space && (p->ready == NULL || busy == 0 || p->ready(p->ctx));
         const int can_write = r->written < r->read && r->slot[r->written % p->most].computed;

@@ -22,7 +22,7 @@ typedef struct {
     /* Caller's thread: 1 when read() would not wait for somebody else, who may be slow; NULL: it never does. */
     int (*ready)(void *ctx);
     /* Caller's thread: how many items may be in work now; below 1 counts as 1. NULL: `most`. */
-    size_t (*room)(void *ctx);
+    size_t (*capacity)(void *ctx);
     /* Once in each worker, before its first item; NULL: nothing to do. */
     void (*start)(void *ctx, size_t worker);
     /* A worker. */

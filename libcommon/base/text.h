@@ -8,7 +8,7 @@
 
 typedef struct {
     char *s; /* NUL-terminated, or NULL when empty */
-    size_t n, room;
+    size_t n, capacity;
 } spx_text;
 
 spx_status spx_text_add(spx_text *t, spx_err *e, const char *fmt, ...) SPX_PRINTF(3, 4);

@@ -188,16 +188,16 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
         if ((t->target = spx_strdup(target, e)) == NULL)
             return SPX_EIO;
     }
-    size_t room = dirlen + strlen(base) + 16;
-    if (room > PATHLEN) {
+    size_t size = dirlen + strlen(base) + 16;
+    if (size > PATHLEN) {
         spx_tmpfile_discard(t);
         return spx_fail(e, SPX_EIO, "%s: name is too long", target);
     }
-    if ((t->path = spx_alloc(room, 1, e)) == NULL) {
+    if ((t->path = spx_alloc(size, 1, e)) == NULL) {
         spx_tmpfile_discard(t);
         return SPX_EIO;
     }
-    (void)snprintf(t->path, room, "%.*s/.%s.XXXXXX", (int)dirlen, dir, base);
+    (void)snprintf(t->path, size, "%.*s/.%s.XXXXXX", (int)dirlen, dir, base);
     sigset_t all, old;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &old);

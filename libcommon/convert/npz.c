@@ -125,7 +125,7 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
     }
     if (a->n > (size - skip - length) / width)
         return spx_fail(e, SPX_EINPUT, "%s: %s should have %zu numbers, but is cut off", path, a->name, a->n);
-    spx_status st = spx_mem_room(path, (held + a->n) * sizeof *a->value, e);
+    spx_status st = spx_mem_check(path, (held + a->n) * sizeof *a->value, e);
     if (st != SPX_OK)
         return st;
     if ((a->value = spx_alloc(a->n, sizeof *a->value, e)) == NULL)
@@ -138,9 +138,9 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
 
 /* ---- the archive ---- */
 
-/* Member at `at` of the archive: its bytes, as they are or inflated into *room, which is to be freed. */
+/* Member at `at` of the archive: its bytes, as they are or inflated into *inflated, which is to be freed. */
 static spx_status extract(const char *path, const uint8_t *data, size_t size, const uint8_t *at, const uint8_t **member,
-                          uint8_t **room, spx_err *e)
+                          uint8_t **inflated, spx_err *e)
 {
     size_t method = u16(at + 10), packed = u32(at + 20), full = u32(at + 24), local = u32(at + 42);
     if (local > size || size - local < LOCAL_SIZE || memcmp(data + local, "PK\3\4", 4) != 0)
@@ -157,12 +157,12 @@ static spx_status extract(const char *path, const uint8_t *data, size_t size, co
         z_stream z = {.next_in = (Bytef *)(uintptr_t)from, .avail_in = (uInt)packed}; /* zlib does not write there */
         spx_status st = full / 1100 > packed
                             ? spx_fail(e, SPX_EINPUT, "%s: a member claims to be larger than it can be", path)
-                            : spx_mem_room(path, full, e);
+                            : spx_mem_check(path, full, e);
         if (st != SPX_OK)
             return st;
-        if ((*room = spx_alloc(full, 1, e)) == NULL)
+        if ((*inflated = spx_alloc(full, 1, e)) == NULL)
             return SPX_EIO;
-        z.next_out = *room;
+        z.next_out = *inflated;
         z.avail_out = (uInt)full;
         if (inflateInit2(&z, -15) != Z_OK)
             return spx_fail(e, SPX_EIO, "%s: no memory to inflate the archive", path);
@@ -170,7 +170,7 @@ static spx_status extract(const char *path, const uint8_t *data, size_t size, co
         (void)inflateEnd(&z);
         if (rc != Z_STREAM_END || z.avail_out != 0)
             return spx_fail(e, SPX_EINPUT, "%s: the archive is damaged: a member cannot be inflated", path);
-        *member = *room;
+        *member = *inflated;
     } else {
         return spx_fail(e, SPX_EINPUT, "%s: a member is packed with method %zu, which NumPy does not use", path,
                         method);
@@ -209,11 +209,11 @@ spx_status spx_npz_parse(const char *name, const uint8_t *data, size_t size, spx
             if (a->name[k] < 32 || a->name[k] > 126)
                 a->name[k] = '?';
         z->n++;
-        uint8_t *room = NULL;
-        spx_status st = extract(name, data, size, p, &member, &room, e);
+        uint8_t *inflated = NULL;
+        spx_status st = extract(name, data, size, p, &member, &inflated, e);
         if (st == SPX_OK)
             st = parse_npy(name, member, u32(p + 24), held, a, e);
-        spx_free(room);
+        spx_free(inflated);
         held += a->value != NULL ? a->n : 0;
         if (st != SPX_OK)
             return st;
@@ -233,7 +233,7 @@ spx_status spx_npz_read(const char *path, spx_npz *z, spx_err *e)
     if (size < 0 || fseek(f, 0, SEEK_SET) != 0)
         st = spx_fail(e, SPX_EIO, "%s: cannot be read: %s", path, strerror(errno));
     if (st == SPX_OK)
-        st = spx_mem_room(path, (size_t)size, e);
+        st = spx_mem_check(path, (size_t)size, e);
     if (st == SPX_OK && (data = spx_alloc((size_t)size, 1, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && fread(data, 1, (size_t)size, f) != (size_t)size)

@@ -110,11 +110,11 @@ static spx_status write_file(spx_starlib *l, const char *file, int bitpix, size_
 {
     if (caught != 0)
         return spx_fail(e, SPX_EIO, "%s: interrupted", l->target);
-    size_t room = strlen(l->temp) + strlen(file) + 2;
-    char *path = spx_alloc(room, 1, e);
+    size_t size = strlen(l->temp) + strlen(file) + 2;
+    char *path = spx_alloc(size, 1, e);
     if (path == NULL)
         return SPX_EIO;
-    (void)snprintf(path, room, "%s/%s", l->temp, file);
+    (void)snprintf(path, size, "%s/%s", l->temp, file);
     spx_status st = SPX_OK;
     spx_fits_out out = {.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), .name = l->target};
     if (out.fd < 0)
@@ -185,11 +185,11 @@ spx_status spx_starlib_add(spx_starlib *l, double teff, double logg, double feh,
 spx_status spx_starlib_commit(spx_starlib *l, spx_err *e)
 {
     char *old = NULL;
-    size_t room = strlen(l->temp) + 8;
+    size_t size = strlen(l->temp) + 8;
     if (l->replace) {
-        if ((old = spx_alloc(room, 1, e)) == NULL)
+        if ((old = spx_alloc(size, 1, e)) == NULL)
             return SPX_EIO;
-        (void)snprintf(old, room, "%s.old", l->temp);
+        (void)snprintf(old, size, "%s.old", l->temp);
         if (rename(l->target, old) != 0) {
             spx_free(old);
             return spx_fail(e, SPX_EIO, "%s: cannot be replaced: %s", l->target, strerror(errno));

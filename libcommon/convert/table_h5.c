@@ -21,13 +21,13 @@ spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_er
         t->type = type;
         t->rowsize = h->rowsize;
         t->rows = spx_alloc2(h->nrow, h->rowsize, 1, e);
-        size_t room = 1;
+        size_t size = 1;
         int any = 0;
         for (size_t k = 0; k < h->ncol; k++) {
-            room += strlen(h->col[k].unit) + 1;
+            size += strlen(h->col[k].unit) + 1;
             any |= h->col[k].unit[0] && h->col[k].width > 0;
         }
-        t->units = any ? spx_alloc(room, 1, e) : NULL;
+        t->units = any ? spx_alloc(size, 1, e) : NULL;
         if (t->rows && h->nrow)
             memcpy(t->rows, f->bytes + h->data_at, h->nrow * h->rowsize);
         char *p = t->units;

@@ -279,9 +279,9 @@ spx_status spx_cards_set_bool(spx_cards *h, const char *key, int value, const ch
 
 spx_status spx_cards_set_string(spx_cards *h, const char *key, const char *value, const char *comment, spx_err *e)
 {
-    size_t nvalue = strlen(value), ncard = 0, room = 2 + nvalue / 30;
+    size_t nvalue = strlen(value), ncard = 0, capacity = 2 + nvalue / 30;
     int at_value;
-    char *cards = spx_alloc2(room, CARD, 1, e);
+    char *cards = spx_alloc2(capacity, CARD, 1, e);
     if (!cards)
         return SPX_EIO;
     const char *v = value, *end = value + nvalue;
@@ -325,7 +325,7 @@ spx_status spx_cards_set_string(spx_cards *h, const char *key, const char *value
                 at = 30;
             card_comment(card, at, comment);
         }
-    } while (v < end && ncard < room);
+    } while (v < end && ncard < capacity);
     size_t i = card_find(h, key, 0, &at_value);
     spx_status st = splice(h, i, i < h->n ? 1 + continued(h, i) : 0, cards, ncard, e);
     spx_free(cards);

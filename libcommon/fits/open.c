@@ -12,12 +12,12 @@
 #include "base/infile.h"
 #include "base/mem.h"
 
-/* Replace *buf[have] by a buffer of `room` bytes with the same content. */
-static spx_status grow(unsigned char **buf, size_t have, size_t room, const char *name, spx_err *e)
+/* Replace *buf[have] by a buffer of `capacity` bytes with the same content. */
+static spx_status grow(unsigned char **buf, size_t have, size_t capacity, const char *name, spx_err *e)
 {
-    if (spx_mem_room(name, room, e) != SPX_OK)
+    if (spx_mem_check(name, capacity, e) != SPX_OK)
         return SPX_EIO;
-    unsigned char *new = spx_alloc(room, 1, e);
+    unsigned char *new = spx_alloc(capacity, 1, e);
     if (!new)
         return SPX_EIO;
     if (have)
@@ -30,18 +30,18 @@ static spx_status grow(unsigned char **buf, size_t have, size_t room, const char
 static spx_status read_pipe(int fd, const char *name, unsigned char **out, size_t *size, spx_err *e)
 {
     unsigned char *buf = NULL;
-    size_t n = 0, room = 0;
+    size_t n = 0, capacity = 0;
     for (;;) {
-        if (n == room) {
-            room = room ? 2 * room : (size_t)1 << 20;
-            if (room > spx_mem_cap() && n < spx_mem_cap())
-                room = spx_mem_cap();
-            if (room == n || grow(&buf, n, room, name, e) != SPX_OK) {
+        if (n == capacity) {
+            capacity = capacity ? 2 * capacity : (size_t)1 << 20;
+            if (capacity > spx_mem_cap() && n < spx_mem_cap())
+                capacity = spx_mem_cap();
+            if (capacity == n || grow(&buf, n, capacity, name, e) != SPX_OK) {
                 spx_free(buf);
-                return spx_mem_room(name, SIZE_MAX, e);
+                return spx_mem_check(name, SIZE_MAX, e);
             }
         }
-        ssize_t got = read(fd, buf + n, room - n < (size_t)1 << 26 ? room - n : (size_t)1 << 26);
+        ssize_t got = read(fd, buf + n, capacity - n < (size_t)1 << 26 ? capacity - n : (size_t)1 << 26);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
@@ -64,12 +64,12 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
     /* The last four bytes are the length modulo 2^32: a hint that saves growing when it is plausible. */
     const unsigned char *t = in + nin - 4;
     size_t hint = nin < 18 ? 0 : (size_t)t[0] | (size_t)t[1] << 8 | (size_t)t[2] << 16 | (size_t)t[3] << 24;
-    size_t room = hint > nin / 2 && hint / 1032 <= nin && hint < spx_mem_cap() ? hint + 64 : 4 * nin + 4096, n = 0,
+    size_t capacity = hint > nin / 2 && hint / 1032 <= nin && hint < spx_mem_cap() ? hint + 64 : 4 * nin + 4096, n = 0,
            at = 0;
     unsigned char *buf = NULL;
     z_stream z = {0};
     int rc = Z_OK;
-    spx_status st = grow(&buf, 0, room, name, e);
+    spx_status st = grow(&buf, 0, capacity, name, e);
     if (st == SPX_OK && inflateInit2(&z, 15 + 16) != Z_OK)
         st = spx_fail(e, SPX_EIO, "%s: out of memory", name);
     if (st != SPX_OK) {
@@ -78,7 +78,7 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
     }
     while (st == SPX_OK) {
         size_t give = nin - at < (size_t)1 << 30 ? nin - at : (size_t)1 << 30;
-        size_t take = room - n < (size_t)1 << 30 ? room - n : (size_t)1 << 30;
+        size_t take = capacity - n < (size_t)1 << 30 ? capacity - n : (size_t)1 << 30;
         z.next_in = (Bytef *)(uintptr_t)(in + at); /* zlib does not write there */
         z.avail_in = (uInt)give;
         z.next_out = buf + n;
@@ -97,9 +97,9 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
                 st = spx_fail(e, SPX_EIO, "%s: out of memory", name);
         } else if (rc == Z_OK || rc == Z_BUF_ERROR) {
             if (z.avail_out == 0) {
-                size_t cap = spx_mem_cap(), more = room > cap / 2 ? cap : 2 * room;
-                st = more == room ? spx_mem_room(name, SIZE_MAX, e) : grow(&buf, n, more, name, e);
-                room = more;
+                size_t cap = spx_mem_cap(), more = capacity > cap / 2 ? cap : 2 * capacity;
+                st = more == capacity ? spx_mem_check(name, SIZE_MAX, e) : grow(&buf, n, more, name, e);
+                capacity = more;
             } else if (at == nin) {
                 st = spx_fail(e, SPX_EINPUT, "%s: the gzip data end early: the file is truncated; copy it again", name);
             }

@@ -378,7 +378,7 @@ uint64_t spx_fits_integer(const unsigned char *p, size_t n)
 /* Descriptors of variable-length columns must point into the heap. */
 static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, const char *where, spx_err *e)
 {
-    uint64_t room = h->pcount - h->theap;
+    uint64_t heap = h->pcount - h->theap;
     for (size_t k = 0; k < h->ncol; k++) {
         const spx_fits_column *c = &h->col[k];
         if (c->element == 0 || c->width == 0)
@@ -389,7 +389,7 @@ static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, co
             uint64_t n = spx_fits_integer(d, c->width / 2), at = spx_fits_integer(d + c->width / 2, c->width / 2);
             if (c->element == 'X')
                 n = n / 8 + (n % 8 != 0);
-            if (n > 0 && (at > room || n > (room - at) / size))
+            if (n > 0 && (at > heap || n > (heap - at) / size))
                 return spx_fail(e, SPX_EINPUT, "%s: column %s, row %zu: points outside the heap: the file is damaged",
                                 where, c->name, r + 1);
         }
@@ -454,13 +454,13 @@ spx_status spx_fits_parse(spx_fits *f, const char *name, const void *bytes, size
     f->size = size;
     if (size < 10 || memcmp(f->bytes, "SIMPLE  = ", 10) != 0)
         return spx_fail(e, SPX_EINPUT, "%s: is no FITS file (it does not begin with SIMPLE)", name);
-    size_t at = 0, room = 0;
+    size_t at = 0, capacity = 0;
     static const char next[] = "XTENSION= ";
     /* the beginning of that word is an HDU too, which is truncated */
     while (f->nhdu == 0 || (size > at && memcmp(f->bytes + at, next, size - at < 10 ? size - at : 10) == 0)) {
-        if (f->nhdu == room) {
-            room = room ? 2 * room : 16;
-            spx_fits_hdu *h = spx_alloc(room, sizeof *h, e);
+        if (f->nhdu == capacity) {
+            capacity = capacity ? 2 * capacity : 16;
+            spx_fits_hdu *h = spx_alloc(capacity, sizeof *h, e);
             if (!h) {
                 spx_fits_close(f);
                 return SPX_EIO;

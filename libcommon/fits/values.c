@@ -47,7 +47,7 @@ static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
                : h->bitpix == 64  ? TLONGLONG
                : h->bitpix == -32 ? TFLOAT
                                   : TDOUBLE;
-    if (spx_mem_room(f->name, h->nelem > SIZE_MAX / size ? SIZE_MAX : h->nelem * size, e) != SPX_OK)
+    if (spx_mem_check(f->name, h->nelem > SIZE_MAX / size ? SIZE_MAX : h->nelem * size, e) != SPX_OK)
         return SPX_EIO;
     unsigned char *file = spx_alloc(total, 1, e);
     unsigned char *out = file ? spx_alloc(h->nelem, size, e) : NULL;

@@ -156,16 +156,16 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         return st;
     }
     /* memory grows with what really arrives, so that a lying header cannot take it all */
-    size_t room = len < ((uint64_t)64 << 20) ? (size_t)len : (size_t)64 << 20, have = sizeof head;
-    char *buf = malloc(room);
+    size_t capacity = len < ((uint64_t)64 << 20) ? (size_t)len : (size_t)64 << 20, have = sizeof head;
+    char *buf = malloc(capacity);
     if (buf == NULL) {
         spx_mem_unclaim(claimed);
         return spx_fail(e, SPX_EIO, "%s: out of memory: give --max-mem, so that a temporary file is used", in->name);
     }
     memcpy(buf, head, sizeof head);
     while (st == SPX_OK && have < len) {
-        if (have == room) {
-            size_t more = room > len / 2 ? (size_t)len : room * 2;
+        if (have == capacity) {
+            size_t more = capacity > len / 2 ? (size_t)len : capacity * 2;
             char *p = realloc(buf, more);
             if (p == NULL) {
                 st = spx_fail(e, SPX_EIO, "%s: out of memory: give --max-mem, so that a temporary file is used",
@@ -173,11 +173,11 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
                 break;
             }
             buf = p;
-            room = more;
+            capacity = more;
         }
-        st = read_full(fd, buf + have, room - have, &got, in->name, e);
+        st = read_full(fd, buf + have, capacity - have, &got, in->name, e);
         have += got;
-        if (st == SPX_OK && have < room && have < len)
+        if (st == SPX_OK && have < capacity && have < len)
             st = truncated(in->name, have, len, e);
     }
     if (st == SPX_OK) {
@@ -185,8 +185,8 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         if (in->file < 0)
             st = spx_fail(e, SPX_EINPUT, "%s: is damaged or no HDF5 file", in->name);
     }
-    if (max == 0 && spx_mem_claim(room))
-        claimed = room;
+    if (max == 0 && spx_mem_claim(capacity))
+        claimed = capacity;
     if (st != SPX_OK) {
         spx_mem_unclaim(claimed);
         free(buf);
@@ -282,31 +282,31 @@ struct spx_output {
     int to_stdout;
     spx_tmpfile tmp; /* a named target */
     spx_h5_writes writes;
-    void *image;       /* standard output: buffer of the core driver, kept when HDF5 frees it */
-    size_t size, room; /* what HDF5 has of it, and what there is */
-    int spilt;         /* it comes from spx_alloc_spill() */
+    void *image;           /* standard output: buffer of the core driver, kept when HDF5 frees it */
+    size_t size, capacity; /* what HDF5 has of it, and what there is */
+    int spilt;             /* it comes from spx_alloc_spill() */
 };
 
 /* HDF5 does not hand on why there was no room for an image; one thread has to do with it. */
 static const char DISK_FULL[] = "is the disk full?";
-static spx_err no_room;
+static spx_err no_memory;
 
-const char *spx_h5_no_room(void)
+const char *spx_h5_no_memory(void)
 {
-    return no_room.code != SPX_OK ? no_room.msg : DISK_FULL;
+    return no_memory.code != SPX_OK ? no_memory.msg : DISK_FULL;
 }
 
 /* The image of an output: where --max-mem has little left, it is a file in $TMPDIR, mapped. HDF5 asks for a few MiB
  * more each time. */
 static void *resize_spilt(spx_output *o, void *p, size_t size)
 {
-    const size_t room = size < 2 * o->room ? 2 * o->room : size;
-    void *q = size <= o->room ? p : spx_alloc_spill(room, 1, 1, &no_room);
+    const size_t capacity = size < 2 * o->capacity ? 2 * o->capacity : size;
+    void *q = size <= o->capacity ? p : spx_alloc_spill(capacity, 1, 1, &no_memory);
     if (q != NULL && q != p) {
         if (p != NULL)
             memcpy(q, p, o->size);
         spx_free(p);
-        o->room = room;
+        o->capacity = capacity;
     }
     return q;
 }
@@ -316,11 +316,11 @@ static void *resize_plain(spx_output *o, void *p, size_t size)
 {
     void *q = realloc(p, size);
     if (q == NULL) {
-        spx_fail(&no_room, SPX_EIO, "out of memory: give --max-mem, so that a temporary file is used");
+        spx_fail(&no_memory, SPX_EIO, "out of memory: give --max-mem, so that a temporary file is used");
         return NULL;
     }
-    spx_mem_unclaim(o->room);
-    o->room = spx_mem_claim(size) ? size : 0; /* there is no limit that it could pass */
+    spx_mem_unclaim(o->capacity);
+    o->capacity = spx_mem_claim(size) ? size : 0; /* there is no limit that it could pass */
     return q;
 }
 
@@ -345,9 +345,9 @@ static void free_image(spx_output *o, void *p)
         spx_free(p);
     } else {
         free(p);
-        spx_mem_unclaim(o->room);
+        spx_mem_unclaim(o->capacity);
     }
-    o->room = 0;
+    o->capacity = 0;
 }
 
 static herr_t image_free(void *p, H5FD_file_image_op_t op, void *udata)
@@ -380,7 +380,7 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
     o->file = H5I_INVALID_HID;
     o->to_stdout = strcmp(target, "-") == 0;
     o->spilt = spx_mem_limit_get() != 0;
-    spx_err_clear(&no_room);
+    spx_err_clear(&no_memory);
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE);
     spx_status st = SPX_OK;
     if (o->to_stdout) {
@@ -394,7 +394,7 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
     if (st == SPX_OK &&
         (o->file = H5Fcreate(o->to_stdout ? "standard output" : o->tmp.path, H5F_ACC_TRUNC, fcpl, fapl)) < 0)
         st = spx_fail(e, SPX_EIO, "%s: cannot be begun: %s", o->to_stdout ? "standard output" : target,
-                      spx_h5_no_room());
+                      spx_h5_no_memory());
     (void)H5Pclose(fapl);
     (void)H5Pclose(fcpl);
     if (st != SPX_OK) {
@@ -456,7 +456,7 @@ spx_status spx_output_close(spx_output *o, spx_err *e)
         }
         if (bad)
             st = spx_fail(e, SPX_EIO, "%s: cannot be finished: %s", o->to_stdout ? "standard output" : o->tmp.target,
-                          spx_h5_no_room());
+                          spx_h5_no_memory());
     }
     return st;
 }

@@ -35,7 +35,7 @@ typedef struct spx_output spx_output;
 spx_status spx_output_open(spx_output **out, const char *target, int force, spx_err *e);
 hid_t spx_output_file(const spx_output *out);
 /* Why HDF5 may have failed to write to it, as the end of a message. */
-const char *spx_h5_no_room(void);
+const char *spx_h5_no_memory(void);
 /* The list of deferred writes that spx_output_flush() writes; NULL for standard output, where there are none. */
 spx_h5_writes *spx_output_writes(spx_output *out);
 /* Finish the file: close it, where HDF5's errors show. */

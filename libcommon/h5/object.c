@@ -130,7 +130,7 @@ spx_status spx_h5_shape(hid_t loc, const char *path, int *ndim, size_t dims[SPX_
 }
 
 typedef struct {
-    size_t n, room;
+    size_t n, capacity;
     char **names;
     spx_err *e;
 } name_list;
@@ -139,7 +139,7 @@ static herr_t add_name(hid_t g, const char *name, const H5L_info_t *info, void *
 {
     (void)g, (void)info;
     name_list *l = data;
-    if (l->n == l->room || (l->names[l->n] = spx_strdup(name, l->e)) == NULL)
+    if (l->n == l->capacity || (l->names[l->n] = spx_strdup(name, l->e)) == NULL)
         return -1;
     l->n++;
     return 0;
@@ -154,8 +154,8 @@ spx_status spx_h5_list(hid_t loc, const char *path, size_t *n, char ***names, sp
     *names = NULL;
     if (!spx_h5_exists(loc, path) || H5Gget_info_by_name(loc, path, &info, H5P_DEFAULT) < 0)
         return spx_h5_fail_at(loc, path, SPX_EINPUT, "group is missing", e);
-    l.room = (size_t)info.nlinks;
-    if ((l.names = spx_alloc(l.room, sizeof *l.names, e)) == NULL)
+    l.capacity = (size_t)info.nlinks;
+    if ((l.names = spx_alloc(l.capacity, sizeof *l.names, e)) == NULL)
         return SPX_EIO;
     hsize_t idx = 0;
     if (H5Literate_by_name(loc, path, H5_INDEX_NAME, H5_ITER_INC, &idx, add_name, &l, H5P_DEFAULT) < 0) {

@@ -61,7 +61,7 @@ typedef struct {
     FILE *out;
     size_t nbad;
     known_dim *dim;
-    size_t ndim, dim_room;
+    size_t ndim, dim_capacity;
     size_t failures; /* of memory, before the check */
     spx_err *e;
     spx_status st;
@@ -164,9 +164,9 @@ static void check_dim(checker *c, const char *path, const char *name, size_t len
                           c->dim[i].first);
             return;
         }
-    if (c->ndim == c->dim_room) {
-        size_t room = 2 * c->dim_room + 16;
-        known_dim *more = spx_alloc(room, sizeof *more, c->e);
+    if (c->ndim == c->dim_capacity) {
+        size_t capacity = 2 * c->dim_capacity + 16;
+        known_dim *more = spx_alloc(capacity, sizeof *more, c->e);
         if (more == NULL) {
             c->st = SPX_EIO;
             return;
@@ -175,7 +175,7 @@ static void check_dim(checker *c, const char *path, const char *name, size_t len
             memcpy(more, c->dim, c->ndim * sizeof *more);
         spx_free(c->dim);
         c->dim = more;
-        c->dim_room = room;
+        c->dim_capacity = capacity;
     }
     known_dim *d = &c->dim[c->ndim++];
     (void)snprintf(d->scope, sizeof d->scope, "%s", scope);

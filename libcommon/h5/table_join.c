@@ -36,9 +36,9 @@ static hid_t common_base(hid_t a, hid_t b)
         return H5Tcopy(a);
     if (ca == H5T_STRING && cb == H5T_STRING) {
         /* a terminator takes a character that a padded string of the same size may use */
-        int room =
+        int second =
             sb > sa || (sb == sa && H5Tget_strpad(a) == H5T_STR_NULLTERM && H5Tget_strpad(b) != H5T_STR_NULLTERM);
-        return H5Tget_cset(a) == H5Tget_cset(b) ? H5Tcopy(room ? b : a) : H5I_INVALID_HID;
+        return H5Tget_cset(a) == H5Tget_cset(b) ? H5Tcopy(second ? b : a) : H5I_INVALID_HID;
     }
     if (ca == H5T_INTEGER && cb == H5T_INTEGER) {
         if (H5Tget_sign(a) == H5Tget_sign(b))

@@ -16,7 +16,7 @@
 spx_status spx_h5_write_failed(hid_t loc, const char *path, spx_err *e)
 {
     char what[sizeof e->msg + 32];
-    (void)snprintf(what, sizeof what, "cannot be written: %s", spx_h5_no_room());
+    (void)snprintf(what, sizeof what, "cannot be written: %s", spx_h5_no_memory());
     return spx_h5_fail_at(loc, path, SPX_EIO, what, e);
 }
 

@@ -76,7 +76,7 @@ struct spx_merge {
     int key_is_index;      /* the key is /frame/fiber, not fibermap's FIBER */
     size_t ngroup;
     spx_merge_group *groups;
-    size_t ndataset, dataset_room;
+    size_t ndataset, dataset_capacity;
     spx_merge_dataset *datasets;
     int model; /* FIBERS: every input has a model image; they are added */
     spx_text left_out;

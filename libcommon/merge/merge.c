@@ -123,16 +123,16 @@ static spx_status look_at(spx_merge_dataset *d, const spx_merge_input *p, const 
 
 static spx_merge_dataset *add_dataset(spx_merge *m, size_t g, const char *leaf, spx_err *e)
 {
-    if (m->ndataset == m->dataset_room) {
-        size_t room = 2 * m->dataset_room + 16;
-        spx_merge_dataset *more = spx_alloc(room, sizeof *more, e);
+    if (m->ndataset == m->dataset_capacity) {
+        size_t capacity = 2 * m->dataset_capacity + 16;
+        spx_merge_dataset *more = spx_alloc(capacity, sizeof *more, e);
         if (more == NULL)
             return NULL;
         if (m->ndataset > 0)
             memcpy(more, m->datasets, m->ndataset * sizeof *more);
         spx_free(m->datasets);
         m->datasets = more;
-        m->dataset_room = room;
+        m->dataset_capacity = capacity;
     }
     spx_merge_dataset *d = &m->datasets[m->ndataset++];
     memset(d, 0, sizeof *d);

@@ -15,11 +15,11 @@ spx_status spx_stations_read(const char *name, size_t *n, double **position, spx
     if (f == NULL)
         return spx_fail_open(name, errno, SPX_EINPUT, e);
     char *line = NULL;
-    size_t room = 0, held = 0, number = 0;
+    size_t capacity = 0, held = 0, number = 0;
     spx_status st = SPX_OK;
     *n = 0;
     *position = NULL;
-    while (st == SPX_OK && getline(&line, &room, f) >= 0) {
+    while (st == SPX_OK && getline(&line, &capacity, f) >= 0) {
         line[strcspn(line, "#\r\n")] = '\0';
         char *q, *r;
         double x = strtod(line, &q), y = strtod(q, &r);

@@ -25,7 +25,7 @@ typedef struct {
     char base[SPX_MAX_ARM][16];
     int has_mask[SPX_MAX_ARM], with_resolution;
     size_t skip[SPX_MAX_ARM], whole[SPX_MAX_ARM]; /* pixels of the files before the first of `all`, and in all */
-    size_t npart, room;
+    size_t npart, capacity;
     spx_spectra_part *part;
     spx_text dropped; /* columns of fibermaps that not all files have alike, and `all` lacks: "A, B" */
 } spx_spectra_parts;

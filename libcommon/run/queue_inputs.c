@@ -127,10 +127,10 @@ static char *make_target(const spx_queue *q, const char *name, spx_err *e)
     const char *at = q->to == TO_PATTERN ? strstr(out, "%s") : out + strlen(out);
     const char *behind = q->to == TO_PATTERN ? at + 2 : ".h5";
     const int folder = q->to == TO_FOLDER && (at == out || at[-1] != '/');
-    const size_t room = (size_t)(at - out) + len + strlen(behind) + 2;
-    char *target = spx_alloc(room, 1, e);
+    const size_t size = (size_t)(at - out) + len + strlen(behind) + 2;
+    char *target = spx_alloc(size, 1, e);
     if (target != NULL)
-        (void)snprintf(target, room, "%.*s%s%.*s%s", (int)(at - out), out, folder ? "/" : "", (int)len, stem, behind);
+        (void)snprintf(target, size, "%.*s%s%.*s%s", (int)(at - out), out, folder ? "/" : "", (int)len, stem, behind);
     return target;
 }
 

@@ -31,7 +31,7 @@ static int ready(void *ctx)
     return spx_queue_ready(((const queue_run *)ctx)->q);
 }
 
-static size_t room(void *ctx)
+static size_t capacity(void *ctx)
 {
     const queue_run *r = ctx;
     const size_t limit = spx_mem_limit_get(), most = atomic_load(r->steps->most), all = most > 0 ? most : r->most;
@@ -258,7 +258,7 @@ spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
                             .most = r.most,
                             .read = read_one,
                             .ready = ready,
-                            .room = room,
+                            .capacity = capacity,
                             .start = start,
                             .compute = compute,
                             .write = write_one,

@@ -44,10 +44,10 @@ static spx_status drop_sky(const spx_spectra *s, char *take, spx_err *e)
     return st;
 }
 
-static spx_status append_target(size_t *n, size_t *room, int64_t **id, long value, spx_err *e)
+static spx_status append_target(size_t *n, size_t *capacity, int64_t **id, long value, spx_err *e)
 {
-    if (*n == *room) {
-        size_t more = *room > 0 ? 2 * *room : 256;
+    if (*n == *capacity) {
+        size_t more = *capacity > 0 ? 2 * *capacity : 256;
         int64_t *grown = spx_alloc(more, sizeof *grown, e);
         if (grown == NULL)
             return SPX_EIO;
@@ -55,13 +55,13 @@ static spx_status append_target(size_t *n, size_t *room, int64_t **id, long valu
             memcpy(grown, *id, *n * sizeof *grown);
         spx_free(*id);
         *id = grown;
-        *room = more;
+        *capacity = more;
     }
     (*id)[(*n)++] = value;
     return SPX_OK;
 }
 
-static spx_status read_targets(const char *file, size_t *n, size_t *room, int64_t **id, spx_err *e)
+static spx_status read_targets(const char *file, size_t *n, size_t *capacity, int64_t **id, spx_err *e)
 {
     char line[256];
     const size_t before = *n;
@@ -79,7 +79,7 @@ static spx_status read_targets(const char *file, size_t *n, size_t *room, int64_
             continue;
         st = spx_parse_long(p, file, &value, e);
         if (st == SPX_OK)
-            st = append_target(n, room, id, value, e);
+            st = append_target(n, capacity, id, value, e);
         else
             e->code = st = SPX_EINPUT; /* the content of a file, not of the command line */
     }
@@ -94,7 +94,7 @@ static spx_status read_targets(const char *file, size_t *n, size_t *room, int64_
 spx_status spx_targets_collect(size_t ntext, const char *const *text, const char *file, size_t *n, int64_t **id,
                                spx_err *e)
 {
-    size_t room = 0;
+    size_t capacity = 0;
     spx_status st = SPX_OK;
     *n = 0;
     *id = NULL;
@@ -102,9 +102,9 @@ spx_status spx_targets_collect(size_t ntext, const char *const *text, const char
         long value = 0;
         st = spx_parse_long(text[i], "--targetid", &value, e);
         if (st == SPX_OK)
-            st = append_target(n, &room, id, value, e);
+            st = append_target(n, &capacity, id, value, e);
     }
-    return st == SPX_OK && file != NULL ? read_targets(file, n, &room, id, e) : st;
+    return st == SPX_OK && file != NULL ? read_targets(file, n, &capacity, id, e) : st;
 }
 
 static int ascending(const void *a, const void *b)

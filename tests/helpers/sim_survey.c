@@ -26,9 +26,9 @@ typedef struct {
     size_t npix;  /* of the longest arm */
     double *tmp;  /* [npix] */
     double lsf[2 * REACH + 1];
-} room;
+} workspace;
 
-static spx_status make_room(room *r, spx_spectra *s, size_t nstar, spx_err *e)
+static spx_status make_workspace(workspace *r, spx_spectra *s, size_t nstar, spx_err *e)
 {
     double lo = HUGE_VAL, hi = 0, sum = 0;
     s->nspec = nstar;
@@ -64,7 +64,7 @@ static spx_status make_room(room *r, spx_spectra *s, size_t nstar, spx_err *e)
 }
 
 /* One arm of star `i`, whose flux is fine[n]; the noise is drawn from counters of the star and the pixel. */
-static void observe(const room *r, const double *fine, uint64_t seed, size_t i, double sn, size_t arm, spx_arm *m)
+static void observe(const workspace *r, const double *fine, uint64_t seed, size_t i, double sn, size_t arm, spx_arm *m)
 {
     double *flux = m->flux + i * m->nwave, *ivar = m->ivar + i * m->nwave;
     for (size_t k = 0; k < m->nwave; k++) {
@@ -93,12 +93,12 @@ static spx_status survey(size_t n, uint64_t seed, hid_t file, spx_err *e)
                                   .v = {-600, 600},
                                   .vsini = {0, 200},
                                   .mag = {log(3), log(100)}};
-    room r = {0};
+    workspace r = {0};
     spx_spectra s = {0};
     spx_target *star = spx_alloc(n, sizeof *star, e);
     spx_status st = star == NULL ? SPX_EIO : spx_sim_draw(&range, n, star, e);
     if (st == SPX_OK)
-        st = make_room(&r, &s, n, e);
+        st = make_workspace(&r, &s, n, e);
     for (size_t i = 0; i < n && st == SPX_OK; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : CHUNK;
         st = spx_sim_stars(m, star + i, r.n, r.wave, r.flux, NULL, NULL, e);

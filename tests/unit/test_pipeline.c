@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct {
     item it[MOST_ITEMS];
-    size_t n, most, room, nread, nwritten, npublished, nended;
+    size_t n, most, capacity, nread, nwritten, npublished, nended;
     atomic_size_t in_compute, most_in_compute, nstarted, in_store, most_in_store;
     size_t nstore;
     size_t most_in_work;
@@ -57,7 +57,7 @@ static void *do_read(void *ctx)
     x->step = 1;
     const size_t in_work = j->nread - j->nended;
     j->most_in_work = in_work > j->most_in_work ? in_work : j->most_in_work;
-    CHECK(in_work <= j->most && in_work <= j->room);
+    CHECK(in_work <= j->most && in_work <= j->capacity);
     wait_a_bit(j, x->number, 1);
     return x;
 }
@@ -69,9 +69,9 @@ static int is_ready(void *ctx)
     return !j->slow || j->nended == j->nread;
 }
 
-static size_t room(void *ctx)
+static size_t capacity(void *ctx)
 {
-    return ((job *)ctx)->room;
+    return ((job *)ctx)->capacity;
 }
 
 static void start(void *ctx, size_t worker)
@@ -152,7 +152,7 @@ static void try(size_t n, size_t nworker, size_t nstore, size_t most, size_t at_
     memset(&j, 0, sizeof j);
     j.n = n;
     j.most = most;
-    j.room = at_once > 0 ? at_once : most;
+    j.capacity = at_once > 0 ? at_once : most;
     j.caller = pthread_self();
     j.delay = delay;
     j.slow = slow;
@@ -164,7 +164,7 @@ static void try(size_t n, size_t nworker, size_t nstore, size_t most, size_t at_
                             .most = most,
                             .read = do_read,
                             .ready = slow ? is_ready : NULL,
-                            .room = at_once > 0 ? room : NULL,
+                            .capacity = at_once > 0 ? capacity : NULL,
                             .start = start,
                             .compute = compute,
                             .write = do_write,

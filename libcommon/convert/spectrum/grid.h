@@ -8,7 +8,7 @@
 typedef struct {
     spx_spectra s;
     char base[SPX_MAX_ARM][16];
-    size_t nloaded, nplaced, room; /* all are loaded before the first is placed */
+    size_t nloaded, nplaced, capacity; /* all are loaded before the first is placed */
     spx_loaded *l;
 } spx_grid;
 

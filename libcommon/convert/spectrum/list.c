@@ -65,16 +65,16 @@ void spx_spectrum_axis(const spx_fits *f, int hdu, const spx_survey *fam, spx_fi
 
 spx_fits_spectrum *spx_spectra_list_add(spx_fits_spectra *l, spx_err *e)
 {
-    if (l->n == l->room) {
-        size_t room = l->room ? 2 * l->room : 8;
-        spx_fits_spectrum *more = spx_alloc(room, sizeof *more, e);
+    if (l->n == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 8;
+        spx_fits_spectrum *more = spx_alloc(capacity, sizeof *more, e);
         if (!more)
             return NULL;
         if (l->n)
             memcpy(more, l->s, l->n * sizeof *more);
         spx_free(l->s);
         l->s = more;
-        l->room = room;
+        l->capacity = capacity;
     }
     spx_fits_spectrum *s = &l->s[l->n++];
     *s = (spx_fits_spectrum){.flux = SPX_NO_VALUES,

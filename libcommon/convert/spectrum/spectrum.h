@@ -57,7 +57,7 @@ typedef struct {
 
 typedef struct {
     const char *format; /* as a person knows it; NULL: nothing that is known */
-    size_t n, room;
+    size_t n, capacity;
     spx_fits_spectrum *s;
     char note[200]; /* why something that looks like a spectrum is none, or empty */
 } spx_fits_spectra;

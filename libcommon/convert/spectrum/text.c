@@ -12,21 +12,21 @@
 /* Values that grow while they are read. */
 typedef struct {
     double *v;
-    size_t n, room;
+    size_t n, capacity;
 } column;
 
 static spx_status append(column *c, double v, spx_err *e)
 {
-    if (c->n == c->room) {
-        size_t room = c->room == 0 ? 4096 : 2 * c->room;
-        double *more = spx_alloc(room, sizeof *more, e);
+    if (c->n == c->capacity) {
+        size_t capacity = c->capacity == 0 ? 4096 : 2 * c->capacity;
+        double *more = spx_alloc(capacity, sizeof *more, e);
         if (more == NULL)
             return SPX_EIO;
         if (c->n > 0)
             memcpy(more, c->v, c->n * sizeof *more);
         spx_free(c->v);
         c->v = more;
-        c->room = room;
+        c->capacity = capacity;
     }
     c->v[c->n++] = v;
     return SPX_OK;
@@ -45,9 +45,9 @@ static spx_status read_file(const char *name, column *wave, column *flux, spx_er
     if (f == NULL)
         return spx_fail_open(name, errno, SPX_EINPUT, e);
     char *line = NULL;
-    size_t room = 0, number = 0;
+    size_t capacity = 0, number = 0;
     spx_status st = SPX_OK;
-    while (st == SPX_OK && getline(&line, &room, f) >= 0) {
+    while (st == SPX_OK && getline(&line, &capacity, f) >= 0) {
         char *p = content(line), *q, *r;
         number++;
         if (*p == '\0')
@@ -113,10 +113,10 @@ spx_status spx_textspec_read(const char *list, const char *arm, spx_spectra *out
         return spx_fail_open(list, errno, SPX_EINPUT, e);
     const char *slash = standard ? NULL : strrchr(list, '/');
     char *line = NULL;
-    size_t room = 0, nspec = 0;
+    size_t capacity = 0, nspec = 0;
     column wave = {0}, flux = {0};
     spx_status st = SPX_OK;
-    while (st == SPX_OK && getline(&line, &room, f) >= 0) {
+    while (st == SPX_OK && getline(&line, &capacity, f) >= 0) {
         char *p = content(line), name[4096];
         size_t n = strlen(p);
         while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))

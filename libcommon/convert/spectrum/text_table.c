@@ -9,16 +9,16 @@
 #include "base/mem.h"
 
 typedef struct {
-    size_t n, room;
+    size_t n, capacity;
     double *v[3];
 } columns;
 
 static spx_status add_row(columns *c, const double *v, spx_err *e)
 {
-    if (c->n == c->room) {
-        size_t room = c->room ? 2 * c->room : 4096;
+    if (c->n == c->capacity) {
+        size_t capacity = c->capacity ? 2 * c->capacity : 4096;
         for (int k = 0; k < 3; k++) {
-            double *more = spx_alloc(room, sizeof *more, e);
+            double *more = spx_alloc(capacity, sizeof *more, e);
             if (!more)
                 return SPX_EIO;
             if (c->n)
@@ -26,7 +26,7 @@ static spx_status add_row(columns *c, const double *v, spx_err *e)
             spx_free(c->v[k]);
             c->v[k] = more;
         }
-        c->room = room;
+        c->capacity = capacity;
     }
     for (int k = 0; k < 3; k++)
         c->v[k][c->n] = v[k];
@@ -73,12 +73,12 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
         return SPX_OK;
     columns c = {0};
     char *line = NULL;
-    size_t room = 0, number = 0;
+    size_t capacity = 0, number = 0;
     int ncol = 0, named = 0, text = 1;
     spx_fits_noise kind = SPX_NOISE_SIGMA;
     spx_status st = SPX_OK;
     ssize_t len;
-    while (st == SPX_OK && text && (len = getline(&line, &room, f)) >= 0) {
+    while (st == SPX_OK && text && (len = getline(&line, &capacity, f)) >= 0) {
         double v[3] = {0, 0, 0};
         number++;
         if (strlen(line) != (size_t)len) { /* bytes that no text has */
@@ -129,6 +129,6 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
                              .unit = 0};
     for (int k = 0; k < 3; k++)
         s->given[k] = c.v[k];
-    *out = (spx_fits_spectra){.format = "text", .n = 1, .room = 1, .s = s};
+    *out = (spx_fits_spectra){.format = "text", .n = 1, .capacity = 1, .s = s};
     return SPX_OK;
 }

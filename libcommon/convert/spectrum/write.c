@@ -118,8 +118,8 @@ spx_status spx_fits_spectra_write(size_t nfile, spx_spectrum_file *files, hid_t 
     size_t n = 0, *first = spx_alloc(nfile, sizeof *first, e), *end = spx_alloc(nfile, sizeof *end, e);
     spx_spectrum_file *file = spx_alloc(nfile, sizeof *file, e);
     for (size_t i = 0; i < nfile; i++)
-        b.room += files[i].found->n;
-    b.l = spx_alloc(b.room, sizeof *b.l, e);
+        b.capacity += files[i].found->n;
+    b.l = spx_alloc(b.capacity, sizeof *b.l, e);
     spx_status st = first && end && file && b.l ? SPX_OK : SPX_EIO;
     if (st == SPX_OK)
         st = load_all(&b, nfile, files, &n, file, end, failed, &said, e);
