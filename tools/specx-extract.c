@@ -1,9 +1,9 @@
 /* specx-extract: CCD image and PSF to spectra with inverse variance and resolution matrix. */
-#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "common/device.h"
 #include "common/extract_options.h"
 #include "common/extract_report.h"
@@ -161,12 +161,12 @@ static void start(void *ctx, size_t worker)
     (void)worker;
     (void)pthread_mutex_lock(&w->opening);
     if (!w->opened) {
-        const double begin = omp_get_wtime();
+        const double begin = spx_seconds();
         if (spx_open_device(w->s, SPX_OP_EXTRACT, &w->backend, &w->failed) != SPX_OK)
             atomic_store(&w->stop, 1);
         else if (strcmp(w->backend.device, "cpu") == 0) /* --device auto has as many workers as a GPU would need */
             atomic_store(&w->most, ON_CPU);
-        spx_detail("open %s: %.3f s", w->s->common.device, omp_get_wtime() - begin);
+        spx_detail("open %s: %.3f s", w->s->common.device, spx_seconds() - begin);
         w->opened = 1;
     }
     (void)pthread_mutex_unlock(&w->opening);
@@ -179,7 +179,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     spx_score_range range;
     if (w->failed.code != SPX_OK)
         return w->failed.code; /* said once, at the end */
-    const double begin = omp_get_wtime();
+    const double begin = spx_seconds();
     if (w->total == 1)
         j->o.progress =
             spx_progress_start(w->s->common.progress, "extract", j->o.method == SPX_METHOD_TRACE ? "traces" : "patches",
@@ -208,7 +208,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
         st = spx_extract_scores(&j->frame, j->o.nthreads, j->scores, j->scores + n, j->scores + 2 * n, &range, e);
         j->band = range.band;
     }
-    j->seconds = omp_get_wtime() - begin;
+    j->seconds = spx_seconds() - begin;
     return st;
 }
 

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/infile.h"
 #include "base/text.h"
 #include "h5/attr.h"
@@ -43,14 +44,14 @@ struct spx_product {
         double seconds;
     } step[MAX_STEP];
     size_t nstep, step_now;
-    struct timespec step_begun;
+    double step_begun; /* by spx_seconds() */
 };
 
 struct spx_run_private {
     spx_opt_program opts;
     spx_product first, *now; /* the product that functions mean; the first is all that most programs have */
     spx_text command;
-    struct timespec begun;
+    double begun; /* by spx_seconds() */
     char device[256];
     spx_fallback fallback; /* of all products */
     spx_hook hook;         /* its step is NULL until it is opened */
@@ -107,17 +108,10 @@ static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt 
 
 /* ---- time ---- */
 
-static double seconds_since(const struct timespec *t)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - t->tv_sec) + 1e-9 * (double)(now.tv_nsec - t->tv_nsec);
-}
-
 static void end_step(spx_product *p)
 {
     if (p->step_now < MAX_STEP) {
-        p->step[p->step_now].seconds += seconds_since(&p->step_begun);
+        p->step[p->step_now].seconds += spx_seconds() - p->step_begun;
         spx_detail("%s%s: %.3f s", p->label != NULL ? p->label : "", p->step[p->step_now].name,
                    p->step[p->step_now].seconds);
     }
@@ -142,7 +136,7 @@ void spx_run_step(spx_run *s, const char *name)
     spx_product *p = s->p->now;
     end_step(p);
     p->step_now = find_step(p, name);
-    (void)clock_gettime(CLOCK_MONOTONIC, &p->step_begun);
+    p->step_begun = spx_seconds();
 }
 
 void spx_run_pause(spx_run *s)
@@ -636,7 +630,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_tmpfile_guard();
     (void)H5dont_atexit(); /* before anything else of HDF5; see spx_output_abandoned() */
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    (void)clock_gettime(CLOCK_MONOTONIC, &priv.begun);
+    priv.begun = spx_seconds();
     note_start(&priv.first);
 
     spx_status st = prepare(&s, argc, argv, &done, &err);
@@ -650,7 +644,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
             (void)snprintf(on_cpu, sizeof on_cpu, ", %zu of %zu %s on the CPU", priv.fallback.on_cpu,
                            priv.fallback.total, priv.fallback.unit);
         spx_detail("%s in %.3f s, %zu MiB of memory at most%s", st == SPX_OK ? "done" : "failed",
-                   seconds_since(&priv.begun), spx_mem_peak() >> 20, on_cpu);
+                   spx_seconds() - priv.begun, spx_mem_peak() >> 20, on_cpu);
     }
     if ((st == SPX_OK || st == SPX_ENO) && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));

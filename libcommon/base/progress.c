@@ -3,22 +3,16 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 struct spx_progress {
     const char *what, *unit;
     size_t total;
     atomic_size_t done;
     atomic_flag busy;
-    struct timespec shown, begun;
+    double shown, begun; /* by spx_seconds() */
 };
-
-static double since(const struct timespec *t)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - t->tv_sec) + 1e-9 * (double)(now.tv_nsec - t->tv_nsec);
-}
 
 spx_progress *spx_progress_start(int on, const char *what, const char *unit, size_t total)
 {
@@ -30,13 +24,14 @@ spx_progress *spx_progress_start(int on, const char *what, const char *unit, siz
     p->total = total;
     atomic_init(&p->done, 0);
     atomic_flag_clear(&p->busy);
-    (void)clock_gettime(CLOCK_MONOTONIC, &p->begun);
+    p->begun = spx_seconds();
     return p;
 }
 
 static void show(spx_progress *p)
 {
-    fprintf(stderr, "\r%s: %zu/%zu %s, %.1f s ", p->what, atomic_load(&p->done), p->total, p->unit, since(&p->begun));
+    fprintf(stderr, "\r%s: %zu/%zu %s, %.1f s ", p->what, atomic_load(&p->done), p->total, p->unit,
+            spx_seconds() - p->begun);
     (void)fflush(stderr);
 }
 
@@ -47,9 +42,9 @@ void spx_progress_step(spx_progress *p, size_t n)
     atomic_fetch_add(&p->done, n);
     if (atomic_flag_test_and_set(&p->busy))
         return;
-    if (since(&p->shown) > 0.1) {
+    if (spx_seconds() - p->shown > 0.1) {
         show(p);
-        (void)clock_gettime(CLOCK_MONOTONIC, &p->shown);
+        p->shown = spx_seconds();
     }
     atomic_flag_clear(&p->busy);
 }

@@ -1,8 +1,8 @@
 #include "run/catalogue_run.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pipeline.h"
 #include "products/rvfit_h5.h"
@@ -29,13 +29,6 @@ typedef struct {
     spx_rvfit fit;
     spx_err err;
 } part;
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static size_t first_of(const spx_rvfit_parts *p, size_t star)
 {
@@ -64,7 +57,7 @@ static void *read_part(void *ctx)
     work *w = ctx;
     const spx_rvfit_parts *p = w->p;
     spx_err e = {0};
-    double begin = now();
+    double begin = spx_seconds();
     if (w->next == p->nstar || w->err.code != SPX_OK)
         return NULL;
     part *c = spx_alloc(1, sizeof *c, &e);
@@ -87,7 +80,7 @@ static void *read_part(void *ctx)
     }
     if (c == NULL)
         keep_error(w, &e);
-    w->seconds[READ] += now() - begin;
+    w->seconds[READ] += spx_seconds() - begin;
     return c;
 }
 
@@ -95,11 +88,11 @@ static void fit_part(void *ctx, size_t worker, void *item)
 {
     work *w = ctx;
     part *c = item;
-    double begin = now();
+    double begin = spx_seconds();
     (void)worker;
     (void)w->p->fit(w->p->ctx, &c->spectra, c->star, c->nstar, w->p->first != NULL ? c->first : NULL, &c->fit, &c->err);
     spx_spectra_free(&c->spectra);
-    w->seconds[FIT] += now() - begin;
+    w->seconds[FIT] += spx_seconds() - begin;
 }
 
 /* What is kept of all stars until the end. */
@@ -134,7 +127,7 @@ static void write_part(void *ctx, void *item)
     const spx_rvfit_parts *p = w->p;
     part *c = item;
     int joint = p->first != NULL;
-    double begin = now();
+    double begin = spx_seconds();
     spx_err e = c->err;
     if (e.code == SPX_OK && w->err.code == SPX_OK && w->all->star == NULL &&
         spx_run_output(p->stage, "rvfit", &w->file, &e) == SPX_OK)
@@ -143,7 +136,7 @@ static void write_part(void *ctx, void *item)
         (void)spx_rvfit_write_rows(w->file, &c->fit, c->row, joint, &e);
     if (e.code != SPX_OK)
         keep_error(w, &e);
-    w->seconds[WRITE] += now() - begin;
+    w->seconds[WRITE] += spx_seconds() - begin;
 }
 
 static void publish_part(void *ctx, void *item)

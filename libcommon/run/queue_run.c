@@ -1,10 +1,10 @@
 #include "run/queue_run.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "app/main.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pipeline.h"
@@ -89,9 +89,9 @@ static void compute(void *ctx, size_t worker, void *item)
     x->left = x->st == SPX_OK && atomic_load(r->steps->stop);
     if (x->st == SPX_OK && !x->left && x->reads.n > 0) {
         const size_t n = r->steps->nworker, threads = ((size_t)spx_queue_context(r->q)->common.threads + n - 1) / n;
-        const double begin = omp_get_wtime();
+        const double begin = spx_seconds();
         x->st = spx_h5_flush_reads(&x->reads, threads < FEW ? (int)threads : FEW, &x->e);
-        x->seconds = omp_get_wtime() - begin;
+        x->seconds = spx_seconds() - begin;
     }
     if (x->st == SPX_OK && !x->left)
         x->st = r->steps->compute(r->steps->ctx, worker, x, &x->e);

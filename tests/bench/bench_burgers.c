@@ -7,6 +7,7 @@
 
 #include "../must.h"
 #include "backend.h"
+#include "base/clock.h"
 #include "curve.h"
 
 static void open_backend(spx_backend *b, const char *device)
@@ -30,18 +31,18 @@ static void bench(const char *device)
         double best = 1e9;
         for (int i = 0; i < 5; i++) {
             spx_burgers out = {0};
-            const double begin = wall_seconds();
+            const double begin = spx_seconds();
             must(b.burgers(&b, &o, &out, &e) == SPX_OK, &e);
-            const double t = b.device_seconds > 0 ? b.device_seconds : wall_seconds() - begin;
+            const double t = b.device_seconds > 0 ? b.device_seconds : spx_seconds() - begin;
             best = t < best ? t : best;
             if (i == 0 && nx == 256) {
                 const spx_svd_options so = {.rank = 10};
                 spx_svd svd = {0};
-                const double from = wall_seconds();
+                const double from = spx_seconds();
                 if (b.svd(&b, out.snapshot, out.nsnapshot, nx, &so, &svd, &e) != SPX_OK)
                     exit(1);
                 printf("%s: decomposition of %zu x %zu: %.1f ms\n", device, svd.nrow, svd.ncol,
-                       1e3 * (wall_seconds() - from));
+                       1e3 * (spx_seconds() - from));
                 spx_svd_free(&svd);
             }
             spx_burgers_free(&out);
@@ -65,9 +66,9 @@ static void bench_hook(const char *device, const char *file)
     double best = 1e9;
     for (int i = 0; i < 8 && st == SPX_OK; i++) {
         spx_burgers out = {0};
-        const double begin = wall_seconds();
+        const double begin = spx_seconds();
         st = b.burgers(&b, &o, &out, &e);
-        const double t = b.device_seconds > 0 ? b.device_seconds : wall_seconds() - begin;
+        const double t = b.device_seconds > 0 ? b.device_seconds : spx_seconds() - begin;
         best = i > 0 && t < best ? t : best;
         spx_burgers_free(&out);
     }

@@ -12,6 +12,7 @@
 #include "../helpers/mock_library.h"
 #include "../must.h"
 #include "backend.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "common/setup_options.h"
 #include "curve.h"
@@ -69,19 +70,19 @@ static void make_templates(const mock_library *m, int threads, spx_templates *t)
                                .nthreads = threads};
     spx_template_job *job;
     size_t first, n;
-    double start = core_seconds(), spent = 0;
+    double start = spx_process_seconds(), spent = 0;
     must(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
     spx_template_range(job, &first, &n);
-    spent += core_seconds() - start;
+    spent += spx_process_seconds() - start;
     for (int i = 0; i < MOCK_NTEMP; i++) {
         mock_library_flux(m, par + i * MOCK_NPAR, flux);
-        start = core_seconds();
+        start = spx_process_seconds();
         must(spx_template_add(job, (size_t)i, 1, flux + first, MOCK_NWAVE, &e) == SPX_OK, &e);
-        spent += core_seconds() - start;
+        spent += spx_process_seconds() - start;
     }
-    start = core_seconds();
+    start = spx_process_seconds();
     must(spx_template_finish(job, t, NULL, &e) == SPX_OK, &e);
-    spent += core_seconds() - start;
+    spent += spx_process_seconds() - start;
     printf("templates: %.2f s for %d spectra, three arms; components:", spent, (int)MOCK_NTEMP);
     for (size_t a = 0; a < NARM; a++)
         printf(" %zu", t->setup[a].pca.ncomp);
@@ -138,10 +139,10 @@ static double peak_flops(const spx_rv_kernels *k)
     enum { L = 5, NC = 512, REPEAT = 20000 };
     static float comp[NC * SPX_RV_TILE], cf[NC * L];
     static double mean[SPX_RV_TILE], cd[NC * L], plane[L * SPX_RV_TILE];
-    double *out = plane, start = core_seconds();
+    double *out = plane, start = spx_process_seconds();
     for (int i = 0; i < REPEAT; i++)
         k->components(L, 1, 0, NC, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &out);
-    return 2.0 * L * NC * SPX_RV_TILE * REPEAT / (core_seconds() - start);
+    return 2.0 * L * NC * SPX_RV_TILE * REPEAT / (spx_process_seconds() - start);
 }
 
 static double bandwidth(size_t bytes)
@@ -150,15 +151,15 @@ static double bandwidth(size_t bytes)
     size_t n = bytes / sizeof(double) / 8 * 8;
     double *x = spx_alloc(n, sizeof *x, &e), sum[8] = {0};
     must(x != NULL, &e);
-    double start = core_seconds();
+    double start = spx_process_seconds();
     int repeat = 0;
-    while (core_seconds() - start < 0.2) {
+    while (spx_process_seconds() - start < 0.2) {
         for (size_t i = 0; i < n; i += 8)
             for (size_t l = 0; l < 8; l++)
                 sum[l] += x[i + l];
         repeat++;
     }
-    double spent = core_seconds() - start;
+    double spent = spx_process_seconds() - start;
     printf("%s", sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7] > 1 ? " " : "");
     spx_free(x);
     return (double)n * sizeof *x * repeat / spent;
@@ -238,9 +239,9 @@ static void on_device(const spx_templates *t, const char *device, int threads)
     enum { MOST = 100 };
     spx_backend b;
     spx_err e = {0};
-    double begin = wall_seconds();
+    double begin = spx_seconds();
     must(spx_backend_open(&b, device, SPX_OP_RVFIT, NULL, &e) == SPX_OK, &e);
-    printf("%s, %d threads of the host; opened in %.3f s\n", b.device, threads, wall_seconds() - begin);
+    printf("%s, %d threads of the host; opened in %.3f s\n", b.device, threads, spx_seconds() - begin);
     const char *list = getenv("SPX_BENCH_STARS"), *times = getenv("SPX_BENCH_CALLS");
     size_t calls = times ? strtoul(times, NULL, 10) : 5;
     calls = calls < 1 ? 1 : (calls > MOST ? MOST : calls);
@@ -259,16 +260,16 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         spx_rvfit_input in = input_of(&s, t);
         spx_rvfit_options_init(&o);
         o.threads = threads;
-        begin = wall_seconds();
+        begin = spx_seconds();
         must(b.rvfit_open(&b, &in, &o, &plan, &e) == SPX_OK, &e);
-        open = wall_seconds() - begin;
+        open = spx_seconds() - begin;
         in.plan = plan;
         for (size_t k = 0; k <= calls; k++) {
-            double used = core_seconds();
-            begin = wall_seconds();
+            double used = spx_process_seconds();
+            begin = spx_seconds();
             must(b.rvfit(&b, &in, &o, NULL, &r, &e) == SPX_OK, &e);
-            *(k == 0 ? &first : &spent[k - 1]) = wall_seconds() - begin;
-            core = core_seconds() - used;
+            *(k == 0 ? &first : &spent[k - 1]) = spx_seconds() - begin;
+            core = spx_process_seconds() - used;
             if (k < calls)
                 spx_rvfit_free(&r);
         }
@@ -303,9 +304,9 @@ static void on_cpu(const spx_templates *t)
 
     spx_rv_ctx c;
     spx_rvfit_plan *plan;
-    double begin = core_seconds();
+    double begin = spx_process_seconds();
     must(spx_rvfit_open_cpu(&in, &o, &plan, &e) == SPX_OK, &e);
-    double setup = core_seconds() - begin;
+    double setup = spx_process_seconds() - begin;
     must(spx_rv_ctx_batch(&c, plan, &in, &o, &e) == SPX_OK, &e);
     size_t comp_bytes = 0, nt = 0, npix = 0;
     double comp_flop = 0, ccf_flop = 0;
@@ -339,41 +340,41 @@ static void on_cpu(const spx_templates *t)
         who[k] = &star[k]->spectra;
     }
     size_t step = nstar / SPX_RV_BATCH;
-    begin = core_seconds();
+    begin = spx_process_seconds();
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         must(spx_rv_load(who[k], k * step), &e);
-    double load = (core_seconds() - begin) / SPX_RV_BATCH;
-    begin = core_seconds();
+    double load = (spx_process_seconds() - begin) / SPX_RV_BATCH;
+    begin = spx_process_seconds();
     must(spx_rv_group_starts(group, SPX_RV_BATCH, star, &e) == SPX_OK, &e);
-    double starts = (core_seconds() - begin) / SPX_RV_BATCH;
+    double starts = (spx_process_seconds() - begin) / SPX_RV_BATCH;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         memcpy(x[k], star[k]->start[0].x, sizeof x[k]);
-    begin = core_seconds();
+    begin = spx_process_seconds();
     for (int i = 0; i < REPEAT; i++)
         spx_rv_eval_batch(SPX_RV_BATCH, who, (const double(*)[SPX_MAX_FIT])x, NULL, value);
-    double eval = (core_seconds() - begin) / SPX_RV_BATCH / REPEAT;
-    begin = core_seconds();
+    double eval = (spx_process_seconds() - begin) / SPX_RV_BATCH / REPEAT;
+    begin = spx_process_seconds();
     for (int i = 0; i < REPEAT; i++)
         spx_rv_eval(who[0], x[0], NULL, 1, &value[0]);
-    double alone = (core_seconds() - begin) / REPEAT;
+    double alone = (spx_process_seconds() - begin) / REPEAT;
     spx_rv_template(who[0], x[0], NULL, 0);
-    begin = core_seconds();
+    begin = spx_process_seconds();
     for (int i = 0; i < REPEAT; i++)
         spx_rv_project(who[0], x[0][0] + i, &value[0]);
-    double project = (core_seconds() - begin) / REPEAT;
+    double project = (spx_process_seconds() - begin) / REPEAT;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         who[k]->neval = 0;
-    begin = core_seconds();
+    begin = spx_process_seconds();
     must(spx_rv_group_minimise(group, SPX_RV_BATCH, star, &e) == SPX_OK, &e);
-    double minimise = (core_seconds() - begin) / SPX_RV_BATCH, neval = 0;
+    double minimise = (spx_process_seconds() - begin) / SPX_RV_BATCH, neval = 0;
     for (size_t k = 0; k < SPX_RV_BATCH; k++)
         neval += (double)who[k]->neval / SPX_RV_BATCH;
 
     /* The whole fit. */
     spx_rvfit r;
-    begin = core_seconds();
+    begin = spx_process_seconds();
     must(spx_rvfit_cpu(&in, &o, NULL, &r, &e) == SPX_OK, &e);
-    double whole = (core_seconds() - begin) / (double)nstar;
+    double whole = (spx_process_seconds() - begin) / (double)nstar;
 
     puts("steps, CPU time a star:");
     line("load", 1e3 * load, 0, 0, 0, flops, bytes);

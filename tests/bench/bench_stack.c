@@ -12,6 +12,7 @@
 
 #include "../must.h"
 #include "backend.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "curve.h"
 
@@ -75,9 +76,9 @@ static double seconds(spx_backend *b, const spx_traces *tr, const spx_shifts *sh
         spx_err e = {0};
         spx_stack out = {0};
         spx_stack_options o = {.method = method, .nthreads = nthreads};
-        double begin = wall_seconds();
+        double begin = spx_seconds();
         must(b->stack(b, tr, sh, &o, &out, &e) == SPX_OK, &e);
-        t[i] = b->device_seconds > 0 ? b->device_seconds : wall_seconds() - begin;
+        t[i] = b->device_seconds > 0 ? b->device_seconds : spx_seconds() - begin;
         spx_stack_free(&out);
     }
     qsort(t, RUNS, sizeof *t, ascending);
@@ -98,10 +99,10 @@ static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **de
         exit(1);
     double terms = (double)ntrace * (double)nshift * (double)n, best = INFINITY;
     for (int i = 0; i < 3; i++) {
-        double begin = wall_seconds();
+        double begin = spx_seconds();
         float *out = must_have(spx_alloc2(nshift, length, sizeof *out, &e));
         plain(&tr, &sh, t0, length, out);
-        double t = wall_seconds() - begin;
+        double t = spx_seconds() - begin;
         best = t < best ? t : best;
         spx_free(out);
     }

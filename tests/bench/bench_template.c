@@ -13,6 +13,7 @@
 #include "../helpers/mock_library.h"
 #include "../must.h"
 #include "backend.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "common/setup_options.h"
 #include "num/blas.h"
@@ -32,14 +33,14 @@ static double rate(int single)
     must(a != NULL, &e);
     float *f = (float *)a;
     for (int i = 0; i < 5; i++) {
-        double start = core_seconds();
+        double start = spx_process_seconds();
         if (single)
             cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, ORDER, ORDER, ORDER, 1, f, ORDER, f + n, ORDER, 0,
                         f + 2 * n, ORDER);
         else
             cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, ORDER, ORDER, ORDER, 1, a, ORDER, a + n, ORDER, 0,
                         a + 2 * n, ORDER);
-        best = fmax(best, 2.0 * ORDER * (double)n / (core_seconds() - start));
+        best = fmax(best, 2.0 * ORDER * (double)n / (spx_process_seconds() - start));
     }
     spx_free(a);
     return best;
@@ -51,14 +52,14 @@ static double bandwidth(const float *flux, size_t n)
     double best = 0;
     for (int i = 0; i < 3; i++) {
         float sum[16] = {0}, all = 0;
-        double start = core_seconds();
+        double start = spx_process_seconds();
         for (size_t k = 0; k + 16 <= n; k += 16)
             for (size_t l = 0; l < 16; l++)
                 sum[l] += flux[k + l];
         for (size_t l = 0; l < 16; l++)
             all += sum[l];
         if (all > 0)
-            best = fmax(best, (double)(n * sizeof *flux) / (core_seconds() - start));
+            best = fmax(best, (double)(n * sizeof *flux) / (spx_process_seconds() - start));
     }
     return best;
 }
@@ -73,7 +74,7 @@ static void train(const char *device, spx_setup *s, size_t width, size_t epochs,
 {
     spx_err e = {0};
     spx_backend b;
-    struct timespec t0, t1;
+    double spent = 0;
     spx_nn_training how = {.nhidden = 3, .hidden = {width, width, width}, .epochs = epochs, .seed = 1};
     must(spx_backend_open(&b, device, SPX_OP_TEMPLATE, NULL, &e) == SPX_OK, &e);
     how.open = b.nn_open;
@@ -81,11 +82,10 @@ static void train(const char *device, spx_setup *s, size_t width, size_t epochs,
     double weights = (double)(4 * width + 2 * width * width + width * s->pca.ncomp);
     for (int again = 0; again < 1 + (b.library != NULL); again++) { /* a device has to be woken first */
         spx_nn_free(&s->nn);
-        (void)clock_gettime(CLOCK_MONOTONIC, &t0);
+        spent = spx_seconds();
         must(spx_template_train(s, &how, &e) == SPX_OK, &e);
-        (void)clock_gettime(CLOCK_MONOTONIC, &t1);
+        spent = spx_seconds() - spent;
     }
-    double spent = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
     double floor = b.library == NULL ? 6 * weights * 0.9 * MOCK_NTEMP * (double)epochs / sgemm : 0;
     printf("a network of 3 x %zu neurons, %zu epochs, on %s: %.3f s", width, epochs, b.device, spent);
     if (floor > 0)
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
                                .nthreads = 1};
     spx_template_job *job;
     spx_templates t;
-    double start = core_seconds(), all = 0, alone, spent;
+    double start = spx_process_seconds(), all = 0, alone, spent;
     must(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
     spx_template_range(job, &first, &n);
     for (size_t i = 0; i < MOCK_NTEMP; i += BATCH) {
@@ -137,22 +137,22 @@ int main(int argc, char **argv)
     }
     must(spx_template_finish(job, &t, NULL, &e) == SPX_OK, &e);
     spx_template_free(job);
-    all += alone = spent = core_seconds() - start;
+    all += alone = spent = spx_process_seconds() - start;
     double pixels = 0, samples = 10 * 1.55 / 2.3548 / 0.1 + 2; /* of a pixel's weights */
     for (size_t a = 0; a < NARM; a++)
         pixels += (double)t.setup[a].nwave * MOCK_NTEMP;
     line("line-spread function, norm", spent,
          2 * pixels * samples / dgemm + (double)MOCK_NTEMP * MOCK_NWAVE * sizeof *flux / bytes);
-    start = core_seconds();
+    start = spx_process_seconds();
     double flops = 0;
     for (size_t a = 0; a < NARM; a++) {
         spx_setup *s = &t.setup[a];
         must(spx_template_pca(s, 1e-4, 3e-3, &e) == SPX_OK, &e);
         flops += 2.0 * (double)s->ntemp * (double)s->nwave * (3 * SKETCH + 2 * (double)s->pca.ncomp);
     }
-    all += spent = core_seconds() - start;
+    all += spent = spx_process_seconds() - start;
     line("principal components", spent, flops / sgemm);
-    start = core_seconds();
+    start = spx_process_seconds();
     must(spx_template_pick(MOCK_NTEMP, MOCK_NPAR, par, 10, pick, &npick, &e) == SPX_OK, &e);
     flops = 0;
     for (size_t a = 0; a < NARM; a++) {
@@ -160,7 +160,7 @@ int main(int argc, char **argv)
         double length = (double)t.setup[a].ccf.nwave;
         flops += 2 * (double)t.setup[a].ccf.ntemp * 2.5 * length * log2(length);
     }
-    all += spent = core_seconds() - start;
+    all += spent = spx_process_seconds() - start;
     line("cross-correlation set", spent, flops / dgemm);
     printf("%.3f s an arm, components:", all / NARM);
     for (size_t a = 0; a < NARM; a++)

@@ -15,6 +15,7 @@
 #include "../kernels/extract_random.h"
 #include "../kernels/same_rows.h"
 #include "../must.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "extract/cuda/extract_cuda.h"
 #include "extract/trace/trace.h"
@@ -294,9 +295,9 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
         spx_extract_counts counts;
         spx_extract_cuda_times times;
         spx_err e = {0};
-        double begin = omp_get_wtime();
+        double begin = spx_seconds();
         must(spx_extract_trace_cuda(dev, 1, &s->image, s->psf, &s->o, &g, &counts, &times, &e) == SPX_OK, &e);
-        double t = omp_get_wtime() - begin;
+        double t = spx_seconds() - begin;
         whole = t < whole ? t : whole;
         seconds[run] = times.seconds;
         on_cpu = counts.fallback.on_cpu;
@@ -380,7 +381,7 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
     }
     for (int timed = 0; timed < 2; timed++) {
         pthread_t thread[4 * MOST_DEVICES];
-        const double begin = omp_get_wtime();
+        const double begin = spx_seconds();
         q.want = timed ? NULL : want;
         atomic_store(&q.next, 0);
         atomic_store(&q.nthread, 0);
@@ -391,7 +392,7 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
             }
         for (int i = 0; i < ncall; i++)
             (void)pthread_join(thread[i], NULL);
-        seconds = omp_get_wtime() - begin;
+        seconds = spx_seconds() - begin;
     }
     printf("%-28s %d frames, %d at a time on %d devices: %.4f s a frame%s\n", what, QUEUE * ndev, ncall, ndev,
            seconds / (QUEUE * ndev), q.failed ? "  FAILED" : "");

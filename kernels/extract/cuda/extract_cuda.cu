@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "extract/cuda/cg.cuh"
 #include "extract/cuda/chi2.cuh"
 #include "extract/cuda/contexts.cuh"
@@ -297,7 +298,7 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
         (void)omp_pause_resource_all(omp_pause_soft);
         PASS(c->staging.start(spx_extract_threads(job->o), device, e));
     }
-    const double begin = omp_get_wtime();
+    const double begin = spx_seconds();
     const params &k = all.k;
     if (c->constants != f.l) {
         forget_constants(c);
@@ -358,7 +359,7 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
             st = spx_fail(e, status[i], "%s", errors[i].msg);
-    got->times.seconds = omp_get_wtime() - begin;
+    got->times.seconds = spx_seconds() - begin;
     for (int i = 0; i < all.nslot; i++) {
         got->nospot += nospot[i];
         for (int step = 0; step < STEPS; step++)

@@ -18,8 +18,8 @@
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "extract/trace/trace.h"
 #include "num/blas.h"
@@ -133,18 +133,10 @@ static void leave_out(const spx_trace_plan *p, spx_trace_bundle *b)
     }
 }
 
-/* Processor seconds of this thread. */
-static double thread_seconds(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Seconds of this thread since *since, which becomes now. */
 static double lap(double *since)
 {
-    double now = thread_seconds(), gone = now - *since;
+    double now = spx_thread_seconds(), gone = now - *since;
     *since = now;
     return gone;
 }
@@ -282,7 +274,7 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
     const size_t n = p->nbin, nwave = p->job->nwave, nl = b->nl, m = (size_t)b->hi[0], row = (m + 1) * nl;
     const size_t f0 = o->first > b->fibre0 ? o->first - b->fibre0 : 0;
     const size_t f1 = o->first + o->nspec < b->fibre0 + b->nf ? o->first + o->nspec - b->fibre0 : b->nf;
-    double since = thread_seconds();
+    double since = spx_thread_seconds();
     b->margin = (size_t)b->depth + m + SPX_TRACE_LONG_TAIL + 2;
     const size_t nldl = (n + 2 * b->margin) * row;
     /* lanes before the first and after the last are read, and not used */
@@ -413,7 +405,7 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
     const spx_extract_options *o = job->o;
     const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
     const size_t nbundle = last - first + 1;
-    double since = thread_seconds();
+    double since = spx_thread_seconds();
     spx_trace_plan plan;
     spx_trace_bundle *bundles = spx_alloc(nbundle, sizeof *bundles, e);
     spx_status st = spx_trace_plan_make(job, &plan, e);
@@ -437,7 +429,7 @@ spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, con
                                  spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     spx_extract_job job;
-    double since = thread_seconds();
+    double since = spx_thread_seconds();
     spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);
     counts->seconds[SPX_EXTRACT_BEGIN] = lap(&since);
     if (st == SPX_OK)
