@@ -13,17 +13,10 @@ enum { MAX_DEPTH = 16 }; /* of folders: a link may lead back up */
 
 static spx_status append(spx_filelist *l, const char *name, spx_err *e)
 {
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 16;
-        char **more = spx_alloc(capacity, sizeof *more, e);
-        if (!more)
-            return SPX_EIO;
-        if (l->n)
-            memcpy(more, l->name, l->n * sizeof *more);
-        spx_free(l->name);
-        l->name = more;
-        l->capacity = capacity;
-    }
+    char **more = spx_grow(l->name, l->n, 1, &l->capacity, sizeof *more, e);
+    if (more == NULL)
+        return SPX_EIO;
+    l->name = more;
     char *copy = spx_strdup(name, e);
     if (!copy)
         return SPX_EIO;

@@ -195,17 +195,10 @@ spx_status spx_run_check_input(spx_run *s, const spx_input *in, spx_err *e)
 spx_status spx_run_use_input(spx_run *s, spx_input *in, int own, spx_err *e)
 {
     spx_product *p = s->p->now;
-    if (p->nin == p->in_capacity) {
-        const size_t capacity = p->in_capacity > 0 ? 2 * p->in_capacity : 4;
-        void *more = spx_alloc(capacity, sizeof *p->in, e);
-        if (more == NULL)
-            return SPX_EIO;
-        if (p->nin > 0)
-            memcpy(more, p->in, p->nin * sizeof *p->in);
-        spx_free(p->in);
-        p->in = more;
-        p->in_capacity = capacity;
-    }
+    void *more = spx_grow(p->in, p->nin, 1, &p->in_capacity, sizeof *p->in, e);
+    if (more == NULL)
+        return SPX_EIO;
+    p->in = more;
     p->in[p->nin].in = in;
     p->in[p->nin].own = 0;
     spx_status st = spx_run_check_input(s, in, e);

@@ -144,13 +144,10 @@ static spx_status store(const spx_opt *o, const char *arg, int flag, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "--%s: '%s' is not one of %s", o->name, arg, words);
     case SPX_OPT_LIST: {
         spx_opt_list *l = o->value;
-        const char **more = spx_alloc(l->n + 1, sizeof *more, e);
+        const char **more = spx_grow(l->value, l->n, 1, &l->capacity, sizeof *more, e);
         if (more == NULL)
             return SPX_EIO;
-        if (l->n > 0)
-            memcpy(more, l->value, l->n * sizeof *more);
         more[l->n++] = arg;
-        spx_free(l->value);
         l->value = more;
         break;
     }

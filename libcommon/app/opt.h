@@ -22,7 +22,7 @@ typedef enum {
 
 /* Values of a repeatable option, in order. */
 typedef struct {
-    size_t n;
+    size_t n, capacity;
     const char **value;
 } spx_opt_list;
 

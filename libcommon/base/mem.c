@@ -213,6 +213,27 @@ void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e)
     return get(n1, n2, size, 0, e);
 }
 
+void *spx_grow(void *old, size_t n, size_t add, size_t *capacity, size_t size, spx_err *e)
+{
+    enum { LEAST = 16 };
+    if (add <= *capacity - n)
+        return old;
+    if (add > SIZE_MAX / 2 - n || *capacity > SIZE_MAX / 4) {
+        spx_fail(e, SPX_EINPUT, "size %zu + %zu is out of range", n, add);
+        return NULL;
+    }
+    size_t more = *capacity > 0 ? 2 * *capacity : LEAST;
+    more = more < n + add ? n + add : more;
+    void *new = spx_alloc(more, size, e);
+    if (new == NULL)
+        return NULL;
+    if (n > 0)
+        memcpy(new, old, n * size);
+    spx_free(old);
+    *capacity = more;
+    return new;
+}
+
 /* A file that has no name, or none any more; -1: errno says why. */
 static int nameless_file(const char *dir)
 {

@@ -22,6 +22,12 @@ void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCA
 /* A part of such a block was passed through: if it is a file, none of it needs to be in memory now. */
 void spx_mem_passed(const void *p);
 
+/* Array of at least n + add elements of `size` bytes that begins with the n of `old`, which has *capacity of them:
+ * `old` itself where they fit, else a new array of twice the capacity or more, zeroed behind the n, and `old` is freed.
+ * NULL and an error as of spx_alloc2(): `old` and *capacity stay. For arrays that grow by appending: old NULL, n and
+ * *capacity 0 at first. */
+void *spx_grow(void *old, size_t n, size_t add, size_t *capacity, size_t size, spx_err *e) SPX_NODISCARD;
+
 /* Product a*b into *p; SPX_EINPUT when it overflows size_t. */
 spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e) SPX_NODISCARD;
 

@@ -13,17 +13,10 @@ spx_status spx_text_add(spx_text *t, spx_err *e, const char *fmt, ...)
     va_end(ap);
     if (k < 0)
         return spx_fail(e, SPX_EBUG, "bad format");
-    if (t->n + (size_t)k + 1 > t->capacity) {
-        size_t capacity = 2 * (t->n + (size_t)k) + 64;
-        char *s = spx_alloc(capacity, 1, e);
-        if (s == NULL)
-            return SPX_EIO;
-        if (t->n > 0)
-            memcpy(s, t->s, t->n);
-        spx_free(t->s);
-        t->s = s;
-        t->capacity = capacity;
-    }
+    char *s = spx_grow(t->s, t->n, (size_t)k + 1, &t->capacity, 1, e);
+    if (s == NULL)
+        return SPX_EIO;
+    t->s = s;
     va_start(ap, fmt);
     (void)vsnprintf(t->s + t->n, (size_t)k + 1, fmt, ap);
     va_end(ap);

@@ -458,18 +458,12 @@ spx_status spx_fits_parse(spx_fits *f, const char *name, const void *bytes, size
     static const char next[] = "XTENSION= ";
     /* the beginning of that word is an HDU too, which is truncated */
     while (f->nhdu == 0 || (size > at && memcmp(f->bytes + at, next, size - at < 10 ? size - at : 10) == 0)) {
-        if (f->nhdu == capacity) {
-            capacity = capacity ? 2 * capacity : 16;
-            spx_fits_hdu *h = spx_alloc(capacity, sizeof *h, e);
-            if (!h) {
-                spx_fits_close(f);
-                return SPX_EIO;
-            }
-            if (f->nhdu)
-                memcpy(h, f->hdu, f->nhdu * sizeof *h);
-            spx_free(f->hdu);
-            f->hdu = h;
+        spx_fits_hdu *h = spx_grow(f->hdu, f->nhdu, 1, &capacity, sizeof *h, e);
+        if (h == NULL) {
+            spx_fits_close(f);
+            return SPX_EIO;
         }
+        f->hdu = h;
         spx_status st = scan_hdu(f, at, &f->hdu[f->nhdu], e);
         at = f->hdu[f->nhdu].end;
         f->nhdu++;

@@ -164,19 +164,12 @@ static void check_dim(checker *c, const char *path, const char *name, size_t len
                           c->dim[i].first);
             return;
         }
-    if (c->ndim == c->dim_capacity) {
-        size_t capacity = 2 * c->dim_capacity + 16;
-        known_dim *more = spx_alloc(capacity, sizeof *more, c->e);
-        if (more == NULL) {
-            c->st = SPX_EIO;
-            return;
-        }
-        if (c->ndim > 0)
-            memcpy(more, c->dim, c->ndim * sizeof *more);
-        spx_free(c->dim);
-        c->dim = more;
-        c->dim_capacity = capacity;
+    known_dim *more = spx_grow(c->dim, c->ndim, 1, &c->dim_capacity, sizeof *more, c->e);
+    if (more == NULL) {
+        c->st = SPX_EIO;
+        return;
     }
+    c->dim = more;
     known_dim *d = &c->dim[c->ndim++];
     (void)snprintf(d->scope, sizeof d->scope, "%s", scope);
     (void)snprintf(d->name, sizeof d->name, "%s", name);

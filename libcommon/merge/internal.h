@@ -74,7 +74,7 @@ struct spx_merge {
     size_t **where;        /* [npart][nout] CAMERAS: row of the input or SPX_NO_ROW */
     int64_t *key;          /* [nout] FIBERS: fibre */
     int key_is_index;      /* the key is /frame/fiber, not fibermap's FIBER */
-    size_t ngroup;
+    size_t ngroup, group_capacity;
     spx_merge_group *groups;
     size_t ndataset, dataset_capacity;
     spx_merge_dataset *datasets;

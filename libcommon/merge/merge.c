@@ -10,12 +10,9 @@
 
 static spx_merge_group *add_group(spx_merge *m, const char *path, const char *pattern, const char *name, spx_err *e)
 {
-    spx_merge_group *more = spx_alloc(m->ngroup + 1, sizeof *more, e);
+    spx_merge_group *more = spx_grow(m->groups, m->ngroup, 1, &m->group_capacity, sizeof *more, e);
     if (more == NULL)
         return NULL;
-    if (m->ngroup > 0)
-        memcpy(more, m->groups, m->ngroup * sizeof *more);
-    spx_free(m->groups);
     m->groups = more;
     spx_merge_group *g = &more[m->ngroup++];
     (void)snprintf(g->path, sizeof g->path, "%s", path);
@@ -123,17 +120,10 @@ static spx_status look_at(spx_merge_dataset *d, const spx_merge_input *p, const 
 
 static spx_merge_dataset *add_dataset(spx_merge *m, size_t g, const char *leaf, spx_err *e)
 {
-    if (m->ndataset == m->dataset_capacity) {
-        size_t capacity = 2 * m->dataset_capacity + 16;
-        spx_merge_dataset *more = spx_alloc(capacity, sizeof *more, e);
-        if (more == NULL)
-            return NULL;
-        if (m->ndataset > 0)
-            memcpy(more, m->datasets, m->ndataset * sizeof *more);
-        spx_free(m->datasets);
-        m->datasets = more;
-        m->dataset_capacity = capacity;
-    }
+    spx_merge_dataset *more = spx_grow(m->datasets, m->ndataset, 1, &m->dataset_capacity, sizeof *more, e);
+    if (more == NULL)
+        return NULL;
+    m->datasets = more;
     spx_merge_dataset *d = &m->datasets[m->ndataset++];
     memset(d, 0, sizeof *d);
     d->group = g;

@@ -30,17 +30,12 @@ spx_status spx_stations_read(const char *name, size_t *n, double **position, spx
             st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a position: two numbers, east and north, in km", name, number);
             break;
         }
-        if (*n == held) {
-            double *more = spx_alloc2(held = 2 * held + 64, 2, sizeof *more, e);
-            if (more == NULL) {
-                st = SPX_EIO;
-                break;
-            }
-            if (*n > 0)
-                memcpy(more, *position, 2 * *n * sizeof *more);
-            spx_free(*position);
-            *position = more;
+        double *more = spx_grow(*position, *n, 1, &held, 2 * sizeof *more, e);
+        if (more == NULL) {
+            st = SPX_EIO;
+            break;
         }
+        *position = more;
         (*position)[2 * *n] = x;
         (*position)[2 * (*n)++ + 1] = y;
     }

@@ -186,17 +186,10 @@ static spx_status find_arm(spx_spectra_parts *p, spx_arm *arm, size_t *out, spx_
 
 static spx_status grow(spx_spectra_parts *p, spx_err *e)
 {
-    if (p->npart < p->capacity)
-        return SPX_OK;
-    size_t capacity = p->capacity > 0 ? 2 * p->capacity : 4;
-    spx_spectra_part *more = spx_alloc(capacity, sizeof *more, e);
+    spx_spectra_part *more = spx_grow(p->part, p->npart, 1, &p->capacity, sizeof *more, e);
     if (more == NULL)
         return SPX_EIO;
-    if (p->npart > 0)
-        memcpy(more, p->part, p->npart * sizeof *more);
-    spx_free(p->part);
     p->part = more;
-    p->capacity = capacity;
     return SPX_OK;
 }
 

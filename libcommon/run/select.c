@@ -46,17 +46,10 @@ static spx_status drop_sky(const spx_spectra *s, char *take, spx_err *e)
 
 static spx_status append_target(size_t *n, size_t *capacity, int64_t **id, long value, spx_err *e)
 {
-    if (*n == *capacity) {
-        size_t more = *capacity > 0 ? 2 * *capacity : 256;
-        int64_t *grown = spx_alloc(more, sizeof *grown, e);
-        if (grown == NULL)
-            return SPX_EIO;
-        if (*n > 0)
-            memcpy(grown, *id, *n * sizeof *grown);
-        spx_free(*id);
-        *id = grown;
-        *capacity = more;
-    }
+    int64_t *more = spx_grow(*id, *n, 1, capacity, sizeof *more, e);
+    if (more == NULL)
+        return SPX_EIO;
+    *id = more;
     (*id)[(*n)++] = value;
     return SPX_OK;
 }

@@ -57,8 +57,38 @@ static void *churn(void *arg)
     return NULL;
 }
 
+/* An array that grows holds what was in it, and zeros behind; where it cannot grow, all stays. */
+static void grow(void)
+{
+    enum { N = 1000 };
+    size_t capacity = 0, n = 0, moved = 0;
+    int *v = NULL;
+    for (; n < N; n++) {
+        int *more = spx_grow(v, n, 1, &capacity, sizeof *more, &e);
+        CHECK(more != NULL && capacity > n && capacity < 2 * N + 16);
+        moved += more != v;
+        v = more;
+        for (size_t i = n; i < capacity; i++)
+            CHECK(v[i] == 0);
+        v[n] = (int)n + 1;
+    }
+    CHECK(moved < 12);
+    for (size_t i = 0; i < N; i++)
+        CHECK(v[i] == (int)i + 1);
+    const size_t before = capacity;
+    CHECK(spx_grow(v, n, SIZE_MAX - 1, &capacity, sizeof *v, &e) == NULL && e.code == SPX_EINPUT);
+    spx_err_clear(&e);
+    CHECK(spx_grow(v, n, SIZE_MAX / 6, &capacity, sizeof *v, &e) == NULL && e.code == SPX_EINPUT);
+    CHECK(capacity == before && v[N - 1] == N);
+    spx_err_clear(&e);
+    int *more = spx_grow(v, n, 3 * before, &capacity, sizeof *more, &e);
+    CHECK(more != NULL && capacity == n + 3 * before && more[0] == 1 && more[N - 1] == N && more[n] == 0);
+    spx_free(more);
+}
+
 int main(void)
 {
+    grow();
     /* as always without it */
     void *plain = spx_alloc_unset(4, MIB, 1, &e);
     spx_mem_locker(lock_pages);

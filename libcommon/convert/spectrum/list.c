@@ -65,17 +65,10 @@ void spx_spectrum_axis(const spx_fits *f, int hdu, const spx_survey *fam, spx_fi
 
 spx_fits_spectrum *spx_spectra_list_add(spx_fits_spectra *l, spx_err *e)
 {
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 8;
-        spx_fits_spectrum *more = spx_alloc(capacity, sizeof *more, e);
-        if (!more)
-            return NULL;
-        if (l->n)
-            memcpy(more, l->s, l->n * sizeof *more);
-        spx_free(l->s);
-        l->s = more;
-        l->capacity = capacity;
-    }
+    spx_fits_spectrum *more = spx_grow(l->s, l->n, 1, &l->capacity, sizeof *more, e);
+    if (more == NULL)
+        return NULL;
+    l->s = more;
     spx_fits_spectrum *s = &l->s[l->n++];
     *s = (spx_fits_spectrum){.flux = SPX_NO_VALUES,
                              .noise = SPX_NO_VALUES,

@@ -17,17 +17,10 @@ typedef struct {
 
 static spx_status append(column *c, double v, spx_err *e)
 {
-    if (c->n == c->capacity) {
-        size_t capacity = c->capacity == 0 ? 4096 : 2 * c->capacity;
-        double *more = spx_alloc(capacity, sizeof *more, e);
-        if (more == NULL)
-            return SPX_EIO;
-        if (c->n > 0)
-            memcpy(more, c->v, c->n * sizeof *more);
-        spx_free(c->v);
-        c->v = more;
-        c->capacity = capacity;
-    }
+    double *more = spx_grow(c->v, c->n, 1, &c->capacity, sizeof *more, e);
+    if (more == NULL)
+        return SPX_EIO;
+    c->v = more;
     c->v[c->n++] = v;
     return SPX_OK;
 }

@@ -9,27 +9,19 @@
 #include "base/mem.h"
 
 typedef struct {
-    size_t n, capacity;
+    size_t n, capacity[3];
     double *v[3];
 } columns;
 
 static spx_status add_row(columns *c, const double *v, spx_err *e)
 {
-    if (c->n == c->capacity) {
-        size_t capacity = c->capacity ? 2 * c->capacity : 4096;
-        for (int k = 0; k < 3; k++) {
-            double *more = spx_alloc(capacity, sizeof *more, e);
-            if (!more)
-                return SPX_EIO;
-            if (c->n)
-                memcpy(more, c->v[k], c->n * sizeof *more);
-            spx_free(c->v[k]);
-            c->v[k] = more;
-        }
-        c->capacity = capacity;
+    for (int k = 0; k < 3; k++) {
+        double *more = spx_grow(c->v[k], c->n, 1, &c->capacity[k], sizeof *more, e);
+        if (more == NULL)
+            return SPX_EIO;
+        c->v[k] = more;
+        more[c->n] = v[k];
     }
-    for (int k = 0; k < 3; k++)
-        c->v[k][c->n] = v[k];
     c->n++;
     return SPX_OK;
 }
