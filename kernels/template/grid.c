@@ -5,22 +5,17 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 #include "template/template.h"
 
 enum { MAX_STEPS = 2 };
-
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Distinct values of column `col` of params[n][npar], increasing, into axis[n]; returns how many. */
 static size_t distinct(size_t n, size_t npar, const double *params, size_t col, double *sorted, double *axis)
 {
     for (size_t i = 0; i < n; i++)
         sorted[i] = params[i * npar + col];
-    qsort(sorted, n, sizeof *sorted, compare_double);
+    qsort(sorted, n, sizeof *sorted, spx_by_f64);
     double size = fmax(fabs(sorted[0]), fabs(sorted[n - 1]));
     double tol = fmax(1e-4 * (sorted[n - 1] - sorted[0]), 1e-6 * size);
     size_t m = 0;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 #include "sim/sim_math.h"
 #include "spectral/nn_math.h"
 #include "template/nn_steps.h"
@@ -98,12 +99,6 @@ static spx_status split(trainer *t, uint64_t seed, spx_err *e)
     return SPX_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Range of the input for parameter p: SPACING between neighbours, so that the network, which at the start turns over
  * about 1, is smooth between them. A parameter of two values in -1 ... 1 would be free to do anything in between. */
 static spx_status width(const trainer *t, size_t p, double *range, spx_err *e)
@@ -114,7 +109,7 @@ static spx_status width(const trainer *t, size_t p, double *range, spx_err *e)
         return SPX_EIO;
     for (size_t i = 0; i < n; i++)
         v[i] = t->s->params[i * t->nin + p];
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, spx_by_f64);
     for (size_t i = 1; i < n; i++)
         distinct += v[i] - v[i - 1] > 1e-4 * (v[n - 1] - v[0]);
     *range = fmin(2, SPACING * (double)(distinct - 1));

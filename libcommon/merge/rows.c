@@ -5,22 +5,17 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 #include "merge/internal.h"
 
 enum { MAX_FIBER = 1000000 };
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
 
 static int64_t *sorted(const int64_t *v, size_t n, spx_err *e)
 {
     int64_t *s = spx_alloc(n, sizeof *s, e);
     if (s != NULL && n > 0) {
         memcpy(s, v, n * sizeof *s);
-        qsort(s, n, sizeof *s, by_value);
+        qsort(s, n, sizeof *s, spx_by_i64);
     }
     return s;
 }

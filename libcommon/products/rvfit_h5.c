@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/write.h"
@@ -216,12 +217,6 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
 }
 
 /* ---- a former result as start ---- */
-
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
 
 /* Row of the table for each spectrum: with its TARGETID (and EXPID where both have it and the table's is one), else in
  * order. */
@@ -438,9 +433,9 @@ static spx_status write_coadded(hid_t file, const spx_table *exposures, const sp
     if (st == SPX_OK && exposures != NULL && (row = spx_alloc(exposures->nrow, sizeof *row, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && fitted != NULL)
-        qsort(fitted, fibermap->nrow, sizeof *fitted, ascending);
+        qsort(fitted, fibermap->nrow, sizeof *fitted, spx_by_i64);
     for (size_t i = 0; st == SPX_OK && exposures != NULL && i < exposures->nrow; i++)
-        if (id == NULL || fitted == NULL || bsearch(&id[i], fitted, fibermap->nrow, sizeof *fitted, ascending) != NULL)
+        if (id == NULL || fitted == NULL || bsearch(&id[i], fitted, fibermap->nrow, sizeof *fitted, spx_by_i64) != NULL)
             row[n++] = i;
     spx_table *t = st == SPX_OK && exposures != NULL ? spx_table_take(exposures, n, row, e) : NULL;
     if (st == SPX_OK && exposures != NULL && t == NULL)

@@ -10,6 +10,7 @@
 #include "app/opt.h"
 #include "base/infile.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "base/parse.h"
 #include "h5/attr.h"
 #include "h5/object.h"
@@ -100,19 +101,13 @@ spx_status spx_targets_collect(size_t ntext, const char *const *text, const char
     return st == SPX_OK && file != NULL ? read_targets(file, n, &capacity, id, e) : st;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static spx_status keep_targets(const spx_spectra *s, size_t n, const int64_t *wanted, char *take, spx_err *e)
 {
     int64_t *have = NULL, *sorted = spx_alloc(n, sizeof *sorted, e);
     spx_status st = sorted == NULL ? SPX_EIO : spx_fibermap_need_i64(s->fibermap, "TARGETID", &have, e);
     if (st == SPX_OK) {
         memcpy(sorted, wanted, n * sizeof *sorted);
-        qsort(sorted, n, sizeof *sorted, ascending);
+        qsort(sorted, n, sizeof *sorted, spx_by_i64);
     }
     for (size_t i = 0; i < s->nspec && st == SPX_OK; i++) {
         size_t k = spx_targets_lower(n, sorted, have[i]);

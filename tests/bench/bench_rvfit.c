@@ -14,6 +14,7 @@
 #include "backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "common/setup_options.h"
 #include "curve.h"
 #include "num/blas.h"
@@ -215,12 +216,6 @@ static double batch_floor(const spx_rv_ctx *c, const spx_rvfit *r, double flops,
     return fmax(operations / flops, traffic / bytes);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* A number that changes when a bit of the stars' results does (FNV-1a). */
 static uint64_t fingerprint(const spx_rvfit *r)
 {
@@ -274,7 +269,7 @@ static void on_device(const spx_templates *t, const char *device, int threads)
                 spx_rvfit_free(&r);
         }
         b.rvfit_close(&b, plan);
-        qsort(spent, calls, sizeof *spent, by_size);
+        qsort(spent, calls, sizeof *spent, spx_by_f64);
         double rate = (double)batch / spent[calls / 2];
         must(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
         /* an H200: 60 Tflop/s and 4.3 TB/s, as measured with large products and copies */

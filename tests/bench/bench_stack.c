@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "curve.h"
+#include "num/stat.h"
 
 static unsigned state = 12345;
 
@@ -61,12 +62,6 @@ static void plain(const spx_traces *tr, const spx_shifts *sh, int64_t t0, size_t
         }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median seconds of a few runs of the stage; of its kernels on the device alone, where there is one. */
 static double seconds(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, spx_stack_method method, int nthreads)
 {
@@ -81,8 +76,7 @@ static double seconds(spx_backend *b, const spx_traces *tr, const spx_shifts *sh
         t[i] = b->device_seconds > 0 ? b->device_seconds : spx_seconds() - begin;
         spx_stack_free(&out);
     }
-    qsort(t, RUNS, sizeof *t, ascending);
-    return t[RUNS / 2];
+    return spx_median(t, RUNS);
 }
 
 static void bench(size_t ntrace, size_t nshift, size_t n, int ndevice, char **device)

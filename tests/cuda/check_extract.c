@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "extract/cuda/extract_cuda.h"
 #include "extract/trace/trace.h"
+#include "num/stat.h"
 #include "sim/sim.h"
 
 enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16, CLOSE = 32 };
@@ -276,12 +277,6 @@ static void refuse(const scene *s, spx_extract_cuda *dev, const char *what)
     }
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
 {
     enum { RUNS = 15 };
@@ -315,9 +310,8 @@ static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
     failures += differ != 0;
     if (differ)
         printf("%-28s %d of %d runs differ from the first  FAILED\n", what, differ, RUNS - 1);
-    qsort(seconds, RUNS, sizeof *seconds, by_size);
     printf("%-28s whole call %.4f s, on the device, with transfers %.4f s, median %.4f; %zu bundles on the CPU\n", what,
-           whole, best.seconds, seconds[RUNS / 2], on_cpu);
+           whole, best.seconds, spx_median(seconds, RUNS), on_cpu);
 }
 
 /* Frames one after another: each thread has a device, and takes the next one. In memory that is kept from frame to
