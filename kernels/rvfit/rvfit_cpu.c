@@ -141,7 +141,7 @@ spx_status spx_rvfit_open_cpu(const spx_rvfit_input *in, const spx_rvfit_options
     if (!p)
         return SPX_EIO;
     spx_status st = spx_rv_ctx_init(&p->ctx, in, o, e);
-    if (st)
+    if (st != SPX_OK)
         spx_free(p);
     else
         *plan = p;
@@ -161,7 +161,7 @@ static spx_status begin(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfi
 {
     *own = NULL;
     spx_status st = in->plan ? SPX_OK : spx_rvfit_open_cpu(in, o, own, e);
-    return st ? st : spx_rv_ctx_batch(c, in->plan ? in->plan : *own, in, o, e);
+    return st != SPX_OK ? st : spx_rv_ctx_batch(c, in->plan ? in->plan : *own, in, o, e);
 }
 
 /* Memory for the residuals, which the hook sees beside the result. */
@@ -203,7 +203,7 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     if (st == SPX_OK && o->hook != NULL)
         st = call_hook(in, o->hook, out, e);
     spx_rvfit_close_cpu(own);
-    if (st)
+    if (st != SPX_OK)
         spx_rvfit_free(out);
     return st;
 }

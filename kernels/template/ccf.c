@@ -38,7 +38,7 @@ static spx_status make_entry(const spx_setup *s, const double *lnwave, double vs
     for (size_t k = 0; k < n; k++)
         rot[k] = vsini > 0 ? spx_rotation_pixel(t, n, k, w, reach) : t[k];
     spx_status st = spx_continuum_find(log(s->wmin), log(s->wmax), n, lnwave, rot, NULL, cont, e);
-    if (st)
+    if (st != SPX_OK)
         return st;
     double taper = TAPER_KMS / SPX_C_KMS / s->dlnwave;
     for (size_t k = 0; k < n; k++) {
@@ -57,7 +57,7 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
     int nt = nthreads > 0 ? nthreads : omp_get_max_threads();
     size_t n = s->nwave, need = n + (size_t)ceil(LAG_KMS / SPX_C_KMS / s->dlnwave), entries;
     memset(c, 0, sizeof *c);
-    if ((st = spx_mul(npick, nvsini, &entries, e)))
+    if ((st = spx_mul(npick, nvsini, &entries, e)) != SPX_OK)
         return st;
     st = SPX_EIO;
     for (c->nwave = 4; c->nwave < need; c->nwave *= 2)

@@ -72,7 +72,7 @@ static spx_status find_axes(spx_setup *s, size_t *nnode, spx_err *e)
         return SPX_EIO;
     spx_status st = SPX_OK;
     *nnode = 1;
-    for (size_t p = 0; p < s->npar && !st; p++) {
+    for (size_t p = 0; p < s->npar && st == SPX_OK; p++) {
         double *found = sorted + s->ntemp;
         s->naxis[p] = distinct(s->ntemp, s->npar, s->params, p, sorted, found);
         s->axis[p] = spx_alloc(s->naxis[p], sizeof(double), e);
@@ -91,7 +91,7 @@ static spx_status find_axes(spx_setup *s, size_t *nnode, spx_err *e)
     }
     spx_free(sorted);
     char text[256];
-    if (!st && *nnode > 4 * s->ntemp)
+    if (st == SPX_OK && *nnode > 4 * s->ntemp)
         st = spx_fail(
             e, SPX_EINPUT,
             "the parameters of %zu spectra form no regular grid (distinct values: %s): leave out spectra that are "
@@ -221,9 +221,9 @@ spx_status spx_template_grid(spx_setup *s, spx_template_fill *f, spx_err *e)
     size_t nnode, nlib = s->ntemp;
     memset(f, 0, sizeof *f);
     spx_status st = find_axes(s, &nnode, e);
-    if (!st)
+    if (st == SPX_OK)
         st = place_templates(s, nnode, e);
-    if (st)
+    if (st != SPX_OK)
         return st;
     double *params = spx_alloc2(nnode, s->npar, sizeof *params, e);
     if (!params)

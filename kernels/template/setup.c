@@ -149,19 +149,19 @@ spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r,
     const double fwhm_per_sigma = 2.35482004503094938202; /* 2 sqrt(2 ln 2) */
     lsf_width setup, library;
     spx_status st = spx_template_parse_width(r->resolution, 0, &setup, e);
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_parse_width(cfg->library_resolution, 1, &library, e);
-    if (!st)
+    if (st == SPX_OK)
         st = take_table(&setup, &r->table, s->wmin, s->wmax, e);
-    if (!st)
+    if (st == SPX_OK)
         st = take_table(&library, &cfg->library_table, s->wmin, s->wmax, e);
-    for (size_t k = 0; k < s->nwave && !st; k++) {
+    for (size_t k = 0; k < s->nwave && st == SPX_OK; k++) {
         double x = spx_template_wave(s, (double)k), want, have;
         st = width_at(&setup, x, &want, e);
-        if (st)
+        if (st != SPX_OK)
             break;
         st = width_at(&library, x, &have, e);
-        if (st) {
+        if (st != SPX_OK) {
             spx_err_context(e, "resolution of the library");
             break;
         }
@@ -175,5 +175,5 @@ spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r,
         else
             sigma[k] = sqrt((want - have) * (want + have)) / fwhm_per_sigma;
     }
-    return st ? spx_err_context(e, "setup '%s'", s->setup) : SPX_OK;
+    return st != SPX_OK ? spx_err_context(e, "setup '%s'", s->setup) : SPX_OK;
 }

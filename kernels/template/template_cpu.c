@@ -120,7 +120,7 @@ static spx_status check_library(const spx_template_library *lib, const spx_templ
         return spx_fail(e, SPX_EUSAGE, "a network interpolates principal components: let there be some (--pca)");
     for (size_t i = 0; i < cfg->nsetup; i++) {
         spx_status st = spx_template_check_setup(&cfg->setup[i], e);
-        if (st)
+        if (st != SPX_OK)
             return spx_err_context(e, "setup '%s'", cfg->setup[i].name);
         for (size_t j = 0; j < i; j++)
             if (!strcmp(cfg->setup[i].name, cfg->setup[j].name))
@@ -195,7 +195,7 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
         goto end;
     }
     st = spx_template_make_grid(r, cfg->norm, x[0], x[n - 1], s, &w->missing, e);
-    if (st)
+    if (st != SPX_OK)
         goto end;
     st = SPX_EIO;
     sigma = spx_alloc(s->nwave, sizeof *sigma, e);
@@ -205,7 +205,7 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
     if (!sigma || !w->first || !w->start || !w->wave)
         goto end;
     st = spx_template_sigma(s, r, cfg, sigma, e);
-    if (st)
+    if (st != SPX_OK)
         goto end;
     for (size_t k = 0; k < s->nwave; k++) {
         double l1 = spx_template_edge(s, k), l2 = spx_template_edge(s, k + 1), centre = spx_template_wave(s, (double)k);
@@ -261,7 +261,7 @@ static spx_status find_interpolator(spx_setup *s, spx_template_interpolator whic
         }
         return spx_template_simplex(s, e);
     }
-    return st ? spx_fail(e, st, "%s", why.msg) : st;
+    return st != SPX_OK ? spx_fail(e, st, "%s", why.msg) : st;
 }
 
 /* The interpolator is the same in all setups: it is found in the first, and copied. */
@@ -282,7 +282,7 @@ static spx_status make_nodes(const spx_template_library *lib, const spx_template
     if (!s0->params)
         return SPX_EIO;
     memcpy(s0->params, lib->params, lib->ntemp * lib->npar * sizeof *s0->params);
-    if ((st = find_interpolator(s0, cfg->interpolator, &job->fill, e)))
+    if ((st = find_interpolator(s0, cfg->interpolator, &job->fill, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < job->nsetup; i++) {
         spx_setup *s = &job->setup[i];
@@ -343,7 +343,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     spx_status st = check_library(lib, cfg, e);
     if (st == SPX_OK)
         st = spx_blas_open(e);
-    if (st)
+    if (st != SPX_OK)
         return st;
     spx_template_job *job = spx_alloc(1, sizeof *job, e);
     if (!job)
@@ -367,7 +367,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     for (size_t i = 0; i < cfg->nsetup; i++) {
         spx_setup *s = &job->setup[i];
         weights *w = &job->weight[i];
-        if ((st = make_setup(lib, cfg, i, s, w, e)))
+        if ((st = make_setup(lib, cfg, i, s, w, e)) != SPX_OK)
             goto fail;
         size_t last = w->first[s->nwave - 1] + w->start[s->nwave] - w->start[s->nwave - 1];
         begin = w->first[0] < begin ? w->first[0] : begin;
@@ -392,7 +392,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     if (!job->wave)
         goto fail;
     memcpy(job->wave, lib->wavelength + begin, job->n * sizeof *job->wave);
-    if ((st = make_nodes(lib, cfg, job, e)) || (st = make_picks(lib, cfg, job, e)))
+    if ((st = make_nodes(lib, cfg, job, e)) != SPX_OK || (st = make_picks(lib, cfg, job, e)) != SPX_OK)
         goto fail;
     *out = job;
     return SPX_OK;
@@ -558,11 +558,11 @@ spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, con
     if (row0 > job->nlib || nrow > job->nlib - row0)
         return spx_fail(e, SPX_EBUG, "rows %zu to %zu of a library of %zu", row0, row0 + nrow, job->nlib);
     spx_status st = make_workspace(job, e);
-    for (size_t k = 0; k < nrow && !st; k += LANES) {
+    for (size_t k = 0; k < nrow && st == SPX_OK; k += LANES) {
         size_t nlane = nrow - k < LANES ? nrow - k : LANES;
-        for (size_t i = 0; i < job->nsetup && !st; i++)
+        for (size_t i = 0; i < job->nsetup && st == SPX_OK; i++)
             st = make_templates(job, i, row0 + k, nlane, flux + k * stride, stride, &job->workspace, e);
-        if (st)
+        if (st != SPX_OK)
             break;
         for (size_t i = 0; i < job->nsetup; i++)
             spx_mem_passed(job->setup[i].lnflux);
@@ -626,12 +626,12 @@ spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_te
             continue;
         spx_status st =
             spx_template_ccf(s, job->npick, job->pick, job->nvsini, job->vsini, job->nthreads, job->progress, e);
-        if (st)
+        if (st != SPX_OK)
             return st;
         rep.nccf = s->ccf.ntemp;
     }
     spx_status st = job->pca_error > 0 ? make_components(job, e) : SPX_OK;
-    if (st)
+    if (st != SPX_OK)
         return st;
     out->nsetup = job->nsetup;
     out->setup = job->setup;

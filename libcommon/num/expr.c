@@ -103,7 +103,7 @@ static spx_status name(parser *s)
             if (k && !take(s, ','))
                 return wrong(s, "',' expected");
             spx_status st = sum(s);
-            if (st)
+            if (st != SPX_OK)
                 return st;
         }
         if (!take(s, ')'))
@@ -117,7 +117,7 @@ static spx_status primary(parser *s)
 {
     if (take(s, '(')) {
         spx_status st = sum(s);
-        if (st)
+        if (st != SPX_OK)
             return st;
         return take(s, ')') ? SPX_OK : wrong(s, "')' expected");
     }
@@ -136,15 +136,15 @@ static spx_status factor(parser *s)
         return wrong(s, "nested too deeply");
     if (take(s, '-')) {
         st = factor(s);
-        if (!st)
+        if (st == SPX_OK)
             st = emit(s, OP_NEG, 0);
     } else if (take(s, '+')) {
         st = factor(s);
     } else {
         st = primary(s);
-        if (!st && (take(s, '^') || (*s->p == '*' && s->p[1] == '*' && (s->p += 2)))) {
+        if (st == SPX_OK && (take(s, '^') || (*s->p == '*' && s->p[1] == '*' && (s->p += 2)))) {
             st = factor(s);
-            if (!st)
+            if (st == SPX_OK)
                 st = emit(s, OP_POW, 0);
         }
     }
@@ -155,12 +155,12 @@ static spx_status factor(parser *s)
 static spx_status product(parser *s)
 {
     spx_status st = factor(s);
-    while (!st) {
+    while (st == SPX_OK) {
         int op = take(s, '*') ? OP_MUL : take(s, '/') ? OP_DIV : 0;
         if (!op)
             break;
         st = factor(s);
-        if (!st)
+        if (st == SPX_OK)
             st = emit(s, op, 0);
     }
     return st;
@@ -169,12 +169,12 @@ static spx_status product(parser *s)
 static spx_status sum(parser *s)
 {
     spx_status st = product(s);
-    while (!st) {
+    while (st == SPX_OK) {
         int op = take(s, '+') ? OP_ADD : take(s, '-') ? OP_SUB : 0;
         if (!op)
             break;
         st = product(s);
-        if (!st)
+        if (st == SPX_OK)
             st = emit(s, op, 0);
     }
     return st;
@@ -185,7 +185,7 @@ spx_status spx_expr_parse(const char *text, spx_expr *x, spx_err *e)
     parser s = {.text = text, .p = text, .out = x, .e = e, .depth = 0};
     x->n = 0;
     spx_status st = sum(&s);
-    if (st)
+    if (st != SPX_OK)
         return st;
     take(&s, 0);
     return *s.p ? wrong(&s, "unexpected character") : SPX_OK;

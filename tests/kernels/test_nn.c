@@ -152,15 +152,15 @@ static spx_status make(int nthreads, const spx_nn_training *how, double pca, spx
     size_t first, n;
     *t = (spx_templates){0};
     spx_status st = spx_template_parse_setup("a:5000:5090:0.3:FWHM=1", &request[0], e);
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_parse_setup("b:5100:5190:0.3:FWHM=1", &request[1], e);
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_begin(&lib, &cfg, &job, e);
-    if (!st) {
+    if (st == SPX_OK) {
         spx_template_range(job, &first, &n);
         st = spx_template_add(job, 0, NT * NF, flux[0] + first, NWAVE, e);
     }
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_finish(job, t, NULL, e);
     spx_template_free(job);
     return st;
@@ -266,13 +266,13 @@ static void between(void)
     spx_err e = {0};
     size_t first, n;
     spx_status st = spx_template_parse_setup("a:5010:5090:0.4:FWHM=0.5", &request, &e);
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_begin(&lib, &cfg, &job, &e);
-    if (!st) {
+    if (st == SPX_OK) {
         spx_template_range(job, &first, &n);
         st = spx_template_add(job, 0, lib.ntemp, flux[0] + first, NW, &e);
     }
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_finish(job, &t, NULL, &e);
     spx_template_free(job);
     CHECK(st == SPX_OK, "%s", e.msg);

@@ -195,14 +195,14 @@ static spx_status run(const spx_template_library *lib, const spx_template_config
     spx_template_job *job;
     size_t first, n;
     spx_status st = spx_template_begin(lib, cfg, &job, e);
-    if (st)
+    if (st != SPX_OK)
         return st;
     spx_template_range(job, &first, &n);
-    for (size_t row = 0; row < lib->ntemp && !st; row += batch) {
+    for (size_t row = 0; row < lib->ntemp && st == SPX_OK; row += batch) {
         size_t nrow = lib->ntemp - row < batch ? lib->ntemp - row : batch;
         st = spx_template_add(job, row, nrow, flux + row * lib->nwave + first, lib->nwave, e);
     }
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_finish(job, out, rep, e);
     spx_template_free(job);
     return st;
@@ -211,7 +211,7 @@ static spx_status run(const spx_template_library *lib, const spx_template_config
 static void parse(const char *text, spx_template_request *r)
 {
     spx_err e = {0};
-    if (spx_template_parse_setup(text, r, &e)) {
+    if (spx_template_parse_setup(text, r, &e) != SPX_OK) {
         puts(e.msg);
         exit(1);
     }
@@ -696,7 +696,7 @@ static void refused_job(const spx_template_library *lib, const char *setup, cons
     strcpy(cfg.library_resolution, resolution);
     spx_status st = run(lib, &cfg, flux, lib->ntemp, &t, NULL, &e);
     CHECK(st == code && strstr(e.msg, why), "%s: status %d, '%s', want '%s'", setup, (int)st, e.msg, why);
-    if (!st)
+    if (st == SPX_OK)
         spx_templates_free(&t);
 }
 

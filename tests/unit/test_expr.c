@@ -12,7 +12,7 @@ static void value(const char *text, double x, double want)
 {
     spx_expr ex;
     spx_err e = {0};
-    if (spx_expr_parse(text, &ex, &e)) {
+    if (spx_expr_parse(text, &ex, &e) != SPX_OK) {
         printf("'%s' refused: %s\n", text, e.msg);
         failed = 1;
         return;

@@ -29,17 +29,17 @@ spx_status spx_template_parse_setup(const char *text, spx_template_request *r, s
     strcpy(r->name, field[0]);
     strcpy(r->resolution, field[4]);
     spx_status st = spx_parse_double(field[1], "shortest wavelength", &r->wmin, e);
-    if (!st)
+    if (st == SPX_OK)
         st = spx_parse_double(field[2], "longest wavelength", &r->wmax, e);
-    if (!st)
+    if (st == SPX_OK)
         st = spx_parse_double(field[3], "step", &r->step, e);
-    if (!st && n == 6) {
+    if (st == SPX_OK && n == 6) {
         if (!strcmp(field[5], "air"))
             r->medium = SPX_AIR;
         else if (strcmp(field[5], "vacuum"))
             st = spx_fail(e, SPX_EUSAGE, "'%.100s' is neither air nor vacuum", field[5]);
     }
-    if (!st)
+    if (st == SPX_OK)
         st = spx_template_check_setup(r, e);
-    return st ? spx_err_context(e, "setup '%.200s'", text) : SPX_OK;
+    return st != SPX_OK ? spx_err_context(e, "setup '%.200s'", text) : SPX_OK;
 }

@@ -55,9 +55,15 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
         if (c->arm[i].setup->ccf.ntemp == 0)
             st = spx_fail(e, SPX_EINPUT, "setup '%.63s' has no cross-correlation set whose curves could be kept",
                           c->arm[i].setup->setup);
-    if (st || (st = spx_rv_make_ranges(c, e)) ||
-        (c->interpolator == SPX_INTERPOLATE_SIMPLEX && (st = spx_rv_make_simplices(c, e))) ||
-        (st = spx_rv_make_ccf(c, e)) || (st = spx_rv_scan_init(c, e))) {
+    if (st == SPX_OK)
+        st = spx_rv_make_ranges(c, e);
+    if (st == SPX_OK && c->interpolator == SPX_INTERPOLATE_SIMPLEX)
+        st = spx_rv_make_simplices(c, e);
+    if (st == SPX_OK)
+        st = spx_rv_make_ccf(c, e);
+    if (st == SPX_OK)
+        st = spx_rv_scan_init(c, e);
+    if (st != SPX_OK) {
         spx_rv_ctx_free(c);
         return st;
     }

@@ -161,7 +161,7 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
 {
     const spx_rvfit_options *o = c->opt;
     spx_status st = spx_rv_check_setup(a->setup, c->interpolator, e);
-    if (st)
+    if (st != SPX_OK)
         return st;
     a->n = a->arm->nwave;
     a->nt = a->setup->nwave;
@@ -178,11 +178,11 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
                         "arm '%.15s': resolution matrix has %zu diagonals, want an odd number up to %d: fit without "
                         "--resolution-matrix",
                         a->arm->name, a->arm->ndiag, SPX_MAX_NDIAG);
-    if ((st = make_pixels(a, o, e)) || (st = make_basis(a, o, e)))
+    if ((st = make_pixels(a, o, e)) != SPX_OK || (st = make_basis(a, o, e)) != SPX_OK)
         return st;
-    if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)))
+    if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)) != SPX_OK)
         return st;
-    if (c->interpolator != SPX_INTERPOLATE_GRID && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)))
+    if (c->interpolator != SPX_INTERPOLATE_GRID && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)) != SPX_OK)
         return st;
     c->size.n = a->stride > c->size.n ? a->stride : c->size.n;
     c->size.nt = a->ntile * SPX_RV_TILE > c->size.nt ? a->ntile * SPX_RV_TILE : c->size.nt;

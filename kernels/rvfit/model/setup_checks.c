@@ -31,7 +31,7 @@ static spx_status check_grid(const spx_setup *s, spx_err *e)
 {
     size_t nnode = 1;
     for (size_t p = 0; p < s->npar; p++) {
-        if (s->naxis[p] < 1 || !s->axis[p] || spx_mul(nnode, s->naxis[p], &nnode, e))
+        if (s->naxis[p] < 1 || !s->axis[p] || spx_mul(nnode, s->naxis[p], &nnode, e) != SPX_OK)
             return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': parameter %zu has no nodes", s->setup, p);
         for (size_t i = 0; i < s->naxis[p]; i++)
             if (!isfinite(s->axis[p][i]) || (i && !(s->axis[p][i] > s->axis[p][i - 1])) ||
@@ -90,7 +90,7 @@ spx_status spx_rv_check_setup(const spx_setup *s, spx_interpolator which, spx_er
     if (s->nwave < 8 || !isfinite(s->lnwave0) || !(s->dlnwave > 0) || !(s->dlnwave < 0.1))
         return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': wavelength grid is not usable", s->setup);
     spx_status st = check_interpolator(s, which, e);
-    if (st)
+    if (st != SPX_OK)
         return st;
     for (size_t i = 0; i < s->ntemp * s->nwave && whole; i++)
         if (!(fabsf(s->lnflux[i]) <= 80))
