@@ -18,7 +18,7 @@ static spx_status append(spx_filelist *l, const char *name, spx_err *e)
         return SPX_EIO;
     l->name = more;
     char *copy = spx_strdup(name, e);
-    if (!copy)
+    if (copy == NULL)
         return SPX_EIO;
     l->name[l->n++] = copy;
     return SPX_OK;
@@ -39,10 +39,10 @@ static int has_suffix(const char *name, const char *suffixes)
 static spx_status add_folder(spx_filelist *l, const char *path, const char *suffixes, int depth, spx_err *e)
 {
     DIR *d = opendir(path);
-    if (!d)
+    if (d == NULL)
         return spx_fail(e, SPX_EINPUT, "%s: the folder cannot be read: %s", path, strerror(errno));
     spx_status st = SPX_OK;
-    for (struct dirent *f = readdir(d); f && st == SPX_OK; f = readdir(d)) {
+    for (struct dirent *f = readdir(d); f != NULL && st == SPX_OK; f = readdir(d)) {
         char name[4096];
         struct stat sb;
         if (f->d_name[0] == '.' || (size_t)snprintf(name, sizeof name, "%s/%s", path, f->d_name) >= sizeof name ||
@@ -63,7 +63,7 @@ static spx_status add_list(spx_filelist *l, const char *path, spx_err *e)
     char *line = NULL;
     size_t capacity = 0;
     spx_status st = SPX_OK;
-    if (!in)
+    if (in == NULL)
         return spx_fail(e, SPX_EINPUT, "@%s: the list cannot be read: %s", path, strerror(errno));
     while (st == SPX_OK && getline(&line, &capacity, in) >= 0) {
         line[strcspn(line, "\r\n")] = 0;

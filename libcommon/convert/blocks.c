@@ -62,9 +62,9 @@ static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
 static int find_psf_of_rows(const spx_fits *f)
 {
     for (size_t i = 0; i < f->nhdu && spx_fits_find(f, "XTRACE") < 0; i++)
-        if (f->hdu[i].kind == SPX_FITS_BINTABLE && spx_fits_find_column(&f->hdu[i], "PARAM") &&
-            spx_fits_find_column(&f->hdu[i], "COEFF") && spx_fits_find_column(&f->hdu[i], "WAVEMIN") &&
-            spx_fits_find_column(&f->hdu[i], "WAVEMAX"))
+        if (f->hdu[i].kind == SPX_FITS_BINTABLE && spx_fits_find_column(&f->hdu[i], "PARAM") != NULL &&
+            spx_fits_find_column(&f->hdu[i], "COEFF") != NULL && spx_fits_find_column(&f->hdu[i], "WAVEMIN") != NULL &&
+            spx_fits_find_column(&f->hdu[i], "WAVEMAX") != NULL)
             return (int)i;
     return -1;
 }
@@ -250,7 +250,7 @@ static spx_status image_block(spx_fits *f, hid_t file, spx_text *notes, spx_err 
         st = spx_fits_f32(f, (size_t)ivar, &im.ivar, e);
     if (st == SPX_OK && mask >= 0)
         st = spx_fits_u32(f, (size_t)mask, &im.mask, e);
-    else if (st == SPX_OK && !(im.mask = spx_alloc2(im.ny, im.nx, sizeof *im.mask, e)))
+    else if (st == SPX_OK && (im.mask = spx_alloc2(im.ny, im.nx, sizeof *im.mask, e)) == NULL)
         st = SPX_EIO;
     /* a file may hold one value for the whole CCD, which stays in its header and HDU */
     if (st == SPX_OK && noise >= 0 && f->hdu[noise].ndim == 2 && f->hdu[noise].dims[0] == im.ny &&
@@ -445,7 +445,7 @@ static size_t clean_arm(spx_arm *a, size_t nspec)
     for (size_t i = 0; i < nspec * a->nwave; i++)
         if (!isfinite(a->flux[i]) || !isfinite(a->ivar[i]) || a->ivar[i] < 0.0) {
             a->flux[i] = a->ivar[i] = 0.0;
-            if (a->mask)
+            if (a->mask != NULL)
                 a->mask[i] |= NODATA;
             n++;
         }
@@ -528,7 +528,7 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
         st = spx_fits_f64(f, (size_t)hdu[2], &a->ivar, e);
     if (st == SPX_OK && hdu[3] >= 0)
         st = spx_fits_u32(f, (size_t)hdu[3], &a->mask, e);
-    else if (st == SPX_OK && !(a->mask = spx_alloc2(*nspec, a->nwave, sizeof *a->mask, e)))
+    else if (st == SPX_OK && (a->mask = spx_alloc2(*nspec, a->nwave, sizeof *a->mask, e)) == NULL)
         st = SPX_EIO;
     spx_cards_string(&flux->header, "BUNIT", a->unit, sizeof a->unit);
     for (char *c = a->unit; *c; c++)
@@ -572,11 +572,11 @@ static spx_status load_quality(spx_fits *f, const char *name, int flux, double *
 static spx_status frame_fibers(spx_frame *fr, spx_err *e)
 {
     enum { PER_SPECTROGRAPH = 500 };
-    if (!fr->fibermap || spx_table_find(fr->fibermap, "FIBER") < 0)
+    if (fr->fibermap == NULL || spx_table_find(fr->fibermap, "FIBER") < 0)
         return SPX_OK;
     int64_t *fiber = spx_alloc(fr->nspec, sizeof *fiber, e);
-    fr->fiber = fiber ? spx_alloc(fr->nspec, sizeof *fr->fiber, e) : NULL;
-    spx_status st = fr->fiber ? spx_table_get_i64(fr->fibermap, "FIBER", fiber, e) : SPX_EIO;
+    fr->fiber = fiber != NULL ? spx_alloc(fr->nspec, sizeof *fr->fiber, e) : NULL;
+    spx_status st = fr->fiber != NULL ? spx_table_get_i64(fr->fibermap, "FIBER", fiber, e) : SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < fr->nspec; i++)
         fr->fiber[i] = fiber[i] < 0 ? 0 : (int32_t)(fiber[i] % PER_SPECTROGRAPH);
     spx_free(fiber);

@@ -24,7 +24,7 @@ static const char *const kind_name[] = {"image", "tiled", "bintable", "table", "
 static void plain_name(char *s)
 {
     for (; *s; s++)
-        if (!isalnum((unsigned char)*s) && !strchr("_-+.", *s))
+        if (!isalnum((unsigned char)*s) && strchr("_-+.", *s) == NULL)
             *s = '_';
 }
 
@@ -34,7 +34,10 @@ static spx_status file_group(hid_t file, const char *name, char group[PATH], spx
     static const char *const suffix[] = {".gz", ".fz", ".fits", ".fit", ".fts"};
     const char *slash = strrchr(name, '/');
     char base[128];
-    snprintf(base, sizeof base, "%.100s", strcmp(name, "standard input") == 0 ? "stdin" : slash ? slash + 1 : name);
+    snprintf(base, sizeof base, "%.100s",
+             strcmp(name, "standard input") == 0 ? "stdin"
+             : slash != NULL                     ? slash + 1
+                                                 : name);
     for (size_t i = 0; i < sizeof suffix / sizeof *suffix; i++) {
         size_t n = strlen(base), m = strlen(suffix[i]);
         if (n > m && strcmp(base + n - m, suffix[i]) == 0)
@@ -91,7 +94,7 @@ static spx_status read_image(hid_t file, const char *path, const spx_fits_hdu *h
                       spx_h5_filename(file), path);
     else if (!ours && spx_h5_overclaims(d, h->nelem * size))
         st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
-    else if (!(*out = spx_alloc(h->nelem, size, e)))
+    else if ((*out = spx_alloc(h->nelem, size, e)) == NULL)
         st = SPX_EIO;
     else if (h->nelem > 0 && H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
         st = spx_fail(e, SPX_EINPUT, "%s:%s: cannot be read: is the file damaged?", spx_h5_filename(file), path);
@@ -122,7 +125,7 @@ static spx_status read_bytes(hid_t file, const char *path, size_t n, unsigned ch
         (size_t)count != n / size || n % size != 0 || spx_h5_overclaims(d, n))
         st = spx_fail(e, SPX_EINPUT, "%s:%s: is not the data that its FITS header describes: it was changed",
                       spx_h5_filename(file), path);
-    else if (!(*out = spx_alloc(n, 1, e)))
+    else if ((*out = spx_alloc(n, 1, e)) == NULL)
         st = SPX_EIO;
     else if (n > 0 && H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
         st = spx_fail(e, SPX_EINPUT, "%s:%s: cannot be read: is the file damaged?", spx_h5_filename(file), path);
@@ -179,7 +182,7 @@ static spx_status read_rows(hid_t file, const char *path, const spx_fits_hdu *h,
                       spx_h5_filename(file), path);
     else if (!ours && spx_h5_overclaims(d, h->nrow * h->rowsize))
         st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
-    else if (!(*out = spx_alloc2(h->nrow, h->rowsize, 1, e)))
+    else if ((*out = spx_alloc2(h->nrow, h->rowsize, 1, e)) == NULL)
         st = SPX_EIO;
     else if (h->nrow > 0 && H5Dread(d, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
         st = spx_fail(e, SPX_EINPUT, "%s:%s: cannot be read as the table that its FITS header describes",
@@ -205,7 +208,7 @@ static spx_status write_bytes(hid_t file, const char *path, size_t n, const unsi
                               spx_err *e)
 {
     spx_status st = spx_h5_write(file, path, H5T_STD_U8LE, 1, &n, p, e);
-    return st == SPX_OK && what ? spx_h5_set_str(file, path, "long_name", what, e) : st;
+    return st == SPX_OK && what != NULL ? spx_h5_set_str(file, path, "long_name", what, e) : st;
 }
 
 /* Attribute of one double a column. */
@@ -233,7 +236,7 @@ static spx_status column_scales(hid_t file, const char *path, const spx_fits_hdu
     if (!any)
         return SPX_OK;
     double *v = spx_alloc2(2, h->ncol, sizeof *v, e);
-    if (!v)
+    if (v == NULL)
         return SPX_EIO;
     for (size_t k = 0; k < h->ncol; k++)
         if (h->col[k].width > 0) {
@@ -259,7 +262,7 @@ static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, co
     size_t size = H5Tget_size(type), total = 0, n1 = h->nrow + 1;
     uint64_t *offsets = spx_alloc(n1, sizeof *offsets, e);
     unsigned char *values = NULL;
-    spx_status st = offsets ? SPX_OK : SPX_EIO;
+    spx_status st = offsets != NULL ? SPX_OK : SPX_EIO;
     for (size_t r = 0; st == SPX_OK && r < h->nrow; r++) {
         uint64_t n = spx_fits_integer(rows + r * h->rowsize + c->offset, c->width / 2);
         total += c->element == 'X' ? n / 8 + (n % 8 != 0) : n;
@@ -270,7 +273,7 @@ static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, co
             return SPX_OK;
         }
     }
-    if (st == SPX_OK && !(values = spx_alloc(total, size, e)))
+    if (st == SPX_OK && (values = spx_alloc(total, size, e)) == NULL)
         st = SPX_EIO;
     for (size_t r = 0; st == SPX_OK && r < h->nrow; r++)
         if (offsets[r + 1] > offsets[r])
@@ -308,7 +311,7 @@ static spx_status write_bintable(hid_t file, const char *group, const char *path
     char p[PATH];
     spx_table *t = NULL;
     spx_status st = spx_fits_table(f, hdu, &t, e);
-    if (st == SPX_OK && t) {
+    if (st == SPX_OK && t != NULL) {
         st = spx_table_write(file, path, t, e);
         if (st == SPX_OK)
             st = column_scales(file, path, h, e);
@@ -336,15 +339,15 @@ static spx_status write_image(hid_t file, const char *path, spx_fits *f, size_t 
         return SPX_OK;
     const unsigned char *raw = spx_fits_raw(f, hdu, e);
     unsigned char *copy = NULL;
-    if (!raw)
+    if (raw == NULL)
         return e->code;
     if (h->flip) {
-        if (!(copy = spx_alloc(h->nelem, size, e)))
+        if ((copy = spx_alloc(h->nelem, size, e)) == NULL)
             return SPX_EIO;
         memcpy(copy, raw, h->nelem * size);
         spx_fits_flip(copy, h->nelem, size);
     }
-    spx_status st = spx_h5_write(file, path, spx_fits_image_type(h), h->ndim, h->dims, copy ? copy : raw, e);
+    spx_status st = spx_h5_write(file, path, spx_fits_image_type(h), h->ndim, h->dims, copy != NULL ? copy : raw, e);
     spx_free(copy);
     if (st == SPX_OK && spx_cards_string(&h->header, "BUNIT", unit, sizeof unit) && unit[0]) {
         for (char *c = unit; *c; c++)
@@ -381,7 +384,7 @@ static int same_values(hid_t file, const char *path, spx_fits *f, size_t hdu)
                memcmp(have, f->bytes + h->data_at, h->nrow * h->rowsize) == 0;
     } else if ((h->kind == SPX_FITS_IMAGE || h->kind == SPX_FITS_TILED) && h->ndim > 0) {
         const unsigned char *raw = spx_fits_raw(f, hdu, &e);
-        same = raw && read_image(file, path, h, 1, &have, &e) == SPX_OK &&
+        same = raw != NULL && read_image(file, path, h, 1, &have, &e) == SPX_OK &&
                memcmp(have, raw, h->nelem * (size_t)(abs(h->bitpix) / 8)) == 0;
     }
     spx_free(have);
@@ -423,7 +426,7 @@ static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, 
                             h->kind == SPX_FITS_ASCII ? ' ' : 0, e)) != SPX_OK)
         return st;
     below(path, group, "data");
-    if (view && view[0] && same_values(file, view, f, i)) {
+    if (view != NULL && view[0] && same_values(file, view, f, i)) {
         if ((st = spx_h5_link(file, view, path, e)) != SPX_OK)
             return st;
     } else if (h->kind == SPX_FITS_IMAGE || h->kind == SPX_FITS_TILED) {
@@ -458,11 +461,11 @@ spx_status spx_fits_store(hid_t file, spx_fits *f, const char *product, const sp
     const char *slash = strrchr(f->name, '/');
     spx_status st = file_group(file, f->name, top, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, top, "filename", slash ? slash + 1 : f->name, e);
+        st = spx_h5_set_str(file, top, "filename", slash != NULL ? slash + 1 : f->name, e);
     if (st == SPX_OK)
         st = spx_h5_set_str(file, top, "product", product, e);
     for (size_t i = 0; st == SPX_OK && i < f->nhdu; i++) {
-        st = store_hdu(file, top, f, i, view ? view[i] : NULL, e);
+        st = store_hdu(file, top, f, i, view != NULL ? view[i] : NULL, e);
         if (st == SPX_EINPUT)
             return st;
         if (st != SPX_OK)
@@ -560,7 +563,7 @@ static spx_status restore_hdu(hid_t file, const char *group, int first, spx_fits
             st = read_image(file, path, &h, 0, &p, e);
         else
             st = read_bytes(file, path, h.nbytes, &p, e);
-        if (st == SPX_OK && p)
+        if (st == SPX_OK && p != NULL)
             st = spx_fits_out_bytes(out, p, h.nbytes, e);
         spx_free(p);
     }
@@ -577,7 +580,7 @@ spx_status spx_fits_restore(hid_t file, const char *group, spx_fits_out *out, sp
     char **names = NULL, path[PATH];
     spx_status st = spx_h5_list(file, group, &n, &names, e);
     size_t *order = st == SPX_OK ? spx_alloc(n + 1, sizeof *order, e) : NULL; /* name of HDU i, plus one */
-    if (st == SPX_OK && !order)
+    if (st == SPX_OK && order == NULL)
         st = SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
         int64_t index;

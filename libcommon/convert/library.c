@@ -31,7 +31,7 @@ spx_status spx_library_parse_params(const char *text, spx_library_layout *l, spx
     while (*p) {
         size_t n = strcspn(p, ",");
         const char *eq = memchr(p, '=', n);
-        size_t a = eq ? (size_t)(eq - p) : 0, b = eq ? n - a - 1 : 0;
+        size_t a = eq != NULL ? (size_t)(eq - p) : 0, b = eq != NULL ? n - a - 1 : 0;
         if (a == 0 || b == 0 || a >= sizeof l->par[0] || b >= sizeof l->key[0])
             return spx_fail(e, SPX_EUSAGE, "'%s' is not NAME=KEYWORD,NAME=KEYWORD...", text);
         if (l->npar == SPX_MAX_PAR)
@@ -175,7 +175,7 @@ static spx_status finish(hid_t file, const spx_library_layout *l, size_t ntemp, 
     spx_status st = spx_h5_write(file, "/library/params", H5T_NATIVE_DOUBLE, 2, dims, params, e);
     if (st == SPX_OK)
         st = spx_h5_write_strings(file, "/library/parname", sizeof par[0], l->npar, par[0], e);
-    if (st == SPX_OK && names) {
+    if (st == SPX_OK && names != NULL) {
         pad_texts(names, ntemp, name_size);
         st = spx_h5_write_strings(file, "/library/name", name_size, ntemp, names, e);
     }
@@ -241,7 +241,8 @@ static spx_status find_wavelengths(const spx_fits *f, const spx_library_layout *
     static const char *const names[] = {"WAVELENGTH", "WAVE", "LAMBDA", "LOGLAM"};
     size_t nwave = f->hdu[s->flux].dims[1];
     s->wavelength = -1;
-    if (l->wavelength && (strncmp(l->wavelength, "log10:", 6) == 0 || strncmp(l->wavelength, "linear:", 7) == 0)) {
+    if (l->wavelength != NULL &&
+        (strncmp(l->wavelength, "log10:", 6) == 0 || strncmp(l->wavelength, "linear:", 7) == 0)) {
         double v[2];
         size_t n = 0;
         s->log10 = l->wavelength[2] == 'g';
@@ -254,7 +255,7 @@ static spx_status find_wavelengths(const spx_fits *f, const spx_library_layout *
         s->step = v[1];
         return st;
     }
-    if (l->wavelength) {
+    if (l->wavelength != NULL) {
         int i = hdu_called(f, l->wavelength);
         if (i < 0 || !spx_fits_is_image(&f->hdu[i], 1) || f->hdu[i].nelem != nwave)
             return spx_fail(e, SPX_EINPUT, "%s: HDU %s is not an array of %zu wavelengths (--library-wavelength)",
@@ -284,10 +285,11 @@ static spx_status find_single(const spx_fits *f, const spx_library_layout *l, si
 {
     memset(s, 0, sizeof *s);
     s->flux = s->params = -1;
-    if (l->flux && ((s->flux = hdu_called(f, l->flux)) < 0 || !spx_fits_is_image(&f->hdu[s->flux], 2)))
+    if (l->flux != NULL && ((s->flux = hdu_called(f, l->flux)) < 0 || !spx_fits_is_image(&f->hdu[s->flux], 2)))
         return spx_fail(e, SPX_EINPUT, "%s: HDU %s is not an image of spectra (--library-flux)", f->name, l->flux);
-    if (l->params && ((s->params = hdu_called(f, l->params)) < 0 || f->hdu[s->params].kind != SPX_FITS_BINTABLE ||
-                      !find_params(l, is_column, &f->hdu[s->params], &s->l)))
+    if (l->params != NULL &&
+        ((s->params = hdu_called(f, l->params)) < 0 || f->hdu[s->params].kind != SPX_FITS_BINTABLE ||
+         !find_params(l, is_column, &f->hdu[s->params], &s->l)))
         return spx_fail(
             e, SPX_EINPUT,
             "%s: HDU %s is not a table with the parameters of the spectra (--library-params, --param-keywords)",
@@ -323,9 +325,9 @@ int spx_fits_is_library(spx_fits *f, const spx_library_layout *l, spx_fits_path 
     spx_err e = {0};
     if (find_single(f, l, &s, &e) != SPX_OK)
         return 0;
-    for (size_t i = 0; view && i < f->nhdu; i++)
+    for (size_t i = 0; view != NULL && i < f->nhdu; i++)
         view[i][0] = 0;
-    if (view) {
+    if (view != NULL) {
         snprintf(view[s.flux], sizeof *view, "/library/flux");
         snprintf(view[s.params], sizeof *view, "/library/params");
         if (s.wavelength >= 0)
@@ -345,7 +347,7 @@ spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid
     size_t ntemp = flux->dims[0], nwave = flux->dims[1];
     if (s.wavelength >= 0)
         st = spx_fits_f64(f, (size_t)s.wavelength, &wave, e);
-    else if (!(wave = spx_alloc(nwave, sizeof *wave, e)))
+    else if ((wave = spx_alloc(nwave, sizeof *wave, e)) == NULL)
         st = SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < nwave; i++) {
         if (s.wavelength < 0)
@@ -356,7 +358,7 @@ spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid
     if (st == SPX_OK)
         st = write_wavelengths(file, f->name, wave, nwave, s.medium, notes, e);
     spx_free(wave);
-    if (st == SPX_OK && !(params = spx_alloc2(ntemp, s.l.npar, sizeof *params, e)))
+    if (st == SPX_OK && (params = spx_alloc2(ntemp, s.l.npar, sizeof *params, e)) == NULL)
         st = SPX_EIO;
     for (size_t k = 0; st == SPX_OK && k < s.l.npar; k++) {
         double *v = NULL;
@@ -385,7 +387,7 @@ spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid
         st = flux_unit(file, &flux->header, e);
     /* the first column of text, if there is one, says what each spectrum is */
     char *names = NULL;
-    for (size_t k = 0; st == SPX_OK && !names && k < table->ncol; k++)
+    for (size_t k = 0; st == SPX_OK && names == NULL && k < table->ncol; k++)
         if (table->col[k].code == 'A' && table->col[k].ndim == 0 && table->col[k].width > 0)
             st = spx_fits_column_str(f, (size_t)s.params, table->col[k].name, 64, &names, e);
     if (st == SPX_OK)
@@ -422,14 +424,14 @@ static spx_status open_model(spx_fits *f, const char *path, size_t nwave, const 
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    return slash != NULL ? slash + 1 : path;
 }
 
 /* Header of spectrum i, blank padded to `ncard`, as row i of /library/header. */
 static spx_status write_header(hid_t file, size_t i, size_t ncard, const spx_cards *h, hid_t type, spx_err *e)
 {
     char *row = spx_alloc2(ncard, CARD, 1, e);
-    if (!row)
+    if (row == NULL)
         return SPX_EIO;
     memset(row, ' ', ncard * CARD);
     if (h->n)
@@ -506,7 +508,7 @@ spx_status spx_fits_library_files(size_t nfile, const char *const *files, const 
     if (st == SPX_OK && n == 0)
         st = spx_fail(e, SPX_EINPUT, "no model spectrum could be read: see above");
     char *names = st == SPX_OK ? spx_alloc2(n, width, 1, e) : NULL;
-    if (st == SPX_OK && !names)
+    if (st == SPX_OK && names == NULL)
         st = SPX_EIO;
     size_t dims[2] = {n, nwave}, hdims[2] = {n, ncard};
     if (st == SPX_OK)

@@ -32,7 +32,7 @@ static int recorded(hid_t in, const char *name, char *value, size_t size)
     int found = 0;
     spx_err e = {0};
     char *text = spx_alloc(TEXT, 1, &e);
-    for (size_t i = 0; text && i < n; i++)
+    for (size_t i = 0; text != NULL && i < n; i++)
         if (spx_provenance_field(in, i, "option", text, TEXT))
             for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
                 if (strncmp(line, name, len) == 0 && line[len] == '=' && line[len + 1]) {
@@ -48,7 +48,7 @@ static spx_status add_history(hid_t in, spx_cards *h, spx_err *e)
 {
     size_t n = spx_provenance_count(in);
     char *text = spx_alloc(TEXT, 1, e), card[81], version[64] = "";
-    spx_status st = text ? SPX_OK : SPX_EIO;
+    spx_status st = text != NULL ? SPX_OK : SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
         if (!spx_provenance_field(in, i, "command_line", text, TEXT))
             continue;
@@ -100,7 +100,7 @@ static spx_status put_reals(spx_fits_out *o, const char *extname, int bitpix, in
     for (int i = 0; i < ndim; i++)
         n *= dims[i];
     float *f = spx_alloc(n, sizeof *f, e);
-    if (!f)
+    if (f == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < n; i++)
         f[i] = (float)data[i];
@@ -111,7 +111,7 @@ static spx_status put_reals(spx_fits_out *o, const char *extname, int bitpix, in
 
 static spx_status put_table(spx_fits_out *o, const char *extname, const spx_table *t, spx_err *e)
 {
-    return t ? spx_fits_out_table(o, extname, t, NULL, e) : SPX_OK;
+    return t != NULL ? spx_fits_out_table(o, extname, t, NULL, e) : SPX_OK;
 }
 
 /* Wavelengths with what they are: medium and frame. */
@@ -178,17 +178,17 @@ spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e)
         st = put_reals(o, "FLUX", bitpix, 2, dims, f.arm.flux, &h, e);
     if (st == SPX_OK)
         st = put_reals(o, "IVAR", bitpix, 2, dims, f.arm.ivar, NULL, e);
-    if (st == SPX_OK && f.arm.mask)
+    if (st == SPX_OK && f.arm.mask != NULL)
         st = spx_fits_out_image(o, "MASK", SPX_FITS_UINT32, 2, dims, f.arm.mask, NULL, e);
     if (st == SPX_OK)
         st = put_wavelength(o, "WAVELENGTH", &f.arm, e);
-    if (st == SPX_OK && f.arm.resolution)
+    if (st == SPX_OK && f.arm.resolution != NULL)
         st = put_reals(o, "RESOLUTION", bitpix, 3, rdims, f.arm.resolution, NULL, e);
     if (st == SPX_OK)
         st = put_table(o, "FIBERMAP", f.fibermap, e);
-    if (st == SPX_OK && f.chi2pix)
+    if (st == SPX_OK && f.chi2pix != NULL)
         st = put_reals(o, "CHI2PIX", bitpix, 2, dims, f.chi2pix, NULL, e);
-    if (st == SPX_OK && f.pixmask_fraction)
+    if (st == SPX_OK && f.pixmask_fraction != NULL)
         st = put_reals(o, "PIXMASK_FRACTION", bitpix, 2, dims, f.pixmask_fraction, NULL, e);
     if (st == SPX_OK)
         st = put_table(o, "SCORES", f.scores, e);
@@ -202,8 +202,8 @@ spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e)
 static spx_status put_primary(hid_t in, spx_fits_out *o, const spx_cards *from, const char *command, spx_err *e)
 {
     spx_cards h = {0};
-    spx_status st = from ? spx_cards_copy(&h, from, e) : SPX_OK;
-    if (st == SPX_OK && command) /* as rvspecfit calls it */
+    spx_status st = from != NULL ? spx_cards_copy(&h, from, e) : SPX_OK;
+    if (st == SPX_OK && command != NULL) /* as rvspecfit calls it */
         st = spx_cards_set_string(&h, "RVS_CMD", command, NULL, e);
     if (st == SPX_OK)
         st = add_history(in, &h, e);
@@ -232,10 +232,10 @@ static spx_status put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_arm
     if (st == SPX_OK)
         st = put_reals(o, name, bitpix, 2, dims, a->ivar, NULL, e);
     snprintf(name, sizeof name, "%s_MASK", band);
-    if (st == SPX_OK && a->mask)
+    if (st == SPX_OK && a->mask != NULL)
         st = spx_fits_out_image(o, name, 32, 2, dims, a->mask, NULL, e);
     snprintf(name, sizeof name, "%s_RESOLUTION", band);
-    if (st == SPX_OK && a->resolution)
+    if (st == SPX_OK && a->resolution != NULL)
         st = put_reals(o, name, bitpix, 3, rdims, a->resolution, NULL, e);
     spx_cards_free(&unit);
     return st;

@@ -12,12 +12,12 @@ spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_er
     const spx_fits_hdu *h = &f->hdu[hdu];
     *out = NULL;
     unsigned char *truth = spx_alloc(h->ncol, 1, e);
-    if (!truth)
+    if (truth == NULL)
         return SPX_EIO;
     spx_fits_truth(f, hdu, truth);
     hid_t type = spx_fits_row_type(h, truth, e);
     spx_table *t = type < 0 ? NULL : spx_table_new(h->nrow, e);
-    if (t) {
+    if (t != NULL) {
         t->type = type;
         t->rowsize = h->rowsize;
         t->rows = spx_alloc2(h->nrow, h->rowsize, 1, e);
@@ -28,16 +28,16 @@ spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_er
             any |= h->col[k].unit[0] && h->col[k].width > 0;
         }
         t->units = any ? spx_alloc(size, 1, e) : NULL;
-        if (t->rows && h->nrow)
+        if (t->rows != NULL && h->nrow)
             memcpy(t->rows, f->bytes + h->data_at, h->nrow * h->rowsize);
         char *p = t->units;
         int members = 0;
-        for (size_t k = 0; t->rows && p && k < h->ncol; k++)
+        for (size_t k = 0; t->rows != NULL && p != NULL && k < h->ncol; k++)
             if (h->col[k].width > 0)
                 p += sprintf(p, "%s%s", members++ ? "\n" : "", h->col[k].unit);
-        if (t->rows)
+        if (t->rows != NULL)
             spx_fits_convert_rows(h, truth, (unsigned char *)t->rows, h->nrow, 0);
-        if (!t->rows || (any && !t->units)) {
+        if (t->rows == NULL || (any && t->units == NULL)) {
             spx_table_free(t);
             t = NULL;
         }
@@ -71,9 +71,9 @@ static int is_boolean(hid_t t)
 static int is_complex(hid_t t)
 {
     char *a = H5Tget_nmembers(t) == 2 ? H5Tget_member_name(t, 0) : NULL;
-    char *b = a ? H5Tget_member_name(t, 1) : NULL;
-    int ok = a && b && strcmp(a, "r") == 0 && strcmp(b, "i") == 0 && H5Tget_member_class(t, 0) == H5T_FLOAT &&
-             H5Tget_member_class(t, 1) == H5T_FLOAT;
+    char *b = a != NULL ? H5Tget_member_name(t, 1) : NULL;
+    int ok = a != NULL && b != NULL && strcmp(a, "r") == 0 && strcmp(b, "i") == 0 &&
+             H5Tget_member_class(t, 0) == H5T_FLOAT && H5Tget_member_class(t, 1) == H5T_FLOAT;
     H5free_memory(a);
     H5free_memory(b);
     return ok;
@@ -186,14 +186,14 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
     spx_cards h = {0}, columns = {0};
     size_t ncol = spx_table_ncol(t), size = 0;
     out_column *c = spx_alloc(ncol, sizeof *c, e);
-    spx_status st = c ? SPX_OK : SPX_EIO;
+    spx_status st = c != NULL ? SPX_OK : SPX_EIO;
     if (st == SPX_OK && ncol > 999)
         st = spx_fail(e, SPX_EINPUT, "table %s has %zu columns, FITS allows 999", extname, ncol);
     size_t made = 0;
     for (; st == SPX_OK && made < ncol; made++) {
         char *name = spx_table_name(t, (int)made, e), *unit = spx_table_unit(t, (int)made, e);
         hid_t type = H5Tget_member_type(t->type, (unsigned)made);
-        if (!name || !unit)
+        if (name == NULL || unit == NULL)
             st = SPX_EIO;
         else if (!classify(type, &c[made]))
             st = spx_fail(e, SPX_EINPUT, "table %s, column %s: FITS has no such type of column", extname, name);
@@ -210,8 +210,8 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
     unsigned char *rows = NULL;
     char *work = NULL, *background = NULL; /* H5Tconvert() keeps parts of complex numbers in the latter */
     if (st == SPX_OK &&
-        (!(rows = spx_alloc2(t->nrow, size ? size : 1, 1, e)) || !(work = spx_alloc(wide ? wide : 1, 1, e)) ||
-         !(background = spx_alloc(wide ? wide : 1, 1, e))))
+        ((rows = spx_alloc2(t->nrow, size ? size : 1, 1, e)) == NULL ||
+         (work = spx_alloc(wide ? wide : 1, 1, e)) == NULL || (background = spx_alloc(wide ? wide : 1, 1, e)) == NULL))
         st = SPX_EIO;
     for (size_t k = 0; st == SPX_OK && k < ncol; k++) {
         hid_t type = H5Tget_member_type(t->type, (unsigned)k), base = H5Tcopy(type);
@@ -255,7 +255,7 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
         st = spx_fits_out_more(&h, more, e);
     if (st == SPX_OK)
         st = spx_fits_out_hdu(o, &h, rows, t->nrow * size, e);
-    for (size_t k = 0; c && k < made; k++)
+    for (size_t k = 0; c != NULL && k < made; k++)
         if (c[k].file >= 0)
             H5Tclose(c[k].file);
     spx_free(c);

@@ -99,7 +99,7 @@ hid_t spx_fits_row_type(const spx_fits_hdu *h, const unsigned char *truth, spx_e
         const spx_fits_column *c = &h->col[k];
         if (c->width == 0) /* 0 elements: HDF5 has no such member; the header keeps the column */
             continue;
-        hid_t t = spx_fits_element_type(c->code, c->size, c->flip, truth && truth[k]);
+        hid_t t = spx_fits_element_type(c->code, c->size, c->flip, truth != NULL && truth[k]);
         if (t >= 0 && c->ndim > 0) {
             hsize_t dims[SPX_FITS_MAXDIM];
             for (int i = 0; i < c->ndim; i++)

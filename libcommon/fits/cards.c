@@ -78,7 +78,7 @@ int spx_cards_double(const spx_cards *h, const char *key, double *out)
     for (char *c = t; *c; c++) {
         if (*c == 'D' || *c == 'd')
             *c = 'E';
-        if (!strchr("0123456789+-.eE", *c))
+        if (strchr("0123456789+-.eE", *c) == NULL)
             return 0;
     }
     double v = strtod(t, &end);
@@ -182,7 +182,7 @@ static spx_status splice(spx_cards *h, size_t at, size_t nold, const char *cards
         return SPX_OK;
     }
     char *new = spx_alloc2(n ? n : 1, CARD, 1, e);
-    if (!new)
+    if (new == NULL)
         return SPX_EIO;
     if (at)
         memcpy(new, h->cards, at * CARD);
@@ -220,7 +220,7 @@ static size_t card_start(char *card, const char *key)
 
 static void card_comment(char *card, size_t at, const char *comment)
 {
-    if (!comment || !*comment || at + 3 >= CARD)
+    if (comment == NULL || !*comment || at + 3 >= CARD)
         return;
     card[at + 1] = '/';
     for (size_t i = at + 3; i < CARD && *comment; i++, comment++)
@@ -260,7 +260,7 @@ spx_status spx_cards_set_double(spx_cards *h, const char *key, double value, con
         if (strtod(t, NULL) == value)
             break;
     }
-    if (!strpbrk(t, ".E"))
+    if (strpbrk(t, ".E") == NULL)
         strcat(t, ".0");
     return set_token(h, key, t, comment, e);
 }
@@ -282,7 +282,7 @@ spx_status spx_cards_set_string(spx_cards *h, const char *key, const char *value
     size_t nvalue = strlen(value), ncard = 0, capacity = 2 + nvalue / 30;
     int at_value;
     char *cards = spx_alloc2(capacity, CARD, 1, e);
-    if (!cards)
+    if (cards == NULL)
         return SPX_EIO;
     const char *v = value, *end = value + nvalue;
     do {
@@ -364,7 +364,7 @@ void spx_cards_drop(spx_cards *h, const char *key)
 spx_status spx_cards_copy(spx_cards *to, const spx_cards *from, spx_err *e)
 {
     char *c = spx_alloc2(from->n ? from->n : 1, CARD, 1, e);
-    if (!c)
+    if (c == NULL)
         return SPX_EIO;
     if (from->n)
         memcpy(c, from->cards, from->n * CARD);
@@ -376,7 +376,7 @@ spx_status spx_cards_copy(spx_cards *to, const spx_cards *from, spx_err *e)
 
 void spx_cards_free(spx_cards *h)
 {
-    if (!h)
+    if (h == NULL)
         return;
     spx_free(h->cards);
     h->cards = NULL;

@@ -18,7 +18,7 @@ static spx_status grow(unsigned char **buf, size_t have, size_t capacity, const 
     if (spx_mem_check(name, capacity, e) != SPX_OK)
         return SPX_EIO;
     unsigned char *new = spx_alloc(capacity, 1, e);
-    if (!new)
+    if (new == NULL)
         return SPX_EIO;
     if (have)
         memcpy(new, *buf, have);
@@ -105,7 +105,7 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
             }
         } else {
             st = spx_fail(e, SPX_EINPUT, "%s: the gzip data are damaged (%s): copy the file again", name,
-                          z.msg ? z.msg : "unknown");
+                          z.msg != NULL ? z.msg : "unknown");
         }
     }
     inflateEnd(&z);
@@ -174,7 +174,7 @@ spx_status spx_fits_open(spx_fits *f, const char *path, spx_err *e)
         st = inflate_all(bytes, size, name, &plain, &size, e);
         spx_free(owned);
         bytes = owned = plain;
-        if (f->mapped)
+        if (f->mapped != NULL)
             munmap(f->mapped, f->nmapped);
         f->mapped = NULL;
     }

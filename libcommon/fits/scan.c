@@ -269,7 +269,7 @@ static spx_status table_columns(spx_fits_hdu *h, const char *where, spx_err *e)
     if (st != SPX_OK)
         return st;
     h->col = spx_alloc((size_t)tfields, sizeof *h->col, e);
-    if (!h->col)
+    if (h->col == NULL)
         return SPX_EIO;
     h->ncol = (size_t)tfields;
     size_t at = 0;
@@ -482,7 +482,7 @@ void spx_fits_close(spx_fits *f)
         spx_fits_hdu_free(&f->hdu[i]);
     spx_free(f->hdu);
     spx_free(f->owned);
-    if (f->mapped)
+    if (f->mapped != NULL)
         munmap(f->mapped, f->nmapped);
     memset(f, 0, sizeof *f);
 }

@@ -50,8 +50,8 @@ static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
     if (spx_mem_check(f->name, h->nelem > SIZE_MAX / size ? SIZE_MAX : h->nelem * size, e) != SPX_OK)
         return SPX_EIO;
     unsigned char *file = spx_alloc(total, 1, e);
-    unsigned char *out = file ? spx_alloc(h->nelem, size, e) : NULL;
-    if (!out) {
+    unsigned char *out = file != NULL ? spx_alloc(h->nelem, size, e) : NULL;
+    if (out == NULL) {
         spx_free(file);
         return SPX_EIO;
     }
@@ -75,7 +75,7 @@ static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
     fits_set_bscale(fp, 1.0, 0.0, &status); /* stored values, as in an image that was never compressed */
     if (h->nelem > 0)
         fits_read_img(fp, type, 1, (LONGLONG)h->nelem, null, out, &any, &status);
-    if (fp)
+    if (fp != NULL)
         fits_close_file(fp, &close_status);
     spx_free(file);
     if (status != 0) {
@@ -100,7 +100,7 @@ const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
         spx_fail(e, SPX_EINPUT, "%s: %s: is no image", f->name, spx_fits_hduname(f, hdu));
         return NULL;
     }
-    if (!h->decoded && decode_tiles(f, hdu, e) != SPX_OK)
+    if (h->decoded == NULL && decode_tiles(f, hdu, e) != SPX_OK)
         return NULL;
     return h->decoded;
 }
@@ -153,8 +153,8 @@ spx_status spx_fits_f64(spx_fits *f, size_t hdu, double **out, spx_err *e)
 {
     const unsigned char *p = spx_fits_raw(f, hdu, e);
     const spx_fits_hdu *h = &f->hdu[hdu];
-    *out = p ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
-    if (!*out)
+    *out = p != NULL ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
+    if (*out == NULL)
         return e->code;
     size_t size = (size_t)(abs(h->bitpix) / 8);
     long blank = 0;
@@ -176,8 +176,8 @@ spx_status spx_fits_f32(spx_fits *f, size_t hdu, float **out, spx_err *e)
     *out = NULL;
     if (h->bitpix == -32 && h->scale == 1.0 && h->zero == 0.0) { /* the common case: bit for bit */
         const unsigned char *p = spx_fits_raw(f, hdu, e);
-        *out = p ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
-        if (!*out)
+        *out = p != NULL ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
+        if (*out == NULL)
             return e->code;
         memcpy(*out, p, h->nelem * sizeof **out);
         swap_bytes(*out, h->nelem, sizeof **out);
@@ -186,10 +186,10 @@ spx_status spx_fits_f32(spx_fits *f, size_t hdu, float **out, spx_err *e)
     if (spx_fits_f64(f, hdu, &d, e) != SPX_OK)
         return e->code;
     *out = spx_alloc(h->nelem, sizeof **out, e);
-    for (size_t i = 0; *out && i < h->nelem; i++)
+    for (size_t i = 0; *out != NULL && i < h->nelem; i++)
         (*out)[i] = (float)d[i];
     spx_free(d);
-    return *out ? SPX_OK : SPX_EIO;
+    return *out != NULL ? SPX_OK : SPX_EIO;
 }
 
 spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
@@ -197,13 +197,13 @@ spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
     const unsigned char *p = spx_fits_raw(f, hdu, e);
     const spx_fits_hdu *h = &f->hdu[hdu];
     *out = NULL;
-    if (!p)
+    if (p == NULL)
         return e->code;
     if (h->bitpix < 0 || h->scale != 1.0 || h->zero != 0.0)
         return spx_fail(e, SPX_EINPUT, "%s: %s: a mask holds integers without scale", f->name,
                         spx_fits_hduname(f, hdu));
     *out = spx_alloc(h->nelem, sizeof **out, e);
-    if (!*out)
+    if (*out == NULL)
         return SPX_EIO;
     size_t size = (size_t)(h->bitpix / 8);
     for (size_t i = 0; i < h->nelem; i++, p += size) {
@@ -241,7 +241,7 @@ void spx_fits_convert_rows(const spx_fits_hdu *h, const unsigned char *truth, un
 {
     for (size_t k = 0; k < h->ncol; k++) {
         const spx_fits_column *c = &h->col[k];
-        int logical = truth && truth[k];
+        int logical = truth != NULL && truth[k];
         if ((!c->flip && !logical) || c->width == 0)
             continue;
         for (size_t r = 0; r < nrow; r++) {
@@ -260,7 +260,7 @@ static const spx_fits_column *need_column(const spx_fits *f, size_t hdu, const c
 {
     const spx_fits_hdu *h = &f->hdu[hdu];
     const spx_fits_column *c = h->kind == SPX_FITS_BINTABLE ? spx_fits_find_column(h, name) : NULL;
-    if (c && c->width > 0 && strchr(codes, c->code))
+    if (c != NULL && c->width > 0 && strchr(codes, c->code) != NULL)
         return c;
     spx_fail(e, SPX_EINPUT, "%s: %s: has no column %s that holds %s", f->name, spx_fits_hduname(f, hdu), name, what);
     return NULL;
@@ -271,11 +271,11 @@ spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, 
     const spx_fits_hdu *h = &f->hdu[hdu];
     *out = NULL;
     const spx_fits_column *c = need_column(f, hdu, name, "BIJKED", "numbers", e);
-    if (!c)
+    if (c == NULL)
         return SPX_EINPUT;
     *n = c->width / c->size;
     *out = spx_alloc2(h->nrow, *n, sizeof **out, e);
-    if (!*out)
+    if (*out == NULL)
         return SPX_EIO;
     const int bitpix = (int)c->size * (c->code == 'E' || c->code == 'D' ? -8 : 8);
     char key[24];
@@ -296,10 +296,10 @@ spx_status spx_fits_column_str(const spx_fits *f, size_t hdu, const char *name, 
     const spx_fits_hdu *h = &f->hdu[hdu];
     *out = NULL;
     const spx_fits_column *c = need_column(f, hdu, name, "A", "text", e);
-    if (!c)
+    if (c == NULL)
         return SPX_EINPUT;
     *out = spx_alloc2(h->nrow, size, 1, e);
-    if (!*out)
+    if (*out == NULL)
         return SPX_EIO;
     for (size_t r = 0; r < h->nrow; r++) {
         char *s = *out + r * size;

@@ -57,7 +57,7 @@ static void encode_sum(uint32_t value, char text[17])
         for (int again = 1; again;) {
             again = 0;
             for (int j = 0; j < 4; j += 2)
-                if (strchr(exclude, ch[j]) || strchr(exclude, ch[j + 1])) {
+                if (strchr(exclude, ch[j]) != NULL || strchr(exclude, ch[j + 1]) != NULL) {
                     ch[j]++;
                     ch[j + 1]--;
                     again = 1;
@@ -105,7 +105,7 @@ spx_status spx_fits_out_more(spx_cards *h, const spx_cards *more, spx_err *e)
                                       "ZCMPTYPE", "ZBITPIX",  "ZNAXIS*",  "ZTILE*",   "ZNAME*",  "ZVAL*",   "ZQUANTIZ",
                                       "ZDITHER0", "ZSIMPLE",  "ZEXTEND",  "ZTENSION", "ZPCOUNT", "ZGCOUNT", "ZBLANK"};
     spx_cards copy = {0};
-    if (!more || more->n == 0)
+    if (more == NULL || more->n == 0)
         return SPX_OK;
     spx_status st = spx_cards_copy(&copy, more, e);
     if (st != SPX_OK)
@@ -113,7 +113,7 @@ spx_status spx_fits_out_more(spx_cards *h, const spx_cards *more, spx_err *e)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         spx_cards_drop(&copy, own[i]);
     char *all = spx_alloc2(h->n + copy.n, 80, 1, e);
-    if (all) {
+    if (all != NULL) {
         memcpy(all, h->cards, h->n * 80);
         if (copy.n)
             memcpy(all + h->n * 80, copy.cards, copy.n * 80);
@@ -126,7 +126,7 @@ spx_status spx_fits_out_more(spx_cards *h, const spx_cards *more, spx_err *e)
         h->n += copy.n;
     }
     spx_cards_free(&copy);
-    return all ? SPX_OK : SPX_EIO;
+    return all != NULL ? SPX_OK : SPX_EIO;
 }
 
 spx_status spx_fits_out_start(spx_fits_out *o, spx_cards *h, const char *xtension, int bitpix, int ndim,
@@ -168,12 +168,12 @@ spx_status spx_fits_out_image(spx_fits_out *o, const char *extname, int bitpix, 
     for (int i = 0; i < ndim; i++)
         n *= dims[i];
     unsigned char *bytes = spx_alloc(n, size, e);
-    spx_status st = bytes ? spx_fits_out_start(o, &h, "IMAGE", bitpix, ndim, dims, e) : SPX_EIO;
+    spx_status st = bytes != NULL ? spx_fits_out_start(o, &h, "IMAGE", bitpix, ndim, dims, e) : SPX_EIO;
     if (st == SPX_OK && flip)
         st = spx_cards_set_double(&h, "BZERO", 2147483648.0, "unsigned integers", e);
     if (st == SPX_OK && flip)
         st = spx_cards_set_int(&h, "BSCALE", 1, NULL, e);
-    if (st == SPX_OK && extname && *extname)
+    if (st == SPX_OK && extname != NULL && *extname)
         st = spx_cards_set_string(&h, "EXTNAME", extname, NULL, e);
     if (st == SPX_OK)
         st = spx_fits_out_more(&h, more, e);

@@ -142,7 +142,7 @@ static spx_status factor(parser *s)
         st = factor(s);
     } else {
         st = primary(s);
-        if (st == SPX_OK && (take(s, '^') || (*s->p == '*' && s->p[1] == '*' && (s->p += 2)))) {
+        if (st == SPX_OK && (take(s, '^') || (*s->p == '*' && s->p[1] == '*' && (s->p += 2) != NULL))) {
             st = factor(s);
             if (st == SPX_OK)
                 st = emit(s, OP_POW, 0);

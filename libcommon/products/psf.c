@@ -6,7 +6,7 @@
 
 void spx_psf_free(spx_psf *psf)
 {
-    if (!psf)
+    if (psf == NULL)
         return;
     spx_free(psf->x.coef);
     spx_free(psf->y.coef);

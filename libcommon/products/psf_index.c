@@ -41,7 +41,7 @@ spx_status spx_psf_index(spx_psf *psf, spx_err *e)
         return spx_fail(e, SPX_EINPUT, "psf: no parameter GHSIGX or GHSIGY: not a Gauss-Hermite PSF");
     spx_free(psf->gh);
     psf->gh = spx_alloc2((size_t)psf->ghdegx + 1, (size_t)psf->ghdegy + 1, sizeof *psf->gh, e);
-    if (!psf->gh)
+    if (psf->gh == NULL)
         return SPX_EIO;
     for (int j = 0; j <= psf->ghdegy; j++)
         for (int i = 0; i <= psf->ghdegx; i++) {

@@ -16,7 +16,7 @@ static spx_status rows(size_t n, const spx_target *target, size_t first, size_t 
     int64_t *targetid = spx_alloc(nrow, sizeof *targetid, e);
     int32_t *fiber = spx_alloc2(2, nrow, sizeof *fiber, e), *status = fiber + nrow;
     double *ra = spx_alloc2(2, nrow, sizeof *ra, e), *dec = ra + nrow;
-    spx_status st = t == NULL || !objtype || !targetid || !fiber || !ra ? SPX_EIO : SPX_OK;
+    spx_status st = t == NULL || objtype == NULL || targetid == NULL || fiber == NULL || ra == NULL ? SPX_EIO : SPX_OK;
     for (size_t i = 0; i < nrow && st == SPX_OK; i++) {
         size_t row = first_row + i;
         const spx_target *lit = row >= first && row - first < n ? target + (row - first) : NULL;

@@ -75,7 +75,8 @@ static spx_status take_redshifts(const spx_table *t, spx_redshifts *r, spx_err *
     r->spectype = spx_alloc(n, sizeof *r->spectype, e);
     r->subtype = spx_alloc(n, sizeof *r->subtype, e);
     spx_status st = SPX_EIO;
-    if (order && z && target && type && sub && r->target && r->z && r->spectype && r->subtype)
+    if (order != NULL && z != NULL && target != NULL && type != NULL && sub != NULL && r->target != NULL &&
+        r->z != NULL && r->spectype != NULL && r->subtype != NULL)
         st = spx_table_get_i64(t, "TARGETID", target, e);
     if (st == SPX_OK)
         st = spx_table_get_f64(t, "Z", z, e);

@@ -23,7 +23,7 @@ static int drs_orders(const spx_cards *h, const char *who, size_t order, size_t 
         if (!spx_cards_double(h, key, &c[k]))
             return 0;
     }
-    for (size_t i = 0; w && i < n; i++) {
+    for (size_t i = 0; w != NULL && i < n; i++) {
         w[i] = 0;
         for (size_t k = m; k-- > 0;)
             w[i] = w[i] * (double)i + c[k];
@@ -50,14 +50,14 @@ spx_status spx_find_formulas(spx_fits *f, const spx_survey *fam, const spx_fits_
         spx_card_has_text(&h->header, "CTYPE1", "MULTISPE") || spx_card_has_text(&h->header, "WAT0_001", "multispec");
     const size_t sigma = spx_band_of_errors(&h->header, nband);
     size_t first, count;
-    if (!who && !multispec)
+    if (who == NULL && !multispec)
         return SPX_OK;
     spx_status st = spx_orders_of(o, nrow, &first, &count, e);
     spx_arm_name_default(f, fam, arm);
-    out->format = who ? "orders of HARPS" : "IRAF multispec";
+    out->format = who != NULL ? "orders of HARPS" : "IRAF multispec";
     for (size_t r = first; st == SPX_OK && r < first + count; r++) {
         spx_fits_spectrum *s = spx_spectra_list_add(out, e);
-        if (!s || !(s->given[0] = spx_alloc(n, sizeof *s->given[0], e)))
+        if (s == NULL || (s->given[0] = spx_alloc(n, sizeof *s->given[0], e)) == NULL)
             return SPX_EIO;
         snprintf(s->arm, sizeof s->arm, "%s", arm);
         s->n = n;
@@ -66,7 +66,7 @@ spx_status spx_find_formulas(spx_fits *f, const spx_survey *fam, const spx_fits_
             s->noise = spx_values_of_row(0, sigma * nrow + r);
             s->kind = SPX_NOISE_SIGMA;
         }
-        if (!who)
+        if (who == NULL)
             st = spx_fits_multispec(&h->header, r, n, s->given[0], e);
         else if (!drs_orders(&h->header, who, r, n, s->given[0]))
             st = spx_fail(e, SPX_EINPUT, "order %zu has no wavelengths in the header", r);

@@ -78,7 +78,7 @@ spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o
     for (size_t i = 0; i < sizeof finders / sizeof *finders && st == SPX_OK && out->n == 0; i++)
         st = finders[i](f, fam, o, out, e);
     /* of what is no known survey's, names alone say that it is a spectrum: lists of lines have such names, too */
-    if (st == SPX_OK && out->n > 0 && !fam && (st = spx_fits_spectra_check(f, out, e)) == SPX_OK && out->note[0])
+    if (st == SPX_OK && out->n > 0 && fam == NULL && (st = spx_fits_spectra_check(f, out, e)) == SPX_OK && out->note[0])
         spx_spectra_list_clear(out);
     if (st == SPX_OK && out->n > 0)
         st = choose(f, o, out, e);

@@ -51,7 +51,7 @@ static spx_status widen(spx_grid *b, size_t arm, size_t n, const double *w, ptrd
     if (end == a->nwave)
         return SPX_OK;
     double *more = spx_alloc_unset(end, 1, sizeof *more, e);
-    if (!more)
+    if (more == NULL)
         return SPX_EIO;
     memcpy(more + start, w, n * sizeof *more);
     memcpy(more + before, a->wavelength, a->nwave * sizeof *more);
@@ -104,7 +104,7 @@ spx_status spx_grid_place(spx_grid *b, const char *file, spx_loaded *l, spx_err 
     a->medium = medium;
     a->barycentric = s->barycentric == 1;
     a->nwave = l->n;
-    if (!(a->wavelength = spx_alloc_unset(l->n, 1, sizeof *a->wavelength, e)))
+    if ((a->wavelength = spx_alloc_unset(l->n, 1, sizeof *a->wavelength, e)) == NULL)
         return SPX_EIO;
     memcpy(a->wavelength, l->wave, l->n * sizeof *a->wavelength);
     l->arm = b->s.narm - 1;
@@ -120,7 +120,7 @@ spx_status spx_grid_fill(spx_grid *b, spx_err *e)
         a->flux = spx_alloc2(s->nspec, a->nwave, sizeof *a->flux, e);
         a->ivar = spx_alloc2(s->nspec, a->nwave, sizeof *a->ivar, e);
         a->mask = spx_alloc2(s->nspec, a->nwave, sizeof *a->mask, e);
-        if (!a->flux || !a->ivar || !a->mask)
+        if (a->flux == NULL || a->ivar == NULL || a->mask == NULL)
             return SPX_EIO;
         for (size_t i = 0; i < s->nspec * a->nwave; i++)
             a->mask[i] = SPX_NODATA;

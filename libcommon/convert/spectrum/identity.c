@@ -43,7 +43,8 @@ static void only_value(const spx_fits *f, const char *column, double *out)
         size_t n = 0;
         double *v = NULL;
         spx_err ignored = {0};
-        if (f->hdu[i].kind == SPX_FITS_BINTABLE && f->hdu[i].nrow == 1 && spx_fits_find_column(&f->hdu[i], column) &&
+        if (f->hdu[i].kind == SPX_FITS_BINTABLE && f->hdu[i].nrow == 1 &&
+            spx_fits_find_column(&f->hdu[i], column) != NULL &&
             spx_fits_column_f64(f, i, column, &n, &v, &ignored) == SPX_OK && n == 1 && isfinite(v[0]))
             *out = v[0];
         spx_free(v);
@@ -81,14 +82,14 @@ void spx_identify(const spx_spectrum_file *file, spx_identity *id)
     const char *slash = strrchr(file->name, '/');
     const spx_fits *f = file->f;
     *id = (spx_identity){.ra = NAN, .dec = NAN, .when = NAN, .rows = 1};
-    spx_clean_text(id->file, sizeof id->file, slash ? slash + 1 : file->name);
+    spx_clean_text(id->file, sizeof id->file, slash != NULL ? slash + 1 : file->name);
     for (size_t i = 0; i < file->found->n; i++)
         id->rows = file->found->s[i].row + 1 > id->rows ? file->found->s[i].row + 1 : id->rows;
     if (f->nhdu > 0) {
         char text[72];
         long number = 0;
         const spx_cards *h = &f->hdu[0].header;
-        for (const char *const *k = name; *k && !id->object[0]; k++) {
+        for (const char *const *k = name; *k != NULL && !id->object[0]; k++) {
             if (spx_cards_string(h, *k, text, sizeof text))
                 spx_clean_text(id->object, sizeof id->object, text);
             else if (spx_cards_int(h, *k, &number))
@@ -100,7 +101,7 @@ void spx_identify(const spx_spectrum_file *file, spx_identity *id)
         only_value(f, "PLUG_RA", &id->ra); /* SPECOBJ knows better */
         only_value(f, "PLUG_DEC", &id->dec);
         id->target = sdss_target(f, &id->fiber);
-        for (const char *const *k = own; *k && id->target == 0; k++)
+        for (const char *const *k = own; *k != NULL && id->target == 0; k++)
             if (spx_cards_int(h, *k, &number) && number > 0)
                 id->target = number;
     }
@@ -128,10 +129,12 @@ spx_status spx_identity_fibermap(size_t n, const spx_identity *id, spx_table **o
     double *ra = spx_alloc(n, sizeof *ra, e), *dec = spx_alloc(n, sizeof *dec, e);
     char(*object)[SPX_OBJECT_NAME] = spx_alloc(n, sizeof *object, e),
     (*file)[SPX_FILE_NAME] = spx_alloc(n, sizeof *file, e);
-    spx_table *t = target && fiber && ra && dec && object && file ? spx_table_new(n, e) : NULL;
+    spx_table *t = target != NULL && fiber != NULL && ra != NULL && dec != NULL && object != NULL && file != NULL
+                       ? spx_table_new(n, e)
+                       : NULL;
     int place = 1, named = 0;
-    spx_status st = t ? SPX_OK : SPX_EIO;
-    for (size_t i = 0; i < n && t; i++) {
+    spx_status st = t != NULL ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; i < n && t != NULL; i++) {
         target[i] = id[i].target;
         fiber[i] = id[i].fiber;
         ra[i] = id[i].ra;

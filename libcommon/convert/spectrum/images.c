@@ -23,13 +23,13 @@ spx_status spx_find_image_rows(spx_fits *f, const spx_survey *fam, const spx_fit
 {
     const spx_fits_hdu *h = &f->hdu[0];
     (void)o;
-    if (!fam || !spx_image_is_float(h, 2) || h->dims[0] < 3 || h->dims[0] > SPX_MOST_ROWS ||
+    if (fam == NULL || !spx_image_is_float(h, 2) || h->dims[0] < 3 || h->dims[0] > SPX_MOST_ROWS ||
         h->dims[1] < SPX_LEAST_PIXELS || (strcmp(fam->arm, "lamost") != 0 && strcmp(fam->arm, "sdss") != 0))
         return SPX_OK;
     const int lamost = strcmp(fam->arm, "lamost") == 0;
     const size_t n = h->dims[1];
     spx_fits_spectrum *s = spx_spectra_list_add(out, e);
-    if (!s)
+    if (s == NULL)
         return SPX_EIO;
     snprintf(s->arm, sizeof s->arm, "%s", fam->arm);
     s->n = n;
@@ -110,7 +110,7 @@ spx_status spx_find_images(spx_fits *f, const spx_survey *fam, const spx_fits_sp
     for (size_t r = first; r < first + count && st == SPX_OK; r++) {
         char unit[72] = "";
         spx_fits_spectrum *s = spx_spectra_list_add(out, e);
-        if (!s)
+        if (s == NULL)
             return SPX_EIO;
         snprintf(s->arm, sizeof s->arm, "%s", arm);
         s->n = n;
@@ -118,14 +118,14 @@ spx_status spx_find_images(spx_fits *f, const spx_survey *fam, const spx_fits_sp
         s->flux = spx_values_of_row(c.at[FLUX], r);
         s->wave = spx_values_of_row(c.at[WAVE], own ? r : 0);
         beside(f, &c, c.at[FLUX], r, s);
-        s->bad = fam ? fam->bad : UINT32_MAX;
+        s->bad = fam != NULL ? fam->bad : UINT32_MAX;
         s->medium = c.name[WAVE] < SPX_NCOLUMN_NAME ? spx_column_names[c.name[WAVE]].medium : -1;
         s->scale =
             c.name[WAVE] < SPX_NCOLUMN_NAME && spx_column_names[c.name[WAVE]].log10 ? SPX_WAVE_LOG10 : SPX_WAVE_LINEAR;
         (void)spx_cards_string(&w->header, "BUNIT", unit, sizeof unit);
         s->unit = s->scale == SPX_WAVE_LOG10 ? 1 : spx_wave_unit(unit);
         spx_spectrum_axis(f, c.at[WAVE], fam, s);
-        if (c.name[WAVE] < SPX_NCOLUMN_NAME && strstr(spx_column_names[c.name[WAVE]].name, "bary"))
+        if (c.name[WAVE] < SPX_NCOLUMN_NAME && strstr(spx_column_names[c.name[WAVE]].name, "bary") != NULL)
             s->barycentric = 1;
     }
     return st;
@@ -143,7 +143,7 @@ spx_status spx_find_apogee(spx_fits *f, const spx_survey *fam, const spx_fits_sp
     const int wave = f->nhdu > 4 && is_array(&f->hdu[4]) && f->hdu[4].nelem == h->nelem &&
                      spx_cards_string(&f->hdu[4].header, "BUNIT", unit, sizeof unit) &&
                      strncasecmp(unit, "wave", 4) == 0;
-    const int is_apogee = fam && strcmp(fam->arm, "apogee") == 0;
+    const int is_apogee = fam != NULL && strcmp(fam->arm, "apogee") == 0;
     spx_fits_spectrum scale = {0};
     if (nrow == 0 || (!is_apogee && n != 8575) || (!wave && !spx_wave_scale_header(&h->header, &scale)))
         return SPX_OK;
@@ -155,7 +155,7 @@ spx_status spx_find_apogee(spx_fits *f, const spx_survey *fam, const spx_fits_sp
     out->format = fam->name;
     for (size_t r = first; r < end; r++) {
         spx_fits_spectrum *s = spx_spectra_list_add(out, e);
-        if (!s)
+        if (s == NULL)
             return SPX_EIO;
         snprintf(s->arm, sizeof s->arm, "%s", fam->arm);
         s->n = n;
@@ -229,7 +229,7 @@ spx_status spx_find_plain(spx_fits *f, const spx_survey *fam, const spx_fits_spe
         !plausible(&scale, n))
         return SPX_OK;
     spx_fits_spectrum *s = spx_spectra_list_add(out, e);
-    if (!s)
+    if (s == NULL)
         return SPX_EIO;
     spx_image_roles(f, &c);
     spx_arm_name_default(f, fam, s->arm);
@@ -239,18 +239,18 @@ spx_status spx_find_plain(spx_fits *f, const spx_survey *fam, const spx_fits_spe
     s->start = scale.start;
     s->step = scale.step;
     s->unit = scale.unit;
-    s->bad = fam ? fam->bad : UINT32_MAX;
+    s->bad = fam != NULL ? fam->bad : UINT32_MAX;
     if (sigma > 0) {
         s->noise = spx_values_of_row(i, sigma);
         s->kind = SPX_NOISE_SIGMA;
     } else {
         beside(f, &c, i, 0, s);
     }
-    if (fam && strcmp(fam->arm, "galah") == 0) { /* a file a camera: blue, green, red, infrared */
+    if (fam != NULL && strcmp(fam->arm, "galah") == 0) { /* a file a camera: blue, green, red, infrared */
         char band[72] = "";
         (void)spx_cards_string(&h->header, "SPECTID", band, sizeof band);
         const char *known = strchr("BGRI", toupper((unsigned char)band[0]));
-        if (band[0] && known)
+        if (band[0] && known != NULL)
             snprintf(s->arm, sizeof s->arm, "%c", tolower((unsigned char)band[0]));
         if (s->noise.hdu < 0 && f->nhdu > (size_t)i + 1 && f->hdu[i + 1].nelem == h->nelem &&
             spx_fits_is_image(&f->hdu[i + 1], 1)) {
@@ -259,6 +259,6 @@ spx_status spx_find_plain(spx_fits *f, const spx_survey *fam, const spx_fits_spe
         }
     }
     spx_spectrum_axis(f, i, fam, s);
-    out->format = fam ? fam->name : "image";
+    out->format = fam != NULL ? fam->name : "image";
     return SPX_OK;
 }

@@ -18,7 +18,7 @@ static char *wat_text(const spx_cards *h, spx_err *e)
     for (size_t i = 0; i < h->n; i++)
         n += strncmp(h->cards + 80 * i, "WAT2_", 5) == 0;
     char *text = n ? spx_alloc(n, WAT_TEXT + 1, e) : NULL;
-    for (size_t i = 0; text && i < h->n; i++) {
+    for (size_t i = 0; text != NULL && i < h->n; i++) {
         const char *c = h->cards + 80 * i;
         if (strncmp(c, "WAT2_", 5) != 0 || c[10] != '\'')
             continue;
@@ -99,15 +99,15 @@ spx_status spx_fits_multispec(const spx_cards *h, size_t order, size_t n, double
 {
     char name[32], *text = wat_text(h, e);
     double v[9];
-    if (!text)
+    if (text == NULL)
         return e->code != SPX_OK ? e->code : spx_fail(e, SPX_EINPUT, "the header has no keywords WAT2_nnn");
     snprintf(name, sizeof name, " spec%zu ", order + 1);
     const char *p = strstr(text, name);
-    if (!p) { /* spec12="..." */
+    if (p == NULL) { /* spec12="..." */
         snprintf(name, sizeof name, " spec%zu=", order + 1);
         p = strstr(text, name);
     }
-    p = p ? strchr(p, '"') : NULL;
+    p = p != NULL ? strchr(p, '"') : NULL;
     int ok = p != NULL;
     if (ok) {
         p++;

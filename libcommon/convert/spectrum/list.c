@@ -31,7 +31,7 @@ void spx_arm_name_default(const spx_fits *f, const spx_survey *fam, char arm[16]
     char text[72] = "";
     for (size_t h = 0; h < f->nhdu && h < 2 && !text[0]; h++)
         (void)spx_cards_string(&f->hdu[h].header, "INSTRUME", text, sizeof text);
-    if (fam)
+    if (fam != NULL)
         snprintf(arm, 16, "%s", fam->arm);
     else
         spx_arm_name_from(arm, text, "spectrum");
@@ -57,9 +57,9 @@ void spx_spectrum_axis(const spx_fits *f, int hdu, const spx_survey *fam, spx_fi
         if (s->barycentric < 0 && spx_cards_string(h, "SPECSYS", text, sizeof text))
             s->barycentric = strncasecmp(text, "TOPO", 4) != 0;
     }
-    if (s->medium < 0 && fam)
+    if (s->medium < 0 && fam != NULL)
         s->medium = fam->medium;
-    if (s->barycentric < 0 && fam)
+    if (s->barycentric < 0 && fam != NULL)
         s->barycentric = fam->barycentric;
 }
 

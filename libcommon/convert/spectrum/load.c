@@ -61,7 +61,7 @@ static spx_status scatter(size_t n, const double *flux, double *sigma, spx_err *
 {
     const size_t nwin = n / WINDOW ? n / WINDOW : 1;
     double *d = spx_alloc(n, sizeof *d, e), *level = spx_alloc(nwin, sizeof *level, e), last = 0;
-    for (size_t k = 0; d && level && k < nwin; k++) {
+    for (size_t k = 0; d != NULL && level != NULL && k < nwin; k++) {
         size_t a = k * n / nwin, b = (k + 1) * n / nwin, m = 0;
         for (size_t i = a > 2 ? a : 2; i < b && i + 2 < n; i++) {
             double x = fabs(2 * flux[i] - flux[i - 2] - flux[i + 2]);
@@ -71,13 +71,14 @@ static spx_status scatter(size_t n, const double *flux, double *sigma, spx_err *
         level[k] = m < 8 ? 0 : 1.482602 / sqrt(6) * spx_median(d, m);
         last = level[k] > 0 ? level[k] : last;
     }
-    for (size_t k = 0; d && level && k < nwin; k++) /* windows that say nothing take what comes before, or after */
+    for (size_t k = 0; d != NULL && level != NULL && k < nwin;
+         k++) /* windows that say nothing take what comes before, or after */
         if (!(level[k] > 0))
             level[k] = k > 0 ? level[k - 1] : 0;
-    for (size_t k = nwin; d && level && k-- > 0;)
+    for (size_t k = nwin; d != NULL && level != NULL && k-- > 0;)
         if (!(level[k] > 0))
             level[k] = k + 1 < nwin ? level[k + 1] : last;
-    for (size_t i = 0; d && level && i < n; i++) {
+    for (size_t i = 0; d != NULL && level != NULL && i < n; i++) {
         double at = ((double)i + 0.5) / (double)n * (double)nwin - 0.5, k = floor(fmin(fmax(at, 0), (double)nwin - 1));
         double u = fmin(fmax(at - k, 0), 1);
         size_t j = (size_t)k, next = j + 1 < nwin ? j + 1 : j;
@@ -85,7 +86,7 @@ static spx_status scatter(size_t n, const double *flux, double *sigma, spx_err *
     }
     spx_free(d);
     spx_free(level);
-    return d && level ? SPX_OK : SPX_EIO;
+    return d != NULL && level != NULL ? SPX_OK : SPX_EIO;
 }
 
 /* noise[n] becomes ivar. */
@@ -96,7 +97,7 @@ static spx_status to_ivar(size_t n, const double *flux, spx_fits_noise kind, dou
     if (kind == SPX_NOISE_NONE || kind == SPX_NOISE_RELATIVE) {
         sigma = spx_alloc(n, sizeof *sigma, e);
         ratio = spx_alloc(n, sizeof *ratio, e);
-        st = sigma && ratio ? scatter(n, flux, sigma, e) : SPX_EIO;
+        st = sigma != NULL && ratio != NULL ? scatter(n, flux, sigma, e) : SPX_EIO;
     }
     if (st == SPX_OK && kind == SPX_NOISE_RELATIVE) {
         double off[2] = {0, 0};
@@ -134,19 +135,19 @@ spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spect
     spx_status st = spx_values_wavelengths(file->f, s, &k->wave, &l->wave, e);
     if (st == SPX_OK && s->flux.hdu >= 0)
         st = spx_values_get(file->f, &s->flux, n, &k->flux, &l->flux, e);
-    else if (st == SPX_OK && !(l->flux = spx_alloc(n, sizeof *l->flux, e)))
+    else if (st == SPX_OK && (l->flux = spx_alloc(n, sizeof *l->flux, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && s->noise.hdu >= 0)
         st = spx_values_get(file->f, &s->noise, n, &k->noise, &l->ivar, e);
-    else if (st == SPX_OK && !(l->ivar = spx_alloc(n, sizeof *l->ivar, e)))
+    else if (st == SPX_OK && (l->ivar = spx_alloc(n, sizeof *l->ivar, e)) == NULL)
         st = SPX_EIO;
-    if (st == SPX_OK && s->given[1])
+    if (st == SPX_OK && s->given[1] != NULL)
         memcpy(l->flux, s->given[1], n * sizeof *l->flux);
-    if (st == SPX_OK && s->given[2])
+    if (st == SPX_OK && s->given[2] != NULL)
         memcpy(l->ivar, s->given[2], n * sizeof *l->ivar);
     if (st == SPX_OK && s->mask.hdu >= 0)
         st = spx_values_get(file->f, &s->mask, n, &k->mask, &mask, e);
-    if (st == SPX_OK && !(l->mask = spx_alloc(n, sizeof *l->mask, e)))
+    if (st == SPX_OK && (l->mask = spx_alloc(n, sizeof *l->mask, e)) == NULL)
         st = SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < n && !some; i++)
         some = isfinite(l->ivar[i]) && l->ivar[i] > 0;
@@ -154,7 +155,7 @@ spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spect
     if (st == SPX_OK)
         st = to_ivar(n, l->flux, *noise, l->ivar, e);
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
-        if (mask && mask[i] > -2147483649.0 && mask[i] < 4294967296.0)
+        if (mask != NULL && mask[i] > -2147483649.0 && mask[i] < 4294967296.0)
             l->mask[i] = (mask[i] < 0 ? (uint32_t)(int32_t)mask[i] : (uint32_t)mask[i]) & s->bad ? SPX_SOMEBADPIX : 0;
         if (!isfinite(l->flux[i]))
             l->flux[i] = l->ivar[i] = 0;

@@ -32,7 +32,7 @@ const spx_survey *spx_survey_of(const spx_fits *f)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         for (size_t h = 0; h < f->nhdu && h < 2; h++)
             if (spx_cards_string(&f->hdu[h].header, families[i].key, text, sizeof text) &&
-                strstr(text, families[i].value))
+                strstr(text, families[i].value) != NULL)
                 return &families[i];
     return NULL;
 }

@@ -57,7 +57,7 @@ spx_status spx_orders_of(const spx_fits_spectrum_options *o, size_t n, size_t *f
 {
     *first = 0;
     *count = n;
-    return o->orders ? spx_parse_slice(o->orders, "--orders", n, first, count, e) : SPX_OK;
+    return o->orders != NULL ? spx_parse_slice(o->orders, "--orders", n, first, count, e) : SPX_OK;
 }
 
 /* Spectra of table i, which are called `arm`. */
@@ -78,7 +78,7 @@ static spx_status add_table(spx_fits *f, int i, const spx_column_roles *c, const
     }
     for (size_t r = first; r < first + count; r++) {
         spx_fits_spectrum *s = spx_spectra_list_add(out, e);
-        if (!s)
+        if (s == NULL)
             return SPX_EIO;
         const size_t row = m == 1 ? SPX_FITS_ROWS : r;
         snprintf(s->arm, sizeof s->arm, "%s", arm);
@@ -95,7 +95,7 @@ static spx_status add_table(spx_fits *f, int i, const spx_column_roles *c, const
             }
         if (c->at[MASK] >= 0 && spx_column_elements(&h->col[c->at[MASK]]) == m)
             s->mask = (spx_fits_values){i, c->at[MASK], row};
-        s->bad = fam ? fam->bad : UINT32_MAX;
+        s->bad = fam != NULL ? fam->bad : UINT32_MAX;
         spx_wave_scale_table(h, c->at[WAVE], c->name[WAVE], s);
         spx_spectrum_axis(f, i, fam, s);
     }
@@ -129,14 +129,16 @@ spx_status spx_find_tables(spx_fits *f, const spx_survey *fam, const spx_fits_sp
     for (size_t i = 0; i < f->nhdu; i++)
         if (is_spectrum_table(&f->hdu[i], &c)) {
             if (ntable++ == 0)
-                loglam = spx_fits_find_column(&f->hdu[i], "loglam") && spx_fits_find_column(&f->hdu[i], "ivar");
+                loglam = spx_fits_find_column(&f->hdu[i], "loglam") != NULL &&
+                         spx_fits_find_column(&f->hdu[i], "ivar") != NULL;
         }
     if (ntable == 0)
         return SPX_OK;
-    if (!fam && loglam)
+    if (fam == NULL && loglam)
         fam = &spx_survey_sdss;
-    out->format = fam ? fam->name : "table";
-    const int is_sdss = fam && strcmp(fam->arm, "sdss") == 0, lamost = fam && strcmp(fam->arm, "lamost") == 0;
+    out->format = fam != NULL ? fam->name : "table";
+    const int is_sdss = fam != NULL && strcmp(fam->arm, "sdss") == 0,
+              lamost = fam != NULL && strcmp(fam->arm, "lamost") == 0;
     for (size_t i = 0; i < f->nhdu; i++) {
         if (!is_spectrum_table(&f->hdu[i], &c))
             continue;
@@ -152,7 +154,7 @@ spx_status spx_find_tables(spx_fits *f, const spx_survey *fam, const spx_fits_sp
         } else if (lamost && isalpha((unsigned char)name[0]) && name[1] == '-') {
             exposure = 1;
             snprintf(arm, sizeof arm, "%c", camera_letter(name));
-        } else if (!fam && ntable > 1) {
+        } else if (fam == NULL && ntable > 1) {
             char other[16];
             memcpy(other, arm, sizeof other);
             spx_arm_name_from(arm, name, other);

@@ -37,7 +37,7 @@ static int line_numbers(const char *p, double *v)
         if (*p == '\0')
             return n;
         double x = strtod(p, &end);
-        if (end == p || !strchr(" \t,;\r\n", *end))
+        if (end == p || strchr(" \t,;\r\n", *end) == NULL)
             return -1;
         if (n < 3)
             v[n] = x;
@@ -54,14 +54,14 @@ static spx_fits_noise kind_by_name(const char *line)
     for (; line[n] && n + 1 < sizeof lower; n++)
         lower[n] = (char)tolower((unsigned char)line[n]);
     lower[n] = 0;
-    return strstr(lower, "ivar") || strstr(lower, "invvar") ? SPX_NOISE_IVAR : SPX_NOISE_SIGMA;
+    return strstr(lower, "ivar") != NULL || strstr(lower, "invvar") != NULL ? SPX_NOISE_IVAR : SPX_NOISE_SIGMA;
 }
 
 spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_err *e)
 {
     *out = (spx_fits_spectra){0};
     FILE *f = fopen(name, "r");
-    if (!f)
+    if (f == NULL)
         return SPX_OK;
     columns c = {0};
     char *line = NULL;
@@ -102,9 +102,9 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
         st = spx_fail(e, SPX_EIO, "%s: cannot read: %s", name, strerror(errno));
     (void)fclose(f);
     spx_fits_spectrum *s = NULL;
-    if (st == SPX_OK && text && c.n >= 2 && !(s = spx_alloc(1, sizeof *s, e)))
+    if (st == SPX_OK && text && c.n >= 2 && (s = spx_alloc(1, sizeof *s, e)) == NULL)
         st = SPX_EIO;
-    if (!s) {
+    if (s == NULL) {
         for (int k = 0; k < 3; k++)
             spx_free(c.v[k]);
         return st;

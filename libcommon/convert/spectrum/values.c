@@ -12,7 +12,7 @@ spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_
 {
     const spx_fits_hdu *h = &f->hdu[at->hdu];
     spx_status st = SPX_OK;
-    if (!keep->v || keep->hdu != at->hdu || keep->column != at->column) {
+    if (keep->v == NULL || keep->hdu != at->hdu || keep->column != at->column) {
         spx_free(keep->v);
         *keep = (spx_whole){.hdu = at->hdu, .column = at->column};
         if (at->column < 0) {
@@ -29,7 +29,7 @@ spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_
     if ((at->row != SPX_FITS_ROWS && keep->n != n) || n > total || row > (total - n) / n)
         return spx_fail(e, SPX_EINPUT, "%s: %s: has no row %zu of %zu values", f->name,
                         spx_fits_hduname(f, (size_t)at->hdu), row, n);
-    if (!(*out = spx_alloc_unset(n, 1, sizeof **out, e)))
+    if ((*out = spx_alloc_unset(n, 1, sizeof **out, e)) == NULL)
         return SPX_EIO;
     memcpy(*out, keep->v + row * n, n * sizeof **out);
     return SPX_OK;
@@ -42,7 +42,7 @@ static void sharpen(const spx_cards *h, size_t n, double *w)
     static const double ROUNDING = 5e-7; /* of log10 of a wavelength in single precision */
     double c0 = 0, c1 = 0, worst = 0, sy = 0, sxx = 0, sxy = 0;
     const double start = w[0];
-    if (h && spx_cards_double(h, "COEFF0", &c0) && spx_cards_double(h, "COEFF1", &c1) && c1 > 1e-6) {
+    if (h != NULL && spx_cards_double(h, "COEFF0", &c0) && spx_cards_double(h, "COEFF1", &c1) && c1 > 1e-6) {
         for (size_t i = 0; i < n; i++)
             worst = fmax(worst, fabs(w[i] - (start + c1 * (double)i)));
         double offset = round((start - c0) / c1); /* a spectrum may begin some pixels into that grid */
@@ -93,12 +93,12 @@ spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_w
     double *w = NULL, unit = s->unit;
     if (s->wave.hdu >= 0)
         st = spx_values_get(f, &s->wave, s->n, keep, &w, e);
-    else if (!(w = spx_alloc_unset(s->n, 1, sizeof *w, e)))
+    else if ((w = spx_alloc_unset(s->n, 1, sizeof *w, e)) == NULL)
         st = SPX_EIO;
     if (st != SPX_OK)
         return st;
     for (size_t i = 0; s->wave.hdu < 0 && i < s->n; i++)
-        w[i] = s->given[0] ? s->given[0][i] : s->start + s->step * (double)i;
+        w[i] = s->given[0] != NULL ? s->given[0][i] : s->start + s->step * (double)i;
     if (!(unit > 0)) /* all orders of a file are in the same one */
         unit = s->wave.hdu >= 0 ? guess_scale(keep->total, keep->v, &scale) : guess_scale(s->n, w, &scale);
     for (size_t i = 0; s->wave.hdu >= 0 && i < s->n; i++)

@@ -71,8 +71,8 @@ void spx_wave_scale_table(const spx_fits_hdu *h, int c, int name, spx_fits_spect
     s->medium = spx_column_names[name].medium;
     s->unit = spx_wave_unit(h->col[c].unit);
     snprintf(key, sizeof key, "TUCD%d", c + 1); /* IVOA: observed in air or not */
-    if (s->medium < 0 && spx_cards_string(&h->header, key, text, sizeof text) && strstr(text, "em.wl"))
-        s->medium = strstr(text, "obs.atmos") ? SPX_AIR : SPX_VACUUM;
+    if (s->medium < 0 && spx_cards_string(&h->header, key, text, sizeof text) && strstr(text, "em.wl") != NULL)
+        s->medium = strstr(text, "obs.atmos") != NULL ? SPX_AIR : SPX_VACUUM;
     if (s->scale == SPX_WAVE_LINEAR && (strncasecmp(h->col[c].unit, "log", 3) == 0))
         s->scale = SPX_WAVE_LOG10;
     if (s->scale == SPX_WAVE_LOG10)

@@ -17,7 +17,7 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
 {
     size_t total = 0;
     spx_identity *id = spx_alloc(n, sizeof *id, e);
-    if (!id)
+    if (id == NULL)
         return SPX_EIO;
     *nrow = 0;
     for (size_t i = 0; i < n; i++) {
@@ -30,7 +30,7 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
         total = *nrow;
     }
     *row = spx_alloc(total, sizeof **row, e);
-    for (size_t i = n; *row && i-- > 0;) /* the first file of a row names it */
+    for (size_t i = n; *row != NULL && i-- > 0;) /* the first file of a row names it */
         for (size_t r = 0; r < id[i].rows; r++) {
             spx_identity *to = &(*row)[first[i] + r];
             *to = id[i];
@@ -42,7 +42,7 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
             }
         }
     spx_free(id);
-    return *row ? SPX_OK : SPX_EIO;
+    return *row != NULL ? SPX_OK : SPX_EIO;
 }
 
 /* All spectra of a file behind those that are there. */
@@ -120,7 +120,7 @@ spx_status spx_fits_spectra_write(size_t nfile, spx_spectrum_file *files, hid_t 
     for (size_t i = 0; i < nfile; i++)
         b.capacity += files[i].found->n;
     b.l = spx_alloc(b.capacity, sizeof *b.l, e);
-    spx_status st = first && end && file && b.l ? SPX_OK : SPX_EIO;
+    spx_status st = first != NULL && end != NULL && file != NULL && b.l != NULL ? SPX_OK : SPX_EIO;
     if (st == SPX_OK)
         st = load_all(&b, nfile, files, &n, file, end, failed, &said, e);
     if (st == SPX_OK)
