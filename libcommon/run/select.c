@@ -1,6 +1,5 @@
 #include "run/select.h"
 
-#include <errno.h>
 #include <math.h>
 #include <regex.h>
 #include <stdio.h>
@@ -8,7 +7,7 @@
 #include <string.h>
 
 #include "app/opt.h"
-#include "base/infile.h"
+#include "base/lines.h"
 #include "base/mem.h"
 #include "base/order.h"
 #include "base/parse.h"
@@ -57,31 +56,22 @@ static spx_status append_target(size_t *n, size_t *capacity, int64_t **id, long 
 
 static spx_status read_targets(const char *file, size_t *n, size_t *capacity, int64_t **id, spx_err *e)
 {
-    char line[256];
     const size_t before = *n;
-    spx_status st = SPX_OK;
-    FILE *f = fopen(file, "r");
-    if (f == NULL)
-        return spx_fail_open(file, errno, SPX_EINPUT, e);
-    while (st == SPX_OK && fgets(line, sizeof line, f) != NULL) {
-        char *p = line + strspn(line, " \t");
+    spx_lines lines;
+    spx_status st = spx_lines_open(&lines, file, e);
+    if (st != SPX_OK)
+        return st;
+    for (char *p; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {
         long value;
-        p[strcspn(p, "\r\n")] = '\0';
-        for (size_t len = strlen(p); len > 0 && (p[len - 1] == ' ' || p[len - 1] == '\t'); len--)
-            p[len - 1] = '\0';
-        if (*p == '\0' || *p == '#')
-            continue;
         st = spx_parse_long(p, file, &value, e);
         if (st == SPX_OK)
             st = append_target(n, capacity, id, value, e);
         else
             e->code = st = SPX_EINPUT; /* the content of a file, not of the command line */
     }
-    if (st == SPX_OK && ferror(f))
-        st = spx_fail(e, SPX_EIO, "%s: cannot be read", file);
+    st = spx_lines_close(&lines, st, e);
     if (st == SPX_OK && *n == before)
         st = spx_fail(e, SPX_EINPUT, "%s: holds no TARGETID", file);
-    (void)fclose(f);
     return st;
 }
 

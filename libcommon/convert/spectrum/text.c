@@ -1,12 +1,11 @@
 #include "convert/spectrum/text.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/infile.h"
+#include "base/lines.h"
 #include "base/mem.h"
 
 /* Values that grow while they are read. */
@@ -25,41 +24,25 @@ static spx_status append(column *c, double v, spx_err *e)
     return SPX_OK;
 }
 
-/* What a line holds before its comment and line end, without leading blanks. */
-static char *content(char *line)
-{
-    line[strcspn(line, "#\r\n")] = '\0';
-    return line + strspn(line, " \t");
-}
-
 static spx_status read_file(const char *name, column *wave, column *flux, spx_err *e)
 {
-    FILE *f = fopen(name, "r");
-    if (f == NULL)
-        return spx_fail_open(name, errno, SPX_EINPUT, e);
-    char *line = NULL;
-    size_t capacity = 0, number = 0;
-    spx_status st = SPX_OK;
-    while (st == SPX_OK && getline(&line, &capacity, f) >= 0) {
-        char *p = content(line), *q, *r;
-        number++;
-        if (*p == '\0')
-            continue;
+    spx_lines lines;
+    spx_status st = spx_lines_open(&lines, name, e);
+    if (st != SPX_OK)
+        return st;
+    for (char *p, *q, *r; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {
         double w = strtod(p, &q), x = strtod(q, &r);
         if (q == p || r == q || !isfinite(w) || !isfinite(x))
-            st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a wavelength and a value", name, number);
+            st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a wavelength and a value", name, lines.number);
         else if (w <= 0.0 || (wave->n > 0 && w <= wave->v[wave->n - 1]))
-            st = spx_fail(e, SPX_EINPUT, "%s:%zu: wavelengths do not increase: sort the file", name, number);
+            st = spx_fail(e, SPX_EINPUT, "%s:%zu: wavelengths do not increase: sort the file", name, lines.number);
         else if ((st = append(wave, w, e)) == SPX_OK)
             st = append(flux, x, e);
     }
-    if (st == SPX_OK && ferror(f))
-        st = spx_fail(e, SPX_EIO, "%s: cannot read: %s", name, strerror(errno));
+    st = spx_lines_close(&lines, st, e);
     if (st == SPX_OK && wave->n < 2)
         st = spx_fail(e, SPX_EINPUT, "%s: has %zu lines with a wavelength and a value: at least 2 are needed", name,
                       wave->n);
-    free(line);
-    (void)fclose(f);
     return st;
 }
 
@@ -100,22 +83,15 @@ static spx_status add(const char *name, size_t nspec, column *wave, column *flux
 spx_status spx_textspec_read(const char *list, const char *arm, spx_spectra *out, spx_err *e)
 {
     memset(out, 0, sizeof *out);
-    int standard = strcmp(list, "-") == 0;
-    FILE *f = standard ? stdin : fopen(list, "r");
-    if (f == NULL)
-        return spx_fail_open(list, errno, SPX_EINPUT, e);
-    const char *slash = standard ? NULL : strrchr(list, '/');
-    char *line = NULL;
-    size_t capacity = 0, nspec = 0;
+    spx_lines lines = {.name = list, .file = stdin};
+    spx_status st = strcmp(list, "-") == 0 ? SPX_OK : spx_lines_open(&lines, list, e);
+    if (st != SPX_OK)
+        return st;
+    const char *slash = strrchr(list, '/');
+    size_t nspec = 0;
     column wave = {0}, flux = {0};
-    spx_status st = SPX_OK;
-    while (st == SPX_OK && getline(&line, &capacity, f) >= 0) {
-        char *p = content(line), name[4096];
-        size_t n = strlen(p);
-        while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
-            p[--n] = '\0';
-        if (n == 0)
-            continue;
+    for (char *p; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {
+        char name[4096];
         int m = *p == '/' || slash == NULL ? snprintf(name, sizeof name, "%s", p)
                                            : snprintf(name, sizeof name, "%.*s/%s", (int)(slash - list), list, p);
         if (m < 0 || (size_t)m >= sizeof name)
@@ -123,13 +99,9 @@ spx_status spx_textspec_read(const char *list, const char *arm, spx_spectra *out
         else if ((st = add(name, nspec, &wave, &flux, e)) == SPX_OK)
             nspec++;
     }
-    if (st == SPX_OK && ferror(f))
-        st = spx_fail(e, SPX_EIO, "%s: cannot read: %s", list, strerror(errno));
+    st = spx_lines_close(&lines, st, e);
     if (st == SPX_OK && nspec == 0)
         st = spx_fail(e, SPX_EINPUT, "%s: names no files: write one name a line", list);
-    free(line);
-    if (!standard)
-        (void)fclose(f);
     if (st != SPX_OK) {
         spx_free(wave.v);
         spx_free(flux.v);
