@@ -15,12 +15,7 @@ static spx_status cpu_extract(spx_backend *b, const spx_image *image, const spx_
                               spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     (void)b;
-    spx_status st = spx_extract_cpu(image, psf, o, out, counts, e);
-    if (st != SPX_OK)
-        return st;
-    st = spx_extract_hook(o->hook, out, SPX_HOOK_HOST, e);
-    spx_hook_leave(o->hook);
-    return st == SPX_OK ? spx_extract_hook_check(o->hook, out, e) : st;
+    return spx_extract_cpu(image, psf, o, out, counts, e);
 }
 
 static spx_status cpu_rvfit_open(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,

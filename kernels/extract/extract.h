@@ -131,7 +131,8 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
 spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
                                  spx_frame *out, spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
 
-/* Both methods on the CPU, and their units of work, by o->method. */
+/* Both methods on the CPU, and their units of work, by o->method. The first calls the hook when the frame is complete;
+ * spx_extract_trace_cpu() and spx_extract_patch_cpu() call none. */
 spx_status spx_extract_cpu(const spx_image *image, const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
                            spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
 size_t spx_extract_units(const spx_psf *psf, const spx_extract_options *o);
