@@ -162,7 +162,7 @@ static size_t bundles_alike(const scene *s, const spx_frame *a, const spx_frame 
 
 /* Returns the number of bundles that were left to the CPU, which have the CPU's bits. What the CPU refuses the device
  * has to refuse with the same words. Of what is drawn only failures are reported. */
-static size_t compare_on(const scene *s, const spx_extract_cuda *dev, size_t ndev, kind of, const char *what)
+static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t ndev, kind of, const char *what)
 {
     spx_frame c = {0}, g = {0}, again = {0};
     spx_extract_counts nc, ng;
@@ -222,13 +222,13 @@ static size_t compare_on(const scene *s, const spx_extract_cuda *dev, size_t nde
     return left;
 }
 
-static void compare(const scene *s, const spx_extract_cuda *dev, const char *what)
+static void compare(const scene *s, const spx_extract_device *dev, const char *what)
 {
     (void)compare_on(s, dev, 1, FRAME, what);
 }
 
 /* `count` scenes from number `first` on, small ones or on a CCD: see extract_random.h. */
-static void compare_drawn(const spx_extract_cuda *dev, drawn draw(uint64_t), const char *what, uint64_t first,
+static void compare_drawn(const spx_extract_device *dev, drawn draw(uint64_t), const char *what, uint64_t first,
                           uint64_t count)
 {
     size_t nbundle = 0, left = 0;
@@ -246,7 +246,7 @@ static void compare_drawn(const spx_extract_cuda *dev, drawn draw(uint64_t), con
 }
 
 /* An image without information, and traces that miss it, are refused as on the CPU; the next frame is not harmed. */
-static void refuse(const scene *s, spx_extract_cuda *dev, const char *what)
+static void refuse(const scene *s, spx_extract_device *dev, const char *what)
 {
     scene bad = *s;
     for (int off = 0; off < 2; off++) {
@@ -277,7 +277,7 @@ static void refuse(const scene *s, spx_extract_cuda *dev, const char *what)
     }
 }
 
-static void time_it(scene *s, spx_extract_cuda *dev, const char *what)
+static void time_it(scene *s, spx_extract_device *dev, const char *what)
 {
     enum { RUNS = 15 };
     spx_extract_cuda_times best = {.seconds = 1e30};
@@ -320,7 +320,7 @@ enum { QUEUE = 48, MOST_DEVICES = 16, PART = 60 }; /* QUEUE for each device */
 
 typedef struct {
     scene s;
-    spx_extract_cuda *dev;
+    spx_extract_device *dev;
     int ndev, nthreads;
     /* [2] what frames must be, all and part of the wavelengths by turns; NULL: all, not compared, for their time */
     const spx_frame *want;
@@ -332,7 +332,7 @@ static void *work_off(void *p)
     queue *q = p;
     spx_extract_options o = q->s.o;
     o.nthreads = q->nthreads;
-    const spx_extract_cuda *dev = &q->dev[atomic_fetch_add(&q->nthread, 1) % q->ndev];
+    const spx_extract_device *dev = &q->dev[atomic_fetch_add(&q->nthread, 1) % q->ndev];
     for (int i; (i = atomic_fetch_add(&q->next, 1)) < QUEUE * q->ndev;) {
         const int part = q->want ? i / 2 % 2 : 0;
         o.wmax = q->s.o.wmax - part * PART;
@@ -355,7 +355,7 @@ static void *copy_of(const void *from, size_t n, size_t size)
 }
 
 /* Twice: compared with what device 0 makes of the frame alone, and for its time. */
-static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncall, const char *what)
+static void time_queue(const scene *s, spx_extract_device *dev, int ndev, int ncall, const char *what)
 {
     double seconds = 0.0;
     spx_frame want[2] = {{0}};
@@ -402,7 +402,7 @@ static void time_queue(const scene *s, spx_extract_cuda *dev, int ndev, int ncal
 /* Several devices: one frame shared out among them, then a queue. */
 static void several(int ndev)
 {
-    spx_extract_cuda dev[MOST_DEVICES] = {{0}};
+    spx_extract_device dev[MOST_DEVICES] = {{0}};
     scene s = make_frame('r', 500, 5760.0, 7620.0, MASKS);
     spx_err e = {0};
     for (int i = 0; i < ndev; i++)
@@ -420,7 +420,7 @@ static const char arms[] = "rbz";
 static const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
 
 /* Small frames, each for what it says. */
-static void chosen_frames(spx_extract_cuda *dev)
+static void chosen_frames(spx_extract_device *dev)
 {
     scene s = make_frame('r', 12, 6000.0, 6040.0, 0);
     s.o.bundle_size = 5;
@@ -472,7 +472,7 @@ static void chosen_frames(spx_extract_cuda *dev)
 }
 
 /* Frames as cameras have them, timed too. */
-static void large_frames(spx_extract_cuda *dev, int ndev)
+static void large_frames(spx_extract_device *dev, int ndev)
 {
     scene s = make_frame('r', 60, 6000.0, 6400.0, MASKS);
     compare(&s, dev, "60 fibres, masks");
@@ -506,7 +506,7 @@ static void large_frames(spx_extract_cuda *dev, int ndev)
 int main(int argc, char **argv)
 {
     const int small = argc > 1 && strcmp(argv[1], "small") == 0;
-    spx_extract_cuda dev;
+    spx_extract_device dev;
     spx_err error = {0};
     scene s;
     must(spx_extract_cuda_open(&dev, 0, &error) == SPX_OK, &error);

@@ -12,7 +12,7 @@ namespace
 {
 
 struct devices {
-    std::vector<spx_extract_cuda> list;
+    std::vector<spx_extract_device> list;
 
     explicit devices(const spx_cuda_state *s) : list((size_t)s->ndevice)
     {
@@ -33,7 +33,7 @@ struct devices {
   private:
     void close()
     {
-        for (spx_extract_cuda &d : list)
+        for (spx_extract_device &d : list)
             spx_extract_cuda_free(&d);
     }
 };

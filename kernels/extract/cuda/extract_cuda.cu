@@ -369,8 +369,8 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
 }
 
 /* With a context of the device's. Where memory is out, once more, when no other call has some of it. */
-spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle, int *why_host,
-               outcome *got, spx_err *e)
+spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle,
+               int *why_host, outcome *got, spx_err *e)
 {
     pool *all = (pool *)dev->pool;
     TRY(cudaSetDevice(dev->device));
@@ -416,7 +416,7 @@ extern "C" int spx_extract_cuda_count(void)
     return count;
 }
 
-extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e)
+extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device, spx_err *e)
 {
     const std::lock_guard<std::mutex> lock(opening);
     dev->device = device;
@@ -432,7 +432,7 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, s
     return SPX_OK;
 }
 
-extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
+extern "C" void spx_extract_cuda_free(spx_extract_device *dev)
 {
     const std::lock_guard<std::mutex> lock(opening);
     pool *all = (pool *)dev->pool;
@@ -447,7 +447,7 @@ extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
         spx_mem_locker(NULL);
 }
 
-extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t ndev, const spx_image *image,
+extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,
                                              const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
                                              spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e)
 {

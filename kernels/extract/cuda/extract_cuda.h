@@ -12,7 +12,7 @@ extern "C" {
 typedef struct {
     int device;
     void *pool;
-} spx_extract_cuda;
+} spx_extract_device;
 
 /* What a call took, and where it went. */
 typedef struct {
@@ -23,9 +23,9 @@ typedef struct {
 
 /* Devices that there are, 0 also where there is no driver. */
 int spx_extract_cuda_count(void);
-spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e);
+spx_status spx_extract_cuda_open(spx_extract_device *dev, int device, spx_err *e);
 /* Give the memory back; no call may be under way. */
-void spx_extract_cuda_free(spx_extract_cuda *dev);
+void spx_extract_cuda_free(spx_extract_device *dev);
 
 /* As spx_extract_trace_cpu(), within 1e-6 sigma (flux) and 1e-8 (ivar, relative; R) of it; the same bits when repeated
  * on the same device. Bundles are shared out among the devices. Those in which the next neighbours but one matter more
@@ -37,9 +37,9 @@ void spx_extract_cuda_free(spx_extract_cuda *dev);
  * calls at a time share it, transfers of one beside the computation of the other, and more wait. A call that finds the
  * memory taken by others waits for them, too. Where memory is kept (spx_mem_keep()), all arrays have to be blocks of
  * spx_alloc() and its like. */
-spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t ndev, const spx_image *image, const spx_psf *psf,
-                                  const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts,
-                                  spx_extract_cuda_times *times, spx_err *e);
+spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,
+                                  const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
+                                  spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e);
 
 #ifdef __cplusplus
 }
