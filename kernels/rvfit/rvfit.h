@@ -93,9 +93,9 @@ typedef struct {
 void spx_rvfit_options_init(spx_rvfit_options *o);
 
 /* A plan for batches like `in` (of which setup[] and what the arms of the spectra are matter, not the stars): it is
- * used with options `o` only, which stay as they are until it is closed, as the templates do. Errors as below. A
- * backend of a device builds upon the CPU's plan for the same, where *plan is that (NULL: there is none, and it is
- * made), so that a program can make it before the device is open. After an error there is none. */
+ * used with options `o` only, which stay as they are until it is closed, as the templates do. Errors as below. *plan is
+ * NULL, or the CPU's plan for the same: a backend of a device builds upon it, so that a program can make it before the
+ * device is open, and to the CPU there is nothing to do. After an error *plan is NULL. */
 spx_status spx_rvfit_open_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **plan, spx_err *e);
 void spx_rvfit_close_cpu(spx_rvfit_plan *plan); /* NULL: nothing */
 

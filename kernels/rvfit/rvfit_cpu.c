@@ -136,7 +136,8 @@ static spx_status fit_task(spx_rv_group *g, size_t first, size_t n, void *arg, s
 
 spx_status spx_rvfit_open_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **plan, spx_err *e)
 {
-    *plan = NULL;
+    if (*plan)
+        return SPX_OK;
     spx_rvfit_plan *p = spx_alloc(1, sizeof *p, e);
     if (!p)
         return SPX_EIO;

@@ -298,7 +298,7 @@ static void on_cpu(const spx_templates *t)
     spx_rvfit_options_init(&o);
 
     spx_rv_ctx c;
-    spx_rvfit_plan *plan;
+    spx_rvfit_plan *plan = NULL;
     double begin = spx_process_seconds();
     must(spx_rvfit_open_cpu(&in, &o, &plan, &e) == SPX_OK, &e);
     double setup = spx_process_seconds() - begin;
