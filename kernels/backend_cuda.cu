@@ -58,10 +58,10 @@ static void *svd_symbol(const char *symbol, spx_err *e)
     return found;
 }
 
-static spx_status svd(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out,
-                      spx_err *e)
+extern "C" spx_status spx_svd_cuda(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o,
+                                   spx_svd *out, spx_err *e)
 {
-    const auto stage = reinterpret_cast<decltype(&spx_svd_cuda)>(svd_symbol("spx_svd_cuda", e));
+    const auto stage = reinterpret_cast<decltype(&spx_svd_cusolver)>(svd_symbol("spx_svd_cusolver", e));
     return stage != nullptr ? stage(b, a, nrow, ncol, o, out, e) : SPX_EDEVICE;
 }
 
@@ -137,15 +137,8 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
                           : 0;
         used += n > 0 ? (size_t)n : 0;
     }
-    b->extract = spx_extract_stage_cuda;
-    b->rvfit_open = spx_rvfit_open_cuda;
-    b->rvfit_close = spx_rvfit_close_cuda;
-    b->rvfit = spx_rvfit_cuda;
-    b->stack = spx_stack_cuda;
-    b->reduce = spx_reduce_cuda;
-    b->svd = svd;
-    b->burgers = spx_burgers_cuda;
-    b->nn_open = spx_nn_open_cuda;
+#define SPX_FUNCTION(type, function, cuda, parameters, arguments) SPX_CUDA_##cuda(b->function = spx_##function##_cuda;)
+#include "operations.def"
     return SPX_OK;
 }
 

@@ -239,25 +239,17 @@ inline int use_first(spx_backend *b)
 } // namespace spx
 
 extern "C" {
-/* Stages; contracts as those of the CPU. */
-spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
-                                  const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+/* Operations; contracts as those of the CPU. */
+#define SPX_CUDA_yes(...) __VA_ARGS__
+#define SPX_CUDA_no(...)
+#define SPX_FUNCTION(type, function, cuda, parameters, arguments)                                                      \
+    SPX_CUDA_##cuda(type spx_##function##_cuda(spx_backend *b, SPX_LIST parameters);)
+#include "operations.def"
 void spx_extract_close_cuda(spx_cuda_state *s);
-spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o,
-                               spx_rvfit_plan **plan, spx_err *e);
-void spx_rvfit_close_cuda(spx_backend *b, spx_rvfit_plan *plan);
-spx_status spx_rvfit_cuda(spx_backend *b, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
-                          spx_rvfit *out, spx_err *e);
-spx_status spx_stack_cuda(spx_backend *b, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
-                          spx_stack *out, spx_err *e);
-spx_status spx_reduce_cuda(spx_backend *b, const double *data, size_t outer, size_t n, size_t inner, size_t first,
-                           int nthreads, spx_reduce *r, size_t *bad, spx_err *e);
-/* In a shared object of its own, backend-cuda-svd.so, with the libraries that it brings. */
-spx_status spx_svd_cuda(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out,
-                        spx_err *e);
+/* The operation svd, in a shared object of its own, backend-cuda-svd.so, with the libraries that it brings. */
+spx_status spx_svd_cusolver(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out,
+                            spx_err *e);
 void spx_svd_describe_cuda(spx_plugin_tell *tell);
-spx_status spx_burgers_cuda(spx_backend *b, const spx_burgers_options *o, spx_burgers *out, spx_err *e);
-spx_nn_open spx_nn_open_cuda;
 }
 
 #endif

@@ -161,8 +161,8 @@ void leading_modes(const handles &h, const spx::array<double> &a, const spx_svd_
 
 } // namespace
 
-extern "C" spx_status spx_svd_cuda(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o,
-                                   spx_svd *out, spx_err *e)
+extern "C" spx_status spx_svd_cusolver(spx_backend *b, double *a, size_t nrow, size_t ncol, const spx_svd_options *o,
+                                       spx_svd *out, spx_err *e)
 {
     double total, scale;
     spx_status st = spx_svd_begin(a, nrow, ncol, o, out, &total, &scale, e);

@@ -1,4 +1,4 @@
-/* kernels/backend.h: the CPU has every stage and its table runs what was asked for; a device that cannot be used is
+/* kernels/backend.h: the CPU has every operation and its table runs what was asked for; a device that cannot be used is
  * refused where it was asked for by name, and said to be so where not; which devices a program lets the driver start.
  */
 #include <stdio.h>
@@ -19,9 +19,6 @@ static void sees(const char *device, const char *before, const char *after)
     CHECK(after != NULL ? now != NULL && strcmp(now, after) == 0 : now == NULL, "--device %s: sees %s", device,
           now != NULL ? now : "all");
 }
-
-static const spx_op stages[] = {SPX_OP_EXTRACT, SPX_OP_RVFIT,   SPX_OP_STACK,   SPX_OP_REDUCE,
-                                SPX_OP_SVD,     SPX_OP_BURGERS, SPX_OP_TEMPLATE};
 
 /* A sum through the table of an open backend. */
 static void sums(spx_backend *b, const char *device)
@@ -45,19 +42,19 @@ static void sums(spx_backend *b, const char *device)
 static void opens(void)
 {
     (void)setenv("SPX_BACKENDS", "tests/no-such-folder", 1);
-    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+    for (int op = 0; op < SPX_NOPERATION; op++) {
         spx_backend b;
         spx_err e = {0}, why = {0};
-        CHECK(spx_backend_open(&b, "cpu", stages[i], &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
+        CHECK(spx_backend_open(&b, "cpu", (spx_op)op, &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
                   why.code == SPX_OK,
-              "stage %d on the CPU: %s", (int)stages[i], e.msg);
-        if (stages[i] == SPX_OP_REDUCE)
+              "%s on the CPU: %s", spx_op_name((spx_op)op), e.msg);
+        if (op == SPX_OP_REDUCE)
             sums(&b, "cpu");
         spx_backend_close(&b);
-        CHECK(spx_backend_open(&b, "auto", stages[i], &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
+        CHECK(spx_backend_open(&b, "auto", (spx_op)op, &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
                   why.code == SPX_EDEVICE && strstr(why.msg, "install") != NULL,
-              "stage %d on any device: %s; why it is the CPU: %s", (int)stages[i], e.msg, why.msg);
-        if (stages[i] == SPX_OP_REDUCE)
+              "%s on any device: %s; why it is the CPU: %s", spx_op_name((spx_op)op), e.msg, why.msg);
+        if (op == SPX_OP_REDUCE)
             sums(&b, "auto");
         spx_backend_close(&b);
     }

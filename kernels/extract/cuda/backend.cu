@@ -42,9 +42,9 @@ std::mutex first_use;
 
 } // namespace
 
-extern "C" spx_status spx_extract_stage_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
-                                             const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts,
-                                             spx_err *e)
+extern "C" spx_status spx_extract_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
+                                       const spx_extract_options *o, spx_frame *out, spx_extract_counts *counts,
+                                       spx_err *e)
 {
     spx_cuda_state *s = spx::state_of(b);
     return spx::guarded("extract", e, [&]() {
