@@ -6,87 +6,9 @@
 
 #include "check.h"
 #include "common/stack_options.h"
-#include "device.h"
+#include "stack_scene.h"
 
 static spx_backend backend;
-static unsigned seed = 20261120;
-
-static unsigned next(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return seed >> 8;
-}
-
-static int within(int low, int high)
-{
-    return low + (int)(next() % (unsigned)(high - low + 1));
-}
-
-static double uniform(void)
-{
-    return (double)next() * 0x1p-23 - 1;
-}
-
-static void put(int precision, void *a, size_t i, double v)
-{
-    if (precision == 4)
-        ((float *)a)[i] = (float)v;
-    else
-        ((double *)a)[i] = v;
-}
-
-static double get(int precision, const void *a, size_t i)
-{
-    return precision == 4 ? (double)((const float *)a)[i] : ((const double *)a)[i];
-}
-
-/* Traces of these lengths, all zero. */
-static spx_traces new_traces(int precision, size_t ntrace, const size_t *length)
-{
-    spx_traces t = {.ntrace = ntrace, .precision = precision};
-    t.start = need(ntrace + 1, sizeof *t.start);
-    t.offset = need(ntrace, sizeof *t.offset);
-    for (size_t j = 0; j < ntrace; j++)
-        t.start[j + 1] = t.start[j] + length[j];
-    t.nsample = t.start[ntrace];
-    t.data = need(t.nsample, (size_t)precision);
-    return t;
-}
-
-static spx_shifts new_shifts(int precision, size_t nshift, size_t ntrace)
-{
-    spx_shifts s = {.nshift = nshift, .ntrace = ntrace, .precision = precision};
-    s.shift = need(nshift * ntrace, sizeof *s.shift);
-    s.weight = need(nshift * ntrace, (size_t)precision);
-    for (size_t i = 0; i < nshift * ntrace; i++)
-        put(precision, s.weight, i, 1.0);
-    return s;
-}
-
-static void fill(spx_traces *t, spx_shifts *s, int low, int high)
-{
-    for (size_t j = 0; j < t->ntrace; j++)
-        t->offset[j] = within(low, high);
-    for (size_t i = 0; i < t->nsample; i++)
-        put(t->precision, t->data, i, uniform());
-    for (size_t i = 0; i < s->nshift * s->ntrace; i++) {
-        s->shift[i] = within(low, high);
-        put(s->precision, s->weight, i, next() % 8 == 0 ? 0.0 : uniform());
-    }
-}
-
-/* The definition. */
-static double plain(const spx_traces *t, const spx_shifts *s, size_t k, int64_t at)
-{
-    double sum = 0;
-    for (size_t j = 0; j < t->ntrace; j++) {
-        int64_t i = at - t->offset[j] - s->shift[k * t->ntrace + j];
-        if (i >= 0 && i < (int64_t)(t->start[j + 1] - t->start[j]))
-            sum +=
-                get(s->precision, s->weight, k * t->ntrace + j) * get(t->precision, t->data, t->start[j] + (size_t)i);
-    }
-    return sum;
-}
 
 /* Does a run equal the plain loop? `tolerance` 0: 9 decimals of float64, 5 of float32. */
 static spx_stack compare(const spx_traces *t, const spx_shifts *s, const spx_stack_options *o, double tolerance,
