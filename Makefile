@@ -152,6 +152,13 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
 
+# A file of cases for each operation (kernels/operations.def).
+OPS       := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard tests/kernels/op_*.c)))
+$(BUILD)/tests/kernels/test_backend_ops: $(BUILD)/obj/tests/kernels/test_backend_ops.o $(OPS) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS)
+
 ## tests: C tests, fuzz targets and the tests' helpers, built but not run
 tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(EXAMPLES)
 

@@ -248,7 +248,7 @@ static inline void refused(const char *what, spx_status want, const spx_rvfit_in
 }
 
 /* Main function of a test: `body` with templates and the backend. */
-static int rv_test(void (*body)(spx_templates *))
+static inline int rv_test(void (*body)(spx_templates *))
 {
     static const uint64_t seed = 20240517;
     spx_templates t = {0};
