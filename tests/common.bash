@@ -108,3 +108,8 @@ fails_with() {
         return 1
     fi
 }
+
+# All programs, by their sources.
+programs() {
+    (cd "$SPX_ROOT/tools" && ls ./*.c) | sed 's|^\./||; s|\.c$||' | grep -v '^TEMPLATE$'
+}

@@ -24,6 +24,11 @@ writers=(
     'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format fits'
 )
 
+@test "every program that writes a file is here" {
+    diff <(printf '%s\n' "${writers[@]%% *}" | sort -u) \
+        <(cd "$SPX_ROOT/tools" && programs | sed 's/$/.c/' | xargs grep -L SPX_OUT_NONE | sed 's/\.c$//')
+}
+
 # limited BLOCKS COMMAND...: with this limit on the size of files, 1024 bytes each.
 # The limit holds for a file that takes the messages too: they go through a pipe.
 limited() {

@@ -11,7 +11,7 @@ house() {
 @test "install: programs, pages, schemas, completion; uninstall leaves nothing" {
     local t
     house install
-    for t in fits2h5 h52fits h5check h5merge h5reduce h5stack h5svd h5table burgers rvs-fit rvs-template specpipe-info specx-extract specx-sim; do
+    for t in $(programs); do
         [ -x "root/opt/spx/bin/$t" ]
         [ -s "root/opt/spx/share/man/man1/$t.1" ]
         [ -e "root/opt/spx/share/bash-completion/completions/$t" ]

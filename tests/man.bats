@@ -100,16 +100,23 @@ run_examples() {
     [ "$count" -gt 0 ]
 }
 
-programs() {
-    (cd "$SPX_ROOT/tools" && ls ./*.c) | sed 's|^\./||; s|\.c$||' | grep -v '^TEMPLATE$'
-}
-
 @test "every program has a page, and every page a program" {
     diff <(programs) <(cd "$SPX_ROOT/man" && ls ./*.1.in | sed 's|^\./||; s|\.1\.in$||')
 }
 
 @test "every page's examples are tested here" {
     diff <(programs) <(sed -n 's/^@test .*run_examples \(.*\)\.1;.*/\1/p' "$BATS_TEST_FILENAME")
+}
+
+@test "README and specpipe(7), its list and its references, name every program" {
+    local p missing=
+    for p in $(programs); do
+        grep -q "^| \`$p\` |" "$SPX_ROOT/README.md" || missing+="README.md: $p"$'\n'
+        grep -q "^\.It Xr $p 1\$" "$SPX_ROOT/man/specpipe.7.in" || missing+="man/specpipe.7.in, list: $p"$'\n'
+        grep -q "^\.Xr $p 1 ,\$" "$SPX_ROOT/man/specpipe.7.in" || missing+="man/specpipe.7.in, SEE ALSO: $p"$'\n'
+    done
+    printf %s "$missing"
+    [ -z "$missing" ]
 }
 
 @test "--help, --help=names and the page show the same options" {
