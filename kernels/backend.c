@@ -119,7 +119,7 @@ static void describe(const char *name, spx_plugin_tell *tell)
     const spx_status st = load(name, &lib, path, sizeof path, &e);
     (void)snprintf(key, sizeof key, "backend %s", name);
     if (st != SPX_OK) {
-        tell(key, "not usable: %s", e.msg);
+        tell(key, "not usable: %s", spx_err_text(&e));
         return;
     }
     tell(key, "%s", path);
@@ -138,7 +138,7 @@ static void describe(const char *name, spx_plugin_tell *tell)
         (void)snprintf(key, sizeof key, "stages %s", name);
         tell(key, "%s", stages);
     } else {
-        tell(key, "not usable: %s", e.msg);
+        tell(key, "not usable: %s", spx_err_text(&e));
     }
     (void)dlclose(lib);
 }

@@ -160,7 +160,7 @@ extern "C" void spx_backend_describe_point(spx_plugin_tell *tell)
     if (describe != nullptr)
         describe(tell);
     else
-        tell("backend cuda svd", "not usable: %s", e.msg);
+        tell("backend cuda svd", "not usable: %s", spx_err_text(&e));
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess)
         tell("cuda devices", "none: %s", cudaGetErrorString(found));

@@ -158,7 +158,7 @@ void spx_hook_describe_point(spx_plugin_tell *tell)
     if (st == SPX_OK)
         tell("python", "%s, version %s, library %s", p.program, p.version, p.library);
     else
-        tell("python", "not usable: %s", e.msg);
+        tell("python", "not usable: %s", spx_err_text(&e));
 }
 
 static spx_status start(spx_err *e)

@@ -10,7 +10,7 @@
 static inline void must(int ok, const spx_err *e)
 {
     if (!ok) {
-        printf("%s\n", e->msg);
+        printf("%s\n", spx_err_text(e));
         exit(1);
     }
 }

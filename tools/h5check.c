@@ -44,7 +44,7 @@ static spx_status run(spx_run *s, spx_err *e)
             st = spx_schema_check(in->file, in->name, stdout, &nbad, &err);
         if (st != SPX_OK) {
             if (worst > SPX_ENO)
-                spx_error("%s", e->msg);
+                spx_error("%s", spx_err_text(e));
             *e = err;
             worst = st;
         } else if (nbad > 0) {

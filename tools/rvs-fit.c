@@ -285,7 +285,7 @@ static spx_status run(spx_run *s, spx_err *e)
         st = begin_plan(&r, e);
     spx_run_pause(s);
     if (spx_open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
-        st = spx_fail(e, no_device.code, "%s", no_device.msg);
+        st = spx_err_pass(e, &no_device);
     if (st == SPX_OK)
         st = fit_all(&r, e);
     if (st == SPX_OK)

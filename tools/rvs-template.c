@@ -253,7 +253,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (opened) {
         spx_err why = {0};
         if (spx_open_device_end(&opening, &why) != SPX_OK && st == SPX_OK)
-            st = spx_fail(e, why.code, "%s", why.msg);
+            st = spx_err_pass(e, &why);
         cfg.nn.open = backend.nn_open;
         cfg.nn.device = &backend;
     }

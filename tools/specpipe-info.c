@@ -49,7 +49,7 @@ static void tell_libraries(void)
     if (spx_blas_open(&e) == SPX_OK)
         tell("openblas", "%s", openblas_get_config());
     else
-        tell("openblas", "not usable: %s", e.msg);
+        tell("openblas", "not usable: %s", spx_err_text(&e));
     tell("fftw", "%s", fftw_version);
 }
 

@@ -294,7 +294,7 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_queue_run(queue, &steps, e);
     }
     if (w.failed.code != SPX_OK)
-        st = spx_fail(e, w.failed.code, "%s", w.failed.msg);
+        st = spx_err_pass(e, &w.failed);
     spx_backend_close(&w.backend);
     spx_queue_close(queue);
     return st;

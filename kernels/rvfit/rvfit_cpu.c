@@ -15,7 +15,7 @@ static spx_status cpu_correlate(void *state, size_t n, spx_rv_spectra *const *w,
     for (size_t k = 0; k < n; k++) {
         spx_rv_correlate(w[k], &candidates[k]);
         if (w[k]->err.code != SPX_OK)
-            return spx_fail(e, w[k]->err.code, "%s", w[k]->err.msg);
+            return spx_err_pass(e, &w[k]->err);
     }
     return SPX_OK;
 }
@@ -122,7 +122,7 @@ static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, group_task tas
         }
         if (mine.code != SPX_OK) {
 #pragma omp critical(spx_rvfit_error)
-            st = spx_fail(e, mine.code, "%s", mine.msg);
+            st = spx_err_pass(e, &mine);
         }
         spx_rv_group_free(g);
     }
@@ -242,7 +242,7 @@ static spx_status objective_task(spx_rv_group *g, size_t first, size_t n, void *
     spx_rv_spectra *w = spx_rv_group_spectra(g, 0);
     for (size_t k = 0; k < n && w->err.code == SPX_OK; k++)
         star_objective(w, first + k, arg);
-    return w->err.code == SPX_OK ? SPX_OK : spx_fail(e, w->err.code, "%s", w->err.msg);
+    return w->err.code == SPX_OK ? SPX_OK : spx_err_pass(e, &w->err);
 }
 
 spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_options *o, const double *x, double *f,

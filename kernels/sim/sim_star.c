@@ -188,7 +188,7 @@ spx_status spx_sim_stars(size_t nstar, const spx_target *star, size_t nwave, con
         else if (one_star(lines, star + s, nwave, wavelength, row, &mine) != SPX_OK) {
 #pragma omp critical(spx_sim_stars_error)
             if (st == SPX_OK)
-                st = spx_fail(e, mine.code, "%s", mine.msg);
+                st = spx_err_pass(e, &mine);
         }
         if (norm != NULL)
             norm[s] = star[s].sky ? 0.0 : spx_sim_continuum(star[s].teff, SPX_SIM_WAVE_REF);

@@ -101,7 +101,7 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
             c->vsini[i] = vsini[i % nvsini];
             if (make_entry(s, lnwave, c->vsini[i], mine, flux, &local)) {
 #pragma omp critical(spx_template_ccf_error)
-                st = spx_fail(e, local.code, "%s", local.msg);
+                st = spx_err_pass(e, &local);
                 continue;
             }
             for (int square = 0; square < 2; square++) {

@@ -604,7 +604,7 @@ static spx_status make_components(spx_template_job *job, spx_err *e)
         if (spx_template_pca(&job->setup[i], job->pca_error, job->pca_max, &mine) != SPX_OK ||
             (job->nn.nhidden > 0 && spx_template_train(&job->setup[i], &how, &mine) != SPX_OK)) {
 #pragma omp critical(spx_template_pca_error)
-            st = spx_fail(e, mine.code, "setup '%s': %s", job->setup[i].setup, mine.msg);
+            st = spx_fail(e, mine.code, "setup '%s': %s", job->setup[i].setup, spx_err_text(&mine));
         }
     }
     return st;

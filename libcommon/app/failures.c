@@ -7,7 +7,7 @@ spx_status spx_failures_note(spx_failures *f, spx_status st, int *left_out, spx_
     *left_out = 0;
     if (st != SPX_EINPUT || !f->go_on)
         return st;
-    spx_error("%s", e->msg);
+    spx_error("%s", spx_err_text(e));
     spx_err_clear(e);
     f->n++;
     *left_out = 1;

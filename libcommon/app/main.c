@@ -646,8 +646,8 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_hook_close(&priv.hook);
     spx_text_free(&priv.command);
     spx_opt_free(&priv.opts);
-    if (st != SPX_OK && err.msg[0] != '\0')
-        spx_error("%s", err.msg);
+    if (st != SPX_OK && spx_err_text(&err)[0] != '\0')
+        spx_error("%s", spx_err_text(&err));
     if (!spx_output_abandoned())
         (void)H5close();
     return (int)st;

@@ -80,7 +80,7 @@ void spx_hook_describe(spx_plugin_tell *tell)
     spx_err e = {0};
     void *lib = NULL;
     if (load(&lib, library, sizeof library, &e) != SPX_OK) {
-        tell("hook python", "not usable: %s", e.msg);
+        tell("hook python", "not usable: %s", spx_err_text(&e));
         return;
     }
     tell("hook python", "%s", library);

@@ -50,7 +50,7 @@ spx_status spx_h5_fail_at(hid_t loc, const char *path, spx_status code, const ch
 {
     char abs[600];
     spx_h5_absolute(loc, path, abs, sizeof abs);
-    return spx_fail(e, code, "%s:%s: %s", spx_h5_filename(loc), abs, what);
+    return spx_fail_at(e, code, spx_h5_filename(loc), abs, NULL, "%s", what);
 }
 
 int spx_h5_exists(hid_t loc, const char *path)
@@ -161,7 +161,7 @@ spx_status spx_h5_list(hid_t loc, const char *path, size_t *n, char ***names, sp
     if (H5Literate_by_name(loc, path, H5_INDEX_NAME, H5_ITER_INC, &idx, add_name, &l, H5P_DEFAULT) < 0) {
         spx_h5_names_free(l.n, l.names);
         if (err.code != SPX_OK) /* memory */
-            return spx_fail(e, err.code, "%s", err.msg);
+            return spx_err_pass(e, &err);
         return spx_h5_fail_at(loc, path, SPX_EINPUT, "cannot list the group: is the file damaged?", e);
     }
     *n = l.n;

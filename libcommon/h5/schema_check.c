@@ -283,7 +283,7 @@ static void check_column_units(checker *c, const char *path, const char *name, c
     }
     char *have = spx_table_unit(t, spx_table_find(t, name), &err);
     if (have == NULL)
-        c->st = spx_fail(c->e, SPX_EIO, "%s", err.msg);
+        c->st = spx_err_pass(c->e, &err);
     else if (!spx_schema_same(units, nunits, have))
         violation(c, path, "column %s is in '%s', should be in %.*s", name, have, (int)nunits, units);
     spx_free(have);
@@ -464,8 +464,8 @@ static void check_group(checker *c, const char *path, const spx_item *it)
     }
     char version[64];
     if (spx_schema_accept(c->file, path, it->block, &err) != SPX_OK) {
-        const char *what = strstr(err.msg, ": ");
-        violation(c, path, "%s", what != NULL ? what + 2 : err.msg);
+        err.file[0] = err.place[0] = '\0'; /* both are said already */
+        violation(c, path, "%s", spx_err_text(&err));
     } else if (spx_h5_attr_str(c->file, path, "version", version, sizeof version, &err) == SPX_OK &&
                major_of(version) < 0) {
         violation(c, path, "attribute version is '%s', should be MAJOR.MINOR", version);

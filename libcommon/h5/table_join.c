@@ -189,7 +189,7 @@ static spx_status missing_columns(const spx_table *a, const spx_table *b, spx_te
 static spx_status drop_column(const spx_table *a, unsigned col, const spx_err *why, spx_text *dropped, spx_err *e)
 {
     if (dropped == NULL || why->code != SPX_EINPUT)
-        return spx_fail(e, why->code, "%s", why->msg);
+        return spx_err_pass(e, why);
     char *name = spx_table_name(a, (int)col, e);
     if (name != NULL)
         (void)spx_text_add(dropped, e, "%s\n", name);
@@ -216,7 +216,7 @@ spx_table *spx_table_append_common(const spx_table *a, const spx_table *b, spx_t
         if (spx_table_ncol(s) == before) /* seen before anything was written */
             (void)drop_column(a, (unsigned)i, &why, dropped, e);
         else
-            spx_fail(e, why.code, "%s", why.msg);
+            spx_err_pass(e, &why);
     }
     if (e->code != SPX_OK) {
         spx_table_free(s);

@@ -215,7 +215,7 @@ spx_status spx_blas_open(spx_err *e)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, load);
     if (failure.code != SPX_OK)
-        return spx_fail(e, failure.code, "%s", failure.msg);
+        return spx_err_pass(e, &failure);
     /* more than one where something else has loaded it before, or has asked for more: NumPy in a hook */
     if (openblas_get_num_threads() != 1)
         openblas_set_num_threads(1);

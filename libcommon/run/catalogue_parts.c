@@ -76,7 +76,7 @@ static spx_status append(spx_table **a, const spx_table *b, spx_err *e)
     spx_table *both = NULL;
     spx_err why = {0};
     if (*a != NULL && b != NULL && (both = spx_table_append(*a, b, &why)) == NULL && why.code != SPX_EINPUT)
-        return spx_fail(e, why.code, "%s", why.msg);
+        return spx_err_pass(e, &why);
     spx_table_free(*a);
     *a = both;
     return SPX_OK;
@@ -220,7 +220,7 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     else if (st == SPX_OK && beside(p, &head, &why) == SPX_OK)
         part.first = last_rows(p)->first;
     else if (st == SPX_OK && !exposures)
-        st = spx_fail(e, why.code, "%s", why.msg);
+        st = spx_err_pass(e, &why);
     else if (st == SPX_OK) {
         part.first = p->all.nspec;
         st = add_rows(p, &head, e);

@@ -174,5 +174,5 @@ spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit 
     for (size_t k = 0; k < STEPS; k++)
         spx_run_seconds(p->stage, step[k], w.seconds[k]);
     *file = w.file;
-    return st == SPX_OK && w.err.code != SPX_OK ? spx_fail(e, w.err.code, "%s", w.err.msg) : st;
+    return st == SPX_OK && w.err.code != SPX_OK ? spx_err_pass(e, &w.err) : st;
 }

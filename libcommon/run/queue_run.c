@@ -71,7 +71,7 @@ static void *read_one(void *ctx)
     if (x->st == SPX_OK)
         x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
     if (++r->n == 2 && r->held.code != SPX_OK)
-        spx_error("%s", r->held.msg);
+        spx_error("%s", spx_err_text(&r->held));
     spx_run_pause(spx_queue_context(r->q));
     return x;
 }
@@ -146,9 +146,9 @@ static int begins_with(const char *text, const char *name)
 static int is_named(const queue_run *r, const spx_queue_item *x)
 {
     const spx_run *s = spx_queue_context(r->q);
-    int named = begins_with(x->e.msg, x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
+    int named = begins_with(spx_err_text(&x->e), x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
     for (size_t i = 0; i < s->ninput && r->total == 1 && !named; i++)
-        named = begins_with(x->e.msg, s->input[i]);
+        named = begins_with(spx_err_text(&x->e), s->input[i]);
     return named;
 }
 
@@ -156,7 +156,7 @@ static int is_named(const queue_run *r, const spx_queue_item *x)
 static void say(queue_run *r, const spx_queue_item *x)
 {
     spx_err e = {0};
-    const char *msg = x->e.msg;
+    const char *msg = spx_err_text(&x->e);
     if (msg[0] == '\0')
         return;
     if (strcmp(x->name, from_pipe) == 0 && r->n > 1) { /* which of the products there */
@@ -168,7 +168,7 @@ static void say(queue_run *r, const spx_queue_item *x)
         (void)spx_fail(&e, x->st, "%s: %s", x->name, msg);
     }
     if (r->n > 1 || r->total > 1)
-        spx_error("%s", e.msg);
+        spx_error("%s", spx_err_text(&e));
     else
         r->held = e;
 }

@@ -160,6 +160,19 @@ static size_t bundles_alike(const scene *s, const spx_frame *a, const spx_frame 
     return alike;
 }
 
+/* The same words, each where it belongs. */
+static int same_error(const spx_err *a, const spx_err *b)
+{
+    return strcmp(a->file, b->file) == 0 && strcmp(a->place, b->place) == 0 && strcmp(a->text, b->text) == 0 &&
+           strcmp(a->remedy, b->remedy) == 0;
+}
+
+static void show_errors(const spx_err *cpu, const spx_err *gpu)
+{
+    printf("CPU: %s\n", spx_err_text(cpu));
+    printf("GPU: %s\n", spx_err_text(gpu));
+}
+
 /* Returns the number of bundles that were left to the CPU, which have the CPU's bits. What the CPU refuses the device
  * has to refuse with the same words. Of what is drawn only failures are reported. */
 static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t ndev, kind of, const char *what)
@@ -171,10 +184,11 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
     const spx_status on_cpu = spx_extract_trace_cpu(&s->image, s->psf, &s->o, &c, &nc, &ec);
     const spx_status on_device = spx_extract_trace_cuda(dev, ndev, &s->image, s->psf, &s->o, &g, &ng, &times, &eg);
     if (on_cpu != SPX_OK || on_device != SPX_OK) {
-        const int ok = of == DRAWN && on_cpu == on_device && strcmp(ec.msg, eg.msg) == 0;
-        if (!ok)
-            printf("%-28s status %d and %d:  FAILED\nCPU: %s\nGPU: %s\n", what, (int)on_cpu, (int)on_device, ec.msg,
-                   eg.msg);
+        const int ok = of == DRAWN && on_cpu == on_device && same_error(&ec, &eg);
+        if (!ok) {
+            printf("%-28s status %d and %d:  FAILED\n", what, (int)on_cpu, (int)on_device);
+            show_errors(&ec, &eg);
+        }
         failures += !ok;
         free_frame(&c);
         free_frame(&g);
@@ -264,10 +278,10 @@ static void refuse(const scene *s, spx_extract_device *dev, const char *what)
         }
         const spx_status on_cpu = spx_extract_trace_cpu(&bad.image, bad.psf, &bad.o, &c, &counts, &ec);
         const spx_status on_gpu = spx_extract_trace_cuda(dev, 1, &bad.image, bad.psf, &bad.o, &g, &counts, &times, &eg);
-        const int ok = on_cpu == SPX_EINPUT && on_gpu == SPX_EINPUT && strcmp(ec.msg, eg.msg) == 0;
+        const int ok = on_cpu == SPX_EINPUT && on_gpu == SPX_EINPUT && same_error(&ec, &eg);
         printf("%-28s %s%s\n", what, off ? "traces beside the image" : "all masked", ok ? ": refused" : ":  FAILED");
         if (!ok)
-            printf("CPU: %s\nGPU: %s\n", ec.msg, eg.msg);
+            show_errors(&ec, &eg);
         failures += !ok;
         if (!off)
             spx_free(bad.image.mask);

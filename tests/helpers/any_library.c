@@ -213,6 +213,6 @@ int main(int argc, char **argv)
     if (st == SPX_OK)
         st = write_stars(&l, argv[5], &e);
     if (st != SPX_OK)
-        printf("any_library: %s\n", e.msg);
+        printf("any_library: %s\n", spx_err_text(&e));
     return st != SPX_OK;
 }

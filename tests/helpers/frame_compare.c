@@ -142,7 +142,7 @@ int main(int argc, char **argv)
     if (st == SPX_OK)
         equal = compare(&frame, &ref, limit, value);
     else
-        printf("%s\n", e.msg);
+        printf("%s\n", spx_err_text(&e));
     for (int kind = 0; kind < NKIND; kind++)
         spx_free(value[kind]);
     spx_frame_free(&frame);

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     hid_t file = H5Fopen(argv[1], H5F_ACC_RDONLY, H5P_DEFAULT);
     if (!s.psf || file < 0 || spx_image_read_pixels(file, NULL, &s.image, &e) != SPX_OK ||
         spx_psf_read(file, s.psf, &e) != SPX_OK) {
-        (void)fprintf(stderr, "%s: %s\n", argv[1], e.msg);
+        (void)fprintf(stderr, "%s: %s\n", argv[1], spx_err_text(&e));
         return 3;
     }
     H5Fclose(file);

@@ -233,7 +233,7 @@ int main(int argc, char **argv)
             ok = 0;
         }
     } else {
-        printf("%s\n", e.msg);
+        printf("%s\n", spx_err_text(&e));
     }
     spx_free(bins);
     spx_frame_free(&frame);

@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     if (m != NULL && flux != NULL && params != NULL && file >= 0)
         st = write_library(file, m, &s, params, n, flux, &e);
     if (st != SPX_OK)
-        printf("mock_library: %s\n", e.msg);
+        printf("mock_library: %s\n", spx_err_text(&e));
     free(m);
     free(flux);
     free(params);

@@ -77,7 +77,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (make(argv[i], precision, with_shifts, &e) != SPX_OK) {
-        puts(e.msg);
+        puts(spx_err_text(&e));
         return 1;
     }
     return 0;

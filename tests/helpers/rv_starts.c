@@ -131,7 +131,7 @@ int main(int argc, char **argv)
     if (st == SPX_OK)
         st = compare(&in, &o, (size_t)n, &deeper, &e);
     if (st != SPX_OK)
-        printf("rv_starts: %s\n", e.msg);
+        printf("rv_starts: %s\n", spx_err_text(&e));
     spx_spectra_free(&s);
     spx_templates_free(&t);
     if (ft >= 0)

@@ -131,6 +131,6 @@ int main(int argc, char **argv)
     hid_t file = H5Fcreate(argv[3], H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     spx_status st = file < 0 ? SPX_EIO : survey((size_t)n, strtoull(argv[2], NULL, 10), file, &e);
     if (st != SPX_OK)
-        printf("sim_survey: %s\n", e.msg);
+        printf("sim_survey: %s\n", spx_err_text(&e));
     return file < 0 || H5Fclose(file) < 0 || st != SPX_OK;
 }

@@ -14,7 +14,7 @@ static inline void open_device(spx_backend *b, spx_op stage)
     const char *device = getenv("SPX_TEST_DEVICE");
     spx_err e = {0};
     if (spx_backend_open(b, device != NULL ? device : "cpu", stage, NULL, &e) != SPX_OK) {
-        puts(e.msg);
+        puts(spx_err_text(&e));
         exit(1);
     }
 }
@@ -38,7 +38,7 @@ static inline void *need(size_t n, size_t size)
     spx_err e = {0};
     void *p = spx_alloc(n, size, &e);
     if (p == NULL) {
-        puts(e.msg);
+        puts(spx_err_text(&e));
         exit(1);
     }
     return p;

@@ -56,7 +56,7 @@ static inline scene expose_scene(spx_psf *psf, size_t ny, size_t nx, double wmin
                 flux[f * nwave + k] = truth(f, 5000.0 + fmod(wave[k], 100.0));
         CHECK(spx_sim_project(psf, psf->nspec, NULL, nwave, wave, flux, ny, nx, model, NULL, &e) == SPX_OK &&
                   spx_sim_expose(ny, nx, model, noise, &s.image, &e) == SPX_OK,
-              "%s", e.msg);
+              "%s", spx_err_text(&e));
     }
     spx_free(wave);
     spx_free(flux);

@@ -32,7 +32,7 @@ static inline result extract(const scene *s, int patch, const char *what)
     result r = {0};
     r.status = patch ? spx_extract_patch_cpu(&s->image, s->psf, &s->o, &r.frame, &r.counts, &r.e)
                      : spx_extract_trace_cpu(&s->image, s->psf, &s->o, &r.frame, &r.counts, &r.e);
-    CHECK(r.status == SPX_OK, "%s: %s", what, r.e.msg);
+    CHECK(r.status == SPX_OK, "%s: %s", what, spx_err_text(&r.e));
     if (r.status != SPX_OK)
         return r;
     const spx_frame *f = &r.frame;

@@ -23,7 +23,7 @@ static spx_backend backend;
     do {                                                                                                               \
         spx_err need_e = {0};                                                                                          \
         if ((call) != SPX_OK) {                                                                                        \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, need_e.msg);                                                     \
+            printf("%s:%d: %s\n", __FILE__, __LINE__, spx_err_text(&need_e));                                          \
             exit(1);                                                                                                   \
         }                                                                                                              \
     } while (0)
@@ -242,7 +242,7 @@ static inline void refused(const char *what, spx_status want, const spx_rvfit_in
     spx_err e = {0};
     spx_rvfit r;
     spx_status st = backend.rvfit(&backend, in, o, NULL, &r, &e);
-    CHECK(st == want && e.msg[0] != '\0' && !r.star, "%s: status %d, %s", what, (int)st, e.msg);
+    CHECK(st == want && e.text[0] != '\0' && !r.star, "%s: status %d, %s", what, (int)st, spx_err_text(&e));
     if (st == SPX_OK)
         spx_rvfit_free(&r);
 }

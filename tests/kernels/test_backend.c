@@ -34,7 +34,8 @@ static void sums(spx_backend *b, const char *device)
     }
     if (st == SPX_OK)
         st = spx_reduce_end(&r, &e);
-    CHECK(st == SPX_OK && r.value[0] == 4.5 && r.count[0] == 3, "--device %s: the sum is not 4.5: %s", device, e.msg);
+    CHECK(st == SPX_OK && r.value[0] == 4.5 && r.count[0] == 3, "--device %s: the sum is not 4.5: %s", device,
+          spx_err_text(&e));
     spx_reduce_free(&r);
 }
 
@@ -65,8 +66,8 @@ static void refuses(const char *device, spx_status status, const char *text)
     spx_backend b;
     spx_err e = {0};
     const spx_status st = spx_backend_open(&b, device, SPX_OP_REDUCE, NULL, &e);
-    CHECK(st == status && strstr(e.msg, text) != NULL, "--device %s: status %d, not %d: %s", device, (int)st,
-          (int)status, e.msg);
+    CHECK(st == status && strstr(spx_err_text(&e), text) != NULL, "--device %s: status %d, not %d: %s", device, (int)st,
+          (int)status, spx_err_text(&e));
 }
 
 int main(void)

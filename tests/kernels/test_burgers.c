@@ -16,7 +16,7 @@ static spx_burgers solve(size_t nx, double viscosity, double dt, size_t nstep, s
     const spx_burgers_options o = {
         .nx = nx, .viscosity = viscosity, .dt = dt, .nstep = nstep, .every = every, .lagged = lagged, .nthreads = 2};
     if (backend.burgers(&backend, &o, &out, &e) != SPX_OK) {
-        printf("%zu cells: %s\n", nx, e.msg);
+        printf("%zu cells: %s\n", nx, spx_err_text(&e));
         exit(1);
     }
     return out;
@@ -49,7 +49,7 @@ static void published(int lagged)
     spx_svd d = {0};
     const spx_svd_options o = {.rank = 6};
     spx_status st = backend.svd(&backend, b.snapshot, b.nsnapshot, b.nx, &o, &d, &e);
-    CHECK(st == SPX_OK, "%s", e.msg);
+    CHECK(st == SPX_OK, "%s", spx_err_text(&e));
     for (size_t k = 0; k < 6 && st == SPX_OK; k++)
         CHECK(fabs(d.s[k] - values[k]) < 1e-7 * values[0], "boundary %d: singular value %zu is %.10g", lagged, k,
               d.s[k]);
@@ -127,9 +127,9 @@ static void snapshots(void)
     spx_err e = {0};
     spx_burgers one = {0}, two = {0};
     spx_burgers_options o = {.nx = 40000, .viscosity = 1e-5, .dt = 1e-4, .nstep = 20, .every = 10, .nthreads = 1};
-    CHECK(backend.burgers(&backend, &o, &one, &e) == SPX_OK, "%s", e.msg);
+    CHECK(backend.burgers(&backend, &o, &one, &e) == SPX_OK, "%s", spx_err_text(&e));
     o.nthreads = 3;
-    CHECK(backend.burgers(&backend, &o, &two, &e) == SPX_OK, "%s", e.msg);
+    CHECK(backend.burgers(&backend, &o, &two, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(memcmp(one.snapshot, two.snapshot, 80000 * sizeof(double)) == 0, "depends on the threads");
     double sum = 0;
     for (size_t i = 0; i < one.nx; i++)
@@ -144,7 +144,8 @@ static void refused(spx_burgers_options o, const char *message)
     spx_err e = {0};
     spx_burgers out = {0};
     spx_status st = backend.burgers(&backend, &o, &out, &e);
-    CHECK(st == SPX_EUSAGE && strstr(e.msg, message) != NULL, "'%s' expected: status %d, '%s'", message, st, e.msg);
+    CHECK(st == SPX_EUSAGE && strstr(spx_err_text(&e), message) != NULL, "'%s' expected: status %d, '%s'", message, st,
+          spx_err_text(&e));
     spx_burgers_free(&out);
 }
 

@@ -111,7 +111,7 @@ static result extract(const scene *s, const char *what)
 {
     result r = {0};
     r.status = spx_extract_patch_cpu(&s->image, s->psf, &s->o, &r.frame, &r.counts, &r.e);
-    CHECK(r.status == SPX_OK, "%s: %s", what, r.e.msg);
+    CHECK(r.status == SPX_OK, "%s: %s", what, spx_err_text(&r.e));
     if (r.status != SPX_OK)
         return r;
     const spx_frame *f = &r.frame;
@@ -634,7 +634,8 @@ static void check_refusals(void)
         spx_extract_counts counts;
         spx_err e = {0};
         spx_status st = spx_extract_patch_cpu(&s.image, s.psf, &s.o, &frame, &counts, &e);
-        CHECK(st == cases[c].want && strstr(e.msg, cases[c].text), "case %d: status %d: %s", cases[c].what, st, e.msg);
+        CHECK(st == cases[c].want && strstr(spx_err_text(&e), cases[c].text), "case %d: status %d: %s", cases[c].what,
+              st, spx_err_text(&e));
         spx_frame_free(&frame);
         spx_free(all_masked);
     }

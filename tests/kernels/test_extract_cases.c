@@ -257,7 +257,8 @@ static void check_masks(void)
     spx_extract_counts counts;
     spx_err e = {0};
     spx_status st = spx_extract_trace_cpu(&s.image, s.psf, &s.o, &frame, &counts, &e);
-    CHECK(st == SPX_EINPUT && strstr(e.msg, "masked"), "4 %% of the pixels left: status %d: %s", st, e.msg);
+    CHECK(st == SPX_EINPUT && strstr(spx_err_text(&e), "masked"), "4 %% of the pixels left: status %d: %s", st,
+          spx_err_text(&e));
     spx_frame_free(&frame);
     free_scene(&s);
 }
@@ -270,7 +271,7 @@ static void check_cameras(void)
         const double wmin = b == 0 ? 4400.0 : 8600.0, wmax = wmin + 32.0;
         spx_psf *psf = spx_alloc(1, sizeof *psf, NULL);
         spx_err e = {0};
-        CHECK(psf && spx_sim_psf(bands[b], 5, wmin, wmax, psf, &e) == SPX_OK, "%s", e.msg);
+        CHECK(psf && spx_sim_psf(bands[b], 5, wmin, wmax, psf, &e) == SPX_OK, "%s", spx_err_text(&e));
         if (!psf || e.code)
             return;
         const spx_sim_noise noise = {.seed = seed,
@@ -306,7 +307,7 @@ static void check_patch_borders(void)
         const double wmin = b == 0 ? 4400.0 : b == 1 ? 6000.0 : 8600.0, wmax = wmin + 119.2;
         spx_psf *psf = spx_alloc(1, sizeof *psf, NULL);
         spx_err e = {0};
-        CHECK(psf && spx_sim_psf(bands[b], 4, wmin, wmax, psf, &e) == SPX_OK, "%s", e.msg);
+        CHECK(psf && spx_sim_psf(bands[b], 4, wmin, wmax, psf, &e) == SPX_OK, "%s", spx_err_text(&e));
         if (!psf || e.code)
             return;
         const spx_sim_noise noise = {

@@ -77,7 +77,7 @@ static spx_status run_hooked(const scene *s, notes *n, spx_frame *out, size_t *t
     spx_status st = backend.extract(&backend, &s->image, s->psf, &o, out, &counts, &e);
     *to_host = copied_so_far(&backend).to_host - before;
     if (n != NULL)
-        CHECK(n->calls == 1 && n->left == 1, "%zu calls, left %zu times: %s", n->calls, n->left, e.msg);
+        CHECK(n->calls == 1 && n->left == 1, "%zu calls, left %zu times: %s", n->calls, n->left, spx_err_text(&e));
     if (n != NULL && n->calls > 0)
         n->to_host -= before;
     return st;

@@ -6,7 +6,8 @@ static void check_fit(const spx_trace_layout *l, const scene *s, int expected, c
     spx_extract_job job;
     spx_extract_counts counts;
     spx_err e = {0};
-    CHECK(spx_extract_check_input(&s->image, s->psf, &s->o, &job, &counts, &e) == SPX_OK, "%s: %s", what, e.msg);
+    CHECK(spx_extract_check_input(&s->image, s->psf, &s->o, &job, &counts, &e) == SPX_OK, "%s: %s", what,
+          spx_err_text(&e));
     CHECK(spx_trace_layout_fits(l, &job) == expected, "%s: seed %llu: fits %d", what, (unsigned long long)seed,
           !expected);
     spx_extract_job_free(&job);
@@ -84,7 +85,7 @@ int main(void)
     spx_err e = {0};
     CHECK(spx_extract_check_input(&s.image, s.psf, &s.o, &job, &counts, &e) == SPX_OK &&
               spx_trace_layout_make(&job, &l, &e) == SPX_OK,
-          "%s", e.msg);
+          "%s", spx_err_text(&e));
     check_fit(&l, &s, 1, "itself");
     check_fit(&l, &same, 1, "the same numbers elsewhere");
     check_psf(&l, &s);
@@ -95,7 +96,7 @@ int main(void)
     spx_trace_bundle *list = spx_alloc(l.nbundle, sizeof *list, &e);
     CHECK(list && spx_trace_plan_make(&job, &plan, &e) == SPX_OK &&
               spx_trace_bundles_make(&plan, l.nbundle, list, 1, &e) == SPX_OK,
-          "%s", e.msg);
+          "%s", spx_err_text(&e));
     for (size_t b = 0; b < l.nbundle; b++) {
         const spx_trace_bundle *x = &l.list[b], *y = &list[b];
         const size_t n = plan.nbin * y->nf;

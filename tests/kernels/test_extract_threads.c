@@ -65,7 +65,7 @@ static void check_chosen(const scene *s, const spx_frame *all, const int *chosen
     const int before = openblas_get_num_threads();
     CHECK(spx_extract_begin(&s->image, s->psf, &s->o, &job, &part, &counts, &e) == SPX_OK &&
               spx_trace_layout_make(&job, &l, &e) == SPX_OK && l.nbundle == NBUNDLE,
-          "%s: %s", what, e.msg);
+          "%s: %s", what, spx_err_text(&e));
     if (e.code != SPX_OK)
         return;
     l.plan.job = &job;
@@ -75,7 +75,7 @@ static void check_chosen(const scene *s, const spx_frame *all, const int *chosen
     for (size_t i = 0; i < NSPEC * nw * nd; i++)
         part.arm.resolution[i] = 7.0;
     CHECK(spx_trace_solve_bundles(&l.plan, l.nbundle, l.list, chosen, &part, &counts, &e) == SPX_OK, "%s: %s", what,
-          e.msg);
+          spx_err_text(&e));
     CHECK(openblas_get_num_threads() == before, "%s: OpenBLAS is left with %d threads in place of %d", what,
           openblas_get_num_threads(), before);
     for (size_t f = 0; f < NSPEC; f++) {
@@ -92,7 +92,7 @@ static void check_chosen(const scene *s, const spx_frame *all, const int *chosen
         }
         CHECK(changed == 0, "%s: fibre %zu, which was not chosen, changed at %zu places", what, f, changed);
     }
-    CHECK(spx_extract_end(&job, &part, &counts, &e) == SPX_OK, "%s: %s", what, e.msg);
+    CHECK(spx_extract_end(&job, &part, &counts, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
     for (size_t i = 0; i < NBUNDLE; i++)
         CHECK(!chosen[i] || same_rows(all, i * BUNDLE, &part, i * BUNDLE, BUNDLE), "%s: bundle %zu differs", what, i);
     spx_frame_free(&part);
@@ -104,7 +104,7 @@ static void check_scene(scene *s, const char *what)
 {
     static const int chosen[][NBUNDLE] = {{1, 0, 1}, {0, 1, 0}};
     spx_err e = {0};
-    CHECK(spx_blas_open(&e) == SPX_OK, "%s: %s", what, e.msg);
+    CHECK(spx_blas_open(&e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
     s->o.nthreads = 1;
     result one = extract(s, 0, what);
     CHECK(one.counts.npatch_failed == 0, "%s: %zu traces failed", what, one.counts.npatch_failed);

@@ -53,7 +53,7 @@ static void check_camera(void)
 {
     spx_psf *psf = spx_alloc(1, sizeof *psf, NULL);
     spx_err e = {0};
-    CHECK(psf && spx_sim_psf('r', 8, 6000.0, 6040.0, psf, &e) == SPX_OK, "%s", e.msg);
+    CHECK(psf && spx_sim_psf('r', 8, 6000.0, 6040.0, psf, &e) == SPX_OK, "%s", spx_err_text(&e));
     if (!psf || e.code)
         return;
     scene s = make_scene(psf, psf->npix_y, psf->npix_x, 6000.0, 6040.0, 0.8);
@@ -305,7 +305,7 @@ static void check_refusals(void)
         spx_extract_counts counts;
         spx_err e = {0};
         spx_status st = spx_extract_trace_cpu(&s.image, s.psf, &s.o, &frame, &counts, &e);
-        CHECK(st == want && strstr(e.msg, text), "case %d: status %d: %s", c, st, e.msg);
+        CHECK(st == want && strstr(spx_err_text(&e), text), "case %d: status %d: %s", c, st, spx_err_text(&e));
         spx_frame_free(&frame);
     }
     free_scene(&good);

@@ -135,7 +135,7 @@ int main(void)
     spx_hook_leave(&hook); /* nothing is left */
     if (st == SPX_OK)
         st = spx_hook_finish(&hook, &results, &e);
-    CHECK(st == SPX_OK, "%s", e.msg);
+    CHECK(st == SPX_OK, "%s", spx_err_text(&e));
     spx_hook_results_free(&results);
     spx_hook_close(&hook);
     return failures != 0;

@@ -84,7 +84,7 @@ int main(void)
                   k, ((const double *)s->data)[k], svd.s[k]);
         spx_hook_results_free(&results);
     }
-    CHECK(st == SPX_OK, "%s", e.msg);
+    CHECK(st == SPX_OK, "%s", spx_err_text(&e));
     spx_hook_close(&hook);
     spx_burgers_free(&run);
     spx_svd_free(&svd);

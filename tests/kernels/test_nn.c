@@ -183,13 +183,13 @@ static void training(spx_templates *t)
     spx_templates again, other, cpu;
     spx_err e = {0};
     if (make(1, &how, 1e-5, &cpu, &e) != SPX_OK) {
-        CHECK(0, "%s", e.msg);
+        CHECK(0, "%s", spx_err_text(&e));
         exit(1);
     }
     how.open = backend.nn_open;
     how.device = &backend;
     if (make(1, &how, 1e-5, t, &e) != SPX_OK || make(3, &how, 1e-5, &again, &e) != SPX_OK) {
-        CHECK(0, "%s", e.msg);
+        CHECK(0, "%s", spx_err_text(&e));
         exit(1);
     }
     for (size_t i = 0; i < t->nsetup; i++) {
@@ -223,14 +223,16 @@ static void training(spx_templates *t)
     spx_templates_free(&again);
     how.seed = 6;
     how.epochs = 20;
-    CHECK(make(1, &how, 1e-5, &other, &e) == SPX_OK, "%s", e.msg);
+    CHECK(make(1, &how, 1e-5, &other, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(other.nsetup == 2 && !same_network(&t->setup[0].nn, &other.setup[0].nn), "the seed makes no difference");
     spx_templates_free(&other);
-    CHECK(make(1, &how, 0, &other, &e) == SPX_EUSAGE && strstr(e.msg, "--pca"), "no components: %s", e.msg);
+    CHECK(make(1, &how, 0, &other, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "--pca"), "no components: %s",
+          spx_err_text(&e));
     spx_templates_free(&other);
     e = (spx_err){0};
     how.hidden[0] = 0;
-    CHECK(make(1, &how, 1e-5, &other, &e) == SPX_EUSAGE && strstr(e.msg, "0 neurons"), "no neurons: %s", e.msg);
+    CHECK(make(1, &how, 1e-5, &other, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "0 neurons"), "no neurons: %s",
+          spx_err_text(&e));
     spx_templates_free(&other);
 }
 
@@ -275,7 +277,7 @@ static void between(void)
     if (st == SPX_OK)
         st = spx_template_finish(job, &t, NULL, &e);
     spx_template_free(job);
-    CHECK(st == SPX_OK, "%s", e.msg);
+    CHECK(st == SPX_OK, "%s", spx_err_text(&e));
     const spx_setup *s = t.setup;
     double work[2 * 64], coef[64], worst = 0;
     for (size_t i = 1; i + 1 < NA && st == SPX_OK; i++) {
@@ -365,15 +367,15 @@ static void fit(const spx_templates *t, const char *what)
         at[4] = 7;
     }
     in.start = start;
-    CHECK(spx_rvfit_objective(&in, &o, start, f, grad, &e) == SPX_OK, "%s: %s", what, e.msg);
+    CHECK(spx_rvfit_objective(&in, &o, start, f, grad, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
     for (size_t q = 0; q < 4; q++) {
         double h = q == 2 ? 0.05 : 1e-4;
         for (size_t r = 0; r < NSTAR; r++)
             start[r * (2 + NPAR) + q] += h;
-        CHECK(spx_rvfit_objective(&in, &o, start, up, NULL, &e) == SPX_OK, "%s: %s", what, e.msg);
+        CHECK(spx_rvfit_objective(&in, &o, start, up, NULL, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
         for (size_t r = 0; r < NSTAR; r++)
             start[r * (2 + NPAR) + q] -= 2 * h;
-        CHECK(spx_rvfit_objective(&in, &o, start, down, NULL, &e) == SPX_OK, "%s: %s", what, e.msg);
+        CHECK(spx_rvfit_objective(&in, &o, start, down, NULL, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
         for (size_t r = 0; r < NSTAR; r++) {
             start[r * (2 + NPAR) + q] += h;
             double d = (up[r] - down[r]) / (2 * h), g = grad[r * (2 + NPAR) + q];
@@ -381,7 +383,7 @@ static void fit(const spx_templates *t, const char *what)
                   what, r, q, g, d);
         }
     }
-    CHECK(spx_rvfit_cpu(&in, &o, NULL, &fitted, &e) == SPX_OK, "%s: %s", what, e.msg);
+    CHECK(spx_rvfit_cpu(&in, &o, NULL, &fitted, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
     for (size_t r = 0; r < NSTAR && fitted.nstar == NSTAR; r++) {
         const spx_rvfit_star *w = &fitted.star[r];
         CHECK(fabs(w->vrad) < 0.1 && fabs(w->par[0] / pow(10, x[r][0]) - 1) < 1e-3 && fabs(w->par[1] - x[r][1]) < 0.01,
@@ -419,7 +421,7 @@ static void fit_imported(const spx_templates *t)
     o.npoly = 3;
     o.vmin = -500;
     o.vmax = 500;
-    CHECK(spx_rvfit_cpu(&in, &o, NULL, &fitted, &e) == SPX_OK, "imported: %s", e.msg);
+    CHECK(spx_rvfit_cpu(&in, &o, NULL, &fitted, &e) == SPX_OK, "imported: %s", spx_err_text(&e));
     for (size_t r = 0; r < NSTAR && fitted.nstar == NSTAR; r++) {
         const spx_rvfit_star *w = &fitted.star[r];
         CHECK(w->success && w->chisq < 1e-3 && fabs(w->vrad) < 0.2 * w->vrad_err &&
@@ -476,14 +478,14 @@ static void imported(void)
     spx_template_job *job = NULL;
     spx_err e = {0};
     size_t first, n;
-    CHECK(spx_template_parse_setup("b:5030:5150:0.4:FWHM=0.9", &request, &e) == SPX_OK, "%s", e.msg);
-    CHECK(spx_template_import(&net, &cfg, 30, &t, &rep, &e) == SPX_OK && rep.nccf == 60, "%s", e.msg);
+    CHECK(spx_template_parse_setup("b:5030:5150:0.4:FWHM=0.9", &request, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_template_import(&net, &cfg, 30, &t, &rep, &e) == SPX_OK && rep.nccf == 60, "%s", spx_err_text(&e));
     cfg.ccf = 0;
-    CHECK(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, "%s", spx_err_text(&e));
     spx_template_range(job, &first, &n);
     CHECK(spx_template_add(job, 0, 2, flux[0] + first, NX, &e) == SPX_OK &&
               spx_template_finish(job, &want, NULL, &e) == SPX_OK,
-          "%s", e.msg);
+          "%s", spx_err_text(&e));
     const spx_setup *s = t.setup, *w = want.setup;
     CHECK(s->pca.of_flux && s->pca.ncomp == NH && s->nn.size[3] == NH && s->nwave == w->nwave, "shape");
     double coef[NH], worst = 0;
@@ -504,7 +506,8 @@ static void imported(void)
     spx_templates_free(&want);
     net.of_flux = 0;
     e = (spx_err){0};
-    CHECK(spx_template_import(&net, &cfg, 30, &t, &rep, &e) == SPX_EUSAGE && strstr(e.msg, "blurred"), "%s", e.msg);
+    CHECK(spx_template_import(&net, &cfg, 30, &t, &rep, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "blurred"), "%s",
+          spx_err_text(&e));
     spx_templates_free(&t);
     spx_free(nn->weight);
     spx_free(nn->bias);

@@ -42,7 +42,7 @@ static void differences(void)
 static void must(spx_status st, const spx_err *e)
 {
     if (st != SPX_OK) {
-        puts(e->msg);
+        puts(spx_err_text(e));
         exit(1);
     }
 }

@@ -187,22 +187,24 @@ static void check_index(void)
     CHECK(spx_psf_spot(p, 1, 5030.0, work, spot, &at) == SPX_SPOT_OK, "absent coefficient");
     spx_err e = {0};
     strcpy(p->param[1], "SIGY");
-    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(e.msg, "GHSIGY"), "no GHSIGY: %s", e.msg);
+    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "GHSIGY"), "no GHSIGY: %s", spx_err_text(&e));
     strcpy(p->param[1], "GHSIGY");
     p->hsizey = 1 << 29;
     spx_err_clear(&e);
-    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(e.msg, "half size"), "half size: %s", e.msg);
+    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "half size"), "half size: %s",
+          spx_err_text(&e));
     p->hsizey = 3;
     p->ghdegx = -1;
     spx_err_clear(&e);
-    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(e.msg, "degree"), "degree: %s", e.msg);
+    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "degree"), "degree: %s", spx_err_text(&e));
     p->ghdegx = 3;
     p->x.wmax = p->x.wmin;
     spx_err_clear(&e);
-    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(e.msg, "WAVEM"), "range: %s", e.msg);
+    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "WAVEM"), "range: %s", spx_err_text(&e));
     p->x.wmax = HUGE_VAL;
     spx_err_clear(&e);
-    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(e.msg, "WAVEM"), "range without end: %s", e.msg);
+    CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "WAVEM"), "range without end: %s",
+          spx_err_text(&e));
     spx_psf_free(p);
     CHECK(p->nspec == 0 && !p->gh, "free");
     spx_psf_free(NULL);
@@ -219,16 +221,16 @@ static void check_coverage(void)
     double wmin = 0.0, wmax = 0.0;
     spx_err e = {0};
     CHECK(spx_psf_coverage(p, 50, 90, 0.8, &wmin, &wmax, &e) == SPX_OK && wmin == 6250 * 0.8 && wmax == 6350 * 0.8,
-          "all: %.17g %.17g %s", wmin, wmax, e.msg);
+          "all: %.17g %.17g %s", wmin, wmax, spx_err_text(&e));
     CHECK(spx_psf_coverage(p, 50, 40, 0.8, &wmin, &wmax, &e) == SPX_OK && wmin == 6250 * 0.8 && wmax < 5060.0 &&
               wmax > 5020.0,
-          "cut at the top: %.17g %.17g %s", wmin, wmax, e.msg);
+          "cut at the top: %.17g %.17g %s", wmin, wmax, spx_err_text(&e));
     for (size_t f = 0; f < p->nspec; f++) {
         double y = spx_psf_series_value(&p->y, f, wmax);
         CHECK(y < 39.5, "fibre %zu at %g A is on row %g", f, wmax, y);
     }
-    CHECK(spx_psf_coverage(p, 20, 90, 0.8, &wmin, &wmax, &e) == SPX_EINPUT && strstr(e.msg, "20 x 90"), "narrow: %s",
-          e.msg);
+    CHECK(spx_psf_coverage(p, 20, 90, 0.8, &wmin, &wmax, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "20 x 90"),
+          "narrow: %s", spx_err_text(&e));
     spx_err_clear(&e);
     CHECK(spx_psf_coverage(p, 50, 90, 1e-9, &wmin, &wmax, &e) == SPX_EINPUT, "tiny step");
     spx_psf_free(p);
@@ -247,7 +249,7 @@ static void check_stretch(void)
     CHECK(p != NULL && p->nspec <= 16, "setup");
     for (size_t f = 0; f < p->nspec; f++)
         factor[f] = 1.0 + 2e-4 * ((double)f - 2.0);
-    CHECK(spx_psf_to_barycentre(p, factor, &to, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_psf_to_barycentre(p, factor, &to, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t f = 0; f < p->nspec; f++)
         for (double w = p->wmin; w <= p->wmax; w += 2.5) {
             worst =

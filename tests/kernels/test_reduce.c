@@ -49,7 +49,7 @@ static void shape(size_t outer, size_t n, size_t inner, size_t pieces)
         }
         if (st == SPX_OK)
             st = spx_reduce_end(&r, &e);
-        CHECK(st == SPX_OK, "operation %d of %zu x %zu x %zu: %s", op, outer, n, inner, e.msg);
+        CHECK(st == SPX_OK, "operation %d of %zu x %zu x %zu: %s", op, outer, n, inner, spx_err_text(&e));
         for (size_t i = 0; i < outer * inner && st == SPX_OK; i++) {
             double value;
             int64_t index;
@@ -79,13 +79,14 @@ static void sums(void)
     spx_err e = {0};
     spx_reduce r;
     size_t bad = SIZE_MAX;
-    CHECK(spx_reduce_new(SPX_REDUCE_SUM, 0, 1, &r, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_reduce_new(SPX_REDUCE_SUM, 0, 1, &r, &e) == SPX_OK, "%s", spx_err_text(&e));
     spx_reduce_begin(&r, 1);
-    CHECK(backend.reduce(&backend, lost, 1, 5, 1, 0, 1, &r, &bad, &e) == SPX_OK, "%s", e.msg);
+    CHECK(backend.reduce(&backend, lost, 1, 5, 1, 0, 1, &r, &bad, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(spx_reduce_end(&r, &e) == SPX_OK && fabs(r.value[0] - 2) < 1e-12, "1 + 1e100 + 1 - 1e100 is %g", r.value[0]);
     spx_reduce_begin(&r, 1);
-    CHECK(backend.reduce(&backend, huge, 1, 3, 1, 0, 1, &r, &bad, &e) == SPX_OK, "%s", e.msg);
-    CHECK(spx_reduce_end(&r, &e) == SPX_EINPUT && strstr(e.msg, "float64") != NULL, "'%s'", e.msg);
+    CHECK(backend.reduce(&backend, huge, 1, 3, 1, 0, 1, &r, &bad, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_reduce_end(&r, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "float64") != NULL, "'%s'",
+          spx_err_text(&e));
     spx_reduce_free(&r);
 }
 
@@ -101,11 +102,11 @@ static void refusals(void)
                 data[i] = (double)i;
             data[41] = NAN;
             data[53] = INFINITY;
-            CHECK(spx_reduce_new((spx_reduce_op)op, 0, 15, &r, &e) == SPX_OK, "%s", e.msg);
+            CHECK(spx_reduce_new((spx_reduce_op)op, 0, 15, &r, &e) == SPX_OK, "%s", spx_err_text(&e));
             spx_reduce_begin(&r, 60 / 4 / inner * inner);
             spx_status st = backend.reduce(&backend, data, 60 / 4 / inner, 4, inner, 0, 2, &r, &bad, &e);
-            CHECK(st == SPX_EINPUT && bad == 41 && strstr(e.msg, "NaN") != NULL, "operation %d: status %d at %zu: '%s'",
-                  op, st, bad, e.msg);
+            CHECK(st == SPX_EINPUT && bad == 41 && strstr(spx_err_text(&e), "NaN") != NULL,
+                  "operation %d: status %d at %zu: '%s'", op, st, bad, spx_err_text(&e));
             spx_reduce_free(&r);
         }
 }
@@ -118,8 +119,8 @@ static void selection(void)
     spx_err e = {0};
     spx_reduce r;
     spx_reduce_select s;
-    CHECK(spx_reduce_new(SPX_REDUCE_MEDIAN, 1, 1, &r, &e) == SPX_OK, "%s", e.msg);
-    CHECK(spx_reduce_select_new(&s, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_reduce_new(SPX_REDUCE_MEDIAN, 1, 1, &r, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_reduce_select_new(&s, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t n = 0; n <= MOST; n += n < 12 ? 1 : 427) {
         for (size_t i = 0; i < n; i++)
             data[i] = next() % 9 == 0   ? NAN
@@ -131,7 +132,7 @@ static void selection(void)
             size_t bad;
             for (size_t i = 0; i < n; i += 100)
                 CHECK(spx_reduce_select_add(&s, data + i, n - i < 100 ? n - i : 100, 1, &bad, &e) == SPX_OK, "%s",
-                      e.msg);
+                      spx_err_text(&e));
             spx_reduce_select_next(&s, &r);
         }
         double value;

@@ -160,7 +160,7 @@ static void check(spx_templates *t, spx_interpolator which)
 
     bad.fail_at = n.calls;
     hook = (spx_hook){.step = note, .leave = leave, .state = &bad};
-    CHECK(backend.rvfit(&backend, &in, &o, NULL, &out, &e) == SPX_EHOOK, "a hook that fails: %s", e.msg);
+    CHECK(backend.rvfit(&backend, &in, &o, NULL, &out, &e) == SPX_EHOOK, "a hook that fails: %s", spx_err_text(&e));
     CHECK(bad.calls == bad.fail_at && bad.left == bad.calls, "%zu calls, left %zu times", bad.calls, bad.left);
     free_spectra(&spectra);
 }

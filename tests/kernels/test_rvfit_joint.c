@@ -299,7 +299,7 @@ static void refusals(const spx_templates *t)
         spx_err e = {0};
         in.first = lists[k];
         spx_status st = backend.rvfit(&backend, &in, &o, NULL, &r, &e);
-        CHECK(st == SPX_EINPUT && e.msg[0] != '\0' && r.star == NULL, "list %zu of exposures: status %d", k, (int)st);
+        CHECK(st == SPX_EINPUT && e.text[0] != '\0' && r.star == NULL, "list %zu of exposures: status %d", k, (int)st);
     }
     free_spectra(&s);
 }

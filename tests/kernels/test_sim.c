@@ -94,7 +94,7 @@ static void test_stars(void)
     t[3].sky = 1;
     spx_sim_grid(5100.0, 0.1, N, wave);
     spx_status st = spx_sim_stars(4, t, N, wave, flux, NULL, NULL, &e);
-    CHECK(st == SPX_OK, "%s", e.msg);
+    CHECK(st == SPX_OK, "%s", spx_err_text(&e));
     omp_set_num_threads(1);
     st = spx_sim_stars(4, t, N, wave, again, NULL, NULL, &e);
     omp_set_num_threads(2);
@@ -125,7 +125,7 @@ static void test_stars(void)
         for (int k = 0; k < FINE; k++)
             lam[k] = rest[i] * exp(((k + 0.5) * 2.0 / FINE - 1.0) * 60.0 / SPX_C_KMS);
         st = spx_sim_stars(1, &at_rest, FINE, lam, strip, NULL, NULL, &e);
-        CHECK(st == SPX_OK, "%s", e.msg);
+        CHECK(st == SPX_OK, "%s", spx_err_text(&e));
         for (int k = 0; k < FINE; k++) {
             double x = (k + 0.5) * 2.0 / FINE - 1.0, y = 1.0 - x * x;
             double kernel = 2.0 * 0.4 * sqrt(y) + 1.57079632679489661923 * 0.6 * y;
@@ -137,7 +137,7 @@ static void test_stars(void)
     }
     /* A table that is too short, and one that does not increase. */
     CHECK(spx_sim_observe(N, wave, flux, 100.0, 0.0, N, wave, again, &e) == SPX_EINPUT, "short table accepted");
-    CHECK(strstr(e.msg, "covers") != NULL, "message: %s", e.msg);
+    CHECK(strstr(spx_err_text(&e), "covers") != NULL, "message: %s", spx_err_text(&e));
     spx_err_clear(&e);
     wave[7] = wave[6];
     CHECK(spx_sim_stars(1, t, N, wave, flux, NULL, NULL, &e) == SPX_EINPUT, "wavelengths that stand still accepted");
@@ -159,7 +159,7 @@ static void test_sky(void)
         size_t n = spx_sim_grid_size(5565.0, 5595.0, step);
         double *w = vec(n), *sky = vec(n), sum = 0.0, through, at = 5578.89;
         spx_sim_grid(5565.0, step, n, w);
-        CHECK(spx_sim_sky('x', 900.0, n, w, sky, &e) == SPX_OK, "%s", e.msg);
+        CHECK(spx_sim_sky('x', 900.0, n, w, sky, &e) == SPX_OK, "%s", spx_err_text(&e));
         spx_sim_throughput('x', 1, &at, &through);
         double continuum = sky[0];
         for (size_t i = 0; i < n; i++)
@@ -189,7 +189,7 @@ static void test_targets(void)
                         .v = {-300, 300},
                         .vsini = {0, 20},
                         .mag = {16, 19}};
-    CHECK(spx_sim_draw(&r, N, t, &e) == SPX_OK && spx_sim_draw(&r, N, again, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_draw(&r, N, t, &e) == SPX_OK && spx_sim_draw(&r, N, again, &e) == SPX_OK, "%s", spx_err_text(&e));
     size_t sky = 0;
     for (int i = 0; i < N; i++) {
         const spx_target *a = t + i, *b = again + i;
@@ -212,9 +212,9 @@ static void test_targets(void)
 
     /* The magnitude for a signal-to-noise ratio gives the electrons for it. */
     double mag, flux = 1.0, norm = 1.0, wave = SPX_SIM_WAVE_REF;
-    CHECK(spx_sim_magnitude(40.0, 900.0, 0.0, 0, &mag, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_magnitude(40.0, 900.0, 0.0, 0, &mag, &e) == SPX_OK, "%s", spx_err_text(&e));
     t[0] = (spx_target){.mag = mag};
-    CHECK(spx_sim_electrons(1, t, &norm, 'r', 900.0, 1, &wave, &flux, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_electrons(1, t, &norm, 'r', 900.0, 1, &wave, &flux, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(fabs(sqrt(flux) / 40.0 - 1.0) < 1e-9, "S/N %g, not 40", sqrt(flux));
     CHECK(spx_sim_magnitude(-1.0, 900.0, 3.0, 1, &mag, &e) == SPX_EUSAGE, "negative S/N accepted");
 }
@@ -228,7 +228,7 @@ static void test_projection(void)
         spx_psf p;
         CHECK(spx_sim_arm_range(arms[a], &lo, &hi), "no arm %c", arms[a]);
         spx_status st = spx_sim_psf(arms[a], 500, 0, 0, &p, &e);
-        CHECK(st == SPX_OK, "%s", e.msg);
+        CHECK(st == SPX_OK, "%s", spx_err_text(&e));
         if (st != SPX_OK)
             return;
         /* DESI's CCDs have 4096 to 4128 x 4114 pixels. */
@@ -250,7 +250,7 @@ static void test_projection(void)
 
     /* Three fibres, all of the light on the CCD; then one fibre alone, at another place of the list. */
     spx_psf psf;
-    CHECK(spx_sim_psf('r', 30, 6000, 6120, &psf, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_psf('r', 30, 6000, 6120, &psf, &e) == SPX_OK, "%s", spx_err_text(&e));
     size_t n = spx_sim_grid_size(5990, 6130, 0.1), npix = psf.npix_x * psf.npix_y;
     double *w = vec(n), *flux = vec(3 * n), *image = vec(npix), *one = vec(npix), *alone = vec(npix), sum = 0,
            total = 0;
@@ -258,12 +258,14 @@ static void test_projection(void)
     spx_sim_grid(5990, 0.1, n, w);
     for (size_t i = 0; i < 3 * n; i++)
         total += (flux[i] = 10.0 + 90.0 * (i % 97 == 0)) * 0.1;
-    CHECK(spx_sim_project(&psf, 3, fiber, n, w, flux, psf.npix_y, psf.npix_x, image, NULL, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_project(&psf, 3, fiber, n, w, flux, psf.npix_y, psf.npix_x, image, NULL, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
     for (size_t i = 0; i < npix; i++)
         sum += image[i];
     CHECK(fabs(sum / total - 1.0) < 1e-12, "%.15g electrons on the CCD, %.15g were sent", sum, total);
     omp_set_num_threads(1);
-    CHECK(spx_sim_project(&psf, 3, fiber, n, w, flux, psf.npix_y, psf.npix_x, one, NULL, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_project(&psf, 3, fiber, n, w, flux, psf.npix_y, psf.npix_x, one, NULL, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
     omp_set_num_threads(2);
     CHECK(memcmp(image, one, npix * sizeof *one) == 0, "the image depends on the number of threads");
 
@@ -275,7 +277,7 @@ static void test_projection(void)
         memset(alone, 0, npix * sizeof *alone);
         flux[k] = 100.0;
         CHECK(spx_sim_project(&psf, 1, fiber + 1, n, w, flux, psf.npix_y, psf.npix_x, alone, NULL, &e) == SPX_OK, "%s",
-              e.msg);
+              spx_err_text(&e));
         flux[k] = 0.0;
         spx_spot at;
         double worst = 0.0;
@@ -289,7 +291,8 @@ static void test_projection(void)
     /* A CCD that is too small keeps what it sees. */
     memset(alone, 0, npix * sizeof *alone);
     flux[n / 2] = 100.0;
-    CHECK(spx_sim_project(&psf, 1, fiber, n, w, flux, psf.npix_y / 2, 20, alone, NULL, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_project(&psf, 1, fiber, n, w, flux, psf.npix_y / 2, 20, alone, NULL, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
 
     fiber[0] = 30;
     CHECK(spx_sim_project(&psf, 1, fiber, n, w, flux, 10, 10, alone, NULL, &e) == SPX_EINPUT, "fibre 30 of 30");
@@ -325,14 +328,14 @@ static void test_noise(void)
     for (size_t i = 0; i < NPIX; i++)
         model[i] = i % NX < NX / 2 ? 0.0 : 4.0 * (double)(i % NX - NX / 2);
     spx_image clean = {0}, again = {0}, camera = {0}, data = {0}, spoiled = {0};
-    CHECK(spx_sim_expose(NY, NX, model, &n, &clean, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_expose(NY, NX, model, &n, &clean, &e) == SPX_OK, "%s", spx_err_text(&e));
     omp_set_num_threads(1);
-    CHECK(spx_sim_expose(NY, NX, model, &n, &again, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_expose(NY, NX, model, &n, &again, &e) == SPX_OK, "%s", spx_err_text(&e));
     omp_set_num_threads(2);
     CHECK(memcmp(clean.data, again.data, NPIX * sizeof(float)) == 0, "noise depends on the number of threads");
     double s = 0, s2 = 0, same = 0;
     n.camera = 'z';
-    CHECK(spx_sim_expose(NY, NX, model, &n, &camera, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_expose(NY, NX, model, &n, &camera, &e) == SPX_OK, "%s", spx_err_text(&e));
     n.camera = 'r';
     for (size_t i = 0; i < NPIX; i++) {
         double pull = (clean.data[i] - model[i]) * sqrt(clean.ivar[i]);
@@ -348,7 +351,7 @@ static void test_noise(void)
 
     /* Defects are flagged, and what is not flagged is as before. */
     n.ivar = SPX_SIM_IVAR_DATA;
-    CHECK(spx_sim_expose(NY, NX, model, &n, &data, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_expose(NY, NX, model, &n, &data, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(fabs(1.0 / data.ivar[5] - fmax(data.data[5], 0.0f) - 9.0) < 1e-3, "ivar from data");
     n.ivar = SPX_SIM_IVAR_MODEL;
     n.cosmics = 200;
@@ -357,7 +360,7 @@ static void test_noise(void)
     n.gap = 5;
     n.blocks = 2;
     n.nans = 30;
-    CHECK(spx_sim_expose(NY, NX, model, &n, &spoiled, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_expose(NY, NX, model, &n, &spoiled, &e) == SPX_OK, "%s", spx_err_text(&e));
     size_t hit = 0, bad = 0, saturated = 0, nan = 0;
     for (size_t i = 0; i < NPIX; i++) {
         uint32_t m = spoiled.mask[i];
@@ -377,7 +380,7 @@ static void test_noise(void)
     /* Without noise the data are the model. */
     spx_image quiet = {0};
     n = (spx_sim_noise){.readnoise = 3.0, .fullwell = 500.0};
-    CHECK(spx_sim_expose(NY, NX, model, &n, &quiet, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_sim_expose(NY, NX, model, &n, &quiet, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(quiet.data[200] == 160.0f && quiet.data[NX - 1] == 500.0f && quiet.mask[NX - 1] == SPX_CCD_SATURATED,
           "noise-free pixels %g and %g", (double)quiet.data[200], (double)quiet.data[NX - 1]);
     spx_image none = {0};

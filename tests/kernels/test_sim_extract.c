@@ -32,7 +32,7 @@ int main(void)
     const spx_sim_noise noise = {
         .seed = 5, .camera = 'r', .photon_noise = 1, .readnoise = 3, .fullwell = 2e5, .cosmics = 30};
     if (spx_sim_psf('r', NSPEC, wmin, wmax, &psf, &e) != SPX_OK) {
-        puts(e.msg);
+        puts(spx_err_text(&e));
         return 1;
     }
     size_t n = spx_sim_grid_size(psf.wmin, psf.wmax, step), npix = psf.npix_x * psf.npix_y;
@@ -57,7 +57,7 @@ int main(void)
     o.dw = dw;
     if (st == SPX_OK)
         st = spx_extract_patch_cpu(&image, &psf, &o, &frame, &counts, &e);
-    CHECK(st == SPX_OK, "%s", e.msg);
+    CHECK(st == SPX_OK, "%s", spx_err_text(&e));
     if (st == SPX_OK) {
         const spx_arm *a = &frame.arm;
         size_t nb = a->nwave, nd = a->ndiag, good = 0;

@@ -29,7 +29,7 @@ static spx_stack compare(const spx_traces *t, const spx_shifts *s, const spx_sta
         t0 = o->t0;
     size_t length = o->has_length ? o->length : (size_t)(end - t0);
     spx_status st = backend.stack(&backend, t, s, o, &out, &e);
-    CHECK(st == SPX_OK, "%s: %s", what, e.msg);
+    CHECK(st == SPX_OK, "%s: %s", what, spx_err_text(&e));
     if (st != SPX_OK)
         return out;
     CHECK(out.t0 == t0 && out.length == length && out.nshift == s->nshift,
@@ -142,7 +142,7 @@ static void accumulation(int precision)
         spx_stack_free(&sum);
         sum = more;
     }
-    CHECK(st == SPX_OK, "accumulation: %s", e.msg);
+    CHECK(st == SPX_OK, "accumulation: %s", spx_err_text(&e));
     for (size_t i = 0; i < once.length * 11 && st == SPX_OK; i++)
         if (!(fabs(get(precision, sum.value, i) - 6 * get(precision, once.value, i)) <
               (precision == 4 ? 1e-5 : 1e-12))) {
@@ -223,7 +223,7 @@ static void large(void)
     spx_stack out = {0};
     spx_err e = {0};
     fill(&t, &s, -50, 50);
-    CHECK(backend.stack(&backend, &t, &s, &o, &out, &e) == SPX_OK, "5000 traces, 5000 shifts: %s", e.msg);
+    CHECK(backend.stack(&backend, &t, &s, &o, &out, &e) == SPX_OK, "5000 traces, 5000 shifts: %s", spx_err_text(&e));
     double worst = 0;
     for (size_t k = 0; k < many && out.value != NULL; k += every)
         for (size_t i = 0; i < out.length; i++)
@@ -262,7 +262,7 @@ static void threads(int precision)
         spx_stack one = compare(&t, &s, &o, 0, "several chunks"), three = {0};
         spx_err e = {0};
         o.nthreads = 3;
-        CHECK(backend.stack(&backend, &t, &s, &o, &three, &e) == SPX_OK, "%s", e.msg);
+        CHECK(backend.stack(&backend, &t, &s, &o, &three, &e) == SPX_OK, "%s", spx_err_text(&e));
         size_t n = m == 0 ? one.nshift * one.length : m == 1 ? one.nshift : one.length;
         CHECK(memcmp(one.value, three.value, n * (size_t)precision) == 0, "method %d depends on the threads", m);
         CHECK(m == 0 || memcmp(one.index, three.index, n * sizeof *one.index) == 0, "method %d: indices too", m);
@@ -279,7 +279,8 @@ static void refused(const spx_traces *t, const spx_shifts *s, const spx_stack_op
     spx_err e = {0};
     spx_stack out = {0};
     spx_status st = backend.stack(&backend, t, s, o, &out, &e);
-    CHECK(st == want && strstr(e.msg, message) != NULL, "'%s' expected: status %d, '%s'", message, st, e.msg);
+    CHECK(st == want && strstr(spx_err_text(&e), message) != NULL, "'%s' expected: status %d, '%s'", message, st,
+          spx_err_text(&e));
     spx_stack_free(&out);
 }
 
@@ -346,14 +347,14 @@ static void geometry(void)
         for (size_t i = 0; i < 400; i++)
             put(8, t.data, j * 400 + i, exp(-0.5 * pow((double)i - arrival, 2)));
     }
-    CHECK(spx_stack_axis_parse("-0.2:0.2:0.02", "--slowness", &sx, &e) == SPX_OK && sx.n == 21, "%s", e.msg);
+    CHECK(spx_stack_axis_parse("-0.2:0.2:0.02", "--slowness", &sx, &e) == SPX_OK && sx.n == 21, "%s", spx_err_text(&e));
     sy = sx;
-    CHECK(spx_stack_slowness_grid(&sx, &sy, &n, &grid, &e) == SPX_OK && n == 441, "%s", e.msg);
+    CHECK(spx_stack_slowness_grid(&sx, &sy, &n, &grid, &e) == SPX_OK && n == 441, "%s", spx_err_text(&e));
     spx_shifts s = {0};
     spx_stack out = {0};
     spx_stack_options o = {.method = SPX_STACK_MAX};
-    CHECK(spx_stack_geometry(&t, n, grid, &s, &e) == SPX_OK, "%s", e.msg);
-    CHECK(backend.stack(&backend, &t, &s, &o, &out, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_stack_geometry(&t, n, grid, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(backend.stack(&backend, &t, &s, &o, &out, &e) == SPX_OK, "%s", spx_err_text(&e));
     size_t best = 0;
     for (size_t k = 0; k < n; k++)
         best = get(8, out.value, k) > get(8, out.value, best) ? k : best;
@@ -366,11 +367,12 @@ static void geometry(void)
     spx_free(grid);
     /* the same direction as velocity and azimuth */
     spx_stack_axis velocity = {5, 0, 1}, azimuth = {0, 90, 4};
-    CHECK(spx_stack_velocity_grid(&velocity, &azimuth, &n, &grid, &e) == SPX_OK && n == 4, "%s", e.msg);
+    CHECK(spx_stack_velocity_grid(&velocity, &azimuth, &n, &grid, &e) == SPX_OK && n == 4, "%s", spx_err_text(&e));
     CHECK(fabs(grid[1] - 0.2) < 1e-12 && fabs(grid[0]) < 1e-12 && fabs(grid[2] - 0.2) < 1e-12, "north, then east");
     spx_free(grid);
     double far[2] = {1e12, 0};
-    CHECK(spx_stack_geometry(&t, 1, far, &s, &e) == SPX_EINPUT && strstr(e.msg, "shift of") != NULL, "%s", e.msg);
+    CHECK(spx_stack_geometry(&t, 1, far, &s, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "shift of") != NULL, "%s",
+          spx_err_text(&e));
     spx_shifts_free(&s);
     static const char *const bad[] = {"", "1:2", "2:1:1", "1:2:0", "1:2:-1", "0:1:1e-9", "a", "1:2:3:4", "nan"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

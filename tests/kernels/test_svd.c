@@ -24,7 +24,7 @@ static spx_svd decompose(const double *a, size_t m, size_t n, const spx_svd_opti
     double *b = need(m * n, sizeof(double));
     memcpy(b, a, m * n * sizeof *b);
     spx_status st = backend.svd(&backend, b, m, n, o, &d, &e);
-    CHECK(st == SPX_OK, "%s, %zu x %zu: %s", what, m, n, e.msg);
+    CHECK(st == SPX_OK, "%s, %zu x %zu: %s", what, m, n, spx_err_text(&e));
     if (st != SPX_OK)
         exit(1);
     spx_free(b);
@@ -207,7 +207,8 @@ static void refused(double *a, size_t m, size_t n, const spx_svd_options *o, spx
     spx_err e = {0};
     spx_svd d = {0};
     spx_status st = backend.svd(&backend, a, m, n, o, &d, &e);
-    CHECK(st == want && strstr(e.msg, message) != NULL, "'%s' expected: status %d, '%s'", message, st, e.msg);
+    CHECK(st == want && strstr(spx_err_text(&e), message) != NULL, "'%s' expected: status %d, '%s'", message, st,
+          spx_err_text(&e));
     spx_svd_free(&d);
 }
 

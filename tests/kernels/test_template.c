@@ -240,7 +240,7 @@ static void convolution(void)
     spx_templates t = {0};
     spx_template_report rep;
     spx_err e = {0};
-    CHECK(run(&lib, &cfg, flux, NT, &t, &rep, &e) == SPX_OK, "%s", e.msg);
+    CHECK(run(&lib, &cfg, flux, NT, &t, &rep, &e) == SPX_OK, "%s", spx_err_text(&e));
     if (failures)
         exit(1);
     for (size_t i = 0; i < 2; i++) {
@@ -282,9 +282,9 @@ static void convolution(void)
     double vsini[] = {0, 80};
     cfg.nccf_vsini = 2;
     cfg.ccf_vsini = vsini;
-    CHECK(run(&lib, &cfg, flux, 1, &one, NULL, &e) == SPX_OK, "%s", e.msg);
+    CHECK(run(&lib, &cfg, flux, 1, &one, NULL, &e) == SPX_OK, "%s", spx_err_text(&e));
     cfg.nthreads = 3;
-    CHECK(run(&lib, &cfg, flux, 2, &two, NULL, &e) == SPX_OK, "%s", e.msg);
+    CHECK(run(&lib, &cfg, flux, 2, &two, NULL, &e) == SPX_OK, "%s", spx_err_text(&e));
     if (!failures)
         for (size_t i = 0; i < 2; i++) {
             const spx_setup *a = &one.setup[i], *b = &two.setup[i];
@@ -317,7 +317,7 @@ static void media(void)
         lib.medium = medium ? SPX_AIR : SPX_VACUUM;
         spx_templates t = {0};
         spx_err e = {0};
-        CHECK(run(&lib, &cfg, flux, 1, &t, NULL, &e) == SPX_OK, "%s", e.msg);
+        CHECK(run(&lib, &cfg, flux, 1, &t, NULL, &e) == SPX_OK, "%s", spx_err_text(&e));
         if (failures)
             exit(1);
         const spx_setup *s = &t.setup[0];
@@ -355,7 +355,7 @@ static void normalisation(void)
         spx_templates t = {0};
         spx_template_report rep;
         spx_err e = {0};
-        CHECK(run(&lib, &cfg, flux, 1, &t, &rep, &e) == SPX_OK, "%s", e.msg);
+        CHECK(run(&lib, &cfg, flux, 1, &t, &rep, &e) == SPX_OK, "%s", spx_err_text(&e));
         if (failures)
             exit(1);
         const spx_setup *s = &t.setup[0];
@@ -399,12 +399,12 @@ static void principal_components(void)
                 s.lnflux[t * nw + k] = (float)(1 + a * x + 0.3 * b * sin(9 * x) + 0.01 * a * b * cos(30 * x) + noise);
             }
         spx_err e = {0};
-        CHECK(spx_template_pca(&s, 1e-4, 9e-6, &e) == SPX_OK, "%s", e.msg);
+        CHECK(spx_template_pca(&s, 1e-4, 9e-6, &e) == SPX_OK, "%s", spx_err_text(&e));
         CHECK(s.pca.ncomp > 3 && s.pca.max <= 9e-6, "%zu components leave out %g", s.pca.ncomp, s.pca.max);
         spx_free(s.pca.mean);
         spx_free(s.pca.comp);
         spx_free(s.pca.coef);
-        CHECK(spx_template_pca(&s, 1e-4, 0, &e) == SPX_OK, "%s", e.msg);
+        CHECK(spx_template_pca(&s, 1e-4, 0, &e) == SPX_OK, "%s", spx_err_text(&e));
         const spx_pca *p = &s.pca;
         CHECK(p->ncomp == 3, "%zu components", p->ncomp);
         CHECK(p->rms > 5e-6 && p->rms < 9e-6 && p->max > p->rms && p->max < 2e-5, "left out: %g rms, %g at most",
@@ -457,7 +457,7 @@ static void grid(void)
         p[2] = (double)(float)alpha[k % 2];
         p[3] = 4.5;
     }
-    CHECK(spx_template_grid(&s, &fill, &e) == SPX_OK, "%s", e.msg);
+    CHECK(spx_template_grid(&s, &fill, &e) == SPX_OK, "%s", spx_err_text(&e));
     if (failures)
         exit(1);
     CHECK(s.naxis[0] == 4 && s.naxis[1] == 3 && s.naxis[2] == 2 && s.naxis[3] == 1, "axes %zu %zu %zu %zu", s.naxis[0],
@@ -501,8 +501,8 @@ static void grid(void)
         if (trial == 0)
             b.params[14] = b.params[16], b.params[15] = b.params[17];
         spx_err_clear(&e);
-        CHECK(spx_template_grid(&b, &fill, &e) == SPX_EINPUT && strstr(e.msg, why[trial]), "trial %d: %s", trial,
-              e.msg);
+        CHECK(spx_template_grid(&b, &fill, &e) == SPX_EINPUT && strstr(spx_err_text(&e), why[trial]), "trial %d: %s",
+              trial, spx_err_text(&e));
         spx_template_fill_free(&fill);
         spx_setup_free(&b);
     }
@@ -562,7 +562,7 @@ static void parameters(void)
             spx_templates out = {0};
             spx_err e = {0};
             cfg.interpolator = (spx_template_interpolator)which;
-            CHECK(run(&lib, &cfg, flux[0], 7, &out, NULL, &e) == SPX_OK, "%zu parameters: %s", np, e.msg);
+            CHECK(run(&lib, &cfg, flux[0], 7, &out, NULL, &e) == SPX_OK, "%zu parameters: %s", np, spx_err_text(&e));
             const spx_setup *s = out.setup;
             if (!s)
                 return;
@@ -615,8 +615,8 @@ static void span(void)
                 par[t][2] = 1;
         }
         const spx_status st = spx_template_span(&s, &e);
-        CHECK(st == (lib[i].why ? SPX_EINPUT : SPX_OK) && (!lib[i].why || strstr(e.msg, lib[i].why)), "%s, %d: %s",
-              lib[i].what, lib[i].parlog, e.msg);
+        CHECK(st == (lib[i].why ? SPX_EINPUT : SPX_OK) && (!lib[i].why || strstr(spx_err_text(&e), lib[i].why)),
+              "%s, %d: %s", lib[i].what, lib[i].parlog, spx_err_text(&e));
     }
 }
 
@@ -639,7 +639,7 @@ static void ccf(void)
     spx_templates t = {0};
     spx_template_report rep;
     spx_err e = {0};
-    CHECK(run(&lib, &cfg, flux, 2, &t, &rep, &e) == SPX_OK, "%s", e.msg);
+    CHECK(run(&lib, &cfg, flux, 2, &t, &rep, &e) == SPX_OK, "%s", spx_err_text(&e));
     if (failures)
         exit(1);
     const spx_setup *s = &t.setup[0];
@@ -682,7 +682,8 @@ static void refused_setup(const char *text, const char *why)
 {
     spx_template_request r;
     spx_err e = {0};
-    CHECK(spx_template_parse_setup(text, &r, &e) == SPX_EUSAGE && strstr(e.msg, why), "'%.80s': %s", text, e.msg);
+    CHECK(spx_template_parse_setup(text, &r, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), why), "'%.80s': %s", text,
+          spx_err_text(&e));
 }
 
 static void refused_job(const spx_template_library *lib, const char *setup, const char *resolution, const float *flux,
@@ -790,7 +791,7 @@ static void reference(hid_t file)
     spx_template_config cfg = {.nsetup = 3, .setup = r, .norm = SPX_NORM_LINEAR, .library_resolution = "100000"};
     spx_templates t = {0};
     spx_err e = {0};
-    CHECK(run(&lib, &cfg, flux, NT, &t, NULL, &e) == SPX_OK, "%s", e.msg);
+    CHECK(run(&lib, &cfg, flux, NT, &t, NULL, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t i = 0; i < t.nsetup; i++) {
         const spx_setup *s = &t.setup[i];
         double *wave = malloc(s->nwave * sizeof *wave);

@@ -12,7 +12,7 @@ static spx_err e;
 #define CHECK(c)                                                                                                       \
     do {                                                                                                               \
         if (!(c)) {                                                                                                    \
-            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #c, e.msg);                                                 \
+            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #c, spx_err_text(&e));                                      \
             exit(1);                                                                                                   \
         }                                                                                                              \
     } while (0)

@@ -47,7 +47,7 @@ static void sites(void)
     CHECK(spx_site_parse("Kitt Peak", &s, &e) == SPX_OK && fabs(s.latitude - 31.96403) < 1e-9);
     CHECK(spx_site_parse("LAMOST", &s, &e) == SPX_OK && s.longitude > 117);
     spx_err_clear(&e);
-    CHECK(spx_site_parse("atlantis", &s, &e) == SPX_EUSAGE && strstr(e.msg, "lasilla") != NULL);
+    CHECK(spx_site_parse("atlantis", &s, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "lasilla") != NULL);
     CHECK(spx_site_parse("", &s, &e) == SPX_EUSAGE);
     CHECK(spx_site_parse("10,95,0", &s, &e) == SPX_EUSAGE);
     CHECK(spx_site_parse("10,5", &s, &e) == SPX_EUSAGE);
@@ -72,7 +72,7 @@ static void times(void)
     spx_cards h = {0};
     add(&h, "DATE-OBS= '2020-12-15T02:24:00.000'");
     spx_err_clear(&e);
-    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(e.msg, "EXPTIME") != NULL);
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "EXPTIME") != NULL);
     add(&h, "EXPTIME =                900.0");
     CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_OK && fabs(mjd - (59198.1 + 450 / 86400.0)) < 1e-8);
     add(&h, "MJD-OBS =              59199.5");
@@ -83,12 +83,12 @@ static void times(void)
     add(&h, "DATE-OBS= '15/12/20'");
     add(&h, "EXPTIME =                900.0");
     spx_err_clear(&e);
-    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(e.msg, "DATE-OBS") != NULL);
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "DATE-OBS") != NULL);
     spx_cards_free(&h);
     add(&h, "MJD-OBS =                  0.0");
     add(&h, "EXPTIME =                900.0");
     spx_err_clear(&e);
-    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(e.msg, "1960") != NULL);
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "1960") != NULL);
     spx_cards_free(&h);
 }
 

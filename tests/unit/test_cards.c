@@ -52,7 +52,7 @@ static void reading(void)
     spx_err e = {0};
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
         if (spx_cards_append(&h, cards[i], &e) != SPX_OK) {
-            printf("append: %s\n", e.msg);
+            printf("append: %s\n", spx_err_text(&e));
             exit(1);
         }
     double d = 99.0;

@@ -28,8 +28,8 @@ static void refused(const char *text, const char *why)
 {
     spx_expr ex;
     spx_err e = {0};
-    if (spx_expr_parse(text, &ex, &e) != SPX_EUSAGE || !strstr(e.msg, why)) {
-        printf("'%.60s': '%s', want '%s'\n", text, e.msg, why);
+    if (spx_expr_parse(text, &ex, &e) != SPX_EUSAGE || !strstr(spx_err_text(&e), why)) {
+        printf("'%.60s': '%s', want '%s'\n", text, spx_err_text(&e), why);
         failed = 1;
     }
 }

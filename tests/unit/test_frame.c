@@ -31,7 +31,7 @@ static void check_rows(size_t nfibre, spx_table *map, size_t first, size_t n, co
     CHECK(spx_cards_append(&im.header, "EXPID   =                   12", &e) == SPX_OK);
     st = spx_frame_inherit(&f, &im, &psf, first, n, &e);
     if (refusal != NULL) {
-        CHECK(st == SPX_EINPUT && strstr(e.msg, refusal) != NULL);
+        CHECK(st == SPX_EINPUT && strstr(spx_err_text(&e), refusal) != NULL);
         spx_err_clear(&e);
     } else {
         int64_t id[16];

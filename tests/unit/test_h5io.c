@@ -21,7 +21,7 @@ static int bad;
 #define CHECK(x)                                                                                                       \
     do {                                                                                                               \
         if (!(x)) {                                                                                                    \
-            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #x, e.msg);                                                 \
+            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #x, spx_err_text(&e));                                      \
             bad = 1;                                                                                                   \
         }                                                                                                              \
         memset(&e, 0, sizeof e);                                                                                       \

@@ -155,8 +155,8 @@ static void refused(size_t n, const recipe *r, spx_merge_options opt, spx_status
     for (size_t i = 0; i < n; i++)
         file[i] = make(&r[i]);
     hid_t out = merge(n, file, opt, NULL);
-    if (out >= 0 || e.code != code || strstr(e.msg, word) == NULL) {
-        printf("expected %d and '%s': %d %s\n", (int)code, word, (int)e.code, e.msg);
+    if (out >= 0 || e.code != code || strstr(spx_err_text(&e), word) == NULL) {
+        printf("expected %d and '%s': %d %s\n", (int)code, word, (int)e.code, spx_err_text(&e));
         exit(1);
     }
     spx_err_clear(&e);
@@ -359,7 +359,7 @@ static void test_rows(void)
     out = merge(2, parts, rows_allow, &nmissing);
     spx_spectra s;
     /* the fibermap of the two-armed file has columns that the other lacks */
-    CHECK(out < 0 && strstr(e.msg, "DELTA_R") != NULL);
+    CHECK(out < 0 && strstr(spx_err_text(&e), "DELTA_R") != NULL);
     spx_err_clear(&e);
     close_all(2, parts);
     close_all(2, a);
@@ -372,7 +372,7 @@ static void test_rows(void)
     c = make(&bare[2]);
     const hid_t joined[] = {merge(2, p, plain, NULL), merge(1, &c, cameras, NULL)};
     CHECK(joined[0] >= 0 && joined[1] >= 0);
-    CHECK(merge(2, joined, plain, NULL) < 0 && strstr(e.msg, "/spectra/b: is missing") != NULL);
+    CHECK(merge(2, joined, plain, NULL) < 0 && strstr(spx_err_text(&e), "/spectra/b: is missing") != NULL);
     out = merge(2, joined, rows_allow, &nmissing);
     CHECK(out >= 0 && nmissing == 3 && spx_spectra_read(out, 1, &s, &e) == SPX_OK && s.nspec == 5);
     check_missing(&s.arm[0], 4);
@@ -417,17 +417,18 @@ static void test_refusals(void)
     /* a schema version that differs, or is newer */
     hid_t file[] = {make(&base), make(&base)};
     CHECK(spx_h5_set_str(file[1], "/frame", "version", "1.7", &e) == SPX_OK);
-    CHECK(merge(2, file, plain, NULL) < 0 && strstr(e.msg, "schema version 1.7") != NULL && e.code == SPX_EINPUT);
+    CHECK(merge(2, file, plain, NULL) < 0 && strstr(spx_err_text(&e), "schema version 1.7") != NULL &&
+          e.code == SPX_EINPUT);
     spx_err_clear(&e);
     CHECK(spx_h5_set_str(file[1], "/frame", "version", "9.0", &e) == SPX_OK);
-    CHECK(merge(2, file, plain, NULL) < 0 && strstr(e.msg, "newer") != NULL && e.code == SPX_EINPUT);
+    CHECK(merge(2, file, plain, NULL) < 0 && strstr(spx_err_text(&e), "newer") != NULL && e.code == SPX_EINPUT);
     spx_err_clear(&e);
     H5Ldelete(file[0], "/frame/ivar", H5P_DEFAULT);
-    CHECK(merge(1, file, plain, NULL) < 0 && strstr(e.msg, "/frame/ivar: is missing") != NULL);
+    CHECK(merge(1, file, plain, NULL) < 0 && strstr(spx_err_text(&e), "/frame/ivar: is missing") != NULL);
     close_all(2, file);
     spx_err_clear(&e);
     hid_t empty = in_memory();
-    CHECK(merge(1, &empty, plain, NULL) < 0 && e.code == SPX_EINPUT && strstr(e.msg, "nothing") != NULL);
+    CHECK(merge(1, &empty, plain, NULL) < 0 && e.code == SPX_EINPUT && strstr(spx_err_text(&e), "nothing") != NULL);
     H5Fclose(empty);
     spx_err_clear(&e);
 }

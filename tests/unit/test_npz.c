@@ -37,7 +37,7 @@ static void values(int packed)
     mock_npz_array(&m, "text", "<U3", 0, "(1,)", f8, 12);
     mock_npz_array(&m, "big", ">f8", 0, "(1,)", f8, 8);
     mock_npz_array(&m, "deep", "<f8", 0, "(1, 1, 1, 1, 1)", f8, 8);
-    CHECK(parse(&m, &z, &e) == SPX_OK && z.n == 11, "%s", e.msg);
+    CHECK(parse(&m, &z, &e) == SPX_OK && z.n == 11, "%s", spx_err_text(&e));
     const spx_npz_array *a = spx_npz_find(&z, "a.npz", "c", 2, two, &e);
     CHECK(a && two[1] == 3 && a->value[4] == 5 && a->value[5] == 6e300, "c");
     a = spx_npz_find(&z, "a.npz", "f", 2, any, &e);
@@ -62,7 +62,8 @@ static void values(int packed)
         CHECK(!spx_npz_find(&z, "a.npz", no[i], i == 0 ? 2 : 1, any, &e) && e.code == SPX_EINPUT, "%s", no[i]);
     }
     e = (spx_err){0};
-    CHECK(!spx_npz_find(&z, "a.npz", "c", 2, wrong, &e) && strstr(e.msg, "shape"), "wrong shape: %s", e.msg);
+    CHECK(!spx_npz_find(&z, "a.npz", "c", 2, wrong, &e) && strstr(spx_err_text(&e), "shape"), "wrong shape: %s",
+          spx_err_text(&e));
     spx_npz_free(&z);
 }
 
@@ -70,7 +71,7 @@ static void refused(const char *what, const char *why, mock_npz *m)
 {
     spx_npz z;
     spx_err e;
-    CHECK(parse(m, &z, &e) == SPX_EINPUT && strstr(e.msg, why), "%s: %s", what, e.msg);
+    CHECK(parse(m, &z, &e) == SPX_EINPUT && strstr(spx_err_text(&e), why), "%s: %s", what, spx_err_text(&e));
     spx_npz_free(&z);
 }
 
@@ -84,8 +85,9 @@ static void damage(void)
     for (int packed = 0; packed < 2; packed++) {
         m = (mock_npz){.packed = packed};
         mock_npz_array(&m, "x", "<f8", 0, "(4,)", x, sizeof x);
-        CHECK(parse(&m, &z, &e) == SPX_OK, "%s", e.msg);
-        CHECK(!spx_npz_find(&z, "a.npz", "x", 1, any, &e) && strstr(e.msg, "not finite"), "NaN: %s", e.msg);
+        CHECK(parse(&m, &z, &e) == SPX_OK, "%s", spx_err_text(&e));
+        CHECK(!spx_npz_find(&z, "a.npz", "x", 1, any, &e) && strstr(spx_err_text(&e), "not finite"), "NaN: %s",
+              spx_err_text(&e));
         spx_npz_free(&z);
         for (size_t cut = 0; cut < m.size; cut++) { /* an end that is missing is always seen */
             e = (spx_err){0};
@@ -120,7 +122,8 @@ static void damage(void)
     memcpy(npy + sizeof npy - 9, "'descr':'", 9);
     m = (mock_npz){0};
     mock_npz_member(&m, "x.npy", npy, sizeof npy);
-    CHECK(parse(&m, &z, &e) == SPX_OK && z.n == 1 && z.array[0].value == NULL, "end within the type: %s", e.msg);
+    CHECK(parse(&m, &z, &e) == SPX_OK && z.n == 1 && z.array[0].value == NULL, "end within the type: %s",
+          spx_err_text(&e));
     spx_npz_free(&z);
     /* arrays that fit one by one, but not together: a byte becomes eight */
     static const uint8_t many[100000];
@@ -128,7 +131,8 @@ static void damage(void)
     mock_npz_array(&m, "x", "|u1", 0, "(100000,)", many, sizeof many);
     mock_npz_array(&m, "y", "|u1", 0, "(100000,)", many, sizeof many);
     spx_mem_limit((size_t)1 << 20);
-    CHECK(parse(&m, &z, &e) == SPX_EIO && strstr(e.msg, "a.npz: needs more than 1 MiB"), "two arrays: %s", e.msg);
+    CHECK(parse(&m, &z, &e) == SPX_EIO && strstr(spx_err_text(&e), "a.npz: needs more than 1 MiB"), "two arrays: %s",
+          spx_err_text(&e));
     spx_npz_free(&z);
     spx_mem_limit(0);
     /* a bomb: it says that it inflates to 4 GB */
@@ -174,8 +178,9 @@ static void networks(void)
             if (strcmp(a[i].name, wrong[k].array) == 0)
                 a[i].value[wrong[k].element] = wrong[k].value;
         spx_status st = spx_payne_network(&z, "a.npz", 2, label, &net, &e);
-        CHECK(st == (wrong[k].why[0] ? SPX_EINPUT : SPX_OK) && strncmp(e.msg, wrong[k].why, strlen(wrong[k].why)) == 0,
-              "%s: %s", wrong[k].array, e.msg);
+        CHECK(st == (wrong[k].why[0] ? SPX_EINPUT : SPX_OK) &&
+                  strncmp(spx_err_text(&e), wrong[k].why, strlen(wrong[k].why)) == 0,
+              "%s: %s", wrong[k].array, spx_err_text(&e));
         spx_nn_free(&net.nn);
     }
 }

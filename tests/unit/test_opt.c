@@ -130,14 +130,14 @@ int main(void)
 
     CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(e.msg, "outside") != NULL);
     CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
-    CHECK(PARSE("--number") == SPX_EUSAGE && strstr(e.msg, "needs a value") != NULL);
+    CHECK(PARSE("--number") == SPX_EUSAGE && strstr(spx_err_text(&e), "needs a value") != NULL);
     CHECK(PARSE("--real", "nan") == SPX_EUSAGE);
     CHECK(PARSE("--real", "") == SPX_EUSAGE);
     CHECK(PARSE("--bytes", "-1") == SPX_EUSAGE && PARSE("--bytes", "1e30T") == SPX_EUSAGE);
     CHECK(PARSE("--choice", "tw") == SPX_EUSAGE && strstr(e.msg, "'tw' is not one of one|two") != NULL);
     CHECK(PARSE("--choice", "") == SPX_EUSAGE && PARSE("--choice", "one|two") == SPX_EUSAGE);
     CHECK(PARSE("--flag=1") == SPX_EUSAGE);
-    CHECK(PARSE("--nunber", "3") == SPX_EUSAGE && strstr(e.msg, "--number") != NULL);
+    CHECK(PARSE("--nunber", "3") == SPX_EUSAGE && strstr(spx_err_text(&e), "--number") != NULL);
     CHECK(PARSE("-q") == SPX_EUSAGE);
     CHECK(PARSE("--") == SPX_OK && nfile == 0);
     double v[3];
@@ -148,12 +148,13 @@ int main(void)
     CHECK(spx_parse_doubles("1,,2", ',', "x", "A,B,C", 3, v, &n, &e) == SPX_EUSAGE);
     memset(&e, 0, sizeof e);
     CHECK(spx_parse_doubles("1:2", ',', "x", "A,B,C", 3, v, &n, &e) == SPX_EUSAGE);
-    CHECK(strcmp(e.msg, "x: '1:2' is not A,B,C") == 0);
+    CHECK(strcmp(spx_err_text(&e), "x: '1:2' is not A,B,C") == 0);
     size_t from, count;
     memset(&e, 0, sizeof e);
-    CHECK(spx_parse_slice("12", "x", 20, &from, &count, &e) == SPX_EUSAGE && strstr(e.msg, "12:13") != NULL);
+    CHECK(spx_parse_slice("12", "x", 20, &from, &count, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "12:13") != NULL);
     memset(&e, 0, sizeof e);
-    CHECK(spx_parse_slice("1-5:", "x", 20, &from, &count, &e) == SPX_EUSAGE && strstr(e.msg, "FIRST:LAST") != NULL);
+    CHECK(spx_parse_slice("1-5:", "x", 20, &from, &count, &e) == SPX_EUSAGE &&
+          strstr(spx_err_text(&e), "FIRST:LAST") != NULL);
     CHECK(spx_parse_slice("3:", "x", 20, &from, &count, NULL) == SPX_OK && from == 3 && count == 17);
     spx_opt_free(&program);
     return bad;

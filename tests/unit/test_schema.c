@@ -20,7 +20,7 @@ static spx_err e;
 
 static void stop(const char *what)
 {
-    printf("test_schema: %s (%s)\n", what, e.msg);
+    printf("test_schema: %s (%s)\n", what, spx_err_text(&e));
     exit(1);
 }
 

@@ -82,7 +82,7 @@ static void check_rows(const spx_spectra_parts *p, const spx_selection *s, const
     size_t *row = NULL, n = 0;
     char got[64] = "";
     if (spx_spectra_select(p, s, &row, &n, &e) != SPX_OK) {
-        printf("line %d: %s\n", line, e.msg);
+        printf("line %d: %s\n", line, spx_err_text(&e));
         exit(1);
     }
     for (size_t i = 0; i < n && i < 60; i++)
@@ -98,7 +98,7 @@ static void check_rows(const spx_spectra_parts *p, const spx_selection *s, const
 static void refused(const spx_spectra_parts *p, const spx_selection *s, spx_status want, const char *text)
 {
     size_t *row = NULL, n;
-    CHECK(spx_spectra_select(p, s, &row, &n, &e) == want && strstr(e.msg, text) != NULL);
+    CHECK(spx_spectra_select(p, s, &row, &n, &e) == want && strstr(spx_err_text(&e), text) != NULL);
     spx_err_clear(&e);
     spx_free(row);
 }
@@ -227,9 +227,10 @@ static void parts(void)
     spx_free(many);
     /* what does not fit */
     CHECK(spx_input_open(&in[1], name[1], &e) == SPX_OK);
-    CHECK(spx_spectra_parts_add(&p, in[1].file, 0, &e) == SPX_EINPUT && strstr(e.msg, "has arm 'b'") != NULL);
+    CHECK(spx_spectra_parts_add(&p, in[1].file, 0, &e) == SPX_EINPUT &&
+          strstr(spx_err_text(&e), "has arm 'b'") != NULL);
     spx_err_clear(&e);
-    CHECK(spx_spectra_parts_add(&p, in[1].file, 1, &e) == SPX_EINPUT && strstr(e.msg, "fibermap") != NULL);
+    CHECK(spx_spectra_parts_add(&p, in[1].file, 1, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "fibermap") != NULL);
     spx_err_clear(&e);
     close_parts(&p, in, 2);
 }
@@ -255,7 +256,8 @@ static void texts(void)
         CHECK((f = fopen(name[4], "w")) != NULL);
         fputs(wrong[k], f);
         fclose(f);
-        CHECK(spx_targets_collect(0, NULL, name[4], &n, &id, &e) == SPX_EINPUT && strstr(e.msg, message[k]) != NULL);
+        CHECK(spx_targets_collect(0, NULL, name[4], &n, &id, &e) == SPX_EINPUT &&
+              strstr(spx_err_text(&e), message[k]) != NULL);
         spx_err_clear(&e);
         spx_free(id);
     }

@@ -12,7 +12,7 @@
     do {                                                                                                               \
         spx_err_clear(&e);                                                                                             \
         (void)(call);                                                                                                  \
-        CHECK(e.code == SPX_EINPUT && strstr(e.msg, word) != NULL);                                                    \
+        CHECK(e.code == SPX_EINPUT && strstr(spx_err_text(&e), word) != NULL);                                         \
         spx_err_clear(&e);                                                                                             \
     } while (0)
 

@@ -22,10 +22,10 @@ spx_status spx_open_device_end(spx_device_opening *d, spx_err *e)
     if (d->threaded)
         (void)pthread_join(d->thread, NULL);
     if (d->err.code != SPX_OK)
-        return spx_fail(e, d->err.code, "%s", d->err.msg);
+        return spx_err_pass(e, &d->err);
     spx_run_device(d->s, d->b->device);
     if (d->why.code != SPX_OK)
-        spx_detail("computes on the CPU: %s", d->why.msg);
+        spx_detail("computes on the CPU: %s", spx_err_text(&d->why));
     return SPX_OK;
 }
 

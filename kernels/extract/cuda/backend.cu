@@ -20,7 +20,7 @@ struct devices {
         for (size_t i = 0; i < list.size(); i++)
             if (spx_extract_cuda_open(&list[i], s->device[i], &why) != SPX_OK) {
                 close();
-                throw spx::failure(why.msg);
+                throw spx::failure(spx_err_text(&why));
             }
     }
     devices(const devices &) = delete;

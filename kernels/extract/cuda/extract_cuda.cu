@@ -355,7 +355,7 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     spx_err late = {};
     const spx_status carried = c->staging.wait(&late);
     if (st == SPX_OK && carried != SPX_OK)
-        st = spx_fail(e, carried, "%s", late.msg);
+        st = spx_err_pass(e, &late);
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
             st = spx_fail(e, status[i], "%s", errors[i].msg);
@@ -522,7 +522,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
                 for (int i = 0; i < STEPS; i++)
                     times->step[i] += each.got.times.step[i];
                 if (st == SPX_OK && each.st != SPX_OK)
-                    st = spx_fail(e, each.st, "%s", each.error.msg);
+                    st = spx_err_pass(e, &each.error);
             }
         } catch (const std::exception &x) {
             st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());

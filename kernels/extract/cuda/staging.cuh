@@ -79,7 +79,7 @@ class staging_workers
         idle_.wait(lock, [this]() { return loads_.empty() && busy_ == 0; });
         const spx_status st = status_;
         if (st != SPX_OK)
-            spx_fail(e, st, "%s", error_.msg);
+            spx_err_pass(e, &error_);
         status_ = SPX_OK;
         return st;
     }

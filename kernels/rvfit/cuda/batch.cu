@@ -209,7 +209,7 @@ spx_status fit(plan_state *all, spx_progress *p, spx_rvfit *out, spx_err *e)
             threads.emplace_back(work, &b, d.get());
     for (std::thread &t : threads)
         t.join();
-    return b.err.code == SPX_OK ? SPX_OK : spx_fail(e, b.err.code, "%s", b.err.msg);
+    return b.err.code == SPX_OK ? SPX_OK : spx_err_pass(e, &b.err);
 }
 
 } // namespace rv

@@ -166,7 +166,7 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
         c->ccf.n = a->setup->ccf.nwave > c->ccf.n ? a->setup->ccf.nwave : c->ccf.n;
         c->ccf.ncomp = a->nccf > c->ccf.ncomp ? a->nccf : c->ccf.ncomp;
         if (st == SPX_OK && err[i].code != SPX_OK)
-            st = spx_fail(e, err[i].code, "%s", err[i].msg);
+            st = spx_err_pass(e, &err[i]);
     }
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
     if (st == SPX_OK && !(c->ccf.kind = spx_alloc(set->ntemp, sizeof *c->ccf.kind, e)))

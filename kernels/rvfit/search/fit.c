@@ -99,7 +99,7 @@ static spx_status any_error(const spx_rv_group *g, size_t n, spx_err *e)
 {
     for (size_t k = 0; k < n; k++)
         if (g->star[k].spectra.err.code != SPX_OK)
-            return spx_fail(e, g->star[k].spectra.err.code, "%s", g->star[k].spectra.err.msg);
+            return spx_err_pass(e, &g->star[k].spectra.err);
     return SPX_OK;
 }
 
