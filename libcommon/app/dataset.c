@@ -15,7 +15,7 @@ spx_status spx_dataset_open(spx_input *in, const char *path, spx_dataset *d, spx
     memset(d, 0, sizeof *d);
     d->in = in;
     if (strlen(path) >= sizeof d->path)
-        return spx_fail(e, SPX_EINPUT, "%s:%s: the name is too long", in->name, path);
+        return spx_fail_at(e, SPX_EINPUT, in->name, path, NULL, "the name is too long");
     (void)snprintf(d->path, sizeof d->path, "%s", path);
     (void)snprintf(d->name, sizeof d->name, "%s:%s", in->name, path);
     spx_status st = spx_h5_shape(in->file, path, &d->ndim, d->dims, e);
@@ -34,12 +34,13 @@ spx_status spx_dataset_open(spx_input *in, const char *path, spx_dataset *d, spx
     size_t bytes = H5Tget_size(type);
     d->count = 1;
     if (kind != H5T_FLOAT && kind != H5T_INTEGER)
-        st = spx_fail(e, SPX_EINPUT, "%s: holds no numbers: name a dataset of numbers (h5ls -r shows them)", d->name);
+        st = spx_fail_at(e, SPX_EINPUT, d->in->name, d->path, "name a dataset of numbers (h5ls -r shows them)",
+                         "holds no numbers");
     for (int i = 0; i < d->ndim && st == SPX_OK; i++)
         if ((st = spx_mul(d->count, d->dims[i], &d->count, e)) == SPX_OK)
             st = spx_mul(bytes, d->dims[i], &bytes, e);
     if (st == SPX_OK && spx_h5_overclaims(set, bytes))
-        st = spx_fail(e, SPX_EINPUT, "%s: claims more data than the file holds", d->name);
+        st = spx_fail_at(e, SPX_EINPUT, d->in->name, d->path, NULL, "claims more data than the file holds");
     (void)H5Tclose(type);
     (void)H5Dclose(set);
     if (st == SPX_OK && spx_h5_has_attr(in->file, path, "units")) {
@@ -88,7 +89,8 @@ spx_status spx_dataset_input(spx_run *s, const char *arg, const char *const *usu
         if (spx_h5_exists(in->file, *usual))
             path = *usual;
     if (path == NULL)
-        return spx_fail(e, SPX_EUSAGE, "%s: name the dataset as FILE:/path (h5ls -r shows what is there)", in->name);
+        return spx_fail_at(e, SPX_EUSAGE, in->name, NULL, NULL,
+                           "name the dataset as FILE:/path (h5ls -r shows what is there)");
     return spx_dataset_open(in, path, d, e);
 }
 
@@ -109,11 +111,11 @@ spx_status spx_dataset_read(const spx_dataset *d, const size_t *start, const siz
     spx_status st = SPX_OK;
     if (fs < 0 || ms < 0 || (d->ndim > 0 && H5Sselect_hyperslab(fs, H5S_SELECT_SET, from, NULL, many, NULL) < 0) ||
         H5Dread(set, H5T_NATIVE_DOUBLE, ms, fs, H5P_DEFAULT, out) < 0)
-        st = spx_fail(e, SPX_EINPUT, "%s: cannot be read: is the file damaged?", d->name);
+        st = spx_fail_at(e, SPX_EINPUT, d->in->name, d->path, NULL, "cannot be read: is the file damaged?");
     for (hsize_t i = 0; st == SPX_OK && !d->is_float && d->bytes > 6 && i < total; i++)
         if (fabs(out[i]) > 0x1p53)
-            st = spx_fail(e, SPX_EINPUT, "%s: %.17g is a whole number beyond 2^53, which float64 does not hold",
-                          d->name, out[i]);
+            st = spx_fail_at(e, SPX_EINPUT, d->in->name, d->path, NULL,
+                             "%.17g is a whole number beyond 2^53, which float64 does not hold", out[i]);
     if (ms >= 0)
         (void)H5Sclose(ms);
     if (fs >= 0)

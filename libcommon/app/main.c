@@ -170,7 +170,7 @@ static spx_status refuse_output(spx_run *s, const char *name, uint64_t dev, uint
         return SPX_OK;
     int there = strcmp(out, "-") == 0 ? fstat(STDOUT_FILENO, &sb) == 0 : stat(out, &sb) == 0;
     if (there && S_ISREG(sb.st_mode) && (uint64_t)sb.st_dev == dev && (uint64_t)sb.st_ino == ino)
-        return spx_fail(e, SPX_EUSAGE, "%s: is both input and output: write to another file", name);
+        return spx_fail_at(e, SPX_EUSAGE, name, NULL, "write to another file", "is both input and output");
     return SPX_OK;
 }
 

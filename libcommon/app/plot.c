@@ -25,7 +25,7 @@ spx_status spx_plot_begin(spx_text *script, const char *name, int width, int hei
         if (n > 4 && strcmp(name + n - 4, kind[i].end) == 0)
             return spx_text_add(script, e, "set terminal %s size %g%s,%g%s\nset encoding utf8\n", kind[i].terminal,
                                 width * kind[i].scale, kind[i].unit, height * kind[i].scale, kind[i].unit);
-    return spx_fail(e, SPX_EUSAGE, "%s: a picture's name ends in .png, .svg or .pdf", name);
+    return spx_fail_at(e, SPX_EUSAGE, name, NULL, NULL, "a picture's name ends in .png, .svg or .pdf");
 }
 
 spx_status spx_plot_run(const spx_text *script, int fd, spx_err *e)

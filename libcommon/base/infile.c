@@ -10,16 +10,17 @@ spx_status spx_fail_open(const char *name, int err, spx_status code, spx_err *e)
     const size_t len = strlen(name), stem = bracket != NULL ? (size_t)(bracket - name) : 0;
     char file[1024];
     if (err != ENOENT)
-        return spx_fail(e, code, "%s: cannot open: %s", name, strerror(err));
+        return spx_fail_at(e, code, name, NULL, NULL, "cannot open: %s", strerror(err));
     if (stem > 0 && stem < sizeof file && name[len - 1] == ']') {
         memcpy(file, name, stem);
         file[stem] = '\0';
         if (access(file, F_OK) == 0)
-            return spx_fail(e, SPX_EINPUT, "%s: cannot open: no HDU is chosen in brackets here: give %s", name, file);
+            return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL,
+                               "cannot open: no HDU is chosen in brackets here: give %s", file);
     }
     if (strpbrk(name, "*?[") != NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: cannot open: no file matches this pattern", name);
-    return spx_fail(e, SPX_EINPUT, "%s: cannot open: no such file: check the name", name);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "cannot open: no file matches this pattern");
+    return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "cannot open: no such file: check the name");
 }
 
 const char *spx_packed_with(const unsigned char *head, size_t n, const char **command)

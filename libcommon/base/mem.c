@@ -266,8 +266,8 @@ static head *take_file(size_t total, spx_err *e)
     if (fd >= 0)
         (void)close(fd);
     if (p == MAP_FAILED) {
-        spx_fail(e, SPX_EIO, "%s: no room for %.1f MiB that --max-mem leaves no memory for: %s", dir,
-                 (double)total / MIB, strerror(why));
+        spx_fail_at(e, SPX_EIO, dir, NULL, NULL, "no room for %.1f MiB that --max-mem leaves no memory for: %s",
+                    (double)total / MIB, strerror(why));
         return NULL;
     }
     head *h = p;
@@ -417,9 +417,8 @@ spx_status spx_mem_check(const char *name, size_t bytes, spx_err *e)
     size_t cap = spx_mem_cap();
     if (bytes <= cap)
         return SPX_OK;
-    return spx_fail(e, SPX_EIO,
-                    "%s: needs more than %zu MiB of memory: set --max-mem to more, or use a machine with more", name,
-                    cap >> 20);
+    return spx_fail_at(e, SPX_EIO, name, NULL, "set --max-mem to more, or use a machine with more",
+                       "needs more than %zu MiB of memory", cap >> 20);
 }
 
 size_t spx_mem_failures(void)

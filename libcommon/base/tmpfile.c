@@ -150,18 +150,18 @@ spx_status spx_tmpfile_check(const char *target, int force, spx_err *e)
     split(target, &dir, &dirlen, &base);
     if (stat(target, &sb) == 0) {
         if (S_ISDIR(sb.st_mode))
-            return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
+            return spx_fail_at(e, SPX_EIO, target, NULL, "give a file name", "is a directory");
         if (S_ISREG(sb.st_mode) && !force)
-            return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", target);
+            return spx_fail_at(e, SPX_EIO, target, NULL, "give -f to replace it", "exists already");
         if (!S_ISREG(sb.st_mode))
             return SPX_OK;
     } else if (*base == '\0') {
-        return spx_fail(e, SPX_EIO, "%s: is a directory: give a file name", target);
+        return spx_fail_at(e, SPX_EIO, target, NULL, "give a file name", "is a directory");
     }
     (void)snprintf(folder, sizeof folder, "%.*s/.", (int)dirlen, dir);
     if (access(folder, W_OK | X_OK) != 0)
-        return spx_fail(e, SPX_EIO, "%s: cannot write in directory %.*s: %s", target, (int)dirlen, dir,
-                        strerror(errno));
+        return spx_fail_at(e, SPX_EIO, target, NULL, NULL, "cannot write in directory %.*s: %s", (int)dirlen, dir,
+                           strerror(errno));
     return SPX_OK;
 }
 
@@ -191,7 +191,7 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
     size_t size = dirlen + strlen(base) + 16;
     if (size > PATHLEN) {
         spx_tmpfile_discard(t);
-        return spx_fail(e, SPX_EIO, "%s: name is too long", target);
+        return spx_fail_at(e, SPX_EIO, target, NULL, NULL, "name is too long");
     }
     if ((t->path = spx_alloc(size, 1, e)) == NULL) {
         spx_tmpfile_discard(t);
@@ -221,7 +221,8 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
     (void)pthread_mutex_unlock(&slots_lock);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (t->fd < 0) {
-        spx_fail(e, SPX_EIO, "%s: cannot write in directory %.*s: %s", shown(t), (int)dirlen, dir, strerror(err));
+        spx_fail_at(e, SPX_EIO, shown(t), NULL, NULL, "cannot write in directory %.*s: %s", (int)dirlen, dir,
+                    strerror(err));
         spx_tmpfile_discard(t);
         return SPX_EIO;
     }
@@ -236,9 +237,9 @@ spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, sp
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0 && errno == EPIPE)
-            return spx_fail(e, SPX_EIO, "%s: the program that reads this pipe stopped: see its message", name);
+            return spx_fail_at(e, SPX_EIO, name, NULL, "see its message", "the program that reads this pipe stopped");
         if (k < 0)
-            return spx_fail(e, SPX_EIO, "%s: cannot write: %s", name, strerror(errno));
+            return spx_fail_at(e, SPX_EIO, name, NULL, NULL, "cannot write: %s", strerror(errno));
         p += k;
         n -= (size_t)k;
     }
@@ -250,7 +251,7 @@ static spx_status copy_out(const spx_tmpfile *t, int out, spx_err *e)
 {
     enum { CHUNK = 1 << 20 };
     if (lseek(t->fd, 0, SEEK_SET) < 0)
-        return spx_fail(e, SPX_EIO, "%s: cannot rewind: %s", t->path, strerror(errno));
+        return spx_fail_at(e, SPX_EIO, t->path, NULL, NULL, "cannot rewind: %s", strerror(errno));
     char *buf = spx_alloc(CHUNK, 1, e);
     if (buf == NULL)
         return SPX_EIO;
@@ -261,7 +262,7 @@ static spx_status copy_out(const spx_tmpfile *t, int out, spx_err *e)
             break;
         if (k < 0 && errno == EINTR)
             continue;
-        st = k < 0 ? spx_fail(e, SPX_EIO, "%s: cannot read back: %s", t->path, strerror(errno))
+        st = k < 0 ? spx_fail_at(e, SPX_EIO, t->path, NULL, NULL, "cannot read back: %s", strerror(errno))
                    : spx_write_all(out, buf, (size_t)k, shown(t), e);
     }
     spx_free(buf);
@@ -274,20 +275,21 @@ static spx_status sync_and_rename(spx_tmpfile *t, spx_err *e)
     /* mkstemp makes 0600; the result gets the mode that open() would have given, or the replaced file's */
     mode_t mode = stat(t->target, &sb) == 0 ? sb.st_mode & 0777 : spx_tmpfile_mode(0666);
     if (fchmod(t->fd, mode) != 0 || fsync(t->fd) != 0)
-        return spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
+        return spx_fail_at(e, SPX_EIO, t->target, NULL, NULL, "cannot write: %s", strerror(errno));
     int fd = t->fd;
     t->fd = -1;
     if (close(fd) != 0)
-        return spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
+        return spx_fail_at(e, SPX_EIO, t->target, NULL, NULL, "cannot write: %s", strerror(errno));
     /* without -f, link() refuses a target that somebody made in the meantime; rename() would replace it */
     if (!t->force && link(t->path, t->target) == 0) {
         (void)unlink(t->path);
         return SPX_OK;
     }
     if (!t->force && errno == EEXIST)
-        return spx_fail(e, SPX_EIO, "%s: was made by somebody else in the meantime: give -f to replace it", t->target);
+        return spx_fail_at(e, SPX_EIO, t->target, NULL, "give -f to replace it",
+                           "was made by somebody else in the meantime");
     if (rename(t->path, t->target) != 0)
-        return spx_fail(e, SPX_EIO, "%s: cannot rename the finished file: %s", t->target, strerror(errno));
+        return spx_fail_at(e, SPX_EIO, t->target, NULL, NULL, "cannot rename the finished file: %s", strerror(errno));
     return SPX_OK;
 }
 
@@ -301,9 +303,10 @@ spx_status spx_tmpfile_commit(spx_tmpfile *t, spx_err *e)
             st = spx_fail(e, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
     } else if (stat(t->target, &sb) == 0 && !S_ISREG(sb.st_mode)) {
         int fd = open(t->target, O_WRONLY | O_CLOEXEC);
-        st = fd < 0 ? spx_fail(e, SPX_EIO, "%s: cannot open: %s", t->target, strerror(errno)) : copy_out(t, fd, e);
+        st = fd < 0 ? spx_fail_at(e, SPX_EIO, t->target, NULL, NULL, "cannot open: %s", strerror(errno))
+                    : copy_out(t, fd, e);
         if (fd >= 0 && close(fd) != 0 && st == SPX_OK)
-            st = spx_fail(e, SPX_EIO, "%s: cannot write: %s", t->target, strerror(errno));
+            st = spx_fail_at(e, SPX_EIO, t->target, NULL, NULL, "cannot write: %s", strerror(errno));
     } else {
         st = sync_and_rename(t, e);
         if (st == SPX_OK && t->slot >= 0)

@@ -174,9 +174,9 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
 
 static spx_status need(const spx_fits *f, const char *hdu, const char *what, const char *shape, spx_err *e)
 {
-    return spx_fail(e, SPX_EINPUT,
-                    "%s: HDU %s is missing or is not %s: this %s is not complete (--generic keeps it as it is)",
-                    f->name, hdu, shape, what);
+    return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                       "HDU %s is missing or is not %s: this %s is not complete (--generic keeps it as it is)", hdu,
+                       shape, what);
 }
 
 /* Image HDU `name` with the shape of HDU `like`. */
@@ -185,8 +185,9 @@ static spx_status same_shape(const spx_fits *f, const char *name, int i, int lik
     const spx_fits_hdu *a = &f->hdu[i], *b = &f->hdu[like];
     if (spx_fits_is_image(a, b->ndim) && memcmp(a->dims, b->dims, (size_t)b->ndim * sizeof *a->dims) == 0)
         return SPX_OK;
-    return spx_fail(e, SPX_EINPUT, "%s: HDU %s has another shape than %s: this %s cannot be used (--generic keeps it)",
-                    f->name, name, b->extname, what);
+    return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                       "HDU %s has another shape than %s: this %s cannot be used (--generic keeps it)", name,
+                       b->extname, what);
 }
 
 /* FIBERMAP and the like, with one row a spectrum where nrow > 0. Absent: *out stays NULL. */
@@ -198,9 +199,9 @@ static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, s
         return SPX_OK;
     const spx_fits_hdu *h = &f->hdu[i];
     if (nrow > 0 && h->nrow != nrow)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: HDU %s has %zu rows for %zu spectra: it cannot be used (--generic keeps it as it is)",
-                        f->name, name, h->nrow, nrow);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                           "HDU %s has %zu rows for %zu spectra: it cannot be used (--generic keeps it as it is)", name,
+                           h->nrow, nrow);
     for (size_t k = 0; k < h->ncol; k++)
         if (h->col[k].element)
             return spx_text_add(notes, e, "%s: HDU %s has columns of variable length: kept as a FITS HDU only\n",
@@ -244,7 +245,7 @@ static spx_status image_block(spx_fits *f, hid_t file, spx_text *notes, spx_err 
     im.ny = f->hdu[image].dims[0];
     im.nx = f->hdu[image].dims[1];
     if (im.ny == 0 || im.nx == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: HDU IMAGE has no pixels", f->name);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU IMAGE has no pixels");
     st = spx_fits_f32(f, (size_t)image, &im.data, e);
     if (st == SPX_OK)
         st = spx_fits_f32(f, (size_t)ivar, &im.ivar, e);
@@ -276,8 +277,8 @@ static spx_status need_key(const spx_fits *f, int hdu, const char *key, double *
 {
     if (spx_cards_double(&f->hdu[hdu].header, key, out))
         return SPX_OK;
-    return spx_fail(e, SPX_EINPUT, "%s: %s: keyword %s is missing: this PSF is not complete", f->name,
-                    spx_fits_hduname(f, (size_t)hdu), key);
+    return spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
+                       "keyword %s is missing: this PSF is not complete", key);
 }
 
 static spx_status need_int(const spx_fits *f, int hdu, const char *key, int *out, spx_err *e)
@@ -285,8 +286,8 @@ static spx_status need_int(const spx_fits *f, int hdu, const char *key, int *out
     double v = 0.0;
     spx_status st = need_key(f, hdu, key, &v, e);
     if (st == SPX_OK && (v != floor(v) || fabs(v) > 1e6))
-        st =
-            spx_fail(e, SPX_EINPUT, "%s: %s: %s = %g is impossible", f->name, spx_fits_hduname(f, (size_t)hdu), key, v);
+        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL, "%s = %g is impossible", key,
+                         v);
     *out = st == SPX_OK ? (int)v : 0;
     return st;
 }
@@ -298,11 +299,12 @@ static spx_status trace(spx_fits *f, const char *name, spx_psf_series *s, size_t
         return need(f, name, "PSF", "an image of coefficients", e);
     const spx_fits_hdu *h = &f->hdu[i];
     if (*nspec > 0 && h->dims[0] != *nspec)
-        return spx_fail(e, SPX_EINPUT, "%s: HDU %s has %zu traces instead of %zu", f->name, name, h->dims[0], *nspec);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s has %zu traces instead of %zu", name, h->dims[0],
+                           *nspec);
     *nspec = h->dims[0];
     s->ncoef = h->dims[1];
     if (h->nelem == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: HDU %s is empty", f->name, name);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s is empty", name);
     spx_status st = need_key(f, i, "WAVEMIN", &s->wmin, e);
     if (st == SPX_OK)
         st = need_key(f, i, "WAVEMAX", &s->wmax, e);
@@ -310,7 +312,7 @@ static spx_status trace(spx_fits *f, const char *name, spx_psf_series *s, size_t
         st = spx_fits_f64(f, (size_t)i, &s->coef, e);
     for (size_t k = 0; st == SPX_OK && k < h->nelem; k++)
         if (!isfinite(s->coef[k]))
-            st = spx_fail(e, SPX_EINPUT, "%s: HDU %s: a coefficient is not finite", f->name, name);
+            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s: a coefficient is not finite", name);
     return st;
 }
 
@@ -323,8 +325,8 @@ static spx_status trace_of_row(const spx_fits *f, const char *name, spx_psf *psf
     while (row < psf->npar && strcmp(psf->param[row], name) != 0)
         row++;
     if (row == psf->npar)
-        return spx_fail(e, SPX_EINPUT, "%s: neither HDUs XTRACE and YTRACE nor a parameter %s: this PSF has no traces",
-                        f->name, name);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                           "neither HDUs XTRACE and YTRACE nor a parameter %s: this PSF has no traces", name);
     s->ncoef = psf->ndeg;
     s->wmin = wmin[row];
     s->wmax = wmax[row];
@@ -348,16 +350,16 @@ static spx_status traces_of_rows(const spx_fits *f, int table, spx_psf *psf, spx
     if (st == SPX_OK)
         st = spx_fits_column_f64(f, (size_t)table, "WAVEMAX", &n[1], &wmax, e);
     if (st == SPX_OK && (n[0] != 1 || n[1] != 1))
-        st = spx_fail(e, SPX_EINPUT, "%s: %s: WAVEMIN and WAVEMAX should be one number a row", f->name,
-                      spx_fits_hduname(f, (size_t)table));
+        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
+                         "WAVEMIN and WAVEMAX should be one number a row");
     if (st == SPX_OK)
         st = trace_of_row(f, "X", psf, wmin, wmax, &psf->x, e);
     if (st == SPX_OK)
         st = trace_of_row(f, "Y", psf, wmin, wmax, &psf->y, e);
     for (size_t k = 0; st == SPX_OK && k < psf->npar; k++)
         if (!(wmin[k] == wmin[0] && wmax[k] == wmax[0]))
-            st = spx_fail(e, SPX_EINPUT, "%s: %s: parameters %s and %s have different wavelength ranges", f->name,
-                          spx_fits_hduname(f, (size_t)table), psf->param[0], psf->param[k]);
+            st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
+                             "parameters %s and %s have different wavelength ranges", psf->param[0], psf->param[k]);
     if (st == SPX_OK && psf->npar > 0) {
         psf->wmin = wmin[0];
         psf->wmax = wmax[0];
@@ -385,7 +387,7 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
     } else if ((st = need_int(f, table, "FIBERMIN", &fibre[0], e)) == SPX_OK &&
                (st = need_int(f, table, "FIBERMAX", &fibre[1], e)) == SPX_OK) {
         if (fibre[1] < fibre[0])
-            st = spx_fail(e, SPX_EINPUT, "%s: FIBERMAX is below FIBERMIN: this PSF has no fibres", f->name);
+            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "FIBERMAX is below FIBERMIN: this PSF has no fibres");
         else
             psf.nspec = (size_t)(fibre[1] - fibre[0]) + 1;
     }
@@ -394,8 +396,8 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
     if (st == SPX_OK)
         st = spx_fits_column_f64(f, (size_t)table, "COEFF", &n, &psf.coeff, e);
     if (st == SPX_OK && (n == 0 || n % psf.nspec != 0))
-        st = spx_fail(e, SPX_EINPUT, "%s: %s: COEFF has %zu values a parameter, which is not a multiple of %zu spectra",
-                      f->name, spx_fits_hduname(f, (size_t)table), n, psf.nspec);
+        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
+                         "COEFF has %zu values a parameter, which is not a multiple of %zu spectra", n, psf.nspec);
     if (st == SPX_OK) {
         psf.npar = h->nrow;
         psf.ndeg = n / psf.nspec;
@@ -403,8 +405,8 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
         param = NULL;
         for (size_t k = 0; st == SPX_OK && k < psf.npar * n; k++)
             if (!isfinite(psf.coeff[k]))
-                st = spx_fail(e, SPX_EINPUT, "%s: %s: parameter %s: a coefficient is not finite", f->name,
-                              spx_fits_hduname(f, (size_t)table), psf.param[k / n]);
+                st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
+                                 "parameter %s: a coefficient is not finite", psf.param[k / n]);
     }
     if (st == SPX_OK && rows >= 0)
         st = traces_of_rows(f, table, &psf, e);
@@ -426,7 +428,7 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
     if ((st = copy_cards(f, table, &psf.header, e)) != SPX_OK)
         goto done;
     if ((st = spx_psf_index(&psf, e)) != SPX_OK) {
-        spx_err_context(e, "%s", f->name);
+        spx_err_at(e, f->name, NULL);
         goto done;
     }
     st = spx_psf_write(file, &psf, e);
@@ -473,11 +475,9 @@ static spx_status check_wavelength(const spx_fits *f, const char *hdu, const spx
 {
     for (size_t i = 0; i < a->nwave; i++)
         if (!(a->wavelength[i] > (i ? a->wavelength[i - 1] : 0.0)) || !isfinite(a->wavelength[i]))
-            return spx_fail(
-                e, SPX_EINPUT,
-                "%s: HDU %s: wavelengths do not increase at element %zu: sort the spectrum (--generic keeps it)",
-                f->name, hdu, i);
-    return a->nwave ? SPX_OK : spx_fail(e, SPX_EINPUT, "%s: HDU %s is empty", f->name, hdu);
+            return spx_fail_at(e, SPX_EINPUT, f->name, NULL, "sort the spectrum (--generic keeps it)",
+                               "HDU %s: wavelengths do not increase at element %zu", hdu, i);
+    return a->nwave ? SPX_OK : spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s is empty", hdu);
 }
 
 /* One arm from HDUs <prefix>FLUX, <prefix>IVAR ...; *nspec 0: any. */
@@ -499,22 +499,21 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
     if (st != SPX_OK)
         return st;
     if (*nspec > 0 && flux->dims[0] != *nspec)
-        return spx_fail(e, SPX_EINPUT, "%s: HDU %s has %zu spectra, other arms have %zu", f->name, name[1],
-                        flux->dims[0], *nspec);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s has %zu spectra, other arms have %zu", name[1],
+                           flux->dims[0], *nspec);
     if (flux->dims[0] == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: HDU %s holds no spectra", f->name, name[1]);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s holds no spectra", name[1]);
     *nspec = flux->dims[0];
     a->nwave = f->hdu[hdu[0]].dims[0];
     if (flux->dims[1] != a->nwave)
-        return spx_fail(e, SPX_EINPUT, "%s: HDU %s has %zu bins, %s has %zu", f->name, name[1], flux->dims[1], name[0],
-                        a->nwave);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s has %zu bins, %s has %zu", name[1],
+                           flux->dims[1], name[0], a->nwave);
     if (hdu[4] >= 0) {
         const spx_fits_hdu *r = &f->hdu[hdu[4]];
         if (!spx_fits_is_image(r, 3) || r->dims[0] != *nspec || r->dims[2] != a->nwave || r->dims[1] % 2 == 0)
-            return spx_fail(
-                e, SPX_EINPUT,
-                "%s: HDU %s is not of the shape [spectra][odd number of diagonals][bins]: --generic keeps it", f->name,
-                name[4]);
+            return spx_fail_at(
+                e, SPX_EINPUT, f->name, NULL, NULL,
+                "HDU %s is not of the shape [spectra][odd number of diagonals][bins]: --generic keeps it", name[4]);
         a->ndiag = r->dims[1];
         st = spx_fits_f64(f, (size_t)hdu[4], &a->resolution, e);
     }
@@ -629,7 +628,7 @@ static spx_status spectra_block(spx_fits *f, hid_t file, spx_text *notes, spx_er
         if (!arm_at(f, i, arm, prefix))
             continue;
         if (s.narm == SPX_MAX_ARM) {
-            st = spx_fail(e, SPX_EINPUT, "%s: more than %d arms", f->name, SPX_MAX_ARM);
+            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "more than %d arms", SPX_MAX_ARM);
             break;
         }
         spx_arm *a = &s.arm[s.narm++];

@@ -125,11 +125,12 @@ spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e)
     memset(psf, 0, sizeof *psf);
     spx_status st = spx_fits_open(&f, path, e);
     if (st == SPX_OK && spx_fits_recognise(&f, note, sizeof note) != SPX_FITS_AS_PSF)
-        st = spx_fail(e, SPX_EINPUT, "%s: holds no Gauss-Hermite PSF%s%s", path, note[0] != '\0' ? ": " : "", note);
+        st = spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "holds no Gauss-Hermite PSF%s%s", note[0] != '\0' ? ": " : "",
+                         note);
     /* by way of the block, in memory: there is one reader of these files */
     if (st == SPX_OK && (H5Pset_fapl_core(fapl, (size_t)1 << 20, 0) < 0 ||
                          (file = H5Fcreate("PSF in memory", H5F_ACC_TRUNC, H5P_DEFAULT, fapl)) < 0))
-        st = spx_fail(e, SPX_EIO, "%s: no memory for it", path);
+        st = spx_fail_at(e, SPX_EIO, path, NULL, NULL, "no memory for it");
     if (st == SPX_OK)
         st = spx_fits_blocks(&f, SPX_FITS_AS_PSF, file, &notes, e);
     if (st == SPX_OK)

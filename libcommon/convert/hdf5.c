@@ -90,14 +90,14 @@ static spx_status read_image(hid_t file, const char *path, const spx_fits_hdu *h
     if (fits && class == H5T_FLOAT)
         fits = H5Tequal(type, spx_fits_image_type(h)) > 0;
     if (!fits)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: is not the image that its FITS header describes: it was changed",
-                      spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                         "is not the image that its FITS header describes: it was changed");
     else if (!ours && spx_h5_overclaims(d, h->nelem * size))
         st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
     else if ((*out = spx_alloc(h->nelem, size, e)) == NULL)
         st = SPX_EIO;
     else if (h->nelem > 0 && H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: cannot be read: is the file damaged?", spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "cannot be read: is the file damaged?");
     H5Tclose(type);
     H5Dclose(d);
     if (st != SPX_OK) {
@@ -128,7 +128,7 @@ static spx_status read_bytes(hid_t file, const char *path, size_t n, unsigned ch
     else if ((*out = spx_alloc(n, 1, e)) == NULL)
         st = SPX_EIO;
     else if (n > 0 && H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: cannot be read: is the file damaged?", spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "cannot be read: is the file damaged?");
     H5Sclose(space);
     H5Tclose(type);
     H5Dclose(d);
@@ -178,15 +178,15 @@ static spx_status read_rows(hid_t file, const char *path, const spx_fits_hdu *h,
     fits = fits && row >= 0 && members == H5Tget_nmembers(type) && count >= 0 && (size_t)count == h->nrow &&
            H5Tget_size(type) <= 16 * h->rowsize + 64;
     if (!fits)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: is not the table that its FITS header describes: it was changed",
-                      spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                         "is not the table that its FITS header describes: it was changed");
     else if (!ours && spx_h5_overclaims(d, h->nrow * h->rowsize))
         st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
     else if ((*out = spx_alloc2(h->nrow, h->rowsize, 1, e)) == NULL)
         st = SPX_EIO;
     else if (h->nrow > 0 && H5Dread(d, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: cannot be read as the table that its FITS header describes",
-                      spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                         "cannot be read as the table that its FITS header describes");
     if (row >= 0)
         H5Tclose(row);
     H5Sclose(space);
@@ -222,7 +222,7 @@ static spx_status column_attribute(hid_t file, const char *path, const char *nam
     if (a >= 0)
         H5Aclose(a);
     H5Sclose(space);
-    return bad ? spx_fail(e, SPX_EIO, "%s:%s: attribute %s cannot be written", spx_h5_filename(file), path, name)
+    return bad ? spx_fail_at(e, SPX_EIO, spx_h5_filename(file), path, NULL, "attribute %s cannot be written", name)
                : SPX_OK;
 }
 
@@ -469,7 +469,7 @@ spx_status spx_fits_store(hid_t file, spx_fits *f, const char *product, const sp
         if (st == SPX_EINPUT)
             return st;
         if (st != SPX_OK)
-            return spx_err_context(e, "%s: %s", f->name, spx_fits_hduname(f, i));
+            return spx_err_at(e, f->name, spx_fits_hduname(f, i));
     }
     below(path, top, "trailing");
     if (st == SPX_OK && f->trailing < f->size)
@@ -492,7 +492,7 @@ static spx_status put_padding(hid_t file, const char *group, const char *name, s
         return spx_fits_out_fill(out, (SPX_FITS_BLOCK - used % SPX_FITS_BLOCK) % SPX_FITS_BLOCK, fill, e);
     spx_status st = spx_h5_shape(file, path, &ndim, dims, e);
     if (st == SPX_OK && (ndim != 1 || dims[0] >= SPX_FITS_BLOCK))
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: is no padding of a FITS file", spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "is no padding of a FITS file");
     if (st == SPX_OK)
         st = read_bytes(file, path, dims[0], &p, e);
     if (st == SPX_OK)
@@ -528,22 +528,22 @@ static spx_status put_bintable(hid_t file, const char *group, const char *rows, 
 
 static spx_status restore_hdu(hid_t file, const char *group, int first, spx_fits_out *out, spx_err *e)
 {
-    char path[PATH], where[PATH + 64];
+    char path[PATH];
     int ndim;
     size_t dims[SPX_H5_MAXDIM];
     spx_fits_hdu h = {0};
     unsigned char *cards = NULL, *p = NULL;
     below(path, group, "header");
-    snprintf(where, sizeof where, "%.60s:%s", spx_h5_filename(file), path);
     spx_status st = spx_h5_shape(file, path, &ndim, dims, e);
     if (st == SPX_OK && (ndim != 1 || dims[0] > SIZE_MAX / CARD))
-        st = spx_fail(e, SPX_EINPUT, "%s: is no FITS header", where);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "is no FITS header");
     if (st == SPX_OK)
         st = read_bytes(file, path, dims[0] * CARD, &cards, e);
     if (st == SPX_OK) {
         h.header.n = dims[0];
         h.header.cards = (char *)cards;
-        st = spx_fits_describe(&h, first, where, e);
+        const spx_fits_where where = {spx_h5_filename(file), path};
+        st = spx_fits_describe(&h, first, &where, e);
     }
     if (st == SPX_OK)
         st = spx_fits_out_cards(out, &h.header, e);
@@ -552,9 +552,8 @@ static spx_status restore_hdu(hid_t file, const char *group, int first, spx_fits
     if (st == SPX_OK && h.nbytes > 0) {
         below(path, group, h.kind == SPX_FITS_TILED ? "compressed" : "data");
         if (!spx_h5_exists(file, path) && !(h.kind == SPX_FITS_BINTABLE && h.rowsize == 0))
-            st = spx_fail(e, SPX_EINPUT,
-                          "%s:%s: holds the header of this HDU, but not its data: take the file that fits2h5 wrote",
-                          spx_h5_filename(file), group);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), group, "take the file that fits2h5 wrote",
+                             "holds the header of this HDU, but not its data");
         else if (h.kind == SPX_FITS_TILED)
             st = put_bintable(file, path, "rows", &h, out, e);
         else if (h.kind == SPX_FITS_BINTABLE)
@@ -590,17 +589,17 @@ spx_status spx_fits_restore(hid_t file, const char *group, spx_fits_out *out, sp
         if ((st = spx_h5_attr_i64(file, path, "index", &index, e)) != SPX_OK)
             break;
         if (index < 0 || (size_t)index >= n || order[index])
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: attribute index is %lld of %zu HDUs: one is missing, or was added",
-                          spx_h5_filename(file), path, (long long)index, n);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                             "attribute index is %lld of %zu HDUs: one is missing, or was added", (long long)index, n);
         else
             order[index] = i + 1;
         nhdu++;
     }
     if (st == SPX_OK && nhdu == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: holds no HDUs", spx_h5_filename(file), group);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), group, NULL, "holds no HDUs");
     for (size_t i = 0; st == SPX_OK && i < nhdu; i++) {
         if (!order[i]) {
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: HDU %zu is missing", spx_h5_filename(file), group, i);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), group, NULL, "HDU %zu is missing", i);
             break;
         }
         below(path, group, names[order[i] - 1]);

@@ -142,7 +142,7 @@ static spx_status write_wavelengths(hid_t file, const char *name, const double *
                                     spx_text *notes, spx_err *e)
 {
     if (!increasing(v, n))
-        return spx_fail(e, SPX_EINPUT, "%s: the wavelengths of the library do not increase", name);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "the wavelengths of the library do not increase");
     spx_status st = spx_h5_write(file, "/library/wavelength", H5T_NATIVE_DOUBLE, 1, &n, v, e);
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/library/wavelength", "medium", medium == SPX_AIR ? "air" : "vacuum", e);
@@ -258,8 +258,9 @@ static spx_status find_wavelengths(const spx_fits *f, const spx_library_layout *
     if (l->wavelength != NULL) {
         int i = hdu_called(f, l->wavelength);
         if (i < 0 || !spx_fits_is_image(&f->hdu[i], 1) || f->hdu[i].nelem != nwave)
-            return spx_fail(e, SPX_EINPUT, "%s: HDU %s is not an array of %zu wavelengths (--library-wavelength)",
-                            f->name, l->wavelength, nwave);
+            return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                               "HDU %s is not an array of %zu wavelengths (--library-wavelength)", l->wavelength,
+                               nwave);
         s->wavelength = i;
         s->log10 = strcasecmp(f->hdu[i].extname, "LOGLAM") == 0;
         return SPX_OK;
@@ -274,11 +275,9 @@ static spx_status find_wavelengths(const spx_fits *f, const spx_library_layout *
     }
     if (header_wavelengths(&f->hdu[s->flux].header, s))
         return SPX_OK;
-    return spx_fail(
-        e, SPX_EINPUT,
-        "%s: the wavelengths of the library cannot be seen: give --library-wavelength HDU, log10:START:STEP "
-        "or linear:START:STEP",
-        f->name);
+    return spx_fail_at(e, SPX_EINPUT, f->name, NULL,
+                       "give --library-wavelength HDU, log10:START:STEP or linear:START:STEP",
+                       "the wavelengths of the library cannot be seen");
 }
 
 static spx_status find_single(const spx_fits *f, const spx_library_layout *l, single *s, spx_err *e)
@@ -302,16 +301,16 @@ static spx_status find_single(const spx_fits *f, const spx_library_layout *l, si
             s->params = (int)i;
     }
     if (s->flux < 0)
-        return spx_fail(e, SPX_EINPUT, "%s: no image of model spectra is there: give --library-flux HDU", f->name);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, "give --library-flux HDU",
+                           "no image of model spectra is there");
     if (s->params < 0)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: no table with the parameters of the model spectra is there: give --library-params HDU and "
-                        "--param-keywords NAME=COLUMN,...",
-                        f->name);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL,
+                           "give --library-params HDU and --param-keywords NAME=COLUMN,...",
+                           "no table with the parameters of the model spectra is there");
     if (f->hdu[s->params].nrow != f->hdu[s->flux].dims[0] || f->hdu[s->flux].nelem == 0)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: %zu model spectra, but parameters for %zu: --library-flux, --library-params", f->name,
-                        f->hdu[s->flux].dims[0], f->hdu[s->params].nrow);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                           "%zu model spectra, but parameters for %zu: --library-flux, --library-params",
+                           f->hdu[s->flux].dims[0], f->hdu[s->params].nrow);
     spx_status st = find_wavelengths(f, l, s, e);
     if (st != SPX_OK)
         return st;
@@ -365,7 +364,7 @@ spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid
         size_t n = 0;
         st = spx_fits_column_f64(f, (size_t)s.params, s.l.key[k], &n, &v, e);
         if (st == SPX_OK && n != 1)
-            st = spx_fail(e, SPX_EINPUT, "%s: column %s has %zu values a row", f->name, s.l.key[k], n);
+            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "column %s has %zu values a row", s.l.key[k], n);
         for (size_t i = 0; st == SPX_OK && i < ntemp; i++)
             params[i * s.l.npar + k] = v[i];
         spx_free(v);
@@ -393,7 +392,7 @@ spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid
     if (st == SPX_OK)
         st = finish(file, &s.l, ntemp, params, names, 64, e);
     if (st == SPX_EINPUT)
-        spx_err_context(e, "%s", f->name);
+        spx_err_at(e, f->name, NULL);
     spx_free(names);
     spx_free(params);
     return st;
@@ -410,10 +409,10 @@ static spx_status open_model(spx_fits *f, const char *path, size_t nwave, const 
     if (st != SPX_OK)
         return st;
     if (!spx_fits_is_model(f, l, &n))
-        st = spx_fail(e, SPX_EINPUT, "%s: is no model spectrum with the keywords of the first one (%s, ...)", path,
-                      l->key[0]);
+        st = spx_fail_at(e, SPX_EINPUT, path, NULL, NULL,
+                         "is no model spectrum with the keywords of the first one (%s, ...)", l->key[0]);
     else if (n != nwave)
-        st = spx_fail(e, SPX_EINPUT, "%s: has %zu samples, the wavelength file has %zu", path, n, nwave);
+        st = spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "has %zu samples, the wavelength file has %zu", n, nwave);
     for (size_t k = 0; st == SPX_OK && k < l->npar; k++)
         spx_cards_double(&f->hdu[0].header, l->key[k], &params[k]);
     if (st != SPX_OK)
@@ -450,7 +449,7 @@ static spx_status open_first(const char *path, const spx_library_layout *l, spx_
     if (st != SPX_OK)
         return st;
     if (!find_params(l, is_keyword, &f.hdu[0].header, have))
-        st = spx_fail(e, SPX_EINPUT, "%s: is no model spectrum", path);
+        st = spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "is no model spectrum");
     *wide = first_array(&f) >= 0 && f.hdu[first_array(&f)].bitpix == -64;
     spx_fits_close(&f);
     return st;
@@ -472,7 +471,7 @@ spx_status spx_fits_library_files(size_t nfile, const char *const *files, const 
     double *params = spx_alloc2(nfile, SPX_MAX_PAR, sizeof *params, e);
     int hdu = first_array(&w);
     if (hdu < 0)
-        st = spx_fail(e, SPX_EINPUT, "%s: holds no wavelengths", wavelengths);
+        st = spx_fail_at(e, SPX_EINPUT, wavelengths, NULL, NULL, "holds no wavelengths");
     else
         st = spx_fits_f64(&w, (size_t)hdu, &wave, e);
     if (st == SPX_OK) {

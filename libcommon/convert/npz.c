@@ -103,11 +103,11 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
     char header[MOST_HEADER + TYPE] = {0}; /* as many characters as a type has can be read at its end */
     size_t skip = 10, length;
     if (size < 12 || memcmp(data, "\x93NUMPY", 6) != 0 || data[6] < 1 || data[6] > 3)
-        return spx_fail(e, SPX_EINPUT, "%s: %s is no array of NumPy", path, a->name);
+        return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s is no array of NumPy", a->name);
     length = data[6] == 1 ? u16(data + 8) : u32(data + 8);
     skip = data[6] == 1 ? 10 : 12;
     if (length > size - skip)
-        return spx_fail(e, SPX_EINPUT, "%s: the header of %s is cut off", path, a->name);
+        return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "the header of %s is cut off", a->name);
     if (length > MOST_HEADER)
         return SPX_OK; /* a structure: no numbers */
     memcpy(header, data + skip, length);
@@ -120,7 +120,7 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
         return SPX_OK;
     if (order == NULL || !parse_shape(entry(header, "shape"), a)) {
         if (a->ndim < SPX_NPZ_MAXDIM)
-            return spx_fail(e, SPX_EINPUT, "%s: the shape of %s cannot be read", path, a->name);
+            return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "the shape of %s cannot be read", a->name);
         return SPX_OK;
     }
     if (a->n > (size - skip - length) / width)
@@ -144,14 +144,15 @@ static spx_status extract(const char *path, const uint8_t *data, size_t size, co
 {
     size_t method = u16(at + 10), packed = u32(at + 20), full = u32(at + 24), local = u32(at + 42);
     if (local > size || size - local < LOCAL_SIZE || memcmp(data + local, "PK\3\4", 4) != 0)
-        return spx_fail(e, SPX_EINPUT, "%s: the archive is damaged: a member is not where it should be", path);
+        return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL,
+                           "the archive is damaged: a member is not where it should be");
     size_t skip = LOCAL_SIZE + u16(data + local + 26) + u16(data + local + 28);
     if (skip > size - local || packed > size - local - skip)
-        return spx_fail(e, SPX_EINPUT, "%s: the archive is cut off: copy it again", path);
+        return spx_fail_at(e, SPX_EINPUT, path, NULL, "copy it again", "the archive is cut off");
     const uint8_t *from = data + local + skip;
     if (method == 0) {
         if (packed != full)
-            return spx_fail(e, SPX_EINPUT, "%s: the archive is damaged: the sizes of a member differ", path);
+            return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "the archive is damaged: the sizes of a member differ");
         *member = from;
     } else if (method == 8) {
         z_stream z = {.next_in = (Bytef *)(uintptr_t)from, .avail_in = (uInt)packed}; /* zlib does not write there */
@@ -165,18 +166,18 @@ static spx_status extract(const char *path, const uint8_t *data, size_t size, co
         z.next_out = *inflated;
         z.avail_out = (uInt)full;
         if (inflateInit2(&z, -15) != Z_OK)
-            return spx_fail(e, SPX_EIO, "%s: no memory to inflate the archive", path);
+            return spx_fail_at(e, SPX_EIO, path, NULL, NULL, "no memory to inflate the archive");
         int rc = inflate(&z, Z_FINISH);
         (void)inflateEnd(&z);
         if (rc != Z_STREAM_END || z.avail_out != 0)
             return spx_fail(e, SPX_EINPUT, "%s: the archive is damaged: a member cannot be inflated", path);
         *member = *inflated;
     } else {
-        return spx_fail(e, SPX_EINPUT, "%s: a member is packed with method %zu, which NumPy does not use", path,
-                        method);
+        return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL,
+                           "a member is packed with method %zu, which NumPy does not use", method);
     }
     if (crc32(crc32(0, NULL, 0), *member, (uInt)full) != u32(at + 16))
-        return spx_fail(e, SPX_EINPUT, "%s: the archive is damaged: a checksum differs: copy it again", path);
+        return spx_fail_at(e, SPX_EINPUT, path, NULL, "copy it again", "the archive is damaged: a checksum differs");
     return SPX_OK;
 }
 
@@ -187,19 +188,19 @@ spx_status spx_npz_parse(const char *name, const uint8_t *data, size_t size, spx
     while (size >= END_SIZE && end > stop && memcmp(data + end, "PK\5\6", 4) != 0)
         end--;
     if (size < END_SIZE || memcmp(data + end, "PK\5\6", 4) != 0)
-        return spx_fail(e, SPX_EINPUT, "%s: is no .npz archive, or cut off", name);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is no .npz archive, or cut off");
     size_t n = u16(data + end + 10), at = u32(data + end + 16), held = 0;
     if (n > MAX_ARRAYS)
-        return spx_fail(e, SPX_EINPUT, "%s: has %zu arrays; up to %d are read", name, n, MAX_ARRAYS);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "has %zu arrays; up to %d are read", n, MAX_ARRAYS);
     if ((z->array = spx_alloc(n, sizeof *z->array, e)) == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < n; i++) {
         if (at > end || end - at < ENTRY_SIZE || memcmp(data + at, "PK\1\2", 4) != 0)
-            return spx_fail(e, SPX_EINPUT, "%s: the archive's list of members is damaged", name);
+            return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "the archive's list of members is damaged");
         const uint8_t *p = data + at, *member = NULL;
         size_t length = u16(p + 28), whole = ENTRY_SIZE + length + u16(p + 30) + u16(p + 32);
         if (whole > end - at)
-            return spx_fail(e, SPX_EINPUT, "%s: the archive's list of members is damaged", name);
+            return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "the archive's list of members is damaged");
         at += whole;
         spx_npz_array *a = &z->array[z->n];
         if (length < 5 || length - 4 >= sizeof a->name || memcmp(p + ENTRY_SIZE + length - 4, ".npy", 4) != 0)
@@ -226,18 +227,18 @@ spx_status spx_npz_read(const char *path, spx_npz *z, spx_err *e)
     memset(z, 0, sizeof *z);
     FILE *f = fopen(path, "rb");
     if (f == NULL)
-        return spx_fail(e, SPX_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+        return spx_fail_at(e, SPX_EIO, path, NULL, NULL, "cannot be opened: %s", strerror(errno));
     spx_status st = SPX_OK;
     uint8_t *data = NULL;
     long size = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
     if (size < 0 || fseek(f, 0, SEEK_SET) != 0)
-        st = spx_fail(e, SPX_EIO, "%s: cannot be read: %s", path, strerror(errno));
+        st = spx_fail_at(e, SPX_EIO, path, NULL, NULL, "cannot be read: %s", strerror(errno));
     if (st == SPX_OK)
         st = spx_mem_check(path, (size_t)size, e);
     if (st == SPX_OK && (data = spx_alloc((size_t)size, 1, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && fread(data, 1, (size_t)size, f) != (size_t)size)
-        st = spx_fail(e, SPX_EIO, "%s: cannot be read", path);
+        st = spx_fail_at(e, SPX_EIO, path, NULL, NULL, "cannot be read");
     (void)fclose(f);
     if (st == SPX_OK)
         st = spx_npz_parse(path, data, (size_t)size, z, e);
@@ -259,15 +260,16 @@ const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char
         }
         for (size_t k = 0; k < a->n && ok; k++)
             if (!isfinite(a->value[k])) {
-                (void)spx_fail(e, SPX_EINPUT, "%s: element %zu of %s is not finite", path, k, name);
+                (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "element %zu of %s is not finite", k, name);
                 return NULL;
             }
         if (ok)
             return a;
-        (void)spx_fail(e, SPX_EINPUT, "%s: %s is no array of numbers of the shape that is wanted", path, name);
+        (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s is no array of numbers of the shape that is wanted",
+                          name);
         return NULL;
     }
-    (void)spx_fail(e, SPX_EINPUT, "%s: there is no array %s", path, name);
+    (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "there is no array %s", name);
     return NULL;
 }
 

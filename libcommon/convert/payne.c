@@ -21,12 +21,13 @@ static spx_status sizes(const spx_npz *z, const char *path, size_t nlabel, const
         if (found == 0)
             break;
         if (*nlayer == SPX_NN_MAX_LAYER)
-            return spx_fail(e, SPX_EINPUT, "%s: more than %d layers", path, SPX_NN_MAX_LAYER);
+            return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "more than %d layers", SPX_NN_MAX_LAYER);
         if ((w[*nlayer] = spx_npz_find(z, path, name, 2, dims, e)) == NULL)
             return SPX_EINPUT;
         if (dims[1] != in)
-            return spx_fail(e, SPX_EINPUT, "%s: %s is for %zu inputs, but there are %zu%s", path, name, dims[1], in,
-                            *nlayer == 0 ? ": name each with --labels" : " neurons in the layer before");
+            return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s is for %zu inputs, but there are %zu%s", name,
+                               dims[1], in,
+                               *nlayer == 0 ? ": name each with --labels" : " neurons in the layer before");
         (void)snprintf(name, sizeof name, "b_array_%zu", *nlayer);
         if ((b[*nlayer] = spx_npz_find(z, path, name, 1, dims, e)) == NULL)
             return SPX_EINPUT;
@@ -34,13 +35,13 @@ static spx_status sizes(const spx_npz *z, const char *path, size_t nlabel, const
         ++*nlayer;
     }
     if (*nlayer < 2)
-        return spx_fail(e, SPX_EINPUT, "%s: has no arrays w_array_0, w_array_1, ...: it is no network of that kind",
-                        path);
+        return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL,
+                           "has no arrays w_array_0, w_array_1, ...: it is no network of that kind");
     for (size_t l = 0; l + 1 < *nlayer; l++)
         if (w[l]->dims[0] > SPX_NN_MAX_WIDTH)
-            return spx_fail(e, SPX_EINPUT, "%s: layer %zu has %zu neurons; up to %d are possible", path, l,
-                            w[l]->dims[0], SPX_NN_MAX_WIDTH);
-    return w[*nlayer - 1]->dims[0] <= INT32_MAX ? SPX_OK : spx_fail(e, SPX_EINPUT, "%s: is too wide", path);
+            return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "layer %zu has %zu neurons; up to %d are possible", l,
+                               w[l]->dims[0], SPX_NN_MAX_WIDTH);
+    return w[*nlayer - 1]->dims[0] <= INT32_MAX ? SPX_OK : spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "is too wide");
 }
 
 spx_status spx_payne_network(const spx_npz *z, const char *path, size_t nlabel, const spx_payne_label *l,
@@ -59,7 +60,8 @@ spx_status spx_payne_network(const spx_npz *z, const char *path, size_t nlabel, 
         return SPX_EINPUT;
     for (size_t p = 0; p < nlabel; p++) {
         if (!(hi->value[p] > lo->value[p]))
-            return spx_fail(e, SPX_EINPUT, "%s: x_min and x_max of input %zu (%s) are no range", path, p, l[p].name);
+            return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "x_min and x_max of input %zu (%s) are no range", p,
+                               l[p].name);
         if (!isnan(l[p].fixed) && !(l[p].fixed >= lo->value[p] * l[p].unit && l[p].fixed <= hi->value[p] * l[p].unit))
             return spx_fail(e, SPX_EUSAGE, "--fix %s=%g: %s was trained for %g to %g", l[p].name, l[p].fixed, path,
                             lo->value[p] * l[p].unit, hi->value[p] * l[p].unit);
@@ -100,14 +102,15 @@ spx_status spx_payne_network(const spx_npz *z, const char *path, size_t nlabel, 
                 else if (isfinite(*to = (float)v))
                     to++;
                 else
-                    return spx_fail(e, SPX_EINPUT, "%s: element %zu of w_array_%zu, %g, is beyond single precision",
-                                    path, j * w[i]->dims[1] + p, i, v);
+                    return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL,
+                                       "element %zu of w_array_%zu, %g, is beyond single precision",
+                                       j * w[i]->dims[1] + p, i, v);
             }
             if (!isfinite(*bias++ = (float)sum))
-                return spx_fail(e, SPX_EINPUT,
-                                "%s: element %zu of b_array_%zu, %g with the inputs that are held, is beyond single "
-                                "precision",
-                                path, j, i, sum);
+                return spx_fail_at(
+                    e, SPX_EINPUT, path, NULL, NULL,
+                    "element %zu of b_array_%zu, %g with the inputs that are held, is beyond single precision", j, i,
+                    sum);
         }
     return SPX_OK;
 }

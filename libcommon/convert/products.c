@@ -169,7 +169,7 @@ spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e)
     spx_cards h = {0};
     spx_status st = spx_frame_read(in, &f, e);
     if (st == SPX_OK && (f.nspec == 0 || f.arm.nwave == 0))
-        st = spx_fail(e, SPX_EINPUT, "%s:/frame: holds no spectra", spx_h5_filename(in));
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/frame", NULL, "holds no spectra");
     if (st == SPX_OK)
         st = frame_header(in, &f, &h, e);
     size_t dims[2] = {f.nspec, f.arm.nwave}, rdims[3] = {f.nspec, f.arm.ndiag, f.arm.nwave};
@@ -408,7 +408,7 @@ spx_status spx_fits_put_rvtab(hid_t in, spx_fits_out *o, spx_err *e)
 {
     spx_status st = spx_schema_accept(in, "/rvfit", "rvfit", e);
     if (st == SPX_OK && !spx_h5_exists(in, "/rvfit/table"))
-        st = spx_fail(e, SPX_EINPUT, "%s:/rvfit/table: is missing", spx_h5_filename(in));
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/rvfit/table", NULL, "is missing");
     if (st == SPX_OK)
         st = put_rv_primary(in, o, e);
     if (st == SPX_OK)
@@ -478,7 +478,8 @@ spx_status spx_fits_put_rvmod(hid_t in, spx_fits_out *o, spx_err *e)
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && found == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:/rvfit: holds no models: run rvs-fit without --no-model", spx_h5_filename(in));
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/rvfit", "run rvs-fit without --no-model",
+                         "holds no models");
     return st == SPX_OK ? put_named_table(in, o, joint ? "/exp_fibermap" : "/fibermap", "FIBERMAP", e) : st;
 }
 

@@ -81,9 +81,10 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
         l->target[--n] = '\0';
     folder is = look(l->target);
     if (is == OTHER)
-        return spx_fail(e, SPX_EIO, "%s: is there and is not a library: give the name of a new folder", l->target);
+        return spx_fail_at(e, SPX_EIO, l->target, NULL, "give the name of a new folder",
+                           "is there and is not a library");
     if (is == LIBRARY && !force)
-        return spx_fail(e, SPX_EIO, "%s: exists already: give -f to replace it", l->target);
+        return spx_fail_at(e, SPX_EIO, l->target, NULL, "give -f to replace it", "exists already");
     l->replace = is == LIBRARY;
 
     const char *slash = strrchr(l->target, '/'), *base = slash != NULL ? slash + 1 : l->target;
@@ -94,7 +95,7 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
     (void)snprintf(temp, n + 16, "%.*s.%s.XXXXXX", len, l->target, base);
     guard(l);
     if (mkdtemp(temp) == NULL) {
-        spx_fail(e, SPX_EIO, "%s: cannot make the folder: %s", l->target, strerror(errno));
+        spx_fail_at(e, SPX_EIO, l->target, NULL, NULL, "cannot make the folder: %s", strerror(errno));
         spx_free(temp);
         return SPX_EIO;
     }
@@ -118,8 +119,8 @@ static spx_status write_file(spx_starlib *l, const char *file, int bitpix, size_
     spx_status st = SPX_OK;
     spx_fits_out out = {.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), .name = l->target};
     if (out.fd < 0)
-        st = errno == EEXIST ? spx_fail(e, SPX_EUSAGE, "%s: two models are called %s: give axes without equal values",
-                                        l->target, file)
+        st = errno == EEXIST ? spx_fail_at(e, SPX_EUSAGE, l->target, NULL, "give axes without equal values",
+                                           "two models are called %s", file)
                              : spx_fail(e, SPX_EIO, "%s/%s: cannot write: %s", l->target, file, strerror(errno));
     else
         st = spx_fits_out_image(&out, NULL, bitpix, 1, &n, data, cards, e);
@@ -192,12 +193,12 @@ spx_status spx_starlib_commit(spx_starlib *l, spx_err *e)
         (void)snprintf(old, size, "%s.old", l->temp);
         if (rename(l->target, old) != 0) {
             spx_free(old);
-            return spx_fail(e, SPX_EIO, "%s: cannot be replaced: %s", l->target, strerror(errno));
+            return spx_fail_at(e, SPX_EIO, l->target, NULL, NULL, "cannot be replaced: %s", strerror(errno));
         }
     }
     spx_status st = SPX_OK;
     if (rename(l->temp, l->target) != 0) { /* also over an empty folder */
-        st = spx_fail(e, SPX_EIO, "%s: cannot be written: %s", l->target, strerror(errno));
+        st = spx_fail_at(e, SPX_EIO, l->target, NULL, NULL, "cannot be written: %s", strerror(errno));
         if (old != NULL)
             (void)rename(old, l->target);
     } else {

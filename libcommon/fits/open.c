@@ -46,7 +46,7 @@ static spx_status read_pipe(int fd, const char *name, unsigned char **out, size_
             continue;
         if (got < 0) {
             spx_free(buf);
-            return spx_fail(e, SPX_EIO, "%s: cannot be read: %s", name, strerror(errno));
+            return spx_fail_at(e, SPX_EIO, name, NULL, NULL, "cannot be read: %s", strerror(errno));
         }
         if (got == 0)
             break;
@@ -71,7 +71,7 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
     int rc = Z_OK;
     spx_status st = grow(&buf, 0, capacity, name, e);
     if (st == SPX_OK && inflateInit2(&z, 15 + 16) != Z_OK)
-        st = spx_fail(e, SPX_EIO, "%s: out of memory", name);
+        st = spx_fail_at(e, SPX_EIO, name, NULL, NULL, "out of memory");
     if (st != SPX_OK) {
         spx_free(buf);
         return st;
@@ -94,14 +94,15 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
             if (pad == nin)
                 break;
             if (inflateReset(&z) != Z_OK)
-                st = spx_fail(e, SPX_EIO, "%s: out of memory", name);
+                st = spx_fail_at(e, SPX_EIO, name, NULL, NULL, "out of memory");
         } else if (rc == Z_OK || rc == Z_BUF_ERROR) {
             if (z.avail_out == 0) {
                 size_t cap = spx_mem_cap(), more = capacity > cap / 2 ? cap : 2 * capacity;
                 st = more == capacity ? spx_mem_check(name, SIZE_MAX, e) : grow(&buf, n, more, name, e);
                 capacity = more;
             } else if (at == nin) {
-                st = spx_fail(e, SPX_EINPUT, "%s: the gzip data end early: the file is truncated; copy it again", name);
+                st = spx_fail_at(e, SPX_EINPUT, name, NULL, NULL,
+                                 "the gzip data end early: the file is truncated; copy it again");
             }
         } else {
             st = spx_fail(e, SPX_EINPUT, "%s: the gzip data are damaged (%s): copy the file again", name,
@@ -123,9 +124,10 @@ static spx_status refuse_other(const unsigned char *b, size_t n, const char *nam
 {
     const char *command, *packed = spx_packed_with(b, n, &command);
     if (packed != NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: is %s, not FITS: unpack it: %s FILE | fits2h5 -", name, packed, command);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is %s, not FITS: unpack it: %s FILE | fits2h5 -", packed,
+                           command);
     if (n >= 6 && memcmp(b, "\x89HDF\r\n", 6) == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: is an HDF5 file, not FITS: it needs no conversion", name);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is an HDF5 file, not FITS: it needs no conversion");
     return SPX_OK;
 }
 
@@ -148,14 +150,14 @@ spx_status spx_fits_open(spx_fits *f, const char *path, spx_err *e)
     size_t size = 0;
     unsigned char *owned = NULL;
     if (S_ISDIR(sb.st_mode)) {
-        st = spx_fail(e, SPX_EINPUT, "%s: is a directory: a FITS file is wanted here", name);
+        st = spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is a directory: a FITS file is wanted here");
     } else if (S_ISREG(sb.st_mode) && !(is_stdin && lseek(fd, 0, SEEK_CUR) != 0)) {
         size = (size_t)sb.st_size;
         if (size > 0) {
             f->mapped = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
             if (f->mapped == MAP_FAILED) {
                 f->mapped = NULL;
-                st = spx_fail(e, SPX_EIO, "%s: cannot be read: %s", name, strerror(errno));
+                st = spx_fail_at(e, SPX_EIO, name, NULL, NULL, "cannot be read: %s", strerror(errno));
             }
             f->nmapped = size;
             bytes = f->mapped;
@@ -167,8 +169,8 @@ spx_status spx_fits_open(spx_fits *f, const char *path, spx_err *e)
     if (!is_stdin)
         close(fd);
     if (st == SPX_OK && size == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s: is empty: %s", name,
-                      is_stdin ? "the program before this one failed" : "copy it again");
+        st = spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is empty: %s",
+                         is_stdin ? "the program before this one failed" : "copy it again");
     if (st == SPX_OK && size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b) {
         unsigned char *plain = NULL;
         st = inflate_all(bytes, size, name, &plain, &size, e);

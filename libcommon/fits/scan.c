@@ -28,24 +28,26 @@ static int has_value(const spx_cards *h, const char *key)
 }
 
 /* An integer keyword within [min, max]; absent: `absent` when that is not below min, an error otherwise. */
-static spx_status header_int(const spx_cards *h, const char *key, long min, long max, long absent, const char *where,
-                             long *out, spx_err *e)
+static spx_status header_int(const spx_cards *h, const char *key, long min, long max, long absent,
+                             const spx_fits_where *where, long *out, spx_err *e)
 {
     if (spx_cards_int(h, key, out)) {
         if (*out >= min && *out <= max)
             return SPX_OK;
-        return spx_fail(e, SPX_EINPUT, "%s: %s = %ld is impossible: the file is damaged", where, key, *out);
+        return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                           "%s = %ld is impossible: the file is damaged", key, *out);
     }
     if (has_value(h, key) || absent < min)
-        return spx_fail(e, SPX_EINPUT, "%s: keyword %s is missing or no integer that fits: the file is damaged", where,
-                        key);
+        return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                           "keyword %s is missing or no integer that fits: the file is damaged", key);
     *out = absent;
     return SPX_OK;
 }
 
-static spx_status impossible_size(const char *where, spx_err *e)
+static spx_status impossible_size(const spx_fits_where *where, spx_err *e)
 {
-    return spx_fail(e, SPX_EINPUT, "%s: NAXISn make more data than any file holds: the file is damaged", where);
+    return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                       "NAXISn make more data than any file holds: the file is damaged");
 }
 
 static void clean_text(char *s)
@@ -65,7 +67,7 @@ static int is_flip(int bits, double scale, double zero)
 }
 
 /* bitpix, dims, nelem, flip, scale, zero from BITPIX, NAXIS, NAXISn, BSCALE, BZERO; with prefix "Z" from ZBITPIX ... */
-static spx_status image_shape(spx_fits_hdu *h, const char *prefix, const char *where, spx_err *e)
+static spx_status image_shape(spx_fits_hdu *h, const char *prefix, const spx_fits_where *where, spx_err *e)
 {
     char key[32];
     long bitpix = 0, naxis = 0, n = 0;
@@ -74,7 +76,8 @@ static spx_status image_shape(spx_fits_hdu *h, const char *prefix, const char *w
     if ((st = header_int(&h->header, key, -64, 64, -99, where, &bitpix, e)) != SPX_OK)
         return st;
     if (bitpix != 8 && bitpix != 16 && bitpix != 32 && bitpix != 64 && bitpix != -32 && bitpix != -64)
-        return spx_fail(e, SPX_EINPUT, "%s: %s = %ld is impossible: the file is damaged", where, key, bitpix);
+        return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                           "%s = %ld is impossible: the file is damaged", key, bitpix);
     snprintf(key, sizeof key, "%sNAXIS", prefix);
     if ((st = header_int(&h->header, key, 0, 999, -1, where, &naxis, e)) != SPX_OK)
         return st;
@@ -169,14 +172,14 @@ static int parse_tdim(const char *s, size_t *dims)
     return n;
 }
 
-static spx_status parse_column(const spx_cards *h, size_t k, const char *where, spx_fits_column *c, size_t *repeat,
-                               spx_err *e)
+static spx_status parse_column(const spx_cards *h, size_t k, const spx_fits_where *where, spx_fits_column *c,
+                               size_t *repeat, spx_err *e)
 {
     char key[32], form[72], dim[72];
     snprintf(key, sizeof key, "TFORM%zu", k + 1);
     if (!spx_cards_string(h, key, form, sizeof form))
-        return spx_fail(e, SPX_EINPUT, "%s: keyword %s is missing, TFIELDS asks for it: the file is damaged", where,
-                        key);
+        return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                           "keyword %s is missing, TFIELDS asks for it: the file is damaged", key);
     const char *p = form;
     while (*p == ' ')
         p++;
@@ -190,16 +193,18 @@ static spx_status parse_column(const spx_cards *h, size_t k, const char *where, 
     c->code = *p ? (char)toupper((unsigned char)*p++) : ' ';
     size_t size = spx_fits_element_size(c->code), bytes = 0;
     if (size == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: %s = '%s' is no format of a column: the file is damaged", where, key, form);
+        return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                           "%s = '%s' is no format of a column: the file is damaged", key, form);
     if (c->code == 'P' || c->code == 'Q') {
         c->element = *p ? (char)toupper((unsigned char)*p) : ' ';
         if (r > 1 || spx_fits_element_size(c->element) == 0 || c->element == 'P' || c->element == 'Q')
-            return spx_fail(e, SPX_EINPUT, "%s: %s = '%s' is no format of a column: the file is damaged", where, key,
-                            form);
+            return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                               "%s = '%s' is no format of a column: the file is damaged", key, form);
     }
     bytes = c->code == 'X' ? r / 8 + (r % 8 != 0) : r;
     if (r > (size_t)__LONG_MAX__ / 16)
-        return spx_fail(e, SPX_EINPUT, "%s: %s = '%s' is wider than the row: the file is damaged", where, key, form);
+        return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                           "%s = '%s' is wider than the row: the file is damaged", key, form);
     c->width = bytes * size;
     c->size = size;
     *repeat = r;
@@ -262,7 +267,7 @@ static void name_column(const spx_cards *h, spx_fits_column *col, size_t k)
         }
 }
 
-static spx_status table_columns(spx_fits_hdu *h, const char *where, spx_err *e)
+static spx_status table_columns(spx_fits_hdu *h, const spx_fits_where *where, spx_err *e)
 {
     long tfields = 0;
     spx_status st = header_int(&h->header, "TFIELDS", 0, 999, -1, where, &tfields, e);
@@ -280,17 +285,17 @@ static spx_status table_columns(spx_fits_hdu *h, const char *where, spx_err *e)
         name_column(&h->header, h->col, k);
         h->col[k].offset = at;
         if (h->col[k].width > h->rowsize - at)
-            return spx_fail(e, SPX_EINPUT, "%s: columns are wider than the row (NAXIS1 = %zu): the file is damaged",
-                            where, h->rowsize);
+            return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                               "columns are wider than the row (NAXIS1 = %zu): the file is damaged", h->rowsize);
         at += h->col[k].width;
     }
     if (at != h->rowsize)
-        return spx_fail(e, SPX_EINPUT, "%s: columns fill %zu bytes of a row of NAXIS1 = %zu: the file is damaged",
-                        where, at, h->rowsize);
+        return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                           "columns fill %zu bytes of a row of NAXIS1 = %zu: the file is damaged", at, h->rowsize);
     return SPX_OK;
 }
 
-spx_status spx_fits_describe(spx_fits_hdu *h, int first, const char *where, spx_err *e)
+spx_status spx_fits_describe(spx_fits_hdu *h, int first, const spx_fits_where *where, spx_err *e)
 {
     char ext[72] = "";
     long pcount = 0, gcount = 1, theap = 0;
@@ -332,8 +337,8 @@ spx_status spx_fits_describe(spx_fits_hdu *h, int first, const char *where, spx_
     h->kind = SPX_FITS_OTHER;
     if (strcmp(ext, "TABLE") == 0 || strcmp(ext, "BINTABLE") == 0) {
         if (h->ndim != 2 || h->bitpix != 8 || gcount != 1)
-            return spx_fail(e, SPX_EINPUT, "%s: a table has NAXIS = 2, BITPIX = 8 and GCOUNT = 1: the file is damaged",
-                            where);
+            return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                               "a table has NAXIS = 2, BITPIX = 8 and GCOUNT = 1: the file is damaged");
         h->nrow = h->dims[0];
         h->rowsize = h->dims[1];
         h->pcount = (size_t)pcount;
@@ -347,8 +352,8 @@ spx_status spx_fits_describe(spx_fits_hdu *h, int first, const char *where, spx_
             (st = header_int(&h->header, "THEAP", 0, __LONG_MAX__, rows, where, &theap, e)) != SPX_OK)
             return st;
         if (theap < rows || theap - rows > pcount)
-            return spx_fail(e, SPX_EINPUT, "%s: THEAP = %ld is outside the table's data: the file is damaged", where,
-                            theap);
+            return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                               "THEAP = %ld is outside the table's data: the file is damaged", theap);
         h->theap = (size_t)(theap - rows);
         if (spx_cards_bool(&h->header, "ZIMAGE", &zimage) && zimage) {
             h->kind = SPX_FITS_TILED;
@@ -376,7 +381,7 @@ uint64_t spx_fits_integer(const unsigned char *p, size_t n)
 }
 
 /* Descriptors of variable-length columns must point into the heap. */
-static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, const char *where, spx_err *e)
+static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, const spx_fits_where *where, spx_err *e)
 {
     uint64_t heap = h->pcount - h->theap;
     for (size_t k = 0; k < h->ncol; k++) {
@@ -398,13 +403,12 @@ static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, co
 }
 
 /* All that was looked for is there, but who knows what should have followed. */
-static spx_status incomplete_block(const char *where, spx_err *e)
+static spx_status incomplete_block(const spx_fits_where *where, spx_err *e)
 {
-    return spx_fail(
-        e, SPX_EINPUT,
-        "%s: the file ends within a block of %d bytes: it is truncated; copy it again, or, if it was written "
-        "without padding, add that: truncate -s %%2880 FILE",
-        where, SPX_FITS_BLOCK);
+    return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                       "the file ends within a block of %d bytes: it is truncated; copy it again, or, if it was "
+                       "written without padding, add that: truncate -s %%2880 FILE",
+                       SPX_FITS_BLOCK);
 }
 
 static spx_status scan_hdu(spx_fits *f, size_t at, spx_fits_hdu *h, spx_err *e)
@@ -412,38 +416,40 @@ static spx_status scan_hdu(spx_fits *f, size_t at, spx_fits_hdu *h, spx_err *e)
     size_t n = 0, left = (f->size - at) / CARD;
     const char *cards = (const char *)f->bytes + at;
     int first = f->nhdu == 0;
-    char where[sizeof f->name + 128];
-    snprintf(where, sizeof where, "%s: HDU %zu", f->name, f->nhdu);
+    char place[128];
+    const spx_fits_where where = {f->name, place};
+    snprintf(place, sizeof place, "HDU %zu", f->nhdu);
     while (n < left && n < MAX_CARDS && memcmp(cards + n * CARD, "END     ", 8) != 0)
         n++;
     if (n == MAX_CARDS)
-        return spx_fail(e, SPX_EINPUT, "%s: no END in the first %d cards of the header: this is no FITS header", where,
-                        MAX_CARDS);
+        return spx_fail_at(e, SPX_EINPUT, f->name, place, NULL,
+                           "no END in the first %d cards of the header: this is no FITS header", MAX_CARDS);
     if (n == left)
-        return spx_fail(e, SPX_EINPUT, "%s: the file ends within the header: it is truncated; copy it again", where);
+        return spx_fail_at(e, SPX_EINPUT, f->name, place, NULL,
+                           "the file ends within the header: it is truncated; copy it again");
     h->header.n = n;
     h->header.cards = (char *)(uintptr_t)cards;
     h->header_at = at;
-    spx_status st = spx_fits_describe(h, first, where, e);
+    spx_status st = spx_fits_describe(h, first, &where, e);
     if (st != SPX_OK)
         return st;
     size_t head = (n + 1) * CARD;
     head += (SPX_FITS_BLOCK - head % SPX_FITS_BLOCK) % SPX_FITS_BLOCK;
     if (h->extname[0])
-        snprintf(where, sizeof where, "%s: HDU %zu (%s)", f->name, f->nhdu, h->extname);
+        snprintf(place, sizeof place, "HDU %zu (%s)", f->nhdu, h->extname);
     if (head > f->size - at)
-        return incomplete_block(where, e);
+        return incomplete_block(&where, e);
     h->data_at = at + head;
     if (h->nbytes > f->size - h->data_at)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: the file ends %zu bytes into the %zu bytes of data: it is truncated; copy it again", where,
-                        f->size - h->data_at, h->nbytes);
+        return spx_fail_at(e, SPX_EINPUT, f->name, place, NULL,
+                           "the file ends %zu bytes into the %zu bytes of data: it is truncated; copy it again",
+                           f->size - h->data_at, h->nbytes);
     size_t pad = (SPX_FITS_BLOCK - h->nbytes % SPX_FITS_BLOCK) % SPX_FITS_BLOCK;
     h->end = h->data_at + h->nbytes;
     if (pad > f->size - h->end)
-        return incomplete_block(where, e);
+        return incomplete_block(&where, e);
     h->end += pad;
-    return h->kind == SPX_FITS_BINTABLE || h->kind == SPX_FITS_TILED ? check_descriptors(f, h, where, e) : SPX_OK;
+    return h->kind == SPX_FITS_BINTABLE || h->kind == SPX_FITS_TILED ? check_descriptors(f, h, &where, e) : SPX_OK;
 }
 
 spx_status spx_fits_parse(spx_fits *f, const char *name, const void *bytes, size_t size, spx_err *e)

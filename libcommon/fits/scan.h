@@ -87,9 +87,14 @@ size_t spx_fits_element_size(char code);
 /* n bytes, the most significant first, as an unsigned integer. */
 uint64_t spx_fits_integer(const unsigned char *p, size_t n);
 
+/* File and HDU, or dataset, that messages name. */
+typedef struct {
+    const char *file, *place;
+} spx_fits_where;
+
 /* Fill *h from h->header alone (which stays the caller's): kind, shape, columns, nbytes. `first`: a primary header;
  * `where` is for messages. Used by the reader, and by h52fits, which trusts no file. Free with spx_fits_hdu_free(). */
-spx_status spx_fits_describe(spx_fits_hdu *h, int first, const char *where, spx_err *e);
+spx_status spx_fits_describe(spx_fits_hdu *h, int first, const spx_fits_where *where, spx_err *e);
 void spx_fits_hdu_free(spx_fits_hdu *h);
 
 #endif

@@ -83,8 +83,8 @@ static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
         fits_get_errstatus(status, text);
         fits_clear_errmsg();
         spx_free(out);
-        return spx_fail(e, SPX_EINPUT, "%s: %s: the compressed image cannot be decoded (%s): the file is damaged",
-                        f->name, spx_fits_hduname(f, hdu), text);
+        return spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL,
+                           "the compressed image cannot be decoded (%s): the file is damaged", text);
     }
     swap_bytes(out, h->nelem, size);
     h->decoded = out;
@@ -97,7 +97,7 @@ const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
     if (h->kind == SPX_FITS_IMAGE)
         return f->bytes + h->data_at;
     if (h->kind != SPX_FITS_TILED) {
-        spx_fail(e, SPX_EINPUT, "%s: %s: is no image", f->name, spx_fits_hduname(f, hdu));
+        spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL, "is no image");
         return NULL;
     }
     if (h->decoded == NULL && decode_tiles(f, hdu, e) != SPX_OK)
@@ -200,8 +200,8 @@ spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
     if (p == NULL)
         return e->code;
     if (h->bitpix < 0 || h->scale != 1.0 || h->zero != 0.0)
-        return spx_fail(e, SPX_EINPUT, "%s: %s: a mask holds integers without scale", f->name,
-                        spx_fits_hduname(f, hdu));
+        return spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL,
+                           "a mask holds integers without scale");
     *out = spx_alloc(h->nelem, sizeof **out, e);
     if (*out == NULL)
         return SPX_EIO;
@@ -211,8 +211,8 @@ spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
         if (v < -2147483648.0 || v > 4294967295.0) {
             spx_free(*out);
             *out = NULL;
-            return spx_fail(e, SPX_EINPUT, "%s: %s: mask value %.0f does not fit 32 bits", f->name,
-                            spx_fits_hduname(f, hdu), v);
+            return spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL,
+                               "mask value %.0f does not fit 32 bits", v);
         }
         (*out)[i] = v < 0.0 ? (uint32_t)(int32_t)v : (uint32_t)v;
     }
@@ -262,7 +262,7 @@ static const spx_fits_column *need_column(const spx_fits *f, size_t hdu, const c
     const spx_fits_column *c = h->kind == SPX_FITS_BINTABLE ? spx_fits_find_column(h, name) : NULL;
     if (c != NULL && c->width > 0 && strchr(codes, c->code) != NULL)
         return c;
-    spx_fail(e, SPX_EINPUT, "%s: %s: has no column %s that holds %s", f->name, spx_fits_hduname(f, hdu), name, what);
+    spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL, "has no column %s that holds %s", name, what);
     return NULL;
 }
 

@@ -57,7 +57,7 @@ static spx_status read_full(int fd, char *buf, size_t n, size_t *got, const char
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return spx_fail(e, SPX_EIO, "%s: cannot read: %s", name, strerror(errno));
+            return spx_fail_at(e, SPX_EIO, name, NULL, NULL, "cannot read: %s", strerror(errno));
         if (k == 0)
             break;
         *got += (size_t)k;
@@ -87,25 +87,23 @@ static spx_status not_hdf5(const unsigned char *head, size_t n, const char *name
 {
     const char *command, *packed = spx_packed_with(head, n, &command);
     if (n >= 9 && memcmp(head, "SIMPLE  =", 9) == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, but a FITS file: convert it with fits2h5 first", name);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "convert it with fits2h5 first",
+                           "is not an HDF5 file, but a FITS file");
     if (packed != NULL && strcmp(command, "gunzip -c") == 0 && strstr(name, ".fit") != NULL)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: is not an HDF5 file, but %s: fits2h5 reads it as it is, if it is a FITS file", name,
-                        packed);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "fits2h5 reads it as it is, if it is a FITS file",
+                           "is not an HDF5 file, but %s", packed);
     if (packed != NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: is not an HDF5 file, but %s: unpack it: %s FILE >NEW.h5", name, packed,
-                        command);
-    return spx_fail(e, SPX_EINPUT,
-                    "%s: is not an HDF5 file, or is damaged: give a file that a specpipe program wrote (FITS: use "
-                    "fits2h5)",
-                    name);
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is not an HDF5 file, but %s: unpack it: %s FILE >NEW.h5",
+                           packed, command);
+    return spx_fail_at(e, SPX_EINPUT, name, NULL, "give a file that a specpipe program wrote (FITS: use fits2h5)",
+                       "is not an HDF5 file, or is damaged");
 }
 
 static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_err *e)
 {
-    return spx_fail(e, SPX_EINPUT,
-                    "%s: is truncated (%llu of %llu bytes): the program that wrote it failed or is still writing", name,
-                    (unsigned long long)have, (unsigned long long)want);
+    return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL,
+                       "is truncated (%llu of %llu bytes): the program that wrote it failed or is still writing",
+                       (unsigned long long)have, (unsigned long long)want);
 }
 
 /* One image from a pipe, exactly: what follows it stays in the pipe. Where nothing comes any more, *end becomes 1, or
@@ -122,8 +120,8 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         return SPX_OK;
     }
     if (got == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: is empty: the program before this one in the pipe failed (see its message)",
-                        in->name);
+        return spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL,
+                           "is empty: the program before this one in the pipe failed (see its message)");
     uint64_t len = got == sizeof head ? image_length(head) : 0;
     if (len < sizeof head || len > ((uint64_t)1 << 48))
         return not_hdf5(head, got, in->name, e);
@@ -150,7 +148,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         }
         spx_free(buf);
         if (st == SPX_OK && (in->file = open_file(t.path)) < 0)
-            st = spx_fail(e, SPX_EINPUT, "%s: is damaged or no HDF5 file", in->name);
+            st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL, "is damaged or no HDF5 file");
         spx_tmpfile_discard(&t);
         in->size = (size_t)len;
         return st;
@@ -160,7 +158,8 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     char *buf = malloc(capacity);
     if (buf == NULL) {
         spx_mem_unclaim(claimed);
-        return spx_fail(e, SPX_EIO, "%s: out of memory: give --max-mem, so that a temporary file is used", in->name);
+        return spx_fail_at(e, SPX_EIO, in->name, NULL, "give --max-mem, so that a temporary file is used",
+                           "out of memory");
     }
     memcpy(buf, head, sizeof head);
     while (st == SPX_OK && have < len) {
@@ -168,8 +167,8 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
             size_t more = capacity > len / 2 ? (size_t)len : capacity * 2;
             char *p = realloc(buf, more);
             if (p == NULL) {
-                st = spx_fail(e, SPX_EIO, "%s: out of memory: give --max-mem, so that a temporary file is used",
-                              in->name);
+                st = spx_fail_at(e, SPX_EIO, in->name, NULL, "give --max-mem, so that a temporary file is used",
+                                 "out of memory");
                 break;
             }
             buf = p;
@@ -183,7 +182,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     if (st == SPX_OK) {
         in->file = H5LTopen_file_image(buf, have, H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
         if (in->file < 0)
-            st = spx_fail(e, SPX_EINPUT, "%s: is damaged or no HDF5 file", in->name);
+            st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL, "is damaged or no HDF5 file");
     }
     if (max == 0 && spx_mem_claim(capacity))
         claimed = capacity;
@@ -206,7 +205,8 @@ static spx_status open_regular(spx_input *in, const char *path, const struct sta
     in->dev = (uint64_t)sb->st_dev;
     in->ino = (uint64_t)sb->st_ino;
     if (sb->st_size == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: is empty: the program that should have written it failed", in->name);
+        return spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL,
+                           "is empty: the program that should have written it failed");
     if (len > (uint64_t)sb->st_size)
         return truncated(in->name, (uint64_t)sb->st_size, len, e);
     if ((in->file = open_file(path)) < 0)
@@ -226,9 +226,9 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
         return spx_fail_open(path, errno, SPX_EINPUT, e);
     spx_status st = SPX_OK;
     if (fstat(fd, &sb) != 0) {
-        st = spx_fail(e, SPX_EIO, "%s: cannot stat: %s", in->name, strerror(errno));
+        st = spx_fail_at(e, SPX_EIO, in->name, NULL, NULL, "cannot stat: %s", strerror(errno));
     } else if (S_ISDIR(sb.st_mode)) {
-        st = spx_fail(e, SPX_EINPUT, "%s: is a directory: give a file", in->name);
+        st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, "give a file", "is a directory");
     } else {
         unsigned char head[HEADLEN] = {0};
         const int regular = S_ISREG(sb.st_mode) && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);

@@ -198,8 +198,8 @@ spx_status spx_provenance_print(hid_t file, FILE *out, spx_err *e)
         return SPX_EIO;
     if (n == 0) {
         spx_free(text);
-        return spx_fail(e, SPX_EINPUT, "%s:/provenance: is missing: no specpipe program wrote this file",
-                        spx_h5_filename(file));
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/provenance", NULL,
+                           "is missing: no specpipe program wrote this file");
     }
     for (size_t i = 0; i < n; i++) {
         (void)spx_provenance_field(file, i, "program", text, ROOM);

@@ -27,23 +27,21 @@ spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_
         return spx_fail(e, SPX_EBUG, "no schema is called %s", type);
     spx_status st = SPX_OK;
     if (!spx_h5_exists(loc, path))
-        return spx_fail(e, SPX_EINPUT, "%s:%s: is missing: this program needs a %s block", spx_h5_filename(loc), path,
-                        type);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path, NULL, "is missing: this program needs a %s block",
+                           type);
     if (!spx_h5_has_attr(loc, path, "type"))
-        return spx_fail(e, SPX_EINPUT,
-                        "%s:%s: attribute 'type' is missing: h5check lists all that is, and specpipe-schema(5) has an "
-                        "example of how to write a file",
-                        spx_h5_filename(loc), path);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path,
+                           "h5check lists all that is, and specpipe-schema(5) has an example of how to write a file",
+                           "attribute 'type' is missing");
     if ((st = spx_h5_attr_str(loc, path, "type", have, sizeof have, e)) != SPX_OK ||
         (st = spx_h5_attr_str(loc, path, "version", version, sizeof version, e)) != SPX_OK)
         return st;
     if (strcmp(have, type) != 0)
-        return spx_fail(e, SPX_EINPUT, "%s:%s: is a block of type '%s', not '%s'", spx_h5_filename(loc), path, have,
-                        type);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path, NULL, "is a block of type '%s', not '%s'", have,
+                           type);
     if (strtol(version, NULL, 10) > strtol(known, NULL, 10))
-        return spx_fail(e, SPX_EINPUT,
-                        "%s:%s: was written with schema version %s, this program knows %s: use a newer specpipe",
-                        spx_h5_filename(loc), path, version, known);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path, "use a newer specpipe",
+                           "was written with schema version %s, this program knows %s", version, known);
     return SPX_OK;
 }
 
@@ -71,7 +69,8 @@ typedef struct {
 static int out_of_memory(checker *c)
 {
     if (spx_mem_failures() != c->failures && c->st == SPX_OK)
-        c->st = spx_fail(c->e, SPX_EIO, "%s: cannot be checked: out of memory, or more than --max-mem allows", c->name);
+        c->st = spx_fail_at(c->e, SPX_EIO, c->name, NULL, NULL,
+                            "cannot be checked: out of memory, or more than --max-mem allows");
     return c->st != SPX_OK;
 }
 
@@ -555,7 +554,7 @@ spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nba
             violation(&c, path, "is missing, though the file says that it is its product");
     }
     if (H5Lvisit(file, H5_INDEX_NAME, H5_ITER_INC, visit, &c) < 0 && c.st == SPX_OK)
-        c.st = spx_fail(e, SPX_EINPUT, "%s: cannot be read through: is it damaged?", name);
+        c.st = spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "cannot be read through: is it damaged?");
     spx_free(c.dim);
     *nbad = c.nbad;
     return out_of_memory(&c) ? c.st : SPX_OK;

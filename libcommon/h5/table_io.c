@@ -61,8 +61,8 @@ static spx_status write_units(hid_t loc, const char *path, const spx_table *t, s
         size = len > size ? len : size;
     }
     if (size > SPX_TABLE_MAX_UNITS / ncol)
-        return spx_fail(e, SPX_EINPUT, "%s: units of %zu columns with up to %zu characters do not fit an attribute",
-                        path, ncol, size);
+        return spx_fail_at(e, SPX_EINPUT, NULL, path, NULL,
+                           "units of %zu columns with up to %zu characters do not fit an attribute", ncol, size);
     char *raw = spx_alloc2(ncol, size, 1, e);
     if (raw == NULL)
         return e->code;
@@ -76,7 +76,7 @@ static spx_status write_units(hid_t loc, const char *path, const spx_table *t, s
     if (type >= 0 && space >= 0 && H5Tset_size(type, size) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
         attr = H5Acreate_by_name(loc, path, "column_units", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     if (attr < 0 || H5Awrite(attr, type, raw) < 0)
-        spx_fail(e, SPX_EIO, "%s:%s: attribute column_units cannot be written", spx_h5_filename(loc), path);
+        spx_fail_at(e, SPX_EIO, spx_h5_filename(loc), path, NULL, "attribute column_units cannot be written");
     if (attr >= 0)
         H5Aclose(attr);
     if (space >= 0)
@@ -127,7 +127,7 @@ spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err 
             (void)read_units(dset, spx_table_ncol(t), &t->units, e);
     }
     if (e->code != SPX_OK) {
-        spx_err_context(e, "%s:%s", spx_h5_filename(loc), path);
+        spx_err_at(e, spx_h5_filename(loc), path);
         spx_table_free(t);
         t = NULL;
     }
@@ -145,7 +145,7 @@ spx_status spx_table_write(hid_t loc, const char *path, const spx_table *t, spx_
     if (t == NULL)
         return SPX_OK;
     if (t->type < 0)
-        return spx_fail(e, SPX_EINPUT, "%s: a table without columns cannot be stored", path);
+        return spx_fail_at(e, SPX_EINPUT, NULL, path, NULL, "a table without columns cannot be stored");
     if (spx_h5_write(loc, path, t->type, 1, &t->nrow, t->rows, e) != SPX_OK)
         return e->code;
     return write_units(loc, path, t, e);

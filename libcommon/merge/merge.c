@@ -39,9 +39,9 @@ static spx_status plan_groups(spx_merge *m, spx_err *e)
         if (m->blocks[FRAME] && need_group(m, "/frame", "/frame", m->part[0].arms[0].name, e) == NULL)
             return SPX_EIO;
         if (m->blocks[FRAME] && spx_merge_find_arm(p, m->groups[0].arm) < 0)
-            return spx_fail(e, SPX_EINPUT,
-                            "%s:/frame: is of camera %s, but %s of camera %s: frames of one arm make rows", p->name,
-                            p->camera, m->part[0].name, m->part[0].camera);
+            return spx_fail_at(e, SPX_EINPUT, p->name, "/frame", NULL,
+                               "is of camera %s, but %s of camera %s: frames of one arm make rows", p->camera,
+                               m->part[0].name, m->part[0].camera);
         for (size_t a = 0; a < p->narm && m->blocks[SPECTRA]; a++) {
             (void)snprintf(path, sizeof path, "/spectra/%s", p->arms[a].name);
             spx_merge_group *g = need_group(m, path, "/spectra/<arm>", p->arms[a].name, e);
@@ -89,17 +89,17 @@ static spx_status look_at(spx_merge_dataset *d, const spx_merge_input *p, const 
     for (int i = 0; i < ndim && st == SPX_OK; i++)
         st = spx_mul(bytes, dims[i], &bytes, e);
     if (st == SPX_OK && spx_h5_overclaims(set, bytes))
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", p->name, path);
+        st = spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "claims more data than the file holds");
     (void)H5Tclose(type);
     (void)H5Dclose(set);
     if (st != SPX_OK)
         return st;
     if ((class != H5T_FLOAT && class != H5T_INTEGER) || size > 8 || (mask && (class != H5T_INTEGER || size != 4)))
-        return spx_fail(e, SPX_EINPUT, "%s:%s: has another type of values than %s should have", p->name, path,
-                        mask ? "a mask (32 bits)" : "this dataset");
+        return spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "has another type of values than %s should have",
+                           mask ? "a mask (32 bits)" : "this dataset");
     if (ndim < 1 || dims[0] != p->nrow)
-        return spx_fail(e, SPX_EINPUT, "%s:%s: has %zu rows, but there are %zu spectra", p->name, path,
-                        ndim < 1 ? 0 : dims[0], p->nrow);
+        return spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "has %zu rows, but there are %zu spectra",
+                           ndim < 1 ? 0 : dims[0], p->nrow);
     int is_float = class == H5T_FLOAT;
     if (!seen) {
         d->ndim = ndim;
@@ -110,9 +110,10 @@ static spx_status look_at(spx_merge_dataset *d, const spx_merge_input *p, const 
         return SPX_OK;
     }
     if (ndim != d->ndim || memcmp(dims + 1, d->dims + 1, (size_t)(ndim - 1) * sizeof *dims) != 0)
-        return spx_fail(e, SPX_EINPUT, "%s:%s: has another shape than in the inputs before it", p->name, path);
+        return spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "has another shape than in the inputs before it");
     if (is_float != d->is_float || (!is_float && size != d->size))
-        return spx_fail(e, SPX_EINPUT, "%s:%s: has another type of values than in the inputs before it", p->name, path);
+        return spx_fail_at(e, SPX_EINPUT, p->name, path, NULL,
+                           "has another type of values than in the inputs before it");
     if (size > d->size)
         d->size = size;
     return SPX_OK;
@@ -146,8 +147,8 @@ static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, cons
         if (!spx_h5_exists(m->part[i].file, path)) {
             without = i;
             if (it->required)
-                return spx_fail(e, SPX_EINPUT, "%s:%s: is missing: is the file complete? (h5check tells)",
-                                m->part[i].name, path);
+                return spx_fail_at(e, SPX_EINPUT, m->part[i].name, path, NULL,
+                                   "is missing: is the file complete? (h5check tells)");
             continue;
         }
         spx_status st = look_at(&found, &m->part[i], path, mask, with != SPX_NO_ROW, e);
@@ -159,8 +160,8 @@ static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, cons
             return st;
         if (it->ndim == found.ndim && strcmp(it->dim[it->ndim - 1], "nwave") == 0 &&
             found.dims[found.ndim - 1] != g->nwave)
-            return spx_fail(e, SPX_EINPUT, "%s:%s: has %zu bins, but there are %zu wavelengths", m->part[i].name, path,
-                            found.dims[found.ndim - 1], g->nwave);
+            return spx_fail_at(e, SPX_EINPUT, m->part[i].name, path, NULL,
+                               "has %zu bins, but there are %zu wavelengths", found.dims[found.ndim - 1], g->nwave);
         if (with == SPX_NO_ROW)
             with = i;
     }
@@ -213,8 +214,8 @@ static spx_status plan_group(spx_merge *m, size_t gi, spx_err *e)
         missing |= row_missing(m, g, has, r);
     for (size_t i = 0; i < m->npart && st == SPX_OK && !m->allow_missing && m->by == SPX_MERGE_ROWS; i++)
         if (!has[i])
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: is missing, but %s has it: --allow-missing goes on without",
-                          m->part[i].name, g->path, m->part[g->first].name);
+            st = spx_fail_at(e, SPX_EINPUT, m->part[i].name, g->path, NULL,
+                             "is missing, but %s has it: --allow-missing goes on without", m->part[g->first].name);
     spx_free(has);
     size_t n = 0, len = strlen(g->pattern);
     const spx_item *it = spx_schema_items(&n);
@@ -283,8 +284,8 @@ static spx_status plan_model(spx_merge *m, spx_err *e)
         if (st != SPX_OK)
             return st;
         if (ndim != 2 || (i > 0 && (dims[0] != want[0] || dims[1] != want[1])))
-            return spx_fail(e, SPX_EINPUT, "%s:/frame/model: has another shape than in %s", m->part[i].name,
-                            m->part[0].name);
+            return spx_fail_at(e, SPX_EINPUT, m->part[i].name, "/frame/model", NULL, "has another shape than in %s",
+                               m->part[0].name);
         want[0] = dims[0];
         want[1] = dims[1];
     }

@@ -24,8 +24,8 @@ static spx_status read_arms(spx_merge_input *p, const char *block, spx_err *e)
         if (!spx_h5_exists(p->file, path))
             continue;
         if (p->narm == SPX_MAX_ARM || strlen(names[i]) >= sizeof p->arms[0].name) {
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: more than %d arms, or an arm's name is too long", p->name, root,
-                          SPX_MAX_ARM);
+            st = spx_fail_at(e, SPX_EINPUT, p->name, root, NULL, "more than %d arms, or an arm's name is too long",
+                             SPX_MAX_ARM);
             break;
         }
         spx_merge_arm *a = &p->arms[p->narm++];
@@ -34,7 +34,7 @@ static spx_status read_arms(spx_merge_input *p, const char *block, spx_err *e)
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && p->narm == 0 && strcmp(block, "spectra") == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: has no arms", p->name, root);
+        st = spx_fail_at(e, SPX_EINPUT, p->name, root, NULL, "has no arms");
     return st;
 }
 
@@ -44,7 +44,7 @@ static spx_status rows_of(spx_merge_input *p, const char *path, spx_err *e)
     size_t dims[SPX_H5_MAXDIM];
     spx_status st = spx_h5_shape(p->file, path, &ndim, dims, e);
     if (st == SPX_OK && ndim < 1)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: has no rows", p->name, path);
+        st = spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "has no rows");
     if (st == SPX_OK)
         p->nrow = dims[0];
     return st;
@@ -54,8 +54,8 @@ spx_status spx_merge_read_table(const spx_merge_input *p, const char *path, spx_
 {
     spx_status st = spx_table_read(p->file, path, t, e);
     if (st == SPX_OK && *t != NULL && (*t)->nrow != p->nrow)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: has %zu rows, but there are %zu spectra", p->name, path, (*t)->nrow,
-                      p->nrow);
+        st = spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "has %zu rows, but there are %zu spectra", (*t)->nrow,
+                         p->nrow);
     if (st != SPX_OK || *t == NULL || spx_table_find(*t, spx_merge_missing_column) < 0)
         return st;
     spx_table *all = *t, *rest = spx_table_new(all->nrow, e);
@@ -77,8 +77,8 @@ static spx_status read_keys(spx_merge_input *p, spx_err *e)
     if (st != SPX_OK)
         return st;
     if (t != NULL && t->nrow != p->nrow)
-        st =
-            spx_fail(e, SPX_EINPUT, "%s:/fibermap: has %zu rows, but there are %zu spectra", p->name, t->nrow, p->nrow);
+        st = spx_fail_at(e, SPX_EINPUT, p->name, "/fibermap", NULL, "has %zu rows, but there are %zu spectra", t->nrow,
+                         p->nrow);
     if (st == SPX_OK && t != NULL && spx_table_find(t, "FIBER") >= 0) {
         p->fiber = spx_alloc(p->nrow, sizeof *p->fiber, e);
         st = p->fiber == NULL ? SPX_EIO : spx_table_get_i64(t, "FIBER", p->fiber, e);
@@ -92,7 +92,7 @@ static spx_status read_keys(spx_merge_input *p, spx_err *e)
         st = p->flagged == NULL ? SPX_EIO : spx_table_get_str(t, spx_merge_missing_column, FLAG_LEN, p->flagged[0], e);
     }
     if (st == SPX_EINPUT)
-        spx_err_context(e, "%s:/fibermap", p->name);
+        spx_err_at(e, p->name, "/fibermap");
     spx_table_free(t);
     if (st == SPX_OK && spx_h5_exists(p->file, "/frame/fiber")) {
         size_t n = p->nrow;
@@ -115,7 +115,8 @@ spx_status spx_merge_read_input(spx_merge_input *p, spx_err *e)
     if (st != SPX_OK)
         return st;
     if (p->has[FRAME] && p->has[SPECTRA])
-        return spx_fail(e, SPX_EINPUT, "%s: holds both /frame and /spectra: it cannot be seen which to join", p->name);
+        return spx_fail_at(e, SPX_EINPUT, p->name, NULL, NULL,
+                           "holds both /frame and /spectra: it cannot be seen which to join");
     if (p->has[FRAME]) {
         if (spx_h5_has_attr(p->file, "/frame", "camera") &&
             (st = spx_h5_attr_str(p->file, "/frame", "camera", p->camera, sizeof p->camera, e)) != SPX_OK)
@@ -140,10 +141,8 @@ spx_status spx_merge_read_input(spx_merge_input *p, spx_err *e)
         if ((st = read_arms(p, "rvfit", e)) != SPX_OK || (st = rows_of(p, "/rvfit/table", e)) != SPX_OK)
             return st;
     } else {
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: holds nothing that can be joined (/frame, /spectra or /rvfit): give extracted frames, "
-                        "spectra or fits",
-                        p->name);
+        return spx_fail_at(e, SPX_EINPUT, p->name, NULL, "give extracted frames, spectra or fits",
+                           "holds nothing that can be joined (/frame, /spectra or /rvfit)");
     }
     if ((st = spx_cards_read(p->file, p->has[FRAME] ? "/frame/header" : "/spectra/header", &p->header, e)) != SPX_OK)
         return st;
@@ -160,9 +159,8 @@ spx_status spx_merge_same_version(const spx_merge_input *a, const spx_merge_inpu
     if (st == SPX_OK)
         st = spx_h5_attr_str(b->file, pb, "version", vb, sizeof vb, e);
     if (st == SPX_OK && strcmp(va, vb) != 0)
-        st = spx_fail(e, SPX_EINPUT,
-                      "%s:%s: has schema version %s, but %s has %s: write both with the same version of specpipe",
-                      b->name, pb, vb, a->name, va);
+        st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "write both with the same version of specpipe",
+                         "has schema version %s, but %s has %s", vb, a->name, va);
     return st;
 }
 
@@ -177,8 +175,9 @@ spx_status spx_merge_same_attr(const spx_merge_input *a, const spx_merge_input *
         (void)spx_h5_attr_str(b->file, pb, name, vb, sizeof vb, &none);
     if (strcmp(va, vb) == 0)
         return SPX_OK;
-    return spx_fail(e, SPX_EINPUT, "%s:%s: attribute %s is '%s', but '%s' in %s: these spectra do not belong together",
-                    b->name, pb, name, vb, va, a->name);
+    return spx_fail_at(e, SPX_EINPUT, b->name, pb, NULL,
+                       "attribute %s is '%s', but '%s' in %s: these spectra do not belong together", name, vb, va,
+                       a->name);
 }
 
 spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_input *b, const char *ga, const char *gb,
@@ -194,15 +193,13 @@ spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_i
         st = spx_h5_read_f64(b->file, pb, 1, &nb, &wb, e);
     if (st == SPX_OK && a != b) {
         if (na != nb)
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: has %zu bins, but %s has %zu: extract both with the same --wavelength",
-                          b->name, pb, nb, a->name, na);
+            st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
+                             "has %zu bins, but %s has %zu", nb, a->name, na);
         for (size_t i = 0; st == SPX_OK && i < na; i++)
             /* rounding of the grid's definition may differ, a bin may not */
             if (!(fabs(wa[i] - wb[i]) <= 1e-9 * fabs(wa[i])))
-                st = spx_fail(e, SPX_EINPUT,
-                              "%s:%s: differs from %s in bin %zu (%.10g, %.10g Angstrom): extract both with the same "
-                              "--wavelength",
-                              b->name, pb, a->name, i, wb[i], wa[i]);
+                st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
+                                 "differs from %s in bin %zu (%.10g, %.10g Angstrom)", a->name, i, wb[i], wa[i]);
         if (st == SPX_OK && (st = spx_merge_same_attr(a, b, pa, pb, "medium", e)) == SPX_OK)
             st = spx_merge_same_attr(a, b, pa, pb, "frame", e);
     }
@@ -223,11 +220,10 @@ spx_status spx_merge_same_exposure(const spx_merge_input *a, const spx_merge_inp
         if (!spx_cards_string(&b->header, keys[i], vb, sizeof vb) && spx_cards_double(&b->header, keys[i], &xb))
             (void)snprintf(vb, sizeof vb, "%.15g", xb);
         if (va[0] != '\0' && vb[0] != '\0' && strcmp(va, vb) != 0)
-            return spx_fail(
-                e, SPX_EINPUT,
-                "%s:%s: is of another exposure (%s %s) than %s (%s): --by rows stacks exposures, and rvs-fit --joint "
-                "target fits those of a star together",
-                b->name, b->has[FRAME] ? "/frame/header" : "/spectra/header", keys[i], vb, a->name, va);
+            return spx_fail_at(e, SPX_EINPUT, b->name, b->has[FRAME] ? "/frame/header" : "/spectra/header", NULL,
+                               "is of another exposure (%s %s) than %s (%s): --by rows stacks exposures, and rvs-fit "
+                               "--joint target fits those of a star together",
+                               keys[i], vb, a->name, va);
     }
     return SPX_OK;
 }

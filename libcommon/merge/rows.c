@@ -40,7 +40,7 @@ static spx_status total_rows(const spx_merge *m, size_t *n, spx_err *e)
     *n = 0;
     for (size_t i = 0; i < m->npart; i++) {
         if (m->part[i].nrow > SIZE_MAX / 64 - *n)
-            return spx_fail(e, SPX_EINPUT, "%s: has too many rows", m->part[i].name);
+            return spx_fail_at(e, SPX_EINPUT, m->part[i].name, NULL, NULL, "has too many rows");
         *n += m->part[i].nrow;
     }
     return SPX_OK;
@@ -53,11 +53,12 @@ spx_status spx_merge_plan_fibers(spx_merge *m, const spx_merge_options *opt, spx
     for (size_t i = 0; i < m->npart; i++) {
         const spx_merge_input *p = &m->part[i];
         if (!p->has[FRAME])
-            return spx_fail(e, SPX_EINPUT, "%s: is no frame of one camera: --by fibers joins frames", p->name);
+            return spx_fail_at(e, SPX_EINPUT, p->name, NULL, NULL,
+                               "is no frame of one camera: --by fibers joins frames");
         if (strcmp(p->camera, p0->camera) != 0)
-            return spx_fail(e, SPX_EINPUT,
-                            "%s:/frame: is of camera %s, but %s of camera %s: --by cameras joins cameras", p->name,
-                            p->camera, p0->name, p0->camera);
+            return spx_fail_at(e, SPX_EINPUT, p->name, "/frame", NULL,
+                               "is of camera %s, but %s of camera %s: --by cameras joins cameras", p->camera, p0->name,
+                               p0->camera);
         spx_status st = spx_merge_same_exposure(p0, p, e);
         if (st != SPX_OK)
             return st;
@@ -65,8 +66,8 @@ spx_status spx_merge_plan_fibers(spx_merge *m, const spx_merge_options *opt, spx
         fiber &= p->fiber != NULL || p->nrow == 0;
     }
     if (!index && !fiber)
-        return spx_fail(e, SPX_EINPUT, "%s: has no fibre numbers (/frame/fiber, or FIBER in /fibermap) in every input",
-                        p0->name);
+        return spx_fail_at(e, SPX_EINPUT, p0->name, NULL, NULL,
+                           "has no fibre numbers (/frame/fiber, or FIBER in /fibermap) in every input");
     m->key_is_index = index;
     size_t n = 0, k = 0;
     spx_status st = total_rows(m, &n, e);
@@ -79,14 +80,15 @@ spx_status spx_merge_plan_fibers(spx_merge *m, const spx_merge_options *opt, spx
     qsort(rows, n, sizeof *rows, by_key);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         if (rows[i].key < 0 || rows[i].key >= MAX_FIBER)
-            st = spx_fail(e, SPX_EINPUT, "%s: fibre number %lld is out of range", m->part[rows[i].part].name,
-                          (long long)rows[i].key);
+            st = spx_fail_at(e, SPX_EINPUT, m->part[rows[i].part].name, NULL, NULL, "fibre number %lld is out of range",
+                             (long long)rows[i].key);
         else if (i > 0 && rows[i].key == rows[i - 1].key)
-            st = spx_fail(e, SPX_EINPUT, "%s:/frame: fibre %lld is in %s already: subsets must not overlap",
-                          m->part[rows[i].part].name, (long long)rows[i].key, m->part[rows[i - 1].part].name);
+            st = spx_fail_at(e, SPX_EINPUT, m->part[rows[i].part].name, "/frame", NULL,
+                             "fibre %lld is in %s already: subsets must not overlap", (long long)rows[i].key,
+                             m->part[rows[i - 1].part].name);
         else if (opt->last > 0 && (rows[i].key < opt->first || rows[i].key >= opt->last))
-            st = spx_fail(e, SPX_EINPUT, "%s:/frame: fibre %lld is outside --fibers %ld:%ld",
-                          m->part[rows[i].part].name, (long long)rows[i].key, opt->first, opt->last);
+            st = spx_fail_at(e, SPX_EINPUT, m->part[rows[i].part].name, "/frame", NULL,
+                             "fibre %lld is outside --fibers %ld:%ld", (long long)rows[i].key, opt->first, opt->last);
     }
     int64_t first = opt->last > 0 ? opt->first : n > 0 ? rows[0].key : 0;
     int64_t end = opt->last > 0 ? opt->last : n > 0 ? rows[n - 1].key + 1 : 0;
@@ -103,8 +105,8 @@ spx_status spx_merge_plan_fibers(spx_merge *m, const spx_merge_options *opt, spx
             m->ref[i] = (spx_merge_origin){rows[k].part, rows[k].row};
             k++;
         } else if (!m->allow_missing) {
-            st = spx_fail(e, SPX_EINPUT, "%s:/frame: fibre %lld is in none of the inputs: --allow-missing goes on",
-                          p0->name, (long long)want);
+            st = spx_fail_at(e, SPX_EINPUT, p0->name, "/frame", NULL,
+                             "fibre %lld is in none of the inputs: --allow-missing goes on", (long long)want);
         }
     }
     spx_free(rows);
@@ -146,10 +148,9 @@ static spx_status same_targets(const spx_merge *m, spx_err *e)
             }
             int64_t a = m->part[first].target[m->where[first][r]], b = m->part[i].target[row];
             if (a != b)
-                return spx_fail(
-                    e, SPX_EINPUT,
-                    "%s:/fibermap: row %zu is of target %lld, but %lld in %s: these are different exposures",
-                    m->part[i].name, row, (long long)b, (long long)a, m->part[first].name);
+                return spx_fail_at(e, SPX_EINPUT, m->part[i].name, "/fibermap", NULL,
+                                   "row %zu is of target %lld, but %lld in %s: these are different exposures", row,
+                                   (long long)b, (long long)a, m->part[first].name);
         }
     }
     return SPX_OK;
@@ -201,8 +202,9 @@ static spx_status match_rows(spx_merge *m, int64_t *const *key, const char *what
             m->where[rows[lo].part][r] = rows[lo].row;
         for (size_t i = 0; i < m->npart && !m->allow_missing; i++)
             if (m->where[i][r] == SPX_NO_ROW) {
-                spx_fail(e, SPX_EINPUT, "%s: has no row of %s %lld, which %s has: --allow-missing goes on without",
-                         m->part[i].name, what, (long long)want.key, m->part[first[r].part].name);
+                spx_fail_at(e, SPX_EINPUT, m->part[i].name, NULL, NULL,
+                            "has no row of %s %lld, which %s has: --allow-missing goes on without", what,
+                            (long long)want.key, m->part[first[r].part].name);
                 break;
             }
     }
@@ -217,23 +219,23 @@ spx_status spx_merge_plan_cameras(spx_merge *m, spx_err *e)
     for (size_t i = 0; i < m->npart; i++) {
         const spx_merge_input *p = &m->part[i];
         if (!p->has[FRAME] && !p->has[SPECTRA])
-            return spx_fail(e, SPX_EINPUT, "%s: holds neither /frame nor /spectra: --by cameras joins spectra",
-                            p->name);
+            return spx_fail_at(e, SPX_EINPUT, p->name, NULL, NULL,
+                               "holds neither /frame nor /spectra: --by cameras joins spectra");
         if (p->has[FRAME] && !isalpha((unsigned char)p->camera[0]))
-            return spx_fail(e, SPX_EINPUT,
-                            "%s:/frame: has no attribute camera: its arm is not known, so cameras cannot be joined",
-                            p->name);
+            return spx_fail_at(e, SPX_EINPUT, p->name, "/frame", NULL,
+                               "has no attribute camera: its arm is not known, so cameras cannot be joined");
         frames &= p->has[FRAME];
         for (size_t k = 0; k < i; k++) {
             const spx_merge_input *q = &m->part[k];
             for (size_t a = 0; a < p->narm; a++)
                 if (spx_merge_find_arm(q, p->arms[a].name) >= 0)
-                    return spx_fail(e, SPX_EINPUT,
-                                    "%s:%s: arm %s is in %s already: --by fibers joins parts of one camera", p->name,
-                                    p->arms[a].path, p->arms[a].name, q->name);
+                    return spx_fail_at(e, SPX_EINPUT, p->name, p->arms[a].path, NULL,
+                                       "arm %s is in %s already: --by fibers joins parts of one camera",
+                                       p->arms[a].name, q->name);
             if (p->has[FRAME] && q->has[FRAME] && strcmp(p->camera + 1, q->camera + 1) != 0)
-                return spx_fail(e, SPX_EINPUT, "%s:/frame: camera %s belongs to another spectrograph than %s of %s",
-                                p->name, p->camera, q->camera, q->name);
+                return spx_fail_at(e, SPX_EINPUT, p->name, "/frame", NULL,
+                                   "camera %s belongs to another spectrograph than %s of %s", p->camera, q->camera,
+                                   q->name);
             spx_status st = spx_merge_same_exposure(q, p, e);
             if (st != SPX_OK)
                 return st;
@@ -274,11 +276,9 @@ spx_status spx_merge_plan_cameras(spx_merge *m, spx_err *e)
             st = match_rows(m, order[k].key, order[k].what, order[k].ascending, e);
     }
     if (st == SPX_OK && !done)
-        st =
-            spx_fail(e, SPX_EINPUT,
-                     "%s:/fibermap: rows of the inputs cannot be matched: neither FIBER nor TARGETID is in every input "
-                     "and different in every row",
-                     m->part[0].name);
+        st = spx_fail_at(e, SPX_EINPUT, m->part[0].name, "/fibermap", NULL,
+                         "rows of the inputs cannot be matched: neither FIBER nor TARGETID is in every input and "
+                         "different in every row");
     if (st == SPX_OK)
         st = same_targets(m, e);
     for (size_t i = 0; index != NULL && i < m->npart; i++)
@@ -296,8 +296,9 @@ spx_status spx_merge_plan_rows(spx_merge *m, spx_err *e)
         for (int b = 0; b < NBLOCK; b++)
             if (m->part[i].has[b] != p0->has[b]) {
                 const spx_merge_input *without = m->part[i].has[b] ? p0 : &m->part[i];
-                return spx_fail(e, SPX_EINPUT, "%s: has no /%s, but %s has: rows are joined of the same blocks",
-                                without->name, spx_merge_block_name[b], (without == p0 ? &m->part[i] : p0)->name);
+                return spx_fail_at(e, SPX_EINPUT, without->name, NULL, NULL,
+                                   "has no /%s, but %s has: rows are joined of the same blocks",
+                                   spx_merge_block_name[b], (without == p0 ? &m->part[i] : p0)->name);
             }
     spx_status st = total_rows(m, &m->nout, e);
     if (st != SPX_OK || (m->ref = spx_alloc(m->nout, sizeof *m->ref, e)) == NULL)

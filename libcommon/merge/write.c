@@ -46,7 +46,7 @@ static herr_t copy_attr(hid_t obj, const char *name, const H5A_info_t *info, voi
                       ? H5I_INVALID_HID
                       : H5Acreate_by_name(c->to, c->topath, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
         if (b < 0 || H5Awrite(b, type, value) < 0)
-            st = spx_fail(c->e, SPX_EIO, "%s: attribute %s cannot be written", c->topath, name);
+            st = spx_fail_at(c->e, SPX_EIO, NULL, c->topath, NULL, "attribute %s cannot be written", name);
         if (b >= 0)
             (void)H5Aclose(b);
     }
@@ -64,7 +64,7 @@ static spx_status copy_attrs(hid_t from, const char *frompath, hid_t to, const c
     attr_copy c = {from, to, frompath, topath, e};
     hsize_t idx = 0;
     if (H5Aiterate_by_name(from, frompath, H5_INDEX_NAME, H5_ITER_INC, &idx, copy_attr, &c, H5P_DEFAULT) < 0)
-        return spx_fail(e, SPX_EIO, "%s: attributes cannot be copied", topath);
+        return spx_fail_at(e, SPX_EIO, NULL, topath, NULL, "attributes cannot be copied");
     return SPX_OK;
 }
 
@@ -202,7 +202,7 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
     size_t n = 0;
     double *w = NULL;
     if (!spx_merge_source_path(m, g, g->first, base))
-        return spx_fail(e, SPX_EBUG, "%s: no input has it", g->path);
+        return spx_fail_at(e, SPX_EBUG, NULL, g->path, NULL, "no input has it");
     (void)snprintf(from, sizeof from, "%s/wavelength", base);
     (void)snprintf(to, sizeof to, "%s/wavelength", g->path);
     spx_status st = spx_h5_group(out, g->path, e);
@@ -276,7 +276,8 @@ static spx_status write_model(const spx_merge *m, hid_t out, spx_err *e)
     hid_t set = st == SPX_OK ? spx_h5_open(m->part[0].file, "/frame/model", e) : H5I_INVALID_HID;
     if (set >= 0) {
         if (spx_mul(dims[0], dims[1], &bytes, e) == SPX_OK && spx_h5_overclaims(set, bytes))
-            st = spx_fail(e, SPX_EINPUT, "%s:/frame/model: claims more data than the file holds", m->part[0].name);
+            st = spx_fail_at(e, SPX_EINPUT, m->part[0].name, "/frame/model", NULL,
+                             "claims more data than the file holds");
         (void)H5Dclose(set);
     }
     if (e->code != SPX_OK || (st = spx_h5_create(out, "/frame/model", H5T_NATIVE_FLOAT, 2, dims, e)) != SPX_OK)
@@ -311,7 +312,7 @@ static spx_table *stack(const spx_merge *m, const char *path, size_t lo, size_t 
             return NULL;
         }
         if (t == NULL)
-            spx_fail(e, SPX_EINPUT, "%s:%s: is missing, but other inputs have it", m->part[lo].name, path);
+            spx_fail_at(e, SPX_EINPUT, m->part[lo].name, path, NULL, "is missing, but other inputs have it");
         return t;
     }
     size_t mid = lo + (hi - lo) / 2;
@@ -402,7 +403,7 @@ static spx_table *joined_columns(const spx_merge *m, const char *path, spx_err *
             taken = NULL;
         } else if (taken != NULL && spx_table_fill(out, have, taken, have_b, suffix, e) != SPX_OK) {
             if (e->code == SPX_EINPUT)
-                spx_err_context(e, "%s:%s", p->name, path);
+                spx_err_at(e, p->name, path);
         }
         for (size_t r = 0; r < m->nout && t != NULL; r++)
             have[r] = (char)(have[r] | have_b[r]);

@@ -19,8 +19,8 @@ static spx_status check_wavelength(hid_t file, const char *path, const spx_arm *
 {
     for (size_t i = 0; i < a->nwave; i++)
         if (!(a->wavelength[i] > (i > 0 ? a->wavelength[i - 1] : 0)) || a->wavelength[i] > 1e9)
-            return spx_fail(e, SPX_EINPUT, "%s:%s: wavelengths do not increase at element %zu (%g): sort the spectrum",
-                            spx_h5_filename(file), path, i, a->wavelength[i]);
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "sort the spectrum",
+                               "wavelengths do not increase at element %zu (%g)", i, a->wavelength[i]);
     return SPX_OK;
 }
 
@@ -32,12 +32,12 @@ static spx_status check_claim(hid_t file, const char *path, int ndim, const size
     if (d < 0)
         return SPX_EINPUT;
     hid_t type = H5Dget_type(d);
-    spx_status st = type < 0 ? spx_fail(e, SPX_EINPUT, "%s:%s: has no type", spx_h5_filename(file), path) : SPX_OK;
+    spx_status st = type < 0 ? spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "has no type") : SPX_OK;
     bytes = st == SPX_OK ? H5Tget_size(type) : 0;
     for (int i = 0; i < ndim && st == SPX_OK; i++)
         st = spx_mul(bytes, dims[i], &bytes, e);
     if (st == SPX_OK && spx_h5_overclaims(d, bytes))
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "claims more data than the file holds");
     if (type >= 0)
         (void)H5Tclose(type);
     (void)H5Dclose(d);
@@ -53,11 +53,11 @@ static spx_status check_shape(hid_t file, const char *path, const char *name, in
     sub(p, sizeof p, path, name);
     spx_status st = spx_h5_shape(file, p, &have, d, e);
     if (st == SPX_OK && have != ndim)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: has %d dimensions, %d expected", spx_h5_filename(file), p, have, ndim);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "has %d dimensions, %d expected", have, ndim);
     for (int i = 0; i < ndim && st == SPX_OK; i++) {
         if (dims[i] != 0 && dims[i] != d[i])
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: dimension %d is %zu, %zu expected from the other datasets",
-                          spx_h5_filename(file), p, i, d[i], dims[i]);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
+                             "dimension %d is %zu, %zu expected from the other datasets", i, d[i], dims[i]);
         dims[i] = d[i];
     }
     return st == SPX_OK ? check_claim(file, p, ndim, d, e) : st;
@@ -93,7 +93,7 @@ spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_ar
     sub(p, sizeof p, path, "flux");
     /* a length of 0 would mean "any" below, and then contradict what was read */
     if (dims[0] == 0 || dims[1] == 0)
-        return spx_fail(e, SPX_EINPUT, "%s:%s: holds no spectra", spx_h5_filename(file), p);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "holds no spectra");
     *nspec = dims[0];
     if (spx_h5_has_attr(file, p, "units") &&
         (st = spx_h5_attr_str(file, p, "units", a->unit, sizeof a->unit, e)) != SPX_OK)
@@ -177,7 +177,7 @@ spx_status spx_row_table_read(hid_t file, const char *path, size_t nspec, spx_ta
 {
     spx_status st = spx_table_read(file, path, t, e);
     if (st == SPX_OK && *t != NULL && (*t)->nrow != nspec)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: has %zu rows, but there are %zu spectra", spx_h5_filename(file), path,
-                      (*t)->nrow, nspec);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "has %zu rows, but there are %zu spectra",
+                         (*t)->nrow, nspec);
     return st;
 }

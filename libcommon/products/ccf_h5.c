@@ -18,14 +18,15 @@ static spx_status read_velocity(spx_input *in, size_t n, spx_ccf_stars *c, spx_e
     double *v = NULL;
     spx_status st = spx_h5_read_f64(in->file, "/ccf/velocity", 1, &n, &v, e);
     if (st == SPX_OK && n < 2)
-        st = spx_fail(e, SPX_EINPUT, "%s:/ccf/velocity: a single velocity is no curve", in->name);
+        st = spx_fail_at(e, SPX_EINPUT, in->name, "/ccf/velocity", NULL, "a single velocity is no curve");
     if (st == SPX_OK) {
         c->v0 = v[0];
         c->step = (v[n - 1] - v[0]) / (double)(n - 1);
     }
     for (size_t i = 0; i < n && st == SPX_OK; i++)
         if (!(fabs(v[i] - (c->v0 + (double)i * c->step)) <= 1e-6 * fabs(c->step)) || !(c->step > 0))
-            st = spx_fail(e, SPX_EINPUT, "%s:/ccf/velocity: the steps are not equal at element %zu", in->name, i);
+            st = spx_fail_at(e, SPX_EINPUT, in->name, "/ccf/velocity", NULL, "the steps are not equal at element %zu",
+                             i);
     spx_free(v);
     return st;
 }
@@ -47,14 +48,14 @@ static spx_status read_stars(spx_input *in, size_t nrow, size_t narm, spx_ccf_st
     for (size_t k = 0; k < c->nstar && st == SPX_OK; k++) {
         int64_t n = joint ? nexp[k] : 1;
         if (n < 0 || (uint64_t)n > nrow - at)
-            st = spx_fail(e, SPX_EINPUT, "%s:/rvfit/table: NEXP does not add up to the %zu spectra of /ccf/gain",
-                          in->name, nrow);
+            st = spx_fail_at(e, SPX_EINPUT, in->name, "/rvfit/table", NULL,
+                             "NEXP does not add up to the %zu spectra of /ccf/gain", nrow);
         else
             c->first[k + 1] = (at += (size_t)n) * narm;
     }
     if (st == SPX_OK && at != nrow)
-        st = spx_fail(e, SPX_EINPUT, "%s:/rvfit/table: NEXP does not add up to the %zu spectra of /ccf/gain", in->name,
-                      nrow);
+        st = spx_fail_at(e, SPX_EINPUT, in->name, "/rvfit/table", NULL,
+                         "NEXP does not add up to the %zu spectra of /ccf/gain", nrow);
     spx_free(nexp);
     spx_table_free(t);
     return st;

@@ -15,8 +15,8 @@ static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)
     size_t n = 0, size = sizeof lib->parname[0];
     spx_status st = spx_h5_read_strings(file, "/library/parname", size, &n, &names, e);
     if (st == SPX_OK && n != lib->npar)
-        st = spx_fail(e, SPX_EINPUT, "%s:/library/parname: names %zu parameters, params has %zu", spx_h5_filename(file),
-                      n, lib->npar);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/library/parname", NULL,
+                         "names %zu parameters, params has %zu", n, lib->npar);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         memcpy(lib->parname[i], names + i * size, size);
         lib->parname[i][size - 1] = '\0';
@@ -25,13 +25,12 @@ static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)
     }
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         if (lib->parname[i][0] == '\0')
-            st = spx_fail(e, SPX_EINPUT, "%s:/library/parname: parameter %zu has no name: give it one",
-                          spx_h5_filename(file), i);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/library/parname", "give it one",
+                             "parameter %zu has no name", i);
         for (size_t k = 0; k < i && st == SPX_OK; k++)
             if (strcmp(lib->parname[i], lib->parname[k]) == 0)
-                st = spx_fail(e, SPX_EINPUT,
-                              "%s:/library/parname: parameters %zu and %zu are both called %s: rename one",
-                              spx_h5_filename(file), k, i, lib->parname[i]);
+                st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/library/parname", NULL,
+                                 "parameters %zu and %zu are both called %s: rename one", k, i, lib->parname[i]);
     }
     spx_free(names);
     return st;
@@ -56,14 +55,14 @@ spx_status spx_library_read(hid_t file, spx_library *lib, spx_err *e)
     lib->ntemp = dims[0];
     lib->npar = dims[1];
     if (lib->npar < 1 || lib->npar > SPX_MAX_PAR)
-        return spx_fail(e, SPX_EINPUT, "%s:/library/params: %zu parameters; 1 to %d are possible",
-                        spx_h5_filename(file), lib->npar, SPX_MAX_PAR);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/library/params", NULL,
+                           "%zu parameters; 1 to %d are possible", lib->npar, SPX_MAX_PAR);
     if ((st = read_names(file, lib, e)) != SPX_OK ||
         (st = spx_h5_shape(file, "/library/flux", &ndim, dims, e)) != SPX_OK)
         return st;
     if (ndim != 2 || dims[0] != lib->ntemp || dims[1] != lib->nwave)
-        return spx_fail(e, SPX_EINPUT, "%s:/library/flux: is not of %zu spectra with %zu samples",
-                        spx_h5_filename(file), lib->ntemp, lib->nwave);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/library/flux", NULL,
+                           "is not of %zu spectra with %zu samples", lib->ntemp, lib->nwave);
     return SPX_OK;
 }
 

@@ -26,13 +26,13 @@ spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e)
         return st;
     n->of_flux = strcmp(word, "flux") == 0;
     if (!n->of_flux && strcmp(word, "lnflux") != 0)
-        return spx_fail(e, SPX_EINPUT, "%s:/network: output '%s' is neither flux nor lnflux", spx_h5_filename(file),
-                        word);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/network", NULL,
+                           "output '%s' is neither flux nor lnflux", word);
     if ((st = spx_h5_read_strings(file, "/network/parname", width, &n->npar, &names, e)) != SPX_OK)
         return st;
     if (n->npar < 1 || n->npar > SPX_MAX_PAR)
-        st = spx_fail(e, SPX_EINPUT, "%s:/network/parname: %zu parameters; 1 to %d are possible", spx_h5_filename(file),
-                      n->npar, SPX_MAX_PAR);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/network/parname", NULL,
+                         "%zu parameters; 1 to %d are possible", n->npar, SPX_MAX_PAR);
     for (size_t i = 0; i < n->npar && st == SPX_OK; i++) {
         memcpy(n->parname[i], names + i * width, width);
         n->parname[i][width - 1] = '\0';

@@ -34,9 +34,9 @@ static spx_status read_sizes(hid_t file, const char *group, size_t npar, size_t 
     }
     spx_free(size);
     if (bad || nn->size[0] != npar || nn->size[n - 1] != nout)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s:%s: no network from %zu parameters to %zu numbers, of up to %d layers and %d neurons",
-                        spx_h5_filename(file), p, npar, nout, SPX_NN_MAX_LAYER, SPX_NN_MAX_WIDTH);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
+                           "no network from %zu parameters to %zu numbers, of up to %d layers and %d neurons", npar,
+                           nout, SPX_NN_MAX_LAYER, SPX_NN_MAX_WIDTH);
     nn->nlayer = n - 1;
     return SPX_OK;
 }
@@ -46,7 +46,7 @@ static spx_status read_numbers(hid_t file, const char *path, size_t n, float **o
     spx_status st = spx_h5_read_f32(file, path, 1, &n, out, e);
     for (size_t i = 0; st == SPX_OK && i < n; i++)
         if (!isfinite((*out)[i]))
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), path, i);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "element %zu is not finite", i);
     return st;
 }
 
@@ -61,8 +61,8 @@ spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, s
     while (which < sizeof activations / sizeof *activations && strcmp(word, activations[which]) != 0)
         which++;
     if (which == sizeof activations / sizeof *activations || !isfinite(nn->slope))
-        return spx_fail(e, SPX_EINPUT, "%s:%s: activation '%s' is not known, or its slope no number",
-                        spx_h5_filename(file), path, word);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                           "activation '%s' is not known, or its slope no number", word);
     nn->activation = (spx_nn_activation)which;
     if ((st = read_sizes(file, path, npar, nout, nn, e)) != SPX_OK)
         return st;
@@ -75,15 +75,15 @@ spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, s
         st = spx_h5_read_f64(file, at(p, path, scaling[k].name), 1, &npar, &v, e);
         for (size_t i = 0; st == SPX_OK && i < npar; i++)
             if (!isfinite(scaling[k].to[i] = v[i]))
-                st = spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
+                st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
         spx_free(v);
         if (st != SPX_OK)
             return st;
     }
     for (size_t i = 0; i < npar; i++)
         if (!(nn->hi[i] >= nn->lo[i]))
-            return spx_fail(e, SPX_EINPUT, "%s:%s: the range of parameter %zu is empty", spx_h5_filename(file), path,
-                            i);
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "the range of parameter %zu is empty",
+                               i);
     spx_nn_count(nn, &nweight, &nbias);
     if ((st = read_numbers(file, at(p, path, "weight"), nweight, &nn->weight, e)) != SPX_OK)
         return st;

@@ -44,8 +44,8 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
     for (size_t i = 0; i < 6 && st == SPX_OK; i++) {
         st = spx_h5_attr_i64(file, "/psf", numbers[i], &v[i], e);
         if (st == SPX_OK && (v[i] < 0 || v[i] > 1000000))
-            st = spx_fail(e, SPX_EINPUT, "%s:/psf: attribute %s is %lld: out of range", spx_h5_filename(file),
-                          numbers[i], (long long)v[i]);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", NULL, "attribute %s is %lld: out of range",
+                             numbers[i], (long long)v[i]);
     }
     if (st != SPX_OK)
         return st;
@@ -79,7 +79,7 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
         (st = spx_h5_attr_str(file, "/psf", "camera", psf->camera, sizeof psf->camera, e)) != SPX_OK)
         return st;
     if ((st = spx_psf_index(psf, e)) != SPX_OK)
-        spx_err_context(e, "%s:/psf", spx_h5_filename(file));
+        spx_err_at(e, spx_h5_filename(file), "/psf");
     return st;
 }
 

@@ -258,7 +258,7 @@ spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setu
     size_t nq = 2 + setup->npar;
     spx_status st = spx_table_read(file, "/rvfit/table", &t, e);
     if (st == SPX_OK && t == NULL)
-        st = spx_fail(e, SPX_EINPUT, "%s:/rvfit/table: is missing: give what rvs-fit wrote", spx_h5_filename(file));
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/rvfit/table", "give what rvs-fit wrote", "is missing");
     if (st != SPX_OK)
         return st;
     size_t *match = spx_alloc(s->nspec, sizeof *match, e);
@@ -279,7 +279,7 @@ spx_status spx_rvfit_read_start(hid_t file, const spx_spectra *s, const spx_setu
         }
     }
     if (st != SPX_OK)
-        spx_err_context(e, "%s:/rvfit/table", spx_h5_filename(file));
+        spx_err_at(e, spx_h5_filename(file), "/rvfit/table");
     spx_free(match);
     spx_free(column);
     spx_table_free(t);

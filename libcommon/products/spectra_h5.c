@@ -56,8 +56,8 @@ static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_
         if (!spx_h5_exists(file, p) && !spx_h5_exists(file, flux))
             continue;
         if (s->narm == SPX_MAX_ARM || strlen(names[i]) >= sizeof s->arm[0].name) {
-            st = spx_fail(e, SPX_EINPUT, "%s:/spectra: more than %d arms, or an arm's name is too long",
-                          spx_h5_filename(file), SPX_MAX_ARM);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/spectra", NULL,
+                             "more than %d arms, or an arm's name is too long", SPX_MAX_ARM);
             break;
         }
         spx_arm *a = &s->arm[s->narm];
@@ -67,7 +67,7 @@ static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && s->narm == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:/spectra: has no arms", spx_h5_filename(file));
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/spectra", NULL, "has no arms");
     sort_arms(s, path);
     if (st == SPX_OK)
         st = spx_cards_read(file, "/spectra/header", &s->header, e);
@@ -83,10 +83,9 @@ spx_status spx_spectra_read_head(hid_t file, spx_spectra *s, char (*path)[SPX_AR
     else if (spx_h5_exists(file, "/frame"))
         st = frame_head(file, s, path, e);
     else
-        st = spx_fail(
-            e, SPX_EINPUT,
-            "%s: holds no spectra (/spectra or /frame): fits2h5 makes them of FITS files, specx-extract of images",
-            spx_h5_filename(file));
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), NULL,
+                         "fits2h5 makes them of FITS files, specx-extract of images",
+                         "holds no spectra (/spectra or /frame)");
     if (st == SPX_OK)
         st = spx_row_table_read(file, "/fibermap", s->nspec, &s->fibermap, e);
     return st == SPX_OK ? spx_row_table_read(file, "/scores", s->nspec, &s->scores, e) : st;

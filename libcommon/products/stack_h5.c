@@ -17,21 +17,22 @@ spx_status spx_stack_read_earlier(spx_input *in, const spx_stack *like, void **v
     *value = NULL;
     spx_status st = spx_schema_accept(in->file, "/stack", "stack", e);
     if (st == SPX_OK && !spx_h5_exists(in->file, "/stack/stack"))
-        st = spx_fail(e, SPX_EINPUT, "%s: holds no stacks, but maxima: only stacks can be added to", in->name);
+        st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL,
+                         "holds no stacks, but maxima: only stacks can be added to");
     if (st == SPX_OK)
         st = spx_typed_open(in, "/stack/stack", 1, like->precision,
                             like->precision == 4 ? "float32, as the traces are" : "float64, as the traces are", &d, e);
     if (st == SPX_OK && (d.ndim != 2 || d.dims[0] != dims[0] || d.dims[1] != dims[1]))
-        st = spx_fail(e, SPX_EINPUT, "%s: should have %zu stacks of %zu samples: give --t0 and --length as they were",
-                      d.name, dims[0], dims[1]);
+        st = spx_fail_at(e, SPX_EINPUT, d.in->name, d.path, "give --t0 and --length as they were",
+                         "should have %zu stacks of %zu samples", dims[0], dims[1]);
     int64_t *sample = NULL;
     if (st == SPX_OK && (sample = spx_alloc(n, sizeof *sample, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
         st = spx_h5_read_rows(in->file, "/stack/sample", H5T_NATIVE_INT64, 0, n, sample, e);
     if (st == SPX_OK && sample[0] != like->t0)
-        st = spx_fail(e, SPX_EINPUT, "%s: begins at sample %lld, this one at %lld: give --t0 as it was", d.name,
-                      (long long)sample[0], (long long)like->t0);
+        st = spx_fail_at(e, SPX_EINPUT, d.in->name, d.path, "give --t0 as it was",
+                         "begins at sample %lld, this one at %lld", (long long)sample[0], (long long)like->t0);
     spx_free(sample);
     return st == SPX_OK ? spx_typed_read(in->file, "/stack/stack", like->precision, 2, dims, value, e) : st;
 }

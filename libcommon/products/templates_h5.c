@@ -29,8 +29,8 @@ static spx_status read_names(hid_t file, spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "parname");
     spx_status st = spx_h5_read_strings(file, p, sizeof s->parname[0], &n, &names, e);
     if (st == SPX_OK && (n == 0 || n > SPX_MAX_PAR))
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: %zu parameters; 1 to %d are possible", spx_h5_filename(file), p, n,
-                      SPX_MAX_PAR);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "%zu parameters; 1 to %d are possible", n,
+                         SPX_MAX_PAR);
     if (st == SPX_OK) {
         s->npar = n;
         memcpy(s->parname, names, n * sizeof s->parname[0]);
@@ -55,7 +55,7 @@ static spx_status read_grid(hid_t file, spx_setup *s, spx_err *e)
     spx_status st = spx_h5_read_i32(file, p, 1, &np, &naxis, e);
     for (size_t i = 0; i < s->npar && st == SPX_OK; i++) {
         if (naxis[i] < 1)
-            st = spx_fail(e, SPX_EINPUT, "%s:%s: an axis has no nodes", spx_h5_filename(file), p);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "an axis has no nodes");
         else {
             s->naxis[i] = (size_t)naxis[i];
             total += s->naxis[i];
@@ -77,8 +77,8 @@ static spx_status read_grid(hid_t file, spx_setup *s, spx_err *e)
         k += s->naxis[i];
         for (size_t j = 0; j < s->naxis[i] && st == SPX_OK; j++)
             if (!isfinite(s->axis[i][j]) || (j > 0 && !(s->axis[i][j] > s->axis[i][j - 1])))
-                st = spx_fail(e, SPX_EINPUT, "%s:%s: nodes of %s do not increase", spx_h5_filename(file), p,
-                              s->parname[i]);
+                st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "nodes of %s do not increase",
+                                 s->parname[i]);
     }
     spx_free(axes);
     if (st != SPX_OK)
@@ -88,8 +88,8 @@ static spx_status read_grid(hid_t file, spx_setup *s, spx_err *e)
         return st;
     for (size_t i = 0; i < nnode; i++)
         if (s->node[i] < 0 || (size_t)s->node[i] >= s->ntemp)
-            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu names template %d of %zu", spx_h5_filename(file), p, i,
-                            (int)s->node[i], s->ntemp);
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu names template %d of %zu", i,
+                               (int)s->node[i], s->ntemp);
     return SPX_OK;
 }
 
@@ -104,12 +104,13 @@ static spx_status read_simplex(hid_t file, spx_setup *s, spx_err *e)
     s->nsimplex = dims[0];
     s->ncorner = dims[1];
     if (s->ncorner < 2 || s->ncorner > s->npar + 1 || s->nsimplex < 1)
-        return spx_fail(e, SPX_EINPUT, "%s:%s: %zu simplices of %zu corners are of no use for %zu parameters",
-                        spx_h5_filename(file), p, s->nsimplex, s->ncorner, s->npar);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
+                           "%zu simplices of %zu corners are of no use for %zu parameters", s->nsimplex, s->ncorner,
+                           s->npar);
     for (size_t i = 0; i < s->nsimplex * s->ncorner; i++)
         if (s->simplex[i] < 0 || (size_t)s->simplex[i] >= s->ntemp)
-            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu names template %d of %zu", spx_h5_filename(file), p, i,
-                            (int)s->simplex[i], s->ntemp);
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu names template %d of %zu", i,
+                               (int)s->simplex[i], s->ntemp);
     return SPX_OK;
 }
 
@@ -132,20 +133,20 @@ static spx_status read_pca(hid_t file, spx_setup *s, spx_err *e)
         return st;
     for (size_t i = 0; i < dc[0] * nw; i++)
         if (!isfinite(c->comp[i]))
-            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
     dt[1] = c->ncomp = dc[0];
     at(p, sizeof p, s, "pca/coefficient");
     if ((st = spx_h5_read_f64(file, p, 2, dt, &c->coef, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < s->ntemp * c->ncomp; i++)
         if (!isfinite(c->coef[i]))
-            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
     at(p, sizeof p, s, "pca/mean");
     if ((st = spx_h5_read_f64(file, p, 1, &nw, &c->mean, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < nw; i++)
         if (!isfinite(c->mean[i]))
-            return spx_fail(e, SPX_EINPUT, "%s:%s: element %zu is not finite", spx_h5_filename(file), p, i);
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
     return SPX_OK;
 }
 
@@ -183,8 +184,8 @@ static spx_status read_ccf(hid_t file, spx_setup *s, spx_err *e)
         return st;
     c->nwave = dims[1];
     if (c->nwave < 2 || (c->nwave & (c->nwave - 1)) != 0 || !(c->dlnwave > 0) || !isfinite(c->lnwave0))
-        return spx_fail(e, SPX_EINPUT, "%s:%s: length %zu is not a power of two, or the step is not positive",
-                        spx_h5_filename(file), p, c->nwave);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
+                           "length %zu is not a power of two, or the step is not positive", c->nwave);
     dims[1] = c->nwave / 2 + 1;
     dims[2] = 2;
     at(p, sizeof p, s, "ccf/fft");
@@ -206,9 +207,9 @@ static spx_status read_lnflux(hid_t file, const char *path, spx_setup *s, spx_er
             bad |= !(f[k] - f[k] == 0);
         for (size_t k = 0; bad && st == SPX_OK; k++)
             if (!isfinite(f[k]))
-                st = spx_fail(e, SPX_EINPUT,
-                              "%s:%s: element %zu is not finite: make the templates again with rvs-template",
-                              spx_h5_filename(file), path, i * s->nwave + k);
+                st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path,
+                                 "make the templates again with rvs-template", "element %zu is not finite",
+                                 i * s->nwave + k);
     }
     return st;
 }
@@ -243,8 +244,8 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
     s->ntemp = dims[0];
     s->nwave = dims[1];
     if (ndim != 2 || s->ntemp == 0 || s->nwave < 4 || !(s->dlnwave > 0) || s->dlnwave > 0.1 || !isfinite(s->lnwave0))
-        return spx_fail(e, SPX_EINPUT, "%s:%s: no templates, or a wavelength step that is not positive",
-                        spx_h5_filename(file), p);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
+                           "no templates, or a wavelength step that is not positive");
     char components[160];
     at(components, sizeof components, s, "pca/component");
     if ((all || !spx_h5_exists(file, components)) && (st = read_lnflux(file, p, s, e)) != SPX_OK)
@@ -297,7 +298,7 @@ spx_status spx_templates_read(hid_t file, int all, spx_templates *t, spx_err *e)
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         spx_setup *s = &t->setup[t->nsetup++];
         if (strlen(names[i]) >= sizeof s->setup)
-            st = spx_fail(e, SPX_EINPUT, "%s:/templates: a setup's name is too long", spx_h5_filename(file));
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/templates", NULL, "a setup's name is too long");
         else {
             (void)snprintf(s->setup, sizeof s->setup, "%s", names[i]);
             st = read_setup(file, all, s, e);
@@ -305,8 +306,8 @@ spx_status spx_templates_read(hid_t file, int all, spx_templates *t, spx_err *e)
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && t->nsetup == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s:/templates: has no setup at all: make one with rvs-template",
-                      spx_h5_filename(file));
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/templates", "make one with rvs-template",
+                         "has no setup at all");
     if (st == SPX_OK && spx_h5_has_attr(file, "/templates", "library"))
         st = spx_h5_attr_str(file, "/templates", "library", t->library, sizeof t->library, e);
     return st;

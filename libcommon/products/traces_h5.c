@@ -22,17 +22,17 @@ static spx_status read_starts(spx_input *in, spx_traces *t, spx_err *e)
     if (st != SPX_OK)
         return st;
     if (ndim != 1 || (n = dims[0]) != t->ntrace + 1)
-        return spx_fail(e, SPX_EINPUT, "%s:/traces/start: should have %zu values, one more than there are traces",
-                        in->name, t->ntrace + 1);
+        return spx_fail_at(e, SPX_EINPUT, in->name, "/traces/start", NULL,
+                           "should have %zu values, one more than there are traces", t->ntrace + 1);
     if ((t->start = spx_alloc(n, sizeof *t->start, e)) == NULL)
         return SPX_EIO;
     st = spx_h5_read_rows(in->file, "/traces/start", H5T_NATIVE_UINT64, 0, n, t->start, e);
     for (size_t j = 0; j < t->ntrace && st == SPX_OK; j++)
         if (t->start[j] > t->start[j + 1])
-            st = spx_fail(e, SPX_EINPUT, "%s:/traces/start: value %zu is larger than the next", in->name, j);
+            st = spx_fail_at(e, SPX_EINPUT, in->name, "/traces/start", NULL, "value %zu is larger than the next", j);
     if (st == SPX_OK && (t->start[0] != 0 || t->start[t->ntrace] != t->nsample))
-        st = spx_fail(e, SPX_EINPUT, "%s:/traces/start: should go from 0 to the %zu samples of data", in->name,
-                      t->nsample);
+        st = spx_fail_at(e, SPX_EINPUT, in->name, "/traces/start", NULL, "should go from 0 to the %zu samples of data",
+                         t->nsample);
     return st;
 }
 
@@ -45,7 +45,8 @@ spx_status spx_traces_read(spx_input *in, spx_traces *t, spx_err *e)
     if (st == SPX_OK)
         st = spx_typed_open(in, "/traces/data", 1, 0, "float32 or float64", &d, e);
     if (st == SPX_OK && d.bytes != 4 && d.bytes != 8)
-        st = spx_fail(e, SPX_EINPUT, "%s: is float%d, should be float32 or float64", d.name, 8 * d.bytes);
+        st = spx_fail_at(e, SPX_EINPUT, d.in->name, d.path, NULL, "is float%d, should be float32 or float64",
+                         8 * d.bytes);
     if (st != SPX_OK)
         return st;
     (void)snprintf(t->name, sizeof t->name, "%s:/traces/data", in->name);

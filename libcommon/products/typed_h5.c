@@ -10,11 +10,11 @@ spx_status spx_typed_open(spx_input *in, const char *path, int is_float, int byt
 {
     spx_status st = spx_dataset_open(in, path, d, e);
     if (st == SPX_OK && (d->is_float != is_float || !d->is_signed || (bytes != 0 && d->bytes != bytes)))
-        st = spx_fail(e, SPX_EINPUT, "%s: is %s%d, should be %s", d->name,
-                      d->is_float    ? "float"
-                      : d->is_signed ? "int"
-                                     : "uint",
-                      8 * d->bytes, what);
+        st = spx_fail_at(e, SPX_EINPUT, d->in->name, d->path, NULL, "is %s%d, should be %s",
+                         d->is_float    ? "float"
+                         : d->is_signed ? "int"
+                                        : "uint",
+                         8 * d->bytes, what);
     return st;
 }
 

@@ -237,7 +237,7 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     if (st == SPX_OK)
         p->part[p->npart++] = part;
     else if (!known)
-        spx_err_context(e, "%s", spx_h5_filename(file));
+        spx_err_at(e, spx_h5_filename(file), NULL);
     spx_spectra_free(&head);
     return st;
 }

@@ -57,11 +57,9 @@ static void look(spx_input *in, int *image, int *psf)
 
 static spx_status holds_nothing(const char *name, spx_err *e)
 {
-    return spx_fail(
-        e, SPX_EINPUT,
-        "%s: holds neither an image nor a PSF: make them of FITS files with fits2h5, whose --list says what "
-        "it recognises",
-        name);
+    return spx_fail_at(e, SPX_EINPUT, name, NULL,
+                       "make them of FITS files with fits2h5, whose --list says what it recognises",
+                       "holds neither an image nor a PSF");
 }
 
 int spx_queue_todo(const spx_queue *q, size_t *kept)
@@ -77,8 +75,8 @@ int spx_queue_todo(const spx_queue *q, size_t *kept)
 
 spx_status spx_queue_no_image(const char *name, spx_err *e)
 {
-    return spx_fail(e, SPX_EINPUT, "%s: no image: give the file that holds /image too (fits2h5 joins several inputs)",
-                    name);
+    return spx_fail_at(e, SPX_EINPUT, name, NULL, "give the file that holds /image too (fits2h5 joins several inputs)",
+                       "no image");
 }
 
 /* ---- where the products go ---- */
@@ -111,7 +109,7 @@ static spx_status check_folder(const spx_queue *q, spx_err *e)
     folder[len] = '\0';
     if (strstr(folder, "%s") != NULL || (stat(folder, &sb) == 0 && S_ISDIR(sb.st_mode)))
         return SPX_OK;
-    return spx_fail(e, SPX_EIO, "%s: is not a folder that is there: make it first, with mkdir", folder);
+    return spx_fail_at(e, SPX_EIO, folder, NULL, "make it first, with mkdir", "is not a folder that is there");
 }
 
 /* File for the exposure of the input called `name`. */
@@ -187,7 +185,8 @@ static spx_status check_targets(spx_queue *q, spx_err *e)
             const entry file = {.dev = (uint64_t)sb.st_dev, .ino = (uint64_t)sb.st_ino}, *key = &file;
             const entry *const *hit = bsearch(&key, all, q->n, sizeof *all, by_file);
             if (hit != NULL)
-                st = spx_fail(e, SPX_EUSAGE, "%s: is both input and output: write to another file", (*hit)->name);
+                st =
+                    spx_fail_at(e, SPX_EUSAGE, (*hit)->name, NULL, "write to another file", "is both input and output");
         }
     }
     spx_free(with);
@@ -283,10 +282,10 @@ static spx_status match(const spx_queue *q, spx_err *e)
         const entry *it = &q->it[i];
         const int second_image = it->image && nimage > 0, second_psf = it->psf && npsf > 0;
         if (q->to == TO_FILE && (second_image || second_psf))
-            return spx_fail(e, SPX_EUSAGE,
-                            "%s: is a second %s: give one image and one PSF, or for several images -o FOLDER or "
-                            "-o NAME-%%s.h5",
-                            it->name, second_image ? "image" : "PSF");
+            return spx_fail_at(
+                e, SPX_EUSAGE, it->name, NULL, NULL,
+                "is a second %s: give one image and one PSF, or for several images -o FOLDER or -o NAME-%%s.h5",
+                second_image ? "image" : "PSF");
         nimage += (size_t)it->image;
         npsf += (size_t)it->psf;
         if (first == NULL && it->image && !it->psf)
@@ -297,18 +296,16 @@ static spx_status match(const spx_queue *q, spx_err *e)
     if (nimage == 0 && !open_end)
         return spx_queue_no_image(any, e);
     if (npsf == 0 && first != NULL && !open_end)
-        return spx_fail(e, SPX_EINPUT, "%s: no PSF: give the file that holds /psf too (fits2h5 joins several inputs)",
-                        any);
+        return spx_fail_at(e, SPX_EINPUT, any, NULL, "give the file that holds /psf too (fits2h5 joins several inputs)",
+                           "no PSF");
     for (size_t k = 0; k < q->n && !open_end; k++) {
         int used = q->it[k].image || !q->it[k].psf;
         for (size_t i = 0; i < q->n && !used; i++)
             used = q->it[i].image && !q->it[i].psf && psf_of(q, i) == k;
         if (!used)
-            return spx_fail(
-                e, SPX_EUSAGE,
-                "%s: no image takes this PSF: a PSF stands before its images, and those that come with one in their "
-                "own file have that",
-                q->it[k].name);
+            return spx_fail_at(e, SPX_EUSAGE, q->it[k].name, NULL, NULL,
+                               "no image takes this PSF: a PSF stands before its images, and those that come with one "
+                               "in their own file have that");
     }
     return SPX_OK;
 }
@@ -434,10 +431,9 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
     spx_status st = SPX_OK;
     if (p == NULL) {
         spx_run_close_input(in);
-        return own_psf
-                   ? SPX_EIO
-                   : spx_fail(e, SPX_EINPUT,
-                              "%s: no PSF: give the file that holds /psf too (fits2h5 joins several inputs)", x->name);
+        return own_psf ? SPX_EIO
+                       : spx_fail_at(e, SPX_EINPUT, x->name, NULL,
+                                     "give the file that holds /psf too (fits2h5 joins several inputs)", "no PSF");
     }
     p->users++;
     x->source = p;
@@ -525,8 +521,8 @@ static spx_status begin_product(const spx_queue *q, spx_queue_item *x, spx_err *
 {
     x->exists = !q->s->common.force && (q->to == TO_FOLDER || q->to == TO_PATTERN) && exists(x->target);
     if (x->exists)
-        return spx_fail(e, SPX_EIO, "%s: exists already: give --skip-existing to keep it, or -f to replace it",
-                        x->target);
+        return spx_fail_at(e, SPX_EIO, x->target, NULL, "give --skip-existing to keep it, or -f to replace it",
+                           "exists already");
     return spx_run_begin_product(q->s, x->target, &x->product, e);
 }
 

@@ -137,35 +137,31 @@ static void publish(void *ctx, void *item)
     }
 }
 
-static int begins_with(const char *text, const char *name)
-{
-    return strncmp(text, name, strlen(name)) == 0;
-}
-
-/* Does the error say where it is from, or has it nothing to do with the input? */
+/* Does the error say which input it is from, or has it nothing to do with the input? */
 static int is_named(const queue_run *r, const spx_queue_item *x)
 {
     const spx_run *s = spx_queue_context(r->q);
-    int named = begins_with(spx_err_text(&x->e), x->name) || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
+    int named = strcmp(x->e.file, x->name) == 0 || (r->total == 1 && x->st != SPX_EINPUT && x->st != SPX_ENO);
     for (size_t i = 0; i < s->ninput && r->total == 1 && !named; i++)
-        named = begins_with(spx_err_text(&x->e), s->input[i]);
+        named = strcmp(x->e.file, s->input[i]) == 0;
     return named;
 }
 
 /* An error is said at once where there are several exposures, else it is the program's. */
 static void say(queue_run *r, const spx_queue_item *x)
 {
-    spx_err e = {0};
-    const char *msg = spx_err_text(&x->e);
-    if (msg[0] == '\0')
+    spx_err e = x->e;
+    e.code = x->st;
+    if (spx_err_text(&e)[0] == '\0')
         return;
     if (strcmp(x->name, from_pipe) == 0 && r->n > 1) { /* which of the products there */
-        msg += begins_with(msg, "standard input: ") ? strlen("standard input: ") : 0;
-        (void)spx_fail(&e, x->st, "%s: number %03zu: %s", from_pipe, x->number, msg);
-    } else if (is_named(r, x)) {
-        (void)spx_fail(&e, x->st, "%s", msg);
-    } else {
-        (void)spx_fail(&e, x->st, "%s: %s", x->name, msg);
+        char number[32];
+        (void)snprintf(number, sizeof number, "number %03zu", x->number);
+        if (strcmp(e.file, from_pipe) == 0)
+            e.file[0] = '\0';
+        (void)spx_err_at(&e, from_pipe, number);
+    } else if (!is_named(r, x)) {
+        (void)spx_err_at(&e, x->name, NULL);
     }
     if (r->n > 1 || r->total > 1)
         spx_error("%s", spx_err_text(&e));

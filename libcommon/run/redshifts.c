@@ -110,13 +110,13 @@ spx_status spx_redshifts_read(hid_t file, spx_redshifts *r, spx_err *e)
     spx_table *t = NULL;
     memset(r, 0, sizeof *r);
     if (!find_redshifts(file, path, sizeof path))
-        return spx_fail(e, SPX_EINPUT, "%s: has no table REDSHIFTS or ZBEST: give redrock's file through fits2h5",
-                        spx_h5_filename(file));
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), NULL, "give redrock's file through fits2h5",
+                           "has no table REDSHIFTS or ZBEST");
     spx_status st = spx_table_read(file, path, &t, e);
     if (st == SPX_OK && t == NULL)
-        st = spx_fail(e, SPX_EINPUT, "%s:%s: is no table", spx_h5_filename(file), path);
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "is no table");
     if (st == SPX_OK && (st = take_redshifts(t, r, e)) != SPX_OK)
-        spx_err_context(e, "%s:%s", spx_h5_filename(file), path);
+        spx_err_at(e, spx_h5_filename(file), path);
     spx_table_free(t);
     return st;
 }

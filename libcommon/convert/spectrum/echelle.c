@@ -76,5 +76,5 @@ spx_status spx_find_formulas(spx_fits *f, const spx_survey *fam, const spx_fits_
         if (s->medium < 0) /* as lines of thorium and argon are listed */
             s->medium = SPX_AIR;
     }
-    return st == SPX_OK ? SPX_OK : spx_err_context(e, "%s", f->name);
+    return st == SPX_OK ? SPX_OK : spx_err_at(e, f->name, NULL);
 }

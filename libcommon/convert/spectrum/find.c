@@ -19,7 +19,7 @@ static spx_status choose(const spx_fits *f, const spx_fits_spectrum_options *o, 
     for (size_t i = 0; i < out->n; i++)
         sums += !out->s[i].exposure;
     if (o->exposures && sums == out->n)
-        return spx_fail(e, SPX_EINPUT, "%s: has no single exposures, only the sum", f->name);
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "has no single exposures, only the sum");
     const int exposures = o->exposures || sums == 0;
     for (size_t i = 0; i < out->n; i++)
         if (out->s[i].exposure == exposures)

@@ -91,10 +91,8 @@ spx_status spx_grid_place(spx_grid *b, const char *file, spx_loaded *l, spx_err 
         return st;
     }
     if (b->s.narm == SPX_MAX_ARM)
-        return spx_fail(e, SPX_EINPUT,
-                        "%s: spectra on more than %d different wavelength grids do not fit into one file: convert "
-                        "fewer at a time, or choose orders with --orders",
-                        file, SPX_MAX_ARM);
+        return spx_fail_at(e, SPX_EINPUT, file, NULL, "convert fewer at a time, or choose orders with --orders",
+                           "spectra on more than %d different wavelength grids do not fit into one file", SPX_MAX_ARM);
     spx_arm *a = &b->s.arm[b->s.narm];
     memcpy(b->base[b->s.narm], s->arm, sizeof s->arm);
     snprintf(a->name, sizeof a->name, "%s", s->arm);

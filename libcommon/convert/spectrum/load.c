@@ -45,10 +45,10 @@ static spx_status put_in_order(const char *name, spx_loaded *l, spx_err *e)
     l->n = m;
     for (size_t i = 1; i < m; i++)
         if (!(l->wave[i] > l->wave[i - 1]))
-            return spx_fail(e, SPX_EINPUT,
-                            "%s: arm %s: wavelengths turn at pixel %zu (%.2f, then %.2f Angstrom): sort the spectrum%s",
-                            name, l->from->arm, i, l->wave[i - 1], l->wave[i],
-                            l->from->flux.hdu >= 0 ? " (--generic keeps it)" : "");
+            return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL,
+                               "arm %s: wavelengths turn at pixel %zu (%.2f, then %.2f Angstrom): sort the spectrum%s",
+                               l->from->arm, i, l->wave[i - 1], l->wave[i],
+                               l->from->flux.hdu >= 0 ? " (--generic keeps it)" : "");
     return SPX_OK;
 }
 

@@ -67,8 +67,8 @@ static spx_status add(const char *name, size_t nspec, column *wave, column *flux
     column w = {0}, x = {0};
     spx_status st = read_file(name, &w, &x, e);
     if (st == SPX_OK && nspec > 0 && (w.n != wave->n || memcmp(w.v, wave->v, w.n * sizeof *w.v) != 0))
-        st = spx_fail(e, SPX_EINPUT, "%s: has other wavelengths than the first file of the list: resample one of them",
-                      name);
+        st = spx_fail_at(e, SPX_EINPUT, name, NULL, NULL,
+                         "has other wavelengths than the first file of the list: resample one of them");
     for (size_t i = 0; i < w.n && st == SPX_OK; i++) {
         if (nspec == 0)
             st = append(wave, w.v[i], e);
@@ -95,7 +95,7 @@ spx_status spx_textspec_read(const char *list, const char *arm, spx_spectra *out
         int m = *p == '/' || slash == NULL ? snprintf(name, sizeof name, "%s", p)
                                            : snprintf(name, sizeof name, "%.*s/%s", (int)(slash - list), list, p);
         if (m < 0 || (size_t)m >= sizeof name)
-            st = spx_fail(e, SPX_EINPUT, "%s: a file name is too long", list);
+            st = spx_fail_at(e, SPX_EINPUT, list, NULL, NULL, "a file name is too long");
         else if ((st = add(name, nspec, &wave, &flux, e)) == SPX_OK)
             nspec++;
     }

@@ -99,7 +99,7 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
     }
     free(line);
     if (ferror(f) && st == SPX_OK)
-        st = spx_fail(e, SPX_EIO, "%s: cannot read: %s", name, strerror(errno));
+        st = spx_fail_at(e, SPX_EIO, name, NULL, NULL, "cannot read: %s", strerror(errno));
     (void)fclose(f);
     spx_fits_spectrum *s = NULL;
     if (st == SPX_OK && text && c.n >= 2 && (s = spx_alloc(1, sizeof *s, e)) == NULL)

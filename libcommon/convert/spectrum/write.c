@@ -71,8 +71,8 @@ static spx_status load_file(spx_grid *b, const spx_spectrum_file *file, spx_note
         b->nloaded++; /* to be freed, whatever became of it */
     }
     if (st == SPX_OK && blank == file->found->n)
-        st =
-            spx_fail(e, SPX_EINPUT, "%s: has no wavelengths: all are 0 or no numbers (--generic keeps it)", file->name);
+        st = spx_fail_at(e, SPX_EINPUT, file->name, NULL, NULL,
+                         "has no wavelengths: all are 0 or no numbers (--generic keeps it)");
     spx_free(k.wave.v);
     spx_free(k.flux.v);
     spx_free(k.noise.v);
