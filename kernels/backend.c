@@ -74,12 +74,12 @@ static spx_status load(const char *name, void **lib, char *path, size_t size, sp
     if (driver != NULL)
         (void)dlclose(driver);
     else if (strcmp(name, "cuda") == 0)
-        return spx_fail(e, SPX_EDEVICE, "--device %s: no CUDA driver is installed: use --device cpu or auto", name);
+        return spx_fail(e, SPX_EDEVICE, "{device} %s: no CUDA driver is installed: use {device} cpu or auto", name);
     if (access(path, R_OK) != 0)
-        return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend is not installed (%s): use --device cpu or auto",
+        return spx_fail(e, SPX_EDEVICE, "{device} %s: the %s backend is not installed (%s): use {device} cpu or auto",
                         name, name, path);
     if ((*lib = dlopen(path, RTLD_NOW | RTLD_LOCAL)) == NULL)
-        return spx_fail(e, SPX_EDEVICE, "--device %s: the %s backend cannot be loaded: %s", name, name, dlerror());
+        return spx_fail(e, SPX_EDEVICE, "{device} %s: the %s backend cannot be loaded: %s", name, name, dlerror());
     return SPX_OK;
 }
 
@@ -166,7 +166,7 @@ spx_status spx_backend_open(spx_backend *b, const char *device, spx_op op, spx_e
         if (open_library(b, "cuda", "", op, why != NULL ? why : &none) == SPX_OK)
             return SPX_OK;
     } else if (strcmp(device, "cpu") != 0) {
-        return spx_fail(e, SPX_EUSAGE, "--device: '%s' is not auto, cpu, cuda or cuda:0,1...", device);
+        return spx_fail(e, SPX_EUSAGE, "{device}: '%s' is not auto, cpu, cuda or cuda:0,1...", device);
     }
     open_cpu(b);
     return SPX_OK;

@@ -52,7 +52,7 @@ static void *svd_symbol(const char *symbol, spx_err *e)
     if (library != nullptr)
         found = dlsym(library, symbol);
     if (found == nullptr)
-        spx_fail(e, SPX_EDEVICE, "CUDA, svd: %s: use --device cpu", dlerror());
+        spx_fail_remedy(e, SPX_EDEVICE, "use {device} cpu", "CUDA, svd: %s", dlerror());
     if (library != nullptr)
         (void)dlclose(library);
     return found;
@@ -82,25 +82,25 @@ static spx_status choose(const char *list, int count, spx_cuda_state *s, spx_err
                 return SPX_OK;
             }
         return spx_fail(e, SPX_EDEVICE,
-                        "--device cuda: no device in view has compute capability %d.0 or newer: name another "
-                        "(--device cuda:N)",
+                        "{device} cuda: no device in view has compute capability %d.0 or newer: name another "
+                        "({device} cuda:N)",
                         LEAST_MAJOR);
     }
     for (const char *q = list;; q++) {
         char *end;
         const long d = strtol(q, &end, 10);
         if (end == q || d < 0 || (*end != ',' && *end != '\0'))
-            return spx_fail(e, SPX_EUSAGE, "--device cuda:%s: should be numbers of devices, separated by commas", list);
+            return spx_fail(e, SPX_EUSAGE, "{device} cuda:%s: should be numbers of devices, separated by commas", list);
         if (d >= count)
-            return spx_fail(e, SPX_EDEVICE, "--device cuda:%s: there is no device %ld, but %d of them, from 0 on", list,
+            return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: there is no device %ld, but %d of them, from 0 on", list,
                             d, count);
         for (int i = 0; i < s->ndevice; i++)
             if (s->device[i] == (int)d)
-                return spx_fail(e, SPX_EUSAGE, "--device cuda:%s: device %ld is there twice", list, d);
+                return spx_fail(e, SPX_EUSAGE, "{device} cuda:%s: device %ld is there twice", list, d);
         if (s->ndevice == SPX_CUDA_MOST_DEVICES)
-            return spx_fail(e, SPX_EUSAGE, "--device cuda:%s: more than %d devices", list, SPX_CUDA_MOST_DEVICES);
+            return spx_fail(e, SPX_EUSAGE, "{device} cuda:%s: more than %d devices", list, SPX_CUDA_MOST_DEVICES);
         if (cudaGetDeviceProperties(&p, (int)d) != cudaSuccess || p.major < LEAST_MAJOR)
-            return spx_fail(e, SPX_EDEVICE, "--device cuda:%s: device %ld has a compute capability below %d.0", list, d,
+            return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: device %ld has a compute capability below %d.0", list, d,
                             LEAST_MAJOR);
         s->device[s->ndevice++] = (int)d;
         if (*(q = end) == '\0')
@@ -113,7 +113,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess || count == 0)
-        return spx_fail(e, SPX_EDEVICE, "--device cuda: no device is usable: %s",
+        return spx_fail(e, SPX_EDEVICE, "{device} cuda: no device is usable: %s",
                         found != cudaSuccess ? cudaGetErrorString(found) : "there is none");
     opened *s = static_cast<opened *>(calloc(1, sizeof *s));
     if (s == nullptr)
@@ -160,7 +160,7 @@ extern "C" void spx_backend_describe_point(spx_plugin_tell *tell)
     if (describe != nullptr)
         describe(tell);
     else
-        tell("backend cuda svd", "not usable: %s", spx_err_text(&e));
+        tell("backend cuda svd", "not usable: %s", e.text);
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess)
         tell("cuda devices", "none: %s", cudaGetErrorString(found));

@@ -1,12 +1,14 @@
-# Which room of libcommon and kernels includes which: the table of README.md is kept (tests/rooms.sh).
+# Which room of libcommon and kernels includes which: the table of README.md is kept; kernels name no options of programs
+# (tests/rooms.sh).
 # shellcheck shell=bash
 load common
 
 # plant FILE LINE: a copy of the tree where FILE begins with LINE.
 plant() {
     rm -rf tree
-    mkdir tree
+    mkdir -p tree/tools
     cp -r "$SPX_ROOT/libcommon" "$SPX_ROOT/kernels" "$SPX_ROOT/README.md" tree
+    cp -r "$SPX_ROOT/tools/common" tree/tools
     mkdir -p "$(dirname "tree/$1")"
     touch "tree/$1"
     sed -i "1i$2" "tree/$1" 2>/dev/null || :

@@ -8,6 +8,7 @@
 #   <hdf5.h>           h5/, NAME_h5.{c,h}, and headers of app, convert, merge and run: they hand on files that are open
 #   <fitsio.h>         fits/
 #   <erfa.h>           num/barycentre.c
+#   options            no message in kernels/ names one: {parameter}s, all of them in tools/common/kernel_options.c
 #   threads            base/, app/, run/, h5/deferred.c and read.c (large arrays), pthread_once in
 #                      h5/schema_parse.c and num/blas.c; kernels
 #   headers            no circle
@@ -60,6 +61,16 @@ problems=$(
     printf '%s\n' "$includes" | awk '$2 ~ /^"/ && $1 ~ /\.(h|cuh)$/ {
         sub(/^(libcommon|kernels)\//, "", $1); gsub(/"/, "", $2); print $1, $2 }' | tsort 2>&1 >/dev/null |
         sed 's/^tsort: -: input contains a loop:/headers include each other in a circle:/; s/^tsort: /    /'
+    # kernels know no command line: programs put options in place of {parameter}s
+    texts=$(grep -rnoE --include='*.[ch]' --include='*.cu' --include='*.cuh' '"[^"]*"' kernels)
+    grep -E -- '--[a-z]' <<<"$texts" | sed 's/$/: kernels name no options, but a {parameter}/'
+    grep -oE '\{[a-z_]+\}' <<<"$texts" | LC_ALL=C sort -u | tr -d '{}' | while read -r parameter; do
+        grep -q "{\"$parameter\", " tools/common/kernel_options.c ||
+            echo "kernels: {$parameter}: not in tools/common/kernel_options.c"
+    done
+    sed -n 's/^    {"\([a-z_]*\)", .*/\1/p' tools/common/kernel_options.c | while read -r parameter; do
+        grep -qF "{$parameter}" <<<"$texts" || echo "tools/common/kernel_options.c: $parameter: no message of kernels/ names it"
+    done
 )
 if [ "$(wc -l <<<"$rooms")" -lt 2 ]; then
     problems="README.md: no table of rooms"

@@ -5,6 +5,7 @@
 #include "app/plot.h"
 #include "base/text.h"
 #include "common/device.h"
+#include "common/kernel_options.h"
 #include "h5/attr.h"
 #include "products/burgers_h5.h"
 #include "products/svd_h5.h"
@@ -156,5 +157,6 @@ int main(int argc, char **argv)
                                         .example = "burgers -o burgers.h5 --plot burgers.png",
                                         .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_USES_BLAS | SPX_IN_OPTIONAL,
                                         .run = run};
+    spx_err_options(spx_kernel_options);
     return spx_main(&program, argc, argv);
 }

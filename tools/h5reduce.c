@@ -7,6 +7,7 @@
 #include "app/main.h"
 #include "base/parse.h"
 #include "common/device.h"
+#include "common/kernel_options.h"
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/write.h"
@@ -258,5 +259,6 @@ int main(int argc, char **argv)
                                         .example = "h5reduce -p median -o median.h5 frame.h5:/frame/flux",
                                         .flags = SPX_USES_DEVICE,
                                         .run = run};
+    spx_err_options(spx_kernel_options);
     return spx_main(&program, argc, argv);
 }

@@ -3,6 +3,7 @@
 
 #include "app/main.h"
 #include "common/device.h"
+#include "common/kernel_options.h"
 #include "common/stack_options.h"
 #include "h5/file.h"
 #include "h5/object.h"
@@ -281,5 +282,6 @@ int main(int argc, char **argv)
                                         .example = "h5stack -o stacks.h5 traces.h5",
                                         .flags = SPX_USES_DEVICE,
                                         .run = run};
+    spx_err_options(spx_kernel_options);
     return spx_main(&program, argc, argv);
 }

@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "common/device.h"
+#include "common/kernel_options.h"
 #include "h5/attr.h"
 #include "products/svd_h5.h"
 
@@ -258,5 +259,6 @@ int main(int argc, char **argv)
                                         .example = "h5svd -k 10 -o modes.h5 frame.h5:/frame/flux",
                                         .flags = SPX_USES_DEVICE | SPX_USES_BLAS,
                                         .run = run};
+    spx_err_options(spx_kernel_options);
     return spx_main(&program, argc, argv);
 }

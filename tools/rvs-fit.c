@@ -320,5 +320,6 @@ int main(int argc, char **argv)
                                         .options = options,
                                         .flags = SPX_USES_DEVICE | SPX_USES_HOOK | SPX_USES_BLAS,
                                         .run = run};
+    spx_err_options(spx_kernel_options);
     return spx_main(&program, argc, argv);
 }

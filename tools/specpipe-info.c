@@ -10,6 +10,7 @@
 #include "app/main.h"
 #include "base/hook.h"
 #include "common/device.h"
+#include "common/kernel_options.h"
 #include "num/blas.h"
 
 static void tell(const char *key, const char *fmt, ...) SPX_PRINTF(2, 3);
@@ -78,5 +79,6 @@ int main(int argc, char **argv)
                                         .example = "specpipe-info --device cuda",
                                         .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL | SPX_USES_DEVICE,
                                         .run = run};
+    spx_err_options(spx_kernel_options);
     return spx_main(&program, argc, argv);
 }

@@ -294,5 +294,6 @@ int main(int argc, char **argv)
                                         .options = options,
                                         .flags = SPX_IN_OPTIONAL | SPX_OUT_LATE,
                                         .run = run};
+    spx_err_options(spx_kernel_options);
     return spx_main(&program, argc, argv);
 }

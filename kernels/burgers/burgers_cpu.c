@@ -64,11 +64,11 @@ spx_status spx_burgers_end(const spx_burgers_options *o, const spx_burgers *out,
     const size_t k = (i / out->nx + 1) * out->every;
     if (o->hook != NULL && o->hook->writable)
         return spx_fail(e, SPX_EHOOK,
-                        "--hook %s: with what it wrote the solution is not finite at step %zu: does it write finite "
+                        "{hook} %s: with what it wrote the solution is not finite at step %zu: does it write finite "
                         "values, and does the run without it hold?",
                         o->hook->file, k);
-    return spx_fail(e, SPX_EUSAGE,
-                    "the solution grows beyond all bounds before step %zu: take a smaller --dt, or fewer cells", k);
+    return spx_fail_remedy(e, SPX_EUSAGE, "take a smaller {dt}, or fewer cells",
+                           "the solution grows beyond all bounds before step %zu", k);
 }
 
 /* u[nx + 2] after one step into next[nx + 2]. */

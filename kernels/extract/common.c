@@ -43,12 +43,13 @@ int spx_extract_threads(const spx_extract_options *o)
 spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, spx_err *e)
 {
     if (o->nspec == 0 || o->first >= psf->nspec || o->nspec > psf->nspec - o->first)
-        return spx_fail(e, SPX_EUSAGE, "fibres %zu to %zu wanted, but the PSF has 0 to %zu: give other --spectra",
-                        o->first, o->first + o->nspec, psf->nspec);
+        return spx_fail_remedy(e, SPX_EUSAGE, "give other {spectra}",
+                               "fibres %zu to %zu wanted, but the PSF has 0 to %zu", o->first, o->first + o->nspec,
+                               psf->nspec);
     if (!(isfinite(o->wmin) && isfinite(o->wmax) && o->wmin > 0.0 && o->wmax >= o->wmin && o->dw >= MIN_STEP &&
           spx_extract_step(o) > 0.0 && isfinite(o->dw) && (o->wmax - o->wmin) / o->dw < MAX_NWAVE))
-        return spx_fail(e, SPX_EUSAGE, "wavelengths %g to %g Angstrom in steps of %g: give another --wavelength",
-                        o->wmin, o->wmax, o->dw);
+        return spx_fail_remedy(e, SPX_EUSAGE, "give another {wavelength}",
+                               "wavelengths %g to %g Angstrom in steps of %g", o->wmin, o->wmax, o->dw);
     if (o->bundle_size == 0 || o->sub_bundles == 0 || o->sub_bundles > o->bundle_size)
         return spx_fail(e, SPX_EUSAGE, "%zu sub-bundles in a bundle of %zu fibres: need 1 to the bundle size",
                         o->sub_bundles, o->bundle_size);
@@ -123,14 +124,14 @@ spx_status spx_extract_check_coverage(const spx_extract_job *job, size_t seen, s
     const spx_image *im = job->image;
     const size_t f0 = job->o->first, f1 = f0 + job->o->nspec;
     if (seen == 0)
-        return spx_fail(e, SPX_EINPUT,
-                        "no trace of fibres %zu to %zu lies on the image of %zu x %zu pixels between %g and %g "
-                        "Angstrom: image and PSF do not belong together, or give another --wavelength",
-                        f0, f1 - 1, im->nx, im->ny, job->o->wmin, job->o->wmax);
+        return spx_fail_remedy(
+            e, SPX_EINPUT, "image and PSF do not belong together, or give another {wavelength}",
+            "no trace of fibres %zu to %zu lies on the image of %zu x %zu pixels between %g and %g Angstrom", f0,
+            f1 - 1, im->nx, im->ny, job->o->wmin, job->o->wmax);
     if ((double)masked > MAX_MASKED * (double)seen)
         return spx_fail(e, SPX_EINPUT,
                         "%.1f%% of the pixels under the traces of fibres %zu to %zu are masked: nothing to extract; "
-                        "check the image's mask and ivar, or give other --spectra",
+                        "check the image's mask and ivar, or give other {spectra}",
                         100.0 * (double)masked / (double)seen, f0, f1 - 1);
     return SPX_OK;
 }
@@ -177,7 +178,7 @@ spx_status spx_extract_check_input(const spx_image *image, const spx_psf *psf, c
     job->nwave = spx_extract_nwave(o);
     job->psf_error = o->psf_error < 0.0 ? psf->psferr : o->psf_error;
     if (!isfinite(job->psf_error * job->psf_error))
-        return spx_fail(e, SPX_EINPUT, "psf: fractional error %g: give --psf-error", job->psf_error);
+        return spx_fail_remedy(e, SPX_EINPUT, "give {psf_error}", "psf: fractional error %g", job->psf_error);
     return SPX_OK;
 }
 

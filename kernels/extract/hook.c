@@ -37,6 +37,6 @@ spx_status spx_extract_hook_check(const spx_hook *hook, const spx_frame *out, sp
         (usable(a->flux, n, -HUGE_VAL) && usable(a->ivar, n, 0) && usable(a->resolution, n * a->ndiag, -HUGE_VAL)))
         return SPX_OK;
     return spx_fail(e, SPX_EHOOK,
-                    "--hook %s: wrote values that are not finite, or a negative ivar: mask what is bad, with ivar 0",
+                    "{hook} %s: wrote values that are not finite, or a negative ivar: mask what is bad, with ivar 0",
                     hook->file);
 }

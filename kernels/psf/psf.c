@@ -31,9 +31,8 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
     double lo, hi;
     spx_psf_range(psf, &lo, &hi);
     if (!(step > 0.0 && isfinite(step) && hi >= lo && (hi - lo) / step < MAX_POINTS))
-        return spx_fail(e, SPX_EINPUT,
-                        "psf: no usable wavelengths between %g and %g Angstrom in steps of %g: give --wavelength", lo,
-                        hi, step);
+        return spx_fail_remedy(e, SPX_EINPUT, "give {wavelength}",
+                               "psf: no usable wavelengths between %g and %g Angstrom in steps of %g", lo, hi, step);
     double first = ceil(lo / step), last = floor(hi / step), best = 0.0, run = 0.0;
     for (double k = first; k <= last; k += 1.0) {
         run = all_on_ccd(psf, nx, ny, k * step) ? run + 1.0 : 0.0;
@@ -46,7 +45,7 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
     if (!(best > 0.0))
         return spx_fail(e, SPX_EINPUT,
                         "psf: at no wavelength do all traces lie on the CCD of %zu x %zu pixels: image and PSF do not "
-                        "belong together, or give --wavelength",
+                        "belong together, or give {wavelength}",
                         nx, ny);
     return SPX_OK;
 }

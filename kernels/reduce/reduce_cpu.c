@@ -44,8 +44,8 @@ void spx_reduce_begin(spx_reduce *r, size_t nout)
 
 spx_status spx_reduce_refuse(const double *data, size_t bad, spx_err *e)
 {
-    return spx_fail(e, SPX_EINPUT, "a value is %s: leave such values out with --skip-nan",
-                    isnan(data[bad]) ? "NaN" : "infinite");
+    return spx_fail_remedy(e, SPX_EINPUT, "leave such values out with {skip_nan}", "a value is %s",
+                           isnan(data[bad]) ? "NaN" : "infinite");
 }
 
 /* Results [i0, i1) of one outer index. Returns the index of the first value that is not allowed, or SIZE_MAX. */

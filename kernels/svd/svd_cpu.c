@@ -11,7 +11,7 @@
 static spx_status lapack_failed(lapack_int info, spx_err *e)
 {
     if (info == LAPACK_WORK_MEMORY_ERROR || info == LAPACK_TRANSPOSE_MEMORY_ERROR)
-        return spx_fail(e, SPX_EIO, "out of memory: keep fewer modes with --rank and --method randomised");
+        return spx_fail_remedy(e, SPX_EIO, "keep fewer modes with {rank} and {method} randomised", "out of memory");
     if (info > 0)
         return spx_fail(e, SPX_EINPUT, "the decomposition does not converge: are some values far too large?");
     return spx_fail(e, SPX_EBUG, "LAPACK refuses argument %d", -info);

@@ -86,7 +86,7 @@ static spx_status find_axes(spx_setup *s, size_t *nnode, spx_err *e)
         if (s->parlog[p] && !(found[0] > 0))
             st = spx_fail(e, SPX_EINPUT,
                           "parameter %.31s is %g in some spectrum, so that it has no logarithm: do not map it to log10 "
-                          "(--log-param)",
+                          "({log_param})",
                           s->parname[p], found[0]);
     }
     spx_free(sorted);
@@ -95,7 +95,7 @@ static spx_status find_axes(spx_setup *s, size_t *nnode, spx_err *e)
         st = spx_fail(
             e, SPX_EINPUT,
             "the parameters of %zu spectra form no regular grid (distinct values: %s): leave out spectra that are "
-            "not on the grid, or have them triangulated (--interpolator simplex)",
+            "not on the grid, or have them triangulated ({interpolator} simplex)",
             s->ntemp, axes_text(s, text, sizeof text));
     return st;
 }

@@ -70,7 +70,7 @@ static spx_status check_lnflux(const spx_setup *s, const spx_template_request *r
         if (sigma[k] > 0.05 * s->step)
             st = spx_fail(e, SPX_EUSAGE,
                           "setup '%s': a network of ln(flux) cannot be blurred: give the setup the network's own "
-                          "resolution, and --library-resolution the same",
+                          "resolution, and {library_resolution} the same",
                           s->setup);
     spx_free(sigma);
     return st;

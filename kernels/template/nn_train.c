@@ -88,7 +88,7 @@ static spx_status split(trainer *t, uint64_t seed, spx_err *e)
     if (n < MIN_TRAIN)
         return spx_fail(
             e, SPX_EINPUT,
-            "a network cannot learn from %zu spectra: give a library of %d at least, or leave --train-nn out", n,
+            "a network cannot learn from %zu spectra: give a library of %d at least, or leave {train_nn} out", n,
             MIN_TRAIN);
     shuffle(seed, DRAW_SPLIT, &draw, n, t->rows);
     t->ncheck = t->ntest = (n + 19) / 20;
@@ -351,8 +351,8 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
 {
     spx_nn *nn = &s->nn;
     if (s->pca.ncomp < 1)
-        return spx_fail(e, SPX_EINPUT,
-                        "all templates are alike: there is nothing for a network to learn: leave --train-nn out");
+        return spx_fail_remedy(e, SPX_EINPUT, "leave {train_nn} out",
+                               "all templates are alike: there is nothing for a network to learn");
     if (how->nhidden < 1 || how->nhidden >= SPX_NN_MAX_LAYER || how->epochs < 1)
         return spx_fail(e, SPX_EUSAGE, "a network of %zu hidden layers, trained for %zu epochs, is not possible",
                         how->nhidden, how->epochs);

@@ -168,7 +168,7 @@ spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r,
         if (want < have)
             st = spx_fail(e, SPX_EUSAGE,
                           "a FWHM of %g Angstrom at %g Angstrom is less than the library's own %g: choose a lower "
-                          "resolution, or say what the library's is with --library-resolution",
+                          "resolution, or say what the library's is with {library_resolution}",
                           want, x, have);
         else if (want > 0.5 * (s->wmax - s->wmin))
             st = spx_fail(e, SPX_EUSAGE, "a FWHM of %g Angstrom at %g Angstrom is wider than half the setup", want, x);

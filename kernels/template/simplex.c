@@ -56,7 +56,7 @@ static spx_status scale(const spx_setup *s, int mapped, size_t *dim, size_t *par
             if (s->parlog[p] && !(v > 0))
                 return spx_fail(e, SPX_EINPUT,
                                 "parameter %.31s is %g in some spectrum, so that it has no logarithm: do not map it to "
-                                "log10 (--log-param)",
+                                "log10 ({log_param})",
                                 s->parname[p], v);
             v = mapped && s->parlog[p] ? log10(v) : v;
             lo[p] = fmin(lo[p], v);
@@ -111,7 +111,7 @@ static spx_status check_span(const spx_setup *s, int mapped, spx_err *e)
     }
     return spx_fail(e, SPX_EINPUT,
                     "the parameters of %zu spectra lie on %s%s: of %s only %zu can be fitted: leave out the others "
-                    "(fits2h5 --param-keywords), or add spectra elsewhere",
+                    "({param_keywords}), or add spectra elsewhere",
                     s->ntemp,
                     dim - thin == 1   ? "a line"
                     : dim - thin == 2 ? "a plane"

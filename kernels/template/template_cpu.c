@@ -117,7 +117,8 @@ static spx_status check_library(const spx_template_library *lib, const spx_templ
     if (cfg->nsetup < 1)
         return spx_fail(e, SPX_EUSAGE, "no setup is given");
     if (cfg->nn.nhidden > 0 && !(cfg->pca_error > 0))
-        return spx_fail(e, SPX_EUSAGE, "a network interpolates principal components: let there be some (--pca)");
+        return spx_fail_remedy(e, SPX_EUSAGE, "let there be some ({pca})",
+                               "a network interpolates principal components");
     for (size_t i = 0; i < cfg->nsetup; i++) {
         spx_status st = spx_template_check_setup(&cfg->setup[i], e);
         if (st != SPX_OK)

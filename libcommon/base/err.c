@@ -30,31 +30,28 @@ static void add_text(message *m, const char *s)
     add(m, s, strlen(s));
 }
 
-/* The option of the parameter of n characters that begins at `name`, else its own name. */
-static void add_option(message *m, const char *name, size_t n)
+/* The option whose {parameter} is at `s`; NULL: none. */
+static const spx_err_option *option_at(const char *s)
 {
-    for (const spx_err_option *o = options; o != NULL && o->parameter != NULL; o++)
-        if (strlen(o->parameter) == n && memcmp(o->parameter, name, n) == 0) {
-            add_text(m, o->option);
-            return;
-        }
-    add(m, name, n);
+    for (const spx_err_option *o = options; o != NULL && o->parameter != NULL; o++) {
+        const size_t n = strlen(o->parameter);
+        if (strncmp(s + 1, o->parameter, n) == 0 && s[1 + n] == '}')
+            return o;
+    }
+    return NULL;
 }
 
-/* Text with {parameter}s: names of them are lower-case letters, digits and underscores. */
+/* Text with options in place of {parameter}s. */
 static void add_with_options(message *m, const char *s)
 {
     while (*s != '\0') {
-        size_t n = strcspn(s, "{");
-        add(m, s, n);
+        const spx_err_option *o = *s == '{' ? option_at(s) : NULL;
+        const size_t n = o == NULL ? 1 + strcspn(s + 1, "{") : strlen(o->parameter) + 2;
+        if (o == NULL)
+            add(m, s, n);
+        else
+            add_text(m, o->option);
         s += n;
-        n = *s == '{' ? strspn(s + 1, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
-        if (n > 0 && s[1 + n] == '}') {
-            add_option(m, s + 1, n);
-            s += n + 2;
-        } else if (*s != '\0') {
-            add(m, s++, 1);
-        }
     }
 }
 
@@ -66,7 +63,7 @@ static void add_where(message *m, const spx_err *e)
         return;
     if (e->file[0] != '\0' && e->place[0] != '[')
         add_text(m, e->place[0] == '/' ? ":" : ": ");
-    add_with_options(m, e->place);
+    add_text(m, e->place);
 }
 
 const char *spx_err_text(const spx_err *e)
@@ -77,7 +74,7 @@ const char *spx_err_text(const spx_err *e)
     add_where(&m, e);
     if (m.n > 0 && e->text[0] != '\0')
         add_text(&m, ": ");
-    add_text(&m, e->text);
+    add_with_options(&m, e->text);
     if (m.n > 0 && e->remedy[0] != '\0')
         add_text(&m, ": ");
     add_with_options(&m, e->remedy);

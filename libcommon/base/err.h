@@ -23,7 +23,7 @@ typedef enum {
 
 /* Each field is empty where it does not apply, and cut where it is too long.
  *
- * `remedy` and `place` may name parameters of a kernel in braces, "use fewer ({npoly})": kernels know no command line,
+ * `text` and `remedy` may name parameters of a kernel in braces, "use fewer ({npoly})": kernels know no command line,
  * so the programs say which option sets the parameter (spx_err_options()). */
 typedef struct {
     spx_status code;
@@ -69,13 +69,13 @@ void spx_err_clear(spx_err *e);
  * brackets. Valid until this thread's next call. */
 const char *spx_err_text(const spx_err *e);
 
-/* `{parameter}` in remedies and places is the option `option` of this program. */
+/* `{parameter}` in texts and remedies is the option `option` of this program. */
 typedef struct {
     const char *parameter, *option;
 } spx_err_option;
 
-/* Messages name these options (up to one whose parameter is NULL) instead of parameters, from now on in all threads;
- * without it they name the parameters. The list is not copied. */
+/* Messages name these options (up to one whose parameter is NULL) instead of the parameters, from now on in all
+ * threads; other braces stay as they are. The list is not copied. */
 void spx_err_options(const spx_err_option *option);
 
 #endif

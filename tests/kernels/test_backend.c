@@ -73,8 +73,8 @@ static void refuses(const char *device, spx_status status, const char *text)
 int main(void)
 {
     opens();
-    refuses("cuda", SPX_EDEVICE, "use --device cpu or auto");
-    refuses("cuda:1", SPX_EDEVICE, "use --device cpu or auto");
+    refuses("cuda", SPX_EDEVICE, "use {device} cpu or auto");
+    refuses("cuda:1", SPX_EDEVICE, "use {device} cpu or auto");
     refuses("gpu", SPX_EUSAGE, "'gpu' is not auto, cpu, cuda or cuda:0,1...");
     refuses("", SPX_EUSAGE, "'' is not auto, cpu");
     refuses("cudas", SPX_EUSAGE, "'cudas' is not");

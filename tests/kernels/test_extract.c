@@ -564,13 +564,13 @@ static void check_refusals(void)
         int what;
         spx_status want;
         const char *text;
-    } cases[] = {{0, SPX_EUSAGE, "--spectra"},      {1, SPX_EUSAGE, "--spectra"},
-                 {2, SPX_EUSAGE, "--wavelength"},   {3, SPX_EUSAGE, "--wavelength"},
+    } cases[] = {{0, SPX_EUSAGE, "{spectra}"},      {1, SPX_EUSAGE, "{spectra}"},
+                 {2, SPX_EUSAGE, "{wavelength}"},   {3, SPX_EUSAGE, "{wavelength}"},
                  {4, SPX_EUSAGE, "sub-bundles"},    {5, SPX_EUSAGE, "sub-bundles"},
                  {6, SPX_EUSAGE, "0 bins"},         {7, SPX_EUSAGE, "padding"},
-                 {8, SPX_EUSAGE, "regularisation"}, {9, SPX_EINPUT, "--wavelength"},
+                 {8, SPX_EUSAGE, "regularisation"}, {9, SPX_EINPUT, "{wavelength}"},
                  {10, SPX_EINPUT, "masked"},        {11, SPX_EUSAGE, "unknowns"},
-                 {12, SPX_EUSAGE, "--wavelength"},  {13, SPX_EUSAGE, "--spectra"},
+                 {12, SPX_EUSAGE, "{wavelength}"},  {13, SPX_EUSAGE, "{spectra}"},
                  {14, SPX_EUSAGE, "PSF error"},     {15, SPX_EUSAGE, "wavelengths: need"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         scene s = good;

@@ -284,12 +284,12 @@ static void check_refusals(void)
             break;
         case 4:
             s.o.nspec = 8;
-            text = "--spectra";
+            text = "{spectra}";
             break;
         case 5:
             s.o.wmin = 6000.0;
             s.o.wmax = 6010.0;
-            text = "--wavelength";
+            text = "{wavelength}";
             want = SPX_EINPUT;
             break;
         case 6:

@@ -226,7 +226,7 @@ static void training(spx_templates *t)
     CHECK(make(1, &how, 1e-5, &other, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(other.nsetup == 2 && !same_network(&t->setup[0].nn, &other.setup[0].nn), "the seed makes no difference");
     spx_templates_free(&other);
-    CHECK(make(1, &how, 0, &other, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "--pca"), "no components: %s",
+    CHECK(make(1, &how, 0, &other, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "{pca}"), "no components: %s",
           spx_err_text(&e));
     spx_templates_free(&other);
     e = (spx_err){0};

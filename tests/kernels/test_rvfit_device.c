@@ -169,7 +169,7 @@ static void little_memory(const spx_rvfit_input *in, const spx_rvfit_options *un
     for (o.max_device_mem = (size_t)1 << 28; o.max_device_mem > 0; o.max_device_mem /= 4) {
         spx_err e = {0};
         spx_status st = backend.rvfit(&backend, in, &o, NULL, &limited, &e);
-        CHECK(st == SPX_OK ? !refused : st == SPX_EDEVICE && strstr(spx_err_text(&e), "--max-device-mem"),
+        CHECK(st == SPX_OK ? !refused : st == SPX_EDEVICE && strstr(spx_err_text(&e), "{max_device_mem}"),
               "trial %d, %zu bytes of device memory: status %d, %s", trial, o.max_device_mem, (int)st,
               spx_err_text(&e));
         CHECK(st != SPX_OK || memcmp(r->star, limited.star, r->nstar * sizeof *r->star) == 0,

@@ -98,14 +98,17 @@ static void check_options(void)
 {
     static const spx_err_option option[] = {{"npoly", "--npoly"}, {"device", "--device"}, {NULL, NULL}};
     spx_err_clear(&e);
-    (void)spx_fail_at(&e, SPX_EUSAGE, NULL, "{device} {cuda", "use {npoly} or {n_bins}, {} or {X} {npoly", "{npoly}");
-    CHECK(is(spx_err_text(&e), "device {cuda: {npoly}: use npoly or n_bins, {} or {X} {npoly"));
+    (void)spx_fail_at(&e, SPX_EUSAGE, "{npoly}", "{device}", "use {npoly} or {n_bins}, {} or {{npoly}} {npoly",
+                      "{device} %s {", "cuda");
+    CHECK(is(spx_err_text(&e), "{npoly}: {device}: {device} cuda {: use {npoly} or {n_bins}, {} or {{npoly}} {npoly"));
     spx_err_options(option);
-    CHECK(is(spx_err_text(&e), "--device {cuda: {npoly}: use --npoly or n_bins, {} or {X} {npoly"));
+    CHECK(is(spx_err_text(&e), "{npoly}: {device}: --device cuda {: use --npoly or {n_bins}, {} or {--npoly} {npoly"));
+    spx_err_clear(&e);
+    (void)spx_fail(&e, SPX_EUSAGE, "{npoly}{device}");
     (void)spx_err_context(&e, "first");
-    CHECK(is(spx_err_text(&e), "first: --device {cuda: {npoly}: use --npoly or n_bins, {} or {X} {npoly"));
+    CHECK(is(spx_err_text(&e), "first: --npoly--device"));
     spx_err_options(NULL);
-    CHECK(is(spx_err_text(&e), "first: --device {cuda: {npoly}: use npoly or n_bins, {} or {X} {npoly"));
+    CHECK(is(spx_err_text(&e), "first: {npoly}{device}"));
 }
 
 int main(void)

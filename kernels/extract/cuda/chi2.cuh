@@ -237,7 +237,7 @@ spx_status fit(const params &k, size_t most_shared, slot *s, spx_err *e)
     const size_t touched = (size_t)k.ntile * k.lanes, bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
     const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
     if (bytes > most_shared)
-        return spx_fail(e, SPX_EDEVICE, "cuda: bundles of %d columns are too wide for the device: use --device cpu",
+        return spx_fail(e, SPX_EDEVICE, "cuda: bundles of %d columns are too wide for the device: use {device} cpu",
                         k.wide);
     TRY(cudaMemsetAsync(k.tile_begin, 0x7f, touched * sizeof(int), s->stream)); /* beyond all bins */
     PASS(zero(s, k.tile_end, touched * sizeof(int), e));

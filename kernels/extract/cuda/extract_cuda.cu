@@ -452,7 +452,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
                                              spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e)
 {
     if (o->method != SPX_METHOD_TRACE)
-        return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use --method trace, or --device cpu");
+        return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace, or {device} cpu",
+                               "patches are solved on the CPU only");
     spx_extract_job job;
     spx_trace_plan plan = {};
     layout_ref l;

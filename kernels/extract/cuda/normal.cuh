@@ -452,11 +452,11 @@ void rest(const params &k, int df, int dk0, int dk1, slot *s)
 spx_status equations(params &k, slot *s, spx_err *e)
 {
     if ((size_t)17 * k.lanes * k.npix * sizeof(double) > UINT_MAX)
-        return spx_fail(e, SPX_EDEVICE, "cuda: spots of %d x %d pixels are too large for the device: use --device cpu",
+        return spx_fail(e, SPX_EDEVICE, "cuda: spots of %d x %d pixels are too large for the device: use {device} cpu",
                         k.nx, k.ny);
     if ((size_t)k.ccd_nx * (size_t)k.ccd_ny > UINT_MAX)
         return spx_fail(e, SPX_EDEVICE,
-                        "cuda: an image of %ld x %ld pixels is too large for the device: use --device cpu", k.ccd_nx,
+                        "cuda: an image of %ld x %ld pixels is too large for the device: use {device} cpu", k.ccd_nx,
                         k.ccd_ny);
     overlaps_kernel<<<dim3(blocks(k.n, 8 * RUN), blocks(k.lanes, TRACES)), TRACES * WARP, 0, s->stream>>>(k);
     for (int df = 0; df <= k.reach; df++)

@@ -413,9 +413,9 @@ spx_status failed(cudaError_t code, const char *what, spx_err *e)
     (void)cudaGetLastError();
     if (code == cudaErrorMemoryAllocation)
         return spx_fail(e, SPX_EDEVICE,
-                        "cuda: %s: out of memory: give less than is free (--max-device-mem), or use --device cpu",
+                        "cuda: %s: out of memory: give less than is free ({max_device_mem}), or use {device} cpu",
                         what);
-    return spx_fail(e, SPX_EDEVICE, "cuda: %s: %s: use --device cpu", what, cudaGetErrorString(code));
+    return spx_fail(e, SPX_EDEVICE, "cuda: %s: %s: use {device} cpu", what, cudaGetErrorString(code));
 }
 
 #define TRY(call)                                                                                                      \

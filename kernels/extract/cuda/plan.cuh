@@ -44,7 +44,7 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
         const spx_trace_bundle *b = &list[i];
         most = b->nf > most ? b->nf : most;
         if (b->reach > REACH)
-            return spx_fail(e, SPX_EDEVICE, "cuda: traces overlap with more than %d others: use --device cpu",
+            return spx_fail(e, SPX_EDEVICE, "cuda: traces overlap with more than %d others: use {device} cpu",
                             (int)REACH);
         k.reach = b->reach > k.reach ? b->reach : k.reach;
         for (int df = 0; df <= b->reach; df++) {
@@ -135,7 +135,7 @@ spx_status reserve_memory(call &job, size_t shared, size_t limit, spx_err *e)
         if (count == 0)
             return spx_fail(e, SPX_EDEVICE,
                             "cuda: one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
-                            "(--max-device-mem), or use --device cpu",
+                            "({max_device_mem}), or use {device} cpu",
                             1e-9 * (double)(shared + least), 1e-9 * (double)limit);
         piece_size(job.k, count, &least, &best);
         if (shared + nslot * least <= limit)

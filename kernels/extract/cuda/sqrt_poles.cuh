@@ -204,7 +204,7 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
             if (!fits())
                 return spx_fail(e, SPX_EDEVICE,
                                 "cuda: too little memory on the device for one group of traces: give more "
-                                "(--max-device-mem), or use --device cpu");
+                                "({max_device_mem}), or use {device} cpu");
             take_batch(rest, v, (size_t)groups, nrhs, width, b);
             b.at = items + v.first + first;
             b.count = groups * members < v.count - first ? groups * members : v.count - first;

@@ -14,7 +14,7 @@ std::string megabytes(size_t bytes);
 
 /* Ends what says how much memory is too little. */
 #define MORE_MEMORY                                                                                                    \
-    " MB are free or allowed: allow more (--max-device-mem), use a device with more, or the CPU (--device cpu)"
+    " MB are free or allowed: allow more ({max_device_mem}), use a device with more, or the CPU ({device} cpu)"
 
 /* What a plan may take of the memory of the device in use, of which `taken` bytes are what it has already. */
 size_t device_limit(const spx_rvfit_options *o, size_t taken);

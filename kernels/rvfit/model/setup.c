@@ -49,8 +49,8 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
                           c->arm[0].setup->setup, a->setup->setup);
     }
     if (st == SPX_OK && c->narm == 0)
-        st =
-            spx_fail(e, SPX_EINPUT, "no arm has a setup of the templates: name the setups like the arms, or use --map");
+        st = spx_fail_remedy(e, SPX_EINPUT, "name the setups like the arms, or use {map}",
+                             "no arm has a setup of the templates");
     for (size_t i = 0; st == SPX_OK && o->keep_ccf && i < c->narm; i++)
         if (c->arm[i].setup->ccf.ntemp == 0)
             st = spx_fail(e, SPX_EINPUT, "setup '%.63s' has no cross-correlation set whose curves could be kept",

@@ -47,9 +47,9 @@ static spx_status make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err 
         for (size_t i = 0; i < n; i++)
             norm += p[i] * p[i];
         if (!(norm > 1e-20 * norm0) || n <= np)
-            return spx_fail(e, SPX_EINPUT,
-                            "arm '%.15s' has %zu pixels: too few for %zu continuum functions: use fewer (--npoly)",
-                            a->arm->name, n, np);
+            return spx_fail_remedy(e, SPX_EINPUT, "use fewer ({npoly})",
+                                   "arm '%.15s' has %zu pixels: too few for %zu continuum functions", a->arm->name, n,
+                                   np);
         norm = sqrt(norm);
         for (size_t i = 0; i < n; i++)
             p[i] /= norm;
@@ -140,19 +140,19 @@ static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err
                      to = ceil(hi / beyond * (1 - 1e-5)), has_lo = exp(s->lnwave0),
                      has_hi = exp(s->lnwave0 + (double)(s->nwave - 1) * s->dlnwave);
         if (lo > has_hi || hi < has_lo)
-            return spx_fail(e, SPX_EINPUT,
-                            "arm '%.15s' (%.1f-%.1f Angstrom) has nothing of setup '%.63s' (%.1f-%.1f), which is "
-                            "another arm's: make one with rvs-template -s %.15s:%.0f:%.0f:..., or leave the arm out "
-                            "with --arms",
-                            d->name, d->wavelength[0], d->wavelength[n - 1], s->setup, has_lo, has_hi, d->name, from,
-                            to);
-        return spx_fail(
-            e, SPX_EINPUT,
-            "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
-            "setup '%.63s' has %.1f-%.1f: make a wider setup with rvs-template -s %.63s:%.0f:%.0f:... (which adds "
-            "1000 km/s at both ends), or narrow --vrange, or fit less of the arm with --wavelength",
-            d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax, lo, hi, s->setup, has_lo, has_hi,
-            s->setup, from, to);
+            return spx_fail(
+                e, SPX_EINPUT,
+                "arm '%.15s' (%.1f-%.1f Angstrom) has nothing of setup '%.63s' (%.1f-%.1f), which is "
+                "another arm's: make one with {make_templates} {setup} %.15s:%.0f:%.0f:..., or leave the arm out "
+                "with {arms}",
+                d->name, d->wavelength[0], d->wavelength[n - 1], s->setup, has_lo, has_hi, d->name, from, to);
+        return spx_fail(e, SPX_EINPUT,
+                        "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
+                        "setup '%.63s' has %.1f-%.1f: make a wider setup with {make_templates} {setup} "
+                        "%.63s:%.0f:%.0f:... (which adds "
+                        "1000 km/s at both ends), or narrow {vrange}, or fit less of the arm with {wavelength}",
+                        d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax, lo, hi, s->setup, has_lo,
+                        has_hi, s->setup, from, to);
     }
     return SPX_OK;
 }
@@ -171,8 +171,8 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return spx_fail(e, SPX_EINPUT, "arm '%.15s' has %zu pixels: nothing to fit", a->arm->name, a->n);
     a->ndiag = o->resolution ? a->arm->ndiag : 0;
     if (o->resolution && !a->arm->resolution)
-        return spx_fail(e, SPX_EINPUT, "arm '%.15s' has no resolution matrix: fit without --resolution-matrix",
-                        a->arm->name);
+        return spx_fail_remedy(e, SPX_EINPUT, "fit without {resolution_matrix}", "arm '%.15s' has no resolution matrix",
+                               a->arm->name);
     if (o->resolution && (a->arm->ndiag % 2 == 0 || a->arm->ndiag > SPX_MAX_NDIAG))
         return spx_fail(e, SPX_EINPUT,
                         "arm '%.15s': resolution matrix has %zu diagonals, want an odd number up to %d: fit without "

@@ -56,10 +56,9 @@ static spx_status check_network(const spx_setup *s, spx_err *e)
     for (size_t p = 0; p < s->npar && !bad; p++)
         bad = !isfinite(nn->offset[p]) || !isfinite(nn->scale[p]) || !isfinite(nn->lo[p]) ||
               !(nn->hi[p] >= nn->lo[p]) || !isfinite(nn->hi[p]);
-    return bad ? spx_fail(e, SPX_EINPUT,
-                          "templates of setup '%.63s' have no network: use another --interpolator, or build them with "
-                          "rvs-template --train-nn",
-                          s->setup)
+    return bad ? spx_fail_remedy(e, SPX_EINPUT,
+                                 "use another {interpolator}, or build them with {make_templates} {train_nn}",
+                                 "templates of setup '%.63s' have no network", s->setup)
                : SPX_OK;
 }
 
@@ -69,13 +68,12 @@ static spx_status check_interpolator(const spx_setup *s, spx_interpolator which,
     if (which == SPX_INTERPOLATE_NN)
         return check_network(s, e);
     if (s->pca.of_flux)
-        return spx_fail(e, SPX_EINPUT,
-                        "templates of setup '%.63s' are components of the flux: only --interpolator nn can use them",
-                        s->setup);
+        return spx_fail_remedy(e, SPX_EINPUT, "only {interpolator} nn can use them",
+                               "templates of setup '%.63s' are components of the flux", s->setup);
     if (which == SPX_INTERPOLATE_SIMPLEX ? !s->simplex : !s->node)
         return spx_fail(e, SPX_EINPUT,
-                        "templates of setup '%.63s' have no %s: use another --interpolator, or build them with "
-                        "rvs-template --interpolator %s",
+                        "templates of setup '%.63s' have no %s: use another {interpolator}, or build them with "
+                        "{make_templates} {interpolator} %s",
                         s->setup, which == SPX_INTERPOLATE_SIMPLEX ? "triangulation" : "regular grid",
                         which == SPX_INTERPOLATE_SIMPLEX ? "simplex" : "grid");
     return which == SPX_INTERPOLATE_SIMPLEX ? SPX_OK : check_grid(s, e);
@@ -85,8 +83,8 @@ spx_status spx_rv_check_setup(const spx_setup *s, spx_interpolator which, spx_er
 {
     const int whole = which == SPX_INTERPOLATE_GRID || s->pca.ncomp == 0; /* the templates themselves are summed */
     if ((whole && !s->lnflux) || s->npar < 1 || s->npar > SPX_MAX_PAR)
-        return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s' have no regular grid: build them with rvs-template",
-                        s->setup);
+        return spx_fail(e, SPX_EINPUT,
+                        "templates of setup '%.63s' have no regular grid: build them with {make_templates}", s->setup);
     if (s->nwave < 8 || !isfinite(s->lnwave0) || !(s->dlnwave > 0) || !(s->dlnwave < 0.1))
         return spx_fail(e, SPX_EINPUT, "templates of setup '%.63s': wavelength grid is not usable", s->setup);
     spx_status st = check_interpolator(s, which, e);
