@@ -252,6 +252,13 @@ linked() {
     fails_with 3 '*ftp://*' fits2h5 -o out.h5 ftp://localhost/x.fits
 }
 
+@test "a file's name with a line break does not break a warning" {
+    seq 5000 5100 | awk '{ print $1, 1 + $1 % 7 }' >$'two\nlines.txt'
+    run --separate-stderr -0 fits2h5 -o out.h5 $'two\nlines.txt'
+    [ "${#stderr_lines[@]}" -eq 3 ]
+    [[ ${stderr_lines[0]} == 'fits2h5: warning: two'?'lines.txt: no errors are given'* ]]
+}
+
 # without FILE HDU: a copy without that HDU, by renaming it.
 rename_hdu() {
     sed "s/EXTNAME = '$2/EXTNAME = '$3/" "$1"

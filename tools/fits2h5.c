@@ -172,7 +172,7 @@ static spx_status convert(spx_run *s, spx_fits_input *it, size_t *nitem, spx_err
     const spx_fits_input *wave = NULL;
     size_t nmodel = 0;
     hid_t file;
-    spx_text notes = {0};
+    spx_note_list notes = {0};
     spx_status st;
     spx_run_step(s, "read");
     st = recognise_all(it, nitem, e);
@@ -197,12 +197,9 @@ static spx_status convert(spx_run *s, spx_fits_input *it, size_t *nitem, spx_err
             st = spx_run_record(s, spx_fits_product_names[it[i].product], e, "%s", it[i].path);
     if (st == SPX_OK && (st = spx_run_output(s, spx_fits_inputs_product(it, n, nmodel), &file, e)) == SPX_OK)
         st = write_all(s, it, n, wave, nmodel, file, &notes, e);
-    for (char *line = notes.s; st == SPX_OK && line && *line;) {
-        size_t len = strcspn(line, "\n");
-        spx_warn("%.*s", (int)len, line);
-        line += len + (line[len] == '\n');
-    }
-    spx_text_free(&notes);
+    for (size_t i = 0; st == SPX_OK && i < notes.n; i++)
+        spx_warn("%s", notes.note[i]);
+    spx_note_list_free(&notes);
     if (st == SPX_OK && o.failed.n > 0)
         st = spx_run_record(s, "files_left_out", e, "%zu", o.failed.n);
     return st == SPX_OK ? spx_run_commit(s, e) : st;

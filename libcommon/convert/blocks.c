@@ -191,7 +191,7 @@ static spx_status same_shape(const spx_fits *f, const char *name, int i, int lik
 }
 
 /* FIBERMAP and the like, with one row a spectrum where nrow > 0. Absent: *out stays NULL. */
-static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, spx_table **out, spx_text *notes,
+static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, spx_table **out, spx_note_list *notes,
                              spx_err *e)
 {
     int i = find_table(f, name);
@@ -204,8 +204,8 @@ static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, s
                            h->nrow, nrow);
     for (size_t k = 0; k < h->ncol; k++)
         if (h->col[k].element)
-            return spx_text_add(notes, e, "%s: HDU %s has columns of variable length: kept as a FITS HDU only\n",
-                                f->name, name);
+            return spx_note_list_add(notes, e, "%s: HDU %s has columns of variable length: kept as a FITS HDU only",
+                                     f->name, name);
     return spx_fits_table(f, (size_t)i, out, e);
 }
 
@@ -229,7 +229,7 @@ static spx_status copy_cards(const spx_fits *f, int hdu, spx_cards *to, spx_err 
 
 /* ---- image ---- */
 
-static spx_status image_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
 {
     const char *what = "CCD image";
     int image = find_image(f, "IMAGE", 2), ivar = spx_fits_find(f, "IVAR"), mask = spx_fits_find(f, "MASK"),
@@ -537,11 +537,12 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
     return st;
 }
 
-static spx_status report_clean(const spx_fits *f, const spx_arm *a, size_t n, spx_text *notes, spx_err *e)
+static spx_status report_clean(const spx_fits *f, const spx_arm *a, size_t n, spx_note_list *notes, spx_err *e)
 {
-    return n == 0 ? SPX_OK
-                  : spx_text_add(notes, e, "%s: arm %s: %zu values that are not finite (or ivar < 0) were set to 0\n",
-                                 f->name, a->name, n);
+    return n == 0
+               ? SPX_OK
+               : spx_note_list_add(notes, e, "%s: arm %s: %zu values that are not finite (or ivar < 0) were set to 0",
+                                   f->name, a->name, n);
 }
 
 static int precision_of(const spx_fits *f, const char *flux)
@@ -582,7 +583,7 @@ static spx_status frame_fibers(spx_frame *fr, spx_err *e)
     return st;
 }
 
-static spx_status frame_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+static spx_status frame_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
 {
     spx_frame fr = {0};
     double helio = 1.0;
@@ -618,7 +619,7 @@ static spx_status frame_block(spx_fits *f, hid_t file, spx_text *notes, spx_err 
     return st;
 }
 
-static spx_status spectra_block(spx_fits *f, hid_t file, spx_text *notes, spx_err *e)
+static spx_status spectra_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
 {
     spx_spectra s = {0};
     spx_status st = SPX_OK;
@@ -655,7 +656,7 @@ static spx_status spectra_block(spx_fits *f, hid_t file, spx_text *notes, spx_er
     return st;
 }
 
-spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_text *notes, spx_err *e)
+spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_note_list *notes, spx_err *e)
 {
     switch (p) {
     case SPX_FITS_AS_IMAGE:

@@ -5,8 +5,8 @@
 #include <hdf5.h>
 
 #include "base/err.h"
-#include "base/text.h"
 #include "convert/hdf5.h"
+#include "convert/note_list.h"
 #include "fits/scan.h"
 
 typedef enum {
@@ -34,10 +34,10 @@ spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size);
 /* For each HDU the dataset that is made of it, or an empty text. */
 void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view);
 
-/* Write the blocks (image ... spectra) into an HDF5 file. What a user should hear is added to `notes`, a line each.
+/* Write the blocks (image ... spectra) into an HDF5 file. What a user should hear is added to `notes`.
  * Image pixels stay as they are, NaN included; in spectra and frames a flux, ivar or resolution that is not finite, and
  * a negative ivar, become 0 (and NODATA in the mask). SPX_EINPUT: an HDU is missing, shapes do not fit together,
  * wavelengths do not increase. */
-spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_text *notes, spx_err *e);
+spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_note_list *notes, spx_err *e);
 
 #endif

@@ -119,7 +119,7 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
 spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e)
 {
     spx_fits f = {0};
-    spx_text notes = {0};
+    spx_note_list notes = {0};
     char note[512];
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
     memset(psf, 0, sizeof *psf);
@@ -138,7 +138,7 @@ spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e)
     if (file >= 0)
         (void)H5Fclose(file);
     (void)H5Pclose(fapl);
-    spx_text_free(&notes);
+    spx_note_list_free(&notes);
     spx_fits_close(&f);
     return st;
 }

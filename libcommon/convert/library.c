@@ -139,7 +139,7 @@ static int medium_of(const spx_cards *h, const spx_library_layout *l)
 
 /* Wavelengths, with their medium, as the block has them. */
 static spx_status write_wavelengths(hid_t file, const char *name, const double *v, size_t n, int medium,
-                                    spx_text *notes, spx_err *e)
+                                    spx_note_list *notes, spx_err *e)
 {
     if (!increasing(v, n))
         return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "the wavelengths of the library do not increase");
@@ -147,8 +147,8 @@ static spx_status write_wavelengths(hid_t file, const char *name, const double *
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/library/wavelength", "medium", medium == SPX_AIR ? "air" : "vacuum", e);
     if (st == SPX_OK && medium < 0)
-        st = spx_text_add(notes, e, "%s: the file does not say, so wavelengths are taken for vacuum: --air otherwise\n",
-                          name);
+        st = spx_note_list_add(notes, e,
+                               "%s: the file does not say, so wavelengths are taken for vacuum: --air otherwise", name);
     return st;
 }
 
@@ -335,7 +335,8 @@ int spx_fits_is_library(spx_fits *f, const spx_library_layout *l, spx_fits_path 
     return 1;
 }
 
-spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid_t file, spx_text *notes, spx_err *e)
+spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid_t file, spx_note_list *notes,
+                                   spx_err *e)
 {
     single s;
     double *wave = NULL, *params = NULL;
@@ -457,7 +458,7 @@ static spx_status open_first(const char *path, const spx_library_layout *l, spx_
 
 spx_status spx_fits_library_files(size_t nfile, const char *const *files, const char *wavelengths,
                                   const spx_library_layout *l, hid_t file, spx_progress *progress, spx_failures *failed,
-                                  spx_text *notes, spx_err *e)
+                                  spx_note_list *notes, spx_err *e)
 {
     spx_fits w, f;
     spx_library_layout have;

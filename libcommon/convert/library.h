@@ -8,8 +8,8 @@
 #include "app/failures.h"
 #include "base/err.h"
 #include "base/progress.h"
-#include "base/text.h"
 #include "convert/hdf5.h"
+#include "convert/note_list.h"
 #include "fits/scan.h"
 #include "products/templates.h"
 
@@ -36,12 +36,13 @@ int spx_fits_is_wavelengths(spx_fits *f, size_t *nwave);
 int spx_fits_is_library(spx_fits *f, const spx_library_layout *l, spx_fits_path *view);
 
 /* The block, from a single file. SPX_EINPUT says what is missing and which option gives it. */
-spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid_t file, spx_text *notes, spx_err *e);
+spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid_t file, spx_note_list *notes,
+                                   spx_err *e);
 /* The block, from files of one spectrum each and the file of wavelengths. Each file is opened when its turn comes;
  * `progress` (may be NULL) gets a step a file. The headers are kept in /library/header, [spectra][cards]. Files that
  * are no spectrum of the library are left out where `failed` allows it, unless it is all of them. */
 spx_status spx_fits_library_files(size_t nfile, const char *const *files, const char *wavelengths,
                                   const spx_library_layout *l, hid_t file, spx_progress *progress, spx_failures *failed,
-                                  spx_text *notes, spx_err *e);
+                                  spx_note_list *notes, spx_err *e);
 
 #endif

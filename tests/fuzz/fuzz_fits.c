@@ -44,7 +44,7 @@ static void blocks(spx_fits *f)
     char note[200];
     size_t nwave;
     spx_err e = {0};
-    spx_text notes = {0};
+    spx_note_list notes = {0};
     hid_t h5 = memory_file();
     spx_fits_product p = spx_fits_recognise(f, note, sizeof note);
     spx_fits_path *view = spx_alloc(f->nhdu, sizeof *view, &e);
@@ -57,7 +57,7 @@ static void blocks(spx_fits *f)
         (void)spx_fits_store(h5, f, "", view, &e);
     }
     spx_free(view);
-    spx_text_free(&notes);
+    spx_note_list_free(&notes);
     H5Fclose(h5);
 }
 
@@ -68,7 +68,7 @@ static void spectra(spx_fits *f)
         const spx_fits_spectrum_options o = {.exposures = exposures, .medium = -1};
         spx_fits_spectra found;
         spx_err e = {0};
-        spx_text notes = {0};
+        spx_note_list notes = {0};
         if (spx_fits_spectra_find(f, &o, &found, &e) == SPX_OK && found.n > 0) {
             spx_spectrum_file file = {f, "fuzz", &found, 0};
             hid_t h5 = memory_file();
@@ -77,7 +77,7 @@ static void spectra(spx_fits *f)
             H5Fclose(h5);
         }
         spx_fits_spectra_free(&found);
-        spx_text_free(&notes);
+        spx_note_list_free(&notes);
     }
 }
 

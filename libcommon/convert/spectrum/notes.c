@@ -30,7 +30,7 @@ void spx_notes_correction(const spx_fits *f, char *text, size_t size)
             snprintf(text, size, " (%s = %g)", key[i], v);
 }
 
-spx_status spx_notes_say(const spx_notes *said, spx_text *notes, spx_err *e)
+spx_status spx_notes_say(const spx_notes *said, spx_note_list *notes, spx_err *e)
 {
     static const char *const text[] = {
         "no errors are given: they are taken from the scatter of neighbouring pixels, so that chi squared says little",
@@ -39,14 +39,14 @@ spx_status spx_notes_say(const spx_notes *said, spx_text *notes, spx_err *e)
         "the motion of the Earth is in the wavelengths, and in velocities that are measured on them"};
     spx_status st = SPX_OK;
     if (said->nblank > 0)
-        st = spx_text_add(notes, e, "%s: orders without wavelengths are left out: %zu\n", said->blank, said->nblank);
+        st = spx_note_list_add(notes, e, "%s: orders without wavelengths are left out: %zu", said->blank, said->nblank);
     for (int k = 0; k < 4 && st == SPX_OK; k++) {
         const char *more = k >= 2 ? said->correction : "";
         if (said->count[k] == 1)
-            st = spx_text_add(notes, e, "%s: %s%s\n", said->first[k], text[k], more);
+            st = spx_note_list_add(notes, e, "%s: %s%s", said->first[k], text[k], more);
         else if (said->count[k] > 1)
-            st = spx_text_add(notes, e, "%s and %zu other files: %s%s\n", said->first[k], said->count[k] - 1, text[k],
-                              more);
+            st = spx_note_list_add(notes, e, "%s and %zu other files: %s%s", said->first[k], said->count[k] - 1,
+                                   text[k], more);
     }
     return st;
 }

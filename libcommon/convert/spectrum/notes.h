@@ -2,6 +2,7 @@
 #ifndef SPX_SPECTRUM_NOTES_H
 #define SPX_SPECTRUM_NOTES_H
 
+#include "convert/note_list.h"
 #include "convert/spectrum/grid.h"
 #include "convert/spectrum/spectrum.h"
 
@@ -20,7 +21,7 @@ void spx_notes_hear(spx_notes *said, const char *file, size_t k, int is);
 void spx_notes_correction(const spx_fits *f, char *text, size_t size);
 
 /* All of it, a line each. */
-spx_status spx_notes_say(const spx_notes *said, spx_text *notes, spx_err *e);
+spx_status spx_notes_say(const spx_notes *said, spx_note_list *notes, spx_err *e);
 
 /* Unit of the fluxes, as header or column say. */
 void spx_unit_of_flux(const spx_spectrum_file *file, const spx_fits_spectrum *s, char unit[64]);

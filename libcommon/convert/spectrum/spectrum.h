@@ -14,8 +14,8 @@
 
 #include "app/failures.h"
 #include "base/err.h"
-#include "base/text.h"
 #include "convert/hdf5.h"
+#include "convert/note_list.h"
 #include "fits/scan.h"
 #include "products/spectra.h"
 
@@ -93,10 +93,10 @@ typedef struct {
  * parts, are one arm; others of that name are numbered. Wavelengths are made to increase; pixels without a wavelength
  * are dropped, and so are orders that have none at all; a pixel whose flux or error is not finite, or whose error is
  * not positive, gets ivar 0 and the mask SPX_NODATA, one with a bad bit of its own mask 0 and SPX_SOMEBADPIX. What a
- * user should hear is added to `notes`, a line each. SPX_EINPUT: wavelengths that turn, no wavelengths in a whole file,
+ * user should hear is added to `notes`. SPX_EINPUT: wavelengths that turn, no wavelengths in a whole file,
  * which `failed` may allow, unless it is all files; more arms than there is room for. */
-spx_status spx_fits_spectra_write(size_t n, spx_spectrum_file *file, hid_t out, spx_failures *failed, spx_text *notes,
-                                  spx_err *e);
+spx_status spx_fits_spectra_write(size_t n, spx_spectrum_file *file, hid_t out, spx_failures *failed,
+                                  spx_note_list *notes, spx_err *e);
 
 /* and_mask bits of SDSS spectra that make a pixel unusable: NOPLUG 0, BADTRACE 1, BADFLAT 2, BADARC 3, FULLREJECT 18,
  * NOSKY 22, BRIGHTSKY 23, NODATA 24, BADFLUXFACTOR 26, BADSKYCHI 27, REDMONSTER 28. The others tell how a pixel came

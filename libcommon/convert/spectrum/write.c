@@ -110,7 +110,7 @@ static spx_status load_all(spx_grid *b, size_t n, spx_spectrum_file *from, size_
 }
 
 spx_status spx_fits_spectra_write(size_t nfile, spx_spectrum_file *files, hid_t out, spx_failures *failed,
-                                  spx_text *notes, spx_err *e)
+                                  spx_note_list *notes, spx_err *e)
 {
     spx_grid b = {0};
     spx_notes said = {0};
