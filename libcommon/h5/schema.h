@@ -16,6 +16,15 @@ extern const spx_schema_text spx_schema_texts[]; /* ended by {0, 0} */
 
 typedef enum { SPX_ITEM_GROUP, SPX_ITEM_DATASET, SPX_ITEM_TABLE } spx_item_kind;
 
+/* A column of a table. */
+typedef struct {
+    char name[64];
+    char types[96]; /* as of an item */
+    char units[64];
+    int required;
+    char meaning[512];
+} spx_schema_column;
+
 /* One line of a schema: a group, a dataset or a table at a place. `<name>` in the path stands for any one name. */
 typedef struct {
     spx_item_kind kind;
@@ -28,14 +37,17 @@ typedef struct {
     char units[64];
     char flags[512]; /* NAME:BIT,NAME:BIT of a mask */
     int required, finite, nonnegative, increasing, scale, raw;
-    char attrs[256];    /* attributes that must be there: name=a|b,name */
-    char columns[2048]; /* tables: a line each: NAME, types, units, "required", meaning; tabs between */
+    char attrs[256];                 /* attributes that must be there: name=a|b,name */
+    const spx_schema_column *column; /* of a table */
+    size_t ncolumn;
     char meaning[512];
 } spx_item;
 
-/* Memory of the parsed lines: as many as the texts have groups, datasets and tables. */
+/* Memory of the parsed lines: as many as the texts have groups, datasets and tables, and columns. */
 extern spx_item spx_schema_storage[];
 extern const size_t spx_schema_nstorage;
+extern spx_schema_column spx_schema_column_storage[];
+extern const size_t spx_schema_ncolumn_storage;
 
 /* Schema line for an absolute path, or NULL when no schema names it. */
 const spx_item *spx_schema_find(const char *path);

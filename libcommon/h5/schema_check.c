@@ -272,47 +272,40 @@ static void check_column_sizes(checker *c, const char *path, hid_t type)
 }
 
 /* Units of required columns; what came with a table from elsewhere keeps the units that it had. */
-static void check_column_units(checker *c, const char *path, const char *name, const char *units, size_t nunits)
+static void check_column_units(checker *c, const char *path, const char *name, const char *units)
 {
     spx_table *t = NULL;
     spx_err err = {0};
-    if (nunits == 0 || spx_table_read(c->file, path, &t, &err) != SPX_OK || t == NULL) {
+    if (units[0] == '\0' || spx_table_read(c->file, path, &t, &err) != SPX_OK || t == NULL) {
         spx_table_free(t);
         return;
     }
     char *have = spx_table_unit(t, spx_table_find(t, name), &err);
     if (have == NULL)
         c->st = spx_err_pass(c->e, &err);
-    else if (!spx_schema_same(units, nunits, have))
-        violation(c, path, "column %s is in '%s', should be in %.*s", name, have, (int)nunits, units);
+    else if (strcmp(units, have) != 0)
+        violation(c, path, "column %s is in '%s', should be in %s", name, have, units);
     spx_free(have);
     spx_table_free(t);
 }
 
 static void check_table_columns(checker *c, const char *path, const spx_item *it, hid_t type)
 {
-    for (const char *p = it->columns; *p != '\0';) {
-        char name[64], have[64];
-        size_t n = strcspn(p, "\t");
-        spx_schema_put(name, sizeof name, p, n, it->block);
-        const char *types = p + n + 1;
-        size_t ntypes = strcspn(types, "\t");
-        const char *units = types + ntypes + 1;
-        int required = spx_schema_starts(units + strcspn(units, "\t") + 1, 8, "required");
-        int i = H5Tget_member_index(type, name);
-        if (i < 0 && required)
-            violation(c, path, "column %s is missing", name);
+    for (size_t k = 0; k < it->ncolumn; k++) {
+        const spx_schema_column *want = &it->column[k];
+        char have[64];
+        int i = H5Tget_member_index(type, want->name);
+        if (i < 0 && want->required)
+            violation(c, path, "column %s is missing", want->name);
         if (i >= 0) {
             hid_t m = H5Tget_member_type(type, (unsigned)i);
             type_name(m, have, sizeof have);
-            if (!type_allowed(types, ntypes, have))
-                violation(c, path, "column %s is %s, should be %.*s", name, have, (int)ntypes, types);
-            else if (required)
-                check_column_units(c, path, name, units, strcspn(units, "\t"));
+            if (!type_allowed(want->types, strlen(want->types), have))
+                violation(c, path, "column %s is %s, should be %s", want->name, have, want->types);
+            else if (want->required)
+                check_column_units(c, path, want->name, want->units);
             (void)H5Tclose(m);
         }
-        p += strcspn(p, "\n");
-        p += *p == '\n';
     }
 }
 

@@ -31,24 +31,13 @@ void spx_schema_mdoc(FILE *out)
             fprintf(out, "Bits: %s.\n", it[i].flags);
         if (it[i].attrs[0] != '\0')
             fprintf(out, "Attributes: %s.\n", it[i].attrs);
-        if (it[i].columns[0] == '\0')
+        if (it[i].ncolumn == 0)
             continue;
         fprintf(out, ".Bl -column NAMENAMENAME float64 units\n");
-        for (const char *p = it[i].columns; *p != '\0';) {
-            char name[64], types[64], units[64];
-            size_t k = strcspn(p, "\t");
-            spx_schema_put(name, sizeof name, p, k, block);
-            p += k + 1;
-            k = strcspn(p, "\t");
-            spx_schema_put(types, sizeof types, p, k, block);
-            p += k + 1;
-            k = strcspn(p, "\t");
-            spx_schema_put(units, sizeof units, p, k, block);
-            p += k + 1;
-            p += strcspn(p, "\t") + 1;
-            k = strcspn(p, "\n");
-            fprintf(out, ".It %s Ta %s Ta %s Ta %.*s\n", name, types, units[0] != '\0' ? units : "-", (int)k, p);
-            p += k + 1;
+        for (size_t k = 0; k < it[i].ncolumn; k++) {
+            const spx_schema_column *c = &it[i].column[k];
+            fprintf(out, ".It %s Ta %s Ta %s Ta %s\n", c->name, c->types, c->units[0] != '\0' ? c->units : "-",
+                    c->meaning);
         }
         fprintf(out, ".El\n");
     }

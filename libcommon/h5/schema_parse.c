@@ -12,7 +12,7 @@
 #include "h5/schema_internal.h"
 
 static spx_item *const items = spx_schema_storage;
-static size_t nitem;
+static size_t nitem, ncolumn;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void bad_schema(const char *block, const char *line)
@@ -96,26 +96,28 @@ static void parse_words(spx_item *it, const char *p)
     }
 }
 
-/* One column: "NAME TYPES [units=U] [required] : meaning", kept as "NAME\tTYPES\tUNITS\trequired\tmeaning\n". */
+/* One column of the table that is the last item: "NAME TYPES [units=U] [required] : meaning". */
 static void parse_column(spx_item *table, const char *p, const char *meaning)
 {
-    const char *name, *types, *w;
-    size_t nname = word(&p, &name), ntypes = word(&p, &types), n;
-    char units[64] = "";
-    int required = 0;
+    if (ncolumn == spx_schema_ncolumn_storage)
+        bad_schema(table->block, p);
+    spx_schema_column *c = &spx_schema_column_storage[ncolumn++];
+    const char *w;
+    size_t n = word(&p, &w);
+    spx_schema_put(c->name, sizeof c->name, w, n, table->block);
+    n = word(&p, &w);
+    spx_schema_put(c->types, sizeof c->types, w, n, table->block);
     while ((n = word(&p, &w)) > 0) {
         if (spx_schema_same(w, n, "required"))
-            required = 1;
+            c->required = 1;
         else if (spx_schema_starts(w, n, "units="))
-            spx_schema_put(units, sizeof units, w + 6, n - 6, table->block);
+            spx_schema_put(c->units, sizeof c->units, w + 6, n - 6, table->block);
         else
             bad_schema(table->block, w);
     }
-    size_t used = strlen(table->columns);
-    int k = snprintf(table->columns + used, sizeof table->columns - used, "%.*s\t%.*s\t%s\t%s\t%s\n", (int)nname, name,
-                     (int)ntypes, types, units, required ? "required" : "", meaning);
-    if (k < 0 || (size_t)k >= sizeof table->columns - used)
-        bad_schema(table->block, name);
+    spx_schema_put(c->meaning, sizeof c->meaning, meaning, strlen(meaning), table->block);
+    if (table->ncolumn++ == 0)
+        table->column = c;
 }
 
 static void parse_line(char *line, char (*block)[32], char (*version)[32])
