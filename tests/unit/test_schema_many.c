@@ -12,12 +12,11 @@
 #define COLUMN(n) "col C" #n " float64|float32 units=km/s required : Column " #n ", whose meaning takes some words\n"
 #define TEN_COLUMNS(n)                                                                                                 \
     COLUMN(n##0)                                                                                                       \
-    COLUMN(n##1) COLUMN(n##2) COLUMN(n##3) COLUMN(n##4) COLUMN(n##5) COLUMN(n##6) COLUMN(n##7) COLUMN(n##8)            \
-        COLUMN(n##9)
+    COLUMN(n##1) COLUMN(n##2) COLUMN(n##3) COLUMN(n##4) COLUMN(n##5) COLUMN(n##6) COLUMN(n##7) COLUMN(n##8) COLUMN(n##9)
 #define NINETY_COLUMNS                                                                                                 \
     TEN_COLUMNS(1)                                                                                                     \
-    TEN_COLUMNS(2) TEN_COLUMNS(3) TEN_COLUMNS(4) TEN_COLUMNS(5) TEN_COLUMNS(6) TEN_COLUMNS(7) TEN_COLUMNS(8)           \
-        TEN_COLUMNS(9)
+    TEN_COLUMNS(2)                                                                                                     \
+    TEN_COLUMNS(3) TEN_COLUMNS(4) TEN_COLUMNS(5) TEN_COLUMNS(6) TEN_COLUMNS(7) TEN_COLUMNS(8) TEN_COLUMNS(9)
 #define BLOCK(n) {"b" #n, "block b" #n " 1." #n " : Block " #n "\ngroup /b" #n " : Block " #n "\n"},
 #define EIGHT(n) BLOCK(n##0) BLOCK(n##1) BLOCK(n##2) BLOCK(n##3) BLOCK(n##4) BLOCK(n##5) BLOCK(n##6) BLOCK(n##7)
 
