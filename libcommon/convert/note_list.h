@@ -1,4 +1,4 @@
-/* Provides a list of what a user should hear of a conversion, in order: the program says it once the product is whole. */
+/* Provides a list of what a user should hear of a conversion, in order: a program says it once the product is whole. */
 #ifndef SPX_CONVERT_NOTE_LIST_H
 #define SPX_CONVERT_NOTE_LIST_H
 
