@@ -97,7 +97,7 @@ static spx_status open_library(spx_backend *b, const char *name, const char *lis
     if (st == SPX_OK && b->abi != SPX_BACKEND_ABI)
         st = spx_fail(e, SPX_EDEVICE, "%s: belongs to another version of specpipe: install both alike", path);
     if (st == SPX_OK && !has_op(b, op))
-        st = spx_fail(e, SPX_EDEVICE, "--device %s: no %s version of %s (%s): use --device cpu or auto", name, name,
+        st = spx_fail(e, SPX_EDEVICE, "{device} %s: no %s version of %s (%s): use {device} cpu or auto", name, name,
                       spx_op_name(op), spx_op_description(op));
     b->library = lib;
     if (st != SPX_OK)

@@ -6,6 +6,7 @@
 #include "app/filelist.h"
 #include "app/main.h"
 #include "common/fits_inputs.h"
+#include "convert/note_list.h"
 
 static struct {
     int list, exposures, air, vacuum;
@@ -87,7 +88,7 @@ static spx_status print_list(spx_fits_input *it, size_t n, const spx_fits_input 
 }
 
 static spx_status write_models(spx_run *s, spx_fits_input *it, size_t n, const spx_fits_input *wave, size_t nmodel,
-                               hid_t file, spx_text *notes, spx_err *e)
+                               hid_t file, spx_note_list *notes, spx_err *e)
 {
     const char **path = spx_alloc(nmodel, sizeof *path, e);
     size_t k = 0;
@@ -109,7 +110,7 @@ static spx_status write_models(spx_run *s, spx_fits_input *it, size_t n, const s
 }
 
 /* Spectra of all files that hold some. */
-static spx_status write_spectra(spx_fits_input *it, size_t n, hid_t file, spx_text *notes, spx_err *e)
+static spx_status write_spectra(spx_fits_input *it, size_t n, hid_t file, spx_note_list *notes, spx_err *e)
 {
     size_t m = 0;
     spx_spectrum_file *from = spx_alloc(n, sizeof *from, e);
@@ -125,7 +126,7 @@ static spx_status write_spectra(spx_fits_input *it, size_t n, hid_t file, spx_te
 }
 
 static spx_status write_all(spx_run *s, spx_fits_input *it, size_t n, const spx_fits_input *wave, size_t nmodel,
-                            hid_t file, spx_text *notes, spx_err *e)
+                            hid_t file, spx_note_list *notes, spx_err *e)
 {
     spx_status st = SPX_OK;
     if (nmodel > 0)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/device.h"
+#include "common/kernel_options.h"
 #include "common/rvfit_arms.h"
 #include "common/rvfit_options.h"
 #include "common/rvfit_report.h"

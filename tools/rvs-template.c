@@ -3,6 +3,7 @@
 
 #include "app/main.h"
 #include "common/device.h"
+#include "common/kernel_options.h"
 #include "common/template_options.h"
 #include "convert/spectrum/text.h"
 #include "h5/file.h"
@@ -290,6 +291,7 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
+    spx_err_options(spx_kernel_options);
     static const spx_program program = {.name = "rvs-template",
                                         .summary = "templates for an instrument from a library of model spectra",
                                         .usage = "--setup SETUP [OPTION...] [FILE]",

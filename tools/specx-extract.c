@@ -7,6 +7,7 @@
 #include "common/device.h"
 #include "common/extract_options.h"
 #include "common/extract_report.h"
+#include "common/kernel_options.h"
 #include "products/frame.h"
 #include "products/frame_barycentre.h"
 #include "products/frame_h5.h"

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/main.h"
+#include "common/kernel_options.h"
 #include "common/sim_options.h"
 #include "common/sim_scene.h"
 #include "convert/ccd.h"

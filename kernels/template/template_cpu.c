@@ -262,7 +262,7 @@ static spx_status find_interpolator(spx_setup *s, spx_template_interpolator whic
         }
         return spx_template_simplex(s, e);
     }
-    return st != SPX_OK ? spx_fail(e, st, "%s", why.msg) : st;
+    return st != SPX_OK ? spx_err_pass(e, &why) : st;
 }
 
 /* The interpolator is the same in all setups: it is found in the first, and copied. */

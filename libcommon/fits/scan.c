@@ -395,8 +395,8 @@ static spx_status check_descriptors(const spx_fits *f, const spx_fits_hdu *h, co
             if (c->element == 'X')
                 n = n / 8 + (n % 8 != 0);
             if (n > 0 && (at > heap || n > (heap - at) / size))
-                return spx_fail(e, SPX_EINPUT, "%s: column %s, row %zu: points outside the heap: the file is damaged",
-                                where, c->name, r + 1);
+                return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
+                                   "column %s, row %zu: points outside the heap: the file is damaged", c->name, r + 1);
         }
     }
     return SPX_OK;

@@ -293,7 +293,7 @@ static spx_err no_memory;
 
 const char *spx_h5_no_memory(void)
 {
-    return no_memory.code != SPX_OK ? no_memory.msg : DISK_FULL;
+    return no_memory.code != SPX_OK ? spx_err_text(&no_memory) : DISK_FULL;
 }
 
 /* The image of an output: where --max-mem has little left, it is a file in $TMPDIR, mapped. HDF5 asks for a few MiB

@@ -15,9 +15,9 @@
 
 spx_status spx_h5_write_failed(hid_t loc, const char *path, spx_err *e)
 {
-    char what[sizeof e->msg + 32];
-    (void)snprintf(what, sizeof what, "cannot be written: %s", spx_h5_no_memory());
-    return spx_h5_fail_at(loc, path, SPX_EIO, what, e);
+    char abs[600];
+    spx_h5_absolute(loc, path, abs, sizeof abs);
+    return spx_fail_at(e, SPX_EIO, spx_h5_filename(loc), abs, NULL, "cannot be written: %s", spx_h5_no_memory());
 }
 
 /* Attributes that the schema gives to an object. */

@@ -48,13 +48,13 @@ static void opens(void)
         spx_err e = {0}, why = {0};
         CHECK(spx_backend_open(&b, "cpu", (spx_op)op, &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
                   why.code == SPX_OK,
-              "%s on the CPU: %s", spx_op_name((spx_op)op), e.msg);
+              "%s on the CPU: %s", spx_op_name((spx_op)op), spx_err_text(&e));
         if (op == SPX_OP_REDUCE)
             sums(&b, "cpu");
         spx_backend_close(&b);
         CHECK(spx_backend_open(&b, "auto", (spx_op)op, &why, &e) == SPX_OK && strcmp(b.device, "cpu") == 0 &&
-                  why.code == SPX_EDEVICE && strstr(why.msg, "install") != NULL,
-              "%s on any device: %s; why it is the CPU: %s", spx_op_name((spx_op)op), e.msg, why.msg);
+                  why.code == SPX_EDEVICE && strstr(spx_err_text(&why), "install") != NULL,
+              "%s on any device: %s%s", spx_op_name((spx_op)op), e.text, why.text);
         if (op == SPX_OP_REDUCE)
             sums(&b, "auto");
         spx_backend_close(&b);

@@ -136,7 +136,7 @@ void op_put(op_answer *a, const char *name, size_t n, const double *value, doubl
 int op_done(spx_status st, const spx_err *e)
 {
     if (st != SPX_OK)
-        wrong("status %d: %s", (int)st, e->msg);
+        wrong("status %d: %s", (int)st, spx_err_text(e));
     return st == SPX_OK;
 }
 
@@ -247,7 +247,7 @@ static void run_operation(spx_op op, size_t first, size_t last, uint64_t seed)
     spx_err e = {0};
     const int two = name != NULL && strcmp(name, "cpu") != 0 && on_cuda[op];
     if (spx_backend_open(&cpu, "cpu", op, NULL, &e) != SPX_OK) {
-        puts(e.msg);
+        puts(spx_err_text(&e));
         exit(1);
     }
     if (two)

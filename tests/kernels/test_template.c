@@ -212,7 +212,7 @@ static void parse(const char *text, spx_template_request *r)
 {
     spx_err e = {0};
     if (spx_template_parse_setup(text, r, &e) != SPX_OK) {
-        puts(e.msg);
+        puts(spx_err_text(&e));
         exit(1);
     }
 }
@@ -696,7 +696,8 @@ static void refused_job(const spx_template_library *lib, const char *setup, cons
     spx_template_config cfg = {.nsetup = 1, .setup = &r};
     strcpy(cfg.library_resolution, resolution);
     spx_status st = run(lib, &cfg, flux, lib->ntemp, &t, NULL, &e);
-    CHECK(st == code && strstr(e.msg, why), "%s: status %d, '%s', want '%s'", setup, (int)st, e.msg, why);
+    CHECK(st == code && strstr(spx_err_text(&e), why), "%s: status %d, '%s', want '%s'", setup, (int)st,
+          spx_err_text(&e), why);
     if (st == SPX_OK)
         spx_templates_free(&t);
 }

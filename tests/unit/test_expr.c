@@ -13,7 +13,7 @@ static void value(const char *text, double x, double want)
     spx_expr ex;
     spx_err e = {0};
     if (spx_expr_parse(text, &ex, &e) != SPX_OK) {
-        printf("'%s' refused: %s\n", text, e.msg);
+        printf("'%s' refused: %s\n", text, spx_err_text(&e));
         failed = 1;
         return;
     }

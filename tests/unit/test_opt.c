@@ -124,17 +124,18 @@ int main(void)
     CHECK(spx_opt_word(options[7].choices, SPX_NO_CHOICE) == NULL);
 
     /* the former name of another choice */
-    CHECK(PARSE("--word", "once") == SPX_EUSAGE && strstr(e.msg, "--word once: is called --unset once now") != NULL);
-    CHECK(PARSE("--word=one") == SPX_EUSAGE && strstr(e.msg, "--unset one") != NULL);
+    CHECK(PARSE("--word", "once") == SPX_EUSAGE &&
+          strstr(spx_err_text(&e), "--word once: is called --unset once now") != NULL);
+    CHECK(PARSE("--word=one") == SPX_EUSAGE && strstr(spx_err_text(&e), "--unset one") != NULL);
     CHECK(PARSE("--word", "./once") == SPX_OK && PARSE("--word", "two") == SPX_OK);
 
-    CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(e.msg, "outside") != NULL);
+    CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(spx_err_text(&e), "outside") != NULL);
     CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
     CHECK(PARSE("--number") == SPX_EUSAGE && strstr(spx_err_text(&e), "needs a value") != NULL);
     CHECK(PARSE("--real", "nan") == SPX_EUSAGE);
     CHECK(PARSE("--real", "") == SPX_EUSAGE);
     CHECK(PARSE("--bytes", "-1") == SPX_EUSAGE && PARSE("--bytes", "1e30T") == SPX_EUSAGE);
-    CHECK(PARSE("--choice", "tw") == SPX_EUSAGE && strstr(e.msg, "'tw' is not one of one|two") != NULL);
+    CHECK(PARSE("--choice", "tw") == SPX_EUSAGE && strstr(spx_err_text(&e), "'tw' is not one of one|two") != NULL);
     CHECK(PARSE("--choice", "") == SPX_EUSAGE && PARSE("--choice", "one|two") == SPX_EUSAGE);
     CHECK(PARSE("--flag=1") == SPX_EUSAGE);
     CHECK(PARSE("--nunber", "3") == SPX_EUSAGE && strstr(spx_err_text(&e), "--number") != NULL);

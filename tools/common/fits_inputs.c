@@ -36,7 +36,7 @@ static spx_status open_input(const spx_fits_wanted *o, spx_fits_input *it, spx_e
             return SPX_OK;
         }
     }
-    return spx_fail(e, why.code, "%s", why.msg);
+    return spx_err_pass(e, &why);
 }
 
 spx_status spx_fits_input_recognise(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e)

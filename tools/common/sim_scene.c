@@ -31,7 +31,7 @@ static spx_status read_psf(const spx_sim_args *o, spx_run *s, spx_psf *psf, spx_
     if (st == SPX_OK)
         return spx_psf_read(in->file, psf, e);
     if (st != SPX_EINPUT || strcmp(o->psf, "-") == 0)
-        return spx_fail(e, st, "%s", no_hdf5.msg);
+        return spx_err_pass(e, &no_hdf5);
     st = spx_run_foreign_input(s, o->psf, e);
     return st == SPX_OK ? spx_psf_read_fits(o->psf, psf, e) : st;
 }
@@ -184,7 +184,7 @@ spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *
     if (spx_run_input(s, 0, &file, &no_hdf5) == SPX_OK)
         st = spx_spectra_read(file->file, 0, &in, e);
     else if (no_hdf5.code != SPX_EINPUT || strcmp(s->input[0], "-") == 0)
-        st = spx_fail(e, no_hdf5.code, "%s", no_hdf5.msg);
+        st = spx_err_pass(e, &no_hdf5);
     else if ((st = spx_run_foreign_input(s, s->input[0], e)) == SPX_OK)
         st = spx_textspec_read(s->input[0], name, &in, e);
     if (st == SPX_OK)

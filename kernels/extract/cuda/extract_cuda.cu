@@ -358,7 +358,7 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
         st = spx_err_pass(e, &late);
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
-            st = spx_fail(e, status[i], "%s", errors[i].msg);
+            st = spx_err_pass(e, &errors[i]);
     got->times.seconds = spx_seconds() - begin;
     for (int i = 0; i < all.nslot; i++) {
         got->nospot += nospot[i];

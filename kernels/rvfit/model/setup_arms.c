@@ -174,10 +174,9 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return spx_fail_remedy(e, SPX_EINPUT, "fit without {resolution_matrix}", "arm '%.15s' has no resolution matrix",
                                a->arm->name);
     if (o->resolution && (a->arm->ndiag % 2 == 0 || a->arm->ndiag > SPX_MAX_NDIAG))
-        return spx_fail(e, SPX_EINPUT,
-                        "arm '%.15s': resolution matrix has %zu diagonals, want an odd number up to %d: fit without "
-                        "--resolution-matrix",
-                        a->arm->name, a->arm->ndiag, SPX_MAX_NDIAG);
+        return spx_fail_remedy(e, SPX_EINPUT, "fit without {resolution_matrix}",
+                               "arm '%.15s': resolution matrix has %zu diagonals, want an odd number up to %d",
+                               a->arm->name, a->arm->ndiag, SPX_MAX_NDIAG);
     if ((st = make_pixels(a, o, e)) != SPX_OK || (st = make_basis(a, o, e)) != SPX_OK)
         return st;
     if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)) != SPX_OK)
