@@ -125,7 +125,7 @@ $(LIB): $(LIB_OBJ)
 
 # What a backend and the program that loads it have to agree on (kernels/backend.h): the headers of both.
 ABI_SUM := $(shell cat $(sort $(wildcard $(addsuffix /*.h,libcommon/* libcommon/*/* kernels kernels/* kernels/*/*) \
-                   kernels/*.cuh kernels/*.def)) | cksum | cut -d ' ' -f 1)
+                   kernels/cuda/*.cuh kernels/*.def)) | cksum | cut -d ' ' -f 1)
 $(BUILD)/abi: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(ABI_SUM)' | cmp -s - $@ || echo '$(ABI_SUM)' > $@

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 
 /* Machine code is compiled in from this compute capability on. */
 enum { LEAST_MAJOR = 8 };

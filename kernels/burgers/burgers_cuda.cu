@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "burgers/burgers_math.h"
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 
 /* Steps of one graph: an even number, so that the state is where it was. */
 enum { STEPS = 100, THREADS = 256 };

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 #include "reduce/reduce_math.h"
 
 enum { THREADS = 128, WARP = 32, MOST_SLICES = 512, SHORTEST_SLICE = 4096, DIGIT = 8, BINS = 1 << DIGIT };

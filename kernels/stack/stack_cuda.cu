@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 #include "stack/stack_math.h"
 
 namespace

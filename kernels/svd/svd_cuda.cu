@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 
 namespace spx
 {

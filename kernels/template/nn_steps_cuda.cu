@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 
 namespace
 {

@@ -2,7 +2,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 
 extern "C" {
 #include "extract/cuda/extract_cuda.h"

@@ -3,7 +3,7 @@
 #ifndef SPX_EXTRACT_CUDA_HOOK_FRAME_CUH
 #define SPX_EXTRACT_CUDA_HOOK_FRAME_CUH
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 #include "extract/cuda/params.cuh"
 #include "extract/end_math.h"
 

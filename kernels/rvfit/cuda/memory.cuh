@@ -2,7 +2,7 @@
 #ifndef SPX_RVFIT_CUDA_MEMORY_CUH
 #define SPX_RVFIT_CUDA_MEMORY_CUH
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 
 namespace rv
 {

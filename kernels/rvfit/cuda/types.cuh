@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cuda.cuh"
+#include "cuda/backend.cuh"
 
 #define restrict __restrict__
 extern "C" {

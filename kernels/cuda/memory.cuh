@@ -1,0 +1,81 @@
+/* Provides memory of devices, and of the host as devices reach it, that is freed by itself; and how many bytes were
+ * copied between them. */
+#ifndef SPX_CUDA_MEMORY_CUH
+#define SPX_CUDA_MEMORY_CUH
+
+#include <atomic>
+#include <utility>
+
+#include "cuda/check.cuh"
+
+extern "C" {
+#include "base/mem.h"
+}
+
+namespace spx
+{
+
+/* Bytes that were copied from a device to the host so far, and to a device (spx_backend's copied). */
+inline std::atomic<size_t> to_host{0}, to_device{0};
+
+/* Device memory of n elements. */
+template <typename T> class array
+{
+  public:
+    array() = default;
+    explicit array(size_t n)
+    {
+        size_t bytes;
+        if (spx_mul(n > 0 ? n : 1, sizeof(T), &bytes, nullptr) != SPX_OK)
+            throw failure("device memory: size overflows");
+        check(cudaMalloc(reinterpret_cast<void **>(&p_), bytes), "device memory");
+    }
+    array(const array &) = delete;
+    array &operator=(const array &) = delete;
+    array(array &&other) noexcept : p_(other.p_)
+    {
+        other.p_ = nullptr;
+    }
+    array &operator=(array &&other) noexcept
+    {
+        std::swap(p_, other.p_);
+        return *this;
+    }
+    ~array()
+    {
+        (void)cudaFree(p_);
+    }
+    T *get() const
+    {
+        return p_;
+    }
+    void put(const T *from, size_t n)
+    {
+        to_device += n * sizeof(T);
+        check(cudaMemcpy(p_, from, n * sizeof(T), cudaMemcpyHostToDevice), "copy to the device");
+    }
+    void take(T *to, size_t n) const
+    {
+        to_host += n * sizeof(T);
+        check(cudaMemcpy(to, p_, n * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
+    }
+    void clear(size_t n)
+    {
+        check(cudaMemset(p_, 0, n * sizeof(T)), "device memory");
+    }
+
+  private:
+    T *p_ = nullptr;
+};
+
+/* A copy of host values on the device. */
+template <typename T> array<T> upload(const T *from, size_t n)
+{
+    array<T> a(n);
+    a.put(from, n);
+    return a;
+}
+
+} // namespace spx
+
+#endif
