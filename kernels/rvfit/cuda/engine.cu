@@ -292,7 +292,7 @@ template <typename T> void engine::to_host(T *to, const T *from, size_t n)
     spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream_), "copy from the device");
 }
 
-template <typename T> T *engine::send(device_buffer<T> &to, const T *from, size_t n)
+template <typename T> T *engine::send(spx::device_buffer<T> &to, const T *from, size_t n)
 {
     T *p = to.need(n);
     to_device(p, from, n);

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "rvfit/cuda/memory.cuh"
 #include "rvfit/cuda/plan.cuh"
 
 namespace rv
@@ -67,7 +66,7 @@ class engine
     {
         spx::check(cudaMemsetAsync(p, 0, n * sizeof(T), stream_), "device memory");
     }
-    template <typename T> T *send(device_buffer<T> &to, const T *from, size_t n);
+    template <typename T> T *send(spx::device_buffer<T> &to, const T *from, size_t n);
     void wait()
     {
         spx::check(cudaStreamSynchronize(stream_), "stream");
@@ -127,28 +126,28 @@ class engine
     spx_rv_group *group_ = nullptr;
     std::vector<place> slot_;
     std::vector<piece> piece_;
-    device_buffer<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
-    device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, curve_;
-    device_buffer<uint8_t> good_;
-    device_buffer<double2> knots_;
-    device_buffer<float2> transform_;
-    device_buffer<spx_rv_stencil> stencil_;
-    device_buffer<spx_rv_candidates> candidates_;
-    device_buffer<piece> pieces_;
-    device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
-    device_buffer<float> residual_, models_;
-    device_buffer<spx_rvfit_star> star_;
-    device_buffer<size_t> first_, row_;
-    device_buffer<double> wavelength_[SPX_MAX_ARM];
-    device_buffer<item> item_;
-    device_buffer<int> entry_, at_;
-    pinned_buffer<double> host_double_, host_velocity_, host_result_, host_objective_;
-    pinned_buffer<float> host_float_;
-    pinned_buffer<uint8_t> host_byte_;
-    pinned_buffer<spx_rv_stencil> host_stencil_;
-    pinned_buffer<spx_rv_candidates> host_candidates_;
-    pinned_buffer<item> host_item_;
-    pinned_buffer<int> host_int_;
+    spx::device_buffer<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
+    spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, curve_;
+    spx::device_buffer<uint8_t> good_;
+    spx::device_buffer<double2> knots_;
+    spx::device_buffer<float2> transform_;
+    spx::device_buffer<spx_rv_stencil> stencil_;
+    spx::device_buffer<spx_rv_candidates> candidates_;
+    spx::device_buffer<piece> pieces_;
+    spx::device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
+    spx::device_buffer<float> residual_, models_;
+    spx::device_buffer<spx_rvfit_star> star_;
+    spx::device_buffer<size_t> first_, row_;
+    spx::device_buffer<double> wavelength_[SPX_MAX_ARM];
+    spx::device_buffer<item> item_;
+    spx::device_buffer<int> entry_, at_;
+    spx::pinned_buffer<double> host_double_, host_velocity_, host_result_, host_objective_;
+    spx::pinned_buffer<float> host_float_;
+    spx::pinned_buffer<uint8_t> host_byte_;
+    spx::pinned_buffer<spx_rv_stencil> host_stencil_;
+    spx::pinned_buffer<spx_rv_candidates> host_candidates_;
+    spx::pinned_buffer<item> host_item_;
+    spx::pinned_buffer<int> host_int_;
 };
 
 /* The functions of an engine, as the search calls them. */
