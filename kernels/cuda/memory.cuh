@@ -108,6 +108,28 @@ template <typename T> class pinned_buffer
     size_t n_ = 0;
 };
 
+/* Locks pages of host memory that is there, as long as it lives: the device reaches them itself, and copies run at the
+ * speed of the bus. Where they cannot be locked, copies are slower. */
+class page_lock
+{
+  public:
+    page_lock(void *p, size_t bytes)
+        : p_(cudaHostRegister(p, bytes, cudaHostRegisterDefault) == cudaSuccess ? p : nullptr)
+    {
+        (void)cudaGetLastError();
+    }
+    page_lock(const page_lock &) = delete;
+    page_lock &operator=(const page_lock &) = delete;
+    ~page_lock()
+    {
+        if (p_ != nullptr)
+            (void)cudaHostUnregister(p_);
+    }
+
+  private:
+    void *p_;
+};
+
 /* Device memory that grows; what was in it is lost. */
 template <typename T> class device_buffer
 {

@@ -714,27 +714,6 @@ template <typename T, bool ONCE> const void *find_kernel(const shape &s, spx_sta
                       : kernel_of<T, 4, true, ONCE>(method);
 }
 
-/* Host memory that the device reaches itself: copies run at the speed of the bus. Where it cannot be pinned, they are
- * slower. */
-class pinned
-{
-  public:
-    pinned(void *p, size_t bytes) : p_(cudaHostRegister(p, bytes, cudaHostRegisterDefault) == cudaSuccess ? p : nullptr)
-    {
-        (void)cudaGetLastError();
-    }
-    pinned(const pinned &) = delete;
-    pinned &operator=(const pinned &) = delete;
-    ~pinned()
-    {
-        if (p_ != nullptr)
-            (void)cudaHostUnregister(p_);
-    }
-
-  private:
-    void *p_;
-};
-
 /* Sets of shifts [k0, k0 + n) on one device. STACK: value[n, length]; MAX: value[n], index[n]; ARGMAX: value[length],
  * index[length], the best of these shifts. */
 template <typename T>
@@ -808,7 +787,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
         spx::check(cudaGetLastError(), "launch");
         *seconds += watch.stop();
         if (out->method == SPX_STACK_STACK) {
-            const pinned page(value + b0 * length, m * length * sizeof(T));
+            const spx::page_lock page(value + b0 * length, m * length * sizeof(T));
             stack.take(value + b0 * length, m * length);
         } else if (out->method == SPX_STACK_MAX) {
             best.take(value + b0, m);
