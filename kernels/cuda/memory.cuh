@@ -130,6 +130,19 @@ class page_lock
     void *p_;
 };
 
+/* Memory, handed out from the front; with base NULL it only counts. */
+struct arena {
+    char *base;
+    size_t used, size;
+
+    template <typename T> T *take(size_t n)
+    {
+        size_t at = used;
+        used += (n * sizeof(T) + 255) / 256 * 256;
+        return base ? (T *)(base + at) : (T *)256;
+    }
+};
+
 /* Device memory that grows; what was in it is lost. */
 template <typename T> class device_buffer
 {

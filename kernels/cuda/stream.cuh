@@ -10,6 +10,12 @@ enum { SPX_CUDA_MOST_DEVICES = 16 };
 namespace spx
 {
 
+/* Blocks of `size` threads, or of as many items, that n need. */
+inline unsigned blocks(size_t n, size_t size)
+{
+    return (unsigned)((n + size - 1) / size);
+}
+
 /* A stream of the current device, which does not wait for the default one. */
 struct stream {
     cudaStream_t s = nullptr;

@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "cuda/backend.cuh"
+#include "cuda/reduce.cuh"
 #include "reduce/reduce_math.h"
 
-enum { THREADS = 128, WARP = 32, MOST_SLICES = 512, SHORTEST_SLICE = 4096, DIGIT = 8, BINS = 1 << DIGIT };
+using spx::FULL;
+using spx::WARP;
+
+enum { THREADS = 128, MOST_SLICES = 512, SHORTEST_SLICE = 4096, DIGIT = 8, BINS = 1 << DIGIT };
 
 /* A result, or a part of one. */
 struct part {
@@ -60,10 +64,10 @@ static __global__ void fold_slices(const double *__restrict__ data, size_t lines
     for (size_t a = begin + lane; a < end; a += WARP)
         add(op, skip, data, at + a * inner, (long long)(first + a), &p, bad);
     for (unsigned step = WARP / 2; step > 0; step /= 2) {
-        const double value = __shfl_down_sync(0xffffffffu, p.value, step);
-        const double rest = __shfl_down_sync(0xffffffffu, p.rest, step);
-        const long long i = __shfl_down_sync(0xffffffffu, p.index, step);
-        const unsigned long long m = __shfl_down_sync(0xffffffffu, p.count, step);
+        const double value = __shfl_down_sync(FULL, p.value, step);
+        const double rest = __shfl_down_sync(FULL, p.rest, step);
+        const long long i = __shfl_down_sync(FULL, p.index, step);
+        const unsigned long long m = __shfl_down_sync(FULL, p.count, step);
         int64_t index = p.index;
         uint64_t count = p.count;
         spx_reduce_merge(op, value, rest, i, m, &p.value, &p.rest, &index, &count);
@@ -170,10 +174,10 @@ static double run(const double *data, size_t outer, size_t n, size_t inner, size
         medians<<<(unsigned)(lines < 65535 ? lines : 65535), 256>>>(d.get(), lines, n, inner, r->skip, out.get(),
                                                                     worst.get());
     else if (together)
-        fold_lines<<<(unsigned)((lines + THREADS - 1) / THREADS), THREADS>>>(d.get(), outer, n, inner, first, r->op,
-                                                                             r->skip, out.get(), worst.get());
+        fold_lines<<<spx::blocks(lines, THREADS), THREADS>>>(d.get(), outer, n, inner, first, r->op, r->skip, out.get(),
+                                                             worst.get());
     else
-        fold_slices<<<dim3((unsigned)((lines + THREADS / WARP - 1) / (THREADS / WARP)), (unsigned)slices), THREADS>>>(
+        fold_slices<<<dim3(spx::blocks(lines, THREADS / WARP), (unsigned)slices), THREADS>>>(
             d.get(), lines, n, inner, first, length, r->op, r->skip, out.get(), worst.get());
     spx::check(cudaGetLastError(), "launch");
     const double seconds = watch.stop();

@@ -16,13 +16,16 @@
 #include <vector>
 
 #include "cuda/backend.cuh"
+#include "cuda/reduce.cuh"
 #include "stack/stack_math.h"
 
 namespace
 {
 
+using spx::FULL;
+using spx::WARP;
+
 enum {
-    WARP = 32,
     GROUP = 64,
     MOST_THREADS = 1024,
     TABLE = 64,       /* sets of shifts whose table is in shared memory at a time */
@@ -106,8 +109,8 @@ __device__ bool is_warp_max(float value, unsigned index)
 {
     const int bits = __float_as_int(value + 0.0f); /* there is one zero */
     const int rank = index == UINT_MAX ? INT_MIN : bits >= 0 ? bits : bits ^ INT_MAX;
-    const int most = __reduce_max_sync(0xffffffffu, rank);
-    return index == __reduce_min_sync(0xffffffffu, rank == most ? index : UINT_MAX) && index != UINT_MAX;
+    const int most = __reduce_max_sync(FULL, rank);
+    return index == __reduce_min_sync(FULL, rank == most ? index : UINT_MAX) && index != UINT_MAX;
 }
 
 __device__ bool is_warp_max(double value, unsigned index)
@@ -115,8 +118,8 @@ __device__ bool is_warp_max(double value, unsigned index)
     double most = value;
     unsigned where = index;
     for (int step = WARP / 2; step > 0; step /= 2) {
-        const double v = __shfl_xor_sync(0xffffffffu, most, step);
-        const unsigned i = __shfl_xor_sync(0xffffffffu, where, step);
+        const double v = __shfl_xor_sync(FULL, most, step);
+        const unsigned i = __shfl_xor_sync(FULL, where, step);
         if (where == UINT_MAX || (i != UINT_MAX && spx_stack_before(v, i, most, where))) {
             most = v;
             where = i;
@@ -407,7 +410,7 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
 #pragma unroll
                 for (int v = 0; v < P; v++) {
                     const int64_t t = t0 + v * 2 * WARP + 1;
-                    const float after = __shfl_down_sync(0xffffffffu, value[v].x, 1);
+                    const float after = __shfl_down_sync(FULL, value[v].x, 1);
                     if (t + 1 < (int64_t)w.length && lane < WARP - 1)
                         *reinterpret_cast<float2 *>(to + t) = {value[v].y, after};
                     else if (t < (int64_t)w.length)
@@ -781,7 +784,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
                                     arguments, s.bytes, nullptr),
                    "launch");
         if (out->method != SPX_STACK_STACK)
-            join_kernel<<<(unsigned)((results + WARP - 1) / WARP), dim3(WARP, JOINED)>>>(
+            join_kernel<<<spx::blocks(results, WARP), dim3(WARP, JOINED)>>>(
                 parts.get(), indices.get(), nparts, results,
                 out->method == SPX_STACK_MAX ? (long long)out->t0 : (long long)(k0 + b0), best.get(), which.get());
         spx::check(cudaGetLastError(), "launch");

@@ -11,9 +11,13 @@
 #include <vector>
 
 #include "cuda/backend.cuh"
+#include "cuda/reduce.cuh"
 
 namespace
 {
+
+using spx::FULL;
+using spx::WARP;
 
 enum {
     TILE = 16,   /* a block makes TILE x TILE elements of a product, a thread each */
@@ -23,8 +27,7 @@ enum {
     ROWS = 2, /* that a block takes through all layers, with PASS threads; each of its warps makes OUTPUTS of a layer */
     PASS = 512,
     OUTPUTS = 8,
-    AHEAD = 16, /* loads of a thread at once */
-    WARP = 32,
+    AHEAD = 16,         /* loads of a thread at once */
     NARROW = 256 * 256, /* weights of a layer that each two rows may well read */
     MEMORY = 96 << 10,  /* bytes that a block may have */
     PIECE = 256         /* rows of a loss at a time */
@@ -170,10 +173,10 @@ __device__ float sums_of_16(float (&v)[16])
 #pragma unroll
         for (int i = 0; i < half; i++) {
             const float away = upper ? v[i] : v[i + half], here = upper ? v[i + half] : v[i];
-            v[i] = here + __shfl_xor_sync(~0u, away, 2 * half);
+            v[i] = here + __shfl_xor_sync(FULL, away, 2 * half);
         }
     }
-    return v[0] + __shfl_xor_sync(~0u, v[0], 1);
+    return v[0] + __shfl_xor_sync(FULL, v[0], 1);
 }
 
 /* What nn_pass leaves for the update: outputs of the layers, and what comes back to them. */
@@ -441,8 +444,7 @@ void step(const learner &t, int number)
         to.d[k] = t.d[(size_t)k].get();
     }
     if (t.pass > 0)
-        launch(t, nn_pass, (unsigned)((n + ROWS - 1) / ROWS), PASS, t.pass, t.s, t.w.get(), t.x.get(), p, t.z.get(),
-               scale, to);
+        launch(t, nn_pass, spx::blocks(n, ROWS), PASS, t.pass, t.s, t.w.get(), t.x.get(), p, t.z.get(), scale, to);
     else
         forward(t, p, scale);
     int blocks = 0;

@@ -115,12 +115,7 @@ __global__ void __launch_bounds__(MULTIPLY_THREADS, 2) multiply_kernel(params k)
         k.q[bin * lanes + column] = q;
         product = q * d[0];
     }
-    product = warp_sum(product);
-    if (threadIdx.x % WARP == 0)
-        partial[threadIdx.x / WARP] = product;
-    __syncthreads();
-    if (threadIdx.x < WARP)
-        product = warp_sum(threadIdx.x < MULTIPLY_THREADS / WARP ? partial[threadIdx.x] : 0.0);
+    product = spx::block_sum<MULTIPLY_THREADS / WARP>(product, partial);
     add_up(k, b, blockIdx.x, gridDim.x, product, STEP);
 }
 

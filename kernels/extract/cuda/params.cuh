@@ -33,9 +33,12 @@
 #include <cstring>
 #include <thread>
 
+#include "cuda/memory.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/stream.cuh"
+
 /* The host's part is C. */
 extern "C" {
-#include "base/mem.h"
 #include "extract/trace/trace.h"
 }
 #include "psf/psf_math.h"
@@ -43,8 +46,13 @@ extern "C" {
 namespace
 {
 
+using spx::arena;
+using spx::blocks;
+using spx::FULL;
+using spx::WARP;
+using spx::warp_sum;
+
 enum {
-    WARP = 32,
     REACH = SPX_TRACE_MAX_REACH, /* neighbours of a fibre that a table has room for */
     TAIL = SPX_TRACE_TAIL,
     MULTIPLY_THREADS = 512, /* of a block of the product with M */
@@ -193,35 +201,12 @@ struct params : geometry, segmentation, settings, ccd, psf_tables, bundle_tables
  */
 enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8, BAD_BAND = 16 };
 
-#define FULL 0xffffffffu
-
-/* Sum over the lanes of a warp, in all of them. */
-__device__ double warp_sum(double v)
-{
-    for (int s = WARP / 2; s > 0; s /= 2)
-        v += __shfl_xor_sync(FULL, v, s);
-    return v;
-}
-
 __device__ __host__ inline int round_to(int n, int unit)
 {
     return (n + unit - 1) / unit * unit;
 }
 
 /* ---- memory ---- */
-
-/* Memory, handed out from the front; with base NULL it only counts. */
-struct arena {
-    char *base;
-    size_t used, size;
-
-    template <typename T> T *take(size_t n)
-    {
-        size_t at = used;
-        used += (n * sizeof(T) + 255) / 256 * 256;
-        return base ? (T *)(base + at) : (T *)256;
-    }
-};
 
 /* Whether loops of constant length are compiled for a bandwidth. */
 bool has_loop(int mm)
@@ -431,11 +416,6 @@ spx_status failed(cudaError_t code, const char *what, spx_err *e)
         if (st_ != SPX_OK)                                                                                             \
             return st_;                                                                                                \
     } while (0)
-
-unsigned blocks(size_t n, unsigned threads)
-{
-    return (unsigned)((n + threads - 1) / threads);
-}
 
 /* Loops of constant length for the usual bandwidths. */
 #define BY_BAND(mm, kernel, ...)                                                                                       \

@@ -92,8 +92,7 @@ __device__ inline void network(const model &m, const arm &a, const spx_rv_stenci
                 for (int l = 0; l < lanes; l++)
                     sum[l] = fma((double)w[(size_t)i * nin + j], in[j * lanes + l], sum[l]);
             for (int l = 0; l < lanes; l++)
-                for (int o = 16; o > 0; o /= 2)
-                    sum[l] += __shfl_xor_sync(0xffffffffu, sum[l], o);
+                sum[l] = spx::warp_sum(sum[l]);
             sum[0] += (double)b[i];
             if (!last) {
                 sum[0] = spx_nn_activate(nn.activation, nn.slope, sum[0], &d);

@@ -55,11 +55,6 @@ class engine
         double at[SPX_MAX_FIT]; /* point of the templates in knots_, where they are broadened */
     };
 
-    static unsigned blocks(size_t n, size_t size)
-    {
-        return (unsigned)((n + size - 1) / size);
-    }
-
     template <typename T> void to_device(T *to, const T *from, size_t n);
     template <typename T> void to_host(T *to, const T *from, size_t n);
     template <typename T> void clear(T *p, size_t n)

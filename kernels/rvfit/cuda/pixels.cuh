@@ -106,7 +106,7 @@ template <int N> __device__ inline bool factor(int np, double *row, double *lnde
     for (int j = 0; j < N; j++) {
         if (j >= np)
             break;
-        const double pivot = __shfl_sync(0xffffffffu, row[j], j & 31);
+        const double pivot = __shfl_sync(FULL, row[j], j & 31);
         fine = fine && pivot > 0 && isfinite(pivot);
         const double scale = fine ? rsqrt(pivot) : 1;
         *lndet += fine ? log(pivot) : 0;
@@ -114,7 +114,7 @@ template <int N> __device__ inline bool factor(int np, double *row, double *lnde
         row[j] *= scale;
 #pragma unroll
         for (int k = j + 1; k < N; k++) {
-            const double l = __shfl_sync(0xffffffffu, row[j], k & 31);
+            const double l = __shfl_sync(FULL, row[j], k & 31);
             row[k] = fma(-row[j], l, row[k]);
         }
     }
@@ -137,10 +137,10 @@ template <int N> __device__ inline bool invert_factor(int np, double *row, doubl
             double s = k == lane ? 1 : 0;
 #pragma unroll
             for (int j = 0; j < k; j++) {
-                const double l = __shfl_sync(0xffffffffu, row[j], k & 31);
+                const double l = __shfl_sync(FULL, row[j], k & 31);
                 s = fma(-l, w[j], s);
             }
-            const double over = __shfl_sync(0xffffffffu, mine, k & 31);
+            const double over = __shfl_sync(FULL, mine, k & 31);
             w[k] = k < lane ? 0 : s * over;
         }
         for (int c = lane; c < N; c += 32)
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
         for (int j = 0; j < np && lane < np; j++)
             y = fma(inverse[lane * (N + 1) + j], sum[(np / 8 * (np / 8 + 1) / 2 + j / 8) * 64 + np % 8 * 8 + j % 8], y);
         for (int k = 0; k < np; k++)
-            x = fma(inverse[k * (N + 1) + mine], __shfl_sync(0xffffffffu, y, k), x);
+            x = fma(inverse[k * (N + 1) + mine], __shfl_sync(FULL, y, k), x);
         for (int k = lane; k < N; k += 32)
             coef[k] = k < np ? x : 0;
         if (lane == 0) {
@@ -335,11 +335,11 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     /* of the warp, then of all of them in their order */
 #pragma unroll
     for (int o = 16; o > 0; o /= 2) {
-        chisq += __shfl_xor_sync(0xffffffffu, chisq, o);
+        chisq += __shfl_xor_sync(FULL, chisq, o);
         if (mode == DERIVATIVES)
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
-                grad[l] += __shfl_xor_sync(0xffffffffu, grad[l], o);
+                grad[l] += __shfl_xor_sync(FULL, grad[l], o);
     }
     if (lane == 0) {
         part[warp][0] = chisq;

@@ -32,7 +32,7 @@ __device__ inline int first_pixel(const arm &a, double shift, double at)
     int lo = 0, hi = a.n;
     while (lo < hi) {
         const int step = (hi - lo + 31) / 32, i = lo + (lane + 1) * step - 1;
-        const int below = __popc(__ballot_sync(0xffffffffu, i < hi && a.place[i] + shift < at));
+        const int below = __popc(__ballot_sync(FULL, i < hi && a.place[i] + shift < at));
         hi = min(hi, lo + (below + 1) * step - 1);
         lo += below * step;
     }

@@ -40,14 +40,14 @@ struct block_scope {
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            x[i] = __reduce_add_sync(0xffffffffu, x[i]);
+            x[i] = __reduce_add_sync(FULL, x[i]);
             if (lane == 0)
                 buffer[i * warps + warp] = x[i];
         }
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = __reduce_add_sync(0xffffffffu, lane < warps ? buffer[i * warps + lane] : 0);
+            x[i] = __reduce_add_sync(FULL, lane < warps ? buffer[i * warps + lane] : 0);
         __syncthreads();
     }
 };
@@ -65,7 +65,7 @@ struct warp_scope {
     {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] = __reduce_add_sync(0xffffffffu, x[i]);
+            x[i] = __reduce_add_sync(FULL, x[i]);
     }
 };
 

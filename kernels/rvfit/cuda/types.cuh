@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cuda/backend.cuh"
+#include "cuda/reduce.cuh"
 
 #define restrict __restrict__
 extern "C" {
@@ -17,6 +18,9 @@ extern "C" {
 
 namespace rv
 {
+
+using spx::blocks;
+using spx::FULL;
 
 enum {
     POINTS = 16,     /* of a tile of templates, and */
