@@ -21,7 +21,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "extract/cuda/cg.cuh"
 #include "extract/cuda/chi2.cuh"
 #include "extract/cuda/contexts.cuh"
@@ -105,21 +104,41 @@ spx_status begin_fit(const params &k, size_t most_shared, slot *s, spx_err *e)
     return SPX_OK;
 }
 
-/* A piece of the work, by its number, in a slot. why_host[b] gets the reasons to solve bundle b on the CPU. */
-spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_err *e)
+/* A piece of a call, by its number, in a slot: its first bundle, geometry and arrays, its tables on the host, and its
+ * rows of the output. */
+struct piece {
+    const call &job;
+    slot *s;
+    int which;
+    size_t number, first, rows = 0;
+    params k;
+    arena page_locked, m;
+    tables t;
+
+    piece(const call &c, int slot_number, size_t i)
+        : job(c), s(&c.c->slots[slot_number]), which(slot_number), number(i), first(c.start(i)),
+          k(part_of(c, i)), page_locked{s->table, 0, s->ntable}, m{c.memory[slot_number], 0, c.each}, t(page_locked, k)
+    {
+    }
+
+  private:
+    static params part_of(const call &c, size_t i)
+    {
+        params k = c.k;
+        k.nbundle = (int)(c.start(i + 1) - c.start(i));
+        k.lanes = k.nbundle * k.nl;
+        return k;
+    }
+};
+
+/* Hands out the piece's memory, and sends its tables there. */
+spx_status send_tables(piece &w, spx_err *e)
 {
-    const spx_trace_plan *p = job.p;
-    slot *s = &job.c->slots[which];
-    const size_t first = job.start(number);
-    params k = job.k;
-    k.nbundle = (int)(job.start(number + 1) - first);
-    k.lanes = k.nbundle * k.nl;
-    const size_t bins = (size_t)k.n * k.lanes;
-    size_t rows;
-    arena page_locked = {s->table, 0, s->ntable}, m = {job.memory[which], 0, job.each};
-    tables t(page_locked, k);
-    fill_tables(p, job.list + first, k, t, &rows);
-    lay_out(m, k);
+    const call &job = w.job;
+    params &k = w.k;
+    const tables &t = w.t;
+    fill_tables(job.p, job.list + w.first, k, w.t, &w.rows);
+    lay_out(w.m, k);
     if (job.retained) {
         const spx_frame *f = &job.retained->f;
         k.out_flux = f->arm.flux;
@@ -129,7 +148,8 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
         k.out_res = f->arm.resolution;
         k.row0 = 0;
     }
-    char *block = m.take<char>((size_t)((char *)t.need - (char *)t.fibre));
+    const size_t bytes = (size_t)((char *)t.need - (char *)t.fibre);
+    char *block = w.m.take<char>(bytes);
     const auto on_device = [&](const void *host) { return block + ((const char *)host - (const char *)t.fibre); };
     k.fibre = (const int *)on_device(t.fibre);
     k.wanted = (const int *)on_device(t.wanted);
@@ -138,18 +158,36 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
     k.y1 = (const int *)on_device(t.y1);
     k.x0 = (const int *)on_device(t.x0);
     k.bin_state = (const unsigned char *)on_device(t.bin_state);
-    PASS(put(s, block, (const char *)t.fibre, (size_t)((char *)t.need - (char *)t.fibre), e));
+    return put(w.s, block, (const char *)t.fibre, bytes, e);
+}
+
+/* Zeros, and the spots, which may be there from the frame before. */
+spx_status prepare(piece &w, spx_err *e)
+{
+    params &k = w.k;
+    slot *s = w.s;
+    const spx_trace_bundle *first = w.job.list + w.first;
+    const char *memory = w.job.memory[w.which];
     PASS(zero(s, k.bad, sizeof(int) * (k.nbundle + 1), e));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
-        PASS(zero(s, v, sizeof(double) * bins, e));
+        PASS(zero(s, v, sizeof(double) * (size_t)k.n * k.lanes, e));
     PASS(begin_roots(k, s, e));
-    if (s->spots_of != job.list + first || s->spots_in != job.memory[which] || s->nspots != k.nbundle) {
+    if (s->spots_of != first || s->spots_in != memory || s->nspots != k.nbundle) {
         PASS(spots(k, s, e));
-        s->spots_of = job.list + first;
-        s->spots_in = job.memory[which];
+        s->spots_of = first;
+        s->spots_in = memory;
         s->nspots = k.nbundle;
     }
-    PASS(wait_for_pixels(job, s, number, e));
+    return SPX_OK;
+}
+
+/* From the pixels to flux, information and resolution. */
+spx_status take_steps(piece &w, spx_err *e)
+{
+    const call &job = w.job;
+    params &k = w.k;
+    tables &t = w.t;
+    slot *s = w.s;
     TRY(cudaEventRecord(s->step[0], s->stream));
     side_chain aside(s);
     list *roots = NULL;
@@ -160,24 +198,31 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
             break;
         case 1:
             PASS(solve(
-                k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, m, t, e); }, e));
+                k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, w.m, t, e); }, e));
             job.begun->solved();
             PASS(begin_fit(k, job.c->shared, s, e));
             break;
         case 2:
-            PASS(aside.end(k, m, t, &roots, e));
+            PASS(aside.end(k, w.m, t, &roots, e));
             break;
         case 3:
-            PASS(root(k, m, t, *roots, job.c->shared, s, e));
+            PASS(root(k, w.m, t, *roots, job.c->shared, s, e));
             break;
         }
         TRY(cudaEventRecord(s->step[step + 1], s->stream));
     }
-    const size_t nw = p->job->nwave, row0 = (size_t)k.row0;
-    const size_t bytes = sizeof(double) * rows * nw;
-    unsigned char *state = t.bin_state; /* [n][lanes] now, in the same memory */
-    PASS(get(s, t.bad, k.bad, k.nbundle, e));
-    PASS(get(s, state, k.state, bins, e));
+    return SPX_OK;
+}
+
+/* The results to the host, with the bins' states in t.bin_state as [n][lanes]; the times that the steps took. */
+spx_status fetch_results(piece &w, spx_err *e)
+{
+    const call &job = w.job;
+    const params &k = w.k;
+    slot *s = w.s;
+    const size_t nw = job.p->job->nwave, row0 = (size_t)k.row0, bytes = sizeof(double) * w.rows * nw;
+    PASS(get(s, w.t.bad, k.bad, k.nbundle, e));
+    PASS(get(s, w.t.bin_state, k.state, (size_t)k.n * k.lanes, e));
     TRY(cudaStreamSynchronize(s->stream)); /* no staging worker is to wait for kernels */
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_res, k.out_seen, k.out_chi2};
     for (int i = 0; i < RESULTS; i++) {
@@ -196,16 +241,37 @@ spx_status piece(const call &job, int which, size_t number, size_t *nospot, spx_
         TRY(cudaEventElapsedTime(&ms, is_fit ? s->solved : s->step[step], is_fit ? s->fitted : s->step[step + 1]));
         s->seconds[step] += 1e-3 * (double)ms;
     }
-    int *why_host = job.why_host + first;
+    return SPX_OK;
+}
+
+/* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */
+void settle(const piece &w, size_t *nospot)
+{
+    const call &job = w.job;
+    const params &k = w.k;
+    const tables &t = w.t;
+    int *why_host = job.why_host + w.first;
     for (int b = 0; b < k.nbundle; b++) {
         /* the last word: did the iteration converge? */
         why_host[b] = t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
-        for (size_t j = 0; j < nw && !why_host[b]; j++)
+        for (size_t j = 0; j < job.p->job->nwave && !why_host[b]; j++)
             for (int f = 0; f < k.nl; f++)
                 *nospot += t.wanted[b * k.nl + f] >= 0 &&
-                           state[(j + p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
-        spx_progress_step(p->job->o->progress, why_host[b] ? 0 : job.list[first + (size_t)b].nf);
+                           t.bin_state[(j + job.p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
+        spx_progress_step(job.p->job->o->progress, why_host[b] ? 0 : job.list[w.first + (size_t)b].nf);
     }
+}
+
+/* Piece number i of the work, in a slot. */
+spx_status run_piece(const call &job, int which, size_t i, size_t *nospot, spx_err *e)
+{
+    piece w(job, which, i);
+    PASS(send_tables(w, e));
+    PASS(prepare(w, e));
+    PASS(wait_for_pixels(job, w.s, i, e));
+    PASS(take_steps(w, e));
+    PASS(fetch_results(w, e));
+    settle(w, nospot);
     return SPX_OK;
 }
 
@@ -235,91 +301,92 @@ struct outcome {
     spx_extract_cuda_times times;
 };
 
-spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, const spx_trace_bundle *list,
-                  size_t nbundle, int *why_host, outcome *got, spx_err *e)
+/* Bytes of the device that a call may use. */
+spx_status memory_limit(const context *c, const frame &f, size_t *limit, spx_err *e)
 {
-    const spx_trace_plan *p = f.p;
-    const spx_extract_job *job = p->job;
-    const spx_psf *psf = job->psf;
-    const spx_image *image = job->image;
-    call all = {};
-    all.p = p;
-    all.list = list;
-    all.nbundle = nbundle;
-    memcpy(all.results, f.results, sizeof all.results);
-    all.retained = f.retained;
-    all.why_host = why_host;
-    all.c = c;
-    all.begun = begun;
-    PASS(common_geometry(p, list, nbundle, all.k, e));
     size_t free_bytes, total_bytes;
     TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
-    size_t limit = (free_bytes + c->size) / 10 * 9;
-    const size_t kept = f.retained ? f.retained->bytes : 0, most = job->o->max_device_mem;
-    if (most != 0 && most - std::min(most, kept) < limit)
-        limit = most - std::min(most, kept);
+    *limit = (free_bytes + c->size) / 10 * 9;
+    const size_t kept = f.retained ? f.retained->bytes : 0, most = f.p->job->o->max_device_mem;
+    if (most != 0 && most - std::min(most, kept) < *limit)
+        *limit = most - std::min(most, kept);
+    return SPX_OK;
+}
 
-    /* what all pieces share; what frames share, first */
-    const size_t npix = image->nx * image->ny, ncoeff = psf->nspec * psf->ndeg * p->npar;
-    unsigned *mask = NULL;
-    unsigned long long *counted = NULL;
-    const auto share = [&](arena &m, params &k) {
-        k.coeff = m.take<double>(ncoeff);
-        k.bp = m.take<double>(p->nbin * psf->ndeg);
-        k.xcoef = m.take<double>(psf->nspec * psf->x.ncoef);
-        k.ycoef = m.take<double>(psf->nspec * psf->y.ncoef);
-        k.bx = m.take<double>(p->nbin * psf->x.ncoef);
-        k.by = m.take<double>(p->nbin * psf->y.ncoef);
-        k.weight = m.take<float>(npix);
-        k.data = m.take<float>(npix);
-        mask = image->mask ? m.take<unsigned>(npix) : NULL;
-        counted = m.take<unsigned long long>(PIXEL_COUNTS);
-    };
-    arena shared = {NULL, 0, 0};
-    share(shared, all.k);
-    PASS(reserve_memory(all, shared.used, limit, e));
-    params piece_work = all.k;
-    piece_work.nbundle = all.per_piece;
-    piece_work.lanes = all.per_piece * all.k.nl;
-    PASS(need_tables(c, piece_work, all.nslot, e));
-    shared = {c->memory, 0, c->size};
-    share(shared, all.k);
-    for (slot &s : c->slots)
-        memset(s.seconds, 0, sizeof s.seconds);
-    begun->expect(all.npiece);
-    cut_image(all);
-    sender upload(all, mask, counted);
-    bool carries = !upload.direct();
+/* Hands out what all pieces share; what frames share, first. */
+void take_shared(arena &m, const spx_trace_plan *p, params &k, unsigned **mask, unsigned long long **counted)
+{
+    const spx_psf *psf = p->job->psf;
+    const spx_image *image = p->job->image;
+    const size_t npix = image->nx * image->ny;
+    k.coeff = m.take<double>(psf->nspec * psf->ndeg * p->npar);
+    k.bp = m.take<double>(p->nbin * psf->ndeg);
+    k.xcoef = m.take<double>(psf->nspec * psf->x.ncoef);
+    k.ycoef = m.take<double>(psf->nspec * psf->y.ncoef);
+    k.bx = m.take<double>(p->nbin * psf->x.ncoef);
+    k.by = m.take<double>(p->nbin * psf->y.ncoef);
+    k.weight = m.take<float>(npix);
+    k.data = m.take<float>(npix);
+    *mask = image->mask ? m.take<unsigned>(npix) : NULL;
+    *counted = m.take<unsigned long long>(PIXEL_COUNTS);
+}
+
+/* The constants of the frame's layout, unless they are there. */
+spx_status send_constants(context *c, const frame &f, const params &k, spx_err *e)
+{
+    const spx_trace_plan *p = f.p;
+    const spx_psf *psf = p->job->psf;
+    if (c->constants == f.l)
+        return SPX_OK;
+    forget_constants(c);
+    const struct {
+        const double *to, *from;
+        size_t n;
+    } constants[] = {{k.coeff, p->coeff, psf->nspec * psf->ndeg * p->npar},
+                     {k.bp, p->bp, p->nbin * psf->ndeg},
+                     {k.xcoef, psf->x.coef, psf->nspec * psf->x.ncoef},
+                     {k.ycoef, psf->y.coef, psf->nspec * psf->y.ncoef},
+                     {k.bx, p->bx, p->nbin * psf->x.ncoef},
+                     {k.by, p->by, p->nbin * psf->y.ncoef}};
+    for (const auto &v : constants)
+        TRY(cudaMemcpyAsync((void *)v.to, v.from, v.n * sizeof(double), cudaMemcpyHostToDevice, c->upload));
+    TRY(cudaStreamSynchronize(c->upload));
+    c->constants = f.l;
+    return SPX_OK;
+}
+
+/* The staging workers, where pages are not locked. */
+spx_status need_workers(call &all, bool direct, int device, spx_err *e)
+{
     for (const result &r : all.results)
-        carries = carries || !r.direct;
-    if (carries) {
-        /* what OpenMP has kept of threads waits in loops, and would take the staging workers' processors: 1.6 ms of a
-         * frame */
-        (void)omp_pause_resource_all(omp_pause_soft);
-        PASS(c->staging.start(spx_extract_threads(job->o), device, e));
-    }
-    const double begin = spx_seconds();
-    const params &k = all.k;
-    if (c->constants != f.l) {
-        forget_constants(c);
-        const struct {
-            const double *to, *from;
-            size_t n;
-        } constants[] = {{k.coeff, p->coeff, ncoeff},
-                         {k.bp, p->bp, p->nbin * psf->ndeg},
-                         {k.xcoef, psf->x.coef, psf->nspec * psf->x.ncoef},
-                         {k.ycoef, psf->y.coef, psf->nspec * psf->y.ncoef},
-                         {k.bx, p->bx, p->nbin * psf->x.ncoef},
-                         {k.by, p->by, p->nbin * psf->y.ncoef}};
-        for (const auto &v : constants)
-            TRY(cudaMemcpyAsync((void *)v.to, v.from, v.n * sizeof(double), cudaMemcpyHostToDevice, c->upload));
-        TRY(cudaStreamSynchronize(c->upload));
-        c->constants = f.l;
-    }
+        direct = direct && r.direct;
+    if (direct)
+        return SPX_OK;
+    /* what OpenMP has kept of threads waits in loops, and would take the staging workers' processors: 1.6 ms of a
+     * frame */
+    (void)omp_pause_resource_all(omp_pause_soft);
+    return all.c->staging.start(spx_extract_threads(all.p->job->o), device, e);
+}
 
-    spx_status st = upload.begin(e);
-    if (st == SPX_OK)
-        st = fetch_pages(all, e);
+/* When the image is there: counts what the spectra see of it. */
+spx_status check_coverage(const call &all, unsigned long long *counted, outcome *got, spx_err *e)
+{
+    const spx_extract_job *job = all.p->job;
+    context *c = all.c;
+    for (const std::shared_future<bool> &sent : all.sent)
+        if (!sent.get())
+            return c->staging.wait(e);
+    PASS(count_coverage(all.k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
+    TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
+    TRY(cudaStreamSynchronize(c->upload));
+    memcpy(got->counted, c->counted, sizeof got->counted);
+    return spx_extract_check_coverage(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
+}
+
+/* All pieces, by a thread of the host for each slot; st: what became of the image's upload, which is under way. The
+ * first error is returned when nobody works for the call any more. */
+spx_status run_pieces(const call &all, int device, unsigned long long *counted, spx_status st, outcome *got, spx_err *e)
+{
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {};
     size_t nospot[SLOTS] = {0};
@@ -329,7 +396,7 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
             status[which] =
                 spx_fail(&mine[which], SPX_EDEVICE, "cuda: device %d: %s", device, cudaGetErrorString(code));
         for (size_t i = (size_t)which; i < all.npiece && status[which] == SPX_OK; i += (size_t)all.nslot)
-            status[which] = piece(all, which, i, &nospot[which], &mine[which]);
+            status[which] = run_piece(all, which, i, &nospot[which], &mine[which]);
     };
     std::vector<std::thread> slots;
     try {
@@ -338,39 +405,71 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     } catch (const std::exception &x) {
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
-    const auto check_coverage = [&]() {
-        for (const std::shared_future<bool> &sent : all.sent)
-            if (!sent.get())
-                return c->staging.wait(e);
-        PASS(count_coverage(k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
-        TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
-        TRY(cudaStreamSynchronize(c->upload));
-        memcpy(got->counted, c->counted, sizeof got->counted);
-        return spx_extract_check_coverage(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
-    };
     if (st == SPX_OK)
-        st = check_coverage();
+        st = check_coverage(all, counted, got, e);
     for (std::thread &t : slots)
         t.join();
     spx_err late = {};
-    const spx_status carried = c->staging.wait(&late);
+    const spx_status carried = all.c->staging.wait(&late);
     if (st == SPX_OK && carried != SPX_OK)
-        st = spx_err_pass(e, &late);
+        st = spx_fail(e, carried, "%s", late.msg);
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
-            st = spx_err_pass(e, &errors[i]);
-    got->times.seconds = spx_seconds() - begin;
-    for (int i = 0; i < all.nslot; i++) {
+            st = spx_fail(e, status[i], "%s", errors[i].msg);
+    for (int i = 0; i < all.nslot; i++)
         got->nospot += nospot[i];
+    return st;
+}
+
+/* A call in a context: bundles list[nbundle] of a frame. */
+spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, const spx_trace_bundle *list,
+                  size_t nbundle, int *why_host, outcome *got, spx_err *e)
+{
+    call all = {};
+    all.p = f.p;
+    all.list = list;
+    all.nbundle = nbundle;
+    memcpy(all.results, f.results, sizeof all.results);
+    all.retained = f.retained;
+    all.why_host = why_host;
+    all.c = c;
+    all.begun = begun;
+    PASS(common_geometry(f.p, list, nbundle, all.k, e));
+    size_t limit;
+    PASS(memory_limit(c, f, &limit, e));
+    unsigned *mask;
+    unsigned long long *counted;
+    arena shared = {NULL, 0, 0};
+    take_shared(shared, f.p, all.k, &mask, &counted);
+    PASS(reserve_memory(all, shared.used, limit, e));
+    params piece_work = all.k;
+    piece_work.nbundle = all.per_piece;
+    piece_work.lanes = all.per_piece * all.k.nl;
+    PASS(need_tables(c, piece_work, all.nslot, e));
+    shared = {c->memory, 0, c->size};
+    take_shared(shared, f.p, all.k, &mask, &counted);
+    for (slot &s : c->slots)
+        memset(s.seconds, 0, sizeof s.seconds);
+    begun->expect(all.npiece);
+    cut_image(all);
+    sender upload(all, mask, counted);
+    PASS(need_workers(all, upload.direct(), device, e));
+    const double begin = omp_get_wtime();
+    PASS(send_constants(c, f, all.k, e));
+    spx_status st = upload.begin(e);
+    if (st == SPX_OK)
+        st = fetch_pages(all, e);
+    st = run_pieces(all, device, counted, st, got, e);
+    got->times.seconds = omp_get_wtime() - begin;
+    for (int i = 0; i < all.nslot; i++)
         for (int step = 0; step < STEPS; step++)
             got->times.step[step] += c->slots[i].seconds[step];
-    }
     return st;
 }
 
 /* With a context of the device's. Where memory is out, once more, when no other call has some of it. */
-spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle,
-               int *why_host, outcome *got, spx_err *e)
+spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle, int *why_host,
+               outcome *got, spx_err *e)
 {
     pool *all = (pool *)dev->pool;
     TRY(cudaSetDevice(dev->device));
@@ -402,6 +501,75 @@ int lock_pages(void *at, size_t bytes, int on)
     return code == cudaSuccess;
 }
 
+/* Shares the bundles out among the devices, a host thread each, and joins what they have counted. */
+spx_status run_on_devices(const spx_extract_cuda *dev, size_t ndev, const frame &f, const spx_trace_bundle *list,
+                          size_t nbundle, int *why_host, spx_extract_counts *counts, spx_extract_cuda_times *times,
+                          spx_err *e)
+{
+    struct part {
+        outcome got;
+        spx_status st;
+        spx_err error;
+    };
+    spx_status st = SPX_OK;
+    try {
+        std::vector<part> parts(ndev);
+        const auto share = [&](size_t d) {
+            const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
+            part &mine = parts[d];
+            if (b0 < b1)
+                mine.st = run(&dev[d], f, list + b0, b1 - b0, why_host + b0, &mine.got, &mine.error);
+        };
+        struct joined {
+            std::vector<std::thread> threads;
+
+            ~joined()
+            {
+                for (std::thread &t : threads)
+                    t.join();
+            }
+        };
+        { /* whatever is thrown, nobody works for this call any more behind it */
+            joined others;
+            for (size_t d = 1; d < ndev; d++)
+                others.threads.emplace_back(share, d);
+            share(0);
+        }
+        for (const part &each : parts) {
+            counts->nbin_nospot += each.got.nospot;
+            counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
+            counts->npix_masked = std::max(counts->npix_masked, (size_t)each.got.counted[PIXELS_MASKED]);
+            times->seconds = fmax(times->seconds, each.got.times.seconds);
+            for (int i = 0; i < STEPS; i++)
+                times->step[i] += each.got.times.step[i];
+            if (st == SPX_OK && each.st != SPX_OK)
+                st = spx_fail(e, each.st, "%s", each.error.msg);
+        }
+    } catch (const std::exception &x) {
+        st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
+    }
+    counts->device_seconds = times->seconds;
+    return st;
+}
+
+/* Solves on the CPU the bundles that the device has left, why_host[i] != 0; retained: NULL, or the frame that gets
+ * their rows. */
+spx_status solve_the_rest(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
+                          size_t nbundle, const int *why_host, const device_frame *retained, spx_frame *out,
+                          spx_extract_counts *counts, spx_err *e)
+{
+    const spx_extract_options *o = job->o;
+    PASS(spx_extract_pixel_weights(job, counts, e));
+    PASS(spx_trace_solve_bundles(plan, nbundle, list, why_host, out, counts, e));
+    for (size_t i = 0; i < nbundle && retained; i++) {
+        const size_t f0 = std::max(list[i].fibre0, o->first);
+        const size_t f1 = std::min(list[i].fibre0 + list[i].nf, o->first + o->nspec);
+        if (why_host[i] && f0 < f1)
+            PASS(send_rows(*retained, out, f0 - o->first, f1 - f0, e));
+    }
+    return SPX_OK;
+}
+
 /* Devices that are open; with the last, page-locked memory goes. */
 std::mutex opening;
 int open_devices;
@@ -416,7 +584,7 @@ extern "C" int spx_extract_cuda_count(void)
     return count;
 }
 
-extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device, spx_err *e)
+extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e)
 {
     const std::lock_guard<std::mutex> lock(opening);
     dev->device = device;
@@ -432,7 +600,7 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device,
     return SPX_OK;
 }
 
-extern "C" void spx_extract_cuda_free(spx_extract_device *dev)
+extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
 {
     const std::lock_guard<std::mutex> lock(opening);
     pool *all = (pool *)dev->pool;
@@ -447,13 +615,12 @@ extern "C" void spx_extract_cuda_free(spx_extract_device *dev)
         spx_mem_locker(NULL);
 }
 
-extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,
+extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t ndev, const spx_image *image,
                                              const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
                                              spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e)
 {
     if (o->method != SPX_METHOD_TRACE)
-        return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace, or {device} cpu",
-                               "patches are solved on the CPU only");
+        return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use --method trace, or --device cpu");
     spx_extract_job job;
     spx_trace_plan plan = {};
     layout_ref l;
@@ -486,49 +653,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     if (st == SPX_OK) {
         frame f(&plan, l, out);
         f.retained = o->hook ? &retained : NULL;
-        /* bundles are shared out among the devices, a host thread each */
-        struct part {
-            outcome got;
-            spx_status st;
-            spx_err error;
-        };
-        try {
-            std::vector<part> parts(ndev);
-            const auto share = [&](size_t d) {
-                const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
-                part &mine = parts[d];
-                if (b0 < b1)
-                    mine.st = run(&dev[d], f, list + b0, b1 - b0, why_host + b0, &mine.got, &mine.error);
-            };
-            struct joined {
-                std::vector<std::thread> threads;
-
-                ~joined()
-                {
-                    for (std::thread &t : threads)
-                        t.join();
-                }
-            };
-            { /* whatever is thrown, nobody works for this call any more behind it */
-                joined others;
-                for (size_t d = 1; d < ndev; d++)
-                    others.threads.emplace_back(share, d);
-                share(0);
-            }
-            for (const part &each : parts) {
-                counts->nbin_nospot += each.got.nospot;
-                counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
-                counts->npix_masked = std::max(counts->npix_masked, (size_t)each.got.counted[PIXELS_MASKED]);
-                times->seconds = fmax(times->seconds, each.got.times.seconds);
-                for (int i = 0; i < STEPS; i++)
-                    times->step[i] += each.got.times.step[i];
-                if (st == SPX_OK && each.st != SPX_OK)
-                    st = spx_err_pass(e, &each.error);
-            }
-        } catch (const std::exception &x) {
-            st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
-        }
-        counts->device_seconds = times->seconds;
+        st = run_on_devices(dev, ndev, f, list, nbundle, why_host, counts, times, e);
     }
     counts->fallback = {"bundles",
                         "those with bins of less than a pixel, with traces that cross or lie on each other, or that "
@@ -536,16 +661,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
                         nbundle, 0};
     for (size_t i = 0; i < nbundle && why_host; i++)
         counts->fallback.on_cpu += why_host[i] != 0;
-    if (st == SPX_OK && counts->fallback.on_cpu > 0) {
-        if ((st = spx_extract_pixel_weights(&job, counts, e)) == SPX_OK)
-            st = spx_trace_solve_bundles(&plan, nbundle, list, why_host, out, counts, e);
-        for (size_t i = 0; i < nbundle && st == SPX_OK && o->hook; i++) {
-            const size_t f0 = std::max(list[i].fibre0, o->first);
-            const size_t f1 = std::min(list[i].fibre0 + list[i].nf, o->first + o->nspec);
-            if (why_host[i] && f0 < f1)
-                st = send_rows(retained, out, f0 - o->first, f1 - f0, e);
-        }
-    }
+    if (st == SPX_OK && counts->fallback.on_cpu > 0)
+        st = solve_the_rest(&job, &plan, list, nbundle, why_host, o->hook ? &retained : NULL, out, counts, e);
     if (st == SPX_OK)
         st = o->hook ? finish_device_frame(retained, &job, out, counts, e) : spx_extract_end(&job, out, counts, e);
     spx_free(why_host);
