@@ -7,6 +7,8 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <cassert>
+#include <cstdarg>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 
@@ -28,10 +30,25 @@ struct failure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/* Throws a failure with a message as of printf. */
+[[noreturn]] SPX_PRINTF(1, 2) inline void fail(const char *fmt, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, arguments);
+    va_end(arguments);
+    throw failure(text);
+}
+
+/* Throws unless a call of CUDA's has succeeded; what: whose fault it is, such as "device memory". Launches are checked
+ * by check(cudaGetLastError(), "launch"). */
 inline void check(cudaError_t status, const char *what)
 {
+    if (status == cudaErrorMemoryAllocation)
+        fail("%s: out of memory: give less than is free (--max-device-mem), or use --device cpu", what);
     if (status != cudaSuccess)
-        throw failure(std::string(what) + ": " + cudaGetErrorString(status));
+        fail("%s: %s: use --device cpu", what, cudaGetErrorString(status));
 }
 
 /* Name of a stage in the profilers. */
@@ -50,15 +67,18 @@ class range
     }
 };
 
-/* Runs a stage; a failure of the device becomes SPX_EDEVICE. The stage returns the status of what the host did. */
+/* Runs f(), which returns the status of what C functions did; what it throws does not get out: a failure of the device
+ * becomes SPX_EDEVICE, one of the host (memory, threads) SPX_EIO. stage: its name for messages and profilers. */
 template <typename F> spx_status guarded(const char *stage, spx_err *e, F f)
 {
     try {
         range r(stage);
         return f();
-    } catch (const std::exception &x) {
+    } catch (const failure &x) {
         (void)cudaGetLastError();
         return spx_fail(e, SPX_EDEVICE, "CUDA, %s: %s", stage, x.what());
+    } catch (const std::exception &x) {
+        return spx_fail(e, SPX_EIO, "CUDA, %s: on the host: %s", stage, x.what());
     }
 }
 

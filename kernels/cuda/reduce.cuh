@@ -8,7 +8,7 @@
 namespace spx
 {
 
-enum { WARP = 32 };
+constexpr int WARP = 32;               /* lanes of a warp */
 constexpr unsigned FULL = 0xffffffffu; /* mask of all lanes */
 
 /* Sum over the lanes of a warp, in all of them: of pairs 16 lanes apart, then 8, 4, 2 and 1. */

@@ -186,8 +186,7 @@ enum { LEAST_STEPS = 4 };
 
 /* scalar and bad: page-locked, what the host sees of k.scalar, and of k.bad with k.torn behind it. When the factors are
  * there, meanwhile() is called as often as the host waits. */
-template <class MEANWHILE>
-spx_status solve(params &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile, spx_err *e)
+template <class MEANWHILE> void solve(params &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhile)
 {
     const size_t bins = (size_t)k.n * k.lanes;
     const dim3 products(blocks((size_t)k.n * k.nl, MULTIPLY_THREADS), k.nbundle);
@@ -208,30 +207,29 @@ spx_status solve(params &k, slot *s, double *scalar, int *bad, MEANWHILE meanwhi
         const dim3 by_bundle((unsigned)(k.nbundle * bundle_blocks(k)), k.nseg);
         BY_BAND(k.m, precondition_kernel, <<<by_bundle, 32, bytes, s->stream>>>(k, step == 0 ? START : NEXT))
         direction_kernel<<<each, 128, 0, s->stream>>>(k);
-        TRY(cudaGetLastError());
+        spx::check(cudaGetLastError(), "launch");
         if (step > 0 && step < LEAST_STEPS) /* a bundle that is done does not change any more */
             continue;
-        PASS(get(s, scalar, k.scalar, 4 * (size_t)k.nbundle, e));
-        PASS(get(s, bad, k.bad, (size_t)k.nbundle + 1, e));
-        TRY(cudaEventRecord(s->stepped, s->stream));
+        get(s, scalar, k.scalar, 4 * (size_t)k.nbundle);
+        get(s, bad, k.bad, (size_t)k.nbundle + 1);
+        spx::check(cudaEventRecord(s->stepped, s->stream), "event");
         for (bool there = false; !there;) {
-            PASS(is_over(s->stepped, &there, e));
+            there = is_over(s->stepped);
             if (!there && step > 0)
-                PASS(meanwhile());
+                meanwhile();
         }
         if (step == 0 && bad[k.nbundle] != 0 && k.nseg > 1) { /* segments do not fit together */
             one_piece(k);
             step = -1;
             continue;
         }
-        PASS(meanwhile());
+        meanwhile();
         int busy = 0;
         for (int b = 0; b < k.nbundle; b++)
             busy |= scalar[4 * b] > scalar[4 * b + 3] && (step == 0 || scalar[4 * b + 1] != 0.0);
         if (!busy)
             break;
     }
-    return SPX_OK;
 }
 
 } // namespace

@@ -232,21 +232,20 @@ __global__ void chi2_kernel(params k)
 }
 
 /* Model and chi^2 of a piece, into k.out_chi2. Fails where no row of a bundle fits into shared memory. */
-spx_status fit(const params &k, size_t most_shared, slot *s, spx_err *e)
+void fit(const params &k, size_t most_shared, slot *s)
 {
     const size_t touched = (size_t)k.ntile * k.lanes, bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
     const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
     if (bytes > most_shared)
-        return spx_fail(e, SPX_EDEVICE, "cuda: bundles of %d columns are too wide for the device: use {device} cpu",
-                        k.wide);
-    TRY(cudaMemsetAsync(k.tile_begin, 0x7f, touched * sizeof(int), s->stream)); /* beyond all bins */
-    PASS(zero(s, k.tile_end, touched * sizeof(int), e));
-    PASS(zero(s, k.chi2, (size_t)k.nshare * k.lanes * k.n * sizeof(double), e));
+        spx::fail("bundles of %d columns are too wide for the device: use --device cpu", k.wide);
+    spx::check(cudaMemsetAsync(k.tile_begin, 0x7f, touched * sizeof(int), s->stream),
+               "device memory"); /* beyond all bins */
+    zero(s, k.tile_end, touched * sizeof(int));
+    zero(s, k.chi2, (size_t)k.nshare * k.lanes * k.n * sizeof(double));
     tiles_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
     fit_kernel<<<dim3(k.ntile, k.nbundle), (apart + turns - 1) / turns * WARP, bytes, s->stream>>>(k);
     chi2_kernel<<<dim3(blocks(k.nwave, 128), k.lanes), 128, 0, s->stream>>>(k);
-    TRY(cudaGetLastError());
-    return SPX_OK;
+    spx::check(cudaGetLastError(), "launch");
 }
 
 } // namespace

@@ -133,50 +133,50 @@ void free_context(context *c)
 }
 
 /* Streams and events of a new context. */
-spx_status fill_context(context *c, int device, spx_err *e)
+void fill_context(context *c, int device)
 {
     const auto stream = [&](cudaStream_t *to, int priority) {
         return cudaStreamCreateWithPriority(to, cudaStreamNonBlocking, priority);
     };
     const auto event = [&](cudaEvent_t *to) { return cudaEventCreateWithFlags(to, cudaEventDisableTiming); };
     int low, high, shared;
-    TRY(cudaDeviceGetStreamPriorityRange(&low, &high));
-    TRY(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    spx::check(cudaDeviceGetStreamPriorityRange(&low, &high), "device");
+    spx::check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
     c->shared = (size_t)shared;
     for (void (*kernel)(params, batch) :
          {root_kernel<0>, root_kernel<6>, root_kernel<7>, root_kernel<8>, root_kernel<9>, root_kernel<WIDER>})
-        TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(cudaFuncSetAttribute(spots_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    TRY(stream(&c->upload, high));
+        spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
+    spx::check(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
+    spx::check(cudaFuncSetAttribute(spots_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+               "kernel");
+    spx::check(stream(&c->upload, high), "stream");
     for (cudaEvent_t &v : c->strip_there)
-        TRY(event(&v));
-    TRY(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted));
+        spx::check(event(&v), "event");
+    spx::check(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted), "page-locked memory");
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &c->slots[i];
         /* those before go ahead, so that their results travel while the others compute; a low number comes first */
         const int priority = std::min(high + i, low);
-        TRY(stream(&s->stream, priority));
-        TRY(stream(&s->aside, priority));
-        TRY(stream(&s->last, low));
+        spx::check(stream(&s->stream, priority), "stream");
+        spx::check(stream(&s->aside, priority), "stream");
+        spx::check(stream(&s->last, low), "stream");
         for (cudaEvent_t *v : {&s->begun, &s->ended, &s->stepped, &s->forked})
-            TRY(event(v));
+            spx::check(event(v), "event");
         for (int j = 0; j < BESIDE; j++) {
-            TRY(stream(&s->beside[j], priority));
-            TRY(event(&s->joined[j]));
+            spx::check(stream(&s->beside[j], priority), "stream");
+            spx::check(event(&s->joined[j]), "event");
         }
         for (cudaEvent_t &v : s->step)
-            TRY(cudaEventCreate(&v));
+            spx::check(cudaEventCreate(&v), "event");
         for (cudaEvent_t *v : {&s->solved, &s->fitted})
-            TRY(cudaEventCreate(v));
+            spx::check(cudaEventCreate(v), "event");
     }
-    return SPX_OK;
 }
 
 /* Acquires a context. Reuses an idle one, preferably with this layout's constants, else creates one. Blocks until fewer
  * than MAX_CONCURRENT_CALLS calls are active and the launch gate is free; the caller then holds the gate. alone: waits
  * for all calls to end and frees idle contexts first. */
-spx_status context_acquire(pool *all, int device, const layout_ref &l, bool alone, context **c, spx_err *e)
+void context_acquire(pool *all, int device, const layout_ref &l, bool alone, context **c)
 {
     std::unique_lock<std::mutex> lock(all->lock);
     all->released.wait(lock, [&]() { return all->busy < (alone ? 1 : (int)MAX_CONCURRENT_CALLS) && !all->gate_held; });
@@ -193,11 +193,11 @@ spx_status context_acquire(pool *all, int device, const layout_ref &l, bool alon
             found--;
         *c = *found;
         all->idle.erase(found);
-        return SPX_OK;
+        return;
     }
     lock.unlock();
-    *c = new (std::nothrow) context();
-    return *c ? fill_context(*c, device, e) : spx_fail(e, SPX_EIO, "out of memory");
+    *c = new context();
+    fill_context(*c, device);
 }
 
 /* Returns a context to the idle ones, or frees it (keep false: after an error). */
@@ -213,7 +213,7 @@ void context_release(pool *all, context *c, bool keep)
 }
 
 /* Page-locked tables for pieces of a size. */
-spx_status need_tables(context *c, const params &k, int nslot, spx_err *e)
+void need_tables(context *c, const params &k, int nslot)
 {
     arena count = {NULL, 0, 0};
     const tables t(count, k);
@@ -225,10 +225,9 @@ spx_status need_tables(context *c, const params &k, int nslot, spx_err *e)
         (void)cudaFreeHost(s->table);
         s->table = NULL;
         s->ntable = 0;
-        TRY(cudaMallocHost((void **)&s->table, count.used));
+        spx::check(cudaMallocHost((void **)&s->table, count.used), "page-locked memory");
         s->ntable = count.used;
     }
-    return SPX_OK;
 }
 
 /* Nothing that frames share is in the memory any more. */
@@ -250,7 +249,9 @@ spx_status find_layout(pool *all, const spx_extract_job *job, layout_ref *found,
             return SPX_OK;
         }
     const std::shared_ptr<layout> made = std::make_shared<layout>();
-    PASS(spx_trace_layout_make(job, &made->it, e));
+    const spx_status st = spx_trace_layout_make(job, &made->it, e);
+    if (st != SPX_OK)
+        return st;
     *found = made;
     if (all->layouts.size() == LAYOUTS)
         all->layouts.pop_back();

@@ -51,35 +51,33 @@ class side_chain
         main_ = s->stream;
     }
     /* Goes on as far as possible without waiting; the factors are there. */
-    spx_status go_on(const params &k, const arena &m, tables &t, spx_err *e)
+    void go_on(const params &k, const arena &m, tables &t)
     {
         bool there = stage_ == FACTORS;
         if (stage_ == FACTORS) {
-            TRY(cudaEventRecord(slot_.begun, main_));
-            TRY(cudaStreamWaitEvent(slot_.stream, slot_.begun, 0));
+            spx::check(cudaEventRecord(slot_.begun, main_), "event");
+            spx::check(cudaStreamWaitEvent(slot_.stream, slot_.begun, 0), "stream");
         } else if (stage_ != LISTED) {
-            PASS(is_over(slot_.ended, &there, e));
+            there = is_over(slot_.ended);
         }
         if (!there)
-            return SPX_OK;
+            return;
         if (stage_ == FACTORS)
-            PASS(schur_complement(k, m, t.need, &slot_, e));
+            schur_complement(k, m, t.need, &slot_);
         else if (stage_ == SCHUR)
-            PASS(bounds(k, m, t, &slot_, e));
+            bounds(k, m, t, &slot_);
         else
             list_roots(k, t, USUAL, roots_);
-        TRY(cudaEventRecord(slot_.ended, slot_.stream));
+        spx::check(cudaEventRecord(slot_.ended, slot_.stream), "event");
         stage_++;
-        return SPX_OK;
     }
     /* All of it; the slot's stream goes on after it. */
-    spx_status end(const params &k, const arena &m, tables &t, list **roots, spx_err *e)
+    void end(const params &k, const arena &m, tables &t, list **roots)
     {
         while (stage_ != LISTED)
-            PASS(go_on(k, m, t, e));
-        TRY(cudaStreamWaitEvent(main_, slot_.ended, 0));
+            go_on(k, m, t);
+        spx::check(cudaStreamWaitEvent(main_, slot_.ended, 0), "stream");
         *roots = &roots_;
-        return SPX_OK;
     }
 
   private:
@@ -93,15 +91,14 @@ class side_chain
 
 /* Model and chi^2 need nothing but the solution, and nothing but their results is needed of them: they fill what the
  * square root leaves of the device. */
-spx_status begin_fit(const params &k, size_t most_shared, slot *s, spx_err *e)
+void begin_fit(const params &k, size_t most_shared, slot *s)
 {
-    TRY(cudaEventRecord(s->solved, s->stream));
-    TRY(cudaStreamWaitEvent(s->last, s->solved, 0));
+    spx::check(cudaEventRecord(s->solved, s->stream), "event");
+    spx::check(cudaStreamWaitEvent(s->last, s->solved, 0), "stream");
     slot behind = *s;
     behind.stream = s->last;
-    PASS(fit(k, most_shared, &behind, e));
-    TRY(cudaEventRecord(s->fitted, s->last));
-    return SPX_OK;
+    fit(k, most_shared, &behind);
+    spx::check(cudaEventRecord(s->fitted, s->last), "event");
 }
 
 /* A piece of a call, by its number, in a slot: its first bundle, geometry and arrays, its tables on the host, and its
@@ -132,7 +129,7 @@ struct piece {
 };
 
 /* Hands out the piece's memory, and sends its tables there. */
-spx_status send_tables(piece &w, spx_err *e)
+void send_tables(piece &w)
 {
     const call &job = w.job;
     params &k = w.k;
@@ -158,90 +155,88 @@ spx_status send_tables(piece &w, spx_err *e)
     k.y1 = (const int *)on_device(t.y1);
     k.x0 = (const int *)on_device(t.x0);
     k.bin_state = (const unsigned char *)on_device(t.bin_state);
-    return put(w.s, block, (const char *)t.fibre, bytes, e);
+    put(w.s, block, (const char *)t.fibre, bytes);
 }
 
 /* Zeros, and the spots, which may be there from the frame before. */
-spx_status prepare(piece &w, spx_err *e)
+void prepare(piece &w)
 {
     params &k = w.k;
     slot *s = w.s;
     const spx_trace_bundle *first = w.job.list + w.first;
     const char *memory = w.job.memory[w.which];
-    PASS(zero(s, k.bad, sizeof(int) * (k.nbundle + 1), e));
+    zero(s, k.bad, sizeof(int) * (k.nbundle + 1));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
-        PASS(zero(s, v, sizeof(double) * (size_t)k.n * k.lanes, e));
-    PASS(begin_roots(k, s, e));
+        zero(s, v, sizeof(double) * (size_t)k.n * k.lanes);
+    begin_roots(k, s);
     if (s->spots_of != first || s->spots_in != memory || s->nspots != k.nbundle) {
-        PASS(spots(k, s, e));
+        spots(k, s);
         s->spots_of = first;
         s->spots_in = memory;
         s->nspots = k.nbundle;
     }
-    return SPX_OK;
 }
 
 /* From the pixels to flux, information and resolution. */
-spx_status take_steps(piece &w, spx_err *e)
+void take_steps(piece &w)
 {
     const call &job = w.job;
     params &k = w.k;
     tables &t = w.t;
     slot *s = w.s;
-    TRY(cudaEventRecord(s->step[0], s->stream));
+    spx::check(cudaEventRecord(s->step[0], s->stream), "event");
     side_chain aside(s);
     list *roots = NULL;
     for (int step = 0; step < STEPS - 1; step++) {
         switch (step) {
         case 0:
-            PASS(equations(k, s, e));
+            equations(k, s);
             break;
         case 1:
-            PASS(solve(
-                k, s, t.scalar, t.bad, [&]() { return aside.go_on(k, w.m, t, e); }, e));
+            solve(k, s, t.scalar, t.bad, [&]() { aside.go_on(k, w.m, t); });
             job.begun->solved();
-            PASS(begin_fit(k, job.c->shared, s, e));
+            begin_fit(k, job.c->shared, s);
             break;
         case 2:
-            PASS(aside.end(k, w.m, t, &roots, e));
+            aside.end(k, w.m, t, &roots);
             break;
         case 3:
-            PASS(root(k, w.m, t, *roots, job.c->shared, s, e));
+            root(k, w.m, t, *roots, job.c->shared, s);
             break;
         }
-        TRY(cudaEventRecord(s->step[step + 1], s->stream));
+        spx::check(cudaEventRecord(s->step[step + 1], s->stream), "event");
     }
-    return SPX_OK;
 }
 
 /* The results to the host, with the bins' states in t.bin_state as [n][lanes]; the times that the steps took. */
-spx_status fetch_results(piece &w, spx_err *e)
+void fetch_results(piece &w)
 {
     const call &job = w.job;
     const params &k = w.k;
     slot *s = w.s;
     const size_t nw = job.p->job->nwave, row0 = (size_t)k.row0, bytes = sizeof(double) * w.rows * nw;
-    PASS(get(s, w.t.bad, k.bad, k.nbundle, e));
-    PASS(get(s, w.t.bin_state, k.state, (size_t)k.n * k.lanes, e));
-    TRY(cudaStreamSynchronize(s->stream)); /* no staging worker is to wait for kernels */
+    get(s, w.t.bad, k.bad, k.nbundle);
+    get(s, w.t.bin_state, k.state, (size_t)k.n * k.lanes);
+    spx::check(cudaStreamSynchronize(s->stream), "stream"); /* no staging worker is to wait for kernels */
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_res, k.out_seen, k.out_chi2};
     for (int i = 0; i < RESULTS; i++) {
         const result &r = job.results[i];
         if (results[i] == k.out_chi2) /* the others travel meanwhile */
-            TRY(cudaEventSynchronize(s->fitted));
+            spx::check(cudaEventSynchronize(s->fitted), "event");
         if (job.retained)
             continue;
-        PASS(pull(&job.c->staging, s, (char *)(r.to + row0 * nw * r.each), r.direct, (const char *)results[i],
-                  bytes * r.each, e));
+        pull(&job.c->staging, s, (char *)(r.to + row0 * nw * r.each), r.direct, (const char *)results[i],
+             bytes * r.each);
     }
-    TRY(cudaStreamSynchronize(s->stream));
+    spx::check(cudaStreamSynchronize(s->stream), "stream");
     for (int step = 0; step < STEPS; step++) {
         const bool is_fit = step == STEPS - 1;
         float ms = 0.0f;
-        TRY(cudaEventElapsedTime(&ms, is_fit ? s->solved : s->step[step], is_fit ? s->fitted : s->step[step + 1]));
+        spx::check(
+            cudaEventElapsedTime(&ms, is_fit ? s->solved : s->step[step], is_fit ? s->fitted : s->step[step + 1]),
+            "event");
         s->seconds[step] += 1e-3 * (double)ms;
     }
-    return SPX_OK;
 }
 
 /* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */
@@ -263,14 +258,16 @@ void settle(const piece &w, size_t *nospot)
 }
 
 /* Piece number i of the work, in a slot. */
-spx_status run_piece(const call &job, int which, size_t i, size_t *nospot, spx_err *e)
+spx_status run_piece(const call &job, int which, size_t i, size_t *nospot)
 {
     piece w(job, which, i);
-    PASS(send_tables(w, e));
-    PASS(prepare(w, e));
-    PASS(wait_for_pixels(job, w.s, i, e));
-    PASS(take_steps(w, e));
-    PASS(fetch_results(w, e));
+    send_tables(w);
+    prepare(w);
+    const spx_status st = wait_for_pixels(job, w.s, i);
+    if (st != SPX_OK)
+        return st;
+    take_steps(w);
+    fetch_results(w);
     settle(w, nospot);
     return SPX_OK;
 }
@@ -302,15 +299,13 @@ struct outcome {
 };
 
 /* Bytes of the device that a call may use. */
-spx_status memory_limit(const context *c, const frame &f, size_t *limit, spx_err *e)
+size_t memory_limit(const context *c, const frame &f)
 {
     size_t free_bytes, total_bytes;
-    TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
-    *limit = (free_bytes + c->size) / 10 * 9;
+    spx::check(cudaMemGetInfo(&free_bytes, &total_bytes), "device memory");
+    const size_t limit = (free_bytes + c->size) / 10 * 9;
     const size_t kept = f.retained ? f.retained->bytes : 0, most = f.p->job->o->max_device_mem;
-    if (most != 0 && most - std::min(most, kept) < *limit)
-        *limit = most - std::min(most, kept);
-    return SPX_OK;
+    return most == 0 ? limit : std::min(limit, most - std::min(most, kept));
 }
 
 /* Hands out what all pieces share; what frames share, first. */
@@ -332,12 +327,12 @@ void take_shared(arena &m, const spx_trace_plan *p, params &k, unsigned **mask, 
 }
 
 /* The constants of the frame's layout, unless they are there. */
-spx_status send_constants(context *c, const frame &f, const params &k, spx_err *e)
+void send_constants(context *c, const frame &f, const params &k)
 {
     const spx_trace_plan *p = f.p;
     const spx_psf *psf = p->job->psf;
     if (c->constants == f.l)
-        return SPX_OK;
+        return;
     forget_constants(c);
     const struct {
         const double *to, *from;
@@ -349,23 +344,23 @@ spx_status send_constants(context *c, const frame &f, const params &k, spx_err *
                      {k.bx, p->bx, p->nbin * psf->x.ncoef},
                      {k.by, p->by, p->nbin * psf->y.ncoef}};
     for (const auto &v : constants)
-        TRY(cudaMemcpyAsync((void *)v.to, v.from, v.n * sizeof(double), cudaMemcpyHostToDevice, c->upload));
-    TRY(cudaStreamSynchronize(c->upload));
+        spx::check(cudaMemcpyAsync((void *)v.to, v.from, v.n * sizeof(double), cudaMemcpyHostToDevice, c->upload),
+                   "copy");
+    spx::check(cudaStreamSynchronize(c->upload), "stream");
     c->constants = f.l;
-    return SPX_OK;
 }
 
 /* The staging workers, where pages are not locked. */
-spx_status need_workers(call &all, bool direct, int device, spx_err *e)
+void need_workers(call &all, bool direct, int device)
 {
     for (const result &r : all.results)
         direct = direct && r.direct;
     if (direct)
-        return SPX_OK;
+        return;
     /* what OpenMP has kept of threads waits in loops, and would take the staging workers' processors: 1.6 ms of a
      * frame */
     (void)omp_pause_resource_all(omp_pause_soft);
-    return all.c->staging.start(spx_extract_threads(all.p->job->o), device, e);
+    all.c->staging.start(spx_extract_threads(all.p->job->o), device);
 }
 
 /* When the image is there: counts what the spectra see of it. */
@@ -376,9 +371,10 @@ spx_status check_coverage(const call &all, unsigned long long *counted, outcome 
     for (const std::shared_future<bool> &sent : all.sent)
         if (!sent.get())
             return c->staging.wait(e);
-    PASS(count_coverage(all.k, (int)job->o->first, (int)job->o->nspec, counted, c->upload, e));
-    TRY(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload));
-    TRY(cudaStreamSynchronize(c->upload));
+    count_coverage(all.k, (int)job->o->first, (int)job->o->nspec, counted, c->upload);
+    spx::check(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload),
+               "copy");
+    spx::check(cudaStreamSynchronize(c->upload), "stream");
     memcpy(got->counted, c->counted, sizeof got->counted);
     return spx_extract_check_coverage(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
 }
@@ -391,12 +387,13 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     spx_status status[SLOTS] = {};
     size_t nospot[SLOTS] = {0};
     const auto work_of = [&](int which) {
-        const cudaError_t code = cudaSetDevice(device);
-        if (code != cudaSuccess)
-            status[which] =
-                spx_fail(&mine[which], SPX_EDEVICE, "cuda: device %d: %s", device, cudaGetErrorString(code));
-        for (size_t i = (size_t)which; i < all.npiece && status[which] == SPX_OK; i += (size_t)all.nslot)
-            status[which] = run_piece(all, which, i, &nospot[which], &mine[which]);
+        status[which] = spx::guarded("extract", &mine[which], [&]() {
+            spx_status done = SPX_OK;
+            spx::check(cudaSetDevice(device), "device");
+            for (size_t i = (size_t)which; i < all.npiece && done == SPX_OK; i += (size_t)all.nslot)
+                done = run_piece(all, which, i, &nospot[which]);
+            return done;
+        });
     };
     std::vector<std::thread> slots;
     try {
@@ -406,7 +403,7 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
     if (st == SPX_OK)
-        st = check_coverage(all, counted, got, e);
+        st = spx::guarded("extract", e, [&]() { return check_coverage(all, counted, got, e); });
     for (std::thread &t : slots)
         t.join();
     spx_err late = {};
@@ -434,18 +431,16 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     all.why_host = why_host;
     all.c = c;
     all.begun = begun;
-    PASS(common_geometry(f.p, list, nbundle, all.k, e));
-    size_t limit;
-    PASS(memory_limit(c, f, &limit, e));
+    common_geometry(f.p, list, nbundle, all.k);
     unsigned *mask;
     unsigned long long *counted;
     arena shared = {NULL, 0, 0};
     take_shared(shared, f.p, all.k, &mask, &counted);
-    PASS(reserve_memory(all, shared.used, limit, e));
+    reserve_memory(all, shared.used, memory_limit(c, f));
     params piece_work = all.k;
     piece_work.nbundle = all.per_piece;
     piece_work.lanes = all.per_piece * all.k.nl;
-    PASS(need_tables(c, piece_work, all.nslot, e));
+    need_tables(c, piece_work, all.nslot);
     shared = {c->memory, 0, c->size};
     take_shared(shared, f.p, all.k, &mask, &counted);
     for (slot &s : c->slots)
@@ -453,12 +448,16 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     begun->expect(all.npiece);
     cut_image(all);
     sender upload(all, mask, counted);
-    PASS(need_workers(all, upload.direct(), device, e));
+    need_workers(all, upload.direct(), device);
     const double begin = omp_get_wtime();
-    PASS(send_constants(c, f, all.k, e));
+    send_constants(c, f, all.k);
+    /* from here on others use `upload`: nothing may be thrown before they have ended */
     spx_status st = upload.begin(e);
     if (st == SPX_OK)
-        st = fetch_pages(all, e);
+        st = spx::guarded("extract", e, [&]() {
+            fetch_pages(all);
+            return SPX_OK;
+        });
     st = run_pieces(all, device, counted, st, got, e);
     got->times.seconds = omp_get_wtime() - begin;
     for (int i = 0; i < all.nslot; i++)
@@ -472,17 +471,22 @@ spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bund
                outcome *got, spx_err *e)
 {
     pool *all = (pool *)dev->pool;
-    TRY(cudaSetDevice(dev->device));
+    const spx_status there = spx::guarded("extract", e, [&]() {
+        spx::check(cudaSetDevice(dev->device), "device");
+        return SPX_OK;
+    });
+    if (there != SPX_OK)
+        return there;
     for (bool alone = false;; alone = true) {
         context *c = NULL;
-        spx_status st = context_acquire(all, dev->device, f.l, alone, &c, e);
+        spx_status st = spx::guarded("extract", e, [&]() {
+            context_acquire(all, dev->device, f.l, alone, &c);
+            return SPX_OK;
+        });
         launch_gate begun(all);
-        try {
-            if (st == SPX_OK)
-                st = run_in(c, &begun, dev->device, f, list, nbundle, why_host, got, e);
-        } catch (const std::exception &x) { /* others wait for the context */
-            st = spx_fail(e, SPX_EIO, "transfers: %s", x.what());
-        }
+        if (st == SPX_OK) /* others wait for the context, whatever happens */
+            st = spx::guarded("extract", e,
+                              [&]() { return run_in(c, &begun, dev->device, f, list, nbundle, why_host, got, e); });
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)
             (void)cudaDeviceSynchronize();
@@ -559,13 +563,16 @@ spx_status solve_the_rest(spx_extract_job *job, const spx_trace_plan *plan, cons
                           spx_extract_counts *counts, spx_err *e)
 {
     const spx_extract_options *o = job->o;
-    PASS(spx_extract_pixel_weights(job, counts, e));
-    PASS(spx_trace_solve_bundles(plan, nbundle, list, why_host, out, counts, e));
+    spx_status st = spx_extract_pixel_weights(job, counts, e);
+    if (st == SPX_OK)
+        st = spx_trace_solve_bundles(plan, nbundle, list, why_host, out, counts, e);
+    if (st != SPX_OK)
+        return st;
     for (size_t i = 0; i < nbundle && retained; i++) {
         const size_t f0 = std::max(list[i].fibre0, o->first);
         const size_t f1 = std::min(list[i].fibre0 + list[i].nf, o->first + o->nspec);
         if (why_host[i] && f0 < f1)
-            PASS(send_rows(*retained, out, f0 - o->first, f1 - f0, e));
+            send_rows(*retained, out, f0 - o->first, f1 - f0);
     }
     return SPX_OK;
 }
@@ -648,7 +655,10 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     device_frame retained; /* on one device */
     if (st == SPX_OK && o->hook) {
         ndev = 1;
-        st = make_device_frame(retained, dev->device, out, e);
+        st = spx::guarded("extract", e, [&]() {
+            make_device_frame(retained, dev->device, out);
+            return SPX_OK;
+        });
     }
     if (st == SPX_OK) {
         frame f(&plan, l, out);
@@ -662,9 +672,14 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t
     for (size_t i = 0; i < nbundle && why_host; i++)
         counts->fallback.on_cpu += why_host[i] != 0;
     if (st == SPX_OK && counts->fallback.on_cpu > 0)
-        st = solve_the_rest(&job, &plan, list, nbundle, why_host, o->hook ? &retained : NULL, out, counts, e);
+        st = spx::guarded("extract", e, [&]() {
+            return solve_the_rest(&job, &plan, list, nbundle, why_host, o->hook ? &retained : NULL, out, counts, e);
+        });
     if (st == SPX_OK)
-        st = o->hook ? finish_device_frame(retained, &job, out, counts, e) : spx_extract_end(&job, out, counts, e);
+        st = spx::guarded("extract", e, [&]() {
+            return o->hook ? finish_device_frame(retained, &job, out, counts, e)
+                           : spx_extract_end(&job, out, counts, e);
+        });
     spx_free(why_host);
     spx_extract_job_free(&job);
     return st;

@@ -122,22 +122,20 @@ struct device_frame {
     }
 };
 
-template <typename T> spx_status send(const device_frame &h, T *to, const T *from, size_t n, spx_err *e)
+template <typename T> void send(const device_frame &h, T *to, const T *from, size_t n)
 {
     spx::to_device += n * sizeof(T);
-    TRY(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, h.stream));
-    return SPX_OK;
+    spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, h.stream), "copy");
 }
 
-template <typename T> spx_status fetch(const device_frame &h, T *to, const T *from, size_t n, spx_err *e)
+template <typename T> void fetch(const device_frame &h, T *to, const T *from, size_t n)
 {
     spx::to_host += n * sizeof(T);
-    TRY(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, h.stream));
-    return SPX_OK;
+    spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, h.stream), "copy");
 }
 
 /* Allocates a frame like `out` on the device, with its wavelengths and fibres. */
-spx_status make_device_frame(device_frame &h, int device, const spx_frame *out, spx_err *e)
+void make_device_frame(device_frame &h, int device, const spx_frame *out)
 {
     const size_t ns = out->nspec, nw = out->arm.nwave, nbin = ns * nw;
     const auto share = [&](arena &m) {
@@ -160,27 +158,27 @@ spx_status make_device_frame(device_frame &h, int device, const spx_frame *out, 
     arena m = {NULL, 0, 0};
     share(m);
     h.bytes = m.used;
-    TRY(cudaSetDevice(device));
-    TRY(cudaStreamCreateWithFlags(&h.stream, cudaStreamNonBlocking));
-    TRY(cudaMalloc((void **)&h.memory, h.bytes));
+    spx::check(cudaSetDevice(device), "device");
+    spx::check(cudaStreamCreateWithFlags(&h.stream, cudaStreamNonBlocking), "stream");
+    spx::check(cudaMalloc((void **)&h.memory, h.bytes), "device memory");
     m = {h.memory, 0, h.bytes};
     share(m);
-    TRY(cudaMemsetAsync(h.f.arm.mask, 0, nbin * sizeof *h.f.arm.mask, h.stream));
-    TRY(cudaMemsetAsync(h.count, 0, sizeof *h.count, h.stream));
-    PASS(send(h, h.f.arm.wavelength, out->arm.wavelength, nw, e));
-    return send(h, h.f.fiber, out->fiber, ns, e);
+    spx::check(cudaMemsetAsync(h.f.arm.mask, 0, nbin * sizeof *h.f.arm.mask, h.stream), "device memory");
+    spx::check(cudaMemsetAsync(h.count, 0, sizeof *h.count, h.stream), "device memory");
+    send(h, h.f.arm.wavelength, out->arm.wavelength, nw);
+    send(h, h.f.fiber, out->fiber, ns);
 }
 
 /* Copies rows to the device that the CPU has solved for it. */
-spx_status send_rows(const device_frame &h, const spx_frame *out, size_t row, size_t n, spx_err *e)
+void send_rows(const device_frame &h, const spx_frame *out, size_t row, size_t n)
 {
     const size_t nw = out->arm.nwave, at = row * nw, ndiag = out->arm.ndiag;
-    PASS(send(h, h.f.arm.flux + at, out->arm.flux + at, n * nw, e));
-    PASS(send(h, h.f.arm.ivar + at, out->arm.ivar + at, n * nw, e));
-    PASS(send(h, h.f.chi2pix + at, out->chi2pix + at, n * nw, e));
-    PASS(send(h, h.f.pixmask_fraction + at, out->pixmask_fraction + at, n * nw, e));
-    PASS(send(h, h.f.arm.mask + at, out->arm.mask + at, n * nw, e));
-    return send(h, h.f.arm.resolution + at * ndiag, out->arm.resolution + at * ndiag, n * nw * ndiag, e);
+    send(h, h.f.arm.flux + at, out->arm.flux + at, n * nw);
+    send(h, h.f.arm.ivar + at, out->arm.ivar + at, n * nw);
+    send(h, h.f.chi2pix + at, out->chi2pix + at, n * nw);
+    send(h, h.f.pixmask_fraction + at, out->pixmask_fraction + at, n * nw);
+    send(h, h.f.arm.mask + at, out->arm.mask + at, n * nw);
+    send(h, h.f.arm.resolution + at * ndiag, out->arm.resolution + at * ndiag, n * nw * ndiag);
 }
 
 /* Calls the hook with the frame; its stream is idle afterwards, also after an error. */
@@ -189,8 +187,8 @@ spx_status call_hook(const device_frame &h, spx_hook *hook, spx_err *e)
     const spx_status st = spx_extract_hook(hook, &h.f, {h.device, h.stream, spx::order}, e);
     const cudaError_t done = cudaStreamSynchronize(h.stream);
     spx_hook_leave(hook);
-    TRY(done);
-    TRY(cudaSetDevice(h.device));
+    spx::check(done, "hook");
+    spx::check(cudaSetDevice(h.device), "device");
     return st;
 }
 
@@ -202,30 +200,32 @@ spx_status finish_device_frame(const device_frame &h, const spx_extract_job *job
     const unsigned each = 256, all = blocks(h.nbin(), each);
     const size_t ns = h.f.nspec, nw = h.f.arm.nwave, nbin = h.nbin();
     unsigned long long empty = 0;
-    TRY(cudaSetDevice(h.device));
+    spx::check(cudaSetDevice(h.device), "device");
     empty_kernel<<<all, each, 0, h.stream>>>(h.f, nbin, h.count);
     medians_kernel<<<(unsigned)nw, each, 0, h.stream>>>(h.f, 1, ns, nw, h.over_fibres);
     medians_kernel<<<(unsigned)ns, each, 0, h.stream>>>(h.f, nw, nw, 1, h.over_waves);
     bad_fits_kernel<<<all, each, 0, h.stream>>>(h.f, nbin, h.over_fibres, h.over_waves);
-    TRY(cudaGetLastError());
-    PASS(fetch(h, &empty, h.count, 1, e));
+    spx::check(cudaGetLastError(), "launch");
+    fetch(h, &empty, h.count, 1);
     if (job->o->want_model)
-        PASS(fetch(h, out->arm.flux, h.f.arm.flux, nbin, e));
-    TRY(cudaStreamSynchronize(h.stream));
+        fetch(h, out->arm.flux, h.f.arm.flux, nbin);
+    spx::check(cudaStreamSynchronize(h.stream), "stream");
     counts->nbin = nbin;
     counts->nbin_empty += empty;
-    if (job->o->want_model)
-        PASS(spx_extract_model(job, out, e));
+    spx_status st = job->o->want_model ? spx_extract_model(job, out, e) : SPX_OK;
+    if (st != SPX_OK)
+        return st;
     densities_kernel<<<all, each, 0, h.stream>>>(h.f, nbin, spx_extract_step(job->o));
-    TRY(cudaGetLastError());
-    PASS(call_hook(h, job->o->hook, e));
-    PASS(fetch(h, out->arm.flux, h.f.arm.flux, nbin, e));
-    PASS(fetch(h, out->arm.ivar, h.f.arm.ivar, nbin, e));
-    PASS(fetch(h, out->arm.mask, h.f.arm.mask, nbin, e));
-    PASS(fetch(h, out->arm.resolution, h.f.arm.resolution, nbin * h.f.arm.ndiag, e));
-    PASS(fetch(h, out->chi2pix, h.f.chi2pix, nbin, e));
-    PASS(fetch(h, out->pixmask_fraction, h.f.pixmask_fraction, nbin, e));
-    TRY(cudaStreamSynchronize(h.stream));
+    spx::check(cudaGetLastError(), "launch");
+    if ((st = call_hook(h, job->o->hook, e)) != SPX_OK)
+        return st;
+    fetch(h, out->arm.flux, h.f.arm.flux, nbin);
+    fetch(h, out->arm.ivar, h.f.arm.ivar, nbin);
+    fetch(h, out->arm.mask, h.f.arm.mask, nbin);
+    fetch(h, out->arm.resolution, h.f.arm.resolution, nbin * h.f.arm.ndiag);
+    fetch(h, out->chi2pix, h.f.chi2pix, nbin);
+    fetch(h, out->pixmask_fraction, h.f.pixmask_fraction, nbin);
+    spx::check(cudaStreamSynchronize(h.stream), "stream");
     return spx_extract_hook_check(job->o->hook, out, e);
 }
 

@@ -449,15 +449,12 @@ void rest(const params &k, int df, int dk0, int dk1, slot *s)
 }
 
 /* M, right-hand side, weights and regularisation of a piece, from its spots and pixels. */
-spx_status equations(params &k, slot *s, spx_err *e)
+void equations(params &k, slot *s)
 {
     if ((size_t)17 * k.lanes * k.npix * sizeof(double) > UINT_MAX)
-        return spx_fail(e, SPX_EDEVICE, "cuda: spots of %d x %d pixels are too large for the device: use {device} cpu",
-                        k.nx, k.ny);
+        spx::fail("spots of %d x %d pixels are too large for the device: use --device cpu", k.nx, k.ny);
     if ((size_t)k.ccd_nx * (size_t)k.ccd_ny > UINT_MAX)
-        return spx_fail(e, SPX_EDEVICE,
-                        "cuda: an image of %ld x %ld pixels is too large for the device: use {device} cpu", k.ccd_nx,
-                        k.ccd_ny);
+        spx::fail("an image of %ld x %ld pixels is too large for the device: use --device cpu", k.ccd_nx, k.ccd_ny);
     overlaps_kernel<<<dim3(blocks(k.n, 8 * RUN), blocks(k.lanes, TRACES)), TRACES * WARP, 0, s->stream>>>(k);
     for (int df = 0; df <= k.reach; df++)
         if (df < SIDES) {
@@ -469,8 +466,7 @@ spx_status equations(params &k, slot *s, spx_err *e)
     largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128, 0, s->stream>>>(k);
     around_kernel<<<dim3(blocks(k.n, 128), k.nbundle), 128, 0, s->stream>>>(k);
     regularise_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
-    TRY(cudaGetLastError());
-    return SPX_OK;
+    spx::check(cudaGetLastError(), "launch");
 }
 
 } // namespace

@@ -392,31 +392,6 @@ struct slot {
     int nspots;                      /* and its bundles: they are the same for all frames of a queue */
 };
 
-/* What a failed call of CUDA's says to the user. */
-spx_status failed(cudaError_t code, const char *what, spx_err *e)
-{
-    (void)cudaGetLastError();
-    if (code == cudaErrorMemoryAllocation)
-        return spx_fail(e, SPX_EDEVICE,
-                        "cuda: %s: out of memory: give less than is free ({max_device_mem}), or use {device} cpu",
-                        what);
-    return spx_fail(e, SPX_EDEVICE, "cuda: %s: %s: use {device} cpu", what, cudaGetErrorString(code));
-}
-
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        cudaError_t code_ = (call);                                                                                    \
-        if (code_ != cudaSuccess)                                                                                      \
-            return failed(code_, #call, e);                                                                            \
-    } while (0)
-
-#define PASS(call)                                                                                                     \
-    do {                                                                                                               \
-        spx_status st_ = (call);                                                                                       \
-        if (st_ != SPX_OK)                                                                                             \
-            return st_;                                                                                                \
-    } while (0)
-
 /* Loops of constant length for the usual bandwidths. */
 #define BY_BAND(mm, kernel, ...)                                                                                       \
     switch (mm) {                                                                                                      \
@@ -438,37 +413,34 @@ spx_status failed(cudaError_t code, const char *what, spx_err *e)
 
 /* Streams beside the slot's own, for work number 0, 1, ... until the next join(): they begin after what the slot's has
  * when number 0 comes, and it goes on after all `count` of them. */
-spx_status fork(slot *s, int number, cudaStream_t *to, spx_err *e)
+void fork(slot *s, int number, cudaStream_t *to)
 {
     *to = s->beside[number % BESIDE];
     if (number == 0)
-        TRY(cudaEventRecord(s->forked, s->stream));
+        spx::check(cudaEventRecord(s->forked, s->stream), "event");
     if (number < BESIDE)
-        TRY(cudaStreamWaitEvent(*to, s->forked, 0));
-    return SPX_OK;
+        spx::check(cudaStreamWaitEvent(*to, s->forked, 0), "stream");
 }
 
-spx_status join(slot *s, int count, spx_err *e)
+void join(slot *s, int count)
 {
     for (int i = 0; i < count && i < BESIDE; i++) {
-        TRY(cudaEventRecord(s->joined[i], s->beside[i]));
-        TRY(cudaStreamWaitEvent(s->stream, s->joined[i], 0));
+        spx::check(cudaEventRecord(s->joined[i], s->beside[i]), "event");
+        spx::check(cudaStreamWaitEvent(s->stream, s->joined[i], 0), "stream");
     }
-    return SPX_OK;
 }
 
 /* Whether an event has come. Who asks, asks again until it has: where there are few processors, others need them. */
-spx_status is_over(cudaEvent_t event, bool *there, spx_err *e)
+bool is_over(cudaEvent_t event)
 {
     const cudaError_t code = cudaEventQuery(event);
-    *there = code == cudaSuccess;
-    if (code == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* which is no error */
-    else
-        TRY(code);
-    if (!*there)
-        std::this_thread::yield();
-    return SPX_OK;
+    if (code == cudaSuccess)
+        return true;
+    if (code != cudaErrorNotReady)
+        spx::check(code, "event");
+    (void)cudaGetLastError(); /* which is no error */
+    std::this_thread::yield();
+    return false;
 }
 
 /* Small tables: from the slot's page-locked memory to the device, and back, by a kernel. Copies of all streams stand in
@@ -483,24 +455,22 @@ __global__ void table_kernel(char *to, const char *from, size_t bytes)
         to[whole * sizeof(uint4) + (i - whole)] = from[whole * sizeof(uint4) + (i - whole)];
 }
 
-template <typename T> spx_status get(slot *s, T *to, const T *from, size_t n, spx_err *e)
+template <typename T> void get(slot *s, T *to, const T *from, size_t n)
 {
     const size_t bytes = n * sizeof(T);
     table_kernel<<<blocks(bytes / sizeof(uint4) + sizeof(uint4), 128), 128, 0, s->stream>>>((char *)to,
                                                                                             (const char *)from, bytes);
-    TRY(cudaGetLastError());
-    return SPX_OK;
+    spx::check(cudaGetLastError(), "launch");
 }
 
-template <typename T> spx_status put(slot *s, const T *to, const T *from, size_t n, spx_err *e)
+template <typename T> void put(slot *s, const T *to, const T *from, size_t n)
 {
-    return get(s, (T *)to, from, n, e);
+    get(s, (T *)to, from, n);
 }
 
-spx_status zero(slot *s, void *at, size_t bytes, spx_err *e)
+void zero(slot *s, void *at, size_t bytes)
 {
-    TRY(cudaMemsetAsync(at, 0, bytes, s->stream));
-    return SPX_OK;
+    spx::check(cudaMemsetAsync(at, 0, bytes, s->stream), "device memory");
 }
 
 } // namespace

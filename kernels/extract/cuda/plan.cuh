@@ -12,7 +12,7 @@ namespace
 {
 
 /* Geometry that all bundles of the call share: the union of theirs. */
-spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, params &k, spx_err *e)
+void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, params &k)
 {
     const spx_extract_job *job = p->job;
     k = params();
@@ -44,8 +44,7 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
         const spx_trace_bundle *b = &list[i];
         most = b->nf > most ? b->nf : most;
         if (b->reach > REACH)
-            return spx_fail(e, SPX_EDEVICE, "cuda: traces overlap with more than %d others: use {device} cpu",
-                            (int)REACH);
+            spx::fail("traces overlap with more than %d others: use --device cpu", (int)REACH);
         k.reach = b->reach > k.reach ? b->reach : k.reach;
         for (int df = 0; df <= b->reach; df++) {
             k.lo[df] = b->lo[df] < k.lo[df] ? b->lo[df] : k.lo[df];
@@ -66,7 +65,6 @@ spx_status common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list
     cut_tiles(k);
     for (int mm = 0; mm <= k.band && mm <= SPX_TRACE_MOST_BAND; mm++)
         k.loop[mm] = next_loop(mm, k.band);
-    return SPX_OK;
 }
 
 /* Fills the tables that the device needs of a piece of work, and says which rows of the output it has. */
@@ -114,7 +112,7 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
 }
 
 /* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
-spx_status reserve_memory(call &job, size_t shared, size_t limit, spx_err *e)
+void reserve_memory(call &job, size_t shared, size_t limit)
 {
     context *c = job.c;
     const int nbundle = (int)job.nbundle;
@@ -133,10 +131,9 @@ spx_status reserve_memory(call &job, size_t shared, size_t limit, spx_err *e)
         count = count == 0 || nslot > 1 ? (nbundle + nslot - 1) / nslot : count / 2;
         c->starved = count == 0;
         if (count == 0)
-            return spx_fail(e, SPX_EDEVICE,
-                            "cuda: one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
-                            "({max_device_mem}), or use {device} cpu",
-                            1e-9 * (double)(shared + least), 1e-9 * (double)limit);
+            spx::fail("one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
+                      "(--max-device-mem), or use --device cpu",
+                      1e-9 * (double)(shared + least), 1e-9 * (double)limit);
         piece_size(job.k, count, &least, &best);
         if (shared + nslot * least <= limit)
             break;
@@ -161,13 +158,12 @@ spx_status reserve_memory(call &job, size_t shared, size_t limit, spx_err *e)
         c->memory = NULL;
         c->size = 0;
         c->starved = true;
-        TRY(cudaMalloc((void **)&c->memory, size));
+        spx::check(cudaMalloc((void **)&c->memory, size), "device memory");
         c->starved = false;
         c->size = size;
     }
     for (int i = 0; i < nslot; i++)
         job.memory[i] = c->memory + shared + i * job.each;
-    return SPX_OK;
 }
 
 } // namespace

@@ -721,13 +721,13 @@ bool fits_ring(const params &k)
 
 /* A_s in k.a, and what bounds() needs of it. The half-bandwidths go to `need` of the host, when the stream has come so
  * far. */
-spx_status schur_complement(params k, arena m, int *need, slot *s, spx_err *e)
+void schur_complement(params k, arena m, int *need, slot *s)
 {
     const size_t bins = (size_t)k.n * k.lanes, nneed = (size_t)need_blocks(k) * k.lanes;
     const unsigned each = blocks(bins, 128);
     const bool ring = fits_ring(k);
-    PASS(zero(s, k.need, sizeof(int) * nneed, e));
-    PASS(zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes, e));
+    zero(s, k.need, sizeof(int) * nneed);
+    zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes);
     if (ring) {
         narrow_kernel<<<k.lanes, WARP, 0, s->stream>>>(k);
         switch (k.m) {
@@ -757,8 +757,8 @@ spx_status schur_complement(params k, arena m, int *need, slot *s, spx_err *e)
         if (memory > 0)
             second_kernel<<<dim3(k.lanes, schur_segments(k)), SECOND_THREADS, memory, s->stream>>>(k);
     }
-    TRY(cudaGetLastError());
-    return get(s, need, k.need, nneed, e);
+    spx::check(cudaGetLastError(), "launch");
+    get(s, need, k.need, nneed);
 }
 
 } // namespace

@@ -254,7 +254,7 @@ template <bool SMALL> __global__ void __launch_bounds__(SPOT_WARPS *WARP, 6) spo
 }
 
 /* Places, states and spots of all bins of a piece: k.at, k.state, k.spot. */
-spx_status spots(params &k, slot *s, spx_err *e)
+void spots(params &k, slot *s)
 {
     const size_t groups = (size_t)(k.n + SPOT_BINS - 1) / SPOT_BINS * k.lanes;
     normals_kernel<<<1, NORMALS, 0, s->stream>>>(k);
@@ -263,8 +263,7 @@ spx_status spots(params &k, slot *s, spx_err *e)
         k.nx <= 16 && k.ny <= 16 && k.nx + k.ny + 2 <= WARP && k.npix <= PIXELS * WARP && k.degx < 8 && k.degy < 8;
     const auto kernel = small ? spots_kernel<true> : spots_kernel<false>;
     kernel<<<blocks(groups, SPOT_WARPS), SPOT_WARPS * WARP, bytes, s->stream>>>(k);
-    TRY(cudaGetLastError());
-    return SPX_OK;
+    spx::check(cudaGetLastError(), "launch");
 }
 
 } // namespace

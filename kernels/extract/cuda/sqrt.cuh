@@ -482,22 +482,22 @@ __global__ void turn_kernel(params k)
 }
 
 /* What bounds() and root() begin with, before there is anything that waits for it. */
-spx_status begin_roots(const params &k, slot *s, spx_err *e)
+void begin_roots(const params &k, slot *s)
 {
-    PASS(zero(s, k.npole, sizeof(int) * k.lanes, e));
-    PASS(zero(s, k.total, sizeof(double) * k.lanes, e));
-    PASS(zero(s, k.bound, sizeof(double) * 2 * k.lanes, e));
-    return zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes, e);
+    zero(s, k.npole, sizeof(int) * k.lanes);
+    zero(s, k.total, sizeof(double) * k.lanes);
+    zero(s, k.bound, sizeof(double) * 2 * k.lanes);
+    zero(s, k.sum, sizeof(double) * (size_t)k.n * (k.h + 3) * k.lanes);
 }
 
 /* Bounds of the eigenvalues, and poles, for the half-bandwidths t.need. The numbers of poles go to t.npole. */
-spx_status bounds(params k, arena m, tables &t, slot *s, spx_err *e)
+void bounds(params k, arena m, tables &t, slot *s)
 {
     list l;
     cut(k, BOUNDS, 0);
     bool magnitudes = false;
     list_items(k, t, NULL, USUAL, l);
-    PASS(in_batches(
+    in_batches(
         m, l, t, 1, 0, s,
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
             if (v.wide)
@@ -511,11 +511,10 @@ spx_status bounds(params k, arena m, tables &t, slot *s, spx_err *e)
                                 magnitudes_kernel<<<dim3(blocks(k.lanes, WARP), blocks(k.n, 4 * MAGNITUDES)),
                                                     dim3(WARP, 4), 0, s->stream>>>(k);
                             magnitudes = true;
-        },
-        e));
+        });
     poles_kernel<<<k.lanes, dim3(POLE_THREADS, TRIES), 0, s->stream>>>(k);
-    TRY(cudaGetLastError());
-    return get(s, t.npole, k.npole, k.lanes, e);
+    spx::check(cudaGetLastError(), "launch");
+    get(s, t.npole, k.npole, k.lanes);
 }
 
 /* What the square root works on, when the numbers of poles are there. */
@@ -526,9 +525,9 @@ void list_roots(params k, tables &t, int how, list &l)
 }
 
 /* Sums over the poles of what is in the list. */
-spx_status sums(const params &k, arena m, tables &t, const list &l, size_t most_shared, slot *s, spx_err *e)
+void sums(const params &k, arena m, tables &t, const list &l, size_t most_shared, slot *s)
 {
-    return in_batches(
+    in_batches(
         m, l, t, 2, (size_t)k.h + 3, s,
         [&](const kind &v, batch b, int groups, cudaStream_t stream) {
             if (v.wide) {
@@ -552,26 +551,25 @@ spx_status sums(const params &k, arena m, tables &t, const list &l, size_t most_
             if (v.wide)
                 gather_kernel<<<dim3(blocks((size_t)b.span * (k.h + 3), 128), (unsigned)groups), 128, 0, stream>>>(k,
                                                                                                                    b);
-        },
-        e);
+        });
 }
 
 /* From the list of list_roots(). */
-spx_status root(params &k, arena m, tables &t, list &l, size_t most_shared, slot *s, spx_err *e)
+void root(params &k, arena m, tables &t, list &l, size_t most_shared, slot *s)
 {
     const size_t lanes = (size_t)k.lanes;
     params w = k;
     cut(w, LONG, 0);
     /* where segments do not fit together, once more with longer ones, and then in one piece */
     for (int how = USUAL;; list_roots(k, t, ++how, l)) {
-        PASS(sums(w, m, t, l, most_shared, s, e));
+        sums(w, m, t, l, most_shared, s);
         if (w.nseg == 1 || how == WHOLE)
             break;
-        PASS(zero(s, w.redo, sizeof(int) * w.nseg * lanes, e));
+        zero(s, w.redo, sizeof(int) * w.nseg * lanes);
         root_seams_kernel<<<dim3(blocks(lanes, 128), EXTRA, (unsigned)(w.nseg - 1)), 128, 0, s->stream>>>(w);
-        TRY(cudaGetLastError());
-        PASS(get(s, t.redo, w.redo, w.nseg * lanes, e));
-        TRY(cudaStreamSynchronize(s->stream));
+        spx::check(cudaGetLastError(), "launch");
+        get(s, t.redo, w.redo, w.nseg * lanes);
+        spx::check(cudaStreamSynchronize(s->stream), "stream");
         bool again = false;
         for (size_t i = 0; i < w.nseg * lanes; i++)
             again |= t.redo[i] != 0;
@@ -581,8 +579,7 @@ spx_status root(params &k, arena m, tables &t, list &l, size_t most_shared, slot
     if (k.reach >= 1)
         edge_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
     turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8), 0, s->stream>>>(k);
-    TRY(cudaGetLastError());
-    return SPX_OK;
+    spx::check(cudaGetLastError(), "launch");
 }
 
 } // namespace

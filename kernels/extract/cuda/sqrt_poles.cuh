@@ -159,8 +159,7 @@ void take_batch(arena &m, const kind &v, size_t groups, size_t nrhs, size_t widt
 /* Works on a list, as many items at a time as there is room for, kinds side by side: launch(kind, batch, groups,
  * stream), and after(kind, batch, groups, stream) when all that find room are on their way. */
 template <class LAUNCH, class AFTER>
-spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t width, slot *s, LAUNCH launch, AFTER after,
-                      spx_err *e)
+void in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t width, slot *s, LAUNCH launch, AFTER after)
 {
     struct {
         kind of;
@@ -170,16 +169,15 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
     } under_way[MOST_KINDS];
     int count = 0;
     item *items = m.take<item>((size_t)l.nitem);
-    PASS(put(s, items, (const item *)t.items, (size_t)l.nitem, e));
+    put(s, items, (const item *)t.items, (size_t)l.nitem);
     arena rest = m;
     const auto finish = [&]() {
         for (int i = 0; i < count; i++)
             after(under_way[i].of, under_way[i].b, under_way[i].groups, under_way[i].stream);
-        PASS(join(s, count, e));
-        TRY(cudaGetLastError());
+        join(s, count);
+        spx::check(cudaGetLastError(), "launch");
         count = 0;
         rest = m;
-        return SPX_OK;
     };
     for (int i = 0; i < l.nkinds; i++)
         for (int first = 0, pole = 0; first < l.kinds[i].count;) {
@@ -196,15 +194,14 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
             while (groups > 1 && !fits())
                 groups -= (groups + 7) / 8;
             if (count > 0 && (groups < left || !fits())) { /* with all of the room */
-                PASS(finish());
+                finish();
                 continue;
             }
             while (v.npole > 1 && !fits())
                 v.npole /= 2;
             if (!fits())
-                return spx_fail(e, SPX_EDEVICE,
-                                "cuda: too little memory on the device for one group of traces: give more "
-                                "({max_device_mem}), or use {device} cpu");
+                spx::fail("too little memory on the device for one group of traces: give more "
+                          "(--max-device-mem), or use --device cpu");
             take_batch(rest, v, (size_t)groups, nrhs, width, b);
             b.at = items + v.first + first;
             b.count = groups * members < v.count - first ? groups * members : v.count - first;
@@ -215,17 +212,17 @@ spx_status in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t wid
             b.pole0 = pole;
             b.npole = v.npole;
             under_way[count] = {v, b, groups, NULL};
-            PASS(fork(s, count, &under_way[count].stream, e));
+            fork(s, count, &under_way[count].stream);
             launch(v, b, groups, under_way[count++].stream);
             pole += v.npole;
             if (pole < l.kinds[i].npole) { /* its sums are added to */
-                PASS(finish());
+                finish();
             } else {
                 first += b.count;
                 pole = 0;
             }
         }
-    return finish();
+    finish();
 }
 
 /* Doubles that the square root of a piece takes at least, and those with which nothing waits for memory. */

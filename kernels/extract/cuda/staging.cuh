@@ -44,32 +44,24 @@ class staging_workers
     }
 
     /* n threads, MAX_WORKERS at most, for the device; those that are there stay if they are as many. */
-    spx_status start(int n, int device, spx_err *e)
+    void start(int n, int device)
     {
         n = n < MAX_WORKERS ? n : (int)MAX_WORKERS;
         if ((size_t)n == threads_.size())
-            return SPX_OK;
+            return;
         stop();
-        try {
-            for (int i = 0; i < n; i++)
-                threads_.emplace_back([this, device]() { work_for(device); });
-        } catch (const std::exception &x) {
-            return spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
-        }
-        return SPX_OK;
+        for (int i = 0; i < n; i++)
+            threads_.emplace_back([this, device]() { work_for(device); });
     }
 
-    /* Something to do, as spx_status(spx_err *): begun in the order of posting. */
-    template <typename F> spx_status post(F what, spx_err *e)
+    /* Something to do, as spx_status(spx_err *), which throws nothing: begun in the order of posting. */
+    template <typename F> void post(F what)
     {
-        try {
+        {
             const std::lock_guard<std::mutex> lock(lock_);
             loads_.emplace_back(std::move(what));
-        } catch (const std::exception &x) {
-            return spx_fail(e, SPX_EIO, "transfers: %s", x.what());
         }
         posted_.notify_one();
-        return SPX_OK;
     }
 
     /* Waits until all is done that was posted; returns the first error since the last time. */
@@ -86,17 +78,16 @@ class staging_workers
 
     /* Takes a chunk, which is free once `used` has come; waits for one. Others than workers leave one chunk per worker:
      * only workers return chunks, so if others could take the last ones the workers would deadlock. */
-    spx_status take(bool is_worker, chunk *c, spx_err *e)
+    void take(bool is_worker, chunk *c)
     {
         std::unique_lock<std::mutex> lock(lock_);
         const int left = is_worker ? 0 : (int)threads_.size();
         given_.wait(lock, [&]() { return nfree_ + CHUNKS - nchunk_ > left; });
         if (nfree_ == 0)
-            PASS(make(e));
+            make();
         *c = free_[first_];
         first_ = (first_ + 1) % CHUNKS;
         nfree_--;
-        return SPX_OK;
     }
     void give(const chunk &c)
     {
@@ -122,17 +113,16 @@ class staging_workers
     spx_err error_ = {};
 
     /* A block of chunks more: locking is done for many at a time, as each takes long. */
-    spx_status make(spx_err *e)
+    void make()
     {
         char **block = &blocks_[nchunk_ / EACH_BLOCK];
         if (!*block)
-            TRY(cudaMallocHost((void **)block, (size_t)EACH_BLOCK * CHUNK_BYTES));
+            spx::check(cudaMallocHost((void **)block, (size_t)EACH_BLOCK * CHUNK_BYTES), "page-locked memory");
         do {
-            TRY(cudaEventCreateWithFlags(&used_[nchunk_], cudaEventDisableTiming));
+            spx::check(cudaEventCreateWithFlags(&used_[nchunk_], cudaEventDisableTiming), "event");
             free_[(first_ + nfree_++) % CHUNKS] = {*block + (size_t)(nchunk_ % EACH_BLOCK) * CHUNK_BYTES,
                                                    used_[nchunk_]};
         } while (++nchunk_ % EACH_BLOCK != 0);
-        return SPX_OK;
     }
 
     void work_for(int device)
@@ -150,7 +140,10 @@ class staging_workers
             spx_err mine = {};
             spx_status st = what(&mine); /* in any case: others wait for what it gives back, and for its word */
             if (code != cudaSuccess)
-                st = failed(code, "threads of the host", &mine);
+                st = spx::guarded("extract", &mine, [&]() {
+                    spx::check(code, "threads of the host");
+                    return SPX_OK;
+                });
             lock.lock();
             busy_--;
             if (st != SPX_OK && status_ == SPX_OK) {

@@ -108,10 +108,10 @@ class sender
     /* Every strip will be sent, or said to have failed, whatever this returns. */
     spx_status begin(spx_err *e)
     {
-        spx_status st = cleared(e);
+        spx_status st = whether([&]() { cleared(); }, e);
         for (int i = 0; i < STRIPS; i++) {
             if (st == SPX_OK)
-                st = direct_ ? fetched(i, e) : posted(i, e);
+                st = whether([&]() { direct_ ? fetched(i) : posted(i); }, e);
             st = one_less(i, st, e);
         }
         return st;
@@ -127,29 +127,38 @@ class sender
     std::atomic<bool> failed_{false};
     std::promise<bool> sent_[STRIPS];
 
-    spx_status cleared(spx_err *e)
+    /* What becomes of a part of the work. */
+    template <typename F> static spx_status whether(F f, spx_err *e)
     {
-        TRY(cudaMemsetAsync(counted_, 0, PIXEL_COUNTS * sizeof *counted_, job_.c->upload));
-        return SPX_OK;
+        return spx::guarded("extract", e, [&]() {
+            f();
+            return SPX_OK;
+        });
     }
 
-    spx_status fetched(int which, spx_err *e)
+    void cleared()
+    {
+        spx::check(cudaMemsetAsync(counted_, 0, PIXEL_COUNTS * sizeof *counted_, job_.c->upload), "device memory");
+    }
+
+    void fetched(int which)
     {
         const strip &part = job_.strips[which];
         const size_t pitch = image_.nx * sizeof(float), x = part.x0, width = (part.x1 - part.x0) * sizeof(float);
         const auto fetch = [&](const void *to, const void *from) {
-            TRY(cudaMemcpy2DAsync((float *)to + x, pitch, (const float *)from + x, pitch, width, image_.ny,
-                                  cudaMemcpyHostToDevice, job_.c->upload));
-            return SPX_OK;
+            spx::check(cudaMemcpy2DAsync((float *)to + x, pitch, (const float *)from + x, pitch, width, image_.ny,
+                                         cudaMemcpyHostToDevice, job_.c->upload),
+                       "copy");
         };
         if (width == 0)
-            return SPX_OK;
-        PASS(fetch(job_.k.weight, image_.ivar));
-        PASS(fetch(job_.k.data, image_.data));
-        return mask_ ? fetch(mask_, image_.mask) : SPX_OK;
+            return;
+        fetch(job_.k.weight, image_.ivar);
+        fetch(job_.k.data, image_.data);
+        if (mask_)
+            fetch(mask_, image_.mask);
     }
 
-    spx_status posted(int which, spx_err *e)
+    void posted(int which)
     {
         const strip &part = job_.strips[which];
         const size_t most = CHUNK_BYTES / sizeof(float);
@@ -159,44 +168,48 @@ class sender
                 for (size_t y = 0; y < image_.ny; y += high) {
                     const size_t nrow = std::min(image_.ny - y, high);
                     left_[which]++;
-                    const spx_status st = job_.c->staging.post(
-                        [=](spx_err *mine) {
-                            return one_less(which, carried(array == 0, x, y, width, nrow, mine), mine);
-                        },
-                        e);
-                    if (st != SPX_OK)
+                    try {
+                        job_.c->staging.post([=](spx_err *mine) {
+                            const spx_status st = whether([&]() { carried(array == 0, x, y, width, nrow); }, mine);
+                            return one_less(which, st, mine);
+                        });
+                    } catch (...) {
                         left_[which]--;
-                    PASS(st);
+                        throw;
+                    }
                 }
             }
-        return SPX_OK;
     }
 
     /* Some rows of a strip: of ivar, or of the data. */
-    spx_status carried(bool ivar, size_t x, size_t y, size_t width, size_t nrow, spx_err *e)
+    void carried(bool ivar, size_t x, size_t y, size_t width, size_t nrow)
     {
         chunk c;
-        PASS(job_.c->staging.take(true, &c, e));
-        const spx_status st = filled(c, ivar, x, y, width, nrow, e);
+        job_.c->staging.take(true, &c);
+        try {
+            filled(c, ivar, x, y, width, nrow);
+        } catch (...) {
+            job_.c->staging.give(c);
+            throw;
+        }
         job_.c->staging.give(c);
-        return st;
     }
 
-    spx_status filled(const chunk &c, bool ivar, size_t x, size_t y, size_t width, size_t nrow, spx_err *e)
+    void filled(const chunk &c, bool ivar, size_t x, size_t y, size_t width, size_t nrow)
     {
         const size_t at = y * image_.nx + x, pitch = image_.nx * sizeof(float), bytes = width * sizeof(float);
         const float *from = (ivar ? image_.ivar : image_.data) + at;
         float *to = (float *)c.at;
-        TRY(cudaEventSynchronize(c.used));
+        spx::check(cudaEventSynchronize(c.used), "event");
         for (size_t row = 0; row < nrow; row++, from += image_.nx, to += width)
             if (ivar && image_.mask) /* is weighed, and counted, as with the mask beside it */
                 fold(to, from, image_.mask + at + row * image_.nx, width);
             else
                 memcpy(to, from, bytes);
-        TRY(cudaMemcpy2DAsync((float *)(ivar ? job_.k.weight : job_.k.data) + at, pitch, c.at, bytes, bytes, nrow,
-                              cudaMemcpyHostToDevice, job_.c->upload));
-        TRY(cudaEventRecord(c.used, job_.c->upload));
-        return SPX_OK;
+        spx::check(cudaMemcpy2DAsync((float *)(ivar ? job_.k.weight : job_.k.data) + at, pitch, c.at, bytes, bytes,
+                                     nrow, cudaMemcpyHostToDevice, job_.c->upload),
+                   "copy");
+        spx::check(cudaEventRecord(c.used, job_.c->upload), "event");
     }
 
     /* On the bits, which compilers have vectors for: finite values from 0 up are those below infinity's. */
@@ -218,37 +231,35 @@ class sender
             failed_ = true;
         if (--left_[which] > 0)
             return st;
-        if (!failed_ && (st = strip_weights(which, e)) != SPX_OK)
+        if (!failed_ && (st = whether([&]() { strip_weights(which); }, e)) != SPX_OK)
             failed_ = true;
         sent_[which].set_value(!failed_);
         return st;
     }
 
-    spx_status strip_weights(int which, spx_err *e)
+    void strip_weights(int which)
     {
         const strip &part = job_.strips[which];
-        PASS(pixel_weights(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload, e));
-        TRY(cudaEventRecord(job_.c->strip_there[which], job_.c->upload));
-        return SPX_OK;
+        pixel_weights(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload);
+        spx::check(cudaEventRecord(job_.c->strip_there[which], job_.c->upload), "event");
     }
 };
 
 /* n bytes of the device's into a chunk, when what was in it has been used. */
-spx_status fetch(slot *s, const chunk &c, const char *from, size_t n, spx_err *e)
+void fetch(slot *s, const chunk &c, const char *from, size_t n)
 {
-    TRY(cudaStreamWaitEvent(s->stream, c.used, 0));
-    TRY(cudaMemcpyAsync(c.at, from, n, cudaMemcpyDeviceToHost, s->stream));
-    TRY(cudaEventRecord(c.used, s->stream));
-    return SPX_OK;
+    spx::check(cudaStreamWaitEvent(s->stream, c.used, 0), "stream");
+    spx::check(cudaMemcpyAsync(c.at, from, n, cudaMemcpyDeviceToHost, s->stream), "copy");
+    spx::check(cudaEventRecord(c.used, s->stream), "event");
 }
 
 /* To part of a block; `direct`: it is locked. Else it is there when the staging workers have finished. */
-spx_status pull(staging_workers *staging, slot *s, char *to, bool direct, const char *from, size_t n, spx_err *e)
+void pull(staging_workers *staging, slot *s, char *to, bool direct, const char *from, size_t n)
 {
     spx::to_host += n;
     if (direct) {
-        TRY(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, s->stream));
-        return SPX_OK;
+        spx::check(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, s->stream), "copy");
+        return;
     }
     for (size_t at = 0; at < n; at += CHUNK_BYTES) {
         const size_t part = std::min(n - at, (size_t)CHUNK_BYTES);
@@ -257,26 +268,28 @@ spx_status pull(staging_workers *staging, slot *s, char *to, bool direct, const 
             if (code == cudaSuccess)
                 memcpy(to + at, c.at, part);
             staging->give(c);
-            return code == cudaSuccess ? SPX_OK : failed(code, "results", mine);
+            return spx::guarded("extract", mine, [&]() {
+                spx::check(code, "results");
+                return SPX_OK;
+            });
         };
         chunk c;
-        PASS(staging->take(false, &c, e));
-        spx_status st = fetch(s, c, from + at, part, e);
-        if (st == SPX_OK)
-            st = staging->post([=](spx_err *mine) { return carry(c, mine); }, e);
-        if (st != SPX_OK) {
+        staging->take(false, &c);
+        try {
+            fetch(s, c, from + at, part);
+            staging->post([=](spx_err *mine) { return carry(c, mine); });
+        } catch (...) {
             staging->give(c);
-            return st;
+            throw;
         }
     }
-    return SPX_OK;
 }
 
 /* New memory's pages come when it is written to, which takes longer than what is copied there: staging workers fetch
  * those of the results as soon as the image is on its way, in the order of the pieces. Without a word of the contents,
  * so that it does not matter who comes first, nor whether the system can do it; in parts, as who needs to change what
  * the process has mapped, such as for a new thread's stack, waits for the part that is under way. */
-spx_status fetch_pages(const call &job, spx_err *e)
+void fetch_pages(const call &job)
 {
 #ifdef MADV_POPULATE_WRITE
     const spx_extract_options *o = job.p->job->o;
@@ -289,30 +302,26 @@ spx_status fetch_pages(const call &job, spx_err *e)
             const size_t p0 = (size_t)r.to + (f0 - o->first) * row, p1 = (size_t)r.to + (f1 - o->first) * row;
             for (size_t at = p0 / page * page, next; at < p1 && !r.direct; at = next) { /* locked pages are there */
                 next = std::min((at / most + 1) * most, p1);
-                PASS(job.c->staging.post(
-                    [=](spx_err *) {
-                        (void)madvise((void *)at, next - at, MADV_POPULATE_WRITE);
-                        return SPX_OK;
-                    },
-                    e));
+                job.c->staging.post([=](spx_err *) {
+                    (void)madvise((void *)at, next - at, MADV_POPULATE_WRITE);
+                    return SPX_OK;
+                });
             }
         }
     }
 #else
     (void)job;
-    (void)e;
 #endif
-    return SPX_OK;
 }
 
-/* The slot's stream goes on when the pixels are there that a piece needs. */
-spx_status wait_for_pixels(const call &job, slot *s, size_t number, spx_err *e)
+/* The slot's stream goes on when the pixels are there that a piece needs; SPX_EDEVICE where they do not come. */
+spx_status wait_for_pixels(const call &job, slot *s, size_t number)
 {
     const size_t last = std::min(number, (size_t)SLOTS - 1);
     for (size_t i = 0; i <= last; i++) { /* a strip may be there before the one before it */
         if (!job.sent[i].get())
             return SPX_EDEVICE; /* the one who sends it says why */
-        TRY(cudaStreamWaitEvent(s->stream, job.c->strip_there[i], 0));
+        spx::check(cudaStreamWaitEvent(s->stream, job.c->strip_there[i], 0), "stream");
     }
     return SPX_OK;
 }

@@ -60,28 +60,25 @@ __global__ void coverage_kernel(params k, int first, unsigned long long *count)
 
 /* On a stream, after the pixels of columns x0 .. x1 - 1, each of which is weighed once; count: [PIXEL_COUNTS], zeroed.
  */
-spx_status pixel_weights(const params &k, const unsigned *mask, size_t x0, size_t x1, unsigned long long *count,
-                         cudaStream_t stream, spx_err *e)
+void pixel_weights(const params &k, const unsigned *mask, size_t x0, size_t x1, unsigned long long *count,
+                   cudaStream_t stream)
 {
     const unsigned columns = 256, rows = 512; /* a few pixels a thread: one strip fills the device */
     if (x0 >= x1 || k.ccd_ny == 0)
-        return SPX_OK;
+        return;
     const dim3 grid(blocks(x1 - x0, columns), k.ccd_ny < rows ? (unsigned)k.ccd_ny : rows);
     weights_kernel<<<grid, columns, 0, stream>>>(k, mask, x0, x1, (float *)k.weight, count);
-    TRY(cudaGetLastError());
-    return SPX_OK;
+    spx::check(cudaGetLastError(), "launch");
 }
 
 /* After all pixels. */
-spx_status count_coverage(const params &k, int first, int nspec, unsigned long long *count, cudaStream_t stream,
-                          spx_err *e)
+void count_coverage(const params &k, int first, int nspec, unsigned long long *count, cudaStream_t stream)
 {
     const unsigned bins = 128;
     for (int at = 0; at < nspec; at += 65535)
         coverage_kernel<<<dim3(blocks(k.nwave, bins), nspec - at < 65535 ? nspec - at : 65535), bins, 0, stream>>>(
             k, first + at, count);
-    TRY(cudaGetLastError());
-    return SPX_OK;
+    spx::check(cudaGetLastError(), "launch");
 }
 
 } // namespace
