@@ -1,5 +1,5 @@
-/* Provides sums over a warp and a block in an order that is fixed, so that the same kernel gives the same bits; and
- * order statistics. */
+/* Provides the width of a warp, and sums over a warp and a block in an order that is fixed: the same kernel gives the
+ * same bits. */
 #ifndef SPX_CUDA_REDUCE_CUH
 #define SPX_CUDA_REDUCE_CUH
 
