@@ -46,9 +46,9 @@ struct failure : std::runtime_error {
 inline void check(cudaError_t status, const char *what)
 {
     if (status == cudaErrorMemoryAllocation)
-        fail("%s: out of memory: give less than is free (--max-device-mem), or use --device cpu", what);
+        fail("%s: out of memory: give less than is free ({max_device_mem}), or use {device} cpu", what);
     if (status != cudaSuccess)
-        fail("%s: %s: use --device cpu", what, cudaGetErrorString(status));
+        fail("%s: %s: use {device} cpu", what, cudaGetErrorString(status));
 }
 
 /* Name of a stage in the profilers. */

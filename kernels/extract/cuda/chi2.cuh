@@ -237,7 +237,7 @@ void fit(const params &k, size_t most_shared, slot *s)
     const size_t touched = (size_t)k.ntile * k.lanes, bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
     const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
     if (bytes > most_shared)
-        spx::fail("bundles of %d columns are too wide for the device: use --device cpu", k.wide);
+        spx::fail("bundles of %d columns are too wide for the device: use {device} cpu", k.wide);
     spx::check(cudaMemsetAsync(k.tile_begin, 0x7f, touched * sizeof(int), s->stream),
                "device memory"); /* beyond all bins */
     zero(s, k.tile_end, touched * sizeof(int));

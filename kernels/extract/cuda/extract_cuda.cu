@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "extract/cuda/cg.cuh"
 #include "extract/cuda/chi2.cuh"
 #include "extract/cuda/contexts.cuh"
@@ -409,10 +410,10 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     spx_err late = {};
     const spx_status carried = all.c->staging.wait(&late);
     if (st == SPX_OK && carried != SPX_OK)
-        st = spx_fail(e, carried, "%s", late.msg);
+        st = spx_err_pass(e, &late);
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
-            st = spx_fail(e, status[i], "%s", errors[i].msg);
+            st = spx_err_pass(e, &errors[i]);
     for (int i = 0; i < all.nslot; i++)
         got->nospot += nospot[i];
     return st;
@@ -449,7 +450,7 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     cut_image(all);
     sender upload(all, mask, counted);
     need_workers(all, upload.direct(), device);
-    const double begin = omp_get_wtime();
+    const double begin = spx_seconds();
     send_constants(c, f, all.k);
     /* from here on others use `upload`: nothing may be thrown before they have ended */
     spx_status st = upload.begin(e);
@@ -459,7 +460,7 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
             return SPX_OK;
         });
     st = run_pieces(all, device, counted, st, got, e);
-    got->times.seconds = omp_get_wtime() - begin;
+    got->times.seconds = spx_seconds() - begin;
     for (int i = 0; i < all.nslot; i++)
         for (int step = 0; step < STEPS; step++)
             got->times.step[step] += c->slots[i].seconds[step];
@@ -467,8 +468,8 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
 }
 
 /* With a context of the device's. Where memory is out, once more, when no other call has some of it. */
-spx_status run(const spx_extract_cuda *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle, int *why_host,
-               outcome *got, spx_err *e)
+spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle,
+               int *why_host, outcome *got, spx_err *e)
 {
     pool *all = (pool *)dev->pool;
     const spx_status there = spx::guarded("extract", e, [&]() {
@@ -506,7 +507,7 @@ int lock_pages(void *at, size_t bytes, int on)
 }
 
 /* Shares the bundles out among the devices, a host thread each, and joins what they have counted. */
-spx_status run_on_devices(const spx_extract_cuda *dev, size_t ndev, const frame &f, const spx_trace_bundle *list,
+spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const frame &f, const spx_trace_bundle *list,
                           size_t nbundle, int *why_host, spx_extract_counts *counts, spx_extract_cuda_times *times,
                           spx_err *e)
 {
@@ -547,7 +548,7 @@ spx_status run_on_devices(const spx_extract_cuda *dev, size_t ndev, const frame 
             for (int i = 0; i < STEPS; i++)
                 times->step[i] += each.got.times.step[i];
             if (st == SPX_OK && each.st != SPX_OK)
-                st = spx_fail(e, each.st, "%s", each.error.msg);
+                st = spx_err_pass(e, &each.error);
         }
     } catch (const std::exception &x) {
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
@@ -591,7 +592,7 @@ extern "C" int spx_extract_cuda_count(void)
     return count;
 }
 
-extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, spx_err *e)
+extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device, spx_err *e)
 {
     const std::lock_guard<std::mutex> lock(opening);
     dev->device = device;
@@ -607,7 +608,7 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_cuda *dev, int device, s
     return SPX_OK;
 }
 
-extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
+extern "C" void spx_extract_cuda_free(spx_extract_device *dev)
 {
     const std::lock_guard<std::mutex> lock(opening);
     pool *all = (pool *)dev->pool;
@@ -622,12 +623,12 @@ extern "C" void spx_extract_cuda_free(spx_extract_cuda *dev)
         spx_mem_locker(NULL);
 }
 
-extern "C" spx_status spx_extract_trace_cuda(const spx_extract_cuda *dev, size_t ndev, const spx_image *image,
+extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,
                                              const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
                                              spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e)
 {
     if (o->method != SPX_METHOD_TRACE)
-        return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use --method trace, or --device cpu");
+        return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use {method} trace, or {device} cpu");
     spx_extract_job job;
     spx_trace_plan plan = {};
     layout_ref l;

@@ -452,9 +452,9 @@ void rest(const params &k, int df, int dk0, int dk1, slot *s)
 void equations(params &k, slot *s)
 {
     if ((size_t)17 * k.lanes * k.npix * sizeof(double) > UINT_MAX)
-        spx::fail("spots of %d x %d pixels are too large for the device: use --device cpu", k.nx, k.ny);
+        spx::fail("spots of %d x %d pixels are too large for the device: use {device} cpu", k.nx, k.ny);
     if ((size_t)k.ccd_nx * (size_t)k.ccd_ny > UINT_MAX)
-        spx::fail("an image of %ld x %ld pixels is too large for the device: use --device cpu", k.ccd_nx, k.ccd_ny);
+        spx::fail("an image of %ld x %ld pixels is too large for the device: use {device} cpu", k.ccd_nx, k.ccd_ny);
     overlaps_kernel<<<dim3(blocks(k.n, 8 * RUN), blocks(k.lanes, TRACES)), TRACES * WARP, 0, s->stream>>>(k);
     for (int df = 0; df <= k.reach; df++)
         if (df < SIDES) {

@@ -44,7 +44,7 @@ void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size
         const spx_trace_bundle *b = &list[i];
         most = b->nf > most ? b->nf : most;
         if (b->reach > REACH)
-            spx::fail("traces overlap with more than %d others: use --device cpu", (int)REACH);
+            spx::fail("traces overlap with more than %d others: use {device} cpu", (int)REACH);
         k.reach = b->reach > k.reach ? b->reach : k.reach;
         for (int df = 0; df <= b->reach; df++) {
             k.lo[df] = b->lo[df] < k.lo[df] ? b->lo[df] : k.lo[df];
@@ -132,7 +132,7 @@ void reserve_memory(call &job, size_t shared, size_t limit)
         c->starved = count == 0;
         if (count == 0)
             spx::fail("one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
-                      "(--max-device-mem), or use --device cpu",
+                      "({max_device_mem}), or use {device} cpu",
                       1e-9 * (double)(shared + least), 1e-9 * (double)limit);
         piece_size(job.k, count, &least, &best);
         if (shared + nslot * least <= limit)

@@ -201,7 +201,7 @@ void in_batches(arena m, const list &l, tables &t, size_t nrhs, size_t width, sl
                 v.npole /= 2;
             if (!fits())
                 spx::fail("too little memory on the device for one group of traces: give more "
-                          "(--max-device-mem), or use --device cpu");
+                          "({max_device_mem}), or use {device} cpu");
             take_batch(rest, v, (size_t)groups, nrhs, width, b);
             b.at = items + v.first + first;
             b.count = groups * members < v.count - first ? groups * members : v.count - first;
