@@ -1,18 +1,16 @@
 /* npz2h5: a network that was trained elsewhere, in NumPy's archive, as the block that rvs-template makes templates of.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/main.h"
 #include "base/parse.h"
-#include "convert/payne.h"
+#include "common/payne_options.h"
+#include "num/wave.h"
 #include "products/network_h5.h"
 #include "products/spectra.h"
 #include "products/templates.h"
-
-enum { MAX_LABEL = 64 };
 
 static struct {
     const char *labels, *wavelength;
@@ -41,48 +39,6 @@ static const spx_opt options[] = {
                .choices = SPX_CHOICES({"flux", 1}, {"lnflux", 0}), .was = "output"),
     {0}};
 
-static spx_status parse_labels(spx_payne_label *l, size_t *n, spx_err *e)
-{
-    *n = 0;
-    for (const char *p = o.labels; *p != '\0';) {
-        char text[96], *colon;
-        size_t len = strcspn(p, ",");
-        if (*n == MAX_LABEL || len == 0 || len >= sizeof text)
-            return spx_fail(e, SPX_EUSAGE, "--labels: up to %d names, with commas between, are wanted", MAX_LABEL);
-        memcpy(text, p, len);
-        text[len] = '\0';
-        l[*n] = (spx_payne_label){.unit = 1, .fixed = (double)NAN};
-        if ((colon = strchr(text, ':')) != NULL) {
-            spx_status st = spx_parse_double(colon + 1, "--labels: unit", &l[*n].unit, e);
-            if (st == SPX_OK && !(l[*n].unit > 0))
-                st = spx_fail(e, SPX_EUSAGE, "--labels: a unit of %g is not possible", l[*n].unit);
-            if (st != SPX_OK)
-                return st;
-            *colon = '\0';
-        }
-        if (text[0] == '\0' || strlen(text) >= sizeof l->name)
-            return spx_fail(e, SPX_EUSAGE, "--labels: a name has 1 to %zu characters", sizeof l->name - 1);
-        (void)snprintf(l[*n].name, sizeof l->name, "%.31s", text);
-        for (size_t k = 0; k < *n; k++)
-            if (strcmp(l[k].name, l[*n].name) == 0)
-                return spx_fail(e, SPX_EUSAGE, "--labels: two inputs are called '%s'", l[k].name);
-        ++*n;
-        p += len + (p[len] == ',');
-    }
-    for (size_t i = 0; i < o.fix.n; i++) {
-        const char *text = o.fix.value[i], *equals = strchr(text, '=');
-        size_t k = 0, len = equals != NULL ? (size_t)(equals - text) : 0;
-        while (k < *n && (strlen(l[k].name) != len || strncmp(l[k].name, text, len) != 0))
-            k++;
-        if (equals == NULL || k == *n)
-            return spx_fail(e, SPX_EUSAGE, "--fix %s: NAME=VALUE with a name of --labels is wanted", text);
-        spx_status st = spx_parse_double(equals + 1, "--fix", &l[k].fixed, e);
-        if (st != SPX_OK)
-            return st;
-    }
-    return SPX_OK;
-}
-
 static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, spx_network *net, spx_err *e)
 {
     spx_npz other = {0};
@@ -98,10 +54,8 @@ static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, sp
                                "log10:START:STEP or linear:START:STEP", 2, v, &n, e);
         if (st == SPX_OK && n != 2)
             st = spx_fail(e, SPX_EUSAGE, "--wavelength %s: START:STEP is wanted", o.wavelength);
-        for (size_t i = 0; i < net->nwave && st == SPX_OK; i++) {
-            double at = v[0] + (double)i * v[1];
-            net->wavelength[i] = log10_of ? pow(10, at) : at;
-        }
+        if (st == SPX_OK)
+            spx_wave_scale(log10_of, v[0], v[1], net->nwave, net->wavelength);
     } else {
         const char *name = o.wavelength;
         if (len > 4 && strcmp(o.wavelength + len - 4, ".npz") == 0) {
@@ -128,7 +82,7 @@ static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, sp
 
 static spx_status run(spx_run *s, spx_err *e)
 {
-    spx_payne_label l[MAX_LABEL];
+    spx_payne_label l[SPX_PAYNE_MAX_LABEL];
     size_t nlabel;
     spx_npz z = {0};
     spx_network net = {0};
@@ -137,7 +91,7 @@ static spx_status run(spx_run *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "one .npz file is wanted");
     if (o.labels == NULL)
         return spx_fail(e, SPX_EUSAGE, "--labels says what the inputs of the network are: teff:1000,logg,feh");
-    spx_status st = parse_labels(l, &nlabel, e);
+    spx_status st = spx_payne_parse_labels(o.labels, o.fix.n, o.fix.value, l, &nlabel, e);
     spx_run_step(s, "read");
     if (st == SPX_OK)
         st = spx_run_foreign_input(s, s->input[0], e);

@@ -23,3 +23,11 @@ double spx_air_to_vacuum(double air)
         vacuum = air * refraction(vacuum);
     return vacuum;
 }
+
+void spx_wave_scale(int logarithmic, double start, double step, size_t n, double *out)
+{
+    for (size_t k = 0; k < n; k++) {
+        const double at = start + step * (double)k;
+        out[k] = logarithmic ? pow(10.0, at) : at;
+    }
+}

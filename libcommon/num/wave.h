@@ -2,6 +2,8 @@
 #ifndef SPX_WAVE_H
 #define SPX_WAVE_H
 
+#include <stddef.h>
+
 #define SPX_C_KMS 299792.458
 
 /* Below this vacuum wavelength tables give vacuum wavelengths by convention, and nothing is converted. */
@@ -14,5 +16,8 @@ double spx_vacuum_to_air(double vacuum);
 
 /* Its inverse, by iteration to the last bits. */
 double spx_air_to_vacuum(double air);
+
+/* out[n]: start + k step for k = 0 ... n-1, or, logarithmic, 10 to the power of that. */
+void spx_wave_scale(int logarithmic, double start, double step, size_t n, double *out);
 
 #endif
