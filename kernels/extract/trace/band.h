@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "extract/trace/simd.h"
 #include "extract/trace/trace.h"
+#include "simd/simd.h"
 
 /* L D L^T of the band matrix a(j, j+d) at a[j*arow + d*aelem], plus `shift` on the diagonal: l[j*lrow] = 1/D_j,
  * l[j*lrow + d*lelem] = L(j+d, j); diag[j*SPX_VL] = D_j. l and diag have m rows before the first, which hold zeros.

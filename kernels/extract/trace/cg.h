@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "extract/trace/simd.h"
 #include "extract/trace/trace.h"
+#include "simd/simd.h"
 
 /* out = M v. Vectors have `depth` rows of zeros before and after. */
 static void multiply(const spx_trace_plan *p, const spx_trace_bundle *b, const double *v, double *out)

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "extract/trace/band.h"
-#include "extract/trace/simd.h"
 #include "extract/trace/trace.h"
+#include "simd/simd.h"
 
 /* Other fibres whose light is taken out of that of the fibres of SPX_VL lanes: fibre + off[c], c < q, for all lanes,
  * and the factor L D L^T of their block of M, ordered by bin and then by c. */

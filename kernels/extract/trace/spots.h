@@ -6,49 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "extract/trace/simd.h"
 #include "extract/trace/trace.h"
 #include "psf/psf_math.h"
-
-/* exp(x) for -700 <= x <= 0, to 2e-16 relative: 2^n times the Taylor series in the remainder, |r| <= log(2)/2. */
-ALWAYS_INLINE vec vexp(vec x)
-{
-    static const double c[13] = {
-        1.0,        1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,      1.0 / 720,
-        1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600};
-    const vec magic = every(6755399441055744.0); /* 1.5 * 2^52: rounds to an integer and leaves it in the low bits */
-    vec n = x * every(1.4426950408889634) + magic;
-    ivec power = ((ivec)n << 52) + EVERY_INT(0x3ff0000000000000);
-    n -= magic;
-    vec r = x - n * every(6.93147180369123816490e-01) - n * every(1.90821492927058770002e-10);
-    vec p = every(c[12]);
-    for (int i = 11; i >= 0; i--)
-        p = p * r + every(c[i]);
-    return p * (vec)power;
-}
-
-/* erf(e/sqrt 2)/2 and exp(-e^2/2). (1 + 2 z) exp(z^2) erfc(z) is a polynomial in (z - 4)/(z + 4) for all z >= 0, to
- * 3e-15 (Shepherd & Laframboise 1981, Math. Comp. 36, 249; coefficients: Chebyshev series of order 22). */
-ALWAYS_INLINE void half_erf(vec e, vec *erf2, vec *gauss)
-{
-    static const double c[23] = {
-        1.23299511862555256e+00,  -1.39621116840569215e-01, 1.53796521026158643e-02,  6.80970542547575108e-02,
-        -1.01039066035322977e-01, 9.37328350030032786e-02,  -6.63303658391336676e-02, 3.71675154395842353e-02,
-        -1.61977337706605343e-02, 5.03197080349366416e-03,  -7.57774894395879528e-04, -1.99260525562294788e-04,
-        1.50626990644013874e-04,  -2.43883127586741474e-05, -1.12330004048999404e-05, 5.68984840356279205e-06,
-        3.08078597299754620e-07,  -8.02031863713636982e-07, 6.33019953966140736e-08,  9.28732333704829190e-08,
-        -1.29430554807186135e-08, -6.96396455168724063e-09, 9.31322574615478516e-10};
-    vec z = vabs(e) * every(0.70710678118654752440);
-    vec power = every(-0.5) * e * e;
-    vec g = vexp(vmax(power, every(-700.0)));
-    vec t = (z - every(4.0)) / (z + every(4.0));
-    vec p = every(c[22]);
-    for (int i = 21; i >= 0; i--)
-        p = p * t + every(c[i]);
-    vec half = every(0.5) - every(0.5) * g * p / (every(1.0) + every(2.0) * z);
-    *erf2 = (vec)((ivec)half | ((ivec)e & EVERY_INT(INT64_MIN)));
-    *gauss = g;
-}
+#include "simd/simd.h"
+#include "simd/simd_math.h"
 
 /* Doubles of a row of edges: those along x, then those along y, then room for vectors that reach beyond. */
 ALWAYS_INLINE size_t edge_row(const spx_trace_plan *p)

@@ -1,6 +1,7 @@
-/* Provides vectors of SPX_VL doubles for the loops of kernels.inc, which is compiled for each instruction set. */
-#ifndef SPX_EXTRACT_TRACE_SIMD_H
-#define SPX_EXTRACT_TRACE_SIMD_H
+/* Provides vectors of SPX_VL doubles: loads, stores, masks, sums over lanes. The file that includes it is compiled for
+ * each instruction set and defines SPX_VL before. */
+#ifndef SPX_SIMD_SIMD_H
+#define SPX_SIMD_SIMD_H
 
 #include <stdint.h>
 
