@@ -1,5 +1,5 @@
-/* Provides vectors of SPX_VL doubles: loads, stores, masks, sums over lanes. The file that includes it is compiled for
- * each instruction set and defines SPX_VL before. */
+/* Provides vectors of SPX_VL doubles, and of 2 SPX_VL floats: loads, stores, masks, sums over lanes. The file that
+ * includes it is compiled for each instruction set and defines SPX_VL before (README). */
 #ifndef SPX_SIMD_SIMD_H
 #define SPX_SIMD_SIMD_H
 
@@ -12,6 +12,11 @@ typedef int64_t ivec __attribute__((vector_size(8 * SPX_VL)));
 typedef double vec_any __attribute__((vector_size(8 * SPX_VL), aligned(8), may_alias));
 typedef float vec_float __attribute__((vector_size(4 * SPX_VL), aligned(4), may_alias));
 
+/* Single precision in registers of the same size. */
+typedef float vecf __attribute__((vector_size(8 * SPX_VL)));
+typedef int32_t ivecf __attribute__((vector_size(8 * SPX_VL)));
+typedef float vecf_any __attribute__((vector_size(8 * SPX_VL), aligned(4), may_alias));
+
 ALWAYS_INLINE vec load(const double *p)
 {
     return *(const vec_any *)p;
@@ -22,31 +27,44 @@ ALWAYS_INLINE void store(double *p, vec v)
     *(vec_any *)p = v;
 }
 
+ALWAYS_INLINE vecf load_vecf(const float *p)
+{
+    return *(const vecf_any *)p;
+}
+
+ALWAYS_INLINE void store_vecf(float *p, vecf v)
+{
+    *(vecf_any *)p = v;
+}
+
+/* SPX_VL floats, in double precision. */
 ALWAYS_INLINE vec load_float(const float *p)
 {
     return __builtin_convertvector(*(const vec_float *)p, vec);
 }
 
-#if SPX_VL == 8
-#define EVERY(v)     ((vec){(v), (v), (v), (v), (v), (v), (v), (v)})
-#define EVERY_INT(v) ((ivec){(v), (v), (v), (v), (v), (v), (v), (v)})
-#elif SPX_VL == 4
-#define EVERY(v)     ((vec){(v), (v), (v), (v)})
-#define EVERY_INT(v) ((ivec){(v), (v), (v), (v)})
-#else
-#define EVERY(v)     ((vec){(v), (v)})
-#define EVERY_INT(v) ((ivec){(v), (v)})
-#endif
-
+/* The same value in all lanes: x - 0 is x, -0 and NaN included. */
 ALWAYS_INLINE vec every(double v)
 {
-    return EVERY(v);
+    return v - (vec){0};
+}
+
+#define EVERY_INT(v) ((ivec){0} + (int64_t)(v))
+
+ALWAYS_INLINE vecf everyf(float v)
+{
+    return v - (vecf){0};
 }
 
 /* a where mask, else b. */
 ALWAYS_INLINE vec choose(ivec mask, vec a, vec b)
 {
     return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
+}
+
+ALWAYS_INLINE vecf choosef(ivecf mask, vecf a, vecf b)
+{
+    return (vecf)(((ivecf)a & mask) | ((ivecf)b & ~mask));
 }
 
 ALWAYS_INLINE vec positive_or_0(vec v)

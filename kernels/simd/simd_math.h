@@ -1,11 +1,67 @@
-/* Provides exp and erf of vectors of SPX_VL doubles. */
+/* Provides exp, log and erf of vectors of SPX_VL doubles, exp of 2 SPX_VL floats. */
 #ifndef SPX_SIMD_SIMD_MATH_H
 #define SPX_SIMD_SIMD_MATH_H
 
 #include "simd/simd.h"
 
-/* exp(x) for -700 <= x <= 0, to 2e-16 relative: 2^n times the Taylor series in the remainder, |r| <= log(2)/2. */
+/* exp(x), -708 <= x <= 709; NaN stays NaN: 2^n exp(r), |r| <= ln(2)/2, Taylor series; the first term that is left out
+ * is r^14/14! < 5e-18. */
 ALWAYS_INLINE vec vexp(vec x)
+{
+    static const double c[] = {
+        1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
+        1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1,           1};
+    const double magic = 6755399441055744.0; /* 1.5 2^52: the sum ends in the integer nearest to the argument */
+    vec t = x * 1.44269504088896340736 + magic, n = t - magic;
+    /* ln 2 in two parts (Cody & Waite 1980), the first of 33 bits, so that n times it is exact */
+    vec r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10, p = every(c[0]);
+    for (int i = 1; i < (int)(sizeof c / sizeof *c); i++)
+        p = p * r + c[i];
+    return p * (vec)(((ivec)t << 52) + EVERY_INT(0x3ff0000000000000));
+}
+
+/* exp(x) in single precision, x beyond -87 ... 87 as at these ends: as vexp(); the first term of the series that is
+ * left out is r^8/8! < 6e-9. */
+ALWAYS_INLINE vecf vexpf(vecf x)
+{
+    const vecf most = everyf(87), magic = everyf(0x1.8p23f);
+    x = choosef(x > most, most, x);
+    x = choosef(x < -most, -most, x);
+    vecf t = x * 1.44269504f + magic, n = t - magic;
+    vecf r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    vecf p = r * (1.f / 5040) + 1.f / 720;
+    p = p * r + 1.f / 120;
+    p = p * r + 1.f / 24;
+    p = p * r + 1.f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1;
+    p = p * r + 1;
+    return (vecf)((ivecf)p + (((ivecf)t - (ivecf)magic) << 23));
+}
+
+/* ln x of positive normal x = m 2^e, m in sqrt(1/2) ... sqrt(2): e ln 2 + 2 atanh(s), s = (m-1)/(m+1); the first term
+ * that is left out is 2 s^19/19 < 3e-16. */
+ALWAYS_INLINE vec vlog(vec x)
+{
+    ivec bits = (ivec)x;
+    /* exponent as an integer in the low bits of a double near 2^52: there is no conversion of it before AVX-512 */
+    ivec e = ((bits - EVERY_INT(0x3FE6A09E667F3BCD)) >> 52) + 1024; /* sqrt(1/2) */
+    vec m = (vec)(bits - ((e - 1024) << 52));
+    vec exponent = (vec)(e | 0x4330000000000000) - every(0x1p52 + 1024);
+    vec s = (m - 1) / (m + 1), q = s * s;
+    vec p = 2.0 / 17 * q + 2.0 / 15;
+    p = p * q + 2.0 / 13;
+    p = p * q + 2.0 / 11;
+    p = p * q + 2.0 / 9;
+    p = p * q + 2.0 / 7;
+    p = p * q + 2.0 / 5;
+    p = p * q + 2.0 / 3;
+    p = p * q + 2;
+    return exponent * 0.69314718055994530942 + s * p;
+}
+
+/* exp(x) for -700 <= x <= 0, to 2e-16 relative: 2^n times the Taylor series in the remainder, |r| <= log(2)/2. */
+ALWAYS_INLINE vec vexp_12(vec x)
 {
     static const double c[13] = {
         1.0,        1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,      1.0 / 720,
@@ -34,7 +90,7 @@ ALWAYS_INLINE void half_erf(vec e, vec *erf2, vec *gauss)
         -1.29430554807186135e-08, -6.96396455168724063e-09, 9.31322574615478516e-10};
     vec z = vabs(e) * every(0.70710678118654752440);
     vec power = every(-0.5) * e * e;
-    vec g = vexp(vmax(power, every(-700.0)));
+    vec g = vexp_12(vmax(power, every(-700.0)));
     vec t = (z - every(4.0)) / (z + every(4.0));
     vec p = every(c[22]);
     for (int i = 21; i >= 0; i--)

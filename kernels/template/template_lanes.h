@@ -4,12 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "simd/simd.h"
+#include "simd/simd_math.h"
 #include "template/template_impl.h"
-
-typedef double vd __attribute__((vector_size(8 * SPX_VL)));
-typedef long long vi __attribute__((vector_size(8 * SPX_VL)));
-typedef float vf __attribute__((vector_size(8 * SPX_VL)));
-typedef int vn __attribute__((vector_size(8 * SPX_VL)));
 
 enum { NV = SPX_TEMPLATE_LANES / SPX_VL };
 
@@ -27,86 +24,29 @@ static void smooth(size_t npix, const size_t *first, const size_t *start, const 
 {
     for (size_t k = 0; k < npix; k++) {
         const double *x = sample + (first[k] - origin) * SPX_TEMPLATE_LANES;
-        vd sum[NV];
+        vec sum[NV];
         for (size_t v = 0; v < NV; v++)
-            sum[v] = (vd){0};
+            sum[v] = every(0);
         for (size_t j = start[k]; j < start[k + 1]; j++, x += SPX_TEMPLATE_LANES)
-            for (size_t v = 0; v < NV; v++) {
-                vd here;
-                memcpy(&here, x + v * SPX_VL, sizeof here);
-                sum[v] += w[j] * here;
-            }
+            for (size_t v = 0; v < NV; v++)
+                sum[v] += w[j] * load(x + v * SPX_VL);
         memcpy(out + k * SPX_TEMPLATE_LANES, sum, sizeof sum);
     }
 }
 
-/* ln x = e ln 2 + 2 atanh(s), s = (m-1)/(m+1), x = m 2^e, m in sqrt(1/2) ... sqrt(2); the first term that is left out
- * is 2 s^19/19 < 3e-16. */
 static void logarithm(size_t n, double *x)
 {
-    for (size_t i = 0; i < n; i += SPX_VL) {
-        vd m, two52 = (vd){0} + 0x1p52;
-        vi bits, shift = (vi){0} + 0x3FE6A09E667F3BCDll; /* sqrt(1/2) */
-        memcpy(&m, x + i, sizeof m);
-        memcpy(&bits, &m, sizeof bits);
-        /* exponent as an integer in the low bits of a double near 2^52: there is no conversion of it before AVX-512 */
-        vi e = ((bits - shift) >> 52) + 1024;
-        bits -= (e - 1024) << 52;
-        memcpy(&m, &bits, sizeof m);
-        vi magic = e | 0x4330000000000000ll;
-        vd exponent;
-        memcpy(&exponent, &magic, sizeof exponent);
-        exponent -= two52 + 1024;
-        vd s = (m - 1) / (m + 1), q = s * s;
-        vd p = 2.0 / 17 * q + 2.0 / 15;
-        p = p * q + 2.0 / 13;
-        p = p * q + 2.0 / 11;
-        p = p * q + 2.0 / 9;
-        p = p * q + 2.0 / 7;
-        p = p * q + 2.0 / 5;
-        p = p * q + 2.0 / 3;
-        p = p * q + 2;
-        m = exponent * 0.69314718055994530942 + s * p;
-        memcpy(x + i, &m, sizeof m);
-    }
-}
-
-/* e^x = 2^k e^r, r = x - k ln 2 in -0.35 ... 0.35; the first term of the series that is left out is r^14/14! < 5e-18.
- */
-static vd exponential_of(vd x)
-{
-    const vd zero = {0}, magic = zero + 0x1.8p52; /* a sum with it is an integer in the low bits */
-    vd shifted = magic + x * 1.44269504088896340736, k = shifted - magic;
-    vd r = x - k * 0.693147180369123816490 - k * 1.90821492927058770002e-10;
-    vd p = r * (1.0 / 6227020800) + 1.0 / 479001600;
-    p = p * r + 1.0 / 39916800;
-    p = p * r + 1.0 / 3628800;
-    p = p * r + 1.0 / 362880;
-    p = p * r + 1.0 / 40320;
-    p = p * r + 1.0 / 5040;
-    p = p * r + 1.0 / 720;
-    p = p * r + 1.0 / 120;
-    p = p * r + 1.0 / 24;
-    p = p * r + 1.0 / 6;
-    p = p * r + 0.5;
-    p = p * r + 1;
-    p = p * r + 1;
-    return (vd)((vi)p + (((vi)shifted - (vi)magic) << 52));
+    for (size_t i = 0; i < n; i += SPX_VL)
+        store(x + i, vlog(load(x + i)));
 }
 
 static void exponential(size_t n, const float *x, double *out)
 {
-    for (size_t k = 0; k < n; k += SPX_VL) {
-        const size_t m = n - k < SPX_VL ? n - k : SPX_VL;
-        vd v = {0};
-        for (size_t l = 0; l < SPX_VL; l++)
-            v[l] = l < m ? (double)x[k + l] : 0;
-        v = exponential_of(v);
-        if (m == SPX_VL)
-            memcpy(out + k, &v, sizeof v);
-        else
-            memcpy(out + k, &v, m * sizeof *out);
-    }
+    size_t k = 0;
+    for (; k + SPX_VL <= n; k += SPX_VL)
+        store(out + k, vexp(load_float(x + k)));
+    for (; k < n; k++)
+        out[k] = vexp(every((double)x[k]))[0];
 }
 
 static int not_finite(size_t n, const float *x)
@@ -132,21 +72,17 @@ static void centre(size_t n, const float *x, const double *mean, float *out)
 
 static double largest(size_t n, const float *x, double *sum)
 {
-    vd square = {0}, most = {0};
+    vec squares = every(0), most = every(0);
     size_t k = 0;
     for (; k + SPX_VL <= n; k += SPX_VL) {
-        vd v;
-        for (size_t l = 0; l < SPX_VL; l++)
-            v[l] = (double)x[k + l];
-        v *= v;
-        square += v;
-        vi more = v > most;
-        most = (vd)(((vi)v & more) | ((vi)most & ~more));
+        const vec v = square(load_float(x + k));
+        squares += v;
+        most = vmax(v, most);
     }
     double all = 0;
     for (size_t l = 0; l < SPX_VL; l++) {
         all = most[l] > all ? most[l] : all;
-        *sum += square[l];
+        *sum += squares[l];
     }
     for (; k < n; k++) {
         double v = (double)x[k] * (double)x[k];
@@ -156,30 +92,9 @@ static double largest(size_t n, const float *x, double *sum)
     return sqrt(all);
 }
 
-/* exp(-a), finite for any a: e^r 2^k with r = -a - k ln 2 in -0.35 ... 0.35, and the first term of the series that is
- * left out is r^8/8! < 6e-9. */
-static vf exponential_of_minus(vf a)
+static vecf silu_of(vecf a, vecf *slope)
 {
-    const vf zero = {0}, most = zero + 87;
-    const vf magic = zero + 0x1.8p23f; /* a sum with it is an integer in the low bits */
-    vn above = a > most, below = a < -most;
-    a = (vf)(((vn)most & above) | ((vn)a & ~above));
-    a = (vf)(((vn)-most & below) | ((vn)a & ~below));
-    vf shifted = magic - a * 1.44269504f, k = shifted - magic;
-    vf r = -a - k * 0.693359375f + k * 2.12194440e-4f;
-    vf p = r * (1.f / 5040) + 1.f / 720;
-    p = p * r + 1.f / 120;
-    p = p * r + 1.f / 24;
-    p = p * r + 1.f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1;
-    p = p * r + 1;
-    return (vf)((vn)p + (((vn)shifted - (vn)magic) << 23));
-}
-
-static vf silu_of(vf a, vf *slope)
-{
-    vf u = 1 / (1 + exponential_of_minus(a)), y = a * u;
+    vecf u = 1 / (1 + vexpf(-a)), y = a * u;
     *slope = u + y * (1 - u);
     return y;
 }
@@ -187,18 +102,15 @@ static vf silu_of(vf a, vf *slope)
 static void silu(size_t n, float *a, float *slope)
 {
     enum { W = 2 * SPX_VL };
-    vf x, d;
+    vecf d;
     size_t k = 0;
     for (; k + W <= n; k += W) {
-        memcpy(&x, a + k, sizeof x);
-        x = silu_of(x, &d);
-        memcpy(a + k, &x, sizeof x);
+        store_vecf(a + k, silu_of(load_vecf(a + k), &d));
         if (slope)
-            memcpy(slope + k, &d, sizeof d);
+            store_vecf(slope + k, d);
     }
     for (; k < n; k++) {
-        x = silu_of((vf){0} + a[k], &d);
-        a[k] = x[0];
+        a[k] = silu_of(everyf(a[k]), &d)[0];
         if (slope)
             slope[k] = d[0];
     }
