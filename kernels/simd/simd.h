@@ -90,6 +90,15 @@ ALWAYS_INLINE double sum_lanes(vec v)
 #endif
 }
 
+/* Lane after lane, as a loop over the values of the vector. */
+ALWAYS_INLINE double sum_in_order(vec v)
+{
+    double s = 0;
+    for (int i = 0; i < SPX_VL; i++)
+        s += v[i];
+    return s;
+}
+
 ALWAYS_INLINE vec vabs(vec v)
 {
     return (vec)((ivec)v & EVERY_INT(INT64_MAX));
@@ -98,6 +107,12 @@ ALWAYS_INLINE vec vabs(vec v)
 ALWAYS_INLINE vec vmax(vec a, vec b)
 {
     return choose(a > b, a, b);
+}
+
+/* NaN stays NaN. */
+ALWAYS_INLINE vec vclamp(vec v, double low, double high)
+{
+    return choose(v > every(high), every(high), choose(v < every(low), every(low), v));
 }
 
 ALWAYS_INLINE vec square(vec v)

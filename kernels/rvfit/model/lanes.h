@@ -1,51 +1,16 @@
 /* The heavy loops of the velocity fit, for SPX_VL doubles a vector: included once for every instruction set
- * (rvfit_base.c, rvfit_avx2.c, rvfit_avx512.c), which defines SPX_VL and SPX_KERNELS. All loops have a fixed order, so
+ * (simd_base.c, simd_avx2.c, simd_avx512.c), which defines SPX_VL and SPX_KERNELS. All loops have a fixed order, so
  * that a star's result does not depend on which stars are computed beside it. */
 #include <string.h>
 
 #include "rvfit/model/model.h"
-
-typedef double vd __attribute__((vector_size(8 * SPX_VL)));
-typedef long long vi __attribute__((vector_size(8 * SPX_VL)));
-typedef float vf __attribute__((vector_size(8 * SPX_VL)));
-typedef float vh __attribute__((vector_size(4 * SPX_VL)));
+#include "simd/simd.h"
+#include "simd/simd_math.h"
 
 enum {
     LV = SPX_RV_LANES / SPX_VL, /* vectors in a row of lanes */
     BLOCK = 256                 /* pixels whose rows stay in the cache */
 };
-
-static inline vd load(const double *p)
-{
-    vd v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline void store(double *p, vd v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-static inline vf load_f(const float *p)
-{
-    vf v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline vd all(double x)
-{
-    return (vd){0} + x;
-}
-
-static inline double total(vd v)
-{
-    double s = 0;
-    for (size_t l = 0; l < SPX_VL; l++)
-        s += v[l];
-    return s;
-}
 
 /* ---- ln T from principal components ---- */
 
@@ -73,11 +38,11 @@ static inline __attribute__((always_inline)) void tile_sum(size_t L, size_t nd, 
                                                            double *plane, size_t stride)
 {
     for (size_t j = 0; j < SPX_RV_TILE; j += 4 * SPX_VL) {
-        vf f[SPX_RV_LANES - 1][2];
+        vecf f[SPX_RV_LANES - 1][2];
         for (size_t l = 0; l < L; l++)
-            f[l][0] = f[l][1] = (vf){0};
+            f[l][0] = f[l][1] = everyf(0);
         for (size_t k = nd; k < nc; k++) {
-            vf e0 = load_f(comp + k * SPX_RV_TILE + j), e1 = load_f(comp + k * SPX_RV_TILE + j + 2 * SPX_VL);
+            vecf e0 = load_vecf(comp + k * SPX_RV_TILE + j), e1 = load_vecf(comp + k * SPX_RV_TILE + j + 2 * SPX_VL);
             for (size_t l = 0; l < L; l++) {
                 f[l][0] += cf[k * L + l] * e0;
                 f[l][1] += cf[k * L + l] * e1;
@@ -91,14 +56,12 @@ static inline __attribute__((always_inline)) void tile_sum(size_t L, size_t nd, 
         }
     }
     for (size_t j = 0; j < SPX_RV_TILE; j += 2 * SPX_VL) {
-        vd d[SPX_RV_LANES - 1][2];
+        vec d[SPX_RV_LANES - 1][2];
         for (size_t l = 0; l < L; l++)
             for (size_t i = 0; i < 2; i++)
                 d[l][i] = load(plane + l * stride + j + i * SPX_VL);
         for (size_t k = 0; k < nd; k++) {
-            vh h[2];
-            memcpy(h, comp + k * SPX_RV_TILE + j, sizeof h);
-            vd e0 = __builtin_convertvector(h[0], vd), e1 = __builtin_convertvector(h[1], vd);
+            vec e0 = load_float(comp + k * SPX_RV_TILE + j), e1 = load_float(comp + k * SPX_RV_TILE + j + SPX_VL);
             for (size_t l = 0; l < L; l++) {
                 d[l][0] += cd[k * L + l] * e0;
                 d[l][1] += cd[k * L + l] * e1;
@@ -138,28 +101,10 @@ static void components(size_t L, size_t ntile, size_t nd, size_t nc, const float
 
 /* ---- templates ---- */
 
-/* exp(x), |x| < 700, to rounding: 2^n exp(r), |r| <= ln(2)/2, Taylor series. */
-static inline vd exp_vd(vd x)
-{
-    static const double c[] = {
-        1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
-        1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1,           1};
-    const double shift = 6755399441055744.0; /* 1.5 2^52: the sum ends in the integer nearest to the argument */
-    vd t = x * 1.4426950408889634074 + shift, n = t - shift;
-    vd r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10, p = all(c[0]);
-    for (size_t i = 1; i < sizeof c / sizeof *c; i++)
-        p = p * r + c[i];
-    return (vd)((vi)p + ((vi)t << 52));
-}
-
 static void exponential(size_t n, double *x)
 {
-    for (size_t i = 0; i < n; i += SPX_VL) {
-        vd at = load(x + i);
-        vi high = at > all(300), low = at < all(-300);
-        at = (vd)(((vi)at & ~(high | low)) | ((vi)all(300) & high) | ((vi)all(-300) & low));
-        store(x + i, exp_vd(at));
-    }
+    for (size_t i = 0; i < n; i += SPX_VL)
+        store(x + i, vexp(vclamp(load(x + i), -300, 300)));
 }
 
 static void flux_lanes(size_t n, const double *const *dln, const double *flux, double *rot)
@@ -183,7 +128,7 @@ static void broaden(size_t n, size_t reach, const double *weight, const double *
 {
     for (size_t j = 0; j < n; j++) {
         const double *c = rot + j * SPX_RV_LANES;
-        vd s[LV];
+        vec s[LV];
         for (size_t v = 0; v < LV; v++)
             s[v] = weight[0] * load(c + v * SPX_VL);
         for (size_t k = 1; k <= reach; k++) {
@@ -221,22 +166,22 @@ static void broaden_one(size_t n, size_t reach, const double *weight, const doub
 /* spx_rv_spline_solve() for rows of SPX_RV_LANES. */
 static void spline(size_t n, const double *cprime, const double *y, double *m)
 {
-    vd last[LV];
+    vec last[LV];
     for (size_t v = 0; v < LV; v++) {
-        last[v] = all(0);
+        last[v] = every(0);
         store(m + v * SPX_VL, last[v]);
         store(m + (n - 1) * SPX_RV_LANES + v * SPX_VL, last[v]);
     }
     for (size_t i = 1; i + 1 < n; i++)
         for (size_t v = 0; v < LV; v++) {
             const double *p = y + i * SPX_RV_LANES + v * SPX_VL;
-            vd at = load(p);
-            vd bend = ((load(p - SPX_RV_LANES) - at) + (load(p + SPX_RV_LANES) - at)) * cprime[i];
+            vec at = load(p);
+            vec bend = ((load(p - SPX_RV_LANES) - at) + (load(p + SPX_RV_LANES) - at)) * cprime[i];
             last[v] = bend - cprime[i] * last[v];
             store(m + i * SPX_RV_LANES + v * SPX_VL, last[v]);
         }
     for (size_t v = 0; v < LV; v++)
-        last[v] = all(0);
+        last[v] = every(0);
     for (size_t i = n - 2; i >= 1; i--)
         for (size_t v = 0; v < LV; v++) {
             double *p = m + i * SPX_RV_LANES + v * SPX_VL;
@@ -285,13 +230,13 @@ enum { TX = 4, TY = 3, MAX_X = (SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT + TX) / TX 
 enum { MAX_Y = (SPX_RVFIT_MAX_POLY + 1 + TY) / TY };
 
 /* sum[x][y] += x_i y_i over a block, for TX rows of x and TY of y. */
-static inline void products(size_t n, const double *x, const double *y, vd *sum)
+static inline void products(size_t n, const double *x, const double *y, vec *sum)
 {
-    vd s[TX][TY];
+    vec s[TX][TY];
     memcpy(s, sum, sizeof s);
     for (size_t i = 0; i < n; i += SPX_VL)
         for (size_t a = 0; a < TX; a++) {
-            vd xa = load(x + a * BLOCK + i);
+            vec xa = load(x + a * BLOCK + i);
             for (size_t b = 0; b < TY; b++)
                 s[a][b] += xa * load(y + b * BLOCK + i);
         }
@@ -309,7 +254,7 @@ static void scan(size_t npix, size_t per, size_t np, const double *line, const d
     const size_t npad = (np + SPX_VL - 1) / SPX_VL * SPX_VL;
     const double last = (double)nt - 1.000001;
     double a[M][M] = {{0}}, b[M] = {0}, t[SPX_RV_BLOCK];
-    vd ramp;
+    vec ramp;
     for (size_t l = 0; l < SPX_VL; l++)
         ramp[l] = (double)l - 0.5 * (double)(per - 1);
     for (size_t i0 = 0; i0 < npix; i0 += per, line += 2 * M) {
@@ -325,17 +270,18 @@ static void scan(size_t npix, size_t per, size_t np, const double *line, const d
         }
         for (size_t j = m; j < per; j++)
             t[j] = 0;
-        vd s0 = all(0), s1 = s0, s2 = s0, d0 = s0, d1 = s0;
+        vec s0 = every(0), s1 = s0, s2 = s0, d0 = s0, d1 = s0;
         for (size_t j = 0; j < m; j += SPX_VL) {
-            vd x = ramp + (double)j, tj = load(t + j), w = tj * tj * load(weight + i0 + j), wx = w * x;
-            vd d = tj * load(data + i0 + j);
+            vec x = ramp + (double)j, tj = load(t + j), w = tj * tj * load(weight + i0 + j), wx = w * x;
+            vec d = tj * load(data + i0 + j);
             s0 += w;
             s1 += wx;
             s2 += wx * x;
             d0 += d;
             d1 += d * x;
         }
-        const double m0 = total(s0), m1 = total(s1), m2 = total(s2), e0 = total(d0), e1 = total(d1);
+        const double m0 = sum_in_order(s0), m1 = sum_in_order(s1), m2 = sum_in_order(s2), e0 = sum_in_order(d0),
+                     e1 = sum_in_order(d1);
         const double *value = line, *slope = line + M;
         for (size_t k = 0; k < np; k++) {
             const double g0 = m0 * value[k] + m1 * slope[k], g1 = m1 * value[k] + m2 * slope[k];
@@ -357,13 +303,13 @@ static void normal(size_t n, size_t np, const double *basis, const double *t, co
 {
     size_t nx = (np + 1 + TX - 1) / TX;
     double s[MAX_X * TX + TY][BLOCK];
-    vd sum[MAX_X][MAX_Y][TX * TY];
+    vec sum[MAX_X][MAX_Y][TX * TY];
     memset(sum, 0, nx * sizeof sum[0]);
     memset(s[np + 1], 0, (nx * TX + TY - np - 1) * sizeof s[0]);
     for (size_t i0 = 0; i0 < n; i0 += BLOCK) {
         size_t m = n - i0 < BLOCK ? n - i0 : BLOCK;
         for (size_t i = 0; i < m; i += SPX_VL) {
-            vd e = load(ie + i0 + i), te = load(t + i0 + i) * e;
+            vec e = load(ie + i0 + i), te = load(t + i0 + i) * e;
             for (size_t k = 0; k < np; k++)
                 store(&s[k][i], load(basis + k * n + i0 + i) * te);
             store(&s[np][i], load(flux + i0 + i) * e);
@@ -374,22 +320,22 @@ static void normal(size_t n, size_t np, const double *basis, const double *t, co
     }
     for (size_t k = 0; k <= np; k++)
         for (size_t j = 0; j <= k && j < np; j++)
-            gram[spx_rv_packed(k, j)] = total(sum[k / TX][j / TY][k % TX * TY + j % TY]);
+            gram[spx_rv_packed(k, j)] = sum_in_order(sum[k / TX][j / TY][k % TX * TY + j % TY]);
 }
 
 static double residual(size_t n, size_t np, const double *basis, const double *coef, const double *t, const double *ie,
                        const double *flux, double *cont)
 {
-    vd chisq = all(0);
+    vec chisq = every(0);
     for (size_t i = 0; i < n; i += SPX_VL) {
-        vd q = all(0);
+        vec q = every(0);
         for (size_t k = 0; k < np; k++)
             q += coef[k] * load(basis + k * n + i);
         store(cont + i, q);
-        vd r = (load(flux + i) - q * load(t + i)) * load(ie + i);
+        vec r = (load(flux + i) - q * load(t + i)) * load(ie + i);
         chisq += r * r;
     }
-    return total(chisq);
+    return sum_in_order(chisq);
 }
 
 static void curvature(size_t n, size_t np, size_t nf, const double *basis, const double *chol, const double *cont,
@@ -397,7 +343,7 @@ static void curvature(size_t n, size_t np, size_t nf, const double *basis, const
 {
     size_t rows = np + 1 + nf, nx = (rows + TX - 1) / TX, ny = (nf + TY - 1) / TY;
     double x[MAX_X * TX][BLOCK], y[SPX_MAX_FIT + TY][BLOCK], scale[SPX_RVFIT_MAX_POLY];
-    vd sum[MAX_X][MAX_Y][TX * TY];
+    vec sum[MAX_X][MAX_Y][TX * TY];
     memset(sum, 0, nx * sizeof sum[0]);
     memset(x[rows], 0, (nx * TX - rows) * sizeof x[0]);
     memset(y[nf], 0, (ny * TY - nf) * sizeof y[0]);
@@ -407,20 +353,20 @@ static void curvature(size_t n, size_t np, size_t nf, const double *basis, const
         size_t m = n - i0 < BLOCK ? n - i0 : BLOCK;
         for (size_t i = 0; i < m; i += SPX_VL) {
             size_t at = i0 + i;
-            vd e = load(ie + at), q = load(cont + at), t0 = load(t + at), qe = q * e, te = t0 * e, w = qe * te;
-            vd z[SPX_RVFIT_MAX_POLY], lever = all(0);
+            vec e = load(ie + at), q = load(cont + at), t0 = load(t + at), qe = q * e, te = t0 * e, w = qe * te;
+            vec z[SPX_RVFIT_MAX_POLY], lever = every(0);
             for (size_t k = 0; k < np; k++) { /* z = L^-1 B_i */
-                vd b = load(basis + k * n + at);
+                vec b = load(basis + k * n + at);
                 for (size_t j = 0; j < k; j++)
                     b -= chol[spx_rv_packed(k, j)] * z[j];
                 z[k] = b * scale[k];
                 lever += z[k] * z[k];
                 store(&x[k][i], z[k] * w);
             }
-            vd r = (load(flux + at) - q * t0) * e;
+            vec r = (load(flux + at) - q * t0) * e;
             store(&x[np][i], lever * te * e - r * qe);
             for (size_t l = 0; l < nf; l++) {
-                vd tl = load(t + (1 + l) * n + at);
+                vec tl = load(t + (1 + l) * n + at);
                 store(&x[np + 1 + l][i], qe * qe * tl);
                 store(&y[l][i], tl);
             }
@@ -431,7 +377,7 @@ static void curvature(size_t n, size_t np, size_t nf, const double *basis, const
     }
     for (size_t k = 0; k < rows; k++)
         for (size_t l = 0; l < nf; l++)
-            out[k * nf + l] = total(sum[k / TX][l / TY][k % TX * TY + l % TY]);
+            out[k * nf + l] = sum_in_order(sum[k / TX][l / TY][k % TX * TY + l % TY]);
 }
 
 static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
