@@ -5,17 +5,19 @@
 
 #include <stdint.h>
 
+#include "simd/vector.h"
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-typedef double vec __attribute__((vector_size(8 * SPX_VL)));
-typedef int64_t ivec __attribute__((vector_size(8 * SPX_VL)));
-typedef double vec_any __attribute__((vector_size(8 * SPX_VL), aligned(8), may_alias));
-typedef float vec_float __attribute__((vector_size(4 * SPX_VL), aligned(4), may_alias));
+typedef SPX_VECTOR(double, 8 * SPX_VL) vec;
+typedef SPX_VECTOR(int64_t, 8 * SPX_VL) ivec; /* masks, bits */
+typedef SPX_VECTOR_ANY(double, 8 * SPX_VL) vec_any;
+typedef SPX_VECTOR_ANY(float, 4 * SPX_VL) half_vecf_any;
 
 /* Single precision in registers of the same size. */
-typedef float vecf __attribute__((vector_size(8 * SPX_VL)));
-typedef int32_t ivecf __attribute__((vector_size(8 * SPX_VL)));
-typedef float vecf_any __attribute__((vector_size(8 * SPX_VL), aligned(4), may_alias));
+typedef SPX_VECTOR(float, 8 * SPX_VL) vecf;
+typedef SPX_VECTOR(int32_t, 8 * SPX_VL) ivecf;
+typedef SPX_VECTOR_ANY(float, 8 * SPX_VL) vecf_any;
 
 ALWAYS_INLINE vec load(const double *p)
 {
@@ -40,7 +42,7 @@ ALWAYS_INLINE void store_vecf(float *p, vecf v)
 /* SPX_VL floats, in double precision. */
 ALWAYS_INLINE vec load_float(const float *p)
 {
-    return __builtin_convertvector(*(const vec_float *)p, vec);
+    return __builtin_convertvector(*(const half_vecf_any *)p, vec);
 }
 
 /* The same value in all lanes: x - 0 is x, -0 and NaN included. */
@@ -59,12 +61,12 @@ ALWAYS_INLINE vecf everyf(float v)
 /* a where mask, else b. */
 ALWAYS_INLINE vec choose(ivec mask, vec a, vec b)
 {
-    return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
+    return SPX_CHOOSE(mask, a, b);
 }
 
 ALWAYS_INLINE vecf choosef(ivecf mask, vecf a, vecf b)
 {
-    return (vecf)(((ivecf)a & mask) | ((ivecf)b & ~mask));
+    return SPX_CHOOSE(mask, a, b);
 }
 
 ALWAYS_INLINE vec positive_or_0(vec v)
@@ -76,13 +78,13 @@ ALWAYS_INLINE vec positive_or_0(vec v)
 ALWAYS_INLINE double sum_lanes(vec v)
 {
 #if SPX_VL == 8
-    typedef double vec4 __attribute__((vector_size(32)));
-    typedef double vec2 __attribute__((vector_size(16)));
+    typedef SPX_VECTOR(double, 32) vec4;
+    typedef SPX_VECTOR(double, 16) vec2;
     vec4 four = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
     vec2 two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
     return two[0] + two[1];
 #elif SPX_VL == 4
-    typedef double vec2 __attribute__((vector_size(16)));
+    typedef SPX_VECTOR(double, 16) vec2;
     vec2 two = __builtin_shufflevector(v, v, 0, 1) + __builtin_shufflevector(v, v, 2, 3);
     return two[0] + two[1];
 #else

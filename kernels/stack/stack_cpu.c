@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "simd/vector.h"
 #include "stack/stack.h"
 #include "stack/stack_math.h"
 

@@ -5,14 +5,14 @@
  * order of the additions to a sample is the same. stack_cpu.c includes this file once for each type and instruction
  * set, with T, I        type of the traces; integer of the same size NAME(x)     name of a function of this variant
  *     TARGET      attribute that selects the instruction set
- * Vectors have 64 bytes; the compiler splits them where registers are shorter. */
+ * Vectors have VECTOR bytes; the compiler splits them where registers are shorter. */
 
-typedef T NAME(vec) __attribute__((vector_size(64)));
-typedef T NAME(vec_any) __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
-typedef I NAME(mask) __attribute__((vector_size(64)));
-typedef I NAME(mask_any) __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
+typedef SPX_VECTOR(T, VECTOR) NAME(vec);
+typedef SPX_VECTOR_ANY(T, VECTOR) NAME(vec_any);
+typedef SPX_VECTOR(I, VECTOR) NAME(mask);
+typedef SPX_VECTOR_ANY(I, VECTOR) NAME(mask_any);
 
-enum { NAME(LANES) = 64 / sizeof(T), NAME(TILE) = 8 * NAME(LANES) };
+enum { NAME(LANES) = VECTOR / sizeof(T), NAME(TILE) = 8 * NAME(LANES) };
 
 /* Sum over n traces of one block at samples t ... t + TILE - 1. */
 TARGET static void NAME(part)(const trace *tr, size_t n, const int32_t *shift, const T *weight, int64_t t,
@@ -122,8 +122,8 @@ TARGET static void NAME(max)(const T *row, size_t count, int32_t t, T *best, I *
     for (; i + NAME(LANES) <= count; i += NAME(LANES)) {
         const NAME(vec) v = *(const NAME(vec_any) *)(const void *)(row + i);
         const NAME(mask) more = v > most;
-        most = (NAME(vec))((more & (NAME(mask))v) | (~more & (NAME(mask))most));
-        when = (more & (I)(t + (int32_t)i)) | (~more & when);
+        most = SPX_CHOOSE(more, v, most);
+        when = SPX_CHOOSE(more, (NAME(mask)){0} + (I)(t + (int32_t)i), when);
     }
     *(NAME(vec_any) *)(void *)best = most;
     *(NAME(mask_any) *)(void *)which = when;
@@ -143,8 +143,8 @@ TARGET static void NAME(argmax)(const T *row, size_t count, int first, I k, T *b
         NAME(mask_any) *who = (void *)(which + i);
         const NAME(vec) v = *(const NAME(vec_any) *)(const void *)(row + i);
         const NAME(mask) more = v > *most;
-        *most = (NAME(vec))((more & (NAME(mask))v) | (~more & (NAME(mask)) * most));
-        *who = (more & k) | (~more & *who);
+        *most = SPX_CHOOSE(more, v, *most);
+        *who = SPX_CHOOSE(more, (NAME(mask)){0} + k, *who);
     }
     for (; i < count; i++)
         if (first || row[i] > best[i]) {
