@@ -60,23 +60,6 @@ ALWAYS_INLINE vec vlog(vec x)
     return exponent * 0.69314718055994530942 + s * p;
 }
 
-/* exp(x) for -700 <= x <= 0, to 2e-16 relative: 2^n times the Taylor series in the remainder, |r| <= log(2)/2. */
-ALWAYS_INLINE vec vexp_12(vec x)
-{
-    static const double c[13] = {
-        1.0,        1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,      1.0 / 720,
-        1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600};
-    const vec magic = every(6755399441055744.0); /* 1.5 * 2^52: rounds to an integer and leaves it in the low bits */
-    vec n = x * every(1.4426950408889634) + magic;
-    ivec power = ((ivec)n << 52) + EVERY_INT(0x3ff0000000000000);
-    n -= magic;
-    vec r = x - n * every(6.93147180369123816490e-01) - n * every(1.90821492927058770002e-10);
-    vec p = every(c[12]);
-    for (int i = 11; i >= 0; i--)
-        p = p * r + every(c[i]);
-    return p * (vec)power;
-}
-
 /* erf(e/sqrt 2)/2 and exp(-e^2/2). (1 + 2 z) exp(z^2) erfc(z) is a polynomial in (z - 4)/(z + 4) for all z >= 0, to
  * 3e-15 (Shepherd & Laframboise 1981, Math. Comp. 36, 249; coefficients: Chebyshev series of order 22). */
 ALWAYS_INLINE void half_erf(vec e, vec *erf2, vec *gauss)
@@ -90,7 +73,7 @@ ALWAYS_INLINE void half_erf(vec e, vec *erf2, vec *gauss)
         -1.29430554807186135e-08, -6.96396455168724063e-09, 9.31322574615478516e-10};
     vec z = vabs(e) * every(0.70710678118654752440);
     vec power = every(-0.5) * e * e;
-    vec g = vexp_12(vmax(power, every(-700.0)));
+    vec g = vexp(vmax(power, every(-700.0)));
     vec t = (z - every(4.0)) / (z + every(4.0));
     vec p = every(c[22]);
     for (int i = 21; i >= 0; i--)
