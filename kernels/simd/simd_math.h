@@ -1,11 +1,14 @@
-/* Provides exp, log and erf of vectors of SPX_VL doubles, exp of 2 SPX_VL floats. */
+/* Provides exp, log and erf of vectors of SPX_VL doubles, exp of 2 SPX_VL floats. Their stated accuracy is in
+ * accuracy.h; README has what was measured. Values outside of the ranges that the functions name mean nothing: callers
+ * clamp. */
 #ifndef SPX_SIMD_SIMD_MATH_H
 #define SPX_SIMD_SIMD_MATH_H
 
+#include "simd/accuracy.h"
 #include "simd/simd.h"
 
-/* exp(x), -708 <= x <= 709; NaN stays NaN: 2^n exp(r), |r| <= ln(2)/2, Taylor series; the first term that is left out
- * is r^14/14! < 5e-18. */
+/* exp(x), SPX_EXP_LOW <= x <= SPX_EXP_HIGH; NaN stays NaN: 2^n exp(r), |r| <= ln(2)/2, Taylor series; the first term
+ * that is left out is r^14/14! < 5e-18. */
 ALWAYS_INLINE vec vexp(vec x)
 {
     static const double c[] = {
@@ -39,25 +42,22 @@ ALWAYS_INLINE vecf vexpf(vecf x)
     return (vecf)((ivecf)p + (((ivecf)t - (ivecf)magic) << 23));
 }
 
-/* ln x of positive normal x = m 2^e, m in sqrt(1/2) ... sqrt(2): e ln 2 + 2 atanh(s), s = (m-1)/(m+1); the first term
- * that is left out is 2 s^19/19 < 3e-16. */
+/* ln x of positive normal x = 2^e (1 + f), 1 + f in sqrt(1/2) ... sqrt(2). With s = f/(2 + f)
+ *     ln(1 + f) = 2 atanh(s) = f - f^2/2 + s (f^2/2 + R(s^2)),
+ * R minimax to 2^-58; coefficients and parts of ln 2 are those of e_log.c in FDLIBM (Sun Microsystems 1993). */
 ALWAYS_INLINE vec vlog(vec x)
 {
-    ivec bits = (ivec)x;
+    static const double c[] = {1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
+                               2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
+                               6.666666666666735130e-01};
     /* exponent as an integer in the low bits of a double near 2^52: there is no conversion of it before AVX-512 */
-    ivec e = ((bits - EVERY_INT(0x3FE6A09E667F3BCD)) >> 52) + 1024; /* sqrt(1/2) */
-    vec m = (vec)(bits - ((e - 1024) << 52));
+    ivec e = (((ivec)x - EVERY_INT(0x3FE6A09E667F3BCD)) >> 52) + 1024; /* sqrt(1/2) */
     vec exponent = (vec)(e | 0x4330000000000000) - every(0x1p52 + 1024);
-    vec s = (m - 1) / (m + 1), q = s * s;
-    vec p = 2.0 / 17 * q + 2.0 / 15;
-    p = p * q + 2.0 / 13;
-    p = p * q + 2.0 / 11;
-    p = p * q + 2.0 / 9;
-    p = p * q + 2.0 / 7;
-    p = p * q + 2.0 / 5;
-    p = p * q + 2.0 / 3;
-    p = p * q + 2;
-    return exponent * 0.69314718055994530942 + s * p;
+    vec f = (vec)((ivec)x - ((e - 1024) << 52)) - 1, s = f / (f + 2), q = s * s, half = 0.5 * f * f, p = every(c[0]);
+    for (int i = 1; i < (int)(sizeof c / sizeof *c); i++)
+        p = p * q + c[i];
+    vec low = s * (half + p * q) + exponent * 1.90821492927058770002e-10;
+    return exponent * 6.93147180369123816490e-01 - ((half - low) - f);
 }
 
 /* erf(e/sqrt 2)/2 and exp(-e^2/2). (1 + 2 z) exp(z^2) erfc(z) is a polynomial in (z - 4)/(z + 4) for all z >= 0, to

@@ -16,9 +16,9 @@ typedef struct {
     /* out[npix][SPX_TEMPLATE_LANES]: pixel k sums sample[first[k] - origin] ... times w[start[k] ... start[k+1]-1] */
     void (*smooth)(size_t npix, const size_t *first, const size_t *start, const double *w, size_t origin,
                    const double *sample, double *out);
-    /* natural logarithm in place, to 1e-15 of itself or of 1; n a multiple of 8, x normal and positive */
+    /* natural logarithm in place, as vlog(): x normal and positive; n a multiple of 8 */
     void (*logarithm)(size_t n, double *x);
-    /* exp(x) into out, to 3e-16 of itself; -700 < x < 700 */
+    /* exp(x) into out, as vexp() */
     void (*exponential)(size_t n, const float *x, double *out);
     /* is one of n values not finite? */
     int (*not_finite)(size_t n, const float *x);
