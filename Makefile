@@ -95,7 +95,7 @@ FORCE:
 # `private`: the flags of these objects must not reach what they are made of (the flags file).
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
 # may be fused there: the tolerance of the method covers it. NAME_base.c has NAME_avx2.c and NAME_avx512.c beside it.
-LANES = $(patsubst %base.c,$(BUILD)/obj/%,$(wildcard kernels/*/*_base.c kernels/*/*/*_base.c))
+LANES = $(patsubst %base.c,$(BUILD)/obj/%,$(wildcard kernels/*/*_base.c kernels/*/*/*_base.c tests/kernels/*_base.c))
 ifeq ($(shell uname -m),x86_64)
 $(LANES:=avx2.o): private ALL_CFLAGS += -mavx2 -mfma
 $(LANES:=avx512.o): private ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512
@@ -147,10 +147,11 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(BUILD)/obj/tests/fuzz/driver.o $(LIB) $(ALL_LIBS)
 
+$(BUILD)/tests/kernels/test_simd: $(addprefix $(BUILD)/obj/tests/kernels/simd_,base.o avx2.o avx512.o)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(LIB) $(ALL_LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS)
 
 # A file of cases for each operation (kernels/operations.def).
 OPS       := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard tests/kernels/op_*.c)))
@@ -255,7 +256,7 @@ sanitized:
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs hook
 
 C_FILES  = $(wildcard $(addsuffix /*.[ch],tools tools/common plugins libcommon/* libcommon/*/* kernels kernels/* kernels/*/* \
-           tests/*) $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc)
+           tests/*) $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc tests/kernels/*.inc)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 
