@@ -1,3 +1,4 @@
+/* Provides errors as values: fills an spx_err, and puts context in front of its message (base/err.h). */
 #include "base/err.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Errors: library code returns them, only programs print them and exit.
+/* Provides errors as values: library code returns them, only programs print them and exit.
  *
  * Every function that can fail takes `spx_err *e` last and returns an spx_status (or a pointer, NULL on failure).
  * The first failure fills *e; callers say where it was with spx_err_at(), or add context with spx_err_context(), on the
@@ -41,7 +41,7 @@ typedef struct {
 #define SPX_NODISCARD
 #endif
 
-/* Set *e (unless it already holds an error; e may be NULL) and return `code`. */
+/* Fills *e with `code` and the message, unless it already holds an error; e may be NULL. Returns `code`. */
 spx_status spx_fail(spx_err *e, spx_status code, const char *fmt, ...) SPX_PRINTF(3, 4);
 
 /* The same with what to do about it. */
@@ -62,7 +62,7 @@ spx_status spx_err_at(spx_err *e, const char *file, const char *place);
 /* Put `context: ` in front of the whole message in *e; returns e->code. Does nothing where *e holds no error. */
 spx_status spx_err_context(spx_err *e, const char *fmt, ...) SPX_PRINTF(2, 3);
 
-/* Forget the error in *e (after it was dealt with). */
+/* Clears *e, after the error was dealt with. */
 void spx_err_clear(spx_err *e);
 
 /* The message: `file:place: text: remedy`, with a colon and a blank before a place that is neither a path nor in

@@ -1,3 +1,4 @@
+/* Provides hooks: opens FILE[:function] and loads the plug-in of its language (base/hook.h). */
 #include "base/hook.h"
 
 #include <ctype.h>
@@ -12,7 +13,7 @@
 #include "base/mem.h"
 #include "base/plugin.h"
 
-/* A hook is a text that somebody wrote. */
+/* Limit of a hook's source text, bytes: it is written by hand. */
 enum { MOST_SOURCE = 16 << 20 };
 
 size_t spx_hook_type_size(spx_hook_type type)
@@ -21,8 +22,7 @@ size_t spx_hook_type_size(spx_hook_type type)
     return size[type];
 }
 
-/* FILE[:function]: where the file's name ends. What follows the last colon is a function when it could be one's name.
- */
+/* Length of FILE in FILE[:function]: the text behind the last colon counts as a function where it is an identifier. */
 static size_t name_end(const char *arg)
 {
     const char *colon = strrchr(arg, ':');
@@ -60,7 +60,7 @@ static spx_status read_source(const char *path, char **source, spx_err *e)
     return st;
 }
 
-static spx_status load(void **lib, char *library, size_t size, spx_err *e)
+static spx_status load_plugin(void **lib, char *library, size_t size, spx_err *e)
 {
     spx_plugin_path("hook-python.so", library, size);
     if (access(library, R_OK) != 0)
@@ -68,7 +68,7 @@ static spx_status load(void **lib, char *library, size_t size, spx_err *e)
                         "--hook: this installation has no hooks (%s is not there): install libpython3-dev and build "
                         "specpipe again",
                         library);
-    /* the entry loads Python, whose functions the plug-in uses: bound when they are called */
+    /* lazy binding: loading the entry loads Python, and with it the symbols that the plug-in uses */
     if ((*lib = dlopen(library, RTLD_LAZY | RTLD_LOCAL)) == NULL)
         return spx_fail(e, SPX_EUSAGE, "--hook: %s", dlerror());
     return SPX_OK;
@@ -101,7 +101,7 @@ spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e)
     memcpy(h->file, arg, end);
     spx_status st = read_source(h->file, &source, e);
     if (st == SPX_OK)
-        st = load(&h->library, library, sizeof library, e);
+        st = load_plugin(&h->library, library, sizeof library, e);
     if (st == SPX_OK)
         *(void **)&entry = dlsym(h->library, SPX_HOOK_ENTRY);
     if (st == SPX_OK && entry == NULL)
@@ -137,7 +137,7 @@ spx_status spx_hook_finish(spx_hook *h, spx_hook_results *r, spx_err *e)
     return h != NULL && h->finish != NULL ? h->finish(h, r, e) : SPX_OK;
 }
 
-/* The shared object stays: Python's libraries do not survive being unloaded. */
+/* No dlclose(): Python's extension modules do not survive being unloaded. */
 void spx_hook_close(spx_hook *h)
 {
     if (h->close != NULL)

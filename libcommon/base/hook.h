@@ -1,12 +1,12 @@
-/* In-situ analysis: a function of the user's that a stage calls after each step or batch, with its arrays where they
- * are, in the memory of the host or of a CUDA device. A program opens what --hook names (specpipe(7), HOOKS) and hands
- * it to the stage in the stage's options; the stage calls
+/* Provides hooks, for in-situ analysis: a user's function that a stage calls after each step or batch, with its arrays
+ * in place, in host memory or on a CUDA device. A program opens what --hook names (specpipe(7), HOOKS) and hands it to
+ * the stage in the stage's options; the stage calls
  *     spx_hook_step()    with its arrays, after each step
  *     spx_hook_leave()   once it has waited for its stream and before it frees arrays or stream, also after an error
  * and the program spx_hook_finish() after the last stage, which gives what the hook has to be written. From a step to
  * the spx_hook_leave() after it the hook belongs to one thread: stages with several take turns, in a fixed order.
  *
- * NULL for a hook means that there is none; everything is then allowed and does nothing. */
+ * A hook of NULL means that there is none: all functions accept it, and do nothing. */
 #ifndef SPX_HOOK_H
 #define SPX_HOOK_H
 
@@ -31,27 +31,27 @@ typedef enum {
     SPX_HOOK_FLOAT64
 } spx_hook_type;
 
-/* Bytes of one element. */
+/* Size of one element, bytes. */
 size_t spx_hook_type_size(spx_hook_type type);
 
-/* An array of a stage: valid while the step lasts. */
+/* Array of a stage; valid while the step lasts. */
 typedef struct {
     const char *name;
     void *data;
     spx_hook_type type;
     int ndim;
-    int writable; /* the stage can live with other values; the hook gets them writable when it asks for it */
+    int writable; /* 1: the stage accepts changed values; a hook that asks for it gets the array writable */
     size_t shape[SPX_HOOK_MAXDIM];
     ptrdiff_t stride[SPX_HOOK_MAXDIM]; /* bytes; all 0: C order without gaps */
 } spx_hook_array;
 
-/* Where arrays are. */
+/* Memory space and stream of the arrays of a step. */
 typedef struct {
     int device;   /* -1 the host, else the number of the CUDA device */
-    void *stream; /* cudaStream_t: the arrays are ready when what it holds is done; the stage's own work goes on there
-                   * after the hook */
-    /* Makes the stream `later` of the same device wait for what `earlier` holds now, without the host waiting; NULL on
-     * the host. 0: done. */
+    void *stream; /* cudaStream_t: arrays are ready when the work queued on it is done; the stage queues its next work
+                   * there */
+    /* Orders streams of one device: `later` waits for all work queued on `earlier`, the host does not wait. NULL on the
+     * host. Returns 0 on success. */
     int (*order)(void *earlier, void *later);
 } spx_hook_place;
 
@@ -59,14 +59,15 @@ typedef struct {
 
 typedef struct {
     const char *stage;    /* "burgers" */
-    size_t number, total; /* this step, from 1 on, of how many; 0: the hook counts them, their number is not known */
-    double time;          /* of a simulation; 0 without meaning */
+    size_t number, total; /* number of this step, from 1, and of all; 0: the hook counts steps, and their total is
+                           * unknown */
+    double time;          /* time of the simulation; 0 where there is none */
     spx_hook_place at;
     size_t narray;
     const spx_hook_array *array;
 } spx_hook_step_info;
 
-/* What the hook returned: arrays in memory of the host, C order. */
+/* Arrays that the hook returned, in host memory, C order. */
 typedef struct {
     char name[64];
     spx_hook_type type;
@@ -81,37 +82,37 @@ typedef struct {
 } spx_hook_results;
 
 typedef struct spx_hook {
-    char file[1024]; /* what it was read from */
-    int writable;    /* the hook asked to change arrays */
+    char file[1024]; /* file of the hook's source */
+    int writable;    /* 1: the hook asked to change arrays */
     size_t calls;    /* steps so far */
     spx_status (*step)(struct spx_hook *h, const spx_hook_step_info *s, spx_err *e);
     void (*leave)(struct spx_hook *h);
     spx_status (*finish)(struct spx_hook *h, spx_hook_results *r, spx_err *e);
     void (*close)(struct spx_hook *h);
-    void *state;   /* the language's own */
+    void *state;   /* state of the language's interpreter */
     void *library; /* handle of the shared object; NULL: a hook in C */
 } spx_hook;
 
-/* Entry of a shared object hook-LANGUAGE.so: fill in *h for the function `function` of the program text `source`, which
- * was read from h->file. */
+/* Type of the entry point of a shared object hook-LANGUAGE.so. Fills *h for the function `function` of the program text
+ * `source`, which was read from h->file. */
 typedef spx_status spx_hook_entry(spx_hook *h, const char *source, const char *function, spx_err *e);
-/* The number is raised when a structure of this file changes. */
+/* Versioned name of the entry point; its number is raised when a structure of this file changes. */
 #define SPX_HOOK_ENTRY "spx_hook_entry_point_3"
 
-/* Its other entry: which Python it would use, or why there is none. */
+/* Type of the second entry point: tells which Python would be used, or why there is none. */
 typedef void spx_hook_describe_entry(spx_plugin_tell *tell);
 #define SPX_HOOK_DESCRIBE_ENTRY "spx_hook_describe_point"
-/* Whether there are hooks, and what the plug-in says itself. */
+/* Tells (specpipe-info) whether hooks are installed, and what the plug-in reports. */
 void spx_hook_describe(spx_plugin_tell *tell);
 
-/* Open `arg`, FILE.py[:function]; without a function it is the one called hook. SPX_EUSAGE: no such file or function,
- * or this installation has no hooks; SPX_EHOOK: the file itself failed. */
+/* Opens `arg`, FILE.py[:function]; the default function is `hook`. SPX_EUSAGE: no such file or function, or an
+ * installation without hooks; SPX_EHOOK: running the file raised an exception. */
 spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e);
-/* SPX_EHOOK: the hook raised an exception, whose traceback is on stderr. */
+/* Calls the hook for one step. SPX_EHOOK: it raised an exception, whose traceback is on stderr. */
 spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e);
 void spx_hook_leave(spx_hook *h);
 
-/* After the last stage: what the hook returned (spx_hook_results_free()). */
+/* Ends the hook after the last stage, and takes over the arrays that it returned (spx_hook_results_free()). */
 spx_status spx_hook_finish(spx_hook *h, spx_hook_results *r, spx_err *e);
 void spx_hook_close(spx_hook *h);
 void spx_hook_results_free(spx_hook_results *r);

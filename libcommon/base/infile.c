@@ -1,3 +1,5 @@
+/* Provides messages about unusable inputs: missing files, patterns without a match, compressed files
+ * (base/infile.h). */
 #include "base/infile.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Why an input cannot be used: messages about files that are not there, or are of another kind. */
+/* Provides messages about unusable inputs: files that do not exist, cannot be opened, or are compressed. */
 #ifndef SPX_INFILE_H
 #define SPX_INFILE_H
 
@@ -6,12 +6,12 @@
 
 #include "base/err.h"
 
-/* The file `name` could not be opened, for the reason `err` (errno). SPX_EINPUT where it does not exist, with a hint
- * where that is a pattern that matched nothing, or FILE[1]; else `code`. */
+/* Fails because the file `name` could not be opened; `err` is the errno. SPX_EINPUT where it does not exist, with a
+ * hint where the name is a pattern without a match, or FILE[1]; else `code`. */
 spx_status spx_fail_open(const char *name, int err, spx_status code, spx_err *e);
 
-/* By its first n bytes: words for the kind of a compressed file ("packed with gzip"), and in *command what writes its
- * content to standard output ("gunzip -c"); NULL where it is none. */
+/* Recognises a compressed file by its first n bytes: returns words for the message ("packed with gzip") and in *command
+ * what unpacks it to standard output ("gunzip -c"); NULL where it is none. */
 const char *spx_packed_with(const unsigned char *head, size_t n, const char **command);
 
 #endif

@@ -1,3 +1,4 @@
+/* Provides messages on stderr, with control characters replaced, and the note of a signal handler (base/log.h). */
 #include "base/log.h"
 
 #include <stdatomic.h>
@@ -72,7 +73,7 @@ void spx_detail(const char *fmt, ...)
     SAY("", SPX_VERBOSE);
 }
 
-/* Two, so that a handler never sees one that is being written. */
+/* Double buffer: a signal handler reads one while the other is written. */
 static char last_words[2][512];
 static _Atomic(const char *) if_stopped;
 
@@ -94,6 +95,6 @@ void spx_log_stopped(void)
 {
     const char *text = atomic_load(&if_stopped);
     if (text != NULL && write(STDERR_FILENO, text, strlen(text)) < 0) {
-        /* nobody listens */
+        /* stderr is closed or full: nothing to report to */
     }
 }

@@ -1,3 +1,5 @@
+/* Provides counted memory: a header of one cache line before each block, a free list of large blocks (spx_mem_keep()),
+ * page-locking, and blocks that are mapped files (spx_alloc_spill()); see base/mem.h. */
 #include "base/mem.h"
 
 #include <errno.h>
@@ -12,25 +14,25 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Each block is preceded by one cache line that says what it is. */
+/* Size of a block's header: one cache line, which keeps the block aligned. */
 enum { HEAD = 64 };
 
-/* From this size on large pages are asked for: a first touch costs far less with them. */
+/* Size from which transparent huge pages are asked for: first touch costs far less with them. */
 #define MANY_BYTES ((size_t)8 << 20)
 
 typedef struct head {
-    size_t total;       /* bytes with this line */
-    void *base;         /* where the memory that it is part of begins */
-    struct head *older; /* of those that wait */
-    struct head *next;  /* of those that are locked */
-    int kept;           /* is mapped by itself, and stays for others when it is freed */
-    int spilt;          /* is a file */
+    size_t total;       /* size of the block with its header, bytes */
+    void *base;         /* start of the mapping or allocation that the block is in */
+    struct head *older; /* free list: next older block */
+    struct head *next;  /* list of page-locked blocks */
+    int kept;           /* mapped by itself; goes to the free list when it is freed */
+    int spilt;          /* mapped file (spx_alloc_spill()) */
     enum { UNLOCKED, LOCKING, LOCKED, REFUSED } lock;
 } head;
 _Static_assert(sizeof(head) <= HEAD, "a block's line");
 
 static atomic_size_t held, peak, limit, failures;
-static atomic_int limited; /* the limit was the reason of a failure */
+static atomic_int limited; /* 1: an allocation failed because of --max-mem */
 
 #define MIB 1048576.
 
@@ -76,10 +78,10 @@ spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e)
     return SPX_OK;
 }
 
-/* ---- blocks that are kept; the lock is held ---- */
+/* ---- free list; the lock is held ---- */
 
-/* Bytes that may be in use or wait. Half as much again as was in use at one time: blocks of one size wait while the
- * most of another are in use. */
+/* Bound of bytes in use and on the free list: 1.5 times the peak in use, because blocks of one size wait while most
+ * blocks of another are in use. */
 static size_t most_bytes(void)
 {
     const size_t top = atomic_load(&peak), most = top + top / 2, max = atomic_load(&limit);
@@ -98,7 +100,7 @@ static void unlock(head *h)
     h->lock = UNLOCKED;
 }
 
-/* Gives the block that has waited longest back. */
+/* Returns the oldest block of the free list to the system. */
 static void drop_oldest(void)
 {
     head **at = &waiting;
@@ -111,7 +113,7 @@ static void drop_oldest(void)
     (void)munmap(h->base, h->total);
 }
 
-/* One of `total` bytes that waits, or a new one; NULL: out of memory. *fresh: it is zeroed. */
+/* Block of `total` bytes from the free list, or a new one; NULL: out of memory. *fresh: 1 where it is zeroed. */
 static head *take_kept(size_t total, int *fresh)
 {
     for (head **at = &waiting; *at != NULL; at = &(*at)->older)
@@ -140,7 +142,7 @@ static head *take_kept(size_t total, int *fresh)
 
 /* ---- all blocks ---- */
 
-static head *take(size_t total, int kept, int *fresh)
+static head *new_block(size_t total, int kept, int *fresh)
 {
     if (fault_now())
         return NULL;
@@ -150,7 +152,7 @@ static head *take(size_t total, int kept, int *fresh)
         (void)pthread_mutex_unlock(&kept_lock);
         return h;
     }
-    /* calloc() knows which memory is zero already: large blocks are touched first by those who fill them */
+    /* calloc() does not touch fresh pages: large blocks are first touched by the threads that fill them */
     char *base = calloc(1, total + HEAD);
     *fresh = 1;
     if (base == NULL)
@@ -171,7 +173,7 @@ static void note_peak(size_t now)
     }
 }
 
-static void *get(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
+static void *alloc_block(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
 {
     size_t n = 0, bytes = 0;
     if (spx_mul(n1, n2, &n, e) != SPX_OK || spx_mul(n, size, &bytes, e) != SPX_OK)
@@ -194,7 +196,7 @@ static void *get(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
                  "raise --max-mem or give smaller inputs",
                  (double)(now - total) / MIB, (double)max / MIB, (double)total / MIB);
         atomic_store(&limited, 1);
-    } else if ((h = take(total, kept, &fresh)) == NULL) {
+    } else if ((h = new_block(total, kept, &fresh)) == NULL) {
         spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);
     }
     if (h == NULL) {
@@ -211,12 +213,12 @@ static void *get(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
 
 void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e)
 {
-    return get(n1, n2, size, 1, e);
+    return alloc_block(n1, n2, size, 1, e);
 }
 
 void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e)
 {
-    return get(n1, n2, size, 0, e);
+    return alloc_block(n1, n2, size, 0, e);
 }
 
 void *spx_grow(void *old, size_t n, size_t add, size_t *capacity, size_t size, spx_err *e)
@@ -254,7 +256,7 @@ static int nameless_file(const char *dir)
     return fd;
 }
 
-/* A block of zeros that is a file; its room is taken at once, so that no page of it can fail later. */
+/* Zeroed block in a mapped file, whose disk space is allocated at once: writing a page of it cannot fail later. */
 static head *take_file(size_t total, spx_err *e)
 {
     const char *dir = getenv("TMPDIR");
@@ -282,7 +284,7 @@ void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e)
     if (spx_mul(n1, n2, &n, e) != SPX_OK || spx_mul(n, size, &bytes, e) != SPX_OK)
         return NULL;
     if (max == 0 || bytes < MANY_BYTES || (now < max && bytes < (max - now) / 8))
-        return get(n1, n2, size, 1, e);
+        return alloc_block(n1, n2, size, 1, e);
     if (bytes > SIZE_MAX / 2) {
         spx_fail(e, SPX_EINPUT, "size %zu is out of range", bytes);
         return NULL;
@@ -302,7 +304,8 @@ void spx_mem_passed(const void *p)
 {
     head *h = head_of(p);
     if (h->spilt)
-        (void)madvise(h->base, h->total, MADV_DONTNEED); /* it is shared: what was written stays in the file */
+        (void)madvise(h->base, h->total, MADV_DONTNEED); /* shared mapping: pages leave memory, their content stays in
+                                                          * the file */
 }
 
 void spx_free(void *p)
@@ -352,7 +355,7 @@ int spx_mem_locked(const void *p)
     if (!atomic_load(&keeping) || !h->kept)
         return 0;
     (void)pthread_mutex_lock(&kept_lock);
-    if (h->lock == UNLOCKED && locker != NULL) { /* it takes long: others go on meanwhile */
+    if (h->lock == UNLOCKED && locker != NULL) { /* page-locking takes long: other threads allocate meanwhile */
         h->lock = LOCKING;
         (void)pthread_mutex_unlock(&kept_lock);
         const int done = locker(h->base, h->total, 1);

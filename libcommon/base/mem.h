@@ -1,4 +1,5 @@
-/* Memory: sizes checked for overflow, zeroed, counted against --max-mem; for queues, kept from item to item. */
+/* Provides memory: sizes checked for overflow, zeroed, counted against --max-mem, with a free list for queues. Called
+ * in place of malloc() everywhere; thread-safe. */
 #ifndef SPX_MEM_H
 #define SPX_MEM_H
 
@@ -12,14 +13,14 @@
 void *spx_alloc2(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
 #define spx_alloc(n, size, e) spx_alloc2((n), 1, (size), (e))
 
-/* The same, but with anything in it: for what is filled at once. */
+/* As spx_alloc2(), not zeroed: for arrays that are filled at once. */
 void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
 
-/* The same as spx_alloc2(), for a large block that is passed through in order: where it is more than an eighth of what
- * --max-mem has left, it is a file in $TMPDIR without a name, mapped, which is not counted: its pages go there when
- * memory is short. SPX_EIO also where there is no room. */
+/* As spx_alloc2(), for a large block that is passed through in order: where it is more than an eighth of what --max-mem
+ * has left, it is an unlinked file in $TMPDIR, mapped, which does not count against the limit, because its pages can be
+ * written out when memory is short. SPX_EIO also when the disk is full. */
 void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
-/* A part of such a block was passed through: if it is a file, none of it needs to be in memory now. */
+/* Releases the pages of such a block after a pass through part of it: a mapped file need not stay in memory. */
 void spx_mem_passed(const void *p);
 
 /* Array of at least n + add elements of `size` bytes that begins with the n of `old`, which has *capacity of them:
@@ -31,49 +32,49 @@ void *spx_grow(void *old, size_t n, size_t add, size_t *capacity, size_t size, s
 /* Product a*b into *p; SPX_EINPUT when it overflows size_t. */
 spx_status spx_mul(size_t a, size_t b, size_t *p, spx_err *e) SPX_NODISCARD;
 
-/* Free what spx_alloc() gave; NULL is allowed. */
+/* Frees a block of spx_alloc() and its like; NULL is allowed. */
 void spx_free(void *p);
 
 /* Copy of a string, with spx_alloc(). */
 char *spx_strdup(const char *s, spx_err *e) SPX_NODISCARD;
 
-/* Limit of all memory taken through spx_alloc() at one time, bytes; 0: none. */
+/* Sets the limit of memory from spx_alloc() and its like held at one time, bytes; 0: none. */
 void spx_mem_limit(size_t bytes);
 size_t spx_mem_limit_get(void);
 
-/* Memory that others take, counted as held: 0 when the limit would be passed by it, and nothing is counted then. What
- * was counted is to be taken off when it is given back. */
+/* Counts memory that a library allocates (not spx_alloc()) against the limit. 0 when the limit would be passed; nothing
+ * is counted then. The caller takes it off when the library frees it. */
 int spx_mem_claim(size_t bytes) SPX_NODISCARD;
 void spx_mem_unclaim(size_t bytes);
 
-/* Most that one input may take: the limit, or what the machine has, so that a small file which claims to be huge is
+/* Largest size of one input, bytes: the limit, or the machine's memory, so that a small file which claims to be huge is
  * refused instead of driving the machine out of memory. */
 size_t spx_mem_cap(void);
 /* SPX_EIO when `bytes` for the input `name` are more than that. */
 spx_status spx_mem_check(const char *name, size_t bytes, spx_err *e);
 
-/* With keep = 1: blocks of 1 MiB and more that are freed stay for others of their size, for items of a queue that
- * follow each other. New memory comes page by page, zeroed, and for all threads of a process through one lock: where an
- * item takes milliseconds, that is most of it. Those that wait are not counted as held; with
- * what is in use they stay within the limit, and within half as much again as was in use at one time. 0 gives them
- * back. */
+/* keep = 1 enables a size-matched free list for blocks of 1 MiB and more, so that the items of a queue reuse pages: new
+ * pages are faulted in and zeroed one by one, under one lock for all threads of a process, which takes most of an item
+ * of milliseconds. Free blocks do not count as held; with those in use they stay within the limit, and within 1.5 times
+ * the peak in use. 0 empties the list. */
 void spx_mem_keep(int keep);
 
-/* Page-locked memory, which a device reads and writes by itself: lock(at, bytes, 1) locks pages, lock(at, bytes, 0)
- * releases them; 0: it could not. NULL releases all; nobody may be asking meanwhile. */
+/* Page-locks memory for direct transfers of a device: lock(at, bytes, 1) locks pages, lock(at, bytes, 0) releases them;
+ * it returns 0 on failure. Setting NULL releases all; no other thread may ask for memory meanwhile. */
 typedef int spx_mem_lock(void *at, size_t bytes, int on); /* thread-safe */
 void spx_mem_locker(spx_mem_lock *lock);
-/* 1 when the pages of a whole block (from spx_alloc() and its like) are locked, which is tried at the first call:
- * blocks that are kept only, as it takes long. They stay so until they are given back. */
+/* 1 when the pages of a whole block (from spx_alloc() and its like) are locked. The first call tries to lock them, for
+ * blocks of the free list only, because it takes long; they stay locked until they are returned to the system. */
 int spx_mem_locked(const void *p);
 
-/* Number of allocations that failed so far: for callers that look at answers, not at errors. */
+/* Number of failed allocations so far: lets callers without an spx_err (HDF5 callbacks, checks) tell a lack of memory
+ * from a finding. */
 size_t spx_mem_failures(void);
 
-/* SPX_EIO, and what to do, after an allocation whose own error was lost: in a thread of a parallel loop. */
+/* SPX_EIO with a remedy, for an allocation whose own error was lost in a thread of a parallel loop. */
 spx_status spx_mem_fail(spx_err *e);
 
-/* Highest sum of memory held at one time so far, bytes. */
+/* Peak of memory held at one time so far, bytes. */
 size_t spx_mem_peak(void);
 
 #endif

@@ -1,3 +1,4 @@
+/* Provides parsers of numbers, lists and slices on options and in text files (base/parse.h). */
 #include "base/parse.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Reads numbers, lists and slices of text that a person wrote, whole or not at all. */
+/* Reads numbers, lists and slices from text that a person wrote: the whole text is one, or it is refused. */
 #ifndef SPX_PARSE_H
 #define SPX_PARSE_H
 
@@ -6,15 +6,17 @@
 
 #include "base/err.h"
 
-/* Parse one finite double / integer that fills all of `s`; SPX_EUSAGE with `what` in the message. */
+/* Parses one finite double or integer that fills all of `s`. SPX_EUSAGE with `what` (the option's name) in the
+ * message. */
 spx_status spx_parse_double(const char *s, const char *what, double *out, spx_err *e);
 spx_status spx_parse_long(const char *s, const char *what, long *out, spx_err *e);
 spx_status spx_parse_bytes(const char *s, const char *what, size_t *out, spx_err *e);
-/* Up to `max` doubles separated by `sep`; *n gets their number. `form`, such as "MIN,MAX", is for the message. */
+/* Parses up to `max` doubles separated by `sep`; *n gets their number. `form`, such as "MIN,MAX", is for the
+ * message. */
 spx_status spx_parse_doubles(const char *s, char sep, const char *what, const char *form, size_t max, double *out,
                              size_t *n, spx_err *e);
-/* FIRST:LAST, a slice of 0..n-1 as in NumPy: FIRST up to but without LAST; either may be left out. SPX_EUSAGE when it
- * is empty or goes beyond n. */
+/* Parses FIRST:LAST, a slice of 0 ... n-1 as in NumPy (LAST excluded; either may be left out). SPX_EUSAGE when it is
+ * empty or goes beyond n. */
 spx_status spx_parse_slice(const char *s, const char *what, size_t n, size_t *first, size_t *count, spx_err *e);
 
 #endif

@@ -1,3 +1,5 @@
+/* Provides the pipeline of base/pipeline.h: a ring of `most` slots with one counter for each stage (read, taken,
+ * written, storing, published, ended), guarded by one lock, with a condition variable for each kind of thread. */
 #include "base/pipeline.h"
 
 #include <signal.h>
@@ -5,7 +7,7 @@
 
 #include "base/mem.h"
 
-/* Time after which ready() is asked again while others are at work, nanoseconds. */
+/* Polling interval of ready() while workers are busy, nanoseconds. */
 enum { ASK_AGAIN = 20000000 };
 
 typedef struct {
@@ -13,15 +15,16 @@ typedef struct {
     int computed, stored;
 } slot;
 
-/* Items are counted; item k is in slot k % most. */
+/* State of a run. Items are numbered in the order of reading; item k is in slot k % most. */
 typedef struct {
     const spx_pipeline *p;
     slot *slot;
-    /* ended <= published <= storing <= written <= read, taken <= read */
+    /* invariants: ended <= published <= storing <= written <= read, taken <= read */
     size_t read, taken, written, storing, published, ended;
-    int over; /* nothing will be read any more */
+    int over; /* 1: end of input */
     pthread_mutex_t lock;
-    pthread_cond_t main, work, store, out; /* for the caller's thread, workers, storing threads, the publishing one */
+    pthread_cond_t main, work, store, out; /* signalled to the caller's thread, workers, storing threads, the publishing
+                                            * thread */
 } run;
 
 typedef struct {
@@ -29,7 +32,7 @@ typedef struct {
     size_t number;
 } worker;
 
-static void *work(void *arg)
+static void *worker_main(void *arg)
 {
     const worker *w = arg;
     run *r = w->r;
@@ -95,7 +98,7 @@ static void *publish(void *arg)
     return NULL;
 }
 
-/* Until something happened; `briefly`: not for long. */
+/* Waits for a change of state; `briefly`: with a time limit, ASK_AGAIN. */
 static void wait_main(run *r, int briefly)
 {
     if (!briefly) {
@@ -110,7 +113,7 @@ static void wait_main(run *r, int briefly)
     (void)pthread_cond_timedwait(&r->main, &r->lock, &t);
 }
 
-/* Nothing will be read any more: threads without work end. The lock is held. */
+/* Sets end of input: threads without work end. The lock is held. */
 static void all_read(run *r)
 {
     r->over = 1;
@@ -119,7 +122,7 @@ static void all_read(run *r)
     (void)pthread_cond_signal(&r->out);
 }
 
-/* Reads and writes until all items have ended. The lock is held but while a callback runs. */
+/* Loop of the caller's thread: reads and writes until all items have ended. The lock is held except in callbacks. */
 static void serve(run *r)
 {
     const spx_pipeline *p = r->p;
@@ -137,7 +140,7 @@ static void serve(run *r)
         const int space = !r->over && busy < p->most && (busy == 0 || busy < at_once);
         const int ready = space && (p->ready == NULL || busy == 0 || p->ready(p->ctx));
         const int can_write = r->written < r->read && r->slot[r->written % p->most].computed;
-        /* workers without work come first */
+        /* reading comes before writing while workers are idle */
         if (ready && (r->read - r->taken < p->nworker || !can_write)) {
             (void)pthread_mutex_unlock(&r->lock);
             void *item = p->read(p->ctx);
@@ -155,7 +158,7 @@ static void serve(run *r)
             (void)pthread_mutex_lock(&r->lock);
             r->written++;
             if (p->nstore > 0)
-                (void)pthread_cond_broadcast(&r->store); /* the last one ends them all */
+                (void)pthread_cond_broadcast(&r->store); /* the last item: all storing threads end */
             (void)pthread_cond_signal(&r->out);
         } else {
             wait_main(r, space && !ready);
@@ -177,7 +180,7 @@ int spx_thread_begin(pthread_t *t, void *(*f)(void *), void *arg)
     return failed == 0;
 }
 
-/* Begins up to n threads; 0: one of them cannot be started. */
+/* Starts up to n threads, *begun of them; 0: one cannot be started. */
 static int begin_all(pthread_t *t, size_t n, size_t *begun, void *(*f)(void *), void *arg, size_t each)
 {
     for (; *begun < n; ++*begun)
@@ -196,7 +199,7 @@ spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e)
     worker *w = spx_alloc(p->nworker, sizeof *w, e);
     r.slot = spx_alloc(p->most, sizeof *r.slot, e);
     (void)pthread_mutex_init(&r.lock, NULL);
-    /* timed waits are on this one only: by a clock that nobody sets */
+    /* timed waits use this condition only: its clock is monotonic, no change of the system's time affects it */
     pthread_condattr_t monotonic;
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -210,7 +213,7 @@ spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e)
             w[i] = (worker){&r, i};
         if (begin_all(&publisher, 1, &publishing, publish, &r, 0) &&
             begin_all(storers, p->nstore, &storing, store, &r, 0) &&
-            begin_all(workers, p->nworker, &working, work, w, sizeof *w)) {
+            begin_all(workers, p->nworker, &working, worker_main, w, sizeof *w)) {
             serve(&r);
             st = SPX_OK;
         } else {

@@ -1,9 +1,9 @@
-/* Items that are read, computed and written one after another, where reading, computing and writing overlap.
+/* Provides a pipeline of items: reading, computing and writing of different items overlap.
  *
  * The caller's thread reads and writes in turn, so that a library which is not thread-safe (HDF5) is used by one thread
- * alone. `nworker` threads compute; `nstore` threads store what needs no such library. One more publishes what was
- * written (syncs and renames it, or sends it). An item is published and ended before those that were read after it,
- * whatever the others do. */
+ * alone. `nworker` threads compute; `nstore` threads flush values that are written without that library. One more
+ * thread publishes outputs (syncs and renames them, or sends them). Items are published and ended in the order of
+ * reading. */
 #ifndef SPX_PIPELINE_H
 #define SPX_PIPELINE_H
 
@@ -13,35 +13,36 @@
 #include "base/err.h"
 
 typedef struct {
-    void *ctx;      /* first argument of all that follows */
-    size_t nworker; /* threads that compute, at least 1 */
-    size_t nstore;  /* threads that store; 0: there is nothing to store */
-    size_t most;    /* items that are in work at one time at most, at least 1 */
-    /* Caller's thread: the next item; NULL: there is none any more. */
+    void *ctx;      /* first argument of all callbacks */
+    size_t nworker; /* worker threads, at least 1 */
+    size_t nstore;  /* storing threads; 0: store() is not called */
+    size_t most;    /* capacity: items between read() and end() at one time, at least 1 */
+    /* Caller's thread: reads the next item; NULL: end of input. */
     void *(*read)(void *ctx);
-    /* Caller's thread: 1 when read() would not wait for somebody else, who may be slow; NULL: it never does. */
+    /* Caller's thread: 1 when read() would not block on a slow producer (a pipe); NULL: it never blocks. */
     int (*ready)(void *ctx);
     /* Caller's thread: how many items may be in work now; below 1 counts as 1. NULL: `most`. */
     size_t (*capacity)(void *ctx);
     /* Once in each worker, before its first item; NULL: nothing to do. */
     void (*start)(void *ctx, size_t worker);
-    /* A worker. */
+    /* Worker thread: computes one item. */
     void (*compute)(void *ctx, size_t worker, void *item);
-    /* Caller's thread, in the order of reading. */
+    /* Caller's thread, in the order of reading: writes one item. */
     void (*write)(void *ctx, void *item);
-    /* A storing thread, after write(), beside others. */
+    /* Storing thread, after write(), concurrently with other items. */
     void (*store)(void *ctx, void *item);
-    /* The publishing thread, in the order of reading, after store(). */
+    /* Publishing thread, in the order of reading, after store(). */
     void (*publish)(void *ctx, void *item);
-    /* Caller's thread, in the same order: the item is done with. */
+    /* Caller's thread, in the order of reading: frees the item. */
     void (*end)(void *ctx, void *item);
 } spx_pipeline;
 
-/* A thread that leaves signals from outside to the caller's, whose handler removes temporary files. 0: it cannot be
- * started. */
+/* Starts a thread with signals blocked: the main thread's handler gets them, and removes temporary files. 0: it cannot
+ * be started. */
 int spx_thread_begin(pthread_t *t, void *(*f)(void *), void *arg);
 
-/* Returns when all items have ended. What goes wrong with an item is kept in the item; SPX_EIO: memory or threads. */
+/* Runs the pipeline; returns when all items have ended. Errors of an item are kept in the item; SPX_EIO: memory or
+ * threads. */
 spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e);
 
 #endif

@@ -1,3 +1,4 @@
+/* Provides paths of plug-ins, relative to the program or in $SPX_BACKENDS (base/plugin.h). */
 #include "base/plugin.h"
 
 #include <libgen.h>

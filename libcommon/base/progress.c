@@ -1,3 +1,5 @@
+/* Provides the progress line of base/progress.h; steps are counted atomically, and printed by the thread that counts
+ * one. */
 #include "base/progress.h"
 
 #include <stdatomic.h>
@@ -28,7 +30,7 @@ spx_progress *spx_progress_start(int on, const char *what, const char *unit, siz
     return p;
 }
 
-static void show(spx_progress *p)
+static void print_line(spx_progress *p)
 {
     fprintf(stderr, "\r%s: %zu/%zu %s, %.1f s ", p->what, atomic_load(&p->done), p->total, p->unit,
             spx_seconds() - p->begun);
@@ -53,7 +55,7 @@ void spx_progress_end(spx_progress *p)
 {
     if (p == NULL)
         return;
-    show(p);
+    print_line(p);
     fputc('\n', stderr);
     free(p);
 }

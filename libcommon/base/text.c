@@ -1,3 +1,4 @@
+/* Provides text in a growing buffer (base/text.h). */
 #include "base/text.h"
 
 #include <stdio.h>

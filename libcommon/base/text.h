@@ -1,4 +1,4 @@
-/* Text that grows. */
+/* Provides text in a growing buffer: NUL-terminated, with capacity. */
 #ifndef SPX_TEXT_H
 #define SPX_TEXT_H
 

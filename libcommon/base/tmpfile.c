@@ -1,3 +1,4 @@
+/* Provides atomic output files and their removal on signals (base/tmpfile.h). */
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -13,8 +14,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* Names to unlink when a signal arrives: the handler may use only async-signal-safe calls, so a plain array. A queue on
- * many devices has two products a device, which may all wait for a slow disk. */
+/* Names that the signal handler unlinks: it may use only async-signal-safe calls, hence a plain array. A queue on many
+ * devices has two products a device, which may all wait for a slow disk. */
 enum { NSLOT = 64, PATHLEN = 4096 };
 static struct {
     volatile sig_atomic_t used;
@@ -57,14 +58,14 @@ static void on_signal(int sig)
     (void)raise(sig);
 }
 
-#ifndef __SANITIZE_ADDRESS__ /* which has a report of its own */
-/* HDF5 1.10 can crash on a damaged file; then, too, nothing stays behind. */
+#ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer reports a crash itself */
+/* Handler of SIGSEGV and the like: HDF5 1.10 can crash on a damaged file, and temporary files are removed then, too. */
 static void on_crash(int sig)
 {
     static const char text[] =
         "crashed; nothing was written. Is an input file damaged (h5dump FILE)? If not, please report this\n";
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0) {
-        /* nobody listens */
+        /* stderr is closed or full: nothing to report to */
     }
     on_signal(sig);
 }
@@ -130,7 +131,7 @@ static void free_slot(spx_tmpfile *t)
     t->slot = -1;
 }
 
-/* The folder of a target, and its name therein. */
+/* Splits a target into folder and name. */
 static void split(const char *target, const char **dir, size_t *dirlen, const char **base)
 {
     const char *slash = strrchr(target, '/');
@@ -212,7 +213,7 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
                 slots[i].used = 1;
                 t->slot = i;
             }
-    if (t->fd >= 0 && t->slot < 0) { /* more temporary files at once than there are slots */
+    if (t->fd >= 0 && t->slot < 0) { /* more temporary files open at once than slots */
         (void)unlink(t->path);
         (void)close(t->fd);
         t->fd = -1;
@@ -246,7 +247,7 @@ spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, sp
     return SPX_OK;
 }
 
-/* Copy the temporary file to a pipe, terminal or device. */
+/* Copies the temporary file to a pipe, terminal or device. */
 static spx_status copy_out(const spx_tmpfile *t, int out, spx_err *e)
 {
     enum { CHUNK = 1 << 20 };
@@ -272,7 +273,8 @@ static spx_status copy_out(const spx_tmpfile *t, int out, spx_err *e)
 static spx_status sync_and_rename(spx_tmpfile *t, spx_err *e)
 {
     struct stat sb;
-    /* mkstemp makes 0600; the result gets the mode that open() would have given, or the replaced file's */
+    /* mkstemp() makes mode 0600; the output gets the mode that open() would have given, or that of the file it
+     * replaces */
     mode_t mode = stat(t->target, &sb) == 0 ? sb.st_mode & 0777 : spx_tmpfile_mode(0666);
     if (fchmod(t->fd, mode) != 0 || fsync(t->fd) != 0)
         return spx_fail_at(e, SPX_EIO, t->target, NULL, NULL, "cannot write: %s", strerror(errno));

@@ -1,3 +1,5 @@
+/* Provides barycentric corrections of num/barycentre.h: observer's velocity from ERFA's eraApco13(), potential of Sun
+ * and Earth added. */
 #include "num/barycentre.h"
 
 #include <erfa.h>
@@ -6,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* GM/c^2, metres: TCB-compatible nominal values (IAU 2015 resolution B3). */
+/* GM/c^2 in metres: TCB-compatible nominal values (IAU 2015 resolution B3). */
 #define SUN_LENGTH   (1.3271244e20 / (ERFA_CMPS * ERFA_CMPS))
 #define EARTH_LENGTH (3.986004e14 / (ERFA_CMPS * ERFA_CMPS))
 

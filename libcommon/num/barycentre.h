@@ -1,4 +1,4 @@
-/* Computes the barycentric factor of wavelengths from place, time and direction, with ERFA. */
+/* Provides the barycentric correction factor of wavelengths, from site, time and direction, with ERFA. */
 #ifndef SPX_BARYCENTRE_H
 #define SPX_BARYCENTRE_H
 
@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-/* Place on Earth, WGS84: east longitude and geodetic latitude in degrees, height in metres. */
+/* Observing site, WGS84: east longitude and geodetic latitude in degrees, height in metres. */
 typedef struct {
     double longitude, latitude, height;
 } spx_site;
@@ -21,8 +21,8 @@ int spx_mjd_from_date(const char *text, double *mjd);
 spx_status spx_barycentric_factors(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
                                    double *factor, spx_err *e) SPX_NODISCARD;
 
-/* Positions ra[n], dec[n] (degrees) that are not finite become the mean direction of the others; returns how many, n
- * when all. */
+/* Replaces positions ra[n], dec[n] (degrees) that are not finite by the mean direction of the others; returns how many,
+ * n when all. */
 size_t spx_fill_directions(size_t n, double *ra, double *dec);
 
 #endif

@@ -114,7 +114,7 @@ static void not_open(void)
     abort();
 }
 
-/* Hidden: what is loaded at run time (NumPy in a hook) must not get ours instead of OpenBLAS's. */
+/* Hidden visibility: libraries loaded at run time (NumPy in a hook) must bind to OpenBLAS, not to these. */
 #define FUNCTION(result, name, parameters, arguments)                                                                  \
     extern __typeof__(name) name __attribute__((visibility("hidden")));                                                \
     static __typeof__(&name) at_##name = (__typeof__(&name))not_open;                                                  \
@@ -128,7 +128,7 @@ LAPACKE_FUNCTIONS(FUNCTION)
 #define ENTRY(result, name, parameters, arguments) {#name, &at_##name},
 static const struct entry {
     const char *name;
-    void *at; /* a pointer to the function */
+    void *at; /* address of the function's pointer */
 } openblas_entry[] = {OPENBLAS_FUNCTIONS(ENTRY){NULL, NULL}}, lapacke_entry[] = {LAPACKE_FUNCTIONS(ENTRY){NULL, NULL}};
 
 static spx_status missing(const char *package, spx_err *e)
@@ -147,7 +147,8 @@ static spx_status find(void *library, const struct entry *entry, const char *pac
     return SPX_OK;
 }
 
-/* The best kernels of OpenBLAS that this processor can run, and those that it is safe to expect in any version. */
+/* Name of the best OpenBLAS kernels for this processor's instructions, out of those that every supported version
+ * has. */
 static const char *best_core(void)
 {
 #ifdef __x86_64__
@@ -160,7 +161,7 @@ static const char *best_core(void)
     return NULL;
 }
 
-/* dlopen() while variable `name` of the environment is `value`. */
+/* dlopen() with variable `name` of the environment set to `value`. */
 static void *load_with(const char *library, const char *name, const char *value, spx_err *e)
 {
     const char *now = getenv(name);
@@ -177,8 +178,8 @@ static void *load_with(const char *library, const char *name, const char *value,
     return handle;
 }
 
-/* OpenBLAS picks its kernels by the model number of the processor. One that is newer than the library gets those of
- * 2004, which are four to eight times slower than the processor is, unless $OPENBLAS_CORETYPE says better. */
+/* OpenBLAS chooses kernels by the processor's model number; on a processor newer than the library it takes generic ones
+ * of 2004, four to eight times slower. OPENBLAS_CORETYPE is set while it loads, unless the user has set it. */
 static spx_status load_openblas(void **handle, spx_err *e)
 {
     static const char library[] = "libopenblas.so.0", package[] = "libopenblas0";
@@ -198,7 +199,7 @@ static spx_status load_openblas(void **handle, spx_err *e)
 
 static spx_err failure;
 
-static void load(void)
+static void load_libraries(void)
 {
     static const char package[] = "liblapacke";
     void *openblas, *lapacke;
@@ -213,7 +214,7 @@ static void load(void)
 spx_status spx_blas_open(spx_err *e)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, load);
+    (void)pthread_once(&once, load_libraries);
     if (failure.code != SPX_OK)
         return spx_err_pass(e, &failure);
     /* more than one where something else has loaded it before, or has asked for more: NumPy in a hook */

@@ -12,11 +12,10 @@
 
 #include "base/err.h"
 
-/* The libraries are there, and compute with one thread: stages work on bundles, stars or setups side by side, and sums
- * must not depend on the number of threads. The first call loads them (some 10 ms) and changes the environment
- * meanwhile, for which the process must have no other thread that reads it: a program with SPX_USES_BLAS calls it
- * before it has threads (app/main.h). Thread-safe after that, and cheap. SPX_EIO: a library is missing, which the
- * message names. */
+/* Loads the libraries with one thread: stages work on bundles, stars or setups side by side, and sums must not depend
+ * on the number of threads. The first call loads them (some 10 ms) and changes the environment meanwhile, for which the
+ * process must have no other thread that reads it: a program with SPX_USES_BLAS calls it before it has threads
+ * (app/main.h). Thread-safe after that, and cheap. SPX_EIO: a library is missing, which the message names. */
 spx_status spx_blas_open(spx_err *e);
 
 #endif

@@ -1,3 +1,5 @@
+/* Provides expressions of one variable: recursive-descent parser to reverse Polish steps, and their evaluation
+ * (num/expr.h). */
 #include "num/expr.h"
 
 #include <ctype.h>
@@ -29,7 +31,7 @@ static const struct {
 } functions[] = {{"sqrt", OP_SQRT, 1},   {"exp", OP_EXP, 1}, {"log", OP_LOG, 1}, {"ln", OP_LOG, 1},
                  {"log10", OP_LOG10, 1}, {"abs", OP_ABS, 1}, {"min", OP_MIN, 2}, {"max", OP_MAX, 2}};
 
-/* Deeper nesting than this is refused: the parser recurses. */
+/* Limit of nesting: the parser recurses. */
 enum { MAX_DEPTH = 40 };
 
 typedef struct {
@@ -56,8 +58,8 @@ static spx_status emit(parser *s, int op, double value)
     return SPX_OK;
 }
 
-/* The next character that is not blank; it is consumed when it is `c`. */
-static int take(parser *s, char c)
+/* Skips blanks; consumes the next character and returns 1 when it is `c`. */
+static int accept_char(parser *s, char c)
 {
     while (*s->p == ' ' || *s->p == '\t')
         s->p++;
@@ -69,7 +71,7 @@ static int take(parser *s, char c)
 
 static spx_status number(parser *s)
 {
-    /* strtod() alone would take inf, nan and hexadecimal numbers */
+    /* decimal numbers only: strtod() alone would accept inf, nan and hexadecimal */
     char *end;
     if (s->p[0] == '0' && (s->p[1] == 'x' || s->p[1] == 'X'))
         return wrong(s, "not a number");
@@ -97,16 +99,16 @@ static spx_status name(parser *s)
         if (strlen(functions[i].name) != n || strncmp(s->p, functions[i].name, n))
             continue;
         s->p += n;
-        if (!take(s, '('))
+        if (!accept_char(s, '('))
             return wrong(s, "'(' expected");
         for (int k = 0; k < functions[i].nargs; k++) {
-            if (k && !take(s, ','))
+            if (k && !accept_char(s, ','))
                 return wrong(s, "',' expected");
             spx_status st = sum(s);
             if (st != SPX_OK)
                 return st;
         }
-        if (!take(s, ')'))
+        if (!accept_char(s, ')'))
             return wrong(s, "')' expected");
         return emit(s, functions[i].op, 0);
     }
@@ -115,11 +117,11 @@ static spx_status name(parser *s)
 
 static spx_status primary(parser *s)
 {
-    if (take(s, '(')) {
+    if (accept_char(s, '(')) {
         spx_status st = sum(s);
         if (st != SPX_OK)
             return st;
-        return take(s, ')') ? SPX_OK : wrong(s, "')' expected");
+        return accept_char(s, ')') ? SPX_OK : wrong(s, "')' expected");
     }
     if (isdigit((unsigned char)*s->p) || *s->p == '.')
         return number(s);
@@ -128,8 +130,8 @@ static spx_status primary(parser *s)
     return wrong(s, *s->p ? "number, x, function or '(' expected" : "something is missing");
 }
 
-/* A sign, or a power: -x^2 is -(x^2), 2^-1 and 2^3^2 = 2^(3^2) are allowed. */
-static spx_status factor(parser *s)
+/* Parses a sign or a power: -x^2 is -(x^2); 2^-1 is allowed, and 2^3^2 = 2^(3^2). */
+static spx_status parse_factor(parser *s)
 {
     spx_status st;
     if (++s->depth > MAX_DEPTH)
@@ -138,8 +140,8 @@ static spx_status factor(parser *s)
         st = factor(s);
         if (st == SPX_OK)
             st = emit(s, OP_NEG, 0);
-    } else if (take(s, '+')) {
-        st = factor(s);
+    } else if (accept_char(s, '+')) {
+        st = parse_factor(s);
     } else {
         st = primary(s);
         if (st == SPX_OK && (take(s, '^') || (*s->p == '*' && s->p[1] == '*' && (s->p += 2) != NULL))) {
@@ -187,7 +189,7 @@ spx_status spx_expr_parse(const char *text, spx_expr *x, spx_err *e)
     spx_status st = sum(&s);
     if (st != SPX_OK)
         return st;
-    take(&s, 0);
+    accept_char(&s, 0);
     return *s.p ? wrong(&s, "unexpected character") : SPX_OK;
 }
 

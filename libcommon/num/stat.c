@@ -1,3 +1,4 @@
+/* Provides order statistics: Hoare's selection behind a sampling pass of Floyd and Rivest (num/stat.h). */
 #include "num/stat.h"
 
 /* Hoare's selection: afterwards v[k] is the value of rank k, nothing before it is larger, nothing after it smaller. */
@@ -29,9 +30,9 @@ static double select_rank(double *v, size_t n, size_t k)
     return v[k];
 }
 
-/* Of v[*n] only what lies near rank *k stays, so that ranks *k - 1 and *k are among it, at its front; *k counts in it.
- * Where to look for them a sample says (Floyd & Rivest 1975, Comm. ACM 18, 165): one pass counts, without branches that
- * nobody can predict, another gathers. Nothing changes where the sample misled. */
+/* Narrows v[*n] to the values near rank *k, moved to its front; *n and *k are updated, and ranks *k - 1 and *k are
+ * among them. A sample gives two pivots (Floyd & Rivest 1975, Comm. ACM 18, 165): one branch-free pass counts, a second
+ * gathers. Nothing changes where the sample misled. */
 static void narrow(double *v, size_t *n, size_t *k)
 {
     enum { SAMPLE = 64, MARGIN = 10 }; /* 2.5 standard deviations of a rank */

@@ -1,3 +1,4 @@
+/* Provides the conversion of wavelengths between vacuum and air (num/wave.h). */
 #include "num/wave.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ double spx_vacuum_to_air(double vacuum)
 
 double spx_air_to_vacuum(double air)
 {
-    /* n changes by 1e-8 an Angstrom or less: every round gains five digits or more */
+    /* fixed-point iteration: n changes by 1e-8 an Angstrom or less, so that each round gains five digits or more */
     double vacuum = air * refraction(air > SPX_AIR_MIN ? air : SPX_AIR_MIN);
     if (!(vacuum > SPX_AIR_MIN))
         return air;

@@ -1,4 +1,4 @@
-/* Wavelengths in vacuum and in standard air (Angstrom). */
+/* Provides the conversion between wavelengths in vacuum and in standard air (Angstrom). */
 #ifndef SPX_WAVE_H
 #define SPX_WAVE_H
 
@@ -6,7 +6,7 @@
 
 #define SPX_C_KMS 299792.458
 
-/* Below this vacuum wavelength tables give vacuum wavelengths by convention, and nothing is converted. */
+/* Vacuum wavelength, Angstrom, below which tables give vacuum wavelengths by convention: nothing is converted. */
 #define SPX_AIR_MIN 2000.0
 
 /* Ciddor 1996 (Applied Optics 35, 1566), as used for PHOENIX and SDSS: dry air, 15 C, 101325 Pa, 450 ppm CO2,
@@ -14,7 +14,7 @@
  * lambda_air = lambda_vacuum / n. */
 double spx_vacuum_to_air(double vacuum);
 
-/* Its inverse, by iteration to the last bits. */
+/* Inverse of spx_vacuum_to_air(), by iteration to the last bits. */
 double spx_air_to_vacuum(double air);
 
 /* out[n]: start + k step for k = 0 ... n-1, or, logarithmic, 10 to the power of that. */
