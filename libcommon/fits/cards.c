@@ -1,3 +1,4 @@
+/* Provides FITS header cards: parses and formats values, CONTINUE and HIERARCH conventions (fits/cards.h). */
 #include "fits/cards.h"
 
 #include <ctype.h>
@@ -11,8 +12,8 @@
 
 enum { CARD = 80, NAME = 8 };
 
-/* Does this card carry keyword `key`? Longer names than 8 characters are in the HIERARCH convention
- * (`HIERARCH long name = value`). *value gets the offset behind the `=`, or -1 when the card has none. */
+/* 1 when the card has keyword `key`. Longer names than 8 characters are in the HIERARCH convention (`HIERARCH long name
+ * = value`). *value gets the offset behind the `=`, or -1 when the card has none. */
 static int card_is(const char *card, const char *key, size_t nkey, int *value)
 {
     *value = -1;
@@ -49,7 +50,7 @@ static size_t card_find(const spx_cards *h, const char *key, size_t from, int *v
     return h->n;
 }
 
-/* The value field without its comment, for everything but strings; 0 when the card has no value. Blanks around the
+/* Value field of a card without its comment, for all types but strings; 0 when the card has no value. Blanks around the
  * value do not count; within it they end what can be read as one value (FITS standard 4.0, 4.2.3 and 4.2.4). */
 static int card_token(const spx_cards *h, const char *key, char token[CARD + 1])
 {
@@ -117,7 +118,7 @@ int spx_cards_bool(const spx_cards *h, const char *key, int *out)
     return 1;
 }
 
-/* The quoted text that starts at or after card[at]: appended to out at *n. Returns 0 when there is no such text. */
+/* Appends the quoted text that starts at or after card[at] to out at *n. 0: there is no quoted text. */
 static int card_text(const char *card, int at, char *out, size_t size, size_t *n)
 {
     while (at < CARD && card[at] == ' ')
@@ -164,7 +165,7 @@ int spx_cards_string(const spx_cards *h, const char *key, char *out, size_t size
     return 1;
 }
 
-/* Number of CONTINUE cards behind card i. */
+/* Number of CONTINUE cards after card i. */
 static size_t continued(const spx_cards *h, size_t i)
 {
     size_t n = 0;
@@ -173,7 +174,7 @@ static size_t continued(const spx_cards *h, size_t i)
     return n;
 }
 
-/* Replace cards [at, at+nold) by nnew cards. */
+/* Replaces cards [at, at+nold) by nnew cards. */
 static spx_status splice(spx_cards *h, size_t at, size_t nold, const char *cards, size_t nnew, spx_err *e)
 {
     size_t n = h->n - nold + nnew;
@@ -195,7 +196,7 @@ static spx_status splice(spx_cards *h, size_t at, size_t nold, const char *cards
     return SPX_OK;
 }
 
-/* `KEYWORD = ` into a blank card; returns the length used, 0 when the name is no keyword. */
+/* Writes `KEYWORD = ` into a blank card; returns the length used, 0 when the name is no keyword. */
 static size_t card_start(char *card, const char *key)
 {
     size_t n = strlen(key);
@@ -232,7 +233,7 @@ static spx_status bad_key(const char *key, spx_err *e)
     return spx_fail(e, SPX_EBUG, "'%s' cannot be a FITS keyword", key);
 }
 
-/* Put one value, given as text, into the header; right justified to column 30 as fixed format asks. */
+/* Sets one value, given as text, in the header; right justified to column 30 as fixed format asks. */
 static spx_status set_token(spx_cards *h, const char *key, const char *token, const char *comment, spx_err *e)
 {
     char card[CARD];
@@ -301,7 +302,7 @@ spx_status spx_cards_set_string(spx_cards *h, const char *key, const char *value
         }
         card[at++] = '\'';
         first = at;
-        /* Room for the closing quote and, unless all of the rest fits, for the & in front of it. */
+        /* Space for the closing quote and, unless all of the rest fits, for the & in front of it. */
         size_t need = 0;
         for (const char *c = v; c < end; c++)
             need += *c == '\'' ? 2 : 1;

@@ -1,3 +1,4 @@
+/* Opens FITS files: mmap(), inflate, or read from a pipe (fits/open.h). */
 #include "fits/open.h"
 
 #include <errno.h>
@@ -57,11 +58,11 @@ static spx_status read_pipe(int fd, const char *name, unsigned char **out, size_
     return SPX_OK;
 }
 
-/* All members of a gzip file, one after another. */
+/* Inflates all members of a gzip file. */
 static spx_status inflate_all(const unsigned char *in, size_t nin, const char *name, unsigned char **out, size_t *size,
                               spx_err *e)
 {
-    /* The last four bytes are the length modulo 2^32: a hint that saves growing when it is plausible. */
+    /* ISIZE, the last four bytes, is the length modulo 2^32: used as first capacity when it is plausible. */
     const unsigned char *t = in + nin - 4;
     size_t hint = nin < 18 ? 0 : (size_t)t[0] | (size_t)t[1] << 8 | (size_t)t[2] << 16 | (size_t)t[3] << 24;
     size_t capacity = hint > nin / 2 && hint / 1032 <= nin && hint < spx_mem_cap() ? hint + 64 : 4 * nin + 4096, n = 0,
@@ -87,7 +88,7 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
         at += give - z.avail_in;
         n += take - z.avail_out;
         if (rc == Z_STREAM_END) {
-            /* zero bytes behind the last member are padding of tapes; anything else but a member is damage */
+            /* zeros behind the last member are tape padding; anything else but a member is damage */
             size_t pad = at;
             while (pad < nin && in[pad] == 0)
                 pad++;
@@ -119,7 +120,7 @@ static spx_status inflate_all(const unsigned char *in, size_t nin, const char *n
     return SPX_OK;
 }
 
-/* Formats that a user may take for FITS, by their first bytes. */
+/* SPX_EINPUT for formats that a user may take for FITS, recognised by their first bytes. */
 static spx_status refuse_other(const unsigned char *b, size_t n, const char *name, spx_err *e)
 {
     const char *command, *packed = spx_packed_with(b, n, &command);

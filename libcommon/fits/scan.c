@@ -1,3 +1,4 @@
+/* Finds the HDU structure of a FITS file in memory, and checks every size before it is used (fits/scan.h). */
 #include "fits/scan.h"
 
 #include <ctype.h>
@@ -16,7 +17,7 @@ enum {
 
 /* ---- headers ---- */
 
-/* Is there a card with this keyword and a value field, readable or not? */
+/* 1 when there is a card with this keyword and a value field, readable or not. */
 static int has_value(const spx_cards *h, const char *key)
 {
     char start[11];
@@ -57,7 +58,7 @@ static void clean_text(char *s)
             *s = '_';
 }
 
-/* Value of BZERO or TZERO that makes a signed integer type of `bits` unsigned, or bytes signed (4.4.2.5, 7.3.2). */
+/* 1 when BZERO or TZERO makes a signed integer type of `bits` unsigned, or bytes signed (4.4.2.5, 7.3.2). */
 static int is_flip(int bits, double scale, double zero)
 {
     if (scale != 1.0)
@@ -140,7 +141,7 @@ size_t spx_fits_element_size(char code)
     }
 }
 
-/* TDIM "(2, 500)" into dims, slowest first; 0 when it is no such text or has more dimensions than we keep. */
+/* Parses TDIM "(2, 500)" into dims, slowest first; 0: another form, or too many dimensions. */
 static int parse_tdim(const char *s, size_t *dims)
 {
     size_t d[SPX_FITS_MAXDIM];
@@ -238,7 +239,7 @@ static spx_status parse_column(const spx_cards *h, size_t k, const spx_fits_wher
     spx_cards_string(h, key, c->unit, sizeof c->unit);
     clean_text(c->unit);
     if (strcmp(c->unit, "deg") == 0)
-        strcpy(c->unit, "degree"); /* as products spell it */
+        strcpy(c->unit, "degree"); /* spelling of products */
     c->scale = 1.0;
     snprintf(key, sizeof key, "TSCAL%zu", k + 1);
     spx_cards_double(h, key, &c->scale);
@@ -250,7 +251,7 @@ static spx_status parse_column(const spx_cards *h, size_t k, const spx_fits_wher
     return SPX_OK;
 }
 
-/* A name for column k that no earlier column has. */
+/* Gives column k a name that no earlier column has. */
 static void name_column(const spx_cards *h, spx_fits_column *col, size_t k)
 {
     char key[32], base[60] = "";
@@ -263,7 +264,7 @@ static void name_column(const spx_cards *h, spx_fits_column *col, size_t k)
     for (size_t n = 2, i = 0; i < k; i++)
         if (strcasecmp(col[i].name, col[k].name) == 0) {
             snprintf(col[k].name, sizeof col[k].name, "%s_%zu", base, n++);
-            i = (size_t)-1; /* look from the beginning again */
+            i = (size_t)-1; /* compare with all earlier columns again */
         }
 }
 
@@ -312,7 +313,7 @@ spx_status spx_fits_describe(spx_fits_hdu *h, int first, const spx_fits_where *w
     spx_cards_bool(&h->header, "GROUPS", &groups);
     size_t elements = h->nelem, group = (size_t)pcount, total = 0;
     if (first && groups && h->ndim > 0 &&
-        h->dims[h->ndim - 1] == 0) { /* random groups (6): NAXIS1 = 0 does not count */
+        h->dims[h->ndim - 1] == 0) { /* random groups (6): NAXIS1 = 0 is no dimension */
         elements = 1;
         for (int i = 0; i < h->ndim - 1; i++)
             elements *= h->dims[i] && elements > (size_t)(__LONG_MAX__ / 16) / h->dims[i] ? 0 : h->dims[i];
@@ -462,7 +463,7 @@ spx_status spx_fits_parse(spx_fits *f, const char *name, const void *bytes, size
         return spx_fail(e, SPX_EINPUT, "%s: is no FITS file (it does not begin with SIMPLE)", name);
     size_t at = 0, capacity = 0;
     static const char next[] = "XTENSION= ";
-    /* the beginning of that word is an HDU too, which is truncated */
+    /* a truncated "XTENSION" or "SIMPLE" is a truncated HDU, too */
     while (f->nhdu == 0 || (size > at && memcmp(f->bytes + at, next, size - at < 10 ? size - at : 10) == 0)) {
         spx_fits_hdu *h = spx_grow(f->hdu, f->nhdu, 1, &capacity, sizeof *h, e);
         if (h == NULL) {

@@ -1,3 +1,4 @@
+/* Reads values of FITS HDUs: byte order, scaling, nulls, tile compression through CFITSIO (fits/values.h). */
 #include "fits/values.h"
 
 #include <fitsio.h>
@@ -20,7 +21,7 @@ void spx_fits_flip(unsigned char *p, size_t n, size_t size)
         p[i * size] ^= 0x80;
 }
 
-/* Reverse the bytes of n elements where this machine is little-endian. */
+/* Swaps the bytes of n elements on a little-endian machine. */
 static void swap_bytes(void *data, size_t n, size_t size)
 {
     unsigned char *p = data;
@@ -35,7 +36,7 @@ static void swap_bytes(void *data, size_t n, size_t size)
         }
 }
 
-/* Tile-compressed image, decoded by CFITSIO from a copy of this HDU behind an empty primary HDU. */
+/* Decodes a tile-compressed image with CFITSIO, from a copy of this HDU behind an empty primary HDU. */
 static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
 {
     spx_fits_hdu *h = &f->hdu[hdu];
@@ -72,7 +73,7 @@ static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
     fits_movabs_hdu(fp, 2, NULL, &status);
     if (status == 0 && !fits_is_compressed_image(fp, &status))
         status = DATA_DECOMPRESSION_ERR;
-    fits_set_bscale(fp, 1.0, 0.0, &status); /* stored values, as in an image that was never compressed */
+    fits_set_bscale(fp, 1.0, 0.0, &status); /* unscaled values, as in an uncompressed image */
     if (h->nelem > 0)
         fits_read_img(fp, type, 1, (LONGLONG)h->nelem, null, out, &any, &status);
     if (fp != NULL)
@@ -105,8 +106,8 @@ const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
     return h->decoded;
 }
 
-/* Is the stored integer of |bitpix| bits, before scaling, the one that BLANK or TNULL names? Compared as integers: a
- * double does not tell those of 64 bits apart. */
+/* 1 when the stored integer of |bitpix| bits, before scaling, equals BLANK or TNULL. Compared as integers: doubles do
+ * not distinguish all those of 64 bits. */
 static int is_null(const unsigned char *p, int bitpix, long null)
 {
     uint64_t v = spx_fits_integer(p, (size_t)(bitpix / 8));
@@ -122,7 +123,7 @@ static int is_null(const unsigned char *p, int bitpix, long null)
     }
 }
 
-/* One big-endian element as a double. */
+/* Converts one big-endian element to double. */
 static double element(const unsigned char *p, int bitpix, int flip)
 {
     uint64_t v = spx_fits_integer(p, (size_t)(abs(bitpix) / 8));
@@ -174,7 +175,8 @@ spx_status spx_fits_f32(spx_fits *f, size_t hdu, float **out, spx_err *e)
     const spx_fits_hdu *h = &f->hdu[hdu];
     double *d = NULL;
     *out = NULL;
-    if (h->bitpix == -32 && h->scale == 1.0 && h->zero == 0.0) { /* the common case: bit for bit */
+    if (h->bitpix == -32 && h->scale == 1.0 && h->zero == 0.0) { /* most images: float32 without scaling, copied bit by
+                                                                  * bit */
         const unsigned char *p = spx_fits_raw(f, hdu, e);
         *out = p != NULL ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
         if (*out == NULL)

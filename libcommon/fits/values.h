@@ -8,29 +8,28 @@
 #include "base/err.h"
 #include "fits/scan.h"
 
-/* The image's elements as FITS stores them (big-endian, not scaled), nelem*|bitpix|/8 bytes; tile-compressed images are
- * decoded at the first call. NULL and *e when that fails. */
+/* Elements of the image as FITS stores them (big-endian, not scaled), nelem*|bitpix|/8 bytes; tile-compressed images
+ * are decoded at the first call. NULL and *e when that fails. */
 const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e);
 
-/* The image's values, scaled (4.4.2.5), nelem elements in new memory (spx_free). BLANK is NaN. u32 is for masks: values
- * that are negative keep their bits, others that do not fit are SPX_EINPUT. */
+/* Values of the image, scaled (4.4.2.5), nelem elements in new memory (spx_free). BLANK is NaN. u32 is for masks:
+ * negative values keep their bits, others that do not fit are SPX_EINPUT. */
 spx_status spx_fits_f64(spx_fits *f, size_t hdu, double **out, spx_err *e);
 spx_status spx_fits_f32(spx_fits *f, size_t hdu, float **out, spx_err *e);
 spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e);
 
-/* A numeric column of any shape as doubles, scaled, [nrow][elements]; *n gets the elements a row. SPX_EINPUT when
- * absent or no numbers. TNULL is NaN. */
+/* Values of a numeric column of any shape as doubles, scaled, [nrow][elements]; *n gets the elements a row. SPX_EINPUT
+ * when absent or not numeric. TNULL is NaN. */
 spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, size_t *n, double **out, spx_err *e);
-/* A string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped. */
+/* Values of a string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped. */
 spx_status spx_fits_column_str(const spx_fits *f, size_t hdu, const char *name, size_t size, char **out, spx_err *e);
 
-/* For each column: 1 when it is logical and holds only T and F. `truth` has ncol elements. */
+/* Marks the columns that are logical and hold only T and F: truth[ncol], 1 or 0. */
 void spx_fits_truth(const spx_fits *f, size_t hdu, unsigned char *truth);
-/* Between file bytes and the values that the row type (spx_fits_row_type()) means, in place; `to_file` for the way
- * back. */
+/* Converts rows in place between file bytes and the row type (spx_fits_row_type()); `to_file`: the way back. */
 void spx_fits_convert_rows(const spx_fits_hdu *h, const unsigned char *truth, unsigned char *rows, size_t nrow,
                            int to_file);
-/* Invert the sign bits of n big-endian integers of `size` bytes. */
+/* Inverts the sign bits of n big-endian integers of `size` bytes. */
 void spx_fits_flip(unsigned char *p, size_t n, size_t size);
 
 #endif

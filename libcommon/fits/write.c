@@ -1,3 +1,4 @@
+/* Writes FITS files: HDUs, their headers and checksums (fits/write.h). */
 #include "fits/write.h"
 
 #include <stdint.h>
@@ -45,7 +46,7 @@ static uint32_t add_sum(uint32_t sum, const unsigned char *p, size_t n)
     return (uint32_t)s;
 }
 
-/* The sum as 16 letters and digits, which make the whole HDU sum to -0 when they stand in CHECKSUM. */
+/* Encodes the sum as 16 letters and digits, with which as CHECKSUM the whole HDU sums to -0. */
 static void encode_sum(uint32_t value, char text[17])
 {
     static const char exclude[] = ":;<=>?@[\\]^_`";
@@ -66,7 +67,7 @@ static void encode_sum(uint32_t value, char text[17])
         for (int j = 0; j < 4; j++)
             ascii[4 * j + i] = (char)ch[j];
     }
-    for (int i = 0; i < 16; i++) /* rotated: the value begins in the last byte of a word */
+    for (int i = 0; i < 16; i++) /* rotated by one character: the value begins in the last byte of a word */
         text[i] = ascii[(i + 15) % 16];
     text[16] = 0;
 }

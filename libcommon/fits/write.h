@@ -1,4 +1,4 @@
-/* FITS files out: verbatim HDUs, and new ones made of arrays and tables. */
+/* Writes FITS files: verbatim HDUs, and new ones made of arrays and tables. */
 #ifndef SPX_FITS_OUT_H
 #define SPX_FITS_OUT_H
 
@@ -14,19 +14,19 @@ typedef struct {
 } spx_fits_out;
 
 spx_status spx_fits_out_bytes(spx_fits_out *o, const void *p, size_t n, spx_err *e);
-/* n bytes of padding, at most 2880. */
+/* Writes n bytes of padding, at most 2880. */
 spx_status spx_fits_out_fill(spx_fits_out *o, size_t n, char fill, spx_err *e);
-/* Cards and the three letters END, not padded. */
+/* Writes cards and END, not padded. */
 spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e);
 
-/* New HDUs. The first one of a file is the primary HDU. `more`: further cards (may be NULL); those that describe the
- * data are left out of them. CHECKSUM and DATASUM are added (FITS standard 4.0, 4.4.2.7 and appendix J).
- * An image of native values in memory; bitpix 8, 32, -32, -64, or -132 for uint32 (BZERO). ndim 0: no data. */
+/* Write new HDUs. The first one of a file is the primary HDU. `more`: further cards (may be NULL); those that describe
+ * the data are left out of them. CHECKSUM and DATASUM are added (FITS standard 4.0, 4.4.2.7 and appendix J). An image
+ * of native values in memory; bitpix 8, 32, -32, -64, or -132 for uint32 (BZERO). ndim 0: no data. */
 enum { SPX_FITS_UINT32 = -132 };
 spx_status spx_fits_out_image(spx_fits_out *o, const char *extname, int bitpix, int ndim, const size_t *dims,
                               const void *data, const spx_cards *more, spx_err *e);
 
-/* Parts of a new HDU: its first cards; the cards of `more`; checksums, then all of it. */
+/* Write a new HDU in steps: its first cards; the cards of `more`; checksums, then all of it. */
 spx_status spx_fits_out_start(spx_fits_out *o, spx_cards *h, const char *xtension, int bitpix, int ndim,
                               const size_t *dims, spx_err *e);
 spx_status spx_fits_out_more(spx_cards *h, const spx_cards *more, spx_err *e);

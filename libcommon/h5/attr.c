@@ -1,3 +1,4 @@
+/* Provides scalar attributes of HDF5 objects (h5/attr.h); text is stored with one type a file, committed as /text. */
 #include "h5/attr.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Scalar attributes, in and out.
+/* Reads and writes scalar attributes.
  *
  * `loc` may be any group; paths are relative to it or absolute. Every function returns SPX_OK or fills *e (SPX_EINPUT:
  * the content is wrong; SPX_EIO: reading or writing failed); messages say file, dataset and remedy. */

@@ -1,3 +1,5 @@
+/* Provides deferred reads and writes (h5/deferred.h). A dataset qualifies when it is contiguous, not filtered and of
+ * the type wanted in memory: then its bytes are at one offset of the file, and pread() or pwrite() move them. */
 #include "h5/deferred.h"
 
 #include <errno.h>
@@ -13,8 +15,8 @@
 
 /* ---- reads ---- */
 
-/* Where in its file, whose descriptor *fd is, a dataset lies in one piece of `bytes` bytes of type `mem`; -1: nowhere,
- * or the file is not one that is only read. */
+/* Offset in its file of a dataset whose `bytes` bytes of type `mem` are contiguous; *fd gets the file's descriptor. -1:
+ * another layout or type, or a file not opened read-only through a plain descriptor. */
 static off_t place_in_file(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd)
 {
     const haddr_t at = H5Dget_offset(d);
@@ -51,7 +53,7 @@ spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
                     pread(r->array[i].fd, r->array[i].to + n, end - n, (off_t)r->array[i].at + (off_t)n);
                 if (got > 0)
                     n += (size_t)got;
-                else if (got == 0 || errno != EINTR) /* beyond the end of the file HDF5 would see zeros */
+                else if (got == 0 || errno != EINTR) /* end of file: HDF5, which reads zeros there, has to decide */
                     bad = 1;
             }
         }
@@ -104,7 +106,8 @@ int spx_h5_defer_values(spx_h5_writes *w, hid_t loc, const char *path, hid_t d, 
     return 1;
 }
 
-/* n values of doubles, as float32 in `to` unless that is NULL; 0: one of them is not finite, which no product holds. */
+/* Checks that n doubles are finite, and converts them to float32 in `to` unless that is NULL. 0: one is not finite,
+ * which no product may hold. */
 int spx_h5_check_values(const double *from, size_t n, float *to)
 {
     int bad = 0;

@@ -42,7 +42,7 @@ typedef struct {
     struct {
         char path[128]; /* for messages */
         const void *from;
-        size_t bytes; /* of the values in the file */
+        size_t bytes; /* size of the values in the file */
         spx_h5_values values;
         int64_t at; /* offset in the file */
     } array[SPX_H5_DEFERRED];

@@ -1,6 +1,7 @@
-/* HDF5 files from and to pipes. Facts behind this design (measured with HDF5 1.10): a pipe cannot be opened by HDF5; a
- * file image can; H5Fget_file_image() on an open file gives bad checksums with new formats, the buffer that the core
- * driver hands to image_free at the close does not; its true length is the end-of-file address of the superblock. */
+/* Provides HDF5 files as inputs and outputs, also through pipes (h5/file.h). Facts behind the design (measured with
+ * HDF5 1.10): a pipe cannot be opened by HDF5; a file image can; H5Fget_file_image() on an open file gives bad
+ * checksums with new formats, the buffer that the core driver hands to image_free at the close does not; its true
+ * length is the end-of-file address of the superblock. */
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5_hl.h>
@@ -18,7 +19,7 @@
 
 static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
-enum { HEADLEN = 48 }; /* bytes of the superblock that hold the end-of-file address, versions 0, 1, 2, 3 */
+enum { HEADLEN = 48 }; /* bytes of a superblock up to its end-of-file address, versions 0 ... 3 */
 
 static uint64_t le64(const unsigned char *p)
 {
@@ -28,7 +29,7 @@ static uint64_t le64(const unsigned char *p)
     return v;
 }
 
-/* Length of the file image whose first HEADLEN bytes are `h`; 0 when it is none (HDF5 File Format Specification,
+/* Length of the file image whose first HEADLEN bytes are `h`; 0: no HDF5 file (HDF5 File Format Specification,
  * II.A). */
 static uint64_t image_length(const unsigned char *h)
 {
@@ -37,7 +38,7 @@ static uint64_t image_length(const unsigned char *h)
     switch (h[8]) {
     case 0:
         return h[13] == 8 ? le64(h + 40) : 0;
-    case 1: /* four bytes more before the addresses; only old h5 tools with odd settings write it */
+    case 1: /* version 1 has four more bytes before the addresses; only old h5 tools with odd settings write it */
         return 0;
     case 2:
     case 3:
@@ -47,7 +48,7 @@ static uint64_t image_length(const unsigned char *h)
     }
 }
 
-/* Read up to n bytes; *got < n at the end of the input. */
+/* Reads up to n bytes; *got < n at the end of input. */
 static spx_status read_full(int fd, char *buf, size_t n, size_t *got, const char *name, spx_err *e)
 {
     *got = 0;
@@ -65,9 +66,8 @@ static spx_status read_full(int fd, char *buf, size_t n, size_t *got, const char
     return SPX_OK;
 }
 
-/* Files are opened without HDF5's lock, which fails on some cluster file systems; HDF5_USE_FILE_LOCKING has the last
- * word. That variable is not set here: other threads, such as the one that opens the device, may read the environment.
- */
+/* Opens files without HDF5's lock, which fails on some cluster file systems, unless HDF5_USE_FILE_LOCKING asks for it.
+ * The variable itself is not set: other threads, such as the one that opens the device, may read the environment. */
 static void without_lock(hid_t fapl)
 {
     (void)H5Pset_file_locking(fapl, 0, 1);
@@ -82,7 +82,7 @@ static hid_t open_file(const char *path)
     return file;
 }
 
-/* The file begins with `head` and is no HDF5: the message says what it is, where that is known. */
+/* SPX_EINPUT for a file that begins with `head` and is no HDF5; names its format where it is recognised. */
 static spx_status not_hdf5(const unsigned char *head, size_t n, const char *name, spx_err *e)
 {
     const char *command, *packed = spx_packed_with(head, n, &command);
@@ -106,8 +106,8 @@ static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_
                        (unsigned long long)have, (unsigned long long)want);
 }
 
-/* One image from a pipe, exactly: what follows it stays in the pipe. Where nothing comes any more, *end becomes 1, or
- * that is an error when `end` is NULL. */
+/* Reads exactly one file image from a pipe; bytes behind it stay in the pipe. At the end of input *end becomes 1; an
+ * error when `end` is NULL. */
 static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
 {
     unsigned char head[HEADLEN];
@@ -126,10 +126,10 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     if (len < sizeof head || len > ((uint64_t)1 << 48))
         return not_hdf5(head, got, in->name, e);
     const size_t max = spx_mem_limit_get();
-    /* a limit has room for all of it from the beginning; without one, only what has come is counted */
+    /* with a limit, all of it is claimed at once; without, memory is counted as bytes arrive */
     size_t claimed = max != 0 ? (size_t)len : 0;
     if (max != 0 && (len > max / 2 || !spx_mem_claim(claimed))) {
-        /* too large to hold: an unlinked temporary file takes it */
+        /* larger than the limit: spilled to an unlinked temporary file */
         spx_tmpfile t;
         if ((st = spx_tmpfile_open(&t, "-", 1, e)) != SPX_OK)
             return st;
@@ -214,7 +214,7 @@ static spx_status open_regular(spx_input *in, const char *path, const struct sta
     return SPX_OK;
 }
 
-/* `queue`: products follow each other on standard input; then also *end may come. */
+/* Opens one input. `queue`: one of several products on standard input, where *end may be set. */
 static spx_status open_input(spx_input *in, const char *path, int queue, int *end, spx_err *e)
 {
     struct stat sb;
@@ -273,8 +273,8 @@ void spx_input_close(spx_input *in)
 
 /* ---- output ---- */
 
-/* Closing a file that is thrown away would write it, perhaps to a disk that is full; and where a close fails, HDF5
- * keeps a half-freed file, on which H5close() crashes. So such a file stays open until the process ends. */
+/* 1: an output was left open. Closing a discarded file would write it, perhaps to a full disk; and after a failed close
+ * HDF5 keeps a half-freed file, on which H5close() crashes. Such a file stays open until the process ends. */
 static int abandoned;
 
 struct spx_output {
@@ -287,7 +287,7 @@ struct spx_output {
     int spilt;             /* it comes from spx_alloc_spill() */
 };
 
-/* HDF5 does not hand on why there was no room for an image; one thread has to do with it. */
+/* Reason why the last file image could not grow, which HDF5 does not report; images are written by one thread. */
 static const char DISK_FULL[] = "is the disk full?";
 static spx_err no_memory;
 
@@ -296,8 +296,8 @@ const char *spx_h5_no_memory(void)
     return no_memory.code != SPX_OK ? spx_err_text(&no_memory) : DISK_FULL;
 }
 
-/* The image of an output: where --max-mem has little left, it is a file in $TMPDIR, mapped. HDF5 asks for a few MiB
- * more each time. */
+/* Resizes an image that is a mapped file in $TMPDIR, because --max-mem has little left. HDF5 grows it by a few MiB at a
+ * time. */
 static void *resize_spilt(spx_output *o, void *p, size_t size)
 {
     const size_t capacity = size < 2 * o->capacity ? 2 * o->capacity : size;
@@ -311,7 +311,7 @@ static void *resize_spilt(spx_output *o, void *p, size_t size)
     return q;
 }
 
-/* Without a limit the system extends it in place. */
+/* Resizes an image in plain memory, for a run without limit: realloc() extends it in place (mremap). */
 static void *resize_plain(spx_output *o, void *p, size_t size)
 {
     void *q = realloc(p, size);
@@ -444,7 +444,7 @@ spx_status spx_output_flush(spx_output *o, int nthreads, spx_err *e)
 spx_status spx_output_close(spx_output *o, spx_err *e)
 {
     spx_status st = SPX_OK;
-    /* an object left open would keep the file open behind our back */
+    /* an object left open would keep the file open after H5Fclose() */
     if (H5Fget_obj_count(o->file, H5F_OBJ_ALL | H5F_OBJ_LOCAL) != 1)
         st = spx_fail(e, SPX_EBUG, "an HDF5 object of the output was left open: please report this");
     if (st == SPX_OK) {

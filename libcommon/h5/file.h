@@ -1,4 +1,5 @@
-/* HDF5 files and pipes as inputs and outputs (design: specpipe(7), PIPES). An output appears whole or not at all. */
+/* Provides HDF5 files and pipes as inputs and outputs (design: specpipe(7), PIPES). An output appears whole or not at
+ * all. */
 #ifndef SPX_H5_FILE_H
 #define SPX_H5_FILE_H
 
@@ -11,27 +12,27 @@
 
 typedef struct {
     hid_t file;        /* read-only */
-    char name[1024];   /* as a person knows it */
-    void *image;       /* file image of a pipe; owned */
-    size_t claimed;    /* bytes of it that count as memory of the program */
-    size_t size;       /* bytes */
-    int64_t mtime;     /* seconds since 1970; 0 for a pipe */
+    char name[1024];   /* name for messages */
+    void *image;       /* file image read from a pipe; owned */
+    size_t claimed;    /* bytes of the image that count against --max-mem */
+    size_t size;       /* size of the file or image, bytes */
+    int64_t mtime;     /* time of last change, seconds since 1970; 0 for a pipe */
     uint64_t dev, ino; /* identity of a regular file; 0 for a pipe */
 } spx_input;
 
-/* Open a file, or standard input for "-": directly when it is a regular file, else one file image is read from the pipe
- * (bounded by --max-mem; beyond that spilled to an unlinked temporary file). Empty input, truncation, no HDF5:
+/* Opens a file, or standard input for "-": directly when it is a regular file, else one file image is read from the
+ * pipe (bounded by --max-mem; beyond that spilled to an unlinked temporary file). Empty input, truncation, no HDF5:
  * SPX_EINPUT. */
 spx_status spx_input_open(spx_input *in, const char *path, spx_err *e);
-/* The next of several products that follow each other on standard input, a pipe or a file. *end becomes 1, and *in has
- * no file, where there is no further one; an input without a `first` one is an error. */
+/* Opens the next of several products that follow each other on standard input, a pipe or a file. At the end of input
+ * *end becomes 1 and *in has no file; an input without a `first` product is SPX_EINPUT. */
 spx_status spx_input_next(spx_input *in, int first, int *end, spx_err *e);
 void spx_input_close(spx_input *in);
 
 typedef struct spx_output spx_output;
 
-/* New HDF5 file with specpipe's root attributes: `target` a file name (written aside, renamed at the commit) or "-"
- * (kept in memory, or mapped in $TMPDIR where --max-mem leaves little; sent at the commit). */
+/* Creates an HDF5 file with specpipe's root attributes: `target` a file name (written aside, renamed at the commit) or
+ * "-" (kept in memory, or mapped in $TMPDIR where --max-mem leaves little; sent at the commit). */
 spx_status spx_output_open(spx_output **out, const char *target, int force, spx_err *e);
 hid_t spx_output_file(const spx_output *out);
 /* Why HDF5 may have failed to write to it, as the end of a message. */
@@ -40,17 +41,17 @@ const char *spx_h5_no_memory(void);
 spx_h5_writes *spx_output_writes(spx_output *out);
 /* Finish the file: close it, where HDF5's errors show. */
 spx_status spx_output_close(spx_output *out, spx_err *e);
-/* Write what was put off to a sealed output, with up to `nthreads` threads, and have the disk write it. Uses nothing of
- * HDF5: any thread may do it. */
+/* Does the deferred writes of a closed output, with up to `nthreads` threads, and syncs the data. Does not use HDF5:
+ * any thread may call it. */
 spx_status spx_output_flush(spx_output *out, int nthreads, spx_err *e);
-/* Sync and rename, or send, a sealed output. Uses nothing of HDF5: any thread may do it. Frees `out` in every case.
+/* Syncs and renames, or sends, a closed output. Does not use HDF5: any thread may call it. Frees `out` in every case.
  * Standard output stays open for another product, until spx_output_end_stdout(). */
 spx_status spx_output_publish(spx_output *out, spx_err *e);
-/* Close standard output and check that all arrived. */
+/* Closes standard output and checks that all bytes were accepted. */
 spx_status spx_output_end_stdout(spx_err *e);
-/* All of this, for a single product; frees `out` in every case. */
+/* Close, flush and publish, for a single product; frees `out` in every case. */
 spx_status spx_output_commit(spx_output *out, spx_err *e);
-/* Close and leave nothing; NULL is allowed. */
+/* Discards an output and its temporary file; NULL is allowed. */
 void spx_output_discard(spx_output *out);
 /* 1 when an output was discarded, or could not be finished: HDF5 must then not be shut down (H5close() would crash). */
 int spx_output_abandoned(void);

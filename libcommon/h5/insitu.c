@@ -1,3 +1,4 @@
+/* Writes the arrays that a hook returned, under /insitu (h5/insitu.h). */
 #include "h5/insitu.h"
 
 #include <stdio.h>

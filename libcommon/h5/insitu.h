@@ -1,4 +1,4 @@
-/* What a hook returned, in a product (specpipe-schema(5): /insitu). */
+/* Writes the arrays that a hook returned into a product (specpipe-schema(5): /insitu). */
 #ifndef SPX_INSITU_H
 #define SPX_INSITU_H
 

@@ -1,4 +1,5 @@
-/* Shared by the files of this room: messages that name file and object, and types that fit. */
+/* Provides functions that the files of h5/ share: messages that name file and object, memory types, row selections, and
+ * direct and deferred transfers. */
 #ifndef SPX_H5_INTERNAL_H
 #define SPX_H5_INTERNAL_H
 
@@ -8,21 +9,22 @@
 #include "h5/deferred.h"
 #include "h5/object.h"
 
-/* From so many values on threads are worth their start; values that a thread checks, converts and writes at a time. */
+/* SPX_H5_MANY_VALUES: values from which on starting threads pays; SPX_H5_PIECE: values that a thread checks, converts
+ * and writes at a time. */
 enum { SPX_H5_MANY_VALUES = 1 << 17, SPX_H5_PIECE = 1 << 15 };
 
 /* Absolute path of `path` below `loc`. */
 void spx_h5_absolute(hid_t loc, const char *path, char *out, size_t size);
 /* SPX error `code` with "FILE:/path: what". */
 spx_status spx_h5_fail_at(hid_t loc, const char *path, spx_status code, const char *what, spx_err *e);
-/* SPX_EIO: the object cannot be written, and why. */
+/* SPX_EIO: writing the object failed, with HDF5's reason. */
 spx_status spx_h5_write_failed(hid_t loc, const char *path, spx_err *e);
 spx_status spx_h5_dataset_dims(hid_t d, int *ndim, size_t dims[SPX_H5_MAXDIM]);
-/* Does the file type's class go into memory type `mem` without changing what a value means? */
+/* 1 when converting the file type to memory type `mem` keeps the class of values: numbers, strings. */
 int spx_h5_class_fits(hid_t ftype, hid_t mem);
-/* Memory and file spaces that select rows [first, first+n). */
+/* Makes memory and file spaces that select rows [first, first+n). */
 spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid_t *mspace);
-/* Create or replace an attribute. */
+/* Creates or replaces an attribute. */
 spx_status spx_h5_put_attr(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem, hid_t space,
                            const void *value, spx_err *e);
 /* Large arrays of numbers that lie in the file as they are wanted in memory: put on the list `reads`, or read now by

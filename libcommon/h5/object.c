@@ -1,3 +1,5 @@
+/* Provides access to objects of an HDF5 file that may be hostile: links, shapes, sizes that are claimed
+ * (h5/object.h). */
 #include "h5/object.h"
 
 #include <stdio.h>
@@ -7,7 +9,7 @@
 #include "base/tmpfile.h"
 #include "h5/internal.h"
 
-/* A hostile file must not make us open others: external links are refused where they are met. */
+/* Refuses external links wherever a path is traversed: a hostile file must not make a program open other files. */
 static herr_t refuse_external(const char *pf, const char *po, const char *cf, const char *co, unsigned *flags,
                               hid_t fapl, void *data)
 {
@@ -88,7 +90,7 @@ hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e)
         spx_h5_fail_at(loc, path, SPX_EINPUT, "is not a dataset", e);
         return d;
     }
-    /* data outside the file would let a hostile file read other files */
+    /* external storage would let a hostile file read other files */
     hid_t dcpl = H5Dget_create_plist(d);
     int outside = dcpl < 0 || H5Pget_external_count(dcpl) != 0 || H5Pget_layout(dcpl) == H5D_VIRTUAL;
     if (dcpl >= 0)
@@ -177,7 +179,7 @@ void spx_h5_names_free(size_t n, char **names)
 }
 int spx_h5_overclaims(hid_t d, size_t bytes)
 {
-    /* gzip packs at most 1:1032; and what is stored cannot be larger than the file, whatever the header says */
+    /* deflate compresses by 1:1032 at most, and stored data cannot exceed the file, whatever the header says */
     hsize_t stored = H5Dget_storage_size(d), size = 0;
     hid_t f = H5Iget_file_id(d);
     if (f < 0 || H5Fget_filesize(f, &size) < 0)

@@ -1,4 +1,4 @@
-/* Objects of an HDF5 file: whether they are there, shapes, names, and opening them safely.
+/* Provides access to objects of an HDF5 file: existence, shapes, names, and opening them safely.
  *
  * `loc` may be any group; paths are relative to it or absolute. Every function returns SPX_OK or fills *e (SPX_EINPUT:
  * the content is wrong; SPX_EIO: reading or writing failed); messages say file, dataset and remedy. */
@@ -12,19 +12,19 @@
 
 enum { SPX_H5_MAXDIM = 8 };
 
-/* 1 when every link of `path` exists and leads to an object; 0 otherwise. */
+/* 1 when every link of `path` exists and resolves to an object; 0 otherwise. */
 int spx_h5_exists(hid_t loc, const char *path);
 
 /* Rank and dimensions of a dataset; SPX_EINPUT naming file and dataset when it is absent. */
 spx_status spx_h5_shape(hid_t loc, const char *path, int *ndim, size_t dims[SPX_H5_MAXDIM], spx_err *e);
 
-/* Open a dataset for a reader of its own (H5Dclose() it). Negative and SPX_EINPUT in *e when it is absent, behind an
- * external link, or keeps its data in other files: a hostile file must not make us open others. */
+/* Opens a dataset for direct use; close it with H5Dclose(). Negative and SPX_EINPUT in *e when it is absent, behind an
+ * external link, or has external storage: a hostile file must not make a program open others. */
 hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e);
-/* 1 when `bytes` of data are far more than dataset d can hold: a trap for memory. */
+/* 1 when `bytes` of data are far more than dataset d can hold: allocating them would exhaust memory. */
 int spx_h5_overclaims(hid_t d, size_t bytes);
 
-/* Name of a file that an object is in, for messages ("standard input" for a pipe); valid until the next call in this
+/* Name of the file of an object, for messages ("standard input" for a pipe); valid until the next call in this
  * thread. */
 const char *spx_h5_filename(hid_t loc);
 

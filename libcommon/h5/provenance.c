@@ -1,3 +1,4 @@
+/* Provides provenance records: appends, copies and prints /provenance/NNN (h5/provenance.h). */
 #include "h5/provenance.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "h5/read.h"
 #include "h5/write.h"
 
-/* Longest line that is read; longer ones are cut when they are written. */
+/* Longest line of a record, bytes; longer ones are cut when they are written. */
 enum { MAX_LINE = 4096 };
 
 static void record_path(size_t i, char *path, size_t size)
@@ -27,8 +28,7 @@ size_t spx_provenance_count(hid_t file)
     return n;
 }
 
-/* Lines of record i, MAX_LINE characters each, padded with NUL (HDF5 takes the blanks off that pad them in the file).
- */
+/* Lines of record i, MAX_LINE characters each, padded with NUL; HDF5 removes the blanks that pad them in the file. */
 static spx_status read_record(hid_t file, size_t i, size_t *n, char **lines, spx_err *e)
 {
     char path[64];
@@ -66,7 +66,7 @@ int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, siz
     return found;
 }
 
-/* Does `to` hold a record with exactly these lines among its first nto? */
+/* Finds a record with exactly these lines among the first nto of `to`. */
 static spx_status has_record(hid_t to, size_t nto, size_t n, const char *lines, int *has, spx_err *e)
 {
     *has = 0;
@@ -113,7 +113,7 @@ spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e)
     return st;
 }
 
-/* Each line of `value` as a line `field: ...`. */
+/* Appends each line of `value` as a line `field: ...`. */
 static spx_status add_lines(spx_text *t, const char *field, const char *value, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -159,7 +159,7 @@ spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e
     return st;
 }
 
-/* Lines of a field behind `label`: one under the other, or, with `joined`, filled into lines with blanks between. */
+/* Prints the lines of a field behind `label`: one under the other, or with `joined` filled, with blanks between. */
 static void print_field(FILE *out, const char *label, const char *text, int joined)
 {
     enum { WIDTH = 79, INDENT = 13 };

@@ -1,5 +1,6 @@
-/* /provenance/NNN: one record a stage, appended, as samtools' @PG lines. A record is a list of text lines `field:
- * value` (h5dump -g /provenance shows them as they stand); a field with several lines is repeated. */
+/* Provides provenance, /provenance/NNN: one record a run of a program, appended, as samtools' @PG lines. A record is a
+ * list of text lines `field: value` (h5dump -g /provenance shows them as they stand); a field with several lines is
+ * repeated. */
 #ifndef SPX_PROVENANCE_H
 #define SPX_PROVENANCE_H
 
@@ -20,13 +21,13 @@ typedef struct {
     const char *step_seconds; /* "read 0.12\nextract 3.4" */
 } spx_provenance;
 
-/* Copy all records of `from` behind those of `to`; records that `to` has already (the same run, through another branch
+/* Appends all records of `from` to those of `to`; records that `to` has already (the same run, through another branch
  * of the pipeline) are left out. */
 spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e);
 spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e);
 
-/* All records as text for people, a paragraph each, in lines of less than 80 columns where words allow it. SPX_EINPUT
- * where there is none. */
+/* Prints all records as text, a paragraph each, in lines of less than 80 columns where words allow it. SPX_EINPUT where
+ * there is none. */
 spx_status spx_provenance_print(hid_t file, FILE *out, spx_err *e);
 
 /* Number of records. */

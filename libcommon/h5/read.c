@@ -1,3 +1,4 @@
+/* Reads datasets into typed memory, through HDF5 or directly (h5/read.h). */
 #include "h5/read.h"
 
 #include <omp.h>
@@ -9,8 +10,8 @@
 #include "h5/internal.h"
 #include "h5/object.h"
 
-/* Fresh memory is given page by page, at the first touch: several threads have it sooner than one that reads into it.
- */
+/* Touches fresh memory with several threads: page faults at the first touch would take longer in the one thread that
+ * reads into it. */
 static void touch(char *p, size_t bytes)
 {
     enum { PAGE = 4096 };
@@ -19,7 +20,7 @@ static void touch(char *p, size_t bytes)
         p[k] = 0;
 }
 
-/* Does the file type's class go into memory type `mem` without changing what a value means? */
+/* 1 when converting the file type to memory type `mem` keeps the class of values: numbers, strings. */
 int spx_h5_class_fits(hid_t ftype, hid_t mem)
 {
     H5T_class_t f = H5Tget_class(ftype), m = H5Tget_class(mem);
@@ -30,7 +31,8 @@ int spx_h5_class_fits(hid_t ftype, hid_t mem)
     return f == m;
 }
 
-/* HDF5 clips negative numbers when it makes them unsigned; the bits of a mask must survive. */
+/* Memory type for masks: HDF5 clips negative numbers when it converts them to unsigned, and bits would be lost; they
+ * are read as signed. */
 static hid_t memory_type(hid_t ftype, hid_t mem)
 {
     return H5Tequal(mem, H5T_NATIVE_UINT32) > 0 && H5Tget_size(ftype) == 4 && H5Tget_class(ftype) == H5T_INTEGER &&
@@ -114,14 +116,14 @@ READER(spx_h5_read_u8, uint8_t, H5T_NATIVE_UINT8, NULL)
 READER(spx_h5_defer_f32, float, H5T_NATIVE_FLOAT, reads, ONTO_LIST)
 READER(spx_h5_defer_u32, uint32_t, H5T_NATIVE_UINT32, reads, ONTO_LIST)
 
-/* Memory and file spaces that select rows [first, first+n). */
+/* Makes memory and file spaces that select rows [first, first+n). */
 spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid_t *mspace)
 {
     hsize_t dims[H5S_MAX_RANK], start[H5S_MAX_RANK] = {0};
     *mspace = H5I_INVALID_HID;
     *fspace = H5Dget_space(d);
     int nd = *fspace < 0 ? -1 : H5Sget_simple_extent_dims(*fspace, dims, NULL);
-    if (nd == 0 && first == 0 && n == 1) { /* a single value is a row */
+    if (nd == 0 && first == 0 && n == 1) { /* a scalar is one row */
         *mspace = H5Screate(H5S_SCALAR);
         return *mspace < 0 ? SPX_EIO : SPX_OK;
     }

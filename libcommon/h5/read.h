@@ -1,4 +1,4 @@
-/* Typed reads of datasets, which check class, rank and shape before they allocate.
+/* Reads datasets into typed memory; class, rank and shape are checked before memory is allocated.
  *
  * `loc` may be any group; paths are relative to it or absolute. Every function returns SPX_OK or fills *e (SPX_EINPUT:
  * the content is wrong; SPX_EIO: reading or writing failed); messages say file, dataset and remedy. */
@@ -12,9 +12,9 @@
 #include "base/err.h"
 #include "h5/deferred.h"
 
-/* Read a whole dataset of `ndim` dimensions into new memory (spx_free). dims[i] is the length wanted, or 0 for any
- * and then gets the length found. Any integer or float type in the file is converted; a value that does not fit
- * (an integer dataset of the other sign, a string) is refused by class. */
+/* Reads a whole dataset of `ndim` dimensions into new memory (spx_free). dims[i] is the length wanted, or 0 for any and
+ * then gets the length found. Any integer or float type in the file is converted; a value that does not fit (an integer
+ * dataset of the other sign, a string) is refused by class. */
 spx_status spx_h5_read_f64(hid_t loc, const char *path, int ndim, size_t *dims, double **out, spx_err *e);
 spx_status spx_h5_read_f32(hid_t loc, const char *path, int ndim, size_t *dims, float **out, spx_err *e);
 spx_status spx_h5_read_i32(hid_t loc, const char *path, int ndim, size_t *dims, int32_t **out, spx_err *e);
@@ -27,8 +27,8 @@ spx_status spx_h5_defer_u32(spx_h5_reads *reads, hid_t loc, const char *path, in
                             spx_err *e);
 /* The same for rows [first, first+n) along the first dimension, into `out` which the caller owns. */
 spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, void *out, spx_err *e);
-/* 1-D dataset of fixed strings as n blocks of `size` characters, NUL-padded (longer text is refused); e.g. header cards
- * with size 80. */
+/* Reads a 1-D dataset of fixed strings as n blocks of `size` characters, NUL-padded (longer text is refused), such as
+ * header cards with size 80. */
 spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t *n, char **out, spx_err *e);
 
 #endif

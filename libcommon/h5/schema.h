@@ -1,5 +1,6 @@
-/* The products' definition: texts in schemas/, compiled in. Documentation (specpipe-schema(5)), the attributes that
- * writers add, and h5check come from them and from nowhere else. The language of the texts: schemas/README. */
+/* Provides the schema, the definition of products: texts in schemas/, compiled in. Documentation (specpipe-schema(5)),
+ * the attributes that writers add, and h5check come from them and from nowhere else. The language of the texts:
+ * schemas/README. */
 #ifndef SPX_SCHEMA_H
 #define SPX_SCHEMA_H
 
@@ -12,7 +13,7 @@ typedef struct {
     const char *name, *text;
 } spx_schema_text;
 
-extern const spx_schema_text spx_schema_texts[]; /* ended by {0, 0} */
+extern const spx_schema_text spx_schema_texts[]; /* ended by an entry of zeros */
 
 typedef enum { SPX_ITEM_GROUP, SPX_ITEM_DATASET, SPX_ITEM_TABLE } spx_item_kind;
 
@@ -31,7 +32,7 @@ typedef struct {
     char block[32];   /* name of the block (schema text) */
     char version[32]; /* of the block, "1.0" */
     char path[128];
-    char types[96]; /* "float32|float64", "int32", "string80", ... */
+    char types[96]; /* types accepted: "float32|float64", "int32", "string80", ... */
     int ndim;
     char dim[8][32]; /* names of the dimensions, or numbers */
     char units[64];
@@ -49,18 +50,20 @@ extern const size_t spx_schema_nstorage;
 extern spx_schema_column spx_schema_column_storage[];
 extern const size_t spx_schema_ncolumn_storage;
 
-/* Schema line for an absolute path, or NULL when no schema names it. */
+/* Item for an absolute path, or NULL when no schema has it. */
 const spx_item *spx_schema_find(const char *path);
-/* All lines, in order. */
+/* All items, in the order of the texts. */
 const spx_item *spx_schema_items(size_t *n);
 
-/* Check an open file against the schema; one line `file:/dataset: violation` to `out` for each; *nbad counts them. */
+/* Checks an open file against the schema; prints one line `file:/dataset: violation` to `out` for each; *nbad counts
+ * them. */
 spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nbad, spx_err *e);
 
-/* SPX_EINPUT when the group at `path` is not of block `type`, or has a newer major version than this build knows. */
+/* Checks that a reader can take the group at `path`. SPX_EINPUT: another block than `type`, or a newer major version
+ * than this build knows. */
 spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_err *e);
 
-/* specpipe-schema(5), mdoc. */
+/* Prints specpipe-schema(5), in mdoc. */
 void spx_schema_mdoc(FILE *out);
 
 #endif

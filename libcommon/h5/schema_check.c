@@ -1,4 +1,4 @@
-/* Files against the schema: spx_schema_accept() for readers of one block, spx_schema_check() for h5check. */
+/* Checks files against the schema: spx_schema_accept() for readers of one block, spx_schema_check() for h5check. */
 #include <ctype.h>
 #include <hdf5_hl.h>
 #include <math.h>
@@ -65,7 +65,7 @@ typedef struct {
     spx_status st;
 } checker;
 
-/* Has memory run out? Then what was seen since says nothing about the file. */
+/* 1 when an allocation failed: findings since then are no property of the file. */
 static int out_of_memory(checker *c)
 {
     if (spx_mem_failures() != c->failures && c->st == SPX_OK)
@@ -87,7 +87,7 @@ static void SPX_PRINTF(3, 4) violation(checker *c, const char *path, const char 
     c->nbad++;
 }
 
-/* "float64" and so on of an HDF5 type. */
+/* Name of an HDF5 type in the schema's words, such as "float64". */
 static void type_name(hid_t t, char *out, size_t size)
 {
     size_t n = H5Tget_size(t);
@@ -127,7 +127,7 @@ static int type_allowed(const char *types, size_t ntypes, const char *have)
     return 0;
 }
 
-/* MAJOR.MINOR; the number of MAJOR, or -1. */
+/* MAJOR of text "MAJOR.MINOR"; -1: another form. */
 static long major_of(const char *version)
 {
     char *end;
@@ -176,7 +176,7 @@ static void check_dim(checker *c, const char *path, const char *name, size_t len
     d->length = length;
 }
 
-/* Is there as much data as the shape claims? Reading what is not there could take for ever. */
+/* 1 when the file can hold as much data as the shape claims: reading a false claim could take for ever. */
 static int check_size(checker *c, const char *path, hid_t d, hid_t type, const size_t *dims, int ndim)
 {
     size_t bytes = H5Tget_size(type);
@@ -196,7 +196,7 @@ static void check_values(checker *c, const char *path, const spx_item *it, const
 {
     size_t row = 1, nrow = ndim > 0 ? dims[0] : 1;
     for (int i = 1; i < ndim; i++)
-        row *= dims[i]; /* check_size() has seen that it fits */
+        row *= dims[i]; /* no overflow: check_size() has bounded the product */
     size_t step = row > 0 ? ((size_t)1 << 20) / row + 1 : nrow;
     size_t nan = 0, negative = 0, first_nan = 0, first_negative = 0;
     double last = -INFINITY;
@@ -234,7 +234,7 @@ static void check_values(checker *c, const char *path, const spx_item *it, const
         violation(c, path, "values do not increase");
 }
 
-/* attrs=NAME,NAME:a|b */
+/* Checks required attributes: attrs=NAME,NAME:a|b. */
 static void check_attrs(checker *c, const char *path, const char *attrs)
 {
     for (const char *p = attrs; *p != '\0';) {
@@ -253,7 +253,7 @@ static void check_attrs(checker *c, const char *path, const char *attrs)
     }
 }
 
-/* Columns of any name: fixed sizes, so that every reader can take the rows as they are. */
+/* Checks that columns without a schema have fixed sizes, so that every reader can copy rows as bytes. */
 static void check_column_sizes(checker *c, const char *path, hid_t type)
 {
     int n = H5Tget_nmembers(type);
@@ -309,7 +309,7 @@ static void check_table_columns(checker *c, const char *path, const spx_item *it
     }
 }
 
-/* A mask says what its bits mean (CF conventions). */
+/* Checks that a mask has names of its bits (CF conventions). */
 static void check_flags(checker *c, const char *path)
 {
     char words[2048];
@@ -334,7 +334,8 @@ static void check_flags(checker *c, const char *path)
                   (long long)have);
 }
 
-/* Dimensions that have an axis in the same group (a dataset that the schema calls a scale) are tied to it. */
+/* Checks that a dimension with an axis in the same group (a dataset that the schema calls a scale) is attached to
+ * it. */
 static void check_attached(checker *c, const char *path, const spx_item *it)
 {
     const char *leaf = strrchr(it->path, '/');
@@ -419,7 +420,7 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
         check_values(c, path, it, dims, ndim);
 }
 
-/* Required children of a group that is there. */
+/* Checks that the required children of an existing group exist. */
 static void check_required(checker *c, const char *group, const spx_item *g)
 {
     size_t glen = strlen(g->path);
@@ -465,7 +466,7 @@ static void check_group(checker *c, const char *path, const spx_item *it)
     check_required(c, path, it);
 }
 
-/* Records are numbered from 000 without gaps; a file without any does not say how it came about. */
+/* Checks that records are numbered from 000 without gaps; a file without any has no provenance. */
 static void check_provenance(checker *c)
 {
     size_t n = 0;
@@ -482,7 +483,7 @@ static void check_provenance(checker *c)
     for (size_t i = 0; i < n; i++) {
         char want[32];
         (void)snprintf(want, sizeof want, "%03zu", i);
-        int there = 0; /* names are sorted as text: 1000 comes before 101 */
+        int there = 0; /* names are in order of text: 1000 comes before 101 */
         for (size_t k = 0; k < n && !there; k++)
             there = strcmp(names[k], want) == 0;
         if (there)
@@ -495,7 +496,7 @@ static void check_provenance(checker *c)
     spx_h5_names_free(n, names);
 }
 
-/* Links, not objects: a dataset that has a second name (an image that is an HDU too) is checked under each. */
+/* Visits links, not objects: a dataset with a second name (an image that is an HDU, too) is checked under each. */
 static herr_t visit(hid_t root, const char *name, const H5L_info_t *link, void *data)
 {
     checker *c = data;
@@ -538,7 +539,7 @@ spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nba
     }
     check_provenance(&c);
     spx_err_clear(&err);
-    /* the block that the file says it is must be there */
+    /* the block that attribute `product` names must exist */
     if (spx_h5_has_attr(file, "/", "product") &&
         spx_h5_attr_str(file, "/", "product", product, sizeof product, &err) == SPX_OK) {
         char path[80];

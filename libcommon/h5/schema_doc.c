@@ -1,4 +1,4 @@
-/* The schema as specpipe-schema(5), mdoc(7). */
+/* Prints the schema as specpipe-schema(5), in mdoc(7). */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,12 +1,13 @@
-/* Shared by schema_parse.c, schema_check.c and schema_doc.c: words of the schema texts. */
+/* Provides functions on words of the schema texts that schema_parse.c, schema_check.c and schema_doc.c share. */
 #ifndef SPX_SCHEMA_INTERNAL_H
 #define SPX_SCHEMA_INTERNAL_H
 
 #include "h5/schema.h"
 
-/* n characters as a string in to[size]; text that does not fit is a bug in schema `block`, and ends the program. */
+/* Copies n characters into to[size] as a string; text that does not fit is a bug in schema `block`, and ends the
+ * program. */
 void spx_schema_put(char *to, size_t size, const char *from, size_t n, const char *block);
-/* Does a word of n characters begin with, or equal, `key`? */
+/* 1 when a word of n characters begins with `key`, or equals it. */
 int spx_schema_starts(const char *w, size_t n, const char *key);
 int spx_schema_same(const char *w, size_t n, const char *key);
 

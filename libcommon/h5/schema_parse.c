@@ -1,4 +1,4 @@
-/* The schema texts as a table of items, and the item of a path.
+/* Provides the table of items of the schema texts, and the item of a path.
  *
  * spx_schema_items() parses the texts at its first use, in any thread. The texts are compiled in, so a mistake in one
  * is a bug and ends the program there. Language of the texts: schemas/README. */
@@ -29,7 +29,7 @@ void spx_schema_put(char *to, size_t size, const char *from, size_t n, const cha
     to[n] = '\0';
 }
 
-/* Next blank-separated word of *p; 0 at the end. */
+/* Length of the next blank-separated word of *p, which begins at *w; 0 at the end. */
 static size_t word(const char **p, const char **w)
 {
     while (**p == ' ')
@@ -185,7 +185,7 @@ const spx_item *spx_schema_items(size_t *n)
     return items;
 }
 
-/* Does a path match a pattern, part by part? `<x>` matches any one part. */
+/* 1 when a path matches a pattern, component by component; `<x>` matches any one component. */
 static int matches(const char *pattern, const char *path)
 {
     while (*pattern != '\0' && *path != '\0') {
@@ -210,7 +210,7 @@ const spx_item *spx_schema_find(const char *path)
         if (matches(it[i].path, path)) {
             if (strchr(it[i].path, '<') == NULL)
                 return &it[i];
-            /* the pattern with a fixed last part is the closer one: /templates/<setup>/grid before /x/<y>/<z> */
+            /* a pattern with a fixed last component is preferred: /templates/<setup>/grid before /x/<y>/<z> */
             if (wild == NULL || strlen(it[i].path) > strlen(wild->path))
                 wild = &it[i];
         }

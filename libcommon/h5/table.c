@@ -1,4 +1,5 @@
-/* Tables in memory: columns of any plain HDF5 type with units, rows as bytes; values in and out. */
+/* Provides tables in memory: columns of any plain HDF5 type with units, rows as bytes; values are read and set by
+ * name. */
 #include "h5/table_internal.h"
 
 #include <ctype.h>
@@ -10,11 +11,11 @@
 #include "h5/object.h"
 #include "h5/write.h"
 
-enum { MAX_DEPTH = 16 }; /* of nested types */
+enum { MAX_DEPTH = 16 }; /* nesting of types */
 
 /* ---- types ---- */
 
-/* Types of fixed size only: rows are moved as bytes, and a pointer must never be among them. */
+/* 1 when a type has a fixed size: rows are moved as bytes, and must not contain pointers. */
 int spx_table_type_is_plain(hid_t type, int depth)
 {
     if (depth > MAX_DEPTH)
@@ -49,12 +50,12 @@ int spx_table_type_is_plain(hid_t type, int depth)
         }
         return ok;
     }
-    default: /* variable length, references, and what later versions of HDF5 may add */
+    default: /* variable length, references, and types of later versions of HDF5 */
         return 0;
     }
 }
 
-/* The element type below arrays of arrays, and how many of them there are. */
+/* Element type of an array (of arrays), and the number of elements. */
 hid_t spx_table_type_base(hid_t type, size_t *nelem)
 {
     hid_t t = H5Tcopy(type);
@@ -80,7 +81,7 @@ int spx_table_same_array_shape(hid_t a, hid_t b)
            memcmp(da, db, (size_t)na * sizeof *da) == 0;
 }
 
-/* ---- units: one line a column ---- */
+/* ---- units: text with a line a column ---- */
 
 const char *spx_table_unit_at(const char *units, size_t i, size_t *len)
 {
@@ -141,7 +142,7 @@ char *spx_table_unit(const spx_table *t, int col, spx_err *e)
     return s;
 }
 
-/* Units of all columns of t with those of the new ones behind; *out stays NULL when no column has one. */
+/* Units of all columns of t, followed by those of the new ones; *out stays NULL when no column has one. */
 static spx_status units_extend(const spx_table *t, size_t n, const spx_table_column *c, char **out, spx_err *e)
 {
     size_t ncol = spx_table_ncol(t), total = ncol + n + 1;
@@ -180,7 +181,7 @@ static spx_status units_extend(const spx_table *t, size_t n, const spx_table_col
     return SPX_OK;
 }
 
-/* Add n columns at once; t is unchanged on failure. */
+/* Adds n columns at once; t is unchanged on failure. */
 spx_status spx_table_extend(spx_table *t, size_t n, const spx_table_column *c, spx_err *e)
 {
     if (n == 0)
@@ -296,7 +297,7 @@ spx_status spx_table_copy_column(spx_table *t, const char *name, const spx_table
 
 /* ---- values ---- */
 
-/* Column `col` of t gathered into new memory, elements `cell` bytes apart (cell >= size of the column). */
+/* Gathers column `col` of t into new memory, elements `cell` bytes apart (cell >= size of the column). */
 static char *gather(const spx_table *t, size_t off, size_t size, size_t cell, spx_err *e)
 {
     char *buf = spx_alloc2(t->nrow, cell, 1, e);
@@ -318,7 +319,7 @@ static spx_status no_column(const spx_table *t, const char *name, spx_err *e)
     return spx_fail(e, SPX_EINPUT, "table has no column %s (it has %s%s)", name, have, len >= sizeof have ? "..." : "");
 }
 
-/* A scalar numeric column as `want` (8 bytes an element). Integers only when `integer`. */
+/* Reads a scalar numeric column as `want` (8 bytes an element). `integer`: integers only. */
 static spx_status get_number(const spx_table *t, const char *name, hid_t want, int integer, void *out, spx_err *e)
 {
     int col = spx_table_find(t, name);
@@ -327,7 +328,7 @@ static spx_status get_number(const spx_table *t, const char *name, hid_t want, i
     hid_t member = H5Tget_member_type(t->type, (unsigned)col);
     size_t nelem = 0;
     hid_t base = member < 0 ? H5I_INVALID_HID : spx_table_type_base(member, &nelem);
-    if (base >= 0 && H5Tget_class(base) == H5T_ENUM) { /* logical columns */
+    if (base >= 0 && H5Tget_class(base) == H5T_ENUM) { /* logical columns are enumerations */
         hid_t number = H5Tget_super(base);
         H5Tclose(base);
         base = number;
@@ -389,7 +390,7 @@ spx_status spx_table_set_i64(spx_table *t, const char *name, size_t row, int64_t
         return no_column(t, name, e);
     hid_t type = H5Tget_member_type(t->type, (unsigned)col);
     size_t size = type < 0 ? 0 : H5Tget_size(type);
-    int64_t v = value; /* converted in place */
+    int64_t v = value; /* H5Tconvert() works in place */
     if (row >= t->nrow || type < 0 || H5Tget_class(type) != H5T_INTEGER || size > sizeof v ||
         H5Tconvert(H5T_NATIVE_INT64, type, 1, &v, NULL, H5P_DEFAULT) < 0)
         spx_fail(e, SPX_EINPUT, "column %s does not hold one integer a row", name);

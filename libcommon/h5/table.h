@@ -1,5 +1,5 @@
-/* Tables: compound datasets (h5py, pandas and astropy read them as tables). Rows are kept as they are in the file, so
- * that columns nobody here knows travel unchanged. */
+/* Provides tables: compound datasets (h5py, pandas and astropy read them as tables). Rows are kept as in the file, so
+ * that columns that the program does not use are copied unchanged. */
 #ifndef SPX_TABLE_H
 #define SPX_TABLE_H
 
@@ -15,7 +15,7 @@ typedef struct spx_table {
     size_t nrow;
     size_t rowsize; /* bytes */
     char *rows;     /* nrow*rowsize */
-    char *units;    /* one text a column, '\n' separated, or NULL */
+    char *units;    /* text with a line a column, or NULL */
 } spx_table;
 
 /* Empty table of nrow rows (zeroed once columns are added). */
@@ -30,51 +30,51 @@ char *spx_table_name(const spx_table *t, int col, spx_err *e);
 /* Unit of a column, empty when it has none (spx_free). */
 char *spx_table_unit(const spx_table *t, int col, spx_err *e);
 
-/* Add a column of an HDF5 type of fixed size (number, fixed string, enumeration, array or compound of them). `data`:
+/* Adds a column of an HDF5 type of fixed size (number, fixed string, enumeration, array or compound of them). `data`:
  * nrow elements of that type, or NULL for zeros. SPX_EINPUT when the name is taken. */
 spx_status spx_table_add(spx_table *t, const char *name, hid_t type, const char *unit, const void *data, spx_err *e);
-/* A column of fixed strings of `size` characters. */
+/* Adds a column of fixed strings of `size` characters. */
 spx_status spx_table_add_strings(spx_table *t, const char *name, size_t size, const char *data, spx_err *e);
 
-/* A whole scalar numeric column converted (nrow elements, caller's memory). SPX_EINPUT when absent or not a number;
- * get_i64 takes integers and logical columns only. */
+/* Converts a whole scalar numeric column into caller's memory, nrow elements. SPX_EINPUT when absent or not a number;
+ * get_i64 accepts integers and logical columns only. */
 spx_status spx_table_get_f64(const spx_table *t, const char *name, double *out, spx_err *e);
 spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out, spx_err *e);
-/* An integer or logical column that may be absent, or of a table that may be: *out[nrow], to be freed with spx_free(),
+/* Reads an optional integer or logical column of a table that may be NULL: *out[nrow], to be freed with spx_free(),
  * else NULL and SPX_OK. */
 spx_status spx_table_find_i64(const spx_table *t, const char *name, int64_t **out, spx_err *e);
-/* A string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped, cut when longer. */
+/* Reads a string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped, cut when longer. */
 spx_status spx_table_get_str(const spx_table *t, const char *name, size_t size, char *out, spx_err *e);
 
-/* Put a number into one row of a scalar integer column. SPX_EINPUT when absent or not of integers. */
+/* Sets a number in one row of a scalar integer column. SPX_EINPUT when absent or not of integers. */
 spx_status spx_table_set_i64(spx_table *t, const char *name, size_t row, int64_t value, spx_err *e);
-/* Add column `col` of another table with as many rows, under a name of its own. */
+/* Copies column `col` of another table with as many rows, under a name of its own. */
 spx_status spx_table_copy_column(spx_table *t, const char *name, const spx_table *from, int col, spx_err *e);
 
-/* Index of no row. */
+/* Row index that stands for no row. */
 #define SPX_NO_ROW SIZE_MAX
 
 /* New table of the rows with these indices (each < nrow; may repeat). SPX_NO_ROW gives a row of zeros. */
 spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_err *e);
-/* New table of all rows of a, then b. Same column names wanted (in any order; widths and byte orders may differ: the
- * type that holds the values of both is taken, a's where they are equal), no unit twice differently; SPX_EINPUT
- * otherwise, naming the column. */
+/* New table of all rows of a, then b. Both must have the same column names, in any order, and equal units where both
+ * have one. Widths and byte orders may differ: the type that holds the values of both is chosen, a's where they are
+ * equal. SPX_EINPUT otherwise, naming the column. */
 spx_table *spx_table_append(const spx_table *a, const spx_table *b, spx_err *e);
-/* The same of the columns that both have: those of one table alone, and those that cannot be joined, are left out, and
- * their names added to `dropped`, a line each. */
+/* As spx_table_append() for columns that both have: others, and those that cannot be joined, are left out, and their
+ * names added to `dropped`, a line each. */
 spx_table *spx_table_append_common(const spx_table *a, const spx_table *b, spx_text *dropped, spx_err *e);
-/* Add b's columns to a (same nrow; a column that a has already must be equal, else it is added as NAME`suffix`, and
- * without a suffix refused). */
+/* Adds b's columns to a (same nrow). A column that both have must be equal; else b's is added as NAME`suffix`, or
+ * refused (SPX_EINPUT) when suffix is NULL. */
 spx_status spx_table_join(spx_table *a, const spx_table *b, const char *suffix, spx_err *e);
-/* As spx_table_join() where not every row is known: have_a[nrow], have_b[nrow] say which rows of a and b hold
- * something. Columns are compared where both do; where only b does, a's row gets b's values. */
+/* As spx_table_join() for partly filled tables: have_a[nrow], have_b[nrow] mark the rows of a and b that hold values.
+ * Columns are compared in rows that both have; rows that only b has are copied to a. */
 spx_status spx_table_fill(spx_table *a, const char *have_a, const spx_table *b, const char *have_b, const char *suffix,
                           spx_err *e);
 
-/* Read the compound dataset at `path`; *out stays NULL and SPX_OK when it does not exist. Variable-length members,
+/* Reads the compound dataset at `path`; *out stays NULL and SPX_OK when it does not exist. Variable-length members,
  * references and data outside the file are refused. Units come from the attribute `column_units`. */
 spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err *e);
-/* Write; NULL t is nothing to do. */
+/* Writes a table; nothing where t is NULL. */
 spx_status spx_table_write(hid_t loc, const char *path, const spx_table *t, spx_err *e);
 
 #endif

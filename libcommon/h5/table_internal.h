@@ -1,30 +1,30 @@
-/* Shared by table.c, table_join.c and table_io.c. */
+/* Provides functions on columns and types that table.c, table_join.c and table_io.c share. */
 #ifndef SPX_TABLE_INTERNAL_H
 #define SPX_TABLE_INTERNAL_H
 
 #include "h5/table.h"
 
-enum { SPX_TABLE_MAX_UNITS = 60 * 1024 }; /* an attribute in the object header holds less than 64 KiB */
+enum { SPX_TABLE_MAX_UNITS = 60 * 1024 }; /* bytes of units: an attribute in the object header holds less than 64 KiB */
 
-/* A column that is to be added. */
+/* Column to be added. */
 typedef struct {
     const char *name;
     hid_t type;
     const char *unit; /* not terminated */
     size_t unitlen;
-    const char *data; /* element of row 0; NULL: zeros */
+    const char *data; /* its value in row 0; NULL: zeros */
     size_t stride;    /* bytes from row to row */
 } spx_table_column;
 
-/* Types of fixed size only: rows are moved as bytes, and a pointer must never be among them. */
+/* 1 when a type has a fixed size: rows are moved as bytes, and must not contain pointers. */
 int spx_table_type_is_plain(hid_t type, int depth);
-/* The element type below arrays of arrays, and how many of them there are. */
+/* Element type of an array (of arrays), and the number of elements. */
 hid_t spx_table_type_base(hid_t type, size_t *nelem);
-/* Are both no arrays, or arrays of the same dimensions? */
+/* 1 when neither type is an array, or both have the same dimensions. */
 int spx_table_same_array_shape(hid_t a, hid_t b);
-/* Unit of column i in text with a line a column, not terminated: *len characters, none where there is no such line. */
+/* Unit of column i in text with a line a column, not NUL-terminated; *len characters, 0 where there is no such line. */
 const char *spx_table_unit_at(const char *units, size_t i, size_t *len);
-/* Add n columns at once; t is unchanged on failure. */
+/* Adds n columns at once; t is unchanged on failure. */
 spx_status spx_table_extend(spx_table *t, size_t n, const spx_table_column *c, spx_err *e);
 
 #endif

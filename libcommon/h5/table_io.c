@@ -1,4 +1,4 @@
-/* Tables in and out of HDF5. */
+/* Reads and writes tables as compound datasets. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "h5/table_internal.h"
 #include "h5/write.h"
 
-/* Attribute column_units: one string a column. A file of another origin may have it otherwise: then there are none. */
+/* Reads attribute column_units, one string a column; none where a foreign file has it in another form. */
 static spx_status read_units(hid_t dset, size_t ncol, char **out, spx_err *e)
 {
     if (H5Aexists(dset, "column_units") <= 0)

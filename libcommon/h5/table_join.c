@@ -1,4 +1,4 @@
-/* Whole tables: rows taken, appended, and columns filled in from another table. */
+/* Provides whole tables: rows selected, tables appended, columns joined and filled in from another table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,8 +26,7 @@ spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_e
     return s;
 }
 
-/* Element type that holds every value of a and b (element types of a column in two tables); negative when there is
- * none. */
+/* Element type that can hold every value of a and b; negative when there is none. */
 static hid_t common_base(hid_t a, hid_t b)
 {
     H5T_class_t ca = H5Tget_class(a), cb = H5Tget_class(b);
@@ -43,7 +42,7 @@ static hid_t common_base(hid_t a, hid_t b)
     if (ca == H5T_INTEGER && cb == H5T_INTEGER) {
         if (H5Tget_sign(a) == H5Tget_sign(b))
             return H5Tcopy(sb > sa ? b : a);
-        hid_t is = H5Tget_sign(a) == H5T_SGN_2 ? a : b; /* the signed one; wide enough for the other? */
+        hid_t is = H5Tget_sign(a) == H5T_SGN_2 ? a : b; /* the signed type of the two: wide enough for the other? */
         if (H5Tget_size(is) > H5Tget_size(is == a ? b : a))
             return H5Tcopy(is);
         return sa < 8 && sb < 8 ? H5Tcopy(H5T_STD_I64LE) : H5I_INVALID_HID;
@@ -55,7 +54,7 @@ static hid_t common_base(hid_t a, hid_t b)
     return H5I_INVALID_HID;
 }
 
-/* Column `src` of t converted to `nelem` elements of base type `to` a row, stored into rows of `dst`. */
+/* Converts column `src` of t to `nelem` elements of base type `to` a row, into rows of `dst`. */
 static spx_status convert_into(const spx_table *t, unsigned src, hid_t to, size_t nelem, char *dst, size_t stride,
                                spx_err *e)
 {
@@ -67,7 +66,7 @@ static spx_status convert_into(const spx_table *t, unsigned src, hid_t to, size_
         spx_fail(e, SPX_EBUG, "table column changed its shape");
     } else {
         size_t sf = H5Tget_size(from), st = H5Tget_size(to), off = H5Tget_member_offset(t->type, src);
-        /* gathered densely at the front, converted in place */
+        /* gathered without gaps, then converted in place */
         buf = spx_alloc2(t->nrow, nelem * (sf > st ? sf : st), 1, e);
         for (size_t r = 0; buf != NULL && r < t->nrow; ++r)
             memcpy(buf + r * nelem * sf, t->rows + r * t->rowsize + off, nelem * sf);
@@ -85,7 +84,7 @@ static spx_status convert_into(const spx_table *t, unsigned src, hid_t to, size_
     return e->code;
 }
 
-/* Column `col` of `a` (and the column of that name of `b`) into column of the new table s; s grows by one column. */
+/* Appends column `col` of `a` (and the column of that name of `b`) to the new table s. */
 static spx_status append_column(spx_table *s, const spx_table *a, const spx_table *b, unsigned col, spx_err *e)
 {
     char *name = spx_table_name(a, (int)col, e), *ua = NULL, *ub = NULL;
@@ -146,7 +145,7 @@ end:
     return e->code;
 }
 
-/* Rows of both copied whole: NULL and SPX_OK where their types or units differ. */
+/* Appends rows byte by byte: NULL and SPX_OK where types or units differ. */
 static spx_table *append_rows(const spx_table *a, const spx_table *b, spx_err *e)
 {
     size_t na = spx_table_ncol(a);
@@ -169,7 +168,7 @@ static spx_table *append_rows(const spx_table *a, const spx_table *b, spx_err *e
     return s;
 }
 
-/* Names of b's columns that a has not, into `dropped`; SPX_EINPUT where that is NULL and there is one. */
+/* Adds the names of b's columns that a has not to `dropped`; SPX_EINPUT where that is NULL and there is one. */
 static spx_status missing_columns(const spx_table *a, const spx_table *b, spx_text *dropped, spx_err *e)
 {
     for (size_t i = 0; i < spx_table_ncol(b) && e->code == SPX_OK; ++i) {
@@ -185,7 +184,8 @@ static spx_status missing_columns(const spx_table *a, const spx_table *b, spx_te
     return e->code;
 }
 
-/* Column `col` of a could not be joined with that of b, for the reason `why`. */
+/* Adds column `col` of a to `dropped`, because it cannot be joined with b's for reason `why`; an error where `dropped`
+ * is NULL. */
 static spx_status drop_column(const spx_table *a, unsigned col, const spx_err *why, spx_text *dropped, spx_err *e)
 {
     if (dropped == NULL || why->code != SPX_EINPUT)
@@ -213,7 +213,7 @@ spx_table *spx_table_append_common(const spx_table *a, const spx_table *b, spx_t
         spx_err why = {0};
         if (append_column(s, a, b, (unsigned)i, &why) == SPX_OK)
             continue;
-        if (spx_table_ncol(s) == before) /* seen before anything was written */
+        if (spx_table_ncol(s) == before) /* refused before anything was written */
             (void)drop_column(a, (unsigned)i, &why, dropped, e);
         else
             spx_err_pass(e, &why);
@@ -248,7 +248,7 @@ static int same_column(const spx_table *a, const char *have_a, unsigned ca, cons
     return same;
 }
 
-/* Rows that only b has: b's values of a column that both have in the same type. */
+/* Copies b's values of a column into rows that only b has. */
 static void fill_column(spx_table *a, const char *have_a, unsigned ca, const spx_table *b, const char *have_b,
                         unsigned cb)
 {

@@ -1,3 +1,4 @@
+/* Prints columns as text, aligned or comma-separated (h5/textcolumn.h). */
 #include "h5/textcolumn.h"
 
 #include <inttypes.h>
@@ -18,7 +19,7 @@ void spx_textcolumns_empty(spx_textcolumn *c, size_t n)
     }
 }
 
-/* How one value stands in a table of text; never longer than `size`. */
+/* Text of one value; never longer than `size`. */
 static void value_text(const spx_textcolumn *c, size_t row, char *out, size_t size)
 {
     if (c->kind == H5T_STRING)

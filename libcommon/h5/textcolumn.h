@@ -1,4 +1,4 @@
-/* Columns of numbers and words as text: aligned for people, or as comma-separated values with all digits. */
+/* Prints columns of numbers and words as text: aligned, or as comma-separated values with all digits. */
 #ifndef SPX_TEXTCOLUMN_H
 #define SPX_TEXTCOLUMN_H
 
@@ -9,34 +9,34 @@
 
 enum { SPX_TEXTCOLUMN_WIDTH = 64 };
 
-/* How they are printed. */
+/* Format of printing. */
 typedef struct {
-    int csv, units; /* comma-separated; units in a second line */
+    int csv, units; /* 1: comma-separated; units in a second line */
 } spx_textformat;
 
-/* How the values of one column are held, and how wide they are on paper. Its arrays belong to it. */
+/* Values of one column, and their width in characters. Owns its arrays. */
 typedef struct {
     char *name, *unit;
     H5T_class_t kind; /* H5T_INTEGER, H5T_FLOAT or H5T_STRING */
-    int digits;       /* of a floating-point number */
-    int decimals;     /* of one, where it has a fixed number of them; else -1 */
+    int digits;       /* significant digits of a floating-point number */
+    int decimals;     /* digits behind the decimal point, where their number is fixed; else -1 */
     int64_t *i;
     double *f;
     char *s; /* rows of SPX_TEXTCOLUMN_WIDTH bytes */
     int width;
 } spx_textcolumn;
 
-/* Frees what n columns hold, and empties them. */
+/* Frees the values of n columns, and clears them. */
 void spx_textcolumns_empty(spx_textcolumn *c, size_t n);
-/* Significant digits of a number that is stored in so many bytes: all that tell two values apart (csv), or as many as a
- * person reads. */
+/* Significant digits of a number stored in so many bytes: all that distinguish two values (csv), or as many as are
+ * useful to read. */
 int spx_textcolumn_digits(size_t bytes, const spx_textformat *f);
-/* For people: up to four decimals, as many as the column needs, or five digits where all numbers are below 0.1. Angles
- * and dates keep all their digits, and so do comma-separated values. */
+/* Chooses decimals for reading: up to four, as many as the column needs, or five digits where all numbers are below
+ * 0.1. Angles and dates keep all digits, and so do comma-separated values. */
 void spx_textcolumn_round(spx_textcolumn *c, size_t nrow, const spx_textformat *f);
-/* The width of the column: to be called when all else is set. */
+/* Sets the width of a column, after its other fields are set. */
 void spx_textcolumn_measure(spx_textcolumn *c, size_t nrow, const spx_textformat *f);
-/* A line of names, one of units on demand, and rows first ... first+nrow-1 of n columns. */
+/* Prints a line of names, one of units on demand, and rows first ... first+nrow-1 of n columns. */
 void spx_textcolumns_print(FILE *out, const spx_textcolumn *c, size_t n, size_t first, size_t nrow,
                            const spx_textformat *f);
 

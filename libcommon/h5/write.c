@@ -1,3 +1,4 @@
+/* Writes groups and datasets with the attributes of the schema (h5/write.h). */
 #include "h5/write.h"
 
 #include <hdf5_hl.h>
@@ -20,7 +21,7 @@ spx_status spx_h5_write_failed(hid_t loc, const char *path, spx_err *e)
     return spx_fail_at(e, SPX_EIO, spx_h5_filename(loc), abs, NULL, "cannot be written: %s", spx_h5_no_memory());
 }
 
-/* Attributes that the schema gives to an object. */
+/* Adds the attributes that the schema has for an object. */
 static spx_status describe(hid_t loc, const char *path, spx_err *e)
 {
     char abs[600];
@@ -29,7 +30,7 @@ static spx_status describe(hid_t loc, const char *path, spx_err *e)
     spx_status st = SPX_OK;
     if (it == NULL)
         return SPX_OK;
-    /* h5dump -H shows no attribute's value, but comments: so that it explains the file */
+    /* h5dump -H prints comments, but no values of attributes: the comment repeats unit and meaning */
     char comment[640];
     (void)snprintf(comment, sizeof comment, "%s%s%s%s", it->meaning, it->units[0] != '\0' ? " [" : "", it->units,
                    it->units[0] != '\0' ? "]" : "");
@@ -90,7 +91,7 @@ spx_status spx_h5_group(hid_t loc, const char *path, spx_err *e)
     return SPX_OK;
 }
 
-/* Groups above `path`. */
+/* Makes the groups above `path`. */
 static spx_status make_parents(hid_t loc, const char *path, spx_err *e)
 {
     const char *slash = strrchr(path, '/');
@@ -117,11 +118,11 @@ static spx_status create(hid_t loc, const char *path, hid_t type, int ndim, cons
     if (st != SPX_OK)
         return st;
     hid_t s = ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(ndim, h, NULL);
-    /* space is allocated now, so that a full disk shows early; nothing is filled twice */
+    /* early allocation, so that a full disk shows now; no fill values, since all is written */
     hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
     (void)H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
     (void)H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY);
-    (void)H5Pset_obj_track_times(dcpl, 0); /* same input, same bytes */
+    (void)H5Pset_obj_track_times(dcpl, 0); /* no times, so that the same input gives the same bytes */
     *out = H5Dcreate2(loc, path, type, s, H5P_DEFAULT, dcpl, H5P_DEFAULT);
     (void)H5Pclose(dcpl);
     (void)H5Sclose(s);
@@ -177,7 +178,7 @@ spx_status spx_h5_defer_write(spx_h5_writes *writes, hid_t loc, const char *path
     return write_typed(writes, loc, path, mem, ndim, dims, data, e);
 }
 
-/* All of an array now, through memory of its own where it becomes float32. */
+/* Writes all of an array now, with a buffer where it becomes float32. */
 static spx_status write_values(hid_t loc, const char *path, hid_t d, int narrow, const double *data, size_t n,
                                spx_err *e)
 {

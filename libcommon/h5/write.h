@@ -1,4 +1,4 @@
-/* Writes of groups and datasets, which fetch units, names and flag meanings from the schema.
+/* Writes groups and datasets; units, names and flag meanings come from the schema.
  *
  * `loc` may be any group; paths are relative to it or absolute. Every function returns SPX_OK or fills *e (SPX_EINPUT:
  * the content is wrong; SPX_EIO: reading or writing failed); messages say file, dataset and remedy. */
@@ -11,10 +11,10 @@
 #include "base/err.h"
 #include "h5/deferred.h"
 
-/* Make a group and the groups above it, with the block's `type` and `version` attributes where the schema names it. */
+/* Makes a group and the groups above it, with the block's `type` and `version` attributes where the schema names it. */
 spx_status spx_h5_group(hid_t loc, const char *path, spx_err *e);
 
-/* Write a dataset (groups above it are made). Attributes units, long_name, flag_masks, flag_meanings come from the
+/* Writes a dataset (groups above it are made). Attributes units, long_name, flag_masks, flag_meanings come from the
  * schema of its absolute path. `memtype` is a native type; the file gets the same type. */
 spx_status spx_h5_write(hid_t loc, const char *path, hid_t memtype, int ndim, const size_t *dims, const void *data,
                         spx_err *e);
@@ -29,19 +29,19 @@ spx_status spx_h5_defer_write(spx_h5_writes *writes, hid_t loc, const char *path
 spx_status spx_h5_defer_write_real(spx_h5_writes *writes, hid_t loc, const char *path, int precision, int ndim,
                                    const size_t *dims, const double *data, spx_err *e);
 
-/* n fixed strings of `size` characters (space padded in memory and file), 1-D. */
+/* Writes n fixed strings of `size` characters (space padded in memory and file), 1-D. */
 spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e);
 
-/* Create a dataset without data, to be filled by spx_h5_write_rows(). */
+/* Creates a dataset without values, for spx_h5_write_rows(). */
 spx_status spx_h5_create(hid_t loc, const char *path, hid_t filetype, int ndim, const size_t *dims, spx_err *e);
 spx_status spx_h5_write_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, const void *data,
                              spx_err *e);
 
-/* Make `scale` (1-D) an HDF5 dimension scale called `dimname` and attach it to dimension `dim` of `data`. */
+/* Makes `scale` (1-D) an HDF5 dimension scale called `dimname` and attaches it to dimension `dim` of `data`. */
 spx_status spx_h5_attach_scale(hid_t loc, const char *data, unsigned dim, const char *scale, const char *dimname,
                                spx_err *e);
 
-/* Second name for an object of the same file. */
+/* Makes a hard link: a second name for an object of the same file. */
 spx_status spx_h5_link(hid_t loc, const char *target, const char *name, spx_err *e);
 
 #endif
