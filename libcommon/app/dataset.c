@@ -1,3 +1,4 @@
+/* Reads and writes any dataset of numbers, named by a user as FILE:/path, in blocks (app/dataset.h). */
 #include "app/dataset.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ spx_status spx_dataset_open(spx_input *in, const char *path, spx_dataset *d, spx
     return st;
 }
 
-/* SPX_EUSAGE for FILE:name without the slash: there is no such file, but one that is called so up to a colon. */
+/* SPX_EUSAGE for FILE:name without the slash, where FILE:name does not exist and FILE does. */
 static spx_status want_slash(const char *arg, spx_err *e)
 {
     char file[4096];
@@ -128,7 +129,7 @@ void spx_dataset_cut(const spx_dataset *d, int axis, size_t most, size_t *step)
 {
     size_t left = most > 0 ? most : 1;
     int cut = 0;
-    /* what is kept whole first: the axis, then the last dimensions */
+    /* dimensions in the order in which they stay whole: the axis, then the last ones */
     for (int k = axis >= 0 ? d->ndim : d->ndim - 1; k >= 0; k--) {
         const int i = k == d->ndim ? axis : k;
         if (k == axis && k != d->ndim)

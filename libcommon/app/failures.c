@@ -1,3 +1,4 @@
+/* Provides --keep-going: counts and prints failures of single inputs (app/failures.h). */
 #include "app/failures.h"
 
 #include "base/log.h"

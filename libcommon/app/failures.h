@@ -1,4 +1,4 @@
-/* Inputs of which each may fail for itself: with --keep-going the others are worked on all the same. */
+/* Provides --keep-going: an input that cannot be read is counted and left out, the others are processed. */
 #ifndef SPX_FAILURES_H
 #define SPX_FAILURES_H
 
@@ -7,12 +7,12 @@
 #include "base/err.h"
 
 typedef struct {
-    int go_on; /* 0: the first failure is the program's */
-    size_t n;  /* that were left out */
+    int go_on; /* 0: the first failure ends the program */
+    size_t n;  /* number of inputs left out */
 } spx_failures;
 
-/* What became of an input. SPX_OK also for one that could not be read (SPX_EINPUT), where others are to be gone on
- * with: the error has been said and counted then, *e is clear, and *left_out 1. */
+/* Handles the status of one input. With go_on, SPX_EINPUT becomes SPX_OK: the error is printed and counted, *e is
+ * clear, and *left_out is 1. Other states are returned. */
 spx_status spx_failures_note(spx_failures *f, spx_status st, int *left_out, spx_err *e);
 
 #endif

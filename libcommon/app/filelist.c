@@ -1,3 +1,4 @@
+/* Provides lists of input files, from names, folders and list files that a user gives (app/filelist.h). */
 #include "app/filelist.h"
 
 #include <dirent.h>
@@ -9,7 +10,7 @@
 
 #include "base/mem.h"
 
-enum { MAX_DEPTH = 16 }; /* of folders: a link may lead back up */
+enum { MAX_DEPTH = 16 }; /* nesting of folders: a link may lead back up */
 
 static spx_status append(spx_filelist *l, const char *name, spx_err *e)
 {

@@ -1,3 +1,5 @@
+/* Provides the run of a program: shared options, inputs, output, steps and their seconds, provenance, and products of a
+ * queue (app/main.h). */
 #include "app/main.h"
 
 #include <errno.h>
@@ -21,11 +23,11 @@
 
 enum { MOST_INPUTS = 4096, MAX_STEP = 24, MAX_TMP = 4 };
 
-/* Everything of one product, from its inputs to its provenance. */
+/* State of one product, from its inputs to its provenance. */
 struct spx_product {
-    const char *target; /* where the main output goes; NULL until it is known */
-    const char *label;  /* before messages about it; NULL: none */
-    int in_queue;       /* one of several products: standard output stays open behind it */
+    const char *target; /* target of the main output; NULL until it is known */
+    const char *label;  /* prefix of messages about it; NULL: none */
+    int in_queue;       /* 1: one of several products; standard output stays open after it */
     struct {
         spx_input *in;
         int own;
@@ -37,7 +39,7 @@ struct spx_product {
     size_t ntmp;
     spx_text inputs, record;
     spx_hook_results insitu;
-    int hook_done; /* the program gave them itself */
+    int hook_done; /* 1: the program passed the hook's results (spx_run_insitu()) */
     char started[32];
     struct {
         char name[32];
@@ -49,19 +51,20 @@ struct spx_product {
 
 struct spx_run_private {
     spx_opt_program opts;
-    spx_product first, *now; /* the product that functions mean; the first is all that most programs have */
+    spx_product first, *now; /* now: the current product, which functions act on; first: the only one of most
+                              * programs */
     spx_text command;
     double begun; /* by spx_seconds() */
     char device[256];
-    spx_fallback fallback; /* of all products */
-    spx_hook hook;         /* its step is NULL until it is opened */
+    spx_fallback fallback; /* sum over all products */
+    spx_hook hook;         /* its member `step` is NULL until it is opened */
 };
 
 /* ---- options that all programs share (data, spliced into each table as samtools' sam_opts.h) ---- */
 
 enum { NSHARED = 17 };
 
-/* Options of the output into `out`, all others into `t`. */
+/* Splits the shared options: those of the output into `out`, all others into `t`. */
 static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt *t)
 {
     const int device = (flags & SPX_USES_DEVICE) != 0;
@@ -118,7 +121,7 @@ static void end_step(spx_product *p)
     p->step_now = MAX_STEP;
 }
 
-/* Index of a step, which is made where there is none of this name; MAX_STEP: no room. */
+/* Index of a step, appended where its name is new; MAX_STEP: the table is full. */
 static size_t find_step(spx_product *p, const char *name)
 {
     size_t i = 0;
@@ -253,7 +256,7 @@ spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e)
 
 /* ---- output ---- */
 
-/* -o is not given: standard output, unless somebody would see the bytes. */
+/* Target without -o: standard output, unless that is a terminal. */
 static spx_status resolve_output(spx_run *s, spx_err *e)
 {
     if (s->common.output == NULL) {
@@ -274,7 +277,7 @@ spx_status spx_run_need_output(spx_run *s, spx_err *e)
     return resolve_output(s, e);
 }
 
-/* An HDF5 output with its root attributes and the provenance of the inputs. */
+/* Creates an HDF5 output with its root attributes and the provenance of the inputs. */
 static spx_status make_output(spx_run *s, const char *target, const char *product, spx_output **out, spx_err *e)
 {
     spx_product *p = s->p->now;
@@ -366,7 +369,7 @@ spx_status spx_run_fallback(spx_run *s, const char *label, const spx_fallback *f
 static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
 {
     const spx_product *p = s->p->now;
-    /* what never changes a result is not an option in effect */
+    /* options that cannot change results are not recorded */
     static const char *const skip[] = {"help",         "version",       "progress", "verbose", "quiet",
                                        "force",        "output",        "threads",  "max-mem", "max-device-mem",
                                        "reproducible", "skip-existing", NULL};
@@ -410,7 +413,7 @@ void spx_run_insitu(spx_run *s, spx_hook_results *r)
     memset(r, 0, sizeof *r);
 }
 
-/* What the hook returned, into the product. */
+/* Writes the hook's results into the product. */
 static spx_status write_insitu(spx_run *s, spx_err *e)
 {
     spx_product *p = s->p->now;
@@ -455,7 +458,7 @@ spx_status spx_product_publish(spx_product *p, spx_err *e)
 {
     const int to_stdout = p->out != NULL && strcmp(p->target, "-") == 0 && !p->in_queue;
     spx_status st = SPX_OK;
-    /* side files first: when the main output appears, all is there */
+    /* side outputs are committed first: when the main output appears, they exist */
     for (size_t i = 0; i < p->ntmp && st == SPX_OK; i++)
         st = spx_tmpfile_commit(&p->tmp[i], e);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
@@ -534,7 +537,7 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     struct spx_run_private *p = s->p;
     spx_common *c = &s->common;
     int nfile = 0;
-    /* for the manual and the completion, from the same table */
+    /* for manual pages and shell completion, from the same table of options */
     static const struct {
         const char *text;
         void (*print)(const spx_opt_program *p, FILE *out);
@@ -572,7 +575,7 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
         c->threads = omp_get_num_procs();
     omp_set_num_threads((int)c->threads);
     spx_mem_limit(c->max_mem);
-    /* an explicit device that cannot be used is an error; programs with a kernel stage ask kernels/backend.h */
+    /* an explicit device that cannot be used is an error; programs with a kernel check it in spx_backend_open() */
     if (!(s->program->flags & SPX_USES_DEVICE) && strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: this program runs on the CPU only: use cpu or auto", c->device);
     static char *standard_input[] = {"-"};
@@ -621,7 +624,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
                                   program->example};
     spx_log_init(program->name, SPX_NORMAL);
     spx_tmpfile_guard();
-    (void)H5dont_atexit(); /* before anything else of HDF5; see spx_output_abandoned() */
+    (void)H5dont_atexit(); /* must precede any other call of HDF5; see spx_output_abandoned() */
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     priv.begun = spx_seconds();
     note_start(&priv.first);

@@ -1,4 +1,5 @@
-/* What every program does: parse options, open inputs, make the output, record provenance, commit; and the exit status.
+/* Provides the main() of all programs: parses options, opens inputs, makes the output, records provenance, commits, and
+ * sets the exit status.
  *
  * A tool is a spx_program and a run function:
  *     int main(int argc, char **argv) { return spx_main(&program, argc, argv); }
@@ -25,13 +26,13 @@ typedef struct spx_run spx_run;
 
 enum {
     SPX_OUT_HDF5 = 0,    /* writes one HDF5 product */
-    SPX_OUT_NONE = 1,    /* writes text on stdout at most (h5check) */
-    SPX_OUT_OTHER = 2,   /* opens its output itself through spx_run_tmpfile() (h52fits) */
-    SPX_IN_OPTIONAL = 4, /* no input files is not an error and does not mean stdin (specx-sim) */
-    SPX_USES_DEVICE = 8, /* runs a kernel stage and asks spx_backend_open() for the device */
-    SPX_OUT_LATE = 16,   /* calls spx_run_need_output() itself, where there is an output at all */
-    SPX_USES_HOOK = 32,  /* has the option --hook and hands spx_run_hook() to its stage */
-    SPX_USES_BLAS = 64   /* BLAS is loaded before run(), while there are no threads (num/blas.h) */
+    SPX_OUT_NONE = 1,    /* writes text on stdout, if anything (h5check) */
+    SPX_OUT_OTHER = 2,   /* opens its output through spx_run_tmpfile() (h52fits) */
+    SPX_IN_OPTIONAL = 4, /* may run without input files; stdin is not read then (specx-sim) */
+    SPX_USES_DEVICE = 8, /* uses a kernel: calls spx_backend_open() for the device */
+    SPX_OUT_LATE = 16,   /* calls spx_run_need_output() itself, if it makes an output */
+    SPX_USES_HOOK = 32,  /* has the option --hook and passes spx_run_hook() to its kernel */
+    SPX_USES_BLAS = 64   /* BLAS is loaded before run(), while there is one thread (num/blas.h) */
 };
 
 typedef struct {
@@ -39,14 +40,14 @@ typedef struct {
     const spx_opt *options; /* own options, ended by {0}; may be NULL */
     unsigned flags;
     spx_status (*run)(spx_run *s, spx_err *e);
-    const char *example; /* a command line as most people need it, for --help */
+    const char *example; /* the most common command line, for --help */
 } spx_program;
 
 /* Values of the options that all programs share. */
 typedef struct {
     const char *output; /* NULL until resolved; "-": standard output */
     int force, verbose, quiet, progress, reproducible;
-    long threads;       /* > 0 always, after parsing */
+    long threads;       /* > 0 after parsing */
     const char *device; /* "auto", "cpu", "cuda", "cuda:0,2" */
     size_t max_mem;     /* bytes; 0: no limit */
     const char *hook;   /* FILE.py[:function]; NULL: none */
@@ -63,24 +64,25 @@ struct spx_run {
 
 int spx_main(const spx_program *p, int argc, char **argv);
 
-/* Open input i (kept open until the end; closing is done by spx_main()). */
+/* Opens input i; spx_main() closes it. */
 spx_status spx_run_input(spx_run *s, size_t i, spx_input **in, spx_err *e);
-/* An additional input that an option names (--psf FILE, --templates FILE); recorded like the others. */
+/* Opens a further input that an option names (--psf FILE, --templates FILE); recorded like the others. */
 spx_status spx_run_extra_input(spx_run *s, const char *path, spx_input **in, spx_err *e);
-/* An input that is open already, allocated with spx_alloc(): checked and recorded like the others. `own`: it is closed
- * and freed with the product, on success; else the caller does so, after the product has ended. */
+/* Registers an input that is open already, allocated with spx_alloc(): checked and recorded like the others. own = 1:
+ * closed and freed with the product, on success; else the caller does so, after the product has ended. */
 spx_status spx_run_use_input(spx_run *s, spx_input *in, int own, spx_err *e);
-/* SPX_EUSAGE when an input is the output as well. */
+/* SPX_EUSAGE when the input is the output as well. */
 spx_status spx_run_check_input(spx_run *s, const spx_input *in, spx_err *e);
-/* Closes and frees one that the product did not take. NULL is allowed. */
+/* Closes and frees an input that no product owns. NULL is allowed. */
 void spx_run_close_input(spx_input *in);
-/* An input that is not HDF5 and that the tool reads itself: checked to differ from the output and recorded. */
+/* Registers an input that is not HDF5, which the tool reads itself: checked to differ from the output, and recorded. */
 spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e);
 
-/* For SPX_OUT_LATE: find out where the output goes; SPX_EUSAGE where that would be a terminal. Before any input. */
+/* For SPX_OUT_LATE: resolves the target of the output; SPX_EUSAGE where that would be a terminal. Call it before
+ * opening inputs. */
 spx_status spx_run_need_output(spx_run *s, spx_err *e);
-/* Make the output. `product` is the name of its main block (root attribute). Copies the provenance of all inputs opened
- * so far. */
+/* Creates the output. `product` is the name of its main block (root attribute). Copies the provenance of all inputs
+ * opened so far. */
 spx_status spx_run_output(spx_run *s, const char *product, hid_t *file, spx_err *e);
 /* Deferred writes of the product in work, which spx_product_flush() writes; NULL where values are written at once: a
  * program's only product, and standard output. */
@@ -91,45 +93,47 @@ spx_status spx_run_side_output(spx_run *s, const char *target, const char *produ
 /* For SPX_OUT_OTHER: a temporary file that is committed by spx_run_commit(); `target` NULL: the -o option. */
 spx_status spx_run_tmpfile(spx_run *s, const char *target, spx_tmpfile **t, spx_err *e);
 
-/* From now on, time counts for step `name` ("read", "extract", "write"); recorded in the provenance. */
+/* Begins step `name` ("read", "extract", "write"), whose seconds go into the provenance. */
 void spx_run_step(spx_run *s, const char *name);
-/* No step, until the next one. */
+/* Ends the step; no time is counted until the next one. */
 void spx_run_pause(spx_run *s);
-/* Seconds of a step that were measured elsewhere. */
+/* Adds seconds of a step that were measured elsewhere. */
 void spx_run_seconds(spx_run *s, const char *name, double seconds);
-/* More `name=value` text for this stage's provenance record (counts, device in use). */
+/* Adds a line `name=value` to this run's provenance record (counts, device in use). */
 spx_status spx_run_record(spx_run *s, const char *name, spx_err *e, const char *fmt, ...) SPX_PRINTF(4, 5);
 
-/* The hook of --hook for a stage's options, opened by the first call; NULL without the option. What it returned is
- * written under /insitu of the main output by spx_run_commit(). */
+/* The hook of --hook for a kernel's options, opened by the first call; NULL without the option. spx_run_commit() writes
+ * its results under /insitu of the main output. */
 spx_status spx_run_hook(spx_run *s, spx_hook **h, spx_err *e);
-/* For programs with several products: what the hook returned (spx_hook_finish()) while the product in work was
- * computed. Takes the results over. */
+/* For programs with several products: passes the results of the hook (spx_hook_finish()) for the current product, and
+ * takes ownership of them. */
 void spx_run_insitu(spx_run *s, spx_hook_results *r);
 
-/* What computed (spx_backend's `device`), for the provenance. */
+/* Records the device that computed (spx_backend's `device`) in the provenance. */
 void spx_run_device(spx_run *s, const char *device);
 
-/* What of the product in work the CPU computed in place of that device. Where it is something: a warning if --device
- * names the device, else a detail (-v), behind `label` (may be ""); UNIT_on_cpu in the provenance; and, summed over the
- * run's products, in the last line (-v). Nothing changes where it is nothing. The unit is the same all run long. */
+/* Reports work of the current product that the CPU computed in place of that device, if any: a warning if --device
+ * names the device, else a detail (-v), after `label` (may be ""); UNIT_on_cpu in the provenance; and, summed over the
+ * run's products, in the last line (-v). All calls of a run have the same unit. */
 spx_status spx_run_fallback(spx_run *s, const char *label, const spx_fallback *f, spx_err *e);
 
-/* Write the provenance record, close, rename. */
+/* Writes the provenance record, closes and renames. */
 spx_status spx_run_commit(spx_run *s, spx_err *e);
 
 /* ---- several products in one run ----
  *
- * The functions above mean the product that is in work: the only one of most programs, or the one that
+ * The functions above act on the current product: the only one of most programs, or the one that
  * spx_run_begin_product() made or spx_run_switch_product() named. Inputs, outputs, steps and records belong to it. All
  * are for one thread, but spx_product_flush() and spx_product_publish(). */
 typedef struct spx_product spx_product;
 
-/* A product for `target` (which lives as long as it; "-" for standard output, whose products follow each other). It is
- * in work from now on. SPX_EIO when the target exists and must not be replaced; *p is to be ended also then. */
+/* Begins a product for `target` ("-" for standard output, whose products follow each other), and makes it the current
+ * one. `target` must stay valid until it ends. SPX_EIO when the target exists and must not be replaced; call
+ * spx_run_end_product() on failure, too. */
 spx_status spx_run_begin_product(spx_run *s, const char *target, spx_product **p, spx_err *e);
 void spx_run_switch_product(spx_run *s, spx_product *p);
-/* What stands before the lines that tell the seconds of its steps, with the colon; lives as long as it. */
+/* Sets the prefix of the lines with its seconds of steps, including the colon; it must stay valid until the product
+ * ends. */
 void spx_product_label(spx_product *p, const char *label);
 /* spx_run_commit() in three: all that HDF5 has to do with, for the product in work; deferred
  * writes, with up to `nthreads` threads, then sync and rename, or send, in any thread. */

@@ -1,3 +1,4 @@
+/* Provides options: parsing, help, manual and record of a table of options (app/opt.h). */
 #include "app/opt.h"
 
 #include <string.h>
@@ -44,7 +45,7 @@ static const spx_opt *find_letter(const spx_opt_program *p, char c)
     return NULL;
 }
 
-/* Edit distance of at most a few letters, for "did you mean". */
+/* Edit distance between two names, up to a few letters, for "did you mean". */
 static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(b), row[64];
@@ -258,7 +259,7 @@ void spx_opt_free(const spx_opt_program *p)
     }
 }
 
-/* ---- showing ---- */
+/* ---- help and manual ---- */
 
 const char *spx_opt_word(const spx_opt_choice *choices, int value)
 {
@@ -289,7 +290,7 @@ static int value_text(const spx_opt *o, char *out, size_t size)
     }
 }
 
-/* Default to show: the value before parsing, a number with the digits that it was written with; or words instead. */
+/* Formats the default: the value before parsing, a number with the digits of the source; or words in its place. */
 static int default_text(const spx_opt *o, char *out, size_t size)
 {
     if (o->absent != NULL)
@@ -312,18 +313,18 @@ static void arg_text(const spx_opt *o, char *out, size_t size)
         (void)snprintf(out, size, "%s", o->arg);
 }
 
-/* Length of the first of the sentences of a text. */
+/* Length of the first sentence of a text. */
 static size_t first_sentence(const char *text)
 {
     const char *end = strstr(text, ". ");
     return end != NULL ? (size_t)(end - text) : strlen(text);
 }
 
-/* Columns of a terminal that --help fills, and where its texts begin. */
+/* Width of --help in columns, and the column at which descriptions begin. */
 enum { WIDTH = 79, INDENT = 30 };
 
-/* The first n characters of a text, broken between words and filled into lines that begin at column `indent`; the first
- * begins at column `at`. Returns the column behind the last word. */
+/* Fills the first n characters of a text into lines that begin at column `indent`; the first begins at column `at`.
+ * Returns the column after the last word. */
 static size_t fill(FILE *out, size_t at, size_t indent, const char *text, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -367,7 +368,7 @@ static void help_option(const spx_opt *o, FILE *out)
     fputc('\n', out);
 }
 
-/* Options of a table, but for those under headings that come last, or these alone. */
+/* Prints the options of a table; `last`: those under headings that come last, or all but those. */
 static void help_table(const spx_opt *table, int last, FILE *out)
 {
     int is_last = 0;
@@ -410,7 +411,7 @@ void spx_opt_help(const spx_opt_program *p, FILE *out)
     fprintf(out, "%s\nManual: man %s; overview: man 7 specpipe\n", at > 0 ? "\n" : "", p->name);
 }
 
-/* Text for mdoc: a leading '.' or a backslash would be markup; a sentence begins a line. */
+/* Escapes text for mdoc (a leading '.' or a backslash would be markup), one sentence a line. */
 static void mdoc_text(const char *s, FILE *out)
 {
     if (*s == '.' || *s == '\'')

@@ -1,5 +1,5 @@
-/* One option table drives parsing, range checks, --help, shell completion, the manual's OPTIONS section and the options
- * that are recorded in a product's provenance. */
+/* Provides options: one table drives parsing, range checks, --help, shell completion, the manual's OPTIONS section and
+ * the options recorded in a product's provenance. */
 #ifndef SPX_OPT_H
 #define SPX_OPT_H
 
@@ -17,7 +17,7 @@ typedef enum {
     SPX_OPT_STRING, /* const char ** */
     SPX_OPT_CHOICE, /* int *, or an enum's: the value of one of the words in `choices` */
     SPX_OPT_LIST,   /* spx_opt_list *: may be given several times */
-    SPX_OPT_HEADING /* a line between options in --help */
+    SPX_OPT_HEADING /* heading between options in --help */
 } spx_opt_kind;
 
 /* Values of a repeatable option, in order. */
@@ -40,7 +40,7 @@ typedef struct {
     const char *name; /* long name without dashes */
     char letter;      /* short name, or 0 */
     const char *arg;  /* name of the value in the help, e.g. "MIN,MAX,STEP" */
-    void *value;      /* where it goes; holds the default before parsing */
+    void *value;      /* variable that is set; holds the default before parsing */
     const char *help; /* its first sentence, of few words, is shown by --help, all of it stands in the manual; without
                          the last full stop. The default is added where it is a number, a choice or a string. */
     double min, max;  /* INT, DOUBLE: both 0: no limits */
@@ -74,7 +74,7 @@ typedef struct {
     {                                                                                                                  \
         .kind = SPX_OPT_HEADING, .name = (text)                                                                        \
     }
-/* Options under this heading are the last that --help shows, behind those of the other tables. */
+/* Heading whose options --help shows last, after those of the other tables. */
 #define SPX_HEADING_LAST(text)                                                                                         \
     {                                                                                                                  \
         .kind = SPX_OPT_HEADING, .name = (text), .no = 1                                                               \
@@ -84,23 +84,23 @@ typedef struct {
     const char *name, *summary, *usage;
     const spx_opt *tables[3]; /* own options, shared ones for the output (which --help shows first), other shared ones;
                                  each ends with SPX_OPT_END; unused: NULL */
-    const char *example;      /* a command line as most people need it; may be NULL */
+    const char *example;      /* the most common command line; may be NULL */
 } spx_opt_program;
 
-/* Parse argv (permuting: options may follow file names; `--` ends options). File names are left in argv[1..*nfile].
+/* Parses argv (permuting: options may follow file names; `--` ends options). File names are left in argv[1..*nfile].
  * Long options may be shortened as long as they stay unique. SPX_EUSAGE on error. */
 spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *nfile, spx_err *e);
 
 void spx_opt_free(const spx_opt_program *p); /* frees the SPX_OPT_LIST arrays */
 
-/* Usage, example and options, in lines of less than 80 columns. */
+/* Prints usage, example and options, in lines of less than 80 columns. */
 void spx_opt_help(const spx_opt_program *p, FILE *out);
-/* OPTIONS section of the manual, mdoc(7). */
+/* Prints the OPTIONS section of the manual, in mdoc(7). */
 void spx_opt_mdoc(const spx_opt_program *p, FILE *out);
-/* Long option names, one a line, for shell completion and tests. */
+/* Prints long option names, one a line, for shell completion and tests. */
 void spx_opt_names(const spx_opt_program *p, FILE *out);
-/* What options that are choices may be, for shell completion: "--NAME WORD", and "-L WORD" where there is a letter, a
- * line each. */
+/* Prints the choices of options for shell completion, one a line: "--NAME WORD", and "-L WORD" where there is a
+ * letter. */
 void spx_opt_choices(const spx_opt_program *p, FILE *out);
 
 /* Word that stands for a value in such a list; NULL: none. */

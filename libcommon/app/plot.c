@@ -1,3 +1,4 @@
+/* Draws pictures (app/plot.h). */
 #include "app/plot.h"
 
 #include <errno.h>
@@ -56,13 +57,13 @@ spx_status spx_plot_run(const spx_text *script, int fd, spx_err *e)
     (void)close(pipe_fd[1]);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    /* what gnuplot says of itself is on standard error */
+    /* gnuplot prints its errors to standard error */
     if (st != SPX_OK || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return spx_fail(e, SPX_EIO, "gnuplot: failed to draw the picture");
     return SPX_OK;
 }
 
-/* Inline data of a plot: `stride` apart, at most about 4000 of them. */
+/* Writes inline data of a plot, thinned to about 4000 points; `stride` is the distance of samples in memory. */
 static spx_status plot_data(spx_text *t, const char *name, const double *x, const double *y, size_t n, spx_err *e)
 {
     const size_t step = n / 4000 + 1;

@@ -1,4 +1,4 @@
-/* Pictures: gnuplot draws a script into an open file, or into one that goes with a product. */
+/* Draws pictures: runs gnuplot on a script, into an open file, or into one committed with a product. */
 #ifndef SPX_PLOT_H
 #define SPX_PLOT_H
 
@@ -8,17 +8,17 @@
 #include "base/err.h"
 #include "base/text.h"
 
-/* First lines of a script: terminal by the end of the file's name (.png, .svg or .pdf). SPX_EUSAGE: another end. */
+/* Begins a script: terminal by the suffix of the file's name (.png, .svg or .pdf). SPX_EUSAGE: another suffix. */
 spx_status spx_plot_begin(spx_text *script, const char *name, int width, int height, spx_err *e);
 
-/* Run gnuplot on the script, its picture into descriptor fd. SPX_EIO: gnuplot is not installed, or failed. */
+/* Runs gnuplot on the script, with its picture into descriptor fd. SPX_EIO: gnuplot is not installed, or failed. */
 spx_status spx_plot_run(const spx_text *script, int fd, spx_err *e);
-/* The same into file `name`, which is committed with the product. */
+/* As spx_plot_run(), into file `name`, which is committed with the product. */
 spx_status spx_plot_output(spx_run *stage, const char *name, const spx_text *script, spx_err *e);
 
-/* Two panels of a script for a singular value decomposition: the leading ones of the right singular vectors
- * v[nmode*ncol] over x[ncol] (NULL: number of the column), and the singular values s[nmode] with their energy[nmode].
- */
+/* Adds two panels to a script for a singular value decomposition: the leading ones of the right singular vectors
+ * v[nmode*ncol] over x[ncol] (NULL: number of the column), and the singular values s[nmode] with their
+ * energy[nmode]. */
 spx_status spx_plot_svd(spx_text *t, size_t nmode, size_t ncol, const double *s, const double *energy, const double *v,
                         const double *x, const char *xlabel, spx_err *e);
 

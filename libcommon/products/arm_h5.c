@@ -1,3 +1,4 @@
+/* Reads and writes an arm, which frame and spectra share, and tables with a row a spectrum (products/arm_h5.h). */
 #include "products/arm_h5.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ static spx_status check_wavelength(hid_t file, const char *path, const spx_arm *
     return SPX_OK;
 }
 
-/* Values are read later, by rows: what a file promises has to be credible before. */
+/* Checks that the file can hold a dataset whose values are read later, by rows. */
 static spx_status check_claim(hid_t file, const char *path, int ndim, const size_t *dims, spx_err *e)
 {
     size_t bytes = 0;
@@ -44,7 +45,8 @@ static spx_status check_claim(hid_t file, const char *path, int ndim, const size
     return st;
 }
 
-/* Is dataset `name` of the arm at `path` shaped [nspec][n][nwave], or [nspec][nwave]? Lengths of 0 are any, and set. */
+/* Checks that dataset `name` of the arm at `path` has shape [nspec][n][nwave], or [nspec][nwave]. Lengths of 0 match
+ * any, and are set. */
 static spx_status check_shape(hid_t file, const char *path, const char *name, int ndim, size_t *dims, spx_err *e)
 {
     char p[128];
@@ -91,7 +93,7 @@ spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_ar
     if ((st = check_shape(file, path, "flux", 2, dims, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "flux");
-    /* a length of 0 would mean "any" below, and then contradict what was read */
+    /* a length of 0 would match any below, and then contradict the shape already read */
     if (dims[0] == 0 || dims[1] == 0)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "holds no spectra");
     *nspec = dims[0];

@@ -9,17 +9,18 @@
 #include "h5/table.h"
 #include "products/spectra.h"
 
-/* One arm at group `path` (frame and spectra share this layout). nspec 0: any, and gets the number found. */
+/* Reads an arm at group `path` without flux, ivar, mask and resolution (frame and spectra share the layout). nspec 0:
+ * any, and gets the number found. */
 spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e);
 spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e);
-/* What the head leaves out. */
+/* Reads flux, ivar, mask and, on demand, resolution. */
 spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e);
 /* Large arrays go on the list `writes` (h5/deferred.h; NULL: none), and
  * then stay as they are until it is flushed. */
 spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision,
                          spx_h5_writes *writes, spx_err *e);
 
-/* Fibermap or scores: a table of nspec rows, or NULL where there is none. */
+/* Reads or writes fibermap or scores: a table of nspec rows, or NULL where there is none. */
 spx_status spx_row_table_read(hid_t file, const char *path, size_t nspec, spx_table **t, spx_err *e);
 
 #endif

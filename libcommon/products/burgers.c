@@ -1,3 +1,4 @@
+/* Provides the product of Burgers' equation (products/burgers.h). */
 #include "products/burgers.h"
 
 #include <string.h>

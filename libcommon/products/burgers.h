@@ -1,4 +1,4 @@
-/* A run of Burgers' equation (specpipe-schema(5): /burgers). */
+/* Provides the product of Burgers' equation (specpipe-schema(5): /burgers). */
 #ifndef SPX_BLOCK_BURGERS_H
 #define SPX_BLOCK_BURGERS_H
 

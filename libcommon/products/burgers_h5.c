@@ -1,3 +1,4 @@
+/* Writes /burgers (products/burgers_h5.h). */
 #include "products/burgers_h5.h"
 
 #include "h5/attr.h"

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "products/burgers.h"
 
-/* /burgers. */
+/* Writes /burgers. */
 spx_status spx_burgers_write(hid_t file, const spx_burgers *b, spx_err *e);
 
 #endif

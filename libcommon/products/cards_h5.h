@@ -6,7 +6,7 @@
 
 #include "fits/cards.h"
 
-/* Cards at `path` (absent: none). */
+/* Reads or writes cards at `path` (absent: none). */
 spx_status spx_cards_read(hid_t file, const char *path, spx_cards *h, spx_err *e);
 spx_status spx_cards_write(hid_t file, const char *path, const spx_cards *h, spx_err *e);
 

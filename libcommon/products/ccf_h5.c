@@ -1,3 +1,4 @@
+/* Reads and writes /ccf as traces, and velocities of a stack of them (products/ccf_h5.h). */
 #include "products/ccf_h5.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 #include "h5/write.h"
 #include "products/typed_h5.h"
 
-/* Velocities have to be evenly spaced, for samples to be shifted. */
+/* Reads the velocity axis, which must be evenly spaced, so that shifts are whole samples. */
 static spx_status read_velocity(spx_input *in, size_t n, spx_ccf_stars *c, spx_err *e)
 {
     double *v = NULL;
@@ -31,7 +32,7 @@ static spx_status read_velocity(spx_input *in, size_t n, spx_ccf_stars *c, spx_e
     return st;
 }
 
-/* Spectra of each star: its exposures, where stars were fitted jointly. */
+/* Reads the range of spectra of each star: its exposures, where stars were fitted jointly. */
 static spx_status read_stars(spx_input *in, size_t nrow, size_t narm, spx_ccf_stars *c, spx_err *e)
 {
     spx_table *t = NULL;

@@ -9,9 +9,10 @@
 #include "h5/file.h"
 #include "products/stack.h"
 
-/* /ccf, whose curves become the traces; stars by the column NEXP of /rvfit/table, where it has one. */
+/* Reads /ccf, whose curves become traces; spectra are grouped into stars by column NEXP of /rvfit/table, where there is
+ * one. */
 spx_status spx_ccf_read(spx_input *in, spx_traces *t, spx_ccf_stars *c, spx_err *e);
-/* Velocities of the samples of a stack of such curves, or of its maxima. */
+/* Writes the velocities of the samples of a stack of such curves, or of its maxima. */
 spx_status spx_stack_write_velocity(hid_t file, const spx_stack *s, const spx_ccf_stars *c, spx_err *e);
 
 #endif

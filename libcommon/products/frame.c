@@ -1,3 +1,4 @@
+/* Provides the parts of a frame that come from its image (header, fibermap rows), and its scores (products/frame.h). */
 #include "products/frame.h"
 
 #include <ctype.h>
@@ -22,7 +23,7 @@ spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row,
     spx_status st = spx_table_get_i64(map, "FIBER", fiber, e);
     for (size_t k = 0; k < map->nrow && st == SPX_OK; k++) {
         if (fiber[k] < 0)
-            continue; /* no such fibre */
+            continue; /* FIBER is outside the PSF's fibres */
         size_t at = (size_t)fiber[k] % nfibre;
         if (row[at] != SPX_NO_ROW)
             st =

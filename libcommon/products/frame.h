@@ -1,4 +1,4 @@
-/* What a frame takes over from the image that it was extracted from, and its scores. */
+/* Provides the parts of a frame that come from its image (header, fibermap rows), and its scores. */
 #ifndef SPX_BLOCK_FRAME_H
 #define SPX_BLOCK_FRAME_H
 
@@ -7,18 +7,17 @@
 #include "products/psf.h"
 #include "products/spectra.h"
 
-/* row[nfibre] of the image's fibermap (which it must have) of every fibre of the PSF; SPX_NO_ROW where there is none. A
- * fibermap with one row for each fibre is taken by row; another one by its column FIBER modulo nfibre (fibres are
- * numbered through the spectrographs of a survey), or by row when it has no such column. SPX_EINPUT when a fibre has
- * two. */
+/* Matches the image's fibermap (required) to the fibres of the PSF: row[nfibre], SPX_NO_ROW where a fibre has none. A
+ * fibermap with one row for each fibre is matched by row; another one by its column FIBER modulo nfibre (surveys number
+ * fibres through all spectrographs), or by row without that column. SPX_EINPUT when a fibre has two. */
 spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row, spx_err *e);
 
-/* Copy the image's header and the rows of its fibermap that belong to fibres first .. first+nspec-1 of the PSF, into a
- * frame that has neither. SPX_EINPUT when a fibre has no row, or two. */
+/* Copies the image's header, and the fibermap rows of fibres first ... first+nspec-1 of the PSF, into a frame that has
+ * neither. SPX_EINPUT when a fibre has no row, or two. */
 spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *psf, size_t first, size_t nspec,
                              spx_err *e);
 
-/* Table of scores: TARGETID (where the fibermap has it), SUM_RAW_COUNT_X (electron), MEDIAN_RAW_COUNT_X
+/* Adds the table of scores: TARGETID (where the fibermap has it), SUM_RAW_COUNT_X (electron), MEDIAN_RAW_COUNT_X
  * (electron/Angstrom), MEDIAN_RAW_SNR_X, where X is the band in upper case; [nspec] values each. */
 spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,
                                 spx_err *e);

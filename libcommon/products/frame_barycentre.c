@@ -1,3 +1,4 @@
+/* Provides the barycentric correction of a frame's wavelengths, fibre by fibre (products/frame_barycentre.h). */
 #include "products/frame_barycentre.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Makes the wavelengths of a frame barycentric, fibre by fibre. */
+/* Provides the barycentric correction of a frame's wavelengths, fibre by fibre. */
 #ifndef SPX_FRAME_BARYCENTRE_H
 #define SPX_FRAME_BARYCENTRE_H
 
@@ -17,8 +17,8 @@
 spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,
                                  size_t *nowhere, spx_err *e) SPX_NODISCARD;
 
-/* Mark the frame's wavelengths as barycentric and add the velocity c (factor - 1), km/s, of its fibres to its fibermap
- * as BARYCENTRIC_VELOCITY. factor[] of all fibres of the PSF. */
+/* Marks the frame's wavelengths as barycentric and adds column BARYCENTRIC_VELOCITY, c (factor - 1) in km/s, to its
+ * fibermap. factor[psf->nspec], for all fibres of the PSF. */
 spx_status spx_frame_set_barycentric(spx_frame *f, const double *factor, spx_err *e) SPX_NODISCARD;
 
 #endif

@@ -1,3 +1,4 @@
+/* Reads and writes /frame (products/frame_h5.h). */
 #include "products/frame_h5.h"
 
 #include <ctype.h>

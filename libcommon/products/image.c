@@ -1,3 +1,4 @@
+/* Provides block `image` (products/image.h). */
 #include "products/image.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Block `image`: one pre-processed CCD exposure. */
+/* Provides block `image`: one pre-processed CCD exposure. */
 #ifndef SPX_IMAGE_H
 #define SPX_IMAGE_H
 
@@ -10,13 +10,13 @@
 
 struct spx_table;
 
-/* Row-major [ny][nx]; pixel (0,0) has its centre at (0,0). Detector data are float32 in every survey's files, and so
- * here. */
+/* Image: row-major [ny][nx]; pixel (0,0) has its centre at (0,0). Detector data are float32 in every survey's files,
+ * and so here. */
 typedef struct {
     size_t ny, nx;
     float *data;                /* electrons */
     float *ivar;                /* 1/electron^2; 0: no information */
-    uint32_t *mask;             /* any non-zero bit: do not use the pixel */
+    uint32_t *mask;             /* non-zero: the pixel is not used */
     float *readnoise;           /* electrons, [ny][nx]; NULL when the file has none */
     char camera[16];            /* "r0"; empty when unknown */
     spx_cards header;           /* header of the image HDU */
@@ -24,7 +24,7 @@ typedef struct {
 } spx_image;
 
 void spx_image_free(spx_image *im);
-/* Frees the pixels alone, as soon as nothing needs them: in any thread. */
+/* Frees the pixel arrays alone, once they are not needed; any thread may call it. */
 void spx_image_drop_pixels(spx_image *im);
 
 #endif

@@ -1,3 +1,4 @@
+/* Reads and writes /image (products/image_h5.h). */
 #include "products/image_h5.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "h5/deferred.h"
 #include "products/image.h"
 
-/* /image, and /fibermap where present. A mask is made (all 0) when the file has none. */
+/* Reads /image, and /fibermap where present. Without a mask in the file, the mask is all 0. */
 spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e);
 /* The same without the read noise, which not everybody needs. */
 spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e);

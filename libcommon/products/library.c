@@ -1,3 +1,4 @@
+/* Provides block `library` (products/library.h). */
 #include "products/library.h"
 
 #include <string.h>

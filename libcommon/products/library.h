@@ -1,5 +1,5 @@
-/* Block `library`: model spectra on one wavelength grid, as fits2h5 makes it of an atmosphere library. Large: the
- * fluxes stay in the file and are read in batches of rows. */
+/* Provides block `library`: model spectra on one wavelength grid, converted from an atmosphere library. Large: fluxes
+ * stay in the file and are read in batches of rows. */
 #ifndef SPX_LIBRARY_H
 #define SPX_LIBRARY_H
 

@@ -1,3 +1,4 @@
+/* Reads /library (products/library_h5.h). */
 #include "products/library_h5.h"
 
 #include <string.h>

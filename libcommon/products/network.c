@@ -1,3 +1,4 @@
+/* Provides block `network` (products/network.h). */
 #include "products/network.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* Block `network`: a network that was trained elsewhere (The Payne: Ting et al. 2019, ApJ 879, 69) and gives a spectrum
- * at once: parameters -> flux, or its logarithm, of all pixels. */
+/* Provides block `network`: a network trained elsewhere (The Payne: Ting et al. 2019, ApJ 879, 69) that maps parameters
+ * directly to the flux, or its logarithm, of all pixels. */
 #ifndef SPX_NETWORK_H
 #define SPX_NETWORK_H
 

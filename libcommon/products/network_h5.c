@@ -1,3 +1,4 @@
+/* Reads and writes /network (products/network_h5.h). */
 #include "products/network_h5.h"
 
 #include <string.h>

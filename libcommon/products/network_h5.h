@@ -6,7 +6,7 @@
 
 #include "products/network.h"
 
-/* /network. */
+/* Reads or writes /network. */
 spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e);
 spx_status spx_network_write(hid_t file, const spx_network *n, spx_err *e);
 

@@ -1,3 +1,4 @@
+/* Reads and writes a network in any group (products/nn_h5.h). */
 #include "products/nn_h5.h"
 
 #include <math.h>
@@ -90,8 +91,8 @@ spx_status spx_nn_read(hid_t file, const char *path, size_t npar, size_t nout, s
     return read_numbers(file, at(p, path, "bias"), nbias, &nn->bias, e);
 }
 
-/* What somebody else trained, and the ranges and held inputs that the user gives, may be beyond single precision:
- * SPX_EINPUT, which names the dataset under `path`. */
+/* Checks that a network is finite in single precision: weights trained elsewhere, ranges and fixed inputs that a user
+ * gives. SPX_EINPUT names the dataset under `path`. */
 static spx_status check_finite(const char *path, const spx_nn *nn, size_t nweight, size_t nbias, spx_err *e)
 {
     const char *bad = NULL;

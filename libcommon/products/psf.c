@@ -1,3 +1,4 @@
+/* Provides block `psf` (products/psf.h). */
 #include "products/psf.h"
 
 #include <string.h>

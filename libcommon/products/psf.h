@@ -1,5 +1,5 @@
-/* Block `psf`: Gauss-Hermite point-spread function of one camera (DESI PSF files, PSFTYPE = GAUSS-HERMITE, PSFVER 2,
- * 3). */
+/* Provides block `psf`: Gauss-Hermite point-spread function of one camera (DESI PSF files, PSFTYPE = GAUSS-HERMITE,
+ * PSFVER 2, 3). */
 #ifndef SPX_PSF_H
 #define SPX_PSF_H
 
@@ -32,7 +32,7 @@ typedef struct {
     size_t npix_x, npix_y; /* CCD size that the PSF was made for; 0 when unknown */
     char camera[16];
     spx_cards header; /* header of the PSF HDU */
-    /* Found in `param` by spx_psf_index(): rows of GHSIGX, GHSIGY and of GH-i-j at gh[i + (ghdegx+1)*j]; -1: absent
+    /* Set by spx_psf_index(): rows in `param` of GHSIGX, GHSIGY, and of GH-i-j at gh[i + (ghdegx+1)*j]; -1: absent
      * (0). */
     int sigx, sigy;
     int *gh;

@@ -1,3 +1,4 @@
+/* Reads and writes /psf (products/psf_h5.h). */
 #include "products/psf_h5.h"
 
 #include <stdio.h>
@@ -33,7 +34,7 @@ static spx_status read_series(hid_t file, const char *path, size_t *nspec, spx_p
     return st == SPX_OK ? read_range(file, path, &s->wmin, &s->wmax, e) : st;
 }
 
-/* Group attributes that are whole numbers. */
+/* Names of integer group attributes. */
 static const char *const numbers[] = {"ghdegx", "ghdegy", "hsizex", "hsizey", "npix_x", "npix_y"};
 
 spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)

@@ -6,7 +6,7 @@
 
 #include "products/psf.h"
 
-/* /psf; calls spx_psf_index(). */
+/* Reads or writes /psf; reading calls spx_psf_index(). */
 spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e);
 spx_status spx_psf_write(hid_t file, const spx_psf *psf, spx_err *e);
 

@@ -1,3 +1,4 @@
+/* Finds the parameters of a PSF by name, and refuses a PSF that no kernel can use (products/psf_index.h). */
 #include "products/psf_index.h"
 
 #include <math.h>
@@ -6,7 +7,7 @@
 
 #include "base/mem.h"
 
-/* Largest spot and order that are taken for a PSF rather than for a broken file. */
+/* Limits of spot size and order: a file beyond them is taken for broken. */
 enum { MAX_HSIZE = 1000, MAX_GHDEG = 99 };
 
 static int row_of(const spx_psf *psf, const char *name)

@@ -1,11 +1,11 @@
-/* Finds the parameters of a PSF by name, and refuses a PSF that no stage can use. */
+/* Finds the parameters of a PSF by name, and refuses a PSF that no kernel can use. */
 #ifndef SPX_PSF_INDEX_H
 #define SPX_PSF_INDEX_H
 
 #include "base/err.h"
 #include "products/psf.h"
 
-/* Fill sigx, sigy, gh. SPX_EINPUT when GHSIGX or GHSIGY is absent. */
+/* Sets sigx, sigy, gh. SPX_EINPUT when GHSIGX or GHSIGY is absent. */
 spx_status spx_psf_index(spx_psf *psf, spx_err *e);
 
 #endif

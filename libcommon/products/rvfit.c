@@ -1,3 +1,4 @@
+/* Provides block `rvfit` (products/rvfit.h). */
 #include "products/rvfit.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Block `rvfit`: what a fit of velocities and stellar parameters found, one entry a star, and of each spectrum that was
- * fitted (an exposure of the star; there is one when stars are not fitted jointly). */
+/* Provides block `rvfit`: result of a fit of velocities and stellar parameters, one entry a star, and one for each
+ * spectrum fitted (an exposure of the star; a star has one unless exposures are fitted jointly). */
 #ifndef SPX_BLOCK_RVFIT_H
 #define SPX_BLOCK_RVFIT_H
 
@@ -15,41 +15,43 @@ enum { SPX_MAX_FIT = 2 + SPX_MAX_PAR };
 /* RVS_WARN, as in DESI's rvtab. */
 enum {
     SPX_RVS_CHISQ = 1,  /* chi^2 is less than 50 below that of the continuum alone */
-    SPX_RVS_VEDGE = 2,  /* v within 5 km/s of the range that was searched */
+    SPX_RVS_VEDGE = 2,  /* v within 5 km/s of an end of the searched range */
     SPX_RVS_VERR = 4,   /* error of v above 100 km/s */
     SPX_RVS_PARAM = 8,  /* a parameter at the edge of the templates' range: teff within 10 K, logg and feh within 0.01,
                          * other parameters than alpha within 1/1000 of the range */
     SPX_RVS_VSINI = 16, /* vsini above 100 km/s */
     SPX_RVS_BAD = 32,   /* bad spectrum: nothing was fitted, all parameters are NaN */
-    SPX_RVS_HESSIAN = 64, /* the curvature of the objective is not positive: errors are rough */
-    SPX_RVS_PROFILE = 128 /* the profile in v is wider or narrower than the curvature says, by more than a quarter */
+    SPX_RVS_HESSIAN = 64, /* curvature of the objective is not positive definite: errors are rough */
+    SPX_RVS_PROFILE = 128 /* width of the profile in v differs from the curvature's by more than a quarter */
 };
 
 typedef struct {
     double vrad, vrad_err, vrad_skew, vrad_kurt; /* km/s; moments of exp(-objective(v)/2), other parameters held */
     double vrad_ccf;                             /* km/s, the start from cross-correlation */
-    double vrad_alt, dchisq_alt; /* km/s, of the best other minimum of the objective along v, other quantities held,
-                                  * farther than 60 km/s away, and how much higher it is there; NaN: none was met */
+    double vrad_alt, dchisq_alt; /* km/s; alternative velocity: best other minimum of the objective along v, other
+                                  * quantities fixed, farther than 60 km/s away, and its objective above the best; NaN:
+                                  * none */
     double vsini, vsini_err;     /* km/s */
     double par[SPX_MAX_PAR], par_err[SPX_MAX_PAR];
     double covar[SPX_MAX_FIT * SPX_MAX_FIT]; /* [2+npar][2+npar]: v, vsini, parameters */
-    double neg2logl;                         /* the objective at the solution */
-    double chisq, chisq_c;                   /* over good pixels of all arms: model, continuum alone */
+    double neg2logl;                         /* objective at the solution */
+    double chisq, chisq_c;                   /* chi^2 over good pixels of all arms: of the model, of the continuum
+                                              * alone */
     double sn[SPX_MAX_ARM]; /* median of flux/error over good pixels, root of the sum of squares over exposures; 0: no
                              * good pixel */
     double arm_chisq[SPX_MAX_ARM], arm_chisq_c[SPX_MAX_ARM];
     int64_t npix;      /* good pixels */
-    int64_t nreject;   /* those that were rejected as outliers, and no longer count as good */
+    int64_t nreject;   /* pixels rejected as outliers, which are not in npix */
     int32_t niter;     /* evaluations of the objective with its derivatives */
     int32_t success;   /* 1: a minimum was reached */
-    int32_t nexp;      /* exposures that were used */
-    int32_t ccf_entry; /* of the cross-correlation set, whose curves are kept; -1: none */
+    int32_t nexp;      /* exposures used */
+    int32_t ccf_entry; /* entry of the cross-correlation set whose curves are kept; -1: none */
     int64_t warn;      /* SPX_RVS_* */
 } spx_rvfit_star;
 
-/* A spectrum: its part in the fit of the star. */
+/* Spectrum of a star in its fit. */
 typedef struct {
-    double sn[SPX_MAX_ARM], chisq[SPX_MAX_ARM]; /* 0: the arm was left out */
+    double sn[SPX_MAX_ARM], chisq[SPX_MAX_ARM]; /* 0: the arm was not used */
     int64_t npix;                               /* good pixels */
 } spx_rvfit_exposure;
 
@@ -57,21 +59,22 @@ typedef struct {
     size_t nstar, npar, narm, nrow;
     char parname[SPX_MAX_PAR][32];
     spx_rvfit_star *star;         /* [nstar] */
-    size_t *row;                  /* [nrow] rows of the spectra that were fitted */
+    size_t *row;                  /* [nrow] rows of the fitted spectra in the input */
     size_t *first;                /* [nstar+1] star k has exposures first[k] ... first[k+1]-1 */
     spx_rvfit_exposure *exposure; /* [nrow] */
-    /* Velocities of the cross-correlation, lag_v0 + i lag_step in km/s; nlag 0: no curves are kept. */
+    /* Velocity axis of the cross-correlation, lag_v0 + i lag_step in km/s; nlag 0: no curves. */
     size_t nlag;
     double lag_v0, lag_step;
     struct {
         char name[16];
         size_t nwave;
-        float *model; /* [nrow][nwave] on the pixels and in the unit of the data, 0 for bad spectra; NULL: not kept */
-        /* [nrow][nlag] by how much chi^2 is less with the star's best entry of the cross-correlation set, times the
-         * continuum, than with the continuum alone; NULL: not kept */
+        float *model; /* [nrow][nwave] model on the pixels and in the unit of the data, 0 for bad spectra; NULL: not
+                       * kept */
+        /* [nrow][nlag] decrease of chi^2 from the continuum alone to the star's best entry of the cross-correlation set
+         * times the continuum; NULL: not kept */
         float *ccf;
-        /* [nrow][nwave] while a hook looks at them: (data - model) / error where the fit used the pixel, else 0; NULL:
-         * no hook, or the arm is not fitted */
+        /* [nrow][nwave] for a hook: (data - model) / error in pixels that the fit used, else 0; NULL: no hook, or the
+         * arm is not fitted */
         float *residual;
     } arm[SPX_MAX_ARM];
 } spx_rvfit;

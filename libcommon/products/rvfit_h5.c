@@ -1,3 +1,4 @@
+/* Reads and writes /rvfit (products/rvfit_h5.h). */
 #include "products/rvfit_h5.h"
 
 #include <ctype.h>
@@ -19,7 +20,7 @@ enum { COLUMN = 48 };
 
 static void column_name(const char (*par)[32], size_t k, char out[COLUMN]);
 
-/* Is there a column of that name without parameter k? */
+/* 1 when a column of that name exists, without counting parameter k. */
 static int is_taken(const char *name, const char (*par)[32], size_t k)
 {
     static const char *const fixed[] = {
@@ -38,8 +39,8 @@ static int is_taken(const char *name, const char (*par)[32], size_t k)
     return yes;
 }
 
-/* Column of the table for parameter k of the templates: DESI's names where it has them, else its own in capitals, and
- * PAR_ before it, and a number behind, where there is a column of that name. */
+/* Name of the column of parameter k of the templates: DESI's name where there is one, else its own in capitals; with
+ * PAR_ before it, and a number after it, where that name is taken. */
 static void column_name(const char (*par)[32], size_t k, char out[COLUMN])
 {
     const char *name = strcmp(par[k], "alpha") == 0 ? "ALPHAFE" : par[k];
@@ -56,7 +57,7 @@ static void column_name(const char (*par)[32], size_t k, char out[COLUMN])
     }
 }
 
-/* A column of doubles: element i is at byte `offset` of star i. */
+/* Adds a column of doubles: element i is at byte `offset` of star i. */
 static spx_status add_f64(spx_table *t, const spx_rvfit *r, const char *name, const char *unit, size_t offset,
                           double *tmp, spx_err *e)
 {
@@ -141,7 +142,7 @@ static spx_status add_arms(spx_table *t, const spx_rvfit *r, double *tmp, spx_er
     return st;
 }
 
-/* Columns of the fibermap that say which star a row is. */
+/* Copies the fibermap's columns that identify a star. */
 static spx_status add_identity(spx_table *t, const spx_table *fibermap, spx_err *e)
 {
     static const char *const wanted[] = {"TARGETID",   "EXPID",  "FIBER",   "TARGET_RA",
@@ -155,7 +156,7 @@ static spx_status add_identity(spx_table *t, const spx_table *fibermap, spx_err 
     return st;
 }
 
-/* How many exposures a star has. */
+/* Adds the number of exposures of each star. */
 static spx_status add_counts(spx_table *t, const spx_rvfit *r, spx_err *e)
 {
     int64_t *n = spx_alloc(r->nstar, sizeof *n, e);
@@ -216,7 +217,7 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
     return st;
 }
 
-/* ---- a former result as start ---- */
+/* ---- start of a fit from an earlier result ---- */
 
 /* Row of the table for each spectrum: with its TARGETID (and EXPID where both have it and the table's is one), else in
  * order. */
@@ -236,7 +237,7 @@ static spx_status match_rows(const spx_table *t, const spx_table *fibermap, size
                       nspec);
     for (size_t i = 0; i < nspec && st == SPX_OK; i++) {
         match[i] = by_id ? SPX_NO_ROW : i;
-        /* From where the last one was found: tables in the same order take no time. */
+        /* the search begins after the last match: linear time for tables in the same order */
         size_t from = i > 0 && match[i - 1] != SPX_NO_ROW ? match[i - 1] + 1 : 0;
         for (size_t k = 0; by_id && k < t->nrow && match[i] == SPX_NO_ROW; k++) {
             size_t row = (from + k) % t->nrow;
@@ -385,7 +386,7 @@ spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first,
 
 /* ---- tables ---- */
 
-/* One row a spectrum, for stars of several exposures. */
+/* Writes the table with one row a spectrum, for stars of several exposures. */
 static spx_status write_exposures(hid_t file, const spx_rvfit *r, const spx_table *fibermap, spx_err *e)
 {
     static const char *const prefix[] = {"SN", "CHISQ"};
@@ -422,7 +423,7 @@ static size_t *first_rows(const spx_rvfit *r, spx_err *e)
     return row;
 }
 
-/* Exposures that went into the coadds of the targets that were fitted. */
+/* Writes the exposures that were coadded into the fitted targets. */
 static spx_status write_coadded(hid_t file, const spx_table *exposures, const spx_table *fibermap, spx_err *e)
 {
     int64_t *id = NULL, *fitted = NULL;
@@ -461,7 +462,7 @@ spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spec
         st = SPX_EIO;
     if (st == SPX_OK && !joint && s->scores != NULL && (scores = spx_table_take(s->scores, r->nstar, row, e)) == NULL)
         st = SPX_EIO;
-    /* a star of several exposures is of none of them */
+    /* EXPID of a star of several exposures is -1 */
     for (size_t i = 0; i < r->nstar && st == SPX_OK && fibermap != NULL && spx_table_find(fibermap, "EXPID") >= 0; i++)
         if (r->first[i + 1] - r->first[i] > 1)
             st = spx_table_set_i64(fibermap, "EXPID", i, -1, e);

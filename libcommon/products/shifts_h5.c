@@ -1,3 +1,4 @@
+/* Reads and writes /shifts (products/shifts_h5.h). */
 #include "products/shifts_h5.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "h5/file.h"
 #include "products/stack.h"
 
-/* /shifts, for traces of this precision; weights are 1 where the file has none. */
+/* Reads /shifts for traces of this precision; weights are 1 where the file has none. */
 spx_status spx_shifts_read(spx_input *in, int precision, spx_shifts *s, spx_err *e);
 spx_status spx_shifts_write(hid_t file, const spx_shifts *s, spx_err *e);
 

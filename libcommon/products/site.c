@@ -1,3 +1,4 @@
+/* Reads the site and time of an exposure, from a header or from text (products/site.h). */
 #include "products/site.h"
 
 #include <ctype.h>
@@ -10,7 +11,7 @@
 /* Observatories of multi-fibre and echelle spectrographs. Positions: the observatories' own pages and the site registry
  * of the IRAF/obsdb and Astropy projects, to some 100 m, which is 0.01 m/s. */
 static const struct {
-    const char *names; /* words as spx_site_parse() makes them, a blank on both sides of each */
+    const char *names; /* names as spx_site_parse() normalises them, with a blank on both sides of each */
     spx_site site;
 } known[] = {
     {" kpno kittpeak kittpeaknationalobservatory mayall ", {-111.59989, 31.96403, 2097}},

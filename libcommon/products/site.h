@@ -1,4 +1,4 @@
-/* Reads where an exposure was taken, and when, from a header or from text. */
+/* Reads the site and time of an exposure, from a header or from text. */
 #ifndef SPX_SITE_H
 #define SPX_SITE_H
 
@@ -6,15 +6,15 @@
 #include "fits/cards.h"
 #include "num/barycentre.h"
 
-/* "LONGITUDE,LATITUDE,HEIGHT", or the name of an observatory that is known (in any case, blanks and punctuation
- * ignored). SPX_EUSAGE, with the names that are known. */
+/* Parses "LONGITUDE,LATITUDE,HEIGHT", or the name of a known observatory (case, blanks and punctuation are ignored).
+ * SPX_EUSAGE lists the known names. */
 spx_status spx_site_parse(const char *text, spx_site *site, spx_err *e) SPX_NODISCARD;
 
-/* From a header: OBS-LONG, OBS-LAT, OBS-ELEV (or ESO's TEL GEOLON, GEOLAT, GEOELEV), else the name in OBSERVAT,
- * OBSERVATORY, SITE or TELESCOP. SPX_EINPUT when it has neither, or values that no place has. */
+/* Reads the site from a header: OBS-LONG, OBS-LAT, OBS-ELEV (or ESO's TEL GEOLON, GEOLAT, GEOELEV), else the name in
+ * OBSERVAT, OBSERVATORY, SITE or TELESCOP. SPX_EINPUT when it has neither, or values out of range. */
 spx_status spx_site_from_header(const spx_cards *h, spx_site *site, spx_err *e) SPX_NODISCARD;
 
-/* The same keywords into a header. */
+/* Writes OBS-LONG, OBS-LAT and OBS-ELEV into a header. */
 spx_status spx_site_to_header(const spx_site *site, spx_cards *h, spx_err *e) SPX_NODISCARD;
 
 /* Middle of the exposure, modified Julian date, UTC: MJD-MID, else half of EXPTIME (s) after the start, which is

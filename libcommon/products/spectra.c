@@ -1,3 +1,4 @@
+/* Provides blocks `spectra` (any number of arms) and `frame` (one camera, as extracted) (products/spectra.h). */
 #include "products/spectra.h"
 
 #include <string.h>
@@ -30,9 +31,9 @@ void spx_frame_free(spx_frame *f)
     memset(f, 0, sizeof *f);
 }
 
-/* n blocks of `size` bytes chosen from `from`; NULL stays NULL. */
-static spx_status take(void **to, const void *from, size_t per_row, size_t size, size_t n, const size_t *row,
-                       spx_err *e)
+/* Copies n blocks of `size` bytes selected from `from`; NULL stays NULL. */
+static spx_status select_rows(void **to, const void *from, size_t per_row, size_t size, size_t n, const size_t *row,
+                              spx_err *e)
 {
     if (from == NULL)
         return SPX_OK;
@@ -57,11 +58,12 @@ spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, s
         b->wavelength = NULL;
         b->flux = b->ivar = b->resolution = NULL;
         b->mask = NULL;
-        if ((st = take((void **)&b->wavelength, a->wavelength, a->nwave, sizeof(double), 1, &all, e)) == SPX_OK &&
-            (st = take((void **)&b->flux, a->flux, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&
-            (st = take((void **)&b->ivar, a->ivar, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&
-            (st = take((void **)&b->mask, a->mask, a->nwave, sizeof(uint32_t), n, row, e)) == SPX_OK)
-            st = take((void **)&b->resolution, a->resolution, a->ndiag * a->nwave, sizeof(double), n, row, e);
+        if ((st = select_rows((void **)&b->wavelength, a->wavelength, a->nwave, sizeof(double), 1, &all, e)) ==
+                SPX_OK &&
+            (st = select_rows((void **)&b->flux, a->flux, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&
+            (st = select_rows((void **)&b->ivar, a->ivar, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&
+            (st = select_rows((void **)&b->mask, a->mask, a->nwave, sizeof(uint32_t), n, row, e)) == SPX_OK)
+            st = select_rows((void **)&b->resolution, a->resolution, a->ndiag * a->nwave, sizeof(double), n, row, e);
     }
     if (st == SPX_OK)
         st = spx_cards_copy(&out->header, &s->header, e);

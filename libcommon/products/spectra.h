@@ -1,4 +1,4 @@
-/* Blocks `spectra` (any number of arms) and `frame` (one camera, as extracted). */
+/* Provides blocks `spectra` (any number of arms) and `frame` (one camera, as extracted). */
 #ifndef SPX_SPECTRA_H
 #define SPX_SPECTRA_H
 
@@ -14,7 +14,7 @@ enum { SPX_MAX_ARM = 64 };
 
 typedef enum { SPX_VACUUM = 0, SPX_AIR = 1 } spx_medium;
 
-/* One arm: every spectrum on the same wavelength grid. */
+/* Arm: every spectrum is on the same wavelength grid. */
 typedef struct {
     char name[16]; /* b, r, z, sdss, ... */
     size_t nwave;
@@ -23,7 +23,7 @@ typedef struct {
     int barycentric; /* wavelengths are barycentric (1) or topocentric (0) */
     double *flux;    /* [nspec][nwave]; unit in `unit` */
     double *ivar;    /* [nspec][nwave]; 0: no information */
-    uint32_t *mask;  /* [nspec][nwave]; non-zero: do not use; NULL: none */
+    uint32_t *mask;  /* [nspec][nwave]; non-zero: not used; NULL: none */
     /* Resolution matrix as diagonals, [nspec][ndiag][nwave]; scipy dia_matrix convention:
      * resolution[s][k][j] = R[j - off_k, j], off_k = ndiag/2 - k. NULL when ndiag is 0. */
     size_t ndiag;
@@ -43,9 +43,9 @@ typedef struct {
 /* Mask bits of extracted bins, as in DESI frames. */
 enum {
     SPX_SOMEBADPIX = 1 << 0, /* more than half of the bin's PSF fell on masked pixels */
-    SPX_ALLBADPIX = 1 << 1,  /* all of it: no information, flux 0, ivar 0 */
+    SPX_ALLBADPIX = 1 << 1,  /* all of it: no information; flux 0, ivar 0 */
     SPX_BAD2DFIT = 1 << 7,   /* poor 2-D fit */
-    SPX_NODATA = 1 << 8      /* nothing was observed, or the part that holds it was left out */
+    SPX_NODATA = 1 << 8      /* not observed, or its arm or camera is missing */
 };
 
 typedef struct {
@@ -58,12 +58,12 @@ typedef struct {
     struct spx_table *fibermap; /* nspec rows, or NULL */
     struct spx_table *scores;   /* nspec rows, or NULL */
     int32_t *fiber;             /* [nspec] index of the spectrum in the PSF */
-    /* model image, [model_ny][model_nx]; NULL when not asked for */
+    /* model image, [model_ny][model_nx]; NULL unless requested */
     size_t model_ny, model_nx;
     float *model;
 } spx_frame;
 
-/* Rows that were chosen, in this order; everything that has a row a spectrum is taken along. */
+/* Selects rows, in this order, of all arrays and tables with a row a spectrum. */
 spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e);
 
 void spx_arm_free(spx_arm *a);

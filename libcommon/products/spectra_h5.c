@@ -1,3 +1,4 @@
+/* Reads and writes /spectra (products/spectra_h5.h). */
 #include "products/spectra_h5.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "products/cards_h5.h"
 #include "products/frame_h5.h"
 
-/* A frame as spectra of one arm. */
+/* Reads the head of a frame as spectra of one arm. */
 static spx_status frame_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
 {
     char camera[16] = "";
@@ -24,7 +25,7 @@ static spx_status frame_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PA
     return spx_cards_read(file, "/frame/header", &s->header, e);
 }
 
-/* Arms in order of wavelength, which is what people expect of b, r, z; HDF5 lists them by name. */
+/* Sorts arms by wavelength, the usual order of b, r, z; HDF5 lists them by name. */
 static void sort_arms(spx_spectra *s, char (*path)[SPX_ARM_PATH])
 {
     for (size_t i = 1; i < s->narm; i++)
@@ -50,7 +51,7 @@ static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_
         return st;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         char p[300];
-        char flux[300]; /* an arm without wavelengths is damaged, not absent */
+        char flux[300]; /* a group without wavelengths, but with flux, is a damaged arm */
         (void)snprintf(p, sizeof p, "/spectra/%s/wavelength", names[i]);
         (void)snprintf(flux, sizeof flux, "/spectra/%s/flux", names[i]);
         if (!spx_h5_exists(file, p) && !spx_h5_exists(file, flux))

@@ -6,11 +6,12 @@
 
 #include "products/spectra.h"
 
-/* /spectra, /fibermap, /scores, /exp_fibermap; or a /frame as spectra of one arm, called by its camera's letter.
- * with_resolution 0: resolution matrices are left unread. */
+/* Reads /spectra, /fibermap, /scores, /exp_fibermap; or a /frame as spectra of one arm, named by its camera's letter.
+ * with_resolution 0: resolution matrices are not read. */
 spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e);
 spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, spx_err *e);
-/* All but the pixels' values: arms have wavelengths, ndiag and unit; path: where each of them is. */
+/* As spx_spectra_read(), without flux, ivar, mask and resolution: arms have wavelengths, ndiag and unit; path: group of
+ * each. */
 enum { SPX_ARM_PATH = 32 };
 spx_status spx_spectra_read_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e);
 

@@ -1,3 +1,4 @@
+/* Provides traces, the shifts to stack them with, and stacks (products/stack.h). */
 #include "products/stack.h"
 
 #include <string.h>

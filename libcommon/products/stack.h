@@ -1,4 +1,4 @@
-/* Traces that are stacked, the shifts to stack them with, and stacks (specpipe-schema(5): /traces, /shifts, /stack). */
+/* Provides traces, the shifts to stack them with, and stacks (specpipe-schema(5): /traces, /shifts, /stack). */
 #ifndef SPX_BLOCK_STACK_H
 #define SPX_BLOCK_STACK_H
 
@@ -17,7 +17,7 @@ typedef struct {
     double *position;          /* [ntrace * 2]: x, y of each station, km; NULL: unknown */
     double sampling_rate;      /* Hz; 0: unknown */
     char units[64];            /* of data */
-    char name[SPX_STACK_NAME]; /* FILE:/dataset that they are from, for messages; empty: unknown */
+    char name[SPX_STACK_NAME]; /* FILE:/dataset of origin, for messages; empty: unknown */
 } spx_traces;
 
 /* Sets of shifts, one number and weight a trace. */
@@ -26,16 +26,16 @@ typedef struct {
     int32_t *shift; /* [nshift * ntrace], samples */
     int precision;
     void *weight;              /* [nshift * ntrace], type as that of the traces */
-    double *grid;              /* [nshift * 2]: slowness (x, y), s/km, that a set of shifts stands for; NULL: unknown */
-    char name[SPX_STACK_NAME]; /* FILE:/dataset that the weights are from, for messages; empty: none */
+    double *grid;              /* [nshift * 2]: slowness (x, y), s/km, of each set of shifts; NULL: unknown */
+    char name[SPX_STACK_NAME]; /* FILE:/dataset of the weights, for messages; empty: none */
 } spx_shifts;
 
 typedef enum { SPX_STACK_STACK, SPX_STACK_MAX, SPX_STACK_ARGMAX } spx_stack_method;
 
-/* What came out. Sample t of a stack has index t0 + t. */
+/* Result of a stack. Sample t has index t0 + t. */
 typedef struct {
     spx_stack_method method;
-    int precision; /* of value */
+    int precision; /* bytes of an element of `value` */
     size_t nshift, length;
     int64_t t0;
     void *value;    /* STACK: [nshift * length] stacks; MAX: [nshift]; ARGMAX: [length] */
@@ -44,8 +44,8 @@ typedef struct {
     char units[64];
 } spx_stack;
 
-/* Curves of the cross-correlation as traces: those of star k, of all its spectra and arms, are traces first[k] ...
- * first[k+1]-1. Sample i is at velocity v0 + i step, km/s. */
+/* Curves of the cross-correlation as traces: star k has traces first[k] ... first[k+1]-1, of all its spectra and arms.
+ * Sample i is at velocity v0 + i step, km/s. */
 typedef struct {
     size_t nstar, *first; /* [nstar+1] */
     double v0, step;

@@ -1,3 +1,4 @@
+/* Reads and writes /stack (products/stack_h5.h). */
 #include "products/stack_h5.h"
 
 #include "app/dataset.h"

@@ -8,7 +8,7 @@
 #include "h5/file.h"
 #include "products/stack.h"
 
-/* Stacks of an earlier run, for adding to: /stack/stack, which has to have the window of `like` (spx_free). */
+/* Reads stacks of an earlier run, to add to: /stack/stack, with the same window as `like` (spx_free). */
 spx_status spx_stack_read_earlier(spx_input *in, const spx_stack *like, void **value, spx_err *e);
 spx_status spx_stack_write(hid_t file, const spx_stack *s, spx_err *e);
 

@@ -1,3 +1,4 @@
+/* Reads positions of stations from text (products/stations.h). */
 #include "products/stations.h"
 
 #include <math.h>

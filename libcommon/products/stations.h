@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-/* East and north in km, one station a line; # begins a comment. [n * 2], spx_free. */
+/* Reads east and north in km, one station a line; # begins a comment. position[n * 2], spx_free. */
 spx_status spx_stations_read(const char *name, size_t *n, double **position, spx_err *e);
 
 #endif

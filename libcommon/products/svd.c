@@ -1,3 +1,4 @@
+/* Provides the singular value decomposition of a matrix (products/svd.h). */
 #include "products/svd.h"
 
 #include <string.h>

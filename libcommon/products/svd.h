@@ -1,4 +1,4 @@
-/* Singular value decomposition of a matrix (specpipe-schema(5): /svd). */
+/* Provides the singular value decomposition of a matrix (specpipe-schema(5): /svd). */
 #ifndef SPX_BLOCK_SVD_H
 #define SPX_BLOCK_SVD_H
 
@@ -11,7 +11,7 @@ typedef struct {
     double *s;      /* [nmode], decreasing */
     double *v;      /* [nmode * ncol]: right singular vectors in rows; the element of largest magnitude is positive */
     double *energy; /* [nmode]: fraction of the sum of squares of B in this and all modes before it */
-    double *mean;   /* [ncol]: subtracted from every row; NULL: nothing was */
+    double *mean;   /* [ncol]: mean subtracted from every row; NULL: none */
     double *row_weight, *column_weight; /* [nrow], [ncol]; NULL: all 1 */
 } spx_svd;
 

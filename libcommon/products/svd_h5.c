@@ -1,3 +1,4 @@
+/* Writes /svd (products/svd_h5.h). */
 #include "products/svd_h5.h"
 
 #include "h5/attr.h"

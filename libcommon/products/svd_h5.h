@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "products/svd.h"
 
-/* /svd. units: of what was decomposed. */
+/* Writes /svd. units: of the decomposed data. */
 spx_status spx_svd_write(hid_t file, const spx_svd *d, const char *units, spx_err *e);
 
 #endif

@@ -1,3 +1,4 @@
+/* Provides the targets of an exposure, one a fibre, and their fibermap and truth table (products/target.h). */
 #include "products/target.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 #include "h5/table.h"
 #include "num/wave.h"
 
-/* Rows of fibres first_row ... first_row+nrow-1. */
+/* Fills rows of fibres first_row ... first_row+nrow-1. */
 static spx_status rows(size_t n, const spx_target *target, size_t first, size_t first_row, size_t nrow, spx_table **out,
                        spx_err *e)
 {
@@ -58,7 +59,7 @@ spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *s
             if (st != SPX_OK)
                 return st;
         }
-        /* Doppler factor of the source, sqrt((1+b)/(1-b)), over the observer's */
+        /* Doppler factor of the source, sqrt((1+b)/(1-b)), divided by the observer's */
         double b = target[i].v / SPX_C_KMS, z = sqrt((1 + b) / (1 - b)) / factor;
         if (site != NULL)
             seen[i].v = SPX_C_KMS * (z * z - 1) / (z * z + 1);

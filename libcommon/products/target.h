@@ -1,4 +1,4 @@
-/* Targets of an exposure: what each fibre looks at. */
+/* Provides the targets of an exposure, one a fibre, and their fibermap and truth table. */
 #ifndef SPX_TARGET_H
 #define SPX_TARGET_H
 
@@ -10,10 +10,10 @@
 
 struct spx_table;
 
-/* One fibre. With a star, and where a simulation knows it, all fields hold the truth. */
+/* Target of one fibre. For a star in a simulation all fields hold the truth. */
 typedef struct {
     int64_t targetid;
-    int sky;                       /* 1: nothing but the sky */
+    int sky;                       /* 1: sky fibre */
     double ra, dec;                /* degrees */
     double teff, logg, feh, alpha; /* K, dex(cm/s^2), dex, dex */
     double v, vsini;               /* km/s */
@@ -21,23 +21,23 @@ typedef struct {
     size_t member;                 /* row of a spectra library that the star was drawn from */
 } spx_target;
 
-/* seen[n]: the targets with the velocities that they have for an observer at `site` in the middle of an exposure of
- * exptime seconds that starts at mjd (UTC), where target[] has barycentric ones; site NULL: the same. SPX_EINPUT: no
- * direction, or no such time. */
+/* Observed targets: seen[n] is target[n] with velocities as an observer at `site` measures them in the middle of an
+ * exposure of exptime seconds that starts at mjd (UTC); those of target[] are barycentric. site NULL: a copy.
+ * SPX_EINPUT: invalid direction or time. */
 spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
                            spx_target *seen, spx_err *e);
 
-/* Fibermap of nfiber rows: columns TARGETID, FIBER, OBJTYPE, TARGET_RA, TARGET_DEC, FIBERSTATUS. Targets are those of
- * fibres first ... first+n-1; the others are dark: OBJTYPE BAD, TARGETID -1, FIBERSTATUS 1. */
+/* Makes a fibermap of nfiber rows: columns TARGETID, FIBER, OBJTYPE, TARGET_RA, TARGET_DEC, FIBERSTATUS. Targets are
+ * those of fibres first ... first+n-1; the others are dark: OBJTYPE BAD, TARGETID -1, FIBERSTATUS 1. */
 spx_status spx_target_fibermap(size_t n, const spx_target *target, size_t first, size_t nfiber, struct spx_table **out,
                                spx_err *e);
 
-/* The same columns for fibres first ... first+n-1 alone, and with `stars` TEFF, LOGG, FEH, ALPHAFE, VRAD, VSINI, MAG (0
- * in sky fibres), and with `members` MEMBER (-1 in sky fibres). */
+/* Makes the truth table of fibres first ... first+n-1: the columns of the fibermap, with `stars` TEFF, LOGG, FEH,
+ * ALPHAFE, VRAD, VSINI, MAG (0 in sky fibres), and with `members` MEMBER (-1 in sky fibres). */
 spx_status spx_target_truth(size_t n, const spx_target *target, size_t first, int stars, int members,
                             struct spx_table **out, spx_err *e);
 
-/* TARGETID and OBJTYPE of a fibermap of n rows, as far as it has them, into target[n]. */
+/* Reads TARGETID and OBJTYPE of a fibermap of n rows, where it has them, into target[n]. */
 spx_status spx_target_take(const struct spx_table *fibermap, size_t n, spx_target *target, spx_err *e);
 
 #endif

@@ -1,3 +1,4 @@
+/* Provides block `templates` (products/templates.h). */
 #include "products/templates.h"
 
 #include <string.h>

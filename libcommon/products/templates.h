@@ -1,4 +1,4 @@
-/* Block `templates`: model spectra prepared for one instrument setup (arm), with an interpolator. */
+/* Provides block `templates`: model spectra prepared for one instrument setup (arm), with an interpolator. */
 #ifndef SPX_TEMPLATES_H
 #define SPX_TEMPLATES_H
 
@@ -24,18 +24,18 @@ typedef struct {
     double *params; /* [ntemp][npar], not mapped */
     double *vsini;  /* [ntemp] km/s */
     float *flux;    /* [ntemp][nwave] t */
-    /* FFTs (FFTW r2c, unnormalised, nwave/2+1 complex values re,im) of t and of t squared; float32 pairs */
+    /* FFTs of t and of t squared (FFTW r2c, unnormalised, nwave/2+1 complex values re,im); float32 pairs */
     float *fft, *fft2; /* [ntemp][nwave/2+1][2] */
 } spx_ccf_set;
 
-/* Principal components: ln flux of template t is mean + sum_k coef[t][k] comp[k], but for what was left out. */
+/* Principal components: ln flux of template t is mean + sum_k coef[t][k] comp[k], up to the truncation error. */
 typedef struct {
-    size_t ncomp;    /* may be 0: all templates are alike */
-    int of_flux;     /* 1: of the flux itself, not of its logarithm (networks that were made elsewhere) */
-    double *mean;    /* [nwave]; NULL: the file has no components */
+    size_t ncomp;    /* 0: all templates are equal */
+    int of_flux;     /* 1: components of flux, not of its logarithm (networks made elsewhere) */
+    double *mean;    /* [nwave]; NULL: no components in the file */
     float *comp;     /* [ncomp][nwave], orthonormal but for rounding, most important first */
     double *coef;    /* [ntemp][ncomp] */
-    double rms, max; /* of what was left out, over all templates and pixels */
+    double rms, max; /* truncation error over all templates and pixels */
 } spx_pca;
 
 /* Interpolator "nn": a multilayer perceptron from the mapped parameters to the coefficients of the principal
@@ -54,11 +54,11 @@ typedef struct {
     size_t size[SPX_NN_MAX_LAYER + 1]; /* size[0] = npar, size[nlayer] = pca.ncomp */
     spx_nn_activation activation;
     double slope;                                   /* of SPX_NN_LEAKY */
-    double offset[SPX_MAX_PAR], scale[SPX_MAX_PAR]; /* scale 0: the parameter has one value only */
-    double lo[SPX_MAX_PAR], hi[SPX_MAX_PAR];        /* mapped parameters that it is made for */
+    double offset[SPX_MAX_PAR], scale[SPX_MAX_PAR]; /* scale 0: the parameter is constant */
+    double lo[SPX_MAX_PAR], hi[SPX_MAX_PAR];        /* range of mapped parameters of the training set */
     float *weight;                                  /* W[size[l+1]][size[l]] of each layer, one after another */
     float *bias;                                    /* b[size[l+1]] of each layer, one after another */
-    double rms, max; /* error in ln flux (of_flux: in flux) over the templates that were held out; 0: not known */
+    double rms, max; /* error in ln flux (of_flux: in flux) over the validation templates; 0: unknown */
 } spx_nn;
 
 typedef struct {
@@ -76,8 +76,8 @@ typedef struct {
     double *params; /* [ntemp][npar], not mapped */
     float *lnflux;  /* [ntemp][nwave] ln of the normalised flux per unit wavelength; NULL: not read, pca has it */
     spx_norm norm;
-    double *lnnorm;  /* [ntemp] ln of what was divided out, at (wmin+wmax)/2; 0 for SPX_NORM_NONE */
-    uint8_t *filled; /* [ntemp] 1: not in the library, filled in from its neighbours */
+    double *lnnorm;  /* [ntemp] ln of the factor divided out, at (wmin+wmax)/2; 0 for SPX_NORM_NONE */
+    uint8_t *filled; /* [ntemp] 1: missing node of the grid, filled in from its neighbours */
     /* interpolator "grid": node[i0][i1]... (last parameter fastest) is the row of the template at
      * (axis[0][i0], axis[1][i1], ...); axes hold parameters that are not mapped, increasing. NULL node: no regular
      * grid. */
@@ -96,11 +96,11 @@ typedef struct {
 typedef struct {
     size_t nsetup;
     spx_setup *setup;
-    char library[256]; /* what the templates were made from */
+    char library[256]; /* origin of the templates */
 } spx_templates;
 
 void spx_nn_free(spx_nn *nn);
-/* Numbers of weights, and of biases, of all layers. */
+/* Numbers of weights and of biases, over all layers. */
 void spx_nn_count(const spx_nn *nn, size_t *nweight, size_t *nbias);
 void spx_setup_free(spx_setup *s);
 void spx_templates_free(spx_templates *t);

@@ -1,3 +1,4 @@
+/* Cuts a setup to the pixels that an arm needs (products/templates_cut.h). */
 #include "products/templates_cut.h"
 
 #include <math.h>
@@ -6,9 +7,9 @@
 #include "base/mem.h"
 #include "num/wave.h"
 
-enum { MARGIN = 16 }; /* pixels, after which the end of a spline is not felt: 0.268^16 is 7e-10 */
+enum { MARGIN = 16 }; /* pixels beyond which the end of a spline has no effect: 0.268^16 is 7e-10 */
 
-/* Columns first ... first+n-1 of from[rows][stride], elements of `size` bytes. */
+/* Copies columns first ... first+n-1 of from[rows][stride], elements of `size` bytes. */
 static void *columns(const void *from, size_t rows, size_t stride, size_t first, size_t n, size_t size, spx_err *e)
 {
     char *to = spx_alloc2(rows, n, size, e);
@@ -21,13 +22,13 @@ spx_status spx_setup_cut(const spx_setup *s, const spx_arm *arm, double vmin, do
                          spx_err *e)
 {
     double end[2] = {arm->wavelength[0], arm->wavelength[arm->nwave - 1]};
-    const double v[2] = {vmax, vmin}, last = (double)s->nwave; /* bluest and reddest */
+    const double v[2] = {vmax, vmin}, last = (double)s->nwave; /* velocities of the bluest and reddest pixel */
     memset(out, 0, sizeof *out);
     for (int i = 0; i < 2; i++) {
         if (arm->medium != s->medium)
             end[i] = s->medium == SPX_AIR ? spx_vacuum_to_air(end[i]) : spx_air_to_vacuum(end[i]);
         end[i] = (log(end[i]) - atanh(v[i] / SPX_C_KMS) - s->lnwave0) / s->dlnwave;
-        if (!(end[i] > -1) || !(end[i] < last)) /* as good as not covered: whoever uses it says so */
+        if (!(end[i] > -1) || !(end[i] < last)) /* not covered: the user of the setup reports it */
             return SPX_OK;
         end[i] += (i ? 1 : -1) * (vsini / SPX_C_KMS / s->dlnwave + MARGIN);
     }

@@ -1,13 +1,13 @@
-/* Cuts a setup to the part that an arm needs: orders of an echelle spectrograph need little of it. */
+/* Cuts a setup to the pixels that an arm needs: an echelle order needs a small fraction of them. */
 #ifndef SPX_TEMPLATES_CUT_H
 #define SPX_TEMPLATES_CUT_H
 
 #include "base/err.h"
 #include "products/templates.h"
 
-/* The part of a setup that an arm needs at velocities vmin ... vmax (km/s) and rotations up to vsini: what it has of
- * each pixel is its own, the rest that of `s`, which has to stay. out->nwave 0: that is half of the setup or more, or
- * the setup does not reach there. SPX_EIO: memory. Free with spx_setup_cut_free(). */
+/* Cuts a setup to the pixels that an arm needs at velocities vmin ... vmax (km/s) and rotations up to vsini. Per-pixel
+ * arrays are copies, all others are shared with `s`, which must outlive *out. out->nwave 0: no cut, because it would be
+ * half of the setup or more, or the setup does not reach there. SPX_EIO: memory. Free with spx_setup_cut_free(). */
 spx_status spx_setup_cut(const spx_setup *s, const spx_arm *arm, double vmin, double vmax, double vsini, spx_setup *out,
                          spx_err *e);
 void spx_setup_cut_free(spx_setup *cut);

@@ -1,3 +1,4 @@
+/* Reads and writes /templates (products/templates_h5.h). */
 #include "products/templates_h5.h"
 
 #include <math.h>
@@ -398,7 +399,7 @@ static spx_status write_ccf(hid_t file, const spx_setup *s, spx_err *e)
     return st == SPX_OK ? spx_h5_set_f64(file, p, "dlnwave", c->dlnwave, e) : st;
 }
 
-/* By parts: it may be a file itself. */
+/* Writes lnflux in chunks: it may be a mapped file (spx_alloc_spill()). */
 static spx_status write_lnflux(hid_t file, const char *path, const spx_setup *s, spx_err *e)
 {
     const size_t dims[2] = {s->ntemp, s->nwave}, part = ((size_t)1 << 24) / (s->nwave * sizeof *s->lnflux) + 1;

@@ -6,8 +6,8 @@
 
 #include "products/templates.h"
 
-/* /templates. The templates themselves, which are most of the file, only with `all`, or where a setup has no components
- * to make them of: lnflux is NULL without. */
+/* Reads or writes /templates. The templates themselves, most of the file, are read only with `all`, or where a setup
+ * has no components to make them from; else lnflux is NULL. */
 spx_status spx_templates_read(hid_t file, int all, spx_templates *t, spx_err *e);
 spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e);
 

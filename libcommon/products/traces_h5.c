@@ -1,3 +1,4 @@
+/* Reads and writes /traces (products/traces_h5.h). */
 #include "products/traces_h5.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "h5/file.h"
 #include "products/stack.h"
 
-/* /traces. SPX_EINPUT also where a type is another one than the schema's: shifts of half a sample are a mistake. */
+/* Reads /traces. SPX_EINPUT also where a type differs from the schema's: shifts of half a sample are a mistake. */
 spx_status spx_traces_read(spx_input *in, spx_traces *t, spx_err *e);
 spx_status spx_traces_write(hid_t file, const spx_traces *t, spx_err *e);
 

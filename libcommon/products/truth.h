@@ -1,4 +1,4 @@
-/* Block `truth`: what a simulation put in. */
+/* Provides block `truth`: input of a simulation. */
 #ifndef SPX_TRUTH_H
 #define SPX_TRUTH_H
 
@@ -6,7 +6,7 @@
 
 struct spx_table;
 
-/* Plain view of arrays that others own. */
+/* View of arrays that the caller owns. */
 typedef struct {
     size_t nspec, nwave;
     const double *wavelength;      /* [nwave], Angstrom, vacuum */

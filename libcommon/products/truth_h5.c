@@ -1,3 +1,4 @@
+/* Writes /truth (products/truth_h5.h). */
 #include "products/truth_h5.h"
 
 #include "h5/attr.h"

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "products/truth.h"
 
-/* Fluxes are stored as float32. */
+/* Writes /truth; fluxes as float32. */
 spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e);
 
 #endif

@@ -1,3 +1,4 @@
+/* Reads and writes datasets of a fixed type (products/typed_h5.h). */
 #include "products/typed_h5.h"
 
 #include "h5/attr.h"
