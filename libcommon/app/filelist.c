@@ -12,7 +12,7 @@
 
 enum { MAX_DEPTH = 16 }; /* nesting of folders: a link may lead back up */
 
-static spx_status append(spx_filelist *l, const char *name, spx_err *e)
+static spx_status append_name(spx_filelist *l, const char *name, spx_err *e)
 {
     char **more = spx_grow(l->name, l->n, 1, &l->capacity, sizeof *more, e);
     if (more == NULL)
@@ -52,7 +52,7 @@ static spx_status add_folder(spx_filelist *l, const char *path, const char *suff
         if (S_ISDIR(sb.st_mode) && depth < MAX_DEPTH)
             st = add_folder(l, name, suffixes, depth + 1, e);
         else if (S_ISREG(sb.st_mode) && has_suffix(name, suffixes))
-            st = append(l, name, e);
+            st = append_name(l, name, e);
     }
     closedir(d);
     return st;
@@ -69,7 +69,7 @@ static spx_status add_list(spx_filelist *l, const char *path, spx_err *e)
     while (st == SPX_OK && getline(&line, &capacity, in) >= 0) {
         line[strcspn(line, "\r\n")] = 0;
         if (line[0] && line[0] != '#')
-            st = append(l, line, e);
+            st = append_name(l, line, e);
     }
     if (st == SPX_OK && ferror(in))
         st = spx_fail(e, SPX_EIO, "@%s: the list cannot be read: %s", path, strerror(errno));
@@ -95,7 +95,7 @@ spx_status spx_filelist_add(spx_filelist *l, const char *arg, const char *suffix
         if (l->n > before + 1)
             qsort(l->name + before, l->n - before, sizeof *l->name, by_name);
     } else {
-        return append(l, arg, e);
+        return append_name(l, arg, e);
     }
     if (st == SPX_OK && l->n == before)
         st = spx_fail(e, SPX_EINPUT, "%s: names no files (*%s)", arg, suffixes);

@@ -21,7 +21,7 @@ void spx_log_level(spx_verbosity v)
     level = v;
 }
 
-static void SPX_PRINTF(2, 0) say(const char *kind, const char *fmt, va_list ap)
+static void SPX_PRINTF(2, 0) print_message(const char *kind, const char *fmt, va_list ap)
 {
     char line[2048];
     int n = vsnprintf(line, sizeof line, fmt, ap);
@@ -48,7 +48,7 @@ static void SPX_PRINTF(2, 0) say(const char *kind, const char *fmt, va_list ap)
         if (level >= (min)) {                                                                                          \
             va_list ap;                                                                                                \
             va_start(ap, fmt);                                                                                         \
-            say((kind), fmt, ap);                                                                                      \
+            print_message((kind), fmt, ap);                                                                            \
             va_end(ap);                                                                                                \
         }                                                                                                              \
     } while (0)

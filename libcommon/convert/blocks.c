@@ -1,3 +1,5 @@
+/* Recognises FITS files by content, and writes the blocks image, psf, frame and spectra of DESI files
+ * (convert/blocks.h). */
 #include "convert/blocks.h"
 
 #include <ctype.h>
@@ -24,7 +26,7 @@ enum { NODATA = 1 << 24 }; /* mask bit of DESI frames */
 
 /* ---- finding HDUs ---- */
 
-/* Image HDU of this name and number of dimensions, or -1. */
+/* Index of the image HDU of this name and number of dimensions, or -1. */
 static int find_image(const spx_fits *f, const char *name, int ndim)
 {
     int i = spx_fits_find(f, name);
@@ -37,7 +39,7 @@ static int find_table(const spx_fits *f, const char *name)
     return i >= 0 && f->hdu[i].kind == SPX_FITS_BINTABLE ? i : -1;
 }
 
-/* HDUs of arm X_... whose X_FLUX is HDU i: 1 when X_WAVELENGTH is there too. Name of the arm in lower case. */
+/* 1 when HDU i is X_FLUX of an arm that has X_WAVELENGTH, too; arm: its name in lower case, prefix: "X_". */
 static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
 {
     const char *name = f->hdu[i].extname;
@@ -57,8 +59,8 @@ static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
     return find_image(f, other, 1) >= 0;
 }
 
-/* Table of a PSF of the first layout of PSFVER 2, or -1: no HDUs XTRACE and YTRACE, but rows X and Y in the table of
- * the parameters, whatever it is called; every row has a wavelength range of its own. */
+/* Index of the table of a PSF of the first layout of PSFVER 2, or -1: no HDUs XTRACE and YTRACE, but rows X and Y in
+ * the table of parameters, whatever its name; every row has its own wavelength range. */
 static int find_psf_of_rows(const spx_fits *f)
 {
     for (size_t i = 0; i < f->nhdu && spx_fits_find(f, "XTRACE") < 0; i++)
@@ -69,7 +71,7 @@ static int find_psf_of_rows(const spx_fits *f)
     return -1;
 }
 
-/* PSFTYPE and PSFVER: in the primary header, or in that of the PSF table. */
+/* Reads PSFTYPE and PSFVER from the primary header, or from that of the PSF table. */
 static int psf_type(const spx_fits *f, char type[32], double *version)
 {
     int found = 0;
@@ -113,7 +115,7 @@ spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size)
 
 /* ---- plan ---- */
 
-static void plan(const spx_fits *f, const char *hdu, spx_fits_path *view, const char *path)
+static void plan_hdu(const spx_fits *f, const char *hdu, spx_fits_path *view, const char *path)
 {
     int i = spx_fits_find(f, hdu);
     if (i >= 0)
@@ -138,15 +140,15 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
     switch (p) {
     case SPX_FITS_AS_IMAGE:
         for (size_t i = 0; i < sizeof image / sizeof *image; i++)
-            plan(f, image[i][0], view, image[i][1]);
+            plan_hdu(f, image[i][0], view, image[i][1]);
         break;
     case SPX_FITS_AS_PSF:
         for (size_t i = 0; i < sizeof psf / sizeof *psf; i++)
-            plan(f, psf[i][0], view, psf[i][1]);
+            plan_hdu(f, psf[i][0], view, psf[i][1]);
         break;
     case SPX_FITS_AS_FRAME:
         for (size_t i = 0; i < sizeof frame / sizeof *frame; i++)
-            plan(f, frame[i][0], view, frame[i][1]);
+            plan_hdu(f, frame[i][0], view, frame[i][1]);
         break;
     case SPX_FITS_AS_SPECTRA:
         for (size_t i = 0; i < f->nhdu; i++) {
@@ -156,30 +158,30 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
             for (size_t k = 0; k < sizeof part / sizeof *part; k++) {
                 snprintf(hdu, sizeof hdu, "%s_%s", prefix, part[k]);
                 snprintf(path, sizeof path, "/spectra/%s/%s", arm, part[k]);
-                plan(f, hdu, view, path);
+                plan_hdu(f, hdu, view, path);
             }
         }
-        plan(f, "EXP_FIBERMAP", view, "/exp_fibermap");
+        plan_hdu(f, "EXP_FIBERMAP", view, "/exp_fibermap");
         break;
     default:
         return;
     }
     if (p != SPX_FITS_AS_PSF)
-        plan(f, "FIBERMAP", view, "/fibermap");
+        plan_hdu(f, "FIBERMAP", view, "/fibermap");
     if (p == SPX_FITS_AS_FRAME || p == SPX_FITS_AS_SPECTRA)
-        plan(f, "SCORES", view, "/scores");
+        plan_hdu(f, "SCORES", view, "/scores");
 }
 
 /* ---- parts ---- */
 
-static spx_status need(const spx_fits *f, const char *hdu, const char *what, const char *shape, spx_err *e)
+static spx_status need_hdu(const spx_fits *f, const char *hdu, const char *what, const char *shape, spx_err *e)
 {
     return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
                        "HDU %s is missing or is not %s: this %s is not complete (--generic keeps it as it is)", hdu,
                        shape, what);
 }
 
-/* Image HDU `name` with the shape of HDU `like`. */
+/* Reads image HDU `name`, which must have the shape of HDU `like`. */
 static spx_status same_shape(const spx_fits *f, const char *name, int i, int like, const char *what, spx_err *e)
 {
     const spx_fits_hdu *a = &f->hdu[i], *b = &f->hdu[like];
@@ -209,7 +211,7 @@ static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, s
     return spx_fits_table(f, (size_t)i, out, e);
 }
 
-/* CAMERA, in lower case and without the quotes that some writers put into it. */
+/* CAMERA in lower case, without the quotes that some writers add. */
 static void camera_of(const spx_cards *h, char camera[16])
 {
     char text[32] = "";
@@ -236,7 +238,7 @@ static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
         noise = spx_fits_find(f, "READNOISE");
     spx_image im = {0};
     if (ivar < 0)
-        return need(f, "IVAR", what, "an image", e);
+        return need_hdu(f, "IVAR", what, "an image", e);
     spx_status st = same_shape(f, "IVAR", ivar, image, what, e);
     if (st == SPX_OK && mask >= 0)
         st = same_shape(f, "MASK", mask, image, what, e);
@@ -253,7 +255,7 @@ static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
         st = spx_fits_u32(f, (size_t)mask, &im.mask, e);
     else if (st == SPX_OK && (im.mask = spx_alloc2(im.ny, im.nx, sizeof *im.mask, e)) == NULL)
         st = SPX_EIO;
-    /* a file may hold one value for the whole CCD, which stays in its header and HDU */
+    /* a scalar read noise for the whole CCD stays in its header and HDU */
     if (st == SPX_OK && noise >= 0 && f->hdu[noise].ndim == 2 && f->hdu[noise].dims[0] == im.ny &&
         f->hdu[noise].dims[1] == im.nx && spx_fits_is_image(&f->hdu[noise], 2))
         st = spx_fits_f32(f, (size_t)noise, &im.readnoise, e);
@@ -296,7 +298,7 @@ static spx_status trace(spx_fits *f, const char *name, spx_psf_series *s, size_t
 {
     int i = find_image(f, name, 2);
     if (i < 0)
-        return need(f, name, "PSF", "an image of coefficients", e);
+        return need_hdu(f, name, "PSF", "an image of coefficients", e);
     const spx_fits_hdu *h = &f->hdu[i];
     if (*nspec > 0 && h->dims[0] != *nspec)
         return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s has %zu traces instead of %zu", name, h->dims[0],
@@ -316,7 +318,7 @@ static spx_status trace(spx_fits *f, const char *name, spx_psf_series *s, size_t
     return st;
 }
 
-/* Series of the row `name`, taken out of the parameters. */
+/* Moves the series of row `name` out of the parameters. */
 static spx_status trace_of_row(const spx_fits *f, const char *name, spx_psf *psf, double *wmin, double *wmax,
                                spx_psf_series *s, spx_err *e)
 {
@@ -341,7 +343,7 @@ static spx_status trace_of_row(const spx_fits *f, const char *name, spx_psf *psf
     return SPX_OK;
 }
 
-/* Traces and range of a PSF whose table has a range in every row. */
+/* Reads traces and wavelength range of a PSF whose table has a range in every row. */
 static spx_status traces_of_rows(const spx_fits *f, int table, spx_psf *psf, spx_err *e)
 {
     double *wmin = NULL, *wmax = NULL;
@@ -377,7 +379,7 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
     size_t n = 0;
     double v;
     if (table < 0)
-        return need(f, "PSF", "PSF", "a table of parameters", e);
+        return need_hdu(f, "PSF", "PSF", "a table of parameters", e);
     const spx_fits_hdu *h = &f->hdu[table];
     int fibre[2] = {0, 0};
     spx_status st;
@@ -440,7 +442,7 @@ done:
 
 /* ---- spectra ---- */
 
-/* Bring values of an arm into what a product may hold; returns how many were changed. */
+/* Replaces values of an arm that a product may not hold; returns how many. */
 static size_t clean_arm(spx_arm *a, size_t nspec)
 {
     size_t n = 0;
@@ -459,7 +461,7 @@ static size_t clean_arm(spx_arm *a, size_t nspec)
     return n;
 }
 
-/* Medium and frame as a header says: CTYPE1 AWAV or AIRORVAC for air; SPECSYS for the frame. */
+/* Reads medium and frame from a header: CTYPE1 AWAV or AIRORVAC for air; SPECSYS for the frame. */
 static void axis_of(const spx_cards *h, spx_arm *a)
 {
     char text[16];
@@ -480,7 +482,7 @@ static spx_status check_wavelength(const spx_fits *f, const char *hdu, const spx
     return a->nwave ? SPX_OK : spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s is empty", hdu);
 }
 
-/* One arm from HDUs <prefix>FLUX, <prefix>IVAR ...; *nspec 0: any. */
+/* Reads one arm from HDUs <prefix>FLUX, <prefix>IVAR ...; *nspec 0: any. */
 static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, spx_arm *a, size_t *nspec, spx_err *e)
 {
     char name[5][40];
@@ -492,7 +494,7 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
     }
     const spx_fits_hdu *flux = &f->hdu[hdu[1]];
     if (hdu[2] < 0)
-        return need(f, name[2], what, "an image", e);
+        return need_hdu(f, name[2], what, "an image", e);
     spx_status st = same_shape(f, name[2], hdu[2], hdu[1], what, e);
     if (st == SPX_OK && hdu[3] >= 0)
         st = same_shape(f, name[3], hdu[3], hdu[1], what, e);
@@ -551,7 +553,7 @@ static int precision_of(const spx_fits *f, const char *flux)
     return i >= 0 && f->hdu[i].bitpix != -32 ? 8 : 4;
 }
 
-/* An image of numbers that are finite and not negative, [nspec][nwave]; absent: *out stays NULL. */
+/* Reads an image [nspec][nwave] of finite, non-negative numbers; absent: *out stays NULL. */
 static spx_status load_quality(spx_fits *f, const char *name, int flux, double **out, size_t *changed, spx_err *e)
 {
     int i = spx_fits_find(f, name);
@@ -568,7 +570,7 @@ static spx_status load_quality(spx_fits *f, const char *name, int flux, double *
     return st;
 }
 
-/* Index in the PSF of each spectrum: DESI counts fibres through ten spectrographs of 500 each. */
+/* Index in the PSF of each spectrum: DESI numbers fibres through ten spectrographs of 500 each. */
 static spx_status frame_fibers(spx_frame *fr, spx_err *e)
 {
     enum { PER_SPECTROGRAPH = 500 };
@@ -594,7 +596,7 @@ static spx_status frame_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
     if (!fr.camera[0])
         camera_of(&f->hdu[flux].header, fr.camera);
     snprintf(fr.arm.name, sizeof fr.arm.name, "%.1s", fr.camera);
-    /* DESI extracts on barycentric wavelengths and says so with this keyword */
+    /* DESI extracts on barycentric wavelengths, and marks that by this keyword */
     fr.arm.barycentric =
         (spx_cards_double(primary, "HELIOCOR", &helio) || spx_cards_double(&f->hdu[flux].header, "HELIOCOR", &helio)) &&
         helio != 1.0;
@@ -634,7 +636,7 @@ static spx_status spectra_block(spx_fits *f, hid_t file, spx_note_list *notes, s
         }
         spx_arm *a = &s.arm[s.narm++];
         memcpy(a->name, arm, sizeof a->name);
-        a->barycentric = 1; /* of spectra and coadds, unless the header says otherwise */
+        a->barycentric = 1; /* default for DESI spectra and coadds */
         snprintf(name, sizeof name, "%s_", prefix);
         st = load_arm(f, name, "set of spectra", a, &s.nspec, e);
         if (st == SPX_OK)

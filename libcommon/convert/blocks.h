@@ -1,4 +1,4 @@
-/* What a FITS file holds, seen by its content, and blocks made of it. */
+/* Recognises FITS files by their content, and writes blocks of products made from them. */
 #ifndef SPX_FITS_BLOCKS_H
 #define SPX_FITS_BLOCKS_H
 
@@ -10,7 +10,7 @@
 #include "fits/scan.h"
 
 typedef enum {
-    SPX_FITS_AS_GENERIC,  /* nothing that is known: HDUs only */
+    SPX_FITS_AS_GENERIC,  /* not recognised: HDUs only */
     SPX_FITS_AS_IMAGE,    /* DESI preproc: HDUs IMAGE, IVAR, MASK, (READNOISE), (FIBERMAP) */
     SPX_FITS_AS_PSF,      /* DESI PSF, PSFTYPE GAUSS-HERMITE, PSFVER 2 or 3: HDUs XTRACE, YTRACE, PSF; or PSFVER 2 with
                            * traces in rows X and Y of the table */
@@ -26,12 +26,12 @@ typedef enum {
 /* "generic", "image", "psf", "frame", "spectra", "spectrum", "library", "model", "wavelength". */
 extern const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1];
 
-/* By HDU names, keywords, columns and shapes; never by file name. `note` gets a sentence when the file looks like
- * something that it is not (a PSF of another type), else an empty text. Libraries: fits_library.h;
- * spectra of other instruments: fits_spectrum.h. */
+/* Recognises a file by HDU names, keywords, columns and shapes; never by file name. `note` gets a sentence when the
+ * file resembles a type that is not supported (another kind of PSF), else an empty text. Libraries: convert/library.h;
+ * spectra of other instruments: convert/spectrum/spectrum.h. */
 spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size);
 
-/* For each HDU the dataset that is made of it, or an empty text. */
+/* Path of the dataset made from each HDU, or an empty text. */
 void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view);
 
 /* Write the blocks (image ... spectra) into an HDF5 file. What a user should hear is added to `notes`.

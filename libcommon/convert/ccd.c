@@ -1,3 +1,4 @@
+/* Writes images and PSFs as DESI FITS files, and reads such PSFs (convert/ccd.h). */
 #include "convert/ccd.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@ spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e
     return st;
 }
 
-/* Keywords that all three HDUs share. */
+/* Sets keywords that all three HDUs of a PSF have. */
 static spx_status ranges(spx_cards *h, double wmin, double wmax, size_t nspec, spx_err *e)
 {
     spx_status st = spx_cards_set_int(h, "FIBERMIN", 0, "first fibre", e);
@@ -53,7 +54,7 @@ static spx_status trace(spx_fits_out *o, const char *name, const spx_psf_series 
 
 static spx_table *parameters(const spx_psf *p, spx_err *e)
 {
-    enum { WIDTH = 8 }; /* of PARAM in these files; longer names get wider columns */
+    enum { WIDTH = 8 }; /* width of PARAM in these files; longer names make the column wider */
     size_t width = WIDTH;
     for (size_t i = 0; i < p->npar; i++)
         if (strlen(p->param[i]) > width)

@@ -1,4 +1,4 @@
-/* DESI files of what stands before an extraction: pre-processed CCD images and their PSFs. */
+/* Writes DESI's inputs of an extraction, pre-processed CCD images and PSFs, as FITS files. */
 #ifndef SPX_FITS_CCD_H
 #define SPX_FITS_CCD_H
 
@@ -6,11 +6,12 @@
 #include "products/image.h"
 #include "products/psf.h"
 
-/* HDUs IMAGE, IVAR, MASK (int32), READNOISE and FIBERMAP, as desispec's preproc files. */
+/* Writes HDUs IMAGE, IVAR, MASK (int32), READNOISE and FIBERMAP, as desispec's preproc files. */
 spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e);
-/* HDUs XTRACE, YTRACE and PSF, PSFTYPE GAUSS-HERMITE, PSFVER 3. */
+/* Writes HDUs XTRACE, YTRACE and PSF, PSFTYPE GAUSS-HERMITE, PSFVER 3. */
 spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *psf, spx_err *e);
-/* A PSF straight from such a file; indexed. SPX_EINPUT: it is no FITS file, or holds no Gauss-Hermite PSF. */
+/* Reads a PSF directly from such a FITS file; indexed (spx_psf_index()). SPX_EINPUT: not FITS, or no Gauss-Hermite
+ * PSF. */
 spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e);
 
 #endif

@@ -1,3 +1,4 @@
+/* Stores FITS files in HDF5 without loss, and restores them (convert/hdf5.h). */
 #include "convert/hdf5.h"
 
 #include <ctype.h>
@@ -20,7 +21,7 @@ static const char *const kind_name[] = {"image", "tiled", "bintable", "table", "
 
 /* ---- names ---- */
 
-/* Characters that need no quoting in a shell or an HDF5 path. */
+/* Replaces characters that need quoting in a shell or an HDF5 path. */
 static void plain_name(char *s)
 {
     for (; *s; s++)
@@ -28,7 +29,7 @@ static void plain_name(char *s)
             *s = '_';
 }
 
-/* /fits/<file>: base name without .gz, .fits, .fit, .fts. */
+/* Name /fits/<file>: base name without .gz, .fits, .fit, .fts. */
 static spx_status file_group(hid_t file, const char *name, char group[PATH], spx_err *e)
 {
     static const char *const suffix[] = {".gz", ".fz", ".fits", ".fit", ".fts"};
@@ -65,10 +66,10 @@ static void below(char path[PATH], const char *group, const char *name)
     snprintf(path, PATH, "%.300s/%s", group, name);
 }
 
-/* ---- reading values back as FITS bytes ---- */
+/* ---- values as FITS bytes ---- */
 
-/* Image dataset as the file's bytes; SPX_EINPUT when it is not what the header describes. `ours`: this program has just
- * written it, and what the file holds on disk says nothing yet. */
+/* Reads an image dataset as FITS bytes; SPX_EINPUT when it differs from the header's shape. `ours`: this program has
+ * just written it, and its size on disk is not known yet. */
 static spx_status read_image(hid_t file, const char *path, const spx_fits_hdu *h, int ours, unsigned char **out,
                              spx_err *e)
 {
@@ -82,7 +83,7 @@ static spx_status read_image(hid_t file, const char *path, const spx_fits_hdu *h
     hid_t d = spx_h5_open(file, path, e);
     if (d < 0)
         return SPX_EINPUT;
-    hid_t stored = H5Dget_type(d), type = H5Tcopy(stored); /* of which the order can be set */
+    hid_t stored = H5Dget_type(d), type = H5Tcopy(stored); /* a copy, whose byte order can be set */
     H5T_class_t class = H5Tget_class(type);
     H5Tclose(stored);
     fits = fits && H5Tget_size(type) == size && class == (h->bitpix < 0 ? H5T_FLOAT : H5T_INTEGER) &&
@@ -109,7 +110,7 @@ static spx_status read_image(hid_t file, const char *path, const spx_fits_hdu *h
     return st;
 }
 
-/* Dataset of `n` bytes (as what they are: text or numbers, without conversion). */
+/* Reads a dataset of `n` bytes without conversion of its type. */
 static spx_status read_bytes(hid_t file, const char *path, size_t n, unsigned char **out, spx_err *e)
 {
     *out = NULL;
@@ -139,7 +140,7 @@ static spx_status read_bytes(hid_t file, const char *path, size_t n, unsigned ch
     return st;
 }
 
-/* Rows of a binary table as the file's bytes. */
+/* Reads rows of a binary table as FITS bytes. */
 static spx_status read_rows(hid_t file, const char *path, const spx_fits_hdu *h, int ours, unsigned char **out,
                             spx_err *e)
 {
@@ -149,7 +150,7 @@ static spx_status read_rows(hid_t file, const char *path, const spx_fits_hdu *h,
         return SPX_EINPUT;
     hid_t type = H5Dget_type(d), space = H5Dget_space(d), row = H5I_INVALID_HID;
     hssize_t count = H5Sget_simple_extent_npoints(space);
-    if (H5Tget_class(type) != H5T_COMPOUND) { /* more columns than HDF5 can describe: bytes */
+    if (H5Tget_class(type) != H5T_COMPOUND) { /* more columns than an HDF5 type can have: stored as bytes */
         H5Sclose(space);
         H5Tclose(type);
         H5Dclose(d);
@@ -211,7 +212,7 @@ static spx_status write_bytes(hid_t file, const char *path, size_t n, const unsi
     return st == SPX_OK && what != NULL ? spx_h5_set_str(file, path, "long_name", what, e) : st;
 }
 
-/* Attribute of one double a column. */
+/* Writes an attribute with one double a column. */
 static spx_status column_attribute(hid_t file, const char *path, const char *name, size_t n, const double *v,
                                    spx_err *e)
 {
@@ -226,7 +227,7 @@ static spx_status column_attribute(hid_t file, const char *path, const char *nam
                : SPX_OK;
 }
 
-/* Columns that are not stored as what they mean: value = number * column_scale + column_zero. */
+/* Writes scales of columns stored as numbers: value = number * column_scale + column_zero. */
 static spx_status column_scales(hid_t file, const char *path, const spx_fits_hdu *h, spx_err *e)
 {
     int any = 0;
@@ -250,8 +251,8 @@ static spx_status column_scales(hid_t file, const char *path, const spx_fits_hdu
     return st;
 }
 
-/* One variable-length column, decoded: values one after another, and where each row begins. Left out when rows share
- * so much of the heap that it would be many times as large: the heap itself holds everything. */
+/* Writes one variable-length column decoded: values one after another, and the start of each row. Left out when rows
+ * share so much of the heap that the copy would be many times larger: the heap is complete. */
 static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, const spx_fits_hdu *h, size_t k,
                             spx_err *e)
 {
@@ -285,7 +286,7 @@ static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, co
     if (name[0] == '.')
         name[0] = '_';
     snprintf(path, sizeof path, "%.200s/vla/%s", group, name);
-    if (spx_h5_exists(file, path)) /* two columns whose names differ only in what was replaced */
+    if (spx_h5_exists(file, path)) /* names that differ only in replaced characters */
         snprintf(path, sizeof path, "%.200s/vla/%s_%zu", group, name, k + 1);
     char sub[PATH];
     below(sub, path, "offsets");
@@ -302,7 +303,7 @@ static spx_status write_vla(hid_t file, const char *group, const spx_fits *f, co
     return st;
 }
 
-/* Rows and heap of a binary table below `group`; rows at `path`. */
+/* Writes rows and heap of a binary table below `group`; rows at `path`. */
 static spx_status write_bintable(hid_t file, const char *group, const char *path, const spx_fits *f, size_t hdu,
                                  int decode, spx_err *e)
 {
@@ -363,7 +364,7 @@ static spx_status write_image(hid_t file, const char *path, spx_fits *f, size_t 
     return st;
 }
 
-/* 1 when the dataset of a block holds the very values of the HDU. */
+/* 1 when a block's dataset holds exactly the values of the HDU. */
 static int same_values(hid_t file, const char *path, spx_fits *f, size_t hdu)
 {
     const spx_fits_hdu *h = &f->hdu[hdu];
@@ -373,7 +374,7 @@ static int same_values(hid_t file, const char *path, spx_fits *f, size_t hdu)
     if (!spx_h5_exists(file, path))
         return 0;
     if (h->kind == SPX_FITS_BINTABLE && h->pcount == 0) {
-        int tables = 0; /* a block's table must have the HDU's columns, not only its bytes */
+        int tables = 0; /* equal columns are required, not only equal bytes */
         hid_t d = spx_h5_open(file, path, &e), type = d < 0 ? H5I_INVALID_HID : H5Dget_type(d);
         tables = type >= 0 && H5Tget_class(type) == H5T_COMPOUND;
         if (type >= 0)
@@ -391,7 +392,7 @@ static int same_values(hid_t file, const char *path, spx_fits *f, size_t hdu)
     return same;
 }
 
-/* Bytes of the padding behind `used` bytes at `at` unless they are `fill` to the end of the block. */
+/* Writes the padding after `used` bytes at `at`, unless it is `fill` to the end of the block. */
 static spx_status write_padding(hid_t file, const char *group, const char *name, const spx_fits *f, size_t at,
                                 size_t used, size_t end, unsigned char fill, spx_err *e)
 {
@@ -477,9 +478,9 @@ spx_status spx_fits_store(hid_t file, spx_fits *f, const char *product, const sp
     return st;
 }
 
-/* ---- back to FITS ---- */
+/* ---- restoring FITS ---- */
 
-/* Padding behind `used` bytes as it was, or the usual one. */
+/* Writes the stored padding after `used` bytes, or standard padding. */
 static spx_status put_padding(hid_t file, const char *group, const char *name, size_t used, char fill,
                               spx_fits_out *out, spx_err *e)
 {
@@ -501,7 +502,7 @@ static spx_status put_padding(hid_t file, const char *group, const char *name, s
     return st;
 }
 
-/* Rows, then heap. */
+/* Writes rows, then the heap. */
 static spx_status put_bintable(hid_t file, const char *group, const char *rows, const spx_fits_hdu *h,
                                spx_fits_out *out, spx_err *e)
 {

@@ -1,3 +1,4 @@
+/* Reads libraries of model spectra from FITS files, and writes block `library` (convert/library.h). */
 #include "convert/library.h"
 
 #include <ctype.h>
@@ -16,7 +17,7 @@
 
 enum { CARD = 80 };
 
-/* Names under which libraries keep the four parameters that a fit uses, as keywords or columns. */
+/* Names of the four parameters of a fit in known libraries, as keywords or columns. */
 static const struct {
     const char *par, *key[6];
 } usual[] = {{"teff", {"PHXTEFF", "TEFF", NULL}},
@@ -57,8 +58,8 @@ static int is_column(const void *hdu, const char *key)
     return spx_fits_find_column(hdu, key) != NULL;
 }
 
-/* The layout with parameters filled in under the names that are there; 0 when teff and logg (or one that was asked for)
- * are not. */
+/* Completes a layout with parameters found under the known names; 0 when teff and logg (or a requested parameter) are
+ * absent. */
 static int find_params(const spx_library_layout *want, int (*there)(const void *where, const char *key),
                        const void *where, spx_library_layout *have)
 {
@@ -79,7 +80,7 @@ static int find_params(const spx_library_layout *want, int (*there)(const void *
     return have->npar >= 2 && strcmp(have->par[0], "teff") == 0 && strcmp(have->par[1], "logg") == 0;
 }
 
-/* First HDU with a 1-D array, or -1. */
+/* Index of the first HDU with a 1-D array, or -1. */
 static int first_array(const spx_fits *f)
 {
     for (size_t i = 0; i < f->nhdu && i < 2; i++)
@@ -121,7 +122,7 @@ int spx_fits_is_wavelengths(spx_fits *f, size_t *nwave)
 
 /* ---- wavelengths ---- */
 
-/* As the option or a header says: AIRORVAC, AIR, VACUUM, or CTYPE1 AWAV. -1: nobody says. */
+/* Medium from the option or the header: AIRORVAC, AIR, VACUUM, or CTYPE1 AWAV; -1: not stated. */
 static int medium_of(const spx_cards *h, const spx_library_layout *l)
 {
     char text[16];
@@ -137,7 +138,7 @@ static int medium_of(const spx_cards *h, const spx_library_layout *l)
     return -1;
 }
 
-/* Wavelengths, with their medium, as the block has them. */
+/* Writes wavelengths with attribute `medium`. */
 static spx_status write_wavelengths(hid_t file, const char *name, const double *v, size_t n, int medium,
                                     spx_note_list *notes, spx_err *e)
 {
@@ -152,7 +153,7 @@ static spx_status write_wavelengths(hid_t file, const char *name, const double *
     return st;
 }
 
-/* n texts of `size` characters, NUL-terminated where shorter, blank padded as FITS and the schema have them. */
+/* Pads n texts of `size` characters, NUL-terminated where shorter, with blanks as in FITS and the schema. */
 static void pad_texts(char *text, size_t n, size_t size)
 {
     for (size_t i = 0; i < n; i++)
@@ -160,9 +161,9 @@ static void pad_texts(char *text, size_t n, size_t size)
             text[i * size + k] = ' ';
 }
 
-/* params[ntemp][npar]; names[ntemp][name_size] (may be NULL) are padded in place. */
-static spx_status finish(hid_t file, const spx_library_layout *l, size_t ntemp, const double *params, char *names,
-                         size_t name_size, spx_err *e)
+/* Writes parameters params[ntemp][npar] and names[ntemp][name_size] (may be NULL; padded in place). */
+static spx_status write_params(hid_t file, const spx_library_layout *l, size_t ntemp, const double *params, char *names,
+                               size_t name_size, spx_err *e)
 {
     size_t dims[2] = {ntemp, l->npar};
     char par[SPX_MAX_PAR][sizeof l->par[0]];
@@ -193,9 +194,9 @@ static spx_status flux_unit(hid_t file, const spx_cards *h, spx_err *e)
     return spx_h5_set_str(file, "/library/flux", "units", unit, e);
 }
 
-/* ---- all in one file ---- */
+/* ---- libraries in one file ---- */
 
-/* HDU by name or number, or -1. */
+/* Index of an HDU by name or number, or -1. */
 static int hdu_called(const spx_fits *f, const char *name)
 {
     char *end;
@@ -207,11 +208,11 @@ static int hdu_called(const spx_fits *f, const char *name)
 }
 
 typedef struct {
-    int flux, params, wavelength; /* HDUs; wavelength -1: a formula */
+    int flux, params, wavelength; /* indices of HDUs; wavelength -1: a formula */
     int log10;
     double start, step; /* formula: of pixel 0 */
     int medium;
-    spx_library_layout l; /* with parameters filled in */
+    spx_library_layout l; /* with the parameters found */
 } single;
 
 /* Wavelengths from the header of the fluxes: IRAF's log-linear form (DC-FLAG = 1, log10), or a linear axis. */
@@ -385,13 +386,13 @@ spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid
     }
     if (st == SPX_OK)
         st = flux_unit(file, &flux->header, e);
-    /* the first column of text, if there is one, says what each spectrum is */
+    /* spectra are named by the first column of text, if there is one */
     char *names = NULL;
     for (size_t k = 0; st == SPX_OK && names == NULL && k < table->ncol; k++)
         if (table->col[k].code == 'A' && table->col[k].ndim == 0 && table->col[k].width > 0)
             st = spx_fits_column_str(f, (size_t)s.params, table->col[k].name, 64, &names, e);
     if (st == SPX_OK)
-        st = finish(file, &s.l, ntemp, params, names, 64, e);
+        st = write_params(file, &s.l, ntemp, params, names, 64, e);
     if (st == SPX_EINPUT)
         spx_err_at(e, f->name, NULL);
     spx_free(names);
@@ -399,9 +400,9 @@ spx_status spx_fits_library_single(spx_fits *f, const spx_library_layout *l, hid
     return st;
 }
 
-/* ---- one file a spectrum ---- */
+/* ---- libraries with one file a spectrum ---- */
 
-/* Open one spectrum of the library; what was recognised before may have changed since. */
+/* Opens and checks one spectrum of the library; the file may have changed since it was recognised. */
 static spx_status open_model(spx_fits *f, const char *path, size_t nwave, const spx_library_layout *l, double *params,
                              spx_err *e)
 {
@@ -427,7 +428,7 @@ static const char *base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* Header of spectrum i, blank padded to `ncard`, as row i of /library/header. */
+/* Writes the header of spectrum i, blank padded to `ncard`, as row i of /library/header. */
 static spx_status write_header(hid_t file, size_t i, size_t ncard, const spx_cards *h, hid_t type, spx_err *e)
 {
     char *row = spx_alloc2(ncard, CARD, 1, e);
@@ -441,7 +442,7 @@ static spx_status write_header(hid_t file, size_t i, size_t ncard, const spx_car
     return st;
 }
 
-/* The first file of a library says which keywords the parameters have, and of what type the fluxes are. */
+/* Opens the first file of a library, which defines the keywords of parameters and the type of fluxes. */
 static spx_status open_first(const char *path, const spx_library_layout *l, spx_library_layout *have, int *wide,
                              spx_err *e)
 {
@@ -488,7 +489,7 @@ spx_status spx_fits_library_files(size_t nfile, const char *const *files, const 
     H5Tset_size(type, CARD);
     H5Tset_strpad(type, H5T_STR_SPACEPAD);
 
-    /* First pass: parameters and sizes of all. */
+    /* First pass: parameters and sizes. */
     if (path == NULL || params == NULL)
         st = e->code;
     for (size_t i = 0; st == SPX_OK && i < nfile; i++) {
@@ -516,7 +517,7 @@ spx_status spx_fits_library_files(size_t nfile, const char *const *files, const 
     if (st == SPX_OK)
         st = spx_h5_create(file, "/library/header", type, 2, hdims, e);
 
-    /* Second pass: a row at a time, so that a library may be larger than the memory. */
+    /* Second pass: one row at a time, so that a library may be larger than memory. */
     for (size_t i = 0; st == SPX_OK && i < n; i++) {
         double v[SPX_MAX_PAR] = {0};
         double *row8 = NULL;
@@ -540,7 +541,7 @@ spx_status spx_fits_library_files(size_t nfile, const char *const *files, const 
         spx_progress_step(progress, 1);
     }
     if (st == SPX_OK)
-        st = finish(file, &have, n, params, names, width, e);
+        st = write_params(file, &have, n, params, names, width, e);
     H5Tclose(type);
     spx_free(names);
     spx_free(params);

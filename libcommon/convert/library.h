@@ -1,5 +1,5 @@
-/* Libraries of model spectra in FITS files: one spectrum a file with the wavelengths in a file of their own (PHOENIX),
- * or all spectra in one file. Written as the block `library` (schemas/library.schema) row by row. */
+/* Reads libraries of model spectra in FITS files: one spectrum a file with wavelengths in a separate file (PHOENIX), or
+ * all spectra in one file. Written as the block `library` (schemas/library.schema) row by row. */
 #ifndef SPX_FITS_LIBRARY_H
 #define SPX_FITS_LIBRARY_H
 
@@ -13,26 +13,27 @@
 #include "fits/scan.h"
 #include "products/templates.h"
 
-/* How a library is laid out, where its files do not say. */
+/* Layout of a library, as options give it; NULL, 0 and -1: determined from the files. */
 typedef struct {
-    const char *flux;       /* HDU (name or number) of the fluxes [ntemp][nwave]; NULL: found */
-    const char *params;     /* HDU of the table of parameters, one row a spectrum; NULL: found */
-    const char *wavelength; /* HDU of the wavelengths, or log10:START:STEP, linear:START:STEP (Angstrom); NULL: found */
-    int medium;             /* SPX_VACUUM, SPX_AIR; -1: as the file says, else vacuum */
-    size_t npar;            /* 0: teff, logg, feh, alpha where found under their usual names */
+    const char *flux;          /* HDU (name or number) of the fluxes [ntemp][nwave]; NULL: searched */
+    const char *params;        /* HDU of the table of parameters, one row a spectrum; NULL: searched */
+    const char *wavelength;    /* HDU of the wavelengths, or log10:START:STEP, linear:START:STEP (Angstrom); NULL:
+                                * searched */
+    int medium;                /* SPX_VACUUM, SPX_AIR; -1: as the file says, else vacuum */
+    size_t npar;               /* 0: teff, logg, feh, alpha, under their usual names */
     char par[SPX_MAX_PAR][32]; /* names of parameters */
     char key[SPX_MAX_PAR][72]; /* their FITS keywords or columns */
 } spx_library_layout;
 
-/* NAME=KEYWORD,NAME=KEYWORD... into l->par and l->key. SPX_EUSAGE. */
+/* Parses NAME=KEYWORD,NAME=KEYWORD... into l->par and l->key. SPX_EUSAGE. */
 spx_status spx_library_parse_params(const char *text, spx_library_layout *l, spx_err *e);
 
-/* 1: file holds one model spectrum: a 1-D array and its parameters as keywords. *nwave gets its length. */
+/* 1 when the file holds one model spectrum: a 1-D array, with parameters as keywords. *nwave gets its length. */
 int spx_fits_is_model(const spx_fits *f, const spx_library_layout *l, size_t *nwave);
-/* 1: file holds wavelengths: a 1-D array of floats that increase, and nothing else. */
+/* 1 when the file holds wavelengths: an increasing 1-D array of floats, and nothing else. */
 int spx_fits_is_wavelengths(spx_fits *f, size_t *nwave);
-/* 1: file holds a whole library: fluxes, a table of parameters with a row for each, wavelengths (see the options of
- * fits2h5). view[nhdu] (may be NULL) gets the dataset that is made of each HDU. */
+/* 1 when the file holds a whole library: fluxes, a table of parameters with a row for each, wavelengths (see the
+ * options of fits2h5). view[nhdu] (may be NULL) gets the path of the dataset made from each HDU. */
 int spx_fits_is_library(spx_fits *f, const spx_library_layout *l, spx_fits_path *view);
 
 /* The block, from a single file. SPX_EINPUT says what is missing and which option gives it. */

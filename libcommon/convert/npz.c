@@ -1,3 +1,4 @@
+/* Reads .npz archives: zip directory, stored or deflated members, NPY headers (convert/npz.h). */
 #include "convert/npz.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static uint32_t u32(const uint8_t *p)
 
 /* ---- an array ---- */
 
-/* What follows 'key': in the header's dictionary, or NULL. */
+/* Text after 'key': in the header's dictionary, or NULL. */
 static const char *entry(const char *header, const char *key)
 {
     char quoted[24];
@@ -40,8 +41,8 @@ static const char *entry(const char *header, const char *key)
     return at != NULL ? at + strlen(quoted) + strspn(at + strlen(quoted), " ") : NULL;
 }
 
-/* Number k of type `kind` and `size` bytes, lowest byte first. */
-static double number(const uint8_t *p, char kind, size_t size)
+/* Little-endian number k of type `kind` and `size` bytes. */
+static double get_number(const uint8_t *p, char kind, size_t size)
 {
     uint64_t bits = 0;
     for (size_t i = 0; i < size; i++)
@@ -62,7 +63,7 @@ static double number(const uint8_t *p, char kind, size_t size)
     return kind == 'i' ? (double)(int64_t)bits : (double)bits;
 }
 
-/* Shape of the dictionary's text; 0 when it is none, or has too many dimensions. */
+/* Parses the shape in the dictionary's text; 0 when it is malformed, or has too many dimensions. */
 static int parse_shape(const char *p, spx_npz_array *a)
 {
     a->n = 1;
@@ -81,7 +82,7 @@ static int parse_shape(const char *p, spx_npz_array *a)
     return 1;
 }
 
-/* Element k in C order of an array whose first dimension runs fastest. */
+/* C-order position of element k of an array in Fortran order. */
 static size_t fortran_place(const spx_npz_array *a, size_t k)
 {
     size_t place = 0, rest = k;
@@ -95,12 +96,12 @@ static size_t fortran_place(const spx_npz_array *a, size_t k)
     return place;
 }
 
-/* NEP 1: magic, version, length of the header, a Python dictionary as text, the numbers. `held`: numbers of the arrays
- * before it, which stay. */
+/* Parses an array (NEP 1): magic, version, length of the header, a Python dictionary as text, numbers. `held`: numbers
+ * in the arrays before it, which stay in memory. */
 static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, size_t held, spx_npz_array *a,
                             spx_err *e)
 {
-    char header[MOST_HEADER + TYPE] = {0}; /* as many characters as a type has can be read at its end */
+    char header[MOST_HEADER + TYPE] = {0}; /* with margin: a type's characters can be read at its end */
     size_t skip = 10, length;
     if (size < 12 || memcmp(data, "\x93NUMPY", 6) != 0 || data[6] < 1 || data[6] > 3)
         return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s is no array of NumPy", a->name);
@@ -109,7 +110,7 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
     if (length > size - skip)
         return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "the header of %s is cut off", a->name);
     if (length > MOST_HEADER)
-        return SPX_OK; /* a structure: no numbers */
+        return SPX_OK; /* a structured type: no numbers */
     memcpy(header, data + skip, length);
     const char *type = entry(header, "descr"), *order = entry(header, "fortran_order");
     char kind = type != NULL && type[0] == '\'' ? type[2] : 'O';
@@ -132,7 +133,7 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
         return SPX_EIO;
     int fortran = order[0] == 'T' && a->ndim > 1;
     for (size_t k = 0; k < a->n; k++)
-        a->value[k] = number(data + skip + length + (fortran ? fortran_place(a, k) : k) * width, kind, width);
+        a->value[k] = get_number(data + skip + length + (fortran ? fortran_place(a, k) : k) * width, kind, width);
     return SPX_OK;
 }
 
@@ -155,7 +156,7 @@ static spx_status extract(const char *path, const uint8_t *data, size_t size, co
             return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "the archive is damaged: the sizes of a member differ");
         *member = from;
     } else if (method == 8) {
-        z_stream z = {.next_in = (Bytef *)(uintptr_t)from, .avail_in = (uInt)packed}; /* zlib does not write there */
+        z_stream z = {.next_in = (Bytef *)(uintptr_t)from, .avail_in = (uInt)packed}; /* zlib only reads next_in */
         spx_status st = full / 1100 > packed
                             ? spx_fail(e, SPX_EINPUT, "%s: a member claims to be larger than it can be", path)
                             : spx_mem_check(path, full, e);

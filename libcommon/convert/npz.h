@@ -1,4 +1,4 @@
-/* NumPy's .npz: a zip archive of arrays. Everything in it is checked before it is used. */
+/* Reads NumPy's .npz, a zip archive of arrays; every size is checked before it is used. */
 #ifndef SPX_NPZ_H
 #define SPX_NPZ_H
 
@@ -11,9 +11,9 @@ enum { SPX_NPZ_MAXDIM = 4 };
 
 typedef struct {
     char name[64]; /* without .npy */
-    int ndim;      /* 0: one number */
+    int ndim;      /* 0: a scalar */
     size_t dims[SPX_NPZ_MAXDIM], n;
-    double *value; /* [n], last dimension fastest; NULL: no numbers (texts, Python objects), or too many dimensions */
+    double *value; /* [n], C order; NULL: not numeric (texts, Python objects), or too many dimensions */
 } spx_npz_array;
 
 typedef struct {
@@ -21,11 +21,11 @@ typedef struct {
     spx_npz_array *array;
 } spx_npz;
 
-/* Archive in memory; `name` for messages. SPX_EINPUT: damaged, or of a kind that NumPy does not write. Free with
+/* Parses an archive in memory; `name` for messages. SPX_EINPUT: damaged, or not as NumPy writes it. Free with
  * spx_npz_free(), also after an error. */
 spx_status spx_npz_parse(const char *name, const uint8_t *data, size_t size, spx_npz *z, spx_err *e);
 spx_status spx_npz_read(const char *path, spx_npz *z, spx_err *e);
-/* Array of that name with numbers of `ndim` dimensions, whose lengths are dims[] (0: any, and then gets it); NULL and
+/* Finds the array of that name, numbers in `ndim` dimensions of lengths dims[] (0: any, and then gets it); NULL and
  * SPX_EINPUT in *e when there is none. */
 const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char *name, int ndim, size_t *dims,
                                   spx_err *e);

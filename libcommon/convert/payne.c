@@ -1,3 +1,4 @@
+/* Reads networks of The Payne from .npz archives (convert/payne.h). */
 #include "convert/payne.h"
 
 #include <math.h>
@@ -6,9 +7,9 @@
 
 #include "base/mem.h"
 
-/* Sizes of the layers w_array_0, w_array_1, ... */
-static spx_status sizes(const spx_npz *z, const char *path, size_t nlabel, const spx_npz_array **w,
-                        const spx_npz_array **b, size_t *nlayer, spx_err *e)
+/* Finds the layers' arrays w_array_0, w_array_1, ... and their sizes. */
+static spx_status find_layers(const spx_npz *z, const char *path, size_t nlabel, const spx_npz_array **w,
+                              const spx_npz_array **b, size_t *nlayer, spx_err *e)
 {
     size_t in = nlabel;
     *nlayer = 0;
@@ -52,7 +53,7 @@ spx_status spx_payne_network(const spx_npz *z, const char *path, size_t nlabel, 
     for (size_t p = 0; p < nlabel; p++)
         nfree += isnan(l[p].fixed) != 0;
     spx_nn *nn = &net->nn;
-    spx_status st = sizes(z, path, nlabel, w, b, &nn->nlayer, e);
+    spx_status st = find_layers(z, path, nlabel, w, b, &nn->nlayer, e);
     if (st != SPX_OK)
         return st;
     if ((lo = spx_npz_find(z, path, "x_min", 1, &one, e)) == NULL ||

@@ -1,3 +1,4 @@
+/* Writes blocks as FITS files (convert/products.h). */
 #include "convert/products.h"
 
 #include <ctype.h>
@@ -25,7 +26,7 @@ enum { TEXT = 16384 };
 
 /* ---- provenance ---- */
 
-/* Value of the last `name=value` line among the options of all steps; 0 when there is none. */
+/* Value of the last `name=value` line among the options of all runs in the provenance; 0: none. */
 static int recorded(hid_t in, const char *name, char *value, size_t size)
 {
     size_t n = spx_provenance_count(in), len = strlen(name);
@@ -43,7 +44,7 @@ static int recorded(hid_t in, const char *name, char *value, size_t size)
     return found;
 }
 
-/* A HISTORY card (as many as it needs) for each step. */
+/* Adds HISTORY cards for each run in the provenance. */
 static spx_status add_history(hid_t in, spx_cards *h, spx_err *e)
 {
     size_t n = spx_provenance_count(in);
@@ -77,7 +78,7 @@ static void upper(char *to, size_t size, const char *from)
     to[n] = 0;
 }
 
-/* -32 or -64: as the dataset is stored. */
+/* BITPIX -32 or -64, as the dataset is stored. */
 static int bitpix_of(hid_t in, const char *path)
 {
     spx_err e = {0};
@@ -90,7 +91,7 @@ static int bitpix_of(hid_t in, const char *path)
     return bitpix;
 }
 
-/* Image of doubles, stored with `bitpix`. */
+/* Writes an image of doubles, stored with `bitpix`. */
 static spx_status put_reals(spx_fits_out *o, const char *extname, int bitpix, int ndim, const size_t *dims,
                             const double *data, const spx_cards *more, spx_err *e)
 {
@@ -114,7 +115,7 @@ static spx_status put_table(spx_fits_out *o, const char *extname, const spx_tabl
     return t != NULL ? spx_fits_out_table(o, extname, t, NULL, e) : SPX_OK;
 }
 
-/* Wavelengths with what they are: medium and frame. */
+/* Writes wavelengths with keywords for medium and frame. */
 static spx_status put_wavelength(spx_fits_out *o, const char *extname, const spx_arm *a, spx_err *e)
 {
     spx_cards h = {0};
@@ -138,7 +139,7 @@ static spx_status unit_card(spx_cards *h, const char *unit, spx_err *e)
 
 /* ---- frame ---- */
 
-/* Header of a frame: the image's cards, and what desispec's frames have besides. */
+/* Makes the header of a frame: the image's cards, and those that desispec adds. */
 static spx_status frame_header(hid_t in, const spx_frame *f, spx_cards *h, spx_err *e)
 {
     const spx_arm *a = &f->arm;
@@ -261,7 +262,7 @@ spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e)
 
 /* ---- velocities ---- */
 
-/* Command line of the fit, as the provenance has it. */
+/* Command line of the fit, from the provenance. */
 static int fit_command(hid_t in, char *text, size_t size)
 {
     char program[64];
@@ -271,7 +272,7 @@ static int fit_command(hid_t in, char *text, size_t size)
     return 0;
 }
 
-/* Cards of the spectra's header that rvspecfit's files have. */
+/* Makes cards of rvspecfit's files that come from the spectra's header. */
 static spx_status rv_header(hid_t in, spx_cards *h, spx_err *e)
 {
     static const char *const key[] = {"SPGRP", "SPGRPVAL", "TILEID",   "SPECTRO",  "PETAL",
@@ -292,7 +293,7 @@ static spx_status rv_header(hid_t in, spx_cards *h, spx_err *e)
     return st;
 }
 
-/* TMPLCON0 ...: the setups of the templates, arm by arm. */
+/* Adds TMPLCON0 ...: the setup of the templates of each arm. */
 static spx_status add_setups(hid_t in, spx_cards *h, spx_err *e)
 {
     size_t n = 0, found = 0;
@@ -325,7 +326,7 @@ static spx_status put_rv_primary(hid_t in, spx_fits_out *o, spx_err *e)
     return st;
 }
 
-/* Columns of the redshift file, which rvspecfit's tables always have: empty where there was none. */
+/* Adds the redshift file's columns, which rvspecfit's tables always have; empty where there was none. */
 static spx_status add_redshifts(spx_table *t, spx_err *e)
 {
     if (spx_table_find(t, "RR_Z") >= 0)
@@ -346,7 +347,7 @@ static spx_status add_redshifts(spx_table *t, spx_err *e)
     return st;
 }
 
-/* The table as rvspecfit's users know it: SUCCESS is a logical column, and true where no warning is set. */
+/* Writes the table in rvspecfit's form: SUCCESS is a logical column, and true where no warning is set. */
 static spx_status put_rv_table(hid_t in, spx_fits_out *o, spx_err *e)
 {
     static const char *const changed = "SUCCESS";
@@ -420,7 +421,7 @@ spx_status spx_fits_put_rvtab(hid_t in, spx_fits_out *o, spx_err *e)
     return st == SPX_OK ? put_named_table(in, o, "/exp_fibermap", "EXP_FIBERMAP", e) : st;
 }
 
-/* One arm's wavelengths and models. */
+/* Writes wavelengths and models of one arm. */
 static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, const char *dataset, spx_err *e)
 {
     char band[16], name[40], path[64], word[32], unit[64] = "";
@@ -461,7 +462,7 @@ spx_status spx_fits_put_rvmod(hid_t in, spx_fits_out *o, spx_err *e)
 {
     size_t n = 0, found = 0;
     char **names = NULL, path[64];
-    /* stars of several exposures have a model for each, and the exposures' fibermap belongs to them */
+    /* for stars of several exposures models are those of exposures, as is their fibermap */
     int joint = spx_h5_exists(in, "/rvfit/exposures");
     const char *model = joint ? "exposure_model" : "model";
     spx_status st = spx_schema_accept(in, "/rvfit", "rvfit", e);

@@ -1,5 +1,5 @@
-/* Blocks as FITS files that desispec, rvspecfit and astropy users read. `in` is an open product; the header of the
- * first HDU gets a HISTORY card for every step of its provenance. SPX_EINPUT when the block is not there. */
+/* Writes blocks as FITS files for users of desispec, rvspecfit and astropy. `in` is an open product; the header of the
+ * first HDU gets a HISTORY card for every run in its provenance. SPX_EINPUT when the block is absent. */
 #ifndef SPX_FITS_PRODUCTS_H
 #define SPX_FITS_PRODUCTS_H
 
@@ -8,8 +8,8 @@
 #include "base/err.h"
 #include "fits/write.h"
 
-/* DESI frame: FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, PIXMASK_FRACTION, SCORES (those that the
- * block has). */
+/* DESI frame: FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, PIXMASK_FRACTION, SCORES (those that
+ * exist). */
 spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e);
 /* DESI spectra: FIBERMAP, EXP_FIBERMAP, {B,R,Z,...}_{WAVELENGTH,FLUX,IVAR,MASK,RESOLUTION}, SCORES. */
 spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e);
@@ -17,7 +17,7 @@ spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e);
 spx_status spx_fits_put_rvtab(hid_t in, spx_fits_out *o, spx_err *e);
 /* rvspecfit's models: {B,R,Z,...}_WAVELENGTH, {B,R,Z,...}_MODEL, FIBERMAP. */
 spx_status spx_fits_put_rvmod(hid_t in, spx_fits_out *o, spx_err *e);
-/* DESI preproc image and PSF, by way of fits_ccd.h. */
+/* DESI preproc image and PSF, through convert/ccd.h. */
 spx_status spx_fits_put_image(hid_t in, spx_fits_out *o, spx_err *e);
 spx_status spx_fits_put_psf(hid_t in, spx_fits_out *o, spx_err *e);
 

@@ -1,3 +1,4 @@
+/* Writes a folder of model spectra, complete or not at all (convert/starlib.h). */
 #include "convert/starlib.h"
 
 #include <dirent.h>
@@ -14,7 +15,7 @@
 #include "base/tmpfile.h"
 #include "fits/write.h"
 
-/* A signal handler cannot remove a folder of files, so the writer looks here between two files. */
+/* Signals that are deferred: a handler cannot remove a folder of files, so the writer checks between two files. */
 enum { NSIGNAL = 4 };
 static const int signals[NSIGNAL] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 static volatile sig_atomic_t caught;
@@ -38,10 +39,10 @@ static void guard(spx_starlib *l)
     l->guarded = 1;
 }
 
-/* What a folder holds: nothing, a library, or something else that must stay. */
+/* Content of a folder: none, empty, a library, or files that must stay. */
 typedef enum { ABSENT, EMPTY, LIBRARY, OTHER } folder;
 
-static folder look(const char *dir)
+static folder folder_content(const char *dir)
 {
     struct stat sb;
     if (lstat(dir, &sb) != 0)
@@ -60,7 +61,7 @@ static folder look(const char *dir)
     return is;
 }
 
-/* Remove a folder of files. */
+/* Removes a folder of files. */
 static void remove_folder(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -79,7 +80,7 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
     size_t n = strlen(dir);
     while (n > 1 && l->target[n - 1] == '/')
         l->target[--n] = '\0';
-    folder is = look(l->target);
+    folder is = folder_content(l->target);
     if (is == OTHER)
         return spx_fail_at(e, SPX_EIO, l->target, NULL, "give the name of a new folder",
                            "is there and is not a library");
@@ -100,12 +101,12 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
         return SPX_EIO;
     }
     l->temp = temp;
-    /* mkdtemp() makes it private; the umask decides. */
+    /* mkdtemp() makes mode 0700; restore what the umask allows */
     (void)chmod(temp, spx_tmpfile_mode(0777));
     return SPX_OK;
 }
 
-/* One file with one array. */
+/* Writes one file with one array. */
 static spx_status write_file(spx_starlib *l, const char *file, int bitpix, size_t n, const void *data,
                              const spx_cards *cards, spx_err *e)
 {
@@ -142,7 +143,7 @@ spx_status spx_starlib_wavelength(spx_starlib *l, size_t n, const double *wavele
     return st;
 }
 
-/* A number in a PHOENIX name: one decimal where that says it all, else more. */
+/* Formats a number of a PHOENIX name: one decimal where that is exact, else more. */
 static void short_number(double v, int decimals, char out[32])
 {
     double scale = pow(10.0, decimals);
@@ -154,7 +155,7 @@ spx_status spx_starlib_add(spx_starlib *l, double teff, double logg, double feh,
 {
     char name[200], g[32], m[32], a[32] = "", t[32];
     short_number(teff, 0, t);
-    short_number(-logg, 2, g); /* their names have the gravity with a minus sign, and "-0.0" for solar */
+    short_number(-logg, 2, g); /* PHOENIX names have the gravity with a minus sign, and "-0.0" for solar */
     short_number(feh == 0.0 ? -0.0 : feh, 1, m);
     if (alpha != 0.0)
         short_number(alpha, 2, a);

@@ -1,3 +1,4 @@
+/* Converts tables between FITS binary tables and HDF5 compound types (convert/table_h5.h). */
 #include "convert/table_h5.h"
 
 #include <stdio.h>
@@ -49,10 +50,10 @@ spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_er
     return e->code;
 }
 
-/* What a column becomes: TFORM code, the HDF5 type of one FITS element, unsigned or signed by TZERO, boolean. */
+/* FITS form of a column: TFORM code, HDF5 type of one element, signedness by TZERO, boolean. */
 typedef struct {
     char code;
-    hid_t file; /* big-endian type of one element; closed by the caller */
+    hid_t file; /* big-endian type of one element; owned */
     size_t repeat, ndim, dims[SPX_FITS_MAXDIM];
     int flip, truth;
 } out_column;
@@ -79,7 +80,7 @@ static int is_complex(hid_t t)
     return ok;
 }
 
-/* 0: FITS has no such type. */
+/* Finds the FITS form of an HDF5 type; 0: none. */
 static int classify(hid_t type, out_column *c)
 {
     memset(c, 0, sizeof *c);
@@ -131,7 +132,7 @@ static int classify(hid_t type, out_column *c)
     return c->file >= 0;
 }
 
-/* TTYPEn, TFORMn, TUNITn, TDIMn, TZEROn. */
+/* Adds TTYPEn, TFORMn, TUNITn, TDIMn, TZEROn. */
 static spx_status describe_column(spx_cards *h, size_t k, const char *name, const char *unit, const out_column *c,
                                   spx_err *e)
 {
@@ -150,7 +151,7 @@ static spx_status describe_column(spx_cards *h, size_t k, const char *name, cons
         return st;
     snprintf(key, sizeof key, "TUNIT%zu", k);
     if (strcmp(unit, "degree") == 0)
-        unit = "deg"; /* as FITS spells it */
+        unit = "deg"; /* spelling of FITS */
     if (strcmp(unit, "km/s") == 0)
         unit = "km s-1";
     if (*unit && strcmp(unit, "1") != 0 && (st = spx_cards_set_string(h, key, unit, NULL, e)) != SPX_OK)
@@ -205,10 +206,10 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
         spx_free(name);
         spx_free(unit);
     }
-    /* one more row, so that a buffer may hold a wider value while it is converted */
+    /* one row more: a buffer holds wider values during conversion */
     size_t wide = size > t->rowsize ? size : t->rowsize, at = 0;
     unsigned char *rows = NULL;
-    char *work = NULL, *background = NULL; /* H5Tconvert() keeps parts of complex numbers in the latter */
+    char *work = NULL, *background = NULL; /* H5Tconvert() keeps members of complex numbers in the background buffer */
     if (st == SPX_OK &&
         ((rows = spx_alloc2(t->nrow, size ? size : 1, 1, e)) == NULL ||
          (work = spx_alloc(wide ? wide : 1, 1, e)) == NULL || (background = spx_alloc(wide ? wide : 1, 1, e)) == NULL))

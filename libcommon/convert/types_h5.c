@@ -1,3 +1,4 @@
+/* Provides HDF5 types of FITS elements and rows (convert/types_h5.h). */
 #include "convert/types_h5.h"
 
 enum { MAX_ROWTYPE = 60 * 1024 /* an HDF5 object header holds a datatype below 64 KiB */ };
@@ -20,11 +21,11 @@ hid_t spx_fits_image_type(const spx_fits_hdu *h)
 {
     if (h->bitpix < 0)
         return h->bitpix == -32 ? H5T_IEEE_F32BE : H5T_IEEE_F64BE;
-    /* bytes are unsigned in FITS, all others signed */
+    /* FITS bytes are unsigned, all other integers signed */
     return integer_type((size_t)(h->bitpix / 8), (h->bitpix == 8) != (h->flip != 0));
 }
 
-/* New type {a, b} of two equal members; the caller closes it. */
+/* Makes the type {a, b} of two equal members; the caller closes it. */
 static hid_t pair_type(hid_t member, const char *a, const char *b)
 {
     size_t size = H5Tget_size(member);
@@ -46,7 +47,7 @@ static hid_t string_type(size_t size)
     return t;
 }
 
-/* HDF5's usual boolean, as h5py writes and reads it. */
+/* Boolean type of HDF5, an enumeration, as h5py writes and reads it. */
 static hid_t bool_type(void)
 {
     signed char no = 0, yes = 1;
@@ -97,7 +98,7 @@ hid_t spx_fits_row_type(const spx_fits_hdu *h, const unsigned char *truth, spx_e
     int ok = row >= 0;
     for (size_t k = 0; ok && k < h->ncol; k++) {
         const spx_fits_column *c = &h->col[k];
-        if (c->width == 0) /* 0 elements: HDF5 has no such member; the header keeps the column */
+        if (c->width == 0) /* 0 elements: HDF5 has no such member; the header still describes the column */
             continue;
         hid_t t = spx_fits_element_type(c->code, c->size, c->flip, truth != NULL && truth[k]);
         if (t >= 0 && c->ndim > 0) {

@@ -30,7 +30,7 @@ void spx_schema_put(char *to, size_t size, const char *from, size_t n, const cha
 }
 
 /* Length of the next blank-separated word of *p, which begins at *w; 0 at the end. */
-static size_t word(const char **p, const char **w)
+static size_t next_word(const char **p, const char **w)
 {
     while (**p == ' ')
         ++*p;
@@ -70,7 +70,7 @@ static void parse_words(spx_item *it, const char *p)
 {
     const char *w;
     size_t n;
-    while ((n = word(&p, &w)) > 0) {
+    while ((n = next_word(&p, &w)) > 0) {
         if (w[0] == '[')
             parse_dims(it, w, n);
         else if (spx_schema_same(w, n, "required"))
@@ -128,13 +128,13 @@ static void parse_line(char *line, char (*block)[32], char (*version)[32])
         *colon = '\0';
         meaning = colon + 3;
     }
-    size_t n = word(&p, &w);
+    size_t n = next_word(&p, &w);
     if (n == 0 || w[0] == '#')
         return;
     if (spx_schema_same(w, n, "block")) {
-        n = word(&p, &w);
+        n = next_word(&p, &w);
         spx_schema_put(*block, sizeof *block, w, n, line);
-        n = word(&p, &w);
+        n = next_word(&p, &w);
         spx_schema_put(*version, sizeof *version, w, n, line);
         return;
     }
@@ -154,10 +154,10 @@ static void parse_line(char *line, char (*block)[32], char (*version)[32])
                                                 : SPX_ITEM_DATASET;
     if (it->kind == SPX_ITEM_DATASET && !spx_schema_same(w, n, "data"))
         bad_schema(*block, line);
-    n = word(&p, &w);
+    n = next_word(&p, &w);
     spx_schema_put(it->path, sizeof it->path, w, n, *block);
     if (it->kind == SPX_ITEM_DATASET) {
-        n = word(&p, &w);
+        n = next_word(&p, &w);
         spx_schema_put(it->types, sizeof it->types, w, n, *block);
     }
     spx_schema_put(it->meaning, sizeof it->meaning, meaning, strlen(meaning), *block);

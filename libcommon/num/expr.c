@@ -69,7 +69,7 @@ static int accept_char(parser *s, char c)
     return 1;
 }
 
-static spx_status number(parser *s)
+static spx_status parse_number(parser *s)
 {
     /* decimal numbers only: strtod() alone would accept inf, nan and hexadecimal */
     char *end;
@@ -124,7 +124,7 @@ static spx_status primary(parser *s)
         return accept_char(s, ')') ? SPX_OK : wrong(s, "')' expected");
     }
     if (isdigit((unsigned char)*s->p) || *s->p == '.')
-        return number(s);
+        return parse_number(s);
     if (isalpha((unsigned char)*s->p))
         return name(s);
     return wrong(s, *s->p ? "number, x, function or '(' expected" : "something is missing");

@@ -9,8 +9,8 @@
 #include "num/wave.h"
 
 /* Fills rows of fibres first_row ... first_row+nrow-1. */
-static spx_status rows(size_t n, const spx_target *target, size_t first, size_t first_row, size_t nrow, spx_table **out,
-                       spx_err *e)
+static spx_status make_rows(size_t n, const spx_target *target, size_t first, size_t first_row, size_t nrow,
+                            spx_table **out, spx_err *e)
 {
     spx_table *t = *out = spx_table_new(nrow, e);
     char *objtype = spx_alloc(nrow, 3, e);
@@ -70,7 +70,7 @@ spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *s
 spx_status spx_target_fibermap(size_t n, const spx_target *target, size_t first, size_t nfiber, spx_table **out,
                                spx_err *e)
 {
-    return rows(n, target, first, 0, nfiber, out, e);
+    return make_rows(n, target, first, 0, nfiber, out, e);
 }
 
 spx_status spx_target_truth(size_t n, const spx_target *target, size_t first, int stars, int members, spx_table **out,
@@ -83,7 +83,7 @@ spx_status spx_target_truth(size_t n, const spx_target *target, size_t first, in
                {"FEH", NULL, offsetof(spx_target, feh)},  {"ALPHAFE", NULL, offsetof(spx_target, alpha)},
                {"VRAD", "km/s", offsetof(spx_target, v)}, {"VSINI", "km/s", offsetof(spx_target, vsini)},
                {"MAG", NULL, offsetof(spx_target, mag)}};
-    spx_status st = rows(n, target, first, first, n, out, e);
+    spx_status st = make_rows(n, target, first, first, n, out, e);
     double *v = spx_alloc(n, sizeof *v, e);
     int64_t *member = spx_alloc(n, sizeof *member, e);
     if (v == NULL || member == NULL)

@@ -49,7 +49,7 @@ static spx_status same_column(const spx_table *a, size_t first, const spx_table 
 }
 
 /* Are these other arms of the rows that came last? SPX_EINPUT says why not. */
-static spx_status beside(const spx_spectra_parts *p, const spx_spectra *more, spx_err *e)
+static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra *more, spx_err *e)
 {
     const spx_spectra_part *last = last_rows(p);
     if (more->nspec != last->nspec)
@@ -71,7 +71,7 @@ static spx_status beside(const spx_spectra_parts *p, const spx_spectra *more, sp
 }
 
 /* Rows of b after those of a. Where not every file has the table, or with the same columns, there is none for all. */
-static spx_status append(spx_table **a, const spx_table *b, spx_err *e)
+static spx_status append_table(spx_table **a, const spx_table *b, spx_err *e)
 {
     spx_table *both = NULL;
     spx_err why = {0};
@@ -131,9 +131,9 @@ static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_er
     if (st != SPX_OK)
         spx_err_context(e, "/fibermap");
     if (st == SPX_OK)
-        st = append(&all->scores, more->scores, e);
+        st = append_table(&all->scores, more->scores, e);
     if (st == SPX_OK)
-        st = append(&all->exp_fibermap, more->exp_fibermap, e);
+        st = append_table(&all->exp_fibermap, more->exp_fibermap, e);
     all->nspec += more->nspec;
     return st;
 }
@@ -217,7 +217,7 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     part.nspec = head.nspec;
     if (st == SPX_OK && p->npart == 0)
         take_over(&p->all, &head);
-    else if (st == SPX_OK && beside(p, &head, &why) == SPX_OK)
+    else if (st == SPX_OK && check_other_arms(p, &head, &why) == SPX_OK)
         part.first = last_rows(p)->first;
     else if (st == SPX_OK && !exposures)
         st = spx_err_pass(e, &why);

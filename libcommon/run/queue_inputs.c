@@ -49,7 +49,7 @@ struct spx_queue {
     psf_source *psf; /* of the images that come next; the queue is one of its users */
 };
 
-static void look(spx_input *in, int *image, int *psf)
+static void find_content(spx_input *in, int *image, int *psf)
 {
     *image = spx_h5_exists(in->file, "/image");
     *psf = spx_h5_exists(in->file, "/psf");
@@ -230,7 +230,7 @@ static spx_status look_at(spx_queue *q, entry *it, spx_err *e)
     if (it->is_stdin)
         in = q->pending;
     if (st == SPX_OK) {
-        look(in, &it->image, &it->psf);
+        find_content(in, &it->image, &it->psf);
         it->dev = in->dev;
         it->ino = in->ino;
         st = spx_run_check_input(q->s, in, e);
@@ -471,7 +471,7 @@ static spx_status next_image_of_stdin(spx_queue *q, spx_input **in, int *psf, sp
         q->pending = NULL;
         if (st != SPX_OK || now == NULL)
             return st;
-        look(now, &image, psf);
+        find_content(now, &image, psf);
         if (image) {
             *in = now;
             return SPX_OK;

@@ -43,7 +43,7 @@ static size_t capacity(void *ctx)
 static const char from_pipe[] = "standard input";
 
 /* What stands before messages about an exposure of a queue. */
-static void name_it(const queue_run *r, spx_queue_item *x)
+static void set_label(const queue_run *r, spx_queue_item *x)
 {
     if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* which of the products there */
         (void)snprintf(x->label, sizeof x->label, "%s: number %03zu: ", x->name, x->number);
@@ -67,7 +67,7 @@ static void *read_one(void *ctx)
         spx_free(x);
         return NULL;
     }
-    name_it(r, x);
+    set_label(r, x);
     if (x->st == SPX_OK)
         x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
     if (++r->n == 2 && r->held.code != SPX_OK)
@@ -148,7 +148,7 @@ static int is_named(const queue_run *r, const spx_queue_item *x)
 }
 
 /* An error is said at once where there are several exposures, else it is the program's. */
-static void say(queue_run *r, const spx_queue_item *x)
+static void report_error(queue_run *r, const spx_queue_item *x)
 {
     spx_err e = x->e;
     e.code = x->st;
@@ -188,7 +188,7 @@ static void end_one(void *ctx, void *item)
     r->nexist += (size_t)x->exists;
     if (x->st != SPX_OK) {
         r->worst = r->nbad++ == 0 ? x->st : r->worst;
-        say(r, x);
+        report_error(r, x);
     }
     if (r->first_peak == 0)
         r->first_peak = spx_mem_peak();

@@ -1,3 +1,4 @@
+/* Provides the names of columns and HDUs, and assigns roles by them (convert/spectrum/columns.h). */
 #include "convert/spectrum/columns.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* Names that columns and HDUs of wavelengths, fluxes, errors and masks have wherever they come from. */
+/* Provides the usual names of columns and HDUs of wavelengths, fluxes, errors and masks, and assigns roles by them. */
 #ifndef SPX_SPECTRUM_COLUMNS_H
 #define SPX_SPECTRUM_COLUMNS_H
 
@@ -6,7 +6,7 @@
 
 typedef enum { WAVE, FLUX, IVAR, SIGMA, VARIANCE, MASK, ROLES } spx_role;
 
-/* Letters and digits of names that say what they hold, first come first; log10, air and vacuum wavelengths. */
+/* Names, reduced to letters and digits, in order of preference; log10, air and vacuum wavelengths. */
 typedef struct {
     spx_role role;
     const char *name;
@@ -15,24 +15,24 @@ typedef struct {
 enum { SPX_NCOLUMN_NAME = 72 };
 extern const spx_column_name spx_column_names[SPX_NCOLUMN_NAME];
 
-/* Entry of spx_column_names[] that this is, or -1. */
+/* Index in spx_column_names[] of the name `text`, or -1. */
 int spx_column_name_of(const char *text);
 
-/* What holds each role: columns of a table, or HDUs. name[] are entries of spx_column_names[]. */
+/* Assignment of roles to columns of a table, or to HDUs. name[] are indices in spx_column_names[]. */
 typedef struct {
     int at[ROLES], name[ROLES];
 } spx_column_roles;
 
-/* Nothing holds any role. */
+/* No role is assigned. */
 #define SPX_NO_ROLES                                                                                                   \
     ((spx_column_roles){                                                                                               \
         {-1, -1, -1, -1, -1, -1},                                                                                      \
         {SPX_NCOLUMN_NAME, SPX_NCOLUMN_NAME, SPX_NCOLUMN_NAME, SPX_NCOLUMN_NAME, SPX_NCOLUMN_NAME, SPX_NCOLUMN_NAME}})
 
-/* Column or HDU `at`, called `text`, takes the role of its name, unless one whose name comes first has it. */
+/* Assigns column or HDU `at`, called `text`, to the role of its name, unless one with a preferred name has it. */
 void spx_match_role(spx_column_roles *c, int at, const char *text);
 
-/* Which noise a column of a role gives. */
+/* Kind of noise that a column of each role gives. */
 typedef struct {
     spx_role role;
     spx_fits_noise kind;

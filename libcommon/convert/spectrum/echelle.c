@@ -1,3 +1,5 @@
+/* Finds echelle orders whose wavelengths are formulas of the header: HARPS's DRS, IRAF's multispec
+ * (convert/spectrum/echelle.h). */
 #include "convert/spectrum/echelle.h"
 
 #include <stdio.h>
@@ -9,7 +11,7 @@
 #include "convert/spectrum/tables.h"
 #include "fits/cards.h"
 
-/* Wavelengths of orders as ESO's pipeline of HARPS keeps them: polynomials of the pixel from 0. */
+/* Wavelengths of an order from HARPS's data reduction software: polynomials of the pixel from 0. */
 static int drs_orders(const spx_cards *h, const char *who, size_t order, size_t n, double *w)
 {
     char key[64];
@@ -73,7 +75,7 @@ spx_status spx_find_formulas(spx_fits *f, const spx_survey *fam, const spx_fits_
         s->unit = 1;
         s->bad = UINT32_MAX;
         spx_spectrum_axis(f, 0, fam, s);
-        if (s->medium < 0) /* as lines of thorium and argon are listed */
+        if (s->medium < 0) /* medium of the thorium-argon line lists */
             s->medium = SPX_AIR;
     }
     return st == SPX_OK ? SPX_OK : spx_err_at(e, f->name, NULL);

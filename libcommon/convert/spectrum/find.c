@@ -1,5 +1,5 @@
-/* Finds where the spectra of a FITS file are. Each way in which files are laid out has a finder; the first that finds
- * something is right. */
+/* Finds the spectra of a FITS file. Each layout has a finder (tables.h, images.h, echelle.h); they are tried in a fixed
+ * order, and the first that finds spectra decides. */
 #include "convert/spectrum/spectrum.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "convert/spectrum/surveys.h"
 #include "convert/spectrum/tables.h"
 
-/* Of sums and exposures those that are wanted; exposures where there is nothing else. */
-static spx_status choose(const spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e)
+/* Keeps sums or single exposures, as requested; exposures where there is no sum. */
+static spx_status choose_sums(const spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e)
 {
     size_t sums = 0, n = 0;
     for (size_t i = 0; i < out->n; i++)
@@ -30,7 +30,7 @@ static spx_status choose(const spx_fits *f, const spx_fits_spectrum_options *o, 
     return SPX_OK;
 }
 
-/* What looks like a spectrum that cannot be used. */
+/* Notes why something resembling a spectrum cannot be used. */
 static void say_why(const spx_fits *f, spx_fits_spectra *out)
 {
     spx_column_roles c;
@@ -81,7 +81,7 @@ spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o
     if (st == SPX_OK && out->n > 0 && fam == NULL && (st = spx_fits_spectra_check(f, out, e)) == SPX_OK && out->note[0])
         spx_spectra_list_clear(out);
     if (st == SPX_OK && out->n > 0)
-        st = choose(f, o, out, e);
+        st = choose_sums(f, o, out, e);
     else if (st == SPX_OK) {
         out->format = NULL;
         if (!out->note[0])

@@ -1,3 +1,4 @@
+/* Puts spectra on common grids into arms (convert/spectrum/grid.h). */
 #include "convert/spectrum/grid.h"
 
 #include <math.h>
@@ -6,12 +7,12 @@
 
 #include "base/mem.h"
 
-static const double SAME_PIXEL = 1e-3; /* of a pixel, by which wavelengths of the same grid differ at most */
+static const double SAME_PIXEL = 1e-3; /* fraction of a pixel by which wavelengths of one grid may differ */
 
-/* By how many pixels w[n] begins after g[m], into *shift; 0: they are not on the same grid, or do not meet. */
-static int align(size_t m, const double *g, size_t n, const double *w, ptrdiff_t *shift)
+/* Offset in pixels of w[n] from g[m], into *shift; 0: different grids, or no overlap. */
+static int grid_offset(size_t m, const double *g, size_t n, const double *w, ptrdiff_t *shift)
 {
-    /* the first pixel of the one that begins later, in the other */
+    /* first pixel of the grid that begins later, in the other */
     const int later = w[0] >= g[0];
     const double *a = later ? g : w, first = later ? w[0] : g[0];
     size_t na = later ? m : n, lo = 0, hi = na;
@@ -42,7 +43,7 @@ static int is_free(const spx_grid *b, size_t arm, size_t row)
     return 1;
 }
 
-/* Make the grid of arm `a` reach over w[n], which begins `shift` pixels after it. */
+/* Extends the grid of arm `a` to cover w[n], which begins `shift` pixels after it. */
 static spx_status widen(spx_grid *b, size_t arm, size_t n, const double *w, ptrdiff_t shift, spx_err *e)
 {
     spx_arm *a = &b->s.arm[arm];
@@ -83,7 +84,7 @@ spx_status spx_grid_place(spx_grid *b, const char *file, spx_loaded *l, spx_err 
             continue;
         same++;
         if (a->medium != medium || a->barycentric != (s->barycentric == 1) || !is_free(b, k, l->row) ||
-            !align(a->nwave, a->wavelength, l->n, l->wave, &shift))
+            !grid_offset(a->nwave, a->wavelength, l->n, l->wave, &shift))
             continue;
         spx_status st = widen(b, k, l->n, l->wave, shift, e);
         l->arm = k;

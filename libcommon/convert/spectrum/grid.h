@@ -1,4 +1,4 @@
-/* Puts spectra that are on pixels of the same grid into one arm. */
+/* Puts spectra on pixels of the same grid into one arm. */
 #ifndef SPX_SPECTRUM_GRID_H
 #define SPX_SPECTRUM_GRID_H
 
@@ -12,10 +12,10 @@ typedef struct {
     spx_loaded *l;
 } spx_grid;
 
-/* Arm and place of a spectrum; the arm is made where none fits. */
+/* Sets arm and offset of a spectrum; a new arm is made where none fits. */
 spx_status spx_grid_place(spx_grid *b, const char *file, spx_loaded *l, spx_err *e);
 
-/* Arrays of all arms, from what was placed. */
+/* Allocates and fills the arrays of all arms from the placed spectra. */
 spx_status spx_grid_fill(spx_grid *b, spx_err *e);
 
 #endif

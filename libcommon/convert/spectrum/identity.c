@@ -1,3 +1,4 @@
+/* Identifies the object of a file: position, time, TARGETID, fibre (convert/spectrum/identity.h). */
 #include "convert/spectrum/identity.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ int64_t spx_text_hash(const char *text)
     return (int64_t)(h >> 1 ? h >> 1 : 1);
 }
 
-/* The only value of a column in the first table of one row that has it; what is no number leaves *out. */
+/* Reads the only value of a column from the first table of one row that has it; *out is unchanged if it is not
+ * numeric. */
 static void only_value(const spx_fits *f, const char *column, double *out)
 {
     for (size_t i = 1; i < f->nhdu; i++) {
@@ -51,7 +53,7 @@ static void only_value(const spx_fits *f, const char *column, double *out)
     }
 }
 
-/* TARGETID of SDSS: plate, MJD and fibre in decimal digits; 0: not all are known. */
+/* TARGETID of SDSS: plate, MJD and fibre in decimal digits; 0: one is unknown. */
 static int64_t sdss_target(const spx_fits *f, int32_t *fiber)
 {
     const spx_cards *h = &f->hdu[0].header;
@@ -98,7 +100,7 @@ void spx_identify(const spx_spectrum_file *file, spx_identity *id)
         (void)first_double(f, when, &id->when);
         if (first_double(f, ra, &id->ra))
             (void)first_double(f, dec, &id->dec);
-        only_value(f, "PLUG_RA", &id->ra); /* SPECOBJ knows better */
+        only_value(f, "PLUG_RA", &id->ra); /* SPECOBJ has the better position */
         only_value(f, "PLUG_DEC", &id->dec);
         id->target = sdss_target(f, &id->fiber);
         for (const char *const *k = own; *k != NULL && id->target == 0; k++)

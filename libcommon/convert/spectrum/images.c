@@ -1,3 +1,4 @@
+/* Finds spectra in images (convert/spectrum/images.h). */
 #include "convert/spectrum/images.h"
 
 #include <ctype.h>
@@ -38,7 +39,7 @@ spx_status spx_find_image_rows(spx_fits *f, const spx_survey *fam, const spx_fit
     s->kind = lamost ? SPX_NOISE_IVAR : SPX_NOISE_SIGMA;
     s->mask = h->dims[0] > 3 ? spx_values_of_row(0, 3) : SPX_NO_VALUES;
     s->bad = lamost ? fam->bad : SPX_SDSS_OLD_BAD;
-    /* LAMOST's third row is the wavelength; it was the flux without continuum in the pilot survey */
+    /* LAMOST: the third row is the wavelength; in the pilot survey it was the continuum-normalised flux */
     double *v = NULL;
     spx_status st = lamost ? spx_fits_f64(f, 0, &v, e) : SPX_OK;
     int wave = v != NULL;
@@ -56,8 +57,8 @@ spx_status spx_find_image_rows(spx_fits *f, const spx_survey *fam, const spx_fit
     return st;
 }
 
-/* Noise and mask of the same shape as HDU `flux`, into spectra which are its rows. */
-static void beside(const spx_fits *f, const spx_column_roles *c, int flux, size_t row, spx_fits_spectrum *s)
+/* Assigns noise and mask HDUs of the same shape as HDU `flux`, whose rows are spectra. */
+static void add_noise_and_mask(const spx_fits *f, const spx_column_roles *c, int flux, size_t row, spx_fits_spectrum *s)
 {
     const spx_fits_hdu *h = &f->hdu[flux];
     for (size_t k = sizeof spx_noise_roles / sizeof *spx_noise_roles; k-- > 0;) {
@@ -83,7 +84,7 @@ void spx_image_roles(const spx_fits *f, spx_column_roles *c)
         if (is_array(&f->hdu[i]))
             spx_match_role(c, (int)i, f->hdu[i].extname);
     if (c->at[FLUX] < 0 && is_array(&f->hdu[0]) && !f->hdu[0].extname[0])
-        c->at[FLUX] = 0; /* the primary array needs no name */
+        c->at[FLUX] = 0; /* the primary array may be without a name */
 }
 
 spx_status spx_find_images(spx_fits *f, const spx_survey *fam, const spx_fits_spectrum_options *o,
@@ -96,7 +97,7 @@ spx_status spx_find_images(spx_fits *f, const spx_survey *fam, const spx_fits_sp
         return SPX_OK;
     const spx_fits_hdu *h = &f->hdu[c.at[FLUX]], *w = &f->hdu[c.at[WAVE]];
     const size_t n = h->dims[h->ndim - 1], nrow = h->ndim == 2 ? h->dims[0] : 1;
-    const int own = w->nelem == h->nelem; /* every row has wavelengths of its own */
+    const int own = w->nelem == h->nelem; /* every row has its own wavelengths */
     size_t first = 0, count = nrow;
     int same = !own;
     if ((!own && w->nelem != n) || w->dims[w->ndim - 1] != n || nrow == 0)
@@ -149,7 +150,7 @@ spx_status spx_find_apogee(spx_fits *f, const spx_survey *fam, const spx_fits_sp
         return SPX_OK;
     if (!is_apogee)
         fam = spx_survey_apogee();
-    /* of sums and visits the first row is the sum; of three detectors each is an arm */
+    /* sums and visits: the first row is the sum; three detectors: each is an arm */
     const int visits = !wave && o->exposures && nrow > 2;
     const size_t first = visits ? 2 : 0, end = wave || visits ? nrow : 1;
     out->format = fam->name;
@@ -197,7 +198,7 @@ size_t spx_band_of_errors(const spx_cards *h, size_t nband)
     return sigma;
 }
 
-/* Can a scale of n pixels be one of wavelengths? Pixel numbers and the like reach over all orders of magnitude. */
+/* 1 when a scale of n pixels can be one of wavelengths: pixel numbers and the like span orders of magnitude. */
 static int plausible(const spx_fits_spectrum *s, size_t n)
 {
     const double last = s->start + s->step * (double)(n - 1), lo = fmin(s->start, last), hi = fmax(s->start, last);
@@ -218,7 +219,7 @@ spx_status spx_find_plain(spx_fits *f, const spx_survey *fam, const spx_fits_spe
     if ((size_t)i == f->nhdu)
         return SPX_OK;
     const spx_fits_hdu *h = &f->hdu[i];
-    /* axes of length 1 are none */
+    /* axes of length 1 do not count */
     if (h->ndim < 1 || h->ndim > 3 || !spx_fits_is_image(h, h->ndim) || h->dims[h->ndim - 1] < SPX_LEAST_PIXELS)
         return SPX_OK;
     const size_t n = h->dims[h->ndim - 1], nband = h->ndim == 3 && h->dims[1] == 1 ? h->dims[0] : 1;
@@ -244,7 +245,7 @@ spx_status spx_find_plain(spx_fits *f, const spx_survey *fam, const spx_fits_spe
         s->noise = spx_values_of_row(i, sigma);
         s->kind = SPX_NOISE_SIGMA;
     } else {
-        beside(f, &c, i, 0, s);
+        add_noise_and_mask(f, &c, i, 0, s);
     }
     if (fam != NULL && strcmp(fam->arm, "galah") == 0) { /* a file a camera: blue, green, red, infrared */
         char band[72] = "";

@@ -1,3 +1,5 @@
+/* Computes wavelengths of IRAF's multispec headers: WAT2 text, Chebyshev, Legendre and spline terms
+ * (convert/spectrum/iraf_multispec.h). */
 #include "convert/spectrum/iraf_multispec.h"
 
 #include <ctype.h>
@@ -10,8 +12,8 @@
 
 enum { WAT_TEXT = 68, MOST_TERMS = 64 };
 
-/* The text that the cards WAT2_001, WAT2_002 ... hold together. Blanks at the end of a card, which some writers drop,
- * are part of it. NULL: no memory, or no such cards (e->code tells). */
+/* Concatenates the cards WAT2_001, WAT2_002 ...; blanks at the end of a card, which some writers drop, are significant.
+ * NULL: no memory, or no such cards (e->code tells). */
 static char *wat_text(const spx_cards *h, spx_err *e)
 {
     size_t n = 0, at = 0;
@@ -58,8 +60,8 @@ static double dispersion(int kind, double lo, double hi, size_t m, const double 
            at[3] * b * b * b;
 }
 
-/* Numbers at *p into v[n]; 0: there are not so many. */
-static int numbers(const char **p, size_t n, double *v)
+/* Parses n numbers at *p into v[n]; 0: fewer. */
+static int parse_numbers(const char **p, size_t n, double *v)
 {
     for (size_t i = 0; i < n; i++) {
         char *end;
@@ -71,24 +73,24 @@ static int numbers(const char **p, size_t n, double *v)
     return 1;
 }
 
-/* The terms of a dispersion function that is not linear, from *p on, added to w[n]; 0: damaged, or not known. */
+/* Adds the terms of a non-linear dispersion function, from *p on, to w[n]; 0: malformed, or an unknown function. */
 static int add_terms(const char *p, size_t n, double *w)
 {
     int terms = 0;
     for (;; terms++) {
         double head[3], range[3], c[MOST_TERMS];
         const char *before = p;
-        if (!numbers(&p, 1, head)) {
+        if (!parse_numbers(&p, 1, head)) {
             while (isspace((unsigned char)*before))
                 before++;
             return terms > 0 && *before == '"';
         }
-        if (!numbers(&p, 2, head + 1) || !numbers(&p, 3, range))
+        if (!parse_numbers(&p, 2, head + 1) || !parse_numbers(&p, 3, range))
             return 0;
         const int kind = (int)head[2];
         const double m = range[0] + (kind == 3 ? 3 : kind == 4 ? 1 : 0);
         if (head[2] != floor(head[2]) || kind < 1 || kind > 4 || !(m >= 1) || m != floor(m) || m > MOST_TERMS ||
-            range[0] < 1 || !(range[2] > range[1]) || !numbers(&p, (size_t)m, c))
+            range[0] < 1 || !(range[2] > range[1]) || !parse_numbers(&p, (size_t)m, c))
             return 0;
         for (size_t i = 0; i < n; i++)
             w[i] += head[0] * (head[1] + dispersion(kind, range[1], range[2], (size_t)m, c, (double)i + 1));
@@ -111,7 +113,7 @@ spx_status spx_fits_multispec(const spx_cards *h, size_t order, size_t n, double
     int ok = p != NULL;
     if (ok) {
         p++;
-        ok = numbers(&p, 9, v) && v[6] > -1;
+        ok = parse_numbers(&p, 9, v) && v[6] > -1;
     }
     if (ok && v[2] == 2) {
         for (size_t i = 0; i < n; i++)

@@ -4,8 +4,8 @@
 
 #include "convert/spectrum/spectrum.h"
 
-/* Wavelengths of order `order` (from 0) of n pixels as an IRAF multispec header (WAT2_nnn) has them, into w[n].
- * SPX_EINPUT: no such order, or a function that is not known. */
+/* Wavelengths w[n] of order `order` (from 0) from an IRAF multispec header (WAT2_nnn). SPX_EINPUT: no such order, or an
+ * unknown function. */
 spx_status spx_fits_multispec(const spx_cards *h, size_t order, size_t n, double *w, spx_err *e);
 
 #endif

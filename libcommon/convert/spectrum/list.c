@@ -1,3 +1,4 @@
+/* Provides the list of spectra found in a file (convert/spectrum/list.h). */
 #include "convert/spectrum/list.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* Reads a spectrum into memory: order of wavelengths, errors to inverse variances, masks (convert/spectrum/load.h). */
 #include "convert/spectrum/load.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ void spx_loaded_free(spx_loaded *l)
     spx_free(l->mask);
 }
 
-/* Pixels in the order of their wavelengths, those without one dropped: none may be left. */
+/* Sorts pixels by wavelength, and drops those without one: none may be left. */
 static spx_status put_in_order(const char *name, spx_loaded *l, spx_err *e)
 {
     size_t up = 0, down = 0, m = 0;
@@ -52,11 +53,11 @@ static spx_status put_in_order(const char *name, spx_loaded *l, spx_err *e)
     return SPX_OK;
 }
 
-enum { WINDOW = 200 }; /* pixels whose scatter is one number */
+enum { WINDOW = 200 }; /* pixels of a window in which the noise is taken as constant */
 
-/* Standard deviation of the noise at each pixel from second differences of pixels two apart, which lines that are
- * resolved change little: 1.482602/sqrt(6) times the median of |2 f_i - f_(i-2) - f_(i+2)| (Stoehr et al. 2008, ASP
- * Conf. Ser. 394, 505), in windows, between whose middles it is interpolated. 0 where nothing is known. */
+/* Standard deviation of the noise at each pixel, from second differences of pixels two apart, which resolved lines
+ * change little: 1.482602/sqrt(6) times the median of |2 f_i - f_(i-2) - f_(i+2)| (Stoehr et al. 2008, ASP Conf. Ser.
+ * 394, 505) in windows, interpolated between their middles. 0: unknown. */
 static spx_status scatter(size_t n, const double *flux, double *sigma, spx_err *e)
 {
     const size_t nwin = n / WINDOW ? n / WINDOW : 1;
@@ -89,7 +90,7 @@ static spx_status scatter(size_t n, const double *flux, double *sigma, spx_err *
     return d != NULL && level != NULL ? SPX_OK : SPX_EIO;
 }
 
-/* noise[n] becomes ivar. */
+/* Converts noise[n] to ivar, in place. */
 static spx_status to_ivar(size_t n, const double *flux, spx_fits_noise kind, double *noise, spx_err *e)
 {
     double *sigma = NULL, *ratio = NULL;

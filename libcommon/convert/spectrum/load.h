@@ -1,4 +1,4 @@
-/* Spectra in memory, with wavelengths that increase and inverse variances. */
+/* Reads spectra into memory, with increasing wavelengths and inverse variances. */
 #ifndef SPX_SPECTRUM_LOAD_H
 #define SPX_SPECTRUM_LOAD_H
 
@@ -10,7 +10,7 @@ typedef struct {
     size_t row, n;
     double *wave, *flux, *ivar;
     uint32_t *mask;
-    size_t arm, offset; /* where it is in the block */
+    size_t arm, offset; /* place in the block: arm, and offset in its grid */
 } spx_loaded;
 
 void spx_loaded_free(spx_loaded *l);
@@ -19,7 +19,7 @@ typedef struct {
     spx_whole wave, flux, noise, mask;
 } spx_kept;
 
-/* *noise: how the errors are given, in fact: some files have a column for them with nothing in it. */
+/* Reads one spectrum. *noise: kind of errors found: some files have an empty column of errors. */
 spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spectrum *s, spx_kept *k, spx_loaded *l,
                              spx_fits_noise *noise, spx_err *e);
 

@@ -1,3 +1,4 @@
+/* Collects notes on files of spectra (convert/spectrum/notes.h). */
 #include "convert/spectrum/notes.h"
 
 #include <math.h>

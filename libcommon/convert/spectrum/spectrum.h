@@ -19,19 +19,19 @@
 #include "fits/scan.h"
 #include "products/spectra.h"
 
-/* How the errors of fluxes are given. */
+/* Kind of errors of fluxes. */
 typedef enum {
-    SPX_NOISE_NONE, /* not at all: the scatter of neighbouring pixels is taken */
+    SPX_NOISE_NONE, /* none: estimated from the scatter of neighbouring pixels */
     SPX_NOISE_IVAR,
     SPX_NOISE_SIGMA,
     SPX_NOISE_VARIANCE,
-    SPX_NOISE_RELATIVE /* sigma, or sigma over flux: that which is closer to the scatter of neighbouring pixels */
+    SPX_NOISE_RELATIVE /* sigma, or sigma over flux: whichever is closer to the scatter of neighbouring pixels */
 } spx_fits_noise;
 
-/* Where values are: in row `row` of an image (column -1), in a column with one value a row of the table (row
- * SPX_FITS_ROWS), or in the vector that a column holds in row `row`. hdu -1: nowhere. */
+/* Location of values: row `row` of an image (column -1), a column with one value a row of the table (row
+ * SPX_FITS_ROWS), or the vector in row `row` of a column. hdu -1: none. */
 #define SPX_FITS_ROWS SIZE_MAX
-/* Wavelengths whose unit nobody names are metres below this. */
+/* Wavelengths without a unit are metres below this. */
 #define SPX_FITS_METRES 1e-3
 typedef struct {
     int hdu, column;
@@ -42,53 +42,53 @@ typedef struct {
 typedef enum { SPX_WAVE_LINEAR, SPX_WAVE_LOG10, SPX_WAVE_LN } spx_wave_scale;
 
 typedef struct {
-    char arm[16];                            /* what the arm is called; another one so called gets a number */
-    size_t row;                              /* of the file's rows of the block */
-    int exposure;                            /* 1: part of a sum that is in the file too */
+    char arm[16];                            /* name of the arm; another one of the same name gets a number */
+    size_t row;                              /* index among the file's rows of the block */
+    int exposure;                            /* 1: single exposure of a sum that is in the file, too */
     size_t n;                                /* pixels */
-    spx_fits_values flux, noise, mask, wave; /* wave may be nowhere: then `given`, or start + step i, i = 0 ... n-1 */
+    spx_fits_values flux, noise, mask, wave; /* wave may be empty: then `given`, or start + step i, i = 0 ... n-1 */
     spx_fits_noise kind;
-    uint32_t bad; /* bits of the mask that make a pixel unusable */
+    uint32_t bad; /* mask bits that make a pixel unusable */
     spx_wave_scale scale;
-    double start, step, unit; /* unit: Angstrom, after the logarithm has been undone; 0: to be seen by the values */
-    int medium, barycentric;  /* -1: nobody says */
-    double *given[3];         /* owned: wavelengths in Angstrom; fluxes and errors of a text */
+    double start, step, unit; /* unit in Angstrom, after undoing the logarithm; 0: guessed from the values */
+    int medium, barycentric;  /* -1: not stated */
+    double *given[3];         /* owned: wavelengths in Angstrom; fluxes and errors of a text file */
 } spx_fits_spectrum;
 
 typedef struct {
     const char *format; /* as a person knows it; NULL: nothing that is known */
     size_t n, capacity;
     spx_fits_spectrum *s;
-    char note[200]; /* why something that looks like a spectrum is none, or empty */
+    char note[200]; /* reason why something resembling a spectrum cannot be used, or empty */
 } spx_fits_spectra;
 
 typedef struct {
-    int exposures;      /* take the single exposures in place of their sum */
-    int medium;         /* SPX_VACUUM, SPX_AIR; -1: as the file says, else vacuum */
+    int exposures;      /* 1: single exposures in place of their sum */
+    int medium;         /* SPX_VACUUM, SPX_AIR; -1: from the file, else vacuum */
     const char *orders; /* FIRST:LAST of the orders of an echelle spectrum; NULL: all */
 } spx_fits_spectrum_options;
 
-/* Spectra of a file, nothing (n 0, SPX_OK) where there are none that are known. Free with spx_fits_spectra_free(), also
- * after an error. SPX_EINPUT: no single exposures although they were asked for, a wavelength scale that is damaged;
- * SPX_EUSAGE: no such orders. */
+/* Finds the spectra of a file; n 0 and SPX_OK where none is recognised. Free with spx_fits_spectra_free(), also after
+ * an error. SPX_EINPUT: no single exposures although requested, a damaged wavelength scale; SPX_EUSAGE: no such
+ * orders. */
 spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e);
 void spx_fits_spectra_free(spx_fits_spectra *s);
 
-/* Where the wavelengths of one of them turn, l->note says so. */
+/* Checks that wavelengths are monotonic; l->note names a spectrum whose are not. */
 spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e);
 
-/* For each HDU the group of the arm that is made of it, or an empty text. */
+/* Path of the arm's group made from each HDU, or an empty text. */
 void spx_fits_spectra_plan(const spx_fits *f, const spx_fits_spectra *s, spx_fits_path *view);
 
-/* One of the files of a block; f->nhdu 0: a text. */
+/* File of a block of spectra; f->nhdu 0: a text file. */
 typedef struct {
     spx_fits *f;
     const char *name;
     const spx_fits_spectra *found;
-    int left_out; /* set by spx_fits_spectra_write(): it could not be read */
+    int left_out; /* set by spx_fits_spectra_write(): could not be read */
 } spx_spectrum_file;
 
-/* Write /spectra and /fibermap of n files: a row a file (files that are arms of one observation, as those of the four
+/* Writes /spectra and /fibermap of n files: a row a file (files that are arms of one observation, as those of the four
  * cameras of HERMES, share a row), in their order. Spectra on pixels of the same grid, of which they may have different
  * parts, are one arm; others of that name are numbered. Wavelengths are made to increase; pixels without a wavelength
  * are dropped, and so are orders that have none at all; a pixel whose flux or error is not finite, or whose error is

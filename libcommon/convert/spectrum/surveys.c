@@ -1,3 +1,4 @@
+/* Provides the table of surveys and instruments, and finds that of a file (convert/spectrum/surveys.h). */
 #include "convert/spectrum/surveys.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Finds spectra in tables (convert/spectrum/tables.h). */
 #include "convert/spectrum/tables.h"
 
 #include <ctype.h>
@@ -31,7 +32,7 @@ void spx_table_roles(const spx_fits_hdu *h, spx_column_roles *c)
     for (size_t i = 0; i < h->ncol; i++)
         if (is_numeric(&h->col[i]))
             spx_match_role(c, (int)i, h->col[i].name);
-    /* flux and error after the instrument's response was taken out go together */
+    /* flux and error after division by the instrument's response are used together */
     for (size_t i = 0; i < h->ncol; i++)
         if (c->at[FLUX] >= 0 && strcmp(spx_column_names[c->name[FLUX]].name, "fluxreduced") == 0 &&
             is_numeric(&h->col[i]) && strcasecmp(h->col[i].name, "ERR_REDUCED") == 0)
@@ -60,7 +61,7 @@ spx_status spx_orders_of(const spx_fits_spectrum_options *o, size_t n, size_t *f
     return o->orders != NULL ? spx_parse_slice(o->orders, "--orders", n, first, count, e) : SPX_OK;
 }
 
-/* Spectra of table i, which are called `arm`. */
+/* Adds the spectra of table i as arm `arm`. */
 static spx_status add_table(spx_fits *f, int i, const spx_column_roles *c, const spx_survey *fam, const char *arm,
                             int exposure, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e)
 {
@@ -113,7 +114,7 @@ static int is_spectrum_table(const spx_fits_hdu *h, spx_column_roles *c)
     return m == spx_column_elements(&h->col[c->at[WAVE]]) && m > 0 && (m == 1 ? h->nrow : m) >= SPX_LEAST_PIXELS;
 }
 
-/* The letter of the camera that an HDU is called by (B1-00123456); x where it begins with none. */
+/* Letter of the camera at the beginning of an HDU's name (B1-00123456); x: none. */
 static char camera_letter(const char *extname)
 {
     const int c = (unsigned char)extname[0];
@@ -146,7 +147,7 @@ spx_status spx_find_tables(spx_fits *f, const spx_survey *fam, const spx_fits_sp
         const char *name = f->hdu[i].extname;
         int exposure = 0;
         spx_arm_name_default(f, fam, arm);
-        if (is_sdss && k > 0) { /* the first is the sum */
+        if (is_sdss && k > 0) { /* SDSS: the first table is the sum */
             exposure = 1;
             snprintf(arm, sizeof arm, "%c", camera_letter(name));
         } else if (lamost && strncasecmp(name, "COADD_", 6) == 0 && isalpha((unsigned char)name[6])) {

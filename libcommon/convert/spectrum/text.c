@@ -1,3 +1,4 @@
+/* Reads spectra and curves from text files (convert/spectrum/text.h). */
 #include "convert/spectrum/text.h"
 
 #include <math.h>
@@ -8,13 +9,13 @@
 #include "base/lines.h"
 #include "base/mem.h"
 
-/* Values that grow while they are read. */
+/* Growing array of values. */
 typedef struct {
     double *v;
     size_t n, capacity;
 } column;
 
-static spx_status append(column *c, double v, spx_err *e)
+static spx_status append_value(column *c, double v, spx_err *e)
 {
     double *more = spx_grow(c->v, c->n, 1, &c->capacity, sizeof *more, e);
     if (more == NULL)
@@ -61,8 +62,8 @@ spx_status spx_textspec_curve(const char *name, size_t *n, double **wave, double
     return st;
 }
 
-/* One more spectrum; the first gives the wavelengths. */
-static spx_status add(const char *name, size_t nspec, column *wave, column *flux, spx_err *e)
+/* Adds a spectrum; the first defines the wavelengths. */
+static spx_status add_spectrum(const char *name, size_t nspec, column *wave, column *flux, spx_err *e)
 {
     column w = {0}, x = {0};
     spx_status st = read_file(name, &w, &x, e);
@@ -71,9 +72,9 @@ static spx_status add(const char *name, size_t nspec, column *wave, column *flux
                          "has other wavelengths than the first file of the list: resample one of them");
     for (size_t i = 0; i < w.n && st == SPX_OK; i++) {
         if (nspec == 0)
-            st = append(wave, w.v[i], e);
+            st = append_value(wave, w.v[i], e);
         if (st == SPX_OK)
-            st = append(flux, x.v[i], e);
+            st = append_value(flux, x.v[i], e);
     }
     spx_free(w.v);
     spx_free(x.v);

@@ -1,3 +1,4 @@
+/* Reads a spectrum from a text table (convert/spectrum/text_table.h). */
 #include "convert/spectrum/text_table.h"
 
 #include <ctype.h>
@@ -26,8 +27,8 @@ static spx_status add_row(columns *c, const double *v, spx_err *e)
     return SPX_OK;
 }
 
-/* Numbers of a line, separated by blanks, commas or semicolons, into v[3]; how many, -1: something else too. "nan" is a
- * number. */
+/* Parses numbers of a line, separated by blanks, commas or semicolons, into v[3]; returns how many, -1: other text,
+ * too. "nan" is a number. */
 static int line_numbers(const char *p, double *v)
 {
     int n = 0;
@@ -46,7 +47,7 @@ static int line_numbers(const char *p, double *v)
     }
 }
 
-/* Does the first line with names say that the third column is no error but an inverse variance? */
+/* Kind of the third column by the line of names: inverse variance or error. */
 static spx_fits_noise kind_by_name(const char *line)
 {
     char lower[256];
@@ -73,7 +74,7 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
     while (st == SPX_OK && text && (len = getline(&line, &capacity, f)) >= 0) {
         double v[3] = {0, 0, 0};
         number++;
-        if (strlen(line) != (size_t)len) { /* bytes that no text has */
+        if (strlen(line) != (size_t)len) { /* NUL bytes: not a text file */
             text = 0;
             break;
         }
@@ -84,13 +85,13 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
         if (n == 0)
             continue;
         if (n < 2 || (ncol > 0 && n != ncol)) {
-            if (ncol == 0 && !named) { /* names of the columns */
+            if (ncol == 0 && !named) { /* line of column names */
                 named = 1;
                 kind = kind_by_name(line);
                 continue;
             }
             text = 0;
-            if (c.n >= 2) /* it was one up to here */
+            if (c.n >= 2) /* damaged: the lines before were a table */
                 st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a line of %d numbers as those before", name, number, ncol);
             break;
         }

@@ -1,3 +1,4 @@
+/* Reads values and wavelengths of a spectrum: units, logarithms, turning points (convert/spectrum/values.h). */
 #include "convert/spectrum/values.h"
 
 #include <math.h>
@@ -35,17 +36,17 @@ spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_
     return SPX_OK;
 }
 
-/* Wavelengths as logarithms in single precision are good for 0.2 km/s only. Where the header gives the same scale
- * exactly (COEFF0 and COEFF1 of SDSS), or where they are evenly spaced within their rounding, that is taken. */
+/* Restores double precision of logarithmic wavelengths in float32, which are good for 0.2 km/s only: takes the same
+ * scale from the header (COEFF0 and COEFF1 of SDSS), or an even spacing that fits within rounding. */
 static void sharpen(const spx_cards *h, size_t n, double *w)
 {
-    static const double ROUNDING = 5e-7; /* of log10 of a wavelength in single precision */
+    static const double ROUNDING = 5e-7; /* rounding of log10 of a wavelength in float32 */
     double c0 = 0, c1 = 0, worst = 0, sy = 0, sxx = 0, sxy = 0;
     const double start = w[0];
     if (h != NULL && spx_cards_double(h, "COEFF0", &c0) && spx_cards_double(h, "COEFF1", &c1) && c1 > 1e-6) {
         for (size_t i = 0; i < n; i++)
             worst = fmax(worst, fabs(w[i] - (start + c1 * (double)i)));
-        double offset = round((start - c0) / c1); /* a spectrum may begin some pixels into that grid */
+        double offset = round((start - c0) / c1); /* a spectrum may begin some pixels after the scale's origin */
         if (worst < 3e-6 && fabs(offset) < 1e5 && fabs(c0 + offset * c1 - start) < 3e-6) {
             for (size_t i = 0; i < n; i++)
                 w[i] = c0 + (offset + (double)i) * c1;
@@ -65,7 +66,7 @@ static void sharpen(const spx_cards *h, size_t n, double *w)
         w[i] = mean + slope * ((double)i - 0.5 * (double)(n - 1));
 }
 
-/* What a unit that nobody names is: values around 3.7 are log10 of Angstrom, others metre, micron, nanometre or
+/* Unit of wavelengths without one: values around 3.7 are log10 of Angstrom, others metre, micron, nanometre or
  * Angstrom. */
 static double guess_scale(size_t n, const double *w, spx_wave_scale *scale)
 {
@@ -102,7 +103,7 @@ spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_w
     if (!(unit > 0)) /* all orders of a file are in the same one */
         unit = s->wave.hdu >= 0 ? guess_scale(keep->total, keep->v, &scale) : guess_scale(s->n, w, &scale);
     for (size_t i = 0; s->wave.hdu >= 0 && i < s->n; i++)
-        w[i] = w[i] > 0 ? w[i] : NAN; /* which 0 as a logarithm would not be */
+        w[i] = w[i] > 0 ? w[i] : NAN; /* 0 is no wavelength, and would be a valid logarithm */
     if (scale == SPX_WAVE_LOG10 && s->wave.hdu >= 0)
         sharpen(&f->hdu[0].header, s->n, w);
     for (size_t i = 0; i < s->n; i++)
@@ -111,7 +112,7 @@ spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_w
     return SPX_OK;
 }
 
-/* Pixel, of those with a wavelength, at which w[n] turns; 0: nowhere. */
+/* Index of the pixel, of those with a wavelength, at which w[n] turns; 0: none. */
 static size_t turning_point(size_t n, const double *w)
 {
     size_t up = 0, down = 0;

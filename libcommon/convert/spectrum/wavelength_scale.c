@@ -1,3 +1,4 @@
+/* Reads wavelength scales from headers (convert/spectrum/wavelength_scale.h). */
 #include "convert/spectrum/wavelength_scale.h"
 
 #include <ctype.h>
@@ -47,7 +48,7 @@ int spx_wave_scale_header(const spx_cards *h, spx_fits_spectrum *s)
         return 1;
     }
     s->scale = flag == 1 && value < 6 ? SPX_WAVE_LOG10 : SPX_WAVE_LINEAR;
-    if (flag == 0 && value < 11 && fabs(step) < 0.01) /* no wavelength, but for one in micron with such steps */
+    if (flag == 0 && value < 11 && fabs(step) < 0.01) /* not a wavelength, unless in micron with a small step */
         s->scale = value < 3 || s->unit > 1 ? SPX_WAVE_LINEAR : value < 6 ? SPX_WAVE_LOG10 : SPX_WAVE_LN;
     s->start = value + (1 - pixel) * step;
     s->step = step;

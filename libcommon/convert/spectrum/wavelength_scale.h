@@ -1,19 +1,19 @@
-/* Reads wavelength scales from headers: linear, logarithmic, by coefficients, and of columns. */
+/* Reads wavelength scales from headers: linear, logarithmic, by coefficients; and units of columns. */
 #ifndef SPX_SPECTRUM_WAVELENGTH_SCALE_H
 #define SPX_SPECTRUM_WAVELENGTH_SCALE_H
 
 #include "convert/spectrum/spectrum.h"
 
-/* Angstrom of a unit that begins with this text; 0: none that is known. */
+/* Size in Angstrom of the unit that begins with this text; 0: unknown. */
 double spx_wave_unit(const char *text);
 
-/* A scale of CRVAL1, CDELT1 (or CD1_1), CRPIX1: linear, WAVE-LOG, or logarithms as IRAF and SDSS keep them. 0: none. */
+/* Scale from CRVAL1, CDELT1 (or CD1_1), CRPIX1: linear, WAVE-LOG, or logarithms as in IRAF and SDSS. 0: none. */
 int spx_wave_scale_header(const spx_cards *h, spx_fits_spectrum *s);
 
-/* COEFF0 and COEFF1 of SDSS and LAMOST: log10 of the first wavelength, and its step. */
+/* Scale from COEFF0 and COEFF1 of SDSS and LAMOST: log10 of the first wavelength, and its step. */
 int spx_wave_scale_coefficients(const spx_cards *h, spx_fits_spectrum *s);
 
-/* Wavelength column c of a table: unit, medium, logarithm; `name` is its entry of spx_column_names[]. */
+/* Wavelength column c of a table: unit, medium, logarithm; `name` is its index in spx_column_names[]. */
 void spx_wave_scale_table(const spx_fits_hdu *h, int c, int name, spx_fits_spectrum *s);
 
 #endif

@@ -1,4 +1,5 @@
-/* Makes the block of the spectra of files. */
+/* Writes the block `spectra` from files (spectrum.h): loads all spectra, places them on grids, writes arms and
+ * fibermap. */
 #include "convert/spectrum/spectrum.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "fits/cards.h"
 #include "products/spectra_h5.h"
 
-/* Row of the block at which each file begins, and who its rows are. */
+/* Assigns rows of the block: row at which each file begins, and identity of each row. */
 static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *first, spx_identity **row, size_t *nrow,
                             spx_err *e)
 {
@@ -34,7 +35,7 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
         for (size_t r = 0; r < id[i].rows; r++) {
             spx_identity *to = &(*row)[first[i] + r];
             *to = id[i];
-            if (id[i].rows > 1 && id[i].by_file) { /* of stars that nobody names, not of one */
+            if (id[i].rows > 1 && id[i].by_file) { /* spectra of several stars that have no names */
                 char name[SPX_FILE_NAME + 24];
                 snprintf(name, sizeof name, "%s %zu", id[i].file, r);
                 to->target = spx_text_hash(name);
@@ -45,7 +46,7 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
     return *row != NULL ? SPX_OK : SPX_EIO;
 }
 
-/* All spectra of a file behind those that are there. */
+/* Loads all spectra of a file. */
 static spx_status load_file(spx_grid *b, const spx_spectrum_file *file, spx_notes *said, spx_err *e)
 {
     spx_kept k = {0};
@@ -68,7 +69,7 @@ static spx_status load_file(spx_grid *b, const spx_spectrum_file *file, spx_note
         no[1] = no[1] || s->medium < 0;
         no[2] = no[2] || s->barycentric < 0;
         no[3] = no[3] || s->barycentric == 0;
-        b->nloaded++; /* to be freed, whatever became of it */
+        b->nloaded++; /* counted first: it is freed also after a failure */
     }
     if (st == SPX_OK && blank == file->found->n)
         st = spx_fail_at(e, SPX_EINPUT, file->name, NULL, NULL,
