@@ -1,4 +1,4 @@
-/* Answers questions to the inputs of h5merge and to the plan: arms, groups, rows. */
+/* Looks up arms, groups and rows in the inputs of h5merge and in the plan. */
 #include <stdio.h>
 #include <string.h>
 

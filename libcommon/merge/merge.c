@@ -1,4 +1,4 @@
-/* What h5merge writes: groups and datasets of the product, and where their rows come from. */
+/* Plans the product of h5merge (merge/merge.h): its groups and datasets, and the sources of their rows. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static spx_merge_group *add_group(spx_merge *m, const char *path, const char *pa
     return g;
 }
 
-/* Group of the product at `path`, made when it is not there yet. */
+/* Finds the group of the product at `path`, or adds it. */
 static spx_merge_group *need_group(spx_merge *m, const char *path, const char *pattern, const char *name, spx_err *e)
 {
     for (size_t i = 0; i < m->ngroup; i++)
@@ -71,7 +71,7 @@ static spx_status plan_groups(spx_merge *m, spx_err *e)
     return SPX_OK;
 }
 
-/* Type and shape of one input's dataset, joined to what is known of it. */
+/* Merges type and shape of one input's dataset into the description of the product's. */
 static spx_status look_at(spx_merge_dataset *d, const spx_merge_input *p, const char *path, int mask, int seen,
                           spx_err *e)
 {
@@ -132,7 +132,7 @@ static spx_merge_dataset *add_dataset(spx_merge *m, size_t g, const char *leaf, 
     return d;
 }
 
-/* One dataset of a group: which inputs have it, and in what form. */
+/* Plans one dataset of a group: the inputs that have it, and its form. */
 static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, const char *leaf, int missing, spx_err *e)
 {
     const spx_merge_group *g = &m->groups[gi];
@@ -186,7 +186,7 @@ static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, cons
     return SPX_OK;
 }
 
-/* Does row r of the product lack this group? */
+/* 1 when row r of the product lacks this group. */
 static int row_missing(const spx_merge *m, const spx_merge_group *g, const char *has, size_t r)
 {
     spx_merge_origin o = spx_merge_row_origin(m, g, r);
@@ -227,7 +227,7 @@ static spx_status plan_group(spx_merge *m, size_t gi, spx_err *e)
     return st;
 }
 
-/* Names the objects of an input that do not travel. */
+/* Lists the objects of an input that are not copied. */
 static spx_status note_left_out(spx_merge *m, const spx_merge_input *p, spx_err *e)
 {
     static const char *const kept[] = {"frame", "spectra", "rvfit", "fibermap", "scores", "exp_fibermap", "provenance"};
@@ -241,7 +241,7 @@ static spx_status note_left_out(spx_merge *m, const spx_merge_input *p, spx_err 
         if (strcmp(names[i], "rvfit") == 0 && !m->blocks[RVFIT])
             known = 0;
         (void)snprintf(path, sizeof path, "/%.250s", names[i]);
-        H5O_info_t info; /* a type that attributes share is no content */
+        H5O_info_t info; /* a named type shared by attributes is no content */
         if (!known && H5Oget_info_by_name2(p->file, path, &info, H5O_INFO_BASIC, H5P_DEFAULT) >= 0 &&
             info.type == H5O_TYPE_NAMED_DATATYPE)
             known = 1;
@@ -249,7 +249,7 @@ static spx_status note_left_out(spx_merge *m, const spx_merge_input *p, spx_err 
             st = spx_merge_leave_out(m, p, path, e);
     }
     spx_h5_names_free(n, names);
-    /* inside the groups: what the schema does not give a row a spectrum */
+    /* objects in groups, except those with a row a spectrum in the schema */
     for (size_t a = 0; a < p->narm && st == SPX_OK; a++) {
         if ((st = spx_h5_list(p->file, p->arms[a].path, &n, &names, e)) != SPX_OK)
             return st;
@@ -269,7 +269,7 @@ static spx_status note_left_out(spx_merge *m, const spx_merge_input *p, spx_err 
     return st;
 }
 
-/* Model images of fibre subsets add up when every input has one of the same size. */
+/* Plans the sum of model images of fibre subsets: every input must have one of the same size. */
 static spx_status plan_model(spx_merge *m, spx_err *e)
 {
     size_t dims[SPX_H5_MAXDIM], want[2] = {0, 0};
@@ -293,7 +293,7 @@ static spx_status plan_model(spx_merge *m, spx_err *e)
     return SPX_OK;
 }
 
-/* Add a word to a list separated by blanks, once. */
+/* Adds a word to a list separated by blanks, unless it is in it. */
 static void add_word(char text[FLAG_LEN], const char *word, size_t len)
 {
     size_t used = strlen(text);
@@ -303,7 +303,7 @@ static void add_word(char text[FLAG_LEN], const char *word, size_t len)
         (void)snprintf(text + used, FLAG_LEN - used, "%s%.*s", used > 0 ? " " : "", (int)len, word);
 }
 
-/* Arms that row r of the product lacks, separated by blanks; those that an earlier merge flagged too. */
+/* Names of the arms that row r of the product lacks, separated by blanks, with those flagged by an earlier merge. */
 static void missing_text(const spx_merge *m, const char *const *has, size_t r, char text[FLAG_LEN])
 {
     text[0] = '\0';

@@ -1,4 +1,4 @@
-/* Inputs of h5merge: what is in them, and whether they fit together. */
+/* Reads inputs of h5merge, and checks that they fit together. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -122,7 +122,7 @@ spx_status spx_merge_read_input(spx_merge_input *p, spx_err *e)
             (st = spx_h5_attr_str(p->file, "/frame", "camera", p->camera, sizeof p->camera, e)) != SPX_OK)
             return st;
         p->narm = 1;
-        /* the camera's letter, as everywhere: r0 -> r */
+        /* name of the arm: the camera's letter, r0 -> r */
         if (isalpha((unsigned char)p->camera[0]))
             p->arms[0].name[0] = (char)tolower((unsigned char)p->camera[0]);
         else
@@ -149,7 +149,7 @@ spx_status spx_merge_read_input(spx_merge_input *p, spx_err *e)
     return read_keys(p, e);
 }
 
-/* ---- do the inputs fit together? ---- */
+/* ---- agreement of inputs ---- */
 
 spx_status spx_merge_same_version(const spx_merge_input *a, const spx_merge_input *b, const char *pa, const char *pb,
                                   spx_err *e)
@@ -196,7 +196,7 @@ spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_i
             st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
                              "has %zu bins, but %s has %zu", nb, a->name, na);
         for (size_t i = 0; st == SPX_OK && i < na; i++)
-            /* rounding of the grid's definition may differ, a bin may not */
+            /* rounding of the grid's definition may differ, by less than any bin */
             if (!(fabs(wa[i] - wb[i]) <= 1e-9 * fabs(wa[i])))
                 st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
                                  "differs from %s in bin %zu (%.10g, %.10g Angstrom)", a->name, i, wb[i], wa[i]);

@@ -1,4 +1,4 @@
-/* Rows of the product of h5merge, and where each comes from. */
+/* Plans the rows of h5merge's product, and the source of each. */
 #include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ spx_status spx_merge_plan_fibers(spx_merge *m, const spx_merge_options *opt, spx
     return st;
 }
 
-/* The column that tells which rows belong together: in every input, and no value twice in one. */
+/* Finds a column usable as key: in every input, without duplicates in any. */
 static spx_status usable_key(const spx_merge *m, int64_t *const *key, int *ok, spx_err *e)
 {
     *ok = 1;
@@ -156,7 +156,7 @@ static spx_status same_targets(const spx_merge *m, spx_err *e)
     return SPX_OK;
 }
 
-/* Rows of the product: the keys of all inputs, fibres ascending, targets in the order in which they are first met. */
+/* Plans rows of the product: the keys of all inputs; fibres ascending, targets in order of first appearance. */
 static spx_status match_rows(spx_merge *m, int64_t *const *key, const char *what, int ascending, spx_err *e)
 {
     size_t n = 0, k = 0;
@@ -171,12 +171,12 @@ static spx_status match_rows(spx_merge *m, int64_t *const *key, const char *what
         for (size_t r = 0; r < m->part[i].nrow; r++)
             rows[k++] = (keyed){key[i][r], i, r};
     qsort(rows, n, sizeof *rows, by_key);
-    /* one entry a key; `key` of it becomes the place in the order wanted */
+    /* one entry a key; its `key` becomes the rank in the order wanted */
     size_t nout = 0;
     for (size_t i = 0; i < n; i++)
         if (i == 0 || rows[i].key != rows[i - 1].key) {
             first[nout] = rows[i];
-            if (!ascending) /* (part, row) decides: equal keys make by_key() compare those */
+            if (!ascending) /* order by (part, row): equal keys make by_key() compare those */
                 first[nout].key = 0;
             nout++;
         }
@@ -260,7 +260,7 @@ spx_status spx_merge_plan_cameras(spx_merge *m, spx_err *e)
         const char *what;
         int ascending;
     } order[3] = {{fiber, "fibre", 1}, {index, "fibre", 1}, {target, "target", 0}};
-    if (!frames) { /* coadded spectra: a target is a row, fibres may come twice */
+    if (!frames) { /* coadded spectra: a row is a target, fibres may repeat */
         order[0].key = target;
         order[0].what = "target";
         order[0].ascending = 0;

@@ -1,4 +1,4 @@
-/* The product of h5merge: datasets a block of rows at a time, headers, tables. */
+/* Writes the product of h5merge: datasets in chunks of rows, headers, tables. */
 #include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include "merge/internal.h"
 #include "products/cards_h5.h"
 
-enum { BLOCK_BYTES = 8 << 20 }; /* rows copied at one time */
+enum { BLOCK_BYTES = 8 << 20 }; /* size of a chunk of rows */
 
-/* Attributes of an object that describe its content: text and numbers, HDF5's own bookkeeping apart. */
+/* Attributes of an object that describe its content: text and numbers, without HDF5's own. */
 typedef struct {
     hid_t from, to;
     const char *frompath, *topath;
@@ -84,7 +84,7 @@ static hid_t native_type(int is_float, int is_signed, size_t size)
     }
 }
 
-/* A row without information. */
+/* Fills a row without information. */
 static void fill_row(const spx_merge_dataset *d, char *row, size_t nelem)
 {
     const int masked = strcmp(d->leaf, "pixmask_fraction") == 0;
@@ -99,7 +99,8 @@ static void fill_row(const spx_merge_dataset *d, char *row, size_t nelem)
     }
 }
 
-/* Values of an integer dataset are read in its own signedness and kept as bits: HDF5 would clip those of a mask. */
+/* Memory type of an integer dataset, with its own signedness, so that bits are kept: HDF5 would clip those of a
+ * mask. */
 static spx_status read_type(const spx_merge_input *p, const char *path, const spx_merge_dataset *d, hid_t *mem,
                             spx_err *e)
 {
@@ -173,12 +174,12 @@ static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, 
             if (there && (st = read_type(&m->part[o.part], from, d, &mem, e)) == SPX_OK)
                 st = spx_h5_read_rows(m->part[o.part].file, from, mem, o.row, run, buf + r * rowbytes, e);
             for (size_t k = 0; k < run && !there; k++) {
-                if (from[0] != '\0') /* an input without a mask: nothing is masked */
+                if (from[0] != '\0') /* an input without a mask: all values are good */
                     memset(buf + (r + k) * rowbytes, 0, rowbytes);
                 else
                     fill_row(d, buf + (r + k) * rowbytes, nelem);
             }
-            /* the fibre's number is known even of a row that is not there */
+            /* the fibre's number is known even of a missing row */
             if (st == SPX_OK && !there && strcmp(d->leaf, "fiber") == 0 && d->size == 4 && m->key != NULL)
                 for (size_t k = 0; k < run; k++) {
                     int32_t f = (int32_t)m->key[r0 + r + k];
@@ -208,7 +209,7 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
     spx_status st = spx_h5_group(out, g->path, e);
     if (st == SPX_OK)
         st = copy_attrs(p->file, base, out, g->path, e);
-    /* the camera's name, where cameras of several spectrographs were stacked, is the arm's */
+    /* CAMERA is the arm's name where cameras of several spectrographs are joined */
     for (size_t i = 0; i < m->npart && st == SPX_OK && m->blocks[FRAME]; i++)
         if (strcmp(m->part[i].camera, p->camera) != 0)
             st = spx_h5_set_str(out, g->path, "camera", g->arm, e);
@@ -228,7 +229,7 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
             st = spx_cards_write(out, to, &own, e);
         spx_cards_free(&own);
     } else if (st == SPX_OK && strncmp(g->path, "/spectra/", 9) == 0) {
-        /* an arm's header says what is true of all rows only when there is one spx_merge_input */
+        /* an arm's header applies to all rows only when it has one input */
         (void)snprintf(from, sizeof from, "%s/header", base);
         (void)snprintf(to, sizeof to, "%s/header", g->path);
         spx_cards own = {0};
@@ -241,7 +242,7 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
     return st;
 }
 
-/* Cards that all inputs have, to the letter. */
+/* Writes the cards that are identical in all inputs. */
 static spx_status write_header(const spx_merge *m, hid_t out, spx_err *e)
 {
     spx_cards h = {0};
@@ -301,7 +302,7 @@ static spx_status write_model(const spx_merge *m, hid_t out, spx_err *e)
 
 /* ---- tables ---- */
 
-/* Rows of inputs [lo, hi), one after the other. Halves are joined, so that each row is moved log(n) times. */
+/* Appends the rows of inputs [lo, hi) in order, by halves, so that each row is moved log(n) times. */
 static spx_table *stack(const spx_merge *m, const char *path, size_t lo, size_t hi, int one_a_row, spx_err *e)
 {
     spx_table *t = NULL;
@@ -332,7 +333,7 @@ static int any_has(const spx_merge *m, const char *path)
     return 0;
 }
 
-/* FIBERS, ROWS: the rows of the product, in its order. */
+/* FIBERS, ROWS: table with the rows of the product, in order. */
 static spx_table *stacked_rows(const spx_merge *m, const char *path, spx_err *e)
 {
     spx_table *all = stack(m, path, 0, m->npart, 1, e), *t = NULL;
@@ -350,7 +351,7 @@ static spx_table *stacked_rows(const spx_merge *m, const char *path, spx_err *e)
     return t;
 }
 
-/* Columns of one camera's scores get the arm's letter, as in DESI's files, unless they have it. */
+/* Adds the arm's letter to columns of one camera's scores that lack it, as in DESI's files. */
 static spx_table *scores_of_arm(spx_table *t, const char *name, spx_err *e)
 {
     spx_table *s = spx_table_new(t->nrow, e);
@@ -377,7 +378,7 @@ static spx_table *scores_of_arm(spx_table *t, const char *name, spx_err *e)
     return s;
 }
 
-/* CAMERAS: columns of all inputs, rows matched. */
+/* CAMERAS: table with the columns of all inputs, rows matched. */
 static spx_table *joined_columns(const spx_merge *m, const char *path, spx_err *e)
 {
     const int scores = strcmp(path, "/scores") == 0;
@@ -419,14 +420,14 @@ static spx_table *joined_columns(const spx_merge *m, const char *path, spx_err *
     return out;
 }
 
-/* Keys of rows that came from nowhere, and MISSING_ARMS. */
+/* Sets keys of rows without a source, and MISSING_ARMS. */
 static spx_status finish_fibermap(const spx_merge *m, spx_table **fm, spx_err *e)
 {
     char(*text)[FLAG_LEN] = NULL;
     size_t nmissing = 0, width = 1;
     spx_status st = spx_merge_missing_texts(m, &text, &nmissing, e);
     if (st == SPX_OK && *fm == NULL && (nmissing > 0 || m->by == SPX_MERGE_CAMERAS)) {
-        /* fibre numbers survive even where there was no fibermap */
+        /* fibre numbers are kept even without a fibermap */
         int32_t *fiber = spx_alloc(m->nout, sizeof *fiber, e);
         int known = fiber != NULL;
         for (size_t r = 0; r < m->nout && known; r++) {
@@ -447,7 +448,7 @@ static spx_status finish_fibermap(const spx_merge *m, spx_table **fm, spx_err *e
         st = e->code;
     }
     if (st == SPX_OK && m->by == SPX_MERGE_FIBERS && *fm != NULL && nmissing > 0) {
-        /* FIBER counts all fibres of the instrument, /frame/fiber those of the camera: a fixed distance */
+        /* FIBER counts fibres of the instrument, /frame/fiber those of the camera: they differ by a constant */
         int64_t distance = 0;
         int fixed = !m->key_is_index, first = 1;
         for (size_t r = 0; r < m->nout && m->key_is_index; r++) {
@@ -501,7 +502,7 @@ static spx_status write_table(const spx_merge *m, const char *path, hid_t out, s
     return e->code;
 }
 
-/* CAMERAS: exposures that went into the spectra are the same in every input, so they are taken from one. */
+/* CAMERAS: the exposures coadded into the spectra are the same in every input, and are copied from one. */
 static spx_status write_exposures(const spx_merge *m, hid_t out, spx_err *e)
 {
     for (size_t i = 0; i < m->npart; i++) {

@@ -1,3 +1,4 @@
+/* Reads spectra of several files as one block: heads at once, pixels by rows (run/catalogue_parts.h). */
 #include "run/catalogue_parts.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "h5/table.h"
 #include "products/spectra_h5.h"
 
-/* ---- files side by side and one after another ---- */
+/* ---- files as arms of the same rows, or as further rows ---- */
 
 static int covers(const spx_spectra_part *part, const spx_spectra_parts *p, const char *name)
 {
@@ -20,7 +21,7 @@ static int covers(const spx_spectra_part *part, const spx_spectra_parts *p, cons
     return 0;
 }
 
-/* First file of those whose rows are the last ones. */
+/* First file of those with the last rows. */
 static const spx_spectra_part *last_rows(const spx_spectra_parts *p)
 {
     const spx_spectra_part *part = &p->part[p->npart - 1];
@@ -29,7 +30,7 @@ static const spx_spectra_part *last_rows(const spx_spectra_parts *p)
     return part;
 }
 
-/* SPX_EINPUT when both tables have column `name` and rows first ... of `a` hold something else than `b`. */
+/* SPX_EINPUT when both tables have column `name`, and rows of `a` from `first` on differ from `b`. */
 static spx_status same_column(const spx_table *a, size_t first, const spx_table *b, const char *name, spx_err *e)
 {
     if (a == NULL || b == NULL || spx_table_find(a, name) < 0 || spx_table_find(b, name) < 0)
@@ -48,7 +49,7 @@ static spx_status same_column(const spx_table *a, size_t first, const spx_table 
     return st;
 }
 
-/* Are these other arms of the rows that came last? SPX_EINPUT says why not. */
+/* Checks that a file has other arms of the last rows; SPX_EINPUT with the reason if not. */
 static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra *more, spx_err *e)
 {
     const spx_spectra_part *last = last_rows(p);
@@ -70,7 +71,7 @@ static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra
     return st;
 }
 
-/* Rows of b after those of a. Where not every file has the table, or with the same columns, there is none for all. */
+/* Appends rows of b to a. Where a file lacks the table, or has other columns, the block has none. */
 static spx_status append_table(spx_table **a, const spx_table *b, spx_err *e)
 {
     spx_table *both = NULL;
@@ -82,7 +83,7 @@ static spx_status append_table(spx_table **a, const spx_table *b, spx_err *e)
     return SPX_OK;
 }
 
-/* Is name[len] in a list "A, B"? */
+/* 1 when name[len] is in a list "A, B". */
 static int is_listed(const char *list, const char *name, size_t len)
 {
     for (const char *at = list; at != NULL && *at != '\0';) {
@@ -94,7 +95,7 @@ static int is_listed(const char *list, const char *name, size_t len)
     return 0;
 }
 
-/* Of fibermaps the columns that all files have, but that which says whose exposures they are. */
+/* Appends a fibermap, keeping the columns that all files have; TARGETID is required of all or none. */
 static spx_status append_fibermap(spx_spectra_parts *p, const spx_table *more, spx_err *e)
 {
     spx_text dropped = {0};
@@ -107,7 +108,7 @@ static spx_status append_fibermap(spx_spectra_parts *p, const spx_table *more, s
                       "cannot be told");
     for (const char *name = dropped.s; st == SPX_OK && name != NULL && *name != '\0'; name += strcspn(name, "\n") + 1) {
         const size_t len = strcspn(name, "\n");
-        if (!is_listed(p->dropped.s, name, len)) /* a third file may have what the second lacks */
+        if (!is_listed(p->dropped.s, name, len)) /* a third file may have a column that the second lacks */
             st = spx_text_add(&p->dropped, e, "%s%.*s", p->dropped.n > 0 ? ", " : "", (int)len, name);
     }
     spx_text_free(&dropped);
@@ -145,7 +146,7 @@ static int same_arm(const spx_spectra_parts *p, const spx_arm *a, const spx_arm 
            memcmp(a->wavelength, b->wavelength, a->nwave * sizeof *a->wavelength) == 0;
 }
 
-/* Is one of the first n arms called so? */
+/* 1 when one of the first n arms has this name. */
 static int name_taken(const spx_spectra *s, size_t n, const char *name)
 {
     for (size_t k = 0; k < n; k++)
@@ -154,7 +155,7 @@ static int name_taken(const spx_spectra *s, size_t n, const char *name)
     return 0;
 }
 
-/* Number of the arm in `all`, which takes it over where it is new. */
+/* Index of the arm in `all`, which takes ownership of a new one. */
 static spx_status find_arm(spx_spectra_parts *p, spx_arm *arm, size_t *out, spx_err *e)
 {
     spx_spectra *all = &p->all;
@@ -193,7 +194,7 @@ static spx_status grow(spx_spectra_parts *p, spx_err *e)
     return SPX_OK;
 }
 
-/* The first file gives header and tables. */
+/* Moves header and tables of the first file. */
 static void take_over(spx_spectra *all, spx_spectra *first)
 {
     all->nspec = first->nspec;
@@ -211,7 +212,7 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     spx_spectra_part part = {.file = file};
     spx_err why = {0};
     spx_status st = spx_spectra_read_head(file, &head, part.path, e);
-    int known = st != SPX_OK; /* its message names the file */
+    int known = st != SPX_OK; /* 1: the message names the file already */
     if (st == SPX_OK)
         st = grow(p, e);
     part.nspec = head.nspec;
@@ -260,7 +261,7 @@ size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double
 
 /* ---- rows ---- */
 
-/* Row `from` of a file becomes row `to` of the block. */
+/* Copy of a row: `from` of a file to `to` of the block. */
 typedef struct {
     size_t from, to;
 } move;
@@ -271,14 +272,15 @@ static int by_row(const void *a, const void *b)
     return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
 }
 
-enum { ROWS_AT_ONCE = 256 }; /* at most, that are read aside and then put in their places */
+enum { ROWS_AT_ONCE = 256 }; /* most rows in the read buffer */
 
-/* A row of a dataset: `lines` times `whole` values of `size` bytes, of which nwave from `skip` on are wanted. */
+/* Shape of a row of a dataset: `lines` times `whole` values of `size` bytes, of which nwave from `skip` on are
+ * copied. */
 typedef struct {
     size_t lines, whole, skip, nwave, size;
 } row_shape;
 
-/* What is wanted of a row. */
+/* Copies the wanted part of a row. */
 static void take_row(const row_shape *s, const char *from, char *to)
 {
     const size_t bytes = s->nwave * s->size;
@@ -291,7 +293,7 @@ static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t
 {
     char path[SPX_ARM_PATH + 16], *aside = NULL;
     const size_t bytes = s->lines * s->nwave * s->size, count = s->lines * s->whole;
-    /* what is read aside takes no more memory than what is kept, but for a single row */
+    /* limits the read buffer to the memory of the rows that are kept, or one row */
     const size_t fit = n * s->nwave / s->whole, most = fit < 1 ? 1 : fit < ROWS_AT_ONCE ? fit : ROWS_AT_ONCE;
     spx_status st = SPX_OK;
     (void)snprintf(path, sizeof path, "%s/%s", arm, name);

@@ -1,5 +1,5 @@
-/* Spectra of any number of files: what they are is read at once, pixels when their rows are wanted, so that memory does
- * not grow with the files. */
+/* Reads spectra of any number of files as one block: wavelengths and tables at once, pixels by rows, so that memory
+ * does not grow with the files. */
 #ifndef SPX_SPECTRA_PARTS_H
 #define SPX_SPECTRA_PARTS_H
 
@@ -10,7 +10,7 @@
 #include "products/spectra.h"
 #include "products/spectra_h5.h"
 
-/* A file, which stays open as long as the parts are in use. */
+/* File of spectra; stays open as long as the parts are in use. */
 typedef struct {
     hid_t file;
     size_t first, nspec; /* its spectra are rows first ... first+nspec-1 of all */
@@ -20,30 +20,29 @@ typedef struct {
 
 typedef struct {
     spx_spectra all; /* rows of all files; arms without flux, ivar, mask and resolution */
-    /* What an arm is called in its file. Another one of that name on other wavelengths is called b2, b3, ... in `all`.
-     */
+    /* Name of an arm in its file. An arm of the same name on other wavelengths is called b2, b3, ... in `all`. */
     char base[SPX_MAX_ARM][16];
     int has_mask[SPX_MAX_ARM], with_resolution;
     size_t skip[SPX_MAX_ARM], whole[SPX_MAX_ARM]; /* pixels of the files before the first of `all`, and in all */
     size_t npart, capacity;
     spx_spectra_part *part;
-    spx_text dropped; /* columns of fibermaps that not all files have alike, and `all` lacks: "A, B" */
+    spx_text dropped; /* columns that not all fibermaps have alike, and `all` lacks: "A, B" */
 } spx_spectra_parts;
 
-/* Add a file. Arms that the rows of the file before lack stand beside them when these are the same spectra: as many,
- * with the same TARGETID, FIBER and EXPID where both have them. Otherwise its rows follow the others', where
+/* Adds a file. It gives further arms of the last file's rows when it lacks none of their identity: as many rows, with
+ * the same TARGETID, FIBER and EXPID where both have them, and other arms. Otherwise its rows are appended, where
  * `exposures` are allowed; SPX_EINPUT where not, or where one file has a fibermap and another has none, or one of them
  * alone has a TARGETID. */
 spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e);
 
-/* Keep of an arm the pixels from wavelength `lo` to `hi` alone, as if its files had no others; returns how many there
- * are, and leaves the arm as it is where that is none. To be called when all files have been added, once an arm. */
+/* Restricts an arm to pixels from wavelength `lo` to `hi`; returns their number, and leaves the arm unchanged where
+ * that is 0. Call it once an arm, after all files were added. */
 size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double hi);
 
-/* Rows row[n] of all as a block of their own, without tables and header; an arm that a row's file lacks has ivar 0. */
+/* Reads rows row[n] into a block without tables and header; an arm that a row's file lacks has ivar 0. */
 spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const size_t *row, spx_spectra *out,
                                   spx_err *e);
-/* Bytes of memory that the pixels of a row take. */
+/* Memory of the pixels of a row, bytes. */
 size_t spx_spectra_parts_row_bytes(const spx_spectra_parts *p);
 
 void spx_spectra_parts_free(spx_spectra_parts *p);

@@ -1,3 +1,4 @@
+/* Runs a fit in chunks of stars through the pipeline of base/pipeline.h (run/catalogue_run.h). */
 #include "run/catalogue_run.h"
 
 #include <string.h>
@@ -8,22 +9,22 @@
 #include "products/rvfit_h5.h"
 #include "products/spectra.h"
 
-/* Bytes of a part where --max-mem does not say otherwise; parts that are in work at a time. */
+/* PART_BYTES: size of a chunk unless --max-mem asks for less; PARTS: chunks in the pipeline at one time. */
 enum { PART_BYTES = 1 << 30, PARTS = 3 };
 
 enum { READ, FIT, WRITE, STEPS };
 
 typedef struct {
     const spx_rvfit_parts *p;
-    size_t next, most_rows; /* star that the next part begins with; rows that it may have */
+    size_t next, most_rows; /* first star of the next chunk; most rows of a chunk */
     hid_t file;
     spx_rvfit *all;
     double seconds[STEPS];
-    spx_err err; /* the first one */
+    spx_err err; /* first error */
 } work;
 
 typedef struct {
-    size_t star, nstar, row, nrow; /* the first, and how many */
+    size_t star, nstar, row, nrow; /* first star and number of stars, first row and number of rows */
     size_t *first;
     spx_spectra spectra;
     spx_rvfit fit;
@@ -51,7 +52,7 @@ static void end_part(void *ctx, void *item)
     spx_free(c);
 }
 
-/* As many stars as have most_rows spectra, at least one. */
+/* Reads a chunk: as many stars as have most_rows spectra, at least one. */
 static void *read_part(void *ctx)
 {
     work *w = ctx;
@@ -95,7 +96,7 @@ static void fit_part(void *ctx, size_t worker, void *item)
     w->seconds[FIT] += spx_seconds() - begin;
 }
 
-/* What is kept of all stars until the end. */
+/* Keeps the results of a chunk's stars that are not written by rows. */
 static spx_status keep_stars(work *w, const part *c, spx_err *e)
 {
     const spx_rvfit_parts *p = w->p;
@@ -142,14 +143,14 @@ static void write_part(void *ctx, void *item)
 static void publish_part(void *ctx, void *item)
 {
     (void)ctx;
-    (void)item; /* all parts go into one file, which is not complete yet */
+    (void)item; /* nothing to publish: all chunks go into one file, which is not complete yet */
 }
 
-/* Spectra that a part may have: memory for half of the parts' share, the other half is for the fit. */
+/* Most spectra of a chunk: half of its share of memory, the other half is for the fit. */
 static size_t rows_of_part(const spx_rvfit_parts *p)
 {
     size_t row = spx_spectra_parts_row_bytes(p->spectra) + p->result_bytes, limit = spx_mem_limit_get();
-    size_t held = spx_mem_peak(), bytes = spx_mem_cap() / (4 * PARTS); /* of the machine, without a limit */
+    size_t held = spx_mem_peak(), bytes = spx_mem_cap() / (4 * PARTS); /* of the machine's memory, without a limit */
     if (limit > 0)
         bytes = limit > held ? (limit - held) / (2 * PARTS) : 0;
     else if (bytes > PART_BYTES)

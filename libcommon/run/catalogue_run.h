@@ -1,5 +1,5 @@
-/* A fit of any number of spectra in parts, of which one is read and one is written while another is fitted, so that
- * memory does not grow with their number and the processor does not wait for files. */
+/* Runs a fit of any number of spectra in chunks: one is read and one is written while another is fitted, so that memory
+ * does not grow with their number, and the processor does not wait for files. */
 #ifndef SPX_RVFIT_PARTS_H
 #define SPX_RVFIT_PARTS_H
 
@@ -12,21 +12,21 @@
 typedef struct {
     spx_run *stage;
     const spx_spectra_parts *spectra;
-    /* Star k has exposures first[k] ... first[k+1]-1 of row[nrow], which are rows of the spectra. NULL: each is a star.
-     */
+    /* Star k has exposures first[k] ... first[k+1]-1 of row[nrow], rows of the spectra. first NULL: each row is a
+     * star. */
     size_t nstar, nrow;
     const size_t *row, *first;
-    size_t result_bytes; /* of a row, for models and curves */
-    /* Fit stars star ... star+nstar-1, which are the rows of s, as first[nstar+1] says (NULL as above). In a thread of
-     * its own, one part at a time. */
+    size_t result_bytes; /* size of a row of models and curves */
+    /* Fits stars star ... star+nstar-1, which are the rows of s, as first[nstar+1] says (NULL as above). Called in a
+     * thread of its own, one chunk at a time. */
     spx_status (*fit)(void *ctx, const spx_spectra *s, size_t star, size_t nstar, const size_t *first, spx_rvfit *out,
                       spx_err *e);
     void *ctx;
 } spx_rvfit_parts;
 
-/* Makes the output of the stage and writes models and curves into it; tables are for the caller to write, from *all,
- * which holds everything else and is freed with spx_rvfit_free(). Each part has whole stars, and a gigabyte at most
- * (less on small machines), or what --max-mem leaves. Seconds of the steps read, fit, write are recorded. */
+/* Creates the output, fits all chunks and writes models and curves; the caller writes tables, from *all, which holds
+ * everything else and is freed with spx_rvfit_free(). A chunk has whole stars, and a gigabyte at most (less on small
+ * machines), or what --max-mem leaves. Seconds of the steps read, fit, write are recorded. */
 spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit *all, spx_err *e);
 
 #endif

@@ -1,3 +1,5 @@
+/* Provides the queue of exposures: finds images and PSFs among the inputs, pairs them, and names the outputs
+ * (run/queue_inputs.h). */
 #include "run/queue_inputs.h"
 
 #include <poll.h>
@@ -16,37 +18,37 @@
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
 
-/* A PSF and the input that it is from, shared by all exposures that use it. */
+/* PSF with the input that it comes from, counted by its users: the exposures, and the queue. */
 typedef struct spx_psf_source {
-    size_t at; /* which input */
+    size_t at; /* index of the input */
     spx_input *in;
     spx_psf psf;
     size_t users;
-    spx_err err; /* why there is none */
+    spx_err err; /* error that its reading gave */
 } psf_source;
 
-/* What one input holds. */
+/* Content of one input. */
 typedef struct {
     const char *name;
     int is_stdin, image, psf;
-    spx_err err; /* it cannot be read */
+    spx_err err; /* error where it cannot be read */
     uint64_t dev, ino;
-    spx_input *pipe; /* a named one, which can be read once only: open since it was looked at */
+    spx_input *pipe; /* named pipe, which can be read once only: open since its content was found */
     char *target;
-    int kept; /* the target exists, and stays */
+    int kept; /* 1: the target exists, and stays */
 } entry;
 
 struct spx_queue {
     spx_run *s;
-    size_t n, at; /* inputs, and the one that is next */
+    size_t n, at; /* number of inputs, and index of the next */
     int skip_existing;
-    size_t nkept; /* products that existed already, so far */
+    size_t nkept; /* number of existing products so far */
     entry *it;
     enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN } to;
-    size_t stdin_at, nimage; /* which input is standard input (n: none); images so far */
-    spx_input *pending;      /* opened product of standard input that comes next */
+    size_t stdin_at, nimage; /* index of the input that is standard input (n: none); images so far */
+    spx_input *pending;      /* next product of standard input, open */
     int stdin_over;
-    psf_source *psf; /* of the images that come next; the queue is one of its users */
+    psf_source *psf; /* PSF of the next images; the queue is one of its users */
 };
 
 static void find_content(spx_input *in, int *image, int *psf)
@@ -79,7 +81,7 @@ spx_status spx_queue_no_image(const char *name, spx_err *e)
                        "no image");
 }
 
-/* ---- where the products go ---- */
+/* ---- outputs ---- */
 
 static void find_kind(spx_queue *q)
 {
@@ -96,7 +98,7 @@ static void find_kind(spx_queue *q)
         q->to = TO_FILE;
 }
 
-/* The folder of all products is there; said once, not by each of them. */
+/* Checks that the folder of all products exists: one error, not one for each product. */
 static spx_status check_folder(const spx_queue *q, spx_err *e)
 {
     const char *out = q->s->common.output, *slash = strrchr(out, '/');
@@ -112,7 +114,7 @@ static spx_status check_folder(const spx_queue *q, spx_err *e)
     return spx_fail_at(e, SPX_EIO, folder, NULL, "make it first, with mkdir", "is not a folder that is there");
 }
 
-/* File for the exposure of the input called `name`. */
+/* Output file for the exposure of input `name`. */
 static char *make_target(const spx_queue *q, const char *name, spx_err *e)
 {
     const char *out = q->s->common.output, *slash = strrchr(name, '/'), *stem = slash != NULL ? slash + 1 : name;
@@ -152,7 +154,7 @@ static int by_file(const void *a, const void *b)
     return (*x)->dev < (*y)->dev ? -1 : (*x)->dev > (*y)->dev;
 }
 
-/* No two products at one place, and none where an input is. */
+/* Checks that no two products have one target, and none an input's file. */
 static spx_status check_targets(spx_queue *q, spx_err *e)
 {
     size_t nimage = 0;
@@ -194,7 +196,7 @@ static spx_status check_targets(spx_queue *q, spx_err *e)
     return st;
 }
 
-/* ---- what the inputs are ---- */
+/* ---- content of inputs ---- */
 
 static spx_input *new_input(spx_err *e)
 {
@@ -204,7 +206,7 @@ static spx_input *new_input(spx_err *e)
     return in;
 }
 
-/* The next product of standard input into q->pending, which stays NULL at the end. */
+/* Opens the next product of standard input as q->pending, which stays NULL at the end. */
 static spx_status next_of_stdin(spx_queue *q, int first, spx_err *e)
 {
     int end = 0;
@@ -244,7 +246,7 @@ static spx_status look_at(spx_queue *q, entry *it, spx_err *e)
     return st;
 }
 
-/* Open an input that is not standard input. */
+/* Opens an input that is not standard input. */
 static spx_status open_entry(entry *it, spx_input **in, spx_err *e)
 {
     *in = it->pipe;
@@ -261,7 +263,7 @@ static spx_status open_entry(entry *it, spx_input **in, spx_err *e)
     return st;
 }
 
-/* Index of the PSF that stands alone for the image at `i`; q->n: there is none. */
+/* Index of the PSF file for the image at `i`; q->n: none. */
 static size_t psf_of(const spx_queue *q, size_t i)
 {
     for (size_t k = i; k-- > 0;)
@@ -273,7 +275,7 @@ static size_t psf_of(const spx_queue *q, size_t i)
     return q->n;
 }
 
-/* Every image has a PSF, every PSF an image. What cannot be known of standard input is found out as it comes. */
+/* Checks that every image has a PSF, and every PSF an image. Standard input is checked as it comes. */
 static spx_status match(const spx_queue *q, spx_err *e)
 {
     size_t nimage = 0, npsf = 0;
@@ -335,7 +337,7 @@ spx_status spx_queue_open(spx_run *s, int skip_existing, spx_queue **queue, spx_
             *e = it->err;
             return st;
         }
-        if (st != SPX_OK) { /* it takes its turn, and fails then */
+        if (st != SPX_OK) { /* the error is reported in its turn */
             it->image = 1;
             it->psf = 0;
         }
@@ -383,7 +385,7 @@ void spx_psf_source_release(psf_source *p)
     spx_free(p);
 }
 
-/* The PSF in an open input, which it owns from now on, becomes q->psf. */
+/* Reads the PSF of an open input, which it then owns, as q->psf. */
 static spx_status make_source(spx_queue *q, size_t at, spx_input *in, spx_err *e)
 {
     psf_source *p = spx_alloc(1, sizeof *p, e);
@@ -400,18 +402,18 @@ static spx_status make_source(spx_queue *q, size_t at, spx_input *in, spx_err *e
     return SPX_OK;
 }
 
-/* The PSF of the image at input i becomes q->psf, which stays NULL where there is none. A PSF with an error is one,
- * too: the error is that of all its images. */
+/* Makes the PSF of the image at input i q->psf, which stays NULL where there is none. A PSF that could not be read is
+ * one, too: its error is that of all its images. */
 static spx_status find_psf(spx_queue *q, size_t i, spx_err *e)
 {
     const size_t k = psf_of(q, i);
     const size_t have = q->psf != NULL ? q->psf->at : q->n;
-    /* what came on standard input is known only now */
+    /* standard input's content is known only now */
     if (k == q->n || have == k || (have <= i && (k > i || have > k)))
         return SPX_OK;
     spx_input *in = NULL;
     if (q->it[k].is_stdin) {
-        in = q->pending; /* an image stands before it */
+        in = q->pending; /* an image precedes it in the same product */
         q->pending = NULL;
     } else {
         const spx_status st = open_entry(&q->it[k], &in, e);
@@ -423,8 +425,8 @@ static spx_status find_psf(spx_queue *q, size_t i, spx_err *e)
 
 /* ---- exposures ---- */
 
-/* Image, and PSF where it is in the same file, of an open input that is the product's from now on; pixels perhaps
- * `later`. */
+/* Reads the image, and the PSF where it is in the same file, of an open input, which the product then owns; later:
+ * reads of pixels are deferred. */
 static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, int own_psf, int later, spx_err *e)
 {
     psf_source *p = own_psf ? spx_alloc(1, sizeof *p, e) : q->psf;
@@ -460,8 +462,7 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
     return st;
 }
 
-/* Next product of standard input that holds an image; *in stays NULL at its end. PSFs that stand alone become q->psf.
- */
+/* Next product of standard input with an image; *in stays NULL at its end. PSF products before it become q->psf. */
 static spx_status next_image_of_stdin(spx_queue *q, spx_input **in, int *psf, spx_err *e)
 {
     int image = 0;
@@ -485,7 +486,7 @@ static spx_status next_image_of_stdin(spx_queue *q, spx_input **in, int *psf, sp
     }
 }
 
-/* The next input that holds an image: its name, and the open input where it is standard input. q->at is that input, or
+/* Advances to the next input with an image: sets its name, and *in where it is standard input. q->at is its index, or
  * q->n at the end. */
 static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *psf, spx_err *e)
 {
@@ -516,7 +517,7 @@ static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *
     return SPX_OK;
 }
 
-/* The product of an exposure, which its target must not be there for. */
+/* Begins the product of an exposure; an error where its target exists. */
 static spx_status begin_product(const spx_queue *q, spx_queue_item *x, spx_err *e)
 {
     x->exists = !q->s->common.force && (q->to == TO_FOLDER || q->to == TO_PATTERN) && exists(x->target);
@@ -526,15 +527,15 @@ static spx_status begin_product(const spx_queue *q, spx_queue_item *x, spx_err *
     return spx_run_begin_product(q->s, x->target, &x->product, e);
 }
 
-/* The next one that there is to do, of which x has name, number and target, and *in the open input where it is standard
- * input; *end becomes 1 where there is none. */
+/* Next exposure to process: sets name, number and target of x, and *in where it is standard input; *end becomes 1 at
+ * the end. */
 static spx_status next_target(spx_queue *q, spx_queue_item *x, spx_input **in, int *psf, int *end, spx_err *e)
 {
     for (;;) {
         spx_status st = advance(q, x, in, psf, e);
         *end = st == SPX_OK && q->at == q->n;
         if (!*end)
-            x->number = ++q->nimage; /* those that fail count: the others are called the same when it is mended */
+            x->number = ++q->nimage; /* failed ones count: numbers in names do not depend on failures */
         if (st != SPX_OK || *end)
             return st;
         const entry *it = &q->it[q->at];

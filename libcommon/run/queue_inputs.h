@@ -1,5 +1,5 @@
-/* A queue of exposures: the images among a program's inputs, one after another, each with the PSF that belongs to it
- * and the product that is made of it.
+/* Provides the queue of exposures: the images among a program's inputs, one after another, each with its PSF and its
+ * product.
  *
  * An input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other has the last PSF
  * that stands alone before it, or, where there is none, the first one behind it. Standard input may hold any number of
@@ -7,8 +7,8 @@
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
- * and images of standard input get their number, 001 for the first. spx_queue_run() (run/queue_run.h) takes all of
- * them through a program's steps. */
+ * and images of standard input get their number, 001 for the first. spx_queue_run() (run/queue_run.h) takes all of them
+ * through a program's steps. */
 #ifndef SPX_QUEUE_INPUTS_H
 #define SPX_QUEUE_INPUTS_H
 
@@ -20,11 +20,11 @@
 typedef struct spx_queue spx_queue;
 struct spx_psf_source;
 
-/* One of them: a program's own struct begins with it. */
+/* Exposure in the queue: a program's own struct begins with it. */
 typedef struct {
-    char name[1024];      /* of the input that holds the image */
-    char label[1072];     /* before messages: name and ": " in a queue, "" otherwise */
-    spx_product *product; /* where it goes */
+    char name[1024];      /* name of the input with the image */
+    char label[1072];     /* prefix of messages: name and ": " in a queue, "" otherwise */
+    spx_product *product; /* its output */
     spx_image image;      /* without read noise; see spx_image_drop_pixels() */
     const spx_psf *psf;   /* valid as long as the exposure */
     struct spx_psf_source *source;
@@ -38,28 +38,28 @@ typedef struct {
     spx_err e;
 } spx_queue_item;
 
-/* Look at the inputs of a program and say which products there will be; with skip_existing, those whose file exists
- * already are left out from then on, and only counted. SPX_EUSAGE where several go to one file, a
- * product would replace an input, a PSF has no image; SPX_EINPUT where there is no image or no PSF. A file among
- * several that cannot be read is an error of its own exposure. */
+/* Opens the queue: finds the content of a program's inputs, and the products to make. skip_existing: exposures whose
+ * target exists are counted and left out. SPX_EUSAGE where several have one target, a product would replace an input, a
+ * PSF has no image; SPX_EINPUT where there is no image or no PSF. A file among several that cannot be read is an error
+ * of its own exposure. */
 spx_status spx_queue_open(spx_run *s, int skip_existing, spx_queue **q, spx_err *e);
-/* Number of exposures to work on; 0 when it is not known, because standard input may hold any number. */
+/* Number of exposures to process; 0 when unknown, because standard input may hold any number. */
 size_t spx_queue_total(const spx_queue *q);
 void spx_queue_close(spx_queue *q);
 
-/* For spx_queue_run(). Reads the next one; *end becomes 1 where there is none. After an error, which is this
- * exposure's, the next call goes on with the next. */
+/* Reads the next exposure (for spx_queue_run()); `later`: reads of pixels are deferred; *end becomes 1 at the end. An
+ * error is this exposure's; the next call continues with the next. */
 spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e);
-/* Can the next one be read without waiting for the program before this one in a pipe? */
+/* 1 when the next exposure can be read without waiting for the preceding program in a pipe. */
 int spx_queue_ready(const spx_queue *q);
 spx_run *spx_queue_context(const spx_queue *q);
 int spx_queue_to_stdout(const spx_queue *q);
-/* An exposure's share in its PSF (x->source; NULL: none) ends. */
+/* Releases an exposure's reference to its PSF (x->source; NULL: none). */
 void spx_psf_source_release(struct spx_psf_source *p);
-/* Is there anything to do? *kept gets the number of products that exist already and are left out; those on standard
- * input are counted as they come, so that it is final at the end of the queue. */
+/* 1 when there is anything to do. *kept gets the number of existing products left out; those of standard input are
+ * counted as they come, so that it is final at the end of the queue. */
 int spx_queue_todo(const spx_queue *q, size_t *kept);
-/* The error of an input without an image. */
+/* Error of an input without an image. */
 spx_status spx_queue_no_image(const char *name, spx_err *e);
 
 #endif

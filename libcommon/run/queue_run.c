@@ -1,3 +1,4 @@
+/* Runs the queue of exposures through the pipeline of base/pipeline.h (run/queue_run.h). */
 #include "run/queue_run.h"
 
 #include <stdio.h>
@@ -12,17 +13,17 @@
 #include "h5/deferred.h"
 #include "h5/file.h"
 
-/* Threads that read the pixels of an exposure at most. */
+/* Most threads that read the pixels of an exposure. */
 enum { FEW = 8 };
 
 typedef struct {
     spx_queue *q;
     const spx_queue_steps *steps;
-    size_t total, most, n, nbad, nleft, nexist, nend, first_peak; /* nend: that have ended */
-    int broken;             /* standard output took a part of a product, or nothing */
-    spx_progress *progress; /* of a queue whose length is known */
-    spx_err no_memory;      /* for another exposure */
-    spx_err held;           /* of the first exposure, as long as it is the only one */
+    size_t total, most, n, nbad, nleft, nexist, nend, first_peak; /* nend: number of exposures that have ended */
+    int broken;             /* 1: standard output accepted part of a product, or nothing */
+    spx_progress *progress; /* of a queue of known length */
+    spx_err no_memory;      /* error where memory is out for another exposure */
+    spx_err held;           /* error of the first exposure, as long as it is the only one */
     spx_status worst;
 } queue_run;
 
@@ -35,17 +36,17 @@ static size_t capacity(void *ctx)
 {
     const queue_run *r = ctx;
     const size_t limit = spx_mem_limit_get(), most = atomic_load(r->steps->most), all = most > 0 ? most : r->most;
-    /* exposures beside each other must not fail where one alone would not: the first one shows what one takes */
+    /* the first exposure's peak of memory tells how many fit the limit: an exposure must not fail because of others */
     const size_t fit = limit == 0 ? all : r->first_peak == 0 ? 1 : limit / r->first_peak;
     return fit < all ? fit : all;
 }
 
 static const char from_pipe[] = "standard input";
 
-/* What stands before messages about an exposure of a queue. */
+/* Sets the prefix of messages about an exposure of a queue. */
 static void set_label(const queue_run *r, spx_queue_item *x)
 {
-    if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* which of the products there */
+    if (x->number > 1 && strcmp(x->name, from_pipe) == 0) /* position among the products of standard input */
         (void)snprintf(x->label, sizeof x->label, "%s: number %03zu: ", x->name, x->number);
     else if (r->total != 1)
         (void)snprintf(x->label, sizeof x->label, "%s: ", x->name);
@@ -60,7 +61,7 @@ static void *read_one(void *ctx)
     spx_queue_item *x = atomic_load(r->steps->stop) ? NULL : spx_alloc(1, r->steps->size, &r->no_memory);
     if (x == NULL)
         return NULL;
-    /* the first ones are read while the workers begin */
+    /* reads of the first ones are deferred while the workers start */
     const int later = r->total != 1 && r->n >= r->steps->nworker;
     x->st = spx_queue_next(r->q, x, later, &end, &x->e);
     if (end) {
@@ -118,7 +119,7 @@ static void store(void *ctx, void *item)
     const queue_run *r = ctx;
     spx_queue_item *x = item;
     const long threads = spx_queue_context(r->q)->common.threads;
-    /* two: one converts while the other has the file's lock */
+    /* two threads: one converts while the other has the file's lock */
     if (x->st == SPX_OK && !x->left)
         x->st = spx_product_flush(x->product, threads < 2 ? (int)threads : 2, &x->e);
 }
@@ -147,7 +148,7 @@ static int is_named(const queue_run *r, const spx_queue_item *x)
     return named;
 }
 
-/* An error is said at once where there are several exposures, else it is the program's. */
+/* Prints an error at once where there are several exposures; else the program returns it. */
 static void report_error(queue_run *r, const spx_queue_item *x)
 {
     spx_err e = x->e;
@@ -169,7 +170,7 @@ static void report_error(queue_run *r, const spx_queue_item *x)
         r->held = e;
 }
 
-/* Of a queue: how far it has come. */
+/* Prepares the note on a queue's progress for a signal. */
 static void tell_if_stopped(const queue_run *r)
 {
     char of[32] = "";
@@ -223,7 +224,7 @@ static int nothing_kept(const queue_run *r)
     return kept == 0;
 }
 
-/* The pipeline, where there is anything to do. */
+/* Runs the pipeline, where there is anything to do. */
 static spx_status run_pipeline(queue_run *r, const spx_pipeline *p, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -243,7 +244,7 @@ static spx_status run_pipeline(queue_run *r, const spx_pipeline *p, spx_err *e)
 spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
 {
     queue_run r = {.q = q, .steps = steps, .total = spx_queue_total(q)};
-    /* in work: what is computed, what is stored, and so that workers need not wait for these as many again */
+    /* capacity: exposures in the workers, in storing threads, and as many again, so that workers need not wait */
     const size_t nstore = (steps->nworker + 1) / 2;
     r.most = r.total == 1 ? 1 : steps->nworker + 2 * nstore + (steps->nworker > 1);
     if (r.total > 1)
@@ -274,7 +275,7 @@ spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
     } else if (st == SPX_OK && r.nbad > 0) {
         st = say_failures(&r, e);
     } else if (st == SPX_OK && r.n == 0 && nothing_kept(&r) &&
-               !atomic_load(steps->stop)) { /* known of standard input at its end only */
+               !atomic_load(steps->stop)) { /* the total of standard input is known at its end only */
         st = spx_queue_no_image(from_pipe, e);
     } else if (st == SPX_OK && r.nleft == 0 && spx_queue_to_stdout(q)) {
         st = spx_output_end_stdout(e);

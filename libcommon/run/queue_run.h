@@ -8,33 +8,33 @@
 #include "base/err.h"
 #include "run/queue_inputs.h"
 
-/* What is done with each. Each function but start() and clear() returns what goes wrong with this exposure; after an
- * error the later ones are left out. */
+/* Steps of a program for each exposure. Functions other than start() and clear() return the exposure's status; after an
+ * error its later steps are skipped. */
 typedef struct {
     void *ctx;
-    size_t size;    /* bytes of the struct that begins with an spx_queue_item; zeroed */
-    size_t nworker; /* threads that compute */
-    /* Exposures in work at most; 0: as many as keep the workers busy. start() may set it. */
+    size_t size;    /* size of the struct that begins with an spx_queue_item, bytes; zeroed */
+    size_t nworker; /* worker threads */
+    /* Most exposures in the pipeline; 0: as many as keep the workers busy. start() may set it. */
     atomic_size_t *most;
-    const char *what; /* of the line that shows the progress of a queue: "extract" */
-    /* In each worker, once. */
+    const char *what; /* word in the progress line of a queue: "extract" */
+    /* Each worker thread, once. */
     void (*start)(void *ctx, size_t worker);
-    /* Caller's thread, step `read` of the product: when the image has been read, but for its pixels. */
+    /* Caller's thread, step `read` of the product: after the image was read, perhaps without its pixels. */
     spx_status (*prepare)(void *ctx, spx_queue_item *x, spx_err *e);
-    /* A worker. */
+    /* Worker thread. */
     spx_status (*compute)(void *ctx, size_t worker, spx_queue_item *x, spx_err *e);
-    /* Caller's thread, the product in work: makes the output, which is committed afterwards. */
+    /* Caller's thread, the exposure's product is current: makes the output, which is committed afterwards. */
     spx_status (*write)(void *ctx, spx_queue_item *x, spx_err *e);
-    /* Caller's thread: frees what is behind the spx_queue_item, when the output is finished. */
+    /* Caller's thread: frees the fields after the spx_queue_item, when the output is finished. */
     void (*clear)(void *ctx, spx_queue_item *x);
-    /* Becomes 1, in any thread, where it makes no sense to go on with further exposures: nothing more is read or
-     * computed. A step may set it; it is set when standard output cannot take a product, as nothing may follow a part
-     * of one. */
+    /* Set to 1 by any thread to stop: nothing more is read or computed. A step may set it; it is set when standard
+     * output cannot take a product, since none may follow an incomplete one. */
     atomic_int *stop;
 } spx_queue_steps;
 
-/* All of them. An exposure that fails harms no other; its error is said, and the status is that of the first which
- * failed. The error of a single one is returned. An error with code but without text has been said elsewhere. */
+/* Runs all exposures. A failure does not affect other exposures; its error is printed, and the status is that of the
+ * first failure. The error of a single exposure is returned. An error with a code but no text has been printed
+ * already. */
 spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e);
 
 #endif

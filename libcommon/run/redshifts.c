@@ -1,3 +1,4 @@
+/* Reads redshift files and matches them to targets (run/redshifts.h). */
 #include "run/redshifts.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ spx_status spx_fibermap_need_i64(const spx_table *t, const char *name, int64_t *
     return st;
 }
 
-/* Path of the table among the HDUs of a file; 0: there is none. */
+/* Path of the redshift table among the HDUs of a file; 0: none. */
 static int find_redshifts(hid_t file, char *path, size_t size)
 {
     size_t nfile = 0, nhdu = 0;

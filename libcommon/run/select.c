@@ -1,3 +1,4 @@
+/* Selects spectra, and groups them into stars (run/select.h). */
 #include "run/select.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@
 #include "num/stat.h"
 #include "num/wave.h"
 
-/* ---- what the fibermap says ---- */
+/* ---- criteria from the fibermap ---- */
 
 static spx_status drop_sky(const spx_spectra *s, char *take, spx_err *e)
 {
@@ -67,7 +68,7 @@ static spx_status read_targets(const char *file, size_t *n, size_t *capacity, in
         if (st == SPX_OK)
             st = append_target(n, capacity, id, value, e);
         else
-            e->code = st = SPX_EINPUT; /* the content of a file, not of the command line */
+            e->code = st = SPX_EINPUT; /* an error in a file, not on the command line */
     }
     st = spx_lines_close(&lines, st, e);
     if (st == SPX_OK && *n == before)
@@ -156,7 +157,7 @@ static const struct {
                    {61, "MWS_ANY"},
                    {62, "SCND_ANY"}};
 
-/* Bits whose names one of the expressions matches. */
+/* Mask of the bits whose names match one of the expressions. */
 static spx_status type_bits(const char *text, int64_t *bits, spx_err *e)
 {
     *bits = 0;
@@ -214,7 +215,7 @@ static spx_status choose_stars(const spx_spectra *s, const spx_redshifts *r, cha
 
 /* ---- signal-to-noise ratio ---- */
 
-/* Largest of the arms' in the scores: sn[nspec]; *found 0: they do not have it for all arms. */
+/* Largest signal-to-noise ratio over the arms, from the scores: sn[nspec]; *found 0: not all arms have scores. */
 static spx_status sn_of_scores(const spx_spectra_parts *p, const uint8_t *arm, double *sn, int *found, spx_err *e)
 {
     static const char *const column[] = {"MEDIAN_CALIB_SNR_", "MEDIAN_COADD_SNR_", "MEDIAN_COADD_FLUX_SNR_"};
@@ -253,14 +254,14 @@ static double median_sn(const spx_arm *a, size_t row, double *tmp)
     return n > 0 ? spx_median(tmp, n) : -HUGE_VAL;
 }
 
-/* The same from the pixels, of the spectra that are in question. */
+/* Largest signal-to-noise ratio over the arms, from the pixels, of the spectra still selected. */
 static spx_status sn_of_pixels(const spx_spectra_parts *p, const uint8_t *arm, const char *take, double *sn, spx_err *e)
 {
     enum { AT_ONCE = 64 };
     size_t row[AT_ONCE], most = 0;
     for (size_t a = 0; a < p->all.narm; a++)
         most = p->all.arm[a].nwave > most ? p->all.arm[a].nwave : most;
-    spx_spectra_parts plain = *p; /* resolution matrices are no use here */
+    spx_spectra_parts plain = *p; /* without resolution matrices */
     plain.with_resolution = 0;
     double *tmp = spx_alloc(most, sizeof *tmp, e);
     spx_status st = tmp == NULL ? SPX_EIO : SPX_OK;
@@ -296,7 +297,7 @@ static spx_status keep_bright(const spx_spectra_parts *p, const spx_selection *s
     return st;
 }
 
-/* ---- all of it ---- */
+/* ---- selection ---- */
 
 spx_status spx_spectra_select(const spx_spectra_parts *p, const spx_selection *s, size_t **row, size_t *n, spx_err *e)
 {
@@ -336,7 +337,7 @@ spx_status spx_spectra_select(const spx_spectra_parts *p, const spx_selection *s
 
 typedef struct {
     int64_t star;
-    size_t at, order; /* in row[]; the same of the star's first one */
+    size_t at, order; /* index in row[]; index of the star's first one */
 } exposure;
 
 static int by_star(const void *a, const void *b)
@@ -351,7 +352,7 @@ static int by_order(const void *a, const void *b)
     return x->order != y->order ? (x->order > y->order) - (x->order < y->order) : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Which star each row is of: id[nspec]. */
+/* Star of each row: id[nspec]. */
 static spx_status star_ids(const spx_spectra_parts *p, int all, int64_t **id, spx_err *e)
 {
     *id = NULL;

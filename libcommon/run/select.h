@@ -1,4 +1,4 @@
-/* Which spectra are wanted, as rvspecfit's rvs_desi_fit selects them, and which of them are of one star. */
+/* Selects spectra as rvspecfit's rvs_desi_fit does, and groups the spectra of each star. */
 #ifndef SPX_SELECT_H
 #define SPX_SELECT_H
 
@@ -9,37 +9,37 @@
 #include "run/catalogue_parts.h"
 #include "run/redshifts.h"
 
-/* TARGETIDs from texts and from a text file (NULL: none), one a line there (blank lines and lines that begin with #
- * left out): id[*n], to be freed. SPX_EINPUT: the file cannot be read, or holds none. */
+/* Collects TARGETIDs from texts and from a text file (NULL: none), one a line there (blank lines and lines that begin
+ * with # ignored): id[*n], to be freed. SPX_EINPUT: the file cannot be read, or holds none. */
 spx_status spx_targets_collect(size_t ntext, const char *const *text, const char *file, size_t *n, int64_t **id,
                                spx_err *e);
 
 typedef struct {
     const char *rows; /* FIRST:LAST; NULL: all */
-    int all_fibers;   /* 0: without what is no star: OBJTYPE SKY or BAD, or a fibre status (FIBERSTATUS,
-                       * or COADD_FIBERSTATUS) with another bit than 3 (restricted reach) or 20 */
+    int all_fibers;   /* 0: stars only: not OBJTYPE SKY or BAD, nor a fibre status (FIBERSTATUS, or COADD_FIBERSTATUS)
+                       * with another bit than 3 (restricted reach) or 20 */
     size_t ntarget;   /* TARGETID is one of these; 0: any */
     const int64_t *target;
     int has_expid; /* expid_min <= EXPID <= expid_max */
     int64_t expid_min, expid_max;
-    int has_minsn; /* the largest of the arms' signal-to-noise ratios is above minsn: from scores where these have one
-                    * for every arm (MEDIAN_CALIB_SNR_x, MEDIAN_COADD_SNR_x or MEDIAN_COADD_FLUX_SNR_x), else the median
+    int has_minsn; /* largest signal-to-noise ratio over the arms is above minsn: from scores where these have one for
+                    * every arm (MEDIAN_CALIB_SNR_x, MEDIAN_COADD_SNR_x or MEDIAN_COADD_FLUX_SNR_x), else the median
                     * over good pixels */
     double minsn;
-    const uint8_t *sn_arm; /* [narm] arms that count */
-    /* Spectra that one of these two chooses, where either is given: */
-    const char *objtypes;       /* regular expressions with commas between, at the beginning of the name of a bit of
-                                 * DESI_TARGET (or SVn_DESI_TARGET); NULL: none */
-    const spx_redshifts *stars; /* SPECTYPE is STAR, or |z| below that of 1500 km/s; NULL: not asked for */
+    const uint8_t *sn_arm; /* [narm] 1: the arm counts */
+    /* Type criteria: a spectrum passes that meets one of the two, where either is given. */
+    const char *objtypes;       /* regular expressions separated by commas, matched at the beginning of the name of a
+                                 * bit of DESI_TARGET (or SVn_DESI_TARGET); NULL: none */
+    const spx_redshifts *stars; /* SPECTYPE is STAR, or |z| is below that of 1500 km/s; NULL: no criterion */
 } spx_selection;
 
-/* Rows that are selected: row[*n], to be freed. SPX_EINPUT where the fibermap lacks what is asked for; SPX_EUSAGE: a
- * text makes no sense; no row at all is not an error. */
+/* Selects rows: row[*n], to be freed. SPX_EINPUT where the fibermap lacks a column that a criterion needs; SPX_EUSAGE:
+ * an invalid text; no row at all is no error. */
 spx_status spx_spectra_select(const spx_spectra_parts *p, const spx_selection *s, size_t **row, size_t *n, spx_err *e);
 
-/* Exposures of one star next to each other: row[n] is put in order of the first appearance of each star, whose rows are
- * row[first[k]] ... row[first[k+1]-1] then; first[*nstar+1], to be freed. all: every row is of the same star; else
- * stars are told by TARGETID, or, without one, by their place in the file. */
+/* Groups the exposures of each star: reorders row[n] by the first appearance of each star, whose rows then are
+ * row[first[k]] ... row[first[k+1]-1]; first[*nstar+1], to be freed. all: every row is of one star; else stars are
+ * identified by TARGETID, or, without one, by their index in the files. */
 spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size_t *row, size_t *nstar, size_t **first,
                              spx_err *e);
 
