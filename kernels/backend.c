@@ -1,3 +1,4 @@
+/* Provides backends: the CPU's table, and shared objects of other devices, opened on demand (backend.h). */
 #include "backend.h"
 
 #include <dlfcn.h>
@@ -69,7 +70,7 @@ static spx_status load(const char *name, void **lib, char *path, size_t size, sp
     (void)snprintf(file, sizeof file, "backend-%s.so", name);
     spx_plugin_path(file, path, size);
     *lib = NULL;
-    /* the backend brings hundreds of megabytes of libraries: where there is no driver, nobody waits for them */
+    /* the backend's libraries take hundreds of megabytes: do not load them where there is no CUDA driver */
     void *driver = strcmp(name, "cuda") == 0 ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL;
     if (driver != NULL)
         (void)dlclose(driver);
@@ -88,7 +89,7 @@ static spx_status open_library(spx_backend *b, const char *name, const char *lis
     char path[PATH_MAX + 64];
     void *lib;
     memset(b, 0, sizeof *b);
-    spx_status st = load(name, &lib, path, sizeof path, e);
+    spx_status st = load_library(name, &lib, path, sizeof path, e);
     if (st != SPX_OK)
         return st;
     spx_backend_entry *entry;
@@ -116,7 +117,7 @@ static void describe(const char *name, spx_plugin_tell *tell)
     spx_backend b = {0};
     spx_err e = {0};
     void *lib = NULL;
-    const spx_status st = load(name, &lib, path, sizeof path, &e);
+    const spx_status st = load_library(name, &lib, path, sizeof path, &e);
     (void)snprintf(key, sizeof key, "backend %s", name);
     if (st != SPX_OK) {
         tell(key, "not usable: %s", spx_err_text(&e));
@@ -128,7 +129,7 @@ static void describe(const char *name, spx_plugin_tell *tell)
     if (entry != NULL)
         entry(tell);
     size_t n = 0;
-    /* which it has is known when it is open, on any device */
+    /* the operations of a backend are known once it is open, whatever the device */
     if (open_library(&b, name, "", SPX_OP_STACK, &e) == SPX_OK) {
         stages[0] = '\0';
         for (int op = 0; op < SPX_NOPERATION; op++)

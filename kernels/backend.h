@@ -19,9 +19,9 @@
 #include "svd/svd.h"
 #include "template/nn_steps.h"
 
-/* A backend of another ABI is not used. It calls functions of the program with structures of theirs, so that it has to
- * be of the same build: the sum of all headers (SPX_ABI_SUM, from the Makefile) is a part of it. The rest is raised
- * whenever the table or a structure that passes through it changes its meaning, not its declaration. */
+/* Version of the interface. A backend calls functions of the program with its structures, so both must be of the same
+ * build: the checksum of all headers (SPX_ABI_SUM, from the Makefile) is part of the number. The rest is raised when
+ * the table, or a structure that passes through it, changes its meaning but not its declaration. */
 #ifndef SPX_ABI_SUM
 #define SPX_ABI_SUM 0u
 #endif
@@ -43,7 +43,7 @@ typedef struct spx_backend {
     /* Bytes that the operations with hooks have copied from devices to the host so far, and to devices; NULL: the CPU.
      */
     void (*copied)(const struct spx_backend *b, size_t *to_host, size_t *to_device);
-    void *state;   /* the backend's own */
+    void *state;   /* state of the backend */
     void *library; /* handle of the shared object; NULL: the CPU */
     /* Operations; NULL: this backend has none. Contracts as those of the CPU's functions. */
 #define SPX_FUNCTION(type, function, cuda, parameters, arguments)                                                      \
@@ -52,12 +52,13 @@ typedef struct spx_backend {
     void (*close)(struct spx_backend *b);
 } spx_backend;
 
-/* Entry of a shared object backend-NAME.so: fill in *b for the devices in `list` ("" any one, or "0,2").
- * SPX_EDEVICE says why there is no usable device. */
+/* Type of the entry point of a shared object backend-NAME.so: fills *b for the devices in `list` ("": any one, or
+ * "0,2"). SPX_EDEVICE with the reason when no device is usable. */
 typedef spx_status spx_backend_entry(spx_backend *b, const char *list, spx_err *e);
 #define SPX_BACKEND_ENTRY "spx_backend_entry_point"
 
-/* The other entry: versions of its libraries, and its devices with what each can, or why it is refused. */
+/* Type of the second entry point: tells versions of its libraries, and its devices with their properties, or why one is
+ * refused. */
 typedef void spx_backend_describe_entry(spx_plugin_tell *tell);
 #define SPX_BACKEND_DESCRIBE_ENTRY "spx_backend_describe_point"
 
@@ -68,9 +69,9 @@ const char *spx_op_description(spx_op op);
 /* All backends: where they are, whether they can be used and why not, and what they say themselves. */
 void spx_backend_describe(spx_plugin_tell *tell);
 
-/* Has the driver start the first device alone where `device` asks for no other (auto, cuda, cuda:0), unless
- * CUDA_VISIBLE_DEVICES says which: it takes a tenth of a second or more for each device that it starts, needed or not.
- * For programs, before they have threads; the process sees no other device from then on. */
+/* Restricts CUDA to device 0 (sets CUDA_VISIBLE_DEVICES) where `device` asks for no other (auto, cuda, cuda:0) and the
+ * variable is not set: initialising each further device costs 0.1 s or more. For programs, before they have threads;
+ * the process cannot use other devices afterwards. */
 void spx_backend_first_alone(const char *device);
 
 /* Open a backend that has `op`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE

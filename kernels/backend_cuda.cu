@@ -1,4 +1,4 @@
-/* The CUDA backend: which devices, and which stages it has. */
+/* Provides the CUDA backend: selects devices, makes their contexts, and fills the table of operations. */
 #include <dlfcn.h>
 
 #include <climits>
@@ -8,16 +8,16 @@
 
 #include "cuda/backend.cuh"
 
-/* Machine code is compiled in from this compute capability on. */
+/* Lowest major compute capability that machine code is compiled for. */
 enum { LEAST_MAJOR = 8 };
 
-/* The state, and what makes the devices' contexts. */
+/* State of the backend, and the thread that makes the devices' contexts. */
 struct opened : spx_cuda_state {
     std::thread *contexts;
 };
 
-/* A context takes a tenth of a second: it is made while the program reads its input. What fails here fails again, and
- * is said, where the device is used first. */
+/* Makes contexts in a thread, while the program reads its input: each takes a tenth of a second. A failure is reported
+ * when the device is first used. */
 static void make_contexts(opened *s)
 {
     try {
@@ -42,8 +42,8 @@ static void close_cuda(spx_backend *b)
     b->state = nullptr;
 }
 
-/* cuBLAS and cuSOLVER take longer to load than the other stages to run: the stage that uses them is a shared object of
- * its own, loaded when it is needed, and kept. */
+/* Loads backend-cuda-svd.so on demand, and keeps it: cuBLAS and cuSOLVER take longer to load than the other operations
+ * to run. */
 static void *svd_symbol(const char *symbol, spx_err *e)
 {
     char path[PATH_MAX + 64];
@@ -71,8 +71,8 @@ static void bytes_copied(const spx_backend *, size_t *to_host, size_t *to_device
     *to_device = spx::to_device;
 }
 
-/* "0,2" into the state; "" is the first device that is new enough. */
-static spx_status choose(const char *list, int count, spx_cuda_state *s, spx_err *e)
+/* Parses "0,2" into the state; "" is the first device of sufficient compute capability. */
+static spx_status choose_devices(const char *list, int count, spx_cuda_state *s, spx_err *e)
 {
     cudaDeviceProp p;
     if (list[0] == '\0') {
@@ -118,7 +118,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     opened *s = static_cast<opened *>(calloc(1, sizeof *s));
     if (s == nullptr)
         return spx_fail(e, SPX_EIO, "out of memory");
-    const spx_status st = choose(list, count, s, e);
+    const spx_status st = choose_devices(list, count, s, e);
     if (st != SPX_OK) {
         free(s);
         return st;
@@ -142,7 +142,7 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     return SPX_OK;
 }
 
-/* 13020 as CUDA counts: 13.2. */
+/* CUDA version numbers: 13020 is 13.2. */
 static void tell_version(spx_plugin_tell *tell, const char *key, int version)
 {
     tell(key, "%d.%d", version / 1000, version % 1000 / 10);

@@ -1,4 +1,4 @@
-/* Arithmetic that is compiled once for the host and once for the device is marked SPX_HD. */
+/* Provides SPX_HD, which marks arithmetic compiled for both host and device. */
 #ifndef SPX_HOSTDEVICE_H
 #define SPX_HOSTDEVICE_H
 

@@ -1,4 +1,4 @@
-/* Burgers' equation on the CPU. */
+/* Solves Burgers' equation on the CPU (burgers/burgers.h). */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "burgers/burgers.h"
 #include "burgers/burgers_math.h"
 
-/* Threads pay from this many cells on. */
+/* Cells from which on threads pay. */
 enum { MANY_CELLS = 32768 };
 
 spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, double **u, double *s1, double *s2,
@@ -71,9 +71,9 @@ spx_status spx_burgers_end(const spx_burgers_options *o, const spx_burgers *out,
                            "the solution grows beyond all bounds before step %zu", k);
 }
 
-/* u[nx + 2] after one step into next[nx + 2]. */
-static void step(const double *restrict u, double *restrict next, size_t nx, double s1, double s2, int lagged,
-                 int nthreads)
+/* Computes next[nx + 2], one step after u[nx + 2]. */
+static void compute_step(const double *restrict u, double *restrict next, size_t nx, double s1, double s2, int lagged,
+                         int nthreads)
 {
     if (nx >= MANY_CELLS && nthreads > 1) {
 #pragma omp parallel for simd num_threads(nthreads) schedule(static)
@@ -95,7 +95,7 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
     if (st == SPX_OK && (next = spx_alloc(o->nx + 2, sizeof *next, e)) == NULL)
         st = SPX_EIO;
     for (size_t k = 1; k <= o->nstep && st == SPX_OK; k++) {
-        step(u, next, o->nx, s1, s2, o->lagged, o->nthreads);
+        compute_step(u, next, o->nx, s1, s2, o->lagged, o->nthreads);
         double *t = u;
         u = next;
         next = t;

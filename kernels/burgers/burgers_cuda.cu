@@ -1,18 +1,19 @@
-/* Burgers' equation on a CUDA device: a graph of steps, which the host launches without waiting for them. The
- * arithmetic is the host's, so that results are the same to the last bit. */
+/* Solves Burgers' equation on a CUDA device: CUDA graphs of many steps, launched without synchronising. The arithmetic
+ * is the host's, so that results are equal to the last bit. */
 #include <utility>
 
 #include "burgers/burgers_math.h"
 #include "cuda/backend.cuh"
 
-/* Steps of one graph: an even number, so that the state is where it was. */
+/* Steps of one graph: an even number, so that the two buffers are back in place. */
 enum { STEPS = 100, THREADS = 256 };
 
-/* Values in front of the state u[nx + 2], so that its cells, which begin with u[1], are aligned to 256 bytes as
- * frameworks want what they are lent. */
+/* Elements before the state u[nx + 2], so that its cells, from u[1] on, are aligned to 256 bytes, as frameworks expect
+ * of arrays that a hook passes on. */
 enum { FRONT = 31 };
 
-/* Step number *before + s + 1, from u[nx + 2] to next[nx + 2]; every so many steps into its row of the snapshots. */
+/* Computes step *before + s + 1, from u[nx + 2] to next[nx + 2]; every `every`-th is copied into its row of the
+ * snapshots. */
 static __global__ void burgers_step(const double *__restrict__ u, double *__restrict__ next, size_t nx, double s1,
                                     double s2, int lagged, const unsigned long long *before, unsigned long long s,
                                     unsigned long long nstep, unsigned long long every, double *snapshot)
@@ -36,8 +37,8 @@ static __global__ void burgers_count(unsigned long long *before)
     *before += STEPS;
 }
 
-/* After a hook that may have changed u[nx + 2]: the cells beside the ends, unless they are those of the step before,
- * and the row of the snapshots, where this step has one. */
+/* After a hook that may have changed u[nx + 2]: updates the ghost cells, unless they lag, and the row of the snapshots,
+ * where this step has one. */
 static __global__ void burgers_settle(double *u, size_t nx, int lagged, double *row)
 {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x + 1;
@@ -69,14 +70,14 @@ struct graph {
     }
 };
 
-/* What the steps work on. */
+/* Arrays of the steps. */
 struct field {
     const spx_burgers_options *o;
     double s1, s2;
     spx::stream st;
     spx::array<double> state[2], snapshot;
     double *u, *next;
-    spx::array<unsigned long long> before; /* steps that were taken before those of the graph */
+    spx::array<unsigned long long> before; /* number of steps before those of the graph */
     unsigned threads, blocks;
     field(const spx_burgers_options *options, const double *initial, double a, double b, size_t nsnapshot)
         : o(options), s1(a), s2(b), state{spx::array<double>(FRONT + o->nx + 2), spx::array<double>(FRONT + o->nx + 2)},
@@ -86,7 +87,7 @@ struct field {
     {
         spx::check(cudaMemcpy(u, initial, (o->nx + 2) * sizeof *u, cudaMemcpyHostToDevice), "initial state");
         before.clear(1);
-        /* what was put there through another stream has to be there */
+        /* written through another stream: wait for it */
         spx::check(cudaDeviceSynchronize(), "initial state");
     }
     void step(const double *from, double *to, unsigned long long s)
@@ -96,7 +97,7 @@ struct field {
     }
 };
 
-/* All steps, by a graph of many: the seconds that they took. */
+/* Runs all steps by graphs; returns their seconds. */
 double steps(field &f)
 {
     graph gr;
@@ -112,8 +113,8 @@ double steps(field &f)
     return watch.stop();
 }
 
-/* All steps, with the hook after each; the host waits for none. A single kernel is launched sooner than a graph of it.
- */
+/* Runs all steps with the hook after each, without synchronising. Single launches have less latency than graphs of one
+ * kernel. */
 spx_status hooked_steps(field &f, int device, double *seconds, spx_err *e)
 {
     struct guest {

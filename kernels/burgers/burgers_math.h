@@ -1,4 +1,4 @@
-/* One step of Burgers' equation in one cell, for host and device. */
+/* Provides one step of Burgers' equation in one cell, for host and device. */
 #ifndef SPX_BURGERS_MATH_H
 #define SPX_BURGERS_MATH_H
 

@@ -1,3 +1,4 @@
+/* Provides PSF of a whole detector: wavelength coverage of a CCD, and change to barycentric wavelengths (psf/psf.h). */
 #include "psf/psf.h"
 
 #include <math.h>
@@ -6,7 +7,7 @@
 #include "base/mem.h"
 #include "psf/psf_math.h"
 
-/* More grid points than any spectrograph has pixels along a trace: the step is wrong. */
+/* Limit of grid points, more than any spectrograph has pixels along a trace: beyond it, the step is wrong. */
 #define MAX_POINTS 1e6
 
 static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda)
@@ -53,7 +54,7 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
 /* Legendre coefficients d[n] of c's series as a function of v, where its argument is u = a v + b. work[3][n]. The
  * series of P_{k+1}(u) follows from (k+1) P_{k+1} = (2k+1) u P_k - k P_{k-1} with
  * v P_j(v) = ((j+1) P_{j+1}(v) + j P_{j-1}(v)) / (2j+1). */
-static void stretch(size_t n, const double *c, double a, double b, double *d, double *work)
+static void transform_series(size_t n, const double *c, double a, double b, double *d, double *work)
 {
     double *below = work, *here = work + n, *above = work + 2 * n;
     memset(work, 0, 3 * n * sizeof *work);
@@ -75,16 +76,16 @@ static void stretch(size_t n, const double *c, double a, double b, double *d, do
     }
 }
 
-/* One set of series over [wmin, wmax]: coef[nseries][nspec][n]. */
-static spx_status stretch_all(size_t nseries, size_t nspec, size_t n, double wmin, double wmax, const double *coef,
-                              const double *factor, double **out, spx_err *e)
+/* Transforms one set of series over [wmin, wmax]: coef[nseries][nspec][n]. */
+static spx_status transform_all(size_t nseries, size_t nspec, size_t n, double wmin, double wmax, const double *coef,
+                                const double *factor, double **out, spx_err *e)
 {
     double *work = spx_alloc2(3, n, sizeof *work, e);
     *out = spx_alloc2(nseries * nspec, n, sizeof **out, e);
     spx_status st = work == NULL || *out == NULL ? SPX_EIO : SPX_OK;
     for (size_t i = 0; i < nseries * nspec && st == SPX_OK; i++) {
         double a = 1 / factor[i % nspec];
-        stretch(n, coef + i * n, a, (a - 1) * (wmax + wmin) / (wmax - wmin), *out + i * n, work);
+        transform_series(n, coef + i * n, a, (a - 1) * (wmax + wmin) / (wmax - wmin), *out + i * n, work);
     }
     spx_free(work);
     return st;
@@ -102,15 +103,15 @@ spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_
     if (st == SPX_OK) {
         memcpy(to->param, from->param, from->npar * sizeof *to->param);
         memcpy(to->gh, from->gh, ngh * sizeof *to->gh);
-        st = stretch_all(1, from->nspec, from->x.ncoef, from->x.wmin, from->x.wmax, from->x.coef, factor, &to->x.coef,
-                         e);
+        st = transform_all(1, from->nspec, from->x.ncoef, from->x.wmin, from->x.wmax, from->x.coef, factor, &to->x.coef,
+                           e);
     }
     if (st == SPX_OK)
-        st = stretch_all(1, from->nspec, from->y.ncoef, from->y.wmin, from->y.wmax, from->y.coef, factor, &to->y.coef,
-                         e);
+        st = transform_all(1, from->nspec, from->y.ncoef, from->y.wmin, from->y.wmax, from->y.coef, factor, &to->y.coef,
+                           e);
     if (st == SPX_OK)
-        st = stretch_all(from->npar, from->nspec, from->ndeg, from->wmin, from->wmax, from->coeff, factor, &to->coeff,
-                         e);
+        st = transform_all(from->npar, from->nspec, from->ndeg, from->wmin, from->wmax, from->coeff, factor, &to->coeff,
+                           e);
     if (st != SPX_OK)
         spx_psf_free(to);
     return st;

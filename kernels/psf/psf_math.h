@@ -1,4 +1,4 @@
-/* Gauss-Hermite PSF: arithmetic of one spot, the same for host and device.
+/* Provides one spot of a Gauss-Hermite PSF, for host and device.
  *
  * Plain inline functions on plain data: no allocation, no errors but a return value. Compiled as C for the host and as
  * CUDA for a device (where the pointers inside spx_psf are device pointers).
@@ -15,12 +15,12 @@
 #include "hostdevice.h"
 #include "products/psf.h"
 
-/* Centres farther out than this are refused: no detector is as large, and a long holds their corners. */
+/* Limit of trace centres, pixels: larger than any detector, and corners fit a long. */
 #define SPX_SPOT_FAR 1e8
 
 typedef enum {
     SPX_SPOT_OK = 0,
-    SPX_SPOT_CENTRE, /* trace centre is not finite, or absurd */
+    SPX_SPOT_CENTRE, /* trace centre is not finite, or beyond SPX_SPOT_FAR */
     SPX_SPOT_SIGMA,  /* GHSIGX or GHSIGY is not finite or not above 0 */
     SPX_SPOT_EMPTY   /* no positive pixel, or a coefficient that is not finite */
 } spx_spot_status;
@@ -88,7 +88,8 @@ SPX_HD double spx_psf_series_value(const spx_psf_series *s, size_t fibre, double
     return spx_legendre_sum(s->ncoef, s->coef + fibre * s->ncoef, spx_psf_u(s->wmin, s->wmax, lambda));
 }
 
-/* Where the spot of (fibre, lambda) lies: centre and corner, without its pixels. All 0 unless SPX_SPOT_OK. */
+/* Computes the place of the spot of (fibre, lambda), centre and corner, without its pixels. All 0 unless
+ * SPX_SPOT_OK. */
 SPX_HD spx_spot_status spx_psf_spot_place(const spx_psf *p, size_t fibre, double lambda, spx_spot *at)
 {
     double x = spx_psf_series_value(&p->x, fibre, lambda), y = spx_psf_series_value(&p->y, fibre, lambda);
@@ -135,17 +136,17 @@ SPX_HD void spx_gauss_hermite(int deg, int n, double d, double sigma, double *g)
     }
 }
 
-/* Doubles of scratch that spx_psf_spot() needs. */
+/* Length of the workspace of spx_psf_spot(), doubles. */
 SPX_HD size_t spx_psf_spot_work(const spx_psf *p)
 {
     size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p);
     return p->ndeg + (size_t)(p->ghdegx + 1) * nx + (size_t)(p->ghdegy + 1) * ny + nx;
 }
 
-/* The spot of (fibre, lambda): its place in *at and its pixels in spot[ny][nx], none negative, sum 1.
- * S[y][x] = sum_ij GH-i-j g_i(x) g_j(y), negative pixels clipped to 0, then divided by the sum.
- * `work`: spx_psf_spot_work() doubles. Anything but SPX_SPOT_OK: all pixels are 0 (never NaN).
- * spx_psf_index() must have been called on *p; fibre < p->nspec. */
+/* Computes the spot of (fibre, lambda): its place in *at and its pixels in spot[ny][nx], none negative, sum 1. S[y][x]
+ * = sum_ij GH-i-j g_i(x) g_j(y), negative pixels clipped to 0, then divided by the sum. `work`: spx_psf_spot_work()
+ * doubles. Anything but SPX_SPOT_OK: all pixels are 0 (never NaN). spx_psf_index() must have been called on *p; fibre <
+ * p->nspec. */
 SPX_HD spx_spot_status spx_psf_spot(const spx_psf *p, size_t fibre, double lambda, double *work, double *spot,
                                     spx_spot *at)
 {

@@ -1,4 +1,4 @@
-/* Reductions along an axis on the CPU. */
+/* Provides reductions along an axis on the CPU (reduce/reduce.h). */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "reduce/reduce.h"
 #include "reduce/reduce_math.h"
 
-/* Results that one thread takes on at a time: their state stays in the first cache. */
+/* TOGETHER: results of a thread at a time, whose state fits the first-level cache. */
 enum { TOGETHER = 256, DIGIT = 16 };
 
 spx_status spx_reduce_new(spx_reduce_op op, int skip, size_t most, spx_reduce *r, spx_err *e)
@@ -48,7 +48,7 @@ spx_status spx_reduce_refuse(const double *data, size_t bad, spx_err *e)
                            isnan(data[bad]) ? "NaN" : "infinite");
 }
 
-/* Results [i0, i1) of one outer index. Returns the index of the first value that is not allowed, or SIZE_MAX. */
+/* Reduces results [i0, i1) of one outer index. Returns the index of the first value that is not finite, or SIZE_MAX. */
 static size_t fold(const double *data, size_t at, size_t n, size_t inner, size_t i0, size_t i1, size_t first,
                    const spx_reduce *r, size_t out)
 {
@@ -65,7 +65,7 @@ static size_t fold(const double *data, size_t at, size_t n, size_t inner, size_t
     return bad;
 }
 
-/* The same for one result, which does not leave the registers. */
+/* As fold(), for one result, which stays in registers. */
 static size_t fold_one(const double *data, size_t at, size_t n, size_t inner, size_t first, const spx_reduce *r,
                        size_t out)
 {
@@ -87,7 +87,7 @@ static size_t fold_one(const double *data, size_t at, size_t n, size_t inner, si
     return bad;
 }
 
-/* Median of one result; line[n] is scratch. */
+/* Median of one result; line[n] is workspace. */
 static size_t median(const double *data, size_t at, size_t n, size_t inner, double *line, const spx_reduce *r,
                      size_t out)
 {
@@ -107,7 +107,7 @@ static size_t median(const double *data, size_t at, size_t n, size_t inner, doub
 spx_status spx_reduce_cpu(const double *data, size_t outer, size_t n, size_t inner, size_t first, int nthreads,
                           spx_reduce *r, size_t *bad, spx_err *e)
 {
-    /* the lines of a median take no more memory than the data */
+    /* workspaces of a median take no more memory than the data */
     const int most = outer * inner < 1024 ? (int)(outer * inner) : 1024, wanted = nthreads > 0 ? nthreads : 1;
     const int threads = wanted < most ? wanted : most;
     const size_t together = r->op == SPX_REDUCE_MEDIAN ? 1 : TOGETHER, pieces = (inner + together - 1) / together;
@@ -149,7 +149,7 @@ spx_status spx_reduce_end(spx_reduce *r, spx_err *e)
     return SPX_OK;
 }
 
-/* ---- median of a line that is longer than memory ---- */
+/* ---- median of a line longer than memory ---- */
 
 spx_status spx_reduce_select_new(spx_reduce_select *s, spx_err *e)
 {
@@ -217,7 +217,7 @@ void spx_reduce_select_next(spx_reduce_select *s, spx_reduce *r)
         memset(s->histogram, 0, sizeof *s->histogram << DIGIT);
     } else if (s->count > 0) {
         const double low = value_of(s->prefix);
-        /* the upper middle value of an even number is the same one, or the next larger */
+        /* the upper middle value of an even number equals the lower one, or is the next larger */
         const double high = s->count % 2 == 0 && s->upto <= s->count / 2 ? value_of(s->next) : low;
         r->value[0] = low + (high - low) / 2.0;
         r->count[0] = s->count;

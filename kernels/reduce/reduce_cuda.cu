@@ -1,4 +1,4 @@
-/* Reductions along an axis on a CUDA device.
+/* Provides reductions along an axis on a CUDA device (reduce/reduce.h).
  *
  * Short lines that lie side by side (inner >= 32) take a thread each, in the order of the axis: the sums are the CPU's
  * to the last bit. Others are cut into slices, a warp each, whose lanes are joined in a fixed order: minima, maxima,
@@ -16,7 +16,7 @@ using spx::WARP;
 
 enum { THREADS = 128, MOST_SLICES = 512, SHORTEST_SLICE = 4096, DIGIT = 8, BINS = 1 << DIGIT };
 
-/* A result, or a part of one. */
+/* Partial result. */
 struct part {
     double value, rest;
     long long index;
@@ -50,7 +50,7 @@ static __global__ void fold_lines(const double *__restrict__ data, size_t outer,
     out[k] = p;
 }
 
-/* Slice blockIdx.y of line k: elements [y * length, (y + 1) * length), a warp each. out[line, slice]. */
+/* Reduces slice blockIdx.y of line k, elements [y * length, (y + 1) * length), a warp each. out[line, slice]. */
 static __global__ void fold_slices(const double *__restrict__ data, size_t lines, size_t n, size_t inner, size_t first,
                                    size_t length, spx_reduce_op op, int skip, part *out, unsigned long long *bad)
 {
@@ -78,8 +78,8 @@ static __global__ void fold_slices(const double *__restrict__ data, size_t lines
         out[k * gridDim.y + blockIdx.y] = p;
 }
 
-/* Keys of a line in order: a block finds the value of one rank by its digits, 8 bits at a time, and then the next
- * larger one. The same definition as spx_reduce_select. */
+/* Medians: a block finds the key of one rank by radix selection, 8 bits at a time, and then the next larger key.
+ * Defined as in spx_reduce_select. */
 static __global__ void medians(const double *__restrict__ data, size_t lines, size_t n, size_t inner, int skip,
                                part *out, unsigned long long *bad)
 {
@@ -141,7 +141,7 @@ static __global__ void medians(const double *__restrict__ data, size_t lines, si
     }
 }
 
-/* Parts of line k, in order, into result k. */
+/* Merges the partial results of line k, in order, into result k. */
 static void join(const std::vector<part> &parts, size_t slices, spx_reduce *r)
 {
     for (size_t k = 0; k < r->nout; k++)
@@ -161,7 +161,7 @@ static double run(const double *data, size_t outer, size_t n, size_t inner, size
 {
     const size_t lines = outer * inner;
     const bool together = inner >= WARP || lines * 8 >= n * 1024;
-    /* the cut depends on the shape alone, so that the result does */
+    /* the number of slices depends on the shape alone, for reproducible sums */
     size_t slices = r->op == SPX_REDUCE_MEDIAN || together ? 1 : (n + SHORTEST_SLICE - 1) / SHORTEST_SLICE;
     slices = slices > MOST_SLICES ? (size_t)MOST_SLICES : slices;
     const size_t length = (n + slices - 1) / slices;

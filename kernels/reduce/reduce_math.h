@@ -1,4 +1,4 @@
-/* Arithmetic of reductions that host and device share. */
+/* Provides the arithmetic of reductions, for host and device. */
 #ifndef SPX_REDUCE_MATH_H
 #define SPX_REDUCE_MATH_H
 
@@ -7,7 +7,7 @@
 #include "hostdevice.h"
 #include "reduce/reduce.h"
 
-/* (value, rest) += x, without loss: s + r = a + b exactly. */
+/* TwoSum: (value, rest) += x without loss: s + r = a + b exactly. */
 SPX_HD void spx_reduce_two_sum(double x, double *value, double *rest)
 {
     const double sum = *value + x, of_x = sum - *value;
@@ -17,7 +17,7 @@ SPX_HD void spx_reduce_two_sum(double x, double *value, double *rest)
     *rest = low - (*value - sum);
 }
 
-/* One result gets x, element i of the axis. */
+/* Updates one result with x, element i of the axis. */
 SPX_HD void spx_reduce_one(spx_reduce_op op, double x, int64_t i, double *value, double *rest, int64_t *index,
                            uint64_t *count)
 {
@@ -30,7 +30,7 @@ SPX_HD void spx_reduce_one(spx_reduce_op op, double x, int64_t i, double *value,
     ++*count;
 }
 
-/* Two results of parts of one line become one; the first part is the one that comes first. */
+/* Merges partial results of two parts of a line; the first argument is of the earlier part. */
 SPX_HD void spx_reduce_merge(spx_reduce_op op, double x, double x_rest, int64_t i, uint64_t n, double *value,
                              double *rest, int64_t *index, uint64_t *count)
 {
@@ -48,7 +48,7 @@ SPX_HD void spx_reduce_merge(spx_reduce_op op, double x, double x_rest, int64_t 
     *count += n;
 }
 
-/* A double as a whole number with the same order, and back. */
+/* Maps the bits of a double to an integer with the same order, and back. */
 SPX_HD uint64_t spx_reduce_key(uint64_t bits)
 {
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;

@@ -1,10 +1,10 @@
-/* Simulation of an exposure: targets -> spectra -> electrons -> CCD image. Pure computation; every function takes a
- * whole batch. Random numbers come from a counter (seed, camera, kind, index), never from a state, so that a result
- * does not depend on the order of work or on the number of threads, and targets that are drawn from one seed are the
- * same for every camera of an exposure.
+/* Provides the simulation of an exposure: targets -> spectra -> electrons -> CCD image. Pure computation; every
+ * function takes a whole batch. Random numbers come from a counter (seed, camera, kind, index), never from a state, so
+ * that a result does not depend on the order of work or on the number of threads, and targets that are drawn from one
+ * seed are the same for every camera of an exposure.
  *
- * The stars and the sky are made up from closed formulas: they look like a stellar and an airglow spectrum and have
- * physical wavelengths, but they are not the output of an atmosphere code. What counts is that the truth is known. */
+ * Stars and sky follow closed formulas, which resemble a stellar and an airglow spectrum and have physical wavelengths,
+ * but are no atmosphere models: the purpose is a known truth. */
 #ifndef SPX_SIM_H
 #define SPX_SIM_H
 
@@ -31,22 +31,22 @@ enum {
 
 /* ---- targets ---------------------------------------------------------------------------------------------------- */
 
-/* Ranges to draw from, each uniform in [0],[1] (equal: a constant). */
+/* Ranges of parameters, each drawn uniformly from [0],[1] (equal: a constant). */
 typedef struct {
     uint64_t seed;
     size_t nsky;     /* sky fibres, spread evenly; at most nspec */
-    size_t nlibrary; /* members to draw `member` from; 0: none */
+    size_t nlibrary; /* rows of the library to draw `member` from; 0: none */
     double teff[2], logg[2], feh[2], alpha[2], v[2], vsini[2];
     double mag[2];
 } spx_sim_ranges;
 
-/* nspec targets into target[nspec]. Target i depends on the seed, i, nspec and the ranges only. SPX_EUSAGE: a range
- * that is not finite or runs backwards, |v| of 100000 km/s or more, vsini outside 0..1000 km/s, teff not in
- * 1000..100000 K, or more sky fibres than fibres. */
+/* Draws target[nspec]. Target i depends on the seed, i, nspec and the ranges only. SPX_EUSAGE: a range that is not
+ * finite or runs backwards, |v| of 100000 km/s or more, vsini outside 0..1000 km/s, teff not in 1000..100000 K, or more
+ * sky fibres than fibres. */
 spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_target *target, spx_err *e) SPX_NODISCARD;
 
-/* Magnitude at which a star has this signal-to-noise ratio per Angstrom at SPX_SIM_WAVE_REF, with photon noise of star
- * and sky (sky 0 or 1) and read noise (electrons a pixel). SPX_EUSAGE when snr <= 0 or exptime <= 0. */
+/* Computes the magnitude at which a star has this signal-to-noise ratio per Angstrom at SPX_SIM_WAVE_REF, with photon
+ * noise of star and sky (sky 0 or 1) and read noise (electrons a pixel). SPX_EUSAGE when snr <= 0 or exptime <= 0. */
 spx_status spx_sim_magnitude(double snr, double exptime, double readnoise, int sky, double *mag,
                              spx_err *e) SPX_NODISCARD;
 
@@ -69,9 +69,9 @@ void spx_sim_node(const spx_sim_axis axis[SPX_SIM_NAXIS], size_t k, spx_target *
 size_t spx_sim_grid_size(double min, double max, double step);
 void spx_sim_grid(double min, double step, size_t n, double *wavelength);
 
-/* Flux of the made-up stars per unit wavelength (erg/s/cm^2/cm at the stellar surface) as seen at velocity v with
- * rotation vsini: flux[nstar][nwave] on wavelength[nwave] (vacuum Angstrom, increasing). Rows of sky targets are 0.
- * norm[nstar] (may be NULL) gets the continuum at SPX_SIM_WAVE_REF, for spx_sim_electrons().
+/* Computes flux of simulated stars per unit wavelength (erg/s/cm^2/cm at the stellar surface) as seen at velocity v
+ * with rotation vsini: flux[nstar][nwave] on wavelength[nwave] (vacuum Angstrom, increasing). Rows of sky targets are
+ * 0. norm[nstar] (may be NULL) gets the continuum at SPX_SIM_WAVE_REF, for spx_sim_electrons().
  *   F = pi B(lambda, teff) * (Balmer jump) * exp(-tau(lambda; teff, logg, feh, alpha)), tau the sum of 3600 narrow
  *   lines with made-up strengths and of the hydrogen, Ca II, Na I and Mg I lines at their wavelengths.
  * Doppler shift: lambda_obs = lambda sqrt((1+b)/(1-b)), b = v/c, exact where vsini is 0 (the formula is evaluated at
@@ -82,15 +82,15 @@ spx_status spx_sim_stars(size_t nstar, const spx_target *star, size_t nwave, con
 /* Continuum of the formula at one rest wavelength, same unit (no lines). */
 double spx_sim_continuum(double teff, double wavelength);
 
-/* Broaden and shift a tabulated spectrum: in[nin] on win[nin] (increasing) -> out[nout] on wout[nout] (increasing).
- * The rotating disc is a sum of strips x = cos(pi j/(n+1)) with line-of-sight velocity x vsini and the weight of the
+/* Broaden and shift a tabulated spectrum: in[nin] on win[nin] (increasing) -> out[nout] on wout[nout] (increasing). The
+ * rotating disc is a sum of strips x = cos(pi j/(n+1)) with line-of-sight velocity x vsini and the weight of the
  * limb-darkening law (epsilon 0.6; Gray, The Observation and Analysis of Stellar Photospheres, ch. 18), n large enough
  * for strips at most 6 km/s apart; each strip is the shifted spectrum, interpolated with cubics through four points.
- * SPX_EINPUT when the table does not cover what is wanted. */
+ * SPX_EINPUT when the table does not cover wout, shifted and broadened. */
 spx_status spx_sim_observe(size_t nin, const double *win, const double *in, double v, double vsini, size_t nout,
                            const double *wout, double *out, spx_err *e) SPX_NODISCARD;
 
-/* The same for stars that were drawn from a library: row s of table[nstar][ntable] is the spectrum of star s per unit
+/* spx_sim_observe() for stars drawn from a library: row s of table[nstar][ntable] is the spectrum of star s per unit
  * wavelength on wtable[ntable] (Angstrom, increasing; air wavelengths when `air`) -> flux[nstar][nwave] on vacuum
  * wavelengths. norm[nstar] gets the mean flux within 100 Angstrom of SPX_SIM_WAVE_REF, or of all of the row where the
  * library does not reach there. SPX_EINPUT: a table that is too short, or not finite. */
@@ -121,7 +121,7 @@ spx_status spx_sim_electrons(size_t nstar, const spx_target *star, const double 
 spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out,
                        spx_err *e) SPX_NODISCARD;
 
-/* Add one spectrum, sky[nwave], to each of flux[nspec][nwave]. */
+/* Adds one spectrum, sky[nwave], to each of flux[nspec][nwave]. */
 void spx_sim_add_sky(size_t nspec, size_t nwave, const double *sky, double *flux);
 
 /* ---- instrument ------------------------------------------------------------------------------------------------- */
@@ -138,27 +138,26 @@ int spx_sim_arm_range(char arm, double *wmin, double *wmax);
 
 /* Image of spectra: image[ny][nx] += sum over fibres s and samples k of electrons(s,k) * spot(fiber[s], wavelength[k]),
  * electrons(s,k) = flux[s][k] (per Angstrom) * width of sample k (half the distance between its neighbours).
- * fiber[nspec]: rows of the PSF; NULL: 0..nspec-1. A sample without electrons costs nothing; what falls off the CCD
- * is lost. Rows of the image are shared out in fixed bands, each pixel is summed in the order of fibre, wavelength:
- * the result does not depend on the number of threads. Progress counts rows. psf must be indexed (spx_psf_index).
- * SPX_EINPUT: fibre not in the PSF, wavelengths that do not increase, flux that is not finite, a spot that the PSF
- * cannot give. */
+ * fiber[nspec]: rows of the PSF; NULL: 0..nspec-1. Light outside the CCD is dropped. Threads work on fixed bands of
+ * rows, and each pixel is summed in the order of fibre, wavelength: the result does not depend on the number of
+ * threads. Progress counts rows. psf must be indexed (spx_psf_index). SPX_EINPUT: fibre not in the PSF, wavelengths
+ * that do not increase, flux that is not finite, a spot that the PSF cannot give. */
 spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fiber, size_t nwave,
                            const double *wavelength, const double *flux, size_t ny, size_t nx, double *image,
                            spx_progress *progress, spx_err *e) SPX_NODISCARD;
 
-/* Which variance the inverse variance is made from. The model: noise-free electrons + readnoise^2. The data:
- * max(measured electrons, 0) + readnoise^2, as a pre-processing without a model must do; that correlates flux and
- * weight, and drags faint fluxes down. */
+/* Variance from which ivar is made. MODEL: noise-free electrons + readnoise^2. DATA: max(measured electrons, 0) +
+ * readnoise^2, as a pre-processing without a model must do; this correlates flux and weight, and biases faint fluxes
+ * low. */
 typedef enum { SPX_SIM_IVAR_MODEL = 0, SPX_SIM_IVAR_DATA = 1 } spx_sim_ivar;
 
 typedef struct {
     uint64_t seed;
     char camera;         /* same seed, other camera: other noise */
-    int photon_noise;    /* 0: neither photon nor read noise is drawn; ivar is as if */
+    int photon_noise;    /* 0: no photon and read noise is drawn; ivar is unchanged */
     double readnoise;    /* electrons */
-    double fullwell;     /* electrons; a pixel that would hold more is cut there and flagged */
-    double cosmics;      /* hits a million pixels, mean of a Poisson number */
+    double fullwell;     /* electrons; a pixel above it is clipped and flagged */
+    double cosmics;      /* cosmic-ray hits a million pixels, mean of a Poisson number */
     size_t badcolumns;   /* segments of bad columns */
     size_t gap_row, gap; /* amplifier gap: `gap` rows from gap_row on, no data */
     size_t blocks;       /* saturated blocks of 8 x 24 pixels */
@@ -166,9 +165,9 @@ typedef struct {
     spx_sim_ivar ivar;
 } spx_sim_noise;
 
-/* Expose model[ny][nx] (electrons, finite, >= 0): Poisson and Gaussian noise, then the defects. Allocates out->data,
+/* Exposes model[ny][nx] (electrons, finite, >= 0): Poisson and Gaussian noise, then the defects. Allocates out->data,
  * ivar, mask and readnoise and sets ny, nx; nothing else in *out is touched. Flagged pixels have ivar 0, but for
- * cosmic-ray hits, whose pixels keep the ivar of the model: a reader must heed the mask. */
+ * cosmic-ray hits, whose pixels keep the ivar of the model: readers have to use the mask. */
 spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_sim_noise *noise, spx_image *out,
                           spx_err *e) SPX_NODISCARD;
 

@@ -1,3 +1,4 @@
+/* Projects spectra onto the CCD image (sim/sim.h), in bands of rows for each thread. */
 #include <limits.h>
 #include <math.h>
 
@@ -7,10 +8,10 @@
 #include "sim/sim_math.h"
 
 /* Rows of a band and samples of a chunk. A spot that straddles two bands is evaluated in both: bands should be much
- * higher than a spot. They are fixed, so that more threads change nothing. */
+ * higher than a spot. Fixed, so that results do not depend on the number of threads. */
 enum { BAND = 128, CHUNK = 64 };
 
-/* Rows [lo, hi) that a chunk of samples of one fibre touches; lo = hi: none. */
+/* Rows [lo, hi) touched by a chunk of samples of one fibre; lo = hi: none. */
 typedef struct {
     int lo, hi;
 } rows;
@@ -27,7 +28,7 @@ static int clamp_row(long y, size_t ny)
     return y < 0 ? 0 : (size_t)y > ny ? (int)ny : (int)y;
 }
 
-/* Which rows every chunk of a fibre touches; a failure's sample, or nwave. */
+/* Finds the rows that every chunk of a fibre touches; returns the sample of a failure, or nwave. */
 static size_t find_rows(const spx_psf *psf, size_t fibre, size_t nwave, const double *wavelength, const double *flux,
                         size_t ny, rows *chunk)
 {
@@ -50,7 +51,7 @@ static size_t find_rows(const spx_psf *psf, size_t fibre, size_t nwave, const do
     return bad;
 }
 
-/* One fibre into rows [y0, y1). */
+/* Adds one fibre to rows [y0, y1). */
 static spx_spot_status add_fibre(const spx_psf *psf, size_t fibre, size_t nwave, const double *wavelength,
                                  const double *flux, const rows *chunk, long y0, long y1, size_t nx, double *work,
                                  double *image, size_t *bad)

@@ -1,4 +1,4 @@
-/* Random numbers and constants of the simulation, for host and device: pure functions of a counter. */
+/* Provides random numbers and constants of the simulation, for host and device: pure functions of a counter. */
 #ifndef SPX_SIM_MATH_H
 #define SPX_SIM_MATH_H
 
@@ -8,7 +8,7 @@
 #include "hostdevice.h"
 #include "num/wave.h"
 
-/* Which random number: every kind has counters of its own. */
+/* Kinds of random numbers, each with its own counters. */
 enum { SPX_SIM_TARGET = 1, SPX_SIM_LINES, SPX_SIM_PHOTON, SPX_SIM_READ, SPX_SIM_COSMIC, SPX_SIM_DEFECT };
 
 /* Philox4x32-10 (Salmon et al. 2011, SC11, "Parallel random numbers: as easy as 1, 2, 3"). */
@@ -82,7 +82,7 @@ SPX_HD double spx_sim_poisson(double mu, uint64_t seed, unsigned camera, uint64_
         if (log(u[1] * inv_alpha / (a / (us * us) + b)) <= k * lnmu - mu - lgamma_r(k + 1.0, &sign))
             return k;
     }
-    return floor(mu + 0.5); /* a thousand rejections in a row do not happen */
+    return floor(mu + 0.5); /* practically unreachable: a thousand rejections in a row */
 }
 
 /* Edge k of n >= 2 grid values, 0 <= k <= n: sample k reaches from edge k to edge k + 1, half-way to its neighbours. */

@@ -1,11 +1,12 @@
+/* Adds photon and read noise, cosmic rays and defects to an exposure (sim/sim.h). */
 #include <math.h>
 
 #include "base/mem.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 
-/* One pixel's charge of a cosmic ray; the diffusion into its four neighbours is flagged with it. */
-static void hit(spx_image *im, long x, long y, double charge)
+/* Adds a cosmic ray's charge to one pixel; its four neighbours get the diffused charge, and are flagged, too. */
+static void add_hit(spx_image *im, long x, long y, double charge)
 {
     static const long dx[] = {0, 1, -1, 0, 0}, dy[] = {0, 0, 0, 1, -1};
     for (int k = 0; k < 5; k++) {
@@ -18,8 +19,9 @@ static void hit(spx_image *im, long x, long y, double charge)
     }
 }
 
-/* Straight tracks: uniform place and direction, exponential length (mean 12 pixels), log-normal charge a pixel. */
-static void cosmics(const spx_sim_noise *n, spx_image *im)
+/* Cosmic rays: straight tracks of uniform place and direction, exponential length (mean 12 pixels), log-normal charge a
+ * pixel. */
+static void add_cosmics(const spx_sim_noise *n, spx_image *im)
 {
     double u[6];
     size_t hits = (size_t)spx_sim_poisson(n->cosmics * 1e-6 * (double)im->nx * (double)im->ny, n->seed ^ 0xC05A1Cu,
@@ -31,7 +33,7 @@ static void cosmics(const spx_sim_noise *n, spx_image *im)
         double length = 1.0 + fmin(-12.0 * log(u[3]), 150.0), charge = pow(10.0, 3.2 + 0.35 * spx_sim_normal(u + 4));
         const double step = 0.25;
         for (double s = 0.0; s < length; s += step)
-            hit(im, (long)floor(x + s * cos(angle)), (long)floor(y + s * sin(angle)), charge * step);
+            add_hit(im, (long)floor(x + s * cos(angle)), (long)floor(y + s * sin(angle)), charge * step);
     }
 }
 
@@ -47,7 +49,7 @@ static void defects(const spx_sim_noise *n, spx_image *im)
     const size_t nx = im->nx, ny = im->ny;
     double u[2];
     uint64_t index = 0;
-    /* A bad column loses everything between its defect and the end that is read out last. */
+    /* A bad column loses all charge between its defect and the end that is read out last. */
     for (size_t k = 0; k < n->badcolumns; k++) {
         spx_sim_uniform2(n->seed, SPX_SIM_DEFECT, (unsigned char)n->camera, index++, 0, u);
         size_t x = (size_t)(u[0] * (double)nx), from = (size_t)(u[1] * (double)ny);
@@ -92,7 +94,7 @@ spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_s
     out->mask = spx_alloc2(ny, nx, sizeof *out->mask, e);
     out->readnoise = spx_alloc2(ny, nx, sizeof *out->readnoise, e);
     if (out->data == NULL || out->ivar == NULL || out->mask == NULL || out->readnoise == NULL)
-        return SPX_EIO; /* the owner of *out frees it */
+        return SPX_EIO; /* *out is freed by its owner */
     out->ny = ny;
     out->nx = nx;
     const unsigned camera = (unsigned char)n->camera;
@@ -112,7 +114,7 @@ spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_s
             out->ivar[i] = (float)(1.0 / (signal + rn2));
             out->readnoise[i] = (float)n->readnoise;
         }
-    cosmics(n, out);
+    add_cosmics(n, out);
     defects(n, out);
     return SPX_OK;
 }

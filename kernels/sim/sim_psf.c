@@ -1,3 +1,4 @@
+/* Makes the PSF of the built-in cameras (sim/sim.h): traces, dispersion and spots. */
 #include <math.h>
 #include <stdio.h>
 
@@ -5,8 +6,8 @@
 #include "products/psf_index.h"
 #include "sim/sim.h"
 
-/* What is imaged beyond the nominal range, on both sides, Angstrom: a CCD is not dark there, and an extraction solves
- * for some bins more than it keeps. */
+/* Angstrom that are imaged beyond the nominal range on both sides: a CCD is not dark there, and an extraction solves
+ * for some bins beyond those that it keeps. */
 #define MARGIN 60.0
 
 /* Half of a CCD of 500 fibres, pixels. */
@@ -31,9 +32,9 @@ int spx_sim_arm_range(char arm, double *wmin, double *wmax)
     return 0;
 }
 
-/* Column of a fibre at mid-range: 7.3 pixels to its neighbour, 20 across a gap between bundles, with the small
- * irregularities of a fibre block that was made by hand. */
-static double column(size_t fibre)
+/* Column of a fibre at mid-range: 7.3 pixels from fibre to fibre, 20 across a gap between bundles, with small
+ * irregularities as of a real slit block. */
+static double fibre_column(size_t fibre)
 {
     double x = (double)fibre * 7.3 + (double)(fibre / BUNDLE) * (20.0 - 7.3);
     return x + 0.12 * sin(2.4 * (double)fibre + 0.3);

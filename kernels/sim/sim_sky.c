@@ -1,3 +1,4 @@
+/* Makes the night sky: continuum, atomic lines, OH Meinel bands (sim/sim.h). */
 #include <math.h>
 
 #include "base/mem.h"
@@ -11,7 +12,7 @@ typedef struct {
     double wave, rayleigh; /* vacuum Angstrom, brightness */
 } sky_line;
 
-/* Wavelengths of atoms, in vacuum; brightness as of a usual dark night. */
+/* Atomic lines: vacuum wavelengths; brightness of an average dark night. */
 static const sky_line atoms[] = {
     {3651.19, 4},   {4047.70, 8},   {4359.56, 20}, {5462.26, 15}, {5771.20, 5}, {5792.27, 5}, /* Hg I of lamps */
     {5199.35, 4},   {5201.71, 3},                                                             /* [N I] */
@@ -42,7 +43,7 @@ static double rotation(int v, int ladder, int n)
     return b * (m * m - 1.0 + (ladder == 1 ? -root : root)) - 1.938e-3 * n2 * n2;
 }
 
-/* Lines of one band into out[MAX_N * BRANCHES]; their number. */
+/* Makes the lines of one band, out[MAX_N * BRANCHES]; returns their number. */
 static size_t band_lines(int up, int low, double rayleigh, sky_line *out)
 {
     const double warmth = 190.0 * 0.6950348; /* rotational temperature in cm^-1 */
@@ -73,7 +74,7 @@ static size_t band_lines(int up, int low, double rayleigh, sky_line *out)
     return n;
 }
 
-/* Add the photons of a line, as a Gaussian, to a spectrum per Angstrom. */
+/* Adds the photons of a line, as a Gaussian, to a spectrum per Angstrom. */
 static void add_line(const sky_line *l, size_t nwave, const double *wavelength, double *out)
 {
     const double sigma = 0.05, reach = 6.0 * sigma, scale = 1.0 / (sigma * sqrt(2.0));

@@ -1,3 +1,4 @@
+/* Makes spectra of stars from a formula or a library, rotated, shifted, in electrons (sim/sim.h). */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 enum { NLINE = 3600, NBROAD = 22 };
 
-/* A narrow line of the formula; the same for every star. */
+/* Narrow line of the formula, the same for every star. */
 typedef struct {
     double centre, sigma; /* Angstrom, vacuum */
     double strength;      /* log10 of the optical depth at 5040 K, logg 4, solar abundances */
@@ -16,7 +17,7 @@ typedef struct {
     int alpha, ion;
 } line;
 
-/* A broad line, with the wings of a Lorentzian that reach over the whole range. */
+/* Broad line, with Lorentzian wings over the whole range. */
 typedef struct {
     double centre, depth, width;
 } broad;
@@ -28,7 +29,7 @@ static void make_lines(line *lines)
         double u[8];
         for (uint32_t k = 0; k < 4; k++)
             spx_sim_uniform2(20110301, SPX_SIM_LINES, 0, i, k, u + 2 * k);
-        lines[i].centre = lo * pow(hi / lo, pow(u[0], 1.15)); /* a few more of them in the blue */
+        lines[i].centre = lo * pow(hi / lo, pow(u[0], 1.15)); /* line density rises to the blue */
         lines[i].sigma = lines[i].centre * (7.5 + 1.5 * u[1]) / SPX_C_KMS;
         lines[i].strength = -1.0 + 0.75 * spx_sim_normal(u + 2);
         lines[i].excitation = 5.0 * u[4] * u[4];
@@ -37,7 +38,7 @@ static void make_lines(line *lines)
     }
 }
 
-/* Hydrogen lines by Rydberg's formula, resonance and near-infrared lines of metals: depth and width for one star. */
+/* Makes the broad lines of one star: hydrogen by Rydberg's formula, resonance and near-infrared lines of metals. */
 static void make_broad(const spx_target *t, broad *b)
 {
     static const double metal[] = {3934.78, 3969.59, 8500.35, 8544.44, 8664.52,  /* Ca II H, K and triplet */
@@ -52,7 +53,7 @@ static void make_broad(const spx_target *t, broad *b)
         b++;
     }
     for (size_t i = 0; i < sizeof metal / sizeof *metal; i++) {
-        /* Ca and Mg are alpha elements, Na is not. The neutral atoms are ionised away in hot stars sooner. */
+        /* Ca and Mg are alpha elements, Na is not. Neutral atoms are ionised at lower temperature. */
         double abundance = t->feh + (i < 8 ? t->alpha : 0.0);
         double cool = i < 5 ? exp(-pow((t->teff - 4800.0) / 2600.0, 2)) : pow(10.0, -(t->teff - 4800.0) / 2200.0);
         b->centre = metal[i];
@@ -84,7 +85,7 @@ static size_t lower_bound(size_t n, const double *w, double x)
     return lo;
 }
 
-/* Flux at rest, non-rotating, on rest[n]; written over tau[n]. */
+/* Computes the flux at rest, without rotation, on rest[n], in place of tau[n]. */
 static void formula(const line *lines, const spx_target *t, size_t n, const double *rest, double *tau)
 {
     const double reach = 60.0, theta = 5040.0 / t->teff;
@@ -124,7 +125,7 @@ static void formula(const line *lines, const spx_target *t, size_t n, const doub
         tau[i] = spx_sim_continuum(t->teff, rest[i]) * exp(-tau[i]);
 }
 
-/* One star; log grids of 1 km/s for the rotating ones. */
+/* Makes one star; rotating ones on log grids of 1 km/s. */
 static spx_status one_star(const line *lines, const spx_target *t, size_t nwave, const double *wavelength, double *flux,
                            spx_err *e)
 {

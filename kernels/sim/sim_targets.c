@@ -1,3 +1,4 @@
+/* Draws targets, and magnitudes for a signal-to-noise ratio (sim/sim.h). */
 #include <math.h>
 
 #include "sim/sim.h"

@@ -1,3 +1,4 @@
+/* Finds the continuum from medians of bins in ln(wavelength) (spectral/continuum.h). */
 #include "spectral/continuum.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Provides the continuum of a spectrum for cross-correlation. Templates and data go through the same rule, so that its
- * errors are alike in both. */
+/* Provides the continuum of a spectrum for cross-correlation. Templates and data are treated alike, so that errors of
+ * the continuum cancel. */
 #ifndef SPX_CONTINUUM_H
 #define SPX_CONTINUUM_H
 
@@ -10,9 +10,9 @@
 
 enum { SPX_CONTINUUM_NODES = 20, SPX_CONTINUUM_PIXELS = 3 };
 
-/* Bins of equal width in ln(wavelength) that divide ln0 ... ln1: as many as are 1000 km/s wide, at most
- * SPX_CONTINUUM_NODES. Bin b has pixels first[b] ... first[b+1]-1; pixels outside the range belong to the first or last
- * one. Returns how many bins there are. */
+/* Divides ln0 ... ln1 into bins of equal width in ln(wavelength), about 1000 km/s, at most SPX_CONTINUUM_NODES. Bin b
+ * has pixels first[b] ... first[b+1]-1; pixels outside the range belong to the first or last one. Returns the number of
+ * bins. */
 int spx_continuum_bins(double ln0, double ln1, size_t n, const double *lnwave, double *width,
                        size_t first[SPX_CONTINUUM_NODES + 1]);
 

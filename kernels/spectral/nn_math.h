@@ -1,4 +1,5 @@
-/* Network that interpolates (products/templates.h, spx_nn): values and exact derivatives, for host and device.
+/* Provides the evaluation of the interpolating network (products/templates.h, spx_nn): values and exact derivatives,
+ * for host and device.
  *
  * A vector y of a layer is kept with its derivatives by some of the mapped parameters, y[n][lanes]: lane 0 is the
  * value, lane 1 + g the derivative by parameter gpar[g]. They go through the layers together: with a = W y + b, f(a)

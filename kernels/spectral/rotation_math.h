@@ -1,4 +1,4 @@
-/* Rotational broadening of a spectrum that is sampled on a log-lambda grid.
+/* Provides rotational broadening of a spectrum sampled on a log-lambda grid, for host and device.
  *
  * The kernel of a rotating, limb-darkened disc (Gray, The Observation and Analysis of Stellar Photospheres, eq. 18.14)
  * in units of its half-width is K(x) = [ 2 (1-eps) sqrt(1-x^2) + (pi/2) eps (1-x^2) ] / [ pi (1 - eps/3) ],   |x| <= 1,
@@ -11,8 +11,8 @@
  * K, h^2 SPX_ROTATION_VARIANCE.
  *
  * C is piecewise cubic with slopes that are continuous, so it is a sum of cubes and squares of (u - j)+, j = -2 ... 2,
- * by the jumps of its third and second derivative, and w_k = sum_j jump3_j T_3(k+j) + jump2_j T_2(k+j) with
- * T_n(u) = integral_u^h (t-u)^n/n! K(t/h)/h dt. The derivative is by h^2: by h it is zero for a star at rest. */
+ * by the jumps of its third and second derivative, and w_k = sum_j jump3_j T_3(k+j) + jump2_j T_2(k+j) with T_n(u) =
+ * integral_u^h (t-u)^n/n! K(t/h)/h dt. The derivative is by h^2: by h it is zero for a star at rest. */
 #ifndef SPX_ROTATION_MATH_H
 #define SPX_ROTATION_MATH_H
 
@@ -53,7 +53,7 @@ SPX_HD void spx_rotation_tails(double u, double h, double t[2], double dt[2])
         dt[0] = 0.5 * (2 * t2 + x * t1);
         dt[1] = 0.5 * h * (3 * t3 + x * t2);
     }
-    if (u < 0) { /* K is even: the whole moment, less what lies beyond -u */
+    if (u < 0) { /* K is even: the total moment minus that beyond -u */
         t[0] = 0.5 * (h * h * SPX_ROTATION_VARIANCE + u * u) - t[0];
         t[1] = a * (u * u + 3 * h * h * SPX_ROTATION_VARIANCE) / 6 + t[1];
         dt[0] = 0.5 * SPX_ROTATION_VARIANCE - dt[0];
@@ -93,8 +93,8 @@ SPX_HD void spx_rotation_second(double u, double h, double *d, double *dh)
     *dh = m;
 }
 
-/* The weights that linear interpolation gives, second differences of D, for those who want rvspecfit's numbers; and in
- * *dw the derivative by h (at h = 0 the right-hand one). */
+/* Weights by linear interpolation, second differences of D, as in rvspecfit; in *dw the derivative by h (at h = 0 the
+ * right-hand one). */
 SPX_HD double spx_rotation_linear_weight(size_t k, double h, double *dw)
 {
     double u = (double)k, d0, d1, d2, h0, h1, h2;

@@ -1,4 +1,4 @@
-/* Singular value decomposition and principal components.
+/* Provides singular value decomposition and principal components.
  *
  * ECONOMIC is LAPACK's divide and conquer (dgesdd) on the CPU: all min(nrow, ncol) modes, of which the leading ones are
  * kept. RANDOMISED finds the leading modes only (Halko, Martinsson & Tropp 2011, SIAM Review 53, 217, algorithms 4.4
@@ -17,35 +17,36 @@ typedef enum { SPX_SVD_ECONOMIC, SPX_SVD_RANDOMISED } spx_svd_method;
 
 typedef struct {
     spx_svd_method method;
-    size_t rank;                              /* modes to keep; 0: all (ECONOMIC only) */
+    size_t rank;                              /* number of modes; 0: all (ECONOMIC only) */
     int center;                               /* subtract the (weighted) mean row: principal components */
     const double *row_weight, *column_weight; /* [nrow], [ncol], >= 0; NULL: all 1 */
     size_t oversample, power;                 /* RANDOMISED; usual: 10, 3 */
     uint64_t seed;
 } spx_svd_options;
 
-/* Decompose a[nrow * ncol], row-major, which is overwritten. Fills a zeroed *out (spx_svd_free()). SPX_EINPUT: the
- * matrix is empty, or so large that float64 may not hold a singular value; a weight is negative, all are 0; LAPACK
- * finds no solution. */
+/* Decomposes a[nrow * ncol], row-major, which is overwritten. Fills a zeroed *out (spx_svd_free()). SPX_EINPUT: the
+ * matrix is empty, or so large that float64 may not hold a singular value; a weight is negative, all are 0; LAPACK does
+ * not converge. */
 spx_status spx_svd_cpu(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, spx_err *e);
 
-/* Weights of `what`, rows or columns: SPX_EINPUT when one is negative or not finite, or all are 0; NULL passes. */
+/* Checks weights of `what`, rows or columns: SPX_EINPUT when one is negative or not finite, or all are 0; NULL
+ * passes. */
 spx_status spx_svd_check_weights(const double *weight, size_t n, const char *what, spx_err *e);
 
 /* a[n] -= b[n]. */
 void spx_svd_subtract(double *a, const double *b, size_t n);
 
-/* ---- what every backend does alike ---- */
+/* ---- shared by the backends ---- */
 
-/* Checks, memory for *out with nmode modes, mean and weights into a[]: the matrix that is decomposed. *total gets its
- * sum of squares, divided by *scale^2 (its largest element: no overflow). */
+/* Checks input, allocates *out with nmode modes, and applies mean and weights to a[]. *total gets the sum of squares of
+ * the result, divided by *scale^2 (its largest element, so that nothing overflows). */
 spx_status spx_svd_begin(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, double *total,
                          double *scale, spx_err *e);
-/* Energy of s[], signs of the vectors. */
+/* Computes the energies of s[], and fixes the signs of the vectors. */
 void spx_svd_end(spx_svd *out, double total, double scale);
-/* Random vectors of RANDOMISED: element i of all. */
+/* Element i of RANDOMISED's random vectors, standard normal. */
 double spx_svd_random(uint64_t seed, size_t i);
-/* Columns of the sample: rank + oversample, at most min(nrow, ncol). */
+/* Number of sample vectors: rank + oversample, at most min(nrow, ncol). */
 size_t spx_svd_sample(const spx_svd_options *o, size_t nrow, size_t ncol);
 
 #endif

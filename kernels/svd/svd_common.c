@@ -1,4 +1,4 @@
-/* Singular value decomposition: what all backends do alike. */
+/* Provides the parts of singular value decomposition that all backends share (svd/svd.h). */
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "sim/sim_math.h"
 #include "svd/svd.h"
 
-/* Largest root of the sum of squares of a matrix: random samples of it are some 1e5 times as large at most. */
+/* Limit of the Frobenius norm of a matrix: random samples of it are at most some 1e5 times as large. */
 #define LARGEST_NORM 1e302
 
 spx_status spx_svd_check_weights(const double *weight, size_t n, const char *what, spx_err *e)
@@ -22,7 +22,7 @@ spx_status spx_svd_check_weights(const double *weight, size_t n, const char *wha
     return weight != NULL && !some ? spx_fail(e, SPX_EINPUT, "all weights of the %s are 0", what) : SPX_OK;
 }
 
-/* Weighted mean row, subtracted. */
+/* Subtracts the weighted mean row. */
 static void center(double *a, size_t nrow, size_t ncol, const double *weight, double *mean)
 {
     double sum = 0;
@@ -135,7 +135,7 @@ void spx_svd_end(spx_svd *out, double total, double scale)
             for (size_t i = 0; i < out->nrow; i++)
                 out->u[i * out->nmode + k] = -out->u[i * out->nmode + k];
         }
-        /* a matrix of zeros lacks nothing */
+        /* a matrix of zeros: nothing is lost */
         sum += scale > 0 ? (out->s[k] / scale) * (out->s[k] / scale) : 0;
         out->energy[k] = total > 0 ? (sum < total ? sum / total : 1) : 1;
     }

@@ -1,5 +1,5 @@
-/* Singular value decomposition on the CPU: LAPACK and BLAS, on one thread, so that the result depends on nothing else.
- */
+/* Provides singular value decomposition on the CPU: LAPACK and BLAS with one thread, so that the result is
+ * reproducible. */
 #include <cblas.h>
 #include <lapacke.h>
 #include <string.h>
@@ -17,8 +17,8 @@ static spx_status lapack_failed(lapack_int info, spx_err *e)
     return spx_fail(e, SPX_EBUG, "LAPACK refuses argument %d", -info);
 }
 
-/* All modes of a[m, n] (destroyed): u[m, k], s[k], v[k, n], k = min(m, n). LAPACK stores columns: it sees the
- * transposed matrix, and gives V where U is meant. */
+/* All modes of a[m, n] (destroyed): u[m, k], s[k], v[k, n], k = min(m, n). LAPACK is column-major: it gets the
+ * transposed matrix, and returns V as U. */
 static spx_status economic(double *a, size_t m, size_t n, double *u, double *s, double *v, spx_err *e)
 {
     const lapack_int k = (lapack_int)(m < n ? m : n);
@@ -44,7 +44,7 @@ static spx_status all_modes(double *a, spx_svd *out, spx_err *e)
     return st;
 }
 
-/* Orthonormal rows in place of q[l, n], l <= n, that span the same space. */
+/* Replaces the rows of q[l, n], l <= n, by orthonormal rows that span the same space. */
 static spx_status orthonormal(double *q, size_t l, size_t n, double *tau, spx_err *e)
 {
     lapack_int info = LAPACKE_dgeqrf(LAPACK_COL_MAJOR, (lapack_int)n, (lapack_int)l, q, (lapack_int)n, tau);
@@ -60,7 +60,7 @@ static void product(const double *b, const double *a, int transposed, size_t l, 
                 (int)q, a, (int)(transposed ? q : p), 0.0, c, (int)p);
 }
 
-/* Leading modes of a[m, n]. y: samples of its columns' space, z: of its rows' space, both by rows. */
+/* Leading modes of a[m, n]. y: sample of the column space, z: of the row space, both stored by rows. */
 static spx_status leading_modes(const double *a, const spx_svd_options *o, spx_svd *out, spx_err *e)
 {
     const size_t m = out->nrow, n = out->ncol, l = spx_svd_sample(o, m, n);
@@ -79,7 +79,7 @@ static spx_status leading_modes(const double *a, const spx_svd_options *o, spx_s
         if (p < o->power)
             st = orthonormal(z, l, n, tau, e);
     }
-    /* z = Q^T A, and A = Q z as far as the sample reaches */
+    /* z = Q^T A, and A ~ Q z within the sampled space */
     if (st == SPX_OK)
         st = economic(z, l, n, u, s, v, e);
     if (st == SPX_OK) {

@@ -1,7 +1,7 @@
-/* Singular value decomposition on a CUDA device: cuSOLVER's QR iteration (gesvd) and cuBLAS. Mean, weights, random
- * vectors, energies and signs are made on the host by the functions that the CPU uses. Against the CPU, singular values
- * agree to a few times the precision of a double times the largest one, vectors to that over the gap between their
- * singular values. */
+/* Provides singular value decomposition on a CUDA device: cuSOLVER's QR iteration (gesvd) and cuBLAS. Mean, weights,
+ * random vectors, energies and signs are made on the host by the functions that the CPU uses. Against the CPU, singular
+ * values agree to a few times the precision of a double times the largest one, vectors to that over the gap between
+ * their singular values. */
 #include <cublas_v2.h>
 #include <cusolverDn.h>
 
@@ -56,7 +56,7 @@ void succeeded(const spx::array<int> &info, const char *what)
         throw spx::failure(std::string(what) + " does not converge (" + std::to_string(value) + ")");
 }
 
-/* Rows become columns: from[rows, columns] to to[columns, rows], both row-major. */
+/* Transposes row-major from[rows, columns] to to[columns, rows]. */
 void transpose(const handles &h, const double *from, int rows, int columns, double *to)
 {
     const double one = 1, zero = 0;
@@ -65,8 +65,8 @@ void transpose(const handles &h, const double *from, int rows, int columns, doub
         "transpose");
 }
 
-/* All modes of a[m, n], row-major (destroyed): u[m, k], s[k], v[k, n], row-major, k = min(m, n). cuSOLVER stores
- * columns and wants as many rows as columns: it sees a transposed where that is the tall one. */
+/* All modes of a[m, n], row-major (destroyed): u[m, k], s[k], v[k, n], row-major, k = min(m, n). cuSOLVER is
+ * column-major and needs at least as many rows as columns: it gets the transpose where that is taller. */
 void economic(const handles &h, double *a, int m, int n, double *u, double *s, double *v)
 {
     const bool wide = n >= m;
@@ -96,7 +96,7 @@ void economic(const handles &h, double *a, int m, int n, double *u, double *s, d
     }
 }
 
-/* Orthonormal rows in place of q[l, n], l <= n. */
+/* Replaces the rows of q[l, n], l <= n, by orthonormal rows. */
 void orthonormal(const handles &h, double *q, int l, int n)
 {
     int room = 0, more = 0;
