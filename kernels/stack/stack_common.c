@@ -1,4 +1,4 @@
-/* Shift-and-stack: what does not depend on where it is computed. */
+/* Provides the parts of shift-and-stack that all backends share (stack/stack.h): checks, window, geometry. */
 #include <math.h>
 #include <string.h>
 
@@ -7,10 +7,10 @@
 #include "stack/stack.h"
 #include "stack/stack_math.h"
 
-/* Windows end here: sums and differences of sample indices stay far from the end of int64. */
+/* Limit of the window, so that sums and differences of sample indices stay far from the limits of int64. */
 #define FARTHEST ((size_t)1 << 40)
 
-/* Traces whose shifts are looked through together. */
+/* Traces whose shift ranges are computed together. */
 enum { AT_ONCE = 64 };
 
 void spx_stack_range(const int32_t *shift, size_t nshift, size_t stride, size_t n, int32_t *low, int32_t *high)
@@ -57,7 +57,7 @@ spx_status spx_stack_window(const spx_traces *tr, const spx_shifts *sh, const sp
     return SPX_OK;
 }
 
-/* 1 when all n values are finite: 0 times such a value is 0. */
+/* 1 when all n values are finite: a weight of 0 cannot mask others, since 0 * NaN is NaN. */
 static int all_finite(int precision, const void *data, size_t n)
 {
     int bad = 0;
@@ -75,8 +75,8 @@ static int all_finite(int precision, const void *data, size_t n)
     return !bad;
 }
 
-/* SPX_EINPUT when one of n values is not finite: `what` they are, and the dataset that holds them (NULL or empty: not
- * known). */
+/* SPX_EINPUT when one of n values is not finite. `what`: the kind of values; `name`: their dataset (NULL or empty:
+ * unknown). */
 static spx_status want_finite(const char *what, const char *name, int precision, const void *data, size_t n, spx_err *e)
 {
     if (all_finite(precision, data, n))

@@ -1,4 +1,5 @@
-/* Shift-and-stack on the CPU. */
+/* Provides shift-and-stack on the CPU: divides samples into chunks and shifts into blocks, among threads; the inner
+ * loops are in stack_tile.h. */
 #include <omp.h>
 #include <string.h>
 
@@ -7,21 +8,21 @@
 #include "stack/stack.h"
 #include "stack/stack_math.h"
 
-/* Samples that are computed together; rows whose tiles share a scratch; how the shifts are cut. Fixed, so that results
- * do not depend on the number of threads. */
+/* CHUNK: samples computed together; ROWS: stacks whose tiles share a workspace; others: division of the shifts. Fixed,
+ * so that results do not depend on the number of threads. */
 enum { CHUNK = 4096, ROWS = 16, LONGEST_TILE = 128, SPAN = 512, MOST_BLOCKS = 64, FEWEST_SHIFTS = 32, VECTOR = 64 };
 
-/* Below this number of terms threads cost more than they bring. */
+/* Number of terms below which threads cost more than they gain. */
 #define FEW_TERMS 1e6
 
-/* One trace. Its samples lie between zeros, at least LONGEST_TILE of them on both sides. */
+/* Trace with at least LONGEST_TILE zeros on both sides. */
 typedef struct {
     const void *data;
     int64_t first, length; /* sample t of the window is data[t - first - shift] */
-    size_t j;              /* number of the trace */
+    size_t j;              /* index of the trace */
 } trace;
 
-/* A run: its input, and how the work is cut. */
+/* A call: input, and its division among threads. */
 typedef struct {
     const spx_traces *tr;
     const spx_shifts *sh;
@@ -29,13 +30,13 @@ typedef struct {
     spx_stack *out;
     size_t item; /* bytes of a value */
     char *padded;
-    int is_short;                          /* traces are shorter than a tile */
-    size_t span;                           /* samples that are added up together then, up to SPAN */
-    size_t nchunk, shifts_at_once, nblock; /* chunks of samples; blocks of shifts */
+    int is_short;                          /* 1: traces are shorter than a tile */
+    size_t span;                           /* for short traces: samples summed together, up to SPAN */
+    size_t nchunk, shifts_at_once, nblock; /* number of chunks of samples; shifts of a block, and number of blocks */
     int32_t *low, *high;                   /* [nblock, ntrace]: smallest and largest shift of each trace in a block */
-    size_t npart, nlane;                   /* partial maxima of one value: parts of them, each of so many lanes */
-    char *best;                            /* MAX: [nchunk, nshift, nlane]; ARGMAX: [nblock, length] */
-    char *which;                           /* their indices: integers of the size of a value */
+    size_t npart, nlane;                   /* partial maxima of one value: their number, and lanes of each */
+    char *best;                            /* partial maxima. MAX: [nchunk, nshift, nlane]; ARGMAX: [nblock, length] */
+    char *which;                           /* indices of the partial maxima: integers of the size of a value */
 } job;
 
 #define PASTE_(a, b) a##_##b
@@ -95,7 +96,7 @@ typedef struct {
 #undef TARGET
 #endif
 
-/* The functions of a variant. */
+/* Functions of an instruction set. */
 typedef struct {
     int (*item)(const job *w, const trace *tr, size_t ntrace, size_t b, size_t c, double *sum, void *scratch);
     void (*merge)(const job *w);
@@ -113,7 +114,7 @@ static loops_of choose_loops(int precision)
     return precision == 4 ? (loops_of){item_f32, merge_f32} : (loops_of){item_f64, merge_f64};
 }
 
-/* Scratch of one thread. */
+/* Workspace of one thread. */
 typedef struct {
     trace *reach;
     double *sum;
@@ -146,7 +147,7 @@ static scratch *scratch_new(int nthreads, const job *w, spx_err *e)
     return s;
 }
 
-/* Traces that any set of shifts of block b brings into chunk c. */
+/* Finds the traces that any set of shifts of block b brings into chunk c. */
 static size_t find_traces(const job *w, size_t b, size_t c, trace *out)
 {
     const spx_traces *tr = w->tr;
@@ -163,7 +164,7 @@ static size_t find_traces(const job *w, size_t b, size_t c, trace *out)
     return n;
 }
 
-/* Copy of the traces with LONGEST_TILE zeros before, between and behind them. */
+/* Copies the traces, with LONGEST_TILE zeros before, between and behind them. */
 static spx_status pad(job *w, spx_err *e)
 {
     const spx_traces *tr = w->tr;

@@ -1,12 +1,12 @@
-/* Shift-and-stack on a CUDA device.
+/* Provides shift-and-stack on a CUDA device (stack/stack.h).
  *
  * A block of threads makes a tile of samples for a chunk of shifts, a group of its threads for each set of shifts at a
- * time. The parts of the traces that a chunk needs are brought to shared memory once, with zeros around their ends, and
- * read from there at any shift without bank conflicts: each term costs one read of shared memory, which is the limit.
- * Of up to BLOCK traces of float32, the usual case, a thread reads two neighbours at a time, which takes half the
- * instructions: a second copy of each trace, a sample further, has those that begin with an odd sample. Chunks are as
- * large as keep all multiprocessors busy to the end, or smaller where shifts lie so far apart that the
- * parts do not fit otherwise; where they never do, threads read the traces through the caches.
+ * time. The samples of the traces that a chunk needs are copied to shared memory once, padded with zeros, and read from
+ * there at any shift without bank conflicts: each term costs one read of shared memory, which is the limit. Of up to
+ * BLOCK traces of float32, the usual case, a thread reads two neighbours at a time, which takes half the instructions:
+ * a second copy of each trace, a sample further, has those that begin with an odd sample. Chunks are as large as keep
+ * all multiprocessors busy to the end, or smaller where shifts lie so far apart that the parts do not fit otherwise;
+ * where they never do, threads read the traces through the caches.
  *
  * Sums are taken in the order of the definition (stack.h), so that results are the CPU's to the last bit. Maxima are
  * joined by warp, or by the groups of a block, and by a second kernel; the first of equal values counts everywhere. */
@@ -28,25 +28,25 @@ using spx::WARP;
 enum {
     GROUP = 64,
     MOST_THREADS = 1024,
-    TABLE = 64,       /* sets of shifts whose table is in shared memory at a time */
-    LEAST_CHUNK = 64, /* where shifts lie far apart */
-    MOST_TURNS = 255, /* of a group in a chunk: ARGMAX counts them in a byte */
+    TABLE = 64,       /* sets of shifts whose table is in shared memory at one time */
+    LEAST_CHUNK = 64, /* shifts of a chunk when they are far apart */
+    MOST_TURNS = 255, /* most turns of a group in a chunk: ARGMAX stores them in a byte */
     BLOCK = SPX_STACK_BLOCK
 };
 
-/* Threads of a block: as many as the registers allow that a thread needs. */
+/* Threads of a block: as many as the registers of a thread allow. */
 constexpr int threads_of(size_t item, bool once)
 {
     return item == sizeof(float) && once ? MOST_THREADS : MOST_THREADS / 2;
 }
 
-/* Where a trace's samples lie in shared memory for one set of shifts, and what they are multiplied by. */
+/* Position of a trace's samples in shared memory for one set of shifts, and its weight. */
 template <typename T> struct entry {
     int at;
     T weight;
 };
 
-/* What a launch works on. Shifts k0 ... k0 + nshift - 1 of the run, in chunks; the arrays begin there. */
+/* Parameters of a launch: shifts k0 ... k0 + nshift - 1 of the call, in chunks; arrays begin at k0. */
 template <typename T> struct work {
     size_t ntrace, nshift, length, chunk;
     int64_t t0;
@@ -55,11 +55,11 @@ template <typename T> struct work {
     const T *data;
     const int *shift;           /* [nshift, ntrace] */
     const T *weight;            /* [nshift, ntrace] */
-    const int *low, *high, *at; /* [chunk, ntrace]: range of the shifts; place of the trace in shared memory */
+    const int *low, *high, *at; /* [chunk, ntrace]: range of the shifts; offset of the trace in shared memory */
     const T *earlier;           /* [nshift, length] or NULL */
     T *stack;                   /* STACK: [nshift, length] */
     T *best;                    /* MAX: [tile, warp of a group, nshift]; ARGMAX: [chunk, length] */
-    long long *which;           /* the same */
+    long long *which;           /* indices of the maxima, shape as best */
     int *overflow;
 };
 
@@ -68,7 +68,7 @@ template <typename T> __device__ bool finite(T x)
     return x - x == T(0);
 }
 
-/* Bring traces [j0, j1) of chunk c for the tile that begins at sample `begin` to shared memory, a trace a warp. */
+/* Copies traces [j0, j1) of chunk c for the tile that begins at sample `begin` to shared memory, one trace a warp. */
 template <typename T, int TILE>
 __device__ void stage(const work<T> &w, size_t c, size_t j0, size_t j1, int64_t begin, T *segment,
                       [[maybe_unused]] size_t segment_size)
@@ -87,7 +87,7 @@ __device__ void stage(const work<T> &w, size_t c, size_t j0, size_t j1, int64_t 
     }
 }
 
-/* Reads of traces [j0, j1) for sets of shifts k ... k + nk - 1 of the chunk: table[nk, BLOCK]. */
+/* Fills the table of reads of traces [j0, j1) for sets of shifts k ... k + nk - 1 of the chunk: table[nk, BLOCK]. */
 template <typename T>
 __device__ void tabulate(const work<T> &w, size_t c, size_t k, int nk, size_t j0, size_t j1, entry<T> *table)
 {
@@ -103,11 +103,10 @@ __device__ void tabulate(const work<T> &w, size_t c, size_t k, int nk, size_t j0
     }
 }
 
-/* Whether the lane's value is the warp's largest, of which the one with the smallest index counts; an index of UINT_MAX
- * is no value. */
+/* 1 when the lane has the warp's largest value, and of equal ones the smallest index; index UINT_MAX: no value. */
 __device__ bool is_warp_max(float value, unsigned index)
 {
-    const int bits = __float_as_int(value + 0.0f); /* there is one zero */
+    const int bits = __float_as_int(value + 0.0f); /* -0 becomes 0 */
     const int rank = index == UINT_MAX ? INT_MIN : bits >= 0 ? bits : bits ^ INT_MAX;
     const int most = __reduce_max_sync(FULL, rank);
     return index == __reduce_min_sync(FULL, rank == most ? index : UINT_MAX) && index != UINT_MAX;
@@ -134,7 +133,7 @@ __device__ void put_byte(unsigned *word, int i, unsigned value)
     *word = __byte_perm(*word, value, 0x3210u + (4u - (unsigned)i) * (1u << 4 * i));
 }
 
-/* What sample t of stack k is added to. */
+/* Start value of sample t of stack k, from the earlier result. */
 template <typename T, int METHOD> __device__ double earlier_at(const work<T> &w, size_t k, size_t k1, int64_t t)
 {
     return METHOD == SPX_STACK_STACK && w.earlier != nullptr && k < k1 && t < (int64_t)w.length
@@ -142,8 +141,8 @@ template <typename T, int METHOD> __device__ double earlier_at(const work<T> &w,
                : 0.0;
 }
 
-/* Tile blockIdx.x, chunk blockIdx.y. Each thread has V samples, GROUP apart. STAGED: through shared memory. ONCE: all
- * traces are one block. */
+/* Stacks tile blockIdx.x of chunk blockIdx.y. Each thread has V samples, GROUP apart. STAGED: through shared memory.
+ * ONCE: all traces are in one block of BLOCK. */
 template <typename T, int V, bool STAGED, bool ONCE, int METHOD>
 __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(const work<T> w, size_t segment_size)
 {
@@ -155,9 +154,9 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(cons
     const size_t c = blockIdx.y, k0 = c * w.chunk, k1 = w.nshift < k0 + w.chunk ? w.nshift : k0 + w.chunk;
     const int64_t begin = (int64_t)blockIdx.x * TILE;
     T best[V];
-    unsigned turns[(V + 3) / 4] = {0}; /* ARGMAX: of each of V samples, in a byte, the group's turn that was best */
+    unsigned turns[(V + 3) / 4] = {0}; /* ARGMAX: the group's best turn for each of V samples, one byte each */
     unsigned turn = 0;
-    int row0 = 0; /* of the table: of the group's turn */
+    int row0 = 0; /* row of the table for the group's turn */
     if (STAGED && ONCE)
         stage<T, TILE>(w, c, 0, w.ntrace, begin, segment, segment_size);
     for (size_t k = k0; k < k1; k += (size_t)ngroup, turn++, row0 += ngroup) {
@@ -191,7 +190,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(cons
                 entry<T> next = row[0];
 #pragma unroll 2
                 for (int j = 0; j < n; j++) {
-                    /* the next one is on its way while this one is used */
+                    /* software pipelining: the next entry is loaded while this one is used */
                     const entry<T> x = next;
                     next = row[j + 1 < n ? j + 1 : j];
                     const T *p = segment + x.at + lane;
@@ -242,7 +241,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(cons
                     most = value[v];
                     where = (unsigned)(lane + v * GROUP);
                 }
-            /* of a group's warps, those that reach the window */
+            /* of a group's warps, those with samples in the window */
             const size_t part = blockIdx.x * (GROUP / WARP) + (size_t)(lane / WARP);
             if (is_warp_max(most, where) && mine < k1) {
                 w.best[part * w.nshift + mine] = most;
@@ -262,7 +261,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(cons
     }
     if (METHOD != SPX_STACK_ARGMAX)
         return;
-    /* the groups' maxima, through shared memory, a sample of the tile at a time */
+    /* combine the groups' maxima through shared memory, one sample of the tile at a time */
     T *values = reinterpret_cast<T *>(shared);
     int *indices = reinterpret_cast<int *>(values + MOST_THREADS);
     const int groups = (int)(k1 - k0 < (size_t)ngroup ? k1 - k0 : (size_t)ngroup);
@@ -288,7 +287,7 @@ __global__ void __launch_bounds__(threads_of(sizeof(T), ONCE)) stack_kernel(cons
     }
 }
 
-/* P pairs of samples, 2 WARP apart, of a trace from `at` on. */
+/* Loads P pairs of samples, 2 WARP apart, of a trace from `at` on. */
 template <int P>
 __device__ void read_pairs(const float *segment, int at, int lane, float2 *a, [[maybe_unused]] size_t segment_size)
 {
@@ -308,14 +307,14 @@ template <int P> __device__ void add_pairs(float2 *sum, float weight, const floa
     }
 }
 
-/* The same of at most BLOCK traces of float32, all in shared memory, a set of shifts a warp at a time: each thread has
- * P pairs of samples, 2 WARP apart. A trace's place holds it and, behind it, what begins a sample later. A lane finds
- * where its trace is read; no warp waits for others, so that some store while others add. */
+/* As above for at most BLOCK traces of float32, all in shared memory, one set of shifts a warp at a time: each thread
+ * has P pairs of samples, 2 WARP apart. Shared memory has each trace twice, the second copy shifted by one sample.
+ * Lanes compute the read positions; warps do not synchronise, so that stores of some overlap sums of others. */
 template <int P, int METHOD>
 __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w, size_t segment_size)
 {
     constexpr int TILE = 2 * P * WARP, WARPS = MOST_THREADS / WARP;
-    /* samples of the next trace are on their way while those of this one are used, where the registers suffice */
+    /* samples of the next trace are loaded while those of this one are used, where registers suffice */
     constexpr bool AHEAD = METHOD != SPX_STACK_ARGMAX;
     extern __shared__ double shared[];
     float *segment = reinterpret_cast<float *>(shared);
@@ -340,9 +339,9 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
         }
     }
     float2 best[P];
-    unsigned turns[(P + 1) / 2] = {0}; /* ARGMAX: in bytes, the turns of the warp that were best */
+    unsigned turns[(P + 1) / 2] = {0}; /* ARGMAX: the warp's best turns, one byte each */
     unsigned turn = 0;
-    entry<float> *row = table + warp * BLOCK; /* the warp's own: none waits for another */
+    entry<float> *row = table + warp * BLOCK; /* a row for each warp: no synchronisation */
     __syncthreads();
     for (size_t mine = k0 + (size_t)warp; mine < k1; mine += WARPS, turn++) {
         __syncwarp();
@@ -382,7 +381,7 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
             }
         }
         const int64_t t0 = begin + 2 * lane;
-        float good = 0.0F; /* 0 times what is not finite is not 0 */
+        float good = 0.0F; /* checks finiteness: 0 * NaN is not 0 */
 #pragma unroll
         for (int v = 0; v < P; v++) {
             if (METHOD == SPX_STACK_STACK && w.earlier != nullptr) {
@@ -406,7 +405,7 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
                     else if (t < (int64_t)w.length)
                         to[t] = value[v].x;
                 }
-            } else { /* pairs in memory begin with y */
+            } else { /* in memory pairs begin with y */
 #pragma unroll
                 for (int v = 0; v < P; v++) {
                     const int64_t t = t0 + v * 2 * WARP + 1;
@@ -454,7 +453,7 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
     }
     if (METHOD != SPX_STACK_ARGMAX)
         return;
-    /* the warps' maxima, through shared memory, WARP pairs of the tile at a time */
+    /* combine the warps' maxima through shared memory, WARP pairs of the tile at a time */
     float2 *values = reinterpret_cast<float2 *>(shared);
     int2 *indices = reinterpret_cast<int2 *>(values + MOST_THREADS);
     const int some = (int)(k1 - k0 < WARPS ? k1 - k0 : WARPS);
@@ -492,8 +491,8 @@ __global__ void __launch_bounds__(MOST_THREADS) pair_kernel(const work<float> w,
     }
 }
 
-/* parts[nparts, n] to the first of their maxima; `add` to the indices. A thread JOINED parts apart, results x parts a
- * block. */
+/* Reduces parts[nparts, n] to the first of their maxima; `add` is added to the indices. A thread takes parts JOINED
+ * apart; a block has results x parts. */
 enum { JOINED = 8 };
 
 template <typename T>
@@ -524,13 +523,13 @@ __global__ void join_kernel(const T *parts, const long long *indices, size_t npa
     which[i] = where + add;
 }
 
-/* ---- the host's side ---- */
+/* ---- host ---- */
 
-/* Ranges of the shifts of each chunk, and the places of the traces of a block in shared memory. */
+/* Layout of launches: ranges of the shifts of each chunk, and offsets in shared memory of the traces of a block. */
 struct layout {
     std::vector<int> low, high, at;
     size_t chunk, nchunk;
-    size_t widest = 0; /* elements of shared memory beyond the tiles, for the widest block of traces */
+    size_t widest = 0; /* elements of shared memory beyond the tile, for the widest block of traces */
     layout(const spx_shifts *sh, size_t k0, size_t n, size_t size) : chunk(size), nchunk((n + size - 1) / size)
     {
         const size_t ntrace = sh->ntrace;
@@ -548,8 +547,8 @@ struct layout {
                 widest = std::max(widest, spread);
             }
     }
-    /* places for tiles of this size, twice each where pairs are read; only where they are used, so that the numbers fit
-     */
+    /* Computes offsets for tiles of this size, two copies of each trace where pairs are read; called only for layouts
+     * that fit, so that numbers do not overflow. */
     void place(size_t ntrace, int tile, bool pairs)
     {
         for (size_t c = 0; c < nchunk; c++)
@@ -561,17 +560,17 @@ struct layout {
     }
 };
 
-/* Times that each multiprocessor may get a block, at most; where shifts lie too far apart for that, chunks are
- * LEAST_CHUNK.
- */
+/* Most waves of blocks on each multiprocessor; where shifts are too far apart for that, chunks have LEAST_CHUNK
+ * shifts. */
 constexpr size_t MOST_WAVES = 8;
 
-/* What it takes to bring a tile to shared memory, in reads of it. */
+/* Cost of staging a tile, in units of a read of shared memory. */
 constexpr double STAGING = 4;
 
-/* What a device has. */
+/* Resources of a device. */
 struct resources {
-    int processors = 0, block = 0, each = 0; /* multiprocessors; bytes of shared memory of a block, of one of them */
+    int processors = 0, block = 0, each = 0; /* number of multiprocessors; shared memory of a block, and of a
+                                              * multiprocessor, bytes */
     explicit resources(int device)
     {
         spx::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device");
@@ -580,26 +579,26 @@ struct resources {
     }
 };
 
-/* How a launch is cut: samples of a thread, or pairs of them; threads of a block, samples of a tile, shared memory. */
+/* Shape of a launch: samples, or pairs, of a thread; threads of a block, samples of a tile, bytes of shared memory. */
 struct shape {
     int v, threads, tile;
     bool pairs, staged;
     size_t segment, bytes;
-    double cost; /* reads of shared memory that follow each other */
+    double cost; /* estimated cost: reads of shared memory in sequence */
 };
 
-/* Sizes of tiles that there are kernels for, in samples of a thread, and in pairs of them. */
+/* Tile sizes for which kernels are instantiated, in samples of a thread, and in pairs. */
 constexpr int tiles[] = {16, 8, 4}, pair_tiles[] = {9, 8, 7, 6, 5, 4, 3, 2};
 
-/* The tiles that cost least of those whose traces fit into the device's shared memory: samples beyond the window are
- * wasted, every thread reads an entry of the table for each of its V samples of a trace, a chunk's traces have to come,
- * and at the end some multiprocessors have nothing to do. */
+/* Chooses the shape of least cost among those whose traces fit the device's shared memory. Costs: samples of the last
+ * tile beyond the window; each thread reads one entry of the table for V samples of a trace; staging of a chunk's
+ * traces; idle multiprocessors in the last wave. */
 template <typename T>
 shape choose(size_t chunk, size_t nchunk, size_t widest, size_t ntrace, size_t length, const resources &d)
 {
     const bool once = ntrace <= BLOCK;
     const size_t reserved = 1024, together = std::min(ntrace, (size_t)BLOCK);
-    /* of ARGMAX, in the same place */
+    /* buffer for combining ARGMAX, in the same memory */
     const size_t combine = MOST_THREADS * 2 * (sizeof(T) + sizeof(int));
     shape best = {8, MOST_THREADS / 4, 8 * GROUP, false, false, 0, combine, 0};
     const auto look = [&](int v, bool pairs) {
@@ -609,7 +608,7 @@ shape choose(size_t chunk, size_t nchunk, size_t widest, size_t ntrace, size_t l
         const size_t bytes = (segment + 3) / 4 * 4 * sizeof(T) + rows * BLOCK * sizeof(entry<T>);
         if (bytes + reserved > (size_t)d.block)
             return;
-        /* several small blocks keep a multiprocessor as busy as a large one, and leave less idle at the end */
+        /* two small blocks use a multiprocessor as well as a large one, and leave less of it idle in the last wave */
         const size_t several = !pairs && 2 * (bytes + reserved) <= (size_t)d.each ? 2 : 1;
         const int threads = pairs ? (int)MOST_THREADS : threads_of(sizeof(T), once) / (int)several;
         if (chunk > (size_t)(MOST_TURNS * threads / (pairs ? WARP : GROUP)))
@@ -631,17 +630,17 @@ shape choose(size_t chunk, size_t nchunk, size_t widest, size_t ntrace, size_t l
     return best;
 }
 
-/* Chunks for n sets of shifts from k0 on, and how they are launched. */
+/* Divides n sets of shifts from k0 on into chunks, and chooses the shape of their launch. */
 template <typename T> layout cut(const spx_shifts *sh, size_t k0, size_t n, size_t length, const resources &d, shape *s)
 {
     const size_t ntrace = sh->ntrace;
-    /* so many chunks as one block of each multiprocessor takes of tiles of some size, `times` */
+    /* chunks such that each multiprocessor gets `times` blocks of tiles of some size */
     const auto chunk_for = [&](int pairs, size_t times) {
         const size_t tile = (size_t)(2 * pairs * WARP), ntile = (length + tile - 1) / tile;
         const size_t parts = std::max((size_t)1, times * (size_t)d.processors / ntile);
         return std::max((n + parts - 1) / parts, std::min(n, (size_t)LEAST_CHUNK));
     };
-    /* ranges of all shifts do where they are short */
+    /* where shifts are close, the range of all of them fits */
     const size_t widest = layout(sh, k0, n, n).widest;
     size_t best = 0;
     const auto look = [&](size_t chunk, size_t spread) {
@@ -731,14 +730,14 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
     const spx::array<T> data = spx::upload(static_cast<const T *>(tr->data), tr->nsample);
     spx::array<int> flag(1);
     flag.clear(1);
-    /* stacks go out in batches that leave room on the device */
+    /* stacks are copied out in batches that fit the free memory */
     size_t free_bytes = 0, all_bytes = 0;
     spx::check(cudaMemGetInfo(&free_bytes, &all_bytes), "device memory");
     const size_t row = (o->earlier != nullptr ? 2 : 1) * length * sizeof(T);
     size_t batch = n;
     if (out->method == SPX_STACK_STACK)
         batch = std::max((size_t)LEAST_CHUNK, std::min(n, free_bytes / 2 / row / LEAST_CHUNK * LEAST_CHUNK));
-    batch = std::min(batch, (size_t)LEAST_CHUNK * 65535); /* chunks of a launch */
+    batch = std::min(batch, (size_t)LEAST_CHUNK * 65535); /* limit of chunks of a launch */
     const resources have(device);
     spx::array<T> best;
     spx::array<long long> which;
@@ -810,7 +809,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
     flag.take(overflow, 1);
 }
 
-/* All shifts, shared out among the devices. */
+/* Divides all shifts among the devices. */
 template <typename T>
 double run(const spx_cuda_state *s, const spx_traces *tr, const spx_shifts *sh, const spx_stack_options *o,
            spx_stack *out, int *overflow)

@@ -1,9 +1,9 @@
-/* The loops of shift-and-stack that take the time. A tile is TILE samples of one stack; its sums stay in registers
- * while the traces are added, and the traces of a tile stay in the first cache while they are added up for one set of
- * shifts after another. Of traces that are shorter than a tile most of that would be additions of zeros: they are added
- * one after another to the rows of a few sets of shifts, a span of samples that stays in the first cache. The
- * order of the additions to a sample is the same. stack_cpu.c includes this file once for each type and instruction
- * set, with T, I        type of the traces; integer of the same size NAME(x)     name of a function of this variant
+/* Provides the inner loops of shift-and-stack. A tile is TILE samples of one stack; its sums stay in registers while
+ * traces are added, and the traces of a tile stay in the first-level cache from one set of shifts to the next. For
+ * traces shorter than a tile most of these would be additions of zeros: they are added one after another to the rows of
+ * a few sets of shifts, over a span of samples that stays in the first-level cache. The order of the additions to a
+ * sample is the same. stack_cpu.c includes this file once for each type and instruction set, with T, I type of the
+ * traces; integer of the same size NAME(x)     name of a function of this variant
  *     TARGET      attribute that selects the instruction set
  * Vectors have VECTOR bytes; the compiler splits them where registers are shorter. */
 
@@ -24,7 +24,7 @@ TARGET static void NAME(part)(const trace *tr, size_t n, const int32_t *shift, c
         const T w = weight[tr[m].j];
         if (i <= -(int64_t)NAME(TILE) || i >= tr[m].length || !(w < 0 || w > 0))
             continue;
-        /* every trace lies between zeros, so no lane has to be left out */
+        /* traces are padded with zeros: no lane needs a mask */
         const NAME(vec_any) *p = (const void *)((const T *)tr[m].data + i);
         a0 += w * p[0];
         a1 += w * p[1];
@@ -46,8 +46,8 @@ TARGET static void NAME(part)(const trace *tr, size_t n, const int32_t *shift, c
     to[7] = a7;
 }
 
-/* The same for nk sets of shifts at samples t ... t + count - 1, of short traces: to rows of count + LANES samples,
- * `ld` apart, of which as many as LANES in front are written to, too. */
+/* As above for nk sets of shifts at samples t ... t + count - 1, of short traces: into rows of count + LANES samples,
+ * `ld` apart; up to LANES samples before a row are written, too. */
 TARGET static void NAME(part_short)(const trace *tr, size_t n, size_t nk, size_t ntrace, const int32_t *shift,
                                     const T *weight, int64_t t, int64_t count, T *restrict out, size_t ld)
 {
@@ -62,7 +62,7 @@ TARGET static void NAME(part_short)(const trace *tr, size_t n, size_t nk, size_t
             const T x = weight[r * ntrace + tr[m].j];
             if (begin >= count || begin + length <= 0 || !(x < 0 || x > 0))
                 continue;
-            /* vectors that reach the span: up to LANES beyond it on both sides; there are zeros behind the trace */
+            /* vectors that overlap the span, up to LANES beyond it on both sides; zeros follow the trace */
             int64_t i = begin < 0 ? -begin / (int64_t)NAME(LANES) * (int64_t)NAME(LANES) : 0;
             const int64_t end = length < count - begin ? length : count - begin;
             for (; i < end; i += (int64_t)NAME(LANES)) {
@@ -74,8 +74,8 @@ TARGET static void NAME(part_short)(const trace *tr, size_t n, size_t nk, size_t
     }
 }
 
-/* Stacks of nk <= ROWS sets of shifts, from set k on, at samples t ... t + count - 1: row[nk], ld apart. `n` of the
- * traces reach them. sum[ROWS][SPAN] is scratch; where `earlier` is given it holds what is added to. */
+/* Stacks nk <= ROWS sets of shifts, from set k on, at samples t ... t + count - 1: row[nk], ld apart; n: number of
+ * traces that overlap them. sum[ROWS][SPAN] is workspace. With `earlier`, row holds the start values. */
 TARGET static void NAME(rows)(const job *w, const trace *tr, size_t n, size_t k, size_t nk, int64_t t, size_t count,
                               int earlier, double *restrict sum, T *restrict row, size_t ld)
 {
@@ -94,7 +94,7 @@ TARGET static void NAME(rows)(const job *w, const trace *tr, size_t n, size_t k,
             if (!w->is_short)
                 NAME(part)(tr + m, end - m, shift + r * w->tr->ntrace, weight + r * w->tr->ntrace, t, now);
             if (end == n && !summed)
-                continue; /* one block: its sum is the sum */
+                continue; /* one block of traces: no sum in double needed */
             for (size_t l = 0; l < count; l++)
                 sum[r * SPAN + l] = (summed ? sum[r * SPAN + l] : 0.0) + (double)now[l];
         }
@@ -108,8 +108,8 @@ TARGET static void NAME(rows)(const job *w, const trace *tr, size_t n, size_t k,
             row[r * ld + l] = (T)sum[r * SPAN + l];
 }
 
-/* The largest so far in each lane, and the vector it is in: best[LANES], which[LANES]; the first where several are
- * equal. Tile t = 0 begins; lanes that a short window does not reach repeat its first value. */
+/* Updates the maximum in each lane, and the vector that has it: best[LANES], which[LANES]; the first of equal values.
+ * Tile t = 0 initialises; lanes beyond a short window repeat its first value. */
 TARGET static void NAME(max)(const T *row, size_t count, int32_t t, T *best, I *which)
 {
     for (size_t l = 0; t == 0 && l < NAME(LANES); l++) {
@@ -134,7 +134,7 @@ TARGET static void NAME(max)(const T *row, size_t count, int32_t t, T *best, I *
         }
 }
 
-/* One stack against the largest so far: best[count], which[count]. */
+/* Updates the maxima over stacks with one stack: best[count], which[count]. */
 TARGET static void NAME(argmax)(const T *row, size_t count, int first, I k, T *best, I *which)
 {
     size_t i = 0;
@@ -153,7 +153,7 @@ TARGET static void NAME(argmax)(const T *row, size_t count, int first, I k, T *b
         }
 }
 
-/* Row of a stack into the result. */
+/* Copies the row of a stack into the result. */
 TARGET static void NAME(store)(const T *row, size_t count, T *to)
 {
     size_t i = 0;
@@ -163,15 +163,15 @@ TARGET static void NAME(store)(const T *row, size_t count, T *to)
         to[i] = row[i];
 }
 
-/* Sets of shifts [k0, k1) at samples [t0, t0 + n) of the window, n <= CHUNK; b, c: numbers of this block of shifts and
- * chunk of samples. 0: a value is not finite. */
+/* Stacks sets of shifts [k0, k1) at samples [t0, t0 + n) of the window, n <= CHUNK; b, c: indices of the block of
+ * shifts and the chunk of samples. 0: a value is not finite. */
 TARGET static int NAME(item)(const job *w, const trace *tr, size_t ntrace, size_t b, size_t c, double *sum,
                              void *scratch)
 {
     const size_t length = w->out->length, nshift = w->sh->nshift, start = c * CHUNK;
     const size_t k0 = b * w->shifts_at_once, n = length - start < CHUNK ? length - start : CHUNK;
     const size_t k1 = nshift - k0 < w->shifts_at_once ? nshift : k0 + w->shifts_at_once;
-    /* rows of spans begin and end with a vector that is not used */
+    /* rows of spans have an unused vector at each end */
     const size_t tile = w->is_short ? w->span : (size_t)NAME(TILE), ld = tile + 2 * NAME(LANES);
     T *row = (T *)scratch + NAME(LANES), *value = w->out->value, *best = (T *)(void *)w->best;
     I *which = (I *)(void *)w->which;
@@ -212,7 +212,7 @@ TARGET static int NAME(item)(const job *w, const trace *tr, size_t ntrace, size_
     return all;
 }
 
-/* The largest of the partial maxima; the one of the smallest index where several are equal. */
+/* Reduces the partial maxima; of equal ones the smallest index. */
 TARGET static void NAME(merge)(const job *w)
 {
     const spx_stack *out = w->out;

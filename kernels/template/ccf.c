@@ -14,7 +14,7 @@
 #define LAG_KMS   1500.0
 #define TAPER_KMS 200.0
 
-/* Longest kernel that the largest vsini needs on this grid. */
+/* Length of the rotation kernel for the largest vsini on this grid. */
 static size_t longest_kernel(const spx_setup *s, size_t n, const double *vsini)
 {
     size_t reach = 1;
@@ -25,7 +25,7 @@ static size_t longest_kernel(const spx_setup *s, size_t n, const double *vsini)
     return reach;
 }
 
-/* Work space of one thread, in doubles: template (the flux itself), broadened, continuum, kernel. */
+/* Makes one entry. work: workspace of a thread, doubles: template (flux itself), broadened, continuum, kernel. */
 static spx_status make_entry(const spx_setup *s, const double *lnwave, double vsini, double *work, float *flux,
                              spx_err *e)
 {
@@ -42,7 +42,7 @@ static spx_status make_entry(const spx_setup *s, const double *lnwave, double vs
         return st;
     double taper = TAPER_KMS / SPX_C_KMS / s->dlnwave;
     for (size_t k = 0; k < n; k++) {
-        double d = 0.5 + (double)(k < n - 1 - k ? k : n - 1 - k); /* pixels from the nearer end */
+        double d = 0.5 + (double)(k < n - 1 - k ? k : n - 1 - k); /* distance to the nearer end, pixels */
         double a = d < taper ? sin(0.5 * 3.14159265358979323846 * d / taper) : 1;
         flux[k] = (float)((rot[k] / cont[k] - 1) * a * a);
     }

@@ -1,5 +1,5 @@
-/* Delaunay triangulation by Qhull (Barber, Dobkin and Huhdanpaa 1996, ACM Transactions on Mathematical Software 22,
- * 469): the only file that needs it. Without it (BARE=1) a library has to be a regular grid. */
+/* Provides Delaunay triangulation by Qhull (Barber, Dobkin and Huhdanpaa 1996, ACM Transactions on Mathematical
+ * Software 22, 469): the only file that needs it. Without it (BARE=1) a library has to be a regular grid. */
 #include "template/template_impl.h"
 
 #ifdef SPX_BARE
@@ -20,7 +20,7 @@ spx_status spx_template_delaunay(spx_setup *s, size_t dim, double *x, spx_err *e
 
 #include "base/mem.h"
 
-/* Corners of the lower Delaunay facets into the setup. */
+/* Copies the corners of the lower Delaunay facets into the setup. */
 static spx_status collect(qhT *qh, spx_setup *s, size_t dim, spx_err *e)
 {
     facetT *facet;
@@ -56,7 +56,7 @@ static spx_status collect(qhT *qh, spx_setup *s, size_t dim, spx_err *e)
 
 spx_status spx_template_delaunay(spx_setup *s, size_t dim, double *x, spx_err *e)
 {
-    /* Qz, a point at infinity: all corners of a cell lie on one sphere, and may be all there is */
+    /* Qz adds a point at infinity: all points may lie on one sphere, as the corners of a single cell do */
     char *text = NULL, command[] = "qhull d Qbb Qt Qc Qz Q12";
     size_t size = 0;
     FILE *log = open_memstream(&text, &size); /* Qhull writes its messages to a stream */

@@ -22,7 +22,7 @@ static size_t distinct(size_t n, size_t npar, const double *params, size_t col, 
     for (size_t i = 0, j; i < n; i = j) {
         for (j = i; j < n && sorted[j] - sorted[i] <= tol; j++)
             ;
-        axis[m++] = sorted[i + (j - i) / 2] + 0.0; /* a value of the library, not a rounded mean; and no -0 */
+        axis[m++] = sorted[i + (j - i) / 2] + 0.0; /* a value of the library, not a rounded mean; + 0.0 removes -0 */
     }
     return m;
 }
@@ -122,7 +122,7 @@ static spx_status place_templates(spx_setup *s, size_t nnode, spx_err *e)
     return SPX_OK;
 }
 
-/* Sources of a missing node between its neighbours on each axis; returns their number, at most 2 npar. */
+/* Finds the neighbours of a missing node on each axis and their weights; returns their number, at most 2 npar. */
 static size_t between(const spx_setup *s, const int32_t *have, size_t node, int32_t *row, double *weight)
 {
     size_t index[SPX_MAX_PAR], stride = 1, n = 0;
@@ -146,7 +146,7 @@ static size_t between(const spx_setup *s, const int32_t *have, size_t node, int3
     return n;
 }
 
-/* The library's node that is fewest steps away (squared distance), the first one of several. */
+/* Nearest node of the library (squared distance in steps of the grid), the first of several. */
 static int32_t closest(const spx_setup *s, size_t nlib, const size_t *lib_index, size_t node)
 {
     size_t index[SPX_MAX_PAR], best = 0;
@@ -181,7 +181,7 @@ static spx_status find_fills(spx_setup *s, size_t nnode, size_t nlib, spx_templa
         if (s->node[k] >= 0)
             node_index(s, k, lib_index + (size_t)s->node[k] * s->npar);
 
-    /* Rounds see what earlier rounds filled, not each other's order within a round; the last one copies. */
+    /* Each round uses nodes filled in earlier rounds, not in the same one; the last round copies. */
     for (int copy = 0, more = 1; done < nfill; copy = !more) {
         more = 0;
         memcpy(have, s->node, nnode * sizeof *have);

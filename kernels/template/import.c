@@ -1,4 +1,5 @@
-/* Reads templates of a network that gives whole spectra. */
+/* Makes setups from a network that was trained elsewhere and gives whole spectra (template.h,
+ * spx_template_import()). */
 #include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
@@ -13,8 +14,8 @@
 
 static const double LEAST_FLUX = 1e-10, MAX_LNFLUX = 80, LEAST_VALUE = 1e-14;
 
-/* The last layer as a library: spectrum 0 are its biases, spectrum 1 + j the weights of input j; in the setups' pixels.
- */
+/* Resamples the last layer as a library: spectrum 0 is its biases, spectrum 1 + j the weights of input j; in the
+ * setups' pixels. */
 static spx_status last_layer(const spx_network *net, const spx_template_config *cfg, spx_templates *out,
                              spx_template_report *report, spx_err *e)
 {
@@ -57,7 +58,8 @@ static spx_status last_layer(const spx_network *net, const spx_template_config *
     return st;
 }
 
-/* Is the LSF of a setup no more than the network's own? Else its exponential would have to be blurred. */
+/* Checks that the LSF of a setup is not wider than the network's own, for a network of ln flux: convolving its
+ * exponential is not linear. */
 static spx_status check_lnflux(const spx_setup *s, const spx_template_request *r, const spx_template_config *cfg,
                                spx_err *e)
 {
@@ -76,8 +78,8 @@ static spx_status check_lnflux(const spx_setup *s, const spx_template_request *r
     return st;
 }
 
-/* Orthonormal components of the columns layer[1 ... h][nwave], and the last layer of the new network, from the h values
- * to their coefficients; layer[0] is the mean. */
+/* Orthonormalises the columns layer[1 ... h][nwave] into components, and sets the last layer of the new network, from
+ * the h values to their coefficients; layer[0] is the mean. */
 static spx_status components(spx_setup *s, const float *layer, size_t h, float *last, spx_err *e)
 {
     size_t nw = s->nwave;
@@ -121,7 +123,7 @@ end:
     return st;
 }
 
-/* Number i of the van der Corput sequence to `base`: the coordinates of Halton's points. */
+/* Element i of the van der Corput sequence in base `base`: coordinates of Halton points. */
 static double halton(size_t i, unsigned base)
 {
     double v = 0, f = 1;
@@ -132,7 +134,7 @@ static double halton(size_t i, unsigned base)
     return v;
 }
 
-/* Templates at points all over the range. */
+/* Evaluates templates at Halton points over the whole range. */
 static spx_status sample(spx_setup *s, size_t ntemp, spx_err *e)
 {
     static const unsigned base[SPX_MAX_PAR] = {2, 3, 5, 7, 11, 13};
@@ -169,7 +171,7 @@ end:
     return st;
 }
 
-/* From a setup with the rows of the last layer as its templates to one of the network. */
+/* Converts a setup with the rows of the last layer as templates to a setup of the network. */
 static spx_status make_setup(const spx_network *net, size_t ntemp, spx_setup *s, spx_err *e)
 {
     const spx_nn *from = &net->nn;

@@ -1,4 +1,5 @@
-/* Weights of the samples of a piecewise-linear spectrum in one output pixel behind a Gaussian line-spread function.
+/* Provides the weights of the samples of a piecewise-linear spectrum in one output pixel behind a Gaussian line-spread
+ * function, for host and device.
  *
  * Pixel l1 ... l2 and an LSF of sigma s see the spectrum through P(x) = [Phi((l2-x)/s) - Phi((l1-x)/s)] / (l2-l1), Phi
  * the normal distribution. With F'' = Phi, F'(y) = s (t Phi(t) + phi(t)), F(y) = s^2/2 ((t^2+1) Phi(t) + t phi(t)), t =
@@ -17,7 +18,7 @@
 SPX_HD void spx_lsf_antiderivatives(double y, double sigma, double *f, double *df)
 {
     double t = sigma > 0 ? y / sigma : (y > 0 ? INFINITY : -INFINITY);
-    if (fabs(t) > 30) { /* Phi is 0 or 1 to all digits; and t^2 stays finite */
+    if (fabs(t) > 30) { /* Phi is 0 or 1 to all digits; t^2 must not overflow */
         *df = t > 0 ? y : 0;
         *f = t > 0 ? 0.5 * (y * y + sigma * sigma) : 0;
         return;
@@ -27,7 +28,7 @@ SPX_HD void spx_lsf_antiderivatives(double y, double sigma, double *f, double *d
     *f = 0.5 * sigma * sigma * ((t * t + 1) * cdf + t * pdf);
 }
 
-/* w[0 ... n-1], scaled to sum 1, of the samples at x[0 ... n-1], increasing; n >= 2. */
+/* Computes w[0 ... n-1], of sum 1, for samples at x[0 ... n-1], increasing; n >= 2. */
 SPX_HD void spx_lsf_weights(const double *x, size_t n, double l1, double l2, double sigma, double *w)
 {
     double f1, f2, d1, d2, sum = 0;

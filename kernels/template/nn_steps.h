@@ -1,8 +1,8 @@
-/* The steps of a network's training, which a backend supplies to spx_template_train(): forward through the layers, the
- * gradient back through them, and Adam (Kingma & Ba 2015, arXiv:1412.6980) on the weights. What is learnt, in which
- * order and when to stop is decided by nn_train.c, once for all backends; so do all begin with the same weights and see
- * the same batches. In single precision: two backends differ in rounding, of which some thousand steps make another
- * network, as good as the first. */
+/* Provides the interface of a network's training steps, which a backend supplies to spx_template_train(): forward
+ * through the layers, the gradient back through them, and Adam (Kingma & Ba 2015, arXiv:1412.6980) on the weights.
+ * nn_train.c chooses training set, order and stopping for all backends, so all begin with the same weights and see the
+ * same batches. Precision is single: rounding differs between backends, and after some thousand steps so do the
+ * networks, which are equally good. */
 #ifndef SPX_NN_STEPS_H
 #define SPX_NN_STEPS_H
 
@@ -12,22 +12,21 @@
 #include "base/err.h"
 #include "products/templates.h"
 
-/* What there is to learn. It belongs to the caller, and stays while a learner is open. */
+/* Training problem. Owned by the caller; must outlive the learner. */
 typedef struct {
-    const spx_nn *nn; /* sizes alone: hidden layers are of SPX_NN_SILU, the last is linear */
+    const spx_nn *nn; /* only sizes are used: hidden layers are SPX_NN_SILU, the last is linear */
     size_t nrow;
     const float *x;      /* [nrow][size[0]] inputs */
-    const float *z;      /* [nrow][size[nlayer]] wanted outputs */
+    const float *z;      /* [nrow][size[nlayer]] target outputs */
     const double *sigma; /* [size[nlayer]] the loss of a row is sum_k (sigma_k (y_k - z_k))^2 */
-    size_t epoch, batch; /* rows of an epoch, and of a step; the last step of an epoch has what is left */
-    size_t most;         /* rows whose loss is asked for, at most */
-    const float *weight; /* to begin with: spx_nn's weights, then its biases, as they are stored there */
-    size_t number;       /* of the setup: several devices share the setups */
+    size_t epoch, batch; /* rows of an epoch, and of a step; the last step of an epoch has the remainder */
+    size_t most;         /* most rows in a call of loss() */
+    const float *weight; /* initial weights, then biases, in the order of spx_nn */
+    size_t number;       /* number of the setup: several devices divide the setups */
 } spx_nn_lesson;
 
-/* A step of Adam: with the gradient g of half the mean loss of its rows over sum sigma^2, m = b1 m + (1 - b1) g, v = b2
- * v
- * + (1 - b2) g^2, and each weight less size m / (sqrt(norm v) + epsilon). */
+/* Step of Adam, with the gradient g of half the mean loss of its rows over sum sigma^2: m = b1 m + (1 - b1) g, v = b2 v
+ * + (1 - b2) g^2, and each weight decreases by size m / (sqrt(norm v) + epsilon). */
 #define SPX_NN_BETA1   0.9
 #define SPX_NN_BETA2   0.999
 #define SPX_NN_EPSILON 1e-8
@@ -35,27 +34,27 @@ typedef struct {
     float size, norm;
 } spx_nn_rate;
 
-/* An open lesson: functions of a backend, and what they work on. Errors: SPX_EIO memory, SPX_EDEVICE. */
+/* Open learner: functions of a backend, and its state. Errors: SPX_EIO memory, SPX_EDEVICE. */
 typedef struct spx_nn_learner {
     void *state;
-    /* `nepoch` epochs; row[nepoch][epoch] numbers the rows in their order, rate[nepoch][steps of an epoch] */
+    /* runs `nepoch` epochs; row[nepoch][epoch]: order of the rows, rate[nepoch][steps of an epoch] */
     spx_status (*descend)(struct spx_nn_learner *l, size_t nepoch, const int32_t *row, const spx_nn_rate *rate,
                           spx_err *e);
-    /* sum of the loss of `n` rows, n <= most */
+    /* sums the loss of `n` rows, n <= most */
     spx_status (*loss)(struct spx_nn_learner *l, size_t n, const int32_t *row, double *sum, spx_err *e);
-    /* the weights as they are */
+    /* copies the present weights */
     spx_status (*weights)(struct spx_nn_learner *l, float *weight, spx_err *e);
-    void (*close)(struct spx_nn_learner *l); /* also after an error; NULL where there is nothing to close */
+    void (*close)(struct spx_nn_learner *l); /* frees the state, also after an error; NULL: nothing to free */
 } spx_nn_learner;
 
-/* Opens a lesson on a backend (kernels/backend.h; the CPU's takes none); *l was zero. */
+/* Opens a learner on a backend (kernels/backend.h; the CPU's takes none); *l must be zero. */
 struct spx_backend;
 typedef spx_status spx_nn_open(struct spx_backend *b, const spx_nn_lesson *lesson, spx_nn_learner *l, spx_err *e);
 
-/* The CPU's. Calls BLAS: on one thread the result depends on nothing but the lesson. */
+/* Opens a learner on the CPU. Calls BLAS: with one thread the result depends on the problem alone. */
 spx_nn_open spx_nn_open_cpu;
 
-/* Steps of an epoch. */
+/* Number of steps of an epoch. */
 size_t spx_nn_steps(const spx_nn_lesson *lesson);
 
 #endif

@@ -1,4 +1,5 @@
-/* Steps of a training on the CPU: matrix products by BLAS, the rest in loops for the processor (template_lanes.h). */
+/* Provides training steps on the CPU: matrix products by BLAS, other loops for the processor's vectors
+ * (template_lanes.h). */
 #include <cblas.h>
 #include <math.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "template/nn_steps.h"
 #include "template/template_impl.h"
 
-enum { PIECE = 256 }; /* rows at a time where there is no step to be made */
+enum { PIECE = 256 }; /* rows at a time in a forward pass without a step */
 
 typedef struct {
     const spx_nn_lesson *lesson;
@@ -17,8 +18,8 @@ typedef struct {
     size_t nweight, nbias;
     float *w, *grad, *m, *v;                                  /* [nweight + nbias] */
     float *y[SPX_NN_MAX_LAYER + 1], *d[SPX_NN_MAX_LAYER + 1]; /* [rows][size] layers and derivatives */
-    float *back[2];                                           /* [batch][widest] */
-    float *scale[2]; /* [outputs] sigma^2 over its sum and the rows of a step: a whole one, an epoch's last */
+    float *back[2];                                           /* [batch][widest] back-propagated derivatives */
+    float *scale[2]; /* [outputs] sigma^2 over its sum and the rows of a step: full steps, an epoch's last */
 } learner;
 
 size_t spx_nn_steps(const spx_nn_lesson *lesson)
@@ -47,7 +48,7 @@ static void close_cpu(spx_nn_learner *l)
     l->state = NULL;
 }
 
-/* Layers 1 ... last of n rows from y[0]; with `slopes` also the derivatives of the activations. */
+/* Forward pass: layers 1 ... last of n rows from y[0]; with `slopes` also the derivatives of the activations. */
 static void forward(learner *t, size_t n, size_t last, int slopes)
 {
     const spx_nn *nn = t->nn;
@@ -73,7 +74,7 @@ static void take(learner *t, size_t n, const int32_t *row)
         memcpy(t->y[0] + i * nin, t->lesson->x + (size_t)row[i] * nin, nin * sizeof *t->y[0]);
 }
 
-/* Gradient of half the mean loss of n rows, over the sum of the weights. */
+/* Gradient of half the mean loss of n rows over sum sigma^2, by back-propagation. */
 static void gradient(learner *t, size_t n, const int32_t *row)
 {
     const spx_nn *nn = t->nn;

@@ -1,11 +1,10 @@
-/* Steps of a network's training on a CUDA device. Against the CPU the sums of a step differ in rounding alone.
+/* Provides training steps on a CUDA device (nn_steps.h). Against the CPU the sums of a step differ in rounding alone.
  *
- * A step takes 64 templates at most: its matrix products are small, and what takes time is launching them and waiting
- * for memory once in each. A row goes forward and back without the others: a block takes two of them through all
- * layers, in its own memory, and a second kernel makes gradient and Adam of all layers. Layers that are so wide that
- * the weights had better not be read for each two rows, and the loss, go by tiles of matrix products, a kernel for each
- * layer and direction. An epoch is one graph: all that changes from epoch to epoch is in the device's memory. A sum is
- * made in the same order always: the same bits, whatever the device does beside. */
+ * A step has at most 64 templates: its matrix products are small, and launches and memory latency dominate. Rows are
+ * independent in the forward and backward pass: a block takes two of them through all layers, in shared memory, and a
+ * second kernel computes gradient and Adam of all layers. Layers too wide to read their weights for every two rows, and
+ * the loss, use tiled matrix products, one kernel for each layer and direction. An epoch is one CUDA graph: all that
+ * changes from epoch to epoch is in device memory. Sums have a fixed order, so that results are reproducible. */
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -21,10 +20,11 @@ using spx::WARP;
 
 enum {
     TILE = 16,   /* a block makes TILE x TILE elements of a product, a thread each */
-    DEPTH = 128, /* terms of their sums at a time */
+    DEPTH = 128, /* terms of a sum at one time */
     PITCH = DEPTH + 4,
     THREADS = TILE * TILE,
-    ROWS = 2, /* that a block takes through all layers, with PASS threads; each of its warps makes OUTPUTS of a layer */
+    ROWS = 2, /* rows that a block takes through all layers, with PASS threads; each of its warps computes OUTPUTS of a
+               * layer */
     PASS = 512,
     OUTPUTS = 8,
     AHEAD = 16,         /* loads of a thread at once */
@@ -35,8 +35,8 @@ enum {
 
 struct layer {
     int nin, nout;
-    size_t weight, bias; /* where they begin */
-    int block;           /* first of the blocks that update them */
+    size_t weight, bias; /* offsets in the arrays of weights and biases */
+    int block;           /* index of the first block that updates them */
 };
 
 struct layers {
@@ -44,7 +44,7 @@ struct layers {
     layer l[SPX_NN_MAX_LAYER];
 };
 
-/* Which rows a step has: those of the epoch that is on, from `first` on. */
+/* Rows of a step: those of the current epoch, from `first` on. */
 struct place {
     const int32_t *row;
     const int *epoch;
@@ -55,8 +55,8 @@ struct place {
     }
 };
 
-/* Element (i, k) of a matrix whose rows the sums run along: in memory a row after another, or (gathered) those of a
- * place. `n` of them. */
+/* Element (i, k) of a matrix whose sums run along rows: rows contiguous in memory, or gathered by a `place`. `n`
+ * rows. */
 template <bool GATHER> struct by_row {
     static constexpr bool along = true;
     const float *v;
@@ -70,7 +70,7 @@ template <bool GATHER> struct by_row {
     }
 };
 
-/* The same of a matrix whose columns they run along, and one more column of ones where there is to be one. */
+/* As by_row, for sums along columns, with a column of ones appended where ONE. */
 template <bool GATHER, bool ONE> struct by_column {
     static constexpr bool along = false;
     const float *v;
@@ -84,8 +84,8 @@ template <bool GATHER, bool ONE> struct by_column {
     }
 };
 
-/* Rows first ... first + TILE - 1 of a matrix and terms k0 ... k0 + width - 1 of each, zeros behind them up to a
- * multiple of 4. */
+/* Loads rows first ... first + TILE - 1 of a matrix and terms k0 ... k0 + width - 1, padded with zeros to a multiple of
+ * 4. */
 template <class M> __device__ void load(const M &m, int first, int k0, int width, float (*to)[PITCH])
 {
     const int t = (int)threadIdx.x, full = (width + 3) / 4 * 4;
@@ -98,7 +98,7 @@ template <class M> __device__ void load(const M &m, int first, int k0, int width
     }
 }
 
-/* sum_k a(i, k) b(j, k) over `depth` terms; i and j are the block's first ones and the thread's place in the tile. */
+/* sum_k a(i, k) b(j, k) over `depth` terms; i and j are the block's origin plus the thread's position in the tile. */
 template <class A, class B> __device__ float product(const A &a, const B &b, int i0, int j0, int depth)
 {
     __shared__ __align__(16) float sa[TILE][PITCH], sb[TILE][PITCH];
@@ -124,8 +124,8 @@ template <class A, class B> __device__ float product(const A &a, const B &b, int
     return (sum.x + sum.y) + (sum.z + sum.w);
 }
 
-/* A layer of n rows: y = f(in W^T + b), and in d what goes back: of a hidden layer f', of the last one, where f is
- * nothing, scale (y - z); NULL: not wanted. */
+/* Layer of n rows: y = f(in W^T + b), and for the backward pass d: f' of a hidden layer; scale (y - z) of the last one,
+ * where f is the identity. NULL: not computed. */
 template <bool GATHER, bool LAST>
 __global__ void __launch_bounds__(THREADS) nn_forward(layer l, const float *w, by_row<GATHER> in, place p, float *y,
                                                       float *d, const float *z, const float *scale)
@@ -162,13 +162,13 @@ __global__ void __launch_bounds__(THREADS) nn_back(layer l, const float *w, cons
         d[(size_t)i * l.nin + j] *= sum;
 }
 
-/* Sums over the lanes of a warp of 16 values each, one in each two lanes: that of value lane / 2. */
+/* Sums of 16 values over the lanes of a warp; each pair of lanes gets one, of value lane / 2. */
 __device__ float sums_of_16(float (&v)[16])
 {
     const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
     for (int half = 8; half > 0;
-         half /= 2) { /* half of the values go to the lane 2 half away, the others come from it */
+         half /= 2) { /* butterfly: send one half of the values to the lane `half` away, keep the other */
         const bool upper = (lane & 2 * half) != 0;
 #pragma unroll
         for (int i = 0; i < half; i++) {
@@ -179,12 +179,13 @@ __device__ float sums_of_16(float (&v)[16])
     return v[0] + __shfl_xor_sync(FULL, v[0], 1);
 }
 
-/* What nn_pass leaves for the update: outputs of the layers, and what comes back to them. */
+/* Results of nn_pass for the update: outputs of the layers, and derivatives with respect to them. */
 struct results {
     float *y[SPX_NN_MAX_LAYER], *d[SPX_NN_MAX_LAYER];
 };
 
-/* What stands before this may run while the kernel before is not yet done; it must not touch what that one writes. */
+/* Waits for the preceding kernel (programmatic dependent launch). Code before the call may overlap that kernel, and
+ * must not touch its results. */
 __device__ void wait_for_the_kernel_before()
 {
 #if __CUDA_ARCH__ >= 900
@@ -193,8 +194,8 @@ __device__ void wait_for_the_kernel_before()
 #endif
 }
 
-/* ROWS rows forward and back. In the block's memory: outputs y and derivatives d of all layers, [neuron][ROWS], inputs
- * first, and partial sums of the threads; what is wanted of the outputs waits where their derivatives go. */
+/* Forward and backward pass of ROWS rows. Shared memory: outputs y and derivatives d of all layers, [neuron][ROWS],
+ * inputs first, and partial sums of the threads; target outputs are stored where their derivatives go. */
 __global__ void __launch_bounds__(PASS)
     nn_pass(const __grid_constant__ layers s, const float *w, const float *x, place p, const float *z,
             const float *scale, const __grid_constant__ results out)
@@ -252,13 +253,13 @@ __global__ void __launch_bounds__(PASS)
         y += l.nin;
         d += l.nin;
     }
-    for (int k = s.n - 1; k > 0; k--) { /* d and y are at the outputs of layer k; groups of threads share the sums */
+    for (int k = s.n - 1; k > 0; k--) { /* d and y point to the outputs of layer k; groups of threads divide the sums */
         const layer l = s.l[k];
         const int wide = (l.nin + WARP - 1) / WARP * WARP, groups = PASS / wide, g = t / wide, j = t % wide;
         __syncthreads();
         float2 sum = {0, 0};
         if (g < groups && j < l.nin) {
-            for (int first = g; first < l.nout; first += AHEAD * groups) { /* many loads under way, at the end too */
+            for (int first = g; first < l.nout; first += AHEAD * groups) { /* many loads in flight, also at the end */
 #pragma unroll
                 for (int u = 0; u < AHEAD; u++) {
                     const int o = first + u * groups;
@@ -283,7 +284,7 @@ __global__ void __launch_bounds__(PASS)
         }
     }
     __syncthreads();
-    for (int k = 0; k < s.n; k++) { /* now at those of layer 0 */
+    for (int k = 0; k < s.n; k++) { /* back at layer 0 */
         const int n = s.l[k].nout;
         for (int j = t; j < n; j += PASS) {
             out.y[k][(size_t)i0 * n + j] = y[j].x;
@@ -298,14 +299,14 @@ __global__ void __launch_bounds__(PASS)
     }
 }
 
-/* Inputs of the layers, and what comes back to their outputs. */
+/* Inputs of the layers, and derivatives with respect to their outputs. */
 struct passes {
     const float *y[SPX_NN_MAX_LAYER];
     const float *d[SPX_NN_MAX_LAYER];
 };
 
-/* Gradient and Adam, all layers: a block has TILE outputs and TILE inputs of one, the bias is the weight of one input
- * more, which is 1. */
+/* Gradient and Adam of all layers: a block has TILE outputs and TILE inputs of one; the bias is the weight of a further
+ * input, which is 1. */
 __global__ void __launch_bounds__(THREADS)
     nn_update(const __grid_constant__ layers s, const __grid_constant__ passes from, place p, const spx_nn_rate *rate,
               int nstep, int step, float *w, float *m, float *v)
@@ -368,16 +369,16 @@ struct learner {
     const spx_nn_lesson *lesson;
     layers s = {};
     size_t total; /* weights and biases */
-    size_t pass;  /* bytes of a block's memory in nn_pass; 0: by tiles */
-    bool early;   /* the device begins a kernel before the last one is done */
+    size_t pass;  /* shared memory of a block in nn_pass, bytes; 0: tiled products */
+    bool early;   /* 1: programmatic dependent launch */
     spx::stream stream;
-    spx::array<float> x, z, w, m, v, scale; /* scale [2][outputs]: of whole steps, and of an epoch's last */
+    spx::array<float> x, z, w, m, v, scale; /* scale [2][outputs]: of full steps, and of an epoch's last */
     spx::array<double> sigma, sum;
     std::vector<spx::array<float>> y, d; /* of each layer's outputs */
     spx::array<int32_t> row, look;
     spx::array<spx_nn_rate> rate;
-    spx::array<int> epoch; /* number of the one that is on, and a zero for rows that belong to none */
-    size_t room = 0;       /* epochs that row and rate have room for */
+    spx::array<int> epoch; /* number of the current epoch, and a zero for rows of no epoch */
+    size_t room = 0;       /* capacity of row and rate, epochs */
     cudaGraphExec_t graph = nullptr;
 
     ~learner()
@@ -392,7 +393,7 @@ unsigned tiles(size_t n)
     return (unsigned)((n + TILE - 1) / TILE);
 }
 
-/* All layers of the rows at p. */
+/* Forward pass through all layers of the rows at p. */
 void forward(const learner &t, const place &p, const float *scale)
 {
     for (int k = 0; k < t.s.n; k++) {
@@ -414,7 +415,7 @@ void forward(const learner &t, const place &p, const float *scale)
     }
 }
 
-/* One of the two kernels of a step, which begin early and wait for the one before by themselves, where devices can. */
+/* Launches one of the two kernels of a step, with programmatic dependent launch where the device supports it. */
 template <typename... P, typename... A>
 void launch(const learner &t, void (*kernel)(P...), unsigned blocks, unsigned threads, size_t memory, A... arguments)
 {
@@ -461,7 +462,7 @@ void step(const learner &t, int number)
            t.m.get(), t.v.get());
 }
 
-/* The graph of an epoch. */
+/* Captures the graph of an epoch. */
 void capture(learner &t)
 {
     cudaGraph_t graph;
@@ -481,8 +482,8 @@ template <typename T> void send(const learner &t, const spx::array<T> &to, const
                "copy to the device");
 }
 
-/* Memory with a copy of host values, or with zeros; on the learner's stream, since no thread may wait for the whole
- * device while another one captures a graph. */
+/* Allocates memory with a copy of host values, or zeros; on the learner's stream, since no thread may synchronise the
+ * device while another captures a graph. */
 template <typename T> void bring(const learner &t, spx::array<T> &to, const T *from, size_t n)
 {
     to = spx::array<T>(n);
@@ -514,7 +515,7 @@ spx_status descend_cuda(spx_nn_learner *l, size_t nepoch, const int32_t *row, co
 {
     return with(l, e, [&](learner &t) {
         const size_t n = t.lesson->epoch, nstep = (size_t)t.nstep;
-        if (nepoch > t.room) { /* the graph names the places */
+        if (nepoch > t.room) { /* the graph has the addresses of these arrays */
             if (t.graph != nullptr)
                 spx::check(cudaGraphExecDestroy(t.graph), "graph of an epoch");
             t.graph = nullptr;
@@ -616,7 +617,7 @@ extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *less
         t.sum = spx::array<double>(1);
         t.look = spx::array<int32_t>(lesson->most);
         bring<int>(t, t.epoch, nullptr, 2);
-        /* as the CPU rounds them */
+        /* rounded as on the CPU */
         const size_t left = lesson->epoch - (size_t)(t.nstep - 1) * lesson->batch;
         std::vector<float> scale(2 * nout);
         double total = 0;

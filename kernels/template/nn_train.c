@@ -1,4 +1,4 @@
-/* Training of the network that interpolates: minibatch Adam with a cosine decay of the step (Loshchilov & Hutter 2017,
+/* Trains the interpolating network: minibatch Adam with a cosine decay of the step (Loshchilov & Hutter 2017,
  * arXiv:1608.03983), by the steps of a backend (nn_steps.h), and then the last layer, which is linear, by least
  * squares, where there are templates enough.
  *
@@ -22,28 +22,29 @@
 #include "template/template_impl.h"
 
 enum {
-    BATCH = 64, /* templates of a step, at most */
-    LOOK = 10,  /* epochs between looks at the held-out templates */
+    BATCH = 64, /* most templates of a step */
+    LOOK = 10,  /* epochs between checks of the validation templates */
     MIN_TRAIN = 20,
-    ENOUGH = 4 /* templates for each unknown of the last layer's least squares; with fewer they would fit anything */
+    ENOUGH = 4 /* templates for each unknown of the last layer's least squares, against overfitting */
 };
 static const double STEP_FIRST = 4e-3, STEP_LAST = 1e-5;
-static const double SPACING = 0.25;                      /* of neighbours, as inputs */
-static const double RIDGE[] = {1e-10, 1e-8, 1e-6, 1e-4}; /* tried, in units of the mean diagonal */
+static const double SPACING = 0.25;                      /* distance of neighbouring templates in units of the inputs */
+static const double RIDGE[] = {1e-10, 1e-8, 1e-6, 1e-4}; /* ridges tried, in units of the mean diagonal */
 
-/* Which random number. */
+/* Streams of random numbers. */
 enum { DRAW_WEIGHT = 101, DRAW_SPLIT, DRAW_ORDER };
 
 typedef struct {
     const spx_setup *s;
     spx_nn *nn;
-    size_t ntrain, ncheck, ntest; /* rows[] has the templates to learn from, to stop by, and to report on */
+    size_t ntrain, ncheck, ntest; /* numbers of templates for training, validation (stopping) and test, in this order in
+                                   * rows[] */
     int32_t *rows;
     size_t nin, nout, nhidden; /* width of the last hidden layer */
     size_t nweight, nbias;     /* weights, then biases, in one array */
     float *x, *z;              /* [ntemp] inputs and scaled coefficients */
     double *sigma, *middle;    /* [nout] */
-    float *best;               /* weights and biases: those to begin with, then the best so far */
+    float *best;               /* weights and biases: initial, then the best so far */
     spx_nn_lesson lesson;
 } trainer;
 
@@ -54,7 +55,7 @@ static double random_uniform(uint64_t seed, uint32_t what, uint64_t index)
     return ((double)r[0] + 0.5) * 0x1p-32;
 }
 
-/* Fisher-Yates; `draw` counts the numbers that were used. */
+/* Fisher-Yates shuffle; `draw` counts the random numbers used. */
 static void shuffle(uint64_t seed, uint32_t what, uint64_t *draw, size_t n, int32_t *v)
 {
     for (size_t i = n; i > 1; i--) {
@@ -75,7 +76,7 @@ static void trainer_free(trainer *t)
     spx_free(t->best);
 }
 
-/* Rows that are the library's own, in random order: a twentieth to stop by, another to report on, the rest to learn. */
+/* Splits the library's own rows at random: a twentieth for validation, a twentieth for test, the rest for training. */
 static spx_status split(trainer *t, uint64_t seed, spx_err *e)
 {
     size_t n = 0;
@@ -117,7 +118,8 @@ static spx_status width(const trainer *t, size_t p, double *range, spx_err *e)
     return SPX_OK;
 }
 
-/* Inputs to at most -1 ... 1 over the range of all templates, coefficients to mean 0 and standard deviation 1. */
+/* Scales inputs to at most -1 ... 1 over the range of all templates, coefficients to mean 0 and standard deviation
+ * 1. */
 static spx_status scale(trainer *t, spx_err *e)
 {
     const spx_setup *s = t->s;
@@ -161,7 +163,7 @@ static spx_status scale(trainer *t, spx_err *e)
     return SPX_OK;
 }
 
-/* Weights: uniform, of variance 1 / inputs; kinks of the first layer all over the range. */
+/* Initial weights: uniform, of variance 1 / inputs; kinks of the first layer all over the range. */
 static spx_status begin(trainer *t, uint64_t seed, spx_err *e)
 {
     const spx_nn *nn = t->nn;
@@ -195,7 +197,7 @@ static spx_nn_rate rate_of(size_t count, size_t all)
                          (float)(1 / (1 - pow(SPX_NN_BETA2, (double)count)))};
 }
 
-/* Epochs until nothing more is gained; the weights that do best on the templates to stop by are left in t->best. */
+/* Runs epochs until the validation loss no longer decreases; the best weights are left in t->best. */
 static spx_status descend(trainer *t, const spx_nn_training *how, spx_err *e)
 {
     const size_t nstep = spx_nn_steps(&t->lesson), n = t->ntrain;
@@ -203,7 +205,7 @@ static spx_status descend(trainer *t, const spx_nn_training *how, spx_err *e)
     double best = HUGE_VAL, now;
     uint64_t draw = 0;
     spx_nn_learner learner = {0};
-    int32_t *order = spx_alloc2(LOOK + 1, n, sizeof *order, e); /* of the epochs; and the last one's */
+    int32_t *order = spx_alloc2(LOOK + 1, n, sizeof *order, e); /* order of rows in each epoch, and in the one before */
     spx_nn_rate *rate = spx_alloc2(LOOK, nstep, sizeof *rate, e);
     spx_status st = order && rate ? SPX_OK : SPX_EIO;
     if (st == SPX_OK)
@@ -235,8 +237,8 @@ static spx_status descend(trainer *t, const spx_nn_training *how, spx_err *e)
     return st;
 }
 
-/* Last layer by least squares with a ridge, in double precision; the best of several ridges, if any is better than what
- * Adam found. SPX_EIO: memory. */
+/* Solves the last layer by ridge regression in double precision, for several ridges, and keeps the best if it improves
+ * on Adam's. SPX_EIO: memory. */
 static spx_status solve_last(trainer *t, spx_err *e)
 {
     size_t h = t->nhidden, m = h + 1, nc = t->nout, at = t->nweight - h * nc, bias = t->nweight + t->nbias - nc;
@@ -300,7 +302,7 @@ end:
     return st;
 }
 
-/* Weights to the network, in units of the coefficients. */
+/* Stores the weights in the network, in units of the coefficients. */
 static void store(trainer *t)
 {
     size_t h = t->nhidden, nc = t->nout, at = t->nweight - h * nc, bias = t->nbias - nc;
@@ -313,7 +315,7 @@ static void store(trainer *t)
     }
 }
 
-/* Error of the stored network in the ln flux of the templates to report on, all pixels. */
+/* Measures the error of the stored network on the test templates, in ln flux over all pixels. */
 static spx_status report(const trainer *t, spx_err *e)
 {
     const spx_setup *s = t->s;

@@ -1,10 +1,11 @@
-/* Principal components of a setup's templates.
+/* Provides principal components of a setup's templates.
  *
  * Up to SMALL templates (or pixels): eigenvectors of their products, in double precision. More: a randomised range
  * finder with one power iteration (Halko, Martinsson & Tropp 2011, SIAM Review 53, 217), in single precision but for
  * the products that orthonormalise, which passes through the templates in blocks and costs a fraction. It begins with
  * sums of a few templates each, with random signs (a count sketch: Clarkson & Woodruff 2017, J. ACM 63, 54), which cost
- * nothing beside the products. Either gives candidates; what K of them leave out is then measured, not estimated. */
+ * nothing beside the products. Either gives candidates; the truncation error of K of them is then measured, not
+ * estimated. */
 #include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
@@ -16,24 +17,24 @@
 #include "template/template_impl.h"
 
 enum {
-    MOST = 2048,  /* templates that components are made from in double precision: the cost grows with the cube */
+    MOST = 2048,  /* most templates used in double precision: the cost grows with the cube */
     SMALL = 512,  /* order of a matrix whose eigenvectors cost little */
-    SKETCH = 256, /* candidates of the range finder, doubled while they are too few */
-    SPARE = 24,   /* of them the last are not as good as the first */
-    BLOCK = 256,  /* templates at a time */
+    SKETCH = 256, /* candidates of the range finder, doubled until they suffice */
+    SPARE = 24,   /* oversampling: the last candidates, which are less accurate */
+    BLOCK = 256,  /* templates at one time */
     STEP = 4,
     AHEAD = 32,
-    COLUMNS = 1024, /* pixels at a time, of products in double precision */
+    COLUMNS = 1024, /* pixels at one time in products in double precision */
     DRAW_SKETCH = 104
 };
-static const double LEAST_SINGLE = 2e-5; /* error that single precision is enough for */
-static const double NOISE = 1e-13;       /* of the largest eigenvalue: smaller ones are rounding */
+static const double LEAST_SINGLE = 2e-5; /* truncation error above which single precision suffices */
+static const double NOISE = 1e-13;       /* fraction of the largest eigenvalue below which eigenvalues are rounding */
 
-/* Components to choose from, orthonormal, most important first. */
+/* Candidate components, orthonormal, most important first. */
 typedef struct {
     size_t n;
     float *comp;   /* [n][nwave] */
-    double *value; /* [n] sum of squares of their coefficients, about, over `nvalue` templates */
+    double *value; /* [n] approximate sum of squares of their coefficients over `nvalue` templates */
     size_t nvalue;
     double *coef; /* [ntemp][n] */
 } candidates;
@@ -46,9 +47,9 @@ static void candidates_free(candidates *c)
     *c = (candidates){0};
 }
 
-/* What K components leave of a block of templates: sum of squares, and the largest. */
+/* Residuals of K components in a block of templates: sum of squares, and the largest. */
 typedef struct {
-    size_t K, ncomputed; /* that were subtracted; whose coefficients are computed */
+    size_t K, ncomputed; /* components subtracted; components whose coefficients are computed */
     double sum, largest;
 } left_out;
 
@@ -115,7 +116,7 @@ static spx_status eigen(size_t n, double *a, double *value, spx_err *e)
 
 /* ---- in double precision ---- */
 
-/* All candidates, from every `step`-th template. */
+/* Finds all candidates, from every `step`-th template. */
 static spx_status exact(const spx_setup *s, candidates *c, spx_err *e)
 {
     size_t step = (s->ntemp + MOST - 1) / MOST, n = (s->ntemp + step - 1) / step, nw = s->nwave;
@@ -157,7 +158,7 @@ end:
 
 /* ---- in single precision ---- */
 
-/* Products of the rows of y[n][m], in double precision: lower triangle of gram[n][n]. `workspace` [n][COLUMNS]. */
+/* Gram matrix of the rows of y[n][m], in double precision: lower triangle of gram[n][n]. `workspace` [n][COLUMNS]. */
 static void products(size_t n, size_t m, const float *y, double *workspace, double *gram)
 {
     for (size_t first = 0; first < m; first += COLUMNS) {
@@ -170,7 +171,7 @@ static void products(size_t n, size_t m, const float *y, double *workspace, doub
     }
 }
 
-/* Room of the range finder with L candidates. */
+/* Workspace of the range finder with L candidates. */
 typedef struct {
     size_t L, n, nw;
     float *x, *y, *q, *z;         /* [BLOCK][nw], [L][nw], [L][nw], [L][n] */
@@ -190,8 +191,8 @@ static void sketch_free(sketch *k)
     spx_free(k->small);
 }
 
-/* Rows rows[n][m] turned into orthonormal ones that span the same, in order, by the Cholesky factor of their products:
- * exactly, but for what rounding makes of rows that are nearly the same. 0: some of them are the same. */
+/* Orthonormalises rows[n][m] in order, by the Cholesky factor of their Gram matrix: exact but for rounding of nearly
+ * dependent rows. 0: some are dependent. */
 static int in_order(sketch *k, size_t n, size_t m, float *rows)
 {
     products(n, m, rows, k->small, k->gram);
@@ -205,7 +206,8 @@ static int in_order(sketch *k, size_t n, size_t m, float *rows)
     return 1;
 }
 
-/* Orthonormal rows to[r][m] that span those of from[L][m], by importance; r into *rank, eigenvalues into k->value. */
+/* Orthonormal rows to[r][m] that span those of from[L][m], by decreasing eigenvalue; r into *rank, eigenvalues into
+ * k->value. */
 static spx_status by_importance(sketch *k, size_t L, size_t m, const float *from, float *to, size_t *rank, spx_err *e)
 {
     products(L, m, from, k->small, k->gram);
@@ -234,7 +236,7 @@ static void gather(const spx_setup *s, sketch *k, size_t L)
     }
 }
 
-/* Orthonormal rows in place of rows[*n][m], which are a basis and no more: fewer where some of them are the same. */
+/* Orthonormalises rows[*n][m] in place, in any order; *n decreases where some are dependent. */
 static spx_status basis(sketch *k, size_t *n, size_t m, float *rows, float *workspace, spx_err *e)
 {
     size_t rank = 0;
@@ -246,7 +248,7 @@ static spx_status basis(sketch *k, size_t *n, size_t m, float *rows, float *work
     return st;
 }
 
-/* y[L][nw]: template t, with a random sign, is a part of sum t mod L. */
+/* Count sketch: y[L][nw], where template t, with a random sign, is added to sum t mod L. */
 static void count_sketch(const spx_setup *s, sketch *k)
 {
     for (size_t row = 0; row < k->n; row += BLOCK) {
@@ -260,7 +262,7 @@ static void count_sketch(const spx_setup *s, sketch *k)
     }
 }
 
-/* L candidates or fewer. */
+/* Finds at most L candidates by the randomised range finder. */
 static spx_status find(const spx_setup *s, size_t L, candidates *c, spx_err *e)
 {
     sketch k = {.L = L, .n = s->ntemp, .nw = s->nwave};
@@ -296,7 +298,7 @@ static spx_status find(const spx_setup *s, size_t L, candidates *c, spx_err *e)
     if (st == SPX_OK) {
         memcpy(c->comp, k.q, r * k.nw * sizeof *c->comp);
         memcpy(c->value, k.value, r * sizeof *c->value);
-        /* what rounding has left of the products of different components is taken out */
+        /* once more: rounding has left components not quite orthogonal */
         if (!in_order(&k, r, k.nw, c->comp))
             st = spx_fail(e, SPX_EIO, "principal components of the templates were not found");
     }
@@ -305,9 +307,9 @@ end:
     return st;
 }
 
-/* ---- how many ---- */
+/* ---- number of components ---- */
 
-/* As many as seem to leave out no more than `error`: the measurement comes later. */
+/* Estimates the number of components for a truncation error of at most `error`; it is measured later. */
 static size_t guess(const candidates *c, size_t nw, double error)
 {
     double left = 0, allowed = error * error * (double)c->nvalue * (double)nw;
@@ -317,7 +319,7 @@ static size_t guess(const candidates *c, size_t nw, double error)
     return K;
 }
 
-/* The least K, or nearly, that keeps both limits; *kept 0 when all candidates do not. */
+/* Finds the smallest K, or nearly, that meets both limits; *kept 0 when all candidates do not. */
 static spx_status choose(const spx_setup *s, const candidates *c, int single, double error, double most, size_t *K,
                          double *rms, double *largest, int *kept, spx_err *e)
 {
@@ -337,11 +339,11 @@ static spx_status choose(const spx_setup *s, const candidates *c, int single, do
         }
         *rms = sqrt(sum / (double)s->ntemp / (double)s->nwave);
         *kept = *rms <= error && !(most > 0 && *largest > most);
-        if (stale) /* K grew on the way: the blocks before that once more */
+        if (stale) /* K grew on the way: measure the blocks before again */
             continue;
         if (*kept || *K == c->n)
             break;
-        *K = *K + STEP < c->n ? *K + STEP : c->n; /* the rms is too large: the guess was wrong */
+        *K = *K + STEP < c->n ? *K + STEP : c->n; /* the rms is too large: the estimate was wrong */
     }
     spx_free(r);
     return st;

@@ -1,4 +1,4 @@
-/* Coefficients of templates on components, and what is left of them: included once for each precision (pca.c), which
+/* Provides coefficients of templates on components, and residuals: included once for each precision (pca.c), which
  * defines REAL, GEMM and NAME(). */
 
 /* Workspace of NAME(measure): a block of templates, the worst of them, all candidates; coefficients. */
@@ -23,8 +23,8 @@ static void NAME(take_out)(const NAME(workspace) * r, size_t nw, size_t nc, size
              r->comp + from * nw, (int)nw, 1, x, (int)nw);
 }
 
-/* Templates row0 ... row0+n-1 with *K components. Where that leaves more than `most` of one of them, *K grows by STEP,
- * up to c->n, until it does not: only those are looked at meanwhile. */
+/* Measures templates row0 ... row0+n-1 with *K components. While that leaves more than `most` in one of them, *K grows
+ * by STEP, up to c->n; only templates above the limit are measured meanwhile. */
 static void NAME(measure_block)(const spx_setup *s, const candidates *c, double most, size_t row0, size_t n, size_t *K,
                                 const NAME(workspace) * r, left_out *out)
 {
@@ -52,7 +52,7 @@ static void NAME(measure_block)(const spx_setup *s, const candidates *c, double 
         if (bad == 0)
             break;
         for (size_t ahead = used; bad > 0 && *K < nc;) {
-            if (ahead == *K) { /* coefficients of more of them at once */
+            if (ahead == *K) { /* coefficients of several further components at once */
                 ahead = *K + AHEAD < nc ? *K + AHEAD : nc;
                 NAME(project)(r, nw, nc, bad, r->worst, *K, ahead);
             }
@@ -74,7 +74,7 @@ static void NAME(measure_block)(const spx_setup *s, const candidates *c, double 
     out->ncomputed = used > out->ncomputed ? used : out->ncomputed;
 }
 
-/* Residuals that *K components leave in each block of templates, out[blocks], where that was not computed; *K may grow
+/* Measures the residuals of *K components in each block of templates, out[blocks], where not done already; *K may grow
  * on the way. */
 static spx_status NAME(measure)(const spx_setup *s, const candidates *c, double most, size_t *K, left_out *out,
                                 spx_err *e)

@@ -1,4 +1,4 @@
-/* Checks of a setup, and the log-wavelength grid and line-spread function that it stands for. */
+/* Checks a setup, and makes its log-wavelength grid and line-spread function. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "template/template.h"
 #include "template/template_impl.h"
 
-/* Beyond this a step is taken for a mistake. */
+/* Most pixels of a grid: a smaller step is taken for a mistake. */
 #define MAX_PIXELS ((size_t)1 << 24)
 
 #define MARGIN_KMS 1000.0
@@ -57,7 +57,7 @@ spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_wi
     return spx_expr_parse(text, &w->expr, e);
 }
 
-/* Between the table's wavelengths a straight line. */
+/* Linear interpolation in the table. */
 static double table_at(const spx_lsf_table *t, double x)
 {
     size_t lo = 0, hi = t->n - 1;
@@ -73,7 +73,7 @@ static double table_at(const spx_lsf_table *t, double x)
     return (1 - u) * t->value[lo] + u * t->value[hi];
 }
 
-/* The table of a width that has one; it covers first ... last. */
+/* Attaches the table to a width that names one; checks that it covers first ... last. */
 static spx_status take_table(lsf_width *w, const spx_lsf_table *t, double first, double last, spx_err *e)
 {
     if (!w->name)
@@ -90,7 +90,7 @@ static spx_status take_table(lsf_width *w, const spx_lsf_table *t, double first,
     return SPX_OK;
 }
 
-/* FWHM in Angstrom at wavelength x; SPX_EUSAGE where the expression makes no sense. */
+/* FWHM in Angstrom at wavelength x; SPX_EUSAGE where the expression has no positive value. */
 static spx_status width_at(const lsf_width *w, double x, double *fwhm, spx_err *e)
 {
     *fwhm = 0;

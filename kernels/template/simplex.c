@@ -20,7 +20,7 @@ static int by_place(const void *a, const void *b)
     return (p->x > q->x) - (p->x < q->x);
 }
 
-/* One parameter: the intervals between neighbours. */
+/* One parameter: intervals between neighbours. */
 static spx_status intervals(spx_setup *s, const double *x, spx_err *e)
 {
     place *p = spx_alloc(s->ntemp, sizeof *p, e);
@@ -42,8 +42,8 @@ static spx_status intervals(spx_setup *s, const double *x, spx_err *e)
     return SPX_OK;
 }
 
-/* Parameters that vary, par[*dim], each scaled to its range: (*x)[ntemp][*dim]; `mapped`: their logarithms, where that
- * is what is interpolated in. */
+/* Scales the parameters that vary, par[*dim], to their ranges: (*x)[ntemp][*dim]; `mapped`: logarithms of those
+ * interpolated in the logarithm. */
 static spx_status scale(const spx_setup *s, int mapped, size_t *dim, size_t *par, double **x, spx_err *e)
 {
     double lo[SPX_MAX_PAR], hi[SPX_MAX_PAR];
@@ -76,8 +76,8 @@ static spx_status scale(const spx_setup *s, int mapped, size_t *dim, size_t *par
     return SPX_OK;
 }
 
-/* Extent of a library, rms and in units of the parameters' ranges, across a direction in which it has none: parameters
- * that follow from each other but for their rounding, to a hundredth of three or more, scatter less. */
+/* Rms extent of a library, in units of the parameters' ranges, below which a direction counts as degenerate: dependent
+ * parameters, rounded to a hundredth of their range, scatter less. */
 static const double FLAT = 1e-3;
 
 static spx_status check_span(const spx_setup *s, int mapped, spx_err *e)

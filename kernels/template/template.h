@@ -1,19 +1,19 @@
-/* Stage `template`: a library of model spectra -> templates of one or several setups.
+/* Provides kernel `template`: a library of model spectra -> templates of one or several setups.
  *
  * The library streams through: begin (grids, weights and the grid of parameters are made; the samples that are needed
  * are known), add as often as there are batches of rows, finish (holes filled, cross-correlation set made, result
  * handed out).
  *
- * For each setup (Koposov et al., rvspecfit, ascl:1907.013, defines the same steps):
- *  1. log grid: ln step ln(1 + step / ((wmin + wmax)/2)), from wmin/f up to below wmax*f, f = 1 + 1000 km/s / c. Pixels
- * that reach beyond the library are left out; the library has to cover wmin ... wmax.
- *  2. flux times wavelength (photons), taken as piecewise linear between the library's samples, is integrated against
+ * For each setup (Koposov et al., rvspecfit, ascl:1907.013, defines the same steps):  1. log grid: ln step ln(1 + step
+ * / ((wmin + wmax)/2)), from wmin/f up to below wmax*f, f = 1 + 1000 km/s / c. Pixels that reach beyond the library are
+ * left out; the library has to cover wmin ... wmax.  2. flux times wavelength (photons), taken as piecewise linear
+ * between the library's samples, is integrated against
  *     LSF x output pixel exactly: the LSF is a Gaussian of sigma = sqrt(FWHM^2 - FWHM_library^2) / 2.3548 at the
  * pixel's wavelength, pixel edges lie midway between pixel centres, and the LSF is cut at 5 sigma from the pixel's
  * centre (from its edges where 4 sigma are less than the pixel); the weights of a pixel are scaled to sum 1. Then it is
  * divided by the wavelength again. Values not above 1e-10 of the template's median are raised to that (they have no
- * logarithm), and counted.
- *  3. normalisation: none; median: divided by the median of the pixels; linear: then also by the straight line in
+ * logarithm), and counted.  3. normalisation: none; median: divided by the median of the pixels; linear: then also by
+ * the straight line in
  *     (wavelength, ln flux) through the medians of the two halves of the pixels.
  *  4. ln, float32. */
 #ifndef SPX_TEMPLATE_H
@@ -28,26 +28,26 @@
 #include "products/templates.h"
 #include "template/nn_steps.h"
 
-/* Width of a line-spread function at wavelengths, linear between them and constant beyond; n 0: none. */
+/* Table of the width of a line-spread function: linear between wavelengths and constant beyond; n 0: none. */
 typedef struct {
     size_t n;
     const double *wave, *value; /* Angstrom, increasing; R, or FWHM in Angstrom */
 } spx_lsf_table;
 
-/* A setup as asked for. */
+/* Request for a setup. */
 typedef struct {
     char name[64];
     double wmin, wmax, step; /* Angstrom, in `medium` */
     char resolution[128];    /* "R=expression" or "FWHM=expression" (Angstrom), x: wavelength in Angstrom; or with
                               * "@name" in place of the expression, the table */
     spx_medium medium;
-    spx_lsf_table table; /* has to cover wmin ... wmax */
+    spx_lsf_table table; /* table for "@name"; has to cover wmin ... wmax */
 } spx_template_request;
 
-/* SPX_EUSAGE when a setup makes no sense by itself. */
+/* SPX_EUSAGE when a setup is invalid by itself. */
 spx_status spx_template_check_setup(const spx_template_request *r, spx_err *e);
 
-/* What is known of the library before its spectra are read. */
+/* Description of the library, without its spectra. */
 typedef struct {
     size_t nwave;
     const double *wavelength; /* [nwave] Angstrom, strictly increasing, any spacing */
@@ -58,77 +58,78 @@ typedef struct {
 } spx_template_library;
 
 typedef enum {
-    SPX_TEMPLATE_AUTO = 0, /* a regular grid where the library is one, else a triangulation */
+    SPX_TEMPLATE_AUTO = 0, /* regular grid where the library is one, else triangulation */
     SPX_TEMPLATE_GRID,
     SPX_TEMPLATE_SIMPLEX
 } spx_template_interpolator;
 
-/* How to train a network. */
+/* Training of a network. */
 typedef struct {
     size_t nhidden; /* hidden layers; 0: no network */
     size_t hidden[SPX_NN_MAX_LAYER - 1];
-    size_t epochs; /* at most */
+    size_t epochs; /* most epochs */
     uint64_t seed;
-    spx_nn_open *open;          /* a backend's, which makes the steps; NULL: the CPU's */
-    struct spx_backend *device; /* what it takes */
-    size_t number;              /* of the setup among those that are trained at once */
+    spx_nn_open *open;          /* opens a learner of a backend; NULL: the CPU's */
+    struct spx_backend *device; /* argument of open() */
+    size_t number;              /* number of the setup among those trained at one time */
 } spx_nn_training;
 
 typedef struct {
     size_t nsetup;
     const spx_template_request *setup; /* [nsetup], names differ */
     spx_norm norm;
-    char library_resolution[128]; /* as in a request, or a plain number (R); empty: infinite */
+    char library_resolution[128]; /* as resolution, or a plain number (R); empty: infinite */
     spx_lsf_table library_table;
     int parlog[SPX_MAX_PAR]; /* 1: the parameter is interpolated in log10 */
-    int ccf;                 /* make the cross-correlation set */
-    size_t ccf_every;        /* every N-th template of the library; 0: so that about 100 remain */
+    int ccf;                 /* 1: make the cross-correlation set */
+    size_t ccf_every;        /* every N-th template of the library; 0: such that about 100 remain */
     size_t nccf_vsini;
     const double *ccf_vsini; /* [nccf_vsini] km/s, 0 ... 1000 */
-    double pca_error;        /* rms in ln flux that principal components may leave out; 0: no components */
-    double pca_max;          /* and the most in any pixel of any template; 0: any */
+    double pca_error;        /* largest rms truncation error of principal components in ln flux; 0: no components */
+    double pca_max;          /* largest truncation error in any pixel of any template; 0: any */
     spx_template_interpolator interpolator;
-    spx_nn_training nn; /* needs principal components */
-    int raw;            /* spectra are only blurred and resampled: no norm, no logarithm, any sign */
+    spx_nn_training nn; /* requires principal components */
+    int raw;            /* 1: spectra are only convolved and resampled: no norm, no logarithm, any sign */
     int nthreads;       /* 0: OpenMP's default; the result does not depend on it */
 } spx_template_config;
 
-/* What a user should hear of. */
+/* Report for the user. */
 typedef struct {
-    size_t nfilled;  /* nodes of the grid that the library lacks */
-    size_t nraised;  /* samples that were raised to 1e-10 of their template's median */
+    size_t nfilled;  /* nodes missing in the library, and filled in */
+    size_t nraised;  /* samples raised to 1e-10 of their template's median */
     size_t nccf;     /* entries of the cross-correlation set */
-    size_t nmissing; /* pixels at the ends of the setups' grids that the library does not reach */
+    size_t nmissing; /* pixels at the ends of the grids that the library does not cover */
 } spx_template_report;
 
 typedef struct spx_template_job spx_template_job;
 
-/* SPX_EUSAGE: a setup is impossible (step, range, resolution not positive or higher than the library's); SPX_EINPUT:
- * the library's wavelengths or parameters are unusable, do not cover a setup, or form no regular grid; SPX_EIO: memory.
- */
+/* Begins a job. SPX_EUSAGE: an impossible setup (step, range, resolution not positive or higher than the library's);
+ * SPX_EINPUT: the library's wavelengths or parameters are unusable, do not cover a setup, or form no regular grid;
+ * SPX_EIO: memory. */
 spx_status spx_template_begin(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job **job,
                               spx_err *e);
 
-/* Only samples first ... first+n-1 of the library's grid matter to the setups. */
+/* Range of the library's samples that the setups use: first ... first+n-1. */
 void spx_template_range(const spx_template_job *job, size_t *first, size_t *n);
 
-/* Rows row0 ... row0+nrow-1 of the library: flux[r*stride + k] is sample first+k of row row0+r, k < n as
- * spx_template_range() says. Every row once, in any order; the batch size changes nothing in the result. SPX_EINPUT: a
- * flux that a setup sees is not finite, or a spectrum has none in a setup. */
+/* Adds rows row0 ... row0+nrow-1 of the library: flux[r*stride + k] is sample first+k of row row0+r, k < n of
+ * spx_template_range(). Every row once, in any order; the result does not depend on the batch size. SPX_EINPUT: a flux
+ * that a setup uses is not finite, or a spectrum has none in a setup. */
 spx_status spx_template_add(spx_template_job *job, size_t row0, size_t nrow, const float *flux, size_t stride,
                             spx_err *e);
 
-/* Units of work of the whole job: rows of the library, and entries of the cross-correlation sets. They are reported to
- * p, which may be NULL. */
+/* Units of work of the job, rows of the library and entries of the cross-correlation sets, and their counter p, which
+ * may be NULL. */
 size_t spx_template_units(const spx_template_job *job);
 void spx_template_watch(spx_template_job *job, spx_progress *p);
 
-/* The setups are moved to *out (out->library is left alone). SPX_EBUG when rows are missing. `report` may be NULL. */
+/* Finishes the job: moves the setups to *out (out->library is unchanged). SPX_EBUG when rows are missing. `report` may
+ * be NULL. */
 spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_template_report *report, spx_err *e);
 
 void spx_template_free(spx_template_job *job);
 
-/* Setups of a network that gives whole spectra, in place of a library: its last layer, which is linear, goes through
+/* Makes setups from a network of whole spectra, in place of a library: its last layer, which is linear, goes through
  * the LSF and onto the setups' pixels as spectra do; its columns become the components, and what is before it the
  * interpolator `nn`. `ntemp` spectra at parameters all over its range serve as templates, for the cross-correlation
  * set. Of cfg are used: setups, library_resolution, ccf, ccf_vsini, nthreads. SPX_EUSAGE also where a network of ln
@@ -147,7 +148,7 @@ spx_status spx_template_import(const spx_network *net, const spx_template_config
  * filled. What remains (outside the hull of the library) copies the nearest of the library's nodes, in steps of the
  * grid. */
 typedef struct {
-    size_t nfill;   /* missing nodes */
+    size_t nfill;   /* number of missing nodes */
     size_t *start;  /* [nfill+1] sources of fill i are start[i] ... start[i+1]-1, in the order in which to fill */
     int32_t *row;   /* rows of s->lnflux */
     double *weight; /* sum 1 */
@@ -159,34 +160,34 @@ void spx_template_fill_free(spx_template_fill *f);
 /* Interpolator `simplex`: triangulates s->ntemp, npar, params, parlog; sets simplex, nsimplex, ncorner, and filled to
  * 0. SPX_EINPUT when the parameters span no volume, or one that is to be mapped is not positive. */
 spx_status spx_template_simplex(spx_setup *s, spx_err *e);
-/* SPX_EINPUT when the parameters of a library follow from each other: its spectra lie on a line, or a plane, in the
- * space of those that vary, or of their logarithms, where these are interpolated in. */
+/* Checks for dependent parameters. SPX_EINPUT when the spectra lie on a line, or a plane, in the space of the
+ * parameters that vary, or of the logarithms of those interpolated in the logarithm. */
 spx_status spx_template_span(const spx_setup *s, spx_err *e);
 
 /* Parameters of a template as text, "teff 5000, logg 4.5", for messages; returns `text`. */
 const char *spx_template_describe(const spx_setup *s, size_t row, char *text, size_t size);
 
-/* Rows of a library, params[ntemp][npar], that the cross-correlation set takes: every N-th along a Z-order curve
+/* Chooses the rows of a library, params[ntemp][npar], for the cross-correlation set: every N-th along a Z-order curve
  * through the ranks of the parameters (even coverage). pick[ntemp] receives *npick of them, in order of rows. SPX_EIO:
  * memory. */
 spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, size_t *npick,
                              spx_err *e);
 
-/* Principal components of a setup's templates: as few, or nearly, as leave out no more than `error` (rms of ln flux
- * over templates and pixels), and `most` in any pixel of any template (0: any). Where the error is below 2e-5 they are
- * made from every N-th template when there are more than 2048. What is left out is that of all, measured; it may exceed
- * the limits where no more components are to be had. Sets s->pca. Calls BLAS: have it run on one thread where the
- * result must not depend on threads. SPX_EIO: memory. */
+/* Makes principal components of a setup's templates: the fewest, or nearly, with a truncation error of at most `error`
+ * (rms of ln flux over templates and pixels), and `most` in any pixel of any template (0: any). Where the error is
+ * below 2e-5 they are made from every N-th template when there are more than 2048. The truncation error is measured
+ * over all templates; it may exceed the limits where there are no further components. Sets s->pca. Calls BLAS: have it
+ * run on one thread where the result must not depend on threads. SPX_EIO: memory. */
 spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e);
 
-/* Network from the mapped parameters to the coefficients of s->pca, which has components: sets s->nn. A twentieth of
- * the templates, chosen at random, says when to stop, and another, which the training does not see, how good it is
- * (nn.rms, nn.max). Templates that were filled in are not learnt. Calls BLAS, as spx_template_pca(). SPX_EUSAGE: sizes;
- * SPX_EINPUT: no components, fewer than 20 templates; SPX_EIO: memory; and what the backend says. */
+/* Network from the mapped parameters to the coefficients of s->pca, which has components: sets s->nn. A random
+ * twentieth of the templates is used for validation (stopping), another for test (nn.rms, nn.max). Filled-in templates
+ * are not used. Calls BLAS, as spx_template_pca(). SPX_EUSAGE: sizes; SPX_EINPUT: no components, fewer than 20
+ * templates; SPX_EIO: memory; and what the backend says. */
 spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err *e);
 
-/* Cross-correlation set of a setup (see products/templates.h) from rows pick[npick] of its templates times
- * vsini[nvsini]; a template is broadened before its continuum is taken out. */
+/* Makes the cross-correlation set of a setup (products/templates.h) from rows pick[npick] of its templates times
+ * vsini[nvsini]; a template is broadened before it is divided by its continuum. */
 spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size_t nvsini, const double *vsini,
                             int nthreads, spx_progress *progress, spx_err *e);
 

@@ -1,5 +1,5 @@
-/* The heavy loops of the templates for processors with AVX2; compiled for them by the Makefile, used where they are
- * found. */
+/* Provides the inner loops of the templates for AVX2: the Makefile compiles this file for it, the program chooses at
+ * run time. */
 #include "template/template_impl.h"
 
 #if defined(__AVX2__) && defined(__FMA__)

@@ -1,4 +1,4 @@
-/* The heavy loops of the templates for any processor. */
+/* Provides the inner loops of the templates for any processor. */
 #include "template/template_impl.h"
 
 #define SPX_VL      2

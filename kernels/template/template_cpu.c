@@ -1,3 +1,5 @@
+/* Provides the template job on the CPU (template.h): grids and LSF weights of the setups, batches of spectra, and the
+ * report. Pixels are worked on in blocks whose samples stay in a thread's cache. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -12,40 +14,39 @@
 
 enum {
     LANES = SPX_TEMPLATE_LANES,
-    BLOCK = 128 /* pixels of a thread's turn: their samples stay in its cache */
+    BLOCK = 128 /* pixels of a block */
 };
 
 #define CUT_SIGMA 5.0
 #define FLOOR     1e-10
-#define CCF_AIM   100 /* templates of the cross-correlation set by default */
+#define CCF_AIM   100 /* default size of the cross-correlation set, templates */
 
-/* Weights of one setup: pixel k takes samples first[k] + j, counted from the job's own first sample, with
- * w[start[k] + j], j < start[k+1] - start[k]: the wavelength is in them, which makes photons of the samples and a flux
- * of their sum. */
+/* Weights of one setup: pixel k uses samples first[k] + j, counted from the job's first sample, with w[start[k] + j], j
+ * < start[k+1] - start[k]. They contain the wavelengths of sample (flux to photons) and pixel (photons to flux). */
 typedef struct {
     size_t *first, *start;
     double *w;
     double *wave;         /* [nwave] of the pixels */
-    size_t missing, most; /* samples of a BLOCK of pixels, at most */
+    size_t missing, most; /* samples missing; most samples of a BLOCK of pixels */
 } weights;
 
-/* Room of the threads: samples of a block, its pixels, a spectrum. */
+/* Workspace of the threads: samples of a block, its pixels, a spectrum. */
 typedef struct {
     size_t most, widest; /* samples of a block; pixels of a setup, a multiple of 8 */
     double *sample, *pixel, *scratch;
-    double *v; /* [LANES][widest], of all threads */
+    double *v; /* [LANES][widest] for each thread */
 } workspace;
 
 struct spx_template_job {
-    size_t nlib;     /* spectra of the library */
-    size_t begin, n; /* samples in use */
+    size_t nlib;     /* number of spectra in the library */
+    size_t begin, n; /* range of samples used */
     double *wave;    /* [n] their wavelengths in the library's medium */
-    uint8_t *seen;   /* [nlib] row was added */
+    uint8_t *seen;   /* [nlib] 1: row was added */
     size_t *raised;  /* [nlib] samples raised to the floor */
     size_t nsetup;
     spx_setup *setup;    /* [nsetup] */
     weights *weight;     /* [nsetup] */
-    workspace workspace; /* made by the first spectra */
+    workspace workspace; /* allocated with the first spectra */
     spx_template_fill fill;
     double pca_error, pca_max;
     spx_nn_training nn;
@@ -154,7 +155,7 @@ static size_t first_above(const double *x, size_t n, double v)
     return x[i] < v && i + 1 < n ? i + 1 : i;
 }
 
-/* Samples lo ... hi-1 that the BLOCK of pixels from k on takes. */
+/* Range of samples lo ... hi-1 of the BLOCK of pixels from k on. */
 static void block_range(const spx_setup *s, const weights *w, size_t k, size_t *lo, size_t *hi)
 {
     *lo = SIZE_MAX;
@@ -177,7 +178,8 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
     double *x = spx_alloc(n, sizeof *x, e), *sigma = NULL;
     if (!x)
         return SPX_EIO;
-    if (r->medium != lib->medium) { /* below 2000 Angstrom both are the same by convention, with a jump */
+    if (r->medium != lib->medium) { /* below 2000 Angstrom air and vacuum wavelengths are equal by convention, with a
+                                     * jump */
         while (skip < n && lib->wavelength[skip] <= SPX_AIR_MIN)
             skip++;
         for (size_t k = skip; k < n; k++)
@@ -211,8 +213,8 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
     for (size_t k = 0; k < s->nwave; k++) {
         double l1 = spx_template_edge(s, k), l2 = spx_template_edge(s, k + 1), centre = spx_template_wave(s, (double)k);
         double reach = CUT_SIGMA * sigma[k];
-        /* Counted from the centre, and one sample more at the red end, as rvspecfit does it: behind a saturated line 5
-         * sigma away the difference is 1e-3 in ln flux. A pixel wider than the LSF has to count from its edges. */
+        /* LSF cut from the pixel's centre, with one sample more at the red end, as in rvspecfit: behind a saturated
+         * line 5 sigma away the difference is 1e-3 in ln flux. From its edges for a pixel wider than the LSF. */
         if (4 * sigma[k] > l2 - l1)
             l1 = l2 = centre;
         w->first[k] = last_below(x, n, l1 - reach);
@@ -246,7 +248,7 @@ end:
     return st;
 }
 
-/* Regular grid or triangulation, as asked for. */
+/* Finds the interpolator, a regular grid or a triangulation, as requested. */
 static spx_status find_interpolator(spx_setup *s, spx_template_interpolator which, spx_template_fill *fill, spx_err *e)
 {
     spx_err why = {0};
@@ -265,7 +267,7 @@ static spx_status find_interpolator(spx_setup *s, spx_template_interpolator whic
     return st != SPX_OK ? spx_err_pass(e, &why) : st;
 }
 
-/* The interpolator is the same in all setups: it is found in the first, and copied. */
+/* Finds the interpolator in the first setup, and copies it to the others. */
 static spx_status make_nodes(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job *job,
                              spx_err *e)
 {
@@ -310,7 +312,8 @@ static spx_status make_nodes(const spx_template_library *lib, const spx_template
         }
         if (!(s->node = spx_alloc(s->ntemp, sizeof *s->node, e)))
             return SPX_EIO;
-        memcpy(s->node, s0->node, s->ntemp * sizeof *s->node); /* no node is left out: as many as templates */
+        memcpy(s->node, s0->node, s->ntemp * sizeof *s->node); /* every node has a template: as many nodes as
+                                                                * templates */
         for (size_t p = 0; p < s->npar; p++) {
             s->naxis[p] = s0->naxis[p];
             s->axis[p] = spx_alloc(s->naxis[p], sizeof(double), e);
@@ -418,7 +421,7 @@ void spx_template_watch(spx_template_job *job, spx_progress *p)
     job->progress = p;
 }
 
-/* Says which sample of nlane spectra that the setups see is not finite. */
+/* Error for a sample of nlane spectra that setups use and that is not finite. */
 static spx_status not_finite(const spx_template_job *job, size_t row0, size_t nlane, const float *flux, size_t stride,
                              spx_err *e)
 {
@@ -447,8 +450,8 @@ static double median_of(const double *v, size_t n, double *scratch)
     return spx_median(scratch, n);
 }
 
-/* v[nwave]: flux of one template, its logarithm on return, normalised. 0 when there is no flux. v and scratch hold
- * a multiple of 8 values. */
+/* Normalises v[nwave], flux of one template, and returns its logarithm in place. 0: no flux. v and scratch have a
+ * multiple of 8 elements. */
 static int normalise(const spx_template_job *job, size_t i, double *v, double *scratch, double *lnnorm, size_t *raised)
 {
     const spx_setup *s = &job->setup[i];
@@ -462,7 +465,7 @@ static int normalise(const spx_template_job *job, size_t i, double *v, double *s
 #pragma omp simd reduction(min : least)
     for (size_t k = 1; k < n; k++)
         least = v[k] < least ? v[k] : least;
-    /* the median lies between those of the halves: most spectra need not look for it */
+    /* the median lies between the medians of the halves: most spectra are decided by those */
     double median = fmax(left, right);
     if (!(left > 0 && right > 0 && isfinite(median) && least > FLOOR * median)) {
         median = median_of(v, n, scratch);
@@ -492,7 +495,7 @@ static int normalise(const spx_template_job *job, size_t i, double *v, double *s
     return 1;
 }
 
-/* Templates of rows row0 ... row0+nlane-1 in setup i. */
+/* Makes the templates of rows row0 ... row0+nlane-1 in setup i. */
 static spx_status make_templates(spx_template_job *job, size_t i, size_t row0, size_t nlane, const float *flux,
                                  size_t stride, const workspace *r, spx_err *e)
 {
@@ -591,7 +594,7 @@ static void fill_holes(spx_template_job *job, spx_setup *s)
     }
 }
 
-/* Components and networks of all setups, a thread each. */
+/* Makes components and networks of all setups, one thread a setup. */
 static spx_status make_components(spx_template_job *job, spx_err *e)
 {
     spx_status st = spx_blas_open(e);

@@ -1,4 +1,4 @@
-/* Functions and types that the files of this stage share. Private to kernels/template/. */
+/* Provides functions and types that the files of kernels/template/ share. */
 #ifndef SPX_TEMPLATE_IMPL_H
 #define SPX_TEMPLATE_IMPL_H
 
@@ -6,10 +6,10 @@
 #include "template/nn_steps.h"
 #include "template/template.h"
 
-/* Spectra that go through the weights together, sample after sample: [sample][SPX_TEMPLATE_LANES]. */
+/* Spectra that are convolved together: samples are [sample][SPX_TEMPLATE_LANES]. */
 enum { SPX_TEMPLATE_LANES = 32 };
 
-/* Heavy loops (template_lanes.h). */
+/* Inner loops for an instruction set (template_lanes.h). */
 typedef struct {
     /* n samples of nlane spectra, flux[lane][stride], into sample[n][SPX_TEMPLATE_LANES] */
     void (*transpose)(size_t n, size_t nlane, const float *flux, size_t stride, double *sample);
@@ -20,42 +20,42 @@ typedef struct {
     void (*logarithm)(size_t n, double *x);
     /* exp(x) into out, as vexp() */
     void (*exponential)(size_t n, const float *x, double *out);
-    /* is one of n values not finite? */
+    /* 1 when one of n values is not finite */
     int (*not_finite)(size_t n, const float *x);
     void (*add)(size_t n, const float *x, double *sum); /* sum += x */
     void (*centre)(size_t n, const float *x, const double *mean, float *out);
     /* largest |x|; the sum of squares is added to *sum */
     double (*largest)(size_t n, const float *x, double *sum);
-    /* a / (1 + exp(-a)) in place, and its derivative unless slope is NULL; to 3e-7 */
+    /* SiLU a / (1 + exp(-a)) in place, and its derivative unless slope is NULL; to 3e-7 */
     void (*silu)(size_t n, float *a, float *slope);
     /* a step with the gradient g (nn_steps.h) */
     void (*adam)(size_t n, const float *g, const spx_nn_rate *rate, float *m, float *v, float *w);
 } spx_template_kernels;
 
-/* The best for this processor. */
+/* The inner loops for this processor. */
 const spx_template_kernels *spx_template_kernels_find(void);
 
-/* NULL: not for this processor. */
+/* NULL: the processor lacks the instructions. */
 const spx_template_kernels *spx_template_kernels_base(void);
 const spx_template_kernels *spx_template_kernels_avx2(void);
 const spx_template_kernels *spx_template_kernels_avx512(void);
 
-/* Of a learner on the CPU: what the last hidden layer gives, hidden[n][its neurons]; other weights. */
+/* Of a learner on the CPU: output of the last hidden layer, hidden[n][its neurons]; and setting of weights. */
 void spx_nn_hidden_cpu(spx_nn_learner *l, size_t n, const int32_t *row, float *hidden);
 void spx_nn_put_cpu(spx_nn_learner *l, const float *weight);
 
-/* Width of a line-spread function as a user writes it. */
+/* Width of a line-spread function as a user specifies it. */
 typedef struct {
     enum { LSF_NONE, LSF_R, LSF_FWHM } kind;
-    const char *name; /* of a table, which takes the place of the expression; NULL: none */
+    const char *name; /* name of a table, in place of the expression; NULL: none */
     spx_expr expr;
     spx_lsf_table table;
 } lsf_width;
 
-/* "R=..." or "FWHM=..."; with number_allowed also an expression alone (R), or nothing (LSF_NONE). */
+/* Parses "R=..." or "FWHM=..."; with number_allowed also an expression alone (R), or nothing (LSF_NONE). */
 spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_width *w, spx_err *e);
 
-/* The setup's name, range and grid, cut to pixels within first ... last (library, in the setup's medium). */
+/* Sets the setup's name, range and grid, cut to pixels within first ... last (library, in the setup's medium). */
 spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, double first, double last, spx_setup *s,
                                   size_t *missing, spx_err *e);
 
@@ -63,7 +63,8 @@ spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, 
 double spx_template_wave(const spx_setup *s, double k);
 double spx_template_edge(const spx_setup *s, size_t k);
 
-/* Sigma of the LSF of a request's setup beyond the library's own, Angstrom, at each of the s->nwave pixels. */
+/* Sigma by which the library's spectra are convolved for a setup, beyond the library's own LSF, Angstrom, at each of
+ * the s->nwave pixels. */
 spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r, const spx_template_config *cfg,
                               double *sigma, spx_err *e);
 

@@ -1,6 +1,6 @@
-/* The heavy loops of the templates, for SPX_VL doubles a vector: included once for every instruction set
- * (template_base.c, template_avx2.c, template_avx512.c), which defines SPX_VL and SPX_KERNELS. A sum has the same order
- * in whatever company its spectrum is. */
+/* Provides the inner loops of the templates, for SPX_VL doubles a vector: included once for every instruction set
+ * (template_base.c, template_avx2.c, template_avx512.c), which defines SPX_VL and SPX_KERNELS. The order of a sum does
+ * not depend on the other spectra of a batch. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ enum { NV = SPX_TEMPLATE_LANES / SPX_VL };
 
 static void transpose(size_t n, size_t nlane, const float *flux, size_t stride, double *sample)
 {
-    enum { SQUARE = 16 }; /* samples whose rows stay in the cache */
+    enum { SQUARE = 16 }; /* samples of a square whose rows stay in the cache */
     for (size_t k0 = 0; k0 < n; k0 += SQUARE)
         for (size_t lane = 0; lane < nlane; lane++)
             for (size_t k = k0; k < n && k < k0 + SQUARE; k++)
