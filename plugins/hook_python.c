@@ -1,12 +1,12 @@
-/* Hooks in Python: an interpreter that is loaded when a hook is asked for.
+/* Provides hooks in Python: loads an interpreter when --hook is given (base/hook.h).
  *
- * Uses Python's limited API and is not linked with Python: the python3 of the PATH (or the one that SPX_PYTHON names)
- * is asked where its library is, which is loaded here, so that one build serves every Python from 3.9 on with the
- * packages that it has, virtual environments included. Nothing of Python that is data is used (exceptions, None):
- * functions can be bound late, data cannot. */
+ * Uses Python's limited API and is not linked with Python: the python3 of the PATH (or the one in SPX_PYTHON) reports
+ * its library, which is loaded at run time, so that one build serves every Python from 3.9 on with its packages,
+ * virtual environments included. Nothing of Python that is data is used (exceptions, None): functions can be bound
+ * late, data cannot. */
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
-/* after Python.h, which wants to be first */
+/* after Python.h, which must come first */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,20 +23,20 @@
 
 enum { KEPT = 4, KEPT_ARRAYS = 8, KEPT_NAME = 32 };
 
-/* What a hook was called with before. Stages lend the same few arrays again and again: their steps differ in number and
- * time only. */
+/* Cached step: a stage passes the same few arrays again and again, and only number and time of its steps differ. */
 typedef struct {
     const char *stage;
     size_t total, narray;
-    spx_hook_array array[KEPT_ARRAYS]; /* their names are here: */
+    spx_hook_array array[KEPT_ARRAYS]; /* storage of the arrays' names */
     char name[KEPT_ARRAYS][KEPT_NAME];
-    PyObject *step; /* NULL: free */
+    PyObject *step; /* NULL: the slot is free */
 } kept;
 
 typedef struct {
     PyObject *runner, *step, *make, *number, *time; /* Runner, two of its methods, names of a step's attributes */
-    PyThreadState *main;                            /* of the thread that opened the hook, while it is elsewhere */
-    /* from the first step to spx_hook_leave(): one thread's turn, with its state of Python, for one place */
+    PyThreadState *main;                            /* thread state of the thread that opened the hook, while another
+                                                     * one runs */
+    /* 1: between the first step and spx_hook_leave(): one thread has its turn, with its thread state, for one device */
     int inside;
     PyGILState_STATE lock;
     PyThreadState *thread;
@@ -45,18 +45,18 @@ typedef struct {
     size_t oldest;
 } state;
 
-/* Process-wide, as the interpreter is. */
+/* One for the process, as is the interpreter. */
 static state *running;
 
 extern const char spx_hook_python_source[];
 
-/* ---- which Python ---- */
+/* ---- finding Python ---- */
 
 typedef struct {
     char version[16], program[PATH_MAX], folder[PATH_MAX], library[256], base[PATH_MAX], free_threaded[8];
 } python;
 
-/* What a command prints, up to size - 1 characters. */
+/* Output of a command, up to size - 1 characters. */
 static spx_status output_of(char *const argv[], char *text, size_t size, spx_err *e)
 {
     int fd[2], wstatus = 0;
@@ -124,7 +124,7 @@ static spx_status ask(python *p, spx_err *e)
     return SPX_OK;
 }
 
-/* Its library, with its symbols for the plug-in and for the extension modules that it will import. */
+/* Loads Python's library, with global symbols, for the plug-in and for extension modules imported later. */
 static spx_status load_library(const python *p, spx_err *e)
 {
     char path[2 * PATH_MAX];
@@ -170,19 +170,19 @@ static spx_status start(spx_err *e)
         st = load_library(&p, e);
     if (st != SPX_OK)
         return st;
-    /* finds its packages, those of a virtual environment too, from where the program lies; newer headers lack it */
+    /* locates packages, also of virtual environments, relative to the program; absent from newer headers */
     void (*set_program)(const wchar_t *);
     *(void **)&set_program = dlsym(RTLD_DEFAULT, "Py_SetProgramName");
     const size_t n = mbstowcs(program, p.program, PATH_MAX - 1);
     if (set_program != NULL && n != (size_t)-1)
         set_program(program);
-    Py_InitializeEx(0); /* signals stay the program's */
+    Py_InitializeEx(0); /* no signal handlers: signals are the program's */
     return SPX_OK;
 }
 
-/* ---- what the Python part calls ---- */
+/* ---- functions for hook_python.py ---- */
 
-/* core_order(earlier, later): whether the second stream waits for the first now. */
+/* core_order(earlier, later): orders the second stream after the first. */
 static PyObject *core_order(PyObject *self, PyObject *args)
 {
     unsigned long long earlier, later;
@@ -194,14 +194,14 @@ static PyObject *core_order(PyObject *self, PyObject *args)
     return PyBool_FromLong(done);
 }
 
-/* DLPack's structures (https://dmlc.github.io/dlpack): those of versions 0.x, which every consumer takes, and those of
- * version 1, which say what is read-only. */
+/* DLPack's structures (https://dmlc.github.io/dlpack): versions 0.x, which every consumer accepts, and version 1, which
+ * marks read-only arrays. */
 typedef struct {
     void *data;
     int32_t device_type, device_id, ndim;
     uint8_t code, bits;
     uint16_t lanes;
-    int64_t *shape, *strides; /* elements */
+    int64_t *shape, *strides; /* in elements */
     uint64_t byte_offset;
 } dl_tensor;
 
@@ -221,7 +221,7 @@ typedef struct dl_versioned {
 
 enum { DL_CUDA = 2, DL_READ_ONLY = 1 };
 
-/* What a capsule holds: one of both, and the room of its shape and strides. */
+/* Content of a capsule: one of both structures, with storage of its shape and strides. */
 typedef struct {
     union {
         dl_managed old;
@@ -240,14 +240,14 @@ static void dl_delete_versioned(dl_versioned *m)
     spx_free(m);
 }
 
-/* A consumer renames the capsule and then owns what is in it. */
+/* Destructor of a capsule: a consumer that has taken ownership has renamed it. */
 static void dl_destroy(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, "dltensor") || PyCapsule_IsValid(capsule, "dltensor_versioned"))
         spx_free(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)));
 }
 
-/* core_dlpack(address, code, bits, shape, strides or None, device, versioned, read-only): a capsule. */
+/* core_dlpack(address, code, bits, shape, strides or None, device, versioned, read-only): makes a capsule. */
 static PyObject *core_dlpack(PyObject *self, PyObject *args)
 {
     unsigned long long address;
@@ -288,7 +288,7 @@ static PyObject *core_dlpack(PyObject *self, PyObject *args)
 
 /* ---- the hook ---- */
 
-/* An exception of our own Python part. */
+/* SPX_EBUG: an exception in hook_python.py itself. */
 static spx_status internal(spx_err *e)
 {
     if (PyErr_Occurred() != NULL)
@@ -296,7 +296,7 @@ static spx_status internal(spx_err *e)
     return spx_fail(e, SPX_EBUG, "--hook: Python failed");
 }
 
-/* The message that a method of Runner gave, or none. Steals the reference. */
+/* Status from the message that a method of Runner returned, or None. Steals the reference. */
 static spx_status answer(const spx_hook *h, PyObject *r, spx_err *e)
 {
     if (r == NULL)
@@ -342,7 +342,7 @@ static int same_step(const kept *k, const spx_hook_step_info *s)
     return 1;
 }
 
-/* An array for Runner.make_step(): (name, address, type, shape, strides or None, writable). */
+/* Describes an array for Runner.make_step(): (name, address, type, shape, strides or None, writable). */
 static PyObject *describe(const spx_hook *h, const spx_hook_array *a)
 {
     int strided = 0;
@@ -352,7 +352,7 @@ static PyObject *describe(const spx_hook *h, const spx_hook_array *a)
                          strided ? extents(a, 1) : Py_BuildValue(""), a->writable && h->writable);
 }
 
-/* A new object for this step; a new reference. */
+/* Makes a step's object; a new reference. */
 static PyObject *make_step(const spx_hook *h, const spx_hook_step_info *s)
 {
     const state *t = h->state;
@@ -368,7 +368,7 @@ static PyObject *make_step(const spx_hook *h, const spx_hook_step_info *s)
     return step;
 }
 
-/* Runner's leave(): a thread's current streams are what they were. The lock is held. */
+/* Calls Runner.leave(), which restores a thread's current streams. The lock is held. */
 static void leave_place(state *t)
 {
     PyObject *r = PyObject_CallMethod(t->runner, "leave", NULL);
@@ -381,7 +381,7 @@ static void leave_place(state *t)
     }
 }
 
-/* Takes the lock, and tells Runner where the arrays are unless it knows. */
+/* Takes the lock, and tells Runner the arrays' device and stream when they have changed. */
 static int arrive(state *t, const spx_hook_step_info *s)
 {
     const int first = !t->inside;
@@ -408,7 +408,7 @@ static int set(PyObject *step, PyObject *name, PyObject *value)
     return ok;
 }
 
-/* Keeps the step, in place of the oldest, where it fits. Takes the reference over, or not and gives NULL. */
+/* Caches the step in place of the oldest, where its arrays fit. Steals the reference then; else returns NULL. */
 static kept *keep(state *t, const spx_hook_step_info *s, PyObject *step)
 {
     if (s->narray > KEPT_ARRAYS)
@@ -439,7 +439,7 @@ static spx_status hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e
         kept *k = ok ? keep(t, s, own) : NULL;
         step = k != NULL ? &k->step : &own;
     }
-    if (ok && Py_REFCNT(*step) > 1) { /* the hook keeps it: it is another one from now on, of the same arrays */
+    if (ok && Py_REFCNT(*step) > 1) { /* the hook has kept the object: make another of the same arrays */
         PyObject *again = PyObject_CallMethod(t->runner, "again", "O", *step);
         ok = again != NULL;
         Py_DecRef(*step);
@@ -521,7 +521,7 @@ static void hook_close(spx_hook *h)
         PyObject *const all[] = {t->step, t->make, t->number, t->time, t->runner};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             Py_DecRef(all[i]);
-        /* what the hook registered to be run at the end of the program */
+        /* runs functions that the hook registered with atexit */
         (void)Py_FinalizeEx();
     }
     running = NULL;
@@ -534,7 +534,7 @@ static PyObject *function_of(PyMethodDef *m)
     return PyCFunction_NewEx(m, NULL, NULL);
 }
 
-/* Runs our Python part; its Runner into *t. */
+/* Runs hook_python.py; its Runner into *t. */
 static spx_status load_runner(state *t, spx_err *e)
 {
     static PyMethodDef order = {"core_order", core_order, METH_VARARGS, NULL},
@@ -609,7 +609,7 @@ spx_status spx_hook_entry_point_3(spx_hook *h, const char *source, const char *f
     st = load_runner(t, e);
     if (st == SPX_OK)
         st = open_file(h, source, function, e);
-    /* other threads may call the hook */
+    /* release the lock: other threads may call the hook */
     if (st == SPX_OK)
         t->main = PyEval_SaveThread();
     return st;

@@ -1,4 +1,4 @@
-# The side of --hook that is Python: runs in the interpreter that plugins/hook_python.c embeds, which gives it two
+# Provides the Python side of --hook: runs in the interpreter that plugins/hook_python.c embeds, which gives it two
 # functions, core_order(earlier, later) and core_dlpack(...), and calls Runner. specpipe(7), HOOKS, is its manual.
 import os
 import re

@@ -1,4 +1,4 @@
-# specx-extract --barycentric: from a moving Earth to the velocities that were put in, and what it needs for that.
+# specx-extract --barycentric: true velocities are recovered from a moving Earth; the input that it needs.
 
 load common
 

@@ -1,5 +1,5 @@
-# burgers: the published run, its decomposition and picture; options that make no sense. The scheme's order, and values
-# to the last digit, are checked by tests/kernels/test_burgers.c.
+# burgers: the published run, its decomposition and picture; refusal of invalid options. The order of the scheme,
+# and values to the last digit, are checked by tests/kernels/test_burgers.c.
 
 load common
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What every Bats file loads first: `load common`. See tests/README.
+# Provides what every Bats file loads first: `load common`. See tests/README.
 
 bats_require_minimum_version 1.5.0
 set -o pipefail

@@ -1,5 +1,5 @@
-# What programs do when the system fails them: full disks, unwritable places, signals, no memory. Always an exit status
-# of 4 with a message, and nothing left behind.
+# Failures of the system: full disks, unwritable places, signals, no memory. A program ends with exit status 4 and a
+# message, and leaves nothing behind.
 
 load common
 

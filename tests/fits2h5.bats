@@ -1,4 +1,4 @@
-# fits2h5: what is recognised, what becomes of it, libraries, and input that it has to refuse.
+# fits2h5: recognised files, the blocks made of them, libraries, and refusals.
 
 load common
 

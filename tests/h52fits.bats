@@ -1,4 +1,4 @@
-# h52fits: files that were kept come back exactly; blocks become files that other programs read.
+# h52fits: stored files are restored exactly; blocks become files that other programs read.
 
 load common
 

@@ -1,4 +1,4 @@
-# h5check: every product follows the schema, and what does not is seen and named.
+# h5check: every product follows the schema; each violation is found and named.
 
 load common
 

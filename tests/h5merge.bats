@@ -1,4 +1,4 @@
-# h5merge: fibres, cameras and rows of products that the other programs made; what does not fit; what may be missing.
+# h5merge: joins by fibres, cameras and rows of products of the other programs; refusals; missing parts.
 
 load common
 

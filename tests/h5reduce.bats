@@ -1,4 +1,4 @@
-# h5reduce: any dataset along any axis, in bounded memory, against awk; input that it has to refuse.
+# h5reduce: any dataset along any axis, in bounded memory, against awk; refusals.
 
 load common
 

@@ -1,4 +1,4 @@
-# h5stack: stacks and maxima of the traces of an array, geometry, accumulation, and input that it has to refuse.
+# h5stack: stacks and maxima of the traces of an array, geometry, accumulation, and refusals.
 
 load common
 

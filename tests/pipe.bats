@@ -1,4 +1,4 @@
-# Programs in pipes: what goes through, and what happens when a neighbour stops, sends nothing, or sends half.
+# Programs in pipes: content that passes through, and a neighbour that stops, sends nothing, or half of a product.
 
 load common
 

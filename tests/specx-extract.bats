@@ -1,4 +1,4 @@
-# specx-extract: against a reference extraction, through pipes, and with input that it has to refuse.
+# specx-extract: against a reference extraction, through pipes, and refusals.
 
 load common
 

@@ -1,4 +1,4 @@
-# specx-sim: products, truth, seeds, inputs, libraries, and what it has to refuse.
+# specx-sim: products, truth, seeds, inputs, libraries, refusals.
 
 load common
 

@@ -1,4 +1,4 @@
-# What a program does before its work begins: threads, and how BLAS is loaded.
+# The start of a program: threads, and loading of BLAS.
 load common
 
 setup_file() {

@@ -67,7 +67,7 @@ static void forward(learner *t, size_t n, size_t last, int slopes)
     }
 }
 
-static void take(learner *t, size_t n, const int32_t *row)
+static void load_batch(learner *t, size_t n, const int32_t *row)
 {
     const size_t nin = t->nn->size[0];
     for (size_t i = 0; i < n; i++)
@@ -80,7 +80,7 @@ static void gradient(learner *t, size_t n, const int32_t *row)
     const spx_nn *nn = t->nn;
     const float *scale = t->scale[n < t->lesson->batch];
     size_t nc = nn->size[nn->nlayer];
-    take(t, n, row);
+    load_batch(t, n, row);
     forward(t, n, nn->nlayer, 1);
     float *delta = t->back[0], *next = t->back[1];
     for (size_t i = 0; i < n; i++) {
@@ -137,7 +137,7 @@ static spx_status loss_cpu(spx_nn_learner *l, size_t n, const int32_t *row, doub
     *sum = 0;
     for (size_t first = 0; first < n; first += PIECE) {
         const size_t m = n - first < PIECE ? n - first : PIECE;
-        take(t, m, row + first);
+        load_batch(t, m, row + first);
         forward(t, m, t->nn->nlayer, 0);
         for (size_t i = 0; i < m; i++)
             for (size_t k = 0; k < nc; k++) {
@@ -155,7 +155,7 @@ void spx_nn_hidden_cpu(spx_nn_learner *l, size_t n, const int32_t *row, float *h
     const size_t last = t->nn->nlayer - 1, h = t->nn->size[last];
     for (size_t first = 0; first < n; first += PIECE) {
         const size_t m = n - first < PIECE ? n - first : PIECE;
-        take(t, m, row + first);
+        load_batch(t, m, row + first);
         forward(t, m, last, 0);
         memcpy(hidden + first * h, t->y[last], m * h * sizeof *hidden);
     }

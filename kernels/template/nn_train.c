@@ -164,7 +164,7 @@ static spx_status scale(trainer *t, spx_err *e)
 }
 
 /* Initial weights: uniform, of variance 1 / inputs; kinks of the first layer all over the range. */
-static spx_status begin(trainer *t, uint64_t seed, spx_err *e)
+static spx_status init_weights(trainer *t, uint64_t seed, spx_err *e)
 {
     const spx_nn *nn = t->nn;
     if (!(t->best = spx_alloc(t->nweight + t->nbias, sizeof *t->best, e)))
@@ -373,7 +373,7 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
     if (st == SPX_OK)
         st = scale(&t, e);
     if (st == SPX_OK)
-        st = begin(&t, how->seed, e);
+        st = init_weights(&t, how->seed, e);
     if (st == SPX_OK && (!(nn->weight = spx_alloc(t.nweight, sizeof *nn->weight, e)) ||
                          !(nn->bias = spx_alloc(t.nbias, sizeof *nn->bias, e))))
         st = SPX_EIO;

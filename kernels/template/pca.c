@@ -263,7 +263,7 @@ static void count_sketch(const spx_setup *s, sketch *k)
 }
 
 /* Finds at most L candidates by the randomised range finder. */
-static spx_status find(const spx_setup *s, size_t L, candidates *c, spx_err *e)
+static spx_status find_candidates(const spx_setup *s, size_t L, candidates *c, spx_err *e)
 {
     sketch k = {.L = L, .n = s->ntemp, .nw = s->nwave};
     size_t r = 0;
@@ -310,7 +310,7 @@ end:
 /* ---- number of components ---- */
 
 /* Estimates the number of components for a truncation error of at most `error`; it is measured later. */
-static size_t guess(const candidates *c, size_t nw, double error)
+static size_t estimate_number(const candidates *c, size_t nw, double error)
 {
     double left = 0, allowed = error * error * (double)c->nvalue * (double)nw;
     size_t K = c->n;
@@ -320,13 +320,13 @@ static size_t guess(const candidates *c, size_t nw, double error)
 }
 
 /* Finds the smallest K, or nearly, that meets both limits; *kept 0 when all candidates do not. */
-static spx_status choose(const spx_setup *s, const candidates *c, int single, double error, double most, size_t *K,
-                         double *rms, double *largest, int *kept, spx_err *e)
+static spx_status choose_number(const spx_setup *s, const candidates *c, int single, double error, double most,
+                                size_t *K, double *rms, double *largest, int *kept, spx_err *e)
 {
     const size_t nblock = (s->ntemp + BLOCK - 1) / BLOCK;
     left_out *r = spx_alloc(nblock, sizeof *r, e);
     spx_status st = r ? SPX_OK : SPX_EIO;
-    *K = guess(c, s->nwave, error);
+    *K = estimate_number(c, s->nwave, error);
     while (st == SPX_OK) {
         st = single ? measure_single(s, c, most, K, r, e) : measure_double(s, c, most, K, r, e);
         double sum = 0;
@@ -368,13 +368,13 @@ spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)
     for (size_t L = SKETCH;; L *= 2) {
         candidates_free(&c);
         single = single && L < m / 2;
-        st = single ? find(s, L, &c, e) : exact(s, &c, e);
+        st = single ? find_candidates(s, L, &c, e) : exact(s, &c, e);
         if (st == SPX_OK && !(c.coef = spx_alloc2(s->ntemp, c.n, sizeof *c.coef, e)))
             st = SPX_EIO;
-        if (st == SPX_OK && single && guess(&c, nw, error) + SPARE > c.n && c.n + SPARE > L)
+        if (st == SPX_OK && single && estimate_number(&c, nw, error) + SPARE > c.n && c.n + SPARE > L)
             continue;
         if (st == SPX_OK)
-            st = choose(s, &c, single, error, most, &K, &p->rms, &p->max, &kept, e);
+            st = choose_number(s, &c, single, error, most, &K, &p->rms, &p->max, &kept, e);
         if (st != SPX_OK || !single || (kept && K + SPARE / 2 <= c.n))
             break;
     }

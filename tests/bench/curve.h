@@ -1,4 +1,4 @@
-/* Points of curves for `make bench PLOT=1`, into the file that SPX_BENCH_CURVES names; without it, nothing. */
+/* Writes points of curves for `make bench PLOT=1` into the file $SPX_BENCH_CURVES; without it, nothing. */
 #ifndef CURVE_H
 #define CURVE_H
 

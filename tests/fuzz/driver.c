@@ -1,6 +1,6 @@
-/* Feeds a fuzz target without libFuzzer: every file of a folder as it is, and damaged copies of it, the same in every
- * run; the smaller the file the more. Usage: fuzz_NAME FOLDER; with SPX_FUZZ_KEEP=FILE each input is written to FILE
- * before it is tried, so that after a crash FILE holds the culprit.
+/* Provides a driver for fuzz targets without libFuzzer: every file of a folder as it is, and damaged copies of it, the
+ * same in every run; the smaller the file the more. Usage: fuzz_NAME FOLDER; with SPX_FUZZ_KEEP=FILE each input is
+ * written to FILE before it is tried, so that after a crash FILE holds the culprit.
  *
  * For a long search build the target with clang -fsanitize=fuzzer instead of this file. */
 #include <dirent.h>

@@ -1,4 +1,4 @@
-/* FITS header cards as a file may hold them, any 80 bytes each. */
+/* Fuzz target: FITS header cards of any 80 bytes each. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* FITS files: structure, blocks, libraries, values, and the way into HDF5 and back. What was read must come back. */
+/* Fuzz target: FITS files: structure, blocks, libraries, values, and conversion to HDF5 and back, which must restore
+ * the input. */
 #include <hdf5.h>
 #include <stdint.h>
 #include <stdlib.h>

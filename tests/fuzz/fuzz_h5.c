@@ -1,7 +1,7 @@
-/* HDF5 products that somebody else wrote. HDF5's own robustness is not the matter, so the bytes of the input are no
- * file but a list of edits to good products: objects deleted, replaced by others of any type and shape, values and
- * attributes changed, links to elsewhere. Every reader of blocks, the checker and the merge then either refuse or give
- * blocks that hold together: all that their sizes promise is read here.
+/* Fuzz target: HDF5 products with foreign content. HDF5's own robustness is not tested, so the input is not a file but
+ * a list of edits to valid products: objects deleted, replaced by others of any type and shape, values and attributes
+ * changed, links to elsewhere. Every reader of blocks, the checker and the merge then either refuse or give blocks that
+ * hold together: all that their sizes promise is read here.
  *
  * First byte: which product, and who reads it. Then edits of 6 bytes: what, which object, four arguments. */
 #include <math.h>

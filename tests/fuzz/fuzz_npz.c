@@ -1,5 +1,5 @@
-/* NumPy archives: whatever is in them, the arrays that come out are whole. What is no archive is made the only member
- * of one, whose checksum is right. */
+/* Fuzz target: NumPy archives: arrays that are returned are complete. Input that is no archive becomes the only member
+ * of one, with a valid checksum. */
 #include "../helpers/mock_npz.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Texts that a user may give: expressions, numbers, lists, sizes, setups. Each parser refuses or gives a value that is
- * finite where it promises one. */
+/* Fuzz target: texts from users: expressions, numbers, lists, sizes, setups. Each parser refuses a text, or returns a
+ * value that is finite where it promises that. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

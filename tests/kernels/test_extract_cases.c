@@ -1,5 +1,5 @@
-/* Extraction, trace method: frames, PSFs, traces and artefacts of many kinds. Each is compared with dense algebra on
- * the same equations; what is broken must not harm what is not. */
+/* Checks the trace method of extraction on frames, PSFs, traces and artefacts of many kinds, each against dense algebra
+ * on the same equations; bad data must not affect other bins. */
 #include "extract_scene.h"
 
 /* ---- PSFs ---- */

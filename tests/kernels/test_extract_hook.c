@@ -1,6 +1,6 @@
-/* The hook of the extraction, on the CPU or on the device that SPX_TEST_DEVICE names: it sees the frame that the result
- * holds, to the last bit; on a device before any of it has come to the host, and nothing goes there for it; what it
- * writes is in the result. */
+/* Checks the hook of the extraction, on the CPU or on the device $SPX_TEST_DEVICE: it sees the frame of the result, to
+ * the last bit; on a device before anything is copied to the host, and without copies; its changes are in the
+ * result. */
 #include "backend.h"
 #include "device.h"
 #include "device_memory.h"

@@ -1,4 +1,4 @@
-/* Extraction, plans that are kept for a queue: one fits a job if and only if it is what would be made for it. */
+/* Checks plans of extraction that are kept for a queue: one is reused if and only if a new one would be equal. */
 #include "extract_scene.h"
 
 static void check_fit(const spx_trace_layout *l, const scene *s, int expected, const char *what)

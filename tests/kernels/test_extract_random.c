@@ -1,5 +1,5 @@
-/* Extraction, trace method: frames, PSFs and artefacts drawn at random, each compared with dense algebra on the same
- * equations. `test_extract_random SEED [COUNT]` runs others than the test does. */
+/* Checks the trace method of extraction on random frames, PSFs and artefacts, each against dense algebra on the same
+ * equations. `test_extract_random SEED [COUNT]` runs other cases. */
 #include <stdlib.h>
 
 #include "extract_random.h"

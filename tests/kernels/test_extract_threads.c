@@ -1,6 +1,6 @@
-/* Extraction, trace method: the driver that the CPU backend and the CUDA backend share (spx_trace_solve_bundles()),
- * with bins of less than a pixel and with traces that cross. Bundles from a list have the bits of the whole frame,
- * others are left alone, and neither depends on the threads of OpenMP or OpenBLAS, also where LAPACK solves. */
+/* Checks the driver of the trace method that the CPU and the CUDA backend share (spx_trace_solve_bundles()), with bins
+ * of less than a pixel and with traces that cross. Bundles from a list have the bits of the whole frame, others are
+ * left alone, and neither depends on the threads of OpenMP or OpenBLAS, also where LAPACK solves. */
 #include <cblas.h>
 #include <stdatomic.h>
 

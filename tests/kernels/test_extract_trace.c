@@ -1,4 +1,5 @@
-/* Extraction, trace method: against dense algebra on small frames, and the properties that every method must have. */
+/* Checks the trace method of extraction against dense algebra on small frames, and the properties that every method
+ * has. */
 #include "extract_scene.h"
 
 static void check_dense(void)

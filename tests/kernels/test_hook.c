@@ -1,5 +1,5 @@
-/* The hook of a stage: what it is called with, that nothing is copied to the host for it, what it may change, and that
- * its failure stops the stage; on the CPU or on the device that SPX_TEST_DEVICE names. */
+/* Checks the hook of an operation: its arguments, that nothing is copied to the host for it, changes that it may make,
+ * and that its failure stops the operation; on the CPU or on the device $SPX_TEST_DEVICE. */
 #include <stdlib.h>
 #include <string.h>
 

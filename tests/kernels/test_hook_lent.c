@@ -1,5 +1,5 @@
-/* What a hook in Python gets of arrays on a CUDA device, without one: addresses of this program's memory stand for
- * those of the device, and a function that takes notes for the order of streams. */
+/* Checks arrays of a CUDA device that a hook in Python gets, without a device: addresses of this program's memory stand
+ * for device addresses, and a function records the ordering of streams. */
 #include <string.h>
 
 #include "check.h"

@@ -1,5 +1,5 @@
-/* A hook in Python on the CPU or on the device that SPX_TEST_DEVICE names: its arrays are the stage's memory, nothing
- * comes to the host for it, and what it gathers there has the decomposition that the stage of that name finds. */
+/* Checks a hook in Python, on the CPU or on the device $SPX_TEST_DEVICE: its arrays are the operation's memory, nothing
+ * is copied to the host for it, and the snapshots that it gathers have the decomposition of h5svd's kernel. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Network that interpolates: values against plain loops, derivatives against differences; training, which depends on
- * the seed alone; the fit that uses it. */
+/* Checks the interpolating network: values against plain loops, derivatives against differences; training, which
+ * depends on the seed alone; the fit that uses it. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

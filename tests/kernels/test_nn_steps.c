@@ -1,6 +1,6 @@
-/* Steps of the training of a network, on the CPU or the device that SPX_TEST_DEVICE names, against the same in plain
- * loops in double precision; that is compared with differences. Then a training of some thousand steps, which cannot
- * end where that of another backend does, but as well. */
+/* Checks the training steps of a network, on the CPU or the device $SPX_TEST_DEVICE, against plain loops in double
+ * precision, which are checked by differences. Then a training of some thousand steps, whose result differs between
+ * backends, but is equally good. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Spots of the Gauss-Hermite PSF against numerical integration; places, degenerate PSFs, coverage. */
+/* Checks spots of the Gauss-Hermite PSF against numerical integration; places, degenerate PSFs, coverage. */
 #include <math.h>
 #include <string.h>
 

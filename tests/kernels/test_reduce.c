@@ -1,5 +1,4 @@
-/* Reductions against a plain evaluation of their definitions, on the CPU or on the device that SPX_TEST_DEVICE names.
- */
+/* Checks reductions against a plain evaluation of their definitions, on the CPU or on the device $SPX_TEST_DEVICE. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

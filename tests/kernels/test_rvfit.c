@@ -1,6 +1,6 @@
-/* Stage `rvfit`, on a library and stars from a formula: the objective against its definition computed plainly, its
- * gradient against differences, parameters that were put in, bad spectra, and that a star's result depends on nothing
- * but the star. */
+/* Checks kernel `rvfit` on a library and stars from a formula: the objective against its definition, its gradient
+ * against differences, recovery of true parameters, bad spectra, and that a star's result does not depend on other
+ * stars. */
 #include "rv_stars.h"
 #include "rvfit/model/model.h"
 

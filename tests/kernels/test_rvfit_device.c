@@ -1,6 +1,6 @@
-/* Stage `rvfit` on the device in use against the CPU, a star at a time: random options, interpolators, priors, fixed
- * quantities, masks and exposures. The minimum is the same: the objective to 1e-4, the velocity to 1e-3 of its error.
- * With little memory the result is the same to the bit, with too little it is refused. */
+/* Checks kernel `rvfit` on the device $SPX_TEST_DEVICE against the CPU, star by star: random options, interpolators,
+ * priors, fixed quantities, masks and exposures. The minimum is the same: the objective to 1e-4, the velocity to 1e-3
+ * of its error. With little memory the result is the same to the bit, with too little it is refused. */
 #include "rv_stars.h"
 
 enum { NSTAR = 6, NTRIAL = 12, SMALL = 5, NDIAG = 7 };

@@ -1,6 +1,6 @@
-/* The hook of the fit, on the CPU or on the device that SPX_TEST_DEVICE names: it sees all stars once and in their
- * order, with the numbers that the result holds and with residuals that are those of data and models; on a device these
- * are computed there, no more bytes come to the host than without it, and no arrays of pixels go back. */
+/* Checks the hook of the fit, on the CPU or on the device $SPX_TEST_DEVICE: it sees all stars once and in their order,
+ * with the numbers that the result holds and with residuals that are those of data and models; on a device these are
+ * computed there, no more bytes come to the host than without it, and no arrays of pixels go back. */
 #include "device_memory.h"
 #include "rv_stars.h"
 

@@ -1,6 +1,6 @@
-/* Stage `rvfit`, stars of several exposures: their objective is the sum of those of the exposures, the same spectrum
- * twice has errors smaller by sqrt 2, two exposures are as good as their coadd, bad exposures change nothing, and
- * curves of the cross-correlation add up. */
+/* Checks kernel `rvfit` on stars of several exposures: their objective is the sum of those of the exposures, the same
+ * spectrum twice has errors smaller by sqrt 2, two exposures are as good as their coadd, bad exposures change nothing,
+ * and curves of the cross-correlation add up. */
 #include "rv_stars.h"
 
 static int close_to(double a, double b, double tol)

@@ -1,5 +1,5 @@
-/* Stage `rvfit`: the mapping in which parameters are interpolated, stars that no template is like, and spectra with
- * emission lines and hits of cosmic rays. */
+/* Checks kernel `rvfit` on unusual input: parameters interpolated in a mapping, stars unlike any template, and spectra
+ * with emission lines and cosmic rays. */
 #include "rv_stars.h"
 #include "rvfit/model/model.h"
 

@@ -1,5 +1,5 @@
-/* Stage `rvfit`: batches one after another with one plan are bit by bit what each is without; a plan is refused for
- * anything that it was not made for. */
+/* Checks plans of kernel `rvfit`: batches with one plan equal those without, bit by bit; a plan is refused for input
+ * that it was not made for. */
 #include "rv_stars.h"
 
 enum { NSTAR = 9, NDIAG = 5 };

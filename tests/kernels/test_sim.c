@@ -1,5 +1,5 @@
-/* Simulation: random numbers against known answers and moments, conservation of flux, threads, Doppler shift and
- * rotation against direct integrals, noise statistics, defects, refusals. Fixed seeds: nothing here is random. */
+/* Checks the simulation: random numbers against known answers and moments, conservation of flux, threads, Doppler shift
+ * and rotation against direct integrals, noise statistics, defects, refusals. Fixed seeds: nothing here is random. */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Simulation and extraction together: the flux of an extracted exposure is R times what was put in, within its errors:
- * pulls (flux - R truth) sqrt(ivar) of mean 0 and standard deviation 1. Fixed seed. */
+/* Checks simulation and extraction together: the extracted flux is R times the true flux, within errors: pulls (flux -
+ * R truth) sqrt(ivar) have mean 0 and standard deviation 1. Fixed seed. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Shift-and-stack against a plain triple loop over its definition, on the CPU or on the device that SPX_TEST_DEVICE
- * names. */
+/* Checks shift-and-stack against a plain triple loop over its definition, on the CPU or on the device
+ * $SPX_TEST_DEVICE. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

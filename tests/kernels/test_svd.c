@@ -1,5 +1,5 @@
-/* Singular value decomposition: what defines it, both methods against each other and against known matrices; on the CPU
- * or on the device that SPX_TEST_DEVICE names. */
+/* Checks the singular value decomposition: its defining properties, both methods against each other and against known
+ * matrices; on the CPU or on the device $SPX_TEST_DEVICE. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Stage `template`: rotation kernel, line-spread function, log grid, air and vacuum, normalisation, grid of parameters,
- * cross-correlation set, hostile libraries and setups; and the reference templates of the shared test data. */
+/* Checks kernel `template`: rotation kernel, line-spread function, log grid, air and vacuum, normalisation, grid of
+ * parameters, cross-correlation set, hostile libraries and setups; and the reference templates of the shared test
+ * data. */
 #include <hdf5.h>
 #include <math.h>
 #include <stdio.h>

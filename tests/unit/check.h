@@ -1,4 +1,5 @@
-/* For tests that cannot go on after a failure: print the condition and the error in `e`, and stop. */
+/* Provides CHECK() for tests that cannot go on after a failure: prints the condition and the error in `e`, and
+ * stops. */
 #ifndef UNIT_CHECK_H
 #define UNIT_CHECK_H
 

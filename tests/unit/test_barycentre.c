@@ -1,4 +1,4 @@
-/* Barycentric factors against Astropy's, sites, times of exposures, and fibres without a position. */
+/* Checks barycentric factors against Astropy's, sites, times of exposures, and fibres without a position. */
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* FITS cards: values read as the FITS standard writes them, written values read back, long strings, HIERARCH, drop. */
+/* Checks FITS cards: values as the FITS standard writes them, round trips, long strings, HIERARCH, drop. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Expressions: values, precedence, what is refused; and wavelengths in air and vacuum. */
+/* Checks expressions: values, precedence, refusals; and wavelengths in air and vacuum. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

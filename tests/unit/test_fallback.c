@@ -1,6 +1,6 @@
-/* h5/stage: what a device left to the CPU is a warning where --device names the device and a detail with `auto`, stands
- * in the provenance and, summed over all products, in the last line; where nothing was left, nothing is said, and the
- * product has the same bytes as without the call. */
+/* Checks reports of work that a device leaves to the CPU (spx_run_fallback()): a warning where --device names the
+ * device and a detail with `auto`, in the provenance and, summed over all products, in the last line; without such work
+ * nothing is reported, and the product has the same bytes as without the call. */
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* FITS files made by hand: what is read of them, that they come back from HDF5 byte for byte, and that files which
- * contradict themselves are refused with a message that says where. */
+/* Checks reading of FITS files made by hand, their restoration from HDF5 byte for byte, and that files that contradict
+ * themselves are refused with a message that names the place. */
 #include <hdf5.h>
 #include <math.h>
 #include <stdint.h>

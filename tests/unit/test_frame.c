@@ -1,4 +1,4 @@
-/* What a frame takes over from its image: rows of the fibermap for any choice of fibres; scores. */
+/* Checks the parts of a frame that come from its image, rows of the fibermap for any choice of fibres, and scores. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* HDF5 in and out: round trips, shapes, classes, hostile content, pipes, atomic output. */
+/* Checks HDF5 input and output: round trips, shapes, classes, hostile content, pipes, atomic output. */
 #include "h5/attr.h"
 #include "h5/deferred.h"
 #include "h5/file.h"

@@ -1,5 +1,5 @@
-/* base/mem: blocks that are kept serve others of their size, zeroed where that is promised, never more of them than was
- * in use at one time; pages are locked once, and released before they are given back. */
+/* Checks base/mem: the free list reuses blocks of equal size, zeroed where promised, and is bounded by the peak in use;
+ * pages are locked once, and unlocked before they are returned to the system. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Merging: frames made here, joined by fibres, cameras and rows, read back; and what must be refused. */
+/* Checks merging: frames made here, joined by fibres, cameras and rows, read back; and refusals. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

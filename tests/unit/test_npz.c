@@ -1,5 +1,5 @@
-/* NumPy archives: types, orders, shapes; what is no array of numbers; damage of every kind; numbers of
- * networks that no network can have. */
+/* Checks NumPy archives: types, orders, shapes; members that are no numeric arrays; damage of every kind; invalid
+ * networks. */
 #include "../helpers/mock_npz.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Options: kinds, ranges, abbreviations, lists, and the text that provenance keeps. */
+/* Checks options: kinds, ranges, abbreviations, lists, and their record in the provenance. */
 #include "app/opt.h"
 
 #include <string.h>

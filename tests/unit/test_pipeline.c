@@ -1,6 +1,6 @@
-/* base/pipeline: every item goes through all steps once and in order, in the threads that are promised, no more are in
- * work than are allowed, with any number of workers and items; a slow source does not hold up what is finished, and is
- * asked again while others are at work, whatever is done to the clock. */
+/* Checks base/pipeline: every item goes through all steps once and in order, in the threads that are promised, no more
+ * are in work than are allowed, with any number of workers and items; a slow source does not hold up what is finished,
+ * and is asked again while others are at work, whatever is done to the clock. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Results of a fit in parts: models and curves row by row, tables of stars with several exposures, and such a table as
- * the start of another fit. */
+/* Checks results of a fit written in chunks: models and curves row by row, tables of stars with several exposures, and
+ * such a table as the start of another fit. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

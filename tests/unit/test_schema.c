@@ -1,5 +1,5 @@
-/* The checker: a file that follows the schema passes, and each way to break it is one violation that names the place.
- */
+/* Checks h5check's function: a file that follows the schema passes, and each way to break it is one violation that
+ * names the place. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

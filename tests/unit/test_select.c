@@ -1,5 +1,5 @@
-/* Which spectra are fitted, and which of them are of one star: fibermaps, scores, pixels, redshift files, lists of
- * targets; rows of several files; parts of arms. */
+/* Checks the selection of spectra and their grouping into stars: fibermaps, scores, pixels, redshift files, lists of
+ * targets; rows of several files; cuts of arms. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* spx_median() against a full sort, for every small length and some larger ones, with and without ties, in order and in
- * none, with few values far from all others. */
+/* Checks spx_median() against a full sort, for every small length and some larger ones, with and without ties, ordered
+ * and unordered, with few outliers far away. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

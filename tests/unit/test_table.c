@@ -1,4 +1,4 @@
-/* Tables: values, joins, round trip through a file, and files that must be refused. */
+/* Checks tables: values, joins, round trip through a file, and refusals. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Parts of setups: what they hold is the setup's at the same wavelengths, and enough for every velocity. */
+/* Checks cuts of setups: they equal the setup at the same wavelengths, and suffice for every velocity. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* base/tmpfile: as many temporary files at once as a queue of exposures on many devices has, each known by its target;
- * one that is committed is there under its name, and of the others nothing stays. */
+/* Checks base/tmpfile: as many temporary files at one time as a queue on many devices needs, each found by its target;
+ * a committed one has its name, and nothing remains of others. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
