@@ -11,10 +11,10 @@ DESTDIR  ?=
 # DEBUG=1 builds for a debugger: no optimisation, full debug information, assertions in CUDA kernels; in a BUILD folder of
 # its own if you like.
 OPT      ?= $(if $(DEBUG),-O0 -g3,-O2 -g)
-# clang says so where it cannot vectorise a loop with `omp simd`: slower there, but nothing wrong.
+# clang warns where it cannot vectorise a loop with `omp simd`, which then is slower, but correct.
 WARN      = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wconversion \
             -Wno-sign-conversion $(if $(findstring clang,$(CC)),-Wno-pass-failed) $(WERROR)
-# `make WERROR=` for a compiler that warns of what gcc 12, 13 and clang 14 do not.
+# `make WERROR=` for a compiler with other warnings than gcc 12, 13 and clang 14.
 WERROR   ?= -Werror
 -include config.mk
 
@@ -26,7 +26,7 @@ CU_ARCH   = $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch
 PKG_CONFIG ?= pkg-config
 # Debian's HDF5 calls its pkg-config file hdf5-serial or hdf5, by release.
 HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),$(p))))
-# BARE=1, for `make check-cuda`: without what reads FITS and knows the sky, CFITSIO and ERFA, and without Qhull.
+# BARE=1, for `make check-cuda`: without CFITSIO (reads FITS), ERFA (barycentric correction) and Qhull.
 BARE      ?=
 PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,cfitsio erfa qhull_r) openblas lapacke fftw3 fftw3f zlib
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
@@ -92,7 +92,7 @@ $(BUILD)/flags: FORCE
 .PHONY: FORCE
 FORCE:
 
-# `private`: the flags of these objects must not reach what they are made of (the flags file).
+# `private`: the flags of these objects must not apply to their prerequisites (the flags file).
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
 # may be fused there: the tolerance of the method covers it. NAME_base.c has NAME_avx2.c and NAME_avx512.c beside it.
 LANES = $(patsubst %base.c,$(BUILD)/obj/%,$(wildcard kernels/*/*_base.c kernels/*/*/*_base.c tests/kernels/*_base.c))
@@ -123,7 +123,7 @@ $(LIB): $(LIB_OBJ)
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $^
 
-# What a backend and the program that loads it have to agree on (kernels/backend.h): the headers of both.
+# ABI checksum of a backend and the program that loads it (kernels/backend.h): over the headers of both.
 ABI_SUM := $(shell cat $(sort $(wildcard $(addsuffix /*.h,libcommon/* libcommon/*/* kernels kernels/* kernels/*/*) \
                    kernels/cuda/*.cuh kernels/*.def)) | cksum | cut -d ' ' -f 1)
 $(BUILD)/abi: FORCE
@@ -173,7 +173,7 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags
 	$(call say,NVCC)
 	$(Q)$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra,-fopenmp $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-# What cuBLAS and cuSOLVER are needed for is apart: they take longer to load than everything else.
+# The backend with cuBLAS and cuSOLVER is a plug-in of its own: they take longer to load than everything else.
 CU_SVD    := $(BUILD)/obj/kernels/svd/svd_cuda.cu.o
 
 $(BUILD)/lib/specpipe/backend-cuda.so: $(filter-out $(CU_SVD),$(CU_OBJ))
@@ -209,12 +209,12 @@ man: $(MAN)
 
 MAN_PAGE = $(Q)LC_ALL=C awk -v version=$(VERSION) -v insert='$1' -f share/man.awk CHANGELOG.md $< > $@
 
-# A program's page is its own text with the options as the program has them.
+# A program's page: its text, with the OPTIONS that the program prints.
 $(BUILD)/man/%.1: man/%.1.in $(BUILD)/bin/% share/man.awk CHANGELOG.md VERSION
 	@mkdir -p $(@D)
 	$(call MAN_PAGE,$(BUILD)/bin/$* --help=mdoc)
 
-# The definition of the products, as the programs have it compiled in.
+# The definition of the products, from the schemas compiled into h5check.
 $(BUILD)/man/%.5: man/%.5.in $(BUILD)/bin/h5check share/man.awk CHANGELOG.md VERSION
 	@mkdir -p $(@D)
 	$(call MAN_PAGE,$(BUILD)/bin/h5check --schema=mdoc)
@@ -225,7 +225,7 @@ $(BUILD)/man/%.7: man/%.7.in share/man.awk CHANGELOG.md VERSION
 
 # ---- checks ----
 
-# What check.sh and the tests need to know of this build.
+# Environment of check.sh and the tests: paths and lists of this build.
 CHECK_ENV = MAKE='$(MAKE)' BUILD='$(BUILD)' UNIT='$(filter unit/%,$(CTESTS))' KERNELS='$(filter kernels/%,$(CTESTS))' \
             FUZZ='$(FUZZ)' PLUGIN='$(PLUGIN)'
 
@@ -238,7 +238,7 @@ check:
 check-run:
 	+@$(CHECK_ENV) tests/check.sh unit kernels bats
 
-# gcc's warnings know less of a program that is instrumented: they do not stop the build.
+# Instrumentation causes false warnings of gcc: they do not stop the build.
 SAN_MAKE = $(MAKE) OPT='-O1 -g -fno-omit-frame-pointer' WERROR= NVCC=
 ## asan: all tests of library, kernels and programs under AddressSanitizer, in build/asan
 asan:
@@ -277,7 +277,7 @@ lint-format:
 format:
 	$(CLANG_FORMAT) -i $(C_FILES)
 
-# cppcheck does not see the libraries' headers: what it cannot know of them it does not report.
+# cppcheck does not see the libraries' headers: findings that depend on them are suppressed.
 ## lint-c: cppcheck
 lint-c:
 	@mkdir -p $(BUILD)/cppcheck
@@ -300,7 +300,7 @@ $(BENCHES): bench-%: $(BUILD)/bench/bench_% $(if $(findstring cuda,$(DEVICES)),$
 	$(if $(PLOT),SPX_BENCH_CURVES=$(BUILD)/bench/$*.tsv) $< $(DEVICES)
 	$(if $(PLOT),@tests/bench/plot.sh $(BUILD)/bench/$*.tsv $(BUILD)/bench/$*.png)
 
-# Which of the two profilers is there; ncu looks at a few launches from the middle.
+# The installed profiler of the two; ncu profiles a few launches from the middle.
 NSYS     ?= $(shell command -v nsys)
 PROFILER  = $(if $(NSYS),$(NSYS) profile --force-overwrite=true --trace=cuda$(,)nvtx --stats=true, \
             ncu --force-overwrite --clock-control none --nvtx --launch-skip 20 --launch-count 10 --section SpeedOfLight \
@@ -314,7 +314,7 @@ profile: $(if $(STAGE),$(BUILD)/bench/bench_$(STAGE)) $(PLUGIN)
 	$(PROFILER) -o $(BUILD)/profile-$(STAGE) $(BUILD)/bench/bench_$(STAGE) cuda
 	$(if $(NSYS),,ncu --import $(BUILD)/profile-$(STAGE).ncu-rep)
 
-# What a kernel is compared with is compiled as well as the compiler can.
+# Reference loops of benchmarks are compiled with the best optimisation.
 $(BUILD)/obj/tests/bench/%.o: private ALL_CFLAGS += -O3
 
 $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)

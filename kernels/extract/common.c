@@ -1,3 +1,5 @@
+/* Provides what all extraction methods share: checks of the input, the grid, the frame and its end
+ * (extract/common.h). */
 #include <math.h>
 #include <omp.h>
 #include <string.h>

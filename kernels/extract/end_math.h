@@ -1,4 +1,4 @@
-/* What becomes of a bin when its frame is complete, for host and device (spx_extract_end()). */
+/* Provides the end of a bin when its frame is complete, flags and masks, for host and device (spx_extract_end()). */
 #ifndef SPX_EXTRACT_END_MATH_H
 #define SPX_EXTRACT_END_MATH_H
 

@@ -1,5 +1,5 @@
-/* fits_same A B: do two FITS files hold the same cards, in the same order, and the same values? CFITSIO reads both, so
- * that this says nothing of our own reader. A difference is printed. Exit status 0: the same; 1: not. */
+/* fits_same A B: compares cards, in order, and values of two FITS files. CFITSIO reads both, independently of
+ * specpipe's reader. Prints a difference. Exit status 0: equal; 1: not. */
 #include <fitsio.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* The made-up star library behind rv/mock-coadd.fits.gz and rv/reference-templates.h5 (shared test data; the formula is
- * that of tools/make-star-library.py there), so that tests need no Python and no large file: 924 spectra, 11 teff x 6
- * logg x 7 feh x 2 alpha, on 3400-10000 Angstrom in vacuum, step 0.1. Its line list is drawn from numpy's
+/* Provides the simulated star library behind rv/mock-coadd.fits.gz and rv/reference-templates.h5 (shared test data; the
+ * formula is that of tools/make-star-library.py there), so that tests need no Python and no large file: 924 spectra, 11
+ * teff x 6 logg x 7 feh x 2 alpha, on 3400-10000 Angstrom in vacuum, step 0.1. Its line list is drawn from numpy's
  * default_rng(3). */
 #ifndef MOCK_LIBRARY_H
 #define MOCK_LIBRARY_H

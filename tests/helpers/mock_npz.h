@@ -1,4 +1,5 @@
-/* NumPy archives for tests: arrays into a zip, stored or deflated, as numpy.savez() and savez_compressed() do it. */
+/* Writes NumPy archives for tests: arrays into a zip, stored or deflated, as numpy.savez() and savez_compressed()
+ * do. */
 #ifndef MOCK_NPZ_H
 #define MOCK_NPZ_H
 

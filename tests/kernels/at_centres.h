@@ -1,4 +1,4 @@
-/* What an extraction is compared with: a spectrum as it is at the centres of bins. */
+/* Provides the expected result of an extraction: a spectrum at the centres of bins. */
 #ifndef AT_CENTRES_H
 #define AT_CENTRES_H
 

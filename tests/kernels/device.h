@@ -1,4 +1,4 @@
-/* Kernel tests that run on the CPU, or on the device that SPX_TEST_DEVICE names (make check-cuda). */
+/* Provides the backend of kernel tests: the CPU, or the device $SPX_TEST_DEVICE (make check-cuda). */
 #ifndef DEVICE_H
 #define DEVICE_H
 

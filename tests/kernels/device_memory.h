@@ -1,5 +1,5 @@
-/* What a hook in C needs to look at arrays where they are: copies from and to a CUDA device, by the driver, which the
- * stage's own count of bytes does not see. */
+/* Provides copies from and to a CUDA device for hooks in C, by the driver, so that the backend does not count their
+ * bytes. */
 #ifndef DEVICE_MEMORY_H
 #define DEVICE_MEMORY_H
 

@@ -1,4 +1,4 @@
-/* Made-up exposures for tests of the extraction. */
+/* Provides simulated exposures for tests of the extraction. */
 #ifndef EXTRACT_EXPOSURE_H
 #define EXTRACT_EXPOSURE_H
 

@@ -1,4 +1,4 @@
-/* Exposures, PSFs and artefacts drawn at random: the same for the same number. */
+/* Provides random exposures, PSFs and artefacts for tests: equal for equal seeds. */
 #ifndef EXTRACT_RANDOM_H
 #define EXTRACT_RANDOM_H
 

@@ -1,4 +1,4 @@
-/* Extraction of made-up frames, and the same equations solved with dense algebra. */
+/* Provides the extraction of simulated frames, and the solution of the same equations by dense algebra. */
 #ifndef EXTRACT_SCENE_H
 #define EXTRACT_SCENE_H
 

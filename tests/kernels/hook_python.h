@@ -1,4 +1,4 @@
-/* Hooks in Python in tests: whether they can be, and one from a text. */
+/* Provides hooks in Python for tests: whether they are installed, and a hook from a text. */
 #ifndef HOOK_PYTHON_H
 #define HOOK_PYTHON_H
 

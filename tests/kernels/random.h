@@ -1,4 +1,4 @@
-/* Random numbers of tests: a fixed sequence, which starts with `random_start(seed)`. */
+/* Provides random numbers for tests: a fixed sequence, which begins with `random_start(seed)`. */
 #ifndef RANDOM_H
 #define RANDOM_H
 

@@ -1,4 +1,4 @@
-/* What tests of stage `rvfit` share: a small library and stars from a formula, two arms of 500 pixels. */
+/* Provides input for tests of kernel `rvfit`: a small library and stars from a formula, two arms of 500 pixels. */
 #ifndef SPX_TEST_RV_STARS_H
 #define SPX_TEST_RV_STARS_H
 

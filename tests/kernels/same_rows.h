@@ -1,4 +1,4 @@
-/* Are fibres of two frames the same? */
+/* Provides the comparison of fibres of two frames, bit by bit. */
 #ifndef SAME_ROWS_H
 #define SAME_ROWS_H
 

@@ -1,4 +1,4 @@
-/* A small made-up PSF for tests: any number of fibres, any spot size and degrees. */
+/* Provides a small simulated PSF for tests: any number of fibres, any spot size and degrees. */
 #ifndef SMALL_PSF_H
 #define SMALL_PSF_H
 

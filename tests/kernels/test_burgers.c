@@ -1,5 +1,5 @@
-/* Burgers' equation: values of an independent solution, the order of the scheme against the exact one, threads; on the
- * CPU or on the device that SPX_TEST_DEVICE names. */
+/* Checks Burgers' equation: values of an independent solution, the order of the scheme against the exact solution,
+ * threads; on the CPU or on the device $SPX_TEST_DEVICE. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

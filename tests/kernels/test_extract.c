@@ -1,4 +1,5 @@
-/* Extraction, patch method: against a dense solution by other means, and the properties that every method must have. */
+/* Checks the patch method of extraction: against an independent dense solution, and the properties that every method
+ * has. */
 #include <math.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* Opens the backend of --device for a program (common/device.h). */
 #include "common/device.h"
 
 #include "base/pipeline.h"

@@ -1,3 +1,4 @@
+/* Reads texts of options of the velocity fit (common/rvfit_options.h). */
 #include "common/rvfit_options.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Reads the text of --setup (common/setup_options.h). */
 #include "common/setup_options.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Reads the text of an axis of h5stack's options (common/stack_options.h). */
 #include "common/stack_options.h"
 
 #include "base/parse.h"

@@ -1,5 +1,6 @@
-/* What the multilinear interpolation does otherwise than the smooth ones: it takes the 2^axes templates around a point
- * themselves (template_kernel), and broadens them as rvspecfit does (finish_template() of model/model.c). */
+/* Provides multilinear interpolation on CUDA devices: unlike the smooth interpolators it evaluates the 2^axes templates
+ * around a point themselves (template_kernel), and broadens them as rvspecfit does (finish_template() of
+ * model/model.c). */
 #ifndef SPX_RVFIT_CUDA_GRID_CUH
 #define SPX_RVFIT_CUDA_GRID_CUH
 

@@ -1,5 +1,5 @@
-/* What a star is cross-correlated as, for CUDA devices: search/ccf.c and spectral/continuum.c with a block for each arm
- * of a star, whose threads share medians, pixels and the butterflies of the transform. */
+/* Prepares spectra for cross-correlation on CUDA devices: search/ccf.c and spectral/continuum.c with a block for each
+ * arm of a star, whose threads share medians, pixels and the butterflies of the transform. */
 #ifndef SPX_RVFIT_CUDA_SPECTRUM_CUH
 #define SPX_RVFIT_CUDA_SPECTRUM_CUH
 

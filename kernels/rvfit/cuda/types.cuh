@@ -1,4 +1,5 @@
-/* What host and kernels have in common: templates on the device, pieces of a star's data, sums over their pixels. */
+/* Provides types that host and device code share: templates on the device, chunks of a star's data, sums over their
+ * pixels. */
 #ifndef SPX_RVFIT_CUDA_TYPES_CUH
 #define SPX_RVFIT_CUDA_TYPES_CUH
 
