@@ -365,8 +365,8 @@ static spx_status star_ids(const spx_spectra_parts *p, int all, int64_t **id, sp
         const spx_spectra_part *part = &p->part[i];
         if (part->nspec != p->part[0].nspec)
             return spx_fail(e, SPX_EINPUT,
-                            "without a TARGETID exposures of a star are told by their place in the files, but one has "
-                            "%zu spectra and another %zu",
+                            "without a TARGETID, row k of every file is taken for the same star, but one file has %zu "
+                            "spectra and another %zu: add column TARGETID to the fibermaps",
                             p->part[0].nspec, part->nspec);
         for (size_t k = 0; k < part->nspec; k++)
             (*id)[part->first + k] = (int64_t)k;

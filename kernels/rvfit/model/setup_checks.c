@@ -16,7 +16,9 @@ spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "vsini range %g to %g km/s: must be within 0 and 2000, increasing", o->vsinimin,
                         o->vsinimax);
     if (o->reject < 0 || (o->reject > 0 && !(o->reject_sigma > 0)))
-        return spx_fail(e, SPX_EUSAGE, "rejection %d times beyond %g sigma makes no sense", o->reject, o->reject_sigma);
+        return spx_fail(e, SPX_EUSAGE,
+                        "rejection %d times beyond %g sigma: give a number of 0 or more, and a sigma above 0",
+                        o->reject, o->reject_sigma);
     if (o->resolution && !(o->lsf_sigma >= 0))
         return spx_fail(e, SPX_EUSAGE, "sigma of the templates' line-spread function is %g: must not be negative",
                         o->lsf_sigma);
