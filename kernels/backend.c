@@ -64,7 +64,7 @@ static int has_op(const spx_backend *b, spx_op op)
 /* ---- shared objects ---- */
 
 /* The shared object of a backend; its path is given also when it cannot be loaded. */
-static spx_status load(const char *name, void **lib, char *path, size_t size, spx_err *e)
+static spx_status load_library(const char *name, void **lib, char *path, size_t size, spx_err *e)
 {
     char file[64];
     (void)snprintf(file, sizeof file, "backend-%s.so", name);

@@ -43,14 +43,14 @@ static double fibre_column(size_t fibre)
 /* Column of the optical axis. */
 static double middle(size_t nspec)
 {
-    return 0.5 * (column(0) + column(nspec - 1));
+    return 0.5 * (fibre_column(0) + fibre_column(nspec - 1));
 }
 
 /* Distance of a trace from the optical axis in units of half a 500-fibre CCD, so that a narrow camera is the middle of
  * a wide one. */
 static double off_axis(size_t fibre, size_t nspec)
 {
-    return (column(fibre) - middle(nspec)) / HALF_CCD;
+    return (fibre_column(fibre) - middle(nspec)) / HALF_CCD;
 }
 
 /* Chebyshev coefficients of x and y along the traces, and the size of the CCD; the bend is fastest at the edges.
@@ -64,7 +64,7 @@ static void make_traces(double dispersion, double range, spx_psf *psf)
     const double bend_x = 8.0 * length * length, smile = 60.0;
     const double side = 16.0 + bend_x * (1.0 + 0.7 * smax), below = 12.0 + smile * smax * smax;
     for (size_t i = 0; i < nspec; i++) {
-        const double x = column(i), s = off_axis(i, nspec);
+        const double x = fibre_column(i), s = off_axis(i, nspec);
         double *cx = psf->x.coef + i * NTRACE, *cy = psf->y.coef + i * NTRACE;
         cx[0] = x + side;
         cx[1] = length * (1.5 + 6.0 * s) * fmin(1.0, length);
@@ -77,7 +77,7 @@ static void make_traces(double dispersion, double range, spx_psf *psf)
         cy[3] = 0.002 * rows * length;
         cy[4] = -0.0005 * rows * length;
     }
-    psf->npix_x = (size_t)ceil(column(nspec - 1) + 2.0 * side);
+    psf->npix_x = (size_t)ceil(fibre_column(nspec - 1) + 2.0 * side);
     psf->npix_y = (size_t)ceil(rows * (1.0 + 0.004 * length) + 2.0 * below - smile * smax * smax);
 }
 

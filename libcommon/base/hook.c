@@ -79,7 +79,7 @@ void spx_hook_describe(spx_plugin_tell *tell)
     char library[PATH_MAX + 64];
     spx_err e = {0};
     void *lib = NULL;
-    if (load(&lib, library, sizeof library, &e) != SPX_OK) {
+    if (load_plugin(&lib, library, sizeof library, &e) != SPX_OK) {
         tell("hook python", "not usable: %s", spx_err_text(&e));
         return;
     }

@@ -45,7 +45,7 @@ void spx_progress_step(spx_progress *p, size_t n)
     if (atomic_flag_test_and_set(&p->busy))
         return;
     if (spx_seconds() - p->shown > 0.1) {
-        show(p);
+        print_line(p);
         p->shown = spx_seconds();
     }
     atomic_flag_clear(&p->busy);

@@ -103,11 +103,11 @@ static void parse_column(spx_item *table, const char *p, const char *meaning)
         bad_schema(table->block, p);
     spx_schema_column *c = &spx_schema_column_storage[ncolumn++];
     const char *w;
-    size_t n = word(&p, &w);
+    size_t n = next_word(&p, &w);
     spx_schema_put(c->name, sizeof c->name, w, n, table->block);
-    n = word(&p, &w);
+    n = next_word(&p, &w);
     spx_schema_put(c->types, sizeof c->types, w, n, table->block);
-    while ((n = word(&p, &w)) > 0) {
+    while ((n = next_word(&p, &w)) > 0) {
         if (spx_schema_same(w, n, "required"))
             c->required = 1;
         else if (spx_schema_starts(w, n, "units="))

@@ -136,16 +136,16 @@ static spx_status parse_factor(parser *s)
     spx_status st;
     if (++s->depth > MAX_DEPTH)
         return wrong(s, "nested too deeply");
-    if (take(s, '-')) {
-        st = factor(s);
+    if (accept_char(s, '-')) {
+        st = parse_factor(s);
         if (st == SPX_OK)
             st = emit(s, OP_NEG, 0);
     } else if (accept_char(s, '+')) {
         st = parse_factor(s);
     } else {
         st = primary(s);
-        if (st == SPX_OK && (take(s, '^') || (*s->p == '*' && s->p[1] == '*' && (s->p += 2) != NULL))) {
-            st = factor(s);
+        if (st == SPX_OK && (accept_char(s, '^') || (*s->p == '*' && s->p[1] == '*' && (s->p += 2) != NULL))) {
+            st = parse_factor(s);
             if (st == SPX_OK)
                 st = emit(s, OP_POW, 0);
         }
@@ -156,12 +156,12 @@ static spx_status parse_factor(parser *s)
 
 static spx_status product(parser *s)
 {
-    spx_status st = factor(s);
+    spx_status st = parse_factor(s);
     while (st == SPX_OK) {
-        int op = take(s, '*') ? OP_MUL : take(s, '/') ? OP_DIV : 0;
+        int op = accept_char(s, '*') ? OP_MUL : accept_char(s, '/') ? OP_DIV : 0;
         if (!op)
             break;
-        st = factor(s);
+        st = parse_factor(s);
         if (st == SPX_OK)
             st = emit(s, op, 0);
     }
@@ -172,7 +172,7 @@ static spx_status sum(parser *s)
 {
     spx_status st = product(s);
     while (st == SPX_OK) {
-        int op = take(s, '+') ? OP_ADD : take(s, '-') ? OP_SUB : 0;
+        int op = accept_char(s, '+') ? OP_ADD : accept_char(s, '-') ? OP_SUB : 0;
         if (!op)
             break;
         st = product(s);

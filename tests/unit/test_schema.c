@@ -63,8 +63,8 @@ static hid_t good_file(void)
         spx_table_add(rv, "VRAD", H5T_NATIVE_DOUBLE, "km/s", v, &e) != SPX_OK ||
         spx_table_add(rv, "VRAD_ERR", H5T_NATIVE_DOUBLE, "km/s", v, &e) != SPX_OK ||
         spx_table_add(rv, "RVS_WARN", H5T_NATIVE_INT64, NULL, id, &e) != SPX_OK ||
-        spx_cards_set_int(&fr.header, "EXPID", 7, NULL, &e) != SPX_OK || spx_frame_write(f, &fr, 4, NULL, &e) != SPX_OK ||
-        spx_table_write(f, "/rvfit/table", rv, &e) != SPX_OK ||
+        spx_cards_set_int(&fr.header, "EXPID", 7, NULL, &e) != SPX_OK ||
+        spx_frame_write(f, &fr, 4, NULL, &e) != SPX_OK || spx_table_write(f, "/rvfit/table", rv, &e) != SPX_OK ||
         spx_h5_set_str(f, "/", "product", "frame", &e) != SPX_OK ||
         spx_h5_set_str(f, "/", "schema_version", "1.0", &e) != SPX_OK ||
         spx_h5_set_str(f, "/", "creator", "test", &e) != SPX_OK ||

@@ -118,7 +118,7 @@ spx_status spx_find_images(spx_fits *f, const spx_survey *fam, const spx_fits_sp
         s->row = same && nrow > 1 ? r : 0;
         s->flux = spx_values_of_row(c.at[FLUX], r);
         s->wave = spx_values_of_row(c.at[WAVE], own ? r : 0);
-        beside(f, &c, c.at[FLUX], r, s);
+        add_noise_and_mask(f, &c, c.at[FLUX], r, s);
         s->bad = fam != NULL ? fam->bad : UINT32_MAX;
         s->medium = c.name[WAVE] < SPX_NCOLUMN_NAME ? spx_column_names[c.name[WAVE]].medium : -1;
         s->scale =

@@ -37,8 +37,8 @@ static spx_status read_file(const char *name, column *wave, column *flux, spx_er
             st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a wavelength and a value", name, lines.number);
         else if (w <= 0.0 || (wave->n > 0 && w <= wave->v[wave->n - 1]))
             st = spx_fail(e, SPX_EINPUT, "%s:%zu: wavelengths do not increase: sort the file", name, lines.number);
-        else if ((st = append(wave, w, e)) == SPX_OK)
-            st = append(flux, x, e);
+        else if ((st = append_value(wave, w, e)) == SPX_OK)
+            st = append_value(flux, x, e);
     }
     st = spx_lines_close(&lines, st, e);
     if (st == SPX_OK && wave->n < 2)
@@ -97,7 +97,7 @@ spx_status spx_textspec_read(const char *list, const char *arm, spx_spectra *out
                                            : snprintf(name, sizeof name, "%.*s/%s", (int)(slash - list), list, p);
         if (m < 0 || (size_t)m >= sizeof name)
             st = spx_fail_at(e, SPX_EINPUT, list, NULL, NULL, "a file name is too long");
-        else if ((st = add(name, nspec, &wave, &flux, e)) == SPX_OK)
+        else if ((st = add_spectrum(name, nspec, &wave, &flux, e)) == SPX_OK)
             nspec++;
     }
     st = spx_lines_close(&lines, st, e);
