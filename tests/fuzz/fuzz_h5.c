@@ -107,7 +107,8 @@ static void write_frame(hid_t f)
     fr.model_nx = 4;
     fr.fibermap = sample_table();
     fr.scores = sample_table();
-    need(spx_cards_set_int(&fr.header, "EXPID", 7, NULL, &e) == SPX_OK && spx_frame_write(f, &fr, 4, NULL, &e) == SPX_OK,
+    need(spx_cards_set_int(&fr.header, "EXPID", 7, NULL, &e) == SPX_OK &&
+             spx_frame_write(f, &fr, 4, NULL, &e) == SPX_OK,
          "frame");
     spx_frame_free(&fr);
 }
