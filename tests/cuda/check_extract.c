@@ -218,9 +218,12 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
         }
     }
     const int bits = same_bits(&g, &again);
+    /* weights of scenes drawn at random go over twelve powers of ten: rounding alone, by another exp on the CPU or
+     * other instructions, moves chi2pix by up to 4e-8 there */
+    const double chi2_limit = of == DRAWN ? 5e-8 : 1e-8;
     const size_t left = ng.fallback.on_cpu, alike = bundles_alike(s, &c, &g);
     const int ok = (of != FRAME || left == 0) && (of != NARROW || left > 0) && alike >= left && flux <= 1e-6 &&
-                   ivar <= 1e-8 && res <= 1e-8 && chi2 <= 1e-8 && fraction <= 1e-12 && mask == 0 && bits &&
+                   ivar <= 1e-8 && res <= 1e-8 && chi2 <= chi2_limit && fraction <= 1e-12 && mask == 0 && bits &&
                    nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed &&
                    nc.npatch_regularised == ng.npatch_regularised && nc.npix == ng.npix && nc.npix_bad == ng.npix_bad &&
                    nc.npix_masked == ng.npix_masked;
