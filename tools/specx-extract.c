@@ -141,7 +141,7 @@ static spx_status to_barycentre(job *j, spx_err *e)
 
 /* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
 
-static spx_status prepare(void *ctx, spx_queue_item *x, spx_err *e)
+static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
 {
     work *w = ctx;
     job *j = (job *)x;
@@ -286,7 +286,7 @@ static spx_status run(spx_run *s, spx_err *e)
                                        .nworker = w.nworker,
                                        .what = "extract",
                                        .start = start,
-                                       .prepare = prepare,
+                                       .read = read_frame,
                                        .compute = compute,
                                        .write = write_frame,
                                        .clear = clear,

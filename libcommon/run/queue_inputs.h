@@ -29,7 +29,7 @@ typedef struct {
     const spx_psf *psf;   /* valid as long as the exposure */
     struct spx_psf_source *source;
     char *target;
-    spx_h5_reads reads; /* deferred: pixels come when it is computed, not when it is prepared */
+    spx_h5_reads reads; /* deferred: pixels come when it is computed */
     double seconds;     /* of that */
     size_t number;      /* in the queue: 1 is the first */
     int left;           /* left out, because the run stopped before */

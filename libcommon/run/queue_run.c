@@ -70,7 +70,7 @@ static void *read_one(void *ctx)
     }
     set_label(r, x);
     if (x->st == SPX_OK)
-        x->st = r->steps->prepare(r->steps->ctx, x, &x->e);
+        x->st = r->steps->read(r->steps->ctx, x, &x->e);
     if (++r->n == 2 && r->held.code != SPX_OK)
         spx_error("%s", spx_err_text(&r->held));
     spx_run_pause(spx_queue_context(r->q));

@@ -20,7 +20,7 @@ typedef struct {
     /* Each worker thread, once. */
     void (*start)(void *ctx, size_t worker);
     /* Caller's thread, step `read` of the product: after the image was read, perhaps without its pixels. */
-    spx_status (*prepare)(void *ctx, spx_queue_item *x, spx_err *e);
+    spx_status (*read)(void *ctx, spx_queue_item *x, spx_err *e);
     /* Worker thread. */
     spx_status (*compute)(void *ctx, size_t worker, spx_queue_item *x, spx_err *e);
     /* Caller's thread, the exposure's product is current: makes the output, which is committed afterwards. */
