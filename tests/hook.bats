@@ -246,7 +246,7 @@ def finish():
 END
     rvs-fit -q --templates templates.h5 --hook fit.py spectra.h5 -o rv.h5
     h5check rv.h5
-    h5table -c VRAD rv.h5 | tail -n +2 | awk '{ printf "%.6g\n", $1 }' >table.txt
+    h5table --csv -c VRAD rv.h5 | tail -n +2 | awk '{ printf "%.6g\n", $1 }' >table.txt
     values rv.h5 /insitu/vrad | awk '{ printf "%.6g\n", $1 }' | diff - table.txt
     # the residuals of good fits are noise
     values rv.h5 /insitu/residual_r | awk '$1 != 0 { n++; s += $1 * $1 } END { s /= n; exit !(s > 0.7 && s < 1.4) }'
