@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -50,8 +52,16 @@ static void remove_all(void)
         }
 }
 
+/* Files that are made but not yet in a slot, and whether a signal ends the program. A thread that makes a file blocks
+ * signals, but another one may get them meanwhile. */
+static atomic_int opening, stopping;
+
 static void on_signal(int sig)
 {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    atomic_store(&stopping, 1);
+    for (int i = 0; i < 1000 && atomic_load(&opening) > 0; i++)
+        (void)nanosleep(&moment, NULL);
     remove_all();
     spx_log_stopped();
     (void)signal(sig, SIG_DFL);
@@ -202,6 +212,12 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
     sigset_t all, old;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, &old);
+    atomic_fetch_add(&opening, 1);
+    if (atomic_load(&stopping)) { /* the program ends, in another thread */
+        atomic_fetch_sub(&opening, 1);
+        for (;;)
+            (void)pause();
+    }
     t->fd = mkostemp(t->path, O_CLOEXEC);
     int err = errno;
     (void)pthread_mutex_lock(&slots_lock);
@@ -220,6 +236,7 @@ spx_status spx_tmpfile_open(spx_tmpfile *t, const char *target, int force, spx_e
         err = EMFILE;
     }
     (void)pthread_mutex_unlock(&slots_lock);
+    atomic_fetch_sub(&opening, 1);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (t->fd < 0) {
         spx_fail_at(e, SPX_EIO, shown(t), NULL, NULL, "cannot write in directory %.*s: %s", (int)dirlen, dir,
