@@ -37,11 +37,11 @@ static atomic_int limited; /* 1: an allocation failed because of --max-mem */
 #define MIB 1048576.
 
 /* Blocks that wait for others of their size, the newest first. In place of this list, mallopt(M_MMAP_THRESHOLD,
- * M_TRIM_THRESHOLD) leaves freed memory in the heap: a queue of 8 frames of 25 fibres x 625 bins on two cores
+ * M_TRIM_THRESHOLD) leaves freed memory in the heap: a queue of 8 frames of 25 fibres x 500 Angstrom on two cores
  * (specx-extract -j 2, medians of 15 rounds in turn) took 1.77 core-seconds and 13e3 page faults with the list, 2.08
- * and 63e3 with calloc() alone, 1.98 and 53e3 with both thresholds at glibc's maximum, 1.84 and 14e3 with one arena
- * besides. That maximum is 32 MiB, less than an image of a whole CCD; and pages that a device locks have to stay
- * mapped, which a heap does not promise. Where calloc() alone costs less than 2 % more, and no device locks pages:
+ * and 63e3 with malloc() and calloc() alone, 1.98 and 53e3 with both thresholds at glibc's maximum, 1.84 and 14e3 with
+ * one arena besides. That maximum is 32 MiB, less than an image of a whole CCD; and pages that a device locks have to
+ * stay mapped, which a heap does not promise. Where these alone cost less than 2 % more, and no device locks pages:
  * delete the list. */
 #define KEPT_BYTES ((size_t)1 << 20)
 #define LARGE_PAGE ((size_t)2 << 20)
