@@ -11,6 +11,9 @@ static const double SCAN_KMS = 10;   /* step of a scan of the whole range, where
 static const double SCAN_DEPTH = 50; /* objective above the minimum beyond which a velocity has no weight */
 /* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-6 with these. */
 static const double PROFILE_HALF = 7, PROFILE_STEPS = 1.5;
+/* Spread, in steps of the velocities, below which a single one has nearly all weight: it measures the step, no error.
+ * (A Gaussian whose sigma is a third of the step has 0.15.) */
+static const double UNRESOLVED = 0.2;
 static const double FINE = 0.25; /* of a step of the scan: distance of the points from which a parabola is drawn */
 
 /* First and last i of the velocities of the moments. */
@@ -198,7 +201,8 @@ void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_spectra *w, const doub
     }
 }
 
-/* Moments of exp(-objective/2) about x[0]. */
+/* Moments of exp(-objective/2) about x[0]. Where the steps are too wide to see them, an error to look more closely
+ * with. */
 static void moments(spx_rv_profile *p, const double *f)
 {
     double i0, least = HUGE_VAL, sum[4] = {0};
@@ -206,29 +210,46 @@ static void moments(spx_rv_profile *p, const double *f)
     for (size_t i = 0; i < n; i++)
         least = fmin(least, f[i]);
     p->err = p->skew = p->kurt = 0;
-    if (!(least < HUGE_VAL))
-        return;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && least < HUGE_VAL; i++) {
         double weight = exp(-0.5 * (f[i] - least)), d = (i0 + (double)i) * p->grid;
         sum[0] += weight;
         sum[1] += weight * d * d;
         sum[2] += weight * d * d * d;
         sum[3] += weight * d * d * d * d;
     }
-    p->err = sqrt(sum[1] / sum[0]);
+    p->err = sum[1] > 0 ? sqrt(sum[1] / sum[0]) : 0;
     if (p->err > 1e-10) {
         p->skew = sum[2] / sum[0] / (p->err * p->err * p->err);
         p->kurt = sum[3] / sum[0] / (p->err * p->err * p->err * p->err);
     }
+    p->unresolved = p->err < UNRESOLVED * p->grid;
+    if (p->unresolved) {
+        p->err = UNRESOLVED * p->grid;
+        p->skew = p->kurt = 0;
+    }
+}
+
+/* The scan's value at the minimum, by the parabola through the three velocities around it; the objective there where
+ * the scan has none. The scan's continuum is not the objective's: where lines of no template make chi^2 large, the two
+ * differ by thousands, everywhere alike, so that the scan is compared with itself. */
+static double scan_at_minimum(const spx_rv_profile *p, const double *f)
+{
+    const spx_rv_ctx *c = p->w->ctx;
+    const double at = (p->x[0] - c->lo[0]) / c->scan.step, last = (double)c->scan.n - 2;
+    const size_t i = (size_t)fmax(1, fmin(last, round(at)));
+    const double t = at - (double)i, before = f[i - 1] - f[i], after = f[i + 1] - f[i];
+    const double value = f[i] + 0.5 * t * (after - before) + 0.5 * t * t * (after + before);
+    return isfinite(value) && value < HUGE_VAL ? value : p->f0;
 }
 
 /* Takes a velocity scan: other minima, and weight that has no minimum of its own. */
 static void take_scan(spx_rv_profile *p, const double *f)
 {
     const spx_rv_ctx *c = p->w->ctx;
+    const double least = scan_at_minimum(p, f);
     for (size_t i = 0; i < c->scan.n; i++)
         if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_HALF * p->sigma)
-            p->far = p->far || f[i] < p->f0 + SCAN_DEPTH;
+            p->far = p->far || f[i] < least + SCAN_DEPTH;
     add_minima(p, c->scan.n, c->lo[0], c->scan.step, f);
     begin_others(p, FINE * c->scan.step);
 }
@@ -248,20 +269,22 @@ void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
     if (whole && p->round == 0) /* the whole range */
         add_minima(p, moment_range(p, &(double){0}), v[0], p->grid, f);
     moments(p, f);
-    if (!(p->err > 0) || ++p->round == PROFILE_ROUNDS) {
+    if (++p->round == PROFILE_ROUNDS) {
         done = 1;
     } else if (whole) {
         double width = 10 * fmax(p->err, p->grid);
-        done = p->grid < p->err / PROFILE_STEPS;
+        done = !p->unresolved && p->grid < p->err / PROFILE_STEPS;
         p->grid = p->err > p->grid ? 0.8 * p->err / PROFILE_STEPS : p->grid / 5;
         p->lo = fmax(p->lo, p->x[0] - width);
         p->hi = fmin(p->hi, p->x[0] + width);
     } else {
         int round = p->round;
-        done = p->err < 1.2 * before && p->err > 0.7 * before;
+        done = !p->unresolved && p->err < 1.2 * before && p->err > 0.7 * before;
         narrow(p);
         p->round = round;
     }
+    if (done && p->unresolved) /* the curvature says more than points that are too far apart */
+        p->err = fmax(p->err, p->sigma);
     if (done && whole)
         begin_others(p, FINE * SCAN_KMS);
     else if (done)

@@ -96,6 +96,7 @@ typedef struct {
     int round, far, scanned; /* far: there is weight beyond the profile; scanned: other minima have been sought */
     double grid, lo, hi;     /* velocities of the moments: x[0] + i grid within lo ... hi */
     double err, skew, kurt;
+    int unresolved;     /* one of the velocities has all weight: err is a guess from their distance */
     double best, lower; /* objective, and the velocity where that is: below the minimum, or x[0] */
     size_t nother;
     spx_rv_other other[SPX_RV_MAX_OTHER]; /* velocities where another minimum may be */
