@@ -66,15 +66,14 @@ SPX_HD void spx_small_inverse(size_t k, const double *g, double *inv)
     }
 }
 
-/* Solves a bordered system. band[m+1][n] by diagonals, destroyed; border e[k][n]; corner g[k][k], the lower triangle is
- * used; right-hand sides y[n], z[k]. Results: x in y, p in z, cov[k][k]; p of the banded block alone when k is 0. work:
- * [k][n] + [k][k]. 0 when S is not positive definite: p and cov are then 0, and x is B^-1 y. Pivots of B that say
+/* Eliminates the banded block. band[m+1][n] by diagonals, destroyed: its factor; border e[k][n]; corner g[k][k], the
+ * lower triangle is used; right-hand sides y[n], z[k], which become B^-1 y and z - E^T B^-1 y. work: [k][n] + [k][k]:
+ * in its last k*k elements is S, the information on p, lower triangle; before them rows of B^-1 E. Pivots of B that say
  * nothing are replaced (tiny 1e-12): give empty splines a small diagonal where x is used. */
-SPX_HD int spx_bordered_solve(size_t n, int m, double *band, size_t k, const double *e, const double *g, double *y,
-                              double *z, double *cov, double *work)
+SPX_HD void spx_bordered_eliminate(size_t n, int m, double *band, size_t k, const double *e, const double *g, double *y,
+                                   double *z, double *work)
 {
     double *s = work + k * n;
-    int good = 1;
     (void)spx_band_factor(n, m, band, 1e-12, band);
     spx_band_solve(n, m, band, y);
     for (size_t c = 0; c < k; c++) {
@@ -95,6 +94,24 @@ SPX_HD int spx_bordered_solve(size_t n, int m, double *band, size_t k, const dou
             sum -= e[c * n + j] * y[j];
         z[c] = sum;
     }
+}
+
+/* x = B^-1 (y - E p) in place, behind spx_bordered_eliminate(). */
+SPX_HD void spx_bordered_return(size_t n, size_t k, const double *work, const double *p, double *y)
+{
+    for (size_t c = 0; c < k; c++)
+        for (size_t j = 0; j < n; j++)
+            y[j] -= work[c * n + j] * p[c];
+}
+
+/* Solves a bordered system, as of spx_bordered_eliminate(). Results: x in y, p in z, cov[k][k]. 0 when S is not
+ * positive definite: p and cov are then 0, and x is B^-1 y. */
+SPX_HD int spx_bordered_solve(size_t n, int m, double *band, size_t k, const double *e, const double *g, double *y,
+                              double *z, double *cov, double *work)
+{
+    double *s = work + k * n;
+    int good = 1;
+    spx_bordered_eliminate(n, m, band, k, e, g, y, z, work);
     /* against G, not only against the pivot: a column that the band already holds has no information of its own */
     for (size_t c = 0; c < k; c++)
         good = good && s[c * k + c] > 1e-10 * g[c * k + c];
@@ -108,9 +125,7 @@ SPX_HD int spx_bordered_solve(size_t n, int m, double *band, size_t k, const dou
         for (size_t d = 0; d < k; d++)
             cov[c * k + d] = 0;
     }
-    for (size_t c = 0; c < k; c++)
-        for (size_t j = 0; j < n; j++)
-            y[j] -= work[c * n + j] * z[c];
+    spx_bordered_return(n, k, work, z, y);
     return good;
 }
 

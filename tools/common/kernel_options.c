@@ -23,6 +23,7 @@ const spx_err_option spx_kernel_options[] = {
     {"setup", "-s"},
     {"skip_nan", "--skip-nan"},
     {"spectra", "--spectra"},
+    {"terms", "--terms"},
     {"train_nn", "--train-nn"},
     {"vrange", "--vrange"},
     {"wavelength", "--wavelength"},

@@ -1,0 +1,102 @@
+/* Provides what a fibre has of its own in a spectrum that all fibres share, such as the sky: scale t, shift delta and
+ * additional width kappa, each a Legendre series over the arm, by linear least squares; and an empirical prior of all
+ * fibres, with which one without bright lines gets what its neighbours have. Sky subtraction and the measurement of
+ * shifts use it.
+ *
+ *     d_i = t_i o c_i + delta_i o D1 c_i + 1/2 kappa_i o D2 c_i [+ spline] + noise,   c_i = R_i s
+ *
+ * delta (Angstrom): a bin holds light of wavelength lambda + delta; kappa (Angstrom^2): by how much the square of the
+ * width of the line-spread function is larger than R_i says. Quantities are in the order t_0 ..., delta_0 ...,
+ * kappa_0 ...: K = nt + nd + nk of them. Derivatives D1, D2: calib/series.h. */
+#ifndef SPX_SKY_PARAMS_H
+#define SPX_SKY_PARAMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Most quantities of a fibre. */
+enum { SPX_SKY_MOST = 12 };
+
+/* Bins at either end that are not used: there, or that near, second derivatives are 0. */
+enum { SPX_SKY_EDGE = 8 };
+
+/* Number of terms of each series. */
+typedef struct {
+    size_t nt, nd, nk;
+} spx_sky_terms;
+
+static inline size_t spx_sky_count(const spx_sky_terms *t)
+{
+    return t->nt + t->nd + t->nk;
+}
+
+/* How a fibre is fitted: not at all; without, or with a spline beside, which stands for the continuum of a star, so
+ * that only lines tell the quantities. */
+typedef enum { SPX_SKY_LEAVE = 0, SPX_SKY_ALONE = 1, SPX_SKY_STAR = 2 } spx_sky_kind;
+
+/* Grid and method of the fits. */
+typedef struct {
+    size_t nwave;
+    double first, step; /* wavelengths first + k step, Angstrom */
+    spx_sky_terms terms;
+    double knots;  /* distance of the knots of the spline (cubic), Angstrom: 25 */
+    size_t rounds; /* reweightings of fibres with a star, against its absorption lines: 3 */
+    int nthreads;
+} spx_sky_fit;
+
+/* Normal equations of each fibre: information matrix info[nspec][K][K] = V^-1, symmetric, and right[nspec][K] = V^-1 p,
+ * a star's spline being marginalised. c[nspec][nwave]: model R_i s; scaled[nspec][nwave]: the part of it that t
+ * multiplies, such as its lines, NULL: all of it; d, w[nspec][nwave]: data and weights (inverse variances; 0: not used,
+ * and d is not looked at); kind[nspec]: spx_sky_kind. A fibre that is not fitted, or has no weight, has zeros. Without
+ * a term for t, t is 1.
+ *
+ * Reweighting: w <- w / loc min(1, 3/|r|), r the residual in units of its error, loc the mean over 51 bins around of
+ * min(r^2, 25), at least 1. Fibres are independent of each other. SPX_EIO: memory. */
+spx_status spx_sky_measure(const spx_sky_fit *f, size_t nspec, const double *c, const double *scaled, const double *d,
+                           const double *w, const uint8_t *kind, double *info, double *right, spx_err *e);
+
+/* Makes normal equations of physical shifts and widths of those whose columns are derivatives of c: in a fibre of scale
+ * t the light that is shifted is t c, so that its quantities are delta/scale and kappa/scale. scale[nspec]: t, > 0. */
+void spx_sky_physical(const spx_sky_terms *t, size_t nspec, const double *scale, double *info, double *right);
+
+/* Values of quantity q in `step` (Angstrom): what is expected where nothing is known at all, and the error of that: t
+ * is 1 +- 1, delta 0 +- step/2, kappa 0 +- step^2/2; further terms of t 0 +- 0.3. */
+double spx_sky_expected(const spx_sky_terms *t, size_t q);
+double spx_sky_expected_error(const spx_sky_terms *t, double step, size_t q);
+
+/* Estimate of one fibre by its own data alone: p[K] and covariance cov[K][K]; 0 where its data do not tell all of them:
+ * then these are 0. */
+int spx_sky_estimate(size_t nq, const double *info, const double *right, double *p, double *cov);
+
+/* Empirical prior of each quantity: a polynomial in the place of the fibre, and intrinsic scatter tau about it. */
+typedef struct {
+    size_t nspec, nq;
+    double *mean;                /* [nspec][nq] */
+    double *variance;            /* [nspec][nq]: tau^2, and the polynomial's own error squared */
+    double tau[SPX_SKY_MOST];    /* in units of the quantity */
+    size_t used[SPX_SKY_MOST];   /* fibres that it was found of */
+    size_t degree[SPX_SKY_MOST]; /* of the polynomial */
+} spx_sky_prior;
+
+/* Finds the prior by moments from fibres with use[i] != 0 (NULL: all): 8 rounds of weights 1/(e^2 + tau^2), fibres
+ * beyond 4 sqrt(e^2 + tau^2) left out, tau^2 = sum w (r^2 - e^2) / sum w. Degree 0 for t; for delta and kappa `degree`,
+ * or less where there are not five fibres a coefficient. place[nspec]: of the fibres, -1 ... 1, such as their number in
+ * the slit. Coefficients have spx_sky_expected() and its error as prior, and tau is not more than this error: so a
+ * frame without lines has these. step: of the grid, Angstrom. Free with spx_sky_prior_free(). SPX_EIO: memory. */
+spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, size_t nspec, const double *place,
+                              const double *info, const double *right, const uint8_t *use, spx_sky_prior *prior,
+                              spx_err *e);
+void spx_sky_prior_free(spx_sky_prior *prior);
+
+/* Posterior of each fibre, p = (V^-1 + diag(1/variance))^-1 (V^-1 p + mean/variance): p[nspec][K], cov[nspec][K][K].
+ * Fibres without information have the prior. */
+void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p, double *cov);
+
+/* Gauge: the mean over fibres with use[i] != 0 of t becomes 1, those of all other terms 0, since their common parts are
+ * parts of s; all fibres are changed by the same. change[K]: what was subtracted (of t_0: divided by). Returns the
+ * number of fibres; with none nothing is changed. */
+size_t spx_sky_gauge(const spx_sky_terms *t, size_t nspec, const uint8_t *use, double *p, double *cov, double *change);
+
+#endif

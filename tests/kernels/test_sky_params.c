@@ -1,0 +1,400 @@
+/* kernels/sky/params against dense least squares in long double, and against what was put in: scale, shift and width of
+ * fibres, their prior and posterior, the gauge.
+ *
+ * Tolerances: the normal equations of columns of unit size and a spline have conditions below 1e6, so that estimates
+ * are exact to some 1e-9 of their errors. Medians and scatters of n draws have errors 1.25/sqrt(n) and 1.2/sqrt(n)
+ * (scatter by the median deviation): 3.5 of these are allowed. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "calib/series.h"
+#include "check.h"
+#include "num/stat.h"
+#include "random.h"
+#include "sky/params.h"
+
+enum { N = 420, WIDE = 12 + 64 };
+
+static const spx_sky_terms TERMS = {1, 2, 1};
+
+static spx_sky_fit fit_of(size_t rounds, spx_sky_terms terms)
+{
+    return (spx_sky_fit){
+        .nwave = N, .first = 7000, .step = 0.8, .terms = terms, .knots = 25, .rounds = rounds, .nthreads = 2};
+}
+
+static double *array(size_t n)
+{
+    spx_err e = {0};
+    double *a = spx_alloc(n, sizeof *a, &e);
+    if (a == NULL)
+        exit(1);
+    return a;
+}
+
+/* Sky with nline lines of a width of 0.6 A at any place, on a smooth continuum. */
+static void make_sky(size_t nline, double *c)
+{
+    for (size_t k = 0; k < N; k++)
+        c[k] = 100 + 0.05 * (double)k;
+    for (size_t l = 0; l < nline; l++) {
+        const double at = uniform() * N, strength = 100 * exp(2 * gauss());
+        for (size_t k = 0; k < N; k++) {
+            const double x = ((double)k - at) * 0.8 / 0.75;
+            c[k] += strength * exp(-0.5 * x * x);
+        }
+    }
+}
+
+/* Least squares by normal equations of all columns at once: quantities first, then splines. Returns the residual in
+ * r[N]. p, cov: of the quantities. */
+static void dense(const spx_sky_fit *f, const double *c, const double *scaled, const double *d, const double *w,
+                  int star, double *p, double *cov, double *r)
+{
+    static long double a[WIDE * WIDE], y[WIDE], inv[WIDE * 2 * WIDE];
+    static double column[N][WIDE], value[N], d1[N], d2[N];
+    const double last = f->first + (N - 1) * f->step;
+    const spx_bspline s = spx_bspline_of(f->first, last, f->knots);
+    const size_t nq = spx_sky_count(&f->terms), n = nq + (star ? s.n : 0);
+    memset(a, 0, sizeof a);
+    memset(y, 0, sizeof y);
+    memset(column, 0, sizeof column);
+    for (size_t k = 0; k < N; k++)
+        d1[k] = spx_derivative(N, f->step, c, k);
+    for (size_t k = 0; k < N; k++)
+        d2[k] = spx_derivative(N, f->step, d1, k);
+    for (size_t k = 8; k + 8 < N; k++) {
+        double leg[SPX_SKY_MOST], b[4];
+        const double at = f->first + (double)k * f->step, part = scaled != NULL ? scaled[k] : c[k];
+        spx_legendre(spx_legendre_place(f->first, last, at), SPX_SKY_MOST, leg);
+        for (size_t t = 0; t < f->terms.nt; t++)
+            column[k][t] = part * leg[t];
+        for (size_t t = 0; t < f->terms.nd; t++)
+            column[k][f->terms.nt + t] = d1[k] * leg[t];
+        for (size_t t = 0; t < f->terms.nk; t++)
+            column[k][f->terms.nt + f->terms.nd + t] = 0.5 * d2[k] * leg[t];
+        const size_t i = spx_bspline_at(&s, at, b);
+        for (size_t t = 0; t < 4 && star; t++)
+            column[k][nq + i + t] = b[t];
+        value[k] = d[k] - (f->terms.nt > 0 ? c[k] - part : c[k]);
+        if (!(w[k] > 0))
+            continue;
+        for (size_t u = 0; u < n; u++) {
+            y[u] += (long double)w[k] * column[k][u] * value[k];
+            for (size_t v = 0; v < n; v++)
+                a[u * n + v] += (long double)w[k] * column[k][u] * column[k][v];
+        }
+    }
+    for (size_t u = 0; u < n; u++) {
+        /* scaled to a unit diagonal, and an empty function kept out */
+        if (!(a[u * n + u] > 0))
+            a[u * n + u] = 1;
+        for (size_t v = 0; v < 2 * n; v++)
+            inv[u * 2 * n + v] = v < n ? a[u * n + v] : v - n == u;
+    }
+    for (size_t t = 0; t < n; t++) {
+        const long double scale = 1 / inv[t * 2 * n + t];
+        for (size_t v = 0; v < 2 * n; v++)
+            inv[t * 2 * n + v] *= scale;
+        for (size_t u = 0; u < n; u++) {
+            const long double by = u == t ? 0 : inv[u * 2 * n + t];
+            for (size_t v = 0; v < 2 * n; v++)
+                inv[u * 2 * n + v] -= by * inv[t * 2 * n + v];
+        }
+    }
+    static double x[WIDE];
+    for (size_t u = 0; u < n; u++) {
+        long double sum = 0;
+        for (size_t v = 0; v < n; v++)
+            sum += inv[u * 2 * n + n + v] * y[v];
+        x[u] = (double)sum;
+        for (size_t v = 0; v < nq && u < nq; v++)
+            cov[u * nq + v] = (double)inv[u * 2 * n + n + v];
+        if (u < nq)
+            p[u] = x[u];
+    }
+    for (size_t k = 0; k < N; k++) {
+        r[k] = value[k];
+        for (size_t u = 0; u < n; u++)
+            r[k] -= column[k][u] * x[u];
+        r[k] *= w[k] > 0 && k >= 8 && k + 8 < N ? sqrt(w[k]) : 0;
+    }
+}
+
+/* The reweighting, as plain as it is defined. */
+static void plain_reweight(const double *w0, const double *r, double *w)
+{
+    for (size_t k = 8; k + 8 < N; k++) {
+        double sum = 0;
+        int count = 0;
+        for (size_t j = k < 25 ? 0 : k - 25; j <= k + 25 && j < N; j++)
+            if (w0[j] > 0 && j >= 8 && j + 8 < N) {
+                sum += fmin(r[j] * r[j], 25);
+                count++;
+            }
+        const double loc = count > 0 ? fmax(sum / count, 1) : 1;
+        w[k] = w0[k] / loc * fmin(1, 3 / fmax(fabs(r[k]), 1e-30));
+    }
+}
+
+static void against_dense(int star, size_t rounds, spx_sky_terms terms, int lines_only)
+{
+    enum { FIBRES = 3 };
+    const spx_sky_fit f = fit_of(rounds, terms);
+    const size_t nq = spx_sky_count(&terms);
+    double *c = array(FIBRES * N), *d = array(FIBRES * N), *w = array(FIBRES * N), *part = array(FIBRES * N);
+    double info[FIBRES * SPX_SKY_MOST * SPX_SKY_MOST], right[FIBRES * SPX_SKY_MOST];
+    uint8_t kind[FIBRES];
+    spx_err e = {0};
+    for (size_t i = 0; i < FIBRES; i++) {
+        kind[i] = star ? SPX_SKY_STAR : SPX_SKY_ALONE;
+        make_sky(30, c + i * N);
+        for (size_t k = 0; k < N; k++) {
+            const size_t at = i * N + k;
+            w[at] = uniform() < 0.1 ? 0 : 0.02 * (0.5 + uniform());
+            part[at] = c[at] - 100;
+            d[at] = w[at] > 0 ? c[at] * 1.02 + (star ? 300 + 0.3 * (double)k : 0) + 8 * gauss() : NAN;
+            if (star && k % 40 < 2)
+                d[at] -= 200;
+        }
+    }
+    CHECK(spx_sky_measure(&f, FIBRES, c, lines_only ? part : NULL, d, w, kind, info, right, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
+    for (size_t i = 0; i < FIBRES; i++) {
+        double p[SPX_SKY_MOST], cov[SPX_SKY_MOST * SPX_SKY_MOST], q[SPX_SKY_MOST], covq[SPX_SKY_MOST * SPX_SKY_MOST];
+        double r[N], now[N];
+        memcpy(now, w + i * N, sizeof now);
+        for (size_t round = 0;; round++) {
+            dense(&f, c + i * N, lines_only ? part + i * N : NULL, d + i * N, now, star, q, covq, r);
+            if (round == (star ? rounds : 0))
+                break;
+            for (size_t k = 0; k < N; k++) /* residual in units of the original error */
+                r[k] *= now[k] > 0 ? sqrt(w[i * N + k] / now[k]) : 0;
+            plain_reweight(w + i * N, r, now);
+        }
+        CHECK(spx_sky_estimate(nq, info + i * nq * nq, right + i * nq, p, cov), "fibre %zu: no estimate", i);
+        for (size_t u = 0; u < nq; u++) {
+            const double error = sqrt(covq[u * nq + u]);
+            /* the residuals that weights are made of have what is expected as a prior: (error / 0.3)^2 of the
+             * least known term of t, 1e-3, in them, and less in the weights */
+            const double tolerance = star && rounds > 0 ? 2e-3 : 1e-7;
+            CHECK(fabs(p[u] - q[u]) <= tolerance * error,
+                  "star %d, rounds %zu, fibre %zu, quantity %zu: %.12g, not %.12g", star, rounds, i, u, p[u], q[u]);
+            for (size_t v = 0; v < nq; v++)
+                CHECK(fabs(cov[u * nq + v] - covq[u * nq + v]) <= tolerance * sqrt(covq[u * nq + u] * covq[v * nq + v]),
+                      "star %d, rounds %zu, fibre %zu: covariance (%zu, %zu) %.12g, not %.12g", star, rounds, i, u, v,
+                      cov[u * nq + v], covq[u * nq + v]);
+        }
+    }
+    spx_free(c);
+    spx_free(d);
+    spx_free(w);
+    spx_free(part);
+}
+
+static double scatter(double *v, size_t n, double *median)
+{
+    double *a = array(n);
+    memcpy(a, v, n * sizeof *a);
+    *median = spx_median(a, n);
+    for (size_t i = 0; i < n; i++)
+        a[i] = fabs(v[i] - *median);
+    const double s = 1.4826 * spx_median(a, n);
+    spx_free(a);
+    return s;
+}
+
+/* Shifted, scaled, widened spectra of many fibres, with noise: pulls of the estimates. */
+static void pulls(int star)
+{
+    enum { FIBRES = 400 };
+    const double truth[4] = {1.03, 0.02, -0.015, 0.01};
+    const spx_sky_fit f = fit_of(3, TERMS);
+    double *c = array(FIBRES * N), *d = array(FIBRES * N), *w = array(FIBRES * N), d1[N], d2[N];
+    double *info = array(FIBRES * 16), *right = array(FIBRES * 4), pull[4][FIBRES], median;
+    uint8_t kind[FIBRES];
+    spx_err e = {0};
+    random_start(7 + (uint64_t)star);
+    for (size_t i = 0; i < FIBRES; i++) {
+        double *ci = c + i * N;
+        kind[i] = star ? SPX_SKY_STAR : SPX_SKY_ALONE;
+        make_sky(25, ci);
+        for (size_t k = 0; k < N; k++)
+            d1[k] = spx_derivative(N, 0.8, ci, k);
+        for (size_t k = 0; k < N; k++)
+            d2[k] = spx_derivative(N, 0.8, d1, k);
+        for (size_t k = 0; k < N; k++) {
+            const double u = spx_legendre_place(0, N - 1, (double)k), sigma = 5 + 0.02 * ci[k];
+            const double line = star ? 1 - 0.5 * (k % 60 == 7) : 0;
+            w[i * N + k] = 1 / (sigma * sigma);
+            d[i * N + k] = truth[0] * ci[k] + (truth[1] + truth[2] * u) * d1[k] + 0.5 * truth[3] * d2[k] +
+                           line * (80 + 40 * u * u) + sigma * gauss();
+        }
+    }
+    CHECK(spx_sky_measure(&f, FIBRES, c, NULL, d, w, kind, info, right, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t i = 0; i < FIBRES; i++) {
+        double p[4] = {0}, cov[16] = {0};
+        CHECK(spx_sky_estimate(4, info + i * 16, right + i * 4, p, cov), "no estimate");
+        for (size_t q = 0; q < 4; q++)
+            pull[q][i] = (p[q] - truth[q]) / sqrt(cov[q * 5]);
+    }
+    for (size_t q = 0; q < 4; q++) {
+        const double s = scatter(pull[q], FIBRES, &median);
+        printf("star %d, quantity %zu: pulls of %d fibres: median %+.3f, scatter %.3f\n", star, q, FIBRES, median, s);
+        /* reweighting shrinks towards the spline: up to 0.4 of an error */
+        CHECK(fabs(median) < (star ? 0.4 : 0) + 3.5 * 1.25 / sqrt(FIBRES), "quantity %zu: median of pulls %g", q,
+              median);
+        CHECK(fabs(s - 1) < 0.05 + 3.5 * 1.2 / sqrt(FIBRES), "quantity %zu: scatter of pulls %g", q, s);
+    }
+    spx_free(c);
+    spx_free(d);
+    spx_free(w);
+    spx_free(info);
+    spx_free(right);
+}
+
+/* Prior: polynomials and scatters that were put in are found again, with some fibres that are wild. */
+static void prior(void)
+{
+    enum { FIBRES = 400, NQ = 4 };
+    const double tau[NQ] = {0.02, 0.008, 0.004, 0}, e0[NQ] = {0.004, 0.004, 0.003, 0.02};
+    double place[FIBRES], *info = array(FIBRES * 16), *right = array(FIBRES * 4), *truth = array(FIBRES * 4);
+    double *p = array(FIBRES * 4), *cov = array(FIBRES * 16), pull[NQ][FIBRES], median;
+    spx_sky_prior found;
+    spx_err e = {0};
+    random_start(5);
+    for (size_t i = 0; i < FIBRES; i++) {
+        place[i] = spx_legendre_place(0, FIBRES - 1, (double)i);
+        for (size_t q = 0; q < NQ; q++) {
+            const double u = place[i], error = e0[q] * (0.5 + uniform());
+            const double mean = q == 0 ? 1 : q == 1 ? 0.02 * u - 0.05 * u * u : q == 2 ? 0.01 : 0.03 * u * u * u;
+            truth[i * 4 + q] = mean + tau[q] * gauss();
+            info[i * 16 + q * 5] = 1 / (error * error);
+            right[i * 4 + q] = (truth[i * 4 + q] + error * gauss()) / (error * error);
+            if (i % 40 == 3)
+                right[i * 4 + q] += 0.3 / (error * error);
+        }
+    }
+    CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, FIBRES, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
+    spx_sky_posterior(&found, info, right, p, cov);
+    for (size_t q = 0; q < NQ; q++) {
+        size_t n = 0;
+        printf("quantity %zu: tau %.5f (put in %.5f), degree %zu of %zu fibres\n", q, found.tau[q], tau[q],
+               found.degree[q], found.used[q]);
+        /* the error of tau^2 of n fibres is sqrt(2/n) (tau^2 + e^2) */
+        CHECK(fabs(found.tau[q] * found.tau[q] - tau[q] * tau[q]) <
+                  3.5 * sqrt(2. / 390) * (tau[q] * tau[q] + 1.2 * e0[q] * e0[q]),
+              "quantity %zu: tau %g, not %g", q, found.tau[q], tau[q]);
+        CHECK(found.degree[q] == (q == 0 ? 0 : 4), "quantity %zu: degree %zu", q, found.degree[q]);
+        CHECK(found.used[q] >= 385 && found.used[q] <= 390, "quantity %zu: %zu fibres used", q, found.used[q]);
+        for (size_t i = 0; i < FIBRES; i++)
+            if (i % 40 != 3)
+                pull[q][n++] = (p[i * 4 + q] - truth[i * 4 + q]) / sqrt(cov[i * 16 + q * 5]);
+        if (tau[q] <= 0) /* all fibres have the polynomial's error */
+            continue;
+        const double s = scatter(pull[q], n, &median);
+        printf("quantity %zu: pulls of posteriors: median %+.3f, scatter %.3f\n", q, median, s);
+        CHECK(fabs(median) < 3.5 * 1.25 / sqrt((double)n), "quantity %zu: median of pulls %g", q, median);
+        CHECK(fabs(s - 1) < 3.5 * 1.2 / sqrt((double)n), "quantity %zu: scatter of pulls %g", q, s);
+    }
+    /* gauge: means of the fibres in use */
+    double change[NQ];
+    uint8_t use[FIBRES];
+    for (size_t i = 0; i < FIBRES; i++)
+        use[i] = i % 3 == 0;
+    CHECK(spx_sky_gauge(&TERMS, FIBRES, use, p, cov, change) == (FIBRES + 2) / 3, "number of fibres of the gauge");
+    for (size_t q = 0; q < NQ; q++) {
+        double sum = 0;
+        for (size_t i = 0; i < FIBRES; i += 3)
+            sum += p[i * 4 + q];
+        CHECK(fabs(sum / ((FIBRES + 2) / 3) - (q == 0)) < 1e-12, "mean of quantity %zu: %g", q, sum);
+    }
+    spx_sky_prior_free(&found);
+    spx_free(info);
+    spx_free(right);
+    spx_free(truth);
+    spx_free(p);
+    spx_free(cov);
+}
+
+/* Nothing to measure: what is expected, with its error, and no NaN. */
+static void nothing(size_t fibres, int measured)
+{
+    const spx_sky_fit f = fit_of(3, TERMS);
+    double *c = array(fibres * N), *d = array(fibres * N), *w = array(fibres * N), *place = array(fibres);
+    double *info = array(fibres * 16), *right = array(fibres * 4), *p = array(fibres * 4), *cov = array(fibres * 16);
+    uint8_t *kind = (uint8_t *)array(fibres);
+    spx_sky_prior found;
+    spx_err e = {0};
+    for (size_t i = 0; i < fibres; i++) {
+        kind[i] = (uint8_t)(measured ? SPX_SKY_STAR : SPX_SKY_LEAVE);
+        for (size_t k = 0; k < N; k++) {
+            c[i * N + k] = 100 + 0.1 * (double)k; /* no line */
+            d[i * N + k] = 400 + gauss();
+            w[i * N + k] = i == 0 ? 0 : 1;
+        }
+    }
+    CHECK(spx_sky_measure(&f, fibres, c, NULL, d, w, kind, info, right, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, fibres, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
+    spx_sky_posterior(&found, info, right, p, cov);
+    for (size_t i = 0; i < fibres; i++)
+        for (size_t q = 0; q < 4; q++) {
+            const double error = spx_sky_expected_error(&TERMS, 0.8, q);
+            CHECK(fabs(p[i * 4 + q] - spx_sky_expected(&TERMS, q)) <= error, "fibre %zu, quantity %zu: %g", i, q,
+                  p[i * 4 + q]);
+            CHECK(cov[i * 16 + q * 5] > 0 && cov[i * 16 + q * 5] <= 2.1 * error * error, "variance %g",
+                  cov[i * 16 + q * 5]);
+        }
+    spx_sky_prior_free(&found);
+    spx_free(c);
+    spx_free(d);
+    spx_free(w);
+    spx_free(place);
+    spx_free(info);
+    spx_free(right);
+    spx_free(p);
+    spx_free(cov);
+    spx_free(kind);
+}
+
+/* Physical shifts: a fibre of half the light has the shift that was put in. */
+static void physical(void)
+{
+    const spx_sky_fit f = fit_of(3, TERMS);
+    double c[N], d[N], w[N], info[16], right[4], p[4] = {0}, cov[16], scale = 0.5;
+    const uint8_t kind = SPX_SKY_ALONE;
+    spx_err e = {0};
+    random_start(11);
+    make_sky(25, c);
+    for (size_t k = 0; k < N; k++) {
+        w[k] = 1;
+        d[k] = 0.5 * (c[k] + 0.03 * spx_derivative(N, 0.8, c, k));
+    }
+    CHECK(spx_sky_measure(&f, 1, c, NULL, d, w, &kind, info, right, &e) == SPX_OK, "%s", spx_err_text(&e));
+    spx_sky_physical(&TERMS, 1, &scale, info, right);
+    CHECK(spx_sky_estimate(4, info, right, p, cov), "no estimate");
+    CHECK(fabs(p[0] - 0.5) < 1e-9 && fabs(p[1] - 0.03) < 1e-9, "scale %g, shift %g", p[0], p[1]);
+}
+
+int main(void)
+{
+    random_start(3);
+    for (int star = 0; star < 2; star++) {
+        against_dense(star, 0, TERMS, 0);
+        against_dense(star, 0, TERMS, 1);
+        against_dense(star, 3, TERMS, 0);
+        against_dense(star, 0, (spx_sky_terms){0, 1, 0}, 0);
+        against_dense(star, 1, (spx_sky_terms){3, 3, 2}, 0);
+        pulls(star);
+    }
+    prior();
+    nothing(20, 1);
+    nothing(1, 1);
+    nothing(20, 0);
+    physical();
+    return failures != 0;
+}
