@@ -57,7 +57,7 @@ static spx_status column_fill(const spx_table *t, int col, spx_textcolumn *c, sp
     size_t size;
     spx_status st;
     c->kind = printable(t, col, &size);
-    if ((c->name = spx_table_name(t, col, e)) == NULL || (c->unit = spx_table_unit(t, col, e)) == NULL)
+    if ((c->name = spx_table_name(t, col, e)) == NULL || (c->unit = spx_strdup(spx_table_unit(t, col), e)) == NULL)
         return SPX_EIO;
     if (c->kind == H5T_STRING) {
         if ((c->s = spx_alloc2(t->nrow, SPX_TEXTCOLUMN_WIDTH, 1, e)) == NULL)

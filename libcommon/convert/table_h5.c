@@ -8,6 +8,21 @@
 #include "convert/types_h5.h"
 #include "fits/values.h"
 
+/* Units of the columns that become members of the row type: those of no width do not. */
+static spx_status column_units(const spx_fits_hdu *h, char ***out, spx_err *e)
+{
+    const char **unit = spx_alloc(h->ncol, sizeof *unit, e);
+    if (unit == NULL)
+        return e->code;
+    size_t n = 0;
+    for (size_t k = 0; k < h->ncol; k++)
+        if (h->col[k].width > 0)
+            unit[n++] = h->col[k].unit;
+    *out = spx_table_units(n, unit, e);
+    spx_free(unit);
+    return e->code;
+}
+
 spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_err *e)
 {
     const spx_fits_hdu *h = &f->hdu[hdu];
@@ -22,23 +37,11 @@ spx_status spx_fits_table(const spx_fits *f, size_t hdu, spx_table **out, spx_er
         t->type = type;
         t->rowsize = h->rowsize;
         t->rows = spx_alloc2(h->nrow, h->rowsize, 1, e);
-        size_t size = 1;
-        int any = 0;
-        for (size_t k = 0; k < h->ncol; k++) {
-            size += strlen(h->col[k].unit) + 1;
-            any |= h->col[k].unit[0] && h->col[k].width > 0;
-        }
-        t->units = any ? spx_alloc(size, 1, e) : NULL;
         if (t->rows != NULL && h->nrow)
             memcpy(t->rows, f->bytes + h->data_at, h->nrow * h->rowsize);
-        char *p = t->units;
-        int members = 0;
-        for (size_t k = 0; t->rows != NULL && p != NULL && k < h->ncol; k++)
-            if (h->col[k].width > 0)
-                p += sprintf(p, "%s%s", members++ ? "\n" : "", h->col[k].unit);
         if (t->rows != NULL)
             spx_fits_convert_rows(h, truth, (unsigned char *)t->rows, h->nrow, 0);
-        if (t->rows == NULL || (any && t->units == NULL)) {
+        if (t->rows == NULL || column_units(h, &t->unit, e) != SPX_OK) {
             spx_table_free(t);
             t = NULL;
         }
@@ -192,19 +195,18 @@ spx_status spx_fits_out_table(spx_fits_out *o, const char *extname, const spx_ta
         st = spx_fail(e, SPX_EINPUT, "table %s has %zu columns, FITS allows 999", extname, ncol);
     size_t made = 0;
     for (; st == SPX_OK && made < ncol; made++) {
-        char *name = spx_table_name(t, (int)made, e), *unit = spx_table_unit(t, (int)made, e);
+        char *name = spx_table_name(t, (int)made, e);
         hid_t type = H5Tget_member_type(t->type, (unsigned)made);
-        if (name == NULL || unit == NULL)
+        if (name == NULL)
             st = SPX_EIO;
         else if (!classify(type, &c[made]))
             st = spx_fail(e, SPX_EINPUT, "table %s, column %s: FITS has no such type of column", extname, name);
         else
-            st = describe_column(&columns, made + 1, name, unit, &c[made], e);
+            st = describe_column(&columns, made + 1, name, spx_table_unit(t, (int)made), &c[made], e);
         if (st == SPX_OK)
             size += c[made].repeat * H5Tget_size(c[made].file);
         H5Tclose(type);
         spx_free(name);
-        spx_free(unit);
     }
     /* one row more: a buffer holds wider values during conversion */
     size_t wide = size > t->rowsize ? size : t->rowsize, at = 0;

@@ -81,24 +81,6 @@ int spx_table_same_array_shape(hid_t a, hid_t b)
            memcmp(da, db, (size_t)na * sizeof *da) == 0;
 }
 
-/* ---- units: text with a line a column ---- */
-
-const char *spx_table_unit_at(const char *units, size_t i, size_t *len)
-{
-    *len = 0;
-    if (units == NULL)
-        return "";
-    while (i > 0) {
-        units = strchr(units, '\n');
-        if (units == NULL)
-            return "";
-        ++units;
-        --i;
-    }
-    *len = strcspn(units, "\n");
-    return units;
-}
-
 /* ---- columns ---- */
 
 size_t spx_table_ncol(const spx_table *t)
@@ -132,53 +114,46 @@ int spx_table_find(const spx_table *t, const char *name)
     return -1;
 }
 
-char *spx_table_unit(const spx_table *t, int col, spx_err *e)
+const char *spx_table_unit(const spx_table *t, int col)
 {
-    size_t len;
-    const char *u = spx_table_unit_at(t->units, col < 0 ? 0 : (size_t)col, &len);
-    char *s = spx_alloc(len + 1, 1, e);
-    if (s != NULL)
-        memcpy(s, u, len);
-    return s;
+    return t->unit == NULL || col < 0 || (size_t)col >= spx_table_ncol(t) ? "" : t->unit[col];
+}
+
+char **spx_table_units(size_t n, const char *const *unit, spx_err *e)
+{
+    size_t chars = 0;
+    int any = 0;
+    for (size_t i = 0; i < n; ++i) {
+        size_t len = unit[i] == NULL ? 0 : strlen(unit[i]);
+        any |= len > 0;
+        chars += len + 1;
+    }
+    char **out = any ? spx_alloc(n * sizeof *out + chars, 1, e) : NULL;
+    char *p = out == NULL ? NULL : (char *)(out + n);
+    for (size_t i = 0; out != NULL && i < n; ++i) {
+        size_t len = unit[i] == NULL ? 0 : strlen(unit[i]);
+        out[i] = p;
+        if (len > 0)
+            memcpy(p, unit[i], len);
+        p += len + 1; /* the block is zeroed */
+    }
+    return out;
 }
 
 /* Units of all columns of t, followed by those of the new ones; *out stays NULL when no column has one. */
-static spx_status units_extend(const spx_table *t, size_t n, const spx_table_column *c, char **out, spx_err *e)
+static spx_status units_extend(const spx_table *t, size_t n, const spx_table_column *c, char ***out, spx_err *e)
 {
-    size_t ncol = spx_table_ncol(t), total = ncol + n + 1;
-    int any = t->units != NULL;
-    for (size_t i = 0; i < ncol; ++i) {
-        size_t len;
-        (void)spx_table_unit_at(t->units, i, &len);
-        total += len;
-    }
-    for (size_t i = 0; i < n; ++i) {
-        if (memchr(c[i].unit, '\n', c[i].unitlen) != NULL)
-            return spx_fail(e, SPX_EINPUT, "unit of column %s holds a line break", c[i].name);
-        total += c[i].unitlen;
-        any |= c[i].unitlen > 0;
-    }
-    if (!any)
-        return SPX_OK;
-    char *s = spx_alloc(total, 1, e), *p = s;
-    if (s == NULL)
+    size_t ncol = spx_table_ncol(t);
+    const char **unit = spx_alloc(ncol + n, sizeof *unit, e);
+    if (unit == NULL)
         return e->code;
-    for (size_t i = 0; i < ncol + n; ++i) {
-        size_t len;
-        const char *u;
-        if (i < ncol) {
-            u = spx_table_unit_at(t->units, i, &len);
-        } else {
-            u = c[i - ncol].unit;
-            len = c[i - ncol].unitlen;
-        }
-        if (i > 0)
-            *p++ = '\n';
-        memcpy(p, u, len);
-        p += len;
-    }
-    *out = s;
-    return SPX_OK;
+    for (size_t i = 0; i < ncol; ++i)
+        unit[i] = spx_table_unit(t, (int)i);
+    for (size_t i = 0; i < n; ++i)
+        unit[ncol + i] = c[i].unit;
+    *out = spx_table_units(ncol + n, unit, e);
+    spx_free(unit);
+    return e->code;
 }
 
 /* Adds n columns at once; t is unchanged on failure. */
@@ -205,7 +180,7 @@ spx_status spx_table_extend(spx_table *t, size_t n, const spx_table_column *c, s
         ok = H5Tinsert(type, c[i].name, off, c[i].type) >= 0;
         off += H5Tget_size(c[i].type);
     }
-    char *rows = NULL, *units = NULL;
+    char *rows = NULL, **units = NULL;
     if (!ok) {
         spx_fail(e, SPX_EINPUT, "table cannot take a column %s: HDF5 refuses the row type", c[0].name);
     } else if ((rows = spx_alloc2(t->nrow, newsize, 1, e)) != NULL) {
@@ -234,10 +209,10 @@ spx_status spx_table_extend(spx_table *t, size_t n, const spx_table_column *c, s
     if (t->type >= 0)
         H5Tclose(t->type);
     spx_free(t->rows);
-    spx_free(t->units);
+    spx_free(t->unit);
     t->type = type;
     t->rows = rows;
-    t->units = units;
+    t->unit = units;
     t->rowsize = newsize;
     return SPX_OK;
 }
@@ -259,14 +234,13 @@ void spx_table_free(spx_table *t)
     if (t->type >= 0)
         H5Tclose(t->type);
     spx_free(t->rows);
-    spx_free(t->units);
+    spx_free(t->unit);
     spx_free(t);
 }
 
 spx_status spx_table_add(spx_table *t, const char *name, hid_t type, const char *unit, const void *data, spx_err *e)
 {
-    const char *u = unit == NULL ? "" : unit;
-    spx_table_column c = {name, type, u, strlen(u), data, H5Tget_size(type)};
+    spx_table_column c = {name, type, unit, data, H5Tget_size(type)};
     return spx_table_extend(t, 1, &c, e);
 }
 
@@ -287,7 +261,7 @@ spx_status spx_table_copy_column(spx_table *t, const char *name, const spx_table
     if (t->nrow != from->nrow || col < 0 || (size_t)col >= spx_table_ncol(from))
         return spx_fail(e, SPX_EBUG, "column %s is not there to be copied", name);
     spx_table_column c = {.name = name, .type = H5Tget_member_type(from->type, (unsigned)col), .stride = from->rowsize};
-    c.unit = spx_table_unit_at(from->units, (size_t)col, &c.unitlen);
+    c.unit = spx_table_unit(from, col);
     c.data = from->nrow == 0 ? NULL : from->rows + H5Tget_member_offset(from->type, (unsigned)col);
     (void)spx_table_extend(t, 1, &c, e);
     if (c.type >= 0)

@@ -15,7 +15,7 @@ typedef struct spx_table {
     size_t nrow;
     size_t rowsize; /* bytes */
     char *rows;     /* nrow*rowsize */
-    char *units;    /* text with a line a column, or NULL */
+    char **unit;    /* of each column, empty where it has none; NULL: no column has one. One block with its texts */
 } spx_table;
 
 /* Empty table of nrow rows (zeroed once columns are added). */
@@ -27,8 +27,11 @@ int spx_table_find(const spx_table *t, const char *name);
 size_t spx_table_ncol(const spx_table *t);
 /* Name of a column (spx_free). */
 char *spx_table_name(const spx_table *t, int col, spx_err *e);
-/* Unit of a column, empty when it has none (spx_free). */
-char *spx_table_unit(const spx_table *t, int col, spx_err *e);
+/* Unit of a column, empty when it has none or there is no such column; valid as long as the table's columns are. */
+const char *spx_table_unit(const spx_table *t, int col);
+/* Block of units for spx_table.unit: copies of n texts (NULL: empty), to be freed with spx_free(). NULL and SPX_OK when
+ * all are empty. */
+char **spx_table_units(size_t n, const char *const *unit, spx_err *e);
 
 /* Adds a column of an HDF5 type of fixed size (number, fixed string, enumeration, array or compound of them). `data`:
  * nrow elements of that type, or NULL for zeros. SPX_EINPUT when the name is taken. */

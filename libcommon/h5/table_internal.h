@@ -10,8 +10,7 @@ enum { SPX_TABLE_MAX_UNITS = 60 * 1024 }; /* bytes of units: an attribute in the
 typedef struct {
     const char *name;
     hid_t type;
-    const char *unit; /* not terminated */
-    size_t unitlen;
+    const char *unit;
     const char *data; /* its value in row 0; NULL: zeros */
     size_t stride;    /* bytes from row to row */
 } spx_table_column;
@@ -22,8 +21,6 @@ int spx_table_type_is_plain(hid_t type, int depth);
 hid_t spx_table_type_base(hid_t type, size_t *nelem);
 /* 1 when neither type is an array, or both have the same dimensions. */
 int spx_table_same_array_shape(hid_t a, hid_t b);
-/* Unit of column i in text with a line a column, not NUL-terminated; *len characters, 0 where there is no such line. */
-const char *spx_table_unit_at(const char *units, size_t i, size_t *len);
 /* Adds n columns at once; t is unchanged on failure. */
 spx_status spx_table_extend(spx_table *t, size_t n, const spx_table_column *c, spx_err *e);
 

@@ -9,7 +9,7 @@
 #include "h5/write.h"
 
 /* Reads attribute column_units, one string a column; none where a foreign file has it in another form. */
-static spx_status read_units(hid_t dset, size_t ncol, char **out, spx_err *e)
+static spx_status read_units(hid_t dset, size_t ncol, char ***out, spx_err *e)
 {
     if (H5Aexists(dset, "column_units") <= 0)
         return SPX_OK;
@@ -19,28 +19,26 @@ static spx_status read_units(hid_t dset, size_t ncol, char **out, spx_err *e)
     hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
     size_t size = type < 0 ? 0 : H5Tget_size(type);
     char *raw = NULL, *text = NULL;
+    const char **unit = NULL;
     if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && n >= 0 && (size_t)n == ncol &&
-        size > 0 && size <= SPX_TABLE_MAX_UNITS) {
-        raw = spx_alloc2(ncol, size, 1, e);
-        text = raw == NULL ? NULL : spx_alloc2(ncol, size + 1, 1, e);
-        if (text != NULL && H5Aread(attr, type, raw) >= 0) {
-            char *p = text;
-            for (size_t i = 0; i < ncol; ++i) {
-                const char *s = raw + i * size;
-                size_t len = strnlen(s, size);
-                while (len > 0 && isspace((unsigned char)s[len - 1]))
-                    --len;
-                if (i > 0)
-                    *p++ = '\n';
-                for (size_t k = 0; k < len; ++k)
-                    *p++ = s[k] == '\n' ? ' ' : s[k];
-            }
-            *out = text;
-            text = NULL;
+        size > 0 && size <= SPX_TABLE_MAX_UNITS && (raw = spx_alloc2(ncol, size, 1, e)) != NULL &&
+        (text = spx_alloc2(ncol, size + 1, 1, e)) != NULL && (unit = spx_alloc(ncol, sizeof *unit, e)) != NULL &&
+        H5Aread(attr, type, raw) >= 0) {
+        for (size_t i = 0; i < ncol; ++i) {
+            const char *s = raw + i * size;
+            char *u = text + i * (size + 1); /* zeroed: ends with NUL */
+            size_t len = strnlen(s, size);
+            while (len > 0 && isspace((unsigned char)s[len - 1]))
+                --len;
+            for (size_t k = 0; k < len; ++k)
+                u[k] = s[k] == '\n' ? ' ' : s[k]; /* tables are printed with a line a row */
+            unit[i] = u;
         }
+        *out = spx_table_units(ncol, unit, e);
     }
     spx_free(raw);
     spx_free(text);
+    spx_free(unit);
     if (space >= 0)
         H5Sclose(space);
     if (type >= 0)
@@ -52,12 +50,11 @@ static spx_status read_units(hid_t dset, size_t ncol, char **out, spx_err *e)
 
 static spx_status write_units(hid_t loc, const char *path, const spx_table *t, spx_err *e)
 {
-    if (t->units == NULL)
+    if (t->unit == NULL)
         return SPX_OK;
     size_t ncol = spx_table_ncol(t), size = 1;
     for (size_t i = 0; i < ncol; ++i) {
-        size_t len;
-        (void)spx_table_unit_at(t->units, i, &len);
+        size_t len = strlen(t->unit[i]);
         size = len > size ? len : size;
     }
     if (size > SPX_TABLE_MAX_UNITS / ncol)
@@ -66,11 +63,8 @@ static spx_status write_units(hid_t loc, const char *path, const spx_table *t, s
     char *raw = spx_alloc2(ncol, size, 1, e);
     if (raw == NULL)
         return e->code;
-    for (size_t i = 0; i < ncol; ++i) {
-        size_t len;
-        const char *u = spx_table_unit_at(t->units, i, &len);
-        memcpy(raw + i * size, u, len);
-    }
+    for (size_t i = 0; i < ncol; ++i)
+        memcpy(raw + i * size, t->unit[i], strlen(t->unit[i]));
     hsize_t dim = ncol;
     hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, &dim, NULL), attr = H5I_INVALID_HID;
     if (type >= 0 && space >= 0 && H5Tset_size(type, size) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
@@ -124,7 +118,7 @@ spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err 
             spx_fail(e, SPX_EINPUT,
                      "cannot be read: the file is damaged, or packed with a filter that is missing here");
         else if (t->rows != NULL)
-            (void)read_units(dset, spx_table_ncol(t), &t->units, e);
+            (void)read_units(dset, spx_table_ncol(t), &t->unit, e);
     }
     if (e->code != SPX_OK) {
         spx_err_at(e, spx_h5_filename(loc), path);

@@ -5,6 +5,22 @@
 #include "base/mem.h"
 #include "h5/table_internal.h"
 
+static spx_status copy_units(const spx_table *t, char ***out, spx_err *e)
+{
+    if (t->unit != NULL)
+        *out = spx_table_units(spx_table_ncol(t), (const char *const *)t->unit, e);
+    return e->code;
+}
+
+/* 1 when the columns of a and b, as many, have the same units, or one of the tables has none. */
+static int same_units(const spx_table *a, const spx_table *b)
+{
+    int same = 1;
+    for (int i = 0; a->unit != NULL && b->unit != NULL && same && (size_t)i < spx_table_ncol(a); ++i)
+        same = strcmp(spx_table_unit(a, i), spx_table_unit(b, i)) == 0;
+    return same;
+}
+
 spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_err *e)
 {
     spx_table *s = spx_table_new(n, e);
@@ -14,7 +30,7 @@ spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_e
     s->type = t->type < 0 ? H5I_INVALID_HID : H5Tcopy(t->type);
     if (t->type >= 0 && s->type < 0)
         spx_fail(e, SPX_EIO, "row type cannot be copied: out of memory");
-    else if (t->units == NULL || (s->units = spx_strdup(t->units, e)) != NULL)
+    else if (copy_units(t, &s->unit, e) == SPX_OK)
         s->rows = spx_alloc2(n, s->rowsize, 1, e);
     if (s->rows == NULL) {
         spx_table_free(s);
@@ -87,7 +103,7 @@ static spx_status convert_into(const spx_table *t, unsigned src, hid_t to, size_
 /* Appends column `col` of `a` (and the column of that name of `b`) to the new table s. */
 static spx_status append_column(spx_table *s, const spx_table *a, const spx_table *b, unsigned col, spx_err *e)
 {
-    char *name = spx_table_name(a, (int)col, e), *ua = NULL, *ub = NULL;
+    char *name = spx_table_name(a, (int)col, e);
     int other = name == NULL ? -1 : spx_table_find(b, name);
     hid_t ma = H5I_INVALID_HID, mb = ma, ba = ma, bb = ma, base = ma, type = ma;
     size_t nelem = 0, nb = 0;
@@ -107,10 +123,7 @@ static spx_status append_column(spx_table *s, const spx_table *a, const spx_tabl
         spx_fail(e, SPX_EINPUT, "column %s has another type or shape in the other table", name);
         goto end;
     }
-    ua = spx_table_unit(a, (int)col, e);
-    ub = ua == NULL ? NULL : spx_table_unit(b, other, e);
-    if (ub == NULL)
-        goto end;
+    const char *ua = spx_table_unit(a, (int)col), *ub = spx_table_unit(b, other);
     if (ua[0] != '\0' && ub[0] != '\0' && strcmp(ua, ub) != 0) {
         spx_fail(e, SPX_EINPUT, "column %s is in %s in one table and in %s in the other", name, ua, ub);
         goto end;
@@ -140,8 +153,6 @@ end:
             H5Tclose(h[i]);
     }
     spx_free(name);
-    spx_free(ua);
-    spx_free(ub);
     return e->code;
 }
 
@@ -149,17 +160,15 @@ end:
 static spx_table *append_rows(const spx_table *a, const spx_table *b, spx_err *e)
 {
     size_t na = spx_table_ncol(a);
-    int same_units = a->units == NULL || b->units == NULL || strcmp(a->units, b->units) == 0;
-    if (na == 0 || na != spx_table_ncol(b) || !same_units || H5Tequal(a->type, b->type) <= 0)
+    if (na == 0 || na != spx_table_ncol(b) || !same_units(a, b) || H5Tequal(a->type, b->type) <= 0)
         return NULL;
     spx_table *s = spx_table_new(a->nrow + b->nrow, e);
     if (s == NULL)
         return NULL;
-    const char *units = a->units != NULL ? a->units : b->units;
     s->type = H5Tcopy(a->type);
     s->rowsize = a->rowsize;
     s->rows = spx_alloc2(s->nrow, s->rowsize, 1, e);
-    if (s->rows == NULL || (units != NULL && (s->units = spx_strdup(units, e)) == NULL)) {
+    if (s->rows == NULL || copy_units(a->unit != NULL ? a : b, &s->unit, e) != SPX_OK) {
         spx_table_free(s);
         return NULL;
     }
@@ -294,7 +303,7 @@ spx_status spx_table_fill(spx_table *a, const char *have_a, const spx_table *b, 
         }
         c[n].name = name[n];
         c[n].type = H5Tget_member_type(b->type, (unsigned)i);
-        c[n].unit = spx_table_unit_at(b->units, i, &c[n].unitlen);
+        c[n].unit = spx_table_unit(b, (int)i);
         c[n].data = b->nrow == 0 ? NULL : b->rows + H5Tget_member_offset(b->type, (unsigned)i);
         c[n].stride = b->rowsize;
         ++n;
