@@ -273,7 +273,7 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
                       s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
     if (st == SPX_OK)
-        st = spx_queue_open(s, o.skip_existing, &queue, e);
+        st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
     if (st == SPX_OK) {
         w.total = spx_queue_total(queue);
         st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);

@@ -1,5 +1,5 @@
-/* Provides the queue of exposures: finds images and PSFs among the inputs, pairs them, and names the outputs
- * (run/queue_inputs.h). */
+/* Provides the queue of exposures: finds images and PSFs, or frames, among the inputs, pairs them, and names the
+ * outputs (run/queue_inputs.h). */
 #include "run/queue_inputs.h"
 
 #include <poll.h>
@@ -40,6 +40,7 @@ typedef struct {
 
 struct spx_queue {
     spx_run *s;
+    spx_queue_kind kind;
     size_t n, at; /* number of inputs, and index of the next */
     int skip_existing;
     size_t nkept; /* number of existing products so far */
@@ -51,14 +52,18 @@ struct spx_queue {
     psf_source *psf; /* PSF of the next images; the queue is one of its users */
 };
 
-static void find_content(spx_input *in, int *image, int *psf)
+/* A frame comes alone, as an image does that has its own PSF. */
+static void find_content(const spx_queue *q, spx_input *in, int *image, int *psf)
 {
-    *image = spx_h5_exists(in->file, "/image");
-    *psf = spx_h5_exists(in->file, "/psf");
+    const int frames = q->kind == SPX_QUEUE_FRAMES;
+    *image = spx_h5_exists(in->file, frames ? "/frame" : "/image");
+    *psf = frames ? *image : spx_h5_exists(in->file, "/psf");
 }
 
-static spx_status holds_nothing(const char *name, spx_err *e)
+static spx_status holds_nothing(const spx_queue *q, const char *name, spx_err *e)
 {
+    if (q->kind == SPX_QUEUE_FRAMES)
+        return spx_queue_without(q, name, e);
     return spx_fail_at(e, SPX_EINPUT, name, NULL,
                        "make them of FITS files with fits2h5, whose --list says what it recognises",
                        "holds neither an image nor a PSF");
@@ -75,8 +80,11 @@ int spx_queue_todo(const spx_queue *q, size_t *kept)
     return todo;
 }
 
-spx_status spx_queue_no_image(const char *name, spx_err *e)
+spx_status spx_queue_without(const spx_queue *q, const char *name, spx_err *e)
 {
+    if (q->kind == SPX_QUEUE_FRAMES)
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "give a file that specx-extract has made of an image",
+                           "no frame");
     return spx_fail_at(e, SPX_EINPUT, name, NULL, "give the file that holds /image too (fits2h5 joins several inputs)",
                        "no image");
 }
@@ -178,7 +186,7 @@ static spx_status check_targets(spx_queue *q, spx_err *e)
         qsort(all, q->n, sizeof *all, by_file);
         for (size_t k = 1; k < nimage && st == SPX_OK; k++)
             if (strcmp(with[k - 1]->target, with[k]->target) == 0)
-                st = spx_fail(e, SPX_EUSAGE, "%s and %s would both become %s: extract them to different folders",
+                st = spx_fail(e, SPX_EUSAGE, "%s and %s would both become %s: write them to different folders",
                               with[k - 1]->name, with[k]->name, with[k]->target);
         for (size_t k = 0; k < nimage && st == SPX_OK; k++) {
             struct stat sb;
@@ -232,12 +240,12 @@ static spx_status look_at(spx_queue *q, entry *it, spx_err *e)
     if (it->is_stdin)
         in = q->pending;
     if (st == SPX_OK) {
-        find_content(in, &it->image, &it->psf);
+        find_content(q, in, &it->image, &it->psf);
         it->dev = in->dev;
         it->ino = in->ino;
         st = spx_run_check_input(q->s, in, e);
         if (st == SPX_OK && !it->image && !it->psf)
-            st = holds_nothing(in->name, e);
+            st = holds_nothing(q, in->name, e);
     }
     if (st == SPX_OK && own != NULL && own->ino == 0)
         it->pipe = own;
@@ -278,16 +286,19 @@ static size_t psf_of(const spx_queue *q, size_t i)
 /* Checks that every image has a PSF, and every PSF an image. Standard input is checked as it comes. */
 static spx_status match(const spx_queue *q, spx_err *e)
 {
+    const int frames = q->kind == SPX_QUEUE_FRAMES;
     size_t nimage = 0, npsf = 0;
     const entry *first = NULL;
     for (size_t i = 0; i < q->n; i++) {
         const entry *it = &q->it[i];
         const int second_image = it->image && nimage > 0, second_psf = it->psf && npsf > 0;
         if (q->to == TO_FILE && (second_image || second_psf))
-            return spx_fail_at(
-                e, SPX_EUSAGE, it->name, NULL, NULL,
-                "is a second %s: give one image and one PSF, or for several images -o FOLDER or -o NAME-%%s.h5",
-                second_image ? "image" : "PSF");
+            return spx_fail_at(e, SPX_EUSAGE, it->name, NULL, NULL,
+                               "is a second %s: give one %s, or for several %s -o FOLDER or -o NAME-%%s.h5",
+                               frames         ? "frame"
+                               : second_image ? "image"
+                                              : "PSF",
+                               frames ? "frame" : "image and one PSF", frames ? "frames" : "images");
         nimage += (size_t)it->image;
         npsf += (size_t)it->psf;
         if (first == NULL && it->image && !it->psf)
@@ -296,7 +307,7 @@ static spx_status match(const spx_queue *q, spx_err *e)
     const int open_end = q->stdin_at < q->n && q->to != TO_FILE;
     const char *any = q->it[0].is_stdin ? "standard input" : q->it[0].name;
     if (nimage == 0 && !open_end)
-        return spx_queue_no_image(any, e);
+        return spx_queue_without(q, any, e);
     if (npsf == 0 && first != NULL && !open_end)
         return spx_fail_at(e, SPX_EINPUT, any, NULL, "give the file that holds /psf too (fits2h5 joins several inputs)",
                            "no PSF");
@@ -312,12 +323,13 @@ static spx_status match(const spx_queue *q, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_queue_open(spx_run *s, int skip_existing, spx_queue **queue, spx_err *e)
+spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, spx_queue **queue, spx_err *e)
 {
     spx_queue *q = *queue = spx_alloc(1, sizeof *q, e);
     if (q == NULL)
         return SPX_EIO;
     q->s = s;
+    q->kind = kind;
     q->skip_existing = skip_existing;
     q->n = q->stdin_at = s->ninput;
     find_kind(q);
@@ -429,8 +441,15 @@ static spx_status find_psf(spx_queue *q, size_t i, spx_err *e)
  * reads of pixels are deferred. */
 static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, int own_psf, int later, spx_err *e)
 {
-    psf_source *p = own_psf ? spx_alloc(1, sizeof *p, e) : q->psf;
     spx_status st = SPX_OK;
+    x->in = in;
+    if (q->kind == SPX_QUEUE_FRAMES) {
+        st = spx_run_use_input(q->s, in, 1, e);
+        if (st != SPX_OK)
+            spx_run_close_input(in);
+        return st;
+    }
+    psf_source *p = own_psf ? spx_alloc(1, sizeof *p, e) : q->psf;
     if (p == NULL) {
         spx_run_close_input(in);
         return own_psf ? SPX_EIO
@@ -472,14 +491,14 @@ static spx_status next_image_of_stdin(spx_queue *q, spx_input **in, int *psf, sp
         q->pending = NULL;
         if (st != SPX_OK || now == NULL)
             return st;
-        find_content(now, &image, psf);
+        find_content(q, now, &image, psf);
         if (image) {
             *in = now;
             return SPX_OK;
         }
         if (!*psf) {
             spx_run_close_input(now);
-            return holds_nothing("standard input", e);
+            return holds_nothing(q, "standard input", e);
         }
         if (make_source(q, q->at, now, e) != SPX_OK)
             return SPX_EIO;

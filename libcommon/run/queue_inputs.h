@@ -1,9 +1,10 @@
-/* Provides the queue of exposures: the images among a program's inputs, one after another, each with its PSF and its
- * product.
+/* Provides the queue of exposures: the images, or the frames, among a program's inputs, one after another, each with
+ * its product.
  *
- * An input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other has the last PSF
- * that stands alone before it, or, where there is none, the first one behind it. Standard input may hold any number of
- * such products, one after another.
+ * A queue of frames takes every input with a /frame, which the program's `read` reads from x->in. In a queue of images
+ * each has a PSF: an input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other
+ * has the last PSF that stands alone before it, or, where there is none, the first one behind it. Standard input may
+ * hold any number of such products, one after another.
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
@@ -18,6 +19,9 @@
 #include "products/psf.h"
 
 typedef struct spx_queue spx_queue;
+
+/* What a queue consists of. */
+typedef enum { SPX_QUEUE_IMAGES, SPX_QUEUE_FRAMES } spx_queue_kind;
 struct spx_psf_source;
 
 /* Exposure in the queue: a program's own struct begins with it. */
@@ -26,7 +30,8 @@ typedef struct {
     char label[1072];     /* prefix of messages: name and ": " in a queue, "" otherwise */
     spx_product *product; /* its output */
     spx_image image;      /* without read noise; see spx_image_drop_pixels() */
-    const spx_psf *psf;   /* valid as long as the exposure */
+    const spx_psf *psf;   /* of an image; valid as long as the exposure */
+    spx_input *in;        /* the input with the image or frame, open until the product ends */
     struct spx_psf_source *source;
     char *target;
     spx_h5_reads reads; /* deferred: pixels come when it is computed */
@@ -40,9 +45,9 @@ typedef struct {
 
 /* Opens the queue: finds the content of a program's inputs, and the products to make. skip_existing: exposures whose
  * target exists are counted and left out. SPX_EUSAGE where several have one target, a product would replace an input, a
- * PSF has no image; SPX_EINPUT where there is no image or no PSF. A file among several that cannot be read is an error
- * of its own exposure. */
-spx_status spx_queue_open(spx_run *s, int skip_existing, spx_queue **q, spx_err *e);
+ * PSF has no image; SPX_EINPUT where there is no image, no PSF or no frame. A file among several that cannot be read is
+ * an error of its own exposure. */
+spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, spx_queue **q, spx_err *e);
 /* Number of exposures to process; 0 when unknown, because standard input may hold any number. */
 size_t spx_queue_total(const spx_queue *q);
 void spx_queue_close(spx_queue *q);
@@ -59,7 +64,7 @@ void spx_psf_source_release(struct spx_psf_source *p);
 /* 1 when there is anything to do. *kept gets the number of existing products left out; those of standard input are
  * counted as they come, so that it is final at the end of the queue. */
 int spx_queue_todo(const spx_queue *q, size_t *kept);
-/* Error of an input without an image. */
-spx_status spx_queue_no_image(const char *name, spx_err *e);
+/* Error of an input without an image, or a frame. */
+spx_status spx_queue_without(const spx_queue *q, const char *name, spx_err *e);
 
 #endif

@@ -276,7 +276,7 @@ spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
         st = say_failures(&r, e);
     } else if (st == SPX_OK && r.n == 0 && nothing_kept(&r) &&
                !atomic_load(steps->stop)) { /* the total of standard input is known at its end only */
-        st = spx_queue_no_image(from_pipe, e);
+        st = spx_queue_without(q, from_pipe, e);
     } else if (st == SPX_OK && r.nleft == 0 && spx_queue_to_stdout(q)) {
         st = spx_output_end_stdout(e);
     }

@@ -19,7 +19,8 @@ typedef struct {
     const char *what; /* word in the progress line of a queue: "extract" */
     /* Each worker thread, once. */
     void (*start)(void *ctx, size_t worker);
-    /* Caller's thread, step `read` of the product: after the image was read, perhaps without its pixels. */
+    /* Caller's thread, step `read` of the product: after the image was read, perhaps without its pixels; frames are
+     * read here. */
     spx_status (*read)(void *ctx, spx_queue_item *x, spx_err *e);
     /* Worker thread. */
     spx_status (*compute)(void *ctx, size_t worker, spx_queue_item *x, spx_err *e);
