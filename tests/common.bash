@@ -109,6 +109,27 @@ fails_with() {
     fi
 }
 
+# make_camera NAME [OPTION...]: simulates an exposure of a small camera for the calibration programs: 30 fibres of arm z,
+# of which 10 see the sky alone, 8740 to 8940 Angstrom with bright sky lines, without hits and bad columns. Further
+# options of specx-sim go last and win, such as --shift wave --throughput 0.1 --fiber-scatter 0.02 (wrong PSF).
+#   NAME.h5        image, fibermap and the PSF that is written     NAME-frame.h5   its frame, in bins of 0.8 Angstrom
+#   NAME-truth.h5  truth, and with --shift the PSF that it was drawn through
+make_camera() {
+    specx-sim -q --arm z --fibers 30 --sky-fibers 10 --wavelength 8740,8940 --cosmics 0 --bad-columns 0 \
+        --truth "$1-truth.h5" -o "$1.h5" "${@:2}" &&
+        specx-extract -q --wavelength 8740,8940,0.8 "$1.h5" -o "$1-frame.h5"
+}
+
+# make_right_camera NAME [OPTION...]: as make_camera, with --shift (if not given: wave); NAME-right.h5 is the frame that is
+# extracted through the PSF that the image was drawn through.
+make_right_camera() {
+    make_camera "$1" --shift wave "${@:2}" &&
+        specx-sim -q --arm z --fibers 30 --sky-fibers 10 --wavelength 8740,8940 --cosmics 0 --bad-columns 0 \
+            --shift wave "${@:2}" -o "$1-image.fits" &&
+        fits2h5 -q "$1-image.fits" -o "$1-image.h5" &&
+        specx-extract -q --wavelength 8740,8940,0.8 "$1-truth.h5" "$1-image.h5" -o "$1-right.h5"
+}
+
 # All programs, by their sources.
 programs() {
     (cd "$SPX_ROOT/tools" && ls ./*.c) | sed 's|^\./||; s|\.c$||' | grep -v '^TEMPLATE$'

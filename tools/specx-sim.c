@@ -4,15 +4,16 @@
 
 #include "app/main.h"
 #include "common/kernel_options.h"
+#include "common/sim_library.h"
 #include "common/sim_options.h"
 #include "common/sim_scene.h"
 #include "convert/ccd.h"
-#include "convert/starlib.h"
 #include "h5/file.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
 #include "products/truth_h5.h"
 #include "sim/sim.h"
+#include "sim/sim_fibre.h"
 
 static spx_sim_args o = {.arm = 'r',
                          .fibers = NULL,
@@ -52,6 +53,9 @@ static const spx_opt options[] = {
                "Seed of stars and noise. The same seed gives the same stars in all cameras, and the same noise in the "
                "same camera",
                .min = 0, .max = 9e18),
+    SPX_OPTION(INT, "noise-seed", 0, "N", o.noise_seed,
+               "Seed of noise, hits and defects of this exposure, for several exposures with one --seed", .min = 0,
+               .max = 9e18, .given = &o.has_noise_seed, .no_default = 1, .absent = "--seed"),
     SPX_OPTION(STRING, "models", 'm', "FILE", o.models,
                "Draw the stars from this library, not from the built-in formula"),
     SPX_HEADING("Targets: MIN:MAX to draw from, or one value for all"),
@@ -67,6 +71,17 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "sky-fibers", 0, "N", o.sky_fibers, "Fibres that see the sky only; -1: one in five", .min = -1,
                .max = 5000),
     SPX_OPTION(FLAG, "sky", 0, NULL, o.sky, "No light of the night sky. Without it, every fibre has it", .no = 1),
+    SPX_HEADING("Fibres and optics"),
+    SPX_OPTION(STRING, "shift", 0, "DX,DY[,WX,WY]|wave[:SIZE]|FILE", o.shift,
+               "Draw the image with traces and widths that differ from the PSF that is written. Shifts in pixels, "
+               "relative changes of the widths",
+               .absent = "none"),
+    SPX_OPTION(DOUBLE, "throughput", 0, "RMS", o.throughput,
+               "Throughputs of the fibres differ by this, smoothly along the wavelength. The same seed gives the same "
+               "ones in all exposures",
+               .min = 0, .max = 0.5),
+    SPX_OPTION(DOUBLE, "fiber-scatter", 0, "RMS", o.fiber_scatter,
+               "A factor for each fibre, which other exposures do not share (--noise-seed)", .min = 0, .max = 0.3),
     SPX_HEADING("Exposure"),
     SPX_OPTION(DOUBLE, "exptime", 0, "S", o.exptime, "Exposure time", .min = 0.001, .max = 1e6),
     SPX_OPTION(
@@ -109,13 +124,18 @@ static spx_status expose(spx_run *s, spx_sim_scene *c, spx_err *e)
         else if ((st = spx_sim_sky(c->arm, o.exptime, c->nwave, c->wavelength, c->sky, e)) == SPX_OK)
             spx_sim_add_sky(c->nspec, c->nwave, c->sky, c->flux);
     }
+    if (st == SPX_OK)
+        st = spx_sim_scene_instrument(&o, s, c, e);
+    if (st == SPX_OK && c->throughput != NULL)
+        spx_sim_multiply(c->nspec * c->nwave, c->throughput, c->flux);
     double *model = st == SPX_OK ? spx_alloc2(ny, nx, sizeof *model, e) : NULL;
     if (st == SPX_OK && model == NULL)
         st = SPX_EIO;
     spx_run_step(s, "project");
     if (st == SPX_OK) {
         spx_progress *p = spx_progress_start(s->common.progress, "project", "rows", ny);
-        st = spx_sim_project(&c->psf, c->nspec, c->fiber, c->nwave, c->wavelength, c->flux, ny, nx, model, p, e);
+        st = spx_sim_project(c->drawn.nspec > 0 ? &c->drawn : &c->psf, c->nspec, c->fiber, c->nwave, c->wavelength,
+                             c->flux, ny, nx, model, p, e);
         spx_progress_end(p);
     }
     spx_run_step(s, "expose");
@@ -164,7 +184,8 @@ static spx_status write_all(spx_run *s, const spx_sim_scene *c, spx_err *e)
 {
     const char *out = s->common.output;
     const int fits = o.format == SPX_SIM_FORMAT_FITS || (o.format == SPX_SIM_FORMAT_AUTO && ends_with(out, ".fits"));
-    const spx_truth truth = {c->nspec, c->nwave, c->wavelength, c->flux, c->sky, c->truth};
+    const spx_truth truth = {c->nspec, c->nwave,      c->wavelength, c->flux,       c->sky,
+                             c->truth, c->throughput, c->nshift,     c->shift_wave, c->shift};
     spx_tmpfile *tmp;
     hid_t file;
     spx_status st = SPX_OK;
@@ -172,6 +193,8 @@ static spx_status write_all(spx_run *s, const spx_sim_scene *c, spx_err *e)
         st = spx_run_side_output(s, o.truth, "truth", &file, e);
         if (st == SPX_OK)
             st = spx_truth_write(file, &truth, e);
+        if (st == SPX_OK && c->drawn.nspec > 0)
+            st = spx_psf_write(file, &c->drawn, e);
     }
     if (st == SPX_OK && o.psf_output != NULL && (st = spx_run_tmpfile(s, o.psf_output, &tmp, e)) == SPX_OK) {
         spx_fits_out f = {.fd = tmp->fd, .name = o.psf_output};
@@ -220,7 +243,10 @@ static spx_status run_exposure(spx_run *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_target_fibermap(c.nspec, c.target, c.first, c.psf.nspec, &c.image.fibermap, e);
     if (st == SPX_OK)
-        st = spx_target_truth(c.nspec, c.target, c.first, c.drawn, c.drawn && o.models != NULL, &c.truth, e);
+        st = spx_target_truth(c.nspec, c.target, c.first, c.targets_drawn, c.targets_drawn && o.models != NULL,
+                              &c.truth, e);
+    if (st == SPX_OK)
+        st = spx_sim_scene_truth(&c, e);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write_all(s, &c, e);
@@ -228,62 +254,9 @@ static spx_status run_exposure(spx_run *s, spx_err *e)
     return st;
 }
 
-/* ---- star library ---- */
-
-enum { BATCH = 32 };
-
-static spx_status run_library(spx_run *s, spx_err *e)
-{
-    spx_sim_axis axis[SPX_SIM_NAXIS];
-    double w[2] = {0};
-    spx_starlib lib = {0};
-    spx_target star[BATCH] = {{0}};
-    spx_status st = s->ninput == 0 && s->common.output == NULL
-                        ? spx_sim_args_wavelength(&o, w, e)
-                        : spx_fail(e, SPX_EUSAGE, "--library takes no input and no -o: the folder is its value");
-    if (st == SPX_OK)
-        st = spx_sim_args_axes(&o, axis, e);
-    if (o.wavelength == NULL) {
-        w[0] = 3500; /* the arms, with room for 1000 km/s and a line-spread function */
-        w[1] = 9950;
-    }
-    const size_t n = spx_sim_grid_size(w[0], w[1], o.step);
-    if (st == SPX_OK && n < 2)
-        st = spx_fail(e, SPX_EUSAGE, "steps of %g Angstrom do not fit into %g to %g", o.step, w[0], w[1]);
-    if (st == SPX_OK)
-        st = spx_starlib_open(&lib, o.library, s->common.force, e);
-    double *wave = st == SPX_OK ? spx_alloc(n, sizeof *wave, e) : NULL;
-    double *flux = st == SPX_OK ? spx_alloc2(BATCH, n, sizeof *flux, e) : NULL;
-    if (st == SPX_OK && (wave == NULL || flux == NULL))
-        st = SPX_EIO;
-    if (st == SPX_OK) {
-        spx_sim_grid(w[0], o.step, n, wave);
-        st = spx_starlib_wavelength(&lib, n, wave, e);
-    }
-    const size_t total = st == SPX_OK ? spx_sim_nodes(axis) : 0;
-    spx_progress *p = spx_progress_start(s->common.progress, "library", "spectra", total);
-    for (size_t i = 0; i < total && st == SPX_OK; i += BATCH) {
-        const size_t batch = total - i < BATCH ? total - i : BATCH;
-        for (size_t k = 0; k < batch; k++)
-            spx_sim_node(axis, i + k, &star[k]);
-        st = spx_sim_stars(batch, star, n, wave, flux, NULL, p, e);
-        for (size_t k = 0; k < batch && st == SPX_OK; k++)
-            st = spx_starlib_add(&lib, star[k].teff, star[k].logg, star[k].feh, star[k].alpha, n, flux + k * n, e);
-    }
-    spx_progress_end(p);
-    if (st == SPX_OK)
-        st = spx_starlib_commit(&lib, e);
-    if (st == SPX_OK)
-        spx_note("%s: %zu spectra of %zu samples", o.library, lib.n, n);
-    spx_starlib_discard(&lib);
-    spx_free(wave);
-    spx_free(flux);
-    return st;
-}
-
 static spx_status run(spx_run *s, spx_err *e)
 {
-    return o.library != NULL ? run_library(s, e) : run_exposure(s, e);
+    return o.library != NULL ? spx_sim_library(&o, s, e) : run_exposure(s, e);
 }
 
 int main(int argc, char **argv)

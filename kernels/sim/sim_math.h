@@ -9,7 +9,22 @@
 #include "num/wave.h"
 
 /* Kinds of random numbers, each with its own counters. */
-enum { SPX_SIM_TARGET = 1, SPX_SIM_LINES, SPX_SIM_PHOTON, SPX_SIM_READ, SPX_SIM_COSMIC, SPX_SIM_DEFECT };
+enum {
+    SPX_SIM_TARGET = 1,
+    SPX_SIM_LINES,
+    SPX_SIM_PHOTON,
+    SPX_SIM_READ,
+    SPX_SIM_COSMIC,
+    SPX_SIM_DEFECT,
+    SPX_SIM_MOVE,
+    SPX_SIM_THROUGHPUT,
+    SPX_SIM_SCATTER,
+    SPX_SIM_LAMP,
+    SPX_SIM_FIELD,
+    SPX_SIM_FRINGE,
+    SPX_SIM_AMPLIFIER,
+    SPX_SIM_TELLURIC
+};
 
 /* Philox4x32-10 (Salmon et al. 2011, SC11, "Parallel random numbers: as easy as 1, 2, 3"). */
 SPX_HD void spx_philox(uint64_t seed, const uint32_t counter[4], uint32_t out[4])

@@ -40,4 +40,7 @@ typedef struct {
 
 void spx_psf_free(spx_psf *psf);
 
+/* Deep copy; *to is overwritten, and empty after an error. */
+spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e);
+
 #endif

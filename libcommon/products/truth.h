@@ -13,6 +13,11 @@ typedef struct {
     const double *flux;            /* [nspec][nwave], electron/Angstrom, with the sky */
     const double *sky;             /* [nwave], electron/Angstrom in every fibre; NULL: no sky */
     const struct spx_table *table; /* nspec rows: targets, stars' parameters and velocities */
+    /* What an exposure may have besides; NULL or 0 where it has not. */
+    const double *throughput;       /* [nspec][nwave], of each fibre relative to the camera's; `flux` contains it */
+    size_t nshift;                  /* wavelengths of `shift` */
+    const double *shift_wavelength; /* [nshift], Angstrom */
+    const double *shift;            /* [4][nspec][nshift]: x, y (pixels), wx, wy (relative), drawn less written */
 } spx_truth;
 
 #endif

@@ -5,6 +5,27 @@
 #include "h5/table.h"
 #include "h5/write.h"
 
+/* Writes one dataset of rows on a scale of wavelengths. */
+static spx_status write_rows(hid_t file, const char *path, const char *scale, const size_t dims[2],
+                             const double *values, spx_err *e)
+{
+    spx_status st = spx_h5_write_real(file, path, 4, 2, dims, values, e);
+    return st == SPX_OK ? spx_h5_attach_scale(file, path, 1, scale, "wavelength", e) : st;
+}
+
+static spx_status write_shift(hid_t file, const spx_truth *t, spx_err *e)
+{
+    static const char *const name[] = {"/truth/shift/x", "/truth/shift/y", "/truth/shift/wx", "/truth/shift/wy"};
+    static const char *const scale = "/truth/shift/wavelength";
+    const size_t dims[2] = {t->nspec, t->nshift};
+    spx_status st = spx_h5_write(file, scale, H5T_NATIVE_DOUBLE, 1, &dims[1], t->shift_wavelength, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_str(file, scale, "medium", "vacuum", e);
+    for (size_t q = 0; q < 4 && st == SPX_OK; q++)
+        st = write_rows(file, name[q], scale, dims, t->shift + q * t->nspec * t->nshift, e);
+    return st;
+}
+
 spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e)
 {
     size_t dims[2] = {t->nspec, t->nwave};
@@ -19,5 +40,9 @@ spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e)
         st = spx_h5_write_real(file, "/truth/sky", 4, 1, &dims[1], t->sky, e);
     if (st == SPX_OK && t->sky != NULL)
         st = spx_h5_attach_scale(file, "/truth/sky", 0, "/truth/wavelength", "wavelength", e);
+    if (st == SPX_OK && t->throughput != NULL)
+        st = write_rows(file, "/truth/throughput", "/truth/wavelength", dims, t->throughput, e);
+    if (st == SPX_OK && t->shift != NULL)
+        st = write_shift(file, t, e);
     return st == SPX_OK ? spx_table_write(file, "/truth/table", t->table, e) : st;
 }

@@ -65,9 +65,14 @@ spx_status spx_sim_args_fibers(const spx_sim_args *o, size_t *first, size_t *las
     return o->fibers == NULL ? SPX_OK : interval(o->fibers, "--fibers", first, last, e);
 }
 
+uint64_t spx_sim_args_noise_seed(const spx_sim_args *o)
+{
+    return (uint64_t)(o->has_noise_seed ? o->noise_seed : o->seed);
+}
+
 spx_status spx_sim_args_noise(const spx_sim_args *o, char camera, size_t ny, spx_sim_noise *n, spx_err *e)
 {
-    *n = (spx_sim_noise){.seed = (uint64_t)o->seed,
+    *n = (spx_sim_noise){.seed = spx_sim_args_noise_seed(o),
                          .camera = camera,
                          .photon_noise = o->noise,
                          .readnoise = o->readnoise,

@@ -19,7 +19,14 @@ typedef struct {
     long sky_fibers, seed, badcolumns, saturated, nans, expid;
     double step, exptime, readnoise, fullwell, cosmics, mjd;
     int sky, noise, has_mjd;
+    const char *shift;
+    double throughput, fiber_scatter;
+    long noise_seed;
+    int has_noise_seed;
 } spx_sim_args;
+
+/* Seed of what differs from exposure to exposure. */
+uint64_t spx_sim_args_noise_seed(const spx_sim_args *o);
 
 /* --fibers: rows first ... last-1 of the PSF; both stay as they are without it. SPX_EUSAGE of these functions: a text
  * makes no sense. */

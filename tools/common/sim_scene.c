@@ -20,6 +20,12 @@ void spx_sim_scene_free(spx_sim_scene *c)
     spx_free(c->wavelength);
     spx_free(c->flux);
     spx_free(c->sky);
+    spx_psf_free(&c->drawn);
+    spx_sim_motion_free(&c->motion);
+    spx_free(c->throughput);
+    spx_free(c->scatter);
+    spx_free(c->shift_wave);
+    spx_free(c->shift);
 }
 
 /* --psf FILE: HDF5 or FITS. */
@@ -166,7 +172,7 @@ spx_status spx_sim_scene_draw(const spx_sim_args *o, spx_run *s, spx_sim_scene *
     }
     if (st == SPX_OK)
         st = spx_sim_electrons(c->nspec, c->target, norm, c->arm, o->exptime, c->nwave, c->wavelength, c->flux, e);
-    c->drawn = 1;
+    c->targets_drawn = 1;
     spx_free(norm);
     return st;
 }

@@ -1,0 +1,166 @@
+# specx-sim: traces and widths that moved, throughput of fibres, and their truth against the image.
+
+load common
+
+# values FILE DATASET: all values, one a line.
+values() {
+    h5dump -A 0 -y -w 1 -m %.9g -d "$2" "$1" | awk '/DATA \{/ { data = 1; next } data && /\}/ { exit } data { gsub(/[ ,]/, ""); if ($0 != "") print }'
+}
+
+# quiet OPTION...: an image without noise and defects.
+quiet() {
+    specx-sim -q --no-noise --cosmics 0 --bad-columns 0 "$@"
+}
+
+# line_camera OPTION...: one fibre with one bright line, without noise.
+line_camera() {
+    seq 6430 0.1 6470 | awk '{ print $1, $1 == 6450 ? 1e6 : 0 }' >line.txt
+    echo line.txt >lines
+    quiet --arm r -w 6440,6460 --no-sky --fullwell 1e9 "$@" lines
+}
+
+# moments FILE: centre in x and y, and their rms widths, of all light.
+moments() {
+    local nx
+    nx=$(h5dump -H -d /image/data "$1" | sed -n 's/.*SIMPLE { ( [0-9]*, \([0-9]*\) ).*/\1/p')
+    values "$1" /image/data | awk -v nx="$nx" '{ x = (NR - 1) % nx; y = int((NR - 1) / nx); s += $1; sx += x * $1; sy += y * $1; xx += x * x * $1; yy += y * y * $1 }
+        END { mx = sx / s; my = sy / s; printf "%.6f %.6f %.6f %.6f\n", mx, my, sqrt(xx / s - mx * mx), sqrt(yy / s - my * my) }'
+}
+
+@test "a line in the image moves and widens as the truth says" {
+    line_camera -o still.h5
+    line_camera --shift 0.3,-0.2,0.02,0.05 --truth truth.h5 -o moved.h5
+    h5check moved.h5 truth.h5
+    # Tails that the spot's box cuts off move with its corner: 2e-3 pixels, 0.5 % of the widths.
+    paste -d' ' <(moments still.h5) <(moments moved.h5) | tee out.txt |
+        awk 'function off(a, b, tol) { return a - b > tol || b - a > tol }
+             off($5 - $1, 0.3, 0.002) || off($6 - $2, -0.2, 0.002) || off($7 / $3, 1.02, 0.005) || off($8 / $4, 1.05, 0.005) { exit 1 }'
+    for d in x:0.3 y:-0.2 wx:0.02 wy:0.05; do
+        values truth.h5 "/truth/shift/${d%:*}" | awk -v want="${d#*:}" '$1 - want > 1e-6 || want - $1 > 1e-6 { exit 1 } END { if (NR != 65) exit 1 }'
+    done
+    # the PSF that is written has not moved
+    h5diff still.h5 moved.h5 /psf
+    run ! h5diff -q moved.h5 truth.h5 /psf
+}
+
+@test "the truth holds the PSF that the image was drawn through" {
+    make_right_camera wrong --no-noise --shift wave:2
+    h5check wrong.h5 wrong-truth.h5
+    # Residuals in units of the noise: 0 but for the bins through the right PSF, those of 0.1 pixel through the wrong one.
+    good=$(values wrong-right.h5 /frame/chi2pix | awk '{ s += $1 } END { print s / NR }')
+    bad=$(values wrong-frame.h5 /frame/chi2pix | awk '{ s += $1 } END { print s / NR }')
+    echo "mean chi2pix $good through the right PSF, $bad through the wrong one"
+    awk -v good="$good" -v bad="$bad" 'BEGIN { exit !(good < 0.01 && bad > 0.03) }'
+}
+
+@test "a file of polynomials: the same as the numbers, and as its parts" {
+    printf '# x by fibre and wavelength\nx 0 0 0.3\ny 0 0 -0.2 # pixels\nwx 0 0 0.02\nwy 0 0 0.05\n' >moved.txt
+    line_camera --shift 0.3,-0.2,0.02,0.05 -o a.h5
+    line_camera --shift moved.txt -o b.h5
+    h5diff a.h5 b.h5 /image
+    # P_1 in fibre number and P_2 in wavelength, at corners and in the middle; scatter is shared by all of a bundle
+    printf 'x 1 2 0.1\ny bundle 0.02\nwy fiber 0.01\n' >terms.txt
+    quiet --fibers 50 -w 6500,6520 --step 1 --shift terms.txt --truth t.h5 -o t-image.h5
+    h5dump -A 0 -y -m %.9g -d /truth/shift/x -s 0,0 -c 50,65 t.h5 >/dev/null
+    # wavelengths reach from end to end of the PSF: u from -1 to 1
+    values t.h5 /truth/shift/x | awk '{ f = int((NR - 1) / 65); u = 2 * ((NR - 1) % 65) / 64 - 1; want = 0.1 * (2 * f / 49 - 1) * (1.5 * u * u - 0.5); if ($1 - want > 1e-7 || want - $1 > 1e-7) exit 1 } END { if (NR != 3250) exit 1 }'
+    values t.h5 /truth/shift/y | awk '{ f = int((NR - 1) / 65); if (f % 25 == 0 && NR % 65 == 1) first = $1; if ($1 != first) exit 1; v[f] = $1 } END { if (v[0] == v[25]) exit 1 }'
+    [ "$(values t.h5 /truth/shift/wy | sort -u | wc -l)" -eq 50 ]
+}
+
+@test "measured motion: points, and what is wrong with a file" {
+    for f in 0 10 20 29; do
+        for w in 6400 6450 6500 6550 6600; do echo "at $f $w 0.1 $(awk "BEGIN { print 0.001 * $f }") 0.01 0"; done
+    done >points.txt
+    quiet --fibers 30 -w 6400,6600 --step 1 --shift points.txt --truth t.h5 -o i.h5
+    values t.h5 /truth/shift/x | awk '$1 - 0.1 > 1e-6 || 0.1 - $1 > 1e-6 { exit 1 }'
+    values t.h5 /truth/shift/y | awk '{ want = 0.001 * int((NR - 1) / 65); if ($1 - want > 1e-6 || want - $1 > 1e-6) exit 1 }'
+    few() { # MESSAGE LINE...
+        printf '%s\n' "${@:2}" >few.txt
+        fails_with 3 "$1" specx-sim --fibers 30 -w 6500,6520 --shift few.txt -o x.h5
+    }
+    few '*few.txt*do not determine*' 'at 3 6500 0 0'
+    few '*few.txt:2:*at FIBER*' 'x 0 0 1' 'at 3 6500 0'
+    few '*few.txt*of fibre 30*' 'degree 0 0' 'at 30 6500 0 0'
+    few '*few.txt:1:*x|y|wx|wy*' 'z 0 0 1'
+    few '*few.txt:1:*0 to 9*' 'x 0 10 1'
+    few '*few.txt:1:*COEFFICIENT*' 'x 0 0 much'
+    few '*few.txt:1:*RMS*' 'x fiber -1'
+    few '*few.txt:1:*degree*' 'degree 1'
+    few '*few.txt*at most 100*' 'x 0 0 200'
+    few '*few.txt*width*' 'wx 0 0 -1'
+    few '*says nothing*' '# x 0 0 1'
+    fails_with 3 '*absent.txt*' specx-sim --shift absent.txt -o x.h5
+}
+
+@test "measured motion of a real camera" {
+    need_shared data/calib/trace-motion-z1.csv.gz
+    # the last exposure against the first, at every line and fibre
+    zcat "$SPX_SHARED/data/calib/trace-motion-z1.csv.gz" | awk -F, 'NR > 1 {
+        k = $3 " " $4; if (!(k in x)) { x[k] = $7; y[k] = $8; sx[k] = $9; sy[k] = $10 } else last[k] = $7 - x[k] " " $8 - y[k] " " $9 / sx[k] - 1 " " $10 / sy[k] - 1 }
+        END { for (k in last) print "at", k, last[k] }' | sort >points.txt
+    [ "$(wc -l <points.txt)" -gt 100 ]
+    quiet --arm z --fibers 500 --step 10 --shift points.txt --truth t.h5 -o i.h5
+    # The camera's traces have moved by 0.05 pixel in the median, at most 0.3.
+    values t.h5 /truth/shift/x | awk '{ if ($1 > 0.5 || $1 < -0.5) exit 1; s += $1 * $1 } END { rms = sqrt(s / NR); print rms; exit !(rms > 0.001 && rms < 0.3) }'
+}
+
+@test "throughput: light of all fibres, the same in all exposures of a seed; scatter of this one alone" {
+    quiet --fibers 30 --sky-fibers 30 -w 6500,6530 --truth plain.h5 -o plain-image.h5
+    quiet --fibers 30 --sky-fibers 30 -w 6500,6530 --throughput 0.1 --truth one.h5 -o one-image.h5
+    quiet --fibers 30 --sky-fibers 30 -w 6500,6530 --throughput 0.1 --fiber-scatter 0.02 --noise-seed 7 --truth two.h5 -o two-image.h5
+    h5check one.h5 two.h5
+    # flux is sky times throughput
+    paste <(values plain.h5 /truth/flux) <(values one.h5 /truth/flux) <(values one.h5 /truth/throughput) |
+        awk '{ d = $2 / ($1 * $3) - 1; if (d > 1e-6 || d < -1e-6) exit 1; s += ($3 - 1) ^ 2 } END { exit !(sqrt(s / NR) > 0.05 && sqrt(s / NR) < 0.2) }'
+    # the electrons in the image are those of the truth
+    sent=$(values one.h5 /truth/flux | awk '{ s += $1 * 0.1 } END { printf "%.3f", s }')
+    values one-image.h5 /image/data | awk -v sent="$sent" '{ s += $1 } END { d = s / sent - 1; exit !(d < 1e-5 && d > -1e-5) }'
+    # throughput / scatter is that of the other exposure
+    h5table --csv -c FIBER_SCATTER two.h5 | tail -n +2 >scatter.txt
+    awk '{ s += ($1 - 1) ^ 2 } END { rms = sqrt(s / NR); exit !(NR == 30 && rms > 0.012 && rms < 0.03) }' scatter.txt
+    n=$(($(values one.h5 /truth/throughput | wc -l) / 30))
+    paste <(values one.h5 /truth/throughput) <(values two.h5 /truth/throughput) |
+        awk -v n="$n" 'NR == FNR { c[FNR] = $1; next } { d = $2 / ($1 * c[int((FNR - 1) / n) + 1]) - 1; if (d > 1e-6 || d < -1e-6) exit 1 }' scatter.txt -
+}
+
+@test "noise seeds: other noise, same stars" {
+    specx-sim -q --fibers 5 -w 6500,6510 --truth a-truth.h5 -o a.h5
+    specx-sim -q --fibers 5 -w 6500,6510 --noise-seed 2 --truth b-truth.h5 -o b.h5
+    specx-sim -q --fibers 5 -w 6500,6510 --noise-seed 1 -o c.h5
+    h5diff a-truth.h5 b-truth.h5 /truth
+    h5diff a.h5 c.h5 /image
+    run ! h5diff -q a.h5 b.h5 /image/data
+}
+
+@test "motion and throughput do not depend on the number of threads" {
+    for j in 1 2; do
+        specx-sim -q -j $j --fibers 12 -w 6500,6530 --shift wave --throughput 0.1 --fiber-scatter 0.02 --truth t$j.h5 -o i$j.h5
+    done
+    h5diff i1.h5 i2.h5 /image
+    h5diff t1.h5 t2.h5 /truth
+    h5diff t1.h5 t2.h5 /psf
+}
+
+@test "without the options of the instrument the image is that of earlier releases" {
+    golden=$SPX_ROOT/tests/data/golden/0.1.0
+    # the command of make-golden.sh for image.h5 and truth.h5
+    specx-sim -q --reproducible --no-sky --sky-fibers 1 --step 0.5 --snr 80 --teff 5100:5900 --logg 3.7:4.3 --feh=-0.8:-0.2 \
+        --alpha 0 --vsini 0:10 --arm b --fibers 2 --wavelength 5165,5185 --truth truth.h5 -o image.h5
+    # float32 and another libm: 1e-6
+    for d in data ivar; do h5diff -p 1e-6 "$golden/image.h5" image.h5 /image/$d; done
+    h5diff "$golden/image.h5" image.h5 /image/mask
+    h5diff -p 1e-6 "$golden/truth.h5" truth.h5 /truth/flux
+    h5diff -p 1e-9 "$golden/truth.h5" truth.h5 /truth/table
+    [ "$(h5ls -r truth.h5 | grep -c truth)" -eq 4 ]
+}
+
+@test "motion and throughput that make no sense" {
+    fails_with 2 '*--shift*should be*' specx-sim --shift 0.1,0.2,0.3 -o x.h5
+    fails_with 2 '*--shift*' specx-sim --shift 0.1,much -o x.h5
+    fails_with 2 '*--shift*' specx-sim --shift wave:big -o x.h5
+    fails_with 3 '*--shift 200,0*at most 100*' specx-sim --fibers 2 -w 6500,6510 --shift 200,0 -o x.h5
+    fails_with 2 '*--throughput*' specx-sim --throughput 2 -o x.h5
+    fails_with 2 '*--fiber-scatter*' specx-sim --fiber-scatter -1 -o x.h5
+    fails_with 2 '*--noise-seed*' specx-sim --noise-seed -1 -o x.h5
+}
