@@ -124,6 +124,56 @@ moments() {
         awk -v n="$n" 'NR == FNR { c[FNR] = $1; next } { d = $2 / ($1 * c[int((FNR - 1) / n) + 1]) - 1; if (d > 1e-6 || d < -1e-6) exit 1 }' scatter.txt -
 }
 
+@test "flats: all fibres lit, smooth, with the throughput of science and noise of their own" {
+    make_camera sky --throughput 0.1
+    make_camera flat --throughput 0.1 --flat
+    make_camera again --throughput 0.1 --flat --noise-seed 2
+    h5check flat.h5 flat-truth.h5 flat-frame.h5
+    [ "$(h5table --csv -t /fibermap -c OBJTYPE flat.h5 | grep -c FLT)" -eq 30 ]
+    h5dump -d /image/header flat.h5 | grep "FLAVOR  = 'flat"
+    h5dump -d /image/header flat.h5 | grep "OBSTYPE = 'FLAT"
+    h5diff sky-truth.h5 flat-truth.h5 /truth/throughput
+    h5diff again-truth.h5 flat-truth.h5 /truth/flux
+    run ! h5diff -q again.h5 flat.h5 /image/data
+    run ! h5ls flat-truth.h5/truth/sky
+    # noise of flat and science are not the same numbers: correlation of (data - model) sqrt(ivar) of 40000 pixels
+    quiet --arm z --fibers 30 --sky-fibers 10 -w 8740,8940 --throughput 0.1 -o sky-model.h5
+    quiet --arm z --fibers 30 --sky-fibers 10 -w 8740,8940 --throughput 0.1 --flat -o flat-model.h5
+    paste <(values sky.h5 /image/data) <(values sky-model.h5 /image/data) <(values sky.h5 /image/ivar) \
+        <(values flat.h5 /image/data) <(values flat-model.h5 /image/data) <(values flat.h5 /image/ivar) |
+        awk '{ a = ($1 - $2) * sqrt($3); b = ($4 - $5) * sqrt($6); s += a * b; aa += a * a; bb += b * b } END { c = s / sqrt(aa * bb); print "correlation", c; exit !(NR > 40000 && c < 0.02 && c > -0.02) }'
+    # ratio of fibres in the frame is that of their throughputs: 6000 electrons an Angstrom, 1.5 % a bin, 0.1 % in the mean
+    for i in 3 17; do
+        h5table --spectrum $i flat-frame.h5 | awk 'NR > 1 { s += $2 } END { print s / (NR - 1) }'
+        values flat-truth.h5 /truth/throughput | awk -v i=$i -v n="$(values flat-truth.h5 /truth/wavelength | wc -l)" \
+            '{ f = int((NR - 1) / n); k = (NR - 1) % n } f == i && k >= 600 && k <= n - 600 { s += $1; m++ } END { print s / m }'
+    done | tr '\n' ' ' | awk '{ r = $1 / $3 * $4 / $2 - 1; print r; exit !(r < 0.004 && r > -0.004) }'
+}
+
+@test "arcs: lines at their vacuum wavelengths, of the lamps that are asked for" {
+    specx-sim -q --arm z --fibers 3 -w 8100,8300 --arc Ar,kr --no-noise --cosmics 0 --bad-columns 0 --truth t.h5 -o i.h5
+    h5check i.h5 t.h5
+    h5dump -d /image/header i.h5 | grep "FLAVOR  = 'arc"
+    h5dump -d /image/header i.h5 | grep "LAMPS   = 'Ar,kr"
+    h5table --csv -t /fibermap -c OBJTYPE i.h5 | tail -n +2 | sort -u >type.txt
+    [ "$(cat type.txt)" = ARC ]
+    h5table --csv -t /truth/lines t.h5 >lines.csv
+    run ! grep -E 'Ne|Xe|Hg|Cd' lines.csv
+    # Kr I 8300.39 stands alone: its centroid in the frame, in 5 bins around the peak of 0.8 Angstrom
+    specx-extract -q -w 8100,8320,0.8 i.h5 -o f.h5
+    want=$(awk -F, '$1 > 8300 && $1 < 8301 { print $1 }' lines.csv)
+    h5table --csv --spectrum 1 f.h5 | awk -F, -v want="$want" 'NR > 1 && $1 > want - 5 && $1 < want + 5 { s += $2; m += $1 * $2 } END { d = m / s - want; print d; exit !(d < 0.005 && d > -0.005) }'
+    # other strengths in the next exposure
+    specx-sim -q --arm z --fibers 3 -w 8100,8300 --arc Ar,Kr --noise-seed 3 --truth t3.h5 -o i3.h5
+    run ! h5diff -q t.h5 t3.h5 /truth/lines
+    fails_with 2 '*--arc*Hg,Cd*' specx-sim --arc He -o x.h5
+    fails_with 2 '*--arc*' specx-sim --arc Ne, -o x.h5
+    fails_with 2 '*no line between*' specx-sim -w 6300,6310 --arc Hg -o x.h5
+    fails_with 2 '*--flat and --arc*' specx-sim --flat --arc all -o x.h5
+    fails_with 2 '*takes no spectra*' specx-sim --flat -o x.h5 type.txt
+    fails_with 2 '*--lamp-level*' specx-sim --flat --lamp-level 0 -o x.h5
+}
+
 @test "noise seeds: other noise, same stars" {
     specx-sim -q --fibers 5 -w 6500,6510 --truth a-truth.h5 -o a.h5
     specx-sim -q --fibers 5 -w 6500,6510 --noise-seed 2 --truth b-truth.h5 -o b.h5

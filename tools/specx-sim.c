@@ -71,6 +71,12 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "sky-fibers", 0, "N", o.sky_fibers, "Fibres that see the sky only; -1: one in five", .min = -1,
                .max = 5000),
     SPX_OPTION(FLAG, "sky", 0, NULL, o.sky, "No light of the night sky. Without it, every fibre has it", .no = 1),
+    SPX_HEADING("Lamps instead of targets and sky"),
+    SPX_OPTION(FLAG, "flat", 0, NULL, o.flat, "Smooth lamp, for flat fields"),
+    SPX_OPTION(STRING, "arc", 0, "all|LAMP,LAMP...", o.arc, "Arc lamps: Hg, Cd, Ne, Ar, Kr, Xe"),
+    SPX_OPTION(DOUBLE, "lamp-level", 0, "ELECTRONS", o.lamp_level,
+               "Electrons per Angstrom of the flat where it is brightest, or in the brightest lines of arcs", .min = 1,
+               .max = 1e9, .given = &o.has_level, .no_default = 1, .absent = "6000 for a flat, 100000 for arcs"),
     SPX_HEADING("Fibres and optics"),
     SPX_OPTION(STRING, "shift", 0, "DX,DY[,WX,WY]|wave[:SIZE]|FILE", o.shift,
                "Draw the image with traces and widths that differ from the PSF that is written. Shifts in pixels, "
@@ -118,7 +124,7 @@ static spx_status expose(spx_run *s, spx_sim_scene *c, spx_err *e)
     const size_t ny = c->psf.npix_y, nx = c->psf.npix_x;
     spx_sim_noise n;
     spx_status st = spx_sim_args_noise(&o, c->arm, ny, &n, e);
-    if (st == SPX_OK && o.sky) {
+    if (st == SPX_OK && o.sky && !o.flat && o.arc == NULL) {
         if ((c->sky = spx_alloc(c->nwave, sizeof *c->sky, e)) == NULL)
             st = SPX_EIO;
         else if ((st = spx_sim_sky(c->arm, o.exptime, c->nwave, c->wavelength, c->sky, e)) == SPX_OK)
@@ -166,7 +172,11 @@ static spx_status make_header(spx_sim_scene *c, spx_err *e)
     if (st == SPX_OK)
         st = spx_cards_set_string(h, "BUNIT", "electron", NULL, e);
     if (st == SPX_OK)
-        st = spx_cards_set_string(h, "FLAVOR", "science", NULL, e);
+        st = spx_cards_set_string(h, "FLAVOR", o.flat ? "flat" : o.arc != NULL ? "arc" : "science", NULL, e);
+    if (st == SPX_OK && (o.flat || o.arc != NULL))
+        st = spx_cards_set_string(h, "OBSTYPE", o.flat ? "FLAT" : "ARC", NULL, e);
+    if (st == SPX_OK && o.arc != NULL)
+        st = spx_cards_set_string(h, "LAMPS", o.arc, "arc lamps", e);
     if (st == SPX_OK)
         st = spx_cards_set_int(h, "SIMSEED", o.seed, "this is a simulation, with this seed", e);
     return st;
@@ -184,8 +194,17 @@ static spx_status write_all(spx_run *s, const spx_sim_scene *c, spx_err *e)
 {
     const char *out = s->common.output;
     const int fits = o.format == SPX_SIM_FORMAT_FITS || (o.format == SPX_SIM_FORMAT_AUTO && ends_with(out, ".fits"));
-    const spx_truth truth = {c->nspec, c->nwave,      c->wavelength, c->flux,       c->sky,
-                             c->truth, c->throughput, c->nshift,     c->shift_wave, c->shift};
+    const spx_truth truth = {.nspec = c->nspec,
+                             .nwave = c->nwave,
+                             .wavelength = c->wavelength,
+                             .flux = c->flux,
+                             .sky = c->sky,
+                             .table = c->truth,
+                             .throughput = c->throughput,
+                             .lines = c->lines,
+                             .nshift = c->nshift,
+                             .shift_wavelength = c->shift_wave,
+                             .shift = c->shift};
     spx_tmpfile *tmp;
     hid_t file;
     spx_status st = SPX_OK;
@@ -235,7 +254,9 @@ static spx_status run_exposure(spx_run *s, spx_err *e)
         st = spx_fail(e, SPX_EUSAGE, "--axis is for --library: stars of an exposure are drawn from --teff MIN:MAX ...");
     spx_run_step(s, "read");
     if (st == SPX_OK)
-        st = s->ninput > 0 ? spx_sim_scene_read(&o, s, &c, e) : spx_sim_scene_draw(&o, s, &c, e);
+        st = o.flat || o.arc != NULL ? spx_sim_scene_lamp(&o, s, &c, e)
+             : s->ninput > 0         ? spx_sim_scene_read(&o, s, &c, e)
+                                     : spx_sim_scene_draw(&o, s, &c, e);
     if (st == SPX_OK)
         st = expose(s, &c, e);
     if (st == SPX_OK)

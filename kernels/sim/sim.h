@@ -121,6 +121,10 @@ spx_status spx_sim_electrons(size_t nstar, const spx_target *star, const double 
 spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out,
                        spx_err *e) SPX_NODISCARD;
 
+/* Adds a line's photons at `wave` to out[nwave], per Angstrom: a Gaussian of sigma 0.05 Angstrom, integrated over the
+ * intervals of an increasing grid of at least two values. */
+void spx_sim_add_line(double wave, double photons, size_t nwave, const double *wavelength, double *out);
+
 /* Adds one spectrum, sky[nwave], to each of flux[nspec][nwave]. */
 void spx_sim_add_sky(size_t nspec, size_t nwave, const double *sky, double *flux);
 

@@ -74,24 +74,28 @@ static size_t band_lines(int up, int low, double rayleigh, sky_line *out)
     return n;
 }
 
-/* Adds the photons of a line, as a Gaussian, to a spectrum per Angstrom. */
-static void add_line(const sky_line *l, size_t nwave, const double *wavelength, double *out)
+void spx_sim_add_line(double wave, double photons, size_t nwave, const double *wavelength, double *out)
 {
     const double sigma = 0.05, reach = 6.0 * sigma, scale = 1.0 / (sigma * sqrt(2.0));
     size_t i0 = 0, i1 = nwave;
     while (i0 < i1) { /* first sample that ends beyond the line's blue end */
         size_t mid = i0 + (i1 - i0) / 2;
-        if (spx_sim_edge(nwave, wavelength, mid + 1) < l->wave - reach)
+        if (spx_sim_edge(nwave, wavelength, mid + 1) < wave - reach)
             i0 = mid + 1;
         else
             i1 = mid;
     }
     for (size_t i = i0; i < nwave; i++) {
         double a = spx_sim_edge(nwave, wavelength, i), b = spx_sim_edge(nwave, wavelength, i + 1);
-        if (a > l->wave + reach)
+        if (a > wave + reach)
             break;
-        out[i] += l->rayleigh * RAYLEIGH * 0.5 * (erf((b - l->wave) * scale) - erf((a - l->wave) * scale)) / (b - a);
+        out[i] += photons * 0.5 * (erf((b - wave) * scale) - erf((a - wave) * scale)) / (b - a);
     }
+}
+
+static void add_line(const sky_line *l, size_t nwave, const double *wavelength, double *out)
+{
+    spx_sim_add_line(l->wave, l->rayleigh * RAYLEIGH, nwave, wavelength, out);
 }
 
 spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out, spx_err *e)

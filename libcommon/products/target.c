@@ -26,7 +26,12 @@ static spx_status make_rows(size_t n, const spx_target *target, size_t first, si
         status[i] = lit == NULL;
         ra[i] = lit != NULL ? lit->ra : 0;
         dec[i] = lit != NULL ? lit->dec : 0;
-        memcpy(objtype + 3 * i, lit == NULL ? "BAD" : lit->sky ? "SKY" : "TGT", 3);
+        memcpy(objtype + 3 * i,
+               lit == NULL               ? "BAD"
+               : lit->objtype[0] != '\0' ? lit->objtype
+               : lit->sky                ? "SKY"
+                                         : "TGT",
+               3);
     }
     if (st == SPX_OK)
         st = spx_table_add(t, "TARGETID", H5T_NATIVE_INT64, NULL, targetid, e);

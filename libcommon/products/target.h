@@ -14,6 +14,7 @@ struct spx_table;
 typedef struct {
     int64_t targetid;
     int sky;                       /* 1: sky fibre */
+    char objtype[4];               /* of the fibermap: FLT or ARC, a lamp; empty: TGT or SKY */
     double ra, dec;                /* degrees */
     double teff, logg, feh, alpha; /* K, dex(cm/s^2), dex, dex */
     double v, vsini;               /* km/s */

@@ -15,6 +15,7 @@ typedef struct {
     const struct spx_table *table; /* nspec rows: targets, stars' parameters and velocities */
     /* What an exposure may have besides; NULL or 0 where it has not. */
     const double *throughput;       /* [nspec][nwave], of each fibre relative to the camera's; `flux` contains it */
+    const struct spx_table *lines;  /* of arc lamps */
     size_t nshift;                  /* wavelengths of `shift` */
     const double *shift_wavelength; /* [nshift], Angstrom */
     const double *shift;            /* [4][nspec][nshift]: x, y (pixels), wx, wy (relative), drawn less written */

@@ -44,5 +44,7 @@ spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e)
         st = write_rows(file, "/truth/throughput", "/truth/wavelength", dims, t->throughput, e);
     if (st == SPX_OK && t->shift != NULL)
         st = write_shift(file, t, e);
+    if (st == SPX_OK && t->lines != NULL)
+        st = spx_table_write(file, "/truth/lines", t->lines, e);
     return st == SPX_OK ? spx_table_write(file, "/truth/table", t->table, e) : st;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "sim/sim_lamp.h"
 
 static spx_status range(const char *text, const char *what, double out[2], spx_err *e)
 {
@@ -60,6 +61,27 @@ spx_status spx_sim_args_ranges(const spx_sim_args *o, size_t nspec, spx_sim_rang
     return st;
 }
 
+spx_status spx_sim_args_lamps(const spx_sim_args *o, unsigned *lamps, spx_err *e)
+{
+    *lamps = 0;
+    if (o->arc == NULL)
+        return SPX_OK;
+    if (strcmp(o->arc, "all") == 0) {
+        *lamps = SPX_SIM_ALL_LAMPS;
+        return SPX_OK;
+    }
+    for (const char *p = o->arc;; p++) {
+        const size_t n = strcspn(p, ",");
+        const unsigned one = spx_sim_lamp_of(p, n);
+        if (one == 0)
+            return spx_fail(e, SPX_EUSAGE, "--arc: '%s' should be all, or some of Hg,Cd,Ne,Ar,Kr,Xe", o->arc);
+        *lamps |= one;
+        p += n;
+        if (*p == '\0')
+            return SPX_OK;
+    }
+}
+
 spx_status spx_sim_args_fibers(const spx_sim_args *o, size_t *first, size_t *last, spx_err *e)
 {
     return o->fibers == NULL ? SPX_OK : interval(o->fibers, "--fibers", first, last, e);
@@ -72,7 +94,9 @@ uint64_t spx_sim_args_noise_seed(const spx_sim_args *o)
 
 spx_status spx_sim_args_noise(const spx_sim_args *o, char camera, size_t ny, spx_sim_noise *n, spx_err *e)
 {
-    *n = (spx_sim_noise){.seed = spx_sim_args_noise_seed(o),
+    /* a lamp's exposure has other noise than one of stars */
+    const uint64_t other = o->flat ? 0xF1A70000u : o->arc != NULL ? 0xA2C0000u : 0;
+    *n = (spx_sim_noise){.seed = spx_sim_args_noise_seed(o) ^ other,
                          .camera = camera,
                          .photon_noise = o->noise,
                          .readnoise = o->readnoise,

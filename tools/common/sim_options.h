@@ -19,7 +19,9 @@ typedef struct {
     long sky_fibers, seed, badcolumns, saturated, nans, expid;
     double step, exptime, readnoise, fullwell, cosmics, mjd;
     int sky, noise, has_mjd;
-    const char *shift;
+    const char *shift, *arc;
+    int flat, has_level;
+    double lamp_level;
     double throughput, fiber_scatter;
     long noise_seed;
     int has_noise_seed;
@@ -34,6 +36,9 @@ spx_status spx_sim_args_fibers(const spx_sim_args *o, size_t *first, size_t *las
 
 /* --wavelength: MIN and MAX, Angstrom; both 0 without it. */
 spx_status spx_sim_args_wavelength(const spx_sim_args *o, double w[2], spx_err *e);
+
+/* Gases of --arc, bits (sim/sim_lamp.h); 0 without it. */
+spx_status spx_sim_args_lamps(const spx_sim_args *o, unsigned *lamps, spx_err *e);
 
 /* Ranges of the parameters that the targets of nspec fibres are drawn from. */
 spx_status spx_sim_args_ranges(const spx_sim_args *o, size_t nspec, spx_sim_ranges *r, spx_err *e);

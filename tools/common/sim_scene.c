@@ -8,12 +8,14 @@
 #include "products/library_h5.h"
 #include "products/psf_h5.h"
 #include "products/spectra_h5.h"
+#include "sim/sim_lamp.h"
 
 void spx_sim_scene_free(spx_sim_scene *c)
 {
     spx_psf_free(&c->psf);
     spx_image_free(&c->image);
     spx_table_free(c->truth);
+    spx_table_free(c->lines);
     spx_free(c->fiber);
     spx_free(c->target);
     spx_free(c->seen);
@@ -174,6 +176,68 @@ spx_status spx_sim_scene_draw(const spx_sim_args *o, spx_run *s, spx_sim_scene *
         st = spx_sim_electrons(c->nspec, c->target, norm, c->arm, o->exptime, c->nwave, c->wavelength, c->flux, e);
     c->targets_drawn = 1;
     spx_free(norm);
+    return st;
+}
+
+/* Table of the lines of arc lamps. */
+static spx_status make_lines(size_t n, const spx_sim_arc_line *line, spx_table **out, spx_err *e)
+{
+    enum { WIDTH = 3 };
+    spx_table *t = *out = spx_table_new(n, e);
+    double *wave = spx_alloc2(2, n, sizeof *wave, e), *electrons = wave + n;
+    char *species = spx_alloc(n, WIDTH, e);
+    spx_status st = t == NULL || wave == NULL || species == NULL ? SPX_EIO : SPX_OK;
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+        wave[k] = line[k].wavelength;
+        electrons[k] = line[k].electrons;
+        memcpy(species + WIDTH * k, line[k].species, WIDTH);
+    }
+    if (st == SPX_OK)
+        st = spx_table_add(t, "WAVELENGTH", H5T_NATIVE_DOUBLE, "Angstrom", wave, e);
+    if (st == SPX_OK)
+        st = spx_table_add(t, "ELECTRONS", H5T_NATIVE_DOUBLE, "electron", electrons, e);
+    if (st == SPX_OK)
+        st = spx_table_add_strings(t, "SPECIES", WIDTH, species, e);
+    spx_free(wave);
+    spx_free(species);
+    return st;
+}
+
+spx_status spx_sim_scene_lamp(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
+{
+    unsigned lamps = 0;
+    size_t nline = 0;
+    spx_sim_arc_line *line = NULL;
+    if (o->flat && o->arc != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--flat and --arc are two exposures: give one of them");
+    if (s->ninput > 0 || o->models != NULL)
+        return spx_fail(e, SPX_EUSAGE, "%s: a lamp takes no spectra of targets",
+                        s->ninput > 0 ? s->input[0] : o->models);
+    spx_status st = spx_sim_args_lamps(o, &lamps, e);
+    if (st == SPX_OK)
+        st = make_camera(o, s, 0, c, e);
+    if (st == SPX_OK)
+        st = make_grid(o, c, e);
+    if (st != SPX_OK)
+        return st;
+    const double level = o->has_level ? o->lamp_level : o->flat ? 6000 : 1e5;
+    if (o->flat)
+        spx_sim_flat(c->arm, level, c->nwave, c->wavelength, c->flux);
+    else
+        st = spx_sim_arc(lamps, c->arm, level, spx_sim_args_noise_seed(o), c->nwave, c->wavelength, c->flux, &line,
+                         &nline, e);
+    if (st == SPX_OK && line != NULL && nline == 0)
+        st = spx_fail(e, SPX_EUSAGE, "--arc %s: these lamps have no line between %g and %g Angstrom", o->arc,
+                      c->wavelength[0], c->wavelength[c->nwave - 1]);
+    if (st == SPX_OK && line != NULL)
+        st = make_lines(nline, line, &c->lines, e);
+    for (size_t i = 0; i < c->nspec && st == SPX_OK; i++) {
+        c->target[i] = (spx_target){.targetid = -1};
+        memcpy(c->target[i].objtype, o->flat ? "FLT" : "ARC", sizeof c->target[i].objtype);
+        if (i > 0)
+            memcpy(c->flux + i * c->nwave, c->flux, c->nwave * sizeof *c->flux);
+    }
+    spx_free(line);
     return st;
 }
 

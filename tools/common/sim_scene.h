@@ -27,7 +27,7 @@ typedef struct {
     double *scatter;            /* [nspec]: grey factors, which it contains */
     size_t nshift;              /* truth of the motion */
     double *shift_wave, *shift; /* [nshift], [4][nspec][nshift] */
-    spx_table *truth;
+    spx_table *truth, *lines;   /* lines of arc lamps; NULL */
     spx_image image;
 } spx_sim_scene;
 
@@ -37,6 +37,9 @@ spx_status spx_sim_scene_draw(const spx_sim_args *o, spx_run *s, spx_sim_scene *
 
 /* Of the spectra of the input: a spectra or frame block, or a list of text files. */
 spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
+
+/* Of a calibration lamp, --flat or --arc, in all fibres. */
+spx_status spx_sim_scene_lamp(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
 
 /* Moves the PSF and makes the throughput of the fibres, as the options say. */
 spx_status spx_sim_scene_instrument(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
