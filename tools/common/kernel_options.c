@@ -24,6 +24,7 @@ const spx_err_option spx_kernel_options[] = {
     {"skip_nan", "--skip-nan"},
     {"spectra", "--spectra"},
     {"terms", "--terms"},
+    {"stars", "--stars"},
     {"train_nn", "--train-nn"},
     {"vrange", "--vrange"},
     {"wavelength", "--wavelength"},

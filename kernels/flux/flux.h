@@ -1,0 +1,83 @@
+/* Stage `flux`: response of a camera from standard stars, and flux calibration with it.
+ *
+ * Model of star s: D_s = a_s R_s (C o T_s), o bin by bin. C[n]: response, deconvolved, so that it may hold telluric
+ * bands; T_s[n]: model of the star outside the atmosphere, as it would reach the CCD without blurring (the template of
+ * the velocity fit with its own continuum); a_s: grey scale. C minimises
+ *     sum_s |D_s - a_s R_s diag(T_s) C|^2_w + sum_k lambda_k (C_(k-1) - 2 C_k + C_(k+1))^2,
+ * lambda_k = `smooth` times the median diagonal of the normal matrix off telluric bands, `smooth_band` times within
+ * them. The matrix is banded, and the band of its inverse is the covariance of C, exact for any R (calib/band.h). In
+ * turn a_s = <D, R C T>/<R C T, R C T>, of median 1 over the stars.
+ *
+ * Bins beyond `clip` times sqrt(max(1, median chi^2 of the star)) are rejected, and all tested again in each pass. A
+ * star is left out whose scale is more than 4 robust standard deviations and 20 % from the median (only where scales
+ * are expected to be equal), which loses a fifth of its bins, or whose smooth residual is more than 4 robust standard
+ * deviations above the median and above 5 %. No star has more than four times the median weight.
+ *
+ * Error of the models: e_sb, relative residual of star s in block b of about 100 Angstrom, has the variance
+ * (1 - h_sb) (sigma_sb^2 + tau_b^2), h: share of the star in the weight of all. tau_b by moments, 8 rounds, averaged
+ * over three blocks; the response has the error tau sqrt(sum W^2)/sum W from it. That does not shrink with the number
+ * of bins, as the covariance does.
+ *
+ * Calibration of fibre i: C_i = R_i C, flux D/C_i, R'_i = diag(C_i)^-1 R_i diag(C), whose rows sum to 1 and with which
+ * R'_i T is exactly the flux of a star T. Inverse variance w C_i^2, and the variance
+ * flux^2 (diag(R_i cov(C) R_i^T)/C_i^2 + model_error^2 + floor^2) is added. */
+#ifndef SPX_FLUX_H
+#define SPX_FLUX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "products/flux.h"
+#include "products/spectra.h"
+
+enum { SPX_FLUX_LEAST_STARS = 3, SPX_FLUX_LEAST_BINS = 50 };
+
+typedef struct {
+    double smooth, smooth_band; /* 1e4, 1e-2 */
+    size_t nband;
+    const double *band; /* [nband][2] telluric bands, Angstrom, in the medium of the wavelengths */
+    double clip;        /* 6; 0: nothing is rejected */
+    int passes;         /* 6 */
+    int nthreads;
+} spx_flux_options;
+
+/* Standard stars of a frame. Rows are those of the frame. */
+typedef struct {
+    size_t nstar;
+    const size_t *row;   /* [nstar] spectra of the frame */
+    const double *model; /* [nstar][nwave] T, on the frame's bins; 0: not known */
+    int calibrated;      /* 1: models are in units of flux, so that scales are expected to be equal */
+} spx_flux_stars;
+
+/* The values above, no bands, one thread. */
+void spx_flux_options_init(spx_flux_options *o);
+
+/* Telluric bands of oxygen and water, Angstrom in vacuum. */
+extern const double spx_flux_bands[][2];
+extern const size_t spx_flux_nband;
+
+/* Finds the response. `arm`: flux (electron/Angstrom), ivar, mask, resolution [nspec] of the frame, wavelengths. Fills
+ * *out (zeroed before; spx_flux_free()), but for camera, unit, exptime, targetid and floor, which the caller sets. The
+ * result does not depend on the number of threads. SPX_EINPUT: fewer than 3 stars can be used, no resolution, no light.
+ */
+spx_status spx_flux_solve_cpu(const spx_arm *arm, const spx_flux_stars *in, const spx_flux_options *o, spx_flux *out,
+                              spx_err *e);
+
+/* Calibrates nspec spectra in place: flux, ivar, resolution; `factor`: the frame's exposure time over the response's.
+ * Bins that the response does not know (no star had a good bin; C_i is less than three times its error) get flux and
+ * ivar 0, SPX_NODATA, and keep their row of R. *nbad (may be NULL) gets the number of wavelengths of these. SPX_EINPUT:
+ * wavelengths differ. The unit is the caller's to set. */
+spx_status spx_flux_apply_cpu(const spx_flux *f, double factor, int nthreads, size_t nspec, spx_arm *arm, size_t *nbad,
+                              spx_err *e);
+
+/* t[n] on wavelength[n] from values on other bins, tin[nin] on win[nin]: Lagrange's interpolation through eight bins
+ * (exact where bins coincide); 0 beyond them, and where any of the eight is 0. Both increase; nin >= 8. */
+void spx_flux_on_bins(size_t nin, const double *win, const double *tin, size_t n, const double *wavelength, double *t);
+
+/* ---- shared by the backends ---- */
+
+/* SPX_EINPUT unless the response and the arm have the same wavelengths, to 1e-6 Angstrom. */
+spx_status spx_flux_check(const spx_flux *f, size_t nspec, const spx_arm *arm, spx_err *e);
+
+#endif

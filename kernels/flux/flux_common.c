@@ -1,0 +1,55 @@
+/* Provides what backends of stage `flux` share (flux/flux.h). */
+#include <math.h>
+
+#include "calib/series.h"
+#include "flux/flux.h"
+
+const double spx_flux_bands[][2] = {{6865, 6945}, {7160, 7340}, {7590, 7710}, {8130, 8350}, {8940, 9240}, {9300, 9700}};
+const size_t spx_flux_nband = sizeof spx_flux_bands / sizeof *spx_flux_bands;
+
+void spx_flux_options_init(spx_flux_options *o)
+{
+    *o = (spx_flux_options){.smooth = 1e4, .smooth_band = 1e-2, .clip = 6, .passes = 6, .nthreads = 1};
+}
+
+spx_status spx_flux_check(const spx_flux *f, size_t nspec, const spx_arm *arm, spx_err *e)
+{
+    if (nspec == 0 || arm->resolution == NULL)
+        return spx_fail_remedy(e, SPX_EINPUT, "extract it with specx-extract",
+                               "the frame has no resolution matrices, which flux calibration changes");
+    if (arm->nwave != f->nwave)
+        return spx_fail(e, SPX_EINPUT, "the frame has %zu wavelengths, the response %zu: give frames of one camera",
+                        arm->nwave, f->nwave);
+    for (size_t k = 0; k < f->nwave; k++)
+        if (!(fabs(arm->wavelength[k] - f->wavelength[k]) < 1e-6))
+            return spx_fail(e, SPX_EINPUT,
+                            "bin %zu is at %.6f Angstrom in the frame, at %.6f in the response: give frames of one "
+                            "camera, extracted alike",
+                            k, arm->wavelength[k], f->wavelength[k]);
+    return SPX_OK;
+}
+
+void spx_flux_on_bins(size_t nin, const double *win, const double *tin, size_t n, const double *wavelength, double *t)
+{
+    size_t i = 0;
+    for (size_t k = 0; k < n; k++) {
+        const double w = wavelength[k];
+        t[k] = 0;
+        while (i + 2 < nin && win[i + 1] <= w)
+            i++;
+        double q = (w - win[i]) / (win[i + 1] - win[i]);
+        if (fabs(q) < 1e-6 || fabs(q - 1) < 1e-6) { /* the same bin */
+            t[k] = tin[q < 0.5 ? i : i + 1];
+            continue;
+        }
+        if (!(q > 0 && q < 1))
+            continue;
+        size_t first = i < 3 ? 0 : i - 3;
+        first = first > nin - 8 ? nin - 8 : first;
+        int known = 1;
+        for (size_t j = 0; j < 8; j++)
+            known = known && tin[first + j] > 0;
+        if (known)
+            t[k] = spx_interpolate8(nin, tin, i, q);
+    }
+}

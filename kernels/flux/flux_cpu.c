@@ -1,0 +1,531 @@
+/* Provides the response of a camera from standard stars (flux/flux.h). */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "calib/band.h"
+#include "calib/resolution.h"
+#include "flux/flux.h"
+#include "num/stat.h"
+
+static const double BLOCK_WIDTH = 100; /* of the shape of residuals, Angstrom */
+static const double MOST_WEIGHT = 4;   /* of a star, in units of the median */
+static const double NOTHING = 1e-12;   /* pivot that says nothing (spx_band_factor()) */
+
+/* Arrays of a solution; of each star [nstar][n]: b is R diag(T), [nstar][ndiag][n]. */
+typedef struct {
+    size_t nstar, n, ndiag, half; /* half-bandwidth of the normal matrix */
+    double *b, *d, *w;            /* data, weight of usable bins */
+    double *model;                /* R (C o T) */
+    double *scaled_d, *scaled_w;  /* d/a, w a^2 of bins that are kept */
+    uint8_t *kept;                /* [nstar][n] bins that no test has rejected, or w is 0 */
+    uint8_t *use, *out;           /* [nstar] in the fit; left out for good */
+    double *a, *weight;           /* [nstar] scale; factor of its weights */
+    double *band, *y, *lambda;    /* [half+1][n]; [n]; [n] */
+    double *c;                    /* [n] */
+    double *tmp;                  /* [threads' stars][n] */
+    double *tmp1;                 /* [nstar] */
+    uint8_t *telluric;            /* [n] */
+} fit;
+
+static void free_fit(fit *f)
+{
+    double **all[] = {&f->b,      &f->d,    &f->w, &f->model,  &f->scaled_d, &f->scaled_w, &f->a,
+                      &f->weight, &f->band, &f->y, &f->lambda, &f->c,        &f->tmp,      &f->tmp1};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        spx_free(*all[i]);
+    spx_free(f->kept);
+    spx_free(f->use);
+    spx_free(f->out);
+    spx_free(f->telluric);
+}
+
+static spx_status make_fit(fit *f, spx_err *e)
+{
+    const size_t ns = f->nstar, n = f->n;
+    f->half = f->ndiag - 1 > 2 ? f->ndiag - 1 : 2;
+    const int ok =
+        (f->b = spx_alloc2(ns * f->ndiag, n, sizeof *f->b, e)) != NULL &&
+        (f->d = spx_alloc2(ns, n, sizeof *f->d, e)) != NULL && (f->w = spx_alloc2(ns, n, sizeof *f->w, e)) != NULL &&
+        (f->model = spx_alloc2(ns, n, sizeof *f->model, e)) != NULL &&
+        (f->scaled_d = spx_alloc2(ns, n, sizeof *f->scaled_d, e)) != NULL &&
+        (f->scaled_w = spx_alloc2(ns, n, sizeof *f->scaled_w, e)) != NULL &&
+        (f->kept = spx_alloc2(ns, n, 1, e)) != NULL && (f->use = spx_alloc(ns, 1, e)) != NULL &&
+        (f->out = spx_alloc(ns, 1, e)) != NULL && (f->a = spx_alloc(ns, sizeof *f->a, e)) != NULL &&
+        (f->weight = spx_alloc(ns, sizeof *f->weight, e)) != NULL &&
+        (f->band = spx_alloc2(f->half + 1, n, sizeof *f->band, e)) != NULL &&
+        (f->y = spx_alloc(n, sizeof *f->y, e)) != NULL && (f->lambda = spx_alloc(n, sizeof *f->lambda, e)) != NULL &&
+        (f->c = spx_alloc(n, sizeof *f->c, e)) != NULL && (f->tmp = spx_alloc2(ns, n, sizeof *f->tmp, e)) != NULL &&
+        (f->tmp1 = spx_alloc(ns, sizeof *f->tmp1, e)) != NULL && (f->telluric = spx_alloc(n, 1, e)) != NULL;
+    return ok ? SPX_OK : SPX_EIO;
+}
+
+static int good_bin(const spx_arm *arm, size_t at)
+{
+    return isfinite(arm->flux[at]) && arm->ivar[at] > 0 && isfinite(arm->ivar[at]) &&
+           (arm->mask == NULL || arm->mask[at] == 0);
+}
+
+/* Data of a star: R diag(T), and the bins whose whole footprint has a template. */
+static void load_star(const spx_arm *arm, const spx_flux_stars *in, fit *f, size_t s)
+{
+    const size_t n = f->n, nd = f->ndiag, h = nd / 2;
+    const double *t = in->model + s * n, *r = arm->resolution + in->row[s] * nd * n;
+    double *b = f->b + s * nd * n;
+    for (size_t d = 0; d < nd; d++)
+        for (size_t j = 0; j < n; j++) { /* elements without a row are never used, but may be anything */
+            const size_t k = j + d;
+            b[d * n + j] = k >= h && k - h < n && t[j] > 0 ? r[d * n + j] * t[j] : 0;
+        }
+    for (size_t k = 0; k < n; k++) {
+        const size_t at = in->row[s] * n + k, first = k < h ? 0 : k - h, last = k + h < n ? k + h : n - 1;
+        int good = good_bin(arm, at);
+        for (size_t j = first; j <= last && good; j++)
+            good = t[j] > 0;
+        f->d[s * n + k] = good ? arm->flux[at] : 0;
+        f->w[s * n + k] = good ? arm->ivar[at] : 0;
+        f->kept[s * n + k] = 1;
+    }
+}
+
+/* Median of what a star's bins have: 0: flux over R T, 1: signal-to-noise ratio. tmp[n]. */
+static double median_of(const fit *f, size_t s, int what, double *tmp, size_t *count)
+{
+    const double *d = f->d + s * f->n, *w = f->w + s * f->n, *m = f->model + s * f->n;
+    size_t n = 0;
+    for (size_t k = 0; k < f->n; k++)
+        if (w[k] > 0 && (what == 1 || m[k] > 0))
+            tmp[n++] = what == 1 ? d[k] * sqrt(w[k]) : d[k] / m[k];
+    *count = n;
+    return spx_median(tmp, n);
+}
+
+/* Median of v[s] over the stars that are used. */
+static double star_median(const fit *f, const double *v, double *tmp)
+{
+    size_t n = 0;
+    for (size_t s = 0; s < f->nstar; s++)
+        if (f->use[s])
+            tmp[n++] = v[s];
+    return spx_median(tmp, n);
+}
+
+/* 1.4826 times the median absolute deviation. */
+static double star_spread(const fit *f, const double *v, double middle, double *tmp)
+{
+    size_t n = 0;
+    for (size_t s = 0; s < f->nstar; s++)
+        if (f->use[s])
+            tmp[n++] = fabs(v[s] - middle);
+    return 1.4826 * spx_median(tmp, n);
+}
+
+static size_t count_used(const fit *f)
+{
+    size_t n = 0;
+    for (size_t s = 0; s < f->nstar; s++)
+        n += f->use[s];
+    return n;
+}
+
+/* Scales of median 1 by what the stars have where C is 1, and limits to their weights. */
+static void start(const spx_arm *arm, const spx_flux_stars *in, const spx_flux_options *o, fit *f, spx_flux *out)
+{
+    const size_t n = f->n;
+#pragma omp parallel for schedule(static) num_threads(o->nthreads > 0 ? o->nthreads : 1)
+    for (size_t s = 0; s < f->nstar; s++) {
+        double *ones = f->scaled_d + s * n, *tmp = f->tmp + s * n;
+        size_t count, bright;
+        load_star(arm, in, f, s);
+        for (size_t j = 0; j < n; j++)
+            ones[j] = 1;
+        spx_resolution_apply(n, f->ndiag, f->b + s * f->ndiag * n, ones, f->model + s * n);
+        f->a[s] = median_of(f, s, 0, tmp, &count);
+        spx_flux_star *x = &out->star[s];
+        x->sn = median_of(f, s, 1, tmp, &bright);
+        x->nbin = (int64_t)bright;
+        x->row = (int32_t)in->row[s];
+        f->use[s] = bright >= SPX_FLUX_LEAST_BINS && f->a[s] > 0 && isfinite(f->a[s]) && x->sn > 0;
+        f->out[s] = !f->use[s];
+        x->fate = f->use[s] ? SPX_FLUX_USED : SPX_FLUX_NO_DATA;
+    }
+    const double middle = star_median(f, f->a, f->tmp);
+    for (size_t s = 0; s < f->nstar; s++) {
+        f->a[s] = f->use[s] ? f->a[s] / middle : 0;
+        f->tmp1[s] = out->star[s].sn * out->star[s].sn;
+    }
+    const double weight = star_median(f, f->tmp1, f->tmp);
+    for (size_t s = 0; s < f->nstar; s++)
+        f->weight[s] = f->tmp1[s] > MOST_WEIGHT * weight ? MOST_WEIGHT * weight / f->tmp1[s] : 1;
+}
+
+/* Normal matrix of the stars that are used, and y; without the penalty. */
+static void normal(const spx_flux_options *o, fit *f)
+{
+    const size_t n = f->n;
+#pragma omp parallel for schedule(static) num_threads(o->nthreads > 0 ? o->nthreads : 1)
+    for (size_t s = 0; s < f->nstar; s++)
+        for (size_t k = 0; k < n; k++) {
+            const size_t at = s * n + k;
+            f->scaled_w[at] = f->kept[at] && f->use[s] ? f->w[at] * f->a[s] * f->a[s] * f->weight[s] : 0;
+            f->scaled_d[at] = f->use[s] ? f->d[at] / f->a[s] : 0;
+        }
+    memset(f->band, 0, (f->half + 1) * n * sizeof *f->band);
+    spx_resolution_normal(f->nstar, n, f->ndiag, f->b, f->scaled_w, f->scaled_d, f->use, o->nthreads, f->band, f->y);
+}
+
+/* The penalty, by the median diagonal off telluric bands; 0 when there are no data. */
+static int add_penalty(const spx_flux_options *o, fit *f)
+{
+    const size_t n = f->n;
+    size_t count = 0;
+    for (int pass = 0; pass < 2 && count == 0; pass++) /* an arm may be all bands */
+        for (size_t k = 0; k < n; k++)
+            if (f->band[k] > 0 && (pass == 1 || !f->telluric[k]))
+                f->tmp[count++] = f->band[k];
+    const double middle = spx_median(f->tmp, count);
+    for (size_t k = 0; k < n; k++)
+        f->lambda[k] = middle * (f->telluric[k] ? o->smooth_band : o->smooth);
+    for (size_t k = 1; k + 1 < n; k++) {
+        static const double d[3] = {1, -2, 1};
+        for (size_t i = 0; i < 3; i++)
+            for (size_t j = i; j < 3; j++)
+                f->band[(j - i) * n + k - 1 + i] += f->lambda[k] * d[i] * d[j];
+    }
+    return count > 0;
+}
+
+/* C with the scales as they are. */
+static int solve(const spx_flux_options *o, fit *f)
+{
+    normal(o, f);
+    if (!add_penalty(o, f))
+        return 0;
+    (void)spx_band_factor(f->n, (int)f->half, f->band, NOTHING, f->band);
+    memcpy(f->c, f->y, f->n * sizeof *f->c);
+    spx_band_solve(f->n, (int)f->half, f->band, f->c);
+    return 1;
+}
+
+/* Models with C, scales (`scale`: else they stay), and with `clip` what is rejected. */
+static void test_stars(const spx_flux_options *o, int scale, int clip, fit *f, spx_flux *out)
+{
+    const size_t n = f->n;
+#pragma omp parallel for schedule(static) num_threads(o->nthreads > 0 ? o->nthreads : 1)
+    for (size_t s = 0; s < f->nstar; s++) {
+        double *m = f->model + s * n, *tmp = f->tmp + s * n, dm = 0, mm = 0;
+        const double *d = f->d + s * n, *w = f->w + s * n;
+        size_t count = 0;
+        int64_t reject = 0;
+        if (f->out[s])
+            continue;
+        spx_resolution_apply(n, f->ndiag, f->b + s * f->ndiag * n, f->c, m);
+        for (size_t k = 0; k < n; k++)
+            if (w[k] > 0 && f->kept[s * n + k]) {
+                dm += w[k] * d[k] * m[k];
+                mm += w[k] * m[k] * m[k];
+            }
+        if (scale)
+            f->a[s] = mm > 0 ? dm / mm : 0;
+        for (size_t k = 0; k < n; k++) {
+            const double r = d[k] - f->a[s] * m[k];
+            if (w[k] > 0)
+                tmp[count++] = w[k] * r * r;
+        }
+        const double chi2 = spx_median(tmp, count) / 0.45494; /* median of chi^2 with one degree of freedom */
+        const double most = o->clip * o->clip * (chi2 > 1 ? chi2 : 1);
+        double sum = 0;
+        for (size_t k = 0; k < n; k++) {
+            const double r = d[k] - f->a[s] * m[k], z = w[k] * r * r;
+            const int kept = clip ? !(o->clip > 0) || z <= most : f->kept[s * n + k];
+            f->kept[s * n + k] = (uint8_t)kept;
+            reject += w[k] > 0 && !kept;
+            sum += kept ? z : 0;
+        }
+        out->star[s].nreject = reject;
+        out->star[s].chisq = (int64_t)count > reject ? sum / (double)((int64_t)count - reject) : 0;
+    }
+}
+
+static void leave_out(fit *f, spx_flux *out, size_t s, spx_flux_fate why)
+{
+    f->out[s] = 1;
+    f->use[s] = 0;
+    out->star[s].fate = why;
+}
+
+/* Scales of median 1, and stars whose scale or number of rejected bins is out of the ordinary. */
+static void test_scales(const spx_flux_stars *in, int leave, fit *f, spx_flux *out)
+{
+    for (size_t s = 0; s < f->nstar; s++)
+        if (f->use[s] && !(f->a[s] > 0 && isfinite(f->a[s])))
+            leave_out(f, out, s, SPX_FLUX_NO_DATA);
+    const double middle = star_median(f, f->a, f->tmp), spread = star_spread(f, f->a, middle, f->tmp);
+    for (size_t s = 0; s < f->nstar && leave; s++) {
+        const double off = fabs(f->a[s] - middle);
+        if (f->use[s] && in->calibrated && off > 4 * spread && off > 0.2 * middle)
+            leave_out(f, out, s, SPX_FLUX_SCALE);
+        else if (f->use[s] && 5 * out->star[s].nreject > out->star[s].nbin)
+            leave_out(f, out, s, SPX_FLUX_CLIPPED);
+    }
+    const double now = star_median(f, f->a, f->tmp);
+    for (size_t s = 0; s < f->nstar && now > 0; s++)
+        f->a[s] /= now;
+}
+
+/* ---- error of the models ---- */
+
+/* Blocks of the spectrum: relative residual of each star, its variance by the noise, and information. */
+typedef struct {
+    size_t n, of;                              /* blocks; bins of one */
+    double *residual, *variance, *information; /* [nstar][n] */
+    double *tau2;                              /* [n] */
+} blocks;
+
+static void block_residuals(const fit *f, size_t s, blocks *b)
+{
+    const size_t n = f->n;
+    const double *d = f->d + s * n, *w = f->w + s * n, *m = f->model + s * n;
+    for (size_t k = 0; k < n && f->use[s]; k++) {
+        const size_t at = s * b->n + (k / b->of < b->n ? k / b->of : b->n - 1);
+        const double model = f->a[s] * m[k];
+        if (!(w[k] > 0) || !f->kept[s * n + k] || f->telluric[k])
+            continue;
+        b->residual[at] += w[k] * model * (d[k] - model);
+        b->information[at] += w[k] * model * model;
+    }
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t at = s * b->n + i;
+        const int any = b->information[at] > 0;
+        b->residual[at] = any ? b->residual[at] / b->information[at] : 0;
+        b->variance[at] = any ? 1 / b->information[at] : 0;
+    }
+}
+
+/* tau^2 of block i by moments. */
+static double block_excess(const fit *f, const blocks *b, size_t i)
+{
+    double total = 0, tau2 = 0;
+    for (size_t s = 0; s < f->nstar; s++)
+        total += b->information[s * b->n + i] * f->weight[s];
+    for (int round = 0; round < 8; round++) {
+        double sum = 0, weight = 0;
+        for (size_t s = 0; s < f->nstar; s++) {
+            const size_t at = s * b->n + i;
+            const double share = total > 0 ? b->information[at] * f->weight[s] / total : 1;
+            if (!(b->information[at] > 0) || !(share < 0.9))
+                continue;
+            const double q = 1 / (b->variance[at] + tau2);
+            sum += q * q * (b->residual[at] * b->residual[at] / (1 - share) - b->variance[at]);
+            weight += q * q;
+        }
+        tau2 = weight > 0 && sum > 0 ? sum / weight : 0;
+    }
+    return tau2;
+}
+
+/* Stars whose shape is far from the others'; returns how many. */
+static size_t test_shapes(fit *f, const blocks *b, spx_flux *out)
+{
+    size_t n = 0;
+    for (size_t s = 0; s < f->nstar; s++) {
+        double sum = 0, count = 0;
+        for (size_t i = 0; i < b->n; i++) {
+            const size_t at = s * b->n + i;
+            sum += b->residual[at] * b->residual[at] - b->variance[at];
+            count += b->information[at] > 0;
+        }
+        f->tmp1[s] = count > 0 && sum > 0 ? sqrt(sum / count) : 0;
+        if (f->use[s])
+            out->star[s].shape = f->tmp1[s];
+    }
+    const double middle = star_median(f, f->tmp1, f->tmp), spread = star_spread(f, f->tmp1, middle, f->tmp);
+    for (size_t s = 0; s < f->nstar; s++)
+        if (f->use[s] && f->tmp1[s] > middle + 4 * spread && f->tmp1[s] > 0.05) {
+            leave_out(f, out, s, SPX_FLUX_SHAPE);
+            n++;
+        }
+    return n;
+}
+
+static void make_blocks(const fit *f, blocks *b)
+{
+    memset(b->residual, 0, f->nstar * b->n * sizeof *b->residual);
+    memset(b->information, 0, f->nstar * b->n * sizeof *b->information);
+    for (size_t s = 0; s < f->nstar; s++)
+        block_residuals(f, s, b);
+}
+
+/* Relative error of C by the models, from the blocks, linearly between their middles. */
+static void model_error(const fit *f, const blocks *b, double *error)
+{
+    for (size_t i = 0; i < b->n; i++)
+        b->tau2[i] = block_excess(f, b, i);
+    for (size_t k = 0; k < f->n; k++) {
+        const double at = ((double)k + 0.5) / (double)b->of - 0.5;
+        const double q = at < 0 ? 0 : at > (double)(b->n - 1) ? (double)(b->n - 1) : at;
+        const size_t i0 = (size_t)q, i1 = i0 + 1 < b->n ? i0 + 1 : i0;
+        double value[2];
+        for (int side = 0; side < 2; side++) {
+            const size_t i = side == 0 ? i0 : i1, first = i < 1 ? 0 : i - 1, last = i + 2 < b->n ? i + 2 : b->n;
+            double tau2 = 0, weight = 0, square = 0;
+            for (size_t j = first; j < last; j++) {
+                double all = 0, information = 0, squares = 0;
+                for (size_t s = 0; s < f->nstar; s++) {
+                    const double w = b->information[s * b->n + j] * f->weight[s];
+                    information += b->information[s * b->n + j];
+                    all += w;
+                    squares += w * w;
+                }
+                if (!(all > 0))
+                    continue;
+                /* the error of tau^2 goes with the variance of residuals: few bins of a block are off bands */
+                const double u = information * information;
+                tau2 += u * b->tau2[j];
+                square += u * squares / (all * all);
+                weight += u;
+            }
+            /* times 1/(effective number of stars) */
+            value[side] = weight > 0 ? tau2 / weight * (square / weight) : 0;
+        }
+        error[k] = sqrt(value[0] + (q - (double)i0) * (value[1] - value[0]));
+    }
+}
+
+static spx_status alloc_blocks(const spx_arm *arm, const fit *f, blocks *b, spx_err *e)
+{
+    const double range = arm->wavelength[f->n - 1] - arm->wavelength[0];
+    b->n = range > 4 * BLOCK_WIDTH ? (size_t)(range / BLOCK_WIDTH) : 4;
+    b->of = (f->n + b->n - 1) / b->n;
+    b->n = (f->n + b->of - 1) / b->of;
+    return (b->residual = spx_alloc2(f->nstar, b->n, sizeof *b->residual, e)) != NULL &&
+                   (b->variance = spx_alloc2(f->nstar, b->n, sizeof *b->variance, e)) != NULL &&
+                   (b->information = spx_alloc2(f->nstar, b->n, sizeof *b->information, e)) != NULL &&
+                   (b->tau2 = spx_alloc(b->n, sizeof *b->tau2, e)) != NULL
+               ? SPX_OK
+               : SPX_EIO;
+}
+
+static void free_blocks(blocks *b)
+{
+    spx_free(b->residual);
+    spx_free(b->variance);
+    spx_free(b->information);
+    spx_free(b->tau2);
+}
+
+/* ---- the solution ---- */
+
+static spx_status too_few(const fit *f, spx_err *e)
+{
+    const size_t n = count_used(f);
+    if (n >= SPX_FLUX_LEAST_STARS)
+        return SPX_OK;
+    return spx_fail_remedy(e, SPX_EINPUT, "name more with {stars}, or apply the response of another exposure",
+                           "%zu of %zu standard stars can be used, %d are needed", n, f->nstar, SPX_FLUX_LEAST_STARS);
+}
+
+static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const spx_flux_options *o, fit *f, blocks *b,
+                          spx_flux *out, spx_err *e)
+{
+    start(arm, in, o, f, out);
+    spx_status st = too_few(f, e);
+    const int passes = o->passes > 2 ? o->passes : 2;
+    size_t odd = 0;
+    for (int pass = 0; pass < passes + (odd > 0) && st == SPX_OK; pass++) {
+        if (!solve(o, f))
+            return spx_fail(e, SPX_EINPUT, "the standard stars have no good bin in common with their models");
+        test_stars(o, 1, pass > 0, f, out);
+        test_scales(in, pass > 1, f, out);
+        if (pass + 1 == passes) {
+            make_blocks(f, b);
+            odd = test_shapes(f, b, out);
+        }
+        st = too_few(f, e);
+    }
+    if (st != SPX_OK)
+        return st;
+    (void)solve(o, f);
+    test_stars(o, 0, 0, f, out);
+    make_blocks(f, b);
+    return SPX_OK;
+}
+
+/* The solution, as a response. */
+static spx_status finish(const spx_arm *arm, const fit *f, const blocks *b, spx_flux *out, spx_err *e)
+{
+    const size_t n = f->n;
+    double sum = 0, count = 0, *inverse = spx_alloc2(f->half + 1, n, sizeof *inverse, e);
+    out->covariance = spx_alloc2(f->ndiag, n, sizeof *out->covariance, e);
+    out->response = spx_alloc(n, sizeof *out->response, e);
+    out->wavelength = spx_alloc(n, sizeof *out->wavelength, e);
+    out->model_error = spx_alloc(n, sizeof *out->model_error, e);
+    out->stars = spx_alloc(n, sizeof *out->stars, e);
+    if (inverse == NULL || out->covariance == NULL || out->response == NULL || out->wavelength == NULL ||
+        out->model_error == NULL || out->stars == NULL) {
+        spx_free(inverse);
+        return SPX_EIO;
+    }
+    out->nwave = n;
+    out->ndiag = f->ndiag;
+    out->medium = arm->medium;
+    out->barycentric = arm->barycentric;
+    memcpy(out->wavelength, arm->wavelength, n * sizeof *out->wavelength);
+    memcpy(out->response, f->c, n * sizeof *f->c);
+    spx_band_inverse(n, (int)f->half, f->band, inverse);
+    memcpy(out->covariance, inverse, f->ndiag * n * sizeof *inverse);
+    spx_free(inverse);
+    for (size_t s = 0; s < f->nstar; s++) {
+        spx_flux_star *x = &out->star[s];
+        x->scale = f->a[s];
+        for (size_t k = 0; k < n && f->use[s]; k++)
+            out->stars[k] += f->w[s * n + k] > 0 && f->kept[s * n + k];
+        if (f->use[s]) {
+            sum += x->chisq * (double)(x->nbin - x->nreject);
+            count += (double)(x->nbin - x->nreject);
+        }
+    }
+    out->chisq = count > 0 ? sum / count : 0;
+    model_error(f, b, out->model_error);
+    for (size_t k = 0; k < n; k++)
+        if (!isfinite(f->c[k]))
+            return spx_fail(e, SPX_EINPUT, "the response is not finite at bin %zu: are models and fluxes in order?", k);
+    return SPX_OK;
+}
+
+spx_status spx_flux_solve_cpu(const spx_arm *arm, const spx_flux_stars *in, const spx_flux_options *o, spx_flux *out,
+                              spx_err *e)
+{
+    fit f = {.nstar = in->nstar, .n = arm->nwave, .ndiag = arm->ndiag};
+    blocks b = {0};
+    *out = (spx_flux){0};
+    if (arm->resolution == NULL || arm->ndiag % 2 == 0 || arm->ndiag - 1 > SPX_BAND_MOST)
+        return spx_fail_remedy(e, SPX_EINPUT, "extract it with specx-extract",
+                               "the frame has no resolution matrices of an odd number of diagonals up to %d",
+                               SPX_BAND_MOST + 1);
+    if (arm->nwave < SPX_FLUX_LEAST_BINS)
+        return spx_fail(e, SPX_EINPUT, "%zu bins are too few for a response: at least %d are needed", arm->nwave,
+                        SPX_FLUX_LEAST_BINS);
+    for (size_t k = 0; k < arm->nwave && in->nstar > 0; k++)
+        for (size_t s = 0; s < in->nstar; s++)
+            if (!isfinite(in->model[s * arm->nwave + k]))
+                return spx_fail(e, SPX_EINPUT, "the model of star %zu is not finite at bin %zu", s, k);
+    spx_status st = make_fit(&f, e);
+    if (st == SPX_OK)
+        st = alloc_blocks(arm, &f, &b, e);
+    if (st == SPX_OK && (out->star = spx_alloc(in->nstar, sizeof *out->star, e)) == NULL)
+        st = SPX_EIO;
+    out->nstar = in->nstar;
+    for (size_t k = 0; k < f.n && st == SPX_OK; k++)
+        for (size_t i = 0; i < o->nband; i++)
+            f.telluric[k] |= arm->wavelength[k] >= o->band[2 * i] && arm->wavelength[k] <= o->band[2 * i + 1];
+    if (st == SPX_OK)
+        st = iterate(arm, in, o, &f, &b, out, e);
+    if (st == SPX_OK)
+        st = finish(arm, &f, &b, out, e);
+    free_fit(&f);
+    free_blocks(&b);
+    if (st != SPX_OK)
+        spx_flux_free(out);
+    return st;
+}
