@@ -111,7 +111,7 @@ static void describe(const char *name, spx_plugin_tell *tell)
     /* room for all names, each with a blank */
 #define SPX_OPERATION(NAME, name, ...) #name " "
     char path[PATH_MAX + 64], key[64],
-        stages[] =
+        operations[] =
 #include "operations.def"
             "";
     spx_backend b = {0};
@@ -131,13 +131,14 @@ static void describe(const char *name, spx_plugin_tell *tell)
     size_t n = 0;
     /* the operations of a backend are known once it is open, whatever the device */
     if (open_library(&b, name, "", SPX_OP_STACK, &e) == SPX_OK) {
-        stages[0] = '\0';
+        operations[0] = '\0';
         for (int op = 0; op < SPX_NOPERATION; op++)
             if (has_op(&b, (spx_op)op))
-                n += (size_t)snprintf(stages + n, sizeof stages - n, "%s%s", n > 0 ? " " : "", operation[op].name);
+                n += (size_t)snprintf(operations + n, sizeof operations - n, "%s%s", n > 0 ? " " : "",
+                                      operation[op].name);
         spx_backend_close(&b);
-        (void)snprintf(key, sizeof key, "stages %s", name);
-        tell(key, "%s", stages);
+        (void)snprintf(key, sizeof key, "operations %s", name);
+        tell(key, "%s", operations);
     } else {
         tell(key, "not usable: %s", spx_err_text(&e));
     }
@@ -150,7 +151,7 @@ void spx_backend_describe(spx_plugin_tell *tell)
     describe("cuda", tell);
 }
 
-void spx_backend_first_alone(const char *device)
+void spx_backend_restrict_to_first(const char *device)
 {
     static const char *const first[] = {"auto", "cuda", "cuda:0"};
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)

@@ -73,7 +73,7 @@ void spx_backend_describe(spx_plugin_tell *tell);
 /* Restricts CUDA to device 0 (sets CUDA_VISIBLE_DEVICES) where `device` asks for no other (auto, cuda, cuda:0) and the
  * variable is not set: initialising each further device costs 0.1 s or more. For programs, before they have threads;
  * the process cannot use other devices afterwards. */
-void spx_backend_first_alone(const char *device);
+void spx_backend_restrict_to_first(const char *device);
 
 /* Open a backend that has `op`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE
  * (an operation may leave parts of a call to the CPU: base/fallback.h). "auto": a device

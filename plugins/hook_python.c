@@ -36,11 +36,12 @@ typedef struct {
     PyObject *runner, *step, *make, *number, *time; /* Runner, two of its methods, names of a step's attributes */
     PyThreadState *main;                            /* thread state of the thread that opened the hook, while another
                                                      * one runs */
-    /* 1: between the first step and spx_hook_leave(): one thread has its turn, with its thread state, for one device */
+    /* 1: between the first step and spx_hook_release(): one thread has its turn, with its thread state, for one device
+     */
     int inside;
     PyGILState_STATE lock;
     PyThreadState *thread;
-    spx_hook_place at;
+    spx_hook_space at;
     kept before[KEPT];
     size_t oldest;
 } state;

@@ -112,7 +112,7 @@ static const spx_opt options[] = {
 
 /* All that a run works with. */
 typedef struct {
-    spx_run *stage;
+    spx_run *run;
     spx_backend backend;
     spx_templates templates;
     spx_spectra_parts spectra;
@@ -151,7 +151,7 @@ static spx_status explain_swap(const spx_input *spectra, spx_err *e)
 /* Everything before the fit. */
 static spx_status prepare(fit_run *r, spx_err *e)
 {
-    spx_run *s = r->stage;
+    spx_run *s = r->run;
     spx_rvfit_options *fit = &r->options;
     spx_input *in;
     spx_status st = SPX_OK;
@@ -236,7 +236,7 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
 
 static spx_status fit_all(fit_run *r, spx_err *e)
 {
-    spx_rvfit_parts p = {.stage = r->stage,
+    spx_rvfit_parts p = {.stage = r->run,
                          .spectra = &r->spectra,
                          .nstar = r->stars.nstar,
                          .nrow = r->stars.nrow,
@@ -247,7 +247,7 @@ static spx_status fit_all(fit_run *r, spx_err *e)
     for (size_t a = 0; a < r->spectra.all.narm; a++)
         if (r->setup[a] != NULL && r->options.keep_model) /* for a hook, residuals too */
             p.result_bytes += r->spectra.all.arm[a].nwave * sizeof(float) * (r->options.hook != NULL ? 2 : 1);
-    r->progress = spx_progress_start(r->stage->common.progress, "fit", "stars", r->stars.nstar);
+    r->progress = spx_progress_start(r->run->common.progress, "fit", "stars", r->stars.nstar);
     spx_status st = spx_rvfit_parts_run(&p, &r->out, &r->all, e);
     spx_progress_end(r->progress);
     return st;
@@ -271,12 +271,12 @@ static spx_status write_tables(fit_run *r, spx_err *e)
 
 static spx_status run(spx_run *s, spx_err *e)
 {
-    fit_run r = {.stage = s};
+    fit_run r = {.run = s};
     if (o.templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
-    spx_device_opening device = {.s = s, .stage = SPX_OP_RVFIT, .b = &r.backend};
+    spx_device_opening device = {.s = s, .op = SPX_OP_RVFIT, .b = &r.backend};
     spx_err no_device = {0};
     spx_open_device_begin(&device);
     spx_run_step(s, "read");

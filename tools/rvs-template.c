@@ -223,7 +223,7 @@ static spx_status run(spx_run *s, spx_err *e)
     double vsini[SPX_TEMPLATE_MAX_VSINI];
     hid_t file;
     spx_backend backend = {0};
-    spx_device_opening opening = {.s = s, .stage = SPX_OP_TEMPLATE, .b = &backend};
+    spx_device_opening opening = {.s = s, .op = SPX_OP_TEMPLATE, .b = &backend};
 
     if (s->ninput != 1)
         return spx_fail(e, SPX_EUSAGE, "one input file, not %zu", s->ninput);

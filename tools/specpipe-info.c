@@ -63,7 +63,7 @@ static spx_status run(spx_run *s, spx_err *e)
     tell_libraries();
     spx_backend_describe(tell);
     spx_hook_describe(tell);
-    /* any stage: each backend that is usable has this one */
+    /* any operation: each backend that is usable has this one */
     spx_status st = spx_open_device(s, SPX_OP_STACK, &b, e);
     if (st == SPX_OK)
         tell("device", "%s", b.device);

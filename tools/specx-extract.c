@@ -267,7 +267,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_queue *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     spx_extract_args_complete(&o);
-    spx_backend_first_alone(s->common.device);
+    spx_backend_restrict_to_first(s->common.device);
     spx_status st = SPX_OK;
     if (o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
         st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",

@@ -34,7 +34,7 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
 spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, double **u, double *s1, double *s2,
                              spx_err *e);
 /* Calls the hook after step k with the state u[nx + 2]. */
-spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, spx_hook_place at, spx_err *e);
+spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, spx_hook_space at, spx_err *e);
 /* Checks the result: SPX_EUSAGE where a snapshot is not finite; SPX_EHOOK where a hook may have changed the state. */
 spx_status spx_burgers_end(const spx_burgers_options *o, const spx_burgers *out, spx_err *e);
 

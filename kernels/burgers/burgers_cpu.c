@@ -40,7 +40,7 @@ spx_status spx_burgers_begin(const spx_burgers_options *o, spx_burgers *out, dou
     return SPX_OK;
 }
 
-spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, spx_hook_place at, spx_err *e)
+spx_status spx_burgers_hook(const spx_burgers_options *o, size_t k, double *u, spx_hook_space at, spx_err *e)
 {
     const spx_hook_array array = {
         .name = "u", .data = u + 1, .type = SPX_HOOK_FLOAT64, .ndim = 1, .writable = 1, .shape = {o->nx}};
@@ -109,7 +109,7 @@ spx_status spx_burgers_cpu(const spx_burgers_options *o, spx_burgers *out, spx_e
             spx_progress_step(o->progress, 1);
         }
     }
-    spx_hook_leave(o->hook);
+    spx_hook_release(o->hook);
     spx_free(u);
     spx_free(next);
     return st == SPX_OK ? spx_burgers_end(o, out, e) : st;

@@ -122,7 +122,7 @@ spx_status hooked_steps(field &f, int device, double *seconds, spx_err *e)
         ~guest()
         {
             (void)cudaStreamSynchronize(f.st.s);
-            spx_hook_leave(f.o->hook);
+            spx_hook_release(f.o->hook);
         }
     } while_it_is_there{f};
     double *u = f.u, *next = f.next;

@@ -77,7 +77,7 @@ struct order_events {
     }
 };
 
-/* The `order` of spx_hook_place. */
+/* The `order` of spx_hook_space. */
 inline int order(void *earlier, void *later)
 {
     static thread_local order_events mine;

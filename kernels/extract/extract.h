@@ -142,7 +142,7 @@ size_t spx_extract_units(const spx_psf *psf, const spx_extract_options *o);
  * of *frame are at `at`: the CPU's result itself; on a CUDA device those that the kernels have written to, before they
  * come to the host.
  */
-spx_status spx_extract_hook(spx_hook *hook, const spx_frame *frame, spx_hook_place at, spx_err *e);
+spx_status spx_extract_hook(spx_hook *hook, const spx_frame *frame, spx_hook_space at, spx_err *e);
 /* What it has changed, when it is in the host's memory. SPX_EHOOK where flux, ivar or resolution are not finite, or
  * ivar is negative. */
 spx_status spx_extract_hook_check(const spx_hook *hook, const spx_frame *out, spx_err *e);

@@ -9,7 +9,7 @@ spx_status spx_extract_cpu(const spx_image *image, const spx_psf *psf, const spx
     if (st != SPX_OK)
         return st;
     st = spx_extract_hook(o->hook, out, SPX_HOOK_HOST, e);
-    spx_hook_leave(o->hook);
+    spx_hook_release(o->hook);
     return st == SPX_OK ? spx_extract_hook_check(o->hook, out, e) : st;
 }
 

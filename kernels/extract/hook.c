@@ -11,7 +11,7 @@ static int usable(const double *x, size_t n, double least)
     return 1;
 }
 
-spx_status spx_extract_hook(spx_hook *hook, const spx_frame *frame, spx_hook_place at, spx_err *e)
+spx_status spx_extract_hook(spx_hook *hook, const spx_frame *frame, spx_hook_space at, spx_err *e)
 {
     enum { NARRAY = 8 };
     const spx_arm *a = &frame->arm;

@@ -16,7 +16,7 @@ static spx_hook_array column(const char *name, void *first, spx_hook_type type, 
                             .stride = {(ptrdiff_t)sizeof(spx_rvfit_star)}};
 }
 
-spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *wavelength, spx_hook_place at,
+spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *wavelength, spx_hook_space at,
                           spx_err *e)
 {
     spx_hook_array array[MOST_ARRAYS];

@@ -116,7 +116,7 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
  *   for all others; model_ARM [nspec,nwave], where models are kept; wavelength_ARM [nwave].
  * The CPU calls it once, with its results; a CUDA device for the stars of a group, in their order, with the buffers
  * that it has computed residuals and models into. */
-spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *wavelength, spx_hook_place at,
+spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *wavelength, spx_hook_space at,
                           spx_err *e);
 
 /* The objective itself, at x[nstar][2+npar]; f[nstar], and grad[nstar][2+npar] unless NULL (at a node of the grid the

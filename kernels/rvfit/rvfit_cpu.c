@@ -182,7 +182,7 @@ static spx_status call_hook(const spx_rvfit_input *in, spx_hook *hook, spx_rvfit
     for (size_t a = 0; a < out->narm; a++)
         wavelength[a] = in->spectra->arm[a].wavelength;
     spx_status st = spx_rvfit_hook(hook, out, wavelength, SPX_HOOK_HOST, e);
-    spx_hook_leave(hook);
+    spx_hook_release(hook);
     for (size_t a = 0; a < out->narm; a++) {
         spx_free(out->arm[a].residual);
         out->arm[a].residual = NULL;

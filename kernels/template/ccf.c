@@ -49,7 +49,7 @@ static spx_status make_entry(const spx_setup *s, const double *lnwave, double vs
     return SPX_OK;
 }
 
-spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size_t nvsini, const double *vsini,
+spx_status spx_template_ccf(spx_setup *s, size_t nccf_row, const size_t *ccf_row, size_t nvsini, const double *vsini,
                             int nthreads, spx_progress *progress, spx_err *e)
 {
     spx_status st = SPX_EIO;
@@ -57,7 +57,7 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
     int nt = nthreads > 0 ? nthreads : omp_get_max_threads();
     size_t n = s->nwave, need = n + (size_t)ceil(LAG_KMS / SPX_C_KMS / s->dlnwave), entries;
     memset(c, 0, sizeof *c);
-    if ((st = spx_mul(npick, nvsini, &entries, e)) != SPX_OK)
+    if ((st = spx_mul(nccf_row, nvsini, &entries, e)) != SPX_OK)
         return st;
     st = SPX_EIO;
     for (c->nwave = 4; c->nwave < need; c->nwave *= 2)
@@ -90,14 +90,14 @@ spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size
     c->ntemp = entries;
     st = SPX_OK;
 #pragma omp parallel for num_threads(nt) schedule(static)
-    for (size_t p = 0; p < npick; p++) {
+    for (size_t p = 0; p < nccf_row; p++) {
         double *mine = work + (size_t)omp_get_thread_num() * stride;
         double *in = mine + (nwork + 7) / 8 * 8, *out = in + (c->nwave + 7) / 8 * 8;
-        exponential(n, s->lnflux + pick[p] * n, mine);
+        exponential(n, s->lnflux + ccf_row[p] * n, mine);
         for (size_t i = p * nvsini; i < (p + 1) * nvsini; i++) {
             float *flux = c->flux + i * c->nwave;
             spx_err local = {0};
-            memcpy(c->params + i * s->npar, s->params + pick[p] * s->npar, s->npar * sizeof *c->params);
+            memcpy(c->params + i * s->npar, s->params + ccf_row[p] * s->npar, s->npar * sizeof *c->params);
             c->vsini[i] = vsini[i % nvsini];
             if (make_entry(s, lnwave, c->vsini[i], mine, flux, &local)) {
 #pragma omp critical(spx_template_ccf_error)

@@ -265,8 +265,8 @@ static int compare_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, size_t *npick,
-                             spx_err *e)
+spx_status spx_template_ccf_rows(size_t ntemp, size_t npar, const double *params, size_t every, size_t *ccf_row,
+                                 size_t *nccf_row, spx_err *e)
 {
     spx_status st = SPX_EIO;
     const size_t bits = 60 / npar < 16 ? 60 / npar : 16;
@@ -287,10 +287,10 @@ spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, si
     for (size_t t = 0; t < ntemp; t++)
         z[t].row = t;
     qsort(z, ntemp, sizeof *z, compare_zorder);
-    *npick = 0;
+    *nccf_row = 0;
     for (size_t t = 0; t < ntemp; t += every)
-        pick[(*npick)++] = z[t].row;
-    qsort(pick, *npick, sizeof *pick, compare_size);
+        ccf_row[(*nccf_row)++] = z[t].row;
+    qsort(ccf_row, *nccf_row, sizeof *ccf_row, compare_size);
     st = SPX_OK;
 end:
     spx_free(z);

@@ -222,11 +222,11 @@ spx_status spx_template_import(const spx_network *net, const spx_template_config
 {
     if (net->nn.nlayer < 2 || ntemp < 1)
         return spx_fail(e, SPX_EINPUT, "the network has no hidden layer");
-    size_t *pick = spx_alloc(ntemp, sizeof *pick, e);
-    if (!pick)
+    size_t *ccf_row = spx_alloc(ntemp, sizeof *ccf_row, e);
+    if (!ccf_row)
         return SPX_EIO;
     for (size_t i = 0; i < ntemp; i++)
-        pick[i] = i;
+        ccf_row[i] = i;
     spx_status st = spx_blas_open(e);
     if (st == SPX_OK)
         st = last_layer(net, cfg, out, report, e);
@@ -237,9 +237,9 @@ spx_status spx_template_import(const spx_network *net, const spx_template_config
         if (st == SPX_OK)
             st = make_setup(net, ntemp, s, e);
         if (st == SPX_OK && cfg->ccf && cfg->nccf_vsini > 0)
-            st = spx_template_ccf(s, ntemp, pick, cfg->nccf_vsini, cfg->ccf_vsini, cfg->nthreads, NULL, e);
+            st = spx_template_ccf(s, ntemp, ccf_row, cfg->nccf_vsini, cfg->ccf_vsini, cfg->nthreads, NULL, e);
         report->nccf = s->ccf.ntemp;
     }
-    spx_free(pick);
+    spx_free(ccf_row);
     return st;
 }

@@ -12,7 +12,7 @@
 enum { PIECE = 256 }; /* rows at a time in a forward pass without a step */
 
 typedef struct {
-    const spx_nn_lesson *lesson;
+    const spx_nn_problem *problem;
     const spx_nn *nn;
     const spx_template_kernels *kernels;
     size_t nweight, nbias;
@@ -20,16 +20,16 @@ typedef struct {
     float *y[SPX_NN_MAX_LAYER + 1], *d[SPX_NN_MAX_LAYER + 1]; /* [rows][size] layers and derivatives */
     float *back[2];                                           /* [batch][widest] back-propagated derivatives */
     float *scale[2]; /* [outputs] sigma^2 over its sum and the rows of a step: full steps, an epoch's last */
-} learner;
+} trainer;
 
-size_t spx_nn_steps(const spx_nn_lesson *lesson)
+size_t spx_nn_steps(const spx_nn_problem *problem)
 {
-    return (lesson->epoch + lesson->batch - 1) / lesson->batch;
+    return (problem->epoch + problem->batch - 1) / problem->batch;
 }
 
-static void close_cpu(spx_nn_learner *l)
+static void close_cpu(spx_nn_trainer *l)
 {
-    learner *t = l->state;
+    trainer *t = l->state;
     if (!t)
         return;
     spx_free(t->w);
@@ -49,7 +49,7 @@ static void close_cpu(spx_nn_learner *l)
 }
 
 /* Forward pass: layers 1 ... last of n rows from y[0]; with `slopes` also the derivatives of the activations. */
-static void forward(learner *t, size_t n, size_t last, int slopes)
+static void forward(trainer *t, size_t n, size_t last, int slopes)
 {
     const spx_nn *nn = t->nn;
     const float *w = t->w, *b = t->w + t->nweight;
@@ -67,24 +67,24 @@ static void forward(learner *t, size_t n, size_t last, int slopes)
     }
 }
 
-static void load_batch(learner *t, size_t n, const int32_t *row)
+static void load_batch(trainer *t, size_t n, const int32_t *row)
 {
     const size_t nin = t->nn->size[0];
     for (size_t i = 0; i < n; i++)
-        memcpy(t->y[0] + i * nin, t->lesson->x + (size_t)row[i] * nin, nin * sizeof *t->y[0]);
+        memcpy(t->y[0] + i * nin, t->problem->x + (size_t)row[i] * nin, nin * sizeof *t->y[0]);
 }
 
 /* Gradient of half the mean loss of n rows over sum sigma^2, by back-propagation. */
-static void gradient(learner *t, size_t n, const int32_t *row)
+static void gradient(trainer *t, size_t n, const int32_t *row)
 {
     const spx_nn *nn = t->nn;
-    const float *scale = t->scale[n < t->lesson->batch];
+    const float *scale = t->scale[n < t->problem->batch];
     size_t nc = nn->size[nn->nlayer];
     load_batch(t, n, row);
     forward(t, n, nn->nlayer, 1);
     float *delta = t->back[0], *next = t->back[1];
     for (size_t i = 0; i < n; i++) {
-        const float *y = t->y[nn->nlayer] + i * nc, *z = t->lesson->z + (size_t)row[i] * nc;
+        const float *y = t->y[nn->nlayer] + i * nc, *z = t->problem->z + (size_t)row[i] * nc;
 #pragma omp simd
         for (size_t k = 0; k < nc; k++)
             delta[i * nc + k] = scale[k] * (y[k] - z[k]);
@@ -116,11 +116,11 @@ static void gradient(learner *t, size_t n, const int32_t *row)
     }
 }
 
-static spx_status descend_cpu(spx_nn_learner *l, size_t nepoch, const int32_t *row, const spx_nn_rate *rate, spx_err *e)
+static spx_status descend_cpu(spx_nn_trainer *l, size_t nepoch, const int32_t *row, const spx_nn_rate *rate, spx_err *e)
 {
     (void)e;
-    learner *t = l->state;
-    const spx_nn_lesson *s = t->lesson;
+    trainer *t = l->state;
+    const spx_nn_problem *s = t->problem;
     for (size_t epoch = 0; epoch < nepoch; epoch++, row += s->epoch)
         for (size_t first = 0; first < s->epoch; first += s->batch, rate++) {
             gradient(t, s->epoch - first < s->batch ? s->epoch - first : s->batch, row + first);
@@ -129,10 +129,10 @@ static spx_status descend_cpu(spx_nn_learner *l, size_t nepoch, const int32_t *r
     return SPX_OK;
 }
 
-static spx_status loss_cpu(spx_nn_learner *l, size_t n, const int32_t *row, double *sum, spx_err *e)
+static spx_status loss_cpu(spx_nn_trainer *l, size_t n, const int32_t *row, double *sum, spx_err *e)
 {
     (void)e;
-    learner *t = l->state;
+    trainer *t = l->state;
     const size_t nc = t->nn->size[t->nn->nlayer];
     *sum = 0;
     for (size_t first = 0; first < n; first += PIECE) {
@@ -141,17 +141,17 @@ static spx_status loss_cpu(spx_nn_learner *l, size_t n, const int32_t *row, doub
         forward(t, m, t->nn->nlayer, 0);
         for (size_t i = 0; i < m; i++)
             for (size_t k = 0; k < nc; k++) {
-                double d = t->lesson->sigma[k] *
-                           (double)(t->y[t->nn->nlayer][i * nc + k] - t->lesson->z[(size_t)row[first + i] * nc + k]);
+                double d = t->problem->sigma[k] *
+                           (double)(t->y[t->nn->nlayer][i * nc + k] - t->problem->z[(size_t)row[first + i] * nc + k]);
                 *sum += d * d;
             }
     }
     return SPX_OK;
 }
 
-void spx_nn_hidden_cpu(spx_nn_learner *l, size_t n, const int32_t *row, float *hidden)
+void spx_nn_hidden_cpu(spx_nn_trainer *l, size_t n, const int32_t *row, float *hidden)
 {
-    learner *t = l->state;
+    trainer *t = l->state;
     const size_t last = t->nn->nlayer - 1, h = t->nn->size[last];
     for (size_t first = 0; first < n; first += PIECE) {
         const size_t m = n - first < PIECE ? n - first : PIECE;
@@ -161,34 +161,34 @@ void spx_nn_hidden_cpu(spx_nn_learner *l, size_t n, const int32_t *row, float *h
     }
 }
 
-static spx_status weights_cpu(spx_nn_learner *l, float *weight, spx_err *e)
+static spx_status weights_cpu(spx_nn_trainer *l, float *weight, spx_err *e)
 {
     (void)e;
-    const learner *t = l->state;
+    const trainer *t = l->state;
     memcpy(weight, t->w, (t->nweight + t->nbias) * sizeof *weight);
     return SPX_OK;
 }
 
-void spx_nn_put_cpu(spx_nn_learner *l, const float *weight)
+void spx_nn_put_cpu(spx_nn_trainer *l, const float *weight)
 {
-    learner *t = l->state;
+    trainer *t = l->state;
     memcpy(t->w, weight, (t->nweight + t->nbias) * sizeof *weight);
 }
 
-spx_status spx_nn_open_cpu(struct spx_backend *b, const spx_nn_lesson *lesson, spx_nn_learner *l, spx_err *e)
+spx_status spx_nn_open_cpu(struct spx_backend *b, const spx_nn_problem *problem, spx_nn_trainer *l, spx_err *e)
 {
     (void)b;
-    learner *t = spx_blas_open(e) == SPX_OK ? spx_alloc(1, sizeof *t, e) : NULL;
-    *l = (spx_nn_learner){t, descend_cpu, loss_cpu, weights_cpu, close_cpu};
+    trainer *t = spx_blas_open(e) == SPX_OK ? spx_alloc(1, sizeof *t, e) : NULL;
+    *l = (spx_nn_trainer){t, descend_cpu, loss_cpu, weights_cpu, close_cpu};
     if (!t)
         return SPX_EIO;
-    const spx_nn *nn = t->nn = lesson->nn;
-    t->lesson = lesson;
+    const spx_nn *nn = t->nn = problem->nn;
+    t->problem = problem;
     t->kernels = spx_template_kernels_find();
     spx_nn_count(nn, &t->nweight, &t->nbias);
     const size_t total = t->nweight + t->nbias, nc = nn->size[nn->nlayer];
-    const size_t most = lesson->batch > PIECE ? lesson->batch : PIECE;
-    const size_t left = lesson->epoch - (spx_nn_steps(lesson) - 1) * lesson->batch;
+    const size_t most = problem->batch > PIECE ? problem->batch : PIECE;
+    const size_t left = problem->epoch - (spx_nn_steps(problem) - 1) * problem->batch;
     double sum = 0;
     size_t width = 0;
     int ok = (t->w = spx_alloc(total, sizeof *t->w, e)) && (t->grad = spx_alloc(total, sizeof *t->grad, e)) &&
@@ -196,19 +196,19 @@ spx_status spx_nn_open_cpu(struct spx_backend *b, const spx_nn_lesson *lesson, s
     for (size_t k = 0; k <= nn->nlayer && ok; k++) {
         width = nn->size[k] > width ? nn->size[k] : width;
         ok = (t->y[k] = spx_alloc2(most, nn->size[k], sizeof *t->y[k], e)) &&
-             (t->d[k] = spx_alloc2(lesson->batch, nn->size[k], sizeof *t->d[k], e));
+             (t->d[k] = spx_alloc2(problem->batch, nn->size[k], sizeof *t->d[k], e));
     }
-    ok = ok && (t->back[0] = spx_alloc2(lesson->batch, width, sizeof *t->back[0], e)) &&
-         (t->back[1] = spx_alloc2(lesson->batch, width, sizeof *t->back[1], e)) &&
+    ok = ok && (t->back[0] = spx_alloc2(problem->batch, width, sizeof *t->back[0], e)) &&
+         (t->back[1] = spx_alloc2(problem->batch, width, sizeof *t->back[1], e)) &&
          (t->scale[0] = spx_alloc(nc, sizeof *t->scale[0], e)) && (t->scale[1] = spx_alloc(nc, sizeof *t->scale[1], e));
     if (!ok)
         return SPX_EIO;
-    memcpy(t->w, lesson->weight, total * sizeof *t->w);
+    memcpy(t->w, problem->weight, total * sizeof *t->w);
     for (size_t k = 0; k < nc; k++)
-        sum += lesson->sigma[k] * lesson->sigma[k];
+        sum += problem->sigma[k] * problem->sigma[k];
     for (size_t k = 0; k < nc; k++) {
-        t->scale[0][k] = (float)(lesson->sigma[k] * lesson->sigma[k] / sum / (double)lesson->batch);
-        t->scale[1][k] = (float)(lesson->sigma[k] * lesson->sigma[k] / sum / (double)left);
+        t->scale[0][k] = (float)(problem->sigma[k] * problem->sigma[k] / sum / (double)problem->batch);
+        t->scale[1][k] = (float)(problem->sigma[k] * problem->sigma[k] / sum / (double)left);
     }
     return SPX_OK;
 }

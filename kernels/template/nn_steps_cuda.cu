@@ -364,9 +364,9 @@ __global__ void __launch_bounds__(THREADS)
         *sum += part[0];
 }
 
-struct learner {
+struct trainer {
     int device, nstep;
-    const spx_nn_lesson *lesson;
+    const spx_nn_problem *problem;
     layers s = {};
     size_t total; /* weights and biases */
     size_t pass;  /* shared memory of a block in nn_pass, bytes; 0: tiled products */
@@ -381,7 +381,7 @@ struct learner {
     size_t room = 0;       /* capacity of row and rate, epochs */
     cudaGraphExec_t graph = nullptr;
 
-    ~learner()
+    ~trainer()
     {
         if (graph != nullptr)
             (void)cudaGraphExecDestroy(graph);
@@ -394,7 +394,7 @@ unsigned tiles(size_t n)
 }
 
 /* Forward pass through all layers of the rows at p. */
-void forward(const learner &t, const place &p, const float *scale)
+void forward(const trainer &t, const place &p, const float *scale)
 {
     for (int k = 0; k < t.s.n; k++) {
         const layer l = t.s.l[k];
@@ -417,7 +417,7 @@ void forward(const learner &t, const place &p, const float *scale)
 
 /* Launches one of the two kernels of a step, with programmatic dependent launch where the device supports it. */
 template <typename... P, typename... A>
-void launch(const learner &t, void (*kernel)(P...), unsigned blocks, unsigned threads, size_t memory, A... arguments)
+void launch(const trainer &t, void (*kernel)(P...), unsigned blocks, unsigned threads, size_t memory, A... arguments)
 {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -432,9 +432,9 @@ void launch(const learner &t, void (*kernel)(P...), unsigned blocks, unsigned th
     spx::check(cudaLaunchKernelEx(&how, kernel, static_cast<P>(arguments)...), "kernels");
 }
 
-void step(const learner &t, int number)
+void step(const trainer &t, int number)
 {
-    const int epoch = (int)t.lesson->epoch, batch = (int)t.lesson->batch, nout = t.s.l[t.s.n - 1].nout;
+    const int epoch = (int)t.problem->epoch, batch = (int)t.problem->batch, nout = t.s.l[t.s.n - 1].nout;
     const int first = number * batch, n = std::min(batch, epoch - first);
     const place p = {t.row.get(), t.epoch.get(), epoch, first, n};
     const float *const scale = t.scale.get() + (n < batch ? nout : 0);
@@ -463,7 +463,7 @@ void step(const learner &t, int number)
 }
 
 /* Captures the graph of an epoch. */
-void capture(learner &t)
+void capture(trainer &t)
 {
     cudaGraph_t graph;
     spx::check(cudaStreamBeginCapture(t.stream.s, cudaStreamCaptureModeThreadLocal), "capture");
@@ -476,15 +476,15 @@ void capture(learner &t)
     spx::check(made, "graph of an epoch");
 }
 
-template <typename T> void send(const learner &t, const spx::array<T> &to, const T *from, size_t n)
+template <typename T> void send(const trainer &t, const spx::array<T> &to, const T *from, size_t n)
 {
     spx::check(cudaMemcpyAsync(to.get(), from, n * sizeof(T), cudaMemcpyHostToDevice, t.stream.s),
                "copy to the device");
 }
 
-/* Allocates memory with a copy of host values, or zeros; on the learner's stream, since no thread may synchronise the
+/* Allocates memory with a copy of host values, or zeros; on the trainer's stream, since no thread may synchronise the
  * device while another captures a graph. */
-template <typename T> void bring(const learner &t, spx::array<T> &to, const T *from, size_t n)
+template <typename T> void bring(const trainer &t, spx::array<T> &to, const T *from, size_t n)
 {
     to = spx::array<T>(n);
     if (from != nullptr)
@@ -493,7 +493,7 @@ template <typename T> void bring(const learner &t, spx::array<T> &to, const T *f
         spx::check(cudaMemsetAsync(to.get(), 0, n * sizeof(T), t.stream.s), "device memory");
 }
 
-template <typename T> void fetch(const learner &t, const spx::array<T> &from, T *to, size_t n)
+template <typename T> void fetch(const trainer &t, const spx::array<T> &from, T *to, size_t n)
 {
     spx::to_host += n * sizeof(T);
     spx::check(cudaMemcpyAsync(to, from.get(), n * sizeof(T), cudaMemcpyDeviceToHost, t.stream.s),
@@ -501,20 +501,20 @@ template <typename T> void fetch(const learner &t, const spx::array<T> &from, T 
     spx::check(cudaStreamSynchronize(t.stream.s), "kernels");
 }
 
-template <typename F> spx_status with(spx_nn_learner *l, spx_err *e, F f)
+template <typename F> spx_status with(spx_nn_trainer *l, spx_err *e, F f)
 {
     return spx::guarded("template", e, [&] {
-        learner &t = *static_cast<learner *>(l->state);
+        trainer &t = *static_cast<trainer *>(l->state);
         spx::check(cudaSetDevice(t.device), "device");
         f(t);
         return SPX_OK;
     });
 }
 
-spx_status descend_cuda(spx_nn_learner *l, size_t nepoch, const int32_t *row, const spx_nn_rate *rate, spx_err *e)
+spx_status descend_cuda(spx_nn_trainer *l, size_t nepoch, const int32_t *row, const spx_nn_rate *rate, spx_err *e)
 {
-    return with(l, e, [&](learner &t) {
-        const size_t n = t.lesson->epoch, nstep = (size_t)t.nstep;
+    return with(l, e, [&](trainer &t) {
+        const size_t n = t.problem->epoch, nstep = (size_t)t.nstep;
         if (nepoch > t.room) { /* the graph has the addresses of these arrays */
             if (t.graph != nullptr)
                 spx::check(cudaGraphExecDestroy(t.graph), "graph of an epoch");
@@ -533,9 +533,9 @@ spx_status descend_cuda(spx_nn_learner *l, size_t nepoch, const int32_t *row, co
     });
 }
 
-spx_status loss_cuda(spx_nn_learner *l, size_t n, const int32_t *row, double *sum, spx_err *e)
+spx_status loss_cuda(spx_nn_trainer *l, size_t n, const int32_t *row, double *sum, spx_err *e)
 {
-    return with(l, e, [&](learner &t) {
+    return with(l, e, [&](trainer &t) {
         const int nout = t.s.l[t.s.n - 1].nout;
         send(t, t.look, row, n);
         spx::check(cudaMemsetAsync(t.sum.get(), 0, sizeof(double), t.stream.s), "device memory");
@@ -550,14 +550,14 @@ spx_status loss_cuda(spx_nn_learner *l, size_t n, const int32_t *row, double *su
     });
 }
 
-spx_status weights_cuda(spx_nn_learner *l, float *weight, spx_err *e)
+spx_status weights_cuda(spx_nn_trainer *l, float *weight, spx_err *e)
 {
-    return with(l, e, [&](learner &t) { fetch(t, t.w, weight, t.total); });
+    return with(l, e, [&](trainer &t) { fetch(t, t.w, weight, t.total); });
 }
 
-void close_cuda(spx_nn_learner *l)
+void close_cuda(spx_nn_trainer *l)
 {
-    learner *t = static_cast<learner *>(l->state);
+    trainer *t = static_cast<trainer *>(l->state);
     if (t != nullptr)
         (void)cudaSetDevice(t->device);
     delete t;
@@ -566,24 +566,25 @@ void close_cuda(spx_nn_learner *l)
 
 } // namespace
 
-extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *lesson, spx_nn_learner *l, spx_err *e)
+extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_problem *problem, spx_nn_trainer *l, spx_err *e)
 {
-    *l = spx_nn_learner{nullptr, descend_cuda, loss_cuda, weights_cuda, close_cuda};
+    *l = spx_nn_trainer{nullptr, descend_cuda, loss_cuda, weights_cuda, close_cuda};
     return spx::guarded("template", e, [&] {
         const spx_cuda_state *state = spx::state_of(b);
-        const int device = state->device[lesson->number % (size_t)state->ndevice];
+        const int device = state->device[problem->number % (size_t)state->ndevice];
         spx::check(cudaSetDevice(device), "device");
-        std::unique_ptr<learner> made(new learner);
-        learner &t = *made;
-        const spx_nn *nn = lesson->nn;
+        std::unique_ptr<trainer> made(new trainer);
+        trainer &t = *made;
+        const spx_nn *nn = problem->nn;
         size_t nweight, nbias, weight = 0, bias = 0;
         spx_nn_count(nn, &nweight, &nbias);
         t.device = device;
-        t.lesson = lesson;
-        t.nstep = (int)spx_nn_steps(lesson);
+        t.problem = problem;
+        t.nstep = (int)spx_nn_steps(problem);
         t.total = nweight + nbias;
         t.s.n = (int)nn->nlayer;
-        const size_t most = std::max(lesson->batch, std::min(lesson->most, (size_t)PIECE)), nout = nn->size[nn->nlayer];
+        const size_t most = std::max(problem->batch, std::min(problem->most, (size_t)PIECE)),
+                     nout = nn->size[nn->nlayer];
         int block = 0;
         for (size_t k = 0; k < nn->nlayer; k++) {
             const int in = (int)nn->size[k], out = (int)nn->size[k + 1];
@@ -592,7 +593,7 @@ extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *less
             bias += nn->size[k + 1];
             block += (int)tiles((size_t)out) * (in / TILE + 1);
             t.y.emplace_back(most * nn->size[k + 1]);
-            t.d.emplace_back(lesson->batch * nn->size[k + 1]);
+            t.d.emplace_back(problem->batch * nn->size[k + 1]);
         }
         size_t neurons = nn->size[0];
         bool narrow = true;
@@ -608,24 +609,24 @@ extern "C" spx_status spx_nn_open_cuda(spx_backend *b, const spx_nn_lesson *less
         if (t.pass > 0)
             spx::check(cudaFuncSetAttribute(nn_pass, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)MEMORY),
                        "nn_pass");
-        bring(t, t.x, lesson->x, lesson->nrow * nn->size[0]);
-        bring(t, t.z, lesson->z, lesson->nrow * nout);
-        bring(t, t.w, lesson->weight, t.total);
+        bring(t, t.x, problem->x, problem->nrow * nn->size[0]);
+        bring(t, t.z, problem->z, problem->nrow * nout);
+        bring(t, t.w, problem->weight, t.total);
         bring<float>(t, t.m, nullptr, t.total);
         bring<float>(t, t.v, nullptr, t.total);
-        bring(t, t.sigma, lesson->sigma, nout);
+        bring(t, t.sigma, problem->sigma, nout);
         t.sum = spx::array<double>(1);
-        t.look = spx::array<int32_t>(lesson->most);
+        t.look = spx::array<int32_t>(problem->most);
         bring<int>(t, t.epoch, nullptr, 2);
         /* rounded as on the CPU */
-        const size_t left = lesson->epoch - (size_t)(t.nstep - 1) * lesson->batch;
+        const size_t left = problem->epoch - (size_t)(t.nstep - 1) * problem->batch;
         std::vector<float> scale(2 * nout);
         double total = 0;
         for (size_t k = 0; k < nout; k++)
-            total += lesson->sigma[k] * lesson->sigma[k];
+            total += problem->sigma[k] * problem->sigma[k];
         for (size_t k = 0; k < 2 * nout; k++) {
-            const double s = lesson->sigma[k % nout];
-            scale[k] = (float)(s * s / total / (double)(k < nout ? lesson->batch : left));
+            const double s = problem->sigma[k % nout];
+            scale[k] = (float)(s * s / total / (double)(k < nout ? problem->batch : left));
         }
         bring(t, t.scale, scale.data(), scale.size());
         spx::check(cudaStreamSynchronize(t.stream.s), "copies to the device");

@@ -45,8 +45,8 @@ typedef struct {
     float *x, *z;              /* [ntemp] inputs and scaled coefficients */
     double *sigma, *middle;    /* [nout] */
     float *best;               /* weights and biases: initial, then the best so far */
-    spx_nn_lesson lesson;
-} trainer;
+    spx_nn_problem problem;
+} training;
 
 static double random_uniform(uint64_t seed, uint32_t what, uint64_t index)
 {
@@ -66,7 +66,7 @@ static void shuffle(uint64_t seed, uint32_t what, uint64_t *draw, size_t n, int3
     }
 }
 
-static void trainer_free(trainer *t)
+static void training_free(training *t)
 {
     spx_free(t->rows);
     spx_free(t->x);
@@ -77,7 +77,7 @@ static void trainer_free(trainer *t)
 }
 
 /* Splits the library's own rows at random: a twentieth for validation, a twentieth for test, the rest for training. */
-static spx_status split(trainer *t, uint64_t seed, spx_err *e)
+static spx_status split(training *t, uint64_t seed, spx_err *e)
 {
     size_t n = 0;
     uint64_t draw = 0;
@@ -94,15 +94,15 @@ static spx_status split(trainer *t, uint64_t seed, spx_err *e)
     shuffle(seed, DRAW_SPLIT, &draw, n, t->rows);
     t->ncheck = t->ntest = (n + 19) / 20;
     t->ntrain = n - t->ncheck - t->ntest;
-    t->lesson.epoch = t->ntrain;
-    t->lesson.batch = t->ntrain / 16 < 4 ? 4 : (t->ntrain / 16 < BATCH ? t->ntrain / 16 : BATCH);
-    t->lesson.most = t->ncheck;
+    t->problem.epoch = t->ntrain;
+    t->problem.batch = t->ntrain / 16 < 4 ? 4 : (t->ntrain / 16 < BATCH ? t->ntrain / 16 : BATCH);
+    t->problem.most = t->ncheck;
     return SPX_OK;
 }
 
 /* Range of the input for parameter p: SPACING between neighbours, so that the network, which at the start turns over
  * about 1, is smooth between them. A parameter of two values in -1 ... 1 would be free to do anything in between. */
-static spx_status width(const trainer *t, size_t p, double *range, spx_err *e)
+static spx_status width(const training *t, size_t p, double *range, spx_err *e)
 {
     size_t n = t->s->ntemp, distinct = 1;
     double *v = spx_alloc(n, sizeof *v, e);
@@ -120,7 +120,7 @@ static spx_status width(const trainer *t, size_t p, double *range, spx_err *e)
 
 /* Scales inputs to at most -1 ... 1 over the range of all templates, coefficients to mean 0 and standard deviation
  * 1. */
-static spx_status scale(trainer *t, spx_err *e)
+static spx_status scale(training *t, spx_err *e)
 {
     const spx_setup *s = t->s;
     spx_nn *nn = t->nn;
@@ -164,7 +164,7 @@ static spx_status scale(trainer *t, spx_err *e)
 }
 
 /* Initial weights: uniform, of variance 1 / inputs; kinks of the first layer all over the range. */
-static spx_status init_weights(trainer *t, uint64_t seed, spx_err *e)
+static spx_status init_weights(training *t, uint64_t seed, spx_err *e)
 {
     const spx_nn *nn = t->nn;
     if (!(t->best = spx_alloc(t->nweight + t->nbias, sizeof *t->best, e)))
@@ -179,12 +179,12 @@ static spx_status init_weights(trainer *t, uint64_t seed, spx_err *e)
         for (size_t i = 0; i < nout; i++, b++)
             *b = l == 0 ? (float)(2 * random_uniform(seed, DRAW_WEIGHT, draw++) - 1) : 0;
     }
-    t->lesson.nn = nn;
-    t->lesson.nrow = t->s->ntemp;
-    t->lesson.x = t->x;
-    t->lesson.z = t->z;
-    t->lesson.sigma = t->sigma;
-    t->lesson.weight = t->best;
+    t->problem.nn = nn;
+    t->problem.nrow = t->s->ntemp;
+    t->problem.x = t->x;
+    t->problem.z = t->z;
+    t->problem.sigma = t->sigma;
+    t->problem.weight = t->best;
     return SPX_OK;
 }
 
@@ -198,18 +198,18 @@ static spx_nn_rate rate_of(size_t count, size_t all)
 }
 
 /* Runs epochs until the validation loss no longer decreases; the best weights are left in t->best. */
-static spx_status descend(trainer *t, const spx_nn_training *how, spx_err *e)
+static spx_status descend(training *t, const spx_nn_training *how, spx_err *e)
 {
-    const size_t nstep = spx_nn_steps(&t->lesson), n = t->ntrain;
+    const size_t nstep = spx_nn_steps(&t->problem), n = t->ntrain;
     size_t count = 0, chosen = 0;
     double best = HUGE_VAL, now;
     uint64_t draw = 0;
-    spx_nn_learner learner = {0};
+    spx_nn_trainer trainer = {0};
     int32_t *order = spx_alloc2(LOOK + 1, n, sizeof *order, e); /* order of rows in each epoch, and in the one before */
     spx_nn_rate *rate = spx_alloc2(LOOK, nstep, sizeof *rate, e);
     spx_status st = order && rate ? SPX_OK : SPX_EIO;
     if (st == SPX_OK)
-        st = (how->open ? how->open : spx_nn_open_cpu)(how->device, &t->lesson, &learner, e);
+        st = (how->open ? how->open : spx_nn_open_cpu)(how->device, &t->problem, &trainer, e);
     if (st == SPX_OK)
         memcpy(order + LOOK * n, t->rows, n * sizeof *order);
     for (size_t epoch = 0; st == SPX_OK && epoch < how->epochs && epoch <= chosen + how->epochs / 4 + LOOK;) {
@@ -220,18 +220,18 @@ static spx_status descend(trainer *t, const spx_nn_training *how, spx_err *e)
         }
         for (size_t k = 0; k < some * nstep; k++)
             rate[k] = rate_of(++count, how->epochs * nstep);
-        st = learner.descend(&learner, some, order, rate, e);
+        st = trainer.descend(&trainer, some, order, rate, e);
         epoch += some;
         if (st == SPX_OK)
-            st = learner.loss(&learner, t->ncheck, t->rows + n, &now, e);
+            st = trainer.loss(&trainer, t->ncheck, t->rows + n, &now, e);
         if (st == SPX_OK && now < best) {
             best = now;
             chosen = epoch;
-            st = learner.weights(&learner, t->best, e);
+            st = trainer.weights(&trainer, t->best, e);
         }
     }
-    if (learner.close)
-        learner.close(&learner);
+    if (trainer.close)
+        trainer.close(&trainer);
     spx_free(order);
     spx_free(rate);
     return st;
@@ -239,24 +239,24 @@ static spx_status descend(trainer *t, const spx_nn_training *how, spx_err *e)
 
 /* Solves the last layer by ridge regression in double precision, for several ridges, and keeps the best if it improves
  * on Adam's. SPX_EIO: memory. */
-static spx_status solve_last(trainer *t, spx_err *e)
+static spx_status solve_last(training *t, spx_err *e)
 {
     size_t h = t->nhidden, m = h + 1, nc = t->nout, at = t->nweight - h * nc, bias = t->nweight + t->nbias - nc;
     size_t total = t->nweight + t->nbias;
-    spx_nn_learner learner = {0};
+    spx_nn_trainer trainer = {0};
     float *w = spx_alloc(total, sizeof *w, e), *hidden = spx_alloc2(t->ntrain, h, sizeof *hidden, e);
     double *y = spx_alloc2(t->ntrain, m, sizeof *y, e), *z = spx_alloc2(t->ntrain, nc, sizeof *z, e);
     double *normal = spx_alloc2(m, m, sizeof *normal, e), *a = spx_alloc2(m, m, sizeof *a, e);
     double *rhs = spx_alloc2(m, nc, sizeof *rhs, e), *b = spx_alloc2(m, nc, sizeof *b, e), diag = 0, best, now;
     spx_status st = w && hidden && y && z && normal && a && rhs && b ? SPX_OK : SPX_EIO;
     if (st == SPX_OK)
-        st = spx_nn_open_cpu(NULL, &t->lesson, &learner, e);
+        st = spx_nn_open_cpu(NULL, &t->problem, &trainer, e);
     if (st == SPX_OK)
-        st = learner.loss(&learner, t->ncheck, t->rows + t->ntrain, &best, e);
+        st = trainer.loss(&trainer, t->ncheck, t->rows + t->ntrain, &best, e);
     if (st != SPX_OK)
         goto end;
     memcpy(w, t->best, total * sizeof *w);
-    spx_nn_hidden_cpu(&learner, t->ntrain, t->rows, hidden);
+    spx_nn_hidden_cpu(&trainer, t->ntrain, t->rows, hidden);
     for (size_t i = 0; i < t->ntrain; i++) {
         for (size_t j = 0; j < h; j++)
             y[i * m + j] = (double)hidden[i * h + j];
@@ -281,16 +281,16 @@ static spx_status solve_last(trainer *t, spx_err *e)
                 w[at + k * h + j] = (float)b[j * nc + k];
             w[bias + k] = (float)b[h * nc + k];
         }
-        spx_nn_put_cpu(&learner, w);
-        st = learner.loss(&learner, t->ncheck, t->rows + t->ntrain, &now, e);
+        spx_nn_put_cpu(&trainer, w);
+        st = trainer.loss(&trainer, t->ncheck, t->rows + t->ntrain, &now, e);
         if (st == SPX_OK && now < best) {
             best = now;
             memcpy(t->best, w, total * sizeof *w);
         }
     }
 end:
-    if (learner.close)
-        learner.close(&learner);
+    if (trainer.close)
+        trainer.close(&trainer);
     spx_free(w);
     spx_free(hidden);
     spx_free(y);
@@ -303,7 +303,7 @@ end:
 }
 
 /* Stores the weights in the network, in units of the coefficients. */
-static void store(trainer *t)
+static void store(training *t)
 {
     size_t h = t->nhidden, nc = t->nout, at = t->nweight - h * nc, bias = t->nbias - nc;
     memcpy(t->nn->weight, t->best, t->nweight * sizeof *t->best);
@@ -316,7 +316,7 @@ static void store(trainer *t)
 }
 
 /* Measures the error of the stored network on the test templates, in ln flux over all pixels. */
-static spx_status report(const trainer *t, spx_err *e)
+static spx_status report(const training *t, spx_err *e)
 {
     const spx_setup *s = t->s;
     spx_nn *nn = t->nn;
@@ -359,7 +359,7 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
         return spx_fail(e, SPX_EUSAGE, "a network of %zu hidden layers, trained for %zu epochs, is not possible",
                         how->nhidden, how->epochs);
     *nn = (spx_nn){.activation = SPX_NN_SILU, .nlayer = how->nhidden + 1};
-    trainer t = {.s = s, .nn = nn, .nin = s->npar, .nout = s->pca.ncomp, .nhidden = how->hidden[how->nhidden - 1]};
+    training t = {.s = s, .nn = nn, .nin = s->npar, .nout = s->pca.ncomp, .nhidden = how->hidden[how->nhidden - 1]};
     nn->size[0] = s->npar;
     for (size_t l = 0; l < how->nhidden; l++) {
         nn->size[l + 1] = how->hidden[l];
@@ -368,7 +368,7 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
     }
     nn->size[nn->nlayer] = s->pca.ncomp;
     spx_nn_count(nn, &t.nweight, &t.nbias);
-    t.lesson.number = how->number;
+    t.problem.number = how->number;
     spx_status st = split(&t, how->seed, e);
     if (st == SPX_OK)
         st = scale(&t, e);
@@ -385,6 +385,6 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
         store(&t);
         st = report(&t, e);
     }
-    trainer_free(&t);
+    training_free(&t);
     return st;
 }

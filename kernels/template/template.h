@@ -69,7 +69,7 @@ typedef struct {
     size_t hidden[SPX_NN_MAX_LAYER - 1];
     size_t epochs; /* most epochs */
     uint64_t seed;
-    spx_nn_open *open;          /* opens a learner of a backend; NULL: the CPU's */
+    spx_nn_open *open;          /* opens a trainer of a backend; NULL: the CPU's */
     struct spx_backend *device; /* argument of open() */
     size_t number;              /* number of the setup among those trained at one time */
 } spx_nn_training;
@@ -168,10 +168,10 @@ spx_status spx_template_span(const spx_setup *s, spx_err *e);
 const char *spx_template_describe(const spx_setup *s, size_t row, char *text, size_t size);
 
 /* Chooses the rows of a library, params[ntemp][npar], for the cross-correlation set: every N-th along a Z-order curve
- * through the ranks of the parameters (even coverage). pick[ntemp] receives *npick of them, in order of rows. SPX_EIO:
- * memory. */
-spx_status spx_template_pick(size_t ntemp, size_t npar, const double *params, size_t every, size_t *pick, size_t *npick,
-                             spx_err *e);
+ * through the ranks of the parameters (even coverage). ccf_row[ntemp] receives *nccf_row of them, in order of rows.
+ * SPX_EIO: memory. */
+spx_status spx_template_ccf_rows(size_t ntemp, size_t npar, const double *params, size_t every, size_t *ccf_row,
+                                 size_t *nccf_row, spx_err *e);
 
 /* Makes principal components of a setup's templates: the fewest, or nearly, with a truncation error of at most `error`
  * (rms of ln flux over templates and pixels), and `most` in any pixel of any template (0: any). Where the error is
@@ -186,9 +186,9 @@ spx_status spx_template_pca(spx_setup *s, double error, double most, spx_err *e)
  * templates; SPX_EIO: memory; and what the backend says. */
 spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err *e);
 
-/* Makes the cross-correlation set of a setup (products/templates.h) from rows pick[npick] of its templates times
+/* Makes the cross-correlation set of a setup (products/templates.h) from rows ccf_row[nccf_row] of its templates times
  * vsini[nvsini]; a template is broadened before it is divided by its continuum. */
-spx_status spx_template_ccf(spx_setup *s, size_t npick, const size_t *pick, size_t nvsini, const double *vsini,
+spx_status spx_template_ccf(spx_setup *s, size_t nccf_row, const size_t *ccf_row, size_t nvsini, const double *vsini,
                             int nthreads, spx_progress *progress, spx_err *e);
 
 #endif

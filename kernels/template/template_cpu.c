@@ -50,7 +50,7 @@ struct spx_template_job {
     spx_template_fill fill;
     double pca_error, pca_max;
     spx_nn_training nn;
-    size_t npick, *pick;
+    size_t nccf_row, *ccf_row;
     size_t nvsini;
     double *vsini;
     int nthreads, raw;
@@ -89,7 +89,7 @@ void spx_template_free(spx_template_job *job)
     spx_free(job->wave);
     spx_free(job->seen);
     spx_free(job->raised);
-    spx_free(job->pick);
+    spx_free(job->ccf_row);
     spx_free(job->vsini);
     spx_template_fill_free(&job->fill);
     spx_free(job);
@@ -325,19 +325,19 @@ static spx_status make_nodes(const spx_template_library *lib, const spx_template
     return SPX_OK;
 }
 
-static spx_status make_picks(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job *job,
-                             spx_err *e)
+static spx_status choose_ccf_rows(const spx_template_library *lib, const spx_template_config *cfg,
+                                  spx_template_job *job, spx_err *e)
 {
     if (!cfg->ccf || cfg->nccf_vsini == 0)
         return SPX_OK;
     size_t every = cfg->ccf_every ? cfg->ccf_every : (lib->ntemp + CCF_AIM - 1) / CCF_AIM;
-    job->pick = spx_alloc(lib->ntemp, sizeof *job->pick, e);
+    job->ccf_row = spx_alloc(lib->ntemp, sizeof *job->ccf_row, e);
     job->vsini = spx_alloc(cfg->nccf_vsini, sizeof *job->vsini, e);
-    if (!job->pick || !job->vsini)
+    if (!job->ccf_row || !job->vsini)
         return SPX_EIO;
     job->nvsini = cfg->nccf_vsini;
     memcpy(job->vsini, cfg->ccf_vsini, job->nvsini * sizeof *job->vsini);
-    return spx_template_pick(lib->ntemp, lib->npar, lib->params, every, job->pick, &job->npick, e);
+    return spx_template_ccf_rows(lib->ntemp, lib->npar, lib->params, every, job->ccf_row, &job->nccf_row, e);
 }
 
 spx_status spx_template_begin(const spx_template_library *lib, const spx_template_config *cfg, spx_template_job **out,
@@ -396,7 +396,7 @@ spx_status spx_template_begin(const spx_template_library *lib, const spx_templat
     if (!job->wave)
         goto fail;
     memcpy(job->wave, lib->wavelength + begin, job->n * sizeof *job->wave);
-    if ((st = make_nodes(lib, cfg, job, e)) != SPX_OK || (st = make_picks(lib, cfg, job, e)) != SPX_OK)
+    if ((st = make_nodes(lib, cfg, job, e)) != SPX_OK || (st = choose_ccf_rows(lib, cfg, job, e)) != SPX_OK)
         goto fail;
     *out = job;
     return SPX_OK;
@@ -413,7 +413,7 @@ void spx_template_range(const spx_template_job *job, size_t *first, size_t *n)
 
 size_t spx_template_units(const spx_template_job *job)
 {
-    return job->nlib + job->nsetup * job->npick * job->nvsini;
+    return job->nlib + job->nsetup * job->nccf_row * job->nvsini;
 }
 
 void spx_template_watch(spx_template_job *job, spx_progress *p)
@@ -626,10 +626,10 @@ spx_status spx_template_finish(spx_template_job *job, spx_templates *out, spx_te
         spx_setup *s = &job->setup[i];
         rep.nmissing += job->weight[i].missing;
         fill_holes(job, s);
-        if (job->npick == 0)
+        if (job->nccf_row == 0)
             continue;
         spx_status st =
-            spx_template_ccf(s, job->npick, job->pick, job->nvsini, job->vsini, job->nthreads, job->progress, e);
+            spx_template_ccf(s, job->nccf_row, job->ccf_row, job->nvsini, job->vsini, job->nthreads, job->progress, e);
         if (st != SPX_OK)
             return st;
         rep.nccf = s->ccf.ntemp;

@@ -40,9 +40,9 @@ const spx_template_kernels *spx_template_kernels_base(void);
 const spx_template_kernels *spx_template_kernels_avx2(void);
 const spx_template_kernels *spx_template_kernels_avx512(void);
 
-/* Of a learner on the CPU: output of the last hidden layer, hidden[n][its neurons]; and setting of weights. */
-void spx_nn_hidden_cpu(spx_nn_learner *l, size_t n, const int32_t *row, float *hidden);
-void spx_nn_put_cpu(spx_nn_learner *l, const float *weight);
+/* Of a trainer on the CPU: output of the last hidden layer, hidden[n][its neurons]; and setting of weights. */
+void spx_nn_hidden_cpu(spx_nn_trainer *l, size_t n, const int32_t *row, float *hidden);
+void spx_nn_put_cpu(spx_nn_trainer *l, const float *weight);
 
 /* Width of a line-spread function as a user specifies it. */
 typedef struct {

@@ -361,7 +361,7 @@ spx_status spx_run_fallback(spx_run *s, const char *label, const spx_fallback *f
     if (f->on_cpu == 0)
         return SPX_OK;
     (explicit_device ? spx_warn : spx_detail)("%s--device %s: %zu of %zu %s were computed on the CPU: %s", label,
-                                              s->common.device, f->on_cpu, f->total, f->unit, f->why);
+                                              s->common.device, f->on_cpu, f->total, f->unit, f->reason);
     (void)snprintf(name, sizeof name, "%s_on_cpu", f->unit);
     return spx_run_record(s, name, e, "%zu", f->on_cpu);
 }

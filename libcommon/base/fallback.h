@@ -9,7 +9,7 @@
 
 typedef struct {
     const char *unit;     /* unit of work, plural: "bundles", "stars"; one word, as the provenance has it */
-    const char *why;      /* for messages: which units fall back; NULL where none does */
+    const char *reason;   /* for messages: property of the units that fall back; NULL where none does */
     size_t total, on_cpu; /* units in all, and computed on the CPU in place of the device */
 } spx_fallback;
 

@@ -125,7 +125,7 @@ spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e)
     return h->step(h, &counted, e);
 }
 
-void spx_hook_leave(spx_hook *h)
+void spx_hook_release(spx_hook *h)
 {
     if (h != NULL && h->leave != NULL)
         h->leave(h);

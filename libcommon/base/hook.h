@@ -2,9 +2,9 @@
  * in place, in host memory or on a CUDA device. A program opens what --hook names (specpipe(7), HOOKS) and hands it to
  * the stage in the stage's options; the stage calls
  *     spx_hook_step()    with its arrays, after each step
- *     spx_hook_leave()   once it has waited for its stream and before it frees arrays or stream, also after an error
+ *     spx_hook_release()   once it has waited for its stream and before it frees arrays or stream, also after an error
  * and the program spx_hook_finish() after the last stage, which gives what the hook has to be written. From a step to
- * the spx_hook_leave() after it the hook belongs to one thread: stages with several take turns, in a fixed order.
+ * the spx_hook_release() after it the hook belongs to one thread: stages with several take turns, in a fixed order.
  *
  * A hook of NULL means that there is none: all functions accept it, and do nothing. */
 #ifndef SPX_HOOK_H
@@ -53,16 +53,16 @@ typedef struct {
     /* Orders streams of one device: `later` waits for all work queued on `earlier`, the host does not wait. NULL on the
      * host. Returns 0 on success. */
     int (*order)(void *earlier, void *later);
-} spx_hook_place;
+} spx_hook_space;
 
-#define SPX_HOOK_HOST ((spx_hook_place){-1, NULL, NULL})
+#define SPX_HOOK_HOST ((spx_hook_space){-1, NULL, NULL})
 
 typedef struct {
     const char *stage;    /* "burgers" */
     size_t number, total; /* number of this step, from 1, and of all; 0: the hook counts steps, and their total is
                            * unknown */
     double time;          /* time of the simulation; 0 where there is none */
-    spx_hook_place at;
+    spx_hook_space at;
     size_t narray;
     const spx_hook_array *array;
 } spx_hook_step_info;
@@ -110,7 +110,7 @@ void spx_hook_describe(spx_plugin_tell *tell);
 spx_status spx_hook_open(spx_hook *h, const char *arg, spx_err *e);
 /* Calls the hook for one step. SPX_EHOOK: it raised an exception, whose traceback is on stderr. */
 spx_status spx_hook_step(spx_hook *h, const spx_hook_step_info *s, spx_err *e);
-void spx_hook_leave(spx_hook *h);
+void spx_hook_release(spx_hook *h);
 
 /* Ends the hook after the last stage, and takes over the arrays that it returned (spx_hook_results_free()). */
 spx_status spx_hook_finish(spx_hook *h, spx_hook_results *r, spx_err *e);

@@ -1,4 +1,4 @@
-/* Provides counted memory: a header of one cache line before each block, a free list of large blocks (spx_mem_keep()),
+/* Provides counted memory: a header of one cache line before each block, a free list of large blocks (spx_mem_cache()),
  * page-locking, and blocks that are mapped files (spx_alloc_spill()); see base/mem.h. */
 #include "base/mem.h"
 
@@ -49,7 +49,7 @@ static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int keeping;
 static head *waiting, *locked;
 static size_t waiting_bytes;
-static spx_mem_lock *locker;
+static spx_mem_pagelock *locker;
 
 #ifdef SPX_FAULTS
 /* Fault-injection build (make asan): the SPX_FAULT_ALLOC-th allocation fails, as in SQLite's malloc tests. */
@@ -331,7 +331,7 @@ void spx_free(void *p)
     (void)pthread_mutex_unlock(&kept_lock);
 }
 
-void spx_mem_keep(int keep)
+void spx_mem_cache(int keep)
 {
     (void)pthread_mutex_lock(&kept_lock);
     atomic_store(&keeping, keep);
@@ -340,7 +340,7 @@ void spx_mem_keep(int keep)
     (void)pthread_mutex_unlock(&kept_lock);
 }
 
-void spx_mem_locker(spx_mem_lock *lock)
+void spx_mem_set_pagelock(spx_mem_pagelock *lock)
 {
     (void)pthread_mutex_lock(&kept_lock);
     while (locked != NULL)
@@ -349,7 +349,7 @@ void spx_mem_locker(spx_mem_lock *lock)
     (void)pthread_mutex_unlock(&kept_lock);
 }
 
-int spx_mem_locked(const void *p)
+int spx_mem_pagelocked(const void *p)
 {
     head *h = head_of(p);
     if (!atomic_load(&keeping) || !h->kept)

@@ -57,15 +57,15 @@ spx_status spx_mem_check(const char *name, size_t bytes, spx_err *e);
  * pages are faulted in and zeroed one by one, under one lock for all threads of a process, which takes most of an item
  * of milliseconds. Free blocks do not count as held; with those in use they stay within the limit, and within 1.5 times
  * the peak in use. 0 empties the list. */
-void spx_mem_keep(int keep);
+void spx_mem_cache(int keep);
 
 /* Page-locks memory for direct transfers of a device: lock(at, bytes, 1) locks pages, lock(at, bytes, 0) releases them;
  * it returns 0 on failure. Setting NULL releases all; no other thread may ask for memory meanwhile. */
-typedef int spx_mem_lock(void *at, size_t bytes, int on); /* thread-safe */
-void spx_mem_locker(spx_mem_lock *lock);
+typedef int spx_mem_pagelock(void *at, size_t bytes, int on); /* thread-safe */
+void spx_mem_set_pagelock(spx_mem_pagelock *lock);
 /* 1 when the pages of a whole block (from spx_alloc() and its like) are locked. The first call tries to lock them, for
  * blocks of the free list only, because it takes long; they stay locked until they are returned to the system. */
-int spx_mem_locked(const void *p);
+int spx_mem_pagelocked(const void *p);
 
 /* Number of failed allocations so far: lets callers without an spx_err (HDF5 callbacks, checks) tell a lack of memory
  * from a finding. */

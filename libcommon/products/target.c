@@ -52,8 +52,8 @@ static spx_status make_rows(size_t n, const spx_target *target, size_t first, si
     return st;
 }
 
-spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
-                           spx_target *seen, spx_err *e)
+spx_status spx_target_observe(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
+                              spx_target *seen, spx_err *e)
 {
     for (size_t i = 0; i < n; i++) {
         double factor = 1;
@@ -107,7 +107,7 @@ spx_status spx_target_truth(size_t n, const spx_target *target, size_t first, in
     return st;
 }
 
-spx_status spx_target_take(const spx_table *fibermap, size_t n, spx_target *target, spx_err *e)
+spx_status spx_target_from_fibermap(const spx_table *fibermap, size_t n, spx_target *target, spx_err *e)
 {
     enum { WIDTH = 8 };
     char *objtype = spx_alloc(n, WIDTH, e);

@@ -25,8 +25,8 @@ typedef struct {
 /* Observed targets: seen[n] is target[n] with velocities as an observer at `site` measures them in the middle of an
  * exposure of exptime seconds that starts at mjd (UTC); those of target[] are barycentric. site NULL: a copy.
  * SPX_EINPUT: invalid direction or time. */
-spx_status spx_target_seen(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
-                           spx_target *seen, spx_err *e);
+spx_status spx_target_observe(size_t n, const spx_target *target, const spx_site *site, double mjd, double exptime,
+                              spx_target *seen, spx_err *e);
 
 /* Makes a fibermap of nfiber rows: columns TARGETID, FIBER, OBJTYPE, TARGET_RA, TARGET_DEC, FIBERSTATUS. Targets are
  * those of fibres first ... first+n-1; the others are dark: OBJTYPE BAD, TARGETID -1, FIBERSTATUS 1. */
@@ -39,6 +39,6 @@ spx_status spx_target_truth(size_t n, const spx_target *target, size_t first, in
                             struct spx_table **out, spx_err *e);
 
 /* Reads TARGETID and OBJTYPE of a fibermap of n rows, where it has them, into target[n]. */
-spx_status spx_target_take(const struct spx_table *fibermap, size_t n, spx_target *target, spx_err *e);
+spx_status spx_target_from_fibermap(const struct spx_table *fibermap, size_t n, spx_target *target, spx_err *e);
 
 #endif

@@ -153,7 +153,7 @@ int main(int argc, char **argv)
     all += spent = spx_process_seconds() - start;
     line("principal components", spent, flops / sgemm);
     start = spx_process_seconds();
-    must(spx_template_pick(MOCK_NTEMP, MOCK_NPAR, par, 10, pick, &npick, &e) == SPX_OK, &e);
+    must(spx_template_ccf_rows(MOCK_NTEMP, MOCK_NPAR, par, 10, pick, &npick, &e) == SPX_OK, &e);
     flops = 0;
     for (size_t a = 0; a < NARM; a++) {
         must(spx_template_ccf(&t.setup[a], npick, pick, 2, vsini, 1, NULL, &e) == SPX_OK, &e);

@@ -380,7 +380,7 @@ static void time_queue(const scene *s, spx_extract_device *dev, int ndev, int nc
     spx_extract_cuda_times times;
     spx_err e = {0};
     const size_t npix = s->image.nx * s->image.ny;
-    spx_mem_keep(1);
+    spx_mem_cache(1);
     queue q = {.s = *s, .dev = dev, .ndev = ndev, .nthreads = (omp_get_max_threads() + ncall - 1) / ncall};
     q.s.image.data = copy_of(s->image.data, npix, sizeof *s->image.data);
     q.s.image.ivar = copy_of(s->image.ivar, npix, sizeof *s->image.ivar);
@@ -413,7 +413,7 @@ static void time_queue(const scene *s, spx_extract_device *dev, int ndev, int nc
     spx_free(q.s.image.data);
     spx_free(q.s.image.ivar);
     spx_free(q.s.image.mask);
-    spx_mem_keep(0);
+    spx_mem_cache(0);
 }
 
 /* Several devices: one frame shared out among them, then a queue. */

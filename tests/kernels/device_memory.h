@@ -23,7 +23,7 @@ static inline void *driver_function(const char *name)
 }
 
 /* Bytes of memory at a step's place into the host's; 1: done. Waits for what the step's stream holds. */
-static inline int peek(const spx_hook_place *at, void *to, const void *from, size_t n)
+static inline int peek(const spx_hook_space *at, void *to, const void *from, size_t n)
 {
     int (*wait)(void *), (*copy)(void *, uint64_t, size_t);
     if (at->device < 0) {
@@ -36,7 +36,7 @@ static inline int peek(const spx_hook_place *at, void *to, const void *from, siz
 }
 
 /* The other way; what the default stream copies is there before any other stream goes on. */
-static inline int poke(const spx_hook_place *at, void *to, const void *from, size_t n)
+static inline int poke(const spx_hook_space *at, void *to, const void *from, size_t n)
 {
     int (*wait)(void *), (*copy)(uint64_t, const void *, size_t);
     if (at->device < 0) {

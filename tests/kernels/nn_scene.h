@@ -12,10 +12,10 @@
 
 enum { MOST_ROWS = 700 };
 
-/* A lesson of its own: outputs that depend smoothly on the inputs. */
+/* A problem of its own: outputs that depend smoothly on the inputs. */
 typedef struct {
     spx_nn nn;
-    spx_nn_lesson lesson;
+    spx_nn_problem problem;
     size_t total, nrow;
     float *x, *z, *weight;
     double *sigma;
@@ -50,15 +50,15 @@ static inline void make_scene(scene *s, size_t nrow, size_t nlayer, const size_t
         *w++ = (float)(uniform() - 0.5);
     for (size_t i = 0; i < nrow; i++) /* some in an order that is not theirs */
         s->row[i] = (int32_t)((i * 13 + 5) % nrow);
-    s->lesson = (spx_nn_lesson){.nn = &s->nn,
-                                .nrow = nrow,
-                                .x = s->x,
-                                .z = s->z,
-                                .sigma = s->sigma,
-                                .epoch = epoch,
-                                .batch = batch,
-                                .most = nrow,
-                                .weight = s->weight};
+    s->problem = (spx_nn_problem){.nn = &s->nn,
+                                  .nrow = nrow,
+                                  .x = s->x,
+                                  .z = s->z,
+                                  .sigma = s->sigma,
+                                  .epoch = epoch,
+                                  .batch = batch,
+                                  .most = nrow,
+                                  .weight = s->weight};
 }
 
 static inline void free_scene(scene *s)

@@ -17,7 +17,7 @@ typedef struct {
     double before, after;
     double *weight; /* those that are compared; 0: not compared */
     char *clear;
-} lesson;
+} problem;
 
 static const size_t layers[][SPX_NN_MAX_LAYER + 1] = {
     {1, 2}, {2, 24, 12}, {3, 17, 300, 5, 33}, {5, 9, 8, 7, 6, 5, 4, 3, 2}};
@@ -34,10 +34,10 @@ static const op_case cases[] = {
 
 static void *draw(const size_t *size, uint64_t seed)
 {
-    lesson *c = need(1, sizeof *c);
+    problem *c = need(1, sizeof *c);
     random_start(seed);
     make_scene(&c->s, size[0], nlayers[size[4]], layers[size[4]], size[1], size[2]);
-    const size_t nstep = spx_nn_steps(&c->s.lesson), total = c->s.total;
+    const size_t nstep = spx_nn_steps(&c->s.problem), total = c->s.total;
     c->nepoch = size[3];
     c->row = need(c->nepoch * size[1], sizeof *c->row);
     c->rate = need(c->nepoch * nstep, sizeof *c->rate);
@@ -75,7 +75,7 @@ static void *draw(const size_t *size, uint64_t seed)
     return c;
 }
 
-static void put(const lesson *c, double before, double after, const double *weight, op_answer *a)
+static void put(const problem *c, double before, double after, const double *weight, op_answer *a)
 {
     double *scale;
     *op_add(a, "loss before", 1, 2e-6, &scale) = before;
@@ -89,13 +89,13 @@ static void put(const lesson *c, double before, double after, const double *weig
 
 static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
 {
-    lesson *c = scene_;
-    spx_nn_learner l = {0};
+    problem *c = scene_;
+    spx_nn_trainer l = {0};
     spx_err e = {0};
     double *sum = op_output("loss", 2, sizeof *sum);
     float *weight = op_output("learnt weights", c->s.total, sizeof *weight);
     (void)threads; /* BLAS has one, always */
-    spx_status st = b->nn_open(b, &c->s.lesson, &l, &e);
+    spx_status st = b->nn_open(b, &c->s.problem, &l, &e);
     if (st == SPX_OK)
         st = l.loss(&l, c->s.nrow, c->s.row, &sum[0], &e);
     if (st == SPX_OK)
@@ -117,13 +117,13 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
 
 static void reference(void *scene_, op_answer *a)
 {
-    const lesson *c = scene_;
+    const problem *c = scene_;
     put(c, c->before, c->after, c->weight, a);
 }
 
 static void release(void *scene_)
 {
-    lesson *c = scene_;
+    problem *c = scene_;
     free_scene(&c->s);
     spx_free(c->row);
     spx_free(c->rate);

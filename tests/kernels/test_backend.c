@@ -14,7 +14,7 @@ static void sees(const char *device, const char *before, const char *after)
         (void)setenv("CUDA_VISIBLE_DEVICES", before, 1);
     else
         (void)unsetenv("CUDA_VISIBLE_DEVICES");
-    spx_backend_first_alone(device);
+    spx_backend_restrict_to_first(device);
     const char *now = getenv("CUDA_VISIBLE_DEVICES");
     CHECK(after != NULL ? now != NULL && strcmp(now, after) == 0 : now == NULL, "--device %s: sees %s", device,
           now != NULL ? now : "all");

@@ -131,8 +131,8 @@ int main(void)
         else
             check_order(k, 2, by_default);
     }
-    spx_hook_leave(&hook);
-    spx_hook_leave(&hook); /* nothing is left */
+    spx_hook_release(&hook);
+    spx_hook_release(&hook); /* nothing is left */
     if (st == SPX_OK)
         st = spx_hook_finish(&hook, &results, &e);
     CHECK(st == SPX_OK, "%s", spx_err_text(&e));

@@ -54,10 +54,10 @@ static void first_steps(spx_backend *b, size_t nlayer, const size_t *size, size_
     enum { EPOCHS = 5 };
     static const size_t at_once[] = {1, 3, 1};
     scene s;
-    spx_nn_learner l = {0};
+    spx_nn_trainer l = {0};
     spx_err e = {0};
     make_scene(&s, nrow, nlayer, size, epoch, batch);
-    const size_t nstep = spx_nn_steps(&s.lesson);
+    const size_t nstep = spx_nn_steps(&s.problem);
     plain p = {need(s.total, 8), need(s.total, 8), need(s.total, 8), need(s.total, 8)};
     float *w = need(s.total, sizeof *w);
     char *clear = need(s.total, 1); /* the gradient was more than rounding in all steps */
@@ -71,7 +71,7 @@ static void first_steps(spx_backend *b, size_t nlayer, const size_t *size, size_
         row[i] = (int32_t)(uniform() * (double)nrow);
     for (size_t i = 0; i < EPOCHS * nstep; i++)
         rate[i] = rate_at(i + 1);
-    must(b->nn_open(b, &s.lesson, &l, &e), &e);
+    must(b->nn_open(b, &s.problem, &l, &e), &e);
     must(l.loss(&l, nrow, s.row, &sum, &e), &e);
     double want = plain_loss(&s, p.w, nrow, s.row, NULL);
     CHECK(fabs(sum / want - 1) < 2e-6, "%zu layers: loss %.9g, want %.9g", nlayer, sum, want);
@@ -97,9 +97,9 @@ static void first_steps(spx_backend *b, size_t nlayer, const size_t *size, size_
         CHECK(compared > s.total / 100 && worst < 2e-6, "%zu layers, %zu epochs: one of %zu weights is off by %g",
               nlayer, k, compared, worst);
     }
-    spx_nn_learner same = {0};
+    spx_nn_trainer same = {0};
     float *again = need(s.total, sizeof *again);
-    must(b->nn_open(b, &s.lesson, &same, &e), &e);
+    must(b->nn_open(b, &s.problem, &same, &e), &e);
     must(same.descend(&same, EPOCHS, row, rate, &e), &e);
     must(same.weights(&same, again, &e), &e);
     CHECK(memcmp(w, again, s.total * sizeof *w) == 0, "%zu layers: other weights when repeated", nlayer);
@@ -125,15 +125,15 @@ static void long_training(spx_backend *b)
     spx_err e = {0};
     scene s;
     make_scene(&s, 300, 3, size, 240, 20);
-    const size_t nstep = spx_nn_steps(&s.lesson);
+    const size_t nstep = spx_nn_steps(&s.problem);
     int32_t *row = need(AT_ONCE * 240, sizeof *row);
     spx_nn_rate *rate = need(AT_ONCE * nstep, sizeof *rate);
     double rms[2], total = 0;
     for (size_t k = 0; k < 12; k++)
         total += s.sigma[k] * s.sigma[k];
     for (int which = 0; which < 2; which++) { /* the CPU, the backend */
-        spx_nn_learner l = {0};
-        must((which ? b->nn_open : spx_nn_open_cpu)(b, &s.lesson, &l, &e), &e);
+        spx_nn_trainer l = {0};
+        must((which ? b->nn_open : spx_nn_open_cpu)(b, &s.problem, &l, &e), &e);
         random_start(seed);
         for (size_t k = 0; k < EPOCHS; k += AT_ONCE) {
             for (size_t i = 0; i < AT_ONCE * 240; i++)

@@ -514,7 +514,7 @@ static void grid(void)
     for (int i = 0; i < MOCK_NTEMP; i++)
         mock_library_params(i, p + 4 * i);
     spx_err_clear(&e);
-    CHECK(spx_template_pick(MOCK_NTEMP, 4, p, 10, pick, &npick, &e) == SPX_OK && npick == 93, "%zu picks", npick);
+    CHECK(spx_template_ccf_rows(MOCK_NTEMP, 4, p, 10, pick, &npick, &e) == SPX_OK && npick == 93, "%zu picks", npick);
     for (size_t i = 0; i < npick; i++)
         seen[pick[i] / 84]++;
     for (int i = 0; i < 11; i++)

@@ -19,7 +19,7 @@ static spx_status run(spx_run *s, spx_err *err)
     spx_status st = spx_run_output(s, "image", &file, err);
     spx_run_device(s, "cuda:0 (a device)");
     for (size_t i = 0; i < ncall && st == SPX_OK; i++) {
-        const spx_fallback f = {.unit = "bundles", .why = "because", .total = 10, .on_cpu = on_cpu[i]};
+        const spx_fallback f = {.unit = "bundles", .reason = "because", .total = 10, .on_cpu = on_cpu[i]};
         st = spx_run_fallback(s, "frame: ", &f, err);
     }
     return st == SPX_OK ? spx_run_commit(s, err) : st;

@@ -91,21 +91,21 @@ int main(void)
     grow();
     /* as always without it */
     void *plain = spx_alloc_unset(4, MIB, 1, &e);
-    spx_mem_locker(lock_pages);
-    CHECK(plain != NULL && !spx_mem_locked(plain));
+    spx_mem_set_pagelock(lock_pages);
+    CHECK(plain != NULL && !spx_mem_pagelocked(plain));
     spx_free(plain);
 
-    spx_mem_keep(1);
+    spx_mem_cache(1);
     unsigned char *a = spx_alloc(3 * MIB, 1, &e), *b = spx_alloc(3 * MIB, 1, &e);
     CHECK(a != NULL && b != NULL && (uintptr_t)a % 64 == 0 && all_are(a, 3 * MIB, 0));
     memset(a, 1, 3 * MIB);
     memset(b, 2, 3 * MIB);
-    CHECK(spx_mem_locked(a) && spx_mem_locked(a) && nlocked == 1);
+    CHECK(spx_mem_pagelocked(a) && spx_mem_pagelocked(a) && nlocked == 1);
     CHECK(page_locked[0].at <= (char *)a && page_locked[0].at + page_locked[0].bytes >= (char *)a + 3 * MIB);
     spx_free(a);
     CHECK(nlocked == 1);
     unsigned char *again = spx_alloc_unset(3 * MIB, 1, 1, &e);
-    CHECK(again == a && all_are(again, 3 * MIB, 1) && spx_mem_locked(again) && nlocked == 1);
+    CHECK(again == a && all_are(again, 3 * MIB, 1) && spx_mem_pagelocked(again) && nlocked == 1);
     spx_free(again);
     again = spx_alloc(3 * MIB, 1, &e);
     CHECK(again == a && all_are(again, 3 * MIB, 0) && all_are(b, 3 * MIB, 2));
@@ -130,31 +130,31 @@ int main(void)
 
     /* pages that cannot be locked are not asked for again; without a locker nothing is locked any more */
     refuse = 1;
-    CHECK(!spx_mem_locked(large) && !spx_mem_locked(large));
+    CHECK(!spx_mem_pagelocked(large) && !spx_mem_pagelocked(large));
     refuse = 0;
     a = spx_alloc(MIB, 1, &e);
     b = spx_alloc(16, 1, &e);
-    CHECK(a != NULL && b != NULL && spx_mem_locked(a) && nlocked == 1 && !spx_mem_locked(b));
-    spx_mem_locker(NULL);
-    CHECK(nlocked == 0 && !spx_mem_locked(a));
-    spx_mem_locker(lock_pages);
-    CHECK(spx_mem_locked(a) && nlocked == 1);
+    CHECK(a != NULL && b != NULL && spx_mem_pagelocked(a) && nlocked == 1 && !spx_mem_pagelocked(b));
+    spx_mem_set_pagelock(NULL);
+    CHECK(nlocked == 0 && !spx_mem_pagelocked(a));
+    spx_mem_set_pagelock(lock_pages);
+    CHECK(spx_mem_pagelocked(a) && nlocked == 1);
     spx_free(a);
     CHECK(nlocked == 1);
-    spx_mem_keep(0);
+    spx_mem_cache(0);
     CHECK(nlocked == 0);
     a = spx_alloc(MIB, 1, &e); /* after the end: kept blocks that are still in use go back when they are freed */
-    CHECK(a != NULL && !spx_mem_locked(a));
+    CHECK(a != NULL && !spx_mem_pagelocked(a));
     spx_free(a);
     spx_free(b);
     spx_free(large);
 
-    spx_mem_keep(1);
+    spx_mem_cache(1);
     pthread_t t[THREADS];
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&t[i], NULL, churn, (void *)(intptr_t)i) == 0);
     for (int i = 0; i < THREADS; i++)
         (void)pthread_join(t[i], NULL);
-    spx_mem_keep(0);
+    spx_mem_cache(0);
     return 0;
 }

@@ -6,13 +6,13 @@
 static void *open_now(void *arg)
 {
     spx_device_opening *d = arg;
-    (void)spx_backend_open(d->b, d->s->common.device, d->stage, &d->why, &d->err);
+    (void)spx_backend_open(d->b, d->s->common.device, d->op, &d->why, &d->err);
     return NULL;
 }
 
 void spx_open_device_begin(spx_device_opening *d)
 {
-    spx_backend_first_alone(d->s->common.device);
+    spx_backend_restrict_to_first(d->s->common.device);
     d->threaded = spx_thread_begin(&d->thread, open_now, d);
     if (!d->threaded)
         (void)open_now(d);
@@ -30,10 +30,10 @@ spx_status spx_open_device_end(spx_device_opening *d, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_open_device(spx_run *s, spx_op stage, spx_backend *b, spx_err *e)
+spx_status spx_open_device(spx_run *s, spx_op op, spx_backend *b, spx_err *e)
 {
-    spx_device_opening d = {.s = s, .stage = stage, .b = b};
-    spx_backend_first_alone(s->common.device);
+    spx_device_opening d = {.s = s, .op = op, .b = b};
+    spx_backend_restrict_to_first(s->common.device);
     (void)open_now(&d);
     return spx_open_device_end(&d, e);
 }

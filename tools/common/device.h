@@ -1,4 +1,4 @@
-/* Opens the backend that --device asks for: for programs with a kernel stage. */
+/* Opens the backend that --device asks for: for programs that run an operation. */
 #ifndef SPX_TOOLS_DEVICE_H
 #define SPX_TOOLS_DEVICE_H
 
@@ -10,7 +10,7 @@
 /* A backend that is being opened. */
 typedef struct {
     spx_run *s;
-    spx_op stage;
+    spx_op op;
     spx_backend *b;
     spx_err err, why;
     pthread_t thread;
@@ -24,6 +24,6 @@ spx_status spx_open_device_end(spx_device_opening *d, spx_err *e);
 
 /* Opens what --device asks for, has it in the provenance, and says (-v) why `auto` came to be the CPU. Closed with
  * spx_backend_close(). */
-spx_status spx_open_device(spx_run *s, spx_op stage, spx_backend *b, spx_err *e);
+spx_status spx_open_device(spx_run *s, spx_op op, spx_backend *b, spx_err *e);
 
 #endif

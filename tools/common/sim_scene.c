@@ -105,7 +105,7 @@ static spx_status make_grid(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
 /* Targets as they are seen. */
 static spx_status see(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
 {
-    return spx_target_seen(c->nspec, c->target, o->mjd > 0 ? &c->site : NULL, o->mjd, o->exptime, c->seen, e);
+    return spx_target_observe(c->nspec, c->target, o->mjd > 0 ? &c->site : NULL, o->mjd, o->exptime, c->seen, e);
 }
 
 /* Draw from the members of a library: only rows that are drawn are read. */
@@ -267,7 +267,7 @@ spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *
     if (st == SPX_OK)
         st = spx_sim_draw(&plain, c->nspec, c->target, e);
     if (st == SPX_OK && in.fibermap != NULL)
-        st = spx_target_take(in.fibermap, c->nspec, c->target, e);
+        st = spx_target_from_fibermap(in.fibermap, c->nspec, c->target, e);
     if (st == SPX_OK) { /* the arrays change hands */
         spx_arm *a = &in.arm[arm < in.narm ? arm : 0];
         c->nwave = a->nwave;

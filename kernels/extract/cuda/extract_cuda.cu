@@ -288,7 +288,7 @@ struct frame {
                                       {out->chi2pix, false, 1}}
     {
         for (result &r : results)
-            r.direct = spx_mem_locked(r.to) != 0;
+            r.direct = spx_mem_pagelocked(r.to) != 0;
     }
 };
 
@@ -604,7 +604,7 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device,
     if (!dev->pool)
         return spx_fail(e, SPX_EIO, "device %d cannot be opened: out of memory", device);
     if (open_devices++ == 0)
-        spx_mem_locker(lock_pages);
+        spx_mem_set_pagelock(lock_pages);
     return SPX_OK;
 }
 
@@ -620,7 +620,7 @@ extern "C" void spx_extract_cuda_free(spx_extract_device *dev)
     delete all;
     dev->pool = NULL;
     if (--open_devices == 0)
-        spx_mem_locker(NULL);
+        spx_mem_set_pagelock(NULL);
 }
 
 extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,

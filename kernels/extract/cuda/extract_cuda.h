@@ -35,7 +35,7 @@ void spx_extract_cuda_free(spx_extract_device *dev);
  * counts->fallback has their number, and counts->seconds are of these. SPX_EDEVICE: a device
  * failed or has too little memory; SPX_EUSAGE also for patches. Several threads may call it for the same device: two
  * calls at a time share it, transfers of one beside the computation of the other, and more wait. A call that finds the
- * memory taken by others waits for them, too. Where memory is kept (spx_mem_keep()), all arrays have to be blocks of
+ * memory taken by others waits for them, too. Where memory is kept (spx_mem_cache()), all arrays have to be blocks of
  * spx_alloc() and its like. */
 spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,
                                   const spx_psf *psf, const spx_extract_options *o, spx_frame *out,

@@ -186,7 +186,7 @@ spx_status call_hook(const device_frame &h, spx_hook *hook, spx_err *e)
 {
     const spx_status st = spx_extract_hook(hook, &h.f, {h.device, h.stream, spx::order}, e);
     const cudaError_t done = cudaStreamSynchronize(h.stream);
-    spx_hook_leave(hook);
+    spx_hook_release(hook);
     spx::check(done, "hook");
     spx::check(cudaSetDevice(h.device), "device");
     return st;

@@ -92,8 +92,8 @@ class sender
   public:
     sender(call &job, const unsigned *mask, unsigned long long *counted)
         : job_(job), image_(*job.p->job->image), mask_(mask), counted_(counted),
-          direct_(spx_mem_locked(image_.ivar) && spx_mem_locked(image_.data) &&
-                  (!image_.mask || spx_mem_locked(image_.mask)))
+          direct_(spx_mem_pagelocked(image_.ivar) && spx_mem_pagelocked(image_.data) &&
+                  (!image_.mask || spx_mem_pagelocked(image_.mask)))
     {
         for (int i = 0; i < STRIPS; i++) {
             job.sent[i] = sent_[i].get_future().share();

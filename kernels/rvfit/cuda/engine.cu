@@ -267,7 +267,7 @@ spx_status engine::call_hook(spx_hook *hook, int device, const spx_rvfit *out, s
     }
     const spx_status st = spx_rvfit_hook(hook, &here, wavelength, {device, stream_, spx::order}, e);
     const cudaError_t done = cudaStreamSynchronize(stream_);
-    spx_hook_leave(hook);
+    spx_hook_release(hook);
     spx::check(done, "hook");
     spx::check(cudaSetDevice(device), "device");
     return st;

@@ -125,8 +125,8 @@ static spx_status to_ivar(size_t n, const double *flux, spx_fits_noise kind, dou
     return st;
 }
 
-spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spectrum *s, spx_kept *k, spx_loaded *l,
-                             spx_fits_noise *noise, spx_err *e)
+spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spectrum *s, spx_spectrum_cache *k,
+                             spx_loaded *l, spx_fits_noise *noise, spx_err *e)
 {
     double *mask = NULL;
     const size_t n = s->n;

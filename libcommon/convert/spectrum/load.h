@@ -16,11 +16,11 @@ typedef struct {
 void spx_loaded_free(spx_loaded *l);
 
 typedef struct {
-    spx_whole wave, flux, noise, mask;
-} spx_kept;
+    spx_column_cache wave, flux, noise, mask;
+} spx_spectrum_cache;
 
 /* Reads one spectrum. *noise: kind of errors found: some files have an empty column of errors. */
-spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spectrum *s, spx_kept *k, spx_loaded *l,
-                             spx_fits_noise *noise, spx_err *e);
+spx_status spx_spectrum_load(const spx_spectrum_file *file, const spx_fits_spectrum *s, spx_spectrum_cache *k,
+                             spx_loaded *l, spx_fits_noise *noise, spx_err *e);
 
 #endif

@@ -9,13 +9,14 @@
 #include "fits/cards.h"
 #include "fits/values.h"
 
-spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_whole *keep, double **out, spx_err *e)
+spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_column_cache *keep, double **out,
+                          spx_err *e)
 {
     const spx_fits_hdu *h = &f->hdu[at->hdu];
     spx_status st = SPX_OK;
     if (keep->v == NULL || keep->hdu != at->hdu || keep->column != at->column) {
         spx_free(keep->v);
-        *keep = (spx_whole){.hdu = at->hdu, .column = at->column};
+        *keep = (spx_column_cache){.hdu = at->hdu, .column = at->column};
         if (at->column < 0) {
             st = spx_fits_f64(f, (size_t)at->hdu, &keep->v, e);
             keep->n = h->dims[h->ndim - 1];
@@ -87,7 +88,8 @@ static double guess_scale(size_t n, const double *w, spx_wave_scale *scale)
     return lo > 280 && lo < 1100 && hi < 3000 ? 10 : 1;
 }
 
-spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_whole *keep, double **out, spx_err *e)
+spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_column_cache *keep, double **out,
+                                  spx_err *e)
 {
     spx_status st = SPX_OK;
     spx_wave_scale scale = s->scale;
@@ -133,7 +135,7 @@ static size_t turning_point(size_t n, const double *w)
 
 spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e)
 {
-    spx_whole keep = {0};
+    spx_column_cache keep = {0};
     spx_status st = SPX_OK;
     for (size_t i = 0; i < l->n && st == SPX_OK && !l->note[0]; i++) {
         double *w = NULL;

@@ -9,12 +9,14 @@ typedef struct {
     int hdu, column;
     size_t n, total; /* elements a row, and in all */
     double *v;
-} spx_whole;
+} spx_column_cache;
 
 /* Reads n values at `at` as doubles, into new memory. */
-spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_whole *keep, double **out, spx_err *e);
+spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_column_cache *keep, double **out,
+                          spx_err *e);
 
 /* Reads wavelengths of a spectrum in Angstrom, not sorted, into new memory. */
-spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_whole *keep, double **out, spx_err *e);
+spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_column_cache *keep, double **out,
+                                  spx_err *e);
 
 #endif

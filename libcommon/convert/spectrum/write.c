@@ -49,7 +49,7 @@ static spx_status give_rows(size_t n, const spx_spectrum_file *file, size_t *fir
 /* Loads all spectra of a file. */
 static spx_status load_file(spx_grid *b, const spx_spectrum_file *file, spx_notes *said, spx_err *e)
 {
-    spx_kept k = {0};
+    spx_spectrum_cache k = {0};
     int no[4] = {0};
     size_t blank = 0;
     const size_t before = b->nloaded;
