@@ -13,6 +13,7 @@
 #include "base/plugin.h"
 #include "burgers/burgers.h"
 #include "extract/extract.h"
+#include "flat/flat.h"
 #include "flux/flux.h"
 #include "reduce/reduce.h"
 #include "rvfit/rvfit.h"

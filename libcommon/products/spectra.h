@@ -42,10 +42,12 @@ typedef struct {
 
 /* Mask bits of extracted bins, as in DESI frames. */
 enum {
-    SPX_SOMEBADPIX = 1 << 0, /* more than half of the bin's PSF fell on masked pixels */
-    SPX_ALLBADPIX = 1 << 1,  /* all of it: no information; flux 0, ivar 0 */
-    SPX_BAD2DFIT = 1 << 7,   /* poor 2-D fit */
-    SPX_NODATA = 1 << 8      /* not observed, or its arm or camera is missing */
+    SPX_SOMEBADPIX = 1 << 0,   /* more than half of the bin's PSF fell on masked pixels */
+    SPX_ALLBADPIX = 1 << 1,    /* all of it: no information; flux 0, ivar 0 */
+    SPX_LOWFLAT = 1 << 3,      /* the flat is not known here: too little or too much light, or too few bins */
+    SPX_BADFIBERFLAT = 1 << 4, /* the same of the whole fibre */
+    SPX_BAD2DFIT = 1 << 7,     /* poor 2-D fit */
+    SPX_NODATA = 1 << 8        /* not observed, or its arm or camera is missing */
 };
 
 typedef struct {
