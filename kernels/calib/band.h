@@ -3,7 +3,7 @@
  * A matrix of n rows and half-bandwidth m is kept by diagonals, a[d*n + j] = A(j, j+d), d = 0 ... m, like a resolution
  * matrix: sums over the rows of all fibres run along a diagonal. Elements beyond the end, j + d >= n, are 0.
  * Extraction, where a matrix belongs to each fibre, has the same recurrences with fibres side by side
- * (extract/trace/band.h).
+ * (calib/band_lanes.h).
  *
  * L D L^T without pivoting; Takahashi, Fagan & Chin 1973 for the inverse:
  *     Z(j+i, j) = - sum_t Z(j+i, j+t) L(j+t, j),   Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j).

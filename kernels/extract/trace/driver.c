@@ -7,7 +7,7 @@
  * 3. A_s = C_s^-1, the information of fibre s with the others marginalised: the Schur complement of M with respect to
  * them. The correction to the fibre's own block is small (2e-7 of the diagonal, 1e-4 beside an amplifier gap) and is
  * made with the fibres next to it, one at a time; it is banded as the block is.
- * 4. Q = A_s^(1/2) by a rational approximation (extract/trace/sqrt_math.h): for each pole a banded factorisation, two
+ * 4. Q = A_s^(1/2) by a rational approximation (calib/root_math.h): for each pole a banded factorisation, two
  * solved right-hand sides, and the entries of the inverse in the band (Takahashi's recurrence).
  * 5. Model and chi^2 by a second pass over the spots.
  *

@@ -1,172 +1,14 @@
-/* Provides the square root of A_s by rational approximation (sqrt_math.h): flux, ivar and resolution, in segments of a
- * trace. Lanes are fibres. */
+/* Provides the square root of A_s by rational approximation (calib/root_lanes.h): flux, ivar and resolution, in
+ * segments of a trace. Lanes are fibres. */
 #ifndef SPX_EXTRACT_TRACE_SQRT_H
 #define SPX_EXTRACT_TRACE_SQRT_H
 
 #include <math.h>
 #include <string.h>
 
+#include "calib/root_lanes.h"
 #include "extract/trace/band.h"
 #include "extract/trace/schur_columns.h"
-
-/* Memory of SPX_VL lanes: rows of SPX_VL doubles, one a bin. */
-typedef struct {
-    double *l;           /* [m + n][m + 1] factor; m rows of zeros first */
-    double *diag;        /* [m + n] */
-    double *one, *flux;  /* [m + n + m] right-hand sides 1 and x, solved in place; zeros at both ends */
-    double *sum1, *sumx; /* [n] sum over poles of weight (I - shift Z) times 1 and x */
-    double *root;        /* [n][diagonals] sum over poles of -weight shift Z(k, k+d) */
-    double *inverse;     /* [m + 1][m] rows of Z: a ring */
-} root_work;
-
-/* L^-1 rhs, in place. */
-ALWAYS_INLINE void forward(size_t n, int m, const double *l, double *rhs)
-{
-    const size_t lrow = (size_t)(m + 1) * SPX_VL;
-    for (size_t j = 0; j < n; j++) {
-        vec sum = load(rhs + j * SPX_VL);
-        const double *lj = l + j * lrow;
-        for (int t = 1; t <= m; t++)
-            sum -= load(lj - (size_t)t * lrow + t * SPX_VL) * load(rhs + ((long)j - t) * SPX_VL);
-        store(rhs + j * SPX_VL, sum);
-    }
-}
-
-ALWAYS_INLINE vec backward_step(int m, const double *lj, const double *rhs)
-{
-    vec sum = load(rhs) * load(lj);
-    for (int t = 1; t <= m; t++)
-        sum -= load(lj + t * SPX_VL) * load(rhs + t * SPX_VL);
-    return sum;
-}
-
-/* A_s(k, k+d) of SPX_VL fibres at a[(k*(m+1) + d)*SPX_VL], with `extra` on the diagonal, and x(k) at x[k*SPX_VL]. */
-typedef struct {
-    const double *a, *x;
-    vec extra;
-} matrix;
-
-/* Lower bound of the eigenvalues. The infinity norm of the inverse bounds its largest eigenvalue; deconvolution makes
- * the signs of the inverse alternate, so that A^-1 (1, -1, 1, ...) has that norm. One step of Hager's estimator
- * (Higham 1988, ACM TOMS 14, 381) improves on it where the signs do not alternate, two of inverse iteration where that
- * stops at the wrong ones (bins of two pixels and more, weights that differ by 10^4 from pixel to pixel); a margin
- * covers the rest. */
-#define BOUND_MARGIN 0.5
-#define BOUND_STEPS  4
-
-ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *bad)
-{
-    const size_t lrow = (size_t)(m + 1) * SPX_VL;
-    vec u[SPX_TRACE_MOST_BAND + 1];
-    *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra, w->l, lrow, SPX_VL, w->diag, u);
-    vec most = every(0.0), last = every(1.0);
-    for (size_t j = 0; j < n; j++)
-        store(w->one + j * SPX_VL, every(j % 2 == 0 ? 1.0 : -1.0));
-    for (int step = 0; step < BOUND_STEPS; step++) {
-        forward(n, m, w->l, w->one);
-        vec size = every(0.0);
-        for (size_t j = n; j-- > 0;) {
-            vec z = backward_step(m, w->l + j * lrow, w->one + j * SPX_VL);
-            store(w->one + j * SPX_VL, z);
-            size = vmax(vabs(z), size);
-        }
-        most = vmax(size / last, most);
-        for (size_t j = 0; j < n && step == 0; j++) /* its signs */
-            store(w->one + j * SPX_VL,
-                  (vec)((ivec)every(1.0) | ((ivec)load(w->one + j * SPX_VL) & EVERY_INT(INT64_MIN))));
-        last = step == 0 ? every(1.0) : size;
-    }
-    return every(BOUND_MARGIN) / most;
-}
-
-/* One pole. */
-ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w, ivec *bad)
-{
-    const size_t lrow = (size_t)(m + 1) * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
-    vec u[SPX_TRACE_MOST_BAND + 1];
-    *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra + shift, w->l, lrow, SPX_VL, w->diag, u);
-    for (size_t j = 0; j < n; j++) {
-        vec one = every(1.0), flux = load(a.x + j * SPX_VL);
-        const double *lj = w->l + j * lrow;
-        for (int t = 1; t <= m; t++) {
-            vec l = load(lj - (size_t)t * lrow + t * SPX_VL);
-            one -= l * load(w->one + ((long)j - t) * SPX_VL);
-            flux -= l * load(w->flux + ((long)j - t) * SPX_VL);
-        }
-        store(w->one + j * SPX_VL, one);
-        store(w->flux + j * SPX_VL, flux);
-    }
-    memset(w->inverse, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *w->inverse);
-    const vec scale = weight * shift;
-    size_t slot = 0;
-    for (size_t j = n; j-- > 0;) {
-        const double *lj = w->l + j * lrow;
-        vec one = load(w->one + j * SPX_VL) * load(lj), flux = load(w->flux + j * SPX_VL) * load(lj);
-        for (int t = 1; t <= m; t++) {
-            vec l = load(lj + t * SPX_VL);
-            one -= l * load(w->one + (j + (size_t)t) * SPX_VL);
-            flux -= l * load(w->flux + (j + (size_t)t) * SPX_VL);
-        }
-        slot = slot == 0 ? (size_t)m : slot - 1;
-        vec z[SPX_TRACE_MOST_BAND + 1];
-        const vec sum = inverse_row(m, lj, SPX_VL, w->inverse, slot, z);
-        store(w->one + j * SPX_VL, one);
-        store(w->flux + j * SPX_VL, flux);
-        double *root = w->root + j * rrow;
-        store(root, load(root) - scale * sum);
-        for (int d = 1; d <= h; d++)
-            store(root + d * SPX_VL, load(root + d * SPX_VL) - scale * z[d]);
-        store(w->sum1 + j * SPX_VL, load(w->sum1 + j * SPX_VL) + weight * (every(1.0) - shift * one));
-        store(w->sumx + j * SPX_VL, load(w->sumx + j * SPX_VL) + weight * (load(a.x + j * SPX_VL) - shift * flux));
-    }
-}
-
-/* Q of SPX_VL fibres: sums and diagonals in w, sum of the weights in *total. Lanes that fail are set in *bad. */
-ALWAYS_INLINE void root_of(size_t n, int m, int h, double tolerance, matrix a, const root_work *w, vec *total,
-                           ivec *bad)
-{
-    /* Gershgorin: no eigenvalue is above the largest sum of magnitudes of a row */
-    const size_t arow = (size_t)(m + 1) * SPX_VL;
-    vec most = every(0.0);
-    for (size_t j = 0; j < n; j++) {
-        vec sum = vabs(load(a.a + j * arow)) + a.extra;
-        for (int d = 1; d <= m; d++) {
-            sum += vabs(load(a.a + j * arow + (size_t)d * SPX_VL));
-            if (j >= (size_t)d)
-                sum += vabs(load(a.a + (j - (size_t)d) * arow + (size_t)d * SPX_VL));
-        }
-        most = vmax(sum, most);
-    }
-    vec least = smallest(n, m, a, w, bad);
-    double shift[SPX_VL][SPX_MAX_POLES], weight[SPX_VL][SPX_MAX_POLES];
-    int poles = 0;
-    for (int i = 0; i < SPX_VL; i++) {
-        double lo = least[i], hi = most[i];
-        if (!(lo > 0.0 && hi < INFINITY)) {
-            (*bad)[i] = -1;
-            lo = hi = 1.0;
-        }
-        int np = spx_sqrt_choose(lo < hi ? lo : hi, hi, spx_trace_root_error(tolerance), shift[i], weight[i]);
-        for (int k = np; k < SPX_MAX_POLES; k++) { /* no weight: adds nothing */
-            shift[i][k] = hi;
-            weight[i][k] = 0.0;
-        }
-        poles = np > poles ? np : poles;
-    }
-    memset(w->sum1, 0, n * SPX_VL * sizeof(double));
-    memset(w->sumx, 0, n * SPX_VL * sizeof(double));
-    memset(w->root, 0, n * (size_t)(h + 1) * SPX_VL * sizeof(double));
-    *total = every(0.0);
-    for (int k = 0; k < poles; k++) {
-        vec s = every(0.0), c = every(0.0);
-        for (int i = 0; i < SPX_VL; i++) {
-            s[i] = shift[i][k];
-            c[i] = weight[i][k];
-        }
-        *total += c;
-        add_pole(n, m, h, a, s, c, w, bad);
-    }
-}
 
 /* A part of a trace: bins k0 .. k1 - 1 are kept, rows r0 .. r1 - 1 worked on. */
 typedef struct {
@@ -378,18 +220,19 @@ static int root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         return 0;
     matrix mat = lay_out(p, b, a, v, s, m, h, memory, w);
     mat.extra = extra;
+    const double error = spx_trace_root_error(p->tolerance);
     switch (m) { /* loops of constant length for the usual bandwidths */
     case 7:
-        root_of(n, 7, (int)h, p->tolerance, mat, w, total, bad);
+        root_of(n, 7, (int)h, error, mat, w, total, bad);
         break;
     case 8:
-        root_of(n, 8, (int)h, p->tolerance, mat, w, total, bad);
+        root_of(n, 8, (int)h, error, mat, w, total, bad);
         break;
     case 9:
-        root_of(n, 9, (int)h, p->tolerance, mat, w, total, bad);
+        root_of(n, 9, (int)h, error, mat, w, total, bad);
         break;
     default:
-        root_of(n, (int)m, (int)h, p->tolerance, mat, w, total, bad);
+        root_of(n, (int)m, (int)h, error, mat, w, total, bad);
     }
     return 1;
 }

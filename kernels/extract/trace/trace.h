@@ -9,8 +9,8 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "calib/root_math.h"
 #include "extract/common.h"
-#include "extract/trace/sqrt_math.h"
 
 enum {
     SPX_TRACE_LANES = 8,       /* doubles in the widest vector: rows of arrays are padded to it */

@@ -7,8 +7,8 @@
  *     sn, cn, dn the Jacobi functions of t_j for the parameter 1 - k^2,
  *     shift_j = a (sn/cn)^2,   weight_j = 2 K' sqrt(a)/(pi n) dn/cn^2.
  * All shifts are positive, so every A + shift_j I is better conditioned than A. */
-#ifndef SPX_EXTRACT_TRACE_SQRT_MATH_H
-#define SPX_EXTRACT_TRACE_SQRT_MATH_H
+#ifndef SPX_CALIB_ROOT_MATH_H
+#define SPX_CALIB_ROOT_MATH_H
 
 #include <math.h>
 
