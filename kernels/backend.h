@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/plugin.h"
 #include "burgers/burgers.h"
+#include "coadd/coadd.h"
 #include "extract/extract.h"
 #include "flat/flat.h"
 #include "flux/flux.h"

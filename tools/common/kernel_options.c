@@ -4,6 +4,7 @@
 
 const spx_err_option spx_kernel_options[] = {
     {"arms", "--arms"},
+    {"coadd", "--coadd"},
     {"device", "--device"},
     {"dt", "--dt"},
     {"hook", "--hook"},

@@ -1,0 +1,78 @@
+/* Checks and results of coadds, for all backends (coadd/coadd.h). */
+#include <math.h>
+
+#include "base/mem.h"
+#include "coadd/coadd.h"
+
+size_t spx_coadd_diagonals(spx_coadd_method method, size_t ndiag)
+{
+    return method == SPX_COADD_SIMPLE || ndiag < 2 ? ndiag : ndiag / 2 * 2 + 1 + SPX_COADD_MORE;
+}
+
+void spx_coadd_clean(size_t nexp, size_t nwave, size_t ndiag, double *resolution, double *ivar, int nthreads)
+{
+#pragma omp parallel for num_threads(nthreads > 0 ? nthreads : 1)
+    for (size_t i = 0; i < nexp; i++)
+        for (size_t b = 0; b < ndiag; b++) {
+            const long off = (long)(ndiag / 2) - (long)b; /* row = column - off */
+            double *r = resolution + (i * ndiag + b) * nwave;
+            for (size_t c = 0; c < nwave; c++) {
+                const long row = (long)c - off;
+                if (fabs(r[c]) < INFINITY)
+                    continue;
+                r[c] = 0;
+                if (row >= 0 && row < (long)nwave)
+                    ivar[i * nwave + (size_t)row] = 0;
+            }
+        }
+}
+
+spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o, spx_coadd *out, spx_err *e)
+{
+    const size_t nexp = in->first[in->ntarget];
+    if (in->ndiag > SPX_COADD_MOST_DIAGONALS)
+        return spx_fail(e, SPX_EINPUT, "resolution matrices of %zu diagonals cannot be coadded: at most %d", in->ndiag,
+                        SPX_COADD_MOST_DIAGONALS);
+    if (in->ndiag == 0 && o->method == SPX_COADD_OPTIMAL)
+        return spx_fail(e, SPX_EUSAGE,
+                        "{coadd} optimal: the spectra have no resolution matrix: coadd them with {coadd} simple");
+    const size_t least = in->ndiag, most = SPX_COADD_MOST_OUT;
+    if (o->ndiag_out < least || o->ndiag_out > most || (in->ndiag == 0 && o->ndiag_out > 0) ||
+        (o->ndiag_out != least && o->ndiag_out % 2 == 0))
+        return spx_fail(e, SPX_EBUG, "coadd of %zu diagonals to %zu", in->ndiag, o->ndiag_out);
+    out->ntarget = in->ntarget;
+    out->nexp = nexp;
+    out->nwave = in->nwave;
+    out->ndiag = o->ndiag_out;
+    size_t bins = 0;
+    spx_status st = spx_mul(in->nwave, out->ndiag, &bins, e);
+    if (st == SPX_OK && ((out->flux = spx_alloc2(in->ntarget, in->nwave, sizeof *out->flux, e)) == NULL ||
+                         (out->ivar = spx_alloc2(in->ntarget, in->nwave, sizeof *out->ivar, e)) == NULL ||
+                         (out->mask = spx_alloc2(in->ntarget, in->nwave, sizeof *out->mask, e)) == NULL ||
+                         (out->optimal = spx_alloc(in->ntarget, sizeof *out->optimal, e)) == NULL ||
+                         (out->spread = spx_alloc(in->ntarget, sizeof *out->spread, e)) == NULL ||
+                         (out->scale = spx_alloc(nexp, sizeof *out->scale, e)) == NULL ||
+                         (out->chi2 = spx_alloc(nexp, sizeof *out->chi2, e)) == NULL ||
+                         (out->good = spx_alloc(nexp, sizeof *out->good, e)) == NULL ||
+                         (out->rejected = spx_alloc(nexp, sizeof *out->rejected, e)) == NULL))
+        st = SPX_EIO;
+    if (st == SPX_OK && out->ndiag > 0 &&
+        (out->resolution = spx_alloc2(in->ntarget, bins, sizeof *out->resolution, e)) == NULL)
+        st = SPX_EIO;
+    return st;
+}
+
+void spx_coadd_free(spx_coadd *c)
+{
+    spx_free(c->flux);
+    spx_free(c->ivar);
+    spx_free(c->mask);
+    spx_free(c->resolution);
+    spx_free(c->optimal);
+    spx_free(c->spread);
+    spx_free(c->scale);
+    spx_free(c->chi2);
+    spx_free(c->good);
+    spx_free(c->rejected);
+    *c = (spx_coadd){0};
+}

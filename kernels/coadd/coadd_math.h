@@ -1,0 +1,76 @@
+/* Provides arithmetic of coadds that host and device share: which bins have information, scales, widths, regularisation
+ * (coadd/coadd.h). */
+#ifndef SPX_COADD_MATH_H
+#define SPX_COADD_MATH_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "coadd/coadd.h"
+#include "hostdevice.h"
+
+/* Scales are improved, and found again, at most so often for a set of rejected bins; bins are rejected in so many
+ * rounds.
+ */
+enum { SPX_COADD_SCALINGS = 4, SPX_COADD_ROUNDS = 2 };
+
+/* Bins on either side in which a bin has to be among the worst. */
+enum { SPX_COADD_AROUND = 2 };
+
+/* Added to the diagonal of N, in units of it and of its median; bins with less of the median have no information. */
+#define SPX_COADD_RIDGE   1e-10
+#define SPX_COADD_PRIOR   1e-14
+#define SPX_COADD_NOTHING 1e-12
+
+/* Relative error of the root of N: R^T diag(ivar) R is N to twice as much. */
+#define SPX_COADD_ERROR 1e-9
+
+/* Change of scales below which they are not improved further. */
+#define SPX_COADD_SETTLED 1e-4
+
+/* Weight of a bin of an exposure. */
+SPX_HD double spx_coadd_weight(double flux, double ivar, uint32_t mask)
+{
+    return mask == 0 && ivar > 0 && ivar < INFINITY && fabs(flux) < INFINITY ? ivar : 0;
+}
+
+/* Scale of an exposure from sums over its bins, dm of w D (R x) and mm of w (R x)^2; 1 where chi^2 gains too little. */
+SPX_HD double spx_coadd_scale(double dm, double mm, double good)
+{
+    double a = mm > 0 ? dm / mm : 1;
+    a = a < 0.1 ? 0.1 : a > 10 ? 10 : a;
+    const double drop = (2 * a * dm - a * a * mm) - (2 * dm - mm);
+    return drop > SPX_COADD_DROP * good ? a : 1;
+}
+
+/* Width of a row of R, in bins, from the sums of its elements and of their squares. */
+SPX_HD double spx_coadd_width(double sum, double square)
+{
+    return square > 0 ? sum * sum / square : 0;
+}
+
+/* Residual of a bin in units of its error, with sign; 0 where no other exposure has information. W: sum of weights. */
+SPX_HD double spx_coadd_residual(double w, double W, double d, double model)
+{
+    const double rest = 1 - w / W; /* the other exposures' share */
+    return w > 0 && rest > 1e-9 ? (d - model) * sqrt(w / rest) : 0;
+}
+
+/* Divisor of a row of Q: the sum of the elements that are kept, so that a flat spectrum stays as it is; s where that is
+ * something else, as beside gaps. */
+SPX_HD double spx_coadd_norm(double kept, double s)
+{
+    return fabs(kept - s) < 0.01 * fabs(s) ? kept : s;
+}
+
+/* 1 when residual z of one exposure counts as further off than `worst` of another one of the same bin. */
+SPX_HD int spx_coadd_worse(double z, double worst)
+{
+    const double a = fabs(z), b = fabs(worst);
+    if (fabs(a - b) <= 0.25 * (a > b ? a : b)) /* as far off: of three exposures one has 1.4 times the others */
+        return z > 0 && !(worst > 0);
+    return a > b;
+}
+
+#endif
