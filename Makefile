@@ -63,6 +63,8 @@ FUZZ      := $(sort $(patsubst tests/%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/%)
 # Programs that the Bats files use: to compare products, to damage files.
 HELPERS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/helpers/*.c)))
+# Preloaded by tests/trust.bats to make calls fail; sanitizers replace the same calls.
+INJECT    := $(if $(SAN),,$(BUILD)/tests/trust/inject.so)
 EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
 SCHEMAS   := $(sort $(wildcard schemas/*.schema))
 MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in)))
@@ -161,7 +163,12 @@ $(BUILD)/tests/kernels/test_backend_ops: $(BUILD)/obj/tests/kernels/test_backend
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS)
 
 ## tests: C tests, fuzz targets and the tests' helpers, built but not run
-tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(EXAMPLES)
+tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(EXAMPLES)
+
+$(BUILD)/tests/trust/inject.so: tests/trust/inject.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl
 
 # ---- CUDA backend: loaded at run time, so the programs do not depend on it ----
 
@@ -328,6 +335,11 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 .PHONY: check-science
 check-science: programs $(HELPERS)
 	SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/science
+
+## trust: every call of reading and memory of every program fails once: no wrong answer, no crash; half an hour
+.PHONY: trust
+trust: programs tests
+	SPX_STRIDE=1 SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/trust.bats
 
 # ---- truth test ----
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/main.h"
+#include "h5/failure.h"
 #include "h5/file.h"
 #include "h5/schema.h"
 
@@ -42,6 +43,7 @@ static spx_status run(spx_run *s, spx_err *e)
         spx_status st = spx_run_extra_input(s, s->ninput > 0 ? s->input[i] : "-", &in, &err);
         if (st == SPX_OK)
             st = spx_schema_check(in->file, in->name, stdout, &nbad, &err);
+        st = spx_h5_settle(st, &err);
         if (st != SPX_OK) {
             if (worst > SPX_ENO)
                 spx_error("%s", spx_err_text(e));

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "h5/attr.h"
 #include "h5/deferred.h"
+#include "h5/failure.h"
 #include "h5/file.h"
 #include "h5/insitu.h"
 #include "h5/provenance.h"
@@ -430,7 +431,9 @@ spx_status spx_run_close_product(spx_run *s, spx_err *e)
 {
     spx_product *p = s->p->now;
     end_step(p);
-    spx_status st = write_insitu(s, e);
+    spx_status st = spx_h5_settle(SPX_OK, e);
+    if (st == SPX_OK)
+        st = write_insitu(s, e);
     for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
         st = write_provenance(s, spx_output_file(p->side[i]), e);
     if (p->out != NULL && st == SPX_OK)
@@ -439,7 +442,7 @@ spx_status spx_run_close_product(spx_run *s, spx_err *e)
         st = spx_output_close(p->side[i], e);
     if (p->out != NULL && st == SPX_OK)
         st = spx_output_close(p->out, e);
-    return st;
+    return spx_h5_settle(st, e);
 }
 
 spx_status spx_product_flush(spx_product *p, int nthreads, spx_err *e)
@@ -625,7 +628,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_log_init(program->name, SPX_NORMAL);
     spx_tmpfile_guard();
     (void)H5dont_atexit(); /* must precede any other call of HDF5; see spx_output_abandoned() */
-    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    spx_h5_watch();
     priv.begun = spx_seconds();
     note_start(&priv.first);
 
@@ -633,7 +636,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
     if (st == SPX_OK && !done && (program->flags & SPX_USES_BLAS) != 0)
         st = spx_blas_open(&err);
     if (st == SPX_OK && !done)
-        st = program->run(&s, &err);
+        st = spx_h5_settle(program->run(&s, &err), &err);
     if (!done) {
         char on_cpu[96] = "";
         if (priv.fallback.on_cpu > 0)
@@ -651,7 +654,10 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_opt_free(&priv.opts);
     if (st != SPX_OK && spx_err_text(&err)[0] != '\0')
         spx_error("%s", spx_err_text(&err));
-    if (!spx_output_abandoned())
+    /* after a failure HDF5 may hold what it cannot close: it would crash, or try again and again */
+    if ((st == SPX_OK || st == SPX_ENO) && !spx_output_abandoned()) {
+        (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
         (void)H5close();
+    }
     return (int)st;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "h5/failure.h"
 #include "h5/internal.h"
 #include "h5/object.h"
 
@@ -11,7 +12,10 @@
 
 int spx_h5_has_attr(hid_t loc, const char *path, const char *name)
 {
-    return spx_h5_exists(loc, path) && H5Aexists_by_name(loc, path, name, H5P_DEFAULT) > 0;
+    const htri_t found = spx_h5_exists(loc, path) ? H5Aexists_by_name(loc, path, name, H5P_DEFAULT) : 0;
+    if (found < 0)
+        spx_h5_lookup_failed(loc, path);
+    return found > 0;
 }
 
 static hid_t open_attr(hid_t loc, const char *path, const char *name, spx_err *e)

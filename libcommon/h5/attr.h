@@ -15,6 +15,7 @@
 spx_status spx_h5_attr_f64(hid_t loc, const char *path, const char *name, double *out, spx_err *e);
 spx_status spx_h5_attr_i64(hid_t loc, const char *path, const char *name, int64_t *out, spx_err *e);
 spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *out, size_t size, spx_err *e);
+/* 1: it is there; where that cannot be found out it is 0, and the failure is pending (h5/failure.h). */
 int spx_h5_has_attr(hid_t loc, const char *path, const char *name);
 
 spx_status spx_h5_set_f64(hid_t loc, const char *path, const char *name, double v, spx_err *e);

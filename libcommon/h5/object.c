@@ -7,13 +7,17 @@
 
 #include "base/mem.h"
 #include "base/tmpfile.h"
+#include "h5/failure.h"
 #include "h5/internal.h"
+
+static int refused_external;
 
 /* Refuses external links wherever a path is traversed: a hostile file must not make a program open other files. */
 static herr_t refuse_external(const char *pf, const char *po, const char *cf, const char *co, unsigned *flags,
                               hid_t fapl, void *data)
 {
     (void)pf, (void)po, (void)cf, (void)co, (void)flags, (void)fapl, (void)data;
+    refused_external = 1;
     return -1;
 }
 
@@ -55,6 +59,25 @@ spx_status spx_h5_fail_at(hid_t loc, const char *path, spx_status code, const ch
     return spx_fail_at(e, code, spx_h5_filename(loc), abs, NULL, "%s", what);
 }
 
+/* Is the link `part` below `loc` there, and does it lead to an object? Negative: that cannot be found out. An external
+ * link leads nowhere, and nothing is below a dataset. */
+static int resolves(hid_t loc, const char *part, hid_t lapl)
+{
+    refused_external = 0;
+    const htri_t link = H5Lexists(loc, part, lapl);
+    const htri_t object = link > 0 ? H5Oexists_by_name(loc, part, lapl) : link;
+    if (object < 0 && refused_external)
+        return 0;
+    if (link < 0 && strrchr(part, '/') > part) {
+        char parent[600];
+        H5O_info_t info;
+        (void)snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(part, '/') - part), part);
+        if (H5Oget_info_by_name1(loc, parent, &info, lapl) >= 0 && info.type != H5O_TYPE_GROUP)
+            return 0;
+    }
+    return object;
+}
+
 int spx_h5_exists(hid_t loc, const char *path)
 {
     char part[600];
@@ -64,17 +87,19 @@ int spx_h5_exists(hid_t loc, const char *path)
     if (n == 0 || n >= sizeof part)
         return 0;
     hid_t lapl = access_list(H5P_LINK_ACCESS);
-    int found = lapl >= 0;
-    for (size_t i = 1; i <= n && found; i++) {
+    int found = lapl >= 0 ? 1 : -1;
+    for (size_t i = 1; i <= n && found > 0; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        found = H5Lexists(loc, part, lapl) > 0 && H5Oexists_by_name(loc, part, lapl) > 0;
+        found = resolves(loc, part, lapl);
     }
     if (lapl >= 0)
         (void)H5Pclose(lapl);
-    return found;
+    if (found < 0)
+        spx_h5_lookup_failed(loc, path);
+    return found > 0;
 }
 
 hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e)

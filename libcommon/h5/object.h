@@ -12,7 +12,8 @@
 
 enum { SPX_H5_MAXDIM = 8 };
 
-/* 1 when every link of `path` exists and resolves to an object; 0 otherwise. */
+/* 1 when every link of `path` exists and resolves to an object; 0 otherwise. Where that cannot be found out it is 0,
+ * too, and the failure is pending (h5/failure.h): the program cannot end well. */
 int spx_h5_exists(hid_t loc, const char *path);
 
 /* Rank and dimensions of a dataset; SPX_EINPUT naming file and dataset when it is absent. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/failure.h"
 #include "h5/object.h"
 #include "h5/table_internal.h"
 #include "h5/write.h"
@@ -11,7 +12,10 @@
 /* Reads attribute column_units, one string a column; none where a foreign file has it in another form. */
 static spx_status read_units(hid_t dset, size_t ncol, char ***out, spx_err *e)
 {
-    if (H5Aexists(dset, "column_units") <= 0)
+    const htri_t found = H5Aexists(dset, "column_units");
+    if (found < 0)
+        spx_h5_lookup_failed(dset, ".");
+    if (found <= 0)
         return SPX_OK;
     hid_t attr = H5Aopen(dset, "column_units", H5P_DEFAULT);
     hid_t type = attr < 0 ? H5I_INVALID_HID : H5Aget_type(attr);

@@ -11,6 +11,7 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "h5/deferred.h"
+#include "h5/failure.h"
 #include "h5/file.h"
 
 /* Most threads that read the pixels of an exposure. */
@@ -71,6 +72,7 @@ static void *read_one(void *ctx)
     set_label(r, x);
     if (x->st == SPX_OK)
         x->st = r->steps->read(r->steps->ctx, x, &x->e);
+    x->st = spx_h5_settle(x->st, &x->e);
     if (++r->n == 2 && r->held.code != SPX_OK)
         spx_error("%s", spx_err_text(&r->held));
     spx_run_pause(spx_queue_context(r->q));
