@@ -79,3 +79,11 @@ sweep() {
 @test "a file that cannot be opened" {
     sweep open 3
 }
+
+@test "an allocation that fails, in whatever library" {
+    sweep alloc 701
+}
+
+@test "no memory from a point on" {
+    sweep alloc 1499 on
+}

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/infile.h"
+#include "base/shortage.h"
 #include "base/text.h"
 #include "h5/attr.h"
 #include "h5/deferred.h"
@@ -625,6 +626,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
                                   program->usage,
                                   {program->options != NULL ? program->options : &none, output, shared},
                                   program->example};
+    spx_shortage_guard(program->name);
     spx_log_init(program->name, SPX_NORMAL);
     spx_tmpfile_guard();
     (void)H5dont_atexit(); /* must precede any other call of HDF5; see spx_output_abandoned() */

@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/shortage.h"
+
 /* Size of a block's header: one cache line, which keeps the block aligned. */
 enum { HEAD = 64 };
 
@@ -153,7 +155,7 @@ static head *new_block(size_t total, int kept, int *fresh)
         return h;
     }
     /* calloc() does not touch fresh pages: large blocks are first touched by the threads that fill them */
-    char *base = calloc(1, total + HEAD);
+    char *base = spx_calloc_or_null(1, total + HEAD);
     *fresh = 1;
     if (base == NULL)
         return NULL;

@@ -56,13 +56,18 @@ static void remove_all(void)
  * signals, but another one may get them meanwhile. */
 static atomic_int opening, stopping;
 
-static void on_signal(int sig)
+void spx_tmpfile_abandon(void)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
     atomic_store(&stopping, 1);
     for (int i = 0; i < 1000 && atomic_load(&opening) > 0; i++)
         (void)nanosleep(&moment, NULL);
     remove_all();
+}
+
+static void on_signal(int sig)
+{
+    spx_tmpfile_abandon();
     spx_log_stopped();
     (void)signal(sig, SIG_DFL);
     (void)raise(sig);
@@ -96,9 +101,14 @@ void spx_tmpfile_guard(void)
     }
 #ifndef __SANITIZE_ADDRESS__
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    /* a stack of its own: one that overflows has no room for the handler (the main thread's, which HDF5 runs in) */
+    static char stack[1 << 16];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    sa.sa_flags = sigaltstack(&own, NULL) == 0 ? SA_ONSTACK : 0;
     sa.sa_handler = on_crash;
     for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
         (void)sigaction(crashes[i], &sa, NULL);
+    sa.sa_flags = 0;
 #endif
     /* a closed pipe and a file that grew too large (ulimit -f) are errors of write() */
     sa.sa_handler = SIG_IGN;

@@ -40,6 +40,10 @@ mode_t spx_tmpfile_mode(mode_t mode);
 /* Writes all of a buffer to a descriptor; `name` is for the message. */
 spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, spx_err *e);
 
+/* Removes temporary files; for functions that end the process at once. May be called from any thread and in a handler
+ * of a signal. */
+void spx_tmpfile_abandon(void);
+
 /* Registers the removal of temporary files at exit and on signals (once, at program start; SIGPIPE and SIGXFSZ are
  * ignored, so that a closed pipe and a file beyond the size limit are errors of write()). */
 void spx_tmpfile_guard(void);

@@ -13,6 +13,7 @@
 
 #include "base/infile.h"
 #include "base/mem.h"
+#include "base/shortage.h"
 #include "base/tmpfile.h"
 #include "h5/deferred.h"
 #include "h5/file.h"
@@ -155,7 +156,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     }
     /* memory grows with what really arrives, so that a lying header cannot take it all */
     size_t capacity = len < ((uint64_t)64 << 20) ? (size_t)len : (size_t)64 << 20, have = sizeof head;
-    char *buf = malloc(capacity);
+    char *buf = spx_realloc_or_null(NULL, capacity);
     if (buf == NULL) {
         spx_mem_unclaim(claimed);
         return spx_fail_at(e, SPX_EIO, in->name, NULL, "give --max-mem, so that a temporary file is used",
@@ -165,7 +166,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     while (st == SPX_OK && have < len) {
         if (have == capacity) {
             size_t more = capacity > len / 2 ? (size_t)len : capacity * 2;
-            char *p = realloc(buf, more);
+            char *p = spx_realloc_or_null(buf, more);
             if (p == NULL) {
                 st = spx_fail_at(e, SPX_EIO, in->name, NULL, "give --max-mem, so that a temporary file is used",
                                  "out of memory");
@@ -314,7 +315,7 @@ static void *resize_spilt(spx_output *o, void *p, size_t size)
 /* Resizes an image in plain memory, for a run without limit: realloc() extends it in place (mremap). */
 static void *resize_plain(spx_output *o, void *p, size_t size)
 {
-    void *q = realloc(p, size);
+    void *q = spx_realloc_or_null(p, size);
     if (q == NULL) {
         spx_fail(&no_memory, SPX_EIO, "out of memory: give --max-mem, so that a temporary file is used");
         return NULL;
