@@ -25,9 +25,11 @@ values() {
     h5dump -A 0 -y -w 1 -m %.17g -d "$2" "$1" | sed -n 's/^ *\(-\{0,1\}[0-9][^ ,]*\),\{0,1\}$/\1/p'
 }
 
-# same_numbers FILE FILE DATASET TOLERANCE: equal within this fraction of the largest magnitude; 0: exactly.
+# same_numbers FILE FILE DATASET TOLERANCE [magnitudes]: equal within this fraction of the largest magnitude; 0: exactly;
+# magnitudes: but for signs.
 same_numbers() {
-    paste <(values "$1" "$3") <(values "$2" "$3") | awk -v tol="$4" -v what="$3" '
+    paste <(values "$1" "$3") <(values "$2" "$3") | awk -v tol="$4" -v what="$3" -v as="${5:-}" '
+        as == "magnitudes" { if ($1 < 0) $1 = -$1; if ($2 < 0) $2 = -$2 }
         { a[NR] = $1; b[NR] = $2; bad += NF != 2; m = $2 < 0 ? -$2 : $2; if (m > top) top = m }
         END {
             for (i = 1; i <= NR; i++) {
@@ -232,7 +234,11 @@ rules=(VRAD:VRAD_ERR:0.1 VRAD_ERR:VRAD_ERR:0.05 TEFF:TEFF_ERR:0.1 LOGG:LOGG_ERR:
         burgers -q -n 32 --viscosity 0.05 --dt 0.01 --steps 100 --every 5 --modes 0 -o b.h5
         same_numbers b.h5 "${d}burgers.h5" /burgers/snapshot 1e-9
         h5svd -q --rank 3 --center "${d}burgers.h5:/burgers/snapshot" -o svd.h5
-        for s in s u v mean energy; do same_numbers svd.h5 "${d}svd.h5" /svd/$s 1e-6; done
+        for s in s mean energy; do same_numbers svd.h5 "${d}svd.h5" /svd/$s 1e-6; done
+        # 0.1.0 left the sign of a mode with two largest elements to rounding (CHANGELOG.md)
+        local sign=signed
+        [[ $d != */0.1.0/ ]] || sign=magnitudes
+        for s in u v; do same_numbers svd.h5 "${d}svd.h5" /svd/$s 1e-6 $sign; done
         h5reduce -q -p argmax "${d}burgers.h5:/burgers/snapshot" -o reduce.h5
         for s in value index count; do same_numbers reduce.h5 "${d}reduce.h5" /reduce/$s 0; done
         h5reduce -q -p maximum "${d}svd.h5:/svd/s" -o first.h5

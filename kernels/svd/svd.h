@@ -42,7 +42,11 @@ void spx_svd_subtract(double *a, const double *b, size_t n);
  * the result, divided by *scale^2 (its largest element, so that nothing overflows). */
 spx_status spx_svd_begin(double *a, size_t nrow, size_t ncol, const spx_svd_options *o, spx_svd *out, double *total,
                          double *scale, spx_err *e);
-/* Computes the energies of s[], and fixes the signs of the vectors. */
+/* Elements of a right singular vector that are as large as its largest within this fraction are ties for its sign: far
+ * more than the methods' errors, so that rounding does not choose between the two equal peaks of an odd mode. */
+#define SPX_SVD_SIGN_TIE 1e-3
+/* Computes the energies of s[], and fixes the signs of the vectors: the first element of a right singular vector that
+ * is as large as its largest, but for SPX_SVD_SIGN_TIE, is positive. */
 void spx_svd_end(spx_svd *out, double total, double scale);
 /* Element i of RANDOMISED's random vectors, standard normal. */
 double spx_svd_random(uint64_t seed, size_t i);

@@ -125,11 +125,13 @@ void spx_svd_end(spx_svd *out, double total, double scale)
 {
     double sum = 0;
     for (size_t k = 0; k < out->nmode; k++) {
-        double *v = out->v + k * out->ncol;
-        size_t largest = 0;
-        for (size_t j = 1; j < out->ncol; j++)
-            largest = fabs(v[j]) > fabs(v[largest]) ? j : largest;
-        if (v[largest] < 0) {
+        double *v = out->v + k * out->ncol, largest = 0;
+        size_t first = 0;
+        for (size_t j = 0; j < out->ncol; j++)
+            largest = fmax(largest, fabs(v[j]));
+        while (first + 1 < out->ncol && fabs(v[first]) < (1 - SPX_SVD_SIGN_TIE) * largest)
+            first++;
+        if (v[first] < 0) {
             for (size_t j = 0; j < out->ncol; j++)
                 v[j] = -v[j];
             for (size_t i = 0; i < out->nrow; i++)

@@ -170,8 +170,11 @@ static void reference(void *scene_, op_answer *a)
             u[i * nmode + k] = (double)(m < n ? w[i * q + of] : x[i * q + of] / here);
         for (size_t j = 0; j < n; j++)
             v[k * n + j] = (double)(m < n ? x[j * q + of] / here : w[j * q + of]);
+        double most = 0;
         for (size_t j = 0; j < n; j++)
-            at = fabs(v[k * n + j]) > fabs(v[k * n + at]) ? j : at;
+            most = fmax(most, fabs(v[k * n + j]));
+        while (fabs(v[k * n + at]) < 0.999 * most) /* ties: the first */
+            at++;
         const double sign = !known ? NAN : v[k * n + at] < 0 ? -1 : 1;
         for (size_t i = 0; i < m; i++)
             u[i * nmode + k] *= sign;
