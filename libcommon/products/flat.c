@@ -47,6 +47,8 @@ static spx_status match_grid(const spx_flat *flat, const spx_frame *f, spx_err *
 
 spx_status spx_flat_match(const spx_flat *flat, const spx_frame *f, size_t *row, spx_err *e)
 {
+    if (f->flat_applied)
+        return spx_fail_remedy(e, SPX_EINPUT, "leave the flat out", "the frame was divided by a flat field before");
     if (flat->camera[0] != '\0' && f->camera[0] != '\0' && strcmp(flat->camera, f->camera) != 0)
         return spx_fail_remedy(e, SPX_EINPUT, "give the flat of the frame's camera",
                                "the flat is of camera %s, the frame of camera %s", flat->camera, f->camera);
@@ -116,6 +118,7 @@ spx_status spx_flat_apply(const spx_flat *flat, spx_frame *f, int nthreads, size
                 divide_resolution(n, a->ndiag, t, a->resolution + i * a->ndiag * n);
         }
     }
+    f->flat_applied |= st == SPX_OK;
     *nlost = lost;
     spx_free(row);
     return st;

@@ -30,7 +30,8 @@ void spx_flat_free(spx_flat *flat);
 
 /* Rows of the flat for the fibres of a frame, row[f->nspec]. Fibres are matched by their index in the PSF, or row by
  * row where one of the two has none and their numbers are equal. SPX_EINPUT: another camera, other wavelengths,
- * barycentric ones, a fibre that the flat has not. */
+ * barycentric ones, a fibre that the flat has not, a frame that was divided
+ * by a flat before. */
 spx_status spx_flat_match(const spx_flat *flat, const spx_frame *f, size_t *row, spx_err *e);
 
 /* Divides a frame by the flat: D/F, 1/ivar = 1/(w F^2) + D^2 var(F)/F^4. Where the flat is unknown ivar becomes 0 and

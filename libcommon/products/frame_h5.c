@@ -43,6 +43,12 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
     if (spx_h5_exists(file, "/frame/fiber") &&
         (st = spx_h5_read_i32(file, "/frame/fiber", 1, &f->nspec, &f->fiber, e)) != SPX_OK)
         return st;
+    if (spx_h5_has_attr(file, "/frame", "flat_applied")) {
+        int64_t applied = 0;
+        if ((st = spx_h5_attr_i64(file, "/frame", "flat_applied", &applied, e)) != SPX_OK)
+            return st;
+        f->flat_applied = applied != 0;
+    }
     if (spx_h5_exists(file, "/frame/model")) {
         size_t md[2] = {0, 0};
         if ((st = spx_h5_read_f32(file, "/frame/model", 2, md, &f->model, e)) != SPX_OK)
@@ -77,6 +83,8 @@ spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_h5
     }
     if (st == SPX_OK)
         st = spx_h5_set_str(file, "/frame", "camera", f->camera, e);
+    if (st == SPX_OK && f->flat_applied)
+        st = spx_h5_set_i64(file, "/frame", "flat_applied", 1, e);
     if (st == SPX_OK)
         st = spx_cards_write(file, "/frame/header", &f->header, e);
     if (st == SPX_OK)

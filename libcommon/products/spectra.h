@@ -56,6 +56,7 @@ typedef struct {
     double *chi2pix;          /* [nspec][nwave] */
     double *pixmask_fraction; /* [nspec][nwave] */
     char camera[16];
+    int flat_applied;           /* 1: was divided by a flat field */
     spx_cards header;           /* header of the image that was extracted */
     struct spx_table *fibermap; /* nspec rows, or NULL */
     struct spx_table *scores;   /* nspec rows, or NULL */
