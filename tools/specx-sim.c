@@ -11,9 +11,7 @@
 #include "h5/file.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
-#include "products/truth_h5.h"
 #include "sim/sim.h"
-#include "sim/sim_fibre.h"
 
 static spx_sim_args o = {.arm = 'r',
                          .fibers = NULL,
@@ -35,6 +33,8 @@ static spx_sim_args o = {.arm = 'r',
                          .readnoise = 3,
                          .fullwell = 2e5,
                          .cosmics = 25,
+                         .spots = SPX_SIM_GAUSS_HERMITE,
+                         .flag_cosmics = 1,
                          .sky = 1,
                          .noise = 1};
 
@@ -71,6 +71,19 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "sky-fibers", 0, "N", o.sky_fibers, "Fibres that see the sky only; -1: one in five", .min = -1,
                .max = 5000),
     SPX_OPTION(FLAG, "sky", 0, NULL, o.sky, "No light of the night sky. Without it, every fibre has it", .no = 1),
+    SPX_HEADING("Atmosphere"),
+    SPX_OPTION(STRING, "sky-gradient", 0, "GX,GY", o.sky_gradient,
+               "Gradient of the sky's continuum over the focal plane, a fraction in 400 mm. The fibermap then has the "
+               "places FIBERASSIGN_X, FIBERASSIGN_Y, also with 0,0",
+               .absent = "none"),
+    SPX_OPTION(STRING, "line-gradient", 0, "GX,GY", o.line_gradient, "The same for the lines of OH", .absent = "none"),
+    SPX_OPTION(STRING, "sky-lines", 0, "RMS|GROUP=FACTOR,...", o.sky_lines,
+               "Strengths of the sky lines of OH, OI, Na and the rest: factors, or the rms of the logarithm of random "
+               "ones (--noise-seed)",
+               .absent = "1 for all"),
+    SPX_OPTION(DOUBLE, "tellurics", 0, "STRENGTH", o.tellurics,
+               "Bands of O2 and H2O in the light of targets; 1: as over a good site at the zenith", .min = 0, .max = 20,
+               .given = &o.has_tellurics, .no_default = 1, .absent = "none"),
     SPX_HEADING("Lamps instead of targets and sky"),
     SPX_OPTION(FLAG, "flat", 0, NULL, o.flat, "Smooth lamp, for flat fields"),
     SPX_OPTION(STRING, "arc", 0, "all|LAMP,LAMP...", o.arc, "Arc lamps: Hg, Cd, Ne, Ar, Kr, Xe"),
@@ -88,6 +101,14 @@ static const spx_opt options[] = {
                .min = 0, .max = 0.5),
     SPX_OPTION(DOUBLE, "fiber-scatter", 0, "RMS", o.fiber_scatter,
                "A factor for each fibre, which other exposures do not share (--noise-seed)", .min = 0, .max = 0.3),
+    SPX_OPTION(DOUBLE, "fringes", 0, "AMPLITUDE", o.fringes,
+               "Fringes of a thin CCD, a fraction of all light. They are the same in all exposures", .min = 0,
+               .max = 0.5),
+    SPX_OPTION(DOUBLE, "tails", 0, "FRACTION", o.tails,
+               "Light in wings of 3 to 24 pixels, which the PSF that is written does not have", .min = 0, .max = 0.5),
+    SPX_OPTION(CHOICE, "spots", 0, NULL, o.spots, "Shape of spots: that of the PSF, or others of its place and widths",
+               .choices =
+                   SPX_CHOICES({"psf", SPX_SIM_GAUSS_HERMITE}, {"moffat", SPX_SIM_MOFFAT}, {"disc", SPX_SIM_DISC})),
     SPX_HEADING("Exposure"),
     SPX_OPTION(DOUBLE, "exptime", 0, "S", o.exptime, "Exposure time", .min = 0.001, .max = 1e6),
     SPX_OPTION(
@@ -100,6 +121,10 @@ static const spx_opt options[] = {
     SPX_OPTION(DOUBLE, "readnoise", 0, "E", o.readnoise, "Read noise, electrons", .min = 0.01, .max = 1e5),
     SPX_OPTION(DOUBLE, "fullwell", 0, "E", o.fullwell, "Electrons at which a pixel saturates", .min = 1, .max = 1e9),
     SPX_OPTION(DOUBLE, "cosmics", 0, "N", o.cosmics, "Cosmic-ray hits in a million pixels", .min = 0, .max = 1e5),
+    SPX_OPTION(FLAG, "flag-cosmics", 0, NULL, o.flag_cosmics, "Hits are not flagged in the mask", .no = 1),
+    SPX_OPTION(STRING, "amp-offsets", 0, "E,E,E,E|RMS", o.amp_offsets,
+               "Electrons added to the four quadrants of the CCD, or the rms of random ones (--noise-seed)",
+               .absent = "none"),
     SPX_OPTION(INT, "bad-columns", 0, "N", o.badcolumns, "Bad columns", .min = 0, .max = 1000),
     SPX_OPTION(STRING, "gap", 0, "FIRST:LAST", o.gap, "Rows of an amplifier gap, without LAST"),
     SPX_OPTION(INT, "saturated", 0, "N", o.saturated, "Saturated blocks of 8 x 24 pixels", .min = 0, .max = 1000),
@@ -119,38 +144,6 @@ static const spx_opt options[] = {
                "Write a library of the built-in stars in PHOENIX layout, not an exposure. It has a grid of parameters"),
     SPX_OPTION(LIST, "axis", 0, "NAME=V,V...", o.axis, "Values of teff, logg, feh or alpha of that grid; repeatable"),
     {0}};
-static spx_status expose(spx_run *s, spx_sim_scene *c, spx_err *e)
-{
-    const size_t ny = c->psf.npix_y, nx = c->psf.npix_x;
-    spx_sim_noise n;
-    spx_status st = spx_sim_args_noise(&o, c->arm, ny, &n, e);
-    if (st == SPX_OK && o.sky && !o.flat && o.arc == NULL) {
-        if ((c->sky = spx_alloc(c->nwave, sizeof *c->sky, e)) == NULL)
-            st = SPX_EIO;
-        else if ((st = spx_sim_sky(c->arm, o.exptime, c->nwave, c->wavelength, c->sky, e)) == SPX_OK)
-            spx_sim_add_sky(c->nspec, c->nwave, c->sky, c->flux);
-    }
-    if (st == SPX_OK)
-        st = spx_sim_scene_instrument(&o, s, c, e);
-    if (st == SPX_OK && c->throughput != NULL)
-        spx_sim_multiply(c->nspec * c->nwave, c->throughput, c->flux);
-    double *model = st == SPX_OK ? spx_alloc2(ny, nx, sizeof *model, e) : NULL;
-    if (st == SPX_OK && model == NULL)
-        st = SPX_EIO;
-    spx_run_step(s, "project");
-    if (st == SPX_OK) {
-        spx_progress *p = spx_progress_start(s->common.progress, "project", "rows", ny);
-        st = spx_sim_project(c->drawn.nspec > 0 ? &c->drawn : &c->psf, c->nspec, c->fiber, c->nwave, c->wavelength,
-                             c->flux, ny, nx, model, p, e);
-        spx_progress_end(p);
-    }
-    spx_run_step(s, "expose");
-    if (st == SPX_OK)
-        st = spx_sim_expose(ny, nx, model, &n, &c->image, e);
-    spx_free(model);
-    return st;
-}
-
 /* ---- what goes with the image ---- */
 
 static spx_status make_header(spx_sim_scene *c, spx_err *e)
@@ -194,26 +187,13 @@ static spx_status write_all(spx_run *s, const spx_sim_scene *c, spx_err *e)
 {
     const char *out = s->common.output;
     const int fits = o.format == SPX_SIM_FORMAT_FITS || (o.format == SPX_SIM_FORMAT_AUTO && ends_with(out, ".fits"));
-    const spx_truth truth = {.nspec = c->nspec,
-                             .nwave = c->nwave,
-                             .wavelength = c->wavelength,
-                             .flux = c->flux,
-                             .sky = c->sky,
-                             .table = c->truth,
-                             .throughput = c->throughput,
-                             .lines = c->lines,
-                             .nshift = c->nshift,
-                             .shift_wavelength = c->shift_wave,
-                             .shift = c->shift};
     spx_tmpfile *tmp;
     hid_t file;
     spx_status st = SPX_OK;
     if (o.truth != NULL) {
         st = spx_run_side_output(s, o.truth, "truth", &file, e);
         if (st == SPX_OK)
-            st = spx_truth_write(file, &truth, e);
-        if (st == SPX_OK && c->drawn.nspec > 0)
-            st = spx_psf_write(file, &c->drawn, e);
+            st = spx_sim_scene_write_truth(file, c, e);
     }
     if (st == SPX_OK && o.psf_output != NULL && (st = spx_run_tmpfile(s, o.psf_output, &tmp, e)) == SPX_OK) {
         spx_fits_out f = {.fd = tmp->fd, .name = o.psf_output};
@@ -258,7 +238,9 @@ static spx_status run_exposure(spx_run *s, spx_err *e)
              : s->ninput > 0         ? spx_sim_scene_read(&o, s, &c, e)
                                      : spx_sim_scene_draw(&o, s, &c, e);
     if (st == SPX_OK)
-        st = expose(s, &c, e);
+        st = spx_sim_scene_light(&o, s, &c, e);
+    if (st == SPX_OK)
+        st = spx_sim_scene_expose(&o, s, &c, e);
     if (st == SPX_OK)
         st = make_header(&c, e);
     if (st == SPX_OK)
@@ -267,7 +249,7 @@ static spx_status run_exposure(spx_run *s, spx_err *e)
         st = spx_target_truth(c.nspec, c.target, c.first, c.targets_drawn, c.targets_drawn && o.models != NULL,
                               &c.truth, e);
     if (st == SPX_OK)
-        st = spx_sim_scene_truth(&c, e);
+        st = spx_sim_scene_tables(&c, e);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write_all(s, &c, e);

@@ -121,6 +121,33 @@ spx_status spx_sim_electrons(size_t nstar, const spx_target *star, const double 
 spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out,
                        spx_err *e) SPX_NODISCARD;
 
+/* Parts of the night sky that vary on their own. */
+enum {
+    SPX_SIM_SKY_CONTINUUM,
+    SPX_SIM_SKY_OH,
+    SPX_SIM_SKY_OI,   /* 5578.9, 6302.0, 6365.5, 8448.7 Angstrom */
+    SPX_SIM_SKY_NA,   /* 5891.6, 5897.6 Angstrom */
+    SPX_SIM_SKY_REST, /* Hg of street lamps, [N I], H alpha */
+    SPX_SIM_NSKY
+};
+
+/* spx_sim_sky() with its parts multiplied by factor[SPX_SIM_NSKY]. */
+spx_status spx_sim_sky_parts(char arm, double exptime, const double *factor, size_t nwave, const double *wavelength,
+                             double *out, spx_err *e) SPX_NODISCARD;
+
+/* Multiplies factor[SPX_SIM_NSKY] of the lines, not of the continuum, by exp(rms normal), of noise_seed. */
+void spx_sim_sky_vary(double rms, uint64_t noise_seed, double *factor);
+
+/* Sky of nspec fibres at x, y (millimetres on the focal plane), out[nspec][nwave]:
+ *     sky + continuum (gx x + gy y)/400 + oh (hx x + hy y)/400
+ * with sky, continuum, oh [nwave] and gradients g = {gx, gy} of the continuum, h of the OH lines. Negative light is 0.
+ */
+void spx_sim_sky_field(size_t nspec, const double *x, const double *y, size_t nwave, const double *sky,
+                       const double *continuum, const double *oh, const double g[2], const double h[2], double *out);
+
+/* Place of a target on the focal plane of a telescope that points at (150, +2) degrees, 250 mm a degree. */
+void spx_sim_focal_plane(const spx_target *target, double *x, double *y);
+
 /* Adds a line's photons at `wave` to out[nwave], per Angstrom: a Gaussian of sigma 0.05 Angstrom, integrated over the
  * intervals of an increasing grid of at least two values. */
 void spx_sim_add_line(double wave, double photons, size_t nwave, const double *wavelength, double *out);
@@ -150,6 +177,24 @@ spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fibe
                            const double *wavelength, const double *flux, size_t ny, size_t nx, double *image,
                            spx_progress *progress, spx_err *e) SPX_NODISCARD;
 
+/* Families of spots, of the place and the widths that the PSF says. Those that are no Gauss-Hermite series have its
+ * GHSIGX and GHSIGY, are symmetric, and their light within the PSF's box is 1, too. */
+typedef enum {
+    SPX_SIM_GAUSS_HERMITE, /* the PSF's own */
+    SPX_SIM_MOFFAT,        /* (1 + r^2/a^2)^-4 with half its light within 1.177 sigma, like a Gaussian */
+    SPX_SIM_DISC           /* uniform image of a fibre, radius 1.5 sigma, smoothed to an rms width of sigma */
+} spx_sim_family;
+
+/* spx_sim_project() with spots of a family. */
+spx_status spx_sim_project_family(const spx_psf *psf, spx_sim_family family, size_t nspec, const int32_t *fiber,
+                                  size_t nwave, const double *wavelength, const double *flux, size_t ny, size_t nx,
+                                  double *image, spx_progress *progress, spx_err *e) SPX_NODISCARD;
+
+/* Spreads a fraction of all light into wings, as scattered light does: image = (1 - fraction) image + fraction image *
+ * W, W(r) the sum of Gaussians of sigma 3, 6, 12, 24 pixels with 0.4, 0.3, 0.2, 0.1 of the light (about r^-2.5 between
+ * 5 and 40 pixels), each cut at 4 sigma. Light beyond the CCD's edges is lost. fraction from 0 to 1. */
+spx_status spx_sim_tails(double fraction, size_t ny, size_t nx, double *image, spx_err *e) SPX_NODISCARD;
+
 /* Variance from which ivar is made. MODEL: noise-free electrons + readnoise^2. DATA: max(measured electrons, 0) +
  * readnoise^2, as a pre-processing without a model must do; this correlates flux and weight, and biases faint fluxes
  * low. */
@@ -167,11 +212,19 @@ typedef struct {
     size_t blocks;       /* saturated blocks of 8 x 24 pixels */
     size_t nans;         /* pixels that are NaN (flagged, ivar 0): tests of readers */
     spx_sim_ivar ivar;
+    int hide_cosmics; /* 1: hits are not flagged, and with ivar DATA their charge is in the variance */
+    double offset[4]; /* electrons that are added to the amplifiers' quadrants: low rows left, right, high rows left,
+                         right; from row ny/2 and column nx/2 on it is the next one */
+    float *hits;      /* [ny][nx], gets the electrons that hits have left; NULL: not wanted */
 } spx_sim_noise;
+
+/* Draws the offsets of four amplifiers, normal with this rms. */
+void spx_sim_amplifiers(double rms, uint64_t seed, char camera, double offset[4]);
 
 /* Exposes model[ny][nx] (electrons, finite, >= 0): Poisson and Gaussian noise, then the defects. Allocates out->data,
  * ivar, mask and readnoise and sets ny, nx; nothing else in *out is touched. Flagged pixels have ivar 0, but for
- * cosmic-ray hits, whose pixels keep the ivar of the model: readers have to use the mask. */
+ * cosmic-ray hits, whose pixels keep the ivar of the model: readers have to use the mask. hits are those in pixels that
+ * are not bad. */
 spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_sim_noise *noise, spx_image *out,
                           spx_err *e) SPX_NODISCARD;
 

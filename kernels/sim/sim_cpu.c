@@ -6,6 +6,7 @@
 #include "psf/psf_math.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
+#include "sim/sim_mixture.h"
 
 /* Rows of a band and samples of a chunk. A spot that straddles two bands is evaluated in both: bands should be much
  * higher than a spot. Fixed, so that results do not depend on the number of threads. */
@@ -52,9 +53,9 @@ static size_t find_rows(const spx_psf *psf, size_t fibre, size_t nwave, const do
 }
 
 /* Adds one fibre to rows [y0, y1). */
-static spx_spot_status add_fibre(const spx_psf *psf, size_t fibre, size_t nwave, const double *wavelength,
-                                 const double *flux, const rows *chunk, long y0, long y1, size_t nx, double *work,
-                                 double *image, size_t *bad)
+static spx_spot_status add_fibre(const spx_psf *psf, const spx_sim_mixture *mixture, size_t fibre, size_t nwave,
+                                 const double *wavelength, const double *flux, const rows *chunk, long y0, long y1,
+                                 size_t nx, double *work, double *image, size_t *bad)
 {
     const long sx = spx_psf_nx(psf), sy = spx_psf_ny(psf);
     double *spot = work + spx_psf_spot_work(psf);
@@ -67,7 +68,9 @@ static spx_spot_status add_fibre(const spx_psf *psf, size_t fibre, size_t nwave,
         if (flux[k] == 0.0 || spx_psf_spot_place(psf, fibre, wavelength[k], &at) != SPX_SPOT_OK || at.yc >= y1 ||
             at.yc + sy <= y0 || at.xc >= (long)nx || at.xc + sx <= 0)
             continue;
-        spx_spot_status st = spx_psf_spot(psf, fibre, wavelength[k], work, spot, &at);
+        spx_spot_status st = mixture->n == 0
+                                 ? spx_psf_spot(psf, fibre, wavelength[k], work, spot, &at)
+                                 : spx_sim_mixture_spot(mixture, psf, fibre, wavelength[k], work, spot, &at);
         if (st != SPX_SPOT_OK) {
             *bad = k;
             return st;
@@ -112,6 +115,16 @@ spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fibe
                            const double *wavelength, const double *flux, size_t ny, size_t nx, double *image,
                            spx_progress *progress, spx_err *e)
 {
+    return spx_sim_project_family(psf, SPX_SIM_GAUSS_HERMITE, nspec, fiber, nwave, wavelength, flux, ny, nx, image,
+                                  progress, e);
+}
+
+spx_status spx_sim_project_family(const spx_psf *psf, spx_sim_family family, size_t nspec, const int32_t *fiber,
+                                  size_t nwave, const double *wavelength, const double *flux, size_t ny, size_t nx,
+                                  double *image, spx_progress *progress, spx_err *e)
+{
+    spx_sim_mixture mixture;
+    spx_sim_mixture_make(family, &mixture);
     spx_status st = check(psf, nspec, fiber, nwave, wavelength, flux, ny, e);
     if (st != SPX_OK)
         return st;
@@ -147,8 +160,9 @@ spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fibe
         failed[b].memory = work == NULL ? SPX_EIO : SPX_OK;
         for (size_t s = 0; s < nspec && work != NULL && failed[b].spot == SPX_SPOT_OK; s++) {
             failed[b].spectrum = s;
-            failed[b].spot = add_fibre(psf, fiber != NULL ? (size_t)fiber[s] : s, nwave, wavelength, flux + s * nwave,
-                                       chunk + s * nchunk, y0, y1, nx, work, image, &failed[b].sample);
+            failed[b].spot =
+                add_fibre(psf, &mixture, fiber != NULL ? (size_t)fiber[s] : s, nwave, wavelength, flux + s * nwave,
+                          chunk + s * nchunk, y0, y1, nx, work, image, &failed[b].sample);
         }
         spx_free(work);
         spx_progress_step(progress, (size_t)(y1 - y0));

@@ -32,6 +32,21 @@ void spx_sim_fibre_factors(const spx_sim_fibres *s, size_t nspec, const int32_t 
     }
 }
 
+void spx_sim_fringes(double amplitude, uint64_t seed, char camera, size_t nfibre, size_t nspec, const int32_t *fiber,
+                     size_t nwave, const double *wavelength, double *factor)
+{
+    const double turn = 6.283185307179586477, path = 2.0 * 3.6 * 20e4; /* 2 n d, Angstrom */
+    double phase[2];
+    spx_sim_uniform2(seed, SPX_SIM_FRINGE, (unsigned char)camera, 0, 0, phase);
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < nspec; i++) {
+        const double at = (double)fiber[i] / (double)nfibre;
+        const double d = path * (1.0 + 0.01 * sin(turn * (at + phase[1])));
+        for (size_t k = 0; k < nwave; k++)
+            factor[i * nwave + k] *= 1.0 + amplitude * cos(turn * (d / wavelength[k] + phase[0]));
+    }
+}
+
 void spx_sim_multiply(size_t n, const double *factor, double *flux)
 {
     for (size_t i = 0; i < n; i++)

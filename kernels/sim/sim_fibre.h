@@ -22,6 +22,12 @@ typedef struct {
 void spx_sim_fibre_factors(const spx_sim_fibres *s, size_t nspec, const int32_t *fiber, size_t nwave,
                            const double *wavelength, double *factor, double *scatter);
 
+/* Multiplies factor[nspec][nwave] by the fringes of a thin CCD of nfibre fibres: 1 + amplitude cos(2 pi 2 n d/lambda +
+ * phase), with refractive index n = 3.6 and thickness d = 20 micrometre, 1 % thicker and thinner over the slit: a
+ * period of lambda^2/(2 n d), 56 Angstrom at 9000 and 25 at 6000. The phases depend on seed and camera alone. */
+void spx_sim_fringes(double amplitude, uint64_t seed, char camera, size_t nfibre, size_t nspec, const int32_t *fiber,
+                     size_t nwave, const double *wavelength, double *factor);
+
 /* flux[i] *= factor[i]. */
 void spx_sim_multiply(size_t n, const double *factor, double *flux);
 

@@ -5,8 +5,8 @@
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 
-/* Adds a cosmic ray's charge to one pixel; its four neighbours get the diffused charge, and are flagged, too. */
-static void add_hit(spx_image *im, long x, long y, double charge)
+/* Adds a cosmic ray's charge to one pixel; its four neighbours get the diffused charge, and are hit, too. */
+static void add_hit(const spx_sim_noise *n, spx_image *im, long x, long y, double charge)
 {
     static const long dx[] = {0, 1, -1, 0, 0}, dy[] = {0, 0, 0, 1, -1};
     for (int k = 0; k < 5; k++) {
@@ -14,8 +14,14 @@ static void add_hit(spx_image *im, long x, long y, double charge)
         if (px < 0 || py < 0 || px >= (long)im->nx || py >= (long)im->ny)
             continue;
         size_t i = (size_t)py * im->nx + (size_t)px;
-        im->data[i] += (float)(charge * (k == 0 ? 0.9 : 0.025));
-        im->mask[i] |= SPX_CCD_COSMIC;
+        const float electrons = (float)(charge * (k == 0 ? 0.9 : 0.025));
+        im->data[i] += electrons;
+        if (n->hits != NULL)
+            n->hits[i] += electrons;
+        if (n->hide_cosmics && n->ivar == SPX_SIM_IVAR_DATA)
+            im->ivar[i] = (float)(1.0 / (fmax(im->data[i], 0.0) + n->readnoise * n->readnoise));
+        if (!n->hide_cosmics)
+            im->mask[i] |= SPX_CCD_COSMIC;
     }
 }
 
@@ -33,7 +39,7 @@ static void add_cosmics(const spx_sim_noise *n, spx_image *im)
         double length = 1.0 + fmin(-12.0 * log(u[3]), 150.0), charge = pow(10.0, 3.2 + 0.35 * spx_sim_normal(u + 4));
         const double step = 0.25;
         for (double s = 0.0; s < length; s += step)
-            add_hit(im, (long)floor(x + s * cos(angle)), (long)floor(y + s * sin(angle)), charge * step);
+            add_hit(n, im, (long)floor(x + s * cos(angle)), (long)floor(y + s * sin(angle)), charge * step);
     }
 }
 
@@ -42,6 +48,13 @@ static void spoil(spx_image *im, size_t i, float value, uint32_t bit)
     im->data[i] = value;
     im->ivar[i] = 0.0f;
     im->mask[i] |= bit;
+}
+
+static void forget_hits(const spx_sim_noise *n, const spx_image *im)
+{
+    for (size_t i = 0; i < im->nx * im->ny && n->hits != NULL; i++)
+        if ((im->mask[i] & ~(uint32_t)SPX_CCD_COSMIC) != 0)
+            n->hits[i] = 0.0f;
 }
 
 static void defects(const spx_sim_noise *n, spx_image *im)
@@ -76,6 +89,15 @@ static void defects(const spx_sim_noise *n, spx_image *im)
     }
 }
 
+void spx_sim_amplifiers(double rms, uint64_t seed, char camera, double offset[4])
+{
+    for (uint64_t k = 0; k < 4; k++) {
+        double u[2];
+        spx_sim_uniform2(seed, SPX_SIM_AMPLIFIER, (unsigned char)camera, k, 0, u);
+        offset[k] = rms * spx_sim_normal(u);
+    }
+}
+
 spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_sim_noise *n, spx_image *out, spx_err *e)
 {
     if (!(n->readnoise >= 0.01 && n->readnoise < 1e6))
@@ -89,6 +111,9 @@ spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_s
     for (size_t i = 0; i < nx * ny; i++)
         if (!isfinite(model[i]))
             return spx_fail(e, SPX_EINPUT, "pixel (%zu, %zu) of the noise-free image is not finite", i % nx, i / nx);
+    for (int k = 0; k < 4; k++)
+        if (!(fabs(n->offset[k]) < 1e9))
+            return spx_fail(e, SPX_EUSAGE, "an amplifier's offset of %g electrons: give less than 1e9", n->offset[k]);
     out->data = spx_alloc2(ny, nx, sizeof *out->data, e);
     out->ivar = spx_alloc2(ny, nx, sizeof *out->ivar, e);
     out->mask = spx_alloc2(ny, nx, sizeof *out->mask, e);
@@ -109,6 +134,7 @@ spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_s
                 spx_sim_uniform2(n->seed, SPX_SIM_READ, camera, i, 0, u);
                 data = spx_sim_poisson(mean, n->seed, camera, i) + n->readnoise * spx_sim_normal(u);
             }
+            data += n->offset[(y >= ny / 2 ? 2 : 0) + (x >= nx / 2 ? 1 : 0)];
             double signal = n->ivar == SPX_SIM_IVAR_MODEL ? mean : data > 0.0 ? data : 0.0;
             out->data[i] = (float)data;
             out->ivar[i] = (float)(1.0 / (signal + rn2));
@@ -116,5 +142,6 @@ spx_status spx_sim_expose(size_t ny, size_t nx, const double *model, const spx_s
         }
     add_cosmics(n, out);
     defects(n, out);
+    forget_hits(n, out);
     return SPX_OK;
 }

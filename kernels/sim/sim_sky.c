@@ -10,15 +10,19 @@
 
 typedef struct {
     double wave, rayleigh; /* vacuum Angstrom, brightness */
+    int part;              /* SPX_SIM_SKY_OI ... */
 } sky_line;
 
 /* Atomic lines: vacuum wavelengths; brightness of an average dark night. */
+enum { OI = SPX_SIM_SKY_OI, NA = SPX_SIM_SKY_NA, REST = SPX_SIM_SKY_REST };
+
 static const sky_line atoms[] = {
-    {3651.19, 4},   {4047.70, 8},   {4359.56, 20}, {5462.26, 15}, {5771.20, 5}, {5792.27, 5}, /* Hg I of lamps */
-    {5199.35, 4},   {5201.71, 3},                                                             /* [N I] */
-    {5578.89, 250}, {6302.05, 140}, {6365.54, 45},                                            /* [O I] */
-    {5891.58, 40},  {5897.56, 22},                                                            /* Na I */
-    {6564.61, 6},   {8448.68, 8},                                                             /* H alpha, O I */
+    {3651.19, 4, REST},  {4047.70, 8, REST}, {4359.56, 20, REST}, /* Hg I of lamps */
+    {5462.26, 15, REST}, {5771.20, 5, REST}, {5792.27, 5, REST},  /* Hg I of lamps */
+    {5199.35, 4, REST},  {5201.71, 3, REST},                      /* [N I] */
+    {5578.89, 250, OI},  {6302.05, 140, OI}, {6365.54, 45, OI},   /* [O I] */
+    {5891.58, 40, NA},   {5897.56, 22, NA},                       /* Na I */
+    {6564.61, 6, REST},  {8448.68, 8, OI},                        /* H alpha, O I */
 };
 
 /* OH bands v'-v'' with their brightness. */
@@ -93,12 +97,13 @@ void spx_sim_add_line(double wave, double photons, size_t nwave, const double *w
     }
 }
 
-static void add_line(const sky_line *l, size_t nwave, const double *wavelength, double *out)
+static void add_line(const sky_line *l, double factor, size_t nwave, const double *wavelength, double *out)
 {
-    spx_sim_add_line(l->wave, l->rayleigh * RAYLEIGH, nwave, wavelength, out);
+    spx_sim_add_line(l->wave, l->rayleigh * RAYLEIGH * factor, nwave, wavelength, out);
 }
 
-spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out, spx_err *e)
+spx_status spx_sim_sky_parts(char arm, double exptime, const double *factor, size_t nwave, const double *wavelength,
+                             double *out, spx_err *e)
 {
     if (nwave < 2)
         return spx_fail(e, SPX_EINPUT, "%zu wavelengths: a sky spectrum needs at least 2", nwave);
@@ -111,17 +116,50 @@ spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wav
     }
     spx_sim_throughput(arm, nwave, wavelength, throughput);
     for (size_t i = 0; i < nwave; i++)
-        out[i] = spx_sim_photons(21.3 - 0.38e-3 * (wavelength[i] - SPX_SIM_WAVE_REF), wavelength[i]);
+        out[i] = factor[SPX_SIM_SKY_CONTINUUM] *
+                 spx_sim_photons(21.3 - 0.38e-3 * (wavelength[i] - SPX_SIM_WAVE_REF), wavelength[i]);
     for (size_t k = 0; k < sizeof atoms / sizeof *atoms; k++)
-        add_line(atoms + k, nwave, wavelength, out);
+        add_line(atoms + k, factor[atoms[k].part], nwave, wavelength, out);
     for (size_t k = 0; k < NBAND; k++) {
         size_t n = band_lines(bands[k].up, bands[k].low, bands[k].rayleigh, lines);
         for (size_t i = 0; i < n; i++)
-            add_line(lines + i, nwave, wavelength, out);
+            add_line(lines + i, factor[SPX_SIM_SKY_OH], nwave, wavelength, out);
     }
     for (size_t i = 0; i < nwave; i++)
         out[i] *= throughput[i] * SPX_SIM_MIRROR * SPX_SIM_FIBRE_AREA * exptime;
     spx_free(throughput);
     spx_free(lines);
     return SPX_OK;
+}
+
+spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out, spx_err *e)
+{
+    static const double one[SPX_SIM_NSKY] = {1, 1, 1, 1, 1};
+    return spx_sim_sky_parts(arm, exptime, one, nwave, wavelength, out, e);
+}
+
+void spx_sim_sky_vary(double rms, uint64_t noise_seed, double *factor)
+{
+    for (uint64_t q = SPX_SIM_SKY_OH; q < SPX_SIM_NSKY; q++) {
+        double u[2];
+        spx_sim_uniform2(noise_seed, SPX_SIM_FIELD, 0, q, 0, u);
+        factor[q] *= exp(rms * spx_sim_normal(u));
+    }
+}
+
+void spx_sim_sky_field(size_t nspec, const double *x, const double *y, size_t nwave, const double *sky,
+                       const double *continuum, const double *oh, const double g[2], const double h[2], double *out)
+{
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < nspec; i++) {
+        const double a = (g[0] * x[i] + g[1] * y[i]) / 400.0, b = (h[0] * x[i] + h[1] * y[i]) / 400.0;
+        for (size_t k = 0; k < nwave; k++)
+            out[i * nwave + k] = fmax(0.0, sky[k] + a * continuum[k] + b * oh[k]);
+    }
+}
+
+void spx_sim_focal_plane(const spx_target *target, double *x, double *y)
+{
+    *x = -250.0 * (target->ra - 150.0) * cos(2.0 * 3.14159265358979323846 / 180.0);
+    *y = 250.0 * (target->dec - 2.0);
 }

@@ -14,7 +14,13 @@ typedef struct {
     const double *sky;             /* [nwave], electron/Angstrom in every fibre; NULL: no sky */
     const struct spx_table *table; /* nspec rows: targets, stars' parameters and velocities */
     /* What an exposure may have besides; NULL or 0 where it has not. */
-    const double *throughput;       /* [nspec][nwave], of each fibre relative to the camera's; `flux` contains it */
+    const double *throughput;   /* [nspec][nwave], of each fibre relative to the camera's; `flux` contains it */
+    const double *sky_fiber;    /* [nspec][nwave], electron/Angstrom before throughput, where fibres see other skies */
+    const double *transmission; /* [nwave], of the atmosphere, in the light of targets */
+    const double *response;     /* [nwave], electrons per photon, without transmission and throughput */
+    const double *amplifier;    /* [4], electrons added to the CCD's quadrants */
+    size_t ny, nx;              /* of the image */
+    const float *hits;          /* [ny][nx], electrons of unflagged cosmic rays */
     const struct spx_table *lines;  /* of arc lamps */
     size_t nshift;                  /* wavelengths of `shift` */
     const double *shift_wavelength; /* [nshift], Angstrom */

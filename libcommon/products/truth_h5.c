@@ -13,6 +13,12 @@ static spx_status write_rows(hid_t file, const char *path, const char *scale, co
     return st == SPX_OK ? spx_h5_attach_scale(file, path, 1, scale, "wavelength", e) : st;
 }
 
+static spx_status write_curve(hid_t file, const char *path, const spx_truth *t, const double *values, spx_err *e)
+{
+    spx_status st = spx_h5_write_real(file, path, 8, 1, &t->nwave, values, e);
+    return st == SPX_OK ? spx_h5_attach_scale(file, path, 0, "/truth/wavelength", "wavelength", e) : st;
+}
+
 static spx_status write_shift(hid_t file, const spx_truth *t, spx_err *e)
 {
     static const char *const name[] = {"/truth/shift/x", "/truth/shift/y", "/truth/shift/wx", "/truth/shift/wy"};
@@ -44,6 +50,17 @@ spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e)
         st = write_rows(file, "/truth/throughput", "/truth/wavelength", dims, t->throughput, e);
     if (st == SPX_OK && t->shift != NULL)
         st = write_shift(file, t, e);
+    if (st == SPX_OK && t->sky_fiber != NULL)
+        st = write_rows(file, "/truth/sky_fiber", "/truth/wavelength", dims, t->sky_fiber, e);
+    if (st == SPX_OK && t->transmission != NULL)
+        st = write_curve(file, "/truth/transmission", t, t->transmission, e);
+    if (st == SPX_OK && t->response != NULL)
+        st = write_curve(file, "/truth/response", t, t->response, e);
+    const size_t amplifiers = 4, image[2] = {t->ny, t->nx};
+    if (st == SPX_OK && t->amplifier != NULL)
+        st = spx_h5_write(file, "/truth/amplifier_offset", H5T_NATIVE_DOUBLE, 1, &amplifiers, t->amplifier, e);
+    if (st == SPX_OK && t->hits != NULL)
+        st = spx_h5_write(file, "/truth/hits", H5T_NATIVE_FLOAT, 2, image, t->hits, e);
     if (st == SPX_OK && t->lines != NULL)
         st = spx_table_write(file, "/truth/lines", t->lines, e);
     return st == SPX_OK ? spx_table_write(file, "/truth/table", t->table, e) : st;

@@ -1,7 +1,14 @@
+#include <string.h>
+
 #include "common/sim_scene.h"
 #include "common/sim_shift.h"
+#include "h5/table.h"
+#include "products/psf_h5.h"
+#include "products/truth_h5.h"
 #include "psf/psf.h"
+#include "sim/sim.h"
 #include "sim/sim_fibre.h"
+#include "sim/sim_telluric.h"
 
 /* Wavelengths at which the truth says how far the PSF has moved. */
 enum { NSHIFT = 65 };
@@ -33,27 +40,181 @@ static spx_status move(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_
     return SPX_OK;
 }
 
-spx_status spx_sim_scene_instrument(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
+static spx_status fibres(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
 {
-    spx_status st = o->shift != NULL ? move(o, s, c, e) : SPX_OK;
     spx_sim_fibres f = {.throughput = o->throughput,
                         .scatter = o->fiber_scatter,
                         .seed = (uint64_t)o->seed,
                         .noise_seed = spx_sim_args_noise_seed(o),
                         .camera = c->arm};
-    if (st != SPX_OK || (f.throughput == 0 && f.scatter == 0))
-        return st;
+    if (f.throughput == 0 && f.scatter == 0 && o->fringes == 0)
+        return SPX_OK;
     spx_psf_range(&c->psf, &f.wmin, &f.wmax);
     c->throughput = spx_alloc2(c->nspec, c->nwave, sizeof *c->throughput, e);
     c->scatter = spx_alloc(c->nspec, sizeof *c->scatter, e);
     if (c->throughput == NULL || c->scatter == NULL)
         return SPX_EIO;
     spx_sim_fibre_factors(&f, c->nspec, c->fiber, c->nwave, c->wavelength, c->throughput, c->scatter);
+    if (o->fringes > 0)
+        spx_sim_fringes(o->fringes, f.seed, c->arm, c->psf.nspec, c->nspec, c->fiber, c->nwave, c->wavelength,
+                        c->throughput);
+    spx_sim_multiply(c->nspec * c->nwave, c->throughput, c->flux);
     return SPX_OK;
 }
 
-spx_status spx_sim_scene_truth(spx_sim_scene *c, spx_err *e)
+static spx_status atmosphere(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
 {
-    return c->scatter == NULL ? SPX_OK
-                              : spx_table_add(c->truth, "FIBER_SCATTER", H5T_NATIVE_DOUBLE, NULL, c->scatter, e);
+    if (!o->has_tellurics)
+        return SPX_OK;
+    c->transmission = spx_alloc(c->nwave, sizeof *c->transmission, e);
+    c->response = spx_alloc(c->nwave, sizeof *c->response, e);
+    if (c->transmission == NULL || c->response == NULL)
+        return SPX_EIO;
+    spx_sim_telluric(o->tellurics, c->nwave, c->wavelength, c->transmission);
+    spx_sim_throughput(c->arm, c->nwave, c->wavelength, c->response);
+    for (size_t i = 0; i < c->nspec; i++)
+        spx_sim_multiply(c->nwave, c->transmission, c->flux + i * c->nwave);
+    return SPX_OK;
+}
+
+/* Sky that differs from fibre to fibre. */
+static spx_status field(const spx_sim_args *o, const double *factor, spx_sim_scene *c, spx_err *e)
+{
+    const double continuum[SPX_SIM_NSKY] = {[SPX_SIM_SKY_CONTINUUM] = factor[SPX_SIM_SKY_CONTINUUM]};
+    const double oh[SPX_SIM_NSKY] = {[SPX_SIM_SKY_OH] = factor[SPX_SIM_SKY_OH]};
+    double g[2], h[2], *part = NULL;
+    spx_status st = spx_sim_args_gradient(o->sky_gradient, "--sky-gradient", g, e);
+    if (st == SPX_OK)
+        st = spx_sim_args_gradient(o->line_gradient, "--line-gradient", h, e);
+    if (st != SPX_OK)
+        return st;
+    c->sky_fiber = spx_alloc2(c->nspec, c->nwave, sizeof *c->sky_fiber, e);
+    part = spx_alloc2(2, c->nwave, sizeof *part, e);
+    if (c->sky_fiber == NULL || part == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_sim_sky_parts(c->arm, o->exptime, continuum, c->nwave, c->wavelength, part, e);
+    if (st == SPX_OK)
+        st = spx_sim_sky_parts(c->arm, o->exptime, oh, c->nwave, c->wavelength, part + c->nwave, e);
+    if (st == SPX_OK)
+        spx_sim_sky_field(c->nspec, c->field, c->field + c->nspec, c->nwave, c->sky, part, part + c->nwave, g, h,
+                          c->sky_fiber);
+    for (size_t i = 0; i < c->nspec && st == SPX_OK; i++)
+        spx_sim_add_sky(1, c->nwave, c->sky_fiber + i * c->nwave, c->flux + i * c->nwave);
+    spx_free(part);
+    return st;
+}
+
+static spx_status night_sky(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
+{
+    double factor[SPX_SIM_NSKY];
+    spx_status st = spx_sim_args_sky(o, factor, e);
+    if (st == SPX_OK && (c->sky = spx_alloc(c->nwave, sizeof *c->sky, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_sim_sky_parts(c->arm, o->exptime, factor, c->nwave, c->wavelength, c->sky, e);
+    if (st == SPX_OK && c->field != NULL)
+        st = field(o, factor, c, e);
+    else if (st == SPX_OK)
+        spx_sim_add_sky(c->nspec, c->nwave, c->sky, c->flux);
+    return st;
+}
+
+spx_status spx_sim_scene_light(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
+{
+    const int lamp = o->flat || o->arc != NULL;
+    spx_status st = lamp ? SPX_OK : atmosphere(o, c, e);
+    if (st == SPX_OK && !lamp && (o->sky_gradient != NULL || o->line_gradient != NULL)) {
+        if ((c->field = spx_alloc2(2, c->nspec, sizeof *c->field, e)) == NULL)
+            st = SPX_EIO;
+        for (size_t i = 0; i < c->nspec && st == SPX_OK; i++)
+            spx_sim_focal_plane(c->target + i, c->field + i, c->field + c->nspec + i);
+    }
+    if (st == SPX_OK && o->sky && !lamp)
+        st = night_sky(o, c, e);
+    if (st == SPX_OK)
+        st = fibres(o, c, e);
+    return st == SPX_OK && o->shift != NULL ? move(o, s, c, e) : st;
+}
+
+spx_status spx_sim_scene_expose(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
+{
+    const size_t ny = c->psf.npix_y, nx = c->psf.npix_x;
+    spx_sim_noise n;
+    spx_status st = spx_sim_args_noise(o, c->arm, ny, &n, e);
+    if (st == SPX_OK && o->amp_offsets != NULL) {
+        if ((c->amplifier = spx_alloc(4, sizeof *c->amplifier, e)) == NULL)
+            st = SPX_EIO;
+        else
+            memcpy(c->amplifier, n.offset, sizeof n.offset);
+    }
+    if (st == SPX_OK && n.hide_cosmics && (n.hits = c->hits = spx_alloc2(ny, nx, sizeof *c->hits, e)) == NULL)
+        st = SPX_EIO;
+    double *model = st == SPX_OK ? spx_alloc2(ny, nx, sizeof *model, e) : NULL;
+    if (st == SPX_OK && model == NULL)
+        st = SPX_EIO;
+    spx_run_step(s, "project");
+    if (st == SPX_OK) {
+        spx_progress *p = spx_progress_start(s->common.progress, "project", "rows", ny);
+        st = spx_sim_project_family(c->drawn.nspec > 0 ? &c->drawn : &c->psf, o->spots, c->nspec, c->fiber, c->nwave,
+                                    c->wavelength, c->flux, ny, nx, model, p, e);
+        spx_progress_end(p);
+    }
+    if (st == SPX_OK && o->tails > 0)
+        st = spx_sim_tails(o->tails, ny, nx, model, e);
+    spx_run_step(s, "expose");
+    if (st == SPX_OK)
+        st = spx_sim_expose(ny, nx, model, &n, &c->image, e);
+    spx_free(model);
+    return st;
+}
+
+/* Adds the places on the focal plane to a table of nrow fibres, the first of which is fibre `first`. */
+static spx_status add_field(const spx_sim_scene *c, size_t first, size_t nrow, spx_table *t, spx_err *e)
+{
+    static const char *const name[] = {"FIBERASSIGN_X", "FIBERASSIGN_Y"};
+    double *v = spx_alloc(nrow, sizeof *v, e);
+    spx_status st = v == NULL ? SPX_EIO : SPX_OK;
+    for (size_t k = 0; k < 2 && st == SPX_OK; k++) {
+        memcpy(v + (c->first - first), c->field + k * c->nspec, c->nspec * sizeof *v);
+        st = spx_table_add(t, name[k], H5T_NATIVE_DOUBLE, "mm", v, e);
+    }
+    spx_free(v);
+    return st;
+}
+
+spx_status spx_sim_scene_tables(spx_sim_scene *c, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    if (c->field != NULL)
+        st = add_field(c, 0, c->psf.nspec, c->image.fibermap, e);
+    if (st == SPX_OK && c->field != NULL)
+        st = add_field(c, c->first, c->nspec, c->truth, e);
+    if (st == SPX_OK && c->scatter != NULL)
+        st = spx_table_add(c->truth, "FIBER_SCATTER", H5T_NATIVE_DOUBLE, NULL, c->scatter, e);
+    return st;
+}
+
+spx_status spx_sim_scene_write_truth(hid_t file, const spx_sim_scene *c, spx_err *e)
+{
+    const spx_truth truth = {.nspec = c->nspec,
+                             .nwave = c->nwave,
+                             .wavelength = c->wavelength,
+                             .flux = c->flux,
+                             .sky = c->sky,
+                             .table = c->truth,
+                             .throughput = c->throughput,
+                             .sky_fiber = c->sky_fiber,
+                             .transmission = c->transmission,
+                             .response = c->response,
+                             .amplifier = c->amplifier,
+                             .ny = c->image.ny,
+                             .nx = c->image.nx,
+                             .hits = c->hits,
+                             .lines = c->lines,
+                             .nshift = c->nshift,
+                             .shift_wavelength = c->shift_wave,
+                             .shift = c->shift};
+    spx_status st = spx_truth_write(file, &truth, e);
+    return st == SPX_OK && c->drawn.nspec > 0 ? spx_psf_write(file, &c->drawn, e) : st;
 }

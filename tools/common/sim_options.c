@@ -1,5 +1,6 @@
 #include "common/sim_options.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/parse.h"
@@ -82,6 +83,65 @@ spx_status spx_sim_args_lamps(const spx_sim_args *o, unsigned *lamps, spx_err *e
     }
 }
 
+spx_status spx_sim_args_gradient(const char *text, const char *option, double g[2], spx_err *e)
+{
+    size_t n = 2;
+    g[0] = g[1] = 0;
+    spx_status st = text == NULL ? SPX_OK : spx_parse_doubles(text, ',', option, "GX,GY", 2, g, &n, e);
+    if (st == SPX_OK && (n != 2 || !(fabs(g[0]) + fabs(g[1]) < 1)))
+        st = spx_fail(e, SPX_EUSAGE, "%s: '%s' should be GX,GY, together below 1: light is not negative", option, text);
+    return st;
+}
+
+spx_status spx_sim_args_sky(const spx_sim_args *o, double factor[SPX_SIM_NSKY], spx_err *e)
+{
+    static const char *const name[SPX_SIM_NSKY] = {"continuum", "OH", "OI", "Na", "rest"};
+    static const char form[] = "RMS, or OH=FACTOR,OI=FACTOR,Na=FACTOR,rest=FACTOR,continuum=FACTOR";
+    double v;
+    spx_status st = SPX_OK;
+    for (int q = 0; q < SPX_SIM_NSKY; q++)
+        factor[q] = 1;
+    if (o->sky_lines == NULL)
+        return SPX_OK;
+    if (strchr(o->sky_lines, '=') == NULL) {
+        st = spx_parse_double(o->sky_lines, "--sky-lines", &v, e);
+        if (st == SPX_OK && !(v >= 0 && v <= 2))
+            st = spx_fail(e, SPX_EUSAGE, "--sky-lines %s: an rms is from 0 to 2", o->sky_lines);
+        if (st == SPX_OK)
+            spx_sim_sky_vary(v, spx_sim_args_noise_seed(o), factor);
+        return st;
+    }
+    for (const char *p = o->sky_lines; st == SPX_OK && *p != '\0';) {
+        char one[64] = "";
+        const size_t n = strcspn(p, ","), k = strcspn(p, "=");
+        int q = 0;
+        while (q < SPX_SIM_NSKY && !(strlen(name[q]) == k && strncmp(name[q], p, k) == 0))
+            q++;
+        if (q == SPX_SIM_NSKY || k >= n || n - k >= sizeof one)
+            return spx_fail(e, SPX_EUSAGE, "--sky-lines: '%s' should be %s", o->sky_lines, form);
+        memcpy(one, p + k + 1, n - k - 1);
+        st = spx_parse_double(one, "--sky-lines", &factor[q], e);
+        if (st == SPX_OK && !(factor[q] >= 0 && factor[q] <= 1e6))
+            st = spx_fail(e, SPX_EUSAGE, "--sky-lines: '%s' should be %s, FACTOR from 0 to 1e6", o->sky_lines, form);
+        p += n + (p[n] == ',');
+    }
+    return st;
+}
+
+/* --amp-offsets: four numbers, or the rms of four that are drawn. */
+static spx_status offsets(const spx_sim_args *o, spx_sim_noise *n, spx_err *e)
+{
+    size_t k = 4;
+    if (o->amp_offsets == NULL)
+        return SPX_OK;
+    spx_status st = spx_parse_doubles(o->amp_offsets, ',', "--amp-offsets", "E,E,E,E or RMS", 4, n->offset, &k, e);
+    if (st == SPX_OK && (k == 2 || k == 3 || (k == 1 && n->offset[0] < 0)))
+        st = spx_fail(e, SPX_EUSAGE, "--amp-offsets: '%s' should be E,E,E,E or RMS", o->amp_offsets);
+    if (st == SPX_OK && k == 1)
+        spx_sim_amplifiers(n->offset[0], n->seed, n->camera, n->offset);
+    return st;
+}
+
 spx_status spx_sim_args_fibers(const spx_sim_args *o, size_t *first, size_t *last, spx_err *e)
 {
     return o->fibers == NULL ? SPX_OK : interval(o->fibers, "--fibers", first, last, e);
@@ -105,11 +165,13 @@ spx_status spx_sim_args_noise(const spx_sim_args *o, char camera, size_t ny, spx
                          .badcolumns = (size_t)o->badcolumns,
                          .blocks = (size_t)o->saturated,
                          .nans = (size_t)o->nans,
-                         .ivar = o->ivar};
+                         .ivar = o->ivar,
+                         .hide_cosmics = !o->flag_cosmics};
     size_t end;
-    if (o->gap == NULL)
-        return SPX_OK;
-    spx_status st = interval(o->gap, "--gap", &n->gap_row, &end, e);
+    spx_status st = offsets(o, n, e);
+    if (st != SPX_OK || o->gap == NULL)
+        return st;
+    st = interval(o->gap, "--gap", &n->gap_row, &end, e);
     if (st == SPX_OK && n->gap_row >= ny)
         st = spx_fail(e, SPX_EUSAGE, "--gap: the CCD has rows 0 to %zu only, not %zu", ny - 1, n->gap_row);
     if (st == SPX_OK)

@@ -22,6 +22,10 @@ typedef struct {
     const char *shift, *arc;
     int flat, has_level;
     double lamp_level;
+    const char *sky_gradient, *line_gradient, *sky_lines, *amp_offsets;
+    double fringes, tails, tellurics;
+    int has_tellurics, flag_cosmics;
+    spx_sim_family spots;
     double throughput, fiber_scatter;
     long noise_seed;
     int has_noise_seed;
@@ -39,6 +43,12 @@ spx_status spx_sim_args_wavelength(const spx_sim_args *o, double w[2], spx_err *
 
 /* Gases of --arc, bits (sim/sim_lamp.h); 0 without it. */
 spx_status spx_sim_args_lamps(const spx_sim_args *o, unsigned *lamps, spx_err *e);
+
+/* Factors on the parts of the sky, --sky-lines: what is random in them depends on the noise's seed. */
+spx_status spx_sim_args_sky(const spx_sim_args *o, double factor[SPX_SIM_NSKY], spx_err *e);
+
+/* GX,GY of `text`, an option's; 0,0 without. */
+spx_status spx_sim_args_gradient(const char *text, const char *option, double g[2], spx_err *e);
 
 /* Ranges of the parameters that the targets of nspec fibres are drawn from. */
 spx_status spx_sim_args_ranges(const spx_sim_args *o, size_t nspec, spx_sim_ranges *r, spx_err *e);

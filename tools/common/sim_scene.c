@@ -24,6 +24,12 @@ void spx_sim_scene_free(spx_sim_scene *c)
     spx_free(c->sky);
     spx_psf_free(&c->drawn);
     spx_sim_motion_free(&c->motion);
+    spx_free(c->field);
+    spx_free(c->sky_fiber);
+    spx_free(c->transmission);
+    spx_free(c->response);
+    spx_free(c->amplifier);
+    spx_free(c->hits);
     spx_free(c->throughput);
     spx_free(c->scatter);
     spx_free(c->shift_wave);

@@ -23,6 +23,12 @@ typedef struct {
     double *wavelength, *flux, *sky;
     spx_psf drawn;              /* the PSF that the image is drawn through, moved by `motion`; empty: `psf` */
     spx_sim_motion motion;      /* its coefficients are NULL without --shift */
+    double *field;              /* [2][nspec]: x, y on the focal plane, mm; NULL: not asked for */
+    double *sky_fiber;          /* [nspec][nwave]; NULL: all see `sky` */
+    double *transmission;       /* [nwave], of the atmosphere, with `response`; NULL: 1 */
+    double *response;           /* [nwave], electrons per photon */
+    double *amplifier;          /* [4], electrons; NULL: none */
+    float *hits;                /* electrons of unflagged cosmic rays, of `image`'s size; NULL */
     double *throughput;         /* [nspec][nwave]; NULL: 1 */
     double *scatter;            /* [nspec]: grey factors, which it contains */
     size_t nshift;              /* truth of the motion */
@@ -41,11 +47,18 @@ spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *
 /* Of a calibration lamp, --flat or --arc, in all fibres. */
 spx_status spx_sim_scene_lamp(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
 
-/* Moves the PSF and makes the throughput of the fibres, as the options say. */
-spx_status spx_sim_scene_instrument(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
+/* Makes of the light of targets or lamps that which reaches the CCD: atmosphere, sky, throughput of the fibres; and
+ * moves the PSF, as the options say. */
+spx_status spx_sim_scene_light(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
 
-/* Adds what the options put in besides the targets to the truth table. */
-spx_status spx_sim_scene_truth(spx_sim_scene *c, spx_err *e);
+/* Makes the image of it. */
+spx_status spx_sim_scene_expose(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
+
+/* Adds what the options put in besides the targets to fibermap and truth table. */
+spx_status spx_sim_scene_tables(spx_sim_scene *c, spx_err *e);
+
+/* Writes /truth, and the PSF that the image was drawn through. */
+spx_status spx_sim_scene_write_truth(hid_t file, const spx_sim_scene *c, spx_err *e);
 
 void spx_sim_scene_free(spx_sim_scene *c);
 
