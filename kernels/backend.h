@@ -14,6 +14,7 @@
 #include "burgers/burgers.h"
 #include "coadd/coadd.h"
 #include "extract/extract.h"
+#include "extract/motion.h"
 #include "flat/flat.h"
 #include "flux/flux.h"
 #include "reduce/reduce.h"

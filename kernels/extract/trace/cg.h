@@ -64,23 +64,24 @@ static double inner(size_t n, const double *a, const double *c)
 /* Frames with masks need some 15. */
 #define MOST_STEPS 100
 
-/* The preconditioned residual r^T P^-1 r is the squared error of x in units of its standard deviations, summed over
- * the bundle: that is what is driven below the tolerance (or to where rounding ends). */
-static spx_status solve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *workspace, int *solved,
-                        spx_err *e)
+/* Solves M x = y; y[nbin][nl], x alike. The preconditioned residual r^T P^-1 r is the squared error of x in units of
+ * its standard deviations, summed over the bundle: that is what is driven below the square of `absolute`, or `relative`
+ * times what it was at first. */
+static spx_status solve_to(const spx_trace_plan *p, const spx_trace_bundle *b, const double *y, double absolute,
+                           double relative, spx_trace_workspace *workspace, double *x, int *solved, spx_err *e)
 {
     const size_t nl = b->nl, n = p->nbin * nl, margin = (size_t)b->depth * nl + nl, size = n + 2 * margin;
     double *memory = spx_trace_workspace_get(workspace, SPX_BUFFER_CG, 4, size, e);
     if (!memory)
         return SPX_EIO;
     memset(memory, 0, 4 * size * sizeof *memory);
-    double *r = memory + margin, *z = r + size, *q = z + size, *d = q + size, *x = b->x;
-    memcpy(r, b->y, n * sizeof *r);
+    double *r = memory + margin, *z = r + size, *q = z + size, *d = q + size;
+    memcpy(r, y, n * sizeof *r);
     memset(x, 0, n * sizeof *x);
     precondition(p, b, r, z);
     memcpy(d, z, n * sizeof *d);
-    double rz = inner(n, r, z), enough = p->tolerance * p->tolerance, rounding = 1e-26 * rz;
-    enough = enough > rounding ? enough : rounding;
+    double rz = inner(n, r, z), enough = absolute * absolute;
+    enough = enough > relative * rz ? enough : relative * rz;
     int steps = 0;
     while (rz > enough && steps < MOST_STEPS) {
         multiply(p, b, d, q);
@@ -101,6 +102,13 @@ static spx_status solve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_
     }
     *solved = rz <= enough;
     return SPX_OK;
+}
+
+/* The deconvolved flux, to the tolerance or to where rounding ends. */
+static spx_status solve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *workspace, int *solved,
+                        spx_err *e)
+{
+    return solve_to(p, b, b->y, p->tolerance, 1e-26, workspace, b->x, solved, e);
 }
 
 #endif

@@ -74,7 +74,7 @@ static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
 
 const spx_trace_kernels *spx_trace_forced;
 
-static const spx_trace_kernels *best_kernels(void)
+const spx_trace_kernels *spx_trace_kernels_best(void)
 {
     const spx_trace_kernels *k = spx_trace_forced ? spx_trace_forced : spx_trace_kernels_avx512();
     if (!k)
@@ -266,15 +266,13 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
     return st;
 }
 
-spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
-                                    spx_frame *out, spx_trace_tally *t, spx_err *e)
+spx_status spx_trace_deconvolve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                                spx_trace_tally *t, int *any, int *solved, spx_err *e)
 {
-    const spx_trace_kernels *kernels = best_kernels();
-    const spx_extract_options *o = p->job->o;
-    const size_t n = p->nbin, nwave = p->job->nwave, nl = b->nl, m = (size_t)b->hi[0], row = (m + 1) * nl;
-    const size_t f0 = o->first > b->fibre0 ? o->first - b->fibre0 : 0;
-    const size_t f1 = o->first + o->nspec < b->fibre0 + b->nf ? o->first + o->nspec - b->fibre0 : b->nf;
+    const spx_trace_kernels *kernels = spx_trace_kernels_best();
+    const size_t n = p->nbin, nl = b->nl, m = (size_t)b->hi[0], row = (m + 1) * nl;
     double since = spx_thread_seconds();
+    *any = *solved = 0;
     b->margin = (size_t)b->depth + m + SPX_TRACE_LONG_TAIL + 2;
     const size_t nldl = (n + 2 * b->margin) * row;
     /* lanes before the first and after the last are read, and not used */
@@ -302,12 +300,30 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
     t->seconds[SPX_EXTRACT_EQUATIONS] += lap(&since);
     if (st != SPX_OK)
         return st;
-    int any = 0, solved = 0;
     for (size_t k = 0; k < n; k++)
         for (size_t f = 0; f < b->nf; f++) {
             diagonal[k * nl + f] = b->m[k * b->nelem * nl + f];
-            any |= b->w[k * nl + f] > 0.0;
+            *any |= b->w[k * nl + f] > 0.0;
         }
+    if (*any)
+        st = solve_bundle(p, kernels, b, r, diagonal, t, solved, e);
+    t->seconds[SPX_EXTRACT_SOLVE] += lap(&since);
+    return st;
+}
+
+spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                                    spx_frame *out, spx_trace_tally *t, spx_err *e)
+{
+    const spx_trace_kernels *kernels = spx_trace_kernels_best();
+    const spx_extract_options *o = p->job->o;
+    const size_t nwave = p->job->nwave, nl = b->nl;
+    const size_t f0 = o->first > b->fibre0 ? o->first - b->fibre0 : 0;
+    const size_t f1 = o->first + o->nspec < b->fibre0 + b->nf ? o->first + o->nspec - b->fibre0 : b->nf;
+    int any, solved;
+    spx_status st = spx_trace_deconvolve(p, b, r, t, &any, &solved, e);
+    if (st != SPX_OK)
+        return st;
+    double since = spx_thread_seconds();
     for (size_t f = f0; f < f1; f++)
         for (size_t k = 0; k < nwave; k++) {
             size_t at = (b->fibre0 + f - o->first) * nwave + k;
@@ -317,9 +333,6 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
         }
     if (!any) /* no information: flux and ivar stay 0 */
         return SPX_OK;
-    if ((st = solve_bundle(p, kernels, b, r, diagonal, t, &solved, e)) != SPX_OK)
-        return st;
-    t->seconds[SPX_EXTRACT_SOLVE] += lap(&since);
     if (solved) {
         st = take_root(p, kernels, b, r, f0, f1, out, t, &since, e);
         if (st == SPX_OK)

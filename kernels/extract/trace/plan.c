@@ -60,6 +60,7 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
     const size_t deg = nghx > nghy ? nghx : nghy;
     p->spot_work =
         p->npar + (p->nxp + p->nyp + (size_t)p->nx + 3 * SPX_TRACE_LANES) * (deg + 1) + nghx * (p->nxp + p->nyp);
+    p->motion_work = p->nxp + p->nyp + (size_t)p->nx + 3 * SPX_TRACE_LANES + 2 * nghx * p->nxp;
     if (!(p->coeff = spx_alloc2(psf->nspec * psf->ndeg, p->npar, sizeof(double), e)) ||
         !(p->bx = spx_alloc2(p->nbin, psf->x.ncoef, sizeof(double), e)) ||
         !(p->by = spx_alloc2(p->nbin, psf->y.ncoef, sizeof(double), e)) ||

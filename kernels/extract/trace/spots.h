@@ -19,15 +19,24 @@ ALWAYS_INLINE size_t edge_row(const spx_trace_plan *p)
     return most / SPX_TRACE_LANES * SPX_TRACE_LANES;
 }
 
+/* Derivatives of a spot S, each [ny][nxp], its corner held: dS/dx of the trace, pixel^-1, and dS/d ln(sigma x). With
+ * g_m of spx_gauss_hermite(), h_m = He_(m-1) phi and edges e: dg_m/dx = g_(m+1)/sigma, and dg_m/d ln(sigma) is the
+ * difference of e h_(m+1) at both edges. Pixels that are clipped at 0 stay there. */
+typedef struct {
+    double *dx, *dwidth;
+} spot_motion;
+
 /* The spot of bin k of a fibre into spot[ny][nxp], 0 beyond its nx columns; the same arithmetic as spx_psf_spot() up
- * to rounding. Returns 0, and a spot of zeros, where the PSF has none. */
+ * to rounding; its derivatives into *motion_of unless that is NULL. Returns 0, and a spot of zeros, where the PSF has
+ * none. work: p->spot_work doubles, and p->motion_work more where those are wanted. */
 ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at,
-                               double *work, double *spot, int nxv, int degx, int degy)
+                               double *work, double *spot, const spot_motion *motion_of, int nxv, int degx, int degy)
 {
     const size_t ndeg = p->job->psf->ndeg, ne = edge_row(p), nxp = (size_t)nxv * SPX_VL, nyp = p->nyp;
-    const int nx = p->nx, ny = p->ny, deg = degx > degy ? degx : degy;
+    const int nx = p->nx, ny = p->ny, deg = (degx > degy ? degx : degy) + (motion_of ? 1 : 0);
     double *c = work, *e = c + p->npar, *h = e + ne, *gx = h + (size_t)(deg + 1) * ne,
-           *across = gx + (size_t)(degx + 1) * nxp;
+           *across = gx + (size_t)(degx + 1) * nxp, *gx_moved = across + (size_t)(degx + 1) * nyp,
+           *gx_wider = gx_moved + (size_t)(degx + 1) * nxp;
     const double *coeff = p->coeff + fibre * ndeg * p->npar, *basis = p->bp + k * ndeg;
     for (size_t i = 0; i < p->npar; i += SPX_VL) {
         vec sum = load(coeff + i) * every(basis[0]);
@@ -73,6 +82,14 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
             store(gx + (size_t)i * nxp + (size_t)v * SPX_VL,
                   (load(hi) - load(hi + 1)) * load(p->column_mask + (size_t)v * SPX_VL));
         }
+    for (int i = 0; motion_of && i <= degx; i++)
+        for (int v = 0; v < nxv; v++) {
+            const double *hi = h + (size_t)(i + 1) * ne + (size_t)v * SPX_VL, *ei = e + (size_t)v * SPX_VL;
+            const vec mask = load(p->column_mask + (size_t)v * SPX_VL);
+            const size_t to = (size_t)i * nxp + (size_t)v * SPX_VL;
+            store(gx_moved + to, (load(hi) - load(hi + 1)) * mask * every(isx));
+            store(gx_wider + to, (load(ei) * load(hi) - load(ei + 1) * load(hi + 1)) * mask);
+        }
     /* across[i][y] = sum_j c_ij g_j(y) */
     for (size_t y = 0; y < nyp; y += SPX_VL) {
         for (int i = 0; i <= degx; i++)
@@ -101,8 +118,34 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
     const double scale = isfinite(check) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
     if (!(scale > 0.0 && isfinite(scale)))
         return 0;
-    for (size_t i = 0; i < (size_t)ny * nxp; i += SPX_VL)
-        store(spot + i, load(spot + i) * every(scale));
+    vec moved = every(0.0), wider = every(0.0);
+    for (int y = 0; motion_of && y < ny; y++)
+        for (int v = 0; v < nxv; v++) {
+            const size_t to = (size_t)y * nxp + (size_t)v * SPX_VL;
+            vec m = every(0.0), w = every(0.0);
+            for (int i = 0; i <= degx; i++) {
+                const vec a = every(across[(size_t)i * nyp + (size_t)y]);
+                m += a * load(gx_moved + (size_t)i * nxp + (size_t)v * SPX_VL);
+                w += a * load(gx_wider + (size_t)i * nxp + (size_t)v * SPX_VL);
+            }
+            const ivec lit = load(spot + to) > every(0.0);
+            m = choose(lit, m, every(0.0));
+            w = choose(lit, w, every(0.0));
+            moved += m;
+            wider += w;
+            store(motion_of->dx + to, m);
+            store(motion_of->dwidth + to, w);
+        }
+    const double more = motion_of ? sum_lanes(moved) * scale : 0.0,
+                 more_wide = motion_of ? sum_lanes(wider) * scale : 0.0;
+    for (size_t i = 0; i < (size_t)ny * nxp; i += SPX_VL) {
+        const vec s = load(spot + i) * every(scale);
+        store(spot + i, s);
+        if (motion_of) { /* of the spot over its sum */
+            store(motion_of->dx + i, load(motion_of->dx + i) * every(scale) - s * every(more));
+            store(motion_of->dwidth + i, load(motion_of->dwidth + i) * every(scale) - s * every(more_wide));
+        }
+    }
     return 1;
 }
 
@@ -112,11 +155,25 @@ static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_
     const int nxv = (int)(p->nxp / SPX_VL);
     int ok;
     if (p->nxp == 24 && p->degx == 6 && p->degy == 6) /* DESI's: loops of constant length */
-        ok = make_spot_of(p, fibre, k, at, work, spot, 24 / SPX_VL, 6, 6);
+        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, 24 / SPX_VL, 6, 6);
     else
-        ok = make_spot_of(p, fibre, k, at, work, spot, nxv, p->degx, p->degy);
+        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, nxv, p->degx, p->degy);
     if (!ok)
         memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
+    return ok;
+}
+
+/* The same with its derivatives, zeros where the PSF has no spot. */
+static int make_moving_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
+                            double *spot, const spot_motion *d)
+{
+    const int nxv = (int)(p->nxp / SPX_VL);
+    const int ok = make_spot_of(p, fibre, k, at, work, spot, d, nxv, p->degx, p->degy);
+    if (!ok) {
+        memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
+        memset(d->dx, 0, (size_t)p->ny * p->nxp * sizeof *spot);
+        memset(d->dwidth, 0, (size_t)p->ny * p->nxp * sizeof *spot);
+    }
     return ok;
 }
 

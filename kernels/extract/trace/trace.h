@@ -11,6 +11,7 @@
 
 #include "calib/root_math.h"
 #include "extract/common.h"
+#include "extract/motion.h"
 
 enum {
     SPX_TRACE_LANES = 8,       /* doubles in the widest vector: rows of arrays are padded to it */
@@ -83,6 +84,7 @@ typedef struct {
     double *bx, *by, *bp; /* Legendre polynomials of the series for x, y and the parameters at every bin */
     double *column_mask;  /* [nxp] 1 for the nx columns of a spot, 0 beyond */
     size_t spot_work;     /* doubles of scratch that a spot needs */
+    size_t motion_work;   /* and how many more with its derivatives */
     double tolerance;
 } spx_trace_plan;
 
@@ -144,6 +146,7 @@ typedef enum {
     SPX_BUFFER_TILE,
     SPX_BUFFER_MODEL,
     SPX_BUFFER_ROOT,
+    SPX_BUFFER_MOTION,
     SPX_BUFFERS
 } spx_trace_buffer;
 
@@ -220,7 +223,19 @@ typedef struct {
     /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
     spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e);
+    /* Motion of the traces of a bundle that was solved: rows of *out that belong to its fibres and this window. */
+    spx_status (*motion)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_motion_row *out,
+                         spx_motion_fit *fit, spx_err *e);
 } spx_trace_kernels;
+
+/* The best of those below for this processor. */
+const spx_trace_kernels *spx_trace_kernels_best(void);
+
+/* The deconvolved flux of a bundle on the CPU: tile, equations, solution; pointers of *b are the workspace's then.
+ * b->singular and b->regularize have room for its fibres. *solved is 0 where there is no light, *any is 0, or no
+ * solution. */
+spx_status spx_trace_deconvolve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                                spx_trace_tally *t, int *any, int *solved, spx_err *e);
 
 /* Used instead of the best of those below where it is not NULL: for tests. */
 extern const spx_trace_kernels *spx_trace_forced;
