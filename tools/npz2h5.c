@@ -55,7 +55,7 @@ static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, sp
         if (st == SPX_OK && n != 2)
             st = spx_fail(e, SPX_EUSAGE, "--wavelength %s: START:STEP is wanted", o.wavelength);
         if (st == SPX_OK)
-            spx_wave_scale(log10_of, v[0], v[1], net->nwave, net->wavelength);
+            spx_wave_axis(log10_of, v[0], v[1], net->nwave, net->wavelength);
     } else {
         const char *name = o.wavelength;
         if (len > 4 && strcmp(o.wavelength + len - 4, ".npz") == 0) {

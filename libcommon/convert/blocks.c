@@ -13,6 +13,7 @@
 #include "convert/table_h5.h"
 #include "fits/values.h"
 #include "h5/table.h"
+#include "num/wave.h"
 #include "products/frame_h5.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
@@ -473,6 +474,20 @@ static void axis_of(const spx_cards *h, spx_arm *a)
         a->barycentric = strncmp(text, "TOPO", 4) != 0;
 }
 
+/* Wavelengths of an HDU in the unit that its BUNIT says; none is Angstrom. */
+static spx_status to_angstrom(const spx_fits *f, const char *name, size_t hdu, spx_arm *a, spx_err *e)
+{
+    char unit[72] = "";
+    (void)spx_cards_string(&f->hdu[hdu].header, "BUNIT", unit, sizeof unit);
+    const double scale = unit[0] == '\0' ? 1 : spx_wave_unit(unit);
+    if (scale == 0)
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                           "HDU %s: BUNIT is '%s': should be Angstrom, nm, um, mm, cm or m", name, unit);
+    for (size_t i = 0; scale != 1 && i < a->nwave; i++)
+        a->wavelength[i] *= scale;
+    return SPX_OK;
+}
+
 static spx_status check_wavelength(const spx_fits *f, const char *hdu, const spx_arm *a, spx_err *e)
 {
     for (size_t i = 0; i < a->nwave; i++)
@@ -521,6 +536,8 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
     }
     if (st == SPX_OK)
         st = spx_fits_f64(f, (size_t)hdu[0], &a->wavelength, e);
+    if (st == SPX_OK)
+        st = to_angstrom(f, name[0], (size_t)hdu[0], a, e);
     if (st == SPX_OK)
         st = check_wavelength(f, name[0], a, e);
     if (st == SPX_OK)

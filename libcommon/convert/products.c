@@ -21,6 +21,7 @@
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
 #include "products/spectra_h5.h"
+#include "products/wavelength_h5.h"
 
 enum { TEXT = 16384 };
 
@@ -424,20 +425,16 @@ spx_status spx_fits_put_rvtab(hid_t in, spx_fits_out *o, spx_err *e)
 /* Writes wavelengths and models of one arm. */
 static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, const char *dataset, spx_err *e)
 {
-    char band[16], name[40], path[64], word[32], unit[64] = "";
+    char band[16], name[40], path[64], unit[64] = "";
     size_t dims[2] = {0, 0};
     double *model = NULL;
     spx_arm a = {0};
     spx_cards h = {0};
     upper(band, sizeof band, arm);
     snprintf(path, sizeof path, "/rvfit/%.15s/wavelength", arm);
-    spx_status st = spx_h5_read_f64(in, path, 1, &a.nwave, &a.wavelength, e);
-    if (st == SPX_OK && spx_h5_has_attr(in, path, "medium") &&
-        (st = spx_h5_attr_str(in, path, "medium", word, sizeof word, e)) == SPX_OK)
-        a.medium = strcmp(word, "air") == 0 ? SPX_AIR : SPX_VACUUM;
-    if (st == SPX_OK && spx_h5_has_attr(in, path, "frame") &&
-        (st = spx_h5_attr_str(in, path, "frame", word, sizeof word, e)) == SPX_OK)
-        a.barycentric = strcmp(word, "barycentric") == 0;
+    spx_status st = spx_wavelength_read(in, path, &a.nwave, &a.wavelength, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_read_words(in, path, &a.medium, &a.barycentric, e);
     snprintf(name, sizeof name, "%s_WAVELENGTH", band);
     if (st == SPX_OK)
         st = put_wavelength(o, name, &a, e);

@@ -1,7 +1,10 @@
 /* Provides the conversion of wavelengths between vacuum and air (num/wave.h). */
 #include "num/wave.h"
 
+#include <ctype.h>
 #include <math.h>
+#include <string.h>
+#include <strings.h>
 
 static double refraction(double vacuum)
 {
@@ -25,10 +28,33 @@ double spx_air_to_vacuum(double air)
     return vacuum;
 }
 
-void spx_wave_scale(int logarithmic, double start, double step, size_t n, double *out)
+void spx_wave_axis(int logarithmic, double start, double step, size_t n, double *out)
 {
     for (size_t k = 0; k < n; k++) {
         const double at = start + step * (double)k;
         out[k] = logarithmic ? pow(10.0, at) : at;
     }
+}
+
+double spx_wave_unit(const char *text)
+{
+    /* whole: the text is the name, and does not only begin with it */
+    static const struct {
+        const char *name;
+        double angstrom;
+        int whole;
+    } units[] = {{"ang", 1, 0},    {"a", 1, 1},        {"0.1 nm", 1, 1},  {"0.1nm", 1, 1}, {"nm", 10, 1},
+                 {"nanom", 10, 0}, {"um", 1e4, 1},     {"mic", 1e4, 0},   {"mm", 1e7, 1},  {"cm", 1e8, 1},
+                 {"m", 1e10, 1},   {"meter", 1e10, 1}, {"metre", 1e10, 1}};
+    while (isspace((unsigned char)*text))
+        text++;
+    size_t n = strlen(text);
+    while (n > 0 && isspace((unsigned char)text[n - 1]))
+        n--;
+    for (size_t i = 0; i < sizeof units / sizeof *units && strncmp(text, "M", n) != 0; i++) {
+        const size_t length = strlen(units[i].name);
+        if (strncasecmp(text, units[i].name, length) == 0 && (n == length || !units[i].whole))
+            return units[i].angstrom;
+    }
+    return 0;
 }

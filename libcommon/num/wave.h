@@ -17,7 +17,11 @@ double spx_vacuum_to_air(double vacuum);
 /* Inverse of spx_vacuum_to_air(), by iteration to the last bits. */
 double spx_air_to_vacuum(double air);
 
+/* Angstrom in a unit of length as files name it: Angstrom, A, nm, um, micron, mm, cm, m and longer words, in any case
+ * (but "M" is none), and "0.1 nm"; 0: it is none of these. Blanks around it do not matter. */
+double spx_wave_unit(const char *text);
+
 /* out[n]: start + k step for k = 0 ... n-1, or, logarithmic, 10 to the power of that. */
-void spx_wave_scale(int logarithmic, double start, double step, size_t n, double *out);
+void spx_wave_axis(int logarithmic, double start, double step, size_t n, double *out);
 
 #endif

@@ -10,6 +10,7 @@
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/write.h"
+#include "products/wavelength_h5.h"
 
 static void sub(char *out, size_t size, const char *path, const char *name)
 {
@@ -67,27 +68,16 @@ static spx_status check_shape(hid_t file, const char *path, const char *name, in
 
 spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e)
 {
-    char p[128], word[32];
+    char p[128];
     size_t dims[3] = {0, 0, 0};
     sub(p, sizeof p, path, "wavelength");
-    spx_status st = spx_h5_read_f64(file, p, 1, dims, &a->wavelength, e);
+    spx_status st = spx_wavelength_read(file, p, dims, &a->wavelength, e);
     if (st != SPX_OK)
         return st;
     a->nwave = dims[0];
-    if ((st = check_wavelength(file, p, a, e)) != SPX_OK)
+    if ((st = check_wavelength(file, p, a, e)) != SPX_OK ||
+        (st = spx_wavelength_read_words(file, p, &a->medium, &a->barycentric, e)) != SPX_OK)
         return st;
-    a->medium = SPX_VACUUM;
-    a->barycentric = 0;
-    if (spx_h5_has_attr(file, p, "medium")) {
-        if ((st = spx_h5_attr_str(file, p, "medium", word, sizeof word, e)) != SPX_OK)
-            return st;
-        a->medium = strcmp(word, "air") == 0 ? SPX_AIR : SPX_VACUUM;
-    }
-    if (spx_h5_has_attr(file, p, "frame")) {
-        if ((st = spx_h5_attr_str(file, p, "frame", word, sizeof word, e)) != SPX_OK)
-            return st;
-        a->barycentric = strcmp(word, "barycentric") == 0;
-    }
     dims[0] = *nspec;
     dims[1] = a->nwave;
     if ((st = check_shape(file, path, "flux", 2, dims, e)) != SPX_OK)
@@ -145,8 +135,8 @@ spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_a
     spx_status st = spx_h5_group(file, path, e);
     sub(w, sizeof w, path, "wavelength");
     if (st != SPX_OK || (st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e)) != SPX_OK ||
-        (st = spx_h5_set_str(file, w, "medium", a->medium == SPX_AIR ? "air" : "vacuum", e)) != SPX_OK ||
-        (st = spx_h5_set_str(file, w, "frame", a->barycentric ? "barycentric" : "topocentric", e)) != SPX_OK)
+        (st = spx_wavelength_write_medium(file, w, a->medium, e)) != SPX_OK ||
+        (st = spx_wavelength_write_frame(file, w, a->barycentric, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "flux");
     if ((st = spx_h5_defer_write_real(writes, file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||

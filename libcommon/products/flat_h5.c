@@ -11,6 +11,7 @@
 #include "h5/table.h"
 #include "h5/write.h"
 #include "products/arm_h5.h"
+#include "products/wavelength_h5.h"
 
 /* Content that would mislead: wavelengths that do not increase, a flat that cannot be divided by. */
 static spx_status check(hid_t file, const spx_flat *flat, spx_err *e)
@@ -29,7 +30,6 @@ static spx_status check(hid_t file, const spx_flat *flat, spx_err *e)
 
 static spx_status read_attributes(hid_t file, spx_flat *flat, spx_err *e)
 {
-    char medium[16] = "";
     int64_t native = 0;
     spx_status st = SPX_OK;
     if (spx_h5_has_attr(file, "/flat", "camera"))
@@ -38,12 +38,11 @@ static spx_status read_attributes(hid_t file, spx_flat *flat, spx_err *e)
         st = spx_h5_attr_i64(file, "/flat", "native", &native, e);
     if (st == SPX_OK && spx_h5_has_attr(file, "/flat", "floor"))
         st = spx_h5_attr_f64(file, "/flat", "floor", &flat->floor, e);
-    if (st == SPX_OK && spx_h5_has_attr(file, "/flat/wavelength", "medium"))
-        st = spx_h5_attr_str(file, "/flat/wavelength", "medium", medium, sizeof medium, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_read_words(file, "/flat/wavelength", &flat->medium, NULL, e);
     if (st == SPX_OK && spx_h5_has_attr(file, "/flat/lamp", "units"))
         st = spx_h5_attr_str(file, "/flat/lamp", "units", flat->unit, sizeof flat->unit, e);
     flat->native = native != 0;
-    flat->medium = strcmp(medium, "air") == 0 ? SPX_AIR : SPX_VACUUM;
     return st;
 }
 
@@ -60,7 +59,7 @@ spx_status spx_flat_read(hid_t file, spx_flat *flat, spx_err *e)
         return st;
     flat->nspec = rows[0];
     lamp[1] = flat->nwave = rows[1];
-    st = spx_h5_read_f64(file, "/flat/wavelength", 1, &flat->nwave, &flat->wavelength, e);
+    st = spx_wavelength_read(file, "/flat/wavelength", &flat->nwave, &flat->wavelength, e);
     if (st == SPX_OK)
         st = spx_h5_read_f64(file, "/flat/ivar", 2, rows, &flat->ivar, e);
     if (st == SPX_OK)
@@ -98,9 +97,9 @@ spx_status spx_flat_write(hid_t file, const spx_flat *flat, spx_err *e)
     const char *unit = flat->unit[0] != '\0' ? flat->unit : "1";
     spx_status st = spx_h5_write_real(file, "/flat/wavelength", 8, 1, &flat->nwave, flat->wavelength, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, "/flat/wavelength", "medium", flat->medium == SPX_AIR ? "air" : "vacuum", e);
+        st = spx_wavelength_write_medium(file, "/flat/wavelength", flat->medium, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, "/flat/wavelength", "frame", "topocentric", e);
+        st = spx_wavelength_write_frame(file, "/flat/wavelength", 0, e);
     if (st == SPX_OK)
         st = write_rows(file, "/flat/flat", 4, flat->nspec, flat->nwave, flat->flat, e);
     if (st == SPX_OK)

@@ -9,6 +9,7 @@
 #include "h5/read.h"
 #include "h5/schema.h"
 #include "products/spectra.h"
+#include "products/wavelength_h5.h"
 
 static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)
 {
@@ -39,17 +40,15 @@ static spx_status read_names(hid_t file, spx_library *lib, spx_err *e)
 
 spx_status spx_library_read(hid_t file, spx_library *lib, spx_err *e)
 {
-    char word[16];
     int ndim;
     size_t dims[SPX_H5_MAXDIM] = {0};
     memset(lib, 0, sizeof *lib);
     spx_status st = spx_schema_accept(file, "/library", "library", e);
-    if (st != SPX_OK || (st = spx_h5_read_f64(file, "/library/wavelength", 1, dims, &lib->wavelength, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_wavelength_read(file, "/library/wavelength", dims, &lib->wavelength, e)) != SPX_OK)
         return st;
     lib->nwave = dims[0];
-    if ((st = spx_h5_attr_str(file, "/library/wavelength", "medium", word, sizeof word, e)) != SPX_OK)
+    if ((st = spx_wavelength_read_words(file, "/library/wavelength", &lib->medium, NULL, e)) != SPX_OK)
         return st;
-    lib->medium = strcmp(word, "air") == 0 ? SPX_AIR : SPX_VACUUM;
     dims[0] = dims[1] = 0;
     if ((st = spx_h5_read_f64(file, "/library/params", 2, dims, &lib->params, e)) != SPX_OK)
         return st;

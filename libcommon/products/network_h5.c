@@ -11,6 +11,7 @@
 #include "h5/write.h"
 #include "products/nn_h5.h"
 #include "products/spectra.h"
+#include "products/wavelength_h5.h"
 
 spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e)
 {
@@ -19,10 +20,9 @@ spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e)
     size_t width = sizeof n->parname[0];
     *n = (spx_network){0};
     spx_status st = spx_schema_accept(file, "/network", "network", e);
-    if (st != SPX_OK || (st = spx_h5_read_f64(file, wave, 1, &n->nwave, &n->wavelength, e)) != SPX_OK ||
-        (st = spx_h5_attr_str(file, wave, "medium", word, sizeof word, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_wavelength_read(file, wave, &n->nwave, &n->wavelength, e)) != SPX_OK ||
+        (st = spx_wavelength_read_words(file, wave, &n->medium, NULL, e)) != SPX_OK)
         return st;
-    n->medium = strcmp(word, "air") == 0 ? SPX_AIR : SPX_VACUUM;
     if ((st = spx_h5_attr_str(file, "/network", "output", word, sizeof word, e)) != SPX_OK)
         return st;
     n->of_flux = strcmp(word, "flux") == 0;
@@ -53,7 +53,7 @@ spx_status spx_network_write(hid_t file, const spx_network *n, spx_err *e)
     if (st == SPX_OK)
         st = spx_h5_write_real(file, wave, 8, 1, &n->nwave, n->wavelength, e);
     if (st == SPX_OK)
-        st = spx_h5_set_str(file, wave, "medium", n->medium == SPX_AIR ? "air" : "vacuum", e);
+        st = spx_wavelength_write_medium(file, wave, n->medium, e);
     if (st == SPX_OK)
         st = spx_h5_write_strings(file, "/network/parname", sizeof n->parname[0], n->npar, n->parname[0], e);
     return st == SPX_OK ? spx_nn_write(file, "/network", &n->nn, e) : st;

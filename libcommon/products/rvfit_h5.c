@@ -15,6 +15,7 @@
 #include "products/cards_h5.h"
 #include "products/spectra.h"
 #include "products/templates.h"
+#include "products/wavelength_h5.h"
 
 enum { COLUMN = 48 };
 
@@ -302,8 +303,8 @@ static spx_status create_arm(hid_t file, const spx_arm *a, size_t nrow, int join
     (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, model_name(joint));
     spx_status st;
     if ((st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e)) != SPX_OK ||
-        (st = spx_h5_set_str(file, w, "medium", a->medium == SPX_AIR ? "air" : "vacuum", e)) != SPX_OK ||
-        (st = spx_h5_set_str(file, w, "frame", a->barycentric ? "barycentric" : "topocentric", e)) != SPX_OK ||
+        (st = spx_wavelength_write_medium(file, w, a->medium, e)) != SPX_OK ||
+        (st = spx_wavelength_write_frame(file, w, a->barycentric, e)) != SPX_OK ||
         (st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK)
         return st;

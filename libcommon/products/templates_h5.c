@@ -13,6 +13,7 @@
 #include "h5/write.h"
 #include "products/nn_h5.h"
 #include "products/spectra.h"
+#include "products/wavelength_h5.h"
 
 static const char *const norms[] = {"none", "median", "linear"};
 
@@ -215,6 +216,24 @@ static spx_status read_lnflux(hid_t file, const char *path, spx_setup *s, spx_er
     return st;
 }
 
+/* The fits take wavelengths from the attributes, people from the dataset: the two have to say the same, to 0.1 km/s. */
+static spx_status check_axis(hid_t file, const char *path, const spx_setup *s, spx_err *e)
+{
+    enum { SAME = 3333333 }; /* 1 / 3e-7 */
+    double *wave = NULL;
+    size_t n = s->nwave;
+    spx_status st = spx_wavelength_read(file, path, &n, &wave, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        const double is = exp(s->lnwave0 + (double)i * s->dlnwave);
+        if (!(fabs(wave[i] - is) * SAME < is))
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "make the templates again (rvs-template)",
+                             "element %zu is %.4f Angstrom, the attributes lnwave0 and dlnwave say %.4f", i, wave[i],
+                             is);
+    }
+    spx_free(wave);
+    return st;
+}
+
 static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
 {
     char g[160], p[160], word[32];
@@ -236,9 +255,8 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "wavelength");
     if ((st = spx_h5_attr_f64(file, p, "lnwave0", &s->lnwave0, e)) != SPX_OK ||
         (st = spx_h5_attr_f64(file, p, "dlnwave", &s->dlnwave, e)) != SPX_OK ||
-        (st = spx_h5_attr_str(file, p, "medium", word, sizeof word, e)) != SPX_OK)
+        (st = spx_wavelength_read_words(file, p, &s->medium, NULL, e)) != SPX_OK)
         return st;
-    s->medium = strcmp(word, "air") == 0 ? SPX_AIR : SPX_VACUUM;
     at(p, sizeof p, s, "lnflux");
     if ((st = spx_h5_shape(file, p, &ndim, dims, e)) != SPX_OK)
         return st;
@@ -248,6 +266,10 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
                            "no templates, or a wavelength step that is not positive");
     char components[160];
+    at(p, sizeof p, s, "wavelength");
+    if ((st = check_axis(file, p, s, e)) != SPX_OK)
+        return st;
+    at(p, sizeof p, s, "lnflux");
     at(components, sizeof components, s, "pca/component");
     if ((all || !spx_h5_exists(file, components)) && (st = read_lnflux(file, p, s, e)) != SPX_OK)
         return st;

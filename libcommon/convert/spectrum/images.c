@@ -13,6 +13,7 @@
 #include "convert/spectrum/wavelength_scale.h"
 #include "fits/cards.h"
 #include "fits/values.h"
+#include "num/wave.h"
 
 int spx_image_is_float(const spx_fits_hdu *h, int ndim)
 {

@@ -9,20 +9,7 @@
 
 #include "convert/spectrum/columns.h"
 #include "fits/cards.h"
-
-double spx_wave_unit(const char *text)
-{
-    static const struct {
-        const char *name;
-        double angstrom;
-    } units[] = {{"ang", 1}, {"nm", 10}, {"nanom", 10}, {"um", 1e4}, {"mic", 1e4}, {"m", 1e10}};
-    while (isspace((unsigned char)*text))
-        text++;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strncasecmp(text, units[i].name, strlen(units[i].name)) == 0 && (units[i].angstrom < 1e10 || !text[1]))
-            return units[i].angstrom;
-    return 0;
-}
+#include "num/wave.h"
 
 int spx_wave_scale_header(const spx_cards *h, spx_fits_spectrum *s)
 {

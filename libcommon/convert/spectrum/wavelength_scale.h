@@ -4,9 +4,6 @@
 
 #include "convert/spectrum/spectrum.h"
 
-/* Size in Angstrom of the unit that begins with this text; 0: unknown. */
-double spx_wave_unit(const char *text);
-
 /* Scale from CRVAL1, CDELT1 (or CD1_1), CRPIX1: linear, WAVE-LOG, or logarithms as in IRAF and SDSS. 0: none. */
 int spx_wave_scale_header(const spx_cards *h, spx_fits_spectrum *s);
 

@@ -1,0 +1,66 @@
+/* How wavelengths are meant (products/wavelength_h5.h). */
+#include "products/wavelength_h5.h"
+
+#include <strings.h>
+
+#include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "num/wave.h"
+
+/* Which of two words attribute `name` is, 0 or 1; the first where it is absent. */
+static spx_status read_word(hid_t file, const char *path, const char *name, const char *const word[2], int *which,
+                            spx_err *e)
+{
+    char text[64];
+    *which = 0;
+    if (!spx_h5_has_attr(file, path, name))
+        return SPX_OK;
+    const spx_status st = spx_h5_attr_str(file, path, name, text, sizeof text, e);
+    if (st != SPX_OK)
+        return st;
+    *which = strcasecmp(text, word[1]) == 0;
+    if (*which == 0 && strcasecmp(text, word[0]) != 0)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                           "attribute '%s' is '%s': should be %s or %s", name, text, word[0], word[1]);
+    return SPX_OK;
+}
+
+static const char *const media[2] = {"vacuum", "air"}, *const frames[2] = {"topocentric", "barycentric"};
+
+spx_status spx_wavelength_read_words(hid_t file, const char *path, spx_medium *medium, int *barycentric, spx_err *e)
+{
+    int which;
+    spx_status st = SPX_OK;
+    if (medium != NULL && (st = read_word(file, path, "medium", media, &which, e)) == SPX_OK)
+        *medium = which ? SPX_AIR : SPX_VACUUM;
+    if (st == SPX_OK && barycentric != NULL)
+        st = read_word(file, path, "frame", frames, barycentric, e);
+    return st;
+}
+
+spx_status spx_wavelength_write_medium(hid_t file, const char *path, spx_medium medium, spx_err *e)
+{
+    return spx_h5_set_str(file, path, "medium", media[medium == SPX_AIR], e);
+}
+
+spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycentric, spx_err *e)
+{
+    return spx_h5_set_str(file, path, "frame", frames[barycentric != 0], e);
+}
+
+spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e)
+{
+    char unit[64] = "";
+    spx_status st = spx_h5_read_f64(file, path, 1, n, wavelength, e);
+    if (st == SPX_OK && spx_h5_has_attr(file, path, "units"))
+        st = spx_h5_attr_str(file, path, "units", unit, sizeof unit, e);
+    const double scale = unit[0] == '\0' ? 1 : spx_wave_unit(unit);
+    if (st == SPX_OK && scale == 0)
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                         "has units '%s': should be Angstrom, nm, um, mm, cm or m", unit);
+    for (size_t i = 0; st == SPX_OK && scale != 1 && i < *n; i++)
+        (*wavelength)[i] *= scale;
+    return st;
+}

@@ -1,0 +1,21 @@
+/* Reads and writes how wavelengths are meant: the attributes `medium`, `frame` and `units` of a dataset of wavelengths.
+ * A word that is not known is refused: taken for another it would move a velocity by 80 km/s, and nobody would see. */
+#ifndef SPX_WAVELENGTH_H5_H
+#define SPX_WAVELENGTH_H5_H
+
+#include <hdf5.h>
+
+#include "base/err.h"
+#include "products/spectra.h"
+
+/* medium: air or vacuum; frame: barycentric or topocentric; in any case of letters. Absent: vacuum, topocentric. Either
+ * pointer may be NULL. SPX_EINPUT: another word. */
+spx_status spx_wavelength_read_words(hid_t file, const char *path, spx_medium *medium, int *barycentric, spx_err *e);
+spx_status spx_wavelength_write_medium(hid_t file, const char *path, spx_medium medium, spx_err *e);
+spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycentric, spx_err *e);
+
+/* Reads wavelengths, *n of them (0: any number, which is set), in Angstrom: units of nm, um, m and so on are converted,
+ * none is Angstrom. SPX_EINPUT: another unit. */
+spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e);
+
+#endif
