@@ -1,9 +1,11 @@
-/* Provides the width of a warp, and sums over a warp and a block in an order that is fixed: the same kernel gives the
- * same bits. */
+/* Provides the width of a warp, sums over a warp and a block in an order that is fixed: the same kernel gives the same
+ * bits; and the keys of order statistics. */
 #ifndef SPX_CUDA_REDUCE_CUH
 #define SPX_CUDA_REDUCE_CUH
 
 #include <cuda_runtime.h>
+
+#include "ordered_key.h"
 
 namespace spx
 {
@@ -31,6 +33,17 @@ template <int WARPS, typename T> __device__ inline T block_sum(T v, T *partial)
     if (threadIdx.x < WARP)
         v = warp_sum(threadIdx.x < WARPS ? partial[threadIdx.x] : T(0));
     return v;
+}
+
+/* Unsigned integer that compares as the value does (ordered_key.h), and back: a median is found by counting keys. */
+__device__ inline unsigned long long key_of(double v)
+{
+    return spx_key_of_bits((uint64_t)__double_as_longlong(v));
+}
+
+__device__ inline double of_key(unsigned long long key)
+{
+    return __longlong_as_double((long long)spx_bits_of_key(key));
 }
 
 } // namespace spx

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "num/stat.h"
+#include "ordered_key.h"
 #include "reduce/reduce.h"
 #include "reduce/reduce_math.h"
 
@@ -185,7 +186,7 @@ spx_status spx_reduce_select_add(spx_reduce_select *s, const double *data, size_
         /* 0 and -0 are equal */
         const double value = data[i] + 0.0;
         memcpy(&bits, &value, sizeof bits);
-        const uint64_t key = spx_reduce_key(bits);
+        const uint64_t key = spx_key_of_bits(bits);
         s->count += s->pass == 0;
         if (last) {
             s->upto += key <= s->prefix;
@@ -199,7 +200,7 @@ spx_status spx_reduce_select_add(spx_reduce_select *s, const double *data, size_
 
 static double value_of(uint64_t key)
 {
-    const uint64_t bits = spx_reduce_bits(key);
+    const uint64_t bits = spx_bits_of_key(key);
     double value;
     memcpy(&value, &bits, sizeof value);
     return value;

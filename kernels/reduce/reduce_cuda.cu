@@ -105,7 +105,7 @@ static __global__ void medians(const double *__restrict__ data, size_t lines, si
                     continue;
                 }
                 /* 0 and -0 are equal */
-                const unsigned long long key = spx_reduce_key((uint64_t)__double_as_longlong(x + 0.0));
+                const unsigned long long key = spx::key_of(x + 0.0);
                 if (last) {
                     mine += key <= known;
                     least = key > known && key < least ? key : least;
@@ -132,9 +132,8 @@ static __global__ void medians(const double *__restrict__ data, size_t lines, si
             __syncthreads();
         }
         if (threadIdx.x == 0) {
-            const double low = __longlong_as_double((long long)spx_reduce_bits(prefix));
-            const double high =
-                count % 2 == 0 && upto <= count / 2 ? __longlong_as_double((long long)spx_reduce_bits(next)) : low;
+            const double low = spx::of_key(prefix);
+            const double high = count % 2 == 0 && upto <= count / 2 ? spx::of_key(next) : low;
             out[k] = {count > 0 ? low + (high - low) / 2.0 : 0.0, 0.0, 0, count};
         }
         __syncthreads();

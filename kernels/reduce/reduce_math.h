@@ -48,15 +48,4 @@ SPX_HD void spx_reduce_merge(spx_reduce_op op, double x, double x_rest, int64_t 
     *count += n;
 }
 
-/* Maps the bits of a double to an integer with the same order, and back. */
-SPX_HD uint64_t spx_reduce_key(uint64_t bits)
-{
-    return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
-}
-
-SPX_HD uint64_t spx_reduce_bits(uint64_t key)
-{
-    return key >> 63 ? key & ~((uint64_t)1 << 63) : ~key;
-}
-
 #endif

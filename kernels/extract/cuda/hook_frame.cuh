@@ -4,6 +4,7 @@
 #define SPX_EXTRACT_CUDA_HOOK_FRAME_CUH
 
 #include "cuda/backend.cuh"
+#include "cuda/reduce.cuh"
 #include "extract/cuda/params.cuh"
 #include "extract/end_math.h"
 
@@ -27,19 +28,6 @@ __global__ void empty_kernel(spx_frame f, size_t nbin, unsigned long long *count
         atomicAdd(count, (unsigned long long)n);
 }
 
-/* Bits of a number, in its order. */
-__device__ unsigned long long rank_bits(double v)
-{
-    const unsigned long long b = (unsigned long long)__double_as_longlong(v), sign = 1ULL << 63;
-    return b & sign ? ~b : b | sign;
-}
-
-__device__ double of_rank_bits(unsigned long long b)
-{
-    const unsigned long long sign = 1ULL << 63;
-    return __longlong_as_double((long long)(b & sign ? b & ~sign : ~b));
-}
-
 /* Medians of chi2pix of bins with information, as spx_median() has them, of a block's series: series b begins at b *
  * first and has n values `stride` apart. */
 __global__ void medians_kernel(spx_frame f, size_t first, size_t n, size_t stride, double *out)
@@ -50,7 +38,7 @@ __global__ void medians_kernel(spx_frame f, size_t first, size_t n, size_t strid
     const auto below = [&](unsigned long long bound, bool all) {
         unsigned mine = 0;
         for (size_t i = threadIdx.x; i < n; i += blockDim.x)
-            mine += ivar[i * stride] > 0.0 && (all || rank_bits(chi2[i * stride]) < bound);
+            mine += ivar[i * stride] > 0.0 && (all || spx::key_of(chi2[i * stride]) < bound);
         mine = __reduce_add_sync(FULL, mine);
         if (threadIdx.x == 0)
             total = 0;
@@ -68,7 +56,7 @@ __global__ void medians_kernel(spx_frame f, size_t first, size_t n, size_t strid
         for (int b = 63; b >= 0; b--)
             if (below(bits | 1ULL << b, false) <= rank)
                 bits |= 1ULL << b;
-        return of_rank_bits(bits);
+        return spx::of_key(bits);
     };
     const unsigned count = below(0, true);
     double median = 0.0;

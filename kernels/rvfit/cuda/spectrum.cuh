@@ -12,18 +12,6 @@ enum {
         1 << 17 /* bytes of the longest transform in shared memory; longer ones are made in global memory */
 };
 
-/* Numbers that compare as the values do. */
-__device__ inline unsigned long long key_of(double x)
-{
-    const unsigned long long u = (unsigned long long)__double_as_longlong(x);
-    return u >> 63 ? ~u : u | 1ull << 63;
-}
-
-__device__ inline double value_of(unsigned long long key)
-{
-    return __longlong_as_double((long long)(key >> 63 ? key & ~(1ull << 63) : ~key));
-}
-
 /* Threads that work together: all of a block, or a warp. */
 struct block_scope {
     unsigned *buffer; /* shared, three a warp */
@@ -99,7 +87,7 @@ template <typename S, typename V> __device__ inline double median(const S &s, in
         double x;
         if (!value(i, &x))
             return false;
-        *k = key_of(x);
+        *k = spx::key_of(x);
         return true;
     };
     unsigned all[1] = {0};
@@ -111,10 +99,10 @@ template <typename S, typename V> __device__ inline double median(const S &s, in
     const unsigned n = *count = all[0];
     if (n == 0)
         return 0;
-    const double upper = value_of(rank_key(s, i0, i1, n / 2, key));
+    const double upper = spx::of_key(rank_key(s, i0, i1, n / 2, key));
     if (n % 2 == 1)
         return upper;
-    const double lower = value_of(rank_key(s, i0, i1, n / 2 - 1, key));
+    const double lower = spx::of_key(rank_key(s, i0, i1, n / 2 - 1, key));
     return lower + (upper - lower) / 2;
 }
 
