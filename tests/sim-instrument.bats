@@ -184,7 +184,7 @@ moments() {
 }
 
 @test "hits that are not flagged: the mask is clean, the truth has their electrons" {
-    plain=(--fibers 10 -w 6500,6560 --bad-columns 0)
+    plain=(--fibers 10 -w "6500,6560" --bad-columns 0)
     specx-sim -q "${plain[@]}" --cosmics 0 -o clean.h5
     specx-sim -q "${plain[@]}" --cosmics 400 -o flagged.h5
     specx-sim -q "${plain[@]}" --cosmics 400 --no-flag-cosmics --truth t.h5 -o hidden.h5
@@ -211,7 +211,7 @@ moments() {
 }
 
 @test "sky: gradients over the focal plane, lines that vary" {
-    sky=(--arm z --fibers 20 --sky-fibers 20 -w 8640,8760)
+    sky=(--arm z --fibers 20 --sky-fibers 20 -w "8640,8760")
     quiet "${sky[@]}" --truth plain.h5 -o plain-image.h5
     quiet "${sky[@]}" --sky-gradient 0.1,-0.05 --truth t.h5 -o i.h5
     h5check i.h5 t.h5
@@ -238,7 +238,7 @@ moments() {
 }
 
 @test "tellurics: in the light of targets, not of the sky and of lamps" {
-    t=(--arm r --fibers 3 --sky-fibers 1 -w 6860,6940)
+    t=(--arm r --fibers 3 --sky-fibers 1 -w "6860,6940")
     quiet "${t[@]}" --truth plain.h5 -o plain-image.h5
     quiet "${t[@]}" --tellurics 1 --truth t.h5 -o i.h5
     h5check t.h5
@@ -256,7 +256,7 @@ moments() {
 }
 
 @test "fringes, wings and spots of other families" {
-    f=(--arm z --fibers 4 --sky-fibers 4 -w 9000,9200)
+    f=(--arm z --fibers 4 --sky-fibers 4 -w "9000,9200")
     quiet "${f[@]}" --truth plain.h5 -o plain-image.h5
     quiet "${f[@]}" --fringes 0.03 --truth t.h5 -o i.h5
     quiet "${f[@]}" --fringes 0.03 --noise-seed 4 --flat --truth flat.h5 -o flat-image.h5
@@ -323,7 +323,7 @@ moments() {
     fails_with 2 '*--throughput*' specx-sim --throughput 2 -o x.h5
     fails_with 2 '*--fiber-scatter*' specx-sim --fiber-scatter -1 -o x.h5
     fails_with 2 '*--noise-seed*' specx-sim --noise-seed -1 -o x.h5
-    few=(--fibers 2 -w 6500,6510 -o x.h5)
+    few=(--fibers 2 -w "6500,6510" -o x.h5)
     fails_with 2 '*--sky-gradient*GX,GY*' specx-sim --sky-gradient 0.1 "${few[@]}"
     fails_with 2 '*--sky-gradient*below 1*' specx-sim --sky-gradient 0.6,-0.6 "${few[@]}"
     fails_with 2 '*--line-gradient*' specx-sim --line-gradient a,b "${few[@]}"

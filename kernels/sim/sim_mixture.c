@@ -85,15 +85,27 @@ spx_spot_status spx_sim_mixture_spot(const spx_sim_mixture *m, const spx_psf *ps
     return SPX_SPOT_OK;
 }
 
-/* Convolves n values `from`, `step` apart, with kernel[2 r + 1], into to[n], `step` apart. */
-static void convolve(size_t n, size_t step, const double *from, long r, const double *kernel, double *to)
+/* Convolves a row of nx pixels with kernel[2 r + 1]. */
+static void along_row(size_t nx, const double *from, long r, const double *kernel, double *to)
 {
-    for (long i = 0; i < (long)n; i++) {
-        const long a = i - r < 0 ? 0 : i - r, b = i + r >= (long)n ? (long)n - 1 : i + r;
+    for (long i = 0; i < (long)nx; i++) {
+        const long a = i - r < 0 ? 0 : i - r, b = i + r >= (long)nx ? (long)nx - 1 : i + r;
         double sum = 0.0;
         for (long j = a; j <= b; j++)
-            sum += kernel[j - i + r] * from[(size_t)j * step];
-        to[(size_t)i * step] = sum;
+            sum += kernel[j - i + r] * from[j];
+        to[i] = sum;
+    }
+}
+
+/* Adds `share` of row y of the columns' convolution to to[nx]. */
+static void along_columns(size_t ny, size_t nx, size_t y, const double *from, long r, const double *kernel,
+                          double share, double *to)
+{
+    const long a = (long)y - r < 0 ? 0 : (long)y - r, b = (long)y + r >= (long)ny ? (long)ny - 1 : (long)y + r;
+    for (long j = a; j <= b; j++) {
+        const double k = share * kernel[j - (long)y + r], *row = from + (size_t)j * nx;
+        for (size_t x = 0; x < nx; x++)
+            to[x] += k * row[x];
     }
 }
 
@@ -103,9 +115,8 @@ spx_status spx_sim_tails(double fraction, size_t ny, size_t nx, double *image, s
     enum { RADIUS = 96 };
     if (!(fraction >= 0.0 && fraction <= 1.0))
         return spx_fail(e, SPX_EUSAGE, "tails with %g of the light: give 0 to 1", fraction);
-    double *across = spx_alloc2(ny, nx, sizeof *across, e), *both = spx_alloc2(ny, nx, sizeof *both, e);
-    double *wings = spx_alloc2(ny, nx, sizeof *wings, e);
-    spx_status st = across == NULL || both == NULL || wings == NULL ? SPX_EIO : SPX_OK;
+    double *across = spx_alloc2(ny, nx, sizeof *across, e), *wings = spx_alloc2(ny, nx, sizeof *wings, e);
+    spx_status st = across == NULL || wings == NULL ? SPX_EIO : SPX_OK;
     for (size_t q = 0; q < sizeof sigma / sizeof *sigma && st == SPX_OK; q++) {
         double kernel[2 * RADIUS + 1], sum = 0.0;
         const long r = (long)(4.0 * sigma[q]);
@@ -115,17 +126,14 @@ spx_status spx_sim_tails(double fraction, size_t ny, size_t nx, double *image, s
             kernel[k] /= sum;
 #pragma omp parallel for schedule(static)
         for (size_t y = 0; y < ny; y++)
-            convolve(nx, 1, image + y * nx, r, kernel, across + y * nx);
+            along_row(nx, image + y * nx, r, kernel, across + y * nx);
 #pragma omp parallel for schedule(static)
-        for (size_t x = 0; x < nx; x++)
-            convolve(ny, nx, across + x, r, kernel, both + x);
-        for (size_t i = 0; i < ny * nx; i++)
-            wings[i] += share[q] * both[i];
+        for (size_t y = 0; y < ny; y++)
+            along_columns(ny, nx, y, across, r, kernel, share[q], wings + y * nx);
     }
     for (size_t i = 0; i < ny * nx && st == SPX_OK; i++)
         image[i] = (1.0 - fraction) * image[i] + fraction * wings[i];
     spx_free(across);
-    spx_free(both);
     spx_free(wings);
     return st;
 }
