@@ -388,3 +388,32 @@ column() {
             awk -F, '{ print; exit !($1^2 < 30^2 && ($2 - 11500)^2 < 1500^2 && $3 > 7.5 && $3 < 9 && $4 == 1) }'
     done
 }
+
+@test "rvs-fit: --with-template writes templates on all bins of the arms, sharp and with their continuum" {
+    data spectra.h5 templates.h5 library.h5
+    fails_with 2 '*--with-template goes with --resolution-matrix*' \
+        rvs-fit -t templates.h5 --with-template -o x.h5 spectra.h5
+    fails_with 2 '*--no-model*' rvs-fit -t templates.h5 --resolution-matrix --with-template --no-model -o x.h5 spectra.h5
+    fails_with 3 '*rvs-template --norm none*' \
+        rvs-fit -t templates.h5 --resolution-matrix --with-template -o x.h5 spectra.h5
+    rvs-template -q --norm none -s r:6400:6600:0.4:FWHM=1 -o flat.h5 library.h5
+    rvs-fit -q -t flat.h5 --arms r --resolution-matrix --lsf-sigma 0.4247 --with-template -o whole.h5 spectra.h5
+    h5check whole.h5
+    rvs-fit -q -t flat.h5 --arms r -w 6430,6580 --resolution-matrix --lsf-sigma 0.4247 --with-template -o part.h5 \
+        spectra.h5
+    h5check part.h5
+    [ "$(h5ls part.h5/rvfit/r/template)" = "$(h5ls whole.h5/rvfit/r/template)" ]
+    h5dump -H -d /rvfit/r/template part.h5 | grep 'SIMPLE { ( 6, 251 )'
+    # held at the same point, the same templates whatever was fitted
+    for which in whole part; do
+        [ $which = part ] && set -- -w 6430,6580 || set --
+        rvs-fit -q -t flat.h5 --arms r "$@" --resolution-matrix --lsf-sigma 0.4247 --with-template --fix v=0 \
+            --fix vsini=5 --fix teff=5300 --fix logg=4 --fix feh=-0.5 --fix alpha=0 -o held-$which.h5 spectra.h5
+    done
+    # but for the width of the templates' pixels, which is that in the middle of what is fitted
+    h5diff -p 1e-4 held-whole.h5 held-part.h5 /rvfit/r/template
+    # exposures of stars that are fitted together have a row each
+    rvs-fit -q -t flat.h5 --arms r --joint target --resolution-matrix --with-template -o joint.h5 spectra.h5
+    h5check joint.h5
+    h5dump -H -d /rvfit/r/exposure_template joint.h5 | grep 'SIMPLE { ( 6, 251 )'
+}

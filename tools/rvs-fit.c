@@ -105,6 +105,9 @@ static const spx_opt options[] = {
                "Pixels are far from the model beyond S times their error", .min = 1, .max = 1e6,
                .given = &o.reject_sigma_given),
     SPX_OPTION(FLAG, "model", 0, NULL, o.model, "Leave the best models out of the output", .no = 1),
+    SPX_OPTION(FLAG, "with-template", 0, NULL, o.with_template,
+               "Also write the template of each star at its velocity, with its own continuum and without line-spread "
+               "function: specx-flux calibrates with it. Needs templates of rvs-template --norm none"),
     SPX_OPTION(FLAG, "ccf", 0, NULL, o.ccf, "Write the curves of the cross-correlation, one a spectrum and arm"),
     SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", o.max_device_mem, "Memory to use on each GPU, such as 4G",
                .absent = "what is free"),
@@ -118,6 +121,7 @@ typedef struct {
     spx_spectra_parts spectra;
     const spx_setup *setup[SPX_MAX_ARM];
     spx_setup cut[SPX_MAX_ARM]; /* parts of setups, for arms that share one */
+    spx_arm bins[SPX_MAX_ARM];  /* wavelengths of the arms, before parts of them are chosen; for templates */
     spx_rvfit_options options;
     spx_rvfit_plan *plan; /* of all parts: */
     int planned;          /* by the backend, with the first of them */
@@ -172,6 +176,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = spx_templates_read(in->file, o.interpolator == SPX_INTERPOLATE_GRID, &r->templates, e);
     if (st == SPX_OK)
         st = spx_rvfit_choose_setups(&o, &r->templates, &r->spectra, r->setup, e);
+    for (size_t a = 0; a < r->spectra.all.narm && o.with_template && st == SPX_OK; a++)
+        st = spx_arm_copy_bins(&r->spectra.all.arm[a], &r->bins[a], e);
     for (size_t a = 0; a < SPX_MAX_ARM && r->nq == 0 && st == SPX_OK; a++)
         r->nq = r->setup[a] != NULL ? 2 + r->setup[a]->npar : 0;
     if (st == SPX_OK)
@@ -225,6 +231,8 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
     in.plan = r->plan;
     if (st == SPX_OK)
         st = r->backend.rvfit(&r->backend, &in, &r->options, r->progress, out, e);
+    if (st == SPX_OK && o.with_template)
+        st = spx_rvfit_templates(&in, &r->options, r->bins, out, e);
     if (st == SPX_EINPUT)
         spx_err_context(e, "%s", o.templates);
     for (size_t a = 0; a < SPX_MAX_ARM && !o.model; a++) { /* they were for the hook */
@@ -246,7 +254,8 @@ static spx_status fit_all(fit_run *r, spx_err *e)
                          .ctx = r};
     for (size_t a = 0; a < r->spectra.all.narm; a++)
         if (r->setup[a] != NULL && r->options.keep_model) /* for a hook, residuals too */
-            p.result_bytes += r->spectra.all.arm[a].nwave * sizeof(float) * (r->options.hook != NULL ? 2 : 1);
+            p.result_bytes += r->spectra.all.arm[a].nwave * sizeof(float) *
+                              (1 + (size_t)(r->options.hook != NULL) + (size_t)o.with_template);
     r->progress = spx_progress_start(r->run->common.progress, "fit", "stars", r->stars.nstar);
     spx_status st = spx_rvfit_parts_run(&p, &r->out, &r->all, e);
     spx_progress_end(r->progress);
@@ -305,8 +314,10 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_rvfit_free(&r.all);
     spx_rvfit_stars_free(&r.stars);
     spx_free(r.start);
-    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+    for (size_t a = 0; a < SPX_MAX_ARM; a++) {
         spx_setup_cut_free(&r.cut[a]);
+        spx_arm_free(&r.bins[a]);
+    }
     spx_templates_free(&r.templates);
     spx_spectra_parts_free(&r.spectra);
     return st;

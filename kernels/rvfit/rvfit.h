@@ -119,6 +119,14 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
 spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *wavelength, spx_hook_space at,
                           spx_err *e);
 
+/* Templates of stars at the points of their fit: fills out->arm[].star_template, on the host, of a result of `in` and
+ * `o`; bins[narm]: arms whose wavelengths it is wanted on, with the steps of those fitted. They have the spectra's
+ * resolution matrices: the templates' line-spread function (o->lsf_sigma) is taken out as from those, up to the highest
+ * frequency of the bins, so that R times the template is the star but for a continuum. The templates of the setups are
+ * not normalised (SPX_EUSAGE otherwise). Stars and arms that were not fitted have 0. */
+spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_options *o, const spx_arm *bins,
+                               spx_rvfit *out, spx_err *e);
+
 /* The objective itself, at x[nstar][2+npar]; f[nstar], and grad[nstar][2+npar] unless NULL (at a node of the grid the
  * derivative towards larger values; 0 for fixed quantities and outside the templates' range that of the penalty alone).
  * Stars that cannot be fitted give f = 0. Errors as above. */

@@ -1,11 +1,13 @@
 /* Provides the fit on the CPU: the engine that the search asks (search/search.h), and batches, whose groups of stars
  * are shared out among threads. The stars of a thread have one workspace. */
+#include <float.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "num/blas.h"
+#include "num/wave.h"
 #include "rvfit/search/search.h"
 
 static spx_status cpu_correlate(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates,
@@ -260,6 +262,119 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
     objective_args a = {x, f, grad};
     if (st == SPX_OK)
         st = for_stars(&c, NULL, objective_task, &a, e);
+    spx_rvfit_close_cpu(own);
+    return st;
+}
+
+/* ---- templates of stars ---- */
+
+/* Half-length of the filter that takes a line-spread function out, bins. */
+enum { FILTER = 64 };
+
+/* Of each arm of the context: filter, symmetric, and places of the bins on the templates' grid. */
+typedef struct {
+    spx_rvfit *out;
+    double filter[SPX_MAX_ARM][FILTER + 1];
+    double *place[SPX_MAX_ARM];
+    size_t most; /* bins of an arm */
+} template_args;
+
+/* t[n], which is known from `first` on up to `end`, without line-spread function. Beyond these ends the template goes
+ * on as its reflection in the end's value. */
+static void sharpen(size_t first, size_t end, const double *filter, const double *t, float *out)
+{
+    const size_t last = end - 1;
+    for (size_t i = first; i < end; i++) {
+        double sum = filter[0] * t[i];
+        for (size_t k = 1; k <= FILTER && k < end - first; k++) {
+            const double before = i >= first + k ? t[i - k] : 2 * t[first] - t[first + (first + k - i)];
+            const double after = i + k < end ? t[i + k] : 2 * t[last] - t[last - (i + k - last)];
+            sum += filter[k] * (before + after);
+        }
+        out[i] = sum > 0 && sum < FLT_MAX ? (float)sum : 0;
+    }
+}
+
+static void star_template(spx_rv_spectra *w, size_t star, const template_args *a)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rvfit_star *s = &a->out->star[star];
+    double x[SPX_MAX_FIT], *t = NULL;
+    if ((s->warn & SPX_RVS_BAD) != 0 || !isfinite(s->vrad) || !spx_rv_load(w, star) ||
+        (t = spx_alloc(a->most, sizeof *t, &w->err)) == NULL)
+        return;
+    for (size_t q = 0; q < c->nq; q++)
+        x[q] = spx_rv_map(c, q, q == 0 ? s->vrad : q == 1 ? s->vsini : s->par[q - 2]);
+    spx_rv_template(w, x, NULL, 0);
+    for (size_t ia = 0; ia < c->narm; ia++) {
+        const size_t k = c->arm[ia].index, n = a->out->arm[k].nbin;
+        size_t first = 0, end = n;
+        if (w->first[ia] == w->first[ia + 1])
+            continue;
+        spx_rv_sample_at(w, ia, x[0], n, a->place[ia], t);
+        while (first < end && !(t[first] > 0))
+            first++;
+        while (end > first && !(t[end - 1] > 0))
+            end--;
+        for (size_t i = w->first[ia]; i < w->first[ia + 1] && end > first; i++)
+            sharpen(first, end, a->filter[ia], t, a->out->arm[k].star_template + w->piece[i].exposure * n);
+    }
+    spx_free(t);
+}
+
+static spx_status template_task(spx_rv_group *g, size_t first, size_t n, void *arg, spx_err *e)
+{
+    spx_rv_spectra *w = spx_rv_group_spectra(g, 0);
+    for (size_t k = 0; k < n && w->err.code == SPX_OK; k++)
+        star_template(w, first + k, arg);
+    return w->err.code == SPX_OK ? SPX_OK : spx_err_pass(e, &w->err);
+}
+
+/* Places of an arm's bins on the templates' grid. */
+static double *places(const spx_rv_arm *arm, const spx_arm *bins, spx_err *e)
+{
+    const spx_setup *s = arm->setup;
+    double *place = spx_alloc(bins->nwave, sizeof *place, e);
+    for (size_t i = 0; i < bins->nwave && place != NULL; i++) {
+        double w = bins->wavelength[i];
+        if (bins->medium != s->medium)
+            w = s->medium == SPX_AIR ? spx_vacuum_to_air(w) : spx_air_to_vacuum(w);
+        place[i] = (log(w) - s->lnwave0) / s->dlnwave;
+    }
+    return place;
+}
+
+spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_options *o, const spx_arm *bins,
+                               spx_rvfit *out, spx_err *e)
+{
+    spx_rv_ctx c;
+    spx_rvfit_plan *own;
+    template_args *a = spx_alloc(1, sizeof *a, e);
+    spx_status st = a == NULL ? SPX_EIO : begin(&c, in, o, &own, e);
+    if (a == NULL)
+        return st;
+    a->out = out;
+    for (size_t ia = 0; st == SPX_OK && ia < c.narm; ia++) {
+        const spx_rv_arm *arm = &c.arm[ia];
+        const spx_arm *b = &bins[arm->index];
+        if (arm->deconvolve == NULL || arm->setup->norm != SPX_NORM_NONE) {
+            st =
+                spx_fail(e, SPX_EUSAGE, "templates of stars need resolution matrices and setups without normalisation");
+            break;
+        }
+        spx_rv_filter(arm, o->lsf_sigma, FILTER + 1, a->filter[ia]);
+        a->most = b->nwave > a->most ? b->nwave : a->most;
+        out->arm[arm->index].nbin = b->nwave;
+        out->arm[arm->index].bins = b->wavelength;
+        out->arm[arm->index].star_template = spx_alloc2(out->nrow, b->nwave, sizeof(float), e);
+        if (out->arm[arm->index].star_template == NULL || (a->place[ia] = places(arm, b, e)) == NULL)
+            st = SPX_EIO;
+    }
+    if (st == SPX_OK)
+        st = for_stars(&c, NULL, template_task, a, e);
+    for (size_t ia = 0; ia < SPX_MAX_ARM; ia++)
+        spx_free(a->place[ia]);
+    spx_free(a);
     spx_rvfit_close_cpu(own);
     return st;
 }

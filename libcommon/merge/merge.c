@@ -57,6 +57,9 @@ static spx_status plan_groups(spx_merge *m, spx_err *e)
             (void)snprintf(path, sizeof path, "/rvfit/%.200s/exposure_model", names[k]);
             if (spx_h5_exists(p->file, path))
                 st = spx_merge_leave_out(m, p, path, e);
+            (void)snprintf(path, sizeof path, "/rvfit/%.200s/exposure_template", names[k]);
+            if (st == SPX_OK && spx_h5_exists(p->file, path))
+                st = spx_merge_leave_out(m, p, path, e);
             (void)snprintf(path, sizeof path, "/rvfit/%.200s/model", names[k]);
             if (strlen(names[k]) >= sizeof m->groups[0].arm || !spx_h5_exists(p->file, path) || st != SPX_OK)
                 continue;

@@ -70,6 +70,11 @@ typedef struct {
         size_t nwave;
         float *model; /* [nrow][nwave] model on the pixels and in the unit of the data, 0 for bad spectra; NULL: not
                        * kept */
+        /* [nrow][nbin] template at the fitted point with its own continuum, without line-spread function, in the unit
+         * of the library, on all bins of the arm, also those that were not fitted; 0: not known. NULL: not kept */
+        float *star_template;
+        size_t nbin;
+        const double *bins; /* [nbin] their wavelengths, which belong to the caller */
         /* [nrow][nlag] decrease of chi^2 from the continuum alone to the star's best entry of the cross-correlation set
          * times the continuum; NULL: not kept */
         float *ccf;

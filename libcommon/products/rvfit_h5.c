@@ -295,20 +295,46 @@ static const char *model_name(int joint)
     return joint ? "exposure_model" : "model";
 }
 
-static spx_status create_arm(hid_t file, const spx_arm *a, size_t nrow, int joint, spx_err *e)
+static const char *template_name(int joint)
+{
+    return joint ? "exposure_template" : "template";
+}
+
+/* Wavelengths of an arm, with what they are. */
+static spx_status write_bins(hid_t file, const char *path, const spx_arm *a, size_t n, const double *wavelength,
+                             spx_err *e)
+{
+    spx_status st = spx_h5_write_real(file, path, 8, 1, &n, wavelength, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_write_medium(file, path, a->medium, e);
+    return st == SPX_OK ? spx_wavelength_write_frame(file, path, a->barycentric, e) : st;
+}
+
+static spx_status create_model(hid_t file, const spx_arm *a, size_t nrow, int joint, spx_err *e)
 {
     char w[64], p[64];
     size_t dims[2] = {nrow, a->nwave};
     (void)snprintf(w, sizeof w, "/rvfit/%s/wavelength", a->name);
     (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, model_name(joint));
-    spx_status st;
-    if ((st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e)) != SPX_OK ||
-        (st = spx_wavelength_write_medium(file, w, a->medium, e)) != SPX_OK ||
-        (st = spx_wavelength_write_frame(file, w, a->barycentric, e)) != SPX_OK ||
-        (st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e)) != SPX_OK ||
-        (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK)
-        return st;
-    return spx_h5_attach_scale(file, p, 1, w, "wavelength", e);
+    spx_status st = write_bins(file, w, a, a->nwave, a->wavelength, e);
+    if (st == SPX_OK)
+        st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e);
+    return st == SPX_OK ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
+}
+
+static spx_status create_template(hid_t file, const spx_arm *a, size_t n, const double *bins, size_t nrow, int joint,
+                                  spx_err *e)
+{
+    char w[64], p[64];
+    size_t dims[2] = {nrow, n};
+    (void)snprintf(w, sizeof w, "/rvfit/%s/template_wavelength", a->name);
+    (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, template_name(joint));
+    spx_status st = write_bins(file, w, a, n, bins, e);
+    if (st == SPX_OK)
+        st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e);
+    return st == SPX_OK ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
 }
 
 static size_t count_curves(const spx_rvfit *r)
@@ -348,9 +374,12 @@ static spx_status create_curves(hid_t file, const spx_rvfit *r, size_t nrow, spx
 spx_status spx_rvfit_create(hid_t file, const spx_rvfit *part, const spx_spectra *s, size_t nrow, int joint, spx_err *e)
 {
     spx_status st = spx_h5_group(file, "/rvfit", e);
-    for (size_t k = 0; k < part->narm && st == SPX_OK; k++)
+    for (size_t k = 0; k < part->narm && st == SPX_OK; k++) {
         if (part->arm[k].model != NULL)
-            st = create_arm(file, &s->arm[k], nrow, joint, e);
+            st = create_model(file, &s->arm[k], nrow, joint, e);
+        if (part->arm[k].star_template != NULL && st == SPX_OK)
+            st = create_template(file, &s->arm[k], part->arm[k].nbin, part->arm[k].bins, nrow, joint, e);
+    }
     return st == SPX_OK && part->nlag > 0 ? create_curves(file, part, nrow, e) : st;
 }
 
@@ -381,6 +410,9 @@ spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first,
         (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, model_name(joint));
         if (part->arm[k].model != NULL)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, part->nrow, part->arm[k].model, e);
+        (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, template_name(joint));
+        if (st == SPX_OK && part->arm[k].star_template != NULL)
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, part->nrow, part->arm[k].star_template, e);
     }
     return st == SPX_OK && part->nlag > 0 ? write_curves(file, part, first, e) : st;
 }

@@ -6,6 +6,17 @@
 #include "base/mem.h"
 #include "h5/table.h"
 
+spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e)
+{
+    *out = (spx_arm){.nwave = a->nwave, .medium = a->medium, .barycentric = a->barycentric};
+    memcpy(out->name, a->name, sizeof out->name);
+    memcpy(out->unit, a->unit, sizeof out->unit);
+    if ((out->wavelength = spx_alloc(a->nwave, sizeof *out->wavelength, e)) == NULL)
+        return SPX_EIO;
+    memcpy(out->wavelength, a->wavelength, a->nwave * sizeof *out->wavelength);
+    return SPX_OK;
+}
+
 void spx_arm_free(spx_arm *a)
 {
     spx_free(a->wavelength);

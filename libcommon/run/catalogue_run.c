@@ -106,7 +106,7 @@ static spx_status keep_stars(work *w, const part *c, spx_err *e)
         all->nstar = p->nstar;
         all->nrow = p->nrow;
         for (size_t a = 0; a < all->narm; a++)
-            all->arm[a].model = all->arm[a].ccf = NULL;
+            all->arm[a].model = all->arm[a].star_template = all->arm[a].ccf = NULL;
         all->star = spx_alloc(p->nstar, sizeof *all->star, e);
         all->exposure = spx_alloc(p->nrow, sizeof *all->exposure, e);
         all->row = spx_alloc(p->nrow, sizeof *all->row, e);

@@ -147,6 +147,12 @@ spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates 
                           "arm '%s' of the spectra has no resolution matrix: fit without --resolution-matrix, or "
                           "without the arm (--arms)",
                           s->arm[a].name);
+        if (st == SPX_OK && o->with_template && o->resolution && o->model && setup[a] != NULL &&
+            setup[a]->norm != SPX_NORM_NONE)
+            st = spx_fail(e, SPX_EINPUT,
+                          "%s: setup '%s' has lost its continuum to normalisation, and --with-template writes it: make "
+                          "the templates with rvs-template --norm none",
+                          o->templates, setup[a]->setup);
     }
     return st;
 }

@@ -94,6 +94,11 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
     spx_status st = SPX_OK;
     if (o->lsf_given && !o->resolution)
         st = spx_fail(e, SPX_EUSAGE, "--lsf-sigma goes with --resolution-matrix only");
+    if (st == SPX_OK && o->with_template && (!o->resolution || !o->model))
+        st = spx_fail(e, SPX_EUSAGE, "--with-template %s",
+                      o->model ? "goes with --resolution-matrix only: without it, nothing is known of how the template "
+                                 "is blurred"
+                               : "and --no-model exclude each other");
     if (st == SPX_OK && o->reject_sigma_given && o->reject == 0)
         st = spx_fail(e, SPX_EUSAGE, "--reject-sigma goes with --reject only");
     if (st == SPX_OK && !o->rotation && o->vsini_range != NULL)

@@ -455,6 +455,17 @@ const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v)
     return blurred(w, d, 1);
 }
 
+void spx_rv_sample_at(const spx_rv_spectra *w, size_t ia, double v, size_t n, const double *place, double *t)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rv_arm *a = &c->arm[ia];
+    const double shift = spx_rv_lnshift(v) / a->setup->dlnwave;
+    c->kernels->sample_one(n, place, shift, a->nt, w->workspace->y[ia], w->workspace->m[ia], t);
+    for (size_t i = 0; i < n; i++)
+        if (!(place[i] + shift >= 0 && place[i] + shift <= (double)(a->nt - 1)))
+            t[i] = 0;
+}
+
 /* Continuum coefficients for the template t[stride]; chol receives the factor of S'S. Leaves the continuum in
  * workspace->q, returns chi^2 over all pixels; HUGE_VAL when S'S is singular. */
 static double solve_continuum(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, double *chol,

@@ -231,6 +231,12 @@ void spx_rv_workspace_free(spx_rv_workspace *r);
 spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e);
 void spx_rv_spectra_free(spx_rv_spectra *w);
 
+/* Filter that takes the templates' Gaussian LSF out of values at the pixels of an arm, up to the highest frequency that
+ * these have: filter[n], symmetric around filter[0]. It is that of the frequency response 1/G(f). (The inverse of the
+ * matrix of G sampled at the pixels is 1/(G(f) + G(1-f)) instead, since G reaches beyond: the model would be too
+ * smooth, and slow rotators too slow.) sigma: Angstrom. */
+void spx_rv_filter(const spx_rv_arm *a, double sigma, size_t n, double *filter);
+
 /* Mask good pixels that are farther than `sigma` from the pieces' models; returns how many. */
 size_t spx_rv_reject(spx_rv_spectra *w, double sigma);
 
@@ -274,6 +280,9 @@ void spx_rv_template(spx_rv_spectra *w, const double *x, const size_t *cell, int
 /* The template in the workspace, which is one without derivatives, at a piece's pixels and velocity v: [stride], until
  * the next call. */
 const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v);
+/* That template of arm `ia` at places[n] on the templates' grid at v = 0, before any resolution matrix: t[n]; 0 where
+ * there is no template. */
+void spx_rv_sample_at(const spx_rv_spectra *w, size_t ia, double v, size_t n, const double *place, double *t);
 /* Objective at velocity v and the templates in the workspace. */
 void spx_rv_project(spx_rv_spectra *w, double v, spx_rv_value *out);
 /* Both. */

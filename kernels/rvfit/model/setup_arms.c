@@ -74,28 +74,40 @@ static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
     return SPX_OK;
 }
 
-/* Takes the templates' Gaussian LSF out of a row of a resolution matrix: the filter whose frequency response is 1/G(f),
- * up to the highest frequency that the arm's pixels have. (The inverse of the matrix of G sampled at the pixels is
- * 1/(G(f) + G(1-f)) instead, since G reaches beyond: the model would be too smooth, and slow rotators too slow.) The
- * templates are means over their own pixels: that adds to the variance, here as at the middle of the arm. */
-static spx_status make_deconvolution(spx_rv_arm *a, double sigma, spx_err *e)
+/* Width of the templates' LSF in pixels of the arm; 0: they have none. They are means over their own pixels: that adds
+ * to the variance, here as at the middle of the arm. */
+static double lsf_in_pixels(const spx_rv_arm *a, double sigma)
+{
+    const double pixel = a->arm->wavelength[1] - a->arm->wavelength[0];
+    const double own = a->setup->dlnwave * 0.5 * (a->arm->wavelength[0] + a->arm->wavelength[a->n - 1]);
+    return sigma > 0 ? sqrt(sigma * sigma + own * own / 12) / pixel : 0;
+}
+
+void spx_rv_filter(const spx_rv_arm *a, double sigma, size_t n, double *filter)
 {
     enum { NFREQ = 512 }; /* the midpoint rule is exact up to this many pixels */
+    const double s = lsf_in_pixels(a, sigma);
+    for (size_t k = 0; k < n; k++) {
+        filter[k] = 0;
+        for (size_t i = 0; i < NFREQ; i++) {
+            double w = M_PI * ((double)i + 0.5) / NFREQ;
+            filter[k] += exp(0.5 * s * s * w * w) * cos((double)k * w) / NFREQ;
+        }
+    }
+}
+
+/* Takes the templates' Gaussian LSF out of a row of a resolution matrix. */
+static spx_status make_deconvolution(spx_rv_arm *a, double sigma, spx_err *e)
+{
     size_t m = a->arm->ndiag;
-    double pixel = a->arm->wavelength[1] - a->arm->wavelength[0], filter[SPX_MAX_NDIAG] = {0};
-    double own = a->setup->dlnwave * 0.5 * (a->arm->wavelength[0] + a->arm->wavelength[a->n - 1]);
-    double s = sigma > 0 ? sqrt(sigma * sigma + own * own / 12) / pixel : 0;
-    if (!(s < MAX_DECONVOLVED))
+    double filter[SPX_MAX_NDIAG] = {0};
+    if (!(lsf_in_pixels(a, sigma) < MAX_DECONVOLVED))
         return spx_fail(e, SPX_EUSAGE, "arm '%.15s': a line-spread function of sigma %g Angstrom cannot be taken out",
                         a->arm->name, sigma);
     a->deconvolve = spx_alloc2(m, m, sizeof *a->deconvolve, e);
     if (!a->deconvolve)
         return SPX_EIO;
-    for (size_t k = 0; k < m; k++)
-        for (size_t i = 0; i < NFREQ; i++) {
-            double w = M_PI * ((double)i + 0.5) / NFREQ;
-            filter[k] += exp(0.5 * s * s * w * w) * cos((double)k * w) / NFREQ;
-        }
+    spx_rv_filter(a, sigma, m, filter);
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < m; j++)
             a->deconvolve[i * m + j] = filter[i > j ? i - j : j - i];
