@@ -7,20 +7,6 @@
 
 #include "base/err.h"
 
-/* Gases of arc lamps, bits. */
-enum {
-    SPX_SIM_HG = 1 << 0,
-    SPX_SIM_CD = 1 << 1,
-    SPX_SIM_NE = 1 << 2,
-    SPX_SIM_AR = 1 << 3,
-    SPX_SIM_KR = 1 << 4,
-    SPX_SIM_XE = 1 << 5,
-    SPX_SIM_ALL_LAMPS = (1 << 6) - 1
-};
-
-/* Bit of a gas by its symbol, "Hg" or "hg"; 0: no such lamp. */
-unsigned spx_sim_lamp_of(const char *symbol, size_t length);
-
 /* Spectrum of the flat lamp, out[nwave] electron/Angstrom: photons of a black body of 3100 K times the throughput of
  * the camera (spx_sim_throughput()), `level` where it is brightest in the range of the arm, or of `wavelength` for an
  * arm that is not built in. */
@@ -32,11 +18,10 @@ typedef struct {
     char species[3];   /* "Hg" */
 } spx_sim_arc_line;
 
-/* Spectrum of arc lamps (bits), out[nwave] electron/Angstrom on an increasing grid of at least two values. The
- * brightest line of each lamp has `level` electrons where the camera's throughput is 0.3; lamps differ by 10 % and
- * lines by 3 % from one noise_seed to another, and have no continuum. Wavelengths are NIST's (Atomic Spectra Database),
- * strengths rounded from what such lamps show. line: those within the grid, by wavelength, nline of them; free with
- * spx_free(). */
+/* Spectrum of arc lamps (bits, spectral/lines.h), out[nwave] electron/Angstrom on an increasing grid of at least two
+ * values. The brightest line of each lamp has `level` electrons where the camera's throughput is 0.3; lamps differ by
+ * 10 % and lines by 3 % from one noise_seed to another, and have no continuum. line: those within the grid, by
+ * wavelength, nline of them; free with spx_free(). */
 spx_status spx_sim_arc(unsigned lamps, char arm, double level, uint64_t noise_seed, size_t nwave,
                        const double *wavelength, double *out, spx_sim_arc_line **line, size_t *nline,
                        spx_err *e) SPX_NODISCARD;

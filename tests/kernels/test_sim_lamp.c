@@ -7,6 +7,7 @@
 #include "check.h"
 #include "sim/sim.h"
 #include "sim/sim_lamp.h"
+#include "spectral/lines.h"
 
 static double nearest(size_t n, const spx_sim_arc_line *line, double wave)
 {
@@ -28,7 +29,7 @@ static void test_arc(void)
     if (w == NULL || out == NULL)
         return;
     spx_sim_grid(3500, 0.1, n, w);
-    CHECK(spx_sim_arc(SPX_SIM_ALL_LAMPS, 'x', 1e5, 1, n, w, out, &line, &nline, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_sim_arc(SPX_LAMP_ALL, 'x', 1e5, 1, n, w, out, &line, &nline, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
         CHECK(fabs(nearest(nline, line, known[k])) < 0.0025, "no line at %g, the nearest is off by %g", known[k],
               nearest(nline, line, known[k]));
@@ -40,8 +41,7 @@ static void test_arc(void)
         sum += out[k] * 0.1;
     CHECK(fabs(sum / sent - 1) < 1e-8, "%.12g electrons in the spectrum, %.12g in the lines", sum, sent);
     /* Another exposure: other strengths, by some 10 % for the lamps and 3 % for lines. */
-    CHECK(spx_sim_arc(SPX_SIM_ALL_LAMPS, 'x', 1e5, 2, n, w, out, &other, &nother, &e) == SPX_OK, "%s",
-          spx_err_text(&e));
+    CHECK(spx_sim_arc(SPX_LAMP_ALL, 'x', 1e5, 2, n, w, out, &other, &nother, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(nother == nline, "%zu lines, %zu", nother, nline);
     for (size_t k = 0; k < nline && nother == nline; k++)
         scatter += pow(log(other[k].electrons / line[k].electrons), 2) / (double)nline;
@@ -49,13 +49,13 @@ static void test_arc(void)
     spx_free(other);
     spx_free(line);
     /* One gas: its lines alone. */
-    CHECK(spx_sim_arc(SPX_SIM_XE, 'x', 1e5, 1, n, w, out, &line, &nline, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_sim_arc(SPX_LAMP_XE, 'x', 1e5, 1, n, w, out, &line, &nline, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t k = 0; k < nline; k++)
         CHECK(strcmp(line[k].species, "Xe") == 0, "%s at %g in xenon", line[k].species, line[k].wavelength);
     CHECK(nline > 10, "%zu lines of xenon", nline);
     spx_free(line);
-    CHECK(spx_sim_lamp_of("hg", 2) == SPX_SIM_HG && spx_sim_lamp_of("Ne", 2) == SPX_SIM_NE, "symbols");
-    CHECK(spx_sim_lamp_of("He", 2) == 0 && spx_sim_lamp_of("Neon", 4) == 0 && spx_sim_lamp_of("", 0) == 0, "no lamp");
+    CHECK(spx_lamp_of("hg", 2) == SPX_LAMP_HG && spx_lamp_of("Ne", 2) == SPX_LAMP_NE, "symbols");
+    CHECK(spx_lamp_of("He", 2) == 0 && spx_lamp_of("Neon", 4) == 0 && spx_lamp_of("", 0) == 0, "no lamp");
     spx_free(w);
     spx_free(out);
 }

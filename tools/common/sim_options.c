@@ -5,6 +5,7 @@
 
 #include "base/parse.h"
 #include "sim/sim_lamp.h"
+#include "spectral/lines.h"
 
 static spx_status range(const char *text, const char *what, double out[2], spx_err *e)
 {
@@ -68,12 +69,12 @@ spx_status spx_sim_args_lamps(const spx_sim_args *o, unsigned *lamps, spx_err *e
     if (o->arc == NULL)
         return SPX_OK;
     if (strcmp(o->arc, "all") == 0) {
-        *lamps = SPX_SIM_ALL_LAMPS;
+        *lamps = SPX_LAMP_ALL;
         return SPX_OK;
     }
     for (const char *p = o->arc;; p++) {
         const size_t n = strcspn(p, ",");
-        const unsigned one = spx_sim_lamp_of(p, n);
+        const unsigned one = spx_lamp_of(p, n);
         if (one == 0)
             return spx_fail(e, SPX_EUSAGE, "--arc: '%s' should be all, or some of Hg,Cd,Ne,Ar,Kr,Xe", o->arc);
         *lamps |= one;
