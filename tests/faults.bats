@@ -153,3 +153,28 @@ alloc_fails() {
     alloc_fails h5check "$d/rv.h5"
     alloc_fails h5table "$d/rv.h5"
 }
+
+@test "closed standard streams: no message lands in a product, no product is lost" {
+    local d=$BATS_FILE_TMPDIR/data
+    specx-sim -q --seed 3 --wavelength 6400,6410 --fibers 2 --reproducible -o right.fits
+    specx-sim -v --seed 3 --wavelength 6400,6410 --fibers 2 --reproducible -o a.fits 2>&-
+    cmp right.fits a.fits
+    specx-sim -v --seed 3 --wavelength 6400,6410 --fibers 2 --reproducible -o b.fits <&- >&- 2>&-
+    cmp right.fits b.fits
+    fails_with 4 '*standard output*' bash -c 'h52fits -q "$1" -o - >&-' - "$d/frame-b0.h5"
+    fails_with 4 '*standard output*' bash -c 'specx-sim -q --wavelength 6400,6410 --fibers 2 --format fits -o - >&-'
+    fails_with 4 '*standard output*' bash -c 'h5merge -q "$1" -o - >&-' - "$d/frame-b0.h5"
+    fails_with 4 '*standard output*' bash -c 'h5table "$1" >&-' - "$d/rv.h5"
+    fails_with 4 '*standard input*' bash -c 'h52fits -q -o x.fits - <&-'
+}
+
+@test "a frame without its mask is refused" {
+    local d=$BATS_FILE_TMPDIR/data
+    cp "$d/frame-r0.h5" f.h5
+    h5edit f.h5 delete /frame/mask
+    # shellcheck disable=SC2016
+    for w in 'rvs-fit -q --templates $d/templates.h5 f.h5' 'h5merge -q f.h5' 'h52fits -q f.h5'; do
+        eval "set -- $w"
+        fails_with 3 '*f.h5:/frame/mask: *is missing*' "$@" -o x.h5
+    done
+}

@@ -3,6 +3,7 @@
 #include "app/main.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -604,8 +605,19 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     return SPX_OK;
 }
 
+/* Gives descriptors 0, 1 and 2 to /dev/null where the caller closed them: the next file that is opened would get the
+ * number, and messages would go into a product. Reading from 0 and writing to 1 still fail, as of closed ones. */
+static void open_descriptors(void)
+{
+    static const int mode[] = {O_WRONLY, O_RDONLY, O_RDWR};
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode[fd]) != fd)
+            _exit(SPX_EIO); /* not even that: no message can be written either */
+}
+
 int spx_main(const spx_program *program, int argc, char **argv)
 {
+    open_descriptors();
     struct spx_run_private priv;
     spx_run s;
     spx_opt output[3], shared[NSHARED];

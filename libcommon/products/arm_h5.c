@@ -93,7 +93,9 @@ spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_ar
     if ((st = check_shape(file, path, "ivar", 2, dims, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "mask");
-    if (spx_h5_exists(file, p) && (st = check_shape(file, path, "mask", 2, dims, e)) != SPX_OK)
+    /* of spectra it is optional, of a frame it is not: without it, masked bins would be taken for good ones */
+    if ((strcmp(path, "/frame") == 0 || spx_h5_exists(file, p)) &&
+        (st = check_shape(file, path, "mask", 2, dims, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "resolution");
     size_t rd[3] = {*nspec, 0, a->nwave};
