@@ -255,6 +255,20 @@ moments() {
     run ! h5ls flat.h5/truth/transmission
 }
 
+@test "stars that are not those of their parameters: the same in all cameras, the sky as it is" {
+    t=(--fibers 6 --sky-fibers 2 -w "7540,7580")
+    for arm in r z; do
+        quiet --arm $arm "${t[@]}" --no-sky --truth $arm-plain.h5 -o i.h5 -f
+        quiet --arm $arm "${t[@]}" --no-sky --star-error 0.01 --truth $arm.h5 -o i.h5 -f
+        paste <(values $arm-plain.h5 /truth/flux) <(values $arm.h5 /truth/flux) | awk '{ r = 0; if ($1 > 0) r = $2 / $1 - 1; printf "%.9f\n", r }' >$arm.txt
+    done
+    # float32 of the truth, twice
+    paste r.txt z.txt | awk '{ d = $1 - $2; if (d > 1e-6 || d < -1e-6) exit 1; s += $1 * $1 } END { rms = sqrt(s / NR); print rms; exit !(rms > 0.008 && rms < 0.03) }'
+    quiet --arm r "${t[@]}" --truth r-sky.h5 -o i.h5 -f
+    quiet --arm r "${t[@]}" --star-error 0.01 --truth r-off.h5 -o i.h5 -f
+    h5diff r-sky.h5 r-off.h5 /truth/sky
+}
+
 @test "fringes, wings and spots of other families" {
     f=(--arm z --fibers 4 --sky-fibers 4 -w "9000,9200")
     quiet "${f[@]}" --truth plain.h5 -o plain-image.h5
@@ -332,6 +346,7 @@ moments() {
     fails_with 2 '*--sky-lines*' specx-sim --sky-lines OH=-1 "${few[@]}"
     fails_with 2 '*--sky-lines*0 to 2*' specx-sim --sky-lines 3 "${few[@]}"
     fails_with 2 '*--tellurics*' specx-sim --tellurics -1 "${few[@]}"
+    fails_with 2 '*--star-error*' specx-sim --star-error 1 "${few[@]}"
     fails_with 2 '*--fringes*' specx-sim --fringes 1 "${few[@]}"
     fails_with 2 '*--tails*' specx-sim --tails 0.7 "${few[@]}"
     fails_with 2 '*--spots*' specx-sim --spots square "${few[@]}"

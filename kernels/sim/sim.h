@@ -114,6 +114,13 @@ double spx_sim_photons(double mag, double wavelength);
 spx_status spx_sim_electrons(size_t nstar, const spx_target *star, const double *norm, char arm, double exptime,
                              size_t nwave, const double *wavelength, double *flux, spx_err *e) SPX_NODISCARD;
 
+/* Makes stars that no template is like, flux[nstar][nwave] in place: star s is multiplied by
+ *     1 + rms (2 n_0 (lambda - 6700)/3100 + sqrt(2) cos(2 pi (lambda/period + phase)) + n(lambda)),  at least 0.05
+ * with a normal number n_0, a period of 50 to 500 Angstrom and a phase of its own, and a normal number in each
+ * Angstrom. They depend on the seed and on index[s] alone, so that all cameras see the same star. */
+void spx_sim_star_errors(double rms, uint64_t seed, size_t nstar, const int32_t *index, size_t nwave,
+                         const double *wavelength, double *flux);
+
 /* Dark-time night sky seen by one fibre, electrons per Angstrom, out[nwave] on an increasing grid of at least two
  * values: continuum of 21.3 AB mag/arcsec^2 (bluer: fainter), atomic lines of the airglow and of street lamps at their
  * wavelengths, and the OH Meinel bands with line positions from the molecule's constants (Huber & Herzberg 1979).

@@ -23,7 +23,8 @@ enum {
     SPX_SIM_FIELD,
     SPX_SIM_FRINGE,
     SPX_SIM_AMPLIFIER,
-    SPX_SIM_TELLURIC
+    SPX_SIM_TELLURIC,
+    SPX_SIM_STAR_ERROR
 };
 
 /* Philox4x32-10 (Salmon et al. 2011, SC11, "Parallel random numbers: as easy as 1, 2, 3"). */

@@ -250,8 +250,45 @@ static void test_exposure(void)
     spx_image_free(&offset);
 }
 
+static void test_star_errors(void)
+{
+    enum { NS = 400, NW = 3000 };
+    static double flux[NS * NW], part[NS * NW], w[NW];
+    static int32_t index[NS];
+    double sum2 = 0, tilt2 = 0, noise2 = 0;
+    for (int k = 0; k < NW; k++)
+        w[k] = 5200 + k;
+    for (size_t i = 0; i < NS * NW; i++)
+        flux[i] = part[i] = 1;
+    for (int s = 0; s < NS; s++)
+        index[s] = s;
+    spx_sim_star_errors(0.01, 5, NS, index, NW, w, flux);
+    for (size_t s = 0; s < NS; s++) {
+        double red = 0, blue = 0;
+        for (size_t k = 0; k < NW; k++) {
+            const double d = flux[s * NW + k] - 1;
+            sum2 += d * d / (NS * NW);
+            *(k < NW / 2 ? &blue : &red) += d / (NW / 2);
+            if (k > 0)
+                noise2 += pow(d + 1 - flux[s * NW + k - 1], 2) / (NS * NW);
+        }
+        tilt2 += (red - blue) * (red - blue) / NS;
+    }
+    /* Tilt: 2 (lambda - 6700)/3100 has an rms of 0.56 over these wavelengths; wave and noise have 1 each. */
+    CHECK(fabs(sqrt(sum2) / 0.01 / sqrt(2 + 0.56 * 0.56) - 1) < 0.05, "rms %g", sqrt(sum2));
+    /* Between the halves' means: 2 1500/3100 of n_0, and some of long waves. */
+    CHECK(fabs(sqrt(tilt2) / 0.01 / 0.97 - 1) < 0.15, "tilt %g", sqrt(tilt2));
+    /* From one Angstrom to the next: noise alone, but for the shortest waves. */
+    CHECK(fabs(sqrt(noise2) / 0.01 / sqrt(2) - 1) < 0.05, "noise %g", sqrt(noise2));
+    /* Another camera sees the same star: other wavelengths, other fibres before it. */
+    spx_sim_star_errors(0.01, 5, 10, index + 7, NW - 100, w + 100, part);
+    for (size_t k = 0; k < NW - 100; k++)
+        CHECK(part[k] == flux[7 * NW + 100 + k], "value %zu", k);
+}
+
 int main(void)
 {
+    test_star_errors();
     test_families();
     test_tails();
     test_telluric();

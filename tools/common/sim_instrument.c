@@ -123,6 +123,8 @@ static spx_status night_sky(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
 spx_status spx_sim_scene_light(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
 {
     const int lamp = o->flat || o->arc != NULL;
+    if (!lamp && o->star_error > 0)
+        spx_sim_star_errors(o->star_error, (uint64_t)o->seed, c->nspec, c->fiber, c->nwave, c->wavelength, c->flux);
     spx_status st = lamp ? SPX_OK : atmosphere(o, c, e);
     if (st == SPX_OK && !lamp && (o->sky_gradient != NULL || o->line_gradient != NULL)) {
         if ((c->field = spx_alloc2(2, c->nspec, sizeof *c->field, e)) == NULL)

@@ -23,7 +23,7 @@ typedef struct {
     int flat, has_level;
     double lamp_level;
     const char *sky_gradient, *line_gradient, *sky_lines, *amp_offsets;
-    double fringes, tails, tellurics;
+    double fringes, tails, tellurics, star_error;
     int has_tellurics, flag_cosmics;
     spx_sim_family spots;
     double throughput, fiber_scatter;
