@@ -217,4 +217,5 @@ run_examples() {
 @test "examples: rvs-template" { run_examples rvs-template.1; }
 @test "examples: specpipe-info" { run_examples specpipe-info.1; }
 @test "examples: specx-extract" { run_examples specx-extract.1; }
+@test "examples: specx-flat" { run_examples specx-flat.1; }
 @test "examples: specx-sim" { run_examples specx-sim.1; }

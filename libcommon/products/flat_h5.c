@@ -91,7 +91,7 @@ static spx_status write_rows(hid_t file, const char *path, int precision, size_t
     return st == SPX_OK ? spx_h5_attach_scale(file, path, 1, "/flat/wavelength", "wavelength", e) : st;
 }
 
-spx_status spx_flat_write(hid_t file, const spx_flat *flat, spx_err *e)
+spx_status spx_flat_write(hid_t file, const spx_flat *flat, int precision, spx_err *e)
 {
     const size_t dims[2] = {flat->nspec, flat->nwave};
     const char *unit = flat->unit[0] != '\0' ? flat->unit : "1";
@@ -101,9 +101,9 @@ spx_status spx_flat_write(hid_t file, const spx_flat *flat, spx_err *e)
     if (st == SPX_OK)
         st = spx_wavelength_write_frame(file, "/flat/wavelength", 0, e);
     if (st == SPX_OK)
-        st = write_rows(file, "/flat/flat", 4, flat->nspec, flat->nwave, flat->flat, e);
+        st = write_rows(file, "/flat/flat", precision, flat->nspec, flat->nwave, flat->flat, e);
     if (st == SPX_OK)
-        st = write_rows(file, "/flat/ivar", 4, flat->nspec, flat->nwave, flat->ivar, e);
+        st = write_rows(file, "/flat/ivar", precision, flat->nspec, flat->nwave, flat->ivar, e);
     if (st == SPX_OK)
         st = spx_h5_write(file, "/flat/mask", H5T_NATIVE_UINT32, 2, dims, flat->mask, e);
     if (st == SPX_OK)

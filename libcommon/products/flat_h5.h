@@ -6,8 +6,8 @@
 
 #include "products/flat.h"
 
-/* /flat, /fibermap. */
+/* /flat, /fibermap. precision: 4 or 8 bytes a value of flat and ivar. */
 spx_status spx_flat_read(hid_t file, spx_flat *flat, spx_err *e);
-spx_status spx_flat_write(hid_t file, const spx_flat *flat, spx_err *e);
+spx_status spx_flat_write(hid_t file, const spx_flat *flat, int precision, spx_err *e);
 
 #endif

@@ -52,6 +52,12 @@ fit=(rvs-fit "${plain[@]}" --templates templates.h5 --arms b "--vrange=-400,400"
 "${fit[@]}" --ccf spectra.h5 -o rv.h5
 "${fit[@]}" --joint target spectra.h5 spectra.h5 -o rv-joint.h5
 
+# A lamp, and a frame that is divided by its flat.
+specx-sim "${plain[@]}" --arm b --fibers 2 --wavelength 5165,5185 --flat --throughput 0.1 -o lamp.fits
+fits2h5 "${plain[@]}" lamp.fits small-psf.fits | specx-extract "${plain[@]}" --wavelength 5165,5185,0.8 -o lamp.h5
+specx-flat "${plain[@]}" --precision double lamp.h5 -o flat.h5
+specx-flat "${plain[@]}" --apply flat.h5 frame.h5 -o flattened.h5
+
 # Traces come from other programs: no product, but a block of the schema.
 mock_traces --shifts traces.h5
 h5stack "${plain[@]}" --t0 250 --length 100 traces.h5 -o stack.h5
@@ -78,7 +84,7 @@ h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
+products=(image frame flat flattened spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"

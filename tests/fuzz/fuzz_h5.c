@@ -21,6 +21,7 @@
 #include "h5/write.h"
 #include "merge/merge.h"
 #include "products/ccf_h5.h"
+#include "products/flat_h5.h"
 #include "products/frame_h5.h"
 #include "products/image_h5.h"
 #include "products/library_h5.h"
@@ -161,6 +162,24 @@ static void write_spectra(hid_t f)
     spx_spectra_free(&s);
 }
 
+static void write_flat(hid_t f)
+{
+    const size_t n = (size_t)NSPEC * NWAVE;
+    spx_flat flat = {.nspec = NSPEC, .nwave = NWAVE, .nlamp = 1, .nknot = 2, .camera = "r0", .unit = "electron"};
+    spx_err e = {0};
+    flat.wavelength = ramp(NWAVE, 5000, 1);
+    flat.flat = ramp(n, 1, 0.01);
+    flat.ivar = ramp(n, 1, 1);
+    flat.mask = spx_alloc(n, sizeof *flat.mask, NULL);
+    flat.lamp = ramp(NWAVE, 5, 0);
+    flat.mean = ramp(NWAVE, 5, 0);
+    flat.chi2 = ramp(NSPEC, 1, 0);
+    flat.knot = ramp(2, 5000, 7);
+    flat.fiber = spx_alloc(NSPEC, sizeof *flat.fiber, NULL);
+    need(flat.mask != NULL && flat.fiber != NULL && spx_flat_write(f, &flat, 4, &e) == SPX_OK, "flat");
+    spx_flat_free(&flat);
+}
+
 static void write_templates(hid_t f)
 {
     enum { NTEMP = 4, NPAR = 2 };
@@ -272,6 +291,7 @@ static void make_bases(void)
         } else {
             write_spectra(f);
             write_templates(f);
+            write_flat(f);
         }
         need(spx_h5_set_str(f, "/", "product", i == 0 ? "frame" : "spectra", &e) == SPX_OK &&
                  spx_h5_set_str(f, "/", "schema_version", "1.0", &e) == SPX_OK &&
@@ -595,6 +615,38 @@ static void read_psf(hid_t f)
     spx_err_clear(&e);
 }
 
+/* A flat that is accepted divides a frame without a division by 0. */
+static void read_flat(hid_t f)
+{
+    spx_err e = {0};
+    spx_flat flat;
+    if (spx_flat_read(f, &flat, &e) == SPX_OK) {
+        touch(flat.lamp, flat.nlamp * flat.nwave, 8);
+        touch(flat.mean, flat.nlamp * flat.nwave, 8);
+        touch(flat.chi2, flat.nspec, 8);
+        touch(flat.knot, flat.nknot, 8);
+        touch(flat.fiber, flat.fiber != NULL ? flat.nspec : 0, 4);
+        touch(flat.mask, flat.nspec * flat.nwave, 4);
+        touch_table(flat.fibermap, flat.nspec);
+        spx_frame fr = {.nspec = 1, .arm = {.nwave = flat.nwave, .medium = flat.medium}};
+        size_t lost;
+        fr.fiber = spx_alloc(1, sizeof *fr.fiber, NULL);
+        fr.arm.wavelength = ramp(flat.nwave, 0, 0);
+        fr.arm.flux = ramp(flat.nwave, 1, 0);
+        fr.arm.ivar = ramp(flat.nwave, 1, 0);
+        need(fr.fiber != NULL, "memory");
+        memcpy(fr.arm.wavelength, flat.wavelength, flat.nwave * sizeof *flat.wavelength);
+        fr.fiber[0] = flat.fiber != NULL ? flat.fiber[0] : 0;
+        if (spx_flat_apply(&flat, &fr, 1, &lost, &e) == SPX_OK)
+            for (size_t k = 0; k < flat.nwave; k++)
+                if (!isfinite(fr.arm.flux[k]) || !(fr.arm.ivar[k] >= 0) || !isfinite(fr.arm.ivar[k]))
+                    abort();
+        spx_frame_free(&fr);
+    }
+    spx_flat_free(&flat);
+    spx_err_clear(&e);
+}
+
 static void read_templates(hid_t f)
 {
     spx_err e = {0};
@@ -646,6 +698,7 @@ static void read_blocks(hid_t f)
     read_ccf(f);
     read_image(f);
     read_psf(f);
+    read_flat(f);
     read_templates(f);
     read_library(f);
 }

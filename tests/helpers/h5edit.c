@@ -2,6 +2,7 @@
  *     delete PATH              unlink
  *     fill PATH VALUE          all elements of a numeric dataset (nan and inf too)
  *     set PATH INDEX VALUE     one element, counted through all dimensions
+ *     range PATH FIRST LAST VALUE   elements FIRST ... LAST-1, counted the same way
  *     twin PATH DIM FROM TO    slice TO along dimension DIM becomes that at FROM
  *     strings PATH TEXT,TEXT   replace a dataset by one of these texts
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
@@ -16,14 +17,15 @@
 #include "h5/attr.h"
 #include "h5/write.h"
 
-static int numbers(hid_t file, const char *path, long long index, double value)
+static int numbers(hid_t file, const char *path, long long first, long long last, double value)
 {
     hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
     hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
     double *v = n > 0 ? malloc((size_t)n * sizeof *v) : NULL;
-    int ok = v != NULL && index < n && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+    int ok =
+        v != NULL && first < n && last <= n && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
     for (hssize_t k = 0; ok && k < n; k++)
-        if (index < 0 || k == index)
+        if (first < 0 || (k >= first && k < last))
             v[k] = value;
     ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
     free(v);
@@ -99,9 +101,15 @@ static int command(hid_t file, int argc, char **argv)
     if (argc >= 2 && strcmp(argv[0], "delete") == 0)
         return H5Ldelete(file, argv[1], H5P_DEFAULT) >= 0 ? 2 : 0;
     if (argc >= 3 && strcmp(argv[0], "fill") == 0)
-        return numbers(file, argv[1], -1, strtod(argv[2], NULL)) ? 3 : 0;
+        return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL)) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "set") == 0)
-        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtod(argv[3], NULL)) ? 4 : 0;
+        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[2], NULL, 10) + 1, strtod(argv[3], NULL))
+                   ? 4
+                   : 0;
+    if (argc >= 5 && strcmp(argv[0], "range") == 0)
+        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[3], NULL, 10), strtod(argv[4], NULL))
+                   ? 5
+                   : 0;
     if (argc >= 5 && strcmp(argv[0], "twin") == 0)
         return twin(file, argv[1], (unsigned)strtoul(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
                     strtoull(argv[4], NULL, 10))

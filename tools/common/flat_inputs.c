@@ -1,0 +1,178 @@
+#include "common/flat_inputs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "h5/table.h"
+#include "products/frame_h5.h"
+
+/* Exposures of one lamp can be combined bin by bin only where these are the same. */
+static spx_status check_same(const spx_frame *f, const spx_frame *first, const char *name, const char *of, spx_err *e)
+{
+    static const char again[] = "extract all exposures with the same --wavelength and --spectra";
+    if (strcmp(f->camera, first->camera) != 0)
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "give frames of one camera at a time",
+                           "is of camera %s, %s of camera %s", f->camera, of, first->camera);
+    if (f->nspec != first->nspec)
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, again, "has %zu fibres, %s %zu", f->nspec, of, first->nspec);
+    for (size_t i = 0; i < f->nspec && f->fiber != NULL && first->fiber != NULL; i++)
+        if (f->fiber[i] != first->fiber[i])
+            return spx_fail_at(e, SPX_EINPUT, name, NULL, again, "row %zu is fibre %d, in %s fibre %d", i, f->fiber[i],
+                               of, first->fiber[i]);
+    int same = f->arm.nwave == first->arm.nwave && f->arm.medium == first->arm.medium;
+    for (size_t k = 0; k < f->arm.nwave && same; k++)
+        same = fabs(f->arm.wavelength[k] - first->arm.wavelength[k]) <= 1e-9 * first->arm.wavelength[k];
+    if (!same)
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, again, "has other wavelengths than %s", of);
+    if (f->arm.ndiag != first->arm.ndiag)
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "extract all exposures alike",
+                           "has resolution matrices of %zu diagonals, %s of %zu", f->arm.ndiag, of, first->arm.ndiag);
+    return SPX_OK;
+}
+
+static spx_status check(const spx_flat_frames *f, const spx_frame *frame, const char *name, spx_err *e)
+{
+    if (frame->arm.ndiag == 0)
+        return spx_fail_at(e, SPX_EINPUT, name, "/frame/resolution", "extract the flat with specx-extract",
+                           "the frame has no resolution matrix");
+    if (frame->arm.barycentric)
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "extract flats without --barycentric",
+                           "wavelengths are barycentric: a lamp is at rest");
+    if (frame->flat_applied)
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "give it as it was extracted",
+                           "the frame was divided by a flat field before");
+    return f->n == 0 ? SPX_OK : check_same(frame, &f->frame[0], name, f->name[0], e);
+}
+
+/* Headers say what an exposure was taken for, in surveys as OBSTYPE or FLAVOR. */
+static void warn_of_purpose(const spx_frame *frame, const char *name)
+{
+    static const char *const keyword[] = {"OBSTYPE", "FLAVOR"};
+    char purpose[32];
+    for (size_t i = 0; i < sizeof keyword / sizeof *keyword; i++)
+        if (spx_cards_string(&frame->header, keyword[i], purpose, sizeof purpose) && purpose[0] != '\0' &&
+            strcasestr(purpose, "flat") == NULL) {
+            spx_warn("%s: %s in its header is %s: is it a flat?", name, keyword[i], purpose);
+            return;
+        }
+}
+
+static spx_status add_frame(spx_flat_frames *f, spx_input *in, spx_err *e)
+{
+    if (!spx_h5_exists(in->file, "/frame"))
+        return spx_fail_at(e, SPX_EINPUT, in->name, NULL, "give frames that specx-extract has made of lamp exposures",
+                           "no frame");
+    void *frames = spx_grow(f->frame, f->n, 1, &f->capacity, sizeof *f->frame, e);
+    if (frames == NULL)
+        return SPX_EIO;
+    f->frame = frames;
+    void *names = spx_grow(f->name, f->n, 1, &f->name_capacity, sizeof *f->name, e);
+    if (names == NULL)
+        return SPX_EIO;
+    f->name = names;
+    spx_frame *frame = &f->frame[f->n];
+    (void)snprintf(f->name[f->n], sizeof *f->name, "%.*s", (int)sizeof *f->name - 1, in->name);
+    spx_status st = spx_frame_read(in->file, frame, e);
+    spx_free(frame->chi2pix);
+    spx_free(frame->pixmask_fraction);
+    spx_free(frame->model);
+    frame->chi2pix = frame->pixmask_fraction = NULL;
+    frame->model = NULL;
+    spx_table_free(frame->scores);
+    frame->scores = NULL;
+    if (st == SPX_OK)
+        st = check(f, frame, in->name, e);
+    else
+        (void)spx_err_at(e, in->name, NULL);
+    if (st == SPX_OK)
+        warn_of_purpose(frame, in->name);
+    f->n++;
+    return st;
+}
+
+/* All products that standard input holds. */
+static spx_status add_pipe(spx_run *s, spx_flat_frames *f, spx_err *e)
+{
+    int end = 0;
+    spx_status st = SPX_OK;
+    for (int first = 1; st == SPX_OK; first = 0) {
+        spx_input *in = spx_alloc(1, sizeof *in, e);
+        if (in == NULL)
+            return SPX_EIO;
+        in->file = H5I_INVALID_HID;
+        st = spx_input_next(in, first, &end, e);
+        if (st == SPX_OK && !end)
+            st = spx_run_use_input(s, in, 1, e);
+        if (st != SPX_OK || end) {
+            spx_run_close_input(in);
+            return st;
+        }
+        st = add_frame(f, in, e);
+    }
+    return st;
+}
+
+spx_status spx_flat_frames_read(spx_run *s, spx_flat_frames *f, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
+        spx_input *in;
+        if (strcmp(s->input[i], "-") == 0)
+            st = add_pipe(s, f, e);
+        else if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
+            st = add_frame(f, in, e);
+    }
+    return st;
+}
+
+spx_status spx_flat_frames_input(spx_flat_frames *f, spx_flat_input *in, spx_err *e)
+{
+    if ((f->array = spx_alloc2(3, f->n, sizeof *f->array, e)) == NULL ||
+        (f->mask = spx_alloc(f->n, sizeof *f->mask, e)) == NULL)
+        return SPX_EIO;
+    for (size_t x = 0; x < f->n; x++) {
+        const spx_arm *a = &f->frame[x].arm;
+        f->array[x] = a->flux;
+        f->array[f->n + x] = a->ivar;
+        f->array[2 * f->n + x] = a->resolution;
+        f->mask[x] = a->mask;
+    }
+    const spx_frame *first = &f->frame[0];
+    *in = (spx_flat_input){.nexp = f->n,
+                           .nspec = first->nspec,
+                           .nwave = first->arm.nwave,
+                           .ndiag = first->arm.ndiag,
+                           .wavelength = first->arm.wavelength,
+                           .flux = f->array,
+                           .ivar = f->array + f->n,
+                           .resolution = f->array + 2 * f->n,
+                           .mask = f->mask};
+    return SPX_OK;
+}
+
+void spx_flat_frames_free(spx_flat_frames *f)
+{
+    for (size_t x = 0; x < f->n; x++)
+        spx_frame_free(&f->frame[x]);
+    spx_free(f->frame);
+    spx_free(f->name);
+    spx_free(f->array);
+    spx_free(f->mask);
+    memset(f, 0, sizeof *f);
+}
+
+void spx_flat_inherit(spx_flat *flat, spx_flat_frames *f)
+{
+    spx_frame *first = &f->frame[0];
+    memcpy(flat->camera, first->camera, sizeof flat->camera);
+    memcpy(flat->unit, first->arm.unit, sizeof flat->unit);
+    flat->medium = first->arm.medium;
+    flat->fiber = first->fiber;
+    flat->fibermap = first->fibermap;
+    first->fiber = NULL;
+    first->fibermap = NULL;
+}
