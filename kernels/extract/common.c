@@ -61,6 +61,11 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
         return spx_fail(e, SPX_EUSAGE, "pixel padding %g: must be 0 to 1", o->pix_pad_frac);
     if (!(o->regularize >= 0.0 && isfinite(o->regularize * o->regularize)))
         return spx_fail(e, SPX_EUSAGE, "regularisation %g: must not be negative", o->regularize);
+    if (!(o->reject >= 0.0 && isfinite(o->reject)))
+        return spx_fail(e, SPX_EUSAGE, "rejection above %g sigma: must not be negative", o->reject);
+    if (spx_extract_screens(o) && o->method != SPX_METHOD_TRACE)
+        return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace",
+                               "patches neither reject cosmic-ray hits nor make a variance");
     if (!isfinite(o->psf_error * o->psf_error))
         return spx_fail(e, SPX_EUSAGE, "PSF error %g: must be finite", o->psf_error);
     return SPX_OK;

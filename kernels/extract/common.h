@@ -28,6 +28,12 @@ static inline double spx_extract_lambda(const spx_extract_options *o, long k)
     return o->wmin + (double)k * spx_extract_step(o);
 }
 
+/* Whether bundles are looked through before they are extracted. */
+static inline int spx_extract_screens(const spx_extract_options *o)
+{
+    return o->reject > 0.0 || o->variance == SPX_VARIANCE_MODEL;
+}
+
 /* SPX_EUSAGE when the options make no sense for this PSF. */
 spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, spx_err *e);
 

@@ -7,6 +7,8 @@
 
 /* A pixmask_fraction above this is 1 to rounding: the bin has no information. */
 #define SPX_ALL_BAD (1.0 - 1e-9)
+/* A bin is COSMIC when pixels with this part of its spot's light were rejected. */
+#define SPX_COSMIC_LOSS 0.1
 /* A bin fits badly when its chi2pix is this many times both medians. */
 #define SPX_BAD_FIT 5.0
 

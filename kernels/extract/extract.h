@@ -27,6 +27,10 @@
  * whole traces with banded algebra. */
 typedef enum { SPX_METHOD_PATCH = 0, SPX_METHOD_TRACE = 1 } spx_extract_method;
 
+/* Variance of the pixels: 1/ivar of the image, or, of the trace method, the image's read noise squared and the photons
+ * of the model, whose spectra are smoothed where they have no lines. */
+typedef enum { SPX_VARIANCE_DATA = 0, SPX_VARIANCE_MODEL = 1 } spx_variance;
+
 typedef struct {
     spx_extract_method method;
     size_t first, nspec;   /* fibres first .. first+nspec-1 of the PSF */
@@ -43,8 +47,12 @@ typedef struct {
     double regularize;   /* alpha: alpha^2 is added to the diagonal of M */
     double psf_error;    /* fractional error of the model in chi^2; negative: the PSF's own */
     double tolerance;    /* of the trace method: of its square root, relative; of its fluxes, in standard deviations */
-    int want_model;      /* fill the model image */
-    int nthreads;        /* 0: OpenMP's default; the result does not depend on it */
+    /* Cosmic-ray hits, of the trace method: pixels more than so many errors above the model of the deconvolved flux
+     * are left out; 0: none is looked for. */
+    double reject;
+    spx_variance variance;
+    int want_model; /* fill the model image */
+    int nthreads;   /* 0: OpenMP's default; the result does not depend on it */
     /* Backends with devices; calls may be made from several threads at the same time, for a queue of frames. */
     int device;            /* which of the backend's devices, modulo their number; negative: a frame's bundles are
                             * shared out among all of them */
@@ -59,6 +67,7 @@ typedef enum {
     SPX_EXTRACT_PLAN,      /* memory, places of the spots, pixels of a bundle */
     SPX_EXTRACT_EQUATIONS, /* spots and their overlaps */
     SPX_EXTRACT_SOLVE,     /* deconvolved flux */
+    SPX_EXTRACT_SCREEN,    /* cosmic-ray hits, variance of the model */
     SPX_EXTRACT_SCHUR,     /* information of each fibre without its neighbours */
     SPX_EXTRACT_FIT,       /* spots again: model and chi^2 */
     SPX_EXTRACT_ROOT,      /* square root: flux, ivar, resolution */
@@ -73,10 +82,13 @@ typedef struct {
     size_t npatch_regularised; /* of them (trace method) that were solved again with regularisation */
     size_t nbin;               /* bins in the output */
     size_t nbin_empty;         /* of them without information */
-    size_t nbin_nospot; /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
-    size_t npix;        /* pixels in the image */
-    size_t npix_masked; /* of them with a mask bit, or ivar 0 */
-    size_t npix_bad;    /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
+    size_t nbin_nospot;   /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
+    size_t npix;          /* pixels in the image */
+    size_t npix_masked;   /* of them with a mask bit, or ivar 0 */
+    size_t npix_bad;      /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
+    size_t npix_rejected; /* pixels rejected as hit by cosmic rays; not counted as masked */
+    int screened_on_cpu;  /* a device was asked for, and the CPU has looked for hits or made the variance */
+    size_t nbin_cosmic;   /* bins in the output that are COSMIC */
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
     spx_fallback fallback;             /* bundles (trace method), and those that a device left to the CPU */
     double device_seconds;             /* from the first transfer to the last, where a device computed; else 0 */

@@ -49,6 +49,12 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
             return st;
         f->flat_applied = applied != 0;
     }
+    if (spx_h5_exists(file, "/frame/cosmic_pixels")) {
+        size_t cd[2] = {0, 2};
+        if ((st = spx_h5_read_i32(file, "/frame/cosmic_pixels", 2, cd, &f->cosmic_pixels, e)) != SPX_OK)
+            return st;
+        f->ncosmic = cd[0];
+    }
     if (spx_h5_exists(file, "/frame/model")) {
         size_t md[2] = {0, 0};
         if ((st = spx_h5_read_f32(file, "/frame/model", 2, md, &f->model, e)) != SPX_OK)
@@ -77,6 +83,10 @@ spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_h5
         st = spx_h5_attach_scale(file, "/frame/pixmask_fraction", 1, w, "wavelength", e);
     if (st == SPX_OK && f->fiber != NULL)
         st = spx_h5_write(file, "/frame/fiber", H5T_NATIVE_INT32, 1, &f->nspec, f->fiber, e);
+    if (st == SPX_OK && f->ncosmic > 0) {
+        size_t cd[2] = {f->ncosmic, 2};
+        st = spx_h5_write(file, "/frame/cosmic_pixels", H5T_NATIVE_INT32, 2, cd, f->cosmic_pixels, e);
+    }
     if (st == SPX_OK && f->model != NULL) {
         size_t md[2] = {f->model_ny, f->model_nx};
         st = spx_h5_defer_write(writes, file, "/frame/model", H5T_NATIVE_FLOAT, 2, md, f->model, e);

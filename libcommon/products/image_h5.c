@@ -39,13 +39,18 @@ spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im,
     return st;
 }
 
+spx_status spx_image_read_noise(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e)
+{
+    size_t dims[2] = {im->ny, im->nx};
+    return spx_h5_exists(file, "/image/readnoise")
+               ? spx_h5_defer_f32(reads, file, "/image/readnoise", 2, dims, &im->readnoise, e)
+               : SPX_OK;
+}
+
 spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
 {
-    spx_status st = spx_image_read_pixels(file, NULL, im, e);
-    size_t dims[2] = {im->ny, im->nx};
-    if (st == SPX_OK && spx_h5_exists(file, "/image/readnoise"))
-        st = spx_h5_read_f32(file, "/image/readnoise", 2, dims, &im->readnoise, e);
-    return st;
+    const spx_status st = spx_image_read_pixels(file, NULL, im, e);
+    return st == SPX_OK ? spx_image_read_noise(file, NULL, im, e) : st;
 }
 
 spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e)

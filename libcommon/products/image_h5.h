@@ -11,6 +11,8 @@
 spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e);
 /* The same without the read noise, which not everybody needs. */
 spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e);
+/* The read noise of an image whose pixels were read before, if the file has any. */
+spx_status spx_image_read_noise(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e);
 spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e);
 
 #endif

@@ -38,6 +38,7 @@ void spx_frame_free(spx_frame *f)
     spx_table_free(f->fibermap);
     spx_table_free(f->scores);
     spx_free(f->fiber);
+    spx_free(f->cosmic_pixels);
     spx_free(f->model);
     memset(f, 0, sizeof *f);
 }

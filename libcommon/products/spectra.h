@@ -44,6 +44,7 @@ typedef struct {
 enum {
     SPX_SOMEBADPIX = 1 << 0,   /* more than half of the bin's PSF fell on masked pixels */
     SPX_ALLBADPIX = 1 << 1,    /* all of it: no information; flux 0, ivar 0 */
+    SPX_COSMIC = 1 << 2,       /* more than a tenth of it fell on pixels that the extraction rejected */
     SPX_LOWFLAT = 1 << 3,      /* the flat is not known here: too little or too much light, or too few bins */
     SPX_BADFIBERFLAT = 1 << 4, /* the same of the whole fibre */
     SPX_BAD2DFIT = 1 << 7,     /* poor 2-D fit */
@@ -61,6 +62,9 @@ typedef struct {
     struct spx_table *fibermap; /* nspec rows, or NULL */
     struct spx_table *scores;   /* nspec rows, or NULL */
     int32_t *fiber;             /* [nspec] index of the spectrum in the PSF */
+    /* pixels that the extraction rejected as hit by cosmic rays: row and column of each, by rows */
+    size_t ncosmic;
+    int32_t *cosmic_pixels; /* [ncosmic][2]; NULL where there are none */
     /* model image, [model_ny][model_nx]; NULL unless requested */
     size_t model_ny, model_nx;
     float *model;

@@ -27,7 +27,7 @@
 
 enum { RUNS = 5 };
 
-static const char *const step_name[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
+static const char *const step_name[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve", "screen",
                                                          "marginal", "fit",  "root",      "end"};
 
 /* One exposure of the built-in r camera: stars and sky, noise, cosmic rays, bad columns. */

@@ -578,6 +578,25 @@ spx_status solve_the_rest(spx_extract_job *job, const spx_trace_plan *plan, cons
     return SPX_OK;
 }
 
+/* Where hits are rejected or the variance is made anew: on the host, for all bundles. *seen gets the image with the
+ * weights that follow, which *job keeps. */
+spx_status screen_on_host(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
+                          size_t nbundle, spx_image *seen, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    int *chosen = (int *)spx_alloc2(nbundle, 1, sizeof *chosen, e);
+    spx_status st = chosen ? spx_extract_pixel_weights(job, counts, e) : SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_trace_screen_bundles(plan, nbundle, list, job, 0, chosen, out, counts, e);
+    spx_free(chosen);
+    if (st != SPX_OK)
+        return st;
+    *seen = *job->image;
+    seen->ivar = job->weight;
+    seen->mask = NULL;
+    counts->screened_on_cpu = 1;
+    return SPX_OK;
+}
+
 /* Devices that are open; with the last, page-locked memory goes. */
 std::mutex opening;
 int open_devices;
@@ -653,6 +672,18 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     }
     counts->npatch = o->nspec;
     counts->npix = image->nx * image->ny;
+    spx_image seen; /* the image with other weights */
+    float *weight = NULL;
+    const bool screens = spx_extract_screens(o);
+    if (st == SPX_OK && screens) {
+        st = spx::guarded("extract", e,
+                          [&]() { return screen_on_host(&job, &plan, list, nbundle, &seen, out, counts, e); });
+        weight = job.weight;
+        job.weight = NULL;
+        if (st == SPX_OK)
+            job.image = &seen;
+    }
+    const spx_extract_counts before = *counts;
     device_frame retained; /* on one device */
     if (st == SPX_OK && o->hook) {
         ndev = 1;
@@ -681,7 +712,12 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
             return o->hook ? finish_device_frame(retained, &job, out, counts, e)
                            : spx_extract_end(&job, out, counts, e);
         });
+    if (screens) { /* rejected pixels are not counted as masked */
+        counts->npix_bad = before.npix_bad;
+        counts->npix_masked = before.npix_masked;
+    }
     spx_free(why_host);
+    spx_free(weight);
     spx_extract_job_free(&job);
     return st;
 }

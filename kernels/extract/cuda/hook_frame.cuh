@@ -122,7 +122,7 @@ template <typename T> void fetch(const device_frame &h, T *to, const T *from, si
     spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, h.stream), "copy");
 }
 
-/* Allocates a frame like `out` on the device, with its wavelengths and fibres. */
+/* Allocates a frame like `out` on the device, with its wavelengths, fibres and mask. */
 void make_device_frame(device_frame &h, int device, const spx_frame *out)
 {
     const size_t ns = out->nspec, nw = out->arm.nwave, nbin = ns * nw;
@@ -151,8 +151,8 @@ void make_device_frame(device_frame &h, int device, const spx_frame *out)
     spx::check(cudaMalloc((void **)&h.memory, h.bytes), "device memory");
     m = {h.memory, 0, h.bytes};
     share(m);
-    spx::check(cudaMemsetAsync(h.f.arm.mask, 0, nbin * sizeof *h.f.arm.mask, h.stream), "device memory");
     spx::check(cudaMemsetAsync(h.count, 0, sizeof *h.count, h.stream), "device memory");
+    send(h, h.f.arm.mask, out->arm.mask, nbin); /* bits of what was rejected before */
     send(h, h.f.arm.wavelength, out->arm.wavelength, nw);
     send(h, h.f.fiber, out->fiber, ns);
 }

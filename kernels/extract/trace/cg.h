@@ -8,12 +8,13 @@
 #include "extract/trace/trace.h"
 #include "simd/simd.h"
 
-/* out = M v. Vectors have `depth` rows of zeros before and after. */
-static void multiply(const spx_trace_plan *p, const spx_trace_bundle *b, const double *v, double *out)
+/* out = M v in rows k0 .. k1 - 1, where v is 0 elsewhere or the rows are all that reach there. Vectors have `depth`
+ * rows of zeros before and after. */
+static void multiply(const spx_trace_bundle *b, size_t k0, size_t k1, const double *v, double *out)
 {
-    const size_t nl = b->nl;
-    memset(out - (size_t)b->depth * nl, 0, (p->nbin + 2 * (size_t)b->depth + 1) * nl * sizeof *out);
-    for (size_t k = 0; k < p->nbin; k++) {
+    const size_t nl = b->nl, depth = (size_t)b->depth;
+    memset(out + ((long)k0 - (long)depth) * (long)nl, 0, (k1 - k0 + 2 * depth + 1) * nl * sizeof *out);
+    for (size_t k = k0; k < k1; k++) {
         const double *row = b->m + k * b->nelem * nl, *vk = v + k * nl;
         for (size_t i = 0; i < nl; i += SPX_VL) {
             const vec own = load(vk + i);
@@ -30,12 +31,12 @@ static void multiply(const spx_trace_plan *p, const spx_trace_bundle *b, const d
     }
 }
 
-/* z = P^-1 r with P the blocks of the single fibres. */
-static void precondition(const spx_trace_plan *p, const spx_trace_bundle *b, const double *r, double *z)
+/* z = P^-1 r in rows k0 .. k1 - 1 with P the blocks of the single fibres; z is 0 in the rows around them. */
+static void precondition(const spx_trace_bundle *b, size_t k0, size_t k1, const double *r, double *z)
 {
     const size_t nl = b->nl, lrow = (size_t)(b->hi[0] + 1) * nl;
     const int m = b->hi[0];
-    for (size_t k = 0; k < p->nbin; k++)
+    for (size_t k = k0; k < k1; k++)
         for (size_t i = 0; i < nl; i += SPX_VL) {
             vec sum = load(r + k * nl + i);
             const double *l = b->ldl + k * lrow + i;
@@ -43,7 +44,7 @@ static void precondition(const spx_trace_plan *p, const spx_trace_bundle *b, con
                 sum -= load(l - (size_t)t * lrow + (size_t)t * nl) * load(z + ((long)k - t) * (long)nl + (long)i);
             store(z + k * nl + i, sum);
         }
-    for (size_t k = p->nbin; k-- > 0;)
+    for (size_t k = k1; k-- > k0;)
         for (size_t i = 0; i < nl; i += SPX_VL) {
             const double *l = b->ldl + k * lrow + i;
             vec sum = load(z + k * nl + i) * load(l);
@@ -64,43 +65,96 @@ static double inner(size_t n, const double *a, const double *c)
 /* Frames with masks need some 15. */
 #define MOST_STEPS 100
 
-/* Solves M x = y; y[nbin][nl], x alike. The preconditioned residual r^T P^-1 r is the squared error of x in units of
- * its standard deviations, summed over the bundle: that is what is driven below the square of `absolute`, or `relative`
- * times what it was at first. */
-static spx_status solve_to(const spx_trace_plan *p, const spx_trace_bundle *b, const double *y, double absolute,
-                           double relative, spx_trace_workspace *workspace, double *x, int *solved, spx_err *e)
+/* Conjugate gradients for rows k0 .. k1 - 1 of M x = y from the rest r of y, a vector with margins; z, q, d: vectors of
+ * zeros. The preconditioned residual r^T P^-1 r is the squared error of x in units of its standard deviations, summed
+ * over the rows: that is what is driven below the square of `absolute`, or `relative` times what it was at first.
+ * Returns whether it is. */
+static int iterate(const spx_trace_bundle *b, size_t k0, size_t k1, double absolute, double relative, double *r,
+                   double *z, double *q, double *d, double *x)
 {
-    const size_t nl = b->nl, n = p->nbin * nl, margin = (size_t)b->depth * nl + nl, size = n + 2 * margin;
-    double *memory = spx_trace_workspace_get(workspace, SPX_BUFFER_CG, 4, size, e);
-    if (!memory)
-        return SPX_EIO;
-    memset(memory, 0, 4 * size * sizeof *memory);
-    double *r = memory + margin, *z = r + size, *q = z + size, *d = q + size;
-    memcpy(r, y, n * sizeof *r);
-    memset(x, 0, n * sizeof *x);
-    precondition(p, b, r, z);
-    memcpy(d, z, n * sizeof *d);
-    double rz = inner(n, r, z), enough = absolute * absolute;
+    const size_t nl = b->nl, from = k0 * nl, n = (k1 - k0) * nl;
+    precondition(b, k0, k1, r, z);
+    memcpy(d + from, z + from, n * sizeof *d);
+    double rz = inner(n, r + from, z + from), enough = absolute * absolute;
     enough = enough > relative * rz ? enough : relative * rz;
     int steps = 0;
     while (rz > enough && steps < MOST_STEPS) {
-        multiply(p, b, d, q);
-        double dq = inner(n, d, q);
+        multiply(b, k0, k1, d, q);
+        double dq = inner(n, d + from, q + from);
         if (!(dq > 0.0 && isfinite(dq)))
             break;
         double alpha = rz / dq;
-        for (size_t i = 0; i < n; i += SPX_VL) {
+        for (size_t i = from; i < from + n; i += SPX_VL) {
             store(x + i, load(x + i) + every(alpha) * load(d + i));
             store(r + i, load(r + i) - every(alpha) * load(q + i));
         }
-        precondition(p, b, r, z);
-        double next = inner(n, r, z), beta = next / rz;
+        precondition(b, k0, k1, r, z);
+        double next = inner(n, r + from, z + from), beta = next / rz;
         rz = next;
-        for (size_t i = 0; i < n; i += SPX_VL)
+        for (size_t i = from; i < from + n; i += SPX_VL)
             store(d + i, load(z + i) + every(beta) * load(d + i));
         steps++;
     }
-    *solved = rz <= enough;
+    return rz <= enough;
+}
+
+/* Four vectors of zeros. */
+static double *vectors_of(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *workspace,
+                          size_t *size, spx_err *e)
+{
+    const size_t margin = (size_t)b->depth * b->nl + b->nl;
+    *size = p->nbin * b->nl + 2 * margin;
+    double *memory = spx_trace_workspace_get(workspace, SPX_BUFFER_CG, 4, *size, e);
+    if (memory)
+        memset(memory, 0, 4 * *size * sizeof *memory);
+    return memory ? memory + margin : NULL;
+}
+
+/* Solves M x = y; y[nbin][nl], x alike; `absolute` and `relative` as for iterate(). */
+static spx_status solve_to(const spx_trace_plan *p, const spx_trace_bundle *b, const double *y, double absolute,
+                           double relative, spx_trace_workspace *workspace, double *x, int *solved, spx_err *e)
+{
+    const size_t n = p->nbin * b->nl;
+    size_t size;
+    double *r = vectors_of(p, b, workspace, &size, e);
+    if (!r)
+        return SPX_EIO;
+    memcpy(r, y, n * sizeof *r);
+    memset(x, 0, n * sizeof *x);
+    *solved = iterate(b, 0, p->nbin, absolute, relative, r, r + size, r + 2 * size, r + 3 * size, x);
+    return SPX_OK;
+}
+
+/* Where rounding ends. */
+#define ROUNDING 1e-26
+
+static spx_status improve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *workspace,
+                          const unsigned char *chosen, double tolerance, int *solved, spx_err *e)
+{
+    const size_t n = p->nbin, nl = b->nl, depth = (size_t)b->depth;
+    size_t size;
+    double *r = vectors_of(p, b, workspace, &size, e);
+    if (!r)
+        return SPX_EIO;
+    double *z = r + size, *q = z + size, *d = q + size;
+    *solved = 1;
+    for (size_t k0 = 0, k1; k0 < n && *solved; k0 = k1) {
+        for (k1 = k0 + 1; k1 < n && chosen[k1] == chosen[k0];)
+            k1++;
+        if (!chosen[k0])
+            continue;
+        /* r = y - M x needs the rows that reach into these; what is left behind is 0 again */
+        const size_t a0 = k0 > depth ? k0 - depth : 0, a1 = k1 + depth < n ? k1 + depth : n;
+        const size_t v0 = a0 > depth ? a0 - depth : 0, v1 = a1 + depth < n ? a1 + depth : n;
+        memcpy(d + v0 * nl, b->x + v0 * nl, (v1 - v0) * nl * sizeof *d);
+        multiply(b, a0, a1, d, q);
+        memset(d + v0 * nl, 0, (v1 - v0) * nl * sizeof *d);
+        for (size_t i = k0 * nl; i < k1 * nl; i += SPX_VL)
+            store(r + i, load(b->y + i) - load(q + i));
+        *solved = iterate(b, k0, k1, tolerance, ROUNDING, r, z, q, d, b->x);
+        memset(z + k0 * nl, 0, (k1 - k0) * nl * sizeof *z);
+        memset(d + k0 * nl, 0, (k1 - k0) * nl * sizeof *d);
+    }
     return SPX_OK;
 }
 
@@ -108,7 +162,7 @@ static spx_status solve_to(const spx_trace_plan *p, const spx_trace_bundle *b, c
 static spx_status solve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *workspace, int *solved,
                         spx_err *e)
 {
-    return solve_to(p, b, b->y, p->tolerance, 1e-26, workspace, b->x, solved, e);
+    return solve_to(p, b, b->y, p->tolerance, ROUNDING, workspace, b->x, solved, e);
 }
 
 #endif

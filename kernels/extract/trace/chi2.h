@@ -17,6 +17,26 @@ ALWAYS_INLINE void add_model(const spx_trace_plan *p, const spx_trace_bundle *b,
             store(model + pixel + x, load(model + pixel + x) + every(flux) * load(spot + (size_t)y * p->nxp + x));
 }
 
+/* Adds A v to the window model[wny][wnx]; v as b->x, bins where it is 0 are passed over. */
+static spx_status render(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, const double *v,
+                         double *model, spx_err *e)
+{
+    double *spot = spx_trace_workspace_get(r, SPX_BUFFER_RING, (size_t)p->ny, p->nxp, e);
+    double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, e);
+    if (!spot || !work)
+        return SPX_EIO;
+    for (size_t k = 0; k < p->nbin; k++)
+        for (size_t f = 0; f < b->nf; f++) {
+            const spx_bin_geometry *at = &b->at[k * b->nf + f];
+            const double flux = v[k * b->nl + f];
+            if (flux == 0.0 || b->state[k * b->nf + f] != SPX_TRACE_SPOT)
+                continue;
+            make_spot(p, b->fibre0 + f, k, at, work, spot);
+            add_model(p, b, at, spot, flux, model);
+        }
+    return SPX_OK;
+}
+
 /* Rows first .. last-1 of the window: from the model to (p - M)^2 / (1/ivar + (psf_error M)^2), 0 without ivar. */
 static void model_to_chi2(const spx_trace_plan *p, const spx_trace_bundle *b, size_t first, size_t last, double *model)
 {

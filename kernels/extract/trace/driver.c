@@ -87,7 +87,7 @@ const spx_trace_kernels *spx_trace_kernels_best(void)
 /* Regularisation of the patch method, with the largest flux weight of all bins of the bundle that are at most a padded
  * patch (wave_step + 2 wave_pad bins) away, so that it does not depend on pixels far off. Traces that are left out get
  * a unit matrix. */
-static spx_status regularise(const spx_trace_plan *p, spx_trace_bundle *b, const double *diagonal, spx_err *e)
+spx_status spx_trace_regularise(const spx_trace_plan *p, spx_trace_bundle *b, spx_err *e)
 {
     const spx_extract_options *o = p->job->o;
     const size_t n = p->nbin, nl = b->nl;
@@ -110,7 +110,8 @@ static spx_status regularise(const spx_trace_plan *p, spx_trace_bundle *b, const
         for (size_t f = 0; f < b->nf; f++) {
             double w = b->w[k * nl + f], least = 1e-4 * most;
             double alpha = w < least ? least - w : b->regularize[f];
-            b->m[k * b->nelem * nl + f] = b->singular[f] ? 1.0 : diagonal[k * nl + f] + alpha * alpha + SPX_TRACE_PRIOR;
+            b->m[k * b->nelem * nl + f] =
+                b->singular[f] ? 1.0 : b->diagonal[k * nl + f] + alpha * alpha + SPX_TRACE_PRIOR;
         }
     }
     spx_free(largest);
@@ -191,8 +192,7 @@ static spx_status solve_directly(const spx_trace_plan *p, spx_trace_bundle *b, i
 /* Factorise and solve: as asked; where that has no solution, regularised; without the traces that even so have none.
  * *solved: 1 or 0. */
 static spx_status solve_bundle(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
-                               spx_trace_workspace *r, const double *diagonal, spx_trace_tally *t, int *solved,
-                               spx_err *e)
+                               spx_trace_workspace *r, spx_trace_tally *t, int *solved, spx_err *e)
 {
     for (size_t f = 0; f < b->nf; f++)
         b->regularize[f] = p->job->o->regularize;
@@ -211,7 +211,7 @@ static spx_status solve_bundle(const spx_trace_plan *p, const spx_trace_kernels 
         } else if (attempt == 2) {
             leave_out(p, b);
         }
-        spx_status st = regularise(p, b, diagonal, e);
+        spx_status st = spx_trace_regularise(p, b, e);
         if (st != SPX_OK)
             return st;
         if (kernels->factorise(p, b) > 0)
@@ -291,39 +291,37 @@ spx_status spx_trace_deconvolve(const spx_trace_plan *p, spx_trace_bundle *b, sp
     b->y = b->x + n * nl;
     b->w = b->y + n * nl;
     b->seen = b->w + n * nl;
-    double *diagonal = b->seen + n * nl;
+    b->diagonal = b->seen + n * nl;
     b->ldl = factors + b->margin * row;
     b->diag = factors + nldl + m * SPX_TRACE_LANES;
     t->seconds[SPX_EXTRACT_PLAN] += lap(&since);
 
-    spx_status st = kernels->equations(p, b, r, e);
+    spx_status st = kernels->equations(p, b, r, NULL, e);
     t->seconds[SPX_EXTRACT_EQUATIONS] += lap(&since);
     if (st != SPX_OK)
         return st;
     for (size_t k = 0; k < n; k++)
         for (size_t f = 0; f < b->nf; f++) {
-            diagonal[k * nl + f] = b->m[k * b->nelem * nl + f];
+            b->diagonal[k * nl + f] = b->m[k * b->nelem * nl + f];
             *any |= b->w[k * nl + f] > 0.0;
         }
     if (*any)
-        st = solve_bundle(p, kernels, b, r, diagonal, t, solved, e);
+        st = solve_bundle(p, kernels, b, r, t, solved, e);
     t->seconds[SPX_EXTRACT_SOLVE] += lap(&since);
     return st;
 }
 
-spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
-                                    spx_frame *out, spx_trace_tally *t, spx_err *e)
+/* From the solution to the rows of the output that belong to the bundle's wanted fibres. */
+static spx_status end_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int any, int solved,
+                             spx_frame *out, spx_trace_tally *t, spx_err *e)
 {
     const spx_trace_kernels *kernels = spx_trace_kernels_best();
     const spx_extract_options *o = p->job->o;
     const size_t nwave = p->job->nwave, nl = b->nl;
     const size_t f0 = o->first > b->fibre0 ? o->first - b->fibre0 : 0;
     const size_t f1 = o->first + o->nspec < b->fibre0 + b->nf ? o->first + o->nspec - b->fibre0 : b->nf;
-    int any, solved;
-    spx_status st = spx_trace_deconvolve(p, b, r, t, &any, &solved, e);
-    if (st != SPX_OK)
-        return st;
     double since = spx_thread_seconds();
+    spx_status st = SPX_OK;
     for (size_t f = f0; f < f1; f++)
         for (size_t k = 0; k < nwave; k++) {
             size_t at = (b->fibre0 + f - o->first) * nwave + k;
@@ -349,17 +347,59 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
 
 /* ---- all ---- */
 
-/* One bundle: the geometry of `from` may be shared by calls, what is changed of it is this call's. */
+/* A bundle of this call's: the geometry of `from` may be shared by calls. */
+static spx_status copy_bundle(const spx_trace_bundle *from, spx_trace_bundle *b)
+{
+    *b = *from;
+    b->singular = spx_alloc(b->nf, 1, NULL);
+    b->regularize = spx_alloc(b->nf, sizeof *b->regularize, NULL);
+    return b->singular && b->regularize ? SPX_OK : SPX_EIO;
+}
+
+static void free_copy(spx_trace_bundle *b)
+{
+    spx_free(b->singular);
+    spx_free(b->regularize);
+    b->singular = NULL;
+    b->regularize = NULL;
+}
+
 static spx_status solve_one(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_workspace *workspace,
                             spx_frame *out, spx_trace_tally *tally)
 {
-    spx_trace_bundle b = *from;
-    b.singular = spx_alloc(b.nf, 1, NULL);
-    b.regularize = spx_alloc(b.nf, sizeof *b.regularize, NULL);
-    const spx_status st =
-        b.singular && b.regularize ? spx_trace_extract_bundle(p, &b, workspace, out, tally, NULL) : SPX_EIO;
-    spx_free(b.singular);
-    spx_free(b.regularize);
+    spx_trace_bundle b;
+    int any, solved;
+    spx_status st = copy_bundle(from, &b);
+    if (st == SPX_OK)
+        st = spx_trace_deconvolve(p, &b, workspace, tally, &any, &solved, NULL);
+    if (st == SPX_OK)
+        st = end_bundle(p, &b, workspace, any, solved, out, tally, NULL);
+    free_copy(&b);
+    return st;
+}
+
+spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_bundle *b,
+                                   spx_trace_workspace *r, const float *readnoise, int finish, spx_trace_hits *hits,
+                                   double **light, int *chosen, spx_frame *out, spx_trace_tally *t, spx_err *e)
+{
+    const spx_trace_kernels *kernels = spx_trace_kernels_best();
+    const spx_extract_options *o = p->job->o;
+    int any = 0, solved = 0;
+    *chosen = 1;
+    spx_status st = copy_bundle(from, b);
+    if (st == SPX_OK)
+        st = spx_trace_deconvolve(p, b, r, t, &any, &solved, e);
+    double since = spx_thread_seconds();
+    if (st == SPX_OK && solved && o->reject > 0.0)
+        st = spx_trace_reject(p, kernels, b, r, readnoise, hits, e);
+    if (st == SPX_OK && solved && o->variance == SPX_VARIANCE_MODEL)
+        st = spx_trace_smooth_light(p, kernels, b, r, light, e);
+    t->seconds[SPX_EXTRACT_SCREEN] += lap(&since);
+    if (st == SPX_OK && finish && !hits->changed && o->variance == SPX_VARIANCE_DATA) {
+        st = end_bundle(p, b, r, any, solved, out, t, e);
+        *chosen = 0;
+    }
+    free_copy(b);
     return st;
 }
 
@@ -376,6 +416,17 @@ static void clear_rows(const spx_trace_plan *p, const spx_trace_bundle *b, spx_f
             memset(out->chi2pix + at, 0, nw * sizeof(double));
             memset(out->arm.resolution + at * ndiag, 0, nw * ndiag * sizeof(double));
         }
+}
+
+void spx_trace_count(const spx_trace_tally *t, int all, spx_extract_counts *counts)
+{
+    if (all) {
+        counts->npatch_failed += t->failed;
+        counts->npatch_regularised += t->regularised;
+        counts->nbin_nospot += t->nospot;
+    }
+    for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
+        counts->seconds[step] += t->seconds[step];
 }
 
 spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
@@ -402,18 +453,14 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
     }
     for (int t = 0; workspaces && tallies && t < nthreads; t++) {
         spx_trace_workspace_free(&workspaces[t]);
-        counts->npatch_failed += tallies[t].failed;
-        counts->npatch_regularised += tallies[t].regularised;
-        counts->nbin_nospot += tallies[t].nospot;
-        for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
-            counts->seconds[step] += tallies[t].seconds[step];
+        spx_trace_count(&tallies[t], 1, counts);
     }
     spx_free(workspaces);
     spx_free(tallies);
     return st;
 }
 
-static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+static spx_status extract_all(spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const spx_extract_options *o = job->o;
     const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
@@ -421,20 +468,24 @@ static spx_status extract_all(const spx_extract_job *job, spx_frame *out, spx_ex
     double since = spx_thread_seconds();
     spx_trace_plan plan;
     spx_trace_bundle *bundles = spx_alloc(nbundle, sizeof *bundles, e);
+    int *chosen = spx_extract_screens(o) ? spx_alloc(nbundle, sizeof *chosen, e) : NULL;
     spx_status st = spx_trace_plan_make(job, &plan, e);
-    if (!bundles)
+    if (!bundles || (spx_extract_screens(o) && !chosen))
         st = SPX_EIO;
     if (st == SPX_OK)
         st = spx_trace_bundles_make(&plan, nbundle, bundles, spx_extract_threads(o), e);
     counts->seconds[SPX_EXTRACT_PLAN] = lap(&since);
     counts->npatch = o->nspec;
     counts->fallback = (spx_fallback){.unit = "bundles", .total = nbundle};
+    if (st == SPX_OK && chosen)
+        st = spx_trace_screen_bundles(&plan, nbundle, bundles, job, 1, chosen, out, counts, e);
     if (st == SPX_OK)
-        st = spx_trace_solve_bundles(&plan, nbundle, bundles, NULL, out, counts, e);
+        st = spx_trace_solve_bundles(&plan, nbundle, bundles, chosen, out, counts, e);
     for (size_t i = 0; bundles && i < nbundle; i++)
         spx_trace_bundle_free(&bundles[i]);
     spx_trace_plan_free(&plan);
     spx_free(bundles);
+    spx_free(chosen);
     return st;
 }
 

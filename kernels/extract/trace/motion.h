@@ -28,19 +28,6 @@ typedef struct {
     size_t nx, stride; /* columns that may differ from 0; all */
 } strip;
 
-/* Variance of each bin's flux from its fibre's own block, [nbin][nl]: diagonal of the inverse. */
-static void own_variance(const spx_trace_plan *p, const spx_trace_bundle *b, double *ring, double *variance)
-{
-    const int m = b->hi[0];
-    const size_t lrow = (size_t)(m + 1) * b->nl;
-    for (size_t v = 0; v < b->nl; v += SPX_VL) {
-        vec z[SPX_TRACE_MOST_BAND + 1];
-        memset(ring, 0, (size_t)(m + 1) * (size_t)(m + 1) * SPX_VL * sizeof *ring);
-        for (size_t k = p->nbin; k-- > 0;)
-            store(variance + k * b->nl + v, inverse_row(m, b->ldl + k * lrow + v, b->nl, ring, k % (size_t)(m + 1), z));
-    }
-}
-
 /* Weighted mean around bin k of the bins that are no lines; *weight of it is its inverse variance. */
 static double mean_around(size_t n, size_t k, const double *sum_wf, const double *sum_w, double *weight)
 {

@@ -68,7 +68,8 @@ ALWAYS_INLINE void weighted_sums(const spx_trace_plan *p, const spx_trace_bundle
     *seen = sum_lanes(sum_seen);
 }
 
-static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
+static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                            const unsigned char *only, spx_err *e)
 {
     const size_t nf = b->nf, nl = b->nl, npix = (size_t)p->ny * p->nxp, slots = (size_t)b->depth + 1;
     double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf + 1, npix, e);
@@ -80,17 +81,22 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
         double *now = ring + k % slots * nf * npix;
         const spx_bin_geometry *at = b->at + k * nf;
         unsigned char *state = b->state + k * nf;
+        const unsigned char *chosen = only ? only + k * nf : NULL;
         double *row = b->m + k * b->nelem * nl;
-        memset(row, 0, b->nelem * nl * sizeof *row);
+        if (chosen && !memchr(chosen, 1, nf))
+            continue;
+        if (!chosen)
+            memset(row, 0, b->nelem * nl * sizeof *row);
         for (size_t f = 0; f < nf; f++)
-            if (state[f] == SPX_TRACE_SPOT && !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
+            if (state[f] == SPX_TRACE_SPOT && (!chosen || chosen[f]) &&
+                !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
                 state[f] = SPX_TRACE_NOSPOT;
         for (size_t f = 0; f < nf; f++) {
-            if (state[f] != SPX_TRACE_SPOT)
+            if (state[f] != SPX_TRACE_SPOT || (chosen && !chosen[f]))
                 continue;
             weighted_sums(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f],
                           &b->seen[k * nl + f]);
-            if (!(b->w[k * nl + f] > 0.0))
+            if (!(b->w[k * nl + f] > 0.0) && !chosen) /* what is changed may have to become 0 */
                 continue;
             row[f] = overlap(p, weighted, &at[f], now + f * npix, &at[f]);
             size_t f0 = f > (size_t)b->reach ? f - (size_t)b->reach : 0,
@@ -101,7 +107,7 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
                 long from = g > f ? b->lo[df] : -b->hi[df], to = g >= f ? -1 : b->lo[df] > 0 ? -b->lo[df] : 0;
                 for (long dk = from < -(long)k ? -(long)k : from; dk <= to; dk++) {
                     size_t k2 = (size_t)((long)k + dk), at2 = k2 * nf + g;
-                    if (b->state[at2] != SPX_TRACE_SPOT)
+                    if (b->state[at2] != SPX_TRACE_SPOT || (only && !only[at2]))
                         continue;
                     double sum = overlap(p, weighted, &at[f], ring + (k2 % slots * nf + g) * npix, &b->at[at2]);
                     if (g > f)

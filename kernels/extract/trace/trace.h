@@ -112,6 +112,7 @@ typedef struct {
     double *diag; /* [nbin][lanes] scratch of the factorisation, hi[0] rows of zeros before it */
     double *x;    /* [nbin][nl] deconvolved flux */
     double *y, *w, *seen; /* [nbin][nl] A^T W p, A^T W 1, A^T [W > 0] */
+    double *diagonal;     /* [nbin][nl] of M, without what regularisation adds */
     double *regularize;   /* [nf] alpha */
 } spx_trace_bundle;
 
@@ -147,6 +148,10 @@ typedef enum {
     SPX_BUFFER_MODEL,
     SPX_BUFFER_ROOT,
     SPX_BUFFER_MOTION,
+    SPX_BUFFER_REJECT,
+    SPX_BUFFER_REJECT_WINDOW,
+    SPX_BUFFER_SMOOTH,
+    SPX_BUFFER_READNOISE,
     SPX_BUFFERS
 } spx_trace_buffer;
 
@@ -188,9 +193,8 @@ typedef struct {
     size_t failed, regularised, nospot;
 } spx_trace_tally;
 
-/* Everything for one bundle on the CPU, into the rows of the output that belong to its wanted fibres. */
-spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
-                                    spx_frame *out, spx_trace_tally *t, spx_err *e);
+/* Adds what was met; all: not the seconds alone. */
+void spx_trace_count(const spx_trace_tally *t, int all, spx_extract_counts *counts);
 
 /* Solves bundles on the CPU, side by side: list[i] where chosen[i] is not 0, whose rows of the output are cleared
  * before; all of them, and the output is 0 already, where `chosen` is NULL. For the CPU backend, and for the bundles
@@ -199,17 +203,66 @@ spx_status spx_trace_extract_bundle(const spx_trace_plan *p, spx_trace_bundle *b
 spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
                                    const int *chosen, spx_frame *out, spx_extract_counts *counts, spx_err *e);
 
+typedef struct spx_trace_kernels spx_trace_kernels;
+
+/* Puts the diagonal of a bundle's M in place: b->diagonal with what regularisation adds. */
+spx_status spx_trace_regularise(const spx_trace_plan *p, spx_trace_bundle *b, spx_err *e);
+
+/* ---- before the extraction: cosmic-ray hits, and the variance of the model ---- */
+
+/* Hits in a bundle; arrays are the workspace's. */
+typedef struct {
+    int changed;               /* its equations are others than they were, even where no hit is left */
+    const unsigned char *flag; /* [wny][wnx] & is_hit: the pixel is rejected */
+    int is_hit;
+    const double *whole; /* [nbin][nl] b->seen with nothing rejected; now it is without the rejected pixels */
+} spx_trace_hits;
+
+/* Finds the pixels of a bundle with a solution that are more than the options' `reject` errors above its model; leaves
+ * weights, equations and flux without them (the flux within 1e-3 of its error). readnoise: [wny][wnx], for the variance
+ * of the model in place of 1/ivar; or NULL. Ends early where the equations have no solution any more. */
+spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
+                            spx_trace_workspace *r, const float *readnoise, spx_trace_hits *out, spx_err *e);
+
+/* A f of a bundle with a solution, into the window light[wny][wnx]: f is the median of 31 bins where its own value is
+ * within 4 errors of that, else its own. The noise of the pixels is in it to a small part only. */
+spx_status spx_trace_smooth_light(const spx_trace_plan *p, const spx_trace_kernels *kernels, const spx_trace_bundle *b,
+                                  spx_trace_workspace *r, double **light, spx_err *e);
+
+/* One bundle of spx_trace_screen_bundles(), which see: *b gets the bundle with its solution, whose arrays are the
+ * workspace's; *light stays NULL where none is wanted. */
+spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_bundle *b,
+                                   spx_trace_workspace *r, const float *readnoise, int finish, spx_trace_hits *hits,
+                                   double **light, int *chosen, spx_frame *out, spx_trace_tally *t, spx_err *e);
+
+/* All bundles: solves them as far as the flux, rejects hits and makes the variance anew, as the job's options say.
+ * job->weight, hit pixels and cosmic bins of *out, and counts of them are changed. chosen[nbundle]: 1 for bundles to be
+ * extracted with these weights; 0: nothing has changed, and the rows of *out have the bundle's spectra already
+ * (`finish`), with the bits of spx_trace_solve_bundles(). The result does not depend on the number of threads. */
+spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
+                                    spx_extract_job *job, int finish, int *chosen, spx_frame *out,
+                                    spx_extract_counts *counts, spx_err *e);
+
 /* The loops that are compiled for each instruction set. All are sequential; they are called for different bundles at
  * the same time. */
-typedef struct {
+struct spx_trace_kernels {
     const char *name;
-    /* M, y, w and seen of a bundle from its window. */
-    spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e);
+    /* M, y, w and seen of a bundle from its window. only: NULL, or [nbin][nf] with 1 for bins on pixels whose weights
+     * have changed: their elements are made again, with the bits of a call without it. */
+    spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                            const unsigned char *only, spx_err *e);
     /* Factorise every fibre's block; singular[] gets 1 where it is not positive definite. Returns the number of those.
      */
     size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b);
+    /* Diagonal of the inverse of each fibre's block, from its factors, into z[nbin][nl]. */
+    spx_status (*variances)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *z,
+                            spx_err *e);
     /* Solve M x = y by conjugate gradients; *solved is 0 when they do not converge. */
     spx_status (*solve)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int *solved, spx_err *e);
+    /* The same from what is in b->x, for runs of bins with chosen[nbin] 1, one after the other: x stays elsewhere. The
+     * error of a run, in errors of the flux, is below the tolerance given. */
+    spx_status (*improve)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                          const unsigned char *chosen, double tolerance, int *solved, spx_err *e);
     /* A_s of all fibres of the bundle into *a, which has its memory. */
     spx_status (*schur)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
                         spx_trace_diagonals *a, spx_err *e);
@@ -223,10 +276,13 @@ typedef struct {
     /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
     spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e);
+    /* Adds A v to the window model[wny][wnx], v[nbin][nl]; bins where it is 0 cost nothing. */
+    spx_status (*render)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, const double *v,
+                         double *model, spx_err *e);
     /* Motion of the traces of a bundle that was solved: rows of *out that belong to its fibres and this window. */
     spx_status (*motion)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_motion_row *out,
                          spx_motion_fit *fit, spx_err *e);
-} spx_trace_kernels;
+};
 
 /* The best of those below for this processor. */
 const spx_trace_kernels *spx_trace_kernels_best(void);

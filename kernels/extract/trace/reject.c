@@ -1,0 +1,400 @@
+/* Provides the search for cosmic-ray hits in a bundle: pixels far above the model of the deconvolved solution.
+ *
+ * 1. A pixel is rejected when its excess over the model is above the threshold and at least half of the largest within
+ *    5 x 5 pixels: the solution is drawn towards a hit, and leaves residuals around it. Beside a pixel that is far
+ * above the threshold a lower one holds: hits are tracks.
+ * 2. The bins on new pixels get new equations without them; the iteration for the flux goes on where it was. Again,
+ *    until nothing is new.
+ * 3. Pixels whose excess over the model that was made without them is small come back; then 1 and 2 again.
+ * 4. Neighbours of strong hits go, too: charge spreads.
+ *
+ * Bins that have lost much of their spots are tied to the next ones meanwhile. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "extract/trace/reject_math.h"
+#include "extract/trace/trace.h"
+
+enum { SEEN = 1, HIT = 2, STRONG = 4, CHANGED = 8 };
+
+/* Error of the flux, in units of it, to which the equations are solved in a round, and the bins on both sides of those
+ * with new equations that are solved with them: what is wrong at the ends falls by ten every four. */
+#define ROUND_TOLERANCE 1e-2
+enum { AROUND = 24 };
+/* Change of the flux in units of its error, below which the model stays as it is. */
+#define SAME 1e-4
+/* Part of a spot's light that a bin has to lose to be tied to the next, and the strength: a fraction of the diagonal of
+ * M, of the square of the difference. */
+#define TIED_LOSS     0.3
+#define TIED_STRENGTH 1e-2
+enum { MOST_ROUNDS = 30, SECOND_CHANCES = 2, CELL = 8 };
+
+typedef struct {
+    const spx_trace_plan *p;
+    const spx_trace_kernels *kernels;
+    spx_trace_bundle *b;
+    spx_trace_workspace *r;
+    double *first, *whole;  /* [nbin][nl] diagonal, and seen, with nothing rejected */
+    double *in_model;       /* [nbin][nl] flux that the model has */
+    double *step;           /* [nbin][nl] scratch */
+    double *model;          /* the window's */
+    float *ivar;            /* the window's weights with nothing rejected */
+    float *most_ivar;       /* the window's 1/variance, or more */
+    const float *readnoise; /* the window's; NULL: variance from ivar */
+    unsigned char *flag;    /* the window's SEEN, ... */
+    unsigned char *touched; /* [nbin][nf] bins to get new equations */
+    unsigned char *tied;    /* [nbin][nf] bins that are tied to the next */
+    unsigned char *run;     /* [nbin] bins that are solved again */
+    unsigned char *dirty;   /* [wny] rows with another model, or others rejected, and those near them */
+    unsigned char *cell;    /* CELL x CELL pixels of the window that hold a changed one */
+    uint32_t *list;         /* pixels of the window */
+    size_t nlist, most;
+} search;
+
+/* Marks the pixels in use that a spot covers, but for the outer half of the padding: there is light of wavelengths
+ * beyond it, which no bin has. */
+static void mark_seen(search *s)
+{
+    const spx_trace_plan *p = s->p;
+    const spx_trace_bundle *b = s->b;
+    const long nx = (long)p->job->image->nx;
+    for (size_t i = p->pad / 2 * b->nf; i < (p->nbin - p->pad / 2) * b->nf; i++) {
+        const spx_bin_geometry *at = &b->at[i];
+        if (b->state[i] != SPX_TRACE_SPOT)
+            continue;
+        const long x0 = at->xc > 0 ? at->xc : 0, x1 = at->xc + p->nx < nx ? at->xc + p->nx : nx;
+        for (long y = at->yc > b->y0 ? at->yc : b->y0; y < at->yc + p->ny && y < b->y1 && x0 < x1; y++)
+            memset(s->flag + (size_t)(y - b->wy0) * b->wnx + (size_t)(x0 - b->wx0), SEEN, (size_t)(x1 - x0));
+    }
+    for (size_t i = 0; i < b->wny * b->wnx; i++)
+        if (!(s->ivar[i] > 0.0f))
+            s->flag[i] = 0;
+}
+
+/* Of a pixel that is SEEN, so that it has neighbours in the window. */
+static double excess(const search *s, size_t i)
+{
+    const size_t row = s->b->wnx;
+    const double *m = s->model + i;
+    const double variance = s->readnoise ? spx_model_variance((double)s->readnoise[i], m[0]) : 1.0 / (double)s->ivar[i];
+    return spx_reject_excess((double)s->b->data[i], variance, m[0], i > 0 ? m[-1] : 0.0, m[1], m[-(ptrdiff_t)row],
+                             m[row]);
+}
+
+/* Largest excess within 5 x 5 pixels, of those that are not rejected. */
+static double worst_around(const search *s, size_t i)
+{
+    const long row = (long)s->b->wnx, x = (long)i % row;
+    double most = 0.0;
+    for (long dy = -2; dy <= 2; dy++)
+        for (long dx = -2; dx <= 2; dx++) {
+            const size_t j = (size_t)((long)i + dy * row + dx);
+            if (x + dx >= 0 && x + dx < row && (s->flag[j] & (SEEN | HIT)) == SEEN)
+                most = fmax(most, excess(s, j));
+        }
+    return most;
+}
+
+/* Whether one of the four, or eight, neighbours has this flag. */
+static int is_beside(const search *s, size_t i, int flag, int eight)
+{
+    const long row = (long)s->b->wnx, x = (long)i % row;
+    for (long dy = -1; dy <= 1; dy++)
+        for (long dx = -1; dx <= 1; dx++)
+            if ((eight || dx == 0 || dy == 0) && x + dx >= 0 && x + dx < row &&
+                (s->flag[(size_t)((long)i + dy * row + dx)] & flag))
+                return 1;
+    return 0;
+}
+
+/* Excess that is a hit for certain. */
+static double strong(const search *s)
+{
+    return fmax(SPX_REJECT_STRONG, s->p->job->o->reject);
+}
+
+static spx_status append(search *s, size_t i, spx_err *e)
+{
+    if (s->nlist == s->most) {
+        const size_t more = s->most > 0 ? 2 * s->most : 1024;
+        uint32_t *list = spx_alloc(more, sizeof *list, e);
+        if (list == NULL)
+            return SPX_EIO;
+        if (s->nlist > 0)
+            memcpy(list, s->list, s->nlist * sizeof *list);
+        spx_free(s->list);
+        s->list = list;
+        s->most = more;
+    }
+    s->list[s->nlist++] = (uint32_t)i;
+    return SPX_OK;
+}
+
+/* Makes the list of pixels of which wanted() is true, in the order of the window. */
+static spx_status find(search *s, int (*wanted)(const search *, size_t), spx_err *e)
+{
+    const spx_trace_bundle *b = s->b;
+    const size_t from = (size_t)(b->y0 - b->wy0) * b->wnx, to = (size_t)(b->y1 - b->wy0) * b->wnx;
+    spx_status st = SPX_OK;
+    s->nlist = 0;
+    for (size_t i = from; i < to && st == SPX_OK; i++)
+        if ((s->flag[i] & SEEN) && wanted(s, i))
+            st = append(s, i, e);
+    return st;
+}
+
+/* Whether a pixel whose excess is above the lower of the thresholds is to be rejected. */
+static int is_new(const search *s, size_t i)
+{
+    const double sigma = s->p->job->o->reject, z = excess(s, i);
+    return (z > sigma || (z > SPX_REJECT_NEAR && is_beside(s, i, STRONG, 1))) &&
+           z >= SPX_REJECT_WORST * worst_around(s, i);
+}
+
+/* Makes the list of pixels to reject, of rows that are dirty; then none is. */
+static spx_status find_new(search *s, spx_err *e)
+{
+    const spx_trace_bundle *b = s->b;
+    const double least = fmin(s->p->job->o->reject, SPX_REJECT_NEAR), least2 = least * least;
+    spx_status st = SPX_OK;
+    s->nlist = 0;
+    for (size_t y = (size_t)(b->y0 - b->wy0); y < (size_t)(b->y1 - b->wy0); y++)
+        for (size_t i = y * b->wnx; s->dirty[y] && i < (y + 1) * b->wnx && st == SPX_OK; i++) {
+            const double rest = (double)b->data[i] - s->model[i];
+            if (!(rest > 0.0) || rest * rest * (double)s->most_ivar[i] < least2) /* nearly all */
+                continue;
+            if ((s->flag[i] & (SEEN | HIT)) == SEEN && is_new(s, i))
+                st = append(s, i, e);
+        }
+    memset(s->dirty, 0, b->wny);
+    return st;
+}
+
+static int comes_back(const search *s, size_t i)
+{
+    const double sigma = s->p->job->o->reject;
+    return (s->flag[i] & HIT) &&
+           excess(s, i) < (is_beside(s, i, STRONG, 1) ? fmin(sigma, SPX_REJECT_BACK_NEAR) : SPX_REJECT_BACK * sigma);
+}
+
+static int is_spilled_on(const search *s, size_t i)
+{
+    return !(s->flag[i] & HIT) && is_beside(s, i, STRONG, 0);
+}
+
+/* Bins whose spots cover a pixel of the list. */
+static void touch(search *s)
+{
+    const spx_trace_plan *p = s->p;
+    const spx_trace_bundle *b = s->b;
+    const size_t across = b->wnx / CELL + 1;
+    memset(s->touched, 0, p->nbin * b->nf);
+    for (size_t j = 0; j < s->nlist; j++) {
+        s->flag[s->list[j]] |= CHANGED;
+        s->cell[s->list[j] / b->wnx / CELL * across + s->list[j] % b->wnx / CELL] = 1;
+    }
+    for (size_t i = 0; i < p->nbin * b->nf && s->nlist > 0; i++) {
+        if (b->state[i] != SPX_TRACE_SPOT)
+            continue;
+        const size_t y0 = (size_t)(b->at[i].yc - b->wy0), y1 = y0 + (size_t)p->ny;
+        const size_t x0 = (size_t)(b->at[i].xc - b->wx0), x1 = x0 + (size_t)p->nx;
+        int near = 0;
+        for (size_t y = y0 / CELL; y <= (y1 - 1) / CELL; y++)
+            for (size_t x = x0 / CELL; x <= (x1 - 1) / CELL; x++)
+                near |= s->cell[y * across + x];
+        for (size_t y = y0; near && y < y1 && !s->touched[i]; y++)
+            for (size_t x = x0; x < x1; x++)
+                s->touched[i] |= (s->flag[y * b->wnx + x] & CHANGED) != 0;
+    }
+    for (size_t j = 0; j < s->nlist; j++) {
+        s->flag[s->list[j]] &= (unsigned char)~CHANGED;
+        s->cell[s->list[j] / b->wnx / CELL * across + s->list[j] % b->wnx / CELL] = 0;
+    }
+}
+
+/* Equations of the bins on the pixels of the list, which have other weights now, and of those that were tied. */
+static spx_status renew(search *s, spx_err *e)
+{
+    spx_trace_bundle *b = s->b;
+    const size_t n = s->p->nbin, nf = b->nf, nl = b->nl;
+    touch(s);
+    for (size_t i = 0; i < n * nf; i++)
+        if (s->tied[i]) { /* its element with the next */
+            s->touched[i] = 1;
+            if (i + nf < n * nf)
+                s->touched[i + nf] = 1;
+        }
+    const spx_status st = s->kernels->equations(s->p, b, s->r, s->touched, e);
+    for (size_t k = 0; k < n && st == SPX_OK; k++)
+        for (size_t f = 0; f < nf; f++)
+            if (s->touched[k * nf + f])
+                b->diagonal[k * nl + f] = b->m[k * b->nelem * nl + f];
+    return st;
+}
+
+/* Ties bins that have lost much of their light to the next ones: one without any makes a hole that looks like a hit. */
+static void tie(search *s)
+{
+    const spx_trace_bundle *b = s->b;
+    const size_t n = s->p->nbin, nl = b->nl, nf = b->nf;
+    memset(s->tied, 0, n * nf);
+    for (size_t k = 0; k < n && b->hi[0] > 0; k++)
+        for (size_t f = 0; f < nf; f++)
+            if (b->seen[k * nl + f] < (1.0 - TIED_LOSS) * s->whole[k * nl + f]) {
+                s->tied[k * nf + f] = 1;
+                if (k > 0)
+                    s->tied[(k - 1) * nf + f] = 1;
+            }
+    for (size_t k = 0; k < n; k++)
+        for (size_t f = 0; f < nf; f++) {
+            const size_t i = k * nf + f;
+            if (!s->tied[i] || b->singular[f])
+                continue;
+            if (k + 1 == n || b->state[i] != SPX_TRACE_SPOT || b->state[i + nf] != SPX_TRACE_SPOT) {
+                s->tied[i] = 0;
+                continue;
+            }
+            const double strength = TIED_STRENGTH * s->first[k * nl + f];
+            b->m[k * b->nelem * nl + f] += strength;
+            b->m[(k + 1) * b->nelem * nl + f] += strength;
+            b->m[(k * b->nelem + 1) * nl + f] -= strength;
+        }
+}
+
+/* Bins to solve again, and the rows that they touch. */
+static void find_runs(search *s)
+{
+    const spx_trace_bundle *b = s->b;
+    const size_t n = s->p->nbin, nf = b->nf;
+    memset(s->run, 0, n);
+    for (size_t k = 0; k < n; k++)
+        if (memchr(s->touched + k * nf, 1, nf)) {
+            const size_t from = k > AROUND ? k - AROUND : 0, to = k + AROUND < n ? k + AROUND + 1 : n;
+            memset(s->run + from, 1, to - from);
+        }
+    for (size_t i = 0; i < n * nf; i++)
+        if (s->run[i / nf] && b->state[i] == SPX_TRACE_SPOT) {
+            const long y = (long)b->at[i].yc - b->wy0, end = (long)b->wny;
+            const long from = y > 2 ? y - 2 : 0, to = y + s->p->ny + 2 < end ? y + s->p->ny + 2 : end;
+            memset(s->dirty + from, 1, (size_t)(to - from));
+        }
+}
+
+/* Rejects the pixels of the list, or takes them back, and makes flux and model anew. *solved: 0 where that has none. */
+static spx_status change(search *s, int back, int *solved, spx_err *e)
+{
+    spx_trace_bundle *b = s->b;
+    for (size_t j = 0; j < s->nlist; j++) {
+        const size_t i = s->list[j];
+        s->flag[i] = (unsigned char)(back ? SEEN : s->flag[i] | HIT);
+        b->weight[i] = back ? s->ivar[i] : 0.0f;
+    }
+    spx_status st = renew(s, e);
+    if (st == SPX_OK)
+        st = spx_trace_regularise(s->p, b, e);
+    if (st != SPX_OK)
+        return st;
+    tie(s);
+    find_runs(s);
+    *solved = s->kernels->factorise(s->p, b) == 0;
+    if (*solved)
+        st = s->kernels->improve(s->p, b, s->r, s->run, ROUND_TOLERANCE, solved, e);
+    if (st != SPX_OK || !*solved)
+        return st;
+    for (size_t i = 0; i < s->p->nbin * b->nl; i++) {
+        const double step = b->x[i] - s->in_model[i];
+        s->step[i] = step * step * s->first[i] > SAME * SAME ? step : 0.0;
+        s->in_model[i] += s->step[i];
+    }
+    return s->kernels->render(s->p, b, s->r, s->step, s->model, e);
+}
+
+/* Steps 1 and 2. */
+static spx_status converge(search *s, int *changed, int *solved, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (int round = 0; round < MOST_ROUNDS && st == SPX_OK && *solved; round++) {
+        st = find_new(s, e);
+        if (st != SPX_OK || s->nlist == 0)
+            break;
+        *changed = 1;
+        for (size_t j = 0; j < s->nlist; j++)
+            if (excess(s, s->list[j]) > strong(s))
+                s->flag[s->list[j]] |= STRONG;
+        st = change(s, 0, solved, e);
+    }
+    return st;
+}
+
+/* Memory, and where the search begins. */
+static spx_status begin(search *s, spx_err *e)
+{
+    const spx_trace_plan *p = s->p;
+    const spx_trace_bundle *b = s->b;
+    const size_t row = p->nbin * b->nl, npix = b->wny * b->wnx, bins = p->nbin * b->nf;
+    const size_t cells = (b->wny / CELL + 1) * (b->wnx / CELL + 1);
+    double *vectors = spx_trace_workspace_get(s->r, SPX_BUFFER_REJECT, 4, row, e);
+    /* weights in single precision, then bytes */
+    double *window = spx_trace_workspace_get(
+        s->r, SPX_BUFFER_REJECT_WINDOW,
+        ((s->readnoise ? 9 : 5) * npix + 2 * bins + cells + p->nbin + b->wny) / sizeof(double) + 1, 1, e);
+    s->model = spx_trace_workspace_get(s->r, SPX_BUFFER_MODEL, b->wny, b->wnx, e);
+    if (!vectors || !window || !s->model || npix > UINT32_MAX)
+        return SPX_EIO;
+    s->first = vectors;
+    s->whole = s->first + row;
+    s->in_model = s->whole + row;
+    s->step = s->in_model + row;
+    s->ivar = (float *)window;
+    s->most_ivar = s->readnoise ? s->ivar + npix : s->ivar;
+    s->flag = (unsigned char *)(s->most_ivar + npix);
+    s->touched = s->flag + npix;
+    s->tied = s->touched + bins;
+    s->cell = s->tied + bins;
+    s->run = s->cell + cells;
+    s->dirty = s->run + p->nbin;
+    memset(s->flag, 0, npix + 2 * bins + cells);
+    memset(s->dirty, 1, b->wny);
+    memcpy(s->ivar, b->weight, npix * sizeof *s->ivar);
+    for (size_t i = 0; i < npix && s->readnoise; i++)
+        s->most_ivar[i] = s->ivar[i] > 0.0f ? 1.0f / (s->readnoise[i] * s->readnoise[i]) : 0.0f;
+    memcpy(s->first, b->diagonal, row * sizeof *s->first);
+    memcpy(s->whole, b->seen, row * sizeof *s->whole);
+    memcpy(s->in_model, b->x, row * sizeof *s->in_model);
+    memset(s->model, 0, npix * sizeof *s->model);
+    mark_seen(s);
+    return s->kernels->render(p, b, s->r, b->x, s->model, e);
+}
+
+spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
+                            spx_trace_workspace *r, const float *readnoise, spx_trace_hits *out, spx_err *e)
+{
+    search s = {.p = p, .kernels = kernels, .b = b, .r = r, .readnoise = readnoise};
+    int solved = 1;
+    *out = (spx_trace_hits){0};
+    spx_status st = begin(&s, e);
+    if (st == SPX_OK)
+        st = converge(&s, &out->changed, &solved, e);
+    for (int chance = 0; chance < SECOND_CHANCES && st == SPX_OK && solved && out->changed; chance++) {
+        for (size_t i = 0; i < b->wny * b->wnx; i++)
+            if (s.flag[i] & HIT) /* what was strong may have been another's light */
+                s.flag[i] = (unsigned char)(SEEN | HIT | (excess(&s, i) > strong(&s) ? STRONG : 0));
+        st = find(&s, comes_back, e);
+        if (st != SPX_OK || s.nlist == 0)
+            break;
+        st = change(&s, 1, &solved, e);
+        if (st == SPX_OK)
+            st = converge(&s, &out->changed, &solved, e);
+    }
+    if (st == SPX_OK && out->changed)
+        st = find(&s, is_spilled_on, e);
+    if (st == SPX_OK && out->changed && solved)
+        st = change(&s, 0, &solved, e);
+    out->flag = s.flag;
+    out->is_hit = HIT;
+    out->whole = s.whole;
+    spx_free(s.list);
+    return st;
+}
