@@ -40,6 +40,13 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "model", 'm', NULL, o.model, "Add the model of the image to the output"),
     SPX_OPTION(CHOICE, "precision", 0, NULL, o.bytes, "Floating-point type of the output",
                .choices = SPX_CHOICES({"float", sizeof(float)}, {"double", sizeof(double)})),
+    SPX_OPTION(
+        DOUBLE, "reject", 0, "N", o.reject,
+        "Find cosmic-ray hits, and leave out pixels more than N errors above the model; 5 is a good value. 0: none",
+        .min = 0, .max = 1e6),
+    SPX_OPTION(CHOICE, "variance", 0, NULL, o.variance,
+               "Variance of the pixels: the image's, or read noise and photons of the smoothed model",
+               .choices = SPX_CHOICES({"data", SPX_VARIANCE_DATA}, {"model", SPX_VARIANCE_MODEL})),
     SPX_OPTION(STRING, "psf-error", 0, "FRACTION", o.psf_error,
                "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
     SPX_OPTION(FLAG, "strict", 0, NULL, o.strict,
@@ -274,6 +281,8 @@ static spx_status run(spx_run *s, spx_err *e)
                       s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
+    if (st == SPX_OK && o.variance == SPX_VARIANCE_MODEL)
+        spx_queue_need_noise(queue);
     if (st == SPX_OK) {
         w.total = spx_queue_total(queue);
         st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);

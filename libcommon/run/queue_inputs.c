@@ -42,7 +42,7 @@ struct spx_queue {
     spx_run *s;
     spx_queue_kind kind;
     size_t n, at; /* number of inputs, and index of the next */
-    int skip_existing;
+    int skip_existing, noise;
     size_t nkept; /* number of existing products so far */
     entry *it;
     enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN } to;
@@ -476,6 +476,8 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
     }
     if (st == SPX_OK)
         st = spx_image_read_pixels(in->file, later ? &x->reads : NULL, &x->image, e);
+    if (st == SPX_OK && q->noise)
+        st = spx_image_read_noise(in->file, later ? &x->reads : NULL, &x->image, e);
     if (st == SPX_OK && own_psf)
         st = spx_psf_read(in->file, &p->psf, e);
     return st;
@@ -599,6 +601,11 @@ spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, 
         spx_run_close_input(in);
     q->at += !it->is_stdin;
     return st;
+}
+
+void spx_queue_need_noise(spx_queue *q)
+{
+    q->noise = 1;
 }
 
 void spx_queue_close(spx_queue *q)

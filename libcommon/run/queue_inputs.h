@@ -29,7 +29,7 @@ typedef struct {
     char name[1024];      /* name of the input with the image */
     char label[1072];     /* prefix of messages: name and ": " in a queue, "" otherwise */
     spx_product *product; /* its output */
-    spx_image image;      /* without read noise; see spx_image_drop_pixels() */
+    spx_image image;      /* read noise: see spx_queue_need_noise(); see spx_image_drop_pixels() */
     const spx_psf *psf;   /* of an image; valid as long as the exposure */
     spx_input *in;        /* the input with the image or frame, open until the product ends */
     struct spx_psf_source *source;
@@ -48,6 +48,8 @@ typedef struct {
  * PSF has no image; SPX_EINPUT where there is no image, no PSF or no frame. A file among several that cannot be read is
  * an error of its own exposure. */
 spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, spx_queue **q, spx_err *e);
+/* Images come with their read noise, where they have it. */
+void spx_queue_need_noise(spx_queue *q);
 /* Number of exposures to process; 0 when unknown, because standard input may hold any number. */
 size_t spx_queue_total(const spx_queue *q);
 void spx_queue_close(spx_queue *q);

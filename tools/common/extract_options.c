@@ -39,6 +39,8 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
     if (trace)
         eo->tolerance = o->tolerance;
     eo->regularize = o->regularize;
+    eo->reject = o->reject;
+    eo->variance = o->variance;
     eo->want_model = o->model;
     eo->max_device_mem = o->max_device_mem;
     eo->nthreads = nthreads;

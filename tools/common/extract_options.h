@@ -8,9 +8,10 @@
 typedef struct {
     const char *wavelength, *spectra, *psf_error, *site;
     spx_extract_method method;
+    spx_variance variance;
     int bytes; /* of a number of the output */
     long bundle_size, sub_bundles, wave_step, wave_pad;
-    double pix_pad_frac, regularize, tolerance;
+    double pix_pad_frac, regularize, tolerance, reject;
     size_t max_device_mem;
     int model, strict, barycentric, skip_existing;
     int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given;

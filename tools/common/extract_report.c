@@ -1,6 +1,7 @@
 #include "common/extract_report.h"
 
 #include <stdio.h>
+#include <string.h>
 
 spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_options *eo, const spx_extract_counts *c,
                               const spx_frame *frame, const spx_psf *psf, int strict, spx_err *e)
@@ -10,6 +11,9 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
                c->nbin_empty, c->nbin, c->npix_masked, c->npix);
     if (c->npix_bad > 0)
         spx_note("%s%zu pixels are not finite or have a negative ivar: masked", label, c->npix_bad);
+    if (eo->reject > 0)
+        spx_detail("%s%zu pixels rejected as hit by cosmic rays, %zu bins with bit COSMIC", label, c->npix_rejected,
+                   c->nbin_cosmic);
     if (c->nbin_nospot > 0)
         spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
     double lo, hi;
@@ -31,6 +35,15 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
     if (c->npatch_regularised > 0)
         spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
     spx_status st = spx_run_fallback(s, label, &c->fallback, e);
+    if (st == SPX_OK && c->screened_on_cpu) {
+        (strcmp(s->common.device, "auto") != 0 ? spx_warn : spx_detail)(
+            "%s--device %s: --reject and --variance model were prepared on the CPU", label, s->common.device);
+        st = spx_run_record(s, "screened_on_cpu", e, "1");
+    }
+    if (st == SPX_OK && eo->reject > 0)
+        st = spx_run_record(s, "pixels_rejected", e, "%zu", c->npix_rejected);
+    if (st == SPX_OK && eo->reject > 0)
+        st = spx_run_record(s, "bins_cosmic", e, "%zu", c->nbin_cosmic);
     if (st == SPX_OK)
         st = spx_run_record(s, "grid", e, "%.17g,%.17g,%.17g", eo->wmin, eo->wmax, eo->dw);
     if (st == SPX_OK)
@@ -49,7 +62,7 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
 
 void spx_extract_record_seconds(spx_run *s, const char *label, double seconds, const spx_extract_counts *c)
 {
-    static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve",
+    static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve", "screen",
                                                         "marginal", "fit",  "root",      "end"};
     spx_run_seconds(s, "extract", seconds);
     if (c->device_seconds > 0)

@@ -29,6 +29,7 @@ const spx_err_option spx_kernel_options[] = {
     {"terms", "--terms"},
     {"stars", "--stars"},
     {"train_nn", "--train-nn"},
+    {"variance", "--variance"},
     {"vrange", "--vrange"},
     {"wavelength", "--wavelength"},
     {NULL, NULL},
