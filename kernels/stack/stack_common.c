@@ -9,6 +9,10 @@
 
 /* Limit of the window, so that sums and differences of sample indices stay far from the limits of int64. */
 #define FARTHEST ((size_t)1 << 40)
+/* A window that follows from offsets and shifts, longer than SPARSE_WINDOW samples and SPARSE_FACTOR times as long as
+ * all traces together, is nearly empty: a mistake in the offsets. */
+#define SPARSE_WINDOW ((size_t)1 << 24)
+#define SPARSE_FACTOR ((size_t)100)
 
 /* Traces whose shift ranges are computed together. */
 enum { AT_ONCE = 64 };
@@ -51,6 +55,9 @@ spx_status spx_stack_window(const spx_traces *tr, const spx_shifts *sh, const sp
                         "the window is empty or endless: it begins at sample %lld, the last trace ends at %lld",
                         (long long)*t0, (long long)high);
     *length = o->has_length ? o->length : (size_t)(high - *t0);
+    if (!o->has_length && *length > SPARSE_WINDOW && *length / SPARSE_FACTOR > tr->nsample)
+        return spx_fail_remedy(e, SPX_EINPUT, "correct them, or choose a window with {t0} and {length}",
+                               "offsets and shifts spread %zu samples of the traces over %zu", tr->nsample, *length);
     if (*length == 0 || *length > FARTHEST || *t0 > (int64_t)FARTHEST || *t0 < -(int64_t)FARTHEST)
         return spx_fail(e, SPX_EUSAGE, "a window of %zu samples from sample %lld on is out of range", *length,
                         (long long)*t0);
@@ -121,6 +128,9 @@ spx_status spx_stack_begin(const spx_traces *tr, const spx_shifts *sh, const spx
     size_t columns = o->method == SPX_STACK_MAX ? 1 : out->length, n;
     if ((st = spx_mul(rows, columns, &n, e)) != SPX_OK)
         return st;
+    if (n > spx_mem_cap() / (size_t)out->precision)
+        return spx_fail_remedy(e, SPX_EINPUT, "choose a shorter window with {t0} and {length}, or fewer shifts",
+                               "%zu stacks of %zu samples do not fit into memory", rows, columns);
     if (o->earlier != NULL && o->method != SPX_STACK_STACK)
         return spx_fail(e, SPX_EINPUT, "only stacks can be added to an earlier result");
     if (o->earlier != NULL &&

@@ -10,6 +10,7 @@ const spx_err_option spx_kernel_options[] = {
     {"hook", "--hook"},
     {"interpolator", "--interpolator"},
     {"knots", "--knots"},
+    {"length", "--length"},
     {"library_resolution", "--library-resolution"},
     {"log_param", "--log-param"},
     {"make_templates", "rvs-template"},
@@ -30,7 +31,9 @@ const spx_err_option spx_kernel_options[] = {
     {"stars", "--stars"},
     {"train_nn", "--train-nn"},
     {"variance", "--variance"},
+    {"t0", "--t0"},
     {"vrange", "--vrange"},
+    {"vsini_range", "--vsini-range"},
     {"wavelength", "--wavelength"},
     {NULL, NULL},
 };
