@@ -182,7 +182,9 @@ column() {
     fails_with 2 "*--prior: '0' is not MEAN,SIGMA" rvs-fit -t templates.h5 --prior v=0 -o x.h5 spectra.h5
     fails_with 2 "*--vrange: '-300:300' is not MIN,MAX" rvs-fit -t templates.h5 --vrange -300:300 -o x.h5 spectra.h5
     fails_with 2 "*'6400:6600:0.8' is not *MIN,MAX" rvs-fit -t templates.h5 -w 6400:6600:0.8 -o x.h5 spectra.h5
-    fails_with 2 '*velocity range*' rvs-fit -t templates.h5 --vrange 5,-5 -o x.h5 spectra.h5
+    fails_with 2 '*--vrange 5 to -5 km/s: *smaller velocity first*' rvs-fit -t templates.h5 --vrange 5,-5 -o x.h5 spectra.h5
+    fails_with 2 '*--vrange -300000 to 0 km/s: *half of that of light*' rvs-fit -t templates.h5 --vrange=-300000,0 -o x.h5 spectra.h5
+    fails_with 2 '*--vsini-range 9 to 5 km/s: *smaller value first*' rvs-fit -t templates.h5 --vsini-range 9,5 -o x.h5 spectra.h5
     fails_with 3 '*wider setup*' rvs-fit -t templates.h5 --vrange=-9000,9000 -o x.h5 spectra.h5
     fails_with 2 '*exclude*' rvs-fit -t templates.h5 --no-rotation --vsini-range 0,10 -o x.h5 spectra.h5
 }

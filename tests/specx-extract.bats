@@ -587,6 +587,7 @@ Angstrom: its series are extrapolated there" ]
     fails_with 2 '*bundle-size*' specx-extract -w $grid --bundle-size 0 -o out.h5 "$image"
     fails_with 2 '*pix-pad-frac*' specx-extract -w $grid --pix-pad-frac 1.5 -o out.h5 "$image"
     fails_with 2 '*psf-error*' specx-extract -w $grid --psf-error=-1 -o out.h5 "$image"
+    fails_with 2 '*--psf-error 1e+200: must not be so large*' specx-extract -w $grid --psf-error 1e200 -o out.h5 "$image"
     fails_with 2 '*unknowns*' specx-extract --method patch -w $grid --wave-step 30000 -o out.h5 "$image"
     fails_with 2 '*--device*gpu*' specx-extract -w $grid --device gpu -o out.h5 "$image"
     fails_with 2 '*precision*' specx-extract -w $grid --precision half -o out.h5 "$image"

@@ -67,7 +67,7 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
         return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace",
                                "patches neither reject cosmic-ray hits nor make a variance");
     if (!isfinite(o->psf_error * o->psf_error))
-        return spx_fail(e, SPX_EUSAGE, "PSF error %g: must be finite", o->psf_error);
+        return spx_fail(e, SPX_EUSAGE, "{psf_error} %g: must not be so large", o->psf_error);
     return SPX_OK;
 }
 

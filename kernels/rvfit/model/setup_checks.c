@@ -9,12 +9,14 @@ spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e)
 {
     if (o->npoly < 1 || o->npoly > SPX_RVFIT_MAX_POLY)
         return spx_fail(e, SPX_EUSAGE, "%zu continuum functions: use 1 to %d", o->npoly, SPX_RVFIT_MAX_POLY);
-    if (!(o->vmin <= o->vmax) || !(fabs(o->vmin) < SPX_C_KMS / 2) || !(fabs(o->vmax) < SPX_C_KMS / 2))
-        return spx_fail(e, SPX_EUSAGE, "velocity range %g to %g km/s: give a smaller, then a larger velocity", o->vmin,
+    if (!(o->vmin <= o->vmax))
+        return spx_fail(e, SPX_EUSAGE, "{vrange} %g to %g km/s: give the smaller velocity first", o->vmin, o->vmax);
+    if (!(fabs(o->vmin) < SPX_C_KMS / 2) || !(fabs(o->vmax) < SPX_C_KMS / 2))
+        return spx_fail(e, SPX_EUSAGE, "{vrange} %g to %g km/s: give velocities below half of that of light", o->vmin,
                         o->vmax);
     if (!(o->vsinimin >= 0) || !(o->vsinimin <= o->vsinimax) || !(o->vsinimax <= 2000))
-        return spx_fail(e, SPX_EUSAGE, "vsini range %g to %g km/s: must be within 0 and 2000, increasing", o->vsinimin,
-                        o->vsinimax);
+        return spx_fail(e, SPX_EUSAGE, "{vsini_range} %g to %g km/s: give 0 to 2000 km/s, the smaller value first",
+                        o->vsinimin, o->vsinimax);
     if (o->reject < 0 || (o->reject > 0 && !(o->reject_sigma > 0)))
         return spx_fail(e, SPX_EUSAGE,
                         "rejection %d times beyond %g sigma: give a number of 0 or more, and a sigma above 0",
