@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "calib/clones.h"
+#include "calib/series.h"
 
 /* Bins that are worked on at one time, so that what is summed stays in the first-level cache. */
 enum { BLOCK = 256 };
@@ -101,6 +102,25 @@ void spx_resolution_variance(size_t n, size_t ndiag, const double *r, const doub
             }
         }
     }
+}
+
+SPX_CLONES
+static void derivative(size_t n, double dw, const double *restrict x, double *restrict y)
+{
+#pragma omp simd
+    for (size_t k = SPX_DERIVATIVE_EDGE; k < n - SPX_DERIVATIVE_EDGE; k++)
+        y[k] = (4. / 5 * (x[k + 1] - x[k - 1]) - 1. / 5 * (x[k + 2] - x[k - 2]) + 4. / 105 * (x[k + 3] - x[k - 3]) -
+                1. / 280 * (x[k + 4] - x[k - 4])) /
+               dw;
+}
+
+void spx_derivative_row(size_t n, double dw, const double *x, double *y)
+{
+    const size_t edge = n < SPX_DERIVATIVE_EDGE ? n : SPX_DERIVATIVE_EDGE;
+    memset(y, 0, edge * sizeof *y);
+    memset(y + n - edge, 0, edge * sizeof *y);
+    if (n > 2 * SPX_DERIVATIVE_EDGE)
+        derivative(n, dw, x, y);
 }
 
 /* Adds one fibre to columns first ... last-1 of the normal equations. weighted: work, [BLOCK] */

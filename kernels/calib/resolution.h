@@ -21,6 +21,9 @@ void spx_resolution_row_sums(size_t n, size_t ndiag, const double *r, double *y)
  * which is all of C that is needed. */
 void spx_resolution_variance(size_t n, size_t ndiag, const double *r, const double *c, double *v);
 
+/* Derivative of x[n] along the bins, steps of dw: spx_derivative() of all; y is not x. */
+void spx_derivative_row(size_t n, double dw, const double *x, double *y);
+
 /* Normal equations of the common spectrum s of nspec fibres, d_i = R_i s: a = sum_i R_i^T diag(w_i) R_i, [ndiag][n] by
  * diagonals (half-bandwidth ndiag - 1), and y = sum_i R_i^T (w_i d_i), [n]. w, d: [nspec][n]; weights are >= 0, and d
  * is not looked at where they are 0. use[nspec]: 0 leaves a fibre out; NULL: all are in. d and y may be NULL. Fibres

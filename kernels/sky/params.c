@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "calib/clones.h"
+#include "calib/resolution.h"
 #include "calib/series.h"
 #include "num/stat.h"
 #include "simd/vector.h"
@@ -147,15 +148,13 @@ static void fill_columns(const spx_sky_fit *f, const layout *l, const double *c,
     memset(s->column, 0, (nt + nd + nk) * size * sizeof *s->column);
     memset(s->y, 0, size * sizeof *s->y);
     memset(s->w0, 0, size * sizeof *s->w0);
-    for (size_t k = 0; k < n; k++)
-        s->d1[k] = spx_derivative(n, f->step, c, k);
-    for (size_t k = 0; k < n; k++)
-        s->d2[k] = spx_derivative(n, f->step, s->d1, k);
+    spx_derivative_row(n, f->step, c, s->d1);
+    spx_derivative_row(n, f->step, s->d1, s->d2);
     for (size_t k = SPX_SKY_EDGE; k + SPX_SKY_EDGE < n; k++) {
         const size_t at = l->slot[k];
         const double part = nt == 0 ? 0 : scaled != NULL ? scaled[k] : c[k];
         const double *p = l->legendre + at;
-        if (!(w[k] > 0))
+        if (!(w[k] > 0) || (f->skip != NULL && f->skip[k]))
             continue;
         s->w0[at] = w[k];
         s->y[at] = d[k] - (c[k] - part);

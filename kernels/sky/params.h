@@ -15,9 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-
-/* Most quantities of a fibre. */
-enum { SPX_SKY_MOST = 12 };
+#include "products/sky.h" /* SPX_SKY_MOST */
 
 /* Bins at either end that are not used: there, or that near, second derivatives are 0. */
 enum { SPX_SKY_EDGE = 8 };
@@ -44,6 +42,7 @@ typedef struct {
     double knots;  /* distance of the knots of the spline (cubic), Angstrom: 25 */
     size_t rounds; /* reweightings of fibres with a star, against its absorption lines: 3 */
     int nthreads;
+    const uint8_t *skip; /* [nwave] 1: a bin that no fibre uses; NULL: none */
 } spx_sky_fit;
 
 /* Normal equations of each fibre: information matrix info[nspec][K][K] = V^-1, symmetric, and right[nspec][K] = V^-1 p,

@@ -47,6 +47,7 @@ enum {
     SPX_COSMIC = 1 << 2,       /* more than a tenth of it fell on pixels that the extraction rejected */
     SPX_LOWFLAT = 1 << 3,      /* the flat is not known here: too little or too much light, or too few bins */
     SPX_BADFIBERFLAT = 1 << 4, /* the same of the whole fibre */
+    SPX_BADSKY = 1 << 6,       /* no sky fibre has light here, or this is a sky fibre with other light in it */
     SPX_BAD2DFIT = 1 << 7,     /* poor 2-D fit */
     SPX_NODATA = 1 << 8        /* not observed, or its arm or camera is missing */
 };

@@ -25,6 +25,7 @@ const spx_err_option spx_kernel_options[] = {
     {"rank", "--rank"},
     {"resolution_matrix", "--resolution-matrix"},
     {"setup", "-s"},
+    {"sky_fibers", "--sky-fibers"},
     {"skip_nan", "--skip-nan"},
     {"spectra", "--spectra"},
     {"terms", "--terms"},

@@ -1,0 +1,47 @@
+/* Provides arithmetic of the sky that host and device share. */
+#ifndef SPX_SKY_MATH_H
+#define SPX_SKY_MATH_H
+
+#include <stddef.h>
+
+#include "hostdevice.h"
+
+/* Scale that is divided by: never 0 or negative, whatever a fit says. */
+SPX_HD double spx_sky_positive(double t)
+{
+    return t > 0.02 ? t : 0.02;
+}
+
+/* Scale of a fibre's light for its shift and width: the first term of t, p[nt ...]. */
+SPX_HD double spx_sky_scale_of(size_t nt, const double *p)
+{
+    return nt == 0 ? 1 : p[0] > 0.05 ? p[0] : 0.05;
+}
+
+/* Is a residual r of a bin of weight w beyond `limit` errors, an unknown shift in Angstrom allowed for? */
+SPX_HD int spx_sky_is_out(double r, double w, double slope, double limit, double shift)
+{
+    const double moved = shift * slope;
+    return r * r > limit * limit * (1 / w + moved * moved);
+}
+
+/* Terms of a bin in the sums of chi2: of a fibre that s is made of as fitted, and as if it had been left out, r^2 w /
+ * (1
+ * - h) by its leverage h = w var(t R s); of another one with the model's variance. 0: the bin alone tells the sky
+ * there, so that its residual says nothing. */
+SPX_HD int spx_sky_terms_of_chi2(int used, double r, double w, double of_sky, double variance, double *chi2,
+                                 double *loo)
+{
+    const double h = w * of_sky;
+    if (!used) {
+        *chi2 = *loo = r * r / (1 / w + variance);
+        return 1;
+    }
+    if (!(h < 0.95))
+        return 0;
+    *chi2 = r * r * w;
+    *loo = *chi2 / (1 - h);
+    return 1;
+}
+
+#endif

@@ -1,0 +1,157 @@
+# specx-sky: subtraction against the truth of simulated exposures, frames that have little or nothing, queues, pipes.
+
+load common
+
+setup_file() {
+    # 30 fibres and 300 Angstrom of the brightest sky lines: enough for scatter, small enough for seconds.
+    cd "$BATS_FILE_TMPDIR" || return
+    specx-sim -q --arm z --fibers 30 --sky-fibers 10 --snr 5:30 --cosmics 0 --bad-columns 0 --wavelength 8300,8600 \
+        --throughput 0.03 --shift wave:0.05 -o image.h5
+    specx-extract -q -o frame.h5 image.h5
+}
+
+# figure FILE NAME: an attribute of /sky.
+figure() { h5dump -a "/sky/$2" "$1" | awk '/\(0\)/ { print $2 }'; }
+
+# between FIGURE LOW HIGH
+between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x <= high) }'; }
+
+# values FILE PATH: one number a line.
+values() {
+    h5dump -A 0 -y -w 1 -m %.12g -d "$2" "$1" | sed -n 's/^ *\(-\{0,1\}[0-9][^ ,]*\),\{0,1\}$/\1/p'
+}
+
+# damage NAME COMMAND...: copy of the frame with these changes (h5edit).
+damage() {
+    cp "$BATS_FILE_TMPDIR/frame.h5" "$1" && h5edit "$@"
+}
+
+@test "what is left in held-out fibres is noise, with shifted traces and throughputs" {
+    local f=$BATS_FILE_TMPDIR/frame.h5
+    specx-sky -q --hold-out 4 -o s.h5 "$f"
+    h5check s.h5
+    # 1 500 bins off and 600 on lines: errors 0.04 and 0.06, 4 of these; without scale and shift chi2 is above 2
+    between "$(figure s.h5 chi2_heldout_off)" 0.84 1.16
+    between "$(figure s.h5 chi2_heldout_on)" 0.75 1.25
+    between "$(figure s.h5 chi2_loo_off)" 0.85 1.15
+    between "$(figure s.h5 chi2_loo_on)" 0.8 1.2
+    specx-sky -q --hold-out 4 --terms 0,0,0 -o none.h5 "$f"
+    between "$(figure none.h5 chi2_heldout_on)" 2 1e9
+    # what the product has is what was subtracted
+    h5dump -d /frame/flux -y -w 0 "$f" | grep '^ ' >/dev/null
+    [ "$(h5table --provenance s.h5 | grep -c 'chi2_heldout')" -ge 1 ]
+    [ "$(h5table --table /sky/table --columns ROLE s.h5 | grep -c HELDOUT)" = 4 ]
+}
+
+@test "through a pipe, repeated, with any number of threads: the same" {
+    local f=$BATS_FILE_TMPDIR/frame.h5
+    specx-sky -q --reproducible -j 1 -o one.h5 "$f"
+    specx-sky -q --reproducible -j 3 -o three.h5 "$f"
+    specx-sky -q --reproducible <"$f" | cat >piped.h5
+    h5diff one.h5 three.h5 /frame
+    h5diff one.h5 three.h5 /sky
+    h5diff one.h5 piped.h5 /sky
+    h5check piped.h5
+}
+
+@test "a queue: a folder of frames, one of which is none" {
+    local f=$BATS_FILE_TMPDIR/frame.h5
+    cp "$f" a.h5
+    damage b.h5 delete /frame/resolution
+    cp "$f" c.h5
+    mkdir out
+    run -3 --separate-stderr specx-sky -q -o out/ a.h5 b.h5 c.h5
+    # shellcheck disable=SC2154
+    [[ $stderr == *b.h5*resolution* ]]
+    [ "$(ls out)" = "$(printf 'a.h5\nc.h5')" ]
+    h5diff out/a.h5 out/c.h5 /sky
+    run -3 --separate-stderr specx-sky -q --skip-existing -o out/ a.h5 b.h5 c.h5
+    cat a.h5 c.h5 | specx-sky -q -o pipe-%s.h5
+    h5diff pipe-001.h5 out/a.h5 /sky
+}
+
+@test "which fibres are sky" {
+    local f=$BATS_FILE_TMPDIR/frame.h5 list
+    list=$(h5table --table /fibermap --columns OBJTYPE "$f" | awk 'NR > 1 && $1 == "SKY" { printf "%s%d", sep, NR - 2; sep = "," }')
+    specx-sky -q -o map.h5 "$f"
+    specx-sky -q --sky-fibers "$list" -o list.h5 "$f"
+    h5diff map.h5 list.h5 /sky
+    damage nomap.h5 delete /fibermap
+    fails_with 3 'specx-sky: nomap.h5:/fibermap: does not say which fibres are sky*--sky-fibers*' specx-sky -q -o x.h5 nomap.h5
+    specx-sky -q --sky-fibers "$list" -o nomap-sky.h5 nomap.h5
+    h5diff map.h5 nomap-sky.h5 /sky
+    fails_with 2 '*--sky-fibers*' specx-sky -q --sky-fibers 3,x -o x.h5 "$f"
+    fails_with 2 '*--sky-fibers*' specx-sky -q --sky-fibers 30 -o x.h5 "$f"
+    fails_with 2 '*--hold-out*' specx-sky -q --hold-out 10 -o x.h5 "$f"
+    fails_with 2 '*--terms*' specx-sky -q --terms 1,2 -o x.h5 "$f"
+    fails_with 2 '*--terms*' specx-sky -q --terms 5,5,5 -o x.h5 "$f"
+    [ ! -e x.h5 ]
+}
+
+@test "one sky fibre, all fibres sky, a sky fibre with a star" {
+    local f=$BATS_FILE_TMPDIR/frame.h5 first
+    first=$(h5table --table /fibermap --columns OBJTYPE "$f" | awk 'NR > 1 && $1 == "SKY" { print NR - 2; exit }')
+    specx-sky -q --sky-fibers "$first" -o one.h5 "$f"
+    h5check one.h5
+    # stars differ from the sky and from each other: most of these fibres are no sky, and the product says which
+    specx-sky -q --sky-fibers 0:30 -o all.h5 "$f"
+    h5check all.h5
+    # a target named among the sky fibres
+    specx-sky -q -o good.h5 "$f"
+    list=$(h5table --table /fibermap --columns OBJTYPE "$f" | awk 'NR > 1 && $1 == "SKY" { printf "%d,", NR - 2 }')
+    star=$(h5table --table /scores --columns MEDIAN_RAW_COUNT_Z "$f" | awk 'NR > 1 && $1 > most { most = $1; at = NR - 2 } END { print at }')
+    run -0 --separate-stderr specx-sky --sky-fibers "$list$star" -o star.h5 "$f"
+    [[ $stderr == *"spectrum $star is no clean sky"* ]]
+    [ "$(h5table --table /sky/table --columns ROLE star.h5 | grep -c REJECTED)" = 1 ]
+    between "$(figure star.h5 chi2_loo_off)" 0.85 1.15
+}
+
+@test "wavelengths without any sky" {
+    # bins 100 to 102 of all sky fibres
+    local f=$BATS_FILE_TMPDIR/frame.h5 i k
+    cp "$f" gap.h5
+    local n
+    n=$(h5dump -H -d /frame/ivar "$f" | sed -n 's/.*SIMPLE { ( 30, \([0-9]*\) .*/\1/p')
+    for i in $(h5table --table /fibermap --columns OBJTYPE "$f" | awk 'NR > 1 && $1 == "SKY" { print NR - 2 }'); do
+        for k in 100 101 102; do h5edit gap.h5 set /frame/ivar $((i * n + k)) 0; done
+    done
+    run -0 --separate-stderr specx-sky -o s.h5 gap.h5
+    [[ $stderr == *"25 of $n wavelengths have no sky"* ]]
+    h5check s.h5
+    values s.h5 /frame/ivar | awk -v n="$n" '{ k = (NR - 1) % n; if (k >= 89 && k <= 113 && $1 != 0) bad = 1
+        good += k < 89 && $1 > 0 } END { exit bad || good == 0 }'
+}
+
+@test "gradient, amplifiers, scale of lines, precision, sky kept" {
+    local f=$BATS_FILE_TMPDIR/frame.h5
+    specx-sky -q --gradient x --sectors --precision double -o g.h5 "$f"
+    h5check g.h5
+    [[ $(h5dump -a /sky/mode/names g.h5) == *x,amplifier* ]]
+    specx-sky -q --scale lines -o lines.h5 "$f"
+    specx-sky -q --scale none -o none.h5 "$f"
+    h5check lines.h5 none.h5
+    between "$(figure none.h5 chi2_loo_on)" 1.4 1e9
+    specx-sky -q --keep-sky -o kept.h5 "$f"
+    h5diff "$f" kept.h5 /frame/flux /frame/flux
+    h5diff "$f" kept.h5 /frame/ivar /frame/ivar
+}
+
+@test "barycentric frames" {
+    specx-sim -q --arm z --fibers 30 --sky-fibers 10 --snr 5:30 --cosmics 0 --bad-columns 0 --wavelength 8300,8600 \
+        --mjd 59000 -o image.h5
+    specx-extract -q --barycentric -o frame.h5 image.h5
+    specx-sky -q -o s.h5 frame.h5
+    h5check s.h5
+    between "$(figure s.h5 chi2_loo_on)" 0.8 1.25
+    h5edit frame.h5 delete /fibermap
+    fails_with 3 '*BARYCENTRIC_VELOCITY*' specx-sky -q --sky-fibers 0:5 -o x.h5 frame.h5
+}
+
+@test "frames that are none" {
+    damage nores.h5 delete /frame/resolution
+    fails_with 3 'specx-sky: nores.h5*no resolution matrix*specx-extract*' specx-sky -q -o x.h5 nores.h5
+    damage grid.h5 set /frame/wavelength 50 8280.3
+    fails_with 3 'specx-sky: grid.h5*not uniform*' specx-sky -q -o x.h5 grid.h5
+    fails_with 3 '*no frame*' specx-sky -q -o x.h5 "$BATS_FILE_TMPDIR/image.h5"
+    [ ! -e x.h5 ]
+}
