@@ -321,11 +321,15 @@ moments() {
     # the command of make-golden.sh for image.h5 and truth.h5
     specx-sim -q --reproducible --no-sky --sky-fibers 1 --step 0.5 --snr 80 --teff 5100:5900 --logg 3.7:4.3 --feh=-0.8:-0.2 \
         --alpha 0 --vsini 0:10 --arm b --fibers 2 --wavelength 5165,5185 --truth truth.h5 -o image.h5
-    # float32 and another libm: 1e-6
-    for d in data ivar; do h5diff -p 1e-6 "$golden/image.h5" image.h5 /image/$d; done
-    h5diff "$golden/image.h5" image.h5 /image/mask
-    h5diff -p 1e-6 "$golden/truth.h5" truth.h5 /truth/flux
-    h5diff -p 1e-9 "$golden/truth.h5" truth.h5 /truth/table
+    # float32 and another libm: 1e-6. Values alone: what attributes say may be said better one day.
+    same() {
+        paste <(values "$golden/$1" "$2") <(values "$1" "$2") |
+            awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-6 * ($1 < 0 ? -$1 : $1)) { print NR, $1, $2; exit 1 } } END { exit NR < 100 }'
+    }
+    for d in data ivar mask; do same image.h5 /image/$d; done
+    same truth.h5 /truth/flux
+    for f in "$golden/truth.h5" truth.h5; do h5table --csv -c TARGETID,OBJTYPE,TEFF,VRAD,MAG "$f" >>table.csv; done
+    [ "$(sort -u table.csv | wc -l)" -eq 3 ]
     [ "$(h5ls -r truth.h5 | grep -c truth)" -eq 4 ]
 }
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/lines.h"
 #include "base/mem.h"
 #include "base/parse.h"
 
@@ -95,21 +94,18 @@ static spx_status read_line(reading *r, char *line, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status read_file(const char *name, uint64_t seed, char camera, spx_sim_motion *m, spx_err *e)
+spx_status spx_sim_shift_lines(spx_lines *lines, uint64_t seed, char camera, spx_sim_motion *m, spx_err *e)
 {
-    spx_lines lines;
-    reading r = {.lines = &lines, .m = m, .seed = seed, .camera = camera, .di = 2, .dj = 3};
-    spx_status st = spx_lines_open(&lines, name, e);
-    if (st != SPX_OK)
-        return st;
+    reading r = {.lines = lines, .m = m, .seed = seed, .camera = camera, .di = 2, .dj = 3};
+    spx_status st = SPX_OK;
     size_t n = 0;
-    for (char *p; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL; n++)
+    for (char *p; st == SPX_OK && (p = spx_lines_next(lines)) != NULL; n++)
         st = read_line(&r, p, e);
-    st = spx_lines_close(&lines, st, e);
+    st = spx_lines_close(lines, st, e);
     if (st == SPX_OK && n == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s: says nothing of a motion", name);
+        st = spx_fail(e, SPX_EINPUT, "%s: says nothing of a motion", lines->name);
     if (st == SPX_OK && r.npoint > 0 && (st = spx_sim_motion_fit(m, r.npoint, r.point, r.di, r.dj, e)) != SPX_OK)
-        st = spx_err_at(e, name, NULL);
+        st = spx_err_at(e, lines->name, NULL);
     spx_free(r.point);
     return st;
 }
@@ -118,6 +114,7 @@ spx_status spx_sim_shift(const char *text, spx_run *s, uint64_t seed, char camer
 {
     static const char form[] = "DX,DY[,WX,WY], wave[:SIZE], or a file (./wave)";
     double v[SPX_SIM_NMOTION] = {0}, size = 1;
+    spx_lines lines;
     size_t n;
     spx_status st;
     if (strncmp(text, "wave", 4) == 0 && (text[4] == '\0' || text[4] == ':')) {
@@ -135,5 +132,7 @@ spx_status spx_sim_shift(const char *text, spx_run *s, uint64_t seed, char camer
         return st;
     }
     st = spx_run_foreign_input(s, text, e);
-    return st == SPX_OK ? read_file(text, seed, camera, m, e) : st;
+    if (st == SPX_OK)
+        st = spx_lines_open(&lines, text, e);
+    return st == SPX_OK ? spx_sim_shift_lines(&lines, seed, camera, m, e) : st;
 }
