@@ -4,7 +4,7 @@
 #include "extract/trace/reject_math.h"
 #include "extract_scene.h"
 
-enum { SEEN = 1, HIT = 2, STRONG = 4, USED = 8 };
+enum { SEEN = 1, HIT = 2, STRONG = 4, USED = 8, INNER = 16 };
 
 static spx_sim_noise noise_of(uint64_t from, double cosmics)
 {
@@ -175,7 +175,7 @@ static void plain_reject(plain *d, double sigma)
         for (size_t q = 0; q < d->npix; q++)
             if (d->flag[q] & HIT) {
                 const int strong = plain_excess(d, (long)(q / d->s->image.nx), (long)(q % d->s->image.nx)) > 10.0;
-                d->flag[q] = (unsigned char)(USED | SEEN | HIT | (strong ? STRONG : 0));
+                d->flag[q] = (unsigned char)((d->flag[q] & ~STRONG) | (strong ? STRONG : 0));
             }
         for (size_t q = 0; q < d->npix; q++) {
             const long y = (long)(q / d->s->image.nx), x = (long)(q % d->s->image.nx);
@@ -183,7 +183,7 @@ static void plain_reject(plain *d, double sigma)
                 back += comes[q] = plain_excess(d, y, x) < (plain_beside(d, y, x, STRONG, 1) ? 2.0 : 0.8 * sigma);
         }
         for (size_t q = 0; q < d->npix; q++)
-            d->flag[q] = comes[q] ? USED | SEEN : d->flag[q];
+            d->flag[q] &= (unsigned char)(comes[q] ? ~(HIT | STRONG) : ~0);
         spx_free(comes);
         if (back == 0)
             break;
@@ -196,6 +196,8 @@ static void plain_reject(plain *d, double sigma)
                      plain_beside(d, (long)(q / d->s->image.nx), (long)(q % d->s->image.nx), STRONG, 0);
     for (size_t q = 0; q < d->npix; q++)
         d->flag[q] |= spilled[q] ? HIT : 0;
+    for (size_t q = 0; q < d->npix; q++)
+        d->flag[q] &= (unsigned char)(d->flag[q] & INNER ? ~0 : ~HIT);
     spx_free(spilled);
 }
 
@@ -242,7 +244,8 @@ static plain plain_bundle(const scene *s, size_t fibre0, size_t nf)
                     const size_t q = (size_t)row * s->image.nx + (size_t)col;
                     d.a[q * n + i] = c[i].spot[(row - c[i].at.yc) * nx + col - c[i].at.xc];
                     if (row >= y0 && row < y1 && weight_of(&s->image, row, col) > 0.0)
-                        d.flag[q] |= i % nb >= pad / 2 && i % nb < nb - pad / 2 ? USED | SEEN : USED;
+                        d.flag[q] |= (unsigned char)(USED | (i % nb >= pad / 4 && i % nb < nb - pad / 4 ? SEEN : 0) |
+                                                     (i % nb >= pad / 2 && i % nb < nb - pad / 2 ? INNER : 0));
                 }
     return d;
 }

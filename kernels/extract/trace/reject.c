@@ -17,7 +17,7 @@
 #include "extract/trace/reject_math.h"
 #include "extract/trace/trace.h"
 
-enum { SEEN = 1, HIT = 2, STRONG = 4, CHANGED = 8 };
+enum { SEEN = 1, HIT = 2, STRONG = 4, CHANGED = 8, INNER = 16 };
 
 /* Error of the flux, in units of it, to which the equations are solved in a round, and the bins on both sides of those
  * with new equations that are solved with them: what is wrong at the ends falls by ten every four. */
@@ -53,22 +53,30 @@ typedef struct {
     size_t nlist, most;
 } search;
 
-/* Marks the pixels in use that a spot covers, but for the outer half of the padding: there is light of wavelengths
- * beyond it, which no bin has. */
-static void mark_seen(search *s)
+/* Flags the pixels in use that spots of the bins from .. to - 1 cover. */
+static void flag_spots(search *s, size_t from, size_t to, int flag)
 {
     const spx_trace_plan *p = s->p;
     const spx_trace_bundle *b = s->b;
     const long nx = (long)p->job->image->nx;
-    for (size_t i = p->pad / 2 * b->nf; i < (p->nbin - p->pad / 2) * b->nf; i++) {
+    for (size_t i = from * b->nf; i < to * b->nf; i++) {
         const spx_bin_geometry *at = &b->at[i];
         if (b->state[i] != SPX_TRACE_SPOT)
             continue;
         const long x0 = at->xc > 0 ? at->xc : 0, x1 = at->xc + p->nx < nx ? at->xc + p->nx : nx;
         for (long y = at->yc > b->y0 ? at->yc : b->y0; y < at->yc + p->ny && y < b->y1 && x0 < x1; y++)
-            memset(s->flag + (size_t)(y - b->wy0) * b->wnx + (size_t)(x0 - b->wx0), SEEN, (size_t)(x1 - x0));
+            memset(s->flag + (size_t)(y - b->wy0) * b->wnx + (size_t)(x0 - b->wx0), flag, (size_t)(x1 - x0));
     }
-    for (size_t i = 0; i < b->wny * b->wnx; i++)
+}
+
+/* Hits are looked for where there is no light of wavelengths beyond the padding, which no bin has. They are kept where
+ * hits outside, which are not looked for, do not matter. */
+static void mark_seen(search *s)
+{
+    const size_t n = s->p->nbin, pad = s->p->pad;
+    flag_spots(s, pad / 4, n - pad / 4, SEEN);
+    flag_spots(s, pad / 2, n - pad / 2, SEEN | INNER);
+    for (size_t i = 0; i < s->b->wny * s->b->wnx; i++)
         if (!(s->ivar[i] > 0.0f))
             s->flag[i] = 0;
 }
@@ -184,6 +192,11 @@ static int is_spilled_on(const search *s, size_t i)
     return !(s->flag[i] & HIT) && is_beside(s, i, STRONG, 0);
 }
 
+static int is_outside(const search *s, size_t i)
+{
+    return (s->flag[i] & (HIT | INNER)) == HIT;
+}
+
 /* Bins whose spots cover a pixel of the list. */
 static void touch(search *s)
 {
@@ -288,7 +301,7 @@ static spx_status change(search *s, int back, int *solved, spx_err *e)
     spx_trace_bundle *b = s->b;
     for (size_t j = 0; j < s->nlist; j++) {
         const size_t i = s->list[j];
-        s->flag[i] = (unsigned char)(back ? SEEN : s->flag[i] | HIT);
+        s->flag[i] = (unsigned char)(back ? s->flag[i] & ~(HIT | STRONG) : s->flag[i] | HIT);
         b->weight[i] = back ? s->ivar[i] : 0.0f;
     }
     spx_status st = renew(s, e);
@@ -380,7 +393,7 @@ spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *ke
     for (int chance = 0; chance < SECOND_CHANCES && st == SPX_OK && solved && out->changed; chance++) {
         for (size_t i = 0; i < b->wny * b->wnx; i++)
             if (s.flag[i] & HIT) /* what was strong may have been another's light */
-                s.flag[i] = (unsigned char)(SEEN | HIT | (excess(&s, i) > strong(&s) ? STRONG : 0));
+                s.flag[i] = (unsigned char)((s.flag[i] & ~STRONG) | (excess(&s, i) > strong(&s) ? STRONG : 0));
         st = find(&s, comes_back, e);
         if (st != SPX_OK || s.nlist == 0)
             break;
@@ -392,6 +405,10 @@ spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *ke
         st = find(&s, is_spilled_on, e);
     if (st == SPX_OK && out->changed && solved)
         st = change(&s, 0, &solved, e);
+    if (st == SPX_OK && out->changed && solved)
+        st = find(&s, is_outside, e);
+    if (st == SPX_OK && out->changed && solved)
+        st = change(&s, 1, &solved, e);
     out->flag = s.flag;
     out->is_hit = HIT;
     out->whole = s.whole;
