@@ -1,5 +1,6 @@
 /* Cases of the operation `extract`, the trace method, against dense algebra in extended precision. Sizes: columns
- * between the fibres in tenths, first fibre, fibres, 1: pixels masked, 1: model image.
+ * between the fibres in tenths, first fibre, fibres, 1: pixels masked, 2: cosmic-ray hits that are rejected, 1:
+ * model image.
  *
  * Tolerance: 1e-6 of its error for the flux, 1e-8 relative for ivar, 1e-8 for elements of the resolution, which is
  * where the iteration and the poles of the square root end (options.tolerance 1e-8). Against dense algebra a hundredth
@@ -14,6 +15,7 @@ static const op_case cases[] = {
     {"one fibre", {70, 3, 1, 0, 0}},
     {"fibres of two bundles, with a model", {70, 2, 4, 0, 1}},
     {"masked: a dead column, a gap, NaN", {70, 0, 7, 1, 0}},
+    {"hits that are rejected", {70, 0, 7, 2, 0}},
     {"traces on each other, which a device leaves to the CPU", {15, 0, 7, 0, 0}},
 };
 
@@ -23,13 +25,18 @@ static void *draw(const size_t *size, uint64_t from)
     small_psf_shape shape = small_psf_default();
     spx_sim_noise noise = {.seed = from, .camera = 'r', .photon_noise = 1, .readnoise = 3.0, .fullwell = 1e6};
     shape.pitch = 0.1 * (double)size[0];
+    noise.cosmics = size[3] == 2 ? 3000.0 : 0.0;
     *s = expose_scene(small_psf(&shape), 90, 60, shape.wmin, shape.wmax, STEP, &noise);
     s->o.first = size[1];
     s->o.nspec = size[2];
     s->o.want_model = size[4] != 0;
-    if (size[3] != 0)
+    if (size[3] == 1)
         add_masks(s);
     const size_t npix = s->image.ny * s->image.nx;
+    if (size[3] == 2) { /* nobody has flagged them */
+        memset(s->image.mask, 0, npix * sizeof *s->image.mask);
+        s->o.reject = 5.0;
+    }
     op_const("image", s->image.data, npix, sizeof *s->image.data);
     op_const("ivar", s->image.ivar, npix, sizeof *s->image.ivar);
     op_const("mask", s->image.mask, npix, sizeof *s->image.mask);
@@ -69,9 +76,25 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
     spx_frame_free(out);
 }
 
+/* The scene without what is rejected, which test_extract_reject compares with dense algebra; its mask is to be freed.
+ */
+static scene without_hits(const scene *s)
+{
+    const size_t npix = s->image.ny * s->image.nx;
+    scene t = *s;
+    result r = extract(s, 0, "hits");
+    t.o.reject = 0.0;
+    t.image.mask = need(npix, sizeof *t.image.mask);
+    memcpy(t.image.mask, s->image.mask, npix * sizeof *t.image.mask);
+    for (size_t i = 0; i < r.frame.ncosmic; i++)
+        t.image.mask[(size_t)r.frame.cosmic_pixels[2 * i] * t.image.nx + (size_t)r.frame.cosmic_pixels[2 * i + 1]] = 1;
+    spx_frame_free(&r.frame);
+    return t;
+}
+
 static void reference(void *scene_, op_answer *a)
 {
-    const scene *s = scene_;
+    const scene masked = without_hits(scene_), *s = &masked;
     const size_t nw = spx_extract_nwave(&s->o), nd = (size_t)spx_psf_ny(s->psf), ns = s->o.nspec, n = ns * nw;
     const size_t pad = s->o.wave_pad, nb = nw + 2 * pad, size = s->o.bundle_size, end = s->o.first + ns;
     /* all fibres of the bundles that are asked for */
@@ -107,6 +130,7 @@ static void reference(void *scene_, op_answer *a)
             }
         }
     }
+    spx_free(masked.image.mask);
     spx_frame_free(&p.frame);
     dense_free(&d);
 }
