@@ -60,5 +60,6 @@ values() {
     fails_with 2 '*--cells*' burgers --cells 2 -o out.h5
     fails_with 2 '*--boundary*' burgers --boundary open -o out.h5
     fails_with 4 '*memory*' burgers --max-mem 1M -o out.h5
+    fails_with 4 '*of 1.0 KiB held*' burgers --max-mem 1K -o out.h5
     fails_with 5 '*' burgers --device cuda:77 -o out.h5
 }

@@ -52,7 +52,7 @@ values() {
         npz2h5 -l teff:1000,logg,feh,vturb --fix vturb=3 -o x.h5 net.npz
     fails_with 2 '*nothing is left*' npz2h5 -l a,b,c,d --fix a=5 --fix b=4 --fix c=0 --fix d=1 -o x.h5 net.npz
     fails_with 2 '*START:STEP*' npz2h5 -l a,b,c,d -w linear:1 -o x.h5 net.npz
-    fails_with 3 '*do not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
+    fails_with 2 '*--wavelength linear:5000:0: does not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
     fails_with 3 '*no array lambda*' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
     fails_with 3 '*shape*' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
     # what is not finite in single precision, or as a range

@@ -85,6 +85,7 @@ values() {
     fails_with 2 '*unknown name*' rvs-template -s 'a:5050:5350:0.4:R=system("id")' -o t.h5 library.h5
     fails_with 2 '*deep*' rvs-template -s "a:5050:5350:0.4:R=$(printf '(%.0s' {1..100})" -o t.h5 library.h5
     fails_with 2 '*resolution R is 0*' rvs-template -s a:5050:5350:0.4:R=x-x -o t.h5 library.h5
+    fails_with 2 '*--library-resolution: expression*foo*' rvs-template -s a:5050:5350:0.4:R=3000 --library-resolution foo -o t.h5 library.h5
     fails_with 2 "*library's own*" rvs-template -s a:5050:5350:0.4:R=3000 --library-resolution 2000 -o t.h5 library.h5
     fails_with 2 '*wider*' rvs-template -s a:5050:5350:0.4:FWHM=1e5 -o t.h5 library.h5
     fails_with 2 "*two setups are called 'a'*" rvs-template -s a:5050:5350:0.4:R=3000 -s a:5050:5350:0.4:R=2000 -o t.h5 library.h5

@@ -45,9 +45,10 @@ static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, sp
     spx_status st = SPX_OK;
     size_t len = strlen(o.wavelength);
     int log10_of = strncmp(o.wavelength, "log10:", 6) == 0;
+    int of_option = log10_of || strncmp(o.wavelength, "linear:", 7) == 0;
     if ((net->wavelength = spx_alloc(net->nwave, sizeof *net->wavelength, e)) == NULL)
         return SPX_EIO;
-    if (log10_of || strncmp(o.wavelength, "linear:", 7) == 0) {
+    if (of_option) {
         double v[2];
         size_t n = 0;
         st = spx_parse_doubles(strchr(o.wavelength, ':') + 1, ':', "--wavelength",
@@ -75,8 +76,11 @@ static spx_status wavelengths(spx_run *s, const spx_npz *z, const char *path, sp
     spx_npz_free(&other);
     for (size_t i = 0; i < net->nwave && st == SPX_OK; i++)
         if (!(net->wavelength[i] > (i > 0 ? net->wavelength[i - 1] : 0) && net->wavelength[i] < 1e9))
-            st = spx_fail(e, SPX_EINPUT, "%s: the wavelengths do not increase at pixel %zu (%g Angstrom)", path, i,
-                          net->wavelength[i]);
+            st = of_option ? spx_fail(e, SPX_EUSAGE,
+                                      "--wavelength %s: does not increase from 0 up at pixel %zu (%g Angstrom)",
+                                      o.wavelength, i, net->wavelength[i])
+                           : spx_fail(e, SPX_EINPUT, "%s: the wavelengths do not increase at pixel %zu (%g Angstrom)",
+                                      path, i, net->wavelength[i]);
     return st;
 }
 

@@ -353,8 +353,9 @@ spx_status spx_template_train(spx_setup *s, const spx_nn_training *how, spx_err 
 {
     spx_nn *nn = &s->nn;
     if (s->pca.ncomp < 1)
-        return spx_fail_remedy(e, SPX_EINPUT, "leave {train_nn} out",
-                               "all templates are alike: there is nothing for a network to learn");
+        return spx_fail_remedy(e, SPX_EINPUT, "lower {pca} and {pca_max}, or leave {train_nn} out",
+                               "all templates are alike within the limits of {pca}, which needs no component: there is "
+                               "nothing for a network to learn");
     if (how->nhidden < 1 || how->nhidden >= SPX_NN_MAX_LAYER || how->epochs < 1)
         return spx_fail(e, SPX_EUSAGE, "a network of %zu hidden layers, trained for %zu epochs, is not possible",
                         how->nhidden, how->epochs);

@@ -150,7 +150,9 @@ spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r,
     lsf_width setup, library;
     spx_status st = spx_template_parse_width(r->resolution, 0, &setup, e);
     if (st == SPX_OK)
-        st = spx_template_parse_width(cfg->library_resolution, 1, &library, e);
+        st = spx_template_parse_width(cfg->library_resolution, 1, &library, e) == SPX_OK
+                 ? SPX_OK
+                 : spx_err_context(e, "{library_resolution}");
     if (st == SPX_OK)
         st = take_table(&setup, &r->table, s->wmin, s->wmax, e);
     if (st == SPX_OK)

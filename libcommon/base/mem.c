@@ -193,10 +193,12 @@ static void *alloc_block(size_t n1, size_t n2, size_t size, int zeroed, spx_err 
     int fresh = 0;
     head *h = NULL;
     if (max != 0 && now > max) {
+        const double unit = max < 10 * MIB ? 1024 : MIB;
+        const char *name = unit < MIB ? "KiB" : "MiB";
         spx_fail(e, SPX_EIO,
-                 "needs more memory than --max-mem allows (%.1f MiB of %.1f MiB held, %.1f MiB more wanted): "
-                 "raise --max-mem or give smaller inputs",
-                 (double)(now - total) / MIB, (double)max / MIB, (double)total / MIB);
+                 "needs more memory than --max-mem allows (%.1f %s of %.1f %s held, %.1f %s more wanted): raise "
+                 "--max-mem or give smaller inputs",
+                 (double)(now - total) / unit, name, (double)max / unit, name, (double)total / unit, name);
         atomic_store(&limited, 1);
     } else if ((h = new_block(total, kept, &fresh)) == NULL) {
         spx_fail(e, SPX_EIO, "out of memory (%zu MiB wanted): give smaller inputs or fewer threads", total >> 20);

@@ -21,6 +21,7 @@ const spx_err_option spx_kernel_options[] = {
     {"npoly", "--npoly"},
     {"param_keywords", "fits2h5 --param-keywords"},
     {"pca", "--pca"},
+    {"pca_max", "--pca-max"},
     {"psf_error", "--psf-error"},
     {"rank", "--rank"},
     {"resolution_matrix", "--resolution-matrix"},

@@ -21,8 +21,8 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
     if (failed > 0)
         spx_warn("%zu of %zu fits did not converge (SUCCESS 0)", failed, stars->nstar);
     if (stars->joint)
-        spx_note("%zu stars of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad, stars->nrow,
-                 flagged);
+        spx_note("%zu star%s of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad,
+                 stars->nstar - bad == 1 ? "" : "s", stars->nrow, flagged);
     else
         spx_note("%zu of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad, p->all.nspec, flagged);
     spx_status st = spx_run_record(s, "stars", e, "%zu", stars->nstar);

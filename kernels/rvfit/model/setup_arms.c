@@ -47,7 +47,7 @@ static spx_status make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err 
         for (size_t i = 0; i < n; i++)
             norm += p[i] * p[i];
         if (!(norm > 1e-20 * norm0) || n <= np)
-            return spx_fail_remedy(e, SPX_EINPUT, "use fewer ({npoly})",
+            return spx_fail_remedy(e, SPX_EINPUT, "use fewer ({npoly}), or a wider range ({wavelength})",
                                    "arm '%.15s' has %zu pixels: too few for %zu continuum functions", a->arm->name, n,
                                    np);
         norm = sqrt(norm);
