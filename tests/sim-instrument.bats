@@ -307,6 +307,31 @@ moments() {
     h5check i1.h5 t1.h5
 }
 
+@test "an instrument with other stars" {
+    t=(-q --fibers 6 -w "6500,6520" --step 1 --throughput 0.1 --fringes 0.01 --shift wave)
+    specx-sim "${t[@]}" --truth a.h5 -o i.h5
+    specx-sim "${t[@]}" --seed 2 --instrument-seed 1 --truth b.h5 -o i.h5 -f
+    specx-sim "${t[@]}" --seed 2 --truth c.h5 -o i.h5 -f
+    h5diff a.h5 b.h5 /truth/throughput
+    h5diff a.h5 b.h5 /psf
+    run ! h5diff -q a.h5 c.h5 /truth/throughput
+    run ! h5diff -q a.h5 c.h5 /psf
+    run ! h5diff -q a.h5 b.h5 /truth/table
+    h5diff b.h5 c.h5 /truth/table
+}
+
+@test "frames agree with the truth within their errors, through the PSF that the image was drawn through" {
+    make_right_camera all --throughput 0.1 --fiber-scatter 0.02 --sky-gradient 0.05,0.1 --sky-lines 0.2 --tellurics 1 \
+        --fringes 0.03 --star-error 0.01
+    # 7200 bins: errors 0.012 of the mean, 0.009 of the rms
+    frame_truth --mean 0.05 --sd 0.06 --corr 0.05 all-right.h5 all-truth.h5
+    make_camera flat --flat --throughput 0.1 --fringes 0.03
+    frame_truth --mean 0.05 --sd 0.06 --corr 0.05 flat-frame.h5 flat-truth.h5
+    # and it sees what is wrong: offsets of 2 electrons are half an error
+    make_camera off --amp-offsets 2,2,2,2
+    run ! frame_truth --mean 0.05 --sd 0.06 --corr 0.05 off-frame.h5 off-truth.h5
+}
+
 @test "motion and throughput do not depend on the number of threads" {
     for j in 1 2; do
         specx-sim -q -j $j --fibers 12 -w 6500,6530 --shift wave --throughput 0.1 --fiber-scatter 0.02 --truth t$j.h5 -o i$j.h5

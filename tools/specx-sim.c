@@ -56,6 +56,9 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "noise-seed", 0, "N", o.noise_seed,
                "Seed of noise, hits and defects of this exposure, for several exposures with one --seed", .min = 0,
                .max = 9e18, .given = &o.has_noise_seed, .no_default = 1, .absent = "--seed"),
+    SPX_OPTION(INT, "instrument-seed", 0, "N", o.instrument_seed,
+               "Seed of throughputs, fringes and random motion, for exposures of other stars with one instrument",
+               .min = 0, .max = 9e18, .given = &o.has_instrument_seed, .no_default = 1, .absent = "--seed"),
     SPX_OPTION(STRING, "models", 'm', "FILE", o.models,
                "Draw the stars from this library, not from the built-in formula"),
     SPX_HEADING("Targets: MIN:MAX to draw from, or one value for all"),
@@ -99,8 +102,8 @@ static const spx_opt options[] = {
                "relative changes of the widths",
                .absent = "none"),
     SPX_OPTION(DOUBLE, "throughput", 0, "RMS", o.throughput,
-               "Throughputs of the fibres differ by this, smoothly along the wavelength. The same seed gives the same "
-               "ones in all exposures",
+               "Throughputs of the fibres differ by this, smoothly along the wavelength. They are the same in all "
+               "exposures of a seed (--instrument-seed)",
                .min = 0, .max = 0.5),
     SPX_OPTION(DOUBLE, "fiber-scatter", 0, "RMS", o.fiber_scatter,
                "A factor for each fibre, which other exposures do not share (--noise-seed)", .min = 0, .max = 0.3),

@@ -18,7 +18,7 @@ static spx_status move(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_
     const size_t row = c->nspec * NSHIFT;
     spx_status st = spx_sim_motion_make(&c->psf, &c->motion, e);
     if (st == SPX_OK)
-        st = spx_sim_shift(o->shift, s, (uint64_t)o->seed, c->arm, &c->motion, e);
+        st = spx_sim_shift(o->shift, s, spx_sim_args_instrument_seed(o), c->arm, &c->motion, e);
     if (st == SPX_OK && (st = spx_sim_motion_apply(&c->motion, &c->psf, &c->drawn, e)) != SPX_OK)
         st = spx_err_context(e, "--shift %s", o->shift);
     if (st != SPX_OK)
@@ -44,7 +44,7 @@ static spx_status fibres(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
 {
     spx_sim_fibres f = {.throughput = o->throughput,
                         .scatter = o->fiber_scatter,
-                        .seed = (uint64_t)o->seed,
+                        .seed = spx_sim_args_instrument_seed(o),
                         .noise_seed = spx_sim_args_noise_seed(o),
                         .camera = c->arm};
     if (f.throughput == 0 && f.scatter == 0 && o->fringes == 0)

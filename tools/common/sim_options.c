@@ -153,6 +153,11 @@ uint64_t spx_sim_args_noise_seed(const spx_sim_args *o)
     return (uint64_t)(o->has_noise_seed ? o->noise_seed : o->seed);
 }
 
+uint64_t spx_sim_args_instrument_seed(const spx_sim_args *o)
+{
+    return (uint64_t)(o->has_instrument_seed ? o->instrument_seed : o->seed);
+}
+
 spx_status spx_sim_args_noise(const spx_sim_args *o, char camera, size_t ny, spx_sim_noise *n, spx_err *e)
 {
     /* a lamp's exposure has other noise than one of stars */

@@ -27,12 +27,15 @@ typedef struct {
     int has_tellurics, flag_cosmics;
     spx_sim_family spots;
     double throughput, fiber_scatter;
-    long noise_seed;
-    int has_noise_seed;
+    long noise_seed, instrument_seed;
+    int has_noise_seed, has_instrument_seed;
 } spx_sim_args;
 
 /* Seed of what differs from exposure to exposure. */
 uint64_t spx_sim_args_noise_seed(const spx_sim_args *o);
+
+/* Seed of the fibres' throughput, the fringes and the random motion of traces. */
+uint64_t spx_sim_args_instrument_seed(const spx_sim_args *o);
 
 /* --fibers: rows first ... last-1 of the PSF; both stay as they are without it. SPX_EUSAGE of these functions: a text
  * makes no sense. */
