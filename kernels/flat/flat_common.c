@@ -153,17 +153,17 @@ static void find_median(const work *w, size_t x, size_t k)
 static double find_levels(const work *w, size_t i, double *level)
 {
     const spx_flat_input *in = w->in;
-    const size_t n = in->nwave, each = VALUES / in->nexp > 0 ? VALUES / in->nexp : 1;
+    const size_t n = in->nwave, step = in->nexp * SPX_FLAT_BLOCK / VALUES + 1;
     double some[2 * VALUES], last = 0;
     size_t first = w->plan->nblock;
     for (size_t b = 0; b < w->plan->nblock; b++) {
         const size_t low = b * SPX_FLAT_BLOCK, high = n - low < SPX_FLAT_BLOCK ? n : low + SPX_FLAT_BLOCK;
-        size_t have = 0;
+        size_t have = 0, good = 0;
         for (size_t x = 0; x < in->nexp; x++)
-            for (size_t k = low; k < high && have < sizeof some / sizeof *some; k += (high - low) / (each + 1) + 1)
-                if (w->median[x * n + k] > 0 && usable(in, x, i * n + k))
+            for (size_t k = low; k < high && have < sizeof some / sizeof *some; k++)
+                if (w->median[x * n + k] > 0 && usable(in, x, i * n + k) && good++ % step == 0)
                     some[have++] = in->flux[x][i * n + k] / w->median[x * n + k];
-        const double found = have >= 3 || have == in->nexp ? spx_median(some, have) : 0;
+        const double found = spx_median(some, have);
         first = found > 0 && first == w->plan->nblock ? b : first;
         last = found > 0 ? found : last;
         level[b] = last;

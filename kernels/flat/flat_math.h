@@ -37,13 +37,14 @@ SPX_HD double spx_flat_start(size_t nblock, const double *level, size_t k)
 }
 
 /* State before the first pass: a hit may stand out by as much as it likes, and would draw the lamp's spectrum after
- * it, so that what is beyond `reject` errors and a fifth of start is out until the first test. */
+ * it, so that what is beyond `reject` errors and a fifth of start is out until the first test. A start that is not
+ * above 0 is not known. */
 SPX_HD uint8_t spx_flat_first_state(double flux, double ivar, uint32_t mask, double start, double reject)
 {
     const double r = fabs(flux - start) - 0.2 * fabs(start);
     if (spx_flat_state(flux, ivar, mask) == 0)
         return 0;
-    return r > 0 && r * r * ivar > reject * reject ? SPX_FLAT_USABLE | SPX_FLAT_REJECTED : SPX_FLAT_USABLE;
+    return start > 0 && r > 0 && r * r * ivar > reject * reject ? SPX_FLAT_USABLE | SPX_FLAT_REJECTED : SPX_FLAT_USABLE;
 }
 
 /* Adds a bin with weight p = sum w x^2 and right-hand side q = sum w x D, x = R m. */
