@@ -84,13 +84,22 @@ values() {
 @test "rows of several files" {
     from b r z
     h5merge b.h5 r.h5 z.h5 -o one.h5
-    h5merge one.h5 one.h5 one.h5 -o rows.h5
+    h5merge --by rows one.h5 one.h5 one.h5 -o rows.h5
+    cp one.h5 two.h5
+    h5merge one.h5 two.h5 -o two-rows.h5
+    [ "$(h5table -t /fibermap two-rows.h5 | wc -l)" -eq 17 ]
     h5check rows.h5
     [ "$(h5table -t /fibermap rows.h5 | wc -l)" -eq 25 ]
     [ "$(h5table -t /scores rows.h5 | wc -l)" -eq 25 ]
     cmp <(values rows.h5 /spectra/b/flux -s 8,0 -c 8,76) <(values one.h5 /spectra/b/flux)
     # Frames of one camera are stacked on request only.
-    fails_with 3 '*fibre 0 is in r.h5 already*' h5merge r.h5 r.h5 -o x.h5
+    cp r.h5 r-again.h5
+    fails_with 3 '*fibre 0 is in r.h5 already*' h5merge r.h5 r-again.h5 -o x.h5
+    # The same file again, also by another name, is a slip.
+    ln -s one.h5 link.h5
+    fails_with 3 'h5merge: one.h5: is there twice: give each file once, or --by rows*' h5merge one.h5 one.h5 -o x.h5
+    fails_with 3 'h5merge: link.h5: is there twice*' h5merge one.h5 link.h5 -o x.h5
+    fails_with 3 'h5merge: r.h5: is there twice*' h5merge r.h5 r.h5 -o x.h5
     h5merge --by rows r.h5 r.h5 -o frames.h5
     h5check frames.h5
     [ "$(h5table -t /fibermap frames.h5 | wc -l)" -eq 17 ]

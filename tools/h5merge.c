@@ -1,4 +1,4 @@
-/* h5merge: joins fibre subsets, cameras, or rows of products. */
+/* h5merge: joins fibre subsets, cameras, or rows of products, or coadds exposures. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,8 @@
 #include "app/main.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "common/coadd_merge.h"
+#include "common/kernel_options.h"
 #include "h5/attr.h"
 #include "h5/file.h"
 #include "merge/merge.h"
@@ -14,8 +16,9 @@
 static struct {
     spx_merge_by by;
     const char *fibers;
-    int allow_missing;
-} o = {.by = SPX_MERGE_AUTO};
+    int allow_missing, by_given, coadd, reject_given, scale_given;
+    spx_coadd_args c;
+} o = {.by = SPX_MERGE_AUTO, .coadd = SPX_NO_CHOICE, .c = {.reject = 5, .scale = 1}};
 
 static const spx_opt_choice ways[] = {{"auto", SPX_MERGE_AUTO},
                                       {"fibers", SPX_MERGE_FIBERS},
@@ -26,12 +29,45 @@ static const spx_opt_choice ways[] = {{"auto", SPX_MERGE_AUTO},
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "by", 'b', NULL, o.by,
                "Join fibres of one camera, cameras of one exposure, or rows; auto sees it from the content",
-               .choices = ways),
+               .choices = ways, .given = &o.by_given),
     SPX_OPTION(STRING, "fibers", 0, "FIRST:LAST", o.fibers, "Fibres that the result must have, without LAST",
                .absent = "those that are there"),
     SPX_OPTION(FLAG, "allow-missing", 0, NULL, o.allow_missing,
                "Do without files, fibres or arms that are absent, and flag the rows that lack something"),
+    SPX_OPTION(CHOICE, "coadd", 0, NULL, o.coadd,
+               "Coadd the exposures of each target. simple: means weighted bin by bin, exact in the resolution matrix; "
+               "optimal: keeps all information where resolutions differ; auto: optimal for targets whose exposures "
+               "differ in width by more than 5 %",
+               .choices =
+                   SPX_CHOICES({"simple", SPX_COADD_SIMPLE}, {"optimal", SPX_COADD_OPTIMAL}, {"auto", SPX_COADD_AUTO}),
+               .absent = "exposures are not coadded"),
+    SPX_OPTION(CHOICE, "scale", 0, NULL, o.c.scale,
+               "Factor of each exposure and arm before they are coadded. grey: found where it improves the fit "
+               "noticeably; none: 1",
+               .choices = SPX_CHOICES({"grey", 1}, {"none", 0}), .given = &o.scale_given),
+    SPX_OPTION(DOUBLE, "reject", 0, "N", o.c.reject,
+               "Leave bins of an exposure out of the coadd that are more than N errors off; 0: none", .max = 1e6,
+               .given = &o.reject_given),
+    SPX_OPTION(FLAG, "allow-topocentric", 0, NULL, o.c.allow_topocentric,
+               "Coadd exposures on topocentric wavelengths as they are"),
     {0}};
+
+/* Options of coadds and of joins do not go together. */
+static spx_status check_coadd(spx_err *e)
+{
+    if (o.coadd == SPX_NO_CHOICE && (o.reject_given || o.scale_given || o.c.allow_topocentric))
+        return spx_fail(e, SPX_EUSAGE, "%s: goes with --coadd only",
+                        o.reject_given  ? "--reject"
+                        : o.scale_given ? "--scale"
+                                        : "--allow-topocentric");
+    if (o.coadd != SPX_NO_CHOICE && (o.by_given || o.fibers != NULL || o.allow_missing))
+        return spx_fail(e, SPX_EUSAGE,
+                        "%s: does not go with --coadd, which takes the arms and exposures that are there",
+                        o.by_given         ? "--by"
+                        : o.fibers != NULL ? "--fibers"
+                                           : "--allow-missing");
+    return SPX_OK;
+}
 
 static spx_status parse_options(spx_merge_options *mo, spx_err *e)
 {
@@ -67,7 +103,7 @@ static spx_status open_inputs(spx_run *s, spx_merge_part *part, size_t *n, spx_t
             continue;
         }
         if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
-            part[(*n)++] = (spx_merge_part){in->file, in->name};
+            part[(*n)++] = (spx_merge_part){in->file, in->name, in->dev, in->ino};
     }
     if (st == SPX_OK && *n == 0)
         st = spx_fail(e, SPX_EINPUT, "%s: none of the inputs is there", s->input[0]);
@@ -118,6 +154,13 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_text absent = {0};
     spx_merge *m = NULL;
     size_t n = 0;
+    spx_err_options(spx_kernel_options);
+    if (check_coadd(e) != SPX_OK)
+        return e->code;
+    if (o.coadd != SPX_NO_CHOICE) {
+        o.c.method = (spx_coadd_method)o.coadd;
+        return spx_coadd_merge(&o.c, s, e);
+    }
     spx_merge_part *part = spx_alloc(s->ninput, sizeof *part, e);
     spx_status st = part == NULL ? SPX_EIO : parse_options(&mo, e);
     spx_run_step(s, "read");
@@ -136,10 +179,11 @@ static spx_status run(spx_run *s, spx_err *e)
 int main(int argc, char **argv)
 {
     static const spx_program program = {.name = "h5merge",
-                                        .summary = "join fibres, cameras or rows of products",
+                                        .summary = "join fibres, cameras or rows of products, or coadd exposures",
                                         .usage = "[OPTION...] FILE...",
                                         .example = "h5merge -o spectra.h5 frame-b.h5 frame-r.h5 frame-z.h5",
                                         .options = options,
+                                        .flags = SPX_USES_DEVICE,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

@@ -321,12 +321,11 @@ static void copy(const job *j, size_t t, size_t i)
         j->out->mask[t * n + k] = mask != 0 || good ? mask : (uint32_t)SPX_COADD_NODATA;
         j->out->good[i] += spx_coadd_weight(flux[k], ivar[k], mask) > 0;
     }
-    for (size_t b = 0; b < j->ndiag && j->out->resolution != NULL; b++) {
-        const long off = (long)(j->ndiag / 2) - (long)b;
-        for (size_t c = off > 0 ? (size_t)off : 0; c < n && (long)c - off < (long)n; c++)
-            j->out->resolution[(t * ndiag_out + b + ndiag_out / 2 - j->ndiag / 2) * n + c] =
-                resolution_of(j, i)[b * n + c];
-    }
+    for (size_t b = 0; b < j->ndiag && j->out->resolution != NULL; b++)
+        for (size_t c = 0; c < n; c++) { /* those without a row, too */
+            const double v = resolution_of(j, i)[b * n + c];
+            j->out->resolution[(t * ndiag_out + b + ndiag_out / 2 - j->ndiag / 2) * n + c] = fabs(v) < INFINITY ? v : 0;
+        }
     j->out->scale[i] = 1;
 }
 

@@ -375,6 +375,19 @@ spx_status spx_cards_copy(spx_cards *to, const spx_cards *from, spx_err *e)
     return SPX_OK;
 }
 
+void spx_cards_keep_common(spx_cards *h, const spx_cards *other)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < h->n; i++) {
+        size_t k = 0;
+        while (k < other->n && memcmp(h->cards + 80 * i, other->cards + 80 * k, 80) != 0)
+            k++;
+        if (k < other->n)
+            memmove(h->cards + 80 * kept++, h->cards + 80 * i, 80);
+    }
+    h->n = kept;
+}
+
 void spx_cards_free(spx_cards *h)
 {
     if (h == NULL)

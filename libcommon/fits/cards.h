@@ -32,6 +32,8 @@ spx_status spx_cards_append(spx_cards *h, const char *card, spx_err *e);
 /* Drops every card with this keyword; a trailing '*' in `key` matches any ending. */
 void spx_cards_drop(spx_cards *h, const char *key);
 spx_status spx_cards_copy(spx_cards *to, const spx_cards *from, spx_err *e);
+/* Drops the cards of h that `other` does not have alike. */
+void spx_cards_keep_common(spx_cards *h, const spx_cards *other);
 void spx_cards_free(spx_cards *h);
 
 #endif

@@ -1,6 +1,7 @@
 /* Provides whole tables: rows selected, tables appended, columns joined and filled in from another table. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "h5/table_internal.h"
@@ -40,6 +41,59 @@ spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_e
         if (row[i] != SPX_NO_ROW)
             memcpy(s->rows + i * s->rowsize, t->rows + row[i] * t->rowsize, s->rowsize);
     return s;
+}
+
+spx_table *spx_table_take_common(const spx_table *t, size_t ngroup, const size_t *first, const size_t *row,
+                                 spx_text *varying, spx_err *e)
+{
+    size_t *head = spx_alloc(ngroup, sizeof *head, e);
+    for (size_t g = 0; g < ngroup && head != NULL; ++g)
+        head[g] = row[first[g]];
+    spx_table *all = head == NULL ? NULL : spx_table_take(t, ngroup, head, e);
+    spx_table *common = all == NULL ? NULL : spx_table_new(ngroup, e);
+    for (size_t i = 0; common != NULL && e->code == SPX_OK && i < spx_table_ncol(t); ++i) {
+        const size_t off = H5Tget_member_offset(t->type, (unsigned)i);
+        hid_t member = H5Tget_member_type(t->type, (unsigned)i);
+        const size_t size = member < 0 ? 0 : H5Tget_size(member);
+        int same = 1;
+        for (size_t g = 0; g < ngroup && same; ++g)
+            for (size_t k = first[g] + 1; k < first[g + 1] && same; ++k)
+                same = memcmp(t->rows + head[g] * t->rowsize + off, t->rows + row[k] * t->rowsize + off, size) == 0;
+        char *name = spx_table_name(t, (int)i, e);
+        if (name != NULL && same)
+            (void)spx_table_copy_column(common, name, all, (int)i, e);
+        else if (name != NULL)
+            (void)spx_text_add(varying, e, "%s%s", varying->n > 0 ? ", " : "", name);
+        spx_free(name);
+        if (member >= 0)
+            (void)H5Tclose(member);
+    }
+    spx_table_free(all);
+    spx_free(head);
+    if (e->code != SPX_OK) {
+        spx_table_free(common);
+        common = NULL;
+    }
+    return common;
+}
+
+spx_table *spx_table_without(const spx_table *t, const char *const *names, spx_err *e)
+{
+    spx_table *rest = spx_table_new(t->nrow, e);
+    for (size_t i = 0; rest != NULL && e->code == SPX_OK && i < spx_table_ncol(t); ++i) {
+        char *name = spx_table_name(t, (int)i, e);
+        int keep = name != NULL;
+        for (size_t k = 0; names[k] != NULL && keep; ++k)
+            keep = strcasecmp(names[k], name) != 0;
+        if (keep)
+            (void)spx_table_copy_column(rest, name, t, (int)i, e);
+        spx_free(name);
+    }
+    if (e->code != SPX_OK) {
+        spx_table_free(rest);
+        rest = NULL;
+    }
+    return rest;
 }
 
 /* Element type that can hold every value of a and b; negative when there is none. */

@@ -363,6 +363,13 @@ spx_status spx_merge_plan(size_t n, const spx_merge_part *part, const spx_merge_
     m->allow_missing = opt->allow_missing;
     if (st == SPX_OK && (m->part = spx_alloc(n, sizeof *m->part, e)) == NULL)
         st = SPX_EIO;
+    /* a slip of the shell, unless rows are asked for */
+    for (size_t i = 0; i < n && st == SPX_OK && opt->by != SPX_MERGE_ROWS; i++)
+        for (size_t k = 0; k < i && st == SPX_OK; k++)
+            if (part[i].ino != 0 && part[i].ino == part[k].ino && part[i].dev == part[k].dev)
+                st = spx_fail(e, SPX_EINPUT,
+                              "%s: is there twice: give each file once, or --by rows to have its rows several times",
+                              part[i].name);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         m->part[i].file = part[i].file;
         m->part[i].name = part[i].name;

@@ -8,6 +8,7 @@
 
 #include <hdf5.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/progress.h"
@@ -21,7 +22,8 @@ typedef enum {
 
 typedef struct {
     hid_t file;
-    const char *name; /* for messages; must outlive the merge */
+    const char *name;  /* for messages; must outlive the merge */
+    uint64_t dev, ino; /* identity of a regular file; 0: not known */
 } spx_merge_part;
 
 typedef struct {

@@ -58,15 +58,10 @@ spx_status spx_merge_read_table(const spx_merge_input *p, const char *path, spx_
                          p->nrow);
     if (st != SPX_OK || *t == NULL || spx_table_find(*t, spx_merge_missing_column) < 0)
         return st;
-    spx_table *all = *t, *rest = spx_table_new(all->nrow, e);
-    for (size_t i = 0; rest != NULL && e->code == SPX_OK && i < spx_table_ncol(all); i++) {
-        char *name = spx_table_name(all, (int)i, e);
-        if (name != NULL && strcmp(name, spx_merge_missing_column) != 0)
-            (void)spx_table_copy_column(rest, name, all, (int)i, e);
-        spx_free(name);
-    }
+    const char *const names[] = {spx_merge_missing_column, NULL};
+    spx_table *all = *t;
+    *t = spx_table_without(all, names, e);
     spx_table_free(all);
-    *t = rest;
     return e->code;
 }
 

@@ -246,23 +246,9 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
 static spx_status write_header(const spx_merge *m, hid_t out, spx_err *e)
 {
     spx_cards h = {0};
-    const spx_cards *a = &m->part[0].header;
-    spx_status st = SPX_OK;
-    for (size_t i = 0; i < a->n && st == SPX_OK; i++) {
-        int all = 1;
-        for (size_t k = 1; k < m->npart && all; k++) {
-            const spx_cards *b = &m->part[k].header;
-            size_t j = 0;
-            while (j < b->n && memcmp(a->cards + 80 * i, b->cards + 80 * j, 80) != 0)
-                j++;
-            all = j < b->n;
-        }
-        char card[81];
-        memcpy(card, a->cards + 80 * i, 80);
-        card[80] = '\0';
-        if (all)
-            st = spx_cards_append(&h, card, e);
-    }
+    spx_status st = spx_cards_copy(&h, &m->part[0].header, e);
+    for (size_t k = 1; k < m->npart && st == SPX_OK; k++)
+        spx_cards_keep_common(&h, &m->part[k].header);
     if (st == SPX_OK)
         st = spx_cards_write(out, m->blocks[FRAME] ? "/frame/header" : "/spectra/header", &h, e);
     spx_cards_free(&h);

@@ -1,6 +1,7 @@
 /* Reads and writes an arm, which frame and spectra share, and tables with a row a spectrum (products/arm_h5.h). */
 #include "products/arm_h5.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,6 +130,18 @@ spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_re
     return st == SPX_OK ? spx_arm_read_values(file, path, *nspec, with_resolution, a, e) : st;
 }
 
+static spx_status write_wavelength(hid_t file, const char *path, const spx_arm *a, spx_err *e)
+{
+    char w[128];
+    sub(w, sizeof w, path, "wavelength");
+    spx_status st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_write_medium(file, w, a->medium, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_write_frame(file, w, a->barycentric, e);
+    return st;
+}
+
 spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision,
                          spx_h5_writes *writes, spx_err *e)
 {
@@ -136,9 +149,7 @@ spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_a
     size_t dims[2] = {nspec, a->nwave};
     spx_status st = spx_h5_group(file, path, e);
     sub(w, sizeof w, path, "wavelength");
-    if (st != SPX_OK || (st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e)) != SPX_OK ||
-        (st = spx_wavelength_write_medium(file, w, a->medium, e)) != SPX_OK ||
-        (st = spx_wavelength_write_frame(file, w, a->barycentric, e)) != SPX_OK)
+    if (st != SPX_OK || (st = write_wavelength(file, path, a, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "flux");
     if ((st = spx_h5_defer_write_real(writes, file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||
@@ -165,6 +176,82 @@ spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_a
             return st;
     }
     return SPX_OK;
+}
+
+/* Datasets of an arm that have a row a spectrum. */
+typedef struct {
+    const char *name, *unit; /* unit NULL: as the schema says */
+    const void *data;
+    size_t lines; /* of nwave values */
+    int is_mask;
+} row_set;
+
+enum { ROW_SETS = 4 };
+
+static void row_sets(const spx_arm *a, char inverse[80], row_set set[ROW_SETS])
+{
+    const char *unit = a->unit[0] != '\0' ? a->unit : "1";
+    (void)snprintf(inverse, 80, "(%s)^-2", unit);
+    set[0] = (row_set){"flux", unit, a->flux, 1, 0};
+    set[1] = (row_set){"ivar", inverse, a->ivar, 1, 0};
+    set[2] = (row_set){"mask", NULL, a->mask, 1, 1};
+    set[3] = (row_set){"resolution", NULL, a->resolution, a->ndiag, 0};
+}
+
+spx_status spx_arm_create(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e)
+{
+    char w[128], p[128], inverse[80];
+    row_set set[ROW_SETS];
+    row_sets(a, inverse, set);
+    spx_status st = spx_h5_group(file, path, e);
+    if (st == SPX_OK)
+        st = write_wavelength(file, path, a, e);
+    sub(w, sizeof w, path, "wavelength");
+    for (size_t i = 0; i < ROW_SETS && st == SPX_OK; i++) {
+        const size_t dims[3] = {nspec, set[i].lines, a->nwave}, flat[2] = {nspec, a->nwave};
+        const int ndim = strcmp(set[i].name, "resolution") == 0 ? 3 : 2;
+        if (set[i].data == NULL)
+            continue;
+        sub(p, sizeof p, path, set[i].name);
+        const hid_t type = set[i].is_mask ? H5T_NATIVE_UINT32 : precision > 4 ? H5T_NATIVE_DOUBLE : H5T_NATIVE_FLOAT;
+        st = spx_h5_create(file, p, type, ndim, ndim == 3 ? dims : flat, e);
+        if (st == SPX_OK && set[i].unit != NULL)
+            st = spx_h5_set_str(file, p, "units", set[i].unit, e);
+        if (st == SPX_OK)
+            st = spx_h5_attach_scale(file, p, (unsigned)(ndim - 1), w, "wavelength", e);
+    }
+    return st;
+}
+
+spx_status spx_arm_write_rows(hid_t file, const char *path, size_t first, size_t n, const spx_arm *a, int precision,
+                              spx_err *e)
+{
+    char p[128], inverse[80];
+    row_set set[ROW_SETS];
+    size_t most = 0;
+    row_sets(a, inverse, set);
+    spx_status st = spx_mul(n, a->nwave, &most, e);
+    if (st == SPX_OK)
+        st = spx_mul(most, a->ndiag > 0 ? a->ndiag : 1, &most, e);
+    float *narrow = st == SPX_OK && precision == 4 ? spx_alloc_unset(most, 1, sizeof *narrow, e) : NULL;
+    st = e->code;
+    for (size_t i = 0; i < ROW_SETS && st == SPX_OK; i++) {
+        const double *value = set[i].data;
+        const size_t count = n * set[i].lines * a->nwave;
+        if (value == NULL)
+            continue;
+        sub(p, sizeof p, path, set[i].name);
+        for (size_t k = 0; k < count && !set[i].is_mask && narrow != NULL; k++)
+            narrow[k] = value[k] > FLT_MAX ? FLT_MAX : value[k] < -FLT_MAX ? -FLT_MAX : (float)value[k];
+        if (set[i].is_mask)
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_UINT32, first, n, set[i].data, e);
+        else if (precision == 4)
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, n, narrow, e);
+        else
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_DOUBLE, first, n, value, e);
+    }
+    spx_free(narrow);
+    return st;
 }
 
 spx_status spx_row_table_read(hid_t file, const char *path, size_t nspec, spx_table **t, spx_err *e)

@@ -20,6 +20,12 @@ spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int w
 spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision,
                          spx_h5_writes *writes, spx_err *e);
 
+/* Creates an arm of nspec spectra, with the datasets of `a` that are not NULL, for spx_arm_write_rows(): spectra first
+ * ... first+n-1 are those of `a`. precision: 4 or 8; values beyond float32's range become its largest. */
+spx_status spx_arm_create(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision, spx_err *e);
+spx_status spx_arm_write_rows(hid_t file, const char *path, size_t first, size_t n, const spx_arm *a, int precision,
+                              spx_err *e);
+
 /* Reads or writes fibermap or scores: a table of nspec rows, or NULL where there is none. */
 spx_status spx_row_table_read(hid_t file, const char *path, size_t nspec, spx_table **t, spx_err *e);
 

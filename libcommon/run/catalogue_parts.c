@@ -216,9 +216,14 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     if (st == SPX_OK)
         st = grow(p, e);
     part.nspec = head.nspec;
+    part.expid = -1;
+    if (st == SPX_OK)
+        (void)spx_cards_int(&head.header, "EXPID", &part.expid);
+    const int other =
+        exposures && p->npart > 0 && part.expid >= 0 && last_rows(p)->expid >= 0 && part.expid != last_rows(p)->expid;
     if (st == SPX_OK && p->npart == 0)
         take_over(&p->all, &head);
-    else if (st == SPX_OK && check_other_arms(p, &head, &why) == SPX_OK)
+    else if (st == SPX_OK && !other && check_other_arms(p, &head, &why) == SPX_OK)
         part.first = last_rows(p)->first;
     else if (st == SPX_OK && !exposures)
         st = spx_err_pass(e, &why);

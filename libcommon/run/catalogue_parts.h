@@ -16,6 +16,7 @@ typedef struct {
     size_t first, nspec; /* its spectra are rows first ... first+nspec-1 of all */
     size_t narm, arm[SPX_MAX_ARM];
     char path[SPX_MAX_ARM][SPX_ARM_PATH];
+    long expid; /* EXPID of the header; -1: it has none */
 } spx_spectra_part;
 
 typedef struct {
@@ -30,7 +31,8 @@ typedef struct {
 } spx_spectra_parts;
 
 /* Adds a file. It gives further arms of the last file's rows when it lacks none of their identity: as many rows, with
- * the same TARGETID, FIBER and EXPID where both have them, and other arms. Otherwise its rows are appended, where
+ * the same TARGETID, FIBER and EXPID where both have them (that of the header, too, where `exposures` are allowed), and
+ * other arms. Otherwise its rows are appended, where
  * `exposures` are allowed; SPX_EINPUT where not, or where one file has a fibermap and another has none, or one of them
  * alone has a TARGETID. */
 spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e);

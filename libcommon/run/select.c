@@ -374,17 +374,13 @@ static spx_status star_ids(const spx_spectra_parts *p, int all, int64_t **id, sp
     return SPX_OK;
 }
 
-spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size_t *row, size_t *nstar, size_t **first,
-                             spx_err *e)
+spx_status spx_spectra_group_by(const int64_t *id, size_t n, size_t *row, size_t *nstar, size_t **first, spx_err *e)
 {
-    int64_t *id;
     exposure *x = spx_alloc(n, sizeof *x, e);
     size_t *old = spx_alloc(n, sizeof *old, e);
     *nstar = 0;
     *first = spx_alloc(n + 1, sizeof **first, e);
-    spx_status st = star_ids(p, all, &id, e);
-    if (x == NULL || old == NULL || *first == NULL)
-        st = SPX_EIO;
+    spx_status st = x == NULL || old == NULL || *first == NULL ? SPX_EIO : SPX_OK;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         x[i] = (exposure){id[row[i]], i, i};
         old[i] = row[i];
@@ -402,8 +398,20 @@ spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size
         }
         (*first)[*nstar] = n;
     }
-    spx_free(id);
     spx_free(x);
     spx_free(old);
+    return st;
+}
+
+spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size_t *row, size_t *nstar, size_t **first,
+                             spx_err *e)
+{
+    int64_t *id;
+    *nstar = 0;
+    *first = NULL;
+    spx_status st = star_ids(p, all, &id, e);
+    if (st == SPX_OK)
+        st = spx_spectra_group_by(id, n, row, nstar, first, e);
+    spx_free(id);
     return st;
 }

@@ -42,5 +42,7 @@ spx_status spx_spectra_select(const spx_spectra_parts *p, const spx_selection *s
  * identified by TARGETID, or, without one, by their index in the files. */
 spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size_t *row, size_t *nstar, size_t **first,
                              spx_err *e);
+/* The same by numbers of one's own: id[k] of row k of the spectra. */
+spx_status spx_spectra_group_by(const int64_t *id, size_t n, size_t *row, size_t *nstar, size_t **first, spx_err *e);
 
 #endif

@@ -119,7 +119,7 @@ static hid_t merge(size_t n, const hid_t *file, spx_merge_options opt, size_t *n
     spx_merge *m = NULL;
     spx_err_clear(&e);
     for (size_t i = 0; i < n; i++)
-        part[i] = (spx_merge_part){file[i], names[i]};
+        part[i] = (spx_merge_part){.file = file[i], .name = names[i]};
     if (spx_merge_plan(n, part, &opt, &m, &e) != SPX_OK)
         return H5I_INVALID_HID;
     hid_t out = in_memory();

@@ -1,0 +1,379 @@
+#include "common/coadd_inputs.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/object.h"
+#include "h5/write.h"
+#include "products/cards_h5.h"
+#include "run/select.h"
+
+/* ---- files ---- */
+
+/* Cards of the file's main header. */
+static spx_status read_header(hid_t file, spx_cards *h, spx_err *e)
+{
+    return spx_cards_read(file, spx_h5_exists(file, "/frame") ? "/frame/header" : "/spectra/header", h, e);
+}
+
+/* The header's cards that all inputs have, and the precision of the arms. */
+static spx_status look_at(spx_coadd_inputs *in, const spx_spectra_part *part, int first, spx_err *e)
+{
+    spx_cards h = {0};
+    spx_status st = read_header(part->file, first ? &in->header : &h, e);
+    if (st == SPX_OK && !first)
+        spx_cards_keep_common(&in->header, &h);
+    spx_cards_free(&h);
+    for (size_t k = 0; k < part->narm && st == SPX_OK; k++) {
+        char path[SPX_ARM_PATH + 8];
+        (void)snprintf(path, sizeof path, "%s/flux", part->path[k]);
+        hid_t set = spx_h5_open(part->file, path, e), type = set < 0 ? set : H5Dget_type(set);
+        if (type >= 0 && H5Tget_size(type) > 4)
+            in->precision = 8;
+        if (type >= 0)
+            (void)H5Tclose(type);
+        if (set >= 0)
+            (void)H5Dclose(set);
+        st = e->code;
+    }
+    return st;
+}
+
+static spx_status open_all(spx_run *run, spx_coadd_inputs *in, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    spx_input **file = spx_alloc(run->ninput, sizeof *file, e);
+    in->name = spx_alloc(run->ninput, sizeof *in->name, e);
+    if (file == NULL || in->name == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < run->ninput && st == SPX_OK; i++) {
+        if ((st = spx_run_input(run, i, &file[i], e)) != SPX_OK)
+            break;
+        const char *base = strrchr(file[i]->name, '/');
+        for (size_t k = 0; k < i && st == SPX_OK; k++)
+            if (file[i]->ino != 0 && file[k]->ino == file[i]->ino && file[k]->dev == file[i]->dev)
+                st = spx_fail(e, SPX_EINPUT, "%s: is there twice: its exposures would count twice", file[i]->name);
+        if (st == SPX_OK && !spx_h5_exists(file[i]->file, "/frame") && !spx_h5_exists(file[i]->file, "/spectra"))
+            st = spx_fail_at(e, SPX_EINPUT, file[i]->name, NULL, "give extracted frames or spectra",
+                             "holds nothing that can be coadded (/frame or /spectra)");
+        if (st == SPX_OK)
+            st = spx_spectra_parts_add(&in->spectra, file[i]->file, 1, e);
+        if (st == SPX_OK)
+            st = look_at(in, &in->spectra.part[i], i == 0, e);
+        (void)snprintf(in->name[i], sizeof *in->name, "%.127s", base != NULL ? base + 1 : file[i]->name);
+    }
+    spx_free(file);
+    return st;
+}
+
+/* Arms of one name have one grid, else each would be coadded for itself. */
+static spx_status check_grids(const spx_coadd_inputs *in, spx_err *e)
+{
+    const spx_spectra_parts *p = &in->spectra;
+    for (size_t i = 0; i < p->npart; i++)
+        for (size_t k = 0; k < p->part[i].narm; k++) {
+            const spx_arm *a = &p->all.arm[p->part[i].arm[k]], *b = NULL;
+            if (strcmp(p->base[p->part[i].arm[k]], a->name) == 0)
+                continue;
+            for (size_t n = 0; n < p->all.narm; n++)
+                if (strcmp(p->all.arm[n].name, p->base[p->part[i].arm[k]]) == 0)
+                    b = &p->all.arm[n];
+            const char *why = b == NULL || a->nwave != b->nwave  ? "another number of bins"
+                              : a->medium != b->medium           ? "another medium (vacuum, air)"
+                              : a->barycentric != b->barycentric ? "another frame (topocentric, barycentric)"
+                              : a->ndiag != b->ndiag ? "another number of diagonals of the resolution matrix"
+                                                     : "other wavelengths";
+            return spx_fail_at(e, SPX_EINPUT, in->name[i], p->part[i].path[k],
+                               "extract all exposures with the same --wavelength", "has %s than the inputs before it",
+                               why);
+        }
+    return SPX_OK;
+}
+
+/* ---- targets ---- */
+
+/* First file that has a row, and the arms of all files that have it, a bit each. */
+static void row_sources(const spx_spectra_parts *p, size_t *part, uint64_t *arms)
+{
+    for (size_t i = p->npart; i-- > 0;)
+        for (size_t r = 0; r < p->part[i].nspec; r++) {
+            part[p->part[i].first + r] = i;
+            for (size_t k = 0; k < p->part[i].narm; k++)
+                arms[p->part[i].first + r] |= UINT64_C(1) << p->part[i].arm[k];
+        }
+}
+
+/* A number of each row: a column of the fibermap, or else of the header of its file; -1: not known. */
+static spx_status number_of(const spx_coadd_inputs *in, const size_t *part, const char *name, int64_t **out, spx_err *e)
+{
+    const spx_spectra_parts *p = &in->spectra;
+    spx_status st = spx_table_find_i64(p->all.fibermap, name, out, e);
+    if (st != SPX_OK || *out != NULL)
+        return st;
+    int64_t *of = spx_alloc(p->npart, sizeof *of, e);
+    *out = spx_alloc(p->all.nspec, sizeof **out, e);
+    st = of == NULL || *out == NULL ? SPX_EIO : SPX_OK;
+    for (size_t i = 0; i < p->npart && st == SPX_OK; i++) {
+        spx_cards h = {0};
+        long value = -1;
+        st = read_header(p->part[i].file, &h, e);
+        (void)spx_cards_int(&h, name, &value);
+        of[i] = value;
+        spx_cards_free(&h);
+    }
+    for (size_t r = 0; r < p->all.nspec && st == SPX_OK; r++)
+        (*out)[r] = of[part[r]];
+    spx_free(of);
+    return st;
+}
+
+enum { MOST_FIBER = 1000000 };
+
+/* Target of each row: TARGETID, or else tile and fibre; -1: none. */
+static spx_status target_ids(const spx_coadd_inputs *in, const size_t *part, int64_t **id, spx_err *e)
+{
+    static const char remedy[] = "add column TARGETID to the fibermaps";
+    const spx_spectra_parts *p = &in->spectra;
+    int64_t *tile = NULL, *fiber = NULL;
+    spx_status st = spx_table_find_i64(p->all.fibermap, "TARGETID", id, e);
+    if (st != SPX_OK || *id != NULL)
+        return st;
+    st = spx_table_find_i64(p->all.fibermap, "FIBER", &fiber, e);
+    if (st == SPX_OK)
+        st = number_of(in, part, "TILEID", &tile, e);
+    if (st == SPX_OK && fiber == NULL)
+        st = spx_fail_at(e, SPX_EINPUT, in->name[0], "/fibermap", remedy,
+                         "has neither TARGETID nor FIBER: it cannot be told which spectra are of one target");
+    if (st == SPX_OK && (*id = spx_alloc(p->all.nspec, sizeof **id, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t r = 0; r < p->all.nspec && st == SPX_OK; r++) {
+        if (tile[r] < 0)
+            st = spx_fail_at(
+                e, SPX_EINPUT, in->name[part[r]], "/fibermap", remedy,
+                "has no TARGETID, and the header no TILEID: fibres of several exposures may look at several "
+                "targets");
+        else if (fiber[r] >= MOST_FIBER || tile[r] > INT64_MAX / MOST_FIBER - 1)
+            st = spx_fail_at(e, SPX_EINPUT, in->name[part[r]], "/fibermap", remedy,
+                             "fibre %lld of tile %lld is no number "
+                             "of a fibre",
+                             (long long)fiber[r], (long long)tile[r]);
+        else
+            (*id)[r] = fiber[r] < 0 ? -1 : tile[r] * MOST_FIBER + fiber[r];
+    }
+    spx_free(tile);
+    spx_free(fiber);
+    return st;
+}
+
+/* SPX_EINPUT where two rows of a target are of one exposure, fibre and arm. */
+static spx_status check_twice(const spx_coadd_inputs *in, const size_t *part, const uint64_t *arms, spx_err *e)
+{
+    int64_t *fiber = NULL;
+    spx_status st = spx_table_find_i64(in->spectra.all.fibermap, "FIBER", &fiber, e);
+    for (size_t t = 0; t < in->ntarget && st == SPX_OK; t++)
+        for (size_t i = in->first[t]; i < in->first[t + 1] && st == SPX_OK; i++)
+            for (size_t k = in->first[t]; k < i && st == SPX_OK; k++) {
+                const size_t a = in->row[k], b = in->row[i];
+                if (in->expid[a] >= 0 && in->expid[a] == in->expid[b] && (arms[a] & arms[b]) != 0 &&
+                    (fiber == NULL || fiber[a] == fiber[b]))
+                    st = spx_fail(e, SPX_EINPUT,
+                                  "%s: exposure %lld of fibre %lld is in %s already: give each exposure once",
+                                  in->name[part[b]], (long long)in->expid[b], fiber == NULL ? -1 : (long long)fiber[b],
+                                  in->name[part[a]]);
+            }
+    spx_free(fiber);
+    return st;
+}
+
+static spx_status check_frames(const spx_coadd_inputs *in, spx_err *e)
+{
+    int several = 0;
+    for (size_t t = 0; t < in->ntarget; t++)
+        several |= in->first[t + 1] - in->first[t] > 1;
+    for (size_t k = 0; k < in->spectra.all.narm && several; k++)
+        if (!in->spectra.all.arm[k].barycentric)
+            return spx_fail_at(
+                e, SPX_EINPUT, in->name[0], in->spectra.part[0].path[0],
+                "extract with specx-extract --barycentric; --allow-topocentric takes exposures of one hour",
+                "has topocentric wavelengths, in which a star's lines move by up to 30 km/s in half a year "
+                "and 1 km/s in a night");
+    return SPX_OK;
+}
+
+spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, spx_coadd_inputs *in, spx_err *e)
+{
+    int64_t *id = NULL;
+    in->precision = 4;
+    in->spectra.with_resolution = 1;
+    spx_status st = open_all(run, in, e);
+    const size_t n = in->spectra.all.nspec;
+    size_t *part = st == SPX_OK ? spx_alloc(n, sizeof *part, e) : NULL;
+    uint64_t *arms = part != NULL ? spx_alloc(n, sizeof *arms, e) : NULL;
+    if (st == SPX_OK && (arms == NULL || (in->row = spx_alloc(n, sizeof *in->row, e)) == NULL))
+        st = SPX_EIO;
+    if (st == SPX_OK && in->spectra.dropped.n > 0)
+        spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", in->spectra.dropped.s);
+    if (st == SPX_OK)
+        st = check_grids(in, e);
+    if (st == SPX_OK) {
+        row_sources(&in->spectra, part, arms);
+        st = target_ids(in, part, &id, e);
+    }
+    if (st == SPX_OK)
+        st = number_of(in, part, "EXPID", &in->expid, e);
+    for (size_t r = 0; r < n && st == SPX_OK; r++)
+        if (id[r] != -1)
+            in->row[in->nrow++] = r;
+    in->nleft = n - in->nrow;
+    if (st == SPX_OK && in->nrow == 0)
+        st = spx_fail_at(e, SPX_EINPUT, in->name[0], "/fibermap", NULL, "has no target: TARGETID is -1 in every row");
+    if (st == SPX_OK)
+        st = spx_spectra_group_by(id, in->nrow, in->row, &in->ntarget, &in->first, e);
+    if (st == SPX_OK && !topocentric)
+        st = check_frames(in, e);
+    if (st == SPX_OK)
+        st = check_twice(in, part, arms, e);
+    spx_free(id);
+    spx_free(part);
+    spx_free(arms);
+    return st;
+}
+
+void spx_coadd_inputs_free(spx_coadd_inputs *in)
+{
+    spx_spectra_parts_free(&in->spectra);
+    spx_cards_free(&in->header);
+    spx_free(in->name);
+    spx_free(in->row);
+    spx_free(in->first);
+    spx_free(in->expid);
+}
+
+/* ---- tables ---- */
+
+/* Name of a column of an arm: SCALE_B. */
+static const char *column(char name[40], const char *what, const spx_arm *a)
+{
+    size_t n = (size_t)snprintf(name, 40, "%s_%.15s", what, a->name);
+    for (size_t i = 0; i < n; i++)
+        name[i] = (char)toupper((unsigned char)name[i]);
+    return name;
+}
+
+/* Columns that this program adds; those of an earlier coadd are left out. */
+static spx_table *without_own(const spx_coadd_inputs *in, const spx_table *t, const char *const *what, spx_err *e)
+{
+    enum { MOST = SPX_MAX_ARM * 8 + 8 };
+    char names[MOST][40];
+    const char *list[MOST + 1] = {NULL};
+    size_t n = 0;
+    for (size_t k = 0; what[k] != NULL; k++) {
+        list[n] = what[k];
+        n++;
+        for (size_t a = 0; a < in->spectra.all.narm && n < MOST; a++, n++)
+            list[n] = column(names[n], what[k], &in->spectra.all.arm[a]);
+    }
+    return spx_table_without(t, list, e);
+}
+
+/* Number of exposures of a target: of different EXPIDs, where they are known; of earlier coadds those that went in. */
+static spx_status count_exposures(const spx_coadd_inputs *in, int32_t *count, spx_err *e)
+{
+    int64_t *before = NULL;
+    spx_status st = spx_table_find_i64(in->spectra.all.fibermap, "COADD_NUMEXP", &before, e);
+    for (size_t t = 0; t < in->ntarget && st == SPX_OK; t++)
+        for (size_t i = in->first[t]; i < in->first[t + 1]; i++) {
+            int again = 0;
+            for (size_t k = in->first[t]; k < i && !again; k++)
+                again = in->expid[in->row[i]] >= 0 && in->expid[in->row[k]] == in->expid[in->row[i]];
+            if (!again)
+                count[t] += before != NULL && before[in->row[i]] > 0 ? (int32_t)before[in->row[i]] : 1;
+        }
+    spx_free(before);
+    return st;
+}
+
+static spx_status write_fibermap(const spx_coadd_inputs *in, const spx_coadd *coadd, hid_t file, spx_err *e)
+{
+    static const char *const own[] = {"COADD_NUMEXP", "COADD_OPTIMAL", "COADD_SPREAD", NULL};
+    spx_text varying = {0};
+    char name[40];
+    spx_table *given = without_own(in, in->spectra.all.fibermap, own, e);
+    spx_table *t = given == NULL ? NULL : spx_table_take_common(given, in->ntarget, in->first, in->row, &varying, e);
+    int32_t *count = t == NULL ? NULL : spx_alloc(in->ntarget, sizeof *count, e);
+    spx_status st = count == NULL ? e->code : count_exposures(in, count, e);
+    if (st == SPX_OK)
+        st = spx_table_add(t, "COADD_NUMEXP", H5T_NATIVE_INT32, NULL, count, e);
+    for (size_t k = 0; k < in->spectra.all.narm && st == SPX_OK; k++) {
+        const spx_arm *a = &in->spectra.all.arm[k];
+        st = spx_table_add(t, column(name, "COADD_OPTIMAL", a), H5T_NATIVE_UINT8, NULL, coadd[k].optimal, e);
+        if (st == SPX_OK)
+            st = spx_table_add(t, column(name, "COADD_SPREAD", a), H5T_NATIVE_DOUBLE, NULL, coadd[k].spread, e);
+    }
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/fibermap", t, e);
+    if (st == SPX_OK && varying.n > 0)
+        spx_detail("columns that differ between exposures of a target are in /exp_fibermap alone: %s", varying.s);
+    spx_text_free(&varying);
+    spx_table_free(given);
+    spx_table_free(t);
+    spx_free(count);
+    return st;
+}
+
+static spx_status write_exposures(const spx_coadd_inputs *in, const spx_coadd *coadd, hid_t file, spx_err *e)
+{
+    static const char *const own[] = {"COADD_INPUT", "COADD_SCALE", "COADD_CHI2", "COADD_GOOD", "COADD_REJECTED", NULL};
+    const spx_spectra_parts *p = &in->spectra;
+    char name[40];
+    spx_table *given = spx_table_take(p->all.fibermap, in->nrow, in->row, e);
+    spx_table *t = given == NULL ? NULL : without_own(in, given, own, e);
+    char(*from)[128] = t == NULL ? NULL : spx_alloc(in->nrow, sizeof *from, e);
+    int64_t *expid = from == NULL ? NULL : spx_alloc(in->nrow, sizeof *expid, e);
+    spx_status st = expid == NULL ? e->code : SPX_OK;
+    size_t width = 1;
+    for (size_t i = 0; i < in->nrow && st == SPX_OK; i++) {
+        size_t part = 0;
+        while (in->row[i] < p->part[part].first || in->row[i] - p->part[part].first >= p->part[part].nspec)
+            part++;
+        memcpy(from[i], in->name[part], sizeof *from);
+        width = strlen(from[i]) > width ? strlen(from[i]) : width;
+        expid[i] = in->expid[in->row[i]];
+    }
+    if (st == SPX_OK && spx_table_find(t, "EXPID") < 0)
+        st = spx_table_add(t, "EXPID", H5T_NATIVE_INT64, NULL, expid, e);
+    for (size_t i = 0; i < in->nrow && st == SPX_OK; i++)
+        memmove((char *)from + i * width, from[i], width);
+    if (st == SPX_OK)
+        st = spx_table_add_strings(t, "COADD_INPUT", width, (const char *)from, e);
+    for (size_t k = 0; k < p->all.narm && st == SPX_OK; k++) {
+        const spx_arm *a = &p->all.arm[k];
+        st = spx_table_add(t, column(name, "COADD_SCALE", a), H5T_NATIVE_DOUBLE, NULL, coadd[k].scale, e);
+        if (st == SPX_OK)
+            st = spx_table_add(t, column(name, "COADD_CHI2", a), H5T_NATIVE_DOUBLE, NULL, coadd[k].chi2, e);
+        if (st == SPX_OK)
+            st = spx_table_add(t, column(name, "COADD_GOOD", a), H5T_NATIVE_UINT32, NULL, coadd[k].good, e);
+        if (st == SPX_OK)
+            st = spx_table_add(t, column(name, "COADD_REJECTED", a), H5T_NATIVE_UINT32, NULL, coadd[k].rejected, e);
+    }
+    if (st == SPX_OK)
+        st = spx_table_write(file, "/exp_fibermap", t, e);
+    spx_table_free(given);
+    spx_table_free(t);
+    spx_free(from);
+    spx_free(expid);
+    return st;
+}
+
+spx_status spx_coadd_inputs_write(const spx_coadd_inputs *in, const spx_coadd *coadd, hid_t file, spx_err *e)
+{
+    spx_status st = write_fibermap(in, coadd, file, e);
+    if (st == SPX_OK)
+        st = write_exposures(in, coadd, file, e);
+    if (st == SPX_OK)
+        st = spx_cards_write(file, "/spectra/header", &in->header, e);
+    return st;
+}

@@ -1,0 +1,301 @@
+#include "common/coadd_merge.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pipeline.h"
+#include "common/coadd_inputs.h"
+#include "common/device.h"
+#include "h5/write.h"
+#include "products/arm_h5.h"
+
+/* PART_BYTES: size of the spectra of a chunk unless --max-mem asks for less; PARTS: chunks at one time. */
+enum { PART_BYTES = 1 << 29, PARTS = 3 };
+
+enum { READ, COADD, WRITE, STEPS };
+
+typedef struct {
+    const spx_coadd_args *args;
+    spx_run *run;
+    spx_backend backend;
+    spx_coadd_inputs in;
+    size_t next, most_rows; /* first target of the next chunk; most exposures of a chunk */
+    spx_coadd *all;         /* [narm] counts of all targets and exposures, without spectra */
+    hid_t file;
+    spx_progress *progress;
+    double seconds[STEPS];
+    spx_err err; /* first error */
+} work;
+
+/* Targets target ... target+ntarget-1, whose exposures are rows row ... row+nrow-1 of the list. */
+typedef struct {
+    size_t target, ntarget, row, nrow, *first;
+    spx_spectra spectra;
+    spx_coadd *coadd; /* [narm] */
+    spx_err err;
+} part;
+
+static void keep_error(work *w, const spx_err *e)
+{
+    if (w->err.code == SPX_OK)
+        w->err = *e;
+}
+
+static void end_part(void *ctx, void *item)
+{
+    work *w = ctx;
+    part *c = item;
+    for (size_t k = 0; k < w->in.spectra.all.narm && c->coadd != NULL; k++)
+        spx_coadd_free(&c->coadd[k]);
+    spx_spectra_free(&c->spectra);
+    spx_free(c->coadd);
+    spx_free(c->first);
+    spx_free(c);
+}
+
+/* Reads as many targets as have most_rows exposures, at least one. */
+static void *read_part(void *ctx)
+{
+    work *w = ctx;
+    const spx_coadd_inputs *in = &w->in;
+    spx_err e = {0};
+    double begin = spx_seconds();
+    if (w->next == in->ntarget || w->err.code != SPX_OK)
+        return NULL;
+    part *c = spx_alloc(1, sizeof *c, &e);
+    if (c != NULL) {
+        c->target = w->next;
+        c->row = in->first[w->next];
+        do
+            w->next++;
+        while (w->next < in->ntarget && in->first[w->next + 1] - c->row <= w->most_rows);
+        c->ntarget = w->next - c->target;
+        c->nrow = in->first[w->next] - c->row;
+        c->coadd = spx_alloc(in->spectra.all.narm, sizeof *c->coadd, &e);
+        c->first = spx_alloc(c->ntarget + 1, sizeof *c->first, &e);
+        for (size_t k = 0; k <= c->ntarget && c->first != NULL; k++)
+            c->first[k] = in->first[c->target + k] - c->row;
+        if (c->coadd == NULL || c->first == NULL ||
+            spx_spectra_parts_read(&in->spectra, c->nrow, in->row + c->row, &c->spectra, &e) != SPX_OK) {
+            end_part(w, c);
+            c = NULL;
+        }
+    }
+    if (c == NULL)
+        keep_error(w, &e);
+    w->seconds[READ] += spx_seconds() - begin;
+    return c;
+}
+
+static spx_coadd_options options_of(const work *w, size_t ndiag)
+{
+    const spx_coadd_method method =
+        ndiag == 0 && w->args->method == SPX_COADD_AUTO ? SPX_COADD_SIMPLE : w->args->method;
+    return (spx_coadd_options){.method = method,
+                               .reject = w->args->reject,
+                               .scale = w->args->scale,
+                               .ndiag_out = spx_coadd_diagonals(method, ndiag),
+                               .nthreads = (int)w->run->common.threads,
+                               .progress = w->progress};
+}
+
+static void coadd_part(void *ctx, size_t worker, void *item)
+{
+    work *w = ctx;
+    part *c = item;
+    double begin = spx_seconds();
+    spx_status st = SPX_OK;
+    (void)worker;
+    for (size_t k = 0; k < c->spectra.narm && st == SPX_OK; k++) {
+        spx_arm *a = &c->spectra.arm[k];
+        const spx_coadd_input in = {c->ntarget, a->nwave, a->ndiag, c->first, a->flux, a->ivar, a->mask, a->resolution};
+        const spx_coadd_options o = options_of(w, a->ndiag);
+        spx_coadd_clean(c->nrow, a->nwave, a->ndiag, a->resolution, a->ivar, o.nthreads);
+        st = w->backend.coadd(&w->backend, &in, &o, &c->coadd[k], &c->err);
+        spx_arm_free(a);
+    }
+    w->seconds[COADD] += spx_seconds() - begin;
+}
+
+/* Arm k of the product, with the arrays of a coadd. */
+static spx_arm product_arm(const work *w, size_t k, const spx_coadd *c)
+{
+    spx_arm a = w->in.spectra.all.arm[k];
+    a.flux = c->flux;
+    a.ivar = c->ivar;
+    a.mask = c->mask;
+    a.resolution = c->resolution;
+    a.ndiag = c->ndiag;
+    return a;
+}
+
+static void arm_path(const work *w, size_t k, char path[40])
+{
+    (void)snprintf(path, 40, "/spectra/%.15s", w->in.spectra.all.arm[k].name);
+}
+
+static spx_status create(work *w, const part *c, spx_err *e)
+{
+    spx_status st = spx_run_output(w->run, "spectra", &w->file, e);
+    if (st == SPX_OK)
+        st = spx_h5_group(w->file, "/spectra", e);
+    for (size_t k = 0; k < w->in.spectra.all.narm && st == SPX_OK; k++) {
+        char path[40];
+        const spx_arm a = product_arm(w, k, &c->coadd[k]);
+        arm_path(w, k, path);
+        st = spx_arm_create(w->file, path, w->in.ntarget, &a, w->in.precision, e);
+    }
+    return st;
+}
+
+static void write_part(void *ctx, void *item)
+{
+    work *w = ctx;
+    part *c = item;
+    double begin = spx_seconds();
+    spx_err e = c->err;
+    spx_status st = e.code != SPX_OK ? e.code : w->err.code;
+    if (st == SPX_OK && w->file < 0)
+        st = create(w, c, &e);
+    for (size_t k = 0; k < w->in.spectra.all.narm && st == SPX_OK; k++) {
+        char path[40];
+        const spx_coadd *from = &c->coadd[k];
+        const spx_arm a = product_arm(w, k, from);
+        spx_coadd *to = &w->all[k];
+        arm_path(w, k, path);
+        st = spx_arm_write_rows(w->file, path, c->target, c->ntarget, &a, w->in.precision, &e);
+        memcpy(to->optimal + c->target, from->optimal, c->ntarget * sizeof *to->optimal);
+        memcpy(to->spread + c->target, from->spread, c->ntarget * sizeof *to->spread);
+        memcpy(to->scale + c->row, from->scale, c->nrow * sizeof *to->scale);
+        memcpy(to->chi2 + c->row, from->chi2, c->nrow * sizeof *to->chi2);
+        memcpy(to->good + c->row, from->good, c->nrow * sizeof *to->good);
+        memcpy(to->rejected + c->row, from->rejected, c->nrow * sizeof *to->rejected);
+        to->failed += from->failed;
+    }
+    if (e.code != SPX_OK)
+        keep_error(w, &e);
+    w->seconds[WRITE] += spx_seconds() - begin;
+}
+
+static void publish_part(void *ctx, void *item)
+{
+    (void)ctx;
+    (void)item; /* nothing to publish: all chunks go into one file, which is not complete yet */
+}
+
+/* Most exposures of a chunk: half of its share of memory, the other half is for the coadds and the workspace. */
+static size_t rows_of_part(const work *w)
+{
+    const size_t row = spx_spectra_parts_row_bytes(&w->in.spectra), limit = spx_mem_limit_get();
+    const size_t held = spx_mem_peak();
+    size_t bytes = spx_mem_cap() / (4 * PARTS); /* of the machine's memory, without a limit */
+    if (limit > 0)
+        bytes = limit > held ? (limit - held) / (2 * PARTS) : 0;
+    bytes = bytes < PART_BYTES ? bytes : PART_BYTES;
+    return bytes / row > 0 ? bytes / row : 1;
+}
+
+static spx_status make_counts(work *w, spx_err *e)
+{
+    const size_t narm = w->in.spectra.all.narm, nrow = w->in.nrow, ntarget = w->in.ntarget;
+    w->all = spx_alloc(narm, sizeof *w->all, e);
+    for (size_t k = 0; k < narm && w->all != NULL && e->code == SPX_OK; k++) {
+        spx_coadd *c = &w->all[k];
+        c->optimal = spx_alloc(ntarget, sizeof *c->optimal, e);
+        c->spread = spx_alloc(ntarget, sizeof *c->spread, e);
+        c->scale = spx_alloc(nrow, sizeof *c->scale, e);
+        c->chi2 = spx_alloc(nrow, sizeof *c->chi2, e);
+        c->good = spx_alloc(nrow, sizeof *c->good, e);
+        c->rejected = spx_alloc(nrow, sizeof *c->rejected, e);
+    }
+    return e->code;
+}
+
+static spx_status coadd_all(work *w, spx_err *e)
+{
+    static const char *const step[STEPS] = {"read", "coadd", "write"};
+    const spx_pipeline line = {.ctx = w,
+                               .nworker = 1,
+                               .most = PARTS,
+                               .read = read_part,
+                               .compute = coadd_part,
+                               .write = write_part,
+                               .publish = publish_part,
+                               .end = end_part};
+    w->most_rows = rows_of_part(w);
+    w->progress =
+        spx_progress_start(w->run->common.progress, "coadd", "targets", w->in.ntarget * w->in.spectra.all.narm);
+    spx_status st = spx_pipeline_run(&line, e);
+    spx_progress_end(w->progress);
+    for (size_t k = 0; k < STEPS; k++)
+        spx_run_seconds(w->run, step[k], w->seconds[k]);
+    return st == SPX_OK && w->err.code != SPX_OK ? spx_err_pass(e, &w->err) : st;
+}
+
+/* Counts of all arms, into the record and to the terminal. */
+static spx_status report(const work *w, spx_err *e)
+{
+    size_t optimal = 0, failed = 0, scaled = 0, rejected = 0, good = 0;
+    for (size_t k = 0; k < w->in.spectra.all.narm; k++) {
+        const spx_coadd *c = &w->all[k];
+        failed += c->failed;
+        for (size_t t = 0; t < w->in.ntarget; t++)
+            optimal += c->optimal[t];
+        for (size_t i = 0; i < w->in.nrow; i++) {
+            scaled += c->scale[i] != 1;
+            rejected += c->rejected[i];
+            good += c->good[i];
+        }
+    }
+    spx_status st = spx_run_record(w->run, "targets", e, "%zu", w->in.ntarget);
+    if (st == SPX_OK)
+        st = spx_run_record(w->run, "exposures", e, "%zu", w->in.nrow);
+    if (st == SPX_OK)
+        st = spx_run_record(w->run, "optimal", e, "%zu", optimal);
+    if (st == SPX_OK)
+        st = spx_run_record(w->run, "scaled", e, "%zu", scaled);
+    if (st == SPX_OK)
+        st = spx_run_record(w->run, "rejected_bins", e, "%zu", rejected);
+    if (st == SPX_OK && w->in.nleft > 0)
+        st = spx_run_record(w->run, "rows_without_target", e, "%zu", w->in.nleft);
+    if (w->in.nleft > 0)
+        spx_warn("%zu rows have no target (TARGETID -1) and are left out", w->in.nleft);
+    if (failed > 0)
+        spx_warn("%zu spectra could not be coadded optimally, and are coadded simply: see COADD_OPTIMAL in /fibermap",
+                 failed);
+    spx_note("%zu targets of %zu exposures; %zu bins rejected of %zu; %zu spectra optimal of %zu", w->in.ntarget,
+             w->in.nrow, rejected, rejected + good, optimal, w->in.ntarget * w->in.spectra.all.narm);
+    return st;
+}
+
+spx_status spx_coadd_merge(const spx_coadd_args *a, spx_run *run, spx_err *e)
+{
+    work w = {.args = a, .run = run, .file = H5I_INVALID_HID};
+    spx_run_step(run, "open");
+    spx_device_opening device = {.s = run, .op = SPX_OP_COADD, .b = &w.backend};
+    spx_open_device_begin(&device);
+    spx_status st = spx_coadd_inputs_read(run, a->allow_topocentric, &w.in, e);
+    spx_err with_device = {0};
+    if (spx_open_device_end(&device, &with_device) != SPX_OK && st == SPX_OK)
+        st = spx_err_pass(e, &with_device);
+    spx_run_pause(run);
+    if (st == SPX_OK)
+        st = make_counts(&w, e);
+    if (st == SPX_OK)
+        st = coadd_all(&w, e);
+    spx_run_step(run, "tables");
+    if (st == SPX_OK)
+        st = spx_coadd_inputs_write(&w.in, w.all, w.file, e);
+    if (st == SPX_OK)
+        st = report(&w, e);
+    if (st == SPX_OK)
+        st = spx_run_commit(run, e);
+    for (size_t k = 0; k < w.in.spectra.all.narm && w.all != NULL; k++)
+        spx_coadd_free(&w.all[k]);
+    spx_free(w.all);
+    spx_coadd_inputs_free(&w.in);
+    spx_backend_close(&w.backend);
+    return st;
+}
