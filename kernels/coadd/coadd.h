@@ -14,10 +14,11 @@
  * bins), else simple. Width of a row: (sum r)^2 / sum r^2.
  *
  * Before that, twice: grey scales, where chi^2 drops by more than SPX_COADD_DROP a good bin, a_i = <D_i, R_i x>/<R_i x,
- * R_i x> with weights w_i, within 0.1 ... 10, their mean weighted with <R_i x, R_i x> being 1; and rejection: bins with
- * |D_i - R_i x| > reject sqrt(1/w_i - 1/W), which is the error of that difference, at most 1 in 10 of an exposure, one
- * exposure a bin, those that are at least half as far off as any within 2 bins. Of two that are as far off, as always
- * with two exposures, the brighter one goes: hits add light.
+ * R_i x> with weights w_i, less beyond 3 errors, within 0.1 ... 10, their mean weighted with <R_i x, R_i x> being 1;
+ * and rejection: bins with |D_i - R_i x| > reject sqrt(1/w_i - 1/W), which is the error of that difference, at most 1
+ * in 10 of an exposure, one exposure a bin, those that are at least half as far off as any within 2 bins, and a share
+ * that falls by two every two bins of those further away. Of two that are as far off, as always with two exposures, the
+ * brighter one goes: hits add light.
  *
  * N is banded. It gets 1e-10 of its diagonal on the diagonal, so that gaps do not make it singular; bins with less than
  * 1e-12 of the median information are left out of it, and have flux 0 and ivar 0. */

@@ -130,8 +130,9 @@ static double improve_scales(const job *j, size_t nexp, space *s)
         const double *w = s->w + i * n, *d = s->d + i * n, *model = s->model + i * n;
         double dm = 0, mm = 0, good = 0;
         for (size_t k = 0; k < n; k++) {
-            dm += w[k] * d[k] * model[k];
-            mm += w[k] * model[k] * model[k];
+            const double robust = spx_coadd_robust(w[k], d[k] - model[k]);
+            dm += robust * d[k] * model[k];
+            mm += robust * model[k] * model[k];
             good += w[k] > 0;
         }
         /* of fluxes and weights without the scale that they have now */
@@ -167,17 +168,6 @@ static void residuals(const job *j, size_t nexp, space *s)
         }
 }
 
-/* 1 when no bin around is more than twice as far off. */
-static int is_worst(size_t n, const double *far, size_t k)
-{
-    const size_t lo = k < SPX_COADD_AROUND ? 0 : k - SPX_COADD_AROUND;
-    const size_t hi = k + SPX_COADD_AROUND < n ? k + SPX_COADD_AROUND : n - 1;
-    for (size_t i = lo; i <= hi; i++)
-        if (fabs(far[i]) > 2 * fabs(far[k]))
-            return 0;
-    return 1;
-}
-
 static int falling(const void *a, const void *b)
 {
     return spx_by_f64(b, a);
@@ -193,7 +183,7 @@ static size_t reject(const job *j, size_t nexp, space *s)
     for (size_t i = 0; i < nexp; i++) {
         size_t count = 0;
         for (size_t k = 0; k < n; k++)
-            if (s->worst[k] == i && fabs(s->far[k]) > j->o->reject && is_worst(n, s->far, k))
+            if (s->worst[k] == i && fabs(s->far[k]) > j->o->reject && spx_coadd_stands_out(n, s->far, k))
                 s->line[count++] = fabs(s->far[k]);
         double limit = j->o->reject;
         if (count > most[i]) { /* the furthest ones: those beyond the first that may not go */
@@ -201,7 +191,7 @@ static size_t reject(const job *j, size_t nexp, space *s)
             limit = s->line[most[i]];
         }
         for (size_t k = 0; k < n && count > 0; k++)
-            if (s->worst[k] == i && fabs(s->far[k]) > limit && is_worst(n, s->far, k) && most[i] > 0) {
+            if (s->worst[k] == i && fabs(s->far[k]) > limit && spx_coadd_stands_out(n, s->far, k) && most[i] > 0) {
                 s->rejected[i * n + k] = 1;
                 most[i]--;
                 total++;

@@ -15,8 +15,14 @@
  */
 enum { SPX_COADD_SCALINGS = 4, SPX_COADD_ROUNDS = 2 };
 
-/* Bins on either side in which a bin has to be among the worst. */
-enum { SPX_COADD_AROUND = 2 };
+/* Bins on either side with which a residual is compared before the bin is rejected: x follows a hit as far as it can,
+ * and rings around it. It has to be at least half of those within SPX_COADD_AROUND, then of
+ * ever less, and SPX_COADD_LEAST of those as far as SPX_COADD_REACH: what is hidden so is found in the second round. */
+enum { SPX_COADD_AROUND = 2, SPX_COADD_REACH = 60 };
+#define SPX_COADD_LEAST 0.01
+
+/* Bins further off than this, in errors, count less in scales, so that a hit does not make one. */
+#define SPX_COADD_CLIP 3
 
 /* Added to the diagonal of N, in units of it and of its median; bins with less of the median have no information. */
 #define SPX_COADD_RIDGE   1e-10
@@ -42,6 +48,26 @@ SPX_HD double spx_coadd_scale(double dm, double mm, double good)
     a = a < 0.1 ? 0.1 : a > 10 ? 10 : a;
     const double drop = (2 * a * dm - a * a * mm) - (2 * dm - mm);
     return drop > SPX_COADD_DROP * good ? a : 1;
+}
+
+/* Weight of a bin in scales: what a hit adds to sums is bounded, in D and in the R x that follows it. */
+SPX_HD double spx_coadd_robust(double w, double residual)
+{
+    const double z2 = w * residual * residual, most = SPX_COADD_CLIP * SPX_COADD_CLIP;
+    return z2 > most ? w * most / z2 : w;
+}
+
+/* 1 when residual far[k] is large enough beside those around it. */
+SPX_HD int spx_coadd_stands_out(size_t n, const double *far, size_t k)
+{
+    double f = 0.5;
+    for (size_t i = 1; i <= SPX_COADD_REACH; i++) {
+        if (i > SPX_COADD_AROUND && f > SPX_COADD_LEAST)
+            f *= 0.70710678118654752;
+        if ((k >= i && f * fabs(far[k - i]) > fabs(far[k])) || (k + i < n && f * fabs(far[k + i]) > fabs(far[k])))
+            return 0;
+    }
+    return 1;
 }
 
 /* Width of a row of R, in bins, from the sums of its elements and of their squares. */

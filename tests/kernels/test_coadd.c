@@ -173,13 +173,13 @@ static void hits(void)
                 for (size_t k = 20; k < n - 20 && hit && x.first[t + 1] - x.first[t] > 1; k += 40) {
                     const size_t i = x.first[t] + (k / 40) % (x.first[t + 1] - x.first[t]);
                     for (size_t b = k; b < k + 1 + (k / 40) % 3; b++) { /* 1 to 3 bins */
-                        x.flux[i * n + b] += 30 / sqrt(x.ivar[i * n + b]);
+                        x.flux[i * n + b] += (k % 3 == 0 ? 1e5 : 30) / sqrt(x.ivar[i * n + b]);
                         put[i * n + b] = 1;
                         number++;
                     }
                 }
             for (int with = 0; with < 2; with++) {
-                spx_coadd c = coadd(&x, SPX_COADD_SIMPLE, with ? 5 : 0, 0, 11, 2);
+                spx_coadd c = coadd(&x, SPX_COADD_SIMPLE, with ? 5 : 0, with, 11, 2);
                 size_t all = 0;
                 for (size_t i = 0; i < x.nexp; i++)
                     all += c.rejected[i];
