@@ -177,19 +177,26 @@ same_table() {
 rules=(VRAD:VRAD_ERR:0.1 VRAD_ERR:VRAD_ERR:0.05 TEFF:TEFF_ERR:0.1 LOGG:LOGG_ERR:0.1 FEH:FEH_ERR:0.1 RVS_WARN::0)
 
 @test "golden templates and spectra: the velocities" {
+    # columns, and bits of RVS_WARN, that came later are left out
+    columns() {
+        h5table --csv -c "$(head -n 1 "$2")" "$1" | awk -F, -v OFS=, '
+            NR == 1 { for (i = 1; i <= NF; i++) if ($i == "RVS_WARN") warn = i }
+            NR > 1 { $warn %= 256 }
+            1'
+    }
     velocities() {
         local fit=(rvs-fit -q --arms b "--vrange=-400,400" --npoly 3 --no-rotation)
         "${fit[@]}" -t "${d}templates.h5" "${d}spectra.h5" -o rv.h5
-        h5table --csv rv.h5 >rv.csv
+        columns rv.h5 "${d}rv.csv" >rv.csv
         same_table rv.csv "${d}rv.csv" "${rules[@]}"
         "${fit[@]}" -t "${d}templates.h5" --joint target "${d}spectra.h5" "${d}spectra.h5" -o joint.h5
-        h5table --csv joint.h5 >joint.csv
+        columns joint.h5 "${d}rv-joint.csv" >joint.csv
         same_table joint.csv "${d}rv-joint.csv" "${rules[@]}" NEXP::0
         # other interpolators read their parts of the templates, and a former fit is a start
         "${fit[@]}" -t "${d}templates.h5" --interpolator nn "${d}spectra.h5" -o nn.h5
         "${fit[@]}" -t "${d}templates-simplex.h5" --start "${d}rv.h5" "${d}spectra.h5" -o simplex.h5
         h5check nn.h5 simplex.h5
-        h5table --csv simplex.h5 >simplex.csv
+        columns simplex.h5 "${d}rv.csv" >simplex.csv
         same_table simplex.csv "${d}rv.csv" VRAD:VRAD_ERR:1
     }
     for_each velocities

@@ -104,6 +104,8 @@ static const spx_opt options[] = {
     SPX_OPTION(DOUBLE, "reject-sigma", 0, "S", o.reject_sigma,
                "Pixels are far from the model beyond S times their error", .min = 1, .max = 1e6,
                .given = &o.reject_sigma_given),
+    SPX_OPTION(FLAG, "scale-errors", 0, NULL, o.scale_errors,
+               "Widen errors by the root of chi2 a degree of freedom, where that is above 1"),
     SPX_OPTION(FLAG, "model", 0, NULL, o.model, "Leave the best models out of the output", .no = 1),
     SPX_OPTION(FLAG, "with-template", 0, NULL, o.with_template,
                "Also write the template of each star at its velocity, with its own continuum and without line-spread "

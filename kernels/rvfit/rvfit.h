@@ -62,6 +62,7 @@ typedef struct {
                           * fitted again; 0: never */
     double reject_sigma; /* in units of their errors, or of 1.48 times the median deviation where that is larger */
     int brute; /* start from the objective itself on a grid of velocities and templates, not from cross-correlation */
+    int scale_errors; /* errors times the root of chi^2 a degree of freedom, where that is above 1 */
     int keep_model;
     int keep_ccf;
     size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */

@@ -1,6 +1,8 @@
 /* Provides order statistics: Hoare's selection behind a sampling pass of Floyd and Rivest (num/stat.h). */
 #include "num/stat.h"
 
+#include <math.h>
+
 /* Hoare's selection: afterwards v[k] is the value of rank k, nothing before it is larger, nothing after it smaller. */
 static double select_rank(double *v, size_t n, size_t k)
 {
@@ -74,4 +76,35 @@ double spx_median(double *v, size_t n)
     for (size_t i = 1; i < k; i++)
         lower = v[i] > lower ? v[i] : lower;
     return lower + (upper - lower) / 2.0;
+}
+
+double spx_log10_chisq_tail(double chisq, double dof)
+{
+    enum { MOST = 1000000 };
+    const double a = dof / 2, x = chisq / 2;
+    if (!(x > 0))
+        return 0;
+    const double front = a * log(x) - x - lgamma(a); /* ln of x^a e^-x / Gamma(a) */
+    if (x < a + 1) {
+        /* the series of P = 1 - Q */
+        double term = 1 / a, sum = term;
+        for (int n = 1; n < MOST && term > 1e-17 * sum; n++) {
+            term *= x / (a + n);
+            sum += term;
+        }
+        const double p = exp(front + log(sum));
+        return p < 1 ? log1p(-p) / log(10) : -INFINITY;
+    }
+    /* the continued fraction of Q (Lentz's method) */
+    double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
+    for (int n = 1; n < MOST; n++) {
+        const double an = -n * (n - a);
+        b += 2;
+        d = 1 / (an * d + b);
+        c = b + an / c;
+        h *= c * d;
+        if (fabs(c * d - 1) < 1e-15)
+            break;
+    }
+    return (front + log(h)) / log(10);
 }

@@ -22,6 +22,7 @@ enum {
     SPX_RVS_VSINI = 16, /* vsini above 100 km/s */
     SPX_RVS_BAD = 32,   /* bad spectrum: nothing was fitted, all parameters are NaN */
     SPX_RVS_HESSIAN = 64, /* curvature of the objective is not positive definite: errors are rough */
+    SPX_RVS_FIT = 256,    /* chi^2 a degree of freedom is below 0.5 or above 1.5, and noise does not give that */
     SPX_RVS_PROFILE = 128 /* width of the profile in v differs from the curvature's by more than a quarter */
 };
 
@@ -37,6 +38,7 @@ typedef struct {
     double neg2logl;                         /* objective at the solution */
     double chisq, chisq_c;                   /* chi^2 over good pixels of all arms: of the model, of the continuum
                                               * alone */
+    double chisq_logp;                       /* log10 of the probability that noise alone gives a larger chi^2 */
     double sn[SPX_MAX_ARM]; /* median of flux/error over good pixels, root of the sum of squares over exposures; 0: no
                              * good pixel */
     double arm_chisq[SPX_MAX_ARM], arm_chisq_c[SPX_MAX_ARM];

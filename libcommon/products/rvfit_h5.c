@@ -183,7 +183,10 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
     static const struct {
         const char *name;
         size_t offset;
-    } chisq[] = {{"NEG2LOGL", AT(neg2logl)}, {"CHISQ_TOT", AT(chisq)}, {"CHISQ_C_TOT", AT(chisq_c)}};
+    } chisq[] = {{"NEG2LOGL", AT(neg2logl)},
+                 {"CHISQ_TOT", AT(chisq)},
+                 {"CHISQ_C_TOT", AT(chisq_c)},
+                 {"CHISQ_LOGP", AT(chisq_logp)}};
     spx_table *t = spx_table_new(r->nstar, e);
     double *tmp = spx_alloc(r->nstar, sizeof *tmp, e);
     spx_status st = t == NULL || tmp == NULL ? SPX_EIO : add_identity(t, fibermap, e);

@@ -1,6 +1,7 @@
 /* h5edit FILE COMMAND...: damage an HDF5 file in place, for tests.
  *     delete PATH              unlink
  *     fill PATH VALUE          all elements of a numeric dataset (nan and inf too)
+ *     scale PATH FACTOR        all elements of a numeric dataset times it
  *     set PATH INDEX VALUE     one element, counted through all dimensions
  *     range PATH FIRST LAST VALUE   elements FIRST ... LAST-1, counted the same way
  *     twin PATH DIM FROM TO    slice TO along dimension DIM becomes that at FROM
@@ -17,7 +18,8 @@
 #include "h5/attr.h"
 #include "h5/write.h"
 
-static int numbers(hid_t file, const char *path, long long first, long long last, double value)
+/* Elements first ... last-1, or all where first is negative, get the value, or are multiplied by it where `factor`. */
+static int numbers(hid_t file, const char *path, long long first, long long last, double value, int factor)
 {
     hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
     hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
@@ -26,7 +28,7 @@ static int numbers(hid_t file, const char *path, long long first, long long last
         v != NULL && first < n && last <= n && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
     for (hssize_t k = 0; ok && k < n; k++)
         if (first < 0 || (k >= first && k < last))
-            v[k] = value;
+            v[k] = factor ? v[k] * value : value;
     ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
     free(v);
     if (space >= 0)
@@ -101,13 +103,16 @@ static int command(hid_t file, int argc, char **argv)
     if (argc >= 2 && strcmp(argv[0], "delete") == 0)
         return H5Ldelete(file, argv[1], H5P_DEFAULT) >= 0 ? 2 : 0;
     if (argc >= 3 && strcmp(argv[0], "fill") == 0)
-        return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL)) ? 3 : 0;
+        return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL), 0) ? 3 : 0;
+    if (argc >= 3 && strcmp(argv[0], "scale") == 0)
+        return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL), 1) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "set") == 0)
-        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[2], NULL, 10) + 1, strtod(argv[3], NULL))
+        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[2], NULL, 10) + 1, strtod(argv[3], NULL),
+                       0)
                    ? 4
                    : 0;
     if (argc >= 5 && strcmp(argv[0], "range") == 0)
-        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[3], NULL, 10), strtod(argv[4], NULL))
+        return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[3], NULL, 10), strtod(argv[4], NULL), 0)
                    ? 5
                    : 0;
     if (argc >= 5 && strcmp(argv[0], "twin") == 0)

@@ -13,8 +13,40 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Tails of chi squared by SciPy 1.10, chi2.logsf(x, dof)/ln 10, and where that has no number left, the continued
+ * fraction's leading terms: log10 of x^(a-1) e^-x / Gamma(a) / (1 - (a-1)/x), a = dof/2, x = chi^2/2, right to 1e-6. */
+static int tails(void)
+{
+    static const double known[][3] = {{25, 10, -2.2720112203162044},
+                                      {3, 10, -0.008143297651399895},
+                                      {8000, 8000, -0.3028601532346044},
+                                      {8500, 8000, -4.279626527560516},
+                                      {12000, 8000, -166.12367590400916},
+                                      {0.5, 1, -0.31921127782572045},
+                                      {200, 1, -44.680168102309054},
+                                      {2000, 8000, 0},
+                                      {0, 5, 0}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const double got = spx_log10_chisq_tail(known[i][0], known[i][1]);
+        if (fabs(got - known[i][2]) > 1e-10 * fmax(1, fabs(known[i][2]))) {
+            printf("tail of chi2 %g, %g degrees of freedom: %.15g, not %.15g\n", known[i][0], known[i][1], got,
+                   known[i][2]);
+            return 1;
+        }
+    }
+    const double a = 4000, x = 5e5, far = ((a - 1) * log(x) - x - lgamma(a) - log1p(-(a - 1) / x)) / log(10);
+    const double got = spx_log10_chisq_tail(2 * x, 2 * a);
+    if (!(fabs(got - far) < 1e-6 * fabs(far))) {
+        printf("tail of chi2 1e6, 8000 degrees of freedom: %.10g, not %.10g\n", got, far);
+        return 1;
+    }
+    return 0;
+}
+
 int main(void)
 {
+    if (tails())
+        return 1;
     enum { MAX = 60, MOST = 5000 };
     static double v[MOST], sorted[MOST];
     if (spx_median(v, 0) != 0.0) {

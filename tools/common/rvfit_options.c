@@ -88,6 +88,7 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
     fit->reject = (int)o->reject;
     fit->reject_sigma = o->reject_sigma;
     fit->brute = o->start != NULL && strcmp(o->start, "grid") == 0;
+    fit->scale_errors = o->scale_errors;
     fit->keep_model = o->model;
     fit->keep_ccf = o->ccf;
     fit->max_device_mem = o->max_device_mem;

@@ -2,6 +2,33 @@
 
 #include <stdio.h>
 
+#include "base/mem.h"
+#include "num/stat.h"
+
+/* Says which bits of RVS_WARN how many stars have, and the median of chi^2 a pixel. */
+static spx_status say_quality(const spx_rvfit_stars *stars, const spx_rvfit *all, spx_err *e)
+{
+    double *reduced = spx_alloc(stars->nstar, sizeof *reduced, e);
+    if (reduced == NULL)
+        return SPX_EIO;
+    size_t n = 0;
+    for (size_t i = 0; i < stars->nstar; i++)
+        if (all->star[i].npix > 0)
+            reduced[n++] = all->star[i].chisq / (double)all->star[i].npix;
+    char text[256];
+    int at = snprintf(text, sizeof text, "median chi2 a pixel %.2f; RVS_WARN bits", spx_median(reduced, n)), any = 0;
+    for (int64_t bit = 1; bit <= SPX_RVS_FIT && at < (int)sizeof text; bit *= 2) {
+        size_t has = 0;
+        for (size_t i = 0; i < stars->nstar; i++)
+            has += (all->star[i].warn & bit) != 0;
+        if (has > 0)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s %lld: %zu", any++ ? "," : "", (long long)bit, has);
+    }
+    spx_note("%s%s", text, any ? "" : ": none");
+    spx_free(reduced);
+    return SPX_OK;
+}
+
 spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_spectra_parts *p,
                             const spx_setup *const *setup, const spx_rvfit *all, spx_err *e)
 {
@@ -25,7 +52,9 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
                  stars->nstar - bad == 1 ? "" : "s", stars->nrow, flagged);
     else
         spx_note("%zu of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad, p->all.nspec, flagged);
-    spx_status st = spx_run_record(s, "stars", e, "%zu", stars->nstar);
+    spx_status st = say_quality(stars, all, e);
+    if (st == SPX_OK)
+        st = spx_run_record(s, "stars", e, "%zu", stars->nstar);
     if (st == SPX_OK && stars->joint)
         st = spx_run_record(s, "exposures", e, "%zu", stars->nrow);
     if (st == SPX_OK && p->dropped.n > 0)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/stat.h"
 #include "rvfit/search/group.h"
 
 static int at_edge(const spx_rv_ctx *c, size_t p, double value)
@@ -18,6 +19,30 @@ static int at_edge(const spx_rv_ctx *c, size_t p, double value)
     else if (strcmp(s->parname[p], "logg") == 0 || strcmp(s->parname[p], "feh") == 0)
         near = 0.01;
     return value < first + near || value > last - near;
+}
+
+/* chi^2 a degree of freedom beyond which a fit is flagged, where it is also that many sigma from 1: variances are
+ * rarely known to better than some ten per cent, which with thousands of pixels is many sigma and no sign of a bad fit.
+ */
+static const double FIT_LOW = 0.5, FIT_HIGH = 1.5, FIT_SIGMA = 5;
+
+/* Goodness of the fit, and errors that are as large as the misfit where that is asked for. np: functions of the
+ * continua */
+static void judge(const spx_rv_ctx *c, double np, spx_rvfit_star *s)
+{
+    const double dof = fmax(1, (double)s->npix - (double)c->nfree - np), reduced = s->chisq / dof;
+    /* Wilson & Hilferty 1931: the cube root of chi^2/dof is nearly normal */
+    const double z = (cbrt(reduced) - 1 + 2 / (9 * dof)) / sqrt(2 / (9 * dof));
+    s->chisq_logp = spx_log10_chisq_tail(s->chisq, dof);
+    if ((reduced < FIT_LOW && z < -FIT_SIGMA) || (reduced > FIT_HIGH && z > FIT_SIGMA))
+        s->warn |= SPX_RVS_FIT;
+    const double scale = c->opt->scale_errors && reduced > 1 ? sqrt(reduced) : 1;
+    s->vrad_err *= scale;
+    s->vsini_err *= scale;
+    for (size_t p = 0; p < c->npar; p++)
+        s->par_err[p] *= scale;
+    for (size_t i = 0; i < c->nq * c->nq; i++)
+        s->covar[i] *= scale * scale;
 }
 
 static void warnings(const spx_rv_ctx *c, spx_rvfit_star *s)
@@ -39,7 +64,7 @@ void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
 {
     *s = (spx_rvfit_star){.warn = SPX_RVS_BAD, .ccf_entry = -1};
     s->vrad = s->vrad_err = s->vrad_skew = s->vrad_kurt = s->vrad_ccf = s->vrad_alt = s->dchisq_alt = s->vsini =
-        s->vsini_err = s->neg2logl = NAN;
+        s->vsini_err = s->neg2logl = s->chisq_logp = NAN;
     for (size_t p = 0; p < c->npar; p++)
         s->par[p] = s->par_err[p] = NAN;
     for (size_t i = 0; i < c->nq * c->nq; i++)
@@ -99,6 +124,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
         s->chisq += s->arm_chisq[a];
         s->chisq_c += s->arm_chisq_c[a];
     }
+    judge(c, (double)w->first[c->narm] * (double)c->opt->npoly, s);
     warnings(c, s);
 }
 
