@@ -393,7 +393,7 @@ spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bund
     if (st == SPX_OK && solved && o->reject > 0.0)
         st = spx_trace_reject(p, kernels, b, r, readnoise, hits, e);
     if (st == SPX_OK && solved && o->variance == SPX_VARIANCE_MODEL)
-        st = spx_trace_smooth_light(p, kernels, b, r, light, e);
+        st = spx_trace_smooth_light(p, kernels, b, r, 1, light, e);
     t->seconds[SPX_EXTRACT_SCREEN] += lap(&since);
     if (st == SPX_OK && finish && !hits->changed && o->variance == SPX_VARIANCE_DATA) {
         st = end_bundle(p, b, r, any, solved, out, t, e);

@@ -86,7 +86,8 @@ static double excess(const search *s, size_t i)
 {
     const size_t row = s->b->wnx;
     const double *m = s->model + i;
-    const double variance = s->readnoise ? spx_model_variance((double)s->readnoise[i], m[0]) : 1.0 / (double)s->ivar[i];
+    const double least = 1.0 / (double)s->most_ivar[i];
+    const double variance = s->readnoise ? fmax(least, spx_model_variance((double)s->readnoise[i], m[0])) : least;
     return spx_reject_excess((double)s->b->data[i], variance, m[0], i > 0 ? m[-1] : 0.0, m[1], m[-(ptrdiff_t)row],
                              m[row]);
 }
@@ -371,13 +372,19 @@ static spx_status begin(search *s, spx_err *e)
     memset(s->flag, 0, npix + 2 * bins + cells);
     memset(s->dirty, 1, b->wny);
     memcpy(s->ivar, b->weight, npix * sizeof *s->ivar);
-    for (size_t i = 0; i < npix && s->readnoise; i++)
-        s->most_ivar[i] = s->ivar[i] > 0.0f ? 1.0f / (s->readnoise[i] * s->readnoise[i]) : 0.0f;
     memcpy(s->first, b->diagonal, row * sizeof *s->first);
     memcpy(s->whole, b->seen, row * sizeof *s->whole);
     memcpy(s->in_model, b->x, row * sizeof *s->in_model);
-    memset(s->model, 0, npix * sizeof *s->model);
     mark_seen(s);
+    if (s->readnoise) { /* noise of the model must not make the variance small */
+        const spx_status st = spx_trace_smooth_light(p, s->kernels, b, s->r, 0, &s->model, e);
+        if (st != SPX_OK)
+            return st;
+        for (size_t i = 0; i < npix; i++)
+            s->most_ivar[i] =
+                s->ivar[i] > 0.0f ? (float)(1.0 / spx_model_variance((double)s->readnoise[i], s->model[i])) : 0.0f;
+    }
+    memset(s->model, 0, npix * sizeof *s->model);
     return s->kernels->render(p, b, s->r, b->x, s->model, e);
 }
 

@@ -22,7 +22,7 @@ static double median_around(const double *flux, const unsigned char *known, size
 }
 
 spx_status spx_trace_smooth_light(const spx_trace_plan *p, const spx_trace_kernels *kernels, const spx_trace_bundle *b,
-                                  spx_trace_workspace *r, double **light, spx_err *e)
+                                  spx_trace_workspace *r, int lines, double **light, spx_err *e)
 {
     const size_t n = p->nbin, nl = b->nl, row = n * nl;
     double *smooth = spx_trace_workspace_get(r, SPX_BUFFER_SMOOTH, 2 * row + 2 * n, 1, e);
@@ -43,7 +43,7 @@ spx_status spx_trace_smooth_light(const spx_trace_plan *p, const spx_trace_kerne
         }
         for (size_t k = 0; k < n; k++) {
             const double middle = median_around(flux, known, n, k), off = flux[k] - middle;
-            const int line = known[k] && off * off > LINE * LINE * variance[k * nl + f];
+            const int line = lines && known[k] && off * off > LINE * LINE * variance[k * nl + f];
             smooth[k * nl + f] = line ? flux[k] : middle;
         }
     }

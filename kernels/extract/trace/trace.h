@@ -224,10 +224,10 @@ typedef struct {
 spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
                             spx_trace_workspace *r, const float *readnoise, spx_trace_hits *out, spx_err *e);
 
-/* A f of a bundle with a solution, into the window light[wny][wnx]: f is the median of 31 bins where its own value is
- * within 4 errors of that, else its own. The noise of the pixels is in it to a small part only. */
+/* A f of a bundle with a solution, into the window light[wny][wnx]: f is the median of 31 bins or, with `lines`, its
+ * own value where that is more than 4 errors away from it. The noise of the pixels is in it to a small part only. */
 spx_status spx_trace_smooth_light(const spx_trace_plan *p, const spx_trace_kernels *kernels, const spx_trace_bundle *b,
-                                  spx_trace_workspace *r, double **light, spx_err *e);
+                                  spx_trace_workspace *r, int lines, double **light, spx_err *e);
 
 /* One bundle of spx_trace_screen_bundles(), which see: *b gets the bundle with its solution, whose arrays are the
  * workspace's; *light stays NULL where none is wanted. */
