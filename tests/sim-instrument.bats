@@ -332,6 +332,18 @@ moments() {
     run ! frame_truth --mean 0.05 --sd 0.06 --corr 0.05 off-frame.h5 off-truth.h5
 }
 
+@test "a truth that cannot be true is refused by h5check" {
+    quiet --fibers 3 -w "6500,6510" --step 1 --throughput 0.1 --shift wave --no-flag-cosmics --truth t.h5 -o i.h5
+    h5check t.h5
+    for d in throughput:-1 hits:-5 shift/x:nan shift/wavelength:1; do
+        cp t.h5 bad.h5
+        h5edit bad.h5 set "/truth/${d%:*}" 5 "${d#*:}"
+        run h5check bad.h5
+        [ "$status" -ne 0 ]
+        [[ $output == *"/truth/${d%:*}"* ]]
+    done
+}
+
 @test "motion and throughput do not depend on the number of threads" {
     for j in 1 2; do
         specx-sim -q -j $j --fibers 12 -w 6500,6530 --shift wave --throughput 0.1 --fiber-scatter 0.02 --truth t$j.h5 -o i$j.h5
