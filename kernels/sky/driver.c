@@ -167,11 +167,12 @@ static spx_status make_output(job *j, spx_err *e)
     s->chi2_loo = spx_alloc(ns, sizeof(double), e);
     s->role = spx_alloc(ns, 1, e);
     s->nrejected = spx_alloc(ns, sizeof(uint32_t), e);
-    s->class = spx_alloc(n, 1, e);
+    s->line_class = spx_alloc(n, 1, e);
     s->bad = spx_alloc(n, 1, e);
     return s->wavelength != NULL && s->s != NULL && s->covariance != NULL && s->mode != NULL && s->coordinate != NULL &&
                    s->model != NULL && s->variance != NULL && s->p != NULL && s->cov != NULL && s->chi2 != NULL &&
-                   s->chi2_loo != NULL && s->role != NULL && s->nrejected != NULL && s->class != NULL && s->bad != NULL
+                   s->chi2_loo != NULL && s->role != NULL && s->nrejected != NULL && s->line_class != NULL &&
+                   s->bad != NULL
                ? SPX_OK
                : SPX_EIO;
 }
@@ -687,7 +688,7 @@ static spx_status classify(job *j, spx_err *e)
         const double line = mean[k] - continuum[k];
         if (j->w.bad[k])
             continue;
-        j->out->class[k] =
+        j->out->line_class[k] =
             (uint8_t)((line <= 0.01 * most ? 1 << SPX_SKY_OFF : 0) | (line > 0.1 * most ? 1 << SPX_SKY_ON : 0) |
                       (mean[k] >= bright ? 1 << SPX_SKY_TOP : 0));
     }
@@ -778,7 +779,7 @@ static spx_status finish(job *j, spx_err *e)
         st = make_covariance(j, covariance, e);
     }
     if (st == SPX_OK)
-        st = j->g->finish(j->g, &j->w, covariance, j->out->class, j->out->model, j->out->variance, chi2, e);
+        st = j->g->finish(j->g, &j->w, covariance, j->out->line_class, j->out->model, j->out->variance, chi2, e);
     if (st == SPX_OK) {
         report(j, chi2);
         centre_modes(j, covariance);

@@ -339,7 +339,7 @@ static void add_variance(size_t n, const double *restrict a, double scale, const
         v[k] += scale * a[k] * b[k];
 }
 
-static void sum_chi2(const cpu *g, const spx_sky_work *w, size_t i, const uint8_t *class, const double *m,
+static void sum_chi2(const cpu *g, const spx_sky_work *w, size_t i, const uint8_t *line_class, const double *m,
                      const double *of_sky, const double *variance, spx_sky_chi2 *sum)
 {
     const size_t n = g->in->nwave;
@@ -351,7 +351,7 @@ static void sum_chi2(const cpu *g, const spx_sky_work *w, size_t i, const uint8_
             !spx_sky_terms_of_chi2(w->use[i], d[k] - m[k], v[k], of_sky[k], variance[k], &chi2, &loo))
             continue;
         for (int c = 0; c <= SPX_SKY_CLASSES; c++)
-            if (c == SPX_SKY_CLASSES || (class[k] >> c & 1)) {
+            if (c == SPX_SKY_CLASSES || (line_class[k] >> c & 1)) {
                 sum->n[c]++;
                 sum->chi2[c] += chi2;
                 sum->loo[c] += loo;
@@ -359,8 +359,8 @@ static void sum_chi2(const cpu *g, const spx_sky_work *w, size_t i, const uint8_
     }
 }
 
-static spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const double *covariance, const uint8_t *class,
-                         double *model, double *variance, spx_sky_chi2 *chi2, spx_err *e)
+static spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const double *covariance,
+                         const uint8_t *line_class, double *model, double *variance, spx_sky_chi2 *chi2, spx_err *e)
 {
     const cpu *g = engine->state;
     const size_t n = g->in->nwave, nd = g->in->ndiag, nq = g->nq;
@@ -383,7 +383,7 @@ static spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const do
             v[k] = w->bad[k] ? 0 : v[k] > t->v[k] ? v[k] : t->v[k];
             m[k] = w->bad[k] ? 0 : m[k];
         }
-        sum_chi2(g, w, i, class, m, t->v, v, &chi2[i]);
+        sum_chi2(g, w, i, line_class, m, t->v, v, &chi2[i]);
     }
     return SPX_OK;
 }

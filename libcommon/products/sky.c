@@ -20,7 +20,7 @@ void spx_sky_free(spx_sky *sky)
     spx_free(sky->chi2_loo);
     spx_free(sky->role);
     spx_free(sky->nrejected);
-    spx_free(sky->class);
+    spx_free(sky->line_class);
     spx_free(sky->bad);
     memset(sky, 0, sizeof *sky);
 }

@@ -33,7 +33,7 @@ typedef struct {
     double *chi2, *chi2_loo;    /* [nspec] reduced, of sky fibres; 0: none */
     uint8_t *role;              /* [nspec] spx_sky_role */
     uint32_t *nrejected;        /* [nspec] bins of sky fibres that were left out */
-    uint8_t *class;             /* [nwave] bits 1 << SPX_SKY_OFF ... */
+    uint8_t *line_class;        /* [nwave] bits 1 << SPX_SKY_OFF ... */
     uint8_t *bad;               /* [nwave] 1: no sky fibre has this bin, or one near it */
     double mean_velocity;       /* km/s; wavelengths of s are those of the frame divided by 1 + v/c */
     double tau[SPX_SKY_MOST];   /* intrinsic scatter of the quantities */

@@ -149,7 +149,7 @@ spx_status spx_sky_write(hid_t file, const spx_sky *s, spx_medium medium, int pr
     if (st == SPX_OK)
         st = spx_h5_write_real(file, "/sky/parameter_covariance", 8, 3, of_fibre, s->cov, e);
     if (st == SPX_OK)
-        st = spx_h5_write(file, "/sky/class", H5T_NATIVE_UINT8, 1, &s->nwave, s->class, e);
+        st = spx_h5_write(file, "/sky/class", H5T_NATIVE_UINT8, 1, &s->nwave, s->line_class, e);
     if (st == SPX_OK)
         st = spx_h5_attach_scale(file, "/sky/class", 0, w, "wavelength", e);
     if (st == SPX_OK)

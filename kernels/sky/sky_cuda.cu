@@ -1,0 +1,830 @@
+/* Provides the subtraction of the sky on a CUDA device: the engine of sky/engine.h. Products with resolution matrices
+ * are those of calib/calib.cuh. The quantities of a fibre are one block's work: sums over the bins between two knots
+ * are one thread's each, so that their order is fixed; the band of the spline is factorised by one thread, and solved
+ * for each column by another. Banded algebra of the whole arm is left to the host (driver.c). */
+#include <chrono>
+#include <vector>
+
+#include "calib/calib.cuh"
+#include "cuda/backend.cuh"
+#include "cuda/reduce.cuh"
+
+#define restrict __restrict__
+extern "C" {
+#include "base/mem.h"
+#include "sky/engine.h"
+}
+#undef restrict
+#include "calib/bordered.h"
+#include "sky/sky_math.h"
+
+namespace
+{
+
+using spx::check;
+
+constexpr int THREADS = 128, WARPS = THREADS / spx::WARP, AROUND = 25;
+
+/* Arrays on the device; sizes as in sky_cpu.c. */
+struct view {
+    size_t ns, n, nd, nq, nt, nm;
+    size_t nterm[3], ninterval, nspline, npartial, rounds; /* of the spline; sums of an interval */
+    double step, limit, shift;
+    const double *resolution, *flux, *ivar, *wavelength, *legendre, *spline;
+    const uint32_t *first; /* [ninterval + 1] first bin of each interval */
+    double *w, *c, *m, *d1, *d2, *weight, *data, *v, *si;
+    double *s, *mode, *x, *q, *continuum, *p, *cov, *expected; /* expected[2][nq] */
+    double *info, *right, *r, *fit, *system;                   /* r, fit [ns][n]; system [ns][...] */
+    uint8_t *active, *use, *kind, *bad, *line_class;
+    uint32_t *fibre;
+    double *part, *sum, *band;
+    spx_sky_sums *sums;
+    spx_sky_chi2 *chi2;
+    int has_continuum, has_q;
+};
+
+__device__ size_t bin()
+{
+    return blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+}
+
+__global__ void weights_kernel(view g)
+{
+    const size_t k = bin(), at = blockIdx.y * g.n + k;
+    if (k < g.n)
+        g.w[at] = g.ivar[at] > 0 && g.ivar[at] < INFINITY ? g.ivar[at] : 0;
+}
+
+/* s of each fibre with what varies with its coordinates; shifted by a second launch. */
+__global__ void modes_kernel(view g, double *to)
+{
+    const size_t k = bin(), i = blockIdx.y;
+    if (k >= g.n)
+        return;
+    double s = g.s[k];
+    for (size_t q = 0; q < g.nm; q++)
+        s += g.x[i * g.nm + q] * g.mode[q * g.n + k];
+    to[i * g.n + k] = s;
+}
+
+__global__ void shift_kernel(view g, const double *from, double *to)
+{
+    const size_t k = bin(), i = blockIdx.y;
+    if (k < g.n)
+        to[i * g.n + k] = spx_interpolate8(g.n, from + i * g.n, k, g.wavelength[k] * g.q[i] / g.step);
+}
+
+/* Column q of a fibre's quantities at bin k, but for the scale of shifts and widths. */
+__device__ double column(const view &g, size_t i, size_t k, size_t q)
+{
+    const size_t at = i * g.n + k;
+    if (q < g.nt)
+        return (g.has_continuum ? g.c[at] - g.continuum[k] : g.c[at]) * g.legendre[q * g.n + k];
+    q -= g.nt;
+    if (q < g.nterm[1])
+        return g.d1[at] * g.legendre[q * g.n + k];
+    return 0.5 * g.d2[at] * g.legendre[(q - g.nterm[1]) * g.n + k];
+}
+
+/* Part of the model that no quantity multiplies. */
+__device__ double fixed_part(const view &g, size_t i, size_t k)
+{
+    return g.nt == 0 ? g.c[i * g.n + k] : g.has_continuum ? g.continuum[k] : 0;
+}
+
+__device__ double model_at(const view &g, size_t i, size_t k)
+{
+    const double *p = g.p + i * g.nq, t0 = spx_sky_scale_of(g.nt, p);
+    double m = fixed_part(g, i, k);
+    for (size_t q = 0; q < g.nq; q++)
+        m += p[q] * (q < g.nt ? 1 : t0) * column(g, i, k, q);
+    return m;
+}
+
+__device__ double scale_at(const view &g, size_t i, size_t k)
+{
+    double t = g.nt > 0 ? 0 : 1;
+    for (size_t q = 0; q < g.nt; q++)
+        t += g.p[i * g.nq + q] * g.legendre[q * g.n + k];
+    return t;
+}
+
+__device__ double block_max(double v, double *shared)
+{
+    for (int s = spx::WARP / 2; s > 0; s /= 2)
+        v = fmax(v, __shfl_xor_sync(spx::FULL, v, s));
+    if (threadIdx.x % spx::WARP == 0)
+        shared[threadIdx.x / spx::WARP] = v;
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++)
+        v = fmax(v, shared[i]);
+    __syncthreads();
+    return v;
+}
+
+/* Sum over the block, in thread 0; the block waits, so that `shared` can be used again. */
+__device__ double total(double v, double *shared)
+{
+    v = spx::block_sum<WARPS>(v, shared);
+    __syncthreads();
+    return v;
+}
+
+/* Models of active fibres: one block each. */
+__global__ void model_kernel(view g, double most)
+{
+    __shared__ double shared[WARPS];
+    const size_t i = blockIdx.x;
+    double n = 0, nout = 0, chi2 = 0, change = 0;
+    if (!g.active[i])
+        return;
+    for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
+        const size_t at = i * g.n + k;
+        const double now = model_at(g, i, k), v = g.w[at], before = g.m[at], r = g.flux[at] - now;
+        g.m[at] = now;
+        if (g.bad[k])
+            continue;
+        change = fmax(change, (now - before) * (now - before) * fabs(v));
+        nout += v < 0;
+        n += v > 0;
+        chi2 += v > 0 ? fmin(r * r * v, most) : 0;
+    }
+    change = block_max(change, shared);
+    n = total(n, shared);
+    nout = total(nout, shared);
+    chi2 = total(chi2, shared);
+    if (threadIdx.x == 0)
+        g.sums[i] = {n, nout, chi2, sqrt(change)};
+}
+
+__global__ void reject_kernel(view g, double limit, double most)
+{
+    __shared__ double shared[WARPS];
+    const size_t i = blockIdx.x;
+    double n = 0, nout = 0, chi2 = 0;
+    if (!g.active[i])
+        return;
+    for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
+        const size_t at = i * g.n + k;
+        const double v = fabs(g.w[at]), r = g.flux[at] - g.m[at];
+        if (!(v > 0) || g.bad[k])
+            continue;
+        const int out = spx_sky_is_out(r, v, g.d1[at], limit, g.shift);
+        g.w[at] = out ? -v : v;
+        n += !out;
+        nout += out;
+        chi2 += out ? 0 : fmin(r * r * v, most);
+    }
+    n = total(n, shared);
+    nout = total(nout, shared);
+    chi2 = total(chi2, shared);
+    if (threadIdx.x == 0)
+        g.sums[i] = {n, nout, chi2, g.sums[i].change};
+}
+
+/* Weights and data of the normal equations of modes q and r, 0: s itself. */
+__global__ void weigh_kernel(view g, size_t q, size_t r)
+{
+    const size_t k = bin(), i = blockIdx.y, at = i * g.n + k;
+    if (k >= g.n || !g.use[i])
+        return;
+    const double factor = (q > 0 ? g.x[i * g.nm + q - 1] : 1) * (r > 0 ? g.x[i * g.nm + r - 1] : 1);
+    const double t = spx_sky_positive(scale_at(g, i, k)), v = g.w[at] > 0 ? g.w[at] : 0;
+    g.weight[at] = v * t * t * factor;
+    g.data[at] = v > 0 ? (g.flux[at] - g.m[at]) / t : 0;
+}
+
+__global__ void mean_kernel(view g, size_t nuse, double *mean)
+{
+    const size_t k = bin();
+    double sum = 0;
+    for (size_t u = 0; u < nuse && k < g.n; u++)
+        sum += g.c[g.fibre[u] * g.n + k];
+    if (k < g.n)
+        mean[k] = nuse > 0 ? sum / (double)nuse : 0;
+}
+
+/* v += factor(fibre) of: adds a pair's part of the variances of all fibres. */
+__global__ void pair_kernel(view g, size_t q, size_t r, const double *of)
+{
+    const size_t k = bin(), i = blockIdx.y, at = i * g.n + k;
+    if (k < g.n)
+        g.v[at] =
+            (q == 0 ? 0 : g.v[at]) + (q > 0 ? g.x[i * g.nm + q - 1] : 1) * (r > 0 ? g.x[i * g.nm + r - 1] : 1) * of[at];
+}
+
+/* Models, variances and sums of chi2 of all fibres: one block each. Models into m, variances into data. */
+__global__ void finish_kernel(view g)
+{
+    __shared__ double shared[WARPS];
+    const size_t i = blockIdx.x;
+    const double *cov = g.cov + i * g.nq * g.nq, t0 = spx_sky_scale_of(g.nt, g.p + i * g.nq);
+    double n[SPX_SKY_CLASSES + 1] = {0}, chi2[SPX_SKY_CLASSES + 1] = {0}, loo[SPX_SKY_CLASSES + 1] = {0};
+    for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
+        const size_t at = i * g.n + k;
+        const double t = scale_at(g, i, k), m = model_at(g, i, k);
+        const double of_sky = t * t * (g.v[at] > 0 ? g.v[at] : 0);
+        double variance = of_sky, a, b;
+        for (size_t q = 0; q < g.nq; q++) {
+            const double cq = column(g, i, k, q) * (q < g.nt ? 1 : t0);
+            for (size_t r = 0; r <= q; r++)
+                variance += (q == r ? 1 : 2) * cov[q * g.nq + r] * cq * column(g, i, k, r) * (r < g.nt ? 1 : t0);
+        }
+        variance = g.bad[k] ? 0 : fmax(variance, of_sky);
+        g.m[at] = g.bad[k] ? 0 : m;
+        g.data[at] = variance;
+        const double v = g.w[at];
+        if (!(v > 0) || g.bad[k] || !spx_sky_terms_of_chi2(g.use[i], g.flux[at] - m, v, of_sky, variance, &a, &b))
+            continue;
+        for (int c = 0; c <= SPX_SKY_CLASSES; c++)
+            if (c == SPX_SKY_CLASSES || (g.line_class[k] >> c & 1)) {
+                n[c]++;
+                chi2[c] += a;
+                loo[c] += b;
+            }
+    }
+    for (int c = 0; c <= SPX_SKY_CLASSES; c++) {
+        const double a = total(n[c], shared), b = total(chi2[c], shared), d = total(loo[c], shared);
+        if (threadIdx.x == 0) {
+            g.chi2[i].n[c] = a;
+            g.chi2[i].chi2[c] = b;
+            g.chi2[i].loo[c] = d;
+        }
+    }
+}
+
+/* ---- quantities: one block a fibre ---- */
+
+/* Memory of a fibre's system, in doubles. */
+__host__ __device__ size_t system_size(const view &g)
+{
+    return g.ninterval * g.npartial + g.nspline * (5 + 2 * g.nq) + 2 * g.nq * g.nq + g.nq;
+}
+
+struct fibre_system {
+    double *partial, *band, *border, *x, *fill, *schur, *corner, *z;
+};
+
+__device__ fibre_system system_of(const view &g, size_t i)
+{
+    fibre_system s;
+    s.partial = g.system + i * system_size(g);
+    s.band = s.partial + g.ninterval * g.npartial;
+    s.border = s.band + 4 * g.nspline;
+    s.x = s.border + g.nq * g.nspline;
+    s.fill = s.x + g.nspline;
+    s.schur = s.fill + g.nq * g.nspline; /* behind fill, as bordered.h has it */
+    s.corner = s.schur + g.nq * g.nq;
+    s.z = s.corner + g.nq * g.nq;
+    return s;
+}
+
+/* Is a bin in the fit? */
+__device__ bool in_fit(const view &g, size_t k)
+{
+    return k >= SPX_SKY_EDGE && k + SPX_SKY_EDGE < g.n && !g.bad[k];
+}
+
+/* Data that the quantities and the spline stand for. */
+__device__ double value_at(const view &g, size_t i, size_t k)
+{
+    return g.flux[i * g.n + k] - fixed_part(g, i, k);
+}
+
+/* Sum number e of interval l over its bins: 10 products of the four functions of the spline, then 4 of these with each
+ * column, and 4 with the data. */
+__device__ double interval_sum(const view &g, size_t i, size_t l, size_t e)
+{
+    size_t a = 0, b = e, q = 0;
+    const bool self = e < 10;
+    for (; self && b >= 4 - a; a++)
+        b -= 4 - a;
+    if (self) {
+        b += a;
+    } else {
+        a = (e - 10) % 4;
+        q = (e - 10) / 4;
+    }
+    double sum = 0;
+    for (size_t k = g.first[l]; k < g.first[l + 1]; k++) {
+        if (!in_fit(g, k))
+            continue;
+        const size_t at = i * g.n + k;
+        const double w = g.fit[at];
+        if (!(w > 0))
+            continue;
+        const double f = w * g.spline[a * g.n + k];
+        sum += f * (self ? g.spline[b * g.n + k] : q < g.nq ? column(g, i, k, q) : value_at(g, i, k));
+    }
+    return sum;
+}
+
+/* Corner of the system and its right-hand side: products of columns over all bins. */
+__device__ void sum_corner(const view &g, size_t i, const fibre_system &s, double *shared)
+{
+    for (size_t q = 0; q < g.nq; q++)
+        for (size_t r = 0; r <= q + 1; r++) {
+            double sum = 0;
+            for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
+                const double w = in_fit(g, k) ? g.fit[i * g.n + k] : 0;
+                if (w > 0)
+                    sum += w * column(g, i, k, q) * (r <= q ? column(g, i, k, r) : value_at(g, i, k));
+            }
+            sum = total(sum, shared);
+            if (threadIdx.x == 0)
+                (r <= q ? s.corner[q * g.nq + r] : s.z[q]) = sum;
+        }
+    __syncthreads();
+}
+
+__device__ void sum_spline(const view &g, size_t i, const fibre_system &s)
+{
+    const size_t n = g.nspline;
+    for (size_t task = threadIdx.x; task < g.ninterval * g.npartial; task += THREADS)
+        s.partial[task] = interval_sum(g, i, task / g.npartial, task % g.npartial);
+    __syncthreads();
+    /* function j is number a of interval j - a */
+    for (size_t task = threadIdx.x; task < n * (5 + g.nq); task += THREADS) {
+        const size_t j = task % n, which = task / n;
+        double sum = 0;
+        for (size_t a = 0; a < 4; a++) {
+            if (j < a || j - a >= g.ninterval)
+                continue;
+            const double *part = s.partial + (j - a) * g.npartial;
+            if (which < 4) { /* band: products of a with a + which */
+                if (a + which < 4)
+                    sum += part[a * 4 - a * (a - 1) / 2 + which];
+            } else {
+                sum += part[10 + 4 * (which - 4) + a];
+            }
+        }
+        if (which < 4)
+            s.band[which * n + j] = sum;
+        else if (which - 4 < g.nq)
+            s.border[(which - 4) * n + j] = sum;
+        else
+            s.x[j] = sum;
+    }
+    __syncthreads();
+}
+
+/* spx_bordered_eliminate() by a block: the factor by one thread, each column by another. */
+__device__ void eliminate(const view &g, const fibre_system &s)
+{
+    const size_t n = g.nspline, nq = g.nq;
+    if (threadIdx.x == 0) {
+        double most = 0;
+        for (size_t j = 0; j < n; j++)
+            most = s.band[j] > most ? s.band[j] : most;
+        for (size_t j = 0; j < n; j++)
+            s.band[j] += 1e-14 * most;
+        (void)spx_band_factor(n, 3, s.band, 1e-12, s.band);
+    }
+    for (size_t t = threadIdx.x; t < nq * n; t += THREADS)
+        s.fill[t] = s.border[t];
+    __syncthreads();
+    if (threadIdx.x <= nq)
+        spx_band_solve(n, 3, s.band, threadIdx.x < nq ? s.fill + threadIdx.x * n : s.x);
+    __syncthreads();
+    for (size_t t = threadIdx.x; t < nq * (nq + 1); t += THREADS) {
+        const size_t q = t / (nq + 1), r = t % (nq + 1);
+        if (r < nq && r > q)
+            continue;
+        const double *other = r < nq ? s.fill + r * n : s.x;
+        double sum = r < nq ? s.corner[q * nq + r] : s.z[q];
+        for (size_t j = 0; j < n; j++)
+            sum -= s.border[q * n + j] * other[j];
+        (r < nq ? s.schur[q * nq + r] : s.z[q]) = sum;
+    }
+    __syncthreads();
+}
+
+/* Weights of the next round: spx_sky_measure(). */
+__device__ void reweight(const view &g, size_t i, const fibre_system &s)
+{
+    const size_t nq = g.nq;
+    if (threadIdx.x == 0) {
+        double *z = s.z, *schur = s.schur;
+        for (size_t q = 0; q < nq; q++) {
+            const double weight = 1 / (g.expected[nq + q] * g.expected[nq + q]);
+            schur[q * nq + q] += weight;
+            z[q] += g.expected[q] * weight;
+        }
+        if (spx_small_factor(nq, schur))
+            spx_small_solve(nq, schur, z);
+        else
+            for (size_t q = 0; q < nq; q++)
+                z[q] = 0;
+    }
+    __syncthreads();
+    for (size_t j = threadIdx.x; j < g.nspline; j += THREADS)
+        for (size_t q = 0; q < nq; q++)
+            s.x[j] -= s.fill[q * g.nspline + j] * s.z[q];
+    __syncthreads();
+    for (size_t l = 0; l < g.ninterval; l++)
+        for (size_t k = g.first[l] + threadIdx.x; k < g.first[l + 1]; k += THREADS) {
+            double r = value_at(g, i, k);
+            for (size_t a = 0; a < 4; a++)
+                r -= s.x[l + a] * g.spline[a * g.n + k];
+            for (size_t q = 0; q < nq; q++)
+                r -= s.z[q] * column(g, i, k, q);
+            const double w = in_fit(g, k) && g.w[i * g.n + k] > 0 ? g.w[i * g.n + k] : 0;
+            g.r[i * g.n + k] = w > 0 ? r * sqrt(w) : 0;
+        }
+    __syncthreads();
+    for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
+        const size_t from = k < AROUND ? 0 : k - AROUND, to = k + AROUND < g.n ? k + AROUND : g.n - 1;
+        double sum = 0, count = 0;
+        for (size_t l = from; l <= to; l++)
+            if (in_fit(g, l) && g.w[i * g.n + l] > 0) {
+                const double r = g.r[i * g.n + l];
+                sum += fmin(r * r, 25.);
+                count++;
+            }
+        const double mean = count > 0 ? sum / count : 0, r = fabs(g.r[i * g.n + k]), w = g.w[i * g.n + k];
+        g.fit[i * g.n + k] = in_fit(g, k) && w > 0 ? w / (mean > 1 ? mean : 1) * (r > 3 ? 3 / r : 1) : 0;
+    }
+    __syncthreads();
+}
+
+__global__ void __launch_bounds__(THREADS) measure_kernel(view g)
+{
+    __shared__ double shared[WARPS];
+    const size_t i = blockIdx.x, nq = g.nq;
+    const fibre_system s = system_of(g, i);
+    double *info = g.info + i * nq * nq, *right = g.right + i * nq;
+    const int star = g.kind[i] == SPX_SKY_STAR;
+    if (g.kind[i] == SPX_SKY_LEAVE) {
+        for (size_t t = threadIdx.x; t < nq * nq; t += THREADS)
+            info[t] = 0;
+        for (size_t t = threadIdx.x; t < nq; t += THREADS)
+            right[t] = 0;
+        return;
+    }
+    for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
+        const size_t at = i * g.n + k;
+        if (star)
+            g.w[at] = fabs(g.w[at]);
+        g.fit[at] = g.w[at] > 0 ? g.w[at] : 0;
+    }
+    __syncthreads();
+    for (size_t round = 0;; round++) {
+        sum_corner(g, i, s, shared);
+        if (star) {
+            sum_spline(g, i, s);
+            eliminate(g, s);
+        }
+        if (!star || round >= g.rounds)
+            break;
+        reweight(g, i, s);
+    }
+    if (threadIdx.x != 0)
+        return;
+    const double *from = star ? s.schur : s.corner;
+    for (size_t q = 0; q < nq; q++) {
+        right[q] = s.z[q];
+        for (size_t r = 0; r <= q; r++)
+            info[q * nq + r] = info[r * nq + q] = from[q * nq + r];
+    }
+    for (size_t q = 0; q < nq && star; q++) { /* a column that the spline holds already */
+        if (info[q * nq + q] > 1e-10 * s.corner[q * nq + q])
+            continue;
+        for (size_t r = 0; r < nq; r++)
+            info[q * nq + r] = info[r * nq + q] = 0;
+        right[q] = 0;
+    }
+}
+
+/* ---- the engine ---- */
+
+struct cuda {
+    view g;
+    spx::stream stream;
+    spx::array<char> memory;
+    double began;
+    double seconds;
+};
+
+double now()
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <typename T> void put(const cuda &c, T *to, const T *from, size_t n)
+{
+    spx::to_device += n * sizeof(T);
+    if (n > 0)
+        check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, c.stream.s), "copy");
+}
+
+/* Waits. */
+template <typename T> void take(const cuda &c, T *to, const T *from, size_t n)
+{
+    spx::to_host += n * sizeof(T);
+    if (n > 0)
+        check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, c.stream.s), "copy");
+    check(cudaStreamSynchronize(c.stream.s), "stream");
+}
+
+/* Hands out the arrays; with a.base NULL it counts. */
+void hand_out(spx::arena &a, view &g)
+{
+    const size_t bins = g.ns * g.n, nq = g.nq, pairs = (g.nd + 1) * g.n;
+    double **const of_bins[] = {&g.w, &g.c, &g.m, &g.d1, &g.d2, &g.weight, &g.data, &g.v, &g.r, &g.fit};
+    g.resolution = a.take<double>(bins * g.nd);
+    g.flux = a.take<double>(bins);
+    g.ivar = a.take<double>(bins);
+    for (double **p : of_bins)
+        *p = a.take<double>(bins);
+    g.si = a.take<double>(g.nm > 0 || g.has_q ? 2 * bins : 1);
+    g.wavelength = a.take<double>(g.n);
+    g.legendre = a.take<double>((nq + 1) * g.n);
+    g.spline = a.take<double>(4 * g.n);
+    g.first = a.take<uint32_t>(g.ninterval + 1);
+    g.s = a.take<double>(g.n);
+    g.mode = a.take<double>(g.nm * g.n + 1);
+    g.x = a.take<double>(g.ns * g.nm + 1);
+    g.q = a.take<double>(g.ns);
+    g.continuum = a.take<double>(g.n);
+    g.p = a.take<double>(g.ns * nq + 1);
+    g.cov = a.take<double>(g.ns * nq * nq + 1);
+    g.expected = a.take<double>(2 * nq + 1);
+    g.info = a.take<double>(g.ns * nq * nq + 1);
+    g.right = a.take<double>(g.ns * nq + 1);
+    g.system = a.take<double>(g.ns * system_size(g) + 1);
+    g.active = a.take<uint8_t>(g.ns);
+    g.use = a.take<uint8_t>(g.ns);
+    g.kind = a.take<uint8_t>(g.ns);
+    g.bad = a.take<uint8_t>(g.n);
+    g.line_class = a.take<uint8_t>(g.n);
+    g.fibre = a.take<uint32_t>(g.ns);
+    g.part = a.take<double>(spx::calib::normal_chunks(g.ns) * pairs);
+    g.sum = a.take<double>(pairs);
+    g.band = a.take<double>(g.nd * g.n);
+    g.sums = a.take<spx_sky_sums>(g.ns);
+    g.chi2 = a.take<spx_sky_chi2>(g.ns);
+}
+
+dim3 all_bins(const view &g)
+{
+    return dim3(spx::blocks(g.n, THREADS), (unsigned)g.ns);
+}
+
+/* Quantities that the host has changed. */
+void put_state(cuda &c, const spx_sky_work *w)
+{
+    view &g = c.g;
+    put(c, g.active, w->active, g.ns);
+    put(c, g.use, w->use, g.ns);
+    put(c, g.kind, w->kind, g.ns);
+    put(c, g.bad, w->bad, g.n);
+    put(c, g.p, w->p, g.ns * g.nq);
+    put(c, g.x, w->x, g.ns * g.nm);
+    if (w->continuum != nullptr)
+        put(c, g.continuum, w->continuum, g.n);
+}
+
+/* Fibres in use, in order; their number. */
+size_t put_use(cuda &c, const spx_sky_work *w, std::vector<uint32_t> &list)
+{
+    list.clear();
+    for (size_t i = 0; i < c.g.ns; i++)
+        if (w->use[i])
+            list.push_back((uint32_t)i);
+    put(c, c.g.fibre, list.data(), list.size());
+    return list.size();
+}
+
+/* Runs `body` with the engine's state; a failure of the device becomes an error. */
+template <typename F> spx_status run(spx_sky_engine *e, spx_err *err, F body)
+{
+    return spx::guarded("sky", err, [&] {
+        body(*static_cast<cuda *>(e->state));
+        return SPX_OK;
+    });
+}
+
+spx_status set_weights(spx_sky_engine *engine, const spx_sky_work *w, spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        put_state(c, w);
+        weights_kernel<<<all_bins(c.g), THREADS, 0, c.stream.s>>>(c.g);
+        check(cudaGetLastError(), "launch");
+        check(cudaStreamSynchronize(c.stream.s), "stream");
+    });
+}
+
+spx_status make_spectra(spx_sky_engine *engine, const spx_sky_work *w, spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        view &g = c.g;
+        const double *s = g.s;
+        put_state(c, w);
+        put(c, g.s, w->s, g.n);
+        put(c, g.mode, w->mode, g.nm * g.n);
+        if (g.nm > 0 || g.has_q) {
+            modes_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, g.si);
+            s = g.si;
+        }
+        if (g.has_q) {
+            shift_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, g.si, g.si + g.ns * g.n);
+            s = g.si + g.ns * g.n;
+        }
+        check(cudaGetLastError(), "launch");
+        spx::calib::apply(c.stream.s, g.ns, g.n, g.nd, g.resolution, s, s == g.s ? 0 : g.n, g.c);
+        spx::calib::derivative(c.stream.s, g.ns, g.n, g.step, g.c, g.d1);
+        spx::calib::derivative(c.stream.s, g.ns, g.n, g.step, g.d1, g.d2);
+        check(cudaStreamSynchronize(c.stream.s), "stream");
+    });
+}
+
+spx_status measure(spx_sky_engine *engine, const spx_sky_work *w, double *info, double *right, spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        view &g = c.g;
+        put_state(c, w);
+        measure_kernel<<<(unsigned)g.ns, THREADS, 0, c.stream.s>>>(g);
+        check(cudaGetLastError(), "launch");
+        take(c, info, g.info, g.ns * g.nq * g.nq);
+        take(c, right, g.right, g.ns * g.nq);
+    });
+}
+
+spx_status make_models(spx_sky_engine *engine, const spx_sky_work *w, double most, spx_sky_sums *sums, spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        put_state(c, w);
+        put(c, c.g.sums, sums, c.g.ns);
+        model_kernel<<<(unsigned)c.g.ns, THREADS, 0, c.stream.s>>>(c.g, most);
+        check(cudaGetLastError(), "launch");
+        take(c, sums, c.g.sums, c.g.ns);
+    });
+}
+
+spx_status reject(spx_sky_engine *engine, const spx_sky_work *w, double limit, double most, spx_sky_sums *sums,
+                  spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        put_state(c, w);
+        reject_kernel<<<(unsigned)c.g.ns, THREADS, 0, c.stream.s>>>(c.g, limit, most);
+        check(cudaGetLastError(), "launch");
+        take(c, sums, c.g.sums, c.g.ns);
+    });
+}
+
+spx_status normal(spx_sky_engine *engine, const spx_sky_work *w, double *a, double *y, spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        view &g = c.g;
+        std::vector<uint32_t> list;
+        put_state(c, w);
+        const size_t nuse = put_use(c, w, list);
+        for (size_t q = 0; q <= g.nm; q++)
+            for (size_t r = 0; r <= q; r++) {
+                weigh_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, q, r);
+                check(cudaGetLastError(), "launch");
+                spx::calib::normal(c.stream.s, nuse, g.fibre, g.n, g.nd, g.resolution, g.weight, g.data, g.part, g.sum);
+                take(c, a + spx_sky_pair(q, r) * g.nd * g.n, g.sum, g.nd * g.n);
+                if (r == 0)
+                    take(c, y + q * g.n, g.sum + g.nd * g.n, g.n);
+            }
+    });
+}
+
+spx_status mean_spectrum(spx_sky_engine *engine, const spx_sky_work *w, double *mean, spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        std::vector<uint32_t> list;
+        const size_t nuse = put_use(c, w, list);
+        mean_kernel<<<spx::blocks(c.g.n, THREADS), THREADS, 0, c.stream.s>>>(c.g, nuse, c.g.sum);
+        check(cudaGetLastError(), "launch");
+        take(c, mean, c.g.sum, c.g.n);
+    });
+}
+
+spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const double *covariance, const uint8_t *line_class,
+                  double *model, double *variance, spx_sky_chi2 *chi2, spx_err *e)
+{
+    return run(engine, e, [&](cuda &c) {
+        view &g = c.g;
+        put_state(c, w);
+        put(c, g.cov, w->cov, g.ns * g.nq * g.nq);
+        put(c, g.line_class, line_class, g.n);
+        for (size_t q = 0; q <= g.nm; q++)
+            for (size_t r = 0; r <= q; r++) {
+                put(c, g.band, covariance + spx_sky_pair(q, r) * g.nd * g.n, g.nd * g.n);
+                spx::calib::variance(c.stream.s, g.ns, g.n, g.nd, g.resolution, g.band, g.weight);
+                pair_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, q, r, g.weight);
+                check(cudaGetLastError(), "launch");
+            }
+        finish_kernel<<<(unsigned)g.ns, THREADS, 0, c.stream.s>>>(g);
+        check(cudaGetLastError(), "launch");
+        take(c, chi2, g.chi2, g.ns);
+        c.seconds = now() - c.began;
+        (void)spx_mem_pagelocked(model);
+        (void)spx_mem_pagelocked(variance);
+        take(c, model, g.m, g.ns * g.n);
+        take(c, variance, g.data, g.ns * g.n);
+    });
+}
+
+/* Tables of the grid. */
+void put_tables(cuda &c, const spx_sky_input *in, const spx_sky_options *o, const spx_bspline &spline)
+{
+    view &g = c.g;
+    const size_t n = g.n, nterm = g.nq > 0 ? g.nq : 1;
+    const double from = in->wavelength[0], last = in->wavelength[n - 1];
+    std::vector<double> legendre((g.nq + 1) * n), b(4 * n), expected(2 * g.nq + 1);
+    std::vector<uint32_t> first(g.ninterval + 1, (uint32_t)n);
+    double p[SPX_SKY_MOST + 1], at[4];
+    for (size_t k = n; k-- > 0;) {
+        spx_legendre(spx_legendre_place(from, last, in->wavelength[k]), nterm, p);
+        for (size_t l = 0; l < nterm; l++)
+            legendre[l * n + k] = p[l];
+        const size_t interval = spx_bspline_at(&spline, from + (double)k * g.step, at);
+        for (size_t a = 0; a < 4; a++)
+            b[a * n + k] = at[a];
+        for (size_t l = 0; l <= interval; l++) /* intervals that begin here or before */
+            first[l] = (uint32_t)k;
+    }
+    for (size_t q = 0; q < g.nq; q++) {
+        expected[q] = spx_sky_expected(&o->terms, q);
+        expected[g.nq + q] = spx_sky_expected_error(&o->terms, g.step, q);
+    }
+    put(c, const_cast<double *>(g.legendre), legendre.data(), legendre.size());
+    put(c, const_cast<double *>(g.spline), b.data(), b.size());
+    put(c, const_cast<uint32_t *>(g.first), first.data(), first.size());
+    put(c, g.expected, expected.data(), expected.size());
+    check(cudaStreamSynchronize(c.stream.s), "stream");
+}
+
+void begin(cuda &c, const spx_sky_input *in, const spx_sky_options *o)
+{
+    view &g = c.g;
+    const spx_sky_fit fit = spx_sky_fit_of(in, o);
+    const spx_bspline spline = spx_bspline_of(fit.first, fit.first + (double)(fit.nwave - 1) * fit.step, fit.knots);
+    spx::arena a = {nullptr, 0, 0};
+    g = view{};
+    g.ns = in->nspec;
+    g.n = in->nwave;
+    g.nd = in->ndiag;
+    g.nq = spx_sky_count(&o->terms);
+    g.nt = g.nterm[0] = o->terms.nt;
+    g.nterm[1] = o->terms.nd;
+    g.nterm[2] = o->terms.nk;
+    g.nm = in->ngradient + (in->side != nullptr);
+    g.nspline = spline.n;
+    g.ninterval = spline.n - 3;
+    g.npartial = 10 + 4 * g.nq + 4;
+    g.rounds = fit.rounds;
+    g.step = fit.step;
+    g.shift = o->shift_error;
+    g.has_continuum = o->scale == SPX_SKY_SCALE_LINES;
+    g.has_q = in->velocity != nullptr;
+    hand_out(a, g);
+    c.memory = spx::array<char>(a.used);
+    a = {c.memory.get(), 0, a.used};
+    hand_out(a, g);
+    for (const double *p : {in->resolution, in->flux, in->ivar})
+        (void)spx_mem_pagelocked(p);
+    put(c, const_cast<double *>(g.resolution), in->resolution, g.ns * g.nd * g.n);
+    put(c, const_cast<double *>(g.flux), in->flux, g.ns * g.n);
+    put(c, const_cast<double *>(g.ivar), in->ivar, g.ns * g.n);
+    put(c, const_cast<double *>(g.wavelength), in->wavelength, g.n);
+    check(cudaMemsetAsync(g.m, 0, g.ns * g.n * sizeof(double), c.stream.s), "device memory");
+    check(cudaMemsetAsync(g.data, 0, g.ns * g.n * sizeof(double), c.stream.s), "device memory");
+    put_tables(c, in, o, spline);
+}
+
+} // namespace
+
+extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, const spx_sky_options *o, spx_sky *out,
+                                   spx_err *e)
+{
+    spx_sky_options used = *o;
+    if (o->scale == SPX_SKY_SCALE_NONE)
+        used.terms.nt = 0;
+    *out = spx_sky{};
+    const spx_status st = spx_sky_check(in, &used, e);
+    if (st != SPX_OK)
+        return st;
+    return spx::guarded("sky", e, [&] {
+        (void)spx::use_first(b);
+        cuda c{};
+        spx_sky_engine engine = {};
+        begin(c, in, &used);
+        c.began = now();
+        engine.state = &c;
+        engine.weights = set_weights;
+        engine.spectra = make_spectra;
+        engine.measure = measure;
+        engine.model = make_models;
+        engine.reject = reject;
+        engine.normal = normal;
+        engine.finish = finish;
+        engine.mean = mean_spectrum;
+        const spx_status status = spx_sky_solve(&engine, in, &used, out, e);
+        b->device_seconds = c.seconds;
+        return status;
+    });
+}
