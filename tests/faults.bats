@@ -21,6 +21,7 @@ writers=(
     'rvs-template -q -j 1 $d/library.h5 --setup r:6400:6600:0.5:FWHM=1.8'
     'specx-extract -q -j 1 $d/image-r0.h5 --wavelength 6400,6420,0.8 --spectra 0:2'
     'specx-flat -q -j 1 $d/lamp-r0-1.h5'
+    'specx-flux -q -j 1 --fit $d/stars-r0.h5 $d/frame-r0.h5'
     'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format hdf5'
     'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format fits'
     'specx-sky -q -j 1 $d/frame-b0.h5'

@@ -8,6 +8,9 @@
  * them. The matrix is banded, and the band of its inverse is the covariance of C, exact for any R (calib/band.h). In
  * turn a_s = <D, R C T>/<R C T, R C T>, of median 1 over the stars.
  *
+ * Rows of R that the ends of the spectrum cut, and which lack the light from beyond, are scaled to the sum of the
+ * nearest whole row, as the velocity fit does: as if C T went on beyond the ends.
+ *
  * Bins beyond `clip` times sqrt(max(1, median chi^2 of the star)) are rejected, and all tested again in each pass. A
  * star is left out whose scale is more than 4 robust standard deviations and 20 % from the median (only where scales
  * are expected to be equal), which loses a fifth of its bins, or whose smooth residual is more than 4 robust standard
@@ -75,7 +78,17 @@ spx_status spx_flux_apply_cpu(const spx_flux *f, double factor, int nthreads, si
  * (exact where bins coincide); 0 beyond them, and where any of the eight is 0. Both increase; nin >= 8. */
 void spx_flux_on_bins(size_t nin, const double *win, const double *tin, size_t n, const double *wavelength, double *t);
 
+/* Passbands that scale a template t[n] per unit wavelength (any unit) on wavelength[n] (Angstrom): factor that makes it
+ * a flux in 1e-17 erg/s/cm^2/Angstrom of `nanomaggies` (AB, 3.631e-29 erg/s/cm^2/Hz each), with <f_nu> = int f lambda
+ * dlambda / (c int dlambda/lambda) over the band lo ... hi, whose edges are sharp. 0 where less than nine tenths of the
+ * band have a template, or the flux is not positive. */
+double spx_flux_factor(size_t n, const double *wavelength, const double *t, double lo, double hi, double nanomaggies);
+
 /* ---- shared by the backends ---- */
+
+/* Scales of the rows of r[ndiag][n] that the ends cut: scale[2 * (ndiag/2)], of rows 0, 1, ... and then n-ndiag/2, ...
+ */
+void spx_flux_end_rows(size_t n, size_t ndiag, const double *r, double *scale);
 
 /* SPX_EINPUT unless the response and the arm have the same wavelengths, to 1e-6 Angstrom. */
 spx_status spx_flux_check(const spx_flux *f, size_t nspec, const spx_arm *arm, spx_err *e);

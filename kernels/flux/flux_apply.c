@@ -7,6 +7,19 @@
 
 static const double LEAST_SIGNIFICANCE = 3; /* of a response that is divided by */
 
+/* Scales the rows of r that the ends cut. */
+static void complete_ends(size_t n, size_t ndiag, double *r, double *scale)
+{
+    const size_t h = ndiag / 2;
+    spx_flux_end_rows(n, ndiag, r, scale);
+    for (size_t b = 0; b < ndiag; b++)
+        for (size_t i = 0; i < 2 * h; i++) {
+            const size_t k = i < h ? i : n - 2 * h + i, j = k + h - b; /* wraps below 0 to beyond n */
+            if (j < n)
+                r[b * n + j] *= scale[i];
+        }
+}
+
 /* One fibre: calibrates, with ci[n] = R C and v[n] its variance. */
 static void calibrate(const spx_flux *f, const double *c, const double *ci, const double *v, size_t n, size_t ndiag,
                       double *flux, double *ivar, uint32_t *mask, double *r, uint8_t *bad)
@@ -53,12 +66,13 @@ spx_status spx_flux_apply_cpu(const spx_flux *f, double factor, int nthreads, si
 #pragma omp parallel num_threads(threads)
     {
         spx_err mine = {0};
-        double *work = st == SPX_OK ? spx_alloc2(2, n, sizeof *work, &mine) : NULL;
+        double *work = st == SPX_OK ? spx_alloc2(3, n, sizeof *work, &mine) : NULL;
 #pragma omp for schedule(static)
         for (size_t i = 0; i < nspec; i++) {
             if (work == NULL)
                 continue;
             double *r = arm->resolution + i * ndiag * n;
+            complete_ends(n, ndiag, r, work + 2 * n);
             spx_resolution_apply(n, ndiag, r, c, work);
             spx_resolution_variance(n, ndiag, r, cov, work + n);
             calibrate(f, c, work, work + n, n, ndiag, arm->flux + i * n, arm->ivar + i * n,

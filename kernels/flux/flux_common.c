@@ -4,7 +4,8 @@
 #include "calib/series.h"
 #include "flux/flux.h"
 
-const double spx_flux_bands[][2] = {{6865, 6945}, {7160, 7340}, {7590, 7710}, {8130, 8350}, {8940, 9240}, {9300, 9700}};
+const double spx_flux_bands[][2] = {{6270, 6330}, {6865, 6945}, {7160, 7340}, {7590, 7710},
+                                    {8130, 8350}, {8940, 9240}, {9300, 9700}};
 const size_t spx_flux_nband = sizeof spx_flux_bands / sizeof *spx_flux_bands;
 
 void spx_flux_options_init(spx_flux_options *o)
@@ -17,6 +18,9 @@ spx_status spx_flux_check(const spx_flux *f, size_t nspec, const spx_arm *arm, s
     if (nspec == 0 || arm->resolution == NULL)
         return spx_fail_remedy(e, SPX_EINPUT, "extract it with specx-extract",
                                "the frame has no resolution matrices, which flux calibration changes");
+    if (arm->ndiag % 2 == 0 || arm->ndiag > arm->nwave)
+        return spx_fail(e, SPX_EINPUT, "resolution matrices of %zu diagonals for %zu bins: want an odd number, fewer",
+                        arm->ndiag, arm->nwave);
     if (arm->nwave != f->nwave)
         return spx_fail(e, SPX_EINPUT, "the frame has %zu wavelengths, the response %zu: give frames of one camera",
                         arm->nwave, f->nwave);
@@ -51,5 +55,48 @@ void spx_flux_on_bins(size_t nin, const double *win, const double *tin, size_t n
             known = known && tin[first + j] > 0;
         if (known)
             t[k] = spx_interpolate8(nin, tin, i, q);
+    }
+}
+
+double spx_flux_factor(size_t n, const double *wavelength, const double *t, double lo, double hi, double nanomaggies)
+{
+    const double c = 2.99792458e18, maggy = 3.631e-29 * 1e17; /* Angstrom/s; of a nanomaggy, in units of the result */
+    double sum = 0, norm = 0, covered = 0;
+    for (size_t k = 0; k < n; k++) {
+        const double w = wavelength[k];
+        const double step =
+            ((k + 1 < n ? wavelength[k + 1] : w) - (k > 0 ? wavelength[k - 1] : w)) / (k > 0 && k + 1 < n ? 2 : 1);
+        if (!(w >= lo && w <= hi && t[k] > 0))
+            continue;
+        sum += t[k] * w * step;
+        norm += step / w;
+        covered += step;
+    }
+    if (!(covered >= 0.9 * (hi - lo)) || !(sum > 0) || !(nanomaggies > 0))
+        return 0;
+    const double factor = nanomaggies * maggy * c * norm / sum;
+    return factor > 0 && isfinite(factor) ? factor : 0;
+}
+
+static double row_sum(size_t n, size_t ndiag, const double *r, size_t k)
+{
+    const size_t h = ndiag / 2;
+    double sum = 0;
+    for (size_t b = 0; b < ndiag; b++) { /* column k + h - b */
+        const size_t j = k + h;
+        if (j >= b && j - b < n)
+            sum += r[b * n + j - b];
+    }
+    return sum;
+}
+
+void spx_flux_end_rows(size_t n, size_t ndiag, const double *r, double *scale)
+{
+    const size_t h = ndiag / 2;
+    for (size_t i = 0; i < 2 * h; i++) {
+        const size_t k = i < h ? i : n - 2 * h + i, whole = i < h ? h : n - 1 - h;
+        const double sum = row_sum(n, ndiag, r, k), full = row_sum(n, ndiag, r, whole);
+        /* a row that has lost most of its light is left as it is */
+        scale[i] = sum > 0.2 * full && full > 0 && isfinite(full / sum) ? full / sum : 1;
     }
 }

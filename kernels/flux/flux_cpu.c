@@ -71,11 +71,13 @@ static void load_star(const spx_arm *arm, const spx_flux_stars *in, fit *f, size
 {
     const size_t n = f->n, nd = f->ndiag, h = nd / 2;
     const double *t = in->model + s * n, *r = arm->resolution + in->row[s] * nd * n;
-    double *b = f->b + s * nd * n;
+    double *b = f->b + s * nd * n, scale[SPX_BAND_MOST + 1];
+    spx_flux_end_rows(n, nd, r, scale);
     for (size_t d = 0; d < nd; d++)
         for (size_t j = 0; j < n; j++) { /* elements without a row are never used, but may be anything */
-            const size_t k = j + d;
-            b[d * n + j] = k >= h && k - h < n && t[j] > 0 ? r[d * n + j] * t[j] : 0;
+            const size_t k = j + d - h;
+            const double end = k < h ? scale[k] : k < n && k + h >= n ? scale[k + 2 * h - n] : 1;
+            b[d * n + j] = j + d >= h && k < n && t[j] > 0 ? end * r[d * n + j] * t[j] : 0;
         }
     for (size_t k = 0; k < n; k++) {
         const size_t at = in->row[s] * n + k, first = k < h ? 0 : k - h, last = k + h < n ? k + h : n - 1;

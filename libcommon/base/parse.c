@@ -107,3 +107,30 @@ spx_status spx_parse_doubles(const char *s, char sep, const char *what, const ch
         p = q + 1;
     }
 }
+
+spx_status spx_parse_rows(const char *s, const char *what, size_t n, unsigned char *mark, spx_err *e)
+{
+    for (const char *at = s; at != NULL;) {
+        const char *comma = strchr(at, ',');
+        const size_t len = comma != NULL ? (size_t)(comma - at) : strlen(at);
+        char word[64];
+        size_t first = 0, count = 1;
+        long one = -1;
+        if (len == 0 || len >= sizeof word)
+            return spx_fail(e, SPX_EUSAGE, "%s: '%s' is no list such as 3,7,20:25", what, s);
+        memcpy(word, at, len);
+        word[len] = '\0';
+        if (strchr(word, ':') != NULL) {
+            const spx_status st = spx_parse_slice(word, what, n, &first, &count, e);
+            if (st != SPX_OK)
+                return st;
+        } else if (spx_parse_long(word, what, &one, NULL) != SPX_OK || one < 0 || (size_t)one >= n) {
+            return spx_fail(e, SPX_EUSAGE, "%s: '%s' of '%s' is none of 0 to %zu", what, word, s, n > 0 ? n - 1 : 0);
+        } else {
+            first = (size_t)one;
+        }
+        memset(mark + first, 1, count);
+        at = comma != NULL ? comma + 1 : NULL;
+    }
+    return SPX_OK;
+}

@@ -19,4 +19,8 @@ spx_status spx_parse_doubles(const char *s, char sep, const char *what, const ch
  * empty or goes beyond n. */
 spx_status spx_parse_slice(const char *s, const char *what, size_t n, size_t *first, size_t *count, spx_err *e);
 
+/* Parses a list such as 3,7,20:25 of numbers and slices of 0 ... n-1: mark[n] becomes 1 where it names one, and is left
+ * alone elsewhere. SPX_EUSAGE when it is none, or goes beyond n. */
+spx_status spx_parse_rows(const char *s, const char *what, size_t n, unsigned char *mark, spx_err *e);
+
 #endif

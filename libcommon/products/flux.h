@@ -39,7 +39,10 @@ typedef struct {
     int32_t *stars;      /* [nwave] stars with a good bin; 0: C is interpolated */
     double chisq;        /* reduced chi^2 of the bins that were used */
     size_t nstar;
-    spx_flux_star *star; /* [nstar] */
+    spx_flux_star *star;     /* [nstar] */
+    struct spx_table *table; /* of a response that was read: its stars; else NULL */
+    size_t nband;
+    double *band; /* [nband][2] telluric bands that it was made with, Angstrom */
     char camera[16];
     char unit[64];  /* of calibrated flux */
     double exptime; /* s; 0: not known */

@@ -104,18 +104,22 @@ static void flux_scene_draw(flux_scene *s, size_t nspec, size_t nstar, size_t n,
                 const double x = ((double)h - (double)d) / (width * (1 + 0.1 * (double)j / (double)n));
                 r[d * n + j] = k < 0 || k >= (long)n ? 0 : exp(-0.5 * x * x);
             }
-        for (size_t k = 0; k < n; k++) { /* rows of sum 1 */
-            double sum = 0, flux = 0;
+        for (size_t k = 0; k < n;
+             k++) { /* whole rows of sum 1; those at the ends are cut, and the light goes on there */
+            double sum = 0, whole = 0, flux = 0;
             for (size_t d = 0; d < ndiag; d++) {
                 const long j = (long)k + (long)h - (long)d;
+                const double x = ((double)h - (double)d) / width;
                 sum += j >= 0 && j < (long)n ? r[d * n + (size_t)j] : 0;
+                whole += exp(-0.5 * x * x);
             }
+            whole = k < h || k + h >= n ? whole : sum;
             for (size_t d = 0; d < ndiag; d++) {
                 const long j = (long)k + (long)h - (long)d;
                 if (j < 0 || j >= (long)n)
                     continue;
-                r[d * n + (size_t)j] /= sum;
-                flux += r[d * n + (size_t)j] * s->truth[j] * t[j];
+                flux += r[d * n + (size_t)j] / sum * s->truth[j] * t[j];
+                r[d * n + (size_t)j] /= whole;
             }
             flux *= s->scale[i];
             const double error = how->sn > 0 ? sqrt(fmax(flux, 5)) * sqrt(200.) / how->sn : 1;

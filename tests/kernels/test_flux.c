@@ -16,10 +16,21 @@
 #include "flux_scene.h"
 #include "num/stat.h"
 
-static double at(const flux_scene *s, size_t i, size_t k, size_t j)
+static double stored(const flux_scene *s, size_t i, size_t k, size_t j)
 {
     const long b = (long)(s->ndiag / 2) + (long)k - (long)j;
     return b < 0 || b >= (long)s->ndiag ? 0 : s->arm.resolution[(i * s->ndiag + (size_t)b) * s->n + j];
+}
+
+/* Rows that the ends cut have the sum of whole ones, 1. */
+static double at(const flux_scene *s, size_t i, size_t k, size_t j)
+{
+    double sum = 0;
+    if (k >= s->ndiag / 2 && k + s->ndiag / 2 < s->n)
+        return stored(s, i, k, j);
+    for (size_t q = 0; q < s->n; q++)
+        sum += stored(s, i, k, q);
+    return stored(s, i, k, j) / sum;
 }
 
 static void invert(size_t n, long double *a, long double *inv)
@@ -175,7 +186,7 @@ static void apply(void)
                 for (size_t q = k < 3 ? 0 : k - 3; q < n && q <= k + 3; q++)
                     v += at(&before, i, k, j) * at(&before, i, k, q) *
                          f.covariance[(j < q ? q - j : j - q) * n + (j < q ? j : q)];
-                sum += at(&s, i, k, j);
+                sum += stored(&s, i, k, j);
                 flux += s.scale[i] * at(&s, i, k, j) * s.star[i * n + j];
             }
             const size_t x = i * n + k;

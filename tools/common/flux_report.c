@@ -1,0 +1,37 @@
+#include "common/flux_report.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+
+spx_status spx_flux_report(spx_run *s, const char *label, const spx_flux *f, const char *how, double factor,
+                           size_t nbad, spx_err *e)
+{
+    size_t fate[SPX_FLUX_SHAPE + 1] = {0};
+    double model = 0;
+    for (size_t i = 0; i < f->nstar; i++)
+        fate[f->star[i].fate]++;
+    for (size_t k = 0; k < f->nwave; k++)
+        model += f->model_error[k] / (double)f->nwave;
+    spx_status st = SPX_OK;
+    if (how != NULL) {
+        spx_note("%sresponse of %zu stars (%s), chi2 %.2f, their models wrong by %.2f %% of it; unit %s", label,
+                 fate[SPX_FLUX_USED], how, f->chisq, 100 * model, f->unit);
+        if (fate[SPX_FLUX_USED] < f->nstar)
+            spx_note("%sof %zu stars left out: %zu without data, %zu by scale, %zu by outliers, %zu by shape", label,
+                     f->nstar, fate[SPX_FLUX_NO_DATA], fate[SPX_FLUX_SCALE], fate[SPX_FLUX_CLIPPED],
+                     fate[SPX_FLUX_SHAPE]);
+        st = spx_run_record(s, "stars_used", e, "%zu", fate[SPX_FLUX_USED]);
+        if (st == SPX_OK)
+            st = spx_run_record(s, "stars_left_out", e, "%zu", f->nstar - fate[SPX_FLUX_USED]);
+        if (st == SPX_OK)
+            st = spx_run_record(s, "chi2", e, "%.6g", f->chisq);
+        if (st == SPX_OK)
+            st = spx_run_record(s, "model_error", e, "%.6g", model);
+    } else {
+        st = spx_run_record(s, "response_factor", e, "%.9g", factor);
+    }
+    if (nbad > 0)
+        spx_note("%s%zu wavelengths have no response: flux and ivar 0 there, mask NODATA", label, nbad);
+    return st == SPX_OK ? spx_run_record(s, "wavelengths_without_response", e, "%zu", nbad) : st;
+}

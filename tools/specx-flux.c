@@ -1,0 +1,249 @@
+/* specx-flux: calibrate the fluxes of frames with standard stars. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "common/device.h"
+#include "common/flux_options.h"
+#include "common/flux_report.h"
+#include "common/kernel_options.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "products/flux_h5.h"
+#include "products/frame_h5.h"
+#include "products/hand_on_h5.h"
+#include "run/queue_run.h"
+
+static spx_flux_args o = {.smooth = 1e4, .floor = 0.003, .bytes = sizeof(float)};
+
+static const spx_opt options[] = {
+    SPX_OPTION(STRING, "fit", 0, "FILE", o.fit,
+               "Fit of the standard stars with their templates, as rvs-fit --with-template writes it"),
+    SPX_OPTION(STRING, "apply", 0, "FILE", o.apply,
+               "Find no response, and calibrate with the one of this frame or file (/flux)"),
+    SPX_OPTION(STRING, "stars", 0, "LIST", o.stars,
+               "Spectra that are standards, such as 3,7,20:25, counted from 0, without the last of a range",
+               .absent = "those that the fibermap calls standards, else all good fits"),
+    SPX_OPTION(STRING, "bands", 0, "FILE|none", o.bands,
+               "Telluric bands, within which the response may be rough: two wavelengths a line, Angstrom",
+               .absent = "those of O2 and H2O"),
+    SPX_OPTION(DOUBLE, "smooth", 0, "WEIGHT", o.smooth,
+               "Weight of smoothness outside of these bands, against that of the data in a bin", .min = 1e-4,
+               .max = 1e12),
+    SPX_OPTION(DOUBLE, "floor", 0, "FRACTION", o.floor,
+               "Smallest relative error of the response, added in quadrature to those of the spectra", .min = 0,
+               .max = 1),
+    SPX_OPTION(CHOICE, "precision", 0, NULL, o.bytes, "Floating-point type of the output",
+               .choices = SPX_CHOICES({"float", sizeof(float)}, {"double", sizeof(double)})),
+    SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,
+               "Keep outputs that exist, and make the others. Without it, one that exists is an error of its frame"),
+    {0}};
+
+/* One frame on its way through the program. */
+typedef struct {
+    spx_queue_item x;
+    spx_frame frame;
+    spx_flux_standards stars;
+    spx_flux flux; /* found */
+    double factor; /* of the response that is applied */
+    size_t nbad;
+    double seconds;
+} job;
+
+typedef struct {
+    spx_run *s;
+    spx_flux_options options;
+    double *band;
+    spx_input *in;                /* --fit or --apply: an input of each product */
+    spx_star_templates templates; /* of --fit */
+    spx_flux given;               /* of --apply */
+    spx_backend backend;
+    spx_err failed; /* the backend could not be opened */
+    atomic_size_t most;
+    atomic_int stop;
+} work;
+
+/* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
+
+/* SPX_EINPUT when the frame cannot be calibrated. */
+static spx_status check_frame(const work *w, const job *j, spx_err *e)
+{
+    const spx_frame *f = &j->frame;
+    if (spx_h5_exists(j->x.in->file, "/flux") || strstr(f->arm.unit, "electron") == NULL)
+        return spx_fail_at(e, SPX_EINPUT, NULL, "/frame/flux", "give the frame before calibration",
+                           "is in units of '%s'%s, not electrons", f->arm.unit,
+                           spx_h5_exists(j->x.in->file, "/flux") ? ", and calibrated already" : "");
+    if (o.apply != NULL && strcmp(f->camera, w->given.camera) != 0)
+        return spx_fail_at(e, SPX_EINPUT, NULL, "/frame", "give the response of this camera",
+                           "is of camera '%s', the response of '%s'", f->camera, w->given.camera);
+    return SPX_OK;
+}
+
+static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
+{
+    const work *w = ctx;
+    job *j = (job *)x;
+    spx_frame *f = &j->frame;
+    double exptime = 0;
+    spx_status st = spx_run_use_input(w->s, w->in, 0, e);
+    if (st == SPX_OK)
+        st = spx_frame_read(x->in->file, f, e);
+    if (st == SPX_OK && f->arm.mask == NULL &&
+        (f->arm.mask = spx_alloc2(f->nspec, f->arm.nwave, sizeof *f->arm.mask, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = check_frame(w, j, e);
+    const int timed = st == SPX_OK && spx_cards_double(&f->header, "EXPTIME", &exptime) && exptime > 0;
+    j->flux.exptime = timed ? exptime : 0;
+    j->factor = 1;
+    if (st == SPX_OK && o.apply != NULL && timed && w->given.exptime > 0)
+        j->factor = exptime / w->given.exptime;
+    else if (st == SPX_OK && o.apply != NULL)
+        spx_note("%sno exposure time (EXPTIME) in the %s: the response is applied as it is", x->label,
+                 timed ? "response" : "frame");
+    if (st == SPX_OK && o.apply == NULL)
+        st = spx_flux_choose_stars(&o, &w->templates, f, &j->stars, e);
+    return st == SPX_OK ? SPX_OK : spx_err_at(e, x->name, NULL);
+}
+
+static void start(void *ctx, size_t worker)
+{
+    work *w = ctx;
+    (void)worker;
+    if (spx_open_device(w->s, SPX_OP_FLUX, &w->backend, &w->failed) != SPX_OK)
+        atomic_store(&w->stop, 1);
+}
+
+static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
+{
+    work *w = ctx;
+    job *j = (job *)x;
+    spx_frame *f = &j->frame;
+    (void)worker;
+    if (w->failed.code != SPX_OK)
+        return w->failed.code; /* said once, at the end */
+    const double begin = spx_seconds(), exptime = j->flux.exptime;
+    spx_status st = SPX_OK;
+    if (o.apply == NULL) {
+        st = w->backend.flux_solve(&w->backend, &f->arm, &j->stars.in, &w->options, &j->flux, e);
+        j->flux.exptime = exptime;
+        j->flux.floor = o.floor;
+        memcpy(j->flux.camera, f->camera, sizeof f->camera);
+        memcpy(j->flux.unit, j->stars.unit, sizeof j->flux.unit);
+        if (st == SPX_OK && (j->flux.band = spx_alloc2(w->options.nband, 2, sizeof(double), e)) == NULL)
+            st = SPX_EIO;
+        j->flux.nband = st == SPX_OK ? w->options.nband : 0;
+        for (size_t i = 0; i < 2 * j->flux.nband; i++)
+            j->flux.band[i] = w->band[i];
+        for (size_t i = 0; i < j->flux.nstar; i++)
+            j->flux.star[i].targetid = j->stars.targetid[i];
+    }
+    const spx_flux *used = o.apply != NULL ? &w->given : &j->flux;
+    if (st == SPX_OK)
+        st = w->backend.flux_apply(&w->backend, used, j->factor, w->options.nthreads, f->nspec, &f->arm, &j->nbad, e);
+    (void)snprintf(f->arm.unit, sizeof f->arm.unit, "%s", used->unit);
+    j->seconds = spx_seconds() - begin;
+    return st == SPX_OK ? SPX_OK : spx_err_at(e, x->name, NULL);
+}
+
+static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
+{
+    const work *w = ctx;
+    job *j = (job *)x;
+    const spx_flux *used = o.apply != NULL ? &w->given : &j->flux;
+    hid_t file;
+    spx_run_seconds(w->s, "flux", j->seconds);
+    spx_status st =
+        spx_flux_report(w->s, j->x.label, used, o.apply == NULL ? j->stars.how : NULL, j->factor, j->nbad, e);
+    if (st == SPX_OK)
+        st = spx_run_output(w->s, "frame", &file, e);
+    if (st == SPX_OK)
+        st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->s), e);
+    if (st == SPX_OK)
+        st = spx_flux_write(file, used, e);
+    return st == SPX_OK ? spx_blocks_hand_on(x->in->file, file, e) : st;
+}
+
+static void clear(void *ctx, spx_queue_item *x)
+{
+    job *j = (job *)x;
+    (void)ctx;
+    spx_flux_free(&j->flux);
+    spx_flux_standards_free(&j->stars);
+    spx_frame_free(&j->frame);
+}
+
+/* The fit, or the response, and options of the kernel. */
+static spx_status prepare(work *w, spx_err *e)
+{
+    spx_flux_options_init(&w->options);
+    w->options.smooth = o.smooth;
+    w->options.nthreads = (int)w->s->common.threads;
+    if ((o.fit == NULL) == (o.apply == NULL))
+        return spx_fail(e, SPX_EUSAGE, "give %s--fit FILE, stars that rvs-fit fitted, or --apply FILE, a response",
+                        o.fit != NULL ? "only one of " : "");
+    if (o.apply != NULL && (o.stars != NULL || o.bands != NULL))
+        return spx_fail(e, SPX_EUSAGE,
+                        "--stars and --bands are for a response that is to be found: leave them out with "
+                        "--apply");
+    if (o.skip_existing && (w->s->common.force || strcmp(w->s->common.output, "-") == 0))
+        return spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
+                        w->s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
+    spx_status st = spx_flux_read_bands(w->s, o.bands, &w->options.nband, &w->band, e);
+    w->options.band = w->band;
+    if (st == SPX_OK)
+        st = spx_run_extra_input(w->s, o.fit != NULL ? o.fit : o.apply, &w->in, e);
+    if (st == SPX_OK && o.apply != NULL && !spx_h5_exists(w->in->file, "/flux"))
+        return spx_fail_at(e, SPX_EINPUT, w->in->name, "/flux", "give a frame that specx-flux calibrated",
+                           "is missing: there is no response");
+    if (st == SPX_OK)
+        st = o.fit != NULL ? spx_star_templates_read(w->in->file, &w->templates, e)
+                           : spx_flux_read(w->in->file, &w->given, e);
+    return st;
+}
+
+static spx_status run(spx_run *s, spx_err *e)
+{
+    spx_queue *queue = NULL;
+    work w = {.s = s};
+    spx_status st = prepare(&w, e);
+    if (st == SPX_OK)
+        st = spx_queue_open(s, SPX_QUEUE_FRAMES, o.skip_existing, &queue, e);
+    if (st == SPX_OK) {
+        const spx_queue_steps steps = {.ctx = &w,
+                                       .size = sizeof(job),
+                                       .nworker = 1,
+                                       .what = "flux",
+                                       .start = start,
+                                       .read = read_frame,
+                                       .compute = compute,
+                                       .write = write_frame,
+                                       .clear = clear,
+                                       .most = &w.most,
+                                       .stop = &w.stop};
+        st = spx_queue_run(queue, &steps, e);
+    }
+    if (w.failed.code != SPX_OK)
+        st = spx_err_pass(e, &w.failed);
+    spx_backend_close(&w.backend);
+    spx_star_templates_free(&w.templates);
+    spx_flux_free(&w.given);
+    spx_free(w.band);
+    spx_queue_close(queue);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "specx-flux",
+                                        .summary = "calibrate the fluxes of frames with standard stars",
+                                        .usage = "--fit FILE [OPTION...] [FILE...]",
+                                        .example = "specx-flux --fit rv.h5 -o cframe.h5 sframe.h5",
+                                        .options = options,
+                                        .flags = SPX_USES_DEVICE,
+                                        .run = run};
+    spx_err_options(spx_kernel_options);
+    return spx_main(&program, argc, argv);
+}
