@@ -15,6 +15,8 @@
 #include "products/image.h"
 #include "products/psf.h"
 #include "products/shift.h"
+#include "products/sky.h"
+#include "products/spectra.h"
 
 typedef struct {
     double wmin, wmax, dw; /* wavelengths that are extracted, and their step, Angstrom */
@@ -46,5 +48,56 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
  * lambda[m] (least squares); the first `use` coefficients, at most 16, change. */
 void spx_shift_add_series(size_t n, double *c, double wmin, double wmax, size_t use, size_t m, const double *lambda,
                           const double *y);
+
+/* ---- along the traces ---- */
+
+/* Lines at known wavelengths (vacuum, Angstrom); strengths matter within blends alone, and to leave faint ones out. */
+typedef struct {
+    double wavelength, strength;
+} spx_shift_line;
+
+typedef struct {
+    size_t n;
+    spx_shift_line *line;
+} spx_shift_lines;
+
+/* Zero point, Angstrom: bins hold light of wavelength lambda + value. Its error is enlarged by sqrt(chi2/dof) where
+ * that is above 1. nline: lines that told it, those above 5 sigma; 0: there is none. */
+typedef struct {
+    double value, error, chi2, dof;
+    size_t nline;
+} spx_shift_zero;
+
+/* Zero point of a deconvolved spectrum s[n] on bins first + k step (Angstrom) whose information (inverse covariance) is
+ * info[ndiag][n], by diagonals (calib/band.h); width (sigma, bins) of the spots that it was extracted with. Never far
+ * off: beyond 1.5 bins, with fewer than three lines, or without convergence, there is none. SPX_EIO: memory. */
+spx_status spx_shift_zero_point(size_t n, size_t ndiag, double first, double step, double width, const double *s,
+                                const double *info, const spx_shift_lines *lines, spx_shift_zero *out,
+                                spx_err *e) SPX_NODISCARD;
+
+/* Part Y: moves the traces of `psf` by what the sky (or a lamp) in a frame says, which was extracted with them. sky:
+ * found in that frame, of sky fibres by role[nspec]; their common part by the lines (n 0: none). Fills part Y of *out,
+ * which spx_shift_across() has made, or adds to it in a later round. *largest: shift of a fibre, pixels. Fibres whose
+ * shift is known worse than 0.1 pixel keep their traces. SPX_EINPUT: frame and PSF do not belong together. */
+spx_status spx_shift_along(const spx_frame *frame, const spx_sky *sky, const spx_shift_lines *lines,
+                           const spx_shift_options *o, spx_psf *psf, spx_shift *out, double *largest,
+                           spx_err *e) SPX_NODISCARD;
+
+/* ---- all ---- */
+
+/* What computes: the members of a backend, or others. extract NULL: there is a frame. */
+typedef struct {
+    void *ctx;
+    spx_shift_measure *measure;
+    spx_status (*extract)(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e);
+    /* The sky of a frame; *found 0: there is no sky fibre, or no sky. */
+    spx_status (*sky)(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e);
+} spx_shift_engine;
+
+/* Parts X and Y. frame: extracted with this PSF; empty: it is extracted when part X has moved the PSF, and once more
+ * when part Y has moved it by more than 0.1 pixel; it is the last one then. */
+spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
+                            const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
+                            spx_err *e) SPX_NODISCARD;
 
 #endif

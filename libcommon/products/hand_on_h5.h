@@ -12,4 +12,7 @@
  * that does not have them yet. SPX_EINPUT: they cannot be read. */
 spx_status spx_blocks_hand_on(hid_t from, hid_t to, spx_err *e) SPX_NODISCARD;
 
+/* The same of an exposure before it is extracted: /image and /fibermap. */
+spx_status spx_exposure_hand_on(hid_t from, hid_t to, spx_err *e) SPX_NODISCARD;
+
 #endif

@@ -9,9 +9,8 @@
 enum {
     SPX_SHIFT_NOLIGHT = 1 << 0, /* its own light says nothing of its place across the trace: its neighbours' say it */
     SPX_SHIFT_OLDX = 1 << 1,    /* no light in the bundle either: x and width in x stay as they were */
-    SPX_SHIFT_NOLINES = 1 << 2, /* no lines of its own along the trace: it has what all fibres have */
-    SPX_SHIFT_OLDY = 1 << 3,    /* nothing is known along the trace: y and width in y stay as they were */
-    SPX_SHIFT_RELATIVE = 1 << 4 /* no line list: what all fibres have in common along the trace is not known */
+    SPX_SHIFT_NOLINES = 1 << 2, /* nothing says where it is along the trace: y and width in y stay as they were */
+    SPX_SHIFT_RELATIVE = 1 << 3 /* no line list: what all fibres have in common along the trace is not known */
 };
 
 /* Changes of a PSF: new minus old. Arrays [nspec][nplace] unless said otherwise; dx, dy in pixels, widths relative. */
@@ -43,7 +42,7 @@ typedef struct {
     double *delta, *delta_error, *kappa, *kappa_error;
     double tau_delta, tau_kappa; /* intrinsic scatter about the smooth function of fibres that is their prior */
     size_t nfibre_common;        /* fibres whose common spectrum it is */
-    double chi2_sky_before, chi2_sky_after, dof_sky;
+    int rounds;
 
     /* Zero point, Angstrom: added to delta of all fibres; error enlarged by chi^2. nline 0: relative. */
     double zero_point, zero_point_error, zero_point_chi2, zero_point_dof;

@@ -82,13 +82,14 @@ burgers "${plain[@]}" --cells 32 --viscosity 0.05 --dt 0.01 --steps 20 --modes 0
 specx-sim "${plain[@]}" --arm z --fibers 4 --sky-fibers 2 --wavelength 8400,8460 -o sky-image.h5
 specx-extract "${plain[@]}" -o sky-frame.h5 sky-image.h5
 specx-sky "${plain[@]}" -o sky.h5 sky-frame.h5
+specx-shift "${plain[@]}" --psf-only -o shift.h5 sky-image.h5
 
 h5table --csv rv.h5 >rv.csv
 h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened sky spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
+products=(image frame flat flattened sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"

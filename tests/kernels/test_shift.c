@@ -6,8 +6,11 @@
  * fibres and wavelengths, as the design of the calibration asks for. */
 #include "shift_scene.h"
 
+#include "extract/extract.h"
 #include "num/stat.h"
 #include "psf/psf_math.h"
+#include "sky/sky.h"
+#include "spectral/lines.h"
 
 enum { NSPEC = 50, NWINDOW = 4 };
 static const double WMIN = 8250, WMAX = 8950;
@@ -158,6 +161,113 @@ static void check_threads(const shift_scene *scene)
     spx_shift_free(&s[1]);
 }
 
+/* ---- along the traces ---- */
+
+typedef struct {
+    const shift_scene *scene;
+    int lamp;
+} on_cpu;
+
+static spx_status extract_on_cpu(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e)
+{
+    spx_extract_options o = spx_extract_trace_defaults();
+    spx_extract_counts counts;
+    (void)ctx;
+    o.nspec = psf->nspec;
+    o.wmin = WMIN;
+    o.wmax = WMAX;
+    o.dw = 0.8;
+    return spx_extract_trace_cpu(image, psf, &o, frame, &counts, e);
+}
+
+static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e)
+{
+    const on_cpu *c = ctx;
+    spx_sky_options o = spx_sky_defaults();
+    uint8_t role[NSPEC];
+    double place[NSPEC];
+    o.terms = (spx_sky_terms){1, 2, 1};
+    for (size_t i = 0; i < NSPEC; i++) {
+        role[i] = c->lamp || c->scene->target[i].sky ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
+        place[i] = 2 * (double)i / (NSPEC - 1) - 1;
+    }
+    const spx_sky_input in = {.nspec = NSPEC,
+                              .nwave = frame->arm.nwave,
+                              .ndiag = frame->arm.ndiag,
+                              .wavelength = frame->arm.wavelength,
+                              .resolution = frame->arm.resolution,
+                              .flux = frame->arm.flux,
+                              .ivar = frame->arm.ivar,
+                              .role = role,
+                              .place = place};
+    *found = 1;
+    return spx_sky_cpu(&in, &o, sky, e);
+}
+
+static void sky_line_list(spx_shift_lines *lines)
+{
+    spx_line *line = NULL;
+    spx_err e = {0};
+    CHECK(spx_sky_lines(&line, &lines->n, &e) == SPX_OK, "%s", spx_err_text(&e));
+    lines->line = spx_alloc(lines->n, sizeof *lines->line, NULL);
+    for (size_t i = 0; i < lines->n; i++)
+        lines->line[i] = (spx_shift_line){line[i].wavelength, line[i].strength};
+    spx_free(line);
+}
+
+/* Tolerances: errors of 12 sky fibres in 700 Angstrom are 0.01 pixel; a smooth function of fibres has some ten degrees
+ * of freedom, so that pulls scatter by a quarter.
+ *
+ * All of it: the traces of the PSF that comes out against the light's, y in pixels over fibres and wavelengths. */
+static void check_traces(const char *what, const shift_scene *scene, const shift_motion *m, int with_lines,
+                         double tolerance)
+{
+    on_cpu ctx = {scene, 0};
+    const spx_shift_engine g = {&ctx, shift_on_cpu, extract_on_cpu, sky_on_cpu};
+    spx_shift_options o = options();
+    spx_shift_lines lines = {0};
+    spx_psf psf = {0};
+    spx_frame frame = {0};
+    spx_shift s = {0};
+    spx_err e = {0};
+    double y2 = 0, mean = 0, common = 0, *pull = spx_alloc(NSPEC * SPX_SHIFT_PLACES, sizeof *pull, NULL), median, mad;
+    size_t n = 0;
+    if (with_lines)
+        sky_line_list(&lines);
+    shift_psf_before(scene, m, &psf);
+    CHECK(spx_shift_traces(&g, &scene->image, &frame, &lines, &o, &psf, &s, &e) == SPX_OK, "%s: %s", what,
+          spx_err_text(&e));
+    for (size_t f = 0; f < NSPEC && s.dy != NULL; f++)
+        for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
+            const double left = spx_psf_series_value(&psf.y, f, s.wavelength[k]) -
+                                spx_psf_series_value(&scene->psf.y, f, s.wavelength[k]);
+            y2 += left * left;
+            mean += left;
+            pull[n++] = left;
+        }
+    mean /= (double)n;
+    common = with_lines ? 0 : mean;
+    for (size_t i = 0; i < n; i++)
+        pull[i] = (pull[i] - common) / s.dy_error[i];
+    spread(n, pull, &median, &mad);
+    const double rms = sqrt(y2 / (double)n - common * common);
+    printf("%s: y %.4f (mean %.4f), pulls %.2f, %.2f, zero point %.5f +- %.5f, %zu lines, chi2 %.2f, %d rounds\n", what,
+           rms, mean, median, mad, s.zero_point, s.zero_point_error, s.nline,
+           s.zero_point_dof > 0 ? s.zero_point_chi2 / s.zero_point_dof : 0, s.rounds);
+    CHECK(rms < tolerance, "%s: traces are wrong by %.4f pixel", what, rms);
+    CHECK(fabs(mad - 1) < 0.7, "%s: pulls %.2f, %.2f", what, median, mad);
+    /* 0.6 Angstrom a row: the mean over fibres is the zero point's error */
+    CHECK(!with_lines || (s.nline > 20 && fabs(mean) * 0.6 < 3 * s.zero_point_error + 0.001), "%s: mean %.4f pixel",
+          what, mean);
+    for (size_t f = 0; f < NSPEC && s.flags != NULL; f++)
+        CHECK(s.flags[f] == (with_lines ? 0 : SPX_SHIFT_RELATIVE), "%s: fibre %zu has flags %u", what, f, s.flags[f]);
+    spx_free(pull);
+    spx_free(lines.line);
+    spx_shift_free(&s);
+    spx_frame_free(&frame);
+    spx_psf_free(&psf);
+}
+
 int main(void)
 {
     shift_scene scene = shift_expose('z', NSPEC, WMIN, WMAX, 11, 900, NULL);
@@ -177,6 +287,13 @@ int main(void)
     o.degree_fibre = 1;
     check_motion("a bundle alone", &scene, &m, &o, 0, NSPEC, 0.003, 0.003);
     check_threads(&scene);
+    m = (shift_motion){0};
+    check_traces("no motion", &scene, &m, 1, 0.015);
+    m = shift_wrong_psf();
+    check_traces("wrong PSF", &scene, &m, 1, 0.015);
+    check_traces("wrong PSF, no lines", &scene, &m, 0, 0.015);
+    m.constant_y = 0.3;
+    check_traces("0.3 pixel", &scene, &m, 1, 0.015);
     shift_scene_free(&scene);
     check_dark();
     return failures != 0;

@@ -1,0 +1,112 @@
+# specx-shift: simulated exposures whose traces have moved, pipes and files, exposures without light or lines.
+
+load common
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return
+    specx-sim -q --arm z --fibers 50 --sky-fibers 15 --snr 5:30 --cosmics 0 --bad-columns 0 --wavelength 8300,8800 \
+        --shift 0.06,0.05,0.01,0.01 --psf-output psf.fits -o image.fits
+    fits2h5 -q image.fits psf.fits -o image.h5
+    specx-shift -q --reproducible -j 2 -o shifted.h5 image.h5
+}
+
+# values FILE PATH: one number a line.
+values() {
+    h5dump -A 0 -y -w 1 -m %.12g -d "$2" "$1" | sed -n 's/^ *\(-\{0,1\}[0-9][^ ,]*\),\{0,1\}$/\1/p'
+}
+
+# figure FILE NAME: an attribute of /shift.
+figure() { h5dump -a "/shift/$2" "$1" | awk '/\(0\)/ { print $2 }'; }
+
+# near FILE PATH VALUE TOLERANCE: rms of the dataset about a value.
+near() {
+    values "$1" "$2" | awk -v x="$3" -v t="$4" '{ s += ($1 - x)^2 } END { r = sqrt(s / NR); print r; exit !(r < t) }'
+}
+
+# between FIGURE LOW HIGH
+between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x <= high) }'; }
+
+@test "shifts and widths are those that were put in" {
+    local f=$BATS_FILE_TMPDIR/shifted.h5
+    h5check "$f"
+    near "$f" /shift/dx 0.06 0.005
+    near "$f" /shift/width_x 0.01 0.006
+    near "$f" /shift/dy 0.05 0.02
+    between "$(figure "$f" zero_point)" -0.045 -0.015 # 0.05 pixel of 0.6 Angstrom
+    between "$(figure "$f" lines)" 20 200
+    [ "$(values "$f" /shift/flags | sort -u)" = 0 ]
+    [ "$(h5table --provenance "$f" | grep -c '^ *chi2=')" = 1 ]
+}
+
+@test "a second time there is nothing left to move" {
+    local f=$BATS_FILE_TMPDIR/shifted.h5
+    specx-shift -q -o again.h5 "$f"
+    near again.h5 /shift/dx 0 0.003
+    near again.h5 /shift/dy 0 0.01
+    between "$(figure again.h5 zero_point)" -0.006 0.006
+}
+
+@test "pipes and files, any number of threads: the same PSF; extraction takes it as it is" {
+    local d=$BATS_FILE_TMPDIR
+    fits2h5 -q "$d/image.fits" "$d/psf.fits" | specx-shift -q -j 1 | cat >piped.h5
+    h5diff piped.h5 "$d/shifted.h5" /psf
+    h5diff piped.h5 "$d/shifted.h5" /shift
+    h5diff piped.h5 "$d/image.h5" /image
+    specx-extract -q -o frame.h5 piped.h5
+    specx-shift -q --psf-only -o only.h5 "$d/image.h5"
+    [ "$(h5ls only.h5 | grep -c image)" = 0 ]
+    fits2h5 -q "$d/image.fits" -o alone.h5
+    specx-extract -q -o two.h5 only.h5 alone.h5
+    h5diff two.h5 frame.h5 /frame
+}
+
+@test "a frame that is there is used, and is not handed on" {
+    local d=$BATS_FILE_TMPDIR
+    specx-extract -q -o frame.h5 "$d/image.h5"
+    cp "$d/image.h5" both.h5
+    h5copy -i frame.h5 -o both.h5 -s /frame -d /frame
+    specx-shift -q -o out.h5 both.h5
+    near out.h5 /shift/dy 0.05 0.02
+    run -0 h5ls out.h5
+    [[ $output != *frame* ]]
+}
+
+@test "without lines, sky fibres or light: the old traces, flagged" {
+    local d=$BATS_FILE_TMPDIR
+    specx-shift -q --lines none -o none.h5 "$d/image.h5"
+    [ "$(values none.h5 /shift/flags | sort -u)" = 8 ]
+    between "$(figure none.h5 lines)" 0 0
+    near none.h5 /shift/dy 0 0.02 # the mean over sky fibres is 0
+    run -0 --separate-stderr specx-shift --sky-fibers 0 -o one.h5 "$d/image.h5"
+    [[ $stderr == *"sky fibres: two or more"* && $stderr == *"y stays as it was"* ]]
+    h5diff one.h5 "$d/image.h5" /psf/ytrace
+    specx-sim -q --arm z --fibers 25 --no-sky --mag 40 --wavelength 8300,8500 --psf-output dark-psf.fits -o dark.fits -f
+    fits2h5 -q dark.fits dark-psf.fits -o dark.h5
+    run -0 --separate-stderr specx-shift -o dark-out.h5 dark.h5
+    [[ $stderr == *"stay where they were"* ]]
+    h5diff dark-out.h5 dark.h5 /psf
+    h5check dark-out.h5
+}
+
+@test "bad input has its status" {
+    local d=$BATS_FILE_TMPDIR
+    fails_with 2 '*--terms-x*' specx-shift -q --terms-x 2 -o x.h5 "$d/image.h5"
+    fails_with 2 '*--terms-y*' specx-shift -q --terms-y 2,99 -o x.h5 "$d/image.h5"
+    fails_with 2 '*contradict*' specx-shift -q --lamp --sky-fibers 3 -o x.h5 "$d/image.h5"
+    printf '8400 1\nred 2\n' >bad.txt
+    fails_with 3 '*bad.txt:2: should be*' specx-shift -q --lines bad.txt -o x.h5 "$d/image.h5"
+    : >empty.txt
+    fails_with 3 '*empty.txt: has no lines*' specx-shift -q --lines empty.txt -o x.h5 "$d/image.h5"
+    fails_with 3 '*absent.txt*' specx-shift -q --lines absent.txt -o x.h5 "$d/image.h5"
+    specx-extract -q -o frame.h5 "$d/image.h5"
+    fails_with 3 '*holds neither an image nor a PSF*' specx-shift -q -o x.h5 frame.h5
+    [ ! -e x.h5 ]
+}
+
+@test "arcs: lamp lines give shifts along the traces and the zero point" {
+    specx-sim -q --arm r --fibers 25 --arc Ne --wavelength 6200,6800 --shift 0.02,0.1 --psf-output p.fits -o arc.fits
+    fits2h5 -q arc.fits p.fits -o arc.h5
+    specx-shift -q --lamp -o out.h5 arc.h5
+    near out.h5 /shift/dy 0.1 0.02
+    between "$(figure out.h5 lines)" 5 40
+}

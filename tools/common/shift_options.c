@@ -1,0 +1,113 @@
+#include "common/shift_options.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lines.h"
+#include "base/mem.h"
+#include "base/parse.h"
+#include "spectral/lines.h"
+
+/* Two degrees, WAVELENGTH,FIBER, each at most `most`. */
+static spx_status degrees(const char *text, const char *option, double most, double n[2], spx_err *e)
+{
+    size_t count = 0;
+    spx_status st = spx_parse_doubles(text, ',', option, "WAVELENGTH,FIBER", 2, n, &count, e);
+    for (size_t i = 0; i < 2 && st == SPX_OK; i++)
+        if (count != 2 || !(n[i] >= 0) || n[i] > most || floor(n[i]) != n[i])
+            st = spx_fail(e, SPX_EUSAGE, "%s: '%s' is not WAVELENGTH,FIBER: two degrees from 0 to %g, such as 2,4",
+                          option, text, most);
+    return st;
+}
+
+spx_status spx_shift_args_options(const spx_shift_args *o, int nthreads, spx_shift_options *so, spx_sky_terms *terms,
+                                  size_t *degree, spx_err *e)
+{
+    double x[2] = {-1, -1}, y[2];
+    *so = (spx_shift_options){.bundle_size = (size_t)o->bundle_size,
+                              .nwindow = (size_t)o->windows,
+                              .window = o->window,
+                              .width = !o->no_width,
+                              .nthreads = nthreads};
+    spx_status st = o->terms_x != NULL ? degrees(o->terms_x, "--terms-x", 9, x, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = degrees(o->terms_y, "--terms-y", 8, y, e);
+    if (st != SPX_OK)
+        return st;
+    so->degree_wave = (int)x[0];
+    so->degree_fibre = (int)x[1];
+    *terms = (spx_sky_terms){1, (size_t)y[0] + 1, o->no_width ? 0 : 1};
+    *degree = (size_t)y[1];
+    return SPX_OK;
+}
+
+/* ---- line lists ---- */
+
+static spx_status known_lines(int lamp, spx_shift_lines *lines, spx_err *e)
+{
+    spx_line *line = NULL;
+    size_t n = 0;
+    spx_status st = lamp ? spx_lamp_lines(SPX_LAMP_ALL, &line, &n, e) : spx_sky_lines(&line, &n, e);
+    if (st == SPX_OK && (lines->line = spx_alloc(n, sizeof *lines->line, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < n && st == SPX_OK; i++)
+        lines->line[lines->n++] = (spx_shift_line){line[i].wavelength, line[i].strength};
+    spx_free(line);
+    return st;
+}
+
+static spx_status one_line(const spx_lines *l, const char *text, spx_shift_line *line, spx_err *e)
+{
+    char *end, *last;
+    line->strength = 1;
+    line->wavelength = strtod(text, &end);
+    if (end != text && *end != '\0') {
+        line->strength = strtod(end, &last);
+        if (last == end)
+            end = NULL;
+        else
+            end = last;
+    }
+    while (end != NULL && (*end == ' ' || *end == '\t'))
+        end++;
+    if (end == NULL || end == text || *end != '\0' || !(line->wavelength > 0) || !(line->strength >= 0) ||
+        !isfinite(line->wavelength) || !isfinite(line->strength))
+        return spx_fail(e, SPX_EINPUT, "%s:%zu: should be 'WAVELENGTH [STRENGTH]', Angstrom in vacuum", l->name,
+                        l->number);
+    return SPX_OK;
+}
+
+static spx_status read_lines(const char *name, spx_shift_lines *lines, spx_err *e)
+{
+    spx_lines l;
+    size_t capacity = 0;
+    spx_status st = spx_lines_open(&l, name, e);
+    if (st != SPX_OK)
+        return st;
+    for (char *text; st == SPX_OK && (text = spx_lines_next(&l)) != NULL;) {
+        spx_shift_line *more = spx_grow(lines->line, lines->n, 1, &capacity, sizeof *more, e);
+        if (more == NULL) {
+            st = SPX_EIO;
+            break;
+        }
+        lines->line = more;
+        st = one_line(&l, text, &more[lines->n], e);
+        lines->n += st == SPX_OK;
+    }
+    st = spx_lines_close(&l, st, e);
+    if (st == SPX_OK && lines->n == 0)
+        st = spx_fail(e, SPX_EINPUT, "%s: has no lines: give --lines none to measure without", name);
+    return st;
+}
+
+spx_status spx_shift_args_lines(const spx_shift_args *o, spx_shift_lines *lines, spx_err *e)
+{
+    *lines = (spx_shift_lines){0};
+    const char *what = o->lines != NULL ? o->lines : o->lamp ? "arc" : "sky";
+    if (strcmp(what, "none") == 0)
+        return SPX_OK;
+    if (strcmp(what, "sky") == 0 || strcmp(what, "arc") == 0)
+        return known_lines(strcmp(what, "arc") == 0, lines, e);
+    return read_lines(what, lines, e);
+}

@@ -1,0 +1,25 @@
+/* Makes the options of the measurement of traces from those of specx-shift's command line. */
+#ifndef SPX_TOOLS_SHIFT_OPTIONS_H
+#define SPX_TOOLS_SHIFT_OPTIONS_H
+
+#include "shift/shift.h"
+#include "sky/params.h"
+
+/* Values of specx-shift's option table; its help says what they are. */
+typedef struct {
+    const char *wavelength, *terms_x, *terms_y, *lines, *sky_fibers;
+    long windows, bundle_size;
+    double window;
+    int lamp, no_width, psf_only, skip_existing;
+} spx_shift_args;
+
+/* Options but for the wavelengths; terms of part Y and their degree over fibres. SPX_EUSAGE: --terms-x or --terms-y is
+ * not two numbers. */
+spx_status spx_shift_args_options(const spx_shift_args *o, int nthreads, spx_shift_options *so, spx_sky_terms *terms,
+                                  size_t *degree, spx_err *e);
+
+/* Lines of --lines: of the sky, of arc lamps, none, or those of a text file, one a line: vacuum wavelength (Angstrom)
+ * and strength, which may be absent. Free lines->line with spx_free(). SPX_EINPUT: the file has something else. */
+spx_status spx_shift_args_lines(const spx_shift_args *o, spx_shift_lines *lines, spx_err *e);
+
+#endif

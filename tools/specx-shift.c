@@ -1,0 +1,267 @@
+/* specx-shift: measure how far the traces of an exposure have moved, and move its PSF. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "common/device.h"
+#include "common/extract_options.h"
+#include "common/kernel_options.h"
+#include "common/shift_options.h"
+#include "common/shift_report.h"
+#include "common/sky_options.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "products/frame.h"
+#include "products/frame_h5.h"
+#include "products/hand_on_h5.h"
+#include "products/psf_h5.h"
+#include "products/shift_h5.h"
+#include "run/queue_run.h"
+
+static spx_shift_args o = {.terms_y = "2,4", .windows = 4, .window = 60, .bundle_size = 25};
+
+static const spx_opt options[] = {
+    SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength,
+               "Wavelengths to measure, Angstrom in vacuum, in bins of STEP",
+               .absent = "those of /frame; without it, all that every trace has on the CCD, in steps of 0.8"),
+    SPX_OPTION(FLAG, "lamp", 0, NULL, o.lamp,
+               "All fibres see the same lamp, not a sky: an arc, or any light with lines"),
+    SPX_OPTION(
+        STRING, "lines", 0, "sky|arc|none|FILE", o.lines,
+        "Lines for the zero point of the wavelengths: of the night sky, of Hg, Cd, Ne, Ar, Kr and Xe, none, or a "
+        "text file with vacuum wavelength and strength",
+        .absent = "sky; with --lamp, arc"),
+    SPX_OPTION(STRING, "sky-fibers", 0, "LIST", o.sky_fibers,
+               "Fibres that see nothing but sky, such as 3,7,20:25, counted from 0, without the last of a range",
+               .absent = "OBJTYPE SKY in the fibermap"),
+    SPX_OPTION(FLAG, "no-width", 0, NULL, o.no_width, "Leave the widths of the spots as they are"),
+    SPX_OPTION(FLAG, "psf-only", 0, NULL, o.psf_only, "Write the PSF and the shifts, without the image"),
+    SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,
+               "Keep outputs that exist, and make the others. Without it, one that exists is an error of its exposure"),
+    SPX_HEADING_LAST("Method"),
+    SPX_OPTION(STRING, "terms-x", 0, "WAVELENGTH,FIBER", o.terms_x,
+               "Degrees of the smooth functions for shifts and widths across the traces",
+               .absent = "2, and what the number of fibres bears, at most 7"),
+    SPX_OPTION(STRING, "terms-y", 0, "WAVELENGTH,FIBER", o.terms_y,
+               "The same along the traces: of each fibre, and of the prior that fibres have in common"),
+    SPX_OPTION(INT, "windows", 0, "N", o.windows, "Windows of each fibre in which the image is looked at", .min = 1,
+               .max = 64),
+    SPX_OPTION(DOUBLE, "window-length", 0, "ANGSTROM", o.window, "Length of a window", .min = 5, .max = 10000),
+    SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size, "Fibres in a bundle. Bundles share no light", .min = 1,
+               .max = 256),
+    {0}};
+
+/* One exposure on its way through the program. */
+typedef struct {
+    spx_queue_item x;
+    spx_psf psf; /* moved */
+    spx_extract_options extract;
+    spx_shift_options o;
+    int has_frame;
+    spx_frame frame;
+    spx_shift shift;
+    double seconds;
+} job;
+
+typedef struct {
+    spx_run *s;
+    spx_shift_options o;
+    spx_sky_terms terms;
+    size_t degree;
+    spx_shift_lines lines;
+    spx_backend backend;
+    int opened;
+    spx_err failed; /* the backend could not be opened */
+    atomic_size_t most;
+    atomic_int stop;
+} work;
+
+/* A job with what computes it: context of the engine. */
+typedef struct {
+    work *w;
+    job *j;
+} task;
+
+static spx_status measure(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *m,
+                          spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
+{
+    work *w = ((task *)ctx)->w;
+    return w->backend.motion(&w->backend, image, psf, m, row, fit, e);
+}
+
+static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e)
+{
+    task *t = ctx;
+    spx_extract_counts counts;
+    spx_status st = spx_frame_inherit(frame, image, psf, t->j->extract.first, t->j->extract.nspec, e);
+    if (st == SPX_OK)
+        st = t->w->backend.extract(&t->w->backend, image, psf, &t->j->extract, frame, &counts, e);
+    return st;
+}
+
+/* The sky of a frame, by its sky fibres, or the lamp of all. */
+static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e)
+{
+    task *t = ctx;
+    const spx_sky_args args = {.sky_fibers = o.sky_fibers != NULL ? o.sky_fibers : o.lamp ? "0:" : NULL};
+    spx_sky_options so = spx_sky_defaults();
+    spx_sky_scene scene = {0};
+    so.terms = t->w->terms;
+    so.degree = t->w->degree;
+    so.nthreads = t->w->o.nthreads;
+    if (o.lamp) /* lines so bright that any misfit of the grid is many errors */
+        so.reject = 0;
+    *found = args.sky_fibers != NULL || frame->fibermap != NULL;
+    if (!*found)
+        return SPX_OK;
+    spx_status st = spx_sky_scene_make(&args, t->j->x.label, frame, NULL, &scene, e);
+    size_t nsky = 0;
+    for (size_t i = 0; i < frame->nspec && st == SPX_OK; i++)
+        nsky += scene.role[i] == SPX_SKY_FIBRE;
+    *found = nsky > 1;
+    if (st == SPX_OK && !*found)
+        spx_warn("%s%zu sky fibres: two or more are needed for shifts along the traces; give --sky-fibers, or --lamp "
+                 "where all fibres see the same light",
+                 t->j->x.label, nsky);
+    if (st == SPX_OK && *found)
+        st = t->w->backend.sky(&t->w->backend, &scene.in, &so, sky, e);
+    spx_sky_scene_free(&scene);
+    return st;
+}
+
+/* ---- the steps of an exposure: see run/queue_run.h for the threads that they run in ---- */
+
+static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
+{
+    const work *w = ctx;
+    job *j = (job *)x;
+    const spx_extract_args args = {.wavelength = o.wavelength,
+                                   .method = SPX_METHOD_TRACE,
+                                   .bundle_size = o.bundle_size,
+                                   .wave_step = 50,
+                                   .wave_pad = 40,
+                                   .pix_pad_frac = 0.9,
+                                   .tolerance = 1e-8};
+    spx_status st = spx_shift_psf_copy(x->psf, &j->psf, e);
+    j->has_frame = o.wavelength == NULL && spx_h5_exists(x->in->file, "/frame");
+    if (st == SPX_OK && j->has_frame)
+        st = spx_frame_read(x->in->file, &j->frame, e);
+    if (st == SPX_OK)
+        st = spx_extract_args_options(&args, w->o.nthreads, &x->image, x->psf, &j->extract, e);
+    j->o = w->o;
+    j->o.wmin = j->extract.wmin;
+    j->o.wmax = j->extract.wmax;
+    j->o.dw = j->extract.dw;
+    if (st == SPX_OK && j->has_frame) {
+        const spx_arm *a = &j->frame.arm;
+        j->o.wmin = a->wavelength[0];
+        j->o.wmax = a->wavelength[a->nwave - 1];
+        j->o.dw = (j->o.wmax - j->o.wmin) / (double)(a->nwave > 1 ? a->nwave - 1 : 1);
+        if (a->barycentric)
+            st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "extract it without --barycentric",
+                             "is on barycentric wavelengths, on which no trace lies");
+    }
+    return st;
+}
+
+static void start(void *ctx, size_t worker)
+{
+    work *w = ctx;
+    (void)worker;
+    if (spx_open_device(w->s, SPX_OP_SHIFT, &w->backend, &w->failed) != SPX_OK)
+        atomic_store(&w->stop, 1);
+    w->opened = 1;
+}
+
+static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
+{
+    work *w = ctx;
+    job *j = (job *)x;
+    task t = {w, j};
+    const spx_shift_engine g = {&t, measure, j->has_frame ? NULL : extract, find_sky};
+    (void)worker;
+    if (w->failed.code != SPX_OK)
+        return w->failed.code; /* said once, at the end */
+    const double begin = spx_seconds();
+    const spx_status st = spx_shift_traces(&g, &x->image, &j->frame, &w->lines, &j->o, &j->psf, &j->shift, e);
+    spx_image_drop_pixels(&x->image);
+    j->seconds = spx_seconds() - begin;
+    return st;
+}
+
+static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
+{
+    const work *w = ctx;
+    job *j = (job *)x;
+    hid_t file;
+    spx_run_seconds(w->s, "shift", j->seconds);
+    spx_status st = spx_shift_report(w->s, x->label, &j->shift, e);
+    if (st == SPX_OK)
+        st = spx_run_output(w->s, "psf", &file, e);
+    if (st == SPX_OK)
+        st = spx_psf_write(file, &j->psf, e);
+    if (st == SPX_OK)
+        st = spx_shift_write(file, &j->shift, e);
+    if (st == SPX_OK && !o.psf_only)
+        st = spx_exposure_hand_on(x->in->file, file, e);
+    return st;
+}
+
+static void clear(void *ctx, spx_queue_item *x)
+{
+    job *j = (job *)x;
+    (void)ctx;
+    spx_psf_free(&j->psf);
+    spx_frame_free(&j->frame);
+    spx_shift_free(&j->shift);
+}
+
+static spx_status run(spx_run *s, spx_err *e)
+{
+    spx_queue *queue = NULL;
+    work w = {.s = s};
+    spx_backend_restrict_to_first(s->common.device);
+    spx_status st = spx_shift_args_options(&o, (int)s->common.threads, &w.o, &w.terms, &w.degree, e);
+    if (st == SPX_OK && o.lamp && o.sky_fibers != NULL)
+        st = spx_fail(e, SPX_EUSAGE, "--lamp and --sky-fibers contradict each other");
+    if (st == SPX_OK && o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
+        st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
+                      s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
+    if (st == SPX_OK)
+        st = spx_shift_args_lines(&o, &w.lines, e);
+    if (st == SPX_OK)
+        st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
+    if (st == SPX_OK) {
+        const spx_queue_steps steps = {.ctx = &w,
+                                       .size = sizeof(job),
+                                       .nworker = 1,
+                                       .what = "shift",
+                                       .start = start,
+                                       .read = read_exposure,
+                                       .compute = compute,
+                                       .write = write_psf,
+                                       .clear = clear,
+                                       .most = &w.most,
+                                       .stop = &w.stop};
+        st = spx_queue_run(queue, &steps, e);
+    }
+    if (w.failed.code != SPX_OK)
+        st = spx_err_pass(e, &w.failed);
+    spx_backend_close(&w.backend);
+    spx_queue_close(queue);
+    spx_free(w.lines.line);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "specx-shift",
+                                        .summary = "measure how far traces have moved, and move the PSF",
+                                        .usage = "[OPTION...] [FILE...]",
+                                        .example = "specx-shift -o shifted.h5 image.h5 psf.h5",
+                                        .options = options,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_BLAS,
+                                        .run = run};
+    spx_err_options(spx_kernel_options);
+    return spx_main(&program, argc, argv);
+}
