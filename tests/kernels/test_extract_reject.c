@@ -150,7 +150,10 @@ static int plain_converge(plain *d, double sigma)
                 for (long i = x - 2; i <= x + 2; i++)
                     if (plain_is(d, j, i, SEEN) && !plain_is(d, j, i, HIT))
                         worst = fmax(worst, plain_excess(d, j, i));
-            if ((z > sigma || (z > 3.0 && plain_beside(d, y, x, STRONG, 1))) && z >= 0.25 * worst)
+            const double m = fmax(d->model[q], 0.0), v = 1.0 / weight_of(&d->s->image, y, x);
+            if ((z > sigma + m / pow(v, 1.5) * (sigma * sigma - 1.0) / 6.0 ||
+                 (z > 3.0 && plain_beside(d, y, x, STRONG, 1))) &&
+                z >= 0.25 * worst)
                 found += new[q] = z > 10.0 ? HIT | STRONG : HIT;
         }
         for (size_t q = 0; q < d->npix; q++)

@@ -81,15 +81,20 @@ static void mark_seen(search *s)
             s->flag[i] = 0;
 }
 
-/* Of a pixel that is SEEN, so that it has neighbours in the window. */
+/* Of a pixel that is SEEN. */
+static double variance_of(const search *s, size_t i)
+{
+    const double least = 1.0 / (double)s->most_ivar[i];
+    return s->readnoise ? fmax(least, spx_model_variance((double)s->readnoise[i], s->model[i])) : least;
+}
+
+/* The same; it has neighbours in the window. */
 static double excess(const search *s, size_t i)
 {
     const size_t row = s->b->wnx;
     const double *m = s->model + i;
-    const double least = 1.0 / (double)s->most_ivar[i];
-    const double variance = s->readnoise ? fmax(least, spx_model_variance((double)s->readnoise[i], m[0])) : least;
-    return spx_reject_excess((double)s->b->data[i], variance, m[0], i > 0 ? m[-1] : 0.0, m[1], m[-(ptrdiff_t)row],
-                             m[row]);
+    return spx_reject_excess((double)s->b->data[i], variance_of(s, i), m[0], i > 0 ? m[-1] : 0.0, m[1],
+                             m[-(ptrdiff_t)row], m[row]);
 }
 
 /* Largest excess within 5 x 5 pixels, of those that are not rejected. */
@@ -158,7 +163,8 @@ static spx_status find(search *s, int (*wanted)(const search *, size_t), spx_err
 static int is_new(const search *s, size_t i)
 {
     const double sigma = s->p->job->o->reject, z = excess(s, i);
-    return (z > sigma || (z > SPX_REJECT_NEAR && is_beside(s, i, STRONG, 1))) &&
+    return (z > spx_reject_threshold(sigma, variance_of(s, i), s->model[i]) ||
+            (z > SPX_REJECT_NEAR && is_beside(s, i, STRONG, 1))) &&
            z >= SPX_REJECT_WORST * worst_around(s, i);
 }
 

@@ -37,4 +37,12 @@ SPX_HD double spx_reject_excess(double value, double variance, double m, double 
     return (value - m) / sqrt(variance + shape * shape + gx * gx + gy * gy);
 }
 
+/* Excess of a pixel that noise reaches as seldom as that of a Gaussian reaches `sigma`: photons are skewed, with a
+ * third moment of m (Cornish & Fisher 1938, Rev. Inst. Int. Stat. 5, 307). */
+SPX_HD double spx_reject_threshold(double sigma, double variance, double m)
+{
+    const double skewness = m > 0.0 ? m / (variance * sqrt(variance)) : 0.0;
+    return sigma > 1.0 ? sigma + skewness * (sigma * sigma - 1.0) / 6.0 : sigma;
+}
+
 #endif
