@@ -152,6 +152,22 @@ values() {
     h5check out.h5
 }
 
+@test "barycentric frames get the flat of where their bins are" {
+    local d=$BATS_FILE_TMPDIR/d
+    specx-sim -q --arm z --fibers 12 --wavelength 8000,8300 --flat --throughput 0.1 --seed 5 --mjd 60310.1 \
+        --site kpno -o pre.fits
+    fits2h5 -q pre.fits "$d/psf.fits" -o image.h5
+    specx-extract -q --barycentric -w 8015,8285,0.8 image.h5 -o bary.h5
+    fails_with 3 '*barycentric*' specx-flat bary.h5 -o out.h5
+    specx-flat -q --apply "$d/flat.h5" bary.h5 -o out.h5
+    h5check out.h5
+    diff <(values out.h5 /frame/mask) <(values bary.h5 /frame/mask)
+    specx-extract -q --barycentric -w 7950,8285,0.8 image.h5 -o wide.h5
+    fails_with 3 '*same --wavelength*' specx-flat --apply "$d/flat.h5" wide.h5 -o wide-out.h5
+    specx-flat -q --native "$d/one.h5" "$d/two.h5" -o native.h5
+    fails_with 3 '*single bins cannot be shifted*' specx-flat --apply native.h5 bary.h5 -o out2.h5
+}
+
 @test "options" {
     local d=$BATS_FILE_TMPDIR/d
     specx-flat -q --floor 0.01 "$d"/{one,two,three}.h5 -o floor.h5

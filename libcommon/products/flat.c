@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "h5/table.h"
+#include "num/wave.h"
 
 void spx_flat_free(spx_flat *flat)
 {
@@ -26,12 +27,22 @@ void spx_flat_free(spx_flat *flat)
 
 static spx_status match_grid(const spx_flat *flat, const spx_frame *f, spx_err *e)
 {
-    static const char again[] = "extract flat and frame with the same --wavelength, without --barycentric";
+    static const char again[] = "extract flat and frame with the same --wavelength";
     const spx_arm *a = &f->arm;
-    if (a->barycentric)
+    /* a shift by at most 1e-4 of the wavelength, 40 km/s, is within 2 bins of the ends */
+    const double margin = 2.5 * (flat->wavelength[flat->nwave - 1] - flat->wavelength[0]) / (double)flat->nwave;
+    if (a->barycentric && flat->native)
         return spx_fail_remedy(e, SPX_EINPUT,
-                               "extract without --barycentric, or let specx-sky and rvs-fit use its velocities",
-                               "the frame's wavelengths are barycentric, and fibres' flats are not");
+                               "extract the frame without --barycentric, or make the flat without --native",
+                               "a flat of single bins cannot be shifted to barycentric wavelengths");
+    if (a->barycentric && (f->fibermap == NULL || spx_table_find(f->fibermap, "BARYCENTRIC_VELOCITY") < 0))
+        return spx_fail_remedy(e, SPX_EINPUT, "extract it with specx-extract --barycentric",
+                               "the frame's wavelengths are barycentric, but no BARYCENTRIC_VELOCITY of its fibermap "
+                               "says where its bins are on the ground");
+    if (a->barycentric && a->medium == flat->medium && flat->nwave > 1 &&
+        a->wavelength[0] > flat->wavelength[0] - margin &&
+        a->wavelength[a->nwave - 1] < flat->wavelength[flat->nwave - 1] + margin)
+        return SPX_OK;
     if (a->nwave != flat->nwave || a->medium != flat->medium)
         return spx_fail_remedy(e, SPX_EINPUT, again,
                                "the flat has %zu bins, %g to %g Angstrom, the frame %zu, %g to %g", flat->nwave,
@@ -76,6 +87,32 @@ spx_status spx_flat_match(const spx_flat *flat, const spx_frame *f, size_t *row,
     return st;
 }
 
+/* The flat of a fibre at the bins of a frame: value, inverse variance and mask. */
+typedef struct {
+    double *value, *ivar;
+    uint32_t *mask;
+} at_bins;
+
+/* At barycentric bins, which are at wavelength/factor on the ground: between the two bins around, straight, which is
+ * within 1e-5 for splines with knots every 60 Angstrom. The nearest where that is beyond the ends. */
+static void shift(const spx_flat *flat, size_t row, double factor, size_t n, const double *wavelength, at_bins *to)
+{
+    const double *value = flat->flat + row * flat->nwave, *ivar = flat->ivar + row * flat->nwave;
+    const uint32_t *mask = flat->mask + row * flat->nwave;
+    size_t b = 0;
+    for (size_t k = 0; k < n; k++) {
+        const double at = wavelength[k] / factor;
+        while (b + 2 < flat->nwave && flat->wavelength[b + 1] <= at)
+            b++;
+        double part = (at - flat->wavelength[b]) / (flat->wavelength[b + 1] - flat->wavelength[b]);
+        part = part < 0 ? 0 : part > 1 ? 1 : part;
+        to->mask[k] = (part < 1 ? mask[b] : 0) | (part > 0 ? mask[b + 1] : 0);
+        const int known = to->mask[k] == 0 && ivar[b] > 0 && ivar[b + 1] > 0;
+        to->value[k] = known ? (1 - part) * value[b] + part * value[b + 1] : 1;
+        to->ivar[k] = known ? (1 - part) * ivar[b] + part * ivar[b + 1] : 0;
+    }
+}
+
 /* R' = F^-1 R F: element R[j - off, j] times F_j / F_(j - off). */
 static void divide_resolution(size_t nwave, size_t ndiag, const double *flat, double *resolution)
 {
@@ -95,14 +132,33 @@ spx_status spx_flat_apply(const spx_flat *flat, spx_frame *f, int nthreads, size
     const size_t n = a->nwave;
     size_t lost = 0;
     size_t *row = spx_alloc(f->nspec, sizeof *row, e);
+    double *velocity = NULL, *shifted = NULL;
+    uint32_t *bits_shifted = NULL;
     spx_status st = row != NULL ? spx_flat_match(flat, f, row, e) : SPX_EIO;
+    if (st == SPX_OK && a->barycentric &&
+        ((velocity = spx_alloc(f->nspec, sizeof *velocity, e)) == NULL ||
+         (shifted = spx_alloc2(f->nspec, 2 * n, sizeof *shifted, e)) == NULL ||
+         (bits_shifted = spx_alloc2(f->nspec, n, sizeof *bits_shifted, e)) == NULL))
+        st = SPX_EIO;
+    if (st == SPX_OK && a->barycentric)
+        st = spx_table_get_f64(f->fibermap, "BARYCENTRIC_VELOCITY", velocity, e);
+    for (size_t i = 0; i < f->nspec && st == SPX_OK && a->barycentric; i++)
+        if (!(fabs(velocity[i]) < 100))
+            st = spx_fail_remedy(e, SPX_EINPUT, "extract it with specx-extract --barycentric",
+                                 "BARYCENTRIC_VELOCITY of row %zu is %g km/s", i, velocity[i]);
     if (st == SPX_OK && a->mask == NULL && (a->mask = spx_alloc2(f->nspec, n, sizeof *a->mask, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK) {
 #pragma omp parallel for num_threads(nthreads > 0 ? nthreads : 1) reduction(+ : lost)
         for (size_t i = 0; i < f->nspec; i++) {
-            const double *t = flat->flat + row[i] * n, *w = flat->ivar + row[i] * n;
-            const uint32_t *bits = flat->mask + row[i] * n;
+            at_bins here = {flat->flat + row[i] * flat->nwave, flat->ivar + row[i] * flat->nwave,
+                            flat->mask + row[i] * flat->nwave};
+            if (a->barycentric) {
+                here = (at_bins){shifted + i * 2 * n, shifted + (i * 2 + 1) * n, bits_shifted + i * n};
+                shift(flat, row[i], 1 + velocity[i] / SPX_C_KMS, n, a->wavelength, &here);
+            }
+            const double *t = here.value, *w = here.ivar;
+            const uint32_t *bits = here.mask;
             double *d = a->flux + i * n, *ivar = a->ivar + i * n;
             for (size_t k = 0; k < n; k++) {
                 const double value = d[k] / t[k];
@@ -121,5 +177,8 @@ spx_status spx_flat_apply(const spx_flat *flat, spx_frame *f, int nthreads, size
     f->flat_applied |= st == SPX_OK;
     *nlost = lost;
     spx_free(row);
+    spx_free(velocity);
+    spx_free(shifted);
+    spx_free(bits_shifted);
     return st;
 }

@@ -30,11 +30,12 @@ void spx_flat_free(spx_flat *flat);
 
 /* Rows of the flat for the fibres of a frame, row[f->nspec]. Fibres are matched by their index in the PSF, or row by
  * row where one of the two has none and their numbers are equal. SPX_EINPUT: another camera, other wavelengths,
- * barycentric ones, a fibre that the flat has not, a frame that was divided
+ * barycentric ones without the fibres' velocities, a fibre that the flat has not, a frame that was divided
  * by a flat before. */
 spx_status spx_flat_match(const spx_flat *flat, const spx_frame *f, size_t *row, spx_err *e);
 
-/* Divides a frame by the flat: D/F, 1/ivar = 1/(w F^2) + D^2 var(F)/F^4. Where the flat is unknown ivar becomes 0 and
+/* Divides a frame by the flat: D/F, 1/ivar = 1/(w F^2) + D^2 var(F)/F^4. Barycentric bins get the flat of
+ * where they are on the ground, by BARYCENTRIC_VELOCITY of the fibermap. Where the flat is unknown ivar becomes 0 and
  * the flat's mask is added. A flat of single bins makes R' = F^-1 R F; a smooth one leaves R as it is: its change is
  * below 1e-3. *nlost: bins that lost their information. Errors of spx_flat_match(). */
 spx_status spx_flat_apply(const spx_flat *flat, spx_frame *f, int nthreads, size_t *nlost, spx_err *e);
