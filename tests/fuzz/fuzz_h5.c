@@ -709,7 +709,7 @@ static void merge_with(hid_t f, const base *b, spx_merge_by by)
     spx_merge *m = NULL;
     hid_t good = H5LTopen_file_image(b->image, b->size, 0), out = in_memory();
     need(good >= 0, "good file");
-    const spx_merge_part part[2] = {{good, "good"}, {f, "bad"}};
+    const spx_merge_part part[2] = {{.file = good, .name = "good"}, {.file = f, .name = "bad"}};
     const spx_merge_options o = {.by = by, .allow_missing = 1};
     if (spx_merge_plan(2, part, &o, &m, &e) == SPX_OK)
         (void)spx_merge_write(m, out, NULL, &e);
