@@ -179,3 +179,55 @@ same_values() {
         [ "$status" -eq 4 ]
     fi
 }
+
+@test "calibrated frames, sky, flat and coadd in DESI's layouts" {
+    example_data
+    local d=$BATS_FILE_TMPDIR/data
+    specx-sim -q --arm r --fibers 12 --sky-fibers 5 --wavelength 6400,6600 --snr 40 --format hdf5 -o sky.h5
+    specx-extract -q -w 6400,6600,0.8 -o frame.h5 sky.h5
+    specx-sky -q -o s.h5 frame.h5
+    specx-sky -q --keep-sky -o kept.h5 frame.h5
+    specx-flux -q --fit "$d/stars-r0.h5" -o c.h5 "$d/frame-r0.h5"
+    specx-flat -q -o flat.h5 "$d/lamp-r0-1.h5" "$d/lamp-r0-2.h5"
+    # what a file can become
+    h52fits --list s.h5 >list
+    grep -q -- '--as sframe' list
+    run ! grep -q -- '--as cframe' list
+    h52fits --list c.h5 | grep -q -- '--as cframe'
+    fails_with 3 '*not flux-calibrated*specx-flux*' h52fits --as cframe -o x.fits s.h5
+    fails_with 3 '*no sky was subtracted*' h52fits --as sframe -o x.fits frame.h5
+    fails_with 3 '*no sky was subtracted*' h52fits --as sframe -o x.fits kept.h5
+    fails_with 3 '*' h52fits --as sky -o x.fits frame.h5
+    # frames come back as they were
+    h52fits --as sframe -o sframe.fits s.h5
+    h52fits --as cframe -o cframe.fits c.h5
+    fits2h5 -q sframe.fits -o sframe.h5
+    fits2h5 -q cframe.fits -o cframe.h5
+    h5check sframe.h5 cframe.h5
+    local part
+    for part in flux ivar mask resolution; do
+        h5diff s.h5 sframe.h5 /frame/$part
+        h5diff c.h5 cframe.h5 /frame/$part
+    done
+    # sky and flat: HDUs, shapes and values
+    h52fits --as sky -o sky.fits s.h5
+    fits2h5 --list sky.fits >list
+    for part in SKY IVAR MASK WAVELENGTH FIBERMAP; do grep -qE "^ +[0-9]+  $part " list; done
+    fits2h5 -q --generic -o sky-back.h5 sky.fits
+    same_values s.h5 /sky/model sky-back.h5 /fits/sky/HDU000_SKY/data
+    h52fits -o flat.fits flat.h5
+    fits2h5 --list flat.fits >list
+    for part in FIBERFLAT IVAR MASK MEANSPEC WAVELENGTH FIBERMAP; do grep -qE "^ +[0-9]+  $part " list; done
+    fits2h5 -q --generic -o flat-back.h5 flat.fits
+    same_values flat.h5 /flat/flat flat-back.h5 /fits/flat/HDU000_FIBERFLAT/data
+    same_values flat.h5 /flat/mask flat-back.h5 /fits/flat/HDU002_MASK/data
+    # coadds have a row a target, with the columns that readers ask for
+    h52fits --as coadd -o coadd.fits "$d/spectra.h5"
+    fits2h5 -q coadd.fits -o coadd.h5
+    h5check coadd.h5
+    h5table --csv -t /fibermap -c COADD_FIBERSTATUS,COADD_NUMEXP coadd.h5 | tail -n +2 | sort -u >columns
+    [ "$(cat columns)" = 0,1 ]
+    h5diff "$d/spectra.h5" coadd.h5 /spectra
+    h5merge -q -o twice.h5 "$d/spectra.h5" "$d/spectra.h5"
+    fails_with 3 '*has several spectra*h5merge --coadd*' h52fits --as coadd -o x.fits twice.h5
+}

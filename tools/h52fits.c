@@ -11,11 +11,37 @@
 #include "h5/object.h"
 
 /* Of several products that blocks can become, the first is made. */
-typedef enum { RVTAB, RVMOD, SPECTRA, FRAME, PREPROC, PSF, NPRODUCT, GENERIC, AUTO } file_kind;
+typedef enum {
+    RVTAB,
+    RVMOD,
+    SPECTRA,
+    FRAME,
+    PREPROC,
+    PSF,
+    FIBERFLAT,
+    SKY,
+    CFRAME,
+    SFRAME,
+    COADD,
+    NPRODUCT,
+    GENERIC,
+    AUTO
+} file_kind;
 
-static const spx_opt_choice kinds[] = {{"auto", AUTO},       {"generic", GENERIC}, {"frame", FRAME},
-                                       {"spectra", SPECTRA}, {"rvtab", RVTAB},     {"rvmod", RVMOD},
-                                       {"preproc", PREPROC}, {"psf", PSF},         {0}};
+static const spx_opt_choice kinds[] = {{"auto", AUTO},
+                                       {"generic", GENERIC},
+                                       {"frame", FRAME},
+                                       {"sframe", SFRAME},
+                                       {"cframe", CFRAME},
+                                       {"spectra", SPECTRA},
+                                       {"coadd", COADD},
+                                       {"sky", SKY},
+                                       {"fiberflat", FIBERFLAT},
+                                       {"rvtab", RVTAB},
+                                       {"rvmod", RVMOD},
+                                       {"preproc", PREPROC},
+                                       {"psf", PSF},
+                                       {0}};
 
 static struct {
     file_kind as;
@@ -24,23 +50,33 @@ static struct {
 } o = {.as = AUTO};
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "as", 0, NULL, o.as,
-               "Kind of file to write; auto: the FITS file that was kept, else the product", .choices = kinds),
+    SPX_OPTION(
+        CHOICE, "as", 0, "KIND", o.as,
+        "Kind of file to write: generic, what was kept of a FITS file; frame, sframe, cframe; spectra, coadd; sky; "
+        "fiberflat; rvtab, rvmod; preproc; psf; or auto, the FITS file that was kept, else the product",
+        .choices = kinds),
     SPX_OPTION(STRING, "file", 0, "N|NAME", o.file,
                "Of several kept FITS files, the one to write: its place in --list, from 0, or its name"),
     SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List the FITS files that can be written, and write nothing"),
     {0}};
 
-/* What blocks become. `kept`: product of a FITS file (fits2h5) that is the very thing. */
+/* What blocks become. `kept`: product of a FITS file (fits2h5) that is the very thing. `can`: NULL, or whether the
+ * block is in the right state for it. */
 static const struct {
     const char *block, *kept[2];
     spx_status (*put)(hid_t in, spx_fits_out *out, spx_err *e);
-} products[NPRODUCT] = {[RVTAB] = {"/rvfit", {NULL}, spx_fits_put_rvtab},
-                        [RVMOD] = {"/rvfit", {NULL}, spx_fits_put_rvmod},
-                        [SPECTRA] = {"/spectra", {"spectra", "sdss"}, spx_fits_put_spectra},
-                        [FRAME] = {"/frame", {"frame", NULL}, spx_fits_put_frame},
-                        [PREPROC] = {"/image", {"image", NULL}, spx_fits_put_image},
-                        [PSF] = {"/psf", {"psf", NULL}, spx_fits_put_psf}};
+    int (*can)(hid_t in);
+} products[NPRODUCT] = {[RVTAB] = {"/rvfit", {NULL}, spx_fits_put_rvtab, NULL},
+                        [RVMOD] = {"/rvfit", {NULL}, spx_fits_put_rvmod, NULL},
+                        [SPECTRA] = {"/spectra", {"spectra", "sdss"}, spx_fits_put_spectra, NULL},
+                        [COADD] = {"/spectra", {NULL}, spx_fits_put_coadd, NULL},
+                        [FRAME] = {"/frame", {"frame", NULL}, spx_fits_put_frame, NULL},
+                        [CFRAME] = {"/frame", {NULL}, spx_fits_put_cframe, spx_fits_is_cframe},
+                        [SFRAME] = {"/frame", {NULL}, spx_fits_put_sframe, spx_fits_is_sframe},
+                        [SKY] = {"/sky", {NULL}, spx_fits_put_sky, NULL},
+                        [FIBERFLAT] = {"/flat", {NULL}, spx_fits_put_fiberflat, NULL},
+                        [PREPROC] = {"/image", {"image", NULL}, spx_fits_put_image, NULL},
+                        [PSF] = {"/psf", {"psf", NULL}, spx_fits_put_psf, NULL}};
 
 /* FITS files that the HDF5 file keeps. */
 typedef struct {
@@ -67,7 +103,7 @@ static void print_list(const spx_input *in, const kept_files *k)
         printf("--file %zu  %s  %s  %s\n", i, k->name[i], file, product);
     }
     for (size_t i = 0; i < NPRODUCT; i++)
-        if (spx_h5_exists(in->file, products[i].block))
+        if (spx_h5_exists(in->file, products[i].block) && (products[i].can == NULL || products[i].can(in->file)))
             printf("--as %s  made of %s\n", spx_opt_word(kinds, (int)i), products[i].block);
 }
 

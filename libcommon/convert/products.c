@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "convert/ccd.h"
+#include "convert/products_parts.h"
 #include "convert/table_h5.h"
 #include "convert/types_h5.h"
 #include "h5/attr.h"
@@ -28,7 +29,7 @@ enum { TEXT = 16384 };
 /* ---- provenance ---- */
 
 /* Value of the last `name=value` line among the options of all runs in the provenance; 0: none. */
-static int recorded(hid_t in, const char *name, char *value, size_t size)
+int spx_fits_recorded(hid_t in, const char *name, char *value, size_t size)
 {
     size_t n = spx_provenance_count(in), len = strlen(name);
     int found = 0;
@@ -46,7 +47,7 @@ static int recorded(hid_t in, const char *name, char *value, size_t size)
 }
 
 /* Adds HISTORY cards for each run in the provenance. */
-static spx_status add_history(hid_t in, spx_cards *h, spx_err *e)
+spx_status spx_fits_add_history(hid_t in, spx_cards *h, spx_err *e)
 {
     size_t n = spx_provenance_count(in);
     char *text = spx_alloc(TEXT, 1, e), card[81], version[64] = "";
@@ -80,7 +81,7 @@ static void upper(char *to, size_t size, const char *from)
 }
 
 /* BITPIX -32 or -64, as the dataset is stored. */
-static int bitpix_of(hid_t in, const char *path)
+int spx_fits_bitpix_of(hid_t in, const char *path)
 {
     spx_err e = {0};
     hid_t d = spx_h5_open(in, path, &e), t = d < 0 ? H5I_INVALID_HID : H5Dget_type(d);
@@ -93,8 +94,8 @@ static int bitpix_of(hid_t in, const char *path)
 }
 
 /* Writes an image of doubles, stored with `bitpix`. */
-static spx_status put_reals(spx_fits_out *o, const char *extname, int bitpix, int ndim, const size_t *dims,
-                            const double *data, const spx_cards *more, spx_err *e)
+spx_status spx_fits_put_reals(spx_fits_out *o, const char *extname, int bitpix, int ndim, const size_t *dims,
+                              const double *data, const spx_cards *more, spx_err *e)
 {
     size_t n = 1;
     if (bitpix == -64)
@@ -111,13 +112,13 @@ static spx_status put_reals(spx_fits_out *o, const char *extname, int bitpix, in
     return st;
 }
 
-static spx_status put_table(spx_fits_out *o, const char *extname, const spx_table *t, spx_err *e)
+spx_status spx_fits_put_table(spx_fits_out *o, const char *extname, const spx_table *t, spx_err *e)
 {
     return t != NULL ? spx_fits_out_table(o, extname, t, NULL, e) : SPX_OK;
 }
 
 /* Writes wavelengths with keywords for medium and frame. */
-static spx_status put_wavelength(spx_fits_out *o, const char *extname, const spx_arm *a, spx_err *e)
+spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, const spx_arm *a, spx_err *e)
 {
     spx_cards h = {0};
     spx_status st = spx_cards_set_string(&h, "BUNIT", "Angstrom", NULL, e);
@@ -133,7 +134,7 @@ static spx_status put_wavelength(spx_fits_out *o, const char *extname, const spx
     return st;
 }
 
-static spx_status unit_card(spx_cards *h, const char *unit, spx_err *e)
+spx_status spx_fits_unit_card(spx_cards *h, const char *unit, spx_err *e)
 {
     return unit[0] && strcmp(unit, "1") != 0 ? spx_cards_set_string(h, "BUNIT", unit, NULL, e) : SPX_OK;
 }
@@ -141,13 +142,13 @@ static spx_status unit_card(spx_cards *h, const char *unit, spx_err *e)
 /* ---- frame ---- */
 
 /* Makes the header of a frame: the image's cards, and those that desispec adds. */
-static spx_status frame_header(hid_t in, const spx_frame *f, spx_cards *h, spx_err *e)
+spx_status spx_fits_frame_header(hid_t in, const spx_frame *f, spx_cards *h, spx_err *e)
 {
     const spx_arm *a = &f->arm;
     double step = a->nwave > 1 ? (a->wavelength[a->nwave - 1] - a->wavelength[0]) / (double)(a->nwave - 1) : 0.0, old;
     char text[1024];
     spx_status st = spx_cards_copy(h, &f->header, e);
-    if (st != SPX_OK || (st = unit_card(h, a->unit, e)) != SPX_OK ||
+    if (st != SPX_OK || (st = spx_fits_unit_card(h, a->unit, e)) != SPX_OK ||
         (f->camera[0] && (st = spx_cards_set_string(h, "CAMERA", f->camera, NULL, e)) != SPX_OK) ||
         (st = spx_cards_set_int(h, "NSPEC", (long)f->nspec, "number of spectra", e)) != SPX_OK ||
         (st = spx_cards_set_double(h, "WAVEMIN", a->wavelength[0], "first wavelength [Angstrom]", e)) != SPX_OK ||
@@ -158,11 +159,13 @@ static spx_status frame_header(hid_t in, const spx_frame *f, spx_cards *h, spx_e
     if (!spx_cards_double(h, "HELIOCOR", &old) &&
         (st = spx_cards_set_double(h, "HELIOCOR", 1.0, "barycentric factor of the wavelengths", e)) != SPX_OK)
         return st;
-    if (recorded(in, "image", text, sizeof text) && (st = spx_cards_set_string(h, "IN_IMG", text, NULL, e)) != SPX_OK)
+    if (spx_fits_recorded(in, "image", text, sizeof text) &&
+        (st = spx_cards_set_string(h, "IN_IMG", text, NULL, e)) != SPX_OK)
         return st;
-    if (recorded(in, "psf", text, sizeof text) && (st = spx_cards_set_string(h, "IN_PSF", text, NULL, e)) != SPX_OK)
+    if (spx_fits_recorded(in, "psf", text, sizeof text) &&
+        (st = spx_cards_set_string(h, "IN_PSF", text, NULL, e)) != SPX_OK)
         return st;
-    return add_history(in, h, e);
+    return spx_fits_add_history(in, h, e);
 }
 
 spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e)
@@ -173,27 +176,27 @@ spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e)
     if (st == SPX_OK && (f.nspec == 0 || f.arm.nwave == 0))
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/frame", NULL, "holds no spectra");
     if (st == SPX_OK)
-        st = frame_header(in, &f, &h, e);
+        st = spx_fits_frame_header(in, &f, &h, e);
     size_t dims[2] = {f.nspec, f.arm.nwave}, rdims[3] = {f.nspec, f.arm.ndiag, f.arm.nwave};
-    int bitpix = bitpix_of(in, "/frame/flux");
+    int bitpix = spx_fits_bitpix_of(in, "/frame/flux");
     if (st == SPX_OK)
-        st = put_reals(o, "FLUX", bitpix, 2, dims, f.arm.flux, &h, e);
+        st = spx_fits_put_reals(o, "FLUX", bitpix, 2, dims, f.arm.flux, &h, e);
     if (st == SPX_OK)
-        st = put_reals(o, "IVAR", bitpix, 2, dims, f.arm.ivar, NULL, e);
+        st = spx_fits_put_reals(o, "IVAR", bitpix, 2, dims, f.arm.ivar, NULL, e);
     if (st == SPX_OK && f.arm.mask != NULL)
         st = spx_fits_out_image(o, "MASK", SPX_FITS_UINT32, 2, dims, f.arm.mask, NULL, e);
     if (st == SPX_OK)
-        st = put_wavelength(o, "WAVELENGTH", &f.arm, e);
+        st = spx_fits_put_wavelength(o, "WAVELENGTH", &f.arm, e);
     if (st == SPX_OK && f.arm.resolution != NULL)
-        st = put_reals(o, "RESOLUTION", bitpix, 3, rdims, f.arm.resolution, NULL, e);
+        st = spx_fits_put_reals(o, "RESOLUTION", bitpix, 3, rdims, f.arm.resolution, NULL, e);
     if (st == SPX_OK)
-        st = put_table(o, "FIBERMAP", f.fibermap, e);
+        st = spx_fits_put_table(o, "FIBERMAP", f.fibermap, e);
     if (st == SPX_OK && f.chi2pix != NULL)
-        st = put_reals(o, "CHI2PIX", bitpix, 2, dims, f.chi2pix, NULL, e);
+        st = spx_fits_put_reals(o, "CHI2PIX", bitpix, 2, dims, f.chi2pix, NULL, e);
     if (st == SPX_OK && f.pixmask_fraction != NULL)
-        st = put_reals(o, "PIXMASK_FRACTION", bitpix, 2, dims, f.pixmask_fraction, NULL, e);
+        st = spx_fits_put_reals(o, "PIXMASK_FRACTION", bitpix, 2, dims, f.pixmask_fraction, NULL, e);
     if (st == SPX_OK)
-        st = put_table(o, "SCORES", f.scores, e);
+        st = spx_fits_put_table(o, "SCORES", f.scores, e);
     spx_cards_free(&h);
     spx_frame_free(&f);
     return st;
@@ -201,44 +204,44 @@ spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e)
 
 /* ---- spectra ---- */
 
-static spx_status put_primary(hid_t in, spx_fits_out *o, const spx_cards *from, const char *command, spx_err *e)
+spx_status spx_fits_put_primary(hid_t in, spx_fits_out *o, const spx_cards *from, const char *command, spx_err *e)
 {
     spx_cards h = {0};
     spx_status st = from != NULL ? spx_cards_copy(&h, from, e) : SPX_OK;
     if (st == SPX_OK && command != NULL) /* as rvspecfit calls it */
         st = spx_cards_set_string(&h, "RVS_CMD", command, NULL, e);
     if (st == SPX_OK)
-        st = add_history(in, &h, e);
+        st = spx_fits_add_history(in, &h, e);
     if (st == SPX_OK)
         st = spx_fits_out_image(o, NULL, 8, 0, NULL, NULL, &h, e);
     spx_cards_free(&h);
     return st;
 }
 
-static spx_status put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_arm *a, spx_err *e)
+spx_status spx_fits_put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_arm *a, spx_err *e)
 {
     char band[16], name[40], path[64];
     size_t dims[2] = {nspec, a->nwave}, rdims[3] = {nspec, a->ndiag, a->nwave};
     spx_cards unit = {0};
     upper(band, sizeof band, a->name);
     snprintf(path, sizeof path, "/spectra/%s/flux", a->name);
-    int bitpix = bitpix_of(in, spx_h5_exists(in, path) ? path : "/frame/flux");
+    int bitpix = spx_fits_bitpix_of(in, spx_h5_exists(in, path) ? path : "/frame/flux");
     snprintf(name, sizeof name, "%s_WAVELENGTH", band);
-    spx_status st = put_wavelength(o, name, a, e);
+    spx_status st = spx_fits_put_wavelength(o, name, a, e);
     if (st == SPX_OK)
-        st = unit_card(&unit, a->unit, e);
+        st = spx_fits_unit_card(&unit, a->unit, e);
     snprintf(name, sizeof name, "%s_FLUX", band);
     if (st == SPX_OK)
-        st = put_reals(o, name, bitpix, 2, dims, a->flux, &unit, e);
+        st = spx_fits_put_reals(o, name, bitpix, 2, dims, a->flux, &unit, e);
     snprintf(name, sizeof name, "%s_IVAR", band);
     if (st == SPX_OK)
-        st = put_reals(o, name, bitpix, 2, dims, a->ivar, NULL, e);
+        st = spx_fits_put_reals(o, name, bitpix, 2, dims, a->ivar, NULL, e);
     snprintf(name, sizeof name, "%s_MASK", band);
     if (st == SPX_OK && a->mask != NULL)
         st = spx_fits_out_image(o, name, 32, 2, dims, a->mask, NULL, e);
     snprintf(name, sizeof name, "%s_RESOLUTION", band);
     if (st == SPX_OK && a->resolution != NULL)
-        st = put_reals(o, name, bitpix, 3, rdims, a->resolution, NULL, e);
+        st = spx_fits_put_reals(o, name, bitpix, 3, rdims, a->resolution, NULL, e);
     spx_cards_free(&unit);
     return st;
 }
@@ -248,15 +251,15 @@ spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e)
     spx_spectra s = {0};
     spx_status st = spx_spectra_read(in, 1, &s, e);
     if (st == SPX_OK)
-        st = put_primary(in, o, &s.header, NULL, e);
+        st = spx_fits_put_primary(in, o, &s.header, NULL, e);
     if (st == SPX_OK)
-        st = put_table(o, "FIBERMAP", s.fibermap, e);
+        st = spx_fits_put_table(o, "FIBERMAP", s.fibermap, e);
     if (st == SPX_OK)
-        st = put_table(o, "EXP_FIBERMAP", s.exp_fibermap, e);
+        st = spx_fits_put_table(o, "EXP_FIBERMAP", s.exp_fibermap, e);
     for (size_t i = 0; st == SPX_OK && i < s.narm; i++)
-        st = put_arm(in, o, s.nspec, &s.arm[i], e);
+        st = spx_fits_put_arm(in, o, s.nspec, &s.arm[i], e);
     if (st == SPX_OK)
-        st = put_table(o, "SCORES", s.scores, e);
+        st = spx_fits_put_table(o, "SCORES", s.scores, e);
     spx_spectra_free(&s);
     return st;
 }
@@ -302,7 +305,7 @@ static spx_status add_setups(hid_t in, spx_cards *h, spx_err *e)
     spx_status st = spx_h5_list(in, "/rvfit", &n, &names, e);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         snprintf(key, sizeof key, "setup_%.40s", names[i]);
-        if (!recorded(in, key, setup, sizeof setup))
+        if (!spx_fits_recorded(in, key, setup, sizeof setup))
             continue;
         snprintf(key, sizeof key, "TMPLCON%zu", found++ % 10);
         st = spx_cards_set_string(h, key, setup, "setup of the templates", e);
@@ -318,11 +321,11 @@ static spx_status put_rv_primary(hid_t in, spx_fits_out *o, spx_err *e)
     spx_status st = rv_header(in, &h, e);
     if (st == SPX_OK)
         st = add_setups(in, &h, e);
-    (void)recorded(in, "zbest", file, sizeof file);
+    (void)spx_fits_recorded(in, "zbest", file, sizeof file);
     if (st == SPX_OK)
         st = spx_cards_set_string(&h, "RR_FILE", file, "redshift file", e);
     if (st == SPX_OK)
-        st = put_primary(in, o, &h, fit_command(in, command, sizeof command) ? command : NULL, e);
+        st = spx_fits_put_primary(in, o, &h, fit_command(in, command, sizeof command) ? command : NULL, e);
     spx_cards_free(&h);
     return st;
 }
@@ -357,7 +360,7 @@ static spx_status put_rv_table(hid_t in, spx_fits_out *o, spx_err *e)
     signed char *good = NULL;
     spx_status st = spx_table_read(in, "/rvfit/table", &t, e);
     if (st == SPX_OK && (spx_table_find(t, changed) < 0 || spx_table_find(t, "RVS_WARN") < 0)) {
-        st = put_table(o, "RVTAB", t, e);
+        st = spx_fits_put_table(o, "RVTAB", t, e);
         spx_table_free(t);
         return st;
     }
@@ -385,7 +388,7 @@ static spx_status put_rv_table(hid_t in, spx_fits_out *o, spx_err *e)
     if (st == SPX_OK)
         st = add_redshifts(out, e);
     if (st == SPX_OK)
-        st = put_table(o, "RVTAB", out, e);
+        st = spx_fits_put_table(o, "RVTAB", out, e);
     if (type >= 0)
         (void)H5Tclose(type);
     spx_table_free(t);
@@ -401,7 +404,7 @@ static spx_status put_named_table(hid_t in, spx_fits_out *o, const char *path, c
     spx_table *t = NULL;
     spx_status st = spx_table_read(in, path, &t, e);
     if (st == SPX_OK)
-        st = put_table(o, extname, t, e);
+        st = spx_fits_put_table(o, extname, t, e);
     spx_table_free(t);
     return st;
 }
@@ -437,7 +440,7 @@ static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, const ch
         st = spx_wavelength_read_words(in, path, &a.medium, &a.barycentric, e);
     snprintf(name, sizeof name, "%s_WAVELENGTH", band);
     if (st == SPX_OK)
-        st = put_wavelength(o, name, &a, e);
+        st = spx_fits_put_wavelength(o, name, &a, e);
     snprintf(path, sizeof path, "/rvfit/%.15s/%s", arm, dataset);
     dims[1] = a.nwave;
     if (st == SPX_OK)
@@ -445,10 +448,10 @@ static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, const ch
     if (st == SPX_OK && spx_h5_has_attr(in, path, "units"))
         st = spx_h5_attr_str(in, path, "units", unit, sizeof unit, e);
     if (st == SPX_OK)
-        st = unit_card(&h, unit, e);
+        st = spx_fits_unit_card(&h, unit, e);
     snprintf(name, sizeof name, "%s_MODEL", band);
     if (st == SPX_OK)
-        st = put_reals(o, name, bitpix_of(in, path), 2, dims, model, &h, e);
+        st = spx_fits_put_reals(o, name, spx_fits_bitpix_of(in, path), 2, dims, model, &h, e);
     spx_cards_free(&h);
     spx_arm_free(&a);
     spx_free(model);
@@ -488,7 +491,7 @@ spx_status spx_fits_put_image(hid_t in, spx_fits_out *o, spx_err *e)
     spx_image im = {0};
     spx_status st = spx_image_read(in, &im, e);
     if (st == SPX_OK)
-        st = add_history(in, &im.header, e);
+        st = spx_fits_add_history(in, &im.header, e);
     if (st == SPX_OK)
         st = spx_image_write_fits(o, &im, e);
     spx_image_free(&im);
@@ -500,7 +503,7 @@ spx_status spx_fits_put_psf(hid_t in, spx_fits_out *o, spx_err *e)
     spx_psf psf = {0};
     spx_status st = spx_psf_read(in, &psf, e);
     if (st == SPX_OK)
-        st = add_history(in, &psf.header, e);
+        st = spx_fits_add_history(in, &psf.header, e);
     if (st == SPX_OK)
         st = spx_psf_write_fits(o, &psf, e);
     spx_psf_free(&psf);

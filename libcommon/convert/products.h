@@ -11,6 +11,17 @@
 /* DESI frame: FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, PIXMASK_FRACTION, SCORES (those that
  * exist). */
 spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e);
+/* The same layout: a frame that was flux-calibrated, one whose sky was subtracted; SPX_EINPUT: it is not. */
+spx_status spx_fits_put_cframe(hid_t in, spx_fits_out *o, spx_err *e);
+spx_status spx_fits_put_sframe(hid_t in, spx_fits_out *o, spx_err *e);
+int spx_fits_is_cframe(hid_t in);
+int spx_fits_is_sframe(hid_t in);
+/* DESI sky model: SKY, IVAR, MASK, WAVELENGTH, FIBERMAP; from /sky. */
+spx_status spx_fits_put_sky(hid_t in, spx_fits_out *o, spx_err *e);
+/* DESI fibre flat: FIBERFLAT, IVAR, MASK, MEANSPEC (mean over lamps), WAVELENGTH, FIBERMAP; from /flat. */
+spx_status spx_fits_put_fiberflat(hid_t in, spx_fits_out *o, spx_err *e);
+/* DESI coadd: as spectra, a row a target, with COADD_FIBERSTATUS, COADD_NUMEXP and EXP_FIBERMAP. */
+spx_status spx_fits_put_coadd(hid_t in, spx_fits_out *o, spx_err *e);
 /* DESI spectra: FIBERMAP, EXP_FIBERMAP, {B,R,Z,...}_{WAVELENGTH,FLUX,IVAR,MASK,RESOLUTION}, SCORES. */
 spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e);
 /* rvspecfit's table: RVTAB, FIBERMAP, SCORES, EXP_FIBERMAP. */
