@@ -42,7 +42,7 @@ sweep() {
         rm -f stderr
         for ((n = 1; n <= total; n += stride)); do
             status=0
-            LD_PRELOAD=$inject SPX_INJECT=$class:$n$on timeout 60 "$@" >"$BATS_TEST_TMPDIR/stdout" \
+            timeout 60 env LD_PRELOAD="$inject" SPX_INJECT=$class:$n$on "$@" >"$BATS_TEST_TMPDIR/stdout" \
                 2>"$BATS_TEST_TMPDIR/stderr" || status=$?
             tried=$((tried + 1))
             case $status in

@@ -252,7 +252,7 @@ spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e)
     if (strcmp(path, "-") == 0)
         return note_input(s, "standard input", 0, 0, e);
     if (stat(path, &sb) != 0)
-        return spx_fail_open(path, errno, SPX_EINPUT, e);
+        return spx_fail_open(path, errno, e);
     spx_status st = refuse_output(s, path, (uint64_t)sb.st_dev, (uint64_t)sb.st_ino, e);
     return st == SPX_OK ? note_input(s, path, (size_t)sb.st_size, (int64_t)sb.st_mtime, e) : st;
 }
@@ -478,7 +478,11 @@ spx_status spx_product_publish(spx_product *p, spx_err *e)
 spx_status spx_run_commit(spx_run *s, spx_err *e)
 {
     spx_status st = spx_run_close_product(s, e);
-    return st == SPX_OK ? spx_product_publish(s->p->now, e) : st;
+    if (st == SPX_OK)
+        st = spx_product_publish(s->p->now, e);
+    if (st == SPX_OK)
+        spx_shortage_success();
+    return st;
 }
 
 /* ---- several products in one run ---- */

@@ -6,13 +6,21 @@
 #include <string.h>
 #include <unistd.h>
 
-spx_status spx_fail_open(const char *name, int err, spx_status code, spx_err *e)
+/* Is it the name's fault, and not the machine's? */
+static int of_the_name(int err)
+{
+    return err == EACCES || err == EPERM || err == EISDIR || err == ENOTDIR || err == ENAMETOOLONG || err == ELOOP ||
+           err == ENXIO || err == EINVAL;
+}
+
+spx_status spx_fail_open(const char *name, int err, spx_err *e)
 {
     const char *bracket = strrchr(name, '[');
     const size_t len = strlen(name), stem = bracket != NULL ? (size_t)(bracket - name) : 0;
     char file[1024];
     if (err != ENOENT)
-        return spx_fail_at(e, code, name, NULL, NULL, "cannot open: %s", strerror(err));
+        return spx_fail_at(e, of_the_name(err) ? SPX_EINPUT : SPX_EIO, name, NULL, NULL, "cannot open: %s",
+                           strerror(err));
     if (stem > 0 && stem < sizeof file && name[len - 1] == ']') {
         memcpy(file, name, stem);
         file[stem] = '\0';

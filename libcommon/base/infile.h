@@ -7,8 +7,9 @@
 #include "base/err.h"
 
 /* Fails because the file `name` could not be opened; `err` is the errno. SPX_EINPUT where it does not exist, with a
- * hint where the name is a pattern without a match, or FILE[1]; else `code`. */
-spx_status spx_fail_open(const char *name, int err, spx_status code, spx_err *e);
+ * hint where the name is a pattern without a match, or FILE[1], or where it may not be read; SPX_EIO where the machine
+ * fails. */
+spx_status spx_fail_open(const char *name, int err, spx_err *e);
 
 /* Recognises a compressed file by its first n bytes: returns words for the message ("packed with gzip") and in *command
  * what unpacks it to standard output ("gunzip -c"); NULL where it is none. */

@@ -9,7 +9,7 @@
 spx_status spx_lines_open(spx_lines *l, const char *name, spx_err *e)
 {
     *l = (spx_lines){.name = name, .file = fopen(name, "r")};
-    return l->file != NULL ? SPX_OK : spx_fail_open(name, errno, SPX_EINPUT, e);
+    return l->file != NULL ? SPX_OK : spx_fail_open(name, errno, e);
 }
 
 char *spx_lines_next(spx_lines *l)

@@ -141,7 +141,7 @@ spx_status spx_fits_open(spx_fits *f, const char *path, spx_err *e)
     snprintf(name, sizeof name, "%s", is_stdin ? "standard input" : path);
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &sb) != 0) {
-        spx_status st = spx_fail_open(name, errno, SPX_EIO, e);
+        spx_status st = spx_fail_open(name, errno, e);
         if (fd > STDERR_FILENO)
             close(fd);
         return st;

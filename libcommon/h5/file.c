@@ -224,7 +224,7 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
     in->file = H5I_INVALID_HID;
     (void)snprintf(in->name, sizeof in->name, "%s", pipe_in ? "standard input" : path);
     if (!pipe_in && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        return spx_fail_open(path, errno, SPX_EINPUT, e);
+        return spx_fail_open(path, errno, e);
     spx_status st = SPX_OK;
     if (fstat(fd, &sb) != 0) {
         st = spx_fail_at(e, SPX_EIO, in->name, NULL, NULL, "cannot stat: %s", strerror(errno));
