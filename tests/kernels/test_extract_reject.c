@@ -35,6 +35,7 @@ typedef struct {
     double *seen, *whole; /* [n] part of the spot on pixels with weight, and without rejection */
     double *light;        /* [n] sum of weights, and the diagonal of M, without rejection */
     double *first;
+    double *free; /* [npix] 1 - w a^T C a, C the inverse of the blocks of single fibres */
     unsigned char *flag;
 } plain;
 
@@ -94,6 +95,45 @@ static void plain_solve(plain *d, int first)
     spx_free(w);
 }
 
+static void plain_leverage(plain *d)
+{
+    const size_t nb = d->nb;
+    double *block = spx_alloc2(nb, nb, sizeof *block, NULL), *c = spx_alloc2(nb, nb, sizeof *c, NULL);
+    for (size_t q = 0; q < d->npix; q++)
+        d->free[q] = 1.0;
+    for (size_t f = 0; f < d->nf; f++) {
+        double most = 0.0, *w = spx_alloc(d->n, sizeof *w, NULL);
+        memset(block, 0, nb * nb * sizeof *block);
+        memset(c, 0, nb * nb * sizeof *c);
+        for (size_t q = 0; q < d->npix; q++)
+            for (size_t i = 0; i < d->n && (d->flag[q] & USED); i++)
+                w[i] += plain_weight(d, q) * d->a[q * d->n + i];
+        for (size_t i = 0; i < d->n; i++)
+            most = fmax(most, w[i]);
+        for (size_t i = 0; i < nb; i++) {
+            for (size_t q = 0; q < d->npix; q++)
+                for (size_t j = 0; j < nb && (d->flag[q] & USED); j++)
+                    block[i * nb + j] += plain_weight(d, q) * d->a[q * d->n + f * nb + i] * d->a[q * d->n + f * nb + j];
+            const double alpha = w[f * nb + i] < 1e-4 * most ? 1e-4 * most - w[f * nb + i] : 0.0;
+            block[i * nb + i] += alpha * alpha + 1e-15;
+            c[i * nb + i] = 1.0;
+        }
+        CHECK(LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)nb, (lapack_int)nb, block, (lapack_int)nb, c,
+                            (lapack_int)nb) == 0,
+              "leverage");
+        for (size_t q = 0; q < d->npix; q++)
+            for (size_t i = 0; i < nb; i++)
+                for (size_t j = 0; j < nb && d->a[q * d->n + f * nb + i] != 0.0; j++)
+                    d->free[q] -=
+                        plain_weight(d, q) * d->a[q * d->n + f * nb + i] * c[i * nb + j] * d->a[q * d->n + f * nb + j];
+        spx_free(w);
+    }
+    for (size_t q = 0; q < d->npix; q++)
+        d->free[q] = fmax(d->free[q], 0.1);
+    spx_free(block);
+    spx_free(c);
+}
+
 static int plain_is(const plain *d, long y, long x, int flag)
 {
     return y >= 0 && x >= 0 && y < (long)d->s->image.ny && x < (long)d->s->image.nx &&
@@ -117,7 +157,9 @@ static double plain_model(const plain *d, long y, long x)
 
 static double plain_excess(const plain *d, long y, long x)
 {
-    const double m = plain_model(d, y, x), v = 1.0 / weight_of(&d->s->image, y, x);
+    const double m = plain_model(d, y, x);
+    const double v = (plain_is(d, y, x, HIT) ? 1.0 : d->free[(size_t)y * d->s->image.nx + (size_t)x]) /
+                     weight_of(&d->s->image, y, x);
     const double gx = (plain_model(d, y, x + 1) - plain_model(d, y, x - 1)) / 2.0;
     const double gy = (plain_model(d, y + 1, x) - plain_model(d, y - 1, x)) / 2.0;
     return ((double)d->s->image.data[(size_t)y * d->s->image.nx + (size_t)x] - m) /
@@ -169,6 +211,7 @@ static int plain_converge(plain *d, double sigma)
 
 static void plain_reject(plain *d, double sigma)
 {
+    plain_leverage(d);
     plain_solve(d, 1);
     if (!plain_converge(d, sigma))
         return;
@@ -214,13 +257,14 @@ static plain plain_bundle(const scene *s, size_t fibre0, size_t nf)
     d.a = spx_alloc2(npix, n, sizeof *d.a, NULL);
     d.m = spx_alloc2(n, n, sizeof *d.m, NULL);
     d.x = spx_alloc2(4, n, sizeof *d.x, NULL);
-    d.model = spx_alloc(npix, sizeof *d.model, NULL);
+    d.model = spx_alloc2(2, npix, sizeof *d.model, NULL);
     d.flag = spx_alloc(npix, 1, NULL);
     column *c = d.c = spx_alloc(n, sizeof *c, NULL);
     if (!d.a || !d.m || !d.x || !d.model || !d.flag || !c) {
         CHECK(0, "memory");
         return d;
     }
+    d.free = d.model + npix;
     d.seen = d.x + n;
     d.whole = d.seen + n;
     d.first = d.whole + n;

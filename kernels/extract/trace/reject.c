@@ -1,4 +1,5 @@
-/* Provides the search for cosmic-ray hits in a bundle: pixels far above the model of the deconvolved solution.
+/* Provides the search for cosmic-ray hits in a bundle: pixels far above the model of the deconvolved solution. The
+ * noise of a residual is that of the pixel but for its leverage, what the model follows of it.
  *
  * 1. A pixel is rejected when its excess over the model is above the threshold and at least half of the largest within
  *    5 x 5 pixels: the solution is drawn towards a hit, and leaves residuals around it. Beside a pixel that is far
@@ -42,6 +43,7 @@ typedef struct {
     double *model;          /* the window's */
     float *ivar;            /* the window's weights with nothing rejected */
     float *most_ivar;       /* the window's 1/variance, or more */
+    float *free;            /* the window's 1 - leverage: part of the noise that is left in a residual */
     const float *readnoise; /* the window's; NULL: variance from ivar */
     unsigned char *flag;    /* the window's SEEN, ... */
     unsigned char *touched; /* [nbin][nf] bins to get new equations */
@@ -88,12 +90,13 @@ static double variance_of(const search *s, size_t i)
     return s->readnoise ? fmax(least, spx_model_variance((double)s->readnoise[i], s->model[i])) : least;
 }
 
-/* The same; it has neighbours in the window. */
+/* The same; it has neighbours in the window. What the model follows of a pixel in use is not left in its residual. */
 static double excess(const search *s, size_t i)
 {
     const size_t row = s->b->wnx;
     const double *m = s->model + i;
-    return spx_reject_excess((double)s->b->data[i], variance_of(s, i), m[0], i > 0 ? m[-1] : 0.0, m[1],
+    const double part = s->flag[i] & HIT ? 1.0 : (double)s->free[i];
+    return spx_reject_excess((double)s->b->data[i], part * variance_of(s, i), m[0], i > 0 ? m[-1] : 0.0, m[1],
                              m[-(ptrdiff_t)row], m[row]);
 }
 
@@ -178,7 +181,7 @@ static spx_status find_new(search *s, spx_err *e)
     for (size_t y = (size_t)(b->y0 - b->wy0); y < (size_t)(b->y1 - b->wy0); y++)
         for (size_t i = y * b->wnx; s->dirty[y] && i < (y + 1) * b->wnx && st == SPX_OK; i++) {
             const double rest = (double)b->data[i] - s->model[i];
-            if (!(rest > 0.0) || rest * rest * (double)s->most_ivar[i] < least2) /* nearly all */
+            if (!(rest > 0.0) || rest * rest * (double)s->most_ivar[i] < least2 * (double)s->free[i]) /* nearly all */
                 continue;
             if ((s->flag[i] & (SEEN | HIT)) == SEEN && is_new(s, i))
                 st = append(s, i, e);
@@ -359,7 +362,7 @@ static spx_status begin(search *s, spx_err *e)
     /* weights in single precision, then bytes */
     double *window = spx_trace_workspace_get(
         s->r, SPX_BUFFER_REJECT_WINDOW,
-        ((s->readnoise ? 9 : 5) * npix + 2 * bins + cells + p->nbin + b->wny) / sizeof(double) + 1, 1, e);
+        ((s->readnoise ? 13 : 9) * npix + 2 * bins + cells + p->nbin + b->wny) / sizeof(double) + 1, 1, e);
     s->model = spx_trace_workspace_get(s->r, SPX_BUFFER_MODEL, b->wny, b->wnx, e);
     if (!vectors || !window || !s->model || npix > UINT32_MAX)
         return SPX_EIO;
@@ -369,7 +372,8 @@ static spx_status begin(search *s, spx_err *e)
     s->step = s->in_model + row;
     s->ivar = (float *)window;
     s->most_ivar = s->readnoise ? s->ivar + npix : s->ivar;
-    s->flag = (unsigned char *)(s->most_ivar + npix);
+    s->free = s->most_ivar + npix;
+    s->flag = (unsigned char *)(s->free + npix);
     s->touched = s->flag + npix;
     s->tied = s->touched + bins;
     s->cell = s->tied + bins;
@@ -382,16 +386,17 @@ static spx_status begin(search *s, spx_err *e)
     memcpy(s->whole, b->seen, row * sizeof *s->whole);
     memcpy(s->in_model, b->x, row * sizeof *s->in_model);
     mark_seen(s);
-    if (s->readnoise) { /* noise of the model must not make the variance small */
-        const spx_status st = spx_trace_smooth_light(p, s->kernels, b, s->r, 0, &s->model, e);
-        if (st != SPX_OK)
-            return st;
-        for (size_t i = 0; i < npix; i++)
+    spx_status st = s->kernels->leverage(p, b, s->r, s->model, e);
+    for (size_t i = 0; i < npix; i++)
+        s->free[i] = (float)fmin(fmax(1.0 - s->model[i], SPX_REJECT_LEAST_FREE), 1.0);
+    if (st == SPX_OK && s->readnoise) { /* noise of the model must not make the variance small */
+        st = spx_trace_smooth_light(p, s->kernels, b, s->r, 0, &s->model, e);
+        for (size_t i = 0; i < npix && st == SPX_OK; i++)
             s->most_ivar[i] =
                 s->ivar[i] > 0.0f ? (float)(1.0 / spx_model_variance((double)s->readnoise[i], s->model[i])) : 0.0f;
     }
     memset(s->model, 0, npix * sizeof *s->model);
-    return s->kernels->render(p, b, s->r, b->x, s->model, e);
+    return st == SPX_OK ? s->kernels->render(p, b, s->r, b->x, s->model, e) : st;
 }
 
 spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,

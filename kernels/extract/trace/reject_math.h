@@ -19,6 +19,9 @@
 #define SPX_REJECT_BACK_NEAR 2.0
 #define SPX_REJECT_BACK      0.8
 
+/* Part of a pixel's noise that is left in its residual at least: a residual that is next to nothing says nothing. */
+#define SPX_REJECT_LEAST_FREE 0.1
+
 /* Read noise below which a pixel has none, electrons: its variance could be 0. */
 #define SPX_LEAST_READNOISE 1e-3
 

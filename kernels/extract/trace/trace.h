@@ -279,6 +279,10 @@ struct spx_trace_kernels {
     /* Adds A v to the window model[wny][wnx], v[nbin][nl]; bins where it is 0 cost nothing. */
     spx_status (*render)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, const double *v,
                          double *model, spx_err *e);
+    /* Leverage of the pixels, 0 to 1, into window[wny][wnx]: the part of a pixel's value that its model follows;
+     * without the coupling of fibres. */
+    spx_status (*leverage)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *window,
+                           spx_err *e);
     /* Motion of the traces of a bundle that was solved: rows of *out that belong to its fibres and this window. */
     spx_status (*motion)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_motion_row *out,
                          spx_motion_fit *fit, spx_err *e);
