@@ -18,7 +18,7 @@
 #include "products/shift_h5.h"
 #include "run/queue_run.h"
 
-static spx_shift_args o = {.terms_y = "2,4", .windows = 4, .window = 60, .bundle_size = 25};
+static spx_shift_args o = {.terms_y = "1,4", .windows = 4, .window = 60, .bundle_size = 25};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength,

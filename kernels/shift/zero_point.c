@@ -27,8 +27,8 @@ enum { KNOTS = 40, EDGE = 8, MOST_STEPS = 10, FEWEST = 3, TAPS = 24 };
 #define NARROWEST 0.2
 #define WIDEST    2.0
 #define KERNEL    0.65
-/* Error of the method, bins: sky lines are 0.001 Angstrom off, bright arcs up to 0.005 (bins of 0.8). */
-#define ERROR 0.005
+/* Error of the place of a line by the method, bins, which adds up as that of independent lines. */
+#define ERROR 0.03
 /* A zero point further off, in bins, is none. */
 #define FARTHEST 1.5
 
@@ -296,7 +296,7 @@ spx_status spx_shift_zero_point(size_t n, size_t ndiag, double first, double ste
             out->chi2 = chi2;
             out->nline = used;
             out->value = z;
-            out->error = sqrt(fmax(1, chi2 / out->dof) / known + ERROR * ERROR * step * step);
+            out->error = sqrt(fmax(1, chi2 / out->dof) / known + ERROR * ERROR * step * step / (double)used);
         }
     }
     spx_free(ns);

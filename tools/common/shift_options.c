@@ -16,7 +16,7 @@ static spx_status degrees(const char *text, const char *option, double most, dou
     spx_status st = spx_parse_doubles(text, ',', option, "WAVELENGTH,FIBER", 2, n, &count, e);
     for (size_t i = 0; i < 2 && st == SPX_OK; i++)
         if (count != 2 || !(n[i] >= 0) || n[i] > most || floor(n[i]) != n[i])
-            st = spx_fail(e, SPX_EUSAGE, "%s: '%s' is not WAVELENGTH,FIBER: two degrees from 0 to %g, such as 2,4",
+            st = spx_fail(e, SPX_EUSAGE, "%s: '%s' is not WAVELENGTH,FIBER: two degrees from 0 to %g, such as 1,4",
                           option, text, most);
     return st;
 }

@@ -124,14 +124,21 @@ typedef struct {
 
 /* Elements of M between fibres, relative to the diagonal. The inverse of the blocks is up to some INVERSE times that of
  * the diagonal (narrow bins); each fibre further away costs a factor of that coupling. */
-#define MOTION_NO_COUPLING 1e-10
+#define MOTION_NO_COUPLING 1e-8
 #define MOTION_INVERSE     20.0
+/* Cross talk of columns that are solved for at once, relative to F; bins whose diagonal is below a fraction of the
+ * largest, at the ends of the rows that are used, carry no light of a column. */
+#define MOTION_CROSS_TALK 1e-7
+#define MOTION_WEAK       0.01
 
 static coupling_range find_coupling(const spx_trace_plan *p, const spx_trace_bundle *b)
 {
     const size_t nf = b->nf, nl = b->nl;
-    double most = 0;
+    double most = 0, strongest = 0;
     coupling_range range = {0, 1, 1};
+    for (size_t k = 0; k < p->nbin; k++)
+        for (size_t f = 0; f < nf; f++)
+            strongest = fmax(strongest, b->singular[f] ? 0 : b->m[k * b->nelem * nl + f]);
     for (int df = 1; df <= b->reach; df++) {
         double largest = 0;
         for (size_t k = 0; k < p->nbin; k++)
@@ -143,7 +150,8 @@ static coupling_range find_coupling(const spx_trace_plan *p, const spx_trace_bun
                 const double *own = b->m + k * b->nelem * nl, *its = b->m + (size_t)other * b->nelem * nl + df;
                 for (size_t f = 0; f + (size_t)df < nf; f++) {
                     const double square = m[f] * m[f], scale = own[f] * its[f];
-                    if (scale > 0 && square > largest * scale)
+                    if (own[f] > MOTION_WEAK * strongest && its[f] > MOTION_WEAK * strongest &&
+                        square > largest * scale)
                         largest = square / scale;
                 }
             }
@@ -154,7 +162,7 @@ static coupling_range find_coupling(const spx_trace_plan *p, const spx_trace_bun
     }
     range.z = range.v + 1;
     range.apart = range.v + range.z + 1;
-    for (double left = 1; left > MOTION_RELATIVE && range.apart < nf; left *= MOTION_INVERSE * most)
+    for (double left = 1; left > MOTION_CROSS_TALK && range.apart < nf; left *= MOTION_INVERSE * most)
         range.apart++;
     return range;
 }

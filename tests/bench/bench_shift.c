@@ -1,0 +1,126 @@
+/* bench_shift [DEVICE...]: seconds of one measurement of shifts and widths in four windows of 60 Angstrom of 25 to 500
+ * fibres, as specx-shift makes it twice where traces have moved by 0.05 pixel, against a floor: the products that each
+ * bin needs, as fast as the first cache gives their operands. These are, for spots of 15 x 11 pixels and degrees of 4:
+ * 2 600 for a spot with both derivatives, 1 300 for its overlaps with others, 500 for model and images of the
+ * derivatives, 1 000 for what bins see of these. Made by `make bench-shift`. Without arguments: the CPU, with 1 and 2
+ * threads. Of other devices the time of their kernels counts, without copies. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../must.h"
+#include "backend.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "curve.h"
+#include "num/stat.h"
+#include "psf/psf_math.h"
+#include "sim/sim.h"
+
+enum { WINDOWS = 4, RUNS = 3 };
+
+#define PRODUCTS 5400.0
+
+typedef struct {
+    spx_psf psf;
+    spx_image image;
+    double first[WINDOWS], last[WINDOWS];
+} scene;
+
+/* Traces with light of 400 electrons a row, rectangular: what it looks like does not matter to the time. */
+static void make(size_t nspec, scene *s)
+{
+    spx_err e = {0};
+    *s = (scene){{0}, {0}, {0}, {0}};
+    must(spx_sim_psf('z', nspec, 0, 0, &s->psf, &e) == SPX_OK, &e);
+    const size_t n = s->psf.npix_x * s->psf.npix_y;
+    s->image = (spx_image){.nx = s->psf.npix_x, .ny = s->psf.npix_y};
+    s->image.data = must_have(spx_alloc(n, sizeof(float), &e));
+    s->image.ivar = must_have(spx_alloc(n, sizeof(float), &e));
+    s->image.mask = must_have(spx_alloc(n, sizeof(uint32_t), &e));
+    for (size_t i = 0; i < n; i++)
+        s->image.ivar[i] = 1.0f / 9;
+    for (size_t f = 0; f < nspec; f++)
+        for (double lambda = 7530; lambda < 9810; lambda += 0.5) {
+            const size_t x = (size_t)(spx_psf_series_value(&s->psf.x, f, lambda) + 0.5);
+            const size_t y = (size_t)(spx_psf_series_value(&s->psf.y, f, lambda) + 0.5);
+            for (size_t k = y * s->image.nx + x - 1; k <= y * s->image.nx + x + 1; k++) {
+                s->image.data[k] = 133;
+                s->image.ivar[k] = 1.0f / 142;
+            }
+        }
+    for (size_t i = 0; i < WINDOWS; i++) {
+        s->first[i] = 7700 + 580.0 * (double)i;
+        s->last[i] = s->first[i] + 60;
+    }
+}
+
+/* Products of two operands with a sum, a second, of one core whose arrays lie in the first cache. */
+static double products(void)
+{
+    enum { N = 256, TIMES = 200000 };
+    static double a[N], b[N], c[N];
+    for (int i = 0; i < N; i++)
+        a[i] = b[i] = 1e-3 * i;
+    const double begin = spx_seconds();
+    for (int t = 0; t < TIMES; t++) {
+#pragma omp simd
+        for (int i = 0; i < N; i++)
+            c[i] += a[i] * b[i];
+        __asm__ volatile("" : : "r"(c) : "memory");
+    }
+    return (double)N * TIMES / (spx_seconds() - begin);
+}
+
+static double seconds(spx_backend *b, const scene *s, int nthreads)
+{
+    const size_t nbundle = (s->psf.nspec + 24) / 25;
+    const spx_motion_options o = {WINDOWS, s->first, s->last, 0.8, 25, nthreads};
+    spx_err e = {0};
+    spx_motion_row *row = must_have(spx_alloc2(WINDOWS, s->psf.nspec, sizeof *row, &e));
+    spx_motion_fit *fit = must_have(spx_alloc2(WINDOWS, nbundle, sizeof *fit, &e));
+    double t[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        const double begin = spx_seconds();
+        must(b->motion(b, &s->image, &s->psf, &o, row, fit, &e) == SPX_OK, &e);
+        t[i] = b->device_seconds > 0 ? b->device_seconds : spx_seconds() - begin;
+    }
+    spx_free(row);
+    spx_free(fit);
+    return spx_median(t, RUNS);
+}
+
+static void bench(size_t nspec, int ndevice, char **device)
+{
+    scene s;
+    make(nspec, &s);
+    const double least = PRODUCTS * 76 * WINDOWS * (double)nspec / products();
+    printf("%zu fibres, %d windows of 60 Angstrom\n  products, one core %8.1f ms\n", nspec, WINDOWS, 1e3 * least);
+    for (int d = 0; d < ndevice; d++) {
+        const int most = strcmp(device[d], "cpu") == 0 ? 2 : 1;
+        spx_backend b;
+        spx_err e = {0};
+        must(spx_backend_open(&b, device[d], SPX_OP_SHIFT, NULL, &e) == SPX_OK, &e);
+        for (int nthreads = 1; nthreads <= most; nthreads++) {
+            char name[64];
+            const double t = seconds(&b, &s, nthreads);
+            (void)snprintf(name, sizeof name, "%.12s, %d thread%s", device[d], nthreads, nthreads > 1 ? "s" : "");
+            printf("  %-24s %8.1f ms, %.1f times the floor\n", name, 1e3 * t, t * nthreads / least);
+            curve_point(name, (double)nspec, t);
+        }
+        spx_backend_close(&b);
+    }
+    spx_psf_free(&s.psf);
+    spx_image_free(&s.image);
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t fibres[] = {25, 100, 500};
+    static char cpu[] = "cpu";
+    char *only_cpu[] = {cpu};
+    curve_axes("fibres (4 windows of 60 Angstrom)", "seconds");
+    for (size_t i = 0; i < sizeof fibres / sizeof *fibres; i++)
+        bench(fibres[i], argc > 1 ? argc - 1 : 1, argc > 1 ? argv + 1 : only_cpu);
+    return 0;
+}
