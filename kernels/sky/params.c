@@ -23,7 +23,7 @@ typedef struct {
     spx_bspline spline;
     size_t ninterval, slots, size; /* size: of an array in this order */
     size_t *slot;                  /* [nwave] */
-    double *b;                     /* [4][size]: functions of the spline; NULL without */
+    double *b;                     /* [7][size]: functions of the spline, the last three 0 */
     double *legendre;              /* [most terms][size] */
 } layout;
 
@@ -68,7 +68,7 @@ static spx_status make_layout(const spx_sky_fit *f, layout *l, spx_err *e)
     }
     l->slots = (most + LANES - 1) / LANES * LANES;
     l->size = l->ninterval * l->slots;
-    l->b = spx_alloc2(4, l->size, sizeof *l->b, e);
+    l->b = spx_alloc2(7, l->size, sizeof *l->b, e);
     l->legendre = spx_alloc2(nterm > 0 ? nterm : 1, l->size, sizeof *l->legendre, e);
     if (l->b == NULL || l->legendre == NULL)
         return SPX_EIO;
@@ -123,18 +123,42 @@ static void multiply(size_t n, const double *restrict a, const double *restrict 
         product[i] = a[i] * b[i];
 }
 
-/* sum[c] = x . y_c, y_c = y + c stride */
+typedef SPX_VECTOR(double, 8 * LANES) lanes;
+typedef SPX_VECTOR_ANY(double, 8 * LANES) lanes_any;
+typedef SPX_VECTOR(double, 32) four;
+
+/* sum[c] = x . y_c, y_c = y + c stride, c < 4: x is read once, and lanes of all four are added together. */
+SPX_CLONES
+static void dots4(size_t n, const double *x, size_t stride, const double *y, double *sum)
+{
+    lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    for (size_t i = 0; i < n; i += LANES) {
+        const lanes v = *(const lanes_any *)(x + i);
+        s0 += v * *(const lanes_any *)(y + i);
+        s1 += v * *(const lanes_any *)(y + stride + i);
+        s2 += v * *(const lanes_any *)(y + 2 * stride + i);
+        s3 += v * *(const lanes_any *)(y + 3 * stride + i);
+    }
+#define HALVES(s)   (__builtin_shufflevector(s, s, 0, 1, 2, 3) + __builtin_shufflevector(s, s, 4, 5, 6, 7))
+#define PAIRS(a, b) (__builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7))
+    const four h0 = HALVES(s0), h1 = HALVES(s1), h2 = HALVES(s2), h3 = HALVES(s3);
+    const four p = PAIRS(h0, h1), q = PAIRS(h2, h3);
+#undef HALVES
+#undef PAIRS
+    const four all = __builtin_shufflevector(p, q, 0, 1, 4, 5) + __builtin_shufflevector(p, q, 2, 3, 6, 7);
+    memcpy(sum, &all, sizeof all);
+}
+
+/* The same for any number. */
 SPX_CLONES
 static void dots(size_t n, const double *x, size_t count, size_t stride, const double *y, double *sum)
 {
-    typedef SPX_VECTOR(double, 8 * LANES) lanes;
-    typedef SPX_VECTOR_ANY(double, 8 * LANES) lanes_any;
     for (size_t c = 0; c < count; c++) {
         const double *yc = y + c * stride;
         lanes s = {0};
         for (size_t i = 0; i < n; i += LANES)
             s += *(const lanes_any *)(x + i) * *(const lanes_any *)(yc + i);
-        sum[c] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+        sum[c] = ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
     }
 }
 
@@ -188,16 +212,17 @@ static void sum_spline(const layout *l, size_t nq, workspace *s)
         for (size_t a = 0; a < 4; a++)
             multiply(l->slots, s->w + at, l->b + a * l->size + at, s->product + a * l->slots);
         for (size_t a = 0; a < 4; a++) {
-            dots(l->slots, s->product + a * l->slots, 4 - a, l->size, l->b + a * l->size + at, sum);
+            /* behind the fourth function are zeros */
+            dots4(l->slots, s->product + a * l->slots, l->size, l->b + a * l->size + at, sum);
             for (size_t b = 0; b < 4 - a; b++)
                 s->band[b * n + i + a] += sum[b];
         }
         for (size_t q = 0; q < nq; q++) {
-            dots(l->slots, s->column + q * l->size + at, 4, l->slots, s->product, sum);
+            dots4(l->slots, s->column + q * l->size + at, l->slots, s->product, sum);
             for (size_t a = 0; a < 4; a++)
                 s->border[q * n + i + a] += sum[a];
         }
-        dots(l->slots, s->y + at, 4, l->slots, s->product, sum);
+        dots4(l->slots, s->y + at, l->slots, s->product, sum);
         for (size_t a = 0; a < 4; a++)
             s->x[i + a] += sum[a];
     }

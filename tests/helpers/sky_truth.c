@@ -1,0 +1,157 @@
+/* sky_truth SFRAME IMAGE TRUTH: what specx-sky made of a simulated exposure, against what was put in. Lines of text:
+ *
+ *     chi2 CLASS N SUM       bins of held-out fibres (class off, on, top of /sky/class) and the sum of flux^2 ivar: all
+ *                            of them, none is left out
+ *     pull NAME ROLE VALUE   (value - truth)/error of T, DELTA and the slope of DELTA, of each fibre; NAME t, d, d1
+ *
+ * Shifts: light of wavelength l + delta falls where the PSF of IMAGE has l, so that delta = - dy / (dY/dl), as a
+ * Legendre series over the arm. Means over sky fibres that were fitted are taken off, as the gauge has it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "calib/series.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "h5/table.h"
+#include "products/frame_h5.h"
+#include "products/psf_h5.h"
+#include "psf/psf_math.h"
+
+enum { ROLE = 9, SAMPLES = 200 };
+
+static spx_err e;
+
+static void must(spx_status st)
+{
+    if (st != SPX_OK) {
+        (void)fprintf(stderr, "sky_truth: %s\n", spx_err_text(&e));
+        exit(1);
+    }
+}
+
+/* Value of a curve v[n] over x[n] at `at`, straight in between. */
+static double between(size_t n, const double *x, const double *v, double at)
+{
+    size_t i = 0;
+    while (i + 2 < n && x[i + 1] < at)
+        i++;
+    return v[i] + (v[i + 1] - v[i]) * (at - x[i]) / (x[i + 1] - x[i]);
+}
+
+static void print_chi2(const spx_frame *f, const char *role, const uint8_t *class)
+{
+    static const char *const name[] = {"off", "on", "top"};
+    for (int c = 0; c < 3; c++) {
+        size_t n = 0;
+        double sum = 0;
+        for (size_t i = 0; i < f->nspec; i++)
+            for (size_t k = 0; k < f->arm.nwave; k++) {
+                const size_t at = i * f->arm.nwave + k;
+                if (strcmp(role + i * ROLE, "HELDOUT") != 0 || !(class[k] >> c & 1) || f->arm.mask[at] != 0 ||
+                    !(f->arm.ivar[at] > 0))
+                    continue;
+                n++;
+                sum += f->arm.flux[at] * f->arm.flux[at] * f->arm.ivar[at];
+            }
+        printf("chi2 %s %zu %.6f\n", name[c], n, sum);
+    }
+}
+
+/* Pulls of column q of the parameters. */
+static void print_pulls(const char *name, size_t ns, size_t nq, size_t q, const double *p, const double *cov,
+                        const double *truth, const char *role, int scaled)
+{
+    double mean = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < ns; i++)
+        if (strcmp(role + i * ROLE, "SKY") == 0) {
+            mean += truth[i];
+            n++;
+        }
+    mean /= (double)n;
+    for (size_t i = 0; i < ns; i++) {
+        const double expected = scaled ? truth[i] / mean : truth[i] - mean;
+        printf("pull %s %s %.6f\n", name, role + i * ROLE,
+               (p[i * nq + q] - expected) / sqrt(cov[(i * nq + q) * nq + q]));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    spx_input s = {0}, im = {0}, t = {0};
+    spx_frame f = {0};
+    spx_psf psf = {0};
+    spx_table *table = NULL;
+    uint8_t *class = NULL;
+    double *p = NULL, *cov = NULL, *throughput = NULL, *wave = NULL, *y = NULL;
+    if (argc != 4)
+        return 1;
+    must(spx_input_open(&s, argv[1], &e));
+    must(spx_input_open(&im, argv[2], &e));
+    must(spx_input_open(&t, argv[3], &e));
+    must(spx_frame_read(s.file, &f, &e));
+    must(spx_psf_read(im.file, &psf, &e));
+    must(spx_table_read(s.file, "/sky/table", &table, &e));
+    size_t dims[3] = {f.arm.nwave, 0, 0};
+    must(spx_h5_read_u8(s.file, "/sky/class", 1, dims, &class, &e));
+    char *role = spx_alloc(f.nspec, ROLE, &e);
+    double *truth = spx_alloc2(3, f.nspec, sizeof *truth, &e);
+    if (role == NULL || truth == NULL)
+        must(SPX_EIO);
+    must(spx_table_get_str(table, "ROLE", ROLE, role, &e));
+    size_t of_p[2] = {f.nspec, 0};
+    must(spx_h5_read_f64(s.file, "/sky/parameters", 2, of_p, &p, &e));
+    size_t of_cov[3] = {f.nspec, of_p[1], of_p[1]};
+    must(spx_h5_read_f64(s.file, "/sky/parameter_covariance", 3, of_cov, &cov, &e));
+    print_chi2(&f, role, class);
+    const double first = f.arm.wavelength[0], last = f.arm.wavelength[f.arm.nwave - 1];
+    for (size_t i = 0; i < f.nspec; i++)
+        truth[i] = 1;
+    if (spx_h5_exists(t.file, "/truth/throughput")) {
+        size_t d[2] = {f.nspec, 0};
+        must(spx_h5_read_f64(t.file, "/truth/throughput", 2, d, &throughput, &e));
+        for (size_t i = 0; i < f.nspec; i++) {
+            truth[i] = 0;
+            for (size_t k = 0; k < d[1]; k++)
+                truth[i] += throughput[i * d[1] + k] / (double)d[1];
+        }
+    }
+    if (spx_h5_exists(t.file, "/truth/shift/y")) {
+        size_t n = 0, d[2] = {f.nspec, 0};
+        must(spx_h5_read_f64(t.file, "/truth/shift/wavelength", 1, &n, &wave, &e));
+        must(spx_h5_read_f64(t.file, "/truth/shift/y", 2, d, &y, &e));
+        for (size_t i = 0; i < f.nspec; i++)
+            for (size_t k = 0; k < SAMPLES; k++) {
+                const double u = ((double)k + 0.5) / SAMPLES * 2 - 1, at = first + 0.5 * (u + 1) * (last - first);
+                const double slope =
+                    spx_psf_series_value(&psf.y, i, at + 0.5) - spx_psf_series_value(&psf.y, i, at - 0.5);
+                const double delta = -between(n, wave, y + i * n, at) / slope;
+                truth[f.nspec + i] += delta / SAMPLES;
+                truth[2 * f.nspec + i] += 3 * u * delta / SAMPLES;
+            }
+    }
+    if (of_p[1] == 4) { /* terms 1,2,1 */
+        print_pulls("t", f.nspec, 4, 0, p, cov, truth, role, 1);
+        print_pulls("d", f.nspec, 4, 1, p, cov, truth + f.nspec, role, 0);
+        print_pulls("d1", f.nspec, 4, 2, p, cov, truth + 2 * f.nspec, role, 0);
+    }
+    spx_free(class);
+    spx_free(p);
+    spx_free(cov);
+    spx_free(throughput);
+    spx_free(wave);
+    spx_free(y);
+    spx_free(role);
+    spx_free(truth);
+    spx_table_free(table);
+    spx_frame_free(&f);
+    spx_psf_free(&psf);
+    spx_input_close(&s);
+    spx_input_close(&im);
+    spx_input_close(&t);
+    return 0;
+}
