@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Median of v[n] (mean of the two middle values for even n; 0 for n = 0). Reorders v in an unspecified way. No value
- * may be NaN. */
+/* Median of v[n] (mean of the two middle values for even n; 0 for n = 0). v is scratch: long
+ * arrays do not keep their values. No value may be NaN. */
 double spx_median(double *v, size_t n);
 
 /* log10 of the probability that chi squared with `dof` degrees of freedom (> 0) exceeds `chisq`: log10 Q(dof/2,

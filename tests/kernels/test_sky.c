@@ -235,6 +235,59 @@ static void against_truth(int what, spx_sky_scale scale)
     sky_free(&c);
 }
 
+static double scatter(const double *v, size_t n, double *median)
+{
+    double *copy = sky_need(n, sizeof *copy); /* spx_median() leaves another array behind */
+    memcpy(copy, v, n * sizeof *copy);
+    *median = spx_median(copy, n);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = fabs(v[i] - *median);
+    const double s = 1.4826 * spx_median(copy, n);
+    spx_free(copy);
+    return s;
+}
+
+/* Scales and shifts of sky fibres and targets in units of their errors, over frames of other noise, fibres and lines;
+ * with 5 sky fibres errors of the common part are larger, and not as well known. */
+static void pulls(size_t every, double allowed, double shrunk)
+{
+    enum { SEEDS = 8, NS = 120 };
+    static double pull[2][2][SEEDS * NS];
+    size_t n[2] = {0, 0};
+    double median;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        sky_scene c;
+        spx_sky out = {0};
+        spx_sky_options o = spx_sky_defaults();
+        random_start(100 + seed);
+        sky_make(&c, NS, 700, 11, every, SKY_SHIFTS | SKY_STARS, 1);
+        o.nthreads = 2;
+        if (solve(&c, &o, &out)) {
+            double mean[2] = {0, 0}, used = 0;
+            for (size_t i = 0; i < NS; i += every, used++) {
+                mean[0] += c.t[i];
+                mean[1] += c.delta[i];
+            }
+            for (size_t i = 0; i < NS; i++) {
+                const size_t who = out.role[i] != SPX_SKY_FIBRE;
+                pull[0][who][n[who]] = (out.p[i * 4] - c.t[i] * used / mean[0]) / sqrt(out.cov[i * 16]);
+                pull[1][who][n[who]++] = (out.p[i * 4 + 1] - c.delta[i] + mean[1] / used) / sqrt(out.cov[i * 16 + 5]);
+            }
+        }
+        spx_sky_free(&out);
+        sky_free(&c);
+    }
+    for (size_t q = 0; q < 2; q++)
+        for (size_t who = 0; who < 2; who++) {
+            const double s = scatter(pull[q][who], n[who], &median), error = 1 / sqrt((double)n[who]);
+            printf("1 of %zu fibres sky, %s of %s: pulls of %zu fibres: median %+.3f, scatter %.3f\n", every,
+                   q == 0 ? "t" : "delta", who == 0 ? "sky" : "targets", n[who], median, s);
+            CHECK(fabs(s - 1) < allowed + 3.5 * 1.2 * error, "scatter of pulls %g", s);
+            /* targets: reweighting, and the noise of a sky of few fibres, which makes t smaller */
+            CHECK(fabs(median) < (who == 0 ? 0.1 : shrunk) + 3.5 * 1.25 * error, "median of pulls %g", median);
+        }
+}
+
 /* A fifth of the bins off, a star in a sky fibre, a variance that is four times too small, all in one go, each alone.
  */
 static void odd(const char *name, int which)
@@ -374,6 +427,8 @@ int main(void)
     against_truth(SKY_SHIFTS | SKY_STARS | SKY_MASKS | SKY_GRADIENT, SPX_SKY_SCALE_ALL);
     against_truth(SKY_STARS | SKY_VELOCITY, SPX_SKY_SCALE_ALL);
     against_truth(SKY_STARS | SKY_SECTORS, SPX_SKY_SCALE_ALL);
+    pulls(3, 0.1, 0.4);
+    pulls(24, 0.4, 0.8);
     odd("plain", 0);
     odd("outliers", 1);
     odd("star", 2);
