@@ -12,7 +12,8 @@
 /* Speed of light, km/s. */
 #define LIGHT 299792.458
 
-enum { WINDOW = 151, EVERY = 8, FEW_BINS = 50 };
+/* SAMPLE: bins that tell scales to begin with. */
+enum { WINDOW = 151, EVERY = 8, FEW_BINS = 50, SAMPLE = 400, TOGETHER = 8 };
 
 spx_sky_options spx_sky_defaults(void)
 {
@@ -268,16 +269,30 @@ static spx_status find_bad_bins(job *j, spx_err *e)
     return j->g->weights(j->g, &j->w, e);
 }
 
-/* Median of the sky fibres, bin by bin; 0 where none has light. dark[nwave] */
+/* Is bin k one of those that the beginning looks at? Every few of TOGETHER neighbours: the frame lies in memory by
+ * fibre. */
+static int in_sample(size_t n, size_t k)
+{
+    const size_t every = n / SAMPLE > 1 ? n / SAMPLE : 1;
+    return k / TOGETHER % every == 0;
+}
+
+/* Median of the sky fibres in bins of the sample; 0 where none has light, and in others. v[TOGETHER][nspec] */
 static void median_sky(const job *j, double *v, double *sky)
 {
-    const size_t n = j->in->nwave;
-    for (size_t k = 0; k < n; k++) {
-        size_t m = 0;
-        for (size_t i = 0; i < j->in->nspec; i++)
-            if (j->w.use[i] && j->in->ivar[i * n + k] > 0)
-                v[m++] = j->in->flux[i * n + k];
-        sky[k] = spx_median(v, m);
+    const size_t n = j->in->nwave, ns = j->in->nspec;
+    memset(sky, 0, n * sizeof *sky);
+    for (size_t first = 0; first < n; first += TOGETHER) {
+        size_t m[TOGETHER] = {0};
+        const size_t last = first + TOGETHER < n ? first + TOGETHER : n;
+        if (!in_sample(n, first))
+            continue;
+        for (size_t i = 0; i < ns; i++)
+            for (size_t k = first; k < last && j->w.use[i]; k++)
+                if (j->in->ivar[i * n + k] > 0)
+                    v[(k - first) * ns + m[k - first]++] = j->in->flux[i * n + k];
+        for (size_t k = first; k < last; k++)
+            sky[k] = spx_median(v + (k - first) * ns, m[k - first]);
     }
 }
 
@@ -290,14 +305,14 @@ static double first_scale(const job *j, size_t i, const double *sky, double *v, 
     double dm = 0, mm = 0, t = 1;
     size_t m = 0;
     for (size_t k = 0; k < n; k++)
-        if (w[k] > 0) {
+        if (w[k] > 0 && in_sample(n, k)) {
             dm += w[k] * d[k] * sky[k];
             mm += w[k] * sky[k] * sky[k];
         }
     if (j->o->terms.nt > 0 && mm > 1e4 && dm > 0.02 * mm && dm < 50 * mm)
         t = dm / mm;
     for (size_t k = 0; k < n; k++)
-        if (w[k] > 0)
+        if (w[k] > 0 && in_sample(n, k))
             v[m++] = fabs(d[k] - t * sky[k]) * sqrt(w[k]);
     *median = spx_median(v, m) / 0.6745;
     return t;
@@ -309,7 +324,8 @@ static spx_status begin(job *j, spx_err *e)
 {
     const size_t ns = j->in->nspec, n = j->in->nwave;
     size_t nsky = 0, nin = 0;
-    double *v = spx_alloc(ns > n ? ns : n, sizeof *v, e), *residual = spx_alloc(ns, sizeof *residual, e);
+    double *v = spx_alloc(TOGETHER * ns > n ? TOGETHER * ns : n, sizeof *v, e),
+           *residual = spx_alloc(ns, sizeof *residual, e);
     if (v == NULL || residual == NULL) {
         spx_free(v);
         spx_free(residual);
@@ -639,9 +655,11 @@ static spx_status set_prior(job *j, spx_err *e)
     double *v = spx_alloc(n, sizeof *v, e);
     if (v == NULL)
         return SPX_EIO;
+    size_t m = 0;
     for (size_t k = 0; k < n; k++)
-        v[k] = fabs(j->y[k]); /* the median sky of begin() */
-    const double median = spx_median(v, n);
+        if (in_sample(n, k))
+            v[m++] = fabs(j->y[k]); /* the median sky of begin() */
+    const double median = spx_median(v, m);
     j->prior = median > 0 ? 1 / (median * median) : 1;
     spx_free(v);
     return SPX_OK;

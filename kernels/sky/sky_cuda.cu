@@ -2,6 +2,7 @@
  * are those of calib/calib.cuh. The quantities of a fibre are one block's work: sums over the bins between two knots
  * are one thread's each, so that their order is fixed; the band of the spline is factorised by one thread, and solved
  * for each column by another. Banded algebra of the whole arm is left to the host (driver.c). */
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct view {
     double *info, *right, *r, *fit, *system;                   /* r, fit [ns][n]; system [ns][...] */
     uint8_t *active, *use, *kind, *bad, *line_class;
     uint32_t *fibre;
+    char *state; /* of the host's, behind each other: state_size() */
     double *part, *sum, *band;
     spx_sky_sums *sums;
     spx_sky_chi2 *chi2;
@@ -497,10 +499,17 @@ __global__ void __launch_bounds__(THREADS) measure_kernel(view g)
 
 /* ---- the engine ---- */
 
+/* Memory that stays from frame to frame: to get and to free it takes as long as the rest. One thread of a program works
+ * on frames, on one device. */
+struct kept {
+    spx::device_buffer<char> memory;
+    spx::pinned_buffer<char> staging;
+};
+
 struct cuda {
     view g;
     spx::stream stream;
-    spx::array<char> memory;
+    kept &k;
     double began;
     double seconds;
 };
@@ -526,6 +535,28 @@ template <typename T> void take(const cuda &c, T *to, const T *from, size_t n)
     check(cudaStreamSynchronize(c.stream.s), "stream");
 }
 
+dim3 all_bins(const view &g)
+{
+    return dim3(spx::blocks(g.n, THREADS), (unsigned)g.ns);
+}
+
+/* The arrays that the host changes between two calls, one behind the other, for one copy. base NULL: their size. */
+size_t hand_out_state(char *base, view &g)
+{
+    spx::arena a = {base, 0, 0};
+    g.p = a.take<double>(g.ns * g.nq + 1);
+    g.x = a.take<double>(g.ns * g.nm + 1);
+    g.s = a.take<double>(g.n);
+    g.mode = a.take<double>(g.nm * g.n + 1);
+    g.continuum = a.take<double>(g.n);
+    g.active = a.take<uint8_t>(g.ns);
+    g.use = a.take<uint8_t>(g.ns);
+    g.kind = a.take<uint8_t>(g.ns);
+    g.bad = a.take<uint8_t>(g.n);
+    g.fibre = a.take<uint32_t>(g.ns);
+    return a.used;
+}
+
 /* Hands out the arrays; with a.base NULL it counts. */
 void hand_out(spx::arena &a, view &g)
 {
@@ -541,58 +572,46 @@ void hand_out(spx::arena &a, view &g)
     g.legendre = a.take<double>((nq + 1) * g.n);
     g.spline = a.take<double>(4 * g.n);
     g.first = a.take<uint32_t>(g.ninterval + 1);
-    g.s = a.take<double>(g.n);
-    g.mode = a.take<double>(g.nm * g.n + 1);
-    g.x = a.take<double>(g.ns * g.nm + 1);
     g.q = a.take<double>(g.ns);
-    g.continuum = a.take<double>(g.n);
-    g.p = a.take<double>(g.ns * nq + 1);
     g.cov = a.take<double>(g.ns * nq * nq + 1);
     g.expected = a.take<double>(2 * nq + 1);
     g.info = a.take<double>(g.ns * nq * nq + 1);
     g.right = a.take<double>(g.ns * nq + 1);
     g.system = a.take<double>(g.ns * system_size(g) + 1);
-    g.active = a.take<uint8_t>(g.ns);
-    g.use = a.take<uint8_t>(g.ns);
-    g.kind = a.take<uint8_t>(g.ns);
-    g.bad = a.take<uint8_t>(g.n);
     g.line_class = a.take<uint8_t>(g.n);
-    g.fibre = a.take<uint32_t>(g.ns);
     g.part = a.take<double>(spx::calib::normal_chunks(g.ns) * pairs);
     g.sum = a.take<double>(pairs);
     g.band = a.take<double>(g.nd * g.n);
     g.sums = a.take<spx_sky_sums>(g.ns);
+    g.state = a.take<char>(hand_out_state(nullptr, g));
+    (void)hand_out_state(a.base != nullptr ? g.state : nullptr, g);
     g.chi2 = a.take<spx_sky_chi2>(g.ns);
 }
 
-dim3 all_bins(const view &g)
+/* Sends them; the number of fibres in use, whose list is among them. */
+size_t put_state(cuda &c, const spx_sky_work *w)
 {
-    return dim3(spx::blocks(g.n, THREADS), (unsigned)g.ns);
-}
-
-/* Quantities that the host has changed. */
-void put_state(cuda &c, const spx_sky_work *w)
-{
-    view &g = c.g;
-    put(c, g.active, w->active, g.ns);
-    put(c, g.use, w->use, g.ns);
-    put(c, g.kind, w->kind, g.ns);
-    put(c, g.bad, w->bad, g.n);
-    put(c, g.p, w->p, g.ns * g.nq);
-    put(c, g.x, w->x, g.ns * g.nm);
+    const view &g = c.g;
+    view h = g; /* the same places, in the staging buffer */
+    const size_t bytes = hand_out_state(nullptr, h);
+    size_t nuse = 0;
+    char *host = c.k.staging.need(bytes);
+    (void)hand_out_state(host, h);
+    std::copy_n(w->p, g.ns * g.nq, h.p);
+    std::copy_n(w->x, g.ns * g.nm, h.x);
+    std::copy_n(w->s, g.n, h.s);
+    std::copy_n(w->mode, g.nm * g.n, h.mode);
     if (w->continuum != nullptr)
-        put(c, g.continuum, w->continuum, g.n);
-}
-
-/* Fibres in use, in order; their number. */
-size_t put_use(cuda &c, const spx_sky_work *w, std::vector<uint32_t> &list)
-{
-    list.clear();
-    for (size_t i = 0; i < c.g.ns; i++)
+        std::copy_n(w->continuum, g.n, h.continuum);
+    std::copy_n(w->active, g.ns, h.active);
+    std::copy_n(w->use, g.ns, h.use);
+    std::copy_n(w->kind, g.ns, h.kind);
+    std::copy_n(w->bad, g.n, h.bad);
+    for (size_t i = 0; i < g.ns; i++)
         if (w->use[i])
-            list.push_back((uint32_t)i);
-    put(c, c.g.fibre, list.data(), list.size());
-    return list.size();
+            h.fibre[nuse++] = (uint32_t)i;
+    put(c, g.state, host, bytes);
+    return nuse;
 }
 
 /* Runs `body` with the engine's state; a failure of the device becomes an error. */
@@ -607,7 +626,7 @@ template <typename F> spx_status run(spx_sky_engine *e, spx_err *err, F body)
 spx_status set_weights(spx_sky_engine *engine, const spx_sky_work *w, spx_err *e)
 {
     return run(engine, e, [&](cuda &c) {
-        put_state(c, w);
+        (void)put_state(c, w);
         weights_kernel<<<all_bins(c.g), THREADS, 0, c.stream.s>>>(c.g);
         check(cudaGetLastError(), "launch");
         check(cudaStreamSynchronize(c.stream.s), "stream");
@@ -619,14 +638,13 @@ spx_status make_spectra(spx_sky_engine *engine, const spx_sky_work *w, spx_err *
     return run(engine, e, [&](cuda &c) {
         view &g = c.g;
         const double *s = g.s;
-        put_state(c, w);
-        put(c, g.s, w->s, g.n);
-        put(c, g.mode, w->mode, g.nm * g.n);
+        (void)put_state(c, w);
         if (g.nm > 0 || g.has_q) {
             modes_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, g.si);
             s = g.si;
         }
         if (g.has_q) {
+            put(c, g.q, w->q, g.ns);
             shift_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, g.si, g.si + g.ns * g.n);
             s = g.si + g.ns * g.n;
         }
@@ -642,7 +660,7 @@ spx_status measure(spx_sky_engine *engine, const spx_sky_work *w, double *info, 
 {
     return run(engine, e, [&](cuda &c) {
         view &g = c.g;
-        put_state(c, w);
+        (void)put_state(c, w);
         measure_kernel<<<(unsigned)g.ns, THREADS, 0, c.stream.s>>>(g);
         check(cudaGetLastError(), "launch");
         take(c, info, g.info, g.ns * g.nq * g.nq);
@@ -653,7 +671,7 @@ spx_status measure(spx_sky_engine *engine, const spx_sky_work *w, double *info, 
 spx_status make_models(spx_sky_engine *engine, const spx_sky_work *w, double most, spx_sky_sums *sums, spx_err *e)
 {
     return run(engine, e, [&](cuda &c) {
-        put_state(c, w);
+        (void)put_state(c, w);
         put(c, c.g.sums, sums, c.g.ns);
         model_kernel<<<(unsigned)c.g.ns, THREADS, 0, c.stream.s>>>(c.g, most);
         check(cudaGetLastError(), "launch");
@@ -665,7 +683,7 @@ spx_status reject(spx_sky_engine *engine, const spx_sky_work *w, double limit, d
                   spx_err *e)
 {
     return run(engine, e, [&](cuda &c) {
-        put_state(c, w);
+        (void)put_state(c, w);
         reject_kernel<<<(unsigned)c.g.ns, THREADS, 0, c.stream.s>>>(c.g, limit, most);
         check(cudaGetLastError(), "launch");
         take(c, sums, c.g.sums, c.g.ns);
@@ -676,9 +694,7 @@ spx_status normal(spx_sky_engine *engine, const spx_sky_work *w, double *a, doub
 {
     return run(engine, e, [&](cuda &c) {
         view &g = c.g;
-        std::vector<uint32_t> list;
-        put_state(c, w);
-        const size_t nuse = put_use(c, w, list);
+        const size_t nuse = put_state(c, w);
         for (size_t q = 0; q <= g.nm; q++)
             for (size_t r = 0; r <= q; r++) {
                 weigh_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, q, r);
@@ -694,8 +710,7 @@ spx_status normal(spx_sky_engine *engine, const spx_sky_work *w, double *a, doub
 spx_status mean_spectrum(spx_sky_engine *engine, const spx_sky_work *w, double *mean, spx_err *e)
 {
     return run(engine, e, [&](cuda &c) {
-        std::vector<uint32_t> list;
-        const size_t nuse = put_use(c, w, list);
+        const size_t nuse = put_state(c, w);
         mean_kernel<<<spx::blocks(c.g.n, THREADS), THREADS, 0, c.stream.s>>>(c.g, nuse, c.g.sum);
         check(cudaGetLastError(), "launch");
         take(c, mean, c.g.sum, c.g.n);
@@ -707,7 +722,7 @@ spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const double *c
 {
     return run(engine, e, [&](cuda &c) {
         view &g = c.g;
-        put_state(c, w);
+        (void)put_state(c, w);
         put(c, g.cov, w->cov, g.ns * g.nq * g.nq);
         put(c, g.line_class, line_class, g.n);
         for (size_t q = 0; q <= g.nm; q++)
@@ -782,8 +797,8 @@ void begin(cuda &c, const spx_sky_input *in, const spx_sky_options *o)
     g.has_continuum = o->scale == SPX_SKY_SCALE_LINES;
     g.has_q = in->velocity != nullptr;
     hand_out(a, g);
-    c.memory = spx::array<char>(a.used);
-    a = {c.memory.get(), 0, a.used};
+    const size_t bytes = a.used;
+    a = {c.k.memory.need(bytes), 0, bytes};
     hand_out(a, g);
     for (const double *p : {in->resolution, in->flux, in->ivar})
         (void)spx_mem_pagelocked(p);
@@ -810,7 +825,8 @@ extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, cons
         return st;
     return spx::guarded("sky", e, [&] {
         (void)spx::use_first(b);
-        cuda c{};
+        static thread_local kept memory;
+        cuda c{{}, {}, memory, 0, 0};
         spx_sky_engine engine = {};
         begin(c, in, &used);
         c.began = now();
