@@ -35,15 +35,19 @@ static void calibrate(const spx_flux *f, const double *c, const double *ci, cons
                 mask[k] |= SPX_NODATA;
             continue;
         }
-        flux[k] = isfinite(flux[k]) ? flux[k] / ci[k] : 0;
-        ivar[k] =
-            ivar[k] > 0 && isfinite(ivar[k]) ? 1 / (1 / (ivar[k] * ci[k] * ci[k]) + flux[k] * flux[k] * relative2) : 0;
+        const double f0 = flux[k] / ci[k], v0 = 1 / (ivar[k] * ci[k] * ci[k]) + f0 * f0 * relative2;
+        /* numbers that no detector makes must not become infinite */
+        const int finite = isfinite(f0) && ivar[k] > 0 && v0 > 0 && isfinite(v0) && isfinite(1 / v0);
+        flux[k] = isfinite(f0) ? f0 : 0;
+        ivar[k] = finite ? 1 / v0 : 0;
     }
     for (size_t b = 0; b < ndiag; b++)
         for (size_t j = 0; j < n; j++) {
             const size_t k = j + b; /* row k - ndiag/2 */
-            if (k >= ndiag / 2 && k - ndiag / 2 < n && !bad[k - ndiag / 2])
-                r[b * n + j] *= c[j] / ci[k - ndiag / 2];
+            if (k >= ndiag / 2 && k - ndiag / 2 < n && !bad[k - ndiag / 2]) {
+                const double x = r[b * n + j] * (c[j] / ci[k - ndiag / 2]);
+                r[b * n + j] = isfinite(x) ? x : 0;
+            }
         }
 }
 

@@ -13,6 +13,7 @@
 #include <hdf5_hl.h>
 
 #include "base/mem.h"
+#include "flux/flux.h"
 #include "h5/attr.h"
 #include "h5/file.h"
 #include "h5/provenance.h"
@@ -22,10 +23,12 @@
 #include "merge/merge.h"
 #include "products/ccf_h5.h"
 #include "products/flat_h5.h"
+#include "products/flux_h5.h"
 #include "products/frame_h5.h"
 #include "products/image_h5.h"
 #include "products/library_h5.h"
 #include "products/psf_h5.h"
+#include "products/rvfit_templates_h5.h"
 #include "products/spectra_h5.h"
 #include "products/stack.h"
 #include "products/templates_h5.h"
@@ -180,6 +183,40 @@ static void write_flat(hid_t f)
     spx_flat_free(&flat);
 }
 
+static void write_flux(hid_t f)
+{
+    spx_flux x = {.nwave = NWAVE, .ndiag = 3, .camera = "r0", .unit = "1", .exptime = 900, .nstar = 1, .nband = 1};
+    spx_err e = {0};
+    x.wavelength = ramp(NWAVE, 5000, 1);
+    x.response = ramp(NWAVE, 1, 0.1);
+    x.covariance = ramp(3 * NWAVE, 1e-4, 0);
+    x.model_error = ramp(NWAVE, 0, 1e-3);
+    x.band = ramp(2, 5002, 2);
+    x.stars = spx_alloc(NWAVE, sizeof *x.stars, NULL);
+    x.star = spx_alloc(1, sizeof *x.star, NULL);
+    need(x.stars != NULL && x.star != NULL && spx_flux_write(f, &x, &e) == SPX_OK, "flux");
+    spx_flux_free(&x);
+}
+
+/* Velocities with the templates of the stars. */
+static void write_star_templates(hid_t f)
+{
+    static const char *const bins[] = {"/rvfit/r/wavelength", "/rvfit/r/template_wavelength"};
+    static const char *const values[] = {"/rvfit/r/model", "/rvfit/r/template"};
+    const size_t n = NWAVE, dims[2] = {NSPEC, NWAVE};
+    spx_err e = {0};
+    spx_table *t = sample_table();
+    double *w = ramp(NWAVE, 5000, 1), *v = ramp((size_t)NSPEC * NWAVE, 1, 1);
+    int ok = spx_table_write(f, "/rvfit/table", t, &e) == SPX_OK;
+    for (int i = 0; i < 2 && ok; i++)
+        ok = spx_h5_write_real(f, bins[i], 8, 1, &n, w, &e) == SPX_OK &&
+             spx_h5_write_real(f, values[i], 4, 2, dims, v, &e) == SPX_OK;
+    need(ok, "templates of stars");
+    spx_table_free(t);
+    spx_free(w);
+    spx_free(v);
+}
+
 static void write_templates(hid_t f)
 {
     enum { NTEMP = 4, NPAR = 2 };
@@ -292,6 +329,8 @@ static void make_bases(void)
             write_spectra(f);
             write_templates(f);
             write_flat(f);
+            write_flux(f);
+            write_star_templates(f);
         }
         need(spx_h5_set_str(f, "/", "product", i == 0 ? "frame" : "spectra", &e) == SPX_OK &&
                  spx_h5_set_str(f, "/", "schema_version", "1.0", &e) == SPX_OK &&
@@ -647,6 +686,52 @@ static void read_flat(hid_t f)
     spx_err_clear(&e);
 }
 
+/* A response that is accepted calibrates a spectrum, and all stays finite. */
+static void read_flux(hid_t f)
+{
+    spx_err e = {0};
+    spx_flux x;
+    if (spx_flux_read(f, &x, &e) == SPX_OK && x.nwave >= 3) {
+        spx_arm a = {.nwave = x.nwave, .ndiag = 3};
+        touch(x.band, 2 * x.nband, 8);
+        a.wavelength = ramp(x.nwave, 0, 0);
+        a.flux = ramp(x.nwave, 1, 0);
+        a.ivar = ramp(x.nwave, 1, 0);
+        a.resolution = ramp(3 * x.nwave, 0.33, 0);
+        memcpy(a.wavelength, x.wavelength, x.nwave * sizeof *x.wavelength);
+        if (spx_flux_apply_cpu(&x, 0.5, 1, 1, &a, NULL, &e) == SPX_OK) {
+            for (size_t k = 0; k < x.nwave; k++)
+                if (!isfinite(a.flux[k]) || !(a.ivar[k] >= 0) || !isfinite(a.ivar[k]))
+                    abort();
+            for (size_t k = 0; k < 3 * x.nwave; k++)
+                if (!isfinite(a.resolution[k]))
+                    abort();
+        }
+        spx_arm_free(&a);
+    }
+    spx_flux_free(&x);
+    spx_err_clear(&e);
+}
+
+static void read_star_templates(hid_t f)
+{
+    spx_err e = {0};
+    spx_star_templates t;
+    if (spx_star_templates_read(f, &t, &e) == SPX_OK) {
+        touch(t.targetid, t.targetid != NULL ? t.nrow : 0, 8);
+        touch(t.fiber, t.fiber != NULL ? t.nrow : 0, 8);
+        touch(t.warn, t.nrow, 8);
+        for (size_t a = 0; a < t.narm; a++) {
+            touch(t.arm[a].wavelength, t.arm[a].nbin, 8);
+            touch(t.arm[a].value, t.nrow * t.arm[a].nbin, 8);
+            touch(t.arm[a].brightness, t.nrow, 8);
+            touch(t.arm[a].sn, t.nrow, 8);
+        }
+    }
+    spx_star_templates_free(&t);
+    spx_err_clear(&e);
+}
+
 static void read_templates(hid_t f)
 {
     spx_err e = {0};
@@ -699,6 +784,8 @@ static void read_blocks(hid_t f)
     read_image(f);
     read_psf(f);
     read_flat(f);
+    read_flux(f);
+    read_star_templates(f);
     read_templates(f);
     read_library(f);
 }
