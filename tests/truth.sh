@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Truth test of the extraction: simulated exposures, extracted and compared with what was put in (helpers/frame_truth).
 # Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, a picture of each case (grid b r z artefacts real
-# faint faint-data flat flat-shifted flat-fringes flat-spots; `real` needs SPX_SHARED). The programs and helpers are found on the PATH. `make truth` runs all in
-# BUILD/truth. Exit status 1: a case is beyond its limits.
+# faint faint-data faint-model hits flat flat-shifted flat-fringes flat-spots; `real` needs SPX_SHARED). The programs and
+# helpers are found on the PATH. `make truth` runs all in BUILD/truth. Exit status 1: a case is beyond its limits.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 shift
-cases=" ${*:-grid b r z artefacts real faint faint-data flat flat-shifted flat-fringes flat-spots} "
+cases=" ${*:-grid b r z artefacts real faint faint-data faint-model hits flat flat-shifted flat-fringes flat-spots} "
 rm -f ./*.h5 ./*.txt ./*.png
 failed=0
 SPX_SHARED=${SPX_SHARED:-}
@@ -64,6 +64,10 @@ flat_case() {
     fi
     truth_case faint "faint stars without sky, variance from the model" "--arm r --fibers 50 --no-sky --mag 21:25" "" "${limits[@]}"
     truth_case faint-data "the same, variance from the noisy data" "--arm r --fibers 50 --no-sky --mag 21:25 --ivar data" ""
+    truth_case faint-model "the same, with --variance model" "--arm r --fibers 50 --no-sky --mag 21:25 --ivar data" \
+        "--variance model" --mean 0.02 --sd 0.02 --corr 0.02
+    truth_case hits "cosmic rays that nobody has flagged, rejected" \
+        "--arm r --fibers 50 --cosmics 150 --no-flag-cosmics" "--reject 5" "${limits[@]}"
     # 650 to 2 100 independent numbers: 3 times the error of the scatter; with a wrong PSF, half more than was found
     flat_case flat "a smooth lamp" "" 60 --rms 0.135 --scatter 1.14
     flat_case flat-fringes "fringes of 3 %" "--fringes 0.03" 15 --rms 0.25 --scatter 1.1
