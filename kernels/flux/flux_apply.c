@@ -1,11 +1,8 @@
 /* Provides flux calibration with a response (flux/flux.h). */
-#include <math.h>
-
 #include "base/mem.h"
 #include "calib/resolution.h"
 #include "flux/flux.h"
-
-static const double LEAST_SIGNIFICANCE = 3; /* of a response that is divided by */
+#include "flux/flux_math.h"
 
 /* Scales the rows of r that the ends cut. */
 static void complete_ends(size_t n, size_t ndiag, double *r, double *scale)
@@ -25,29 +22,16 @@ static void calibrate(const spx_flux *f, const double *c, const double *ci, cons
                       double *flux, double *ivar, uint32_t *mask, double *r, uint8_t *bad)
 {
     for (size_t k = 0; k < n; k++) {
-        const double relative2 = v[k] / (ci[k] * ci[k]) + f->model_error[k] * f->model_error[k] + f->floor * f->floor;
-        const int known = f->stars[k] > 0 && ci[k] > 0 && relative2 * LEAST_SIGNIFICANCE * LEAST_SIGNIFICANCE < 1 &&
-                          isfinite(1 / ci[k]);
-        bad[k] = (uint8_t)!known;
-        if (!known) {
-            flux[k] = ivar[k] = 0;
-            if (mask != NULL)
-                mask[k] |= SPX_NODATA;
-            continue;
-        }
-        const double f0 = flux[k] / ci[k], v0 = 1 / (ivar[k] * ci[k] * ci[k]) + f0 * f0 * relative2;
-        /* numbers that no detector makes must not become infinite */
-        const int finite = isfinite(f0) && ivar[k] > 0 && v0 > 0 && isfinite(v0) && isfinite(1 / v0);
-        flux[k] = isfinite(f0) ? f0 : 0;
-        ivar[k] = finite ? 1 / v0 : 0;
+        const double more = f->model_error[k] * f->model_error[k] + f->floor * f->floor;
+        bad[k] = (uint8_t)!spx_flux_bin(ci[k], v[k], more, f->stars[k], &flux[k], &ivar[k]);
+        if (bad[k] && mask != NULL)
+            mask[k] |= SPX_NODATA;
     }
     for (size_t b = 0; b < ndiag; b++)
         for (size_t j = 0; j < n; j++) {
             const size_t k = j + b; /* row k - ndiag/2 */
-            if (k >= ndiag / 2 && k - ndiag / 2 < n && !bad[k - ndiag / 2]) {
-                const double x = r[b * n + j] * (c[j] / ci[k - ndiag / 2]);
-                r[b * n + j] = isfinite(x) ? x : 0;
-            }
+            if (k >= ndiag / 2 && k - ndiag / 2 < n && !bad[k - ndiag / 2])
+                r[b * n + j] = spx_flux_element(r[b * n + j], c[j], ci[k - ndiag / 2]);
         }
 }
 

@@ -3,6 +3,7 @@
 
 #include "calib/series.h"
 #include "flux/flux.h"
+#include "flux/flux_math.h"
 
 const double spx_flux_bands[][2] = {{6270, 6330}, {6865, 6945}, {7160, 7340}, {7590, 7710},
                                     {8130, 8350}, {8940, 9240}, {9300, 9700}};
@@ -78,25 +79,8 @@ double spx_flux_factor(size_t n, const double *wavelength, const double *t, doub
     return factor > 0 && isfinite(factor) ? factor : 0;
 }
 
-static double row_sum(size_t n, size_t ndiag, const double *r, size_t k)
-{
-    const size_t h = ndiag / 2;
-    double sum = 0;
-    for (size_t b = 0; b < ndiag; b++) { /* column k + h - b */
-        const size_t j = k + h;
-        if (j >= b && j - b < n)
-            sum += r[b * n + j - b];
-    }
-    return sum;
-}
-
 void spx_flux_end_rows(size_t n, size_t ndiag, const double *r, double *scale)
 {
-    const size_t h = ndiag / 2;
-    for (size_t i = 0; i < 2 * h; i++) {
-        const size_t k = i < h ? i : n - 2 * h + i, whole = i < h ? h : n - 1 - h;
-        const double sum = row_sum(n, ndiag, r, k), full = row_sum(n, ndiag, r, whole);
-        /* a row that has lost most of its light is left as it is */
-        scale[i] = sum > 0.2 * full && full > 0 && isfinite(full / sum) ? full / sum : 1;
-    }
+    for (size_t i = 0; i < 2 * (ndiag / 2); i++)
+        scale[i] = spx_flux_end_scale(n, ndiag, r, i);
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "calib/band.h"
 #include "calib/resolution.h"
+#include "flux/engine.h"
 #include "flux/flux.h"
 #include "num/stat.h"
 
@@ -26,6 +27,7 @@ typedef struct {
     double *tmp;                  /* [threads' stars][n] */
     double *tmp1;                 /* [nstar] */
     uint8_t *telluric;            /* [n] */
+    const spx_flux_engine *engine;
 } fit;
 
 static void free_fit(fit *f)
@@ -162,7 +164,7 @@ static void start(const spx_arm *arm, const spx_flux_stars *in, const spx_flux_o
 }
 
 /* Normal matrix of the stars that are used, and y; without the penalty. */
-static void normal(const spx_flux_options *o, fit *f)
+static spx_status normal(const spx_flux_options *o, fit *f, spx_err *e)
 {
     const size_t n = f->n;
 #pragma omp parallel for schedule(static) num_threads(o->nthreads > 0 ? o->nthreads : 1)
@@ -173,7 +175,7 @@ static void normal(const spx_flux_options *o, fit *f)
             f->scaled_d[at] = f->use[s] ? f->d[at] / f->a[s] : 0;
         }
     memset(f->band, 0, (f->half + 1) * n * sizeof *f->band);
-    spx_resolution_normal(f->nstar, n, f->ndiag, f->b, f->scaled_w, f->scaled_d, f->use, o->nthreads, f->band, f->y);
+    return f->engine->normal(f->engine->state, f->scaled_w, f->scaled_d, f->use, f->band, f->y, e);
 }
 
 /* The penalty, by the median diagonal off telluric bands; 0 when there are no data. */
@@ -197,31 +199,32 @@ static int add_penalty(const spx_flux_options *o, fit *f)
     return count > 0;
 }
 
-/* C with the scales as they are. */
-static int solve(const spx_flux_options *o, fit *f)
+/* C with the scales as they are, and the models with it. */
+static spx_status solve(const spx_flux_options *o, fit *f, spx_err *e)
 {
-    normal(o, f);
+    const spx_status st = normal(o, f, e);
+    if (st != SPX_OK)
+        return st;
     if (!add_penalty(o, f))
-        return 0;
+        return spx_fail(e, SPX_EINPUT, "the standard stars have no good bin in common with their models");
     (void)spx_band_factor(f->n, (int)f->half, f->band, NOTHING, f->band);
     memcpy(f->c, f->y, f->n * sizeof *f->c);
     spx_band_solve(f->n, (int)f->half, f->band, f->c);
-    return 1;
+    return f->engine->models(f->engine->state, f->c, f->model, e);
 }
 
-/* Models with C, scales (`scale`: else they stay), and with `clip` what is rejected. */
+/* Scales (`scale`: else they stay), and with `clip` what is rejected. */
 static void test_stars(const spx_flux_options *o, int scale, int clip, fit *f, spx_flux *out)
 {
     const size_t n = f->n;
 #pragma omp parallel for schedule(static) num_threads(o->nthreads > 0 ? o->nthreads : 1)
     for (size_t s = 0; s < f->nstar; s++) {
-        double *m = f->model + s * n, *tmp = f->tmp + s * n, dm = 0, mm = 0;
-        const double *d = f->d + s * n, *w = f->w + s * n;
+        double *tmp = f->tmp + s * n, dm = 0, mm = 0;
+        const double *d = f->d + s * n, *w = f->w + s * n, *m = f->model + s * n;
         size_t count = 0;
         int64_t reject = 0;
         if (f->out[s])
             continue;
-        spx_resolution_apply(n, f->ndiag, f->b + s * f->ndiag * n, f->c, m);
         for (size_t k = 0; k < n; k++)
             if (w[k] > 0 && f->kept[s * n + k]) {
                 dm += w[k] * d[k] * m[k];
@@ -432,11 +435,13 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
 {
     start(arm, in, o, f, out);
     spx_status st = too_few(f, e);
+    if (st == SPX_OK)
+        st = f->engine->load(f->engine->state, f->nstar, f->n, f->ndiag, f->b, e);
     const int passes = o->passes > 2 ? o->passes : 2;
     size_t odd = 0;
     for (int pass = 0; pass < passes + (odd > 0) && st == SPX_OK; pass++) {
-        if (!solve(o, f))
-            return spx_fail(e, SPX_EINPUT, "the standard stars have no good bin in common with their models");
+        if ((st = solve(o, f, e)) != SPX_OK)
+            break;
         test_stars(o, 1, pass > 0, f, out);
         test_scales(in, pass > 1, f, out);
         if (pass + 1 == passes) {
@@ -445,9 +450,8 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
         }
         st = too_few(f, e);
     }
-    if (st != SPX_OK)
+    if (st != SPX_OK || (st = solve(o, f, e)) != SPX_OK)
         return st;
-    (void)solve(o, f);
     test_stars(o, 0, 0, f, out);
     make_blocks(f, b);
     return SPX_OK;
@@ -495,10 +499,10 @@ static spx_status finish(const spx_arm *arm, const fit *f, const blocks *b, spx_
     return SPX_OK;
 }
 
-spx_status spx_flux_solve_cpu(const spx_arm *arm, const spx_flux_stars *in, const spx_flux_options *o, spx_flux *out,
-                              spx_err *e)
+spx_status spx_flux_solve_with(const spx_flux_engine *engine, const spx_arm *arm, const spx_flux_stars *in,
+                               const spx_flux_options *o, spx_flux *out, spx_err *e)
 {
-    fit f = {.nstar = in->nstar, .n = arm->nwave, .ndiag = arm->ndiag};
+    fit f = {.nstar = in->nstar, .n = arm->nwave, .ndiag = arm->ndiag, .engine = engine};
     blocks b = {0};
     *out = (spx_flux){0};
     if (arm->resolution == NULL || arm->ndiag % 2 == 0 || arm->ndiag - 1 > SPX_BAND_MOST)
@@ -530,4 +534,50 @@ spx_status spx_flux_solve_cpu(const spx_arm *arm, const spx_flux_stars *in, cons
     if (st != SPX_OK)
         spx_flux_free(out);
     return st;
+}
+
+/* ---- the CPU as an engine ---- */
+
+typedef struct {
+    size_t nstar, n, ndiag;
+    const double *b;
+    int nthreads;
+} cpu;
+
+static spx_status cpu_load(void *state, size_t nstar, size_t n, size_t ndiag, const double *b, spx_err *e)
+{
+    cpu *c = state;
+    (void)e;
+    c->nstar = nstar;
+    c->n = n;
+    c->ndiag = ndiag;
+    c->b = b;
+    return SPX_OK;
+}
+
+static spx_status cpu_normal(void *state, const double *w, const double *d, const uint8_t *use, double *a, double *y,
+                             spx_err *e)
+{
+    const cpu *c = state;
+    (void)e;
+    spx_resolution_normal(c->nstar, c->n, c->ndiag, c->b, w, d, use, c->nthreads, a, y);
+    return SPX_OK;
+}
+
+static spx_status cpu_models(void *state, const double *c_, double *model, spx_err *e)
+{
+    const cpu *c = state;
+    (void)e;
+#pragma omp parallel for schedule(static) num_threads(c->nthreads)
+    for (size_t s = 0; s < c->nstar; s++)
+        spx_resolution_apply(c->n, c->ndiag, c->b + s * c->ndiag * c->n, c_, model + s * c->n);
+    return SPX_OK;
+}
+
+spx_status spx_flux_solve_cpu(const spx_arm *arm, const spx_flux_stars *in, const spx_flux_options *o, spx_flux *out,
+                              spx_err *e)
+{
+    cpu state = {.nthreads = o->nthreads > 0 ? o->nthreads : 1};
+    const spx_flux_engine engine = {&state, cpu_load, cpu_normal, cpu_models};
+    return spx_flux_solve_with(&engine, arm, in, o, out, e);
 }
