@@ -77,6 +77,7 @@ typedef struct {
     double *chi2;        /* [nexp] of D_i - R_i x, over its degrees of freedom; 0: no other exposure to compare with */
     uint32_t *good;      /* [nexp] bins with information, rejected ones not counted */
     uint32_t *rejected;  /* [nexp] */
+    size_t on_cpu;       /* targets that a device has left to the CPU */
     size_t failed;       /* targets whose N has no root in double precision: coadded simply instead */
 } spx_coadd;
 
@@ -91,5 +92,7 @@ void spx_coadd_free(spx_coadd *c);
 
 /* Begins a coadd, on any backend: checks, allocates *out. */
 spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o, spx_coadd *out, spx_err *e);
+/* Copies the only exposure of target t. */
+void spx_coadd_copy(const spx_coadd_input *in, size_t t, spx_coadd *out);
 
 #endif

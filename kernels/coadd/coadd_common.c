@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "coadd/coadd.h"
+#include "coadd/coadd_math.h"
 
 size_t spx_coadd_diagonals(spx_coadd_method method, size_t ndiag)
 {
@@ -60,6 +61,30 @@ spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o
         (out->resolution = spx_alloc2(in->ntarget, bins, sizeof *out->resolution, e)) == NULL)
         st = SPX_EIO;
     return st;
+}
+
+void spx_coadd_copy(const spx_coadd_input *in, size_t t, spx_coadd *out)
+{
+    const size_t n = in->nwave, i = in->first[t];
+    const double *flux = in->flux + i * n, *ivar = in->ivar + i * n;
+    out->good[i] = 0;
+    for (size_t k = 0; k < n; k++) {
+        const int good = fabs(flux[k]) < INFINITY && ivar[k] >= 0 && ivar[k] < INFINITY;
+        const uint32_t mask = in->mask != NULL ? in->mask[i * n + k] : 0;
+        out->flux[t * n + k] = good ? flux[k] : 0;
+        out->ivar[t * n + k] = good ? ivar[k] : 0;
+        out->mask[t * n + k] = mask != 0 || good ? mask : (uint32_t)SPX_COADD_NODATA;
+        out->good[i] += spx_coadd_weight(flux[k], ivar[k], mask) > 0;
+    }
+    for (size_t b = 0; b < in->ndiag && out->resolution != NULL; b++)
+        for (size_t c = 0; c < n; c++) { /* elements without a row, too */
+            const double v = in->resolution[(i * in->ndiag + b) * n + c];
+            out->resolution[(t * out->ndiag + b + out->ndiag / 2 - in->ndiag / 2) * n + c] = fabs(v) < INFINITY ? v : 0;
+        }
+    out->scale[i] = 1;
+    out->spread[t] = out->chi2[i] = 0;
+    out->optimal[t] = 0;
+    out->rejected[i] = 0;
 }
 
 void spx_coadd_free(spx_coadd *c)

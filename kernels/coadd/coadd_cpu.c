@@ -298,27 +298,6 @@ static void masks(const job *j, size_t t, size_t first, size_t nexp, const space
     }
 }
 
-/* The only exposure, as it is, but for values that are not finite. */
-static void copy(const job *j, size_t t, size_t i)
-{
-    const size_t n = j->n, ndiag_out = j->out->ndiag;
-    const double *flux = j->in->flux + i * n, *ivar = j->in->ivar + i * n;
-    for (size_t k = 0; k < n; k++) {
-        const int good = fabs(flux[k]) < INFINITY && ivar[k] >= 0 && ivar[k] < INFINITY;
-        uint32_t mask = j->in->mask != NULL ? j->in->mask[i * n + k] : 0;
-        j->out->flux[t * n + k] = good ? flux[k] : 0;
-        j->out->ivar[t * n + k] = good ? ivar[k] : 0;
-        j->out->mask[t * n + k] = mask != 0 || good ? mask : (uint32_t)SPX_COADD_NODATA;
-        j->out->good[i] += spx_coadd_weight(flux[k], ivar[k], mask) > 0;
-    }
-    for (size_t b = 0; b < j->ndiag && j->out->resolution != NULL; b++)
-        for (size_t c = 0; c < n; c++) { /* those without a row, too */
-            const double v = resolution_of(j, i)[b * n + c];
-            j->out->resolution[(t * ndiag_out + b + ndiag_out / 2 - j->ndiag / 2) * n + c] = fabs(v) < INFINITY ? v : 0;
-        }
-    j->out->scale[i] = 1;
-}
-
 /* chi^2 of each exposure over its degrees of freedom, and what is left of it. */
 static void judge(const job *j, size_t first, size_t nexp, const space *s)
 {
@@ -349,7 +328,7 @@ static int coadd_target(const job *j, size_t t, space *s)
 {
     const size_t n = j->n, first = j->in->first[t], nexp = j->in->first[t + 1] - first;
     if (nexp == 1) {
-        copy(j, t, first);
+        spx_coadd_copy(j->in, t, j->out);
         return 0;
     }
     memset(s->rejected, 0, nexp * n);

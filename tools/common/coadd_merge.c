@@ -173,6 +173,7 @@ static void write_part(void *ctx, void *item)
         memcpy(to->good + c->row, from->good, c->nrow * sizeof *to->good);
         memcpy(to->rejected + c->row, from->rejected, c->nrow * sizeof *to->rejected);
         to->failed += from->failed;
+        to->on_cpu += from->on_cpu;
     }
     if (e.code != SPX_OK)
         keep_error(w, &e);
@@ -237,10 +238,13 @@ static spx_status coadd_all(work *w, spx_err *e)
 /* Counts of all arms, into the record and to the terminal. */
 static spx_status report(const work *w, spx_err *e)
 {
+    spx_fallback left = {.unit = "targets", .reason = "resolution matrices of many diagonals"};
     size_t optimal = 0, failed = 0, scaled = 0, rejected = 0, good = 0;
     for (size_t k = 0; k < w->in.spectra.all.narm; k++) {
         const spx_coadd *c = &w->all[k];
         failed += c->failed;
+        left.on_cpu += c->on_cpu;
+        left.total += w->in.ntarget;
         for (size_t t = 0; t < w->in.ntarget; t++)
             optimal += c->optimal[t];
         for (size_t i = 0; i < w->in.nrow; i++) {
@@ -258,6 +262,8 @@ static spx_status report(const work *w, spx_err *e)
         st = spx_run_record(w->run, "scaled", e, "%zu", scaled);
     if (st == SPX_OK)
         st = spx_run_record(w->run, "rejected_bins", e, "%zu", rejected);
+    if (st == SPX_OK)
+        st = spx_run_fallback(w->run, "", &left, e);
     if (st == SPX_OK && w->in.nleft > 0)
         st = spx_run_record(w->run, "rows_without_target", e, "%zu", w->in.nleft);
     if (w->in.nleft > 0)

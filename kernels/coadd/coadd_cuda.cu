@@ -1,0 +1,970 @@
+/* Provides coadds on a CUDA device (coadd/coadd.h). All targets go through each step of the CPU's coadd_target()
+ * together; the host sees how many are left after each.
+ *
+ * N of all targets lies side by side, element (j, j+d) of target t at [j][d][t], and x(j) behind them at d = M + 1: one
+ * thread a target factors, solves and bounds the eigenvalues. The root has a warp a target, whose lanes are its poles,
+ * which read a column together; what they add to Q is summed over the warp. Bandwidths are M = 10, for DESI's 11
+ * diagonals, or 20; wider ones are left to the CPU. Sums have a fixed order. */
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "calib/window.cuh"
+#include "coadd/coadd_math.h"
+#include "cuda/backend.cuh"
+#include "cuda/reduce.cuh"
+extern "C" {
+#include "calib/root_math.h"
+}
+
+namespace
+{
+
+using spx::blocks;
+using spx::WARP;
+
+enum { THREADS = 128, WARPS = THREADS / WARP, STEPS = 16, MOST_BAND = 20 };
+
+/* Arrays of a call on the device. */
+struct view {
+    size_t nt, n, ndiag, m, h, out; /* targets; bins; diagonals; half-bandwidths of N and of the coadd; its diagonals */
+    double reject;
+    int method;
+    const unsigned long long *first;
+    const unsigned *of; /* [nexp] target of an exposure */
+    const double *flux, *ivar, *resolution;
+    const uint32_t *mask;
+    double *w, *d, *model;                           /* [nexp][n] */
+    uint8_t *gone;                                   /* [nexp][n] rejected */
+    double *scale, *next_scale, *mm;                 /* [nexp] */
+    unsigned *most;                                  /* [nexp] bins that may be rejected still */
+    uint8_t *todo;                                   /* [nt] the step is for this target */
+    uint8_t *live;                                   /* [nt] not yet settled */
+    uint8_t *several;                                /* [nt] several exposures with information */
+    double *sum, *median, *x;                        /* [nt][n]; [nt]; [nt][n] */
+    double *a, *l;                                   /* [n][M + 2][nt]; [n][M + 1][nt] 1/D and L */
+    uint8_t *dead, *optimal;                         /* [nt][n]; [nt] */
+    double *far;                                     /* [nt][n] */
+    unsigned *worst;                                 /* [nt][n] */
+    double *spread;                                  /* [nt] */
+    double *least, *total, *shift, *weight;          /* [nt]; [nt]; [nt][SPX_MAX_POLES] */
+    int *npole, *bad;                                /* [nt] */
+    double *q;                                       /* [nt][n][h + 3]: diagonals of Q, Q 1, Q x */
+    double *o_flux, *o_ivar, *o_res, *o_chi2, *line; /* of the result; line: [nt][n] */
+    uint32_t *o_mask, *o_good, *o_gone;
+    unsigned *count; /* targets or bins that a step found */
+};
+
+__device__ inline double at_resolution(const view &v, size_t i, size_t b, size_t c)
+{
+    return v.resolution != nullptr ? v.resolution[(i * v.ndiag + b) * v.n + c] : 1.0;
+}
+
+/* Weights and fluxes with scales. Bin: x; target: y. */
+__global__ void take_kernel(view v, bool all)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, t = blockIdx.y;
+    if (k >= v.n || !(all || v.todo[t]))
+        return;
+    double sum = 0;
+    for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+        const size_t at = i * v.n + k;
+        const double weight = spx_coadd_weight(v.flux[at], v.ivar[at], v.mask != nullptr ? v.mask[at] : 0);
+        v.w[at] = v.gone[at] ? 0 : weight * v.scale[i] * v.scale[i];
+        v.d[at] = weight > 0 ? v.flux[at] / v.scale[i] : 0;
+        sum += v.w[at];
+    }
+    v.sum[t * v.n + k] = sum;
+}
+
+/* Bins with weight of an exposure, a tenth of which may be rejected. Exposure: blockIdx.x. */
+__global__ void count_kernel(view v)
+{
+    __shared__ unsigned partial[WARPS];
+    const size_t i = blockIdx.x;
+    unsigned good = 0;
+    for (size_t k = threadIdx.x; k < v.n; k += blockDim.x)
+        good += v.w[i * v.n + k] > 0;
+    good = spx::block_sum<WARPS>(good, partial);
+    if (threadIdx.x == 0)
+        v.most[i] = good;
+}
+
+/* Targets with several exposures that have information. */
+__global__ void begin_kernel(view v)
+{
+    const size_t t = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (t >= v.nt)
+        return;
+    unsigned with = 0;
+    for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+        with += v.most[i] > 0;
+        v.most[i] /= 10;
+    }
+    v.several[t] = v.live[t] = v.todo[t] = with > 1 && v.first[t + 1] - v.first[t] > 1;
+}
+
+/* N and y of bin x, diagonal y (the last: y), target z. */
+template <int M> __global__ void normal_kernel(view v)
+{
+    const size_t j = blockIdx.x * (size_t)blockDim.x + threadIdx.x, e = blockIdx.y, t = blockIdx.z;
+    if (j >= v.n || !v.todo[t])
+        return;
+    const bool right = e == M + 1;
+    double sum = 0;
+    if (right || (e <= v.m && j + e < v.n))
+        for (size_t i = v.first[t]; i < v.first[t + 1]; i++)
+            for (size_t b = right ? 0 : e; b < v.ndiag; b++) {
+                const long k = (long)j + (long)b - (long)(v.ndiag / 2);
+                if (k < 0 || k >= (long)v.n)
+                    continue;
+                const double w = v.w[i * v.n + (size_t)k];
+                const double wr = at_resolution(v, i, b, j) * w;
+                if (w > 0)
+                    sum += wr * (right ? v.d[i * v.n + (size_t)k] : at_resolution(v, i, b - e, j + e));
+            }
+    v.a[(j * (M + 2) + e) * v.nt + t] = sum;
+    if (e == 0)
+        v.line[t * v.n + j] = sum;
+}
+
+/* Value of rank `rank` among those for which key(k) is not 0, which are positive numbers: by bits, from the highest.
+ * All threads of a block. */
+template <typename KEY> __device__ unsigned long long of_rank(size_t n, unsigned rank, unsigned *partial, KEY key)
+{
+    __shared__ unsigned below;
+    unsigned long long value = 0;
+    for (int bit = 62; bit >= 0; bit--) {
+        const unsigned long long upto = value | 1ull << bit;
+        unsigned count = 0;
+        for (size_t k = threadIdx.x; k < n; k += blockDim.x) {
+            const unsigned long long x = key(k);
+            count += x != 0 && x < upto;
+        }
+        count = spx::block_sum<WARPS>(count, partial);
+        if (threadIdx.x == 0)
+            below = count;
+        __syncthreads();
+        if (below <= rank)
+            value = upto;
+        __syncthreads();
+    }
+    return value;
+}
+
+/* Median of the positive diagonal elements of N. Target: blockIdx.x. */
+__global__ void median_kernel(view v)
+{
+    __shared__ unsigned partial[WARPS], all;
+    const size_t t = blockIdx.x;
+    if (!v.todo[t])
+        return;
+    const auto key = [&](size_t k) {
+        const double x = v.line[t * v.n + k];
+        return x > 0 ? (unsigned long long)__double_as_longlong(x) : 0ull;
+    };
+    unsigned some = 0;
+    for (size_t k = threadIdx.x; k < v.n; k += blockDim.x)
+        some += key(k) != 0;
+    some = spx::block_sum<WARPS>(some, partial);
+    if (threadIdx.x == 0)
+        all = some;
+    __syncthreads();
+    some = all;
+    double median = 1;
+    if (some > 0) {
+        const double low = __longlong_as_double((long long)of_rank(v.n, (some - 1) / 2, partial, key));
+        const double high = __longlong_as_double((long long)of_rank(v.n, some / 2, partial, key));
+        median = some % 2 ? low : (low + high) / 2;
+    }
+    if (threadIdx.x == 0)
+        v.median[t] = median;
+}
+
+__global__ void dead_kernel(view v)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, t = blockIdx.y;
+    if (k < v.n && v.todo[t])
+        v.dead[t * v.n + k] = !(v.line[t * v.n + k] > SPX_COADD_NOTHING * v.median[t]);
+}
+
+/* Regularises N. Bin: x; diagonal: y; target: z. */
+template <int M> __global__ void ridge_kernel(view v)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, e = blockIdx.y, t = blockIdx.z;
+    if (k >= v.n || !v.todo[t])
+        return;
+    double *a = &v.a[(k * (M + 2) + e) * v.nt + t];
+    const bool dead = v.dead[t * v.n + k];
+    if (e == 0)
+        *a = dead ? v.median[t] : *a + (SPX_COADD_RIDGE * *a + SPX_COADD_PRIOR * v.median[t]);
+    else if (dead || (e <= M && k + e < v.n && v.dead[t * v.n + k + e]))
+        *a = 0;
+}
+
+/* L D L^T and x. One thread a target. */
+template <int M> __global__ void solve_kernel(view v)
+{
+    const size_t t = blockIdx.x * (size_t)blockDim.x + threadIdx.x, T = v.nt;
+    if (t >= T || !v.todo[t])
+        return;
+    factor_window<M> window;
+    forth_window<M> forth;
+    for (size_t j = 0; j < v.n; j++) {
+        double in[M + 1];
+#pragma unroll
+        for (int e = 0; e <= M; e++)
+            in[e] = v.a[(j * (M + 2) + e) * T + t];
+        const double inverse = window.next(in, 0.0);
+        v.x[t * v.n + j] = forth.next(v.a[(j * (M + 2) + M + 1) * T + t], in);
+        v.l[j * (M + 1) * T + t] = inverse;
+#pragma unroll
+        for (int e = 1; e <= M; e++)
+            v.l[(j * (M + 1) + e) * T + t] = in[e];
+    }
+    double back[M + 1] = {0.0};
+    for (size_t j = v.n; j-- > 0;) {
+        double x = v.x[t * v.n + j] * v.l[j * (M + 1) * T + t];
+#pragma unroll
+        for (int e = 1; e <= M; e++)
+            x -= v.l[(j * (M + 1) + e) * T + t] * back[e];
+#pragma unroll
+        for (int e = M; e >= 2; e--)
+            back[e] = back[e - 1];
+        back[1] = x;
+        v.x[t * v.n + j] = x;
+    }
+}
+
+/* R_i x. Bin: x; exposure: y. */
+__global__ void model_kernel(view v)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, i = blockIdx.y, t = v.of[i];
+    if (k >= v.n || !v.todo[t])
+        return;
+    double sum = 0;
+    for (size_t b = 0; b < v.ndiag; b++) {
+        const long j = (long)k + (long)(v.ndiag / 2) - (long)b;
+        if (j >= 0 && j < (long)v.n)
+            sum += at_resolution(v, i, b, (size_t)j) * v.x[t * v.n + (size_t)j];
+    }
+    v.model[i * v.n + k] = sum;
+}
+
+/* Scale of an exposure. Exposure: blockIdx.x. */
+__global__ void scale_kernel(view v)
+{
+    __shared__ double partial[WARPS];
+    const size_t i = blockIdx.x;
+    if (!v.todo[v.of[i]])
+        return;
+    double dm = 0, mm = 0, good = 0;
+    for (size_t k = threadIdx.x; k < v.n; k += blockDim.x) {
+        const size_t at = i * v.n + k;
+        const double w = v.w[at], model = v.model[at], robust = spx_coadd_robust(w, v.d[at] - model);
+        dm += robust * v.d[at] * model;
+        mm += robust * model * model;
+        good += w > 0;
+    }
+    dm = spx::block_sum<WARPS>(dm, partial);
+    __syncthreads();
+    mm = spx::block_sum<WARPS>(mm, partial);
+    __syncthreads();
+    good = spx::block_sum<WARPS>(good, partial);
+    if (threadIdx.x == 0) {
+        const double a = v.scale[i];
+        v.next_scale[i] = spx_coadd_scale(dm / a, mm / (a * a), good);
+        v.mm[i] = mm / (a * a);
+    }
+}
+
+/* Scales with a mean of 1; targets whose scales have changed stay in the step. */
+__global__ void settle_kernel(view v)
+{
+    const size_t t = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (t >= v.nt || !v.todo[t])
+        return;
+    double mean = 0, all = 0, change = 0;
+    for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+        mean += v.mm[i] * v.next_scale[i];
+        all += v.mm[i];
+    }
+    mean = all > 0 ? mean / all : 1;
+    for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+        const double a = v.next_scale[i] / mean;
+        change = fmax(change, fabs(a / v.scale[i] - 1));
+        v.scale[i] = a;
+    }
+    v.todo[t] = !(change < SPX_COADD_SETTLED);
+    if (v.todo[t])
+        atomicAdd(v.count, 1u);
+}
+
+/* The worst residual of each bin. Bin: x; target: y. */
+__global__ void residual_kernel(view v)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, t = blockIdx.y, to = t * v.n + k;
+    if (k >= v.n || !v.live[t])
+        return;
+    double far = 0;
+    unsigned worst = 0;
+    for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+        const size_t at = i * v.n + k;
+        const double z = spx_coadd_residual(v.w[at], v.sum[to], v.d[at], v.model[at]);
+        if (i == v.first[t] || spx_coadd_worse(z, far)) {
+            far = z;
+            worst = (unsigned)(i - v.first[t]);
+        }
+    }
+    v.far[to] = far;
+    v.worst[to] = worst;
+}
+
+/* Rejects bins. Target: blockIdx.x. A target without any is settled. */
+__global__ void reject_kernel(view v)
+{
+    __shared__ unsigned partial[WARPS], all;
+    const size_t t = blockIdx.x;
+    if (!v.live[t])
+        return;
+    const double *far = v.far + t * v.n;
+    unsigned total = 0;
+    for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+        const auto key = [&](size_t k) {
+            const bool is =
+                v.worst[t * v.n + k] == i - v.first[t] && fabs(far[k]) > v.reject && spx_coadd_stands_out(v.n, far, k);
+            return is ? (unsigned long long)__double_as_longlong(fabs(far[k])) : 0ull;
+        };
+        unsigned count = 0;
+        for (size_t k = threadIdx.x; k < v.n; k += blockDim.x)
+            count += key(k) != 0;
+        count = spx::block_sum<WARPS>(count, partial);
+        if (threadIdx.x == 0)
+            all = count;
+        __syncthreads();
+        count = all;
+        const unsigned most = v.most[i];
+        __syncthreads();
+        unsigned long long limit = 0;
+        if (count > most)
+            limit = of_rank(v.n, count - 1 - most, partial, key);
+        unsigned gone = 0;
+        for (size_t k = threadIdx.x; k < v.n && most > 0; k += blockDim.x) {
+            const unsigned long long x = key(k);
+            if (x > limit) {
+                v.gone[i * v.n + k] = 1;
+                gone++;
+            }
+        }
+        gone = spx::block_sum<WARPS>(gone, partial);
+        if (threadIdx.x == 0) {
+            v.most[i] -= gone;
+            total += gone;
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        v.live[t] = total > 0;
+        if (total > 0)
+            atomicAdd(v.count, 1u);
+    }
+}
+
+/* Spread of the widths, bin by bin, then their mean. Target: blockIdx.x. */
+__global__ void spread_kernel(view v)
+{
+    __shared__ double partial[WARPS];
+    const size_t t = blockIdx.x;
+    double total = 0, rows = 0;
+    if (!v.live[t] || v.resolution == nullptr)
+        return;
+    for (size_t k = threadIdx.x; k < v.n; k += blockDim.x) {
+        double mean = 0, rms = 0;
+        for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+            double sum = 0, square = 0;
+            for (size_t b = 0; b < v.ndiag; b++) {
+                const long c = (long)k + (long)(v.ndiag / 2) - (long)b;
+                const double r = c >= 0 && c < (long)v.n ? at_resolution(v, i, b, (size_t)c) : 0.0;
+                sum += r;
+                square += r * r;
+            }
+            const double width = spx_coadd_width(sum, square), w = v.w[i * v.n + k];
+            mean += w * width;
+            rms += w * width * width;
+        }
+        const double all = v.sum[t * v.n + k];
+        if (!(all > 0 && mean > 0))
+            continue;
+        const double at = mean / all, x = rms / all - at * at;
+        total += x > 0 ? sqrt(x) / at : 0;
+        rows += 1;
+    }
+    total = spx::block_sum<WARPS>(total, partial);
+    __syncthreads();
+    rows = spx::block_sum<WARPS>(rows, partial);
+    if (threadIdx.x == 0)
+        v.spread[t] = rows > 0 ? total / rows : 0;
+}
+
+/* Which targets get a root: those that had several exposures with information. */
+__global__ void choose_kernel(view v)
+{
+    const size_t t = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (t < v.nt)
+        v.optimal[t] =
+            v.several[t] && v.ndiag > 1 &&
+            (v.method == SPX_COADD_OPTIMAL || (v.method == SPX_COADD_AUTO && v.spread[t] > SPX_COADD_SPREAD));
+}
+
+/* chi^2 and counts of an exposure. Exposure: blockIdx.x. */
+__global__ void judge_kernel(view v)
+{
+    __shared__ double partial[WARPS];
+    const size_t i = blockIdx.x, t = v.of[i];
+    double chi2 = 0, dof = 0, good = 0, gone = 0;
+    for (size_t k = threadIdx.x; k < v.n; k += blockDim.x) {
+        const size_t at = i * v.n + k;
+        const double w = v.w[at], r = v.d[at] - v.model[at], all = v.sum[t * v.n + k];
+        gone += v.gone[at];
+        good += w > 0;
+        if (w > 0 && w < (1 - 1e-9) * all) {
+            chi2 += w * r * r;
+            dof += 1 - w / all;
+        }
+    }
+    double *const part[4] = {&chi2, &dof, &good, &gone};
+    for (double *p : part) {
+        *p = spx::block_sum<WARPS>(*p, partial);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        v.o_chi2[i] = dof >= 1 ? chi2 / dof : 0;
+        v.o_good[i] = (uint32_t)good;
+        v.o_gone[i] = (uint32_t)gone;
+    }
+}
+
+/* Simple flux, ivar and masks. Bin: x; target: y. */
+__global__ void simple_kernel(view v)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, t = blockIdx.y, to = t * v.n + k;
+    if (k >= v.n)
+        return;
+    double sum = 0, one = 0;
+    unsigned count = 0;
+    uint32_t mask = 0;
+    for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+        const size_t at = i * v.n + k;
+        mask |= v.mask != nullptr ? v.mask[at] : 0;
+        mask |= v.gone[at] ? (uint32_t)SPX_COADD_REJECTED : 0;
+        if (v.w[at] > 0) {
+            sum += v.w[at] * v.d[at];
+            one = v.d[at];
+            count++;
+        }
+    }
+    v.o_flux[to] = count == 0 ? 0 : count == 1 ? one : sum / v.sum[to];
+    v.o_ivar[to] = v.sum[to];
+    v.o_mask[to] = v.sum[to] > 0 ? 0 : mask != 0 ? mask : (uint32_t)SPX_COADD_NODATA;
+}
+
+/* Simple R. Column: x; diagonal of the result: y; target: z. */
+__global__ void rows_kernel(view v)
+{
+    const size_t c = blockIdx.x * (size_t)blockDim.x + threadIdx.x, to = blockIdx.y, t = blockIdx.z;
+    const long b = (long)to - (long)(v.out / 2) + (long)(v.ndiag / 2), k = (long)c - ((long)(v.out / 2) - (long)to);
+    if (c >= v.n)
+        return;
+    double value = 0;
+    if (b >= 0 && b < (long)v.ndiag && k >= 0 && k < (long)v.n) {
+        double sum = 0, plain = 0, one = 0;
+        unsigned count = 0;
+        for (size_t i = v.first[t]; i < v.first[t + 1]; i++) {
+            const double r = at_resolution(v, i, (size_t)b, c), w = v.w[i * v.n + (size_t)k];
+            plain += r;
+            if (w > 0) {
+                sum += w * r;
+                one = r;
+                count++;
+            }
+        }
+        value = count == 0   ? plain / (double)(v.first[t + 1] - v.first[t])
+                : count == 1 ? one
+                             : sum / v.sum[t * v.n + (size_t)k];
+    }
+    v.o_res[(t * v.out + to) * v.n + c] = value;
+}
+
+/* Bounds of the eigenvalues, as smallest() of calib/root_lanes.h, and poles. One thread a target. */
+template <int M> __global__ void bounds_kernel(view v)
+{
+    const size_t t = blockIdx.x * (size_t)blockDim.x + threadIdx.x, T = v.nt, n = v.n;
+    if (t >= T || !v.optimal[t])
+        return;
+    double most = 0, row[M + 1] = {0.0}; /* row: sums of the rows that are not complete yet */
+    for (size_t j = 0; j < n; j++) {
+        double sum = fabs(v.a[j * (M + 2) * T + t]) + row[0];
+#pragma unroll
+        for (int e = 1; e <= M; e++) {
+            const double x = fabs(v.a[(j * (M + 2) + e) * T + t]);
+            sum += x;
+            row[e - 1] = row[e] + x;
+        }
+        row[M] = 0;
+        most = fmax(most, sum);
+    }
+    double *y = v.line + t * n, norm = 0, last = 1;
+    for (int step = 0; step < 4; step++) {
+        double size = 0, ahead[M + 1] = {0.0};
+        for (size_t j = 0; j < n; j++) {
+            const double b = step == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : step == 1 ? copysign(1.0, y[j]) : y[j];
+            const double x = b - ahead[0];
+#pragma unroll
+            for (int e = 1; e <= M; e++)
+                ahead[e - 1] = (e < M ? ahead[e] : 0.0) + v.l[(j * (M + 1) + e) * T + t] * x;
+            y[j] = x;
+        }
+        double back[M + 1] = {0.0};
+        for (size_t j = n; j-- > 0;) {
+            double x = y[j] * v.l[j * (M + 1) * T + t];
+#pragma unroll
+            for (int e = 1; e <= M; e++)
+                x -= v.l[(j * (M + 1) + e) * T + t] * back[e];
+#pragma unroll
+            for (int e = M; e >= 2; e--)
+                back[e] = back[e - 1];
+            back[1] = x;
+            y[j] = x;
+            size = fmax(size, fabs(x));
+        }
+        norm = fmax(norm, size / last);
+        last = step == 0 ? 1 : size;
+    }
+    double low = 0.5 / norm;
+    if (!(low > 0 && most < INFINITY)) {
+        v.bad[t] = 1;
+        low = most = 1;
+    }
+    double *shift = v.shift + t * SPX_MAX_POLES, *weight = v.weight + t * SPX_MAX_POLES, total = 0;
+    const int np = spx_sqrt_choose(low < most ? low : most, most, SPX_COADD_ERROR, shift, weight);
+    for (int p = 0; p < np; p++)
+        total += weight[p];
+    v.npole[t] = np;
+    v.total[t] = total;
+}
+
+/* Root of N: a warp a target, a lane a pole; see add_pole() of calib/root_lanes.h. lower: [gridDim][n][M + 3][WARP] */
+template <int M> __global__ void root_kernel(view v, const unsigned *list, double *lower)
+{
+    __shared__ double column[STEPS][M + 2];
+    const size_t t = list[blockIdx.x], n = v.n, T = v.nt, lane = threadIdx.x, h3 = v.h + 3;
+    double *l = lower + blockIdx.x * n * (M + 3) * WARP + lane;
+    bool good = true;
+    for (int pole0 = 0; pole0 < v.npole[t]; pole0 += WARP) {
+        const int pole = pole0 + (int)lane;
+        const bool active = pole < v.npole[t];
+        const double shift = v.shift[t * SPX_MAX_POLES + (active ? pole : pole0)];
+        const double weight = active ? v.weight[t * SPX_MAX_POLES + pole] : 0.0, scale = weight * shift;
+        {
+            factor_window<M> window;
+            forth_window<M> ones, fluxes;
+            for (size_t j0 = 0; j0 < n; j0 += STEPS) {
+                const size_t steps = n - j0 < STEPS ? n - j0 : (size_t)STEPS;
+                __syncwarp();
+                for (size_t i = lane; i < steps * (M + 2); i += WARP) {
+                    const size_t j = j0 + i / (M + 2), e = i % (M + 2);
+                    column[i / (M + 2)][e] = e <= M ? v.a[(j * (M + 2) + e) * T + t] : v.x[t * n + j];
+                }
+                __syncwarp();
+                for (size_t s = 0; s < steps; s++) {
+                    double in[M + 1];
+#pragma unroll
+                    for (int e = 0; e <= M; e++)
+                        in[e] = column[s][e];
+                    double *to = l + (j0 + s) * (M + 3) * WARP;
+                    to[0] = window.next(in, shift);
+                    to[(M + 1) * WARP] = ones.next(1.0, in);
+                    to[(M + 2) * WARP] = fluxes.next(column[s][M + 1], in);
+#pragma unroll
+                    for (int e = 1; e <= M; e++)
+                        to[e * WARP] = in[e];
+                }
+            }
+            good &= window.good || !active;
+        }
+        double back1[M + 1] = {0.0}, backx[M + 1] = {0.0}, z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
+#pragma unroll
+        for (int i = 0; i <= M; i++)
+#pragma unroll
+            for (int d = 0; d <= M; d++)
+                z[i][d] = 0.0;
+        double next[M + 3];
+#pragma unroll
+        for (int e = 0; e < M + 3; e++)
+            next[e] = l[((n - 1) * (M + 3) + e) * WARP];
+        for (size_t j = n; j-- > 0;) {
+            double now[M + 3], row[M + 1];
+#pragma unroll
+            for (int e = 0; e < M + 3; e++) {
+                now[e] = next[e];
+                next[e] = j > 0 ? l[((j - 1) * (M + 3) + e) * WARP] : 0.0;
+            }
+            double s1 = now[M + 1] * now[0], sx = now[M + 2] * now[0], diagonal = now[0];
+#pragma unroll
+            for (int i = 0; i <= M; i++)
+                row[i] = 0.0;
+#pragma unroll
+            for (int e = 1; e <= M; e++) {
+                s1 -= now[e] * back1[e];
+                sx -= now[e] * backx[e];
+#pragma unroll
+                for (int i = 1; i <= M; i++)
+                    row[i] -= now[e] * (i < e ? z[i - 1][e - i] : z[e - 1][i - e]);
+            }
+#pragma unroll
+            for (int e = 1; e <= M; e++)
+                diagonal -= now[e] * row[e];
+#pragma unroll
+            for (int e = M; e >= 2; e--) {
+                back1[e] = back1[e - 1];
+                backx[e] = backx[e - 1];
+            }
+            back1[1] = s1;
+            backx[1] = sx;
+#pragma unroll
+            for (int i = M - 1; i >= 1; i--)
+#pragma unroll
+                for (int d = 0; d + i < M; d++)
+                    z[i][d] = z[i - 1][d];
+            z[0][0] = diagonal;
+#pragma unroll
+            for (int d = 1; d < M; d++)
+                z[0][d] = row[d];
+            row[0] = diagonal;
+            double mine = 0;
+#pragma unroll
+            for (int d = 0; d <= M; d++) {
+                const double sum = d <= (int)v.h ? spx::warp_sum(-scale * row[d]) : 0.0;
+                mine = (int)lane == d ? sum : mine;
+            }
+            const double sum1 = spx::warp_sum(weight * (1.0 - shift * s1));
+            const double sumx = spx::warp_sum(weight * (v.x[t * n + j] - shift * sx));
+            mine = lane == v.h + 1 ? sum1 : lane == v.h + 2 ? sumx : mine;
+            double *to = v.q + (t * n + j) * h3 + lane;
+            if (lane < h3)
+                *to = pole0 > 0 ? *to + mine : mine;
+        }
+    }
+    if (!good)
+        v.bad[t] = 1;
+}
+
+/* Element (k, c) of Q. */
+__device__ inline double element(const view &v, size_t t, size_t k, size_t c)
+{
+    const size_t low = k < c ? k : c, d = k < c ? c - k : k - c;
+    return v.q[(t * v.n + low) * (v.h + 3) + d] + (d == 0 ? v.total[t] : 0.0);
+}
+
+/* Targets whose Q holds a value that is not finite. Bin: x; target: y. */
+__global__ void check_kernel(view v)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, t = blockIdx.y;
+    if (k >= v.n || !v.optimal[t] || v.dead[t * v.n + k])
+        return;
+    const double *q = v.q + (t * v.n + k) * (v.h + 3), s = q[v.h + 1];
+    bool good = s != 0 && fabs(q[v.h + 2] / s) < INFINITY && s * s < INFINITY;
+    for (size_t d = 0; d <= v.h; d++)
+        good = good && fabs(q[d] / s) < INFINITY;
+    if (!good)
+        atomicOr(&v.bad[t], 1);
+}
+
+/* flux, ivar and R of optimal targets. Bin: x; target: y. */
+__global__ void optimal_kernel(view v)
+{
+    const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, t = blockIdx.y, to = t * v.n + k;
+    if (k >= v.n || !v.optimal[t] || v.bad[t])
+        return;
+    if (v.dead[to]) {
+        v.o_flux[to] = v.o_ivar[to] = 0;
+        v.o_mask[to] = v.o_mask[to] != 0 ? v.o_mask[to] : (uint32_t)SPX_COADD_NODATA;
+        return;
+    }
+    const double *q = v.q + to * (v.h + 3), s = q[v.h + 1];
+    v.o_flux[to] = q[v.h + 2] / s;
+    v.o_ivar[to] = s * s;
+    double kept = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t b = 0; b < v.out; b++) {
+            const long c = (long)k + (long)v.h - (long)b;
+            if (c < 0 || c >= (long)v.n)
+                continue;
+            const double value = element(v, t, k, (size_t)c);
+            if (pass == 0)
+                kept += value;
+            else
+                v.o_res[(t * v.out + b) * v.n + (size_t)c] = value / spx_coadd_norm(kept, s);
+        }
+}
+
+/* Arrays of a call, and its launches. */
+class call
+{
+  public:
+    call(const spx_coadd_input *in, const spx_coadd_options *o)
+        : in_(in), o_(o), nt_(in->ntarget), nexp_(in->first[in->ntarget]), n_(in->nwave)
+    {
+        v_.nt = nt_;
+        v_.n = n_;
+        v_.ndiag = in->ndiag > 0 ? in->ndiag : 1;
+        v_.m = v_.ndiag - 1;
+        v_.h = o->ndiag_out / 2;
+        v_.out = o->ndiag_out;
+        v_.reject = o->reject;
+        v_.method = (int)o->method;
+    }
+
+    double run(spx_coadd *out)
+    {
+        return std::max(v_.m, v_.h) <= 10 ? run_band<10>(out) : run_band<MOST_BAND>(out);
+    }
+
+  private:
+    const spx_coadd_input *in_;
+    const spx_coadd_options *o_;
+    size_t nt_, nexp_, n_;
+    view v_{};
+    std::vector<spx::array<char>> held_;
+
+    template <typename T> T *make(size_t n)
+    {
+        held_.emplace_back(std::max<size_t>(n, 1) * sizeof(T));
+        held_.back().clear(std::max<size_t>(n, 1) * sizeof(T));
+        return reinterpret_cast<T *>(held_.back().get());
+    }
+    template <typename T, typename F> T *put(const F *from, size_t n)
+    {
+        static_assert(sizeof(T) == sizeof(F), "same elements");
+        T *to = make<T>(n);
+        held_.back().put(reinterpret_cast<const char *>(from), n * sizeof(T));
+        return to;
+    }
+    template <typename T> static void get(const T *from, T *to, size_t n)
+    {
+        spx::to_host += n * sizeof(T);
+        spx::check(cudaMemcpy(to, from, n * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
+    }
+    static void launched()
+    {
+        spx::check(cudaGetLastError(), "launch");
+    }
+
+    dim3 bins(size_t y, size_t z = 1) const
+    {
+        return dim3(blocks(n_, THREADS), (unsigned)y, (unsigned)z);
+    }
+    unsigned targets() const
+    {
+        return blocks(nt_, THREADS);
+    }
+
+    template <int M> void allocate()
+    {
+        std::vector<unsigned> of(nexp_);
+        std::vector<double> one(nexp_, 1.0);
+        for (size_t t = 0; t < nt_; t++)
+            for (size_t i = in_->first[t]; i < in_->first[t + 1]; i++)
+                of[i] = (unsigned)t;
+        v_.first = put<unsigned long long>(in_->first, nt_ + 1);
+        v_.of = put<unsigned>(of.data(), nexp_);
+        v_.flux = put<double>(in_->flux, nexp_ * n_);
+        v_.ivar = put<double>(in_->ivar, nexp_ * n_);
+        v_.mask = in_->mask != nullptr ? put<uint32_t>(in_->mask, nexp_ * n_) : nullptr;
+        v_.resolution = in_->ndiag > 0 ? put<double>(in_->resolution, nexp_ * v_.ndiag * n_) : nullptr;
+        v_.scale = put<double>(one.data(), nexp_);
+        v_.w = make<double>(nexp_ * n_);
+        v_.d = make<double>(nexp_ * n_);
+        v_.model = make<double>(nexp_ * n_);
+        v_.gone = make<uint8_t>(nexp_ * n_);
+        v_.next_scale = make<double>(nexp_);
+        v_.mm = make<double>(nexp_);
+        v_.most = make<unsigned>(nexp_);
+        v_.todo = make<uint8_t>(nt_);
+        v_.live = make<uint8_t>(nt_);
+        v_.several = make<uint8_t>(nt_);
+        v_.sum = make<double>(nt_ * n_);
+        v_.median = make<double>(nt_);
+        v_.x = make<double>(nt_ * n_);
+        v_.a = make<double>(n_ * (M + 2) * nt_);
+        v_.l = make<double>(n_ * (M + 1) * nt_);
+        v_.dead = make<uint8_t>(nt_ * n_);
+        v_.optimal = make<uint8_t>(nt_);
+        v_.far = make<double>(nt_ * n_);
+        v_.worst = make<unsigned>(nt_ * n_);
+        v_.spread = make<double>(nt_);
+        v_.total = make<double>(nt_);
+        v_.shift = make<double>(nt_ * SPX_MAX_POLES);
+        v_.weight = make<double>(nt_ * SPX_MAX_POLES);
+        v_.npole = make<int>(nt_);
+        v_.bad = make<int>(nt_);
+        v_.line = make<double>(nt_ * n_);
+        v_.count = make<unsigned>(1);
+        v_.o_flux = make<double>(nt_ * n_);
+        v_.o_ivar = make<double>(nt_ * n_);
+        v_.o_mask = make<uint32_t>(nt_ * n_);
+        v_.o_res = make<double>(nt_ * v_.out * n_);
+        v_.o_chi2 = make<double>(nexp_);
+        v_.o_good = make<uint32_t>(nexp_);
+        v_.o_gone = make<uint32_t>(nexp_);
+    }
+
+    void zero_count()
+    {
+        spx::check(cudaMemset(v_.count, 0, sizeof(unsigned)), "device memory");
+    }
+    unsigned counted()
+    {
+        unsigned count;
+        get(v_.count, &count, 1);
+        return count;
+    }
+    void take(bool all)
+    {
+        take_kernel<<<bins(nt_), THREADS>>>(v_, all);
+        launched();
+    }
+    template <int M> void solve()
+    {
+        normal_kernel<M><<<bins(M + 2, nt_), THREADS>>>(v_);
+        median_kernel<<<(unsigned)nt_, THREADS>>>(v_);
+        dead_kernel<<<bins(nt_), THREADS>>>(v_);
+        ridge_kernel<M><<<bins(M + 2, nt_), THREADS>>>(v_);
+        solve_kernel<M><<<blocks(nt_, WARP), WARP>>>(v_);
+        model_kernel<<<bins(nexp_), THREADS>>>(v_);
+        launched();
+    }
+    void todo_is_live()
+    {
+        spx::check(cudaMemcpy(v_.todo, v_.live, nt_, cudaMemcpyDeviceToDevice), "copy");
+    }
+
+    /* Scales, rejection and x: the rounds of the CPU's coadd_target(). */
+    template <int M> void rounds()
+    {
+        for (int round = 0;; round++) {
+            todo_is_live();
+            solve<M>();
+            for (int again = 0; o_->scale && again < SPX_COADD_SCALINGS; again++) {
+                zero_count();
+                scale_kernel<<<(unsigned)nexp_, THREADS>>>(v_);
+                settle_kernel<<<targets(), THREADS>>>(v_);
+                launched();
+                if (counted() == 0)
+                    break;
+                take(false);
+                solve<M>();
+            }
+            if (round == SPX_COADD_ROUNDS || !(o_->reject > 0))
+                break;
+            zero_count();
+            residual_kernel<<<bins(nt_), THREADS>>>(v_);
+            reject_kernel<<<(unsigned)nt_, THREADS>>>(v_);
+            launched();
+            if (counted() == 0)
+                break;
+            todo_is_live();
+            take(false);
+        }
+    }
+
+    /* Roots of the targets that are to be coadded optimally, as many at a time as memory is free for. */
+    template <int M> void roots()
+    {
+        std::vector<uint8_t> optimal(nt_);
+        std::vector<unsigned> list;
+        get(v_.optimal, optimal.data(), nt_);
+        for (size_t t = 0; t < nt_; t++)
+            if (optimal[t] != 0)
+                list.push_back((unsigned)t);
+        if (list.empty())
+            return;
+        const unsigned *all = put<unsigned>(list.data(), list.size());
+        v_.q = make<double>(nt_ * n_ * (v_.h + 3));
+        const size_t each = n_ * (M + 3) * WARP;
+        size_t free = 0, total = 0;
+        spx::check(cudaMemGetInfo(&free, &total), "device memory");
+        const size_t fit = std::max<size_t>(free / 2 / (each * sizeof(double)), 1), some = std::min(fit, list.size());
+        spx::array<double> lower(some * each);
+        bounds_kernel<M><<<blocks(nt_, WARP), WARP>>>(v_);
+        for (size_t i = 0; i < list.size(); i += some)
+            root_kernel<M><<<(unsigned)std::min(some, list.size() - i), WARP>>>(v_, all + i, lower.get());
+        check_kernel<<<bins(nt_), THREADS>>>(v_);
+        optimal_kernel<<<bins(nt_), THREADS>>>(v_);
+        launched();
+        spx::check(cudaDeviceSynchronize(), "kernel");
+    }
+
+    template <int M> double run_band(spx_coadd *out)
+    {
+        allocate<M>();
+        spx::stopwatch watch;
+        take(true);
+        count_kernel<<<(unsigned)nexp_, THREADS>>>(v_);
+        begin_kernel<<<targets(), THREADS>>>(v_);
+        spread_kernel<<<(unsigned)nt_, THREADS>>>(v_);
+        launched();
+        rounds<M>();
+        judge_kernel<<<(unsigned)nexp_, THREADS>>>(v_);
+        simple_kernel<<<bins(nt_), THREADS>>>(v_);
+        if (v_.out > 0)
+            rows_kernel<<<bins(v_.out, nt_), THREADS>>>(v_);
+        choose_kernel<<<targets(), THREADS>>>(v_);
+        launched();
+        roots<M>();
+        const double seconds = watch.stop();
+        std::vector<int> bad(nt_);
+        get(v_.bad, bad.data(), nt_);
+        get(v_.o_flux, out->flux, nt_ * n_);
+        get(v_.o_ivar, out->ivar, nt_ * n_);
+        get(v_.o_mask, out->mask, nt_ * n_);
+        if (v_.out > 0)
+            get(v_.o_res, out->resolution, nt_ * v_.out * n_);
+        get(v_.optimal, out->optimal, nt_);
+        get(v_.spread, out->spread, nt_);
+        get(v_.scale, out->scale, nexp_);
+        get(v_.o_chi2, out->chi2, nexp_);
+        get(v_.o_good, out->good, nexp_);
+        get(v_.o_gone, out->rejected, nexp_);
+        for (size_t t = 0; t < nt_; t++) {
+            out->failed += out->optimal[t] && bad[t] != 0;
+            out->optimal[t] = out->optimal[t] && bad[t] == 0;
+            if (in_->first[t + 1] - in_->first[t] == 1)
+                spx_coadd_copy(in_, t, out);
+        }
+        return seconds;
+    }
+};
+
+} // namespace
+
+extern "C" spx_status spx_coadd_cuda(spx_backend *b, const spx_coadd_input *in, const spx_coadd_options *o,
+                                     spx_coadd *out, spx_err *e)
+{
+    b->device_seconds = 0;
+    if (in->ndiag > MOST_BAND + 1 || o->ndiag_out / 2 > MOST_BAND || in->first[in->ntarget] == 0) {
+        const spx_status left = spx_coadd_cpu(in, o, out, e);
+        out->on_cpu = in->ntarget;
+        return left;
+    }
+    const spx_status st = spx_coadd_begin(in, o, out, e);
+    if (st != SPX_OK)
+        return st;
+    return spx::guarded("coadd", e, [&] {
+        (void)spx::use_first(b);
+        call c(in, o);
+        b->device_seconds = c.run(out);
+        spx_progress_step(o->progress, in->ntarget);
+        return SPX_OK;
+    });
+}
