@@ -23,9 +23,11 @@ function robust(x, n,    i, m, d) {
     return 1.4826 * median(d, n)
 }
 
-function summary(name, unit, x, pull, n) {
-    printf "%-10s %10.3f %10.3f %-8s %8.2f %8.2f\n", name, median(x, n), robust(x, n), unit, median(pull, n), \
-        robust(pull, n)
+# Errors for normal noise: of the median 1.2533 scatter/sqrt(n), of the scatter 1.1664 scatter/sqrt(n).
+function summary(name, unit, x, pull, n,    s) {
+    s = robust(pull, n)
+    printf "%-10s %10.3f %10.3f %-8s %6.2f +- %4.2f %6.2f +- %4.2f\n", name, median(x, n), robust(x, n), unit, \
+        median(pull, n), 1.2533 * s / sqrt(n), s, 1.1664 * s / sqrt(n)
 }
 
 FNR == 1 { # names of the columns
@@ -80,8 +82,8 @@ END {
         exit 1
     }
     printf "\n%d of %d stars measured, %d of them within 3 errors of the true velocity\n\n", n, stars, within
-    print "            difference to the truth           pull (1 is right)"
-    print "               median    scatter              median  scatter"
+    print "            difference to the truth          pull = difference / error"
+    print "               median    scatter            median (0 is right)  scatter (1 is right)"
     summary("velocity", "km/s", dv, pv, n)
     summary("teff", "K", dt, pt, n)
     summary("logg", "dex", dg, pg, n)
