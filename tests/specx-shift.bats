@@ -110,3 +110,15 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     near out.h5 /shift/dy 0.1 0.02
     between "$(figure out.h5 lines)" 5 40
 }
+
+@test "spots that are no Gauss-Hermite series, cosmic rays that nobody has flagged" {
+    local o=(-q -f --seed 3 --arm z --fibers 50 --sky-fibers 20 --snr 5:30 --wavelength 8300,8800 --shift 0.06,0.05)
+    specx-sim "${o[@]}" --cosmics 30 --no-flag-cosmics --psf-output psf.fits -o hits.fits
+    fits2h5 -q hits.fits psf.fits | specx-shift -q --lines none -o hits.h5
+    near hits.h5 /shift/dx 0.06 0.005
+    between "$(figure hits.h5 windows_rejected)" 1 40
+    specx-sim "${o[@]}" --spots moffat --psf-output psf.fits -o moffat.fits
+    fits2h5 -q moffat.fits psf.fits | specx-shift -q --lines none -o moffat.h5
+    near moffat.h5 /shift/dx 0.06 0.008
+    [ "$(values moffat.h5 /shift/flags | sort -u)" = 8 ]
+}

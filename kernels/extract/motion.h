@@ -36,6 +36,9 @@ typedef struct {
     double wavelength;  /* mean of the light's, weighted with its information; the window's middle without, Angstrom */
 } spx_motion_row;
 
+/* Most that a pixel adds to chi^2: one that a particle has hit must not hide all others. */
+#define SPX_MOTION_MOST 100.0
+
 /* One bundle in one window: chi^2 of the image, pixels and free fluxes in it. */
 typedef struct {
     double chi2, npix, nflux;

@@ -26,12 +26,14 @@ enum { MOST_STEPS = 6 };
 /* A fibre has light when the error of its shift, by its own windows, is below this, pixels. */
 #define LIT 0.1
 /* A shift that is known worse than this is not applied, pixels. */
-#define KNOWN 0.05
-/* chi^2 of two degrees of freedom beyond which a window is left out (its probability is 3e-7), and the most of them. */
-#define REJECT      30.0
-#define MOST_REJECT 0.2
+#define KNOWN 0.1
+/* Factor of chi^2 of the image by which it is worse: hits of particles make it vary by less. */
+#define WORSE 1.02
+/* chi^2 of two degrees of freedom beyond which a window is left out (its probability is 5e-5), and the most of them. */
+#define REJECT      20.0
+#define MOST_REJECT 0.5
 /* Fibres for each degree of the function of fibres, unless the degree is asked for. */
-#define FIBRES_A_TERM 8
+#define FIBRES_A_TERM 12
 
 typedef struct {
     const spx_shift_options *o;
@@ -43,6 +45,7 @@ typedef struct {
     double *normal, *right;       /* [n][n] lower triangle, [n] */
     double *phi;                  /* [2][n1] */
     uint8_t *use;                 /* [nw][ns] */
+    double usual;                 /* median chi^2 of windows about the smooth functions over its expectation */
 } work;
 
 static void free_work(work *w)
@@ -234,8 +237,8 @@ static spx_status reject(work *w, spx_shift *out, int *again, spx_err *e)
         chi2[n++] = window_chi2(&w->row[i], step, rest);
     }
     const size_t nlit = n;
-    const double usual = nlit > 0 ? spx_median(chi2, nlit) / 1.386 : 1; /* median of two degrees of freedom */
-    const double limit = REJECT * (usual > 1 ? usual : 1);
+    w->usual = nlit > 0 ? spx_median(chi2, nlit) / 1.386 : 1; /* median of two degrees of freedom */
+    const double limit = REJECT * (w->usual > 1 ? w->usual : 1);
     n = 0;
     for (size_t i = 0; i < w->nw * w->ns; i++) {
         double step[2], rest[2];
@@ -470,7 +473,7 @@ static void fill_covariance(const work *w, spx_shift *out)
 {
     const size_t free = (w->o->width ? 2 : 1) * w->nl * w->nm;
     out->dof_smooth = 2 * (double)out->nwindow_used - (double)free;
-    const double more = out->dof_smooth > 0 ? fmax(1, out->chi2_smooth / out->dof_smooth) : 1;
+    const double more = fmax(1, w->usual); /* the median: a hit by a particle is no reason */
     for (size_t i = 0; i < w->n; i++) {
         double *to = out->covariance + i * w->n;
         to[i] = 1;
@@ -569,7 +572,8 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         fill_covariance(&w, out);
         fill_windows(&w, last, out);
         judge(&w, out, moves);
-        if (out->chi2_after > out->chi2_before || largest > SMALL_STEP) /* no convergence: nothing that may be used */
+        /* no convergence, or a worse image: nothing that may be used */
+        if (out->chi2_after > WORSE * out->chi2_before || largest > SMALL_STEP)
             for (size_t f = 0; f < w.ns; f++) {
                 moves[f] = 0;
                 out->flags[f] |= SPX_SHIFT_OLDX;

@@ -313,7 +313,7 @@ static void bundle_dense(const motion_scene *m, size_t fibre0, size_t nf, size_t
         int touched = 0;
         for (size_t c = 0; c < d.n; c++)
             touched |= d.a[c * d.npix + i] > 0;
-        fit->chi2 += touched ? d.w[i] * (d.data[i] - model[i]) * (d.data[i] - model[i]) : 0;
+        fit->chi2 += touched ? fmin(d.w[i] * (d.data[i] - model[i]) * (d.data[i] - model[i]), SPX_MOTION_MOST) : 0;
         fit->npix += touched && d.w[i] > 0;
         model[i] = d.data[i] - model[i];
     }

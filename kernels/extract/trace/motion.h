@@ -244,7 +244,7 @@ static void weigh(const spx_trace_bundle *b, strip *s, motion_memory *m, spx_mot
             const double w = (double)b->weight[i], rest = (double)b->data[i] - m->model[i];
             m->model[i] = w > 0 ? rest : 0;
             if (w > 0 && m->touched[i]) {
-                fit->chi2 += w * rest * rest;
+                fit->chi2 += fmin(w * rest * rest, SPX_MOTION_MOST);
                 fit->npix += 1;
             }
         }
