@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Truth test of the extraction: simulated exposures, extracted and compared with what was put in (helpers/frame_truth).
 # Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, a picture of each case (grid b r z artefacts real
-# faint faint-data faint-model hits flat flat-shifted flat-fringes flat-spots; `real` needs SPX_SHARED). The programs and
-# helpers are found on the PATH. `make truth` runs all in BUILD/truth. Exit status 1: a case is beyond its limits.
+# faint faint-data faint-model hits flat flat-shifted flat-fringes flat-spots sky sky-shifted; `real` needs SPX_SHARED).
+# The programs and helpers are found on the PATH. `make truth` runs all in BUILD/truth. Exit status 1: a case is beyond
+# its limits.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 shift
-cases=" ${*:-grid b r z artefacts real faint faint-data faint-model hits flat flat-shifted flat-fringes flat-spots} "
+cases=" ${*:-grid b r z artefacts real faint faint-data faint-model hits flat flat-shifted flat-fringes flat-spots sky sky-shifted} "
 rm -f ./*.h5 ./*.txt ./*.png
 failed=0
 SPX_SHARED=${SPX_SHARED:-}
@@ -51,6 +52,42 @@ flat_case() {
     rm "$name"-*.h5
 }
 
+# sky_case NAME TEXT "PROTOTYPE'S FIGURES" [OPTION OF specx-sim...]: chi squared of held-out sky fibres off lines, on lines
+# and in the brightest bins, three exposures of arm z; limits: 1 + 0.02, 1.06, 1.06 and three statistical errors. Picture:
+# a held-out fibre before and after.
+sky_case() {
+    local name=$1 text=$2 prototype=$3 line fibre
+    shift 3
+    [[ $cases == *" $name "* ]] || return 0
+    printf '\n== %s: %s\n   tests/science/sky.sh z 1:3 %s\n' "$name" "$text" "$*"
+    line=$(SKY_KEEP=$name "$here/science/sky.sh" z 1:3 "$@")
+    printf '   %s\n   prototype, all of the arm: %s\n' "$line" "$prototype"
+    awk -v line="$line" 'BEGIN {
+        sub(/.*: off /, "", line)
+        split(line, x, " ")
+        exit !(x[1] > 0.98 - 3 * x[3] && x[1] < 1.02 + 3 * x[3] && x[5] < 1.06 + 3 * x[7] && x[9] < 1.06 + 3 * x[11])
+    }' || { echo '   TOO LARGE' && failed=1; }
+    fibre=$(h5table --csv -t /sky/table -c ROLE "$name-s.h5" | awk '$1 == "HELDOUT" { print NR - 2; exit }')
+    h5table --csv --spectrum "$fibre" "$name-f.h5" | tail -n +2 >"$name-before.txt"
+    h5table --csv --spectrum "$fibre" "$name-s.h5" | tail -n +2 >"$name-after.txt"
+    if command -v gnuplot >/dev/null; then
+        gnuplot <<END
+set terminal pngcairo size 1200,700
+set output '$name.png'
+set datafile separator ','
+set multiplot layout 2,1 title '$name: $text'
+set ylabel 'electrons / Å'
+plot '$name-before.txt' using 1:2 with steps lc rgb '#404040' title 'sky fibre $fibre, held out'
+set xlabel 'wavelength (Å)'
+set ylabel 'flux √ivar'
+set yrange [-6:6]
+plot '$name-after.txt' using 1:(\$2 * sqrt(\$3)) with steps lc rgb '#2050a0' title 'what is left, in units of its error'
+unset multiplot
+END
+    fi
+    rm "$name"-?.h5 "$name"-before.txt "$name"-after.txt
+}
+
 {
     truth_case grid "spectra that consist of the bins of the extraction" "--arm r --fibers 50 --step 0.8" "" "${limits[@]}"
     for arm in b r z; do
@@ -73,5 +110,8 @@ flat_case() {
     flat_case flat-fringes "fringes of 3 %" "--fringes 0.03" 15 --rms 0.25 --scatter 1.1
     flat_case flat-shifted "traces and widths that have moved" "--shift wave" 60 --rms 0.21 --scatter 1.9
     flat_case flat-spots "spots of another family, wings of 2 %" "--spots moffat --tails 0.02" 60 --rms 0.27 --scatter 2.1 --median 0.4
+    sky_case sky "sky and stars, right PSF" "off 0.995, on 1.003, brightest 1 % 0.963"
+    sky_case sky-shifted "traces that have moved, throughputs that flats do not know" \
+        "off 0.992, on 0.994, brightest 1 % 0.932" --shift wave:0.05 --fiber-scatter 0.02
     exit "$failed"
 } 2>&1 | tee report.txt

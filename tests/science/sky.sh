@@ -25,6 +25,8 @@ for ((seed = ${seeds%:*}; seed <= ${seeds#*:}; seed++)); do
     specx-sky -q "${sky[@]}" -f -o "$work/s.h5" "$work/f.h5"
     sky_truth "$work/s.h5" "$work/i.h5" "$work/t.h5" >>"$work/all"
 done
+# of the last exposure, for pictures
+[ -z "${SKY_KEEP:-}" ] || for n in f s; do cp "$work/$n.h5" "$SKY_KEEP-$n.h5"; done
 awk -v name="$case ${sim[*]:-}" '
     function middle(v, n, at) { return n ? v[int((n - 1) * at) + 1] : 0 }
     function robust(key,    n, v, i, m) {
