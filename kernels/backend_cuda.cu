@@ -38,6 +38,8 @@ static void close_cuda(spx_backend *b)
         s->contexts->join();
     delete s->contexts;
     spx_extract_close_cuda(s);
+    if (s->pagelock)
+        spx_mem_set_pagelock(nullptr);
     free(b->state);
     b->state = nullptr;
 }

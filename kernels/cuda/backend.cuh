@@ -18,6 +18,7 @@ struct spx_cuda_state {
     int ndevice;
     int device[SPX_CUDA_MOST_DEVICES];
     void *extract; /* what extraction keeps from frame to frame */
+    int pagelock;  /* 1: an operation other than extraction has pages of blocks locked (spx_mem_set_pagelock()) */
 };
 
 namespace spx

@@ -108,6 +108,14 @@ template <typename T> class pinned_buffer
     size_t n_ = 0;
 };
 
+/* A spx_mem_pagelock: pages of blocks that stay from item to item of a queue. */
+inline int lock_pages(void *at, size_t bytes, int on)
+{
+    const cudaError_t code = on ? cudaHostRegister(at, bytes, cudaHostRegisterPortable) : cudaHostUnregister(at);
+    (void)cudaGetLastError();
+    return code == cudaSuccess;
+}
+
 /* Locks pages of host memory that is there, as long as it lives: the device reaches them itself, and copies run at the
  * speed of the bus. Where they cannot be locked, copies are slower. */
 class page_lock

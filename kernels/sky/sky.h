@@ -36,7 +36,8 @@ typedef struct {
 
 spx_sky_options spx_sky_defaults(void);
 
-/* A frame. Arrays stay the caller's. */
+/* A frame. Arrays stay the caller's; resolution, flux and ivar are blocks of spx_alloc(), whose pages a device may
+ * lock. */
 typedef struct {
     size_t nspec, nwave, ndiag;
     const double *wavelength;       /* [nwave] Angstrom, uniform */

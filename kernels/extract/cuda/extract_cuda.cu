@@ -499,13 +499,6 @@ spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bu
     }
 }
 
-int lock_pages(void *at, size_t bytes, int on)
-{
-    const cudaError_t code = on ? cudaHostRegister(at, bytes, cudaHostRegisterPortable) : cudaHostUnregister(at);
-    (void)cudaGetLastError();
-    return code == cudaSuccess;
-}
-
 /* Shares the bundles out among the devices, a host thread each, and joins what they have counted. */
 spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const frame &f, const spx_trace_bundle *list,
                           size_t nbundle, int *why_host, spx_extract_counts *counts, spx_extract_cuda_times *times,
@@ -623,7 +616,7 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device,
     if (!dev->pool)
         return spx_fail(e, SPX_EIO, "device %d cannot be opened: out of memory", device);
     if (open_devices++ == 0)
-        spx_mem_set_pagelock(lock_pages);
+        spx_mem_set_pagelock(spx::lock_pages);
     return SPX_OK;
 }
 
