@@ -67,6 +67,13 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     h5copy -i frame.h5 -o both.h5 -s /frame -d /frame
     specx-shift -q -o out.h5 both.h5
     near out.h5 /shift/dy 0.05 0.02
+    cp both.h5 other.h5 && h5edit other.h5 set /frame/fiber 3 70
+    fails_with 3 '*/frame/fiber: fibre 70 is not one of the PSF*' specx-shift -q -o x.h5 other.h5
+    cp both.h5 plain.h5 && h5edit plain.h5 delete /frame/fiber
+    specx-shift -q -o plain-out.h5 plain.h5
+    h5diff plain-out.h5 out.h5 /shift
+    cp both.h5 matrix.h5 && h5edit matrix.h5 delete /frame/resolution
+    fails_with 3 '*resolution*' specx-shift -q -o x.h5 matrix.h5
     run -0 h5ls out.h5
     [[ $output != *frame* ]]
 }

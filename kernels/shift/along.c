@@ -145,15 +145,31 @@ static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_s
     return most;
 }
 
+/* Fibres of the PSF that rows of a frame are: one row a fibre where it does not say so. */
+static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
+{
+    if (frame->fiber == NULL && frame->nspec == psf->nspec) {
+        if ((frame->fiber = spx_alloc(frame->nspec, sizeof *frame->fiber, e)) == NULL)
+            return SPX_EIO;
+        for (size_t i = 0; i < frame->nspec; i++)
+            frame->fiber[i] = (int32_t)i;
+    }
+    if (frame->fiber == NULL)
+        return spx_fail_at(e, SPX_EINPUT, NULL, "/frame", "give the PSF that the frame was extracted with",
+                           "has %zu spectra and does not say of which of the PSF's %zu fibres", frame->nspec,
+                           psf->nspec);
+    for (size_t i = 0; i < frame->nspec; i++)
+        if (frame->fiber[i] < 0 || (size_t)frame->fiber[i] >= psf->nspec)
+            return spx_fail_at(e, SPX_EINPUT, NULL, "/frame/fiber", "give the PSF that the frame was extracted with",
+                               "fibre %d is not one of the PSF's %zu", frame->fiber[i], psf->nspec);
+    return SPX_OK;
+}
+
 spx_status spx_shift_along(const spx_frame *frame, const spx_sky *sky, const spx_shift_lines *lines,
                            const spx_shift_options *o, spx_psf *psf, spx_shift *out, double *largest, spx_err *e)
 {
     spx_shift_zero zero;
     *largest = 0;
-    for (size_t i = 0; i < frame->nspec; i++)
-        if (frame->fiber[i] < 0 || (size_t)frame->fiber[i] >= psf->nspec)
-            return spx_fail_at(e, SPX_EINPUT, NULL, "/frame/fiber", "give the PSF that the frame was extracted with",
-                               "fibre %d is not one of the PSF's %zu", frame->fiber[i], psf->nspec);
     spx_status st = alloc_out(sky, out, e);
     if (st == SPX_OK)
         st = find_zero(frame, psf, sky, lines, o->nthreads, &zero, e);
@@ -180,7 +196,9 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
 {
     double largest = 2 * AGAIN;
     int found = 1;
-    spx_status st = spx_shift_across(g->measure, g->ctx, image, psf, o, out, e);
+    spx_status st = g->extract == NULL ? check_fibres(frame, psf, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = spx_shift_across(g->measure, g->ctx, image, psf, o, out, e);
     for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++)
         out->flags[f] |= SPX_SHIFT_NOLINES;
     while (st == SPX_OK && found && largest > AGAIN && out->rounds < MOST_ROUNDS) {
@@ -193,8 +211,7 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
             st = g->sky(g->ctx, frame, &sky, &found, e);
         if (st == SPX_OK && found) {
             for (size_t i = 0; i < frame->nspec; i++)
-                if (frame->fiber[i] >= 0 && (size_t)frame->fiber[i] < psf->nspec)
-                    out->flags[frame->fiber[i]] &= ~(uint32_t)SPX_SHIFT_NOLINES;
+                out->flags[frame->fiber[i]] &= ~(uint32_t)SPX_SHIFT_NOLINES;
             st = spx_shift_along(frame, &sky, lines, o, psf, out, &largest, e);
             out->rounds++;
         }

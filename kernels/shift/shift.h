@@ -78,7 +78,7 @@ spx_status spx_shift_zero_point(size_t n, size_t ndiag, double first, double ste
 /* Part Y: moves the traces of `psf` by what the sky (or a lamp) in a frame says, which was extracted with them. sky:
  * found in that frame, of sky fibres by role[nspec]; their common part by the lines (n 0: none). Fills part Y of *out,
  * which spx_shift_across() has made, or adds to it in a later round. *largest: shift of a fibre, pixels. Fibres whose
- * shift is known worse than 0.1 pixel keep their traces. SPX_EINPUT: frame and PSF do not belong together. */
+ * shift is known worse than 0.1 pixel keep their traces. frame->fiber: of the PSF's fibres. SPX_EIO: memory. */
 spx_status spx_shift_along(const spx_frame *frame, const spx_sky *sky, const spx_shift_lines *lines,
                            const spx_shift_options *o, spx_psf *psf, spx_shift *out, double *largest,
                            spx_err *e) SPX_NODISCARD;
@@ -95,7 +95,8 @@ typedef struct {
 } spx_shift_engine;
 
 /* Parts X and Y. frame: extracted with this PSF; empty: it is extracted when part X has moved the PSF, and once more
- * when part Y has moved it by more than 0.1 pixel; it is the last one then. */
+ * when part Y has moved it by more than 0.1 pixel; it is the last one then. SPX_EINPUT: frame and PSF do not belong
+ * together. */
 spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
                             const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                             spx_err *e) SPX_NODISCARD;
