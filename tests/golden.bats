@@ -126,6 +126,19 @@ same_table() {
 }
 
 # The same arithmetic: what rounding of another order of sums may do.
+@test "golden flux: the response found again, and applied" {
+    flux() {
+        [ -e "${d}flux.h5" ] || return 0
+        specx-flux -q --fit "${d}flux-stars.h5" "${d}flux-frame.h5" -o found.h5
+        # another order of sums: the response is the solution of equations of condition 1e7
+        same_numbers found.h5 "${d}flux.h5" /flux/response 1e-7
+        specx-flux -q --apply "${d}flux.h5" "${d}flux-frame.h5" -o applied.h5
+        same_numbers applied.h5 "${d}flux.h5" /frame/mask 0
+        for s in flux ivar resolution; do same_numbers applied.h5 "${d}flux.h5" /frame/$s 1e-6; done
+    }
+    for_each flux
+}
+
 @test "golden flat: the frame divided by it" {
     divide() {
         [ -e "${d}flat.h5" ] || return 0

@@ -58,6 +58,15 @@ fits2h5 "${plain[@]}" lamp.fits small-psf.fits | specx-extract "${plain[@]}" --w
 specx-flat "${plain[@]}" --precision double lamp.h5 -o flat.h5
 specx-flat "${plain[@]}" --apply flat.h5 frame.h5 -o flattened.h5
 
+# Four stars with their templates, and their frame calibrated with them.
+exposure bright --arm b --fibers 5 --wavelength 5150,5230
+fits2h5 "${plain[@]}" bright.fits bright-psf.fits |
+    specx-extract "${plain[@]}" --wavelength 5150,5230,0.8 -o flux-frame.h5
+rvs-template "${plain[@]}" --norm none --setup b:5150:5230:0.4:FWHM=1 library.h5 -o sharp.h5
+rvs-fit "${plain[@]}" --templates sharp.h5 --vrange=-400,400 --npoly 3 --no-rotation --resolution-matrix \
+    --lsf-sigma 0.425 --with-template flux-frame.h5 -o flux-stars.h5
+specx-flux "${plain[@]}" --fit flux-stars.h5 flux-frame.h5 -o flux.h5
+
 # Traces come from other programs: no product, but a block of the schema.
 mock_traces --shifts traces.h5
 h5stack "${plain[@]}" --t0 250 --length 100 traces.h5 -o stack.h5
@@ -89,7 +98,7 @@ h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"
