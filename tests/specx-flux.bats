@@ -34,6 +34,16 @@ values() {
     awk '$1 == "off" && !($2 < 0.35 && $3 < 0.5 && $3 > -0.5 && $4 > 0.7 && $4 < 1.35) { exit 1 }
          $1 == "in" && !($2 < 1.2 && $3 < 0.5 && $3 > -0.5 && $4 > 0.8 && $4 < 1.25) { exit 1 }
          END { exit NR != 2 }' accuracy
+    # with magnitudes: electrons/Angstrom of 1e-17 erg/s/cm^2/Angstrom at 6650 Angstrom, by collecting area, exposure
+    # time, light in a fibre and throughput of the simulation; stars of a sharp filter, to 2 %
+    cp frame.h5 magnitudes.h5
+    h5edit magnitudes.h5 column /fibermap FLUX_R \
+        "$(h5table --csv -c MAG truth.h5 | awk 'NR > 1 { printf("%s%.6g", sep, ($1 > 0 ? 10 ^ (0.4 * (22.5 - $1)) : 0)); sep = "," }')"
+    specx-flux -q --fit rv.h5 -o absolute.h5 magnitudes.h5
+    h5check absolute.h5
+    h5dump -a /frame/flux/units absolute.h5 | grep -qF '10**-17 erg/(s cm2 Angstrom)'
+    paste <(values absolute.h5 /flux/wavelength) <(values absolute.h5 /flux/response) |
+        awk '$1 > 6640 && $1 < 6660 { s += $2; n++ } END { r = s / n / 50.096; exit !(r > 0.98 && r < 1.02) }'
     # the errors of calibrated spectra: rvs-fit finds the stars again, with chi^2 near 1, in the whole arm
     rvs-fit -q -t templates.h5 --resolution-matrix --lsf-sigma 0.4247 -o again.h5 calibrated.h5
     h5table --csv -c CHISQ_TOT,NPIX_TOT again.h5 | tail -n +2 | awk -F, '{ s += $1 / $2 } END { exit !(NR == 20 && s / NR > 0.9 && s / NR < 1.1) }'

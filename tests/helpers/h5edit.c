@@ -9,6 +9,7 @@
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
  *     attr PATH NAME TEXT      a text attribute
  *     delete-attr PATH NAME    remove an attribute
+ *     column PATH NAME N,N...  add a column of numbers to a table
  *     detach PATH              remove all dimension scales
  * Several commands one after another. Exit status 0, or 1 with a message. */
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #include "h5/attr.h"
+#include "h5/table.h"
 #include "h5/write.h"
 
 /* Elements first ... last-1, or all where first is negative, get the value, or are multiplied by it where `factor`. */
@@ -63,6 +65,29 @@ static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_
         H5Sclose(space);
     if (set >= 0)
         H5Dclose(set);
+    return ok;
+}
+
+/* Adds a column of numbers, "1.5,2,...", a row each, to a table. */
+static int column(hid_t file, const char *path, const char *name, const char *values)
+{
+    spx_table *t = NULL;
+    spx_err e = {0};
+    if (spx_table_read(file, path, &t, &e) != SPX_OK || t == NULL)
+        return 0;
+    double *v = calloc(t->nrow + 1, sizeof *v);
+    size_t n = 0;
+    for (const char *p = values; v != NULL && *p != '\0' && n < t->nrow;) {
+        char *end;
+        v[n++] = strtod(p, &end);
+        p = *end == ',' ? end + 1 : end;
+    }
+    const int ok = v != NULL && n == t->nrow && spx_table_add(t, name, H5T_NATIVE_DOUBLE, "", v, &e) == SPX_OK &&
+                   H5Ldelete(file, path, H5P_DEFAULT) >= 0 && spx_table_write(file, path, t, &e) == SPX_OK;
+    if (!ok)
+        printf("h5edit: %s\n", spx_err_text(&e));
+    free(v);
+    spx_table_free(t);
     return ok;
 }
 
@@ -128,6 +153,8 @@ static int command(hid_t file, int argc, char **argv)
         return spx_h5_set_str(file, argv[1], argv[2], argv[3], NULL) == SPX_OK ? 4 : 0;
     if (argc >= 3 && strcmp(argv[0], "delete-attr") == 0)
         return H5Adelete_by_name(file, argv[1], argv[2], H5P_DEFAULT) >= 0 ? 3 : 0;
+    if (argc >= 4 && strcmp(argv[0], "column") == 0)
+        return column(file, argv[1], argv[2], argv[3]) ? 4 : 0;
     if (argc >= 2 && strcmp(argv[0], "detach") == 0)
         return H5Adelete_by_name(file, argv[1], "DIMENSION_LIST", H5P_DEFAULT) >= 0 ? 2 : 0;
     return 0;

@@ -372,6 +372,22 @@ static void stars(void)
     flux_scene_free(&s);
 }
 
+/* Factor of a template to a flux of a passband: of constant f_nu it is f_nu c/lambda^2, whatever the passband. */
+static void photometry(void)
+{
+    enum { N = 400 };
+    double w[N], t[N];
+    for (int k = 0; k < N; k++) {
+        w[k] = 5600 + 5. * k;
+        t[k] = 7 / (w[k] * w[k]);
+    }
+    const double factor = spx_flux_factor(N, w, t, 5680, 7160, 100);
+    const double flux = factor * t[200] * 1e-17, expected = 100 * 3.631e-29 * 2.99792458e18 / (w[200] * w[200]);
+    CHECK(fabs(flux / expected - 1) < 1e-12, "flux %g, not %g", flux, expected);
+    CHECK(spx_flux_factor(N, w, t, 5000, 7160, 100) == 0, "a passband that is covered by half has a flux");
+    CHECK(spx_flux_factor(N, w, t, 5680, 7160, 0) == 0, "a star of no light has a flux");
+}
+
 int main(void)
 {
     const flux_scene_how wrong = {.first = 7520, .sn = 25, .tilt = 0.02, .wave = 0.01, .grain = 0.01};
@@ -380,6 +396,7 @@ int main(void)
     dense();
     apply();
     stars();
+    photometry();
     accurate("20 stars", 20, &wrong, 0.0035, 0.012, 0.75, 1.15);
     accurate("10 stars", 10, &wrong, 0.0050, 0.016, 0.75, 1.15);
     accurate("40 stars", 40, &wrong, 0.0035, 0.012, 0.75, 1.25);
