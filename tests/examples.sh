@@ -17,7 +17,7 @@ for arm in b r z; do
     specx-extract -q image-${arm}0.h5 --wavelength "${range[$arm]},0.8" -o frame-${arm}0.h5
 done
 for n in 1 2; do
-    specx-sim -q --arm r --fibers 8 --flat --throughput 0.1 --noise-seed $n --wavelength ${range[r]} -o lamp.fits -f
+    specx-sim -q --arm r --fibers 8 --flat --throughput 0.1 --noise-seed $n --wavelength "${range[r]}" -o lamp.fits -f
     fits2h5 -q lamp.fits psf-r0.fits | specx-extract -q --wavelength "${range[r]},0.8" -o lamp-r0-$n.h5
 done
 rm lamp.fits

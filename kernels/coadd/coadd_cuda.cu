@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "calib/window.cuh"
-#include "coadd/coadd_math.h"
 #include "cuda/backend.cuh"
 #include "cuda/reduce.cuh"
 extern "C" {
 #include "calib/root_math.h"
+#include "coadd/coadd_math.h"
 }
 
 namespace

@@ -669,10 +669,11 @@ static spx_status set_prior(job *j, spx_err *e)
 static spx_status classify(job *j, spx_err *e)
 {
     const size_t n = j->in->nwave;
-    double *mean = spx_alloc2(3, n, sizeof *mean, e), *continuum = mean + n, *sorted = continuum + n, most = 0;
+    double *mean = spx_alloc2(3, n, sizeof *mean, e), most = 0;
     size_t good = 0;
     if (mean == NULL)
         return SPX_EIO;
+    double *continuum = mean + n, *sorted = continuum + n;
     spx_status st = j->g->mean(j->g, &j->w, mean, e);
     if (st == SPX_OK)
         find_continuum(n, mean, j->w.bad, j->dark, continuum);

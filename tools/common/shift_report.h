@@ -6,6 +6,6 @@
 #include "products/shift.h"
 
 /* A line for the user, warnings, and the figures in the product's provenance. */
-spx_status spx_shift_report(spx_run *s, const char *label, const spx_shift *shift, spx_err *e);
+spx_status spx_shift_report(spx_run *r, const char *label, const spx_shift *s, spx_err *e);
 
 #endif
