@@ -119,6 +119,7 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
 }
 
 @test "spots that are no Gauss-Hermite series, cosmic rays that nobody has flagged" {
+    # shellcheck disable=SC2054
     local o=(-q -f --seed 3 --arm z --fibers 50 --sky-fibers 20 --snr 5:30 --wavelength 8300,8800 --shift 0.06,0.05)
     specx-sim "${o[@]}" --cosmics 30 --no-flag-cosmics --psf-output psf.fits -o hits.fits
     fits2h5 -q hits.fits psf.fits | specx-shift -q --lines none -o hits.h5
