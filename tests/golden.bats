@@ -194,7 +194,8 @@ rules=(VRAD:VRAD_ERR:0.1 VRAD_ERR:VRAD_ERR:0.05 TEFF:TEFF_ERR:0.1 LOGG:LOGG_ERR:
     columns() {
         h5table --csv -c "$(head -n 1 "$2")" "$1" | awk -F, -v OFS=, '
             NR == 1 { for (i = 1; i <= NF; i++) if ($i == "RVS_WARN") warn = i }
-            NR > 1 { $warn %= 256 }
+            /CHISQ_LOGP/ { warn = 0 } # of a version that has the bit
+            NR > 1 && warn { $warn %= 256 }
             1'
     }
     velocities() {
