@@ -275,12 +275,7 @@ static spx_status run(spx_run *s, spx_err *e)
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     spx_extract_args_complete(&o);
     spx_backend_restrict_to_first(s->common.device);
-    spx_status st = SPX_OK;
-    if (o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
-        st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
-                      s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
-    if (st == SPX_OK)
-        st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
+    spx_status st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
     if (st == SPX_OK && o.variance == SPX_VARIANCE_MODEL)
         spx_queue_need_noise(queue);
     if (st == SPX_OK) {

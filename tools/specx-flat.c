@@ -163,12 +163,7 @@ static spx_status apply_flat(spx_run *s, spx_err *e)
     spx_queue *queue = NULL;
     spx_input *in;
     work w = {.s = s};
-    spx_status st = SPX_OK;
-    if (o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
-        st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
-                      s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
-    if (st == SPX_OK)
-        st = spx_run_extra_input(s, o.apply, &in, e);
+    spx_status st = spx_run_extra_input(s, o.apply, &in, e);
     if (st == SPX_OK)
         st = spx_flat_read(in->file, &w.flat, e);
     if (st == SPX_OK)

@@ -188,9 +188,6 @@ static spx_status prepare(work *w, spx_err *e)
         return spx_fail(e, SPX_EUSAGE,
                         "--stars and --bands are for a response that is to be found: leave them out with "
                         "--apply");
-    if (o.skip_existing && (w->s->common.force || strcmp(w->s->common.output, "-") == 0))
-        return spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
-                        w->s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
     spx_status st = spx_flux_read_bands(w->s, o.bands, &w->options.nband, &w->band, e);
     w->options.band = w->band;
     if (st == SPX_OK)

@@ -224,9 +224,6 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_status st = spx_shift_args_options(&o, (int)s->common.threads, &w.o, &w.terms, &w.degree, e);
     if (st == SPX_OK && o.lamp && o.sky_fibers != NULL)
         st = spx_fail(e, SPX_EUSAGE, "--lamp and --sky-fibers contradict each other");
-    if (st == SPX_OK && o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
-        st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
-                      s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
     if (st == SPX_OK)
         st = spx_shift_args_lines(&o, &w.lines, e);
     if (st == SPX_OK)

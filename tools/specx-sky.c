@@ -173,9 +173,6 @@ static spx_status run(spx_run *s, spx_err *e)
     work w = {.s = s};
     spx_backend_restrict_to_first(s->common.device);
     spx_status st = spx_sky_args_options(&o, (int)s->common.threads, &w.options, e);
-    if (st == SPX_OK && o.skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
-        st = spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
-                      s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_FRAMES, o.skip_existing, &queue, e);
     if (st == SPX_OK)

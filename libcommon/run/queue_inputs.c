@@ -331,6 +331,9 @@ spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, sp
     q->s = s;
     q->kind = kind;
     q->skip_existing = skip_existing;
+    if (skip_existing && (s->common.force || strcmp(s->common.output, "-") == 0))
+        return spx_fail(e, SPX_EUSAGE, "--skip-existing %s",
+                        s->common.force ? "and --force contradict each other" : "goes with -o FILE or FOLDER only");
     q->n = q->stdin_at = s->ninput;
     find_kind(q);
     const char *at = q->to == TO_PATTERN ? strstr(s->common.output, "%s") : NULL;
