@@ -60,6 +60,27 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     h5diff two.h5 frame.h5 /frame
 }
 
+@test "what was measured goes through extraction, sky and all that follows: one, a queue, a PSF in its own file" {
+    local d=$BATS_FILE_TMPDIR
+    specx-extract -q -o frame.h5 "$d/shifted.h5"
+    h5diff frame.h5 "$d/shifted.h5" /shift
+    h5check frame.h5
+    specx-sky -q -o sframe.h5 frame.h5
+    h5diff sframe.h5 frame.h5 /shift
+    # of two images each has its own; that of a PSF without an image serves all that use the PSF
+    specx-sim -q --arm z --fibers 50 --sky-fibers 15 --snr 5:30 --seed 2 --wavelength 8300,8800 -f -o b.fits
+    fits2h5 -q b.fits -o b.h5
+    specx-shift -q --psf-only -o psf.h5 "$d/image.h5"
+    cp "$d/shifted.h5" a.h5
+    mkdir out
+    specx-extract -q -o out/ psf.h5 a.h5 b.h5
+    h5diff out/a.h5 a.h5 /shift
+    h5diff out/b.h5 psf.h5 /shift
+    # a PSF that has not moved
+    specx-extract -q -o plain.h5 "$d/image.h5"
+    [ "$(h5ls plain.h5 | grep -c shift)" = 0 ]
+}
+
 @test "a frame that is there is used, and is not handed on" {
     local d=$BATS_FILE_TMPDIR
     specx-extract -q -o frame.h5 "$d/image.h5"

@@ -11,6 +11,7 @@
 #include "products/frame.h"
 #include "products/frame_barycentre.h"
 #include "products/frame_h5.h"
+#include "products/hand_on_h5.h"
 #include "products/image.h"
 #include "products/psf.h"
 #include "products/site.h"
@@ -235,7 +236,9 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
         st = spx_extract_report(w->s, j->x.label, &j->o, &j->counts, &j->frame, j->psf, o.strict, e);
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
-    return st == SPX_OK ? spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->s), e) : st;
+    if (st == SPX_OK)
+        st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->s), e);
+    return st == SPX_OK ? spx_traces_hand_on(spx_queue_psf_file(x), file, e) : st;
 }
 
 static void clear(void *ctx, spx_queue_item *x)

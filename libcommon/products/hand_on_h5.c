@@ -126,6 +126,12 @@ spx_status spx_blocks_hand_on(hid_t from, hid_t to, spx_err *e)
     return copy(from, to, sizeof blocks / sizeof *blocks, blocks, e);
 }
 
+spx_status spx_traces_hand_on(hid_t from, hid_t to, spx_err *e)
+{
+    static const char *const blocks[] = {"/shift"};
+    return copy(from, to, sizeof blocks / sizeof *blocks, blocks, e);
+}
+
 spx_status spx_exposure_hand_on(hid_t from, hid_t to, spx_err *e)
 {
     static const char *const blocks[] = {"/image", "/fibermap"};

@@ -400,6 +400,11 @@ void spx_psf_source_release(psf_source *p)
     spx_free(p);
 }
 
+hid_t spx_queue_psf_file(const spx_queue_item *x)
+{
+    return x->source->in != NULL ? x->source->in->file : x->in->file;
+}
+
 /* Reads the PSF of an open input, which it then owns, as q->psf. */
 static spx_status make_source(spx_queue *q, size_t at, spx_input *in, spx_err *e)
 {

@@ -61,6 +61,8 @@ spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, 
 int spx_queue_ready(const spx_queue *q);
 spx_run *spx_queue_context(const spx_queue *q);
 int spx_queue_to_stdout(const spx_queue *q);
+/* File that the PSF of an exposure of SPX_QUEUE_IMAGES lies in, open as long as the exposure. */
+hid_t spx_queue_psf_file(const spx_queue_item *x);
 /* Releases an exposure's reference to its PSF (x->source; NULL: none). */
 void spx_psf_source_release(struct spx_psf_source *p);
 /* 1 when there is anything to do. *kept gets the number of existing products left out; those of standard input are
