@@ -193,7 +193,7 @@ static void *alloc_block(size_t n1, size_t n2, size_t size, int zeroed, spx_err 
     int fresh = 0;
     head *h = NULL;
     if (max != 0 && now > max) {
-        const double unit = max < 10 * MIB ? 1024 : MIB;
+        const double unit = (double)max < 10 * MIB ? 1024 : MIB;
         const char *name = unit < MIB ? "KiB" : "MiB";
         spx_fail(e, SPX_EIO,
                  "needs more memory than --max-mem allows (%.1f %s of %.1f %s held, %.1f %s more wanted): raise "

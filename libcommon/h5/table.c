@@ -146,14 +146,15 @@ static spx_status units_extend(const spx_table *t, size_t n, const spx_table_col
     size_t ncol = spx_table_ncol(t);
     const char **unit = spx_alloc(ncol + n, sizeof *unit, e);
     if (unit == NULL)
-        return e->code;
+        return SPX_EIO;
     for (size_t i = 0; i < ncol; ++i)
         unit[i] = spx_table_unit(t, (int)i);
     for (size_t i = 0; i < n; ++i)
         unit[ncol + i] = c[i].unit;
-    *out = spx_table_units(ncol + n, unit, e);
+    spx_err err = {0}; /* NULL is no failure where no column has a unit */
+    *out = spx_table_units(ncol + n, unit, &err);
     spx_free(unit);
-    return e->code;
+    return err.code == SPX_OK ? SPX_OK : spx_err_pass(e, &err);
 }
 
 /* Adds n columns at once; t is unchanged on failure. */

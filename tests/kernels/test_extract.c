@@ -572,7 +572,7 @@ static void check_refusals(void)
                  {8, SPX_EUSAGE, "regularisation"}, {9, SPX_EINPUT, "{wavelength}"},
                  {10, SPX_EINPUT, "masked"},        {11, SPX_EUSAGE, "unknowns"},
                  {12, SPX_EUSAGE, "{wavelength}"},  {13, SPX_EUSAGE, "{spectra}"},
-                 {14, SPX_EUSAGE, "PSF error"},     {15, SPX_EUSAGE, "wavelengths: need"}};
+                 {14, SPX_EUSAGE, "{psf_error}"},   {15, SPX_EUSAGE, "wavelengths: need"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         scene s = good;
         uint32_t *all_masked = NULL;
