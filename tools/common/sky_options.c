@@ -37,36 +37,12 @@ spx_status spx_sky_args_options(const spx_sky_args *o, int nthreads, spx_sky_opt
 
 /* ---- which fibres are sky ---- */
 
-/* Marks what a list such as 3,7,20:25 names, counted from 0. */
 static spx_status sky_of_list(const char *list, size_t nspec, uint8_t *role, spx_err *e)
 {
-    for (const char *at = list; at != NULL;) {
-        const char *comma = strchr(at, ',');
-        char item[64];
-        size_t first = 0, count = 0;
-        const size_t n = comma != NULL ? (size_t)(comma - at) : strlen(at);
-        if (n == 0 || n >= sizeof item)
-            return spx_fail(e, SPX_EUSAGE, "--sky-fibers: '%s' is no list of fibres such as 3,7,20:25", list);
-        memcpy(item, at, n);
-        item[n] = '\0';
-        spx_status st = SPX_OK;
-        if (strchr(item, ':') != NULL) {
-            st = spx_parse_slice(item, "--sky-fibers", nspec, &first, &count, e);
-        } else {
-            long one = 0;
-            st = spx_parse_long(item, "--sky-fibers", &one, e);
-            if (st == SPX_OK && (one < 0 || (size_t)one >= nspec))
-                st = spx_fail(e, SPX_EUSAGE, "--sky-fibers: %ld is not one of the frame's spectra 0 to %zu", one,
-                              nspec - 1);
-            first = (size_t)one;
-            count = 1;
-        }
-        if (st != SPX_OK)
-            return st;
-        memset(role + first, SPX_SKY_FIBRE, count);
-        at = comma != NULL ? comma + 1 : NULL;
-    }
-    return SPX_OK;
+    const spx_status st = spx_parse_rows(list, "--sky-fibers", nspec, role, e);
+    for (size_t i = 0; i < nspec && st == SPX_OK; i++)
+        role[i] = role[i] != 0 ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
+    return st;
 }
 
 static spx_status sky_of_fibermap(const spx_frame *f, uint8_t *role, spx_err *e)
