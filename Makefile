@@ -331,7 +331,7 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 
 # ---- science tests ----
 
-## check-science: accuracy of the velocity fit, with figures: simulated and mock stars; some ten minutes
+## check-science: accuracy of velocities, sky and shifts, with figures; some twenty minutes
 .PHONY: check-science
 check-science: programs $(HELPERS)
 	SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/science
