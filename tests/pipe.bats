@@ -166,7 +166,7 @@ readers=(
 @test "the reader stops: no crash, exit status 4, a message" {
     local d=$BATS_FILE_TMPDIR/data c
     # Each output is larger than a pipe holds.
-    for c in "h5merge $d/spectra.h5 $d/spectra.h5" "fits2h5 $d/preproc-r0.fits" "h52fits $d/spectra.h5" \
+    for c in "h5merge --by rows $d/spectra.h5 $d/spectra.h5" "fits2h5 $d/preproc-r0.fits" "h52fits $d/spectra.h5" \
         "rvs-template --setup r:6400:6600:0.5:FWHM=1.8 $d/library.h5" "specx-sim --wavelength 6400,6600 --fibers 8" \
         "specx-extract --wavelength 6400,6600,0.8 $d/image-r0.h5"; do
         bash -c "$c -q | head -c 100 >/dev/null; echo \${PIPESTATUS[*]}" >status 2>err
@@ -281,7 +281,7 @@ unread() {
 @test "input beyond --max-mem goes through a temporary file, which is gone afterwards" {
     local d=$BATS_FILE_TMPDIR/data
     mkdir tmp
-    h5merge -q "$d"/{spectra,spectra,spectra,spectra,spectra,spectra,spectra,spectra}.h5 -o big.h5
+    h5merge -q --by rows "$d"/{spectra,spectra,spectra,spectra,spectra,spectra,spectra,spectra}.h5 -o big.h5
     # shellcheck disable=SC2002
     cat big.h5 | TMPDIR=$PWD/tmp h5table --max-mem 3M -t /fibermap - >table
     diff table <(h5table -t /fibermap big.h5)

@@ -591,7 +591,7 @@ Angstrom: its series are extrapolated there" ]
     fails_with 2 '*unknowns*' specx-extract --method patch -w $grid --wave-step 30000 -o out.h5 "$image"
     fails_with 2 '*--device*gpu*' specx-extract -w $grid --device gpu -o out.h5 "$image"
     fails_with 2 '*precision*' specx-extract -w $grid --precision half -o out.h5 "$image"
-    fails_with 4 '*max-mem allows (* of 0.1 MiB held*' specx-extract -w $grid --max-mem 100k -o out.h5 "$image"
+    fails_with 4 '*max-mem allows (* of 100.0 KiB held*' specx-extract -w $grid --max-mem 100k -o out.h5 "$image"
     # where the threads run into it, too
     fails_with 4 '*max-mem allows*raise*' specx-extract -w $grid --max-mem 3M -o out.h5 "$image"
 }

@@ -91,6 +91,7 @@ EOF
 
 @test "start: BLAS is loaded for one thread, and for a processor that is newer than it" {
     need_program cc strings
+    unset OPENBLAS_CORETYPE # of the user
     fake_blas
     LD_LIBRARY_PATH=$PWD/fake specpipe-info >out 2>err
     if grep -q avx2 /proc/cpuinfo; then
