@@ -53,6 +53,8 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     h5diff piped.h5 "$d/shifted.h5" /shift
     h5diff piped.h5 "$d/image.h5" /image
     specx-extract -q -o frame.h5 piped.h5
+    h5dump -A frame.h5 >dump 2>&1
+    run ! grep -q unknown dump # texts of blocks that were copied have the type of all texts
     specx-shift -q --psf-only -o only.h5 "$d/image.h5"
     [ "$(h5ls only.h5 | grep -c image)" = 0 ]
     fits2h5 -q "$d/image.fits" -o alone.h5

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/write.h"
 
@@ -13,6 +14,44 @@ static int is_here(hid_t file, const char *path)
 {
     H5L_info_t link;
     return spx_h5_exists(file, path) && H5Lget_info(file, path, &link, H5P_DEFAULT) >= 0 && link.type == H5L_TYPE_HARD;
+}
+
+/* ---- texts: H5Ocopy() gives each attribute a committed type without a name, which h5dump complains of ---- */
+
+typedef struct {
+    char name[32][64];
+    size_t n;
+} text_names;
+
+static herr_t note_text(hid_t object, const char *name, const H5A_info_t *info, void *ctx)
+{
+    text_names *t = ctx;
+    const hid_t a = H5Aopen(object, name, H5P_DEFAULT), type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID;
+    (void)info;
+    if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0 && strlen(name) < 64 && t->n < 32)
+        memcpy(t->name[t->n++], name, strlen(name) + 1);
+    if (type >= 0)
+        (void)H5Tclose(type);
+    if (a >= 0)
+        (void)H5Aclose(a);
+    return 0;
+}
+
+/* Writes the texts of an object again, with the type that all texts of the file have. */
+static spx_status renew_texts(hid_t to, const char *path, spx_err *e)
+{
+    text_names t = {.n = 0};
+    hsize_t at = 0;
+    spx_status st = SPX_OK;
+    if (H5Aiterate_by_name(to, path, H5_INDEX_NAME, H5_ITER_INC, &at, note_text, &t, H5P_DEFAULT) < 0)
+        return spx_fail_at(e, SPX_EIO, spx_h5_filename(to), path, NULL, "its attributes cannot be read");
+    for (size_t i = 0; i < t.n && st == SPX_OK; i++) {
+        char text[4096];
+        st = spx_h5_attr_str(to, path, t.name[i], text, sizeof text, e);
+        if (st == SPX_OK)
+            st = spx_h5_set_str(to, path, t.name[i], text, e);
+    }
+    return st;
 }
 
 /* ---- dimension scales: H5Ocopy() leaves references that point into the other file ---- */
@@ -86,14 +125,18 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
     char **name = NULL, path[512];
     size_t n = 0;
     const hid_t table = dataset(to, block);
+    spx_status st = renew_texts(to, block, e);
     if (table >= 0)
-        return H5Oclose(table) < 0 ? SPX_EIO : SPX_OK;
-    spx_status st = spx_h5_list(to, block, &n, &name, e);
+        return H5Oclose(table) < 0 ? SPX_EIO : st;
+    if (st == SPX_OK)
+        st = spx_h5_list(to, block, &n, &name, e);
     for (int take = 0; take < 2; take++)
         for (size_t i = 0; i < n && st == SPX_OK; i++) {
             if ((size_t)snprintf(path, sizeof path, "%s/%s", block, name[i]) >= sizeof path)
                 continue;
             st = take ? take_scales(from, to, block, path, e) : forget_scales(to, path, e);
+            if (st == SPX_OK && !take)
+                st = renew_texts(to, path, e);
         }
     spx_h5_names_free(n, name);
     return st;
@@ -101,22 +144,16 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
 
 static spx_status copy(hid_t from, hid_t to, size_t n, const char *const *path, spx_err *e)
 {
-    const hid_t how = H5Pcreate(H5P_OBJECT_COPY); /* the type of texts is the one that is there */
-    spx_status st = how >= 0 && H5Pset_copy_object(how, H5O_COPY_MERGE_COMMITTED_DTYPE_FLAG) >= 0 &&
-                            H5Padd_merge_committed_dtype_path(how, "/text") >= 0
-                        ? SPX_OK
-                        : spx_fail(e, SPX_EIO, "out of memory");
+    spx_status st = SPX_OK;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         if (!is_here(from, path[i]) || spx_h5_exists(to, path[i]))
             continue;
-        if (H5Ocopy(from, path[i], to, path[i], how, H5P_DEFAULT) < 0)
+        if (H5Ocopy(from, path[i], to, path[i], H5P_DEFAULT, H5P_DEFAULT) < 0)
             st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path[i], "check the file with h5check",
                              "cannot be copied");
         if (st == SPX_OK)
             st = renew_scales(from, to, path[i], e);
     }
-    if (how >= 0)
-        (void)H5Pclose(how);
     return st;
 }
 
