@@ -2,7 +2,7 @@
  *
  * It takes some of the spectra of a file, and shows the five steps that every program has: open the input, read blocks
  * into memory, one call into a stage for the whole batch, write blocks, commit the output. A program of its own has a
- * kernel in kernels/NAME/ in place of spx_spectra_take(), a page man/NAME.1.in, tests/NAME.bats, and a line in
+ * kernel in kernels/NAME/ in place of spx_spectra_subset(), a page man/NAME.1.in, tests/NAME.bats, and a line in
  * README.md and man/specpipe.7.in. */
 #include "app/main.h"
 #include "base/parse.h"
@@ -60,7 +60,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK)
         st = rows_asked_for(spectra.nspec, &row, &n, e);
     if (st == SPX_OK)
-        st = spx_spectra_take(&spectra, n, row, &taken, e);
+        st = spx_spectra_subset(&spectra, n, row, &taken, e);
 
     /* 4. blocks in the output, 5. commit */
     spx_run_step(s, "write");

@@ -58,11 +58,11 @@ spx_status spx_table_copy_column(spx_table *t, const char *name, const spx_table
 #define SPX_NO_ROW SIZE_MAX
 
 /* New table of the rows with these indices (each < nrow; may repeat). SPX_NO_ROW gives a row of zeros. */
-spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_err *e);
+spx_table *spx_table_subset(const spx_table *t, size_t n, const size_t *row, spx_err *e);
 /* New table with a row for each group of rows, row[first[g]] ... row[first[g+1]-1] of t: the columns that are the same,
  * byte by byte, in all rows of each group. Names of the others are added to `varying`, "A, B". */
-spx_table *spx_table_take_common(const spx_table *t, size_t ngroup, const size_t *first, const size_t *row,
-                                 spx_text *varying, spx_err *e);
+spx_table *spx_table_subset_common(const spx_table *t, size_t ngroup, const size_t *first, const size_t *row,
+                                   spx_text *varying, spx_err *e);
 /* New table without the columns of these names, where it has them; names ends with NULL. */
 spx_table *spx_table_without(const spx_table *t, const char *const *names, spx_err *e);
 /* New table of all rows of a, then b. Both must have the same column names, in any order, and equal units where both

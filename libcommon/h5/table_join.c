@@ -22,7 +22,7 @@ static int same_units(const spx_table *a, const spx_table *b)
     return same;
 }
 
-spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_err *e)
+spx_table *spx_table_subset(const spx_table *t, size_t n, const size_t *row, spx_err *e)
 {
     spx_table *s = spx_table_new(n, e);
     if (s == NULL)
@@ -43,13 +43,13 @@ spx_table *spx_table_take(const spx_table *t, size_t n, const size_t *row, spx_e
     return s;
 }
 
-spx_table *spx_table_take_common(const spx_table *t, size_t ngroup, const size_t *first, const size_t *row,
-                                 spx_text *varying, spx_err *e)
+spx_table *spx_table_subset_common(const spx_table *t, size_t ngroup, const size_t *first, const size_t *row,
+                                   spx_text *varying, spx_err *e)
 {
     size_t *head = spx_alloc(ngroup, sizeof *head, e);
     for (size_t g = 0; g < ngroup && head != NULL; ++g)
         head[g] = row[first[g]];
-    spx_table *all = head == NULL ? NULL : spx_table_take(t, ngroup, head, e);
+    spx_table *all = head == NULL ? NULL : spx_table_subset(t, ngroup, head, e);
     spx_table *common = all == NULL ? NULL : spx_table_new(ngroup, e);
     for (size_t i = 0; common != NULL && e->code == SPX_OK && i < spx_table_ncol(t); ++i) {
         const size_t off = H5Tget_member_offset(t->type, (unsigned)i);

@@ -330,7 +330,7 @@ static spx_table *stacked_rows(const spx_merge *m, const char *path, spx_err *e)
     for (size_t r = 0; base != NULL && r < m->nout; r++)
         row[r] = m->ref[r].part == SPX_NO_ROW ? SPX_NO_ROW : base[m->ref[r].part] + m->ref[r].row;
     if (base != NULL)
-        t = spx_table_take(all, m->nout, row, e);
+        t = spx_table_subset(all, m->nout, row, e);
     spx_table_free(all);
     spx_free(row);
     spx_free(base);
@@ -382,7 +382,7 @@ static spx_table *joined_columns(const spx_merge *m, const char *path, spx_err *
             t = named;
         }
         if (e->code == SPX_OK && t != NULL)
-            taken = spx_table_take(t, m->nout, m->where[i], e);
+            taken = spx_table_subset(t, m->nout, m->where[i], e);
         for (size_t r = 0; r < m->nout; r++)
             have_b[r] = (char)spx_merge_row_known(p, m->where[i][r]);
         if (taken != NULL && out == NULL) {

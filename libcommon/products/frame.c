@@ -46,7 +46,7 @@ static spx_status inherit_fibermap(spx_frame *f, const spx_image *im, size_t nfi
             st = spx_fail(e, SPX_EINPUT,
                           "fibermap: has no row for fibre %zu of the PSF: choose the fibres that it has with --spectra",
                           k);
-    if (st == SPX_OK && (f->fibermap = spx_table_take(im->fibermap, nspec, row + first, e)) == NULL)
+    if (st == SPX_OK && (f->fibermap = spx_table_subset(im->fibermap, nspec, row + first, e)) == NULL)
         st = SPX_EIO;
     spx_free(row);
     return st;

@@ -474,7 +474,7 @@ static spx_status write_coadded(hid_t file, const spx_table *exposures, const sp
     for (size_t i = 0; st == SPX_OK && exposures != NULL && i < exposures->nrow; i++)
         if (id == NULL || fitted == NULL || bsearch(&id[i], fitted, fibermap->nrow, sizeof *fitted, spx_by_i64) != NULL)
             row[n++] = i;
-    spx_table *t = st == SPX_OK && exposures != NULL ? spx_table_take(exposures, n, row, e) : NULL;
+    spx_table *t = st == SPX_OK && exposures != NULL ? spx_table_subset(exposures, n, row, e) : NULL;
     if (st == SPX_OK && exposures != NULL && t == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && n > 0)
@@ -493,10 +493,10 @@ spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spec
     size_t *row = first_rows(r, e);
     spx_status st = row == NULL ? SPX_EIO : SPX_OK;
     if (st == SPX_OK && s->fibermap != NULL &&
-        ((fibermap = spx_table_take(s->fibermap, r->nstar, row, e)) == NULL ||
-         (each = spx_table_take(s->fibermap, r->nrow, r->row, e)) == NULL))
+        ((fibermap = spx_table_subset(s->fibermap, r->nstar, row, e)) == NULL ||
+         (each = spx_table_subset(s->fibermap, r->nrow, r->row, e)) == NULL))
         st = SPX_EIO;
-    if (st == SPX_OK && !joint && s->scores != NULL && (scores = spx_table_take(s->scores, r->nstar, row, e)) == NULL)
+    if (st == SPX_OK && !joint && s->scores != NULL && (scores = spx_table_subset(s->scores, r->nstar, row, e)) == NULL)
         st = SPX_EIO;
     /* EXPID of a star of several exposures is -1 */
     for (size_t i = 0; i < r->nstar && st == SPX_OK && fibermap != NULL && spx_table_find(fibermap, "EXPID") >= 0; i++)

@@ -56,7 +56,7 @@ static spx_status select_rows(void **to, const void *from, size_t per_row, size_
     return SPX_OK;
 }
 
-spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e)
+spx_status spx_spectra_subset(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e)
 {
     memset(out, 0, sizeof *out);
     out->nspec = n;
@@ -79,9 +79,9 @@ spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, s
     }
     if (st == SPX_OK)
         st = spx_cards_copy(&out->header, &s->header, e);
-    if (st == SPX_OK && s->fibermap != NULL && (out->fibermap = spx_table_take(s->fibermap, n, row, e)) == NULL)
+    if (st == SPX_OK && s->fibermap != NULL && (out->fibermap = spx_table_subset(s->fibermap, n, row, e)) == NULL)
         st = SPX_EIO;
-    if (st == SPX_OK && s->scores != NULL && (out->scores = spx_table_take(s->scores, n, row, e)) == NULL)
+    if (st == SPX_OK && s->scores != NULL && (out->scores = spx_table_subset(s->scores, n, row, e)) == NULL)
         st = SPX_EIO;
     return st;
 }

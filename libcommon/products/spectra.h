@@ -72,7 +72,7 @@ typedef struct {
 } spx_frame;
 
 /* Selects rows, in this order, of all arrays and tables with a row a spectrum. */
-spx_status spx_spectra_take(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e);
+spx_status spx_spectra_subset(const spx_spectra *s, size_t n, const size_t *row, spx_spectra *out, spx_err *e);
 
 /* Copies name, unit and wavelengths of an arm, without values. */
 spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e);

@@ -93,7 +93,7 @@ static void test_take_append_join(void)
     const size_t rows[] = {2, 0, 0, 1, 2};
     int64_t i[8];
     double d[8];
-    t = spx_table_take(a, 5, rows, &e);
+    t = spx_table_subset(a, 5, rows, &e);
     CHECK(t != NULL && t->nrow == 5 && spx_table_get_i64(t, "FIBER", i, &e) == SPX_OK && i[0] == 9 && i[2] == 7 &&
           i[4] == 9);
     check_sample(t, 2, 7);
@@ -132,7 +132,7 @@ static void test_take_append_join(void)
     CHECK(spx_table_add(q, "L", H5T_NATIVE_UINT64, "s", NULL, &e) == SPX_OK);
     REFUSED(spx_table_append(p, q, &e), "column L has another type");
     spx_table_free(q);
-    q = spx_table_take(p, 1, (const size_t[]){0}, &e);
+    q = spx_table_subset(p, 1, (const size_t[]){0}, &e);
     CHECK(strcmp(q->unit[2], "s") == 0);
     q->unit[2][0] = 'd';
     REFUSED(spx_table_append(p, q, &e), "column L is in s");
@@ -157,7 +157,7 @@ static void test_take_append_join(void)
     CHECK(spx_table_get_i64(x, "FIBER_B", i, &e) == SPX_OK && i[2] == 12);
     CHECK(spx_table_get_i64(x, "FIBER", i, &e) == SPX_OK && i[2] == 9);
     REFUSED(spx_table_join(x, b, "_B", &e), "already");
-    t = spx_table_take(a, 1, rows, &e);
+    t = spx_table_subset(a, 1, rows, &e);
     REFUSED(spx_table_join(x, t, NULL, &e), "rows");
     CHECK(spx_table_copy_column(x, "AGAIN", a, 0, &e) == SPX_OK && spx_table_get_i64(x, "AGAIN", i, &e) == SPX_OK &&
           i[2] == 9);
@@ -167,8 +167,8 @@ static void test_take_append_join(void)
 
     /* tables that know different rows */
     const char knows_a[] = {1, 1, 0}, knows_b[] = {0, 1, 1};
-    spx_table *fa = spx_table_take(a, 3, (const size_t[]){0, 1, SPX_NO_ROW}, &e);
-    spx_table *fb = spx_table_take(a, 3, (const size_t[]){SPX_NO_ROW, 1, 2}, &e);
+    spx_table *fa = spx_table_subset(a, 3, (const size_t[]){0, 1, SPX_NO_ROW}, &e);
+    spx_table *fb = spx_table_subset(a, 3, (const size_t[]){SPX_NO_ROW, 1, 2}, &e);
     CHECK(fa != NULL && fb != NULL && spx_table_get_i64(fa, "FIBER", i, &e) == SPX_OK && i[2] == 0);
     CHECK(spx_table_fill(fa, knows_a, fb, knows_b, NULL, &e) == SPX_OK &&
           memcmp(fa->rows, a->rows, 3 * a->rowsize) == 0);
@@ -207,7 +207,7 @@ static void test_file(const char *path)
     hid_t f = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     spx_table *t = sample(7, 8), *s = NULL;
     CHECK(spx_table_write(f, "/x/good", t, &e) == SPX_OK && spx_table_write(f, "/x/none", NULL, &e) == SPX_OK);
-    spx_table *none = spx_table_take(t, 0, NULL, &e);
+    spx_table *none = spx_table_subset(t, 0, NULL, &e);
     CHECK(spx_table_write(f, "/x/norows", none, &e) == SPX_OK);
     spx_table_free(none);
     none = spx_table_new(2, &e);

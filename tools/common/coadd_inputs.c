@@ -302,7 +302,7 @@ static spx_status write_fibermap(const spx_coadd_inputs *in, const spx_coadd *co
     spx_text varying = {0};
     char name[40];
     spx_table *given = without_own(in, in->spectra.all.fibermap, own, e);
-    spx_table *t = given == NULL ? NULL : spx_table_take_common(given, in->ntarget, in->first, in->row, &varying, e);
+    spx_table *t = given == NULL ? NULL : spx_table_subset_common(given, in->ntarget, in->first, in->row, &varying, e);
     int32_t *count = t == NULL ? NULL : spx_alloc(in->ntarget, sizeof *count, e);
     spx_status st = count == NULL ? e->code : count_exposures(in, count, e);
     if (st == SPX_OK)
@@ -329,7 +329,7 @@ static spx_status write_exposures(const spx_coadd_inputs *in, const spx_coadd *c
     static const char *const own[] = {"COADD_INPUT", "COADD_SCALE", "COADD_CHI2", "COADD_GOOD", "COADD_REJECTED", NULL};
     const spx_spectra_parts *p = &in->spectra;
     char name[40];
-    spx_table *given = spx_table_take(p->all.fibermap, in->nrow, in->row, e);
+    spx_table *given = spx_table_subset(p->all.fibermap, in->nrow, in->row, e);
     spx_table *t = given == NULL ? NULL : without_own(in, given, own, e);
     char(*from)[128] = t == NULL ? NULL : spx_alloc(in->nrow, sizeof *from, e);
     int64_t *expid = from == NULL ? NULL : spx_alloc(in->nrow, sizeof *expid, e);
