@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/write.h"
@@ -16,45 +17,72 @@ static int is_here(hid_t file, const char *path)
     return spx_h5_exists(file, path) && H5Lget_info(file, path, &link, H5P_DEFAULT) >= 0 && link.type == H5L_TYPE_HARD;
 }
 
-/* ---- texts: H5Ocopy() gives each attribute a committed type without a name, which h5dump complains of ---- */
+/* ---- attributes ---- */
 
+/* Object whose attributes are copied. */
 typedef struct {
-    char name[32][64];
-    size_t n;
-} text_names;
+    hid_t from, to;
+    const char *path;
+    spx_err *e;
+    spx_status st;
+} attributes;
 
-static herr_t note_text(hid_t object, const char *name, const H5A_info_t *info, void *ctx)
+/* Numbers and texts of fixed length as they are, other texts with the type that all texts of the file have; what ties
+ * scales to datasets is made anew. */
+static herr_t copy_attribute(hid_t object, const char *name, const H5A_info_t *info, void *ctx)
 {
-    text_names *t = ctx;
-    const hid_t a = H5Aopen(object, name, H5P_DEFAULT), type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID;
+    static const char *const of_scales[] = {"DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME"};
+    attributes *c = ctx;
     (void)info;
-    if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0 && strlen(name) < 64 && t->n < 32)
-        memcpy(t->name[t->n++], name, strlen(name) + 1);
+    for (size_t i = 0; i < sizeof of_scales / sizeof *of_scales; i++)
+        if (strcmp(name, of_scales[i]) == 0)
+            return 0;
+    const hid_t a = H5Aopen(object, name, H5P_DEFAULT), type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID;
+    const hid_t space = a >= 0 ? H5Aget_space(a) : H5I_INVALID_HID;
+    const hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    const size_t size = type >= 0 ? H5Tget_size(type) : 0;
+    size_t bytes;
+    if (n < 0 || size == 0 || spx_mul((size_t)n, size, &bytes, c->e) != SPX_OK) {
+        c->st = spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), c->path, NULL, "attribute '%s' cannot be read",
+                            name);
+    } else if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0) {
+        char text[4096];
+        c->st = spx_h5_attr_str(c->from, c->path, name, text, sizeof text, c->e);
+        if (c->st == SPX_OK)
+            c->st = spx_h5_set_str(c->to, c->path, name, text, c->e);
+    } else if (H5Tdetect_class(type, H5T_REFERENCE) <= 0 && H5Tdetect_class(type, H5T_VLEN) <= 0) {
+        void *value = spx_alloc(bytes, 1, c->e);
+        const hid_t b =
+            value != NULL && H5Aread(a, type, value) >= 0
+                ? H5Acreate_by_name(c->to, c->path, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)
+                : H5I_INVALID_HID;
+        if (b < 0 || H5Awrite(b, type, value) < 0)
+            c->st = spx_fail_at(c->e, SPX_EIO, spx_h5_filename(c->to), c->path, NULL, "attribute '%s' cannot be copied",
+                                name);
+        if (b >= 0)
+            (void)H5Aclose(b);
+        spx_free(value);
+    }
+    if (space >= 0)
+        (void)H5Sclose(space);
     if (type >= 0)
         (void)H5Tclose(type);
     if (a >= 0)
         (void)H5Aclose(a);
-    return 0;
+    return c->st != SPX_OK;
 }
 
-/* Writes the texts of an object again, with the type that all texts of the file have. */
-static spx_status renew_texts(hid_t to, const char *path, spx_err *e)
+static spx_status copy_attributes(hid_t from, hid_t to, const char *path, spx_err *e)
 {
-    text_names t = {.n = 0};
+    attributes c = {.from = from, .to = to, .path = path, .e = e, .st = SPX_OK};
     hsize_t at = 0;
-    spx_status st = SPX_OK;
-    if (H5Aiterate_by_name(to, path, H5_INDEX_NAME, H5_ITER_INC, &at, note_text, &t, H5P_DEFAULT) < 0)
-        return spx_fail_at(e, SPX_EIO, spx_h5_filename(to), path, NULL, "its attributes cannot be read");
-    for (size_t i = 0; i < t.n && st == SPX_OK; i++) {
-        char text[4096];
-        st = spx_h5_attr_str(to, path, t.name[i], text, sizeof text, e);
-        if (st == SPX_OK)
-            st = spx_h5_set_str(to, path, t.name[i], text, e);
-    }
-    return st;
+    if (H5Aiterate_by_name(from, path, H5_INDEX_NAME, H5_ITER_INC, &at, copy_attribute, &c, H5P_DEFAULT) < 0 &&
+        c.st == SPX_OK)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path, NULL, "its attributes cannot be read");
+    return c.st;
 }
 
-/* ---- dimension scales: H5Ocopy() leaves references that point into the other file ---- */
+/* ---- dimension scales ---- */
 
 /* Dataset whose scales are attached. */
 typedef struct {
@@ -92,19 +120,6 @@ static herr_t attach(hid_t data, unsigned dim, hid_t scale, void *ctx)
     return s->st != SPX_OK;
 }
 
-static spx_status forget_scales(hid_t to, const char *path, spx_err *e)
-{
-    static const char *const of[] = {"DIMENSION_LIST", "REFERENCE_LIST"};
-    spx_status st = SPX_OK;
-    const hid_t d = dataset(to, path);
-    for (size_t i = 0; i < 2 && d >= 0 && st == SPX_OK; i++)
-        if (H5Aexists(d, of[i]) > 0 && H5Adelete(d, of[i]) < 0)
-            st = spx_fail_at(e, SPX_EIO, spx_h5_filename(to), path, NULL, "its dimension scales cannot be written");
-    if (d >= 0)
-        (void)H5Oclose(d);
-    return st;
-}
-
 static spx_status take_scales(hid_t from, hid_t to, const char *block, const char *path, spx_err *e)
 {
     scales s = {.to = to, .block = block, .path = path, .e = e, .st = SPX_OK};
@@ -125,7 +140,7 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
     char **name = NULL, path[512];
     size_t n = 0;
     const hid_t table = dataset(to, block);
-    spx_status st = renew_texts(to, block, e);
+    spx_status st = copy_attributes(from, to, block, e);
     if (table >= 0)
         return H5Oclose(table) < 0 ? SPX_EIO : st;
     if (st == SPX_OK)
@@ -134,9 +149,7 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
         for (size_t i = 0; i < n && st == SPX_OK; i++) {
             if ((size_t)snprintf(path, sizeof path, "%s/%s", block, name[i]) >= sizeof path)
                 continue;
-            st = take ? take_scales(from, to, block, path, e) : forget_scales(to, path, e);
-            if (st == SPX_OK && !take)
-                st = renew_texts(to, path, e);
+            st = take ? take_scales(from, to, block, path, e) : copy_attributes(from, to, path, e);
         }
     spx_h5_names_free(n, name);
     return st;
@@ -144,16 +157,23 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
 
 static spx_status copy(hid_t from, hid_t to, size_t n, const char *const *path, spx_err *e)
 {
-    spx_status st = SPX_OK;
+    /* Without its attributes: their committed types would be copied, too, without a name, of which h5dump complains,
+     * and which HDF5 1.10 cannot do twice in a row. */
+    const hid_t how = H5Pcreate(H5P_OBJECT_COPY);
+    spx_status st = how >= 0 && H5Pset_copy_object(how, H5O_COPY_WITHOUT_ATTR_FLAG) >= 0
+                        ? SPX_OK
+                        : spx_fail(e, SPX_EIO, "out of memory");
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         if (!is_here(from, path[i]) || spx_h5_exists(to, path[i]))
             continue;
-        if (H5Ocopy(from, path[i], to, path[i], H5P_DEFAULT, H5P_DEFAULT) < 0)
+        if (H5Ocopy(from, path[i], to, path[i], how, H5P_DEFAULT) < 0)
             st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path[i], "check the file with h5check",
                              "cannot be copied");
         if (st == SPX_OK)
             st = renew_scales(from, to, path[i], e);
     }
+    if (how >= 0)
+        (void)H5Pclose(how);
     return st;
 }
 
