@@ -339,7 +339,7 @@ check-science: programs $(HELPERS)
 ## trust: every call of reading and memory of every program fails once: no wrong answer, no crash; half an hour
 .PHONY: trust
 trust: programs tests
-	SPX_STRIDE=1 SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/trust.bats
+	SPX_STRIDE=1 SPX_BUILD=$(abspath $(BUILD)) bats tests/trust.bats
 
 # ---- truth test ----
 

@@ -62,6 +62,26 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     h5diff two.h5 frame.h5 /frame
 }
 
+@test "what several programs have measured is handed on, and files that options name are recorded" {
+    local d=$BATS_FILE_TMPDIR p
+    specx-extract -q -o frame.h5 "$d/shifted.h5"
+    specx-sky -q -o sky.h5 frame.h5
+    fits2h5 -q "$d/image.fits" "$d/psf.fits" | specx-extract -q -o lamp.h5
+    specx-flat -q -o flat.h5 lamp.h5
+    specx-flat -q --apply flat.h5 -o flattened.h5 sky.h5
+    for p in shift sky/{model,sky,covariance,table,mask,parameters}; do # not what lists the users of a scale: its order
+        h5diff flattened.h5 sky.h5 "/$p"
+    done
+    h5check flattened.h5
+    h5table --provenance flattened.h5 | tail -25 | grep -F 'flat.h5 ('
+    specx-sky -q --flat flat.h5 -o both.h5 frame.h5
+    h5table --provenance both.h5 | tail -25 | grep -F 'flat.h5 ('
+    mkdir queue
+    cp frame.h5 second.h5
+    specx-sky -q --flat flat.h5 -o queue/ frame.h5 second.h5
+    h5table --provenance queue/second.h5 | tail -25 | grep -F 'flat.h5 ('
+}
+
 @test "what was measured goes through extraction, sky and all that follows: one, a queue, a PSF in its own file" {
     local d=$BATS_FILE_TMPDIR
     specx-extract -q -o frame.h5 "$d/shifted.h5"

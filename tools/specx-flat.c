@@ -106,6 +106,7 @@ typedef struct {
 
 typedef struct {
     spx_run *s;
+    spx_input *flat_file; /* of --apply, and what it holds */
     spx_flat flat;
     atomic_size_t most;
     atomic_int stop;
@@ -113,16 +114,12 @@ typedef struct {
 
 static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
 {
+    const work *w = ctx;
     job *j = (job *)x;
-    (void)ctx;
-    const spx_status st = spx_frame_read(x->in->file, &j->frame, e);
+    spx_status st = spx_run_use_input(w->s, w->flat_file, 0, e);
+    if (st == SPX_OK)
+        st = spx_frame_read(x->in->file, &j->frame, e);
     return st == SPX_OK ? SPX_OK : spx_err_at(e, x->name, NULL);
-}
-
-static void start(void *ctx, size_t worker)
-{
-    (void)ctx;
-    (void)worker;
 }
 
 static spx_status divide(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
@@ -161,11 +158,10 @@ static void clear(void *ctx, spx_queue_item *x)
 static spx_status apply_flat(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
-    spx_input *in;
     work w = {.s = s};
-    spx_status st = spx_run_extra_input(s, o.apply, &in, e);
+    spx_status st = spx_run_extra_input(s, o.apply, &w.flat_file, e);
     if (st == SPX_OK)
-        st = spx_flat_read(in->file, &w.flat, e);
+        st = spx_flat_read(w.flat_file->file, &w.flat, e);
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_FRAMES, o.skip_existing, &queue, e);
     if (st == SPX_OK) {
@@ -173,7 +169,6 @@ static spx_status apply_flat(spx_run *s, spx_err *e)
                                        .size = sizeof(job),
                                        .nworker = 1,
                                        .what = "flat",
-                                       .start = start,
                                        .read = read_frame,
                                        .compute = divide,
                                        .write = write_frame,

@@ -1,11 +1,10 @@
 /* specx-flux: calibrate the fluxes of frames with standard stars. */
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "common/device.h"
+#include "common/device_queue.h"
 #include "common/flux_options.h"
 #include "common/flux_report.h"
 #include "common/kernel_options.h"
@@ -14,7 +13,6 @@
 #include "products/flux_h5.h"
 #include "products/frame_h5.h"
 #include "products/hand_on_h5.h"
-#include "run/queue_run.h"
 
 static spx_flux_args o = {.smooth = 1e4, .floor = 0.003, .bytes = sizeof(float)};
 
@@ -53,16 +51,12 @@ typedef struct {
 } job;
 
 typedef struct {
-    spx_run *s;
+    spx_device_queue d; /* first */
     spx_flux_options options;
     double *band;
     spx_input *in;                /* --fit or --apply: an input of each product */
     spx_star_templates templates; /* of --fit */
     spx_flux given;               /* of --apply */
-    spx_backend backend;
-    spx_err failed; /* the backend could not be opened */
-    atomic_size_t most;
-    atomic_int stop;
 } work;
 
 /* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
@@ -87,7 +81,7 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     job *j = (job *)x;
     spx_frame *f = &j->frame;
     double exptime = 0;
-    spx_status st = spx_run_use_input(w->s, w->in, 0, e);
+    spx_status st = spx_run_use_input(w->d.s, w->in, 0, e);
     if (st == SPX_OK)
         st = spx_frame_read(x->in->file, f, e);
     if (st == SPX_OK && f->arm.mask == NULL &&
@@ -108,26 +102,16 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     return st == SPX_OK ? SPX_OK : spx_err_at(e, x->name, NULL);
 }
 
-static void start(void *ctx, size_t worker)
-{
-    work *w = ctx;
-    (void)worker;
-    if (spx_open_device(w->s, SPX_OP_FLUX, &w->backend, &w->failed) != SPX_OK)
-        atomic_store(&w->stop, 1);
-}
-
 static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
 {
     work *w = ctx;
     job *j = (job *)x;
     spx_frame *f = &j->frame;
     (void)worker;
-    if (w->failed.code != SPX_OK)
-        return w->failed.code; /* said once, at the end */
     const double begin = spx_seconds(), exptime = j->flux.exptime;
     spx_status st = SPX_OK;
     if (o.apply == NULL) {
-        st = w->backend.flux_solve(&w->backend, &f->arm, &j->stars.in, &w->options, &j->flux, e);
+        st = w->d.backend.flux_solve(&w->d.backend, &f->arm, &j->stars.in, &w->options, &j->flux, e);
         j->flux.exptime = exptime;
         j->flux.floor = o.floor;
         memcpy(j->flux.camera, f->camera, sizeof f->camera);
@@ -142,7 +126,8 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     }
     const spx_flux *used = o.apply != NULL ? &w->given : &j->flux;
     if (st == SPX_OK)
-        st = w->backend.flux_apply(&w->backend, used, j->factor, w->options.nthreads, f->nspec, &f->arm, &j->nbad, e);
+        st = w->d.backend.flux_apply(&w->d.backend, used, j->factor, w->options.nthreads, f->nspec, &f->arm, &j->nbad,
+                                     e);
     (void)snprintf(f->arm.unit, sizeof f->arm.unit, "%s", used->unit);
     j->seconds = spx_seconds() - begin;
     return st == SPX_OK ? SPX_OK : spx_err_at(e, x->name, NULL);
@@ -154,13 +139,13 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     job *j = (job *)x;
     const spx_flux *used = o.apply != NULL ? &w->given : &j->flux;
     hid_t file;
-    spx_run_seconds(w->s, "flux", j->seconds);
+    spx_run_seconds(w->d.s, "flux", j->seconds);
     spx_status st =
-        spx_flux_report(w->s, j->x.label, used, o.apply == NULL ? j->stars.how : NULL, j->factor, j->nbad, e);
+        spx_flux_report(w->d.s, j->x.label, used, o.apply == NULL ? j->stars.how : NULL, j->factor, j->nbad, e);
     if (st == SPX_OK)
-        st = spx_run_output(w->s, "frame", &file, e);
+        st = spx_run_output(w->d.s, "frame", &file, e);
     if (st == SPX_OK)
-        st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->s), e);
+        st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->d.s), e);
     if (st == SPX_OK)
         st = spx_flux_write(file, used, e);
     return st == SPX_OK ? spx_blocks_hand_on(x->in->file, file, e) : st;
@@ -180,7 +165,7 @@ static spx_status prepare(work *w, spx_err *e)
 {
     spx_flux_options_init(&w->options);
     w->options.smooth = o.smooth;
-    w->options.nthreads = (int)w->s->common.threads;
+    w->options.nthreads = (int)w->d.s->common.threads;
     if ((o.fit == NULL) == (o.apply == NULL))
         return spx_fail(e, SPX_EUSAGE, "give %s--fit FILE, stars that rvs-fit fitted, or --apply FILE, a response",
                         o.fit != NULL ? "only one of " : "");
@@ -188,10 +173,10 @@ static spx_status prepare(work *w, spx_err *e)
         return spx_fail(e, SPX_EUSAGE,
                         "--stars and --bands are for a response that is to be found: leave them out with "
                         "--apply");
-    spx_status st = spx_flux_read_bands(w->s, o.bands, &w->options.nband, &w->band, e);
+    spx_status st = spx_flux_read_bands(w->d.s, o.bands, &w->options.nband, &w->band, e);
     w->options.band = w->band;
     if (st == SPX_OK)
-        st = spx_run_extra_input(w->s, o.fit != NULL ? o.fit : o.apply, &w->in, e);
+        st = spx_run_extra_input(w->d.s, o.fit != NULL ? o.fit : o.apply, &w->in, e);
     if (st == SPX_OK && o.apply != NULL && !spx_h5_exists(w->in->file, "/flux"))
         return spx_fail_at(e, SPX_EINPUT, w->in->name, "/flux", "give a frame that specx-flux calibrated",
                            "is missing: there is no response");
@@ -204,27 +189,20 @@ static spx_status prepare(work *w, spx_err *e)
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
-    work w = {.s = s};
+    work w = {.d = {.s = s, .op = SPX_OP_FLUX}};
     spx_status st = prepare(&w, e);
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_FRAMES, o.skip_existing, &queue, e);
-    if (st == SPX_OK) {
-        const spx_queue_steps steps = {.ctx = &w,
-                                       .size = sizeof(job),
-                                       .nworker = 1,
-                                       .what = "flux",
-                                       .start = start,
-                                       .read = read_frame,
-                                       .compute = compute,
-                                       .write = write_frame,
-                                       .clear = clear,
-                                       .most = &w.most,
-                                       .stop = &w.stop};
-        st = spx_queue_run(queue, &steps, e);
-    }
-    if (w.failed.code != SPX_OK)
-        st = spx_err_pass(e, &w.failed);
-    spx_backend_close(&w.backend);
+    if (st == SPX_OK)
+        st = spx_device_queue_run(queue,
+                                  (spx_queue_steps){.ctx = &w,
+                                                    .size = sizeof(job),
+                                                    .what = "flux",
+                                                    .read = read_frame,
+                                                    .compute = compute,
+                                                    .write = write_frame,
+                                                    .clear = clear},
+                                  e);
     spx_star_templates_free(&w.templates);
     spx_flux_free(&w.given);
     spx_free(w.band);

@@ -1,9 +1,8 @@
 /* specx-shift: measure how far the traces of an exposure have moved, and move its PSF. */
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "common/device.h"
+#include "common/device_queue.h"
 #include "common/extract_options.h"
 #include "common/kernel_options.h"
 #include "common/shift_options.h"
@@ -16,7 +15,6 @@
 #include "products/hand_on_h5.h"
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
-#include "run/queue_run.h"
 
 static spx_shift_args o = {.terms_y = "1,4", .windows = 4, .window = 60, .bundle_size = 25};
 
@@ -64,16 +62,11 @@ typedef struct {
 } job;
 
 typedef struct {
-    spx_run *s;
+    spx_device_queue d; /* first */
     spx_shift_options o;
     spx_sky_terms terms;
     size_t degree;
     spx_shift_lines lines;
-    spx_backend backend;
-    int opened;
-    spx_err failed; /* the backend could not be opened */
-    atomic_size_t most;
-    atomic_int stop;
 } work;
 
 /* A job with what computes it: context of the engine. */
@@ -86,7 +79,7 @@ static spx_status measure(void *ctx, const spx_image *image, const spx_psf *psf,
                           spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
 {
     work *w = ((task *)ctx)->w;
-    return w->backend.motion(&w->backend, image, psf, m, row, fit, e);
+    return w->d.backend.motion(&w->d.backend, image, psf, m, row, fit, e);
 }
 
 static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e)
@@ -95,7 +88,7 @@ static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf,
     spx_extract_counts counts;
     spx_status st = spx_frame_inherit(frame, image, psf, t->j->extract.first, t->j->extract.nspec, e);
     if (st == SPX_OK)
-        st = t->w->backend.extract(&t->w->backend, image, psf, &t->j->extract, frame, &counts, e);
+        st = t->w->d.backend.extract(&t->w->d.backend, image, psf, &t->j->extract, frame, &counts, e);
     return st;
 }
 
@@ -124,7 +117,7 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int 
                  "where all fibres see the same light",
                  t->j->x.label, nsky);
     if (st == SPX_OK && *found)
-        st = t->w->backend.sky(&t->w->backend, &scene.in, &so, sky, e);
+        st = t->w->d.backend.sky(&t->w->d.backend, &scene.in, &so, sky, e);
     spx_sky_scene_free(&scene);
     return st;
 }
@@ -164,15 +157,6 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     return st;
 }
 
-static void start(void *ctx, size_t worker)
-{
-    work *w = ctx;
-    (void)worker;
-    if (spx_open_device(w->s, SPX_OP_SHIFT, &w->backend, &w->failed) != SPX_OK)
-        atomic_store(&w->stop, 1);
-    w->opened = 1;
-}
-
 static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
 {
     work *w = ctx;
@@ -180,8 +164,6 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     task t = {w, j};
     const spx_shift_engine g = {&t, measure, j->has_frame ? NULL : extract, find_sky};
     (void)worker;
-    if (w->failed.code != SPX_OK)
-        return w->failed.code; /* said once, at the end */
     const double begin = spx_seconds();
     const spx_status st = spx_shift_traces(&g, &x->image, &j->frame, &w->lines, &j->o, &j->psf, &j->shift, e);
     spx_image_drop_pixels(&x->image);
@@ -194,10 +176,10 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
     const work *w = ctx;
     job *j = (job *)x;
     hid_t file;
-    spx_run_seconds(w->s, "shift", j->seconds);
-    spx_status st = spx_shift_report(w->s, x->label, &j->shift, e);
+    spx_run_seconds(w->d.s, "shift", j->seconds);
+    spx_status st = spx_shift_report(w->d.s, x->label, &j->shift, e);
     if (st == SPX_OK)
-        st = spx_run_output(w->s, "psf", &file, e);
+        st = spx_run_output(w->d.s, "psf", &file, e);
     if (st == SPX_OK)
         st = spx_psf_write(file, &j->psf, e);
     if (st == SPX_OK)
@@ -219,7 +201,7 @@ static void clear(void *ctx, spx_queue_item *x)
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
-    work w = {.s = s};
+    work w = {.d = {.s = s, .op = SPX_OP_SHIFT}};
     spx_backend_restrict_to_first(s->common.device);
     spx_status st = spx_shift_args_options(&o, (int)s->common.threads, &w.o, &w.terms, &w.degree, e);
     if (st == SPX_OK && o.lamp && o.sky_fibers != NULL)
@@ -228,23 +210,16 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_shift_args_lines(&o, &w.lines, e);
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
-    if (st == SPX_OK) {
-        const spx_queue_steps steps = {.ctx = &w,
-                                       .size = sizeof(job),
-                                       .nworker = 1,
-                                       .what = "shift",
-                                       .start = start,
-                                       .read = read_exposure,
-                                       .compute = compute,
-                                       .write = write_psf,
-                                       .clear = clear,
-                                       .most = &w.most,
-                                       .stop = &w.stop};
-        st = spx_queue_run(queue, &steps, e);
-    }
-    if (w.failed.code != SPX_OK)
-        st = spx_err_pass(e, &w.failed);
-    spx_backend_close(&w.backend);
+    if (st == SPX_OK)
+        st = spx_device_queue_run(queue,
+                                  (spx_queue_steps){.ctx = &w,
+                                                    .size = sizeof(job),
+                                                    .what = "shift",
+                                                    .read = read_exposure,
+                                                    .compute = compute,
+                                                    .write = write_psf,
+                                                    .clear = clear},
+                                  e);
     spx_queue_close(queue);
     spx_free(w.lines.line);
     return st;

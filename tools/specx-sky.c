@@ -1,9 +1,8 @@
 /* specx-sky: subtract the sky from frames, with its error. */
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "common/device.h"
+#include "common/device_queue.h"
 #include "common/kernel_options.h"
 #include "common/sky_options.h"
 #include "common/sky_report.h"
@@ -14,7 +13,6 @@
 #include "products/hand_on_h5.h"
 #include "products/psf_h5.h"
 #include "products/sky_h5.h"
-#include "run/queue_run.h"
 
 static spx_sky_args o = {.terms = "1,2,1", .bytes = sizeof(float), .reject = 4.5, .knots = 25};
 
@@ -58,14 +56,10 @@ typedef struct {
 } job;
 
 typedef struct {
-    spx_run *s;
+    spx_device_queue d; /* first */
     spx_sky_options options;
-    spx_flat flat; /* of --flat */
-    spx_backend backend;
-    int opened;
-    spx_err failed; /* the backend could not be opened */
-    atomic_size_t most;
-    atomic_int stop;
+    spx_input *flat_file; /* of --flat, and what it holds */
+    spx_flat flat;
 } work;
 
 /* Divides by the flat of --flat, or by that which came with the frame, unless it was divided by it before. */
@@ -77,7 +71,7 @@ static spx_status apply_flat(const work *w, job *j, spx_err *e)
         return SPX_OK;
     spx_status st = has_own ? spx_flat_read(j->x.in->file, &own, e) : SPX_OK;
     if (st == SPX_OK)
-        st = spx_flat_apply(has_own ? &own : &w->flat, &j->frame, (int)w->s->common.threads, &j->nlost, e);
+        st = spx_flat_apply(has_own ? &own : &w->flat, &j->frame, (int)w->d.s->common.threads, &j->nlost, e);
     if (st == SPX_OK && j->nlost > 0)
         spx_note("%s%zu bins have no flat field: ivar 0 there", j->x.label, j->nlost);
     spx_flat_free(&own);
@@ -91,7 +85,9 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     const work *w = ctx;
     job *j = (job *)x;
     spx_frame *f = &j->frame;
-    spx_status st = spx_frame_read(x->in->file, f, e);
+    spx_status st = w->flat_file != NULL ? spx_run_use_input(w->d.s, w->flat_file, 0, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = spx_frame_read(x->in->file, f, e);
     if (st == SPX_OK && f->arm.mask == NULL &&
         (f->arm.mask = spx_alloc2(f->nspec, f->arm.nwave, sizeof *f->arm.mask, e)) == NULL)
         st = SPX_EIO;
@@ -104,25 +100,14 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     return st;
 }
 
-static void start(void *ctx, size_t worker)
-{
-    work *w = ctx;
-    (void)worker;
-    if (spx_open_device(w->s, SPX_OP_SKY, &w->backend, &w->failed) != SPX_OK)
-        atomic_store(&w->stop, 1);
-    w->opened = 1;
-}
-
 static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
 {
     work *w = ctx;
     job *j = (job *)x;
     (void)worker;
-    if (w->failed.code != SPX_OK)
-        return w->failed.code; /* said once, at the end */
     const double begin = spx_seconds();
-    const spx_status st = w->backend.sky(&w->backend, &j->scene.in, &w->options, &j->sky, e);
-    j->device_seconds = w->backend.device_seconds;
+    const spx_status st = w->d.backend.sky(&w->d.backend, &j->scene.in, &w->options, &j->sky, e);
+    j->device_seconds = w->d.backend.device_seconds;
     if (st == SPX_OK && !o.keep_sky)
         spx_sky_subtract(&j->sky, SPX_BADSKY, w->options.nthreads, j->frame.arm.flux, j->frame.arm.ivar,
                          j->frame.arm.mask);
@@ -135,16 +120,16 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     const work *w = ctx;
     job *j = (job *)x;
     hid_t file;
-    spx_run_seconds(w->s, "sky", j->seconds);
+    spx_run_seconds(w->d.s, "sky", j->seconds);
     if (j->device_seconds > 0)
-        spx_run_seconds(w->s, "sky.device", j->device_seconds);
-    spx_status st = spx_sky_report(w->s, j->x.label, &j->sky, e);
+        spx_run_seconds(w->d.s, "sky.device", j->device_seconds);
+    spx_status st = spx_sky_report(w->d.s, j->x.label, &j->sky, e);
     if (st == SPX_OK)
-        st = spx_run_output(w->s, "frame", &file, e);
+        st = spx_run_output(w->d.s, "frame", &file, e);
     if (st == SPX_OK)
-        st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->s), e);
+        st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->d.s), e);
     if (st == SPX_OK)
-        st = spx_sky_write(file, &j->sky, j->frame.arm.medium, o.bytes, spx_run_writes(w->s), e);
+        st = spx_sky_write(file, &j->sky, j->frame.arm.medium, o.bytes, spx_run_writes(w->d.s), e);
     return st == SPX_OK ? spx_blocks_hand_on(x->in->file, file, e) : st;
 }
 
@@ -160,40 +145,32 @@ static void clear(void *ctx, spx_queue_item *x)
 
 static spx_status read_flat(work *w, spx_err *e)
 {
-    spx_input *in;
     if (o.flat == NULL)
         return SPX_OK;
-    const spx_status st = spx_run_extra_input(w->s, o.flat, &in, e);
-    return st == SPX_OK ? spx_flat_read(in->file, &w->flat, e) : st;
+    const spx_status st = spx_run_extra_input(w->d.s, o.flat, &w->flat_file, e);
+    return st == SPX_OK ? spx_flat_read(w->flat_file->file, &w->flat, e) : st;
 }
 
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
-    work w = {.s = s};
+    work w = {.d = {.s = s, .op = SPX_OP_SKY}};
     spx_backend_restrict_to_first(s->common.device);
     spx_status st = spx_sky_args_options(&o, (int)s->common.threads, &w.options, e);
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_FRAMES, o.skip_existing, &queue, e);
     if (st == SPX_OK)
         st = read_flat(&w, e);
-    if (st == SPX_OK) {
-        const spx_queue_steps steps = {.ctx = &w,
-                                       .size = sizeof(job),
-                                       .nworker = 1,
-                                       .what = "sky",
-                                       .start = start,
-                                       .read = read_frame,
-                                       .compute = compute,
-                                       .write = write_frame,
-                                       .clear = clear,
-                                       .most = &w.most,
-                                       .stop = &w.stop};
-        st = spx_queue_run(queue, &steps, e);
-    }
-    if (w.failed.code != SPX_OK)
-        st = spx_err_pass(e, &w.failed);
-    spx_backend_close(&w.backend);
+    if (st == SPX_OK)
+        st = spx_device_queue_run(queue,
+                                  (spx_queue_steps){.ctx = &w,
+                                                    .size = sizeof(job),
+                                                    .what = "sky",
+                                                    .read = read_frame,
+                                                    .compute = compute,
+                                                    .write = write_frame,
+                                                    .clear = clear},
+                                  e);
     spx_flat_free(&w.flat);
     spx_queue_close(queue);
     return st;

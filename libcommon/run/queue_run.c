@@ -82,7 +82,8 @@ static void *read_one(void *ctx)
 static void start(void *ctx, size_t worker)
 {
     const queue_run *r = ctx;
-    r->steps->start(r->steps->ctx, worker);
+    if (r->steps->start != NULL)
+        r->steps->start(r->steps->ctx, worker);
 }
 
 static void compute(void *ctx, size_t worker, void *item)

@@ -17,7 +17,7 @@ typedef struct {
     /* Most exposures in the pipeline; 0: as many as keep the workers busy. start() may set it. */
     atomic_size_t *most;
     const char *what; /* word in the progress line of a queue: "extract" */
-    /* Each worker thread, once. */
+    /* Each worker thread, once; may be NULL. */
     void (*start)(void *ctx, size_t worker);
     /* Caller's thread, step `read` of the product: after the image was read, perhaps without its pixels; frames are
      * read here. */
