@@ -60,7 +60,7 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List the FITS files that can be written, and write nothing"),
     {0}};
 
-/* What blocks become. `kept`: product of a FITS file (fits2h5) that is the very thing. `can`: NULL, or whether the
+/* FITS products of blocks. `kept`: product of a FITS file (fits2h5) that is the very thing. `can`: NULL, or whether the
  * block is in the right state for it. */
 static const struct {
     const char *block, *kept[2];

@@ -1,4 +1,5 @@
-/* What a backend computes for the response (flux/flux.h): sums over bins and stars. The driver of flux_cpu.c decides.
+/* Provides the sums over bins and stars that a backend computes for the response (flux/flux.h). The driver of
+ * flux_cpu.c decides.
  */
 #ifndef SPX_FLUX_ENGINE_H
 #define SPX_FLUX_ENGINE_H

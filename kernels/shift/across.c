@@ -493,7 +493,7 @@ static double error_of(const work *w, const double *covariance, size_t q, const 
     return sum > 0 ? sqrt(sum) : 0;
 }
 
-/* What each window says by itself, about the traces of the last step, as a change of those of before. */
+/* Shifts of single windows, which are measured from the traces of the last step, as shifts of the traces before it. */
 static void fill_windows(const work *w, const double *before, spx_shift *out)
 {
     for (size_t f = 0; f < w->ns; f++)

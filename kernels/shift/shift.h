@@ -85,7 +85,7 @@ spx_status spx_shift_along(const spx_frame *frame, const spx_sky *sky, const spx
 
 /* ---- all ---- */
 
-/* What computes: the members of a backend, or others. extract NULL: there is a frame. */
+/* Functions that measure and extract: the members of a backend, or others. extract NULL: there is a frame. */
 typedef struct {
     void *ctx;
     spx_shift_measure *measure;

@@ -1,4 +1,4 @@
-/* Provides what a device does for the sky: sums over bins and fibres. What follows of them is decided in driver.c.
+/* Provides the sums over bins and fibres that a device computes for the sky; driver.c decides what follows.
  * Private to kernels/sky.
  *
  * An engine keeps the weights, w[nspec][nwave] (negative: left out for now), spectra c, and models m of the fibres, 0

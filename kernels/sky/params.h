@@ -30,7 +30,7 @@ static inline size_t spx_sky_count(const spx_sky_terms *t)
     return t->nt + t->nd + t->nk;
 }
 
-/* How a fibre is fitted: not at all; without, or with a spline beside, which stands for the continuum of a star, so
+/* Kind of fit of a fibre: none; without, or with a spline beside, which stands for the continuum of a star, so
  * that only lines tell the quantities. */
 typedef enum { SPX_SKY_LEAVE = 0, SPX_SKY_ALONE = 1, SPX_SKY_STAR = 2 } spx_sky_kind;
 

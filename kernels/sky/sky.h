@@ -17,8 +17,8 @@
 #include "products/sky.h"
 #include "sky/params.h"
 
-/* What the scale of a fibre multiplies, which is measured on sky lines where there is a star: all of the sky, only its
- * lines; or there is none. */
+/* Light that the scale of a fibre multiplies: all of the sky, its lines only, or no scale. The scale of a fibre with a
+ * star is measured on sky lines. */
 typedef enum { SPX_SKY_SCALE_ALL, SPX_SKY_SCALE_LINES, SPX_SKY_SCALE_NONE } spx_sky_scale;
 
 typedef struct {

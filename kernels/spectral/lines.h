@@ -23,7 +23,7 @@ enum {
 
 enum { SPX_NLAMP = 6 };
 
-/* What makes a line of the night sky. */
+/* Emitter of a line of the night sky. */
 typedef enum { SPX_SKY_LINE_OH, SPX_SKY_LINE_OI, SPX_SKY_LINE_NA, SPX_SKY_LINE_REST } spx_sky_source;
 
 typedef struct {

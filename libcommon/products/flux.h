@@ -7,7 +7,7 @@
 
 #include "products/spectra.h"
 
-/* What became of a star. */
+/* Use of a star: in the response, or why it is not. */
 typedef enum {
     SPX_FLUX_USED = 0,
     SPX_FLUX_NO_DATA, /* fewer than 50 good bins with a template, or no light */

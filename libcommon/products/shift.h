@@ -28,7 +28,7 @@ typedef struct {
     double wmin, wmax; /* Angstrom */
     size_t nterm_wave, nterm_fibre, nbundle, ncoef;
     double *coef, *covariance; /* [ncoef], [ncoef][ncoef] */
-    /* What single windows say with a prior of 0.5 pixel, [nspec][nwindow]. */
+    /* Shifts and widths of single windows, with a prior of 0.5 pixel, [nspec][nwindow]. */
     size_t nwindow;
     double *window_wavelength, *window_dx, *window_dx_error, *window_width_x, *window_width_x_error;
     double chi2_before, chi2_after, dof;   /* of the image in the windows */

@@ -13,7 +13,7 @@ typedef struct {
     const double *flux;            /* [nspec][nwave], electron/Angstrom, with the sky */
     const double *sky;             /* [nwave], electron/Angstrom in every fibre; NULL: no sky */
     const struct spx_table *table; /* nspec rows: targets, stars' parameters and velocities */
-    /* What an exposure may have besides; NULL or 0 where it has not. */
+    /* Further truth of an exposure; NULL or 0 where it has none. */
     const double *throughput;   /* [nspec][nwave], of each fibre relative to the camera's; `flux` contains it */
     const double *sky_fiber;    /* [nspec][nwave], electron/Angstrom before throughput, where fibres see other skies */
     const double *transmission; /* [nwave], of the atmosphere, in the light of targets */

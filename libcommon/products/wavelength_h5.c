@@ -1,4 +1,4 @@
-/* How wavelengths are meant (products/wavelength_h5.h). */
+/* Medium, frame and units of wavelengths (products/wavelength_h5.h). */
 #include "products/wavelength_h5.h"
 
 #include <strings.h>

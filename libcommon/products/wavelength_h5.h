@@ -1,4 +1,4 @@
-/* Reads and writes how wavelengths are meant: the attributes `medium`, `frame` and `units` of a dataset of wavelengths.
+/* Reads and writes the attributes `medium`, `frame` and `units` of a dataset of wavelengths.
  * A word that is not known is refused: taken for another it would move a velocity by 80 km/s, and nobody would see. */
 #ifndef SPX_WAVELENGTH_H5_H
 #define SPX_WAVELENGTH_H5_H

@@ -20,7 +20,7 @@
 
 typedef struct spx_queue spx_queue;
 
-/* What a queue consists of. */
+/* Content of a queue. */
 typedef enum { SPX_QUEUE_IMAGES, SPX_QUEUE_FRAMES } spx_queue_kind;
 struct spx_psf_source;
 

@@ -78,7 +78,7 @@ static inline void shift_scene_free(shift_scene *s)
     spx_free(s->target);
 }
 
-/* What the light's PSF differs by from the one that is handed in: pixels, relative. */
+/* Difference of the light's PSF from the one that is handed in: pixels, relative. */
 typedef struct {
     double x, x_slope, y, y_slope, y_fibre, width; /* amplitudes; y_fibre: of each fibre by itself */
     double constant_x, constant_y;                 /* of all fibres */

@@ -307,7 +307,7 @@ static void accurate(const char *what, size_t nstar, const flux_scene_how *how, 
     spx_free(a.pull[1]);
 }
 
-/* What a solution says of its stars, and what it refuses. */
+/* Stars that are used and refused, and input that is refused. */
 static void stars(void)
 {
     const flux_scene_how how = {.first = 7520, .sn = 25, .tilt = 0.01, .wave = 0.005, .grain = 0.01};

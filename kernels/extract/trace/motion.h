@@ -116,7 +116,7 @@ static double strip_times_strip(size_t height, const strip *s, const double *a, 
     return sum;
 }
 
-/* How far light of fibres couples: neighbours that a column of v reaches, and those that one of M^-1 v does. */
+/* Range of coupling between fibres: neighbours that a column of v reaches, and those that one of M^-1 v does. */
 typedef struct {
     size_t v, z;  /* neighbours to each side: z = v + 1, as F has elements with the next fibre */
     size_t apart; /* fibres whose columns do not meet: solved for at once */

@@ -31,7 +31,7 @@ static float *load_readnoise(const spx_trace_plan *p, const spx_trace_bundle *b,
     return noise;
 }
 
-/* What a bundle has found, into the arrays of the frame; one bundle after another. */
+/* Adds the hits of a bundle to the arrays of the frame; one bundle after another. */
 static void join(screen *s, const spx_trace_bundle *b, const spx_trace_hits *hits, const double *light)
 {
     const spx_extract_options *o = s->job->o;
