@@ -30,11 +30,12 @@ static herr_t look(unsigned n, const H5E_error2_t *entry, void *data)
     if (at != NULL && sscanf(at, "errno = %d", &number) == 1 && number != 0 && !of_a_name(number)) {
         char name[1024] = "HDF5 file";
         const char *from = strstr(text, "filename = '"), *end = from != NULL ? strchr(from + 12, '\'') : NULL;
-        const int writes = strstr(text, "write") != NULL;
+        const char *call = strstr(text, "write") != NULL   ? "writing"
+                           : strstr(text, "close") != NULL ? "closing"
+                                                           : "reading";
         if (end != NULL && (size_t)(end - from - 12) < sizeof name)
             (void)snprintf(name, sizeof name, "%.*s", (int)(end - from - 12), from + 12);
-        (void)spx_fail_at(found, SPX_EIO, spx_tmpfile_shown(name), NULL, NULL, "%s failed: %s",
-                          writes ? "writing" : "reading", strerror(number));
+        (void)spx_fail_at(found, SPX_EIO, spx_tmpfile_shown(name), NULL, NULL, "%s failed: %s", call, strerror(number));
     } else if (entry->maj_num == H5E_RESOURCE && (entry->min_num == H5E_NOSPACE || entry->min_num == H5E_CANTALLOC)) {
         (void)spx_fail(found, SPX_EIO, "out of memory within HDF5");
     }

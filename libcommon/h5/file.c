@@ -18,6 +18,10 @@
 #include "h5/deferred.h"
 #include "h5/file.h"
 
+/* 1: a file was left open. Closing a discarded output would write it, perhaps to a full disk; and after a failed close
+ * HDF5 keeps a half-freed file, on which H5close() crashes. Such a file stays open until the process ends. */
+static int abandoned;
+
 static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
 enum { HEADLEN = 48 }; /* bytes of a superblock up to its end-of-file address, versions 0 ... 3 */
@@ -263,8 +267,8 @@ spx_status spx_input_next(spx_input *in, int first, int *end, spx_err *e)
 
 void spx_input_close(spx_input *in)
 {
-    if (in->file >= 0)
-        (void)H5Fclose(in->file);
+    if (in->file >= 0 && H5Fclose(in->file) < 0)
+        abandoned = 1;
     free(in->image);
     spx_mem_unclaim(in->claimed);
     in->image = NULL;
@@ -273,10 +277,6 @@ void spx_input_close(spx_input *in)
 }
 
 /* ---- output ---- */
-
-/* 1: an output was left open. Closing a discarded file would write it, perhaps to a full disk; and after a failed close
- * HDF5 keeps a half-freed file, on which H5close() crashes. Such a file stays open until the process ends. */
-static int abandoned;
 
 struct spx_output {
     hid_t file;

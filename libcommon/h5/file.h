@@ -53,7 +53,8 @@ spx_status spx_output_end_stdout(spx_err *e);
 spx_status spx_output_commit(spx_output *out, spx_err *e);
 /* Discards an output and its temporary file; NULL is allowed. */
 void spx_output_discard(spx_output *out);
-/* 1 when an output was discarded, or could not be finished: HDF5 must then not be shut down (H5close() would crash). */
+/* 1 when an output was discarded, or a file could not be closed: HDF5 must then not be shut down (H5close() would
+ * crash). */
 int spx_output_abandoned(void);
 
 #endif
