@@ -1,0 +1,102 @@
+# shellcheck shell=bash
+# Provides what the classes of attacks use (tests/trust/run.sh): tries and their results, the programs that are attacked,
+# and the judgement of a run whose machine fails.
+#
+# $d is the data folder (tests/examples.sh), the current folder is the class's own, $TMPDIR is in it. run.sh sets trust_*.
+# shellcheck disable=SC2154,SC2034,SC2317
+
+# turn: counts a try; true when it is this process's to make.
+turn() {
+    local n=$trust_n
+    trust_n=$((n + 1))
+    [ $((n % trust_stride)) -eq 0 ] && [ $((n / trust_stride % jobs)) -eq "$trust_part" ]
+}
+
+# One of these for each try that is made. TEXT: the command that repeats it, and its end; soft: a right end, but not the
+# best one.
+ok() { echo ok >>"$trust_results"; }
+soft() { printf 'soft\t%s\n' "$*" | tr '\n' ' ' | sed 's/ $/\n/' >>"$trust_results"; }
+wrong() { printf 'wrong\t%s\n' "$*" | tr '\n' ' ' | sed 's/ $/\n/' >>"$trust_results"; }
+
+# ---- programs ----
+
+# shellcheck source=tests/programs.sh
+. "$SPX_ROOT/tests/programs.sh"
+
+# Commands that are attacked: all programs, pipes, a queue and side files. Evaluated in the class's folder; products go into
+# out/ or to standard output.
+cases=()
+for w in "${writers[@]}"; do
+    cases+=("$w --reproducible -f -o out/product")
+done
+cases+=("${readers[@]}")
+# shellcheck disable=SC2016
+cases+=(
+    'fits2h5 -q --reproducible - <$d/preproc-r0.fits'
+    'h5merge -q --reproducible - <$d/frame-r0.h5'
+    'h52fits -q - <$d/frame-r0.h5'
+    'specx-extract -q -j 1 --wavelength 6400,6410,0.8 --spectra 0:2 --reproducible -f $d/image-r0.h5 -o out/'
+    'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --truth out/truth.h5 --psf-output out/psf.fits --reproducible -f -o out/image.fits'
+)
+
+# right_run CASE: a run that nothing disturbs, whose products are kept to compare with. Its status is nonzero, and a wrong
+# result is noted, when the command fails by itself. The array `with` holds assignments for the environment.
+with=()
+right_run() {
+    rm -rf out old right tmp
+    mkdir out old right tmp
+    (eval "exec env ${with[*]} $1") >right.stdout 2>stderr
+    local f status=$?
+    if [ "$status" -ne 0 ] || [ -s stderr ]; then
+        wrong "fails by itself with status $status: $1: $(<stderr)"
+        return 1
+    fi
+    for f in out/*; do
+        cp "$f" right/
+        echo "precious old content of $f" >"old/${f#out/}"
+    done
+}
+
+# disturbed CASE [PREFIX...]: the same command over an old output, with PREFIX before it. Sets `status`; 124: it did not
+# end within a minute.
+disturbed() {
+    rm -rf out
+    cp -r old out
+    (eval "exec timeout -k 5 60 env ${with[*]} ${*:2} $1") >stdout 2>stderr
+    status=$?
+}
+
+# judge CASE HOW: the run that has ended had the machine fail. Right: status 0 and the same products; or status 4, a
+# message of one line, and each output is the old one. Nothing else is left in the folders.
+judge() {
+    local f state='' new=0 all=0 program=${1%% *} left
+    for f in right/*; do
+        f=${f#right/}
+        all=$((all + 1))
+        if cmp -s "out/$f" "right/$f"; then
+            new=$((new + 1))
+        elif ! cmp -s "out/$f" "old/$f"; then
+            state+=" $f is neither old nor new;"
+        fi
+    done
+    left=$(find tmp out -mindepth 1 -printf '%P\n' | while read -r f; do [ -e "right/$f" ] || echo "$f"; done)
+    [ -z "$left" ] || state+=" left behind: $left;"
+    [ "$status" -ne 0 ] || [ $new -eq $all ] || state+=" no product;"
+    [ "$status" -ne 0 ] || cmp -s stdout right.stdout || state+=" another standard output;"
+    [ "$status" -ne 4 ] || grep -q "^$program: " stderr || state+=" no message;"
+    case $status in
+    0 | 4) ;;
+    124 | 137) state+=" no end;" ;;
+    *) state+=" status $status;" ;;
+    esac
+    if [ -n "$state" ]; then
+        wrong "$2: $1: status $status;$state $(head -c 200 stderr)"
+        rm -rf tmp/* tmp/.[!.]*
+    elif [ "$status" -eq 4 ] && [ "$(wc -l <stderr)" -ne 1 ]; then
+        soft "$2: $1: a message of $(wc -l <stderr) lines: $(head -c 300 stderr)"
+    elif [ "$status" -eq 4 ] && [ $all -gt 0 ] && [ $new -eq $all ]; then
+        soft "$2: $1: status 4 after the whole product: $(head -c 200 stderr)"
+    else
+        ok
+    fi
+}
