@@ -58,6 +58,7 @@ typedef struct {
     int has_frame;
     spx_frame frame;
     spx_shift shift;
+    spx_fallback left; /* bundles, in windows and whole, and those that a device left to the CPU */
     double seconds;
 } job;
 
@@ -75,11 +76,23 @@ typedef struct {
     job *j;
 } task;
 
+static void add_fallback(spx_fallback *sum, const spx_fallback *f)
+{
+    sum->unit = f->unit;
+    sum->total += f->total;
+    sum->on_cpu += f->on_cpu;
+    sum->reason = sum->reason != NULL ? sum->reason : f->reason;
+}
+
 static spx_status measure(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *m,
                           spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
 {
-    work *w = ((task *)ctx)->w;
-    return w->d.backend.motion(&w->d.backend, image, psf, m, row, fit, e);
+    task *t = ctx;
+    spx_backend *b = &t->w->d.backend;
+    spx_fallback left;
+    const spx_status st = b->motion(b, image, psf, m, row, fit, &left, e);
+    add_fallback(&t->j->left, &left);
+    return st;
 }
 
 static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e)
@@ -89,6 +102,8 @@ static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf,
     spx_status st = spx_frame_inherit(frame, image, psf, t->j->extract.first, t->j->extract.nspec, e);
     if (st == SPX_OK)
         st = t->w->d.backend.extract(&t->w->d.backend, image, psf, &t->j->extract, frame, &counts, e);
+    if (st == SPX_OK)
+        add_fallback(&t->j->left, &counts.fallback);
     return st;
 }
 
@@ -177,7 +192,9 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
     job *j = (job *)x;
     hid_t file;
     spx_run_seconds(w->d.s, "shift", j->seconds);
-    spx_status st = spx_shift_report(w->d.s, x->label, &j->shift, e);
+    spx_status st = spx_run_fallback(w->d.s, x->label, &j->left, e);
+    if (st == SPX_OK)
+        st = spx_shift_report(w->d.s, x->label, &j->shift, e);
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "psf", &file, e);
     if (st == SPX_OK)

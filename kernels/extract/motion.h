@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/fallback.h"
 #include "products/image.h"
 #include "products/psf.h"
 
@@ -48,9 +49,9 @@ typedef struct {
 size_t spx_motion_bundles(const spx_psf *psf, const spx_motion_options *o);
 
 /* row[nwindow][nspec], fit[nwindow][bundles]. Pixels with a mask bit, or whose ivar is not above 0 and finite, are not
- * used, nor are rows that light of bins beyond the window may reach. Never NaN. SPX_EUSAGE: windows or bins that make
- * no sense for this PSF; SPX_EIO: memory. */
+ * used, nor are rows that light of bins beyond the window may reach. Never NaN. *left: bundles in windows, and those
+ * that a device left to the CPU. SPX_EUSAGE: windows or bins that make no sense for this PSF; SPX_EIO: memory. */
 spx_status spx_motion_cpu(const spx_image *image, const spx_psf *psf, const spx_motion_options *o, spx_motion_row *row,
-                          spx_motion_fit *fit, spx_err *e) SPX_NODISCARD;
+                          spx_motion_fit *fit, spx_fallback *left, spx_err *e) SPX_NODISCARD;
 
 #endif

@@ -82,7 +82,8 @@ static double seconds(spx_backend *b, const scene *s, int nthreads)
     double t[RUNS];
     for (int i = 0; i < RUNS; i++) {
         const double begin = spx_seconds();
-        must(b->motion(b, &s->image, &s->psf, &o, row, fit, &e) == SPX_OK, &e);
+        spx_fallback left;
+        must(b->motion(b, &s->image, &s->psf, &o, row, fit, &left, &e) == SPX_OK, &e);
         t[i] = b->device_seconds > 0 ? b->device_seconds : spx_seconds() - begin;
     }
     spx_free(row);

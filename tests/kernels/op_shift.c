@@ -101,9 +101,10 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
     spx_motion_row *row = op_output("row", n, sizeof *row);
     spx_motion_fit *fit = op_output("fit", nfit, sizeof *fit);
     spx_motion_options o = m->o;
+    spx_fallback left;
     spx_err e = {0};
     o.nthreads = threads;
-    if (op_done(b->motion(b, &m->s.image, m->s.psf, &o, row, fit, &e), &e))
+    if (op_done(b->motion(b, &m->s.image, m->s.psf, &o, row, fit, &left, &e), &e))
         put(m, row, fit, 1e-5, a);
 }
 

@@ -129,7 +129,8 @@ static inline spx_status shift_on_cpu(void *ctx, const spx_image *image, const s
                                       const spx_motion_options *o, spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
 {
     (void)ctx;
-    return spx_motion_cpu(image, psf, o, row, fit, e);
+    spx_fallback left;
+    return spx_motion_cpu(image, psf, o, row, fit, &left, e);
 }
 
 #endif

@@ -1,10 +1,10 @@
-/* Provides the motion of traces on the CPU (extract/motion.h): windows times bundles, a thread each. */
+/* Provides the motion of traces (extract/motion.h): windows, and their bundles on the CPU, a thread each. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "extract/trace/trace.h"
+#include "extract/trace/windows.h"
 #include "num/blas.h"
 #include "psf/psf_math.h"
 
@@ -41,7 +41,6 @@ static spx_status measure(const spx_trace_plan *p, const spx_trace_bundle *from,
     spx_trace_bundle b = *from;
     spx_trace_tally tally = {0};
     int any = 0, solved = 0;
-    use_inner_rows(p, &b);
     if (b.y1 <= b.y0)
         return SPX_OK;
     b.singular = spx_alloc(b.nf, 1, e);
@@ -49,22 +48,29 @@ static spx_status measure(const spx_trace_plan *p, const spx_trace_bundle *from,
     spx_status st = b.singular && b.regularize ? spx_trace_deconvolve(p, &b, r, &tally, &any, &solved, e) : SPX_EIO;
     if (st == SPX_OK && solved)
         st = spx_trace_kernels_best()->motion(p, &b, r, row, fit, e);
-    for (size_t f = 0; f < b.nf; f++) { /* a trace without a solution says nothing */
-        int good = !b.singular || !b.singular[f];
+    for (size_t f = 0; f < b.nf && b.singular != NULL; f++)
+        if (b.singular[f])
+            row[f].fisher[0] = 0;
+    spx_free(b.singular);
+    spx_free(b.regularize);
+    return st;
+}
+
+/* Leaves nothing of a trace without a solution: it says nothing. */
+static void clean(size_t nf, spx_motion_row *row)
+{
+    for (size_t f = 0; f < nf; f++) {
+        int good = row[f].fisher[0] > 0;
         for (int i = 0; i < 3; i++)
             good &= isfinite(row[f].fisher[i]) != 0;
         for (int i = 0; i < 2; i++)
             good &= isfinite(row[f].gradient[i]) != 0;
-        if (!good || !(row[f].fisher[0] > 0)) {
-            const double wavelength = row[f].wavelength;
-            row[f] = (spx_motion_row){.wavelength = wavelength};
-            if (f > 0)
-                memset(row[f - 1].next, 0, sizeof row[f - 1].next);
-        }
+        if (good)
+            continue;
+        row[f] = (spx_motion_row){.wavelength = row[f].wavelength};
+        if (f > 0)
+            memset(row[f - 1].next, 0, sizeof row[f - 1].next);
     }
-    spx_free(b.singular);
-    spx_free(b.regularize);
-    return st;
 }
 
 static spx_status check(const spx_psf *psf, const spx_motion_options *o, spx_err *e)
@@ -80,16 +86,8 @@ static spx_status check(const spx_psf *psf, const spx_motion_options *o, spx_err
     return SPX_OK;
 }
 
-/* Plan and bundles of one window. */
-typedef struct {
-    spx_extract_options o;
-    spx_extract_job job;
-    spx_trace_plan plan;
-    spx_trace_bundle *list;
-} window;
-
 static spx_status window_make(const spx_image *image, const spx_psf *psf, const spx_motion_options *o, size_t i,
-                              float *weight, window *w, spx_err *e)
+                              spx_motion_window *w, spx_err *e)
 {
     const size_t nbundle = spx_motion_bundles(psf, o);
     w->o = spx_extract_trace_defaults();
@@ -100,7 +98,7 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     w->o.bundle_size = o->bundle_size;
     w->o.wave_pad = 0;
     w->o.nthreads = o->nthreads;
-    w->job = (spx_extract_job){.image = image, .psf = psf, .o = &w->o, .weight = weight};
+    w->job = (spx_extract_job){.image = image, .psf = psf, .o = &w->o};
     spx_status st = spx_extract_check(psf, &w->o, e);
     if (st == SPX_OK) {
         w->job.nwave = spx_extract_nwave(&w->o);
@@ -108,10 +106,14 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     }
     if (st == SPX_OK && (w->list = spx_alloc(nbundle, sizeof *w->list, e)) == NULL)
         st = SPX_EIO;
-    return st == SPX_OK ? spx_trace_bundles_make(&w->plan, nbundle, w->list, spx_extract_threads(&w->o), e) : st;
+    if (st == SPX_OK)
+        st = spx_trace_bundles_make(&w->plan, nbundle, w->list, spx_extract_threads(&w->o), e);
+    for (size_t k = 0; k < nbundle && st == SPX_OK; k++)
+        use_inner_rows(&w->plan, &w->list[k]);
+    return st;
 }
 
-static void window_free(window *w, size_t nbundle)
+static void window_free(spx_motion_window *w, size_t nbundle)
 {
     for (size_t i = 0; w->list && i < nbundle; i++)
         spx_trace_bundle_free(&w->list[i]);
@@ -119,22 +121,55 @@ static void window_free(window *w, size_t nbundle)
     spx_trace_plan_free(&w->plan);
 }
 
-spx_status spx_motion_cpu(const spx_image *image, const spx_psf *psf, const spx_motion_options *o, spx_motion_row *row,
-                          spx_motion_fit *fit, spx_err *e)
+/* Bundles of windows on the CPU: all, or those of chosen[nwindow][nbundle]. */
+static spx_status measure_on_cpu(const spx_image *image, size_t nwindow, spx_motion_window *w, size_t nbundle,
+                                 int nthreads, const unsigned char *chosen, spx_motion_row *row, spx_motion_fit *fit,
+                                 spx_err *e)
 {
-    const size_t nbundle = spx_motion_bundles(psf, o), ns = psf->nspec;
-    const int nthreads = o->nthreads > 0 ? o->nthreads : omp_get_max_threads();
+    const size_t njob = nwindow * nbundle;
     spx_extract_counts counts = {0};
     spx_extract_options some = {.nthreads = nthreads};
     spx_extract_job pixels = {.image = image, .o = &some};
-    spx_status st = check(psf, o, e);
-    if (st == SPX_OK)
-        st = spx_blas_open(e);
+    spx_status st = spx_blas_open(e);
     if (st == SPX_OK)
         st = spx_extract_pixel_weights(&pixels, &counts, e);
-    window *w = spx_alloc(o->nwindow, sizeof *w, e);
     spx_trace_workspace *workspaces = spx_alloc((size_t)nthreads, sizeof *workspaces, e);
-    if (!w || !workspaces)
+    spx_err *errors = spx_alloc(njob, sizeof *errors, e);
+    if (!workspaces || !errors)
+        st = SPX_EIO;
+    if (st == SPX_OK) {
+        for (size_t i = 0; i < nwindow; i++)
+            w[i].job.weight = pixels.weight;
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads)
+        for (size_t job = 0; job < njob; job++)
+            if (chosen == NULL || chosen[job]) {
+                const size_t i = job / nbundle, k = job % nbundle;
+                (void)measure(&w[i].plan, &w[i].list[k], &workspaces[omp_get_thread_num()],
+                              row + i * w[i].o.nspec + w[i].list[k].fibre0, &fit[job], &errors[job]);
+            }
+        for (size_t job = 0; job < njob && st == SPX_OK; job++)
+            if (errors[job].code != SPX_OK)
+                st = spx_err_pass(e, &errors[job]);
+    }
+    for (int t = 0; workspaces && t < nthreads; t++)
+        spx_trace_workspace_free(&workspaces[t]);
+    spx_free(workspaces);
+    spx_free(errors);
+    spx_extract_job_free(&pixels);
+    return st;
+}
+
+spx_status spx_motion_solve(spx_motion_engine *g, const spx_image *image, const spx_psf *psf,
+                            const spx_motion_options *o, spx_motion_row *row, spx_motion_fit *fit, spx_fallback *left,
+                            spx_err *e)
+{
+    const size_t nbundle = spx_motion_bundles(psf, o), ns = psf->nspec;
+    spx_motion_window *w = NULL;
+    unsigned char *chosen = NULL;
+    *left = (spx_fallback){.unit = "bundles", .total = o->nwindow * nbundle};
+    spx_status st = check(psf, o, e);
+    if (st == SPX_OK && ((w = spx_alloc(o->nwindow, sizeof *w, e)) == NULL ||
+                         (g != NULL && (chosen = spx_alloc2(o->nwindow, nbundle, 1, e)) == NULL)))
         st = SPX_EIO;
     if (st == SPX_OK) {
         memset(row, 0, o->nwindow * ns * sizeof *row);
@@ -143,30 +178,30 @@ spx_status spx_motion_cpu(const spx_image *image, const spx_psf *psf, const spx_
     for (size_t i = 0; i < o->nwindow && st == SPX_OK; i++) {
         for (size_t f = 0; f < ns; f++)
             row[i * ns + f].wavelength = 0.5 * (o->first[i] + o->last[i]);
-        st = window_make(image, psf, o, i, pixels.weight, &w[i], e);
+        st = window_make(image, psf, o, i, &w[i], e);
     }
-    if (st == SPX_OK) {
-        spx_err *errors = spx_alloc(o->nwindow * nbundle, sizeof *errors, e);
-        if (!errors)
-            st = SPX_EIO;
-#pragma omp parallel for schedule(dynamic) num_threads(nthreads) if (st == SPX_OK)
-        for (size_t job = 0; job < o->nwindow * nbundle; job++)
-            if (errors) {
-                const size_t i = job / nbundle, k = job % nbundle;
-                (void)measure(&w[i].plan, &w[i].list[k], &workspaces[omp_get_thread_num()],
-                              row + i * ns + w[i].list[k].fibre0, &fit[job], &errors[job]);
-            }
-        for (size_t job = 0; errors && job < o->nwindow * nbundle && st == SPX_OK; job++)
-            if (errors[job].code != SPX_OK)
-                st = spx_err_pass(e, &errors[job]);
-        spx_free(errors);
+    if (st == SPX_OK && g != NULL)
+        st = g->measure(g, o->nwindow, w, nbundle, row, fit, chosen, e);
+    for (size_t job = 0; chosen != NULL && job < o->nwindow * nbundle; job++)
+        left->on_cpu += chosen[job];
+    if (left->on_cpu > 0)
+        left->reason = "those whose equations a device cannot solve as they are";
+    if (st == SPX_OK && (g == NULL || left->on_cpu > 0))
+        st = measure_on_cpu(image, o->nwindow, w, nbundle, o->nthreads > 0 ? o->nthreads : omp_get_max_threads(),
+                            chosen, row, fit, e);
+    for (size_t job = 0; job < o->nwindow * nbundle && st == SPX_OK; job++) {
+        const spx_trace_bundle *b = &w[job / nbundle].list[job % nbundle];
+        clean(b->nf, row + job / nbundle * ns + b->fibre0);
     }
-    for (int t = 0; workspaces && t < nthreads; t++)
-        spx_trace_workspace_free(&workspaces[t]);
     for (size_t i = 0; w && i < o->nwindow; i++)
         window_free(&w[i], nbundle);
-    spx_free(workspaces);
     spx_free(w);
-    spx_extract_job_free(&pixels);
+    spx_free(chosen);
     return st;
+}
+
+spx_status spx_motion_cpu(const spx_image *image, const spx_psf *psf, const spx_motion_options *o, spx_motion_row *row,
+                          spx_motion_fit *fit, spx_fallback *left, spx_err *e)
+{
+    return spx_motion_solve(NULL, image, psf, o, row, fit, left, e);
 }
