@@ -269,12 +269,17 @@ static spx_status find_bad_bins(job *j, spx_err *e)
     return j->g->weights(j->g, &j->w, e);
 }
 
-/* Is bin k one of those that the beginning looks at? Every few of TOGETHER neighbours: the frame lies in memory by
- * fibre. */
-static int in_sample(size_t n, size_t k)
+/* Bins that the beginning looks at: TOGETHER neighbours, then a gap, for the frame lies in memory by fibre. Distance of
+ * the first ones of neighbours. */
+static size_t sample_step(size_t n)
 {
-    const size_t every = n / SAMPLE > 1 ? n / SAMPLE : 1;
-    return k / TOGETHER % every == 0;
+    return TOGETHER * (n / SAMPLE > 1 ? n / SAMPLE : 1);
+}
+
+/* End of the neighbours that begin with bin `first`. */
+static size_t sample_end(size_t n, size_t first)
+{
+    return first + TOGETHER < n ? first + TOGETHER : n;
 }
 
 /* Median of the sky fibres in bins of the sample; 0 where none has light, and in others. v[TOGETHER][nspec] */
@@ -282,11 +287,9 @@ static void median_sky(const job *j, double *v, double *sky)
 {
     const size_t n = j->in->nwave, ns = j->in->nspec;
     memset(sky, 0, n * sizeof *sky);
-    for (size_t first = 0; first < n; first += TOGETHER) {
+    for (size_t first = 0; first < n; first += sample_step(n)) {
         size_t m[TOGETHER] = {0};
-        const size_t last = first + TOGETHER < n ? first + TOGETHER : n;
-        if (!in_sample(n, first))
-            continue;
+        const size_t last = sample_end(n, first);
         for (size_t i = 0; i < ns; i++)
             for (size_t k = first; k < last && j->w.use[i]; k++)
                 if (j->in->ivar[i * n + k] > 0)
@@ -304,16 +307,18 @@ static double first_scale(const job *j, size_t i, const double *sky, double *v, 
     const double *d = j->in->flux + i * n, *w = j->in->ivar + i * n;
     double dm = 0, mm = 0, t = 1;
     size_t m = 0;
-    for (size_t k = 0; k < n; k++)
-        if (w[k] > 0 && in_sample(n, k)) {
-            dm += w[k] * d[k] * sky[k];
-            mm += w[k] * sky[k] * sky[k];
-        }
+    for (size_t first = 0; first < n; first += sample_step(n))
+        for (size_t k = first; k < sample_end(n, first); k++)
+            if (w[k] > 0) {
+                dm += w[k] * d[k] * sky[k];
+                mm += w[k] * sky[k] * sky[k];
+            }
     if (j->o->terms.nt > 0 && mm > 1e4 && dm > 0.02 * mm && dm < 50 * mm)
         t = dm / mm;
-    for (size_t k = 0; k < n; k++)
-        if (w[k] > 0 && in_sample(n, k))
-            v[m++] = fabs(d[k] - t * sky[k]) * sqrt(w[k]);
+    for (size_t first = 0; first < n; first += sample_step(n))
+        for (size_t k = first; k < sample_end(n, first); k++)
+            if (w[k] > 0)
+                v[m++] = fabs(d[k] - t * sky[k]) * sqrt(w[k]);
     *median = spx_median(v, m) / 0.6745;
     return t;
 }
@@ -656,8 +661,8 @@ static spx_status set_prior(job *j, spx_err *e)
     if (v == NULL)
         return SPX_EIO;
     size_t m = 0;
-    for (size_t k = 0; k < n; k++)
-        if (in_sample(n, k))
+    for (size_t first = 0; first < n; first += sample_step(n))
+        for (size_t k = first; k < sample_end(n, first); k++)
             v[m++] = fabs(j->y[k]); /* the median sky of begin() */
     const double median = spx_median(v, m);
     j->prior = median > 0 ? 1 / (median * median) : 1;

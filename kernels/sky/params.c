@@ -510,7 +510,7 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
                               spx_err *e)
 {
     const size_t nq = spx_sky_count(t), width = MOST_DEGREE + 1;
-    double a[MOST_DEGREE + 1], ca[(MOST_DEGREE + 1) * (MOST_DEGREE + 1)], basis[MOST_DEGREE + 1];
+    double a[MOST_DEGREE + 1], ca[(MOST_DEGREE + 1) * (MOST_DEGREE + 1)];
     sample s = {0};
     degree = degree > MOST_DEGREE ? MOST_DEGREE : degree;
     *prior = (spx_sky_prior){.nspec = nspec, .nq = nq};
@@ -518,12 +518,15 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
     prior->variance = spx_alloc2(nspec, nq, sizeof(double), e);
     double *p = spx_alloc2(nspec, nq, sizeof *p, e), *cov = spx_alloc2(nspec, nq * nq, sizeof *cov, e);
     uint8_t *good = spx_alloc(nspec, sizeof *good, e);
-    double *values = spx_alloc2(nspec, 4 + width, sizeof *values, e);
+    double *values = spx_alloc2(nspec, 4 + 2 * width, sizeof *values, e);
     const int failed =
         prior->mean == NULL || prior->variance == NULL || p == NULL || cov == NULL || good == NULL || values == NULL;
     for (size_t i = 0; i < nspec && !failed; i++)
         good[i] = (use == NULL || use[i]) &&
                   spx_sky_estimate(nq, info + i * nq * nq, right + i * nq, p + i * nq, cov + i * nq * nq);
+    double *basis = failed ? NULL : values + nspec * (4 + width); /* of all fibres; that of the sample lies before */
+    for (size_t i = 0; i < nspec && !failed; i++)
+        spx_legendre(place[i], width, basis + i * width);
     for (size_t q = 0; q < nq && !failed; q++) {
         double tau2;
         s = (sample){.value = values,
@@ -538,7 +541,7 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
                 continue;
             s.value[s.n] = p[i * nq + q];
             s.variance[s.n] = cov[(i * nq + q) * nq + q];
-            spx_legendre(place[i], width, s.basis + s.n * width);
+            memcpy(s.basis + s.n * width, basis + i * width, width * sizeof *basis);
             s.n++;
         }
         const size_t nterm = find_moments(&s, q < t->nt ? 0 : degree, a, ca, &tau2, &prior->used[q]);
@@ -546,11 +549,11 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
         prior->degree[q] = nterm - 1;
         for (size_t i = 0; i < nspec; i++) {
             double error2 = 0;
-            spx_legendre(place[i], width, basis);
+            const double *at = basis + i * width;
             for (size_t u = 0; u < nterm; u++)
                 for (size_t v = 0; v < nterm; v++)
-                    error2 += basis[u] * ca[u * nterm + v] * basis[v];
-            prior->mean[i * nq + q] = polynomial(nterm, basis, a);
+                    error2 += at[u] * ca[u * nterm + v] * at[v];
+            prior->mean[i * nq + q] = polynomial(nterm, at, a);
             prior->variance[i * nq + q] = tau2 + error2;
         }
     }
@@ -575,15 +578,17 @@ void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const dou
     const size_t nq = prior->nq;
     double a[SPX_SKY_MOST * SPX_SKY_MOST], b[SPX_SKY_MOST];
     for (size_t i = 0; i < prior->nspec; i++) {
+        int informed = 0;
         memcpy(a, info + i * nq * nq, nq * nq * sizeof *a);
         for (size_t q = 0; q < nq; q++) {
             const double w = 1 / prior->variance[i * nq + q];
+            informed |= a[q * nq + q] != 0;
             a[q * nq + q] += w;
             b[q] = right[i * nq + q] + w * prior->mean[i * nq + q];
         }
-        if (spx_sky_estimate(nq, a, b, p + i * nq, cov + i * nq * nq))
+        if (informed && spx_sky_estimate(nq, a, b, p + i * nq, cov + i * nq * nq))
             continue;
-        for (size_t q = 0; q < nq; q++) { /* not finite */
+        for (size_t q = 0; q < nq; q++) { /* nothing measured, or not finite */
             p[i * nq + q] = prior->mean[i * nq + q];
             for (size_t r = 0; r < nq; r++)
                 cov[(i * nq + q) * nq + r] = q == r ? prior->variance[i * nq + q] : 0;

@@ -26,16 +26,21 @@ using spx::check;
 
 constexpr int THREADS = 128, WARPS = THREADS / spx::WARP, AROUND = 25;
 
+/* Threads of a fibre's quantities; memory of its system that may be shared, so that two blocks fit in a processor. */
+constexpr int MEASURE = 256;
+constexpr size_t MOST_SHARED = 100 * 1024;
+
 /* Arrays on the device; sizes as in sky_cpu.c. */
 struct view {
     size_t ns, n, nd, nq, nt, nm;
     size_t nterm[3], ninterval, nspline, npartial, rounds; /* of the spline; sums of an interval */
     double step, limit, shift;
     const double *resolution, *flux, *ivar, *wavelength, *legendre, *spline;
-    const uint32_t *first; /* [ninterval + 1] first bin of each interval */
+    const uint32_t *first, *interval; /* [ninterval + 1] first bin of each interval; [n] interval of each bin */
     double *w, *c, *m, *d1, *d2, *weight, *data, *v, *si;
+    double *column; /* [ns][nq + 1][n] of the quantities, and data; 0 in bins that are not in the fit */
     double *s, *mode, *x, *q, *continuum, *p, *cov, *expected; /* expected[2][nq] */
-    double *info, *right, *r, *fit, *system;                   /* r, fit [ns][n]; system [ns][...] */
+    double *info, *right, *r, *fit, *system;                   /* r, fit [ns][n]; system [ns][...], where not shared */
     uint8_t *active, *use, *kind, *bad, *line_class;
     uint32_t *fibre;
     char *state; /* of the host's, behind each other: state_size() */
@@ -257,7 +262,7 @@ __global__ void finish_kernel(view g)
 
 /* ---- quantities: one block a fibre ---- */
 
-/* Memory of a fibre's system, in doubles. */
+/* Memory of a fibre's system, in numbers. */
 __host__ __device__ size_t system_size(const view &g)
 {
     return g.ninterval * g.npartial + g.nspline * (5 + 2 * g.nq) + 2 * g.nq * g.nq + g.nq;
@@ -267,10 +272,11 @@ struct fibre_system {
     double *partial, *band, *border, *x, *fill, *schur, *corner, *z;
 };
 
-__device__ fibre_system system_of(const view &g, size_t i)
+/* Where it is: shared, or where it is too large for that in g.system. */
+__device__ fibre_system system_of(const view &g, double *memory)
 {
     fibre_system s;
-    s.partial = g.system + i * system_size(g);
+    s.partial = memory;
     s.band = s.partial + g.ninterval * g.npartial;
     s.border = s.band + 4 * g.nspline;
     s.x = s.border + g.nq * g.nspline;
@@ -293,60 +299,63 @@ __device__ double value_at(const view &g, size_t i, size_t k)
     return g.flux[i * g.n + k] - fixed_part(g, i, k);
 }
 
+/* Columns, data and weights of a fibre, once for all rounds; bins that are not in the fit are 0 in all of them, so that
+ * sums need not look at them. */
+__device__ void fill_columns(const view &g, size_t i, double *column_of)
+{
+    for (size_t k = threadIdx.x; k < g.n; k += MEASURE) {
+        const size_t at = i * g.n + k;
+        const bool in = in_fit(g, k) && g.w[at] > 0;
+        for (size_t q = 0; q < g.nq; q++)
+            column_of[q * g.n + k] = in ? column(g, i, k, q) : 0;
+        column_of[g.nq * g.n + k] = in ? value_at(g, i, k) : 0;
+        g.fit[at] = in ? g.w[at] : 0;
+    }
+    __syncthreads();
+}
+
 /* Sum number e of interval l over its bins: 10 products of the four functions of the spline, then 4 of these with each
  * column, and 4 with the data. */
-__device__ double interval_sum(const view &g, size_t i, size_t l, size_t e)
+__device__ double interval_sum(const view &g, const double *fit, const double *column_of, size_t l, size_t e)
 {
-    size_t a = 0, b = e, q = 0;
-    const bool self = e < 10;
-    for (; self && b >= 4 - a; a++)
+    size_t a = 0, b = e;
+    for (; e < 10 && b >= 4 - a; a++)
         b -= 4 - a;
-    if (self) {
-        b += a;
-    } else {
-        a = (e - 10) % 4;
-        q = (e - 10) / 4;
-    }
+    const double *f = g.spline + (e < 10 ? a : (e - 10) % 4) * g.n;
+    const double *u = e < 10 ? g.spline + (a + b) * g.n : column_of + (e - 10) / 4 * g.n;
     double sum = 0;
-    for (size_t k = g.first[l]; k < g.first[l + 1]; k++) {
-        if (!in_fit(g, k))
-            continue;
-        const size_t at = i * g.n + k;
-        const double w = g.fit[at];
-        if (!(w > 0))
-            continue;
-        const double f = w * g.spline[a * g.n + k];
-        sum += f * (self ? g.spline[b * g.n + k] : q < g.nq ? column(g, i, k, q) : value_at(g, i, k));
-    }
+    for (size_t k = g.first[l]; k < g.first[l + 1]; k++)
+        sum += fit[k] * f[k] * u[k];
     return sum;
 }
 
-/* Corner of the system and its right-hand side: products of columns over all bins. */
-__device__ void sum_corner(const view &g, size_t i, const fibre_system &s, double *shared)
+/* Corner of the system and its right-hand side: products of columns over all bins, a warp each. */
+__device__ void sum_corner(const view &g, const double *fit, const double *column_of, const fibre_system &s)
 {
-    for (size_t q = 0; q < g.nq; q++)
-        for (size_t r = 0; r <= q + 1; r++) {
-            double sum = 0;
-            for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
-                const double w = in_fit(g, k) ? g.fit[i * g.n + k] : 0;
-                if (w > 0)
-                    sum += w * column(g, i, k, q) * (r <= q ? column(g, i, k, r) : value_at(g, i, k));
-            }
-            sum = total(sum, shared);
-            if (threadIdx.x == 0)
-                (r <= q ? s.corner[q * g.nq + r] : s.z[q]) = sum;
-        }
+    const size_t lane = threadIdx.x % spx::WARP, warp = threadIdx.x / spx::WARP, nq = g.nq;
+    for (size_t task = warp; task < nq * (nq + 1); task += MEASURE / spx::WARP) {
+        const size_t q = task / (nq + 1), r = task % (nq + 1);
+        if (r > q && r < nq)
+            continue;
+        const double *one = column_of + q * g.n, *other = column_of + r * g.n;
+        double sum = 0;
+        for (size_t k = lane; k < g.n; k += spx::WARP)
+            sum += fit[k] * one[k] * other[k];
+        sum = spx::warp_sum(sum);
+        if (lane == 0)
+            (r < nq ? s.corner[q * nq + r] : s.z[q]) = sum;
+    }
     __syncthreads();
 }
 
-__device__ void sum_spline(const view &g, size_t i, const fibre_system &s)
+__device__ void sum_spline(const view &g, const double *fit, const double *column_of, const fibre_system &s)
 {
     const size_t n = g.nspline;
-    for (size_t task = threadIdx.x; task < g.ninterval * g.npartial; task += THREADS)
-        s.partial[task] = interval_sum(g, i, task / g.npartial, task % g.npartial);
+    for (size_t task = threadIdx.x; task < g.ninterval * g.npartial; task += MEASURE)
+        s.partial[task] = interval_sum(g, fit, column_of, task / g.npartial, task % g.npartial);
     __syncthreads();
     /* function j is number a of interval j - a */
-    for (size_t task = threadIdx.x; task < n * (5 + g.nq); task += THREADS) {
+    for (size_t task = threadIdx.x; task < n * (5 + g.nq); task += MEASURE) {
         const size_t j = task % n, which = task / n;
         double sum = 0;
         for (size_t a = 0; a < 4; a++) {
@@ -382,13 +391,13 @@ __device__ void eliminate(const view &g, const fibre_system &s)
             s.band[j] += 1e-14 * most;
         (void)spx_band_factor(n, 3, s.band, 1e-12, s.band);
     }
-    for (size_t t = threadIdx.x; t < nq * n; t += THREADS)
+    for (size_t t = threadIdx.x; t < nq * n; t += MEASURE)
         s.fill[t] = s.border[t];
     __syncthreads();
     if (threadIdx.x <= nq)
         spx_band_solve(n, 3, s.band, threadIdx.x < nq ? s.fill + threadIdx.x * n : s.x);
     __syncthreads();
-    for (size_t t = threadIdx.x; t < nq * (nq + 1); t += THREADS) {
+    for (size_t t = threadIdx.x; t < nq * (nq + 1); t += MEASURE) {
         const size_t q = t / (nq + 1), r = t % (nq + 1);
         if (r < nq && r > q)
             continue;
@@ -402,7 +411,7 @@ __device__ void eliminate(const view &g, const fibre_system &s)
 }
 
 /* Weights of the next round: spx_sky_measure(). */
-__device__ void reweight(const view &g, size_t i, const fibre_system &s)
+__device__ void reweight(const view &g, size_t i, const double *column_of, const fibre_system &s)
 {
     const size_t nq = g.nq;
     if (threadIdx.x == 0) {
@@ -419,66 +428,66 @@ __device__ void reweight(const view &g, size_t i, const fibre_system &s)
                 z[q] = 0;
     }
     __syncthreads();
-    for (size_t j = threadIdx.x; j < g.nspline; j += THREADS)
+    for (size_t j = threadIdx.x; j < g.nspline; j += MEASURE)
         for (size_t q = 0; q < nq; q++)
             s.x[j] -= s.fill[q * g.nspline + j] * s.z[q];
     __syncthreads();
-    for (size_t l = 0; l < g.ninterval; l++)
-        for (size_t k = g.first[l] + threadIdx.x; k < g.first[l + 1]; k += THREADS) {
-            double r = value_at(g, i, k);
-            for (size_t a = 0; a < 4; a++)
-                r -= s.x[l + a] * g.spline[a * g.n + k];
-            for (size_t q = 0; q < nq; q++)
-                r -= s.z[q] * column(g, i, k, q);
-            const double w = in_fit(g, k) && g.w[i * g.n + k] > 0 ? g.w[i * g.n + k] : 0;
-            g.r[i * g.n + k] = w > 0 ? r * sqrt(w) : 0;
-        }
+    double *r_of = g.r + i * g.n, *square = g.weight + i * g.n; /* weight: made anew where it is used */
+    for (size_t k = threadIdx.x; k < g.n; k += MEASURE) {
+        const size_t l = g.interval[k];
+        double r = column_of[nq * g.n + k];
+        for (size_t a = 0; a < 4; a++)
+            r -= s.x[l + a] * g.spline[a * g.n + k];
+        for (size_t q = 0; q < nq; q++)
+            r -= s.z[q] * column_of[q * g.n + k];
+        const double w = g.w[i * g.n + k];
+        const bool in = in_fit(g, k) && w > 0;
+        r_of[k] = in ? r * sqrt(w) : 0;
+        square[k] = in ? fmin(r_of[k] * r_of[k], 25.) : -1;
+    }
     __syncthreads();
-    for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
+    for (size_t k = threadIdx.x; k < g.n; k += MEASURE) {
         const size_t from = k < AROUND ? 0 : k - AROUND, to = k + AROUND < g.n ? k + AROUND : g.n - 1;
-        double sum = 0, count = 0;
-        for (size_t l = from; l <= to; l++)
-            if (in_fit(g, l) && g.w[i * g.n + l] > 0) {
-                const double r = g.r[i * g.n + l];
-                sum += fmin(r * r, 25.);
-                count++;
-            }
-        const double mean = count > 0 ? sum / count : 0, r = fabs(g.r[i * g.n + k]), w = g.w[i * g.n + k];
-        g.fit[i * g.n + k] = in_fit(g, k) && w > 0 ? w / (mean > 1 ? mean : 1) * (r > 3 ? 3 / r : 1) : 0;
+        double sum = 0;
+        int count = 0;
+        for (size_t l = from; l <= to; l++) {
+            const double x = square[l];
+            sum += x >= 0 ? x : 0;
+            count += x >= 0;
+        }
+        const double mean = count > 0 ? sum / count : 0, r = fabs(r_of[k]);
+        g.fit[i * g.n + k] = square[k] >= 0 ? g.w[i * g.n + k] / (mean > 1 ? mean : 1) * (r > 3 ? 3 / r : 1) : 0;
     }
     __syncthreads();
 }
 
-__global__ void __launch_bounds__(THREADS) measure_kernel(view g)
+__global__ void __launch_bounds__(MEASURE) measure_kernel(view g, int is_shared)
 {
-    __shared__ double shared[WARPS];
+    extern __shared__ double system[];
     const size_t i = blockIdx.x, nq = g.nq;
-    const fibre_system s = system_of(g, i);
-    double *info = g.info + i * nq * nq, *right = g.right + i * nq;
+    const fibre_system s = system_of(g, is_shared ? system : g.system + i * system_size(g));
+    double *info = g.info + i * nq * nq, *right = g.right + i * nq, *column_of = g.column + i * (nq + 1) * g.n;
+    const double *fit = g.fit + i * g.n;
     const int star = g.kind[i] == SPX_SKY_STAR;
     if (g.kind[i] == SPX_SKY_LEAVE) {
-        for (size_t t = threadIdx.x; t < nq * nq; t += THREADS)
+        for (size_t t = threadIdx.x; t < nq * nq; t += MEASURE)
             info[t] = 0;
-        for (size_t t = threadIdx.x; t < nq; t += THREADS)
+        for (size_t t = threadIdx.x; t < nq; t += MEASURE)
             right[t] = 0;
         return;
     }
-    for (size_t k = threadIdx.x; k < g.n; k += THREADS) {
-        const size_t at = i * g.n + k;
-        if (star)
-            g.w[at] = fabs(g.w[at]);
-        g.fit[at] = g.w[at] > 0 ? g.w[at] : 0;
-    }
-    __syncthreads();
+    for (size_t k = threadIdx.x; star && k < g.n; k += MEASURE)
+        g.w[i * g.n + k] = fabs(g.w[i * g.n + k]);
+    fill_columns(g, i, column_of);
     for (size_t round = 0;; round++) {
-        sum_corner(g, i, s, shared);
+        sum_corner(g, fit, column_of, s);
         if (star) {
-            sum_spline(g, i, s);
+            sum_spline(g, fit, column_of, s);
             eliminate(g, s);
         }
         if (!star || round >= g.rounds)
             break;
-        reweight(g, i, s);
+        reweight(g, i, column_of, s);
     }
     if (threadIdx.x != 0)
         return;
@@ -508,6 +517,7 @@ struct kept {
 
 struct cuda {
     view g;
+    size_t shared; /* bytes of a fibre's system; 0: it is in g.system */
     spx::stream stream;
     kept &k;
     double began;
@@ -558,7 +568,7 @@ size_t hand_out_state(char *base, view &g)
 }
 
 /* Hands out the arrays; with a.base NULL it counts. */
-void hand_out(spx::arena &a, view &g)
+void hand_out(spx::arena &a, view &g, bool is_shared)
 {
     const size_t bins = g.ns * g.n, nq = g.nq, pairs = (g.nd + 1) * g.n;
     double **const of_bins[] = {&g.w, &g.c, &g.m, &g.d1, &g.d2, &g.weight, &g.data, &g.v, &g.r, &g.fit};
@@ -572,12 +582,14 @@ void hand_out(spx::arena &a, view &g)
     g.legendre = a.take<double>((nq + 1) * g.n);
     g.spline = a.take<double>(4 * g.n);
     g.first = a.take<uint32_t>(g.ninterval + 1);
+    g.interval = a.take<uint32_t>(g.n);
+    g.column = a.take<double>((nq + 1) * bins);
     g.q = a.take<double>(g.ns);
     g.cov = a.take<double>(g.ns * nq * nq + 1);
     g.expected = a.take<double>(2 * nq + 1);
     g.info = a.take<double>(g.ns * nq * nq + 1);
     g.right = a.take<double>(g.ns * nq + 1);
-    g.system = a.take<double>(g.ns * system_size(g) + 1);
+    g.system = a.take<double>(is_shared ? 1 : g.ns * system_size(g) + 1);
     g.line_class = a.take<uint8_t>(g.n);
     g.part = a.take<double>(spx::calib::normal_chunks(g.ns) * pairs);
     g.sum = a.take<double>(pairs);
@@ -661,7 +673,7 @@ spx_status measure(spx_sky_engine *engine, const spx_sky_work *w, double *info, 
     return run(engine, e, [&](cuda &c) {
         view &g = c.g;
         (void)put_state(c, w);
-        measure_kernel<<<(unsigned)g.ns, THREADS, 0, c.stream.s>>>(g);
+        measure_kernel<<<(unsigned)g.ns, MEASURE, c.shared, c.stream.s>>>(g, c.shared > 0);
         check(cudaGetLastError(), "launch");
         take(c, info, g.info, g.ns * g.nq * g.nq);
         take(c, right, g.right, g.ns * g.nq);
@@ -750,16 +762,16 @@ void put_tables(cuda &c, const spx_sky_input *in, const spx_sky_options *o, cons
     const size_t n = g.n, nterm = g.nq > 0 ? g.nq : 1;
     const double from = in->wavelength[0], last = in->wavelength[n - 1];
     std::vector<double> legendre((g.nq + 1) * n), b(4 * n), expected(2 * g.nq + 1);
-    std::vector<uint32_t> first(g.ninterval + 1, (uint32_t)n);
+    std::vector<uint32_t> first(g.ninterval + 1, (uint32_t)n), interval(n);
     double p[SPX_SKY_MOST + 1], at[4];
     for (size_t k = n; k-- > 0;) {
         spx_legendre(spx_legendre_place(from, last, in->wavelength[k]), nterm, p);
         for (size_t l = 0; l < nterm; l++)
             legendre[l * n + k] = p[l];
-        const size_t interval = spx_bspline_at(&spline, from + (double)k * g.step, at);
+        interval[k] = (uint32_t)spx_bspline_at(&spline, from + (double)k * g.step, at);
         for (size_t a = 0; a < 4; a++)
             b[a * n + k] = at[a];
-        for (size_t l = 0; l <= interval; l++) /* intervals that begin here or before */
+        for (size_t l = 0; l <= interval[k]; l++) /* intervals that begin here or before */
             first[l] = (uint32_t)k;
     }
     for (size_t q = 0; q < g.nq; q++) {
@@ -769,6 +781,7 @@ void put_tables(cuda &c, const spx_sky_input *in, const spx_sky_options *o, cons
     put(c, const_cast<double *>(g.legendre), legendre.data(), legendre.size());
     put(c, const_cast<double *>(g.spline), b.data(), b.size());
     put(c, const_cast<uint32_t *>(g.first), first.data(), first.size());
+    put(c, const_cast<uint32_t *>(g.interval), interval.data(), interval.size());
     put(c, g.expected, expected.data(), expected.size());
     check(cudaStreamSynchronize(c.stream.s), "stream");
 }
@@ -796,10 +809,15 @@ void begin(cuda &c, const spx_sky_input *in, const spx_sky_options *o)
     g.shift = o->shift_error;
     g.has_continuum = o->scale == SPX_SKY_SCALE_LINES;
     g.has_q = in->velocity != nullptr;
-    hand_out(a, g);
+    c.shared = system_size(g) * sizeof(double);
+    if (c.shared > MOST_SHARED ||
+        cudaFuncSetAttribute(measure_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)c.shared) != cudaSuccess)
+        c.shared = 0;
+    (void)cudaGetLastError();
+    hand_out(a, g, c.shared > 0);
     const size_t bytes = a.used;
     a = {c.k.memory.need(bytes), 0, bytes};
-    hand_out(a, g);
+    hand_out(a, g, c.shared > 0);
     for (const double *p : {in->resolution, in->flux, in->ivar})
         (void)spx_mem_pagelocked(p);
     put(c, const_cast<double *>(g.resolution), in->resolution, g.ns * g.nd * g.n);
@@ -829,7 +847,7 @@ extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, cons
             spx_mem_set_pagelock(spx::lock_pages);
         spx::state_of(b)->pagelock = 1;
         static thread_local kept memory;
-        cuda c{{}, {}, memory, 0, 0};
+        cuda c{{}, 0, {}, memory, 0, 0};
         spx_sky_engine engine = {};
         begin(c, in, &used);
         c.began = now();
