@@ -1,10 +1,11 @@
 /* Provides coadds on a CUDA device (coadd/coadd.h). All targets go through each step of the CPU's coadd_target()
  * together; the host sees how many are left after each.
  *
- * N of all targets lies side by side, element (j, j+d) of target t at [j][d][t], and x(j) behind them at d = M + 1: one
- * thread a target factors, solves and bounds the eigenvalues. The root has a warp a target, whose lanes are its poles,
- * which read a column together; what they add to Q is summed over the warp. Bandwidths are M = 10, for DESI's 11
- * diagonals, or 20; wider ones are left to the CPU. Sums have a fixed order. */
+ * N of all targets lies side by side, element (j, j+d) of target t at [j][d][t], and y(j) behind them at d = M + 1: one
+ * thread a target factors, solves and bounds the eigenvalues, from columns that other warps bring (sweep()). The root
+ * has a warp a target, whose lanes are its poles, which read a column together; what they add to Q is summed over the
+ * warp. Bandwidths are M = 10, for DESI's 11 diagonals, or 20; wider ones are left to the CPU. Sums have a fixed order.
+ */
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -202,38 +203,94 @@ template <int M> __global__ void ridge_kernel(view v)
         *a = 0;
 }
 
-/* L D L^T and x. One thread a target. */
-template <int M> __global__ void solve_kernel(view v)
+/* ---- recurrences along the bins: one thread a target ----
+ *
+ * A block has WARP targets. Its first warp goes along the columns; the others bring the next ones to shared memory
+ * meanwhile, for a thread that waited for each column would take ten times as long. */
+
+enum { SWEEP = 128, BRING = SWEEP - WARP };
+
+/* Columns that are brought together, of M + 2 numbers a target. */
+template <int M> struct columns {
+    enum { COUNT = M <= 10 ? 8 : 4, SIZE = M + 2 };
+    double at[2][COUNT][SIZE][WARP];
+};
+
+/* Calls step(j, column) with columns j = 0 ... n - 1, or from the last one on, in the first warp for targets that are
+ * active; number e of target t is column[e * WARP] = from(j, e, t). All threads of the block; any: one of its targets
+ * is active. What a sweep has stored the next one finds. */
+template <int M, bool BACK, typename FROM, typename STEP>
+__device__ void sweep(columns<M> &c, const view &v, bool any, bool active, FROM from, STEP step)
 {
-    const size_t t = blockIdx.x * (size_t)blockDim.x + threadIdx.x, T = v.nt;
-    if (t >= T || !v.todo[t])
+    constexpr int COUNT = columns<M>::COUNT, SIZE = columns<M>::SIZE, ALL = COUNT * SIZE * WARP;
+    const size_t chunks = (v.n + COUNT - 1) / COUNT, first = blockIdx.x * (size_t)WARP;
+    if (!any)
         return;
+    for (size_t chunk = 0; chunk <= chunks; chunk++) {
+        if (threadIdx.x >= WARP && chunk < chunks) {
+            double(*to)[SIZE][WARP] = c.at[chunk % 2];
+#pragma unroll 8
+            for (int i = (int)threadIdx.x - WARP; i < ALL; i += BRING) {
+                const int lane = i % WARP, e = i / WARP % SIZE, s = i / (WARP * SIZE);
+                const size_t j = chunk * COUNT + (size_t)s, t = first + (size_t)lane;
+                to[s][e][lane] = j < v.n && t < v.nt ? from(BACK ? v.n - 1 - j : j, e, t) : 0.0;
+            }
+        }
+        if (threadIdx.x < WARP && chunk > 0 && active) {
+            const size_t begin = (chunk - 1) * COUNT;
+            for (size_t s = 0; s < COUNT && begin + s < v.n; s++)
+                step(BACK ? v.n - 1 - (begin + s) : begin + s, &c.at[(chunk - 1) % 2][s][0][threadIdx.x]);
+        }
+        __syncthreads();
+    }
+}
+
+/* x(j) from the right-hand side b, that of L^-1 b already divided by D, and the elements behind it in back[1 ... M]. */
+template <int M> __device__ double substitute(double b, const double *column, double *back)
+{
+    double x = b * column[0];
+#pragma unroll
+    for (int e = 1; e <= M; e++)
+        x -= column[e * WARP] * back[e];
+#pragma unroll
+    for (int e = M; e >= 2; e--)
+        back[e] = back[e - 1];
+    back[1] = x;
+    return x;
+}
+
+/* L D L^T and x. */
+template <int M> __global__ void __launch_bounds__(SWEEP) solve_kernel(view v)
+{
+    extern __shared__ double memory[];
+    columns<M> &c = *reinterpret_cast<columns<M> *>(memory);
+    const size_t t = blockIdx.x * (size_t)WARP + threadIdx.x % WARP, T = v.nt;
+    const bool active = t < T && v.todo[t], any = __syncthreads_or(active);
     factor_window<M> window;
     forth_window<M> forth;
-    for (size_t j = 0; j < v.n; j++) {
-        double in[M + 1];
+    sweep<M, false>(
+        c, v, any, active, [&](size_t j, int e, size_t of) { return v.a[(j * (M + 2) + (size_t)e) * T + of]; },
+        [&](size_t j, const double *column) {
+            double in[M + 1];
 #pragma unroll
-        for (int e = 0; e <= M; e++)
-            in[e] = v.a[(j * (M + 2) + e) * T + t];
-        const double inverse = window.next(in, 0.0);
-        v.x[t * v.n + j] = forth.next(v.a[(j * (M + 2) + M + 1) * T + t], in);
-        v.l[j * (M + 1) * T + t] = inverse;
+            for (int e = 0; e <= M; e++)
+                in[e] = column[e * WARP];
+            const double inverse = window.next(in, 0.0);
+            v.x[t * v.n + j] = forth.next(column[(M + 1) * WARP], in);
+            v.l[j * (M + 1) * T + t] = inverse;
 #pragma unroll
-        for (int e = 1; e <= M; e++)
-            v.l[(j * (M + 1) + e) * T + t] = in[e];
-    }
+            for (int e = 1; e <= M; e++)
+                v.l[(j * (M + 1) + e) * T + t] = in[e];
+        });
     double back[M + 1] = {0.0};
-    for (size_t j = v.n; j-- > 0;) {
-        double x = v.x[t * v.n + j] * v.l[j * (M + 1) * T + t];
-#pragma unroll
-        for (int e = 1; e <= M; e++)
-            x -= v.l[(j * (M + 1) + e) * T + t] * back[e];
-#pragma unroll
-        for (int e = M; e >= 2; e--)
-            back[e] = back[e - 1];
-        back[1] = x;
-        v.x[t * v.n + j] = x;
-    }
+    sweep<M, true>(
+        c, v, any, active,
+        [&](size_t j, int e, size_t of) {
+            return e <= M ? v.l[(j * (M + 1) + (size_t)e) * T + of] : v.x[of * v.n + j];
+        },
+        [&](size_t j, const double *column) {
+            v.x[t * v.n + j] = substitute<M>(column[(M + 1) * WARP], column, back);
+        });
 }
 
 /* R_i x. Bin: x; exposure: y. */
@@ -495,51 +552,53 @@ __global__ void rows_kernel(view v)
     v.o_res[(t * v.out + to) * v.n + c] = value;
 }
 
-/* Bounds of the eigenvalues, as smallest() of calib/root_lanes.h, and poles. One thread a target. */
-template <int M> __global__ void bounds_kernel(view v)
+/* Bounds of the eigenvalues, as smallest() of calib/root_lanes.h, and poles. One thread a target, as solve_kernel(). */
+template <int M> __global__ void __launch_bounds__(SWEEP) bounds_kernel(view v)
 {
-    const size_t t = blockIdx.x * (size_t)blockDim.x + threadIdx.x, T = v.nt, n = v.n;
-    if (t >= T || !v.optimal[t])
-        return;
+    extern __shared__ double memory[];
+    columns<M> &c = *reinterpret_cast<columns<M> *>(memory);
+    const size_t t = blockIdx.x * (size_t)WARP + threadIdx.x % WARP, T = v.nt;
+    const bool active = t < T && v.optimal[t], any = __syncthreads_or(active);
     double most = 0, row[M + 1] = {0.0}; /* row: sums of the rows that are not complete yet */
-    for (size_t j = 0; j < n; j++) {
-        double sum = fabs(v.a[j * (M + 2) * T + t]) + row[0];
+    sweep<M, false>(
+        c, v, any, active,
+        [&](size_t j, int e, size_t of) { return e <= M ? v.a[(j * (M + 2) + (size_t)e) * T + of] : 0.0; },
+        [&](size_t, const double *column) {
+            double sum = fabs(column[0]) + row[0];
 #pragma unroll
-        for (int e = 1; e <= M; e++) {
-            const double x = fabs(v.a[(j * (M + 2) + e) * T + t]);
-            sum += x;
-            row[e - 1] = row[e] + x;
-        }
-        row[M] = 0;
-        most = fmax(most, sum);
-    }
-    double *y = v.line + t * n, norm = 0, last = 1;
+            for (int e = 1; e <= M; e++) {
+                const double x = fabs(column[e * WARP]);
+                sum += x;
+                row[e - 1] = row[e] + x;
+            }
+            row[M] = 0;
+            most = fmax(most, sum);
+        });
+    double *y = v.line, norm = 0, last = 1; /* y: [n][T] */
+    const auto with_y = [&](size_t j, int e, size_t of) {
+        return e <= M ? v.l[(j * (M + 1) + (size_t)e) * T + of] : y[j * T + of];
+    };
     for (int step = 0; step < 4; step++) {
-        double size = 0, ahead[M + 1] = {0.0};
-        for (size_t j = 0; j < n; j++) {
-            const double b = step == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : step == 1 ? copysign(1.0, y[j]) : y[j];
+        double size = 0, ahead[M + 1] = {0.0}, back[M + 1] = {0.0};
+        sweep<M, false>(c, v, any, active, with_y, [&](size_t j, const double *column) {
+            const double before = column[(M + 1) * WARP];
+            const double b = step == 0 ? (j % 2 == 0 ? 1.0 : -1.0) : step == 1 ? copysign(1.0, before) : before;
             const double x = b - ahead[0];
 #pragma unroll
             for (int e = 1; e <= M; e++)
-                ahead[e - 1] = (e < M ? ahead[e] : 0.0) + v.l[(j * (M + 1) + e) * T + t] * x;
-            y[j] = x;
-        }
-        double back[M + 1] = {0.0};
-        for (size_t j = n; j-- > 0;) {
-            double x = y[j] * v.l[j * (M + 1) * T + t];
-#pragma unroll
-            for (int e = 1; e <= M; e++)
-                x -= v.l[(j * (M + 1) + e) * T + t] * back[e];
-#pragma unroll
-            for (int e = M; e >= 2; e--)
-                back[e] = back[e - 1];
-            back[1] = x;
-            y[j] = x;
+                ahead[e - 1] = (e < M ? ahead[e] : 0.0) + column[e * WARP] * x;
+            y[j * T + t] = x;
+        });
+        sweep<M, true>(c, v, any, active, with_y, [&](size_t j, const double *column) {
+            const double x = substitute<M>(column[(M + 1) * WARP], column, back);
             size = fmax(size, fabs(x));
-        }
+            y[j * T + t] = x;
+        });
         norm = fmax(norm, size / last);
         last = step == 0 ? 1 : size;
     }
+    if (threadIdx.x >= WARP || !active)
+        return;
     double low = 0.5 / norm;
     if (!(low > 0 && most < INFINITY)) {
         v.bad[t] = 1;
@@ -840,7 +899,7 @@ class call
         median_kernel<<<(unsigned)nt_, THREADS>>>(v_);
         dead_kernel<<<bins(nt_), THREADS>>>(v_);
         ridge_kernel<M><<<bins(M + 2, nt_), THREADS>>>(v_);
-        solve_kernel<M><<<blocks(nt_, WARP), WARP>>>(v_);
+        solve_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>)>>>(v_);
         model_kernel<<<bins(nexp_), THREADS>>>(v_);
         launched();
     }
@@ -896,7 +955,7 @@ class call
         spx::check(cudaMemGetInfo(&free, &total), "device memory");
         const size_t fit = std::max<size_t>(free / 2 / (each * sizeof(double)), 1), some = std::min(fit, list.size());
         spx::array<double> lower(some * each);
-        bounds_kernel<M><<<blocks(nt_, WARP), WARP>>>(v_);
+        bounds_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>)>>>(v_);
         for (size_t i = 0; i < list.size(); i += some)
             root_kernel<M><<<(unsigned)std::min(some, list.size() - i), WARP>>>(v_, all + i, lower.get());
         check_kernel<<<bins(nt_), THREADS>>>(v_);
