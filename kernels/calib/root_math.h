@@ -82,27 +82,42 @@ SPX_HD void spx_sqrt_poles(double a, double b, int n, double *shift, double *wei
         spx_sqrt_pole(&m, a, n, j, &shift[j], &weight[j]);
 }
 
-/* Largest relative error of the approximation to sqrt(v) over v in [a, b], looked at on a logarithmic grid. */
+/* Places of a logarithmic grid over [a, b] at which the error of the approximation is looked at. */
+enum { SPX_SQRT_SAMPLES = 96 };
+
+/* Relative error of the approximation to sqrt(v) at place i. */
+SPX_HD double spx_sqrt_error_at(double a, double b, int n, const double *shift, const double *weight, int i)
+{
+    const double step = log(b / a) / (SPX_SQRT_SAMPLES - 1), v = a * exp(step * i);
+    double sum = 0.0;
+    for (int j = 0; j < n; j++)
+        sum += weight[j] * (v / (v + shift[j]));
+    return fabs(sum / sqrt(v) - 1.0);
+}
+
+/* The largest of these errors. */
 SPX_HD double spx_sqrt_error(double a, double b, int n, const double *shift, const double *weight)
 {
-    const int samples = 96;
-    double step = log(b / a) / (samples - 1), worst = 0.0;
-    for (int i = 0; i < samples; i++) {
-        double v = a * exp(step * i), sum = 0.0;
-        for (int j = 0; j < n; j++)
-            sum += weight[j] * (v / (v + shift[j]));
-        double error = fabs(sum / sqrt(v) - 1.0);
+    double worst = 0.0;
+    for (int i = 0; i < SPX_SQRT_SAMPLES; i++) {
+        const double error = spx_sqrt_error_at(a, b, n, shift, weight, i);
         worst = error > worst ? error : worst;
     }
     return worst;
 }
 
-/* Smallest number of poles whose error is below `tolerance` (at most SPX_MAX_POLES), with their shifts and weights.
- * The error falls as exp(-2 pi^2 n / (log(b/a) + 6)): the search starts a little below that. */
+/* Number of poles that are too few, or just enough: the error falls as exp(-2 pi^2 n / (log(b/a) + 6)), and a search
+ * starts a little below that. */
+SPX_HD int spx_sqrt_fewest(double a, double b, double tolerance)
+{
+    const int n = (int)(0.7 * log(1.0 / tolerance) * (log(b / a) + 6.0) / 19.7392);
+    return n < 1 ? 1 : n > SPX_MAX_POLES ? SPX_MAX_POLES : n;
+}
+
+/* Smallest number of poles whose error is below `tolerance` (at most SPX_MAX_POLES), with their shifts and weights. */
 SPX_HD int spx_sqrt_choose(double a, double b, double tolerance, double *shift, double *weight)
 {
-    int n = (int)(0.7 * log(1.0 / tolerance) * (log(b / a) + 6.0) / 19.7392);
-    n = n < 1 ? 1 : n > SPX_MAX_POLES ? SPX_MAX_POLES : n;
+    int n = spx_sqrt_fewest(a, b, tolerance);
     for (; n < SPX_MAX_POLES; n++) {
         spx_sqrt_poles(a, b, n, shift, weight);
         if (spx_sqrt_error(a, b, n, shift, weight) <= tolerance)

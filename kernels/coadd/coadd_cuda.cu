@@ -10,11 +10,11 @@
 #include <cmath>
 #include <vector>
 
+#include "calib/poles.cuh"
 #include "calib/window.cuh"
 #include "cuda/backend.cuh"
 #include "cuda/reduce.cuh"
 extern "C" {
-#include "calib/root_math.h"
 #include "coadd/coadd_math.h"
 }
 
@@ -35,23 +35,23 @@ struct view {
     const unsigned *of; /* [nexp] target of an exposure */
     const double *flux, *ivar, *resolution;
     const uint32_t *mask;
-    double *w, *d, *model;                           /* [nexp][n] */
-    uint8_t *gone;                                   /* [nexp][n] rejected */
-    double *scale, *next_scale, *mm;                 /* [nexp] */
-    unsigned *most;                                  /* [nexp] bins that may be rejected still */
-    uint8_t *todo;                                   /* [nt] the step is for this target */
-    uint8_t *live;                                   /* [nt] not yet settled */
-    uint8_t *several;                                /* [nt] several exposures with information */
-    double *sum, *median, *x;                        /* [nt][n]; [nt]; [nt][n] */
-    double *a, *l;                                   /* [n][M + 2][nt]; [n][M + 1][nt] 1/D and L */
-    uint8_t *dead, *optimal;                         /* [nt][n]; [nt] */
-    double *far;                                     /* [nt][n] */
-    unsigned *worst;                                 /* [nt][n] */
-    double *spread;                                  /* [nt] */
-    double *least, *total, *shift, *weight;          /* [nt]; [nt]; [nt][SPX_MAX_POLES] */
-    int *npole, *bad;                                /* [nt] */
-    double *q;                                       /* [nt][n][h + 3]: diagonals of Q, Q 1, Q x */
-    double *o_flux, *o_ivar, *o_res, *o_chi2, *line; /* of the result; line: [nt][n] */
+    double *w, *d, *model;                             /* [nexp][n] */
+    uint8_t *gone;                                     /* [nexp][n] rejected */
+    double *scale, *next_scale, *mm;                   /* [nexp] */
+    unsigned *most;                                    /* [nexp] bins that may be rejected still */
+    uint8_t *todo;                                     /* [nt] the step is for this target */
+    uint8_t *live;                                     /* [nt] not yet settled */
+    uint8_t *several;                                  /* [nt] several exposures with information */
+    double *sum, *median, *x;                          /* [nt][n]; [nt]; [nt][n] */
+    double *a, *l;                                     /* [n][M + 2][nt]; [n][M + 1][nt] 1/D and L */
+    uint8_t *dead, *optimal;                           /* [nt][n]; [nt] */
+    double *far;                                       /* [nt][n] */
+    unsigned *worst;                                   /* [nt][n] */
+    double *spread;                                    /* [nt] */
+    double *least, *greatest, *total, *shift, *weight; /* [nt] each; [nt][SPX_MAX_POLES] */
+    int *npole, *bad;                                  /* [nt] */
+    double *q;                                         /* [nt][n][h + 3]: diagonals of Q, Q 1, Q x */
+    double *o_flux, *o_ivar, *o_res, *o_chi2, *line;   /* of the result; line: [nt][n] */
     uint32_t *o_mask, *o_good, *o_gone;
     unsigned *count; /* targets or bins that a step found */
 };
@@ -208,7 +208,7 @@ template <int M> __global__ void ridge_kernel(view v)
  * A block has WARP targets. Its first warp goes along the columns; the others bring the next ones to shared memory
  * meanwhile, for a thread that waited for each column would take ten times as long. */
 
-enum { SWEEP = 128, BRING = SWEEP - WARP };
+enum { SWEEP = 128, BRINGERS = SWEEP / WARP - 1 };
 
 /* Columns that are brought together, of M + 2 numbers a target. */
 template <int M> struct columns {
@@ -222,24 +222,33 @@ template <int M> struct columns {
 template <int M, bool BACK, typename FROM, typename STEP>
 __device__ void sweep(columns<M> &c, const view &v, bool any, bool active, FROM from, STEP step)
 {
-    constexpr int COUNT = columns<M>::COUNT, SIZE = columns<M>::SIZE, ALL = COUNT * SIZE * WARP;
-    const size_t chunks = (v.n + COUNT - 1) / COUNT, first = blockIdx.x * (size_t)WARP;
+    constexpr int COUNT = columns<M>::COUNT, SIZE = columns<M>::SIZE, EACH = (SIZE + BRINGERS - 1) / BRINGERS;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const size_t chunks = (v.n + COUNT - 1) / COUNT, mine = blockIdx.x * (size_t)WARP + lane, t = min(mine, v.nt - 1);
     if (!any)
         return;
     for (size_t chunk = 0; chunk <= chunks; chunk++) {
-        if (threadIdx.x >= WARP && chunk < chunks) {
-            double(*to)[SIZE][WARP] = c.at[chunk % 2];
-#pragma unroll 8
-            for (int i = (int)threadIdx.x - WARP; i < ALL; i += BRING) {
-                const int lane = i % WARP, e = i / WARP % SIZE, s = i / (WARP * SIZE);
-                const size_t j = chunk * COUNT + (size_t)s, t = first + (size_t)lane;
-                to[s][e][lane] = j < v.n && t < v.nt ? from(BACK ? v.n - 1 - j : j, e, t) : 0.0;
-            }
+        if (warp > 0 && chunk < chunks) {
+            double value[COUNT][EACH]; /* all on their way before the first is stored */
+#pragma unroll
+            for (int s = 0; s < COUNT; s++)
+#pragma unroll
+                for (int i = 0; i < EACH; i++) {
+                    const size_t j = min(chunk * COUNT + s, v.n - 1);
+                    const int e = warp - 1 + i * BRINGERS;
+                    value[s][i] = e < SIZE ? from(BACK ? v.n - 1 - j : j, e, t) : 0.0;
+                }
+#pragma unroll
+            for (int s = 0; s < COUNT; s++)
+#pragma unroll
+                for (int i = 0; i < EACH; i++)
+                    if (warp - 1 + i * BRINGERS < SIZE)
+                        c.at[chunk % 2][s][warp - 1 + i * BRINGERS][lane] = value[s][i];
         }
-        if (threadIdx.x < WARP && chunk > 0 && active) {
+        if (warp == 0 && chunk > 0 && active) {
             const size_t begin = (chunk - 1) * COUNT;
             for (size_t s = 0; s < COUNT && begin + s < v.n; s++)
-                step(BACK ? v.n - 1 - (begin + s) : begin + s, &c.at[(chunk - 1) % 2][s][0][threadIdx.x]);
+                step(BACK ? v.n - 1 - (begin + s) : begin + s, &c.at[(chunk - 1) % 2][s][0][lane]);
         }
         __syncthreads();
     }
@@ -260,7 +269,7 @@ template <int M> __device__ double substitute(double b, const double *column, do
 }
 
 /* L D L^T and x. */
-template <int M> __global__ void __launch_bounds__(SWEEP) solve_kernel(view v)
+template <int M> __global__ void __launch_bounds__(SWEEP, 1) solve_kernel(view v)
 {
     extern __shared__ double memory[];
     columns<M> &c = *reinterpret_cast<columns<M> *>(memory);
@@ -552,8 +561,8 @@ __global__ void rows_kernel(view v)
     v.o_res[(t * v.out + to) * v.n + c] = value;
 }
 
-/* Bounds of the eigenvalues, as smallest() of calib/root_lanes.h, and poles. One thread a target, as solve_kernel(). */
-template <int M> __global__ void __launch_bounds__(SWEEP) bounds_kernel(view v)
+/* Bounds of the eigenvalues, as smallest() of calib/root_lanes.h. One thread a target, as solve_kernel(). */
+template <int M> __global__ void __launch_bounds__(SWEEP, 1) bounds_kernel(view v)
 {
     extern __shared__ double memory[];
     columns<M> &c = *reinterpret_cast<columns<M> *>(memory);
@@ -599,17 +608,33 @@ template <int M> __global__ void __launch_bounds__(SWEEP) bounds_kernel(view v)
     }
     if (threadIdx.x >= WARP || !active)
         return;
-    double low = 0.5 / norm;
-    if (!(low > 0 && most < INFINITY)) {
+    const double low = 0.5 / norm;
+    const bool good = low > 0 && most < INFINITY;
+    if (!good)
         v.bad[t] = 1;
-        low = most = 1;
+    v.least[t] = !good ? 1 : low < most ? low : most;
+    v.greatest[t] = good ? most : 1;
+}
+
+/* Poles. Target: blockIdx.x. */
+__global__ void __launch_bounds__(POLE_THREADS *TRIES) poles_kernel(view v)
+{
+    __shared__ pole_tries tries;
+    const size_t t = blockIdx.x;
+    if (!v.optimal[t])
+        return;
+    const pole_choice p = choose_poles(tries, v.least[t], v.greatest[t], SPX_COADD_ERROR);
+    for (int j = (int)threadIdx.x; j < p.n; j += POLE_THREADS) {
+        v.shift[t * SPX_MAX_POLES + j] = p.shift[j];
+        v.weight[t * SPX_MAX_POLES + j] = p.weight[j];
     }
-    double *shift = v.shift + t * SPX_MAX_POLES, *weight = v.weight + t * SPX_MAX_POLES, total = 0;
-    const int np = spx_sqrt_choose(low < most ? low : most, most, SPX_COADD_ERROR, shift, weight);
-    for (int p = 0; p < np; p++)
-        total += weight[p];
-    v.npole[t] = np;
-    v.total[t] = total;
+    if (threadIdx.x == 0 && p.n > 0) {
+        double total = 0;
+        for (int j = 0; j < p.n; j++)
+            total += p.weight[j];
+        v.npole[t] = p.n;
+        v.total[t] = total;
+    }
 }
 
 /* Root of N: a warp a target, a lane a pole; see add_pole() of calib/root_lanes.h. lower: [gridDim][n][M + 3][WARP] */
@@ -862,6 +887,8 @@ class call
         v_.far = make<double>(nt_ * n_);
         v_.worst = make<unsigned>(nt_ * n_);
         v_.spread = make<double>(nt_);
+        v_.least = make<double>(nt_);
+        v_.greatest = make<double>(nt_);
         v_.total = make<double>(nt_);
         v_.shift = make<double>(nt_ * SPX_MAX_POLES);
         v_.weight = make<double>(nt_ * SPX_MAX_POLES);
@@ -956,6 +983,7 @@ class call
         const size_t fit = std::max<size_t>(free / 2 / (each * sizeof(double)), 1), some = std::min(fit, list.size());
         spx::array<double> lower(some * each);
         bounds_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>)>>>(v_);
+        poles_kernel<<<(unsigned)nt_, dim3(POLE_THREADS, TRIES)>>>(v_);
         for (size_t i = 0; i < list.size(); i += some)
             root_kernel<M><<<(unsigned)std::min(some, list.size() - i), WARP>>>(v_, all + i, lower.get());
         check_kernel<<<bins(nt_), THREADS>>>(v_);

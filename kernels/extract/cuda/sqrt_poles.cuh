@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "calib/poles.cuh"
 #include "extract/cuda/band.cuh"
 
 namespace
@@ -351,68 +352,34 @@ template <int M> __global__ void bounds_kernel(params k, batch o)
     raise_to(&k.bound[v.column], inverse);
 }
 
-/* Poles of each fibre: the fewest that are exact enough. TRIES numbers of them are tried at a time, each by
- * POLE_THREADS threads: a thread a pole, and they look at the error together. Block (lane). */
-enum { POLE_THREADS = 96, TRIES = 4 };
-
+/* Poles of each fibre: the fewest that are exact enough. Block (lane). */
 __global__ void __launch_bounds__(POLE_THREADS *TRIES) poles_kernel(params k)
 {
-    __shared__ double shifts[TRIES][SPX_MAX_POLES], weights[TRIES][SPX_MAX_POLES];
-    __shared__ int enough[TRIES];
-    const int column = blockIdx.x, me = threadIdx.x, tried = threadIdx.y;
+    __shared__ pole_tries tries;
+    const int column = blockIdx.x, me = threadIdx.x;
     if (k.wanted[column] < 0)
         return;
     /* other blocks may be about to say so: all threads go by what one has seen */
-    if (__syncthreads_or(me == 0 && tried == 0 && (k.bad[column / k.nl] & BAD_ROOT)))
+    if (__syncthreads_or(me == 0 && threadIdx.y == 0 && (k.bad[column / k.nl] & BAD_ROOT)))
         return;
     const double b = k.bound[k.lanes + column], least = 0.5 / k.bound[column], a = least < b ? least : b;
     if (!(least > 0.0 && b < INFINITY)) {
-        if (me == 0 && tried == 0)
+        if (me == 0 && threadIdx.y == 0)
             atomicOr(&k.bad[column / k.nl], BAD_ROOT);
         return;
     }
-    const double tolerance = 0.1 * k.tolerance;
-    double *shift = shifts[tried], *weight = weights[tried];
-    int n = (int)(0.7 * log(1.0 / tolerance) * (log(b / a) + 6.0) / 19.7392);
-    n = n < 1 ? 1 : n > SPX_MAX_POLES ? SPX_MAX_POLES : n;
-    for (int chosen = TRIES;; n += TRIES) {
-        const int mine = min(n + tried, SPX_MAX_POLES);
-        const spx_sqrt_mean mean = spx_sqrt_mean_of(a, b);
-        if (me < mine)
-            spx_sqrt_pole(&mean, a, mine, me, &shift[me], &weight[me]);
-        if (me == 0)
-            enough[tried] = 1;
-        __syncthreads();
-        const int samples = 96;
-        const double step = log(b / a) / (samples - 1);
-        for (int i = me; i < samples && mine < SPX_MAX_POLES; i += POLE_THREADS) {
-            double v = a * exp(step * i), sum = 0.0;
-            for (int j = 0; j < mine; j++)
-                sum += weight[j] * (v / (v + shift[j]));
-            if (fabs(sum / sqrt(v) - 1.0) > tolerance)
-                atomicAnd(&enough[tried], 0);
-        }
-        __syncthreads();
-        for (int i = TRIES - 1; i >= 0; i--)
-            if (enough[i])
-                chosen = i;
-        if (chosen < TRIES) {
-            if (tried != chosen)
-                return;
-            n = mine;
-            break;
-        }
-        __syncthreads();
-    }
-    for (int j = me; j < n; j += POLE_THREADS) {
-        k.shift[(size_t)j * k.lanes + column] = shift[j];
-        k.pole_weight[(size_t)j * k.lanes + column] = weight[j];
+    const pole_choice p = choose_poles(tries, a, b, 0.1 * k.tolerance);
+    if (p.n == 0)
+        return;
+    for (int j = me; j < p.n; j += POLE_THREADS) {
+        k.shift[(size_t)j * k.lanes + column] = p.shift[j];
+        k.pole_weight[(size_t)j * k.lanes + column] = p.weight[j];
     }
     if (me == 0) {
         double total = 0.0;
-        for (int j = 0; j < n; j++)
-            total += weight[j];
-        k.npole[column] = n;
+        for (int j = 0; j < p.n; j++)
+            total += p.weight[j];
+        k.npole[column] = p.n;
         k.total[column] = total;
     }
 }
