@@ -1,7 +1,7 @@
 # specpipe: one non-recursive Makefile. `make help` lists the targets; config.mk (if there) overrides variables.
 #
-# Needs: a C11 compiler, HDF5 with HL, CFITSIO, OpenBLAS with LAPACKE, FFTW3, ERFA, Qhull, zlib: share/packages.debian lists
-# their packages, ./bootstrap installs them.
+# Needs: a C11 compiler, HDF5 with HL, OpenBLAS with LAPACKE, FFTW3, ERFA, Qhull, zlib, and CFITSIO for the tests:
+# share/packages.debian lists their packages, ./bootstrap installs them.
 
 VERSION  := $(shell cat VERSION)
 CC       ?= cc
@@ -26,9 +26,9 @@ CU_ARCH   = $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch
 PKG_CONFIG ?= pkg-config
 # Debian's HDF5 calls its pkg-config file hdf5-serial or hdf5, by release.
 HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),$(p))))
-# BARE=1, for `make check-cuda`: without CFITSIO (reads FITS), ERFA (barycentric correction) and Qhull.
+# BARE=1, for `make check-cuda`: without CFITSIO, ERFA (barycentric correction) and Qhull.
 BARE      ?=
-PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,cfitsio erfa qhull_r) openblas lapacke fftw3 fftw3f zlib
+PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,erfa qhull_r) openblas lapacke fftw3 fftw3f zlib
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
 # OpenBLAS and LAPACKE are loaded when they are needed (num/blas.h).
 LIB_LIBS   := $(shell $(PKG_CONFIG) --exists $(PKGS) 2>/dev/null && \
@@ -37,6 +37,9 @@ ifeq ($(LIB_LIBS)$(filter clean help uninstall check-cuda,$(MAKECMDGOALS)),)
 $(error Libraries are missing ($(shell $(PKG_CONFIG) --print-errors --exists $(PKGS) 2>&1)): run ./bootstrap)
 endif
 LDLIBS     ?=
+# CFITSIO makes FITS files for the tests, and is what our decoding is compared with.
+TEST_CFLAGS := $(if $(BARE),,$(shell $(PKG_CONFIG) --cflags cfitsio 2>/dev/null))
+TEST_LIBS  := $(if $(BARE),,$(shell $(PKG_CONFIG) --libs cfitsio 2>/dev/null))
 ALL_LIBS   = $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(LIB_LIBS)) -lm -ldl -lpthread $(LDLIBS)
 
 # `make V=1` shows the commands, `make -s` nothing.
@@ -52,7 +55,7 @@ ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
 
 # tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
 TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
-LIB_SRC   := $(filter-out $(if $(BARE),$(shell grep -l '<fitsio.h>\|<erfa.h>' libcommon/*/*.c libcommon/*/*/*.c)), \
+LIB_SRC   := $(filter-out $(if $(BARE),$(shell grep -l '<erfa.h>' libcommon/*/*.c)), \
              $(sort $(wildcard $(addsuffix /*.c,libcommon/* libcommon/*/* kernels kernels/* kernels/*/* tools/common))))
 LIB_OBJ   := $(LIB_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/schemas.o
 LIB       := $(BUILD)/lib/libspecpipe.a
@@ -149,11 +152,12 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(BUILD)/obj/tests/fuzz/driver.o $(LIB) $(ALL_LIBS)
 
+$(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/helpers/%.o: private CPPFLAGS += $(TEST_CFLAGS)
 $(BUILD)/tests/kernels/test_simd: $(addprefix $(BUILD)/obj/tests/kernels/simd_,base.o avx2.o avx512.o)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS) $(TEST_LIBS)
 
 # A file of cases for each operation (kernels/operations.def).
 OPS       := $(patsubst %.c,$(BUILD)/obj/%.o,$(sort $(wildcard tests/kernels/op_*.c)))

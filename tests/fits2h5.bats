@@ -245,6 +245,31 @@ linked() {
     fails_with 3 '*folder: names no files*' fits2h5 -o out.h5 folder
 }
 
+# edited CARD CARD: all compressed images of tiles.fits with one card in place of another of the same length.
+edited() {
+    [ ${#1} -eq ${#2} ]
+    grep -qa "^SIMPLE.*$1" tiles.fits
+    LC_ALL=C sed "s/$1/$2/" tiles.fits >edited.fits
+    [ "$(stat -c %s edited.fits)" -eq "$(stat -c %s tiles.fits)" ]
+}
+
+@test "compressed images whose keywords contradict their streams are refused" {
+    fits_make tiles tiles.fits
+    fits2h5 -q tiles.fits -o right.h5
+    edited 'ZTILE1  =                   40' 'ZTILE1  =                    0'
+    fails_with 3 '*ZTILE1 = 0 is impossible*' fits2h5 edited.fits -o out.h5
+    edited 'ZTILE1  =                   40' 'ZTILE1  =                   39'
+    fails_with 3 '*make 60 tiles, but the table has 30 rows*' fits2h5 edited.fits -o out.h5
+    edited 'ZVAL1   =                   32' 'ZVAL1   =                    0'
+    fails_with 3 '*RICE INTEGER*ZVAL1 = 0 is impossible*' fits2h5 edited.fits -o out.h5
+    edited "ZCMPTYPE= 'RICE_1  '" "ZCMPTYPE= 'GZIP_1  '"
+    fails_with 3 '*RICE INTEGER*tile 1: the gzip data*' fits2h5 edited.fits -o out.h5
+    edited "'RICE_1  '" "'PLIO_1  '"
+    fails_with 3 '*RICE INTEGER*arrays of type I*' fits2h5 edited.fits -o out.h5
+    edited "'RICE_1  '" "'NOISE_1 '"
+    fails_with 3 "*ZCMPTYPE = 'NOISE_1' is no compression that is known*funpack*" fits2h5 edited.fits -o out.h5
+}
+
 @test "names that CFITSIO would interpret are names" {
     cp "$BATS_FILE_TMPDIR/psf.fits" 'psf.fits[1][col x=1]'
     fits2h5 -o p.h5 'psf.fits[1][col x=1]'

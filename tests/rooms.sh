@@ -53,7 +53,7 @@ problems=$(
         header ~ /^hdf5/ && room != "h5" && $2 !~ /_h5\.[ch]$/ && !(room ~ /^(app|convert|merge|run)$/ && $2 ~ /\.h$/) {
             not_allowed("HDF5 is for h5 and NAME_h5.c")
         }
-        header == "fitsio.h" && room != "fits" { not_allowed("CFITSIO is for fits") }
+        header == "fitsio.h" { not_allowed("CFITSIO is for tests") }
         header ~ /^erfa/ && $2 != "libcommon/num/barycentre.c" { not_allowed("ERFA is for num/barycentre.c") }
         header ~ /^(omp|pthread|stdatomic|threads)\.h$/ && room !~ /^(base|app|run|kernels)$/ &&
             $2 !~ /^libcommon\/(h5\/(deferred|read|schema_parse)|num\/blas)\.c$/ { not_allowed("no threads in this room") }'

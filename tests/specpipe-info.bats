@@ -6,7 +6,7 @@ load common
     specpipe-info --device cpu >info.txt
     grep -qx "specpipe: $(cat "$SPX_ROOT/VERSION")" info.txt
     grep -qE '^hdf5: 1\.[0-9]+\.[0-9]+$' info.txt
-    grep -qE '^cfitsio: [0-9.]+$' info.txt
+    grep -qE '^zlib: [0-9.]+$' info.txt
     grep -qx 'backend cpu: part of each program' info.txt
     grep -q '^backend cuda: ' info.txt
     grep -q '^hook python: ' info.txt

@@ -1,11 +1,11 @@
 /* specpipe-info: what this installation can use, and why not the rest. */
 #include <cblas.h>
 #include <fftw3.h>
-#include <fitsio.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "app/main.h"
 #include "base/hook.h"
@@ -42,10 +42,9 @@ static void tell_machine(const spx_run *s)
 static void tell_libraries(void)
 {
     unsigned major = 0, minor = 0, release = 0;
-    float cfitsio = 0;
     (void)H5get_libversion(&major, &minor, &release);
     tell("hdf5", "%u.%u.%u", major, minor, release);
-    tell("cfitsio", "%.3f", (double)fits_get_version(&cfitsio));
+    tell("zlib", "%s", zlibVersion());
     spx_err e = {0};
     if (spx_blas_open(&e) == SPX_OK)
         tell("openblas", "%s", openblas_get_config());

@@ -28,9 +28,8 @@ static int has_value(const spx_cards *h, const char *key)
     return 0;
 }
 
-/* An integer keyword within [min, max]; absent: `absent` when that is not below min, an error otherwise. */
-static spx_status header_int(const spx_cards *h, const char *key, long min, long max, long absent,
-                             const spx_fits_where *where, long *out, spx_err *e)
+spx_status spx_fits_header_int(const spx_cards *h, const char *key, long min, long max, long absent,
+                               const spx_fits_where *where, long *out, spx_err *e)
 {
     if (spx_cards_int(h, key, out)) {
         if (*out >= min && *out <= max)
@@ -74,20 +73,20 @@ static spx_status image_shape(spx_fits_hdu *h, const char *prefix, const spx_fit
     long bitpix = 0, naxis = 0, n = 0;
     spx_status st;
     snprintf(key, sizeof key, "%sBITPIX", prefix);
-    if ((st = header_int(&h->header, key, -64, 64, -99, where, &bitpix, e)) != SPX_OK)
+    if ((st = spx_fits_header_int(&h->header, key, -64, 64, -99, where, &bitpix, e)) != SPX_OK)
         return st;
     if (bitpix != 8 && bitpix != 16 && bitpix != 32 && bitpix != 64 && bitpix != -32 && bitpix != -64)
         return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,
                            "%s = %ld is impossible: the file is damaged", key, bitpix);
     snprintf(key, sizeof key, "%sNAXIS", prefix);
-    if ((st = header_int(&h->header, key, 0, 999, -1, where, &naxis, e)) != SPX_OK)
+    if ((st = spx_fits_header_int(&h->header, key, 0, 999, -1, where, &naxis, e)) != SPX_OK)
         return st;
     h->bitpix = (int)bitpix;
     h->nelem = naxis > 0;
     size_t dims[SPX_FITS_MAXDIM];
     for (long i = 1; i <= naxis; i++) {
         snprintf(key, sizeof key, "%sNAXIS%ld", prefix, i);
-        if ((st = header_int(&h->header, key, 0, __LONG_MAX__, -1, where, &n, e)) != SPX_OK)
+        if ((st = spx_fits_header_int(&h->header, key, 0, __LONG_MAX__, -1, where, &n, e)) != SPX_OK)
             return st;
         if (n > 0 && h->nelem > (size_t)(__LONG_MAX__ / 16) / (size_t)n)
             return impossible_size(where, e);
@@ -271,7 +270,7 @@ static void name_column(const spx_cards *h, spx_fits_column *col, size_t k)
 static spx_status table_columns(spx_fits_hdu *h, const spx_fits_where *where, spx_err *e)
 {
     long tfields = 0;
-    spx_status st = header_int(&h->header, "TFIELDS", 0, 999, -1, where, &tfields, e);
+    spx_status st = spx_fits_header_int(&h->header, "TFIELDS", 0, 999, -1, where, &tfields, e);
     if (st != SPX_OK)
         return st;
     h->col = spx_alloc((size_t)tfields, sizeof *h->col, e);
@@ -307,8 +306,8 @@ spx_status spx_fits_describe(spx_fits_hdu *h, int first, const spx_fits_where *w
     if (!first)
         spx_cards_string(&h->header, "XTENSION", ext, sizeof ext);
     if ((st = image_shape(h, "", where, e)) != SPX_OK ||
-        (st = header_int(&h->header, "PCOUNT", 0, __LONG_MAX__ / 16, 0, where, &pcount, e)) != SPX_OK ||
-        (st = header_int(&h->header, "GCOUNT", 0, __LONG_MAX__ / 16, 1, where, &gcount, e)) != SPX_OK)
+        (st = spx_fits_header_int(&h->header, "PCOUNT", 0, __LONG_MAX__ / 16, 0, where, &pcount, e)) != SPX_OK ||
+        (st = spx_fits_header_int(&h->header, "GCOUNT", 0, __LONG_MAX__ / 16, 1, where, &gcount, e)) != SPX_OK)
         return st;
     spx_cards_bool(&h->header, "GROUPS", &groups);
     size_t elements = h->nelem, group = (size_t)pcount, total = 0;
@@ -350,7 +349,7 @@ spx_status spx_fits_describe(spx_fits_hdu *h, int first, const spx_fits_where *w
         h->kind = SPX_FITS_BINTABLE;
         long rows = (long)(h->nrow * h->rowsize);
         if ((st = table_columns(h, where, e)) != SPX_OK ||
-            (st = header_int(&h->header, "THEAP", 0, __LONG_MAX__, rows, where, &theap, e)) != SPX_OK)
+            (st = spx_fits_header_int(&h->header, "THEAP", 0, __LONG_MAX__, rows, where, &theap, e)) != SPX_OK)
             return st;
         if (theap < rows || theap - rows > pcount)
             return spx_fail_at(e, SPX_EINPUT, where->file, where->place, NULL,

@@ -1,8 +1,7 @@
 /* Finds the structure of FITS files in memory, and checks it before anything is trusted.
  *
- * Files are never opened by name through CFITSIO, whose names are a language of their own. A plain file is mapped, a
- * gzip file and a pipe are read into memory; the HDU structure is found here; CFITSIO decodes tile-compressed images
- * from memory. FITS standard 4.0: https://fits.gsfc.nasa.gov/fits_standard.html; section numbers below are its. */
+ * A plain file is mapped, a gzip file and a pipe are read into memory; names of files are never interpreted. FITS
+ * standard 4.0: https://fits.gsfc.nasa.gov/fits_standard.html; section numbers below are its. */
 #ifndef SPX_FITS_SCAN_H
 #define SPX_FITS_SCAN_H
 
@@ -92,6 +91,10 @@ uint64_t spx_fits_integer(const unsigned char *p, size_t n);
 typedef struct {
     const char *file, *place;
 } spx_fits_where;
+
+/* An integer keyword within [min, max]; absent: `absent` when that is not below min. SPX_EINPUT otherwise. */
+spx_status spx_fits_header_int(const spx_cards *h, const char *key, long min, long max, long absent,
+                               const spx_fits_where *where, long *out, spx_err *e);
 
 /* Fill *h from h->header alone (which stays the caller's): kind, shape, columns, nbytes. `first`: a primary header;
  * `where` is for messages. Used by the reader, and by h52fits, which trusts no file. Free with spx_fits_hdu_free(). */

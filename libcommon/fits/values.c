@@ -1,7 +1,6 @@
-/* Reads values of FITS HDUs: byte order, scaling, nulls, tile compression through CFITSIO (fits/values.h). */
+/* Reads values of FITS HDUs: byte order, scaling, nulls (fits/values.h). */
 #include "fits/values.h"
 
-#include <fitsio.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,8 +9,7 @@
 
 #include "base/mem.h"
 #include "fits/cards.h"
-
-enum { CARD = 80 };
+#include "fits/tiles.h"
 
 /* ---- images ---- */
 
@@ -36,62 +34,6 @@ static void swap_bytes(void *data, size_t n, size_t size)
         }
 }
 
-/* Decodes a tile-compressed image with CFITSIO, from a copy of this HDU behind an empty primary HDU. */
-static spx_status decode_tiles(spx_fits *f, size_t hdu, spx_err *e)
-{
-    spx_fits_hdu *h = &f->hdu[hdu];
-    size_t size = (size_t)(abs(h->bitpix) / 8), used = h->end - h->header_at;
-    size_t total = SPX_FITS_BLOCK + used + (SPX_FITS_BLOCK - used % SPX_FITS_BLOCK) % SPX_FITS_BLOCK;
-    int type = h->bitpix == 8     ? TBYTE
-               : h->bitpix == 16  ? TSHORT
-               : h->bitpix == 32  ? TINT
-               : h->bitpix == 64  ? TLONGLONG
-               : h->bitpix == -32 ? TFLOAT
-                                  : TDOUBLE;
-    if (spx_mem_check(f->name, h->nelem > SIZE_MAX / size ? SIZE_MAX : h->nelem * size, e) != SPX_OK)
-        return SPX_EIO;
-    unsigned char *file = spx_alloc(total, 1, e);
-    unsigned char *out = file != NULL ? spx_alloc(h->nelem, size, e) : NULL;
-    if (out == NULL) {
-        spx_free(file);
-        return SPX_EIO;
-    }
-    static const char primary[][CARD + 1] = {"SIMPLE  =                    T", "BITPIX  =                    8",
-                                             "NAXIS   =                    0", "EXTEND  =                    T", "END"};
-    memset(file, ' ', SPX_FITS_BLOCK);
-    for (size_t i = 0; i < sizeof primary / sizeof *primary; i++)
-        memcpy(file + i * CARD, primary[i], strlen(primary[i]));
-    memcpy(file + SPX_FITS_BLOCK, f->bytes + h->header_at, used);
-
-    fitsfile *fp = NULL;
-    int status = 0, close_status = 0, any = 0;
-    void *mem = file;
-    float fnan = NAN;
-    double dnan = NAN;
-    void *null = type == TFLOAT ? (void *)&fnan : type == TDOUBLE ? (void *)&dnan : NULL;
-    fits_open_memfile(&fp, "memory", READONLY, &mem, &total, 0, NULL, &status);
-    fits_movabs_hdu(fp, 2, NULL, &status);
-    if (status == 0 && !fits_is_compressed_image(fp, &status))
-        status = DATA_DECOMPRESSION_ERR;
-    fits_set_bscale(fp, 1.0, 0.0, &status); /* unscaled values, as in an uncompressed image */
-    if (h->nelem > 0)
-        fits_read_img(fp, type, 1, (LONGLONG)h->nelem, null, out, &any, &status);
-    if (fp != NULL)
-        fits_close_file(fp, &close_status);
-    spx_free(file);
-    if (status != 0) {
-        char text[FLEN_STATUS];
-        fits_get_errstatus(status, text);
-        fits_clear_errmsg();
-        spx_free(out);
-        return spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL,
-                           "the compressed image cannot be decoded (%s): the file is damaged", text);
-    }
-    swap_bytes(out, h->nelem, size);
-    h->decoded = out;
-    return SPX_OK;
-}
-
 const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
 {
     spx_fits_hdu *h = &f->hdu[hdu];
@@ -101,7 +43,7 @@ const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
         spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL, "is no image");
         return NULL;
     }
-    if (h->decoded == NULL && decode_tiles(f, hdu, e) != SPX_OK)
+    if (h->decoded == NULL && spx_fits_decode_tiles(f, hdu, &h->decoded, e) != SPX_OK)
         return NULL;
     return h->decoded;
 }
@@ -261,7 +203,7 @@ static const spx_fits_column *need_column(const spx_fits *f, size_t hdu, const c
                                           const char *what, spx_err *e)
 {
     const spx_fits_hdu *h = &f->hdu[hdu];
-    const spx_fits_column *c = h->kind == SPX_FITS_BINTABLE ? spx_fits_find_column(h, name) : NULL;
+    const spx_fits_column *c = spx_fits_find_column(h, name); /* of a binary table, or of tiles */
     if (c != NULL && c->width > 0 && strchr(codes, c->code) != NULL)
         return c;
     spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, hdu), NULL, "has no column %s that holds %s", name, what);

@@ -17,18 +17,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* CFITSIO 4.2 forgets a buffer when a gzip tile is damaged: not ours to mend. */
-const char *__lsan_default_options(void);
-const char *__lsan_default_options(void)
-{
-    return "print_suppressions=0";
-}
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libcfitsio";
-}
-
 static hid_t memory_file(void)
 {
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);

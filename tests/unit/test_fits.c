@@ -14,18 +14,6 @@
 #include "fits/values.h"
 #include "h5/table.h"
 
-/* CFITSIO 4.2 forgets a buffer when a gzip tile is damaged: not ours to mend. */
-const char *__lsan_default_options(void);
-const char *__lsan_default_options(void)
-{
-    return "print_suppressions=0";
-}
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libcfitsio";
-}
-
 static int failures;
 
 #define EXPECT(ok, ...)                                                                                                \
