@@ -26,3 +26,7 @@ attack() {
 @test "threads and memory fail" {
     attack thread map alloc alloc-on
 }
+
+@test "compressed images are damaged" {
+    attack tile-keys tile-bytes
+}

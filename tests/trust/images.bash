@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# Damaged compressed images: each keyword that says how tiles are laid out or coded with each of some values, then random
+# bytes of tables and streams. A program ends with 0, 3 or, where a file claims too much, 4, and a product that is whole.
+# shellcheck disable=SC2154
+
+# damaged N: damage N of all.fits.
+damaged() {
+    local status=0
+    fits_damage all.fits "$1" in.fits || {
+        wrong "fits_damage all.fits $1: fails"
+        return
+    }
+    rm -f out.h5
+    (ulimit -v 6000000 && exec timeout -k 5 30 fits2h5 -q in.fits -o out.h5) >stdout 2>stderr || status=$?
+    case $status in
+    0) [ -s out.h5 ] && ok && return ;;
+    3 | 4) [ ! -e out.h5 ] && [ "$(wc -l <stderr)" -eq 1 ] && ok && return ;;
+    esac
+    wrong "fits_make tiles all.fits; fits_damage all.fits $1 in.fits; fits2h5 in.fits: status $status: $(head -c 300 stderr)"
+}
+
+class tile-keys 251 "a keyword of a compressed image has another value"
+class_tile-keys() {
+    local n total
+    fits_make tiles all.fits
+    total=$(fits_damage all.fits)
+    for ((n = 0; n < total; n++)); do
+        turn && damaged "$n"
+    done
+}
+
+class tile-bytes 101 "bytes of compressed images are changed"
+class_tile-bytes() {
+    local n
+    fits_make tiles all.fits
+    for ((n = 1; n <= 4000; n++)); do
+        turn && damaged "-$((SEED * 100000 + n))"
+    done
+}
