@@ -12,8 +12,8 @@
 /* Fibres whose light is looked at for the choice of windows. */
 enum { SAMPLES = 40 };
 
-/* Steps at most, and a step that needs no other: the error that is left is about its square. */
-enum { MOST_STEPS = 6 };
+/* Steps at most, halved ones too, and a step that needs no other: the error that is left is about its square. */
+enum { MOST_STEPS = 12 };
 #define SMALL_STEP 0.02
 
 /* Priors: of coefficients and of bundles' offsets, pixels; of widths, relative. Of a width that is not free. */
@@ -23,6 +23,8 @@ enum { MOST_STEPS = 6 };
 #define PRIOR_BUNDLE_WIDTH 0.005
 #define NOT_FREE           1e-9
 
+/* Fraction of chi^2 by which a step may raise it: one that raises it by more is halved. */
+#define RAISED 1e-5
 /* A fibre has light when the error of its shift, by its own windows, is below this, pixels. */
 #define LIT 0.1
 /* A shift that is known worse than this is not applied, pixels. */
@@ -544,17 +546,19 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
 {
     work w;
     spx_psf before = {0};
-    double *last = NULL, largest = 1, chi2 = 0;
+    double *last = NULL, *best, largest = 1, chi2 = 0, lowest = INFINITY;
     uint8_t *moves = NULL;
     spx_status st = make_work(image, psf, o, &w, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(psf, &before, e);
     if (st == SPX_OK)
         st = alloc_out(&w, psf, out, e);
-    if (st == SPX_OK && ((last = spx_alloc(w.n, sizeof *last, e)) == NULL || (moves = spx_alloc(w.ns, 1, e)) == NULL))
+    if (st == SPX_OK &&
+        ((last = spx_alloc(2 * w.n, sizeof *last, e)) == NULL || (moves = spx_alloc(w.ns, 1, e)) == NULL))
         st = SPX_EIO;
     if (st == SPX_OK)
         memset(moves, 1, w.ns);
+    best = st == SPX_OK ? last + w.n : NULL; /* coefficients of the lowest chi2 */
     for (int step = 0; st == SPX_OK && step < MOST_STEPS && largest > SMALL_STEP; step++) {
         st = one_step(&w, measure, ctx, image, psf, out, &largest, &chi2, e);
         if (st != SPX_OK)
@@ -562,8 +566,17 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         if (step == 0)
             out->chi2_before = chi2;
         memcpy(last, w.total, w.n * sizeof *last);
-        for (size_t i = 0; i < w.n; i++)
-            w.total[i] += w.step[i];
+        if (chi2 > (1 + RAISED) * lowest) {
+            largest = 1;
+            for (size_t i = 0; i < w.n; i++)
+                w.total[i] = 0.5 * (best[i] + w.total[i]);
+        } else {
+            lowest = chi2;
+            for (size_t i = 0; i < w.n; i++) {
+                best[i] = w.total[i];
+                w.total[i] += w.step[i];
+            }
+        }
         out->steps = step + 1;
         move(&w, &before, w.total, moves, psf);
     }

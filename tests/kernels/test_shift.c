@@ -63,6 +63,41 @@ static void check_windows(const char *what, const shift_motion *m, const spx_shi
     }
 }
 
+/* As shift_on_cpu(), with a third of the information: steps are three times too long. */
+static spx_status too_far(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
+                          spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
+{
+    const spx_status st = shift_on_cpu(ctx, image, psf, o, row, fit, e);
+    for (size_t i = 0; i < o->nwindow * psf->nspec; i++) {
+        for (int k = 0; k < 3; k++)
+            row[i].fisher[k] /= 3;
+        for (int k = 0; k < 4; k++)
+            row[i].next[k] /= 3;
+    }
+    return st;
+}
+
+/* Steps that raise chi^2 are halved: what is measured is the same. */
+static void check_halving(const shift_scene *scene)
+{
+    const shift_motion m = {.constant_x = 0.05};
+    spx_shift_options o = options();
+    spx_psf psf = {0};
+    spx_shift s = {0};
+    spx_err e = {0};
+    double worst = 0;
+    o.width = 0;
+    shift_psf_before(scene, &m, &psf);
+    CHECK(spx_shift_across(too_far, NULL, &scene->image, &psf, &o, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t i = 0; i < NSPEC * SPX_SHIFT_PLACES && s.dx != NULL; i++)
+        worst = fmax(worst, fabs(s.dx[i] - 0.05));
+    printf("steps too long: wrong by %.4f at most, %d steps, chi2 %.4f to %.4f\n", worst, s.steps,
+           s.chi2_before / s.dof, s.chi2_after / s.dof);
+    CHECK(worst < 0.02 && s.steps > 2, "steps that are too long: wrong by %.4f pixel", worst);
+    spx_shift_free(&s);
+    spx_psf_free(&psf);
+}
+
 /* Measures the motion m of the scene; rms errors over fibres first ... last-1 and wavelengths must be within the
  * tolerances. */
 static void check_motion(const char *what, const shift_scene *scene, const shift_motion *m, const spx_shift_options *o,
@@ -287,6 +322,7 @@ int main(void)
     o.degree_fibre = 1;
     check_motion("a bundle alone", &scene, &m, &o, 0, NSPEC, 0.003, 0.003);
     check_threads(&scene);
+    check_halving(&scene);
     m = (shift_motion){0};
     check_traces("no motion", &scene, &m, 1, 0.015);
     m = shift_wrong_psf();
