@@ -129,6 +129,30 @@ hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e)
     return d;
 }
 
+int spx_h5_has_scales(hid_t d)
+{
+    int ndim = -1, sound = 0;
+    size_t dims[SPX_H5_MAXDIM];
+    if (H5Aexists(d, "DIMENSION_LIST") <= 0 || spx_h5_dataset_dims(d, &ndim, dims) != SPX_OK)
+        return 0;
+    const hid_t a = H5Aopen(d, "DIMENSION_LIST", H5P_DEFAULT);
+    const hid_t type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID, space = a >= 0 ? H5Aget_space(a) : H5I_INVALID_HID;
+    if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_VLEN) {
+        const hid_t element = H5Tget_super(type);
+        sound = element >= 0 && H5Tequal(element, H5T_STD_REF_OBJ) > 0 && H5Sget_simple_extent_ndims(space) == 1 &&
+                H5Sget_simple_extent_npoints(space) == ndim;
+        if (element >= 0)
+            (void)H5Tclose(element);
+    }
+    if (space >= 0)
+        (void)H5Sclose(space);
+    if (type >= 0)
+        (void)H5Tclose(type);
+    if (a >= 0)
+        (void)H5Aclose(a);
+    return sound;
+}
+
 spx_status spx_h5_dataset_dims(hid_t d, int *ndim, size_t dims[SPX_H5_MAXDIM])
 {
     hsize_t h[H5S_MAX_RANK];

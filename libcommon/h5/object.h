@@ -22,6 +22,10 @@ spx_status spx_h5_shape(hid_t loc, const char *path, int *ndim, size_t dims[SPX_
 /* Opens a dataset for direct use; close it with H5Dclose(). Negative and SPX_EINPUT in *e when it is absent, behind an
  * external link, or has external storage: a hostile file must not make a program open others. */
 hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e);
+/* 1 when a dataset has dimension scales whose list has the type and length that HDF5's high-level library (H5DS...)
+ * takes for granted: 1.10 reads an attribute DIMENSION_LIST of any type and length into a buffer for the dataset's
+ * rank. */
+int spx_h5_has_scales(hid_t d);
 /* 1 when `bytes` of data are far more than dataset d can hold: allocating them would exhaust memory. */
 int spx_h5_overclaims(hid_t d, size_t bytes);
 

@@ -349,7 +349,7 @@ static void check_attached(checker *c, const char *path, const spx_item *it)
             if (strcmp(it->dim[k], axis->dim[0]) != 0 || !spx_h5_exists(c->file, sibling))
                 continue;
             hid_t d = H5Dopen2(c->file, path, H5P_DEFAULT);
-            if (d < 0 || H5DSget_num_scales(d, (unsigned)k) < 1)
+            if (d < 0 || !spx_h5_has_scales(d) || H5DSget_num_scales(d, (unsigned)k) < 1)
                 violation(c, path, "dimension %s is not attached to the axis %s", it->dim[k], sibling);
             if (d >= 0)
                 (void)H5Dclose(d);

@@ -125,7 +125,7 @@ static spx_status take_scales(hid_t from, hid_t to, const char *block, const cha
     scales s = {.to = to, .block = block, .path = path, .e = e, .st = SPX_OK};
     const hid_t d = dataset(from, path);
     const hid_t space = d >= 0 ? H5Dget_space(d) : H5I_INVALID_HID;
-    const int ndim = space >= 0 ? H5Sget_simple_extent_ndims(space) : 0;
+    const int ndim = space >= 0 && spx_h5_has_scales(d) ? H5Sget_simple_extent_ndims(space) : 0;
     for (int k = 0; k < ndim && s.st == SPX_OK; k++)
         (void)H5DSiterate_scales(d, (unsigned)k, NULL, attach, &s);
     if (space >= 0)

@@ -260,6 +260,21 @@ static void breakage(hid_t f, int which)
     case 31:
         replace(f, "/fibermap", H5T_NATIVE_INT, 1, shape, 0);
         break;
+    case 32: /* what H5DSget_num_scales() would read into memory for two lists */
+    case 33: {
+        const hid_t type = which == 32 ? H5Tcopy(H5T_C_S1) : H5Tvlen_create(H5T_STD_REF_OBJ);
+        const hsize_t lists = 500;
+        hid_t space = which == 32 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &lists, NULL);
+        if (which == 32)
+            H5Tset_size(type, 60000);
+        drop_attr(f, "/frame/chi2pix", "DIMENSION_LIST");
+        hid_t a = H5Acreate_by_name(f, "/frame/chi2pix", "DIMENSION_LIST", type, space, H5P_DEFAULT, H5P_DEFAULT,
+                                    H5P_DEFAULT);
+        H5Aclose(a);
+        H5Sclose(space);
+        H5Tclose(type);
+        break;
+    }
     default: /* what the schema does not name is nobody's business */
         replace(f, "/frame/other", H5T_NATIVE_INT, 1, shape, 0);
         g = H5Gcreate2(f, "/mine", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -301,6 +316,8 @@ static const char *const expected[] = {
     "/frame/chi2pix: is a group, should be a dataset",
     "/frame/model: claims more data than the file holds",
     "/fibermap: is int32, should be a table",
+    "/frame/chi2pix: dimension nwave is not attached to the axis /frame/wavelength",
+    "/frame/chi2pix: dimension nwave is not attached to the axis /frame/wavelength",
 };
 
 int main(void)
