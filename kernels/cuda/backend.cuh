@@ -47,6 +47,14 @@ inline int use_first(spx_backend *b)
     return device;
 }
 
+/* Has pages of blocks that stay from item to item locked, by the first of an operation's calls. */
+inline void lock_blocks(spx_backend *b)
+{
+    if (!state_of(b)->pagelock)
+        spx_mem_set_pagelock(lock_pages);
+    state_of(b)->pagelock = 1;
+}
+
 } // namespace spx
 
 extern "C" {

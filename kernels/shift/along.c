@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "calib/resolution.h"
 #include "calib/series.h"
 #include "psf/psf_math.h"
 #include "shift/shift.h"
@@ -12,6 +11,8 @@
 #define KNOWN 0.1
 #define AGAIN 0.1
 enum { MOST_ROUNDS = 3, NODES = 33 };
+/* Fibres whose lines tell the zero point, at most. */
+enum { MOST_FIBRES = 60 };
 
 /* Value and error of a series with coefficients c[n] and covariance (rows of `stride`) at u. */
 static double series_at(size_t n, const double *c, const double *cov, size_t stride, double u, double *error)
@@ -40,43 +41,6 @@ static double sigma_y(const spx_psf *psf, size_t f, double lambda)
                             spx_psf_u(psf->wmin, psf->wmax, lambda));
 }
 
-/* Zero point of the sky that the fibres share. */
-static spx_status find_zero(const spx_frame *f, const spx_psf *psf, const spx_sky *sky, const spx_shift_lines *lines,
-                            int nthreads, spx_shift_zero *zero, spx_err *e)
-{
-    const size_t n = f->arm.nwave, ns = f->nspec, ndiag = f->arm.ndiag;
-    *zero = (spx_shift_zero){0};
-    if (lines->n == 0)
-        return SPX_OK;
-    double *w = spx_alloc_unset(ns, n, sizeof *w, e), *info = spx_alloc2(ndiag, n, sizeof *info, e);
-    uint8_t *use = spx_alloc(ns, 1, e);
-    spx_status st = w && info && use ? SPX_OK : SPX_EIO;
-    for (size_t i = 0; i < ns && st == SPX_OK; i++) {
-        const double t = sky->nt > 0 ? sky->p[i * sky->nq] : 1;
-        use[i] = sky->role[i] == SPX_SKY_FIBRE;
-        for (size_t k = 0; k < n; k++) {
-            const double ivar = f->arm.mask == NULL || f->arm.mask[i * n + k] == 0 ? f->arm.ivar[i * n + k] : 0;
-            w[i * n + k] = use[i] && ivar > 0 && isfinite(ivar) && !sky->bad[k] ? ivar * t * t : 0;
-        }
-    }
-    if (st == SPX_OK) {
-        spx_resolution_normal(ns, n, ndiag, f->arm.resolution, w, NULL, use, nthreads, info, NULL);
-        const double middle = f->arm.wavelength[n / 2], step = sky->wavelength[1] - sky->wavelength[0];
-        double width = 0, count = 0;
-        for (size_t i = 0; i < ns; i++) {
-            const double rows = fabs(dispersion(psf, (size_t)f->fiber[i], middle)) * step;
-            width += use[i] && rows > 0 ? sigma_y(psf, (size_t)f->fiber[i], middle) / rows : 0;
-            count += use[i] && rows > 0;
-        }
-        st = spx_shift_zero_point(n, ndiag, sky->wavelength[0], step, count > 0 ? width / count : 1, sky->s, info,
-                                  lines, zero, e);
-    }
-    spx_free(w);
-    spx_free(info);
-    spx_free(use);
-    return st;
-}
-
 static spx_status alloc_out(const spx_sky *sky, spx_shift *out, spx_err *e)
 {
     if (out->delta != NULL)
@@ -90,59 +54,138 @@ static spx_status alloc_out(const spx_sky *sky, spx_shift *out, spx_err *e)
     return out->delta && out->delta_error && out->kappa && out->kappa_error ? SPX_OK : SPX_EIO;
 }
 
-/* Moves one trace: row i of the frame, fibre f of the PSF. Returns the largest shift, pixels. */
-static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i, size_t f,
-                         spx_psf *psf, spx_shift *out)
+/* Change of a trace at one wavelength: row, and width relative to what it was, with errors. */
+typedef struct {
+    double delta, dy, dy_error, ds, width, width_error;
+} change;
+
+static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
+                        const spx_psf *psf, size_t f, double lambda)
+{
+    const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq;
+    const double *p = sky->p + i * nq, *cov = sky->cov + i * nq * nq;
+    const double u = spx_legendre_place(frame->arm.wavelength[0], frame->arm.wavelength[frame->arm.nwave - 1], lambda);
+    const double slope = dispersion(psf, f, lambda), sigma = sigma_y(psf, f, lambda);
+    const double factor = sigma > 0 ? 0.5 * slope * slope / (sigma * sigma) : 0;
+    double own, common;
+    change c;
+    c.delta = series_at(nd, p + nt, cov + nt * nq + nt, nq, u, &own);
+    c.delta += series_at(nzero, zero->z, zero->cov, nzero, u, &common);
+    c.dy = -c.delta * slope;
+    c.dy_error = sqrt(own * own + common * common) * fabs(slope);
+    const double kappa = series_at(nk, p + nt + nd, cov + (nt + nd) * nq + nt + nd, nq, u, &own) + zero->kappa;
+    c.width = kappa * factor;
+    c.width_error = sqrt(own * own + zero->kappa_error * zero->kappa_error) * factor;
+    c.ds = c.width * sigma;
+    return c;
+}
+
+/* Moves one trace, row i of the frame, fibre f of the PSF. Returns the largest shift, pixels; 0 and the old trace where
+ * it is not known. */
+static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
+                         size_t f, spx_psf *psf)
+{
+    const double lo = frame->arm.wavelength[0], hi = frame->arm.wavelength[frame->arm.nwave - 1];
+    double lambda[NODES], dy[NODES], ds[NODES], most = 0;
+    for (size_t k = 0; k < NODES; k++) {
+        lambda[k] = lo + (hi - lo) * (double)k / (NODES - 1);
+        const change c = change_at(frame, sky, zero, nzero, i, psf, f, lambda[k]);
+        dy[k] = c.dy;
+        ds[k] = c.ds;
+        most = fmax(most, fabs(dy[k]));
+    }
+    spx_shift_add_series(psf->y.ncoef, psf->y.coef + f * psf->y.ncoef, psf->y.wmin, psf->y.wmax, psf->y.ncoef, NODES,
+                         lambda, dy);
+    if (sky->nk > 0)
+        spx_shift_add_series(psf->ndeg, psf->coeff + ((size_t)psf->sigy * psf->nspec + f) * psf->ndeg, psf->wmin,
+                             psf->wmax, psf->ndeg, NODES, lambda, ds);
+    return most;
+}
+
+/* Whether the shift of a fibre is known well enough, zero point apart. */
+static int known(const spx_frame *frame, const spx_sky *sky, size_t i, const spx_psf *psf, size_t f)
+{
+    const double lo = frame->arm.wavelength[0], hi = frame->arm.wavelength[frame->arm.nwave - 1];
+    const spx_shift_zero none = {0};
+    int good = sky->nd > 0;
+    for (size_t k = 0; k < NODES && good; k++)
+        good = change_at(frame, sky, &none, 0, i, psf, f, lo + (hi - lo) * (double)k / (NODES - 1)).dy_error <= KNOWN;
+    return good;
+}
+
+/* Adds the change of a fibre to what the product says of it. */
+static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
+                   size_t f, const spx_psf *psf, spx_shift *out)
 {
     const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq, n = frame->arm.nwave;
     const double lo = frame->arm.wavelength[0], hi = frame->arm.wavelength[n - 1];
     const double *p = sky->p + i * nq, *cov = sky->cov + i * nq * nq;
-    double lambda[NODES], dy[NODES], ds[NODES], error, worst = 0, most = 0;
-    for (size_t k = 0; k < NODES; k++) {
-        lambda[k] = lo + (hi - lo) * (double)k / (NODES - 1);
-        const double u = spx_legendre_place(lo, hi, lambda[k]), slope = dispersion(psf, f, lambda[k]);
-        const double delta = series_at(nd, p + nt, cov + nt * nq + nt, nq, u, &error) + zero->value;
-        dy[k] = -delta * slope;
-        worst = fmax(worst, error * fabs(slope));
-        most = fmax(most, fabs(dy[k]));
-        const double sigma = sigma_y(psf, f, lambda[k]);
-        const double kappa = series_at(nk, p + nt + nd, cov + (nt + nd) * nq + nt + nd, nq, u, &error);
-        ds[k] = sigma > 0 ? 0.5 * kappa * slope * slope / sigma : 0;
-    }
-    if (nd == 0 || worst > KNOWN || zero->error * fabs(dispersion(psf, f, 0.5 * (lo + hi))) > KNOWN) {
-        out->flags[f] |= SPX_SHIFT_NOLINES;
-        return 0;
-    }
     for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
         const size_t at = f * SPX_SHIFT_PLACES + k;
-        const double where = fmin(fmax(out->wavelength[k], lo), hi), u = spx_legendre_place(lo, hi, where);
-        const double slope = dispersion(psf, f, where), sigma = sigma_y(psf, f, where);
-        const double delta = series_at(nd, p + nt, cov + nt * nq + nt, nq, u, &error) + zero->value;
-        out->dy[at] -= delta * slope;
-        if (out->rounds == 0) /* later ones see the same noise, which is in what they measure from */
-            out->dy_error[at] = sqrt(error * error + zero->error * zero->error) * fabs(slope);
-        const double kappa = series_at(nk, p + nt + nd, cov + (nt + nd) * nq + nt + nd, nq, u, &error);
-        const double factor = sigma > 0 ? 0.5 * slope * slope / (sigma * sigma) : 0;
-        out->width_y[at] = (1 + out->width_y[at]) * (1 + kappa * factor) - 1;
-        if (out->rounds == 0)
-            out->width_y_error[at] = error * factor;
+        const change c = change_at(frame, sky, zero, nzero, i, psf, f, fmin(fmax(out->wavelength[k], lo), hi));
+        out->dy[at] += c.dy;
+        out->width_y[at] = (1 + out->width_y[at]) * (1 + c.width) - 1;
+        if (out->rounds > 0) /* later ones see the same noise, which is in what they measure from */
+            continue;
+        out->dy_error[at] = c.dy_error;
+        out->width_y_error[at] = c.width_error;
     }
     for (size_t q = 0; q < nd; q++) {
-        out->delta[f * nd + q] += p[nt + q] + (q == 0 ? zero->value : 0);
+        out->delta[f * nd + q] += p[nt + q] + (q < nzero ? zero->z[q] : 0);
         if (out->rounds == 0)
             out->delta_error[f * nd + q] = sqrt(fmax(0, cov[(nt + q) * nq + nt + q]));
     }
     for (size_t q = 0; q < nk; q++) {
-        out->kappa[f * nk + q] += p[nt + nd + q];
+        out->kappa[f * nk + q] += p[nt + nd + q] + (q == 0 ? zero->kappa : 0);
         if (out->rounds == 0)
             out->kappa_error[f * nk + q] = sqrt(fmax(0, cov[(nt + nd + q) * nq + nt + nd + q]));
     }
-    spx_shift_add_series(psf->y.ncoef, psf->y.coef + f * psf->y.ncoef, psf->y.wmin, psf->y.wmax, psf->y.ncoef, NODES,
-                         lambda, dy);
-    if (nk > 0)
-        spx_shift_add_series(psf->ndeg, psf->coeff + ((size_t)psf->sigy * psf->nspec + f) * psf->ndeg, psf->wmin,
-                             psf->wmax, psf->ndeg, NODES, lambda, ds);
-    return most;
+}
+
+/* Zero point by the lines on the image in fibres that see them alone: their traces moved by what is their own. */
+static spx_status find_zero(const spx_image *image, const spx_frame *frame, const spx_psf *psf, const spx_sky *sky,
+                            const spx_shift_lines *lines, const spx_shift_options *o, size_t nzero,
+                            spx_shift_zero *zero, spx_err *e)
+{
+    const spx_arm *a = &frame->arm;
+    spx_psf own = {0};
+    size_t *fibre = spx_alloc(frame->nspec, sizeof *fibre, e), n = 0, seen = 0;
+    double *scale = spx_alloc(frame->nspec, sizeof *scale, e);
+    spx_status st = fibre && scale ? spx_shift_psf_copy(psf, &own, e) : SPX_EIO;
+    size_t all = 0;
+    for (size_t i = 0; i < frame->nspec && st == SPX_OK; i++)
+        all += sky->role[i] == SPX_SKY_FIBRE;
+    for (size_t i = 0; i < frame->nspec && st == SPX_OK; i++) {
+        const size_t f = (size_t)frame->fiber[i];
+        const double t = sky->nt > 0 ? sky->p[i * sky->nq] : 1;
+        if (sky->role[i] != SPX_SKY_FIBRE)
+            continue;
+        seen += MOST_FIBRES; /* of a lamp, which all fibres see, some are enough: evenly spread */
+        if (seen < all && all > MOST_FIBRES)
+            continue;
+        seen -= all > MOST_FIBRES ? all : seen;
+        if (!known(frame, sky, i, psf, f) || !(t > 0))
+            continue;
+        (void)move_fibre(frame, sky, &(spx_shift_zero){0}, 0, i, f, &own);
+        fibre[n] = f;
+        scale[n++] = t;
+    }
+    const spx_shift_common in = {.nfibre = n,
+                                 .fibre = fibre,
+                                 .scale = scale,
+                                 .first = a->wavelength[0],
+                                 .last = a->wavelength[a->nwave - 1],
+                                 .step = sky->wavelength[1] - sky->wavelength[0],
+                                 .nterm = nzero,
+                                 .width = o->width,
+                                 .frame = frame,
+                                 .nthreads = o->nthreads};
+    if (st == SPX_OK)
+        st = spx_shift_zero_point(image, &own, &in, lines, zero, e);
+    spx_psf_free(&own);
+    spx_free(fibre);
+    spx_free(scale);
+    return st;
 }
 
 /* Fibres of the PSF that rows of a frame are: one row a fibre where it does not say so. */
@@ -165,22 +208,31 @@ static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_shift_along(const spx_frame *frame, const spx_sky *sky, const spx_shift_lines *lines,
-                           const spx_shift_options *o, spx_psf *psf, spx_shift *out, double *largest, spx_err *e)
+spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const spx_sky *sky,
+                           const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
+                           double *largest, spx_err *e)
 {
+    const double middle = 0.5 * (frame->arm.wavelength[0] + frame->arm.wavelength[frame->arm.nwave - 1]);
+    const size_t nzero = sky->nd < SPX_SHIFT_ZERO_MOST ? sky->nd + (sky->nd == 0) : SPX_SHIFT_ZERO_MOST;
     spx_shift_zero zero;
     *largest = 0;
     spx_status st = alloc_out(sky, out, e);
     if (st == SPX_OK)
-        st = find_zero(frame, psf, sky, lines, o->nthreads, &zero, e);
+        st = find_zero(image, frame, psf, sky, lines, o, nzero, &zero, e);
     if (st != SPX_OK)
         return st;
+    const double zero_error = sqrt(fmax(0, zero.cov[0]));
     for (size_t i = 0; i < frame->nspec; i++) {
-        const double most = move_fibre(frame, sky, &zero, i, (size_t)frame->fiber[i], psf, out);
-        *largest = fmax(*largest, most);
+        const size_t f = (size_t)frame->fiber[i];
+        if (!known(frame, sky, i, psf, f) || zero_error * fabs(dispersion(psf, f, middle)) > KNOWN) {
+            out->flags[f] |= SPX_SHIFT_NOLINES;
+            continue;
+        }
+        record(frame, sky, &zero, nzero, i, f, psf, out);
+        *largest = fmax(*largest, move_fibre(frame, sky, &zero, nzero, i, f, psf));
     }
-    out->zero_point += zero.value;
-    out->zero_point_error = zero.error;
+    out->zero_point += zero.z[0];
+    out->zero_point_error = zero_error;
     out->zero_point_chi2 = zero.chi2;
     out->zero_point_dof = zero.dof;
     out->nline = zero.nline;
@@ -212,7 +264,7 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
         if (st == SPX_OK && found) {
             for (size_t i = 0; i < frame->nspec; i++)
                 out->flags[frame->fiber[i]] &= ~(uint32_t)SPX_SHIFT_NOLINES;
-            st = spx_shift_along(frame, &sky, lines, o, psf, out, &largest, e);
+            st = spx_shift_along(image, frame, &sky, lines, o, psf, out, &largest, e);
             out->rounds++;
         }
         spx_sky_free(&sky);

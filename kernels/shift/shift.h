@@ -61,27 +61,45 @@ typedef struct {
     spx_shift_line *line;
 } spx_shift_lines;
 
-/* Zero point, Angstrom: bins hold light of wavelength lambda + value. Its error is enlarged by sqrt(chi2/dof) where
- * that is above 1. nline: lines that told it, those above 5 sigma; 0: there is none. */
+/* Most terms of the zero point. */
+enum { SPX_SHIFT_ZERO_MOST = 4 };
+
+/* Fibres that share the light of lines. frame: extracted with (nearly) this PSF, its fibers known; light of neighbours
+ * that reaches the pixels used is taken from it. */
 typedef struct {
-    double value, error, chi2, dof;
+    size_t nfibre;
+    const size_t *fibre;      /* [nfibre] numbers in the PSF */
+    const double *scale;      /* [nfibre] by which the common light is multiplied */
+    double first, last, step; /* wavelengths of the bins */
+    size_t nterm;             /* of z, 1 to SPX_SHIFT_ZERO_MOST */
+    int width;                /* 0: kappa is not free */
+    const spx_frame *frame;
+    int nthreads;
+} spx_shift_common;
+
+/* Zero point: bins hold light of wavelength lambda + z(lambda), z = sum_q z[q] P_q over first ... last, Angstrom, with
+ * covariance cov[nterm][nterm]; kappa, Angstrom^2: by how much the square of the spots' width along the traces is
+ * larger than the PSF says. Errors contain the scatter tau of lines about z beyond their own errors, and noise beyond
+ * that of ivar. chi2, dof: of the places of lines (groups of those that overlap), of which nline tell z; 0: there is
+ * none. */
+typedef struct {
+    double z[SPX_SHIFT_ZERO_MOST], cov[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
+    double kappa, kappa_error, tau, chi2, dof;
     size_t nline;
 } spx_shift_zero;
 
-/* Zero point of a deconvolved spectrum s[n] on bins first + k step (Angstrom) whose information (inverse covariance) is
- * info[ndiag][n], by diagonals (calib/band.h); width (sigma, bins) of the spots that it was extracted with. Never far
- * off: beyond 1.5 bins, with fewer than three lines, or without convergence, there is none. SPX_EIO: memory. */
-spx_status spx_shift_zero_point(size_t n, size_t ndiag, double first, double step, double width, const double *s,
-                                const double *info, const spx_shift_lines *lines, spx_shift_zero *out,
-                                spx_err *e) SPX_NODISCARD;
+/* Zero point by spots of lines on the image. Never far off: beyond 1.5 bins, with fewer than three lines above 5
+ * errors, or without convergence, there is none. The same for any number of threads. SPX_EIO: memory. */
+spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                                const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e) SPX_NODISCARD;
 
 /* Part Y: moves the traces of `psf` by what the sky (or a lamp) in a frame says, which was extracted with them. sky:
  * found in that frame, of sky fibres by role[nspec]; their common part by the lines (n 0: none). Fills part Y of *out,
  * which spx_shift_across() has made, or adds to it in a later round. *largest: shift of a fibre, pixels. Fibres whose
  * shift is known worse than 0.1 pixel keep their traces. frame->fiber: of the PSF's fibres. SPX_EIO: memory. */
-spx_status spx_shift_along(const spx_frame *frame, const spx_sky *sky, const spx_shift_lines *lines,
-                           const spx_shift_options *o, spx_psf *psf, spx_shift *out, double *largest,
-                           spx_err *e) SPX_NODISCARD;
+spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const spx_sky *sky,
+                           const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
+                           double *largest, spx_err *e) SPX_NODISCARD;
 
 /* ---- all ---- */
 

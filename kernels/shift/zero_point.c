@@ -1,90 +1,293 @@
 /* Provides the zero point of wavelengths from lines at known places (shift/shift.h).
  *
- * s and the information N on it (half-bandwidth ndiag - 1) are modelled as s = E(z) a + B b + noise of covariance N^-1:
- * a free strength for each line; B splines, the continuum. Gauss-Newton in z with a, b projected out.
+ * Image model of the fibres that share the lines, each with its scale t_i:
  *
- * Share of the bins around lambda - z of a line, its column of E: N E has to be what the bins see of the line's spot,
- * interpolated between the columns of N. These are as smooth as two spots laid over each other, so that the kernel of
- * the interpolation is a Gaussian of KERNEL times their width: T e = t, T_jk = exp(-(j-k)^2/(4 w^2)). Lines so narrow
- * leave an error of the place of each that depends on where it lies within its bin; ERROR is added to the error for
- * that, in bins. */
+ *     p = t_i (sum_l a_l S_i(lambda_l - z - s_l, kappa) + U_i sum_m b_m B_m(lambda)),   z = sum_q z_q P_q(u)
+ *
+ * S_i: spot of the PSF; U_i: image of a spectrum that is 1, B_m: cubic B splines of the row's wavelength, the
+ * continuum. Gauss-Newton about s = 0 with all strengths a, b free and analytic derivatives of the spots; lines above
+ * SIGNIFICANT errors have a place s_l of their own, lines that overlap one in common. z is what these places, which
+ * have the covariance C of the joint fit, say of a polynomial: generalised least squares with C + tau^2, tau the
+ * scatter of the places beyond their errors, by moments as in sky/params.h. So a list that is wrong by tau gives a zero
+ * point with the error that follows from that, and no line is believed better than the list is.
+ *
+ * The lines are looked for in the image, not in the extracted sky: a spectrum of bins shows a line between two bins as
+ * its normal equations and the band of its resolution matrix have it, which no template of a line follows to better
+ * than some thousandths of an Angstrom. */
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "calib/series.h"
+#include "psf/psf_math.h"
 #include "shift/shift.h"
 
-/* Knots of the continuum, lines fainter than a fraction of the brightest that are not looked at, significance of those
- * that tell the zero point, steps, and a step that ends them, bins. */
-enum { KNOTS = 40, EDGE = 8, MOST_STEPS = 10, FEWEST = 3, TAPS = 24 };
+/* Steps; parts that fibres are summed in, each by one thread; fewest lines; bins below which lines are one column with
+ * a fixed ratio, and below which they share a place. */
+enum { MOST_STEPS = 8, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 8 };
+/* Lines fainter than a fraction of the brightest are not looked at; significance of those that tell the zero point. */
 #define FAINT       1e-3
 #define SIGNIFICANT 5.0
-#define SMALL_STEP  1e-6
-/* Widths of spots that shares of bins are computed for: below, a line is one bin; above, T is singular. KERNEL is
- * empirical: it was chosen by the zero points of simulated skies and arcs. */
-#define NARROWEST 0.2
-#define WIDEST    2.0
-#define KERNEL    0.65
-/* Error of the place of a line by the method, bins, which adds up as that of independent lines. Empirical, too,
- * chosen by the same simulations: the error is no statement that is independent of them, and an offset that all lines
- * have in common is not in it. specx-shift(1), ACCURACY, says how large it is. */
-#define ERROR 0.03
-/* A zero point further off, in bins, is none. */
-#define FARTHEST 1.5
+/* Distance of the knots of the continuum, Angstrom. */
+#define KNOTS 25.0
+/* A step that is the last one; a zero point that is none: bins. */
+#define SMALL_STEP 1e-4
+#define FARTHEST   1.5
+/* A pixel further off, in errors, is left out; a model that is wrong by this fraction is no reason. */
+#define REJECT 5.0
+#define WRONG  0.1
+/* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, squared bins. */
+#define PRIOR_SLOPE 0.1
+#define MOST_TAU    0.5
+#define PRIOR_KAPPA 0.5
+/* Width (sigma) that lines may have of their own, Angstrom: of temperature, isotopes, components closer than the list
+ * resolves. The list says nothing of it, so that its square is part of kappa's error. */
+#define LINE_WIDTH 0.05
+/* Columns of a fibre that are used reach so far, in sigma; its neighbours' light is taken off where it is nearer. */
+#define REACH     2.5
+#define NEIGHBOUR 3.3
 
-/* Column of E or B: values at bins first ... first + n - 1. */
+/* Lines that are one column; group of those that share a place, NONE: too faint to have one. */
+typedef struct {
+    size_t first, n, group; /* of the sorted lines */
+    double middle;          /* Angstrom */
+} blend;
+
+#define NONE ((size_t)-1)
+
+/* Rows y0 ... y0 + nrow - 1 of the CCD along one fibre, ncol pixels each from column xc[row] on. */
+typedef struct {
+    size_t fibre, nrow, ncol;
+    double scale;
+    long y0, *xc;
+    double *data, *w, *unit; /* [nrow][ncol] electrons, inverse variances, U */
+    double *lambda, *rest;   /* [nrow]; [nrow][ncol] */
+} strip;
+
+/* Column of the fit in a strip: rows first ... first + n - 1. */
 typedef struct {
     size_t first, n;
     double *value;
 } column;
 
-/* Lines that are one column. */
 typedef struct {
-    size_t first, n; /* of the sorted lines */
-} blend;
-
-typedef struct {
-    size_t n, nline, ncol, m;           /* bins, columns of lines, of all; half-bandwidth of N */
-    double width, overlap[TAPS * TAPS]; /* of the spots, bins; factor of T */
-    double first, step;
-    const double *s, *info;
+    const spx_image *image;
+    const spx_psf *psf;
+    const spx_shift_common *in;
+    spx_bspline spline;
     spx_shift_line *line;
-    blend *of;              /* [nline] */
-    column *e;              /* [ncol] */
-    double *ne;             /* [ncol][n] N E */
-    double *g, *x, *rest;   /* [ncol][ncol], [ncol]; [n] */
-    double *slope, *nslope; /* [n]: d(E a)/dz, N times it */
-    double *memory, *right, *inverse;
+    blend *of;             /* [nl] */
+    size_t nl, nb, ng, nc; /* columns: strengths of lines, splines, places of groups, kappa; all of them */
+    int nthreads;
+    double z[SPX_SHIFT_ZERO_MOST], kappa;
+    double *strength;  /* [nl + nb] */
+    strip *strips;     /* [nfibre] */
+    double *g, *right; /* [PARTS][nc][nc], [PARTS][nc]: of the parts, then all in the first */
+    double chi2[PARTS], npix[PARTS];
 } work;
 
-/* y = N x for x that is 0 but for bins first ... first + count - 1. */
-static void multiply(const work *w, size_t first, size_t count, const double *x, double *y)
+/* ---- spots ---- */
+
+/* Doubles of the workspace of make_spot(). */
+static size_t spot_work(const spx_psf *p)
 {
-    memset(y, 0, w->n * sizeof *y);
-    for (size_t k = 0; k < count; k++) {
-        const size_t j = first + k;
-        if (x[k] == 0)
+    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p);
+    return p->ndeg + (size_t)(p->ghdegx + 2) * nx + (size_t)(p->ghdegy + 3) * ny + 2 * nx + 4 * nx * ny;
+}
+
+/* Spot of psf/psf_math.h whose sigma along the trace is larger by kappa (Angstrom^2), with its derivatives by lambda
+ * and by kappa, [ny][nx] each from *spot on; NULL: the PSF has none. dg_m/dx = g_(m+1)/sigma, dg_m/d ln sigma = g_(m+2)
+ * + m g_m. */
+static const double *make_spot(const spx_psf *p, size_t fibre, double lambda, double kappa, double *memory,
+                               spx_spot *at)
+{
+    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p), npix = nx * ny, row = p->nspec * p->ndeg;
+    double *basis = memory, *gx = basis + p->ndeg, *gy = gx + (size_t)(p->ghdegx + 2) * nx,
+           *across = gy + (size_t)(p->ghdegy + 3) * ny, *spot = across + 2 * nx;
+    if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
+        return NULL;
+    spx_legendre_basis(p->ndeg, spx_psf_u(p->wmin, p->wmax, lambda), basis);
+    const double *coeff = p->coeff + fibre * p->ndeg;
+    const double sigx = spx_basis_sum((int)p->ndeg, coeff + (size_t)p->sigx * row, basis);
+    double sigy = spx_basis_sum((int)p->ndeg, coeff + (size_t)p->sigy * row, basis);
+    const double h = 0.5; /* Angstrom */
+    const double dy = (spx_psf_series_value(&p->y, fibre, lambda + h) - spx_psf_series_value(&p->y, fibre, lambda - h)),
+                 dx = (spx_psf_series_value(&p->x, fibre, lambda + h) - spx_psf_series_value(&p->x, fibre, lambda - h));
+    const double wider = sigy * sigy + kappa * dy * dy;
+    if (!(sigx > 0 && sigy > 0 && wider > 0 && sigx < SPX_SPOT_FAR && wider < SPX_SPOT_FAR))
+        return NULL;
+    sigy = sqrt(wider);
+    spx_gauss_hermite(p->ghdegx + 1, (int)nx, at->dx, sigx, gx);
+    spx_gauss_hermite(p->ghdegy + 2, (int)ny, at->dy, sigy, gy);
+    memset(spot, 0, 3 * npix * sizeof *spot);
+    for (int j = 0; j <= p->ghdegy; j++) {
+        double *here = across, *moved = across + nx;
+        memset(across, 0, 2 * nx * sizeof *across);
+        for (int i = 0; i <= p->ghdegx; i++) {
+            const int par = p->gh[i + (p->ghdegx + 1) * j];
+            const double c = par < 0 ? 0 : spx_basis_sum((int)p->ndeg, coeff + (size_t)par * row, basis);
+            for (size_t x = 0; x < nx && par >= 0; x++) {
+                here[x] += c * gx[(size_t)i * nx + x];
+                moved[x] += c * gx[(size_t)(i + 1) * nx + x] / sigx;
+            }
+        }
+        for (size_t y = 0; y < ny; y++) {
+            const double g = gy[(size_t)j * ny + y], g1 = gy[(size_t)(j + 1) * ny + y] / sigy,
+                         g2 = gy[(size_t)(j + 2) * ny + y] + j * g;
+            for (size_t x = 0; x < nx; x++) {
+                spot[y * nx + x] += g * here[x];
+                spot[npix + y * nx + x] += g1 * here[x] * dy + g * moved[x] * dx;
+                spot[2 * npix + y * nx + x] += 0.5 * g2 * here[x] * dy * dy / (sigy * sigy);
+            }
+        }
+    }
+    double sum = 0;
+    for (size_t k = 0; k < npix; k++) {
+        if (!(spot[k] > 0))
+            spot[k] = spot[npix + k] = spot[2 * npix + k] = 0;
+        sum += spot[k];
+    }
+    if (!(sum > 0 && isfinite(sum)))
+        return NULL;
+    for (size_t k = 0; k < 3 * npix; k++)
+        spot[k] /= sum;
+    return spot;
+}
+
+/* Adds factor times pixels [ny][nx] at a corner to those of a strip from row `first` on, of n rows. */
+static void add_pixels(const strip *s, const spx_psf *p, const spx_spot *at, const double *pixels, double factor,
+                       long first, long n, double *to)
+{
+    const long nx = spx_psf_nx(p), ny = spx_psf_ny(p);
+    for (long y = 0; y < ny; y++) {
+        const long row = at->yc + y - s->y0;
+        if (row < first || row >= first + n)
             continue;
-        y[j] += w->info[j] * x[k];
-        for (size_t d = 1; d <= w->m; d++) {
-            if (j + d < w->n)
-                y[j + d] += w->info[d * w->n + j] * x[k];
-            if (j >= d)
-                y[j - d] += w->info[d * w->n + j - d] * x[k];
+        for (long c = 0; c < (long)s->ncol; c++) {
+            const long x = s->xc[row] + c - at->xc;
+            if (x >= 0 && x < nx)
+                to[(row - first) * (long)s->ncol + c] += factor * pixels[y * nx + x];
         }
     }
 }
 
-static double dot(const column *c, const double *y)
+/* ---- strips ---- */
+
+static double sigma_x(const spx_psf *psf, size_t f, double lambda)
 {
-    double sum = 0;
-    for (size_t k = 0; k < c->n; k++)
-        sum += c->value[k] * y[c->first + k];
-    return sum;
+    return spx_legendre_sum(psf->ndeg, psf->coeff + ((size_t)psf->sigx * psf->nspec + f) * psf->ndeg,
+                            spx_psf_u(psf->wmin, psf->wmax, lambda));
 }
+
+/* Distance of a neighbour, columns; far off where there is none. */
+static double distance(const spx_psf *psf, size_t f, size_t other, double lambda)
+{
+    if (other >= psf->nspec)
+        return SPX_SPOT_FAR;
+    const double d = fabs(spx_psf_series_value(&psf->x, f, lambda) - spx_psf_series_value(&psf->x, other, lambda));
+    return isfinite(d) ? d : SPX_SPOT_FAR;
+}
+
+/* Takes the light of the fibre in a row of the frame, as it was extracted, off the strip of another. */
+static void take_off(const work *w, const strip *s, size_t other, double *memory)
+{
+    const spx_frame *f = w->in->frame;
+    const size_t n = f->arm.nwave;
+    size_t row = 0;
+    while (row < f->nspec && (size_t)f->fiber[row] != other)
+        row++;
+    for (size_t k = 0; k < n && row < f->nspec; k++) {
+        const double flux = f->arm.flux[row * n + k] * w->in->step;
+        spx_spot at;
+        const double *spot = f->arm.ivar[row * n + k] > 0 && isfinite(flux)
+                                 ? make_spot(w->psf, other, f->arm.wavelength[k], 0, memory, &at)
+                                 : NULL;
+        if (spot != NULL)
+            add_pixels(s, w->psf, &at, spot, -flux, 0, (long)s->nrow, s->data);
+    }
+}
+
+static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
+{
+    const spx_psf *psf = w->psf;
+    const spx_image *im = w->image;
+    const size_t f = w->in->fibre[i];
+    const double lo = w->in->first, hi = w->in->last, middle = 0.5 * (lo + hi), sigma = sigma_x(psf, f, middle);
+    const double a = spx_psf_series_value(&psf->y, f, lo), b = spx_psf_series_value(&psf->y, f, hi);
+    const double left = distance(psf, f, f - 1, middle), right = distance(psf, f, f + 1, middle);
+    *s = (strip){.fibre = f, .scale = w->in->scale[i]};
+    if (!(fabs(a) < SPX_SPOT_FAR && fabs(b) < SPX_SPOT_FAR && a != b && sigma > 0))
+        return SPX_OK;
+    const double ends[2] = {fmax(ceil(fmin(a, b)), 0), fmin(floor(fmax(a, b)), (double)im->ny - 1)};
+    if (!(ends[1] > ends[0]))
+        return SPX_OK;
+    double reach = floor(fmin(REACH * sigma, 0.5 * fmin(left, right) - 0.5));
+    reach = reach < 1 ? 1 : reach > psf->hsizex ? psf->hsizex : reach;
+    s->y0 = (long)ends[0];
+    s->nrow = (size_t)(ends[1] - ends[0]) + 1;
+    s->ncol = 2 * (size_t)reach + 1;
+    const size_t npix = s->nrow * s->ncol;
+    s->xc = spx_alloc(s->nrow, sizeof *s->xc, e);
+    s->lambda = spx_alloc(s->nrow, sizeof *s->lambda, e);
+    s->data = spx_alloc2(4, npix, sizeof *s->data, e);
+    double *memory = spx_alloc(spot_work(psf), sizeof *memory, e);
+    if (!s->xc || !s->lambda || !s->data || !memory) {
+        spx_free(memory);
+        return SPX_EIO;
+    }
+    s->w = s->data + npix;
+    s->unit = s->w + npix;
+    s->rest = s->unit + npix;
+    double lambda = lo;
+    for (size_t r = 0; r < s->nrow; r++) { /* wavelength of a row, by Newton from that of the row before */
+        const double y = (double)s->y0 + (double)(a < b ? r : s->nrow - 1 - r), h = 0.5;
+        for (int step = 0; step < 4; step++) {
+            const double slope =
+                spx_psf_series_value(&psf->y, f, lambda + h) - spx_psf_series_value(&psf->y, f, lambda - h);
+            lambda += slope != 0 ? (y - spx_psf_series_value(&psf->y, f, lambda)) / slope : 0;
+        }
+        lambda = fmin(fmax(isfinite(lambda) ? lambda : lo, lo), hi);
+        const size_t row = (size_t)(y - (double)s->y0);
+        s->lambda[row] = lambda;
+        const double x = floor(spx_psf_series_value(&psf->x, f, lambda) + 0.5) - reach;
+        s->xc[row] = fabs(x) < SPX_SPOT_FAR ? (long)x : -(long)s->ncol;
+        for (size_t c = 0; c < s->ncol; c++) {
+            const long pixel = s->xc[row] + (long)c;
+            const size_t at = (size_t)y * im->nx + (size_t)pixel;
+            if (pixel < 0 || pixel >= (long)im->nx || (im->mask != NULL && im->mask[at] != 0) || !(im->ivar[at] > 0) ||
+                !isfinite(im->ivar[at]) || !isfinite(im->data[at]))
+                continue;
+            s->data[row * s->ncol + c] = im->data[at];
+            s->w[row * s->ncol + c] = im->ivar[at];
+        }
+    }
+    /* a spot a row, of a spectrum that is 1; those beyond the ends reach into the strip */
+    const double step = (hi - lo) / fabs(b - a), beyond = (double)psf->hsizey + 1;
+    for (double k = -beyond; k <= fabs(b - a) + beyond; k++) {
+        spx_spot at;
+        const double *spot = make_spot(psf, f, lo + k * step, 0, memory, &at);
+        if (spot != NULL)
+            add_pixels(s, psf, &at, spot, step, 0, (long)s->nrow, s->unit);
+    }
+    if (left - reach - 0.5 < NEIGHBOUR * sigma)
+        take_off(w, s, f - 1, memory);
+    if (right - reach - 0.5 < NEIGHBOUR * sigma)
+        take_off(w, s, f + 1, memory);
+    spx_free(memory);
+    return SPX_OK;
+}
+
+static void free_strip(strip *s)
+{
+    spx_free(s->xc);
+    spx_free(s->lambda);
+    spx_free(s->data);
+}
+
+/* ---- lines ---- */
 
 static int by_wavelength(const void *a, const void *b)
 {
@@ -92,10 +295,10 @@ static int by_wavelength(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Lines within the bins that are used, sorted; those closer than a bin are one column with a fixed ratio. */
+/* Lines whose light falls on the rows, sorted; those closer than a bin are one column with a fixed ratio. */
 static spx_status choose_lines(const spx_shift_lines *lines, work *w, spx_err *e)
 {
-    const double lo = w->first + EDGE * w->step, hi = w->first + (double)(w->n - 1 - EDGE) * w->step;
+    const double lo = w->in->first, hi = w->in->last, beyond = (w->psf->hsizey + 1) * w->in->step;
     double brightest = 0;
     size_t n = 0;
     w->line = spx_alloc(lines->n + 1, sizeof *w->line, e);
@@ -106,210 +309,462 @@ static spx_status choose_lines(const spx_shift_lines *lines, work *w, spx_err *e
         if (lines->line[i].wavelength > lo && lines->line[i].wavelength < hi)
             brightest = fmax(brightest, lines->line[i].strength);
     for (size_t i = 0; i < lines->n; i++)
-        if (lines->line[i].wavelength > lo && lines->line[i].wavelength < hi &&
-            lines->line[i].strength > FAINT * brightest)
+        if (lines->line[i].wavelength > lo - beyond && lines->line[i].wavelength < hi + beyond &&
+            !(lines->line[i].strength < FAINT * brightest))
             w->line[n++] = lines->line[i];
     qsort(w->line, n, sizeof *w->line, by_wavelength);
     for (size_t i = 0; i < n; i++) {
-        if (i > 0 && w->line[i].wavelength - w->line[i - 1].wavelength < w->step) {
-            w->of[w->nline - 1].n++;
-            continue;
+        if (i > 0 && w->line[i].wavelength - w->line[i - 1].wavelength < BLEND * w->in->step)
+            w->of[w->nl - 1].n++;
+        else
+            w->of[w->nl++] = (blend){.first = i, .n = 1, .group = NONE};
+    }
+    for (size_t l = 0; l < w->nl; l++) {
+        blend *b = &w->of[l];
+        double sum = 0, weighted = 0;
+        for (size_t i = b->first; i < b->first + b->n; i++) {
+            sum += w->line[i].strength;
+            weighted += w->line[i].strength * w->line[i].wavelength;
         }
-        w->of[w->nline++] = (blend){i, 1};
+        b->middle = sum > 0 ? weighted / sum : w->line[b->first].wavelength;
+        for (size_t i = b->first; i < b->first + b->n; i++)
+            w->line[i].strength = sum > 0 ? w->line[i].strength / sum : 1 / (double)b->n;
     }
     return SPX_OK;
 }
 
-/* Share of the bins of a line, and its slope with the line's wavelength, bins^-1: of one column at zero point z. */
-static void make_line(const work *w, const blend *b, double z, column *c, double *slope)
+static double polynomial(const work *w, const double *z, double lambda)
 {
-    double sum = 0;
-    c->n = 0;
-    for (size_t i = 0; i < b->n; i++)
-        sum += w->line[b->first + i].strength;
-    for (size_t i = 0; i < b->n; i++) {
-        const double at = (w->line[b->first + i].wavelength - z - w->first) / w->step;
-        const double part = sum > 0 ? w->line[b->first + i].strength / sum : 1 / (double)b->n;
-        double here[TAPS], more[TAPS], first = floor(at) - (TAPS / 2 - 1);
-        first = first < 0 ? 0 : first > (double)(w->n - TAPS) ? (double)(w->n - TAPS) : first;
-        for (size_t k = 0; k < TAPS; k++) {
-            const double d = (at - first - (double)k) / (2 * w->width);
-            here[k] = exp(-d * d);
-            more[k] = -d / w->width * here[k];
+    double p[SPX_SHIFT_ZERO_MOST], sum = 0;
+    spx_legendre(spx_legendre_place(w->in->first, w->in->last, lambda), w->in->nterm, p);
+    for (size_t q = 0; q < w->in->nterm; q++)
+        sum += z[q] * p[q];
+    return sum;
+}
+
+/* Image of a line in a strip, and its derivatives by the place of the line in the spectrum of bins, -d/dlambda, and by
+ * kappa: values [3][c->n][ncol], at most `most` rows. */
+static void make_line(const work *w, const strip *s, const blend *b, size_t most, double *memory, column *c)
+{
+    const long ny = spx_psf_ny(w->psf), nx = spx_psf_nx(w->psf);
+    long first = (long)s->nrow, end = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = b->first; i < b->first + b->n; i++) {
+            spx_spot at;
+            const double lambda = w->line[i].wavelength - polynomial(w, w->z, w->line[i].wavelength);
+            const double *spot = pass == 0 ? NULL : make_spot(w->psf, s->fibre, lambda, w->kappa, memory, &at);
+            if (pass == 0 && spx_psf_spot_place(w->psf, s->fibre, lambda, &at) == SPX_SPOT_OK) {
+                first = at.yc - s->y0 < first ? at.yc - s->y0 : first;
+                end = at.yc - s->y0 + ny > end ? at.yc - s->y0 + ny : end;
+            }
+            const size_t size = c->n * s->ncol;
+            for (size_t d = 0; d < 3 && spot != NULL && size > 0; d++)
+                add_pixels(s, w->psf, &at, spot + d * (size_t)(nx * ny), w->line[i].strength * (d == 1 ? -1 : 1),
+                           (long)c->first, (long)c->n, c->value + d * size);
         }
-        spx_small_solve(TAPS, w->overlap, here);
-        spx_small_solve(TAPS, w->overlap, more);
-        if (i == 0) {
-            c->first = (size_t)first;
-            memset(c->value, 0, (TAPS + 2 * b->n) * sizeof *c->value);
-            memset(slope, 0, (TAPS + 2 * b->n) * sizeof *slope);
-        }
-        const size_t from = (size_t)first - c->first;
-        for (size_t k = 0; k < TAPS; k++) {
-            c->value[from + k] += part * here[k];
-            slope[from + k] += part * more[k];
-        }
-        c->n = from + TAPS;
+        if (pass > 0)
+            break;
+        first = first < 0 ? 0 : first;
+        end = end > (long)s->nrow ? (long)s->nrow : end;
+        c->first = (size_t)first;
+        c->n = end > first ? (size_t)(end - first) : 0;
+        c->n = c->n < most ? c->n : most;
+        memset(c->value, 0, 3 * c->n * s->ncol * sizeof *c->value);
     }
 }
 
-static spx_status make_columns(work *w, const spx_bspline *spline, spx_err *e)
+/* Rows that a column of lines may take. */
+static size_t most_rows(const work *w, const strip *s, const blend *b)
+{
+    const double length = w->line[b->first + b->n - 1].wavelength - w->line[b->first].wavelength;
+    const double rows = (double)s->nrow / (w->in->last - w->in->first) * length;
+    return (size_t)(1.5 * rows) + (size_t)spx_psf_ny(w->psf) + 3;
+}
+
+/* ---- normal equations ---- */
+
+/* sum w x y over the rows that both columns have. */
+static double product(const strip *s, const column *x, const column *y)
+{
+    const size_t first = x->first > y->first ? x->first : y->first;
+    const size_t ends[2] = {x->first + x->n, y->first + y->n}, end = ends[0] < ends[1] ? ends[0] : ends[1];
+    double sum = 0;
+    if (end <= first)
+        return 0;
+    const double *p = s->w + first * s->ncol, *a = x->value + (first - x->first) * s->ncol,
+                 *b = y->value + (first - y->first) * s->ncol;
+    for (size_t k = 0; k < (end - first) * s->ncol; k++)
+        sum += p[k] * a[k] * b[k];
+    return sum;
+}
+
+/* Adds c times a column to pixels of the strip. */
+static void add_column(const strip *s, const column *x, double c, double *to)
+{
+    for (size_t k = 0; k < x->n * s->ncol; k++)
+        to[x->first * s->ncol + k] += c * x->value[k];
+}
+
+/* Columns of a strip, and their memory. */
+typedef struct {
+    column *c; /* [nc] strengths of lines, splines, places of groups, kappa */
+    double *work, *lines, *rest;
+} columns;
+
+static spx_status make_lines(const work *w, const strip *s, columns *k, spx_err *e)
 {
     size_t size = 0;
-    w->ncol = w->nline + spline->n + 2 * EDGE;
-    for (size_t i = 0; i < w->nline; i++)
-        size += TAPS + 2 * w->of[i].n;
-    const size_t per = w->n / (spline->n - 3) * 4 + 16;
-    w->e = spx_alloc(w->ncol, sizeof *w->e, e);
-    w->memory = spx_alloc(2 * size + spline->n * per + 2 * EDGE, sizeof *w->memory, e);
-    w->ne = spx_alloc2(w->ncol, w->n, sizeof *w->ne, e);
-    w->g = spx_alloc2(w->ncol, w->ncol, sizeof *w->g, e);
-    w->x = spx_alloc(3 * w->ncol, sizeof *w->x, e);
-    w->rest = spx_alloc(3 * w->n, sizeof *w->rest, e);
-    if (!w->e || !w->memory || !w->ne || !w->g || !w->x || !w->rest)
+    for (size_t l = 0; l < w->nl; l++)
+        size += 3 * most_rows(w, s, &w->of[l]) * s->ncol;
+    if ((k->lines = spx_alloc(size + 1, sizeof *k->lines, e)) == NULL)
         return SPX_EIO;
-    w->right = w->x + w->ncol;
-    w->inverse = w->right + w->ncol;
-    w->slope = w->rest + w->n;
-    w->nslope = w->slope + w->n;
-    double *at = w->memory;
-    for (size_t i = 0; i < w->nline; i++) {
-        w->e[i].value = at;
-        at += 2 * (TAPS + 2 * w->of[i].n);
+    double *at = k->lines;
+    for (size_t l = 0; l < w->nl; l++) {
+        column *c = &k->c[l];
+        c->value = at;
+        make_line(w, s, &w->of[l], most_rows(w, s, &w->of[l]), k->work, c);
+        for (size_t i = 0; i < 3 * c->n * s->ncol; i++)
+            c->value[i] *= s->scale;
+        at += 3 * c->n * s->ncol;
     }
-    for (size_t i = 0; i < spline->n; i++)
-        w->e[w->nline + i] = (column){w->n, 0, at + i * per};
-    for (size_t k = 0; k < w->n; k++) {
-        double b[4];
-        const size_t i = spx_bspline_at(spline, w->first + (double)k * w->step, b);
-        for (size_t j = 0; j < 4; j++) {
-            column *c = &w->e[w->nline + i + j];
-            if (c->n == 0)
-                c->first = k;
-            if (k - c->first < per) {
-                c->value[k - c->first] = b[j];
-                c->n = k - c->first + 1;
-            }
-        }
-    }
-    for (size_t i = 0; i < 2 * EDGE; i++) { /* bins at the ends are free: light of lines beyond them may be there */
-        double *one = at + spline->n * per + i;
-        *one = 1;
-        w->e[w->nline + spline->n + i] = (column){i < EDGE ? i : w->n - 2 * EDGE + i, 1, one};
-    }
-    for (size_t i = w->nline; i < w->ncol; i++)
-        multiply(w, w->e[i].first, w->e[i].n, w->e[i].value, w->ne + i * w->n);
     return SPX_OK;
 }
 
-/* Strengths and continuum at zero point z; then information and gradient of z with these projected out. 0: no solution.
- * *used: columns of lines that tell z. */
-static int solve_at(work *w, double z, const double *ns, double *info, double *gradient, double *chi2, size_t *used)
+/* Splines, places of groups and kappa. */
+static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *e)
 {
-    const size_t nc = w->ncol;
-    for (size_t i = 0; i < w->nline; i++) {
-        make_line(w, &w->of[i], z, &w->e[i], w->e[i].value + TAPS + 2 * w->of[i].n);
-        multiply(w, w->e[i].first, w->e[i].n, w->e[i].value, w->ne + i * w->n);
+    column *spline = k->c + w->nl, *group = spline + w->nb, *kappa = group + w->ng;
+    double b[4];
+    for (size_t i = w->nl; i < w->nc; i++)
+        k->c[i] = (column){s->nrow, 0, NULL};
+    size_t size = w->in->width ? s->nrow : 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t r = 0; r < s->nrow; r++) {
+            const size_t i = spx_bspline_at(&w->spline, s->lambda[r], b);
+            for (size_t j = 0; j < 4; j++) {
+                column *one = &spline[i + j];
+                if (pass == 0) {
+                    one->first = r < one->first ? r : one->first;
+                    one->n = r - one->first + 1;
+                }
+                for (size_t x = 0; x < s->ncol && pass > 0; x++)
+                    one->value[(r - one->first) * s->ncol + x] = b[j] * s->scale * s->unit[r * s->ncol + x];
+            }
+        }
+        for (size_t l = 0; l < w->nl; l++) {
+            const column *c = &k->c[l];
+            const size_t pixels = c->n * s->ncol;
+            if (c->n == 0 || w->of[l].group == NONE)
+                continue;
+            column *one = &group[w->of[l].group];
+            if (pass == 0) {
+                const size_t first = c->first < one->first ? c->first : one->first;
+                const size_t end = one->n > 0 ? one->first + one->n : 0;
+                one->first = first;
+                one->n = (c->first + c->n > end ? c->first + c->n : end) - first;
+            }
+            for (size_t i = 0; i < pixels && pass > 0; i++)
+                one->value[(c->first - one->first) * s->ncol + i] += w->strength[l] * c->value[pixels + i];
+        }
+        if (pass > 0)
+            break;
+        for (size_t i = w->nl; i < w->nl + w->nb + w->ng; i++)
+            size += k->c[i].n;
+        double *at = k->rest = spx_alloc2(size + 1, s->ncol, sizeof *k->rest, e);
+        if (at == NULL)
+            return SPX_EIO;
+        for (size_t i = w->nl; i < w->nl + w->nb + w->ng; i++) {
+            k->c[i].value = at;
+            at += k->c[i].n * s->ncol;
+        }
+        if (w->in->width)
+            *kappa = (column){0, s->nrow, at};
     }
-    for (size_t i = 0; i < nc; i++) {
-        w->right[i] = dot(&w->e[i], ns);
-        for (size_t j = 0; j <= i; j++)
-            w->g[i * nc + j] = dot(&w->e[i], w->ne + j * w->n);
+    for (size_t l = 0; l < w->nl && w->in->width; l++) {
+        const column *c = &k->c[l];
+        add_column(s, &(column){c->first, c->n, c->value + 2 * c->n * s->ncol}, w->strength[l], kappa->value);
     }
-    for (size_t i = 0; i < nc; i++) /* columns on bins without light */
-        w->g[i * nc + i] += w->g[i * nc + i] > 0 ? 1e-12 * w->g[i * nc + i] : 1;
-    if (!spx_small_factor(nc, w->g))
-        return 0;
-    memcpy(w->x, w->right, nc * sizeof *w->x);
-    spx_small_solve(nc, w->g, w->x);
-    memcpy(w->rest, w->s, w->n * sizeof *w->rest);
-    memset(w->slope, 0, w->n * sizeof *w->slope);
-    *used = 0;
-    for (size_t i = 0; i < nc; i++) {
-        for (size_t k = 0; k < w->e[i].n; k++)
-            w->rest[w->e[i].first + k] -= w->x[i] * w->e[i].value[k];
-        if (i >= w->nline)
+    return SPX_OK;
+}
+
+/* Adds a strip to the normal equations of its part. reject: pixels far from the model are left out from now on. */
+static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err *e)
+{
+    const size_t npix = s->nrow * s->ncol, nc = w->nc;
+    columns k = {.c = spx_alloc(nc, sizeof *k.c, e), .work = spx_alloc(spot_work(w->psf), sizeof *k.work, e)};
+    spx_status st = k.c && k.work ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK)
+        st = make_lines(w, s, &k, e);
+    if (st == SPX_OK)
+        st = make_rest(w, s, &k, e);
+    if (st == SPX_OK) {
+        double *g = w->g + part * nc * nc, *right = w->right + part * nc;
+        const column all = {0, s->nrow, s->rest};
+        memcpy(s->rest, s->data, npix * sizeof *s->rest);
+        for (size_t i = 0; i < w->nl + w->nb; i++)
+            add_column(s, &k.c[i], -w->strength[i], s->rest);
+        for (size_t i = 0; i < npix; i++) {
+            const double model = s->data[i] - s->rest[i], r2 = s->rest[i] * s->rest[i] * s->w[i];
+            if (reject && r2 > REJECT * REJECT * (1 + WRONG * WRONG * model * model * s->w[i]))
+                s->w[i] = 0;
+            w->chi2[part] += s->w[i] > 0 ? r2 : 0;
+            w->npix[part] += s->w[i] > 0;
+        }
+        for (size_t i = 0; i < nc; i++) {
+            right[i] += product(s, &k.c[i], &all);
+            for (size_t j = 0; j <= i; j++)
+                g[i * nc + j] += product(s, &k.c[i], &k.c[j]);
+        }
+    }
+    spx_free(k.c);
+    spx_free(k.work);
+    spx_free(k.lines);
+    spx_free(k.rest);
+    return st;
+}
+
+/* Normal equations of all strips, in fixed parts, factored. *good 0: they have no factor. */
+static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
+{
+    const size_t nc = w->nc;
+    int failed = 0;
+    memset(w->g, 0, PARTS * nc * nc * sizeof *w->g);
+    memset(w->right, 0, PARTS * nc * sizeof *w->right);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(w->nthreads) reduction(| : failed)
+    for (size_t part = 0; part < PARTS; part++) {
+        spx_err mine = {0};
+        w->chi2[part] = w->npix[part] = 0;
+        for (size_t i = part; i < w->in->nfibre && !failed; i += PARTS)
+            failed |= add_strip(w, part, &w->strips[i], reject, &mine) != SPX_OK;
+    }
+    if (failed)
+        return spx_mem_fail(e);
+    for (size_t part = 1; part < PARTS; part++) {
+        for (size_t i = 0; i < nc * nc; i++)
+            w->g[i] += w->g[part * nc * nc + i];
+        for (size_t i = 0; i < nc; i++)
+            w->right[i] += w->right[part * nc + i];
+        w->chi2[0] += w->chi2[part];
+        w->npix[0] += w->npix[part];
+    }
+    if (w->in->width && w->ng > 0) {
+        const double prior = PRIOR_KAPPA * PRIOR_KAPPA * pow(w->in->step, 4);
+        w->g[nc * nc - 1] += 1 / prior;
+        w->right[nc - 1] -= w->kappa / prior;
+    }
+    for (size_t i = 0; i < nc; i++) /* columns without light */
+        w->g[i * nc + i] += w->g[i * nc + i] > 0 ? 1e-10 * w->g[i * nc + i] : 1;
+    *good = spx_small_factor(nc, w->g);
+    if (*good)
+        spx_small_solve(nc, w->g, w->right);
+    return SPX_OK;
+}
+
+/* ---- the fit ---- */
+
+/* Gives lines above the noise groups with places of their own; places of the middles of groups into at[ng]. */
+static spx_status make_groups(work *w, double *at, spx_err *e)
+{
+    const size_t nc = w->nc;
+    double *x = spx_alloc(nc, sizeof *x, e), before = 0;
+    if (x == NULL)
+        return SPX_EIO;
+    w->ng = 0;
+    for (size_t l = 0; l < w->nl; l++) {
+        blend *b = &w->of[l];
+        memset(x, 0, nc * sizeof *x);
+        x[l] = 1;
+        spx_small_solve(nc, w->g, x);
+        b->group = NONE;
+        if (!(w->strength[l] > SIGNIFICANT * sqrt(x[l])) || b->middle < w->in->first || b->middle > w->in->last)
             continue;
-        memset(w->inverse, 0, nc * sizeof *w->inverse);
-        w->inverse[i] = 1;
-        spx_small_solve(nc, w->g, w->inverse);
-        if (!(w->x[i] > SIGNIFICANT * sqrt(w->inverse[i])))
-            continue;
-        const double *slope = w->e[i].value + TAPS + 2 * w->of[i].n;
-        for (size_t k = 0; k < w->e[i].n; k++) /* a line at lambda - z: minus its slope with lambda */
-            w->slope[w->e[i].first + k] -= w->x[i] * slope[k] / w->step;
-        (*used)++;
+        if (w->ng == 0 || b->middle - before >= GROUP * w->in->step)
+            w->ng++;
+        b->group = w->ng - 1;
+        at[b->group] = before = b->middle;
     }
-    multiply(w, 0, w->n, w->slope, w->nslope);
-    *info = *gradient = *chi2 = 0;
-    for (size_t k = 0; k < w->n; k++) {
-        *info += w->slope[k] * w->nslope[k];
-        *gradient += w->rest[k] * w->nslope[k];
+    spx_free(x);
+    return SPX_OK;
+}
+
+/* Polynomial z through places s[ng] at wavelengths with covariance c[ng][ng], z so far included, by generalised least
+ * squares with scatter tau. use[ng]. memory: [ng][ng + 2 + terms]. 0: no solution. */
+static int fit_places(const work *w, const double *at, const double *s, const double *c, spx_shift_zero *out,
+                      uint8_t *use, double *memory)
+{
+    const size_t nt = w->in->nterm;
+    double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0};
+    for (int round = 0; round <= ROUNDS; round++) {
+        size_t n = 0, *list = (size_t *)memory;
+        double *v = memory + w->ng, *r = v + w->ng * w->ng, *p = r + w->ng;
+        double g[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST] = {0}, right[SPX_SHIFT_ZERO_MOST] = {0};
+        for (size_t i = 0; i < w->ng; i++)
+            if (use[i])
+                list[n++] = i;
+        if (n < FEWEST)
+            return 0;
+        for (size_t i = 0; i < n; i++) {
+            for (size_t j = 0; j < n; j++)
+                v[i * n + j] = c[list[i] * w->ng + list[j]] + (i == j ? tau2 : 0);
+            double q[SPX_SHIFT_ZERO_MOST];
+            spx_legendre(spx_legendre_place(w->in->first, w->in->last, at[list[i]]), nt, q);
+            for (size_t t = 0; t < nt; t++)
+                p[t * n + i] = q[t];
+        }
+        if (!spx_small_factor(n, v))
+            return 0;
+        for (size_t t = 0; t < nt; t++) {
+            memcpy(r, p + t * n, n * sizeof *r);
+            spx_small_solve(n, v, r);
+            for (size_t i = 0; i < n; i++) {
+                right[t] += r[i] * s[list[i]];
+                for (size_t u = 0; u < nt; u++)
+                    g[t * nt + u] += r[i] * p[u * n + i];
+            }
+            const double prior = t == 0 ? FARTHEST : PRIOR_SLOPE;
+            g[t * nt + t] += 1 / (prior * prior * w->in->step * w->in->step);
+        }
+        if (!spx_small_factor(nt, g))
+            return 0;
+        spx_small_solve(nt, g, right);
+        memcpy(z, right, nt * sizeof *z);
+        spx_small_inverse(nt, g, out->cov);
+        double sum = 0, weight = 0;
+        out->chi2 = 0;
+        for (size_t i = 0; i < n; i++) {
+            const double own = c[list[i] * w->ng + list[i]], wi = 1 / (own + tau2);
+            const double d = s[list[i]] - polynomial(w, z, at[list[i]]);
+            sum += wi * (d * d * (double)n / (double)(n > nt ? n - nt : 1) - own);
+            weight += wi;
+            out->chi2 += d * d / own;
+        }
+        out->dof = n > nt ? (double)(n - nt) : 0;
+        out->nline = n;
+        out->tau = sqrt(tau2);
+        if (round == ROUNDS)
+            break;
+        tau2 = fmin(fmax(sum / weight, 0), pow(MOST_TAU * w->in->step, 2));
+        for (size_t i = 0; i < w->ng; i++) {
+            const double d = s[i] - polynomial(w, z, at[i]);
+            use[i] = d * d <= 16 * (c[i * w->ng + i] + tau2);
+        }
     }
-    for (size_t i = 0; i < nc; i++)
-        w->right[i] = w->inverse[i] = dot(&w->e[i], w->nslope);
-    spx_small_solve(nc, w->g, w->inverse);
-    for (size_t i = 0; i < nc; i++)
-        *info -= w->right[i] * w->inverse[i];
-    double *nr = w->nslope; /* not needed any more */
-    multiply(w, 0, w->n, w->rest, nr);
-    for (size_t k = 0; k < w->n; k++)
-        *chi2 += w->rest[k] * nr[k];
+    memcpy(out->z, z, nt * sizeof *z);
     return 1;
 }
 
-spx_status spx_shift_zero_point(size_t n, size_t ndiag, double first, double step, double width, const double *s,
-                                const double *info, const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e)
+/* Columns of groups, and of kappa, are new: memory of the normal equations. */
+static spx_status resize(work *w, spx_err *e)
 {
-    work w = {.n = n, .m = ndiag - 1, .first = first, .step = step, .s = s, .info = info};
-    *out = (spx_shift_zero){0};
-    if (lines->n == 0 || n < 4 * TAPS)
-        return SPX_OK;
-    w.width = fmin(fmax(KERNEL * width, NARROWEST), WIDEST);
-    for (size_t j = 0; j < TAPS; j++)
-        for (size_t k = 0; k < TAPS; k++) {
-            const double d = ((double)j - (double)k) / (2 * w.width);
-            w.overlap[j * TAPS + k] = exp(-d * d) + (j == k ? 1e-9 : 0);
-        }
-    if (!spx_small_factor(TAPS, w.overlap))
-        return spx_fail(e, SPX_EBUG, "the overlaps of spots of %g bins have no factor", w.width);
-    const spx_bspline spline =
-        spx_bspline_of(first, first + (double)(n - 1) * step, (double)(n - 1) * step / (KNOTS - 3));
-    spx_status st = choose_lines(lines, &w, e);
+    w->nc = w->nl + w->nb + w->ng + (w->in->width && w->ng > 0 ? 1 : 0);
+    spx_free(w->g);
+    spx_free(w->right);
+    w->g = spx_alloc2(PARTS, w->nc * w->nc, sizeof *w->g, e);
+    w->right = spx_alloc2(PARTS, w->nc, sizeof *w->right, e);
+    return w->g && w->right ? SPX_OK : SPX_EIO;
+}
+
+static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
+{
+    double *at = spx_alloc(w->nl + 1, sizeof *at, e), *place = NULL, *cov = NULL, *x = NULL, *memory = NULL;
+    uint8_t *use = NULL;
+    int good = 1, settled = 0;
+    spx_status st = at != NULL ? resize(w, e) : SPX_EIO;
     if (st == SPX_OK)
-        st = make_columns(&w, &spline, e);
-    double *ns = st == SPX_OK ? spx_alloc(n, sizeof *ns, e) : NULL;
-    if (ns == NULL)
-        st = SPX_EIO;
-    if (st == SPX_OK) {
-        double z = 0, known = 0, gradient = 0, chi2 = 0, moved = step;
-        size_t used = 0, with_light = 0;
-        int good = w.nline >= FEWEST;
-        multiply(&w, 0, n, s, ns);
-        for (size_t k = 0; k < n; k++)
-            with_light += info[k] > 0;
-        for (int i = 0; i < MOST_STEPS && good && fabs(moved) > SMALL_STEP * step; i++) {
-            good = solve_at(&w, z, ns, &known, &gradient, &chi2, &used) && used >= FEWEST && known > 0;
-            moved = good ? gradient / known : 0;
-            z += moved;
-            good = good && fabs(z) < FARTHEST * step;
-        }
-        if (good && fabs(moved) <= SMALL_STEP * step && with_light > w.ncol + 1) {
-            out->dof = (double)(with_light - w.ncol - 1);
-            out->chi2 = chi2;
-            out->nline = used;
-            out->value = z;
-            out->error = sqrt(fmax(1, chi2 / out->dof) / known + ERROR * ERROR * step * step / (double)used);
-        }
+        st = sum_up(w, 0, &good, e);
+    if (st == SPX_OK && good) {
+        memcpy(w->strength, w->right, (w->nl + w->nb) * sizeof *w->strength);
+        st = make_groups(w, at, e);
     }
-    spx_free(ns);
+    const size_t ng = w->ng;
+    good = good && ng >= FEWEST;
+    if (st == SPX_OK && good)
+        st = resize(w, e);
+    if (st == SPX_OK && good) {
+        place = spx_alloc(ng, sizeof *place, e);
+        cov = spx_alloc2(ng, ng, sizeof *cov, e);
+        x = spx_alloc(w->nc, sizeof *x, e);
+        memory = spx_alloc2(ng, ng + 2 + SPX_SHIFT_ZERO_MOST, sizeof *memory, e);
+        use = spx_alloc(ng, 1, e);
+        if (!place || !cov || !x || !memory || !use)
+            st = SPX_EIO;
+    }
+    for (int step = 0; step < MOST_STEPS && good && !settled && st == SPX_OK; step++) {
+        const size_t first = w->nl + w->nb;
+        if ((st = sum_up(w, step == 2, &good, e)) != SPX_OK || !good)
+            break;
+        /* pixel noise that is larger than ivar says, as of spots that the PSF cannot describe */
+        const double noise = fmax(1, w->chi2[0] / fmax(1, w->npix[0] - (double)w->nc));
+        for (size_t i = 0; i < first; i++)
+            w->strength[i] += w->right[i];
+        for (size_t i = 0; i < ng; i++) {
+            place[i] = w->right[first + i] + polynomial(w, w->z, at[i]);
+            use[i] = 1;
+            memset(x, 0, w->nc * sizeof *x);
+            x[first + i] = 1;
+            spx_small_solve(w->nc, w->g, x);
+            for (size_t j = 0; j < ng; j++)
+                cov[i * ng + j] = noise * x[first + j];
+        }
+        if (w->in->width) {
+            memset(x, 0, w->nc * sizeof *x);
+            x[w->nc - 1] = 1;
+            spx_small_solve(w->nc, w->g, x);
+            out->kappa_error = sqrt(noise * x[w->nc - 1] + pow(LINE_WIDTH, 4));
+            w->kappa += w->right[w->nc - 1];
+        }
+        good = fit_places(w, at, place, cov, out, use, memory);
+        double moved = 0;
+        for (size_t q = 0; q < w->in->nterm && good; q++) {
+            moved = fmax(moved, fabs(out->z[q] - w->z[q]));
+            w->z[q] = out->z[q];
+            good = fabs(w->z[q]) < FARTHEST * w->in->step;
+        }
+        settled = step > 2 && moved < SMALL_STEP * w->in->step;
+    }
+    out->kappa = w->kappa;
+    if (!settled)
+        *out = (spx_shift_zero){0};
+    spx_free(at);
+    spx_free(place);
+    spx_free(cov);
+    spx_free(x);
+    spx_free(memory);
+    spx_free(use);
+    return st;
+}
+
+spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                                const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e)
+{
+    work w = {
+        .image = image, .psf = psf, .in = in, .nthreads = in->nthreads > 0 ? in->nthreads : omp_get_max_threads()};
+    *out = (spx_shift_zero){0};
+    if (lines->n == 0 || in->nfibre == 0 || !(in->last > in->first))
+        return SPX_OK;
+    w.spline = spx_bspline_of(in->first, in->last, KNOTS);
+    w.nb = w.spline.n;
+    spx_status st = choose_lines(lines, &w, e);
+    w.strips = st == SPX_OK ? spx_alloc(in->nfibre, sizeof *w.strips, e) : NULL;
+    w.strength = st == SPX_OK ? spx_alloc(w.nl + w.nb, sizeof *w.strength, e) : NULL;
+    if (w.strips == NULL || w.strength == NULL)
+        st = SPX_EIO;
+    int failed = 0;
+    if (st == SPX_OK && w.nl >= FEWEST) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(w.nthreads) reduction(| : failed)
+        for (size_t i = 0; i < in->nfibre; i++) {
+            spx_err mine = {0};
+            failed |= make_strip(&w, i, &w.strips[i], &mine) != SPX_OK;
+        }
+        st = failed ? spx_mem_fail(e) : iterate(&w, out, e);
+    }
+    for (size_t i = 0; w.strips != NULL && i < in->nfibre; i++)
+        free_strip(&w.strips[i]);
+    spx_free(w.strips);
+    spx_free(w.strength);
     spx_free(w.line);
     spx_free(w.of);
-    spx_free(w.e);
-    spx_free(w.memory);
-    spx_free(w.ne);
     spx_free(w.g);
-    spx_free(w.x);
-    spx_free(w.rest);
+    spx_free(w.right);
     return st;
 }

@@ -843,9 +843,7 @@ extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, cons
         return st;
     return spx::guarded("sky", e, [&] {
         (void)spx::use_first(b);
-        if (!spx::state_of(b)->pagelock)
-            spx_mem_set_pagelock(spx::lock_pages);
-        spx::state_of(b)->pagelock = 1;
+        spx::lock_blocks(b);
         static thread_local kept memory;
         cuda c{{}, 0, {}, memory, 0, 0};
         spx_sky_engine engine = {};

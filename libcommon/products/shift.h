@@ -44,7 +44,8 @@ typedef struct {
     size_t nfibre_common;        /* fibres whose common spectrum it is */
     int rounds;
 
-    /* Zero point, Angstrom: added to delta of all fibres; error enlarged by chi^2. nline 0: relative. */
+    /* Zero point in the middle of the arm, Angstrom: part of delta of all fibres. Its error contains the scatter of the
+     * list's lines; chi2, dof: of these by their own errors. nline 0: relative. */
     double zero_point, zero_point_error, zero_point_chi2, zero_point_dof;
     size_t nline;
 } spx_shift;

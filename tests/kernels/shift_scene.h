@@ -20,6 +20,9 @@ typedef struct {
     spx_target *target;
 } shift_scene;
 
+/* Simulated electrons are drawn, or not. */
+static int shift_noise = 1;
+
 /* dark[i] != 0: no light at all in bundle i; may be NULL. seed: of targets and noise. */
 static inline shift_scene shift_expose(char arm, size_t nspec, double wmin, double wmax, uint64_t seed, double exptime,
                                        const unsigned char *dark)
@@ -34,7 +37,8 @@ static inline shift_scene shift_expose(char arm, size_t nspec, double wmin, doub
                             .v = {-200, 200},
                             .vsini = {0, 10},
                             .mag = {18, 21}};
-    const spx_sim_noise noise = {.seed = seed, .camera = arm, .photon_noise = 1, .readnoise = 3, .fullwell = 2e5};
+    const spx_sim_noise noise = {
+        .seed = seed, .camera = arm, .photon_noise = shift_noise, .readnoise = 3, .fullwell = 2e5};
     CHECK(spx_sim_psf(arm, nspec, wmin, wmax, &s.psf, &e) == SPX_OK, "%s", spx_err_text(&e));
     const size_t n = spx_sim_grid_size(s.psf.wmin, s.psf.wmax, 0.1);
     double *w = spx_alloc(n, sizeof *w, &e), *flux = spx_alloc2(nspec, n, sizeof *flux, &e);

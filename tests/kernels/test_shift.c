@@ -303,6 +303,63 @@ static void check_traces(const char *what, const shift_scene *scene, const shift
     spx_psf_free(&psf);
 }
 
+/* Zero point without noise: by the fibres with sky alone, and the PSF that the light fell through but for a motion of
+ * all of 0.06 pixel, a slope and 2 % of width. What is left is the method's own error: the lines of the simulation have
+ * a sigma of 0.05 Angstrom, and the steps of its spectra another 0.1/sqrt(12). */
+static void check_zero_point(char arm, double wmin, double wmax)
+{
+    const double dy = 0.06, slope = 0.03, width = 0.02, own = 0.05 * 0.05 + 0.1 * 0.1 / 12;
+    spx_shift_lines lines = {0};
+    shift_noise = 0;
+    shift_scene scene = shift_expose(arm, NSPEC, wmin, wmax, 11, 900, NULL);
+    shift_noise = 1;
+    spx_psf *psf = &scene.psf;
+    size_t fibre[NSPEC], n = 0;
+    double scale[NSPEC], sigma = 0, rows = 0;
+    for (size_t f = 0; f < NSPEC; f++) {
+        const double middle = 0.5 * (wmin + wmax);
+        if (!scene.target[f].sky)
+            continue;
+        fibre[n] = f;
+        scale[n++] = 1;
+        rows = spx_psf_series_value(&psf->y, f, middle + 0.5) - spx_psf_series_value(&psf->y, f, middle - 0.5);
+        double *c = psf->coeff + ((size_t)psf->sigy * psf->nspec + f) * psf->ndeg;
+        sigma = spx_legendre_sum(psf->ndeg, c, spx_psf_u(psf->wmin, psf->wmax, middle));
+        for (size_t q = 0; q < psf->ndeg; q++)
+            c[q] /= 1 + width;
+        /* over wmin ... wmax of the frame, not of the PSF */
+        const double lambda[3] = {wmin, middle, wmax}, move[3] = {-dy + slope, -dy, -dy - slope};
+        spx_shift_add_series(psf->y.ncoef, psf->y.coef + f * psf->y.ncoef, psf->y.wmin, psf->y.wmax, 2, 3, lambda,
+                             move);
+    }
+    const spx_shift_common in = {
+        .nfibre = n, .fibre = fibre, .scale = scale, .first = wmin, .last = wmax, .step = 0.8, .nterm = 2, .width = 1};
+    spx_shift_zero zero[2];
+    spx_err e = {0};
+    sky_line_list(&lines);
+    for (int i = 0; i < 2; i++) {
+        spx_shift_common threads = in;
+        threads.nthreads = 1 + 2 * i;
+        CHECK(spx_shift_zero_point(&scene.image, psf, &threads, &lines, &zero[i], &e) == SPX_OK, "%s",
+              spx_err_text(&e));
+    }
+    CHECK(memcmp(&zero[0], &zero[1], sizeof zero[0]) == 0, "zero points depend on the number of threads");
+    const double kappa = sigma * sigma / (rows * rows) * (1 - 1 / ((1 + width) * (1 + width))) + own;
+    double left = 0;
+    for (int u = -1; u <= 1; u++) { /* the trace of fibre 0 as it is, and by the zero point */
+        const double lambda = 0.5 * (wmin + wmax) + 0.4 * u * (wmax - wmin), z = zero->z[0] + 0.8 * u * zero->z[1];
+        const double before = spx_psf_series_value(&psf->y, fibre[0], lambda - z);
+        const double truth = spx_psf_series_value(&psf->y, fibre[0], lambda) + dy + 0.8 * slope * u;
+        left = fmax(left, fabs(before - truth));
+    }
+    printf("%c: zero point %.5f +- %.5f, wrong by %.5f pixel, kappa %.5f (%.5f) +- %.5f, %zu lines, tau %.5f\n", arm,
+           zero->z[0], sqrt(zero->cov[0]), left, zero->kappa, kappa, zero->kappa_error, zero->nline, zero->tau);
+    CHECK(zero->nline > 20 && left < 0.001, "%c: traces wrong by %.5f pixel", arm, left);
+    CHECK(fabs(zero->kappa - kappa) < 0.002, "%c: kappa wrong by %.5f", arm, zero->kappa - kappa);
+    spx_free(lines.line);
+    shift_scene_free(&scene);
+}
+
 int main(void)
 {
     shift_scene scene = shift_expose('z', NSPEC, WMIN, WMAX, 11, 900, NULL);
@@ -332,5 +389,7 @@ int main(void)
     check_traces("0.3 pixel", &scene, &m, 1, 0.015);
     shift_scene_free(&scene);
     check_dark();
+    check_zero_point('z', WMIN, WMAX);
+    check_zero_point('r', 6300, 7000);
     return failures != 0;
 }

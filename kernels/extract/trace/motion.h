@@ -7,19 +7,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "extract/motion_math.h"
 #include "extract/trace/band.h"
 #include "extract/trace/cg.h"
 #include "extract/trace/chi2.h"
 #include "extract/trace/spots.h"
-
-/* Significance of a bin that is taken for a line, and of a mean that is taken for light; bins that the mean is taken
- * over, to each side, and that a line reaches. */
-#define MOTION_LINE  5.0
-#define MOTION_LIGHT 5.0
-enum { MOTION_HALF = 15, MOTION_REACH = 3 };
-
-/* Accuracy of F: CG's error of v^T M^-1 v is of second order, so this is that of F, relative. */
-#define MOTION_RELATIVE 1e-10
 
 /* Images J_q of one fibre, q = dx, e: [2][height][stride] over the rows that are used; W J alike. */
 typedef struct {
@@ -27,50 +19,6 @@ typedef struct {
     long x0;           /* column of the CCD of the first */
     size_t nx, stride; /* columns that may differ from 0; all */
 } strip;
-
-/* Weighted mean around bin k of the bins that are no lines; *weight of it is its inverse variance. */
-static double mean_around(size_t n, size_t k, const double *sum_wf, const double *sum_w, double *weight)
-{
-    const size_t from = k > MOTION_HALF ? k - MOTION_HALF : 0, to = k + MOTION_HALF + 1 < n ? k + MOTION_HALF + 1 : n;
-    *weight = sum_w[to] - sum_w[from];
-    return *weight > 0 ? (sum_wf[to] - sum_wf[from]) / *weight : 0;
-}
-
-/* Light of fibre f that J is made of: light[nbin]. work[4 (nbin + 1)]. */
-static void find_light(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, const double *variance,
-                       double *light, double *work)
-{
-    const size_t n = p->nbin, nl = b->nl;
-    double *w = work, *line = work + n + 1, *sum_w = line + n + 1, *sum_wf = sum_w + n + 1;
-    for (size_t k = 0; k < n; k++) { /* M 1: weights of a flux that is the same in all bins */
-        w[k] = b->m[k * b->nelem * nl + f];
-        line[k] = 0;
-        for (size_t d = 1; d <= (size_t)b->hi[0]; d++)
-            w[k] += (k + d < n ? b->m[(k * b->nelem + d) * nl + f] : 0) +
-                    (k >= d ? b->m[((k - d) * b->nelem + d) * nl + f] : 0);
-        w[k] = w[k] > 0 && b->w[k * nl + f] > 0 ? w[k] : 0;
-    }
-    for (int round = 0; round < 3; round++) {
-        sum_w[0] = sum_wf[0] = 0;
-        for (size_t k = 0; k < n; k++) {
-            sum_w[k + 1] = sum_w[k] + (line[k] > 0 ? 0 : w[k]);
-            sum_wf[k + 1] = sum_wf[k] + (line[k] > 0 ? 0 : w[k] * b->x[k * nl + f]);
-        }
-        for (size_t k = 0; k < n; k++) {
-            double weight;
-            const double mean = mean_around(n, k, sum_wf, sum_w, &weight);
-            light[k] = line[k] > 0 ? b->x[k * nl + f] : mean * mean * weight > MOTION_LIGHT * MOTION_LIGHT ? mean : 0;
-        }
-        for (size_t k = 0; k < n && round < 2; k++) {
-            double weight;
-            const double mean = mean_around(n, k, sum_wf, sum_w, &weight), off = b->x[k * nl + f] - mean;
-            if (!(w[k] > 0) || !(off * off > MOTION_LINE * MOTION_LINE * variance[k * nl + f]))
-                continue;
-            for (size_t i = k > MOTION_REACH ? k - MOTION_REACH : 0; i <= k + MOTION_REACH && i < n; i++)
-                line[i] = 1;
-        }
-    }
-}
 
 /* Adds `scale` times a spot to rows of a strip; rows beyond it are left out. */
 ALWAYS_INLINE void add_to_strip(const spx_trace_plan *p, const spx_bin_geometry *at, const double *spot, double scale,
@@ -116,26 +64,11 @@ static double strip_times_strip(size_t height, const strip *s, const double *a, 
     return sum;
 }
 
-/* Range of coupling between fibres: neighbours that a column of v reaches, and those that one of M^-1 v does. */
-typedef struct {
-    size_t v, z;  /* neighbours to each side: z = v + 1, as F has elements with the next fibre */
-    size_t apart; /* fibres whose columns do not meet: solved for at once */
-} coupling_range;
-
-/* Elements of M between fibres, relative to the diagonal. The inverse of the blocks is up to some INVERSE times that of
- * the diagonal (narrow bins); each fibre further away costs a factor of that coupling. */
-#define MOTION_NO_COUPLING 1e-8
-#define MOTION_INVERSE     20.0
-/* Cross talk of columns that are solved for at once, relative to F; bins whose diagonal is below a fraction of the
- * largest, at the ends of the rows that are used, carry no light of a column. */
-#define MOTION_CROSS_TALK 1e-7
-#define MOTION_WEAK       0.01
-
-static coupling_range find_coupling(const spx_trace_plan *p, const spx_trace_bundle *b)
+static spx_motion_range find_coupling(const spx_trace_plan *p, const spx_trace_bundle *b)
 {
     const size_t nf = b->nf, nl = b->nl;
-    double most = 0, strongest = 0;
-    coupling_range range = {0, 1, 1};
+    double sum = 0, strongest = 0;
+    spx_motion_range range = {0, 1, 1};
     for (size_t k = 0; k < p->nbin; k++)
         for (size_t f = 0; f < nf; f++)
             strongest = fmax(strongest, b->singular[f] ? 0 : b->m[k * b->nelem * nl + f]);
@@ -148,22 +81,12 @@ static coupling_range find_coupling(const spx_trace_plan *p, const spx_trace_bun
                     continue;
                 const double *m = b->m + (k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl;
                 const double *own = b->m + k * b->nelem * nl, *its = b->m + (size_t)other * b->nelem * nl + df;
-                for (size_t f = 0; f + (size_t)df < nf; f++) {
-                    const double square = m[f] * m[f], scale = own[f] * its[f];
-                    if (own[f] > MOTION_WEAK * strongest && its[f] > MOTION_WEAK * strongest &&
-                        square > largest * scale)
-                        largest = square / scale;
-                }
+                for (size_t f = 0; f + (size_t)df < nf; f++)
+                    largest = spx_motion_coupling(m[f], own[f], its[f], strongest, largest);
             }
-        largest = sqrt(largest);
-        if (largest > MOTION_NO_COUPLING)
-            range.v = (size_t)df;
-        most += largest * (double)(b->hi[df] - b->lo[df] + 1);
+        spx_motion_range_add(&range, df, sqrt(largest), b->hi[df] - b->lo[df] + 1, &sum);
     }
-    range.z = range.v + 1;
-    range.apart = range.v + range.z + 1;
-    for (double left = 1; left > MOTION_CROSS_TALK && range.apart < nf; left *= MOTION_INVERSE * most)
-        range.apart++;
+    spx_motion_range_end(&range, (int)nf, sum);
     return range;
 }
 
@@ -174,9 +97,9 @@ typedef struct {
 } motion_memory;
 
 static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
-                               const coupling_range *c, size_t widest, size_t height, motion_memory *m, spx_err *e)
+                               const spx_motion_range *c, size_t widest, size_t height, motion_memory *m, spx_err *e)
 {
-    const size_t npix = (size_t)p->ny * p->nxp, around = 2 * c->z + 1;
+    const size_t npix = (size_t)p->ny * p->nxp, around = 2 * (size_t)c->z + 1;
     const size_t vectors = 2 * b->nf * around * p->nbin;
     const size_t ring = (size_t)(b->hi[0] + 1) * (size_t)(b->hi[0] + 1) * SPX_TRACE_LANES;
     m->spots = spx_trace_workspace_get(r, SPX_BUFFER_RING, p->nbin * b->nf, npix, e);
@@ -211,7 +134,8 @@ static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, stri
     own_variance(p, b, m->work + 4 * (p->nbin + 1), m->variance);
     for (size_t f = 0; f < nf; f++) {
         double info = 0, mean = 0;
-        find_light(p, b, f, m->variance, m->light, m->work);
+        spx_motion_light(p->nbin, b->nl, (size_t)b->hi[0], b->m + f, b->nelem * b->nl, b->w + f, b->x + f,
+                         m->variance + f, 1, m->light, m->work);
         for (size_t k = 0; k < p->nbin; k++) {
             const spx_bin_geometry *at = &b->at[k * nf + f];
             if (b->state[k * nf + f] != SPX_TRACE_SPOT)
@@ -271,11 +195,11 @@ static void weigh(const spx_trace_bundle *b, strip *s, motion_memory *m, spx_mot
 }
 
 /* v = A^T W J_q of fibre f on the fibres around it, [2][nf][2 range.z + 1][nbin]. */
-static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, const strip *s, const coupling_range *c,
+static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, const strip *s, const spx_motion_range *c,
                    motion_memory *m)
 {
     const size_t npix = (size_t)p->ny * p->nxp, nf = b->nf, height = (size_t)(b->y1 - b->y0);
-    const size_t reach = c->v, around = 2 * c->z + 1;
+    const size_t reach = (size_t)c->v, around = 2 * (size_t)c->z + 1;
     for (size_t f = 0; f < nf; f++)
         for (size_t g = f > reach ? f - reach : 0; g <= f + reach && g < nf; g++)
             for (size_t k = 0; k < p->nbin; k++) {
@@ -283,16 +207,16 @@ static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, const str
                 if (b->state[k * nf + g] != SPX_TRACE_SPOT || b->singular[g] || !(b->w[k * b->nl + g] > 0))
                     continue;
                 for (size_t q = 0; q < 2; q++)
-                    m->v[((q * nf + f) * around + g + c->z - f) * p->nbin + k] = spot_times_strip(
+                    m->v[((q * nf + f) * around + g + (size_t)c->z - f) * p->nbin + k] = spot_times_strip(
                         p, at, m->spots + (k * nf + g) * npix, &s[f], b->y0, b->y1, s[f].wj + q * height * s[f].stride);
             }
 }
 
 /* z = M^-1 v. Fibres whose solutions do not reach each other are solved for at once. */
-static spx_status solve_columns(const spx_trace_plan *p, const spx_trace_bundle *b, const coupling_range *c,
+static spx_status solve_columns(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_motion_range *c,
                                 spx_trace_workspace *r, motion_memory *m, spx_err *e)
 {
-    const size_t nf = b->nf, nl = b->nl, reach = c->z, around = 2 * reach + 1, apart = c->apart;
+    const size_t nf = b->nf, nl = b->nl, reach = (size_t)c->z, around = 2 * reach + 1, apart = (size_t)c->apart;
     double *side = m->variance + p->nbin * nl, *solution = side + p->nbin * nl;
     spx_status st = SPX_OK;
     for (size_t q = 0; q < 2; q++)
@@ -303,7 +227,7 @@ static spx_status solve_columns(const spx_trace_plan *p, const spx_trace_bundle 
                     for (size_t k = 0; k < p->nbin && f + i >= reach && f + i - reach < nf; k++)
                         side[k * nl + f + i - reach] = m->v[((q * nf + f) * around + i) * p->nbin + k];
             int solved;
-            st = solve_to(p, b, side, 0, MOTION_RELATIVE, r, solution, &solved, e);
+            st = solve_to(p, b, side, 0, SPX_MOTION_RELATIVE, r, solution, &solved, e);
             for (size_t f = group; f < nf && st == SPX_OK; f += apart)
                 for (size_t i = 0; i < around; i++)
                     for (size_t k = 0; k < p->nbin && f + i >= reach && f + i - reach < nf; k++)
@@ -313,10 +237,10 @@ static spx_status solve_columns(const spx_trace_plan *p, const spx_trace_bundle 
 }
 
 /* v of (q, f) times z of (s, g): sum over the fibres that both have. */
-static double project(const spx_trace_plan *p, const spx_trace_bundle *b, const coupling_range *c,
+static double project(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_motion_range *c,
                       const motion_memory *m, size_t q, size_t f, size_t s, size_t g)
 {
-    const size_t nf = b->nf, reach = c->z, around = 2 * reach + 1;
+    const size_t nf = b->nf, reach = (size_t)c->z, around = 2 * reach + 1;
     double sum = 0;
     for (size_t h = 0; h < nf; h++) {
         if (h + reach < f || h > f + reach || h + reach < g || h > g + reach)
@@ -350,7 +274,7 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
         s[f].nx = left <= right ? (size_t)(right - left) + p->nxp : p->nxp;
         widest = s[f].nx > widest ? s[f].nx : widest;
     }
-    const coupling_range range = find_coupling(p, b);
+    const spx_motion_range range = find_coupling(p, b);
     if (motion_alloc(p, b, r, &range, widest, height, &m, e) != SPX_OK)
         return SPX_EIO;
     for (size_t f = 0; f < nf; f++) {

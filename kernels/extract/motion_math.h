@@ -1,0 +1,110 @@
+/* Provides the arithmetic of the motion of traces (extract/motion.h) that the CPU and a device share. */
+#ifndef SPX_EXTRACT_MOTION_MATH_H
+#define SPX_EXTRACT_MOTION_MATH_H
+
+#include <math.h>
+#include <stddef.h>
+
+#include "hostdevice.h"
+
+/* Significance of a bin that is taken for a line, and of a mean that is taken for light; bins that the mean is taken
+ * over, to each side, and that a line reaches. */
+#define SPX_MOTION_LINE  5.0
+#define SPX_MOTION_LIGHT 5.0
+enum { SPX_MOTION_HALF = 15, SPX_MOTION_LINE_REACH = 3 };
+
+/* Accuracy of F: CG's error of v^T M^-1 v is of second order, so this is that of F, relative. */
+#define SPX_MOTION_RELATIVE 1e-10
+
+/* Elements of M between fibres, relative to the diagonal. The inverse of the blocks is up to some INVERSE times that of
+ * the diagonal (narrow bins); each fibre further away costs a factor of that coupling. */
+#define SPX_MOTION_NO_COUPLING 1e-8
+#define SPX_MOTION_INVERSE     20.0
+/* Cross talk of columns that are solved for at once, relative to F; bins whose diagonal is below a fraction of the
+ * largest, at the ends of the rows that are used, carry no light of a column. */
+#define SPX_MOTION_CROSS_TALK 1e-7
+#define SPX_MOTION_WEAK       0.01
+
+/* Weighted mean around bin k of the bins that are no lines, from sums over the bins before; *weight of it is its
+ * inverse variance. Sums lie `stride` apart. */
+SPX_HD double spx_motion_mean(size_t n, size_t k, size_t stride, const double *sum_wf, const double *sum_w,
+                              double *weight)
+{
+    const size_t from = k > SPX_MOTION_HALF ? k - SPX_MOTION_HALF : 0;
+    const size_t to = k + SPX_MOTION_HALF + 1 < n ? k + SPX_MOTION_HALF + 1 : n;
+    *weight = sum_w[to * stride] - sum_w[from * stride];
+    return *weight > 0 ? (sum_wf[to * stride] - sum_wf[from * stride]) / *weight : 0;
+}
+
+/* Light of a fibre that J is made of, light[n] with elements `stride` apart. m: its own block of M, element (k, k + d)
+ * at [k mrow + d nl], half-bandwidth `band`; fibre's weight A^T W 1, flux and variance at [k nl]. work: 4 (n + 1)
+ * elements `stride` apart. */
+SPX_HD void spx_motion_light(size_t n, size_t nl, size_t band, const double *m, size_t mrow, const double *weights,
+                             const double *x, const double *variance, size_t stride, double *light, double *work)
+{
+    double *w = work, *line = work + (n + 1) * stride, *sum_w = line + (n + 1) * stride;
+    double *sum_wf = sum_w + (n + 1) * stride, weight;
+    for (size_t k = 0; k < n; k++) { /* M 1: weights of a flux that is the same in all bins */
+        double sum = m[k * mrow];
+        for (size_t d = 1; d <= band; d++)
+            sum += (k + d < n ? m[k * mrow + d * nl] : 0) + (k >= d ? m[(k - d) * mrow + d * nl] : 0);
+        w[k * stride] = sum > 0 && weights[k * nl] > 0 ? sum : 0;
+        line[k * stride] = 0;
+    }
+    for (int round = 0; round < 3; round++) {
+        sum_w[0] = sum_wf[0] = 0;
+        for (size_t k = 0; k < n; k++) {
+            const double here = line[k * stride] > 0 ? 0 : w[k * stride];
+            sum_w[(k + 1) * stride] = sum_w[k * stride] + here;
+            sum_wf[(k + 1) * stride] = sum_wf[k * stride] + here * x[k * nl];
+        }
+        for (size_t k = 0; k < n; k++) {
+            const double mean = spx_motion_mean(n, k, stride, sum_wf, sum_w, &weight);
+            const int lit = mean * mean * weight > SPX_MOTION_LIGHT * SPX_MOTION_LIGHT;
+            light[k * stride] = line[k * stride] > 0 ? x[k * nl] : lit ? mean : 0;
+        }
+        for (size_t k = 0; k < n && round < 2; k++) {
+            const double mean = spx_motion_mean(n, k, stride, sum_wf, sum_w, &weight), off = x[k * nl] - mean;
+            if (!(w[k * stride] > 0) || !(off * off > SPX_MOTION_LINE * SPX_MOTION_LINE * variance[k * nl]))
+                continue;
+            const size_t from = k > SPX_MOTION_LINE_REACH ? k - SPX_MOTION_LINE_REACH : 0;
+            for (size_t i = from; i <= k + SPX_MOTION_LINE_REACH && i < n; i++)
+                line[i * stride] = 1;
+        }
+    }
+}
+
+/* Range of coupling between fibres: neighbours that a column of v = A^T W J reaches, and those that one of M^-1 v does.
+ */
+typedef struct {
+    int v, z;  /* neighbours to each side: z = v + 1, as F has elements with the next fibre */
+    int apart; /* fibres whose columns do not meet: solved for at once */
+} spx_motion_range;
+
+/* Largest square of an element of M relative to its two diagonals, of those that are not weak. */
+SPX_HD double spx_motion_coupling(double element, double own, double other, double strongest, double largest)
+{
+    const double square = element * element, scale = own * other;
+    if (own > SPX_MOTION_WEAK * strongest && other > SPX_MOTION_WEAK * strongest && square > largest * scale)
+        return square / scale;
+    return largest;
+}
+
+/* Adds fibres df apart, whose largest coupling is given, to the range (v of 0 at first) and to the sum over all. */
+SPX_HD void spx_motion_range_add(spx_motion_range *range, int df, double largest, int elements, double *sum)
+{
+    if (largest > SPX_MOTION_NO_COUPLING)
+        range->v = df;
+    *sum += largest * elements;
+}
+
+/* The rest of the range, of nf fibres. */
+SPX_HD void spx_motion_range_end(spx_motion_range *range, int nf, double sum)
+{
+    range->z = range->v + 1;
+    range->apart = range->v + range->z + 1;
+    for (double left = 1; left > SPX_MOTION_CROSS_TALK && range->apart < nf; left *= SPX_MOTION_INVERSE * sum)
+        range->apart++;
+}
+
+#endif
