@@ -481,7 +481,7 @@ spx_status spx_run_commit(spx_run *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_product_publish(s->p->now, e);
     if (st == SPX_OK)
-        spx_shortage_success();
+        spx_ending_success();
     return st;
 }
 
@@ -619,9 +619,9 @@ static void open_descriptors(void)
             _exit(SPX_EIO); /* not even that: no message can be written either */
 }
 
-int spx_main(const spx_program *program, int argc, char **argv)
+/* After spx_main() has seen that the stack takes its variables. */
+static __attribute__((noinline)) spx_status run_program(const spx_program *program, int argc, char **argv)
 {
-    open_descriptors();
     struct spx_run_private priv;
     spx_run s;
     spx_opt output[3], shared[NSHARED];
@@ -642,9 +642,8 @@ int spx_main(const spx_program *program, int argc, char **argv)
                                   program->usage,
                                   {program->options != NULL ? program->options : &none, output, shared},
                                   program->example};
-    spx_shortage_guard(program->name);
+    spx_shortage_guard();
     spx_log_init(program->name, SPX_NORMAL);
-    spx_tmpfile_guard();
     (void)H5dont_atexit(); /* must precede any other call of HDF5; see spx_output_abandoned() */
     spx_h5_watch();
     priv.begun = spx_seconds();
@@ -677,5 +676,14 @@ int spx_main(const spx_program *program, int argc, char **argv)
         (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
         (void)H5close();
     }
+    return st;
+}
+
+int spx_main(const spx_program *program, int argc, char **argv)
+{
+    open_descriptors();
+    spx_ending_guard(program->name);
+    const spx_status st = run_program(program, argc, argv);
+    spx_ending_expected();
     return (int)st;
 }

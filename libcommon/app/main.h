@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "app/opt.h"
+#include "base/ending.h"
 #include "base/err.h"
 #include "base/fallback.h"
 #include "base/hook.h"

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include "base/ending.h"
 #include "base/mem.h"
 
 /* Polling interval of ready() while workers are busy, nanoseconds. */
@@ -175,7 +176,7 @@ int spx_thread_begin(pthread_t *t, void *(*f)(void *), void *arg)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         (void)sigdelset(&most, own[i]);
     (void)pthread_sigmask(SIG_BLOCK, &most, &old);
-    const int failed = pthread_create(t, NULL, f, arg);
+    const int failed = spx_thread_or_error(t, f, arg);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
     return failed == 0;
 }

@@ -4,30 +4,15 @@
 
 #include <errno.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/err.h"
-#include "base/tmpfile.h"
+#include "base/ending.h"
 
-#if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ && !defined SPX_NO_SHORTAGE
-#if defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer) || __has_feature(thread_sanitizer)
-#define SPX_NO_SHORTAGE
-#endif
-#endif
-#else
-#define SPX_NO_SHORTAGE
-#endif
-
-#ifndef SPX_NO_SHORTAGE
+#ifdef SPX_REPLACES_LIBC
 #include <dlfcn.h>
 
-static const char *name; /* of the program; NULL: no guard */
+static int guarded;
 static _Thread_local int tolerated;
-static volatile int succeeded;
 
 /* glibc's own, for what dlsym() allocates while it looks for the next ones (of a library that counts allocations, say).
  */
@@ -49,58 +34,41 @@ static void *next_of(const char *symbol, void *own)
     return found != NULL ? found : own;
 }
 
-void spx_shortage_guard(const char *program)
+void spx_shortage_guard(void)
 {
     next.malloc = (void *(*)(size_t))next_of("malloc", (void *)__libc_malloc);
     next.calloc = (void *(*)(size_t, size_t))next_of("calloc", (void *)__libc_calloc);
     next.realloc = (void *(*)(void *, size_t))next_of("realloc", (void *)__libc_realloc);
     next.memalign = (void *(*)(size_t, size_t))next_of("memalign", (void *)__libc_memalign);
-    name = program;
-}
-
-void spx_shortage_success(void)
-{
-    succeeded = 1;
+    guarded = 1;
 }
 
 static void *or_end(void *p, size_t n)
 {
-    if (p != NULL || n == 0 || name == NULL || tolerated > 0)
-        return p;
-    if (succeeded)
-        _exit(SPX_OK);
-    /* no stdio: it may be what allocates */
-    char text[256] = "";
-    size_t at = strlen(name) < sizeof text / 2 ? strlen(name) : 0;
-    static const char what[] = ": out of memory: give smaller inputs or fewer threads\n";
-    memcpy(text, name, at);
-    memcpy(text + at, what, sizeof what - 1);
-    if (write(STDERR_FILENO, text, at + sizeof what - 1) < 0) {
-        /* nobody to tell */
-    }
-    spx_tmpfile_abandon();
-    _exit(SPX_EIO);
+    if (p == NULL && n > 0 && guarded && tolerated == 0)
+        spx_end_now("out of memory: give smaller inputs or fewer threads");
+    return p;
 }
 
 void *malloc(size_t n)
 {
-    return name == NULL ? __libc_malloc(n) : or_end(next.malloc(n), n);
+    return !guarded ? __libc_malloc(n) : or_end(next.malloc(n), n);
 }
 
 void *calloc(size_t n, size_t size)
 {
-    return name == NULL ? __libc_calloc(n, size) : or_end(next.calloc(n, size), n > 0 ? size : 0);
+    return !guarded ? __libc_calloc(n, size) : or_end(next.calloc(n, size), n > 0 ? size : 0);
 }
 
 void *realloc(void *p, size_t size)
 {
-    return name == NULL ? __libc_realloc(p, size) : or_end(next.realloc(p, size), size);
+    return !guarded ? __libc_realloc(p, size) : or_end(next.realloc(p, size), size);
 }
 
 void *memalign(size_t align, size_t size);
 void *memalign(size_t align, size_t size)
 {
-    return name == NULL ? __libc_memalign(align, size) : or_end(next.memalign(align, size), size);
+    return !guarded ? __libc_memalign(align, size) : or_end(next.memalign(align, size), size);
 }
 
 void *aligned_alloc(size_t align, size_t size)
@@ -135,13 +103,8 @@ void *spx_realloc_or_null(void *p, size_t size)
 
 #else
 
-void spx_shortage_success(void)
+void spx_shortage_guard(void)
 {
-}
-
-void spx_shortage_guard(const char *program)
-{
-    (void)program;
 }
 
 void *spx_calloc_or_null(size_t n, size_t size)

@@ -9,12 +9,8 @@
 
 #include <stddef.h>
 
-/* From now on: `program` is the first word of the line. */
-void spx_shortage_guard(const char *program);
-
-/* From now on the run has succeeded: its product is in place, and memory that runs out while things are closed ends it
- * with status 0, without a word. */
-void spx_shortage_success(void);
+/* From now on; after spx_ending_guard() (base/ending.h). */
+void spx_shortage_guard(void);
 
 /* calloc(), and realloc() of memory that a library frees, for callers that deal with NULL. */
 void *spx_calloc_or_null(size_t n, size_t size);

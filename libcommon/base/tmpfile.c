@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 
 /* Names that the signal handler unlinks: it may use only async-signal-safe calls, hence a plain array. A queue on many
@@ -65,66 +64,10 @@ void spx_tmpfile_abandon(void)
     remove_all();
 }
 
-static void on_signal(int sig)
-{
-    spx_tmpfile_abandon();
-    spx_log_stopped();
-    (void)signal(sig, SIG_DFL);
-    (void)raise(sig);
-}
-
-#ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer reports a crash itself */
-/* Handler of SIGSEGV and the like: HDF5 1.10 can crash on a damaged file, and temporary files are removed then, too. */
-static void on_crash(int sig)
-{
-    static const char text[] =
-        "crashed; nothing was written. Is an input file damaged (h5dump FILE)? If not, please report this\n";
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) {
-        /* stderr is closed or full: nothing to report to */
-    }
-    on_signal(sig);
-}
-#endif
-
 void spx_tmpfile_guard(void)
 {
-    static const int sigs[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU};
-    struct sigaction sa;
-    memset(&sa, 0, sizeof sa);
-    (void)sigemptyset(&sa.sa_mask);
-    sa.sa_handler = on_signal;
-    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) {
-        struct sigaction old;
-        /* a signal ignored by the parent (nohup) stays ignored */
-        if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            (void)sigaction(sigs[i], &sa, NULL);
-    }
-#ifndef __SANITIZE_ADDRESS__
-    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-    /* a stack of its own: one that overflows has no room for the handler (the main thread's, which HDF5 runs in) */
-    static char stack[1 << 16];
-    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
-    sa.sa_flags = sigaltstack(&own, NULL) == 0 ? SA_ONSTACK : 0;
-    sa.sa_handler = on_crash;
-    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
-        (void)sigaction(crashes[i], &sa, NULL);
-    sa.sa_flags = 0;
-#endif
-    /* a closed pipe and a file that grew too large (ulimit -f) are errors of write() */
-    sa.sa_handler = SIG_IGN;
-    (void)sigaction(SIGPIPE, &sa, NULL);
-    (void)sigaction(SIGXFSZ, &sa, NULL);
     (void)atexit(remove_all);
     (void)spx_tmpfile_mode(0);
-}
-
-void spx_text_output(void)
-{
-    struct sigaction sa;
-    memset(&sa, 0, sizeof sa);
-    (void)sigemptyset(&sa.sa_mask);
-    sa.sa_handler = SIG_DFL;
-    (void)sigaction(SIGPIPE, &sa, NULL);
 }
 
 static const char *shown(const spx_tmpfile *t)

@@ -44,12 +44,7 @@ spx_status spx_write_all(int fd, const void *buf, size_t n, const char *name, sp
  * of a signal. */
 void spx_tmpfile_abandon(void);
 
-/* Registers the removal of temporary files at exit and on signals (once, at program start; SIGPIPE and SIGXFSZ are
- * ignored, so that a closed pipe and a file beyond the size limit are errors of write()). */
+/* Registers the removal of temporary files at exit; for spx_ending_guard() (base/ending.h). */
 void spx_tmpfile_guard(void);
-
-/* For programs that write text to standard output: restores SIGPIPE's default, also where the parent ignores it, so
- * that a reader which stops (`| head`) ends the program silently. */
-void spx_text_output(void);
 
 #endif

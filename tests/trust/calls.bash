@@ -10,7 +10,7 @@ sweep() {
         wrong "$inject was not built"
         return
     }
-    export OMP_NUM_THREADS=1
+    export OMP_NUM_THREADS=${threads:-1}
     for c in "${cases[@]}"; do
         with=("LD_PRELOAD=$inject" "SPX_INJECT_COUNT=$PWD/count")
         right_run "$c" || continue
@@ -48,7 +48,11 @@ class open 17 "a file cannot be opened or looked at"
 class_open() { sweep open:EMFILE open:EIO fopen stat:EIO stat:ESTALE; }
 
 class thread 3 "a thread cannot be started"
-class_thread() { sweep thread thread:1:on; }
+# With three threads each.
+class_thread() {
+    local cases=("${cases[@]/ -j 1/ -j 3}")
+    threads=3 sweep thread thread:on
+}
 
 class map 29 "a mapping fails"
 class_map() { sweep map map:on; }
