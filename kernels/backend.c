@@ -68,8 +68,10 @@ static spx_status load_library(const char *name, void **lib, char *path, size_t 
 {
     char file[64];
     (void)snprintf(file, sizeof file, "backend-%s.so", name);
-    spx_plugin_path(file, path, size);
     *lib = NULL;
+    const spx_status st = spx_plugin_path(file, path, size, e);
+    if (st != SPX_OK)
+        return st;
     /* the backend's libraries take hundreds of megabytes: do not load them where there is no CUDA driver */
     void *driver = strcmp(name, "cuda") == 0 ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL;
     if (driver != NULL)

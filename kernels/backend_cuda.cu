@@ -49,7 +49,8 @@ static void close_cuda(spx_backend *b)
 static void *svd_symbol(const char *symbol, spx_err *e)
 {
     char path[PATH_MAX + 64];
-    spx_plugin_path("backend-cuda-svd.so", path, sizeof path);
+    if (spx_plugin_path("backend-cuda-svd.so", path, sizeof path, e) != SPX_OK)
+        return nullptr;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE), *found = nullptr;
     if (library != nullptr)
         found = dlsym(library, symbol);

@@ -72,6 +72,22 @@ limited() {
         fi
         fails_with 4 "$1: *" "$@" -o "$(printf 'x%.0s' {1..300}).h5"
     done
+    # Symbolic links: the link is replaced, never what it leads to, and a dangling one is said to be one.
+    local made=(h5merge -q "$d/frame-b0.h5")
+    ln -s absent link
+    fails_with 4 "h5merge: link: is a symbolic link that leads to no file: give -f *" "${made[@]}" -o link
+    "${made[@]}" -f -o link
+    [ ! -L link ] && [ ! -e absent ] && rm link
+    echo precious >old
+    ln -s old link
+    fails_with 4 "h5merge: link: exists already*" "${made[@]}" -o link
+    "${made[@]}" -f -o link
+    [ ! -L link ] && [ "$(cat old)" = precious ]
+    # A name of 255 bytes is one.
+    local long
+    long=$(printf 'x%.0s' {1..255})
+    "${made[@]}" -o "$long"
+    [ -s "$long" ]
     fails_with 4 "specx-sim: nowhere/t.h5*" specx-sim -q --wavelength 6400,6410 --truth nowhere/t.h5 -o x.h5
 }
 
@@ -152,6 +168,58 @@ alloc_fails() {
     fails_with 4 '*standard output*' bash -c 'h5merge -q "$1" -o - >&-' - "$d/frame-b0.h5"
     fails_with 4 '*standard output*' bash -c 'h5table "$1" >&-' - "$d/rv.h5"
     fails_with 4 '*standard input*' bash -c 'h52fits -q -o x.fits - <&-'
+}
+
+@test "killed programs leave files that specpipe-info --clean removes" {
+    mkfifo pipe
+    # A pipe that nobody reads: the program waits with its output unfinished.
+    specx-sim -q --wavelength 6400,6410 --fibers 2 --truth pipe -o x.h5 &
+    local pid=$!
+    wait_for $pid compgen -G '.x.h5.*'
+    specpipe-info --clean . >told
+    grep -qx '\.x\.h5\.specpipe-[0-9a-f]*-'$pid'-[A-Za-z0-9]*: kept: its process runs' told
+    kill -KILL $pid
+    wait $pid || true
+    specpipe-info --clean . >told
+    grep -qx '\.x\.h5\.specpipe-.*: removed' told
+    [ "$(ls -A)" = "$(printf 'pipe\ntold')" ]
+    specpipe-info --clean "${TMPDIR:-/tmp}" >/dev/null
+    fails_with 4 'specpipe-info: nowhere: cannot be read: No such file*' specpipe-info --clean nowhere
+}
+
+@test "a stack that is too small, and stacks of threads" {
+    local d=$BATS_FILE_TMPDIR/data k w
+    need_program prlimit
+    [ -z "${ASAN_OPTIONS-}${UBSAN_OPTIONS-}" ] || skip "sanitizers need a larger stack"
+    for k in 40 100 300; do
+        for w in "${writers[@]}"; do
+            eval "set -- $w"
+            fails_with 4 "$1: the stack is limited to less than 1 MiB: *" prlimit --stack=$((k * 1024)) "$@" -o x.h5
+        done
+    done
+    # A soft limit is raised, and threads do not depend on OMP_STACKSIZE.
+    OMP_STACKSIZE=16K prlimit --stack=100000:8388608 rvs-fit -q -j 3 --templates "$d/templates.h5" "$d/spectra.h5" -o rv.h5
+}
+
+@test "plug-ins are not looked for in the current folder" {
+    local there=$PWD
+    mkdir -p lib/specpipe here
+    touch lib/specpipe/hook-python.so hook-python.so
+    echo 'def hook(a): pass' >h.py
+    SPX_BACKENDS=. fails_with 2 '*SPX_BACKENDS=.: *full path*' burgers --hook h.py -o out.h5
+    SPX_BACKENDS='' fails_with 2 '*SPX_BACKENDS=: *full path*' burgers --hook h.py -o out.h5
+    # Without /proc, started by a name that depends on the folder.
+    unshare -rm true 2>/dev/null || skip "no mount namespace can be made here"
+    unshare -rm sh -c 'mount -t tmpfs none /proc' 2>/dev/null || skip "/proc cannot be covered here"
+    mkdir bin
+    cp "$(command -v burgers)" bin/
+    # shellcheck disable=SC2016
+    fails_with 2 '*hook-python.so: nothing says where this program is installed*SPX_BACKENDS*' \
+        unshare -rm sh -c 'mount -t tmpfs none /proc && cd here && exec ../bin/burgers --hook ../h.py -o out.h5'
+    # By its full name it works, and so do outputs.
+    unshare -rm sh -c "mount -t tmpfs none /proc && exec $SPX_BUILD/bin/burgers -q --cells 40 --steps 30 -o $there/x.h5"
+    h5check x.h5
+    unshare -rm sh -c "mount -t tmpfs none /proc && exec $SPX_BUILD/bin/specpipe-info" | grep -v '^hook python.*nothing says'
 }
 
 @test "a frame without its mask is refused" {

@@ -1,4 +1,4 @@
-/* specpipe-info: what this installation can use, and why not the rest. */
+/* specpipe-info: what this installation can use, and why not the rest; removes what killed programs have left. */
 #include <cblas.h>
 #include <fftw3.h>
 #include <stdarg.h>
@@ -53,11 +53,20 @@ static void tell_libraries(void)
     tell("fftw", "%s", fftw_version);
 }
 
+static const char *clean;
+
+static void tell_temporary(const char *name, const char *what)
+{
+    printf("%s: %s\n", name, what);
+}
+
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_backend b = {0};
     if (s->ninput != 0)
         return spx_fail(e, SPX_EUSAGE, "%s: there is no input", s->input[0]);
+    if (clean != NULL)
+        return spx_tmpfile_clean(clean, tell_temporary, e);
     tell_machine(s);
     tell_libraries();
     spx_backend_describe(tell);
@@ -72,9 +81,16 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
+    static const spx_opt options[] = {
+        SPX_OPTION(
+            STRING, "clean", 0, "FOLDER", clean,
+            "Remove the temporary files that killed programs have left in this folder, and say so; nothing else is "
+            "shown"),
+        {0}};
     static const spx_program program = {.name = "specpipe-info",
                                         .summary = "what this installation can use, and why not the rest",
                                         .usage = "[OPTION...]",
+                                        .options = options,
                                         .example = "specpipe-info --device cuda",
                                         .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL | SPX_USES_DEVICE,
                                         .run = run};

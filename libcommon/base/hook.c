@@ -62,7 +62,9 @@ static spx_status read_source(const char *path, char **source, spx_err *e)
 
 static spx_status load_plugin(void **lib, char *library, size_t size, spx_err *e)
 {
-    spx_plugin_path("hook-python.so", library, size);
+    const spx_status st = spx_plugin_path("hook-python.so", library, size, e);
+    if (st != SPX_OK)
+        return spx_err_context(e, "--hook");
     if (access(library, R_OK) != 0)
         return spx_fail(e, SPX_EUSAGE,
                         "--hook: this installation has no hooks (%s is not there): install libpython3-dev and build "

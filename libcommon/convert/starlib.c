@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,19 +91,18 @@ spx_status spx_starlib_open(spx_starlib *l, const char *dir, int force, spx_err 
 
     const char *slash = strrchr(l->target, '/'), *base = slash != NULL ? slash + 1 : l->target;
     int len = slash == NULL ? 0 : (int)(slash - l->target) + 1;
-    char *temp = spx_alloc(n + 16, 1, e);
+    char name[NAME_MAX + 1], *temp = spx_alloc((size_t)len + sizeof name, 1, e);
     if (temp == NULL)
         return SPX_EIO;
-    (void)snprintf(temp, n + 16, "%.*s.%s.XXXXXX", len, l->target, base);
+    spx_tmpfile_name(base, NAME_MAX, name);
+    (void)snprintf(temp, (size_t)len + sizeof name, "%.*s%s", len, l->target, name);
     guard(l);
-    if (mkdtemp(temp) == NULL) {
+    if (mkdir(temp, 0777) != 0) {
         spx_fail_at(e, SPX_EIO, l->target, NULL, NULL, "cannot make the folder: %s", strerror(errno));
         spx_free(temp);
         return SPX_EIO;
     }
     l->temp = temp;
-    /* mkdtemp() makes mode 0700; restore what the umask allows */
-    (void)chmod(temp, spx_tmpfile_mode(0777));
     return SPX_OK;
 }
 

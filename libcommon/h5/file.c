@@ -139,16 +139,17 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         if ((st = spx_tmpfile_open(&t, "-", 1, e)) != SPX_OK)
             return st;
         enum { CHUNK = 1 << 20 };
+        static const char SPILL[] = "temporary file in $TMPDIR";
         char *buf = spx_alloc(CHUNK, 1, e);
         uint64_t done = sizeof head;
-        st = buf == NULL ? SPX_EIO : spx_write_all(t.fd, head, sizeof head, t.path, e);
+        st = buf == NULL ? SPX_EIO : spx_write_all(t.fd, head, sizeof head, SPILL, e);
         while (st == SPX_OK && done < len) {
             size_t want = len - done < CHUNK ? (size_t)(len - done) : CHUNK;
             st = read_full(fd, buf, want, &got, in->name, e);
             if (st == SPX_OK && got < want)
                 st = truncated(in->name, done + got, len, e);
             if (st == SPX_OK)
-                st = spx_write_all(t.fd, buf, want, t.path, e);
+                st = spx_write_all(t.fd, buf, want, SPILL, e);
             done += want;
         }
         spx_free(buf);
