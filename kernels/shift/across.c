@@ -1,9 +1,11 @@
 /* Provides shifts and widths across the traces (shift/shift.h, part X): windows, the smooth fit, the moved PSF. */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "calib/bordered.h"
+#include "calib/clones.h"
 #include "num/stat.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"
@@ -39,13 +41,14 @@ enum { MOST_STEPS = 12 };
 
 typedef struct {
     const spx_shift_options *o;
-    size_t ns, nw, nb, nl, nm, n1, n; /* n1 = nl nm + nb coefficients of shift or width; n of both */
+    size_t ns, nw, nb, nl, nm, smooth,
+        n; /* smooth = nl nm functions; n = 2 (smooth + nb) coefficients of shift, width */
     spx_motion_row *row;
     spx_motion_fit *fit;
     double *first, *last;
     double *total, *step, *prior; /* [n] coefficients so far, this step, variances a priori */
     double *normal, *right;       /* [n][n] lower triangle, [n] */
-    double *phi;                  /* [2][n1] */
+    double *phi;                  /* [2][smooth] */
     uint8_t *use;                 /* [nw][ns] */
     double usual;                 /* median chi^2 of windows about the smooth functions over its expectation */
 } work;
@@ -60,7 +63,7 @@ static void free_work(work *w)
     spx_free(w->use);
 }
 
-/* Functions of fibre f at a wavelength: phi[n1]. */
+/* Smooth functions of fibre f at a wavelength: phi[smooth]. The fibre has its bundle's offset besides. */
 static void basis(const work *w, size_t f, double wavelength, double *phi)
 {
     double p[16], q[16];
@@ -69,15 +72,13 @@ static void basis(const work *w, size_t f, double wavelength, double *phi)
     for (size_t l = 0; l < w->nl; l++)
         for (size_t m = 0; m < w->nm; m++)
             phi[l * w->nm + m] = p[l] * q[m];
-    for (size_t b = 0; b < w->nb; b++)
-        phi[w->nl * w->nm + b] = b == f / w->o->bundle_size;
 }
 
-/* Index of coefficient i of shifts (q = 0) or widths (q = 1) in the order of the product. */
-static size_t place_of(const work *w, size_t q, size_t i)
+/* Index of the offset of fibre f's bundle, of shifts (q = 0) or widths (q = 1), in the order of the product; those of
+ * smooth functions are before, q smooth + i. */
+static size_t offset_of(const work *w, size_t q, size_t f)
 {
-    const size_t smooth = w->nl * w->nm;
-    return i < smooth ? q * smooth + i : 2 * smooth + q * w->nb + i - smooth;
+    return 2 * w->smooth + q * w->nb + f / w->o->bundle_size;
 }
 
 /* ---- windows ---- */
@@ -87,6 +88,7 @@ static size_t place_of(const work *w, size_t q, size_t i)
 static void sample_light(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, size_t n, double *info)
 {
     const size_t every = psf->nspec / SAMPLES + 1;
+#pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
     for (size_t k = 0; k < n; k++)
         for (size_t f = every / 2; f < psf->nspec; f += every) {
             const double lambda = o->wmin + (double)k * o->dw;
@@ -142,19 +144,31 @@ static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w
 
 /* ---- the smooth fit ---- */
 
-/* Adds one pair of rows, F (2 x 2, of fibres f and g), to the normal equations. */
-static void add_pair(work *w, const double f[4], const double *phi, const double *psi)
+/* to[j] += a x[j] + b y[j], j < n. */
+SPX_CLONES static void add_both(size_t n, double a, const double *x, double b, const double *y, double *to)
 {
+    for (size_t j = 0; j < n; j++)
+        to[j] += a * x[j] + b * y[j];
+}
+
+/* Adds a window of fibre f to the lower triangle: F (2 x 2), and that with the next fibre; phi, psi: functions of both.
+ */
+static void add_window(work *w, size_t f, const double own[4], const double next[4], const double *phi,
+                       const double *psi)
+{
+    const size_t n = w->smooth;
+    for (size_t q = 0; q < 2; q++)
+        for (size_t r = 0; r <= q; r++) {
+            const double o = own[2 * q + r], a = next[2 * q + r], b = next[2 * r + q];
+            double *to = w->normal + q * n * w->n + r * n;
+            for (size_t i = 0; i < n; i++) /* o phi phi^T + a phi psi^T + b psi phi^T */
+                add_both(q == r ? i + 1 : n, o * phi[i] + b * psi[i], phi, a * phi[i], psi, to + i * w->n);
+            w->normal[offset_of(w, q, f) * w->n + offset_of(w, r, f)] += o + a + b;
+        }
     for (size_t q = 0; q < 2; q++)
         for (size_t r = 0; r < 2; r++)
-            for (size_t i = 0; i < w->n1; i++) {
-                const double here = f[2 * q + r] * phi[i];
-                if (here == 0)
-                    continue;
-                double *to = w->normal + place_of(w, q, i) * w->n;
-                for (size_t j = 0; j < w->n1; j++)
-                    to[place_of(w, r, j)] += here * psi[j];
-            }
+            add_both(n, own[2 * q + r] + next[2 * r + q], phi, next[2 * q + r], psi,
+                     w->normal + offset_of(w, q, f) * w->n + r * n);
 }
 
 /* Normal equations of a step, the prior of all so far included; right[n]. */
@@ -165,36 +179,42 @@ static void sum_up(work *w)
         w->normal[i * w->n + i] = 1 / w->prior[i];
         w->right[i] = -w->total[i] / w->prior[i];
     }
-    double *phi = w->phi, *psi = w->phi + w->n1;
+    double *phi = w->phi, *psi = w->phi + w->smooth;
     for (size_t k = 0; k < w->nw; k++)
         for (size_t f = 0; f < w->ns; f++) {
             const spx_motion_row *r = &w->row[k * w->ns + f];
+            static const double none[4];
             if (!w->use[k * w->ns + f])
                 continue;
             const double own[4] = {r->fisher[0], r->fisher[1], r->fisher[1], r->fisher[2]};
+            const int next = f + 1 < w->ns && (f + 1) % w->o->bundle_size != 0 && w->use[k * w->ns + f + 1];
             basis(w, f, r->wavelength, phi);
-            add_pair(w, own, phi, phi);
-            for (size_t q = 0; q < 2; q++)
-                for (size_t i = 0; i < w->n1; i++)
-                    w->right[place_of(w, q, i)] += r->gradient[q] * phi[i];
-            if (f + 1 < w->ns && (f + 1) % w->o->bundle_size != 0 && w->use[k * w->ns + f + 1]) {
-                const double turned[4] = {r->next[0], r->next[2], r->next[1], r->next[3]};
+            if (next)
                 basis(w, f + 1, w->row[k * w->ns + f + 1].wavelength, psi);
-                add_pair(w, r->next, phi, psi);
-                add_pair(w, turned, psi, phi);
+            add_window(w, f, own, next ? r->next : none, phi, next ? psi : phi);
+            for (size_t q = 0; q < 2; q++) {
+                for (size_t i = 0; i < w->smooth; i++)
+                    w->right[q * w->smooth + i] += r->gradient[q] * phi[i];
+                w->right[offset_of(w, q, f)] += r->gradient[q];
             }
         }
 }
 
-/* Shift and width of fibre f at a wavelength by coefficients c. */
+/* Shift and width of fibre f by coefficients c, its functions phi. */
+static void value_of(const work *w, const double *c, size_t f, const double *phi, double out[2])
+{
+    for (size_t q = 0; q < 2; q++) {
+        out[q] = c[offset_of(w, q, f)];
+        for (size_t i = 0; i < w->smooth; i++)
+            out[q] += c[q * w->smooth + i] * phi[i];
+    }
+}
+
+/* The same at a wavelength; phi: room for its functions. */
 static void value(const work *w, const double *c, size_t f, double wavelength, double *phi, double out[2])
 {
     basis(w, f, wavelength, phi);
-    out[0] = out[1] = 0;
-    for (size_t i = 0; i < w->n1; i++) {
-        out[0] += c[place_of(w, 0, i)] * phi[i];
-        out[1] += c[place_of(w, 1, i)] * phi[i];
-    }
+    value_of(w, c, f, phi, out);
 }
 
 /* g - F step: what a window has left against the smooth function. chi^2 of it, for two degrees of freedom. */
@@ -363,8 +383,8 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->nl = w->nl < psf->x.ncoef ? w->nl : psf->x.ncoef;
     w->nm = o->degree_fibre < 0 ? (bears < 7 ? bears : 7) + 1 : (size_t)o->degree_fibre + 1;
     w->nm = w->nm < psf->nspec ? w->nm : psf->nspec;
-    w->n1 = w->nl * w->nm + w->nb;
-    w->n = 2 * w->n1;
+    w->smooth = w->nl * w->nm;
+    w->n = 2 * (w->smooth + w->nb);
     const size_t rows = w->nw * w->ns;
     w->row = spx_alloc(rows, sizeof *w->row, e);
     w->fit = spx_alloc(w->nw * w->nb, sizeof *w->fit, e);
@@ -379,14 +399,13 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->prior = w->step + w->n;
     w->right = w->prior + w->n;
     w->phi = w->right + w->n;
-    for (size_t q = 0; q < 2; q++)
-        for (size_t i = 0; i < w->n1; i++) {
-            const int offset = i >= w->nl * w->nm;
-            const double error = q == 0     ? offset ? PRIOR_BUNDLE : PRIOR_SHIFT
-                                 : o->width ? offset ? PRIOR_BUNDLE_WIDTH : PRIOR_WIDTH
-                                            : NOT_FREE;
-            w->prior[place_of(w, q, i)] = error * error;
-        }
+    for (size_t i = 0; i < w->n; i++) {
+        const int offset = i >= 2 * w->smooth, q = i >= (offset ? 2 * w->smooth + w->nb : w->smooth);
+        const double error = q == 0     ? offset ? PRIOR_BUNDLE : PRIOR_SHIFT
+                             : o->width ? offset ? PRIOR_BUNDLE_WIDTH : PRIOR_WIDTH
+                                        : NOT_FREE;
+        w->prior[i] = error * error;
+    }
     return place_windows(im, psf, w, e);
 }
 
@@ -485,14 +504,31 @@ static void fill_covariance(const work *w, spx_shift *out)
     }
 }
 
-/* Error of shift (q = 0) or width of functions phi. */
-static double error_of(const work *w, const double *covariance, size_t q, const double *phi)
+/* Error of shift (q = 0) or width of fibre f, its functions phi. */
+static double error_of(const work *w, const double *covariance, size_t q, size_t f, const double *phi)
 {
-    double sum = 0;
-    for (size_t i = 0; i < w->n1; i++)
-        for (size_t j = 0; j < w->n1; j++)
-            sum += phi[i] * phi[j] * covariance[place_of(w, q, i) * w->n + place_of(w, q, j)];
+    const size_t n = w->smooth, offset = offset_of(w, q, f);
+    const double *row = covariance + offset * w->n + q * n;
+    double sum = covariance[offset * w->n + offset];
+    for (size_t i = 0; i < n; i++) {
+        double here = 2 * row[i] + phi[i] * covariance[(q * n + i) * w->n + q * n + i];
+        for (size_t j = 0; j < i; j++)
+            here += 2 * phi[j] * covariance[(q * n + i) * w->n + q * n + j];
+        sum += phi[i] * here;
+    }
     return sum > 0 ? sqrt(sum) : 0;
+}
+
+/* Errors at the places of the product. */
+static void fill_errors(const work *w, spx_shift *out)
+{
+    for (size_t f = 0; f < w->ns; f++)
+        for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
+            const size_t at = f * SPX_SHIFT_PLACES + k;
+            basis(w, f, out->wavelength[k], w->phi);
+            out->dx_error[at] = error_of(w, out->covariance, 0, f, w->phi);
+            out->width_x_error[at] = w->o->width ? error_of(w, out->covariance, 1, f, w->phi) : 0;
+        }
 }
 
 /* Shifts of single windows, which are measured from the traces of the last step, as shifts of the traces before it. */
@@ -531,10 +567,8 @@ static void judge(const work *w, spx_shift *out, uint8_t *moves)
         double error = 0;
         for (size_t g = b * w->o->bundle_size; g < end && g < w->ns; g++)
             lit |= !(out->flags[g] & SPX_SHIFT_NOLIGHT);
-        for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
-            basis(w, f, out->wavelength[k], w->phi);
-            error = fmax(error, error_of(w, out->covariance, 0, w->phi));
-        }
+        for (size_t k = 0; k < SPX_SHIFT_PLACES; k++)
+            error = fmax(error, out->dx_error[f * SPX_SHIFT_PLACES + k]);
         moves[f] = lit && error < KNOWN;
         if (!moves[f])
             out->flags[f] |= SPX_SHIFT_OLDX;
@@ -583,6 +617,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
     if (st == SPX_OK) {
         out->chi2_after = chi2 - gain(&w);
         fill_covariance(&w, out);
+        fill_errors(&w, out);
         fill_windows(&w, last, out);
         judge(&w, out, moves);
         /* no convergence, or a worse image: nothing that may be used */
@@ -600,8 +635,6 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
                 value(&w, w.total, f, out->wavelength[k], w.phi, change);
                 out->dx[at] = moves[f] ? change[0] : 0;
                 out->width_x[at] = moves[f] && o->width ? change[1] : 0;
-                out->dx_error[at] = error_of(&w, out->covariance, 0, w.phi);
-                out->width_x_error[at] = o->width ? error_of(&w, out->covariance, 1, w.phi) : 0;
             }
     }
     spx_free(last);

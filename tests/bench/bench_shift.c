@@ -3,7 +3,7 @@
  * bin needs, as fast as the first cache gives their operands. These are, for spots of 15 x 11 pixels and degrees of 4:
  * 2 600 for a spot with both derivatives, 1 300 for its overlaps with others, 500 for model and images of the
  * derivatives, 1 000 for what bins see of these. Made by `make bench-shift`. Without arguments: the CPU, with 1 and 2
- * threads. Of other devices the time of their kernels counts, without copies. */
+ * threads. Of other devices the time of their kernels counts, without copies; the line "a step" has all of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "curve.h"
 #include "num/stat.h"
 #include "psf/psf_math.h"
+#include "shift/shift.h"
 #include "sim/sim.h"
 
 enum { WINDOWS = 4, RUNS = 3 };
@@ -91,6 +92,40 @@ static double seconds(spx_backend *b, const scene *s, int nthreads)
     return spx_median(t, RUNS);
 }
 
+typedef struct {
+    spx_backend *b;
+    double seconds, mine; /* of the windows: by the clock, and of this thread */
+} watch;
+
+static spx_status timed(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
+                        spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
+{
+    watch *w = ctx;
+    const double begin = spx_seconds(), mine = spx_thread_seconds();
+    spx_fallback left;
+    const spx_status st = w->b->motion(w->b, image, psf, o, row, fit, &left, e);
+    w->seconds += spx_seconds() - begin;
+    w->mine += spx_thread_seconds() - mine;
+    return st;
+}
+
+/* Part X of an exposure: windows by the clock, copies and plan included; the smooth fit in processor time. */
+static void whole(spx_backend *b, const scene *s, const char *name)
+{
+    const spx_shift_options o = {7560, 9780, 0.8, 25, WINDOWS, 60, -1, -1, 1, 0};
+    watch w = {b, 0, 0};
+    spx_psf psf = {0};
+    spx_shift shift = {0};
+    spx_err e = {0};
+    must(spx_shift_psf_copy(&s->psf, &psf, &e) == SPX_OK, &e);
+    const double mine = spx_thread_seconds();
+    must(spx_shift_across(timed, &w, &s->image, &psf, &o, &shift, &e) == SPX_OK, &e);
+    printf("  %-24s %8.1f ms a step with plan and copies; smooth functions %.1f ms, %d steps\n", name,
+           1e3 * w.seconds / shift.steps, 1e3 * (spx_thread_seconds() - mine - w.mine), shift.steps);
+    spx_psf_free(&psf);
+    spx_shift_free(&shift);
+}
+
 static void bench(size_t nspec, int ndevice, char **device)
 {
     scene s;
@@ -109,6 +144,7 @@ static void bench(size_t nspec, int ndevice, char **device)
             printf("  %-24s %8.1f ms, %.1f times the floor\n", name, 1e3 * t, t * nthreads / least);
             curve_point(name, (double)nspec, t);
         }
+        whole(&b, &s, device[d]);
         spx_backend_close(&b);
     }
     spx_psf_free(&s.psf);
