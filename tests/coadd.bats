@@ -55,6 +55,28 @@ coadd() {
     h5table --provenance simple.h5 | grep -q 'rejected_bins'
 }
 
+@test "diagonals of the resolution matrix" {
+    from r1 r2
+    coadd optimal r1.h5 r2.h5 -o few.h5
+    coadd optimal --diagonals 41 r1.h5 r2.h5 -o many.h5
+    h5check many.h5
+    h5ls many.h5/spectra/r | grep -q 'resolution *Dataset {8, 41, 76}'
+    h5diff few.h5 many.h5 /spectra/r/ivar
+    # A row of fewer diagonals is divided by the sum that is left of it: row 38 of spectrum 3, diagonals 13 of 15, 26 of 41.
+    local d row=()
+    for d in few:15:13:36 many:41:26:36; do
+        IFS=: read -r name n b j <<<"$d"
+        row+=("$(values "$name.h5" /spectra/r/resolution -s "3,$b,$j" -c 1,1,1)")
+    done
+    awk -v a="${row[0]}" -v b="${row[1]}" 'BEGIN { exit !(b != 0 && (a / b - 1)^2 < 1e-6) }'
+    coadd auto --diagonals 11 r1.h5 r2.h5 -o same.h5
+    h5ls same.h5/spectra/r | grep -q 'resolution *Dataset {8, 11, 76}'
+    fails_with 2 '*--diagonals 9: give an odd number of at least 11*' coadd optimal --diagonals 9 r1.h5 r2.h5 -o x.h5
+    fails_with 2 '*--diagonals 20: give an odd number*' coadd optimal --diagonals 20 r1.h5 r2.h5 -o x.h5
+    fails_with 2 '*--diagonals: goes with --coadd optimal or auto*' coadd simple --diagonals 41 r1.h5 r2.h5 -o x.h5
+    fails_with 2 '*--diagonals: goes with --coadd optimal or auto*' h5merge --diagonals 41 r1.h5 -o x.h5
+}
+
 @test "one exposure stays as it is, to the byte" {
     from r1
     coadd simple r1.h5 -o one.h5

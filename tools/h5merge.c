@@ -16,7 +16,7 @@
 static struct {
     spx_merge_by by;
     const char *fibers;
-    int allow_missing, by_given, coadd, reject_given, scale_given;
+    int allow_missing, by_given, coadd, reject_given, scale_given, diagonals_given;
     spx_coadd_args c;
 } o = {.by = SPX_MERGE_AUTO, .coadd = SPX_NO_CHOICE, .c = {.reject = 5, .scale = 1}};
 
@@ -48,6 +48,11 @@ static const spx_opt options[] = {
     SPX_OPTION(DOUBLE, "reject", 0, "N", o.c.reject,
                "Leave bins of an exposure out of the coadd that are more than N errors off; 0: none", .max = 1e6,
                .given = &o.reject_given),
+    SPX_OPTION(INT, "diagonals", 0, "N", o.c.diagonals,
+               "Diagonals of the resolution matrices of coadds, an odd number; 41 of optimal ones keep the information "
+               "of the exposures to 1e-8",
+               .min = 3, .max = SPX_COADD_MOST_OUT, .given = &o.diagonals_given,
+               .absent = "those of the exposures, 4 more where coadds may be optimal"),
     SPX_OPTION(FLAG, "allow-topocentric", 0, NULL, o.c.allow_topocentric,
                "Coadd exposures on topocentric wavelengths as they are"),
     {0}};
@@ -60,6 +65,8 @@ static spx_status check_coadd(spx_err *e)
                         o.reject_given  ? "--reject"
                         : o.scale_given ? "--scale"
                                         : "--allow-topocentric");
+    if (o.diagonals_given && (o.coadd == SPX_NO_CHOICE || o.coadd == SPX_COADD_SIMPLE))
+        return spx_fail(e, SPX_EUSAGE, "--diagonals: goes with --coadd optimal or auto");
     if (o.coadd != SPX_NO_CHOICE && (o.by_given || o.fibers != NULL || o.allow_missing))
         return spx_fail(e, SPX_EUSAGE,
                         "%s: does not go with --coadd, which takes the arms and exposures that are there",

@@ -96,7 +96,8 @@ static spx_coadd_options options_of(const work *w, size_t ndiag)
     return (spx_coadd_options){.method = method,
                                .reject = w->args->reject,
                                .scale = w->args->scale,
-                               .ndiag_out = spx_coadd_diagonals(method, ndiag),
+                               .ndiag_out = ndiag > 0 && w->args->diagonals > 0 ? (size_t)w->args->diagonals
+                                                                                : spx_coadd_diagonals(method, ndiag),
                                .nthreads = (int)w->run->common.threads,
                                .progress = w->progress};
 }
@@ -276,6 +277,19 @@ static spx_status report(const work *w, spx_err *e)
     return st;
 }
 
+/* Diagonals that are asked for have to hold those of the exposures. */
+static spx_status check_diagonals(const work *w, spx_err *e)
+{
+    const long n = w->args->diagonals;
+    for (size_t k = 0; k < w->in.spectra.all.narm && n > 0; k++) {
+        const spx_arm *a = &w->in.spectra.all.arm[k];
+        if (n % 2 == 0 || (size_t)n < a->ndiag)
+            return spx_fail(e, SPX_EUSAGE, "--diagonals %ld: give an odd number of at least %zu, as arm %s has", n,
+                            a->ndiag, a->name);
+    }
+    return SPX_OK;
+}
+
 spx_status spx_coadd_merge(const spx_coadd_args *a, spx_run *run, spx_err *e)
 {
     work w = {.args = a, .run = run, .file = H5I_INVALID_HID};
@@ -287,6 +301,8 @@ spx_status spx_coadd_merge(const spx_coadd_args *a, spx_run *run, spx_err *e)
     if (spx_open_device_end(&device, &with_device) != SPX_OK && st == SPX_OK)
         st = spx_err_pass(e, &with_device);
     spx_run_pause(run);
+    if (st == SPX_OK)
+        st = check_diagonals(&w, e);
     if (st == SPX_OK)
         st = make_counts(&w, e);
     if (st == SPX_OK)
