@@ -8,7 +8,9 @@
  *
  * Optimal: N = sum R_i^T W_i R_i, y = sum R_i^T W_i D_i, x = N^-1 y; Q = N^(1/2), s = Q 1 and then flux = Q x / s,
  * ivar = s^2, R = Q / s (Bolton & Schlegel 2010): R^T diag(ivar) R = N, all information of all exposures. R keeps
- * ndiag_out diagonals, and its rows, which sum to 1, are divided by the sum of what is kept.
+ * ndiag_out diagonals, and its rows, which sum to 1, are divided by the sum of what is kept. Where an arm ends, rows of
+ * the R_i lack what lies beyond, and D_i is multiplied by what is left of their sum: the spectrum goes on as it is
+ * there.
  *
  * Auto: optimal for targets whose R_i differ in width by more than SPX_COADD_SPREAD (rms over the exposures, mean over
  * bins), else simple. Width of a row: (sum r)^2 / sum r^2.

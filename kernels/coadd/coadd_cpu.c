@@ -54,16 +54,17 @@ static const double *resolution_of(const job *j, size_t i)
 
 /* ---- weights, N and x ---- */
 
-/* Weights and fluxes of exposure i, with its scale. */
+/* Weights of exposure i, and its fluxes but for light from beyond the arm's ends, with its scale. */
 static void take_exposure(const job *j, size_t i, double scale, const uint8_t *rejected, double *w, double *d)
 {
     const size_t n = j->n;
     const double *flux = j->in->flux + i * n, *ivar = j->in->ivar + i * n;
+    const double *r = j->in->resolution != NULL ? resolution_of(j, i) : NULL;
     const uint32_t *mask = j->in->mask != NULL ? j->in->mask + i * n : NULL;
     for (size_t k = 0; k < n; k++) {
         const double weight = spx_coadd_weight(flux[k], ivar[k], mask != NULL ? mask[k] : 0);
         w[k] = rejected[k] ? 0 : weight * scale * scale;
-        d[k] = weight > 0 ? flux[k] / scale : 0;
+        d[k] = weight > 0 ? flux[k] / scale * spx_coadd_inside(n, j->ndiag, r, k) : 0;
     }
 }
 
@@ -250,8 +251,8 @@ static void simple(const job *j, size_t t, size_t first, size_t nexp, const spac
         size_t count = 0;
         for (size_t i = 0; i < nexp; i++)
             if (s->w[i * n + k] > 0) {
-                sum += s->w[i * n + k] * s->d[i * n + k];
-                one = s->d[i * n + k];
+                one = j->in->flux[(first + i) * n + k] / s->scale[i];
+                sum += s->w[i * n + k] * one;
                 count++;
             }
         flux[k] = count == 0 ? 0 : count == 1 ? one : sum / s->sum[k];

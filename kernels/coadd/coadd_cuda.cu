@@ -61,7 +61,12 @@ __device__ inline double at_resolution(const view &v, size_t i, size_t b, size_t
     return v.resolution != nullptr ? v.resolution[(i * v.ndiag + b) * v.n + c] : 1.0;
 }
 
-/* Weights and fluxes with scales. Bin: x; target: y. */
+__device__ inline double inside(const view &v, size_t i, size_t k)
+{
+    return v.resolution != nullptr ? spx_coadd_inside(v.n, v.ndiag, v.resolution + i * v.ndiag * v.n, k) : 1.0;
+}
+
+/* Weights with scales, and fluxes but for light from beyond the arm's ends. Bin: x; target: y. */
 __global__ void take_kernel(view v, bool all)
 {
     const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, t = blockIdx.y;
@@ -72,7 +77,7 @@ __global__ void take_kernel(view v, bool all)
         const size_t at = i * v.n + k;
         const double weight = spx_coadd_weight(v.flux[at], v.ivar[at], v.mask != nullptr ? v.mask[at] : 0);
         v.w[at] = v.gone[at] ? 0 : weight * v.scale[i] * v.scale[i];
-        v.d[at] = weight > 0 ? v.flux[at] / v.scale[i] : 0;
+        v.d[at] = weight > 0 ? v.flux[at] / v.scale[i] * inside(v, i, k) : 0;
         sum += v.w[at];
     }
     v.sum[t * v.n + k] = sum;
@@ -524,8 +529,8 @@ __global__ void simple_kernel(view v)
         mask |= v.mask != nullptr ? v.mask[at] : 0;
         mask |= v.gone[at] ? (uint32_t)SPX_COADD_REJECTED : 0;
         if (v.w[at] > 0) {
-            sum += v.w[at] * v.d[at];
-            one = v.d[at];
+            one = v.flux[at] / v.scale[i];
+            sum += v.w[at] * one;
             count++;
         }
     }

@@ -41,6 +41,20 @@ SPX_HD double spx_coadd_weight(double flux, double ivar, uint32_t mask)
     return mask == 0 && ivar > 0 && ivar < INFINITY && fabs(flux) < INFINITY ? ivar : 0;
 }
 
+/* Part of the light of bin k that is from bins of the arm, which ends: the sum of its row of R, r[ndiag][n] by
+ * diagonals, of rows that sum to 1. Of a spectrum that goes on as it is at bin k, D times this is (R x)(k). */
+SPX_HD double spx_coadd_inside(size_t n, size_t ndiag, const double *r, size_t k)
+{
+    const size_t h = ndiag / 2;
+    double sum = 0;
+    if (r == NULL || (k + h >= ndiag - 1 && k + h < n))
+        return 1;
+    for (size_t b = 0; b < ndiag; b++)
+        if (k + h >= b && k + h - b < n)
+            sum += r[b * n + k + h - b];
+    return sum > 0 && sum < 1 ? sum : 1;
+}
+
 /* Scale of an exposure from sums over its bins, dm of w D (R x) and mm of w (R x)^2; 1 where chi^2 gains too little. */
 SPX_HD double spx_coadd_scale(double dm, double mm, double good)
 {

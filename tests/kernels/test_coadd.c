@@ -107,6 +107,52 @@ static void exact(void)
     }
 }
 
+/* Exposures that are cut out of longer ones, as an arm is: light from beyond the ends is no light of the end bins.
+ * Spectra that are smooth there, at a signal-to-noise ratio of 100, without noise. */
+static void ends(void)
+{
+    enum { LONG = 240, CUT = 20, N = LONG - 2 * CUT };
+    exposures x = draw_exposures(1, 3, LONG, 11, 0.9, 0.1, 100, 0, 0, 13),
+              cut = draw_exposures(1, 3, N, 11, 0.9, 0, 1, 0, 0, 1);
+    for (size_t k = 0; k < N; k++)
+        cut.truth[k] = 1e4 * (1 + 0.1 * sin(0.05 * (double)k));
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t b = 0; b < 11; b++)
+            memcpy(cut.resolution + (i * 11 + b) * N, x.resolution + (i * 11 + b) * LONG + CUT,
+                   N * sizeof *cut.resolution);
+        for (size_t k = 0; k < N; k++) {
+            double flux = 0;
+            for (size_t j = k + CUT - 10; j <= k + CUT + 10; j++)
+                flux += element_of(LONG, 11, x.resolution + i * 11 * LONG, k + CUT, j) * 1e4 *
+                        (1 + 0.1 * sin(0.05 * ((double)j - CUT)));
+            cut.flux[i * N + k] = flux;
+            cut.ivar[i * N + k] = 1e-4;
+        }
+    }
+    for (int method = 0; method < 2; method++) {
+        spx_coadd c = coadd(&cut, (spx_coadd_method)method, 5, 1, method == 0 ? 11 : 15, 1);
+        double most = 0, rows = 0;
+        for (size_t k = 0; k < N; k++) {
+            double row = 0;
+            for (size_t j = k > 15 ? k - 15 : 0; j < N && j <= k + 15; j++)
+                row += element_of(N, c.ndiag, c.resolution, k, j);
+            /* the row's light, were the spectrum to go on beyond its ends as it is */
+            const double model = model_of(&c, 0, k, cut.truth) + (1 - row) * cut.truth[k];
+            most = fmax(most, fabs(c.flux[k] - model) * sqrt(c.ivar[k]));
+            rows = fmax(rows, fabs(row - 1));
+        }
+        printf("%s, arms that end: within %.2f errors\n", method == 0 ? "simple" : "optimal", most);
+        /* the spectrum changes by 0.9 errors of the coadd a bin, and a quarter of the light is from 1 to 2 bins further
+         */
+        CHECK(most < 0.5, "ends are off by %g errors", most);
+        CHECK(method == 0 ? rows > 0.2 : rows < 1e-9, "rows sum to 1 within %g", rows);
+        CHECK(c.rejected[0] + c.rejected[1] + c.rejected[2] == 0, "bins of the ends are rejected");
+        spx_coadd_free(&c);
+    }
+    exposures_free(&x);
+    exposures_free(&cut);
+}
+
 /* The only exposure is copied to the byte; values that are not finite become 0. */
 static void one_exposure(void)
 {
@@ -350,6 +396,7 @@ int main(void)
 {
     information();
     exact();
+    ends();
     one_exposure();
     scales();
     hits();
