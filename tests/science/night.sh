@@ -10,15 +10,14 @@ set -euo pipefail
 seeds=$1
 shift
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/science/common.bash
+. "$here/common.bash"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 declare -A range=([r]='6000,7000' [z]='8250,8950')
 
-specx-sim -q --library stars --wavelength 5900,9100 --axis teff=4500,5000,5500,6000,6500,7000 \
-    --axis logg=3,3.5,4,4.5,5 --axis feh=-1.5,-1,-0.5,0 --axis alpha=0,0.4
-fits2h5 -q --vacuum stars | rvs-template -q --setup r:5990:7010:0.4:FWHM=1.1774 --setup z:8240:8960:0.4:FWHM=1.1774 \
-    -o templates.h5
+make_templates templates.h5 r:5990:7010:0.4:FWHM=1.1774 z:8240:8960:0.4:FWHM=1.1774
 
 # one CASE "SIM-OPTIONS" "FLAT'S SIM-OPTIONS" KNOTS SHIFT(yes|no)
 one() {
@@ -75,7 +74,7 @@ for name in "$@"; do
     tails) one tails '--tails 0.02' '--tails 0.02' 60 no ;;
     between) one between '--step 0.0437' '' 60 no ;;
     fringes) one fringes '--fringes 0.03' '--fringes 0.03' 60 no ;;
-    fringes-15) one fringes-15 '--fringes 0.03' '--fringes 0.03' 15 no ;;
+    fringes-10) one fringes-10 '--fringes 0.03' '--fringes 0.03' 10 no ;; # three knots a period of 28 Angstrom in r
     stars) one stars '--star-error 0.02' '' 60 no ;;
     *)
         echo "night.sh: there is no case $name" >&2
