@@ -268,7 +268,7 @@ sanitized:
 
 C_FILES  = $(wildcard $(addsuffix /*.[ch],tools tools/common plugins libcommon/* libcommon/*/* kernels kernels/* kernels/*/* \
            tests/*) $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc tests/kernels/*.inc)
-SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash tests/trust/*.bash)
+SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash tests/*/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 
 ## lint: lint-shell, lint-format, lint-c and lint-man
@@ -348,11 +348,11 @@ trust: programs tests
 
 # ---- truth test ----
 
-## truth: extraction of simulated exposures against what was put in: report and pictures in build/truth
+## truth: from images to velocities against what was put in: report and pictures in build/truth (CASES="flat coadd" TRUTH_SEEDS=1:2)
 .PHONY: truth
 truth: programs $(HELPERS)
 	@PATH="$(abspath $(BUILD))/bin:$(abspath $(BUILD))/tests/helpers:$$PATH" \
-	    SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) tests/truth.sh $(BUILD)/truth
+	    SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) tests/truth.sh $(BUILD)/truth $(CASES)
 
 # ---- tests on a GPU ----
 

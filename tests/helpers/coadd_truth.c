@@ -1,5 +1,6 @@
 /* coadd_truth [--mask FRACTION] [--seed N] TRUTH FRAME...: information on velocities that coadds keep of exposures with
- * the resolution matrices and variances of extracted FRAMEs of the same stars, whose spectra a simulation wrote to TRUTH.
+ * the resolution matrices and variances of extracted FRAMEs of the same stars, whose spectra a simulation wrote to
+ * TRUTH.
  *
  * Information of a spectrum with resolution matrix R and weights w on a shift of f, with derivative v:
  * sum w (R v)^2. Stars are coadded on the CPU from fluxes R f without noise, FRACTION of the bins masked at random.

@@ -1,0 +1,78 @@
+# shellcheck shell=bash disable=SC2154,SC2034,SC2054
+# Provides the tables of flat fields and of the response. truth.sh sources this file.
+
+# flat_frames "OPTIONS OF specx-sim": truth.h5 and frame-1.h5 ... frame-3.h5, three exposures of a lamp, 50 fibres, 600
+# Angstrom of arm z
+flat_frames() {
+    local n
+    for n in 1 2 3; do
+        # The options are words.
+        # shellcheck disable=SC2086
+        specx-sim -q --arm z --fibers 50 --wavelength 8900,9500 --flat --throughput 0.1 $1 --seed 3 --noise-seed "$n" \
+            -f --format hdf5 --truth truth.h5 -o image.h5
+        specx-extract -q -f -w 8910,9490,0.8 image.h5 -o "frame-$n.h5"
+    done
+}
+
+# flat_row KNOTS "LIMITS OF flat_truth" PROTOTYPE DESISPEC: the flat of these frames
+flat_row() {
+    local line ok=1
+    specx-flat -q -f --floor 0 --knots "$1" --precision double frame-?.h5 -o flat.h5
+    # The limits are words.
+    # shellcheck disable=SC2086
+    line=$(flat_truth $2 flat.h5 truth.h5) || ok=0
+    row "  knots of $1 Angstrom" "$(sed -E 's/.*error ([0-9.]+) % [(]expected ([0-9.]+) %[)].*scatter (.*)$/\1 (\2), \3/' <<<"$line")" \
+        "$3" "$4"
+    [ $ok = 1 ] || bad 1
+}
+
+# 650 to 2 100 independent numbers: limits are 3 times the error of the scatter; with a wrong PSF, half more than was found.
+flat_case() {
+    printf '\n== flat: error, %% rms (expected), scatter of pulls: 3 exposures of 50 fibres, 600 Angstrom of arm z\n'
+    row 'right PSF' specpipe prototype desispec
+    flat_frames ''
+    flat_row 15 '--rms 0.25 --scatter 1.1' '0.25 (0.25), 1.00' -
+    flat_row 30 '--rms 0.18 --scatter 1.12' '0.18 (0.18), 1.01' -
+    flat_row 60 '--rms 0.135 --scatter 1.14' '0.129 (0.128), 1.00' -
+    flat_row 120 '--rms 0.11 --scatter 1.2' '0.097 (0.096), 1.01' -
+    row 'traces and widths that have moved' '' '' ''
+    flat_frames '--shift wave'
+    flat_row 15 '--rms 0.3 --scatter 1.5' 0.26 '1.23 (1.34), each bin'
+    flat_row 30 '--rms 0.25 --scatter 1.7 --median 0.4' 0.20 -
+    flat_row 60 '--rms 0.21 --scatter 1.9' '0.158, 1.25' -
+    flat_row 120 '--rms 0.19 --scatter 2.3 --median 0.4' 0.134 -
+    row 'fringes of 3 %' '' '' ''
+    flat_frames '--fringes 0.03'
+    flat_row 15 '--rms 0.25 --scatter 1.1' - -
+    row 'spots of another family, wings of 2 %' '' '' ''
+    flat_frames '--spots moffat --tails 0.02'
+    flat_row 60 '--rms 0.27 --scatter 2.1 --median 0.4' - -
+}
+
+# flux_row ARM RANGE STARS OFF IN PROTOTYPE DESISPEC: error of the response in per cent, off telluric bands and within, with its
+# pulls, by STARS fitted stars of S/N 25 to 40; limits of both
+flux_row() {
+    local arm=$1 range=$2 stars=$3
+    specx-sim -q -f --arm "$arm" --fibers $((stars + 4)) --sky-fibers 4 --no-sky --tellurics 1 --teff 5600:6800 --logg 3.7:4.4 \
+        --feh -1.5:-0.3 --alpha 0 --snr 25:40 --truth truth.h5 -o image.h5
+    specx-extract -q -f -o frame.h5 image.h5
+    rvs-fit -q -f -t templates.h5 --resolution-matrix -w "$range" --with-template -o rv.h5 frame.h5
+    specx-flux -q -f --fit rv.h5 -o cframe.h5 frame.h5
+    flux_truth frame.h5 cframe.h5 truth.h5 >flux.txt
+    row "arm $arm, $stars stars" "$(awk '{ printf "%s%.2f (%+.2f %.2f)", (NR > 1 ? "; " : ""), $2, $3, $4 }' flux.txt)" "$6" "$7"
+    bad "$(awk '$1 == "off" { print $2 }' flux.txt) > $4 || $(awk '$1 == "in" { print $2 }' flux.txt) > $5"
+}
+
+flux_case() {
+    printf '\n== flux: response from stars, %% rms off telluric bands; in bands (medians and scatters of pulls)\n'
+    specx-sim -q --library flux-stars --wavelength 5600,10000 --axis teff=5400,5800,6200,6600,7000 --axis logg=3.5,4,4.5 \
+        --axis feh=-2,-1,0
+    fits2h5 -q flux-stars | rvs-template -q --norm none -s r:5670:7710:0.4:FWHM=1.1774 -s z:7430:9914:0.4:FWHM=1.1774 \
+        -o templates.h5
+    rm -r flux-stars
+    row '' specpipe prototype desispec
+    flux_row r 5900,6850 10 0.45 1.8 '0.42; 1.45' -
+    flux_row r 5900,6850 20 0.35 1.2 '0.33; 1.1' '1.2; 1.2'
+    flux_row r 5900,6850 40 0.45 1.0 '0.40; 0.90' -
+    flux_row z 7750,8920 20 0.35 1.2 - -
+}

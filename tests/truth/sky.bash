@@ -1,0 +1,162 @@
+# shellcheck shell=bash disable=SC2154,SC2034,SC2054
+# Provides the tables of the sky: chi squared by model, its grid, velocities of stars. truth.sh sources this file.
+
+# Sky: a camera of 250 (z) or 125 (r) fibres, whose traces, widths and throughputs differ from what the PSF and the flat
+# say; 75 or 60 fibres see the sky, 25 or 20 of them are held out. Makes flat.h5, and frames and truth of sky-*.h5.
+sky_frames() {
+    local arm=$1 n=$2 sky=$3 name
+    local camera=(-q -f --arm "$arm" --fibers "$n" --cosmics 0 --bad-columns 0)
+    local exposure=("${camera[@]}" --sky-fibers "$sky" --snr 3:30)
+    specx-sim "${camera[@]}" --flat --throughput 0.1 --shift wave:0.05 --noise-seed 2 -o image.h5
+    specx-extract -q -f -o flat-frame.h5 image.h5
+    specx-flat -q -f -o flat.h5 flat-frame.h5
+    specx-sim "${exposure[@]}" -o image.h5
+    specx-extract -q -f -o sky-ideal.h5 image.h5
+    specx-sim "${exposure[@]}" --throughput 0.1 --fiber-scatter 0.02 --shift wave:0.05 --truth sky-truth.h5 -o image.h5
+    specx-extract -q -f -o sky-wrong.h5 image.h5
+    specx-shift -q -f --psf-only -o sky-psf.h5 image.h5
+    h5edit image.h5 delete /psf
+    for name in psf truth; do
+        specx-extract -q -f -o "frame-$name.h5" image.h5 "sky-$name.h5"
+    done
+    mv frame-psf.h5 sky-shifted.h5
+    mv frame-truth.h5 sky-right.h5
+    rm flat-frame.h5 image.h5
+}
+
+# chi2 FILE [heldout_|loo_]: off lines, on lines, brightest 1 % of bins
+chi2() {
+    local q line=()
+    for q in off on top; do line+=("$(attribute "$1" "/sky/chi2_${2-heldout_}$q" %.3f)"); done
+    echo "${line[*]}"
+}
+
+# sky_row NAME FRAME "OPTIONS OF specx-sky" PROTOTYPE DESISPEC: subtracts the sky, gives sky.h5
+sky_row() {
+    # The options are words.
+    # shellcheck disable=SC2086
+    specx-sky -q -f --hold-out "$held" $3 -o sky.h5 "sky-$2.h5"
+    row "$1" "$(chi2 sky.h5)" "$4" "$5"
+}
+
+# sky_limits OFF ON TOP: of the last row, 1 within OFF, at most ON and TOP
+sky_limits() {
+    local off on top
+    read -r off on top <<<"$(chi2 sky.h5)"
+    bad "$off < 1 - $1 || $off > 1 + $1 || $on > $2 || $top > $3"
+}
+
+# A held-out fibre before and after, in the frame and what specx-sky left of it.
+sky_picture() {
+    local fibre
+    command -v gnuplot >/dev/null || return 0
+    fibre=$(h5table --csv -t /sky/table -c ROLE "$2" | awk '$1 == "HELDOUT" { print NR - 2; exit }')
+    h5table --csv --spectrum "$fibre" "$1" | tail -n +2 >before.txt
+    h5table --csv --spectrum "$fibre" "$2" | tail -n +2 >after.txt
+    gnuplot <<END
+set terminal pngcairo size 1200,700
+set output '$3.png'
+set datafile separator ','
+set multiplot layout 2,1 title '$3: a sky fibre that is held out, traces that have moved'
+set ylabel 'electrons / Å'
+plot 'before.txt' using 1:2 with steps lc rgb '#404040' title 'before'
+set xlabel 'wavelength (Å)'
+set ylabel 'flux √ivar'
+set yrange [-6:6]
+plot 'after.txt' using 1:(\$2 * sqrt(\$3)) with steps lc rgb '#2050a0' title 'after, in units of its error'
+unset multiplot
+END
+    rm before.txt after.txt
+}
+
+model_z_case() {
+    local held=25 n common='--scale none --terms 1,0,0'
+    printf '\n== model-z: chi squared of held-out sky fibres of arm z: off lines, on lines, brightest 1 %% of bins\n'
+    printf '   250 fibres, 50 sky fibres in the fit; statistical errors 0.007, 0.024, 0.05 (peers: of their own exposures)\n'
+    sky_frames z 250 75
+    row '' specpipe prototype desispec
+    sky_row 'wrong PSF, common sky only' wrong "--flat flat.h5 $common" '1.031 1.551 1.912' '1.031 1.551 1.912'
+    sky_row '  + t' wrong '--flat flat.h5 --terms 1,0,0' '0.992 1.249 1.266' '1.031 1.303 1.325 (lines)'
+    sky_row '  + t, delta' wrong '--flat flat.h5 --terms 1,2,0' '0.992 0.999 0.930' '1.031 0.969 1.119 (own errors)'
+    sky_row '  + t, delta, kappa' wrong '--flat flat.h5' '0.992 0.994 0.932' '1.031 0.862 0.914 (own errors)'
+    sky_limits 0.03 1.1 1.15
+    row '     of the fit, as fitted' "$(chi2 sky.h5 '')" '0.984 1.003 1.052' -
+    row '     of the fit, each left out' "$(chi2 sky.h5 loo_)" '1.004 1.023 1.073' -
+    sky_picture sky-wrong.h5 sky.h5 model-z
+    sky_row 'extracted again with the shifted PSF, + t' shifted '--flat flat.h5 --terms 1,0,0' '0.992 0.991 0.914' -
+    sky_limits 0.03 1.1 1.15
+    sky_row 'right PSF, + t (the best possible)' right '--flat flat.h5 --terms 1,0,0' '0.992 0.995 0.917' -
+    sky_row 'ideal frame, common sky only' ideal "$common" '0.995 1.003 0.963' -
+    for n in '5 0.996 1.05' '10 0.994 1.02' '20 0.989 1.00' '50 0.992 1.00'; do
+        read -r n off on <<<"$n"
+        held=$((75 - n))
+        sky_row "$n sky fibres in the fit" shifted '--flat flat.h5' "$off $on" -
+        sky_limits 0.05 1.15 1.25
+    done
+    shift_table
+}
+
+model_r_case() {
+    local held=20
+    printf '\n== model-r: the same of arm r, 125 fibres, 40 sky fibres in the fit; errors 0.01, 0.06, 0.05\n'
+    sky_frames r 125 60
+    row '' specpipe prototype desispec
+    sky_row 'wrong PSF, common sky only' wrong '--flat flat.h5 --scale none --terms 1,0,0' '1.037 2.59 2.15' '1.037 1.70 1.58 (lines)'
+    sky_row '  + t, delta, kappa' wrong '--flat flat.h5' '1.007 0.92 0.97' '1.037 0.84 0.90 (own errors)'
+    sky_limits 0.03 1.15 1.15
+    sky_row 'extracted again with the shifted PSF, + t' shifted '--flat flat.h5 --terms 1,0,0' - -
+    sky_limits 0.03 1.15 1.15
+}
+
+# misfit FILE: rms of flux/error of held-out fibres but for 8 bins at either end: all bins, on lines, brightest 1 %
+misfit() {
+    paste -d' ' <(values "$1" /frame/flux) <(values "$1" /frame/ivar) | awk '
+        FILENAME == ARGV[1] { held[nrole++] = /HELDOUT/; next }
+        FILENAME == ARGV[2] { class[n++] = $1; next }
+        {
+            k = i % n
+            fibre = (i - k) / n
+            i++
+            if (held[fibre + 1] && k >= 8 && k < n - 8)
+                for (c = 0; c < 3; c++)
+                    if (c == 0 || int(class[k] / 2 ^ c) % 2) {
+                        sum[c] += $1 * $1 * $2
+                        m[c]++
+                    }
+        }
+        END { for (c = 0; c < 3; c++) printf "%.3f ", sqrt(sum[c] / m[c]) }' \
+        <(h5table --csv -t /sky/table -c ROLE "$1") <(values "$1" /sky/class) -
+}
+
+# Misfit of frames without noise, of the sky model's grid alone.
+barycentric_case() {
+    local way held=15
+    printf '\n== barycentric: misfit of frames without noise, in errors: rms, on lines, brightest 1 %%\n'
+    specx-sim -q --arm z --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --no-noise --mjd 60310 \
+        --wavelength 8250,8850 -o image.h5
+    row '' specpipe prototype ''
+    for way in topocentric barycentric; do
+        # shellcheck disable=SC2046
+        specx-extract -q -f --precision double $([ $way = topocentric ] || echo --barycentric) -o frame.h5 image.h5
+        specx-sky -q -f --hold-out $held --precision double -o sky.h5 frame.h5
+        row $way "$(misfit sky.h5)" "$([ $way = topocentric ] && echo 0.006 0.016 0.019 || echo 0.016 0.049 0.074)" ''
+    done
+}
+
+# Velocities of stars in arm z with traces that have moved (science/shift.sh).
+velocities_case() {
+    local name line prototype
+    printf '\n== velocities: stars of arm z, traces moved (science/shift.sh z %s --shift wave): pulls, from the right PSF (km/s)\n' "$seeds"
+    "$here/science/shift.sh" z "$seeds" --shift wave >velocities.txt
+    row '' specpipe 'prototype (99 stars)' ''
+    while IFS='|' read -r name line prototype; do
+        row "$name" "$(sed -n "s/^$line: //p" velocities.txt | sed -E 's/^.*right ([^ ]+) .*pulls ([^ ]+) .*, ([^ ]+) .*/\2, \3; \1/')" \
+            "$prototype" ''
+    done <<'END'
+no sky, right PSF|none, right|+0.01, 0.98
+right PSF, sky subtracted|sky, right|+0.10, 1.08
+wrong PSF, no sky|none, wrong|+0.21, 1.26
+wrong PSF, sky subtracted|sky, wrong|+0.28 to 0.31, 1.22 to 1.24
+shifted PSF, sky subtracted|sky, shifted|+0.10, 1.04
+END
+}
