@@ -86,38 +86,34 @@ static void put_pixels(const spx_image *im, const spx_motion_layout *l, const sp
         spx_motion_pixel(g, i);
 }
 
-static spx_status measure(spx_motion_engine *engine, size_t nwindow, const spx_motion_window *w, size_t nbundle,
-                          spx_motion_row *row, spx_motion_fit *fit, unsigned char *left, spx_err *e)
+static spx_status measure(spx_motion_engine *engine, size_t nwindow, const spx_motion_layout *l, spx_motion_row *row,
+                          spx_motion_fit *fit, unsigned char *left, spx_err *e)
 {
-    const spx_image *im = w[0].job.image;
-    const size_t nspec = w[0].job.psf->nspec;
-    spx_motion_layout l;
+    const spx_image *im = l->w[0].job.image;
+    const size_t nspec = l->w[0].job.psf->nspec;
+    spx_motion_view all = l->size;
     (void)engine;
-    spx_status st = spx_motion_layout_make(nwindow, w, nbundle, left, &l, e);
-    if (st != SPX_OK)
-        return st;
-    spx_motion_view all = l.size;
+    (void)e;
     char *pixels = unset(spx_motion_pixels(&all, im->mask != NULL, NULL));
     (void)spx_motion_pixels(&all, im->mask != NULL, pixels);
-    put_pixels(im, &l, &all);
-    for (size_t first = 0; first < (size_t)l.size.njob; first += BATCH) {
+    put_pixels(im, l, &all);
+    for (size_t first = 0; first < (size_t)l->size.njob; first += BATCH) {
         spx_motion_view view = all;
         const spx_motion_view *g = &view;
-        view.njob = l.size.njob - (int)first < BATCH ? l.size.njob - (int)first : BATCH;
+        view.njob = l->size.njob - (int)first < BATCH ? l->size.njob - (int)first : BATCH;
         char *tables = unset(spx_motion_tables(&view, nwindow, nspec, NULL)),
              *work = unset(spx_motion_work(&view, NULL));
         (void)spx_motion_tables(&view, nwindow, nspec, tables);
         (void)spx_motion_work(&view, work);
-        spx_motion_fill(&l, nwindow, first, g);
+        spx_motion_fill(l, nwindow, first, g);
 #define RUN(name, items, threads, bytes) run_step(spx_motion_##name, g, items, bytes);
         SPX_MOTION_STEPS(RUN)
-        spx_motion_collect(&l, first, (size_t)g->njob, g->row, g->result, row, fit, left);
+        spx_motion_collect(l, first, (size_t)g->njob, g->row, g->result, row, fit, left);
         measured += (size_t)g->njob;
         spx_free(tables);
         spx_free(work);
     }
     spx_free(pixels);
-    spx_motion_layout_free(&l);
     return SPX_OK;
 }
 

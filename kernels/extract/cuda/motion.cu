@@ -108,34 +108,18 @@ void measure_batch(cuda &c, const spx_motion_layout &l, size_t nwindow, size_t f
                        row, fit, left);
 }
 
-struct layout : spx_motion_layout {
-    layout() : spx_motion_layout{}
-    {
-    }
-    layout(const layout &) = delete;
-    layout &operator=(const layout &) = delete;
-    ~layout()
-    {
-        spx_motion_layout_free(this);
-    }
-};
-
-spx_status measure(spx_motion_engine *engine, size_t nwindow, const spx_motion_window *w, size_t nbundle,
-                   spx_motion_row *row, spx_motion_fit *fit, unsigned char *left, spx_err *e)
+spx_status measure(spx_motion_engine *engine, size_t nwindow, const spx_motion_layout *l, spx_motion_row *row,
+                   spx_motion_fit *fit, unsigned char *left, spx_err *e)
 {
     return spx::guarded("shift", e, [&] {
         cuda &c = *static_cast<cuda *>(engine->state);
-        layout l;
-        const spx_status st = spx_motion_layout_make(nwindow, w, nbundle, left, &l, e);
-        if (st != SPX_OK || l.size.njob == 0)
-            return st;
-        spx_motion_view g = l.size;
-        put_pixels(c, w[0].job.image, nwindow, l, g);
+        spx_motion_view g = l->size;
+        put_pixels(c, l->w[0].job.image, nwindow, *l, g);
         g.njob = 1;
         const size_t most = std::max(MOST_BYTES / spx_motion_work(&g, nullptr), (size_t)1);
-        for (size_t first = 0; first < (size_t)l.size.njob; first += most) {
-            g.njob = (int)std::min(most, (size_t)l.size.njob - first);
-            measure_batch(c, l, nwindow, first, g, row, fit, left);
+        for (size_t first = 0; first < (size_t)l->size.njob; first += most) {
+            g.njob = (int)std::min(most, (size_t)l->size.njob - first);
+            measure_batch(c, *l, nwindow, first, g, row, fit, left);
         }
         return SPX_OK;
     });

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "extract/trace/windows.h"
+#include "extract/trace/motion_layout.h"
 #include "num/blas.h"
 #include "psf/psf_math.h"
 
@@ -180,8 +180,13 @@ spx_status spx_motion_solve(spx_motion_engine *g, const spx_image *image, const 
             row[i * ns + f].wavelength = 0.5 * (o->first[i] + o->last[i]);
         st = window_make(image, psf, o, i, &w[i], e);
     }
-    if (st == SPX_OK && g != NULL)
-        st = g->measure(g, o->nwindow, w, nbundle, row, fit, chosen, e);
+    if (st == SPX_OK && g != NULL) {
+        spx_motion_layout l;
+        st = spx_motion_layout_make(o->nwindow, w, nbundle, chosen, &l, e);
+        if (st == SPX_OK && l.size.njob > 0)
+            st = g->measure(g, o->nwindow, &l, row, fit, chosen, e);
+        spx_motion_layout_free(&l);
+    }
     for (size_t job = 0; chosen != NULL && job < o->nwindow * nbundle; job++)
         left->on_cpu += chosen[job];
     if (left->on_cpu > 0)

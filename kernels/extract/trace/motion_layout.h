@@ -11,7 +11,7 @@
 /* Shared memory of a block that every device has, bytes. */
 enum { SPX_MOTION_SHARED = 48 << 10 };
 
-typedef struct {
+typedef struct spx_motion_layout {
     spx_motion_view size; /* sizes alone; njob: of the call */
     size_t nbundle;
     const spx_motion_window *w;

@@ -14,11 +14,14 @@ typedef struct {
     spx_trace_bundle *list; /* [nbundle] */
 } spx_motion_window;
 
-/* A device. *row and *fit are zeroed; wavelengths of rows are the middles of windows. left[nwindow][nbundle]: 1 for
- * bundles that the CPU has to measure, whose rows stay as they are. */
+struct spx_motion_layout;
+
+/* A device, which measures the jobs of a layout (trace/motion_layout.h). *row and *fit are zeroed; wavelengths of rows
+ * are the middles of windows. left[nwindow][nbundle]: 1 for bundles that the CPU has to measure, whose rows stay as
+ * they are. */
 typedef struct spx_motion_engine {
     void *state;
-    spx_status (*measure)(struct spx_motion_engine *g, size_t nwindow, const spx_motion_window *w, size_t nbundle,
+    spx_status (*measure)(struct spx_motion_engine *g, size_t nwindow, const struct spx_motion_layout *l,
                           spx_motion_row *row, spx_motion_fit *fit, unsigned char *left, spx_err *e);
 } spx_motion_engine;
 
