@@ -230,9 +230,10 @@ $(BUILD)/man/%.5: man/%.5.in $(BUILD)/bin/h5check share/man.awk CHANGELOG.md VER
 	@mkdir -p $(@D)
 	$(call MAN_PAGE,$(BUILD)/bin/h5check --schema=mdoc)
 
-$(BUILD)/man/%.7: man/%.7.in share/man.awk CHANGELOG.md VERSION
+# The rules of plausibility, from the table compiled into specpipe-info.
+$(BUILD)/man/%.7: man/%.7.in $(BUILD)/bin/specpipe-info share/man.awk CHANGELOG.md VERSION
 	@mkdir -p $(@D)
-	$(call MAN_PAGE)
+	$(call MAN_PAGE,$(BUILD)/bin/specpipe-info --rules=mdoc)
 
 # ---- checks ----
 

@@ -1,4 +1,5 @@
-/* specpipe-info: what this installation can use, and why not the rest; removes what killed programs have left. */
+/* specpipe-info: what this installation can use, and why not the rest; rules of plausibility; removes what killed
+ * programs have left. */
 #include <cblas.h>
 #include <fftw3.h>
 #include <stdarg.h>
@@ -12,6 +13,23 @@
 #include "common/device.h"
 #include "common/kernel_options.h"
 #include "num/blas.h"
+#include "products/plausible.h"
+
+enum { AS_TEXT, AS_MDOC };
+
+static struct {
+    int rules;
+    const char *clean;
+} o = {.rules = SPX_NO_CHOICE};
+
+static const spx_opt options[] = {
+    SPX_OPTION(CHOICE, "rules", 0, NULL, o.rules,
+               "Print the rules by which input is called implausible, as text or for the manual, and nothing else",
+               .choices = SPX_CHOICES({"text", AS_TEXT}, {"mdoc", AS_MDOC})),
+    SPX_OPTION(STRING, "clean", 0, "FOLDER", o.clean,
+               "Remove the temporary files that killed programs have left in this folder, and say so; nothing else is "
+               "shown"),
+    {0}};
 
 static void tell(const char *key, const char *fmt, ...) SPX_PRINTF(2, 3);
 
@@ -53,8 +71,6 @@ static void tell_libraries(void)
     tell("fftw", "%s", fftw_version);
 }
 
-static const char *clean;
-
 static void tell_temporary(const char *name, const char *what)
 {
     printf("%s: %s\n", name, what);
@@ -65,8 +81,12 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_backend b = {0};
     if (s->ninput != 0)
         return spx_fail(e, SPX_EUSAGE, "%s: there is no input", s->input[0]);
-    if (clean != NULL)
-        return spx_tmpfile_clean(clean, tell_temporary, e);
+    if (o.clean != NULL)
+        return spx_tmpfile_clean(o.clean, tell_temporary, e);
+    if (o.rules != SPX_NO_CHOICE) {
+        spx_rules_print(o.rules == AS_MDOC, stdout);
+        return SPX_OK;
+    }
     tell_machine(s);
     tell_libraries();
     spx_backend_describe(tell);
@@ -81,17 +101,11 @@ static spx_status run(spx_run *s, spx_err *e)
 
 int main(int argc, char **argv)
 {
-    static const spx_opt options[] = {
-        SPX_OPTION(
-            STRING, "clean", 0, "FOLDER", clean,
-            "Remove the temporary files that killed programs have left in this folder, and say so; nothing else is "
-            "shown"),
-        {0}};
     static const spx_program program = {.name = "specpipe-info",
                                         .summary = "what this installation can use, and why not the rest",
                                         .usage = "[OPTION...]",
-                                        .options = options,
                                         .example = "specpipe-info --device cuda",
+                                        .options = options,
                                         .flags = SPX_OUT_NONE | SPX_IN_OPTIONAL | SPX_USES_DEVICE,
                                         .run = run};
     spx_err_options(spx_kernel_options);

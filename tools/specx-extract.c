@@ -8,6 +8,7 @@
 #include "common/extract_options.h"
 #include "common/extract_report.h"
 #include "common/kernel_options.h"
+#include "common/plausible_inputs.h"
 #include "products/frame.h"
 #include "products/frame_barycentre.h"
 #include "products/frame_h5.h"
@@ -54,6 +55,7 @@ static const spx_opt options[] = {
                "Write nothing when any trace or patch has no solution. Without it, they are flagged"),
     SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,
                "Keep outputs that exist, and make the others. Without it, one that exists is an error of its frame"),
+    SPX_OPTION_ALLOW(o.allow),
     SPX_HEADING_LAST("Method"),
     SPX_OPTION(CHOICE, "method", 0, NULL, o.method,
                "Solve whole traces with banded algebra, or patch by patch with dense algebra",
@@ -94,6 +96,7 @@ typedef struct {
     spx_extract_options o;
     spx_extract_counts counts;
     spx_frame frame;
+    spx_frame_quality quality;
     double *scores, seconds;
     spx_hook_results insitu;
     char band;
@@ -102,6 +105,7 @@ typedef struct {
 /* What computes. */
 typedef struct {
     spx_run *s;
+    unsigned allowed; /* rules of plausibility that only warn */
     size_t ndevice, nworker, total;
     spx_backend backend;
     spx_hook *hook;
@@ -111,17 +115,6 @@ typedef struct {
     atomic_size_t most;           /* frames in work; see run/queue_run.h */
     atomic_int stop;
 } work;
-
-/* Things that are allowed, but seldom meant. */
-static void warn_of_mismatch(const spx_queue_item *x, const spx_psf *psf)
-{
-    const spx_image *image = &x->image;
-    if (image->camera[0] != '\0' && psf->camera[0] != '\0' && strcmp(image->camera, psf->camera) != 0)
-        spx_warn("%sthe image is of camera %s, the PSF of camera %s", x->label, image->camera, psf->camera);
-    if (psf->npix_x > 0 && psf->npix_y > 0 && (psf->npix_x != image->nx || psf->npix_y != image->ny))
-        spx_warn("%sthe image has %zu x %zu pixels, the PSF was made for %zu x %zu", x->label, image->nx, image->ny,
-                 psf->npix_x, psf->npix_y);
-}
 
 /* With --barycentric: the PSF on barycentric wavelengths in place of the PSF, and the factor of each of its fibres. */
 static spx_status to_barycentre(job *j, spx_err *e)
@@ -154,8 +147,9 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     work *w = ctx;
     job *j = (job *)x;
     j->psf = x->psf;
-    warn_of_mismatch(x, j->psf);
-    spx_status st = to_barycentre(j, e);
+    spx_status st = spx_plausible_pair(&x->image, j->psf, w->allowed, x->label, e);
+    if (st == SPX_OK)
+        st = to_barycentre(j, e);
     if (st == SPX_OK)
         st = spx_extract_args_options(&o, (int)w->s->common.threads, &x->image, j->psf, &j->o, e);
     if (st == SPX_EUSAGE) /* of all frames */
@@ -217,6 +211,9 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
         st = spx_extract_scores(&j->frame, j->o.nthreads, j->scores, j->scores + n, j->scores + 2 * n, &range, e);
         j->band = range.band;
     }
+    if (st == SPX_OK)
+        st = spx_extract_quality(&j->frame, j->o.psf_error < 0 ? j->psf->psferr : j->o.psf_error, j->o.nthreads,
+                                 &j->quality, e);
     j->seconds = spx_seconds() - begin;
     return st;
 }
@@ -234,6 +231,8 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
         st = spx_frame_set_scores(&j->frame, j->band, j->scores, j->scores + n, j->scores + 2 * n, e);
     if (st == SPX_OK)
         st = spx_extract_report(w->s, j->x.label, &j->o, &j->counts, &j->frame, j->psf, o.strict, e);
+    if (st == SPX_OK)
+        st = spx_plausible_frame(w->s, j->x.label, &j->frame, &j->quality, w->allowed, e);
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
     if (st == SPX_OK)
@@ -278,7 +277,9 @@ static spx_status run(spx_run *s, spx_err *e)
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     spx_extract_args_complete(&o);
     spx_backend_restrict_to_first(s->common.device);
-    spx_status st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
+    spx_status st = spx_rules_allow("specx-extract", &o.allow, &w.allowed, e);
+    if (st == SPX_OK)
+        st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
     if (st == SPX_OK && o.variance == SPX_VARIANCE_MODEL)
         spx_queue_need_noise(queue);
     if (st == SPX_OK) {

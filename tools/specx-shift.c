@@ -5,6 +5,7 @@
 #include "common/device_queue.h"
 #include "common/extract_options.h"
 #include "common/kernel_options.h"
+#include "common/plausible_inputs.h"
 #include "common/shift_options.h"
 #include "common/shift_report.h"
 #include "common/sky_options.h"
@@ -36,6 +37,7 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "psf-only", 0, NULL, o.psf_only, "Write the PSF and the shifts, without the image"),
     SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,
                "Keep outputs that exist, and make the others. Without it, one that exists is an error of its exposure"),
+    SPX_OPTION_ALLOW(o.allow),
     SPX_HEADING_LAST("Method"),
     SPX_OPTION(STRING, "terms-x", 0, "WAVELENGTH,FIBER", o.terms_x,
                "Degrees of the smooth functions for shifts and widths across the traces",
@@ -68,6 +70,7 @@ typedef struct {
     spx_sky_terms terms;
     size_t degree;
     spx_shift_lines lines;
+    unsigned allowed; /* rules of plausibility that only warn */
 } work;
 
 /* A job with what computes it: context of the engine. */
@@ -150,7 +153,9 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                                    .wave_pad = 40,
                                    .pix_pad_frac = 0.9,
                                    .tolerance = 1e-8};
-    spx_status st = spx_shift_psf_copy(x->psf, &j->psf, e);
+    spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, e);
+    if (st == SPX_OK)
+        st = spx_shift_psf_copy(x->psf, &j->psf, e);
     j->has_frame = o.wavelength == NULL && spx_h5_exists(x->in->file, "/frame");
     if (st == SPX_OK && j->has_frame)
         st = spx_frame_read(x->in->file, &j->frame, e);
@@ -220,7 +225,9 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_queue *queue = NULL;
     work w = {.d = {.s = s, .op = SPX_OP_SHIFT}};
     spx_backend_restrict_to_first(s->common.device);
-    spx_status st = spx_shift_args_options(&o, (int)s->common.threads, &w.o, &w.terms, &w.degree, e);
+    spx_status st = spx_rules_allow("specx-shift", &o.allow, &w.allowed, e);
+    if (st == SPX_OK)
+        st = spx_shift_args_options(&o, (int)s->common.threads, &w.o, &w.terms, &w.degree, e);
     if (st == SPX_OK && o.lamp && o.sky_fibers != NULL)
         st = spx_fail(e, SPX_EUSAGE, "--lamp and --sky-fibers contradict each other");
     if (st == SPX_OK)

@@ -51,6 +51,24 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
     return SPX_OK;
 }
 
+double spx_psf_coinciding(const spx_psf *psf)
+{
+    double lo, hi;
+    size_t n = 0;
+    spx_psf_range(psf, &lo, &hi);
+    for (size_t f = 0; f + 1 < psf->nspec; f++) {
+        int together = 1;
+        for (int k = 0; k < 3 && together; k++) {
+            const double lambda = lo + 0.5 * k * (hi - lo);
+            together =
+                fabs(spx_psf_series_value(&psf->x, f, lambda) - spx_psf_series_value(&psf->x, f + 1, lambda)) < 0.5 &&
+                fabs(spx_psf_series_value(&psf->y, f, lambda) - spx_psf_series_value(&psf->y, f + 1, lambda)) < 5.0;
+        }
+        n += (size_t)together;
+    }
+    return psf->nspec > 1 ? (double)n / (double)(psf->nspec - 1) : 0.0;
+}
+
 /* Legendre coefficients d[n] of c's series as a function of v, where its argument is u = a v + b. work[3][n]. The
  * series of P_{k+1}(u) follows from (k+1) P_{k+1} = (2k+1) u P_k - k P_{k-1} with
  * v P_j(v) = ((j+1) P_{j+1}(v) + j P_{j-1}(v)) / (2j+1). */

@@ -18,6 +18,10 @@ void spx_psf_range(const spx_psf *psf, double *lo, double *hi);
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e) SPX_NODISCARD;
 
+/* Part of the fibres whose trace coincides with that of the next one: within half a pixel in x and five in y at both
+ * ends and in the middle of spx_psf_range(). 0 for a single fibre. */
+double spx_psf_coinciding(const spx_psf *psf);
+
 /* PSF as a function of barycentric wavelengths: for fibre k, *to at lambda equals `from` at lambda / factor[k], with
  * factor = barycentric over observed wavelength. Exact, as a Legendre series of a stretched and shifted argument is one
  * of the same degree; so every method and device extracts each fibre on a grid of its own. The ranges (wmin, wmax) stay

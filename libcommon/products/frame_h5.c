@@ -49,6 +49,9 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
             return st;
         f->flat_applied = applied != 0;
     }
+    if (spx_h5_has_attr(file, "/frame", "implausible") &&
+        (st = spx_h5_attr_str(file, "/frame", "implausible", f->implausible, sizeof f->implausible, e)) != SPX_OK)
+        return st;
     if (spx_h5_exists(file, "/frame/cosmic_pixels")) {
         size_t cd[2] = {0, 2};
         if ((st = spx_h5_read_i32(file, "/frame/cosmic_pixels", 2, cd, &f->cosmic_pixels, e)) != SPX_OK)
@@ -95,6 +98,8 @@ spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_h5
         st = spx_h5_set_str(file, "/frame", "camera", f->camera, e);
     if (st == SPX_OK && f->flat_applied)
         st = spx_h5_set_i64(file, "/frame", "flat_applied", 1, e);
+    if (st == SPX_OK && f->implausible[0] != '\0')
+        st = spx_h5_set_str(file, "/frame", "implausible", f->implausible, e);
     if (st == SPX_OK)
         st = spx_cards_write(file, "/frame/header", &f->header, e);
     if (st == SPX_OK)

@@ -45,7 +45,8 @@ enum {
     SPX_SOMEBADPIX = 1 << 0,   /* more than half of the bin's PSF fell on masked pixels */
     SPX_ALLBADPIX = 1 << 1,    /* all of it: no information; flux 0, ivar 0 */
     SPX_COSMIC = 1 << 2,       /* more than a tenth of it fell on pixels that the extraction rejected */
-    SPX_LOWFLAT = 1 << 3,      /* the flat is not known here: too little or too much light, or too few bins */
+    SPX_LOWFLAT = 1 << 3,      /* no light reaches this end; or the flat is not known here: too little or too much
+                                * light, or too few bins */
     SPX_BADFIBERFLAT = 1 << 4, /* the same of the whole fibre */
     SPX_BADSKY = 1 << 6,       /* no sky fibre has light here, or this is a sky fibre with other light in it */
     SPX_BAD2DFIT = 1 << 7,     /* poor 2-D fit */
@@ -59,6 +60,7 @@ typedef struct {
     double *pixmask_fraction; /* [nspec][nwave] */
     char camera[16];
     int flat_applied;           /* 1: was divided by a flat field */
+    char implausible[64];       /* names of the rules that it breaks (products/plausible.h), blanks between */
     spx_cards header;           /* header of the image that was extracted */
     struct spx_table *fibermap; /* nspec rows, or NULL */
     struct spx_table *scores;   /* nspec rows, or NULL */

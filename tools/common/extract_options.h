@@ -2,6 +2,7 @@
 #ifndef SPX_TOOLS_EXTRACT_OPTIONS_H
 #define SPX_TOOLS_EXTRACT_OPTIONS_H
 
+#include "app/opt.h"
 #include "extract/extract.h"
 
 /* Values of specx-extract's option table; its help says what they are. */
@@ -13,6 +14,7 @@ typedef struct {
     long bundle_size, sub_bundles, wave_step, wave_pad;
     double pix_pad_frac, regularize, tolerance, reject;
     size_t max_device_mem;
+    spx_opt_list allow;
     int model, strict, barycentric, skip_existing;
     int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given;
 } spx_extract_args;

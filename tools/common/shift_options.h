@@ -2,6 +2,7 @@
 #ifndef SPX_TOOLS_SHIFT_OPTIONS_H
 #define SPX_TOOLS_SHIFT_OPTIONS_H
 
+#include "app/opt.h"
 #include "shift/shift.h"
 #include "sky/params.h"
 
@@ -11,6 +12,7 @@ typedef struct {
     long windows, bundle_size;
     double window;
     int lamp, no_width, psf_only, skip_existing;
+    spx_opt_list allow;
 } spx_shift_args;
 
 /* Options but for the wavelengths; terms of part Y and their degree over fibres. SPX_EUSAGE: --terms-x or --terms-y is

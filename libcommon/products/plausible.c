@@ -1,0 +1,129 @@
+/* Provides the rules of plausibility (products/plausible.h). */
+#include "products/plausible.h"
+
+#include <math.h>
+#include <string.h>
+
+const spx_rule spx_rules[SPX_RULES] = {
+    [SPX_RULE_CAMERA] = {.name = "camera",
+                         .programs = "specx-extract specx-shift",
+                         .measure = "Cameras that image and PSF name",
+                         .limits = "the same"},
+    [SPX_RULE_CCD] = {.name = "ccd",
+                      .programs = "specx-extract specx-shift",
+                      .measure = "Columns and rows of the image, and of the CCD that the PSF was made for",
+                      .limits = "the same"},
+    [SPX_RULE_TRACES] = {.name = "traces",
+                         .programs = "specx-extract specx-shift",
+                         .measure =
+                             "Part of the fibres whose trace lies within 0.5 pixel of the next, at both ends and "
+                             "in the middle of its wavelengths",
+                         .hi = 0.5},
+    [SPX_RULE_BLANK] = {.name = "blank",
+                        .programs = "specx-extract",
+                        .measure = "Part of the bins with information whose flux is exactly 0: an image without signal",
+                        .hi = 0.99},
+    [SPX_RULE_CHI2] = {.name = "chi2",
+                       .programs = "specx-extract",
+                       .measure = "Median of chi2pix, where the error of the PSF model counts towards the upper limit "
+                                  "only: traces that have moved, spots of another shape, a variance that is wrong or "
+                                  "no inverse variance, bins wider than spots",
+                       .lo = 0.4,
+                       .hi = 1.5,
+                       .flag = "attribute implausible"},
+    [SPX_RULE_SIGN] = {.name = "sign",
+                       .programs = "specx-extract",
+                       .measure =
+                           "Sum of squares of the signal-to-noise ratios of negative bins, over that of positive "
+                           "ones: light of the wrong sign, or too much subtracted",
+                       .hi = 2,
+                       .flag = "attribute implausible"},
+    [SPX_RULE_UNLIT] = {.name = "unlit",
+                        .programs = "specx-extract",
+                        .measure =
+                            "Light of bins at an end of the wavelengths, where none is detected, over that of the "
+                            "bins inside of them: an upper limit",
+                        .lo = 0.05,
+                        .hi = HUGE_VAL,
+                        .flag = "mask LOWFLAT of these bins, attribute implausible"},
+};
+
+int spx_rule_broken(spx_rule_id rule, double value)
+{
+    return !(value >= spx_rules[rule].lo && value <= spx_rules[rule].hi);
+}
+
+/* 1 when a program is in a list of names separated by blanks. */
+static int applies(const spx_rule *r, const char *program)
+{
+    const size_t n = strlen(program);
+    for (const char *p = r->programs; *p != '\0'; p += *p == ' ') {
+        const size_t len = strcspn(p, " ");
+        if (len == n && strncmp(p, program, n) == 0)
+            return 1;
+        p += len;
+    }
+    return 0;
+}
+
+spx_status spx_rules_allow(const char *program, const spx_opt_list *names, unsigned *allowed, spx_err *e)
+{
+    *allowed = 0;
+    for (size_t i = 0; i < names->n; i++) {
+        size_t k = 0;
+        while (k < SPX_RULES && (strcmp(spx_rules[k].name, names->value[i]) != 0 || spx_rules[k].flag != NULL ||
+                                 !applies(&spx_rules[k], program)))
+            k++;
+        if (k == SPX_RULES) {
+            char known[256];
+            unsigned all = 0;
+            for (k = 0; k < SPX_RULES; k++)
+                all |= spx_rules[k].flag == NULL && applies(&spx_rules[k], program) ? 1u << k : 0;
+            spx_rules_names(all, known, sizeof known);
+            return spx_fail(e, SPX_EUSAGE, "--allow %s: no rule that %s refuses by: it has %s", names->value[i],
+                            program, known);
+        }
+        *allowed |= 1u << k;
+    }
+    return SPX_OK;
+}
+
+void spx_rules_names(unsigned rules, char *text, size_t size)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t k = 0; k < SPX_RULES; k++)
+        if (rules & 1u << k && at < size)
+            at += (size_t)snprintf(text + at, size - at, "%s%s", at > 0 ? " " : "", spx_rules[k].name);
+}
+
+/* Plausible values of a rule. */
+static void print_limits(const spx_rule *r, FILE *out)
+{
+    if (r->limits != NULL)
+        fprintf(out, "%s", r->limits);
+    else if (r->hi == HUGE_VAL)
+        fprintf(out, "%g or more", r->lo);
+    else if (r->lo == 0)
+        fprintf(out, "%g or less", r->hi);
+    else
+        fprintf(out, "%g to %g", r->lo, r->hi);
+}
+
+void spx_rules_print(int mdoc, FILE *out)
+{
+    if (mdoc)
+        fprintf(out, ".Bl -tag -width Ds\n");
+    for (const spx_rule *r = spx_rules; r < spx_rules + SPX_RULES; r++) {
+        fprintf(out, mdoc ? ".It Cm %s Pq %s\n%s.\nPlausible: " : "%s (%s)\n    %s.\n    Plausible: ", r->name,
+                r->programs, r->measure);
+        print_limits(r, out);
+        fprintf(out, mdoc ? ".\n" : ". ");
+        if (r->flag != NULL)
+            fprintf(out, "Else: warning, %s.\n", r->flag);
+        else
+            fprintf(out, "Else: refused, unless --allow %s is given.\n", r->name);
+    }
+    if (mdoc)
+        fprintf(out, ".El\n");
+}

@@ -1,0 +1,172 @@
+# Rules of plausibility (specpipe(7), PLAUSIBILITY): each is broken by input that cannot be right, and by no input that is
+# merely unusual.
+
+load common
+
+# A small camera, 4 fibres and 60 Angstrom: image.h5 of stars, and what it is made of.
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return
+    PATH=$SPX_BUILD/bin:$PATH
+    simulate stars --snr 40:60 --psf-output psf-r0.fits
+    fits2h5 -q stars.fits psf-r0.fits -o image.h5
+    specx-sim -q --arm b --fibers 4 --wavelength 5000,5060 --psf-output psf-b0.fits -o b.fits
+    fits2h5 -q psf-r0.fits -o psf-r0.h5
+    fits2h5 -q psf-b0.fits -o psf-b0.h5
+}
+
+# simulate NAME [OPTION...]: NAME.fits
+simulate() {
+    specx-sim -q --arm r --fibers 4 --sky-fibers 1 --no-sky --wavelength 6500,6560 -o "$1.fits" -f "${@:2}"
+}
+
+grid=6500,6560,0.8
+
+# edit EXPRESSION: image.h5 with its data d, ivar v, and PSF traces x changed by Python.
+edit() {
+    need_program /usr/bin/python3
+    cp "$BATS_FILE_TMPDIR/image.h5" edited.h5
+    /usr/bin/python3 - "$1" <<'END' || skip "no Python with h5py"
+import sys
+try:
+    import h5py, numpy as np
+except ImportError:
+    sys.exit(1)
+with h5py.File("edited.h5", "r+") as f:
+    d, v, x = f["image/data"][...], f["image/ivar"][...], f["psf/xtrace"][...]
+    exec(sys.argv[1])
+    f["image/data"][...], f["image/ivar"][...], f["psf/xtrace"][...] = d, v, x
+END
+}
+
+# warns RULE [FILE]: the extraction warns, and the frame has the flag.
+warns() {
+    specx-extract -w $grid -f -o frame.h5 "${2:-edited.h5}" 2>err || return
+    [ "$(grep -c warning err)" -eq 1 ] || { cat err; return 1; }
+    h5dump -a /frame/implausible frame.h5 | grep -F "\"$1\"" || return
+    h5table --provenance frame.h5 | grep -w "implausible=$1" || return
+    h5check frame.h5
+}
+
+# passes [FILE [OPTION...]]: not a word, and no flag.
+passes() {
+    run --separate-stderr specx-extract -w $grid -f -o frame.h5 "$@"
+    if [ "$status" -ne 0 ] || [ -n "$stderr" ]; then
+        echo "$stderr"
+        return 1
+    fi
+    run ! h5dump -a /frame/implausible frame.h5
+}
+
+@test "the manual has the rules that the programs have" {
+    local rule n=0
+    while read -r rule; do
+        n=$((n + 1))
+        grep -qF ".It Cm $rule " "$SPX_BUILD/man/specpipe.7" || { echo "no rule $rule in specpipe(7)"; return 1; }
+    done < <(specpipe-info --rules text | sed -n 's/^\([a-z0-9]*\) (.*/\1/p')
+    [ $n -ge 7 ]
+    [ "$(grep -c '^\.It Cm [a-z0-9]* Pq' "$SPX_BUILD/man/specpipe.7")" -eq $n ]
+}
+
+@test "a PSF of another camera, or of another CCD" {
+    local d=$BATS_FILE_TMPDIR p
+    fits2h5 -q "$d/stars.fits" -o i.h5
+    for p in specx-extract specx-shift; do
+        fails_with 3 '*the image is of camera r0, the PSF of camera b0*--allow camera goes on*' $p -q -o x.h5 i.h5 "$d/psf-b0.h5"
+        fails_with 3 '*pixels, the PSF was made for*--allow ccd goes on*' $p -q --allow camera -o x.h5 i.h5 "$d/psf-b0.h5"
+    done
+    run --separate-stderr specx-extract --allow ccd --allow camera -o x.h5 i.h5 "$d/psf-b0.h5"
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'warning: the image is of camera r0'*'warning: the image has'* ]]
+    # a queue goes on with the next
+    mkdir out
+    run -3 specx-extract -q -o out/ i.h5 "$d/psf-b0.h5" "$d/image.h5"
+    [ "$(ls out)" = image.h5 ]
+}
+
+@test "--allow names a rule that the program refuses by" {
+    fails_with 2 '*--allow chi2: no rule that specx-extract refuses by: it has camera ccd traces blank*' \
+        specx-extract --allow chi2 -o x.h5 "$BATS_FILE_TMPDIR/image.h5"
+    fails_with 2 '*--allow blank: no rule that specx-shift refuses by: it has camera ccd traces*' \
+        specx-shift --allow blank -o x.h5 "$BATS_FILE_TMPDIR/image.h5"
+}
+
+@test "traces that coincide" {
+    edit 'x[:] = 0; x[:, 0] = 20'
+    fails_with 3 '*100 % of the PSF*s traces coincide*--allow traces goes on*' specx-extract -q -w $grid -o x.h5 edited.h5
+    specx-extract -q -w $grid --allow traces -o x.h5 edited.h5
+}
+
+@test "an image without signal" {
+    edit 'd[:] = 0'
+    fails_with 3 '*the image has no signal*--allow blank goes on*' specx-extract -q -w $grid -o x.h5 edited.h5
+    specx-extract -q -w $grid --allow blank -o x.h5 edited.h5
+    h5dump -a /frame/implausible x.h5 | grep -F '"blank"'
+}
+
+@test "variances that cannot be, and traces that have moved" {
+    local change
+    for change in 'v *= 1e10' 'v = np.where(v > 0, 1 / np.maximum(v, 1e-30), 0)' 'v = np.sqrt(v)' 'v[:] = 1e30' \
+        'd = np.roll(d, 3, 1)' 'd = np.roll(d, 1, 1)' 'd *= 0.5' 'v *= 0.4' 'd[:] = 1e30'; do
+        edit "$change"
+        warns chi2 || { echo "$change"; return 1; }
+    done
+}
+
+@test "light of the wrong sign" {
+    edit 'd *= -1'
+    warns sign
+}
+
+@test "ends that no light reaches are masked" {
+    local d=$BATS_FILE_TMPDIR
+    need_program h5dump
+    specx-extract -q -w 6510,6550,0.8 -o light.h5 "$d/image.h5"
+    specx-sim -q --arm r --wavelength 6500,6560 --cosmics 0 --bad-columns 0 -o ends.h5 light.h5
+    run --separate-stderr specx-extract -o ends-frame.h5 ends.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'no light reaches the first '*' and last '*': masked as LOWFLAT; --wavelength 65'* ]]
+    # 6440 to 6620 Angstrom in bins of 0.8: light from 6510 to 6550, its edge as wide as the spots
+    h5dump -A 0 -y -w 1 -d /frame/mask -s 0,0 -c 1,226 ends-frame.h5 | awk '/^ *[0-9]+,?$/ { if ($1 % 16 < 8) n++ } END { exit n < 44 || n > 52 }'
+    # the range that the warning names has no unlit ends
+    run --separate-stderr specx-extract -w "$(sed -n 's/.*--wavelength \([0-9.,]*\).*/\1/p' <<<"$stderr")" -f -o again.h5 ends.h5
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+}
+
+@test "unusual but right images pass" {
+    local d=$BATS_FILE_TMPDIR
+    passes "$d/image.h5"
+    passes "$d/image.h5" --spectra 1:2
+    passes "$d/image.h5" --reject 5
+    passes "$d/image.h5" --method patch
+    edit 'd[:180] = np.nan'
+    run -0 --separate-stderr specx-extract -w $grid -o half.h5 edited.h5
+    [[ $stderr != *warning* ]]
+    edit 'd *= 1e-17; v *= 1e34'
+    passes edited.h5
+    edit 'v *= 0.6'
+    passes edited.h5
+    edit 'v *= 1.6'
+    passes edited.h5
+}
+
+@test "faint and bright stars, sky and lamps pass" {
+    local s d=$BATS_FILE_TMPDIR
+    for s in '--snr 0.5' '--snr 1000 --fullwell 1e9' '--sky-fibers 4 --no-sky' '--flat' '--flat --lamp-level 1e5' \
+        '--arc all' '--arc all --lamp-level 1e6' '--snr 40 --ivar data' '--snr 40 --shift 0.03,0.03'; do
+        # words on purpose
+        # shellcheck disable=SC2086
+        simulate this $s
+        fits2h5 -q this.fits "$d/psf-r0.fits" -f -o this.h5
+        passes this.h5 || { echo "$s"; return 1; }
+    done
+}
+
+@test "a real PSF, and an image through it" {
+    need_shared data/extract/{preproc-r0-sim.fits.gz,psf-r0-00067784.fits}
+    local s=$SPX_SHARED/data/extract
+    fits2h5 -q "$s/preproc-r0-sim.fits.gz" "$s/psf-r0-00067784.fits" -o real.h5
+    run --separate-stderr specx-extract -s 0:25 -w 6000,6100,0.8 -o frame.h5 real.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr != *warning* ]]
+}

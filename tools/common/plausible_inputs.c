@@ -1,0 +1,85 @@
+#include "common/plausible_inputs.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "psf/psf.h"
+
+/* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
+static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, spx_err *e, const char *fmt, ...)
+    SPX_PRINTF(5, 6);
+
+static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, spx_err *e, const char *fmt, ...)
+{
+    char text[512], remedy[64];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (allowed & 1u << rule) {
+        spx_warn("%s%s", label, text);
+        return SPX_OK;
+    }
+    (void)snprintf(remedy, sizeof remedy, "--allow %s goes on", spx_rules[rule].name);
+    return spx_fail_at(e, SPX_EINPUT, NULL, NULL, remedy, "%s", text);
+}
+
+spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
+                              spx_err *e)
+{
+    spx_status st = SPX_OK;
+    if (image->camera[0] != '\0' && psf->camera[0] != '\0' && strcasecmp(image->camera, psf->camera) != 0)
+        st = refuse(SPX_RULE_CAMERA, allowed, label, e, "the image is of camera %s, the PSF of camera %s",
+                    image->camera, psf->camera);
+    if (st == SPX_OK && psf->npix_x > 0 && psf->npix_y > 0 && (psf->npix_x != image->nx || psf->npix_y != image->ny))
+        st = refuse(SPX_RULE_CCD, allowed, label, e, "the image has %zu x %zu pixels, the PSF was made for %zu x %zu",
+                    image->nx, image->ny, psf->npix_x, psf->npix_y);
+    const double together = spx_psf_coinciding(psf);
+    if (st == SPX_OK && spx_rule_broken(SPX_RULE_TRACES, together))
+        st = refuse(SPX_RULE_TRACES, allowed, label, e, "%.0f %% of the PSF's traces coincide with the next one",
+                    100 * together);
+    return st;
+}
+
+/* Ends without light, and the wavelengths that are left. */
+static void warn_of_unlit(const char *label, const spx_arm *a, const size_t unlit[2])
+{
+    const double step = a->nwave > 1 ? (a->wavelength[a->nwave - 1] - a->wavelength[0]) / (double)(a->nwave - 1) : 0;
+    char which[64];
+    if (unlit[0] > 0 && unlit[1] > 0)
+        (void)snprintf(which, sizeof which, "first %zu and last %zu", unlit[0], unlit[1]);
+    else
+        (void)snprintf(which, sizeof which, "%s %zu", unlit[0] > 0 ? "first" : "last", unlit[0] + unlit[1]);
+    spx_warn("%sno light reaches the %s of %zu wavelengths: masked as LOWFLAT; --wavelength %.8g,%.8g,%.8g leaves them "
+             "out",
+             label, which, a->nwave, a->wavelength[unlit[0]], a->wavelength[a->nwave - 1 - unlit[1]], step);
+}
+
+spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
+                               unsigned allowed, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    spx_rules_names(q->broken, frame->implausible, sizeof frame->implausible);
+    if (q->broken & 1u << SPX_RULE_BLANK)
+        st = refuse(SPX_RULE_BLANK, allowed, label, e, "the flux of %.0f %% of the bins is 0: the image has no signal",
+                    100 * q->blank);
+    if (q->broken & 1u << SPX_RULE_CHI2) {
+        const spx_rule *r = &spx_rules[SPX_RULE_CHI2];
+        if (q->chi2 > r->hi)
+            spx_warn(
+                "%sthe median of chi2pix is %.3g, and should be below %g: traces have moved (specx-shift), spots have "
+                "another shape, the variance of the image is too small, or bins are wider than spots",
+                label, q->chi2, r->hi);
+        else
+            spx_warn("%sthe median of chi2pix is %.3g of what noise gives, and should be above %g: the variance of the "
+                     "image is too large",
+                     label, q->chi2_noise, r->lo);
+    }
+    if (q->broken & 1u << SPX_RULE_SIGN)
+        spx_warn("%sthe light is negative: too much was subtracted from the image, or its sign is wrong", label);
+    if (st == SPX_OK && q->broken & 1u << SPX_RULE_UNLIT)
+        warn_of_unlit(label, &frame->arm, q->unlit);
+    return st == SPX_OK && q->broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
+}

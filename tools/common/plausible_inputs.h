@@ -1,0 +1,21 @@
+/* Applies the rules of plausibility (products/plausible.h) to what a program reads and makes. */
+#ifndef SPX_TOOLS_PLAUSIBLE_INPUTS_H
+#define SPX_TOOLS_PLAUSIBLE_INPUTS_H
+
+#include "app/main.h"
+#include "extract/quality.h"
+#include "products/image.h"
+#include "products/plausible.h"
+#include "products/psf.h"
+
+/* Do image and PSF belong together, and has the PSF traces? SPX_EINPUT where they cannot; rules in `allowed`, a sum of
+ * 1 << rule, only warn, with `label` before the text. */
+spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
+                              spx_err *e);
+
+/* Says what is implausible of an extracted frame, in warnings, in the provenance, and in frame->implausible. SPX_EINPUT
+ * where a rule that is not allowed refuses. */
+spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
+                               unsigned allowed, spx_err *e);
+
+#endif
