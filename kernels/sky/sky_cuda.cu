@@ -517,11 +517,15 @@ struct kept {
 
 struct cuda {
     view g;
-    size_t shared; /* bytes of a fibre's system; 0: it is in g.system */
-    spx::stream stream;
+    size_t shared;              /* bytes of a fibre's system; 0: it is in g.system */
+    spx::stream stream, coming; /* coming: resolution matrices, while the host begins */
     kept &k;
     double began;
     double seconds;
+    ~cuda() /* the caller's matrices are read no more */
+    {
+        (void)cudaStreamSynchronize(coming.s);
+    }
 };
 
 double now()
@@ -529,11 +533,23 @@ double now()
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-template <typename T> void put(const cuda &c, T *to, const T *from, size_t n)
+template <typename T> void put(const spx::stream &stream, T *to, const T *from, size_t n)
 {
     spx::to_device += n * sizeof(T);
     if (n > 0)
-        check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, c.stream.s), "copy");
+        check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream.s), "copy");
+}
+
+template <typename T> void put(const cuda &c, T *to, const T *from, size_t n)
+{
+    put(c.stream, to, from, n);
+}
+
+/* What is launched from now on needs resolution matrices. */
+void need_resolution(const cuda &c)
+{
+    if (spx::order(c.coming.s, c.stream.s) != 0)
+        spx::fail("event");
 }
 
 /* Waits. */
@@ -651,6 +667,7 @@ spx_status make_spectra(spx_sky_engine *engine, const spx_sky_work *w, spx_err *
         view &g = c.g;
         const double *s = g.s;
         (void)put_state(c, w);
+        need_resolution(c);
         if (g.nm > 0 || g.has_q) {
             modes_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, g.si);
             s = g.si;
@@ -707,6 +724,7 @@ spx_status normal(spx_sky_engine *engine, const spx_sky_work *w, double *a, doub
     return run(engine, e, [&](cuda &c) {
         view &g = c.g;
         const size_t nuse = put_state(c, w);
+        need_resolution(c);
         for (size_t q = 0; q <= g.nm; q++)
             for (size_t r = 0; r <= q; r++) {
                 weigh_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, q, r);
@@ -820,13 +838,13 @@ void begin(cuda &c, const spx_sky_input *in, const spx_sky_options *o)
     hand_out(a, g, c.shared > 0);
     for (const double *p : {in->resolution, in->flux, in->ivar})
         (void)spx_mem_pagelocked(p);
-    put(c, const_cast<double *>(g.resolution), in->resolution, g.ns * g.nd * g.n);
     put(c, const_cast<double *>(g.flux), in->flux, g.ns * g.n);
     put(c, const_cast<double *>(g.ivar), in->ivar, g.ns * g.n);
     put(c, const_cast<double *>(g.wavelength), in->wavelength, g.n);
     check(cudaMemsetAsync(g.m, 0, g.ns * g.n * sizeof(double), c.stream.s), "device memory");
     check(cudaMemsetAsync(g.data, 0, g.ns * g.n * sizeof(double), c.stream.s), "device memory");
     put_tables(c, in, o, spline);
+    put(c.coming, const_cast<double *>(g.resolution), in->resolution, g.ns * g.nd * g.n);
 }
 
 } // namespace
@@ -845,7 +863,7 @@ extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, cons
         (void)spx::use_first(b);
         spx::lock_blocks(b);
         static thread_local kept memory;
-        cuda c{{}, 0, {}, memory, 0, 0};
+        cuda c{{}, 0, {}, {}, memory, 0, 0};
         spx_sky_engine engine = {};
         begin(c, in, &used);
         c.began = now();
