@@ -8,7 +8,7 @@
 #         clang           everything compiles without a warning with clang too
 #         debug           the library compiles without a warning with DEBUG=1 too: gcc warns of other things then
 #         sanitize        C tests and fuzz corpora under AddressSanitizer and UndefinedBehaviorSanitizer
-#         cuda            the CUDA backend compiles (where nvcc is and there is one)
+#         cuda            the CUDA backend compiles, and programs have what it uses (where nvcc is and there is one)
 #         lint            scripts, formatting, static analysis, manual pages
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit
@@ -183,11 +183,27 @@ suite_sanitize() {
 suite_cuda() {
     # Without nvcc, or before there is a CUDA kernel, there is nothing to say.
     [ -n "$PLUGIN" ] || return 0
-    if step cuda build build plugin; then
-        report cuda 1 0 0
-    else
+    if ! step cuda build build plugin || ! plugin_is_served; then
         report cuda 0 1 0
+    else
+        report cuda 1 0 0
     fi
+}
+
+# A backend uses the library inside the program that loads it, of which only what the program itself needs is there:
+# every name that it uses has to be in all programs that open backends.
+plugin_is_served() {
+    local program missing=0 name
+    nm -D --undefined-only build/lib/specpipe/backend-*.so | awk '$NF ~ /^spx_/ {print $NF}' | sort -u >"$results/needed"
+    for program in build/bin/*; do
+        nm -D --defined-only "$program" | awk '{print $NF}' | sort -u >"$results/served"
+        grep -qx spx_backend_open "$results/served" || continue
+        while read -r name; do
+            printf -- '---- failed: %s lacks %s, which the CUDA backend uses\n' "$program" "$name"
+            missing=1
+        done < <(comm -23 "$results/needed" "$results/served")
+    done
+    return "$missing"
 }
 
 suite_lint() {

@@ -6,7 +6,7 @@
 # case then do that; racecheck takes minutes where there are thousands of launches: SANITIZE_OPTIONS='--launch-count 200'.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build=${1:-build/cuda}
+build=$(cd "${1:-build/cuda}" && pwd)
 shift $(($# > 0))
 [ $# -gt 0 ] || set -- '*'
 export SPX_TEST_DEVICE=cuda SPX_BACKENDS=$build/lib/specpipe
