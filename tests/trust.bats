@@ -27,6 +27,18 @@ attack() {
     attack thread map alloc alloc-on
 }
 
+@test "limits on memory, stacks, files and disks" {
+    attack space stack size files full
+}
+
+@test "ends in the middle, several writers, outputs that are inputs" {
+    attack kill writers same
+}
+
+@test "damaged and hostile input" {
+    attack fits hdf5 npz parsers options names
+}
+
 @test "compressed images are damaged" {
     attack tile-keys tile-bytes
 }

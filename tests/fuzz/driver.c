@@ -1,6 +1,6 @@
 /* Provides a driver for fuzz targets without libFuzzer: every file of a folder as it is, and damaged copies of it, the
- * same in every run; the smaller the file the more. Usage: fuzz_NAME FOLDER; with SPX_FUZZ_KEEP=FILE each input is
- * written to FILE before it is tried, so that after a crash FILE holds the culprit.
+ * same in every run; the smaller the file the more. Usage: fuzz_NAME FOLDER [SEED], where SEED gives others; with
+ * SPX_FUZZ_KEEP=FILE each input is written to FILE before it is tried, so that after a crash FILE holds the culprit.
  *
  * For a long search build the target with clang -fsanitize=fuzzer instead of this file. */
 #include <dirent.h>
@@ -9,18 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "damage.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { VARIANT_BYTES = 1000000, MAX_SIZE = 1 << 20, MAX_FILE = 1000 };
-
-/* splitmix64: a fixed sequence, so that a failure comes back. */
-static uint64_t next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 static void try_one(const uint8_t *data, size_t size)
 {
@@ -39,39 +32,6 @@ static void try_one(const uint8_t *data, size_t size)
     free(copy);
 }
 
-/* One to four damages: bits, extreme bytes, a missing end, a repeated or moved piece. Returns the new size. */
-static size_t damage(uint8_t *data, size_t size, uint64_t *state)
-{
-    static const uint8_t extreme[] = {0, 1, 0x7f, 0x80, 0xff, ' ', '\'', '-', '9', '(', ':', '\n'};
-    size_t times = 1 + (size_t)(next(state) % 4);
-    while (times-- > 0 && size > 0) {
-        size_t at = (size_t)(next(state) % size), len = 1 + (size_t)(next(state) % 16), to;
-        if (at + len > size)
-            len = size - at;
-        switch (next(state) % 5) {
-        case 0:
-            data[at] = (uint8_t)(data[at] ^ (1u << (next(state) % 8)));
-            break;
-        case 1:
-            memset(data + at, extreme[next(state) % sizeof extreme], len);
-            break;
-        case 2:
-            size = at;
-            break;
-        case 3:
-            if (size + len <= MAX_SIZE) {
-                memmove(data + at + len, data + at, size - at);
-                size += len;
-            }
-            break;
-        default:
-            to = (size_t)(next(state) % (size - len + 1));
-            memmove(data + to, data + at, len);
-        }
-    }
-    return size;
-}
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -82,9 +42,9 @@ int main(int argc, char **argv)
     static char *name[MAX_FILE];
     static uint8_t file[MAX_SIZE], variant[MAX_SIZE];
     size_t n = 0;
-    DIR *d = argc == 2 ? opendir(argv[1]) : NULL;
+    DIR *d = argc == 2 || argc == 3 ? opendir(argv[1]) : NULL;
     if (d == NULL) {
-        printf("usage: %s FOLDER\n", argv[0]);
+        printf("usage: %s FOLDER [SEED]\n", argv[0]);
         return 2;
     }
     for (struct dirent *entry; n < MAX_FILE && (entry = readdir(d)) != NULL;)
@@ -93,7 +53,7 @@ int main(int argc, char **argv)
     (void)closedir(d);
     qsort(name, n, sizeof *name, by_name);
     for (size_t i = 0; i < n; i++) {
-        uint64_t state = i;
+        uint64_t state = i + (argc == 3 ? 1000003 * strtoull(argv[2], NULL, 10) : 0);
         FILE *f = fopen(name[i], "rb");
         size_t size = f != NULL ? fread(file, 1, sizeof file, f) : 0;
         if (f == NULL || fclose(f) != 0) {
@@ -103,7 +63,7 @@ int main(int argc, char **argv)
         try_one(file, size);
         for (size_t k = 0; k < VARIANT_BYTES / (size + 1000); k++) {
             memcpy(variant, file, size);
-            try_one(variant, damage(variant, size, &state));
+            try_one(variant, damage(variant, size, MAX_SIZE, &state));
         }
         free(name[i]);
     }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Limits on a run: address space, stack, size of files, processor time, open files. The run ends with status 4, a message
 # and the old output, or with the same products.
-# shellcheck disable=SC2154
+# shellcheck disable=SC2154,SC2034
 
 # limit OPTION VALUE...: all commands with each value of an option of prlimit. One that dies before main() has begun, in the
 # dynamic loader or the kernel, is nobody's fault and no try.

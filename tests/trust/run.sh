@@ -22,13 +22,14 @@ export SPX_ROOT SPX_BUILD SPX_SHARED SEED=${SEED:-1} LC_ALL=C
 PATH=$SPX_BUILD/bin:$SPX_BUILD/tests/helpers:$PATH
 
 declare -a classes=()
-declare -A check_stride=() about=()
+declare -A check_stride=() about=() file_of=()
 # class NAME STRIDE TEXT: declares the class of class_NAME(); STRIDE is that of `make check`.
 # shellcheck disable=SC2317
 class() {
     classes+=("$1")
     check_stride[$1]=$2
     about[$1]=$3
+    file_of[$1]=${BASH_SOURCE[1]}
 }
 # shellcheck source=tests/trust/lib.sh
 . "$SPX_ROOT/tests/trust/lib.sh"
@@ -95,10 +96,13 @@ export d=$TRUST_DATA
 
 # part CLASS K STRIDE: the tries of a class that are the K-th process's.
 part() {
+    # shellcheck disable=SC2034
     trust_part=$2 trust_stride=$3 trust_n=0 trust_results=$work/$1.$2.results
     : >"$trust_results"
     mkdir "$work/$1.$2" && cd "$work/$1.$2" || return
     export TMPDIR=$PWD/tmp
+    # shellcheck disable=SC1090
+    . "${file_of[$1]}" # its functions, not those of another file with the same names
     "class_$1"
     echo end >>"$trust_results"
 }
