@@ -17,7 +17,7 @@
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
 
-static spx_shift_args o = {.terms_y = "1,4", .windows = 4, .window = 60, .bundle_size = 25};
+static spx_shift_args o = {.terms_y = "1,4", .windows = 6, .window = 60, .bundle_size = 25};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength,
@@ -41,7 +41,7 @@ static const spx_opt options[] = {
     SPX_HEADING_LAST("Method"),
     SPX_OPTION(STRING, "terms-x", 0, "WAVELENGTH,FIBER", o.terms_x,
                "Degrees of the smooth functions for shifts and widths across the traces",
-               .absent = "2, and what the number of fibres bears, at most 7"),
+               .absent = "3, and what the number of fibres bears, at most 7"),
     SPX_OPTION(STRING, "terms-y", 0, "WAVELENGTH,FIBER", o.terms_y,
                "The same along the traces: of each fibre, and of the prior that fibres have in common"),
     SPX_OPTION(INT, "windows", 0, "N", o.windows, "Windows of each fibre in which the image is looked at", .min = 1,

@@ -378,7 +378,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                         o->nwindow, o->window, o->wmin, o->wmax, o->degree_wave, o->degree_fibre);
     w->nb = (psf->nspec + o->bundle_size - 1) / o->bundle_size;
     const size_t bears = 1 + psf->nspec / FIBRES_A_TERM;
-    w->nl = o->degree_wave < 0 ? 3 : (size_t)o->degree_wave + 1;
+    w->nl = o->degree_wave < 0 ? 4 : (size_t)o->degree_wave + 1;
     w->nl = w->nl < o->nwindow ? w->nl : o->nwindow;
     w->nl = w->nl < psf->x.ncoef ? w->nl : psf->x.ncoef;
     w->nm = o->degree_fibre < 0 ? (bears < 7 ? bears : 7) + 1 : (size_t)o->degree_fibre + 1;
@@ -489,12 +489,13 @@ static spx_status alloc_out(const work *w, const spx_psf *psf, spx_shift *out, s
     return st;
 }
 
-/* Covariance of all coefficients from the factor, enlarged where windows scatter more than they should. */
+/* Covariance of all coefficients from the factor, enlarged where windows or pixels scatter more than they should. */
 static void fill_covariance(const work *w, spx_shift *out)
 {
     const size_t free = (w->o->width ? 2 : 1) * w->nl * w->nm;
     out->dof_smooth = 2 * (double)out->nwindow_used - (double)free;
-    const double more = fmax(1, w->usual); /* the median: a hit by a particle is no reason */
+    /* the median: a hit by a particle is no reason; chi2 of the image: spots may be unlike those of the PSF */
+    const double more = fmax(fmax(1, w->usual), out->dof > 0 ? out->chi2_after / out->dof : 1);
     for (size_t i = 0; i < w->n; i++) {
         double *to = out->covariance + i * w->n;
         to[i] = 1;

@@ -41,14 +41,14 @@ static double sigma_y(const spx_psf *psf, size_t f, double lambda)
                             spx_psf_u(psf->wmin, psf->wmax, lambda));
 }
 
-static spx_status alloc_out(const spx_sky *sky, spx_shift *out, spx_err *e)
+static spx_status alloc_out(const spx_sky *sky, size_t nzero, spx_shift *out, spx_err *e)
 {
     if (out->delta != NULL)
         return SPX_OK;
-    out->nterm_delta = sky->nd;
+    out->nterm_delta = sky->nd > nzero ? sky->nd : nzero;
     out->nterm_kappa = sky->nk;
-    out->delta = spx_alloc2(out->nspec, sky->nd, sizeof(double), e);
-    out->delta_error = spx_alloc2(out->nspec, sky->nd, sizeof(double), e);
+    out->delta = spx_alloc2(out->nspec, out->nterm_delta, sizeof(double), e);
+    out->delta_error = spx_alloc2(out->nspec, out->nterm_delta, sizeof(double), e);
     out->kappa = spx_alloc2(out->nspec, sky->nk, sizeof(double), e);
     out->kappa_error = spx_alloc2(out->nspec, sky->nk, sizeof(double), e);
     return out->delta && out->delta_error && out->kappa && out->kappa_error ? SPX_OK : SPX_EIO;
@@ -67,13 +67,17 @@ static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_sh
     const double u = spx_legendre_place(frame->arm.wavelength[0], frame->arm.wavelength[frame->arm.nwave - 1], lambda);
     const double slope = dispersion(psf, f, lambda), sigma = sigma_y(psf, f, lambda);
     const double factor = sigma > 0 ? 0.5 * slope * slope / (sigma * sigma) : 0;
+    /* lines so bright that the frame's noise is not what limits them, such as those of arcs */
+    const double more = sqrt(fmax(1, sky->chi2[i]));
     double own, common;
     change c;
     c.delta = series_at(nd, p + nt, cov + nt * nq + nt, nq, u, &own);
+    own *= more;
     c.delta += series_at(nzero, zero->z, zero->cov, nzero, u, &common);
     c.dy = -c.delta * slope;
     c.dy_error = sqrt(own * own + common * common) * fabs(slope);
     const double kappa = series_at(nk, p + nt + nd, cov + (nt + nd) * nq + nt + nd, nq, u, &own) + zero->kappa;
+    own *= more;
     c.width = kappa * factor;
     c.width_error = sqrt(own * own + zero->kappa_error * zero->kappa_error) * factor;
     c.ds = c.width * sigma;
@@ -130,10 +134,11 @@ static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_z
         out->dy_error[at] = c.dy_error;
         out->width_y_error[at] = c.width_error;
     }
-    for (size_t q = 0; q < nd; q++) {
-        out->delta[f * nd + q] += p[nt + q] + (q < nzero ? zero->z[q] : 0);
-        if (out->rounds == 0)
-            out->delta_error[f * nd + q] = sqrt(fmax(0, cov[(nt + q) * nq + nt + q]));
+    for (size_t q = 0; q < out->nterm_delta; q++) {
+        const size_t at = f * out->nterm_delta + q;
+        out->delta[at] += (q < nd ? p[nt + q] : 0) + (q < nzero ? zero->z[q] : 0);
+        if (out->rounds == 0 && q < nd)
+            out->delta_error[at] = sqrt(fmax(0, cov[(nt + q) * nq + nt + q]));
     }
     for (size_t q = 0; q < nk; q++) {
         out->kappa[f * nk + q] += p[nt + nd + q] + (q == 0 ? zero->kappa : 0);
@@ -213,10 +218,11 @@ spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const
                            double *largest, spx_err *e)
 {
     const double middle = 0.5 * (frame->arm.wavelength[0] + frame->arm.wavelength[frame->arm.nwave - 1]);
-    const size_t nzero = sky->nd < SPX_SHIFT_ZERO_MOST ? sky->nd + (sky->nd == 0) : SPX_SHIFT_ZERO_MOST;
+    /* lines of all fibres bear more terms than those of one */
+    const size_t nzero = lines->n > 0 ? SPX_SHIFT_ZERO_MOST : 0;
     spx_shift_zero zero;
     *largest = 0;
-    spx_status st = alloc_out(sky, out, e);
+    spx_status st = alloc_out(sky, nzero, out, e);
     if (st == SPX_OK)
         st = find_zero(image, frame, psf, sky, lines, o, nzero, &zero, e);
     if (st != SPX_OK)

@@ -21,9 +21,9 @@
 typedef struct {
     double wmin, wmax, dw; /* wavelengths that are extracted, and their step, Angstrom */
     size_t bundle_size;
-    size_t nwindow; /* of each fibre: 4 */
+    size_t nwindow; /* of each fibre: 6 */
     double window;  /* length, Angstrom: 60 */
-    /* Highest degrees in wavelength and fibre of part X; negative: 2, and what the number of fibres bears, at most 7 */
+    /* Highest degrees in wavelength and fibre of part X; negative: 3, and what the number of fibres bears, at most 7 */
     int degree_wave, degree_fibre;
     int width; /* 0: widths stay as they are */
     int nthreads;

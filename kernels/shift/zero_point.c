@@ -39,8 +39,11 @@ enum { MOST_STEPS = 8, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 8 }
 /* A pixel further off, in errors, is left out; a model that is wrong by this fraction is no reason. */
 #define REJECT 5.0
 #define WRONG  0.1
-/* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, squared bins. */
+/* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, squared bins. Terms above the
+ * slope have an empirical prior, by their own size beyond their error, of at least LEAST_CURVE: few lines, or lines in
+ * one place, do not tell them, and most motions have none. */
 #define PRIOR_SLOPE 0.1
+#define LEAST_CURVE 0.01
 #define MOST_TAU    0.5
 #define PRIOR_KAPPA 0.5
 /* Width (sigma) that lines may have of their own, Angstrom: of temperature, isotopes, components closer than the list
@@ -593,7 +596,9 @@ static int fit_places(const work *w, const double *at, const double *s, const do
                       uint8_t *use, double *memory)
 {
     const size_t nt = w->in->nterm;
-    double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0};
+    double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0}, prior[SPX_SHIFT_ZERO_MOST];
+    for (size_t t = 0; t < nt; t++)
+        prior[t] = t == 0 ? FARTHEST : PRIOR_SLOPE;
     for (int round = 0; round <= ROUNDS; round++) {
         size_t n = 0, *list = (size_t *)memory;
         double *v = memory + w->ng, *r = v + w->ng * w->ng, *p = r + w->ng;
@@ -621,8 +626,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
                 for (size_t u = 0; u < nt; u++)
                     g[t * nt + u] += r[i] * p[u * n + i];
             }
-            const double prior = t == 0 ? FARTHEST : PRIOR_SLOPE;
-            g[t * nt + t] += 1 / (prior * prior * w->in->step * w->in->step);
+            g[t * nt + t] += 1 / (prior[t] * prior[t] * w->in->step * w->in->step);
         }
         if (!spx_small_factor(nt, g))
             return 0;
@@ -644,6 +648,12 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         if (round == ROUNDS)
             break;
         tau2 = fmin(fmax(sum / weight, 0), pow(MOST_TAU * w->in->step, 2));
+        for (size_t q = 2; q < nt; q++) { /* that of the data alone: without the prior so far */
+            const double had = pow(prior[q] * w->in->step, 2),
+                         own = 1 / fmax(1 / out->cov[q * nt + q] - 1 / had, 1e-9 / had);
+            const double value = z[q] * own / out->cov[q * nt + q];
+            prior[q] = fmin(fmax(sqrt(fmax(value * value - own, 0)) / w->in->step, LEAST_CURVE), PRIOR_SLOPE);
+        }
         for (size_t i = 0; i < w->ng; i++) {
             const double d = s[i] - polynomial(w, z, at[i]);
             use[i] = d * d <= 16 * (c[i * w->ng + i] + tau2);
