@@ -1,6 +1,6 @@
 # specpipe: one non-recursive Makefile. `make help` lists the targets; config.mk (if there) overrides variables.
 #
-# Needs: a C11 compiler, HDF5 with HL, OpenBLAS with LAPACKE, FFTW3, ERFA, Qhull, zlib, and CFITSIO for the tests:
+# Needs: a C11 compiler, HDF5 with HL, OpenBLAS with LAPACKE, FFTW3, ERFA, Qhull, zlib, xxHash, and CFITSIO for the tests:
 # share/packages.debian lists their packages, ./bootstrap installs them.
 
 VERSION  := $(shell cat VERSION)
@@ -28,11 +28,12 @@ PKG_CONFIG ?= pkg-config
 HDF5_PC  := $(firstword $(foreach p,hdf5-serial hdf5,$(if $(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null && echo y),$(p))))
 # BARE=1, for `make check-cuda`: without CFITSIO, ERFA (barycentric correction) and Qhull.
 BARE      ?=
-PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,erfa qhull_r) openblas lapacke fftw3 fftw3f zlib
+PKGS      := $(or $(HDF5_PC),hdf5) $(if $(BARE),,erfa qhull_r libxxhash) openblas lapacke fftw3 fftw3f zlib
+# libxxhash: headers alone, which inline its functions; BARE=1 does without where it is absent.
 LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
 # OpenBLAS and LAPACKE are loaded when they are needed (num/blas.h).
 LIB_LIBS   := $(shell $(PKG_CONFIG) --exists $(PKGS) 2>/dev/null && \
-              $(PKG_CONFIG) --libs $(filter-out openblas lapacke,$(PKGS)))
+              $(PKG_CONFIG) --libs $(filter-out openblas lapacke libxxhash,$(PKGS)))
 ifeq ($(LIB_LIBS)$(filter clean help uninstall check-cuda,$(MAKECMDGOALS)),)
 $(error Libraries are missing ($(shell $(PKG_CONFIG) --print-errors --exists $(PKGS) 2>&1)): run ./bootstrap)
 endif

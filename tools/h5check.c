@@ -5,6 +5,7 @@
 #include "app/main.h"
 #include "h5/failure.h"
 #include "h5/file.h"
+#include "h5/inventory.h"
 #include "h5/schema.h"
 
 enum { AS_TEXT, AS_MDOC };
@@ -30,6 +31,30 @@ static spx_status print_schema(void)
     return SPX_OK;
 }
 
+/* Datasets of a file that differ from its inventory. */
+typedef struct {
+    const char *name;
+    size_t n;
+} damage;
+
+static void report(void *ctx, const char *path)
+{
+    damage *d = ctx;
+    printf("%s:%s: is damaged: values differ from the file's inventory\n", d->name, path);
+    d->n++;
+}
+
+/* All of the datasets against the file's inventory; the structure was when it was opened. */
+static spx_status check_inventory(const spx_input *in, int *has, spx_err *e)
+{
+    damage d = {in->name, 0};
+    const spx_status st = spx_inventory_verify_all(in->file, report, &d, has, e);
+    if (st != SPX_OK || d.n == 0)
+        return st;
+    return spx_fail_at(e, SPX_EINPUT, in->name, NULL, "make it again, or copy it again", "is damaged in %zu dataset%s",
+                       d.n, d.n > 1 ? "s" : "");
+}
+
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_status worst = SPX_OK;
@@ -39,8 +64,11 @@ static spx_status run(spx_run *s, spx_err *e)
     for (size_t i = 0; i < s->ninput || i == 0; i++) {
         spx_input *in = NULL;
         size_t nbad = 0;
+        int has = 0;
         spx_err err = {0};
         spx_status st = spx_run_extra_input(s, s->ninput > 0 ? s->input[i] : "-", &in, &err);
+        if (st == SPX_OK)
+            st = check_inventory(in, &has, &err);
         if (st == SPX_OK)
             st = spx_schema_check(in->file, in->name, stdout, &nbad, &err);
         st = spx_h5_settle(st, &err);
@@ -52,7 +80,10 @@ static spx_status run(spx_run *s, spx_err *e)
         } else if (nbad > 0) {
             worst = worst == SPX_OK ? SPX_ENO : worst;
         } else {
-            spx_detail("%s: is valid", in->name);
+            spx_detail("%s: is valid%s", in->name,
+                       has                ? ", and as it was written"
+                       : s->common.verify ? "; it has no inventory: another program wrote or changed it"
+                                          : "");
         }
     }
     return worst;

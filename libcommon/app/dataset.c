@@ -10,6 +10,7 @@
 #include "h5/attr.h"
 #include "h5/file.h"
 #include "h5/object.h"
+#include "h5/read.h"
 
 spx_status spx_dataset_open(spx_input *in, const char *path, spx_dataset *d, spx_err *e)
 {
@@ -110,9 +111,10 @@ spx_status spx_dataset_read(const spx_dataset *d, const size_t *start, const siz
         return SPX_EINPUT;
     hid_t fs = H5Dget_space(set), ms = H5Screate_simple(1, &total, NULL);
     spx_status st = SPX_OK;
-    if (fs < 0 || ms < 0 || (d->ndim > 0 && H5Sselect_hyperslab(fs, H5S_SELECT_SET, from, NULL, many, NULL) < 0) ||
-        H5Dread(set, H5T_NATIVE_DOUBLE, ms, fs, H5P_DEFAULT, out) < 0)
+    if (fs < 0 || ms < 0 || (d->ndim > 0 && H5Sselect_hyperslab(fs, H5S_SELECT_SET, from, NULL, many, NULL) < 0))
         st = spx_fail_at(e, SPX_EINPUT, d->in->name, d->path, NULL, "cannot be read: is the file damaged?");
+    else
+        st = spx_h5_get(set, H5T_NATIVE_DOUBLE, ms, fs, out, e);
     for (hsize_t i = 0; st == SPX_OK && !d->is_float && d->bytes > 6 && i < total; i++)
         if (fabs(out[i]) > 0x1p53)
             st = spx_fail_at(e, SPX_EINPUT, d->in->name, d->path, NULL,

@@ -21,6 +21,7 @@
 #include "h5/failure.h"
 #include "h5/file.h"
 #include "h5/insitu.h"
+#include "h5/inventory.h"
 #include "h5/provenance.h"
 #include "num/blas.h"
 
@@ -65,7 +66,7 @@ struct spx_run_private {
 
 /* ---- options that all programs share (data, spliced into each table as samtools' sam_opts.h) ---- */
 
-enum { NSHARED = 17 };
+enum { NSHARED = 18 };
 
 /* Splits the shared options: those of the output into `out`, all others into `t`. */
 static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt *t)
@@ -101,6 +102,9 @@ static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt 
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "reproducible", 0, NULL, c->reproducible,
                                  "Leave times and host out of the provenance, so that equal runs give equal files",
                                  .brief = 1);
+    t[n++] = (spx_opt)SPX_OPTION(FLAG, "verify", 0, NULL, c->verify,
+                                 "Take damaged input files as they are: do not compare them with their inventory",
+                                 .brief = 1, .no = 1);
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "progress", 0, NULL, c->progress,
                                  "Show progress. It is shown on a terminal without this option, and never with "
                                  "--no-progress",
@@ -375,7 +379,7 @@ static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
     /* options that cannot change results are not recorded */
     static const char *const skip[] = {"help",         "version",       "progress", "verbose", "quiet",
                                        "force",        "output",        "threads",  "max-mem", "max-device-mem",
-                                       "reproducible", "skip-existing", NULL};
+                                       "reproducible", "skip-existing", "verify",   NULL};
     char *options = spx_opt_record(&s->p->opts, skip, e), host[256] = "";
     spx_text steps = {0}, all = {0};
     spx_status st =
@@ -449,7 +453,10 @@ spx_status spx_run_close_product(spx_run *s, spx_err *e)
 
 spx_status spx_product_flush(spx_product *p, int nthreads, spx_err *e)
 {
-    return p->out != NULL ? spx_output_flush(p->out, nthreads, e) : SPX_OK;
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < p->nside && st == SPX_OK; i++)
+        st = spx_output_flush(p->side[i], nthreads, e);
+    return p->out != NULL && st == SPX_OK ? spx_output_flush(p->out, nthreads, e) : st;
 }
 
 static spx_status publish(spx_output **out, spx_err *e)
@@ -478,6 +485,8 @@ spx_status spx_product_publish(spx_product *p, spx_err *e)
 spx_status spx_run_commit(spx_run *s, spx_err *e)
 {
     spx_status st = spx_run_close_product(s, e);
+    if (st == SPX_OK)
+        st = spx_product_flush(s->p->now, (int)s->common.threads, e);
     if (st == SPX_OK)
         st = spx_product_publish(s->p->now, e);
     if (st == SPX_OK)
@@ -584,6 +593,7 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
         c->threads = omp_get_num_procs();
     omp_set_num_threads((int)c->threads);
     spx_mem_limit(c->max_mem);
+    spx_inventory_use(c->verify);
     /* an explicit device that cannot be used is an error; programs with a kernel check it in spx_backend_open() */
     if (!(s->program->flags & SPX_USES_DEVICE) && strcmp(c->device, "auto") != 0 && strcmp(c->device, "cpu") != 0)
         return spx_fail(e, SPX_EDEVICE, "--device %s: this program runs on the CPU only: use cpu or auto", c->device);
@@ -633,6 +643,7 @@ static __attribute__((noinline)) spx_status run_program(const spx_program *progr
     s.p = &priv;
     s.common.device = "auto";
     s.common.progress = -1;
+    s.common.verify = 1;
     priv.now = &priv.first;
     priv.first.step_now = MAX_STEP;
     shared_options(&s.common, program->flags, output, shared);

@@ -47,7 +47,7 @@ typedef struct {
 /* Values of the options that all programs share. */
 typedef struct {
     const char *output; /* NULL until resolved; "-": standard output */
-    int force, verbose, quiet, progress, reproducible;
+    int force, verbose, quiet, progress, reproducible, verify;
     long threads;       /* > 0 after parsing */
     const char *device; /* "auto", "cpu", "cuda", "cuda:0,2" */
     size_t max_mem;     /* bytes; 0: no limit */

@@ -405,7 +405,8 @@ void spx_opt_help(const spx_opt_program *p, FILE *out)
         char name[80];
         if (!o->brief)
             continue;
-        (void)snprintf(name, sizeof name, "%s--%s", at == 0 ? "Also, see specpipe(7): " : "", o->name);
+        (void)snprintf(name, sizeof name, "%s--%s%s", at == 0 ? "Also, see specpipe(7): " : "", o->no ? "no-" : "",
+                       o->name);
         at = fill(out, at, 2, name, strlen(name));
     }
     fprintf(out, "%s\nManual: man %s; overview: man 7 specpipe\n", at > 0 ? "\n" : "", p->name);

@@ -12,6 +12,7 @@
 #include "fits/values.h"
 #include "h5/attr.h"
 #include "h5/object.h"
+#include "h5/read.h"
 #include "h5/table.h"
 #include "h5/write.h"
 
@@ -97,8 +98,8 @@ static spx_status read_image(hid_t file, const char *path, const spx_fits_hdu *h
         st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
     else if ((*out = spx_alloc(h->nelem, size, e)) == NULL)
         st = SPX_EIO;
-    else if (h->nelem > 0 && H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "cannot be read: is the file damaged?");
+    else if (h->nelem > 0)
+        st = spx_h5_get(d, type, H5S_ALL, H5S_ALL, *out, e);
     H5Tclose(type);
     H5Dclose(d);
     if (st != SPX_OK) {
@@ -128,8 +129,8 @@ static spx_status read_bytes(hid_t file, const char *path, size_t n, unsigned ch
                       spx_h5_filename(file), path);
     else if ((*out = spx_alloc(n, 1, e)) == NULL)
         st = SPX_EIO;
-    else if (n > 0 && H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "cannot be read: is the file damaged?");
+    else if (n > 0)
+        st = spx_h5_get(d, type, H5S_ALL, H5S_ALL, *out, e);
     H5Sclose(space);
     H5Tclose(type);
     H5Dclose(d);
@@ -185,9 +186,8 @@ static spx_status read_rows(hid_t file, const char *path, const spx_fits_hdu *h,
         st = spx_fail(e, SPX_EINPUT, "%s:%s: claims more data than the file holds", spx_h5_filename(file), path);
     else if ((*out = spx_alloc2(h->nrow, h->rowsize, 1, e)) == NULL)
         st = SPX_EIO;
-    else if (h->nrow > 0 && H5Dread(d, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
-                         "cannot be read as the table that its FITS header describes");
+    else if (h->nrow > 0)
+        st = spx_h5_get(d, row, H5S_ALL, H5S_ALL, *out, e);
     if (row >= 0)
         H5Tclose(row);
     H5Sclose(space);

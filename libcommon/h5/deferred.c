@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "h5/internal.h"
+#include "h5/inventory.h"
 #include "h5/object.h"
 
 /* ---- reads ---- */
@@ -40,25 +41,31 @@ static off_t place_in_file(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *f
 
 spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
 {
-    enum { PART = 1 << 20 };
     spx_status st = SPX_OK;
     for (size_t i = 0; i < r->n && st == SPX_OK; i++) {
-        const size_t bytes = r->array[i].bytes;
-        int bad = 0;
-#pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad)
-        for (size_t k = 0; k < bytes; k += PART) {
-            const size_t end = bytes - k < PART ? bytes : k + PART;
+        const size_t bytes = r->array[i].bytes, part = r->array[i].piece;
+        const int64_t at = r->array[i].at;
+        char *to = r->array[i].to;
+        int bad = 0, differs = 0;
+#pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad, differs)
+        for (size_t k = 0; k < bytes; k += part) {
+            const size_t end = bytes - k < part ? bytes : k + part;
             for (size_t n = k; n < end && !bad;) {
-                const ssize_t got =
-                    pread(r->array[i].fd, r->array[i].to + n, end - n, (off_t)r->array[i].at + (off_t)n);
+                const ssize_t got = pread(r->array[i].fd, to + n, end - n, (off_t)at + (off_t)n);
                 if (got > 0)
                     n += (size_t)got;
                 else if (got == 0 || errno != EINTR) /* end of file: HDF5, which reads zeros there, has to decide */
                     bad = 1;
             }
+            /* while it is in the cache */
+            if (!bad && r->array[i].inventory != NULL)
+                differs |= !spx_inventory_matches(r->array[i].inventory, (uint64_t)at + k, to + k, end - k);
         }
         if (bad)
-            st = spx_fail(e, SPX_EINPUT, "%s: cannot be read: is the file damaged?", r->array[i].name);
+            st = spx_fail_at(e, SPX_EINPUT, r->array[i].file, r->array[i].path, NULL,
+                             "cannot be read: is the file damaged?");
+        else if (differs)
+            st = spx_inventory_differs(r->array[i].file, r->array[i].path, e);
     }
     return st;
 }
@@ -69,8 +76,7 @@ spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
 spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
                                 size_t bytes, char *out, int *done, spx_err *e)
 {
-    enum { LARGE = 4 << 20, FEW = 8 };
-    char abs[600];
+    enum { LARGE = 4 << 20, PART = 1 << 20, FEW = 8 };
     int fd = -1;
     const off_t at = bytes < LARGE || H5Tget_class(mem) == H5T_STRING ? -1 : place_in_file(d, ftype, mem, bytes, &fd);
     const int most = omp_get_max_threads();
@@ -79,8 +85,12 @@ spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path
         return SPX_OK;
     spx_h5_reads now = {0}, *r = reads != NULL && reads->n < SPX_H5_DEFERRED ? reads : &now;
     const size_t k = r->n++;
-    spx_h5_absolute(loc, path, abs, sizeof abs);
-    (void)snprintf(r->array[k].name, sizeof r->array[k].name, "%s:%s", spx_h5_filename(loc), abs);
+    const spx_inventory *v = spx_inventory_of(d);
+    const size_t piece = v != NULL ? spx_inventory_piece(v, (uint64_t)at, bytes) : 0;
+    (void)snprintf(r->array[k].file, sizeof r->array[k].file, "%s", spx_h5_filename(loc));
+    spx_h5_absolute(loc, path, r->array[k].path, sizeof r->array[k].path);
+    r->array[k].inventory = piece != 0 ? v : NULL;
+    r->array[k].piece = piece != 0 ? piece : PART;
     r->array[k].fd = fd;
     r->array[k].at = (int64_t)at;
     r->array[k].bytes = bytes;
@@ -119,8 +129,10 @@ int spx_h5_check_values(const double *from, size_t n, float *to)
     return !bad;
 }
 
-spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, const char *name, spx_err *e)
+spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, spx_inventory *inventory, const char *name,
+                               spx_err *e)
 {
+    _Static_assert(SPX_H5_PIECE * sizeof(float) == SPX_INVENTORY_PIECE, "pieces of writing are those of the inventory");
     spx_status st = SPX_OK;
     for (size_t k = 0; k < w->n && st == SPX_OK; k++) {
         const spx_h5_values values = w->array[k].values;
@@ -139,6 +151,8 @@ spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, con
                                             piece);
                 from = (const char *)piece;
             }
+            if (inventory != NULL)
+                spx_inventory_enter(inventory, (uint64_t)w->array[k].at + at, from, part);
             int why = 0;
             for (size_t done = 0; done < part && why == 0;) {
                 const ssize_t got = pwrite(fd, from + done, part - done, w->array[k].at + (off_t)(at + done));

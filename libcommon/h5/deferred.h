@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "h5/inventory.h"
 
 enum { SPX_H5_DEFERRED = 16 }; /* arrays of a list; further ones move at once */
 
@@ -20,16 +21,17 @@ enum { SPX_H5_DEFERRED = 16 }; /* arrays of a list; further ones move at once */
 typedef struct {
     size_t n;
     struct {
-        char name[1280]; /* FILE:/path, for messages */
+        char file[1024], path[512]; /* for messages */
         char *to;
-        size_t bytes;
-        int64_t at; /* offset in the file, */
-        int fd;     /* which this is the descriptor of */
+        size_t bytes, piece;            /* piece: bytes that are read, and verified, at a time */
+        int64_t at;                     /* offset in the file, */
+        int fd;                         /* which this is the descriptor of */
+        const spx_inventory *inventory; /* NULL: not verified */
     } array[SPX_H5_DEFERRED];
 } spx_h5_reads;
 
 /* Reads them, with up to `nthreads` threads, while the file is open; uses nothing of HDF5. SPX_EINPUT: the file ends
- * before, or cannot be read. */
+ * before, cannot be read, or differs from its inventory. */
 spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e);
 
 /* How values in memory become those of the file: as they are; doubles, checked; doubles that become float32. */
@@ -48,8 +50,9 @@ typedef struct {
     } array[SPX_H5_DEFERRED];
 } spx_h5_writes;
 
-/* Writes them to descriptor fd of the file, with up to `nthreads` threads; uses nothing of HDF5. `name`: of the file.
- * SPX_EBUG: a value is not finite; SPX_EIO: writing failed. */
-spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, const char *name, spx_err *e);
+/* Writes them to descriptor fd of the file, with up to `nthreads` threads, and enters them into its inventory unless
+ * that is NULL; uses nothing of HDF5. `name`: of the file. SPX_EBUG: a value is not finite; SPX_EIO: writing failed. */
+spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, spx_inventory *inventory, const char *name,
+                               spx_err *e);
 
 #endif

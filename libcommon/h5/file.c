@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5_hl.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include "base/tmpfile.h"
 #include "h5/deferred.h"
 #include "h5/file.h"
+#include "h5/inventory.h"
 
 /* 1: a file was left open. Closing a discarded output would write it, perhaps to a full disk; and after a failed close
  * HDF5 keeps a half-freed file, on which H5close() crashes. Such a file stays open until the process ends. */
@@ -87,6 +90,24 @@ static hid_t open_file(const char *path)
     return file;
 }
 
+/* Descriptor that HDF5 reads a file through; -1: none. */
+static int descriptor(hid_t file)
+{
+    void *handle = NULL;
+    hid_t fapl = H5Fget_access_plist(file);
+    const int got = fapl >= 0 && H5Fget_vfd_handle(file, fapl, &handle) >= 0 && handle != NULL;
+    if (fapl >= 0)
+        (void)H5Pclose(fapl);
+    return got ? *(int *)handle : -1;
+}
+
+/* Values of an open input are verified by its inventory from now on, in the image or through HDF5's own descriptor. */
+static void attach(spx_input *in)
+{
+    if (in->inventory != NULL && in->file >= 0)
+        spx_inventory_attach(in->inventory, in->file, in->image == NULL ? descriptor(in->file) : -1, in->image);
+}
+
 /* SPX_EINPUT for a file that begins with `head` and is no HDF5; names its format where it is recognised. */
 static spx_status not_hdf5(const unsigned char *head, size_t n, const char *name, spx_err *e)
 {
@@ -111,8 +132,65 @@ static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_
                        (unsigned long long)have, (unsigned long long)want);
 }
 
-/* Reads exactly one file image from a pipe; bytes behind it stay in the pipe. At the end of input *end becomes 1; an
- * error when `end` is NULL. */
+/* Next byte of a descriptor, which stays there; -1: the end, or it cannot be known. */
+static int peek(int fd)
+{
+    unsigned char byte = 0;
+    const off_t here = lseek(fd, 0, SEEK_CUR);
+    if (here >= 0)
+        return pread(fd, &byte, 1, here) == 1 ? byte : -1;
+    int copy[2];
+    ssize_t n = -1;
+    if (pipe2(copy, O_CLOEXEC) == 0) {
+        while ((n = tee(fd, copy[1], 1, 0)) < 0 && errno == EINTR)
+            ;
+        if (n == 1)
+            n = read(copy[0], &byte, 1);
+        (void)close(copy[0]);
+        (void)close(copy[1]);
+    }
+    if (n < 0)
+        n = recv(fd, &byte, 1, MSG_PEEK); /* a socket */
+    return n == 1 ? byte : -1;
+}
+
+/* Reads the inventory that follows a file image of `length` bytes, if one does: bytes behind it stay in the pipe, for
+ * another product, or for another program. */
+static spx_status slurp_inventory(spx_input *in, int fd, uint64_t length, spx_err *e)
+{
+    enum { MOST_OVER = 1 << 16 };
+    unsigned char head[SPX_INVENTORY_HEAD];
+    size_t got = 0;
+    const int next = peek(fd);
+    if (next < 0 || next == signature[0])
+        return SPX_OK;
+    spx_status st = spx_inventory_begins((unsigned char)next)
+                        ? read_full(fd, (char *)head, sizeof head, &got, in->name, e)
+                        : SPX_OK;
+    if (st != SPX_OK)
+        return st;
+    const uint64_t n = got == sizeof head ? spx_inventory_bytes(head) : 0;
+    /* an inventory is smaller than the structure of its file and its checksums, one for each piece of data */
+    if (n < sizeof head || n > length + MOST_OVER)
+        return spx_fail_at(e, SPX_EINPUT, in->name, NULL, "make it again, or copy it again",
+                           "is damaged: what follows the HDF5 file belongs to no other one");
+    unsigned char *bytes = spx_alloc_unset((size_t)n, 1, 1, e);
+    if (bytes == NULL)
+        return SPX_EIO;
+    memcpy(bytes, head, sizeof head);
+    st = read_full(fd, (char *)bytes + sizeof head, (size_t)n - sizeof head, &got, in->name, e);
+    if (st == SPX_OK && got < (size_t)n - sizeof head)
+        st = truncated(in->name, length + sizeof head + got, length + n, e);
+    if (st != SPX_OK) {
+        spx_free(bytes);
+        return st;
+    }
+    in->size += (size_t)n;
+    return spx_inventory_parse(&in->inventory, bytes, (size_t)n, length, in->name, e);
+}
+
+/* Reads exactly one file image, and its inventory, from a pipe. At the end of input *end becomes 1; an error when `end`
+ * is NULL. */
 static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
 {
     unsigned char head[HEADLEN];
@@ -153,10 +231,15 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
             done += want;
         }
         spx_free(buf);
+        in->size = (size_t)len;
+        if (st == SPX_OK)
+            st = slurp_inventory(in, fd, len, e);
+        if (st == SPX_OK && in->inventory != NULL)
+            st = spx_inventory_check(in->inventory, t.fd, NULL, e);
         if (st == SPX_OK && (in->file = open_file(t.path)) < 0)
             st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL, "is damaged or no HDF5 file");
         spx_tmpfile_discard(&t);
-        in->size = (size_t)len;
+        attach(in);
         return st;
     }
     /* memory grows with what really arrives, so that a lying header cannot take it all */
@@ -185,6 +268,11 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
         if (st == SPX_OK && have < capacity && have < len)
             st = truncated(in->name, have, len, e);
     }
+    in->size = have;
+    if (st == SPX_OK)
+        st = slurp_inventory(in, fd, len, e);
+    if (st == SPX_OK && in->inventory != NULL)
+        st = spx_inventory_check(in->inventory, -1, buf, e);
     if (st == SPX_OK) {
         in->file = H5LTopen_file_image(buf, have, H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
         if (in->file < 0)
@@ -199,12 +287,13 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     }
     in->image = buf;
     in->claimed = claimed;
-    in->size = have;
+    attach(in);
     return SPX_OK;
 }
 
-static spx_status open_regular(spx_input *in, const char *path, const struct stat *sb, const unsigned char *head,
-                               uint64_t len, spx_err *e)
+/* Opens a regular file, whose descriptor is fd. *replaced: `path` led to another file when HDF5 opened it. */
+static spx_status open_regular(spx_input *in, const char *path, int fd, const struct stat *sb,
+                               const unsigned char *head, uint64_t len, int *replaced, spx_err *e)
 {
     in->size = (size_t)sb->st_size;
     in->mtime = (int64_t)sb->st_mtime;
@@ -215,13 +304,31 @@ static spx_status open_regular(spx_input *in, const char *path, const struct sta
                            "is empty: the program that should have written it failed");
     if (len > (uint64_t)sb->st_size)
         return truncated(in->name, (uint64_t)sb->st_size, len, e);
+    spx_status st = spx_inventory_find(&in->inventory, fd, (uint64_t)sb->st_size, len, in->name, e);
+    if (st == SPX_OK && in->inventory != NULL)
+        st = spx_inventory_check(in->inventory, fd, NULL, e);
+    if (st != SPX_OK)
+        return st;
     if ((in->file = open_file(path)) < 0)
         return not_hdf5(head, in->size < HEADLEN ? in->size : HEADLEN, in->name, e);
+    struct stat now;
+    const int own = descriptor(in->file);
+    if (own >= 0 && fstat(own, &now) == 0 && (now.st_dev != sb->st_dev || now.st_ino != sb->st_ino))
+        *replaced = 1;
+    attach(in);
     return SPX_OK;
 }
 
+/* Bytes of the first product of a regular file, whose HDF5 file has `length` bytes. */
+static uint64_t product_length(int fd, uint64_t length)
+{
+    unsigned char head[SPX_INVENTORY_HEAD];
+    return pread(fd, head, sizeof head, (off_t)length) == (ssize_t)sizeof head ? length + spx_inventory_bytes(head)
+                                                                               : length;
+}
+
 /* Opens one input. `queue`: one of several products on standard input, where *end may be set. */
-static spx_status open_input(spx_input *in, const char *path, int queue, int *end, spx_err *e)
+static spx_status open_input(spx_input *in, const char *path, int queue, int *end, int *replaced, spx_err *e)
 {
     struct stat sb;
     int pipe_in = strcmp(path, "-") == 0, fd = STDIN_FILENO;
@@ -240,8 +347,8 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
         const int regular = S_ISREG(sb.st_mode) && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);
         const uint64_t len =
             regular && pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
-        if (regular && !(queue && len != 0 && len < (uint64_t)sb.st_size)) {
-            st = open_regular(in, pipe_in ? "/dev/stdin" : path, &sb, head, len, e);
+        if (regular && !(queue && len != 0 && product_length(fd, len) < (uint64_t)sb.st_size)) {
+            st = open_regular(in, pipe_in ? "/dev/stdin" : path, fd, &sb, head, len, replaced, e);
             if (queue)
                 (void)lseek(fd, 0, SEEK_END);
         } else {
@@ -252,22 +359,36 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
     }
     if (!pipe_in)
         (void)close(fd);
+    if (st != SPX_OK || *replaced)
+        spx_input_close(in);
     return st;
 }
 
 spx_status spx_input_open(spx_input *in, const char *path, spx_err *e)
 {
-    return open_input(in, path, 0, NULL, e);
+    enum { MOST_TRIES = 10 };
+    spx_status st = SPX_OK;
+    int replaced = 1;
+    for (int tries = 0; tries < MOST_TRIES && replaced && st == SPX_OK; tries++) {
+        replaced = 0;
+        st = open_input(in, path, 0, NULL, &replaced, e);
+    }
+    if (st == SPX_OK && replaced)
+        st = spx_fail_at(e, SPX_EIO, path, NULL, NULL, "is replaced again and again while it is opened");
+    return st;
 }
 
 spx_status spx_input_next(spx_input *in, int first, int *end, spx_err *e)
 {
     *end = 0;
-    return open_input(in, "-", 1, first ? NULL : end, e);
+    int replaced = 0;
+    return open_input(in, "-", 1, first ? NULL : end, &replaced, e);
 }
 
 void spx_input_close(spx_input *in)
 {
+    spx_inventory_free(in->inventory);
+    in->inventory = NULL;
     if (in->file >= 0 && H5Fclose(in->file) < 0)
         abandoned = 1;
     free(in->image);
@@ -284,6 +405,10 @@ struct spx_output {
     int to_stdout;
     spx_tmpfile tmp; /* a named target */
     spx_h5_writes writes;
+    spx_inventory *inventory; /* from the close to the flush */
+    unsigned char *trailer;   /* standard output: the inventory, which is sent behind the image */
+    size_t ntrailer;
+    int flushed;
     void *image;           /* standard output: buffer of the core driver, kept when HDF5 frees it */
     size_t size, capacity; /* what HDF5 has of it, and what there is */
     int spilt;             /* it comes from spx_alloc_spill() */
@@ -412,12 +537,44 @@ hid_t spx_output_file(const spx_output *o)
     return o->file;
 }
 
+static const char *shown(const spx_output *o)
+{
+    return o->to_stdout ? "standard output" : o->tmp.target;
+}
+
+/* Bytes of the HDF5 file of a closed output. */
+static spx_status output_length(const spx_output *o, uint64_t *len, spx_err *e)
+{
+    unsigned char head[HEADLEN];
+    const unsigned char *h = o->image;
+    if (!o->to_stdout)
+        h = pread(o->tmp.fd, head, sizeof head, 0) == (ssize_t)sizeof head ? head : NULL;
+    *len = h != NULL && (!o->to_stdout || o->size >= HEADLEN) ? image_length(h) : 0;
+    if (*len == 0 || (o->to_stdout && *len > o->size))
+        return spx_fail(e, SPX_EIO, "%s: HDF5 could not finish the file: out of memory?", shown(o));
+    return SPX_OK;
+}
+
 static spx_status send_image(spx_output *o, spx_err *e)
 {
-    uint64_t len = o->image != NULL && o->size >= HEADLEN ? image_length(o->image) : 0;
-    if (len == 0 || len > o->size)
-        return spx_fail(e, SPX_EIO, "standard output: HDF5 could not finish the file: out of memory?");
-    return spx_write_all(STDOUT_FILENO, o->image, (size_t)len, "standard output", e);
+    uint64_t len;
+    spx_status st = output_length(o, &len, e);
+    if (st == SPX_OK)
+        st = spx_write_all(STDOUT_FILENO, o->image, (size_t)len, "standard output", e);
+    return st == SPX_OK ? spx_write_all(STDOUT_FILENO, o->trailer, o->ntrailer, "standard output", e) : st;
+}
+
+/* Makes the inventory of what is not entered yet, and puts it behind the HDF5 file. */
+static spx_status add_inventory(spx_output *o, uint64_t len, int nthreads, spx_err *e)
+{
+    spx_status st = spx_inventory_fill(o->inventory, o->tmp.fd, o->to_stdout ? o->image : NULL, nthreads, shown(o), e);
+    if (st == SPX_OK)
+        st = spx_inventory_write(o->inventory, &o->trailer, &o->ntrailer, e);
+    if (st == SPX_OK && !o->to_stdout)
+        st = lseek(o->tmp.fd, (off_t)len, SEEK_SET) < 0
+                 ? spx_fail(e, SPX_EIO, "%s: cannot write: %s", shown(o), strerror(errno))
+                 : spx_write_all(o->tmp.fd, o->trailer, o->ntrailer, shown(o), e);
+    return st;
 }
 
 spx_status spx_output_end_stdout(spx_err *e)
@@ -435,8 +592,15 @@ spx_h5_writes *spx_output_writes(spx_output *o)
 
 spx_status spx_output_flush(spx_output *o, int nthreads, spx_err *e)
 {
-    spx_status st =
-        spx_h5_flush_writes(&o->writes, o->tmp.fd, nthreads, o->to_stdout ? "standard output" : o->tmp.target, e);
+    uint64_t len = 0;
+    spx_status st = SPX_OK;
+    if (o->inventory != NULL && (st = output_length(o, &len, e)) == SPX_OK)
+        st = spx_inventory_extend(o->inventory, len, e);
+    if (st == SPX_OK)
+        st = spx_h5_flush_writes(&o->writes, o->tmp.fd, nthreads, o->inventory, shown(o), e);
+    if (st == SPX_OK && o->inventory != NULL)
+        st = add_inventory(o, len, nthreads, e);
+    o->flushed = 1;
     /* the sync before the renaming finds little left to do */
     if (st == SPX_OK && o->writes.n > 0 && fdatasync(o->tmp.fd) != 0)
         st = spx_fail(e, SPX_EIO, "%s: cannot write: %s", o->tmp.target, strerror(errno));
@@ -449,6 +613,8 @@ spx_status spx_output_close(spx_output *o, spx_err *e)
     /* an object left open would keep the file open after H5Fclose() */
     if (H5Fget_obj_count(o->file, H5F_OBJ_ALL | H5F_OBJ_LOCAL) != 1)
         st = spx_fail(e, SPX_EBUG, "an HDF5 object of the output was left open: please report this");
+    if (st == SPX_OK)
+        st = spx_inventory_begin(&o->inventory, o->file, e);
     if (st == SPX_OK) {
         int bad = H5Fflush(o->file, H5F_SCOPE_LOCAL) < 0;
         if (!bad) {
@@ -457,15 +623,16 @@ spx_status spx_output_close(spx_output *o, spx_err *e)
             abandoned |= bad;
         }
         if (bad)
-            st = spx_fail(e, SPX_EIO, "%s: cannot be finished: %s", o->to_stdout ? "standard output" : o->tmp.target,
-                          spx_h5_no_memory());
+            st = spx_fail(e, SPX_EIO, "%s: cannot be finished: %s", shown(o), spx_h5_no_memory());
     }
     return st;
 }
 
 spx_status spx_output_publish(spx_output *o, spx_err *e)
 {
-    const spx_status st = o->to_stdout ? send_image(o, e) : spx_tmpfile_commit(&o->tmp, e);
+    spx_status st = o->flushed ? SPX_OK : spx_output_flush(o, 1, e);
+    if (st == SPX_OK)
+        st = o->to_stdout ? send_image(o, e) : spx_tmpfile_commit(&o->tmp, e);
     spx_output_discard(o);
     return st;
 }
@@ -478,7 +645,11 @@ spx_status spx_output_commit(spx_output *o, spx_err *e)
         spx_output_discard(o);
         return st;
     }
-    st = spx_output_publish(o, e);
+    st = spx_output_flush(o, omp_get_max_threads(), e);
+    if (st == SPX_OK)
+        st = spx_output_publish(o, e);
+    else
+        spx_output_discard(o);
     return st == SPX_OK && to_stdout ? spx_output_end_stdout(e) : st;
 }
 
@@ -491,6 +662,8 @@ void spx_output_discard(spx_output *o)
     else if (o->file >= 0)
         abandoned = 1;
     spx_tmpfile_discard(&o->tmp);
+    spx_inventory_free(o->inventory);
+    spx_free(o->trailer);
     free_image(o, o->image);
     spx_free(o);
 }

@@ -9,15 +9,17 @@
 
 #include "base/err.h"
 #include "h5/deferred.h"
+#include "h5/inventory.h"
 
 typedef struct {
-    hid_t file;        /* read-only */
-    char name[1024];   /* name for messages */
-    void *image;       /* file image read from a pipe; owned */
-    size_t claimed;    /* bytes of the image that count against --max-mem */
-    size_t size;       /* size of the file or image, bytes */
-    int64_t mtime;     /* time of last change, seconds since 1970; 0 for a pipe */
-    uint64_t dev, ino; /* identity of a regular file; 0 for a pipe */
+    hid_t file;               /* read-only */
+    char name[1024];          /* name for messages */
+    void *image;              /* file image read from a pipe; owned */
+    size_t claimed;           /* bytes of the image that count against --max-mem */
+    size_t size;              /* size of the file, or of the image with its inventory, bytes */
+    int64_t mtime;            /* time of last change, seconds since 1970; 0 for a pipe */
+    spx_inventory *inventory; /* NULL: it has none; owned */
+    uint64_t dev, ino;        /* identity of a regular file; 0 for a pipe */
 } spx_input;
 
 /* Opens a file, or standard input for "-": directly when it is a regular file, else one file image is read from the
@@ -41,8 +43,8 @@ const char *spx_h5_no_memory(void);
 spx_h5_writes *spx_output_writes(spx_output *out);
 /* Finish the file: close it, where HDF5's errors show. */
 spx_status spx_output_close(spx_output *out, spx_err *e);
-/* Does the deferred writes of a closed output, with up to `nthreads` threads, and syncs the data. Does not use HDF5:
- * any thread may call it. */
+/* Does the deferred writes of a closed output, with up to `nthreads` threads, adds its inventory (h5/inventory.h), and
+ * syncs the data. Does not use HDF5: any thread may call it. */
 spx_status spx_output_flush(spx_output *out, int nthreads, spx_err *e);
 /* Syncs and renames, or sends, a closed output. Does not use HDF5: any thread may call it. Frees `out` in every case.
  * Standard output stays open for another product, until spx_output_end_stdout(). */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "h5/deferred.h"
 #include "h5/internal.h"
+#include "h5/inventory.h"
 #include "h5/object.h"
 
 /* Touches fresh memory with several threads: page faults at the first touch would take longer in the one thread that
@@ -18,6 +19,14 @@ static void touch(char *p, size_t bytes)
 #pragma omp parallel for if (bytes > 8 * (size_t)SPX_H5_MANY_VALUES)
     for (size_t k = 0; k < bytes; k += PAGE)
         p[k] = 0;
+}
+
+spx_status spx_h5_get(hid_t d, hid_t mem, hid_t mspace, hid_t fspace, void *out, spx_err *e)
+{
+    spx_status st = spx_inventory_verify(d, fspace, e);
+    if (st == SPX_OK && H5Dread(d, mem, mspace, fspace, H5P_DEFAULT, out) < 0)
+        st = spx_h5_fail_at(d, ".", SPX_EINPUT, "cannot be read: is the file damaged, or packed with a filter that is missing here?", e);
+    return st;
 }
 
 /* 1 when converting the file type to memory type `mem` keeps the class of values: numbers, strings. */
@@ -87,8 +96,8 @@ static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid
         st = spx_h5_read_directly(reads, loc, path, d, ftype, use, bytes, *out, &done, e);
     if (st == SPX_OK && !done) {
         touch(*out, bytes);
-        if (n > 0 && H5Dread(d, use, H5S_ALL, H5S_ALL, H5P_DEFAULT, *out) < 0)
-            st = spx_h5_fail_at(loc, path, SPX_EINPUT, "cannot be read: is the file damaged?", e);
+        if (n > 0)
+            st = spx_h5_get(d, use, H5S_ALL, H5S_ALL, *out, e);
     }
     if (st != SPX_OK) {
         spx_free(*out);
@@ -149,8 +158,8 @@ spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t mem, size_t first
         st = spx_h5_fail_at(loc, path, SPX_EINPUT, "has another kind of values than expected", e);
     else if (spx_h5_row_spaces(d, first, n, &fs, &ms) != SPX_OK)
         st = spx_h5_fail_at(loc, path, SPX_EINPUT, "has fewer rows than expected", e);
-    else if (n > 0 && H5Dread(d, memory_type(ftype, mem), ms, fs, H5P_DEFAULT, out) < 0)
-        st = spx_h5_fail_at(loc, path, SPX_EINPUT, "cannot be read: is the file damaged?", e);
+    else if (n > 0)
+        st = spx_h5_get(d, memory_type(ftype, mem), ms, fs, out, e);
     if (ms >= 0)
         (void)H5Sclose(ms);
     if (fs >= 0)

@@ -27,6 +27,9 @@ spx_status spx_h5_defer_u32(spx_h5_reads *reads, hid_t loc, const char *path, in
                             spx_err *e);
 /* The same for rows [first, first+n) along the first dimension, into `out` which the caller owns. */
 spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, void *out, spx_err *e);
+/* H5Dread() of dataset d, which is compared with the inventory of its file first (h5/inventory.h). SPX_EINPUT: it
+ * differs, or cannot be read. Every read of an input goes through here. */
+spx_status spx_h5_get(hid_t d, hid_t memtype, hid_t memspace, hid_t filespace, void *out, spx_err *e);
 /* Reads a 1-D dataset of fixed strings as n blocks of `size` characters, NUL-padded (longer text is refused), such as
  * header cards with size 80. */
 spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t *n, char **out, spx_err *e);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "h5/failure.h"
 #include "h5/object.h"
+#include "h5/read.h"
 #include "h5/table_internal.h"
 #include "h5/write.h"
 
@@ -118,10 +119,7 @@ spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err 
         t->rows = spx_alloc(bytes, 1, e);
         if (t->type < 0)
             spx_fail(e, SPX_EIO, "row type cannot be copied: out of memory");
-        else if (t->rows != NULL && nrow > 0 && H5Dread(dset, t->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, t->rows) < 0)
-            spx_fail(e, SPX_EINPUT,
-                     "cannot be read: the file is damaged, or packed with a filter that is missing here");
-        else if (t->rows != NULL)
+        else if (t->rows != NULL && (nrow == 0 || spx_h5_get(dset, t->type, H5S_ALL, H5S_ALL, t->rows, e) == SPX_OK))
             (void)read_units(dset, spx_table_ncol(t), &t->unit, e);
     }
     if (e->code != SPX_OK) {

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "h5/attr.h"
+#include "h5/inventory.h"
 #include "h5/object.h"
 #include "h5/write.h"
 
@@ -166,7 +167,8 @@ static spx_status copy(hid_t from, hid_t to, size_t n, const char *const *path, 
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         if (!is_here(from, path[i]) || spx_h5_exists(to, path[i]))
             continue;
-        if (H5Ocopy(from, path[i], to, path[i], how, H5P_DEFAULT) < 0)
+        st = spx_inventory_verify_below(from, path[i], e);
+        if (st == SPX_OK && H5Ocopy(from, path[i], to, path[i], how, H5P_DEFAULT) < 0)
             st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path[i], "check the file with h5check",
                              "cannot be copied");
         if (st == SPX_OK)

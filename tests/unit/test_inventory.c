@@ -1,0 +1,383 @@
+/* Checks the inventory of HDF5 files: every flipped bit of a file is found where it is read, and not where it is not;
+ * files that other programs changed, pipes, several products. */
+#include "h5/inventory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "h5/attr.h"
+#include "h5/deferred.h"
+#include "h5/file.h"
+#include "h5/object.h"
+#include "h5/read.h"
+#include "h5/write.h"
+
+static int bad;
+static spx_err e;
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x)) {                                                                                                    \
+            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #x, spx_err_text(&e));                                      \
+            bad = 1;                                                                                                   \
+        }                                                                                                              \
+        memset(&e, 0, sizeof e);                                                                                       \
+    } while (0)
+
+enum { ROWS = 1300, COLUMNS = 1024, FEW = 9 };
+
+static char dir[] = "/tmp/spx-inventory-XXXXXX";
+static char path[64];
+
+static const char *in_dir(const char *name)
+{
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static float *large;
+
+/* A product with groups, attributes of both kinds, a dimension scale, and, `rows` > 0, a large array. */
+static void make(spx_output *o, size_t rows, int deferred)
+{
+    const hid_t f = spx_output_file(o);
+    const double v[FEW] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const size_t few = FEW, shape[2] = {rows, COLUMNS};
+    CHECK(spx_h5_set_str(f, "/", "product", "a", &e) == SPX_OK);
+    CHECK(spx_h5_write_real(f, "/a/b/flux", 4, 1, &few, v, &e) == SPX_OK);
+    CHECK(spx_h5_write_real(f, "/a/b/wavelength", 8, 1, &few, v, &e) == SPX_OK);
+    CHECK(spx_h5_attach_scale(f, "/a/b/flux", 0, "/a/b/wavelength", "wavelength", &e) == SPX_OK);
+    CHECK(spx_h5_set_str(f, "/a/b/wavelength", "medium", "air", &e) == SPX_OK);
+    CHECK(spx_h5_set_f64(f, "/a", "x", 0.5, &e) == SPX_OK);
+    CHECK(spx_h5_write_strings(f, "/a/cards", 4, 2, "abcdef  ", &e) == SPX_OK);
+    if (rows > 0)
+        CHECK(spx_h5_defer_write(deferred ? spx_output_writes(o) : NULL, f, "/large", H5T_NATIVE_FLOAT, 2, shape, large,
+                                 &e) == SPX_OK);
+}
+
+static void make_file(const char *name, size_t rows, int deferred)
+{
+    spx_output *o = NULL;
+    CHECK(spx_output_open(&o, in_dir(name), 1, &e) == SPX_OK);
+    make(o, rows, deferred);
+    CHECK(spx_output_close(o, &e) == SPX_OK && spx_output_flush(o, 3, &e) == SPX_OK &&
+          spx_output_publish(o, &e) == SPX_OK);
+}
+
+static unsigned char *read_file(const char *name, size_t *n)
+{
+    FILE *f = fopen(in_dir(name), "rb");
+    CHECK(f != NULL && fseek(f, 0, SEEK_END) == 0);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    unsigned char *p = spx_alloc(*n, 1, &e);
+    CHECK(p != NULL && fread(p, 1, *n, f) == *n);
+    (void)fclose(f);
+    return p;
+}
+
+static void write_file(const char *name, const void *p, size_t n)
+{
+    FILE *f = fopen(in_dir(name), "wb");
+    CHECK(f != NULL && fwrite(p, 1, n, f) == n && fclose(f) == 0);
+}
+
+/* Bytes of the HDF5 file within a product of n bytes, of which the inventory tells its own length. */
+static size_t hdf5_bytes(const unsigned char *p, size_t n)
+{
+    uint64_t own = 0;
+    for (int i = 0; i < 8; i++)
+        own |= (uint64_t)p[n - 16 + (size_t)i] << 8 * i;
+    CHECK(own < n && own % 8 == 0 && (own & (own - 1)) != 0 && spx_inventory_bytes(p + n - own) == own &&
+          spx_inventory_begins(p[n - own]));
+    return n - (size_t)own;
+}
+
+/* Reads all that make() writes, but for the large array; also the first error. */
+static spx_status read_all(const char *name, spx_err *why)
+{
+    spx_input in;
+    double *v = NULL;
+    char *s = NULL, medium[16] = "";
+    size_t n = 0;
+    spx_status st = spx_input_open(&in, name, why);
+    if (st != SPX_OK)
+        return st;
+    CHECK(in.inventory == NULL || spx_inventory_of(in.file) == in.inventory);
+    st = spx_h5_read_f64(in.file, "/a/b/flux", 1, &n, &v, why);
+    CHECK(st != SPX_OK || (n == FEW && v[8] == 9));
+    spx_free(v);
+    n = 0;
+    if (st == SPX_OK) {
+        st = spx_h5_read_f64(in.file, "/a/b/wavelength", 1, &n, &v, why);
+        CHECK(st != SPX_OK || (n == FEW && v[0] == 1));
+        spx_free(v);
+    }
+    n = 0;
+    if (st == SPX_OK) {
+        st = spx_h5_read_strings(in.file, "/a/cards", 4, &n, &s, why);
+        CHECK(st != SPX_OK || (n == 2 && memcmp(s, "abcdef\0\0", 8) == 0));
+        spx_free(s);
+    }
+    if (st == SPX_OK) {
+        st = spx_h5_attr_str(in.file, "/a/b/wavelength", "medium", medium, sizeof medium, why);
+        CHECK(st != SPX_OK || strcmp(medium, "air") == 0);
+    }
+    spx_input_close(&in);
+    return st;
+}
+
+/* One flipped bit anywhere: an error, and none of the values is another. In the inventory it may go unnoticed only
+ * where it makes it none: the file is as it was. */
+static void flip_all(void)
+{
+    size_t n, unnoticed = 0, named = 0;
+    make_file("small.h5", 0, 0);
+    unsigned char *p = read_file("small.h5", &n);
+    const size_t length = hdf5_bytes(p, n);
+    write_file("x.h5", p, n);
+    FILE *x = fopen(in_dir("x.h5"), "r+b");
+    CHECK(x != NULL && setvbuf(x, NULL, _IONBF, 0) == 0);
+    for (size_t i = 0; i < n; i += 1 + (i > 64 && i < n - 64) * 2) {
+        spx_err why = {0};
+        const unsigned char flipped = p[i] ^ (unsigned char)(1u << i % 8);
+        CHECK(fseek(x, (long)i, SEEK_SET) == 0 && fwrite(&flipped, 1, 1, x) == 1);
+        const spx_status st = read_all(path, &why);
+        CHECK(fseek(x, (long)i, SEEK_SET) == 0 && fwrite(&p[i], 1, 1, x) == 1);
+        CHECK(st == SPX_EINPUT || (st == SPX_OK && i >= length));
+        unnoticed += st == SPX_OK;
+        named += strcmp(why.place, "/a/b/flux") == 0;
+        if (bad) {
+            printf("byte %zu of %zu, %zu: %s\n", i, length, n, spx_err_text(&why));
+            break;
+        }
+    }
+    (void)fclose(x);
+    CHECK(unnoticed == 0 && named > 10);
+    /* both magics lost: as a file of another program */
+    p[length] = 0;
+    p[n - 1] = 0;
+    write_file("x.h5", p, n);
+    CHECK(read_all(in_dir("x.h5"), &e) == SPX_OK);
+    /* the same bytes whatever has become of them */
+    for (size_t cut = 1; cut <= n - length; cut += 40) {
+        p[n - 1] = 0x8b;
+        p[length] = 0x8b;
+        write_file("x.h5", p, n - cut);
+        const spx_status st = read_all(in_dir("x.h5"), &e);
+        CHECK(cut == n - length ? st == SPX_OK : st == SPX_EINPUT);
+        spx_err_clear(&e);
+    }
+    spx_free(p);
+}
+
+static spx_status read_rows(const char *name, size_t first, size_t n, float *out, spx_err *why)
+{
+    spx_input in;
+    spx_status st = spx_input_open(&in, name, why);
+    if (st == SPX_OK)
+        st = spx_h5_read_rows(in.file, "/large", H5T_NATIVE_FLOAT, first, n, out, why);
+    spx_input_close(&in);
+    return st;
+}
+
+static spx_status read_whole(const char *name, int deferred, int as_double, spx_err *why)
+{
+    spx_input in;
+    spx_h5_reads reads = {0};
+    size_t shape[2] = {0, 0};
+    void *p = NULL;
+    spx_status st = spx_input_open(&in, name, why);
+    if (st == SPX_OK)
+        st = as_double ? spx_h5_read_f64(in.file, "/large", 2, shape, (double **)&p, why)
+                       : spx_h5_defer_f32(deferred ? &reads : NULL, in.file, "/large", 2, shape, (float **)&p, why);
+    if (st == SPX_OK && deferred) {
+        CHECK(reads.n == 1);
+        st = spx_h5_flush_reads(&reads, 2, why);
+    }
+    if (st == SPX_OK && !as_double)
+        CHECK(memcmp(p, large, (size_t)ROWS * COLUMNS * sizeof *large) == 0);
+    spx_free(p);
+    spx_input_close(&in);
+    return st;
+}
+
+/* Rows are verified when they are read, whether by HDF5, directly or later; others are not. */
+static void flip_rows(void)
+{
+    size_t n, again;
+    make_file("now.h5", ROWS, 0);
+    make_file("later.h5", ROWS, 1);
+    unsigned char *p = read_file("now.h5", &n), *q = read_file("later.h5", &again);
+    CHECK(n == again && memcmp(p, q, n) == 0);
+    spx_free(q);
+    CHECK(read_whole(in_dir("now.h5"), 0, 0, &e) == SPX_OK && read_whole(in_dir("now.h5"), 1, 0, &e) == SPX_OK &&
+          read_whole(in_dir("now.h5"), 0, 1, &e) == SPX_OK);
+    size_t at = 0;
+    while (at < n && memcmp(p + at, large, 4096) != 0)
+        at++;
+    float *row = spx_alloc((size_t)ROWS * COLUMNS, sizeof *row, &e);
+    const size_t rows[] = {0, 1, 700, ROWS - 1}, per_piece = SPX_INVENTORY_PIECE / (COLUMNS * sizeof *row);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const size_t r = rows[k], byte = at + r * COLUMNS * sizeof *row + 17;
+        p[byte] ^= 4;
+        write_file("x.h5", p, n);
+        p[byte] ^= 4;
+        for (int how = 0; how < 4; how++) {
+            spx_err why = {0};
+            CHECK((how < 3 ? read_whole(in_dir("x.h5"), how == 1, how == 2, &why)
+                           : read_rows(in_dir("x.h5"), r, 1, row, &why)) == SPX_EINPUT &&
+                  strcmp(why.place, "/large") == 0 && strcmp(why.file, path) == 0 && strstr(why.remedy, "--no-verify"));
+        }
+        if (r >= per_piece)
+            CHECK(read_rows(in_dir("x.h5"), 0, r - per_piece, row, &e) == SPX_OK);
+        if (r + per_piece < ROWS)
+            CHECK(read_rows(in_dir("x.h5"), r + per_piece, ROWS - r - per_piece, row, &e) == SPX_OK);
+        CHECK(read_all(in_dir("x.h5"), &e) == SPX_OK);
+        spx_inventory_use(0);
+        CHECK(read_rows(in_dir("x.h5"), r, 1, row, &e) == SPX_OK && memcmp(row, large + r * COLUMNS, 16) == 0 &&
+              row[4] != large[r * COLUMNS + 4]);
+        spx_inventory_use(1);
+    }
+    spx_free(row);
+    spx_free(p);
+}
+
+/* HDF5 cuts the inventory off when it changes a file: what others change on purpose is no damage. */
+static void edited(void)
+{
+    static const double other = 7;
+    for (int how = 0; how < 3; how++) {
+        spx_input in;
+        make_file("edited.h5", 0, 0);
+        const hid_t f = H5Fopen(in_dir("edited.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+        const size_t one = 1;
+        if (how == 0)
+            CHECK(spx_h5_set_str(f, "/a", "comment", "mine", &e) == SPX_OK);
+        else if (how == 1)
+            CHECK(spx_h5_write_real(f, "/mine", 8, 1, &one, &other, &e) == SPX_OK);
+        else
+            CHECK(spx_h5_write_rows(f, "/a/b/wavelength", H5T_NATIVE_DOUBLE, 3, 1, &other, &e) == SPX_OK);
+        CHECK(H5Fclose(f) >= 0);
+        CHECK(read_all(in_dir("edited.h5"), &e) == SPX_OK);
+        CHECK(spx_input_open(&in, in_dir("edited.h5"), &e) == SPX_OK && in.inventory == NULL);
+        spx_input_close(&in);
+    }
+}
+
+/* Sends files through a pipe or a socket. */
+static pid_t send_files(int fd[2], const char *const *name, int n)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)close(fd[0]);
+        for (int k = 0; k < n; k++) {
+            size_t size;
+            unsigned char *p = read_file(name[k], &size);
+            for (size_t done = 0; done < size;) {
+                const ssize_t got = write(fd[1], p + done, size - done);
+                if (got <= 0)
+                    _exit(1);
+                done += (size_t)got;
+            }
+            spx_free(p);
+        }
+        _exit(bad);
+    }
+    (void)close(fd[1]);
+    return child;
+}
+
+/* Products with and without inventory one after another: each reader takes exactly its own. */
+static void through_pipe(int of_sockets, size_t limit)
+{
+    static const char *const name[] = {"small.h5", "edited.h5", "now.h5", "small.h5"};
+    enum { N = sizeof name / sizeof *name };
+    int fd[2], status = 1;
+    CHECK(of_sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, fd) == 0 : pipe(fd) == 0);
+    const pid_t child = send_files(fd, name, N);
+    const int keep = dup(STDIN_FILENO);
+    (void)dup2(fd[0], STDIN_FILENO);
+    (void)close(fd[0]);
+    spx_mem_limit(limit);
+    for (int k = 0; k < N; k++) {
+        spx_input in;
+        size_t shape[2] = {0, 0};
+        double *v = NULL;
+        CHECK(spx_input_open(&in, "-", &e) == SPX_OK && (in.inventory != NULL) == (k != 1));
+        CHECK(spx_h5_read_f64(in.file, "/a/b/flux", 1, shape, &v, &e) == SPX_OK);
+        spx_free(v);
+        float *row = spx_alloc(COLUMNS, sizeof *row, &e);
+        if (k == 2)
+            CHECK(spx_h5_read_rows(in.file, "/large", H5T_NATIVE_FLOAT, ROWS - 1, 1, row, &e) == SPX_OK &&
+                  memcmp(row, large + (size_t)(ROWS - 1) * COLUMNS, COLUMNS * sizeof *row) == 0);
+        spx_free(row);
+        spx_input_close(&in);
+    }
+    spx_input in;
+    CHECK(spx_input_open(&in, "-", &e) == SPX_EINPUT);
+    spx_mem_limit(0);
+    (void)dup2(keep, STDIN_FILENO);
+    (void)close(keep);
+    (void)waitpid(child, &status, 0);
+    CHECK(status == 0);
+}
+
+/* A damaged image in a pipe. */
+static void damaged_pipe(void)
+{
+    size_t n;
+    unsigned char *p = read_file("small.h5", &n);
+    static const char *const name[] = {"x.h5"};
+    const size_t length = hdf5_bytes(p, n), place[] = {40, 100, length / 2, length - 9, length, length + 20, n - 1};
+    for (size_t k = 0; k < sizeof place / sizeof *place; k++) {
+        int fd[2], status = 1;
+        spx_input in;
+        p[place[k]] ^= 1;
+        write_file("x.h5", p, n);
+        p[place[k]] ^= 1;
+        CHECK(pipe(fd) == 0);
+        const pid_t child = send_files(fd, name, 1);
+        const int keep = dup(STDIN_FILENO);
+        (void)dup2(fd[0], STDIN_FILENO);
+        (void)close(fd[0]);
+        spx_status st = spx_input_open(&in, "-", &e);
+        if (st == SPX_OK)
+            st = spx_inventory_verify_below(in.file, "/a", &e);
+        CHECK(st == SPX_EINPUT);
+        spx_input_close(&in);
+        (void)dup2(keep, STDIN_FILENO);
+        (void)close(keep);
+        (void)waitpid(child, &status, 0);
+    }
+    spx_free(p);
+}
+
+int main(void)
+{
+    if (mkdtemp(dir) == NULL)
+        return 1;
+    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    large = spx_alloc((size_t)ROWS * COLUMNS, sizeof *large, &e);
+    CHECK(large != NULL);
+    for (size_t i = 0; i < (size_t)ROWS * COLUMNS; i++)
+        large[i] = (float)(i * 2654435761u % 1000003) * 0.25f;
+    flip_all();
+    flip_rows();
+    edited();
+    for (int of_sockets = 0; of_sockets < 2; of_sockets++) {
+        through_pipe(of_sockets, 0);
+        through_pipe(of_sockets, 10 << 20); /* the large one is spilled */
+    }
+    damaged_pipe();
+    spx_free(large);
+    static const char *const left[] = {"small.h5", "x.h5", "now.h5", "later.h5", "edited.h5"};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+        (void)unlink(in_dir(left[i]));
+    (void)rmdir(dir);
+    return bad;
+}
