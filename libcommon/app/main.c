@@ -100,7 +100,7 @@ static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt 
                                  "Largest amount of memory to use, such as 500M or 4G; 0: no limit", .absent = "0",
                                  .brief = 1);
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "reproducible", 0, NULL, c->reproducible,
-                                 "Leave times and host out of the provenance, so that equal runs give equal files",
+                                 "Leave times, host and -j out of the provenance, so that equal runs give equal files",
                                  .brief = 1);
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "verify", 0, NULL, c->verify,
                                  "Take damaged input files as they are: do not compare them with their inventory",
@@ -570,10 +570,19 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
             return SPX_OK;
         }
     spx_status st = SPX_OK;
-    for (int i = 0; i < argc && st == SPX_OK; i++)
-        st = spx_text_add(&p->command, e, "%s%s", i > 0 ? " " : "", i == 0 ? s->program->name : argv[i]);
+    spx_text reproducible = {0};
+    if (st == SPX_OK)
+        st = spx_opt_command(&p->opts, argc, argv, NULL, &p->command, e);
+    if (st == SPX_OK)
+        st = spx_opt_command(&p->opts, argc, argv, "threads", &reproducible, e);
     if (st == SPX_OK)
         st = spx_opt_parse(&p->opts, argc, argv, &nfile, e);
+    if (c->reproducible) {
+        spx_text_free(&p->command);
+        p->command = reproducible;
+    } else {
+        spx_text_free(&reproducible);
+    }
     if (c->quiet || c->verbose)
         spx_log_level(c->quiet ? SPX_QUIET : SPX_VERBOSE);
     if (st != SPX_OK)

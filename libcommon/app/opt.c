@@ -246,6 +246,61 @@ spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *n
     return SPX_OK;
 }
 
+/* Copies a cluster of letters without the option `skip`; *value: the next argument belongs to its last letter, which
+ * *skipped says of whether it is left out. */
+static void copy_letters(const spx_opt_program *p, const char *arg, const char *skip, char *kept, int *value,
+                         int *skipped)
+{
+    *value = *skipped = 0;
+    *kept++ = '-';
+    for (const char *c = arg + 1; *c != '\0'; c++) {
+        const spx_opt *o = find_letter(p, *c);
+        const int flag = o == NULL || o->kind == SPX_OPT_FLAG, out = o != NULL && strcmp(o->name, skip) == 0;
+        const size_t n = flag ? 1 : strlen(c);
+        if (!out) {
+            memcpy(kept, c, n);
+            kept += n;
+        }
+        *value = !flag && n == 1;
+        *skipped = out;
+        c += n - 1;
+    }
+    *kept = '\0';
+}
+
+spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, const char *skip, spx_text *out, spx_err *e)
+{
+    spx_status st = spx_text_add(out, e, "%s", p->name);
+    int only_files = skip == NULL;
+    for (int i = 1; i < argc && st == SPX_OK; i++) {
+        const char *arg = argv[i], *eq = strchr(arg, '=');
+        const size_t len = strlen(arg);
+        char *kept = spx_strdup(arg, e);
+        int value = 0, skipped = 0, several;
+        if (kept == NULL)
+            return SPX_EIO;
+        if (only_files || arg[0] != '-' || len == 1 || arg[1] == ':') {
+            /* a file */
+        } else if (strcmp(arg, "--") == 0) {
+            only_files = 1;
+        } else if (arg[1] == '-') {
+            const spx_opt *o = find_long(p, arg + 2, eq != NULL ? (size_t)(eq - arg) - 2 : len - 2, &several);
+            value = o != NULL && o->kind != SPX_OPT_FLAG && eq == NULL;
+            skipped = o != NULL && strcmp(o->name, skip) == 0;
+            kept[skipped ? 0 : len] = '\0';
+        } else {
+            copy_letters(p, arg, skip, kept, &value, &skipped);
+            kept[strcmp(kept, "-") == 0 ? 0 : strlen(kept)] = '\0';
+        }
+        if (kept[0] != '\0' || len == 0)
+            st = spx_text_add(out, e, " %s", kept);
+        spx_free(kept);
+        if (value && ++i < argc && !skipped && st == SPX_OK)
+            st = spx_text_add(out, e, " %s", argv[i]);
+    }
+    return st;
+}
+
 void spx_opt_free(const spx_opt_program *p)
 {
     EACH_OPTION(p, o)

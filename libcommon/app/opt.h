@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 typedef enum {
     SPX_OPT_END = 0,
@@ -90,6 +91,11 @@ typedef struct {
 /* Parses argv (permuting: options may follow file names; `--` ends options). File names are left in argv[1..*nfile].
  * Long options may be shortened as long as they stay unique. SPX_EUSAGE on error. */
 spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *nfile, spx_err *e);
+
+/* Appends the command line to a text, the program's name first, but without option `skip` and its value; NULL: all of
+ * it. Call it before spx_opt_parse(). */
+spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, const char *skip, spx_text *out,
+                           spx_err *e);
 
 void spx_opt_free(const spx_opt_program *p); /* frees the SPX_OPT_LIST arrays */
 

@@ -364,32 +364,33 @@ static spx_status write_image(hid_t file, const char *path, spx_fits *f, size_t 
     return st;
 }
 
-/* 1 when a block's dataset holds exactly the values of the HDU. */
-static int same_values(hid_t file, const char *path, spx_fits *f, size_t hdu)
+/* *same: a block's dataset, which this program has written, holds exactly the values of the HDU. An error is the
+ * machine's: of a dataset that is another, *same is 0. */
+static spx_status same_values(hid_t file, const char *path, spx_fits *f, size_t hdu, int *same, spx_err *e)
 {
     const spx_fits_hdu *h = &f->hdu[hdu];
     unsigned char *have = NULL;
-    spx_err e = {0};
-    int same = 0;
+    spx_err err = {0};
+    *same = 0;
     if (!spx_h5_exists(file, path))
-        return 0;
+        return SPX_OK;
     if (h->kind == SPX_FITS_BINTABLE && h->pcount == 0) {
         int tables = 0; /* equal columns are required, not only equal bytes */
-        hid_t d = spx_h5_open(file, path, &e), type = d < 0 ? H5I_INVALID_HID : H5Dget_type(d);
+        hid_t d = spx_h5_open(file, path, &err), type = d < 0 ? H5I_INVALID_HID : H5Dget_type(d);
         tables = type >= 0 && H5Tget_class(type) == H5T_COMPOUND;
         if (type >= 0)
             H5Tclose(type);
         if (d >= 0)
             H5Dclose(d);
-        same = tables && read_rows(file, path, h, 1, &have, &e) == SPX_OK &&
-               memcmp(have, f->bytes + h->data_at, h->nrow * h->rowsize) == 0;
+        *same = tables && read_rows(file, path, h, 1, &have, &err) == SPX_OK &&
+                memcmp(have, f->bytes + h->data_at, h->nrow * h->rowsize) == 0;
     } else if ((h->kind == SPX_FITS_IMAGE || h->kind == SPX_FITS_TILED) && h->ndim > 0) {
-        const unsigned char *raw = spx_fits_raw(f, hdu, &e);
-        same = raw != NULL && read_image(file, path, h, 1, &have, &e) == SPX_OK &&
-               memcmp(have, raw, h->nelem * (size_t)(abs(h->bitpix) / 8)) == 0;
+        const unsigned char *raw = spx_fits_raw(f, hdu, &err);
+        *same = raw != NULL && read_image(file, path, h, 1, &have, &err) == SPX_OK &&
+                memcmp(have, raw, h->nelem * (size_t)(abs(h->bitpix) / 8)) == 0;
     }
     spx_free(have);
-    return same;
+    return err.code == SPX_EIO ? spx_err_pass(e, &err) : SPX_OK;
 }
 
 /* Writes the padding after `used` bytes at `at`, unless it is `fill` to the end of the block. */
@@ -427,7 +428,10 @@ static spx_status store_hdu(hid_t file, const char *top, spx_fits *f, size_t i, 
                             h->kind == SPX_FITS_ASCII ? ' ' : 0, e)) != SPX_OK)
         return st;
     below(path, group, "data");
-    if (view != NULL && view[0] && same_values(file, view, f, i)) {
+    int same = 0;
+    if (view != NULL && view[0] && (st = same_values(file, view, f, i, &same, e)) != SPX_OK)
+        return st;
+    if (same) {
         if ((st = spx_h5_link(file, view, path, e)) != SPX_OK)
             return st;
     } else if (h->kind == SPX_FITS_IMAGE || h->kind == SPX_FITS_TILED) {

@@ -64,6 +64,23 @@ static spx_status parse(int n, const char *const *args, int *nfile, spx_err *e)
 #define PARSE(...)                                                                                                     \
     parse((int)(sizeof(const char *[]){__VA_ARGS__} / sizeof(char *)), (const char *[]){__VA_ARGS__}, &nfile, &e)
 
+/* The command line without --number (-n), as words with blanks between. */
+static int command(const char *line, const char *want)
+{
+    char copy[128], *argv[16];
+    int argc = 0;
+    spx_text text = {0};
+    spx_err e = {0};
+    (void)snprintf(copy, sizeof copy, "./test %s", line);
+    for (char *part = strtok(copy, " "); part != NULL; part = strtok(NULL, " "))
+        argv[argc++] = part;
+    const int same = spx_opt_command(&program, argc, argv, "number", &text, &e) == SPX_OK && strcmp(text.s, want) == 0;
+    if (!same)
+        printf("%s: %s\n", line, text.s);
+    spx_text_free(&text);
+    return same;
+}
+
 int main(void)
 {
     spx_err e;
@@ -157,6 +174,11 @@ int main(void)
     CHECK(spx_parse_slice("1-5:", "x", 20, &from, &count, &e) == SPX_EUSAGE &&
           strstr(spx_err_text(&e), "FIRST:LAST") != NULL);
     CHECK(spx_parse_slice("3:", "x", 20, &from, &count, NULL) == SPX_OK && from == 3 && count == 17);
+    CHECK(command("file -n 3 -x", "test file -x") && command("-n3 file", "test file"));
+    CHECK(command("--number 3 --word -n", "test --word -n") && command("--numb=3 --no-on x", "test --no-on x"));
+    CHECK(command("-xn3 -xn 3 -xu one", "test -x -x -xu one") &&
+          command("-uone -l n3 - -:/a", "test -uone -l n3 - -:/a"));
+    CHECK(command("--unknown -q -n", "test --unknown -q") && command("-x -- -n 3", "test -x -- -n 3"));
     spx_opt_free(&program);
     return bad;
 }
