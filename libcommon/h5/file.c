@@ -19,6 +19,7 @@
 #include "base/tmpfile.h"
 #include "h5/deferred.h"
 #include "h5/file.h"
+#include "h5/internal.h"
 #include "h5/inventory.h"
 
 /* 1: a file was left open. Closing a discarded output would write it, perhaps to a full disk; and after a failed close
@@ -132,26 +133,37 @@ static spx_status truncated(const char *name, uint64_t have, uint64_t want, spx_
                        (unsigned long long)have, (unsigned long long)want);
 }
 
-/* Next byte of a descriptor, which stays there; -1: the end, or it cannot be known. */
-static int peek(int fd)
+static spx_status cannot_read(const char *name, int why, spx_err *e)
 {
-    unsigned char byte = 0;
-    const off_t here = lseek(fd, 0, SEEK_CUR);
-    if (here >= 0)
-        return pread(fd, &byte, 1, here) == 1 ? byte : -1;
+    return spx_fail_at(e, SPX_EIO, name, NULL, NULL, "cannot read: %s", strerror(why));
+}
+
+/* Next byte of a pipe or socket, which stays there: number of bytes, 0 at the end, -1 where that cannot be known. */
+static ssize_t peek_stream(int fd, unsigned char *byte)
+{
     int copy[2];
     ssize_t n = -1;
     if (pipe2(copy, O_CLOEXEC) == 0) {
         while ((n = tee(fd, copy[1], 1, 0)) < 0 && errno == EINTR)
             ;
-        if (n == 1)
-            n = read(copy[0], &byte, 1);
+        while (n == 1 && read(copy[0], byte, 1) < 0 && errno == EINTR)
+            ;
         (void)close(copy[0]);
         (void)close(copy[1]);
     }
-    if (n < 0)
-        n = recv(fd, &byte, 1, MSG_PEEK); /* a socket */
-    return n == 1 ? byte : -1;
+    return n < 0 ? recv(fd, byte, 1, MSG_PEEK) : n;
+}
+
+/* Next byte of a descriptor, which stays there; *next is -1 at the end, or where it cannot be known. */
+static spx_status peek(int fd, const char *name, int *next, spx_err *e)
+{
+    unsigned char byte = 0;
+    const off_t here = lseek(fd, 0, SEEK_CUR);
+    const int why = here >= 0 ? spx_h5_read_at(fd, &byte, 1, (uint64_t)here) : 0;
+    if (why != 0 && why != ENODATA)
+        return cannot_read(name, why, e);
+    *next = why == 0 && (here >= 0 || peek_stream(fd, &byte) == 1) ? byte : -1;
+    return SPX_OK;
 }
 
 /* Reads the inventory that follows a file image of `length` bytes, if one does: bytes behind it stay in the pipe, for
@@ -161,12 +173,12 @@ static spx_status slurp_inventory(spx_input *in, int fd, uint64_t length, spx_er
     enum { MOST_OVER = 1 << 16 };
     unsigned char head[SPX_INVENTORY_HEAD];
     size_t got = 0;
-    const int next = peek(fd);
-    if (next < 0 || next == signature[0])
-        return SPX_OK;
-    spx_status st = spx_inventory_begins((unsigned char)next)
-                        ? read_full(fd, (char *)head, sizeof head, &got, in->name, e)
-                        : SPX_OK;
+    int next = -1;
+    spx_status st = peek(fd, in->name, &next, e);
+    if (st != SPX_OK || next < 0 || next == signature[0])
+        return st;
+    st = spx_inventory_begins((unsigned char)next) ? read_full(fd, (char *)head, sizeof head, &got, in->name, e)
+                                                   : SPX_OK;
     if (st != SPX_OK)
         return st;
     const uint64_t n = got == sizeof head ? spx_inventory_bytes(head) : 0;
@@ -319,12 +331,18 @@ static spx_status open_regular(spx_input *in, const char *path, int fd, const st
     return SPX_OK;
 }
 
-/* Bytes of the first product of a regular file, whose HDF5 file has `length` bytes. */
-static uint64_t product_length(int fd, uint64_t length)
+/* *more: a regular file holds another product behind the first, whose HDF5 file has `length` bytes. */
+static spx_status look_behind(int fd, const char *name, uint64_t length, uint64_t size, int *more, spx_err *e)
 {
     unsigned char head[SPX_INVENTORY_HEAD];
-    return pread(fd, head, sizeof head, (off_t)length) == (ssize_t)sizeof head ? length + spx_inventory_bytes(head)
-                                                                               : length;
+    *more = 0;
+    if (length == 0 || length >= size)
+        return SPX_OK;
+    const int why = spx_h5_read_at(fd, head, sizeof head, length);
+    if (why != 0 && why != ENODATA)
+        return cannot_read(name, why, e);
+    *more = length + (why == 0 ? spx_inventory_bytes(head) : 0) < size;
+    return SPX_OK;
 }
 
 /* Opens one input. `queue`: one of several products on standard input, where *end may be set. */
@@ -347,7 +365,12 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
         const int regular = S_ISREG(sb.st_mode) && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);
         const uint64_t len =
             regular && pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
-        if (regular && !(queue && len != 0 && product_length(fd, len) < (uint64_t)sb.st_size)) {
+        int more = 0;
+        if (regular && queue)
+            st = look_behind(fd, in->name, len, (uint64_t)sb.st_size, &more, e);
+        if (st != SPX_OK) {
+            /* the message is there */
+        } else if (regular && !more) {
             st = open_regular(in, pipe_in ? "/dev/stdin" : path, fd, &sb, head, len, replaced, e);
             if (queue)
                 (void)lseek(fd, 0, SEEK_END);
@@ -547,8 +570,11 @@ static spx_status output_length(const spx_output *o, uint64_t *len, spx_err *e)
 {
     unsigned char head[HEADLEN];
     const unsigned char *h = o->image;
+    const int why = o->to_stdout ? 0 : spx_h5_read_at(o->tmp.fd, head, sizeof head, 0);
+    if (why != 0 && why != ENODATA)
+        return cannot_read(shown(o), why, e);
     if (!o->to_stdout)
-        h = pread(o->tmp.fd, head, sizeof head, 0) == (ssize_t)sizeof head ? head : NULL;
+        h = why == 0 ? head : NULL;
     *len = h != NULL && (!o->to_stdout || o->size >= HEADLEN) ? image_length(h) : 0;
     if (*len == 0 || (o->to_stdout && *len > o->size))
         return spx_fail(e, SPX_EIO, "%s: HDF5 could not finish the file: out of memory?", shown(o));

@@ -4,6 +4,7 @@
 #define SPX_H5_INTERNAL_H
 
 #include <hdf5.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "h5/deferred.h"
@@ -20,6 +21,8 @@ spx_status spx_h5_fail_at(hid_t loc, const char *path, spx_status code, const ch
 /* SPX_EIO: writing the object failed, with HDF5's reason. */
 spx_status spx_h5_write_failed(hid_t loc, const char *path, spx_err *e);
 spx_status spx_h5_dataset_dims(hid_t d, int *ndim, size_t dims[SPX_H5_MAXDIM]);
+/* Reads n bytes of a descriptor at `at`; returns errno, ENODATA where the file ends before. */
+int spx_h5_read_at(int fd, void *p, size_t n, uint64_t at);
 /* 1 when converting the file type to memory type `mem` keeps the class of values: numbers, strings. */
 int spx_h5_class_fits(hid_t ftype, hid_t mem);
 /* Makes memory and file spaces that select rows [first, first+n). */

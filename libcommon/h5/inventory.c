@@ -210,8 +210,7 @@ spx_status spx_inventory_parse(spx_inventory **out, unsigned char *bytes, size_t
     return st;
 }
 
-/* Reads n bytes at `at`; returns errno, ENODATA where the file ends before. */
-static int read_at(int fd, void *p, size_t n, uint64_t at)
+int spx_h5_read_at(int fd, void *p, size_t n, uint64_t at)
 {
     for (size_t have = 0; have < n;) {
         const ssize_t got = pread(fd, (char *)p + have, n - have, (off_t)(at + have));
@@ -240,7 +239,7 @@ static int find_in_file(int fd, uint64_t size, uint64_t length, uint64_t *at, ui
     *n = 0;
     if (length != 0 && length < size) {
         const size_t rest = size - length < sizeof head ? (size_t)(size - length) : sizeof head;
-        const int why = read_at(fd, head, rest, length);
+        const int why = spx_h5_read_at(fd, head, rest, length);
         if (why != 0)
             return why;
         *at = length;
@@ -253,13 +252,13 @@ static int find_in_file(int fd, uint64_t size, uint64_t length, uint64_t *at, ui
     }
     if (length == size || size < sizeof head + END)
         return 0;
-    const int why = read_at(fd, end, sizeof end, size - sizeof end);
+    const int why = spx_h5_read_at(fd, end, sizeof end, size - sizeof end);
     if (why != 0 || memcmp(end + WORD, end_magic, sizeof end_magic) != 0)
         return why;
     const uint64_t bytes = get_word(end);
     if (bytes < sizeof head + END || bytes >= size)
         return 0;
-    const int again = read_at(fd, head, sizeof head, size - bytes);
+    const int again = spx_h5_read_at(fd, head, sizeof head, size - bytes);
     if (again != 0 || get_word(head + 3 * WORD) != size - bytes)
         return again;
     *at = size - bytes;
@@ -283,7 +282,7 @@ spx_status spx_inventory_find(spx_inventory **v, int fd, uint64_t size, uint64_t
     unsigned char *bytes = spx_alloc_unset(n, 1, 1, e);
     if (bytes == NULL)
         return SPX_EIO;
-    const int again = read_at(fd, bytes, n, at);
+    const int again = spx_h5_read_at(fd, bytes, n, at);
     if (again != 0) {
         spx_free(bytes);
         return cannot_read(name, again, e);
@@ -302,7 +301,7 @@ static int checksum_at(int fd, uint64_t at, size_t n, uint64_t *sum)
     (void)XXH3_64bits_reset(&state);
     for (size_t done = 0; done < n && why == 0; done += PART) {
         const size_t m = n - done < PART ? n - done : PART;
-        why = read_at(fd, part, m, at + done);
+        why = spx_h5_read_at(fd, part, m, at + done);
         if (why == 0)
             (void)XXH3_64bits_update(&state, part, m);
     }

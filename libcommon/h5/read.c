@@ -25,7 +25,8 @@ spx_status spx_h5_get(hid_t d, hid_t mem, hid_t mspace, hid_t fspace, void *out,
 {
     spx_status st = spx_inventory_verify(d, fspace, e);
     if (st == SPX_OK && H5Dread(d, mem, mspace, fspace, H5P_DEFAULT, out) < 0)
-        st = spx_h5_fail_at(d, ".", SPX_EINPUT, "cannot be read: is the file damaged, or packed with a filter that is missing here?", e);
+        st = spx_h5_fail_at(d, ".", SPX_EINPUT,
+                            "cannot be read: is the file damaged, or packed with a filter that is missing here?", e);
     return st;
 }
 
