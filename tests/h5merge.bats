@@ -84,9 +84,9 @@ values() {
 @test "rows of several files" {
     from b r z
     h5merge b.h5 r.h5 z.h5 -o one.h5
-    h5merge --by rows one.h5 one.h5 one.h5 -o rows.h5
+    h5merge --by rows --allow repeated one.h5 one.h5 one.h5 -o rows.h5
     cp one.h5 two.h5
-    h5merge one.h5 two.h5 -o two-rows.h5
+    h5merge --allow repeated one.h5 two.h5 -o two-rows.h5
     [ "$(h5table -t /fibermap two-rows.h5 | wc -l)" -eq 17 ]
     h5check rows.h5
     [ "$(h5table -t /fibermap rows.h5 | wc -l)" -eq 25 ]
@@ -97,12 +97,46 @@ values() {
     fails_with 3 '*fibre 0 is in r.h5 already*' h5merge r.h5 r-again.h5 -o x.h5
     # The same file again, also by another name, is a slip.
     ln -s one.h5 link.h5
-    fails_with 3 'h5merge: one.h5: is there twice: give each file once, or --by rows*' h5merge one.h5 one.h5 -o x.h5
+    fails_with 3 'h5merge: one.h5: is there twice: give each file once; --allow repeated*' h5merge one.h5 one.h5 -o x.h5
+    fails_with 3 'h5merge: one.h5: is there twice*' h5merge --by rows one.h5 one.h5 -o x.h5
+    # so are the same rows in another file; without targets, the light alone tells
+    fails_with 3 'h5merge: two.h5:/spectra/b/flux: row 0 is row 0 of one.h5 once more*' h5merge one.h5 two.h5 -o x.h5
+    h5edit one.h5 delete /fibermap
+    h5edit two.h5 delete /fibermap
+    fails_with 3 'h5merge: two.h5:/spectra/b/flux: row 0 is row 0 of one.h5 once more*' h5merge one.h5 two.h5 -o x.h5
     fails_with 3 'h5merge: link.h5: is there twice*' h5merge one.h5 link.h5 -o x.h5
     fails_with 3 'h5merge: r.h5: is there twice*' h5merge r.h5 r.h5 -o x.h5
-    h5merge --by rows r.h5 r.h5 -o frames.h5
+    h5merge --by rows --allow repeated r.h5 r.h5 -o frames.h5
     h5check frames.h5
     [ "$(h5table -t /fibermap frames.h5 | wc -l)" -eq 17 ]
+}
+
+@test "values that cannot be become 0, and their bins are masked" {
+    from b r
+    h5merge -q b.h5 r.h5 -o right.h5
+    cp r.h5 bad.h5
+    # fibre 0: flux of bin 5 and ivar of bin 6; fibre 1: a negative ivar of bin 7, an infinite element of R
+    h5edit bad.h5 set /frame/flux 5 nan
+    h5edit bad.h5 set /frame/ivar 6 inf
+    h5edit bad.h5 set /frame/ivar 83 -1
+    h5edit bad.h5 set /frame/resolution 900 -inf
+    run --separate-stderr h5merge b.h5 bad.h5 -o spectra.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'4 values are not finite, or an ivar below 0, the first in bad.h5:/spectra/r/flux'* ]]
+    h5check spectra.h5
+    h5table --provenance spectra.h5 | grep -q 'values_not_finite=4'
+    local name
+    for name in flux ivar; do
+        [ "$(values spectra.h5 /spectra/r/$name -s 0,5 -c 1,2 | grep -cx 0)" -eq 2 ]
+        [ "$(values spectra.h5 /spectra/r/$name -s 1,7 -c 1,1)" = 0 ]
+        # nothing else has changed
+        cmp <(values spectra.h5 /spectra/r/$name -s 2,0 -c 6,76) <(values right.h5 /spectra/r/$name -s 2,0 -c 6,76)
+        cmp <(values spectra.h5 /spectra/r/$name -s 1,8 -c 1,68) <(values right.h5 /spectra/r/$name -s 1,8 -c 1,68)
+    done
+    [ "$(values spectra.h5 /spectra/r/mask -s 0,5 -c 1,2 | grep -cx 256)" -eq 2 ]
+    # frames, too
+    h5merge -q bad.h5 -o frame.h5
+    h5check frame.h5
 }
 
 @test "what does not fit together is refused, with file and dataset" {

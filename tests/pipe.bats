@@ -166,7 +166,7 @@ readers=(
 @test "the reader stops: no crash, exit status 4, a message" {
     local d=$BATS_FILE_TMPDIR/data c
     # Each output is larger than a pipe holds.
-    for c in "h5merge --by rows $d/spectra.h5 $d/spectra.h5" "fits2h5 $d/preproc-r0.fits" "h52fits $d/spectra.h5" \
+    for c in "h5merge --by rows --allow repeated $d/spectra.h5 $d/spectra.h5" "fits2h5 $d/preproc-r0.fits" "h52fits $d/spectra.h5" \
         "rvs-template --setup r:6400:6600:0.5:FWHM=1.8 $d/library.h5" "specx-sim --wavelength 6400,6600 --fibers 8" \
         "specx-extract --wavelength 6400,6600,0.8 $d/image-r0.h5"; do
         bash -c "$c -q | head -c 100 >/dev/null; echo \${PIPESTATUS[*]}" >status 2>err
@@ -281,7 +281,7 @@ unread() {
 @test "input beyond --max-mem goes through a temporary file, which is gone afterwards" {
     local d=$BATS_FILE_TMPDIR/data
     mkdir tmp
-    h5merge -q --by rows "$d"/{spectra,spectra,spectra,spectra,spectra,spectra,spectra,spectra}.h5 -o big.h5
+    h5merge -q --by rows --allow repeated "$d"/{spectra,spectra,spectra,spectra,spectra,spectra,spectra,spectra}.h5 -o big.h5
     # shellcheck disable=SC2002
     cat big.h5 | TMPDIR=$PWD/tmp h5table --max-mem 3M -t /fibermap - >table
     diff table <(h5table -t /fibermap big.h5)
@@ -298,13 +298,13 @@ unread() {
     mkdir tmp
     export TMPDIR=$PWD/tmp
     mapfile -t many < <(yes "$d/spectra.h5" | head -n 60)
-    h5merge -q --by rows "${many[@]}" -o big.h5
+    h5merge -q --by rows --allow repeated "${many[@]}" -o big.h5
     size=$(($(stat -c %s big.h5) >> 20))
     [ "$size" -ge 16 ]
     # through two pipes, with room for everything, for the input alone, and for neither
     for limit in 0 400 60 20; do
         # shellcheck disable=SC2002
-        cat big.h5 | h5merge -v --max-mem ${limit}M --by rows - 2>log | cat >out.h5
+        cat big.h5 | h5merge -v --max-mem ${limit}M --by rows --allow repeated - 2>log | cat >out.h5
         h5diff big.h5 out.h5 /spectra
         h5diff big.h5 out.h5 /fibermap
         peak=$(sed -n 's/.* \([0-9]*\) MiB of memory at most$/\1/p' log)
@@ -316,7 +316,7 @@ unread() {
     # without a place for these files
     rm -r tmp
     # shellcheck disable=SC2002
-    run -4 --separate-stderr bash -c "cat big.h5 | h5merge --max-mem 60M --by rows - >out.h5"
+    run -4 --separate-stderr bash -c "cat big.h5 | h5merge --max-mem 60M --by rows --allow repeated - >out.h5"
     [[ $stderr == "h5merge: standard output: cannot be begun: $TMPDIR: no room for "*' No such file or directory' ]]
 }
 

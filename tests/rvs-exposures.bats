@@ -35,14 +35,14 @@ column() {
     h5dump -H -d /rvfit/b/exposure_model two.h5 | grep 'SIMPLE { ( 12, 251 )'
     run ! h5ls two.h5/rvfit/b/model
     # within one file, too; and a single exposure is what it is without --joint
-    h5merge -q --by rows -o both.h5 spectra.h5 spectra.h5
+    h5merge -q --by rows --allow repeated -o both.h5 spectra.h5 spectra.h5
     rvs-fit -q -t templates.h5 --joint target -o merged.h5 both.h5
     [ "$(column VRAD,VRAD_ERR,CHISQ_TOT merged.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT two.h5)" ]
     rvs-fit -q -t templates.h5 --joint target -o alone.h5 spectra.h5
     [ "$(column VRAD,VRAD_ERR,CHISQ_TOT alone.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT one.h5)" ]
     h5dump -g /provenance two.h5 | grep 'exposures=12'
     # results of several fits, one after another; models of exposures stay behind, and it says so
-    run --separate-stderr h5merge -v --by rows -o more.h5 two.h5 two.h5
+    run --separate-stderr h5merge -v --by rows --allow repeated -o more.h5 two.h5 two.h5
     [ "$status" -eq 0 ]
     # run sets it
     # shellcheck disable=SC2154
@@ -78,7 +78,7 @@ column() {
         awk '($1 - $3)^2 > (0.02 * $2)^2 { exit 1 }'
     # one star
     rvs-fit -q -t templates.h5 --joint all --rows 0:1 -o row.h5 frame-r0.h5
-    h5merge -q --by rows -o rows.h5 frame-r0.h5 frame-r0.h5
+    h5merge -q --by rows --allow repeated -o rows.h5 frame-r0.h5 frame-r0.h5
     rvs-fit -q -t templates.h5 --joint all --rows 0:2 -o all.h5 rows.h5
     [ "$(column NEXP all.h5)" = 2 ]
     fails_with 3 '*second-r0.h5*--joint*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 second-r0.h5
@@ -128,7 +128,7 @@ column() {
     data spectra.h5 templates.h5
     many=()
     for ((i = 0; i < 40; i++)); do many+=(spectra.h5); done
-    h5merge -q --by rows -o many.h5 "${many[@]}"
+    h5merge -q --by rows --allow repeated -o many.h5 "${many[@]}"
     rvs-fit --reproducible -q -t templates.h5 --ccf -o whole.h5 many.h5
     rvs-fit --reproducible -v -t templates.h5 --ccf --max-mem 24M -o parts.h5 many.h5 2>log
     for group in /rvfit /ccf /fibermap /scores; do h5diff whole.h5 parts.h5 $group; done
@@ -197,7 +197,7 @@ spoil() {
 
 @test "bad spectra of all kinds keep their rows, are counted, and change no other star by a bit" {
     data spectra.h5 templates.h5
-    h5merge -q --by rows -o good.h5 spectra.h5 spectra.h5
+    h5merge -q --by rows --allow repeated -o good.h5 spectra.h5 spectra.h5
     cp good.h5 bad.h5
     # rows of stars that are fitted: which of the 16 they are
     rvs-fit -q -t templates.h5 --ccf -o before.h5 good.h5
@@ -244,7 +244,7 @@ spoil() {
     paste <(column VRAD,VRAD_ERR after.h5 | tr , ' ') <(column VRAD again.h5) |
         awk 'NR > 9 && ($1 - $3)^2 > (0.02 * $2)^2 { exit 1 }'
     # jointly with the good ones, nothing but the good ones counts
-    h5merge -q --by rows -o mixed.h5 spectra.h5 bad.h5
+    h5merge -q --by rows --allow repeated -o mixed.h5 spectra.h5 bad.h5
     rvs-fit -q -t templates.h5 --joint target --rows 0:1 -o alone.h5 mixed.h5
     rvs-fit -q -t templates.h5 --joint target --targetid "$(column TARGETID alone.h5)" --rows 0:9 -o joint.h5 mixed.h5
     [ "$(column NEXP joint.h5)" = 2 ]

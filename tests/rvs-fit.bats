@@ -120,7 +120,7 @@ column() {
         awk '($1 - $3)^2 > (3 * $2)^2 || $1 == $3 { exit 1 }'
 
     # in the memory that whole arms take
-    h5merge -q --by rows -o many.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5
+    h5merge -q --by rows --allow repeated -o many.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5 frame-r0.h5
     for w in 6000,7000 6402,6598; do
         rvs-fit -q -j 1 --max-mem 6M -t templates.h5 -w $w --resolution-matrix --no-model -o many-$w.h5 many.h5
     done

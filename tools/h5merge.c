@@ -12,11 +12,13 @@
 #include "h5/attr.h"
 #include "h5/file.h"
 #include "merge/merge.h"
+#include "products/plausible.h"
 
 static struct {
     spx_merge_by by;
     const char *fibers;
     int allow_missing, by_given, coadd, reject_given, scale_given, diagonals_given;
+    spx_opt_list allow;
     spx_coadd_args c;
 } o = {.by = SPX_MERGE_AUTO, .coadd = SPX_NO_CHOICE, .c = {.reject = 5, .scale = 1}};
 
@@ -34,6 +36,7 @@ static const spx_opt options[] = {
                .absent = "those that are there"),
     SPX_OPTION(FLAG, "allow-missing", 0, NULL, o.allow_missing,
                "Do without files, fibres or arms that are absent, and flag the rows that lack something"),
+    SPX_OPTION_ALLOW(o.allow),
     SPX_OPTION(CHOICE, "coadd", 0, NULL, o.coadd,
                "Coadd the exposures of each target. simple: means weighted bin by bin, exact in the resolution matrix; "
                "optimal: keeps all information where resolutions differ; auto: optimal for targets whose exposures "
@@ -67,11 +70,12 @@ static spx_status check_coadd(spx_err *e)
                                         : "--allow-topocentric");
     if (o.diagonals_given && (o.coadd == SPX_NO_CHOICE || o.coadd == SPX_COADD_SIMPLE))
         return spx_fail(e, SPX_EUSAGE, "--diagonals: goes with --coadd optimal or auto");
-    if (o.coadd != SPX_NO_CHOICE && (o.by_given || o.fibers != NULL || o.allow_missing))
+    if (o.coadd != SPX_NO_CHOICE && (o.by_given || o.fibers != NULL || o.allow_missing || o.allow.n > 0))
         return spx_fail(e, SPX_EUSAGE,
                         "%s: does not go with --coadd, which takes the arms and exposures that are there",
                         o.by_given         ? "--by"
                         : o.fibers != NULL ? "--fibers"
+                        : o.allow.n > 0    ? "--allow"
                                            : "--allow-missing");
     return SPX_OK;
 }
@@ -82,6 +86,10 @@ static spx_status parse_options(spx_merge_options *mo, spx_err *e)
     size_t n = 0;
     mo->by = o.by;
     mo->allow_missing = o.allow_missing;
+    unsigned allowed;
+    if (spx_rules_allow("h5merge", &o.allow, &allowed, e) != SPX_OK)
+        return e->code;
+    mo->allow_repeated = (allowed & 1u << SPX_RULE_REPEATED) != 0;
     if (o.fibers == NULL)
         return SPX_OK;
     spx_status st = spx_parse_doubles(o.fibers, ':', "--fibers", "FIRST:LAST", 2, range, &n, e);
@@ -127,7 +135,8 @@ static spx_status join(spx_run *s, const spx_merge *m, const spx_text *absent, s
     if (st != SPX_OK)
         return st;
     spx_progress *p = spx_progress_start(s->common.progress, s->program->name, "datasets", spx_merge_steps(m));
-    st = spx_merge_write(m, file, p, e);
+    spx_merge_repairs repairs = {0};
+    st = spx_merge_write(m, file, p, &repairs, e);
     spx_progress_end(p);
     (void)snprintf(path, sizeof path, "/%s", product);
     if (st == SPX_OK && absent->n > 0)
@@ -140,10 +149,17 @@ static spx_status join(spx_run *s, const spx_merge *m, const spx_text *absent, s
         st = spx_run_record(s, "incomplete_rows", e, "%zu", spx_merge_nmissing(m));
     if (st == SPX_OK && absent->n > 0)
         st = spx_run_record(s, "missing_inputs", e, "%s", absent->s);
+    if (st == SPX_OK && repairs.nvalue > 0)
+        st = spx_run_record(s, "values_not_finite", e, "%zu", repairs.nvalue);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
     if (st != SPX_OK)
         return st;
+    if (repairs.nvalue > 0)
+        spx_warn(
+            "%zu values are not finite, or an ivar below 0, the first in %s: they become 0, flux and ivar both, with "
+            "mask NODATA",
+            repairs.nvalue, repairs.first);
     if (spx_merge_nmissing(m) > 0)
         spx_warn("%zu of %zu rows lack an arm: see MISSING_ARMS in /fibermap", spx_merge_nmissing(m),
                  spx_merge_nrow(m));

@@ -67,7 +67,7 @@ typedef struct {
 
 struct spx_merge {
     spx_merge_by by;
-    int allow_missing, blocks[NBLOCK];
+    int allow_missing, allow_repeated, blocks[NBLOCK];
     size_t npart, nout, nmissing;
     spx_merge_input *part;
     spx_merge_origin *ref; /* [nout] FIBERS, ROWS */
@@ -114,6 +114,32 @@ spx_status spx_merge_same_attr(const spx_merge_input *a, const spx_merge_input *
 spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_input *b, const char *ga, const char *gb,
                                      size_t *nwave, spx_err *e);
 spx_status spx_merge_same_exposure(const spx_merge_input *a, const spx_merge_input *b, spx_err *e);
+
+/* Bins of a group whose flux or ivar cannot be, by rows of the product. */
+typedef struct {
+    size_t n, capacity;
+    struct spx_merge_bin {
+        size_t row, bin;
+    } * bin;
+} spx_merge_bins;
+
+/* Sums of the values of rows, for rows that are there twice. */
+typedef struct {
+    size_t n;
+    struct spx_merge_sum {
+        uint64_t sum;
+        size_t row;
+    } * row; /* [nout] */
+} spx_merge_sums;
+
+/* Repairs rows r0 ... r0+n-1 of a dataset in buf: values that are not finite, or negative in ivar, become 0, and so do
+ * flux and ivar at `bad`, to which those of flux and ivar are added; the mask gets NODATA there. */
+spx_status spx_merge_repair(const spx_merge *m, const spx_merge_dataset *d, size_t r0, size_t n, size_t nelem,
+                            char *buf, spx_merge_bins *bad, spx_merge_repairs *repairs, spx_err *e);
+/* Adds rows r0 ... r0+n-1 of a dataset to the sums, but for those that are 0. */
+void spx_merge_add_sums(size_t r0, size_t n, size_t rowbytes, const char *buf, spx_merge_sums *sums);
+/* SPX_EINPUT, naming both, where two rows of one target, or of none, have the same values. */
+spx_status spx_merge_check_sums(const spx_merge *m, const spx_merge_dataset *d, spx_merge_sums *sums, spx_err *e);
 
 /* Recognises the kind of join from the content: sets m->by. */
 spx_status spx_merge_recognise(spx_merge *m, spx_err *e);

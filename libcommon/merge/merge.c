@@ -361,14 +361,14 @@ spx_status spx_merge_plan(size_t n, const spx_merge_part *part, const spx_merge_
     spx_status st = n > 0 ? SPX_OK : spx_fail(e, SPX_EINPUT, "no input is left to join");
     m->by = opt->by;
     m->allow_missing = opt->allow_missing;
+    m->allow_repeated = opt->allow_repeated;
     if (st == SPX_OK && (m->part = spx_alloc(n, sizeof *m->part, e)) == NULL)
         st = SPX_EIO;
-    /* a slip of the shell, unless rows are asked for */
-    for (size_t i = 0; i < n && st == SPX_OK && opt->by != SPX_MERGE_ROWS; i++)
+    for (size_t i = 0; i < n && st == SPX_OK && !opt->allow_repeated; i++)
         for (size_t k = 0; k < i && st == SPX_OK; k++)
             if (part[i].ino != 0 && part[i].ino == part[k].ino && part[i].dev == part[k].dev)
                 st = spx_fail(e, SPX_EINPUT,
-                              "%s: is there twice: give each file once, or --by rows to have its rows several times",
+                              "%s: is there twice: give each file once; --allow repeated keeps its rows several times",
                               part[i].name);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         m->part[i].file = part[i].file;

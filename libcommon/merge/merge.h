@@ -34,6 +34,7 @@ typedef struct {
     /* SPX_MERGE_FIBERS: range of fibres [first, last) of the product; last 0: from the lowest to the highest in the
      * inputs. */
     long first, last;
+    int allow_repeated; /* 1: files, and rows of the same target and light, may be there several times; 0: an error */
 } spx_merge_options;
 
 typedef struct spx_merge spx_merge;
@@ -53,8 +54,17 @@ size_t spx_merge_nmissing(const spx_merge *m);
 /* Objects of the inputs that are not copied, one a line (`file:/object`); NULL: none. */
 const char *spx_merge_left_out(const spx_merge *m);
 
-/* Writes all but the provenance. Progress counts datasets (spx_merge_steps() of them). */
+/* Values that were not finite, or a negative ivar, which became 0: in flux or ivar, both did, and the mask is NODATA.
+ */
+typedef struct {
+    size_t nvalue;   /* number of them */
+    char first[512]; /* dataset of the first of them, with its file */
+} spx_merge_repairs;
+
+/* Writes all but the provenance. Progress counts datasets (spx_merge_steps() of them). SPX_EINPUT: a row is there
+ * twice. */
 size_t spx_merge_steps(const spx_merge *m);
-spx_status spx_merge_write(const spx_merge *m, hid_t out, spx_progress *progress, spx_err *e);
+spx_status spx_merge_write(const spx_merge *m, hid_t out, spx_progress *progress, spx_merge_repairs *repairs,
+                           spx_err *e);
 
 #endif

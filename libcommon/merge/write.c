@@ -117,8 +117,41 @@ static spx_status read_type(const spx_merge_input *p, const char *path, const sp
     return e->code;
 }
 
-static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, hid_t out, spx_err *e)
+/* State of the checks of a group's values. */
+typedef struct {
+    spx_merge_bins bad;
+    spx_merge_sums sums;
+    spx_merge_repairs *repairs;
+} checks;
+
+/* Flux at bins that ivar calls bad, after it was written. */
+static spx_status repair_flux(const spx_merge *m, const spx_merge_dataset *ivar, size_t from, const checks *c,
+                              hid_t out, spx_err *e)
 {
+    const spx_merge_group *g = &m->groups[ivar->group];
+    char path[PATH_LEN + 80];
+    spx_status st = SPX_OK;
+    (void)snprintf(path, sizeof path, "%s/flux", g->path);
+    double *row = from < c->bad.n ? spx_alloc(g->nwave, sizeof *row, e) : NULL;
+    if (row == NULL || !spx_h5_exists(out, path))
+        from = c->bad.n;
+    for (size_t i = from; i < c->bad.n && st == SPX_OK;) {
+        const size_t r = c->bad.bin[i].row;
+        st = spx_h5_read_rows(out, path, H5T_NATIVE_DOUBLE, r, 1, row, e);
+        for (; i < c->bad.n && c->bad.bin[i].row == r; i++)
+            row[c->bad.bin[i].bin] = 0;
+        if (st == SPX_OK)
+            st = spx_h5_write_rows(out, path, H5T_NATIVE_DOUBLE, r, 1, row, e);
+    }
+    spx_free(row);
+    return e->code;
+}
+
+static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, hid_t out, checks *c, spx_err *e)
+{
+    /* light, or a model of it: two rows never have the same */
+    const int unique = !m->allow_repeated && (strcmp(d->leaf, "flux") == 0 || strcmp(d->leaf, "model") == 0);
+    const size_t known = c->bad.n;
     const spx_merge_group *g = &m->groups[d->group];
     char path[PATH_LEN + 80], wave[PATH_LEN + 16];
     size_t nelem = 1, rowbytes = 0;
@@ -188,9 +221,17 @@ static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, 
             r += run;
         }
         if (st == SPX_OK)
+            st = spx_merge_repair(m, d, r0, n, nelem, buf, &c->bad, c->repairs, e);
+        if (st == SPX_OK && unique)
+            spx_merge_add_sums(r0, n, rowbytes, buf, &c->sums);
+        if (st == SPX_OK)
             st = spx_h5_write_rows(out, path, type, r0, n, buf, e);
     }
     spx_free(buf);
+    if (st == SPX_OK && strcmp(d->leaf, "ivar") == 0)
+        st = repair_flux(m, d, known, c, out, e);
+    if (st == SPX_OK && unique)
+        st = spx_merge_check_sums(m, d, &c->sums, e);
     if (st == SPX_OK && d->ndim > 1 && d->dims[d->ndim - 1] == g->nwave)
         st = spx_h5_attach_scale(out, path, (unsigned)(d->ndim - 1), wave, "wavelength", e);
     return st;
@@ -503,9 +544,12 @@ static spx_status write_exposures(const spx_merge *m, hid_t out, spx_err *e)
     return e->code;
 }
 
-spx_status spx_merge_write(const spx_merge *m, hid_t out, spx_progress *progress, spx_err *e)
+spx_status spx_merge_write(const spx_merge *m, hid_t out, spx_progress *progress, spx_merge_repairs *repairs,
+                           spx_err *e)
 {
-    spx_status st = SPX_OK;
+    checks c = {.repairs = repairs};
+    c.sums.row = spx_alloc(m->nout, sizeof *c.sums.row, e);
+    spx_status st = c.sums.row == NULL ? SPX_EIO : SPX_OK;
     for (int b = 0; b < NBLOCK && st == SPX_OK; b++) {
         char path[32];
         (void)snprintf(path, sizeof path, "/%s", spx_merge_block_name[b]);
@@ -515,9 +559,13 @@ spx_status spx_merge_write(const spx_merge *m, hid_t out, spx_progress *progress
     for (size_t i = 0; i < m->ngroup && st == SPX_OK; i++)
         st = write_wavelength(m, &m->groups[i], out, e);
     for (size_t i = 0; i < m->ndataset && st == SPX_OK; i++) {
-        st = write_dataset(m, &m->datasets[i], out, e);
+        if (i > 0 && m->datasets[i].group != m->datasets[i - 1].group)
+            c.bad.n = 0;
+        st = write_dataset(m, &m->datasets[i], out, &c, e);
         spx_progress_step(progress, 1);
     }
+    spx_free(c.bad.bin);
+    spx_free(c.sums.row);
     if (st == SPX_OK && m->model)
         st = write_model(m, out, e);
     if (st == SPX_OK && !(m->blocks[RVFIT] && !m->blocks[FRAME] && !m->blocks[SPECTRA]))

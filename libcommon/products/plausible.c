@@ -46,6 +46,17 @@ const spx_rule spx_rules[SPX_RULES] = {
                         .lo = 0.05,
                         .hi = HUGE_VAL,
                         .flag = "mask LOWFLAT of these bins, attribute implausible"},
+    [SPX_RULE_FINITE] = {.name = "finite",
+                         .programs = "h5merge",
+                         .measure = "Values of spectra",
+                         .limits = "finite, and no ivar below 0",
+                         .flag = "0, where it is flux or ivar both are, and mask NODATA"},
+    [SPX_RULE_REPEATED] = {.name = "repeated",
+                           .programs = "h5merge",
+                           .measure =
+                               "Rows of one target with the same flux, or models, in all bins, and files that are "
+                               "given twice",
+                           .limits = "none"},
 };
 
 int spx_rule_broken(spx_rule_id rule, double value)

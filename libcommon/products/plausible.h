@@ -20,6 +20,8 @@ typedef enum {
     SPX_RULE_CHI2,
     SPX_RULE_SIGN,
     SPX_RULE_UNLIT,
+    SPX_RULE_FINITE,
+    SPX_RULE_REPEATED,
     SPX_RULES
 } spx_rule_id;
 
