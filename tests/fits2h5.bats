@@ -270,6 +270,39 @@ edited() {
     fails_with 3 "*ZCMPTYPE = 'NOISE_1' is no compression that is known*funpack*" fits2h5 edited.fits -o out.h5
 }
 
+# put OFFSET TEXT FILE: overwrites bytes.
+# shellcheck disable=SC2059
+put() { printf "$2" | dd of="$3" bs=1 seek="$1" conv=notrunc status=none; }
+
+@test "a file that disagrees with its CHECKSUM or DATASUM is warned of, or refused with --strict" {
+    fits_make types right.fits # CFITSIO writes sums into every second HDU: U8 and S16, not S8 between
+    run --separate-stderr -0 fits2h5 --strict -g right.fits -o right.h5
+    [ -z "$stderr" ]
+    cp right.fits data.fits
+    put 6000 '\377' data.fits # in the data of U8
+    run --separate-stderr -0 fits2h5 -g data.fits -o data.h5
+    [[ $stderr == 'fits2h5: warning: data.fits: HDU 1 (U8): its bytes disagree with DATASUM: it was damaged, or '* ]]
+    fails_with 3 '*data.fits: HDU 1 (U8): its bytes disagree with DATASUM*' fits2h5 --strict -g data.fits -o out.h5
+    [ -z "$(fits2h5 --list data.fits 2>&1 >/dev/null)" ]
+    cp right.fits header.fits
+    put $((2880 + 6 * 80 + 40)) X header.fits # a comment of U8
+    fails_with 3 '*HDU 1 (U8): its bytes disagree with CHECKSUM:*' fits2h5 --strict -g header.fits -o out.h5
+    cp data.fits two.fits
+    put $((14400 + 6 * 80 + 40)) X two.fits # of S16
+    fails_with 3 '*HDU 1 (U8): its bytes disagree with DATASUM, and so in 1 more:*' fits2h5 --strict -g two.fits -o out.h5
+    cp right.fits without.fits
+    put $((8640 + 2880 + 100)) '\377' without.fits # S8 has no sums
+    fits2h5 --strict -g without.fits -o without.h5
+    run -3 fits2h5 -q --strict --keep-going -g data.fits right.fits -o some.h5
+    [ "$(h5ls some.h5/fits | cut -d ' ' -f 1)" = right ]
+    # ours, and compressed images, whose sums are those of their tables
+    h52fits -q data.h5 -o back.fits
+    cmp data.fits back.fits
+    fits_make tiles tiles.fits
+    fits2h5 --strict tiles.fits -o tiles.h5 2>stderr
+    run ! grep disagree stderr
+}
+
 @test "names that CFITSIO would interpret are names" {
     cp "$BATS_FILE_TMPDIR/psf.fits" 'psf.fits[1][col x=1]'
     fits2h5 -o p.h5 'psf.fits[1][col x=1]'

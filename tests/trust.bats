@@ -40,5 +40,5 @@ attack() {
 }
 
 @test "compressed images are damaged" {
-    attack tile-keys tile-bytes
+    attack tile-keys tile-bytes fits-sums
 }

@@ -20,6 +20,8 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "generic", 'g', NULL, o.wanted.generic, "Make no blocks: keep the HDUs only"),
     SPX_OPTION(FLAG, "keep-going", 'k', NULL, o.failed.go_on,
                "Leave out files that cannot be read, and convert the others. The exit status tells of them"),
+    SPX_OPTION(FLAG, "strict", 0, NULL, o.wanted.strict,
+               "Refuse files whose bytes disagree with their CHECKSUM or DATASUM, instead of warning"),
     SPX_OPTION(CHOICE, "as", 0, NULL, o.wanted.as, "Refuse input of any other kind than this",
                .choices = SPX_CHOICES({"auto", SPX_FITS_PRODUCTS}, {"image", SPX_FITS_AS_IMAGE},
                                       {"psf", SPX_FITS_AS_PSF}, {"frame", SPX_FITS_AS_FRAME},
@@ -186,6 +188,8 @@ static spx_status convert(spx_run *s, spx_fits_input *it, size_t *nitem, spx_err
     if ((st = spx_fits_inputs_check_conflicts(it, n, wave, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < n; i++) {
+        if (it[i].sums != NULL)
+            spx_warn("%s", it[i].sums);
         if (it[i].note[0])
             spx_warn("%s: %s: kept as FITS HDUs only", it[i].path, it[i].note);
         if (it[i].fits.trailing < it[i].fits.size)
@@ -218,6 +222,7 @@ static spx_status run(spx_run *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "--generic and --as contradict each other");
     if (o.params && (st = spx_library_parse_params(o.params, &o.wanted.layout, e)) != SPX_OK)
         return spx_err_context(e, "--param-keywords");
+    o.wanted.sums = !o.list;
     if (o.list)
         spx_text_output();
     else if ((st = spx_run_need_output(s, e)) != SPX_OK)

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "convert/blocks.h"
 #include "convert/table_h5.h"
+#include "fits/checksum.h"
 #include "fits/open.h"
 #include "h5/table.h"
 #include "products/psf_h5.h"
@@ -117,29 +118,30 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
     return st;
 }
 
-spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e)
+spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_note_list *notes, spx_err *e)
 {
     spx_fits f = {0};
-    spx_note_list notes = {0};
     char note[512];
+    spx_err sums = {0};
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
     memset(psf, 0, sizeof *psf);
     spx_status st = spx_fits_open(&f, path, e);
     if (st == SPX_OK && spx_fits_recognise(&f, note, sizeof note) != SPX_FITS_AS_PSF)
         st = spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "holds no Gauss-Hermite PSF%s%s", note[0] != '\0' ? ": " : "",
                          note);
+    if (st == SPX_OK && spx_fits_check_sums(&f, &sums) != SPX_OK)
+        st = spx_note_list_add(notes, e, "%s", spx_err_text(&sums));
     /* by way of the block, in memory: there is one reader of these files */
     if (st == SPX_OK && (H5Pset_fapl_core(fapl, (size_t)1 << 20, 0) < 0 ||
                          (file = H5Fcreate("PSF in memory", H5F_ACC_TRUNC, H5P_DEFAULT, fapl)) < 0))
         st = spx_fail_at(e, SPX_EIO, path, NULL, NULL, "no memory for it");
     if (st == SPX_OK)
-        st = spx_fits_blocks(&f, SPX_FITS_AS_PSF, file, &notes, e);
+        st = spx_fits_blocks(&f, SPX_FITS_AS_PSF, file, notes, e);
     if (st == SPX_OK)
         st = spx_psf_read(file, psf, e);
     if (file >= 0)
         (void)H5Fclose(file);
     (void)H5Pclose(fapl);
-    spx_note_list_free(&notes);
     spx_fits_close(&f);
     return st;
 }

@@ -2,6 +2,7 @@
 #ifndef SPX_FITS_CCD_H
 #define SPX_FITS_CCD_H
 
+#include "convert/note_list.h"
 #include "fits/write.h"
 #include "products/image.h"
 #include "products/psf.h"
@@ -11,7 +12,7 @@ spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e
 /* Writes HDUs XTRACE, YTRACE and PSF, PSFTYPE GAUSS-HERMITE, PSFVER 3. */
 spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *psf, spx_err *e);
 /* Reads a PSF directly from such a FITS file; indexed (spx_psf_index()). SPX_EINPUT: not FITS, or no Gauss-Hermite
- * PSF. */
-spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_err *e);
+ * PSF. A file that disagrees with its CHECKSUM or DATASUM is noted. */
+spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_note_list *notes, spx_err *e);
 
 #endif

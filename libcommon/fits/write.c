@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/tmpfile.h"
+#include "fits/checksum.h"
 #include "fits/scan.h"
 #include "fits/values.h"
 
@@ -30,64 +31,22 @@ spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e)
     return st == SPX_OK ? spx_fits_out_bytes(o, "END", 3, e) : st;
 }
 
-/* ---- checksums (FITS standard 4.0, appendix J) ---- */
-
-/* One's complement sum of big-endian 32-bit words; bytes beyond the end count as 0. */
-static uint32_t add_sum(uint32_t sum, const unsigned char *p, size_t n)
-{
-    uint64_t s = sum;
-    for (size_t i = 0; i < n; i += 4) {
-        uint32_t w = 0;
-        for (size_t k = 0; k < 4; k++)
-            w = w << 8 | (i + k < n ? p[i + k] : 0);
-        s += w;
-        s = (s & 0xffffffff) + (s >> 32);
-    }
-    return (uint32_t)s;
-}
-
-/* Encodes the sum as 16 letters and digits, with which as CHECKSUM the whole HDU sums to -0. */
-static void encode_sum(uint32_t value, char text[17])
-{
-    static const char exclude[] = ":;<=>?@[\\]^_`";
-    char ascii[16];
-    value = ~value;
-    for (int i = 0; i < 4; i++) {
-        int byte = (int)(value >> (24 - 8 * i) & 0xff), quotient = byte / 4 + '0';
-        int ch[4] = {quotient + byte % 4, quotient, quotient, quotient};
-        for (int again = 1; again;) {
-            again = 0;
-            for (int j = 0; j < 4; j += 2)
-                if (strchr(exclude, ch[j]) != NULL || strchr(exclude, ch[j + 1]) != NULL) {
-                    ch[j]++;
-                    ch[j + 1]--;
-                    again = 1;
-                }
-        }
-        for (int j = 0; j < 4; j++)
-            ascii[4 * j + i] = (char)ch[j];
-    }
-    for (int i = 0; i < 16; i++) /* rotated by one character: the value begins in the last byte of a word */
-        text[i] = ascii[(i + 15) % 16];
-    text[16] = 0;
-}
-
 spx_status spx_fits_out_hdu(spx_fits_out *o, spx_cards *h, const unsigned char *data, size_t n, spx_err *e)
 {
     char text[32];
-    uint32_t datasum = add_sum(0, data, n);
+    uint32_t datasum = spx_fits_sum(0, data, n);
     snprintf(text, sizeof text, "%lu", (unsigned long)datasum);
     spx_status st;
     if ((st = spx_cards_set_string(h, "DATASUM", text, "data unit checksum", e)) != SPX_OK ||
         (st = spx_cards_set_string(h, "CHECKSUM", "0000000000000000", "HDU checksum", e)) != SPX_OK)
         return st;
-    uint32_t sum = add_sum(datasum, (const unsigned char *)h->cards, h->n * 80);
+    uint32_t sum = spx_fits_sum(datasum, h->cards, h->n * 80);
     char tail[SPX_FITS_BLOCK];
     memset(tail, ' ', sizeof tail);
     memcpy(tail, "END", 3);
     size_t ntail = (SPX_FITS_BLOCK - h->n * 80 % SPX_FITS_BLOCK);
-    sum = add_sum(sum, (const unsigned char *)tail, ntail);
-    encode_sum(sum, text);
+    sum = spx_fits_sum(sum, tail, ntail);
+    spx_fits_sum_text(sum, text);
     if ((st = spx_cards_set_string(h, "CHECKSUM", text, "HDU checksum", e)) != SPX_OK ||
         (st = spx_fits_out_bytes(o, h->cards, h->n * 80, e)) != SPX_OK ||
         (st = spx_fits_out_bytes(o, tail, ntail, e)) != SPX_OK || (st = spx_fits_out_bytes(o, data, n, e)) != SPX_OK)

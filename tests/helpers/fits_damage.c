@@ -1,6 +1,7 @@
 /* fits_damage IN          prints the number of damages that the headers of its compressed images and tables can get
  * fits_damage IN N OUT    writes it with damage N: one card with one of the values below
  * fits_damage IN -SEED OUT  the same with 1 to 8 random bytes of one HDU's data changed
+ * fits_damage IN bN OUT   the same with bit N of the file inverted
  * Exit status 0, or 1 with a message. */
 #include <ctype.h>
 #include <stdint.h>
@@ -115,6 +116,16 @@ static void bytes(uint64_t seed)
     }
 }
 
+static int write_file(const char *name)
+{
+    FILE *out = fopen(name, "wb");
+    if (out == NULL || fwrite(file, 1, nfile, out) != nfile || fclose(out) != 0) {
+        fprintf(stderr, "fits_damage: cannot write\n");
+        return 1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     FILE *in = argc == 2 || argc == 4 ? fopen(argv[1], "rb") : NULL;
@@ -126,14 +137,14 @@ int main(int argc, char **argv)
     fclose(in);
     if (argc == 2)
         return printf("%ld\n", cards(-1)) < 0;
-    const long n = strtol(argv[2], NULL, 10);
+    const int bit = argv[2][0] == 'b';
+    const long n = strtol(argv[2] + bit, NULL, 10);
+    if (bit && n >= 0 && (size_t)n / 8 < nfile) {
+        file[n / 8] = (unsigned char)(file[n / 8] ^ 1 << n % 8);
+        return write_file(argv[3]);
+    }
     (void)cards(n >= 0 ? n : -1);
     if (n < 0 && nhdu > 1)
         bytes((uint64_t)-n);
-    FILE *out = fopen(argv[3], "wb");
-    if (out == NULL || fwrite(file, 1, nfile, out) != nfile || fclose(out) != 0) {
-        fprintf(stderr, "fits_damage: cannot write\n");
-        return 1;
-    }
-    return 0;
+    return write_file(argv[3]);
 }

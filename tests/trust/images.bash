@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Damaged compressed images: each keyword that says how tiles are laid out or coded with each of some values, then random
+# Damaged FITS files. Compressed images: each keyword that says how tiles are laid out or coded with each of some values, then random
 # bytes of tables and streams. A program ends with 0, 3 or, where a file claims too much, 4, and a product that is whole.
 # shellcheck disable=SC2154
 
@@ -35,5 +35,25 @@ class_tile-bytes() {
     fits_make tiles all.fits
     for ((n = 1; n <= 4000; n++)); do
         turn && damaged "-$((SEED * 100000 + n))"
+    done
+}
+
+class fits-sums 151 "a bit of a FITS file with checksums is inverted"
+class_fits-sums() {
+    local n status size at
+    cp "$d/psf-r0.fits" right.fits
+    size=$(stat -c %s right.fits)
+    for ((n = 1; n <= 4000; n++)); do
+        turn || continue
+        at=$(((n * 2654435761 + SEED * 40503) % (8 * size)))
+        fits_damage right.fits "b$at" in.fits
+        status=0
+        fits2h5 -q -f --strict in.fits -o out.h5 2>stderr || status=$?
+        # without its keyword there is no CHECKSUM to disagree with
+        if [ $status -eq 3 ] || [ "$(tail -c +$((at / 8 / 80 * 80 + 1)) right.fits | head -c 8)" = CHECKSUM ]; then
+            ok
+        else
+            wrong "fits_damage psf-r0.fits b$at in.fits; fits2h5 --strict in.fits: status $status"
+        fi
     done
 }

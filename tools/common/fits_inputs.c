@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "convert/spectrum/text_table.h"
+#include "fits/checksum.h"
 
 /* Does it hold spectra of another instrument? */
 static spx_status find_spectra(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e)
@@ -23,8 +24,14 @@ static spx_status find_spectra(const spx_fits_wanted *o, spx_fits_input *it, spx
 static spx_status open_input(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e)
 {
     spx_err why = {0};
-    if (spx_fits_open(&it->fits, it->path, &why) == SPX_OK)
-        return SPX_OK;
+    if (spx_fits_open(&it->fits, it->path, &why) == SPX_OK) {
+        if (!o->sums || spx_fits_check_sums(&it->fits, &why) == SPX_OK)
+            return SPX_OK;
+        if (o->strict)
+            return spx_err_pass(e, &why);
+        it->sums = spx_strdup(spx_err_text(&why), e);
+        return it->sums != NULL ? SPX_OK : SPX_EIO;
+    }
     if (why.code == SPX_EINPUT && strcmp(it->path, "-") != 0 && !o->generic) {
         spx_status st = spx_text_spectrum_find(it->path, &it->spectra, e);
         if (st != SPX_OK)
@@ -182,4 +189,6 @@ void spx_fits_input_close(spx_fits_input *it)
 {
     spx_fits_spectra_free(&it->spectra);
     spx_fits_close(&it->fits);
+    spx_free(it->sums);
+    it->sums = NULL;
 }

@@ -10,6 +10,7 @@
 /* What the options of fits2h5 say of its inputs. */
 typedef struct {
     int generic;         /* HDUs only */
+    int sums, strict;    /* compare with CHECKSUM and DATASUM; a difference is an error */
     spx_fits_product as; /* SPX_FITS_PRODUCTS: any */
     spx_library_layout layout;
     spx_fits_spectrum_options spectrum;
@@ -23,6 +24,7 @@ typedef struct {
     size_t nwave; /* MODEL, WAVELENGTH */
     spx_fits_spectra spectra;
     char note[200];
+    char *sums; /* says that its bytes disagree with CHECKSUM or DATASUM, or NULL */
 } spx_fits_input;
 
 /* Opens it->path and finds what it holds. A file that is no FITS file may be a text with a spectrum. */

@@ -46,8 +46,14 @@ static spx_status read_psf(const spx_sim_args *o, spx_run *s, spx_psf *psf, spx_
         return spx_psf_read(in->file, psf, e);
     if (st != SPX_EINPUT || strcmp(o->psf, "-") == 0)
         return spx_err_pass(e, &no_hdf5);
+    spx_note_list notes = {0};
     st = spx_run_foreign_input(s, o->psf, e);
-    return st == SPX_OK ? spx_psf_read_fits(o->psf, psf, e) : st;
+    if (st == SPX_OK)
+        st = spx_psf_read_fits(o->psf, psf, &notes, e);
+    for (size_t i = 0; i < notes.n; i++)
+        spx_warn("%s", notes.note[i]);
+    spx_note_list_free(&notes);
+    return st;
 }
 
 /* Camera and lit fibres. `given` is the number of input spectra, 0: none. */
