@@ -550,6 +550,8 @@ Angstrom: its series are extrapolated there"* ]]
 @test "refuses blocks whose content does not fit" {
     damage shape.h5 shape /image/ivar 7,9
     fails_with 3 '*shape.h5:/image/ivar*' specx-extract -w $grid -o out.h5 shape.h5
+    # before any image is read
+    fails_with 3 '*shape.h5:/image/ivar: dimension 0 is 7*' specx-extract -w $grid --max-mem 100k -o out.h5 shape.h5
     damage trace.h5 shape /psf/ytrace 3,4
     fails_with 3 '*trace.h5:/psf/ytrace*' specx-extract -w $grid -o out.h5 trace.h5
     damage missing.h5 delete /image/ivar

@@ -108,7 +108,7 @@ spx_status spx_dataset_read(const spx_dataset *d, const size_t *start, const siz
         return SPX_OK;
     hid_t set = spx_h5_open(d->in->file, d->path, e);
     if (set < 0)
-        return SPX_EINPUT;
+        return e->code;
     hid_t fs = H5Dget_space(set), ms = H5Screate_simple(1, &total, NULL);
     spx_status st = SPX_OK;
     if (fs < 0 || ms < 0 || (d->ndim > 0 && H5Sselect_hyperslab(fs, H5S_SELECT_SET, from, NULL, many, NULL) < 0))

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/lines.h"
 #include "base/mem.h"
 
 enum { MAX_DEPTH = 16 }; /* nesting of folders: a link may lead back up */
@@ -60,22 +61,18 @@ static spx_status add_folder(spx_filelist *l, const char *path, const char *suff
 
 static spx_status add_list(spx_filelist *l, const char *path, spx_err *e)
 {
-    FILE *in = fopen(path, "r");
-    char *line = NULL;
-    size_t capacity = 0;
+    spx_lines in = {.name = path, .file = fopen(path, "r")};
+    char *line;
+    size_t n;
     spx_status st = SPX_OK;
-    if (in == NULL)
+    if (in.file == NULL)
         return spx_fail(e, SPX_EINPUT, "@%s: the list cannot be read: %s", path, strerror(errno));
-    while (st == SPX_OK && getline(&line, &capacity, in) >= 0) {
+    while (st == SPX_OK && (line = spx_lines_raw(&in, &n)) != NULL) {
         line[strcspn(line, "\r\n")] = 0;
         if (line[0] && line[0] != '#')
             st = append_name(l, line, e);
     }
-    if (st == SPX_OK && ferror(in))
-        st = spx_fail(e, SPX_EIO, "@%s: the list cannot be read: %s", path, strerror(errno));
-    free(line);
-    fclose(in);
-    return st;
+    return spx_lines_close(&in, st, e);
 }
 
 static int by_name(const void *a, const void *b)

@@ -410,6 +410,12 @@ void spx_mem_unclaim(size_t bytes)
     atomic_fetch_sub(&held, bytes);
 }
 
+int spx_mem_fits(size_t bytes)
+{
+    const size_t max = atomic_load(&limit), now = atomic_load(&held);
+    return max == 0 ? bytes <= spx_mem_cap() : now <= max && bytes <= max - now;
+}
+
 size_t spx_mem_cap(void)
 {
     size_t cap = spx_mem_limit_get();

@@ -47,6 +47,9 @@ size_t spx_mem_limit_get(void);
 int spx_mem_claim(size_t bytes) SPX_NODISCARD;
 void spx_mem_unclaim(size_t bytes);
 
+/* 1 when a library may now allocate so much: within the limit, or within the machine's memory. */
+int spx_mem_fits(size_t bytes);
+
 /* Largest size of one input, bytes: the limit, or the machine's memory, so that a small file which claims to be huge is
  * refused instead of driving the machine out of memory. */
 size_t spx_mem_cap(void);

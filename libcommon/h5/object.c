@@ -102,6 +102,24 @@ int spx_h5_exists(hid_t loc, const char *path)
     return found > 0;
 }
 
+/* Bytes of a chunk that HDF5 unpacks as a whole, outside of spx_alloc(), into a second one; 0: it unpacks none. */
+static size_t filtered_chunk(hid_t d)
+{
+    hsize_t dims[H5S_MAX_RANK];
+    const hid_t dcpl = H5Dget_create_plist(d), type = H5Dget_type(d);
+    const int n = dcpl >= 0 && H5Pget_layout(dcpl) == H5D_CHUNKED && H5Pget_nfilters(dcpl) > 0
+                      ? H5Pget_chunk(dcpl, H5S_MAX_RANK, dims)
+                      : 0;
+    size_t bytes = n > 0 && type >= 0 ? H5Tget_size(type) : 0;
+    for (int i = 0; i < n; i++)
+        bytes = dims[i] > 0 && bytes > SIZE_MAX / 4 / dims[i] ? SIZE_MAX / 4 : bytes * (size_t)dims[i];
+    if (type >= 0)
+        (void)H5Tclose(type);
+    if (dcpl >= 0)
+        (void)H5Pclose(dcpl);
+    return bytes;
+}
+
 hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e)
 {
     if (!spx_h5_exists(loc, path)) {
@@ -123,6 +141,16 @@ hid_t spx_h5_open(hid_t loc, const char *path, spx_err *e)
     if (outside) {
         spx_h5_fail_at(loc, path, SPX_EINPUT, "keeps its data in other files, which is not accepted: h5repack it first",
                        e);
+        (void)H5Dclose(d);
+        return H5I_INVALID_HID;
+    }
+    const size_t chunk = filtered_chunk(d);
+    if (chunk > 0 && !spx_mem_fits(2 * chunk)) {
+        char what[160];
+        (void)snprintf(what, sizeof what,
+                       "has chunks of %.1f MiB, of which two do not fit into the memory: h5repack it with smaller ones",
+                       (double)chunk / 0x1p20);
+        spx_h5_fail_at(loc, path, SPX_EIO, what, e);
         (void)H5Dclose(d);
         return H5I_INVALID_HID;
     }
@@ -172,7 +200,7 @@ spx_status spx_h5_shape(hid_t loc, const char *path, int *ndim, size_t dims[SPX_
 {
     hid_t d = spx_h5_open(loc, path, e);
     if (d < 0)
-        return SPX_EINPUT;
+        return e->code;
     spx_status st = spx_h5_dataset_dims(d, ndim, dims);
     if (st != SPX_OK)
         spx_h5_fail_at(loc, path, st, "has too many dimensions", e);

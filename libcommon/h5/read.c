@@ -72,13 +72,23 @@ static spx_status check_shape(hid_t loc, const char *path, hid_t d, int ndim, si
     return SPX_OK;
 }
 
+spx_status spx_h5_check_shape(hid_t loc, const char *path, int ndim, size_t *dims, spx_err *e)
+{
+    const hid_t d = spx_h5_open(loc, path, e);
+    if (d < 0)
+        return e->code;
+    const spx_status st = check_shape(loc, path, d, ndim, dims, e);
+    (void)H5Dclose(d);
+    return st;
+}
+
 static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid_t mem, int ndim, size_t *dims,
                            void **out, spx_err *e)
 {
     *out = NULL;
     hid_t d = spx_h5_open(loc, path, e);
     if (d < 0)
-        return SPX_EINPUT;
+        return e->code;
     hid_t ftype = H5Dget_type(d), use = memory_type(ftype, mem);
     spx_status st = check_shape(loc, path, d, ndim, dims, e);
     if (st == SPX_OK && !spx_h5_class_fits(ftype, mem))
@@ -152,7 +162,7 @@ spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t mem, size_t first
 {
     hid_t d = spx_h5_open(loc, path, e), fs = H5I_INVALID_HID, ms = H5I_INVALID_HID;
     if (d < 0)
-        return SPX_EINPUT;
+        return e->code;
     hid_t ftype = H5Dget_type(d);
     spx_status st = SPX_OK;
     if (!spx_h5_class_fits(ftype, mem))
@@ -174,7 +184,7 @@ spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t 
 {
     hid_t d = spx_h5_open(loc, path, e);
     if (d < 0)
-        return SPX_EINPUT;
+        return e->code;
     hid_t ftype = H5Dget_type(d);
     int fixed = H5Tget_class(ftype) == H5T_STRING && H5Tis_variable_str(ftype) == 0;
     size_t have = H5Tget_size(ftype);

@@ -25,6 +25,8 @@ spx_status spx_h5_defer_f32(spx_h5_reads *reads, hid_t loc, const char *path, in
                             spx_err *e);
 spx_status spx_h5_defer_u32(spx_h5_reads *reads, hid_t loc, const char *path, int ndim, size_t *dims, uint32_t **out,
                             spx_err *e);
+/* Compares the shape of a dataset with dims[], of which those that are 0 are set: before anything is read. */
+spx_status spx_h5_check_shape(hid_t loc, const char *path, int ndim, size_t *dims, spx_err *e);
 /* The same for rows [first, first+n) along the first dimension, into `out` which the caller owns. */
 spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, void *out, spx_err *e);
 /* H5Dread() of dataset d, which is compared with the inventory of its file first (h5/inventory.h). SPX_EINPUT: it

@@ -368,6 +368,8 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
         return;
     }
     if (spx_h5_shape(c->file, path, &ndim, dims, &err) != SPX_OK) {
+        if (err.code == SPX_EIO)
+            c->st = spx_err_pass(c->e, &err);
         violation(c, path, "cannot be opened, or keeps its data outside the file");
         return;
     }

@@ -13,11 +13,25 @@
 #include "h5/write.h"
 #include "products/cards_h5.h"
 
+/* Compares the shapes of all arrays before the first is read. */
+static spx_status same_shapes(hid_t file, spx_err *e)
+{
+    static const char *const other[] = {"/image/ivar", "/image/mask", "/image/readnoise"};
+    size_t dims[2] = {0, 0};
+    spx_status st = spx_h5_check_shape(file, "/image/data", 2, dims, e);
+    for (size_t i = 0; i < sizeof other / sizeof *other && st == SPX_OK; i++)
+        if (spx_h5_exists(file, other[i]))
+            st = spx_h5_check_shape(file, other[i], 2, dims, e);
+    return st;
+}
+
 spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e)
 {
     size_t dims[2] = {0, 0};
     spx_status st = spx_schema_accept(file, "/image", "image", e);
     memset(im, 0, sizeof *im);
+    if (st == SPX_OK)
+        st = same_shapes(file, e);
     if (st != SPX_OK || (st = spx_h5_defer_f32(reads, file, "/image/data", 2, dims, &im->data, e)) != SPX_OK)
         return st;
     im->ny = dims[0];

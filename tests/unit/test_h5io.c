@@ -303,6 +303,38 @@ static void through_pipe(size_t limit)
     CHECK(status == 0);
 }
 
+/* HDF5 unpacks a chunk as a whole, in memory of its own. */
+static void large_chunks(void)
+{
+    const hsize_t dims[] = {4, 1 << 22};
+    in_dir("chunks.h5");
+    hid_t f = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), s = H5Screate_simple(2, dims, NULL);
+    for (int filtered = 0; filtered < 2; filtered++) {
+        hid_t p = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_chunk(p, 2, (const hsize_t[]){1, 1 << 22});
+        if (filtered)
+            H5Pset_deflate(p, 1);
+        hid_t d = H5Dcreate2(f, filtered ? "packed" : "plain", H5T_NATIVE_DOUBLE, s, H5P_DEFAULT, p, H5P_DEFAULT);
+        H5Dclose(d);
+        H5Pclose(p);
+    }
+    spx_mem_limit((size_t)63 << 20); /* two chunks have 64 MiB */
+    hid_t d = spx_h5_open(f, "plain", &e);
+    CHECK(d >= 0);
+    H5Dclose(d);
+    CHECK(spx_h5_open(f, "packed", &e) < 0 && e.code == SPX_EIO && strstr(spx_err_text(&e), "has chunks of 32.0 MiB"));
+    int ndim;
+    size_t shape[SPX_H5_MAXDIM];
+    CHECK(spx_h5_shape(f, "packed", &ndim, shape, &e) == SPX_EIO);
+    spx_mem_limit((size_t)65 << 20);
+    CHECK(spx_h5_shape(f, "packed", &ndim, shape, &e) == SPX_OK);
+    spx_mem_limit(0);
+    CHECK(spx_h5_shape(f, "packed", &ndim, shape, &e) == SPX_OK);
+    H5Sclose(s);
+    H5Fclose(f);
+    (void)unlink(path);
+}
+
 int main(void)
 {
     if (mkdtemp(dir) == NULL)
@@ -337,6 +369,7 @@ int main(void)
     /* other threads may read the environment while files are opened */
     CHECK(environ == environment && getenv("HDF5_USE_FILE_LOCKING") == NULL);
     hostile();
+    large_chunks();
     large();
     defer();
     through_pipe(0);

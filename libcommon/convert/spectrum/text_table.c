@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lines.h"
 #include "base/mem.h"
 
 typedef struct {
@@ -65,16 +66,15 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
     if (f == NULL)
         return SPX_OK;
     columns c = {0};
-    char *line = NULL;
-    size_t capacity = 0, number = 0;
+    spx_lines lines = {.name = name, .file = f};
+    char *line;
+    size_t len;
     int ncol = 0, named = 0, text = 1;
     spx_fits_noise kind = SPX_NOISE_SIGMA;
     spx_status st = SPX_OK;
-    ssize_t len;
-    while (st == SPX_OK && text && (len = getline(&line, &capacity, f)) >= 0) {
+    while (st == SPX_OK && text && (line = spx_lines_raw(&lines, &len)) != NULL) {
         double v[3] = {0, 0, 0};
-        number++;
-        if (strlen(line) != (size_t)len) { /* NUL bytes: not a text file */
+        if (strlen(line) != len) { /* NUL bytes: not a text file */
             text = 0;
             break;
         }
@@ -92,16 +92,18 @@ spx_status spx_text_spectrum_find(const char *name, spx_fits_spectra *out, spx_e
             }
             text = 0;
             if (c.n >= 2) /* damaged: the lines before were a table */
-                st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a line of %d numbers as those before", name, number, ncol);
+                st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a line of %d numbers as those before", name, lines.number,
+                              ncol);
             break;
         }
         ncol = n;
         st = add_row(&c, v, e);
     }
-    free(line);
-    if (ferror(f) && st == SPX_OK)
-        st = spx_fail_at(e, SPX_EIO, name, NULL, NULL, "cannot read: %s", strerror(errno));
-    (void)fclose(f);
+    if (lines.too_long) {
+        text = 0;
+        lines.too_long = 0;
+    }
+    st = spx_lines_close(&lines, st, e);
     spx_fits_spectrum *s = NULL;
     if (st == SPX_OK && text && c.n >= 2 && (s = spx_alloc(1, sizeof *s, e)) == NULL)
         st = SPX_EIO;
