@@ -106,7 +106,7 @@ static spx_status measure(spx_motion_engine *engine, size_t nwindow, const spx_m
         (void)spx_motion_tables(&view, nwindow, nspec, tables);
         (void)spx_motion_work(&view, work);
         spx_motion_fill(l, nwindow, first, g);
-#define RUN(name, items, threads, bytes) run_step(spx_motion_##name, g, items, bytes);
+#define RUN(name, items, threads, bytes, teams) run_step(spx_motion_##name, g, items, bytes);
         SPX_MOTION_STEPS(RUN)
         spx_motion_collect(l, first, (size_t)g->njob, g->row, g->result, row, fit, left);
         measured += (size_t)g->njob;

@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(PIXELS) pixel_kernel(const __grid_constant__ s
         spx_motion_pixel(&g, i);
 }
 
-#define STEP(name, items, team, bytes)                                                                                 \
-    __global__ void __launch_bounds__(team) name##_kernel(const __grid_constant__ spx_motion_view g)                   \
+#define STEP(name, items, team, bytes, teams)                                                                          \
+    __global__ void __launch_bounds__(team, teams) name##_kernel(const __grid_constant__ spx_motion_view g)            \
     {                                                                                                                  \
         extern __shared__ double shared[];                                                                             \
         __shared__ double sums[(team) / SPX_TEAM_WARP];                                                                \
@@ -93,7 +93,7 @@ void measure_batch(cuda &c, const spx_motion_layout &l, size_t nwindow, size_t f
     const spx_motion_view *g = &view;
     if (first == 0)
         pixel_kernel<<<spx::blocks(g->npixel, PIXELS), PIXELS, 0, c.stream.s>>>(view);
-#define STEP(name, items, team, bytes) name##_kernel<<<(unsigned)(items), team, bytes, c.stream.s>>>(view);
+#define STEP(name, items, team, bytes, teams) name##_kernel<<<(unsigned)(items), team, bytes, c.stream.s>>>(view);
     SPX_MOTION_STEPS(STEP)
 #undef STEP
     check(cudaGetLastError(), "launch");

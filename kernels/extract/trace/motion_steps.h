@@ -30,7 +30,7 @@
 enum {
     SPX_MOTION_STEP_TEAM = 256, /* threads */
     SPX_MOTION_HALF_TEAM = 128,
-    SPX_MOTION_SLOTS = 8,       /* columns of a job that are solved for side by side */
+    SPX_MOTION_SLOTS = 40,      /* columns of a job that are solved for side by side */
     SPX_MOTION_VECTORS = 6,     /* of each: right-hand side, x, r, z, M d, d */
     SPX_MOTION_CHUNK = 64,      /* bins whose places a strip keeps at a time */
     SPX_MOTION_MOST_STEPS = 100 /* of conjugate gradients */
@@ -898,18 +898,19 @@ SPX_HD void spx_motion_project(const spx_motion_view *g, const spx_team *t, size
     }
 }
 
-/* STEP(name, items, threads, bytes of shared memory) of all steps that teams take, in their order, for view *g. */
+/* STEP(name, items, threads, bytes of shared memory, teams) of all steps that teams take, in their order, for view *g.
+ * teams: that a multiprocessor has side by side at least, where that is worth fewer registers. */
 #define SPX_MOTION_STEPS(STEP)                                                                                         \
     STEP(spot, (size_t)g->njob *(size_t)g->nl *(size_t)g->n, SPX_TEAM_WARP,                                            \
-         spx_motion_spot_shared(g) * sizeof(double))                                                                   \
+         spx_motion_spot_shared(g) * sizeof(double), 1)                                                                \
     STEP(equations, (size_t)g->njob *(size_t)g->n *(size_t)spx_motion_groups(g), SPX_MOTION_STEP_TEAM,                 \
-         spx_motion_equations_shared(g) * sizeof(double))                                                              \
-    STEP(fluxes, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0)                                                             \
-    STEP(strip, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_CHUNK * sizeof(spx_motion_place))     \
-    STEP(rest, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0)                                                               \
-    STEP(weigh, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0)                                               \
-    STEP(couple, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0)                                              \
-    STEP(columns, (size_t)g->njob *SPX_MOTION_SLOTS, SPX_MOTION_STEP_TEAM, 0)                                          \
-    STEP(project, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, 0)
+         spx_motion_equations_shared(g) * sizeof(double), 3)                                                           \
+    STEP(fluxes, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                          \
+    STEP(strip, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_CHUNK * sizeof(spx_motion_place), 1)  \
+    STEP(rest, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                            \
+    STEP(weigh, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                            \
+    STEP(couple, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                           \
+    STEP(columns, (size_t)g->njob *SPX_MOTION_SLOTS, SPX_MOTION_STEP_TEAM, 0, 3)                                       \
+    STEP(project, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, 0, 1)
 
 #endif
