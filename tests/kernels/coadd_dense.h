@@ -165,6 +165,22 @@ static inline double weight_of(const exposures *x, size_t i, size_t k)
     return x->mask[at] == 0 && x->ivar[at] > 0 && isfinite(x->flux[at]) ? x->ivar[at] : 0;
 }
 
+/* Sum of row k of an exposure, where diagonals of it lie beyond the ends, else 1. */
+static inline long double inside_of(const exposures *x, const double *r, size_t k)
+{
+    const size_t n = x->nwave;
+    long double sum = 0;
+    int cut = 0;
+    for (size_t b = 0; b < x->ndiag; b++) {
+        const long j = (long)k + (long)(x->ndiag / 2) - (long)b;
+        if (j >= 0 && j < (long)n)
+            sum += r[b * n + (size_t)j];
+        else
+            cut = 1;
+    }
+    return cut && sum > 0 && sum < 1 ? sum : 1;
+}
+
 /* N[n][n] and y[n] of a target, dense. */
 static inline void dense_normal(const exposures *x, size_t t, long double *normal, long double *y)
 {
@@ -178,7 +194,7 @@ static inline void dense_normal(const exposures *x, size_t t, long double *norma
             const size_t lo = k > x->ndiag ? k - x->ndiag : 0, hi = k + x->ndiag + 1 < n ? k + x->ndiag + 1 : n;
             for (size_t p = lo; p < hi && w > 0; p++) {
                 const long double rp = element_of(n, x->ndiag, r, k, p);
-                y[p] += rp * w * x->flux[i * n + k];
+                y[p] += rp * w * x->flux[i * n + k] * inside_of(x, r, k);
                 for (size_t q = lo; q < hi; q++)
                     normal[p * n + q] += rp * w * element_of(n, x->ndiag, r, k, q);
             }

@@ -1,5 +1,6 @@
 /* Cases of the operation `coadd`, against dense algebra. Sizes: targets, exposures at most, bins, diagonals, and what
- * is asked for: method, +4: scales and rejection, which have no dense reference, +8: masks.
+ * is asked for: method, +4: scales and rejection, which have no dense reference, +8: masks, +16: rows of R at the ends
+ * lack a third of their light, as those of an arm do.
  *
  * Tolerance: the root of N is good to 1e-9, fluxes of a signal-to-noise ratio of 30 to 1e-7 of their errors; backends
  * may differ by 1e-6 of an error. Scales and chi^2 are sums over all bins. */
@@ -29,6 +30,8 @@ static const op_case cases[] = {
     {"auto with scales, rejection and masks", {20, 5, 300, 11, 14}},
     {"auto, no resolution matrix, rejection", {6, 4, 200, 0, 14}},
     {"optimal, 21 diagonals, 20 exposures", {2, 20, 120, 21, 13}},
+    {"optimal, light from beyond the ends", {5, 3, 64, 11, 17}},
+    {"simple, light from beyond the ends", {5, 3, 64, 11, 16}},
 };
 
 static void *draw(const size_t *size, uint64_t from)
@@ -37,8 +40,13 @@ static void *draw(const size_t *size, uint64_t from)
     c->method = (spx_coadd_method)(size[4] % 4);
     c->all = (size[4] & 4) != 0;
     c->x = draw_exposures(size[0], size[1], size[2], size[3], 0.9, 0.12, 30, 1, (size[4] & 8) != 0, from);
-    /* exposures of other scales, and hits */
     const size_t n = size[2];
+    for (size_t at = 0; at < c->x.nexp * size[3] * n && (size[4] & 16) != 0; at++) {
+        const size_t b = at / n % size[3], row = at % n + b - size[3] / 2; /* wraps around where there is no row */
+        if (row < size[3] / 2 || (row + size[3] / 2 >= n && row < n))
+            c->x.resolution[at] *= 0.67;
+    }
+    /* exposures of other scales, and hits */
     for (size_t i = 0; i < c->x.nexp && c->all; i++) {
         const double scale = 0.7 + 0.6 * uniform();
         for (size_t k = 0; k < n; k++) {
