@@ -3,10 +3,10 @@
 # methods (plain NumPy) and of desispec, which were measured on exposures of the same kind, not on the same ones.
 # Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, pictures. Cases, in the order of the report:
 #     grid b r z artefacts real    extraction (`real` needs SPX_SHARED); faint: variance; reject: cosmic rays
-#     model-z model-r              sky, and how far traces have moved; barycentric: grids; velocities
+#     model-z model-r sky          sky, and how far traces have moved; barycentric: grids; velocities
 #     shift flat flux coadd        others of these programs
 #     night                        all of them together, one effect at a time
-# TRUTH_SEEDS=FIRST:LAST: exposures of velocities, coadd and night; 1:2 without it.
+# TRUTH_SEEDS=FIRST:LAST: exposures of sky, velocities, coadd and night; 1:2 without it.
 # The programs and helpers are found on the PATH. `make truth` runs all in BUILD/truth: some 20 minutes on 2 cores. Exit
 # status 1: a case is beyond its limits.
 set -euo pipefail
@@ -15,7 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 shift
-all=(grid b r z artefacts real faint reject model-z model-r barycentric velocities shift flat flux coadd night)
+all=(grid b r z artefacts real faint reject model-z model-r sky barycentric velocities shift flat flux coadd night)
 cases=" ${*:-${all[*]}} "
 seeds=${TRUTH_SEEDS:-1:2}
 SPX_SHARED=${SPX_SHARED:-}
@@ -28,11 +28,6 @@ wanted() { [[ $cases == *" $1 "* ]]; }
 # row NAME SPECPIPE PROTOTYPE DESISPEC: a line of a table
 row() { printf '   %-44s %-31s %-27s %s\n' "$@"; }
 
-# values FILE DATASET: its elements, one a line
-values() {
-    h5dump -A 0 -y -w 1 -m %.9g -d "$2" "$1" | awk '/DATA [{]/ { d = 1; next } /[}]/ { d = 0 } d { gsub(/[ ,]/, ""); if ($0 != "") print }'
-}
-
 # attribute FILE OBJECT/NAME FORMAT: a number
 attribute() { h5dump -m "$3" -a "$2" "$1" | awk '/[(]0[)]/ { print $2 }'; }
 
@@ -44,6 +39,8 @@ bad() {
     fi
 }
 
+# shellcheck source=tests/science/common.bash
+. "$here/science/common.bash"
 for part in extract sky shift flat coadd; do
     # shellcheck source=/dev/null
     . "$here/truth/$part.bash"
@@ -65,7 +62,7 @@ night_case() {
     if [ -e "$psf" ]; then
         extract_case real "the same through the PSF of a real camera" "--psf $psf --fibers 0:50" "--spectra 0:50" "${limits[@]}"
     fi
-    for name in faint reject model-z model-r barycentric velocities shift flat flux coadd night; do
+    for name in faint reject model-z model-r sky barycentric velocities shift flat flux coadd night; do
         ! wanted $name || "${name//-/_}_case"
     done
     rm -f ./*.h5

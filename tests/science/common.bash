@@ -15,6 +15,11 @@ make_templates() {
 # column NAME,... FILE [TABLE]: columns of a table, a line a row, blanks between.
 column() { h5table --csv -c "$1" ${3:+-t "$3"} "$2" | tail -n +2 | tr , ' '; }
 
+# values FILE DATASET: its elements, one a line.
+values() {
+    h5dump -A 0 -y -w 1 -m %.9g -d "$2" "$1" | awk '/DATA [{]/ { d = 1; next } /[}]/ { d = 0 } d { gsub(/[ ,]/, ""); if ($0 != "") print }'
+}
+
 # robust: median and 1.4826 MAD of numbers on standard input, and how many they are.
 robust() {
     sort -g | awk '{ x[NR] = $1 } END { m = (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2
