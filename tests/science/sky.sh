@@ -5,7 +5,7 @@
 # their errors, then median and scatter of the pulls of t, of delta and of its slope, of sky fibres and of others.
 #
 #     sky.sh z 1:10                                      the right PSF
-#     sky.sh z 1:10 --shift wave:0.05 --fiber-scatter 0.02     traces that have moved, throughputs that flats do not know
+#     sky.sh z 1:10 --shift wave --fiber-scatter 0.02     traces that have moved, throughputs that flats do not know
 set -euo pipefail
 case=$1 seeds=$2
 shift 2

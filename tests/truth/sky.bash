@@ -7,12 +7,12 @@ sky_frames() {
     local arm=$1 n=$2 sky=$3 name
     local camera=(-q -f --arm "$arm" --fibers "$n" --cosmics 0 --bad-columns 0)
     local exposure=("${camera[@]}" --sky-fibers "$sky" --snr 3:30)
-    specx-sim "${camera[@]}" --flat --throughput 0.1 --shift wave:0.05 --noise-seed 2 -o image.h5
+    specx-sim "${camera[@]}" --flat --throughput 0.1 --shift wave --noise-seed 2 -o image.h5
     specx-extract -q -f -o flat-frame.h5 image.h5
     specx-flat -q -f -o flat.h5 flat-frame.h5
     specx-sim "${exposure[@]}" -o image.h5
     specx-extract -q -f -o sky-ideal.h5 image.h5
-    specx-sim "${exposure[@]}" --throughput 0.1 --fiber-scatter 0.02 --shift wave:0.05 --truth sky-truth.h5 -o image.h5
+    specx-sim "${exposure[@]}" --throughput 0.1 --fiber-scatter 0.02 --shift wave --truth sky-truth.h5 -o image.h5
     specx-extract -q -f -o sky-wrong.h5 image.h5
     specx-shift -q -f --psf-only -o sky-psf.h5 image.h5
     h5edit image.h5 delete /psf
@@ -106,6 +106,28 @@ model_r_case() {
     sky_limits 0.03 1.15 1.15
     sky_row 'extracted again with the shifted PSF, + t' shifted '--flat flat.h5 --terms 1,0,0' - -
     sky_limits 0.03 1.15 1.15
+}
+
+# Smaller exposures (science/sky.sh): quantities of the fibres, and skies that vary over the focal plane.
+sky_case() {
+    local name options prototype line
+    printf '\n== sky: arm z, 75 fibres, 600 Angstrom (science/sky.sh z %s): chi squared; scatters of pulls of t, delta: sky, targets\n' "$seeds"
+    row '' specpipe prototype ''
+    while IFS='|' read -r name options prototype; do
+        # The options are words.
+        # shellcheck disable=SC2086
+        line=$("$here/science/sky.sh" z "$seeds" $options)
+        row "$name" "$(sed -E 's/.*: off ([^ ]+) .* on ([^ ]+) .* top ([^ ]+) .*; t [^ ]+ ([^ ]+), [^ ]+ ([^ ]+); d [^ ]+ ([^ ]+), [^ ]+ ([^ ;]+).*/\1 \2 \3; \4 \5, \6 \7/
+            s/.*: off ([^ ]+) .* on ([^ ]+) .* top ([^ ]+) .*/\1 \2 \3/' <<<"$line")" "$prototype" ''
+    done <<'END'
+right PSF||0.995 1.003 0.963
+traces moved, throughputs not known|--shift wave --fiber-scatter 0.02|0.992 0.994 0.932; 1.00, 1.02
+  a gradient of 5 %|--shift wave --fiber-scatter 0.02 --sky-gradient 0.05,0|1.074
+  the same, --gradient x|--shift wave --fiber-scatter 0.02 --sky-gradient 0.05,0 -- --gradient x|0.998
+  no gradient, --gradient x|--shift wave --fiber-scatter 0.02 -- --gradient x|0.998
+spots of a Moffat profile|--spots moffat|-
+2 % of the light in wings|--tails 0.02|-
+END
 }
 
 # misfit FILE: rms of flux/error of held-out fibres but for 8 bins at either end: all bins, on lines, brightest 1 %
