@@ -57,6 +57,26 @@ const spx_rule spx_rules[SPX_RULES] = {
                                "Rows of one target with the same flux, or models, in all bins, and files that are "
                                "given twice",
                            .limits = "none"},
+    [SPX_RULE_FIT] = {.name = "fit",
+                      .programs = "rvs-fit",
+                      .measure = "chi squared a degree of freedom, where it is 5 sigma from 1",
+                      .lo = 0.5,
+                      .hi = 1.5,
+                      .flag = "RVS_WARN 256"},
+    [SPX_RULE_NEGATIVE] = {.name = "negative",
+                           .programs = "rvs-fit",
+                           .measure =
+                               "Median of the signal-to-noise ratio of a star's pixels, where it is 5 errors below 0",
+                           .lo = -0.2,
+                           .hi = HUGE_VAL,
+                           .flag = "RVS_WARN 512"},
+    [SPX_RULE_EXPOSURES] = {.name = "exposures",
+                            .programs = "rvs-fit",
+                            .measure =
+                                "Errors by which the velocity of an exposure, more than 5 km/s away, differs from "
+                                "that of the joint fit",
+                            .hi = 6,
+                            .flag = "RVS_WARN 1024"},
 };
 
 int spx_rule_broken(spx_rule_id rule, double value)
@@ -131,7 +151,7 @@ void spx_rules_print(int mdoc, FILE *out)
         print_limits(r, out);
         fprintf(out, mdoc ? ".\n" : ". ");
         if (r->flag != NULL)
-            fprintf(out, "Else: warning, %s.\n", r->flag);
+            fprintf(out, "Else: flagged, %s.\n", r->flag);
         else
             fprintf(out, "Else: refused, unless --allow %s is given.\n", r->name);
     }

@@ -22,6 +22,9 @@ typedef enum {
     SPX_RULE_UNLIT,
     SPX_RULE_FINITE,
     SPX_RULE_REPEATED,
+    SPX_RULE_FIT,
+    SPX_RULE_NEGATIVE,
+    SPX_RULE_EXPOSURES,
     SPX_RULES
 } spx_rule_id;
 

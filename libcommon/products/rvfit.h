@@ -21,8 +21,11 @@ enum {
                          * other parameters than alpha within 1/1000 of the range */
     SPX_RVS_VSINI = 16, /* vsini above 100 km/s */
     SPX_RVS_BAD = 32,   /* bad spectrum: nothing was fitted, all parameters are NaN */
-    SPX_RVS_HESSIAN = 64, /* curvature of the objective is not positive definite: errors are rough */
-    SPX_RVS_FIT = 256,    /* chi^2 a degree of freedom is below 0.5 or above 1.5, and noise does not give that */
+    SPX_RVS_HESSIAN = 64,     /* curvature of the objective is not positive definite: errors are rough */
+    SPX_RVS_FIT = 256,        /* chi^2 a degree of freedom is below 0.5 or above 1.5, and noise does not give that */
+    SPX_RVS_NEGATIVE = 512,   /* the light is negative */
+    SPX_RVS_EXPOSURES = 1024, /* exposures that are fitted jointly have different velocities */
+    SPX_RVS_LAST = SPX_RVS_EXPOSURES,
     SPX_RVS_PROFILE = 128 /* width of the profile in v differs from the curvature's by more than a quarter */
 };
 

@@ -116,7 +116,8 @@ static int good_fit(const spx_star_templates *t, const spx_template_arm *a, size
     size_t n = 0;
     for (size_t k = 0; k < a->nbin; k++)
         n += a->value[row * a->nbin + k] > 0;
-    return n >= LEAST_FIT && (t->warn[row] & (SPX_RVS_CHISQ | SPX_RVS_VEDGE | SPX_RVS_VERR | SPX_RVS_BAD)) == 0;
+    return n >= LEAST_FIT && (t->warn[row] & (SPX_RVS_CHISQ | SPX_RVS_VEDGE | SPX_RVS_VERR | SPX_RVS_BAD |
+                                              SPX_RVS_NEGATIVE | SPX_RVS_EXPOSURES)) == 0;
 }
 
 /* Chosen spectra into s->row; match[]: rows of the fit. */

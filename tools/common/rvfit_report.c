@@ -17,7 +17,7 @@ static spx_status say_quality(const spx_rvfit_stars *stars, const spx_rvfit *all
             reduced[n++] = all->star[i].chisq / (double)all->star[i].npix;
     char text[256];
     int at = snprintf(text, sizeof text, "median chi2 a pixel %.2f; RVS_WARN bits", spx_median(reduced, n)), any = 0;
-    for (int64_t bit = 1; bit <= SPX_RVS_FIT && at < (int)sizeof text; bit *= 2) {
+    for (int64_t bit = 1; bit <= SPX_RVS_LAST && at < (int)sizeof text; bit *= 2) {
         size_t has = 0;
         for (size_t i = 0; i < stars->nstar; i++)
             has += (all->star[i].warn & bit) != 0;

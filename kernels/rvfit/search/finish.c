@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "num/stat.h"
+#include "products/plausible.h"
 #include "rvfit/search/group.h"
 
 static int at_edge(const spx_rv_ctx *c, size_t p, double value)
@@ -21,10 +22,10 @@ static int at_edge(const spx_rv_ctx *c, size_t p, double value)
     return value < first + near || value > last - near;
 }
 
-/* chi^2 a degree of freedom beyond which a fit is flagged, where it is also that many sigma from 1: variances are
- * rarely known to better than some ten per cent, which with thousands of pixels is many sigma and no sign of a bad fit.
- */
-static const double FIT_LOW = 0.5, FIT_HIGH = 1.5, FIT_SIGMA = 5;
+/* Sigma that chi^2 a degree of freedom is from 1, besides being beyond the limits of the rule, in a fit that is
+ * flagged: variances are rarely known to better than some ten per cent, which with thousands of pixels is many sigma
+ * and no sign of a bad fit. */
+static const double FIT_SIGMA = 5;
 
 /* Goodness of the fit, and errors that are as large as the misfit where that is asked for. np: functions of the
  * continua */
@@ -34,7 +35,7 @@ static void judge(const spx_rv_ctx *c, double np, spx_rvfit_star *s)
     /* Wilson & Hilferty 1931: the cube root of chi^2/dof is nearly normal */
     const double z = (cbrt(reduced) - 1 + 2 / (9 * dof)) / sqrt(2 / (9 * dof));
     s->chisq_logp = spx_log10_chisq_tail(s->chisq, dof);
-    if ((reduced < FIT_LOW && z < -FIT_SIGMA) || (reduced > FIT_HIGH && z > FIT_SIGMA))
+    if (spx_rule_broken(SPX_RULE_FIT, reduced) && fabs(z) > FIT_SIGMA)
         s->warn |= SPX_RVS_FIT;
     const double scale = c->opt->scale_errors && reduced > 1 ? sqrt(reduced) : 1;
     s->vrad_err *= scale;
@@ -58,6 +59,21 @@ static void warnings(const spx_rv_ctx *c, spx_rvfit_star *s)
             s->warn |= SPX_RVS_PARAM;
     if (s->vsini > 100)
         s->warn |= SPX_RVS_VSINI;
+}
+
+/* Is the light of a star negative? The mean of squared medians of the signal-to-noise ratio, each with its sign, where
+ * it is that many errors from 0. */
+static int is_negative(const spx_rv_spectra *w)
+{
+    double square = 0, n = 0;
+    for (size_t i = 0; i < w->first[w->ctx->narm]; i++) {
+        const spx_rv_data *d = &w->piece[i];
+        square += d->sn * fabs(d->sn) * (double)d->ngood;
+        n += (double)d->ngood;
+    }
+    const double sn = n > 0 ? copysign(sqrt(fabs(square) / n), square) : 0;
+    /* the error of a median is 1.25 times that of the mean */
+    return spx_rule_broken(SPX_RULE_NEGATIVE, sn) && sn * sqrt(n) / 1.2533 < -FIT_SIGMA;
 }
 
 void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
@@ -126,6 +142,10 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
     }
     judge(c, (double)w->first[c->narm] * (double)c->opt->npoly, s);
     warnings(c, s);
+    if (is_negative(w))
+        s->warn |= SPX_RVS_NEGATIVE;
+    if (spx_rv_exposures_differ(w, out->first[star->index], out->first[star->index + 1], s->vrad))
+        s->warn |= SPX_RVS_EXPOSURES;
 }
 
 void spx_rv_keep_ccf(spx_rv_spectra *w, spx_rvfit *out)
