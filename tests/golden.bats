@@ -110,6 +110,12 @@ same_table() {
     done
 }
 
+@test "golden inventory: the file is as it was written" {
+    local f=$SPX_ROOT/tests/data/golden-inventory.h5
+    run -0 h5check -v "$f"
+    [[ $output == *'is valid, and as it was written'* ]]
+}
+
 # Flux to a hundredth of its error, what says how good it is to a thousandth, bits of the mask exactly: a kernel that is
 # faster may round otherwise, one that is wrong does not stay within that.
 @test "golden image and PSF: the frame" {

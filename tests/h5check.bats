@@ -29,6 +29,40 @@ broken() {
     [[ $output == *'rv.h5: is valid'* ]]
 }
 
+# flip FILE BYTE: flips a bit.
+flip() {
+    # shellcheck disable=SC2059
+    printf "\\x$(printf %x $(($(od -An -tu1 -j"$2" -N1 "$1") ^ 16)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+@test "a damaged byte is found, and the dataset named" {
+    local d=$BATS_FILE_TMPDIR/data at
+    cp "$d/frame-r0.h5" x.h5
+    at=$(h5dump -p -H -d /frame/flux x.h5 | sed -n 's/^ *OFFSET \([0-9]*\)$/\1/p')
+    [ "$at" -gt 0 ]
+    flip x.h5 $((at + 2))
+    run -3 --separate-stderr h5check x.h5
+    [ "$output" = "x.h5:/frame/flux: is damaged: values differ from the file's inventory" ]
+    # shellcheck disable=SC2154
+    [[ $stderr == 'h5check: x.h5: is damaged in 1 dataset: make it again, or copy it again' ]]
+    fails_with 3 '*specx-sky: x.h5:/frame/flux: is damaged: *--no-verify' specx-sky -q x.h5 -o y.h5
+    h5table -q -t /fibermap x.h5 >table # reads nothing of it
+    h5check --no-verify x.h5
+    # in the structure: no program opens it
+    cp "$d/frame-r0.h5" x.h5
+    flip x.h5 900
+    fails_with 3 '*h5table: x.h5:/*: the file is damaged in its structure, *' h5table x.h5
+    # damage of the inventory itself
+    cp "$d/frame-r0.h5" x.h5
+    flip x.h5 $(($(stat -c %s x.h5) - 30))
+    fails_with 3 '*h5table: x.h5: its inventory is damaged*' h5table x.h5
+    # a change on purpose is no damage
+    cp "$d/frame-r0.h5" x.h5
+    h5edit x.h5 set /frame/flux 3 7
+    run -0 --separate-stderr h5check -v x.h5
+    [[ $stderr == *'x.h5: is valid; it has no inventory'* ]]
+}
+
 @test "products of real FITS files are valid" {
     need_shared data/extract data/rv data/formats
     local d=$SPX_SHARED/data

@@ -72,6 +72,12 @@ void spx_h5_lookup_failed(hid_t loc, const char *path)
         (void)spx_h5_fail_at(loc, path, SPX_EINPUT, "cannot be looked up: is the file damaged?", &pending);
 }
 
+void spx_h5_keep_damage(const spx_err *found)
+{
+    if (pending.code == SPX_OK)
+        pending = *found;
+}
+
 spx_status spx_h5_settle(spx_status st, spx_err *e)
 {
     spx_err found = {0};

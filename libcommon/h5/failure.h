@@ -24,6 +24,10 @@ spx_status spx_h5_pending(spx_err *e);
  */
 void spx_h5_lookup_failed(hid_t loc, const char *path);
 
+/* Values of an input are damaged, as *found says. Keeps that, unless a failure is pending: a caller may go on without
+ * them. */
+void spx_h5_keep_damage(const spx_err *found);
+
 /* A status, or what is pending where that is graver: the machine's fault in place of anything but SPX_EIO, damage in
  * place of success or of "no". Then *e says so. */
 spx_status spx_h5_settle(spx_status st, spx_err *e);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "h5/failure.h"
 #include "h5/internal.h"
 #include "h5/object.h"
 
@@ -478,7 +479,11 @@ spx_status spx_inventory_verify(hid_t d, hid_t fspace, spx_err *e)
     if (at == HADDR_UNDEF || (fspace != H5S_ALL && H5Sget_select_npoints(fspace) == 0))
         return SPX_OK;
     span(d, fspace, H5Dget_storage_size(d), &from, &end);
-    return verify_bytes(v, at + from, at + end, e);
+    spx_err err = {0};
+    if (verify_bytes(v, at + from, at + end, &err) == SPX_OK)
+        return SPX_OK;
+    spx_h5_keep_damage(&err);
+    return spx_err_pass(e, &err);
 }
 
 spx_status spx_inventory_verify_below(hid_t file, const char *path, spx_err *e)

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "h5/attr.h"
 #include "h5/deferred.h"
+#include "h5/failure.h"
 #include "h5/file.h"
 #include "h5/object.h"
 #include "h5/read.h"
@@ -233,6 +234,8 @@ static void flip_rows(void)
                            : read_rows(in_dir("x.h5"), r, 1, row, &why)) == SPX_EINPUT &&
                   strcmp(why.place, "/large") == 0 && strcmp(why.file, path) == 0 && strstr(why.remedy, "--no-verify"));
         }
+        /* kept for a caller that goes on without */
+        CHECK(spx_h5_settle(SPX_OK, &e) == SPX_EINPUT && spx_h5_settle(SPX_OK, &e) == SPX_OK);
         if (r >= per_piece)
             CHECK(read_rows(in_dir("x.h5"), 0, r - per_piece, row, &e) == SPX_OK);
         if (r + per_piece < ROWS)
