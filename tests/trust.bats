@@ -36,7 +36,7 @@ attack() {
 }
 
 @test "damaged and hostile input" {
-    attack fits hdf5 npz parsers options names
+    attack flip fits hdf5 npz parsers options names
 }
 
 @test "compressed images are damaged" {

@@ -46,6 +46,7 @@ seeds() {
     h52fits -q seeds/rv.h5 -o seeds/rvtab.fits
     cp "$d/payne.npz" seeds/payne.npz
     cp "$d/array.h5" seeds/array.h5
+    without_inventory seeds/*.h5
 }
 
 # copies_of COUNT FILE COMMAND...: each command with each of COUNT damaged copies of seeds/FILE, a third of them damaged in
