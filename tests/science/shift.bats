@@ -6,11 +6,10 @@ load ../common
 figures() { sed -n "s/^$2: //p" "$1" | grep -oE '[-+]?[0-9]+(\.[0-9]+)?' | tr '\n' ' '; }
 
 # Of "LIGHT, PSF": stars, median of v - truth, mean of v - v(right), its error, median pull, error, scatter, error.
-# The zero point of wavelengths is uncertain by SYSTEMATIC km/s beyond its error (specx-shift(1), ACCURACY).
 good() {
-    figures "$1" "$2" | awk -v systematic="$3" '{
+    figures "$1" "$2" | awk '{
         d = $3 < 0 ? -$3 : $3
-        exit !($1 == 240 && d < systematic + 2.5 * $4 && $7 < 1.1 + $8 && $7 > 0.9 - 2 * $8) }'
+        exit !($1 == 240 && d < 2.5 * $4 && $7 < 1.1 + $8 && $7 > 0.9 - 2 * $8) }'
 }
 
 @test "moved PSFs give the velocities of the right one, without and with a sky" {
@@ -19,17 +18,17 @@ good() {
         "$SPX_ROOT/tests/science/shift.sh" $arm 1:3 >"$arm"
         cat "$arm" >&3
         for light in none sky; do
-            good "$arm" "$light, shifted" 0.15
-            good "$arm" "$light, right" 0
+            good "$arm" "$light, shifted"
+            good "$arm" "$light, right"
             # 0.06 pixel are 1.3 km/s in z and 1.6 in r: the PSF that is not moved fails
-            run good "$arm" "$light, wrong" 0.15
+            run good "$arm" "$light, wrong"
             [ "$status" -eq 1 ]
         done
         # columns to 0.003 pixel, widths across to 0.3 %
         awk '/^traces: x/ { exit !($4 < 0.003) }' "$arm"
         awk '/^traces: wx/ { exit !($4 < 0.003) }' "$arm"
-        # 0.0035 Angstrom are 0.006 pixel
-        awk '/^traces: y/ { exit !($4 < 0.02) }' "$arm"
+        # rows to the 0.006 pixel of 20 sky fibres in z; in r, where lines are few, four times that
+        awk -v most="$([ $arm = z ] && echo 0.007 || echo 0.025)" '/^traces: y/ { exit !($4 < most) }' "$arm"
         awk '/^zero point/ { d = $5 < 0 ? -$5 : $5; if (d > 3 * $7) bad = 1 } END { exit bad }' "$arm"
     done
 }
@@ -39,7 +38,7 @@ good() {
     "$SPX_ROOT/tests/science/shift.sh" z 1:3 --shift wave >slit
     cat far slit >&3
     for light in none sky; do
-        good far "$light, shifted" 0.15
-        good slit "$light, shifted" 0.15
+        good far "$light, shifted"
+        good slit "$light, shifted"
     done
 }
