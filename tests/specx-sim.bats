@@ -186,7 +186,8 @@ values() {
 }
 
 @test "options that make no sense" {
-    fails_with 2 '*sky fibres*' specx-sim -n 3 --sky-fibers 4 -o x.h5
+    fails_with 2 'specx-sim: --sky-fibers: 4 sky fibres of 3*' specx-sim -n 3 --sky-fibers 4 -o x.h5
+    fails_with 2 "specx-sim: --fibers: '0' should be a number above 0 or FIRST:LAST*" specx-sim -n 0 -o x.h5
     fails_with 2 '*--teff*' specx-sim --teff hot -o x.h5
     fails_with 2 '*teff from 6000 to 5000*' specx-sim --teff 6000:5000 -o x.h5
     fails_with 2 '*--wavelength*' specx-sim -w 6000 -o x.h5
@@ -194,7 +195,7 @@ values() {
     fails_with 2 '*3000 to 11000*' specx-sim -w 2000,2100 -o x.h5
     fails_with 2 '*--fibers*' specx-sim -n 5:3 -o x.h5
     fails_with 2 '*9000 fibres*1 to 5000*' specx-sim -n 9000 -o x.h5
-    fails_with 2 '*signal-to-noise*' specx-sim --snr 0 -o x.h5
+    fails_with 2 'specx-sim: --snr: signal-to-noise ratio 0*' specx-sim --snr 0 -o x.h5
     fails_with 2 '*--arm*' specx-sim --arm q -o x.h5
     fails_with 2 '*--step*' specx-sim --step 0 -o x.h5
     fails_with 2 '*--gap*' specx-sim --gap 10 --gap 12:11 -o x.h5

@@ -112,7 +112,7 @@ static const spx_opt options[] = {
                "function: specx-flux calibrates with it. Needs templates of rvs-template --norm none"),
     SPX_OPTION(FLAG, "ccf", 0, NULL, o.ccf, "Write the curves of the cross-correlation, one a spectrum and arm"),
     SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", o.max_device_mem, "Memory to use on each GPU, such as 4G",
-               .absent = "what is free"),
+               .min = 16 << 20, .absent = "what is free"),
     {0}};
 
 /* All that a run works with. */

@@ -81,7 +81,7 @@ static const spx_opt options[] = {
                .absent = "0.9 for traces, 0.8 for patches", .min = 0, .max = 1, .given = &o.pix_pad_frac_given,
                .no_default = 1),
     SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", o.max_device_mem,
-               "Memory to use on each GPU, such as 4G. A frame that needs more is worked on in parts",
+               "Memory to use on each GPU, such as 4G. A frame that needs more is worked on in parts", .min = 16 << 20,
                .absent = "what is free"),
     SPX_OPTION(DOUBLE, "regularize", 0, "ALPHA", o.regularize,
                "Pull the deconvolved flux to 0 with weight ALPHA squared", .min = 0, .max = 1e6),

@@ -53,7 +53,8 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
         return spx_fail_remedy(e, SPX_EUSAGE, "give another {wavelength}",
                                "wavelengths %g to %g Angstrom in steps of %g", o->wmin, o->wmax, o->dw);
     if (o->bundle_size == 0 || o->sub_bundles == 0 || o->sub_bundles > o->bundle_size)
-        return spx_fail(e, SPX_EUSAGE, "%zu sub-bundles in a bundle of %zu fibres: need 1 to the bundle size",
+        return spx_fail(e, SPX_EUSAGE,
+                        "{sub_bundles}: %zu sub-bundles in a bundle of %zu fibres: need 1 to the bundle size",
                         o->sub_bundles, o->bundle_size);
     if (o->wave_step == 0)
         return spx_fail(e, SPX_EUSAGE, "patches of 0 bins: need at least 1");

@@ -29,7 +29,7 @@ spx_status spx_sim_draw(const spx_sim_ranges *range, size_t nspec, spx_target *t
             return spx_fail(e, SPX_EUSAGE, "%s from %g to %g: give a range MIN:MAX within %g:%g", check[i].name,
                             check[i].r[0], check[i].r[1], check[i].lo, check[i].hi);
     if (range->nsky > nspec)
-        return spx_fail(e, SPX_EUSAGE, "%zu sky fibres of %zu fibres: ask for fewer", range->nsky, nspec);
+        return spx_fail(e, SPX_EUSAGE, "{sky_fibers}: %zu sky fibres of %zu fibres: ask for fewer", range->nsky, nspec);
 
     for (size_t i = 0; i < nspec; i++) {
         spx_target *t = target + i;
@@ -64,7 +64,7 @@ static double reference_electrons(double mag, double exptime)
 spx_status spx_sim_magnitude(double snr, double exptime, double readnoise, int sky, double *mag, spx_err *e)
 {
     if (!(snr > 0.0 && snr < 1e6))
-        return spx_fail(e, SPX_EUSAGE, "signal-to-noise ratio %g: give one above 0 and below 1e6", snr);
+        return spx_fail(e, SPX_EUSAGE, "{snr}: signal-to-noise ratio %g: give one above 0 and below 1e6", snr);
     if (!(exptime > 0.0 && exptime < 1e9))
         return spx_fail(e, SPX_EUSAGE, "exposure time %g s: give one above 0", exptime);
     /* A Gaussian spot of sigma 1.05 pixel across has 2 sqrt(pi) sigma effective columns; two rows an Angstrom. */

@@ -131,6 +131,8 @@ static spx_status store(const spx_opt *o, const char *arg, int flag, spx_err *e)
     }
     case SPX_OPT_BYTES:
         st = spx_parse_bytes(arg, what, o->value, e);
+        if (st == SPX_OK && (double)*(size_t *)o->value < o->min)
+            st = spx_fail(e, SPX_EUSAGE, "--%s: '%s' is less than %.0f MiB", o->name, arg, o->min / 1048576);
         break;
     case SPX_OPT_STRING:
         *(const char **)o->value = arg;

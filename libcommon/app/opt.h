@@ -44,7 +44,7 @@ typedef struct {
     void *value;      /* variable that is set; holds the default before parsing */
     const char *help; /* its first sentence, of few words, is shown by --help, all of it stands in the manual; without
                          the last full stop. The default is added where it is a number, a choice or a string. */
-    double min, max;  /* INT, DOUBLE: both 0: no limits */
+    double min, max;  /* INT, DOUBLE: both 0: no limits; BYTES: min alone */
     const spx_opt_choice *choices; /* CHOICE: SPX_CHOICES() */
     const char *was; /* CHOICE: its name of former releases, which is another option's now: its words are refused there,
                         and the message names this one */

@@ -26,7 +26,9 @@ static spx_status interval(const char *text, const char *what, size_t *first, si
         return st;
     double a = n == 1 ? 0 : v[0], b = v[n - 1];
     if (!(a >= 0 && b > a && b < 1e9) || a != (double)(size_t)a || b != (double)(size_t)b)
-        return spx_fail(e, SPX_EUSAGE, "%s: '%s' should be FIRST:LAST, whole numbers, FIRST below LAST", what, text);
+        return spx_fail(e, SPX_EUSAGE,
+                        "%s: '%s' should be a number above 0 or FIRST:LAST, whole numbers, FIRST below LAST", what,
+                        text);
     *first = (size_t)a;
     *last = (size_t)b;
     return SPX_OK;
