@@ -231,6 +231,11 @@ $(BUILD)/man/%.5: man/%.5.in $(BUILD)/bin/h5check share/man.awk CHANGELOG.md VER
 	@mkdir -p $(@D)
 	$(call MAN_PAGE,$(BUILD)/bin/h5check --schema=mdoc)
 
+# The table of attacks whose results are kept.
+$(BUILD)/man/specpipe-trust.7: man/specpipe-trust.7.in tests/trust/results share/trust.awk share/man.awk CHANGELOG.md VERSION
+	@mkdir -p $(@D)
+	$(call MAN_PAGE,awk -f share/trust.awk tests/trust/results)
+
 # The rules of plausibility, from the table compiled into specpipe-info.
 $(BUILD)/man/%.7: man/%.7.in $(BUILD)/bin/specpipe-info share/man.awk CHANGELOG.md VERSION
 	@mkdir -p $(@D)

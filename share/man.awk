@@ -1,6 +1,6 @@
 # awk -v version=V [-v insert=COMMAND] -f man.awk CHANGELOG.md PAGE.in: a manual page from its text.
 # @VERSION@ and @DATE@ are replaced (the date of the newest release in CHANGELOG.md, so that a page does not depend on
-# when it was made), and a line @OPTIONS@, @SCHEMA@ or @RULES@ by the output of COMMAND. In that output, columns of a table get the
+# when it was made), and a line @OPTIONS@, @SCHEMA@, @RULES@ or @TRUST@ by the output of COMMAND. In that output, columns of a table get the
 # width of their longest entry, for groff lets longer ones touch the next column, and lists of bits may be broken.
 
 # One line of inserted text. A table is held back until its end.
@@ -38,7 +38,7 @@ FNR == NR {
     }
     next
 }
-$0 == "@OPTIONS@" || $0 == "@SCHEMA@" || $0 == "@RULES@" {
+$0 == "@OPTIONS@" || $0 == "@SCHEMA@" || $0 == "@RULES@" || $0 == "@TRUST@" {
     while ((status = (insert | getline line)) > 0)
         emit(line)
     if (status < 0 || close(insert) != 0) {
