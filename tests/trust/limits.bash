@@ -4,7 +4,7 @@
 # shellcheck disable=SC2154,SC2034
 
 # limit OPTION VALUE...: all commands with each value of an option of prlimit. One that dies before main() has begun, in the
-# dynamic loader or the kernel, is nobody's fault and no try.
+# dynamic loader or the kernel, is no try: it says nothing, or the loader does. Later, a crash says so.
 limit() {
     local c value
     for c in "${cases[@]}"; do
@@ -13,7 +13,7 @@ limit() {
         for value in "${@:2}"; do
             turn || continue
             disturbed "$c" prlimit "--$1=$value"
-            if { [ "$status" -ge 126 ] && [ "$status" -le 137 ]; } &&
+            if { [ "$status" -ge 126 ] && [ "$status" -le 139 ]; } &&
                 { [ ! -s stderr ] || grep -q 'loading shared libraries\|failed to execute\|exec' stderr; }; then
                 rm -rf out
                 continue
