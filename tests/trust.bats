@@ -42,3 +42,7 @@ attack() {
 @test "compressed images are damaged" {
     attack tile-keys tile-bytes fits-sums
 }
+
+@test "wrong science input" {
+    attack science
+}
