@@ -112,6 +112,11 @@ passes() {
     done
 }
 
+@test "bins far wider than the spots" {
+    specx-extract -w 6500,6560,20 -o wide.h5 "$BATS_FILE_TMPDIR/image.h5" 2>err
+    grep -q 'the median of chi2pix is .*bins are wider than spots' err
+}
+
 @test "light of the wrong sign" {
     edit 'd *= -1'
     warns sign

@@ -10,7 +10,7 @@
 #include "products/plausible.h"
 
 enum {
-    FEWEST = 30,    /* clean bins of a frame that is judged */
+    FEWEST = 10,    /* clean bins of a frame that is judged */
     SHORTEST = 200, /* wavelengths of one whose ends are */
     INSIDE = 125,   /* bins whose median an end is compared with, at most an eighth of all */
     BLOCK = 16,     /* bins of a gap between lines */

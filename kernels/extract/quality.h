@@ -20,7 +20,7 @@ typedef struct {
 } spx_frame_quality;
 
 /* Measures a frame and adds SPX_LOWFLAT to the mask of its unlit bins. psf_error: fractional error of the PSF model
- * that is in chi2pix. Fewer than 30 clean bins, or no chi2pix: not judged. The result does not depend on the number of
+ * that is in chi2pix. Fewer than 10 clean bins, or no chi2pix: not judged. The result does not depend on the number of
  * threads. SPX_EIO: memory.
  *
  * chi2_noise: chi2pix has the variance v + (psf_error m)^2 of a pixel with model m. A spot covers some seven pixels, so
