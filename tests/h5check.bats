@@ -100,6 +100,18 @@ flip() {
     [[ $output == 'bad.h5:/frame/ivar: is missing' && $stderr == *'cut.h5: is truncated'* ]]
 }
 
+@test "a file for which HDF5 crashes is damaged, and the next one is checked" {
+    local heap
+    cp "$BATS_FILE_TMPDIR/data/rv.h5" heap.h5
+    h5edit heap.h5 attr / note text # which takes the inventory
+    cp heap.h5 right.h5
+    heap=$(grep -abo GCOL heap.h5 | head -n 1 | cut -d : -f 1)
+    printf '\377' | dd of=heap.h5 bs=1 seek=$((heap + 31)) conv=notrunc status=none # the size of the first text
+    run --separate-stderr -3 h5check -v heap.h5 right.h5
+    [[ $stderr == *'heap.h5: is damaged'* || $stderr == *'heap.h5'*'cannot be read'* ]]
+    [[ $stderr == *'right.h5: is valid'* ]]
+}
+
 @test "each rule has a violation" {
     broken frame-r0 '*:/: attribute creator is missing' delete-attr / creator
     broken frame-r0 '*:/: attribute schema_version should be MAJOR.MINOR' attr / schema_version old

@@ -40,7 +40,7 @@ attack() {
 }
 
 @test "compressed images are damaged" {
-    attack tile-keys tile-bytes fits-sums
+    attack tile-keys tile-bytes fits-sums heaps
 }
 
 @test "wrong science input" {

@@ -1,6 +1,11 @@
-/* h5check: checks products against the schema. */
+/* h5check: checks products against the schema, each in a process of its own: HDF5 1.10 crashes for some damaged files,
+ * which are then the ones that are reported. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "app/main.h"
 #include "h5/failure.h"
@@ -55,6 +60,106 @@ static spx_status check_inventory(const spx_input *in, int *has, spx_err *e)
                        d.n, d.n > 1 ? "s" : "");
 }
 
+/* Result of a check, which the process that made it sends. */
+typedef struct {
+    spx_status st;
+    size_t nbad;
+    spx_err err;
+} verdict;
+
+static verdict check(spx_run *s, const char *name)
+{
+    spx_input *in = NULL;
+    int has = 0;
+    verdict v = {.st = SPX_OK};
+    v.st = spx_run_extra_input(s, name, &in, &v.err);
+    if (v.st == SPX_OK)
+        v.st = check_inventory(in, &has, &v.err);
+    if (v.st == SPX_OK)
+        v.st = spx_schema_check(in->file, in->name, stdout, &v.nbad, &v.err);
+    v.st = spx_h5_settle(v.st, &v.err);
+    if (v.st == SPX_OK && v.nbad == 0)
+        spx_detail("%s: is valid%s", in->name,
+                   has                ? ", and as it was written"
+                   : s->common.verify ? "; it has no inventory: another program wrote or changed it"
+                                      : "");
+    return v;
+}
+
+static const int crash[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+static int is_crash(int sig)
+{
+    for (size_t i = 0; i < sizeof crash / sizeof *crash; i++)
+        if (crash[i] == sig)
+            return 1;
+    return 0;
+}
+
+/* The process that checks: signals of a crash end it, without the message of a program that has a bug. */
+static void check_and_send(spx_run *s, const char *name, int fd)
+{
+    for (size_t i = 0; i < sizeof crash / sizeof *crash; i++)
+        (void)signal(crash[i], SIG_DFL);
+    verdict v = check(s, name);
+    if (fflush(stdout) != 0)
+        v.st = spx_fail(&v.err, SPX_EIO, "standard output: %s", strerror(errno));
+    const char *p = (const char *)&v;
+    for (size_t n = 0; n < sizeof v;) {
+        const ssize_t sent = write(fd, p + n, sizeof v - n);
+        if (sent < 0 && errno != EINTR)
+            _exit(SPX_EIO);
+        n += sent > 0 ? (size_t)sent : 0;
+    }
+    _exit(0);
+}
+
+/* Reads what was sent; 0 when the other process ended before. */
+static int receive(int fd, verdict *v)
+{
+    size_t n = 0;
+    ssize_t got = 1;
+    while (n < sizeof *v && got != 0) {
+        got = read(fd, (char *)v + n, sizeof *v - n);
+        if (got < 0 && errno != EINTR)
+            return 0;
+        n += got > 0 ? (size_t)got : 0;
+    }
+    return n == sizeof *v;
+}
+
+static verdict check_apart(spx_run *s, const char *name)
+{
+    verdict v = {.st = SPX_EIO};
+    int fd[2] = {-1, -1}, status = 0;
+    (void)fflush(stdout);
+    const pid_t child = pipe(fd) == 0 ? fork() : -1;
+    if (child == 0)
+        check_and_send(s, name, fd[1]);
+    const int why = errno;
+    if (fd[1] >= 0)
+        (void)close(fd[1]);
+    const int sent = child > 0 && receive(fd[0], &v);
+    if (fd[0] >= 0)
+        (void)close(fd[0]);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    const char *shown = strcmp(name, "-") == 0 ? "standard input" : name;
+    if (child < 0)
+        v.st =
+            spx_fail_at(&v.err, SPX_EIO, shown, NULL, NULL, "no process can be started to check it: %s", strerror(why));
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) {
+        (void)signal(SIGPIPE, SIG_DFL); /* nobody reads what is found: the end of this process, too */
+        (void)raise(SIGPIPE);
+    } else if (WIFSIGNALED(status) && is_crash(WTERMSIG(status)))
+        v.st = spx_fail_at(&v.err, SPX_EINPUT, shown, NULL, "copy it again, or make it again",
+                           "is damaged: HDF5 crashed while it was read (%s)", strsignal(WTERMSIG(status)));
+    else if (!sent || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        v.st =
+            spx_fail_at(&v.err, SPX_EIO, shown, NULL, NULL, "could not be checked: the process that did was stopped");
+    return v;
+}
+
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_status worst = SPX_OK;
@@ -62,28 +167,14 @@ static spx_status run(spx_run *s, spx_err *e)
         return print_schema();
     /* every file gets its say; the last error is the one that spx_main() prints */
     for (size_t i = 0; i < s->ninput || i == 0; i++) {
-        spx_input *in = NULL;
-        size_t nbad = 0;
-        int has = 0;
-        spx_err err = {0};
-        spx_status st = spx_run_extra_input(s, s->ninput > 0 ? s->input[i] : "-", &in, &err);
-        if (st == SPX_OK)
-            st = check_inventory(in, &has, &err);
-        if (st == SPX_OK)
-            st = spx_schema_check(in->file, in->name, stdout, &nbad, &err);
-        st = spx_h5_settle(st, &err);
-        if (st != SPX_OK) {
+        const verdict v = check_apart(s, s->ninput > 0 ? s->input[i] : "-");
+        if (v.st != SPX_OK) {
             if (worst > SPX_ENO)
                 spx_error("%s", spx_err_text(e));
-            *e = err;
-            worst = st;
-        } else if (nbad > 0) {
+            *e = v.err;
+            worst = v.st;
+        } else if (v.nbad > 0) {
             worst = worst == SPX_OK ? SPX_ENO : worst;
-        } else {
-            spx_detail("%s: is valid%s", in->name,
-                       has                ? ", and as it was written"
-                       : s->common.verify ? "; it has no inventory: another program wrote or changed it"
-                                          : "");
         }
     }
     return worst;

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Damaged FITS files. Compressed images: each keyword that says how tiles are laid out or coded with each of some values, then random
+# Damaged FITS files, and heaps of HDF5. Compressed images: each keyword that says how tiles are laid out or coded with each of some values, then random
 # bytes of tables and streams. A program ends with 0, 3 or, where a file claims too much, 4, and a product that is whole.
 # shellcheck disable=SC2154
 
@@ -55,5 +55,24 @@ class_fits-sums() {
         else
             wrong "fits_damage psf-r0.fits b$at in.fits; fits2h5 --strict in.fits: status $status"
         fi
+    done
+}
+
+class heaps 101 "bits of a heap of texts in an HDF5 file are inverted (h5check)"
+class_heaps() {
+    local n status at heap
+    cp "$d/frame-r0.h5" right.h5
+    h5edit right.h5 attr / note text # which takes the inventory
+    heap=$(grep -abo GCOL right.h5 | head -n 1 | cut -d : -f 1)
+    for ((n = 1; n <= 2000; n++)); do
+        turn || continue
+        at=$((8 * heap + 32 + (n * 2654435761 + SEED * 40503) % (8 * 4092)))
+        fits_damage right.h5 "b$at" in.h5
+        status=0
+        h5check in.h5 >stdout 2>stderr || status=$?
+        case $status in
+        0 | 1 | 3) ok ;;
+        *) wrong "h5edit frame-r0.h5 attr / note text; fits_damage frame-r0.h5 b$at in.h5; h5check in.h5: status $status" ;;
+        esac
     done
 }
