@@ -60,6 +60,8 @@ typedef struct {
     double prior;                        /* weight of their prior, which is 0 */
     double *info, *right, *scale, *dark; /* dark: scratch [nspec] */
     spx_sky_sums *sums;
+    uint8_t *informs;    /* [nspec] 1: fibres that the prior is found of */
+    spx_sky_prior found; /* of the last quantities */
 } job;
 
 /* ---- checks and memory ---- */
@@ -195,13 +197,14 @@ static spx_status make_job(job *j, spx_err *e)
     w->kind = spx_alloc(ns, 1, e);
     w->x = spx_alloc2(ns, w->nmode, sizeof(double), e);
     w->q = j->in->velocity != NULL ? spx_alloc(ns, sizeof(double), e) : NULL;
+    w->noise = spx_alloc(n, sizeof(double), e);
     w->continuum = j->o->scale == SPX_SKY_SCALE_LINES ? spx_alloc(n, sizeof(double), e) : NULL;
     w->bad = j->out->bad;
     w->s = j->out->s;
     w->mode = j->out->mode;
     w->p = j->out->p;
     w->cov = j->out->cov;
-    if (w->active == NULL || w->use == NULL || w->kind == NULL || w->x == NULL ||
+    if (w->active == NULL || w->use == NULL || w->kind == NULL || w->x == NULL || w->noise == NULL ||
         (j->in->velocity != NULL && w->q == NULL) || (j->o->scale == SPX_SKY_SCALE_LINES && w->continuum == NULL))
         return SPX_EIO;
     if ((st = make_bases(j, e)) != SPX_OK)
@@ -220,9 +223,10 @@ static spx_status make_job(job *j, spx_err *e)
     j->scale = spx_alloc(ns, sizeof(double), e);
     j->dark = spx_alloc(ns > n ? ns : n, sizeof(double), e);
     j->sums = spx_alloc(ns, sizeof *j->sums, e);
+    j->informs = spx_alloc(ns, sizeof *j->informs, e);
     return j->a != NULL && j->y != NULL && j->factor != NULL && j->e != NULL && j->f != NULL && j->corner != NULL &&
                    j->z != NULL && j->coefficient != NULL && j->info != NULL && j->right != NULL && j->scale != NULL &&
-                   j->dark != NULL && j->sums != NULL
+                   j->dark != NULL && j->sums != NULL && j->informs != NULL
                ? SPX_OK
                : SPX_EIO;
 }
@@ -234,6 +238,7 @@ static void free_job(job *j)
     spx_free(j->w.kind);
     spx_free(j->w.x);
     spx_free(j->w.q);
+    spx_free(j->w.noise);
     spx_free(j->w.continuum);
     for (size_t q = 0; q < SPX_SKY_MODES; q++)
         spx_free(j->basis[q].b);
@@ -250,6 +255,8 @@ static void free_job(job *j)
     spx_free(j->scale);
     spx_free(j->dark);
     spx_free(j->sums);
+    spx_free(j->informs);
+    spx_sky_prior_free(&j->found);
 }
 
 /* ---- the beginning ---- */
@@ -433,6 +440,18 @@ static void make_border(job *j)
         j->corner[c * nb + c] += j->prior;
 }
 
+/* Variance of c: R (sum R^T w t^2 R)^-1 R^T is 1/sum w t^2 for fibres of one resolution, whose noise is white, and sums
+ * over rows of the normal matrix are that. */
+static void find_variance(job *j)
+{
+    const size_t n = j->in->nwave;
+    for (size_t k = 0; k < n; k++)
+        j->dark[k] = 1;
+    multiply_band(n, j->in->ndiag, j->a, j->dark, j->w.noise);
+    for (size_t k = 0; k < n; k++)
+        j->w.noise[k] = j->w.noise[k] > 0 ? 1 / j->w.noise[k] : 0;
+}
+
 /* Factorises the normal matrix, and the Schur complement of the modes: f = N^-1 E. */
 static void factorise(job *j)
 {
@@ -553,36 +572,39 @@ static void find_continuum(size_t n, const double *x, const uint8_t *bad, double
 
 /* ---- quantities ---- */
 
-/* Prior and posterior of the fibres that were measured. */
+/* Prior of the fibres that are in use or have a star, and its posterior. */
+static spx_status find_posterior(job *j, spx_err *e)
+{
+    const size_t ns = j->in->nspec;
+    for (size_t i = 0; i < ns; i++)
+        j->informs[i] = j->w.use[i] || (j->w.kind[i] == SPX_SKY_STAR && j->in->role[i] != SPX_SKY_FIBRE);
+    spx_sky_prior_free(&j->found);
+    const spx_status st = spx_sky_prior_find(&j->o->terms, spx_sky_fit_of(j->in, j->o).step, j->o->degree, ns,
+                                             j->in->place, j->info, j->right, j->informs, &j->found, e);
+    return st == SPX_OK ? spx_sky_posterior(&j->found, j->info, j->right, j->w.p, j->w.cov, e) : st;
+}
+
+/* Quantities of the fibres that were measured. Covariances are those of errors that s does not share. */
 static spx_status find_quantities(job *j, spx_err *e)
 {
     const size_t ns = j->in->nspec, nq = j->w.nq;
-    const double step = spx_sky_fit_of(j->in, j->o).step;
-    spx_sky_prior prior = {0};
     if (nq == 0)
         return SPX_OK;
     spx_status st = j->g->measure(j->g, &j->w, j->info, j->right, e);
-    if (st == SPX_OK)
-        st = spx_sky_prior_find(&j->o->terms, step, j->o->degree, ns, j->in->place, j->info, j->right, j->w.use, &prior,
-                                e);
-    if (st == SPX_OK && j->o->terms.nt > 0) {
+    if (st == SPX_OK && j->o->terms.nt > 0 && (st = find_posterior(j, e)) == SPX_OK) {
         /* shifts and widths are those of the fibre's light */
-        spx_sky_posterior(&prior, j->info, j->right, j->w.p, j->w.cov);
         for (size_t i = 0; i < ns; i++)
             j->scale[i] = j->w.p[i * nq] > 0.05 ? j->w.p[i * nq] : 0.05;
         spx_sky_physical(&j->o->terms, ns, j->scale, j->info, j->right);
-        spx_sky_prior_free(&prior);
-        st = spx_sky_prior_find(&j->o->terms, step, j->o->degree, ns, j->in->place, j->info, j->right, j->w.use, &prior,
-                                e);
     }
+    if (st == SPX_OK)
+        st = find_posterior(j, e);
     if (st == SPX_OK) {
-        spx_sky_posterior(&prior, j->info, j->right, j->w.p, j->w.cov);
         (void)spx_sky_gauge(&j->o->terms, ns, j->w.use, j->w.p, j->w.cov, j->out->gauge);
-        memcpy(j->out->tau, prior.tau, sizeof prior.tau);
-        memcpy(j->out->degree, prior.degree, sizeof prior.degree);
-        memcpy(j->out->informed, prior.used, sizeof prior.used);
+        memcpy(j->out->tau, j->found.tau, sizeof j->found.tau);
+        memcpy(j->out->degree, j->found.degree, sizeof j->found.degree);
+        memcpy(j->out->informed, j->found.used, sizeof j->found.used);
     }
-    spx_sky_prior_free(&prior);
     return st;
 }
 
@@ -630,6 +652,7 @@ static spx_status one_pass(job *j, double *change, spx_err *e)
     set_sides(j);
     spx_status st = j->g->normal(j->g, &j->w, j->a, j->y, e);
     if (st == SPX_OK) {
+        find_variance(j);
         factorise(j);
         correct(j);
         st = j->g->spectra(j->g, &j->w, e);
@@ -806,6 +829,8 @@ static spx_status finish(job *j, spx_err *e)
         st = j->g->finish(j->g, &j->w, covariance, j->out->line_class, j->out->model, j->out->variance, chi2, e);
     if (st == SPX_OK) {
         report(j, chi2);
+        if (j->w.nq > 0)
+            st = spx_sky_gauge_errors(&j->found, j->info, j->w.use, j->w.cov, e);
         centre_modes(j, covariance);
         for (size_t k = 0; k < n; k++)
             j->out->wavelength[k] = j->in->wavelength[k] / (1 + j->out->mean_velocity / LIGHT);

@@ -24,6 +24,7 @@ typedef struct {
     double *x;         /* [nspec][nmode], >= 0 */
     double *q;         /* [nspec] velocity difference v - v_i over c; NULL: none */
     double *continuum; /* [nwave] part of c that t does not multiply; NULL: none */
+    double *noise;     /* [nwave] variance of c by the noise of s */
     double *p, *cov;   /* [nspec][nq], [nspec][nq][nq] */
 } spx_sky_work;
 

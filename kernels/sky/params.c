@@ -15,8 +15,13 @@
 #include "calib/series.h"
 #include "num/stat.h"
 #include "simd/vector.h"
+#include "sky/sky_math.h"
 
-enum { LANES = 8, AROUND = 25, MOST_DEGREE = 8, ROUNDS = 8 };
+/* Least tau^2, and the variance of a quantity that is left out, in units of the square of the error that is expected
+ * where nothing is known. */
+static const double TAU_LEAST = 1e-10, NO_WEIGHT = 1e12;
+
+enum { LANES = 8, AROUND = 25, ROUNDS = 12 };
 
 /* Bins in the order of the spline's intervals, `slots` for each; a fit without spline has one interval. */
 typedef struct {
@@ -25,6 +30,7 @@ typedef struct {
     size_t *slot;                  /* [nwave] */
     double *b;                     /* [7][size]: functions of the spline, the last three 0 */
     double *legendre;              /* [most terms][size] */
+    double *noise;                 /* [size]; NULL: none */
 } layout;
 
 /* Memory of one thread. */
@@ -47,6 +53,7 @@ static void free_layout(layout *l)
     spx_free(l->slot);
     spx_free(l->b);
     spx_free(l->legendre);
+    spx_free(l->noise);
 }
 
 static spx_status make_layout(const spx_sky_fit *f, layout *l, spx_err *e)
@@ -70,7 +77,8 @@ static spx_status make_layout(const spx_sky_fit *f, layout *l, spx_err *e)
     l->size = l->ninterval * l->slots;
     l->b = spx_alloc2(7, l->size, sizeof *l->b, e);
     l->legendre = spx_alloc2(nterm > 0 ? nterm : 1, l->size, sizeof *l->legendre, e);
-    if (l->b == NULL || l->legendre == NULL)
+    l->noise = f->noise != NULL ? spx_alloc(l->size, sizeof *l->noise, e) : NULL;
+    if (l->b == NULL || l->legendre == NULL || (f->noise != NULL && l->noise == NULL))
         return SPX_EIO;
     for (size_t k = 0, in = 0, before = 0; k < f->nwave; k++) {
         const double at = f->first + (double)k * f->step;
@@ -83,6 +91,8 @@ static spx_status make_layout(const spx_sky_fit *f, layout *l, spx_err *e)
         spx_legendre(spx_legendre_place(f->first, last, at), nterm, p);
         for (size_t t = 0; t < nterm; t++)
             l->legendre[t * l->size + l->slot[k]] = p[t];
+        if (f->noise != NULL)
+            l->noise[l->slot[k]] = f->noise[k];
     }
     return SPX_OK;
 }
@@ -201,6 +211,30 @@ static void sum_corner(const layout *l, size_t nq, workspace *s)
     }
 }
 
+/* Right-hand side of light that is noise of c: light of scale t, the series p. r is not needed at this time. Returns
+ * the information on t that is nothing but noise. */
+static double sum_noise(const spx_sky_fit *f, const layout *l, const double *p, workspace *s)
+{
+    const size_t nt = f->terms.nt, nd = f->terms.nd, nk = f->terms.nk, most = nt > nk ? nt : nk;
+    double sum, all;
+    for (size_t i = 0; i < l->size; i++) {
+        s->r[i] = nt > 0 ? 0 : 1;
+        for (size_t t = 0; t < nt; t++)
+            s->r[i] += p[t] * l->legendre[t * l->size + i];
+    }
+    multiply(l->size, s->r, l->noise, s->product);
+    memcpy(s->r, s->product, l->size * sizeof *s->r);
+    multiply(l->size, s->r, s->w, s->product);
+    dots(l->size, s->w, 1, 0, l->noise, &all);
+    for (size_t t = 0; t < most; t++) {
+        dots(l->size, s->product, 1, 0, l->legendre + t * l->size, &sum);
+        for (size_t q = 0; q < nt + nd + nk; q++)
+            if (q == t ? t < nt : q == nt + nd + t)
+                s->z[q] += spx_sky_noise(nt, nd, f->step, q) * sum;
+    }
+    return all;
+}
+
 /* Spline and border. */
 static void sum_spline(const layout *l, size_t nq, workspace *s)
 {
@@ -284,9 +318,13 @@ static void reweight(const spx_sky_fit *f, const layout *l, workspace *s)
 static void measure_star(const spx_sky_fit *f, const layout *l, size_t nq, workspace *s, double *info, double *right)
 {
     const size_t n = l->spline.n;
-    double *schur = s->fill + nq * n;
+    double *schur = s->fill + nq * n, p[SPX_SKY_MOST], noise = 0;
+    for (size_t q = 0; q < nq; q++)
+        p[q] = spx_sky_expected(&f->terms, q);
     for (size_t round = 0;; round++) {
         sum_corner(l, nq, s);
+        if (l->noise != NULL)
+            noise = sum_noise(f, l, p, s);
         sum_spline(l, nq, s);
         spx_bordered_eliminate(n, 3, s->band, nq, s->border, s->corner, s->x, s->z, s->fill);
         memcpy(right, s->z, nq * sizeof *right);
@@ -305,6 +343,8 @@ static void measure_star(const spx_sky_fit *f, const layout *l, size_t nq, works
             spx_small_solve(nq, schur, s->z);
         else
             memset(s->z, 0, nq * sizeof *s->z);
+        for (size_t q = 0; q < f->terms.nt; q++)
+            p[q] = spx_sky_told(spx_sky_expected(&f->terms, q), s->z[q], noise, info[0]);
         spx_bordered_return(n, nq, s->fill, s->z, s->x);
         residuals(l, nq, s->z, s->x, s);
         reweight(f, l, s);
@@ -420,180 +460,432 @@ void spx_sky_physical(const spx_sky_terms *t, size_t nspec, const double *scale,
         }
 }
 
-/* Polynomial a[degree + 1] of the n values, weights in w; cov[degree + 1][degree + 1]. */
-static void fit_polynomial(size_t n, const double *basis, size_t nterm, const double *value, const double *w,
-                           double expected, double error, double *a, double *cov)
-{
-    double g[(MOST_DEGREE + 1) * (MOST_DEGREE + 1)] = {0};
-    memset(a, 0, nterm * sizeof *a);
-    for (size_t i = 0; i < n; i++)
-        for (size_t s = 0; s < nterm; s++) {
-            const double x = w[i] * basis[i * (MOST_DEGREE + 1) + s];
-            a[s] += x * value[i];
-            for (size_t t = 0; t <= s; t++)
-                g[s * nterm + t] += x * basis[i * (MOST_DEGREE + 1) + t];
-        }
-    for (size_t s = 0; s < nterm; s++) {
-        g[s * nterm + s] += 1 / (error * error);
-        a[s] += s == 0 ? expected / (error * error) : 0;
-    }
-    (void)spx_small_factor(nterm, g); /* positive definite by the prior */
-    spx_small_solve(nterm, g, a);
-    spx_small_inverse(nterm, g, cov);
-}
-
-static double polynomial(size_t nterm, const double *basis, const double *a)
-{
-    double sum = 0;
-    for (size_t s = 0; s < nterm; s++)
-        sum += a[s] * basis[s];
-    return sum;
-}
-
-/* Values of the fibres that a prior is found of, and what belongs to each. */
+/* Values of the fibres that a prior is found of, in units of the error that is expected where nothing is known, and
+ * what is known of the polynomials. */
 typedef struct {
-    size_t n;
-    double *value, *variance, *basis, *w, *sort;
-    double expected, error; /* of a coefficient before anything is known */
+    size_t n, nq, nterm, term[SPX_SKY_MOST + 1]; /* fibres, quantities, coefficients; first coefficient of each */
+    double *value, *variance;                    /* [n][nq], [n][nq][nq] */
+    const double **basis;                        /* [n] */
+    uint8_t *out;                                /* [n][nq] */
+    double *sort;                                /* [n] */
+    double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
+    double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
 } sample;
 
-/* Square of the median deviation from the median, as that of a normal distribution. */
-static double robust_variance(sample *s)
+/* Square of the median deviation of quantity q from the median, as that of a normal distribution. */
+static double robust_variance(const sample *s, size_t q)
 {
-    memcpy(s->sort, s->value, s->n * sizeof *s->sort);
+    for (size_t i = 0; i < s->n; i++)
+        s->sort[i] = s->value[i * s->nq + q];
     const double median = spx_median(s->sort, s->n);
     for (size_t i = 0; i < s->n; i++)
-        s->sort[i] = fabs(s->value[i] - median);
+        s->sort[i] = fabs(s->value[i * s->nq + q] - median);
     const double sigma = 1.4826 * spx_median(s->sort, s->n);
     return sigma * sigma;
 }
 
-/* Rounds of the moments. Returns the number of terms; *used: fibres that were not left out. */
-static size_t find_moments(sample *s, size_t degree, double *a, double *cov, double *tau2, size_t *used)
+/* Value of the polynomial of quantity q. */
+static double polynomial(size_t nterm, const double *basis, const double *a)
 {
-    size_t nterm = (s->n > 0 ? (s->n - 1) / 5 : 0) + 1;
-    const double most = s->error * s->error;
-    nterm = nterm > degree + 1 ? degree + 1 : nterm;
-    *tau2 = s->n > 1 ? robust_variance(s) : 0;
-    *tau2 = *tau2 < most ? *tau2 : most;
-    for (size_t i = 0; i < s->n; i++)
-        s->w[i] = 1 / (s->variance[i] + *tau2);
-    fit_polynomial(s->n, s->basis, nterm, s->value, s->w, s->expected, s->error, a, cov);
-    *used = s->n;
-    for (size_t round = 0; round < ROUNDS && s->n > 0; round++) {
-        size_t in = 0;
-        double sum = 0, weight = 0;
-        for (size_t i = 0; i < s->n; i++) {
-            const double v = s->variance[i] + *tau2;
-            const double r = s->value[i] - polynomial(nterm, s->basis + i * (MOST_DEGREE + 1), a);
-            s->w[i] = r * r <= 16 * v ? 1 / v : 0;
-            in += s->w[i] > 0;
+    double sum = 0;
+    for (size_t u = 0; u < nterm; u++)
+        sum += a[u] * basis[u];
+    return sum;
+}
+
+static double residual(const sample *s, size_t i, size_t q)
+{
+    return s->value[i * s->nq + q] - polynomial(s->term[q + 1] - s->term[q], s->basis[i], s->a + s->term[q]);
+}
+
+/* W = (V + diag(tau^2))^-1 of a fibre; a quantity that is left out has a variance without bound. 0: there is none. */
+static int weigh(const sample *s, size_t i, double *w)
+{
+    const size_t nq = s->nq;
+    double v[SPX_SKY_MOST * SPX_SKY_MOST];
+    memcpy(v, s->variance + i * nq * nq, nq * nq * sizeof *v);
+    for (size_t q = 0; q < nq; q++)
+        v[q * nq + q] += s->tau2[q] + (s->out[i * nq + q] ? NO_WEIGHT : 0);
+    if (!spx_small_factor(nq, v))
+        return 0;
+    spx_small_inverse(nq, v, w);
+    return 1;
+}
+
+/* Polynomials by generalised least squares. */
+static void fit_polynomials(sample *s)
+{
+    const size_t nq = s->nq, np = s->nterm;
+    double w[SPX_SKY_MOST * SPX_SKY_MOST];
+    memset(s->normal, 0, np * np * sizeof *s->normal);
+    memset(s->a, 0, np * sizeof *s->a);
+    for (size_t q = 0; q < nq; q++)
+        for (size_t u = s->term[q]; u < s->term[q + 1]; u++) {
+            s->normal[u * np + u] = 1;
+            s->a[u] = u == s->term[q] ? s->expected[q] : 0;
         }
-        if (in == 0) /* two fibres that contradict each other: the scatter is theirs */
-            break;
-        fit_polynomial(s->n, s->basis, nterm, s->value, s->w, s->expected, s->error, a, cov);
-        for (size_t i = 0; i < s->n; i++) {
-            const double r = s->value[i] - polynomial(nterm, s->basis + i * (MOST_DEGREE + 1), a);
-            const double free = in > nterm ? (double)in / (double)(in - nterm) : 1;
-            sum += s->w[i] * (r * r * free - s->variance[i]);
-            weight += s->w[i];
-        }
-        *tau2 = sum / weight;
-        *tau2 = *tau2 < 0 ? 0 : *tau2 > most ? most : *tau2;
-        *used = in;
+    for (size_t i = 0; i < s->n; i++) {
+        const double *b = s->basis[i];
+        if (!weigh(s, i, w))
+            continue;
+        for (size_t q = 0; q < nq; q++)
+            for (size_t r = 0; r < nq; r++)
+                for (size_t u = s->term[q]; u < s->term[q + 1]; u++) {
+                    const double x = w[q * nq + r] * b[u - s->term[q]];
+                    s->a[u] += x * s->value[i * nq + r];
+                    for (size_t t = s->term[r]; t < s->term[r + 1]; t++)
+                        s->normal[u * np + t] += x * b[t - s->term[r]];
+                }
     }
-    return nterm;
+    (void)spx_small_factor(np, s->normal); /* positive definite by the prior */
+    spx_small_solve(np, s->normal, s->a);
+    memset(s->covariance, 0, np * np * sizeof *s->covariance);
+    for (size_t u = 0; u < np; u++) {
+        s->covariance[u * np + u] = 1;
+        spx_small_solve(np, s->normal, s->covariance + u * np);
+    }
+}
+
+/* Leaves quantities out that are beyond 4 sqrt(e^2 + tau^2); how many are in goes to used[nq].
+ * 0: as before. */
+static int leave_out(sample *s, size_t *used)
+{
+    const size_t nq = s->nq;
+    int changed = 0;
+    for (size_t q = 0; q < nq; q++) {
+        size_t in = 0;
+        for (size_t i = 0; i < s->n; i++) {
+            const double v = s->variance[(i * nq + q) * nq + q] + s->tau2[q], r = residual(s, i, q);
+            const int out = !(r * r <= 16 * v);
+            changed |= out != s->out[i * nq + q];
+            s->out[i * nq + q] = (uint8_t)out;
+            in += !out;
+        }
+        for (size_t i = 0; i < s->n && in == 0; i++) /* two fibres that contradict each other: the scatter is theirs */
+            s->out[i * nq + q] = 0;
+        used[q] = in > 0 ? in : s->n;
+    }
+    return changed;
+}
+
+/* Covariance of the polynomials of quantities q and r at a fibre. */
+static double polynomial_covariance(const sample *s, size_t i, size_t q, size_t r)
+{
+    double sum = 0;
+    for (size_t u = s->term[q]; u < s->term[q + 1]; u++)
+        sum += s->basis[i][u - s->term[q]] *
+               polynomial(s->term[r + 1] - s->term[r], s->basis[i], s->covariance + u * s->nterm + s->term[r]);
+    return sum;
+}
+
+/* Gradient of the restricted likelihood of tau^2, [nq], and its expected curvature, [nq][nq], both doubled. */
+static void likelihood(const sample *s, double *gradient, double *curvature)
+{
+    const size_t nq = s->nq;
+    double w[SPX_SKY_MOST * SPX_SKY_MOST];
+    memset(gradient, 0, nq * sizeof *gradient);
+    memset(curvature, 0, nq * nq * sizeof *curvature);
+    for (size_t i = 0; i < s->n; i++) {
+        if (!weigh(s, i, w))
+            continue;
+        double of[SPX_SKY_MOST], cov[SPX_SKY_MOST * SPX_SKY_MOST];
+        for (size_t q = 0; q < nq; q++) {
+            of[q] = residual(s, i, q);
+            for (size_t r = 0; r <= q; r++)
+                cov[q * nq + r] = cov[r * nq + q] = polynomial_covariance(s, i, q, r);
+        }
+        for (size_t q = 0; q < nq; q++) {
+            double wr = 0, fitted = 0; /* W r; W B cov B^T W */
+            for (size_t r = 0; r < nq; r++) {
+                wr += w[q * nq + r] * of[r];
+                for (size_t t = 0; t < nq; t++)
+                    fitted += w[q * nq + r] * cov[r * nq + t] * w[t * nq + q];
+                curvature[q * nq + r] += w[q * nq + r] * w[q * nq + r];
+            }
+            gradient[q] += wr * wr - w[q * nq + q] + fitted;
+        }
+    }
+}
+
+/* tau^2 by restricted maximum likelihood, one step of Fisher's scoring. Those at 0 that would be negative stay.
+ * Returns the largest relative change. */
+static double find_scatter(sample *s)
+{
+    double change = 0;
+    const size_t nq = s->nq;
+    double gradient[SPX_SKY_MOST], curvature[SPX_SKY_MOST * SPX_SKY_MOST];
+    likelihood(s, gradient, curvature);
+    for (size_t q = 0; q < nq; q++) {
+        if ((s->tau2[q] > 0 || gradient[q] > 0) && curvature[q * nq + q] > 0)
+            continue;
+        for (size_t r = 0; r < nq; r++)
+            curvature[q * nq + r] = curvature[r * nq + q] = r == q;
+        gradient[q] = 0;
+    }
+    if (!spx_small_factor(nq, curvature))
+        return 0;
+    spx_small_solve(nq, curvature, gradient);
+    for (size_t q = 0; q < nq; q++) {
+        const double before = s->tau2[q], tau2 = before + gradient[q], now = tau2 < 0 ? 0 : tau2 > 1 ? 1 : tau2;
+        s->tau2[q] = now;
+        change = fmax(change, fabs(now - before) / fmax(now, before + TAU_LEAST));
+    }
+    return change;
+}
+
+/* Mean of a normal distribution that is cut off at 0. */
+static double mean_above_zero(double mean, double sigma)
+{
+    const double a = -mean / sigma, density = exp(-0.5 * a * a) / sqrt(2 * M_PI), above = 0.5 * erfc(a * M_SQRT1_2);
+    return a > 6 ? sigma / a : mean + sigma * density / above; /* beyond: of an exponential tail */
+}
+
+/* Few fibres, or fibres of large errors, tell tau^2 badly, and 0 would be as wrong as any: its mean over the
+ * likelihood, which is taken for normal, in place of the most likely value. */
+static void widen_scatter(sample *s)
+{
+    const size_t nq = s->nq;
+    double gradient[SPX_SKY_MOST], curvature[SPX_SKY_MOST * SPX_SKY_MOST];
+    likelihood(s, gradient, curvature);
+    for (size_t q = 0; q < nq; q++) {
+        const double f = curvature[q * nq + q];
+        const double tau2 = f > 0 ? mean_above_zero(s->tau2[q] + gradient[q] / f, sqrt(2 / f)) : 0;
+        s->tau2[q] = tau2 < 1 ? tau2 : 1;
+    }
+    fit_polynomials(s);
+}
+
+/* Rounds of scatter and polynomials; used[nq]: fibres that were not left out. */
+static void find_prior(sample *s, size_t *used)
+{
+    for (size_t q = 0; q < s->nq; q++) {
+        const double tau2 = s->n > 1 ? robust_variance(s, q) : 0;
+        s->tau2[q] = tau2 < 1 ? tau2 : 1;
+        used[q] = s->n;
+    }
+    fit_polynomials(s);
+    for (size_t round = 0, done = 0; round < ROUNDS && s->n > 0 && !done; round++) {
+        const int changed = leave_out(s, used);
+        done = find_scatter(s) < 1e-3 && !changed;
+        fit_polynomials(s);
+    }
+    if (s->n > 0)
+        widen_scatter(s);
+}
+
+static spx_status make_sample(sample *s, size_t nspec, spx_err *e)
+{
+    s->value = spx_alloc2(nspec, s->nq, sizeof *s->value, e);
+    s->variance = spx_alloc2(nspec, s->nq * s->nq, sizeof *s->variance, e);
+    s->basis = spx_alloc(nspec, sizeof *s->basis, e);
+    s->out = spx_alloc2(nspec, s->nq, sizeof *s->out, e);
+    s->sort = spx_alloc(nspec, sizeof *s->sort, e);
+    return s->value != NULL && s->variance != NULL && s->basis != NULL && s->out != NULL && s->sort != NULL ? SPX_OK
+                                                                                                            : SPX_EIO;
+}
+
+static spx_status make_coefficients(sample *s, spx_err *e)
+{
+    s->a = spx_alloc(s->nterm, sizeof *s->a, e);
+    s->normal = spx_alloc2(s->nterm, s->nterm, sizeof *s->normal, e);
+    s->covariance = spx_alloc2(s->nterm, s->nterm, sizeof *s->covariance, e);
+    return s->a != NULL && s->normal != NULL && s->covariance != NULL ? SPX_OK : SPX_EIO;
+}
+
+static void free_sample(sample *s)
+{
+    spx_free(s->value);
+    spx_free(s->variance);
+    spx_free(s->basis);
+    spx_free(s->out);
+    spx_free(s->sort);
+    spx_free(s->a);
+    spx_free(s->normal);
+    spx_free(s->covariance);
+}
+
+/* Fibres whose own data tell all quantities, in units of `unit`[nq]. */
+static void collect(const double *info, const double *right, const uint8_t *use, const spx_sky_prior *prior,
+                    const double *unit, sample *s)
+{
+    const size_t nq = s->nq;
+    for (size_t i = 0; i < prior->nspec; i++) {
+        double *p = s->value + s->n * nq, *cov = s->variance + s->n * nq * nq;
+        if ((use != NULL && !use[i]) || !spx_sky_estimate(nq, info + i * nq * nq, right + i * nq, p, cov))
+            continue;
+        for (size_t q = 0; q < nq; q++) {
+            p[q] /= unit[q];
+            for (size_t r = 0; r < nq; r++)
+                cov[q * nq + r] /= unit[q] * unit[r];
+        }
+        s->basis[s->n++] = prior->basis + i * SPX_SKY_PRIOR_TERMS;
+    }
+}
+
+/* Hands the prior out in its own units; its covariance is the sample's. */
+static void hand_out(const double *unit, sample *s, spx_sky_prior *prior)
+{
+    const size_t nq = s->nq, np = s->nterm;
+    prior->nterm = np;
+    prior->covariance = s->covariance;
+    s->covariance = NULL;
+    for (size_t q = 0; q < nq; q++) {
+        const size_t nterm = s->term[q + 1] - s->term[q];
+        prior->tau[q] = sqrt(s->tau2[q]) * unit[q];
+        prior->degree[q] = nterm - 1;
+        prior->precision[q] = 1 / (fmax(s->tau2[q], TAU_LEAST) * unit[q] * unit[q]);
+        for (size_t i = 0; i < prior->nspec; i++)
+            prior->mean[i * nq + q] =
+                unit[q] * polynomial(nterm, prior->basis + i * SPX_SKY_PRIOR_TERMS, s->a + s->term[q]);
+        for (size_t r = 0; r < nq; r++)
+            for (size_t u = s->term[q]; u < s->term[q + 1]; u++)
+                for (size_t v = s->term[r]; v < s->term[r + 1]; v++)
+                    prior->covariance[u * np + v] *= unit[q] * unit[r];
+    }
 }
 
 spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, size_t nspec, const double *place,
                               const double *info, const double *right, const uint8_t *use, spx_sky_prior *prior,
                               spx_err *e)
 {
-    const size_t nq = spx_sky_count(t), width = MOST_DEGREE + 1;
-    double a[MOST_DEGREE + 1], ca[(MOST_DEGREE + 1) * (MOST_DEGREE + 1)];
-    sample s = {0};
-    degree = degree > MOST_DEGREE ? MOST_DEGREE : degree;
-    *prior = (spx_sky_prior){.nspec = nspec, .nq = nq};
-    prior->mean = spx_alloc2(nspec, nq, sizeof(double), e);
-    prior->variance = spx_alloc2(nspec, nq, sizeof(double), e);
-    double *p = spx_alloc2(nspec, nq, sizeof *p, e), *cov = spx_alloc2(nspec, nq * nq, sizeof *cov, e);
-    uint8_t *good = spx_alloc(nspec, sizeof *good, e);
-    double *values = spx_alloc2(nspec, 4 + 2 * width, sizeof *values, e);
-    const int failed =
-        prior->mean == NULL || prior->variance == NULL || p == NULL || cov == NULL || good == NULL || values == NULL;
-    for (size_t i = 0; i < nspec && !failed; i++)
-        good[i] = (use == NULL || use[i]) &&
-                  spx_sky_estimate(nq, info + i * nq * nq, right + i * nq, p + i * nq, cov + i * nq * nq);
-    double *basis = failed ? NULL : values + nspec * (4 + width); /* of all fibres; that of the sample lies before */
-    for (size_t i = 0; i < nspec && !failed; i++)
-        spx_legendre(place[i], width, basis + i * width);
-    for (size_t q = 0; q < nq && !failed; q++) {
-        double tau2;
-        s = (sample){.value = values,
-                     .variance = values + nspec,
-                     .w = values + 2 * nspec,
-                     .sort = values + 3 * nspec,
-                     .basis = values + 4 * nspec,
-                     .expected = spx_sky_expected(t, q),
-                     .error = spx_sky_expected_error(t, step, q)};
-        for (size_t i = 0; i < nspec; i++) {
-            if (!good[i])
-                continue;
-            s.value[s.n] = p[i * nq + q];
-            s.variance[s.n] = cov[(i * nq + q) * nq + q];
-            memcpy(s.basis + s.n * width, basis + i * width, width * sizeof *basis);
-            s.n++;
+    sample s = {.nq = spx_sky_count(t)};
+    double unit[SPX_SKY_MOST];
+    degree = degree > SPX_SKY_DEGREE ? SPX_SKY_DEGREE : degree;
+    *prior = (spx_sky_prior){.nspec = nspec, .nq = s.nq};
+    prior->mean = spx_alloc2(nspec, s.nq, sizeof(double), e);
+    prior->basis = spx_alloc2(nspec, SPX_SKY_PRIOR_TERMS, sizeof(double), e);
+    spx_status st = prior->mean != NULL && prior->basis != NULL ? make_sample(&s, nspec, e) : SPX_EIO;
+    if (st == SPX_OK) {
+        for (size_t i = 0; i < nspec; i++)
+            spx_legendre(place[i], SPX_SKY_PRIOR_TERMS, prior->basis + i * SPX_SKY_PRIOR_TERMS);
+        for (size_t q = 0; q < s.nq; q++) {
+            unit[q] = spx_sky_expected_error(t, step, q);
+            s.expected[q] = spx_sky_expected(t, q) / unit[q];
         }
-        const size_t nterm = find_moments(&s, q < t->nt ? 0 : degree, a, ca, &tau2, &prior->used[q]);
-        prior->tau[q] = sqrt(tau2);
-        prior->degree[q] = nterm - 1;
-        for (size_t i = 0; i < nspec; i++) {
-            double error2 = 0;
-            const double *at = basis + i * width;
-            for (size_t u = 0; u < nterm; u++)
-                for (size_t v = 0; v < nterm; v++)
-                    error2 += at[u] * ca[u * nterm + v] * at[v];
-            prior->mean[i * nq + q] = polynomial(nterm, at, a);
-            prior->variance[i * nq + q] = tau2 + error2;
-        }
+        collect(info, right, use, prior, unit, &s);
+        const size_t most = s.n > 0 ? (s.n - 1) / 5 : 0;
+        for (size_t q = 0; q < s.nq; q++)
+            s.term[q + 1] = s.term[q] + 1 + (q < t->nt ? 0 : most < degree ? most : degree);
+        s.nterm = s.term[s.nq];
+        st = make_coefficients(&s, e);
     }
-    spx_free(p);
-    spx_free(cov);
-    spx_free(good);
-    spx_free(values);
-    if (failed)
+    if (st == SPX_OK) {
+        find_prior(&s, prior->used);
+        hand_out(unit, &s, prior);
+    }
+    free_sample(&s);
+    if (st != SPX_OK)
         spx_sky_prior_free(prior);
-    return failed ? SPX_EIO : SPX_OK;
+    return st;
 }
 
 void spx_sky_prior_free(spx_sky_prior *prior)
 {
     spx_free(prior->mean);
-    spx_free(prior->variance);
+    spx_free(prior->basis);
+    spx_free(prior->covariance);
     *prior = (spx_sky_prior){0};
 }
 
-void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p, double *cov)
+/* C = (V^-1 + T)^-1 of fibre i, p = C (right + T mean), and what an error of the coefficients does to it, X = C T B:
+ * x[nq][nterm]. */
+static void predict(const spx_sky_prior *prior, size_t i, const double *info, const double *right, double *p, double *c,
+                    double *x)
 {
     const size_t nq = prior->nq;
-    double a[SPX_SKY_MOST * SPX_SKY_MOST], b[SPX_SKY_MOST];
-    for (size_t i = 0; i < prior->nspec; i++) {
-        int informed = 0;
-        memcpy(a, info + i * nq * nq, nq * nq * sizeof *a);
-        for (size_t q = 0; q < nq; q++) {
-            const double w = 1 / prior->variance[i * nq + q];
-            informed |= a[q * nq + q] != 0;
-            a[q * nq + q] += w;
-            b[q] = right[i * nq + q] + w * prior->mean[i * nq + q];
-        }
-        if (informed && spx_sky_estimate(nq, a, b, p + i * nq, cov + i * nq * nq))
-            continue;
-        for (size_t q = 0; q < nq; q++) { /* nothing measured, or not finite */
-            p[i * nq + q] = prior->mean[i * nq + q];
-            for (size_t r = 0; r < nq; r++)
-                cov[(i * nq + q) * nq + r] = q == r ? prior->variance[i * nq + q] : 0;
-        }
+    const double *mean = prior->mean + i * nq, *basis = prior->basis + i * SPX_SKY_PRIOR_TERMS;
+    double a[SPX_SKY_MOST * SPX_SKY_MOST], b[SPX_SKY_MOST] = {0};
+    int informed = 0;
+    memcpy(a, info + i * nq * nq, nq * nq * sizeof *a);
+    for (size_t q = 0; q < nq; q++) {
+        informed |= a[q * nq + q] != 0;
+        a[q * nq + q] += prior->precision[q];
+        b[q] = right[i * nq + q] + prior->precision[q] * mean[q];
     }
+    if (!informed || !spx_sky_estimate(nq, a, b, p, c)) /* nothing measured, or not finite */
+        for (size_t q = 0; q < nq; q++) {
+            p[q] = mean[q];
+            for (size_t r = 0; r < nq; r++)
+                c[q * nq + r] = q == r ? 1 / prior->precision[q] : 0;
+        }
+    for (size_t r = 0; r < nq; r++)
+        for (size_t q = 0, u = 0; q < nq; q++)
+            for (size_t d = 0; d <= prior->degree[q]; d++, u++)
+                x[r * prior->nterm + u] = c[r * nq + q] * prior->precision[q] * basis[d];
+}
+
+/* to[nq][nq] += sign x y^T. */
+static void add_product(size_t nq, size_t nterm, double sign, const double *x, const double *y, double *to)
+{
+    for (size_t q = 0; q < nq; q++)
+        for (size_t r = 0; r < nq; r++)
+            to[q * nq + r] += sign * polynomial(nterm, x + q * nterm, y + r * nterm);
+}
+
+/* y = x cov, of the coefficients. */
+static void times_covariance(const spx_sky_prior *prior, const double *x, double *y)
+{
+    const size_t np = prior->nterm;
+    for (size_t q = 0; q < prior->nq; q++)
+        for (size_t u = 0; u < np; u++)
+            y[q * np + u] = polynomial(np, x + q * np, prior->covariance + u * np);
+}
+
+spx_status spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p,
+                             double *cov, spx_err *e)
+{
+    const size_t nq = prior->nq, np = prior->nterm;
+    double *x = spx_alloc2(2 * nq, np, sizeof *x, e);
+    if (x == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < prior->nspec; i++) {
+        predict(prior, i, info, right, p + i * nq, cov + i * nq * nq, x);
+        times_covariance(prior, x, x + nq * np);
+        add_product(nq, np, 1, x, x + nq * np, cov + i * nq * nq);
+    }
+    spx_free(x);
+    return SPX_OK;
+}
+
+spx_status spx_sky_gauge_errors(const spx_sky_prior *prior, const double *info, const uint8_t *use, double *cov,
+                                spx_err *e)
+{
+    const size_t nq = prior->nq, np = prior->nterm;
+    double c[SPX_SKY_MOST * SPX_SKY_MOST], own[SPX_SKY_MOST * SPX_SKY_MOST] = {0}, p[SPX_SKY_MOST], n = 0;
+    double *x = spx_alloc2(3 * nq, np, sizeof *x, e), *zero = spx_alloc2(prior->nspec, nq, sizeof *zero, e);
+    double *mean = x != NULL ? x + nq * np : NULL, *y = x != NULL ? mean + nq * np : NULL;
+    const spx_status st = x != NULL && zero != NULL ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; i < prior->nspec && st == SPX_OK; i++)
+        n += use[i];
+    for (size_t i = 0; i < prior->nspec && st == SPX_OK; i++) {
+        if (!use[i])
+            continue;
+        predict(prior, i, info, zero, p, c, x);
+        for (size_t k = 0; k < nq * nq; k++)
+            own[k] += c[k] / (n * n);
+        for (size_t k = 0; k < nq * np; k++)
+            mean[k] += x[k] / n;
+    }
+    if (st == SPX_OK) {
+        times_covariance(prior, mean, y);
+        add_product(nq, np, 1, mean, y, own); /* variance of the mean */
+    }
+    for (size_t i = 0; i < prior->nspec && st == SPX_OK && n > 0; i++) {
+        double *to = cov + i * nq * nq, with[SPX_SKY_MOST * SPX_SKY_MOST]; /* of the fibre and the mean */
+        predict(prior, i, info, zero, p, c, x);
+        for (size_t k = 0; k < nq * nq; k++)
+            with[k] = use[i] ? c[k] / n : 0;
+        add_product(nq, np, 1, x, y, with);
+        for (size_t q = 0; q < nq; q++)
+            for (size_t r = 0; r < nq; r++)
+                to[q * nq + r] += own[q * nq + r] - with[q * nq + r] - with[r * nq + q];
+        for (size_t q = 0; q < nq; q++) /* the only fibre in use is fixed: nothing is left but rounding */
+            for (size_t r = 0; r < nq && !(to[q * nq + q] > 1e-9 * own[q * nq + q]); r++)
+                to[q * nq + r] = to[r * nq + q] = 0;
+    }
+    spx_free(x);
+    spx_free(zero);
+    return st;
 }
 
 size_t spx_sky_gauge(const spx_sky_terms *t, size_t nspec, const uint8_t *use, double *p, double *cov, double *change)

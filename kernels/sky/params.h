@@ -43,6 +43,7 @@ typedef struct {
     size_t rounds; /* reweightings of fibres with a star, against its absorption lines: 3 */
     int nthreads;
     const uint8_t *skip; /* [nwave] 1: a bin that no fibre uses; NULL: none */
+    const double *noise; /* [nwave] variance of c by the noise of what it was made of; NULL: 0 */
 } spx_sky_fit;
 
 /* Normal equations of each fibre: information matrix info[nspec][K][K] = V^-1, symmetric, and right[nspec][K] = V^-1 p,
@@ -50,6 +51,11 @@ typedef struct {
  * multiplies, such as its lines, NULL: all of it; d, w[nspec][nwave]: data and weights (inverse variances; 0: not used,
  * and d is not looked at); kind[nspec]: spx_sky_kind. A fibre that is not fitted, or has no weight, has zeros. Without
  * a term for t, t is 1.
+ *
+ * Noise of c, which a fibre with a star does not share, is light that lines do not have: by it alone t is too small,
+ * the more so the fewer fibres c was made of (attenuation, of errors in a regressor). `right` gets what is missing,
+ * spx_sky_noise() sum w noise t P_l. A fibre without a star is part of what c was made of: its own noise makes up for
+ * it.
  *
  * Reweighting: w <- w / loc min(1, 3/|r|), r the residual in units of its error, loc the mean over 51 bins around of
  * min(r^2, 25), at least 1. Fibres are independent of each other. SPX_EIO: memory. */
@@ -69,19 +75,27 @@ double spx_sky_expected_error(const spx_sky_terms *t, double step, size_t q);
  * then these are 0. */
 int spx_sky_estimate(size_t nq, const double *info, const double *right, double *p, double *cov);
 
+/* Highest degree of the polynomial of a prior, and its terms. */
+enum { SPX_SKY_DEGREE = 8, SPX_SKY_PRIOR_TERMS = SPX_SKY_DEGREE + 1 };
+
 /* Empirical prior of each quantity: a polynomial in the place of the fibre, and intrinsic scatter tau about it. */
 typedef struct {
-    size_t nspec, nq;
-    double *mean;                /* [nspec][nq] */
-    double *variance;            /* [nspec][nq]: tau^2, and the polynomial's own error squared */
-    double tau[SPX_SKY_MOST];    /* in units of the quantity */
-    size_t used[SPX_SKY_MOST];   /* fibres that it was found of */
-    size_t degree[SPX_SKY_MOST]; /* of the polynomial */
+    size_t nspec, nq, nterm;        /* nterm: coefficients of all quantities */
+    double *mean;                   /* [nspec][nq]: the polynomials */
+    double *basis;                  /* [nspec][SPX_SKY_PRIOR_TERMS] Legendre polynomials */
+    double *covariance;             /* [nterm][nterm] of the coefficients, those of a quantity behind each other */
+    double precision[SPX_SKY_MOST]; /* 1/tau^2, finite where tau is 0 */
+    double tau[SPX_SKY_MOST];       /* in units of the quantity */
+    size_t used[SPX_SKY_MOST];      /* fibres that it was found of */
+    size_t degree[SPX_SKY_MOST];    /* of the polynomial */
 } spx_sky_prior;
 
-/* Finds the prior by moments from fibres with use[i] != 0 (NULL: all): 8 rounds of weights 1/(e^2 + tau^2), fibres
- * beyond 4 sqrt(e^2 + tau^2) left out, tau^2 = sum w (r^2 - e^2) / sum w. Degree 0 for t; for delta and kappa `degree`,
- * or less where there are not five fibres a coefficient. place[nspec]: of the fibres, -1 ... 1, such as their number in
+/* Finds the prior from fibres with use[i] != 0 (NULL: all): up to 12 rounds of the polynomials of all quantities by
+ * generalised least squares, weights (V_i + diag(tau^2))^-1, and of tau^2 by restricted maximum likelihood (Patterson
+ * and Thompson 1971; Fisher's scoring), at last its mean over the likelihood: where it is badly known, 0 is no safe
+ * guess. All quantities at once, since their errors are correlated, and the same way in all fibres, which see the same
+ * lines. A fibre's quantity beyond 4 sqrt(e^2 + tau^2) is left out. Degree 0 for t; for delta and kappa `degree`, or
+ * less where there are not five fibres a coefficient. place[nspec]: of the fibres, -1 ... 1, such as their number in
  * the slit. Coefficients have spx_sky_expected() and its error as prior, and tau is not more than this error: so a
  * frame without lines has these. step: of the grid, Angstrom. Free with spx_sky_prior_free(). SPX_EIO: memory. */
 spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, size_t nspec, const double *place,
@@ -89,9 +103,19 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
                               spx_err *e);
 void spx_sky_prior_free(spx_sky_prior *prior);
 
-/* Posterior of each fibre, p = (V^-1 + diag(1/variance))^-1 (V^-1 p + mean/variance): p[nspec][K], cov[nspec][K][K].
- * Fibres without information have the prior. */
-void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p, double *cov);
+/* Posterior of each fibre, p = C (V^-1 p + T mean), C = (V^-1 + T)^-1, T = diag(1/tau^2): p[nspec][K], and its
+ * covariance cov[nspec][K][K] = C + C T E T C, E: covariance of the polynomials. That is the best linear prediction,
+ * with its error, also of fibres that the polynomial was found of: their own data count once. Fibres without
+ * information have the prior. SPX_EIO: memory. */
+spx_status spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p,
+                             double *cov, spx_err *e);
+
+/* Covariances of posteriors whose means over fibres with use[i] != 0 are fixed (spx_sky_gauge()): those of p_i less the
+ * mean of p_j over these fibres. Errors of p_i and p_j have in common C_i (i = j) and X_i cov X_j^T, X_i = C_i T B_i,
+ * of the coefficients, B_i: the basis. cov: of spx_sky_posterior() with the same info; without a fibre in use it stays.
+ * SPX_EIO: memory. */
+spx_status spx_sky_gauge_errors(const spx_sky_prior *prior, const double *info, const uint8_t *use, double *cov,
+                                spx_err *e);
 
 /* Gauge: the mean over fibres with use[i] != 0 of t becomes 1, those of all other terms 0, since their common parts are
  * parts of s; all fibres are changed by the same. change[K]: what was subtracted (of t_0: divided by). Returns the

@@ -142,6 +142,7 @@ static spx_status measure(spx_sky_engine *engine, const spx_sky_work *w, double 
     }
     spx_sky_fit fit = g->fit;
     fit.skip = w->bad;
+    fit.noise = w->noise;
     return spx_sky_measure(&fit, g->in->nspec, g->c, w->continuum != NULL ? g->data : NULL, g->in->flux, g->w, w->kind,
                            info, right, e);
 }

@@ -39,8 +39,8 @@ struct view {
     const uint32_t *first, *interval; /* [ninterval + 1] first bin of each interval; [n] interval of each bin */
     double *w, *c, *m, *d1, *d2, *weight, *data, *v, *si;
     double *column; /* [ns][nq + 1][n] of the quantities, and data; 0 in bins that are not in the fit */
-    double *s, *mode, *x, *q, *continuum, *p, *cov, *expected; /* expected[2][nq] */
-    double *info, *right, *r, *fit, *system;                   /* r, fit [ns][n]; system [ns][...], where not shared */
+    double *s, *mode, *x, *q, *continuum, *noise, *p, *cov, *expected; /* expected[2][nq] */
+    double *info, *right, *r, *fit, *system; /* r, fit [ns][n]; system [ns][...], where not shared */
     uint8_t *active, *use, *kind, *bad, *line_class;
     uint32_t *fibre;
     char *state; /* of the host's, behind each other: state_size() */
@@ -329,6 +329,40 @@ __device__ double interval_sum(const view &g, const double *fit, const double *c
     return sum;
 }
 
+/* Scale of light that is noise of c: as far as lines tell it, the series p[nt]; and the information on t that is
+ * nothing but this noise. */
+struct noise_of {
+    double p[SPX_SKY_MOST], information;
+};
+
+/* Light of column q that is noise of c: spx_sky_measure(). */
+__device__ double noise_light(const view &g, const noise_of &noise, size_t k, size_t q)
+{
+    const size_t l = q < g.nt ? q : q < g.nt + g.nterm[1] ? 0 : q - g.nt - g.nterm[1];
+    double t = g.nt > 0 ? 0 : 1;
+    for (size_t r = 0; r < g.nt; r++)
+        t += noise.p[r] * g.legendre[r * g.n + k];
+    return spx_sky_noise(g.nt, g.nterm[1], g.step, q) * g.noise[k] * t * g.legendre[l * g.n + k];
+}
+
+/* Right-hand side of the corner: light that is noise of c, behind sum_corner(). A warp a quantity, and one for the
+ * information. */
+__device__ void sum_noise(const view &g, const double *fit, noise_of &noise, const fibre_system &s)
+{
+    const size_t lane = threadIdx.x % spx::WARP, warp = threadIdx.x / spx::WARP;
+    for (size_t q = warp; q <= g.nq; q += MEASURE / spx::WARP) {
+        double sum = 0;
+        for (size_t k = lane; k < g.n; k += spx::WARP)
+            sum += fit[k] * (q < g.nq ? noise_light(g, noise, k, q) : g.noise[k]);
+        sum = spx::warp_sum(sum);
+        if (lane == 0 && q < g.nq)
+            s.z[q] += sum;
+        if (lane == 0 && q == g.nq)
+            noise.information = sum;
+    }
+    __syncthreads();
+}
+
 /* Corner of the system and its right-hand side: products of columns over all bins, a warp each. */
 __device__ void sum_corner(const view &g, const double *fit, const double *column_of, const fibre_system &s)
 {
@@ -464,6 +498,7 @@ __device__ void reweight(const view &g, size_t i, const double *column_of, const
 __global__ void __launch_bounds__(MEASURE) measure_kernel(view g, int is_shared)
 {
     extern __shared__ double system[];
+    __shared__ noise_of noise;
     const size_t i = blockIdx.x, nq = g.nq;
     const fibre_system s = system_of(g, is_shared ? system : g.system + i * system_size(g));
     double *info = g.info + i * nq * nq, *right = g.right + i * nq, *column_of = g.column + i * (nq + 1) * g.n;
@@ -478,16 +513,26 @@ __global__ void __launch_bounds__(MEASURE) measure_kernel(view g, int is_shared)
     }
     for (size_t k = threadIdx.x; star && k < g.n; k += MEASURE)
         g.w[i * g.n + k] = fabs(g.w[i * g.n + k]);
+    for (size_t q = threadIdx.x; q < nq; q += MEASURE)
+        noise.p[q] = g.expected[q];
     fill_columns(g, i, column_of);
     for (size_t round = 0;; round++) {
         sum_corner(g, fit, column_of, s);
+        if (star)
+            sum_noise(g, fit, noise, s);
         if (star) {
             sum_spline(g, fit, column_of, s);
             eliminate(g, s);
         }
         if (!star || round >= g.rounds)
             break;
+        const double information = s.schur[0];
+        __syncthreads();
         reweight(g, i, column_of, s);
+        if (threadIdx.x == 0)
+            for (size_t q = 0; q < g.nt; q++)
+                noise.p[q] = spx_sky_told(g.expected[q], s.z[q], noise.information, information);
+        __syncthreads();
     }
     if (threadIdx.x != 0)
         return;
@@ -575,6 +620,7 @@ size_t hand_out_state(char *base, view &g)
     g.s = a.take<double>(g.n);
     g.mode = a.take<double>(g.nm * g.n + 1);
     g.continuum = a.take<double>(g.n);
+    g.noise = a.take<double>(g.n);
     g.active = a.take<uint8_t>(g.ns);
     g.use = a.take<uint8_t>(g.ns);
     g.kind = a.take<uint8_t>(g.ns);
@@ -631,6 +677,7 @@ size_t put_state(cuda &c, const spx_sky_work *w)
     std::copy_n(w->mode, g.nm * g.n, h.mode);
     if (w->continuum != nullptr)
         std::copy_n(w->continuum, g.n, h.continuum);
+    std::copy_n(w->noise, g.n, h.noise);
     std::copy_n(w->active, g.ns, h.active);
     std::copy_n(w->use, g.ns, h.use);
     std::copy_n(w->kind, g.ns, h.kind);

@@ -12,6 +12,23 @@ SPX_HD double spx_sky_positive(double t)
     return t > 0.02 ? t : 0.02;
 }
 
+/* Covariance of white noise of variance 1 with the column that t, delta or kappa multiplies when it is all that is in
+ * the spectrum: 1, 0 (a central difference), and half of the second difference's middle. */
+SPX_HD double spx_sky_noise(size_t nt, size_t nd, double step, size_t q)
+{
+    const double middle = 2 * (16. / 25 + 1. / 25 + 16. / 11025 + 1. / 78400);
+    return q < nt ? 1 : q < nt + nd ? 0 : -0.5 * middle / (step * step);
+}
+
+/* Scale of light that is noise: the value, as far as lines tell it. Of the information, `noise` is no lines; there is
+ * not more of it than of information. */
+SPX_HD double spx_sky_told(double expected, double value, double noise, double information)
+{
+    return information > noise ? expected + (value - expected) * (1 - noise / information)
+           : noise > 0         ? expected * (information / noise)
+                               : expected;
+}
+
 /* Scale of a fibre's light for its shift and width: the first term of t, p[nt ...]. */
 SPX_HD double spx_sky_scale_of(size_t nt, const double *p)
 {

@@ -428,7 +428,7 @@ int main(void)
     against_truth(SKY_STARS | SKY_VELOCITY, SPX_SKY_SCALE_ALL);
     against_truth(SKY_STARS | SKY_SECTORS, SPX_SKY_SCALE_ALL);
     pulls(3, 0.1, 0.4);
-    pulls(24, 0.4, 0.8);
+    pulls(24, 0.2, 0.4);
     odd("plain", 0);
     odd("outliers", 1);
     odd("star", 2);

@@ -206,13 +206,14 @@ static double scatter(double *v, size_t n, double *median)
     return s;
 }
 
-/* Shifted, scaled, widened spectra of many fibres, with noise: pulls of the estimates. */
-static void pulls(int star)
+/* Shifted, scaled, widened spectra of many fibres, with noise: pulls of the estimates. noise: variance of noise of the
+ * common spectrum, as that of a few fibres has; not told: the fit does not know of it. */
+static void pulls(int star, double noise, int told)
 {
     enum { FIBRES = 400 };
     const double truth[4] = {1.03, 0.02, -0.015, 0.01};
-    const spx_sky_fit f = fit_of(3, TERMS);
-    double *c = array(FIBRES * N), *d = array(FIBRES * N), *w = array(FIBRES * N), d1[N], d2[N];
+    spx_sky_fit f = fit_of(3, TERMS);
+    double *c = array(FIBRES * N), *d = array(FIBRES * N), *w = array(FIBRES * N), d1[N], d2[N], v[N];
     double *info = array(FIBRES * 16), *right = array(FIBRES * 4), pull[4][FIBRES], median;
     uint8_t kind[FIBRES];
     spx_err e = {0};
@@ -232,7 +233,12 @@ static void pulls(int star)
             d[i * N + k] = truth[0] * ci[k] + (truth[1] + truth[2] * u) * d1[k] + 0.5 * truth[3] * d2[k] +
                            line * (80 + 40 * u * u) + sigma * gauss();
         }
+        for (size_t k = 0; k < N && noise > 0; k++)
+            ci[k] += sqrt(noise) * gauss();
     }
+    for (size_t k = 0; k < N; k++)
+        v[k] = noise;
+    f.noise = told ? v : NULL;
     CHECK(spx_sky_measure(&f, FIBRES, c, NULL, d, w, kind, info, right, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t i = 0; i < FIBRES; i++) {
         double p[4] = {0}, cov[16] = {0};
@@ -242,7 +248,12 @@ static void pulls(int star)
     }
     for (size_t q = 0; q < 4; q++) {
         const double s = scatter(pull[q], FIBRES, &median);
-        printf("star %d, quantity %zu: pulls of %d fibres: median %+.3f, scatter %.3f\n", star, q, FIBRES, median, s);
+        printf("star %d, noise %g (%d), quantity %zu: pulls of %d fibres: median %+.3f, scatter %.3f\n", star, noise,
+               told, q, FIBRES, median, s);
+        if (noise > 0 && !told) { /* attenuation: light of the noise is missed */
+            CHECK(q != 0 || median < -0.8, "scale of a noisy spectrum: median of pulls %g", median);
+            continue;
+        }
         /* reweighting shrinks towards the spline: up to 0.4 of an error */
         CHECK(fabs(median) < (star ? 0.4 : 0) + 3.5 * 1.25 / sqrt(FIBRES), "quantity %zu: median of pulls %g", q,
               median);
@@ -279,7 +290,7 @@ static void prior(void)
     }
     CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, FIBRES, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
           spx_err_text(&e));
-    spx_sky_posterior(&found, info, right, p, cov);
+    CHECK(spx_sky_posterior(&found, info, right, p, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t q = 0; q < NQ; q++) {
         size_t n = 0;
         printf("quantity %zu: tau %.5f (put in %.5f), degree %zu of %zu fibres\n", q, found.tau[q], tau[q],
@@ -320,6 +331,93 @@ static void prior(void)
     spx_free(cov);
 }
 
+/* Inverse of a[n][n], symmetric and positive definite, by elimination in long double. */
+static void invert(size_t n, long double *a, long double *inv)
+{
+    for (size_t i = 0; i < n * n; i++)
+        inv[i] = i % (n + 1) == 0;
+    for (size_t t = 0; t < n; t++) {
+        const long double scale = 1 / a[t * n + t];
+        for (size_t j = 0; j < n; j++) {
+            a[t * n + j] *= scale;
+            inv[t * n + j] *= scale;
+        }
+        for (size_t i = 0; i < n; i++) {
+            const long double by = i == t ? 0 : a[i * n + t];
+            for (size_t j = 0; j < n; j++) {
+                a[i * n + j] -= by * a[t * n + j];
+                inv[i * n + j] -= by * inv[t * n + j];
+            }
+        }
+    }
+}
+
+/* Errors of posteriors, before and behind the gauge, against the joint posterior of all quantities and coefficients. */
+static void joint(void)
+{
+    enum { FIBRES = 13, NQ = 4, TERM = 1 + 3 * 3, ALL = FIBRES * NQ + TERM };
+    static long double a[ALL * ALL], inv[ALL * ALL];
+    const double unit[NQ] = {1, 0.4, 0.4, 0.32}, error[NQ] = {0.01, 0.004, 0.006, 0.005};
+    double place[FIBRES], info[FIBRES * 16], right[FIBRES * 4], p[FIBRES * 4], cov[FIBRES * 16], before[FIBRES * 16];
+    uint8_t use[FIBRES];
+    spx_sky_prior found;
+    spx_err e = {0};
+    random_start(17);
+    for (size_t i = 0; i < FIBRES; i++) {
+        place[i] = spx_legendre_place(0, FIBRES - 1, (double)i);
+        use[i] = i % 3 == 0;
+        for (size_t q = 0; q < NQ; q++)
+            for (size_t r = 0; r < NQ; r++)
+                info[i * 16 + q * 4 + r] = (q == r ? 1 : 0.4 - 0.1 * (double)(i % 5)) / (error[q] * error[r]);
+        for (size_t q = 0; q < NQ; q++) {
+            right[i * 4 + q] = 0;
+            for (size_t r = 0; r < NQ; r++)
+                right[i * 4 + q] += info[i * 16 + q * 4 + r] * ((r == 0) + 1.5 * error[r] * gauss());
+        }
+    }
+    CHECK(spx_sky_prior_find(&TERMS, 0.8, 2, FIBRES, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
+    CHECK(found.nterm == TERM, "%zu coefficients, not %d", found.nterm, TERM);
+    CHECK(spx_sky_posterior(&found, info, right, p, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
+    memcpy(before, cov, sizeof cov);
+    CHECK(spx_sky_gauge_errors(&found, info, use, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t q = 0, at = FIBRES * NQ; q < NQ; q++) {
+        CHECK(found.used[q] == FIBRES, "quantity %zu: a fibre was left out", q);
+        const size_t nterm = found.degree[q] + 1;
+        for (size_t u = 0; u < nterm; u++)
+            a[(at + u) * (ALL + 1)] = 1 / (unit[q] * unit[q]);
+        for (size_t i = 0; i < FIBRES; i++) {
+            const double *b = found.basis + i * SPX_SKY_PRIOR_TERMS, t = found.precision[q];
+            for (size_t r = 0; r < NQ; r++)
+                a[(i * NQ + q) * ALL + i * NQ + r] = info[i * 16 + q * 4 + r] + (q == r ? t : 0);
+            for (size_t u = 0; u < nterm; u++) {
+                a[(i * NQ + q) * ALL + at + u] = a[(at + u) * ALL + i * NQ + q] = -t * b[u];
+                for (size_t v = 0; v < nterm; v++)
+                    a[(at + u) * ALL + at + v] += t * b[u] * b[v];
+            }
+        }
+        at += nterm;
+    }
+    invert(ALL, a, inv);
+    for (size_t i = 0; i < FIBRES; i++)
+        for (size_t q = 0; q < NQ; q++)
+            for (size_t r = 0; r < NQ; r++) {
+                const long double alone = inv[(i * NQ + q) * ALL + i * NQ + r];
+                long double fixed = alone, n = (FIBRES + 2) / 3;
+                for (size_t j = 0; j < FIBRES; j += 3) {
+                    fixed -= (inv[(i * NQ + q) * ALL + j * NQ + r] + inv[(j * NQ + q) * ALL + i * NQ + r]) / n;
+                    for (size_t k = 0; k < FIBRES; k += 3)
+                        fixed += inv[(j * NQ + q) * ALL + k * NQ + r] / (n * n);
+                }
+                const double tolerance = 1e-6 * error[q] * error[r];
+                CHECK(fabs(before[i * 16 + q * 4 + r] - (double)alone) < tolerance, "fibre %zu, (%zu, %zu): %g, not %g",
+                      i, q, r, before[i * 16 + q * 4 + r], (double)alone);
+                CHECK(fabs(cov[i * 16 + q * 4 + r] - (double)fixed) < tolerance,
+                      "gauge, fibre %zu, (%zu, %zu): %g, not %g", i, q, r, cov[i * 16 + q * 4 + r], (double)fixed);
+            }
+    spx_sky_prior_free(&found);
+}
+
 /* Nothing to measure: what is expected, with its error, and no NaN. */
 static void nothing(size_t fibres, int measured)
 {
@@ -340,7 +438,7 @@ static void nothing(size_t fibres, int measured)
     CHECK(spx_sky_measure(&f, fibres, c, NULL, d, w, kind, info, right, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, fibres, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
           spx_err_text(&e));
-    spx_sky_posterior(&found, info, right, p, cov);
+    CHECK(spx_sky_posterior(&found, info, right, p, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t i = 0; i < fibres; i++)
         for (size_t q = 0; q < 4; q++) {
             const double error = spx_sky_expected_error(&TERMS, 0.8, q);
@@ -389,9 +487,12 @@ int main(void)
         against_dense(star, 3, TERMS, 0);
         against_dense(star, 0, (spx_sky_terms){0, 1, 0}, 0);
         against_dense(star, 1, (spx_sky_terms){3, 3, 2}, 0);
-        pulls(star);
+        pulls(star, 0, 0);
     }
+    pulls(1, 30, 1);
+    pulls(1, 30, 0);
     prior();
+    joint();
     nothing(20, 1);
     nothing(1, 1);
     nothing(20, 0);
