@@ -109,7 +109,7 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "model", 0, NULL, o.model, "Leave the best models out of the output", .no = 1),
     SPX_OPTION(FLAG, "with-template", 0, NULL, o.with_template,
                "Also write the template of each star at its velocity, with its own continuum and without line-spread "
-               "function: specx-flux calibrates with it. Needs templates of rvs-template --norm none"),
+               "function: specx-flux calibrates with it. Needs templates of rvs-template --norm median"),
     SPX_OPTION(FLAG, "ccf", 0, NULL, o.ccf, "Write the curves of the cross-correlation, one a spectrum and arm"),
     SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", o.max_device_mem, "Memory to use on each GPU, such as 4G",
                .min = 16 << 20, .absent = "what is free"),

@@ -312,6 +312,9 @@ static void star_template(spx_rv_spectra *w, size_t star, const template_args *a
         if (w->first[ia] == w->first[ia + 1])
             continue;
         spx_rv_sample_at(w, ia, x[0], n, a->place[ia], t);
+        const double norm = exp(spx_rv_lnnorm(w, ia, x));
+        for (size_t i = 0; i < n; i++)
+            t[i] *= norm;
         while (first < end && !(t[first] > 0))
             first++;
         while (end > first && !(t[end - 1] > 0))
@@ -357,9 +360,10 @@ spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_option
     for (size_t ia = 0; st == SPX_OK && ia < c.narm; ia++) {
         const spx_rv_arm *arm = &c.arm[ia];
         const spx_arm *b = &bins[arm->index];
-        if (arm->deconvolve == NULL || arm->setup->norm != SPX_NORM_NONE) {
-            st =
-                spx_fail(e, SPX_EUSAGE, "templates of stars need resolution matrices and setups without normalisation");
+        if (arm->deconvolve == NULL || arm->setup->norm == SPX_NORM_LINEAR ||
+            (arm->setup->norm == SPX_NORM_MEDIAN && c.interpolator == SPX_INTERPOLATE_NN)) {
+            st = spx_fail(e, SPX_EUSAGE,
+                          "templates of stars need resolution matrices and setups that keep the continuum");
             break;
         }
         spx_rv_filter(arm, o->lsf_sigma, FILTER + 1, a->filter[ia]);

@@ -148,10 +148,10 @@ spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates 
                           "without the arm (--arms)",
                           s->arm[a].name);
         if (st == SPX_OK && o->with_template && o->resolution && o->model && setup[a] != NULL &&
-            setup[a]->norm != SPX_NORM_NONE)
+            (setup[a]->norm == SPX_NORM_LINEAR || (setup[a]->norm == SPX_NORM_MEDIAN && setup[a]->lnnorm == NULL)))
             st = spx_fail(e, SPX_EINPUT,
                           "%s: setup '%s' has lost its continuum to normalisation, and --with-template writes it: make "
-                          "the templates with rvs-template --norm none",
+                          "the templates with rvs-template --norm median",
                           o->templates, setup[a]->setup);
     }
     return st;

@@ -364,6 +364,16 @@ static size_t prepare(spx_rv_spectra *w, const double *x0, const size_t *cell, i
     return stencil(w, x, begin_point(w, x0, cell, deriv, x, here), lanes);
 }
 
+double spx_rv_lnnorm(spx_rv_spectra *w, size_t ia, const double *x0)
+{
+    const spx_rv_arm *a = &w->ctx->arm[ia];
+    double x[SPX_MAX_FIT], sum = 0;
+    const size_t nnode = prepare(w, x0, NULL, 0, 1, x);
+    for (size_t k = 0; k < nnode && a->setup->lnnorm != NULL; k++)
+        sum += w->workspace->weight[k] * a->setup->lnnorm[template_row(a, w->workspace->node[k])];
+    return sum;
+}
+
 void spx_rv_stencil_at(spx_rv_spectra *w, const double *x0, const size_t *cell, int deriv, spx_rv_stencil *s)
 {
     const spx_rv_ctx *c = w->ctx;

@@ -263,6 +263,9 @@ typedef struct {
 /* The stencil of a point, seen from within `cell` (NULL: the one that it is in); its prior and penalty are kept in w.
  */
 void spx_rv_stencil_at(spx_rv_spectra *w, const double *x, const size_t *cell, int deriv, spx_rv_stencil *s);
+/* ln of the factor that normalisation has divided the template of arm ia at x by, interpolated as the template; 0 where
+ * there is none. */
+double spx_rv_lnnorm(spx_rv_spectra *w, size_t ia, const double *x);
 /* What the objective at velocity v is without the data, and its derivatives; the point is that of the last templates or
  * stencil. */
 void spx_rv_begin_value(spx_rv_spectra *w, double v, spx_rv_value *out);
