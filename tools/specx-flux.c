@@ -14,7 +14,7 @@
 #include "products/frame_h5.h"
 #include "products/hand_on_h5.h"
 
-static spx_flux_args o = {.smooth = 1e4, .floor = 0.003, .bytes = sizeof(float)};
+static spx_flux_args o = {.floor = 0.003, .bytes = sizeof(float)};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "fit", 0, "FILE", o.fit,
@@ -29,7 +29,7 @@ static const spx_opt options[] = {
                .absent = "those of O2 and H2O"),
     SPX_OPTION(DOUBLE, "smooth", 0, "WEIGHT", o.smooth,
                "Weight of smoothness outside of these bands, against that of the data in a bin", .min = 1e-4,
-               .max = 1e12),
+               .max = 1e12, .absent = "what the stars say is most likely"),
     SPX_OPTION(DOUBLE, "floor", 0, "FRACTION", o.floor,
                "Smallest relative error of the response, added in quadrature to those of the spectra", .min = 0,
                .max = 1),

@@ -11,7 +11,7 @@ const size_t spx_flux_nband = sizeof spx_flux_bands / sizeof *spx_flux_bands;
 
 void spx_flux_options_init(spx_flux_options *o)
 {
-    *o = (spx_flux_options){.smooth = 1e4, .smooth_band = 1e-2, .clip = 6, .passes = 6, .nthreads = 1};
+    *o = (spx_flux_options){.smooth_band = 1e-2, .clip = 6, .passes = 6, .nthreads = 1};
 }
 
 spx_status spx_flux_check(const spx_flux *f, size_t nspec, const spx_arm *arm, spx_err *e)

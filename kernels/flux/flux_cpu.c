@@ -9,9 +9,14 @@
 #include "flux/flux.h"
 #include "num/stat.h"
 
-static const double BLOCK_WIDTH = 100; /* of the shape of residuals, Angstrom */
-static const double MOST_WEIGHT = 4;   /* of a star, in units of the median */
-static const double NOTHING = 1e-12;   /* pivot that says nothing (spx_band_factor()) */
+static const double BLOCK_WIDTH = 100;                    /* of the shape of residuals, Angstrom */
+static const double MOST_WEIGHT = 4;                      /* of a star, in units of the median */
+static const double NOTHING = 1e-12;                      /* pivot that says nothing (spx_band_factor()) */
+static const double FIRST_SMOOTH = 1e4;                   /* weight of the penalty before one is found */
+static const double LEAST_SMOOTH = 4.6, MOST_SMOOTH = 23; /* its natural logarithm: 1e2, 1e10 */
+static const double NODE_WIDTH = 100;                     /* of the penalty, Angstrom */
+
+enum { SMOOTH_ROUNDS = 30 };
 
 /* Arrays of a solution; of each star [nstar][n]: b is R diag(T), [nstar][ndiag][n]. */
 typedef struct {
@@ -27,13 +32,18 @@ typedef struct {
     double *tmp;                  /* [threads' stars][n] */
     double *tmp1;                 /* [nstar] */
     uint8_t *telluric;            /* [n] */
+    double *normal, *inverse;     /* [half+1][n]: without penalty; inverse */
+    size_t nnode;                 /* of the penalty */
+    double *node;                 /* [nnode] natural logarithm of the penalty, in units of the middle weight */
+    double middle;                /* weight of a bin */
     const spx_flux_engine *engine;
 } fit;
 
 static void free_fit(fit *f)
 {
-    double **all[] = {&f->b,      &f->d,    &f->w, &f->model,  &f->scaled_d, &f->scaled_w, &f->a,
-                      &f->weight, &f->band, &f->y, &f->lambda, &f->c,        &f->tmp,      &f->tmp1};
+    double **all[] = {&f->b,   &f->d,      &f->w,      &f->model,   &f->scaled_d, &f->scaled_w,
+                      &f->a,   &f->weight, &f->band,   &f->y,       &f->lambda,   &f->c,
+                      &f->tmp, &f->tmp1,   &f->normal, &f->inverse, &f->node};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         spx_free(*all[i]);
     spx_free(f->kept);
@@ -58,7 +68,10 @@ static spx_status make_fit(fit *f, spx_err *e)
         (f->band = spx_alloc2(f->half + 1, n, sizeof *f->band, e)) != NULL &&
         (f->y = spx_alloc(n, sizeof *f->y, e)) != NULL && (f->lambda = spx_alloc(n, sizeof *f->lambda, e)) != NULL &&
         (f->c = spx_alloc(n, sizeof *f->c, e)) != NULL && (f->tmp = spx_alloc2(ns, n, sizeof *f->tmp, e)) != NULL &&
-        (f->tmp1 = spx_alloc(ns, sizeof *f->tmp1, e)) != NULL && (f->telluric = spx_alloc(n, 1, e)) != NULL;
+        (f->tmp1 = spx_alloc(ns, sizeof *f->tmp1, e)) != NULL && (f->telluric = spx_alloc(n, 1, e)) != NULL &&
+        (f->normal = spx_alloc2(f->half + 1, n, sizeof *f->normal, e)) != NULL &&
+        (f->inverse = spx_alloc2(f->half + 1, n, sizeof *f->inverse, e)) != NULL &&
+        (f->node = spx_alloc(f->nnode, sizeof *f->node, e)) != NULL;
     return ok ? SPX_OK : SPX_EIO;
 }
 
@@ -178,39 +191,108 @@ static spx_status normal(const spx_flux_options *o, fit *f, spx_err *e)
     return f->engine->normal(f->engine->state, f->scaled_w, f->scaled_d, f->use, f->band, f->y, e);
 }
 
-/* The penalty, by the median diagonal off telluric bands; 0 when there are no data. */
-static int add_penalty(const spx_flux_options *o, fit *f)
+/* Median diagonal of the normal matrix off telluric bands; 0: there are no data. */
+static double middle_weight(fit *f)
 {
-    const size_t n = f->n;
     size_t count = 0;
     for (int pass = 0; pass < 2 && count == 0; pass++) /* an arm may be all bands */
-        for (size_t k = 0; k < n; k++)
+        for (size_t k = 0; k < f->n; k++)
             if (f->band[k] > 0 && (pass == 1 || !f->telluric[k]))
                 f->tmp[count++] = f->band[k];
-    const double middle = spx_median(f->tmp, count);
-    for (size_t k = 0; k < n; k++)
-        f->lambda[k] = middle * (f->telluric[k] ? o->smooth_band : o->smooth);
+    return spx_median(f->tmp, count);
+}
+
+/* Place of bin k among the nodes of the penalty: node *j, and the share of the next one. */
+static double node_of(const fit *f, size_t k, size_t *j)
+{
+    const double at = f->nnode > 1 ? (double)k / (double)(f->n - 1) * (double)(f->nnode - 1) : 0;
+    *j = (size_t)at + 1 < f->nnode ? (size_t)at : f->nnode > 1 ? f->nnode - 2 : 0;
+    return at - (double)*j;
+}
+
+/* Adds the penalty to the band; `middle`: the weight of a bin. */
+static void add_penalty(const spx_flux_options *o, double middle, fit *f)
+{
+    const size_t n = f->n;
+    for (size_t k = 0; k < n; k++) {
+        size_t j;
+        const double share = node_of(f, k, &j), next = f->nnode > 1 ? f->node[j + 1] : f->node[j];
+        f->lambda[k] = middle * (f->telluric[k] ? o->smooth_band : exp((1 - share) * f->node[j] + share * next));
+    }
     for (size_t k = 1; k + 1 < n; k++) {
         static const double d[3] = {1, -2, 1};
         for (size_t i = 0; i < 3; i++)
             for (size_t j = i; j < 3; j++)
                 f->band[(j - i) * n + k - 1 + i] += f->lambda[k] * d[i] * d[j];
     }
-    return count > 0;
 }
 
-/* C with the scales as they are, and the models with it. */
-static spx_status solve(const spx_flux_options *o, fit *f, spx_err *e)
+/* C with a penalty; the band becomes the factor. */
+static void solve_band(const spx_flux_options *o, double middle, fit *f)
+{
+    add_penalty(o, middle, f);
+    (void)spx_band_factor(f->n, (int)f->half, f->band, NOTHING, f->band);
+    memcpy(f->c, f->y, f->n * sizeof *f->c);
+    spx_band_solve(f->n, (int)f->half, f->band, f->c);
+}
+
+/* The most likely penalty: a fixed point of its nodes. noise: chi^2 of the stars, at least 1. */
+static void find_smooth(const spx_flux_options *o, double middle, double noise, fit *f)
+{
+    const size_t n = f->n, size = (f->half + 1) * n;
+    double change = INFINITY;
+    memcpy(f->normal, f->band, size * sizeof *f->band);
+    for (int round = 0; round < SMOOTH_ROUNDS && change > 0.05; round++) {
+        double *v = f->inverse, *told = f->tmp, *seen = f->tmp + f->nnode;
+        memcpy(f->band, f->normal, size * sizeof *f->band);
+        solve_band(o, middle, f);
+        spx_band_inverse(n, (int)f->half, f->band, v);
+        memset(told, 0, 2 * f->nnode * sizeof *told);
+        for (size_t k = 1; k + 1 < n; k++) {
+            size_t j;
+            const double share = node_of(f, k, &j), x = f->c[k - 1] - 2 * f->c[k] + f->c[k + 1];
+            const double vk = v[k - 1] + 4 * v[k] + v[k + 1] - 4 * (v[n + k - 1] + v[n + k]) + 2 * v[2 * n + k - 1];
+            for (size_t i = 0; i < 2 && j + i < f->nnode && !f->telluric[k]; i++) {
+                const double h = i == 0 ? 1 - share : share;
+                told[j + i] += h * fmax(1 - f->lambda[k] * vk, 1e-6);
+                seen[j + i] += h * f->lambda[k] * x * x / noise;
+            }
+        }
+        change = 0;
+        for (size_t j = 0; j < f->nnode; j++) {
+            if (!(told[j] > 0 && seen[j] > 0))
+                continue;
+            const double now = fmin(fmax(f->node[j] + log(told[j] / seen[j]), LEAST_SMOOTH), MOST_SMOOTH);
+            change = fmax(change, fabs(now - f->node[j]));
+            f->node[j] = now;
+        }
+    }
+    memcpy(f->band, f->normal, size * sizeof *f->band);
+}
+
+/* C with the scales as they are, and the models with it. noise: chi^2 of the stars, with which the penalty is found; 0:
+ * it stays. */
+static spx_status solve(const spx_flux_options *o, double noise, fit *f, spx_err *e)
 {
     const spx_status st = normal(o, f, e);
     if (st != SPX_OK)
         return st;
-    if (!add_penalty(o, f))
+    const double middle = middle_weight(f);
+    if (!(middle > 0))
         return spx_fail(e, SPX_EINPUT, "the standard stars have no good bin in common with their models");
-    (void)spx_band_factor(f->n, (int)f->half, f->band, NOTHING, f->band);
-    memcpy(f->c, f->y, f->n * sizeof *f->c);
-    spx_band_solve(f->n, (int)f->half, f->band, f->c);
+    if (noise > 0 && !(o->smooth > 0))
+        find_smooth(o, middle, noise, f);
+    solve_band(o, middle, f);
+    f->middle = middle;
     return f->engine->models(f->engine->state, f->c, f->model, e);
+}
+
+/* Median chi^2 of the stars that are used, at least 1. */
+static double find_noise(fit *f, const spx_flux *out)
+{
+    for (size_t s = 0; s < f->nstar; s++)
+        f->tmp1[s] = out->star[s].chisq;
+    return fmax(1, star_median(f, f->tmp1, f->tmp));
 }
 
 /* Scales (`scale`: else they stay), and with `clip` what is rejected. */
@@ -434,13 +516,16 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
                           spx_flux *out, spx_err *e)
 {
     start(arm, in, o, f, out);
+    for (size_t j = 0; j < f->nnode; j++)
+        f->node[j] = log(o->smooth > 0 ? o->smooth : FIRST_SMOOTH);
     spx_status st = too_few(f, e);
     if (st == SPX_OK)
         st = f->engine->load(f->engine->state, f->nstar, f->n, f->ndiag, f->b, e);
     const int passes = o->passes > 2 ? o->passes : 2;
     size_t odd = 0;
     for (int pass = 0; pass < passes + (odd > 0) && st == SPX_OK; pass++) {
-        if ((st = solve(o, f, e)) != SPX_OK)
+        /* when scales are about right and outliers are out, and once more behind that */
+        if ((st = solve(o, pass == 2 || pass + 1 == passes ? find_noise(f, out) : 0, f, e)) != SPX_OK)
             break;
         test_stars(o, 1, pass > 0, f, out);
         test_scales(in, pass > 1, f, out);
@@ -450,7 +535,7 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
         }
         st = too_few(f, e);
     }
-    if (st != SPX_OK || (st = solve(o, f, e)) != SPX_OK)
+    if (st != SPX_OK || (st = solve(o, 0, f, e)) != SPX_OK)
         return st;
     test_stars(o, 0, 0, f, out);
     make_blocks(f, b);
@@ -473,6 +558,9 @@ static spx_status finish(const spx_arm *arm, const fit *f, const blocks *b, spx_
         return SPX_EIO;
     }
     out->nwave = n;
+    for (size_t k = 0; k < n; k++)
+        f->tmp[k] = f->lambda[k] / f->middle;
+    out->smooth = spx_median(f->tmp, n);
     out->ndiag = f->ndiag;
     out->medium = arm->medium;
     out->barycentric = arm->barycentric;
@@ -516,6 +604,8 @@ spx_status spx_flux_solve_with(const spx_flux_engine *engine, const spx_arm *arm
         for (size_t s = 0; s < in->nstar; s++)
             if (!isfinite(in->model[s * arm->nwave + k]))
                 return spx_fail(e, SPX_EINPUT, "the model of star %zu is not finite at bin %zu", s, k);
+    const double nodes = (arm->wavelength[f.n - 1] - arm->wavelength[0]) / NODE_WIDTH;
+    f.nnode = nodes < 1 ? 1 : nodes < (double)f.n / 4 ? (size_t)nodes + 1 : f.n / 4;
     spx_status st = make_fit(&f, e);
     if (st == SPX_OK)
         st = alloc_blocks(arm, &f, &b, e);

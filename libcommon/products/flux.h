@@ -47,6 +47,7 @@ typedef struct {
     char unit[64];  /* of calibrated flux */
     double exptime; /* s; 0: not known */
     double floor;   /* relative error that is added in quadrature */
+    double smooth;  /* weight of smoothness that it was made with; 0: not known, of a response that was read */
 } spx_flux;
 
 void spx_flux_free(spx_flux *f);

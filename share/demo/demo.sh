@@ -22,7 +22,7 @@ declare -A range=([b]='3600,5800' [r]='5760,7620' [z]='7520,9824')
 declare -A lines=([b]='none' [r]='sky' [z]='sky')
 # The parts whose fit gives the standards' models: without the steep ends, which no free continuum follows before the
 # response is known, and without telluric bands.
-standard="-w b:3750,5650 -w r:5850,6850 -w z:8360,8920"
+standard="-w b:3750,5650 -w r:6335,6855 -w z:8360,8920"
 # The templates get a narrow line-spread function, sigma 0.5 Angstrom; rvs-fit brings them to the resolution of each
 # spectrum with its own resolution matrix, which the extraction delivers.
 setups="--setup b:3590:5810:0.4:FWHM=1.1774 --setup r:5750:7630:0.4:FWHM=1.1774 --setup z:7510:9834:0.4:FWHM=1.1774"
@@ -40,7 +40,7 @@ say() {
 say "A library of synthetic stars becomes templates: with their continuum for the calibration, without it for velocities"
 run "specx-sim --library stars --wavelength 3450,9950 --axis teff=4500,5000,5500,6000,6500,7000 \\
     --axis logg=3,3.5,4,4.5,5 --axis feh=-1.5,-1,-0.5,0 --axis alpha=0,0.4"
-run "fits2h5 --vacuum stars | tee stars.h5 | rvs-template --norm none -o continuum.h5 \\
+run "fits2h5 --vacuum stars | tee stars.h5 | rvs-template --norm median -o continuum.h5 \\
     $setups"
 run "rvs-template -o templates.h5 stars.h5 \\
     $setups"
@@ -72,7 +72,7 @@ say "The response of the cameras: models of the stars, as far as they can be fit
 run "h5merge sframe-b0.h5 sframe-r0.h5 sframe-z0.h5 | rvs-fit --templates continuum.h5 --resolution-matrix \\
     $standard --npoly 20 --with-template -o standards.h5"
 for arm in b r z; do
-    run "specx-flux --fit standards.h5 --smooth 1e6 -o cframe-${arm}0.h5 sframe-${arm}0.h5"
+    run "specx-flux --fit standards.h5 -o cframe-${arm}0.h5 sframe-${arm}0.h5"
 done
 
 say "Cameras to one file, spectra to velocities"

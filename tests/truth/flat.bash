@@ -67,12 +67,12 @@ flux_case() {
     printf '\n== flux: response from stars, %% rms off telluric bands; in bands (medians and scatters of pulls)\n'
     specx-sim -q --library flux-stars --wavelength 5600,10000 --axis teff=5400,5800,6200,6600,7000 --axis logg=3.5,4,4.5 \
         --axis feh=-2,-1,0
-    fits2h5 -q flux-stars | rvs-template -q --norm none -s r:5670:7710:0.4:FWHM=1.1774 -s z:7430:9914:0.4:FWHM=1.1774 \
+    fits2h5 -q flux-stars | rvs-template -q --norm median -s r:5670:7710:0.4:FWHM=1.1774 -s z:7430:9914:0.4:FWHM=1.1774 \
         -o templates.h5
     rm -r flux-stars
     row '' specpipe prototype desispec
-    flux_row r 5900,6850 10 0.45 1.8 '0.42; 1.45' -
-    flux_row r 5900,6850 20 0.35 1.2 '0.33; 1.1' '1.2; 1.2'
-    flux_row r 5900,6850 40 0.45 1.0 '0.40; 0.90' -
+    flux_row r 6335,6855 10 0.45 1.8 '0.42; 1.45' -
+    flux_row r 6335,6855 20 0.35 1.2 '0.33; 1.1' '1.2; 1.2'
+    flux_row r 6335,6855 40 0.45 1.0 '0.40; 0.90' -
     flux_row z 7750,8920 20 0.35 1.2 - -
 }

@@ -15,8 +15,9 @@ spx_status spx_flux_report(spx_run *s, const char *label, const spx_flux *f, con
         model += f->model_error[k] / (double)f->nwave;
     spx_status st = SPX_OK;
     if (how != NULL) {
-        spx_note("%sresponse of %zu stars (%s), chi2 %.2f, their models wrong by %.2f %% of it; unit %s", label,
-                 fate[SPX_FLUX_USED], how, f->chisq, 100 * model, f->unit);
+        spx_note(
+            "%sresponse of %zu stars (%s), chi2 %.2f, smoothness %.1e, their models wrong by %.2f %% of it; unit %s",
+            label, fate[SPX_FLUX_USED], how, f->chisq, f->smooth, 100 * model, f->unit);
         if (fate[SPX_FLUX_USED] < f->nstar)
             spx_note("%sof %zu stars left out: %zu without data, %zu by scale, %zu by outliers, %zu by shape", label,
                      f->nstar, fate[SPX_FLUX_NO_DATA], fate[SPX_FLUX_SCALE], fate[SPX_FLUX_CLIPPED],
@@ -26,6 +27,8 @@ spx_status spx_flux_report(spx_run *s, const char *label, const spx_flux *f, con
             st = spx_run_record(s, "stars_left_out", e, "%zu", f->nstar - fate[SPX_FLUX_USED]);
         if (st == SPX_OK)
             st = spx_run_record(s, "chi2", e, "%.6g", f->chisq);
+        if (st == SPX_OK)
+            st = spx_run_record(s, "smoothness", e, "%.3g", f->smooth);
         if (st == SPX_OK)
             st = spx_run_record(s, "model_error", e, "%.6g", model);
     } else {
