@@ -10,8 +10,9 @@
  * changes along the arm, and its likelihood (evidence) is largest where, h_j being the hat of node j (MacKay 1992),
  *     sum_k h_j (1 - lambda_k v_k) = sum_k h_j lambda_k (C_(k-1) - 2 C_k + C_(k+1))^2 / max(1, chi^2),
  * v_k: variance of the second difference, chi^2: median of the stars. 1e2 to 1e10 times the median diagonal. Steep ends
- * are followed, and a smooth response does not take the stars' lines. The matrix is banded, and the band of its inverse is the covariance of C, exact for any R (calib/band.h). In
- * turn a_s = <D, R C T>/<R C T, R C T>, of median 1 over the stars.
+ * are followed, and a smooth response does not take the stars' lines. The matrix is banded, and the band of its inverse
+ * is the covariance of C, exact for any R (calib/band.h). In turn a_s = <D, R C T>/<R C T, R C T>, of median 1 over the
+ * stars.
  *
  * Rows of R that the ends of the spectrum cut, and which lack the light from beyond, are scaled to the sum of the
  * nearest whole row, as the velocity fit does: as if C T went on beyond the ends.
