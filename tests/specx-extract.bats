@@ -615,3 +615,12 @@ Angstrom: its series are extrapolated there"* ]]
     run --separate-stderr bash -c "set -o pipefail; specx-extract -w $grid image.h5 | true"
     [ "$status" -ne 0 ]
 }
+
+@test "bins far narrower than the PSF: neighbours are added while that changes something" {
+    # a longer tail of a column looked like a change by more fibres, and ever more were taken
+    specx-sim -q --arm z --fibers 25 --wavelength 8250,8330 -o i.h5
+    specx-extract -q -w 8250,8330,0.6 -o fine.h5 i.h5
+    specx-extract -q -w 8250,8330,0.6 --tolerance 1e-6 -o coarse.h5 i.h5
+    h5diff -d 1e-3 fine.h5 coarse.h5 /frame/flux
+    h5diff -d 1e-6 fine.h5 coarse.h5 /frame/resolution
+}

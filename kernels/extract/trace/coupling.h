@@ -192,11 +192,12 @@ static spx_status crossing_neighbours(const spx_trace_plan *p, const spx_trace_b
             overlap_of[(size_t)df * b->nf + f] = v < 1.0 ? v : 1.0;
         }
     double change = 1.0;
+    int tail = SPX_TRACE_TAIL;
     for (int round = 0, used = 0; round < 4 && st == SPX_OK && change > 0.1 * p->tolerance; round++, limit *= 0.01) {
         int off[2 * SPX_TRACE_MAX_REACH];
         const int n = chained(b, lane, overlap_of, limit, chain, best, off);
         if (n > used)
-            st = many_neighbours(p, b, r, lane, off, n, low, j0, j1, t, &change, e);
+            st = many_neighbours(p, b, r, lane, off, n, &tail, low, j0, j1, t, &change, e);
         used = n;
     }
     spx_free(overlap_of);

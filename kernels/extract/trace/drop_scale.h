@@ -86,13 +86,14 @@ static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, 
     if (!any_lane(narrow & lanes_there(b, lane, 0)))
         return;
     vec z[SPX_TRACE_MAX_BAND + 1];
+    const double least = spx_trace_least_scale(p->tolerance);
     memset(ring, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *ring);
     size_t slot = 0;
     for (size_t k = n; k-- > 0;) {
         slot = slot == 0 ? (size_t)m : slot - 1;
         const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, ring, slot, z);
         const vec v = every(SPX_TRACE_MAX_INVERSE) / (inverse * load(b->m + k * mrow + lane));
-        store(drop_scale + k * nl + lane, choose(v < every(1.0), vmax(v, every(SPX_TRACE_LEAST_SCALE)), every(1.0)));
+        store(drop_scale + k * nl + lane, choose(v < every(1.0), vmax(v, every(least)), every(1.0)));
     }
     from_unmasked(n, nl, lane, unmasked, drop_scale, of);
 }

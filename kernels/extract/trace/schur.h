@@ -52,14 +52,18 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
                         return SPX_EIO;
                     continue;
                 }
-                double change = 1.0;
-                for (int reach = 2; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance;
+                double change = 1.0, before[2] = {INFINITY, INFINITY}; /* of the last two rounds */
+                int tail = SPX_TRACE_TAIL;
+                for (int reach = 2; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance &&
+                                    !(change > SPX_TRACE_STALL * before[0] && before[0] > SPX_TRACE_STALL * before[1]);
                      reach++) {
+                    before[1] = before[0];
+                    before[0] = reach > 2 ? change : INFINITY;
                     int off[2 * SPX_TRACE_MAX_REACH], noff = 0;
                     for (int i = -reach; i <= reach; i++)
                         if (i != 0)
                             off[noff++] = i;
-                    if (many_neighbours(p, b, r, lane, off, noff, low, j0, j1, a, &change, e) != SPX_OK)
+                    if (many_neighbours(p, b, r, lane, off, noff, &tail, low, j0, j1, a, &change, e) != SPX_OK)
                         return SPX_EIO;
                 }
             }

@@ -276,16 +276,18 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     return SPX_OK;
 }
 
-/* The same as far as it has to go. */
+/* The same as far as it has to go. *tail: SPX_TRACE_TAIL in the first call for these columns; later ones begin with
+ * what it had to become, so that *change is what more fibres change, and not what a longer tail does. */
 static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
-                                  size_t lane, const int *off, int noff, size_t low, size_t k0, size_t k1,
+                                  size_t lane, const int *off, int noff, int *tail, size_t low, size_t k0, size_t k1,
                                   spx_trace_diagonals *t, double *change, spx_err *e)
 {
     int cut;
-    spx_status st = neighbours_to(p, b, r, lane, off, noff, SPX_TRACE_TAIL, low, k0, k1, t, change, &cut, e);
-    if (st == SPX_OK && cut) {
+    spx_status st = neighbours_to(p, b, r, lane, off, noff, *tail, low, k0, k1, t, change, &cut, e);
+    if (st == SPX_OK && cut && *tail < SPX_TRACE_LONG_TAIL) {
         double more;
-        st = neighbours_to(p, b, r, lane, off, noff, SPX_TRACE_LONG_TAIL, low, k0, k1, t, &more, &cut, e);
+        *tail = SPX_TRACE_LONG_TAIL;
+        st = neighbours_to(p, b, r, lane, off, noff, *tail, low, k0, k1, t, &more, &cut, e);
         *change = more > *change ? more : *change;
     }
     return st;

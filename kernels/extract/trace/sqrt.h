@@ -106,7 +106,7 @@ static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const 
 
 /* Half-bandwidth that A_s needs in rows of a segment; more than b->band where that is too little. Dropping A_s(i,j)
  * changes the square root by about |A_s(i,j)| sqrt(Z_ii Z_jj), Z = A_s^-1. Z is first computed from the non-negligible
- * diagonals only. */
+ * diagonals only, and counts as far as rounding allows (SPX_TRACE_ROUNDING). */
 static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                         segment s, size_t h, double *memory)
 {
@@ -127,9 +127,12 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
     memset(w.inverse, 0, lrow * m * sizeof *w.inverse);
     size_t slot = 0;
+    const double largest = SPX_TRACE_MAX_INVERSE / spx_trace_least_scale(p->tolerance);
     for (size_t j = n; j-- > 0;) {
         slot = slot == 0 ? m : slot - 1;
-        store(w.sum1 + j * SPX_VL, inverse_row((int)m, w.l + j * lrow, SPX_VL, w.inverse, slot, z));
+        const vec inverse = inverse_row((int)m, w.l + j * lrow, SPX_VL, w.inverse, slot, z);
+        const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v);
+        store(w.sum1 + j * SPX_VL, choose(inverse * diagonal < every(largest), inverse, every(largest) / diagonal));
     }
     const double limit = SPX_TRACE_EDGE * p->tolerance;
     if (most < SPX_TRACE_MOST_BAND && outermost(p, b, a, v, s.r0, s.r1, most - 1, limit, w.sum1) == most)

@@ -54,8 +54,22 @@ enum {
  */
 #define SPX_TRACE_MAX_INVERSE 20.0
 #define SPX_TRACE_UNMASKED    0.9
-#define SPX_TRACE_NARROW      0.3   /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
-#define SPX_TRACE_LEAST_SCALE 1e-14 /* double precision ends there */
+#define SPX_TRACE_NARROW      0.3 /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
+
+/* Rounding of an element of T in units of the diagonal of M, at the least: what asks for more gets more and more
+ * neighbours and diagonals, which are rounding themselves. So the scale ends where the finest tolerance meets it, and
+ * bins that are narrower still are less exact than the tolerance. */
+#define SPX_TRACE_ROUNDING 1e-15
+
+static inline double spx_trace_least_scale(double tolerance)
+{
+    const double least = SPX_TRACE_ROUNDING / (0.1 * tolerance);
+    return least < 1 ? least : 1;
+}
+
+/* Neighbours are added no longer when what they change has not fallen by more in two rounds: it is rounding. Where
+ * traces overlap it falls by ten or more with each. */
+#define SPX_TRACE_STALL 0.5
 
 /* T as a fraction of M that a column may meet, to begin with: what is cut off is its product with the other column. */
 #define SPX_TRACE_OTHER 1e-2
