@@ -794,12 +794,13 @@ static void merge_with(hid_t f, const base *b, spx_merge_by by)
 {
     spx_err e = {0};
     spx_merge *m = NULL;
+    spx_merge_repairs repairs = {0};
     hid_t good = H5LTopen_file_image(b->image, b->size, 0), out = in_memory();
     need(good >= 0, "good file");
     const spx_merge_part part[2] = {{.file = good, .name = "good"}, {.file = f, .name = "bad"}};
     const spx_merge_options o = {.by = by, .allow_missing = 1};
     if (spx_merge_plan(2, part, &o, &m, &e) == SPX_OK)
-        (void)spx_merge_write(m, out, NULL, &e);
+        (void)spx_merge_write(m, out, NULL, &repairs, &e);
     spx_merge_free(m);
     H5Fclose(out);
     H5Fclose(good);

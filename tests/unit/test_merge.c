@@ -123,7 +123,9 @@ static hid_t merge(size_t n, const hid_t *file, spx_merge_options opt, size_t *n
     if (spx_merge_plan(n, part, &opt, &m, &e) != SPX_OK)
         return H5I_INVALID_HID;
     hid_t out = in_memory();
-    spx_status st = spx_merge_write(m, out, NULL, &e);
+    spx_merge_repairs repairs = {0};
+    spx_status st = spx_merge_write(m, out, NULL, &repairs, &e);
+    CHECK(repairs.nvalue == 0);
     if (st == SPX_OK) {
         size_t nbad = 0;
         (void)spx_h5_set_str(out, "/", "product", spx_merge_product(m), &e);
@@ -354,7 +356,7 @@ static void test_rows(void)
     CHECK(both >= 0 && one >= 0);
     const hid_t parts[] = {both, one};
     CHECK(merge(2, parts, plain, NULL) < 0 && e.code == SPX_EINPUT);
-    spx_merge_options rows_allow = {.by = SPX_MERGE_ROWS, .allow_missing = 1};
+    spx_merge_options rows_allow = {.by = SPX_MERGE_ROWS, .allow_missing = 1, .allow_repeated = 1};
     size_t nmissing;
     out = merge(2, parts, rows_allow, &nmissing);
     spx_spectra s;
