@@ -572,12 +572,15 @@ static void find_continuum(size_t n, const double *x, const uint8_t *bad, double
 
 /* ---- quantities ---- */
 
-/* Prior of the fibres that are in use or have a star, and its posterior. */
-static spx_status find_posterior(job *j, spx_err *e)
+/* Prior of the fibres that are in use or have a star, and its posterior; rough: with the prior of the last pass, if
+ * there is one: to find it takes longer than everything else here. */
+static spx_status find_posterior(job *j, int rough, spx_err *e)
 {
     const size_t ns = j->in->nspec;
     for (size_t i = 0; i < ns; i++)
         j->informs[i] = j->w.use[i] || (j->w.kind[i] == SPX_SKY_STAR && j->in->role[i] != SPX_SKY_FIBRE);
+    if (rough && j->found.mean != NULL)
+        return spx_sky_posterior(&j->found, j->info, j->right, j->w.p, j->w.cov, e);
     spx_sky_prior_free(&j->found);
     const spx_status st = spx_sky_prior_find(&j->o->terms, spx_sky_fit_of(j->in, j->o).step, j->o->degree, ns,
                                              j->in->place, j->info, j->right, j->informs, &j->found, e);
@@ -591,14 +594,14 @@ static spx_status find_quantities(job *j, spx_err *e)
     if (nq == 0)
         return SPX_OK;
     spx_status st = j->g->measure(j->g, &j->w, j->info, j->right, e);
-    if (st == SPX_OK && j->o->terms.nt > 0 && (st = find_posterior(j, e)) == SPX_OK) {
+    if (st == SPX_OK && j->o->terms.nt > 0 && (st = find_posterior(j, 1, e)) == SPX_OK) {
         /* shifts and widths are those of the fibre's light */
         for (size_t i = 0; i < ns; i++)
             j->scale[i] = j->w.p[i * nq] > 0.05 ? j->w.p[i * nq] : 0.05;
         spx_sky_physical(&j->o->terms, ns, j->scale, j->info, j->right);
     }
     if (st == SPX_OK)
-        st = find_posterior(j, e);
+        st = find_posterior(j, 0, e);
     if (st == SPX_OK) {
         (void)spx_sky_gauge(&j->o->terms, ns, j->w.use, j->w.p, j->w.cov, j->out->gauge);
         memcpy(j->out->tau, j->found.tau, sizeof j->found.tau);

@@ -533,7 +533,7 @@ static void fit_polynomials(sample *s)
                 for (size_t u = s->term[q]; u < s->term[q + 1]; u++) {
                     const double x = w[q * nq + r] * b[u - s->term[q]];
                     s->a[u] += x * s->value[i * nq + r];
-                    for (size_t t = s->term[r]; t < s->term[r + 1]; t++)
+                    for (size_t t = s->term[r]; t < s->term[r + 1] && t <= u; t++) /* the lower triangle */
                         s->normal[u * np + t] += x * b[t - s->term[r]];
                 }
     }

@@ -42,7 +42,7 @@ static void sums(spx_backend *b, const char *device)
 /* No backend is where they are looked for, whether the machine has a device or not. */
 static void opens(void)
 {
-    (void)setenv("SPX_BACKENDS", "tests/no-such-folder", 1);
+    (void)setenv("SPX_BACKENDS", "/no/such/folder", 1);
     for (int op = 0; op < SPX_NOPERATION; op++) {
         spx_backend b;
         spx_err e = {0}, why = {0};
