@@ -155,3 +155,11 @@ damage() {
     fails_with 3 '*no frame*' specx-sky -q -o x.h5 "$BATS_FILE_TMPDIR/image.h5"
     [ ! -e x.h5 ]
 }
+
+@test "a value that is not finite is refused, wherever it is" {
+    local set
+    for set in flux ivar resolution; do
+        damage n.h5 set /frame/$set 700 nan
+        fails_with 3 "*n.h5:/frame/$set: row *not finite*" specx-sky -o s.h5 n.h5
+    done
+}

@@ -2,6 +2,7 @@
 #include "products/frame_h5.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,11 +28,33 @@ spx_status spx_frame_read_camera(hid_t file, size_t size, char *camera, spx_arm 
     return st;
 }
 
+/* Values of a dataset of nspec rows of `each` elements are finite. */
+static spx_status check_finite(hid_t file, const char *path, size_t nspec, size_t each, const double *v, spx_err *e)
+{
+    for (size_t i = 0; v != NULL && i < nspec * each; i++)
+        if (!isfinite(v[i]))
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path,
+                               "give bins without information flux and ivar 0, and a bit of the mask",
+                               "row %zu: a value is not finite", i / each);
+    return SPX_OK;
+}
+
+static spx_status check_values(hid_t file, const spx_frame *f, spx_err *e)
+{
+    const size_t n = f->arm.nwave;
+    spx_status st = check_finite(file, "/frame/flux", f->nspec, n, f->arm.flux, e);
+    if (st == SPX_OK)
+        st = check_finite(file, "/frame/ivar", f->nspec, n, f->arm.ivar, e);
+    return st == SPX_OK ? check_finite(file, "/frame/resolution", f->nspec, f->arm.ndiag * n, f->arm.resolution, e)
+                        : st;
+}
+
 spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
 {
     spx_status st = spx_schema_accept(file, "/frame", "frame", e);
     memset(f, 0, sizeof *f);
-    if (st != SPX_OK || (st = spx_arm_read(file, "/frame", &f->nspec, 1, &f->arm, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_arm_read(file, "/frame", &f->nspec, 1, &f->arm, e)) != SPX_OK ||
+        (st = check_values(file, f, e)) != SPX_OK)
         return st;
     size_t dims[2] = {f->nspec, f->arm.nwave};
     if (spx_h5_exists(file, "/frame/chi2pix") &&

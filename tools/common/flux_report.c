@@ -4,6 +4,9 @@
 
 #include "base/log.h"
 
+/* chi^2 a bin of the standards that wrong models, of some per cent, do not reach. */
+#define MOST_CHI2 3.0
+
 spx_status spx_flux_report(spx_run *s, const char *label, const spx_flux *f, const char *how, double factor,
                            size_t nbad, spx_err *e)
 {
@@ -18,6 +21,11 @@ spx_status spx_flux_report(spx_run *s, const char *label, const spx_flux *f, con
         spx_note(
             "%sresponse of %zu stars (%s), chi2 %.2f, smoothness %.1e, their models wrong by %.2f %% of it; unit %s",
             label, fate[SPX_FLUX_USED], how, f->chisq, f->smooth, 100 * model, f->unit);
+        if (f->chisq > MOST_CHI2)
+            spx_warn(
+                "%sstandards are off their models by more than their errors (chi2 %.1f): is the sky subtracted, and "
+                "are these the fits of this exposure?",
+                label, f->chisq);
         if (fate[SPX_FLUX_USED] < f->nstar)
             spx_note("%sof %zu stars left out: %zu without data, %zu by scale, %zu by outliers, %zu by shape", label,
                      f->nstar, fate[SPX_FLUX_NO_DATA], fate[SPX_FLUX_SCALE], fate[SPX_FLUX_CLIPPED],
