@@ -87,8 +87,10 @@ column() {
 @test "fibermaps with other columns: those that all have are kept, what is left out is said" {
     data spectra.h5 templates.h5 second-r0.h5
     rvs-fit -q -t templates.h5 --joint target -o two.h5 spectra.h5 second-r0.h5
-    # the names of members are text in the file
-    LC_ALL=C sed 's/TARGET_DEC/TARGET_LAT/g' second-r0.h5 >other.h5
+    # the names of members are text in the file, which has no inventory any more once it is edited
+    cp second-r0.h5 edited.h5
+    h5edit edited.h5 attr / note edited
+    LC_ALL=C sed 's/TARGET_DEC/TARGET_LAT/g' edited.h5 >other.h5
     run --separate-stderr rvs-fit -t templates.h5 --joint target -o other-two.h5 spectra.h5 other.h5
     # run sets them
     # shellcheck disable=SC2154
@@ -103,7 +105,7 @@ column() {
     run --separate-stderr rvs-fit -t templates.h5 --joint target -f -o three.h5 spectra.h5 other.h5 second-r0.h5
     [[ $stderr == *"are left out: TARGET_LAT, TARGET_DEC"$'\n'* ]]
     # whose exposures they are has to be known
-    LC_ALL=C sed 's/TARGETID/TARGETNO/g' second-r0.h5 >nobody.h5
+    LC_ALL=C sed 's/TARGETID/TARGETNO/g' edited.h5 >nobody.h5
     fails_with 3 '*nobody.h5: /fibermap: column TARGETID*cannot be told*' \
         rvs-fit -t templates.h5 --joint target -o x.h5 spectra.h5 nobody.h5
 }
