@@ -278,7 +278,7 @@ static uint64_t invert_level(const int64_t *t, size_t nx, size_t ny, int k, int6
             } else
                 to[0] = v[0] = h0 >> shift;
             for (int q = 0; q < 4; q++)
-                all |= (uint64_t)(v[q] ^ (v[q] >> 63));
+                all |= (uint64_t)(v[q] < 0 ? ~v[q] : v[q]);
         }
     return all;
 }
