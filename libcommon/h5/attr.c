@@ -2,6 +2,7 @@
 #include "h5/attr.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "h5/failure.h"
@@ -160,4 +161,80 @@ spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const c
     spx_status st = put_scalar(loc, path, name, t, t, &v, e);
     (void)H5Tclose(t);
     return st;
+}
+
+/* ---- copies ---- */
+
+typedef struct {
+    hid_t from, to;
+    const char *frompath, *topath;
+    const char *const *except;
+    spx_err *e;
+    spx_status st;
+} attr_copy;
+
+static int is_left_out(const char *name, const char *const *except)
+{
+    static const char *const of_scales[] = {"DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", NULL};
+    for (const char *const *own = of_scales; *own != NULL; own++)
+        if (strcmp(name, *own) == 0)
+            return 1;
+    for (; except != NULL && *except != NULL; except++)
+        if (strcmp(name, *except) == 0)
+            return 1;
+    return 0;
+}
+
+static herr_t copy_attr(hid_t object, const char *name, const H5A_info_t *info, void *ctx)
+{
+    attr_copy *c = ctx;
+    (void)info;
+    if (is_left_out(name, c->except))
+        return 0;
+    const hid_t a = H5Aopen(object, name, H5P_DEFAULT), type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID;
+    const hid_t space = a >= 0 ? H5Aget_space(a) : H5I_INVALID_HID;
+    const hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    const size_t size = type >= 0 ? H5Tget_size(type) : 0;
+    size_t bytes;
+    if (n < 0 || size == 0 || spx_mul((size_t)n, size, &bytes, c->e) != SPX_OK) {
+        c->st = spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), c->frompath, NULL,
+                            "attribute '%s' cannot be read", name);
+    } else if (H5Tget_class(type) == H5T_STRING && n == 1) {
+        char text[4096];
+        c->st = spx_h5_attr_str(c->from, c->frompath, name, text, sizeof text, c->e);
+        if (c->st == SPX_OK)
+            c->st = spx_h5_set_str(c->to, c->topath, name, text, c->e);
+    } else if (H5Tdetect_class(type, H5T_REFERENCE) <= 0 && H5Tdetect_class(type, H5T_VLEN) <= 0) {
+        void *value = spx_alloc(bytes, 1, c->e);
+        if (H5Aexists_by_name(c->to, c->topath, name, H5P_DEFAULT) > 0)
+            (void)H5Adelete_by_name(c->to, c->topath, name, H5P_DEFAULT);
+        const hid_t b =
+            value != NULL && H5Aread(a, type, value) >= 0
+                ? H5Acreate_by_name(c->to, c->topath, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)
+                : H5I_INVALID_HID;
+        if (b < 0 || H5Awrite(b, type, value) < 0)
+            c->st = spx_fail_at(c->e, SPX_EIO, spx_h5_filename(c->to), c->topath, NULL,
+                                "attribute '%s' cannot be copied", name);
+        if (b >= 0)
+            (void)H5Aclose(b);
+        spx_free(value);
+    }
+    if (space >= 0)
+        (void)H5Sclose(space);
+    if (type >= 0)
+        (void)H5Tclose(type);
+    if (a >= 0)
+        (void)H5Aclose(a);
+    return c->st != SPX_OK;
+}
+
+spx_status spx_h5_copy_attrs(hid_t from, const char *frompath, hid_t to, const char *topath, const char *const *except,
+                             spx_err *e)
+{
+    attr_copy c = {from, to, frompath, topath, except, e, SPX_OK};
+    hsize_t at = 0;
+    if (H5Aiterate_by_name(from, frompath, H5_INDEX_NAME, H5_ITER_INC, &at, copy_attr, &c, H5P_DEFAULT) < 0 &&
+        c.st == SPX_OK)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), frompath, NULL, "its attributes cannot be read");
+    return c.st;
 }

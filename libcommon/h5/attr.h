@@ -22,4 +22,10 @@ spx_status spx_h5_set_f64(hid_t loc, const char *path, const char *name, double 
 spx_status spx_h5_set_i64(hid_t loc, const char *path, const char *name, int64_t v, spx_err *e);
 spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const char *v, spx_err *e);
 
+/* Copies the attributes of an object to another one that is there, in place of those of the same name: numbers as they
+ * are, texts with the type that all texts of the file have. What ties scales to datasets is
+ * left out, and so are the names of `except`, which ends in NULL (NULL: none). */
+spx_status spx_h5_copy_attrs(hid_t from, const char *frompath, hid_t to, const char *topath, const char *const *except,
+                             spx_err *e);
+
 #endif

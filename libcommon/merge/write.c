@@ -14,58 +14,11 @@
 
 enum { BLOCK_BYTES = 8 << 20 }; /* size of a chunk of rows */
 
-/* Attributes of an object that describe its content: text and numbers, without HDF5's own. */
-typedef struct {
-    hid_t from, to;
-    const char *frompath, *topath;
-    spx_err *e;
-} attr_copy;
-
-static herr_t copy_attr(hid_t obj, const char *name, const H5A_info_t *info, void *data)
-{
-    static const char *const own[] = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "type", "version"};
-    attr_copy *c = data;
-    (void)info;
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strcmp(name, own[i]) == 0)
-            return 0;
-    hid_t a = H5Aopen(obj, name, H5P_DEFAULT), type = a < 0 ? a : H5Aget_type(a), space = a < 0 ? a : H5Aget_space(a);
-    H5T_class_t class = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
-    hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
-    spx_status st = SPX_OK;
-    if (class == H5T_STRING && n == 1) {
-        char text[4096];
-        spx_err none = {0};
-        if (spx_h5_attr_str(c->from, c->frompath, name, text, sizeof text, &none) == SPX_OK)
-            st = spx_h5_set_str(c->to, c->topath, name, text, c->e);
-    } else if ((class == H5T_INTEGER || class == H5T_FLOAT) && n > 0 && n <= 1024 && H5Tget_size(type) <= 8) {
-        char value[1024 * 8];
-        if (H5Aexists_by_name(c->to, c->topath, name, H5P_DEFAULT) > 0)
-            (void)H5Adelete_by_name(c->to, c->topath, name, H5P_DEFAULT);
-        hid_t b = H5Aread(a, type, value) < 0
-                      ? H5I_INVALID_HID
-                      : H5Acreate_by_name(c->to, c->topath, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        if (b < 0 || H5Awrite(b, type, value) < 0)
-            st = spx_fail_at(c->e, SPX_EIO, NULL, c->topath, NULL, "attribute %s cannot be written", name);
-        if (b >= 0)
-            (void)H5Aclose(b);
-    }
-    if (space >= 0)
-        (void)H5Sclose(space);
-    if (type >= 0)
-        (void)H5Tclose(type);
-    if (a >= 0)
-        (void)H5Aclose(a);
-    return st == SPX_OK ? 0 : -1;
-}
-
+/* Attributes of an object that describe its content. */
 static spx_status copy_attrs(hid_t from, const char *frompath, hid_t to, const char *topath, spx_err *e)
 {
-    attr_copy c = {from, to, frompath, topath, e};
-    hsize_t idx = 0;
-    if (H5Aiterate_by_name(from, frompath, H5_INDEX_NAME, H5_ITER_INC, &idx, copy_attr, &c, H5P_DEFAULT) < 0)
-        return spx_fail_at(e, SPX_EIO, NULL, topath, NULL, "attributes cannot be copied");
-    return SPX_OK;
+    static const char *const own[] = {"type", "version", NULL};
+    return spx_h5_copy_attrs(from, frompath, to, topath, own, e);
 }
 
 static hid_t native_type(int is_float, int is_signed, size_t size)

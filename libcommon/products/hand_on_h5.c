@@ -18,71 +18,6 @@ static int is_here(hid_t file, const char *path)
     return spx_h5_exists(file, path) && H5Lget_info(file, path, &link, H5P_DEFAULT) >= 0 && link.type == H5L_TYPE_HARD;
 }
 
-/* ---- attributes ---- */
-
-/* Object whose attributes are copied. */
-typedef struct {
-    hid_t from, to;
-    const char *path;
-    spx_err *e;
-    spx_status st;
-} attributes;
-
-/* Numbers and texts of fixed length as they are, other texts with the type that all texts of the file have; what ties
- * scales to datasets is made anew. */
-static herr_t copy_attribute(hid_t object, const char *name, const H5A_info_t *info, void *ctx)
-{
-    static const char *const of_scales[] = {"DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME"};
-    attributes *c = ctx;
-    (void)info;
-    for (size_t i = 0; i < sizeof of_scales / sizeof *of_scales; i++)
-        if (strcmp(name, of_scales[i]) == 0)
-            return 0;
-    const hid_t a = H5Aopen(object, name, H5P_DEFAULT), type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID;
-    const hid_t space = a >= 0 ? H5Aget_space(a) : H5I_INVALID_HID;
-    const hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-    const size_t size = type >= 0 ? H5Tget_size(type) : 0;
-    size_t bytes;
-    if (n < 0 || size == 0 || spx_mul((size_t)n, size, &bytes, c->e) != SPX_OK) {
-        c->st = spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), c->path, NULL, "attribute '%s' cannot be read",
-                            name);
-    } else if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) > 0) {
-        char text[4096];
-        c->st = spx_h5_attr_str(c->from, c->path, name, text, sizeof text, c->e);
-        if (c->st == SPX_OK)
-            c->st = spx_h5_set_str(c->to, c->path, name, text, c->e);
-    } else if (H5Tdetect_class(type, H5T_REFERENCE) <= 0 && H5Tdetect_class(type, H5T_VLEN) <= 0) {
-        void *value = spx_alloc(bytes, 1, c->e);
-        const hid_t b =
-            value != NULL && H5Aread(a, type, value) >= 0
-                ? H5Acreate_by_name(c->to, c->path, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)
-                : H5I_INVALID_HID;
-        if (b < 0 || H5Awrite(b, type, value) < 0)
-            c->st = spx_fail_at(c->e, SPX_EIO, spx_h5_filename(c->to), c->path, NULL, "attribute '%s' cannot be copied",
-                                name);
-        if (b >= 0)
-            (void)H5Aclose(b);
-        spx_free(value);
-    }
-    if (space >= 0)
-        (void)H5Sclose(space);
-    if (type >= 0)
-        (void)H5Tclose(type);
-    if (a >= 0)
-        (void)H5Aclose(a);
-    return c->st != SPX_OK;
-}
-
-static spx_status copy_attributes(hid_t from, hid_t to, const char *path, spx_err *e)
-{
-    attributes c = {.from = from, .to = to, .path = path, .e = e, .st = SPX_OK};
-    hsize_t at = 0;
-    if (H5Aiterate_by_name(from, path, H5_INDEX_NAME, H5_ITER_INC, &at, copy_attribute, &c, H5P_DEFAULT) < 0 &&
-        c.st == SPX_OK)
-        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path, NULL, "its attributes cannot be read");
-    return c.st;
-}
-
 /* ---- dimension scales ---- */
 
 /* Dataset whose scales are attached. */
@@ -141,7 +76,7 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
     char **name = NULL, path[512];
     size_t n = 0;
     const hid_t table = dataset(to, block);
-    spx_status st = copy_attributes(from, to, block, e);
+    spx_status st = spx_h5_copy_attrs(from, block, to, block, NULL, e);
     if (table >= 0)
         return H5Oclose(table) < 0 ? SPX_EIO : st;
     if (st == SPX_OK)
@@ -150,7 +85,7 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
         for (size_t i = 0; i < n && st == SPX_OK; i++) {
             if ((size_t)snprintf(path, sizeof path, "%s/%s", block, name[i]) >= sizeof path)
                 continue;
-            st = take ? take_scales(from, to, block, path, e) : copy_attributes(from, to, path, e);
+            st = take ? take_scales(from, to, block, path, e) : spx_h5_copy_attrs(from, path, to, path, NULL, e);
         }
     spx_h5_names_free(n, name);
     return st;
