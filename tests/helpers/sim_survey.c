@@ -1,15 +1,17 @@
-/* sim_survey N SEED FILE: spectra of N stars of the simulator's formula, three arms as DESI has them, for tests of the
- * velocity fit. Parameters are uniform in teff 4200-7800, logg 1.2-4.8, feh -1.9-0.4, alpha 0-0.4, v +-600 km/s, vsini
- * 0-200 km/s, the signal-to-noise ratio of a pixel is from 3 to 100, uniform in its logarithm. Photons go through a
- * Gaussian of FWHM 1.55 Angstrom and are sampled at the centres of pixels of 0.8; noise is Gaussian, half of its
- * variance at the median flux is the spectrum's own. The fibermap holds what was put in (spx_target_truth; MAG is the
- * signal-to-noise ratio). Exit status 0, or 1 with a message. */
+/* sim_survey N SEED FILE [mock]: spectra of N stars, three arms as DESI has them, for tests of the velocity fit. Of the
+ * simulator's formula: parameters are uniform in teff 4200-7800, logg 1.2-4.8, feh -1.9-0.4, alpha 0-0.4, v +-600 km/s,
+ * vsini 0-200 km/s, the signal-to-noise ratio of a pixel is from 3 to 100, uniform in its logarithm. mock: of the
+ * formula of mock_library.h, uniform over the whole range of that library, from a signal-to-noise ratio of 5 on.
+ * Photons go through a Gaussian of FWHM 1.55 Angstrom and are sampled at the centres of pixels of 0.8; noise is
+ * Gaussian, half of its variance at the median flux is the spectrum's own. The fibermap holds what was put in
+ * (spx_target_truth; MAG is the signal-to-noise ratio). Exit status 0, or 1 with a message. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "mock_library.h"
 #include "num/stat.h"
 #include "products/spectra_h5.h"
 #include "products/target.h"
@@ -83,25 +85,53 @@ static void observe(const workspace *r, const double *fine, uint64_t seed, size_
     }
 }
 
-static spx_status survey(size_t n, uint64_t seed, hid_t file, spx_err *e)
+/* Flux of stars on the fine grid, r->flux; m: of its formula, table [CHUNK][MOCK_NWAVE]; NULL: of the simulator's. */
+static spx_status shine(const mock_library *m, float *table, size_t n, const spx_target *star, workspace *r, spx_err *e)
 {
-    const spx_sim_ranges range = {.seed = seed,
-                                  .teff = {4200, 7800},
-                                  .logg = {1.2, 4.8},
-                                  .feh = {-1.9, 0.4},
-                                  .alpha = {0, 0.4},
-                                  .v = {-600, 600},
-                                  .vsini = {0, 200},
-                                  .mag = {log(3), log(100)}};
+    double norm[CHUNK];
+    if (m == NULL)
+        return spx_sim_stars(n, star, r->n, r->wave, r->flux, NULL, NULL, e);
+#pragma omp parallel for schedule(dynamic, 1)
+    for (size_t k = 0; k < n; k++)
+        mock_library_flux(m, (double[]){star[k].teff, star[k].logg, star[k].feh, star[k].alpha},
+                          table + k * MOCK_NWAVE);
+    return spx_sim_members(n, star, MOCK_NWAVE, m->wave, 0, table, r->n, r->wave, r->flux, norm, NULL, e);
+}
+
+static spx_status survey(size_t n, uint64_t seed, int mock, hid_t file, spx_err *e)
+{
+    spx_sim_ranges range = {.seed = seed,
+                            .teff = {4200, 7800},
+                            .logg = {1.2, 4.8},
+                            .feh = {-1.9, 0.4},
+                            .alpha = {0, 0.4},
+                            .v = {-600, 600},
+                            .vsini = {0, 200},
+                            .mag = {log(3), log(100)}};
+    if (mock) {
+        const double all[4][2] = {{mock_teff[0], mock_teff[MOCK_NTEFF - 1]},
+                                  {mock_logg[0], mock_logg[MOCK_NLOGG - 1]},
+                                  {mock_feh[0], mock_feh[MOCK_NFEH - 1]},
+                                  {mock_alpha[0], mock_alpha[MOCK_NALPHA - 1]}};
+        memcpy(range.teff, all[0], sizeof all[0]);
+        memcpy(range.logg, all[1], sizeof all[1]);
+        memcpy(range.feh, all[2], sizeof all[2]);
+        memcpy(range.alpha, all[3], sizeof all[3]);
+        range.mag[0] = log(5);
+    }
     workspace r = {0};
     spx_spectra s = {0};
+    mock_library *library = mock ? mock_library_make() : NULL;
+    float *table = mock ? spx_alloc2(CHUNK, MOCK_NWAVE, sizeof *table, e) : NULL;
     spx_target *star = spx_alloc(n, sizeof *star, e);
-    spx_status st = star == NULL ? SPX_EIO : spx_sim_draw(&range, n, star, e);
+    spx_status st = star == NULL || (mock && (library == NULL || table == NULL)) ? SPX_EIO : SPX_OK;
+    if (st == SPX_OK)
+        st = spx_sim_draw(&range, n, star, e);
     if (st == SPX_OK)
         st = make_workspace(&r, &s, n, e);
     for (size_t i = 0; i < n && st == SPX_OK; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : CHUNK;
-        st = spx_sim_stars(m, star + i, r.n, r.wave, r.flux, NULL, NULL, e);
+        st = shine(library, table, m, star + i, &r, e);
         for (size_t k = 0; k < m && st == SPX_OK; k++) {
             star[i + k].mag = exp(star[i + k].mag);
             for (size_t a = 0; a < NARM; a++)
@@ -113,6 +143,8 @@ static spx_status survey(size_t n, uint64_t seed, hid_t file, spx_err *e)
     if (st == SPX_OK)
         st = spx_spectra_write(file, &s, 4, e);
     spx_spectra_free(&s);
+    free(library);
+    spx_free(table);
     spx_free(r.wave);
     spx_free(r.flux);
     spx_free(r.tmp);
@@ -122,14 +154,15 @@ static spx_status survey(size_t n, uint64_t seed, hid_t file, spx_err *e)
 
 int main(int argc, char **argv)
 {
-    long n = argc == 4 ? strtol(argv[1], NULL, 10) : 0;
+    const int mock = argc == 5 && strcmp(argv[4], "mock") == 0;
+    long n = argc == 4 || mock ? strtol(argv[1], NULL, 10) : 0;
     if (n < 1 || n > 100000) {
-        puts("usage: sim_survey N SEED FILE");
+        puts("usage: sim_survey N SEED FILE [mock]");
         return 1;
     }
     spx_err e = {0};
     hid_t file = H5Fcreate(argv[3], H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    spx_status st = file < 0 ? SPX_EIO : survey((size_t)n, strtoull(argv[2], NULL, 10), file, &e);
+    spx_status st = file < 0 ? SPX_EIO : survey((size_t)n, strtoull(argv[2], NULL, 10), mock, file, &e);
     if (st != SPX_OK)
         printf("sim_survey: %s\n", spx_err_text(&e));
     return file < 0 || H5Fclose(file) < 0 || st != SPX_OK;
