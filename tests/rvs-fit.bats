@@ -140,6 +140,26 @@ column() {
     fails_with 3 "*too few*" rvs-fit -t templates.h5 -w 6450,6455 -o x.h5 spectra.h5
 }
 
+@test "rvs-fit: an arm's name stands for its orders and exposures, too: b for b and b2" {
+    data spectra.h5 templates.h5
+    cp spectra.h5 orders.h5
+    h5copy -i spectra.h5 -o orders.h5 -s /spectra/r -d /spectra/b2
+    h5copy -i spectra.h5 -o orders.h5 -s /spectra/r -d /spectra/r2
+    rvs-fit -q -t templates.h5 --arms b --map b2=r -o b.h5 orders.h5
+    [ "$(h5ls b.h5/rvfit | grep -c '^[brz][0-9]* .*Group')" -eq 2 ]
+    # one name for two arms, and a nearer one for one of them
+    rvs-fit -q -t templates.h5 --arms b,r2 --map b=r --map b=b --map b2=r -w b:6450,6550 -w r2:6420,6480 -o w.h5 orders.h5
+    run ! h5ls w.h5/rvfit/b
+    h5dump -H -d /rvfit/b2/wavelength w.h5 | grep 'SIMPLE { ( 125 )'
+    h5dump -H -d /rvfit/r2/wavelength w.h5 | grep 'SIMPLE { ( 75 )'
+    # r and r2 alike
+    rvs-fit -q -t templates.h5 -w r:6450,6550 --arms r -o r.h5 orders.h5
+    h5dump -H -d /rvfit/r/wavelength r.h5 | grep 'SIMPLE { ( 125 )'
+    h5dump -H -d /rvfit/r2/wavelength r.h5 | grep 'SIMPLE { ( 125 )'
+    fails_with 2 "*--arms*no arm 'b3'*" rvs-fit -t templates.h5 --arms b3 -o x.h5 orders.h5
+    fails_with 2 "*no arm 'x'*" rvs-fit -t templates.h5 --map x=b -o x.h5 orders.h5
+}
+
 @test "rvs-fit: selection of spectra" {
     data spectra.h5 templates.h5
     rvs-fit -t templates.h5 -o all.h5 spectra.h5

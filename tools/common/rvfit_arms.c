@@ -14,19 +14,6 @@ static const spx_setup *find_setup(const spx_templates *t, const char *name)
     return NULL;
 }
 
-/* Is `name` one of the comma-separated words of `list`? */
-static int in_list(const char *list, const char *name)
-{
-    size_t len = strlen(name);
-    for (const char *p = list; *p != '\0'; p += *p == ',') {
-        size_t n = strcspn(p, ",");
-        if (n == len && strncmp(p, name, n) == 0)
-            return 1;
-        p += n;
-    }
-    return 0;
-}
-
 /* Length of a name without a number at its end. */
 static size_t stem(const char *name)
 {
@@ -34,6 +21,28 @@ static size_t stem(const char *name)
     while (n > 1 && name[n - 1] >= '0' && name[n - 1] <= '9')
         n--;
     return n;
+}
+
+/* Does text[n] name an arm: NOT_NAMED, as its name without a number at the end (b is b, b2, b3 ...), or itself? */
+typedef enum { NOT_NAMED = 0, NAMED_BY_STEM, NAMED } naming;
+
+static naming names(const char *text, size_t n, const char *arm)
+{
+    if (n == 0 || strncmp(text, arm, n) != 0)
+        return NOT_NAMED;
+    return arm[n] == '\0' ? NAMED : n == stem(arm) ? NAMED_BY_STEM : NOT_NAMED;
+}
+
+/* Is an arm named by one of the comma-separated words of `list`? */
+static int in_list(const char *list, const char *arm)
+{
+    for (const char *p = list; *p != '\0'; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        if (names(p, n, arm) != NOT_NAMED)
+            return 1;
+        p += n;
+    }
+    return 0;
 }
 
 /* setup[narm]: for each arm name[k] the setup of this name, or of the name without a number at its end (or a
@@ -46,7 +55,8 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
 {
     char arm[SPX_RVFIT_NAME];
     const char *wanted;
-    int alike = 1; /* all arms have one name but for numbers */
+    int alike = 1;                            /* all arms have one name but for numbers */
+    naming mapped[SPX_MAX_ARM] = {NOT_NAMED}; /* b=x holds for b2, unless there is b2=y */
     for (size_t a = 1; a < narm; a++)
         alike = alike && stem(name[a]) == stem(name[0]) && strncmp(name[a], name[0], stem(name[0])) == 0;
     for (size_t a = 0; a < narm; a++) {
@@ -63,11 +73,14 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
         spx_status st = spx_rvfit_parse_named(map[i], "map", arm, &wanted, e);
         if (st != SPX_OK)
             return st;
-        for (size_t a = 0; a < narm; a++)
-            if (strcmp(name[a], arm) == 0) {
+        for (size_t a = 0; a < narm; a++) {
+            const naming how = names(arm, strlen(arm), name[a]);
+            found += how != NOT_NAMED;
+            if (how != NOT_NAMED && how >= mapped[a]) {
                 setup[a] = find_setup(t, wanted);
-                found++;
+                mapped[a] = how;
             }
+        }
         if (found == 0)
             return spx_fail(e, SPX_EUSAGE, "--map %s: the spectra have no arm '%s'", map[i], arm);
         if (find_setup(t, wanted) == NULL)
@@ -75,7 +88,7 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
     }
     for (const char *p = arms != NULL ? arms : ""; *p != '\0'; p += *p == ',') {
         size_t n = strcspn(p, ","), a = 0;
-        while (a < narm && (strlen(name[a]) != n || strncmp(name[a], p, n) != 0))
+        while (a < narm && names(p, n, name[a]) == NOT_NAMED)
             a++;
         if (a == narm)
             return spx_fail(e, SPX_EUSAGE, "--arms %s: the spectra have no arm '%.*s'", arms, (int)n, p);
@@ -89,12 +102,12 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
     return SPX_OK;
 }
 
-/* What a range was given for. */
-typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_ARM } spx_range_of;
+/* The kind of name that a range was given for. */
+typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_STEM, SPX_RANGE_OF_ARM } spx_range_of;
 
 /* range[narm]: which wavelengths of each arm name[k] are fitted, of text[n]: "MIN,MAX" for all arms, "ARM:MIN,MAX" for
- * one, which goes before; none where chosen[k] is SPX_RANGE_NONE. SPX_EUSAGE: no such arm, no range, or two for the
- * same. */
+ * one, or for all of that name but for a number at the end; the narrower goes before; none where chosen[k] is
+ * SPX_RANGE_NONE. SPX_EUSAGE: no such arm, no range, or two for the same. */
 static spx_status name_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
                               double (*range)[2], spx_range_of *chosen, spx_err *e)
 {
@@ -102,7 +115,6 @@ static spx_status name_ranges(size_t n, const char *const *text, size_t narm, co
         chosen[a] = SPX_RANGE_NONE;
     for (size_t i = 0; i < n; i++) {
         const char *colon = strrchr(text[i], ':'), *pair = colon != NULL ? colon + 1 : text[i];
-        const spx_range_of which = colon != NULL ? SPX_RANGE_OF_ARM : SPX_RANGE_OF_ALL;
         const size_t len = colon != NULL ? (size_t)(colon - text[i]) : 0;
         double lo, hi;
         size_t found = 0;
@@ -111,7 +123,12 @@ static spx_status name_ranges(size_t n, const char *const *text, size_t narm, co
         if (!(lo < hi))
             return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the first wavelength has to be the smaller one", text[i]);
         for (size_t a = 0; a < narm; a++) {
-            if (which == SPX_RANGE_OF_ARM && (strlen(name[a]) != len || strncmp(name[a], text[i], len) != 0))
+            const naming how = names(text[i], len, name[a]);
+            const spx_range_of which = colon == NULL          ? SPX_RANGE_OF_ALL
+                                       : how == NAMED         ? SPX_RANGE_OF_ARM
+                                       : how == NAMED_BY_STEM ? SPX_RANGE_OF_STEM
+                                                              : SPX_RANGE_NONE;
+            if (which == SPX_RANGE_NONE)
                 continue;
             found++;
             if (chosen[a] == which)
@@ -127,6 +144,15 @@ static spx_status name_ranges(size_t n, const char *const *text, size_t narm, co
                             text[i]);
     }
     return SPX_OK;
+}
+
+/* Is arm a the only one that a range for its name holds for? Of several, those without any of it are left out. */
+static int is_alone(size_t narm, const char *const *name, size_t a)
+{
+    for (size_t k = 0; k < narm; k++)
+        if (k != a && names(name[a], strlen(name[a]), name[k]) != NOT_NAMED)
+            return 0;
+    return 1;
 }
 
 spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,
@@ -171,11 +197,11 @@ spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, spx_spectra_par
     for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
         const spx_arm *arm = &s->arm[a];
         const double first = arm->wavelength[0], last = arm->wavelength[arm->nwave - 1];
-        const int fit = setup[a] != NULL;
-        if (!fit && chosen[a] == SPX_RANGE_OF_ARM)
+        const int fit = setup[a] != NULL, must = chosen[a] == SPX_RANGE_OF_ARM && is_alone(s->narm, name, a);
+        if (!fit && must)
             return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' is not fitted", arm->name);
         if (fit && chosen[a] != SPX_RANGE_NONE && spx_spectra_parts_cut(p, a, range[a][0], range[a][1]) == 0) {
-            if (chosen[a] == SPX_RANGE_OF_ARM)
+            if (must)
                 return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' has %.1f-%.1f Angstrom, nothing of %g-%g",
                                 arm->name, first, last, range[a][0], range[a][1]);
             spx_note("arm '%s' is left out: it has %.1f-%.1f Angstrom, nothing of %g-%g", arm->name, first, last,
