@@ -77,6 +77,8 @@ CU_OBJ    := $(CU_SRC:%.cu=$(BUILD)/obj/%.cu.o)
 PLUGIN    := $(if $(CU_SRC),$(BUILD)/lib/specpipe/backend-cuda.so $(BUILD)/lib/specpipe/backend-cuda-svd.so)
 # Hooks in Python (--hook) are built when its headers are there; `make PYTHON_CFLAGS=` builds without.
 PYTHON_CFLAGS ?= $(shell $(PKG_CONFIG) --cflags python3 2>/dev/null)
+# The backend under a CUDA runtime whose calls can be made to fail (tests/trust/cuda.bash).
+CUDA_FAULTS := $(if $(PLUGIN),$(if $(SAN),,$(addprefix $(BUILD)/tests/trust/,cuda_faults.so cuda/backend-cuda.so cuda/backend-cuda-svd.so)))
 HOOK      := $(if $(strip $(PYTHON_CFLAGS)),$(BUILD)/lib/specpipe/hook-python.so)
 
 .PHONY: all lib tests man plugin
@@ -168,7 +170,7 @@ $(BUILD)/tests/kernels/test_backend_ops: $(BUILD)/obj/tests/kernels/test_backend
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS)
 
 ## tests: C tests, fuzz targets and the tests' helpers, built but not run
-tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(EXAMPLES)
+tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(CUDA_FAULTS) $(EXAMPLES)
 
 $(BUILD)/tests/trust/inject.so: tests/trust/inject.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -197,6 +199,18 @@ $(BUILD)/lib/specpipe/backend-cuda-svd.so: $(CU_SVD)
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) -shared $(CU_ARCH) -o $@ $^ -lcublas -lcusolver
+
+$(BUILD)/tests/trust/cuda_faults.so: tests/trust/cuda_faults.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) -std=c++17 -O1 -Xcompiler -fPIC,-Wall,-Wextra -shared --cudart none -o $@ $< -ldl
+
+$(BUILD)/tests/trust/cuda/backend-cuda.so: $(filter-out $(CU_SVD),$(CU_OBJ))
+$(BUILD)/tests/trust/cuda/backend-cuda-svd.so: $(CU_SVD)
+$(BUILD)/tests/trust/cuda/%.so:
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) -shared --cudart none $(CU_ARCH) -o $@ $^ $(if $(findstring svd,$*),-lcublas -lcusolver)
 
 # ---- hooks: loaded at run time too, and not linked with Python ----
 
@@ -274,7 +288,7 @@ sanitized:
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs hook
 
 C_FILES  = $(wildcard $(addsuffix /*.[ch],tools tools/common plugins libcommon/* libcommon/*/* kernels kernels/* kernels/*/* \
-           tests/*) $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc tests/kernels/*.inc)
+           tests/*) tests/trust/cuda_faults.cpp $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc tests/kernels/*.inc)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash tests/*/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 

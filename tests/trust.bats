@@ -27,6 +27,11 @@ attack() {
     attack thread map alloc alloc-on
 }
 
+@test "calls of CUDA fail, and devices disappear" {
+    [ -e "$SPX_BUILD/lib/specpipe/backend-cuda.so" ] || skip "built without nvcc"
+    attack cuda cuda-lost
+}
+
 @test "limits on memory, stacks, files and disks" {
     attack space stack size files full
 }

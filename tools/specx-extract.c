@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "common/device.h"
+#include "common/extract_devices.h"
 #include "common/extract_options.h"
 #include "common/extract_report.h"
 #include "common/kernel_options.h"
@@ -106,8 +107,8 @@ typedef struct {
 typedef struct {
     spx_run *s;
     unsigned allowed; /* rules of plausibility that only warn */
-    size_t ndevice, nworker, total;
-    spx_backend backend;
+    size_t nworker, total;
+    spx_extract_devices devices;
     spx_hook *hook;
     int opened;
     pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
@@ -165,9 +166,10 @@ static void start(void *ctx, size_t worker)
     (void)pthread_mutex_lock(&w->opening);
     if (!w->opened) {
         const double begin = spx_seconds();
-        if (spx_open_device(w->s, SPX_OP_EXTRACT, &w->backend, &w->failed) != SPX_OK)
+        if (spx_open_device(w->s, SPX_OP_EXTRACT, &w->devices.backend, &w->failed) != SPX_OK)
             atomic_store(&w->stop, 1);
-        else if (strcmp(w->backend.device, "cpu") == 0) /* --device auto has as many workers as a GPU would need */
+        else if (strcmp(w->devices.backend.device, "cpu") ==
+                 0) /* --device auto has as many workers as a GPU would need */
             atomic_store(&w->most, ON_CPU);
         spx_detail("open %s: %.3f s", w->s->common.device, spx_seconds() - begin);
         w->opened = 1;
@@ -189,13 +191,15 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
                                spx_extract_units(j->psf, &j->o));
     j->o.hook = w->hook;
     /* frames share the devices, and a frame has them all when it is alone; on the CPU it has all threads */
-    const int on_cpu = strcmp(w->backend.device, "cpu") == 0;
-    j->o.device = w->total != 1 ? (int)(worker % w->ndevice) : -1;
+    const int on_cpu = strcmp(w->devices.backend.device, "cpu") == 0;
+    j->o.device = -1;
     if (on_cpu)
         (void)pthread_mutex_lock(&w->cpu);
     else if (w->nworker > 1) /* half of them wait for the device */
         j->o.nthreads = (int)((2 * (size_t)j->o.nthreads + w->nworker - 1) / w->nworker);
-    spx_status st = w->backend.extract(&w->backend, &x->image, j->psf, &j->o, &j->frame, &j->counts, e);
+    spx_extract_devices *d = &w->devices;
+    spx_status st = w->total != 1 ? spx_extract_on_one(d, worker, &x->image, j->psf, &j->o, &j->frame, &j->counts, e)
+                                  : d->backend.extract(&d->backend, &x->image, j->psf, &j->o, &j->frame, &j->counts, e);
     if (on_cpu)
         (void)pthread_mutex_unlock(&w->cpu);
     spx_progress_end(j->o.progress);
@@ -284,8 +288,10 @@ static spx_status run(spx_run *s, spx_err *e)
         spx_queue_need_noise(queue);
     if (st == SPX_OK) {
         w.total = spx_queue_total(queue);
-        st = count_workers(s, w.total, &w.ndevice, &w.nworker, e);
+        st = count_workers(s, w.total, &w.devices.n, &w.nworker, e);
     }
+    if (st == SPX_OK && (w.devices.lost = spx_alloc(w.devices.n, sizeof *w.devices.lost, e)) == NULL)
+        st = SPX_EIO;
     if (st == SPX_OK)
         st = spx_run_hook(s, &w.hook, e);
     if (st == SPX_OK) {
@@ -304,8 +310,9 @@ static spx_status run(spx_run *s, spx_err *e)
     }
     if (w.failed.code != SPX_OK)
         st = spx_err_pass(e, &w.failed);
-    spx_backend_close(&w.backend);
+    spx_backend_close(&w.devices.backend);
     spx_queue_close(queue);
+    spx_free(w.devices.lost);
     return st;
 }
 

@@ -68,12 +68,16 @@ class range
 };
 
 /* Runs f(), which returns the status of what C functions did; what it throws does not get out: a failure of the device
- * becomes SPX_EDEVICE, one of the host (memory, threads) SPX_EIO. stage: its name for messages and profilers. */
+ * becomes SPX_EDEVICE, one of the host (memory, threads) SPX_EIO. stage: its name for messages and profilers. After a
+ * failure the thread's last error is cleared, or the next launch, perhaps on another device, would seem to have it. */
 template <typename F> spx_status guarded(const char *stage, spx_err *e, F f)
 {
     try {
         range r(stage);
-        return f();
+        const spx_status st = f();
+        if (st != SPX_OK)
+            (void)cudaGetLastError();
+        return st;
     } catch (const failure &x) {
         (void)cudaGetLastError();
         return spx_fail(e, SPX_EDEVICE, "CUDA, %s: %s", stage, x.what());

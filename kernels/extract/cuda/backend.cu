@@ -1,5 +1,6 @@
 /* Provides extraction as a stage of the CUDA backend. Memory of the devices lives as long as the backend. */
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "cuda/backend.cuh"
@@ -13,25 +14,19 @@ namespace
 
 struct devices {
     std::vector<spx_extract_device> list;
+    std::vector<std::string> failed; /* why a device could not be opened; else "" */
 
-    explicit devices(const spx_cuda_state *s) : list((size_t)s->ndevice)
+    explicit devices(const spx_cuda_state *s) : list((size_t)s->ndevice), failed(list.size())
     {
-        spx_err why = {};
-        for (size_t i = 0; i < list.size(); i++)
-            if (spx_extract_cuda_open(&list[i], s->device[i], &why) != SPX_OK) {
-                close();
-                throw spx::failure(spx_err_text(&why));
-            }
+        for (size_t i = 0; i < list.size(); i++) {
+            spx_err why = {};
+            if (spx_extract_cuda_open(&list[i], s->device[i], &why) != SPX_OK)
+                failed[i] = spx_err_text(&why);
+        }
     }
     devices(const devices &) = delete;
     devices &operator=(const devices &) = delete;
     ~devices()
-    {
-        close();
-    }
-
-  private:
-    void close()
     {
         for (spx_extract_device &d : list)
             spx_extract_cuda_free(&d);
@@ -55,9 +50,12 @@ extern "C" spx_status spx_extract_cuda(spx_backend *b, const spx_image *image, c
         }
         const devices *all = static_cast<const devices *>(s->extract);
         const size_t ndev = all->list.size(), first = o->device >= 0 ? (size_t)o->device % ndev : 0;
+        const size_t n = o->device >= 0 ? 1 : ndev;
+        for (size_t i = first; i < first + n; i++)
+            if (!all->failed[i].empty())
+                throw spx::failure(all->failed[i]);
         spx_extract_cuda_times times;
-        return spx_extract_trace_cuda(&all->list[first], o->device >= 0 ? 1 : ndev, image, psf, o, out, counts, &times,
-                                      e);
+        return spx_extract_trace_cuda(&all->list[first], n, image, psf, o, out, counts, &times, e);
     });
 }
 

@@ -1,0 +1,44 @@
+/* A queue's devices, of which one may fail (common/extract_devices.h). */
+#include "common/extract_devices.h"
+
+#include "base/log.h"
+
+/* Says, once, that exposures of device `from` go to device `to` from now on. */
+static void give_up(spx_extract_devices *d, size_t from, size_t to, const spx_err *why)
+{
+    if (atomic_exchange(&d->lost[from], 1) == 0)
+        spx_warn("the device in place %zu of --device has failed, the one in place %zu goes on for it: %s", from + 1,
+                 to + 1, why->text);
+}
+
+/* Clears what a device has begun; what the frame has inherited stays. */
+static void begin_anew(spx_frame *out, spx_extract_counts *counts)
+{
+    spx_frame begun = *out;
+    *out = (spx_frame){.header = begun.header, .fibermap = begun.fibermap};
+    begun.header = (spx_cards){.n = 0};
+    begun.fibermap = NULL;
+    spx_frame_free(&begun);
+    *counts = (spx_extract_counts){.npatch = 0};
+}
+
+spx_status spx_extract_on_one(spx_extract_devices *d, size_t worker, const spx_image *image, const spx_psf *psf,
+                              spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    size_t first = worker % d->n, failed = d->n;
+    spx_err why = {.code = SPX_OK};
+    for (size_t n = 1; n < d->n && atomic_load(&d->lost[first]); n++)
+        first = (first + 1) % d->n;
+    for (size_t n = 1, k = first;; n++, k = (k + 1) % d->n) {
+        o->device = (int)k;
+        const spx_status st = d->backend.extract(&d->backend, image, psf, o, out, counts, e);
+        if (st == SPX_OK && failed < d->n)
+            give_up(d, failed, k, &why);
+        if (st != SPX_EDEVICE || n >= d->n)
+            return st;
+        failed = k;
+        why = *e;
+        *e = (spx_err){.code = SPX_OK};
+        begin_anew(out, counts);
+    }
+}

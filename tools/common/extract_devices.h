@@ -1,0 +1,22 @@
+/* Provides extraction of a queue's exposures on one of several devices each, of which one may fail. */
+#ifndef SPX_TOOLS_EXTRACT_DEVICES_H
+#define SPX_TOOLS_EXTRACT_DEVICES_H
+
+#include <stdatomic.h>
+
+#include "backend.h"
+#include "extract/extract.h"
+
+typedef struct {
+    spx_backend backend; /* open */
+    size_t n;            /* devices of the backend */
+    atomic_int *lost;    /* [n]; 1: the device has failed, and others compute in its place */
+} spx_extract_devices;
+
+/* Extracts as the backend's extract(), on the worker's device (o->device is set); where a device fails, on the next one
+ * that has not, with a warning. *out may have what it inherits from the image (products/frame.h). SPX_EDEVICE: all have
+ * failed; else errors of extract(). Calls may be made from several threads at the same time. */
+spx_status spx_extract_on_one(spx_extract_devices *d, size_t worker, const spx_image *image, const spx_psf *psf,
+                              spx_extract_options *o, spx_frame *out, spx_extract_counts *counts, spx_err *e);
+
+#endif
