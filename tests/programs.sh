@@ -18,6 +18,7 @@ writers=(
     'specx-flat -q -j 1 $d/lamp-r0-1.h5'
     'specx-flux -q -j 1 --fit $d/stars-r0.h5 $d/frame-r0.h5'
     'specx-shift -q -j 1 $d/image-r0.h5 --wavelength 6420,6580,0.8 --psf-only'
+    'specplot -q --script $d/frame-b0.h5'
     'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format hdf5'
     'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format fits'
     'specx-sky -q -j 1 $d/frame-b0.h5'

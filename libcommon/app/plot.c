@@ -13,26 +13,55 @@
 
 extern char **environ;
 
+static const struct {
+    const char *end, *terminal, *unit;
+    double scale; /* units a pixel of 1/96 inch; 0: pixels of the zoom */
+} kinds[] = {[SPX_PLOT_PNG] = {".png", "pngcairo", "", 0},
+             [SPX_PLOT_SVG] = {".svg", "svg background '#ffffff'", "", 1},
+             [SPX_PLOT_PDF] = {".pdf", "pdfcairo", "in", 1.0 / 96}};
+
+spx_status spx_plot_format_of(const char *name, spx_plot_format *format, spx_err *e)
+{
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (n > 4 && strcmp(name + n - 4, kinds[i].end) == 0) {
+            *format = (spx_plot_format)i;
+            return SPX_OK;
+        }
+    return spx_fail_at(e, SPX_EUSAGE, name, NULL, NULL, "a picture's name ends in .png, .svg or .pdf");
+}
+
+spx_status spx_plot_start(spx_text *script, spx_plot_format format, double width, double height, double zoom,
+                          spx_err *e)
+{
+    const double scale = kinds[format].scale > 0 ? kinds[format].scale : zoom;
+    spx_status st =
+        spx_text_add(script, e, "set terminal %s noenhanced font 'sans-serif,10.5' size %g%s,%g%s",
+                     kinds[format].terminal, width * scale, kinds[format].unit, height * scale, kinds[format].unit);
+    if (st == SPX_OK && format == SPX_PLOT_PNG && zoom != 1)
+        st = spx_text_add(script, e, " fontscale %g linewidth %g pointscale %g", zoom, zoom, zoom);
+    /* The colours, which colour-blind eyes tell apart too: Okabe and Ito 2008. */
+    return st == SPX_OK ? spx_text_add(script, e,
+                                       "\nset encoding utf8\nset minussign\nset border lw 0.8 lc rgb '#303030'\n"
+                                       "set tics in scale 0.8,0.4\nset key samplen 1.6 spacing 1.1\n"
+                                       "set linetype 1 lc rgb '#0072B2'\nset linetype 2 lc rgb '#D55E00'\n"
+                                       "set linetype 3 lc rgb '#009E73'\nset linetype 4 lc rgb '#CC79A7'\n"
+                                       "set linetype 5 lc rgb '#E69F00'\nset linetype 6 lc rgb '#56B4E9'\n"
+                                       "set linetype 7 lc rgb '#303030'\nset linetype cycle 7\n")
+                        : st;
+}
+
 spx_status spx_plot_begin(spx_text *script, const char *name, int width, int height, spx_err *e)
 {
-    static const struct {
-        const char *end, *terminal, *unit;
-        double scale;
-    } kind[] = {{".png", "pngcairo noenhanced font 'Sans,11'", "", 1},
-                {".svg", "svg noenhanced font 'Sans,11'", "", 1},
-                {".pdf", "pdfcairo noenhanced font 'Sans,11'", "in", 1.0 / 96}};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
-        if (n > 4 && strcmp(name + n - 4, kind[i].end) == 0)
-            return spx_text_add(script, e, "set terminal %s size %g%s,%g%s\nset encoding utf8\n", kind[i].terminal,
-                                width * kind[i].scale, kind[i].unit, height * kind[i].scale, kind[i].unit);
-    return spx_fail_at(e, SPX_EUSAGE, name, NULL, NULL, "a picture's name ends in .png, .svg or .pdf");
+    spx_plot_format format = SPX_PLOT_PNG;
+    spx_status st = spx_plot_format_of(name, &format, e);
+    return st == SPX_OK ? spx_plot_start(script, format, width, height, 1, e) : st;
 }
 
 spx_status spx_plot_run(const spx_text *script, int fd, spx_err *e)
 {
-    static char program[] = "gnuplot", from_stdin[] = "-";
-    char *argv[] = {program, from_stdin, NULL};
+    static char program[] = "gnuplot", defaults[] = "--default-settings", from_stdin[] = "-";
+    char *argv[] = {program, defaults, from_stdin, NULL};
     int pipe_fd[2], status = 0;
     posix_spawn_file_actions_t actions;
     pid_t child;
@@ -50,7 +79,8 @@ spx_status spx_plot_run(const spx_text *script, int fd, spx_err *e)
     (void)close(pipe_fd[0]);
     if (failed != 0) {
         (void)close(pipe_fd[1]);
-        return spx_fail(e, SPX_EIO, "gnuplot: cannot be started: %s: is it installed?", strerror(failed));
+        return spx_fail_remedy(e, SPX_EIO, "is it installed (Debian: gnuplot-nox)?", "gnuplot: cannot be started: %s",
+                               strerror(failed));
     }
     spx_err broken = {0};
     spx_status st = spx_write_all(pipe_fd[1], script->s, script->n, "gnuplot", &broken);

@@ -8,10 +8,19 @@
 #include "base/err.h"
 #include "base/text.h"
 
-/* Begins a script: terminal by the suffix of the file's name (.png, .svg or .pdf). SPX_EUSAGE: another suffix. */
+typedef enum { SPX_PLOT_PNG, SPX_PLOT_SVG, SPX_PLOT_PDF } spx_plot_format;
+
+/* Format by the suffix of a file's name: .png, .svg or .pdf. SPX_EUSAGE: another suffix. */
+spx_status spx_plot_format_of(const char *name, spx_plot_format *format, spx_err *e);
+/* Begins a script: terminal and style that all pictures share. width, height: pixels of 1/96 inch; zoom: pixels of a
+ * PNG for each of these. */
+spx_status spx_plot_start(spx_text *script, spx_plot_format format, double width, double height, double zoom,
+                          spx_err *e);
+/* Both, with a zoom of 1. */
 spx_status spx_plot_begin(spx_text *script, const char *name, int width, int height, spx_err *e);
 
-/* Runs gnuplot on the script, with its picture into descriptor fd. SPX_EIO: gnuplot is not installed, or failed. */
+/* Runs gnuplot on the script, with its picture into descriptor fd, and without the user's ~/.gnuplot. SPX_EIO: gnuplot
+ * is not installed, or failed. */
 spx_status spx_plot_run(const spx_text *script, int fd, spx_err *e);
 /* As spx_plot_run(), into file `name`, which is committed with the product. */
 spx_status spx_plot_output(spx_run *stage, const char *name, const spx_text *script, spx_err *e);

@@ -1,0 +1,165 @@
+/* specplot: pictures of products, drawn by gnuplot. */
+#include <stdio.h>
+#include <string.h>
+
+#include "app/main.h"
+#include "app/plot.h"
+#include "base/parse.h"
+#include "common/picture.h"
+#include "h5/attr.h"
+#include "h5/file.h"
+#include "h5/object.h"
+
+enum { AUTO = -1 };
+
+/* Kinds of pictures. A product is shown as the first kind whose block is its main one (the attribute `product` of the
+ * file) or, of files without it, is there; `with`: another block that has to be among the inputs. */
+static const struct {
+    const char *word, *product, *block, *with;
+    double width, height;
+    void (*draw)(spx_picture *p);
+} kinds[] = {
+    {"fit", "rvfit", "/rvfit", "/spectra", 900, 900, spx_picture_fit},
+    {"fit", "rvfit", "/rvfit", "/frame", 900, 560, spx_picture_fit},
+    {"frame", "frame", "/frame", NULL, 900, 640, spx_picture_frame},
+    {"frame", "spectra", "/spectra", NULL, 900, 640, spx_picture_frame},
+    {"spectrum", NULL, NULL, NULL, 900, 640, spx_picture_spectrum},
+};
+enum { NKIND = sizeof kinds / sizeof *kinds };
+
+static struct {
+    const char *targetid, *wavelength, *size;
+    long spectrum;
+    int kind, format, script, spectrum_given;
+    double zoom;
+} o = {.kind = AUTO, .format = SPX_NO_CHOICE, .zoom = 2};
+
+static const spx_opt_choice words[] = {{"auto", AUTO}, {"fit", 0}, {"frame", 2}, {"spectrum", 4}, {NULL, 0}};
+
+static const spx_opt options[] = {
+    SPX_OPTION(CHOICE, "kind", 'k', NULL, o.kind, "Picture to draw", .choices = words),
+    SPX_OPTION(INT, "spectrum", 's', "N", o.spectrum, "Spectrum to show: the row N, counted from 0", .min = 0,
+               .max = 1e9, .given = &o.spectrum_given, .no_default = 1,
+               .absent = "one of median signal-to-noise ratio"),
+    SPX_OPTION(STRING, "targetid", 0, "ID", o.targetid, "Spectrum or star to show, by its target"),
+    SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX", o.wavelength, "Wavelengths to show, Angstrom", .absent = "all"),
+    SPX_OPTION(STRING, "size", 0, "WIDTH,HEIGHT", o.size,
+               "Size of the picture, in pixels of 1/96 inch. Letters keep their size",
+               .absent = "900 by what the kind needs"),
+    SPX_OPTION(DOUBLE, "zoom", 0, "N", o.zoom, "Pixels of a PNG for each pixel of --size", .min = 0.25, .max = 10),
+    SPX_OPTION(CHOICE, "format", 0, NULL, o.format, "Format of a picture on standard output",
+               .choices = SPX_CHOICES({"png", SPX_PLOT_PNG}, {"svg", SPX_PLOT_SVG}, {"pdf", SPX_PLOT_PDF}),
+               .absent = "the output's suffix; png"),
+    SPX_OPTION(FLAG, "script", 0, NULL, o.script,
+               "Print the gnuplot program with its data instead of running it. gnuplot is not needed then"),
+    {0}};
+
+/* Two numbers, the second above the first. */
+static spx_status parse_range(const char *text, const char *option, const char *form, double range[2], spx_err *e)
+{
+    size_t n;
+    spx_status st = spx_parse_doubles(text, ',', option, form, 2, range, &n, e);
+    if (st == SPX_OK && (n != 2 || !(range[1] > range[0])))
+        st = spx_fail(e, SPX_EUSAGE, "%s %s: should be %s", option, text, form);
+    return st;
+}
+
+/* The kind for these inputs; the first one decides. */
+static spx_status choose_kind(const spx_picture *p, size_t *kind, spx_err *e)
+{
+    const spx_input *in = p->args->in[0];
+    char product[64] = "";
+    if (spx_h5_has_attr(in->file, "/", "product"))
+        (void)spx_h5_attr_str(in->file, "/", "product", product, sizeof product, NULL);
+    for (int loosely = 0; loosely < 2; loosely++)
+        for (size_t i = 0; i < NKIND; i++) {
+            const char *word = o.kind == AUTO ? NULL : spx_opt_word(words, o.kind);
+            const int this_kind = word != NULL             ? strcmp(kinds[i].word, word) == 0
+                                  : kinds[i].block == NULL ? 0
+                                  : loosely                ? spx_h5_exists(in->file, kinds[i].block)
+                                                           : strcmp(product, kinds[i].product) == 0;
+            if (this_kind && (kinds[i].with == NULL || spx_picture_find(p, kinds[i].with) != NULL)) {
+                *kind = i;
+                return SPX_OK;
+            }
+        }
+    if (o.kind != AUTO) {
+        *kind = (size_t)o.kind; /* which says what is missing */
+        return SPX_OK;
+    }
+    return spx_fail_at(e, SPX_EINPUT, in->name, NULL, "choose one with --kind, or other files",
+                       "no picture is known for what it holds");
+}
+
+static spx_status draw(spx_run *s, spx_picture *p, spx_plot_format format, spx_err *e)
+{
+    double size[2] = {0, 0};
+    size_t kind = 0, n = 0;
+    spx_tmpfile *out;
+    spx_status st = o.size != NULL ? spx_parse_doubles(o.size, ',', "--size", "WIDTH,HEIGHT", 2, size, &n, e) : SPX_OK;
+    if (st == SPX_OK && o.size != NULL &&
+        (n != 2 || !(size[0] >= 200 && size[1] >= 150 && size[0] <= 10000 && size[1] <= 10000)))
+        st = spx_fail(e, SPX_EUSAGE, "--size %s: should be WIDTH,HEIGHT, from 200,150 to 10000,10000", o.size);
+    if (st == SPX_OK)
+        st = choose_kind(p, &kind, e);
+    if (st != SPX_OK)
+        return st;
+    p->width = o.size != NULL ? size[0] : kinds[kind].width;
+    p->height = o.size != NULL ? size[1] : kinds[kind].height;
+    spx_run_step(s, "data");
+    p->st = spx_plot_start(&p->script, format, p->width, p->height, o.zoom, e);
+    kinds[kind].draw(p);
+    spx_run_step(s, o.script ? "write" : "gnuplot");
+    if ((st = p->st) == SPX_OK)
+        st = spx_run_tmpfile(s, s->common.output, &out, e);
+    if (st == SPX_OK)
+        st = o.script ? spx_write_all(out->fd, p->script.s, p->script.n, s->common.output, e)
+                      : spx_plot_run(&p->script, out->fd, e);
+    if (st == SPX_OK)
+        st = spx_run_commit(s, e);
+    return st;
+}
+
+static spx_status run(spx_run *s, spx_err *e)
+{
+    spx_picture_args args = {.n = s->ninput, .spectrum = o.spectrum_given ? o.spectrum : -1, .target = o.targetid};
+    spx_picture p = {.args = &args, .e = e};
+    spx_plot_format format = SPX_PLOT_PNG;
+    spx_status st = SPX_OK;
+    if (o.spectrum_given && o.targetid != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--spectrum and --targetid exclude each other");
+    if (o.script)
+        spx_text_output();
+    if (o.script && s->common.output == NULL)
+        s->common.output = "-";
+    else
+        st = spx_run_need_output(s, e);
+    if (o.format != SPX_NO_CHOICE)
+        format = (spx_plot_format)o.format;
+    else if (st == SPX_OK && !o.script && strcmp(s->common.output, "-") != 0)
+        st = spx_plot_format_of(s->common.output, &format, e);
+    if (st == SPX_OK && o.wavelength != NULL)
+        st = parse_range(o.wavelength, "--wavelength", "MIN,MAX", args.wave, e);
+    if (st == SPX_OK && (args.in = spx_alloc(s->ninput, sizeof(spx_input *), e)) == NULL)
+        st = SPX_EIO;
+    spx_run_step(s, "read");
+    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
+        st = spx_run_input(s, i, &args.in[i], e);
+    if (st == SPX_OK)
+        st = draw(s, &p, format, e);
+    spx_picture_free(&p);
+    spx_free(args.in);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "specplot",
+                                        .summary = "pictures of products",
+                                        .usage = "[OPTION...] [FILE...]",
+                                        .example = "specplot -o fit.png rv.h5 spectra.h5",
+                                        .options = options,
+                                        .flags = SPX_OUT_OTHER | SPX_OUT_LATE,
+                                        .run = run};
+    return spx_main(&program, argc, argv);
+}
