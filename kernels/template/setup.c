@@ -16,7 +16,7 @@
 
 spx_status spx_template_check_setup(const spx_template_request *r, spx_err *e)
 {
-    lsf_width unused;
+    spx_lsf_width unused;
     if (!r->name[0])
         return spx_fail(e, SPX_EUSAGE, "the setup has no name");
     for (const char *p = r->name; *p; p++)
@@ -31,77 +31,7 @@ spx_status spx_template_check_setup(const spx_template_request *r, spx_err *e)
                         r->wmin, r->wmax);
     if ((r->wmax - r->wmin) / r->step > (double)(MAX_PIXELS / 4))
         return spx_fail(e, SPX_EUSAGE, "a step of %g Angstrom makes more than %zu pixels", r->step, MAX_PIXELS / 4);
-    return spx_template_parse_width(r->resolution, 0, &unused, e);
-}
-
-spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_width *w, spx_err *e)
-{
-    memset(w, 0, sizeof *w);
-    if (!strncmp(text, "R=", 2)) {
-        w->kind = LSF_R;
-        text += 2;
-    } else if (!strncmp(text, "FWHM=", 5)) {
-        w->kind = LSF_FWHM;
-        text += 5;
-    } else if (number_allowed) {
-        w->kind = *text ? LSF_R : LSF_NONE;
-        if (!*text)
-            return SPX_OK;
-    } else {
-        return spx_fail(e, SPX_EUSAGE, "resolution '%.100s': R=EXPRESSION or FWHM=EXPRESSION is wanted", text);
-    }
-    if (*text == '@') {
-        w->name = text + 1;
-        return *w->name ? SPX_OK : spx_fail(e, SPX_EUSAGE, "resolution: @ is not followed by the name of a table");
-    }
-    return spx_expr_parse(text, &w->expr, e);
-}
-
-/* Linear interpolation in the table. */
-static double table_at(const spx_lsf_table *t, double x)
-{
-    size_t lo = 0, hi = t->n - 1;
-    while (lo + 1 < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (t->wave[mid] <= x)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    double u = (x - t->wave[lo]) / (t->wave[hi] - t->wave[lo]);
-    u = u < 0 ? 0 : (u > 1 ? 1 : u);
-    return (1 - u) * t->value[lo] + u * t->value[hi];
-}
-
-/* Attaches the table to a width that names one; checks that it covers first ... last. */
-static spx_status take_table(lsf_width *w, const spx_lsf_table *t, double first, double last, spx_err *e)
-{
-    if (!w->name)
-        return SPX_OK;
-    if (t->n < 2)
-        return spx_fail(e, SPX_EUSAGE, "the table '%.100s' of a resolution is missing", w->name);
-    for (size_t i = 1; i < t->n; i++)
-        if (!(t->wave[i] > t->wave[i - 1]))
-            return spx_fail(e, SPX_EINPUT, "table '%.100s' of a resolution: wavelengths do not increase", w->name);
-    if (!(t->wave[0] <= first && t->wave[t->n - 1] >= last))
-        return spx_fail(e, SPX_EINPUT, "table '%.100s' of a resolution covers %g to %g Angstrom, not %g to %g", w->name,
-                        t->wave[0], t->wave[t->n - 1], first, last);
-    w->table = *t;
-    return SPX_OK;
-}
-
-/* FWHM in Angstrom at wavelength x; SPX_EUSAGE where the expression has no positive value. */
-static spx_status width_at(const lsf_width *w, double x, double *fwhm, spx_err *e)
-{
-    *fwhm = 0;
-    if (w->kind == LSF_NONE)
-        return SPX_OK;
-    double v = w->name ? table_at(&w->table, x) : spx_expr_eval(&w->expr, x);
-    *fwhm = w->kind == LSF_R ? x / v : v;
-    if (!(isfinite(v) && v > 0 && isfinite(*fwhm) && *fwhm > 0))
-        return spx_fail(e, SPX_EUSAGE, "%s is %g at %g Angstrom", w->kind == LSF_R ? "the resolution R" : "the FWHM", v,
-                        x);
-    return SPX_OK;
+    return spx_lsf_parse(r->resolution, 0, &unused, e);
 }
 
 double spx_template_wave(const spx_setup *s, double k)
@@ -146,23 +76,22 @@ spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, 
 spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r, const spx_template_config *cfg,
                               double *sigma, spx_err *e)
 {
-    const double fwhm_per_sigma = 2.35482004503094938202; /* 2 sqrt(2 ln 2) */
-    lsf_width setup, library;
-    spx_status st = spx_template_parse_width(r->resolution, 0, &setup, e);
+    spx_lsf_width setup, library;
+    spx_status st = spx_lsf_parse(r->resolution, 0, &setup, e);
     if (st == SPX_OK)
-        st = spx_template_parse_width(cfg->library_resolution, 1, &library, e) == SPX_OK
+        st = spx_lsf_parse(cfg->library_resolution, 1, &library, e) == SPX_OK
                  ? SPX_OK
                  : spx_err_context(e, "{library_resolution}");
     if (st == SPX_OK)
-        st = take_table(&setup, &r->table, s->wmin, s->wmax, e);
+        st = spx_lsf_take_table(&setup, &r->table, s->wmin, s->wmax, e);
     if (st == SPX_OK)
-        st = take_table(&library, &cfg->library_table, s->wmin, s->wmax, e);
+        st = spx_lsf_take_table(&library, &cfg->library_table, s->wmin, s->wmax, e);
     for (size_t k = 0; k < s->nwave && st == SPX_OK; k++) {
         double x = spx_template_wave(s, (double)k), want, have;
-        st = width_at(&setup, x, &want, e);
+        st = spx_lsf_fwhm(&setup, x, &want, e);
         if (st != SPX_OK)
             break;
-        st = width_at(&library, x, &have, e);
+        st = spx_lsf_fwhm(&library, x, &have, e);
         if (st != SPX_OK) {
             spx_err_context(e, "resolution of the library");
             break;
@@ -175,7 +104,7 @@ spx_status spx_template_sigma(const spx_setup *s, const spx_template_request *r,
         else if (want > 0.5 * (s->wmax - s->wmin))
             st = spx_fail(e, SPX_EUSAGE, "a FWHM of %g Angstrom at %g Angstrom is wider than half the setup", want, x);
         else
-            sigma[k] = sqrt((want - have) * (want + have)) / fwhm_per_sigma;
+            sigma[k] = sqrt((want - have) * (want + have)) / SPX_FWHM_PER_SIGMA;
     }
     return st != SPX_OK ? spx_err_context(e, "setup '%s'", s->setup) : SPX_OK;
 }

@@ -26,13 +26,8 @@
 #include "base/progress.h"
 #include "products/network.h"
 #include "products/templates.h"
+#include "spectral/lsf_width.h"
 #include "template/nn_steps.h"
-
-/* Table of the width of a line-spread function: linear between wavelengths and constant beyond; n 0: none. */
-typedef struct {
-    size_t n;
-    const double *wave, *value; /* Angstrom, increasing; R, or FWHM in Angstrom */
-} spx_lsf_table;
 
 /* Request for a setup. */
 typedef struct {

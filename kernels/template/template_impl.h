@@ -2,7 +2,6 @@
 #ifndef SPX_TEMPLATE_IMPL_H
 #define SPX_TEMPLATE_IMPL_H
 
-#include "num/expr.h"
 #include "template/nn_steps.h"
 #include "template/template.h"
 
@@ -43,17 +42,6 @@ const spx_template_kernels *spx_template_kernels_avx512(void);
 /* Of a trainer on the CPU: output of the last hidden layer, hidden[n][its neurons]; and setting of weights. */
 void spx_nn_hidden_cpu(spx_nn_trainer *l, size_t n, const int32_t *row, float *hidden);
 void spx_nn_put_cpu(spx_nn_trainer *l, const float *weight);
-
-/* Width of a line-spread function as a user specifies it. */
-typedef struct {
-    enum { LSF_NONE, LSF_R, LSF_FWHM } kind;
-    const char *name; /* name of a table, in place of the expression; NULL: none */
-    spx_expr expr;
-    spx_lsf_table table;
-} lsf_width;
-
-/* Parses "R=..." or "FWHM=..."; with number_allowed also an expression alone (R), or nothing (LSF_NONE). */
-spx_status spx_template_parse_width(const char *text, int number_allowed, lsf_width *w, spx_err *e);
 
 /* Sets the setup's name, range and grid, cut to pixels within first ... last (library, in the setup's medium). */
 spx_status spx_template_make_grid(const spx_template_request *r, spx_norm norm, double first, double last, spx_setup *s,
