@@ -26,5 +26,5 @@ mock_traces --shifts array.h5
 mock_network payne.npz
 rvs-fit -q --templates templates.h5 spectra.h5 -o rv.h5
 rvs-template -q --norm median --setup r:6400:6600:0.4:FWHM=1 library.h5 -o sharp-r.h5
-rvs-fit -q --templates sharp-r.h5 --resolution-matrix --lsf-sigma 0.425 --with-template frame-r0.h5 -o stars-r0.h5
+rvs-fit -q --templates sharp-r.h5 --resolution-matrix --with-template frame-r0.h5 -o stars-r0.h5
 rm sharp-r.h5

@@ -214,7 +214,7 @@ column() {
     # a narrow Gaussian of sigma 0.5 Angstrom; the matrices do the rest
     rvs-template -q library.h5 -o narrow.h5 --setup b:5000:5200:0.25:FWHM=1.1774 --setup r:6400:6600:0.25:FWHM=1.1774 \
         --setup z:8500:8700:0.25:FWHM=1.1774
-    rvs-fit -t narrow.h5 --resolution-matrix --lsf-sigma 0.5 -o rv.h5 spectra.h5
+    rvs-fit -t narrow.h5 --resolution-matrix -o rv.h5 spectra.h5
     h5table --csv -c OBJTYPE,VRAD truth-b0.h5 | grep TGT | cut -d, -f2 >truth
     paste truth <(column VRAD rv.h5) <(column VRAD_ERR rv.h5) | awk '($1 - $2)^2 > (4 * $3 + 1)^2 { exit 1 }'
     # the matrices describe the spectra better than a Gaussian of one width
@@ -224,6 +224,31 @@ column() {
     h5edit frame-b0.h5 delete /frame/resolution
     fails_with 3 "*: arm 'b' of the spectra *without --resolution-matrix*" rvs-fit -t narrow.h5 --resolution-matrix -o x.h5 frame-b0.h5
     fails_with 2 '*--resolution-matrix*' rvs-fit -t narrow.h5 --lsf-sigma 1 -o x.h5 spectra.h5
+}
+
+@test "rvs-fit: the width of templates is theirs; wider ones than the resolution matrices are flagged" {
+    data frame-r0.h5 library.h5
+    for width in 0.9 1.7 4; do
+        rvs-template -q library.h5 -o t$width.h5 --setup r:6400:6600:0.25:FWHM=$width
+        rvs-fit -t t$width.h5 --resolution-matrix --no-model -o rv$width.h5 frame-r0.h5 2>log$width
+    done
+    # the same stars through all of them
+    paste -d, <(column FEH,FEH_ERR,RVS_WARN rv0.9.h5) <(column FEH,RVS_WARN rv1.7.h5) | awk -F, '{
+        print; n++; d = ($1 - $4) / $2; bad += d * d > 0.5 ^ 2 || int($3 / 2048) % 2 || int($5 / 2048) % 2 }
+        END { exit bad > 0 || n != 6 }'
+    run ! grep -q 2048 log0.9 log1.7
+    grep -q 'warning: 6 of 6 spectra: the templates are wider than the resolution matrix' log4
+    grep -q 'RVS_WARN bits.* 2048: 6' log4
+    rvs-fit -q -t t1.7.h5 --resolution-matrix --lsf-sigma 0.722 --no-model -o given.h5 frame-r0.h5
+    h5diff -p 1e-6 rv1.7.h5 given.h5 /rvfit/table
+    fails_with 2 "*'r' have a line-spread function of sigma 0.7219 *--lsf-sigma says 0.5: leave it out*" \
+        rvs-fit -t t1.7.h5 --resolution-matrix --lsf-sigma 0.5 -o x.h5 frame-r0.h5
+    # a table's values are not in the file
+    printf '6000 0.9\n7000 0.9\n' >width.txt
+    rvs-template -q library.h5 -o table.h5 --setup r:6400:6600:0.25:FWHM=@width.txt
+    fails_with 3 "*'r' do not say the width of their line-spread function ('FWHM=@width.txt'): give its sigma (--lsf-sigma)*" \
+        rvs-fit -t table.h5 --resolution-matrix -o x.h5 frame-r0.h5
+    rvs-fit -q -t table.h5 --resolution-matrix --lsf-sigma 0.3822 --no-model -o table-rv.h5 frame-r0.h5
 }
 
 @test "rvs-fit: from a former fit; outliers" {
@@ -419,9 +444,9 @@ column() {
     fails_with 3 '*rvs-template --norm median*' \
         rvs-fit -t templates.h5 --resolution-matrix --with-template -o x.h5 spectra.h5
     rvs-template -q --norm none -s r:6400:6600:0.4:FWHM=1 -o flat.h5 library.h5
-    rvs-fit -q -t flat.h5 --arms r --resolution-matrix --lsf-sigma 0.4247 --with-template -o whole.h5 spectra.h5
+    rvs-fit -q -t flat.h5 --arms r --resolution-matrix --with-template -o whole.h5 spectra.h5
     h5check whole.h5
-    rvs-fit -q -t flat.h5 --arms r -w 6430,6580 --resolution-matrix --lsf-sigma 0.4247 --with-template -o part.h5 \
+    rvs-fit -q -t flat.h5 --arms r -w 6430,6580 --resolution-matrix --with-template -o part.h5 \
         spectra.h5
     h5check part.h5
     [ "$(h5ls part.h5/rvfit/r/template)" = "$(h5ls whole.h5/rvfit/r/template)" ]
@@ -429,14 +454,14 @@ column() {
     # held at the same point, the same templates whatever was fitted
     for which in whole part; do
         [ $which = part ] && set -- -w 6430,6580 || set --
-        rvs-fit -q -t flat.h5 --arms r "$@" --resolution-matrix --lsf-sigma 0.4247 --with-template --fix v=0 \
+        rvs-fit -q -t flat.h5 --arms r "$@" --resolution-matrix --with-template --fix v=0 \
             --fix vsini=5 --fix teff=5300 --fix logg=4 --fix feh=-0.5 --fix alpha=0 -o held-$which.h5 spectra.h5
     done
     # but for the width of the templates' pixels, which is that in the middle of what is fitted
     h5diff -p 1e-4 held-whole.h5 held-part.h5 /rvfit/r/template
     # templates that were divided by their medians have the same continuum, and its level
     rvs-template -q --norm median -s r:6400:6600:0.4:FWHM=1 -o median.h5 library.h5
-    rvs-fit -q -t median.h5 --arms r --resolution-matrix --lsf-sigma 0.4247 --with-template --fix v=0 \
+    rvs-fit -q -t median.h5 --arms r --resolution-matrix --with-template --fix v=0 \
         --fix vsini=5 --fix teff=5300 --fix logg=4 --fix feh=-0.5 --fix alpha=0 -o held-median.h5 spectra.h5
     h5diff -p 1e-4 held-whole.h5 held-median.h5 /rvfit/r/template
     # exposures of stars that are fitted together have a row each

@@ -21,7 +21,6 @@ static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_RBF,
                            .interpolator = SPX_INTERPOLATE_AUTO,
                            .joint = SPX_JOINT_NO,
                            .npoly = 10,
-                           .lsf_sigma = 0.5,
                            .reject_sigma = 5,
                            .rotation = 1,
                            .dichroic = 1,
@@ -91,8 +90,8 @@ static const spx_opt options[] = {
                "Multiply the model with each spectrum's own resolution matrix. Use templates with a narrow line-spread "
                "function then"),
     SPX_OPTION(DOUBLE, "lsf-sigma", 0, "ANGSTROM", o.lsf_sigma,
-               "Sigma of the templates' line-spread function, taken out of that matrix", .min = 0, .max = 100,
-               .given = &o.lsf_given),
+               "Sigma of the templates' line-spread function, where they do not say it", .min = 0, .max = 100,
+               .given = &o.lsf_given, .no_default = 1),
     SPX_HEADING("Search"),
     SPX_OPTION(
         STRING, "start", 0, "FILE|grid", o.start,

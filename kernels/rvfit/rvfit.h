@@ -54,8 +54,9 @@ typedef struct {
     double vsinimin, vsinimax; /* km/s, 0 <= vsinimin <= vsinimax <= 2000 */
     int dichroic;              /* leave 4300-4450 Angstrom out */
     int resolution;            /* use the spectra's resolution matrices */
-    double lsf_sigma;          /* Angstrom: sigma of the templates' line-spread function, taken out of the matrices */
-    int fixed[SPX_MAX_FIT];    /* 1: held at value[] */
+    double lsf_sigma;       /* Angstrom: sigma of the templates' line-spread function, which the matrices of spectra are
+                             * matched with; 0: they have none; negative: what each setup says */
+    int fixed[SPX_MAX_FIT]; /* 1: held at value[] */
     double value[SPX_MAX_FIT];
     double prior_mean[SPX_MAX_FIT], prior_sigma[SPX_MAX_FIT]; /* sigma 0: no prior */
     int reject;          /* so many times, pixels farther than reject_sigma from the model are masked, and the star is

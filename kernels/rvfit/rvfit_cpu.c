@@ -271,20 +271,48 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
 /* Half-length of the filter that takes a line-spread function out, bins. */
 enum { FILTER = 64 };
 
-/* Of each arm of the context: filter, symmetric, and places of the bins on the templates' grid. */
+/* Of each arm of the context: filters, symmetric, of each width of the templates' LSF and of spots; the first one of
+ * each bin; and places of the bins on the templates' grid. */
 typedef struct {
     spx_rvfit *out;
-    double filter[SPX_MAX_ARM][FILTER + 1];
+    double *filter[SPX_MAX_ARM]; /* [widths][SPX_RV_LEVELS][FILTER+1] */
+    size_t *width[SPX_MAX_ARM];  /* [nbin] */
     double *place[SPX_MAX_ARM];
     size_t most; /* bins of an arm */
 } template_args;
 
+/* Widths of the LSF, in equal steps of the logarithm, and their filters. */
+static spx_status make_filters(const spx_setup *s, double sigma, const spx_arm *bins, size_t **width, double **filter,
+                               spx_err *e)
+{
+    const double step = 0.01;
+    const size_t n = bins->nwave;
+    double lo = HUGE_VAL, hi = 0, *g = spx_alloc(n, sizeof *g, e);
+    *width = spx_alloc(n, sizeof **width, e);
+    spx_status st = g && *width ? spx_rv_template_lsf(s, sigma, n, bins->wavelength, g, e) : SPX_EIO;
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        lo = fmin(lo, g[i]);
+        hi = fmax(hi, g[i]);
+    }
+    const size_t nwidth = st == SPX_OK && lo > 0 ? (size_t)(log(hi / lo) / step + 0.5) + 1 : 1;
+    if (st == SPX_OK && (*filter = spx_alloc2(nwidth * SPX_RV_LEVELS, FILTER + 1, sizeof **filter, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < n && st == SPX_OK && lo > 0; i++)
+        (*width)[i] = (size_t)(log(g[i] / lo) / step + 0.5);
+    for (size_t k = 0; k < nwidth * SPX_RV_LEVELS && st == SPX_OK; k++)
+        spx_rv_filter(lo * exp(step * (double)(k / SPX_RV_LEVELS)), spx_rv_level_width(k % SPX_RV_LEVELS), FILTER + 1,
+                      *filter + k * (FILTER + 1));
+    spx_free(g);
+    return st;
+}
+
 /* t[n], which is known from `first` on up to `end`, without line-spread function. Beyond these ends the template goes
  * on as its reflection in the end's value. */
-static void sharpen(size_t first, size_t end, const double *filter, const double *t, float *out)
+static void sharpen(size_t first, size_t end, const double *filters, const size_t *width, const double *t, float *out)
 {
     const size_t last = end - 1;
     for (size_t i = first; i < end; i++) {
+        const double *filter = filters + width[i] * SPX_RV_LEVELS * (FILTER + 1);
         double sum = filter[0] * t[i];
         for (size_t k = 1; k <= FILTER && k < end - first; k++) {
             const double before = i >= first + k ? t[i - k] : 2 * t[first] - t[first + (first + k - i)];
@@ -320,7 +348,8 @@ static void star_template(spx_rv_spectra *w, size_t star, const template_args *a
         while (end > first && !(t[end - 1] > 0))
             end--;
         for (size_t i = w->first[ia]; i < w->first[ia + 1] && end > first; i++)
-            sharpen(first, end, a->filter[ia], t, a->out->arm[k].star_template + w->piece[i].exposure * n);
+            sharpen(first, end, a->filter[ia] + spx_rv_match_level(w->piece[i].width) * (FILTER + 1), a->width[ia], t,
+                    a->out->arm[k].star_template + w->piece[i].exposure * n);
     }
     spx_free(t);
 }
@@ -360,24 +389,28 @@ spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_option
     for (size_t ia = 0; st == SPX_OK && ia < c.narm; ia++) {
         const spx_rv_arm *arm = &c.arm[ia];
         const spx_arm *b = &bins[arm->index];
-        if (arm->deconvolve == NULL || arm->setup->norm == SPX_NORM_LINEAR ||
+        if (arm->match.matrix == NULL || arm->setup->norm == SPX_NORM_LINEAR ||
             (arm->setup->norm == SPX_NORM_MEDIAN && c.interpolator == SPX_INTERPOLATE_NN)) {
             st = spx_fail(e, SPX_EUSAGE,
                           "templates of stars need resolution matrices and setups that keep the continuum");
             break;
         }
-        spx_rv_filter(arm, o->lsf_sigma, FILTER + 1, a->filter[ia]);
         a->most = b->nwave > a->most ? b->nwave : a->most;
         out->arm[arm->index].nbin = b->nwave;
         out->arm[arm->index].bins = b->wavelength;
         out->arm[arm->index].star_template = spx_alloc2(out->nrow, b->nwave, sizeof(float), e);
         if (out->arm[arm->index].star_template == NULL || (a->place[ia] = places(arm, b, e)) == NULL)
             st = SPX_EIO;
+        if (st == SPX_OK)
+            st = make_filters(arm->setup, o->lsf_sigma, b, &a->width[ia], &a->filter[ia], e);
     }
     if (st == SPX_OK)
         st = for_stars(&c, NULL, template_task, a, e);
-    for (size_t ia = 0; ia < SPX_MAX_ARM; ia++)
+    for (size_t ia = 0; ia < SPX_MAX_ARM; ia++) {
         spx_free(a->place[ia]);
+        spx_free(a->width[ia]);
+        spx_free(a->filter[ia]);
+    }
     spx_free(a);
     spx_rvfit_close_cpu(own);
     return st;

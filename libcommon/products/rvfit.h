@@ -25,7 +25,8 @@ enum {
     SPX_RVS_FIT = 256,        /* chi^2 a degree of freedom is below 0.5 or above 1.5, and noise does not give that */
     SPX_RVS_NEGATIVE = 512,   /* the light is negative */
     SPX_RVS_EXPOSURES = 1024, /* exposures that are fitted jointly have different velocities */
-    SPX_RVS_LAST = SPX_RVS_EXPOSURES,
+    SPX_RVS_WIDE = 2048,      /* templates too wide to be made as sharp as the resolution matrix says */
+    SPX_RVS_LAST = SPX_RVS_WIDE,
     SPX_RVS_PROFILE = 128 /* width of the profile in v differs from the curvature's by more than a quarter */
 };
 

@@ -179,6 +179,11 @@ static void objective(const spx_templates *full)
         }
     }
     NEED(spx_rvfit_objective(&in, &o, x, &f, NULL, &need_e));
+    spx_setup sharp[NARM] = {t->setup[0], t->setup[1]};
+    for (size_t a = 0; a < NARM; a++) {
+        sharp[a].resolution[0] = '\0';
+        in.setup[a] = &sharp[a];
+    }
     o.resolution = 1;
     o.lsf_sigma = 0;
     NEED(spx_rvfit_objective(&in, &o, x, &g, NULL, &need_e));
@@ -349,7 +354,6 @@ static void gradient(const spx_templates *t)
     for (int variant = 0; variant < 3; variant++) {
         init(&o);
         o.resolution = variant == 1;
-        o.lsf_sigma = 0.2;
         o.continuum = variant == 2 ? SPX_CONTINUUM_CHEBYSHEV : SPX_CONTINUUM_RBF;
         o.npoly = variant == 2 ? 6 : 10;
         for (size_t q = 0; q < 4 && variant == 2; q++) {

@@ -132,7 +132,6 @@ static void body(spx_templates *t)
         o.keep_ccf = 1;
         o.threads = 1 + (int)k;
         o.resolution = k == 0;
-        o.lsf_sigma = 0.2;
         batches(&s, t, &o);
         if (o.resolution)
             refusals(&s, t, &o);

@@ -12,6 +12,7 @@ const spx_err_option spx_kernel_options[] = {
     {"knots", "--knots"},
     {"length", "--length"},
     {"library_resolution", "--library-resolution"},
+    {"lsf_sigma", "--lsf-sigma"},
     {"log_param", "--log-param"},
     {"make_templates", "rvs-template"},
     {"map", "--map"},

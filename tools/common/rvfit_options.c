@@ -84,7 +84,7 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
     fit->interpolator = o->interpolator;
     fit->dichroic = o->dichroic;
     fit->resolution = o->resolution;
-    fit->lsf_sigma = o->lsf_sigma;
+    fit->lsf_sigma = o->lsf_given ? o->lsf_sigma : -1;
     fit->reject = (int)o->reject;
     fit->reject_sigma = o->reject_sigma;
     fit->brute = o->start != NULL && strcmp(o->start, "grid") == 0;

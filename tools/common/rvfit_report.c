@@ -32,11 +32,12 @@ static spx_status say_quality(const spx_rvfit_stars *stars, const spx_rvfit *all
 spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_spectra_parts *p,
                             const spx_setup *const *setup, const spx_rvfit *all, spx_err *e)
 {
-    size_t bad = 0, flagged = 0, failed = 0;
+    size_t bad = 0, flagged = 0, failed = 0, wide = 0;
     for (size_t i = 0; i < stars->nstar; i++) {
         const spx_rvfit_star *star = &all->star[i];
         bad += (star->warn & SPX_RVS_BAD) != 0;
         flagged += star->warn != 0 && !(star->warn & SPX_RVS_BAD);
+        wide += (star->warn & SPX_RVS_WIDE) != 0;
         failed += !star->success && !(star->warn & SPX_RVS_BAD);
     }
     const char *what = stars->joint ? "stars" : "spectra";
@@ -47,6 +48,10 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
         spx_warn("%zu of %zu %s could not be fitted (RVS_WARN 32)", bad, stars->nstar, what);
     if (failed > 0)
         spx_warn("%zu of %zu fits did not converge (SUCCESS 0)", failed, stars->nstar);
+    if (wide > 0)
+        spx_warn("%zu of %zu %s: the templates are wider than the resolution matrix, by more than can be taken out: "
+                 "parameters and rotation are wrong (RVS_WARN 2048): make narrower ones with rvs-template",
+                 wide, stars->nstar, what);
     if (stars->joint)
         spx_note("%zu star%s of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad,
                  stars->nstar - bad == 1 ? "" : "s", stars->nrow, flagged);

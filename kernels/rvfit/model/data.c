@@ -144,46 +144,6 @@ static double median_of(size_t n, const double *x, const uint8_t *take, double *
     return spx_median(tmp, m);
 }
 
-/* Rows of R ready for use: out_i = sum_k band[i][k] T_(i-h+k), h = ndiag/2. The templates' own LSF is taken out of each
- * row; rows that are cut by the ends of the arm are scaled to the sum that rows have in the middle. */
-static void make_band(const spx_rv_arm *a, size_t row, double *band, double *tmp)
-{
-    size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
-    const double *res = a->arm->resolution + row * nd * n;
-    for (size_t i = 0; i < n; i++) {
-        double raw[SPX_MAX_NDIAG], *out = band + i * nd;
-        for (size_t k = 0; k < nd; k++) {
-            /* column j = i - h + k is kept in the diagonal of offset k - h, at j */
-            size_t j = i + k;
-            raw[k] = j >= h && j - h < n ? res[(nd - 1 - k) * n + j - h] : 0;
-            if (!isfinite(raw[k]))
-                raw[k] = 0;
-        }
-        double sum = 0;
-        for (size_t k = 0; k < nd; k++) {
-            double s = 0;
-            for (size_t m = 0; m < nd; m++)
-                s += a->deconvolve[k * nd + m] * raw[m];
-            size_t j = i + k;
-            out[k] = j >= h && j - h < n ? s : 0;
-            sum += s;
-        }
-        tmp[i] = sum;
-    }
-    double middle = spx_median(tmp, n);
-    if (middle == 0)
-        middle = 1;
-    for (size_t i = 0; i < n; i++) {
-        if (i >= h && i + h < n)
-            continue;
-        double sum = 0;
-        for (size_t k = 0; k < nd; k++)
-            sum += band[i * nd + k];
-        for (size_t k = 0; k < nd && sum != 0; k++)
-            band[i * nd + k] *= middle / sum;
-    }
-}
-
 /* Fill pixels that are marked in fill[n], linearly over the pixel number; the ends take their nearest value. */
 static void fill_pixels(size_t n, double *f, const uint8_t *fill)
 {
@@ -258,7 +218,7 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     for (size_t i = n; i < a->stride; i++) /* an arm with more pixels may have been here */
         d->flux[i] = d->ie[i] = 0;
     if (c->opt->resolution)
-        make_band(a, row, d->band, tmp);
+        spx_rv_match_rows(a, a->arm->resolution + row * a->arm->ndiag * n, d->band, tmp, &d->width, &d->misfit);
     return 1;
 }
 

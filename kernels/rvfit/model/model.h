@@ -20,7 +20,9 @@ enum {
     SPX_RV_BLOCK = 256, /* most pixels of a block of a scan */
     SPX_RV_BATCH = 16,  /* stars that advance together */
     SPX_RV_MAX_NODE = 1 << (2 * SPX_MAX_PAR), /* templates that a cubic interpolation takes */
-    SPX_MAX_NDIAG = 129                       /* diagonals of a resolution matrix */
+    SPX_MAX_NDIAG = 129,                      /* diagonals of a resolution matrix */
+    SPX_RV_MOST_LAG = 129,                    /* of filters, pixels */
+    SPX_RV_LEVELS = 25 /* widths of spots, 0.25 to 2.8 pixels, that rows of resolution matrices are matched for */
 };
 
 /* Heavy loops (model/lanes.h). Arrays over pixels have a stride that is a multiple of SPX_RV_LANES, zero beyond the
@@ -64,6 +66,15 @@ const spx_rv_kernels *spx_rv_kernels_base(void);
 const spx_rv_kernels *spx_rv_kernels_avx2(void);
 const spx_rv_kernels *spx_rv_kernels_avx512(void);
 
+/* Templates with an LSF of their own, and resolution matrices (model/lsf_match.c). */
+typedef struct {
+    double *g;      /* [n] sigma of the templates' LSF, pixels of the arm */
+    size_t nclass;  /* of g, in equal steps of its logarithm, from `least` on */
+    double least;   /* pixels */
+    double *matrix; /* [nclass][SPX_RV_LEVELS][ndiag][ndiag] makes a row of R a row of the band */
+    double *lag;    /* [nclass][SPX_RV_LEVELS][3][ndiag] autocorrelations, for the misfit */
+} spx_rv_match;
+
 /* One arm: its pixels on the templates' grid and the continuum's basis. */
 typedef struct {
     size_t index;       /* arm of the spectra */
@@ -81,7 +92,7 @@ typedef struct {
     double lndet;       /* ln det(S'S) of the defined basis minus that of the orthonormal one */
     double *cprime;     /* [nt] of the spline */
     uint8_t *leftout;   /* [n] pixels that no star uses */
-    double *deconvolve; /* [ndiag][ndiag] takes the templates' own LSF out of a row of a resolution matrix */
+    spx_rv_match match; /* with resolution matrices */
     /* Cross-correlation: entry t of the set is about sum_k ccf_coef[t][k] times component k, whose transform and that
      * of its square's counterpart are ccf_comp[k][2][nfreq][2]. Frequencies that the templates do not have are left
      * out. */
@@ -162,6 +173,8 @@ typedef struct {
     double *flux, *ie; /* [stride] filled flux, 1/e */
     uint8_t *good;     /* [n] */
     double *band;      /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
+    double width;      /* with a resolution matrix: sigma of its rows, pixels, */
+    double misfit;     /* and what the templates' LSF cannot be made of these, rms over rms; medians */
     double sum_lne2;   /* 2 sum ln e */
     double large;      /* error of a bad pixel */
     size_t ngood, nreject;
@@ -231,11 +244,24 @@ void spx_rv_workspace_free(spx_rv_workspace *r);
 spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e);
 void spx_rv_spectra_free(spx_rv_spectra *w);
 
-/* Filter that takes the templates' Gaussian LSF out of values at the pixels of an arm, up to the highest frequency that
- * these have: filter[n], symmetric around filter[0]. It is that of the frequency response 1/G(f). (The inverse of the
- * matrix of G sampled at the pixels is 1/(G(f) + G(1-f)) instead, since G reaches beyond: the model would be too
- * smooth, and slow rotators too slow.) sigma: Angstrom. */
-void spx_rv_filter(const spx_rv_arm *a, double sigma, size_t n, double *filter);
+/* Rows of R, res[ndiag][n] by diagonals, for templates with an LSF of their own: band[n][ndiag] with which out_i =
+ * sum_k band[i][k] T_(i-h+k), h = ndiag/2. Rows that are cut by the ends of the arm are scaled to the sum that rows
+ * have in the middle. *width: sigma of the rows of R, pixels, the median; *misfit: rms difference between the model's
+ * LSF and that of the spectrum, of the latter's rms, the median of some rows. tmp[n]. */
+void spx_rv_match_rows(const spx_rv_arm *a, const double *res, double *band, double *tmp, double *width,
+                       double *misfit);
+
+/* Filter that takes the templates' LSF, a Gaussian of sigma g pixels, out of values at the pixels of an arm: with it
+ * they are what a resolution matrix, whose rows have a sigma of p pixels, acts on. filter[n], n <= SPX_RV_MOST_LAG,
+ * symmetric around filter[0]. g 0: nothing is taken out. Of p, matches are made for SPX_RV_LEVELS levels: the nearest
+ * to p, and its width. */
+void spx_rv_filter(double g, double p, size_t n, double *filter);
+size_t spx_rv_match_level(double p);
+double spx_rv_level_width(size_t level);
+
+/* Sigma of a setup's LSF at n > 1 wavelengths, in steps of these, into g[n]; `sigma` as in spx_rvfit_options. Templates
+ * are means over their own pixels, which adds to the variance. SPX_EINPUT: the setup does not say. */
+spx_status spx_rv_template_lsf(const spx_setup *s, double sigma, size_t n, const double *wave, double *g, spx_err *e);
 
 /* Mask good pixels that are farther than `sigma` from the pieces' models; returns how many. */
 size_t spx_rv_reject(spx_rv_spectra *w, double sigma);

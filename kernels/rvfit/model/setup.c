@@ -14,7 +14,7 @@ void spx_rvfit_options_init(spx_rvfit_options *o)
                              .vmax = 1000,
                              .vsinimax = 500,
                              .dichroic = 1,
-                             .lsf_sigma = 0.5,
+                             .lsf_sigma = -1,
                              .reject_sigma = 5,
                              .keep_model = 1,
                              .threads = 1};
@@ -130,7 +130,7 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->mean);
         spx_free(a->cprime);
         spx_free(a->leftout);
-        spx_free(a->deconvolve);
+        spx_rv_match_free(&a->match);
         spx_free(a->line);
         if (a->forward)
             fftwf_destroy_plan(a->forward);

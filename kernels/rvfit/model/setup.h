@@ -8,6 +8,10 @@ spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e);
 
 /* An arm whose index, data and templates are set; c->interpolator is chosen. Adds to the largest sizes in *c. */
 spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e);
+/* Makes a->match, for templates of this sigma, Angstrom; negative: as the setup says (model/lsf_match.c). SPX_EINPUT:
+ * it does not; SPX_EUSAGE: lines that no bins of the arm could see. */
+spx_status spx_rv_make_match(spx_rv_arm *a, double sigma, spx_err *e);
+void spx_rv_match_free(spx_rv_match *m);
 /* Has the setup what the interpolator works with? */
 spx_status spx_rv_check_setup(const spx_setup *s, spx_interpolator which, spx_err *e);
 /* Do two setups have the same parameters, nodes and simplices? */

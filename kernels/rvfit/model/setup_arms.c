@@ -1,5 +1,5 @@
 /* Provides what the model needs of an arm: its pixels on the templates' grid, an orthonormal basis of the continuum,
- * the principal components in tiles, and the deconvolution of resolution matrices. */
+ * and the principal components in tiles. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,6 @@
 #include "spectral/nn_math.h"
 
 enum { EDGE_PIXELS = 5 };
-static const double MAX_DECONVOLVED = 1.5; /* pixels, sigma: 1/G(f) is 66 000 there */
 static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
 
 static double basis_function(const spx_rvfit_options *o, size_t k, double u)
@@ -71,46 +70,6 @@ static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
     for (size_t k = 0; k < nc; k++)
         for (size_t i = 0; i < a->nt; i++)
             a->comp[(i / SPX_RV_TILE * nc + k) * SPX_RV_TILE + i % SPX_RV_TILE] = p->comp[k * a->nt + i];
-    return SPX_OK;
-}
-
-/* Width of the templates' LSF in pixels of the arm; 0: they have none. They are means over their own pixels: that adds
- * to the variance, here as at the middle of the arm. */
-static double lsf_in_pixels(const spx_rv_arm *a, double sigma)
-{
-    const double pixel = a->arm->wavelength[1] - a->arm->wavelength[0];
-    const double own = a->setup->dlnwave * 0.5 * (a->arm->wavelength[0] + a->arm->wavelength[a->n - 1]);
-    return sigma > 0 ? sqrt(sigma * sigma + own * own / 12) / pixel : 0;
-}
-
-void spx_rv_filter(const spx_rv_arm *a, double sigma, size_t n, double *filter)
-{
-    enum { NFREQ = 512 }; /* the midpoint rule is exact up to this many pixels */
-    const double s = lsf_in_pixels(a, sigma);
-    for (size_t k = 0; k < n; k++) {
-        filter[k] = 0;
-        for (size_t i = 0; i < NFREQ; i++) {
-            double w = M_PI * ((double)i + 0.5) / NFREQ;
-            filter[k] += exp(0.5 * s * s * w * w) * cos((double)k * w) / NFREQ;
-        }
-    }
-}
-
-/* Takes the templates' Gaussian LSF out of a row of a resolution matrix. */
-static spx_status make_deconvolution(spx_rv_arm *a, double sigma, spx_err *e)
-{
-    size_t m = a->arm->ndiag;
-    double filter[SPX_MAX_NDIAG] = {0};
-    if (!(lsf_in_pixels(a, sigma) < MAX_DECONVOLVED))
-        return spx_fail(e, SPX_EUSAGE, "arm '%.15s': a line-spread function of sigma %g Angstrom cannot be taken out",
-                        a->arm->name, sigma);
-    a->deconvolve = spx_alloc2(m, m, sizeof *a->deconvolve, e);
-    if (!a->deconvolve)
-        return SPX_EIO;
-    spx_rv_filter(a, sigma, m, filter);
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < m; j++)
-            a->deconvolve[i * m + j] = filter[i > j ? i - j : j - i];
     return SPX_OK;
 }
 
@@ -191,7 +150,7 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
                                a->arm->name, a->arm->ndiag, SPX_MAX_NDIAG);
     if ((st = make_pixels(a, o, e)) != SPX_OK || (st = make_basis(a, o, e)) != SPX_OK)
         return st;
-    if (o->resolution && (st = make_deconvolution(a, o->lsf_sigma, e)) != SPX_OK)
+    if (o->resolution && (st = spx_rv_make_match(a, o->lsf_sigma, e)) != SPX_OK)
         return st;
     if (c->interpolator != SPX_INTERPOLATE_GRID && a->setup->pca.ncomp > 0 && (st = make_tiles(a, e)) != SPX_OK)
         return st;

@@ -21,9 +21,8 @@ spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e)
         return spx_fail(e, SPX_EUSAGE,
                         "rejection %d times beyond %g sigma: give a number of 0 or more, and a sigma above 0",
                         o->reject, o->reject_sigma);
-    if (o->resolution && !(o->lsf_sigma >= 0))
-        return spx_fail(e, SPX_EUSAGE, "sigma of the templates' line-spread function is %g: must not be negative",
-                        o->lsf_sigma);
+    if (o->resolution && !isfinite(o->lsf_sigma))
+        return spx_fail(e, SPX_EUSAGE, "sigma of the templates' line-spread function is %g", o->lsf_sigma);
     for (size_t q = 0; q < SPX_MAX_FIT; q++)
         if ((o->fixed[q] && !isfinite(o->value[q])) || !isfinite(o->prior_mean[q]) || !(o->prior_sigma[q] >= 0) ||
             !isfinite(o->prior_sigma[q]))

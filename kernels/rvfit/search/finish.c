@@ -27,6 +27,11 @@ static int at_edge(const spx_rv_ctx *c, size_t p, double value)
  * and no sign of a bad fit. */
 static const double FIT_SIGMA = 5;
 
+/* Misfit of the line-spread function that is flagged: with 0.08 vsini is off by 0.25 sigma at a signal-to-noise ratio
+ * of 30, with 0.18 by 0.8; where templates are narrower than the resolution matrix it is aliases, which bias nothing.
+ */
+static const double MISFIT = 0.06;
+
 /* Goodness of the fit, and errors that are as large as the misfit where that is asked for. np: functions of the
  * continua */
 static void judge(const spx_rv_ctx *c, double np, spx_rvfit_star *s)
@@ -74,6 +79,18 @@ static int is_negative(const spx_rv_spectra *w)
     const double sn = n > 0 ? copysign(sqrt(fabs(square) / n), square) : 0;
     /* the error of a median is 1.25 times that of the mean */
     return spx_rule_broken(SPX_RULE_NEGATIVE, sn) && sn * sqrt(n) / 1.2533 < -FIT_SIGMA;
+}
+
+/* Are the templates of a piece wider than its resolution matrix, and by more than can be taken out of this? */
+static int is_too_wide(const spx_rv_spectra *w)
+{
+    for (size_t i = 0; i < w->first[w->ctx->narm]; i++) {
+        const spx_rv_data *d = &w->piece[i];
+        const spx_rv_arm *a = &w->ctx->arm[d->arm];
+        if (a->match.matrix != NULL && a->match.g[a->n / 2] > d->width && d->misfit > MISFIT)
+            return 1;
+    }
+    return 0;
 }
 
 void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
@@ -146,6 +163,8 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
         s->warn |= SPX_RVS_NEGATIVE;
     if (spx_rv_exposures_differ(w, out->first[star->index], out->first[star->index + 1], s->vrad))
         s->warn |= SPX_RVS_EXPOSURES;
+    if (is_too_wide(w))
+        s->warn |= SPX_RVS_WIDE;
 }
 
 void spx_rv_keep_ccf(spx_rv_spectra *w, spx_rvfit *out)
