@@ -18,19 +18,7 @@
 #include "extract/trace/reject_math.h"
 #include "extract/trace/trace.h"
 
-enum { SEEN = 1, HIT = 2, STRONG = 4, CHANGED = 8, INNER = 16 };
-
-/* Error of the flux, in units of it, to which the equations are solved in a round, and the bins on both sides of those
- * with new equations that are solved with them: what is wrong at the ends falls by ten every four. */
-#define ROUND_TOLERANCE 1e-2
-enum { AROUND = 24 };
-/* Change of the flux in units of its error, below which the model stays as it is. */
-#define SAME 1e-4
-/* Part of a spot's light that a bin has to lose to be tied to the next, and the strength: a fraction of the diagonal of
- * M, of the square of the difference. */
-#define TIED_LOSS     0.3
-#define TIED_STRENGTH 1e-2
-enum { MOST_ROUNDS = 30, SECOND_CHANCES = 2, CELL = 8 };
+enum { CELL = 8 };
 
 typedef struct {
     const spx_trace_plan *p;
@@ -43,9 +31,10 @@ typedef struct {
     double *model;          /* the window's */
     float *ivar;            /* the window's weights with nothing rejected */
     float *most_ivar;       /* the window's 1/variance, or more */
-    float *free;            /* the window's 1 - leverage: part of the noise that is left in a residual */
+    float *free;            /* the window's 1 - leverage */
     const float *readnoise; /* the window's; NULL: variance from ivar */
-    unsigned char *flag;    /* the window's SEEN, ... */
+    unsigned char *flag;    /* the window's SPX_REJECT_SEEN, ... */
+    spx_reject_window w;    /* these */
     unsigned char *touched; /* [nbin][nf] bins to get new equations */
     unsigned char *tied;    /* [nbin][nf] bins that are tied to the next */
     unsigned char *run;     /* [nbin] bins that are solved again */
@@ -76,60 +65,11 @@ static void flag_spots(search *s, size_t from, size_t to, int flag)
 static void mark_seen(search *s)
 {
     const size_t n = s->p->nbin, pad = s->p->pad;
-    flag_spots(s, pad / 4, n - pad / 4, SEEN);
-    flag_spots(s, pad / 2, n - pad / 2, SEEN | INNER);
+    flag_spots(s, pad / 4, n - pad / 4, SPX_REJECT_SEEN);
+    flag_spots(s, pad / 2, n - pad / 2, SPX_REJECT_SEEN | SPX_REJECT_INNER);
     for (size_t i = 0; i < s->b->wny * s->b->wnx; i++)
         if (!(s->ivar[i] > 0.0f))
             s->flag[i] = 0;
-}
-
-/* Of a pixel that is SEEN. */
-static double variance_of(const search *s, size_t i)
-{
-    const double least = 1.0 / (double)s->most_ivar[i];
-    return s->readnoise ? fmax(least, spx_model_variance((double)s->readnoise[i], s->model[i])) : least;
-}
-
-/* The same; it has neighbours in the window. What the model follows of a pixel in use is not left in its residual. */
-static double excess(const search *s, size_t i)
-{
-    const size_t row = s->b->wnx;
-    const double *m = s->model + i;
-    const double part = s->flag[i] & HIT ? 1.0 : (double)s->free[i];
-    return spx_reject_excess((double)s->b->data[i], part * variance_of(s, i), m[0], i > 0 ? m[-1] : 0.0, m[1],
-                             m[-(ptrdiff_t)row], m[row]);
-}
-
-/* Largest excess within 5 x 5 pixels, of those that are not rejected. */
-static double worst_around(const search *s, size_t i)
-{
-    const long row = (long)s->b->wnx, x = (long)i % row;
-    double most = 0.0;
-    for (long dy = -2; dy <= 2; dy++)
-        for (long dx = -2; dx <= 2; dx++) {
-            const size_t j = (size_t)((long)i + dy * row + dx);
-            if (x + dx >= 0 && x + dx < row && (s->flag[j] & (SEEN | HIT)) == SEEN)
-                most = fmax(most, excess(s, j));
-        }
-    return most;
-}
-
-/* Whether one of the four, or eight, neighbours has this flag. */
-static int is_beside(const search *s, size_t i, int flag, int eight)
-{
-    const long row = (long)s->b->wnx, x = (long)i % row;
-    for (long dy = -1; dy <= 1; dy++)
-        for (long dx = -1; dx <= 1; dx++)
-            if ((eight || dx == 0 || dy == 0) && x + dx >= 0 && x + dx < row &&
-                (s->flag[(size_t)((long)i + dy * row + dx)] & flag))
-                return 1;
-    return 0;
-}
-
-/* Excess that is a hit for certain. */
-static double strong(const search *s)
-{
-    return fmax(SPX_REJECT_STRONG, s->p->job->o->reject);
 }
 
 static spx_status append(search *s, size_t i, spx_err *e)
@@ -150,61 +90,30 @@ static spx_status append(search *s, size_t i, spx_err *e)
 }
 
 /* Makes the list of pixels of which wanted() is true, in the order of the window. */
-static spx_status find(search *s, int (*wanted)(const search *, size_t), spx_err *e)
+static spx_status find(search *s, int (*wanted)(const spx_reject_window *, size_t), spx_err *e)
 {
     const spx_trace_bundle *b = s->b;
     const size_t from = (size_t)(b->y0 - b->wy0) * b->wnx, to = (size_t)(b->y1 - b->wy0) * b->wnx;
     spx_status st = SPX_OK;
     s->nlist = 0;
     for (size_t i = from; i < to && st == SPX_OK; i++)
-        if ((s->flag[i] & SEEN) && wanted(s, i))
+        if (wanted(&s->w, i))
             st = append(s, i, e);
     return st;
-}
-
-/* Whether a pixel whose excess is above the lower of the thresholds is to be rejected. */
-static int is_new(const search *s, size_t i)
-{
-    const double sigma = s->p->job->o->reject, z = excess(s, i);
-    return (z > spx_reject_threshold(sigma, variance_of(s, i), s->model[i]) ||
-            (z > SPX_REJECT_NEAR && is_beside(s, i, STRONG, 1))) &&
-           z >= SPX_REJECT_WORST * worst_around(s, i);
 }
 
 /* Makes the list of pixels to reject, of rows that are dirty; then none is. */
 static spx_status find_new(search *s, spx_err *e)
 {
     const spx_trace_bundle *b = s->b;
-    const double least = fmin(s->p->job->o->reject, SPX_REJECT_NEAR), least2 = least * least;
     spx_status st = SPX_OK;
     s->nlist = 0;
     for (size_t y = (size_t)(b->y0 - b->wy0); y < (size_t)(b->y1 - b->wy0); y++)
-        for (size_t i = y * b->wnx; s->dirty[y] && i < (y + 1) * b->wnx && st == SPX_OK; i++) {
-            const double rest = (double)b->data[i] - s->model[i];
-            if (!(rest > 0.0) || rest * rest * (double)s->most_ivar[i] < least2 * (double)s->free[i]) /* nearly all */
-                continue;
-            if ((s->flag[i] & (SEEN | HIT)) == SEEN && is_new(s, i))
+        for (size_t i = y * b->wnx; s->dirty[y] && i < (y + 1) * b->wnx && st == SPX_OK; i++)
+            if (spx_reject_is_new(&s->w, i))
                 st = append(s, i, e);
-        }
     memset(s->dirty, 0, b->wny);
     return st;
-}
-
-static int comes_back(const search *s, size_t i)
-{
-    const double sigma = s->p->job->o->reject;
-    return (s->flag[i] & HIT) &&
-           excess(s, i) < (is_beside(s, i, STRONG, 1) ? fmin(sigma, SPX_REJECT_BACK_NEAR) : SPX_REJECT_BACK * sigma);
-}
-
-static int is_spilled_on(const search *s, size_t i)
-{
-    return !(s->flag[i] & HIT) && is_beside(s, i, STRONG, 0);
-}
-
-static int is_outside(const search *s, size_t i)
-{
-    return (s->flag[i] & (HIT | INNER)) == HIT;
 }
 
 /* Bins whose spots cover a pixel of the list. */
@@ -215,7 +124,7 @@ static void touch(search *s)
     const size_t across = b->wnx / CELL + 1;
     memset(s->touched, 0, p->nbin * b->nf);
     for (size_t j = 0; j < s->nlist; j++) {
-        s->flag[s->list[j]] |= CHANGED;
+        s->flag[s->list[j]] |= SPX_REJECT_CHANGED;
         s->cell[s->list[j] / b->wnx / CELL * across + s->list[j] % b->wnx / CELL] = 1;
     }
     for (size_t i = 0; i < p->nbin * b->nf && s->nlist > 0; i++) {
@@ -229,10 +138,10 @@ static void touch(search *s)
                 near |= s->cell[y * across + x];
         for (size_t y = y0; near && y < y1 && !s->touched[i]; y++)
             for (size_t x = x0; x < x1; x++)
-                s->touched[i] |= (s->flag[y * b->wnx + x] & CHANGED) != 0;
+                s->touched[i] |= (s->flag[y * b->wnx + x] & SPX_REJECT_CHANGED) != 0;
     }
     for (size_t j = 0; j < s->nlist; j++) {
-        s->flag[s->list[j]] &= (unsigned char)~CHANGED;
+        s->flag[s->list[j]] &= (unsigned char)~SPX_REJECT_CHANGED;
         s->cell[s->list[j] / b->wnx / CELL * across + s->list[j] % b->wnx / CELL] = 0;
     }
 }
@@ -265,7 +174,7 @@ static void tie(search *s)
     memset(s->tied, 0, n * nf);
     for (size_t k = 0; k < n && b->hi[0] > 0; k++)
         for (size_t f = 0; f < nf; f++)
-            if (b->seen[k * nl + f] < (1.0 - TIED_LOSS) * s->whole[k * nl + f]) {
+            if (b->seen[k * nl + f] < (1.0 - SPX_REJECT_TIED_LOSS) * s->whole[k * nl + f]) {
                 s->tied[k * nf + f] = 1;
                 if (k > 0)
                     s->tied[(k - 1) * nf + f] = 1;
@@ -279,14 +188,14 @@ static void tie(search *s)
                 s->tied[i] = 0;
                 continue;
             }
-            const double strength = TIED_STRENGTH * s->first[k * nl + f];
+            const double strength = SPX_REJECT_TIED_STRENGTH * s->first[k * nl + f];
             b->m[k * b->nelem * nl + f] += strength;
             b->m[(k + 1) * b->nelem * nl + f] += strength;
             b->m[(k * b->nelem + 1) * nl + f] -= strength;
         }
 }
 
-/* Bins to solve again, and the rows that they touch. */
+/* Bins to solve again, in runs that M does not couple, and the rows that they touch. */
 static void find_runs(search *s)
 {
     const spx_trace_bundle *b = s->b;
@@ -294,8 +203,15 @@ static void find_runs(search *s)
     memset(s->run, 0, n);
     for (size_t k = 0; k < n; k++)
         if (memchr(s->touched + k * nf, 1, nf)) {
-            const size_t from = k > AROUND ? k - AROUND : 0, to = k + AROUND < n ? k + AROUND + 1 : n;
+            const size_t from = k > SPX_REJECT_AROUND ? k - SPX_REJECT_AROUND : 0,
+                         to = k + SPX_REJECT_AROUND < n ? k + SPX_REJECT_AROUND + 1 : n;
             memset(s->run + from, 1, to - from);
+        }
+    for (size_t k = 0, end = 0; k < n; k++)
+        if (s->run[k]) {
+            if (end > 0 && k - end < spx_reject_apart((size_t)b->depth))
+                memset(s->run + end, 1, k - end);
+            end = k + 1;
         }
     for (size_t i = 0; i < n * nf; i++)
         if (s->run[i / nf] && b->state[i] == SPX_TRACE_SPOT) {
@@ -311,7 +227,8 @@ static spx_status change(search *s, int back, int *solved, spx_err *e)
     spx_trace_bundle *b = s->b;
     for (size_t j = 0; j < s->nlist; j++) {
         const size_t i = s->list[j];
-        s->flag[i] = (unsigned char)(back ? s->flag[i] & ~(HIT | STRONG) : s->flag[i] | HIT);
+        s->flag[i] =
+            (unsigned char)(back ? s->flag[i] & ~(SPX_REJECT_HIT | SPX_REJECT_IS_STRONG) : s->flag[i] | SPX_REJECT_HIT);
         b->weight[i] = back ? s->ivar[i] : 0.0f;
     }
     spx_status st = renew(s, e);
@@ -323,12 +240,12 @@ static spx_status change(search *s, int back, int *solved, spx_err *e)
     find_runs(s);
     *solved = s->kernels->factorise(s->p, b) == 0;
     if (*solved)
-        st = s->kernels->improve(s->p, b, s->r, s->run, ROUND_TOLERANCE, solved, e);
+        st = s->kernels->improve(s->p, b, s->r, s->run, SPX_REJECT_TOLERANCE, solved, e);
     if (st != SPX_OK || !*solved)
         return st;
     for (size_t i = 0; i < s->p->nbin * b->nl; i++) {
         const double step = b->x[i] - s->in_model[i];
-        s->step[i] = step * step * s->first[i] > SAME * SAME ? step : 0.0;
+        s->step[i] = step * step * s->first[i] > SPX_REJECT_SAME * SPX_REJECT_SAME ? step : 0.0;
         s->in_model[i] += s->step[i];
     }
     return s->kernels->render(s->p, b, s->r, s->step, s->model, e);
@@ -338,14 +255,14 @@ static spx_status change(search *s, int back, int *solved, spx_err *e)
 static spx_status converge(search *s, int *changed, int *solved, spx_err *e)
 {
     spx_status st = SPX_OK;
-    for (int round = 0; round < MOST_ROUNDS && st == SPX_OK && *solved; round++) {
+    for (int round = 0; round < SPX_REJECT_ROUNDS && st == SPX_OK && *solved; round++) {
         st = find_new(s, e);
         if (st != SPX_OK || s->nlist == 0)
             break;
         *changed = 1;
         for (size_t j = 0; j < s->nlist; j++)
-            if (excess(s, s->list[j]) > strong(s))
-                s->flag[s->list[j]] |= STRONG;
+            if (spx_reject_is_strong(&s->w, s->list[j]))
+                s->flag[s->list[j]] |= SPX_REJECT_IS_STRONG;
         st = change(s, 0, solved, e);
     }
     return st;
@@ -388,7 +305,7 @@ static spx_status begin(search *s, spx_err *e)
     mark_seen(s);
     spx_status st = s->kernels->leverage(p, b, s->r, s->model, e);
     for (size_t i = 0; i < npix; i++)
-        s->free[i] = (float)fmin(fmax(1.0 - s->model[i], SPX_REJECT_LEAST_FREE), 1.0);
+        s->free[i] = spx_reject_free(s->model[i]);
     if (st == SPX_OK && s->readnoise) { /* noise of the model must not make the variance small */
         st = spx_trace_smooth_light(p, s->kernels, b, s->r, 0, &s->model, e);
         for (size_t i = 0; i < npix && st == SPX_OK; i++)
@@ -396,6 +313,8 @@ static spx_status begin(search *s, spx_err *e)
                 s->ivar[i] > 0.0f ? (float)(1.0 / spx_model_variance((double)s->readnoise[i], s->model[i])) : 0.0f;
     }
     memset(s->model, 0, npix * sizeof *s->model);
+    s->w =
+        (spx_reject_window){b->wnx, p->job->o->reject, b->data, s->most_ivar, s->readnoise, s->free, s->model, s->flag};
     return st == SPX_OK ? s->kernels->render(p, b, s->r, b->x, s->model, e) : st;
 }
 
@@ -408,11 +327,12 @@ spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *ke
     spx_status st = begin(&s, e);
     if (st == SPX_OK)
         st = converge(&s, &out->changed, &solved, e);
-    for (int chance = 0; chance < SECOND_CHANCES && st == SPX_OK && solved && out->changed; chance++) {
+    for (int chance = 0; chance < SPX_REJECT_CHANCES && st == SPX_OK && solved && out->changed; chance++) {
         for (size_t i = 0; i < b->wny * b->wnx; i++)
-            if (s.flag[i] & HIT) /* what was strong may have been another's light */
-                s.flag[i] = (unsigned char)((s.flag[i] & ~STRONG) | (excess(&s, i) > strong(&s) ? STRONG : 0));
-        st = find(&s, comes_back, e);
+            if (s.flag[i] & SPX_REJECT_HIT) /* what was strong may have been another's light */
+                s.flag[i] = (unsigned char)((s.flag[i] & ~SPX_REJECT_IS_STRONG) |
+                                            (spx_reject_is_strong(&s.w, i) ? SPX_REJECT_IS_STRONG : 0));
+        st = find(&s, spx_reject_comes_back, e);
         if (st != SPX_OK || s.nlist == 0)
             break;
         st = change(&s, 1, &solved, e);
@@ -420,15 +340,15 @@ spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *ke
             st = converge(&s, &out->changed, &solved, e);
     }
     if (st == SPX_OK && out->changed)
-        st = find(&s, is_spilled_on, e);
+        st = find(&s, spx_reject_is_spilled_on, e);
     if (st == SPX_OK && out->changed && solved)
         st = change(&s, 0, &solved, e);
     if (st == SPX_OK && out->changed && solved)
-        st = find(&s, is_outside, e);
+        st = find(&s, spx_reject_is_outside, e);
     if (st == SPX_OK && out->changed && solved)
         st = change(&s, 1, &solved, e);
     out->flag = s.flag;
-    out->is_hit = HIT;
+    out->is_hit = SPX_REJECT_HIT;
     out->whole = s.whole;
     spx_free(s.list);
     return st;

@@ -1,8 +1,10 @@
-/* Provides the arithmetic of the search for cosmic-ray hits, and of the variance of a model, for host and device. */
+/* Provides the arithmetic of the search for cosmic-ray hits, and of the variance of a model, for host and device: which
+ * pixels of a window are rejected, and which come back. */
 #ifndef SPX_EXTRACT_TRACE_REJECT_MATH_H
 #define SPX_EXTRACT_TRACE_REJECT_MATH_H
 
 #include <math.h>
+#include <stddef.h>
 
 #include "hostdevice.h"
 
@@ -21,6 +23,17 @@
 
 /* Part of a pixel's noise that is left in its residual at least: a residual that is next to nothing says nothing. */
 #define SPX_REJECT_LEAST_FREE 0.1
+
+/* Error of the flux, in units of it, to which the equations are solved in a round, and the bins on both sides of those
+ * with new equations that are solved with them: what is wrong at the ends falls by ten every four. */
+#define SPX_REJECT_TOLERANCE 1e-2
+/* Change of the flux in units of its error, below which the model stays as it is. */
+#define SPX_REJECT_SAME 1e-4
+/* Part of a spot's light that a bin has to lose to be tied to the next, and the strength: a fraction of the diagonal of
+ * M, of the square of the difference. */
+#define SPX_REJECT_TIED_LOSS     0.3
+#define SPX_REJECT_TIED_STRENGTH 1e-2
+enum { SPX_REJECT_AROUND = 24, SPX_REJECT_ROUNDS = 30, SPX_REJECT_CHANCES = 2 };
 
 /* Read noise below which a pixel has none, electrons: its variance could be 0. */
 #define SPX_LEAST_READNOISE 1e-3
@@ -46,6 +59,125 @@ SPX_HD double spx_reject_threshold(double sigma, double variance, double m)
 {
     const double skewness = m > 0.0 ? m / (variance * sqrt(variance)) : 0.0;
     return sigma > 1.0 ? sigma + skewness * (sigma * sigma - 1.0) / 6.0 : sigma;
+}
+
+/* Bins between two runs of such bins, of equations that reach `depth` bins: runs that are closer are one, so that it
+ * does not matter in which order they are solved. */
+SPX_HD size_t spx_reject_apart(size_t depth)
+{
+    const size_t least = 16;
+    return depth > least ? depth : least;
+}
+
+/* What is known of a pixel of a window. SEEN: hits are looked for there; INNER: and kept. HIT: rejected. */
+enum {
+    SPX_REJECT_SEEN = 1,
+    SPX_REJECT_HIT = 2,
+    SPX_REJECT_IS_STRONG = 4,
+    SPX_REJECT_CHANGED = 8,
+    SPX_REJECT_INNER = 16
+};
+
+/* Pixels of a bundle in rows, from two rows before the first that is SEEN to two behind the last. */
+typedef struct {
+    size_t row; /* pixels of a row */
+    double sigma;
+    const float *data, *ivar; /* ivar: 1/variance, or more */
+    const float *readnoise;   /* NULL: the variance is 1/ivar */
+    const float *free;        /* 1 - leverage: part of the noise that is left in a residual */
+    const double *model;
+    const unsigned char *flag;
+} spx_reject_window;
+
+/* Of a pixel that is SEEN. */
+SPX_HD double spx_reject_variance(const spx_reject_window *w, size_t i)
+{
+    const double least = 1.0 / (double)w->ivar[i];
+    return w->readnoise != NULL ? fmax(least, spx_model_variance((double)w->readnoise[i], w->model[i])) : least;
+}
+
+/* The same. What the model follows of a pixel in use is not left in its residual. */
+SPX_HD double spx_reject_excess_of(const spx_reject_window *w, size_t i)
+{
+    const size_t row = w->row;
+    const double *m = w->model + i;
+    const double part = w->flag[i] & SPX_REJECT_HIT ? 1.0 : (double)w->free[i];
+    return spx_reject_excess((double)w->data[i], part * spx_reject_variance(w, i), m[0], i > 0 ? m[-1] : 0.0, m[1],
+                             m[-(ptrdiff_t)row], m[row]);
+}
+
+/* Largest excess within 5 x 5 pixels, of those that are not rejected. */
+SPX_HD double spx_reject_worst_around(const spx_reject_window *w, size_t i)
+{
+    const long row = (long)w->row, x = (long)i % row;
+    double most = 0.0;
+    for (long dy = -2; dy <= 2; dy++)
+        for (long dx = -2; dx <= 2; dx++) {
+            const size_t j = (size_t)((long)i + dy * row + dx);
+            if (x + dx >= 0 && x + dx < row && (w->flag[j] & (SPX_REJECT_SEEN | SPX_REJECT_HIT)) == SPX_REJECT_SEEN)
+                most = fmax(most, spx_reject_excess_of(w, j));
+        }
+    return most;
+}
+
+/* Whether a pixel, or one of its four, or eight, neighbours has this flag. */
+SPX_HD int spx_reject_beside(const spx_reject_window *w, size_t i, int flag, int eight)
+{
+    const long row = (long)w->row, x = (long)i % row;
+    for (long dy = -1; dy <= 1; dy++)
+        for (long dx = -1; dx <= 1; dx++)
+            if ((eight || dx == 0 || dy == 0) && x + dx >= 0 && x + dx < row &&
+                (w->flag[(size_t)((long)i + dy * row + dx)] & flag))
+                return 1;
+    return 0;
+}
+
+/* Whether the excess of a pixel makes a hit for certain. */
+SPX_HD int spx_reject_is_strong(const spx_reject_window *w, size_t i)
+{
+    return spx_reject_excess_of(w, i) > fmax(SPX_REJECT_STRONG, w->sigma);
+}
+
+/* Whether a pixel is to be rejected. */
+SPX_HD int spx_reject_is_new(const spx_reject_window *w, size_t i)
+{
+    const double least = fmin(w->sigma, SPX_REJECT_NEAR), rest = (double)w->data[i] - w->model[i];
+    if (!(rest > 0.0) || rest * rest * (double)w->ivar[i] < least * least * (double)w->free[i]) /* nearly all */
+        return 0;
+    if ((w->flag[i] & (SPX_REJECT_SEEN | SPX_REJECT_HIT)) != SPX_REJECT_SEEN)
+        return 0;
+    const double z = spx_reject_excess_of(w, i);
+    return (z > spx_reject_threshold(w->sigma, spx_reject_variance(w, i), w->model[i]) ||
+            (z > SPX_REJECT_NEAR && spx_reject_beside(w, i, SPX_REJECT_IS_STRONG, 1))) &&
+           z >= SPX_REJECT_WORST * spx_reject_worst_around(w, i);
+}
+
+/* Whether a pixel that was rejected comes back. */
+SPX_HD int spx_reject_comes_back(const spx_reject_window *w, size_t i)
+{
+    return (w->flag[i] & SPX_REJECT_HIT) &&
+           spx_reject_excess_of(w, i) < (spx_reject_beside(w, i, SPX_REJECT_IS_STRONG, 1)
+                                             ? fmin(w->sigma, SPX_REJECT_BACK_NEAR)
+                                             : SPX_REJECT_BACK * w->sigma);
+}
+
+/* Whether the charge of a strong hit has spread to a pixel that is in use. */
+SPX_HD int spx_reject_is_spilled_on(const spx_reject_window *w, size_t i)
+{
+    return (w->flag[i] & (SPX_REJECT_SEEN | SPX_REJECT_HIT)) == SPX_REJECT_SEEN &&
+           spx_reject_beside(w, i, SPX_REJECT_IS_STRONG, 0);
+}
+
+/* Whether a pixel that was rejected lies where hits are not kept. */
+SPX_HD int spx_reject_is_outside(const spx_reject_window *w, size_t i)
+{
+    return (w->flag[i] & (SPX_REJECT_HIT | SPX_REJECT_INNER)) == SPX_REJECT_HIT;
+}
+
+/* 1 - leverage, within what is allowed. */
+SPX_HD float spx_reject_free(double leverage)
+{
+    return (float)fmin(fmax(1.0 - leverage, SPX_REJECT_LEAST_FREE), 1.0);
 }
 
 #endif
