@@ -579,12 +579,15 @@ static spx_status find_posterior(job *j, int rough, spx_err *e)
     const size_t ns = j->in->nspec;
     for (size_t i = 0; i < ns; i++)
         j->informs[i] = j->w.use[i] || (j->w.kind[i] == SPX_SKY_STAR && j->in->role[i] != SPX_SKY_FIBRE);
-    if (rough && j->found.mean != NULL)
-        return spx_sky_posterior(&j->found, j->info, j->right, j->w.p, j->w.cov, e);
-    spx_sky_prior_free(&j->found);
-    const spx_status st = spx_sky_prior_find(&j->o->terms, spx_sky_fit_of(j->in, j->o).step, j->o->degree, ns,
-                                             j->in->place, j->info, j->right, j->informs, &j->found, e);
-    return st == SPX_OK ? spx_sky_posterior(&j->found, j->info, j->right, j->w.p, j->w.cov, e) : st;
+    spx_status st = SPX_OK;
+    if (!rough || j->found.mean == NULL) {
+        spx_sky_prior_free(&j->found);
+        st = spx_sky_prior_find(&j->o->terms, spx_sky_fit_of(j->in, j->o).step, j->o->degree, ns, j->in->place, j->info,
+                                j->right, j->informs, j->o->nthreads, &j->found, e);
+    }
+    if (st == SPX_OK)
+        spx_sky_posterior(&j->found, j->info, j->right, j->w.p, j->w.cov);
+    return st;
 }
 
 /* Quantities of the fibres that were measured. Covariances are those of errors that s does not share. */

@@ -22,6 +22,8 @@
 static const double TAU_LEAST = 1e-10, NO_WEIGHT = 1e12;
 
 enum { LANES = 8, AROUND = 25, ROUNDS = 12 };
+/* Fibres whose sums are added up by one thread: the order does not depend on the number of threads. */
+enum { TOGETHER = 32 };
 
 /* Bins in the order of the spline's intervals, `slots` for each; a fit without spline has one interval. */
 typedef struct {
@@ -421,6 +423,50 @@ double spx_sky_expected_error(const spx_sky_terms *t, double step, size_t q)
     return q < t->nt + t->nd ? 0.5 * step : 0.5 * step * step;
 }
 
+/* Inverse of a positive definite matrix, of which the lower triangle is used and lost, by that of its factor; 0: it is
+ * none. Divisions are what takes time: there is one a row. */
+static int invert(size_t n, double *a, double *inverse)
+{
+    double k[SPX_SKY_MOST * SPX_SKY_MOST]; /* of the factor */
+    for (size_t j = 0; j < n; j++) {
+        double pivot = a[j * n + j];
+        for (size_t t = 0; t < j; t++)
+            pivot -= a[j * n + t] * a[j * n + t];
+        if (!(pivot > 1e-13 * a[j * n + j]))
+            return 0;
+        k[j * n + j] = 1 / sqrt(pivot);
+        for (size_t i = j + 1; i < n; i++) {
+            double sum = a[i * n + j];
+            for (size_t t = 0; t < j; t++)
+                sum -= a[i * n + t] * a[j * n + t];
+            a[i * n + j] = sum * k[j * n + j];
+        }
+        for (size_t c = 0; c < j; c++) {
+            double sum = 0;
+            for (size_t t = c; t < j; t++)
+                sum -= a[j * n + t] * k[t * n + c];
+            k[j * n + c] = sum * k[j * n + j];
+        }
+    }
+    for (size_t q = 0; q < n; q++)
+        for (size_t r = 0; r <= q; r++) {
+            double sum = 0;
+            for (size_t t = q; t < n; t++)
+                sum += k[t * n + q] * k[t * n + r];
+            inverse[q * n + r] = inverse[r * n + q] = sum;
+        }
+    return 1;
+}
+
+/* sum += c x. */
+SPX_CLONES
+static void multiply_add(size_t n, double c, const double *restrict x, double *restrict sum)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        sum[k] += c * x[k];
+}
+
 int spx_sky_estimate(size_t nq, const double *info, const double *right, double *p, double *cov)
 {
     double factor[SPX_SKY_MOST * SPX_SKY_MOST], scale[SPX_SKY_MOST];
@@ -433,17 +479,13 @@ int spx_sky_estimate(size_t nq, const double *info, const double *right, double 
     for (size_t q = 0; q < nq && good; q++)
         for (size_t r = 0; r <= q; r++)
             factor[q * nq + r] = info[q * nq + r] * scale[q] * scale[r];
-    good = good && spx_small_factor(nq, factor);
-    for (size_t q = 0; q < nq; q++)
-        p[q] = good ? right[q] * scale[q] : 0;
-    if (good) {
-        spx_small_solve(nq, factor, p);
-        spx_small_inverse(nq, factor, cov);
-    }
+    good = good && invert(nq, factor, cov);
     for (size_t q = 0; q < nq; q++) {
-        p[q] *= scale[q];
-        for (size_t r = 0; r < nq; r++)
+        p[q] = 0;
+        for (size_t r = 0; r < nq; r++) {
             cov[q * nq + r] = good ? cov[q * nq + r] * scale[q] * scale[r] : 0;
+            p[q] += good ? cov[q * nq + r] * right[r] : 0;
+        }
     }
     return good;
 }
@@ -466,11 +508,47 @@ typedef struct {
     size_t n, nq, nterm, term[SPX_SKY_MOST + 1]; /* fibres, quantities, coefficients; first coefficient of each */
     double *value, *variance;                    /* [n][nq], [n][nq][nq] */
     const double **basis;                        /* [n] */
+    size_t nproduct;                             /* of two terms of the basis, u >= t */
+    double *product;                             /* [n][nproduct] b_u b_t at u (u + 1)/2 + t */
     uint8_t *out;                                /* [n][nq] */
     double *sort;                                /* [n] */
+    double *weight;                              /* [n][nq][nq] (V + diag(tau^2))^-1, of the last fit */
+    uint8_t *weighed;                            /* [n] 0: there is none */
     double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
     double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
+    double *part, *sum;              /* [fibres / TOGETHER][npart()] sums, and theirs */
+    double *folded;                  /* see fold_covariance() */
+    int nthreads;
 } sample;
+
+/* Pairs of quantities, q >= r, at q (q + 1)/2 + r. */
+static size_t npair(const sample *s)
+{
+    return s->nq * (s->nq + 1) / 2;
+}
+
+/* Sums of a fit: of W_qr b_u b_t, and of (W p)_q b_u; or of a likelihood. */
+static size_t npart(const sample *s)
+{
+    const size_t fit = npair(s) * s->nproduct + s->nq * SPX_SKY_PRIOR_TERMS, scatter = s->nq * (s->nq + 1);
+    return fit > scatter ? fit : scatter;
+}
+
+/* Adds what add() makes of each fibre to sum[count]. */
+static void add_fibres(const sample *s, size_t count, void (*add)(const sample *, size_t, double *), double *sum)
+{
+    const size_t nchunk = (s->n + TOGETHER - 1) / TOGETHER, size = npart(s);
+#pragma omp parallel for schedule(static) num_threads(s->nthreads) if (s->nthreads > 1 && nchunk > 1)
+    for (size_t c = 0; c < nchunk; c++) {
+        double *part = s->part + c * size;
+        memset(part, 0, count * sizeof *part);
+        for (size_t i = c * TOGETHER; i < (c + 1) * TOGETHER && i < s->n; i++)
+            add(s, i, part);
+    }
+    for (size_t c = 0; c < nchunk; c++)
+        for (size_t k = 0; k < count; k++)
+            sum[k] += s->part[c * size + k];
+}
 
 /* Square of the median deviation of quantity q from the median, as that of a normal distribution. */
 static double robust_variance(const sample *s, size_t q)
@@ -498,44 +576,77 @@ static double residual(const sample *s, size_t i, size_t q)
     return s->value[i * s->nq + q] - polynomial(s->term[q + 1] - s->term[q], s->basis[i], s->a + s->term[q]);
 }
 
-/* W = (V + diag(tau^2))^-1 of a fibre; a quantity that is left out has a variance without bound. 0: there is none. */
-static int weigh(const sample *s, size_t i, double *w)
+/* Place of b_u b_t among the products. */
+static size_t at_product(size_t u, size_t t)
+{
+    return u >= t ? u * (u + 1) / 2 + t : t * (t + 1) / 2 + u;
+}
+
+static void make_products(size_t nproduct, const double *b, double *product)
+{
+    for (size_t k = 0, u = 0; k < nproduct; u++)
+        for (size_t t = 0; t <= u; t++)
+            product[k++] = b[u] * b[t];
+}
+
+/* Products that there are of the terms of the longest polynomial. */
+static size_t count_products(size_t nq, const size_t *term)
+{
+    size_t most = 0;
+    for (size_t q = 0; q < nq; q++)
+        most = term[q + 1] - term[q] > most ? term[q + 1] - term[q] : most;
+    return most * (most + 1) / 2;
+}
+
+/* W = (V + diag(tau^2))^-1 of a fibre; a quantity that is left out has a variance without bound. */
+static void weigh(const sample *s, size_t i)
 {
     const size_t nq = s->nq;
     double v[SPX_SKY_MOST * SPX_SKY_MOST];
     memcpy(v, s->variance + i * nq * nq, nq * nq * sizeof *v);
     for (size_t q = 0; q < nq; q++)
         v[q * nq + q] += s->tau2[q] + (s->out[i * nq + q] ? NO_WEIGHT : 0);
-    if (!spx_small_factor(nq, v))
-        return 0;
-    spx_small_inverse(nq, v, w);
-    return 1;
+    s->weighed[i] = (uint8_t)invert(nq, v, s->weight + i * nq * nq);
+}
+
+/* What a fibre gives to B^T W B and B^T W p: see npart(). */
+static void add_equations(const sample *s, size_t i, double *sum)
+{
+    const size_t nq = s->nq, nproduct = s->nproduct;
+    const double *b = s->basis[i], *product = s->product + i * nproduct, *w = s->weight + i * nq * nq;
+    double *a = sum + npair(s) * nproduct;
+    weigh(s, i);
+    if (!s->weighed[i])
+        return;
+    for (size_t q = 0; q < nq; q++) {
+        double wp = 0;
+        for (size_t r = 0; r < nq; r++)
+            wp += w[q * nq + r] * s->value[i * nq + r];
+        for (size_t r = 0; r <= q; r++, sum += nproduct)
+            multiply_add(nproduct, w[q * nq + r], product, sum);
+        for (size_t u = 0; u < s->term[q + 1] - s->term[q]; u++)
+            a[q * SPX_SKY_PRIOR_TERMS + u] += wp * b[u];
+    }
 }
 
 /* Polynomials by generalised least squares. */
 static void fit_polynomials(sample *s)
 {
     const size_t nq = s->nq, np = s->nterm;
-    double w[SPX_SKY_MOST * SPX_SKY_MOST];
+    const double *sum = s->sum, *right = s->sum + npair(s) * s->nproduct;
+    memset(s->sum, 0, npart(s) * sizeof *s->sum);
+    add_fibres(s, npart(s), add_equations, s->sum);
     memset(s->normal, 0, np * np * sizeof *s->normal);
-    memset(s->a, 0, np * sizeof *s->a);
-    for (size_t q = 0; q < nq; q++)
-        for (size_t u = s->term[q]; u < s->term[q + 1]; u++) {
-            s->normal[u * np + u] = 1;
-            s->a[u] = u == s->term[q] ? s->expected[q] : 0;
-        }
-    for (size_t i = 0; i < s->n; i++) {
-        const double *b = s->basis[i];
-        if (!weigh(s, i, w))
-            continue;
-        for (size_t q = 0; q < nq; q++)
-            for (size_t r = 0; r < nq; r++)
-                for (size_t u = s->term[q]; u < s->term[q + 1]; u++) {
-                    const double x = w[q * nq + r] * b[u - s->term[q]];
-                    s->a[u] += x * s->value[i * nq + r];
-                    for (size_t t = s->term[r]; t < s->term[r + 1] && t <= u; t++) /* the lower triangle */
-                        s->normal[u * np + t] += x * b[t - s->term[r]];
-                }
+    for (size_t q = 0; q < nq; q++) {
+        const size_t of_q = s->term[q], nu = s->term[q + 1] - of_q;
+        for (size_t u = 0; u < nu; u++)
+            s->a[of_q + u] = right[q * SPX_SKY_PRIOR_TERMS + u] + (u == 0 ? s->expected[q] : 0);
+        for (size_t r = 0; r <= q; r++, sum += s->nproduct)
+            for (size_t u = 0; u < nu; u++)
+                for (size_t t = 0; t < s->term[r + 1] - s->term[r]; t++)
+                    s->normal[(of_q + u) * np + s->term[r] + t] = sum[at_product(u, t)];
+        for (size_t u = 0; u < nu; u++)
+            s->normal[(of_q + u) * (np + 1)] += 1;
     }
     (void)spx_small_factor(np, s->normal); /* positive definite by the prior */
     spx_small_solve(np, s->normal, s->a);
@@ -557,54 +668,84 @@ static int leave_out(sample *s, size_t *used)
         for (size_t i = 0; i < s->n; i++) {
             const double v = s->variance[(i * nq + q) * nq + q] + s->tau2[q], r = residual(s, i, q);
             const int out = !(r * r <= 16 * v);
-            changed |= out != s->out[i * nq + q];
+            if (out != s->out[i * nq + q]) {
+                changed = 1;
+                s->weighed[i] = 2;
+            }
             s->out[i * nq + q] = (uint8_t)out;
             in += !out;
         }
-        for (size_t i = 0; i < s->n && in == 0; i++) /* two fibres that contradict each other: the scatter is theirs */
+        for (size_t i = 0; i < s->n && in == 0;
+             i++) { /* two fibres that contradict each other: the scatter is theirs */
             s->out[i * nq + q] = 0;
+            s->weighed[i] = 2;
+        }
         used[q] = in > 0 ? in : s->n;
     }
+    for (size_t i = 0; i < s->n; i++)
+        if (s->weighed[i] == 2)
+            weigh(s, i);
     return changed;
 }
 
-/* Covariance of the polynomials of quantities q and r at a fibre. */
-static double polynomial_covariance(const sample *s, size_t i, size_t q, size_t r)
+/* Covariance E[nterm][nterm] of coefficients for covariances of polynomials: those of quantity q begin at term[q].
+ * folded[nproduct][pairs of quantities] gets what belongs to each product of two terms. */
+static void fold_covariance(size_t nq, const size_t *term, const double *e, size_t nproduct, double *folded)
 {
-    double sum = 0;
-    for (size_t u = s->term[q]; u < s->term[q + 1]; u++)
-        sum += s->basis[i][u - s->term[q]] *
-               polynomial(s->term[r + 1] - s->term[r], s->basis[i], s->covariance + u * s->nterm + s->term[r]);
-    return sum;
+    const size_t np = term[nq], pairs = nq * (nq + 1) / 2;
+    memset(folded, 0, nproduct * pairs * sizeof *folded);
+    for (size_t q = 0, pair = 0; q < nq; q++)
+        for (size_t r = 0; r <= q; r++, pair++)
+            for (size_t u = term[q]; u < term[q + 1]; u++)
+                for (size_t t = term[r]; t < term[r + 1]; t++)
+                    folded[at_product(u - term[q], t - term[r]) * pairs + pair] += e[u * np + t];
 }
 
-/* Gradient of the restricted likelihood of tau^2, [nq], and its expected curvature, [nq][nq], both doubled. */
-static void likelihood(const sample *s, double *gradient, double *curvature)
+/* B E B^T, [nq][nq]: covariance of the polynomials at a fibre. */
+static void polynomial_covariance(size_t nq, size_t nproduct, const double *product, const double *folded, double *cov)
+{
+    const size_t pairs = nq * (nq + 1) / 2;
+    double sum[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2] = {0};
+    for (size_t k = 0; k < nproduct; k++)
+        multiply_add(pairs, product[k], folded + k * pairs, sum);
+    for (size_t q = 0, pair = 0; q < nq; q++)
+        for (size_t r = 0; r <= q; r++, pair++)
+            cov[q * nq + r] = cov[r * nq + q] = sum[pair];
+}
+
+/* What a fibre gives to the gradient of the restricted likelihood of tau^2, [nq], and to its expected curvature,
+ * [nq][nq] behind it, both doubled. */
+static void add_likelihood(const sample *s, size_t i, double *sum)
 {
     const size_t nq = s->nq;
-    double w[SPX_SKY_MOST * SPX_SKY_MOST];
-    memset(gradient, 0, nq * sizeof *gradient);
-    memset(curvature, 0, nq * nq * sizeof *curvature);
-    for (size_t i = 0; i < s->n; i++) {
-        if (!weigh(s, i, w))
-            continue;
-        double of[SPX_SKY_MOST], cov[SPX_SKY_MOST * SPX_SKY_MOST];
-        for (size_t q = 0; q < nq; q++) {
-            of[q] = residual(s, i, q);
-            for (size_t r = 0; r <= q; r++)
-                cov[q * nq + r] = cov[r * nq + q] = polynomial_covariance(s, i, q, r);
+    const double *w = s->weight + i * nq * nq;
+    double of[SPX_SKY_MOST], cov[SPX_SKY_MOST * SPX_SKY_MOST], *curvature = sum + nq;
+    if (!s->weighed[i])
+        return;
+    for (size_t q = 0; q < nq; q++)
+        of[q] = residual(s, i, q);
+    polynomial_covariance(nq, s->nproduct, s->product + i * s->nproduct, s->folded, cov);
+    for (size_t q = 0; q < nq; q++) {
+        double wr = 0, fitted = 0; /* W r; W B cov B^T W */
+        for (size_t r = 0; r < nq; r++) {
+            double with = 0;
+            wr += w[q * nq + r] * of[r];
+            for (size_t t = 0; t < nq; t++)
+                with += cov[r * nq + t] * w[q * nq + t];
+            fitted += w[q * nq + r] * with;
+            curvature[q * nq + r] += w[q * nq + r] * w[q * nq + r];
         }
-        for (size_t q = 0; q < nq; q++) {
-            double wr = 0, fitted = 0; /* W r; W B cov B^T W */
-            for (size_t r = 0; r < nq; r++) {
-                wr += w[q * nq + r] * of[r];
-                for (size_t t = 0; t < nq; t++)
-                    fitted += w[q * nq + r] * cov[r * nq + t] * w[t * nq + q];
-                curvature[q * nq + r] += w[q * nq + r] * w[q * nq + r];
-            }
-            gradient[q] += wr * wr - w[q * nq + q] + fitted;
-        }
+        sum[q] += wr * wr - w[q * nq + q] + fitted;
     }
+}
+
+/* With the weights of the last fit: gradient[nq] and, behind it, curvature[nq][nq]. */
+static void likelihood(const sample *s, double *gradient)
+{
+    const size_t count = s->nq * (s->nq + 1);
+    memset(gradient, 0, count * sizeof *gradient);
+    fold_covariance(s->nq, s->term, s->covariance, s->nproduct, s->folded);
+    add_fibres(s, count, add_likelihood, gradient);
 }
 
 /* tau^2 by restricted maximum likelihood, one step of Fisher's scoring. Those at 0 that would be negative stay.
@@ -613,8 +754,8 @@ static double find_scatter(sample *s)
 {
     double change = 0;
     const size_t nq = s->nq;
-    double gradient[SPX_SKY_MOST], curvature[SPX_SKY_MOST * SPX_SKY_MOST];
-    likelihood(s, gradient, curvature);
+    double gradient[SPX_SKY_MOST * (SPX_SKY_MOST + 1)], *curvature = gradient + nq;
+    likelihood(s, gradient);
     for (size_t q = 0; q < nq; q++) {
         if ((s->tau2[q] > 0 || gradient[q] > 0) && curvature[q * nq + q] > 0)
             continue;
@@ -645,8 +786,8 @@ static double mean_above_zero(double mean, double sigma)
 static void widen_scatter(sample *s)
 {
     const size_t nq = s->nq;
-    double gradient[SPX_SKY_MOST], curvature[SPX_SKY_MOST * SPX_SKY_MOST];
-    likelihood(s, gradient, curvature);
+    double gradient[SPX_SKY_MOST * (SPX_SKY_MOST + 1)], *curvature = gradient + nq;
+    likelihood(s, gradient);
     for (size_t q = 0; q < nq; q++) {
         const double f = curvature[q * nq + q];
         const double tau2 = f > 0 ? mean_above_zero(s->tau2[q] + gradient[q] / f, sqrt(2 / f)) : 0;
@@ -680,16 +821,28 @@ static spx_status make_sample(sample *s, size_t nspec, spx_err *e)
     s->basis = spx_alloc(nspec, sizeof *s->basis, e);
     s->out = spx_alloc2(nspec, s->nq, sizeof *s->out, e);
     s->sort = spx_alloc(nspec, sizeof *s->sort, e);
-    return s->value != NULL && s->variance != NULL && s->basis != NULL && s->out != NULL && s->sort != NULL ? SPX_OK
-                                                                                                            : SPX_EIO;
+    s->weight = spx_alloc2(nspec, s->nq * s->nq, sizeof *s->weight, e);
+    s->weighed = spx_alloc(nspec, sizeof *s->weighed, e);
+    return s->value != NULL && s->variance != NULL && s->basis != NULL && s->out != NULL && s->sort != NULL &&
+                   s->weight != NULL && s->weighed != NULL
+               ? SPX_OK
+               : SPX_EIO;
 }
 
 static spx_status make_coefficients(sample *s, spx_err *e)
 {
-    s->a = spx_alloc(s->nterm, sizeof *s->a, e);
-    s->normal = spx_alloc2(s->nterm, s->nterm, sizeof *s->normal, e);
+    s->normal = spx_alloc2(s->nterm + 1, s->nterm, sizeof *s->normal, e);
     s->covariance = spx_alloc2(s->nterm, s->nterm, sizeof *s->covariance, e);
-    return s->a != NULL && s->normal != NULL && s->covariance != NULL ? SPX_OK : SPX_EIO;
+    s->product = spx_alloc2(s->n, s->nproduct, sizeof *s->product, e);
+    s->part = spx_alloc2(s->n / TOGETHER + 3, npart(s), sizeof *s->part, e);
+    if (s->normal == NULL || s->covariance == NULL || s->product == NULL || s->part == NULL)
+        return SPX_EIO;
+    s->a = s->normal + s->nterm * s->nterm;
+    s->sum = s->part + (s->n / TOGETHER + 1) * npart(s);
+    s->folded = s->sum + npart(s);
+    for (size_t i = 0; i < s->n; i++)
+        make_products(s->nproduct, s->basis[i], s->product + i * s->nproduct);
+    return SPX_OK;
 }
 
 static void free_sample(sample *s)
@@ -699,24 +852,31 @@ static void free_sample(sample *s)
     spx_free(s->basis);
     spx_free(s->out);
     spx_free(s->sort);
-    spx_free(s->a);
+    spx_free(s->weight);
+    spx_free(s->weighed);
     spx_free(s->normal);
     spx_free(s->covariance);
+    spx_free(s->product);
+    spx_free(s->part);
 }
 
 /* Fibres whose own data tell all quantities, in units of `unit`[nq]. */
 static void collect(const double *info, const double *right, const uint8_t *use, const spx_sky_prior *prior,
                     const double *unit, sample *s)
 {
-    const size_t nq = s->nq;
-    for (size_t i = 0; i < prior->nspec; i++) {
+    const size_t nq = s->nq, nspec = prior->nspec;
+#pragma omp parallel for schedule(static) num_threads(s->nthreads) if (s->nthreads > 1 && nspec > TOGETHER)
+    for (size_t i = 0; i < nspec; i++)
+        s->weighed[i] = (use == NULL || use[i]) && spx_sky_estimate(nq, info + i * nq * nq, right + i * nq,
+                                                                    s->value + i * nq, s->variance + i * nq * nq);
+    for (size_t i = 0; i < nspec; i++) {
         double *p = s->value + s->n * nq, *cov = s->variance + s->n * nq * nq;
-        if ((use != NULL && !use[i]) || !spx_sky_estimate(nq, info + i * nq * nq, right + i * nq, p, cov))
+        if (!s->weighed[i])
             continue;
         for (size_t q = 0; q < nq; q++) {
-            p[q] /= unit[q];
+            p[q] = s->value[i * nq + q] / unit[q];
             for (size_t r = 0; r < nq; r++)
-                cov[q * nq + r] /= unit[q] * unit[r];
+                cov[q * nq + r] = s->variance[(i * nq + q) * nq + r] / (unit[q] * unit[r]);
         }
         s->basis[s->n++] = prior->basis + i * SPX_SKY_PRIOR_TERMS;
     }
@@ -745,13 +905,13 @@ static void hand_out(const double *unit, sample *s, spx_sky_prior *prior)
 }
 
 spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, size_t nspec, const double *place,
-                              const double *info, const double *right, const uint8_t *use, spx_sky_prior *prior,
-                              spx_err *e)
+                              const double *info, const double *right, const uint8_t *use, int nthreads,
+                              spx_sky_prior *prior, spx_err *e)
 {
-    sample s = {.nq = spx_sky_count(t)};
+    sample s = {.nq = spx_sky_count(t), .nthreads = nthreads > 0 ? nthreads : 1};
     double unit[SPX_SKY_MOST];
     degree = degree > SPX_SKY_DEGREE ? SPX_SKY_DEGREE : degree;
-    *prior = (spx_sky_prior){.nspec = nspec, .nq = s.nq};
+    *prior = (spx_sky_prior){.nspec = nspec, .nq = s.nq, .nthreads = s.nthreads};
     prior->mean = spx_alloc2(nspec, s.nq, sizeof(double), e);
     prior->basis = spx_alloc2(nspec, SPX_SKY_PRIOR_TERMS, sizeof(double), e);
     spx_status st = prior->mean != NULL && prior->basis != NULL ? make_sample(&s, nspec, e) : SPX_EIO;
@@ -767,6 +927,7 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
         for (size_t q = 0; q < s.nq; q++)
             s.term[q + 1] = s.term[q] + 1 + (q < t->nt ? 0 : most < degree ? most : degree);
         s.nterm = s.term[s.nq];
+        s.nproduct = count_products(s.nq, s.term);
         st = make_coefficients(&s, e);
     }
     if (st == SPX_OK) {
@@ -787,20 +948,27 @@ void spx_sky_prior_free(spx_sky_prior *prior)
     *prior = (spx_sky_prior){0};
 }
 
-/* C = (V^-1 + T)^-1 of fibre i, p = C (right + T mean), and what an error of the coefficients does to it, X = C T B:
- * x[nq][nterm]. */
+/* First coefficient of each quantity, and their number. */
+static void terms_of(const spx_sky_prior *prior, size_t *term)
+{
+    term[0] = 0;
+    for (size_t q = 0; q < prior->nq; q++)
+        term[q + 1] = term[q] + prior->degree[q] + 1;
+}
+
+/* C = (V^-1 + T)^-1 of fibre i, p = C (right + T mean), and what an error of the polynomials does to it, C T: ct. */
 static void predict(const spx_sky_prior *prior, size_t i, const double *info, const double *right, double *p, double *c,
-                    double *x)
+                    double *ct)
 {
     const size_t nq = prior->nq;
-    const double *mean = prior->mean + i * nq, *basis = prior->basis + i * SPX_SKY_PRIOR_TERMS;
+    const double *mean = prior->mean + i * nq;
     double a[SPX_SKY_MOST * SPX_SKY_MOST], b[SPX_SKY_MOST] = {0};
     int informed = 0;
     memcpy(a, info + i * nq * nq, nq * nq * sizeof *a);
     for (size_t q = 0; q < nq; q++) {
         informed |= a[q * nq + q] != 0;
         a[q * nq + q] += prior->precision[q];
-        b[q] = right[i * nq + q] + prior->precision[q] * mean[q];
+        b[q] = (right != NULL ? right[i * nq + q] : 0) + prior->precision[q] * mean[q];
     }
     if (!informed || !spx_sky_estimate(nq, a, b, p, c)) /* nothing measured, or not finite */
         for (size_t q = 0; q < nq; q++) {
@@ -809,82 +977,99 @@ static void predict(const spx_sky_prior *prior, size_t i, const double *info, co
                 c[q * nq + r] = q == r ? 1 / prior->precision[q] : 0;
         }
     for (size_t r = 0; r < nq; r++)
-        for (size_t q = 0, u = 0; q < nq; q++)
-            for (size_t d = 0; d <= prior->degree[q]; d++, u++)
-                x[r * prior->nterm + u] = c[r * nq + q] * prior->precision[q] * basis[d];
+        for (size_t q = 0; q < nq; q++)
+            ct[r * nq + q] = c[r * nq + q] * prior->precision[q];
 }
 
-/* to[nq][nq] += sign x y^T. */
-static void add_product(size_t nq, size_t nterm, double sign, const double *x, const double *y, double *to)
+/* to += a b, all [nq][nq]. */
+static void add_product(size_t nq, const double *a, const double *b, double *to)
 {
     for (size_t q = 0; q < nq; q++)
-        for (size_t r = 0; r < nq; r++)
-            to[q * nq + r] += sign * polynomial(nterm, x + q * nterm, y + r * nterm);
+        for (size_t t = 0; t < nq; t++)
+            for (size_t r = 0; r < nq; r++)
+                to[q * nq + r] += a[q * nq + t] * b[t * nq + r];
 }
 
-/* y = x cov, of the coefficients. */
-static void times_covariance(const spx_sky_prior *prior, const double *x, double *y)
+void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p, double *cov)
 {
-    const size_t np = prior->nterm;
-    for (size_t q = 0; q < prior->nq; q++)
-        for (size_t u = 0; u < np; u++)
-            y[q * np + u] = polynomial(np, x + q * np, prior->covariance + u * np);
-}
-
-spx_status spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p,
-                             double *cov, spx_err *e)
-{
-    const size_t nq = prior->nq, np = prior->nterm;
-    double *x = spx_alloc2(2 * nq, np, sizeof *x, e);
-    if (x == NULL)
-        return SPX_EIO;
-    for (size_t i = 0; i < prior->nspec; i++) {
-        predict(prior, i, info, right, p + i * nq, cov + i * nq * nq, x);
-        times_covariance(prior, x, x + nq * np);
-        add_product(nq, np, 1, x, x + nq * np, cov + i * nq * nq);
+    enum { PAIRS = SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2, PRODUCTS = SPX_SKY_PRIOR_TERMS * (SPX_SKY_DEGREE + 2) / 2 };
+    const size_t nq = prior->nq, nspec = prior->nspec;
+    size_t term[SPX_SKY_MOST + 1];
+    double folded[PRODUCTS * PAIRS];
+    terms_of(prior, term);
+    const size_t nproduct = count_products(nq, term);
+    fold_covariance(nq, term, prior->covariance, nproduct, folded);
+#pragma omp parallel for schedule(static) num_threads(prior->nthreads) if (prior->nthreads > 1 && nspec > TOGETHER)
+    for (size_t i = 0; i < nspec; i++) {
+        double ct[SPX_SKY_MOST * SPX_SKY_MOST], poly[SPX_SKY_MOST * SPX_SKY_MOST];
+        double product[PRODUCTS], of[SPX_SKY_MOST * SPX_SKY_MOST] = {0}, transposed[SPX_SKY_MOST * SPX_SKY_MOST];
+        predict(prior, i, info, right, p + i * nq, cov + i * nq * nq, ct);
+        make_products(nproduct, prior->basis + i * SPX_SKY_PRIOR_TERMS, product);
+        polynomial_covariance(nq, nproduct, product, folded, poly);
+        add_product(nq, ct, poly, of);
+        for (size_t q = 0; q < nq; q++)
+            for (size_t r = 0; r < nq; r++)
+                transposed[q * nq + r] = ct[r * nq + q];
+        add_product(nq, of, transposed, cov + i * nq * nq);
     }
-    spx_free(x);
-    return SPX_OK;
 }
 
 spx_status spx_sky_gauge_errors(const spx_sky_prior *prior, const double *info, const uint8_t *use, double *cov,
                                 spx_err *e)
 {
-    const size_t nq = prior->nq, np = prior->nterm;
-    double c[SPX_SKY_MOST * SPX_SKY_MOST], own[SPX_SKY_MOST * SPX_SKY_MOST] = {0}, p[SPX_SKY_MOST], n = 0;
-    double *x = spx_alloc2(3 * nq, np, sizeof *x, e), *zero = spx_alloc2(prior->nspec, nq, sizeof *zero, e);
-    double *mean = x != NULL ? x + nq * np : NULL, *y = x != NULL ? mean + nq * np : NULL;
-    const spx_status st = x != NULL && zero != NULL ? SPX_OK : SPX_EIO;
-    for (size_t i = 0; i < prior->nspec && st == SPX_OK; i++)
+    const size_t nq = prior->nq, np = prior->nterm, nspec = prior->nspec, size = nq * nq;
+    size_t term[SPX_SKY_MOST + 1];
+    double own[SPX_SKY_MOST * SPX_SKY_MOST] = {0}, n = 0;
+    double *mean = spx_alloc2(2 * nq, np, sizeof *mean, e), *c = spx_alloc2(nspec, 2 * size, sizeof *c, e);
+    const spx_status st = mean != NULL && c != NULL ? SPX_OK : SPX_EIO;
+    terms_of(prior, term);
+    for (size_t i = 0; i < nspec && st == SPX_OK; i++)
         n += use[i];
-    for (size_t i = 0; i < prior->nspec && st == SPX_OK; i++) {
-        if (!use[i])
-            continue;
-        predict(prior, i, info, zero, p, c, x);
-        for (size_t k = 0; k < nq * nq; k++)
-            own[k] += c[k] / (n * n);
-        for (size_t k = 0; k < nq * np; k++)
-            mean[k] += x[k] / n;
-    }
-    if (st == SPX_OK) {
-        times_covariance(prior, mean, y);
-        add_product(nq, np, 1, mean, y, own); /* variance of the mean */
-    }
-    for (size_t i = 0; i < prior->nspec && st == SPX_OK && n > 0; i++) {
-        double *to = cov + i * nq * nq, with[SPX_SKY_MOST * SPX_SKY_MOST]; /* of the fibre and the mean */
-        predict(prior, i, info, zero, p, c, x);
-        for (size_t k = 0; k < nq * nq; k++)
-            with[k] = use[i] ? c[k] / n : 0;
-        add_product(nq, np, 1, x, y, with);
-        for (size_t q = 0; q < nq; q++)
+    if (st == SPX_OK && n > 0) {
+        double *ct = c + nspec * size, *y = mean + nq * np;
+#pragma omp parallel for schedule(static) num_threads(prior->nthreads) if (prior->nthreads > 1 && nspec > TOGETHER)
+        for (size_t i = 0; i < nspec; i++) {
+            double p[SPX_SKY_MOST];
+            predict(prior, i, info, NULL, p, c + i * size, ct + i * size);
+        }
+        for (size_t i = 0; i < nspec; i++) { /* X of the mean, and what does not depend on the coefficients */
+            const double *basis = prior->basis + i * SPX_SKY_PRIOR_TERMS;
+            if (!use[i])
+                continue;
+            for (size_t k = 0; k < size; k++)
+                own[k] += c[i * size + k] / (n * n);
             for (size_t r = 0; r < nq; r++)
-                to[q * nq + r] += own[q * nq + r] - with[q * nq + r] - with[r * nq + q];
-        for (size_t q = 0; q < nq; q++) /* the only fibre in use is fixed: nothing is left but rounding */
-            for (size_t r = 0; r < nq && !(to[q * nq + q] > 1e-9 * own[q * nq + q]); r++)
-                to[q * nq + r] = to[r * nq + q] = 0;
+                for (size_t q = 0; q < nq; q++)
+                    for (size_t u = term[q]; u < term[q + 1]; u++)
+                        mean[r * np + u] += ct[i * size + r * nq + q] * basis[u - term[q]] / n;
+        }
+        for (size_t q = 0; q < nq; q++)
+            for (size_t u = 0; u < np; u++)
+                y[q * np + u] = polynomial(np, mean + q * np, prior->covariance + u * np);
+        for (size_t q = 0; q < nq; q++) /* variance of the mean */
+            for (size_t r = 0; r < nq; r++)
+                own[q * nq + r] += polynomial(np, mean + q * np, y + r * np);
+#pragma omp parallel for schedule(static) num_threads(prior->nthreads) if (prior->nthreads > 1 && nspec > TOGETHER)
+        for (size_t i = 0; i < nspec; i++) {
+            const double *basis = prior->basis + i * SPX_SKY_PRIOR_TERMS;
+            double *to = cov + i * size, by[SPX_SKY_MOST * SPX_SKY_MOST];
+            double with[SPX_SKY_MOST * SPX_SKY_MOST]; /* of the fibre and the mean */
+            for (size_t k = 0; k < size; k++)
+                with[k] = use[i] ? c[i * size + k] / n : 0;
+            for (size_t q = 0; q < nq; q++)
+                for (size_t r = 0; r < nq; r++)
+                    by[q * nq + r] = polynomial(term[q + 1] - term[q], basis, y + r * np + term[q]);
+            add_product(nq, ct + i * size, by, with);
+            for (size_t q = 0; q < nq; q++)
+                for (size_t r = 0; r < nq; r++)
+                    to[q * nq + r] += own[q * nq + r] - with[q * nq + r] - with[r * nq + q];
+            for (size_t q = 0; q < nq; q++) /* the only fibre in use is fixed: nothing is left but rounding */
+                for (size_t r = 0; r < nq && !(to[q * nq + q] > 1e-9 * own[q * nq + q]); r++)
+                    to[q * nq + r] = to[r * nq + q] = 0;
+        }
     }
-    spx_free(x);
-    spx_free(zero);
+    spx_free(mean);
+    spx_free(c);
     return st;
 }
 

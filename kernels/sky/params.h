@@ -88,6 +88,7 @@ typedef struct {
     double tau[SPX_SKY_MOST];       /* in units of the quantity */
     size_t used[SPX_SKY_MOST];      /* fibres that it was found of */
     size_t degree[SPX_SKY_MOST];    /* of the polynomial */
+    int nthreads;                   /* that it is used with */
 } spx_sky_prior;
 
 /* Finds the prior from fibres with use[i] != 0 (NULL: all): up to 12 rounds of the polynomials of all quantities by
@@ -97,18 +98,18 @@ typedef struct {
  * lines. A fibre's quantity beyond 4 sqrt(e^2 + tau^2) is left out. Degree 0 for t; for delta and kappa `degree`, or
  * less where there are not five fibres a coefficient. place[nspec]: of the fibres, -1 ... 1, such as their number in
  * the slit. Coefficients have spx_sky_expected() and its error as prior, and tau is not more than this error: so a
- * frame without lines has these. step: of the grid, Angstrom. Free with spx_sky_prior_free(). SPX_EIO: memory. */
+ * frame without lines has these. step: of the grid, Angstrom. The result does not depend on nthreads. Free with
+ * spx_sky_prior_free(). SPX_EIO: memory. */
 spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, size_t nspec, const double *place,
-                              const double *info, const double *right, const uint8_t *use, spx_sky_prior *prior,
-                              spx_err *e);
+                              const double *info, const double *right, const uint8_t *use, int nthreads,
+                              spx_sky_prior *prior, spx_err *e);
 void spx_sky_prior_free(spx_sky_prior *prior);
 
 /* Posterior of each fibre, p = C (V^-1 p + T mean), C = (V^-1 + T)^-1, T = diag(1/tau^2): p[nspec][K], and its
  * covariance cov[nspec][K][K] = C + C T E T C, E: covariance of the polynomials. That is the best linear prediction,
  * with its error, also of fibres that the polynomial was found of: their own data count once. Fibres without
- * information have the prior. SPX_EIO: memory. */
-spx_status spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p,
-                             double *cov, spx_err *e);
+ * information have the prior. */
+void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p, double *cov);
 
 /* Covariances of posteriors whose means over fibres with use[i] != 0 are fixed (spx_sky_gauge()): those of p_i less the
  * mean of p_j over these fibres. Errors of p_i and p_j have in common C_i (i = j) and X_i cov X_j^T, X_i = C_i T B_i,

@@ -272,8 +272,8 @@ static void prior(void)
     enum { FIBRES = 400, NQ = 4 };
     const double tau[NQ] = {0.02, 0.008, 0.004, 0}, e0[NQ] = {0.004, 0.004, 0.003, 0.02};
     double place[FIBRES], *info = array(FIBRES * 16), *right = array(FIBRES * 4), *truth = array(FIBRES * 4);
-    double *p = array(FIBRES * 4), *cov = array(FIBRES * 16), pull[NQ][FIBRES], median;
-    spx_sky_prior found;
+    double *p = array(FIBRES * 4), *cov = array(FIBRES * 16), *other = array(FIBRES * 16), pull[NQ][FIBRES], median;
+    spx_sky_prior found, three;
     spx_err e = {0};
     random_start(5);
     for (size_t i = 0; i < FIBRES; i++) {
@@ -288,9 +288,17 @@ static void prior(void)
                 right[i * 4 + q] += 0.3 / (error * error);
         }
     }
-    CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, FIBRES, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
-          spx_err_text(&e));
-    CHECK(spx_sky_posterior(&found, info, right, p, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, FIBRES, place, info, right, NULL, 1, &found, &e) == SPX_OK &&
+              spx_sky_prior_find(&TERMS, 0.8, 4, FIBRES, place, info, right, NULL, 3, &three, &e) == SPX_OK,
+          "%s", spx_err_text(&e));
+    spx_sky_posterior(&three, info, right, p, cov);
+    memcpy(other, cov, FIBRES * 16 * sizeof *other);
+    spx_sky_posterior(&found, info, right, p, cov);
+    CHECK(memcmp(found.mean, three.mean, FIBRES * NQ * sizeof(double)) == 0 &&
+              memcmp(found.tau, three.tau, sizeof found.tau) == 0 &&
+              memcmp(other, cov, FIBRES * 16 * sizeof *other) == 0,
+          "the prior depends on the number of threads");
+    spx_sky_prior_free(&three);
     for (size_t q = 0; q < NQ; q++) {
         size_t n = 0;
         printf("quantity %zu: tau %.5f (put in %.5f), degree %zu of %zu fibres\n", q, found.tau[q], tau[q],
@@ -328,6 +336,7 @@ static void prior(void)
     spx_free(right);
     spx_free(truth);
     spx_free(p);
+    spx_free(other);
     spx_free(cov);
 }
 
@@ -375,10 +384,10 @@ static void joint(void)
                 right[i * 4 + q] += info[i * 16 + q * 4 + r] * ((r == 0) + 1.5 * error[r] * gauss());
         }
     }
-    CHECK(spx_sky_prior_find(&TERMS, 0.8, 2, FIBRES, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
+    CHECK(spx_sky_prior_find(&TERMS, 0.8, 2, FIBRES, place, info, right, NULL, 1, &found, &e) == SPX_OK, "%s",
           spx_err_text(&e));
     CHECK(found.nterm == TERM, "%zu coefficients, not %d", found.nterm, TERM);
-    CHECK(spx_sky_posterior(&found, info, right, p, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
+    spx_sky_posterior(&found, info, right, p, cov);
     memcpy(before, cov, sizeof cov);
     CHECK(spx_sky_gauge_errors(&found, info, use, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t q = 0, at = FIBRES * NQ; q < NQ; q++) {
@@ -436,9 +445,9 @@ static void nothing(size_t fibres, int measured)
         }
     }
     CHECK(spx_sky_measure(&f, fibres, c, NULL, d, w, kind, info, right, &e) == SPX_OK, "%s", spx_err_text(&e));
-    CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, fibres, place, info, right, NULL, &found, &e) == SPX_OK, "%s",
+    CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, fibres, place, info, right, NULL, 1, &found, &e) == SPX_OK, "%s",
           spx_err_text(&e));
-    CHECK(spx_sky_posterior(&found, info, right, p, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
+    spx_sky_posterior(&found, info, right, p, cov);
     for (size_t i = 0; i < fibres; i++)
         for (size_t q = 0; q < 4; q++) {
             const double error = spx_sky_expected_error(&TERMS, 0.8, q);
