@@ -343,6 +343,37 @@ spx_status spx_table_get_f64(const spx_table *t, const char *name, double *out, 
     return get_number(t, name, H5T_NATIVE_DOUBLE, 0, out, e);
 }
 
+spx_status spx_table_get_row(const spx_table *t, const char *name, size_t row, size_t *n, double **out, spx_err *e)
+{
+    const int col = spx_table_find(t, name);
+    if (col < 0)
+        return no_column(t, name, e);
+    const hid_t member = H5Tget_member_type(t->type, (unsigned)col);
+    const hid_t base = member < 0 ? H5I_INVALID_HID : spx_table_type_base(member, n);
+    const H5T_class_t class = base < 0 ? H5T_NO_CLASS : H5Tget_class(base);
+    const size_t size = base < 0 ? 0 : H5Tget_size(base);
+    spx_status st = SPX_OK;
+    if (!(class == H5T_INTEGER || class == H5T_FLOAT) || size > 8 || row >= t->nrow)
+        st = spx_fail(e, SPX_EINPUT, "column %s does not hold numbers", name);
+    /* H5Tconvert() works in place */
+    else if ((*out = spx_alloc(*n, sizeof **out, e)) == NULL)
+        st = SPX_EIO;
+    else {
+        memcpy(*out, t->rows + row * t->rowsize + H5Tget_member_offset(t->type, (unsigned)col), *n * size);
+        if (H5Tconvert(base, H5T_NATIVE_DOUBLE, *n, *out, NULL, H5P_DEFAULT) < 0)
+            st = spx_fail(e, SPX_EINPUT, "column %s has a number format that cannot be converted", name);
+    }
+    if (st != SPX_OK && *out != NULL) {
+        spx_free(*out);
+        *out = NULL;
+    }
+    if (base >= 0)
+        H5Tclose(base);
+    if (member >= 0)
+        H5Tclose(member);
+    return st;
+}
+
 spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out, spx_err *e)
 {
     return get_number(t, name, H5T_NATIVE_INT64, 1, out, e);

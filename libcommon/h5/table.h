@@ -43,6 +43,9 @@ spx_status spx_table_add_strings(spx_table *t, const char *name, size_t size, co
  * get_i64 accepts integers and logical columns only. */
 spx_status spx_table_get_f64(const spx_table *t, const char *name, double *out, spx_err *e);
 spx_status spx_table_get_i64(const spx_table *t, const char *name, int64_t *out, spx_err *e);
+/* Reads the array that one row of a numeric column holds: (*out)[*n], to be freed with spx_free(), arrays of several
+ * dimensions in C order. SPX_EINPUT when the column is absent or not of numbers. */
+spx_status spx_table_get_row(const spx_table *t, const char *name, size_t row, size_t *n, double **out, spx_err *e);
 /* Reads an optional integer or logical column of a table that may be NULL: *out[nrow], to be freed with spx_free(),
  * else NULL and SPX_OK. */
 spx_status spx_table_find_i64(const spx_table *t, const char *name, int64_t **out, spx_err *e);
