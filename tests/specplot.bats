@@ -1,7 +1,29 @@
 # specplot: pictures of products are what they say: size, not blank, axes and marks from the data.
 load common
 
-setup_file() { example_data; }
+setup_file() {
+    example_data
+    cd "$BATS_FILE_TMPDIR/data" || return
+    specx-flat -q lamp-r0-1.h5 lamp-r0-2.h5 -o flat.h5
+    specx-sky -q frame-r0.h5 -o sframe.h5
+    specx-flux -q --fit stars-r0.h5 frame-r0.h5 -o cframe.h5
+    specx-shift -q image-r0.h5 --wavelength 6420,6580,0.8 --psf-only -o shift.h5
+    specx-extract -q --model --spectra 0:3 --wavelength 6440,6480,0.8 image-r0.h5 -o model.h5
+    rvs-fit -q --ccf --rows 0:3 --templates templates.h5 spectra.h5 -o ccf.h5
+    h5stack -q array.h5 -o stack.h5
+    burgers -q --cells 40 --steps 30 -o burgers.h5
+}
+
+# values of a dataset, one a line
+values() { h5dump -A 0 -y -w 1 -m %.9g -d "$2" "$1" | awk '/DATA [{]/ { d = 1; next } /[}]/ { d = 0 } d { gsub(/[ ,]/, ""); print }'; }
+
+# two lists of numbers agree to this part of the larger one of each pair: near PART A B
+near() {
+    paste -d ' ' "$2" "$3" | awk -v part="$1" '
+        function abs(x) { return x < 0 ? -x : x }
+        { n++; big = abs($1) > abs($2) ? abs($1) : abs($2); bad += NF != 2 || !(abs($1 - $2) <= part * big) }
+        END { print n + 0, "values,", bad + 0, "differ"; exit !(n > 1 && bad == 0) }'
+}
 
 # size and content of a picture: WIDTH HEIGHT, then more than 30 colours and 2 % ink
 shows() {
@@ -97,6 +119,107 @@ block() { awk -v name="\$$1" '/^EOD/ { on = 0 } on; $1 == name && $2 == "<<" { o
     shows q.png "1800 1280"
 }
 
+# every kind, what the files alone choose, and what they are
+kinds=(
+    'image - image-r0.h5' 'image - image-r0.h5 model.h5' 'frame - frame-r0.h5' 'frame - spectra.h5'
+    'spectrum - spectra.h5' 'shift - shift.h5' 'shifts - shift.h5 shift.h5' 'flat - flat.h5' 'sky kind sframe.h5'
+    'flux kind cframe.h5' 'fit - rv.h5 spectra.h5' 'ccf kind ccf.h5' 'corner kind rv.h5 truth-r0.h5' 'stars - rv.h5'
+    'truth - rv.h5 truth-r0.h5' 'templates - templates.h5' 'matrix - stack.h5' 'matrix - burgers.h5'
+    'matrix - library.h5' 'svd - svd.h5'
+)
+
+@test "every kind of picture is drawn, and chosen by what the files hold" {
+    need_program gnuplot
+    local k kind how files
+    cd "$BATS_FILE_TMPDIR/data"
+    [ -e svd.h5 ] || h5svd -q -k 3 frame-b0.h5:/frame/flux -o svd.h5
+    for k in "${kinds[@]}"; do
+        read -r kind how files <<<"$k"
+        # shellcheck disable=SC2086
+        specplot -q --size 500,400 --zoom 1 -k "$kind" -o "$BATS_TEST_TMPDIR/a.png" -f $files
+        shows "$BATS_TEST_TMPDIR/a.png" "500 400"
+        [ "$how" = kind ] || [ "$kind" = spectrum ] || {
+            # shellcheck disable=SC2086
+            cmp <(specplot -q --script $files) <(specplot -q --script -k "$kind" $files)
+        }
+    done
+    # each word of --kind is here
+    diff <(specplot --help=choices | sed -n 's/^--kind //p' | grep -vx auto | sort) \
+        <(printf '%s\n' "${kinds[@]%% *}" | sort -u)
+}
+
+@test "flat, response, sky: the curves are the product's" {
+    cd "$BATS_FILE_TMPDIR/data"
+    specplot --script flat.h5 >"$BATS_TEST_TMPDIR/a.gp"
+    specplot --script -k flux cframe.h5 >"$BATS_TEST_TMPDIR/b.gp"
+    specplot --script -k sky sframe.h5 >"$BATS_TEST_TMPDIR/c.gp"
+    cd "$BATS_TEST_TMPDIR"
+    local d=$BATS_FILE_TMPDIR/data n=251
+    # fibre 2 of the flat
+    block f2 a.gp | cut -d ' ' -f 2 >a
+    values "$d/flat.h5" /flat/flat | sed -n "$((2 * n + 1)),$((3 * n))p" >b
+    near 1e-6 a b
+    values "$d/flat.h5" /flat/chi2 >a
+    near 1e-6 a <(block chi a.gp | cut -d ' ' -f 2)
+    block c b.gp | cut -d ' ' -f 2 >a
+    values "$d/cframe.h5" /flux/response >b
+    near 1e-6 a b
+    # the error of the response, per cent
+    block c b.gp | cut -d ' ' -f 6 >a
+    paste <(values "$d/cframe.h5" /flux/covariance | head -n $n) b | awk '{ printf "%.9g\n", 100 * sqrt($1) / $2 }' >c
+    near 1e-5 a c
+    # the scatter of the residuals of 2 sky fibres in a cell: all about 1
+    block scatter c.gp | awk '$2 != "NaN" { n++; sum += $2 } END { print n, sum / n; exit !(n > 5 && sum / n > 0.3 && sum / n < 2) }'
+    [ "$(ranges x c.gp | head -n 1)" = "6400 6600" ]
+}
+
+@test "truth, corner: differences, pulls and errors are those of the tables" {
+    local d=$BATS_FILE_TMPDIR/data
+    specplot --script "$d/rv.h5" "$d/truth-r0.h5" >a.gp
+    specplot --script -k corner -s 1 "$d/rv.h5" "$d/truth-r0.h5" >b.gp
+    h5table --csv -t /rvfit/table -c TARGETID,VRAD,VRAD_ERR,TEFF,TEFF_ERR "$d/rv.h5" | tail -n +2 | sort >fit
+    h5table --csv -c TARGETID,VRAD,TEFF "$d/truth-r0.h5" | tail -n +2 | sort >truth
+    join -t , fit truth >both
+    awk -F , '{ printf "%.6f\n", $2 - $6 }' both >a
+    paste -d ' ' a <(block p0 a.gp) | awk '{ n++; bad += ($1 - $3) ^ 2 > 1e-8 } END { exit !(n == 6 && bad == 0) }'
+    awk -F , '{ print ($2 - $6) / $3 }' both | sort -g | awk '{ v[NR] = $1 } END { printf "%.2f\n", (v[3] + v[4]) / 2 }' | sed 's/-/−/' >median
+    grep -q "'median $(cat median) ± " a.gp
+    # panels of the corner plot end three errors from the value, those of the temperature for example
+    h5table --csv -t /rvfit/table -c TEFF,TEFF_ERR "$d/rv.h5" | sed -n 3p | tr , ' ' |
+        awk '{ printf "%.9g\n%.9g\n", $1 - 3 * $2, $1 + 3 * $2 }' >a
+    near 1e-5 a <(ranges x b.gp | awk '$1 > 4000' | head -n 1 | tr ' ' '\n')
+}
+
+@test "shift, cross-correlation: curves of the products, the minimum where the fit is" {
+    local d=$BATS_FILE_TMPDIR/data
+    specplot --script "$d/shift.h5" >a.gp
+    # a curve a fibre, a row between
+    block dx a.gp | awk '$2 != "NaN" { print $2 }' >a
+    values "$d/shift.h5" /shift/dx >b
+    near 1e-5 a b
+    specplot --script -k ccf -s 1 "$d/ccf.h5" >b.gp
+    values "$d/ccf.h5" /ccf/velocity >a
+    near 1e-6 a <(block ccf b.gp | cut -d ' ' -f 1)
+    h5table --csv -t /rvfit/table -c VRAD "$d/ccf.h5" | sed -n 3p >v
+    block ccf b.gp | awk -v v="$(cat v)" '$NF == 0 { n++; bad += ($1 - v) ^ 2 > 20 ^ 2 } END { exit !(n == 1 && bad == 0) }'
+}
+
+@test "image: a region, its traces and its residuals" {
+    local d=$BATS_FILE_TMPDIR/data
+    specplot --script -r 5:25,30:70 "$d/image-r0.h5" "$d/model.h5" >a.gp
+    [ "$(ranges x a.gp | sort -u)" = "4.5 24.5" ]
+    [ "$(ranges y a.gp | sort -u)" = "29.5 69.5" ]
+    # row 30 of the image
+    block data a.gp | head -n 1 | tr ' ' '\n' >a
+    h5dump -A 0 -y -w 1 -m %.9g -d /image/data -s 30,5 -c 1,20 "$d/image-r0.h5" |
+        awk '/DATA [{]/ { d = 1; next } /[}]/ { d = 0 } d { gsub(/[ ,]/, ""); print }' >b
+    near 1e-5 a b
+    # traces rise from row to row, one a fibre
+    block traces a.gp | awk 'NF == 0 { n++; last = -1e9; next } { bad += $2 <= last; last = $2 } BEGIN { last = -1e9 } END { exit !(n == 8 && bad == 0) }'
+    fails_with 2 '*--region*columns 0 to*' specplot -r 5000:6000,0:10 -o p.png "$d/image-r0.h5"
+    fails_with 2 '*--region*' specplot -r 5 -o p.png "$d/image-r0.h5"
+}
+
 @test "the first failure is one line: status and remedy" {
     local d=$BATS_FILE_TMPDIR/data
     fails_with 2 '*p.gif*.png, .svg or .pdf*' specplot -o p.gif "$d/frame-r0.h5"
@@ -105,5 +228,8 @@ block() { awk -v name="\$$1" '/^EOD/ { on = 0 } on; $1 == name && $2 == "<<" { o
     fails_with 2 '*--wavelength*no spectrum has light*' specplot -w 1,2 -o p.png "$d/frame-r0.h5"
     fails_with 2 '*--size*' specplot --size 10 -o p.png "$d/frame-r0.h5"
     fails_with 3 '*no spectrum has TARGETID 5*' specplot --targetid 5 -o p.png "$d/frame-r0.h5"
+    fails_with 3 '*no picture is known*' specplot -o p.png "$d/array.h5"
+    fails_with 3 '*has no /ccf/gain*rvs-fit --ccf*' specplot -k ccf -o p.png "$d/rv.h5"
+    fails_with 3 '*has no /flat/flat*specx-flat*' specplot -k flat -o p.png "$d/frame-r0.h5"
     fails_with 3 '*has no /rvfit/table*rvs-fit*' specplot -k fit -o p.png "$d/frame-r0.h5"
 }

@@ -12,29 +12,53 @@
 
 enum { AUTO = -1 };
 
-/* Kinds of pictures. A product is shown as the first kind whose block is its main one (the attribute `product` of the
- * file) or, of files without it, is there; `with`: another block that has to be among the inputs. */
+/* Kinds of pictures. The first input decides: the kind whose block is its main one (the attribute `product` of the
+ * file) or, of files without it, is there. `with`: another block that has to be among the inputs; `several`: there have
+ * to be several inputs. Without a product, a kind is drawn only when asked for. */
+enum { FIT, FRAME, SPECTRUM, IMAGE, FLAT, SKY, FLUX, SHIFT, SHIFTS, STARS, TRUTH, CORNER, CCF, TEMPLATES, SVD, MATRIX };
+
 static const struct {
-    const char *word, *product, *block, *with;
+    int word;
+    const char *product, *block, *with;
+    int several;
     double width, height;
     void (*draw)(spx_picture *p);
 } kinds[] = {
-    {"fit", "rvfit", "/rvfit", "/spectra", 900, 900, spx_picture_fit},
-    {"fit", "rvfit", "/rvfit", "/frame", 900, 560, spx_picture_fit},
-    {"frame", "frame", "/frame", NULL, 900, 640, spx_picture_frame},
-    {"frame", "spectra", "/spectra", NULL, 900, 640, spx_picture_frame},
-    {"spectrum", NULL, NULL, NULL, 900, 640, spx_picture_spectrum},
+    {TRUTH, "rvfit", "/rvfit", "/truth/table", 0, 900, 1000, spx_picture_truth},
+    {FIT, "rvfit", "/rvfit", "/spectra", 0, 900, 900, spx_picture_fit},
+    {FIT, "rvfit", "/rvfit", "/frame", 0, 900, 900, spx_picture_fit},
+    {STARS, "rvfit", "/rvfit", NULL, 0, 900, 460, spx_picture_stars},
+    {FRAME, "frame", "/frame", NULL, 0, 900, 640, spx_picture_frame},
+    {FRAME, "spectra", "/spectra", NULL, 0, 900, 640, spx_picture_frame},
+    {IMAGE, "image", "/image", NULL, 0, 900, 640, spx_picture_image},
+    {SHIFTS, "psf", "/shift", NULL, 1, 900, 700, spx_picture_shifts},
+    {SHIFT, "psf", "/shift", "/shift", 0, 900, 640, spx_picture_shift},
+    {FLAT, "flat", "/flat", NULL, 0, 900, 760, spx_picture_flat},
+    {FLUX, "flux", "/flux", NULL, 0, 900, 560, spx_picture_flux},
+    {SKY, "sky", "/sky", NULL, 0, 900, 640, spx_picture_sky},
+    {TEMPLATES, "templates", "/templates", NULL, 0, 900, 640, spx_picture_templates},
+    {SVD, "svd", "/svd", NULL, 0, 900, 700, spx_picture_svd},
+    {MATRIX, "burgers", "/burgers", NULL, 0, 900, 560, spx_picture_matrix_of},
+    {MATRIX, "stack", "/stack", NULL, 0, 900, 560, spx_picture_matrix_of},
+    {MATRIX, "library", "/library", NULL, 0, 900, 560, spx_picture_matrix_of},
+    {SPECTRUM, NULL, NULL, NULL, 0, 900, 640, spx_picture_spectrum},
+    {CORNER, NULL, NULL, NULL, 0, 900, 900, spx_picture_corner},
+    {CCF, NULL, NULL, NULL, 0, 900, 640, spx_picture_ccf},
 };
 enum { NKIND = sizeof kinds / sizeof *kinds };
 
 static struct {
-    const char *targetid, *wavelength, *size;
+    const char *targetid, *wavelength, *region, *size;
     long spectrum;
     int kind, format, script, spectrum_given;
     double zoom;
 } o = {.kind = AUTO, .format = SPX_NO_CHOICE, .zoom = 2};
 
-static const spx_opt_choice words[] = {{"auto", AUTO}, {"fit", 0}, {"frame", 2}, {"spectrum", 4}, {NULL, 0}};
+static const spx_opt_choice words[] = {
+    {"auto", AUTO},     {"image", IMAGE},   {"frame", FRAME}, {"spectrum", SPECTRUM}, {"shift", SHIFT},
+    {"shifts", SHIFTS}, {"flat", FLAT},     {"sky", SKY},     {"flux", FLUX},         {"fit", FIT},
+    {"ccf", CCF},       {"corner", CORNER}, {"stars", STARS}, {"truth", TRUTH},       {"templates", TEMPLATES},
+    {"svd", SVD},       {"matrix", MATRIX}, {NULL, 0}};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "kind", 'k', NULL, o.kind, "Picture to draw", .choices = words),
@@ -43,6 +67,8 @@ static const spx_opt options[] = {
                .absent = "one of median signal-to-noise ratio"),
     SPX_OPTION(STRING, "targetid", 0, "ID", o.targetid, "Spectrum or star to show, by its target"),
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX", o.wavelength, "Wavelengths to show, Angstrom", .absent = "all"),
+    SPX_OPTION(STRING, "region", 'r', "X0:X1,Y0:Y1", o.region, "Columns and rows of a CCD to show, counted from 0",
+               .absent = "all"),
     SPX_OPTION(STRING, "size", 0, "WIDTH,HEIGHT", o.size,
                "Size of the picture, in pixels of 1/96 inch. Letters keep their size",
                .absent = "900 by what the kind needs"),
@@ -64,31 +90,44 @@ static spx_status parse_range(const char *text, const char *option, const char *
     return st;
 }
 
-/* The kind for these inputs; the first one decides. */
+/* The kind for these inputs. */
 static spx_status choose_kind(const spx_picture *p, size_t *kind, spx_err *e)
 {
     const spx_input *in = p->args->in[0];
     char product[64] = "";
     if (spx_h5_has_attr(in->file, "/", "product"))
         (void)spx_h5_attr_str(in->file, "/", "product", product, sizeof product, NULL);
+    for (*kind = 0; o.kind != AUTO && *kind < NKIND; ++*kind)
+        if (kinds[*kind].word == o.kind)
+            return SPX_OK;
     for (int loosely = 0; loosely < 2; loosely++)
-        for (size_t i = 0; i < NKIND; i++) {
-            const char *word = o.kind == AUTO ? NULL : spx_opt_word(words, o.kind);
-            const int this_kind = word != NULL             ? strcmp(kinds[i].word, word) == 0
-                                  : kinds[i].block == NULL ? 0
-                                  : loosely                ? spx_h5_exists(in->file, kinds[i].block)
-                                                           : strcmp(product, kinds[i].product) == 0;
-            if (this_kind && (kinds[i].with == NULL || spx_picture_find(p, kinds[i].with) != NULL)) {
-                *kind = i;
+        for (*kind = 0; *kind < NKIND; ++*kind)
+            if (kinds[*kind].product != NULL &&
+                (loosely ? spx_h5_exists(in->file, kinds[*kind].block) : strcmp(product, kinds[*kind].product) == 0) &&
+                (kinds[*kind].with == NULL || spx_picture_find(p, kinds[*kind].with) != NULL) &&
+                (!kinds[*kind].several || (p->args->n > 1 && spx_h5_exists(p->args->in[1]->file, kinds[*kind].block))))
                 return SPX_OK;
-            }
-        }
-    if (o.kind != AUTO) {
-        *kind = (size_t)o.kind; /* which says what is missing */
-        return SPX_OK;
-    }
     return spx_fail_at(e, SPX_EINPUT, in->name, NULL, "choose one with --kind, or other files",
                        "no picture is known for what it holds");
+}
+
+/* --region. */
+static spx_status parse_region(double region[4], spx_err *e)
+{
+    char text[80], *comma;
+    size_t n = 0, m = 0;
+    (void)snprintf(text, sizeof text, "%s", o.region);
+    spx_status st = SPX_OK;
+    if ((comma = strchr(text, ',')) != NULL) {
+        *comma = '\0';
+        st = spx_parse_doubles(text, ':', "--region", "X0:X1,Y0:Y1", 2, region, &n, e);
+        if (st == SPX_OK)
+            st = spx_parse_doubles(comma + 1, ':', "--region", "X0:X1,Y0:Y1", 2, region + 2, &m, e);
+    }
+    if (st == SPX_OK &&
+        (n != 2 || m != 2 || !(region[0] >= 0 && region[1] > region[0] && region[2] >= 0 && region[3] > region[2])))
+        st = spx_fail(e, SPX_EUSAGE, "--region %s: should be X0:X1,Y0:Y1", o.region);
+    return st;
 }
 
 static spx_status draw(spx_run *s, spx_picture *p, spx_plot_format format, spx_err *e)
@@ -140,6 +179,8 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_plot_format_of(s->common.output, &format, e);
     if (st == SPX_OK && o.wavelength != NULL)
         st = parse_range(o.wavelength, "--wavelength", "MIN,MAX", args.wave, e);
+    if (st == SPX_OK && o.region != NULL)
+        st = parse_region(args.region, e);
     if (st == SPX_OK && (args.in = spx_alloc(s->ninput, sizeof(spx_input *), e)) == NULL)
         st = SPX_EIO;
     spx_run_step(s, "read");

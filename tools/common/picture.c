@@ -51,12 +51,16 @@ void spx_picture_quote(spx_picture *p, const char *text)
     /* strings in single quotes are not searched for commands and macros */
     char out[600];
     size_t n = 0;
-    for (const char *c = text; *c != '\0' && n + 3 < sizeof out; c++) {
+    for (const char *c = text; *c != '\0' && n + 5 < sizeof out; c++) {
         if ((unsigned char)*c < 32 || *c == 127)
             continue;
         if (*c == '\'')
             out[n++] = '\'';
-        out[n++] = *c;
+        /* minus signs as those of the axes */
+        if (*c == '-' && (c == text || c[-1] == ' ') && c[1] >= '0' && c[1] <= '9')
+            n += (size_t)snprintf(out + n, sizeof out - n, "−");
+        else
+            out[n++] = *c;
     }
     out[n] = '\0';
     spx_picture_add(p, "'%s'", out);
@@ -64,21 +68,13 @@ void spx_picture_quote(spx_picture *p, const char *text)
 
 void spx_picture_title(spx_picture *p, double left, const char *fmt, ...)
 {
-    char text[512], print[600];
-    size_t n = 0;
+    char text[512];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    /* minus signs as those of the axes */
-    for (char *c = text; *c != '\0' && n + 4 < sizeof print; c++)
-        if (c > text && c[-1] == ' ' && c[0] == '-' && c[1] >= '0' && c[1] <= '9')
-            n += (size_t)snprintf(print + n, sizeof print - n, "−");
-        else
-            print[n++] = *c;
-    print[n] = '\0';
     spx_picture_add(p, "set label 1 ");
-    spx_picture_quote(p, print);
+    spx_picture_quote(p, text);
     spx_picture_add(p, " at screen %.5f, screen %.5f left font 'sans-serif,12'\n", left / p->width, 1 - 15 / p->height);
 }
 
@@ -90,7 +86,8 @@ void spx_picture_untitled(spx_picture *p)
 void spx_picture_panel(spx_picture *p, double left, double right, double top, double bottom)
 {
     p->panel[0] = left;
-    p->panel[1] = 0.5 * (top + bottom);
+    p->panel[1] = right;
+    p->panel[2] = 0.5 * (top + bottom);
     spx_picture_add(p, "set lmargin at screen %.5f\nset rmargin at screen %.5f\n", left / p->width, right / p->width);
     spx_picture_add(p, "set tmargin at screen %.5f\nset bmargin at screen %.5f\n", 1 - top / p->height,
                     1 - bottom / p->height);
@@ -145,17 +142,24 @@ void spx_picture_label(spx_picture *p, const char *axis, const char *text, const
         (void)snprintf(label, sizeof label, "%s", text);
     else
         (void)snprintf(label, sizeof label, "%s (%s)", text, print);
-    if (*axis != 'y') {
-        spx_picture_add(p, "set %slabel ", axis);
+    if (*axis == 'x') {
+        spx_picture_add(p, "set xlabel ");
         spx_picture_quote(p, label);
         spx_picture_add(p, "\n");
         return;
     }
     /* all panels have it at the same distance, however long the numbers of their axes are */
-    spx_picture_add(p, "set label 2 ");
+    spx_picture_add(p, "set label %d ", *axis == 'y' ? 2 : 3);
     spx_picture_quote(p, label);
-    spx_picture_add(p, " at screen %.5f, screen %.5f center rotate by 90\n", (p->panel[0] - 60) / p->width,
-                    1 - p->panel[1] / p->height);
+    spx_picture_add(p, " at screen %.5f, screen %.5f center rotate by 90\n",
+                    (*axis == 'y' ? p->panel[0] - 72 : p->panel[1] + 84) / p->width, 1 - p->panel[2] / p->height);
+}
+
+void spx_picture_tics(spx_picture *p, const char *axis, double lo, double hi, int most)
+{
+    const double raw = (hi - lo) / most, power = raw > 0 ? pow(10, floor(log10(raw))) : 1;
+    const double step = raw > 5 * power ? 10 * power : raw > 2 * power ? 5 * power : raw > power ? 2 * power : power;
+    spx_picture_add(p, "set %stics %.9g\n", axis, step);
 }
 
 /* A number as gnuplot reads it. */
@@ -185,8 +189,7 @@ void spx_picture_matrix(spx_picture *p, const char *name, size_t nx, size_t ny, 
     spx_picture_add(p, "EOD\n");
 }
 
-/* "0.1", "1000", "10⁴". */
-static void power_of_ten(int k, char out[16])
+void spx_picture_power(int k, char out[16])
 {
     static const char *const digit[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
     if (k >= -2 && k <= 3)
@@ -201,13 +204,17 @@ void spx_picture_decades(spx_picture *p, const char *axis, double lo, double hi)
     char name[16];
     spx_picture_add(p, "set logscale %s\nset %stics (", axis, axis);
     const int first = (int)floor(log10(lo > 0 ? lo : 1e-30)), last = (int)ceil(log10(hi > 0 ? hi : 1));
+    const int few = hi < 30 * lo;
     const char *comma = "";
     for (int k = first; k <= last; k++) {
-        power_of_ten(k, name);
+        spx_picture_power(k, name);
         spx_picture_add(p, "%s'%s' 1e%d", comma, name, k);
         comma = ", ";
         for (int m = 2; m < 10 && last - first < 7; m++)
-            spx_picture_add(p, ", '' %de%d 1", m, k);
+            if (few && (m == 2 || m == 5))
+                spx_picture_add(p, ", '%g' %de%d", m * pow(10, k), m, k);
+            else
+                spx_picture_add(p, ", '' %de%d 1", m, k);
     }
     spx_picture_add(p, ")\n");
 }
@@ -418,4 +425,45 @@ double *spx_picture_resample(spx_picture *p, const double *z, const double *wave
         }
     }
     return out;
+}
+
+/* ---- maps ---- */
+
+void spx_picture_bar(spx_picture *p, double right, double top, double bottom)
+{
+    spx_picture_add(p, "set colorbox user origin screen %.5f, screen %.5f size screen %.5f, screen %.5f\n",
+                    (right + 10) / p->width, 1 - bottom / p->height, 12 / p->width, (bottom - top) / p->height);
+}
+
+void spx_picture_map(spx_picture *p, const double *z, const double *wave, size_t n, size_t nwave, double left,
+                     double right, double top, double bottom)
+{
+    /* at most one and a half cells a pixel, in either direction */
+    const size_t rows = (size_t)(1.5 * (bottom - top)) + 1, k = (n + rows - 1) / rows, ny = n > 0 ? (n + k - 1) / k : 0;
+    const double step = (wave[nwave - 1] - wave[0]) / (double)(nwave - 1);
+    const double lo = wave[0] - step / 2, hi = wave[nwave - 1] + step / 2;
+    const size_t nx = (size_t)fmin((double)nwave, 1.5 * (right - left)) + 1;
+    const double *cell = n > 0 ? spx_picture_resample(p, z, wave, n, nwave, lo, hi, nx, k) : NULL;
+    char name[32];
+    if (cell == NULL)
+        return;
+    p->nmap++;
+    (void)snprintf(name, sizeof name, "map%zu", p->nmap);
+    spx_picture_matrix(p, name, nx, ny, cell);
+    spx_picture_add(p, "map%zux(i) = %.9g + (i + 0.5) * %.9g\nmap%zur(j) = j * %zu + %g\nmap%zuy(j) = map%zur(j)\n",
+                    p->nmap, lo, (hi - lo) / (double)nx, p->nmap, k, 0.5 * (double)(k - 1), p->nmap, p->nmap);
+    spx_picture_panel(p, left, right, top, bottom);
+    spx_picture_range(p, "x", wave[0], wave[nwave - 1]);
+    spx_picture_range(p, "y", -0.5, (double)n - 0.5);
+    spx_picture_bar(p, right, top, bottom);
+}
+
+void spx_picture_plot_map(spx_picture *p)
+{
+    /* cells without a value show the grey behind */
+    spx_picture_add(p,
+                    "set object 1 rectangle from graph 0,0 to graph 1,1 behind fc rgb '#e8e8e8' fs solid noborder\n"
+                    "plot $map%zu matrix using (map%zux($1)):(map%zuy($2)):(v($3)) with image notitle\n"
+                    "unset object 1\nunset colorbox\nunset label 3\n",
+                    p->nmap, p->nmap, p->nmap);
 }

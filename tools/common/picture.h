@@ -20,12 +20,14 @@ typedef struct {
     long spectrum;      /* row; -1: choose one */
     const char *target; /* TARGETID of a row; NULL: none */
     double wave[2];     /* Angstrom; both 0: all */
+    double region[4];   /* columns x0, x1 and rows y0, y1 of a CCD; all 0: all of it */
 } spx_picture_args;
 
 typedef struct {
     const spx_picture_args *args;
     double width, height;
-    double panel[2]; /* left end and middle of the height of the panel in work */
+    size_t nmap;     /* maps so far */
+    double panel[3]; /* left and right end, and middle of the height, of the panel in work */
     spx_text script;
     spx_status st;
     spx_err *e;
@@ -69,6 +71,10 @@ void spx_picture_columns(spx_picture *p, const char *name, size_t n, size_t ncol
 /* Data block $name, a matrix z[ny][nx]; NaN becomes 1e30, which the function v(z) of the program turns back (gnuplot
  * warns of NaN in a matrix). */
 void spx_picture_matrix(spx_picture *p, const char *name, size_t nx, size_t ny, const double *z);
+/* Round steps between tics, at most `most` of them. */
+void spx_picture_tics(spx_picture *p, const char *axis, double lo, double hi, int most);
+/* A power of ten as it is printed: "0.1", "1000", "10⁴". */
+void spx_picture_power(int k, char out[16]);
 /* Logarithmic axis with labels at the powers of ten. */
 void spx_picture_decades(spx_picture *p, const char *axis, double lo, double hi);
 /* Colour axis that is linear about 0 and logarithmic far from it: function f(z) = asinh(z / soft), range and labels. */
@@ -99,6 +105,15 @@ double *spx_picture_bin(spx_picture *p, const double *z, size_t nx, size_t ny, s
 double *spx_picture_resample(spx_picture *p, const double *z, const double *wave, size_t n, size_t nwave, double lo,
                              double hi, size_t ncol, size_t k);
 
+/* ---- maps: rows of spectra as an image ---- */
+/* Panel with z[n][nwave] (NaN: no value) over wavelengths and rows, in a data block of its own, and its colour bar.
+ * What follows sets range (cb) and palette; spx_picture_plot_map() draws it. */
+void spx_picture_map(spx_picture *p, const double *z, const double *wave, size_t n, size_t nwave, double left,
+                     double right, double top, double bottom);
+void spx_picture_plot_map(spx_picture *p);
+/* Place of the colour bar of a panel that ends at `right`. */
+void spx_picture_bar(spx_picture *p, double right, double top, double bottom);
+
 /* ---- lines ---- */
 /* Names and thin marks of stellar lines at velocity v (km/s), or of the night sky, in a panel `pixels` wide whose x
  * axis is lo ... hi, in rows from the upper edge of the panel. spx_picture_unlined() takes them back after its plot. */
@@ -107,8 +122,22 @@ void spx_picture_sky_lines(spx_picture *p, spx_medium medium, double lo, double 
 void spx_picture_unlined(spx_picture *p);
 
 /* ---- pictures: each needs the blocks of its name, in any of the inputs ---- */
+void spx_picture_image(spx_picture *p);    /* CCD with traces and masked pixels, beside its residuals */
 void spx_picture_frame(spx_picture *p);    /* all spectra as an image, and one */
 void spx_picture_spectrum(spx_picture *p); /* one spectrum, arm by arm */
 void spx_picture_fit(spx_picture *p);      /* the same with its model, residuals and names of lines */
+void spx_picture_flat(spx_picture *p);
+void spx_picture_sky(spx_picture *p);
+void spx_picture_flux(spx_picture *p);
+void spx_picture_shift(spx_picture *p);
+void spx_picture_shifts(spx_picture *p); /* of several exposures */
+void spx_picture_stars(spx_picture *p);  /* temperatures and gravities, errors of velocities */
+void spx_picture_truth(spx_picture *p);  /* parameters against those of a simulation */
+void spx_picture_corner(spx_picture *p); /* covariance of one star */
+void spx_picture_templates(spx_picture *p);
+void spx_picture_svd(spx_picture *p);
+void spx_picture_ccf(spx_picture *p); /* cross-correlation and chi2(v) of one star */
+/* Any matrix: snapshots of a simulation, stacks, spectra of a library. */
+void spx_picture_matrix_of(spx_picture *p);
 
 #endif

@@ -10,7 +10,7 @@
 #include "h5/object.h"
 #include "products/spectra_h5.h"
 
-enum { LEFT = 78, RIGHT = 18, BAR = 100, TOP = 30, BOTTOM = 50, GAP = 12, MAX_SOURCE = 16 };
+enum { LEFT = 90, RIGHT = 18, BAR = 100, TOP = 30, BOTTOM = 50, GAP = 12, MAX_SOURCE = 16 };
 
 /* Arm of one of the inputs: values that are masked or without information are NaN. */
 typedef struct {
@@ -329,7 +329,6 @@ static void plot_image(spx_picture *p, const shown *d, double w0, double w1, dou
                       strncmp(d->arm[0].arm->unit, "electron/", 9) == 0   ? "per Å"
                       : strcmp(d->arm[0].arm->unit, "relative flux") == 0 ? ""
                                                                           : d->arm[0].arm->unit);
-    spx_picture_add(p, "set cblabel offset 0.5,0\n");
     /* the spectrum that is shown below */
     spx_picture_add(
         p, "set label 4 '◂' at graph 1, first %zu left offset character -0.15,0 tc rgb '" SPX_RED "' front\n", row);
@@ -340,7 +339,7 @@ static void plot_image(spx_picture *p, const shown *d, double w0, double w1, dou
                             a, a, k, 0.5 * (double)(k - 1));
             comma = ", \\\n     ";
         }
-    spx_picture_add(p, "\nunset object 1\nunset label 4\nunset colorbox\n");
+    spx_picture_add(p, "\nunset object 1\nunset label 4\nunset colorbox\nunset label 3\n");
 }
 
 /* Sky that was subtracted from the spectra, by arm; $k<a>. Returns the number of arms that have it. */
@@ -512,7 +511,7 @@ static void draw_arms(spx_picture *p, const shown *d, size_t row, double *const 
         if (isfinite(v))
             spx_picture_star_lines(p, s->arm->medium, v, s->wave[0], s->wave[s->n - 1], right - LEFT);
         if (fitted) {
-            spx_picture_add(p, "set label 3 ");
+            spx_picture_add(p, "set label 5 ");
             char text[80];
             (void)snprintf(text, sizeof text, "%s: χ²/N = %.2f", s->arm->name, good > 0 ? chi2 / good : NAN);
             spx_picture_quote(p, text);
@@ -526,7 +525,7 @@ static void draw_arms(spx_picture *p, const shown *d, size_t row, double *const 
                             colour_of(s->arm->name, a));
             spx_picture_add(p, k == 0 ? "title 'model'" : "notitle");
         }
-        spx_picture_add(p, "\nunset label 3\n");
+        spx_picture_add(p, "\nunset label 5\n");
         spx_picture_unlined(p);
         if (k == 0)
             spx_picture_untitled(p);
