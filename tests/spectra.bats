@@ -130,6 +130,37 @@ axis() {
     column VRAD shifted.h5 | awk '{ exit !($1 > 110 && $1 < 130) }'
 }
 
+@test "scales that cannot be meant: a logarithm as CRVAL1 of WAVE-LOG, wavelengths no spectrum has, other frames" {
+    spec_make iraf-log iraf.fits
+    LC_ALL=C sed "s/'LOG-LINEAR'/'WAVE-LOG  '/; s/DC-FLAG /NO-FLAG /" iraf.fits >log10.fits
+    fits2h5 -q --vacuum -o log10.h5 log10.fits
+    star any.h5 log10.h5 700
+    # millimetre in place of Angstrom
+    spec_make wave-log wave.fits
+    LC_ALL=C sed "s/'Angstrom'/'mm      '/" wave.fits >far.fits
+    fits2h5 --list far.fits | grep 'far.fits: generic; .* wavelengths are 6.4e+10 to .* Angstrom: is their unit right?'
+    fails_with 3 '*far.fits*' fits2h5 --as spectra -o x.h5 far.fits
+    spec_make text star.txt
+    awk '{ $1 /= 100; print }' star.txt >short.txt
+    fails_with 3 '*short.txt: arm spectrum: wavelengths of 64* Angstrom cannot be*' fits2h5 --air -o x.h5 short.txt
+    spec_make eso eso.fits
+    LC_ALL=C sed "s/'BARYCENT'/'LSRK    '/" eso.fits >lsr.fits
+    fits2h5 --list lsr.fits | grep 'generic; .* (SPECSYS) is neither'
+    LC_ALL=C sed "s/'BARYCENT'/'HELIOCEN'/" eso.fits >sun.fits
+    fits2h5 -q -o sun.h5 sun.fits
+    axis sun.h5 xshooter barycentric
+}
+
+@test "the list tells what errors, masks and wavelengths become" {
+    for kind in muse apstar espresso spec; do spec_make $kind $kind.fits; done
+    fits2h5 --list muse.fits | grep 'STAT .* -> /spectra/muse/ivar$'
+    fits2h5 --list muse.fits | grep 'DATA .* -> /spectra/muse/flux$'
+    fits2h5 --list apstar.fits | grep '3 .* -> /spectra/apogee/mask$'
+    fits2h5 --list espresso.fits | grep ' -> /spectra/espresso/wavelength$'
+    # columns of a table
+    fits2h5 --list spec.fits | grep 'COADD .* -> /spectra/sdss$'
+}
+
 @test "orders of echelle spectrographs, each an arm" {
     layout orders carmenes5 2475 --vacuum
     layout espresso espresso5 2475

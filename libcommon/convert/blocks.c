@@ -463,15 +463,22 @@ static size_t clean_arm(spx_arm *a, size_t nspec)
 }
 
 /* Reads medium and frame from a header: CTYPE1 AWAV or AIRORVAC for air; SPECSYS for the frame. */
-static void axis_of(const spx_cards *h, spx_arm *a)
+static spx_status axis_of(const spx_fits *f, size_t hdu, spx_arm *a, spx_err *e)
 {
+    const spx_cards *h = &f->hdu[hdu].header;
     char text[16];
     if (spx_cards_string(h, "AIRORVAC", text, sizeof text))
         a->medium = strncasecmp(text, "air", 3) == 0 ? SPX_AIR : SPX_VACUUM;
     if (spx_cards_string(h, "CTYPE1", text, sizeof text) && strncmp(text, "AWAV", 4) == 0)
         a->medium = SPX_AIR;
-    if (spx_cards_string(h, "SPECSYS", text, sizeof text))
-        a->barycentric = strncmp(text, "TOPO", 4) != 0;
+    const int frame = spx_cards_string(h, "SPECSYS", text, sizeof text) ? spx_wave_frame(text) : -1;
+    if (frame == -2)
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                           "HDU %s: SPECSYS is '%s': should be TOPOCENT, BARYCENT or HELIOCEN",
+                           spx_fits_hduname(f, hdu), text);
+    if (frame >= 0)
+        a->barycentric = frame;
+    return SPX_OK;
 }
 
 /* Wavelengths of an HDU in the unit that its BUNIT says; none is Angstrom. */
@@ -552,8 +559,7 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
     for (char *c = a->unit; *c; c++)
         if (*c < 32 || *c > 126)
             *c = '?';
-    axis_of(&f->hdu[hdu[0]].header, a);
-    return st;
+    return st == SPX_OK ? axis_of(f, (size_t)hdu[0], a, e) : st;
 }
 
 static spx_status report_clean(const spx_fits *f, const spx_arm *a, size_t n, spx_note_list *notes, spx_err *e)

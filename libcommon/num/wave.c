@@ -58,3 +58,14 @@ double spx_wave_unit(const char *text)
     }
     return 0;
 }
+
+int spx_wave_frame(const char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    if (*text == '\0')
+        return -1;
+    return strncasecmp(text, "topo", 4) == 0                                         ? 0
+           : strncasecmp(text, "bary", 4) == 0 || strncasecmp(text, "helio", 5) == 0 ? 1
+                                                                                     : -2;
+}

@@ -21,6 +21,10 @@ double spx_air_to_vacuum(double air);
  * (but "M" is none), and "0.1 nm"; 0: it is none of these. Blanks around it do not matter. */
 double spx_wave_unit(const char *text);
 
+/* Frame of wavelengths by SPECSYS (FITS standard 4.0, section 8.4.2): 0 topocentric, 1 barycentric or heliocentric (13
+ * m/s apart at most), -1 blank, -2 any other word. */
+int spx_wave_frame(const char *text);
+
 /* out[n]: start + k step for k = 0 ... n-1, or, logarithmic, 10 to the power of that. */
 void spx_wave_axis(int logarithmic, double start, double step, size_t n, double *out);
 

@@ -93,6 +93,16 @@ spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o
     return st;
 }
 
+/* `path` of a spectrum as the place of values: of an HDU of their own with their dataset's name. */
+static void plan_values(const spx_fits *f, const spx_fits_values *v, const char *path, const char *dataset,
+                        spx_fits_path *view)
+{
+    if (v->hdu < 0 || view[v->hdu][0])
+        return;
+    const int alone = f->hdu[v->hdu].kind == SPX_FITS_IMAGE || f->hdu[v->hdu].kind == SPX_FITS_TILED;
+    snprintf(view[v->hdu], sizeof *view, "%s%s%s", path, alone ? "/" : "", alone ? dataset : "");
+}
+
 void spx_fits_spectra_plan(const spx_fits *f, const spx_fits_spectra *l, spx_fits_path *view)
 {
     for (size_t i = 0; i < f->nhdu; i++)
@@ -102,10 +112,14 @@ void spx_fits_spectra_plan(const spx_fits *f, const spx_fits_spectra *l, spx_fit
         size_t same = 1;
         for (size_t k = 0; k < i; k++)
             same += strcmp(l->s[k].arm, s->arm) == 0 && l->s[k].row == s->row;
-        char number[24] = "";
+        char path[64];
         if (same > 1)
-            snprintf(number, sizeof number, "%zu", same);
-        if (s->flux.hdu >= 0 && !view[s->flux.hdu][0])
-            snprintf(view[s->flux.hdu], sizeof *view, "/spectra/%s%s", s->arm, number);
+            snprintf(path, sizeof path, "/spectra/%s%zu", s->arm, same);
+        else
+            snprintf(path, sizeof path, "/spectra/%s", s->arm);
+        plan_values(f, &s->flux, path, "flux", view);
+        plan_values(f, &s->noise, path, "ivar", view);
+        plan_values(f, &s->mask, path, "mask", view);
+        plan_values(f, &s->wave, path, "wavelength", view);
     }
 }

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "fits/cards.h"
+#include "num/wave.h"
 
 spx_fits_values spx_values_of_row(int hdu, size_t row)
 {
@@ -56,11 +57,11 @@ void spx_spectrum_axis(const spx_fits *f, int hdu, const spx_survey *fam, spx_fi
                 s->medium = SPX_VACUUM;
         }
         if (s->barycentric < 0 && spx_cards_string(h, "SPECSYS", text, sizeof text))
-            s->barycentric = strncasecmp(text, "TOPO", 4) != 0;
+            s->barycentric = spx_wave_frame(text);
     }
     if (s->medium < 0 && fam != NULL)
         s->medium = fam->medium;
-    if (s->barycentric < 0 && fam != NULL)
+    if (s->barycentric == -1 && fam != NULL)
         s->barycentric = fam->barycentric;
 }
 

@@ -50,6 +50,10 @@ static spx_status put_in_order(const char *name, spx_loaded *l, spx_err *e)
                                "arm %s: wavelengths turn at pixel %zu (%.2f, then %.2f Angstrom): sort the spectrum%s",
                                l->from->arm, i, l->wave[i - 1], l->wave[i],
                                l->from->flux.hdu >= 0 ? " (--generic keeps it)" : "");
+    double lo, hi;
+    if (!spx_values_possible(m, l->wave, &lo, &hi))
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, "give Angstrom",
+                           "arm %s: wavelengths of %g to %g Angstrom cannot be", l->from->arm, lo, hi);
     return SPX_OK;
 }
 

@@ -33,6 +33,9 @@ typedef enum {
 #define SPX_FITS_ROWS SIZE_MAX
 /* Wavelengths without a unit are metres below this. */
 #define SPX_FITS_METRES 1e-3
+/* Wavelengths that cannot be, Angstrom: below 10 nm, above 1 mm. */
+#define SPX_FITS_SHORTEST 100.0
+#define SPX_FITS_LONGEST  1e7
 typedef struct {
     int hdu, column;
     size_t row;
@@ -51,7 +54,7 @@ typedef struct {
     uint32_t bad; /* mask bits that make a pixel unusable */
     spx_wave_scale scale;
     double start, step, unit; /* unit in Angstrom, after undoing the logarithm; 0: guessed from the values */
-    int medium, barycentric;  /* -1: not stated */
+    int medium, barycentric;  /* -1: not stated; barycentric -2: a frame that is neither */
     double *given[3];         /* owned: wavelengths in Angstrom; fluxes and errors of a text file */
 } spx_fits_spectrum;
 
@@ -74,10 +77,11 @@ typedef struct {
 spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e);
 void spx_fits_spectra_free(spx_fits_spectra *s);
 
-/* Checks that wavelengths are monotonic; l->note names a spectrum whose are not. */
+/* Checks that wavelengths are monotonic and possible, and their frame a known one; l->note names a spectrum whose are
+ * not. */
 spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e);
 
-/* Path of the arm's group made from each HDU, or an empty text. */
+/* Dataset of an arm made from each HDU, its group where an HDU holds several; or an empty text. */
 void spx_fits_spectra_plan(const spx_fits *f, const spx_fits_spectra *s, spx_fits_path *view);
 
 /* File of a block of spectra; f->nhdu 0: a text file. */

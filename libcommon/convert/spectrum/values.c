@@ -133,6 +133,18 @@ static size_t turning_point(size_t n, const double *w)
     return 0;
 }
 
+int spx_values_possible(size_t n, const double *w, double *lo, double *hi)
+{
+    *lo = HUGE_VAL;
+    *hi = 0;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(w[i]) && w[i] > 0) {
+            *lo = fmin(*lo, w[i]);
+            *hi = fmax(*hi, w[i]);
+        }
+    return !(*hi > 0) || (*lo >= SPX_FITS_SHORTEST && *hi <= SPX_FITS_LONGEST);
+}
+
 spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e)
 {
     spx_column_cache keep = {0};
@@ -142,11 +154,21 @@ spx_status spx_fits_spectra_check(spx_fits *f, spx_fits_spectra *l, spx_err *e)
         const spx_fits_spectrum *s = &l->s[i];
         st = spx_values_wavelengths(f, s, &keep, &w, e);
         const size_t at = st == SPX_OK ? turning_point(s->n, w) : 0;
+        double lo, hi;
         if (at > 0)
             snprintf(
                 l->note, sizeof l->note,
                 "looks like a spectrum in HDU %d, but its wavelengths turn at pixel %zu (%.2f, then %.2f Angstrom)",
                 s->flux.hdu, at, w[at - 1], w[at]);
+        else if (st == SPX_OK && !spx_values_possible(s->n, w, &lo, &hi))
+            snprintf(l->note, sizeof l->note,
+                     "looks like a spectrum in HDU %d, but its wavelengths are %g to %g Angstrom: is their unit right?",
+                     s->flux.hdu, lo, hi);
+        else if (s->barycentric == -2)
+            snprintf(l->note, sizeof l->note,
+                     "looks like a spectrum in HDU %d, but its frame (SPECSYS) is neither TOPOCENT nor BARYCENT or "
+                     "HELIOCEN",
+                     s->flux.hdu);
         spx_free(w);
     }
     spx_free(keep.v);

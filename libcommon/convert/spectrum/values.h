@@ -19,4 +19,8 @@ spx_status spx_values_get(spx_fits *f, const spx_fits_values *at, size_t n, spx_
 spx_status spx_values_wavelengths(spx_fits *f, const spx_fits_spectrum *s, spx_column_cache *keep, double **out,
                                   spx_err *e);
 
+/* Least and largest of the n wavelengths that are there; 0 where they cannot be (SPX_FITS_SHORTEST, SPX_FITS_LONGEST).
+ */
+int spx_values_possible(size_t n, const double *w, double *lo, double *hi);
+
 #endif

@@ -28,7 +28,15 @@ int spx_wave_scale_header(const spx_cards *h, spx_fits_spectrum *s)
         strncmp(type, "VELO", 4) == 0 || strncmp(type, "VRAD", 4) == 0 || strncmp(type, "ENER", 4) == 0)
         return 0;
     s->unit = spx_wave_unit(unit);
-    if (strncmp(type + (strlen(type) > 4 ? 4 : 0), "-LOG", 4) == 0) { /* value exp(step (i - pixel) / value) */
+    const int logarithmic = strncmp(type + (strlen(type) > 4 ? 4 : 0), "-LOG", 4) == 0;
+    if (logarithmic && value > SPX_FITS_METRES && value < 11 &&
+        s->unit <= 1) { /* the logarithm itself, against the rule */
+        s->scale = value < 6 ? SPX_WAVE_LOG10 : SPX_WAVE_LN;
+        s->start = value + (1 - pixel) * step;
+        s->step = step;
+        return 1;
+    }
+    if (logarithmic) { /* value exp(step (i - pixel) / value) */
         s->scale = SPX_WAVE_LN;
         s->start = log(value) + (1 - pixel) * step / value;
         s->step = step / value;
