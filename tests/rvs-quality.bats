@@ -83,3 +83,66 @@ flagged() {
     rvs-fit -q --joint target --templates "$d/templates.h5" f1.h5 -o single.h5
     [ "$(flagged 1024 single.h5)" -eq 0 ]
 }
+
+# stars_with_misfit SEED MISFIT: templates t.h5, stars.h5 with lines of their own, truth (any_library).
+stars_with_misfit() {
+    any_library "$1" 2 grid library.h5 stars.h5 "$2" >truth
+    rvs-template -q -f -s a:5020:5180:0.4:FWHM=1.58 --library-resolution none --log-param "$(sed -n 1p truth)" -o t.h5 \
+        library.h5
+}
+
+# rms_pull FILE...: of the velocities of fits, beside the truth of the same name with .truth
+rms_pull() {
+    local f
+    for f; do
+        paste -d, <(tail -n +4 "$f.truth") <(h5table --csv -c VRAD,VRAD_ERR "$f" | tail -n +2)
+    done | awk -F, '{ p = ($(NF - 1) - $1) / $NF; s += p * p } END { print sqrt(s / NR) }'
+}
+
+@test "--jitter: errors of stars whose lines are not those of the templates hold the misfit" {
+    local seed fits=() plain=()
+    for seed in 11 12 13 15; do
+        stars_with_misfit $seed 0.3
+        rvs-fit -q --npoly 5 --vrange=-400,400 -t t.h5 -o plain$seed.h5 stars.h5
+        rvs-fit -q --npoly 5 --vrange=-400,400 --jitter fit -t t.h5 -o fit$seed.h5 stars.h5
+        cp truth plain$seed.h5.truth
+        cp truth fit$seed.h5.truth
+        plain+=("plain$seed.h5")
+        fits+=("fit$seed.h5")
+        h5check fit$seed.h5
+        # a misfit of some per cent is in the jitter, and no longer in chi squared
+        h5table --csv -c JITTER_A,JITTER_ERR_A,CHISQ_TOT,NPIX_TOT,RVS_WARN fit$seed.h5 | awk -F, '
+            NR > 1 { n++; if (!($1 > 0.005 && $1 < 0.3 && $2 > 0 && $2 < 0.2 * $1 && $3 / $4 > 0.9 && $3 / $4 < 1.1 &&
+                int($5 / 256) % 2 == 0)) { print; bad = 1 } }
+            END { exit bad || n != 6 }'
+    done
+    # 24 stars: the rms of their pulls has a statistical error of 15 %
+    rms_pull "${plain[@]}" | awk '{ print; exit !($1 > 3) }'
+    rms_pull "${fits[@]}" | awk '{ print; exit !($1 > 0.6 && $1 < 1.6) }'
+}
+
+@test "--jitter: a number, of an arm, and what makes no sense" {
+    local d=$BATS_FILE_TMPDIR/data
+    rvs-fit -q --jitter 0.02 -t "$d/templates.h5" -o all.h5 "$d/frame-r0.h5"
+    rvs-fit -q --jitter r:0.02 --jitter fit -t "$d/templates.h5" -o arm.h5 "$d/frame-r0.h5"
+    h5diff all.h5 arm.h5 /rvfit
+    h5table --csv -c JITTER_R,JITTER_ERR_R all.h5 | awk -F, 'NR > 1 && !($1 == 0.02 && $2 == 0) { bad = 1 } END { exit bad }'
+    # without a jitter there is no column of it
+    rvs-fit -q -t "$d/templates.h5" -o none.h5 "$d/frame-r0.h5"
+    run ! grep -q JITTER <(h5table --csv none.h5)
+    # the weights of pixels are those of none: the errors alone are wider, or as they were
+    rvs-fit -q --jitter 0 -t "$d/templates.h5" -o zero.h5 "$d/frame-r0.h5"
+    paste -d, <(h5table --csv -c VRAD,CHISQ_TOT,VRAD_ERR none.h5) <(h5table --csv -c VRAD,CHISQ_TOT,VRAD_ERR zero.h5) |
+        awk -F, 'NR > 1 { n++; if (!($1 == $4 && $2 == $5 && $6 >= $3 && $6 < 2 * $3)) { print; bad = 1 } }
+            END { exit bad || n < 6 }'
+    fails_with 2 "*--jitter q:0.1: the spectra have no arm 'q'*" \
+        rvs-fit --jitter q:0.1 -t "$d/templates.h5" -o x.h5 "$d/frame-r0.h5"
+    for wrong in much -0.1 2 r:; do
+        fails_with 2 "*--jitter $wrong: give a fraction of the flux, 0 to 1, or 'fit'*" \
+            rvs-fit --jitter="$wrong" -t "$d/templates.h5" -o x.h5 "$d/frame-r0.h5"
+    done
+    fails_with 2 '*--jitter 0.1: there is another jitter for the same arm*' \
+        rvs-fit --jitter 0.2 --jitter 0.1 -t "$d/templates.h5" -o x.h5 "$d/frame-r0.h5"
+    fails_with 2 '*--jitter and --scale-errors exclude each other*' \
+        rvs-fit --jitter fit --scale-errors -t "$d/templates.h5" -o x.h5 "$d/frame-r0.h5"
+}

@@ -105,6 +105,11 @@ static const spx_opt options[] = {
                .given = &o.reject_sigma_given),
     SPX_OPTION(FLAG, "scale-errors", 0, NULL, o.scale_errors,
                "Widen errors by the root of chi2 a degree of freedom, where that is above 1"),
+    SPX_OPTION(
+        LIST, "jitter", 0, "[ARM:]J|fit", o.jitter,
+        "Add a variance of (J flux)^2 to all pixels, of all arms or of one, or fit J for each star: for misfit of "
+        "the templates. Errors then allow for misfit that neighbouring pixels share; repeatable",
+        .absent = "none"),
     SPX_OPTION(FLAG, "model", 0, NULL, o.model, "Leave the best models out of the output", .no = 1),
     SPX_OPTION(FLAG, "with-template", 0, NULL, o.with_template,
                "Also write the template of each star at its velocity, with its own continuum and without line-spread "
@@ -185,6 +190,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = spx_rvfit_choose_wavelengths(&o, &r->spectra, r->setup, e);
     if (st == SPX_OK)
         st = spx_rvfit_args_options(&o, &r->templates.setup[0], fit, e);
+    if (st == SPX_OK)
+        st = spx_rvfit_choose_jitter(&o, &r->spectra, fit, e);
     if (st == SPX_OK)
         st = spx_run_hook(s, &fit->hook, e);
     fit->keep_model = o.model || s->common.hook != NULL;

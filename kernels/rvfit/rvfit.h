@@ -16,7 +16,12 @@
  * by linear interpolation over the pixel number and get an error of 1000 times the arm's median flux. So do, unfilled,
  * pixels in 4300-4450 Angstrom (when `dichroic` is set) and the 5 pixels at each end (with a resolution matrix).
  * Errors of good pixels below 0.3 times their median are raised to that. A piece with no more good pixels than the
- * continuum has coefficients, or no flux, is left out of the star. */
+ * continuum has coefficients, or no flux, is left out of the star.
+ *
+ * Jitter: with a fraction j of an arm, errors are e_i^2 = sigma_i^2 + (j c_i)^2, where sigma_i is what the spectrum
+ * says and c_i its smooth level (medians in blocks of pixels, joined by straight lines). A fitted j is where the
+ * likelihood has its maximum with the other quantities at theirs, in turns. Errors of all quantities then allow for a
+ * misfit that neighbouring pixels share (search/misfit.c). */
 #ifndef SPX_RVFIT_H
 #define SPX_RVFIT_H
 
@@ -62,8 +67,10 @@ typedef struct {
     int reject;          /* so many times, pixels farther than reject_sigma from the model are masked, and the star is
                           * fitted again; 0: never */
     double reject_sigma; /* in units of their errors, or of 1.48 times the median deviation where that is larger */
-    int brute; /* start from the objective itself on a grid of velocities and templates, not from cross-correlation */
-    int scale_errors; /* errors times the root of chi^2 a degree of freedom, where that is above 1 */
+    int brute;  /* start from the objective itself on a grid of velocities and templates, not from cross-correlation */
+    int jitter; /* errors of pixels hold a fraction of the flux, */
+    double jitter_of[SPX_MAX_ARM]; /* of each arm of the spectra: this; NaN: fitted, for each star */
+    int scale_errors;              /* errors times the root of chi^2 a degree of freedom, where that is above 1 */
     int keep_model;
     int keep_ccf;
     size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */

@@ -46,11 +46,13 @@ typedef struct {
     double sn[SPX_MAX_ARM]; /* median of flux/error over good pixels, root of the sum of squares over exposures; 0: no
                              * good pixel */
     double arm_chisq[SPX_MAX_ARM], arm_chisq_c[SPX_MAX_ARM];
-    int64_t npix;      /* good pixels */
-    int64_t nreject;   /* pixels rejected as outliers, which are not in npix */
-    int32_t niter;     /* evaluations of the objective with its derivatives */
-    int32_t success;   /* 1: a minimum was reached */
-    int32_t nexp;      /* exposures used */
+    double jitter[SPX_MAX_ARM], jitter_err[SPX_MAX_ARM]; /* fraction of the flux that errors of pixels hold; its error,
+                                                          * 0 where it was given */
+    int64_t npix;                                        /* good pixels */
+    int64_t nreject;                                     /* pixels rejected as outliers, which are not in npix */
+    int32_t niter;                                       /* evaluations of the objective with its derivatives */
+    int32_t success;                                     /* 1: a minimum was reached */
+    int32_t nexp;                                        /* exposures used */
     int32_t ccf_entry; /* entry of the cross-correlation set whose curves are kept; -1: none */
     int64_t warn;      /* SPX_RVS_* */
 } spx_rvfit_star;
@@ -63,6 +65,7 @@ typedef struct {
 
 typedef struct {
     size_t nstar, npar, narm, nrow;
+    int with_jitter; /* 1: errors of pixels hold one */
     char parname[SPX_MAX_PAR][32];
     spx_rvfit_star *star;         /* [nstar] */
     size_t *row;                  /* [nrow] rows of the fitted spectra in the input */

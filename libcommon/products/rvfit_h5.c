@@ -28,7 +28,7 @@ static int is_taken(const char *name, const char (*par)[32], size_t k)
         "TARGETID", "EXPID",     "FIBER",     "TARGET_RA", "TARGET_DEC", "REF_ID",   "REF_CAT",   "OBJTYPE",    "VRAD",
         "VRAD_ERR", "VRAD_SKEW", "VRAD_KURT", "VRAD_CCF",  "VRAD_ALT",   "VSINI",    "VSINI_ERR", "DCHISQ_ALT", "COVAR",
         "NEG2LOGL", "NPIX_TOT",  "NREJECT",   "NITER",     "SUCCESS",    "RVS_WARN", "NEXP"};
-    int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0;
+    int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0 || strncmp(name, "JITTER_", 7) == 0;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         yes |= strcmp(name, fixed[i]) == 0;
     for (size_t j = 0; j < k && !yes; j++) {
@@ -132,9 +132,13 @@ static spx_status add_arms(spx_table *t, const spx_rvfit *r, double *tmp, spx_er
     static const struct {
         const char *prefix;
         size_t offset;
-    } columns[] = {{"SN", AT(sn)}, {"CHISQ", AT(arm_chisq)}, {"CHISQ_C", AT(arm_chisq_c)}};
+    } columns[] = {{"SN", AT(sn)},
+                   {"CHISQ", AT(arm_chisq)},
+                   {"CHISQ_C", AT(arm_chisq_c)},
+                   {"JITTER", AT(jitter)},
+                   {"JITTER_ERR", AT(jitter_err)}};
     spx_status st = SPX_OK;
-    for (size_t k = 0; k < 3; k++)
+    for (size_t k = 0; k < (r->with_jitter ? 5 : 3); k++)
         for (size_t a = 0; a < r->narm && st == SPX_OK; a++) {
             char name[48];
             arm_column(columns[k].prefix, r->arm[a].name, name, sizeof name);

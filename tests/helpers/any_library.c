@@ -1,8 +1,9 @@
-/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA: a library of NPAR parameters, and six stars of the same
- * formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of any kind. Names, ranges
- * and nodes of the parameters are random; some are such that ln flux depends on their logarithm. holes: some of
- * the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an LSF of FWHM 1.6 Angstrom,
- * signal-to-noise ratio 100.
+/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT]: a library of NPAR parameters, and six stars of
+ * the same formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of any kind.
+ * Names, ranges and nodes of the parameters are random; some are such that ln flux depends on their logarithm. holes:
+ * some of the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an LSF of FWHM 1.6
+ * Angstrom, signal-to-noise ratio 100. With MISFIT each star has lines of its own, as real stars have for any library:
+ * optical depths off by a factor exp(MISFIT gauss), and centres by 0.1 MISFIT gauss Angstrom.
  *
  * Standard output: names of the parameters that are to be mapped, separated by commas, or none; the columns VRAD and
  * NAME of rvs-fit, with commas; how far off each may be beside its error, 0.02 of a range; then the truth, a line a
@@ -140,9 +141,20 @@ static spx_status write_library(const library *l, const char *name, spx_err *e)
     return file < 0 || H5Fclose(file) < 0 ? SPX_EIO : st;
 }
 
-/* Pixels of 0.4 Angstrom; photons through the LSF. */
-static spx_status write_stars(const library *l, const char *name, spx_err *e)
+/* The lines of the library as a star has them. */
+static void lines_of_star(const library *l, double misfit, library *own)
 {
+    *own = *l;
+    for (size_t k = 0; k < NLINE && misfit > 0; k++) {
+        own->depth[k] *= exp(misfit * gauss());
+        own->centre[k] += 0.1 * misfit * gauss();
+    }
+}
+
+/* Pixels of 0.4 Angstrom; photons through the LSF. */
+static spx_status write_stars(const library *l, double misfit, const char *name, spx_err *e)
+{
+    static library own;
     spx_spectra s = {.nspec = NSTAR, .narm = 1};
     spx_arm *a = &s.arm[0];
     const double sigma = FWHM / 2.3548200450309493;
@@ -154,6 +166,7 @@ static spx_status write_stars(const library *l, const char *name, spx_err *e)
     spx_status st = a->wavelength && a->flux && a->ivar ? SPX_OK : SPX_EIO;
     for (size_t i = 0; i < NSTAR && st == SPX_OK; i++) {
         double u[SPX_MAX_PAR], v = between(-150, 150), beta = v / C_KMS;
+        lines_of_star(l, misfit, &own);
         printf("%.6f", v);
         for (size_t p = 0; p < l->npar; p++) {
             u[p] = between(0.2, 0.8);
@@ -164,7 +177,7 @@ static spx_status write_stars(const library *l, const char *name, spx_err *e)
             double w = a->wavelength[k] = WAVE0 + 20 + 0.4 * (double)k, sum = 0, norm = 0;
             for (int j = -80; j <= 80; j++) {
                 double x = w + 0.05 * j, g = exp(-0.5 * pow(0.05 * j / sigma, 2));
-                sum += g * x * flux_at(l, u, x * sqrt((1 - beta) / (1 + beta)));
+                sum += g * x * flux_at(&own, u, x * sqrt((1 - beta) / (1 + beta)));
                 norm += g;
             }
             a->flux[i * NPIX + k] = sum / norm / w + 0.01 * gauss();
@@ -181,9 +194,9 @@ static spx_status write_stars(const library *l, const char *name, spx_err *e)
 int main(int argc, char **argv)
 {
     static library l;
-    const long npar = argc == 6 ? strtol(argv[2], NULL, 10) : 0;
+    const long npar = argc == 6 || argc == 7 ? strtol(argv[2], NULL, 10) : 0;
     if (npar < 1 || npar > SPX_MAX_PAR || strchr("ghs", argv[3][0]) == NULL) {
-        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA");
+        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT]");
         return 1;
     }
     spx_err e = {0};
@@ -211,7 +224,7 @@ int main(int argc, char **argv)
     puts("");
     spx_status st = write_library(&l, argv[4], &e);
     if (st == SPX_OK)
-        st = write_stars(&l, argv[5], &e);
+        st = write_stars(&l, argc == 7 ? strtod(argv[6], NULL) : 0, argv[5], &e);
     if (st != SPX_OK)
         printf("any_library: %s\n", spx_err_text(&e));
     return st != SPX_OK;

@@ -94,6 +94,28 @@ simulated_library() {
     done
 }
 
+@test "stars whose lines are not those of the templates: pulls of velocities with a jitter" {
+    local seed misfit name
+    for misfit in 0 0.1 0.3 0.6; do
+        rm -f plain scaled jitter
+        for seed in {2001..2060}; do
+            any_library "$seed" 2 grid library.h5 stars.h5 "$misfit" >truth
+            # some of the libraries have a parameter that cannot be mapped
+            rvs-template -q -f -s a:5020:5180:0.4:FWHM=1.58 --library-resolution none \
+                --log-param "$(sed -n 1p truth)" -o t.h5 library.h5 || continue
+            for name in plain: scaled:--scale-errors jitter:--jitter=fit; do
+                # shellcheck disable=SC2086
+                rvs-fit -q -f --npoly 5 --vrange=-400,400 --no-model ${name#*:} -t t.h5 -o rv.h5 stars.h5
+                paste -d' ' <(column VRAD,VRAD_ERR rv.h5) <(tail -n +4 truth | cut -d, -f1) >>"${name%:*}"
+            done
+        done
+        for name in plain scaled jitter; do
+            echo "misfit $misfit, $name: robust pulls, median $(robust <$name) of $(wc -l <$name)" >&3
+        done
+        robust <jitter | awk '{ exit !($1 > 0.85 && $1 < 1.2 && $2 * $2 < 0.2^2) }'
+    done
+}
+
 @test "slow rotators, with the spectra's resolution matrices" {
     simulated_library 5900,9100
     rvs-template -q -o narrow.h5 --library-resolution none --setup r:5990:6810:0.25:FWHM=1.1774 \

@@ -1,5 +1,6 @@
 #include "common/rvfit_arms.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,8 +103,38 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
     return SPX_OK;
 }
 
-/* The kind of name that a range was given for. */
+/* The kind of name that a value was given for. */
 typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_STEM, SPX_RANGE_OF_ARM } spx_range_of;
+
+/* The arms name[narm] that a text "VALUE", of all arms, or "ARM:VALUE", of one or of all of that name but for a number
+ * at the end, sets: takes[narm]; the narrower goes before, and chosen[narm] is what each has been given so far. *value
+ * points into the text. SPX_EUSAGE: no such arm, or two values for
+ * the same. */
+static spx_status match_arms(const char *option, const char *what, const char *text, size_t narm,
+                             const char *const *name, spx_range_of *chosen, int *takes, const char **value, spx_err *e)
+{
+    const char *colon = strrchr(text, ':');
+    const size_t len = colon != NULL ? (size_t)(colon - text) : 0;
+    size_t found = 0;
+    *value = colon != NULL ? colon + 1 : text;
+    for (size_t a = 0; a < narm; a++) {
+        const naming how = names(text, len, name[a]);
+        const spx_range_of which = colon == NULL          ? SPX_RANGE_OF_ALL
+                                   : how == NAMED         ? SPX_RANGE_OF_ARM
+                                   : how == NAMED_BY_STEM ? SPX_RANGE_OF_STEM
+                                                          : SPX_RANGE_NONE;
+        takes[a] = 0;
+        if (which == SPX_RANGE_NONE)
+            continue;
+        found++;
+        if (chosen[a] == which)
+            return spx_fail(e, SPX_EUSAGE, "%s %s: there is another %s for the same arm", option, text, what);
+        takes[a] = chosen[a] < which;
+        chosen[a] = takes[a] ? which : chosen[a];
+    }
+    return found > 0 ? SPX_OK
+                     : spx_fail(e, SPX_EUSAGE, "%s %s: the spectra have no arm '%.*s'", option, text, (int)len, text);
+}
 
 /* range[narm]: which wavelengths of each arm name[k] are fitted, of text[n]: "MIN,MAX" for all arms, "ARM:MIN,MAX" for
  * one, or for all of that name but for a number at the end; the narrower goes before; none where chosen[k] is
@@ -111,39 +142,50 @@ typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_STEM, SPX_RANG
 static spx_status name_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
                               double (*range)[2], spx_range_of *chosen, spx_err *e)
 {
-    for (size_t a = 0; a < narm; a++)
-        chosen[a] = SPX_RANGE_NONE;
-    for (size_t i = 0; i < n; i++) {
-        const char *colon = strrchr(text[i], ':'), *pair = colon != NULL ? colon + 1 : text[i];
-        const size_t len = colon != NULL ? (size_t)(colon - text[i]) : 0;
+    spx_status st = SPX_OK;
+    memset(chosen, 0, narm * sizeof *chosen);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        const char *pair = strrchr(text[i], ':') != NULL ? strrchr(text[i], ':') + 1 : text[i];
+        int takes[SPX_MAX_ARM];
         double lo, hi;
-        size_t found = 0;
         if (spx_rvfit_parse_pair(pair, "", "", &lo, &hi, NULL) != SPX_OK)
             return spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX or ARM:MIN,MAX", text[i]);
         if (!(lo < hi))
             return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the first wavelength has to be the smaller one", text[i]);
-        for (size_t a = 0; a < narm; a++) {
-            const naming how = names(text[i], len, name[a]);
-            const spx_range_of which = colon == NULL          ? SPX_RANGE_OF_ALL
-                                       : how == NAMED         ? SPX_RANGE_OF_ARM
-                                       : how == NAMED_BY_STEM ? SPX_RANGE_OF_STEM
-                                                              : SPX_RANGE_NONE;
-            if (which == SPX_RANGE_NONE)
-                continue;
-            found++;
-            if (chosen[a] == which)
-                return spx_fail(e, SPX_EUSAGE, "--wavelength %s: there is another range for the same arm", text[i]);
-            if (chosen[a] > which)
-                continue;
-            range[a][0] = lo;
-            range[a][1] = hi;
-            chosen[a] = which;
-        }
-        if (found == 0)
-            return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the spectra have no arm '%.*s'", text[i], (int)len,
-                            text[i]);
+        st = match_arms("--wavelength", "range", text[i], narm, name, chosen, takes, &pair, e);
+        for (size_t a = 0; a < narm && st == SPX_OK; a++)
+            if (takes[a]) {
+                range[a][0] = lo;
+                range[a][1] = hi;
+            }
     }
-    return SPX_OK;
+    return st;
+}
+
+spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_spectra_parts *p, spx_rvfit_options *fit,
+                                   spx_err *e)
+{
+    const char *name[SPX_MAX_ARM], *value;
+    spx_range_of chosen[SPX_MAX_ARM] = {0};
+    spx_status st = SPX_OK;
+    for (size_t a = 0; a < p->all.narm; a++)
+        name[a] = p->base[a];
+    fit->jitter = o->jitter.n > 0;
+    for (size_t i = 0; i < o->jitter.n && st == SPX_OK; i++) {
+        const char *text = o->jitter.value[i];
+        int takes[SPX_MAX_ARM];
+        double jitter = NAN;
+        st = match_arms("--jitter", "jitter", text, p->all.narm, name, chosen, takes, &value, e);
+        if (st == SPX_OK && strcmp(value, "fit") != 0 &&
+            (spx_parse_double(value, "--jitter", &jitter, NULL) != SPX_OK || !(jitter >= 0 && jitter <= 1)))
+            st = spx_fail(e, SPX_EUSAGE, "--jitter %s: give a fraction of the flux, 0 to 1, or 'fit'", text);
+        for (size_t a = 0; a < p->all.narm && st == SPX_OK; a++)
+            if (takes[a])
+                fit->jitter_of[a] = jitter;
+    }
+    if (st == SPX_OK && fit->jitter && fit->scale_errors)
+        st = spx_fail(e, SPX_EUSAGE, "--jitter and --scale-errors exclude each other");
+    return st;
 }
 
 /* Is arm a the only one that a range for its name holds for? Of several, those without any of it are left out. */

@@ -1,4 +1,5 @@
-/* Chooses the setups of the templates that the arms of spectra are fitted with, and the wavelengths that are fitted. */
+/* Chooses the setups of the templates that the arms of spectra are fitted with, the wavelengths that are fitted,
+ * and the jitter of each. */
 #ifndef SPX_TOOLS_RVFIT_ARMS_H
 #define SPX_TOOLS_RVFIT_ARMS_H
 
@@ -16,5 +17,9 @@ spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates 
  * SPX_EUSAGE: no such arm, no range, two for the same, or nothing is left. */
 spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, spx_spectra_parts *p, const spx_setup **setup,
                                         spx_err *e);
+
+/* Sets the jitter of each arm by --jitter. SPX_EUSAGE: no such arm, no fraction, or two for the same. */
+spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_spectra_parts *p, spx_rvfit_options *fit,
+                                   spx_err *e);
 
 #endif

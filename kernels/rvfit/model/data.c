@@ -102,7 +102,10 @@ static int need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
         spx_rv_data *d = &w->piece[w->maxpiece];
         ok = (d->flux = spx_alloc(c->size.n, sizeof *d->flux, e)) && (d->ie = spx_alloc(c->size.n, sizeof *d->ie, e)) &&
              (d->good = spx_alloc(c->size.n, 1, e)) && (d->model = spx_alloc(c->size.n, sizeof *d->model, e)) &&
-             (!c->opt->resolution || (d->band = spx_alloc(c->size.band, sizeof *d->band, e)));
+             (!c->opt->resolution || (d->band = spx_alloc(c->size.band, sizeof *d->band, e))) &&
+             (!c->opt->jitter || ((d->sigma = spx_alloc(c->size.n, sizeof *d->sigma, e)) &&
+                                  (d->level = spx_alloc(c->size.n, sizeof *d->level, e)) &&
+                                  (d->other = spx_alloc(c->size.n, sizeof *d->other, e))));
     }
     return ok;
 }
@@ -126,6 +129,9 @@ void spx_rv_spectra_free(spx_rv_spectra *w)
         spx_free(d->good);
         spx_free(d->model);
         spx_free(d->band);
+        spx_free(d->sigma);
+        spx_free(d->level);
+        spx_free(d->other);
     }
     spx_free(w->piece);
     spx_free(w->scan);
@@ -209,12 +215,13 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     d->sn = median_of(n, w->workspace->w, d->good, tmp, NULL);
     double least = LEAST_ERROR * median_of(n, err, d->good, tmp, NULL);
     d->large = typical * LARGE_ERROR;
-    d->sum_lne2 = 0;
-    for (size_t i = 0; i < n; i++) {
-        double s = d->good[i] ? fmax(err[i], least) : d->large;
-        d->ie[i] = 1 / s;
-        d->sum_lne2 += 2 * log(s);
+    for (size_t i = 0; i < n; i++)
+        err[i] = fmax(err[i], least);
+    if (c->opt->jitter) {
+        memcpy(d->sigma, err, n * sizeof *err);
+        spx_rv_level(n, d->flux, d->good, tmp, d->level);
     }
+    spx_rv_set_errors(a, d, err, d->level, w->jitter[d->arm]);
     for (size_t i = n; i < a->stride; i++) /* an arm with more pixels may have been here */
         d->flux[i] = d->ie[i] = 0;
     if (c->opt->resolution)
@@ -282,6 +289,9 @@ int spx_rv_load(spx_rv_spectra *w, size_t star)
     if (!need_pieces(w, c->narm * (end - begin), &w->err))
         return 0;
     for (size_t i = 0; i < c->narm; i++) {
+        const double given = c->opt->jitter_of[c->arm[i].index];
+        w->jitter[i] = c->opt->jitter && isfinite(given) ? given : 0;
+        w->jitter_err[i] = 0;
         w->first[i] = n;
         for (size_t k = begin; k < end; k++) {
             spx_rv_data *d = &w->piece[n];

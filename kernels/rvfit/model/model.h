@@ -175,8 +175,10 @@ typedef struct {
     double *band;      /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
     double width;      /* with a resolution matrix: sigma of its rows, pixels, */
     double misfit;     /* and what the templates' LSF cannot be made of these, rms over rms; medians */
-    double sum_lne2;   /* 2 sum ln e */
-    double large;      /* error of a bad pixel */
+    /* With jitter, else NULL: errors without it, smooth level of the flux, a second model (search/misfit.c). */
+    double *sigma, *level, *other;
+    double sum_lne2; /* 2 sum ln e */
+    double large;    /* error of a bad pixel */
     size_t ngood, nreject;
     double sn;
     /* at the last models(): model [stride], chi^2 over good pixels with it, and with the continuum alone; HUGE_VAL and
@@ -219,9 +221,10 @@ typedef struct {
     size_t slot;        /* which of its group */
     spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; maxpiece are allocated */
     size_t maxpiece;
-    size_t first[SPX_MAX_ARM + 1]; /* pieces of arm i are first[i] ... first[i+1]-1 */
-    size_t npix;                   /* all pixels of pieces */
-    double prep[SPX_MAX_FIT];      /* point of the templates in use */
+    size_t first[SPX_MAX_ARM + 1];                       /* pieces of arm i are first[i] ... first[i+1]-1 */
+    size_t npix;                                         /* all pixels of pieces */
+    double jitter[SPX_MAX_ARM], jitter_err[SPX_MAX_ARM]; /* of each arm of the context: fraction, error */
+    double prep[SPX_MAX_FIT];                            /* point of the templates in use */
     double prior, prior_grad[SPX_MAX_FIT], prior_hess[SPX_MAX_FIT * SPX_MAX_FIT];
     int prep_deriv;
     double bary[SPX_MAX_PAR + 1]; /* barycentric coordinates of `prep`, in */
@@ -265,6 +268,14 @@ spx_status spx_rv_template_lsf(const spx_setup *s, double sigma, size_t n, const
 
 /* Mask good pixels that are farther than `sigma` from the pieces' models; returns how many. */
 size_t spx_rv_reject(spx_rv_spectra *w, double sigma);
+
+/* Errors e of a piece from sigma[n], and with jitter from level[n] (else NULL): sets ie and sum_lne2. */
+void spx_rv_set_errors(const spx_rv_arm *a, spx_rv_data *d, const double *sigma, const double *level, double jitter);
+/* Smooth level of the flux of a piece, [n]: medians of good pixels in blocks, joined by straight lines. Uses tmp[n]. */
+void spx_rv_level(size_t n, const double *flux, const uint8_t *good, double *tmp, double *level);
+/* The jitter of the arms where it is fitted, from the pieces' models, and errors with it. Returns whether one has
+ * changed by enough to matter. */
+int spx_rv_fit_jitter(spx_rv_spectra *w);
 
 /* Exposures of a star: indices first ... end-1 of the input's row[]. */
 void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *end);

@@ -23,6 +23,11 @@ spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e)
                         o->reject, o->reject_sigma);
     if (o->resolution && !isfinite(o->lsf_sigma))
         return spx_fail(e, SPX_EUSAGE, "sigma of the templates' line-spread function is %g", o->lsf_sigma);
+    for (size_t a = 0; a < SPX_MAX_ARM && o->jitter; a++)
+        if (o->jitter_of[a] < 0 || isinf(o->jitter_of[a]))
+            return spx_fail(e, SPX_EUSAGE, "{jitter} %g of the flux: must not be negative", o->jitter_of[a]);
+    if (o->jitter && o->scale_errors)
+        return spx_fail(e, SPX_EUSAGE, "{jitter} and {scale_errors} exclude each other");
     for (size_t q = 0; q < SPX_MAX_FIT; q++)
         if ((o->fixed[q] && !isfinite(o->value[q])) || !isfinite(o->prior_mean[q]) || !(o->prior_sigma[q] >= 0) ||
             !isfinite(o->prior_sigma[q]))

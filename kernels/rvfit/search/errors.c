@@ -32,14 +32,11 @@ static int invert(size_t n, const double *a, double *inverse)
     return 1;
 }
 
-/* Covariance 2 H^-1. A quantity that the data push against a bound keeps the variance it would have without the bound
- * and is held for the others: that is where they were fitted. */
-void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess,
-                       spx_rvfit_star *star)
+int spx_rv_inverse_curvature(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess, double *cov)
 {
     size_t nf = c->nfree, m = 0, idx[SPX_MAX_FIT] = {0};
     double full[SPX_MAX_FIT * SPX_MAX_FIT], part[SPX_MAX_FIT * SPX_MAX_FIT] = {0};
-    double cov[SPX_MAX_FIT * SPX_MAX_FIT] = {0};
+    memset(cov, 0, nf * nf * sizeof *cov);
     for (size_t i = 0; i < nf; i++) {
         size_t q = c->freeq[i];
         int held = (x[q] <= c->lo[q] && grad[i] >= 0) || (x[q] >= c->hi[q] && grad[i] <= 0);
@@ -52,8 +49,6 @@ void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad,
     int ok = invert(nf, hess, full);
     double inner[SPX_MAX_FIT * SPX_MAX_FIT];
     int inner_ok = invert(m, part, inner);
-    if (!ok || !inner_ok)
-        star->warn |= SPX_RVS_HESSIAN;
     for (size_t i = 0; i < nf; i++) {
         double diag = hess[i * nf + i], range = c->hi[c->freeq[i]] - c->lo[c->freeq[i]];
         /* Where the curvature says nothing: the spread of the range itself. */
@@ -63,6 +58,16 @@ void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad,
     for (size_t i = 0; i < m && inner_ok; i++)
         for (size_t j = 0; j < m; j++)
             cov[idx[i] * nf + idx[j]] = inner[i * m + j];
+    return ok && inner_ok;
+}
+
+void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess,
+                       spx_rvfit_star *star)
+{
+    size_t nf = c->nfree;
+    double cov[SPX_MAX_FIT * SPX_MAX_FIT];
+    if (!spx_rv_inverse_curvature(c, x, grad, hess, cov))
+        star->warn |= SPX_RVS_HESSIAN;
     for (size_t i = 0; i < nf; i++)
         for (size_t j = 0; j < nf; j++) {
             size_t a = c->freeq[i], b = c->freeq[j];

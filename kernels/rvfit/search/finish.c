@@ -32,9 +32,20 @@ static const double FIT_SIGMA = 5;
  */
 static const double MISFIT = 0.06;
 
+/* Multiplies the error of each quantity by a factor, widen[nq]. */
+static void widen_errors(const spx_rv_ctx *c, const double *widen, spx_rvfit_star *s)
+{
+    s->vrad_err *= widen[0];
+    s->vsini_err *= widen[1];
+    for (size_t p = 0; p < c->npar; p++)
+        s->par_err[p] *= widen[2 + p];
+    for (size_t i = 0; i < c->nq * c->nq; i++)
+        s->covar[i] *= widen[i / c->nq] * widen[i % c->nq];
+}
+
 /* Goodness of the fit, and errors that are as large as the misfit where that is asked for. np: functions of the
  * continua */
-static void judge(const spx_rv_ctx *c, double np, spx_rvfit_star *s)
+static void judge(const spx_rv_ctx *c, double np, const spx_rv_star *star, spx_rvfit_star *s)
 {
     const double dof = fmax(1, (double)s->npix - (double)c->nfree - np), reduced = s->chisq / dof;
     /* Wilson & Hilferty 1931: the cube root of chi^2/dof is nearly normal */
@@ -42,13 +53,10 @@ static void judge(const spx_rv_ctx *c, double np, spx_rvfit_star *s)
     s->chisq_logp = spx_log10_chisq_tail(s->chisq, dof);
     if (spx_rule_broken(SPX_RULE_FIT, reduced) && fabs(z) > FIT_SIGMA)
         s->warn |= SPX_RVS_FIT;
-    const double scale = c->opt->scale_errors && reduced > 1 ? sqrt(reduced) : 1;
-    s->vrad_err *= scale;
-    s->vsini_err *= scale;
-    for (size_t p = 0; p < c->npar; p++)
-        s->par_err[p] *= scale;
-    for (size_t i = 0; i < c->nq * c->nq; i++)
-        s->covar[i] *= scale * scale;
+    double widen[SPX_MAX_FIT];
+    for (size_t q = 0; q < c->nq; q++)
+        widen[q] = c->opt->jitter ? star->widen[q] : c->opt->scale_errors ? sqrt(fmax(1, reduced)) : 1;
+    widen_errors(c, widen, s);
 }
 
 static void warnings(const spx_rv_ctx *c, spx_rvfit_star *s)
@@ -100,6 +108,8 @@ void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
         s->vsini_err = s->neg2logl = s->chisq_logp = NAN;
     for (size_t p = 0; p < c->npar; p++)
         s->par[p] = s->par_err[p] = NAN;
+    for (size_t i = 0; i < c->narm; i++)
+        s->jitter[c->arm[i].index] = s->jitter_err[c->arm[i].index] = NAN;
     for (size_t i = 0; i < c->nq * c->nq; i++)
         s->covar[i] = NAN;
 }
@@ -152,12 +162,16 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
     }
     for (size_t i = 0; i < w->first[c->narm]; i++)
         finish_piece(c, &w->piece[i], s, out);
+    for (size_t i = 0; i < c->narm; i++) {
+        s->jitter[c->arm[i].index] = w->jitter[i];
+        s->jitter_err[c->arm[i].index] = w->jitter_err[i];
+    }
     for (size_t a = 0; a < out->narm; a++) {
         s->sn[a] = copysign(sqrt(fabs(s->sn[a])), s->sn[a]);
         s->chisq += s->arm_chisq[a];
         s->chisq_c += s->arm_chisq_c[a];
     }
-    judge(c, (double)w->first[c->narm] * (double)c->opt->npoly, s);
+    judge(c, (double)w->first[c->narm] * (double)c->opt->npoly, star, s);
     warnings(c, s);
     if (is_negative(w))
         s->warn |= SPX_RVS_NEGATIVE;
@@ -179,7 +193,8 @@ void spx_rv_keep_ccf(spx_rv_spectra *w, spx_rvfit *out)
 spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
 {
     const spx_spectra *sp = c->in->spectra;
-    *out = (spx_rvfit){.nstar = c->nstar, .npar = c->npar, .narm = sp->narm, .nrow = c->in->nrow};
+    *out = (spx_rvfit){
+        .nstar = c->nstar, .npar = c->npar, .narm = sp->narm, .nrow = c->in->nrow, .with_jitter = c->opt->jitter};
     memcpy(out->parname, c->arm[0].setup->parname, sizeof out->parname);
     out->row = spx_alloc(out->nrow, sizeof *out->row, e);
     out->first = spx_alloc(out->nstar + 1, sizeof *out->first, e);

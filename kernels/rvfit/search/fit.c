@@ -1,4 +1,4 @@
-/* Provides the fit of a group of stars: starts, minima, rejected pixels, errors, models. */
+/* Provides the fit of a group of stars: starts, minima, jitter and rejected pixels, errors, models. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -41,38 +41,63 @@ static spx_status start_again(spx_rv_group *g, size_t m, spx_err *e)
     return st;
 }
 
-/* Rounds of rejection: stars of which pixels were masked are fitted again from where they are. */
-static spx_status reject_outliers(spx_rv_group *g, size_t n, spx_err *e)
+enum { JITTER_ROUNDS = 4 };
+
+/* Errors of n stars, by their models: a fitted jitter, and pixels that are masked. Stars that are to be fitted again
+ * have `again`, those of which pixels were masked `masked`. */
+static spx_status revise(spx_rv_group *g, size_t n, spx_rv_star *const *star, int jitter, int reject, spx_err *e)
+{
+    const double sigma = g->c->opt->reject_sigma;
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < n && st == SPX_OK; k += g->together) {
+        const size_t m = n - k < g->together ? n - k : g->together;
+        st = models(g, m, star + k, e);
+        EACH_STAR(i, m, 1)
+        {
+            spx_rv_star *s = star[k + i];
+            const int fitted = s->min.at.f < HUGE_VAL;
+            s->spectra.workspace = &g->workspace[omp_get_thread_num()];
+            s->again = jitter && fitted && spx_rv_fit_jitter(&s->spectra);
+            s->masked = reject && fitted && spx_rv_reject(&s->spectra, sigma) > 0;
+            s->again = s->again || s->masked;
+        }
+    }
+    return st;
+}
+
+/* Rounds of rejection and of a fitted jitter: stars whose errors have changed are fitted again from where they are. */
+static spx_status revise_errors(spx_rv_group *g, size_t n, spx_err *e)
 {
     const spx_rvfit_options *o = g->c->opt;
-    spx_status st = SPX_OK;
-    for (int round = 0; round < o->reject && st == SPX_OK; round++) {
-        size_t m = 0;
-        for (size_t k = 0; k < n && st == SPX_OK; k += g->together) {
-            size_t end = n - k < g->together ? n : k + g->together;
-            st = models(g, end - k, g->fitted + k, e);
-            EACH_STAR(i, end - k, 1)
-            {
-                spx_rv_star *s = g->fitted[k + i];
-                s->spectra.workspace = &g->workspace[omp_get_thread_num()];
-                s->again = s->min.at.f < HUGE_VAL && spx_rv_reject(&s->spectra, o->reject_sigma) > 0;
-            }
-        }
-        for (size_t k = 0; k < n && st == SPX_OK; k++)
-            if (g->fitted[k]->again) {
-                spx_rv_star *s = g->again[m++] = g->fitted[k];
+    const int rounds = !o->jitter ? o->reject : o->reject > JITTER_ROUNDS ? o->reject : JITTER_ROUNDS;
+    size_t left = n;
+    memcpy(g->again, g->fitted, n * sizeof(spx_rv_star *));
+    for (int round = 0; round < rounds && left > 0; round++) {
+        size_t m = 0, masked = 0;
+        spx_status st = revise(g, left, g->again, o->jitter, round < o->reject, e);
+        if (st != SPX_OK)
+            return st;
+        for (int first = 1; first >= 0; first--) { /* stars with masked pixels, then the others */
+            for (size_t k = 0; k < n; k++) {
+                spx_rv_star *s = g->fitted[k];
+                if (!s->again || s->masked != first)
+                    continue;
+                g->again[m++] = s;
                 memcpy(s->start[0].x, s->min.x, sizeof s->min.x);
                 s->nstart = 1;
             }
-        if (st != SPX_OK || m == 0)
-            return st;
-        if ((st = load(g, m, g->again, e)) != SPX_OK || (round == 0 && (st = start_again(g, m, e)) != SPX_OK) ||
-            (st = spx_rv_group_minimise(g, m, g->again, e)) != SPX_OK)
+            if (first)
+                masked = m;
+        }
+        left = m;
+        if (m > 0 && ((st = load(g, m, g->again, e)) != SPX_OK ||
+                      (round == 0 && masked > 0 && (st = start_again(g, masked, e)) != SPX_OK) ||
+                      (st = spx_rv_group_minimise(g, m, g->again, e)) != SPX_OK))
             return st;
         for (size_t k = 0; k < m; k++)
             g->again[k]->min = g->again[k]->found;
     }
-    return st;
+    return SPX_OK;
 }
 
 /* Everything after the minima of n of the stars that can be fitted, n <= together. */
@@ -86,6 +111,8 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
             spx_rv_bad_star(g->c, &out->star[star[k]->index]);
     }
     spx_status st = spx_rv_velocity_errors(g, m, out, e);
+    if (st == SPX_OK && g->c->opt->jitter)
+        st = spx_rv_misfit(g, n, star, e);
     if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK)
         return st;
     EACH_STAR(k, n, 1)
@@ -139,7 +166,7 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         return st;
     for (size_t k = 0; k < m; k++)
         g->fitted[k]->min = g->fitted[k]->found;
-    st = reject_outliers(g, m, e);
+    st = revise_errors(g, m, e);
     for (size_t k = 0; k < m && st == SPX_OK; k += g->together)
         st = finish(g, m - k < g->together ? m - k : g->together, g->fitted + k, out, e);
     return st;

@@ -17,12 +17,15 @@ typedef struct {
     spx_rv_search search; /* from these starts, */
     spx_rv_minimum found; /* and what it found */
     spx_rv_minimum min;   /* the minimum of the star: the lowest that was found so far */
-    double hess[SPX_MAX_FIT * SPX_MAX_FIT];           /* curvature there, */
+    double hess[SPX_MAX_FIT * SPX_MAX_FIT]; /* curvature there, */
+    double coherence;          /* length in ln(wavelength) over which influences on the velocity keep their sign, */
+    double widen[SPX_MAX_FIT]; /* of each quantity, factor of the error that neighbouring pixels give it (misfit.c) */
     double chol[SPX_MAX_FIT * (SPX_MAX_FIT + 1) / 2]; /* half of it, factored, for the pattern search */
     spx_rv_profile profile;                           /* along v */
     double point[SPX_MAX_FIT];                        /* whose value is asked for, */
     int wants;                                        /* if the search asks for one */
     int again;                                        /* there is more to be done to the star */
+    int masked;                                       /* pixels were, in this round */
 } spx_rv_star;
 
 /* What an engine is asked for at a time: n stars, a point of each, or velocities at it, and its answer. */
@@ -90,11 +93,19 @@ int spx_rv_exposures_differ(const spx_rv_spectra *w, size_t first, size_t end, d
 spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
                                  spx_err *e);
 
+/* Inverse of the curvature at the minimum x, cov[nfree][nfree]; 0 where it is not positive definite, and cov is rough.
+ * A quantity that the data push against a bound keeps the variance it would have without the bound and is held for the
+ * others: that is where they were fitted. */
+int spx_rv_inverse_curvature(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess, double *cov);
 /* Covariance 2 H^-1 at the minimum x, into *row. */
 void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess,
                        spx_rvfit_star *row);
 /* Errors of v of the stars g->again[n], n <= together. */
 spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx_err *e);
+
+/* Factors of the errors of n stars at their minima, n <= together, for misfit that neighbouring pixels share; leaves
+ * other models than theirs (misfit.c). */
+spx_status spx_rv_misfit(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e);
 
 /* The row of a star that cannot be fitted; of one whose fit has ended; its cross-correlation. */
 void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *row);

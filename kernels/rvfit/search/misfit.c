@@ -1,0 +1,211 @@
+/* Provides errors of the fitted quantities that allow for a misfit which neighbouring pixels share: lines of the
+ * templates that are too strong or displaced. The curvature takes the errors of pixels as independent.
+ *
+ * To first order a quantity is x = x_true + sum_i p_i r_i, where r_i are the residuals and p_i, the influence of pixel
+ * i, is the change of the model along the quantity's row of the covariance, both in units of the pixels' errors. Its
+ * variance is that of the sum, with all covariances of neighbours: the sandwich estimate (Huber 1967; White 1980,
+ * Econometrica 48, 817) with Bartlett's window of length L (Newey & West 1987, Econometrica 55, 703), which is
+ *     V = 1/L sum over all places of (sum of p_i r_i within a window of length L there)^2,
+ * so that residuals of a line that cancel within it do not count, and those that add up do. L is WINDOW times the
+ * distance at which influences on the velocity change sign, about the half-width of a line. Residuals of a window are
+ * smaller than errors by the share h of the information that the fit takes from it: its square is divided by 1 - h
+ * (Cribari-Neto & Zarkos 2001, Econometric Reviews 20, 151, have this for single points). Exposures of a star see the
+ * same misfit at the same wavelength: their p_i r_i are added up before. An error is never below that of the noise. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rvfit/search/group.h"
+
+static const double STEP = 0.3;   /* of the differences that influences are, in errors */
+static const double WINDOW = 10;  /* length of the window, in lengths over which influences keep their sign */
+static const double MOST = 0.125; /* of the range of wavelengths that a window may cover */
+
+static const double MOST_TAKEN = 0.9; /* of the information that a window may have */
+
+/* Along a quantity: points x0 + along * up, x0 - along * down, whose distance is in errors of the quantity. */
+typedef struct {
+    double along[SPX_MAX_FIT];
+    double up, down;
+} direction;
+
+/* Places of a star's pixels, in bins of ln(wavelength) that all arms share. */
+typedef struct {
+    double ln0, bin;
+    size_t n;
+} places;
+
+static direction direction_of(const spx_rv_ctx *c, const spx_rv_star *s, size_t k)
+{
+    const size_t nf = c->nfree;
+    double cov[SPX_MAX_FIT * SPX_MAX_FIT];
+    direction d = {.up = STEP, .down = STEP};
+    (void)spx_rv_inverse_curvature(c, s->min.x, s->min.at.grad, s->hess, cov);
+    const double sigma = sqrt(2 * cov[k * nf + k]);
+    for (size_t l = 0; l < nf; l++) {
+        const size_t q = c->freeq[l];
+        const double a = d.along[q] = 2 * cov[k * nf + l] / sigma, x = s->min.x[q];
+        const double above = fmax(0, c->hi[q] - x), below = fmax(0, x - c->lo[q]);
+        if (a != 0) {
+            d.up = fmin(d.up, (a > 0 ? above : below) / fabs(a));
+            d.down = fmin(d.down, (a > 0 ? below : above) / fabs(a));
+        }
+    }
+    return d;
+}
+
+static void point(const spx_rv_ctx *c, const double *x, const direction *d, double step, double *out)
+{
+    for (size_t q = 0; q < c->nq; q++)
+        out[q] = x[q] + step * d->along[q];
+}
+
+static places places_of(const spx_rv_spectra *w)
+{
+    const spx_rv_ctx *c = w->ctx;
+    double lo = HUGE_VAL, hi = -HUGE_VAL, bin = HUGE_VAL;
+    for (size_t i = 0; i < c->narm; i++) {
+        const spx_rv_arm *a = &c->arm[i];
+        if (w->first[i] == w->first[i + 1] || a->n < 2)
+            continue;
+        lo = fmin(lo, a->lnwave[0]);
+        hi = fmax(hi, a->lnwave[a->n - 1]);
+        bin = fmin(bin, (a->lnwave[a->n - 1] - a->lnwave[0]) / (double)(a->n - 1));
+    }
+    return hi > lo ? (places){lo, bin, (size_t)((hi - lo) / bin) + 1} : (places){0};
+}
+
+/* Influence of pixel i of a piece whose models at the two points are in `other` and `model`, per error of the quantity;
+ * 0 where the pixel is not used. */
+static double influence(const spx_rv_data *d, const direction *along, size_t i)
+{
+    return d->good[i] ? (d->other[i] - d->model[i]) * d->ie[i] / (along->up + along->down) : 0;
+}
+
+/* Mean length in ln(wavelength) over which influences keep their sign: the first zero of their autocorrelation. */
+static double coherence(const spx_rv_spectra *w, const direction *along)
+{
+    const spx_rv_ctx *c = w->ctx;
+    double sum = 0, weight = 0;
+    for (size_t k = 0; k < w->first[c->narm]; k++) {
+        const spx_rv_data *d = &w->piece[k];
+        const spx_rv_arm *a = &c->arm[d->arm];
+        double square = 0, before = 0, now = 0;
+        size_t lag = 0;
+        for (; lag < a->n; lag++, before = now) {
+            now = 0;
+            for (size_t i = 0; i + lag < a->n; i++)
+                now += influence(d, along, i) * influence(d, along, i + lag);
+            if (lag == 0)
+                square = now;
+            if (now <= 0)
+                break;
+        }
+        if (!(square > 0) || lag == a->n || a->n < 2)
+            continue;
+        const double pixel = (a->lnwave[a->n - 1] - a->lnwave[0]) / (double)(a->n - 1);
+        sum += square * pixel * ((double)lag - 1 + before / (before - now));
+        weight += square;
+    }
+    return weight > 0 ? sum / weight : 0;
+}
+
+/* Bartlett's estimate of the variance of the sum of score[n], with a window of `length` bins. share[n]: of the
+ * information; what a window has of it the fit has taken from its residuals. */
+static double bartlett(size_t n, const double *score, const double *share, size_t length)
+{
+    double window = 0, taken = 0, sum = 0;
+    for (size_t i = 0; i < n + length - 1; i++) {
+        window += (i < n ? score[i] : 0) - (i >= length ? score[i - length] : 0);
+        taken += (i < n ? share[i] : 0) - (i >= length ? share[i - length] : 0);
+        sum += window * window / (1 - fmin(MOST_TAKEN, fmax(0, taken)));
+    }
+    return sum / (double)length;
+}
+
+/* Factor of the error of a quantity, from the models at its two points. score[2][n of places] is used. */
+static double factor(const spx_rv_spectra *w, const direction *along, const places *p, double length, double *score)
+{
+    const spx_rv_ctx *c = w->ctx;
+    double square = 0, noise = 0, good = 0, *share = score + p->n;
+    memset(score, 0, 2 * p->n * sizeof *score);
+    for (size_t k = 0; k < w->first[c->narm]; k++) {
+        const spx_rv_data *d = &w->piece[k];
+        const spx_rv_arm *a = &c->arm[d->arm];
+        for (size_t i = 0; i < a->n; i++) {
+            if (!d->good[i])
+                continue;
+            const double s = influence(d, along, i), photon = s * d->sigma[i] * d->ie[i];
+            const double model = (along->down * d->other[i] + along->up * d->model[i]) / (along->up + along->down);
+            const size_t bin = (size_t)((a->lnwave[i] - p->ln0) / p->bin);
+            score[bin] += s * (d->flux[i] - model) * d->ie[i];
+            share[bin] += s * s;
+            square += s * s;
+            noise += photon * photon;
+            good++;
+        }
+    }
+    const double free = (double)c->nfree + (double)(w->first[c->narm] * c->opt->npoly);
+    const double most = fmax(1, MOST * (double)p->n), bins = fmax(1, fmin(most, round(length / p->bin)));
+    for (size_t i = 0; i < p->n; i++)
+        share[i] /= square;
+    const double variance = bartlett(p->n, score, share, (size_t)bins) * good / fmax(1, good - free);
+    const double rest = fmax(0, 1 - square); /* what priors and the penalty outside the range contribute */
+    const double f = sqrt((fmax(variance, noise) + rest) / (square + rest));
+    return isfinite(f) ? f : 1;
+}
+
+/* Models of the stars of the list at the two points along quantity k, then the factor of its error. */
+static spx_status one_quantity(spx_rv_group *g, size_t n, spx_rv_star *const *star, size_t k, spx_err *e)
+{
+    const spx_rv_ctx *c = g->c;
+    spx_rv_request *r = &g->ask;
+    for (int side = 0; side < 2; side++) {
+        r->n = 0;
+        for (size_t i = 0; i < n; i++) {
+            const direction d = direction_of(c, star[i], k);
+            if (!(star[i]->min.at.f < HUGE_VAL) || !(d.up + d.down > 0.5 * STEP))
+                continue;
+            for (size_t j = 0; side == 1 && j < star[i]->spectra.first[c->narm]; j++) {
+                spx_rv_data *data = &star[i]->spectra.piece[j];
+                memcpy(data->other, data->model, c->arm[data->arm].n * sizeof *data->other);
+            }
+            point(c, star[i]->min.x, &d, side == 0 ? d.up : -d.down, star[i]->point);
+            spx_rv_ask(r, star[i], star[i]->point);
+        }
+        spx_status st =
+            r->n == 0 ? SPX_OK
+                      : g->engine->models(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, e);
+        if (st != SPX_OK)
+            return st;
+    }
+    EACH_STAR(i, r->n, 1)
+    {
+        spx_rv_star *s = r->star[i];
+        const direction d = direction_of(c, s, k);
+        const places p = places_of(&s->spectra);
+        double *score = p.n > 0 ? spx_alloc2(2, p.n, sizeof *score, &s->spectra.err) : NULL;
+        if (k == 0)
+            s->coherence = coherence(&s->spectra, &d);
+        if (score != NULL)
+            s->widen[c->freeq[k]] = factor(&s->spectra, &d, &p, WINDOW * s->coherence, score);
+        spx_free(score);
+    }
+    for (size_t i = 0; i < r->n; i++)
+        if (r->star[i]->spectra.err.code != SPX_OK)
+            return spx_err_pass(e, &r->star[i]->spectra.err);
+    return SPX_OK;
+}
+
+spx_status spx_rv_misfit(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < n; i++) {
+        star[i]->coherence = 0;
+        for (size_t q = 0; q < SPX_MAX_FIT; q++)
+            star[i]->widen[q] = 1;
+    }
+    for (size_t k = 0; k < g->c->nfree && st == SPX_OK; k++)
+        st = one_quantity(g, n, star, k, e);
+    return st;
+}
