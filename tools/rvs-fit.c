@@ -180,6 +180,11 @@ static spx_status prepare(fit_run *r, spx_err *e)
                       in->name);
     if (st == SPX_OK)
         st = spx_templates_read(in->file, o.interpolator == SPX_INTERPOLATE_GRID, &r->templates, e);
+    const char *bent = NULL;
+    if (st == SPX_OK && (o.interpolator == SPX_INTERPOLATE_AUTO || o.interpolator == SPX_INTERPOLATE_CUBIC))
+        st = spx_rvfit_bend(&r->templates, &bent, e);
+    if (bent != NULL)
+        spx_note("%s has two nodes: between them, templates are bent as the metallicity predicts", bent);
     if (st == SPX_OK)
         st = spx_rvfit_choose_setups(&o, &r->templates, &r->spectra, r->setup, e);
     for (size_t a = 0; a < r->spectra.all.narm && o.with_template && st == SPX_OK; a++)

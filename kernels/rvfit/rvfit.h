@@ -98,6 +98,12 @@ typedef struct {
     const spx_rvfit_plan *plan; /* for batches one after another; NULL: one is made for this batch alone */
 } spx_rvfit_input;
 
+/* Gives axes of abundance ratios that have two nodes, [alpha/Fe] and the like, a third one between them, bent as the
+ * metallicity predicts (model/two_nodes.c), for SPX_INTERPOLATE_CUBIC. Rows of the new nodes are behind the others,
+ * marked as filled. *name: of the parameter, or NULL: there is no such axis, or no metallicity of three nodes. SPX_EIO:
+ * memory. */
+spx_status spx_rvfit_bend(spx_templates *t, const char **name, spx_err *e);
+
 /* 10 continuum functions, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */
 void spx_rvfit_options_init(spx_rvfit_options *o);
 
