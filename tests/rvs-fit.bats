@@ -336,6 +336,11 @@ column() {
     # no random point leads lower (make check-science tries 20 a star)
     fits2h5 -q -o coadd.h5 "$SPX_SHARED/data/rv/mock-coadd.fits.gz"
     rv_starts templates.h5 coadd.h5 1
+    # of a hot, metal-poor star there is a minimum on each side of the strongest Balmer lines: this one is not at 10000 K
+    sim_survey 49 1 hot.h5 mock
+    rvs-fit -q --templates templates.h5 --no-dichroic --no-model --rows 48:49 -o hot-rv.h5 hot.h5
+    paste -d, <(column TEFF,TEFF_ERR,FEH,FEH_ERR hot-rv.h5) <(h5table --csv -t /fibermap -c TEFF,FEH hot-rv.h5 | tail -n 1) |
+        awk -F, '{ print; exit !(($1 - $5)^2 < (5 * $2)^2 && ($3 - $6)^2 < (5 * $4)^2) }'
     # most stars have another minimum along the velocity, far above
     column VRAD,VRAD_ALT,DCHISQ_ALT cubic.h5 | awk -F, 'tolower($2) ~ /nan/ { next }
         ($1 - $2)^2 < 60^2 || $3 < 50 { exit 1 } { n++ } END { print n; exit n < 60 }'

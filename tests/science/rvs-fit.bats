@@ -70,6 +70,15 @@ simulated_library() {
     rv_starts templates.h5 coadd.h5 20 cubic >&3
 }
 
+@test "no minimum that is deeper by 1 from the truth and 5 random starts, for 500 stars of a whole library" {
+    mock_library library.h5
+    mock_templates library.h5 templates.h5 10
+    sim_survey 500 "${SEED:-1}" stars.h5 mock
+    run rv_starts templates.h5 stars.h5 5
+    echo "$output" >&3
+    [[ $output == *"deeper by more than 1: 0;"* ]]
+}
+
 @test "a denser library of the same formula: the grid is what inflates pulls" {
     need_shared data/rv/mock-coadd.fits.gz data/rv/mock-truth.csv
     tail -n +2 "$SPX_SHARED/data/rv/mock-truth.csv" | awk -F, '{ print $6, $2, $3, $4, $5 }' >truth

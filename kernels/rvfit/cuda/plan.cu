@@ -180,8 +180,8 @@ void device_plan::add_bins(const spx_rv_arm &from, arm *a)
 void device_plan::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
 {
     m.set = spx_rv_set_of(c);
-    m.set.kind = keep(m.set.kind, m.set.ntemp);
     m.set.vsini = keep(m.set.vsini, m.set.ntemp);
+    m.set.place = keep(m.set.place, m.set.ntemp * m.set.npar);
     std::vector<lag_samples> windows(c->narm);
     std::vector<std::vector<float>> responses(c->narm);
 #pragma omp parallel for num_threads(c->opt->threads) schedule(dynamic, 1) if (c->opt->threads > 1)

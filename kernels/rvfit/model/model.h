@@ -125,7 +125,8 @@ typedef struct {
     size_t stride;   /* between arms, of transforms: keeps FFTW's alignment */
     size_t nlag;
     double lag_v0, lag_step; /* km/s */
-    int32_t *kind;           /* [entries of the set] as in spx_rv_set */
+    size_t main;             /* as in spx_rv_set; */
+    float *place;            /* [entries of the set][npar] too */
 } spx_rv_lags;
 
 /* Velocities of the velocity scan, c->lo[0] + i step in km/s; n 0: there is none. */

@@ -140,6 +140,6 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
     for (size_t p = 0; p < SPX_MAX_PAR; p++)
         spx_free(c->grid.axis[p]);
     spx_free(c->grid.simplex);
-    spx_free(c->ccf.kind);
+    spx_free(c->ccf.place);
     *c = (spx_rv_ctx){0};
 }

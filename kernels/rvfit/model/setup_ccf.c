@@ -133,6 +133,66 @@ static spx_status make_rebin(spx_rv_arm *a, spx_err *e)
     return SPX_OK;
 }
 
+/* Squared difference of the spectra of two entries, summed over arms. */
+static double difference(const spx_rv_ctx *c, size_t t, size_t s)
+{
+    double sum = 0;
+    for (size_t i = 0; i < c->narm; i++) {
+        const spx_rv_arm *a = &c->arm[i];
+        for (size_t k = 0; k < a->nccf; k++) {
+            double d = (double)(a->ccf_coef[t * a->nccf + k] - a->ccf_coef[s * a->nccf + k]);
+            sum += d * d;
+        }
+    }
+    return sum;
+}
+
+/* Places of the entries: parameters in units of their range, times the root of the share that each has in the
+ * differences of spectra, D^2 = sum_p w_p (u_p - u'_p)^2 by least squares over pairs of the same vsini, largest w_p
+ * = 1. So the distance of two places says how unlike the entries are, also where the axes have few nodes. */
+static spx_status make_places(spx_rv_ctx *c, spx_err *e)
+{
+    const spx_ccf_set *set = &c->arm[0].setup->ccf;
+    const size_t n = c->npar, step = (set->ntemp + MAX_CCF_GRAM - 1) / MAX_CCF_GRAM;
+    double gram[SPX_MAX_PAR * (SPX_MAX_PAR + 1) / 2] = {0}, weight[SPX_MAX_PAR] = {0}, most = 0;
+    if ((c->ccf.place = spx_alloc2(set->ntemp, n, sizeof *c->ccf.place, e)) == NULL)
+        return SPX_EIO;
+    for (size_t t = 0; t < set->ntemp; t++)
+        for (size_t p = 0; p < n; p++) {
+            const double lo = c->lo[2 + p], hi = c->hi[2 + p], x = spx_rv_map(c, 2 + p, set->params[t * n + p]);
+            if (hi > lo && isfinite(x))
+                c->ccf.place[t * n + p] = (float)fmax(0, fmin(1, (x - lo) / (hi - lo)));
+        }
+    for (size_t t = 0; t < set->ntemp; t += step)
+        for (size_t s = 0; s < t; s += step) {
+            const float *a = c->ccf.place + t * n, *b = c->ccf.place + s * n;
+            const double d = set->vsini[t] == set->vsini[s] ? difference(c, t, s) : 0;
+            double u[SPX_MAX_PAR];
+            for (size_t p = 0; p < n; p++)
+                u[p] = set->vsini[t] == set->vsini[s] ? (double)((a[p] - b[p]) * (a[p] - b[p])) : 0;
+            for (size_t p = 0; p < n; p++) {
+                weight[p] += u[p] * d;
+                for (size_t k = 0; k <= p; k++)
+                    gram[spx_rv_packed(p, k)] += u[p] * u[k];
+            }
+        }
+    for (size_t p = 0; p < n; p++) /* axes of one node */
+        gram[spx_rv_packed(p, p)] += 1e-9;
+    if (spx_rv_cholesky(n, gram, 0)) {
+        spx_rv_forward(n, gram, weight);
+        spx_rv_backward(n, gram, weight);
+    }
+    for (size_t p = 0; p < n; p++)
+        if (weight[p] > most) {
+            most = weight[p];
+            c->ccf.main = p;
+        }
+    for (size_t t = 0; t < set->ntemp && most > 0; t++)
+        for (size_t p = 0; p < n; p++)
+            c->ccf.place[t * n + p] *= (float)sqrt(fmax(0, weight[p]) / most);
+    return SPX_OK;
+}
+
 /* Fourier transforms and the common velocity grid of the cross-correlation; none when an arm has no set. */
 spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
 {
@@ -168,16 +228,8 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
         if (st == SPX_OK && err[i].code != SPX_OK)
             st = spx_err_pass(e, &err[i]);
     }
-    const spx_ccf_set *set = &c->arm[0].setup->ccf;
-    if (st == SPX_OK && !(c->ccf.kind = spx_alloc(set->ntemp, sizeof *c->ccf.kind, e)))
-        st = SPX_EIO;
-    for (size_t t = 0; st == SPX_OK && t < set->ntemp; t++) {
-        size_t k = t; /* entries of one template lie side by side */
-        while (k-- > 0)
-            if (memcmp(set->params + t * c->npar, set->params + k * c->npar, c->npar * sizeof *set->params) == 0)
-                break;
-        c->ccf.kind[t] = k < t ? c->ccf.kind[k] : (int32_t)t;
-    }
+    if (st == SPX_OK)
+        st = make_places(c, e);
     c->ccf.stride = c->ccf.n / 2 + 16;
     float *r = st == SPX_OK ? spx_alloc(c->ccf.n, sizeof *r, e) : NULL;
     fftwf_complex *z = r ? spx_alloc(c->ccf.n, sizeof *z, e) : NULL;

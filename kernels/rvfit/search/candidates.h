@@ -8,23 +8,31 @@
 
 #include "hostdevice.h"
 
-enum { SPX_RV_MAX_START = 6 };
+/* Starts of a star; those of them at other velocities than the best. */
+enum { SPX_RV_MAX_START = 10, SPX_RV_VELOCITIES = 3 };
 
 /* Peaks closer than this are one, km/s. */
 #define SPX_RV_FAR 60.0
+
+/* Places closer than this lead to the same minimum, mostly. */
+#define SPX_RV_APART 0.2f
+
+/* An entry of another vsini whose chi^2 is less than this above the best is a start of its own. */
+#define SPX_RV_ALIKE 50.0f
 
 /* What the starts of all stars have in common: entries of the set and velocities lag_v0 + i lag_step. */
 typedef struct {
     size_t ntemp, nlag;
     double lag_v0, lag_step, vmin, vmax;
-    const int32_t *kind; /* [ntemp] entries with the same parameters have the same number */
     const double *vsini; /* [ntemp] */
+    size_t npar, main;   /* parameters; the one that changes spectra most */
+    const float *place;  /* [ntemp][npar] parameters, such that distances tell how unlike spectra are (setup_ccf.c) */
 } spx_rv_set;
 
-/* The starts of a star, best first: entry, lag, refined velocity, and chi^2 (less its constant part) there. n 0: the
- * cross-correlation says nothing. */
+/* The starts of a star, best first: entry, lag, refined velocity, and chi^2 (less its constant part) there. Those
+ * from nsure on are for stars whose minimum one start alone has met. n 0: the cross-correlation says nothing. */
 typedef struct {
-    int32_t n, entry[SPX_RV_MAX_START];
+    int32_t n, nsure, entry[SPX_RV_MAX_START];
     float chi[SPX_RV_MAX_START];
     double v[SPX_RV_MAX_START];
 } spx_rv_candidates;
@@ -57,40 +65,72 @@ SPX_HD void spx_rv_candidates_best(const spx_rv_set *s, const float *chi, size_t
         }
 }
 
-/* Several starts from chi^2 of all entries and lags: the best of all; the best with another template; then the best at
- * velocities that are far from all others. */
+/* Entries that may be a start besides those that are chosen: on either side of the best along the main parameter, apart
+ * from all of them, of another vsini than the best. */
+typedef enum { SPX_RV_BELOW, SPX_RV_ABOVE, SPX_RV_ELSEWHERE, SPX_RV_ROTATION } spx_rv_kind;
+
+SPX_HD int spx_rv_candidates_is(const spx_rv_set *s, const spx_rv_candidates *p, size_t t, spx_rv_kind kind)
+{
+    const float *here = s->place + t * s->npar;
+    if (kind == SPX_RV_ROTATION)
+        return s->vsini[t] != s->vsini[p->entry[0]];
+    if (kind != SPX_RV_ELSEWHERE) {
+        const float d = here[s->main] - s->place[(size_t)p->entry[0] * s->npar + s->main];
+        return kind == SPX_RV_ABOVE ? d > SPX_RV_APART : -d > SPX_RV_APART;
+    }
+    for (int32_t k = 0; k < p->n; k++) {
+        const float *there = s->place + (size_t)p->entry[k] * s->npar;
+        float d = 0;
+        for (size_t i = 0; i < s->npar; i++)
+            d += (here[i] - there[i]) * (here[i] - there[i]);
+        if (!(d > SPX_RV_APART * SPX_RV_APART))
+            return 0;
+    }
+    return 1;
+}
+
+/* Adds the best entry of a kind at lags i0 ... i1 with a chi^2 below `most`; 0: there is none. */
+SPX_HD int spx_rv_candidates_other(const spx_rv_set *s, const float *chi, size_t i0, size_t i1, spx_rv_kind kind,
+                                   float most, spx_rv_candidates *p)
+{
+    float least = most;
+    size_t bt = s->ntemp, bi = 0;
+    for (size_t t = 0; t < s->ntemp; t++) {
+        if (!spx_rv_candidates_is(s, p, t, kind))
+            continue;
+        for (size_t i = i0; i <= i1; i++)
+            if (chi[t * s->nlag + i] < least) {
+                least = chi[t * s->nlag + i];
+                bt = t;
+                bi = i;
+            }
+    }
+    if (bt < s->ntemp)
+        spx_rv_candidates_add(s, chi, (int32_t)bt, bi, p);
+    return bt < s->ntemp;
+}
+
+/* Several starts from chi^2 of all entries and lags. At the best velocity: the best of all; the best on both sides of
+ * it along the main parameter, since minima are two where a line is strongest at a temperature between them (Balmer
+ * lines of hot stars); that with another rotation where the data hardly tell. Then the best at velocities that are far
+ * from all others. At last more at the best velocity that are apart from all. */
 SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const float *chi, const float *best,
                                      const int32_t *best_entry, spx_rv_candidates *p)
 {
     size_t nl = s->nlag, top = 0;
-    p->n = 0;
+    p->n = p->nsure = 0;
     for (size_t i = 1; i < nl; i++)
         if (best[i] < best[top])
             top = i;
     if (!isfinite(best[top]))
         return;
-    int32_t first = best_entry[top];
-    spx_rv_candidates_add(s, chi, first, top, p);
-    /* Other templates near the best velocity: different parameters first, then another vsini. */
+    spx_rv_candidates_add(s, chi, best_entry[top], top, p);
     size_t reach = (size_t)ceil(SPX_RV_FAR / s->lag_step), i0 = top > reach ? top - reach : 0;
     size_t i1 = top + reach < nl ? top + reach : nl - 1;
-    for (int other = 0; other < 2; other++) {
-        float least = HUGE_VALF;
-        size_t bt = 0, bi = 0;
-        for (size_t t = 0; t < s->ntemp; t++) {
-            if (other == 0 ? s->kind[t] == s->kind[first] : s->vsini[t] == s->vsini[first])
-                continue;
-            for (size_t i = i0; i <= i1; i++)
-                if (chi[t * nl + i] < least) {
-                    least = chi[t * nl + i];
-                    bt = t;
-                    bi = i;
-                }
-        }
-        if (isfinite(least))
-            spx_rv_candidates_add(s, chi, (int32_t)bt, bi, p);
-    }
-    while (p->n < SPX_RV_MAX_START) {
+    (void)spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_ABOVE, HUGE_VALF, p);
+    (void)spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_BELOW, HUGE_VALF, p);
+    (void)spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_ROTATION, p->chi[0] + SPX_RV_ALIKE, p);
+    for (int32_t end = p->n + SPX_RV_VELOCITIES; p->n < end;) {
         size_t bi = nl;
         for (size_t i = 0; i < nl; i++) {
             double v = s->lag_v0 + (double)i * s->lag_step;
@@ -104,6 +144,9 @@ SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const float *chi, cons
             break;
         spx_rv_candidates_add(s, chi, best_entry[bi], bi, p);
     }
+    p->nsure = p->n;
+    while (p->n < SPX_RV_MAX_START && spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_ELSEWHERE, HUGE_VALF, p))
+        ;
 }
 
 #endif

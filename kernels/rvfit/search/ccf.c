@@ -114,8 +114,10 @@ spx_rv_set spx_rv_set_of(const spx_rv_ctx *c)
                         .lag_step = c->ccf.lag_step,
                         .vmin = c->lo[0],
                         .vmax = c->hi[0],
-                        .kind = c->ccf.kind,
-                        .vsini = s->vsini};
+                        .npar = c->npar,
+                        .main = c->ccf.main,
+                        .vsini = s->vsini,
+                        .place = c->ccf.place};
 }
 
 void spx_rv_correlate(spx_rv_spectra *w, spx_rv_candidates *candidates)

@@ -165,7 +165,7 @@ spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx
                 continue;
             memcpy(s->start[0].x, p->x, sizeof s->start[0].x);
             s->start[0].x[0] = p->lower;
-            s->nstart = 1;
+            s->nstart = s->nsure = 1;
             g->again[m++] = s;
         }
         n = 0;

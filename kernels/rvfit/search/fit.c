@@ -36,6 +36,7 @@ static spx_status start_again(spx_rv_group *g, size_t m, spx_err *e)
         n = n < SPX_RV_MAX_START ? n : SPX_RV_MAX_START - 1;
         memmove(s->start + 1, s->start, n * sizeof s->start[0]);
         memcpy(s->start[0].x, s->min.x, sizeof s->start[0].x);
+        s->nsure = (s->nsure < n ? s->nsure : n) + 1;
         s->nstart = n + 1;
     }
     return st;
@@ -84,7 +85,7 @@ static spx_status revise_errors(spx_rv_group *g, size_t n, spx_err *e)
                     continue;
                 g->again[m++] = s;
                 memcpy(s->start[0].x, s->min.x, sizeof s->min.x);
-                s->nstart = 1;
+                s->nstart = s->nsure = 1;
             }
             if (first)
                 masked = m;

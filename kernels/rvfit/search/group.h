@@ -12,11 +12,11 @@ typedef struct {
     size_t index;                         /* in the batch */
     const double *given;                  /* [2+npar] where to start; NULL: nothing is given */
     spx_rv_start start[SPX_RV_MAX_START]; /* of the next search, best first */
-    size_t nstart;
-    double v_ccf;         /* km/s, of the best start by cross-correlation or scan; NaN: there is none */
-    spx_rv_search search; /* from these starts, */
-    spx_rv_minimum found; /* and what it found */
-    spx_rv_minimum min;   /* the minimum of the star: the lowest that was found so far */
+    size_t nstart, nsure;                 /* those from nsure on only where no two met (search.h) */
+    double v_ccf;                         /* km/s, of the best start by cross-correlation or scan; NaN: there is none */
+    spx_rv_search search;                 /* from these starts, */
+    spx_rv_minimum found;                 /* and what it found */
+    spx_rv_minimum min;                   /* the minimum of the star: the lowest that was found so far */
     double hess[SPX_MAX_FIT * SPX_MAX_FIT]; /* curvature there, */
     double coherence;          /* length in ln(wavelength) over which influences on the velocity keep their sign, */
     double widen[SPX_MAX_FIT]; /* of each quantity, factor of the error that neighbouring pixels give it (misfit.c) */

@@ -13,7 +13,7 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star
 {
     spx_rv_request *r = &g->ask;
     for (size_t k = 0; k < n; k++)
-        spx_rv_search_begin(&star[k]->search, g->c, star[k]->nstart, star[k]->start, &star[k]->found);
+        spx_rv_search_begin(&star[k]->search, g->c, star[k]->nstart, star[k]->nsure, star[k]->start, &star[k]->found);
     for (;;) {
         r->n = 0;
         EACH_STAR(k, n, FEW_STEPS)
@@ -98,7 +98,7 @@ static spx_status pattern_search(spx_rv_group *g, size_t n, spx_rv_star *const *
         for (size_t k = 0; k < m; k++) {
             spx_rv_star *s = g->list[k];
             double gain = s->found.at.f - s->start->f;
-            s->nstart = 1;
+            s->nstart = s->nsure = 1;
             s->again = gain >= PATTERN_GAIN;
             if (gain > 0)
                 g->list[fell++] = s;

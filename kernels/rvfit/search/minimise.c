@@ -460,7 +460,7 @@ spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, siz
     together t;
     spx_status st = together_init(&t, n, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++)
-        search_begin(&t.search[k], c, star[k]->nstart, star[k]->start, &star[k]->found);
+        search_begin(&t.search[k], c, star[k]->nsure, star[k]->start, &star[k]->found);
     for (int going = 1; going && st == SPX_OK;) {
 #pragma omp parallel for num_threads(engine->threads) schedule(dynamic, 4) if (engine->threads > 1)
         for (size_t k = 0; k < n; k++)

@@ -66,8 +66,9 @@ typedef struct {
 typedef struct {
     const spx_rv_ctx *c;
     const spx_rv_start *start;
-    size_t nstart, s; /* start that is followed; s == nstart: done */
-    int fresh;        /* the point that was asked for is the start itself */
+    size_t nstart, s;  /* start that is followed; s == nstart: done */
+    size_t nsure, met; /* starts from nsure on are followed until `met` of all led to the best minimum (MEET) */
+    int fresh;         /* the point that was asked for is the start itself */
     size_t steps;
     double lambda, gain;   /* damping; what the step in question should gain */
     double x[SPX_MAX_FIT]; /* current point */
@@ -75,7 +76,7 @@ typedef struct {
     spx_rv_minimum *best;
 } spx_rv_search;
 
-void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, const spx_rv_start *start,
+void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, size_t nsure, const spx_rv_start *start,
                          spx_rv_minimum *out);
 /* Point whose value the search needs next, in y[SPX_MAX_FIT]; 0 when all starts are done. */
 int spx_rv_search_next(spx_rv_search *f, double *y);

@@ -7,10 +7,12 @@
 
 #include "rvfit/search/search.h"
 
-enum { MAX_STEPS = 60, LOOK_STEPS = 4 };
+enum { MAX_STEPS = 60, LOOK_STEPS = 4, MEET = 2 /* starts that led to a minimum which is taken for the lowest */ };
 static const double TOLERANCE = 1e-4; /* of the objective */
 static const double DAMPED = 1e-2;    /* more damping than this is much */
 static const double NEAR = 3;      /* a start is merged with the best minimum within this many (conditional) errors */
+static const double LOWER = 1e-3;  /* a start is followed that is below the best minimum by more than this, */
+static const double PROMISE = 0.1; /* or whose next step should lead so much below it */
 static const double HOPELESS = 30; /* a start that will end this much above the best minimum is not followed */
 
 /* Point to compute next of the current start; 0 when it is at its end, with *converged. */
@@ -60,19 +62,27 @@ void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *n
     }
 }
 
-/* Has a later start met the best minimum, or no hope to get below it? */
-static int give_up(const spx_rv_search *f)
+/* Is a start near the best minimum, neither below it nor about to be? Where errors are large, valleys are near each
+ * other. */
+static int met(const spx_rv_search *f)
 {
     const spx_rv_ctx *c = f->c;
     const spx_rv_minimum *b = f->best;
-    if (f->s == 0 || !(b->at.f < HUGE_VAL))
-        return 0;
-    int near = f->at.f < b->at.f + 1;
+    int near = f->at.f < b->at.f + 1 && f->at.f > b->at.f - LOWER && f->at.f - f->gain > b->at.f - PROMISE;
     for (size_t k = 0; k < c->nfree && near; k++) {
         double h = b->at.hess[k * c->nfree + k], d = f->x[c->freeq[k]] - b->x[c->freeq[k]];
         near = d * d * h < 2 * NEAR * NEAR;
     }
-    return near || (f->steps >= LOOK_STEPS && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
+    return near;
+}
+
+/* Has a later start met the best minimum, or no hope to get below it? */
+static int give_up(const spx_rv_search *f)
+{
+    const spx_rv_minimum *b = f->best;
+    if (f->s == 0 || !(b->at.f < HUGE_VAL))
+        return 0;
+    return met(f) || (f->steps >= LOOK_STEPS && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
 }
 
 int spx_rv_search_next(spx_rv_search *f, double *y)
@@ -85,6 +95,10 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
         }
         if (propose(f, y, &converged) && !give_up(f))
             return 1;
+        if (f->s > 0 && met(f))
+            f->met++;
+        else if (f->at.f < f->best->at.f)
+            f->met = 1;
         if (f->at.f < f->best->at.f) {
             memcpy(f->best->x, f->x, sizeof f->x);
             /* a start that was merged with the minimum may be lower by a rounding error */
@@ -92,6 +106,8 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             f->best->at = f->at;
         }
         f->s++;
+        if (f->s >= f->nsure && f->met >= MEET)
+            f->s = f->nstart;
         f->fresh = 1;
         f->steps = 0;
         f->lambda = 1e-4;
@@ -99,10 +115,11 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
     return 0;
 }
 
-void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, const spx_rv_start *start,
+void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, size_t nsure, const spx_rv_start *start,
                          spx_rv_minimum *out)
 {
-    *f = (spx_rv_search){.c = c, .start = start, .nstart = nstart, .fresh = 1, .lambda = 1e-4, .best = out};
+    *f = (spx_rv_search){
+        .c = c, .start = start, .nstart = nstart, .nsure = nsure, .fresh = 1, .lambda = 1e-4, .best = out};
     out->at.f = HUGE_VAL;
     out->converged = 0;
     memcpy(out->x, start[0].x, sizeof out->x);

@@ -65,6 +65,7 @@ static spx_status scan(spx_rv_group *g, size_t n, const double *x, spx_err *e)
                 s.x[0] = r->v[i];
             }
         size_t at = star->nstart < SPX_RV_MAX_START ? star->nstart++ : SPX_RV_MAX_START;
+        star->nsure = star->nstart;
         for (; at > 0 && s.f < star->start[at - 1].f; at--)
             if (at < SPX_RV_MAX_START)
                 star->start[at] = star->start[at - 1];
@@ -131,6 +132,7 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *st
         s->v_ccf = p->v[0];
         for (; s->nstart < (size_t)p->n; s->nstart++)
             entry_start(c, p->entry[s->nstart], p->v[s->nstart], &s->start[s->nstart]);
+        s->nsure = (size_t)p->nsure;
     }
     /* Stars without a start by now are scanned, and all that are to be found by brute force. */
     for (size_t k = 0; k < n && st == SPX_OK;) {
@@ -139,7 +141,7 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *st
             spx_rv_star *s = star[k];
             if (is_given(s)) {
                 given_start(c, s->given, s->start[0].x);
-                s->nstart = 1;
+                s->nstart = s->nsure = 1;
             } else if (s->nstart == 0 || c->opt->brute) {
                 s->nstart = 0;
                 g->list[m++] = s;
