@@ -18,7 +18,7 @@
 #include "extract/trace/reject_math.h"
 #include "extract/trace/trace.h"
 
-enum { CELL = 8 };
+enum { CELL = 8, TIED = 1, WAS_TIED = 2 };
 
 typedef struct {
     const spx_trace_plan *p;
@@ -28,6 +28,7 @@ typedef struct {
     double *first, *whole;  /* [nbin][nl] diagonal, and seen, with nothing rejected */
     double *in_model;       /* [nbin][nl] flux that the model has */
     double *step;           /* [nbin][nl] scratch */
+    double *untied;         /* [nbin][nl] elements of M with the next bin, where bins are tied: without that */
     double *model;          /* the window's */
     float *ivar;            /* the window's weights with nothing rejected */
     float *most_ivar;       /* the window's 1/variance, or more */
@@ -36,7 +37,7 @@ typedef struct {
     unsigned char *flag;    /* the window's SPX_REJECT_SEEN, ... */
     spx_reject_window w;    /* these */
     unsigned char *touched; /* [nbin][nf] bins to get new equations */
-    unsigned char *tied;    /* [nbin][nf] bins that are tied to the next */
+    unsigned char *tied;    /* [nbin][nf] bins that are tied to the next: TIED, WAS_TIED */
     unsigned char *run;     /* [nbin] bins that are solved again */
     unsigned char *dirty;   /* [wny] rows with another model, or others rejected, and those near them */
     unsigned char *cell;    /* CELL x CELL pixels of the window that hold a changed one */
@@ -146,17 +147,16 @@ static void touch(search *s)
     }
 }
 
-/* Equations of the bins on the pixels of the list, which have other weights now, and of those that were tied. */
+/* Equations of the bins on the pixels of the list, which have other weights now; nothing is tied any more. */
 static spx_status renew(search *s, spx_err *e)
 {
     spx_trace_bundle *b = s->b;
     const size_t n = s->p->nbin, nf = b->nf, nl = b->nl;
     touch(s);
     for (size_t i = 0; i < n * nf; i++)
-        if (s->tied[i]) { /* its element with the next */
-            s->touched[i] = 1;
-            if (i + nf < n * nf)
-                s->touched[i + nf] = 1;
+        if (s->tied[i] & TIED) {
+            const size_t k = i / nf, f = i % nf;
+            b->m[(k * b->nelem + 1) * nl + f] = s->untied[k * nl + f];
         }
     const spx_status st = s->kernels->equations(s->p, b, s->r, s->touched, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++)
@@ -171,24 +171,26 @@ static void tie(search *s)
 {
     const spx_trace_bundle *b = s->b;
     const size_t n = s->p->nbin, nl = b->nl, nf = b->nf;
-    memset(s->tied, 0, n * nf);
+    for (size_t i = 0; i < n * nf; i++)
+        s->tied[i] = s->tied[i] & TIED ? WAS_TIED : 0;
     for (size_t k = 0; k < n && b->hi[0] > 0; k++)
         for (size_t f = 0; f < nf; f++)
             if (b->seen[k * nl + f] < (1.0 - SPX_REJECT_TIED_LOSS) * s->whole[k * nl + f]) {
-                s->tied[k * nf + f] = 1;
+                s->tied[k * nf + f] |= TIED;
                 if (k > 0)
-                    s->tied[(k - 1) * nf + f] = 1;
+                    s->tied[(k - 1) * nf + f] |= TIED;
             }
     for (size_t k = 0; k < n; k++)
         for (size_t f = 0; f < nf; f++) {
             const size_t i = k * nf + f;
-            if (!s->tied[i] || b->singular[f])
+            if (k + 1 == n || b->singular[f] || b->state[i] != SPX_TRACE_SPOT || b->state[i + nf] != SPX_TRACE_SPOT)
+                s->tied[i] &= WAS_TIED;
+            if (s->tied[i] == TIED || s->tied[i] == WAS_TIED) /* other equations than before */
+                s->touched[i] = s->touched[i + nf] = 1;
+            if (!(s->tied[i] & TIED))
                 continue;
-            if (k + 1 == n || b->state[i] != SPX_TRACE_SPOT || b->state[i + nf] != SPX_TRACE_SPOT) {
-                s->tied[i] = 0;
-                continue;
-            }
             const double strength = SPX_REJECT_TIED_STRENGTH * s->first[k * nl + f];
+            s->untied[k * nl + f] = b->m[(k * b->nelem + 1) * nl + f];
             b->m[k * b->nelem * nl + f] += strength;
             b->m[(k + 1) * b->nelem * nl + f] += strength;
             b->m[(k * b->nelem + 1) * nl + f] -= strength;
@@ -221,8 +223,8 @@ static void find_runs(search *s)
         }
 }
 
-/* Rejects the pixels of the list, or takes them back, and makes flux and model anew. *solved: 0 where that has none. */
-static spx_status change(search *s, int back, int *solved, spx_err *e)
+/* Rejects the pixels of the list, or takes them back, with new equations. */
+static spx_status apply(search *s, int back, spx_err *e)
 {
     spx_trace_bundle *b = s->b;
     for (size_t j = 0; j < s->nlist; j++) {
@@ -231,7 +233,14 @@ static spx_status change(search *s, int back, int *solved, spx_err *e)
             (unsigned char)(back ? s->flag[i] & ~(SPX_REJECT_HIT | SPX_REJECT_IS_STRONG) : s->flag[i] | SPX_REJECT_HIT);
         b->weight[i] = back ? s->ivar[i] : 0.0f;
     }
-    spx_status st = renew(s, e);
+    return renew(s, e);
+}
+
+/* The same, and makes flux and model anew. *solved: 0 where that has none. */
+static spx_status change(search *s, int back, int *solved, spx_err *e)
+{
+    spx_trace_bundle *b = s->b;
+    spx_status st = apply(s, back, e);
     if (st == SPX_OK)
         st = spx_trace_regularise(s->p, b, e);
     if (st != SPX_OK)
@@ -275,7 +284,7 @@ static spx_status begin(search *s, spx_err *e)
     const spx_trace_bundle *b = s->b;
     const size_t row = p->nbin * b->nl, npix = b->wny * b->wnx, bins = p->nbin * b->nf;
     const size_t cells = (b->wny / CELL + 1) * (b->wnx / CELL + 1);
-    double *vectors = spx_trace_workspace_get(s->r, SPX_BUFFER_REJECT, 4, row, e);
+    double *vectors = spx_trace_workspace_get(s->r, SPX_BUFFER_REJECT, 5, row, e);
     /* weights in single precision, then bytes */
     double *window = spx_trace_workspace_get(
         s->r, SPX_BUFFER_REJECT_WINDOW,
@@ -287,6 +296,7 @@ static spx_status begin(search *s, spx_err *e)
     s->whole = s->first + row;
     s->in_model = s->whole + row;
     s->step = s->in_model + row;
+    s->untied = s->step + row;
     s->ivar = (float *)window;
     s->most_ivar = s->readnoise ? s->ivar + npix : s->ivar;
     s->free = s->most_ivar + npix;
@@ -339,14 +349,16 @@ spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *ke
         if (st == SPX_OK)
             st = converge(&s, &out->changed, &solved, e);
     }
-    if (st == SPX_OK && out->changed)
+    /* the flux is needed for the variance alone */
+    const int last = out->changed && solved, flux = p->job->o->variance == SPX_VARIANCE_MODEL;
+    if (st == SPX_OK && last)
         st = find(&s, spx_reject_is_spilled_on, e);
-    if (st == SPX_OK && out->changed && solved)
-        st = change(&s, 0, &solved, e);
-    if (st == SPX_OK && out->changed && solved)
+    if (st == SPX_OK && last)
+        st = flux ? change(&s, 0, &solved, e) : apply(&s, 0, e);
+    if (st == SPX_OK && last && solved)
         st = find(&s, spx_reject_is_outside, e);
-    if (st == SPX_OK && out->changed && solved)
-        st = change(&s, 1, &solved, e);
+    if (st == SPX_OK && last && solved)
+        st = flux ? change(&s, 1, &solved, e) : apply(&s, 1, e);
     out->flag = s.flag;
     out->is_hit = SPX_REJECT_HIT;
     out->whole = s.whole;
